@@ -1,0 +1,73 @@
+// What tuning finds out: one Candidate per algorithm, config and layout; one LayerResult per
+// problem and pass; one TuneTable per run. Plain values; `convlab tune` prints them as they are.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "conv/config.h"
+#include "conv/problem.h"
+
+namespace convlab {
+
+enum class CacheMode : std::uint8_t { hot, cold };
+std::string_view to_string(CacheMode);
+CacheMode parse_cache_mode(std::string_view);  // throws InputError
+
+enum class Status : std::uint8_t { ok, refused, failed, inaccurate, timeout, dropped };
+std::string_view to_string(Status);
+Status parse_status(std::string_view);  // throws InputError
+
+struct Candidate {
+  std::string algo;
+  int version = 0;
+  Config config;
+  Layout x_layout = Layout::nchw, y_layout = Layout::nchw;
+  int threads = 1;
+  CacheMode cache = CacheMode::hot;
+
+  Status status = Status::ok;
+  std::string reason;  // for every status but ok
+  bool deterministic = false;
+  bool predicted = false;  // ms comes from the heuristic, nothing was run
+
+  double ms = 0, mad_ms = 0;  // median and median absolute deviation of one run
+  double pack_ms = 0;         // packing the filter, once
+  double convert_ms = 0;      // both activations from and to NCHW
+  double eff_gflops = 0, exec_gflops = 0;
+  double rel_error = 0;
+  bool sampled_error = false;  // rel_error is over a sample of the outputs
+  std::int64_t workspace_bytes = 0, packed_filter_bytes = 0;
+  std::vector<double> samples_ms;  // raw, in the order taken
+};
+
+enum class Verdict : std::uint8_t { none, win, tie, only };  // none: nothing works; only: no rival
+std::string_view to_string(Verdict);
+
+struct LayerResult {
+  NamedProblem layer;                 // problem.pass and dtype set; its layouts are not the chosen
+  bool first_layer = false;           // backward_data is listed but left out of totals
+  std::vector<Candidate> candidates;  // best first: ok by cost, then dropped, then the rest
+  std::optional<std::size_t> chosen;  // index into candidates
+  Verdict verdict = Verdict::none;
+  // The runner-up's ms over the chosen's: 2.5%, median, 97.5% of the paired bootstrap.
+  std::array<double, 3> ratio{};
+};
+
+// Where and how numbers were made. Ordered name, value pairs: cpu, isa, compiler, flags, commit,
+// threads, one per library, date.
+struct Provenance {
+  std::vector<std::pair<std::string, std::string>> fields;
+};
+
+struct TuneTable {
+  Provenance provenance;
+  std::vector<LayerResult> layers;
+  bool complete = true;       // false: stopped by the budget or by Ctrl-C
+  double remaining_gain = 0;  // ms that untried candidates may still save over the whole table
+};
+
+}  // namespace convlab

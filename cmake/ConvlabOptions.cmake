@@ -1,0 +1,30 @@
+# Warnings and sanitizers as interface targets, and the one function that declares a library.
+
+add_library(convlab_build_options INTERFACE)
+target_compile_options(convlab_build_options INTERFACE -Wall -Wextra)
+if(CONVLAB_WERROR)
+  target_compile_options(convlab_build_options INTERFACE -Werror)
+endif()
+if(CONVLAB_SANITIZE STREQUAL "address")
+  set(_sanitize -fsanitize=address,undefined -fno-sanitize-recover=undefined
+                -fno-omit-frame-pointer)
+elseif(CONVLAB_SANITIZE STREQUAL "thread")
+  set(_sanitize -fsanitize=thread -fno-omit-frame-pointer)
+elseif(CONVLAB_SANITIZE)
+  message(FATAL_ERROR "CONVLAB_SANITIZE is '${CONVLAB_SANITIZE}': expected address or thread")
+endif()
+target_compile_options(convlab_build_options INTERFACE ${_sanitize})
+target_link_options(convlab_build_options INTERFACE ${_sanitize})
+
+# convlab_library(conv SOURCES a.cpp b.cpp): target convlab_conv, alias convlab::conv, headers
+# included as "conv/a.h".
+function(convlab_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES" ${ARGN})
+  add_library(convlab_${name} STATIC ${ARG_SOURCES})
+  add_library(convlab::${name} ALIAS convlab_${name})
+  set_target_properties(convlab_${name} PROPERTIES EXPORT_NAME ${name}
+                                                   POSITION_INDEPENDENT_CODE ON)
+  target_include_directories(convlab_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+                                                    $<INSTALL_INTERFACE:include/convlab>)
+  target_link_libraries(convlab_${name} PRIVATE $<BUILD_INTERFACE:convlab_build_options>)
+endfunction()

@@ -1,0 +1,79 @@
+// The one interface behind which every convolution strategy stands.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "conv/config.h"
+#include "conv/device.h"
+#include "conv/phases.h"
+#include "conv/problem.h"
+
+namespace convlab {
+
+// Why an algorithm does not take a problem: one clause, lower case, no full stop, with the number
+// that decides ("needs stride 1, has 2x2").
+struct Refusal {
+  std::string reason;
+};
+
+enum class Origin : std::uint8_t { own, vendor };
+
+struct AlgoInfo {
+  std::string id;  // "winograd"; unique in a registry; vendor ones are "cudnn.fft", "onednn.direct"
+  int version = 1;  // raise it when results or speed may change: the store drops only these rows
+  DeviceKind device = DeviceKind::cpu;
+  Origin origin = Origin::own;
+  std::string summary;                 // one line for `convlab list`
+  std::vector<std::string> libraries;  // names in DeviceInfo::libraries that it depends on
+};
+
+// Pointers for one run. Which are read depends on the pass and the epilogue; the rest are ignored.
+// All point to device memory in the problem's layouts. Nothing overlaps, except that `residual`
+// may equal `out`.
+struct ConvArgs {
+  const void* x = nullptr;         // forward, backward_filter
+  const void* w = nullptr;         // forward, backward_data: KCRS, or what pack_filter wrote if the
+                                   // plan's packed_filter_bytes() > 0
+  const void* dy = nullptr;        // backward_data, backward_filter
+  const void* bias = nullptr;      // K values, if epilogue.bias
+  const void* residual = nullptr;  // like y, if epilogue.residual
+  void* out = nullptr;             // y, dx, or dw (KCRS)
+  PhaseRecorder* phases = nullptr;
+};
+
+// Immutable, made for one problem, config and device. May be run from several threads at once with
+// different workspaces and outputs.
+class ConvPlan {
+ public:
+  virtual ~ConvPlan() = default;
+  virtual std::size_t workspace_bytes() const noexcept = 0;
+  virtual std::size_t packed_filter_bytes() const noexcept { return 0; }  // 0: takes w as KCRS
+  // w: KCRS of the problem's dtype; packed: packed_filter_bytes() bytes, 64-byte aligned.
+  virtual void pack_filter(ConstSpan w, Span packed, Stream&) const;
+  // Allocates nothing. The workspace has at least workspace_bytes() and is 64-byte aligned; what
+  // is in it, and in the output unless the problem accumulates, is garbage.
+  virtual void run(const ConvArgs&, Workspace, Stream&) const = 0;
+};
+
+// One strategy. Stateless.
+class ConvAlgo {
+ public:
+  virtual ~ConvAlgo() = default;
+  virtual const AlgoInfo& info() const noexcept = 0;
+  virtual std::optional<Refusal> refuse(const ConvProblem&, Device&) const = 0;
+  // The configurations worth trying, at least one; front() is the untuned default. The functions
+  // below and this one are only called with a problem that is not refused.
+  virtual std::vector<Config> configs(const ConvProblem&, Device&) const = 0;
+  // Bit-identical results from run to run for one thread count.
+  virtual bool deterministic(const ConvProblem&, const Config&) const = 0;
+  virtual WorkEstimate work(const ConvProblem&, const Config&, Device&) const = 0;
+  // Throws InputError for a config this algorithm does not know.
+  virtual std::unique_ptr<ConvPlan> plan(const ConvProblem&, const Config&, Device&) const = 0;
+};
+
+}  // namespace convlab

@@ -1,0 +1,78 @@
+// A device: facts, memory, streams, and the other layers' operations.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "conv/layer_ops.h"
+
+namespace convlab {
+
+enum class DeviceKind : std::uint8_t { cpu, cuda };
+
+// Bytes on a device. A span never owns.
+using Span = std::span<std::byte>;
+using ConstSpan = std::span<const std::byte>;
+using Workspace = Span;  // scratch for one run, contents undefined before and after
+
+struct DeviceInfo {
+  DeviceKind kind = DeviceKind::cpu;
+  std::string name;               // "AMD EPYC 9R45", "NVIDIA H200"
+  std::string isa;                // in force: "baseline", "avx2", "avx512"; "sm_90" on CUDA
+  int vector_bytes = 16;          // of the ISA in force; 64 with AVX-512
+  int threads = 1;                // OpenMP threads that runs use; multiprocessors on CUDA
+  std::int64_t l1_bytes = 0;      // data cache of one core; shared memory of one multiprocessor
+  std::int64_t l2_bytes = 0;      // of one core, or the card's
+  std::int64_t l3_bytes = 0;      // shared; 0 on CUDA
+  std::int64_t memory_bytes = 0;  // usable in total
+  std::map<std::string, std::string> libraries;  // library name -> version and build, as loaded
+};
+
+// Memory on a device, freed with the object. Aligned to at least 64 bytes; contents undefined.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(std::byte* data, std::size_t bytes, std::function<void(std::byte*)> free)
+      : data_(data, std::move(free)), bytes_(bytes) {}
+
+  std::byte* data() const { return data_.get(); }
+  template <class T>
+  T* as() const {
+    return reinterpret_cast<T*>(data_.get());
+  }
+  std::size_t bytes() const { return bytes_; }
+  Span span() const { return {data_.get(), bytes_}; }
+
+ private:
+  std::unique_ptr<std::byte, std::function<void(std::byte*)>> data_{nullptr, [](std::byte*) {}};
+  std::size_t bytes_ = 0;
+};
+
+// An ordered queue of work. On the CPU work is done when the call returns. On CUDA a stream owns
+// the vendor libraries' handles.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  virtual void synchronize() = 0;  // throws Error if anything queued has failed
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const DeviceInfo& info() const noexcept = 0;
+
+  virtual Buffer allocate(std::size_t bytes) = 0;         // on the device; throws OutOfMemory
+  virtual Buffer allocate_pinned(std::size_t bytes) = 0;  // on the host, fast to copy from
+  virtual void copy_to_device(std::byte* to, ConstSpan from, Stream&) = 0;
+  virtual void copy_to_host(Span to, const std::byte* from, Stream&) = 0;
+
+  virtual std::unique_ptr<Stream> make_stream() = 0;
+  virtual const LayerOps& ops() const = 0;
+};
+
+}  // namespace convlab

@@ -1,0 +1,34 @@
+// What can go wrong, as exceptions. A refusal is not an error: it is a value (see algo.h).
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace convlab {
+
+// Base of everything this library throws on purpose. `what()` is one line.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// The caller asked for something that makes no sense: malformed text, impossible sizes, a foreign
+// file. Says what, where, and what would be right. The program exits 2.
+class InputError : public Error {
+ public:
+  using Error::Error;
+};
+
+// The machine cannot do what was asked: a missing device or library. The program exits 3.
+class EnvironmentError : public Error {
+ public:
+  using Error::Error;
+};
+
+// A device ran out of memory. Inside a tuning run this refuses the candidate and no more.
+class OutOfMemory : public EnvironmentError {
+ public:
+  using EnvironmentError::EnvironmentError;
+};
+
+}  // namespace convlab

@@ -1,0 +1,64 @@
+// What an algorithm's phases do (estimated) and how long they took (recorded).
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace convlab {
+
+// Executed work of one phase of a run, summed over all threads. FLOPs count a multiply-add as 2.
+// Bytes are what crosses between the last private cache and the rest: compulsory traffic plus
+// whatever the blocking re-reads.
+struct PhaseWork {
+  std::string name;  // "input_transform", "product", "output_transform", ...
+  double flops = 0;
+  double bytes_read = 0, bytes_written = 0;
+  // The fraction of the machine's FLOP peak that this phase's inner loop reaches when its data is
+  // in cache; the heuristic mode's only fudge. In (0, 1].
+  double efficiency = 1;
+};
+
+// Phases in the order of PhaseScope's indices.
+struct WorkEstimate {
+  std::vector<PhaseWork> phases;
+  double flops() const {
+    double sum = 0;
+    for (const PhaseWork& p : phases) sum += p.flops;
+    return sum;
+  }
+  double bytes() const {
+    double sum = 0;
+    for (const PhaseWork& p : phases) sum += p.bytes_read + p.bytes_written;
+    return sum;
+  }
+};
+
+// Collects time spent per phase; phases are numbered as in the algorithm's WorkEstimate. Called
+// from every worker thread. Implementations keep per-thread counters.
+class PhaseRecorder {
+ public:
+  virtual ~PhaseRecorder() = default;
+  virtual void add(int phase, double seconds) = 0;
+};
+
+// Times a scope on the calling thread. A null recorder costs one branch.
+class PhaseScope {
+ public:
+  PhaseScope(PhaseRecorder* recorder, int phase) : recorder_(recorder), phase_(phase) {
+    if (recorder_) start_ = Clock::now();
+  }
+  PhaseScope(const PhaseScope&) = delete;
+  ~PhaseScope() {
+    if (recorder_)
+      recorder_->add(phase_, std::chrono::duration<double>(Clock::now() - start_).count());
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  PhaseRecorder* recorder_;
+  int phase_;
+  Clock::time_point start_;
+};
+
+}  // namespace convlab

@@ -1,0 +1,104 @@
+// One convolution: its sizes, pass, element type, layouts and epilogue.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "conv/layout.h"
+
+namespace convlab {
+
+// forward: x,w -> y.  backward_data: dy,w -> dx.  backward_filter: x,dy -> dw.
+enum class Pass : std::uint8_t { forward, backward_data, backward_filter };
+inline constexpr std::array all_passes{Pass::forward, Pass::backward_data, Pass::backward_filter};
+std::string_view to_string(Pass);   // "fwd", "bwd_d", "bwd_w"
+Pass parse_pass(std::string_view);  // throws InputError
+
+// What happens to y before it is stored (forward only), in this order:
+// y = relu(conv(x, w) + bias[k] + residual).
+struct Epilogue {
+  bool bias = false, residual = false, relu = false;
+  constexpr bool empty() const { return !bias && !residual && !relu; }
+  friend constexpr bool operator==(const Epilogue&, const Epilogue&) = default;
+};
+
+// Cross-correlation, as in cuDNN:
+//   y[n,k,p,q] = sum over c,r,s of x[n, c, p*stride_h - pad_h + r*dilation_h, ...] * w[k,c,r,s],
+// where c runs over the C/groups channels of k's group. x is N C H W, w is K C/groups R S,
+// y is N K P Q. pad_h and pad_w are the padding above and to the left; the padding below and to
+// the right follows from P and Q and may differ, even be negative (input rows that no output
+// reads). A dilation of 1 is dense.
+struct ConvProblem {
+  Pass pass = Pass::forward;
+  DType dtype = DType::f32;
+  std::int64_t n = 1, c = 1, h = 1, w = 1;
+  std::int64_t k = 1, r = 1, s = 1;
+  std::int64_t p = 1, q = 1;
+  std::int64_t stride_h = 1, stride_w = 1;
+  std::int64_t pad_h = 0, pad_w = 0;
+  std::int64_t dilation_h = 1, dilation_w = 1;
+  std::int64_t groups = 1;
+  Layout x_layout = Layout::nchw;  // of x and dx
+  Layout y_layout = Layout::nchw;  // of y, dy and the residual
+  Epilogue epilogue;               // forward only
+  bool accumulate = false;         // output += result; not together with an epilogue
+
+  constexpr TensorDesc x_desc() const { return {n, c, h, w, x_layout}; }
+  constexpr TensorDesc y_desc() const { return {n, k, p, q, y_layout}; }
+  constexpr std::int64_t filter_elements() const { return k * (c / groups) * r * s; }  // KCRS
+  constexpr std::int64_t x_bytes() const { return x_desc().elements() * size_of(dtype); }
+  constexpr std::int64_t y_bytes() const { return y_desc().elements() * size_of(dtype); }
+  constexpr std::int64_t filter_bytes() const { return filter_elements() * size_of(dtype); }
+  // The output of this pass: y, dx or dw.
+  constexpr std::int64_t output_bytes() const {
+    return pass == Pass::forward         ? y_bytes()
+           : pass == Pass::backward_data ? x_bytes()
+                                         : filter_bytes();
+  }
+  constexpr std::int64_t pad_bottom() const {
+    return (p - 1) * stride_h + (r - 1) * dilation_h + 1 - h - pad_h;
+  }
+  constexpr std::int64_t pad_right() const {
+    return (q - 1) * stride_w + (s - 1) * dilation_w + 1 - w - pad_w;
+  }
+  constexpr bool symmetric_padding() const { return pad_bottom() == pad_h && pad_right() == pad_w; }
+  // Direct-equivalent work, padded taps included: 2 N K P Q (C/g) R S.
+  constexpr double flops() const {
+    return 2.0 * double(n) * double(k) * double(p) * double(q) * double(c / groups) * double(r) *
+           double(s);
+  }
+  friend constexpr bool operator==(const ConvProblem&, const ConvProblem&) = default;
+};
+
+// Throws InputError naming the field when the sizes make no sense (non-positive, P or Q not what
+// the geometry can give, C or K not divisible by groups, epilogue outside forward, ...) or when
+// any tensor's size overflows 2^62 bytes. Every parser calls it; algorithms may rely on it.
+void validate(const ConvProblem&);
+
+// The text form of oneDNN's benchdnn, `g2mb16ic64ih56oc64oh56kh3ph1n"layer1.0.conv1*4"`: sizes
+// only, no pass, type or layout. dh0 is dense; ic and oc are totals; an
+// omitted width equals the height; a given oh fixes the bottom padding; an omitted ph is derived
+// from oh (0 if that is omitted too); an omitted mb is 2; `_` is ignored; the name runs to the
+// end, quotes optional; a trailing `*k` says how often the layer occurs.
+struct NamedProblem {
+  ConvProblem problem;
+  std::string name;
+  std::int64_t count = 1;
+  friend bool operator==(const NamedProblem&, const NamedProblem&) = default;
+};
+
+// Throws InputError that quotes the text with a caret under the offending character.
+NamedProblem parse_problem(std::string_view text);
+// Canonical text: fields in fixed order, defaults left out, so equal sizes give equal text and
+// parse_problem(to_text(p)) == p. Used as the key of the tuning store.
+std::string to_text(const ConvProblem&);
+std::string to_text(const NamedProblem&);
+
+// Reads one problem a line; `#` comments and empty lines are skipped, option lines (`--...`) are
+// skipped with a line in *warnings. Throws InputError with the file name and line number.
+std::vector<NamedProblem> read_problem_file(const std::string& path,
+                                            std::vector<std::string>* warnings = nullptr);
+
+}  // namespace convlab

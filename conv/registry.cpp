@@ -1,0 +1,47 @@
+#include "conv/registry.h"
+
+#include <fmt/format.h>
+
+#include "conv/error.h"
+
+namespace convlab {
+
+void ConvPlan::pack_filter(ConstSpan, Span, Stream&) const {
+  throw Error("pack_filter: this plan takes the filter unpacked (packed_filter_bytes() is 0)");
+}
+
+void AlgoRegistry::append(std::unique_ptr<ConvAlgo> algo) {
+  const AlgoInfo& info = algo->info();
+  if (find(info.device, info.id))
+    throw Error(fmt::format("algorithm '{}' appended twice", info.id));
+  algos_.push_back(std::move(algo));
+}
+
+std::vector<const ConvAlgo*> AlgoRegistry::all() const {
+  std::vector<const ConvAlgo*> result;
+  for (const auto& algo : algos_) result.push_back(algo.get());
+  return result;
+}
+
+std::vector<const ConvAlgo*> AlgoRegistry::for_device(DeviceKind device) const {
+  std::vector<const ConvAlgo*> result;
+  for (const auto& algo : algos_)
+    if (algo->info().device == device) result.push_back(algo.get());
+  return result;
+}
+
+const ConvAlgo* AlgoRegistry::find(DeviceKind device, std::string_view id) const {
+  for (const auto& algo : algos_)
+    if (algo->info().device == device && algo->info().id == id) return algo.get();
+  return nullptr;
+}
+
+const ConvAlgo& AlgoRegistry::get(DeviceKind device, std::string_view id) const {
+  if (const ConvAlgo* algo = find(device, id)) return *algo;
+  std::string known;
+  for (const ConvAlgo* algo : for_device(device))
+    known += (known.empty() ? "" : ", ") + algo->info().id;
+  throw InputError(fmt::format("unknown algorithm '{}': expected one of {}", id, known));
+}
+
+}  // namespace convlab

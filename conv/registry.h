@@ -1,0 +1,29 @@
+// The list of algorithms a program knows. Filled explicitly: each backend offers one function,
+// append_cpu_algos(AlgoRegistry&), append_cuda_algos(AlgoRegistry&).
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "conv/algo.h"
+
+namespace convlab {
+
+class AlgoRegistry {
+ public:
+  // Throws Error when (device kind, id) is already there.
+  void append(std::unique_ptr<ConvAlgo>);
+
+  // In order of appending.
+  std::vector<const ConvAlgo*> all() const;
+  std::vector<const ConvAlgo*> for_device(DeviceKind) const;
+  const ConvAlgo* find(DeviceKind, std::string_view id) const;  // null when absent
+  // Throws InputError naming the ids that exist.
+  const ConvAlgo& get(DeviceKind, std::string_view id) const;
+
+ private:
+  std::vector<std::unique_ptr<ConvAlgo>> algos_;
+};
+
+}  // namespace convlab

@@ -1,0 +1,54 @@
+#include "conv/registry.h"
+
+#include <gtest/gtest.h>
+
+#include "conv/error.h"
+
+namespace convlab {
+namespace {
+
+class Named : public ConvAlgo {
+ public:
+  explicit Named(std::string id) { info_.id = std::move(id); }
+  const AlgoInfo& info() const noexcept override { return info_; }
+  std::optional<Refusal> refuse(const ConvProblem&, Device&) const override { return {}; }
+  std::vector<Config> configs(const ConvProblem&, Device&) const override { return {Config{}}; }
+  bool deterministic(const ConvProblem&, const Config&) const override { return true; }
+  WorkEstimate work(const ConvProblem&, const Config&, Device&) const override { return {}; }
+  std::unique_ptr<ConvPlan> plan(const ConvProblem&, const Config&, Device&) const override {
+    return nullptr;
+  }
+
+ private:
+  AlgoInfo info_;
+};
+
+TEST(AlgoRegistry, FindsWhatWasAppendedInOrder) {
+  AlgoRegistry registry;
+  registry.append(std::make_unique<Named>("b"));
+  registry.append(std::make_unique<Named>("a"));
+  ASSERT_EQ(registry.all().size(), 2u);
+  EXPECT_EQ(registry.all()[0]->info().id, "b");
+  EXPECT_EQ(registry.find(DeviceKind::cpu, "a"), registry.all()[1]);
+  EXPECT_EQ(registry.find(DeviceKind::cuda, "a"), nullptr);
+}
+
+TEST(AlgoRegistry, RefusesADuplicate) {
+  AlgoRegistry registry;
+  registry.append(std::make_unique<Named>("a"));
+  EXPECT_THROW(registry.append(std::make_unique<Named>("a")), Error);
+}
+
+TEST(AlgoRegistry, NamesWhatExistsWhenAskedForWhatDoesNot) {
+  AlgoRegistry registry;
+  registry.append(std::make_unique<Named>("direct"));
+  try {
+    registry.get(DeviceKind::cpu, "dirct");
+    FAIL() << "did not throw";
+  } catch (const InputError& e) {
+    EXPECT_STREQ(e.what(), "unknown algorithm 'dirct': expected one of direct");
+  }
+}
+
+}  // namespace
+}  // namespace convlab
