@@ -1,20 +1,9 @@
 #include "autotune/result.h"
 
-#include <fmt/format.h>
-
-#include "conv/error.h"
+#include "conv/names.h"
 
 namespace convlab {
 namespace {
-
-template <std::size_t N>
-std::size_t index_of(std::string_view what, std::string_view text,
-                     const std::array<std::string_view, N>& names) {
-  for (std::size_t i = 0; i < N; ++i)
-    if (names[i] == text) return i;
-  throw InputError(
-      fmt::format("unknown {} '{}': expected one of {}", what, text, fmt::join(names, ", ")));
-}
 
 constexpr std::array<std::string_view, 2> cache_names{"hot", "cold"};
 constexpr std::array<std::string_view, 6> status_names{"ok",         "refused", "failed",
@@ -25,10 +14,10 @@ constexpr std::array<std::string_view, 4> verdict_names{"NONE", "WIN", "TIE", "O
 
 std::string_view to_string(CacheMode c) { return cache_names[std::size_t(c)]; }
 CacheMode parse_cache_mode(std::string_view t) {
-  return CacheMode(index_of("cache mode", t, cache_names));
+  return CacheMode(index_of_name("cache mode", t, cache_names));
 }
 std::string_view to_string(Status s) { return status_names[std::size_t(s)]; }
-Status parse_status(std::string_view t) { return Status(index_of("status", t, status_names)); }
+Status parse_status(std::string_view t) { return Status(index_of_name("status", t, status_names)); }
 std::string_view to_string(Verdict v) { return verdict_names[std::size_t(v)]; }
 
 }  // namespace convlab

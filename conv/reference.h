@@ -12,20 +12,24 @@ namespace convlab {
 // Host data of one problem, always as double and in plain NCHW / KCRS, whatever the problem's
 // layouts are. Which tensors are used depends on the pass.
 struct ReferenceInput {
-  std::span<const double> x, w, dy;        // x: NCHW, w: KCRS, dy: NKPQ
-  std::span<const double> bias, residual;  // K, NKPQ
-  std::span<const double> out;             // the output's old contents, for `accumulate`
+  std::span<const double> x = {}, w = {}, dy = {};   // x: NCHW, w: KCRS, dy: NKPQ
+  std::span<const double> bias = {}, residual = {};  // K, NKPQ
+  std::span<const double> out = {};                  // the output's old contents, for `accumulate`
 };
 
 // One output element by its plain index: into NKPQ, NCHW or KCRS according to the pass.
 double reference_at(const ConvProblem&, const ReferenceInput&, std::int64_t index);
 
-// The whole output in plain order, over OpenMP threads.
-std::vector<double> reference(const ConvProblem&, const ReferenceInput&);
+// The outputs at these plain indices, in their order, over OpenMP threads.
+std::vector<double> reference_of(const ConvProblem&, const ReferenceInput&,
+                                 std::span<const std::int64_t> indices);
 
-// Plain indices worth evaluating when the whole is too much: corners, edges, both sides of every
-// multiple-of-4 seam nearest the middle, plus random ones; sorted, unique, at most `count` or all
-// if the output is no larger.
+// Every plain index of the pass's output.
+std::vector<std::int64_t> all_outputs(const ConvProblem&);
+
+// Plain indices worth evaluating when the whole is too much: corners, edges, both sides of a
+// tile seam near the middle, and random ones; sorted and unique, at most `count`; all of them if
+// the output is no larger.
 std::vector<std::int64_t> sample_outputs(const ConvProblem&, std::int64_t count,
                                          std::uint64_t seed);
 
@@ -33,7 +37,7 @@ std::vector<std::int64_t> sample_outputs(const ConvProblem&, std::int64_t count,
 inline constexpr double full_reference_limit = 2e9;
 
 // ||y - ref||2 / ||ref||2, absolute where ||ref|| = 0. NaN or Inf anywhere gives infinity, so that
-// no comparison with a bound can pass.
+// no comparison with a bound can pass. Both spans have the same length.
 double rel_error(std::span<const double> y, std::span<const double> ref);
 
 }  // namespace convlab

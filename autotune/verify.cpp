@@ -1,0 +1,313 @@
+#include "autotune/verify.h"
+
+#include <fmt/format.h>
+#include <sanitizer/asan_interface.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numbers>
+
+#include "conv/error.h"
+
+namespace convlab {
+namespace {
+
+constexpr std::byte guard_byte{0xCB};
+constexpr std::byte poison_byte{0xFF};  // all ones is a NaN in every float type
+
+// splitmix64: a counter-based generator, so that threads may fill a tensor in any order.
+std::uint64_t hash(std::uint64_t x) {
+  x += 0x9E3779B97F4A7C15u;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
+double round_to(DType dtype, double v) {
+  if (dtype == DType::f64) return v;
+  if (dtype == DType::f32) return double(float(v));
+  throw InputError(
+      fmt::format("data type {} is not supported here: expected f32 or f64", to_string(dtype)));
+}
+
+std::vector<double> random_values(std::int64_t count, DType dtype, std::uint64_t seed,
+                                  DataKind kind) {
+  round_to(dtype, 0);  // throws here rather than inside the loop
+  std::vector<double> values(static_cast<std::size_t>(count));
+#pragma omp parallel for
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::uint64_t bits = hash(hash(seed) + std::uint64_t(i));
+    double v;
+    if (kind == DataKind::small_integers) {
+      v = double(bits % 5) - 2;
+    } else {  // Box-Muller
+      const double u = (double(bits >> 32) + 1) / 4294967297.0;
+      const double angle = 2 * std::numbers::pi * double(bits & 0xFFFFFFFFu) / 4294967296.0;
+      v = std::sqrt(-2 * std::log(u)) * std::cos(angle);
+    }
+    values[std::size_t(i)] = round_to(dtype, v);
+  }
+  return values;
+}
+
+// Calls visit(plain index, position in memory) for every element, padding lanes left out.
+template <class Visit>
+void for_each_element(const TensorDesc& t, const Visit& visit) {
+#pragma omp parallel for collapse(2)
+  for (std::int64_t n = 0; n < t.n; ++n)
+    for (std::int64_t c = 0; c < t.c; ++c)
+      for (std::int64_t h = 0; h < t.h; ++h)
+        for (std::int64_t w = 0; w < t.w; ++w)
+          visit(((n * t.c + c) * t.h + h) * t.w + w, t.offset(n, c, h, w));
+}
+
+template <class T>
+std::vector<std::byte> to_memory(std::span<const double> plain, const TensorDesc& desc) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(desc.elements()) * sizeof(T));
+  T* memory = reinterpret_cast<T*>(bytes.data());
+  for_each_element(
+      desc, [&](std::int64_t from, std::int64_t to) { memory[to] = T(plain[std::size_t(from)]); });
+  return bytes;
+}
+
+std::vector<std::byte> to_memory(DType dtype, std::span<const double> plain,
+                                 const TensorDesc& desc) {
+  return dtype == DType::f64 ? to_memory<double>(plain, desc) : to_memory<float>(plain, desc);
+}
+
+// KCRS and bias as tensors, so that one description serves all operands.
+TensorDesc filter_desc(const ConvProblem& f) { return {f.k, f.c / f.groups, f.r, f.s}; }
+
+TensorDesc output_desc(const ConvProblem& f) {
+  return f.pass == Pass::forward         ? f.y_desc()
+         : f.pass == Pass::backward_data ? f.x_desc()
+                                         : filter_desc(f);
+}
+
+GuardedBuffer upload(DType dtype, std::span<const double> plain, const TensorDesc& desc,
+                     Device& device, Stream& stream) {
+  const std::vector<std::byte> bytes = to_memory(dtype, plain, desc);
+  GuardedBuffer buffer(bytes.size(), device, stream);
+  device.copy_to_device(buffer.data(), bytes, stream);
+  stream.synchronize();
+  return buffer;
+}
+
+void fill(const GuardedBuffer& buffer, std::byte value, Device& device, Stream& stream) {
+  const std::vector<std::byte> bytes(buffer.span().size(), value);
+  if (!bytes.empty()) device.copy_to_device(buffer.data(), bytes, stream);
+  stream.synchronize();
+}
+
+template <class T>
+Operands::Verdict judge_output(std::span<const std::byte> bytes, const TensorDesc& desc,
+                               const ReferenceCase& reference, double max_error) {
+  const T* memory = reinterpret_cast<const T*>(bytes.data());
+  std::vector<double> plain(static_cast<std::size_t>(desc.n * desc.c * desc.h * desc.w));
+  for_each_element(desc, [&](std::int64_t to, std::int64_t from) {
+    plain[std::size_t(to)] = double(memory[from]);
+  });
+  const auto where = [&](std::int64_t i) {
+    return fmt::format("({}, {}, {}, {})", i / (desc.w * desc.h * desc.c),
+                       i / (desc.w * desc.h) % desc.c, i / desc.w % desc.h, i % desc.w);
+  };
+  for (std::size_t i = 0; i < plain.size(); ++i)
+    if (!std::isfinite(plain[i]))
+      return {Status::failed, fmt::format("output {} is {}", where(std::int64_t(i)), plain[i]),
+              INFINITY};
+  for (std::int64_t n = 0; n < desc.n; ++n)
+    for (std::int64_t c = desc.c; c < desc.padded_c(); ++c)
+      for (std::int64_t h = 0; h < desc.h; ++h)
+        for (std::int64_t w = 0; w < desc.w; ++w)
+          if (memory[desc.offset(n, c, h, w)] != T(0))
+            return {Status::failed,
+                    fmt::format("padding lane ({}, {}, {}, {}) is not zero", n, c, h, w), INFINITY};
+
+  std::vector<double> got;
+  got.reserve(reference.indices().size());
+  for (std::int64_t i : reference.indices()) got.push_back(plain[std::size_t(i)]);
+  const double error = rel_error(got, reference.expected());
+  if (error <= max_error) return {Status::ok, "", error};
+  // A wrong result is off by about its own size; anything below that is a matter of rounding.
+  if (error <= 0.01 || error <= 100 * max_error)
+    return {Status::inaccurate,
+            fmt::format("rel_error {:.2e} is above the limit {:.2e}", error, max_error), error};
+  std::size_t worst = 0;
+  for (std::size_t i = 0; i < got.size(); ++i)
+    if (std::abs(got[i] - reference.expected()[i]) >
+        std::abs(got[worst] - reference.expected()[worst]))
+      worst = i;
+  return {
+      Status::failed,
+      fmt::format("wrong result: rel_error {:.2e}, worst at {}: {:.6g} instead of {:.6g}", error,
+                  where(reference.indices()[worst]), got[worst], reference.expected()[worst]),
+      error};
+}
+
+}  // namespace
+
+ReferenceCase::ReferenceCase(const ConvProblem& problem, std::uint64_t seed, DataKind kind)
+    : problem_(problem) {
+  validate(problem);
+  const ConvProblem& f = problem_;
+  const auto values = [&](std::int64_t count, std::uint64_t stream) {
+    return random_values(count, f.dtype, hash(seed) + stream, kind);
+  };
+  const std::int64_t x_count = f.n * f.c * f.h * f.w, y_count = f.n * f.k * f.p * f.q;
+  if (f.pass != Pass::backward_data) x_ = values(x_count, 1);
+  if (f.pass != Pass::backward_filter) w_ = values(f.filter_elements(), 2);
+  if (f.pass != Pass::forward) dy_ = values(y_count, 3);
+  if (f.epilogue.bias) bias_ = values(f.k, 4);
+  if (f.epilogue.residual) residual_ = values(y_count, 5);
+  if (f.accumulate) {
+    const TensorDesc out = output_desc(f);
+    out_ = values(out.n * out.c * out.h * out.w, 6);
+  }
+  input_ = {.x = x_, .w = w_, .dy = dy_, .bias = bias_, .residual = residual_, .out = out_};
+
+  sampled_ = f.flops() / 2 > full_reference_limit;
+  constexpr std::int64_t sample_macs = 200'000'000;
+  const TensorDesc out = output_desc(f);
+  const double per_output = f.flops() / 2 / double(out.n * out.c * out.h * out.w);
+  indices_ =
+      sampled_
+          ? sample_outputs(
+                f, std::max<std::int64_t>(1000, std::int64_t(double(sample_macs) / per_output)),
+                seed)
+          : all_outputs(f);
+  expected_ = reference_of(f, input_, indices_);
+}
+
+GuardedBuffer::GuardedBuffer(std::size_t bytes, Device& device, Stream& stream)
+    : buffer_(device.allocate(bytes + 2 * guard)), bytes_(bytes) {
+  const std::vector<std::byte> zone(guard, guard_byte);
+  device.copy_to_device(buffer_.data(), zone, stream);
+  device.copy_to_device(data() + bytes, zone, stream);
+  stream.synchronize();
+  protect(true);
+}
+
+GuardedBuffer::~GuardedBuffer() { protect(false); }
+
+void GuardedBuffer::protect([[maybe_unused]] bool on) const {
+  if (!buffer_.data()) return;
+  if (on) {
+    ASAN_POISON_MEMORY_REGION(buffer_.data(), guard);
+    ASAN_POISON_MEMORY_REGION(data() + bytes_, guard);
+  } else {
+    ASAN_UNPOISON_MEMORY_REGION(buffer_.data(), bytes_ + 2 * guard);
+  }
+}
+
+bool GuardedBuffer::intact(Device& device, Stream& stream) const {
+  if (!buffer_.data()) return true;
+  std::array<std::byte, 2 * guard> zones;
+  protect(false);
+  device.copy_to_host(std::span(zones).first(guard), buffer_.data(), stream);
+  device.copy_to_host(std::span(zones).last(guard), data() + bytes_, stream);
+  stream.synchronize();
+  protect(true);
+  return std::all_of(zones.begin(), zones.end(), [](std::byte b) { return b == guard_byte; });
+}
+
+Operands::Operands(const ReferenceCase& reference, const ConvProblem& problem, Device& device,
+                   Stream& stream)
+    : problem_(problem), device_(device), stream_(stream) {
+  const ReferenceInput& in = reference.input();
+  const auto put = [&](std::span<const double> plain, const TensorDesc& desc) {
+    return plain.empty() ? GuardedBuffer{} : upload(problem.dtype, plain, desc, device, stream);
+  };
+  x_ = put(in.x, problem.x_desc());
+  w_ = put(in.w, filter_desc(problem));
+  dy_ = put(in.dy, problem.y_desc());
+  bias_ = put(in.bias, TensorDesc{1, problem.k, 1, 1});
+  residual_ = put(in.residual, problem.y_desc());
+  if (!in.out.empty()) initial_out_ = to_memory(problem.dtype, in.out, output_desc(problem));
+  out_ = GuardedBuffer(static_cast<std::size_t>(problem.output_bytes()), device, stream);
+  poison_output();
+}
+
+ConvArgs Operands::args() const {
+  return {.x = x_.data(),
+          .w = w_.data(),
+          .dy = dy_.data(),
+          .bias = bias_.data(),
+          .residual = residual_.data(),
+          .out = out_.data()};
+}
+
+void Operands::poison_output() {
+  if (initial_out_.empty()) return fill(out_, poison_byte, device_, stream_);
+  device_.copy_to_device(out_.data(), initial_out_, stream_);
+  stream_.synchronize();
+}
+
+Operands::Verdict Operands::judge(const ReferenceCase& reference, double max_error) const {
+  const std::pair<const char*, const GuardedBuffer*> guarded[] = {
+      {"x", &x_},           {"w", &w_}, {"dy", &dy_}, {"bias", &bias_}, {"residual", &residual_},
+      {"the output", &out_}};
+  for (const auto& [name, buffer] : guarded)
+    if (!buffer->intact(device_, stream_))
+      return {Status::failed, fmt::format("wrote past the end of {}", name), INFINITY};
+  std::vector<std::byte> bytes(out_.span().size());
+  device_.copy_to_host(bytes, out_.data(), stream_);
+  stream_.synchronize();
+  const TensorDesc desc = output_desc(problem_);
+  return problem_.dtype == DType::f64 ? judge_output<double>(bytes, desc, reference, max_error)
+                                      : judge_output<float>(bytes, desc, reference, max_error);
+}
+
+Trial::Trial(const ConvAlgo& algo, const Config& config, Operands& operands, Device& device,
+             Stream& stream)
+    : operands_(operands),
+      device_(device),
+      stream_(stream),
+      plan_(algo.plan(operands.problem(), config, device)) {
+  if (plan_->packed_filter_bytes() > 0)
+    packed_ = GuardedBuffer(plan_->packed_filter_bytes(), device, stream);
+  if (plan_->workspace_bytes() > 0)
+    workspace_ = GuardedBuffer(plan_->workspace_bytes(), device, stream);
+}
+
+void Trial::pack() {
+  if (packed_.data()) plan_->pack_filter(operands_.filter(), packed_.span(), stream_);
+}
+
+void Trial::run(PhaseRecorder* phases) {
+  ConvArgs args = operands_.args();
+  if (packed_.data()) args.w = packed_.data();
+  args.phases = phases;
+  plan_->run(args, workspace_.span(), stream_);
+}
+
+Operands::Verdict Trial::check(const ReferenceCase& reference, double max_error) {
+  if (packed_.data()) fill(packed_, poison_byte, device_, stream_);
+  if (workspace_.data()) fill(workspace_, poison_byte, device_, stream_);
+  operands_.poison_output();
+  pack();
+  run();
+  stream_.synchronize();
+  if (!packed_.intact(device_, stream_))
+    return {Status::failed, "wrote past the end of the packed filter", INFINITY};
+  if (!workspace_.intact(device_, stream_))
+    return {Status::failed, "wrote past the end of the workspace", INFINITY};
+  return operands_.judge(reference, max_error);
+}
+
+Operands::Verdict check_candidate(const ConvAlgo& algo, const ConvProblem& problem,
+                                  const Config& config, const ReferenceCase& reference,
+                                  Device& device, Stream& stream, double max_error) {
+  if (const auto refusal = algo.refuse(problem, device))
+    return {Status::refused, refusal->reason, 0};
+  try {
+    Operands operands(reference, problem, device, stream);
+    return Trial(algo, config, operands, device, stream).check(reference, max_error);
+  } catch (const OutOfMemory& e) {
+    return {Status::refused, e.what(), 0};
+  } catch (const std::exception& e) {
+    return {Status::failed, e.what(), INFINITY};
+  }
+}
+
+}  // namespace convlab

@@ -1,0 +1,165 @@
+#include "conv/reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+
+namespace convlab {
+namespace {
+
+// y[n,k,p,q], epilogue and accumulation included.
+double forward_at(const ConvProblem& f, const ReferenceInput& in, std::int64_t index) {
+  const std::int64_t q = index % f.q, p = index / f.q % f.p;
+  const std::int64_t k = index / (f.q * f.p) % f.k, n = index / (f.q * f.p * f.k);
+  const std::int64_t group_c = f.c / f.groups, first_c = k / (f.k / f.groups) * group_c;
+  double sum = 0;
+  for (std::int64_t c = 0; c < group_c; ++c)
+    for (std::int64_t r = 0; r < f.r; ++r) {
+      const std::int64_t h = p * f.stride_h - f.pad_h + r * f.dilation_h;
+      if (h < 0 || h >= f.h) continue;
+      const double* x_row = &in.x[std::size_t(((n * f.c + first_c + c) * f.h + h) * f.w)];
+      const double* w_row = &in.w[std::size_t(((k * group_c + c) * f.r + r) * f.s)];
+      for (std::int64_t s = 0; s < f.s; ++s) {
+        const std::int64_t w = q * f.stride_w - f.pad_w + s * f.dilation_w;
+        if (w >= 0 && w < f.w) sum += x_row[w] * w_row[s];
+      }
+    }
+  if (f.epilogue.bias) sum += in.bias[std::size_t(k)];
+  if (f.epilogue.residual) sum += in.residual[std::size_t(index)];
+  if (f.epilogue.relu) sum = std::max(sum, 0.0);
+  return sum;
+}
+
+// dx[n,c,h,w]: every (p, q, r, s) with p*stride - pad + r*dilation = h.
+double backward_data_at(const ConvProblem& f, const ReferenceInput& in, std::int64_t index) {
+  const std::int64_t w = index % f.w, h = index / f.w % f.h;
+  const std::int64_t c = index / (f.w * f.h) % f.c, n = index / (f.w * f.h * f.c);
+  const std::int64_t group_c = f.c / f.groups, group_k = f.k / f.groups;
+  const std::int64_t first_k = c / group_c * group_k;
+  double sum = 0;
+  for (std::int64_t r = 0; r < f.r; ++r) {
+    const std::int64_t ph = h + f.pad_h - r * f.dilation_h, p = ph / f.stride_h;
+    if (ph < 0 || ph % f.stride_h != 0 || p >= f.p) continue;
+    for (std::int64_t s = 0; s < f.s; ++s) {
+      const std::int64_t qw = w + f.pad_w - s * f.dilation_w, q = qw / f.stride_w;
+      if (qw < 0 || qw % f.stride_w != 0 || q >= f.q) continue;
+      for (std::int64_t k = first_k; k < first_k + group_k; ++k)
+        sum += in.dy[std::size_t(((n * f.k + k) * f.p + p) * f.q + q)] *
+               in.w[std::size_t(((k * group_c + c % group_c) * f.r + r) * f.s + s)];
+    }
+  }
+  return sum;
+}
+
+// dw[k,c,r,s].
+double backward_filter_at(const ConvProblem& f, const ReferenceInput& in, std::int64_t index) {
+  const std::int64_t group_c = f.c / f.groups;
+  const std::int64_t s = index % f.s, r = index / f.s % f.r;
+  const std::int64_t c = index / (f.s * f.r) % group_c, k = index / (f.s * f.r * group_c);
+  const std::int64_t x_c = k / (f.k / f.groups) * group_c + c;
+  double sum = 0;
+  for (std::int64_t n = 0; n < f.n; ++n)
+    for (std::int64_t p = 0; p < f.p; ++p) {
+      const std::int64_t h = p * f.stride_h - f.pad_h + r * f.dilation_h;
+      if (h < 0 || h >= f.h) continue;
+      const double* x_row = &in.x[std::size_t(((n * f.c + x_c) * f.h + h) * f.w)];
+      const double* dy_row = &in.dy[std::size_t(((n * f.k + k) * f.p + p) * f.q)];
+      for (std::int64_t q = 0; q < f.q; ++q) {
+        const std::int64_t w = q * f.stride_w - f.pad_w + s * f.dilation_w;
+        if (w >= 0 && w < f.w) sum += x_row[w] * dy_row[q];
+      }
+    }
+  return sum;
+}
+
+// The extents of the output of this pass, in plain order.
+std::array<std::int64_t, 4> output_extents(const ConvProblem& f) {
+  switch (f.pass) {
+    case Pass::forward:
+      return {f.n, f.k, f.p, f.q};
+    case Pass::backward_data:
+      return {f.n, f.c, f.h, f.w};
+    case Pass::backward_filter:
+      return {f.k, f.c / f.groups, f.r, f.s};
+  }
+  return {};
+}
+
+}  // namespace
+
+double reference_at(const ConvProblem& f, const ReferenceInput& in, std::int64_t index) {
+  const double old = f.accumulate ? in.out[std::size_t(index)] : 0.0;
+  switch (f.pass) {
+    case Pass::forward:
+      return old + forward_at(f, in, index);
+    case Pass::backward_data:
+      return old + backward_data_at(f, in, index);
+    case Pass::backward_filter:
+      return old + backward_filter_at(f, in, index);
+  }
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
+std::vector<double> reference_of(const ConvProblem& problem, const ReferenceInput& in,
+                                 std::span<const std::int64_t> indices) {
+  std::vector<double> result(indices.size());
+#pragma omp parallel for schedule(dynamic, 16)
+  for (std::size_t i = 0; i < indices.size(); ++i)
+    result[i] = reference_at(problem, in, indices[i]);
+  return result;
+}
+
+std::vector<std::int64_t> all_outputs(const ConvProblem& problem) {
+  const auto [e0, e1, e2, e3] = output_extents(problem);
+  std::vector<std::int64_t> indices(std::size_t(e0 * e1 * e2 * e3));
+  for (std::size_t i = 0; i < indices.size(); ++i) indices[i] = std::int64_t(i);
+  return indices;
+}
+
+std::vector<std::int64_t> sample_outputs(const ConvProblem& problem, std::int64_t count,
+                                         std::uint64_t seed) {
+  const auto extents = output_extents(problem);
+  const std::int64_t total = extents[0] * extents[1] * extents[2] * extents[3];
+  if (total <= count) return all_outputs(problem);
+
+  // Coordinates per dimension where mistakes live: both ends, and both sides of a tile seam.
+  std::array<std::vector<std::int64_t>, 4> special;
+  for (std::size_t d = 0; d < 4; ++d) {
+    const std::int64_t e = extents[d], seam = e / 2 / 4 * 4;
+    for (std::int64_t at : {std::int64_t{0}, std::int64_t{1}, seam - 1, seam, e - 2, e - 1})
+      if (at >= 0 && at < e) special[d].push_back(at);
+  }
+  std::mt19937_64 random(seed);
+  const auto pick = [&](std::int64_t below) {
+    return std::int64_t(random() % std::uint64_t(below));
+  };
+
+  std::vector<std::int64_t> indices;
+  for (std::int64_t i = 0; i < count; ++i) {
+    // A quarter of the sample are corners and edges in both spatial dimensions.
+    std::int64_t index = 0;
+    for (std::size_t d = 0; d < 4; ++d) {
+      const auto& s = special[d];
+      const bool at_special = i % 4 == 0 || (d >= 2 && i % 4 == 1 && (i / 4 + std::int64_t(d)) % 2);
+      index = index * extents[d] +
+              (at_special ? s[std::size_t(pick(std::int64_t(s.size())))] : pick(extents[d]));
+    }
+    indices.push_back(index);
+  }
+  std::sort(indices.begin(), indices.end());
+  indices.erase(std::unique(indices.begin(), indices.end()), indices.end());
+  return indices;
+}
+
+double rel_error(std::span<const double> y, std::span<const double> ref) {
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i < ref.size(); ++i) {
+    difference += (y[i] - ref[i]) * (y[i] - ref[i]);
+    norm += ref[i] * ref[i];
+  }
+  const double error = norm == 0 ? std::sqrt(difference) : std::sqrt(difference / norm);
+  return std::isfinite(error) ? error : std::numeric_limits<double>::infinity();
+}
+
+}  // namespace convlab
