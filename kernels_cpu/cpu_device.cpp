@@ -1,0 +1,191 @@
+#include <cpuid.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <hwy/highway.h>
+#include <omp.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <limits>
+
+#include "conv/error.h"
+#include "kernels_cpu/cpu.h"
+#include "kernels_cpu/layer_ops.h"
+
+namespace convlab {
+namespace {
+
+struct Isa {
+  std::string name;
+  int vector_bytes;
+  std::int64_t target;  // Highway's bit
+};
+
+// The fallback is in every dispatch table, whatever the mask says, so baseline needs no bit.
+const std::array<Isa, 3>& all_isas() {
+  static const std::array<Isa, 3> isas{Isa{"baseline", 16, 0}, Isa{"avx2", 32, HWY_AVX2},
+                                       Isa{"avx512", 64, HWY_AVX3}};
+  return isas;
+}
+
+bool cpu_has(const Isa& isa) {
+  return isa.target == 0 || (hwy::SupportedTargets() & isa.target) != 0;
+}
+
+const Isa& choose_isa(std::string name) {
+  const char* const variable = std::getenv("CONVLAB_ISA");
+  if (name.empty() && variable != nullptr) name = variable;
+  if (name.empty()) name = supported_isas().back();
+  const auto isa = std::find_if(all_isas().begin(), all_isas().end(),
+                                [&](const Isa& i) { return i.name == name; });
+  if (isa == all_isas().end())
+    throw InputError(fmt::format("unknown ISA '{}': expected one of baseline, avx2, avx512", name));
+  if (!cpu_has(*isa))
+    throw EnvironmentError(
+        fmt::format("this CPU has no {}: it can run {}", name, fmt::join(supported_isas(), ", ")));
+  return *isa;
+}
+
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::string cpu_name() {
+  std::array<unsigned, 12> words{};
+  for (unsigned i = 0; i < 3; ++i)
+    if (!__get_cpuid(0x80000002 + i, &words[4 * i], &words[4 * i + 1], &words[4 * i + 2],
+                     &words[4 * i + 3]))
+      return "x86-64 CPU";
+  std::array<char, 49> text{};
+  std::memcpy(text.data(), words.data(), 48);
+  std::string name = text.data();
+  name.erase(0, name.find_first_not_of(' '));
+  name.erase(name.find_last_not_of(' ') + 1);
+  return name;
+}
+
+// "48K" or "480M" in bytes; 0 for an empty text.
+std::int64_t parse_size(const std::string& text) {
+  if (text.empty()) return 0;
+  const std::int64_t number = std::atoll(text.c_str());
+  return text.back() == 'K' ? number << 10 : text.back() == 'M' ? number << 20 : number;
+}
+
+void read_caches(DeviceInfo& info) {
+  for (int i = 0; i < 8; ++i) {
+    const std::string cache = fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/", i);
+    const std::string level = first_line(cache + "level");
+    const std::int64_t bytes = parse_size(first_line(cache + "size"));
+    if (first_line(cache + "type") == "Instruction") continue;
+    if (level == "1") info.l1_bytes = bytes;
+    if (level == "2") info.l2_bytes = bytes;
+    if (level == "3") info.l3_bytes = bytes;
+  }
+  // Containers may hide sysfs; kernels block for these sizes and need some number.
+  if (info.l1_bytes == 0) info.l1_bytes = 32 << 10;
+  if (info.l2_bytes == 0) info.l2_bytes = 512 << 10;
+}
+
+// The least memory limit of this process's control group and its ancestors, in cgroup v2 or v1.
+std::int64_t cgroup_limit() {
+  std::int64_t limit = std::numeric_limits<std::int64_t>::max();
+  std::ifstream groups("/proc/self/cgroup");  // lines "id:controllers:/path"
+  for (std::string line; std::getline(groups, line);) {
+    const std::size_t second = line.find(':', line.find(':') + 1);
+    if (second == std::string::npos) continue;
+    const bool v2 = line.starts_with("0::");
+    if (!v2 && line.find("memory") == std::string::npos) continue;
+    const std::string root = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
+    const std::string file = v2 ? "/memory.max" : "/memory.limit_in_bytes";
+    for (std::string path = line.substr(second + 1);; path.erase(path.rfind('/'))) {
+      const std::int64_t bytes = std::atoll(first_line(root + path + file).c_str());
+      if (bytes > 0) limit = std::min(limit, bytes);  // absent and "max" read as 0
+      if (path.find('/') == std::string::npos) break;
+    }
+  }
+  return limit;
+}
+
+DeviceInfo describe(const Isa& isa, int threads) {
+  DeviceInfo info;
+  info.kind = DeviceKind::cpu;
+  info.name = cpu_name();
+  info.isa = isa.name;
+  info.vector_bytes = isa.vector_bytes;
+  info.threads = threads;
+  read_caches(info);
+  info.memory_bytes =
+      std::min<std::int64_t>(sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE), cgroup_limit());
+  return info;
+}
+
+class CpuStream : public Stream {
+ public:
+  void synchronize() override {}
+};
+
+class CpuDevice : public Device {
+ public:
+  explicit CpuDevice(DeviceInfo info) : info_(std::move(info)), ops_(info_.threads) {}
+
+  const DeviceInfo& info() const noexcept override { return info_; }
+
+  // Huge pages spare the TLB in kernels that stride through whole channels; a smaller buffer would
+  // only waste them.
+  Buffer allocate(std::size_t bytes) override {
+    constexpr std::size_t huge_page = 2 << 20;
+    const bool huge = bytes >= 2 * huge_page;
+    void* data = nullptr;
+    if (bytes > std::size_t(info_.memory_bytes) ||
+        posix_memalign(&data, huge ? huge_page : 64, std::max<std::size_t>(bytes, 1)) != 0)
+      throw OutOfMemory(
+          fmt::format("cannot allocate {} bytes: this machine has {}", bytes, info_.memory_bytes));
+    if (huge) madvise(data, bytes, MADV_HUGEPAGE);  // advice: failure is of no consequence
+    return Buffer(static_cast<std::byte*>(data), bytes, [](std::byte* p) { std::free(p); });
+  }
+
+  Buffer allocate_pinned(std::size_t bytes) override { return allocate(bytes); }
+  void copy_to_device(std::byte* to, ConstSpan from, Stream&) override {
+    std::copy(from.begin(), from.end(), to);
+  }
+  void copy_to_host(Span to, const std::byte* from, Stream&) override {
+    std::copy_n(from, to.size(), to.data());
+  }
+
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuStream>(); }
+  const LayerOps& ops() const override { return ops_; }
+
+ private:
+  DeviceInfo info_;
+  cpu::CpuLayerOps ops_;
+};
+
+}  // namespace
+
+std::vector<std::string> supported_isas() {
+  std::vector<std::string> names;
+  for (const Isa& isa : all_isas())
+    if (cpu_has(isa)) names.push_back(isa.name);
+  return names;
+}
+
+std::unique_ptr<Device> make_cpu_device(const CpuOptions& options) {
+  if (options.threads < 0)
+    throw InputError(
+        fmt::format("threads is {}: expected a positive number, or 0 for all", options.threads));
+  const Isa& isa = choose_isa(options.isa);
+  // Every HWY_DYNAMIC_DISPATCH of the process reads its table's row from here.
+  hwy::GetChosenTarget().Update(isa.target);
+  const int threads = options.threads > 0 ? options.threads : omp_get_max_threads();
+  return std::make_unique<CpuDevice>(describe(isa, threads));
+}
+
+}  // namespace convlab

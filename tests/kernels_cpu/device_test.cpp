@@ -1,0 +1,84 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <vector>
+
+#include "conv/error.h"
+#include "kernels_cpu/cpu.h"
+
+namespace convlab {
+namespace {
+
+TEST(CpuDevice, DescribesThisMachine) {
+  const DeviceInfo info = make_cpu_device()->info();
+  EXPECT_FALSE(info.name.empty());
+  EXPECT_GE(info.threads, 1);
+  EXPECT_GE(info.l1_bytes, 8 << 10);
+  EXPECT_GE(info.l2_bytes, info.l1_bytes);
+  EXPECT_GE(info.memory_bytes, std::int64_t{1} << 26);
+  EXPECT_EQ(info.isa, supported_isas().back());
+}
+
+TEST(CpuDevice, TakesTheIsaFromOptionsBeforeTheEnvironment) {
+  ASSERT_EQ(setenv("CONVLAB_ISA", "baseline", 1), 0);
+  EXPECT_EQ(make_cpu_device()->info().isa, "baseline");
+  EXPECT_EQ(make_cpu_device()->info().vector_bytes, 16);
+  EXPECT_EQ(make_cpu_device({0, supported_isas().back()})->info().isa, supported_isas().back());
+  ASSERT_EQ(setenv("CONVLAB_ISA", "sse9", 1), 0);
+  EXPECT_THROW(make_cpu_device(), InputError);
+  ASSERT_EQ(unsetenv("CONVLAB_ISA"), 0);
+  EXPECT_THROW(make_cpu_device({-1, ""}), InputError);
+  make_cpu_device();
+}
+
+TEST(CpuDevice, RefusesMoreMemoryThanThereIs) {
+  const auto device = make_cpu_device();
+  EXPECT_THROW(device->allocate(std::size_t{1} << 62), OutOfMemory);
+  const Buffer buffer = device->allocate(5 << 20);
+  EXPECT_EQ(buffer.bytes(), std::size_t{5} << 20);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data()) % 64, 0u);
+}
+
+// The index of every layout as conv/layout.h words it, apart from the implementation.
+std::int64_t offset(const TensorDesc& t, std::int64_t n, std::int64_t c, std::int64_t h,
+                    std::int64_t w) {
+  if (t.layout == Layout::nchw) return ((n * t.c + c) * t.h + h) * t.w + w;
+  if (t.layout == Layout::nhwc) return ((n * t.h + h) * t.w + w) * t.c + c;
+  const std::int64_t block = channel_block(t.layout), blocks = (t.c + block - 1) / block;
+  return (((n * blocks + c / block) * t.h + h) * t.w + w) * block + c % block;
+}
+
+template <class T>
+void expect_every_pair_of_layouts_converts(DType dtype, TensorDesc from) {
+  const auto device = make_cpu_device();
+  const auto stream = device->make_stream();
+  TensorDesc to = from;
+  for (const Layout from_layout : all_layouts)
+    for (const Layout to_layout : all_layouts) {
+      from.layout = from_layout;
+      to.layout = to_layout;
+      std::vector<T> source(std::size_t(from.elements()), T(0));
+      std::vector<T> expected(std::size_t(to.elements()), T(0));
+      std::vector<T> result(std::size_t(to.elements()), T(std::nan("")));
+      T value = 0;
+      for (std::int64_t n = 0; n < from.n; ++n)
+        for (std::int64_t c = 0; c < from.c; ++c)
+          for (std::int64_t h = 0; h < from.h; ++h)
+            for (std::int64_t w = 0; w < from.w; ++w)
+              source[std::size_t(offset(from, n, c, h, w))] =
+                  expected[std::size_t(offset(to, n, c, h, w))] = ++value;
+      device->ops().convert_layout(dtype, from, source.data(), to, result.data(), *stream);
+      EXPECT_EQ(result, expected) << to_string(from_layout) << " to " << to_string(to_layout);
+    }
+}
+
+TEST(ConvertLayout, BetweenAllLayoutsWithZeroPaddingLanes) {
+  expect_every_pair_of_layouts_converts<float>(DType::f32, {2, 3, 5, 7});
+  expect_every_pair_of_layouts_converts<float>(DType::f32, {1, 37, 9, 11});
+  expect_every_pair_of_layouts_converts<double>(DType::f64, {3, 16, 8, 8});
+  expect_every_pair_of_layouts_converts<double>(DType::f64, {1, 25, 1, 1});
+}
+
+}  // namespace
+}  // namespace convlab
