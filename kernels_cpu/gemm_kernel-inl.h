@@ -1,0 +1,113 @@
+// The register-tile micro-kernel under every product on the CPU: C[rows][cols] += A B, where the C
+// tile stays in registers, B is read a vector at a time, and each element of A is broadcast.
+//
+// With kRows x kVecs accumulators one step of depth loads kVecs vectors and kRows broadcasts for
+// kRows * kVecs multiply-adds. 14 x 2 fills the 32 registers of AVX-512 (28 + 2 + 1) and 6 x 2 the
+// 16 of AVX2 (12 + 2 + 1); both have more independent chains than the latency of a multiply-add
+// times two units (8 to 10), and more multiply-adds than loads. Van Zee & van de Geijn 2015 (BLIS)
+// has the general argument.
+//
+// Blocked activations hold the channels of one pixel in one cache line, so depth comes in groups:
+//   A(i, g * kGroup + c) = a.data[g * a.group_stride + i * a.row_stride + c]
+//   B(d, v)              = b.data[d * b.depth_stride + v * b.vec_stride], one vector.
+// Rows are pixels and kGroup the channel block; or rows are channels (row_stride 1), depth runs
+// over pixels and kGroup is 1. Everything is inlined: strides that are constants at the call become
+// displacements.
+//
+// Per-target header: include it after hwy/foreach_target.h.
+#if defined(CONVLAB_KERNELS_CPU_GEMM_KERNEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef CONVLAB_KERNELS_CPU_GEMM_KERNEL_INL_H_
+#undef CONVLAB_KERNELS_CPU_GEMM_KERNEL_INL_H_
+#else
+#define CONVLAB_KERNELS_CPU_GEMM_KERNEL_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+HWY_BEFORE_NAMESPACE();
+namespace convlab::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F32 = hn::CappedTag<float, 16>;
+using Vec = hn::Vec<F32>;
+constexpr int kLanes = HWY_LANES(float);
+// Channels in one block of the blocked layout: nchw16c, else nchw8c.
+constexpr int kBlock = kLanes == 16 ? 16 : 8;
+// The shape of the full tile, and its columns in floats.
+constexpr int kTileRows = kLanes == 16 ? 14 : 6;
+constexpr int kTileVecs = 2;
+constexpr int kTileCols = kTileVecs * kLanes;
+
+struct PanelA {
+  const float* data;
+  std::ptrdiff_t row_stride, group_stride;  // in floats
+};
+
+struct PanelB {
+  const float* data;
+  std::ptrdiff_t depth_stride = kTileCols, vec_stride = kLanes;  // in floats
+};
+
+template <int kRows, int kVecs = kTileVecs>
+struct Tile {
+  Vec v[kRows][kVecs];
+
+  HWY_INLINE void SetZero() {
+    HWY_UNROLL(16)
+    for (int i = 0; i < kRows; ++i) {
+      HWY_UNROLL(16)
+      for (int j = 0; j < kVecs; ++j) v[i][j] = hn::Zero(F32());
+    }
+  }
+
+  // tile += A B over groups * kGroup steps of depth.
+  template <int kGroup>
+  HWY_INLINE void MultiplyAdd(PanelA a, PanelB b, std::int64_t groups) {
+    for (std::int64_t g = 0; g < groups; ++g, a.data += a.group_stride) {
+      const float* row = a.data;
+      for (int c = 0; c < kGroup; ++c, ++row, b.data += b.depth_stride) {
+        Vec bv[kVecs];
+        HWY_UNROLL(16)
+        for (int j = 0; j < kVecs; ++j) bv[j] = hn::LoadU(F32(), b.data + j * b.vec_stride);
+        HWY_UNROLL(16)
+        for (int i = 0; i < kRows; ++i) {
+          const Vec av = hn::Set(F32(), row[i * a.row_stride]);
+          HWY_UNROLL(16)
+          for (int j = 0; j < kVecs; ++j) v[i][j] = hn::MulAdd(av, bv[j], v[i][j]);
+        }
+      }
+    }
+  }
+
+  // f(i, j, vector) for every vector of the tile, in constant order: load, change or store it. f
+  // is a lambda marked HWY_ATTR; the vector is passed by reference.
+  template <class F>
+  HWY_INLINE void ForEach(F&& f) {
+    HWY_UNROLL(16)
+    for (int i = 0; i < kRows; ++i) {
+      HWY_UNROLL(16)
+      for (int j = 0; j < kVecs; ++j) f(i, j, v[i][j]);
+    }
+  }
+};
+
+// Covers `rows` rows with tiles of at most kRows rows: f(std::integral_constant<int, n>, first).
+// The rest that full tiles leave is taken by tiles of half the size each time (7, 4, 2, 1), so that
+// nothing outside is read or computed and few sizes are instantiated.
+template <int kRows = kTileRows, class F>
+HWY_INLINE void ForEachRowTile(std::int64_t rows, F&& f, std::int64_t first = 0) {
+  for (; rows >= kRows; rows -= kRows, first += kRows)
+    f(std::integral_constant<int, kRows>(), first);
+  if constexpr (kRows > 1) {
+    if (rows > 0) ForEachRowTile<(kRows + 1) / 2>(rows, f, first);
+  }
+}
+
+}  // namespace convlab::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
