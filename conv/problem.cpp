@@ -1,0 +1,406 @@
+#include "conv/problem.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <optional>
+
+#include "conv/error.h"
+
+namespace convlab {
+namespace {
+
+// ---- The fields of the text form ----
+
+enum Field { G, MB, IC, IH, IW, OC, OH, OW, KH, KW, SH, SW, PH, PW, DH, DW, field_count, none };
+constexpr std::array<std::string_view, field_count> field_names{
+    "g", "mb", "ic", "ih", "iw", "oc", "oh", "ow", "kh", "kw", "sh", "sw", "ph", "pw", "dh", "dw"};
+constexpr std::array<std::string_view, 6> depth_names{"id", "od", "kd", "sd", "pd", "dd"};
+
+// Padding and dilation count from 0, everything else from 1.
+constexpr std::int64_t least(Field f) { return f >= PH ? 0 : 1; }
+
+// What is wrong with a problem, and the field to point at.
+struct Flaw {
+  Field field;
+  std::string text;
+};
+
+// ---- Sizes that may be absurd: arithmetic on non-negative numbers that saturates at 2^62 ----
+
+constexpr std::int64_t too_much = std::int64_t{1} << 62;
+constexpr std::int64_t largest_field = std::int64_t{1} << 60;
+
+std::int64_t add(std::int64_t a, std::int64_t b) {
+  std::int64_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) || sum > too_much ? too_much : sum;
+}
+
+std::int64_t mul(std::int64_t a, std::int64_t b) {
+  std::int64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) || product > too_much ? too_much : product;
+}
+
+// ---- What makes sense ----
+
+// One spatial direction.
+struct Axis {
+  Field image_field, out_field;
+  std::int64_t image, filter, out, stride, pad, dilation;
+
+  std::int64_t dilated_filter() const { return add(mul(filter - 1, dilation), 1); }
+};
+
+Axis vertical(const ConvProblem& p) {
+  return {IH, OH, p.h, p.r, p.p, p.stride_h, p.pad_h, p.dilation_h};
+}
+Axis horizontal(const ConvProblem& p) {
+  return {IW, OW, p.w, p.s, p.q, p.stride_w, p.pad_w, p.dilation_w};
+}
+
+std::string describe(const Axis& a) {
+  return fmt::format("{} {}, padding {}, a filter that spans {} and stride {}",
+                     field_names[a.image_field], a.image, a.pad, a.dilated_filter(), a.stride);
+}
+
+// As in oneDNN, the far padding may be anything that leaves no room for one more output position:
+// it may pad more or less than the near side, and be negative by up to stride - 1 (rows that the
+// last step does not reach).
+std::optional<Flaw> axis_flaw(const Axis& a) {
+  const std::int64_t reach = add(mul(a.out - 1, a.stride), a.dilated_filter());
+  if (reach >= too_much)
+    return Flaw{a.out_field, fmt::format("positions overflow 64 bits with {}", describe(a))};
+  const std::int64_t far_padding = reach - a.image - a.pad;
+  if (far_padding <= -a.stride)
+    return Flaw{a.out_field, fmt::format("{} {} is too small for {}: it is at least {}",
+                                         field_names[a.out_field], a.out, describe(a),
+                                         (a.image + a.pad - a.dilated_filter()) / a.stride + 1)};
+  return std::nullopt;
+}
+
+std::optional<Flaw> bytes_flaw(Field field, std::string_view tensor,
+                               std::initializer_list<std::int64_t> factors) {
+  std::int64_t bytes = 1;
+  for (std::int64_t f : factors) bytes = mul(bytes, f);
+  if (bytes < too_much) return std::nullopt;
+  return Flaw{field, fmt::format("tensor {} takes 2^62 bytes or more", tensor)};
+}
+
+std::optional<Flaw> flaw(const ConvProblem& p) {
+  const std::array<std::int64_t, field_count> values{
+      p.groups, p.n, p.c,        p.h,        p.w,     p.k,     p.p,          p.q,
+      p.r,      p.s, p.stride_h, p.stride_w, p.pad_h, p.pad_w, p.dilation_h, p.dilation_w};
+  for (int i = 0; i < field_count; ++i) {
+    const Field f = static_cast<Field>(i);
+    // The text form counts added gaps: its dh is dilation_h - 1.
+    const std::int64_t value = f >= DH ? values[f] - 1 : values[f];
+    if (value < least(f) || value > largest_field)
+      return Flaw{f, fmt::format("{} is {}: it takes {} to 2^60", field_names[f], value, least(f))};
+  }
+  for (const auto& [field, channels] : {std::pair{IC, p.c}, std::pair{OC, p.k}})
+    if (channels % p.groups != 0)
+      return Flaw{field, fmt::format("{} {} is not a multiple of g {}", field_names[field],
+                                     channels, p.groups)};
+  for (const Axis& axis : {vertical(p), horizontal(p)})
+    if (auto f = axis_flaw(axis)) return f;
+
+  const std::int64_t element = size_of(p.dtype);
+  if (auto f = bytes_flaw(IC, "x", {p.n, p.x_desc().padded_c(), p.h, p.w, element})) return f;
+  if (auto f = bytes_flaw(OC, "y", {p.n, p.y_desc().padded_c(), p.p, p.q, element})) return f;
+  if (auto f = bytes_flaw(KH, "w", {p.k, p.c / p.groups, p.r, p.s, element})) return f;
+
+  if (!p.epilogue.empty() && p.pass != Pass::forward)
+    return Flaw{none, fmt::format("an epilogue belongs to pass fwd, not {}", to_string(p.pass))};
+  if (!p.epilogue.empty() && p.accumulate)
+    return Flaw{none, "an epilogue and accumulating into the output exclude each other"};
+  return std::nullopt;
+}
+
+// ---- Parsing ----
+
+constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+std::string_view trim(std::string_view text) {
+  constexpr std::string_view blank = " \t\r\n";
+  const std::size_t begin = text.find_first_not_of(blank);
+  if (begin == text.npos) return {};
+  return text.substr(begin, text.find_last_not_of(blank) + 1 - begin);
+}
+
+// The message, then the text with a caret under position `at`; of a long text only what is near.
+[[noreturn]] void fail(std::string_view text, std::size_t at, const std::string& message) {
+  constexpr std::size_t before = 60, after = 30;
+  const std::size_t begin = at > before ? at - before : 0;
+  std::string shown(text.substr(begin, before + after));
+  std::replace_if(
+      shown.begin(), shown.end(), [](unsigned char c) { return c < ' ' || c == 127; }, '?');
+  throw InputError(fmt::format("malformed problem: at character {}: {}\n  {}\n  {:>{}}", at + 1,
+                               message, shown, '^', at - begin + 1));
+}
+
+class Parser {
+ public:
+  explicit Parser(std::string_view text) : text_(text) {
+    value_.fill(absent);
+    at_.fill(text.size());
+  }
+
+  NamedProblem parse() {
+    NamedProblem result;
+    while (pos_ < text_.size()) {
+      if (text_[pos_] == '_') {
+        ++pos_;
+      } else if (text_[pos_] == 'n') {
+        parse_name(result);
+      } else {
+        parse_field();
+      }
+    }
+    result.problem = problem();
+    if (auto f = flaw(result.problem)) fail(text_, at_[f->field], f->text);
+    return result;
+  }
+
+ private:
+  static constexpr std::int64_t absent = -1;
+
+  bool given(Field f) const { return value_[f] != absent; }
+  std::int64_t get(Field f, std::int64_t otherwise) const {
+    return given(f) ? value_[f] : otherwise;
+  }
+  std::int64_t require(Field f) const {
+    if (!given(f)) fail(text_, text_.size(), fmt::format("{} is missing", field_names[f]));
+    return value_[f];
+  }
+
+  void parse_field() {
+    const std::size_t start = pos_;
+    const std::string_view rest = text_.substr(start);
+    auto opens = [&](std::string_view name) { return rest.substr(0, name.size()) == name; };
+    const auto* name = std::find_if(field_names.begin(), field_names.end(), opens);
+    if (name == field_names.end()) {
+      if (const auto* depth = std::find_if(depth_names.begin(), depth_names.end(), opens);
+          depth != depth_names.end())
+        fail(text_, start,
+             fmt::format("depth field {}: convolutions here have two spatial dimensions", *depth));
+      fail(text_, start,
+           "expected a field (g mb ic ih iw oc oh ow kh kw sh sw ph pw dh dw) or n and a name");
+    }
+    const Field field = static_cast<Field>(name - field_names.begin());
+    if (given(field)) fail(text_, start, fmt::format("{} is given twice", *name));
+    pos_ += name->size();
+    at_[field] = start;
+    value_[field] = parse_number(*name, least(field), text_.size());
+  }
+
+  // A whole number of at least `minimum` that starts at pos_ and ends before `end`.
+  std::int64_t parse_number(std::string_view what, std::int64_t minimum, std::size_t end) {
+    const std::size_t start = pos_;
+    std::int64_t value = 0;
+    for (; pos_ < end && is_digit(text_[pos_]); ++pos_) {
+      value = add(mul(value, 10), text_[pos_] - '0');
+      if (value > largest_field) fail(text_, start, fmt::format("{} is more than 2^60", what));
+    }
+    if (pos_ == start || value < minimum)
+      fail(text_, start, fmt::format("{} takes a whole number of at least {}", what, minimum));
+    return value;
+  }
+
+  // n, then the name to the end of the text, perhaps in quotes, perhaps ending in *count.
+  void parse_name(NamedProblem& result) {
+    std::size_t begin = pos_ + 1, end = text_.size();
+    if (begin < end && text_[begin] == '"') {
+      if (end - begin < 2 || text_[end - 1] != '"')
+        fail(text_, begin, "the name's quote is not closed at the end of the text");
+      ++begin;
+      --end;
+    }
+    std::string_view name = text_.substr(begin, end - begin);
+    if (const std::size_t quote = name.find('"'); quote != name.npos)
+      fail(text_, begin + quote, "a name holds no quotes");
+    if (const std::size_t star = count_suffix(name); star != name.npos) {
+      pos_ = begin + star + 1;
+      result.count = parse_number("the count after '*'", 1, end);
+      name = name.substr(0, star);
+    }
+    result.name = name;
+    pos_ = text_.size();
+  }
+
+ public:
+  // Where the `*` of a trailing `*digits` stands, or npos.
+  static std::size_t count_suffix(std::string_view name) {
+    const std::size_t star = name.find_last_not_of("0123456789");
+    return star != name.npos && name[star] == '*' && star + 1 < name.size() ? star : name.npos;
+  }
+
+ private:
+  // Output and near padding follow from each other when one of them is left out; without either
+  // there is no padding.
+  void complete(Axis& a, Field pad_field) const {
+    if (a.out == absent) {
+      if (a.pad == absent) a.pad = 0;
+      const std::int64_t padded = a.image + 2 * a.pad;
+      if (padded < a.dilated_filter())
+        fail(text_, at_[a.image_field],
+             fmt::format("no output position fits: a filter that spans {} in an image of {} with "
+                         "padding {}",
+                         a.dilated_filter(), a.image, a.pad));
+      a.out = (padded - a.dilated_filter()) / a.stride + 1;
+    } else if (a.pad == absent) {
+      const std::int64_t reach = add(mul(a.out - 1, a.stride), a.dilated_filter());
+      a.pad = (reach - a.image) / 2;
+      if (a.pad < 0)
+        fail(text_, at_[a.out_field],
+             fmt::format("{} {} leaves part of {} {} unread: {} can only be derived from a larger "
+                         "{}",
+                         field_names[a.out_field], a.out, field_names[a.image_field], a.image,
+                         field_names[pad_field], field_names[a.out_field]));
+    }
+  }
+
+  ConvProblem problem() const {
+    ConvProblem p;
+    p.groups = get(G, 1);
+    p.n = get(MB, 2);
+    p.c = require(IC);
+    p.k = require(OC);
+
+    const bool any_height =
+        given(IH) || given(OH) || given(KH) || given(SH) || given(PH) || given(DH);
+    const bool any_width =
+        given(IW) || given(OW) || given(KW) || given(SW) || given(PW) || given(DW);
+    // Width alone is a one-dimensional convolution: one row, filters of one row.
+    const bool one_dimensional = any_width && !any_height;
+    Axis v{IH,
+           OH,
+           one_dimensional ? 1 : require(IH),
+           one_dimensional ? 1 : require(KH),
+           get(OH, absent),
+           get(SH, 1),
+           get(PH, absent),
+           get(DH, 0) + 1};
+    complete(v, PH);
+
+    Axis h{IW,
+           OW,
+           one_dimensional ? require(IW) : get(IW, v.image),
+           one_dimensional ? require(KW) : get(KW, v.filter),
+           get(OW, absent),
+           get(SW, v.stride),
+           get(PW, absent),
+           get(DW, v.dilation - 1) + 1};
+    // Omitted, width is as height: padding unless ow determines it, and the output (with its far
+    // padding) where all that it depends on is the same.
+    if (!given(PW) && !given(OW)) h.pad = v.pad;
+    const bool same = h.image == v.image && h.filter == v.filter && h.stride == v.stride &&
+                      h.pad == v.pad && h.dilation == v.dilation;
+    if (!given(OW) && same) h.out = v.out;
+    complete(h, PW);
+
+    p.h = v.image, p.r = v.filter, p.p = v.out;
+    p.stride_h = v.stride, p.pad_h = v.pad, p.dilation_h = v.dilation;
+    p.w = h.image, p.s = h.filter, p.q = h.out;
+    p.stride_w = h.stride, p.pad_w = h.pad, p.dilation_w = h.dilation;
+    return p;
+  }
+
+  std::string_view text_;
+  std::size_t pos_ = 0;
+  std::array<std::int64_t, field_count> value_;
+  std::array<std::size_t, field_count> at_;
+};
+
+}  // namespace
+
+// ---- Names ----
+
+std::string_view to_string(Pass pass) {
+  switch (pass) {
+    case Pass::forward:
+      return "fwd";
+    case Pass::backward_data:
+      return "bwd_d";
+    case Pass::backward_filter:
+      return "bwd_w";
+  }
+  return "?";
+}
+
+Pass parse_pass(std::string_view text) {
+  for (Pass pass : all_passes)
+    if (to_string(pass) == text) return pass;
+  throw InputError(fmt::format("unknown pass '{}': expected fwd, bwd_d or bwd_w", text));
+}
+
+// ---- Problems ----
+
+void validate(const ConvProblem& problem) {
+  if (auto f = flaw(problem)) throw InputError("impossible problem: " + f->text);
+}
+
+NamedProblem parse_problem(std::string_view text) { return Parser(trim(text)).parse(); }
+
+std::string to_text(const ConvProblem& p) {
+  const bool square = p.h == p.w && p.r == p.s && p.p == p.q && p.stride_h == p.stride_w &&
+                      p.pad_h == p.pad_w && p.dilation_h == p.dilation_w;
+  std::string text;
+  auto put = [&](Field f, std::int64_t value) {
+    text += fmt::format("{}{}", field_names[f], value);
+  };
+  auto put_both = [&](Field height, std::int64_t in_h, Field width, std::int64_t in_w) {
+    put(height, in_h);
+    if (!square) put(width, in_w);
+  };
+  if (p.groups != 1) put(G, p.groups);
+  put(MB, p.n);
+  put(IC, p.c);
+  put_both(IH, p.h, IW, p.w);
+  put(OC, p.k);
+  put_both(OH, p.p, OW, p.q);
+  put_both(KH, p.r, KW, p.s);
+  if (p.stride_h != 1 || p.stride_w != 1) put_both(SH, p.stride_h, SW, p.stride_w);
+  put_both(PH, p.pad_h, PW, p.pad_w);
+  if (p.dilation_h != 1 || p.dilation_w != 1) put_both(DH, p.dilation_h - 1, DW, p.dilation_w - 1);
+  return text;
+}
+
+std::string to_text(const NamedProblem& named) {
+  std::string text = to_text(named.problem);
+  // A name that itself ends in *digits needs its count spelled out.
+  const bool counted = named.count != 1 || Parser::count_suffix(named.name) != std::string::npos;
+  if (named.name.empty() && !counted) return text;
+  text += fmt::format("n\"{}", named.name);
+  if (counted) text += fmt::format("*{}", named.count);
+  return text + '"';
+}
+
+std::vector<NamedProblem> read_problem_file(const std::string& path,
+                                            std::vector<std::string>* warnings) {
+  std::ifstream file(path);
+  if (!file) throw InputError(fmt::format("cannot read problem file '{}'", path));
+  std::vector<NamedProblem> problems;
+  std::string line;
+  for (int number = 1; std::getline(file, line); ++number) {
+    std::string_view text = trim(line);
+    if (text.empty() || text.front() == '#') continue;
+    if (text.substr(0, 2) == "--") {
+      if (warnings)
+        warnings->push_back(fmt::format("{}:{}: option line skipped: {}", path, number, text));
+      continue;
+    }
+    // A comment behind a problem starts with a blank and '#'; a bare '#' may belong to a name.
+    text = trim(text.substr(0, std::min(text.find(" #"), text.find("\t#"))));
+    try {
+      problems.push_back(parse_problem(text));
+    } catch (const InputError& error) {
+      throw InputError(fmt::format("{}:{}: {}", path, number, error.what()));
+    }
+  }
+  if (file.bad()) throw InputError(fmt::format("cannot read problem file '{}' to its end", path));
+  return problems;
+}
+
+}  // namespace convlab
