@@ -1,0 +1,79 @@
+# Sourced by ./convlab, tests/run and .ci/run, in the repository's root: packages, and running one
+# stage of a build with its output in a log. Everything printed goes to stderr.
+
+say() { echo "convlab: $*" >&2; }
+
+# stage "what happens" COMMAND...: one line on stderr, the output appended to $log; on failure the
+# log's tail.
+stage() {
+  local what=$1 start=$SECONDS
+  shift
+  say "$what"
+  printf '\n== %s: %s\n' "$what" "$*" >>"$log"
+  if "$@" >>"$log" 2>&1; then
+    return 0
+  fi
+  say "$what failed after $((SECONDS - start)) s; the end of $log:"
+  tail -n 30 "$log" >&2
+  return 1
+}
+
+# missing_packages run test: the packages of these groups that are not installed, one a line.
+missing_packages() {
+  local group name wanted=" $* " names=()
+  while read -r group name; do
+    [[ $wanted == *" $group "* ]] && names+=("$name")
+  done <cmake/debian-packages.txt
+  comm -23 <(printf '%s\n' "${names[@]}" | sort) <(
+    dpkg-query -W -f='${db:Status-Status} ${Package}\n' "${names[@]}" 2>/dev/null |
+      sed -n 's/^installed //p' | sort -u)
+}
+
+# require_packages run test: installs what is missing from these groups, or says how and exits 3.
+# Elsewhere than on Debian and its descendants it leaves the question to CMake.
+require_packages() {
+  command -v dpkg-query >/dev/null && command -v apt-get >/dev/null || return 0
+  local missing as_root=()
+  mapfile -t missing < <(missing_packages "$@")
+  ((${#missing[@]})) || return 0
+  local install=(apt-get install -y --no-install-recommends "${missing[@]}")
+  if ((EUID != 0)); then
+    if ! command -v sudo >/dev/null || ! sudo -n true 2>/dev/null; then
+      say "packages are missing and this user may not install them. As root:"
+      echo "apt-get update && ${install[*]}" >&2
+      exit 3
+    fi
+    as_root=(sudo -n)
+  fi
+  as_root+=(env DEBIAN_FRONTEND=noninteractive)
+  stage "fetching the package lists" "${as_root[@]}" apt-get update || exit 3
+  stage "installing ${missing[*]}" "${as_root[@]}" "${install[@]}" || exit 3
+}
+
+# build_preset release [CMAKE-ARGUMENTS...]: configures and builds everything in build-release.
+build_preset() {
+  local preset=$1
+  shift
+  command -v ccache >/dev/null && set -- -DCMAKE_CXX_COMPILER_LAUNCHER=ccache "$@"
+  stage "configuring preset $preset" cmake --preset "$preset" "$@" || return 1
+  stage "building preset $preset" cmake --build "build-$preset" -j "$(nproc)"
+}
+
+# run_tests DIR [CTEST-ARGUMENTS...]: runs the tests built in DIR, printing failures as they come;
+# sets tests_passed, tests_failed and tests_skipped. One test at a time: the algorithms use every
+# core themselves.
+run_tests() {
+  local dir=$1
+  shift
+  say "testing $dir"
+  ctest --test-dir "$dir" --output-on-failure --progress --output-junit convlab-tests.xml "$@" >&2
+  local status=$?
+  read -r tests_passed tests_failed tests_skipped < <(
+    awk 'match($0, /tests="[0-9]+"/) { t = substr($0, RSTART + 7) + 0 }
+         match($0, /failures="[0-9]+"/) { f = substr($0, RSTART + 10) + 0 }
+         match($0, /skipped="[0-9]+"/) { s = substr($0, RSTART + 9) + 0; print t - f - s, f, s; exit }
+        ' "$dir/convlab-tests.xml")
+  # What ctest could not even start is in no count.
+  ((status && tests_failed == 0)) && tests_failed=1
+  return 0
+}
