@@ -237,6 +237,10 @@ ConvArgs Operands::args() const {
           .out = out_.data()};
 }
 
+std::vector<ConstSpan> Operands::memory() const {
+  return {x_.span(), w_.span(), dy_.span(), bias_.span(), residual_.span(), out_.span()};
+}
+
 void Operands::poison_output() {
   if (initial_out_.empty()) return fill(out_, poison_byte, device_, stream_);
   device_.copy_to_device(out_.data(), initial_out_, stream_);
@@ -279,6 +283,12 @@ void Trial::run(PhaseRecorder* phases) {
   if (packed_.data()) args.w = packed_.data();
   args.phases = phases;
   plan_->run(args, workspace_.span(), stream_);
+}
+
+std::vector<ConstSpan> Trial::memory() const {
+  std::vector<ConstSpan> spans = operands_.memory();
+  spans.insert(spans.end(), {packed_.span(), workspace_.span()});
+  return spans;
 }
 
 Operands::Verdict Trial::check(const ReferenceCase& reference, double max_error) {

@@ -71,6 +71,7 @@ class Operands {
   const ConvProblem& problem() const { return problem_; }
   ConvArgs args() const;  // w is the unpacked filter
   ConstSpan filter() const { return w_.span(); }
+  std::vector<ConstSpan> memory() const;  // all of it
 
   void poison_output();  // NaN, or the old contents when the problem accumulates
   // The output against the case: error, poison left, padding lanes not zero, guards broken.
@@ -98,6 +99,7 @@ class Trial {
   const ConvPlan& plan() const { return *plan_; }
   void pack();  // does nothing for plans that take the filter as it is
   void run(PhaseRecorder* = nullptr);
+  std::vector<ConstSpan> memory() const;  // all that a run may touch
   // Poisons, packs, runs, judges; also checks the guards of workspace and packed filter.
   Operands::Verdict check(const ReferenceCase&, double max_error);
 

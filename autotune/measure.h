@@ -1,0 +1,50 @@
+// Timing samples: what they say (pure functions) and how they are taken.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "autotune/result.h"
+#include "conv/device.h"
+
+namespace convlab {
+
+double median(std::span<const double> samples);  // 0 when empty
+double median_abs_deviation(std::span<const double> samples);
+
+// {2.5%, median, 97.5%} of the median of a[i] / b[i], where a[i] and b[i] were taken in the same
+// round, by resampling whole rounds (percentile bootstrap; Efron & Tibshirani 1993). Pairing
+// cancels what slows a whole round down; a single lucky sample cannot move the median. Equal
+// seeds give equal intervals. All zero when there are no rounds.
+std::array<double, 3> paired_ratio(std::span<const double> a, std::span<const double> b,
+                                   std::uint64_t seed);
+
+// Below this, a difference is no difference.
+inline constexpr double tie_margin = 0.01;
+constexpr bool is_tie(const std::array<double, 3>& ratio) {
+  return ratio[0] <= 1 + tie_margin && ratio[2] >= 1 - tie_margin;
+}
+
+// How many runs make one sample of at least min_sample_s, so that the clock's resolution and its
+// cost vanish; 1 when a single run is longer. Never more than 10000.
+int runs_per_sample(double seconds_per_run, double min_sample_s);
+
+// Mean seconds of one call over `runs` calls back to back.
+double time_runs(const std::function<void()>& run, int runs);
+
+// Pushes the memory out of every cache level. On x86 line by line with clflush, which is exact
+// whatever the size of L3; elsewhere by streaming through a buffer larger than the caches (at
+// most 256 MB, so a larger L3 stays partly warm).
+void evict_from_caches(std::span<const ConstSpan> memory);
+
+struct NoiseFloor {
+  double clock_s = 0;   // smallest step of the clock
+  double mad = 0;       // of one work timed again and again, relative to its median
+  double interval = 0;  // half the width of the ratio of that work to itself; should contain 1
+};
+// Times `work`, about min_sample_s long or more, against itself. Well under 0.2 s for 1 ms.
+NoiseFloor measure_noise_floor(const std::function<void()>& work, double min_sample_s = 1e-3);
+
+}  // namespace convlab

@@ -1,0 +1,55 @@
+// Runs the candidates of one problem in this process, on real data.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "autotune/race.h"
+#include "autotune/verify.h"
+#include "conv/registry.h"
+
+namespace convlab {
+
+// What to run candidates under, besides the candidate itself. Layouts of `problem` are ignored.
+struct RunnerOptions {
+  ConvProblem problem;
+  CacheMode cache = CacheMode::hot;
+  std::uint64_t seed = 1;
+  double max_error = std::numeric_limits<double>::infinity();
+  std::optional<std::int64_t> workspace_max;
+};
+
+// Names one candidate of a problem: "winograd tile=4 nchw16c nchw16c".
+std::string candidate_key(const Candidate&);
+
+// Hot: operands, workspace and output lie as the previous run of the same candidate left them.
+// Cold: all of them are evicted from every cache before each timed run.
+class LocalRunner : public CandidateRunner {
+ public:
+  LocalRunner(const RunnerOptions&, const AlgoRegistry&, Device&);  // evaluates the reference
+
+  void prepare(Candidate&) override;
+  double sample(const Candidate&, int runs) override;
+  void release(const Candidate&) override;
+
+ private:
+  ConvProblem with_layouts(const Candidate&) const;
+  Operands& operands(const Candidate&);
+  double convert_ms(const Candidate&);
+
+  RunnerOptions options_;
+  const AlgoRegistry& registry_;
+  Device& device_;
+  std::unique_ptr<Stream> stream_;
+  ReferenceCase reference_;
+  using Layouts = std::pair<Layout, Layout>;
+  std::map<Layouts, std::unique_ptr<Operands>> operands_;
+  std::map<Layouts, double> convert_ms_;
+  std::map<std::string, std::unique_ptr<Trial>> trials_;
+};
+
+}  // namespace convlab

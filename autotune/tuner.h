@@ -1,0 +1,84 @@
+// Which algorithm, config and layouts for every convolution of a list: the tuning run as a whole.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autotune/result.h"
+#include "conv/device.h"
+#include "conv/registry.h"
+
+namespace convlab {
+
+class Store;
+
+// heuristic: predicted from the work estimates and the machine's ceilings, nothing is run.
+// race: the protocol of autotune/race.h. exhaustive: every candidate, never dropped, more samples.
+enum class TuneMode : std::uint8_t { heuristic, race, exhaustive };
+std::string_view to_string(TuneMode);
+TuneMode parse_tune_mode(std::string_view);  // throws InputError
+
+// Fills a registry; called once more in every worker process.
+using RegistryMaker = std::function<void(AlgoRegistry&)>;
+
+struct TuneOptions {
+  CacheMode cache = CacheMode::hot;
+  TuneMode mode = TuneMode::race;
+  std::uint64_t seed = 1;                     // of the data, the order of rounds, and the bootstrap
+  std::optional<Layout> layout;               // of x and y; nullopt: each as it likes best
+  std::optional<double> max_error;            // nullopt: default_max_error of the problem's type
+  std::optional<std::int64_t> workspace_max;  // bytes, packed filter not counted
+  bool deterministic = false;                 // only algorithms that are
+  std::vector<std::string> algos;    // ids to try; empty: all. "winograd" or "onednn.direct"
+  std::vector<std::string> exclude;  // ids to leave out; "vendor" leaves out every vendor's
+  std::optional<double> budget_s;    // wall clock for the whole run
+  bool fresh = false;                // ignores what the store knows (and replaces it)
+  // Runs candidates in the calling process: no crash or hang is survived. Otherwise they run in
+  // a worker process, and main() must pass its arguments to worker_main (autotune/worker.h).
+  bool in_process = false;
+  // A candidate that does not answer within this many seconds plus 100 times its predicted time
+  // ends as `timeout`. Only with a worker.
+  double timeout_s = 20;
+};
+
+double default_max_error(DType);  // f64 1e-12, f32 1e-4, f16 1e-2, bf16 5e-2
+
+// The channel-blocked layout whose block is one vector of the ISA in force (two for 128 bits).
+Layout blocked_layout(const DeviceInfo&);
+
+// What to tune: problem.pass and dtype set, its layouts ignored. Equal problems are tuned once.
+struct TuneItem {
+  NamedProblem layer;
+  bool first_layer = false;  // its backward_data is listed but left out of totals
+};
+
+// Told what happens, on the calling thread.
+class TuneProgress {
+ public:
+  virtual ~TuneProgress() = default;
+  virtual void resumed(std::size_t /*rows*/) {}  // candidates that the store already had
+  virtual void begin(const TuneItem&, std::size_t /*index*/, std::size_t /*total*/) {}
+  virtual void ended(const ConvProblem&, const Candidate&) {}  // one candidate, for good
+  virtual void end(const LayerResult&, std::size_t /*index*/, std::size_t /*total*/) {}
+};
+
+// Throws InputError for unknown ids in algos and exclude. Every candidate is in `store` as soon as
+// it has ended. When *stop becomes true (a signal handler may set it) or the budget is spent,
+// returns what is known by then: complete is false, remaining_gain says what the rest may bring.
+TuneTable tune(const std::vector<TuneItem>&, const TuneOptions&, const RegistryMaker&, Device&,
+               Store* store = nullptr, TuneProgress* progress = nullptr,
+               const std::atomic<bool>* stop = nullptr);
+
+struct Totals {
+  double chosen_ms = 0;  // sum of count * ms over the chosen, first layer's bwd_d left out
+  double pack_ms = 0, convert_ms = 0;
+  int layers_without = 0;  // layers for which nothing works
+};
+// Over one pass, or over all.
+Totals totals(const TuneTable&, std::optional<Pass> = {});
+
+}  // namespace convlab
