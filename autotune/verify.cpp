@@ -114,7 +114,9 @@ Operands::Verdict judge_output(std::span<const std::byte> bytes, const TensorDes
   };
   for (std::size_t i = 0; i < plain.size(); ++i)
     if (!std::isfinite(plain[i]))
-      return {Status::failed, fmt::format("output {} is {}", where(std::int64_t(i)), plain[i]),
+      return {Status::failed,
+              fmt::format("output {} is {}", where(std::int64_t(i)),
+                          std::isnan(plain[i]) ? "NaN or was not written" : "infinite"),
               INFINITY};
   for (std::int64_t n = 0; n < desc.n; ++n)
     for (std::int64_t c = desc.c; c < desc.padded_c(); ++c)

@@ -1,0 +1,180 @@
+#include "autotune/verify.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "conv/error.h"
+#include "kernels_cpu/cpu.h"
+
+namespace convlab {
+namespace {
+
+using RunFunction =
+    std::function<void(const ReferenceCase&, const ConvProblem&, const ConvArgs&, Workspace)>;
+
+// Knows the right answer, and may then do something wrong with it.
+class Oracle : public ConvAlgo {
+ public:
+  Oracle(const ReferenceCase& reference, RunFunction run, std::size_t workspace_bytes = 0)
+      : reference_(reference), run_(std::move(run)), workspace_bytes_(workspace_bytes) {}
+  const AlgoInfo& info() const noexcept override { return info_; }
+  std::optional<Refusal> refuse(const ConvProblem&, Device&) const override { return {}; }
+  std::vector<Config> configs(const ConvProblem&, Device&) const override { return {Config{}}; }
+  bool deterministic(const ConvProblem&, const Config&) const override { return true; }
+  WorkEstimate work(const ConvProblem&, const Config&, Device&) const override { return {}; }
+  std::unique_ptr<ConvPlan> plan(const ConvProblem& problem, const Config&,
+                                 Device&) const override {
+    class Plan : public ConvPlan {
+     public:
+      Plan(const Oracle& oracle, const ConvProblem& problem) : oracle_(oracle), problem_(problem) {}
+      std::size_t workspace_bytes() const noexcept override { return oracle_.workspace_bytes_; }
+      void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
+        oracle_.run_(oracle_.reference_, problem_, args, workspace);
+      }
+
+     private:
+      const Oracle& oracle_;
+      ConvProblem problem_;
+    };
+    return std::make_unique<Plan>(*this, problem);
+  }
+
+ private:
+  AlgoInfo info_;
+  const ReferenceCase& reference_;
+  RunFunction run_;
+  std::size_t workspace_bytes_;
+};
+
+// Writes the expected forward output in the problem's layout, padding lanes as zero.
+float* write_expected(const ReferenceCase& reference, const ConvProblem& problem,
+                      const ConvArgs& args) {
+  float* y = static_cast<float*>(args.out);
+  const TensorDesc desc = problem.y_desc();
+  std::fill(y, y + desc.elements(), 0.0f);
+  for (std::int64_t i : reference.indices())
+    y[desc.offset(i / (desc.w * desc.h * desc.c), i / (desc.w * desc.h) % desc.c,
+                  i / desc.w % desc.h, i % desc.w)] = float(reference.expected()[std::size_t(i)]);
+  return y;
+}
+
+class VerifyTest : public ::testing::Test {
+ protected:
+  VerifyTest() {
+    problem_.n = 2, problem_.c = 3, problem_.h = problem_.w = problem_.p = problem_.q = 4;
+    problem_.k = 10, problem_.y_layout = Layout::nchw8c;
+  }
+  Operands::Verdict check(const RunFunction& run, std::size_t workspace_bytes = 0) {
+    const ReferenceCase reference(problem_, 1);
+    return check_candidate(Oracle(reference, run, workspace_bytes), problem_, {}, reference,
+                           *device_, *stream_, 1e-6);
+  }
+
+  ConvProblem problem_;
+  std::unique_ptr<Device> device_ = make_cpu_device();
+  std::unique_ptr<Stream> stream_ = device_->make_stream();
+};
+
+TEST_F(VerifyTest, PassesTheRightAnswer) {
+  const auto verdict = check([](auto& reference, auto& problem, auto& args, auto) {
+    write_expected(reference, problem, args);
+  });
+  EXPECT_EQ(verdict.status, Status::ok) << verdict.reason;
+  EXPECT_LT(verdict.rel_error, 1e-6);
+  EXPECT_GT(verdict.rel_error, 0);  // rounded to float, and really compared
+}
+
+TEST_F(VerifyTest, FailsAnOutputThatWasNotWritten) {
+  const auto verdict = check([](auto&, auto&, auto&, auto) {});
+  EXPECT_EQ(verdict.status, Status::failed);
+  EXPECT_EQ(verdict.reason, "output (0, 0, 0, 0) is NaN or was not written");
+}
+
+TEST_F(VerifyTest, FailsOneWrongElement) {
+  const auto verdict = check([](auto& reference, auto& problem, auto& args, auto) {
+    write_expected(reference, problem, args)[problem.y_desc().offset(1, 9, 3, 2)] = 100;
+  });
+  EXPECT_EQ(verdict.status, Status::failed);
+  EXPECT_NE(verdict.reason.find("worst at (1, 9, 3, 2): 100 instead of"), std::string::npos)
+      << verdict.reason;
+}
+
+TEST_F(VerifyTest, CallsASmallErrorInaccurate) {
+  const auto verdict = check([](auto& reference, auto& problem, auto& args, auto) {
+    float* y = write_expected(reference, problem, args);
+    for (std::int64_t i = 0; i < problem.y_desc().elements(); ++i) y[i] *= 1.00001f;
+  });
+  EXPECT_EQ(verdict.status, Status::inaccurate);
+  EXPECT_NEAR(verdict.rel_error, 1e-5, 1e-6);
+}
+
+TEST_F(VerifyTest, FailsADirtyPaddingLane) {
+  const auto verdict = check([](auto& reference, auto& problem, auto& args, auto) {
+    write_expected(reference, problem, args)[problem.y_desc().offset(0, 12, 1, 1)] = 1;
+  });
+  EXPECT_EQ(verdict.status, Status::failed);
+  EXPECT_EQ(verdict.reason, "padding lane (0, 12, 1, 1) is not zero");
+}
+
+#if !defined(__SANITIZE_ADDRESS__)  // which stops the program at the write itself
+TEST_F(VerifyTest, FailsAWritePastTheWorkspace) {
+  const auto verdict = check(
+      [](auto& reference, auto& problem, auto& args, auto workspace) {
+        write_expected(reference, problem, args);
+        workspace.data()[workspace.size()] = std::byte{0};
+      },
+      64);
+  EXPECT_EQ(verdict.status, Status::failed);
+  EXPECT_EQ(verdict.reason, "wrote past the end of the workspace");
+}
+#endif
+
+TEST_F(VerifyTest, AnExceptionFailsAndOutOfMemoryRefuses) {
+  EXPECT_EQ(check([](auto&, auto&, auto&, auto) { throw Error("boom"); }).status, Status::failed);
+  EXPECT_EQ(check([](auto&, auto&, auto&, auto) { throw OutOfMemory("full"); }).status,
+            Status::refused);
+}
+
+TEST_F(VerifyTest, AccumulatesOntoTheOldContents) {
+  problem_.accumulate = true;
+  const ReferenceCase fresh(
+      [&] {
+        ConvProblem p = problem_;
+        p.accumulate = false;
+        return p;
+      }(),
+      1);
+  const auto verdict = check([&](auto&, auto& problem, auto& args, auto) {
+    float* y = static_cast<float*>(args.out);
+    const TensorDesc d = problem.y_desc();
+    for (std::int64_t i : fresh.indices())
+      y[d.offset(i / (d.w * d.h * d.c), i / (d.w * d.h) % d.c, i / d.w % d.h, i % d.w)] +=
+          float(fresh.expected()[std::size_t(i)]);
+  });
+  EXPECT_EQ(verdict.status, Status::ok) << verdict.reason;
+}
+
+TEST(ReferenceCaseTest, IsReproducibleAndSamplesLargeProblems) {
+  ConvProblem f;
+  f.n = 8, f.c = 64, f.k = 64, f.h = f.w = f.p = f.q = 112, f.r = f.s = 3, f.pad_h = f.pad_w = 1;
+  const ReferenceCase a(f, 5), b(f, 5);
+  EXPECT_TRUE(a.sampled());
+  EXPECT_EQ(a.expected(), b.expected());
+  EXPECT_NE(a.expected(), ReferenceCase(f, 6).expected());
+}
+
+TEST(ReferenceCaseTest, DataAreNormalOrSmallIntegers) {
+  ConvProblem f;
+  f.h = f.w = f.p = f.q = 200;
+  const ReferenceCase normal(f, 1), integers(f, 1, DataKind::small_integers);
+  double mean = 0, square = 0;
+  for (double v : normal.input().x) mean += v / 40000, square += v * v / 40000;
+  EXPECT_NEAR(mean, 0, 0.03);
+  EXPECT_NEAR(square, 1, 0.05);
+  for (double v : integers.input().x) EXPECT_TRUE(std::abs(v) <= 2 && v == std::round(v));
+}
+
+}  // namespace
+}  // namespace convlab
