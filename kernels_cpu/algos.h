@@ -2,11 +2,18 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "conv/algo.h"
+#include "conv/registry.h"
 
 namespace convlab::cpu {
 
 // std::unique_ptr<ConvAlgo> make_direct();
+
+// Present when built with oneDNN (CONVLAB_HAVE_ONEDNN): which of its algorithms there are depends
+// on its version.
+void append_onednn(AlgoRegistry&);
+std::string onednn_version();  // of the library loaded, "2.6.3"
 
 }  // namespace convlab::cpu

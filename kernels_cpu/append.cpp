@@ -3,6 +3,10 @@
 
 namespace convlab {
 
-void append_cpu_algos(AlgoRegistry&) {}
+void append_cpu_algos([[maybe_unused]] AlgoRegistry& registry) {
+#if CONVLAB_HAVE_ONEDNN
+  cpu::append_onednn(registry);
+#endif
+}
 
 }  // namespace convlab

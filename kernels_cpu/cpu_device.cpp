@@ -14,6 +14,7 @@
 #include <limits>
 
 #include "conv/error.h"
+#include "kernels_cpu/algos.h"
 #include "kernels_cpu/cpu.h"
 #include "kernels_cpu/layer_ops.h"
 
@@ -122,6 +123,9 @@ DeviceInfo describe(const Isa& isa, int threads) {
   info.vector_bytes = isa.vector_bytes;
   info.threads = threads;
   read_caches(info);
+#if CONVLAB_HAVE_ONEDNN
+  info.libraries["onednn"] = cpu::onednn_version();
+#endif
   info.memory_bytes =
       std::min<std::int64_t>(sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE), cgroup_limit());
   return info;

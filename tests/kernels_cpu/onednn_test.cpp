@@ -1,0 +1,106 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "autotune/verify.h"
+#include "kernels_cpu/cpu.h"
+
+namespace convlab {
+namespace {
+
+class OneDnn : public testing::Test {
+ protected:
+  void SetUp() override {
+    append_cpu_algos(registry_);
+    if (registry_.find(DeviceKind::cpu, "onednn.direct") == nullptr)
+      GTEST_SKIP() << "built without oneDNN";
+  }
+
+  const ConvAlgo& direct() const { return registry_.get(DeviceKind::cpu, "onednn.direct"); }
+
+  // Every layout pair of the problem on one reference; returns how many were not refused.
+  int check_layouts(const ConvAlgo& algo, ConvProblem p, double max_error) {
+    const ReferenceCase reference(p, 1);
+    int checked = 0;
+    for (Layout x : all_layouts)
+      for (Layout y : all_layouts) {
+        p.x_layout = x;
+        p.y_layout = y;
+        if (algo.refuse(p, *device_)) continue;
+        for (const Config& config : algo.configs(p, *device_)) {
+          const auto verdict =
+              check_candidate(algo, p, config, reference, *device_, *stream_, max_error);
+          EXPECT_EQ(verdict.status, Status::ok)
+              << fmt::format("{} {} {} to {}: {}", to_string(p.pass), config.text(), to_string(x),
+                             to_string(y), verdict.reason);
+          ++checked;
+        }
+      }
+    return checked;
+  }
+
+  AlgoRegistry registry_;
+  std::unique_ptr<Device> device_ = make_cpu_device();
+  std::unique_ptr<Stream> stream_ = device_->make_stream();
+};
+
+ConvProblem problem(std::string_view text) { return parse_problem(text).problem; }
+
+const char* const plain = "mb2ic32ih14oc32kh3ph1";
+const char* const first = "mb1ic3ih19iw23oc16kh7sh2ph3";
+const char* const ragged_pointwise = "mb1ic20ih9iw7oc24kh1sh2";
+const char* const dilated = "mb1ic16ih15oc16oh12ow11kh3dh1dw2ph0pw1";  // asymmetric padding
+const char* const grouped = "g2mb2ic32ih14oc32kh3ph1";
+const char* const depthwise = "g32mb2ic32ih14oc32kh3ph1";
+
+TEST_F(OneDnn, DirectAgreesWithTheReference) {
+  for (const char* text : {plain, first, ragged_pointwise, dilated, grouped, depthwise})
+    for (Pass pass : all_passes) {
+      ConvProblem p = problem(text);
+      p.pass = pass;
+      EXPECT_GT(check_layouts(direct(), p, 1e-5), 0) << to_string(pass) << " " << text;
+    }
+}
+
+TEST_F(OneDnn, WinogradAgreesWithTheReference) {
+  const ConvAlgo* winograd = registry_.find(DeviceKind::cpu, "onednn.winograd");
+  if (winograd == nullptr) GTEST_SKIP() << "oneDNN 3.x has no Winograd";
+  if (device_->info().isa != "avx512") GTEST_SKIP() << "oneDNN's Winograd needs avx512";
+  ConvProblem p = problem(plain);
+  EXPECT_GT(check_layouts(*winograd, p, 1e-4), 0);
+  EXPECT_TRUE(winograd->refuse(problem("mb2ic32ih14oc32kh3sh2ph1"), *device_));
+}
+
+TEST_F(OneDnn, FusesTheEpilogueAndAccumulates) {
+  ConvProblem p = problem(plain);
+  p.epilogue = {.bias = true, .residual = true, .relu = true};
+  EXPECT_GT(check_layouts(direct(), p, 1e-5), 0);
+  p.epilogue = {};
+  p.accumulate = true;
+  EXPECT_GT(check_layouts(direct(), p, 1e-5), 0);
+}
+
+TEST_F(OneDnn, RefusesRatherThanFallBack) {
+  ConvProblem p = problem(plain);
+  p.x_layout = Layout::nchw16c;
+  p.y_layout = Layout::nhwc;
+  const auto refusal = direct().refuse(p, *device_);
+  ASSERT_TRUE(refusal);
+  EXPECT_NE(refusal->reason.find("reference loops"), std::string::npos) << refusal->reason;
+
+  p = problem(plain);
+  p.dtype = DType::f64;
+  EXPECT_TRUE(direct().refuse(p, *device_));
+}
+
+// The limit on its ISA can be set but once in a process.
+TEST_F(OneDnn, RefusesADeviceOnAnotherIsaThanItsOwn) {
+  const ConvProblem p = problem(plain);
+  ASSERT_FALSE(direct().refuse(p, *device_));
+  if (device_->info().isa == "baseline") GTEST_SKIP() << "no second ISA to ask for";
+  const auto baseline = make_cpu_device({.threads = 0, .isa = "baseline"});
+  EXPECT_TRUE(direct().refuse(p, *baseline));
+  device_ = make_cpu_device();  // gives the process its ISA back
+}
+
+}  // namespace
+}  // namespace convlab
