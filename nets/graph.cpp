@@ -1,0 +1,193 @@
+#include "nets/graph.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "conv/error.h"
+
+namespace convlab {
+namespace {
+
+std::string text(const Shape& s) { return fmt::format("{}x{}x{}x{}", s.n, s.c, s.h, s.w); }
+
+// What a layer gives for its inputs' shapes. Throws InputError without saying which layer.
+struct Inference {
+  const std::vector<Shape>& inputs;
+
+  const Shape& only() const {
+    if (inputs.size() != 1) throw InputError(fmt::format("takes one input, has {}", inputs.size()));
+    return inputs[0];
+  }
+
+  Shape operator()(const Input& input) const {
+    if (!inputs.empty()) throw InputError(fmt::format("takes no input, has {}", inputs.size()));
+    return input.shape;
+  }
+  Shape operator()(const Conv& conv) const;
+  Shape operator()(const Linear& linear) const { return {only().n, linear.outputs, 1, 1}; }
+  Shape operator()(const Pool& pool) const {
+    const Shape& x = only();
+    if (pool.kernel < 1 || pool.stride < 1 || pool.pad < 0 || 2 * pool.pad > pool.kernel)
+      throw InputError(fmt::format("window {} with stride {} and padding {} makes no sense",
+                                   pool.kernel, pool.stride, pool.pad));
+    return {x.n, x.c, pooled(pool, x.h), pooled(pool, x.w)};
+  }
+  Shape operator()(const GlobalAvgPool&) const { return {only().n, only().c, 1, 1}; }
+  Shape operator()(const BatchNorm&) const { return only(); }
+  Shape operator()(const LocalResponseNorm&) const { return only(); }
+  Shape operator()(const Activation&) const { return only(); }
+  Shape operator()(const Dropout&) const { return only(); }
+  Shape operator()(const PadChannels& pad) const {
+    const Shape& x = only();
+    if (pad.channels < x.c)
+      throw InputError(fmt::format("cannot pad {} channels to {}", x.c, pad.channels));
+    return {x.n, pad.channels, x.h, x.w};
+  }
+  Shape operator()(const Add&) const {
+    for (const Shape& s : inputs)
+      if (s != first())
+        throw InputError(fmt::format("cannot add {} to {}", text(s), text(first())));
+    return first();
+  }
+  Shape operator()(const Concat&) const {
+    Shape sum = first();
+    sum.c = 0;
+    for (const Shape& s : inputs) {
+      if (s.n != sum.n || s.h != sum.h || s.w != sum.w)
+        throw InputError(fmt::format("cannot concatenate {} with {}", text(s), text(first())));
+      sum.c += s.c;
+    }
+    return sum;
+  }
+
+ private:
+  const Shape& first() const {
+    if (inputs.size() < 2)
+      throw InputError(fmt::format("takes two or more inputs, has {}", inputs.size()));
+    return inputs[0];
+  }
+
+  static std::int64_t pooled(const Pool& pool, std::int64_t size) {
+    const std::int64_t room = size + 2 * pool.pad - pool.kernel;
+    if (room < 0)
+      throw InputError(fmt::format("window {} does not fit into {} with padding {}", pool.kernel,
+                                   size, pool.pad));
+    if (!pool.ceil_mode) return room / pool.stride + 1;
+    const std::int64_t out = ceil_div(room, pool.stride) + 1;
+    return (out - 1) * pool.stride >= size + pool.pad ? out - 1 : out;
+  }
+};
+
+ConvProblem problem_of(const Conv& conv, const Shape& x) {
+  ConvProblem p;
+  p.n = x.n, p.c = x.c, p.h = x.h, p.w = x.w;
+  p.k = conv.filters, p.r = p.s = conv.kernel;
+  p.stride_h = p.stride_w = conv.stride;
+  p.pad_h = p.pad_w = conv.pad;
+  p.groups = conv.groups;
+  auto positions = [&](std::int64_t size) {
+    return conv.stride < 1 ? 0 : (size + 2 * conv.pad - conv.kernel) / conv.stride + 1;
+  };
+  p.p = positions(x.h), p.q = positions(x.w);
+  return p;
+}
+
+Shape Inference::operator()(const Conv& conv) const {
+  const ConvProblem p = problem_of(conv, only());
+  validate(p);
+  return {p.n, p.k, p.p, p.q};
+}
+
+}  // namespace
+
+NodeId Graph::add(std::string name, Layer layer, std::vector<NodeId> inputs) {
+  Node node{std::move(name), std::move(layer), std::move(inputs), {}};
+  try {
+    for (const Node& other : nodes_)
+      if (other.name == node.name) throw InputError("the name is taken");
+    for (NodeId id : node.inputs)
+      if (id >= nodes_.size()) throw InputError(fmt::format("there is no input node {}", id));
+    node.shape = infer_shape(node);
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("net {}, layer {}: {}", name_, node.name, error.what()));
+  }
+  nodes_.push_back(std::move(node));
+  return nodes_.size() - 1;
+}
+
+Shape Graph::infer_shape(const Node& node) const {
+  std::vector<Shape> inputs;
+  for (NodeId id : node.inputs) inputs.push_back(nodes_[id].shape);
+  const Shape shape = std::visit(Inference{inputs}, node.layer);
+  // As an f64 tensor, so that sizes in bytes never overflow.
+  std::int64_t bytes = 8;
+  for (std::int64_t size : {shape.n, shape.c, shape.h, shape.w})
+    if (size < 1 || __builtin_mul_overflow(bytes, size, &bytes))
+      throw InputError(fmt::format("its output would be {}", text(shape)));
+  return shape;
+}
+
+ConvProblem Graph::conv_problem(const Node& node) const {
+  return problem_of(std::get<Conv>(node.layer), input_shape(node));
+}
+
+std::int64_t Graph::parameters(const Node& node) const {
+  if (const auto* conv = std::get_if<Conv>(&node.layer))
+    return conv_problem(node).filter_elements() + (conv->bias ? conv->filters : 0);
+  if (const auto* linear = std::get_if<Linear>(&node.layer))
+    return multiply_adds(node) + linear->outputs;
+  if (std::holds_alternative<BatchNorm>(node.layer)) return 2 * node.shape.c;
+  return 0;
+}
+
+std::int64_t Graph::multiply_adds(const Node& node) const {
+  if (std::holds_alternative<Conv>(node.layer))
+    return conv_problem(node).filter_elements() * node.shape.h * node.shape.w;
+  if (const auto* linear = std::get_if<Linear>(&node.layer)) {
+    const Shape& x = input_shape(node);
+    return x.c * x.h * x.w * linear->outputs;
+  }
+  return 0;
+}
+
+std::int64_t Graph::parameters() const {
+  std::int64_t sum = 0;
+  for (const Node& node : nodes_) sum += parameters(node);
+  return sum;
+}
+
+std::int64_t Graph::multiply_adds() const {
+  std::int64_t sum = 0;
+  for (const Node& node : nodes_) sum += multiply_adds(node);
+  return sum;
+}
+
+std::vector<ConvLayer> conv_layers(const Graph& graph) {
+  std::vector<ConvLayer> layers;
+  std::vector<bool> trained;  // per node: does a parameter stand before its output?
+  for (const Node& node : graph.nodes()) {
+    const bool before =
+        std::any_of(node.inputs.begin(), node.inputs.end(), [&](NodeId id) { return trained[id]; });
+    trained.push_back(before || graph.parameters(node) > 0);
+    if (std::holds_alternative<Conv>(node.layer))
+      layers.push_back({{graph.conv_problem(node), node.name, 1}, !before});
+  }
+  return layers;
+}
+
+std::vector<ConvLayer> merge_equal(const std::vector<ConvLayer>& layers) {
+  std::vector<ConvLayer> merged;
+  for (const ConvLayer& next : layers) {
+    auto same = std::find_if(merged.begin(), merged.end(), [&](const ConvLayer& seen) {
+      return seen.first == next.first && seen.layer.problem == next.layer.problem;
+    });
+    if (same == merged.end())
+      merged.push_back(next);
+    else
+      same->layer.count += next.layer.count;
+  }
+  return merged;
+}
+
+}  // namespace convlab

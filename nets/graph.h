@@ -1,0 +1,130 @@
+// A network as a graph of layers: what each computes, its shape, its parameters, its work.
+// Nothing here runs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "conv/problem.h"
+
+namespace convlab {
+
+// Of an activation. What follows a fully connected layer has h = w = 1.
+struct Shape {
+  std::int64_t n = 1, c = 1, h = 1, w = 1;
+  friend bool operator==(const Shape&, const Shape&) = default;
+};
+
+// ---- Layers. Windows are square and padded alike on all sides. ----
+
+struct Input {
+  Shape shape;
+};
+
+struct Conv {
+  std::int64_t filters = 1, kernel = 1, stride = 1, pad = 0, groups = 1;
+  bool bias = true;
+};
+
+// Fully connected: reads each image as C*H*W values in NCHW order.
+struct Linear {
+  std::int64_t outputs = 1;
+};
+
+// ceil_mode rounds the output size up; a last window that would lie wholly in the far padding is
+// left out, as in PyTorch. Averages divide by the whole window, padding included.
+struct Pool {
+  enum class Kind : std::uint8_t { max, average } kind = Kind::max;
+  std::int64_t kernel = 2, stride = 2, pad = 0;
+  bool ceil_mode = false;
+};
+
+struct GlobalAvgPool {};
+
+// With a scale and a shift per channel; running statistics are buffers, not parameters.
+struct BatchNorm {
+  double epsilon = 1e-5;
+};
+
+// Across channels: x / (k + alpha * sum of x^2 over `size` neighbouring channels)^beta, with alpha
+// not divided by size (Krizhevsky et al. 2012, section 3.3).
+struct LocalResponseNorm {
+  std::int64_t size = 5;
+  double alpha = 1e-4, beta = 0.75, k = 2;
+};
+
+struct Activation {
+  enum class Kind : std::uint8_t { relu, tanh, sigmoid } kind = Kind::relu;
+};
+
+struct Dropout {
+  double p = 0.5;  // probability of zeroing an element
+};
+
+// Appends channels of zeros.
+struct PadChannels {
+  std::int64_t channels = 1;  // afterwards
+};
+
+struct Add {};     // two or more inputs of one shape
+struct Concat {};  // along C
+
+using Layer = std::variant<Input, Conv, Linear, Pool, GlobalAvgPool, BatchNorm, LocalResponseNorm,
+                           Activation, Dropout, PadChannels, Add, Concat>;
+
+// ---- The graph ----
+
+using NodeId = std::size_t;  // index into Graph::nodes()
+
+struct Node {
+  std::string name;  // unique; torchvision's module names where there is such a net
+  Layer layer;
+  std::vector<NodeId> inputs;
+  Shape shape;  // of the output
+};
+
+class Graph {
+ public:
+  explicit Graph(std::string name) : name_(std::move(name)) {}
+
+  // Appends a node and infers its shape. Throws InputError, naming net and layer, when the inputs
+  // do not exist or do not fit the layer, or the name is taken.
+  NodeId add(std::string name, Layer, std::vector<NodeId> inputs);
+
+  const std::string& name() const { return name_; }
+  const std::vector<Node>& nodes() const { return nodes_; }  // inputs before their users
+  // Sizes of a Conv node: forward, f32, nchw.
+  ConvProblem conv_problem(const Node&) const;
+
+  // Trainable values: weights, biases, batch norm's scale and shift.
+  std::int64_t parameters(const Node&) const;
+  std::int64_t parameters() const;
+  // For one image: those of convolutions (padded taps included) and fully connected layers.
+  std::int64_t multiply_adds(const Node&) const;
+  std::int64_t multiply_adds() const;
+
+ private:
+  const Shape& input_shape(const Node& node) const { return nodes_[node.inputs[0]].shape; }
+  Shape infer_shape(const Node&) const;
+
+  std::string name_;
+  std::vector<Node> nodes_;
+};
+
+// ---- A graph's convolutions, as what tuning works on ----
+
+struct ConvLayer {
+  NamedProblem layer;  // forward, f32, nchw; named as the node
+  bool first = false;  // nothing with parameters precedes it: training needs no dx here
+};
+
+// Every convolution in the graph's order, each with count 1.
+std::vector<ConvLayer> conv_layers(const Graph&);
+
+// Layers of equal sizes become one, with the first one's name and place and the sum of counts. A
+// net's first layer stays by itself, since its totals differ.
+std::vector<ConvLayer> merge_equal(const std::vector<ConvLayer>&);
+
+}  // namespace convlab

@@ -1,0 +1,77 @@
+// Building a graph as a paper writes it: a Tensor is the output of a node, and each layer applied
+// to it appends a node and gives the next Tensor.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "nets/graph.h"
+
+namespace convlab {
+
+// A plain handle; the graph must outlive it and stay where it is.
+class Tensor {
+ public:
+  Tensor(Graph& graph, NodeId id) : graph_(&graph), id_(id) {}
+
+  Tensor apply(std::string name, Layer layer) const {
+    return {*graph_, graph_->add(std::move(name), std::move(layer), {id_})};
+  }
+  Tensor conv(std::string name, Conv layer) const { return apply(std::move(name), layer); }
+  Tensor linear(std::string name, std::int64_t outputs) const {
+    return apply(std::move(name), Linear{outputs});
+  }
+  Tensor max_pool(std::string name, std::int64_t kernel, std::int64_t stride, std::int64_t pad = 0,
+                  bool ceil_mode = false) const {
+    return apply(std::move(name), Pool{Pool::Kind::max, kernel, stride, pad, ceil_mode});
+  }
+  Tensor avg_pool(std::string name, std::int64_t kernel, std::int64_t stride) const {
+    return apply(std::move(name), Pool{Pool::Kind::average, kernel, stride});
+  }
+  Tensor global_avg_pool(std::string name) const { return apply(std::move(name), GlobalAvgPool{}); }
+  Tensor batch_norm(std::string name, double epsilon = 1e-5) const {
+    return apply(std::move(name), BatchNorm{epsilon});
+  }
+  Tensor lrn(std::string name, LocalResponseNorm layer = {}) const {
+    return apply(std::move(name), layer);
+  }
+  Tensor relu(std::string name) const {
+    return apply(std::move(name), Activation{Activation::Kind::relu});
+  }
+  Tensor tanh(std::string name) const {
+    return apply(std::move(name), Activation{Activation::Kind::tanh});
+  }
+  Tensor dropout(std::string name, double p = 0.5) const {
+    return apply(std::move(name), Dropout{p});
+  }
+  Tensor pad_channels(std::string name, std::int64_t channels) const {
+    return apply(std::move(name), PadChannels{channels});
+  }
+
+  const Shape& shape() const { return graph_->nodes()[id_].shape; }
+
+  Graph& graph() const { return *graph_; }
+  NodeId id() const { return id_; }
+
+ private:
+  Graph* graph_;
+  NodeId id_;
+};
+
+inline Tensor input(Graph& graph, Shape shape) {
+  return {graph, graph.add("input", Input{shape}, {})};
+}
+
+inline Tensor add(std::string name, Tensor a, Tensor b) {
+  return {a.graph(), a.graph().add(std::move(name), Add{}, {a.id(), b.id()})};
+}
+
+inline Tensor concat(std::string name, const std::vector<Tensor>& parts) {
+  std::vector<NodeId> ids;
+  for (const Tensor& part : parts) ids.push_back(part.id());
+  Graph& graph = parts.front().graph();
+  return {graph, graph.add(std::move(name), Concat{}, std::move(ids))};
+}
+
+}  // namespace convlab

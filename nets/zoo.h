@@ -1,0 +1,36 @@
+// The nets by name. ImageNet nets have 1000 classes at 224x224 (OverFeat 231x231), CIFAR ones 10
+// at 32x32; all end at the classes' scores, before the softmax.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "nets/graph.h"
+
+namespace convlab {
+
+// In the order in which they are listed to users; "mlp:20-256x5-1" stands for its whole family.
+const std::vector<std::string>& net_names();
+
+// Throws InputError naming the nearest name(s) for a net that does not exist, or for a batch < 1.
+Graph make_net(std::string_view name, std::int64_t batch);
+
+// ---- One function per family, each in a file of its own ----
+
+Graph alexnet(std::int64_t batch);
+Graph alexnet2012(std::int64_t batch);
+Graph overfeat(std::int64_t batch);
+Graph vgg(int depth, bool batch_norm, std::int64_t batch);  // depth 11, 13, 16, 19
+Graph googlenet(std::int64_t batch);
+Graph googlenet2014(std::int64_t batch);
+Graph resnet(int depth, std::int64_t batch);        // 18, 34, 50, 101, 152
+Graph cifar_resnet(int depth, std::int64_t batch);  // 6 n + 2
+Graph lenet(std::int64_t batch);
+// "mlp:20-256x5-1": 20 inputs, 5 hidden layers of 256, 1 output. More hidden parts may follow
+// ("mlp:784-512-256x2-10"); ":relu", ":sigmoid" or ":tanh" (the default) at the end says what
+// stands between them.
+Graph mlp(std::string_view name, std::int64_t batch);
+
+}  // namespace convlab
