@@ -14,7 +14,7 @@ namespace {
 
 // ---- The fields of the text form ----
 
-enum Field { G, MB, IC, IH, IW, OC, OH, OW, KH, KW, SH, SW, PH, PW, DH, DW, field_count, none };
+enum Field { G, MB, IC, IH, IW, OC, OH, OW, KH, KW, SH, SW, PH, PW, DH, DW, field_count };
 constexpr std::array<std::string_view, field_count> field_names{
     "g", "mb", "ic", "ih", "iw", "oc", "oh", "ow", "kh", "kw", "sh", "sw", "ph", "pw", "dh", "dw"};
 constexpr std::array<std::string_view, 6> depth_names{"id", "od", "kd", "sd", "pd", "dd"};
@@ -22,9 +22,9 @@ constexpr std::array<std::string_view, 6> depth_names{"id", "od", "kd", "sd", "p
 // Padding and dilation count from 0, everything else from 1.
 constexpr std::int64_t least(Field f) { return f >= PH ? 0 : 1; }
 
-// What is wrong with a problem, and the field to point at.
+// What is wrong with a problem, and the field to point at (if any: the text form has only sizes).
 struct Flaw {
-  Field field;
+  std::optional<Field> field;
   std::string text;
 };
 
@@ -112,9 +112,10 @@ std::optional<Flaw> flaw(const ConvProblem& p) {
   if (auto f = bytes_flaw(KH, "w", {p.k, p.c / p.groups, p.r, p.s, element})) return f;
 
   if (!p.epilogue.empty() && p.pass != Pass::forward)
-    return Flaw{none, fmt::format("an epilogue belongs to pass fwd, not {}", to_string(p.pass))};
+    return Flaw{std::nullopt,
+                fmt::format("an epilogue belongs to pass fwd, not {}", to_string(p.pass))};
   if (!p.epilogue.empty() && p.accumulate)
-    return Flaw{none, "an epilogue and accumulating into the output exclude each other"};
+    return Flaw{std::nullopt, "an epilogue and accumulating into the output exclude each other"};
   return std::nullopt;
 }
 
@@ -129,6 +130,16 @@ std::string_view trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(blank) + 1 - begin);
 }
 
+// Of a comment behind a problem: a '#' after a blank, outside quotes.
+std::size_t comment_start(std::string_view line) {
+  bool quoted = false;
+  for (std::size_t i = 1; i < line.size(); ++i) {
+    if (line[i] == '"') quoted = !quoted;
+    if (line[i] == '#' && !quoted && (line[i - 1] == ' ' || line[i - 1] == '\t')) return i;
+  }
+  return line.npos;
+}
+
 // The message, then the text with a caret under position `at`; of a long text only what is near.
 [[noreturn]] void fail(std::string_view text, std::size_t at, const std::string& message) {
   constexpr std::size_t before = 60, after = 30;
@@ -136,8 +147,14 @@ std::string_view trim(std::string_view text) {
   std::string shown(text.substr(begin, before + after));
   std::replace_if(
       shown.begin(), shown.end(), [](unsigned char c) { return c < ' ' || c == 127; }, '?');
-  throw InputError(fmt::format("malformed problem: at character {}: {}\n  {}\n  {:>{}}", at + 1,
+  throw InputError(fmt::format("malformed problem at character {}: {}\n  {}\n  {:>{}}", at + 1,
                                message, shown, '^', at - begin + 1));
+}
+
+// Where the `*` of a trailing `*digits` stands, or npos.
+std::size_t count_suffix(std::string_view name) {
+  const std::size_t star = name.find_last_not_of("0123456789");
+  return star != name.npos && name[star] == '*' && star + 1 < name.size() ? star : name.npos;
 }
 
 class Parser {
@@ -159,7 +176,7 @@ class Parser {
       }
     }
     result.problem = problem();
-    if (auto f = flaw(result.problem)) fail(text_, at_[f->field], f->text);
+    if (auto f = flaw(result.problem)) fail(text_, f->field ? at_[*f->field] : 0, f->text);
     return result;
   }
 
@@ -171,7 +188,10 @@ class Parser {
     return given(f) ? value_[f] : otherwise;
   }
   std::int64_t require(Field f) const {
-    if (!given(f)) fail(text_, text_.size(), fmt::format("{} is missing", field_names[f]));
+    if (!given(f))
+      fail(
+          text_, text_.size(),
+          fmt::format("{} is missing; a problem looks like mb1ic64ih56oc64kh3ph1", field_names[f]));
     return value_[f];
   }
 
@@ -229,14 +249,6 @@ class Parser {
     pos_ = text_.size();
   }
 
- public:
-  // Where the `*` of a trailing `*digits` stands, or npos.
-  static std::size_t count_suffix(std::string_view name) {
-    const std::size_t star = name.find_last_not_of("0123456789");
-    return star != name.npos && name[star] == '*' && star + 1 < name.size() ? star : name.npos;
-  }
-
- private:
   // Output and near padding follow from each other when one of them is left out; without either
   // there is no padding.
   void complete(Axis& a, Field pad_field) const {
@@ -245,9 +257,10 @@ class Parser {
       const std::int64_t padded = a.image + 2 * a.pad;
       if (padded < a.dilated_filter())
         fail(text_, at_[a.image_field],
-             fmt::format("no output position fits: a filter that spans {} in an image of {} with "
+             fmt::format("{} would be below 1: a filter that spans {} does not fit into {} {} with "
                          "padding {}",
-                         a.dilated_filter(), a.image, a.pad));
+                         field_names[a.out_field], a.dilated_filter(), field_names[a.image_field],
+                         a.image, a.pad));
       a.out = (padded - a.dilated_filter()) / a.stride + 1;
     } else if (a.pad == absent) {
       const std::int64_t reach = add(mul(a.out - 1, a.stride), a.dilated_filter());
@@ -370,7 +383,7 @@ std::string to_text(const ConvProblem& p) {
 std::string to_text(const NamedProblem& named) {
   std::string text = to_text(named.problem);
   // A name that itself ends in *digits needs its count spelled out.
-  const bool counted = named.count != 1 || Parser::count_suffix(named.name) != std::string::npos;
+  const bool counted = named.count != 1 || count_suffix(named.name) != std::string::npos;
   if (named.name.empty() && !counted) return text;
   text += fmt::format("n\"{}", named.name);
   if (counted) text += fmt::format("*{}", named.count);
@@ -391,8 +404,7 @@ std::vector<NamedProblem> read_problem_file(const std::string& path,
         warnings->push_back(fmt::format("{}:{}: option line skipped: {}", path, number, text));
       continue;
     }
-    // A comment behind a problem starts with a blank and '#'; a bare '#' may belong to a name.
-    text = trim(text.substr(0, std::min(text.find(" #"), text.find("\t#"))));
+    text = trim(text.substr(0, comment_start(text)));
     try {
       problems.push_back(parse_problem(text));
     } catch (const InputError& error) {
@@ -400,6 +412,7 @@ std::vector<NamedProblem> read_problem_file(const std::string& path,
     }
   }
   if (file.bad()) throw InputError(fmt::format("cannot read problem file '{}' to its end", path));
+  if (problems.empty()) throw InputError(fmt::format("problem file '{}' holds no problem", path));
   return problems;
 }
 

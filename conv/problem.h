@@ -78,10 +78,12 @@ struct ConvProblem {
 void validate(const ConvProblem&);
 
 // The text form of oneDNN's benchdnn, `g2mb16ic64ih56oc64oh56kh3ph1n"layer1.0.conv1*4"`: sizes
-// only, no pass, type or layout. dh0 is dense; ic and oc are totals; an
-// omitted width equals the height; a given oh fixes the bottom padding; an omitted ph is derived
-// from oh (0 if that is omitted too); an omitted mb is 2; `_` is ignored; the name runs to the
-// end, quotes optional; a trailing `*k` says how often the layer occurs.
+// only, no pass, type or layout. dh0 is dense; ic and oc are totals; a given oh fixes the bottom
+// padding; an omitted ph is derived from oh (0 if that is omitted too); an omitted mb is 2; `_` is
+// ignored; the name runs to the end, quotes optional; a trailing `*k` says how often the layer
+// occurs. An omitted width equals the height, field by field (benchdnn itself copies all width
+// fields or none, so a text that gives some of them may mean something else to it, or nothing);
+// widths without any height are one row.
 struct NamedProblem {
   ConvProblem problem;
   std::string name;
@@ -91,13 +93,16 @@ struct NamedProblem {
 
 // Throws InputError that quotes the text with a caret under the offending character.
 NamedProblem parse_problem(std::string_view text);
-// Canonical text: fields in fixed order, defaults left out, so equal sizes give equal text and
-// parse_problem(to_text(p)) == p. Used as the key of the tuning store.
+// Canonical text: fields in fixed order; g1, unit strides, dense dilations and the widths of square
+// problems left out. Equal sizes give equal text, parse_problem(to_text(p)) has p's sizes, and
+// benchdnn reads it as we do. Used as the key of the tuning store. A name with a quote in it would
+// not parse.
 std::string to_text(const ConvProblem&);
 std::string to_text(const NamedProblem&);
 
 // Reads one problem a line; `#` comments and empty lines are skipped, option lines (`--...`) are
-// skipped with a line in *warnings. Throws InputError with the file name and line number.
+// skipped with a line in *warnings. Throws InputError with the file name and line number, or when
+// there is no problem in the file.
 std::vector<NamedProblem> read_problem_file(const std::string& path,
                                             std::vector<std::string>* warnings = nullptr);
 
