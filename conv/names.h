@@ -1,10 +1,12 @@
-// Parsing of closed sets of names, for every enum that has a text form.
+// Closed sets of names: parsing the text form of every enum, and guessing what a typo meant.
 #pragma once
 
 #include <fmt/format.h>
 
 #include <array>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "conv/error.h"
 
@@ -19,5 +21,9 @@ std::size_t index_of_name(std::string_view what, std::string_view text,
   throw InputError(
       fmt::format("unknown {} '{}': expected one of {}", what, text, fmt::join(names, ", ")));
 }
+
+// The known names nearest to `name` by edit distance, separated by spaces; all of them when none is
+// near.
+std::string nearest_names(std::string_view name, const std::vector<std::string>& known);
 
 }  // namespace convlab

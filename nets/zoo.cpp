@@ -2,12 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <functional>
-#include <numeric>
-#include <utility>
 
 #include "conv/error.h"
+#include "conv/names.h"
 
 namespace convlab {
 namespace {
@@ -39,37 +37,6 @@ const std::vector<Entry>& zoo() {
   return entries;
 }
 
-// Levenshtein's edit distance.
-std::size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i + 1);
-    for (std::size_t j = 0; j < b.size(); ++j)
-      diagonal = std::exchange(
-          row[j + 1], std::min({row[j + 1] + 1, row[j] + 1, diagonal + (a[i] == b[j] ? 0 : 1)}));
-  }
-  return row[b.size()];
-}
-
-// The names nearest to what was asked for; all of them when none is near.
-std::string nearest(std::string_view name) {
-  const std::size_t longest_sensible = 40;  // the distance is quadratic in the length
-  std::string lower(name.substr(0, longest_sensible));
-  for (char& c : lower)
-    if (c >= 'A' && c <= 'Z') c += 'a' - 'A';
-  std::size_t best = lower.size() / 2;
-  std::vector<std::string> names;
-  for (const std::string& known : net_names()) {
-    const std::size_t d = distance(lower, known);
-    if (d < best) names.clear();
-    if (d <= best) names.push_back(known);
-    best = std::min(best, d);
-  }
-  if (names.empty()) names = net_names();
-  return fmt::format("{}", fmt::join(names, " "));
-}
-
 }  // namespace
 
 const std::vector<std::string>& net_names() {
@@ -87,7 +54,8 @@ Graph make_net(std::string_view name, std::int64_t batch) {
   if (name.substr(0, 4) == "mlp:") return mlp(name, batch);
   for (const Entry& entry : zoo())
     if (entry.name == name) return entry.make(batch);
-  throw InputError(fmt::format("unknown net '{}': nearest are {}", name, nearest(name)));
+  throw InputError(
+      fmt::format("unknown net '{}': nearest are {}", name, nearest_names(name, net_names())));
 }
 
 }  // namespace convlab
