@@ -10,6 +10,7 @@
 namespace convlab::cpu {
 
 // std::unique_ptr<ConvAlgo> make_direct();
+std::unique_ptr<ConvAlgo> make_implicit_gemm();
 
 // Present when built with oneDNN (CONVLAB_HAVE_ONEDNN): which of its algorithms there are depends
 // on its version.

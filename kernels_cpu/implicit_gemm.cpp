@@ -1,0 +1,290 @@
+// Implicit GEMM: convolution as one matrix product whose big operand, the matrix of image columns,
+// is never stored.
+//
+// forward:        y[pixel][k]  = sum over (c, tap) of x[pixel * stride + tap][c] w[k][c][tap]
+// backward_data:  dx[pixel][c] = sum over (k, tap) of dy[...][k] w[k][c][tap]. With stride > 1 the
+//                 pixels of dx fall into stride_h x stride_w phases, each of which meets only the
+//                 taps that have its remainder: one small dense product a phase (polyphase), and no
+//                 multiplication by inserted zeros.
+//
+// Chetlur et al. 2014 (cuDNN, arXiv:1410.0759) form tiles of the column matrix on the fly;
+// Georganas et al. 2018 (arXiv:1808.05567) have the channel-blocked layout that makes a tile's
+// piece one cache line. Blocking follows Goto & van de Geijn 2008.
+#include "kernels_cpu/implicit_gemm.h"
+
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "conv/error.h"
+#include "kernels_cpu/algos.h"
+
+namespace convlab::cpu {
+namespace {
+
+const float* floats(const void* p) { return static_cast<const float*>(p); }
+
+std::int64_t panels(const PixelGemm& gemm) { return ceil_div(gemm.out.c, tile_shape().cols); }
+
+std::vector<PixelGrid> forward_grids(const ConvProblem& p) {
+  PixelGrid grid{.taps = {}, .h = p.p, .w = p.q};
+  for (std::int64_t r = 0; r < p.r; ++r)
+    for (std::int64_t s = 0; s < p.s; ++s)
+      grid.taps.push_back({std::int32_t(r * p.dilation_h - p.pad_h),
+                           std::int32_t(s * p.dilation_w - p.pad_w), r * p.s + s});
+  return {grid};
+}
+
+// dx at h = first + stride * i collects dy at (h + pad - r * dilation) / stride for the taps r that
+// leave no remainder, which is dy at i + (first + pad - r * dilation) / stride.
+std::vector<PixelGrid> backward_grids(const ConvProblem& p) {
+  std::vector<PixelGrid> grids;
+  for (std::int64_t fh = 0; fh < std::min(p.stride_h, p.h); ++fh)
+    for (std::int64_t fw = 0; fw < std::min(p.stride_w, p.w); ++fw) {
+      PixelGrid grid{.taps = {},
+                     .h = ceil_div(p.h - fh, p.stride_h),
+                     .w = ceil_div(p.w - fw, p.stride_w),
+                     .first_h = fh,
+                     .first_w = fw};
+      for (std::int64_t r = 0; r < p.r; ++r)
+        for (std::int64_t s = 0; s < p.s; ++s) {
+          const std::int64_t dh = fh + p.pad_h - r * p.dilation_h;
+          const std::int64_t dw = fw + p.pad_w - s * p.dilation_w;
+          if (dh % p.stride_h == 0 && dw % p.stride_w == 0)
+            grid.taps.push_back(
+                {std::int32_t(dh / p.stride_h), std::int32_t(dw / p.stride_w), r * p.s + s});
+        }
+      grids.push_back(std::move(grid));
+    }
+  return grids;
+}
+
+// Rows of C split over threads gather their tiles once and read all of B; panels split over threads
+// gather every tile in each thread and read B once. Costs in vector operations per group of depth:
+// a tile costs rows * lanes for each panel and about 2 rows to gather; a chunk of a panel that
+// does not stay in L2 comes in at about lanes floats a cycle for each block of rows.
+void split_threads(PixelGemm& gemm, const DeviceInfo& device) {
+  const TileShape shape = tile_shape();
+  std::int64_t rows = 0, depth = 0;
+  for (const PixelGrid& grid : gemm.grids) {
+    rows += gemm.out.n * grid.h * grid.w;
+    depth += gemm.depth_groups(grid);
+  }
+  const std::int64_t filter_bytes = depth * shape.block * panels(gemm) * shape.cols * 4;
+  const double stream = filter_bytes > device.l2_bytes / 2 ? 2.0 * double(shape.lanes) : 0;
+  double best = std::numeric_limits<double>::infinity();
+  for (std::int64_t row_threads = 1; row_threads <= device.threads; ++row_threads) {
+    const std::int64_t panel_threads = device.threads / row_threads;
+    const double tiles = double(ceil_div(ceil_div(rows, shape.rows), row_threads));
+    const double own_panels = double(ceil_div(panels(gemm), panel_threads));
+    const double blocks = std::max(1.0, tiles * double(shape.rows) / double(gemm.block_rows));
+    const double cost = tiles * double(shape.rows) * (double(shape.lanes) * own_panels + 2) +
+                        blocks * own_panels * stream * double(shape.block);
+    if (cost < best) {
+      best = cost;
+      gemm.row_threads = row_threads;
+      gemm.panel_threads = panel_threads;
+    }
+  }
+}
+
+PixelGemm plan_pixels(const ConvProblem& p, const Config& config, const DeviceInfo& device) {
+  const TileShape shape = tile_shape();
+  const bool forward = p.pass == Pass::forward;
+  PixelGemm gemm;
+  gemm.in = forward ? p.x_desc() : p.y_desc();
+  gemm.out = forward ? p.y_desc() : p.x_desc();
+  if (forward) {
+    gemm.in_step_h = std::int32_t(p.stride_h);
+    gemm.in_step_w = std::int32_t(p.stride_w);
+  } else {
+    gemm.out_step_h = p.stride_h;
+    gemm.out_step_w = p.stride_w;
+  }
+  gemm.grids = forward ? forward_grids(p) : backward_grids(p);
+  gemm.epilogue = p.epilogue;
+  gemm.accumulate = p.accumulate;
+  const PixelGrid& grid = gemm.grids.front();
+  gemm.in_place = is_blocked(gemm.in.layout) && gemm.grids.size() == 1 && grid.taps.size() == 1 &&
+                  grid.taps[0].dh == 0 && grid.taps[0].dw == 0 && gemm.in_step_h == 1 &&
+                  gemm.in_step_w == 1 && gemm.in.h == grid.h && gemm.in.w == grid.w;
+
+  std::int64_t filter = 0, most_rows = 0;
+  for (PixelGrid& g : gemm.grids) {
+    g.filter = filter;
+    filter += panels(gemm) * gemm.depth_groups(g) * (is_blocked(gemm.in.layout) ? shape.block : 1) *
+              shape.cols;
+    most_rows = std::max(most_rows, gemm.out.n * g.h * g.w);
+  }
+  gemm.chunk = is_blocked(gemm.in.layout)
+                   ? std::max<std::int64_t>(1, config.get("depth") / shape.block)
+                   : plain_depth;
+  const std::int64_t row_bytes =
+      (is_blocked(gemm.in.layout) ? gemm.chunk * shape.block : plain_pitch) * 4;
+  gemm.block_rows = std::clamp(device.l2_bytes / 2 / row_bytes / shape.rows * shape.rows,
+                               shape.rows, round_up(most_rows, shape.rows));
+  split_threads(gemm, device);
+  gemm.thread_bytes = thread_workspace(gemm);
+  return gemm;
+}
+
+std::size_t packed_floats(const PixelGemm& gemm) {
+  const TileShape shape = tile_shape();
+  std::int64_t depth = 0;
+  for (const PixelGrid& g : gemm.grids)
+    depth += gemm.depth_groups(g) * (is_blocked(gemm.in.layout) ? shape.block : 1);
+  return std::size_t(depth * panels(gemm) * shape.cols);
+}
+
+// [grid][panel][channel block][tap][channel in block][column], zero where channels are padding.
+void pack_pixels(const PixelGemm& gemm, const ConvProblem& p, const float* w, float* packed,
+                 int threads) {
+  const TileShape shape = tile_shape();
+  const std::int64_t block = channel_block(gemm.in.layout), taps_all = p.r * p.s;
+  // Steps in KCRS of the product's depth and column.
+  const bool forward = p.pass == Pass::forward;
+  const std::int64_t depth_step = forward ? taps_all : p.c * taps_all;
+  const std::int64_t col_step = forward ? p.c * taps_all : taps_all;
+  for (const PixelGrid& grid : gemm.grids) {
+    const std::int64_t groups = gemm.depth_groups(grid);
+    const auto taps = std::int64_t(grid.taps.size());
+#pragma omp parallel for num_threads(threads) schedule(static) collapse(2)
+    for (std::int64_t panel = 0; panel < panels(gemm); ++panel)
+      for (std::int64_t b = 0; b < gemm.in.padded_c() / block; ++b) {
+        const std::int64_t channels = std::min(shape.cols, gemm.out.c - panel * shape.cols);
+        const std::int64_t cols = shape.panel_cols(channels);
+        float* const to =
+            packed + grid.filter + panel * groups * block * shape.cols + b * taps * block * cols;
+        const std::int64_t depth = std::min(block, gemm.in.c - b * block);
+        if (channels < cols || depth < block) std::fill_n(to, taps * block * cols, 0.f);
+        for (std::int64_t col = 0; col < channels; ++col)
+          for (std::int64_t d = 0; d < depth; ++d) {
+            const float* const from =
+                w + (panel * shape.cols + col) * col_step + (b * block + d) * depth_step;
+            for (std::int64_t t = 0; t < taps; ++t)
+              to[(t * block + d) * cols + col] = from[grid.taps[std::size_t(t)].rs];
+          }
+      }
+  }
+}
+
+// The gathered tiles and the chunk of B that meets them stay in the private caches; what crosses is
+// the input once per thread that gathers it, B once per block of rows, C once per chunk of depth.
+WorkEstimate work_pixels(const ConvProblem& p, const PixelGemm& gemm, const DeviceInfo& device) {
+  const TileShape shape = tile_shape();
+  const double in_bytes = 4.0 * double(gemm.in.elements()) * double(gemm.panel_threads);
+  const double packed_bytes = 4.0 * double(packed_floats(gemm));
+  const double row_parts = double(gemm.row_threads);
+  PhaseWork gather{.name = "gather", .bytes_read = gemm.in_place ? 0 : in_bytes};
+  PhaseWork product{.name = "product", .bytes_read = gemm.in_place ? in_bytes : 0};
+  for (const PixelGrid& grid : gemm.grids) {
+    const double rows = double(gemm.out.n * grid.h * grid.w);
+    const std::int64_t groups = gemm.depth_groups(grid);
+    const double depth = double(groups * (is_blocked(gemm.in.layout) ? shape.block : 1));
+    const double chunks = std::max(1.0, double(ceil_div(groups, gemm.chunk)));
+    const double columns = double(round_up(gemm.out.c, shape.block));
+    product.flops += 2 * rows * depth * columns;
+    product.bytes_read += 4 * rows * columns * (chunks - (p.accumulate ? 0 : 1));
+    product.bytes_written += 4 * rows * columns * chunks;
+    const double blocks = packed_bytes < double(device.l2_bytes) / 2
+                              ? row_parts
+                              : std::max(row_parts, rows / double(gemm.block_rows));
+    product.bytes_read += blocks * 4 * depth * columns;
+  }
+  if (p.epilogue.residual) product.bytes_read += double(p.y_bytes());
+  product.efficiency = 0.85;
+  return {{gather, product}};
+}
+
+class PixelPlan : public ConvPlan {
+ public:
+  PixelPlan(const ConvProblem& problem, const Config& config, const DeviceInfo& device)
+      : problem_(problem), gemm_(plan_pixels(problem, config, device)), threads_(device.threads) {}
+
+  std::size_t workspace_bytes() const noexcept override {
+    return gemm_.thread_bytes * std::size_t(used_threads());
+  }
+  std::size_t packed_filter_bytes() const noexcept override {
+    return packed_floats(gemm_) * sizeof(float);
+  }
+  void pack_filter(ConstSpan w, Span packed, Stream&) const override {
+    pack_pixels(gemm_, problem_, floats(w.data()), reinterpret_cast<float*>(packed.data()),
+                threads_);
+  }
+  void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
+    const PixelOperands data{floats(problem_.pass == Pass::forward ? args.x : args.dy),
+                             floats(args.w), problem_.epilogue.bias ? floats(args.bias) : nullptr,
+                             problem_.epilogue.residual ? floats(args.residual) : nullptr,
+                             static_cast<float*>(args.out)};
+#pragma omp parallel num_threads(used_threads())
+    for (int t = omp_get_thread_num(); t < used_threads(); t += omp_get_num_threads())
+      run_thread(gemm_, data, workspace.data(), t, args.phases);
+  }
+
+ private:
+  int used_threads() const { return int(gemm_.row_threads * gemm_.panel_threads); }
+
+  ConvProblem problem_;
+  PixelGemm gemm_;
+  int threads_;
+};
+
+class ImplicitGemm : public ConvAlgo {
+ public:
+  const AlgoInfo& info() const noexcept override {
+    static const AlgoInfo info{.id = "implicit_gemm",
+                               .summary = "one matrix product; columns gathered tile by tile",
+                               .libraries = {}};
+    return info;
+  }
+
+  std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
+    const TileShape shape = tile_shape();
+    const Layout blocked = shape.block == 16 ? Layout::nchw16c : Layout::nchw8c;
+    if (p.dtype != DType::f32) return Refusal{fmt::format("takes f32, not {}", to_string(p.dtype))};
+    if (p.groups != 1) return Refusal{fmt::format("takes one group, has {}", p.groups)};
+    if (p.y_layout != blocked)
+      return Refusal{fmt::format("takes y as {} on this instruction set, not {}",
+                                 to_string(blocked), to_string(p.y_layout))};
+    if (p.x_layout != blocked && p.x_layout != Layout::nchw)
+      return Refusal{fmt::format("takes x as {} on this instruction set, or as nchw, not {}",
+                                 to_string(blocked), to_string(p.x_layout))};
+    if (p.x_layout == Layout::nchw && p.c > 4)
+      return Refusal{fmt::format("takes x as nchw up to 4 channels, has {}", p.c)};
+    if (p.x_layout == Layout::nchw && p.c * p.r * p.s > plain_depth)
+      return Refusal{
+          fmt::format("takes x as nchw up to C*R*S = {}, has {}", plain_depth, p.c * p.r * p.s)};
+    // Positions within one image are 32-bit.
+    constexpr std::int64_t limit = std::numeric_limits<std::int32_t>::max() / 2;
+    const std::int64_t reach =
+        std::max({p.h * p.w, p.p * p.q * p.stride_h * p.stride_w, p.r * p.dilation_h * p.w,
+                  p.s * p.dilation_w, p.r * p.dilation_h * p.q});
+    if (reach > limit)
+      return Refusal{fmt::format("takes images up to {} pixels, has {}", limit, reach)};
+    if (p.pass == Pass::backward_filter) return Refusal{"no backward_filter"};
+    return std::nullopt;
+  }
+
+  std::vector<Config> configs(const ConvProblem&, Device&) const override {
+    return {{{"depth", 256}}};
+  }
+
+  bool deterministic(const ConvProblem&, const Config&) const override { return true; }
+
+  WorkEstimate work(const ConvProblem& p, const Config& config, Device& device) const override {
+    return work_pixels(p, plan_pixels(p, config, device.info()), device.info());
+  }
+
+  std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
+                                 Device& device) const override {
+    return std::make_unique<PixelPlan>(p, config, device.info());
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<ConvAlgo> make_implicit_gemm() { return std::make_unique<ImplicitGemm>(); }
+
+}  // namespace convlab::cpu

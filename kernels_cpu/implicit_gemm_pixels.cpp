@@ -1,0 +1,342 @@
+// Forward and backward_data of implicit_gemm: see implicit_gemm.h.
+//
+// A thread owns a range of rows and a range of panels (kTileCols output channels each):
+//   for each block of rows, for each chunk of depth:
+//     gather the block's tiles of A into L2
+//     for each panel: its chunk of B comes into L1 and stays there while
+//       for each tile of the block: kTileRows x kTileCols of C += A B
+// C is accumulated in the output itself, which a chunk reads and writes once per tile.
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "kernels_cpu/implicit_gemm.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels_cpu/implicit_gemm_pixels.cpp"
+#include <hwy/foreach_target.h>  // first: compiles the rest once per target
+#include <hwy/highway.h>
+
+#include "kernels_cpu/gemm_kernel-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace convlab::cpu::HWY_NAMESPACE {
+
+TileShape GetTileShape() { return {kLanes, kBlock, kTileRows, kTileCols}; }
+
+// What is known of each row of the current block, one array a field, padded to whole vectors.
+struct RowTable {
+  std::int64_t* image;  // where the pixel's image starts in the input
+  std::int64_t* out;    // where the pixel's first channel lies in the output
+  std::int32_t* h;      // input position of a tap at (0, 0), and the same as h * W + w
+  std::int32_t* w;
+  std::int32_t* pixel;
+};
+
+// Carves a thread's workspace up; with a null base it only measures.
+struct Scratch {
+  RowTable rows;
+  float* panel;
+  std::size_t bytes;
+
+  Scratch(const PixelGemm& gemm, std::byte* base) {
+    const std::size_t count = std::size_t(round_up(gemm.block_rows, 16)) + 16;
+    std::size_t at = 0;
+    const auto take = [&](std::size_t size) {
+      std::byte* const p = base == nullptr ? nullptr : base + at;
+      at += (size + 63) / 64 * 64;
+      return p;
+    };
+    rows.image = reinterpret_cast<std::int64_t*>(take(count * sizeof(std::int64_t)));
+    rows.out = reinterpret_cast<std::int64_t*>(take(count * sizeof(std::int64_t)));
+    rows.h = reinterpret_cast<std::int32_t*>(take(count * sizeof(std::int32_t)));
+    rows.w = reinterpret_cast<std::int32_t*>(take(count * sizeof(std::int32_t)));
+    rows.pixel = reinterpret_cast<std::int32_t*>(take(count * sizeof(std::int32_t)));
+    const std::int64_t row = is_blocked(gemm.in.layout) ? gemm.chunk * kBlock : plain_pitch;
+    panel = reinterpret_cast<float*>(
+        take(gemm.in_place ? 0 : std::size_t(gemm.block_rows * row) * sizeof(float)));
+    bytes = at;
+  }
+};
+
+std::size_t ThreadWorkspace(const PixelGemm& gemm) { return Scratch(gemm, nullptr).bytes; }
+
+void FillRows(const PixelGemm& gemm, const PixelGrid& grid, std::int64_t first, std::int64_t count,
+              const RowTable& rows) {
+  const std::int64_t out_block = channel_block(gemm.out.layout);
+  const std::int64_t in_image = gemm.in.padded_c() * gemm.in.h * gemm.in.w;
+  const std::int64_t out_image = gemm.out.padded_c() * gemm.out.h * gemm.out.w;
+  std::int64_t w = first % grid.w, h = first / grid.w % grid.h, n = first / (grid.w * grid.h);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t out_h = grid.first_h + h * gemm.out_step_h;
+    const std::int64_t out_w = grid.first_w + w * gemm.out_step_w;
+    rows.image[i] = n * in_image;
+    rows.out[i] = n * out_image + (out_h * gemm.out.w + out_w) * out_block;
+    rows.h[i] = static_cast<std::int32_t>(h) * gemm.in_step_h;
+    rows.w[i] = static_cast<std::int32_t>(w) * gemm.in_step_w;
+    rows.pixel[i] = rows.h[i] * static_cast<std::int32_t>(gemm.in.w) + rows.w[i];
+    if (++w == grid.w) {
+      w = 0;
+      if (++h == grid.h) h = 0, ++n;
+    }
+  }
+}
+
+// Pixels (h W + w within an image) that one tap reads for kRows rows; -1 is padding.
+template <int kRows>
+HWY_INLINE void TapPixels(const PixelGemm& gemm, const Tap& tap, const RowTable& rows,
+                          std::int64_t first, std::int32_t* pixels) {
+  const auto height = static_cast<std::uint32_t>(gemm.in.h);
+  const auto width = static_cast<std::uint32_t>(gemm.in.w);
+  const std::int32_t delta = tap.dh * static_cast<std::int32_t>(width) + tap.dw;
+  for (int i = 0; i < kRows; ++i) {
+    const bool inside = (static_cast<std::uint32_t>(rows.h[first + i] + tap.dh) < height) &
+                        (static_cast<std::uint32_t>(rows.w[first + i] + tap.dw) < width);
+    pixels[i] = inside ? rows.pixel[first + i] + delta : -1;
+  }
+}
+
+// Panel [group][row][kBlock] of groups [begin, end), where group = channel block * taps + tap.
+template <int kRows>
+HWY_NOINLINE void GatherBlocked(const PixelGemm& gemm, const PixelGrid& grid, const float* in,
+                                const RowTable& rows, std::int64_t first, std::int64_t begin,
+                                std::int64_t end, float* panel) {
+  const std::int64_t plane = gemm.in.h * gemm.in.w * kBlock;
+  const auto taps = std::int64_t(grid.taps.size());
+  std::int64_t tap = begin % taps, channels = begin / taps;
+  for (std::int64_t g = begin; g < end; ++g) {
+    std::int32_t pixels[kRows];
+    TapPixels<kRows>(gemm, grid.taps[std::size_t(tap)], rows, first, pixels);
+    for (int i = 0; i < kRows; ++i, panel += kBlock) {
+      const float* const line =
+          in + rows.image[first + i] + channels * plane + pixels[i] * std::int64_t{kBlock};
+      for (int lane = 0; lane < kBlock; lane += kLanes)
+        hn::StoreU(pixels[i] < 0 ? hn::Zero(F32()) : hn::LoadU(F32(), line + lane), F32(),
+                   panel + lane);
+    }
+    if (++tap == taps) tap = 0, ++channels;
+  }
+}
+
+// Panel [row][channel][tap] from plain NCHW, each row plain_pitch floats. Where the taps of one
+// filter row are neighbours in memory they are copied together; the vector that overshoots is
+// overwritten by the next copy.
+HWY_NOINLINE void GatherPlain(const PixelGemm& gemm, const PixelGrid& grid, const float* in,
+                              const RowTable& rows, std::int64_t first, std::int64_t count,
+                              float* panel) {
+  const std::int64_t plane = gemm.in.h * gemm.in.w;
+  const auto taps = std::int64_t(grid.taps.size());
+  const Tap* const tap = grid.taps.data();
+  std::int64_t run = 1;
+  while (run < taps && tap[run].dh == tap[0].dh && tap[run].dw == tap[run - 1].dw + 1) ++run;
+  for (std::int64_t i = first; i < first + count; ++i, panel += plain_pitch) {
+    float* to = panel;
+    for (std::int64_t c = 0; c < gemm.in.c; ++c) {
+      const float* const origin = in + rows.image[i] + c * plane;
+      for (std::int64_t t = 0; t < taps; t += run, to += run) {
+        const std::int64_t h = rows.h[i] + tap[t].dh, w = rows.w[i] + tap[t].dw;
+        const float* const from = origin + h * gemm.in.w + w;
+        if (h < 0 || h >= gemm.in.h) {
+          std::fill_n(to, run, 0.f);
+        } else if (w >= 0 && w + run <= gemm.in.w) {
+          for (std::int64_t s = 0; s < run; s += kLanes)
+            hn::StoreU(hn::MaskedLoad(hn::FirstN(F32(), std::size_t(run - s)), F32(), from + s),
+                       F32(), to + s);
+        } else {
+          for (std::int64_t s = 0; s < run; ++s)
+            to[s] = w + s >= 0 && w + s < gemm.in.w ? from[s] : 0.f;
+        }
+      }
+    }
+  }
+}
+
+// One tile of C, one chunk of depth.
+struct TileJob {
+  PanelA a;
+  const float* b;
+  std::int64_t groups;
+  float* out;  // of the panel's first channel
+  const float* residual;
+  const std::int64_t* row_out;
+  std::int64_t out_plane;
+  const float* bias;      // kTileCols values
+  std::int64_t channels;  // of the panel
+  bool load, relu;        // add to what is there; finish
+};
+
+template <int kRows, int kVecs, bool kPlain>
+HWY_NOINLINE void RunTile(const TileJob& job) {
+  Tile<kRows, kVecs> tile;
+  // The panel's column j * kLanes is in channel block column / kBlock.
+  const auto at = [&](int i, int j) HWY_ATTR {
+    return job.row_out[i] + j * kLanes / kBlock * job.out_plane + j * kLanes % kBlock;
+  };
+  tile.SetZero();
+  if constexpr (kPlain)
+    tile.template MultiplyAdd<1>({job.a.data, plain_pitch, 1}, {job.b, kVecs * kLanes, kLanes},
+                                 job.groups);
+  else
+    tile.template MultiplyAdd<kBlock>({job.a.data, kBlock, job.a.group_stride},
+                                      {job.b, kVecs * kLanes, kLanes}, job.groups);
+  if (job.load)
+    tile.ForEach([&](int i, int j, Vec& v)
+                     HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), job.out + at(i, j))); });
+  if (job.bias != nullptr)
+    tile.ForEach([&](int, int j, Vec& v)
+                     HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), job.bias + j * kLanes)); });
+  if (job.residual != nullptr)
+    tile.ForEach([&](int i, int j, Vec& v)
+                     HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), job.residual + at(i, j))); });
+  if (job.relu) tile.ForEach([&](int, int, Vec& v) HWY_ATTR { v = hn::Max(v, hn::Zero(F32())); });
+  tile.ForEach([&](int i, int j, Vec& v) HWY_ATTR { hn::StoreU(v, F32(), job.out + at(i, j)); });
+}
+
+// The same into plain NCHW, channel by channel; at most 4 of them, which the least panel holds.
+template <int kRows>
+HWY_NOINLINE void RunTileToPlain(TileJob job) {
+  constexpr int kVecs = kLanes == kBlock ? 1 : kTileVecs;
+  alignas(64) float values[kRows * kTileCols];
+  std::int64_t rows[kRows];
+  float* const out = job.out;
+  for (int i = 0; i < kRows; ++i) rows[i] = i * kTileCols;
+  for (int i = 0; job.load && i < kRows; ++i)
+    for (std::int64_t c = 0; c < job.channels; ++c)
+      values[i * kTileCols + c] = out[job.row_out[i] + c * job.out_plane];
+  const std::int64_t* const row_out = job.row_out;
+  const std::int64_t plane = job.out_plane;
+  job.out = values;
+  job.row_out = rows;
+  job.out_plane = kBlock;
+  RunTile<kRows, kVecs, false>(job);
+  for (std::int64_t c = 0; c < job.channels; ++c)
+    for (int i = 0; i < kRows; ++i) out[row_out[i] + c * plane] = values[i * kTileCols + c];
+}
+
+template <int kRows>
+HWY_INLINE void DispatchTile(const TileJob& job, int vecs, bool plain_in, bool plain_out) {
+  if (plain_out)
+    RunTileToPlain<kRows>(job);
+  else if (plain_in)
+    vecs == 1 ? RunTile<kRows, 1, true>(job) : RunTile<kRows, kTileVecs, true>(job);
+  else
+    vecs == 1 ? RunTile<kRows, 1, false>(job) : RunTile<kRows, kTileVecs, false>(job);
+}
+
+// Part `index` of `parts` of [0, count), in whole multiples of `unit`.
+HWY_INLINE std::pair<std::int64_t, std::int64_t> Share(std::int64_t count, std::int64_t unit,
+                                                       std::int64_t index, std::int64_t parts) {
+  const std::int64_t units = ceil_div(count, unit);
+  return {std::min(count, units * index / parts * unit),
+          std::min(count, units * (index + 1) / parts * unit)};
+}
+
+// f(std::integral_constant rows, first) for the tiles of rows [begin, end); those read in place do
+// not cross from one image to the next.
+template <class F>
+HWY_INLINE void ForEachTile(const PixelGemm& gemm, std::int64_t begin, std::int64_t end, F&& f) {
+  const std::int64_t image = gemm.in_place ? gemm.in.h * gemm.in.w : end;
+  for (std::int64_t row = begin; row < end;) {
+    const std::int64_t stop = std::min(end, (row / image + 1) * image);
+    ForEachRowTile(stop - row, f, row - begin);
+    row = stop;
+  }
+}
+
+void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands& data,
+              const Scratch& scratch, std::int64_t begin, std::int64_t end,
+              std::pair<std::int64_t, std::int64_t> panels, PhaseRecorder* recorder) {
+  const bool plain_in = !is_blocked(gemm.in.layout), plain_out = !is_blocked(gemm.out.layout);
+  const std::int64_t groups = gemm.depth_groups(grid);
+  const std::int64_t group_depth = plain_in ? 1 : kBlock;
+  const std::int64_t in_plane = gemm.in.h * gemm.in.w * group_depth;
+  const std::int64_t out_plane = gemm.out.h * gemm.out.w * channel_block(gemm.out.layout);
+  const std::int64_t pitch = plain_in ? plain_pitch : gemm.chunk * kBlock;
+  const RowTable& rows = scratch.rows;
+  FillRows(gemm, grid, begin, end - begin, rows);
+
+  const std::int64_t chunks = std::max<std::int64_t>(1, ceil_div(groups, gemm.chunk));
+  for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+    const auto [first_group, last_group] = Share(groups, 1, chunk, chunks);
+    if (!gemm.in_place && groups > 0) {
+      const PhaseScope scope(recorder, 0);
+      ForEachTile(gemm, begin, end, [&](auto n, std::int64_t first) HWY_ATTR {
+        float* const panel = scratch.panel + first * pitch;
+        if (plain_in)
+          GatherPlain(gemm, grid, data.in, rows, first, n.value, panel);
+        else
+          GatherBlocked<n.value>(gemm, grid, data.in, rows, first, first_group, last_group, panel);
+      });
+    }
+    const PhaseScope scope(recorder, 1);
+    for (std::int64_t panel = panels.first; panel < panels.second; ++panel) {
+      const std::int64_t channel = panel * kTileCols;
+      const std::int64_t channels = std::min<std::int64_t>(kTileCols, gemm.out.c - channel);
+      const int vecs = static_cast<int>(GetTileShape().panel_cols(channels) / kLanes);
+      alignas(64) float bias[kTileCols] = {};
+      if (data.bias != nullptr) std::copy_n(data.bias + channel, channels, bias);
+      const std::int64_t out_at = channel / channel_block(gemm.out.layout) * out_plane;
+      TileJob job{};
+      job.b = data.packed + grid.filter + panel * groups * group_depth * kTileCols +
+              first_group * group_depth * vecs * kLanes;
+      job.groups = last_group - first_group;
+      job.out = data.out + out_at;
+      job.out_plane = out_plane;
+      job.channels = channels;
+      job.load = chunk > 0 || gemm.accumulate;
+      if (chunk == 0) {
+        job.bias = data.bias == nullptr ? nullptr : bias;
+        job.residual = data.residual == nullptr ? nullptr : data.residual + out_at;
+      }
+      job.relu = gemm.epilogue.relu && chunk + 1 == chunks;
+      ForEachTile(gemm, begin, end, [&](auto n, std::int64_t first) HWY_ATTR {
+        job.row_out = rows.out + first;
+        if (gemm.in_place)
+          job.a = {data.in + rows.image[first] + rows.pixel[first] * std::int64_t{kBlock} +
+                       first_group * in_plane,
+                   kBlock, in_plane};
+        else
+          job.a = {scratch.panel + first * pitch, kBlock, n.value * kBlock};
+        DispatchTile<n.value>(job, vecs, plain_in, plain_out);
+      });
+    }
+  }
+}
+
+void RunThread(const PixelGemm& gemm, const PixelOperands& data, std::byte* workspace,
+               std::int64_t thread, PhaseRecorder* recorder) {
+  const Scratch scratch(gemm, workspace + std::size_t(thread) * gemm.thread_bytes);
+  const auto panels =
+      Share(ceil_div(gemm.out.c, kTileCols), 1, thread % gemm.panel_threads, gemm.panel_threads);
+  for (const PixelGrid& grid : gemm.grids) {
+    const auto [begin, end] = Share(gemm.out.n * grid.h * grid.w, kTileRows,
+                                    thread / gemm.panel_threads, gemm.row_threads);
+    for (std::int64_t row = begin; row < end; row += gemm.block_rows)
+      RunBlock(gemm, grid, data, scratch, row, std::min(end, row + gemm.block_rows), panels,
+               recorder);
+  }
+}
+
+}  // namespace convlab::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace convlab::cpu {
+
+HWY_EXPORT(GetTileShape);
+HWY_EXPORT(ThreadWorkspace);
+HWY_EXPORT(RunThread);
+
+TileShape tile_shape() { return HWY_DYNAMIC_DISPATCH(GetTileShape)(); }
+
+std::size_t thread_workspace(const PixelGemm& gemm) {
+  return HWY_DYNAMIC_DISPATCH(ThreadWorkspace)(gemm);
+}
+
+void run_thread(const PixelGemm& gemm, const PixelOperands& data, std::byte* workspace,
+                std::int64_t thread, PhaseRecorder* recorder) {
+  HWY_DYNAMIC_DISPATCH(RunThread)(gemm, data, workspace, thread, recorder);
+}
+
+}  // namespace convlab::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,80 @@
+// implicit_gemm against the reference, bit for bit on small integers, on every instruction set.
+// What the registry-wide tests do not aim at: chunked depth, panels of one vector, several row
+// blocks, every phase of a strided backward_data, both ways of splitting threads.
+#include <gtest/gtest.h>
+
+#include "autotune/verify.h"
+#include "conv/algo.h"
+#include "kernels_cpu/algos.h"
+#include "kernels_cpu/cpu.h"
+
+namespace convlab {
+namespace {
+
+struct Case {
+  std::string text;
+  bool plain_x = false;
+  Epilogue epilogue = {};
+  bool accumulate = false;
+};
+
+class ImplicitGemm : public testing::TestWithParam<std::string> {
+ protected:
+  void check(const Case& c, Pass pass, int threads) {
+    const auto device = make_cpu_device({.threads = threads, .isa = GetParam()});
+    const auto stream = device->make_stream();
+    const Layout blocked = GetParam() == "avx512" ? Layout::nchw16c : Layout::nchw8c;
+    ConvProblem p = parse_problem(c.text).problem;
+    p.pass = pass;
+    p.x_layout = c.plain_x ? Layout::nchw : blocked;
+    p.y_layout = blocked;
+    if (pass == Pass::forward) p.epilogue = c.epilogue;
+    p.accumulate = c.accumulate;
+    const ReferenceCase reference(p, 7, DataKind::small_integers);
+    const auto algo = cpu::make_implicit_gemm();
+    for (const Config& config : algo->configs(p, *device)) {
+      const auto verdict = check_candidate(*algo, p, config, reference, *device, *stream, 0.0);
+      EXPECT_EQ(verdict.status, Status::ok)
+          << c.text << " " << to_string(pass) << " threads " << threads << " config "
+          << config.text() << ": " << verdict.reason;
+    }
+  }
+};
+
+TEST_P(ImplicitGemm, MatchesTheReference) {
+  const Case cases[] = {
+      {.text = "mb2ic16ih9oc16oh9kh3ph1"},
+      {.text = "mb3ic64ih7oc64oh7kh3ph1"},
+      {.text = "mb1ic128ih7oc96oh7kh3ph1"},
+      {.text = "mb2ic40ih13oc70oh13kh3ph1"},
+      {.text = "mb1ic32ih56oc32oh56kh3ph1"},
+      {.text = "mb2ic33ih14iw11oc20oh7ow6kh3ph1sh2sw2pw1"},
+      {.text = "mb2ic32ih15oc32oh8kh1ph0sh2"},
+      {.text = "mb3ic48ih6oc80oh6kh1ph0"},
+      {.text = "mb2ic300ih5oc17oh5kh1ph0"},
+      {.text = "mb1ic16ih1oc16oh1kh5ph2"},
+      {.text = "mb1ic16ih20iw17oc16oh9ow5kh4kw3sh2sw3ph1pw0"},
+      {.text = "mb1ic16ih17oc16oh11kh3ph0dh2"},
+      {.text = "mb1ic16ih12oc32oh10kh5ph1"},
+      {.text = "mb2ic3ih32oc64oh16kh7sh2ph3", .plain_x = true},
+      {.text = "mb2ic3ih19oc40oh19kh3ph1", .plain_x = true},
+      {.text = "mb1ic1ih10oc16oh3kh2sh4ph0", .plain_x = true},
+      {.text = "mb1ic3ih43oc16oh9kh11sh4ph2", .plain_x = true},
+      {.text = "mb2ic64ih7oc48oh7kh3ph1", .epilogue = {.bias = true, .relu = true}},
+      {.text = "mb2ic64ih7oc41oh7kh3ph1",
+       .epilogue = {.bias = true, .residual = true, .relu = true}},
+      {.text = "mb2ic64ih7oc41oh7kh3ph1", .epilogue = {.residual = true}},
+      {.text = "mb2ic64ih7oc41oh7kh3ph1", .accumulate = true},
+      {.text = "mb2ic33ih14oc20oh5kh2ph0sh3", .accumulate = true},
+      {.text = "mb2ic3ih32oc64oh16kh7sh2ph3", .plain_x = true, .accumulate = true},
+  };
+  for (const Case& c : cases)
+    for (const Pass pass : {Pass::forward, Pass::backward_data})
+      for (const int threads : {1, 3}) check(c, pass, threads);
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryIsa, ImplicitGemm, testing::ValuesIn(supported_isas()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace convlab
