@@ -3,8 +3,9 @@
 
 namespace convlab {
 
-void append_cpu_algos([[maybe_unused]] AlgoRegistry& registry) {
+void append_cpu_algos(AlgoRegistry& registry) {
   registry.append(cpu::make_implicit_gemm());
+  registry.append(cpu::make_fft());
 #if CONVLAB_HAVE_ONEDNN
   cpu::append_onednn(registry);
 #endif

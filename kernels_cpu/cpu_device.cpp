@@ -123,6 +123,8 @@ DeviceInfo describe(const Isa& isa, int threads) {
   info.vector_bytes = isa.vector_bytes;
   info.threads = threads;
   read_caches(info);
+  if (const std::string version = cpu::fftw_version(); !version.empty())
+    info.libraries["fftw"] = version;
 #if CONVLAB_HAVE_ONEDNN
   info.libraries["onednn"] = cpu::onednn_version();
 #endif

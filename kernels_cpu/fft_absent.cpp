@@ -1,0 +1,38 @@
+// What `fft` is in a build without FFTW: it refuses everything.
+#include "conv/error.h"
+#include "kernels_cpu/algos.h"
+
+namespace convlab::cpu {
+namespace {
+
+constexpr const char* absent = "built without FFTW (CONVLAB_FFTW=OFF)";
+
+class FftAbsent final : public ConvAlgo {
+ public:
+  const AlgoInfo& info() const noexcept override {
+    static const AlgoInfo info{.id = "fft",
+                               .version = 1,
+                               .device = DeviceKind::cpu,
+                               .origin = Origin::own,
+                               .summary = "whole-image FFT; " + std::string(absent),
+                               .libraries = {}};
+    return info;
+  }
+  std::optional<Refusal> refuse(const ConvProblem&, Device&) const override {
+    return Refusal{absent};
+  }
+  std::vector<Config> configs(const ConvProblem&, Device&) const override { return {Config{}}; }
+  bool deterministic(const ConvProblem&, const Config&) const override { return true; }
+  WorkEstimate work(const ConvProblem&, const Config&, Device&) const override { return {}; }
+  std::unique_ptr<ConvPlan> plan(const ConvProblem&, const Config&, Device&) const override {
+    throw EnvironmentError(absent);
+  }
+};
+
+}  // namespace
+
+std::string fftw_version() { return {}; }
+
+std::unique_ptr<ConvAlgo> make_fft() { return std::make_unique<FftAbsent>(); }
+
+}  // namespace convlab::cpu
