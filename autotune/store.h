@@ -1,0 +1,101 @@
+// The tuning store: what every candidate did, remembered across runs in one SQLite file.
+//
+// One transaction a candidate, so that a killed run loses nothing that ended. Several processes may
+// write at once: rollback journal (a write-ahead log would not work over NFS), immediate
+// transactions, a busy timeout. A row is found again by its key:
+//   sizes, pass, data type, layouts, epilogue, threads, cache mode, machine, algorithm, version,
+//   config.
+// Error and workspace limits are no part of it: they filter rows. Nor is the commit: it is
+// provenance.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "autotune/result.h"
+#include "conv/algo.h"
+
+struct sqlite3;
+
+namespace convlab {
+
+// What besides the problem decides how fast an algorithm is: CPU, ISA in force, caches, compiler
+// and flags, and the versions of the libraries that this algorithm uses, and of no others. Text:
+// "cpu=...; isa=avx512; ...; onednn=2.6.3".
+std::string fingerprint(const DeviceInfo&, const AlgoInfo&);
+
+// One row. The candidate's layouts are the row's; the problem's layouts are the same.
+struct StoreRow {
+  ConvProblem problem;
+  std::string fingerprint;
+  Candidate candidate;
+  std::string commit;  // of the program that measured it
+  std::string date;    // UTC, "2026-01-31T23:59:59.999Z": compares as text
+};
+
+// All members throw InputError for a file that is damaged, foreign, or cannot be written,
+// EnvironmentError when it stays locked or the disk is full; both name the file.
+class Store {
+ public:
+  enum class Open : std::uint8_t {
+    create,    // makes the file, and the directories above it, when there is none
+    existing,  // throws when there is none
+  };
+  // The file is looked at before it is touched: one that is not a store, or was written by a newer
+  // version, or fails SQLite's integrity check stays as it is, to the byte.
+  explicit Store(std::filesystem::path, Open = Open::create);
+  Store(Store&&) noexcept;
+  Store& operator=(Store&&) noexcept;
+  ~Store();
+
+  // $CONVLAB_DB, else $XDG_CACHE_HOME/convlab/tune.db, else ~/.cache/convlab/tune.db.
+  static std::filesystem::path default_path();
+  const std::filesystem::path& path() const { return path_; }
+
+  struct Found {
+    std::vector<Candidate> candidates;  // all layouts and configs, of this version
+    std::int64_t stale = 0;             // rows of other versions, left out
+  };
+  // What is known of one algorithm on this problem (its layouts are ignored), with the device's
+  // number of threads.
+  Found lookup(const ConvProblem&, CacheMode, const DeviceInfo&, const AlgoInfo&) const;
+
+  // Remembers a candidate, in place of any with the same key. It is on disk on return. Commit and
+  // date are filled in.
+  void record(const ConvProblem&, const DeviceInfo&, const AlgoInfo&, const Candidate&);
+  void put(const StoreRow&);
+
+  // Every row, in order of recording.
+  std::vector<StoreRow> rows() const;
+  std::int64_t size() const;
+
+  // What is wrong, one line each; empty: nothing. SQLite's integrity check, then every value.
+  std::vector<std::string> verify() const;
+
+  struct Merged {
+    std::int64_t added = 0, replaced = 0, kept = 0;
+  };
+  // Takes over the rows of another; where both have a key the newer date wins. All or nothing.
+  Merged merge(const Store& other);
+  Merged merge(const std::vector<StoreRow>&);
+
+  // Deletes the rows for which `drop` says so; returns how many. All or nothing.
+  std::int64_t prune(const std::function<bool(const StoreRow&)>& drop);
+
+ private:
+  struct Close {
+    void operator()(sqlite3*) const;
+  };
+  std::filesystem::path path_;
+  std::unique_ptr<sqlite3, Close> db_;
+};
+
+// Rows as JSON text and back. Throws InputError that says which row and field is wrong.
+std::string export_json(const std::vector<StoreRow>&);
+std::vector<StoreRow> import_json(const std::string& text);
+
+}  // namespace convlab
