@@ -9,10 +9,10 @@
 
 namespace convlab::cpu {
 
-// std::unique_ptr<ConvAlgo> make_direct();
 std::unique_ptr<ConvAlgo> make_implicit_gemm();
 std::unique_ptr<ConvAlgo> make_fft();  // refuses everything when built without FFTW
 std::string fftw_version();            // of the library loaded; empty when built without it
+std::unique_ptr<ConvAlgo> make_im2col();
 
 // Present when built with oneDNN (CONVLAB_HAVE_ONEDNN): which of its algorithms there are depends
 // on its version.

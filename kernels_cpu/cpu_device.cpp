@@ -17,6 +17,7 @@
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/cpu.h"
 #include "kernels_cpu/layer_ops.h"
+#include "kernels_cpu/openblas.h"
 
 namespace convlab {
 namespace {
@@ -27,15 +28,23 @@ struct Isa {
   std::int64_t target;  // Highway's bit
 };
 
-// The fallback is in every dispatch table, whatever the mask says, so baseline needs no bit.
 const std::array<Isa, 3>& all_isas() {
-  static const std::array<Isa, 3> isas{Isa{"baseline", 16, 0}, Isa{"avx2", 32, HWY_AVX2},
+  static const std::array<Isa, 3> isas{Isa{"baseline", 16, HWY_EMU128}, Isa{"avx2", 32, HWY_AVX2},
                                        Isa{"avx512", 64, HWY_AVX3}};
   return isas;
 }
 
 bool cpu_has(const Isa& isa) {
-  return isa.target == 0 || (hwy::SupportedTargets() & isa.target) != 0;
+  // Asked once, before an ISA is forced.
+  static const std::int64_t detected = hwy::SupportedTargets() | HWY_EMU128;
+  return (detected & isa.target) != 0;
+}
+
+// Every HWY_DYNAMIC_DISPATCH of the process reads its table's row from the chosen target, and
+// Highway chooses anew whenever somebody asks it for the supported ones.
+void force_isa(const Isa& isa) {
+  hwy::SetSupportedTargetsForTest(isa.target);
+  hwy::GetChosenTarget().Update(isa.target);
 }
 
 const Isa& choose_isa(std::string name) {
@@ -130,6 +139,7 @@ DeviceInfo describe(const Isa& isa, int threads) {
 #endif
   info.memory_bytes =
       std::min<std::int64_t>(sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE), cgroup_limit());
+  info.libraries["openblas"] = openblas_info().text();
   return info;
 }
 
@@ -188,8 +198,7 @@ std::unique_ptr<Device> make_cpu_device(const CpuOptions& options) {
     throw InputError(
         fmt::format("threads is {}: expected a positive number, or 0 for all", options.threads));
   const Isa& isa = choose_isa(options.isa);
-  // Every HWY_DYNAMIC_DISPATCH of the process reads its table's row from here.
-  hwy::GetChosenTarget().Update(isa.target);
+  force_isa(isa);
   const int threads = options.threads > 0 ? options.threads : omp_get_max_threads();
   return std::make_unique<CpuDevice>(describe(isa, threads));
 }

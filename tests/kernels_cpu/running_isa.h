@@ -1,0 +1,10 @@
+#pragma once
+
+#include <string>
+
+namespace convlab {
+
+// The name, as in DeviceInfo::isa, of the ISA that HWY_DYNAMIC_DISPATCH really runs now.
+std::string running_isa();
+
+}  // namespace convlab
