@@ -86,8 +86,10 @@ ConvProblem problem_of(const Conv& conv, const Shape& x) {
   p.stride_h = p.stride_w = conv.stride;
   p.pad_h = p.pad_w = conv.pad;
   p.groups = conv.groups;
-  auto positions = [&](std::int64_t size) {
-    return conv.stride < 1 ? 0 : (size + 2 * conv.pad - conv.kernel) / conv.stride + 1;
+  auto positions = [&](std::int64_t size) -> std::int64_t {
+    const std::int64_t room = size + 2 * conv.pad - conv.kernel;
+    if (conv.stride < 1) return 1;  // the stride itself will be refused
+    return room < 0 ? 0 : room / conv.stride + 1;
   };
   p.p = positions(x.h), p.q = positions(x.w);
   return p;

@@ -55,7 +55,7 @@ Graph make_net(std::string_view name, std::int64_t batch) {
   for (const Entry& entry : zoo())
     if (entry.name == name) return entry.make(batch);
   throw InputError(
-      fmt::format("unknown net '{}': nearest are {}", name, nearest_names(name, net_names())));
+      fmt::format("unknown net '{}': did you mean {}?", name, nearest_names(name, net_names())));
 }
 
 }  // namespace convlab

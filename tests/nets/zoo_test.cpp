@@ -57,5 +57,180 @@ TEST(Zoo, ParametersOfThePapersNets) {
   EXPECT_EQ(make_net("resnet56", 1).parameters(), 853'018);
 }
 
+const Node& node(const Graph& net, std::string_view name) {
+  for (const Node& n : net.nodes())
+    if (n.name == name) return n;
+  throw InputError("no layer " + std::string(name));
+}
+
+std::string problem_text(const Graph& net, std::string_view name) {
+  return to_text(net.conv_problem(node(net, name)));
+}
+
+TEST(Zoo, HasTheLayersOfItsModels) {
+  const Graph alexnet = make_net("alexnet", 16), alexnet2012 = make_net("alexnet2012", 1);
+  EXPECT_EQ(problem_text(alexnet, "features.0"), "mb16ic3ih224oc64oh55kh11sh4ph2");
+  EXPECT_EQ(node(alexnet, "features.12").shape, (Shape{16, 256, 6, 6}));
+  EXPECT_EQ(problem_text(alexnet2012, "conv1"), "mb1ic3ih224oc96oh55kh11sh4ph2");
+  EXPECT_EQ(problem_text(alexnet2012, "conv4"), "g2mb1ic384ih13oc384oh13kh3ph1");
+
+  const Graph overfeat = make_net("overfeat", 1);
+  EXPECT_EQ(problem_text(overfeat, "conv2"), "mb1ic96ih28oc256oh24kh5ph0");
+  EXPECT_EQ(node(overfeat, "pool5").shape, (Shape{1, 1024, 6, 6}));
+
+  // With batch norm the later indices shift.
+  EXPECT_EQ(problem_text(make_net("vgg16", 1), "features.28"), "mb1ic512ih14oc512oh14kh3ph1");
+  EXPECT_EQ(problem_text(make_net("vgg16_bn", 1), "features.40"), "mb1ic512ih14oc512oh14kh3ph1");
+
+  const Graph googlenet = make_net("googlenet", 1), paper = make_net("googlenet2014", 1);
+  EXPECT_EQ(problem_text(googlenet, "inception3a.branch3.1.conv"), "mb1ic16ih28oc32oh28kh3ph1");
+  EXPECT_EQ(problem_text(paper, "inception3a.5x5"), "mb1ic16ih28oc32oh28kh5ph2");
+  EXPECT_EQ(problem_text(googlenet, "inception5b.branch4.1.conv"), "mb1ic832ih7oc128oh7kh1ph0");
+  EXPECT_EQ(node(googlenet, "inception5b").shape, (Shape{1, 1024, 7, 7}));
+  EXPECT_EQ(node(paper, "inception5b").shape, (Shape{1, 1024, 7, 7}));
+
+  EXPECT_EQ(problem_text(make_net("resnet18", 1), "layer2.0.downsample.0"),
+            "mb1ic64ih56oc128oh28kh1sh2ph0");
+  EXPECT_EQ(problem_text(make_net("resnet50", 1), "layer2.0.conv2"),
+            "mb1ic128ih56oc128oh28kh3sh2ph1");
+  EXPECT_EQ(node(make_net("resnet20", 1), "layer3.2.relu").shape, (Shape{1, 64, 8, 8}));
+  EXPECT_EQ(problem_text(make_net("lenet", 1), "c5"), "mb1ic16ih5oc120oh1kh5ph0");
+}
+
+TEST(Zoo, EveryNetHoldsTogether) {
+  for (const std::string& name : net_names()) {
+    const Graph net = make_net(name, 3);
+    EXPECT_EQ(net.name(), name);
+    EXPECT_EQ(net.nodes().front().shape.n, 3) << name;
+    const std::int64_t classes = net.nodes().front().shape.h >= 224 ? 1000
+                                 : name.substr(0, 3) == "mlp"       ? 1
+                                                                    : 10;
+    EXPECT_EQ(net.nodes().back().shape, (Shape{3, classes, 1, 1})) << name;
+    // Every layer but the last is read by another one.
+    std::set<NodeId> read;
+    for (const Node& n : net.nodes()) read.insert(n.inputs.begin(), n.inputs.end());
+    EXPECT_EQ(read.size(), net.nodes().size() - 1) << name;
+
+    EXPECT_EQ(net.parameters(), make_net(name, 1).parameters()) << name;
+    EXPECT_EQ(net.multiply_adds(), make_net(name, 1).multiply_adds()) << name;
+    double flops = 0;
+    std::size_t first = 0;
+    for (const ConvLayer& conv : conv_layers(net)) {
+      EXPECT_EQ(parse_problem(to_text(conv.layer)), conv.layer);
+      EXPECT_EQ(conv.layer.problem.n, 3) << name;
+      flops += conv.layer.problem.flops();
+      first += conv.first;
+    }
+    EXPECT_LE(flops, 6.0 * static_cast<double>(net.multiply_adds())) << name;
+    EXPECT_EQ(first, name.substr(0, 3) == "mlp" ? 0u : 1u) << name;
+    double merged_flops = 0;
+    for (const ConvLayer& conv : merge_equal(conv_layers(net)))
+      merged_flops += static_cast<double>(conv.layer.count) * conv.layer.problem.flops();
+    EXPECT_EQ(merged_flops, flops) << name;
+  }
+}
+
+TEST(Zoo, MergesEqualLayersOfResNet18) {
+  std::vector<std::string> texts;
+  for (const ConvLayer& conv : merge_equal(conv_layers(make_net("resnet18", 1))))
+    texts.push_back(to_text(conv.layer));
+  EXPECT_EQ(texts,
+            (std::vector<std::string>{"mb1ic3ih224oc64oh112kh7sh2ph3n\"conv1\"",
+                                      "mb1ic64ih56oc64oh56kh3ph1n\"layer1.0.conv1*4\"",
+                                      "mb1ic64ih56oc128oh28kh3sh2ph1n\"layer2.0.conv1\"",
+                                      "mb1ic128ih28oc128oh28kh3ph1n\"layer2.0.conv2*3\"",
+                                      "mb1ic64ih56oc128oh28kh1sh2ph0n\"layer2.0.downsample.0\"",
+                                      "mb1ic128ih28oc256oh14kh3sh2ph1n\"layer3.0.conv1\"",
+                                      "mb1ic256ih14oc256oh14kh3ph1n\"layer3.0.conv2*3\"",
+                                      "mb1ic128ih28oc256oh14kh1sh2ph0n\"layer3.0.downsample.0\"",
+                                      "mb1ic256ih14oc512oh7kh3sh2ph1n\"layer4.0.conv1\"",
+                                      "mb1ic512ih7oc512oh7kh3ph1n\"layer4.0.conv2*3\"",
+                                      "mb1ic256ih14oc512oh7kh1sh2ph0n\"layer4.0.downsample.0\""}));
+}
+
+// ---- Names ----
+
+std::string all_names() {
+  std::string names;
+  for (const std::string& name : net_names()) names += (names.empty() ? "" : " ") + name;
+  return names;
+}
+
+std::string error_of(std::string_view name, std::int64_t batch = 1) {
+  try {
+    make_net(name, batch);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Zoo, NamesTheNearestNets) {
+  EXPECT_EQ(error_of("resnet19"), "unknown net 'resnet19': did you mean resnet18?");
+  EXPECT_EQ(error_of("ResNet-50"), "unknown net 'ResNet-50': did you mean resnet50?");
+  EXPECT_EQ(error_of("vgg"), "unknown net 'vgg': did you mean vgg11 vgg13 vgg16 vgg19?");
+  EXPECT_EQ(error_of("vgg12"), "unknown net 'vgg12': did you mean vgg11 vgg13 vgg16 vgg19?");
+  for (const char* far_off : {"", "transformer", "mlp"})
+    EXPECT_EQ(error_of(far_off),
+              "unknown net '" + std::string(far_off) + "': did you mean " + all_names() + "?");
+}
+
+TEST(Zoo, RefusesImpossibleBatches) {
+  EXPECT_EQ(error_of("resnet18", 0), "batch is 0: it takes 1 or more");
+  EXPECT_EQ(error_of("resnet18", -4), "batch is -4: it takes 1 or more");
+  EXPECT_EQ(error_of("resnet18", std::int64_t{1} << 62).rfind("net resnet18, layer input: ", 0),
+            0u);
+  // However large, what still has a size is left to whoever knows the memory.
+  EXPECT_EQ(error_of("resnet18", 1'000'000'000), "accepted");
+}
+
+TEST(Zoo, FamiliesRefuseOtherDepths) {
+  EXPECT_THROW(vgg(12, false, 1), InputError);
+  EXPECT_THROW(resnet(20, 1), InputError);
+  EXPECT_THROW(cifar_resnet(18, 1), InputError);
+  EXPECT_THROW(cifar_resnet(2, 1), InputError);
+  EXPECT_EQ(conv_layers(cifar_resnet(110, 1)).size(), 109u);
+}
+
+// ---- Perceptrons ----
+
+TEST(Mlp, ReadsItsName) {
+  const Graph net = make_net("mlp:784-512-256x2-10:relu", 8);
+  std::vector<std::int64_t> widths;
+  for (const Node& n : net.nodes())
+    if (const auto* linear = std::get_if<Linear>(&n.layer)) widths.push_back(linear->outputs);
+  EXPECT_EQ(widths, (std::vector<std::int64_t>{512, 256, 256, 10}));
+  EXPECT_EQ(std::get<Activation>(node(net, "act1").layer).kind, Activation::Kind::relu);
+  // No activation behind the last layer.
+  EXPECT_TRUE(std::holds_alternative<Linear>(net.nodes().back().layer));
+  auto kind = [](std::string_view name) {
+    return std::get<Activation>(node(make_net(name, 1), "act1").layer).kind;
+  };
+  EXPECT_EQ(kind("mlp:20-256x5-1"), Activation::Kind::tanh);
+  EXPECT_EQ(kind("mlp:2-3-1:sigmoid"), Activation::Kind::sigmoid);
+  EXPECT_EQ(make_net("mlp:3-2", 1).parameters(), 8);
+}
+
+TEST(Mlp, SaysWhatIsWrongWithItsName) {
+  auto why = [](std::string name) {
+    const std::string error = error_of(name), before = "malformed net '" + name + "': ",
+                      after = "; expected something like mlp:20-256x5-1";
+    if (error.rfind(before, 0) != 0 || error.size() < before.size() + after.size()) return error;
+    return error.substr(before.size(), error.size() - before.size() - after.size());
+  };
+  EXPECT_EQ(why("mlp:"), "'' is not a whole number from 1 to 1048576");
+  EXPECT_EQ(why("mlp:20"), "it has no outputs");
+  EXPECT_EQ(why("mlp:20-"), "'' is not a whole number from 1 to 1048576");
+  EXPECT_EQ(why("mlp:20--1"), "'' is not a whole number from 1 to 1048576");
+  EXPECT_EQ(why("mlp:20-0-1"), "'0' is not a whole number from 1 to 1048576");
+  EXPECT_EQ(why("mlp:20-2a-1"), "'2a' is not a whole number from 1 to 1048576");
+  EXPECT_EQ(why("mlp:20-99999999999999999999-1"),
+            "'99999999999999999999' is not a whole number from 1 to 1048576");
+  EXPECT_EQ(why("mlp:20-256x-1"), "'' is not a whole number from 1 to 1024");
+  EXPECT_EQ(why("mlp:20-256x5"), "'256x5' repeats, but inputs and outputs stand once");
+  EXPECT_EQ(why("mlp:20-1x600-1x600-1"), "it has more than 1024 hidden layers");
+  EXPECT_EQ(why("mlp:20-3-1:swish"), "'swish' is not tanh, relu or sigmoid");
+}
+
 }  // namespace
 }  // namespace convlab

@@ -1,0 +1,154 @@
+#include "nets/graph.h"
+
+#include <gtest/gtest.h>
+
+#include "conv/error.h"
+#include "nets/tensor.h"
+
+namespace convlab {
+namespace {
+
+// The shape that a layer gives for one input, or the message with which it does not fit.
+Shape shape_of(Shape x, Layer layer) {
+  Graph net("net");
+  return input(net, x).apply("layer", std::move(layer)).shape();
+}
+std::string refusal(Shape x, Layer layer) {
+  try {
+    shape_of(x, std::move(layer));
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Graph, InfersShapes) {
+  const Shape x{2, 8, 10, 7};
+  EXPECT_EQ(shape_of(x, Conv{.filters = 5, .kernel = 3}), (Shape{2, 5, 8, 5}));
+  EXPECT_EQ(shape_of(x, Conv{.filters = 6, .kernel = 3, .stride = 2, .pad = 1, .groups = 2}),
+            (Shape{2, 6, 5, 4}));
+  EXPECT_EQ(shape_of(x, Linear{11}), (Shape{2, 11, 1, 1}));
+  EXPECT_EQ(shape_of(x, GlobalAvgPool{}), (Shape{2, 8, 1, 1}));
+  EXPECT_EQ(shape_of(x, PadChannels{12}), (Shape{2, 12, 10, 7}));
+  for (const Layer& layer :
+       {Layer(BatchNorm{}), Layer(LocalResponseNorm{}), Layer(Activation{}), Layer(Dropout{})})
+    EXPECT_EQ(shape_of(x, layer), x);
+}
+
+TEST(Graph, RoundsPoolingAsPyTorchDoes) {
+  auto pooled = [](std::int64_t size, std::int64_t kernel, std::int64_t stride, std::int64_t pad,
+                   bool ceil_mode) {
+    return shape_of({1, 1, size, size}, Pool{Pool::Kind::max, kernel, stride, pad, ceil_mode}).h;
+  };
+  EXPECT_EQ(pooled(112, 3, 2, 0, false), 55);
+  EXPECT_EQ(pooled(112, 3, 2, 0, true), 56);
+  EXPECT_EQ(pooled(112, 3, 2, 1, false), 56);
+  EXPECT_EQ(pooled(14, 3, 1, 1, true), 14);
+  EXPECT_EQ(pooled(4, 2, 2, 0, true), 2);
+  EXPECT_EQ(pooled(5, 2, 2, 0, true), 3);
+  // A third window would begin in the padding to the right: positions -1, 1, 3.
+  EXPECT_EQ(pooled(3, 2, 2, 1, true), 2);
+  EXPECT_EQ(pooled(3, 2, 2, 1, false), 2);
+  // Only the second begins beyond the image.
+  EXPECT_EQ(pooled(2, 1, 3, 0, true), 1);
+}
+
+TEST(Graph, JoinsBranches) {
+  Graph net("net");
+  const Tensor x = input(net, {2, 3, 8, 8});
+  const Tensor a = x.conv("a", {.filters = 4}), b = x.conv("b", {.filters = 4});
+  EXPECT_EQ(add("sum", a, b).shape(), (Shape{2, 4, 8, 8}));
+  EXPECT_EQ(concat("all", {x, a, b}).shape(), (Shape{2, 11, 8, 8}));
+  EXPECT_EQ(net.nodes()[4].inputs, (std::vector<NodeId>{0, 1, 2})) << net.nodes()[4].name;
+  EXPECT_THROW(add("channels", x, a), InputError);
+  const Tensor small = x.max_pool("small", 2, 2);
+  EXPECT_THROW(concat("sizes", {a, small}), InputError);
+  EXPECT_THROW(concat("alone", {a}), InputError);
+  // What was refused left no trace.
+  EXPECT_EQ(net.nodes().size(), 6u);
+}
+
+TEST(Graph, SaysWhichLayerDoesNotFit) {
+  const Shape x{1, 6, 5, 5};
+  EXPECT_EQ(refusal(x, Conv{.kernel = 7}),
+            "net net, layer layer: impossible problem: oh is 0: it takes 1 to 2^60");
+  EXPECT_EQ(refusal(x, Conv{.kernel = 7, .stride = 4}), refusal(x, Conv{.kernel = 7}));
+  EXPECT_EQ(refusal(x, Conv{.filters = 4, .groups = 4}),
+            "net net, layer layer: impossible problem: ic 6 is not a multiple of g 4");
+  EXPECT_NE(refusal(x, Conv{.stride = 0}).find("sh is 0"), std::string::npos);
+  EXPECT_EQ(refusal(x, Conv{.filters = 0}),
+            "net net, layer layer: impossible problem: oc is 0: it takes 1 to 2^60");
+  EXPECT_EQ(refusal(x, Pool{.kernel = 6}),
+            "net net, layer layer: window 6 does not fit into 5 with padding 0");
+  EXPECT_EQ(refusal(x, Pool{.kernel = 2, .pad = 2}),
+            "net net, layer layer: window 2 with stride 2 and padding 2 makes no sense");
+  EXPECT_EQ(refusal(x, PadChannels{5}), "net net, layer layer: cannot pad 6 channels to 5");
+  EXPECT_EQ(refusal(x, Linear{0}), "net net, layer layer: its output would be 1x0x1x1");
+  EXPECT_EQ(refusal(x, Input{x}), "net net, layer layer: takes no input, has 1");
+  EXPECT_EQ(refusal(x, Add{}), "net net, layer layer: takes two or more inputs, has 1");
+  EXPECT_EQ(refusal({std::int64_t{1} << 60, 1, 1, 1}, Dropout{}),
+            "net net, layer input: its output would be 1152921504606846976x1x1x1");
+
+  Graph net("net");
+  input(net, x);
+  EXPECT_THROW(net.add("input", Dropout{}, {0}), InputError);
+  EXPECT_THROW(net.add("orphan", Dropout{}, {}), InputError);
+  EXPECT_THROW(net.add("future", Dropout{}, {1}), InputError);
+}
+
+TEST(Graph, CountsParametersAndMultiplyAdds) {
+  Graph net("net");
+  input(net, {4, 6, 5, 5})
+      .conv("grouped", {.filters = 8, .kernel = 3, .stride = 2, .pad = 1, .groups = 2})
+      .batch_norm("norm")
+      .relu("relu")
+      .conv("unbiased", {.filters = 3, .bias = false})
+      .linear("fc", 10);
+  auto parameters = [&](NodeId id) { return net.parameters(net.nodes()[id]); };
+  auto multiply_adds = [&](NodeId id) { return net.multiply_adds(net.nodes()[id]); };
+  EXPECT_EQ(parameters(1), 8 * 3 * 9 + 8);
+  EXPECT_EQ(multiply_adds(1), 9 * 8 * 3 * 9);  // 3x3 outputs, whatever the batch
+  EXPECT_EQ(parameters(2), 16);
+  EXPECT_EQ(multiply_adds(2), 0);
+  EXPECT_EQ(parameters(3), 0);
+  EXPECT_EQ(parameters(4), 24);
+  EXPECT_EQ(parameters(5), 27 * 10 + 10);
+  EXPECT_EQ(multiply_adds(5), 270);
+  EXPECT_EQ(net.parameters(), 224 + 16 + 24 + 280);
+  EXPECT_EQ(net.multiply_adds(), 1944 + 216 + 270);
+}
+
+TEST(ConvLayers, ListConvolutionsInOrderAndMarkThoseThatNeedNoDx) {
+  Graph net("net");
+  const Tensor x = input(net, {4, 6, 8, 8}).relu("relu");
+  const Tensor a = x.conv("a", {.filters = 6, .kernel = 3, .pad = 1});
+  const Tensor b = x.conv("b", {.filters = 6, .kernel = 3, .pad = 1});
+  const Tensor c = b.conv("c", {.filters = 6, .kernel = 3, .pad = 1});
+  add("sum", a, c).conv("d", {.filters = 6, .kernel = 3, .stride = 2, .pad = 1});
+
+  const std::vector<ConvLayer> layers = conv_layers(net);
+  ASSERT_EQ(layers.size(), 4u);
+  const std::string same = "mb4ic6ih8oc6oh8kh3ph1";
+  EXPECT_EQ(to_text(layers[0].layer), same + "n\"a\"");
+  EXPECT_EQ(to_text(layers[1].layer), same + "n\"b\"");
+  EXPECT_EQ(to_text(layers[2].layer), same + "n\"c\"");
+  EXPECT_EQ(to_text(layers[3].layer), "mb4ic6ih8oc6oh4kh3sh2ph1n\"d\"");
+  EXPECT_TRUE(layers[0].first && layers[1].first);
+  EXPECT_FALSE(layers[2].first || layers[3].first);
+
+  const std::vector<ConvLayer> merged = merge_equal(layers);
+  ASSERT_EQ(merged.size(), 3u);
+  EXPECT_EQ(to_text(merged[0].layer), same + "n\"a*2\"");
+  EXPECT_EQ(to_text(merged[1].layer), same + "n\"c\"");
+  EXPECT_TRUE(merged[0].first);
+  EXPECT_FALSE(merged[1].first);
+}
+
+TEST(ConvLayers, BatchNormOnTheInputNeedsDx) {
+  Graph net("net");
+  input(net, {1, 3, 8, 8}).batch_norm("norm").conv("conv", {.filters = 4});
+  EXPECT_FALSE(conv_layers(net).at(0).first);
+}
+
+}  // namespace
+}  // namespace convlab
