@@ -8,9 +8,12 @@
 #include <optional>
 
 #include "conv/error.h"
+#include "conv/names.h"
 
 namespace convlab {
 namespace {
+
+constexpr std::array<std::string_view, all_passes.size()> pass_names{"fwd", "bwd_d", "bwd_w"};
 
 // ---- The fields of the text form ----
 
@@ -330,22 +333,10 @@ class Parser {
 
 // ---- Names ----
 
-std::string_view to_string(Pass pass) {
-  switch (pass) {
-    case Pass::forward:
-      return "fwd";
-    case Pass::backward_data:
-      return "bwd_d";
-    case Pass::backward_filter:
-      return "bwd_w";
-  }
-  return "?";
-}
+std::string_view to_string(Pass pass) { return pass_names[static_cast<std::size_t>(pass)]; }
 
 Pass parse_pass(std::string_view text) {
-  for (Pass pass : all_passes)
-    if (to_string(pass) == text) return pass;
-  throw InputError(fmt::format("unknown pass '{}': expected fwd, bwd_d or bwd_w", text));
+  return all_passes[index_of_name("pass", text, pass_names)];
 }
 
 // ---- Problems ----
