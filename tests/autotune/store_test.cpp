@@ -1,0 +1,536 @@
+#include "autotune/store.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "conv/error.h"
+#include "store_rows.h"
+
+namespace convlab {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void write(const fs::path& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+void expect_same(const StoreRow& a, const StoreRow& b) {
+  EXPECT_EQ(to_text(a.problem), to_text(b.problem));
+  EXPECT_EQ(a.fingerprint, b.fingerprint);
+  EXPECT_EQ(a.commit, b.commit);
+  EXPECT_EQ(a.date, b.date);
+  EXPECT_EQ(a.candidate.algo, b.candidate.algo);
+  EXPECT_EQ(a.candidate.config, b.candidate.config);
+  EXPECT_EQ(a.candidate.status, b.candidate.status);
+  EXPECT_EQ(a.candidate.reason, b.candidate.reason);
+  EXPECT_EQ(a.candidate.ms, b.candidate.ms);
+  EXPECT_EQ(a.candidate.rel_error, b.candidate.rel_error);
+  EXPECT_EQ(a.candidate.samples_ms, b.candidate.samples_ms);
+}
+
+class StoreTest : public testing::Test {
+ protected:
+  StoreTest() {
+    std::string name = (fs::temp_directory_path() / "convlab_store_XXXXXX").string();
+    directory_ = mkdtemp(name.data());
+    device_.name = "test CPU";
+    device_.isa = "avx512";
+    device_.threads = 2;
+    device_.libraries = {{"blas", "1.0"}, {"fftw", "3.3"}};
+  }
+  ~StoreTest() override { fs::remove_all(directory_); }
+
+  fs::path file() const { return directory_ / "tune.db"; }
+
+  // Runs SQL on the file as any other program would.
+  void sql(const fs::path& path, const std::string& text) {
+    sqlite3* db = nullptr;
+    ASSERT_EQ(sqlite3_open(path.c_str(), &db), SQLITE_OK);
+    char* message = nullptr;
+    EXPECT_EQ(sqlite3_exec(db, text.c_str(), nullptr, nullptr, &message), SQLITE_OK) << message;
+    sqlite3_close(db);
+  }
+
+  // Opening throws an InputError that names the file, and leaves it and its surroundings alone.
+  void expect_rejected(const fs::path& path, const std::string& because) {
+    const std::string before = read(path);
+    const auto count = std::distance(fs::directory_iterator(directory_), {});
+    for (const auto open : {Store::Open::create, Store::Open::existing}) try {
+        Store store(path, open);
+        ADD_FAILURE() << "opened " << path;
+      } catch (const InputError& e) {
+        EXPECT_NE(std::string(e.what()).find(path.string()), std::string::npos) << e.what();
+        EXPECT_NE(std::string(e.what()).find(because), std::string::npos) << e.what();
+        EXPECT_NE(std::string(e.what()).find("CONVLAB_DB"), std::string::npos) << e.what();
+      }
+    EXPECT_TRUE(read(path) == before) << "changed " << path;
+    EXPECT_EQ(std::distance(fs::directory_iterator(directory_), {}), count);
+  }
+
+  fs::path directory_;
+  DeviceInfo device_;
+  const ConvProblem problem_ = parse_problem("mb1ic64ih56oc64oh56kh3ph1").problem;
+};
+
+Candidate candidate(const AlgoInfo& algo) {
+  Candidate c;
+  c.algo = algo.id;
+  c.version = algo.version;
+  c.threads = 2;
+  c.config = {{"tile", 4}};
+  c.ms = 1.5;
+  return c;
+}
+
+// ---- What is remembered, and under which key.
+
+TEST_F(StoreTest, GivesBackEveryFieldOfACandidate) {
+  const AlgoInfo algo{.id = "winograd", .version = 3, .summary = "", .libraries = {}};
+  Candidate c = candidate(algo);
+  c.x_layout = Layout::nchw;
+  c.y_layout = Layout::nchw16c;
+  c.cache = CacheMode::cold;
+  c.status = Status::inaccurate;
+  c.reason = "rel_error 'inf' is above the limit; \"quoted\"";
+  c.deterministic = true;
+  c.predicted = true;
+  c.mad_ms = 0.1;
+  c.pack_ms = 0.2;
+  c.convert_ms = 0.3;
+  c.eff_gflops = 400.5;
+  c.exec_gflops = 200.25;
+  c.rel_error = std::numeric_limits<double>::infinity();
+  c.sampled_error = true;
+  c.workspace_bytes = std::int64_t(1) << 40;
+  c.packed_filter_bytes = 4096;
+  c.samples_ms = {0.1, 1.0 / 3, 1e-300};
+  Store(file()).record(problem_, device_, algo, c);
+
+  const auto found = Store(file()).lookup(problem_, CacheMode::cold, device_, algo);
+  ASSERT_EQ(found.candidates.size(), 1u);
+  const Candidate& got = found.candidates[0];
+  EXPECT_EQ(got.algo, c.algo);
+  EXPECT_EQ(got.version, c.version);
+  EXPECT_EQ(got.config, c.config);
+  EXPECT_EQ(got.x_layout, c.x_layout);
+  EXPECT_EQ(got.y_layout, c.y_layout);
+  EXPECT_EQ(got.threads, c.threads);
+  EXPECT_EQ(got.cache, c.cache);
+  EXPECT_EQ(got.status, c.status);
+  EXPECT_EQ(got.reason, c.reason);
+  EXPECT_EQ(got.deterministic, c.deterministic);
+  EXPECT_EQ(got.predicted, c.predicted);
+  EXPECT_EQ(got.ms, c.ms);
+  EXPECT_EQ(got.mad_ms, c.mad_ms);
+  EXPECT_EQ(got.pack_ms, c.pack_ms);
+  EXPECT_EQ(got.convert_ms, c.convert_ms);
+  EXPECT_EQ(got.eff_gflops, c.eff_gflops);
+  EXPECT_EQ(got.exec_gflops, c.exec_gflops);
+  EXPECT_EQ(got.rel_error, c.rel_error);
+  EXPECT_EQ(got.sampled_error, c.sampled_error);
+  EXPECT_EQ(got.workspace_bytes, c.workspace_bytes);
+  EXPECT_EQ(got.packed_filter_bytes, c.packed_filter_bytes);
+  EXPECT_EQ(got.samples_ms, c.samples_ms);
+}
+
+TEST_F(StoreTest, FindsARowOnlyUnderItsOwnKey) {
+  const AlgoInfo algo{.id = "direct", .summary = "", .libraries = {}};
+  Store store(file());
+  store.record(problem_, device_, algo, candidate(algo));
+  const auto found = [&](const ConvProblem& p, const DeviceInfo& d, CacheMode cache,
+                         const AlgoInfo& a) {
+    return store.lookup(p, cache, d, a).candidates.size();
+  };
+  EXPECT_EQ(found(problem_, device_, CacheMode::hot, algo), 1u);
+  EXPECT_EQ(found(problem_, device_, CacheMode::cold, algo), 0u);
+  EXPECT_EQ(found(problem_, device_, CacheMode::hot, {.id = "fft", .summary = "", .libraries = {}}),
+            0u);
+
+  std::vector<ConvProblem> others(6, problem_);
+  others[0].pass = Pass::backward_data;
+  others[1].dtype = DType::f64;
+  others[2].epilogue.relu = true;
+  others[3].accumulate = true;
+  others[4].n = 2;
+  others[5].pad_h = 0;
+  for (const ConvProblem& p : others) EXPECT_EQ(found(p, device_, CacheMode::hot, algo), 0u);
+  ConvProblem layouts = problem_;  // the candidate has them
+  layouts.x_layout = Layout::nhwc;
+  EXPECT_EQ(found(layouts, device_, CacheMode::hot, algo), 1u);
+
+  std::vector<DeviceInfo> devices(5, device_);
+  devices[0].threads = 1;
+  devices[1].isa = "avx2";
+  devices[2].name = "another CPU";
+  devices[3].l2_bytes = 1 << 20;
+  devices[4].kind = DeviceKind::cuda;
+  for (const DeviceInfo& d : devices) EXPECT_EQ(found(problem_, d, CacheMode::hot, algo), 0u);
+}
+
+TEST_F(StoreTest, ReplacesARowOfTheSameKeyAndKeepsOthers) {
+  const AlgoInfo algo{.id = "direct", .summary = "", .libraries = {}};
+  Store store(file());
+  Candidate c = candidate(algo);
+  store.record(problem_, device_, algo, c);
+  c.ms = 2.5;
+  store.record(problem_, device_, algo, c);
+  c.config = {{"tile", 6}};
+  store.record(problem_, device_, algo, c);
+  c.y_layout = Layout::nhwc;
+  store.record(problem_, device_, algo, c);
+  EXPECT_EQ(store.size(), 3);
+  EXPECT_EQ(store.lookup(problem_, CacheMode::hot, device_, algo).candidates[0].ms, 2.5);
+}
+
+TEST_F(StoreTest, ANewVersionMakesOnlyThatAlgorithmsRowsStale) {
+  AlgoInfo winograd{.id = "winograd", .summary = "", .libraries = {}};
+  const AlgoInfo direct{.id = "direct", .summary = "", .libraries = {}};
+  Store store(file());
+  store.record(problem_, device_, winograd, candidate(winograd));
+  store.record(problem_, device_, direct, candidate(direct));
+  winograd.version = 2;
+  const auto stale = store.lookup(problem_, CacheMode::hot, device_, winograd);
+  EXPECT_TRUE(stale.candidates.empty());
+  EXPECT_EQ(stale.stale, 1);
+  const auto fresh = store.lookup(problem_, CacheMode::hot, device_, direct);
+  EXPECT_EQ(fresh.candidates.size(), 1u);
+  EXPECT_EQ(fresh.stale, 0);
+}
+
+TEST_F(StoreTest, ANewLibraryConcernsOnlyTheAlgorithmsThatUseIt) {
+  const AlgoInfo im2col{.id = "im2col", .summary = "", .libraries = {"blas"}};
+  const AlgoInfo fft{.id = "fft", .summary = "", .libraries = {"fftw"}};
+  const AlgoInfo direct{.id = "direct", .summary = "", .libraries = {}};
+  Store store(file());
+  for (const AlgoInfo& a : {im2col, fft, direct}) store.record(problem_, device_, a, candidate(a));
+  device_.libraries["blas"] = "1.1";
+  EXPECT_TRUE(store.lookup(problem_, CacheMode::hot, device_, im2col).candidates.empty());
+  EXPECT_EQ(store.lookup(problem_, CacheMode::hot, device_, fft).candidates.size(), 1u);
+  EXPECT_EQ(store.lookup(problem_, CacheMode::hot, device_, direct).candidates.size(), 1u);
+}
+
+// ---- Moving rows about.
+
+TEST_F(StoreTest, MergeTakesWhatIsNewOrNewer) {
+  Store ours(file()), theirs(directory_ / "theirs.db");
+  StoreRow row = numbered_row(0, 1);
+  const auto with = [&](int number, const char* date, double ms) {
+    row = numbered_row(0, number);
+    row.date = date;
+    row.candidate.ms = ms;
+    return row;
+  };
+  ours.put(with(1, "2026-01-02T00:00:00.000Z", 1));
+  ours.put(with(2, "2026-01-02T00:00:00.000Z", 1));
+  ours.put(with(3, "2026-01-02T00:00:00.000Z", 1));
+  theirs.put(with(1, "2026-01-01T23:59:59.999Z", 2));
+  theirs.put(with(2, "2026-01-02T00:00:00.001Z", 2));
+  theirs.put(with(4, "2026-01-01T00:00:00.000Z", 2));
+  const auto merged = ours.merge(theirs);
+  EXPECT_EQ(merged.added, 1);
+  EXPECT_EQ(merged.replaced, 1);
+  EXPECT_EQ(merged.kept, 1);
+  std::map<std::int64_t, double> ms;
+  for (const StoreRow& r : ours.rows()) ms[r.candidate.config.get("number")] = r.candidate.ms;
+  EXPECT_EQ(ms, (std::map<std::int64_t, double>{{1, 1}, {2, 2}, {3, 1}, {4, 2}}));
+}
+
+TEST_F(StoreTest, JsonHoldsEverything) {
+  Store store(file()), copy(directory_ / "copy.db");
+  for (int i = 0; i < 5; ++i) store.put(numbered_row(0, i));
+  StoreRow failed = numbered_row(0, 5);
+  failed.problem.pass = Pass::forward;
+  failed.problem.epilogue = {.bias = true, .residual = false, .relu = true};
+  failed.candidate.status = Status::failed;
+  failed.candidate.rel_error = std::numeric_limits<double>::infinity();
+  store.put(failed);
+  EXPECT_EQ(copy.merge(import_json(export_json(store.rows()))).added, 6);
+  const auto a = store.rows(), b = copy.rows();
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    expect_same(a[i], b[i]);
+    EXPECT_EQ(a[i].problem, b[i].problem);
+  }
+}
+
+TEST_F(StoreTest, ImportSaysWhichRowAndFieldIsWrong) {
+  const auto message = [](const std::string& text) -> std::string {
+    try {
+      import_json(text);
+      return "";
+    } catch (const InputError& e) {
+      return e.what();
+    }
+  };
+  std::string good = export_json({numbered_row(0, 1), numbered_row(0, 2)});
+  EXPECT_EQ(message(good), "");
+  EXPECT_NE(message("{").find("not JSON"), std::string::npos);
+  EXPECT_NE(message("[]").find("not an exported tuning store"), std::string::npos);
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    const auto at = text.rfind(from);  // in the second row
+    EXPECT_NE(at, std::string::npos);
+    return message(text.replace(at, from.size(), to));
+  };
+  EXPECT_NE(with("\"ms\": 2.125", "\"ms\": \"fast\"").find("row 1: ms"), std::string::npos);
+  EXPECT_NE(with("\"ms\": 2.125", "\"sm\": 2.125").find("row 1: ms"), std::string::npos);
+  EXPECT_NE(with("\"ok\"", "\"fine\"").find("row 1: unknown status 'fine'"), std::string::npos);
+}
+
+TEST_F(StoreTest, PruneDropsWhatItIsToldTo) {
+  Store store(file());
+  for (int i = 0; i < 10; ++i) store.put(numbered_row(0, i));
+  EXPECT_EQ(
+      store.prune([](const StoreRow& r) { return r.candidate.config.get("number") % 2 == 1; }), 5);
+  EXPECT_EQ(store.size(), 5);
+  for (const StoreRow& r : store.rows()) EXPECT_EQ(r.candidate.config.get("number") % 2, 0);
+}
+
+TEST(StorePath, FollowsTheEnvironment) {
+  const auto path = [](const char* db, const char* cache, const char* home) {
+    const auto set = [](const char* name, const char* value) {
+      if (value)
+        setenv(name, value, 1);
+      else
+        unsetenv(name);
+    };
+    set("CONVLAB_DB", db);
+    set("XDG_CACHE_HOME", cache);
+    set("HOME", home);
+    return Store::default_path().string();
+  };
+  EXPECT_EQ(path("/a/b.db", "/cache", "/home/me"), "/a/b.db");
+  EXPECT_EQ(path(nullptr, "/cache", "/home/me"), "/cache/convlab/tune.db");
+  EXPECT_EQ(path("", nullptr, "/home/me"), "/home/me/.cache/convlab/tune.db");
+  EXPECT_EQ(path(nullptr, "relative", "/home/me"), "/home/me/.cache/convlab/tune.db");
+  EXPECT_THROW(path(nullptr, nullptr, nullptr), InputError);
+}
+
+// ---- Files that are not what they should be.
+
+TEST_F(StoreTest, LeavesForeignFilesUntouched) {
+  write(file(), "dear diary\n");
+  expect_rejected(file(), "no SQLite file");
+
+  std::mt19937 random(1);
+  std::string noise(8192, '\0');
+  for (char& c : noise) c = char(random());
+  write(file(), noise);
+  expect_rejected(file(), "no SQLite file");
+
+  const fs::path browser = directory_ / "places.sqlite";
+  sql(browser, "CREATE TABLE bookmarks (url TEXT); INSERT INTO bookmarks VALUES ('x')");
+  expect_rejected(browser, "another program's");
+
+  fs::create_directory(directory_ / "folder");
+  EXPECT_THROW(Store(directory_ / "folder"), InputError);
+}
+
+TEST_F(StoreTest, LeavesANewerFormatUntouched) {
+  Store(file()).put(numbered_row(0, 1));
+  sql(file(), "PRAGMA user_version = 2");
+  expect_rejected(file(), "format 2");
+}
+
+TEST_F(StoreTest, LeavesDamagedFilesUntouched) {
+  {
+    Store store(file());
+    for (int i = 0; i < 100; ++i) store.put(numbered_row(0, i));
+  }
+  const std::string whole = read(file());
+  for (const std::size_t bytes : {50ul, 3000ul, 4096ul, whole.size() / 2, whole.size() - 4096}) {
+    write(file(), whole.substr(0, bytes));
+    expect_rejected(file(), bytes < 100 ? "no SQLite file" : "damaged");
+  }
+  std::mt19937 random(2);
+  std::string noisy = whole;
+  for (std::size_t i = 4096; i < noisy.size(); ++i) noisy[i] = char(random());
+  write(file(), noisy);
+  expect_rejected(file(), "damaged");
+
+  write(file(), whole);
+  EXPECT_EQ(Store(file()).size(), 100);
+}
+
+TEST_F(StoreTest, VerifyNamesRowsWithImpossibleValues) {
+  Store store(file());
+  for (int i = 0; i < 4; ++i) store.put(numbered_row(0, i));
+  EXPECT_TRUE(store.verify().empty());
+  sql(file(), "UPDATE candidate SET status = 'splendid' WHERE id = 2");
+  sql(file(), "UPDATE candidate SET samples_ms = 'many' WHERE id = 3");
+  sql(file(), "UPDATE candidate SET ms = -1 WHERE id = 4");
+  const auto problems = store.verify();
+  ASSERT_EQ(problems.size(), 3u);
+  EXPECT_EQ(problems[0].rfind("row 2: unknown status 'splendid'", 0), 0u) << problems[0];
+  EXPECT_EQ(problems[1], "row 3: samples_ms is no list of numbers");
+  EXPECT_EQ(problems[2].rfind("row 4: ", 0), 0u) << problems[2];
+  EXPECT_THROW(store.rows(), InputError);
+}
+
+TEST_F(StoreTest, NeedsAPlaceToWrite) {
+  EXPECT_THROW(Store("/proc/tune.db"), InputError);
+  EXPECT_THROW(Store("/proc/convlab/tune.db"), InputError);
+  write(directory_ / "plain", "file");
+  EXPECT_THROW(Store(directory_ / "plain" / "tune.db"), InputError);
+  EXPECT_THROW(Store(file(), Store::Open::existing), InputError);
+  EXPECT_FALSE(fs::exists(file()));
+  Store(directory_ / "new" / "folders" / "tune.db").put(numbered_row(0, 1));
+}
+
+// The journal needs the directory: that must show on opening, not after the first measurement.
+TEST_F(StoreTest, SeesAReadOnlyDirectoryOnOpening) {
+  Store(file()).put(numbered_row(0, 1));
+  fs::permissions(file(), fs::perms::all);
+  fs::permissions(directory_, fs::perms(0555));
+  const uid_t user = geteuid();
+  ASSERT_EQ(seteuid(user == 0 ? 65534 : user), 0);  // root may write anywhere, nobody may not
+  try {
+    Store store(file());
+    ADD_FAILURE() << "opened";
+  } catch (const InputError& e) {
+    EXPECT_NE(std::string(e.what()).find("cannot be written"), std::string::npos) << e.what();
+  }
+  EXPECT_EQ(Store(file(), Store::Open::existing).size(), 1);
+  ASSERT_EQ(seteuid(user), 0);
+  fs::permissions(directory_, fs::perms(0755));
+}
+
+// ---- Several processes, and ones that die.
+
+struct Writer {
+  pid_t pid;
+  int output;
+};
+
+Writer start_writer(const fs::path& path, int writer, int first, int count) {
+  const std::string arguments[] = {STORE_WRITER, path.string(), std::to_string(writer),
+                                   std::to_string(first), std::to_string(count)};
+  int ends[2];
+  if (pipe(ends) != 0) std::abort();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    dup2(ends[1], STDOUT_FILENO);
+    close(ends[0]);
+    close(ends[1]);
+    execl(STORE_WRITER, arguments[0].c_str(), arguments[1].c_str(), arguments[2].c_str(),
+          arguments[3].c_str(), arguments[4].c_str(), nullptr);
+    _exit(127);
+  }
+  close(ends[1]);
+  return {pid, ends[0]};
+}
+
+// The last number it said before its end, or nothing.
+std::string drain(const Writer& writer) {
+  std::string text;
+  char buffer[4096];
+  for (ssize_t n; (n = ::read(writer.output, buffer, sizeof buffer)) > 0;)
+    text.append(buffer, std::size_t(n));
+  close(writer.output);
+  return text;
+}
+
+TEST_F(StoreTest, FourWritersLoseNothing) {
+  constexpr int count = 40;
+  std::vector<Writer> writers;
+  for (int w = 0; w < 4; ++w) writers.push_back(start_writer(file(), w, 0, count));
+  for (const Writer& writer : writers) {
+    drain(writer);
+    int status = 0;
+    waitpid(writer.pid, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  }
+  const Store store(file());
+  EXPECT_TRUE(store.verify().empty());
+  std::set<std::pair<std::string, std::int64_t>> seen;
+  for (const StoreRow& r : store.rows()) {
+    const auto number = r.candidate.config.get("number");
+    seen.emplace(r.candidate.algo, number);
+    expect_same(r, numbered_row(r.candidate.algo.back() - '0', int(number)));
+  }
+  EXPECT_EQ(seen.size(), 4u * count);
+}
+
+// Every other round starts without a file, so that making one is interrupted too.
+TEST_F(StoreTest, SurvivesKillAtAnyMoment) {
+  std::mt19937 random(3);
+  int next = 0;
+  for (int round = 0; round < 40; ++round) {
+    const bool fresh = round % 2 == 0;
+    const fs::path path = fresh ? directory_ / fmt::format("fresh{}.db", round) : file();
+    const int first = fresh ? 0 : next;
+    const Writer writer = start_writer(path, 7, first, 100'000);
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 60'000));
+    kill(writer.pid, SIGKILL);
+    const std::string said = drain(writer);
+    waitpid(writer.pid, nullptr, 0);
+    // The last line may be cut short only by the kill between two of its bytes, which one write()
+    // of a few bytes rules out.
+    int acknowledged = 0;
+    for (char c : said) acknowledged += c == '\n';
+
+    const Store store(path);
+    ASSERT_TRUE(store.verify().empty()) << "round " << round;
+    const auto rows = store.rows();
+    // The row being written when the kill came may have made it to the disk unannounced.
+    const int expected = first + acknowledged;
+    ASSERT_GE(int(rows.size()), expected);
+    ASSERT_LE(int(rows.size()), expected + 1);
+    for (std::size_t i = 0; i < rows.size(); ++i) expect_same(rows[i], numbered_row(7, int(i)));
+    if (!fresh) next = int(rows.size());
+  }
+  EXPECT_GT(next, 0);
+}
+
+// What a kill in the middle of a commit leaves behind, made on purpose: half-written pages in the
+// file, and the journal to undo them.
+TEST_F(StoreTest, RollsBackAHalfWrittenTransaction) {
+  {
+    Store store(file());
+    for (int i = 0; i < 50; ++i) store.put(numbered_row(0, i));
+  }
+  const std::string before = read(file());
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(file().c_str(), &db), SQLITE_OK);
+  // A cache of one page makes SQLite write changes to the file before the commit.
+  ASSERT_EQ(sqlite3_exec(db,
+                         "PRAGMA cache_size = 1; BEGIN IMMEDIATE;"
+                         "UPDATE candidate SET samples_ms = 'torn', status = 'torn'",
+                         nullptr, nullptr, nullptr),
+            SQLITE_OK);
+  const fs::path copy = directory_ / "killed.db";
+  fs::copy(file(), copy);
+  fs::copy(file().string() + "-journal", copy.string() + "-journal");
+  sqlite3_close(db);
+  ASSERT_FALSE(read(copy) == before) << "nothing was written: the test shows nothing";
+
+  const Store store(copy);
+  EXPECT_TRUE(store.verify().empty());
+  const auto rows = store.rows();
+  ASSERT_EQ(rows.size(), 50u);
+  for (int i = 0; i < 50; ++i) expect_same(rows[std::size_t(i)], numbered_row(0, i));
+}
+
+}  // namespace
+}  // namespace convlab
