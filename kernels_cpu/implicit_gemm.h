@@ -9,23 +9,9 @@
 #include <vector>
 
 #include "conv/algo.h"
+#include "kernels_cpu/pixel_grid.h"
 
 namespace convlab::cpu {
-
-// Pixel (h, w) of a grid reads the input at (h * in_step_h + dh, w * in_step_w + dw) through filter
-// element rs = r * S + s.
-struct Tap {
-  std::int32_t dh = 0, dw = 0;
-  std::int64_t rs = 0;
-};
-
-// Output pixels (first + out_step * grid) that share their taps.
-struct PixelGrid {
-  std::vector<Tap> taps;
-  std::int64_t h = 0, w = 0;
-  std::int64_t first_h = 0, first_w = 0;
-  std::int64_t filter = 0;  // where its packed filter starts, in floats
-};
 
 struct PixelGemm {
   TensorDesc in, out;
