@@ -73,11 +73,6 @@ PixelGemm plan_pixels(const ConvProblem& p, const Config& config, const DeviceIn
   gemm.grids = forward ? forward_grids(p) : backward_grids(p);
   gemm.epilogue = p.epilogue;
   gemm.accumulate = p.accumulate;
-  const PixelGrid& grid = gemm.grids.front();
-  gemm.in_place = is_blocked(gemm.in.layout) && gemm.grids.size() == 1 && grid.taps.size() == 1 &&
-                  grid.taps[0].dh == 0 && grid.taps[0].dw == 0 && gemm.in_step_h == 1 &&
-                  gemm.in_step_w == 1 && gemm.in.h == grid.h && gemm.in.w == grid.w;
-
   std::int64_t filter = 0, most_rows = 0;
   for (PixelGrid& g : gemm.grids) {
     g.filter = filter;
@@ -144,8 +139,8 @@ WorkEstimate work_pixels(const ConvProblem& p, const PixelGemm& gemm, const Devi
   const double in_bytes = 4.0 * double(gemm.in.elements()) * double(gemm.panel_threads);
   const double packed_bytes = 4.0 * double(packed_floats(gemm));
   const double row_parts = double(gemm.row_threads);
-  PhaseWork gather{.name = "gather", .bytes_read = gemm.in_place ? 0 : in_bytes};
-  PhaseWork product{.name = "product", .bytes_read = gemm.in_place ? in_bytes : 0};
+  PhaseWork gather{.name = "gather", .bytes_read = in_bytes};
+  PhaseWork product{.name = "product"};
   for (const PixelGrid& grid : gemm.grids) {
     const double rows = double(gemm.out.n * grid.h * grid.w);
     const std::int64_t groups = gemm.depth_groups(grid);

@@ -21,7 +21,6 @@ struct PixelGemm {
   Epilogue epilogue;
   bool accumulate = false;
 
-  bool in_place = false;         // rows of A lie evenly spaced in the input: nothing to gather
   std::int64_t block_rows = 0;   // rows gathered at a time, so that they stay in L2
   std::int64_t chunk = 0;        // groups of depth at a time, so that a panel of B stays in L1
   std::int64_t row_threads = 1;  // threads = row_threads x panel_threads

@@ -2,7 +2,7 @@
 //
 // A thread owns a range of rows and a range of panels (kTileCols output channels each):
 //   for each block of rows, for each chunk of depth:
-//     gather the block's tiles of A into L2
+//     gather the block's tiles of A into L2, where they do not lie ready in the input
 //     for each panel: its chunk of B comes into L1 and stays there while
 //       for each tile of the block: kTileRows x kTileCols of C += A B
 // C is accumulated in the output itself, which a chunk reads and writes once per tile.
@@ -36,6 +36,7 @@ struct RowTable {
 // Carves a thread's workspace up; with a null base it only measures.
 struct Scratch {
   RowTable rows;
+  const float** groups;  // [tile][group of the chunk]: where the tile's rows of A start
   float* panel;
   std::size_t bytes;
 
@@ -52,9 +53,10 @@ struct Scratch {
     rows.h = reinterpret_cast<std::int32_t*>(take(count * sizeof(std::int32_t)));
     rows.w = reinterpret_cast<std::int32_t*>(take(count * sizeof(std::int32_t)));
     rows.pixel = reinterpret_cast<std::int32_t*>(take(count * sizeof(std::int32_t)));
+    groups = reinterpret_cast<const float**>(
+        take(std::size_t(gemm.block_rows * gemm.chunk) * sizeof(float*)));
     const std::int64_t row = is_blocked(gemm.in.layout) ? gemm.chunk * kBlock : plain_pitch;
-    panel = reinterpret_cast<float*>(
-        take(gemm.in_place ? 0 : std::size_t(gemm.block_rows * row) * sizeof(float)));
+    panel = reinterpret_cast<float*>(take(std::size_t(gemm.block_rows * row) * sizeof(float)));
     bytes = at;
   }
 };
@@ -82,37 +84,50 @@ void FillRows(const PixelGemm& gemm, const PixelGrid& grid, std::int64_t first, 
   }
 }
 
-// Pixels (h W + w within an image) that one tap reads for kRows rows; -1 is padding.
+// Pixels (h W + w within an image) that one tap reads for kRows rows; -1 is padding. True if they
+// are neighbours in memory.
 template <int kRows>
-HWY_INLINE void TapPixels(const PixelGemm& gemm, const Tap& tap, const RowTable& rows,
+HWY_INLINE bool TapPixels(const PixelGemm& gemm, const Tap& tap, const RowTable& rows,
                           std::int64_t first, std::int32_t* pixels) {
   const auto height = static_cast<std::uint32_t>(gemm.in.h);
   const auto width = static_cast<std::uint32_t>(gemm.in.w);
   const std::int32_t delta = tap.dh * static_cast<std::int32_t>(width) + tap.dw;
+  std::int32_t gaps = 0;
   for (int i = 0; i < kRows; ++i) {
     const bool inside = (static_cast<std::uint32_t>(rows.h[first + i] + tap.dh) < height) &
                         (static_cast<std::uint32_t>(rows.w[first + i] + tap.dw) < width);
     pixels[i] = inside ? rows.pixel[first + i] + delta : -1;
+    gaps |= pixels[i] ^ (rows.pixel[first] + delta + i);
   }
+  return gaps == 0 && rows.image[first] == rows.image[first + kRows - 1];
 }
 
-// Panel [group][row][kBlock] of groups [begin, end), where group = channel block * taps + tap.
+// Finds the rows of A of one tile for groups [begin, end), where group = channel block * taps +
+// tap. Rows that are neighbours in the input stay there; others are gathered into panel
+// [group][row][kBlock].
 template <int kRows>
 HWY_NOINLINE void GatherBlocked(const PixelGemm& gemm, const PixelGrid& grid, const float* in,
                                 const RowTable& rows, std::int64_t first, std::int64_t begin,
-                                std::int64_t end, float* panel) {
+                                std::int64_t end, const float** groups, float* panel) {
   const std::int64_t plane = gemm.in.h * gemm.in.w * kBlock;
   const auto taps = std::int64_t(grid.taps.size());
   std::int64_t tap = begin % taps, channels = begin / taps;
-  for (std::int64_t g = begin; g < end; ++g) {
-    std::int32_t pixels[kRows];
-    TapPixels<kRows>(gemm, grid.taps[std::size_t(tap)], rows, first, pixels);
-    for (int i = 0; i < kRows; ++i, panel += kBlock) {
-      const float* const line =
-          in + rows.image[first + i] + channels * plane + pixels[i] * std::int64_t{kBlock};
-      for (int lane = 0; lane < kBlock; lane += kLanes)
-        hn::StoreU(pixels[i] < 0 ? hn::Zero(F32()) : hn::LoadU(F32(), line + lane), F32(),
-                   panel + lane);
+  std::int32_t pixels[kRows] = {};
+  bool neighbours = false;
+  for (std::int64_t g = begin; g < end; ++g, panel += kRows * kBlock) {
+    if (g == begin || taps > 1)
+      neighbours = TapPixels<kRows>(gemm, grid.taps[std::size_t(tap)], rows, first, pixels);
+    const float* const block = in + channels * plane;
+    if (neighbours) {
+      *groups++ = block + rows.image[first] + pixels[0] * std::int64_t{kBlock};
+    } else {
+      *groups++ = panel;
+      for (int i = 0; i < kRows; ++i) {
+        const float* const line = block + rows.image[first + i] + pixels[i] * std::int64_t{kBlock};
+        for (int lane = 0; lane < kBlock; lane += kLanes)
+          hn::StoreU(pixels[i] < 0 ? hn::Zero(F32()) : hn::LoadU(F32(), line + lane), F32(),
+                     panel + i * kBlock + lane);
+      }
     }
     if (++tap == taps) tap = 0, ++channels;
   }
@@ -153,7 +168,8 @@ HWY_NOINLINE void GatherPlain(const PixelGemm& gemm, const PixelGrid& grid, cons
 
 // One tile of C, one chunk of depth.
 struct TileJob {
-  PanelA a;
+  const float* const* a;  // blocked: of each group
+  const float* a_plain;   // plain: rows plain_pitch apart
   const float* b;
   std::int64_t groups;
   float* out;  // of the panel's first channel
@@ -174,11 +190,10 @@ HWY_NOINLINE void RunTile(const TileJob& job) {
   };
   tile.SetZero();
   if constexpr (kPlain)
-    tile.template MultiplyAdd<1>({job.a.data, plain_pitch, 1}, {job.b, kVecs * kLanes, kLanes},
+    tile.template MultiplyAdd<1>({job.a_plain, plain_pitch, 1}, {job.b, kVecs * kLanes, kLanes},
                                  job.groups);
   else
-    tile.template MultiplyAdd<kBlock>({job.a.data, kBlock, job.a.group_stride},
-                                      {job.b, kVecs * kLanes, kLanes}, job.groups);
+    tile.template MultiplyAdd<kBlock>(job.a, kBlock, {job.b, kVecs * kLanes, kLanes}, job.groups);
   if (job.load)
     tile.ForEach([&](int i, int j, Vec& v)
                      HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), job.out + at(i, j))); });
@@ -231,25 +246,12 @@ HWY_INLINE std::pair<std::int64_t, std::int64_t> Share(std::int64_t count, std::
           std::min(count, units * (index + 1) / parts * unit)};
 }
 
-// f(std::integral_constant rows, first) for the tiles of rows [begin, end); those read in place do
-// not cross from one image to the next.
-template <class F>
-HWY_INLINE void ForEachTile(const PixelGemm& gemm, std::int64_t begin, std::int64_t end, F&& f) {
-  const std::int64_t image = gemm.in_place ? gemm.in.h * gemm.in.w : end;
-  for (std::int64_t row = begin; row < end;) {
-    const std::int64_t stop = std::min(end, (row / image + 1) * image);
-    ForEachRowTile(stop - row, f, row - begin);
-    row = stop;
-  }
-}
-
 void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands& data,
               const Scratch& scratch, std::int64_t begin, std::int64_t end,
               std::pair<std::int64_t, std::int64_t> panels, PhaseRecorder* recorder) {
   const bool plain_in = !is_blocked(gemm.in.layout), plain_out = !is_blocked(gemm.out.layout);
   const std::int64_t groups = gemm.depth_groups(grid);
   const std::int64_t group_depth = plain_in ? 1 : kBlock;
-  const std::int64_t in_plane = gemm.in.h * gemm.in.w * group_depth;
   const std::int64_t out_plane = gemm.out.h * gemm.out.w * channel_block(gemm.out.layout);
   const std::int64_t pitch = plain_in ? plain_pitch : gemm.chunk * kBlock;
   const RowTable& rows = scratch.rows;
@@ -258,14 +260,15 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
   const std::int64_t chunks = std::max<std::int64_t>(1, ceil_div(groups, gemm.chunk));
   for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
     const auto [first_group, last_group] = Share(groups, 1, chunk, chunks);
-    if (!gemm.in_place && groups > 0) {
+    if (groups > 0) {
       const PhaseScope scope(recorder, 0);
-      ForEachTile(gemm, begin, end, [&](auto n, std::int64_t first) HWY_ATTR {
+      ForEachRowTile(end - begin, [&](auto n, std::int64_t first) HWY_ATTR {
         float* const panel = scratch.panel + first * pitch;
         if (plain_in)
           GatherPlain(gemm, grid, data.in, rows, first, n.value, panel);
         else
-          GatherBlocked<n.value>(gemm, grid, data.in, rows, first, first_group, last_group, panel);
+          GatherBlocked<n.value>(gemm, grid, data.in, rows, first, first_group, last_group,
+                                 scratch.groups + first * gemm.chunk, panel);
       });
     }
     const PhaseScope scope(recorder, 1);
@@ -289,14 +292,10 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
         job.residual = data.residual == nullptr ? nullptr : data.residual + out_at;
       }
       job.relu = gemm.epilogue.relu && chunk + 1 == chunks;
-      ForEachTile(gemm, begin, end, [&](auto n, std::int64_t first) HWY_ATTR {
+      ForEachRowTile(end - begin, [&](auto n, std::int64_t first) HWY_ATTR {
         job.row_out = rows.out + first;
-        if (gemm.in_place)
-          job.a = {data.in + rows.image[first] + rows.pixel[first] * std::int64_t{kBlock} +
-                       first_group * in_plane,
-                   kBlock, in_plane};
-        else
-          job.a = {scratch.panel + first * pitch, kBlock, n.value * kBlock};
+        job.a = scratch.groups + first * gemm.chunk;
+        job.a_plain = scratch.panel + first * pitch;
         DispatchTile<n.value>(job, vecs, plain_in, plain_out);
       });
     }
