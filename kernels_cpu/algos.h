@@ -13,6 +13,7 @@ std::unique_ptr<ConvAlgo> make_implicit_gemm();
 std::unique_ptr<ConvAlgo> make_fft();  // refuses everything when built without FFTW
 std::string fftw_version();            // of the library loaded; empty when built without it
 std::unique_ptr<ConvAlgo> make_im2col();
+std::unique_ptr<ConvAlgo> make_winograd();
 
 // Present when built with oneDNN (CONVLAB_HAVE_ONEDNN): which of its algorithms there are depends
 // on its version.

@@ -1,0 +1,87 @@
+// What winograd.cpp plans and winograd_kernels.cpp runs. Internal.
+//
+// Tiles of the output (m x m; of dy in backward_filter) go through three steps, a block of tiles at
+// a time: transform the input into V, multiply for each of the T^2 points, transform back.
+#pragma once
+
+#include <cstdint>
+
+#include "conv/algo.h"
+#include "kernels_cpu/implicit_gemm.h"
+
+namespace convlab::cpu {
+
+struct WinogradShape {
+  Pass pass = Pass::forward;
+  std::int64_t m = 0, r = 0;  // F(m, r); backward_filter is F(r, m), of the same T
+  // Forward from `in` to `out`: backward_data is the forward of dy with the flipped filter; in
+  // backward_filter `in` is x and `out` is dy.
+  TensorDesc in, out;
+  std::int64_t pad_h = 0, pad_w = 0;
+  Epilogue epilogue;
+  bool accumulate = false;
+
+  std::int64_t threads = 1;
+  // Either each thread has tiles and buffers of its own, which stay in its L2, or all share each
+  // block: the transforms split over tiles, the product over points and panels, barriers between.
+  bool shared = false;
+  std::int64_t block = 0;  // tiles transformed at a time
+  TileShape tile;          // of the product
+
+  std::int64_t t() const { return m + r - 1; }
+  std::int64_t points() const { return t() * t(); }
+  std::int64_t tiles_h() const { return ceil_div(out.h, m); }
+  std::int64_t tiles_w() const { return ceil_div(out.w, m); }
+  std::int64_t tiles() const { return out.n * tiles_h() * tiles_w(); }
+  std::int64_t in_blocks() const { return in.padded_c() / tile.block; }
+  std::int64_t out_panels() const { return ceil_div(out.c, tile.cols); }
+  // Panels whose products wait in M for the output transform.
+  std::int64_t round() const { return shared ? out_panels() : 1; }
+
+  // Buffers, in floats. An odd number of lines between neighbours spreads them over the cache's
+  // sets.
+  //   V [point][channel block][tile][channel]
+  //   M [point][panel][tile][column]                 (dy transformed, in backward_filter)
+  //   S [point][panel][channel][column]              (backward_filter: sums over tiles)
+  //   packed filter [panel][point][channel][column]
+  std::int64_t rows() const { return block | 1; }
+  std::int64_t v_point() const { return (in_blocks() * rows() | 1) * tile.block; }
+  std::int64_t m_panels() const { return pass == Pass::backward_filter ? out_panels() : round(); }
+  std::int64_t m_point() const { return (m_panels() * rows() | 1) * tile.cols; }
+  std::int64_t s_point() const { return (out_panels() * in.padded_c() | 1) * tile.cols; }
+  std::int64_t packed_point() const { return in.padded_c() * tile.cols; }
+  std::int64_t packed_floats() const { return out_panels() * points() * packed_point(); }
+  std::int64_t v_floats() const { return round_up(points() * v_point(), 16); }
+  std::int64_t m_floats() const { return round_up(points() * m_point(), 16); }
+  std::int64_t s_floats() const {
+    return pass == Pass::backward_filter ? round_up(points() * s_point(), 16) : 0;
+  }
+  std::int64_t set_floats() const { return v_floats() + m_floats() + s_floats(); }
+  std::int64_t workspace_floats() const { return set_floats() * (shared ? 1 : threads); }
+};
+
+struct WinogradOperands {
+  const float *in = nullptr, *packed = nullptr, *dy = nullptr, *bias = nullptr, *residual = nullptr;
+  float* out = nullptr;
+  float* workspace = nullptr;
+  PhaseRecorder* phases = nullptr;
+};
+
+// KCRS of the problem, seen from `in` to `out`: steps between channels, and whether r and s run
+// backwards.
+struct FilterView {
+  const float* w = nullptr;
+  std::int64_t out_step = 0, in_step = 0;
+  bool flipped = false;
+};
+
+void winograd_pack(const WinogradShape&, const FilterView&, float* packed);
+void winograd_run(const WinogradShape&, const WinogradOperands&);
+
+// Floating-point operations to transform one tile of one channel.
+struct WinogradCosts {
+  double input = 0, filter = 0, output = 0;
+};
+WinogradCosts winograd_costs(const WinogradShape&);
+
+}  // namespace convlab::cpu

@@ -1,0 +1,422 @@
+// Winograd's loops: see winograd.h and winograd_transforms-inl.h.
+#include <omp.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels_cpu/winograd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels_cpu/winograd_kernels.cpp"
+#include <hwy/foreach_target.h>  // first: compiles the rest once per target
+#include <hwy/highway.h>
+
+#include "kernels_cpu/gemm_kernel-inl.h"
+#include "kernels_cpu/winograd_transforms-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace convlab::cpu::HWY_NAMESPACE {
+
+using Shape = WinogradShape;
+constexpr int kVecsPerBlock = kBlock / kLanes;
+// backward_filter's rows are channels of one block.
+constexpr int kFilterRows = kBlock / 2;
+
+struct Range {
+  std::int64_t begin = 0, end = 0;
+  // Part `i` of `n` nearly equal ones.
+  static Range Part(std::int64_t count, std::int64_t i, std::int64_t n) {
+    return {count * i / n, count * (i + 1) / n};
+  }
+};
+
+// A thread's place among those that share its buffers.
+struct Team {
+  std::int64_t rank = 0, size = 1;
+  Range Share(std::int64_t count) const { return Range::Part(count, rank, size); }
+  void Barrier() const {
+    if (size > 1) {
+#pragma omp barrier
+    }
+  }
+};
+
+// Where a tile lies: image, row and column of tiles. Tiles are counted along rows.
+struct TileAt {
+  std::int64_t n, y, x;
+  TileAt(const Shape& s, std::int64_t tile)
+      : n(tile / (s.tiles_h() * s.tiles_w())),
+        y(tile / s.tiles_w() % s.tiles_h()),
+        x(tile % s.tiles_w()) {}
+  void Next(const Shape& s) {
+    if (++x < s.tiles_w()) return;
+    x = 0;
+    if (++y < s.tiles_h()) return;
+    y = 0;
+    ++n;
+  }
+};
+
+// f(outer, inner, place) for a range of outer * tiles + inner, where inner counts tiles of a block.
+template <class F>
+HWY_INLINE void ForEachTile(const Shape& s, Range block, Range items, F&& f) {
+  const std::int64_t tiles = block.end - block.begin;
+  for (std::int64_t i = items.begin; i < items.end;) {
+    const std::int64_t outer = i / tiles, end = std::min(items.end, (outer + 1) * tiles);
+    TileAt at(s, block.begin + i - outer * tiles);
+    for (; i < end; ++i, at.Next(s)) f(outer, i - outer * tiles, at);
+  }
+}
+
+// A kSize x kSize window of an image of channel blocks, from (top, left) on, zero outside: in place
+// if it lies inside, else copied to `patch`.
+template <int kSize>
+struct Window {
+  const float* data;
+  std::ptrdiff_t row_step;
+
+  HWY_INLINE Window(const float* plane, std::int64_t h, std::int64_t w, std::int64_t top,
+                    std::int64_t left, float* patch) {
+    if (top >= 0 && left >= 0 && top + kSize <= h && left + kSize <= w) {
+      data = plane + (top * w + left) * kBlock;
+      row_step = w * kBlock;
+      return;
+    }
+    for (int i = 0; i < kSize; ++i)
+      for (int j = 0; j < kSize; ++j) {
+        const std::int64_t y = top + i, x = left + j;
+        const bool inside = y >= 0 && y < h && x >= 0 && x < w;
+        for (int v = 0; v < kBlock; v += kLanes)
+          hn::Store(inside ? hn::LoadU(F32(), plane + (y * w + x) * kBlock + v) : hn::Zero(F32()),
+                    F32(), patch + (i * kSize + j) * kBlock + v);
+      }
+    data = patch;
+    row_step = kSize * kBlock;
+  }
+};
+
+// V = B^T d B for (channel block, tile) pairs.
+template <class Input, int M>
+void TransformInput(const Shape& s, const float* in, float* v, Range block, Range items) {
+  constexpr int T = Input::inputs;
+  alignas(64) float patch[T * T * kBlock];
+  const std::int64_t rows = s.rows(), point = s.v_point();
+  ForEachTile(s, block, items, [&](std::int64_t b, std::int64_t tile, const TileAt& at) HWY_ATTR {
+    const float* const plane = in + (at.n * s.in_blocks() + b) * s.in.h * s.in.w * kBlock;
+    const Window<T> d(plane, s.in.h, s.in.w, at.y * M - s.pad_h, at.x * M - s.pad_w, patch);
+    for (int part = 0; part < kBlock; part += kLanes) {
+      const float* const from = d.data + part;
+      float* const to = v + (b * rows + tile) * kBlock + part;
+      Nested<Input>([&](int r, int c)
+                        HWY_ATTR { return hn::LoadU(F32(), from + r * d.row_step + c * kBlock); },
+                    [&](int i, int j, Vec value)
+                        HWY_ATTR { hn::StoreU(value, F32(), to + (i * T + j) * point); });
+    }
+  });
+}
+
+// M = V U for one point and panel: tiles x channels by channels x columns.
+HWY_NOINLINE void Multiply(const float* v, std::ptrdiff_t block_step, std::int64_t blocks,
+                           const float* u, std::int64_t tiles, float* m) {
+  ForEachRowTile(tiles, [&](auto rows, std::int64_t first) HWY_ATTR {
+    Tile<decltype(rows)::value> sum;
+    sum.SetZero();
+    sum.template MultiplyAdd<kBlock>({v + first * kBlock, kBlock, block_step}, {u}, blocks);
+    sum.ForEach([&](int i, int j, const Vec& value) HWY_ATTR {
+      hn::StoreU(value, F32(), m + (first + i) * kTileCols + j * kLanes);
+    });
+  });
+}
+
+// y = A^T m A for (panel's vector, tile) pairs, then the epilogue.
+template <class Output>
+void TransformOutput(const Shape& s, const WinogradOperands& data, const float* m,
+                     std::int64_t first_panel, Range block, Range items) {
+  constexpr int M = Output::outputs;
+  constexpr int T = Output::inputs;
+  const std::int64_t rows = s.rows(), point = s.m_point();
+  ForEachTile(s, block, items, [&](std::int64_t vec, std::int64_t tile, const TileAt& at) HWY_ATTR {
+    const std::int64_t panel = vec / kTileVecs, lane = vec % kTileVecs * kLanes;
+    const std::int64_t channel = (first_panel + panel) * kTileCols + lane;
+    if (channel >= s.out.padded_c()) return;
+    const float* const from = m + (panel * rows + tile) * kTileCols + lane;
+    const std::int64_t h = s.out.h, w = s.out.w;
+    const std::int64_t offset =
+        (((at.n * (s.out.padded_c() / kBlock) + channel / kBlock) * h + at.y * M) * w + at.x * M) *
+            kBlock +
+        channel % kBlock;
+    const std::int64_t valid_h = h - at.y * M, valid_w = w - at.x * M;
+    Vec bias = hn::Zero(F32());
+    if (data.bias != nullptr) {
+      const std::int64_t left = std::clamp<std::int64_t>(s.out.c - channel, 0, kLanes);
+      alignas(64) float padded[kLanes] = {};
+      std::copy_n(data.bias + std::min(channel, s.out.c), left, padded);
+      bias = hn::Load(F32(), padded);
+    }
+    Nested<Output>([&](int r, int c)
+                       HWY_ATTR { return hn::LoadU(F32(), from + (c * T + r) * point); },
+                   [&](int x, int y, Vec value) HWY_ATTR {
+                     if (y >= valid_h || x >= valid_w) return;
+                     const std::int64_t to = offset + (y * w + x) * kBlock;
+                     value = hn::Add(value, bias);
+                     if (data.residual != nullptr)
+                       value = hn::Add(value, hn::LoadU(F32(), data.residual + to));
+                     if (s.epilogue.relu) value = hn::Max(value, hn::Zero(F32()));
+                     if (s.accumulate) value = hn::Add(value, hn::LoadU(F32(), data.out + to));
+                     hn::StoreU(value, F32(), data.out + to);
+                   });
+  });
+}
+
+template <int M, int R>
+void ForwardThread(const Shape& s, const WinogradOperands& data, std::int64_t thread,
+                   std::int64_t threads) {
+  using Code = Transforms<M, R, ScaledSide::filter>;
+  const Team team = s.shared ? Team{thread, threads} : Team{};
+  const Range mine = s.shared ? Range{0, s.tiles()} : Range::Part(s.tiles(), thread, threads);
+  float* const v = data.workspace + (s.shared ? 0 : thread * s.set_floats());
+  float* const m = v + s.v_floats();
+  for (std::int64_t first = mine.begin; first < mine.end; first += s.block) {
+    const Range block{first, std::min(first + s.block, mine.end)};
+    const std::int64_t tiles = block.end - block.begin;
+    {
+      const PhaseScope scope(data.phases, 0);
+      TransformInput<typename Code::Input, M>(s, data.in, v, block,
+                                              team.Share(s.in_blocks() * tiles));
+    }
+    team.Barrier();
+    for (std::int64_t panel = 0; panel < s.out_panels(); panel += s.round()) {
+      {
+        const PhaseScope scope(data.phases, 1);
+        const Range items = team.Share(s.points() * s.round());
+        for (std::int64_t i = items.begin; i < items.end; ++i) {
+          const std::int64_t point = i / s.round(), p = i % s.round();
+          Multiply(v + point * s.v_point(), s.rows() * kBlock, s.in_blocks(),
+                   data.packed + ((panel + p) * s.points() + point) * s.packed_point(), tiles,
+                   m + point * s.m_point() + p * s.rows() * kTileCols);
+        }
+      }
+      team.Barrier();
+      const PhaseScope scope(data.phases, 2);
+      TransformOutput<typename Code::Output>(s, data, m, panel, block,
+                                             team.Share(s.round() * kTileVecs * tiles));
+    }
+  }
+}
+
+// G dy G^T for (panel's vector, tile) pairs.
+template <class Filter>
+void TransformGradient(const Shape& s, const float* dy, float* m, Range block, Range items) {
+  constexpr int M = Filter::inputs;
+  constexpr int T = Filter::outputs;
+  alignas(64) float patch[M * M * kBlock];
+  const std::int64_t rows = s.rows(), point = s.m_point();
+  ForEachTile(s, block, items, [&](std::int64_t vec, std::int64_t tile, const TileAt& at) HWY_ATTR {
+    const std::int64_t panel = vec / kTileVecs, lane = vec % kTileVecs * kLanes;
+    const std::int64_t channel = panel * kTileCols + lane;
+    float* const to = m + (panel * rows + tile) * kTileCols + lane;
+    if (channel >= s.out.padded_c()) {
+      for (int i = 0; i < T * T; ++i) hn::StoreU(hn::Zero(F32()), F32(), to + i * point);
+      return;
+    }
+    const float* const plane =
+        dy + (at.n * (s.out.padded_c() / kBlock) + channel / kBlock) * s.out.h * s.out.w * kBlock;
+    const Window<M> g(plane, s.out.h, s.out.w, at.y * M, at.x * M, patch);
+    const float* const from = g.data + channel % kBlock;
+    Nested<Filter>([&](int r, int c)
+                       HWY_ATTR { return hn::LoadU(F32(), from + r * g.row_step + c * kBlock); },
+                   [&](int i, int j, Vec value)
+                       HWY_ATTR { hn::StoreU(value, F32(), to + (i * T + j) * point); });
+  });
+}
+
+// S += V^T M for one point and panel: channels x tiles by tiles x columns.
+HWY_NOINLINE void MultiplyTransposed(const float* v, std::ptrdiff_t block_step, std::int64_t blocks,
+                                     const float* m, std::int64_t tiles, bool first, float* sums) {
+  for (std::int64_t row = 0; row < blocks * kBlock; row += kFilterRows) {
+    float* const to = sums + row * kTileCols;
+    Tile<kFilterRows> sum;
+    if (first) {
+      sum.SetZero();
+    } else {
+      sum.ForEach([&](int i, int j, Vec& value)
+                      HWY_ATTR { value = hn::LoadU(F32(), to + i * kTileCols + j * kLanes); });
+    }
+    sum.template MultiplyAdd<1>({v + row / kBlock * block_step + row % kBlock, 1, kBlock}, {m},
+                                tiles);
+    sum.ForEach([&](int i, int j, const Vec& value)
+                    HWY_ATTR { hn::StoreU(value, F32(), to + i * kTileCols + j * kLanes); });
+  }
+}
+
+// dw = A^T S A for (panel, channel) pairs, where S is the sum of `sets` copies `step` apart.
+template <class Output>
+void TransformSums(const Shape& s, const float* sums, std::int64_t sets, std::int64_t step,
+                   Range items, float* dw) {
+  constexpr int R = Output::outputs;
+  constexpr int T = Output::inputs;
+  for (std::int64_t i = items.begin; i < items.end; ++i) {
+    const std::int64_t panel = i / s.in.c, c = i % s.in.c;
+    const float* const from = sums + (panel * s.in.padded_c() + c) * kTileCols;
+    alignas(64) float result[R * R][kTileCols];
+    for (int lane = 0; lane < kTileCols; lane += kLanes)
+      Nested<Output>(
+          [&](int r, int col) HWY_ATTR {
+            const float* const at = from + (r * T + col) * s.s_point() + lane;
+            Vec sum = hn::LoadU(F32(), at);
+            for (std::int64_t set = 1; set < sets; ++set)
+              sum = hn::Add(sum, hn::LoadU(F32(), at + set * step));
+            return sum;
+          },
+          [&](int r, int col, Vec value)
+              HWY_ATTR { hn::Store(value, F32(), result[r * R + col] + lane); });
+    const std::int64_t columns = std::min<std::int64_t>(kTileCols, s.out.c - panel * kTileCols);
+    for (std::int64_t k = 0; k < columns; ++k) {
+      float* const to = dw + ((panel * kTileCols + k) * s.in.c + c) * R * R;
+      for (int rs = 0; rs < R * R; ++rs) to[rs] = result[rs][k] + (s.accumulate ? to[rs] : 0.f);
+    }
+  }
+}
+
+template <int M, int R>
+void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int64_t thread,
+                          std::int64_t threads) {
+  using Code = Transforms<R, M, ScaledSide::output>;
+  const Team team = s.shared ? Team{thread, threads} : Team{};
+  // Every thread has at least one tile, or none at all: its sums do not exist.
+  const std::int64_t users = s.shared ? threads : std::min(threads, s.tiles());
+  const Range mine = s.shared         ? Range{0, s.tiles()}
+                     : thread < users ? Range::Part(s.tiles(), thread, users)
+                                      : Range{};
+  float* const v = data.workspace + (s.shared ? 0 : thread * s.set_floats());
+  float* const m = v + s.v_floats();
+  float* const sums = m + s.m_floats();
+  for (std::int64_t first = mine.begin; first < mine.end; first += s.block) {
+    const Range block{first, std::min(first + s.block, mine.end)};
+    const std::int64_t tiles = block.end - block.begin;
+    {
+      const PhaseScope scope(data.phases, 0);
+      TransformInput<typename Code::Input, M>(s, data.in, v, block,
+                                              team.Share(s.in_blocks() * tiles));
+      TransformGradient<typename Code::Filter>(s, data.dy, m, block,
+                                               team.Share(s.out_panels() * kTileVecs * tiles));
+    }
+    team.Barrier();
+    {
+      const PhaseScope scope(data.phases, 1);
+      const Range items = team.Share(s.points() * s.out_panels());
+      for (std::int64_t i = items.begin; i < items.end; ++i) {
+        const std::int64_t point = i / s.out_panels(), panel = i % s.out_panels();
+        MultiplyTransposed(v + point * s.v_point(), s.rows() * kBlock, s.in_blocks(),
+                           m + point * s.m_point() + panel * s.rows() * kTileCols, tiles,
+                           first == mine.begin,
+                           sums + point * s.s_point() + panel * s.in.padded_c() * kTileCols);
+      }
+    }
+    team.Barrier();
+  }
+  Team{thread, threads}.Barrier();
+  const PhaseScope scope(data.phases, 2);
+  TransformSums<typename Code::Output>(
+      s, data.workspace + s.v_floats() + s.m_floats(), s.shared ? 1 : users, s.set_floats(),
+      Range::Part(s.out_panels() * s.in.c, thread, threads), data.out);
+}
+
+// U = G g G^T, a panel's columns side by side.
+template <int M, int R>
+void PackThread(const Shape& s, const FilterView& filter, float* packed, Range items) {
+  using Code = typename Transforms<M, R, ScaledSide::filter>::Filter;
+  constexpr int T = M + R - 1;
+  for (std::int64_t i = items.begin; i < items.end; ++i) {
+    const std::int64_t panel = i / s.in.padded_c(), c = i % s.in.padded_c();
+    alignas(64) float g[R * R][kTileCols] = {};
+    const std::int64_t columns =
+        c < s.in.c ? std::min<std::int64_t>(kTileCols, s.out.c - panel * kTileCols) : 0;
+    for (std::int64_t k = 0; k < columns; ++k) {
+      const float* const from =
+          filter.w + (panel * kTileCols + k) * filter.out_step + c * filter.in_step;
+      for (int rs = 0; rs < R * R; ++rs) g[rs][k] = from[filter.flipped ? R * R - 1 - rs : rs];
+    }
+    float* const to = packed + panel * s.points() * s.packed_point() + c * kTileCols;
+    for (int lane = 0; lane < kTileCols; lane += kLanes)
+      Nested<Code>([&](int r, int col) HWY_ATTR { return hn::Load(F32(), g[r * R + col] + lane); },
+                   [&](int i, int j, Vec value) HWY_ATTR {
+                     hn::StoreU(value, F32(), to + (i * T + j) * s.packed_point() + lane);
+                   });
+  }
+}
+
+// f(M, R) for the shape's F(m, r), as integral constants.
+template <class F>
+void WithSizes(const Shape& s, F&& f) {
+  const auto is = [&](int m, int r) { return s.m == m && s.r == r; };
+  const auto call = [&](auto m, auto r) { f(m, r); };
+  using std::integral_constant;
+  if (is(2, 3)) call(integral_constant<int, 2>(), integral_constant<int, 3>());
+  if (is(4, 3)) call(integral_constant<int, 4>(), integral_constant<int, 3>());
+  if (is(6, 3)) call(integral_constant<int, 6>(), integral_constant<int, 3>());
+  if (is(2, 5)) call(integral_constant<int, 2>(), integral_constant<int, 5>());
+  if (is(4, 5)) call(integral_constant<int, 4>(), integral_constant<int, 5>());
+}
+
+void Pack(const Shape& s, const FilterView& filter, float* packed, std::int64_t thread,
+          std::int64_t threads) {
+  const Range items = Range::Part(s.out_panels() * s.in.padded_c(), thread, threads);
+  WithSizes(s, [&](auto m, auto r) { PackThread<m(), r()>(s, filter, packed, items); });
+}
+
+void Run(const Shape& s, const WinogradOperands& data, std::int64_t thread, std::int64_t threads) {
+  WithSizes(s, [&](auto m, auto r) {
+    if (s.pass == Pass::backward_filter)
+      BackwardFilterThread<m(), r()>(s, data, thread, threads);
+    else
+      ForwardThread<m(), r()>(s, data, thread, threads);
+  });
+}
+
+template <class Code>
+double Flops() {
+  return double(Code::outputs + Code::inputs) * Code::flops;
+}
+WinogradCosts Costs(const Shape& s) {
+  WinogradCosts costs;
+  WithSizes(s, [&](auto m, auto r) {
+    if (s.pass == Pass::backward_filter) {
+      using Code = Transforms<r(), m(), ScaledSide::output>;
+      costs = {Flops<typename Code::Input>(), Flops<typename Code::Filter>(),
+               Flops<typename Code::Output>()};
+    } else {
+      using Code = Transforms<m(), r(), ScaledSide::filter>;
+      costs = {Flops<typename Code::Input>(), Flops<typename Code::Filter>(),
+               Flops<typename Code::Output>()};
+    }
+  });
+  return costs;
+}
+
+}  // namespace convlab::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace convlab::cpu {
+
+HWY_EXPORT(Pack);
+HWY_EXPORT(Run);
+HWY_EXPORT(Costs);
+
+void winograd_pack(const WinogradShape& s, const FilterView& filter, float* packed) {
+#pragma omp parallel num_threads(int(s.threads))
+  HWY_DYNAMIC_DISPATCH(Pack)
+  (s, filter, packed, omp_get_thread_num(), omp_get_num_threads());
+}
+
+void winograd_run(const WinogradShape& s, const WinogradOperands& data) {
+#pragma omp parallel num_threads(int(s.threads))
+  HWY_DYNAMIC_DISPATCH(Run)(s, data, omp_get_thread_num(), omp_get_num_threads());
+}
+
+WinogradCosts winograd_costs(const WinogradShape& s) { return HWY_DYNAMIC_DISPATCH(Costs)(s); }
+
+}  // namespace convlab::cpu
+#endif  // HWY_ONCE
