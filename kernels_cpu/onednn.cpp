@@ -307,9 +307,11 @@ class OneDnn : public ConvAlgo {
                                    onednn_version(), implementation, to_string(p.x_layout),
                                    to_string(p.y_layout))};
     } catch (const dnnl::error& e) {
-      return Refusal{fmt::format(
-          "oneDNN {} has no implementation for {} with x in {}, y in {} ({})", onednn_version(),
-          to_string(p.pass), to_string(p.x_layout), to_string(p.y_layout), e.what())};
+      if (e.status != dnnl_unimplemented)
+        return Refusal{fmt::format("oneDNN {}: {}", onednn_version(), e.what())};
+      return Refusal{fmt::format("oneDNN {} has no {} convolution for {} with x in {}, y in {}",
+                                 onednn_version(), winograd() ? "Winograd" : "direct",
+                                 to_string(p.pass), to_string(p.x_layout), to_string(p.y_layout))};
     }
     return {};
   }
