@@ -99,7 +99,7 @@ HWY_INLINE bool TapPixels(const PixelGemm& gemm, const Tap& tap, const RowTable&
     pixels[i] = inside ? rows.pixel[first + i] + delta : -1;
     gaps |= pixels[i] ^ (rows.pixel[first] + delta + i);
   }
-  return gaps == 0 && rows.image[first] == rows.image[first + kRows - 1];
+  return gaps == 0 && pixels[0] >= 0 && rows.image[first] == rows.image[first + kRows - 1];
 }
 
 // Finds the rows of A of one tile for groups [begin, end), where group = channel block * taps +
