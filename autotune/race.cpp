@@ -81,6 +81,7 @@ class Race {
   void lose(std::size_t i, const CandidateLost& lost) {
     Candidate& c = candidates_[i];
     c.samples_ms.clear();
+    if (stopped()) return;  // not its fault: it has not ended
     c.ms = c.mad_ms = 0;
     c.predicted = false;
     end(i, lost.status, lost.what());
@@ -117,15 +118,16 @@ class Race {
     std::stable_sort(order.begin(), order.end(),
                      [&](std::size_t a, std::size_t b) { return cost(a) < cost(b); });
     double best = infinity;
+    // Predictions are held against a prediction too: ceilings that were measured in a bad moment
+    // must not rule out everybody but the first.
+    double best_predicted = 0;
     for (std::size_t i : order) {
       Candidate& c = candidates_[i];
-      if (stopped()) {
-        end(i, Status::dropped, "not tried: stopped before its turn");
-        continue;
-      }
-      if (c.ms > options_.prune_factor * best) {
+      if (stopped()) return;
+      const double predicted = c.ms, reach = std::max(best, best_predicted);
+      if (predicted > options_.prune_factor * reach) {
         end(i, Status::dropped,
-            fmt::format("predicted {:.1f} times the best, not run", c.ms / best));
+            fmt::format("predicted {:.1f} times the best, not run", predicted / reach));
         continue;
       }
       if (!prepare(i)) continue;
@@ -144,7 +146,10 @@ class Race {
         drop(i, fmt::format("{:.2f} times the best on its first sample", cost(i) / best));
         continue;
       }
-      best = std::min(best, cost(i));
+      if (cost(i) < best) {
+        best = cost(i);
+        best_predicted = predicted;
+      }
       alive_.push_back(i);
     }
     drop_if([&](std::size_t i) -> std::optional<std::string> {

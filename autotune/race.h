@@ -74,8 +74,8 @@ Decision decide(std::span<const Candidate>, bool count_packing, std::uint64_t se
 
 // Races the candidates, which arrive with ms predicted (and `predicted` set) and leave with their
 // outcome. `ended` is called for each as soon as nothing more will change in it. Stops early when
-// `stop` says so: those not yet prepared stay `predicted` and are dropped with a reason; those in
-// the running keep the samples they have, but have not ended.
+// `stop` says so: those not yet measured stay `predicted`; those in the running keep the samples
+// they have, but have not ended.
 void race(std::vector<Candidate>&, CandidateRunner&, const RaceOptions&,
           const std::function<void(const Candidate&)>& ended = {},
           const std::function<bool()>& stop = {});

@@ -111,14 +111,35 @@ StoreRow from_raw(const RawRow& raw) {
   return row;
 }
 
+Json to_json(const StoreRow& row) {
+  Json object;
+  const RawRow raw = to_raw(row);
+  visit_all(raw, [&](const char* name, const auto& field) { object[name] = field; });
+  return object;
+}
+
+StoreRow row_from_json(const Json& object) {
+  RawRow raw;
+  std::string at;
+  try {
+    visit_all(raw, [&](const char* name, auto& field) {
+      at = name;
+      const Json& value = object.at(name);
+      // JSON has no infinity: an error that is no number goes out as null.
+      if constexpr (std::is_same_v<decltype(field), double&>)
+        field = value.is_null() ? std::numeric_limits<double>::infinity() : value.get<double>();
+      else
+        value.get_to(field);
+    });
+  } catch (const Json::exception&) {
+    throw InputError(fmt::format("{} is missing or of the wrong type", at));
+  }
+  return from_raw(raw);
+}
+
 std::string export_json(const std::vector<StoreRow>& rows) {
   Json list = Json::array();
-  for (const StoreRow& row : rows) {
-    Json object;
-    const RawRow raw = to_raw(row);
-    visit_all(raw, [&](const char* name, const auto& field) { object[name] = field; });
-    list.push_back(std::move(object));
-  }
+  for (const StoreRow& row : rows) list.push_back(to_json(row));
   return Json{{"convlab_store", store_format}, {"rows", std::move(list)}}.dump(1) + "\n";
 }
 
@@ -135,26 +156,11 @@ std::vector<StoreRow> import_json(const std::string& text) {
         "not an exported tuning store: expected {{\"convlab_store\": {}, \"rows\": [...]}}",
         store_format));
   std::vector<StoreRow> rows;
-  for (const Json& object : json["rows"]) {
-    RawRow raw;
-    std::string at;
-    try {
-      visit_all(raw, [&](const char* name, auto& field) {
-        at = name;
-        const Json& value = object.at(name);
-        // JSON has no infinity: an error that is no number goes out as null.
-        if constexpr (std::is_same_v<decltype(field), double&>)
-          field = value.is_null() ? std::numeric_limits<double>::infinity() : value.get<double>();
-        else
-          value.get_to(field);
-      });
-      rows.push_back(from_raw(raw));
-    } catch (const Json::exception&) {
-      throw InputError(fmt::format("row {}: {} is missing or of the wrong type", rows.size(), at));
+  for (const Json& object : json["rows"]) try {
+      rows.push_back(row_from_json(object));
     } catch (const InputError& e) {
       throw InputError(fmt::format("row {}: {}", rows.size(), e.what()));
     }
-  }
   return rows;
 }
 

@@ -1,7 +1,9 @@
-// A row of the tuning store as SQLite and JSON hold it: text and numbers. Internal to the store.
+// A row of the tuning store as SQLite and JSON hold it: text and numbers. What the worker's lines
+// carry is the same. Internal to autotune.
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -73,5 +75,8 @@ void visit_all(Row& r, Visit&& visit) {
 
 RawRow to_raw(const StoreRow&);
 StoreRow from_raw(const RawRow&);  // throws InputError for a value that cannot be
+
+nlohmann::json to_json(const StoreRow&);
+StoreRow row_from_json(const nlohmann::json&);  // throws InputError that says which field is wrong
 
 }  // namespace convlab

@@ -3,27 +3,23 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "autotune/result.h"
+#include "autotune/store.h"
+#include "autotune/worker.h"
 #include "conv/device.h"
 #include "conv/registry.h"
 
 namespace convlab {
-
-class Store;
 
 // heuristic: predicted from the work estimates and the machine's ceilings, nothing is run.
 // race: the protocol of autotune/race.h. exhaustive: every candidate, never dropped, more samples.
 enum class TuneMode : std::uint8_t { heuristic, race, exhaustive };
 std::string_view to_string(TuneMode);
 TuneMode parse_tune_mode(std::string_view);  // throws InputError
-
-// Fills a registry; called once more in every worker process.
-using RegistryMaker = std::function<void(AlgoRegistry&)>;
 
 struct TuneOptions {
   CacheMode cache = CacheMode::hot;
@@ -33,8 +29,10 @@ struct TuneOptions {
   std::optional<double> max_error;            // nullopt: default_max_error of the problem's type
   std::optional<std::int64_t> workspace_max;  // bytes, packed filter not counted
   bool deterministic = false;                 // only algorithms that are
-  std::vector<std::string> algos;    // ids to try; empty: all. "winograd" or "onednn.direct"
-  std::vector<std::string> exclude;  // ids to leave out; "vendor" leaves out every vendor's
+  // Ids, "winograd" or "onednn.direct"; "onednn" stands for all that begin with "onednn.", and
+  // "vendor" for every vendor's.
+  std::vector<std::string> algos;    // to try; empty: all
+  std::vector<std::string> exclude;  // to leave out
   std::optional<double> budget_s;    // wall clock for the whole run
   bool fresh = false;                // ignores what the store knows (and replaces it)
   // Runs candidates in the calling process: no crash or hang is survived. Otherwise they run in
@@ -56,7 +54,7 @@ struct TuneItem {
   bool first_layer = false;  // its backward_data is listed but left out of totals
 };
 
-// Told what happens, on the calling thread.
+// Told what happens, on the calling thread. Equal problems count as one.
 class TuneProgress {
  public:
   virtual ~TuneProgress() = default;
@@ -68,7 +66,8 @@ class TuneProgress {
 
 // Throws InputError for unknown ids in algos and exclude. Every candidate is in `store` as soon as
 // it has ended. When *stop becomes true (a signal handler may set it) or the budget is spent,
-// returns what is known by then: complete is false, remaining_gain says what the rest may bring.
+// returns what is known by then, and predictions for the rest: complete is false, remaining_gain
+// says what the rest may bring.
 TuneTable tune(const std::vector<TuneItem>&, const TuneOptions&, const RegistryMaker&, Device&,
                Store* store = nullptr, TuneProgress* progress = nullptr,
                const std::atomic<bool>* stop = nullptr);

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "autotune/result.h"
+#include "conv/device.h"
+
+namespace convlab {
+
+// Of numbers made now on this device by this build.
+Provenance collect_provenance(const DeviceInfo&);
+
+}  // namespace convlab

@@ -1,0 +1,514 @@
+#include "autotune/tuner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <map>
+#include <memory>
+#include <new>
+#include <tuple>
+#include <utility>
+
+#include "autotune/ceilings.h"
+#include "autotune/provenance.h"
+#include "autotune/race.h"
+#include "autotune/runner.h"
+#include "conv/error.h"
+#include "conv/names.h"
+
+namespace convlab {
+namespace {
+
+using Layouts = std::pair<Layout, Layout>;
+
+constexpr std::array<std::string_view, 3> mode_names{"heuristic", "race", "exhaustive"};
+
+ConvProblem with_layouts(ConvProblem problem, Layouts layouts) {
+  problem.x_layout = layouts.first;
+  problem.y_layout = layouts.second;
+  return problem;
+}
+
+// Does one of the names that the user may give stand for this algorithm?
+bool named(const std::vector<std::string>& names, const AlgoInfo& info) {
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return name == info.id || (name == "vendor" && info.origin == Origin::vendor) ||
+           info.id.compare(0, name.size() + 1, name + ".") == 0;
+  });
+}
+
+// To be run still: its time is a prediction.
+bool is_open(const Candidate& c) { return c.status == Status::ok && c.predicted; }
+bool is_measured(const Candidate& c) { return c.status == Status::ok && !c.predicted; }
+
+// One problem to be tuned, which may be several layers.
+struct Entry {
+  ConvProblem problem;             // in NCHW
+  std::vector<std::size_t> items;  // of the caller's list
+  std::int64_t count = 0;          // how often it counts in the totals
+  std::vector<Candidate> candidates;
+  struct Prediction {
+    double ms = 0, bound_ms = 0;  // no run can be faster than the bound
+  };
+  std::map<std::string, Prediction> predictions;  // by candidate_key
+  bool visited = false;
+};
+
+class Tuner {
+ public:
+  Tuner(const std::vector<TuneItem>& items, const TuneOptions& options,
+        const RegistryMaker& make_registry, Device& device, Store* store, TuneProgress* progress,
+        const std::atomic<bool>* stop)
+      : items_(items),
+        options_(options),
+        device_(device),
+        store_(store),
+        progress_(progress ? *progress : silent_),
+        stop_(stop) {
+    make_registry(registry_);
+    choose_algos();
+    for (const TuneItem& item : items) training_ |= item.layer.problem.pass != Pass::forward;
+  }
+
+  TuneTable run() {
+    collect_entries();
+    if (!entries_.empty()) ceilings_ = ceilings_of(device_.info());
+    for (Entry& entry : entries_) enumerate(entry);
+    if (options_.mode != TuneMode::heuristic) {
+      recall();
+      for (std::size_t i = 0; Entry* entry = next_entry(); ++i) {
+        progress_.begin(items_[entry->items.front()], i, entries_.size());
+        tune_entry(*entry);
+        progress_.end(result(*entry, entry->items.front()), i, entries_.size());
+      }
+    }
+    return table();
+  }
+
+ private:
+  void choose_algos() {
+    const auto known = registry_.for_device(device_.info().kind);
+    for (const std::vector<std::string>* names : {&options_.algos, &options_.exclude})
+      for (const std::string& name : *names)
+        if (name != "vendor" && std::none_of(known.begin(), known.end(), [&](const ConvAlgo* a) {
+              return named({name}, a->info());
+            }))
+          registry_.get(device_.info().kind, name);  // throws, listing the ids
+    for (const ConvAlgo* algo : known)
+      if ((options_.algos.empty() || named(options_.algos, algo->info())) &&
+          !named(options_.exclude, algo->info()))
+        algos_.push_back(algo);
+  }
+
+  void collect_entries() {
+    for (std::size_t i = 0; i < items_.size(); ++i) {
+      const NamedProblem& layer = items_[i].layer;
+      const ConvProblem problem = with_layouts(layer.problem, {Layout::nchw, Layout::nchw});
+      validate(problem);
+      auto entry = std::find_if(entries_.begin(), entries_.end(),
+                                [&](const Entry& e) { return e.problem == problem; });
+      if (entry == entries_.end()) {
+        entries_.emplace_back();
+        entry = entries_.end() - 1;
+        entry->problem = problem;
+      }
+      entry->items.push_back(i);
+      if (!(items_[i].first_layer && problem.pass == Pass::backward_data))
+        entry->count += layer.count;
+    }
+  }
+
+  std::vector<Layouts> layout_pairs(const ConvProblem& problem) const {
+    const Layout blocked = blocked_layout(device_.info());
+    std::vector<Layouts> pairs;
+    if (options_.layout)
+      pairs = {{*options_.layout, *options_.layout}};
+    else
+      pairs = {{Layout::nchw, Layout::nchw}, {Layout::nhwc, Layout::nhwc}, {blocked, blocked}};
+    // A net's image has too few channels to fill a block: it is read as it comes.
+    if (is_blocked(pairs.back().first) && problem.c < channel_block(pairs.back().first))
+      pairs.emplace_back(Layout::nchw, pairs.back().second);
+    return pairs;
+  }
+
+  double max_error(const ConvProblem& problem) const {
+    return options_.max_error.value_or(default_max_error(problem.dtype));
+  }
+  bool count_packing(const ConvProblem& problem) const {
+    return training_ && problem.pass != Pass::backward_filter;
+  }
+
+  Candidate new_candidate(const ConvAlgo& algo, Layouts layouts) const {
+    Candidate c;
+    c.algo = algo.info().id;
+    c.version = algo.info().version;
+    c.x_layout = layouts.first;
+    c.y_layout = layouts.second;
+    c.threads = device_.info().threads;
+    c.cache = options_.cache;
+    return c;
+  }
+
+  // Every algorithm in every layout it takes, with its predicted time.
+  void enumerate(Entry& entry) {
+    for (const ConvAlgo* algo : algos_) {
+      std::vector<Candidate> refused;
+      bool taken = false;
+      for (const Layouts& layouts : layout_pairs(entry.problem)) {
+        const ConvProblem problem = with_layouts(entry.problem, layouts);
+        Candidate c = new_candidate(*algo, layouts);
+        if (const std::optional<Refusal> refusal = algo->refuse(problem, device_)) {
+          c.status = Status::refused;
+          c.reason = refusal->reason;
+          refused.push_back(std::move(c));
+          continue;
+        }
+        taken = true;
+        for (Config& config : algo->configs(problem, device_)) {
+          c.config = std::move(config);
+          add_candidate(entry, *algo, problem, c);
+        }
+      }
+      if (!taken && !refused.empty()) entry.candidates.push_back(best_refusal(refused));
+    }
+  }
+
+  void add_candidate(Entry& entry, const ConvAlgo& algo, const ConvProblem& problem, Candidate c) {
+    c.deterministic = algo.deterministic(problem, c.config);
+    if (options_.deterministic && !c.deterministic) {
+      c.status = Status::refused;
+      c.reason = "results may differ from run to run";
+    } else {
+      WorkEstimate work = algo.work(problem, c.config, device_);
+      c.predicted = true;
+      c.ms = predict(work, problem);
+      for (PhaseWork& phase : work.phases) phase.efficiency = 1;
+      entry.predictions[candidate_key(c)] = {c.ms, predict(work, problem)};
+    }
+    set_rates(problem, c);
+    entry.candidates.push_back(std::move(c));
+  }
+
+  double predict(const WorkEstimate& work, const ConvProblem& problem) const {
+    return predict_ms(work, problem, options_.cache, device_.info(), ceilings_);
+  }
+
+  // An algorithm that takes the problem in no layout says why once. Where layouts are refused for
+  // different reasons, the one that is not about the layout would remain if the layout were right.
+  static Candidate best_refusal(const std::vector<Candidate>& refused) {
+    for (const Candidate& c : refused) {
+      const bool about_layout = c.reason.find("layout") != std::string::npos ||
+                                c.reason.find(to_string(c.x_layout)) != std::string::npos ||
+                                c.reason.find(to_string(c.y_layout)) != std::string::npos;
+      if (!about_layout) return c;
+    }
+    return refused.front();
+  }
+
+  void set_rates(ConvProblem problem, Candidate& c) const {
+    if (c.ms <= 0) return;
+    problem = with_layouts(problem, {c.x_layout, c.y_layout});
+    c.eff_gflops = problem.flops() / c.ms / 1e6;
+    c.exec_gflops = algo_of(c).work(problem, c.config, device_).flops() / c.ms / 1e6;
+  }
+
+  const ConvAlgo& algo_of(const Candidate& c) const {
+    return registry_.get(device_.info().kind, c.algo);
+  }
+
+  // Takes what the store knows. Its rows were made under any limits; ours are applied here.
+  void recall() {
+    if (!store_ || options_.fresh) return;
+    std::size_t rows = 0;
+    for (Entry& entry : entries_) {
+      for (const ConvAlgo* algo : algos_) {
+        std::map<std::string, Candidate> known;
+        for (Candidate& row :
+             store_->lookup(entry.problem, options_.cache, device_.info(), algo->info()).candidates)
+          known.insert_or_assign(candidate_key(row), std::move(row));
+        for (Candidate& c : entry.candidates) {
+          const auto row =
+              c.algo == algo->info().id && is_open(c) ? known.find(candidate_key(c)) : known.end();
+          if (row == known.end() || !apply_limits(entry.problem, row->second)) continue;
+          c = std::move(row->second);
+          ++rows;
+        }
+      }
+      rows -= reopen_unsettled(entry);
+    }
+    progress_.resumed(rows);
+  }
+
+  // False when under our limits the row says nothing.
+  bool apply_limits(const ConvProblem& problem, Candidate& row) const {
+    if (row.status == Status::refused) return false;
+    if (row.status == Status::inaccurate) return row.rel_error > max_error(problem);
+    if (row.status != Status::ok && row.status != Status::dropped) return true;
+    if (!row.predicted && row.rel_error > max_error(problem)) {
+      row.status = Status::inaccurate;
+      row.reason = fmt::format("rel_error {:.2e} is above the limit {:.2e}", row.rel_error,
+                               max_error(problem));
+    } else if (options_.workspace_max && row.workspace_bytes > *options_.workspace_max) {
+      row.status = Status::refused;
+      row.reason = fmt::format("needs {} bytes of workspace, the limit is {}", row.workspace_bytes,
+                               *options_.workspace_max);
+    }
+    return true;
+  }
+
+  // A row stays dropped while one that ran to the end beats it: the best of then may be out of
+  // bounds now. Noise is left some room, so that a rerun of the same does not run again.
+  std::size_t reopen_unsettled(Entry& entry) const {
+    constexpr double room = 0.9, predicted_room = 0.7;
+    const RaceOptions race = race_options(entry);
+    const double best = best_measured(entry);
+    const bool exhaustive = options_.mode == TuneMode::exhaustive;
+    std::size_t reopened = 0;
+    for (Candidate& c : entry.candidates) {
+      const double beaten_at = best * (c.predicted ? predicted_room * race.prune_factor : room);
+      const bool dropped =
+          c.status == Status::dropped && (exhaustive || cost(entry, c) < beaten_at);
+      const bool too_few =
+          exhaustive && is_measured(c) && std::ssize(c.samples_ms) < race.final_rounds;
+      if (!dropped && !too_few) continue;
+      reopen(c);
+      ++reopened;
+    }
+    return reopened;
+  }
+
+  static void reopen(Candidate& c) {
+    c.status = Status::ok;
+    c.reason.clear();
+    c.samples_ms.clear();
+    c.predicted = true;  // by its own measured time, if it has one
+  }
+
+  double cost(const Entry& entry, const Candidate& c) const {
+    return cost_ms(c, count_packing(entry.problem));
+  }
+
+  double best_measured(const Entry& entry) const {
+    double best = infinity;
+    for (const Candidate& c : entry.candidates)
+      if (is_measured(c)) best = std::min(best, cost(entry, c));
+    return best;
+  }
+
+  RaceOptions race_options(const Entry& entry) const {
+    RaceOptions race = options_.mode == TuneMode::exhaustive ? exhaustive_race() : RaceOptions{};
+    race.seed = options_.seed;
+    race.count_packing = count_packing(entry.problem);
+    return race;
+  }
+
+  bool stopped() const {
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
+    return (stop_ && *stop_) || elapsed.count() > options_.budget_s.value_or(infinity);
+  }
+
+  // In the order given; under a budget, where most may be gained.
+  Entry* next_entry() {
+    if (stopped()) return nullptr;
+    Entry* next = nullptr;
+    for (Entry& entry : entries_) {
+      if (entry.visited) continue;
+      if (!next || (options_.budget_s && remaining_gain(entry) > remaining_gain(*next)))
+        next = &entry;
+    }
+    if (next) next->visited = true;
+    return next;
+  }
+
+  // What the candidates not yet run might save, if they ran at the machine's ceilings.
+  double remaining_gain(const Entry& entry) const {
+    double chosen = infinity, bound = infinity;
+    bool measured = best_measured(entry) < infinity;
+    for (const Candidate& c : entry.candidates) {
+      if (is_open(c)) bound = std::min(bound, entry.predictions.at(candidate_key(c)).bound_ms);
+      if (measured ? is_measured(c) : is_open(c)) chosen = std::min(chosen, c.ms);
+    }
+    return bound < chosen && chosen < infinity ? double(entry.count) * (chosen - bound) : 0;
+  }
+
+  void tune_entry(Entry& entry) {
+    const RaceOptions race_opts = race_options(entry);
+    const auto ended = [&](const Candidate& c) { record(entry, c); };
+    // What is already known prunes as a fresh measurement would (see race).
+    double reach = 0;
+    for (const Candidate& c : entry.candidates)
+      if (is_measured(c) && cost(entry, c) == best_measured(entry))
+        reach = std::max(cost(entry, c), entry.predictions.at(candidate_key(c)).ms);
+    for (Candidate& c : entry.candidates)
+      if (reach > 0 && is_open(c) && c.ms > race_opts.prune_factor * reach) {
+        c.status = Status::dropped;
+        c.reason = fmt::format("predicted {:.1f} times the best, not run", c.ms / reach);
+        ended(c);
+      }
+    if (std::none_of(entry.candidates.begin(), entry.candidates.end(), is_open)) return;
+    reopen_incumbents(entry, race_opts.finalists);
+
+    const auto first_open = std::partition(entry.candidates.begin(), entry.candidates.end(),
+                                           [](const Candidate& c) { return !is_open(c); });
+    std::vector<Candidate> racing(first_open, entry.candidates.end());
+    try {
+      const std::unique_ptr<CandidateRunner> runner = make_runner(entry.problem);
+      race(racing, *runner, race_opts, ended, [&] { return stopped(); });
+    } catch (const OutOfMemory& e) {
+      for (Candidate& c : racing)
+        if (is_open(c)) {
+          c.status = Status::refused;
+          c.reason = e.what();
+        }
+    }
+    for (Candidate& c : racing) set_rates(entry.problem, c);
+    std::move(racing.begin(), racing.end(), first_open);
+  }
+
+  // Ratios are paired within a race: the best of an earlier one run again beside the newcomers.
+  void reopen_incumbents(Entry& entry, std::size_t most) const {
+    std::vector<Candidate*> incumbents;
+    for (Candidate& c : entry.candidates)
+      if (is_measured(c)) incumbents.push_back(&c);
+    std::sort(incumbents.begin(), incumbents.end(), [&](const Candidate* a, const Candidate* b) {
+      return cost(entry, *a) < cost(entry, *b);
+    });
+    if (incumbents.size() > most) incumbents.resize(most);
+    for (Candidate* c : incumbents) reopen(*c);
+  }
+
+  std::unique_ptr<CandidateRunner> make_runner(const ConvProblem& problem) {
+    const RunnerOptions options{.problem = problem,
+                                .cache = options_.cache,
+                                .seed = options_.seed,
+                                .max_error = max_error(problem),
+                                .workspace_max = options_.workspace_max};
+    if (!options_.in_process)
+      return std::make_unique<WorkerRunner>(options, device_.info(), options_.timeout_s,
+                                            [this] { return stopped(); });
+    try {
+      return std::make_unique<LocalRunner>(options, registry_, device_);
+    } catch (const std::bad_alloc&) {
+      throw OutOfMemory("out of memory for the reference");
+    }
+  }
+
+  void record(const Entry& entry, const Candidate& ended) {
+    Candidate c = ended;
+    set_rates(entry.problem, c);
+    const ConvProblem problem = with_layouts(entry.problem, {c.x_layout, c.y_layout});
+    // A refusal depends on limits and on the memory of the moment.
+    if (store_ && c.status != Status::refused)
+      store_->record(problem, device_.info(), algo_of(c).info(), c);
+    progress_.ended(problem, c);
+  }
+
+  LayerResult result(const Entry& entry, std::size_t item) const {
+    LayerResult r;
+    r.layer = items_[item].layer;
+    r.first_layer = items_[item].first_layer;
+    r.candidates = entry.candidates;
+    if (best_measured(entry) < infinity)
+      for (Candidate& c : r.candidates)
+        if (is_open(c)) {
+          c.status = Status::dropped;
+          c.reason = "not tried: stopped before its turn";
+        }
+    const auto rank = [&](const Candidate& c) {
+      const int group = c.status == Status::ok ? 0 : c.status == Status::dropped ? 1 : 2;
+      return std::tuple(group, group < 2 ? cost(entry, c) : 0.0);
+    };
+    std::stable_sort(r.candidates.begin(), r.candidates.end(),
+                     [&](const Candidate& a, const Candidate& b) { return rank(a) < rank(b); });
+    const Decision decision = decide(r.candidates, count_packing(entry.problem), options_.seed);
+    r.chosen = decision.chosen;
+    r.verdict = decision.verdict;
+    r.ratio = decision.ratio;
+    return r;
+  }
+
+  TuneTable table() const {
+    TuneTable t;
+    t.provenance = collect_provenance(device_.info());
+    t.layers.resize(items_.size());
+    for (const Entry& entry : entries_) {
+      for (std::size_t item : entry.items) t.layers[item] = result(entry, item);
+      if (options_.mode == TuneMode::heuristic) continue;
+      t.remaining_gain += remaining_gain(entry);
+      if (std::any_of(entry.candidates.begin(), entry.candidates.end(), is_open))
+        t.complete = false;
+    }
+    return t;
+  }
+
+  static constexpr double infinity = std::numeric_limits<double>::infinity();
+
+  const std::vector<TuneItem>& items_;
+  const TuneOptions& options_;
+  Device& device_;
+  Store* store_;
+  TuneProgress silent_;
+  TuneProgress& progress_;
+  const std::atomic<bool>* stop_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  AlgoRegistry registry_;
+  std::vector<const ConvAlgo*> algos_;  // that the options admit
+  bool training_ = false;               // a backward pass is asked for
+  Ceilings ceilings_;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace
+
+std::string_view to_string(TuneMode mode) { return mode_names[std::size_t(mode)]; }
+
+TuneMode parse_tune_mode(std::string_view text) {
+  return TuneMode(index_of_name("tuning mode", text, mode_names));
+}
+
+double default_max_error(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return 1e-12;
+    case DType::f32:
+      return 1e-4;
+    case DType::f16:
+      return 1e-2;
+    case DType::bf16:
+      return 5e-2;
+  }
+  return 0;
+}
+
+Layout blocked_layout(const DeviceInfo& device) {
+  return device.vector_bytes >= 64 ? Layout::nchw16c : Layout::nchw8c;
+}
+
+TuneTable tune(const std::vector<TuneItem>& items, const TuneOptions& options,
+               const RegistryMaker& make_registry, Device& device, Store* store,
+               TuneProgress* progress, const std::atomic<bool>* stop) {
+  return Tuner(items, options, make_registry, device, store, progress, stop).run();
+}
+
+Totals totals(const TuneTable& table, std::optional<Pass> pass) {
+  Totals t;
+  for (const LayerResult& layer : table.layers) {
+    const Pass its = layer.layer.problem.pass;
+    if (pass && *pass != its) continue;
+    if (layer.first_layer && its == Pass::backward_data) continue;
+    if (!layer.chosen) {
+      ++t.layers_without;
+      continue;
+    }
+    const Candidate& c = layer.candidates[*layer.chosen];
+    const double count = double(layer.layer.count);
+    t.chosen_ms += count * c.ms;
+    t.pack_ms += count * c.pack_ms;
+    t.convert_ms += count * c.convert_ms;
+  }
+  return t;
+}
+
+}  // namespace convlab

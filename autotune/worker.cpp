@@ -1,0 +1,211 @@
+#include "autotune/worker.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "autotune/store_row.h"
+#include "conv/error.h"
+#include "kernels_cpu/cpu.h"
+
+namespace convlab {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* worker_argument = "__worker";
+
+std::string line_of(const json& j) {
+  return j.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+// The problem and the candidate travel as a row of the store.
+json row(const ConvProblem& problem, const Candidate& c) {
+  StoreRow row;
+  row.problem = problem;
+  row.candidate = c;
+  return to_json(row);
+}
+
+// The worker's side: one device and one problem, from its `open` to the end of the channel.
+class Server {
+ public:
+  Server(LineChannel& channel, const AlgoRegistry& registry)
+      : channel_(channel), registry_(registry) {}
+
+  void serve() {
+    std::string line;
+    while (channel_.receive(line, -1) == Heard::line) {
+      json answer;
+      try {
+        answer = handle(json::parse(line));
+      } catch (const CandidateLost& lost) {
+        answer = {{"lost", to_string(lost.status)}, {"reason", lost.what()}};
+      } catch (const InputError& e) {
+        answer = {{"error", e.what()}, {"kind", "input"}};
+      } catch (const OutOfMemory& e) {
+        answer = {{"error", e.what()}, {"kind", "memory"}};
+      } catch (const std::bad_alloc&) {
+        answer = {{"error", "out of memory for the reference"}, {"kind", "memory"}};
+      } catch (const std::exception& e) {
+        answer = {{"error", e.what()}, {"kind", ""}};
+      }
+      if (!channel_.send(line_of(answer))) return;
+    }
+  }
+
+ private:
+  json handle(const json& request) {
+    const auto op = request.at("op").get<std::string>();
+    StoreRow row = row_from_json(request.at("row"));
+    Candidate& c = row.candidate;
+    if (op == "open") {
+      device_ = make_cpu_device({c.threads, request.at("isa")});
+      RunnerOptions options;
+      options.problem = row.problem;
+      options.cache = c.cache;
+      options.seed = request.at("seed");
+      if (!request.at("max_error").is_null()) options.max_error = request.at("max_error");
+      if (!request.at("workspace_max").is_null())
+        options.workspace_max = request.at("workspace_max").get<std::int64_t>();
+      runner_ = std::make_unique<LocalRunner>(options, registry_, *device_);
+      return {{"done", true}};
+    }
+    if (op == "prepare") {
+      runner_->prepare(c);
+      return {{"row", to_json(row)}};
+    }
+    if (op == "sample") return {{"seconds", runner_->sample(c, request.at("runs"))}};
+    if (op == "release") {
+      runner_->release(c);
+      return {{"done", true}};
+    }
+    throw Error(fmt::format("unknown request '{}'", op));
+  }
+
+  LineChannel& channel_;
+  const AlgoRegistry& registry_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<LocalRunner> runner_;
+};
+
+}  // namespace
+
+bool is_worker() { return std::getenv(child_variable) != nullptr; }
+
+std::optional<int> worker_main(int argc, const char* const* argv,
+                               const RegistryMaker& make_registry) {
+  if (argc != 2 || std::string_view(argv[1]) != worker_argument) return {};
+  settle_as_child();
+  AlgoRegistry registry;
+  make_registry(registry);
+  LineChannel channel(child_fd);
+  if (!channel.send(R"({"ready":true})")) return 1;
+  Server(channel, registry).serve();
+  return 0;
+}
+
+WorkerRunner::WorkerRunner(const RunnerOptions& options, const DeviceInfo& device, double timeout_s,
+                           std::function<bool()> stop)
+    : options_(options), device_(device), timeout_s_(timeout_s), stop_(std::move(stop)) {}
+
+WorkerRunner::~WorkerRunner() = default;
+
+// One question to a worker that runs. Whatever goes wrong is held against the candidate in hand.
+json WorkerRunner::ask_running(const json& request, double expected_s) {
+  constexpr double patience = 100;
+  const double limit = timeout_s_ + patience * expected_s;
+  std::string line;
+  Heard heard = Heard::end;
+  if (worker_->channel().send(line_of(request)))
+    heard = worker_->channel().receive(line, limit, stop_);
+  if (heard == Heard::line) {
+    const json answer = json::parse(line);
+    if (answer.contains("error")) {
+      const auto what = answer.at("error").get<std::string>();
+      if (answer.at("kind") == "input") throw InputError(what);
+      if (answer.at("kind") == "memory") throw OutOfMemory(what);
+      throw EnvironmentError(what);
+    }
+    if (answer.contains("lost"))
+      throw CandidateLost(parse_status(answer.at("lost").get<std::string>()), answer.at("reason"));
+    return answer;
+  }
+  const std::string end = worker_->end();
+  worker_.reset();
+  prepared_.clear();
+  if (heard == Heard::stopped) throw CandidateLost(Status::dropped, "stopped");
+  if (heard == Heard::timeout)
+    throw CandidateLost(Status::timeout, fmt::format("no answer within {:.3g} s", limit));
+  throw CandidateLost(Status::failed, end);
+}
+
+void WorkerRunner::start() {
+  if (is_worker())
+    throw EnvironmentError(
+        "a worker process tried to start another: main() must call convlab::worker_main first "
+        "thing (autotune/worker.h)");
+  worker_ = std::make_unique<ChildProcess>(worker_argument);
+  std::string line;
+  const Heard heard = worker_->channel().receive(line, timeout_s_, stop_);
+  if (heard != Heard::line || line != R"({"ready":true})") {
+    const std::string end = worker_->end();
+    worker_.reset();
+    if (heard == Heard::stopped) throw CandidateLost(Status::dropped, "stopped");
+    throw EnvironmentError(
+        fmt::format("the worker process did not report itself ready ({}): main() must call "
+                    "convlab::worker_main first thing (autotune/worker.h)",
+                    end));
+  }
+  const json infinite = nullptr;
+  // The reference is evaluated here, by plain loops.
+  const double reference_s = std::min(options_.problem.flops(), 2 * full_reference_limit) / 1e9;
+  Candidate any;
+  any.threads = device_.threads;
+  any.cache = options_.cache;
+  ask_running(
+      {{"op", "open"},
+       {"row", row(options_.problem, any)},
+       {"isa", device_.isa},
+       {"seed", options_.seed},
+       {"max_error", std::isfinite(options_.max_error) ? json(options_.max_error) : infinite},
+       {"workspace_max", options_.workspace_max ? json(*options_.workspace_max) : infinite}},
+      reference_s);
+}
+
+json WorkerRunner::ask(const json& request, double expected_s) {
+  if (!worker_) start();
+  return ask_running(request, expected_s);
+}
+
+void WorkerRunner::prepare_in_worker(Candidate& c) {
+  const json answer = ask({{"op", "prepare"}, {"row", row(options_.problem, c)}}, 10e-3 * c.ms);
+  c = row_from_json(answer.at("row")).candidate;
+  if (c.status == Status::ok) prepared_.insert(candidate_key(c));
+}
+
+void WorkerRunner::prepare(Candidate& c) { prepare_in_worker(c); }
+
+double WorkerRunner::sample(const Candidate& c, int runs) {
+  if (!worker_ || !prepared_.contains(candidate_key(c))) {
+    Candidate again = c;
+    prepare_in_worker(again);
+    if (again.status != Status::ok) throw CandidateLost(again.status, again.reason);
+  }
+  return ask({{"op", "sample"}, {"row", row(options_.problem, c)}, {"runs", runs}},
+             1e-3 * c.ms * (runs + 1))
+      .at("seconds");
+}
+
+void WorkerRunner::release(const Candidate& c) {
+  if (!worker_ || prepared_.erase(candidate_key(c)) == 0) return;
+  try {
+    ask_running({{"op", "release"}, {"row", row(options_.problem, c)}}, 0);
+  } catch (const CandidateLost&) {
+    // It crashed on its way out, and its memory went with the process.
+  }
+}
+
+}  // namespace convlab

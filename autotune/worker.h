@@ -1,0 +1,60 @@
+// Candidates in a process of their own, so that one that crashes or hangs costs only itself.
+//
+// The worker is this executable started afresh (after a bare fork, libgomp's threads are missing
+// in the child and its next parallel loop hangs). All candidates of one problem share a worker, so
+// that they interleave. The race is run here, in the parent; the worker does as it is told, one
+// JSON object a line: prepare a candidate, sample it, release it. While it measures, the parent
+// sleeps in poll. After a crash or a hang the next call starts a new worker, in which the others
+// are prepared again when their turn comes.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "autotune/process.h"
+#include "autotune/runner.h"
+
+namespace convlab {
+
+// Fills a registry; called once more in every worker process.
+using RegistryMaker = std::function<void(AlgoRegistry&)>;
+
+// Call first thing in main: does a worker's work and returns its exit code if these are a worker's
+// arguments, else returns nothing.
+std::optional<int> worker_main(int argc, const char* const* argv, const RegistryMaker&);
+
+// True in a worker, where no other may be started.
+bool is_worker();
+
+class WorkerRunner : public CandidateRunner {
+ public:
+  // The worker makes a device of the same kind, ISA and threads. A call that takes longer than
+  // timeout_s plus 100 times its expected time ends as Status::timeout; when `stop` says so while
+  // waiting, as Status::dropped.
+  WorkerRunner(const RunnerOptions&, const DeviceInfo&, double timeout_s,
+               std::function<bool()> stop = {});
+  ~WorkerRunner() override;
+
+  void prepare(Candidate&) override;
+  double sample(const Candidate&, int runs) override;
+  void release(const Candidate&) override;
+
+ private:
+  nlohmann::json ask(const nlohmann::json& request, double expected_s);
+  nlohmann::json ask_running(const nlohmann::json& request, double expected_s);
+  void start();
+  void prepare_in_worker(Candidate&);
+
+  RunnerOptions options_;
+  DeviceInfo device_;
+  double timeout_s_;
+  std::function<bool()> stop_;
+  std::unique_ptr<ChildProcess> worker_;
+  std::set<std::string> prepared_;  // in the worker that runs now
+};
+
+}  // namespace convlab

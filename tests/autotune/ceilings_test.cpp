@@ -1,0 +1,58 @@
+#include "autotune/ceilings.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "autotune/provenance.h"
+#include "kernels_cpu/cpu.h"
+
+namespace convlab {
+namespace {
+
+TEST(Ceilings, AreMeasuredForEachIsa) {
+  for (const std::string& isa : supported_isas()) {
+    const auto device = make_cpu_device({.threads = 2, .isa = isa});
+    const Ceilings c = measure_ceilings(device->info());
+    EXPECT_EQ(c.threads, 2);
+    for (double v : {c.f32_flops, c.f64_flops, c.l2_bandwidth, c.l3_bandwidth, c.memory_bandwidth})
+      EXPECT_GT(v, 1e8) << isa;
+  }
+  make_cpu_device();
+}
+
+TEST(Ceilings, PredictPhaseByPhase) {
+  Ceilings ceilings;
+  ceilings.f32_flops = 1e11;
+  ceilings.f64_flops = 5e10;
+  ceilings.l3_bandwidth = 1e10;
+  ceilings.memory_bandwidth = 1e9;
+  DeviceInfo device;
+  device.l3_bytes = 1 << 20;
+  ConvProblem problem;
+  // 10 ms of compute at half the peak, then 1 ms of traffic from L3.
+  const WorkEstimate work{{{.name = "product", .flops = 5e8, .bytes_read = 1e6, .efficiency = 0.5},
+                           {.name = "copy", .flops = 1, .bytes_written = 1e7}}};
+  EXPECT_NEAR(predict_ms(work, problem, CacheMode::hot, device, ceilings), 11, 0.1);
+  EXPECT_NEAR(predict_ms(work, problem, CacheMode::cold, device, ceilings), 20, 0.1);
+  problem.dtype = DType::f64;
+  EXPECT_NEAR(predict_ms(work, problem, CacheMode::hot, device, ceilings), 21, 0.1);
+  problem.c = 1 << 20;  // no longer fits
+  EXPECT_NEAR(predict_ms(work, problem, CacheMode::hot, device, ceilings), 30, 0.1);
+}
+
+TEST(Provenance, NamesMachineAndBuild) {
+  DeviceInfo device;
+  device.name = "a CPU";
+  device.libraries = {{"blas", "1.2"}};
+  const Provenance p = collect_provenance(device);
+  std::map<std::string, std::string> fields(p.fields.begin(), p.fields.end());
+  EXPECT_EQ(fields["cpu"], "a CPU");
+  EXPECT_EQ(fields["blas"], "1.2");
+  EXPECT_EQ(fields["threads"], "1");
+  for (const char* name : {"isa", "compiler", "flags", "commit", "date"})
+    EXPECT_TRUE(fields.contains(name)) << name;
+}
+
+}  // namespace
+}  // namespace convlab

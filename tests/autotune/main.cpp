@@ -1,0 +1,12 @@
+// The tests' own main: a worker of theirs is this program with the test algorithms.
+#include <gtest/gtest.h>
+
+#include "autotune/worker.h"
+#include "tests/autotune/test_algos.h"
+
+int main(int argc, char** argv) {
+  if (const std::optional<int> code = convlab::worker_main(argc, argv, convlab::append_test_algos))
+    return *code;
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

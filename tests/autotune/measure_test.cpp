@@ -1,0 +1,106 @@
+#include "autotune/measure.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+namespace convlab {
+namespace {
+
+std::vector<double> noisy(double level, double spread, int count, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<double> normal(level, spread);
+  std::vector<double> v;
+  for (int i = 0; i < count; ++i) v.push_back(normal(random));
+  return v;
+}
+
+TEST(Median, OfOddEvenAndNoCounts) {
+  EXPECT_EQ(median(std::vector{3.0, 1.0, 2.0}), 2);
+  EXPECT_EQ(median(std::vector{4.0, 1.0, 2.0, 3.0}), 2.5);
+  EXPECT_EQ(median({}), 0);
+  EXPECT_EQ(median_abs_deviation(std::vector{1.0, 1.0, 2.0, 2.0, 4.0, 6.0, 9.0}), 1);
+  EXPECT_EQ(median_abs_deviation({}), 0);
+}
+
+TEST(PairedRatio, FindsARealDifference) {
+  const auto ratio = paired_ratio(noisy(1.10, 0.02, 24, 1), noisy(1.0, 0.02, 24, 2), 1);
+  EXPECT_LT(ratio[0], ratio[1]);
+  EXPECT_LT(ratio[1], ratio[2]);
+  EXPECT_NEAR(ratio[1], 1.10, 0.02);
+  EXPECT_FALSE(is_tie(ratio));
+}
+
+TEST(PairedRatio, CallsEqualWorkATie) {
+  int ties = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed)
+    ties += is_tie(paired_ratio(noisy(1, 0.03, 24, 2 * seed), noisy(1, 0.03, 24, 2 * seed + 1), 1));
+  EXPECT_GE(ties, 38);  // a 95% interval around 1 that overlaps 1 +- 1%
+}
+
+TEST(PairedRatio, CancelsWhatSlowsAWholeRoundDown) {
+  std::vector<double> a = noisy(1.05, 0.002, 24, 1), b = noisy(1, 0.002, 24, 2);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double drift = 1 + double(i) / 10;  // by 3.4x over the rounds
+    a[i] *= drift;
+    b[i] *= drift;
+  }
+  const auto ratio = paired_ratio(a, b, 1);
+  EXPECT_GT(ratio[0], 1.04);
+  EXPECT_LT(ratio[2], 1.06);
+}
+
+TEST(PairedRatio, IsNotMovedByALuckySample) {
+  std::vector<double> a = noisy(1.2, 0.01, 12, 1);
+  const std::vector<double> b = noisy(1, 0.01, 12, 2);
+  a[5] = 0.1;
+  EXPECT_GT(paired_ratio(a, b, 1)[0], 1.1);
+}
+
+TEST(PairedRatio, RepeatsWithItsSeed) {
+  const auto a = noisy(1, 0.1, 9, 1), b = noisy(1, 0.1, 9, 2);
+  EXPECT_EQ(paired_ratio(a, b, 7), paired_ratio(a, b, 7));
+  EXPECT_EQ(paired_ratio({}, b, 7), (std::array<double, 3>{}));
+}
+
+TEST(Tie, OverlapsOnePercentOnEitherSide) {
+  EXPECT_TRUE(is_tie({0.98, 1.0, 1.02}));
+  EXPECT_TRUE(is_tie({1.005, 1.05, 1.1}));
+  EXPECT_TRUE(is_tie({0.9, 0.95, 0.995}));
+  EXPECT_FALSE(is_tie({1.011, 1.05, 1.1}));
+  EXPECT_FALSE(is_tie({0.9, 0.95, 0.989}));
+}
+
+TEST(Sampling, RepeatsShortRunsOnly) {
+  EXPECT_EQ(runs_per_sample(2e-3, 1e-3), 1);
+  EXPECT_EQ(runs_per_sample(0.3e-3, 1e-3), 4);
+  EXPECT_EQ(runs_per_sample(1e-12, 1e-3), 10000);
+  EXPECT_EQ(runs_per_sample(0, 1e-3), 10000);
+  int calls = 0;
+  EXPECT_GT(time_runs([&] { ++calls; }, 5), 0);
+  EXPECT_EQ(calls, 5);
+}
+
+TEST(Sampling, EvictionLeavesTheDataAlone) {
+  std::vector<std::byte> data(100'001, std::byte{42});
+  const ConstSpan spans[] = {data, {}};
+  evict_from_caches(spans);
+  for (std::byte b : data) ASSERT_EQ(b, std::byte{42});
+}
+
+TEST(NoiseFloor, IsFiniteAndPositive) {
+  volatile double x = 1;
+  const NoiseFloor floor = measure_noise_floor(
+      [&] {
+        for (int i = 0; i < 10000; ++i) x = x * 0.5 + 1;
+      },
+      1e-4);
+  EXPECT_GT(floor.clock_s, 0);
+  EXPECT_LT(floor.clock_s, 1e-3);
+  EXPECT_GE(floor.mad, 0);
+  EXPECT_GE(floor.interval, 0);
+}
+
+}  // namespace
+}  // namespace convlab

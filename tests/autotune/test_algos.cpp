@@ -1,0 +1,126 @@
+#include "tests/autotune/test_algos.h"
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <functional>
+#include <thread>
+
+#include "conv/error.h"
+#include "conv/reference.h"
+
+namespace convlab {
+namespace {
+
+std::vector<double> plain_values(const void* memory, const TensorDesc& t) {
+  std::vector<double> values;
+  for (std::int64_t n = 0; n < t.n; ++n)
+    for (std::int64_t c = 0; c < t.c; ++c)
+      for (std::int64_t h = 0; h < t.h; ++h)
+        for (std::int64_t w = 0; w < t.w; ++w)
+          values.push_back(static_cast<const float*>(memory)[t.offset(n, c, h, w)]);
+  return values;
+}
+
+// f32 only, no epilogue. On one thread: tests run beside others.
+void right_answer(const ConvProblem& f, const ConvArgs& args, double factor) {
+  const TensorDesc filter{f.k, f.c / f.groups, f.r, f.s};
+  std::vector<double> x, w, dy;
+  if (f.pass != Pass::backward_data) x = plain_values(args.x, f.x_desc());
+  if (f.pass != Pass::backward_filter) w = plain_values(args.w, filter);
+  if (f.pass != Pass::forward) dy = plain_values(args.dy, f.y_desc());
+  ReferenceInput input;
+  input.x = x, input.w = w, input.dy = dy;
+  const TensorDesc out = f.pass == Pass::forward         ? f.y_desc()
+                         : f.pass == Pass::backward_data ? f.x_desc()
+                                                         : filter;
+  float* memory = static_cast<float*>(args.out);
+  std::fill_n(memory, out.elements(), 0.0f);
+  std::int64_t i = 0;
+  for (std::int64_t n = 0; n < out.n; ++n)
+    for (std::int64_t c = 0; c < out.c; ++c)
+      for (std::int64_t h = 0; h < out.h; ++h)
+        for (std::int64_t width = 0; width < out.w; ++width)
+          memory[out.offset(n, c, h, width)] = float(factor * reference_at(f, input, i++));
+}
+
+struct Behaviour {
+  std::string id;
+  double factor = 1;
+  std::function<void()> misbehave = [] {};
+  std::function<std::string(const ConvProblem&)> refuse = [](const ConvProblem&) { return ""; };
+};
+
+class TestAlgo : public ConvAlgo {
+ public:
+  explicit TestAlgo(Behaviour behaviour) : behaviour_(std::move(behaviour)) {
+    info_.id = behaviour_.id;
+  }
+  const AlgoInfo& info() const noexcept override { return info_; }
+  std::optional<Refusal> refuse(const ConvProblem& problem, Device&) const override {
+    const std::string reason = behaviour_.refuse(problem);
+    if (reason.empty()) return {};
+    return Refusal{reason};
+  }
+  std::vector<Config> configs(const ConvProblem&, Device&) const override { return {Config{}}; }
+  bool deterministic(const ConvProblem&, const Config&) const override {
+    return behaviour_.id != "slow";
+  }
+  WorkEstimate work(const ConvProblem& problem, const Config&, Device&) const override {
+    return {{{.name = "loops", .flops = problem.flops(), .efficiency = 0.01}}};
+  }
+  std::unique_ptr<ConvPlan> plan(const ConvProblem& problem, const Config&,
+                                 Device&) const override {
+    class Plan : public ConvPlan {
+     public:
+      Plan(const Behaviour& behaviour, const ConvProblem& problem)
+          : behaviour_(behaviour), problem_(problem) {}
+      std::size_t workspace_bytes() const noexcept override { return 64; }
+      void run(const ConvArgs& args, Workspace, Stream&) const override {
+        behaviour_.misbehave();
+        right_answer(problem_, args, behaviour_.factor);
+      }
+
+     private:
+      const Behaviour& behaviour_;
+      ConvProblem problem_;
+    };
+    return std::make_unique<Plan>(behaviour_, problem);
+  }
+
+ private:
+  Behaviour behaviour_;
+  AlgoInfo info_;
+};
+
+void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+
+}  // namespace
+
+void append_test_algos(AlgoRegistry& registry) {
+  const auto add = [&](Behaviour b) { registry.append(std::make_unique<TestAlgo>(std::move(b))); };
+  add({.id = "plain"});
+  add({.id = "slow", .misbehave = [] { sleep_ms(30); }});
+  add({.id = "nchw_only", .refuse = [](const ConvProblem& f) -> std::string {
+         return f.x_layout == Layout::nchw && f.y_layout == Layout::nchw ? "" : "needs layout nchw";
+       }});
+  add({.id = "picky", .refuse = [](const ConvProblem& f) -> std::string {
+         return f.x_layout == Layout::nchw ? "needs stride 7, has 1" : "needs layout nchw";
+       }});
+  add({.id = "sloppy", .factor = 1.001});
+  add({.id = "liar", .factor = 1.5});
+  add({.id = "greedy", .misbehave = [] { throw OutOfMemory("1 TB is not there"); }});
+  add({.id = "thrower", .misbehave = [] { throw std::runtime_error("no luck today"); }});
+  add({.id = "segfault", .misbehave = [] { std::raise(SIGSEGV); }});
+  add({.id = "abort", .misbehave = [] { std::abort(); }});
+  add({.id = "exit", .misbehave = [] { std::_Exit(3); }});
+  add({.id = "hang", .misbehave = [] {
+         for (;;) sleep_ms(1000);
+       }});
+  add({.id = "late_segfault", .misbehave = [runs = std::make_shared<std::atomic<int>>(0)] {
+         if ((*runs)++ == 3) std::raise(SIGSEGV);
+       }});
+}
+
+}  // namespace convlab

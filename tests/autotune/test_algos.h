@@ -1,0 +1,14 @@
+// Algorithms that are right but slow, wrong, or worse: what a tuner must survive.
+#pragma once
+
+#include "conv/registry.h"
+
+namespace convlab {
+
+// "plain" and "slow" are right in every layout ("slow" takes 30 ms more), "nchw_only" refuses
+// other layouts, "picky" refuses everything, "sloppy" is off by 1e-3, "liar" is wrong, "greedy"
+// runs out of memory, "thrower" throws, "segfault", "abort" and "exit" end the process, "hang" does
+// not come back, "late_segfault" is right once and then crashes.
+void append_test_algos(AlgoRegistry&);
+
+}  // namespace convlab

@@ -1,0 +1,270 @@
+#include "autotune/tuner.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <functional>
+
+#include "conv/error.h"
+#include "kernels_cpu/cpu.h"
+#include "tests/autotune/test_algos.h"
+
+namespace convlab {
+namespace {
+
+struct Log : TuneProgress {
+  void resumed(std::size_t rows) override { resumed_rows = rows; }
+  void begin(const TuneItem&, std::size_t, std::size_t total) override { ++begun, of = total; }
+  void ended(const ConvProblem&, const Candidate& c) override {
+    ++ended_candidates;
+    if (on_ended) on_ended(c);
+  }
+  void end(const LayerResult&, std::size_t, std::size_t) override { ++finished; }
+
+  std::size_t resumed_rows = 0, begun = 0, of = 0, ended_candidates = 0, finished = 0;
+  std::function<void(const Candidate&)> on_ended;
+};
+
+class TunerTest : public ::testing::Test {
+ protected:
+  TunerTest() { options_.in_process = true; }
+  ~TunerTest() override { std::filesystem::remove_all(directory_); }
+
+  void add(std::string_view text, Pass pass = Pass::forward, bool first_layer = false) {
+    TuneItem item{parse_problem(text), first_layer};
+    item.layer.problem.pass = pass;
+    items_.push_back(item);
+  }
+  TuneTable run(std::vector<std::string> algos, Store* store = nullptr) {
+    options_.algos = std::move(algos);
+    log_.resumed_rows = log_.begun = log_.of = log_.ended_candidates = log_.finished = 0;
+    return tune(items_, options_, append_test_algos, *device_, store, &log_, &stop_);
+  }
+  static const Candidate& row(const LayerResult& layer, const std::string& algo) {
+    for (const Candidate& c : layer.candidates)
+      if (c.algo == algo) return c;
+    throw std::out_of_range(algo);
+  }
+  static std::string chosen(const LayerResult& layer) {
+    return layer.chosen ? layer.candidates[*layer.chosen].algo : "nothing";
+  }
+
+  std::unique_ptr<Device> device_ = make_cpu_device();
+  std::vector<TuneItem> items_;
+  TuneOptions options_;
+  Log log_;
+  std::atomic<bool> stop_ = false;
+
+ private:
+  static std::filesystem::path make_directory() {
+    std::string name = std::filesystem::temp_directory_path() / "convlab_tuner_XXXXXX";
+    return mkdtemp(name.data());
+  }
+  std::filesystem::path directory_ = make_directory();
+
+ protected:
+  Store store_{directory_ / "tune.db"};
+};
+
+constexpr const char* small = R"(mb1ic4ih6oc8oh6kh3ph1n"conv*3")";
+
+TEST_F(TunerTest, ChoosesTheFastestInEveryPass) {
+  for (Pass pass : all_passes) add(small, pass);
+  const TuneTable table = run({"plain", "slow"});
+  ASSERT_EQ(table.layers.size(), 3u);
+  EXPECT_TRUE(table.complete);
+  EXPECT_EQ(table.remaining_gain, 0);
+  for (const LayerResult& layer : table.layers) {
+    EXPECT_EQ(chosen(layer), "plain");
+    const Candidate& c = layer.candidates[*layer.chosen];
+    EXPECT_EQ(*layer.chosen, 0u);
+    EXPECT_FALSE(c.predicted);
+    EXPECT_NEAR(c.eff_gflops, layer.layer.problem.flops() / c.ms / 1e6, 1e-9);
+    EXPECT_EQ(c.threads, device_->info().threads);
+    EXPECT_EQ(row(layer, "slow").status, Status::dropped);
+  }
+  EXPECT_EQ(log_.finished, 3u);
+}
+
+TEST_F(TunerTest, TriesTheLayoutsOrTheOneAskedFor) {
+  add(small);
+  EXPECT_EQ(run({"plain"}).layers[0].candidates.size(), 4u);  // 4 channels: NCHW in, blocked out
+  EXPECT_EQ(run({"nchw_only"}).layers[0].candidates.size(), 1u);
+  options_.layout = Layout::nhwc;
+  const LayerResult layer = run({"plain", "nchw_only"}).layers[0];
+  ASSERT_EQ(layer.candidates.size(), 2u);
+  EXPECT_EQ(row(layer, "plain").x_layout, Layout::nhwc);
+  EXPECT_EQ(row(layer, "nchw_only").reason, "needs layout nchw");
+}
+
+TEST_F(TunerTest, OneRowSaysWhyAnAlgorithmIsRefused) {
+  add(small);
+  const LayerResult layer = run({"picky"}).layers[0];
+  ASSERT_EQ(layer.candidates.size(), 1u);
+  EXPECT_EQ(layer.candidates[0].status, Status::refused);
+  EXPECT_EQ(layer.candidates[0].reason, "needs stride 7, has 1");
+  EXPECT_EQ(layer.verdict, Verdict::none);
+  EXPECT_FALSE(layer.chosen);
+}
+
+TEST_F(TunerTest, TunesEqualProblemsOnce) {
+  add(small);
+  add(R"(mb1ic4ih6oc8oh6kh3ph1n"other")");
+  const TuneTable table = run({"plain"});
+  EXPECT_EQ(log_.begun, 1u);
+  EXPECT_EQ(log_.of, 1u);
+  EXPECT_EQ(table.layers[0].candidates[0].ms, table.layers[1].candidates[0].ms);
+  EXPECT_EQ(table.layers[1].layer.name, "other");
+}
+
+TEST_F(TunerTest, TotalsCountLayersAndLeaveOutTheFirstLayersInputGradient) {
+  for (Pass pass : all_passes) add(small, pass, true);
+  add(small, Pass::backward_data);
+  const TuneTable table = run({"plain"});
+  const auto ms = [&](std::size_t i) { return table.layers[i].candidates[0].ms; };
+  EXPECT_DOUBLE_EQ(totals(table).chosen_ms, 3 * (ms(0) + ms(2) + ms(3)));
+  EXPECT_DOUBLE_EQ(totals(table, Pass::backward_data).chosen_ms, 3 * ms(3));
+}
+
+TEST_F(TunerTest, AWorkerSurvivesCrashesHangsAndLies) {
+  options_.in_process = false;
+  options_.timeout_s = 5;
+  options_.layout = Layout::nchw;
+  add(small);
+  const LayerResult layer = run({}, &store_).layers[0];
+  EXPECT_EQ(row(layer, "segfault").status, Status::failed);
+  EXPECT_EQ(row(layer, "abort").status, Status::failed);
+  EXPECT_EQ(row(layer, "exit").status, Status::failed);
+  EXPECT_EQ(row(layer, "liar").status, Status::failed);
+  EXPECT_EQ(row(layer, "thrower").status, Status::failed);
+  EXPECT_EQ(row(layer, "late_segfault").status, Status::failed);
+  EXPECT_EQ(row(layer, "hang").status, Status::timeout);
+  EXPECT_EQ(row(layer, "sloppy").status, Status::inaccurate);
+  EXPECT_EQ(row(layer, "greedy").status, Status::refused);
+  EXPECT_EQ(row(layer, "picky").status, Status::refused);
+  const std::string best = chosen(layer);
+  EXPECT_TRUE(best == "plain" || best == "nchw_only") << best;
+  // Refusals are found again; all else is remembered.
+  EXPECT_EQ(std::size_t(store_.size()), layer.candidates.size() - 2);
+}
+
+TEST_F(TunerTest, ASecondRunMeasuresNothing) {
+  add(small);
+  options_.layout = Layout::nchw;
+  const TuneTable first = run({"plain", "slow", "liar", "sloppy"}, &store_);
+  EXPECT_EQ(log_.ended_candidates, 4u);
+  const TuneTable second = run({"plain", "slow", "liar", "sloppy"}, &store_);
+  EXPECT_EQ(log_.ended_candidates, 0u);
+  EXPECT_EQ(log_.resumed_rows, 4u);
+  ASSERT_EQ(first.layers[0].candidates.size(), second.layers[0].candidates.size());
+  for (std::size_t i = 0; i < first.layers[0].candidates.size(); ++i)
+    EXPECT_EQ(first.layers[0].candidates[i].ms, second.layers[0].candidates[i].ms);
+  EXPECT_EQ(first.layers[0].ratio, second.layers[0].ratio);
+  EXPECT_EQ(first.layers[0].chosen, second.layers[0].chosen);
+  options_.fresh = true;
+  run({"plain", "slow", "liar", "sloppy"}, &store_);
+  EXPECT_EQ(log_.ended_candidates, 4u);
+}
+
+TEST_F(TunerTest, LimitsFilterWhatIsRemembered) {
+  add(small);
+  options_.layout = Layout::nchw;
+  options_.max_error = 1;
+  run({"plain", "sloppy"}, &store_);
+  options_.max_error = 1e-5;
+  const LayerResult strict = run({"plain", "sloppy"}, &store_).layers[0];
+  EXPECT_EQ(row(strict, "sloppy").status, Status::inaccurate);
+  EXPECT_EQ(row(strict, "sloppy").reason, "rel_error 1.00e-03 is above the limit 1.00e-05");
+  EXPECT_EQ(chosen(strict), "plain");
+  options_.workspace_max = 8;
+  EXPECT_EQ(row(run({"plain"}, &store_).layers[0], "plain").reason,
+            "needs 64 bytes of workspace, the limit is 8");
+  EXPECT_EQ(log_.ended_candidates, 0u);
+}
+
+TEST_F(TunerTest, AWiderLimitRunsWhatWasInaccurate) {
+  add(small);
+  options_.layout = Layout::nchw;
+  EXPECT_EQ(row(run({"sloppy"}, &store_).layers[0], "sloppy").status, Status::inaccurate);
+  options_.max_error = 1;
+  EXPECT_EQ(chosen(run({"sloppy"}, &store_).layers[0]), "sloppy");
+}
+
+TEST_F(TunerTest, ADroppedRowRunsAgainWhenWhatBeatItIsOut) {
+  add(small);
+  options_.layout = Layout::nchw;
+  EXPECT_EQ(row(run({"plain", "slow"}, &store_).layers[0], "slow").status, Status::dropped);
+  options_.exclude = {"plain"};
+  EXPECT_EQ(chosen(run({"plain", "slow"}, &store_).layers[0]), "slow");
+}
+
+TEST_F(TunerTest, ANewcomerRacesTheIncumbent) {
+  add(small);
+  options_.layout = Layout::nchw;
+  run({"plain"}, &store_);
+  std::string ended;
+  log_.on_ended = [&](const Candidate& c) { ended += c.algo + " "; };
+  const LayerResult layer = run({"plain", "nchw_only"}, &store_).layers[0];
+  EXPECT_NE(ended.find("plain"), std::string::npos) << ended;
+  EXPECT_NE(ended.find("nchw_only"), std::string::npos) << ended;
+  EXPECT_TRUE(layer.chosen);
+}
+
+TEST_F(TunerTest, StoppingKeepsWhatIsDoneAndARerunGoesOn) {
+  add(small);
+  add("mb1ic5ih6oc8oh6kh3ph1");
+  options_.layout = Layout::nchw;
+  log_.on_ended = [&](const Candidate&) { stop_ = true; };  // after the first problem
+  const TuneTable partial = run({"plain"}, &store_);
+  EXPECT_FALSE(partial.complete);
+  EXPECT_GT(partial.remaining_gain, 0);
+  EXPECT_FALSE(row(partial.layers[0], "plain").predicted);
+  EXPECT_TRUE(row(partial.layers[1], "plain").predicted);
+  EXPECT_EQ(chosen(partial.layers[1]), "plain");
+  stop_ = false;
+  log_.on_ended = {};
+  const TuneTable whole = run({"plain"}, &store_);
+  EXPECT_EQ(log_.resumed_rows, 1u);
+  EXPECT_EQ(log_.ended_candidates, 1u);
+  EXPECT_TRUE(whole.complete);
+}
+
+TEST_F(TunerTest, ASpentBudgetLeavesPredictions) {
+  add(small);
+  options_.budget_s = 0;
+  const TuneTable table = run({"plain", "slow"});
+  EXPECT_FALSE(table.complete);
+  EXPECT_GT(table.remaining_gain, 0);
+  EXPECT_NE(chosen(table.layers[0]), "nothing");
+  EXPECT_EQ(log_.ended_candidates, 0u);
+}
+
+TEST_F(TunerTest, TheHeuristicRunsNothing) {
+  add(small);
+  options_.mode = TuneMode::heuristic;
+  const TuneTable table = run({"hang", "picky"});
+  EXPECT_TRUE(table.complete);
+  EXPECT_EQ(chosen(table.layers[0]), "hang");
+  EXPECT_TRUE(row(table.layers[0], "hang").predicted);
+  EXPECT_GT(row(table.layers[0], "hang").ms, 0);
+}
+
+TEST_F(TunerTest, DeterministicOnly) {
+  add(small);
+  options_.deterministic = true;
+  const LayerResult layer = run({"plain", "slow"}).layers[0];
+  EXPECT_EQ(row(layer, "slow").status, Status::refused);
+  EXPECT_EQ(chosen(layer), "plain");
+}
+
+TEST_F(TunerTest, UnknownNamesAreInputErrors) {
+  add(small);
+  EXPECT_THROW(run({"plane"}), InputError);
+  options_.exclude = {"vendors"};
+  EXPECT_THROW(run({}), InputError);
+  EXPECT_THROW(parse_tune_mode("fast"), InputError);
+}
+
+}  // namespace
+}  // namespace convlab

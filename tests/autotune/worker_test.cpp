@@ -1,0 +1,119 @@
+#include "autotune/worker.h"
+
+#include <gtest/gtest.h>
+
+#include "conv/error.h"
+#include "kernels_cpu/cpu.h"
+
+namespace convlab {
+namespace {
+
+class WorkerTest : public ::testing::Test {
+ protected:
+  WorkerTest() {
+    options_.problem.c = options_.problem.k = 4;
+    options_.problem.h = options_.problem.p = options_.problem.w = options_.problem.q = 5;
+    options_.max_error = 1e-5;
+  }
+  WorkerRunner& runner() {
+    if (!runner_)
+      runner_ = std::make_unique<WorkerRunner>(options_, make_cpu_device()->info(), timeout_s_);
+    return *runner_;
+  }
+  static Candidate candidate(const std::string& algo) {
+    Candidate c;
+    c.algo = algo;
+    return c;
+  }
+  Candidate prepared(const std::string& algo) {
+    Candidate c = candidate(algo);
+    runner().prepare(c);
+    return c;
+  }
+  // How it was lost: "failed: reason".
+  std::string loss(const std::string& algo) {
+    try {
+      prepared(algo);
+    } catch (const CandidateLost& lost) {
+      return std::string(to_string(lost.status)) + ": " + lost.what();
+    }
+    return "not lost";
+  }
+
+  RunnerOptions options_;
+  double timeout_s_ = 60;
+  std::unique_ptr<WorkerRunner> runner_;
+};
+
+TEST_F(WorkerTest, PreparesAndSamples) {
+  const Candidate c = prepared("plain");
+  EXPECT_EQ(c.status, Status::ok) << c.reason;
+  EXPECT_LT(c.rel_error, 1e-6);
+  EXPECT_EQ(c.workspace_bytes, 64);
+  EXPECT_TRUE(c.deterministic);
+  EXPECT_GT(runner().sample(c, 3), 0);
+  runner().release(c);
+}
+
+TEST_F(WorkerTest, SaysHowACandidateEndedTheProcess) {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // these catch the signals
+  EXPECT_EQ(loss("segfault"), "failed: crashed: signal 11 (Segmentation fault)");
+#endif
+  EXPECT_EQ(loss("abort"), "failed: crashed: signal 6 (Aborted)");
+  EXPECT_EQ(loss("exit"), "failed: ended the process with exit status 3");
+  EXPECT_EQ(loss("thrower"), "failed: no luck today");
+  EXPECT_EQ(loss("greedy"), "refused: 1 TB is not there");
+  EXPECT_EQ(prepared("plain").status, Status::ok);
+}
+
+TEST_F(WorkerTest, TellsWrongFromInaccurate) {
+  const Candidate liar = prepared("liar"), sloppy = prepared("sloppy");
+  EXPECT_EQ(liar.status, Status::failed);
+  EXPECT_NE(liar.reason.find("wrong result"), std::string::npos) << liar.reason;
+  EXPECT_EQ(sloppy.status, Status::inaccurate);
+  EXPECT_NEAR(sloppy.rel_error, 1e-3, 1e-5);
+}
+
+TEST_F(WorkerTest, KillsOneThatHangs) {
+  timeout_s_ = 2;
+  EXPECT_EQ(loss("hang"), "timeout: no answer within 2 s");
+  EXPECT_EQ(prepared("plain").status, Status::ok);
+}
+
+TEST_F(WorkerTest, OthersGoOnInANewWorkerAfterACrash) {
+  const Candidate plain = prepared("plain"), late = prepared("late_segfault");
+  EXPECT_EQ(late.status, Status::ok);
+  EXPECT_GT(runner().sample(plain, 1), 0);
+  EXPECT_THROW(
+      {
+        for (int i = 0; i < 4; ++i) runner().sample(late, 1);
+      },
+      CandidateLost);
+  EXPECT_GT(runner().sample(plain, 1), 0);
+}
+
+TEST_F(WorkerTest, RefusesWhatNeedsTooMuchWorkspace) {
+  options_.workspace_max = 63;
+  const Candidate c = prepared("plain");
+  EXPECT_EQ(c.status, Status::refused);
+  EXPECT_EQ(c.reason, "needs 64 bytes of workspace, the limit is 63");
+}
+
+TEST_F(WorkerTest, StopsWaitingWhenTold) {
+  runner_ = std::make_unique<WorkerRunner>(options_, make_cpu_device()->info(), timeout_s_,
+                                           [] { return true; });
+  EXPECT_EQ(loss("hang"), "dropped: stopped");
+}
+
+TEST_F(WorkerTest, ReportsAProblemItCannotOpenAsItsOwn) {
+  options_.problem.dtype = DType::f16;
+  EXPECT_THROW(prepared("plain"), InputError);
+}
+
+TEST_F(WorkerTest, MeasuresColdToo) {
+  options_.cache = CacheMode::cold;
+  EXPECT_GT(runner().sample(prepared("plain"), 2), 0);
+}
+
+}  // namespace
+}  // namespace convlab
