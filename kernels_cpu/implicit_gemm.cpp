@@ -6,6 +6,7 @@
 //                 pixels of dx fall into stride_h x stride_w phases, each of which meets only the
 //                 taps that have its remainder: one small dense product a phase (polyphase), and no
 //                 multiplication by inserted zeros.
+// backward_filter: dw[c, tap][k] = sum over pixels of x[pixel * stride + tap][c] dy[pixel][k]
 //
 // Chetlur et al. 2014 (cuDNN, arXiv:1410.0759) form tiles of the column matrix on the fly;
 // Georganas et al. 2018 (arXiv:1808.05567) have the channel-blocked layout that makes a tile's
@@ -70,6 +71,7 @@ PixelGemm plan_pixels(const ConvProblem& p, const Config& config, const DeviceIn
     gemm.out_step_h = p.stride_h;
     gemm.out_step_w = p.stride_w;
   }
+  gemm.patch = {p.c, p.h, p.w, p.r, p.s, p.dilation_h, p.dilation_w};
   gemm.grids = forward ? forward_grids(p) : backward_grids(p);
   gemm.epilogue = p.epilogue;
   gemm.accumulate = p.accumulate;
@@ -193,6 +195,120 @@ class PixelPlan : public ConvPlan {
   int threads_;
 };
 
+// Cuts dw and the pixels so that the estimated time is least. Per pixel a tile of block x cols
+// costs block vector operations, and a unit reads its panels of dy and its blocks of x from beyond
+// L2; parts cost one more pass over dw each.
+FilterGemm plan_filter(const ConvProblem& p, const Config& config, const DeviceInfo& device) {
+  const TileShape shape = tile_shape();
+  FilterGemm gemm;
+  gemm.problem = p;
+  gemm.patch = {p.c, p.h, p.w, p.r, p.s, p.dilation_h, p.dilation_w};
+  gemm.plain = !is_blocked(p.x_layout);
+  gemm.panels = ceil_div(p.k, shape.cols);
+  gemm.blocks = gemm.plain ? 1 : ceil_div(p.c, shape.block);
+  gemm.block_rows = (gemm.plain ? p.c : shape.block) * p.r * p.s;
+  gemm.threads = device.threads;
+  gemm.chunk = config.get("pixels");
+  if (gemm.plain) gemm.patch_floats = std::size_t(gemm.chunk * gemm.patch_pitch() + 16);
+
+  const double pixels = double(p.n * p.p * p.q);
+  const std::int64_t lines = gemm.plain ? p.n * p.p * p.q : p.n * p.p;
+  const std::int64_t block_floats = gemm.block_rows * shape.cols;
+  const std::int64_t fit = std::max<std::int64_t>(1, device.l2_bytes / 4 / 4 / block_floats);
+  const double bytes_per_cycle = 6;  // of one core from beyond L2
+  double best = std::numeric_limits<double>::infinity();
+  for (std::int64_t panel_splits = 1; panel_splits <= gemm.panels; ++panel_splits)
+    for (std::int64_t block_splits = 1; block_splits <= gemm.blocks; ++block_splits) {
+      const std::int64_t panels = ceil_div(gemm.panels, panel_splits);
+      const std::int64_t blocks = ceil_div(gemm.blocks, block_splits);
+      if (panels * blocks > fit && (panels > 1 || blocks > 1)) continue;
+      for (std::int64_t parts = 1; parts <= std::min(device.threads + std::int64_t{0}, lines);
+           ++parts) {
+        const double rounds = double(ceil_div(panel_splits * block_splits * parts, device.threads));
+        const double compute = double(panels * blocks * gemm.block_rows);
+        const double gather = gemm.plain ? double(gemm.block_rows) / 4 : 0;
+        const double read =
+            4 * double(panels * shape.cols + blocks * shape.block) / bytes_per_cycle;
+        const double sums = double(panels * blocks * block_floats) * 4 / bytes_per_cycle;
+        const double cost = rounds * (pixels / double(parts) * (std::max(compute, read) + gather) +
+                                      (parts > 1 ? 3 : 1) * sums);
+        if (cost < best) {
+          best = cost;
+          gemm.panel_splits = panel_splits;
+          gemm.block_splits = block_splits;
+          gemm.parts = parts;
+          gemm.unit_floats = std::size_t(panels * blocks * block_floats);
+        }
+      }
+    }
+  return gemm;
+}
+
+WorkEstimate work_filter(const ConvProblem& p, const FilterGemm& gemm) {
+  const TileShape shape = tile_shape();
+  const double x_bytes = double(p.x_bytes()), dy_bytes = double(p.y_bytes());
+  const double sums = 4.0 * double(gemm.unit_floats) * double(gemm.rectangles());
+  PhaseWork product{.name = "product"};
+  product.flops = 2.0 * double(p.n * p.p * p.q) * double(gemm.blocks * gemm.block_rows) *
+                  double(round_up(p.k, shape.block));
+  product.bytes_read = x_bytes * double(gemm.panel_splits) + dy_bytes * double(gemm.block_splits);
+  product.bytes_written = gemm.parts > 1 ? sums * double(gemm.parts) : 0;
+  product.efficiency = 0.8;
+  PhaseWork reduce{.name = "reduce"};
+  reduce.flops = sums / 4 * double(gemm.parts - 1);
+  reduce.bytes_read = gemm.parts > 1 ? sums * double(gemm.parts) : 0;
+  reduce.bytes_written = double(p.filter_bytes());
+  return {{product, reduce}};
+}
+
+class FilterPlan : public ConvPlan {
+ public:
+  FilterPlan(const ConvProblem& problem, const Config& config, const DeviceInfo& device)
+      : gemm_(plan_filter(problem, config, device)) {}
+
+  std::size_t workspace_bytes() const noexcept override {
+    return 4 * (sums_slots() * slot_floats() + std::size_t(gemm_.threads) * gemm_.patch_floats);
+  }
+
+  void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
+    float* const sums = reinterpret_cast<float*>(workspace.data());
+    float* const patches = sums + sums_slots() * slot_floats();
+    float* const dw = static_cast<float*>(args.out);
+    const int threads = int(gemm_.threads);
+    // A unit at a time for each thread. With one part its sums are final.
+    const std::int64_t units = gemm_.rectangles() * gemm_.parts;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (std::int64_t unit = 0; unit < units; ++unit) {
+      const std::int64_t rectangle = unit / gemm_.parts;
+      const auto thread = std::size_t(omp_get_thread_num());
+      float* const own = sums + (gemm_.parts > 1 ? std::size_t(unit) : thread) * slot_floats();
+      {
+        const PhaseScope scope(args.phases, 0);
+        run_unit(gemm_, floats(args.x), floats(args.dy), own, patches + thread * gemm_.patch_floats,
+                 rectangle, unit % gemm_.parts);
+      }
+      if (gemm_.parts > 1) continue;
+      const PhaseScope scope(args.phases, 1);
+      finish_rectangle(gemm_, own, slot_floats(), dw, rectangle);
+    }
+    if (gemm_.parts == 1) return;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (std::int64_t rectangle = 0; rectangle < gemm_.rectangles(); ++rectangle) {
+      const PhaseScope scope(args.phases, 1);
+      finish_rectangle(gemm_, sums + std::size_t(rectangle * gemm_.parts) * slot_floats(),
+                       slot_floats(), dw, rectangle);
+    }
+  }
+
+ private:
+  std::size_t slot_floats() const { return (gemm_.unit_floats + 15) / 16 * 16; }
+  std::size_t sums_slots() const {
+    return std::size_t(gemm_.parts > 1 ? gemm_.rectangles() * gemm_.parts : gemm_.threads);
+  }
+
+  FilterGemm gemm_;
+};
+
 class ImplicitGemm : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
@@ -225,22 +341,26 @@ class ImplicitGemm : public ConvAlgo {
                   p.s * p.dilation_w, p.r * p.dilation_h * p.q});
     if (reach > limit)
       return Refusal{fmt::format("takes images up to {} pixels, has {}", limit, reach)};
-    if (p.pass == Pass::backward_filter) return Refusal{"no backward_filter"};
     return std::nullopt;
   }
 
-  std::vector<Config> configs(const ConvProblem&, Device&) const override {
+  std::vector<Config> configs(const ConvProblem& p, Device&) const override {
+    if (p.pass == Pass::backward_filter) return {{{"pixels", 192}}};
     return {{{"depth", 256}}};
   }
 
   bool deterministic(const ConvProblem&, const Config&) const override { return true; }
 
   WorkEstimate work(const ConvProblem& p, const Config& config, Device& device) const override {
+    if (p.pass == Pass::backward_filter)
+      return work_filter(p, plan_filter(p, config, device.info()));
     return work_pixels(p, plan_pixels(p, config, device.info()), device.info());
   }
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
+    if (p.pass == Pass::backward_filter)
+      return std::make_unique<FilterPlan>(p, config, device.info());
     return std::make_unique<PixelPlan>(p, config, device.info());
   }
 };

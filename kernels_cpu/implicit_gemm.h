@@ -1,11 +1,8 @@
 // The two products that implicit_gemm.cpp plans, and the loops that run them. Internal.
-//
-// Forward and backward_data are the same product, C[pixel][channel] = A[pixel][depth] B, where a
-// row is an output pixel and depth runs over (input channel, tap). A is never stored: a tile of its
-// rows is gathered, a cache line (the channel block of one pixel) at a time.
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "conv/algo.h"
@@ -13,11 +10,37 @@
 
 namespace convlab::cpu {
 
+// What the instruction set in force works on.
+struct TileShape {
+  std::int64_t lanes, block, rows, cols;
+  // Columns that a panel really has; the last one may need a single vector.
+  std::int64_t panel_cols(std::int64_t channels) const {
+    return lanes == block && channels <= lanes ? lanes : cols;
+  }
+};
+TileShape tile_shape();
+
+// Part `index` of `parts` of [0, count).
+inline std::pair<std::int64_t, std::int64_t> share(std::int64_t count, std::int64_t index,
+                                                   std::int64_t parts) {
+  return {count * index / parts, count * (index + 1) / parts};
+}
+
+// The patch of a plain NCHW image that one output pixel sees: taps `step` apart in h and w.
+struct PatchShape {
+  std::int64_t channels = 0, h = 0, w = 0;  // of the image
+  std::int64_t r = 0, s = 0, step_h = 1, step_w = 1;
+};
+
+// Forward and backward_data are the same product, C[pixel][channel] = A[pixel][depth] B, where a
+// row is an output pixel and depth runs over (input channel, tap). A is never stored: a tile of its
+// rows is gathered, a cache line (the channel block of one pixel) at a time.
 struct PixelGemm {
   TensorDesc in, out;
   std::int32_t in_step_h = 1, in_step_w = 1;
   std::int64_t out_step_h = 1, out_step_w = 1;
   std::vector<PixelGrid> grids;
+  PatchShape patch;  // of a plain input
   Epilogue epilogue;
   bool accumulate = false;
 
@@ -36,16 +59,6 @@ struct PixelGemm {
 inline constexpr std::int64_t plain_pitch = 400;
 inline constexpr std::int64_t plain_depth = plain_pitch - 16;
 
-// What the instruction set in force works on.
-struct TileShape {
-  std::int64_t lanes, block, rows, cols;
-  // Columns that a panel really has; the last one may need a single vector.
-  std::int64_t panel_cols(std::int64_t channels) const {
-    return lanes == block && channels <= lanes ? lanes : cols;
-  }
-};
-TileShape tile_shape();
-
 struct PixelOperands {
   const float *in, *packed, *bias, *residual;
   float* out;
@@ -56,5 +69,33 @@ std::size_t thread_workspace(const PixelGemm&);
 // One thread's part.
 void run_thread(const PixelGemm&, const PixelOperands&, std::byte* workspace, std::int64_t thread,
                 PhaseRecorder*);
+
+// backward_filter: C[(c, tap)][k] = sum over pixels of x[pixel at tap][c] dy[pixel][k]. Both
+// operands are read in place: a row of dy's pixels meets a row of x's.
+//
+// dw is cut into panel_splits x block_splits rectangles, the pixels into `parts`. A unit is one
+// part of one rectangle; with more than one part the sums of each are kept and added at the end.
+struct FilterGemm {
+  ConvProblem problem;
+  PatchShape patch;
+  bool plain = false;                   // x is NCHW: rows are gathered, and there is one block
+  std::int64_t panels = 0, blocks = 0;  // of tile_shape().cols k, of tile_shape().block c
+  std::int64_t block_rows = 0;          // rows (c, tap) of a block
+  std::int64_t panel_splits = 1, block_splits = 1, parts = 1;
+  std::int64_t chunk = 0;  // pixels at a time, so that a panel of dy stays in L1
+  std::int64_t threads = 1;
+  std::size_t unit_floats = 0;   // sums of the largest unit
+  std::size_t patch_floats = 0;  // gathered rows of one thread
+
+  std::int64_t rectangles() const { return panel_splits * block_splits; }
+  std::int64_t patch_pitch() const { return round_up(block_rows, 16) + 16; }
+};
+
+// Sums one unit into sums[panel][block][row][column].
+void run_unit(const FilterGemm&, const float* x, const float* dy, float* sums, float* patches,
+              std::int64_t rectangle, std::int64_t part);
+// Adds the parts' sums, part_stride floats apart, and writes (or adds) them to dw.
+void finish_rectangle(const FilterGemm&, const float* sums, std::size_t part_stride, float* dw,
+                      std::int64_t rectangle);
 
 }  // namespace convlab::cpu

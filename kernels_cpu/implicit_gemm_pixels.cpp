@@ -18,6 +18,7 @@
 #include <hwy/highway.h>
 
 #include "kernels_cpu/gemm_kernel-inl.h"
+#include "kernels_cpu/patch-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
@@ -133,39 +134,6 @@ HWY_NOINLINE void GatherBlocked(const PixelGemm& gemm, const PixelGrid& grid, co
   }
 }
 
-// Panel [row][channel][tap] from plain NCHW, each row plain_pitch floats. Where the taps of one
-// filter row are neighbours in memory they are copied together; the vector that overshoots is
-// overwritten by the next copy.
-HWY_NOINLINE void GatherPlain(const PixelGemm& gemm, const PixelGrid& grid, const float* in,
-                              const RowTable& rows, std::int64_t first, std::int64_t count,
-                              float* panel) {
-  const std::int64_t plane = gemm.in.h * gemm.in.w;
-  const auto taps = std::int64_t(grid.taps.size());
-  const Tap* const tap = grid.taps.data();
-  std::int64_t run = 1;
-  while (run < taps && tap[run].dh == tap[0].dh && tap[run].dw == tap[run - 1].dw + 1) ++run;
-  for (std::int64_t i = first; i < first + count; ++i, panel += plain_pitch) {
-    float* to = panel;
-    for (std::int64_t c = 0; c < gemm.in.c; ++c) {
-      const float* const origin = in + rows.image[i] + c * plane;
-      for (std::int64_t t = 0; t < taps; t += run, to += run) {
-        const std::int64_t h = rows.h[i] + tap[t].dh, w = rows.w[i] + tap[t].dw;
-        const float* const from = origin + h * gemm.in.w + w;
-        if (h < 0 || h >= gemm.in.h) {
-          std::fill_n(to, run, 0.f);
-        } else if (w >= 0 && w + run <= gemm.in.w) {
-          for (std::int64_t s = 0; s < run; s += kLanes)
-            hn::StoreU(hn::MaskedLoad(hn::FirstN(F32(), std::size_t(run - s)), F32(), from + s),
-                       F32(), to + s);
-        } else {
-          for (std::int64_t s = 0; s < run; ++s)
-            to[s] = w + s >= 0 && w + s < gemm.in.w ? from[s] : 0.f;
-        }
-      }
-    }
-  }
-}
-
 // One tile of C, one chunk of depth.
 struct TileJob {
   const float* const* a;  // blocked: of each group
@@ -238,14 +206,6 @@ HWY_INLINE void DispatchTile(const TileJob& job, int vecs, bool plain_in, bool p
     vecs == 1 ? RunTile<kRows, 1, false>(job) : RunTile<kRows, kTileVecs, false>(job);
 }
 
-// Part `index` of `parts` of [0, count), in whole multiples of `unit`.
-HWY_INLINE std::pair<std::int64_t, std::int64_t> Share(std::int64_t count, std::int64_t unit,
-                                                       std::int64_t index, std::int64_t parts) {
-  const std::int64_t units = ceil_div(count, unit);
-  return {std::min(count, units * index / parts * unit),
-          std::min(count, units * (index + 1) / parts * unit)};
-}
-
 void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands& data,
               const Scratch& scratch, std::int64_t begin, std::int64_t end,
               std::pair<std::int64_t, std::int64_t> panels, PhaseRecorder* recorder) {
@@ -259,13 +219,16 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
 
   const std::int64_t chunks = std::max<std::int64_t>(1, ceil_div(groups, gemm.chunk));
   for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-    const auto [first_group, last_group] = Share(groups, 1, chunk, chunks);
+    const auto [first_group, last_group] = share(groups, chunk, chunks);
     if (groups > 0) {
       const PhaseScope scope(recorder, 0);
       ForEachRowTile(end - begin, [&](auto n, std::int64_t first) HWY_ATTR {
         float* const panel = scratch.panel + first * pitch;
         if (plain_in)
-          GatherPlain(gemm, grid, data.in, rows, first, n.value, panel);
+          for (std::int64_t i = 0; i < n.value; ++i)
+            CopyPatch(gemm.patch, data.in + rows.image[first + i],
+                      rows.h[first + i] + grid.taps[0].dh, rows.w[first + i] + grid.taps[0].dw,
+                      panel + i * plain_pitch);
         else
           GatherBlocked<n.value>(gemm, grid, data.in, rows, first, first_group, last_group,
                                  scratch.groups + first * gemm.chunk, panel);
@@ -306,10 +269,13 @@ void RunThread(const PixelGemm& gemm, const PixelOperands& data, std::byte* work
                std::int64_t thread, PhaseRecorder* recorder) {
   const Scratch scratch(gemm, workspace + std::size_t(thread) * gemm.thread_bytes);
   const auto panels =
-      Share(ceil_div(gemm.out.c, kTileCols), 1, thread % gemm.panel_threads, gemm.panel_threads);
+      share(ceil_div(gemm.out.c, kTileCols), thread % gemm.panel_threads, gemm.panel_threads);
   for (const PixelGrid& grid : gemm.grids) {
-    const auto [begin, end] = Share(gemm.out.n * grid.h * grid.w, kTileRows,
-                                    thread / gemm.panel_threads, gemm.row_threads);
+    // Whole tiles, so that only the last thread meets a ragged one.
+    const std::int64_t count = gemm.out.n * grid.h * grid.w;
+    const auto [first, last] =
+        share(ceil_div(count, kTileRows), thread / gemm.panel_threads, gemm.row_threads);
+    const std::int64_t begin = first * kTileRows, end = std::min(count, last * kTileRows);
     for (std::int64_t row = begin; row < end; row += gemm.block_rows)
       RunBlock(gemm, grid, data, scratch, row, std::min(end, row + gemm.block_rows), panels,
                recorder);

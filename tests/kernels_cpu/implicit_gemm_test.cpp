@@ -69,7 +69,7 @@ TEST_P(ImplicitGemm, MatchesTheReference) {
       {.text = "mb2ic3ih32oc64oh16kh7sh2ph3", .plain_x = true, .accumulate = true},
   };
   for (const Case& c : cases)
-    for (const Pass pass : {Pass::forward, Pass::backward_data})
+    for (const Pass pass : all_passes)
       for (const int threads : {1, 3}) check(c, pass, threads);
 }
 

@@ -1,0 +1,225 @@
+// backward_filter of implicit_gemm: see implicit_gemm.h.
+//
+// A tile is kBlock / 2 rows (input channels at one tap) by kTileCols columns (output channels); its
+// depth runs over pixels. A unit walks its pixels a chunk at a time: the chunk of dy of one panel
+// stays in L1 while every row of the rectangle meets it, x comes from L2, and the sums go through
+// the registers once per chunk.
+#include <algorithm>
+#include <cstddef>
+
+#include "kernels_cpu/implicit_gemm.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels_cpu/implicit_gemm_filter.cpp"
+#include <hwy/foreach_target.h>  // first: compiles the rest once per target
+#include <hwy/highway.h>
+
+#include "kernels_cpu/gemm_kernel-inl.h"
+#include "kernels_cpu/patch-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace convlab::cpu::HWY_NAMESPACE {
+
+// Pixels [begin, end) of one output row or of several: which of them a tap sees inside the input.
+struct Range {
+  std::int64_t begin, end;
+};
+
+// Outputs i in [0, count) whose input i * step + offset lies in [0, size).
+HWY_INLINE Range InsideInput(std::int64_t count, std::int64_t step, std::int64_t offset,
+                             std::int64_t size) {
+  const std::int64_t begin = offset >= 0 ? 0 : ceil_div(-offset, step);
+  const std::int64_t end = offset >= size ? 0 : (size - 1 - offset) / step + 1;
+  return {std::min(begin, count), std::clamp(end, std::min(begin, count), count)};
+}
+
+// One tap of one channel block against one panel, over output rows `lines` (n * P + p).
+struct TapJob {
+  const float *x, *dy;  // of the channel block, of the panel; image 0
+  std::int64_t offset_h, offset_w;
+  Range lines;
+  float* sums;              // of the tap's first channel
+  std::int64_t sums_pitch;  // from channel to channel
+};
+
+template <int kRows, int kVecs>
+HWY_NOINLINE void RunTap(const FilterGemm& gemm, const TapJob& job, int channel) {
+  const ConvProblem& p = gemm.problem;
+  const std::int64_t x_image = p.x_desc().padded_c() * p.h * p.w;
+  const std::int64_t dy_image = p.y_desc().padded_c() * p.p * p.q;
+  const Range hs = InsideInput(p.p, p.stride_h, job.offset_h, p.h);
+  const Range ws = InsideInput(p.q, p.stride_w, job.offset_w, p.w);
+  const std::int64_t width = ws.end - ws.begin;
+  // Rows that lie one behind the other in both operands make one run.
+  const bool joined = width == p.q && p.w == p.q && p.stride_h == 1 && p.stride_w == 1;
+  float* const sums = job.sums + channel * job.sums_pitch;
+
+  Tile<kRows, kVecs> tile;
+  tile.ForEach([&](int i, int j, Vec& v)
+                   HWY_ATTR { v = hn::LoadU(F32(), sums + i * job.sums_pitch + j * kLanes); });
+  for (std::int64_t line = job.lines.begin; line < job.lines.end;) {
+    const std::int64_t n = line / p.p, first = line % p.p;
+    const std::int64_t last = std::min(p.p, first + job.lines.end - line);
+    line += last - first;
+    const std::int64_t begin = std::max(first, hs.begin), end = std::min(last, hs.end);
+    if (begin >= end || width <= 0) continue;
+    const float* a =
+        job.x + n * x_image + channel +
+        ((begin * p.stride_h + job.offset_h) * p.w + ws.begin * p.stride_w + job.offset_w) * kBlock;
+    const float* b = job.dy + n * dy_image + (begin * p.q + ws.begin) * kBlock;
+    const std::int64_t runs = joined ? 1 : end - begin;
+    const std::int64_t run = joined ? (end - begin) * width : width;
+    // In the 128-bit baseline both vectors of a panel are of one channel block.
+    const std::int64_t vec_stride = kLanes == kBlock ? p.p * p.q * kBlock : kLanes;
+    for (std::int64_t i = 0; i < runs; ++i) {
+      tile.template MultiplyAdd<1>({a, 1, p.stride_w * kBlock}, {b, kBlock, vec_stride}, run);
+      a += p.stride_h * p.w * kBlock;
+      b += p.q * kBlock;
+    }
+  }
+  tile.ForEach([&](int i, int j, Vec& v)
+                   HWY_ATTR { hn::StoreU(v, F32(), sums + i * job.sums_pitch + j * kLanes); });
+}
+
+// Rows [first, first + kRows) of gathered patches against one panel.
+template <int kRows, int kVecs>
+HWY_NOINLINE void RunPatches(PanelA a, PanelB b, std::int64_t pixels, float* sums) {
+  Tile<kRows, kVecs> tile;
+  tile.ForEach([&](int i, int j, Vec& v)
+                   HWY_ATTR { v = hn::LoadU(F32(), sums + i * kTileCols + j * kLanes); });
+  tile.template MultiplyAdd<1>(a, b, pixels);
+  tile.ForEach([&](int i, int j, Vec& v)
+                   HWY_ATTR { hn::StoreU(v, F32(), sums + i * kTileCols + j * kLanes); });
+}
+
+int PanelVecs(const FilterGemm& gemm, std::int64_t panel) {
+  const TileShape shape{kLanes, kBlock, kTileRows, kTileCols};
+  return static_cast<int>(shape.panel_cols(gemm.problem.k - panel * kTileCols) / kLanes);
+}
+
+void RunBlocked(const FilterGemm& gemm, const float* x, const float* dy, float* sums, Range panels,
+                Range blocks, std::int64_t part) {
+  const ConvProblem& p = gemm.problem;
+  const std::int64_t taps = p.r * p.s;
+  const auto [part_begin, part_end] = share(p.n * p.p, part, gemm.parts);
+  const std::int64_t chunk = std::max<std::int64_t>(1, gemm.chunk / p.q);
+  for (std::int64_t line = part_begin; line < part_end; line += chunk) {
+    float* block_sums = sums;
+    for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
+      const int vecs = PanelVecs(gemm, panel);
+      for (std::int64_t block = blocks.begin; block < blocks.end; ++block) {
+        for (std::int64_t r = 0; r < p.r; ++r)
+          for (std::int64_t s = 0; s < p.s; ++s) {
+            const TapJob job{.x = x + block * kBlock * p.h * p.w,
+                             .dy = dy + panel * kTileCols * p.p * p.q,
+                             .offset_h = r * p.dilation_h - p.pad_h,
+                             .offset_w = s * p.dilation_w - p.pad_w,
+                             .lines = {line, std::min(part_end, line + chunk)},
+                             .sums = block_sums + (r * p.s + s) * kTileCols,
+                             .sums_pitch = taps * kTileCols};
+            if (vecs == 1) {
+              RunTap<kBlock, 1>(gemm, job, 0);
+            } else {
+              RunTap<kBlock / 2, kTileVecs>(gemm, job, 0);
+              RunTap<kBlock / 2, kTileVecs>(gemm, job, kBlock / 2);
+            }
+          }
+        block_sums += gemm.block_rows * kTileCols;
+      }
+    }
+  }
+}
+
+void RunPlain(const FilterGemm& gemm, const float* x, const float* dy, float* sums, float* patches,
+              Range panels, std::int64_t part) {
+  const ConvProblem& p = gemm.problem;
+  const std::int64_t pixels = p.p * p.q, pitch = gemm.patch_pitch();
+  const auto [part_begin, part_end] = share(p.n * pixels, part, gemm.parts);
+  for (std::int64_t at = part_begin; at < part_end;) {
+    const std::int64_t n = at / pixels, first = at % pixels;
+    const std::int64_t count = std::min({gemm.chunk, part_end - at, pixels - first});
+    at += count;
+    for (std::int64_t i = 0; i < count; ++i)
+      CopyPatch(gemm.patch, x + n * p.c * p.h * p.w, (first + i) / p.q * p.stride_h - p.pad_h,
+                (first + i) % p.q * p.stride_w - p.pad_w, patches + i * pitch);
+    for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
+      const int vecs = PanelVecs(gemm, panel);
+      const std::int64_t vec_stride = kLanes == kBlock ? pixels * kBlock : kLanes;
+      const PanelB b{
+          dy + n * p.y_desc().padded_c() * pixels + panel * kTileCols * pixels + first * kBlock,
+          kBlock, vec_stride};
+      float* const to = sums + (panel - panels.begin) * gemm.block_rows * kTileCols;
+      ForEachRowTile(gemm.block_rows, [&](auto rows, std::int64_t row) HWY_ATTR {
+        const PanelA a{patches + row, 1, pitch};
+        if (vecs == 1)
+          RunPatches<rows.value, 1>(a, b, count, to + row * kTileCols);
+        else
+          RunPatches<rows.value, kTileVecs>(a, b, count, to + row * kTileCols);
+      });
+    }
+  }
+}
+
+Range PanelRange(const FilterGemm& gemm, std::int64_t rectangle) {
+  const auto [begin, end] = share(gemm.panels, rectangle / gemm.block_splits, gemm.panel_splits);
+  return {begin, end};
+}
+Range BlockRange(const FilterGemm& gemm, std::int64_t rectangle) {
+  const auto [begin, end] = share(gemm.blocks, rectangle % gemm.block_splits, gemm.block_splits);
+  return {begin, end};
+}
+
+void RunUnit(const FilterGemm& gemm, const float* x, const float* dy, float* sums, float* patches,
+             std::int64_t rectangle, std::int64_t part) {
+  std::fill_n(sums, gemm.unit_floats, 0.f);
+  const Range panels = PanelRange(gemm, rectangle), blocks = BlockRange(gemm, rectangle);
+  if (gemm.plain)
+    RunPlain(gemm, x, dy, sums, patches, panels, part);
+  else
+    RunBlocked(gemm, x, dy, sums, panels, blocks, part);
+}
+
+void FinishRectangle(const FilterGemm& gemm, const float* sums, std::size_t part_stride, float* dw,
+                     std::int64_t rectangle) {
+  const ConvProblem& p = gemm.problem;
+  const Range panels = PanelRange(gemm, rectangle), blocks = BlockRange(gemm, rectangle);
+  const std::int64_t filter = p.c * p.r * p.s;
+  for (std::int64_t panel = panels.begin; panel < panels.end; ++panel)
+    for (std::int64_t block = blocks.begin; block < blocks.end; ++block) {
+      const std::int64_t first = block * gemm.block_rows;
+      const std::int64_t rows = std::min(gemm.block_rows, filter - first);
+      for (std::int64_t k = 0; k < std::min<std::int64_t>(kTileCols, p.k - panel * kTileCols);
+           ++k) {
+        float* const to = dw + (panel * kTileCols + k) * filter + first;
+        for (std::int64_t row = 0; row < rows; ++row) {
+          float sum = p.accumulate ? to[row] : 0.f;
+          for (std::int64_t part = 0; part < gemm.parts; ++part)
+            sum += sums[std::size_t(part) * part_stride + std::size_t(row * kTileCols + k)];
+          to[row] = sum;
+        }
+      }
+      sums += gemm.block_rows * kTileCols;
+    }
+}
+
+}  // namespace convlab::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace convlab::cpu {
+
+HWY_EXPORT(RunUnit);
+HWY_EXPORT(FinishRectangle);
+
+void run_unit(const FilterGemm& gemm, const float* x, const float* dy, float* sums, float* patches,
+              std::int64_t rectangle, std::int64_t part) {
+  HWY_DYNAMIC_DISPATCH(RunUnit)(gemm, x, dy, sums, patches, rectangle, part);
+}
+
+void finish_rectangle(const FilterGemm& gemm, const float* sums, std::size_t part_stride, float* dw,
+                      std::int64_t rectangle) {
+  HWY_DYNAMIC_DISPATCH(FinishRectangle)(gemm, sums, part_stride, dw, rectangle);
+}
+
+}  // namespace convlab::cpu
+#endif  // HWY_ONCE
