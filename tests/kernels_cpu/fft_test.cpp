@@ -74,5 +74,73 @@ TEST_F(Fft, RunsOnEveryIsaAndLayout) {
       expect_right("fft", "mb3ic6ih9oc5kh3ph1", dtype, Layout::nchw, Layout::nhwc, isa);
 }
 
+// The channel-blocked layout of an instruction set.
+Layout blocked(const std::string& isa) {
+  return isa == "avx512" ? Layout::nchw16c : Layout::nchw8c;
+}
+
+TEST(FftTiled, JoinsTilesAtTheirSeams) {
+  const std::string isa = supported_isas().back();
+  for (const char* text : {
+           "mb2ic16ih27oc32kh5ph2",        // tiles of 12 and 28 outputs over 27
+           "mb1ic5ih40oc9kh3ph1",          // ragged channels; 3x3 and 2x2 tiles
+           "mb1ic3ih45iw33oc20kh11ph0",    // only 32x32 tiles take it
+           "mb1ic20ih9iw50oc16kh3kw7ph1",  // different in both directions
+           "mb5ic1ih1oc1kh1",              // one pixel
+           "mb1ic2ih1oc3kh3ph1",           // filter larger than the image
+           "mb2ic17ih20oc33oh21kh4ph2",    // even filter, asymmetric padding
+           "mb1ic16ih20oc16kh17ph16",      // the largest filter, fully padded
+           "mb1ic16ih14oc16kh3ph4",        // more padding than the filter needs
+       })
+    expect_right("fft_tiled", text, DType::f32, blocked(isa), blocked(isa), isa);
+}
+
+TEST(FftTiled, RunsOnEveryIsa) {
+  for (const std::string& isa : supported_isas())
+    for (const char* text : {"mb3ic19ih14oc21kh3ph1", "mb1ic130ih6oc40kh5ph2"})
+      expect_right("fft_tiled", text, DType::f32, blocked(isa), blocked(isa), isa);
+}
+
+// Blocks that do not divide the tiles, output channels in several chunks.
+TEST(FftTiled, TakesAnyBlockSize) {
+  AlgoRegistry registry;
+  append_cpu_algos(registry);
+  const ConvAlgo& algo = registry.get(DeviceKind::cpu, "fft_tiled");
+  const auto device = make_cpu_device();
+  const auto stream = device->make_stream();
+  for (const Pass pass : all_passes) {
+    ConvProblem p = parse_problem("mb2ic20ih30oc100kh3ph1").problem;
+    p.pass = pass;
+    p.x_layout = p.y_layout = blocked(device->info().isa);
+    p.accumulate = true;
+    const ReferenceCase reference(p, 5);
+    for (const std::int64_t tile : {16, 32})
+      for (const std::int64_t block : {1, 4, 5, 100})
+        for (const std::int64_t shared : {0, 1}) {
+          if (pass == Pass::backward_filter && shared == 0) continue;
+          const Config config{{"tile", tile}, {"shared", shared}, {"block", block}};
+          const auto verdict = check_candidate(algo, p, config, reference, *device, *stream, 4e-6);
+          EXPECT_EQ(verdict.status, Status::ok)
+              << to_string(pass) << " " << config.text() << ": " << verdict.reason;
+        }
+  }
+}
+
+TEST(FftTiled, FusesTheEpilogue) {
+  AlgoRegistry registry;
+  append_cpu_algos(registry);
+  const ConvAlgo& algo = registry.get(DeviceKind::cpu, "fft_tiled");
+  const auto device = make_cpu_device();
+  const auto stream = device->make_stream();
+  ConvProblem p = parse_problem("mb2ic20ih30oc21kh3ph1").problem;
+  p.x_layout = p.y_layout = blocked(device->info().isa);
+  p.epilogue = {.bias = true, .residual = true, .relu = true};
+  const ReferenceCase reference(p, 5);
+  for (const Config& config : algo.configs(p, *device)) {
+    const auto verdict = check_candidate(algo, p, config, reference, *device, *stream, 4e-6);
+    EXPECT_EQ(verdict.status, Status::ok) << config.text() << ": " << verdict.reason;
+  }
+}
+
 }  // namespace
 }  // namespace convlab
