@@ -101,7 +101,7 @@ void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms
 void append_test_algos(AlgoRegistry& registry) {
   const auto add = [&](Behaviour b) { registry.append(std::make_unique<TestAlgo>(std::move(b))); };
   add({.id = "plain"});
-  add({.id = "slow", .misbehave = [] { sleep_ms(30); }});
+  add({.id = "slow", .misbehave = [] { sleep_ms(10); }});
   add({.id = "nchw_only", .refuse = [](const ConvProblem& f) -> std::string {
          return f.x_layout == Layout::nchw && f.y_layout == Layout::nchw ? "" : "needs layout nchw";
        }});

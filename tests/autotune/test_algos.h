@@ -5,7 +5,7 @@
 
 namespace convlab {
 
-// "plain" and "slow" are right in every layout ("slow" takes 30 ms more), "nchw_only" refuses
+// "plain" and "slow" are right in every layout ("slow" takes 10 ms more), "nchw_only" refuses
 // other layouts, "picky" refuses everything, "sloppy" is off by 1e-3, "liar" is wrong, "greedy"
 // runs out of memory, "thrower" throws, "segfault", "abort" and "exit" end the process, "hang" does
 // not come back, "late_segfault" is right once and then crashes.

@@ -78,7 +78,6 @@ TEST_F(TunerTest, ChoosesTheFastestInEveryPass) {
   for (const LayerResult& layer : table.layers) {
     EXPECT_EQ(chosen(layer), "plain");
     const Candidate& c = layer.candidates[*layer.chosen];
-    EXPECT_EQ(*layer.chosen, 0u);
     EXPECT_FALSE(c.predicted);
     EXPECT_NEAR(c.eff_gflops, layer.layer.problem.flops() / c.ms / 1e6, 1e-9);
     EXPECT_EQ(c.threads, device_->info().threads);
