@@ -9,6 +9,7 @@
 
 namespace convlab::cpu {
 
+std::unique_ptr<ConvAlgo> make_direct();
 std::unique_ptr<ConvAlgo> make_implicit_gemm();
 std::unique_ptr<ConvAlgo> make_fft();  // refuses everything when built without FFTW
 std::string fftw_version();            // of the library loaded; empty when built without it

@@ -4,6 +4,7 @@
 namespace convlab {
 
 void append_cpu_algos(AlgoRegistry& registry) {
+  registry.append(cpu::make_direct());
   registry.append(cpu::make_im2col());
   registry.append(cpu::make_implicit_gemm());
   registry.append(cpu::make_fft());

@@ -78,6 +78,25 @@ struct Tile {
     for (std::int64_t g = 0; g < groups; ++g) MultiplyAddGroup<kGroup>(a[g], row_stride, b);
   }
 
+  // The same where rows lie at a.data + row_at[i] instead of evenly spaced.
+  template <int kGroup>
+  HWY_INLINE void MultiplyAddAt(const float* a, const std::ptrdiff_t* row_at,
+                                std::ptrdiff_t group_stride, PanelB b, std::int64_t groups) {
+    for (std::int64_t g = 0; g < groups; ++g, a += group_stride) {
+      for (int c = 0; c < kGroup; ++c, b.data += b.depth_stride) {
+        Vec bv[kVecs];
+        HWY_UNROLL(16)
+        for (int j = 0; j < kVecs; ++j) bv[j] = hn::LoadU(F32(), b.data + j * b.vec_stride);
+        HWY_UNROLL(16)
+        for (int i = 0; i < kRows; ++i) {
+          const Vec av = hn::Set(F32(), a[row_at[i] + c]);
+          HWY_UNROLL(16)
+          for (int j = 0; j < kVecs; ++j) v[i][j] = hn::MulAdd(av, bv[j], v[i][j]);
+        }
+      }
+    }
+  }
+
   // f(i, j, vector) for every vector of the tile, in constant order: load, change or store it. f
   // is a lambda marked HWY_ATTR; the vector is passed by reference.
   template <class F>

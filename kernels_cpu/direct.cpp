@@ -1,0 +1,439 @@
+// Direct convolution: the loops of the definition, blocked for registers and caches; no column
+// matrix, no transform, and no copy of the input.
+//
+// forward:         y[k][p][q] += x[c][p*stride + r][q*stride + s] w[k][c][r][s]. A register tile is
+//                  14 x 2 (AVX-512): pixels along rows times vectors of K. Each w vector is loaded
+//                  once for 14 pixels and each x value is broadcast to two vectors. Taps that fall
+//                  into the padding read from a line of zeros.
+// backward_data:   the same loop over dy with the filter turned around; for stride > 1 once per
+//                  phase of the stride (see pixel_grid.h).
+// backward_filter: a tile is half a channel block times two vectors of K, and its depth runs over
+//                  pixels.
+//
+// Caches: the filters of a panel (the tile's K) and a chunk of C stay in L1 while all tiles of a
+// strip of pixels use them; the strip's input stays in L2 for all panels. In backward_filter rows
+// of dy and x stay in L1 for all taps. Threads share pixels or panels; where backward_filter has
+// to share pixels, each thread sums into its own copy, and the copies are added in a fixed order.
+//
+// Channel-blocked layouts after Georganas et al. 2018 (arXiv:1808.05567) and Zhang et al. 2018
+// (arXiv:1809.10170).
+
+#include "kernels_cpu/direct.h"
+
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <algorithm>
+
+#include "conv/error.h"
+#include "kernels_cpu/algos.h"
+
+namespace convlab::cpu {
+namespace {
+
+using i64 = std::int64_t;
+
+const float* floats(const void* p) { return static_cast<const float*>(p); }
+
+Layout blocked_layout() { return tile_shape().block == 16 ? Layout::nchw16c : Layout::nchw8c; }
+
+// A pointwise filter that reads each pixel once does not care where rows end.
+ConvProblem flattened(ConvProblem p) {
+  if (p.r == 1 && p.s == 1 && p.stride_h == 1 && p.stride_w == 1 && p.pad_h == 0 && p.pad_w == 0 &&
+      p.p == p.h && p.q == p.w) {
+    p.w = p.q = p.h * p.w;
+    p.h = p.p = 1;
+  }
+  return p;
+}
+
+enum class Path { tiles, first_layer, plain };
+
+Path path_of(const ConvProblem& p) {
+  const i64 block = tile_shape().block;
+  const auto tiled = [&](Layout layout, i64 channels) {
+    return layout == blocked_layout() || (layout == Layout::nhwc && channels % block == 0);
+  };
+  if (p.dtype != DType::f32 || !tiled(p.y_layout, p.k)) return Path::plain;
+  const bool whole_blocks = p.c / p.groups % block == 0 && p.k / p.groups % block == 0;
+  if (tiled(p.x_layout, p.c) && (p.groups == 1 || whole_blocks)) return Path::tiles;
+  if (p.x_layout == Layout::nchw && p.c <= 4 && p.groups == 1 && p.pass != Pass::backward_data)
+    return Path::first_layer;
+  return Path::plain;
+}
+
+ChannelView view_of(const TensorDesc& t) {
+  const i64 block = tile_shape().block, pixels = t.h * t.w;
+  if (t.layout == Layout::nhwc) return {pixels * t.c, block, t.c, t.h, t.w};
+  return {pixels * t.padded_c(), pixels * block, block, t.h, t.w};
+}
+
+Panels panels_of(i64 groups, i64 channels) {
+  return {groups, channels / groups, ceil_div(channels / groups, tile_shape().cols)};
+}
+
+DirectPixels plan_pixels(const ConvProblem& original, const Config& config,
+                         const DeviceInfo& device) {
+  const ConvProblem p = flattened(original);
+  const TileShape shape = tile_shape();
+  const bool forward = p.pass == Pass::forward;
+  const TensorDesc in = forward ? p.x_desc() : p.y_desc();
+  const TensorDesc out = forward ? p.y_desc() : p.x_desc();
+  DirectPixels d;
+  d.in = view_of(in);
+  d.out = view_of(out);
+  d.n = p.n;
+  d.in_channels = in.c / p.groups;
+  d.in_blocks = ceil_div(d.in_channels, shape.block);
+  d.panels = panels_of(p.groups, out.c);
+  d.epilogue = p.epilogue;
+  d.accumulate = p.accumulate;
+  (forward ? d.in_step_h : d.out_step_h) = p.stride_h;
+  (forward ? d.in_step_w : d.out_step_w) = p.stride_w;
+  d.grids = forward ? forward_grids(p) : backward_grids(p);
+  i64 filter = 0, pixels = 0;
+  for (PixelGrid& grid : d.grids) {
+    grid.filter = filter;
+    filter += d.panels.count() * d.in_blocks * i64(grid.taps.size()) * shape.block * shape.cols;
+    pixels += p.n * grid.h * grid.w;
+  }
+  d.chunk = std::clamp<i64>(config.get("blocks"), 1, d.in_blocks);
+  const i64 pixel_bytes = d.in_blocks * shape.block * 4 * d.in_step_h * d.in_step_w;
+  d.strip = std::max(device.l2_bytes / 2 / pixel_bytes, 8 * shape.rows);
+  const i64 threads = device.threads;
+  d.panel_threads = config.get("split") ? std::min(threads, d.panels.count()) : 1;
+  d.row_threads = std::min(threads / d.panel_threads, ceil_div(pixels, shape.rows));
+  return d;
+}
+
+i64 packed_floats(const DirectPixels& d) {
+  const TileShape shape = tile_shape();
+  i64 taps = 0;
+  for (const PixelGrid& grid : d.grids) taps += i64(grid.taps.size());
+  return d.panels.count() * d.in_blocks * taps * shape.block * shape.cols;
+}
+
+// Columns of a panel that there are, and that are computed.
+struct PanelColumns {
+  i64 first, count, computed;
+  PanelColumns(const Panels& panels, i64 index) {
+    const TileShape shape = tile_shape();
+    const i64 within = index % panels.per_group * shape.cols;
+    first = index / panels.per_group * panels.channels + within;
+    count = std::min(shape.cols, panels.channels - within);
+    computed = shape.panel_cols(count);
+  }
+};
+
+void pack_pixels(const DirectPixels& d, const ConvProblem& p, const float* w, float* packed,
+                 int threads) {
+  const TileShape shape = tile_shape();
+  const bool forward = p.pass == Pass::forward;
+  const i64 area = p.r * p.s, channels = p.c / p.groups, filters = p.k / p.groups;
+  for (const PixelGrid& grid : d.grids) {
+    const i64 taps = i64(grid.taps.size()), room = d.in_blocks * taps * shape.block * shape.cols;
+#pragma omp parallel for num_threads(threads) collapse(2) schedule(static)
+    for (i64 index = 0; index < d.panels.count(); ++index)
+      for (i64 b = 0; b < d.in_blocks; ++b) {
+        const PanelColumns columns(d.panels, index);
+        const i64 group = index / d.panels.per_group, chunk = b / d.chunk * d.chunk;
+        const i64 blocks = std::min(d.chunk, d.in_blocks - chunk);
+        float* const to =
+            packed + grid.filter + index * room + chunk * taps * shape.block * columns.computed;
+        for (i64 t = 0; t < taps; ++t)
+          for (i64 lane = 0; lane < shape.block; ++lane)
+            for (i64 column = 0; column < columns.computed; ++column) {
+              const i64 depth = b * shape.block + lane;
+              const i64 k = forward ? columns.first + column : group * filters + depth;
+              const i64 c = forward ? depth : columns.first - group * channels + column;
+              const bool real = depth < d.in_channels && column < columns.count;
+              to[((t * blocks + b - chunk) * shape.block + lane) * columns.computed + column] =
+                  real ? w[(k * channels + c) * area + grid.taps[std::size_t(t)].rs] : 0.f;
+            }
+      }
+  }
+}
+
+class PixelPlan : public ConvPlan {
+ public:
+  PixelPlan(const ConvProblem& p, const Config& config, const DeviceInfo& device)
+      : problem_(p), pixels_(plan_pixels(p, config, device)), threads_(device.threads) {}
+
+  std::size_t workspace_bytes() const noexcept override { return 0; }
+  std::size_t packed_filter_bytes() const noexcept override {
+    return std::size_t(packed_floats(pixels_)) * sizeof(float);
+  }
+  void pack_filter(ConstSpan w, Span packed, Stream&) const override {
+    pack_pixels(pixels_, problem_, floats(w.data()), reinterpret_cast<float*>(packed.data()),
+                threads_);
+  }
+  void run(const ConvArgs& args, Workspace, Stream&) const override {
+    const bool forward = problem_.pass == Pass::forward;
+    const DirectOperands data{floats(forward ? args.x : args.dy),
+                              floats(args.w),
+                              nullptr,
+                              problem_.epilogue.bias ? floats(args.bias) : nullptr,
+                              problem_.epilogue.residual ? floats(args.residual) : nullptr,
+                              static_cast<float*>(args.out),
+                              nullptr};
+    const i64 used = pixels_.row_threads * pixels_.panel_threads;
+#pragma omp parallel for num_threads(used) schedule(static, 1)
+    for (i64 thread = 0; thread < used; ++thread) {
+      const PhaseScope scope(args.phases, 0);
+      direct_pixels(pixels_, data, thread);
+    }
+  }
+
+ private:
+  ConvProblem problem_;
+  DirectPixels pixels_;
+  int threads_;
+};
+
+DirectFilter plan_filter(const ConvProblem& original, const Config& config,
+                         const DeviceInfo& device) {
+  const ConvProblem p = flattened(original);
+  DirectFilter d;
+  d.problem = p;
+  d.x = view_of(p.x_desc());
+  d.dy = view_of(p.y_desc());
+  d.n = p.n;
+  d.in_blocks = ceil_div(p.c / p.groups, tile_shape().block);
+  d.panels = panels_of(p.groups, p.k);
+  d.strip = std::max<i64>(1, config.get("pixels") / p.q);
+  const i64 units = d.panels.count() * d.in_blocks;
+  d.filter_threads = std::min<i64>(device.threads, units);
+  d.row_threads = std::min(device.threads / d.filter_threads, p.n * p.p);
+  return d;
+}
+
+// dw (+)= the sum of `copies` of [panel][channel block][tap][lane][column], `size` floats each.
+void add_copies(const ConvProblem& p, const Panels& panels, const float* sums, i64 copies, i64 size,
+                float* dw, int threads) {
+  const TileShape shape = tile_shape();
+  const i64 channels = p.c / p.groups, filters = p.k / p.groups, area = p.r * p.s;
+  const i64 blocks = ceil_div(channels, shape.block);
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (i64 k = 0; k < p.k; ++k) {
+    const i64 index = k / filters * panels.per_group + k % filters / shape.cols;
+    const i64 cols = PanelColumns(panels, index).computed, column = k % filters % shape.cols;
+    for (i64 c = 0; c < channels; ++c)
+      for (i64 rs = 0; rs < area; ++rs) {
+        const float* from = sums +
+                            (index * blocks + c / shape.block) * area * shape.block * shape.cols +
+                            (rs * shape.block + c % shape.block) * cols + column;
+        float sum = 0;
+        for (i64 copy = 0; copy < copies; ++copy, from += size) sum += *from;
+        float& to = dw[(k * channels + c) * area + rs];
+        to = p.accumulate ? to + sum : sum;
+      }
+  }
+}
+
+class FilterPlan : public ConvPlan {
+ public:
+  FilterPlan(const ConvProblem& p, const Config& config, const DeviceInfo& device)
+      : filter_(plan_filter(p, config, device)), threads_(device.threads) {}
+
+  std::size_t workspace_bytes() const noexcept override {
+    return std::size_t(copy_floats() * filter_.row_threads) * sizeof(float);
+  }
+  void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
+    float* const sums = reinterpret_cast<float*>(workspace.data());
+    const DirectOperands data{floats(args.x), nullptr, floats(args.dy), nullptr, nullptr,
+                              nullptr,        sums};
+    const i64 used = filter_.row_threads * filter_.filter_threads;
+#pragma omp parallel for num_threads(used) schedule(static, 1)
+    for (i64 thread = 0; thread < used; ++thread) {
+      const PhaseScope scope(args.phases, 0);
+      direct_filter(filter_, data, thread);
+    }
+    const PhaseScope scope(args.phases, 1);
+    add_copies(filter_.problem, filter_.panels, sums, filter_.row_threads, copy_floats(),
+               static_cast<float*>(args.out), threads_);
+  }
+
+ private:
+  i64 copy_floats() const {
+    const TileShape shape = tile_shape();
+    const ConvProblem& p = filter_.problem;
+    return filter_.panels.count() * filter_.in_blocks * p.r * p.s * shape.block * shape.cols;
+  }
+
+  DirectFilter filter_;
+  int threads_;
+};
+
+class FirstLayerPlan : public ConvPlan {
+ public:
+  FirstLayerPlan(const ConvProblem& p, const DeviceInfo& device)
+      : first_{view_of(p.y_desc()), panels_of(1, p.k), p},
+        threads_(std::min<i64>(device.threads, p.n * p.p)) {}
+
+  std::size_t packed_filter_bytes() const noexcept override {
+    return forward() ? std::size_t(copy_floats()) * sizeof(float) : 0;
+  }
+  void pack_filter(ConstSpan span, Span packed, Stream&) const override {
+    const TileShape shape = tile_shape();
+    const float* const w = reinterpret_cast<const float*>(span.data());
+    for (i64 index = 0; index < first_.panels.count(); ++index) {
+      const PanelColumns columns(first_.panels, index);
+      float* to = reinterpret_cast<float*>(packed.data()) + index * first_.taps() * shape.cols;
+      for (i64 tap = 0; tap < first_.taps(); ++tap)
+        for (i64 column = 0; column < columns.computed; ++column)
+          *to++ = column < columns.count ? w[(columns.first + column) * first_.taps() + tap] : 0.f;
+    }
+  }
+  std::size_t workspace_bytes() const noexcept override {
+    const ConvProblem& p = first_.problem;
+    const i64 pixels = forward() ? tile_shape().rows : p.q;
+    const i64 patch = p.c * p.r * first_.pitch(pixels);
+    return std::size_t(threads_ * (patch + (forward() ? 0 : copy_floats()))) * sizeof(float);
+  }
+  void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
+    const ConvProblem& p = first_.problem;
+    float* const scratch = reinterpret_cast<float*>(workspace.data());
+    const DirectOperands data{floats(args.x),
+                              floats(args.w),
+                              floats(args.dy),
+                              p.epilogue.bias ? floats(args.bias) : nullptr,
+                              p.epilogue.residual ? floats(args.residual) : nullptr,
+                              static_cast<float*>(args.out),
+                              scratch};
+#pragma omp parallel for num_threads(threads_) schedule(static, 1)
+    for (i64 thread = 0; thread < threads_; ++thread) {
+      const PhaseScope scope(args.phases, 0);
+      (forward() ? direct_first_forward : direct_first_filter)(first_, data, thread, threads_);
+    }
+    if (forward()) return;
+    const PhaseScope scope(args.phases, 1);
+    add_copies(scratch, static_cast<float*>(args.out));
+  }
+
+ private:
+  bool forward() const { return first_.problem.pass == Pass::forward; }
+  i64 copy_floats() const { return first_.panels.count() * first_.taps() * tile_shape().cols; }
+
+  void add_copies(const float* sums, float* dw) const {
+    const TileShape shape = tile_shape();
+    for (i64 k = 0; k < first_.problem.k; ++k) {
+      const i64 index = k / shape.cols, cols = PanelColumns(first_.panels, index).computed;
+      for (i64 tap = 0; tap < first_.taps(); ++tap) {
+        const float* from = sums + index * first_.taps() * shape.cols + tap * cols + k % shape.cols;
+        float sum = 0;
+        for (i64 thread = 0; thread < threads_; ++thread, from += copy_floats()) sum += *from;
+        float& to = dw[k * first_.taps() + tap];
+        to = first_.problem.accumulate ? to + sum : sum;
+      }
+    }
+  }
+
+  DirectFirst first_;
+  i64 threads_;
+};
+
+class PlainPlan : public ConvPlan {
+ public:
+  PlainPlan(const ConvProblem& p, const DeviceInfo& device)
+      : problem_(p), threads_(device.threads) {}
+
+  std::size_t workspace_bytes() const noexcept override { return 0; }
+  void run(const ConvArgs& args, Workspace, Stream&) const override {
+#pragma omp parallel for num_threads(threads_) schedule(static, 1)
+    for (int thread = 0; thread < threads_; ++thread) {
+      const PhaseScope scope(args.phases, 0);
+      direct_plain(problem_, args, thread, threads_);
+    }
+  }
+
+ private:
+  ConvProblem problem_;
+  int threads_;
+};
+
+class Direct : public ConvAlgo {
+ public:
+  const AlgoInfo& info() const noexcept override { return info_; }
+
+  std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
+    if (p.dtype != DType::f32 && p.dtype != DType::f64)
+      return Refusal{fmt::format("needs f32 or f64, has {}", to_string(p.dtype))};
+    for (const Layout layout : {p.x_layout, p.y_layout})
+      if (is_blocked(layout) && layout != blocked_layout())
+        return Refusal{fmt::format("blocks channels as {} on this instruction set, not {}",
+                                   to_string(blocked_layout()), to_string(layout))};
+    if (path_of(p) == Path::plain && p.x_layout != p.y_layout)
+      return Refusal{fmt::format(
+          "its plain loops take x and y in one layout, not {} and {} (register tiles need f32, "
+          "{} or nhwc in whole blocks, and groups of whole blocks)",
+          to_string(p.x_layout), to_string(p.y_layout), to_string(blocked_layout()))};
+    return {};
+  }
+
+  std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
+    const Path path = path_of(p);
+    if (path == Path::plain || path == Path::first_layer) return {Config{}};
+    if (p.pass == Pass::backward_filter) return {{{"pixels", 128}}};
+    const DeviceInfo& info = device.info();
+    const TileShape shape = tile_shape();
+    const i64 block_bytes = p.r * p.s * shape.block * shape.cols * 4;
+    const i64 blocks = std::max<i64>(1, info.l1_bytes / 2 / block_bytes);
+    const Config by_pixels{{"blocks", blocks}, {"split", 0}};
+    const Config by_panels{{"blocks", blocks}, {"split", 1}};
+    if (info.threads == 1) return {by_pixels};
+    const i64 in_bytes = p.pass == Pass::forward ? p.x_bytes() : p.y_bytes();
+    if (p.filter_bytes() > in_bytes) return {by_panels, by_pixels};
+    return {by_pixels, by_panels};
+  }
+
+  bool deterministic(const ConvProblem&, const Config&) const override { return true; }
+
+  // Tiles pad channels to whole blocks. Every thread that shares pixels reads the whole filter, and
+  // one that shares panels the whole input.
+  WorkEstimate work(const ConvProblem& p, const Config& config, Device& device) const override {
+    const double x = double(p.x_bytes()), y = double(p.y_bytes()), w = double(p.filter_bytes());
+    const double block = double(tile_shape().block);
+    const Path path = path_of(p);
+    const bool padded = path == Path::tiles;
+    const double c = padded ? double(round_up(p.c, i64(block))) / double(p.c) : 1;
+    const double k = path == Path::plain ? 1 : double(round_up(p.k, i64(block))) / double(p.k);
+    const double efficiency = path == Path::tiles ? 0.85 : path == Path::first_layer ? 0.7 : 0.04;
+    const double threads = double(device.info().threads);
+    const bool by_panels = config.has("split") && config.get("split") != 0;
+    PhaseWork loops{"loops", p.flops() * c * k, 0, 0, efficiency};
+    if (p.pass == Pass::backward_filter) {
+      loops.bytes_read = x * (padded ? threads : 1) + y;
+      loops.bytes_written = w;
+      return {{loops, {"sum", 0, w, w, 1}}};
+    }
+    const double in = p.pass == Pass::forward ? x : y, out = p.pass == Pass::forward ? y : x;
+    loops.bytes_read = in * (by_panels ? threads : 1) + w * (by_panels ? 1 : threads);
+    loops.bytes_read += p.epilogue.residual || p.accumulate ? out : 0;
+    loops.bytes_written = out;
+    return {{loops}};
+  }
+
+  std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
+                                 Device& device) const override {
+    const Path path = path_of(p);
+    if (path == Path::plain) return std::make_unique<PlainPlan>(p, device.info());
+    if (path == Path::first_layer) return std::make_unique<FirstLayerPlan>(p, device.info());
+    if (p.pass == Pass::backward_filter)
+      return std::make_unique<FilterPlan>(p, config, device.info());
+    return std::make_unique<PixelPlan>(p, config, device.info());
+  }
+
+ private:
+  AlgoInfo info_{"direct",
+                 1,
+                 DeviceKind::cpu,
+                 Origin::own,
+                 "the definition's loops, tiled for registers and caches",
+                 {}};
+};
+
+}  // namespace
+
+std::unique_ptr<ConvAlgo> make_direct() { return std::make_unique<Direct>(); }
+
+}  // namespace convlab::cpu

@@ -1,0 +1,369 @@
+// The register-tiled loops of direct: see direct.cpp for the derivation.
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "kernels_cpu/direct.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels_cpu/direct_tiles.cpp"
+#include <hwy/foreach_target.h>  // first: compiles the rest once per target
+#include <hwy/highway.h>
+
+#include "kernels_cpu/gemm_kernel-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace convlab::cpu::HWY_NAMESPACE {
+
+// What padding reads.
+alignas(64) constexpr float kZeros[kBlock] = {};
+
+// Part `index` of `parts` of [0, count).
+HWY_INLINE std::pair<std::int64_t, std::int64_t> Share(std::int64_t count, std::int64_t index,
+                                                       std::int64_t parts) {
+  return {count * index / parts, count * (index + 1) / parts};
+}
+
+// Vector j of a panel, relative to the panel's first channel.
+HWY_INLINE std::int64_t VectorAt(const ChannelView& view, int j) {
+  return j * kLanes / kBlock * view.block + j * kLanes % kBlock;
+}
+
+// A panel's place among the channels of its tensor.
+struct Panel {
+  std::int64_t group, channel, channels, vecs;
+
+  Panel(const Panels& panels, std::int64_t index)
+      : group(index / panels.per_group),
+        channel(group * panels.channels + index % panels.per_group * kTileCols),
+        channels(std::min<std::int64_t>(kTileCols,
+                                        panels.channels - index % panels.per_group * kTileCols)),
+        vecs(kLanes == kBlock && channels <= kLanes ? 1 : kTileVecs) {}
+
+  std::int64_t at(const ChannelView& view) const { return channel / kBlock * view.block; }
+};
+
+// Where a tile's results go and what happens to them first.
+struct Target {
+  float* out;             // the panel's first channel of the tile's image
+  const float* residual;  // likewise, or null
+  const float* bias;      // kTileCols values, or null
+  bool load, relu;
+
+  template <int kRows, int kVecs>
+  HWY_INLINE void Store(Tile<kRows, kVecs>& tile, const ChannelView& view,
+                        const std::int64_t* pixel) const {
+    const auto at = [&](int i, int j) HWY_ATTR { return pixel[i] + VectorAt(view, j); };
+    if (load)
+      tile.ForEach([&](int i, int j, Vec& v)
+                       HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), out + at(i, j))); });
+    if (bias != nullptr)
+      tile.ForEach([&](int, int j, Vec& v)
+                       HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), bias + j * kLanes)); });
+    if (residual != nullptr)
+      tile.ForEach([&](int i, int j, Vec& v)
+                       HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), residual + at(i, j))); });
+    if (relu) tile.ForEach([&](int, int, Vec& v) HWY_ATTR { v = hn::Max(v, hn::Zero(F32())); });
+    tile.ForEach([&](int i, int j, Vec& v) HWY_ATTR { hn::StoreU(v, F32(), out + at(i, j)); });
+  }
+};
+
+// One panel, one chunk of its depth, one image.
+struct ChunkJob {
+  const float* in;  // the chunk's first channel
+  const float* filter;
+  std::int64_t blocks;
+  Target target;
+};
+
+// kRows pixels of the grid from `first` on, along rows and on to the next.
+template <int kRows, int kVecs>
+HWY_NOINLINE void PixelTile(const DirectPixels& d, const PixelGrid& grid, const ChunkJob& job,
+                            std::int64_t first) {
+  std::int64_t h_in[kRows], w_in[kRows], out_at[kRows];
+  std::int64_t h = first / grid.w, w = first % grid.w;
+  const bool one_row = w + kRows <= grid.w;
+  for (int i = 0; i < kRows; ++i) {
+    h_in[i] = h * d.in_step_h;
+    w_in[i] = w * d.in_step_w;
+    out_at[i] =
+        ((grid.first_h + h * d.out_step_h) * d.out.width + grid.first_w + w * d.out_step_w) *
+        d.out.pixel;
+    if (++w == grid.w) w = 0, ++h;
+  }
+
+  Tile<kRows, kVecs> tile;
+  tile.SetZero();
+  constexpr std::ptrdiff_t kCols = kVecs * kLanes;
+  const float* b = job.filter;
+  for (const Tap& tap : grid.taps) {
+    const std::int64_t h0 = h_in[0] + tap.dh, w0 = w_in[0] + tap.dw;
+    const bool evenly_spaced =
+        one_row && h0 >= 0 && h0 < d.in.height && w0 >= 0 && w_in[kRows - 1] + tap.dw < d.in.width;
+    if (evenly_spaced) {
+      tile.template MultiplyAdd<kBlock>(
+          {job.in + (h0 * d.in.width + w0) * d.in.pixel, d.in_step_w * d.in.pixel, d.in.block},
+          {b, kCols, kLanes}, job.blocks);
+    } else if (!one_row || (h0 >= 0 && h0 < d.in.height)) {
+      std::ptrdiff_t at[kRows];
+      bool inside[kRows];
+      for (int i = 0; i < kRows; ++i) {
+        const std::int64_t ih = h_in[i] + tap.dh, iw = w_in[i] + tap.dw;
+        inside[i] = ih >= 0 && ih < d.in.height && iw >= 0 && iw < d.in.width;
+        at[i] = (ih * d.in.width + iw) * d.in.pixel;
+      }
+      for (std::int64_t block = 0; block < job.blocks; ++block) {
+        const float* const in = job.in + block * d.in.block;
+        std::ptrdiff_t row_at[kRows];
+        for (int i = 0; i < kRows; ++i) row_at[i] = inside[i] ? at[i] : kZeros - in;
+        tile.template MultiplyAddAt<kBlock>(in, row_at, 0,
+                                            {b + block * kBlock * kCols, kCols, kLanes}, 1);
+      }
+    }
+    b += job.blocks * kBlock * kCols;
+  }
+  job.target.Store(tile, d.out, out_at);
+}
+
+void PixelStrip(const DirectPixels& d, const PixelGrid& grid, const DirectOperands& data,
+                std::int64_t image, std::int64_t begin, std::int64_t end, std::int64_t index) {
+  const Panel panel(d.panels, index);
+  alignas(64) float bias[kTileCols] = {};
+  if (data.bias != nullptr) std::copy_n(data.bias + panel.channel, panel.channels, bias);
+  const std::int64_t taps = std::int64_t(grid.taps.size());
+  const std::int64_t out_at = image * d.out.image + panel.at(d.out);
+  for (std::int64_t block = 0; block < d.in_blocks; block += d.chunk) {
+    const bool last = block + d.chunk >= d.in_blocks;
+    const ChunkJob job{
+        data.in + image * d.in.image + (panel.group * d.in_blocks + block) * d.in.block,
+        data.filter + grid.filter +
+            (index * d.in_blocks * kTileCols + block * panel.vecs * kLanes) * taps * kBlock,
+        std::min(d.chunk, d.in_blocks - block),
+        {data.out + out_at, last && data.residual != nullptr ? data.residual + out_at : nullptr,
+         last && data.bias != nullptr ? bias : nullptr, block > 0 || d.accumulate,
+         last && d.epilogue.relu}};
+    ForEachRowTile(
+        end - begin,
+        [&](auto rows, std::int64_t first) HWY_ATTR {
+          panel.vecs == 1 ? PixelTile<rows.value, 1>(d, grid, job, first)
+                          : PixelTile<rows.value, kTileVecs>(d, grid, job, first);
+        },
+        begin);
+  }
+}
+
+void Pixels(const DirectPixels& d, const DirectOperands& data, std::int64_t thread) {
+  const auto panels = Share(d.panels.count(), thread % d.panel_threads, d.panel_threads);
+  for (const PixelGrid& grid : d.grids) {
+    const std::int64_t pixels = grid.h * grid.w, tiles = ceil_div(pixels, kTileRows);
+    const auto share = Share(d.n * tiles, thread / d.panel_threads, d.row_threads);
+    for (std::int64_t tile = share.first; tile < share.second;) {
+      const std::int64_t image = tile / tiles, begin = tile % tiles * kTileRows;
+      const std::int64_t count = std::min({share.second - tile, tiles - tile % tiles,
+                                           std::max<std::int64_t>(1, d.strip / kTileRows)});
+      const std::int64_t end = std::min(pixels, begin + count * kTileRows);
+      for (std::int64_t panel = panels.first; panel < panels.second; ++panel)
+        PixelStrip(d, grid, data, image, begin, end, panel);
+      tile += count;
+    }
+  }
+}
+
+// The output columns [first, second) whose tap s falls inside the image.
+HWY_INLINE std::pair<std::int64_t, std::int64_t> Inside(const ConvProblem& p, std::int64_t s) {
+  const std::int64_t w = s * p.dilation_w - p.pad_w;  // of q = 0
+  const std::int64_t first = w >= 0 ? 0 : std::min(p.q, ceil_div(-w, p.stride_w));
+  const std::int64_t last = w >= p.w ? 0 : std::min(p.q, (p.w - 1 - w) / p.stride_w + 1);
+  return {first, std::max(first, last)};
+}
+
+// Rows of one register tile of dw: a part of a channel block.
+constexpr int kFilterRows = kBlock / 2;
+
+// sums[tap][channel][column] of one panel and channel block += rows [begin, end) of one image.
+template <int kVecs>
+HWY_NOINLINE void FilterStrip(const DirectFilter& d, const float* x, const float* dy,
+                              std::int64_t begin, std::int64_t end, bool load, float* sums) {
+  const ConvProblem& p = d.problem;
+  constexpr std::int64_t kCols = kVecs * kLanes;
+  const PanelB row_of_dy{nullptr, d.dy.pixel, VectorAt(d.dy, 1)};
+  for (std::int64_t r = 0; r < p.r; ++r)
+    for (std::int64_t s = 0; s < p.s; ++s) {
+      const auto [first, last] = Inside(p, s);
+      const std::int64_t w = first * p.stride_w - p.pad_w + s * p.dilation_w;
+      for (int c = 0; c < kBlock; c += kFilterRows, sums += kFilterRows * kCols) {
+        Tile<kFilterRows, kVecs> tile;
+        tile.SetZero();
+        for (std::int64_t row = begin; row < end; ++row) {
+          const std::int64_t h = row * p.stride_h - p.pad_h + r * p.dilation_h;
+          if (h < 0 || h >= p.h) continue;
+          PanelB b = row_of_dy;
+          b.data = dy + (row * p.q + first) * d.dy.pixel;
+          tile.template MultiplyAdd<1>(
+              {x + (h * p.w + w) * d.x.pixel + c, 1, p.stride_w * d.x.pixel}, b, last - first);
+        }
+        tile.ForEach([&](int i, int j, Vec& v) HWY_ATTR {
+          float* const to = sums + i * kCols + j * kLanes;
+          hn::StoreU(load ? hn::Add(v, hn::LoadU(F32(), to)) : v, F32(), to);
+        });
+      }
+    }
+}
+
+void Filter(const DirectFilter& d, const DirectOperands& data, std::int64_t thread) {
+  const ConvProblem& p = d.problem;
+  const std::int64_t per_unit = p.r * p.s * kBlock * kTileCols;
+  const auto units =
+      Share(d.panels.count() * d.in_blocks, thread % d.filter_threads, d.filter_threads);
+  const auto rows = Share(d.n * p.p, thread / d.filter_threads, d.row_threads);
+  float* const sums =
+      data.workspace + thread / d.filter_threads * d.panels.count() * d.in_blocks * per_unit;
+  for (std::int64_t row = rows.first; row < rows.second;) {
+    const std::int64_t image = row / p.p, begin = row % p.p;
+    const std::int64_t end = std::min({p.p, begin + d.strip, begin + rows.second - row});
+    for (std::int64_t unit = units.first; unit < units.second; ++unit) {
+      const Panel panel(d.panels, unit / d.in_blocks);
+      const std::int64_t block = panel.group * d.in_blocks + unit % d.in_blocks;
+      const float* const x = data.in + image * d.x.image + block * d.x.block;
+      const float* const dy = data.dy + image * d.dy.image + panel.at(d.dy);
+      const bool load = row > rows.first;
+      float* const to = sums + unit * per_unit;
+      panel.vecs == 1 ? FilterStrip<1>(d, x, dy, begin, end, load, to)
+                      : FilterStrip<kTileVecs>(d, x, dy, begin, end, load, to);
+    }
+    row += end - begin;
+  }
+}
+
+// Patch [c][r][pitch] of x under output columns [q, q + pixels) of one output row.
+void FillPatch(const DirectFirst& d, const float* image, std::int64_t row, std::int64_t q,
+               std::int64_t pixels, float* patch) {
+  const ConvProblem& p = d.problem;
+  const std::int64_t pitch = d.pitch(pixels), w = q * p.stride_w - p.pad_w;
+  const std::int64_t first = std::clamp<std::int64_t>(-w, 0, pitch);
+  const std::int64_t last = std::clamp<std::int64_t>(p.w - w, first, pitch);
+  for (std::int64_t c = 0; c < p.c; ++c)
+    for (std::int64_t r = 0; r < p.r; ++r, patch += pitch) {
+      const std::int64_t h = row * p.stride_h - p.pad_h + r * p.dilation_h;
+      if (h < 0 || h >= p.h) {
+        std::fill_n(patch, pitch, 0.f);
+        continue;
+      }
+      const float* const from = image + (c * p.h + h) * p.w + w;
+      std::fill_n(patch, first, 0.f);
+      std::copy(from + first, from + last, patch + first);
+      std::fill(patch + last, patch + pitch, 0.f);
+    }
+}
+
+template <int kRows, int kVecs>
+HWY_NOINLINE void FirstTile(const DirectFirst& d, const float* patch, const float* b,
+                            const Target& target, std::int64_t pixel) {
+  const ConvProblem& p = d.problem;
+  constexpr std::ptrdiff_t kCols = kVecs * kLanes;
+  const std::int64_t pitch = d.pitch(kRows);
+  Tile<kRows, kVecs> tile;
+  tile.SetZero();
+  for (std::int64_t i = 0; i < p.c * p.r; ++i, b += p.s * kCols)
+    tile.template MultiplyAdd<1>({patch + i * pitch, p.stride_w, p.dilation_w}, {b, kCols, kLanes},
+                                 p.s);
+  std::int64_t out_at[kRows];
+  for (int i = 0; i < kRows; ++i) out_at[i] = (pixel + i) * d.y.pixel;
+  target.Store(tile, d.y, out_at);
+}
+
+void FirstForward(const DirectFirst& d, const DirectOperands& data, std::int64_t thread,
+                  std::int64_t threads) {
+  const ConvProblem& p = d.problem;
+  float* const patch = data.workspace + thread * p.c * p.r * d.pitch(kTileRows);
+  const auto rows = Share(p.n * p.p, thread, threads);
+  for (std::int64_t row = rows.first; row < rows.second; ++row) {
+    const std::int64_t image = row / p.p;
+    ForEachRowTile(p.q, [&](auto pixels, std::int64_t q) HWY_ATTR {
+      FillPatch(d, data.in + image * p.c * p.h * p.w, row % p.p, q, pixels.value, patch);
+      for (std::int64_t index = 0; index < d.panels.count(); ++index) {
+        const Panel panel(d.panels, index);
+        alignas(64) float bias[kTileCols] = {};
+        if (data.bias != nullptr) std::copy_n(data.bias + panel.channel, panel.channels, bias);
+        const std::int64_t at = image * d.y.image + panel.at(d.y);
+        const Target target{data.out + at, data.residual == nullptr ? nullptr : data.residual + at,
+                            data.bias == nullptr ? nullptr : bias, p.accumulate, p.epilogue.relu};
+        const float* const b = data.filter + index * d.taps() * kTileCols;
+        const std::int64_t pixel = row % p.p * p.q + q;
+        panel.vecs == 1 ? FirstTile<pixels.value, 1>(d, patch, b, target, pixel)
+                        : FirstTile<pixels.value, kTileVecs>(d, patch, b, target, pixel);
+      }
+    });
+  }
+}
+
+// kRows taps of dw for one panel, over one output row.
+template <int kRows, int kVecs>
+HWY_NOINLINE void FirstFilterTile(const DirectFirst& d, const float* patch, const float* dy,
+                                  std::int64_t tap, bool load, float* sums) {
+  const ConvProblem& p = d.problem;
+  constexpr std::int64_t kCols = kVecs * kLanes;
+  std::ptrdiff_t at[kRows];
+  for (int i = 0; i < kRows; ++i)
+    at[i] = (tap + i) / p.s * d.pitch(p.q) + (tap + i) % p.s * p.dilation_w;
+  Tile<kRows, kVecs> tile;
+  tile.SetZero();
+  tile.template MultiplyAddAt<1>(patch, at, p.stride_w, {dy, d.y.pixel, VectorAt(d.y, 1)}, p.q);
+  tile.ForEach([&](int i, int j, Vec& v) HWY_ATTR {
+    float* const to = sums + (tap + i) * kCols + j * kLanes;
+    hn::StoreU(load ? hn::Add(v, hn::LoadU(F32(), to)) : v, F32(), to);
+  });
+}
+
+void FirstFilter(const DirectFirst& d, const DirectOperands& data, std::int64_t thread,
+                 std::int64_t threads) {
+  const ConvProblem& p = d.problem;
+  const std::int64_t copy = d.panels.count() * d.taps() * kTileCols;
+  float* const sums = data.workspace + thread * copy;
+  float* const patch = data.workspace + threads * copy + thread * p.c * p.r * d.pitch(p.q);
+  const auto rows = Share(p.n * p.p, thread, threads);
+  for (std::int64_t row = rows.first; row < rows.second; ++row) {
+    const std::int64_t image = row / p.p;
+    FillPatch(d, data.in + image * p.c * p.h * p.w, row % p.p, 0, p.q, patch);
+    for (std::int64_t index = 0; index < d.panels.count(); ++index) {
+      const Panel panel(d.panels, index);
+      const float* const dy =
+          data.dy + image * d.y.image + panel.at(d.y) + row % p.p * p.q * d.y.pixel;
+      float* const to = sums + index * d.taps() * kTileCols;
+      const bool load = row > rows.first;
+      ForEachRowTile(d.taps(), [&](auto taps, std::int64_t tap) HWY_ATTR {
+        panel.vecs == 1 ? FirstFilterTile<taps.value, 1>(d, patch, dy, tap, load, to)
+                        : FirstFilterTile<taps.value, kTileVecs>(d, patch, dy, tap, load, to);
+      });
+    }
+  }
+}
+
+}  // namespace convlab::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace convlab::cpu {
+
+HWY_EXPORT(Pixels);
+HWY_EXPORT(Filter);
+HWY_EXPORT(FirstForward);
+HWY_EXPORT(FirstFilter);
+
+void direct_pixels(const DirectPixels& d, const DirectOperands& data, std::int64_t thread) {
+  HWY_DYNAMIC_DISPATCH(Pixels)(d, data, thread);
+}
+void direct_filter(const DirectFilter& d, const DirectOperands& data, std::int64_t thread) {
+  HWY_DYNAMIC_DISPATCH(Filter)(d, data, thread);
+}
+void direct_first_forward(const DirectFirst& d, const DirectOperands& data, std::int64_t thread,
+                          std::int64_t threads) {
+  HWY_DYNAMIC_DISPATCH(FirstForward)(d, data, thread, threads);
+}
+void direct_first_filter(const DirectFirst& d, const DirectOperands& data, std::int64_t thread,
+                         std::int64_t threads) {
+  HWY_DYNAMIC_DISPATCH(FirstFilter)(d, data, thread, threads);
+}
+
+}  // namespace convlab::cpu
+#endif  // HWY_ONCE
