@@ -1,7 +1,10 @@
-#include <CLI/CLI.hpp>
+#include "autotune/worker.h"
+#include "bench/options.h"
+#include "bench/verbs.h"
+#include "kernels_cpu/openblas.h"
 
 int main(int argc, char** argv) {
-  CLI::App app("The convolution algorithm lab.", "convlab");
-  app.set_version_flag("--version", "convlab " CONVLAB_VERSION);
-  CLI11_PARSE(app, argc, argv);
+  convlab::restart_with_suitable_openblas(argv);
+  if (const auto code = convlab::worker_main(argc, argv, convlab::append_all_algos)) return *code;
+  return convlab::run_program(argc, argv);
 }

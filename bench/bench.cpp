@@ -1,0 +1,39 @@
+#include <memory>
+
+#include "bench/output.h"
+#include "bench/tune_options.h"
+#include "bench/tune_report.h"
+#include "bench/verbs.h"
+#include "conv/error.h"
+
+namespace convlab {
+namespace {
+
+int run(const TuneArguments& a) {
+  if (a.common.targets.empty())
+    throw InputError(
+        "bench: no target: expected a problem, as in "
+        "`convlab bench mb1ic64ih56oc64oh56kh3ph1`");
+  Output output(a.common.output);
+  const TuneOutcome outcome = run_tuning(a, "");
+  output.write(render_candidates(outcome.table, a.common.format));
+  return outcome.interrupted ? interrupted_exit_code : 0;
+}
+
+}  // namespace
+
+VerbAction declare_bench(CLI::App& app) {
+  const auto a = std::make_shared<TuneArguments>();
+  add_tuning(app, *a);
+  add_output(app, a->common, {"table", "csv", "json", "md"});
+  app.footer(
+      "Measures now, whatever the store knows, and leaves the store alone. Rows stand best first;\n"
+      "~ marks a prediction of what was never run.\n\n"
+      "Examples:\n"
+      "  convlab bench mb1ic64ih56oc64oh56kh3ph1 --pass fwd\n"
+      "  convlab bench mb1ic64ih56oc64oh56kh3ph1 --algos winograd,onednn --mode exhaustive\n"
+      "  convlab bench mb8ic256ih14oc256oh14kh3ph1 --cache cold --threads 1 --format csv");
+  return [a] { return run(*a); };
+}
+
+}  // namespace convlab

@@ -1,0 +1,197 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <memory>
+
+#include "autotune/store.h"
+#include "bench/options.h"
+#include "bench/output.h"
+#include "bench/tune_report.h"
+#include "bench/verbs.h"
+#include "conv/error.h"
+
+namespace convlab {
+namespace {
+
+struct Options {
+  CommonOptions common;
+  std::vector<std::string> files;  // merge, import
+  std::vector<std::string> algos;
+  std::vector<Status> statuses;
+  std::string before;
+  bool stale = false;
+};
+
+Store open_existing(const Options& o) { return Store(db_path(o.common), Store::Open::existing); }
+
+bool matches(const StoreRow& row, const Options& o) {
+  const auto contains = [](const auto& list, const auto& value) {
+    return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
+  };
+  return contains(o.algos, row.candidate.algo) && contains(o.statuses, row.candidate.status) &&
+         (o.before.empty() || row.date < o.before);
+}
+
+int show(const Options& o) {
+  Output output(o.common.output);
+  const Store store = open_existing(o);
+  Report report;
+  report.columns = {"problem", "pass",      "dtype",   "algo",   "version",
+                    "config",  "layouts",   "threads", "cache",  "status",
+                    "ms",      "rel_error", "date",    "commit", "reason"};
+  std::int64_t total = 0;
+  for (const StoreRow& row : store.rows()) {
+    ++total;
+    if (!matches(row, o)) continue;
+    const Candidate& c = row.candidate;
+    const bool ran = c.status == Status::ok || c.status == Status::inaccurate;
+    report.rows.push_back(
+        {to_text(row.problem), to_string(row.problem.pass), to_string(row.problem.dtype), c.algo,
+         std::int64_t(c.version), c.config.text(), show_layouts(c), std::int64_t(c.threads),
+         to_string(c.cache), to_string(c.status), c.ms > 0 ? ms_cell(c.ms) : Cell(),
+         ran ? error_cell(c.rel_error) : Cell(), row.date, row.commit, c.reason});
+  }
+  report.notes = {
+      fmt::format("{}: {} of {} rows", store.path().string(), report.rows.size(), total)};
+  output.write(render(report, o.common.format));
+  return 0;
+}
+
+int verify(const Options& o) {
+  const Store store = open_existing(o);
+  const std::vector<std::string> wrong = store.verify();
+  std::string text;
+  for (const std::string& line : wrong) text += line + "\n";
+  if (wrong.empty())
+    text = fmt::format("{}: {} rows, all sound\n", store.path().string(), store.size());
+  Output(std::string()).write(text);
+  return wrong.empty() ? 0 : 1;
+}
+
+void print_merged(const std::string& source, const Store& store, const Store::Merged& merged) {
+  Output(std::string())
+      .write(fmt::format("{} into {}: {} rows added, {} replaced by newer ones, {} kept\n", source,
+                         store.path().string(), merged.added, merged.replaced, merged.kept));
+}
+
+int merge(const Options& o) {
+  // All sources are opened before anything is written.
+  std::vector<Store> sources;
+  for (const std::string& file : o.files) sources.emplace_back(file, Store::Open::existing);
+  Store store(db_path(o.common));
+  for (const Store& source : sources)
+    print_merged(source.path().string(), store, store.merge(source));
+  return 0;
+}
+
+int export_rows(const Options& o) {
+  Output output(o.common.output);
+  output.write(export_json(open_existing(o).rows()));
+  return 0;
+}
+
+int import_rows(const Options& o) {
+  std::vector<StoreRow> rows;
+  for (const std::string& path : o.files) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) throw InputError(fmt::format("cannot read '{}'", path));
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    try {
+      const std::vector<StoreRow> read = import_json(text);
+      rows.insert(rows.end(), read.begin(), read.end());
+    } catch (const InputError& error) {
+      throw InputError(fmt::format("{}: {}", path, error.what()));
+    }
+  }
+  Store store(db_path(o.common));
+  print_merged(fmt::format("{}", fmt::join(o.files, ", ")), store, store.merge(rows));
+  return 0;
+}
+
+// Versions that this build's algorithms no longer have, and algorithms it does not know.
+bool is_stale(const StoreRow& row, const AlgoRegistry& registry) {
+  const ConvAlgo* const algo = registry.find(DeviceKind::cpu, row.candidate.algo);
+  return !algo || algo->info().version != row.candidate.version;
+}
+
+int prune(const Options& o) {
+  if (!o.stale && o.algos.empty() && o.statuses.empty() && o.before.empty())
+    throw InputError("db prune: what? expected --stale, --algos, --status or --before");
+  AlgoRegistry registry;
+  append_all_algos(registry);
+  Store store = open_existing(o);
+  const std::int64_t dropped = store.prune([&](const StoreRow& row) {
+    return matches(row, o) && (!o.stale || is_stale(row, registry));
+  });
+  Output(std::string())
+      .write(fmt::format("{}: {} rows dropped, {} left\n", store.path().string(), dropped,
+                         store.size()));
+  return 0;
+}
+
+void add_filters(CLI::App& app, Options& o) {
+  add_parsed(
+      app, "--algos", [&o](const std::string& text) { o.algos = split_list(text); },
+      "Rows of these algorithms only", "ID,...");
+  add_parsed(
+      app, "--status",
+      [&o](const std::string& text) {
+        o.statuses.clear();
+        for (const std::string& item : split_list(text)) o.statuses.push_back(parse_status(item));
+      },
+      "Rows with these outcomes only: ok, failed, inaccurate, timeout, dropped", "STATUS,...");
+  app.add_option("--before", o.before, "Rows older than this UTC date only, as in 2026-01-31")
+      ->check([](const std::string& text) {
+        return text.size() >= 4 && text.find_first_not_of("0123456789-:TZ.") == std::string::npos
+                   ? std::string()
+                   : "expected a date as in 2026-01-31 or 2026-01-31T12:00";
+      })
+      ->type_name("DATE");
+}
+
+}  // namespace
+
+VerbAction declare_db(CLI::App& app) {
+  const auto o = std::make_shared<Options>();
+  const auto chosen = std::make_shared<VerbAction>();
+  const auto add = [&](const char* name, const char* summary, int (*act)(const Options&)) {
+    CLI::App* const sub = app.add_subcommand(name, summary);
+    add_db(*sub, o->common);
+    sub->callback([o, chosen, act] { *chosen = [o, act] { return act(*o); }; });
+    return sub;
+  };
+  CLI::App* sub = add("show", "What is remembered, one row a candidate", show);
+  add_filters(*sub, *o);
+  add_output(*sub, o->common, {"table", "csv", "json", "md"});
+  add("verify", "Is the file sound? Exits 1 if not", verify);
+  sub = add("merge", "Take over the rows of other stores; the newer row wins", merge);
+  sub->add_option("FILE", o->files, "Stores")->required()->type_name("");
+  sub = add("export", "All rows as JSON", export_rows);
+  sub->add_option("--output", o->common.output, "Write there instead of to stdout, all or nothing")
+      ->type_name("FILE");
+  sub = add("import", "Take over exported rows; the newer row wins", import_rows);
+  sub->add_option("FILE", o->files, "Files that `convlab db export` wrote")
+      ->required()
+      ->type_name("");
+  sub = add("prune", "Forget rows that match every filter given", prune);
+  add_filters(*sub, *o);
+  sub->add_flag("--stale", o->stale,
+                "Rows of algorithms, or versions of them, that this build does not have");
+  app.footer(
+      "Examples:\n"
+      "  convlab db show --algos winograd --format csv\n"
+      "  convlab db verify\n"
+      "  convlab db export --output tuned.json    then, elsewhere: convlab db import tuned.json\n"
+      "  convlab db merge colleague.db --db team.db\n"
+      "  convlab db prune --stale\n"
+      "convlab db SUBVERB --help shows its flags.");
+  return [chosen] {
+    if (!*chosen)
+      throw InputError("db: expected one of show, verify, merge, export, import, prune");
+    return (*chosen)();
+  };
+}
+
+}  // namespace convlab

@@ -1,0 +1,166 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <thread>
+
+#include "autotune/build_info.h"
+#include "autotune/ceilings.h"
+#include "autotune/store.h"
+#include "bench/options.h"
+#include "bench/output.h"
+#include "bench/verbs.h"
+#include "conv/error.h"
+#include "kernels_cpu/cpu.h"
+#include "kernels_cpu/openblas.h"
+
+namespace convlab {
+namespace {
+
+// Findings, one a row: fine, a problem with its remedy, or a plain fact.
+class Findings {
+ public:
+  void fact(const std::string& what, const std::string& value) { add(what, value, "", ""); }
+  void judge(const std::string& what, const std::string& value, bool fine,
+             const std::string& remedy) {
+    add(what, value, fine ? "ok" : "PROBLEM", fine ? "" : remedy);
+    if (!fine) ++problems_;
+  }
+  Report report() && {
+    report_.columns = {"what", "found", "verdict", "remedy"};
+    report_.notes = {problems_ == 0 ? "No problems." : fmt::format("{} problems.", problems_)};
+    return std::move(report_);
+  }
+
+ private:
+  void add(const std::string& what, const std::string& value, const std::string& verdict,
+           const std::string& remedy) {
+    report_.rows.push_back({what, value, verdict, remedy});
+  }
+  Report report_;
+  int problems_ = 0;
+};
+
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+void examine_cpu(const DeviceInfo& info, Findings& findings) {
+  findings.fact("cpu", info.name);
+  const std::string best = supported_isas().back();
+  findings.judge("isa in force", info.isa, info.isa == best,
+                 fmt::format("this CPU has {}: unset CONVLAB_ISA", best));
+  findings.fact("caches", fmt::format("L1d {}, L2 {} a core, L3 {}", show_bytes(info.l1_bytes),
+                                      show_bytes(info.l2_bytes), show_bytes(info.l3_bytes)));
+  findings.fact("memory", show_bytes(info.memory_bytes));
+  const int cores = int(std::thread::hardware_concurrency());
+  findings.judge("threads", fmt::format("{} of {} processors", info.threads, cores),
+                 info.threads <= cores,
+                 "more threads than processors: lower --threads or OMP_NUM_THREADS");
+  const std::string governor = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
+  if (!governor.empty())
+    findings.judge("frequency governor", governor, governor == "performance",
+                   "sudo cpupower frequency-set -g performance");
+  double load = 0;
+  std::ifstream("/proc/loadavg") >> load;
+  findings.judge("load", fmt::format("{:.2f}", load), load < 0.5 * cores,
+                 "other programs are running: measurements will be noisy");
+}
+
+void examine_openblas(Findings& findings) {
+  const OpenBlasInfo blas = openblas_info();
+  findings.judge("OpenBLAS kernels", fmt::format("{} {}", blas.version, blas.core),
+                 blas.advisable_core.empty(),
+                 fmt::format("too slow for this CPU: unset OPENBLAS_CORETYPE, and in programs of "
+                             "your own set OPENBLAS_CORETYPE={}",
+                             blas.advisable_core));
+  findings.judge("OpenBLAS threads", blas.openmp ? "OpenMP" : "its own", blas.openmp,
+                 "not the OpenMP build: apt-get install libopenblas0-openmp, then choose it with "
+                 "update-alternatives --config libopenblas.so.0-x86_64-linux-gnu");
+}
+
+void examine_build(const DeviceInfo& info, Findings& findings) {
+  const BuildInfo& build = build_info();
+  findings.fact("compiler", build.compiler);
+  const bool release =
+      build.flags.find("-O3") != std::string::npos || build.flags.find("-O2") != std::string::npos;
+  findings.judge("flags", build.flags, release, "not optimised: configure with --preset user");
+  findings.fact("commit", build.commit);
+  for (const auto& [name, version] : info.libraries) findings.fact(name, version);
+  if (!info.libraries.contains("onednn"))
+    findings.judge(
+        "onednn", "not in this build", false,
+        "no vendor's algorithms to compare with: apt-get install libdnnl-dev, then build "
+        "again");
+  findings.fact("GPU", "built without CUDA");
+}
+
+void examine_noise(const DeviceInfo& info, Findings& findings) {
+  const Ceilings ceilings = measure_ceilings(info);
+  findings.fact("f32 peak", fmt::format("{:.0f} GFLOP/s on {} threads", ceilings.f32_flops / 1e9,
+                                        ceilings.threads));
+  findings.fact("f64 peak", fmt::format("{:.0f} GFLOP/s", ceilings.f64_flops / 1e9));
+  findings.fact("bandwidth",
+                fmt::format("L2 {:.0f}, L3 {:.0f}, memory {:.0f} GB/s", ceilings.l2_bandwidth / 1e9,
+                            ceilings.l3_bandwidth / 1e9, ceilings.memory_bandwidth / 1e9));
+  const NoiseFloor noise = measure_noise_floor(info);
+  findings.fact("clock", fmt::format("steps of {:.0f} ns", noise.clock_s * 1e9));
+  findings.judge(
+      "noise",
+      fmt::format("{:.2f}% spread, ratios to +-{:.2f}%", 100 * noise.mad, 100 * noise.interval),
+      noise.mad < 0.02 && noise.interval < 0.01,
+      "the same work does not take the same time: stop other programs, fix the CPU's "
+      "frequency, or expect more ties");
+}
+
+void examine_store(const CommonOptions& o, Findings& findings) {
+  const std::string path = db_path(o);
+  if (access(path.c_str(), F_OK) != 0) {
+    findings.fact("store", path + " (none yet)");
+    return;
+  }
+  try {
+    const Store store(path, Store::Open::existing);
+    findings.judge("store", fmt::format("{}: {} rows", path, store.size()),
+                   access(path.c_str(), W_OK) == 0, "cannot be written: choose another with --db");
+  } catch (const Error& error) {
+    findings.judge("store", path, false, error.what());
+  }
+}
+
+int run(const CommonOptions& o) {
+  Output output(o.output);
+  const std::unique_ptr<Device> device = open_device(o);
+  Findings findings;
+  examine_cpu(device->info(), findings);
+  examine_openblas(findings);
+  examine_build(device->info(), findings);
+  examine_noise(device->info(), findings);
+  examine_store(o, findings);
+  output.write(render(std::move(findings).report(), o.format));
+  return 0;
+}
+
+}  // namespace
+
+VerbAction declare_doctor(CLI::App& app) {
+  const auto o = std::make_shared<CommonOptions>();
+  add_device(app, *o);
+  add_output(app, *o, {"table", "csv", "json", "md"});
+  add_db(app, *o);
+  app.footer(
+      "Looks at what decides how fast convolutions run here and how well that can be measured.\n"
+      "Exits 0 whatever it finds.\n\n"
+      "Examples:\n"
+      "  convlab doctor\n"
+      "  convlab doctor --threads 1 --format json");
+  return [o] { return run(*o); };
+}
+
+}  // namespace convlab

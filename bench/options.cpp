@@ -1,0 +1,163 @@
+#include "bench/options.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdlib>
+
+#include "autotune/store.h"
+#include "autotune/tuner.h"
+#include "conv/error.h"
+#include "conv/names.h"
+#include "kernels_cpu/cpu.h"
+
+namespace convlab {
+namespace {
+
+template <class T, class Parse>
+std::vector<T> parse_list(const std::string& text, const Parse& parse) {
+  std::vector<T> values;
+  for (const std::string& item : split_list(text)) {
+    const T value = parse(item);
+    if (std::find(values.begin(), values.end(), value) != values.end())
+      throw InputError(fmt::format("'{}' stands twice in '{}'", item, text));
+    values.push_back(value);
+  }
+  return values;
+}
+
+template <class T>
+T parse_whole(const std::string& what, const std::string& text, T least) {
+  T value{};
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc{} || stop != end || value < least)
+    throw InputError(
+        fmt::format("{} '{}': expected a whole number, {} or more", what, text, least));
+  return value;
+}
+
+std::int64_t parse_batch(const std::string& text) {
+  return parse_whole<std::int64_t>("batch", text, 1);
+}
+
+Format parse_format(const std::string& text) {
+  static constexpr std::array<std::string_view, 5> names{"table", "csv", "json", "md", "hpp"};
+  return Format(index_of_name("format", text, names));
+}
+
+}  // namespace
+
+std::vector<std::string> split_list(const std::string& text) {
+  std::vector<std::string> items = CLI::detail::split(text, ',');
+  for (const std::string& item : items)
+    if (item.empty()) throw InputError(fmt::format("empty item in list '{}'", text));
+  return items;
+}
+
+CLI::Option* add_parsed(CLI::App& app, const std::string& flag,
+                        std::function<void(const std::string&)> parse,
+                        const std::string& description, const std::string& value_name) {
+  return app
+      .add_option_function<std::string>(
+          flag,
+          [flag, parse = std::move(parse)](const std::string& text) {
+            try {
+              parse(text);
+            } catch (const InputError& error) {
+              throw InputError(fmt::format("{}: {}", flag, error.what()));
+            }
+          },
+          description)
+      ->type_name(value_name);
+}
+
+void add_targets(CLI::App& app, CommonOptions& o) {
+  app.add_option("TARGET", o.targets,
+                 "A net (resnet18), a problem (mb1ic64ih56oc64oh56kh3ph1), or @FILE with one "
+                 "problem a line")
+      ->type_name("");
+  add_parsed(
+      app, "--batch",
+      [&o](const std::string& text) { o.batches = parse_list<std::int64_t>(text, parse_batch); },
+      "Batch sizes; default: 1 for nets, a problem's own otherwise", "N,...");
+  add_parsed(
+      app, "--pass",
+      [&o](const std::string& text) { o.passes = parse_list<Pass>(text, parse_pass); },
+      "fwd, bwd_d, bwd_w; default: all three", "PASS,...");
+  add_parsed(
+      app, "--dtype", [&o](const std::string& text) { o.dtype = parse_dtype(text); },
+      "f32, f64, f16 or bf16; default: f32", "TYPE");
+}
+
+void add_device(CLI::App& app, CommonOptions& o) {
+  app.add_option("--device", o.device, "cpu or cuda[:i]; default: cpu")->type_name("DEVICE");
+  add_parsed(
+      app, "--threads",
+      [&o](const std::string& text) { o.threads = parse_whole<int>("threads", text, 1); },
+      "Threads; default: one a core", "N");
+}
+
+void add_layout(CLI::App& app, CommonOptions& o) {
+  app.add_option("--layout", o.layout,
+                 "auto (each algorithm as it likes best), nchw, nhwc, or nchwc (channel blocks of "
+                 "one vector); default: auto")
+      ->check(CLI::IsMember({"auto", "nchw", "nhwc", "nchwc"}))
+      ->type_name("LAYOUT");
+}
+
+void add_cache(CLI::App& app, CommonOptions& o) {
+  add_parsed(
+      app, "--cache", [&o](const std::string& text) { o.cache = parse_cache_mode(text); },
+      "hot (operands as the last run left them) or cold (out of every cache); default: hot",
+      "MODE");
+}
+
+void add_seed(CLI::App& app, CommonOptions& o) {
+  add_parsed(
+      app, "--seed",
+      [&o](const std::string& text) { o.seed = parse_whole<std::uint64_t>("seed", text, 0); },
+      "Of the random data and the order of runs; default: 1", "N");
+}
+
+void add_output(CLI::App& app, CommonOptions& o, const std::vector<std::string>& formats) {
+  add_parsed(
+      app, "--format",
+      [&o, formats](const std::string& text) {
+        const Format format = parse_format(text);
+        if (std::find(formats.begin(), formats.end(), text) == formats.end())
+          throw InputError(
+              fmt::format("this verb prints {}, not {}", fmt::join(formats, ", "), text));
+        o.format = format;
+      },
+      fmt::format("{}; default: table", fmt::join(formats, ", ")), "FORMAT");
+  app.add_option("--output", o.output, "Write there instead of to stdout, all or nothing")
+      ->type_name("FILE");
+}
+
+void add_db(CLI::App& app, CommonOptions& o) {
+  app.add_option("--db", o.db,
+                 "The tuning store; default: $CONVLAB_DB, else $XDG_CACHE_HOME/convlab/tune.db")
+      ->type_name("FILE");
+}
+
+std::unique_ptr<Device> open_device(const CommonOptions& o) {
+  if (o.device == "cpu") return make_cpu_device({.threads = o.threads, .isa = ""});
+  if (o.device == "cuda" || o.device.starts_with("cuda:"))
+    throw EnvironmentError("this convlab was built without CUDA: expected --device cpu");
+  throw InputError(fmt::format("unknown device '{}': expected cpu or cuda[:i]", o.device));
+}
+
+void append_all_algos(AlgoRegistry& registry) { append_cpu_algos(registry); }
+
+std::optional<Layout> chosen_layout(const CommonOptions& o, const Device& device) {
+  if (o.layout == "auto") return {};
+  if (o.layout == "nchwc") return blocked_layout(device.info());
+  return parse_layout(o.layout);
+}
+
+std::string db_path(const CommonOptions& o) {
+  return o.db.empty() ? Store::default_path().string() : o.db;
+}
+
+}  // namespace convlab

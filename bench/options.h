@@ -1,0 +1,58 @@
+// The flags that several verbs share, and what they say.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autotune/result.h"
+#include "bench/report.h"
+#include "conv/device.h"
+#include "conv/registry.h"
+
+namespace convlab {
+
+struct CommonOptions {
+  std::vector<std::string> targets;
+  std::vector<std::int64_t> batches;  // empty: nets 1, literal problems their own
+  std::vector<Pass> passes{all_passes.begin(), all_passes.end()};
+  DType dtype = DType::f32;
+  std::string device = "cpu";
+  int threads = 0;  // 0: all
+  std::string layout = "auto";
+  CacheMode cache = CacheMode::hot;
+  std::uint64_t seed = 1;
+  Format format = Format::table;
+  std::string output;  // empty: stdout
+  std::string db;      // empty: the default
+};
+
+void add_targets(CLI::App&, CommonOptions&);  // TARGET... --batch --pass --dtype
+void add_device(CLI::App&, CommonOptions&);   // --device --threads
+void add_layout(CLI::App&, CommonOptions&);
+void add_cache(CLI::App&, CommonOptions&);
+void add_seed(CLI::App&, CommonOptions&);
+void add_output(CLI::App&, CommonOptions&, const std::vector<std::string>& formats);
+void add_db(CLI::App&, CommonOptions&);
+
+// An option whose value is given by name, parsed by a function that throws InputError.
+CLI::Option* add_parsed(CLI::App&, const std::string& flag,
+                        std::function<void(const std::string&)> parse,
+                        const std::string& description, const std::string& value_name);
+// "a,b" -> a, b. Throws InputError for an empty item.
+std::vector<std::string> split_list(const std::string&);
+
+// Throws EnvironmentError for a device this build or machine does not have.
+std::unique_ptr<Device> open_device(const CommonOptions&);
+// Every algorithm of this build.
+void append_all_algos(AlgoRegistry&);
+// nullopt for `auto`; `nchwc` in the block of the device.
+std::optional<Layout> chosen_layout(const CommonOptions&, const Device&);
+// --db, else $CONVLAB_DB, else the default.
+std::string db_path(const CommonOptions&);
+
+}  // namespace convlab

@@ -1,0 +1,143 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <iterator>
+
+#include "autotune/provenance.h"
+#include "bench/verbs.h"
+#include "conv/error.h"
+#include "conv/names.h"
+
+namespace convlab {
+namespace {
+
+struct Verb {
+  std::string name, summary;
+  VerbAction (*declare)(CLI::App&);
+};
+
+const std::vector<Verb> verbs{
+    {"list", "Algorithms, what they support, and why they refuse", declare_list},
+    {"doctor", "This machine and this build: what slows measurements down, and the remedy",
+     declare_doctor},
+    {"check", "Every algorithm against the reference", declare_check},
+    {"tune", "The per-layer algorithm table of a net on this machine", declare_tune},
+    {"bench", "One problem under every algorithm", declare_bench},
+    {"db", "The tuning store: show, verify, merge, export, import, prune", declare_db},
+};
+
+// Refuses what the parser left over, with a guess at what was meant.
+void refuse_extras(const CLI::App& app, const std::string& command) {
+  if (app.remaining().empty()) return;
+  const std::string extra = app.remaining().front();
+  std::vector<std::string> flags, verbs;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
+    verbs.push_back(verb->get_name());
+  if (extra.starts_with('-'))
+    throw InputError(fmt::format("{}: unknown flag '{}': did you mean {}?", command, extra,
+                                 nearest_names(extra, flags)));
+  if (!verbs.empty())
+    throw InputError(fmt::format("{}: unknown verb '{}': did you mean {}?", command, extra,
+                                 nearest_names(extra, verbs)));
+  throw InputError(
+      fmt::format("{}: unexpected argument '{}': see convlab {} --help", command, extra, command));
+}
+
+void require_known_verb(int argc, const char* const* argv) {
+  std::vector<std::string> names;
+  for (const Verb& verb : verbs) names.push_back(verb.name);
+  const std::string first = argc < 2 ? "" : argv[1];
+  if (first == "--help" || first == "-h" || first == "--version") return;
+  if (first.empty() || first.starts_with('-'))
+    throw InputError(
+        fmt::format("no verb: expected one of {}; see convlab --help", fmt::join(names, ", ")));
+  for (const std::string& name : names)
+    if (name == first) return;
+  throw InputError(
+      fmt::format("unknown verb '{}': did you mean {}?", first, nearest_names(first, names)));
+}
+
+int run(int argc, const char* const* argv) {
+  require_known_verb(argc, argv);
+  CLI::App app(
+      "The convolution algorithm lab: every way to compute a 2-D convolution, checked and raced "
+      "on this machine.",
+      "convlab");
+  app.set_version_flag("--version", "convlab " CONVLAB_VERSION);
+  app.footer(
+      "Examples:\n"
+      "  convlab tune resnet18 --batch 1         the fastest algorithm for each layer and pass\n"
+      "  convlab list mb1ic64ih56oc64oh56kh3ph1  who takes this problem, and why others do not\n"
+      "  convlab check resnet18 --pass fwd       are their results right?\n"
+      "  convlab doctor                          is this machine fit for measuring?\n"
+      "convlab VERB --help shows a verb's flags and examples.\n\n"
+      "Exit codes: 0 done; 1 a check failed; 2 bad usage or input; 3 the environment cannot do\n"
+      "it; 130 interrupted, after printing what was done.");
+  VerbAction action;
+  for (const Verb& verb : verbs) {
+    CLI::App* const sub = app.add_subcommand(verb.name, verb.summary);
+    // Unexpected arguments are refused below, with a better message than the parser's.
+    sub->allow_extras();
+    sub->callback([&action, act = verb.declare(*sub)] { action = act; });
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& request) {  // --help, --version
+    return app.exit(request);
+  } catch (const CLI::ParseError& error) {
+    throw InputError(error.what());
+  }
+  std::string command;
+  for (std::vector<CLI::App*> given = app.get_subcommands(); !given.empty();
+       given = given.front()->get_subcommands()) {
+    command += (command.empty() ? "" : " ") + given.front()->get_name();
+    refuse_extras(*given.front(), command);
+  }
+  return action();
+}
+
+std::string command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  const std::string raw((std::istreambuf_iterator<char>(file)), {});
+  std::string text = "convlab";
+  for (std::size_t at = raw.find('\0'); at != std::string::npos && at + 1 < raw.size();) {
+    const std::string argument = raw.c_str() + at + 1;
+    const bool plain = argument.find_first_not_of(
+                           "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                           "-_=,.:/@+%") == std::string::npos;
+    text += plain && !argument.empty() ? " " + argument : fmt::format(" '{}'", argument);
+    at += 1 + argument.size();
+  }
+  return text;
+}
+
+}  // namespace
+
+int run_program(int argc, const char* const* argv) {
+  const auto fail = [](int code, const char* what) {
+    std::fflush(stdout);
+    fmt::print(stderr, "convlab: {}\n", what);
+    return code;
+  };
+  try {
+    return run(argc, argv);
+  } catch (const InputError& error) {
+    return fail(2, error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(3, "out of memory");
+  } catch (const std::exception& error) {
+    return fail(3, error.what());
+  }
+}
+
+Provenance provenance(const Device& device) {
+  Provenance p = collect_provenance(device.info());
+  p.fields.insert(p.fields.begin(), {{"convlab", CONVLAB_VERSION}, {"command", command_line()}});
+  return p;
+}
+
+}  // namespace convlab

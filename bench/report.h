@@ -1,0 +1,58 @@
+// Tables as every verb prints them: for a terminal, as CSV, JSON and Markdown.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "autotune/result.h"
+
+namespace convlab {
+
+enum class Format : std::uint8_t { table, csv, json, md, hpp };
+
+// One cell: the value, which CSV and JSON give in full, and how a person reads it.
+class Cell {
+ public:
+  Cell() = default;  // nothing: blank, null in JSON
+  Cell(std::string text) : shown_(text), value_(std::move(text)) {}
+  Cell(std::string_view text) : Cell(std::string(text)) {}
+  Cell(std::string text, std::string shown) : shown_(std::move(shown)), value_(std::move(text)) {}
+  Cell(const char* text) : Cell(std::string(text)) {}
+  Cell(std::int64_t value) : shown_(std::to_string(value)), value_(value) {}
+  Cell(double value, std::string shown) : shown_(std::move(shown)), value_(value) {}
+  Cell(std::int64_t value, std::string shown) : shown_(std::move(shown)), value_(value) {}
+
+  using Value = std::variant<std::monostate, std::string, std::int64_t, double>;
+  const std::string& shown() const { return shown_; }
+  const Value& value() const { return value_; }
+  bool is_text() const { return std::holds_alternative<std::string>(value_); }
+
+ private:
+  std::string shown_;
+  Value value_;
+};
+
+struct Report {
+  std::vector<std::string> columns;
+  std::vector<std::vector<Cell>> rows;
+  std::vector<std::string> notes;  // a line each, below the table
+  Provenance provenance;
+};
+
+// table: for people; csv: RFC 4180 after `# name: value` lines of provenance; json: {"provenance",
+// "rows": [one object a row], "notes"}; md: a GitHub table. Ends in a newline.
+std::string render(const Report&, Format);
+
+// "1.23 ms" alone in its cell is 1.23: milliseconds with three significant digits, at most three
+// decimals. Bytes as "12 KiB". Errors as "1.2e-07".
+std::string show_ms(double ms);
+std::string show_bytes(std::int64_t bytes);
+Cell ms_cell(double ms);
+Cell bytes_cell(std::int64_t bytes);
+Cell gflops_cell(double gflops);
+Cell error_cell(double rel_error);
+
+}  // namespace convlab

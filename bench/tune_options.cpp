@@ -1,0 +1,145 @@
+#include "bench/tune_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "autotune/store.h"
+#include "bench/output.h"
+#include "bench/targets.h"
+#include "bench/tune_report.h"
+#include "bench/verbs.h"
+#include "conv/error.h"
+
+namespace convlab {
+namespace {
+
+// Who wins, in a line.
+std::string show_result(const LayerResult& result) {
+  const std::string layer =
+      fmt::format("{} {}", show_layer(result.layer), to_string(result.layer.problem.pass));
+  if (!result.chosen) return fmt::format("{}: no algorithm works", layer);
+  const Candidate& c = result.candidates[*result.chosen];
+  return fmt::format("{}: {} {} ms {}", layer, show_choice(c), show_ms(c.ms),
+                     to_string(result.verdict));
+}
+
+class TunePrinter : public TuneProgress {
+ public:
+  explicit TunePrinter(std::string store) : store_(std::move(store)) {}
+  void resumed(std::size_t rows) override;
+  void begin(const TuneItem&, std::size_t index, std::size_t total) override;
+  void ended(const ConvProblem&, const Candidate&) override;
+  void end(const LayerResult&, std::size_t index, std::size_t total) override;
+
+ private:
+  Progress progress_;
+  std::string store_, layer_;
+  std::size_t index_ = 0, total_ = 0;
+};
+
+void TunePrinter::resumed(std::size_t rows) {
+  if (rows > 0)
+    progress_.line(fmt::format("resuming: {} candidates are known from {}", rows, store_));
+}
+
+void TunePrinter::begin(const TuneItem& item, std::size_t index, std::size_t total) {
+  index_ = index;
+  total_ = total;
+  layer_ = fmt::format("{} {}", show_layer(item.layer), to_string(item.layer.problem.pass));
+  progress_.bar(index, total, layer_);
+}
+
+void TunePrinter::ended(const ConvProblem&, const Candidate& c) {
+  if (c.status == Status::failed || c.status == Status::timeout)
+    progress_.line(
+        fmt::format("{}: {} {}: {}", layer_, show_choice(c), to_string(c.status), c.reason));
+  progress_.bar(index_, total_, fmt::format("{}: {}", layer_, show_choice(c)));
+}
+
+void TunePrinter::end(const LayerResult& result, std::size_t index, std::size_t total) {
+  progress_.step(index + 1, total, show_result(result));
+}
+
+}  // namespace
+
+void add_tuning(CLI::App& app, TuneArguments& a) {
+  add_targets(app, a.common);
+  add_device(app, a.common);
+  add_layout(app, a.common);
+  add_cache(app, a.common);
+  add_seed(app, a.common);
+  add_limits(app, a.tune);
+  add_algo_choice(app, a.tune);
+  add_mode(app, a.tune);
+}
+
+void add_limits(CLI::App& app, TuneOptions& o) {
+  add_parsed(
+      app, "--max-error",
+      [&o](const std::string& text) {
+        double value = 0;
+        if (!CLI::detail::lexical_cast(text, value) || !(value >= 0))
+          throw InputError(fmt::format("'{}': expected a number >= 0, or inf", text));
+        o.max_error = value;
+      },
+      "Largest relative error in the 2-norm; inf lifts it; default: f64 1e-12, f32 1e-4, f16 1e-2, "
+      "bf16 5e-2",
+      "E");
+  app.add_option_function<std::uint64_t>(
+         "--workspace-max", [&o](std::uint64_t bytes) { o.workspace_max = std::int64_t(bytes); },
+         "Most scratch memory an algorithm may use: 0, 500k, 64MiB (all units are powers of 1024)")
+      ->transform(CLI::AsSizeValue(false))
+      ->transform(CLI::Validator(  // runs before the other, which would wrap around
+          [](const std::string& text) {
+            return text.starts_with('-') ? "expected a size >= 0, as in 0, 500k or 64MiB"
+                                         : std::string();
+          },
+          ""))
+      ->type_name("BYTES");
+  app.add_flag("--deterministic", o.deterministic,
+               "Only algorithms whose results are the same to the bit from run to run");
+}
+
+void add_algo_choice(CLI::App& app, TuneOptions& o) {
+  add_parsed(
+      app, "--algos", [&o](const std::string& text) { o.algos = split_list(text); },
+      "Only these: direct,winograd; onednn stands for all onednn.*", "ID,...");
+  add_parsed(
+      app, "--exclude", [&o](const std::string& text) { o.exclude = split_list(text); },
+      "Not these; vendor stands for every vendor's", "ID,...");
+}
+
+void add_mode(CLI::App& app, TuneOptions& o) {
+  add_parsed(
+      app, "--mode", [&o](const std::string& text) { o.mode = parse_tune_mode(text); },
+      "heuristic (predicted, nothing is run), race, or exhaustive (nobody is dropped, more "
+      "samples); default: race",
+      "MODE");
+}
+
+TuneOutcome run_tuning(const TuneArguments& a, const std::string& db) {
+  for (const std::string& id : a.tune.algos)
+    if (std::find(a.tune.exclude.begin(), a.tune.exclude.end(), id) != a.tune.exclude.end())
+      throw InputError(fmt::format("'{}' is in both --algos and --exclude: drop one", id));
+  const std::unique_ptr<Device> device = open_device(a.common);
+  const std::vector<TuneItem> items = resolve_targets(a.common, device->info());
+  TuneOptions options = a.tune;
+  options.cache = a.common.cache;
+  options.seed = a.common.seed;
+  options.layout = chosen_layout(a.common, *device);
+
+  std::optional<Store> store;
+  if (!db.empty()) store.emplace(db);
+  TunePrinter printer(db);
+  const std::atomic<bool>& stop = stop_on_interrupt();
+  TuneOutcome outcome;
+  outcome.table =
+      tune(items, options, append_all_algos, *device, store ? &*store : nullptr, &printer, &stop);
+  outcome.table.provenance = provenance(*device);
+  outcome.interrupted = stop;
+  return outcome;
+}
+
+}  // namespace convlab

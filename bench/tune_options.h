@@ -1,0 +1,30 @@
+// The flags of the verbs that tune, and what a tuning run tells its user.
+#pragma once
+
+#include "autotune/tuner.h"
+#include "bench/options.h"
+
+namespace convlab {
+
+struct TuneArguments {
+  CommonOptions common;
+  TuneOptions tune;
+};
+
+// TARGETs and every flag but those of output, store and budget.
+void add_tuning(CLI::App&, TuneArguments&);
+
+// The same flags apart.
+void add_limits(CLI::App&, TuneOptions&);       // --max-error --workspace-max --deterministic
+void add_algo_choice(CLI::App&, TuneOptions&);  // --algos --exclude
+void add_mode(CLI::App&, TuneOptions&);
+
+// What the flags ask for, with progress on stderr until Ctrl-C. Keeps what it finds in the store at
+// `db`, unless that is empty.
+struct TuneOutcome {
+  TuneTable table;
+  bool interrupted = false;
+};
+TuneOutcome run_tuning(const TuneArguments&, const std::string& db);
+
+}  // namespace convlab

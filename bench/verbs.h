@@ -1,0 +1,30 @@
+// The program's verbs, one file each.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+#include "autotune/result.h"
+#include "conv/device.h"
+
+namespace convlab {
+
+// Each declares its flags on the subcommand it is given and returns what to do once they are
+// parsed: that returns the exit code, or throws InputError or EnvironmentError.
+using VerbAction = std::function<int()>;
+VerbAction declare_bench(CLI::App&);
+VerbAction declare_check(CLI::App&);
+VerbAction declare_db(CLI::App&);
+VerbAction declare_doctor(CLI::App&);
+VerbAction declare_list(CLI::App&);
+VerbAction declare_tune(CLI::App&);
+
+// Parses the command line and does what it says. Returns the exit code: 0 done, 1 a check failed,
+// 2 bad usage or input, 3 the environment cannot do it, 130 interrupted.
+int run_program(int argc, const char* const* argv);
+
+// The device, the build, the libraries, the date, and the command as a shell would take it again.
+Provenance provenance(const Device&);
+
+}  // namespace convlab

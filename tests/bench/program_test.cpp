@@ -1,0 +1,342 @@
+// The command line end to end: the built program, its exit codes, what it prints and where.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "autotune/store.h"
+#include "tests/bench/run_program.h"
+
+namespace convlab {
+namespace {
+
+using nlohmann::json;
+using Words = std::vector<std::string>;
+
+constexpr const char* tiny = "mb1ic16ih8oc16oh8kh3ph1";
+constexpr const char* strided = "mb1ic16ih8oc16oh4kh3sh2ph1";  // fft refuses it
+
+Words operator+(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::ptrdiff_t lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
+
+json rows_of(const std::string& text) { return json::parse(text).at("rows"); }
+
+class ProgramTest : public testing::Test {
+ protected:
+  Ran run(const Words& arguments, const std::map<std::string, std::string>& environment = {}) {
+    return Program(directory_, arguments, environment).wait();
+  }
+  // A short tuning run.
+  Ran tune(const Words& more = {}) {
+    return run(Words{"tune", tiny, "--pass", "fwd", "--algos", "im2col,implicit_gemm"} + more);
+  }
+  TemporaryDirectory directory_;
+};
+
+TEST_F(ProgramTest, HelpTeachesByExampleOnStdout) {
+  const Ran top = run({"--help"});
+  EXPECT_EQ(top.exit_code, 0);
+  EXPECT_TRUE(contains(top.out, "convlab tune resnet18")) << top.out;
+  for (const char* verb : {"list", "doctor", "check", "tune", "bench", "db"}) {
+    EXPECT_TRUE(contains(top.out, verb)) << verb;
+    const Ran help = run({verb, "--help"});
+    EXPECT_EQ(help.exit_code, 0) << verb;
+    EXPECT_TRUE(contains(help.out, "Examples:\n  convlab " + std::string(verb))) << help.out;
+    EXPECT_EQ(help.err, "") << verb;
+  }
+  const Ran version = run({"--version"});
+  EXPECT_EQ(version.exit_code, 0);
+  EXPECT_TRUE(version.out.starts_with("convlab ")) << version.out;
+}
+
+TEST_F(ProgramTest, BadUsageIsOneLineAndExitCode2) {
+  const std::string missing = directory_ / "missing";
+  struct Case {
+    Words arguments;
+    std::string says;
+  };
+  const std::vector<Case> cases{
+      {{}, "no verb"},
+      {{"tnue"}, "did you mean tune?"},
+      {{"train", "resnet18"}, "unknown verb 'train'"},
+      {{"--tune"}, "no verb"},
+      {{"tune"}, "no target"},
+      {{"check"}, "no target"},
+      {{"bench"}, "no target"},
+      {{"db"}, "show"},
+      {{"db", "shwo"}, "did you mean show?"},
+      {{"tune", "resnet19"}, "resnet18"},
+      {{"tune", "@" + missing}, missing},
+      {{"tune", tiny, "--bacth", "1"}, "did you mean --batch?"},
+      {{"db", "show", "--alogs", "fft"}, "did you mean --algos?"},
+      {{"doctor", "resnet18"}, "unexpected argument 'resnet18'"},
+      {{"tune", tiny, "--batch", "0"}, "1 or more"},
+      {{"tune", tiny, "--batch", "-1"}, "1 or more"},
+      {{"tune", tiny, "--batch", "x"}, "'x'"},
+      {{"tune", tiny, "--batch", "1,,2"}, "empty item"},
+      {{"tune", tiny, "--batch", "1,1"}, "twice"},
+      {{"tune", tiny, "--batch", "1000000000"}, "GiB"},
+      {{"tune", tiny, "--batch", "99999999999999999999"}, "--batch"},
+      {{"tune", tiny, "--batch"}, "--batch"},
+      {{"tune", tiny, "--batch", "1", "--batch", "2"}, "--batch"},
+      {{"tune", tiny, "--pass", "forward"}, "bwd_d"},
+      {{"tune", tiny, "--dtype", "f8"}, "f64"},
+      {{"tune", tiny, "--layout", "chwn"}, "nhwc"},
+      {{"tune", tiny, "--cache", "warm"}, "cold"},
+      {{"tune", tiny, "--threads", "0"}, "--threads"},
+      {{"tune", tiny, "--threads", "-2"}, "--threads"},
+      {{"tune", tiny, "--seed", "-1"}, "--seed"},
+      {{"tune", tiny, "--device", "tpu"}, "cuda"},
+      {{"tune", tiny, "--format", "xml"}, "json"},
+      {{"bench", tiny, "--format", "hpp"}, "json"},
+      {{"tune", tiny, "--max-error", "-1"}, "--max-error"},
+      {{"tune", tiny, "--workspace-max", "-1"}, "--workspace-max"},
+      {{"tune", tiny, "--workspace-max", "1parsec"}, "--workspace-max"},
+      {{"tune", tiny, "--budget", "0s"}, "--budget"},
+      {{"tune", tiny, "--budget", "soon"}, "--budget"},
+      {{"tune", tiny, "--mode", "guess"}, "heuristic"},
+      {{"tune", tiny, "--algos", "fastest"}, "fastest"},
+      {{"tune", tiny, "--exclude", "fastest"}, "fastest"},
+      {{"tune", tiny, "--algos", "im2col", "--exclude", "im2col"}, "both"},
+      {{"tune", tiny, "--mode", "heuristic", "--budget", "5s"}, "drop one"},
+      {{"tune", tiny, "--output", missing + "/table"}, missing},
+      {{"db", "show", "--db", missing}, missing},
+      {{"db", "show", "--before", "soon"}, "--before"},
+      {{"db", "merge", missing}, missing},
+      {{"db", "import", missing}, missing},
+      {{"db", "prune"}, "--stale"},
+  };
+  for (const Case& bad : cases) {
+    std::string command = "convlab";
+    for (const std::string& word : bad.arguments) command += " " + word;
+    const Ran ran = run(bad.arguments);
+    EXPECT_EQ(ran.exit_code, 2) << command << "\n" << ran.err;
+    EXPECT_EQ(lines(ran.err), 1) << command << "\n" << ran.err;
+    EXPECT_TRUE(ran.err.starts_with("convlab: ")) << command << "\n" << ran.err;
+    EXPECT_TRUE(contains(ran.err, bad.says)) << command << "\n" << ran.err;
+    EXPECT_EQ(ran.out, "") << command;
+  }
+}
+
+TEST_F(ProgramTest, AMalformedProblemIsPointedAt) {
+  const Ran ran = run({"tune", "mb1ic16ih8oc16oh8kh3ph1zz4"});
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_TRUE(contains(ran.err, "character 24")) << ran.err;
+  EXPECT_TRUE(contains(ran.err, "^")) << ran.err;
+}
+
+TEST_F(ProgramTest, ImpossibleSizesAreRefusedByField) {
+  for (const auto& [problem, says] :
+       std::vector<std::pair<std::string, std::string>>{{"mb1ic16ih8oc16oh8kh0", "kh"},
+                                                        {"g3mb1ic16ih8oc16oh8kh3ph1", "3"},
+                                                        {"mb0ic16ih8oc16oh8kh3ph1", "mb"},
+                                                        {"mb1ic-16ih8oc16oh8kh3ph1", "ic"}}) {
+    const Ran ran = run({"tune", problem});
+    EXPECT_EQ(ran.exit_code, 2) << problem;
+    EXPECT_TRUE(contains(ran.err, says)) << ran.err;
+  }
+}
+
+TEST_F(ProgramTest, ADeviceThatIsNotThereIsExitCode3) {
+  const Ran ran = run({"tune", tiny, "--device", "cuda"});
+  EXPECT_EQ(ran.exit_code, 3);
+  EXPECT_EQ(lines(ran.err), 1) << ran.err;
+  EXPECT_TRUE(contains(ran.err, "without CUDA")) << ran.err;
+}
+
+TEST_F(ProgramTest, TunePrintsEveryFormat) {
+  const Ran table = tune();
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_TRUE(contains(table.out, "eff_gflops")) << table.out;
+  EXPECT_TRUE(contains(table.err, "[1/1]")) << table.err;  // plain lines: stderr is no terminal
+  EXPECT_FALSE(contains(table.err, "\r"));
+
+  const Ran as_json = tune({"--format", "json"});
+  ASSERT_EQ(as_json.exit_code, 0) << as_json.err;
+  const json parsed = json::parse(as_json.out);
+  ASSERT_EQ(parsed["layers"].size(), 1u);
+  EXPECT_EQ(parsed["layers"][0]["problem"], tiny);
+  EXPECT_GT(parsed["layers"][0]["chosen"]["ms"], 0);
+  EXPECT_LT(parsed["layers"][0]["chosen"]["rel_error"], 1e-4);
+  for (const char* field : {"convlab", "command", "cpu", "isa", "threads", "compiler", "flags",
+                            "commit", "openblas", "date"})
+    EXPECT_TRUE(parsed["provenance"].contains(field)) << field;
+
+  EXPECT_TRUE(contains(tune({"--format", "csv"}).out, "\nlayer,problem,pass,"));
+  EXPECT_TRUE(tune({"--format", "md"}).out.starts_with("| layer |"));
+  EXPECT_TRUE(contains(tune({"--format", "hpp"}).out, "constexpr"));
+}
+
+TEST_F(ProgramTest, ASecondRunResumesFromTheStore) {
+  const Ran first = tune({"--format", "json"});
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_FALSE(contains(first.err, "resuming")) << first.err;
+  const Ran second = tune({"--format", "json"});
+  ASSERT_EQ(second.exit_code, 0) << second.err;
+  EXPECT_TRUE(contains(second.err, "resuming")) << second.err;
+  EXPECT_EQ(json::parse(first.out)["layers"], json::parse(second.out)["layers"]);
+  const Ran fresh = tune({"--fresh"});
+  EXPECT_EQ(fresh.exit_code, 0);
+  EXPECT_FALSE(contains(fresh.err, "resuming")) << fresh.err;
+}
+
+TEST_F(ProgramTest, TheStoreIsWhereItIsSaidToBe) {
+  EXPECT_EQ(tune().exit_code, 0);
+  EXPECT_TRUE(std::filesystem::exists(directory_ / "tune.db"));  // CONVLAB_DB
+  EXPECT_EQ(tune({"--db", directory_ / "other.db"}).exit_code, 0);
+  EXPECT_TRUE(std::filesystem::exists(directory_ / "other.db"));
+  EXPECT_EQ(run({"tune", tiny, "--pass", "fwd", "--algos", "im2col"},
+                {{"CONVLAB_DB", ""}, {"XDG_CACHE_HOME", directory_ / "cache"}})
+                .exit_code,
+            0);
+  EXPECT_TRUE(std::filesystem::exists(directory_ / "cache" / "convlab" / "tune.db"));
+}
+
+TEST_F(ProgramTest, CtrlCKeepsAndPrintsWhatIsDone) {
+  Program program(directory_, {"tune", "resnet18", "--pass", "fwd"});
+  using Clock = std::chrono::steady_clock;
+  const auto give_up = Clock::now() + std::chrono::minutes(5);
+  while (!contains(program.err(), "[1/11]") && Clock::now() < give_up)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  program.interrupt();
+  const Ran ran = program.wait();
+  EXPECT_EQ(ran.exit_code, 130) << ran.err;
+  EXPECT_TRUE(contains(ran.out, "conv1")) << ran.out;
+  EXPECT_TRUE(contains(ran.out, "Stopped early")) << ran.out;
+  EXPECT_EQ(run({"db", "verify"}).exit_code, 0);
+  // Nobody is blamed for having been interrupted.
+  for (const StoreRow& row : Store(directory_ / "tune.db", Store::Open::existing).rows()) {
+    EXPECT_NE(row.candidate.status, Status::failed) << row.candidate.reason;
+    EXPECT_NE(row.candidate.status, Status::timeout) << row.candidate.reason;
+  }
+}
+
+TEST_F(ProgramTest, AStoreThatCannotBeUsedIsNamedAndLeftAlone) {
+  write_file(directory_ / "tune.db", "this is no store");
+  const Ran foreign = tune();
+  EXPECT_EQ(foreign.exit_code, 2);
+  EXPECT_EQ(lines(foreign.err), 1) << foreign.err;
+  EXPECT_TRUE(contains(foreign.err, "tune.db")) << foreign.err;
+  EXPECT_EQ(read_file(directory_ / "tune.db"), "this is no store");
+  const Ran unwritable = tune({"--db", "/proc/convlab/tune.db"});
+  EXPECT_EQ(unwritable.exit_code, 2);
+  EXPECT_EQ(lines(unwritable.err), 1) << unwritable.err;
+  EXPECT_TRUE(contains(unwritable.err, "/proc/convlab")) << unwritable.err;
+}
+
+TEST_F(ProgramTest, OutputIsWrittenWholeOrNotAtAll) {
+  const std::string file = directory_ / "table.csv";
+  write_file(file, "old");
+  EXPECT_EQ(run({"tune", "resnet19", "--output", file}).exit_code, 2);
+  EXPECT_EQ(read_file(file), "old");
+  const Ran ran = tune({"--format", "csv", "--output", file});
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_EQ(ran.out, "");
+  EXPECT_TRUE(contains(read_file(file), "layer,problem")) << read_file(file);
+  for (const auto& entry : std::filesystem::directory_iterator(directory_.path()))
+    EXPECT_NE(entry.path().extension(), ".tmp") << entry.path();
+}
+
+TEST_F(ProgramTest, HeuristicModeRunsNothingAndMakesNoStore) {
+  const Ran ran = tune({"--mode", "heuristic"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_TRUE(contains(ran.out, tiny)) << ran.out;
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "tune.db"));
+}
+
+TEST_F(ProgramTest, CheckPassesFailsAndSkips) {
+  const Ran good = run({"check", tiny, "--algos", "im2col", "--format", "json"});
+  EXPECT_EQ(good.exit_code, 0) << good.err;
+  int passed = 0;
+  for (const json& row : rows_of(good.out)) passed += row["result"] == "PASSED";
+  EXPECT_GE(passed, 3);
+
+  // Sums of N(0,1) products are not exact in f32. The line it prints repeats the failure.
+  const Ran bad = run({"check", tiny, "--pass", "fwd", "--algos", "im2col", "--max-error", "0"});
+  EXPECT_EQ(bad.exit_code, 1);
+  EXPECT_TRUE(contains(bad.out, "FAILED")) << bad.out;
+  const std::size_t repeat = bad.out.find("convlab check ");
+  ASSERT_NE(repeat, std::string::npos);
+  std::istringstream line(bad.out.substr(repeat, bad.out.find('\n', repeat) - repeat));
+  Words words;
+  for (std::string word; line >> word;) words.push_back(word);
+  const Ran repeated = run(Words(words.begin() + 1, words.end()));
+  EXPECT_EQ(repeated.exit_code, 1) << repeated.err;
+
+  const Ran skipped = run({"check", strided, "--pass", "fwd", "--algos", "fft"});
+  EXPECT_EQ(skipped.exit_code, 0);
+  EXPECT_TRUE(contains(skipped.out, "SKIPPED")) << skipped.out;
+}
+
+TEST_F(ProgramTest, ListSaysWhoTakesWhatAndWhyNot) {
+  const Ran all = run({"list", "--format", "json"});
+  ASSERT_EQ(all.exit_code, 0) << all.err;
+  bool im2col = false;
+  for (const json& row : rows_of(all.out))
+    if (row["algo"] == "im2col") im2col = row["3x3"] == "fdw" && row["f64"] == "yes";
+  EXPECT_TRUE(im2col) << all.out;
+  const Ran target = run({"list", strided, "--pass", "fwd", "--format", "json"});
+  ASSERT_EQ(target.exit_code, 0) << target.err;
+  bool refused = false;
+  for (const json& row : rows_of(target.out))
+    if (row["algo"] == "fft") refused = row["takes"] == "no" && row["reason"] != "";
+  EXPECT_TRUE(refused) << target.out;
+}
+
+TEST_F(ProgramTest, BenchShowsEveryAlgorithmAndMakesNoStore) {
+  const Ran ran = run({"bench", tiny, "--pass", "fwd", "--algos", "im2col,fft", "--format", "csv"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_TRUE(contains(ran.out, ",im2col,")) << ran.out;
+  EXPECT_TRUE(contains(ran.out, ",fft,")) << ran.out;
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "tune.db"));
+}
+
+TEST_F(ProgramTest, DoctorReportsTheMachineAndRemedies) {
+  const Ran ran = run({"doctor", "--format", "json"}, {{"CONVLAB_ISA", "baseline"}});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  std::map<std::string, json> found;
+  for (const json& row : rows_of(ran.out)) found[row["what"]] = row;
+  for (const char* what : {"cpu", "caches", "threads", "OpenBLAS kernels", "compiler", "noise"})
+    EXPECT_TRUE(found.contains(what)) << what;
+  ASSERT_TRUE(found.contains("isa in force"));
+  EXPECT_EQ(found["isa in force"]["found"], "baseline");
+  EXPECT_EQ(found["isa in force"]["verdict"], "PROBLEM");
+  EXPECT_TRUE(contains(found["isa in force"]["remedy"], "CONVLAB_ISA"));
+}
+
+TEST_F(ProgramTest, DbCarriesRowsFromStoreToStore) {
+  ASSERT_EQ(tune().exit_code, 0);
+  const std::string other = directory_ / "other.db", file = directory_ / "rows.json";
+  EXPECT_EQ(run({"db", "verify"}).exit_code, 0);
+  EXPECT_EQ(run({"db", "export", "--output", file}).exit_code, 0);
+  EXPECT_EQ(run({"db", "import", file, "--db", other}).exit_code, 0);
+  const auto rows = [&](const Words& more) {
+    const Ran ran = run(Words{"db", "show", "--format", "json"} + more);
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    return rows_of(ran.out);
+  };
+  const json here = rows({});
+  ASSERT_GE(here.size(), 1u);
+  EXPECT_EQ(rows({"--db", other}), here);
+  const Ran merged = run({"db", "merge", other});
+  EXPECT_EQ(merged.exit_code, 0) << merged.err;
+  EXPECT_TRUE(contains(merged.out, std::to_string(here.size()) + " kept")) << merged.out;
+  EXPECT_EQ(run({"db", "prune", "--algos", "im2col"}).exit_code, 0);
+  EXPECT_EQ(rows({"--algos", "im2col"}).size(), 0u);
+  write_file(file, "{}");
+  EXPECT_EQ(run({"db", "import", file}).exit_code, 2);
+}
+
+}  // namespace
+}  // namespace convlab

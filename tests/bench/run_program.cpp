@@ -1,0 +1,85 @@
+#include "tests/bench/run_program.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+
+namespace convlab {
+namespace {
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  for (std::string& text : texts) result.push_back(text.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+}  // namespace
+
+TemporaryDirectory::TemporaryDirectory() {
+  std::string name = (std::filesystem::temp_directory_path() / "convlab-test-XXXXXX").string();
+  if (!mkdtemp(name.data())) throw std::runtime_error("mkdtemp " + name);
+  path_ = name;
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+std::string read_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+void write_file(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+Program::Program(const TemporaryDirectory& directory, const std::vector<std::string>& arguments,
+                 const std::map<std::string, std::string>& environment) {
+  static int runs = 0;
+  out_ = directory / ("out." + std::to_string(++runs));
+  err_ = directory / ("err." + std::to_string(runs));
+
+  std::map<std::string, std::string> variables;
+  for (char** variable = environ; *variable; ++variable) {
+    const std::string text = *variable;
+    variables[text.substr(0, text.find('='))] = text.substr(text.find('=') + 1);
+  }
+  variables["HOME"] = directory.path();
+  variables["CONVLAB_DB"] = directory / "tune.db";
+  for (const auto& [name, value] : environment) variables[name] = value;
+  std::vector<std::string> assignments;
+  for (const auto& [name, value] : variables) assignments.push_back(name + "=" + value);
+  std::vector<std::string> words = arguments;
+  words.insert(words.begin(), CONVLAB_PROGRAM);
+
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  constexpr int fresh = O_WRONLY | O_CREAT | O_TRUNC;
+  posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, out_.c_str(), fresh, 0600);
+  posix_spawn_file_actions_addopen(&files, STDERR_FILENO, err_.c_str(), fresh, 0600);
+  const int error = posix_spawn(&pid_, CONVLAB_PROGRAM, &files, nullptr, pointers(words).data(),
+                                pointers(assignments).data());
+  posix_spawn_file_actions_destroy(&files);
+  if (error != 0) throw std::runtime_error("cannot start " CONVLAB_PROGRAM);
+}
+
+void Program::interrupt() const { kill(pid_, SIGINT); }
+
+Ran Program::wait() {
+  int status = 0;
+  waitpid(pid_, &status, 0);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), read_file(out_),
+          read_file(err_)};
+}
+
+}  // namespace convlab

@@ -1,0 +1,49 @@
+// Runs the built convlab program as a user would.
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace convlab {
+
+// A directory of this test's own, removed with it.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory();
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  ~TemporaryDirectory();
+  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+std::string read_file(const std::filesystem::path&);
+void write_file(const std::filesystem::path&, const std::string& text);
+
+struct Ran {
+  int exit_code = -1;  // minus the signal when one ended it
+  std::string out, err;
+};
+
+// One run of the program, with stdout and stderr in files of `directory`, its store and its home
+// there too. `environment` adds to this process's.
+class Program {
+ public:
+  Program(const TemporaryDirectory& directory, const std::vector<std::string>& arguments,
+          const std::map<std::string, std::string>& environment = {});
+  std::string err() const { return read_file(err_); }  // so far
+  void interrupt() const;
+  Ran wait();
+
+ private:
+  std::filesystem::path out_, err_;
+  pid_t pid_ = -1;
+};
+
+}  // namespace convlab
