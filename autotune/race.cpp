@@ -192,11 +192,14 @@ class Race {
     for (int target = 2; target <= options_.rounds; target *= 2) {
       while (rounds_ < target && !(rounds_ > 0 && out_of_time())) one_round();
       if (alive_.size() <= options_.finalists) break;
-      // Two rounds give no interval; they show who is far off.
+      // Two rounds give no interval; they show who is far off. The best two stay whatever their
+      // distance: it is what the verdict is about.
+      std::size_t place = 0;
       drop_if([&](std::size_t i) -> std::optional<std::string> {
+        if (place++ < 2) return {};
         const std::array<double, 3> ratio = ratio_to_best(i);
         const double bound = rounds_ < 4 ? 1 + (options_.drop_factor - 1) / 2 : 1 + tie_margin;
-        if (i == alive_.front() || ratio[0] <= bound || options_.drop_factor == infinity) return {};
+        if (ratio[0] <= bound) return {};
         return fmt::format("{:.2f} times the best ({:.2f} to {:.2f}) after {} rounds", ratio[1],
                            ratio[0], ratio[2], rounds_);
       });
@@ -239,9 +242,7 @@ class Race {
 RaceOptions exhaustive_race() {
   return {.prune_factor = infinity,
           .drop_factor = infinity,
-          .rounds = 8,
           .finalists = std::numeric_limits<std::size_t>::max(),
-          .final_rounds = 24,
           .max_s = infinity};
 }
 
@@ -259,7 +260,16 @@ Decision decide(std::span<const Candidate> candidates, bool count_packing, std::
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return cost(a) < cost(b); });
   const std::size_t fastest = order.front();
-  if (order.size() == 1) return {fastest, Verdict::only, {}};
+  if (order.size() == 1) {
+    // Its rivals fell behind on their first samples, which gives a ratio but no interval.
+    double rival = infinity;
+    for (const Candidate& c : candidates)
+      if (c.status == Status::dropped && !c.predicted)
+        rival = std::min(rival, cost_ms(c, count_packing));
+    if (rival == infinity) return {fastest, Verdict::only, {}};
+    const double ratio = rival / cost(fastest);
+    return {fastest, Verdict::win, {ratio, ratio, ratio}};
+  }
 
   const auto ratio_to = [&](std::size_t i, std::size_t base) -> std::array<double, 3> {
     if (candidates[i].samples_ms.empty() || candidates[base].samples_ms.empty()) {  // predicted

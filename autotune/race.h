@@ -47,7 +47,7 @@ class CandidateRunner {
 
 struct RaceOptions {
   std::uint64_t seed = 1;
-  double min_sample_s = 1e-3;
+  double min_sample_s = 2e-3;
   double prune_factor = 4;  // predicted over the best measured
   double drop_factor = 2;
   int rounds = 8;  // at most, until the finalists are known
@@ -69,7 +69,8 @@ struct Decision {
 // Chooses among the `ok` ones by their samples, which are paired by index where two candidates
 // have equally many. A pure function: stored samples decide as fresh ones do. The fastest wins if
 // its ratio to every other excludes a tie; else, among those tied with it and within 2% of it, the
-// first by: deterministic, less workspace, name, config, layouts.
+// first by: deterministic, less workspace, name, config, layouts. Where all rivals were dropped on
+// their first samples, the ratio is to the best of those and has no width.
 Decision decide(std::span<const Candidate>, bool count_packing, std::uint64_t seed);
 
 // Races the candidates, which arrive with ms predicted (and `predicted` set) and leave with their

@@ -107,6 +107,7 @@ class Tuner {
       const NamedProblem& layer = items_[i].layer;
       const ConvProblem problem = with_layouts(layer.problem, {Layout::nchw, Layout::nchw});
       validate(problem);
+      require_memory(problem);
       auto entry = std::find_if(entries_.begin(), entries_.end(),
                                 [&](const Entry& e) { return e.problem == problem; });
       if (entry == entries_.end()) {
@@ -118,6 +119,20 @@ class Tuner {
       if (!(items_[i].first_layer && problem.pass == Pass::backward_data))
         entry->count += layer.count;
     }
+  }
+
+  // The least that one candidate takes: all tensors once on the device, and in double for the
+  // reference.
+  void require_memory(const ConvProblem& problem) const {
+    const double elements = double(problem.x_desc().elements()) +
+                            double(problem.y_desc().elements()) + double(problem.filter_elements());
+    const double needed = elements * double(sizeof(double) + std::size_t(size_of(problem.dtype)));
+    const double there = double(device_.info().memory_bytes);
+    if (there > 0 && needed > there)
+      throw InputError(
+          fmt::format("{} needs {:.1f} GB of memory, there are {:.1f} GB: use a "
+                      "smaller batch",
+                      to_text(problem), needed / 1e9, there / 1e9));
   }
 
   std::vector<Layouts> layout_pairs(const ConvProblem& problem) const {

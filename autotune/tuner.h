@@ -64,10 +64,10 @@ class TuneProgress {
   virtual void end(const LayerResult&, std::size_t /*index*/, std::size_t /*total*/) {}
 };
 
-// Throws InputError for unknown ids in algos and exclude. Every candidate is in `store` as soon as
-// it has ended. When *stop becomes true (a signal handler may set it) or the budget is spent,
-// returns what is known by then, and predictions for the rest: complete is false, remaining_gain
-// says what the rest may bring.
+// Throws InputError for unknown ids in algos and exclude, and for a problem that does not fit in
+// memory. Every candidate is in `store` as soon as it has ended. When *stop becomes true (a signal
+// handler may set it) or the budget is spent, returns what is known by then, and predictions for
+// the rest: complete is false, remaining_gain says what the rest may bring.
 TuneTable tune(const std::vector<TuneItem>&, const TuneOptions&, const RegistryMaker&, Device&,
                Store* store = nullptr, TuneProgress* progress = nullptr,
                const std::atomic<bool>* stop = nullptr);

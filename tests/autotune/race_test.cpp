@@ -101,7 +101,8 @@ TEST_F(RaceTest, DropsAtTwiceTheBestOnFirstSamples) {
   EXPECT_EQ(of("b").reason, "2.50 times the best on its first sample");
   EXPECT_LE(runner.parts["c"].samples, 2);
   EXPECT_EQ(runner.parts["c"].released, 1);
-  EXPECT_EQ(decision.verdict, Verdict::only);
+  EXPECT_EQ(decision.verdict, Verdict::win);
+  EXPECT_EQ(decision.ratio, (std::array{2.5, 2.5, 2.5}));
 }
 
 TEST_F(RaceTest, OneSlowSampleDropsNobody) {
@@ -131,7 +132,7 @@ TEST_F(RaceTest, ASlowSpellOfTheMachineFlipsNothing) {
 }
 
 TEST_F(RaceTest, EverybodyRunsInEveryRoundInANewOrder) {
-  for (const char* name : {"a", "b", "c"}) add(name, steady(1));
+  for (const char* name : {"a", "b", "c"}) add(name, steady(3));  // one run is a sample
   run();
   const std::string rounds = runner.order.substr(3);
   ASSERT_EQ(rounds.size() % 3, 0u);
@@ -170,12 +171,22 @@ TEST_F(RaceTest, ATieDoesNotGiveAwayMoreThanTwoPercent) {
 }
 
 TEST_F(RaceTest, OnlyTheFewFastestFinish) {
-  for (char name = 'a'; name <= 'f'; ++name) add({name}, noisy(1, 0.02, std::uint64_t(name)));
+  for (char name = 'a'; name <= 'h'; ++name) add({name}, noisy(1, 0.02, std::uint64_t(name)));
   run();
-  int finished = 0;
+  std::size_t finished = 0;
   for (const Candidate& c : candidates) finished += c.status == Status::ok;
-  EXPECT_EQ(finished, 3);
-  EXPECT_EQ(ended.size(), 6u);
+  EXPECT_EQ(finished, options.finalists);
+  EXPECT_EQ(ended.size(), 8u);
+}
+
+TEST_F(RaceTest, TheBestTwoFinishHoweverFarApart) {
+  for (char name = 'a'; name <= 'f'; ++name) add({name}, noisy(1 + (name - 'a') / 7.0, 0.001, 1));
+  run();
+  EXPECT_EQ(of("a").status, Status::ok);
+  EXPECT_EQ(of("b").status, Status::ok);
+  EXPECT_EQ(of("c").status, Status::dropped);
+  EXPECT_EQ(decision.verdict, Verdict::win);
+  EXPECT_NEAR(decision.ratio[1], 8 / 7.0, 0.01);
 }
 
 TEST_F(RaceTest, WrongResultsAreNeverTimed) {

@@ -259,6 +259,17 @@ TEST_F(TunerTest, DeterministicOnly) {
   EXPECT_EQ(chosen(layer), "plain");
 }
 
+TEST_F(TunerTest, SaysHowMuchMemoryIsMissing) {
+  add("mb1000000000ic64ih56oc64oh56kh3ph1");
+  try {
+    run({"plain"});
+    FAIL() << "did not throw";
+  } catch (const InputError& e) {
+    EXPECT_NE(std::string(e.what()).find("needs 4816896.0 GB of memory"), std::string::npos)
+        << e.what();
+  }
+}
+
 TEST_F(TunerTest, UnknownNamesAreInputErrors) {
   add(small);
   EXPECT_THROW(run({"plane"}), InputError);
