@@ -88,23 +88,26 @@ Report support_report(const Options& o, Device& device, const AlgoRegistry& regi
   return report;
 }
 
-Report refusal_report(const std::vector<TuneItem>& items, const Options& o, Device& device) {
+Report refusal_report(const std::vector<TuneItem>& items, const Options& o, Device& device,
+                      const AlgoRegistry& registry) {
   Report report;
   report.columns = {"layer", "problem", "pass", "algo", "takes", "candidates", "reason"};
-  for (const LayerResult& layer : ask(items, o, device).layers) {
-    std::vector<std::string> seen;
-    for (const Candidate& c : layer.candidates) {
-      if (std::find(seen.begin(), seen.end(), c.algo) != seen.end()) continue;
-      seen.push_back(c.algo);
-      const auto count = std::count_if(
-          layer.candidates.begin(), layer.candidates.end(), [&](const Candidate& other) {
-            return other.algo == c.algo && other.status != Status::refused;
-          });
-      report.rows.push_back({layer.layer.name, to_text(layer.layer.problem),
-                             to_string(layer.layer.problem.pass), c.algo, count > 0 ? "yes" : "no",
-                             std::int64_t(count), count > 0 ? "" : c.reason});
+  for (const LayerResult& layer : ask(items, o, device).layers)
+    for (const ConvAlgo* algo : registry.for_device(device.info().kind)) {
+      const std::string& id = algo->info().id;
+      std::int64_t count = 0;
+      std::string reason;
+      for (const Candidate& c : layer.candidates) {
+        if (c.algo != id) continue;
+        if (c.status == Status::refused)
+          reason = c.reason;
+        else
+          ++count;
+      }
+      const ConvProblem& p = layer.layer.problem;
+      report.rows.push_back({layer.layer.name, to_text(p), to_string(p.pass), id,
+                             count > 0 ? "yes" : "no", count, count > 0 ? "" : reason});
     }
-  }
   report.notes = {"candidates: configs x layouts that would be tried."};
   return report;
 }
@@ -114,9 +117,10 @@ int run(const Options& o) {
   const std::unique_ptr<Device> device = open_device(o.common);
   AlgoRegistry registry;
   append_all_algos(registry);
-  Report report = o.common.targets.empty()
-                      ? support_report(o, *device, registry)
-                      : refusal_report(resolve_targets(o.common, device->info()), o, *device);
+  Report report =
+      o.common.targets.empty()
+          ? support_report(o, *device, registry)
+          : refusal_report(resolve_targets(o.common, device->info()), o, *device, registry);
   report.provenance = provenance(*device);
   output.write(render(report, o.common.format));
   return 0;
