@@ -72,12 +72,16 @@ std::string now() {
 
 constexpr const char* remedy = "move it away, or name another store with --db or CONVLAB_DB";
 
+InputError damaged(const std::filesystem::path& path, const std::string& how) {
+  return InputError(fmt::format("{} is damaged ({}): {}", path.string(), how, remedy));
+}
+
 [[noreturn]] void fail(sqlite3* db, const std::filesystem::path& path) {
   const char* const message = sqlite3_errmsg(db);
   switch (sqlite3_errcode(db)) {
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
-      throw InputError(fmt::format("{} is damaged ({}): {}", path.string(), message, remedy));
+      throw damaged(path, message);
     case SQLITE_READONLY:
     case SQLITE_CANTOPEN:
     case SQLITE_PERM:
@@ -242,27 +246,29 @@ std::vector<std::string> problems_of(sqlite3* db, const std::filesystem::path& p
   return problems;
 }
 
-// Calls visit(id, raw row or what is wrong with it) for all rows, in order of recording.
-template <class Visit>
-void for_each_row(sqlite3* db, const std::filesystem::path& path, Visit&& visit) {
+// All rows with their ids, in order of recording. One with impossible values goes to `problems`,
+// or is thrown.
+std::vector<std::pair<std::int64_t, StoreRow>> read_rows(
+    sqlite3* db, const std::filesystem::path& path, std::vector<std::string>* problems = nullptr) {
+  std::vector<std::pair<std::int64_t, StoreRow>> rows;
   Statement select(
       db, path,
       fmt::format("SELECT id, {} FROM candidate ORDER BY id", fmt::join(all_names(), ", ")));
   while (select.step()) {
     std::int64_t id = 0;
     select.get(0, id);
-    std::optional<StoreRow> row;
-    std::string wrong;
     try {
       RawRow raw;
       int column = 0;
       visit_all(raw, [&](const char*, auto& field) { select.get(++column, field); });
-      row = from_raw(raw);
+      rows.emplace_back(id, from_raw(raw));
     } catch (const InputError& e) {
-      wrong = e.what();
+      const std::string problem = fmt::format("row {}: {}", id, e.what());
+      if (!problems) throw damaged(path, problem);
+      problems->push_back(problem);
     }
-    visit(id, row, wrong);
   }
+  return rows;
 }
 
 void insert(sqlite3* db, const std::filesystem::path& path, const StoreRow& row) {
@@ -320,8 +326,7 @@ Store::Store(std::filesystem::path path, Open open) : path_(std::filesystem::abs
   sqlite3_busy_timeout(db, busy_timeout_ms);
 
   if (const auto problems = problems_of(db, path_, "PRAGMA quick_check(1)"); !problems.empty())
-    throw InputError(
-        fmt::format("{} is damaged ({}): {}", path_.string(), problems.front(), remedy));
+    throw damaged(path_, problems.front());
   // With Open::create the version is written again even if the tables are there: better that an
   // unwritable file or directory shows now than after the first measurement.
   if (open == Open::create || pragma(db, path_, "PRAGMA user_version") == 0) {
@@ -385,7 +390,7 @@ Store::Found Store::lookup(const ConvProblem& problem, CacheMode cache, const De
       else
         ++found.stale;
     } catch (const InputError& e) {
-      throw InputError(fmt::format("{} is damaged ({}): {}", path_.string(), e.what(), remedy));
+      throw damaged(path_, e.what());
     }
   return found;
 }
@@ -404,13 +409,7 @@ void Store::put(const StoreRow& row) {
 
 std::vector<StoreRow> Store::rows() const {
   std::vector<StoreRow> rows;
-  for_each_row(db_.get(), path_,
-               [&](std::int64_t id, const std::optional<StoreRow>& row, const std::string& wrong) {
-                 if (!row)
-                   throw InputError(fmt::format("{} is damaged (row {}: {}): {}", path_.string(),
-                                                id, wrong, remedy));
-                 rows.push_back(*row);
-               });
+  for (auto& [id, row] : read_rows(db_.get(), path_)) rows.push_back(std::move(row));
   return rows;
 }
 
@@ -420,11 +419,7 @@ std::int64_t Store::size() const {
 
 std::vector<std::string> Store::verify() const {
   std::vector<std::string> problems = problems_of(db_.get(), path_, "PRAGMA integrity_check");
-  if (!problems.empty()) return problems;
-  for_each_row(db_.get(), path_,
-               [&](std::int64_t id, const std::optional<StoreRow>& row, const std::string& wrong) {
-                 if (!row) problems.push_back(fmt::format("row {}: {}", id, wrong));
-               });
+  if (problems.empty()) read_rows(db_.get(), path_, &problems);
   return problems;
 }
 
@@ -455,21 +450,16 @@ Store::Merged Store::merge(const std::vector<StoreRow>& rows) {
 
 std::int64_t Store::prune(const std::function<bool(const StoreRow&)>& drop) {
   Transaction transaction(db_.get(), path_);
-  std::vector<std::int64_t> ids;
-  for_each_row(db_.get(), path_,
-               [&](std::int64_t id, const std::optional<StoreRow>& row, const std::string& wrong) {
-                 if (!row)
-                   throw InputError(fmt::format("{} is damaged (row {}: {}): {}", path_.string(),
-                                                id, wrong, remedy));
-                 if (drop(*row)) ids.push_back(id);
-               });
   Statement statement(db_.get(), path_, "DELETE FROM candidate WHERE id = ?");
-  for (std::int64_t id : ids) {
-    statement.bind(id).step();
-    statement.reset();
-  }
+  std::int64_t count = 0;
+  for (const auto& [id, row] : read_rows(db_.get(), path_))
+    if (drop(row)) {
+      statement.bind(id).step();
+      statement.reset();
+      ++count;
+    }
   transaction.commit();
-  return std::int64_t(ids.size());
+  return count;
 }
 
 }  // namespace convlab
