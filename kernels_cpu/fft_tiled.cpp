@@ -13,224 +13,33 @@
 // One register holds one pixel's block of channels (nchw16c, nchw8c), so transforms are
 // straight-line code (fft_codelets-inl.h). At each point the product is a complex matrix product
 // [tiles, C] x [C, K]; spectra lie as
-//   tiles    [point][re, im][tile][channel]           the broadcast operand, and the result
-//   filters  [point][K block][C][re, im][K in block]  read in one stream
-// and in backward_filter [K, tiles] x [tiles, C] comes out as [point][re, im][K][C].
+//   tiles    [point][tile][C block][re, im][lane]  the broadcast operand, and the result
+//   filters  [point][K block][C][re, im][lane]     read in one stream
+//   dw       [point][K][C block][re, im][lane]     the result of [K, tiles] x [tiles, C]
+// so what one transform gives is one element of every point.
 //
 // Tiles are worked on in blocks. A block belongs to one thread (shared=0), small enough for its
 // spectra to stay in L2 while the filters stream by; or to all threads (shared=1), which split each
 // phase and meet at barriers: then filters are read once per block, and blocks are large.
+// Elements of one point lie far from those of the next. Where they leave the cache, a transform
+// that wrote them directly would visit a page for each: a group of transforms goes to a small
+// buffer first, and is copied point by point.
 //
 // Vasilache et al. 2014 (arXiv:1412.7580, tiled FFT convolution), Zlateski, Jia, Li, Durand 2018
 // (arXiv:1809.07851, FFT against Winograd on CPUs).
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels_cpu/fft_tiled.cpp"
-#include <hwy/foreach_target.h>
-#include <hwy/highway.h>
-
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <utility>
-
-#include "conv/layout.h"
-#include "kernels_cpu/fft_codelets-inl.h"
-
-#ifndef CONVLAB_KERNELS_CPU_FFT_TILED_CPP_
-#define CONVLAB_KERNELS_CPU_FFT_TILED_CPP_
-
-namespace convlab::cpu {
-
-// Where the spectrum of one tile and channel block lies; strides in floats.
-template <class T>
-struct SpectrumAt {
-  T* data;
-  std::int64_t point_stride, im_offset;
-};
-
-// Part of an image plane [h][w][block]: rows x cols pixels from (y, x), which may lie outside.
-struct Window {
-  std::int64_t h, w, y, x, rows, cols;
-};
-
-// What becomes of an output pixel; pointers are to the plane's channel block, or null.
-struct PixelEpilogue {
-  const float* bias;
-  const float* residual;
-  bool relu, accumulate;
-};
-
-// The product at one point: out[i][v] (+)= sum over l of a[l][i] conj(b[l][v]), with a broadcast
-// and v in whole channel blocks; or its conjugate, with im_sign -1. Strides in floats.
-struct PointProduct {
-  const float* a;
-  std::int64_t a_im, a_row, a_depth;
-  const float* b;
-  std::int64_t b_im, b_depth, b_block;
-  float* out;
-  std::int64_t out_im, out_row;
-  std::int64_t rows, depth, blocks;
-  float im_sign;
-  bool accumulate;
-};
-
-// The code of one instruction set for one tile size.
-struct TileKernels {
-  void (*product)(const PointProduct&);
-  void (*input)(const float* plane, const Window&, float* scratch, SpectrumAt<float>);
-  void (*output)(SpectrumAt<const float>, float* scratch, float* plane, const Window&,
-                 const PixelEpilogue&);
-  std::int64_t points, scratch;  // of a spectrum; floats a transform needs
-};
-
-}  // namespace convlab::cpu
-
-#endif
-
-HWY_BEFORE_NAMESPACE();
-namespace convlab::cpu {
-namespace HWY_NAMESPACE {
-namespace {
-
-using fft::F32;
-using fft::kLanes;
-using fft::TileFft;
-using fft::Vec;
-namespace hn = hwy::HWY_NAMESPACE;
-
-constexpr int kBlock = kLanes == 16 ? 16 : 8;
-
-// Accumulators are kRows complex vectors: with the two operands and two broadcasts, 28 of
-// AVX-512's 32 registers, or 14 of 16.
-constexpr int kRows = kLanes == 16 ? 12 : 5;
-// Depth that keeps both panels of a register tile in L1 (12 rows and 16 columns of 128: 28 KB).
-constexpr std::int64_t kDepthBlock = 128;
-
-template <int kCount>
-void ProductTile(const PointProduct& p, const float* a, const float* b, float* out,
-                 std::int64_t depth, bool accumulate) {
-  const F32 d;
-  const Vec sign = hn::Set(d, p.im_sign);
-  Vec re[kCount], im[kCount];
-  HWY_UNROLL(16)
-  for (int i = 0; i < kCount; ++i) {
-    re[i] = accumulate ? hn::Load(d, out + i * p.out_row) : hn::Zero(d);
-    im[i] = accumulate ? hn::Mul(sign, hn::Load(d, out + i * p.out_row + p.out_im)) : hn::Zero(d);
-  }
-  for (std::int64_t l = 0; l < depth; ++l, a += p.a_depth, b += p.b_depth) {
-    const Vec br = hn::Load(d, b), bi = hn::Load(d, b + p.b_im);
-    HWY_UNROLL(16)
-    for (int i = 0; i < kCount; ++i) {
-      const Vec ar = hn::Set(d, a[i * p.a_row]), ai = hn::Set(d, a[i * p.a_row + p.a_im]);
-      re[i] = hn::MulAdd(ai, bi, hn::MulAdd(ar, br, re[i]));
-      im[i] = hn::NegMulAdd(ar, bi, hn::MulAdd(ai, br, im[i]));
-    }
-  }
-  HWY_UNROLL(16)
-  for (int i = 0; i < kCount; ++i) {
-    hn::Store(re[i], d, out + i * p.out_row);
-    hn::Store(hn::Mul(sign, im[i]), d, out + i * p.out_row + p.out_im);
-  }
-}
-
-template <int... i>
-constexpr auto ProductTiles(std::integer_sequence<int, i...>) {
-  return std::array{&ProductTile<i + 1>...};
-}
-
-void Product(const PointProduct& p) {
-  static constexpr auto kTiles = ProductTiles(std::make_integer_sequence<int, kRows>());
-  const std::int64_t tiles = (p.rows + kRows - 1) / kRows;
-  for (std::int64_t l = 0; l < p.depth; l += kDepthBlock)
-    for (std::int64_t block = 0; block < p.blocks; ++block)
-      for (int lane = 0; lane < kBlock; lane += kLanes)
-        for (std::int64_t tile = 0; tile < tiles; ++tile) {
-          // Tiles of nearly equal height, so that none is too short to hide latency.
-          const std::int64_t first = tile * p.rows / tiles, last = (tile + 1) * p.rows / tiles;
-          kTiles[static_cast<std::size_t>(last - first - 1)](
-              p, p.a + l * p.a_depth + first * p.a_row,
-              p.b + l * p.b_depth + block * p.b_block + lane,
-              p.out + first * p.out_row + block * kBlock + lane, std::min(kDepthBlock, p.depth - l),
-              p.accumulate || l > 0);
-        }
-}
-
-// One tile of a plane [h][w][kBlock]; pixels outside the window or the plane are zero.
-template <int n>
-void InputTile(const float* plane, const Window& window, float* scratch, SpectrumAt<float> to) {
-  HWY_ALIGN float staged[n * kBlock];
-  const std::int64_t first = std::max<std::int64_t>(0, -window.x);
-  const std::int64_t last = std::min({std::int64_t{n}, window.cols, window.w - window.x});
-  for (int lane = 0; lane < kBlock; lane += kLanes) {
-    for (int x = 0; x < n; ++x) hn::Store(hn::Zero(F32()), F32(), staged + x * kBlock);
-    TileFft<n>::Forward(
-        [&](int y) HWY_ATTR -> const float* {
-          const std::int64_t row = window.y + y;
-          if (row < 0 || row >= window.h || y >= window.rows || first >= last) return nullptr;
-          const float* const from = plane + (row * window.w + window.x) * kBlock + lane;
-          if (first == 0 && last == n) return from;
-          for (std::int64_t x = first; x < last; ++x)
-            hn::Store(hn::Load(F32(), from + x * kBlock), F32(), staged + x * kBlock);
-          return staged;
-        },
-        kBlock, scratch, {to.data + lane, to.point_stride, to.im_offset});
-  }
-}
-
-// The window of a plane from a tile's first rows and columns. The window lies inside the plane.
-template <int n>
-void OutputTile(SpectrumAt<const float> from, float* scratch, float* plane, const Window& window,
-                const PixelEpilogue& epilogue) {
-  for (int lane = 0; lane < kBlock; lane += kLanes) {
-    const Vec bias = epilogue.bias ? hn::Load(F32(), epilogue.bias + lane) : hn::Zero(F32());
-    TileFft<n>::Inverse(
-        {from.data + lane, from.point_stride, from.im_offset}, scratch,
-        static_cast<int>(window.rows), [&](int y, const float* pixels) HWY_ATTR {
-          const std::int64_t offset = ((window.y + y) * window.w + window.x) * kBlock + lane;
-          for (std::int64_t x = 0; x < window.cols; ++x) {
-            float* const to = plane + offset + x * kBlock;
-            Vec v = hn::Add(hn::Load(F32(), pixels + x * kLanes), bias);
-            if (epilogue.residual)
-              v = hn::Add(v, hn::Load(F32(), epilogue.residual + offset + x * kBlock));
-            if (epilogue.relu) v = hn::Max(v, hn::Zero(F32()));
-            if (epilogue.accumulate) v = hn::Add(v, hn::Load(F32(), to));
-            hn::Store(v, F32(), to);
-          }
-        });
-  }
-}
-
-// One table per instruction set and tile size.
-template <int n>
-constexpr TileKernels kKernels{.product = &Product,
-                               .input = &InputTile<n>,
-                               .output = &OutputTile<n>,
-                               .points = TileFft<n>::kPoints,
-                               .scratch = round_up(TileFft<n>::kScratch, 16)};
-
-const TileKernels& Kernels(std::int64_t tile) { return tile == 16 ? kKernels<16> : kKernels<32>; }
-
-}  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace convlab::cpu
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-
 #include <fmt/format.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "conv/error.h"
 #include "kernels_cpu/algos.h"
+#include "kernels_cpu/fft_tiles.h"
 
 namespace convlab::cpu {
 namespace {
-
-HWY_EXPORT(Kernels);
 
 // A pass as a correlation of tiles of `from` (x, or dy in backward_data) whose windows start at
 // (i * step - pad) for outputs from i * step on.
@@ -263,46 +72,37 @@ struct Tiling {
   }
 };
 
-// Spectra of some tiles: [point][re, im][tile][channel].
+// Spectra of `items` channel blocks: [point][item][re, im][lane].
 struct Spectra {
-  std::int64_t channels, im_offset, point_stride;  // floats
+  std::int64_t point_stride;  // floats
 
-  Spectra(std::int64_t tiles, std::int64_t channels)
-      : channels(channels),
-        im_offset(tiles * channels),
-        // An odd number of cache lines: powers of two would put every point of a tile, which are
-        // written together, into the same cache set.
-        point_stride((ceil_div(2 * im_offset, 16) | 1) * 16) {}
-
-  template <class T>
-  SpectrumAt<T> at(T* data, std::int64_t tile, std::int64_t channel) const {
-    return {data + tile * channels + channel, point_stride, im_offset};
-  }
+  // An odd number of cache lines: powers of two would put every point of an item into the same
+  // cache set.
+  Spectra(std::int64_t items, std::int64_t block)
+      : point_stride((2 * items * block / 16 | 1) * 16) {}
 };
 
 class FftTiledPlan final : public ConvPlan {
  public:
   FftTiledPlan(const ConvProblem& p, const Config& config, Device& device)
       : problem_(p),
-        kernels_(HWY_DYNAMIC_DISPATCH(Kernels)(config.get("tile"))),
+        kernels_(fft_tile_kernels(config.get("tile"))),
         tiling_(p, config.get("tile")),
         device_(device),
         threads_(device.info().threads),
         tile_(config.get("tile")),
         tiles_(std::min(config.get("block"), tiling_.tiles)),
         shared_(config.get("shared") == 1),
-        filter_pass_(p.pass == Pass::backward_filter),
-        in_(tiles_, tiling_.from.padded_c()),
-        out_(tiles_, tiling_.to.padded_c()) {
-    out_chunk_ = tiling_.to.padded_c();
-    if (!shared_) {
-      // The part of the output channels whose spectra take as much of L2 as the input's may.
-      const std::int64_t bytes = kernels_.points * tiles_ * tiling_.block * 2 * 4;
-      out_chunk_ = std::clamp<std::int64_t>(device.info().l2_bytes / 3 / bytes, 1,
-                                            out_chunk_ / tiling_.block) *
-                   tiling_.block;
-      out_ = Spectra(tiles_, out_chunk_);
-    }
+        filter_pass_(p.pass == Pass::backward_filter) {
+    const std::int64_t item_bytes = kernels_.points * 2 * tiling_.block * 4;
+    // Staged items take a quarter of L2, and are worth no more than 2 KB at a time.
+    const std::int64_t l2 = device.info().l2_bytes;
+    staged_ = shared_ ? std::clamp<std::int64_t>(l2 / 4 / item_bytes, 1, 16) : 1;
+    // A thread's own block takes the part of the output channels at a time whose spectra fill as
+    // much of L2 as the input's may.
+    out_blocks_ = to_blocks();
+    if (!shared_)
+      out_blocks_ = std::clamp<std::int64_t>(l2 / 3 / (item_bytes * tiles_), 1, out_blocks_);
   }
 
   std::size_t workspace_bytes() const noexcept override {
@@ -311,12 +111,11 @@ class FftTiledPlan final : public ConvPlan {
 
   std::size_t packed_filter_bytes() const noexcept override {
     if (filter_pass_) return 0;
-    return static_cast<std::size_t>(kernels_.points * filter_point_stride() * 4);
+    return static_cast<std::size_t>(kernels_.points * filters().point_stride * 4);
   }
 
   void pack_filter(ConstSpan span, Span packed, Stream&) const override {
     const float* const w = reinterpret_cast<const float*>(span.data());
-    float* const to = reinterpret_cast<float*>(packed.data());
     const std::int64_t block = tiling_.block, taps = problem_.r * problem_.s;
     const std::int64_t depth = tiling_.from.c, outputs = tiling_.to.c;
     const bool turned = problem_.pass == Pass::backward_data;
@@ -326,19 +125,23 @@ class FftTiledPlan final : public ConvPlan {
     const float scale = 1.f / static_cast<float>(tile_ * tile_);
     const Buffer memory =
         device_.allocate(static_cast<std::size_t>(threads_ * scratch_floats() * 4));
-#pragma omp parallel for collapse(2) num_threads(threads_)
-    for (std::int64_t k = 0; k < outputs; k += block)
-      for (std::int64_t c = 0; c < depth; ++c) {
-        float* const scratch = memory.as<float>() + omp_get_thread_num() * scratch_floats();
-        float* const plane = scratch + kernels_.scratch;  // the filters as an image [r][s][block]
-        const float* const from = w + k * out_stride + c * in_stride;
-        for (std::int64_t t = 0; t < taps; ++t)
-          for (std::int64_t lane = 0; lane < block; ++lane)
-            plane[(turned ? taps - 1 - t : t) * block + lane] =
-                k + lane < outputs ? scale * from[lane * out_stride + t] : 0.f;
-        kernels_.input(plane, {problem_.r, problem_.s, 0, 0, tile_, tile_}, scratch,
-                       {to + (k * depth + c * block) * 2, filter_point_stride(), block});
-      }
+#pragma omp parallel num_threads(threads_)
+    {
+      const int thread = omp_get_thread_num();
+      const Worker me{nullptr, memory.as<float>() + thread * scratch_floats(), thread, threads_};
+      float* const plane = filter_plane(me);
+      write_items(
+          me, to_blocks() * depth, reinterpret_cast<float*>(packed.data()), filters(),
+          [&](std::int64_t i, TileSpectrum<float> to) {
+            const std::int64_t k = i / depth * block, c = i % depth;
+            const float* const from = w + k * out_stride + c * in_stride;
+            for (std::int64_t t = 0; t < taps; ++t)
+              for (std::int64_t lane = 0; lane < block; ++lane)
+                plane[(turned ? taps - 1 - t : t) * block + lane] =
+                    k + lane < outputs ? scale * from[lane * out_stride + t] : 0.f;
+            kernels_.forward(plane, {problem_.r, problem_.s, 0, 0, tile_, tile_}, me.scratch, to);
+          });
+    }
   }
 
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
@@ -346,8 +149,7 @@ class FftTiledPlan final : public ConvPlan {
 #pragma omp parallel num_threads(threads_)
     {
       const int thread = omp_get_thread_num();
-      const Worker me{.args = args,
-                      .memory = memory + (shared_ ? 0 : thread * team_floats()),
+      const Worker me{.memory = memory + (shared_ ? 0 : thread * team_floats()),
                       .scratch = memory + teams() * team_floats() + thread * scratch_floats(),
                       .rank = shared_ ? thread : 0,
                       .crew = shared_ ? threads_ : 1};
@@ -357,18 +159,17 @@ class FftTiledPlan final : public ConvPlan {
         const std::int64_t first = b * tiling_.tiles / blocks;
         const std::int64_t count = (b + 1) * tiling_.tiles / blocks - first;
         if (filter_pass_)
-          add_to_filter_spectra(me, first, count);
+          add_to_filter_spectra(me, args, first, count);
         else
-          convolve(me, first, count);
+          convolve(me, args, first, count);
       }
-      if (filter_pass_) write_filter_gradient(me);
+      if (filter_pass_) write_filter_gradient(me, args);
     }
   }
 
  private:
   // One thread's view of a run. A crew shares the memory and splits the work.
   struct Worker {
-    const ConvArgs& args;
     float* memory;
     float* scratch;
     int rank, crew;
@@ -378,170 +179,232 @@ class FftTiledPlan final : public ConvPlan {
 #pragma omp barrier
       }
     }
-    // f(i) for this worker's part of [0, count).
+    // f(first, last) for this worker's part of [0, count), at most `most` at a time.
     template <class F>
-    void share(std::int64_t count, const F& f) const {
-      for (std::int64_t i = rank * count / crew; i < (rank + 1) * count / crew; ++i) f(i);
+    void share(std::int64_t count, std::int64_t most, const F& f) const {
+      const std::int64_t end = (rank + 1) * count / crew;
+      for (std::int64_t i = rank * count / crew; i < end; i += most) f(i, std::min(i + most, end));
     }
   };
 
-  // Per thread: for the codelets, and one block of filters as an image.
-  std::int64_t scratch_floats() const {
-    return kernels_.scratch + round_up(problem_.r * problem_.s * tiling_.block, 16);
+  std::int64_t from_blocks() const { return tiling_.from.padded_c() / tiling_.block; }
+  std::int64_t to_blocks() const { return tiling_.to.padded_c() / tiling_.block; }
+  // Floats of one item at one point.
+  std::int64_t element() const { return 2 * tiling_.block; }
+  Spectra filters() const { return {to_blocks() * tiling_.from.c, tiling_.block}; }
+  Spectra gradient() const { return {problem_.k * from_blocks(), tiling_.block}; }
+  Spectra inputs(std::int64_t tiles) const { return {tiles * from_blocks(), tiling_.block}; }
+  Spectra outputs(std::int64_t tiles, std::int64_t blocks) const {
+    return {tiles * blocks, tiling_.block};
   }
-  int teams() const { return shared_ ? 1 : threads_; }
-  // backward_filter holds the spectra of x, dy and dw; the others of one input and one output.
-  std::int64_t team_floats() const {
-    const std::int64_t strides = in_.point_stride + out_.point_stride;
-    return kernels_.points * (strides + (filter_pass_ ? gradient().point_stride : 0));
-  }
-  Spectra gradient() const { return {problem_.k, tiling_.from.padded_c()}; }
-  std::int64_t filter_point_stride() const { return tiling_.to.padded_c() * tiling_.from.c * 2; }
 
-  // Spectra of the input's tiles [first, first + count).
-  void transform(const Worker& me, const void* data, const TensorDesc& desc, std::int64_t first,
-                 std::int64_t count, bool outputs, const Spectra& spectra, float* to) const {
+  int teams() const { return shared_ ? 1 : threads_; }
+  // The spectra of the input and the output of a block of tiles; in backward_filter also of dw.
+  std::int64_t team_floats() const {
+    return kernels_.points *
+           (inputs(tiles_).point_stride + outputs(tiles_, out_blocks_).point_stride +
+            (filter_pass_ ? gradient().point_stride : 0));
+  }
+  // Per thread: for the codelets, staged items, and one block of filters as an image.
+  Spectra staged() const { return {staged_, tiling_.block}; }
+  std::int64_t staged_floats() const {
+    return staged_ > 1 ? kernels_.points * staged().point_stride : 0;
+  }
+  std::int64_t scratch_floats() const {
+    return kernels_.scratch + staged_floats() +
+           round_up(problem_.r * problem_.s * tiling_.block, 16);
+  }
+  float* filter_plane(const Worker& me) const {
+    return me.scratch + kernels_.scratch + staged_floats();
+  }
+
+  // transform(i, where) for this worker's part of the items, where = item i of `to`.
+  template <class F>
+  void write_items(const Worker& me, std::int64_t items, float* to, const Spectra& spectra,
+                   const F& transform) const {
+    float* const stage = me.scratch + kernels_.scratch;
+    me.share(items, staged_, [&](std::int64_t first, std::int64_t last) {
+      float* const there = to + first * element();
+      const bool direct = staged_ == 1;
+      const std::int64_t stride = direct ? spectra.point_stride : staged().point_stride;
+      for (std::int64_t i = first; i < last; ++i)
+        transform(i,
+                  TileSpectrum<float>{(direct ? there : stage) + (i - first) * element(), stride});
+      if (direct) return;
+      for (std::int64_t p = 0; p < kernels_.points; ++p)
+        std::copy_n(stage + p * stride, (last - first) * element(),
+                    there + p * spectra.point_stride);
+    });
+  }
+
+  template <class F>
+  void read_items(const Worker& me, std::int64_t items, const float* from, const Spectra& spectra,
+                  const F& transform) const {
+    float* const stage = me.scratch + kernels_.scratch;
+    me.share(items, staged_, [&](std::int64_t first, std::int64_t last) {
+      const float* const there = from + first * element();
+      const bool direct = staged_ == 1;
+      const std::int64_t stride = direct ? spectra.point_stride : staged().point_stride;
+      for (std::int64_t p = 0; p < (direct ? 0 : kernels_.points); ++p)
+        std::copy_n(there + p * spectra.point_stride, (last - first) * element(),
+                    stage + p * stride);
+      for (std::int64_t i = first; i < last; ++i)
+        transform(i, TileSpectrum<const float>{(direct ? there : stage) + (i - first) * element(),
+                                               stride});
+    });
+  }
+
+  // The spectra of tiles [first, first + count): of all that the outputs read, or of the outputs.
+  void transform_tiles(const Worker& me, const void* data, const TensorDesc& desc, bool outputs,
+                       std::int64_t first, std::int64_t count, float* to,
+                       const Spectra& spectra) const {
     const std::int64_t blocks = desc.padded_c() / tiling_.block;
-    me.share(count * blocks, [&](std::int64_t i) {
-      const std::int64_t tile = i / blocks, channel = i % blocks * tiling_.block;
-      const Tiling::Place at = tiling_.place(first + tile);
+    write_items(me, count * blocks, to, spectra, [&](std::int64_t i, TileSpectrum<float> item) {
+      const Tiling::Place at = tiling_.place(first + i / blocks);
       Window window{desc.h, desc.w, at.h - tiling_.pad_h, at.w - tiling_.pad_w, tile_, tile_};
       if (outputs) window = {desc.h, desc.w, at.h, at.w, tiling_.step_h, tiling_.step_w};
-      kernels_.input(static_cast<const float*>(data) + desc.offset(at.n, channel, 0, 0), window,
-                     me.scratch, spectra.at(to, tile, channel));
+      kernels_.forward(
+          static_cast<const float*>(data) + desc.offset(at.n, i % blocks * tiling_.block, 0, 0),
+          window, me.scratch, item);
     });
   }
 
   // forward and backward_data.
-  void convolve(const Worker& me, std::int64_t first, std::int64_t count) const {
-    const bool forward = problem_.pass == Pass::forward;
-    const Spectra in(count, in_.channels);
+  void convolve(const Worker& me, const ConvArgs& args, std::int64_t first,
+                std::int64_t count) const {
+    const void* const data = problem_.pass == Pass::forward ? args.x : args.dy;
+    const Spectra in = inputs(count);
     float* const in_data = me.memory;
-    float* const out_data = in_data + kernels_.points * in_.point_stride;
+    float* const out_data = in_data + kernels_.points * in.point_stride;
     {
-      const PhaseScope scope(me.args.phases, 0);
-      transform(me, forward ? me.args.x : me.args.dy, tiling_.from, first, count, false, in,
-                in_data);
+      const PhaseScope scope(args.phases, 0);
+      transform_tiles(me, data, tiling_.from, false, first, count, in_data, in);
     }
     me.meet();
-    for (std::int64_t k = 0; k < tiling_.to.padded_c(); k += out_chunk_) {
-      const std::int64_t channels = std::min(out_chunk_, tiling_.to.padded_c() - k);
-      const Spectra out(count, channels);
+    for (std::int64_t k = 0; k < to_blocks(); k += out_blocks_) {
+      const std::int64_t blocks = std::min(out_blocks_, to_blocks() - k);
+      const Spectra out = outputs(count, blocks);
       {
-        const PhaseScope scope(me.args.phases, 1);
-        me.share(kernels_.points, [&](std::int64_t point) {
+        const PhaseScope scope(args.phases, 1);
+        const float* const w = static_cast<const float*>(args.w) + k * tiling_.from.c * element();
+        me.share(kernels_.points, 1, [&](std::int64_t point, std::int64_t) {
           kernels_.product({.a = in_data + point * in.point_stride,
-                            .a_im = in.im_offset,
-                            .a_row = in.channels,
-                            .a_depth = 1,
-                            .b = static_cast<const float*>(me.args.w) +
-                                 point * filter_point_stride() + k * tiling_.from.c * 2,
-                            .b_im = tiling_.block,
-                            .b_depth = 2 * tiling_.block,
-                            .b_block = 2 * tiling_.block * tiling_.from.c,
+                            .a_row = from_blocks() * element(),
+                            .a_group = element(),
+                            .group = tiling_.block,
+                            .b = w + point * filters().point_stride,
+                            .b_depth = element(),
+                            .b_block = element() * tiling_.from.c,
                             .out = out_data + point * out.point_stride,
-                            .out_im = out.im_offset,
-                            .out_row = channels,
+                            .out_row = blocks * element(),
                             .rows = count,
                             .depth = tiling_.from.c,
-                            .blocks = channels / tiling_.block,
+                            .blocks = blocks,
                             .im_sign = 1,
                             .accumulate = false});
         });
       }
       me.meet();
       {
-        const PhaseScope scope(me.args.phases, 2);
-        write(me, first, count, k, out, out_data);
+        const PhaseScope scope(args.phases, 2);
+        write_outputs(me, args, first, count, k, blocks, out_data, out);
       }
       me.meet();
     }
   }
 
-  void write(const Worker& me, std::int64_t first, std::int64_t count, std::int64_t channel,
-             const Spectra& spectra, const float* data) const {
+  // The outputs of channel blocks [k, k + blocks).
+  void write_outputs(const Worker& me, const ConvArgs& args, std::int64_t first, std::int64_t count,
+                     std::int64_t k, std::int64_t blocks, const float* from,
+                     const Spectra& spectra) const {
     const TensorDesc& to = tiling_.to;
-    const std::int64_t blocks = spectra.channels / tiling_.block;
-    me.share(count * blocks, [&](std::int64_t i) {
-      const std::int64_t tile = i / blocks, c = i % blocks * tiling_.block;
-      const Tiling::Place at = tiling_.place(first + tile);
-      const Window window{to.h,
-                          to.w,
-                          at.h,
-                          at.w,
-                          std::min(tiling_.step_h, to.h - at.h),
-                          std::min(tiling_.step_w, to.w - at.w)};
-      const std::int64_t plane = to.offset(at.n, channel + c, 0, 0);
-      alignas(64) float bias[16] = {};  // lanes past K stay zero
-      if (problem_.epilogue.bias)
-        std::copy_n(static_cast<const float*>(me.args.bias) + channel + c,
-                    std::min(tiling_.block, to.c - channel - c), bias);
-      kernels_.output(spectra.at(data, tile, c), me.scratch,
-                      static_cast<float*>(me.args.out) + plane, window,
-                      {.bias = problem_.epilogue.bias ? bias : nullptr,
-                       .residual = problem_.epilogue.residual
-                                       ? static_cast<const float*>(me.args.residual) + plane
-                                       : nullptr,
-                       .relu = problem_.epilogue.relu,
-                       .accumulate = problem_.accumulate});
-    });
+    const Epilogue& epilogue = problem_.epilogue;
+    read_items(
+        me, count * blocks, from, spectra, [&](std::int64_t i, TileSpectrum<const float> item) {
+          const Tiling::Place at = tiling_.place(first + i / blocks);
+          const std::int64_t channel = (k + i % blocks) * tiling_.block;
+          const std::int64_t plane = to.offset(at.n, channel, 0, 0);
+          const Window window{to.h,
+                              to.w,
+                              at.h,
+                              at.w,
+                              std::min(tiling_.step_h, to.h - at.h),
+                              std::min(tiling_.step_w, to.w - at.w)};
+          alignas(64) float bias[16] = {};  // lanes past K stay zero
+          if (epilogue.bias)
+            std::copy_n(static_cast<const float*>(args.bias) + channel,
+                        std::min(tiling_.block, to.c - channel), bias);
+          kernels_.inverse(
+              item, me.scratch, static_cast<float*>(args.out) + plane, window,
+              {.bias = epilogue.bias ? bias : nullptr,
+               .residual =
+                   epilogue.residual ? static_cast<const float*>(args.residual) + plane : nullptr,
+               .relu = epilogue.relu,
+               .accumulate = problem_.accumulate});
+        });
   }
 
   // DW += X conj(DY) over a block of tiles, as the conjugate of DY conj(X).
-  void add_to_filter_spectra(const Worker& me, std::int64_t first, std::int64_t count) const {
-    const Spectra x(count, in_.channels), dy(count, out_.channels), dw = gradient();
+  void add_to_filter_spectra(const Worker& me, const ConvArgs& args, std::int64_t first,
+                             std::int64_t count) const {
+    const Spectra x = inputs(count), dy = outputs(count, to_blocks()), dw = gradient();
     float* const x_data = me.memory;
-    float* const dy_data = x_data + kernels_.points * in_.point_stride;
-    float* const dw_data = dy_data + kernels_.points * out_.point_stride;
+    float* const dy_data = x_data + kernels_.points * x.point_stride;
+    float* const dw_data = gradient_data(me);
     {
-      const PhaseScope scope(me.args.phases, 0);
-      transform(me, me.args.x, tiling_.from, first, count, false, x, x_data);
-      transform(me, me.args.dy, tiling_.to, first, count, true, dy, dy_data);
+      const PhaseScope scope(args.phases, 0);
+      transform_tiles(me, args.x, tiling_.from, false, first, count, x_data, x);
+      transform_tiles(me, args.dy, tiling_.to, true, first, count, dy_data, dy);
     }
     me.meet();
     {
-      const PhaseScope scope(me.args.phases, 1);
-      me.share(kernels_.points, [&](std::int64_t point) {
-        kernels_.product({.a = dy_data + point * dy.point_stride,
-                          .a_im = dy.im_offset,
-                          .a_row = 1,
-                          .a_depth = dy.channels,
-                          .b = x_data + point * x.point_stride,
-                          .b_im = x.im_offset,
-                          .b_depth = x.channels,
-                          .b_block = tiling_.block,
-                          .out = dw_data + point * dw.point_stride,
-                          .out_im = dw.im_offset,
-                          .out_row = dw.channels,
-                          .rows = problem_.k,
-                          .depth = count,
-                          .blocks = x.channels / tiling_.block,
-                          .im_sign = -1,
-                          .accumulate = first > 0});
+      const PhaseScope scope(args.phases, 1);
+      me.share(kernels_.points, 1, [&](std::int64_t point, std::int64_t) {
+        for (std::int64_t k = 0; k < to_blocks(); ++k)
+          kernels_.product({.a = dy_data + point * dy.point_stride + k * element(),
+                            .a_row = 1,
+                            .a_group = to_blocks() * element(),
+                            .group = 1,
+                            .b = x_data + point * x.point_stride,
+                            .b_depth = from_blocks() * element(),
+                            .b_block = element(),
+                            .out = dw_data + point * dw.point_stride +
+                                   k * tiling_.block * from_blocks() * element(),
+                            .out_row = from_blocks() * element(),
+                            .rows = std::min(tiling_.block, problem_.k - k * tiling_.block),
+                            .depth = count,
+                            .blocks = from_blocks(),
+                            .im_sign = -1,
+                            .accumulate = first > 0});
       });
     }
     me.meet();
   }
 
-  void write_filter_gradient(const Worker& me) const {
-    const PhaseScope scope(me.args.phases, 2);
-    const Spectra dw = gradient();
-    const float* const data = me.memory + kernels_.points * (in_.point_stride + out_.point_stride);
-    const std::int64_t blocks = dw.channels / tiling_.block, taps = problem_.r * problem_.s;
+  // After the spectra of the largest block of tiles.
+  float* gradient_data(const Worker& me) const {
+    return me.memory + kernels_.points * (inputs(tiles_).point_stride +
+                                          outputs(tiles_, to_blocks()).point_stride);
+  }
+
+  void write_filter_gradient(const Worker& me, const ConvArgs& args) const {
+    const PhaseScope scope(args.phases, 2);
+    const std::int64_t block = tiling_.block, taps = problem_.r * problem_.s;
     const float scale = 1.f / static_cast<float>(tile_ * tile_);
-    float* const plane = me.scratch + kernels_.scratch;
-    me.share(problem_.k * blocks, [&](std::int64_t i) {
-      const std::int64_t k = i / blocks, c = i % blocks * tiling_.block;
-      kernels_.output(dw.at(data, k, c), me.scratch, plane,
-                      {problem_.r, problem_.s, 0, 0, problem_.r, problem_.s}, {});
-      float* const to = static_cast<float*>(me.args.out) + (k * problem_.c + c) * taps;
-      for (std::int64_t lane = 0; lane < std::min(tiling_.block, problem_.c - c); ++lane)
-        for (std::int64_t t = 0; t < taps; ++t) {
-          const float value = scale * plane[t * tiling_.block + lane];
-          float& at = to[lane * taps + t];
-          at = problem_.accumulate ? at + value : value;
-        }
-    });
+    float* const plane = filter_plane(me);
+    read_items(me, problem_.k * from_blocks(), gradient_data(me), gradient(),
+               [&](std::int64_t i, TileSpectrum<const float> item) {
+                 const std::int64_t k = i / from_blocks(), c = i % from_blocks() * block;
+                 kernels_.inverse(item, me.scratch, plane,
+                                  {problem_.r, problem_.s, 0, 0, problem_.r, problem_.s}, {});
+                 float* const to = static_cast<float*>(args.out) + (k * problem_.c + c) * taps;
+                 for (std::int64_t lane = 0; lane < std::min(block, problem_.c - c); ++lane)
+                   for (std::int64_t t = 0; t < taps; ++t) {
+                     const float value = scale * plane[t * block + lane];
+                     float& at = to[lane * taps + t];
+                     at = problem_.accumulate ? at + value : value;
+                   }
+               });
   }
 
   const ConvProblem problem_;
@@ -549,10 +412,10 @@ class FftTiledPlan final : public ConvPlan {
   const Tiling tiling_;
   Device& device_;
   const int threads_;
-  const std::int64_t tile_, tiles_;  // tile's side; tiles in a block
+  const std::int64_t tile_, tiles_;  // a tile's side; tiles in a block
   const bool shared_, filter_pass_;
-  Spectra in_, out_;
-  std::int64_t out_chunk_ = 0;  // output channels worked on at a time
+  std::int64_t staged_ = 1;      // items transformed before they are copied; 1: not copied
+  std::int64_t out_blocks_ = 0;  // output channel blocks worked on at a time
 };
 
 // FLOPs of the codelets for one channel: butterflies with a twiddle are six fused multiply-adds,
@@ -624,7 +487,7 @@ class FftTiled final : public ConvAlgo {
     const std::int64_t tile = config.get("tile");
     const Tiling tiling(p, tile);
     const bool filter_pass = p.pass == Pass::backward_filter;
-    const double points = double(HWY_DYNAMIC_DISPATCH(Kernels)(tile).points);
+    const double points = double(fft_tile_kernels(tile).points);
     const double tiles = double(tiling.tiles), spectrum = points * 2 * 4;  // bytes
     const double from = double(tiling.from.padded_c()), to = double(tiling.to.padded_c());
     const double tiles_per_block = double(std::min(config.get("block"), tiling.tiles));
@@ -678,7 +541,7 @@ class FftTiled final : public ConvAlgo {
   // Tiles in a block.
   static std::int64_t block(const ConvProblem& p, std::int64_t tile, bool shared, Device& device) {
     const Tiling tiling(p, tile);
-    const std::int64_t points = HWY_DYNAMIC_DISPATCH(Kernels)(tile).points;
+    const std::int64_t points = fft_tile_kernels(tile).points;
     const std::int64_t from = points * tiling.from.padded_c() * 2 * 4;
     const std::int64_t to = points * tiling.to.padded_c() * 2 * 4;
     constexpr std::int64_t shared_bytes = 128 << 20;
@@ -705,4 +568,3 @@ class FftTiled final : public ConvAlgo {
 std::unique_ptr<ConvAlgo> make_fft_tiled() { return std::make_unique<FftTiled>(); }
 
 }  // namespace convlab::cpu
-#endif  // HWY_ONCE

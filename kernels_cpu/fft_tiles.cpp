@@ -1,0 +1,162 @@
+#include "kernels_cpu/fft_tiles.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels_cpu/fft_tiles.cpp"
+#include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "conv/layout.h"
+#include "kernels_cpu/fft_codelets-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace convlab::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+using fft::F32;
+using fft::kLanes;
+using fft::TileFft;
+using fft::Vec;
+namespace hn = hwy::HWY_NAMESPACE;
+
+constexpr int kBlock = kLanes == 16 ? 16 : 8;
+
+// Accumulators are kRows complex vectors: with the two operands and two broadcasts, 28 of
+// AVX-512's 32 registers, or 14 of 16.
+constexpr int kRows = kLanes == 16 ? 12 : 5;
+// Depth that keeps both panels of a register tile in L1 (12 rows and 16 columns of 128: 28 KB).
+constexpr std::int64_t kDepthBlock = 128;
+
+// One register tile over `depth`. Each step prefetches a line of what comes after this panel of b,
+// which is read once from far away.
+template <int kCount>
+void ProductTile(const PointProduct& p, const float* a, const float* b, float* out,
+                 std::int64_t depth, bool accumulate, const float* next, std::int64_t next_step) {
+  const F32 d;
+  const Vec sign = hn::Set(d, p.im_sign);
+  Vec re[kCount], im[kCount];
+  HWY_UNROLL(16)
+  for (int i = 0; i < kCount; ++i) {
+    re[i] = accumulate ? hn::Load(d, out + i * p.out_row) : hn::Zero(d);
+    im[i] = accumulate ? hn::Mul(sign, hn::Load(d, out + i * p.out_row + kBlock)) : hn::Zero(d);
+  }
+  for (std::int64_t l = 0; l < depth; l += p.group, a += p.a_group) {
+    const std::int64_t group = std::min(p.group, depth - l);
+    for (std::int64_t j = 0; j < group; ++j, b += p.b_depth, next += next_step) {
+      hwy::Prefetch(next);
+      const Vec br = hn::Load(d, b), bi = hn::Load(d, b + kBlock);
+      HWY_UNROLL(16)
+      for (int i = 0; i < kCount; ++i) {
+        const Vec ar = hn::Set(d, a[i * p.a_row + j]), ai = hn::Set(d, a[i * p.a_row + j + kBlock]);
+        re[i] = hn::MulAdd(ai, bi, hn::MulAdd(ar, br, re[i]));
+        im[i] = hn::NegMulAdd(ar, bi, hn::MulAdd(ai, br, im[i]));
+      }
+    }
+  }
+  HWY_UNROLL(16)
+  for (int i = 0; i < kCount; ++i) {
+    hn::Store(re[i], d, out + i * p.out_row);
+    hn::Store(hn::Mul(sign, im[i]), d, out + i * p.out_row + kBlock);
+  }
+}
+
+template <int... i>
+constexpr auto ProductTiles(std::integer_sequence<int, i...>) {
+  return std::array{&ProductTile<i + 1>...};
+}
+
+void Product(const PointProduct& p) {
+  static constexpr auto kTiles = ProductTiles(std::make_integer_sequence<int, kRows>());
+  const std::int64_t tiles = ceil_div(p.rows, kRows);
+  for (std::int64_t l = 0; l < p.depth; l += kDepthBlock)
+    for (std::int64_t block = 0; block < p.blocks; ++block)
+      for (int lane = 0; lane < kBlock; lane += kLanes)
+        for (std::int64_t tile = 0; tile < tiles; ++tile) {
+          // Tiles of nearly equal height, so that none is too short to hide latency.
+          const std::int64_t first = tile * p.rows / tiles, last = (tile + 1) * p.rows / tiles;
+          const std::int64_t depth = std::min(kDepthBlock, p.depth - l);
+          const float* const b = p.b + l * p.b_depth + block * p.b_block;
+          // Two lines a step: the first two tiles fetch one each.
+          const bool fetch = tile < 2 && p.b_depth == 2 * kBlock;
+          kTiles[static_cast<std::size_t>(last - first - 1)](
+              p, p.a + l / p.group * p.a_group + first * p.a_row, b + lane,
+              p.out + first * p.out_row + block * 2 * kBlock + lane, depth, p.accumulate || l > 0,
+              fetch ? b + p.b_block + tile * depth * kBlock : b, fetch ? kBlock : 0);
+        }
+}
+
+template <int n>
+void ForwardTile(const float* plane, const Window& window, float* scratch, TileSpectrum<float> to) {
+  HWY_ALIGN float staged[n * kBlock];
+  const std::int64_t first = std::max<std::int64_t>(0, -window.x);
+  const std::int64_t last = std::min({std::int64_t{n}, window.cols, window.w - window.x});
+  for (int lane = 0; lane < kBlock; lane += kLanes) {
+    for (int x = 0; x < n; ++x) hn::Store(hn::Zero(F32()), F32(), staged + x * kBlock);
+    TileFft<n>::Forward(
+        [&](int y) HWY_ATTR -> const float* {
+          const std::int64_t row = window.y + y;
+          if (row < 0 || row >= window.h || y >= window.rows || first >= last) return nullptr;
+          const float* const from = plane + (row * window.w + window.x) * kBlock + lane;
+          if (first == 0 && last == n) return from;
+          for (std::int64_t x = first; x < last; ++x)
+            hn::Store(hn::Load(F32(), from + x * kBlock), F32(), staged + x * kBlock);
+          return staged;
+        },
+        kBlock, scratch, {to.data + lane, to.point_stride, kBlock});
+  }
+}
+
+template <int n>
+void InverseTile(TileSpectrum<const float> from, float* scratch, float* plane, const Window& window,
+                 const PixelEpilogue& epilogue) {
+  for (int lane = 0; lane < kBlock; lane += kLanes) {
+    const Vec bias = epilogue.bias ? hn::Load(F32(), epilogue.bias + lane) : hn::Zero(F32());
+    TileFft<n>::Inverse(
+        {from.data + lane, from.point_stride, kBlock}, scratch, static_cast<int>(window.rows),
+        [&](int y, const float* pixels) HWY_ATTR {
+          const std::int64_t offset = ((window.y + y) * window.w + window.x) * kBlock + lane;
+          for (std::int64_t x = 0; x < window.cols; ++x) {
+            float* const to = plane + offset + x * kBlock;
+            Vec v = hn::Add(hn::Load(F32(), pixels + x * kLanes), bias);
+            if (epilogue.residual)
+              v = hn::Add(v, hn::Load(F32(), epilogue.residual + offset + x * kBlock));
+            if (epilogue.relu) v = hn::Max(v, hn::Zero(F32()));
+            if (epilogue.accumulate) v = hn::Add(v, hn::Load(F32(), to));
+            hn::Store(v, F32(), to);
+          }
+        });
+  }
+}
+
+// One table per instruction set and tile size.
+template <int n>
+constexpr TileKernels kKernels{.forward = &ForwardTile<n>,
+                               .inverse = &InverseTile<n>,
+                               .product = &Product,
+                               .points = TileFft<n>::kPoints,
+                               .scratch = round_up(TileFft<n>::kScratch, 16)};
+
+const TileKernels& Kernels(std::int64_t tile) { return tile == 16 ? kKernels<16> : kKernels<32>; }
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace convlab::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace convlab::cpu {
+namespace {
+HWY_EXPORT(Kernels);
+}  // namespace
+
+const TileKernels& fft_tile_kernels(std::int64_t tile) {
+  return HWY_DYNAMIC_DISPATCH(Kernels)(tile);
+}
+
+}  // namespace convlab::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,58 @@
+// The SIMD code under fft_tiled: transforms of one tile, and the product at one point.
+#pragma once
+
+#include <cstdint>
+
+namespace convlab::cpu {
+
+// The spectrum of one tile and channel block: [re, im][lane] of each point, point_stride floats
+// apart.
+template <class T>
+struct TileSpectrum {
+  T* data;
+  std::int64_t point_stride;
+};
+
+// Part of an image plane [h][w][block]: rows x cols pixels from (y, x) on.
+struct Window {
+  std::int64_t h, w, y, x, rows, cols;
+};
+
+// What becomes of an output pixel; bias and residual are the plane's channel block, or null.
+struct PixelEpilogue {
+  const float* bias = nullptr;
+  const float* residual = nullptr;
+  bool relu = false, accumulate = false;
+};
+
+// The product at one point: out[i][v] (+)= sum over l of a[i][l] conj(b[l][v]); or its conjugate,
+// with im_sign -1. a is broadcast; v is `blocks` whole channel blocks. A number's im lies one
+// channel block after its re. Strides in floats.
+struct PointProduct {
+  const float* a;  // depth in groups: a + i * a_row + (l / group) * a_group + l % group
+  std::int64_t a_row, a_group, group;
+  const float* b;  // b + l * b_depth + (v / block) * b_block
+  std::int64_t b_depth, b_block;
+  float* out;
+  std::int64_t out_row;  // from row to row; blocks lie side by side
+  std::int64_t rows, depth, blocks;
+  float im_sign;
+  bool accumulate;
+};
+
+// The code for one tile size on the instruction set in force.
+struct TileKernels {
+  // Spectrum of the window's pixels at the tile's top left, the rest zero; so are pixels of the
+  // window outside the plane.
+  void (*forward)(const float* plane, const Window&, float* scratch, TileSpectrum<float>);
+  // Writes the window, which lies in the plane, from the tile's top left, times tile * tile.
+  void (*inverse)(TileSpectrum<const float>, float* scratch, float* plane, const Window&,
+                  const PixelEpilogue&);
+  void (*product)(const PointProduct&);
+  std::int64_t points;   // of a spectrum
+  std::int64_t scratch;  // floats that forward and inverse need, a multiple of 16
+};
+
+const TileKernels& fft_tile_kernels(std::int64_t tile);  // 16 or 32
+
+}  // namespace convlab::cpu
