@@ -68,33 +68,22 @@ struct Tile {
   template <int kGroup>
   HWY_INLINE void MultiplyAdd(PanelA a, PanelB b, std::int64_t groups) {
     for (std::int64_t g = 0; g < groups; ++g, a.data += a.group_stride)
-      MultiplyAddGroup<kGroup>(a.data, a.row_stride, b);
+      MultiplyAddGroup(a.data, EvenRows{a.row_stride}, b, kGroup);
   }
 
-  // The same where group g of A starts at a[g].
-  template <int kGroup>
+  // The same where group g of A starts at a[g] and has `depth` steps.
   HWY_INLINE void MultiplyAdd(const float* const* a, std::ptrdiff_t row_stride, PanelB b,
-                              std::int64_t groups) {
-    for (std::int64_t g = 0; g < groups; ++g) MultiplyAddGroup<kGroup>(a[g], row_stride, b);
+                              std::int64_t groups, std::int64_t depth) {
+    for (std::int64_t g = 0; g < groups; ++g)
+      MultiplyAddGroup(a[g], EvenRows{row_stride}, b, depth);
   }
 
-  // The same where rows lie at a.data + row_at[i] instead of evenly spaced.
+  // The same where rows lie at a + row_at[i] instead of evenly spaced.
   template <int kGroup>
   HWY_INLINE void MultiplyAddAt(const float* a, const std::ptrdiff_t* row_at,
                                 std::ptrdiff_t group_stride, PanelB b, std::int64_t groups) {
-    for (std::int64_t g = 0; g < groups; ++g, a += group_stride) {
-      for (int c = 0; c < kGroup; ++c, b.data += b.depth_stride) {
-        Vec bv[kVecs];
-        HWY_UNROLL(16)
-        for (int j = 0; j < kVecs; ++j) bv[j] = hn::LoadU(F32(), b.data + j * b.vec_stride);
-        HWY_UNROLL(16)
-        for (int i = 0; i < kRows; ++i) {
-          const Vec av = hn::Set(F32(), a[row_at[i] + c]);
-          HWY_UNROLL(16)
-          for (int j = 0; j < kVecs; ++j) v[i][j] = hn::MulAdd(av, bv[j], v[i][j]);
-        }
-      }
-    }
+    for (std::int64_t g = 0; g < groups; ++g, a += group_stride)
+      MultiplyAddGroup(a, row_at, b, kGroup);
   }
 
   // f(i, j, vector) for every vector of the tile, in constant order: load, change or store it. f
@@ -109,17 +98,23 @@ struct Tile {
   }
 
  private:
+  struct EvenRows {
+    std::ptrdiff_t stride;
+    HWY_INLINE std::ptrdiff_t operator[](int i) const { return i * stride; }
+  };
+
   // One group; leaves b at the next one.
-  template <int kGroup>
-  HWY_INLINE void MultiplyAddGroup(const float* a, std::ptrdiff_t row_stride, PanelB& b) {
+  template <class RowAt>
+  HWY_INLINE void MultiplyAddGroup(const float* a, const RowAt& row_at, PanelB& b,
+                                   std::int64_t depth) {
     HWY_UNROLL(4)  // the loop's own instructions cost 6% of a 7-row tile otherwise
-    for (int c = 0; c < kGroup; ++c, ++a, b.data += b.depth_stride) {
+    for (std::int64_t c = 0; c < depth; ++c, ++a, b.data += b.depth_stride) {
       Vec bv[kVecs];
       HWY_UNROLL(16)
       for (int j = 0; j < kVecs; ++j) bv[j] = hn::LoadU(F32(), b.data + j * b.vec_stride);
       HWY_UNROLL(16)
       for (int i = 0; i < kRows; ++i) {
-        const Vec av = hn::Set(F32(), a[i * row_stride]);
+        const Vec av = hn::Set(F32(), a[row_at[i]]);
         HWY_UNROLL(16)
         for (int j = 0; j < kVecs; ++j) v[i][j] = hn::MulAdd(av, bv[j], v[i][j]);
       }

@@ -40,7 +40,7 @@ void split_threads(PixelGemm& gemm, const DeviceInfo& device) {
     rows += gemm.out.n * grid.h * grid.w;
     depth += gemm.depth_groups(grid);
   }
-  const std::int64_t filter_bytes = depth * shape.block * panels(gemm) * shape.cols * 4;
+  const std::int64_t filter_bytes = depth * gemm.group_depth * panels(gemm) * shape.cols * 4;
   const double stream = filter_bytes > device.l2_bytes / 2 ? 2.0 * double(shape.lanes) : 0;
   double best = std::numeric_limits<double>::infinity();
   for (std::int64_t row_threads = 1; row_threads <= device.threads; ++row_threads) {
@@ -72,23 +72,25 @@ PixelGemm plan_pixels(const ConvProblem& p, const Config& config, const DeviceIn
     gemm.out_step_w = p.stride_w;
   }
   gemm.patch = {p.c, p.h, p.w, p.r, p.s, p.dilation_h, p.dilation_w};
+  gemm.group_depth = is_blocked(gemm.in.layout) ? shape.block : p.dilation_w == 1 ? p.s : 1;
   gemm.grids = forward ? forward_grids(p) : backward_grids(p);
   gemm.epilogue = p.epilogue;
   gemm.accumulate = p.accumulate;
   std::int64_t filter = 0, most_rows = 0;
   for (PixelGrid& g : gemm.grids) {
     g.filter = filter;
-    filter += panels(gemm) * gemm.depth_groups(g) * (is_blocked(gemm.in.layout) ? shape.block : 1) *
-              shape.cols;
+    filter += panels(gemm) * gemm.depth_groups(g) * gemm.group_depth * shape.cols;
     most_rows = std::max(most_rows, gemm.out.n * g.h * g.w);
   }
-  gemm.chunk = is_blocked(gemm.in.layout)
-                   ? std::max<std::int64_t>(1, config.get("depth") / shape.block)
-                   : plain_depth;
-  const std::int64_t row_bytes =
-      (is_blocked(gemm.in.layout) ? gemm.chunk * shape.block : plain_pitch) * 4;
-  gemm.block_rows = std::clamp(device.l2_bytes / 2 / row_bytes / shape.rows * shape.rows,
-                               shape.rows, round_up(most_rows, shape.rows));
+  if (gemm.plain_in()) {
+    gemm.chunk = gemm.depth_groups(gemm.grids.front());
+    gemm.block_rows = gemm.out.w;
+  } else {
+    gemm.chunk = std::max<std::int64_t>(1, config.get("depth") / shape.block);
+    const std::int64_t row_bytes = gemm.chunk * shape.block * 4;
+    gemm.block_rows = std::clamp(device.l2_bytes / 2 / row_bytes / shape.rows * shape.rows,
+                                 shape.rows, round_up(most_rows, shape.rows));
+  }
   split_threads(gemm, device);
   gemm.thread_bytes = thread_workspace(gemm);
   return gemm;
@@ -97,8 +99,7 @@ PixelGemm plan_pixels(const ConvProblem& p, const Config& config, const DeviceIn
 std::size_t packed_floats(const PixelGemm& gemm) {
   const TileShape shape = tile_shape();
   std::int64_t depth = 0;
-  for (const PixelGrid& g : gemm.grids)
-    depth += gemm.depth_groups(g) * (is_blocked(gemm.in.layout) ? shape.block : 1);
+  for (const PixelGrid& g : gemm.grids) depth += gemm.depth_groups(g) * gemm.group_depth;
   return std::size_t(depth * panels(gemm) * shape.cols);
 }
 
@@ -119,8 +120,8 @@ void pack_pixels(const PixelGemm& gemm, const ConvProblem& p, const float* w, fl
       for (std::int64_t b = 0; b < gemm.in.padded_c() / block; ++b) {
         const std::int64_t channels = std::min(shape.cols, gemm.out.c - panel * shape.cols);
         const std::int64_t cols = shape.panel_cols(channels);
-        float* const to =
-            packed + grid.filter + panel * groups * block * shape.cols + b * taps * block * cols;
+        float* const to = packed + grid.filter + panel * groups * gemm.group_depth * shape.cols +
+                          b * taps * block * cols;
         const std::int64_t depth = std::min(block, gemm.in.c - b * block);
         if (channels < cols || depth < block) std::fill_n(to, taps * block * cols, 0.f);
         for (std::int64_t col = 0; col < channels; ++col)
@@ -146,7 +147,7 @@ WorkEstimate work_pixels(const ConvProblem& p, const PixelGemm& gemm, const Devi
   for (const PixelGrid& grid : gemm.grids) {
     const double rows = double(gemm.out.n * grid.h * grid.w);
     const std::int64_t groups = gemm.depth_groups(grid);
-    const double depth = double(groups * (is_blocked(gemm.in.layout) ? shape.block : 1));
+    const double depth = double(groups * gemm.group_depth);
     const double chunks = std::max(1.0, double(ceil_div(groups, gemm.chunk)));
     const double columns = double(round_up(gemm.out.c, shape.block));
     product.flops += 2 * rows * depth * columns;
@@ -331,9 +332,6 @@ class ImplicitGemm : public ConvAlgo {
                                  to_string(blocked), to_string(p.x_layout))};
     if (p.x_layout == Layout::nchw && p.c > 4)
       return Refusal{fmt::format("takes x as nchw up to 4 channels, has {}", p.c)};
-    if (p.x_layout == Layout::nchw && p.c * p.r * p.s > plain_depth)
-      return Refusal{
-          fmt::format("takes x as nchw up to C*R*S = {}, has {}", plain_depth, p.c * p.r * p.s)};
     // Positions within one image are 32-bit.
     constexpr std::int64_t limit = std::numeric_limits<std::int32_t>::max() / 2;
     const std::int64_t reach =

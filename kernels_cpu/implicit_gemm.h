@@ -44,20 +44,24 @@ struct PixelGemm {
   Epilogue epilogue;
   bool accumulate = false;
 
+  // A group is the channels of a block at one tap; of a plain input, which is copied row by row
+  // into a padded buffer, one channel's taps that are neighbours there.
+  std::int64_t group_depth = 0;
   std::int64_t block_rows = 0;   // rows gathered at a time, so that they stay in L2
   std::int64_t chunk = 0;        // groups of depth at a time, so that a panel of B stays in L1
   std::int64_t row_threads = 1;  // threads = row_threads x panel_threads
   std::int64_t panel_threads = 1;
   std::size_t thread_bytes = 0;  // workspace of one thread
 
+  bool plain_in() const { return !is_blocked(in.layout); }
   std::int64_t depth_groups(const PixelGrid& g) const {
-    return in.padded_c() / channel_block(in.layout) * std::int64_t(g.taps.size());
+    return in.padded_c() * std::int64_t(g.taps.size()) / group_depth;
+  }
+  // Columns of the padded buffer.
+  std::int64_t buffer_w() const {
+    return (out.w - 1) * in_step_w + (patch.s - 1) * patch.step_w + 1;
   }
 };
-
-// Floats in a gathered row of a plain NCHW input, and the deepest such product.
-inline constexpr std::int64_t plain_pitch = 400;
-inline constexpr std::int64_t plain_depth = plain_pitch - 16;
 
 struct PixelOperands {
   const float *in, *packed, *bias, *residual;

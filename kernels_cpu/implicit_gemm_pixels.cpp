@@ -18,7 +18,6 @@
 #include <hwy/highway.h>
 
 #include "kernels_cpu/gemm_kernel-inl.h"
-#include "kernels_cpu/patch-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
@@ -56,8 +55,10 @@ struct Scratch {
     rows.pixel = reinterpret_cast<std::int32_t*>(take(count * sizeof(std::int32_t)));
     groups = reinterpret_cast<const float**>(
         take(std::size_t(gemm.block_rows * gemm.chunk) * sizeof(float*)));
-    const std::int64_t row = is_blocked(gemm.in.layout) ? gemm.chunk * kBlock : plain_pitch;
-    panel = reinterpret_cast<float*>(take(std::size_t(gemm.block_rows * row) * sizeof(float)));
+    const std::int64_t floats = gemm.plain_in()
+                                    ? gemm.patch.channels * gemm.patch.r * gemm.buffer_w()
+                                    : gemm.block_rows * gemm.chunk * kBlock;
+    panel = reinterpret_cast<float*>(take(std::size_t(floats) * sizeof(float)));
     bytes = at;
   }
 };
@@ -134,10 +135,40 @@ HWY_NOINLINE void GatherBlocked(const PixelGemm& gemm, const PixelGrid& grid, co
   }
 }
 
+// The input rows [channel][r] that one output row of a plain convolution sees, with their padding.
+void CopyRows(const PixelGemm& gemm, const float* image, std::int64_t first_h, std::int64_t first_w,
+              float* buffer) {
+  const std::int64_t width = gemm.buffer_w();
+  const std::int64_t left = std::clamp<std::int64_t>(-first_w, 0, width);
+  const std::int64_t right = std::clamp(gemm.in.w - first_w, left, width);
+  for (std::int64_t c = 0; c < gemm.in.c; ++c)
+    for (std::int64_t r = 0; r < gemm.patch.r; ++r, buffer += width) {
+      const std::int64_t h = first_h + r * gemm.patch.step_h;
+      if (h < 0 || h >= gemm.in.h) {
+        std::fill_n(buffer, width, 0.f);
+        continue;
+      }
+      const float* const row = image + (c * gemm.in.h + h) * gemm.in.w + first_w;
+      std::fill(buffer, buffer + left, 0.f);
+      std::copy(row + left, row + right, buffer + left);
+      std::fill(buffer + right, buffer + width, 0.f);
+    }
+}
+
+// Where the groups of the tile that starts at output column `first` lie in that buffer.
+void PlainGroups(const PixelGemm& gemm, const float* buffer, std::int64_t first,
+                 const float** groups) {
+  const std::int64_t per_row = gemm.patch.s / gemm.group_depth;
+  for (std::int64_t row = 0; row < gemm.in.c * gemm.patch.r; ++row, buffer += gemm.buffer_w())
+    for (std::int64_t g = 0; g < per_row; ++g)
+      *groups++ = buffer + first * gemm.in_step_w + g * gemm.patch.step_w;
+}
+
 // One tile of C, one chunk of depth.
 struct TileJob {
-  const float* const* a;  // blocked: of each group
-  const float* a_plain;   // plain: rows plain_pitch apart
+  const float* const* a;      // of each group
+  std::int64_t group_depth;   // of a plain input, as is
+  std::ptrdiff_t row_stride;  // this; else both are kBlock
   const float* b;
   std::int64_t groups;
   float* out;  // of the panel's first channel
@@ -157,11 +188,8 @@ HWY_NOINLINE void RunTile(const TileJob& job) {
     return job.row_out[i] + j * kLanes / kBlock * job.out_plane + j * kLanes % kBlock;
   };
   tile.SetZero();
-  if constexpr (kPlain)
-    tile.template MultiplyAdd<1>({job.a_plain, plain_pitch, 1}, {job.b, kVecs * kLanes, kLanes},
-                                 job.groups);
-  else
-    tile.template MultiplyAdd<kBlock>(job.a, kBlock, {job.b, kVecs * kLanes, kLanes}, job.groups);
+  tile.MultiplyAdd(job.a, kPlain ? job.row_stride : kBlock, {job.b, kVecs * kLanes, kLanes},
+                   job.groups, kPlain ? job.group_depth : kBlock);
   if (job.load)
     tile.ForEach([&](int i, int j, Vec& v)
                      HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), job.out + at(i, j))); });
@@ -209,11 +237,9 @@ HWY_INLINE void DispatchTile(const TileJob& job, int vecs, bool plain_in, bool p
 void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands& data,
               const Scratch& scratch, std::int64_t begin, std::int64_t end,
               std::pair<std::int64_t, std::int64_t> panels, PhaseRecorder* recorder) {
-  const bool plain_in = !is_blocked(gemm.in.layout), plain_out = !is_blocked(gemm.out.layout);
+  const bool plain_in = gemm.plain_in(), plain_out = !is_blocked(gemm.out.layout);
   const std::int64_t groups = gemm.depth_groups(grid);
-  const std::int64_t group_depth = plain_in ? 1 : kBlock;
   const std::int64_t out_plane = gemm.out.h * gemm.out.w * channel_block(gemm.out.layout);
-  const std::int64_t pitch = plain_in ? plain_pitch : gemm.chunk * kBlock;
   const RowTable& rows = scratch.rows;
   FillRows(gemm, grid, begin, end - begin, rows);
 
@@ -222,16 +248,16 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
     const auto [first_group, last_group] = share(groups, chunk, chunks);
     if (groups > 0) {
       const PhaseScope scope(recorder, 0);
+      if (plain_in)
+        CopyRows(gemm, data.in + rows.image[0], rows.h[0] + grid.taps[0].dh,
+                 rows.w[0] + grid.taps[0].dw, scratch.panel);
       ForEachRowTile(end - begin, [&](auto n, std::int64_t first) HWY_ATTR {
-        float* const panel = scratch.panel + first * pitch;
+        const float** const tile_groups = scratch.groups + first * gemm.chunk;
         if (plain_in)
-          for (std::int64_t i = 0; i < n.value; ++i)
-            CopyPatch(gemm.patch, data.in + rows.image[first + i],
-                      rows.h[first + i] + grid.taps[0].dh, rows.w[first + i] + grid.taps[0].dw,
-                      panel + i * plain_pitch);
+          PlainGroups(gemm, scratch.panel, first, tile_groups);
         else
           GatherBlocked<n.value>(gemm, grid, data.in, rows, first, first_group, last_group,
-                                 scratch.groups + first * gemm.chunk, panel);
+                                 tile_groups, scratch.panel + first * gemm.chunk * kBlock);
       });
     }
     const PhaseScope scope(recorder, 1);
@@ -243,9 +269,11 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
       if (data.bias != nullptr) std::copy_n(data.bias + channel, channels, bias);
       const std::int64_t out_at = channel / channel_block(gemm.out.layout) * out_plane;
       TileJob job{};
-      job.b = data.packed + grid.filter + panel * groups * group_depth * kTileCols +
-              first_group * group_depth * vecs * kLanes;
+      job.b = data.packed + grid.filter + panel * groups * gemm.group_depth * kTileCols +
+              first_group * gemm.group_depth * vecs * kLanes;
       job.groups = last_group - first_group;
+      job.group_depth = gemm.group_depth;
+      job.row_stride = gemm.in_step_w;
       job.out = data.out + out_at;
       job.out_plane = out_plane;
       job.channels = channels;
@@ -258,7 +286,6 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
       ForEachRowTile(end - begin, [&](auto n, std::int64_t first) HWY_ATTR {
         job.row_out = rows.out + first;
         job.a = scratch.groups + first * gemm.chunk;
-        job.a_plain = scratch.panel + first * pitch;
         DispatchTile<n.value>(job, vecs, plain_in, plain_out);
       });
     }
@@ -271,11 +298,12 @@ void RunThread(const PixelGemm& gemm, const PixelOperands& data, std::byte* work
   const auto panels =
       share(ceil_div(gemm.out.c, kTileCols), thread % gemm.panel_threads, gemm.panel_threads);
   for (const PixelGrid& grid : gemm.grids) {
-    // Whole tiles, so that only the last thread meets a ragged one.
+    // Whole tiles, so that only the last thread meets a ragged one; or whole output rows.
+    const std::int64_t unit = gemm.plain_in() ? grid.w : kTileRows;
     const std::int64_t count = gemm.out.n * grid.h * grid.w;
     const auto [first, last] =
-        share(ceil_div(count, kTileRows), thread / gemm.panel_threads, gemm.row_threads);
-    const std::int64_t begin = first * kTileRows, end = std::min(count, last * kTileRows);
+        share(ceil_div(count, unit), thread / gemm.panel_threads, gemm.row_threads);
+    const std::int64_t begin = first * unit, end = std::min(count, last * unit);
     for (std::int64_t row = begin; row < end; row += gemm.block_rows)
       RunBlock(gemm, grid, data, scratch, row, std::min(end, row + gemm.block_rows), panels,
                recorder);
