@@ -114,13 +114,11 @@ WorkerRunner::WorkerRunner(const RunnerOptions& options, const DeviceInfo& devic
 WorkerRunner::~WorkerRunner() = default;
 
 // One question to a worker that runs. Whatever goes wrong is held against the candidate in hand.
-json WorkerRunner::ask_running(const json& request, double expected_s) {
-  constexpr double patience = 100;
-  const double limit = timeout_s_ + patience * expected_s;
+json WorkerRunner::ask_running(const json& request, double limit_s) {
   std::string line;
   Heard heard = Heard::end;
   if (worker_->channel().send(line_of(request)))
-    heard = worker_->channel().receive(line, limit, stop_);
+    heard = worker_->channel().receive(line, limit_s, stop_);
   if (heard == Heard::line) {
     const json answer = json::parse(line);
     if (answer.contains("error")) {
@@ -138,7 +136,7 @@ json WorkerRunner::ask_running(const json& request, double expected_s) {
   prepared_.clear();
   if (heard == Heard::stopped) throw CandidateLost(Status::dropped, "stopped");
   if (heard == Heard::timeout)
-    throw CandidateLost(Status::timeout, fmt::format("no answer within {:.3g} s", limit));
+    throw CandidateLost(Status::timeout, fmt::format("no answer within {:.3g} s", limit_s));
   throw CandidateLost(Status::failed, end);
 }
 
@@ -147,9 +145,10 @@ void WorkerRunner::start() {
     throw EnvironmentError(
         "a worker process tried to start another: main() must call convlab::worker_main first "
         "thing (autotune/worker.h)");
+  constexpr double start_limit_s = 60;  // nobody's fault but the machine's
   worker_ = std::make_unique<ChildProcess>(worker_argument);
   std::string line;
-  const Heard heard = worker_->channel().receive(line, timeout_s_, stop_);
+  const Heard heard = worker_->channel().receive(line, start_limit_s, stop_);
   if (heard != Heard::line || line != R"({"ready":true})") {
     const std::string end = worker_->end();
     worker_.reset();
@@ -172,12 +171,17 @@ void WorkerRunner::start() {
        {"seed", options_.seed},
        {"max_error", std::isfinite(options_.max_error) ? json(options_.max_error) : infinite},
        {"workspace_max", options_.workspace_max ? json(*options_.workspace_max) : infinite}},
-      reference_s);
+      start_limit_s + limit_s(reference_s));
 }
 
 json WorkerRunner::ask(const json& request, double expected_s) {
   if (!worker_) start();
-  return ask_running(request, expected_s);
+  return ask_running(request, limit_s(expected_s));
+}
+
+double WorkerRunner::limit_s(double expected_s) const {
+  constexpr double patience = 100;
+  return timeout_s_ + patience * expected_s;
 }
 
 void WorkerRunner::prepare_in_worker(Candidate& c) {
@@ -202,7 +206,7 @@ double WorkerRunner::sample(const Candidate& c, int runs) {
 void WorkerRunner::release(const Candidate& c) {
   if (!worker_ || prepared_.erase(candidate_key(c)) == 0) return;
   try {
-    ask_running({{"op", "release"}, {"row", row(options_.problem, c)}}, 0);
+    ask_running({{"op", "release"}, {"row", row(options_.problem, c)}}, timeout_s_);
   } catch (const CandidateLost&) {
     // It crashed on its way out, and its memory went with the process.
   }

@@ -45,7 +45,8 @@ class WorkerRunner : public CandidateRunner {
 
  private:
   nlohmann::json ask(const nlohmann::json& request, double expected_s);
-  nlohmann::json ask_running(const nlohmann::json& request, double expected_s);
+  nlohmann::json ask_running(const nlohmann::json& request, double limit_s);
+  double limit_s(double expected_s) const;
   void start();
   void prepare_in_worker(Candidate&);
 
