@@ -332,15 +332,23 @@ class OneDnn : public ConvAlgo {
   WorkEstimate work(const ConvProblem& p, const Config& config, Device& device) const override {
     const ThreadCount count(device.info().threads);
     const dnnl::primitive_desc pd = choose(p, config);
-    PhaseWork convolution{pd.impl_info_str(), p.flops(), 0, 0, 0.8};
-    if (winograd()) {
-      const std::int64_t m = winograd_tile(pd);
-      const double tiles = double(p.n * ceil_div(p.p, m) * ceil_div(p.q, m));
-      convolution.flops = 2 * tiles * double(p.k * p.c * (m + 2) * (m + 2));
-    }
+    // Where both activations are plain, its kernels reach half of what they do otherwise.
+    const bool plain = p.x_layout == Layout::nchw && p.y_layout == Layout::nchw;
+    PhaseWork convolution{pd.impl_info_str(), p.flops(), 0, 0, plain ? 0.4 : 0.8};
     convolution.bytes_read =
         double(p.x_bytes() + p.y_bytes() + p.filter_bytes() - p.output_bytes());
     convolution.bytes_written = double(p.output_bytes());
+    if (winograd()) {
+      // The transformed tensors go through memory; the filter is transformed in each run.
+      const std::int64_t m = winograd_tile(pd), points = (m + 2) * (m + 2);
+      const double tiles = double(p.n * ceil_div(p.p, m) * ceil_div(p.q, m));
+      const double transformed =
+          double(points * size_of(p.dtype)) * (tiles * double(p.c + p.k) + double(p.k * p.c));
+      convolution.flops = 2 * tiles * double(p.k * p.c * points);
+      convolution.efficiency = 0.5;
+      convolution.bytes_read += transformed;
+      convolution.bytes_written += transformed;
+    }
     WorkEstimate estimate{{convolution}};
     if (p.pass == Pass::backward_filter) {
       const memory::desc dw = pd.query_md(query::diff_weights_md);
