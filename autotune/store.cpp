@@ -11,7 +11,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -208,22 +207,19 @@ std::uint32_t big_endian(const char* bytes) {
   return value;
 }
 
-// Looks at an existing file's first 100 bytes (https://sqlite.org/fileformat.html, section 1.3)
-// without SQLite's help, which would roll back a foreign file's journal. An empty file is fine: a
-// process killed while it made a store leaves one.
-void require_store(const std::filesystem::path& path) {
-  if (!std::filesystem::exists(path)) return;
-  if (!std::filesystem::is_regular_file(path))
-    throw InputError(
-        fmt::format("{} is no file: name a file with --db or CONVLAB_DB", path.string()));
-  std::ifstream file(path, std::ios::binary);
-  if (!file)
-    throw InputError(fmt::format("{} cannot be read: name another store with --db or CONVLAB_DB",
-                                 path.string()));
+// Looks at the file's first 100 bytes (https://sqlite.org/fileformat.html, section 1.3) before any
+// statement runs: the first one would roll back a foreign file's journal. Read through SQLite's own
+// handle, since closing another one would drop the locks that this process holds on the file. An
+// empty file is fine: a process killed while it made a store leaves one.
+void require_store(sqlite3* db, const std::filesystem::path& path) {
+  sqlite3_file* file = nullptr;
+  sqlite3_int64 size = 0;
   std::array<char, 100> header{};
-  file.read(header.data(), header.size());
-  if (file.gcount() == 0) return;
-  if (file.gcount() < std::streamsize(header.size()) ||
+  if (sqlite3_file_control(db, "main", SQLITE_FCNTL_FILE_POINTER, &file) != SQLITE_OK ||
+      file->pMethods->xFileSize(file, &size) != SQLITE_OK)
+    fail(db, path);
+  if (size == 0) return;
+  if (file->pMethods->xRead(file, header.data(), int(header.size()), 0) != SQLITE_OK ||
       std::memcmp(header.data(), "SQLite format 3", 16) != 0)
     throw InputError(
         fmt::format("{} is not a tuning store (no SQLite file): {}", path.string(), remedy));
@@ -307,7 +303,9 @@ Store::Store(std::filesystem::path path, Open open) : path_(std::filesystem::abs
         fmt::format("there is no tuning store {}: `convlab tune` makes one, --db or "
                     "CONVLAB_DB name another",
                     path_.string()));
-  require_store(path_);
+  if (std::filesystem::is_directory(path_))
+    throw InputError(
+        fmt::format("{} is a directory: name a file with --db or CONVLAB_DB", path_.string()));
   if (open == Open::create) {
     std::error_code error;
     std::filesystem::create_directories(path_.parent_path(), error);
@@ -324,6 +322,7 @@ Store::Store(std::filesystem::path path, Open open) : path_(std::filesystem::abs
   db_.reset(db);
   if (rc != SQLITE_OK) fail(db, path_);
   sqlite3_busy_timeout(db, busy_timeout_ms);
+  require_store(db, path_);
 
   if (const auto problems = problems_of(db, path_, "PRAGMA quick_check(1)"); !problems.empty())
     throw damaged(path_, problems.front());
