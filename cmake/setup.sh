@@ -60,13 +60,12 @@ build_preset() {
 }
 
 # run_tests DIR [CTEST-ARGUMENTS...]: runs the tests built in DIR, printing failures as they come;
-# sets tests_passed, tests_failed and tests_skipped. One test at a time: the algorithms use every
-# core themselves.
+# sets tests_passed, tests_failed and tests_skipped.
 run_tests() {
   local dir=$1
   shift
   say "testing $dir"
-  ctest --test-dir "$dir" --output-on-failure --progress --output-junit convlab-tests.xml "$@" >&2
+  ctest --test-dir "$dir" --output-on-failure --progress -j "$(nproc)" --output-junit convlab-tests.xml "$@" >&2
   local status=$?
   read -r tests_passed tests_failed tests_skipped < <(
     awk 'match($0, /tests="[0-9]+"/) { t = substr($0, RSTART + 7) + 0 }

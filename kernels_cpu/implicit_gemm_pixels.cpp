@@ -245,7 +245,8 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
 
   const std::int64_t chunks = std::max<std::int64_t>(1, ceil_div(groups, gemm.chunk));
   for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-    const auto [first_group, last_group] = share(groups, chunk, chunks);
+    // A named pair: clang 14 cannot capture structured bindings in a lambda.
+    const auto gathered = share(groups, chunk, chunks);
     if (groups > 0) {
       const PhaseScope scope(recorder, 0);
       if (plain_in)
@@ -256,7 +257,7 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
         if (plain_in)
           PlainGroups(gemm, scratch.panel, first, tile_groups);
         else
-          GatherBlocked<n.value>(gemm, grid, data.in, rows, first, first_group, last_group,
+          GatherBlocked<n.value>(gemm, grid, data.in, rows, first, gathered.first, gathered.second,
                                  tile_groups, scratch.panel + first * gemm.chunk * kBlock);
       });
     }
@@ -270,8 +271,8 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
       const std::int64_t out_at = channel / channel_block(gemm.out.layout) * out_plane;
       TileJob job{};
       job.b = data.packed + grid.filter + panel * groups * gemm.group_depth * kTileCols +
-              first_group * gemm.group_depth * vecs * kLanes;
-      job.groups = last_group - first_group;
+              gathered.first * gemm.group_depth * vecs * kLanes;
+      job.groups = gathered.second - gathered.first;
       job.group_depth = gemm.group_depth;
       job.row_stride = gemm.in_step_w;
       job.out = data.out + out_at;

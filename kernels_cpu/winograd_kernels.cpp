@@ -19,7 +19,6 @@ HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
 using Shape = WinogradShape;
-constexpr int kVecsPerBlock = kBlock / kLanes;
 // backward_filter's rows are channels of one block.
 constexpr int kFilterRows = kBlock / 2;
 

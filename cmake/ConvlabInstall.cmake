@@ -1,0 +1,30 @@
+# `cmake --install` and what find_package(convlab) needs: libraries, public headers (included as
+# "conv/problem.h"), the program, and the package files.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/convlab)
+
+install(TARGETS convlab_conv convlab_kernels_cpu convlab_autotune convlab_nets EXPORT convlab
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS convlab RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(DIRECTORY conv autotune nets DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/convlab
+        FILES_MATCHING PATTERN "*.h")
+install(FILES kernels_cpu/cpu.h kernels_cpu/openblas.h
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/convlab/kernels_cpu)
+
+install(EXPORT convlab NAMESPACE convlab:: FILE convlabTargets.cmake DESTINATION ${_package_dir})
+get_target_property(_links convlab_kernels_cpu LINK_LIBRARIES)
+set(CONVLAB_HAVE_ONEDNN OFF)
+if("oneDNN::dnnl" IN_LIST _links)
+  set(CONVLAB_HAVE_ONEDNN ON)
+endif()
+configure_package_config_file(cmake/convlabConfig.cmake.in
+  ${PROJECT_BINARY_DIR}/convlabConfig.cmake INSTALL_DESTINATION ${_package_dir})
+write_basic_package_version_file(
+  ${PROJECT_BINARY_DIR}/convlabConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/convlabConfig.cmake
+              ${PROJECT_BINARY_DIR}/convlabConfigVersion.cmake
+              cmake/FindFFTW.cmake cmake/FindOpenBLAS.cmake cmake/FindoneDNN.cmake
+        DESTINATION ${_package_dir})
