@@ -29,7 +29,14 @@ std::vector<std::int64_t> tile_sizes(const ConvProblem& p) {
   return p.r == 3 ? std::vector<std::int64_t>{4, 6, 2} : std::vector<std::int64_t>{4, 2};
 }
 
-// All but the blocking.
+// Channel blocks whose sums for one panel take a quarter of L2, in equal parts.
+std::int64_t sums_chunk(const WinogradShape& s, const DeviceInfo& device) {
+  const std::int64_t bytes = 4 * s.points() * s.tile.block * s.tile.cols;
+  const std::int64_t most = std::max<std::int64_t>(device.l2_bytes / 4 / bytes, 1);
+  return ceil_div(s.in_blocks(), ceil_div(s.in_blocks(), most));
+}
+
+// All but how the tiles are shared out.
 WinogradShape shape_of(const ConvProblem& p, std::int64_t m, const DeviceInfo& device) {
   WinogradShape s;
   s.pass = p.pass;
@@ -44,19 +51,23 @@ WinogradShape shape_of(const ConvProblem& p, std::int64_t m, const DeviceInfo& d
   s.accumulate = p.accumulate;
   s.threads = device.threads;
   s.tile = tile_shape();
+  s.depth = device.l1_bytes / 2 / (4 * s.tile.cols);
+  s.chunk = sums_chunk(s, device);
   return s;
 }
 
-// Tiles whose V and M take about half of what L2 can hold, in whole row tiles of the product.
-std::int64_t default_block(WinogradShape s, const DeviceInfo& device) {
-  const std::int64_t columns =
-      s.pass == Pass::backward_filter ? s.out_panels() * s.tile.cols : s.round() * s.tile.cols;
-  const std::int64_t tile_bytes = 4 * s.points() * (s.in.padded_c() + columns);
-  const std::int64_t sharers = s.shared ? s.threads : 1;
-  const std::int64_t budget = device.l2_bytes / 2 * sharers;
-  const std::int64_t step = s.tile.rows;
+// How many tiles to transform at a time. A thread's own block leaves most of L2 to the filter's
+// panels that pass through (or to backward_filter's sums). A shared block is the larger, the fewer
+// times the filter passes through; for backward_filter so large that its sums, read and written
+// once a block, weigh less than the block itself.
+std::int64_t default_block(const WinogradShape& s, const DeviceInfo& device) {
+  const bool filter = s.pass == Pass::backward_filter;
+  const std::int64_t tile_bytes = 4 * s.points() * (s.in.padded_c() + s.out_panels() * s.tile.cols);
+  const std::int64_t sums_bytes = filter ? 4 * s.chunk_floats() * s.chunks() : 0;
+  const std::int64_t budget =
+      s.shared ? std::max(2 * s.threads * device.l2_bytes, 2 * sums_bytes) : device.l2_bytes / 2;
   const std::int64_t most = ceil_div(s.tiles(), s.shared ? 1 : s.threads);
-  return std::min(std::max(budget / tile_bytes / step, std::int64_t{2}) * step, most);
+  return std::min(std::max(budget / tile_bytes / s.tile.rows, std::int64_t{1}) * s.tile.rows, most);
 }
 
 WinogradShape plan_shape(const ConvProblem& p, const Config& config, const DeviceInfo& device) {

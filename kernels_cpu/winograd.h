@@ -26,6 +26,8 @@ struct WinogradShape {
   // block: the transforms split over tiles, the product over points and panels, barriers between.
   bool shared = false;
   std::int64_t block = 0;  // tiles transformed at a time
+  std::int64_t depth = 1;  // of a product before its operand leaves L1
+  std::int64_t chunk = 1;  // backward_filter: channel blocks whose sums stay in L2
   TileShape tile;          // of the product
 
   std::int64_t t() const { return m + r - 1; }
@@ -35,26 +37,30 @@ struct WinogradShape {
   std::int64_t tiles() const { return out.n * tiles_h() * tiles_w(); }
   std::int64_t in_blocks() const { return in.padded_c() / tile.block; }
   std::int64_t out_panels() const { return ceil_div(out.c, tile.cols); }
-  // Panels whose products wait in M for the output transform.
-  std::int64_t round() const { return shared ? out_panels() : 1; }
 
   // Buffers, in floats. An odd number of lines between neighbours spreads them over the cache's
   // sets.
   //   V [point][channel block][tile][channel]
   //   M [point][panel][tile][column]                 (dy transformed, in backward_filter)
-  //   S [point][panel][channel][column]              (backward_filter: sums over tiles)
-  //   packed filter [panel][point][channel][column]
+  //   S [panel][chunk][point][channel][column]       (backward_filter: sums over tiles)
+  //   packed filter [point][panel][channel][column]
   std::int64_t rows() const { return block | 1; }
   std::int64_t v_point() const { return (in_blocks() * rows() | 1) * tile.block; }
-  std::int64_t m_panels() const { return pass == Pass::backward_filter ? out_panels() : round(); }
-  std::int64_t m_point() const { return (m_panels() * rows() | 1) * tile.cols; }
-  std::int64_t s_point() const { return (out_panels() * in.padded_c() | 1) * tile.cols; }
-  std::int64_t packed_point() const { return in.padded_c() * tile.cols; }
-  std::int64_t packed_floats() const { return out_panels() * points() * packed_point(); }
+  std::int64_t m_point() const { return (out_panels() * rows() | 1) * tile.cols; }
+  std::int64_t s_point() const { return (chunk * tile.block | 1) * tile.cols; }
+  std::int64_t panel_chunks() const { return ceil_div(in_blocks(), chunk); }
+  std::int64_t chunks() const { return out_panels() * panel_chunks(); }
+  std::int64_t chunk_floats() const { return round_up(points() * s_point(), 16); }
+  // The one block has all tiles: a chunk's sums are final, and go on to dw while in cache.
+  bool sums_at_once() const { return shared && block >= tiles(); }
+  std::int64_t packed_panel() const { return in.padded_c() * tile.cols; }
+  std::int64_t packed_point() const { return out_panels() * packed_panel(); }
+  std::int64_t packed_floats() const { return points() * packed_point(); }
   std::int64_t v_floats() const { return round_up(points() * v_point(), 16); }
   std::int64_t m_floats() const { return round_up(points() * m_point(), 16); }
   std::int64_t s_floats() const {
-    return pass == Pass::backward_filter ? round_up(points() * s_point(), 16) : 0;
+    if (pass != Pass::backward_filter) return 0;
+    return chunk_floats() * (sums_at_once() ? threads : chunks());
   }
   std::int64_t set_floats() const { return v_floats() + m_floats() + s_floats(); }
   std::int64_t workspace_floats() const { return set_floats() * (shared ? 1 : threads); }

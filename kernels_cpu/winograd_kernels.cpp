@@ -115,29 +115,39 @@ void TransformInput(const Shape& s, const float* in, float* v, Range block, Rang
   });
 }
 
-// M = V U for one point and panel: tiles x channels by channels x columns.
+// M = V U for one point and panel: tiles x channels by channels x columns. Channels go in parts for
+// which U stays in L1 while all tiles pass.
 HWY_NOINLINE void Multiply(const float* v, std::ptrdiff_t block_step, std::int64_t blocks,
-                           const float* u, std::int64_t tiles, float* m) {
-  ForEachRowTile(tiles, [&](auto rows, std::int64_t first) HWY_ATTR {
-    Tile<decltype(rows)::value> sum;
-    sum.SetZero();
-    sum.template MultiplyAdd<kBlock>({v + first * kBlock, kBlock, block_step}, {u}, blocks);
-    sum.ForEach([&](int i, int j, const Vec& value) HWY_ATTR {
-      hn::StoreU(value, F32(), m + (first + i) * kTileCols + j * kLanes);
+                           const float* u, std::int64_t tiles, std::int64_t depth, float* m) {
+  const std::int64_t parts = ceil_div(blocks * kBlock, depth);
+  for (std::int64_t part = 0; part < parts; ++part) {
+    const Range own = Range::Part(blocks, part, parts);
+    ForEachRowTile(tiles, [&](auto rows, std::int64_t first) HWY_ATTR {
+      Tile<decltype(rows)::value> sum;
+      float* const to = m + first * kTileCols;
+      const auto at = [&](int i, int j) HWY_ATTR { return to + i * kTileCols + j * kLanes; };
+      if (part == 0)
+        sum.SetZero();
+      else
+        sum.ForEach([&](int i, int j, Vec& x) HWY_ATTR { x = hn::LoadU(F32(), at(i, j)); });
+      sum.template MultiplyAdd<kBlock>(
+          {v + own.begin * block_step + first * kBlock, kBlock, block_step},
+          {u + own.begin * kBlock * kTileCols}, own.end - own.begin);
+      sum.ForEach([&](int i, int j, const Vec& x) HWY_ATTR { hn::StoreU(x, F32(), at(i, j)); });
     });
-  });
+  }
 }
 
 // y = A^T m A for (panel's vector, tile) pairs, then the epilogue.
 template <class Output>
-void TransformOutput(const Shape& s, const WinogradOperands& data, const float* m,
-                     std::int64_t first_panel, Range block, Range items) {
+void TransformOutput(const Shape& s, const WinogradOperands& data, const float* m, Range block,
+                     Range items) {
   constexpr int M = Output::outputs;
   constexpr int T = Output::inputs;
   const std::int64_t rows = s.rows(), point = s.m_point();
   ForEachTile(s, block, items, [&](std::int64_t vec, std::int64_t tile, const TileAt& at) HWY_ATTR {
     const std::int64_t panel = vec / kTileVecs, lane = vec % kTileVecs * kLanes;
-    const std::int64_t channel = (first_panel + panel) * kTileCols + lane;
+    const std::int64_t channel = panel * kTileCols + lane;
     if (channel >= s.out.padded_c()) return;
     const float* const from = m + (panel * rows + tile) * kTileCols + lane;
     const std::int64_t h = s.out.h, w = s.out.w;
@@ -185,22 +195,20 @@ void ForwardThread(const Shape& s, const WinogradOperands& data, std::int64_t th
                                               team.Share(s.in_blocks() * tiles));
     }
     team.Barrier();
-    for (std::int64_t panel = 0; panel < s.out_panels(); panel += s.round()) {
-      {
-        const PhaseScope scope(data.phases, 1);
-        const Range items = team.Share(s.points() * s.round());
-        for (std::int64_t i = items.begin; i < items.end; ++i) {
-          const std::int64_t point = i / s.round(), p = i % s.round();
-          Multiply(v + point * s.v_point(), s.rows() * kBlock, s.in_blocks(),
-                   data.packed + ((panel + p) * s.points() + point) * s.packed_point(), tiles,
-                   m + point * s.m_point() + p * s.rows() * kTileCols);
-        }
+    {
+      const PhaseScope scope(data.phases, 1);
+      const Range items = team.Share(s.points() * s.out_panels());
+      for (std::int64_t i = items.begin; i < items.end; ++i) {
+        const std::int64_t point = i / s.out_panels(), panel = i % s.out_panels();
+        Multiply(v + point * s.v_point(), s.rows() * kBlock, s.in_blocks(),
+                 data.packed + i * s.packed_panel(), tiles, s.depth,
+                 m + point * s.m_point() + panel * s.rows() * kTileCols);
       }
-      team.Barrier();
-      const PhaseScope scope(data.phases, 2);
-      TransformOutput<typename Code::Output>(s, data, m, panel, block,
-                                             team.Share(s.round() * kTileVecs * tiles));
     }
+    team.Barrier();
+    const PhaseScope scope(data.phases, 2);
+    TransformOutput<typename Code::Output>(s, data, m, block,
+                                           team.Share(s.out_panels() * kTileVecs * tiles));
   }
 }
 
@@ -230,47 +238,62 @@ void TransformGradient(const Shape& s, const float* dy, float* m, Range block, R
   });
 }
 
-// S += V^T M for one point and panel: channels x tiles by tiles x columns.
+// S += V^T M for one point and chunk: channels x tiles by tiles x columns. Tiles go in parts for
+// which M stays in L1 while all channels pass.
 HWY_NOINLINE void MultiplyTransposed(const float* v, std::ptrdiff_t block_step, std::int64_t blocks,
-                                     const float* m, std::int64_t tiles, bool first, float* sums) {
-  for (std::int64_t row = 0; row < blocks * kBlock; row += kFilterRows) {
-    float* const to = sums + row * kTileCols;
-    Tile<kFilterRows> sum;
-    if (first) {
-      sum.SetZero();
-    } else {
-      sum.ForEach([&](int i, int j, Vec& value)
-                      HWY_ATTR { value = hn::LoadU(F32(), to + i * kTileCols + j * kLanes); });
+                                     const float* m, std::int64_t tiles, std::int64_t depth,
+                                     bool first, float* sums) {
+  const std::int64_t parts = ceil_div(tiles, depth);
+  for (std::int64_t part = 0; part < parts; ++part) {
+    const Range own = Range::Part(tiles, part, parts);
+    for (std::int64_t row = 0; row < blocks * kBlock; row += kFilterRows) {
+      Tile<kFilterRows> sum;
+      float* const to = sums + row * kTileCols;
+      const auto at = [&](int i, int j) HWY_ATTR { return to + i * kTileCols + j * kLanes; };
+      if (first && part == 0)
+        sum.SetZero();
+      else
+        sum.ForEach([&](int i, int j, Vec& x) HWY_ATTR { x = hn::LoadU(F32(), at(i, j)); });
+      sum.template MultiplyAdd<1>(
+          {v + row / kBlock * block_step + own.begin * kBlock + row % kBlock, 1, kBlock},
+          {m + own.begin * kTileCols}, own.end - own.begin);
+      sum.ForEach([&](int i, int j, const Vec& x) HWY_ATTR { hn::StoreU(x, F32(), at(i, j)); });
     }
-    sum.template MultiplyAdd<1>({v + row / kBlock * block_step + row % kBlock, 1, kBlock}, {m},
-                                tiles);
-    sum.ForEach([&](int i, int j, const Vec& value)
-                    HWY_ATTR { hn::StoreU(value, F32(), to + i * kTileCols + j * kLanes); });
   }
 }
 
-// dw = A^T S A for (panel, channel) pairs, where S is the sum of `sets` copies `step` apart.
+void MultiplyChunk(const Shape& s, const float* v, const float* m, std::int64_t point,
+                   std::int64_t chunk, std::int64_t tiles, bool first, float* sums) {
+  const std::int64_t panel = chunk / s.panel_chunks();
+  const std::int64_t begin = chunk % s.panel_chunks() * s.chunk;
+  const std::int64_t block_step = s.rows() * kBlock;
+  MultiplyTransposed(v + point * s.v_point() + begin * block_step, block_step,
+                     std::min(s.chunk, s.in_blocks() - begin),
+                     m + point * s.m_point() + panel * s.rows() * kTileCols, tiles, s.depth, first,
+                     sums + point * s.s_point());
+}
+
+// dw = A^T S A for a panel and some channels of one chunk, where S is the sum of `sets` copies
+// `set_step` apart; `sums` points at the first of the channels.
 template <class Output>
-void TransformSums(const Shape& s, const float* sums, std::int64_t sets, std::int64_t step,
-                   Range items, float* dw) {
+void TransformSums(const Shape& s, const float* sums, std::int64_t sets, std::int64_t set_step,
+                   std::int64_t panel, Range channels, float* dw) {
   constexpr int R = Output::outputs;
   constexpr int T = Output::inputs;
-  for (std::int64_t i = items.begin; i < items.end; ++i) {
-    const std::int64_t panel = i / s.in.c, c = i % s.in.c;
-    const float* const from = sums + (panel * s.in.padded_c() + c) * kTileCols;
+  const std::int64_t columns = std::min<std::int64_t>(kTileCols, s.out.c - panel * kTileCols);
+  for (std::int64_t c = channels.begin; c < channels.end; ++c, sums += kTileCols) {
     alignas(64) float result[R * R][kTileCols];
     for (int lane = 0; lane < kTileCols; lane += kLanes)
       Nested<Output>(
           [&](int r, int col) HWY_ATTR {
-            const float* const at = from + (r * T + col) * s.s_point() + lane;
+            const float* const at = sums + (r * T + col) * s.s_point() + lane;
             Vec sum = hn::LoadU(F32(), at);
             for (std::int64_t set = 1; set < sets; ++set)
-              sum = hn::Add(sum, hn::LoadU(F32(), at + set * step));
+              sum = hn::Add(sum, hn::LoadU(F32(), at + set * set_step));
             return sum;
           },
           [&](int r, int col, Vec value)
               HWY_ATTR { hn::Store(value, F32(), result[r * R + col] + lane); });
-    const std::int64_t columns = std::min<std::int64_t>(kTileCols, s.out.c - panel * kTileCols);
     for (std::int64_t k = 0; k < columns; ++k) {
       float* const to = dw + ((panel * kTileCols + k) * s.in.c + c) * R * R;
       for (int rs = 0; rs < R * R; ++rs) to[rs] = result[rs][k] + (s.accumulate ? to[rs] : 0.f);
@@ -282,7 +305,8 @@ template <int M, int R>
 void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int64_t thread,
                           std::int64_t threads) {
   using Code = Transforms<R, M, ScaledSide::output>;
-  const Team team = s.shared ? Team{thread, threads} : Team{};
+  const Team everybody{thread, threads};
+  const Team team = s.shared ? everybody : Team{};
   // Every thread has at least one tile, or none at all: its sums do not exist.
   const std::int64_t users = s.shared ? threads : std::min(threads, s.tiles());
   const Range mine = s.shared         ? Range{0, s.tiles()}
@@ -291,6 +315,7 @@ void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int
   float* const v = data.workspace + (s.shared ? 0 : thread * s.set_floats());
   float* const m = v + s.v_floats();
   float* const sums = m + s.m_floats();
+  const std::int64_t chunk_channels = s.chunk * kBlock;
   for (std::int64_t first = mine.begin; first < mine.end; first += s.block) {
     const Range block{first, std::min(first + s.block, mine.end)};
     const std::int64_t tiles = block.end - block.begin;
@@ -302,24 +327,47 @@ void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int
                                                team.Share(s.out_panels() * kTileVecs * tiles));
     }
     team.Barrier();
+    if (s.sums_at_once()) {
+      float* const own_sums = sums + thread * s.chunk_floats();
+      const Range chunks = team.Share(s.chunks());
+      for (std::int64_t chunk = chunks.begin; chunk < chunks.end; ++chunk) {
+        {
+          const PhaseScope scope(data.phases, 1);
+          for (std::int64_t point = 0; point < s.points(); ++point)
+            MultiplyChunk(s, v, m, point, chunk, tiles, true, own_sums);
+        }
+        const PhaseScope scope(data.phases, 2);
+        const std::int64_t c = chunk % s.panel_chunks() * chunk_channels;
+        TransformSums<typename Code::Output>(s, own_sums, 1, 0, chunk / s.panel_chunks(),
+                                             {c, std::min(c + chunk_channels, s.in.c)}, data.out);
+      }
+      return;
+    }
     {
       const PhaseScope scope(data.phases, 1);
-      const Range items = team.Share(s.points() * s.out_panels());
+      const Range items = team.Share(s.points() * s.chunks());
       for (std::int64_t i = items.begin; i < items.end; ++i) {
-        const std::int64_t point = i / s.out_panels(), panel = i % s.out_panels();
-        MultiplyTransposed(v + point * s.v_point(), s.rows() * kBlock, s.in_blocks(),
-                           m + point * s.m_point() + panel * s.rows() * kTileCols, tiles,
-                           first == mine.begin,
-                           sums + point * s.s_point() + panel * s.in.padded_c() * kTileCols);
+        const std::int64_t point = i / s.chunks(), chunk = i % s.chunks();
+        MultiplyChunk(s, v, m, point, chunk, tiles, first == mine.begin,
+                      sums + chunk * s.chunk_floats());
       }
     }
     team.Barrier();
   }
-  Team{thread, threads}.Barrier();
+  everybody.Barrier();
   const PhaseScope scope(data.phases, 2);
-  TransformSums<typename Code::Output>(
-      s, data.workspace + s.v_floats() + s.m_floats(), s.shared ? 1 : users, s.set_floats(),
-      Range::Part(s.out_panels() * s.in.c, thread, threads), data.out);
+  const float* const all = data.workspace + s.v_floats() + s.m_floats();
+  const Range items = everybody.Share(s.out_panels() * s.in.c);
+  for (std::int64_t i = items.begin; i < items.end;) {
+    const std::int64_t panel = i / s.in.c, c = i % s.in.c, chunk = c / chunk_channels;
+    const std::int64_t end = std::min({(chunk + 1) * chunk_channels, s.in.c, c + items.end - i});
+    TransformSums<typename Code::Output>(
+        s,
+        all + (panel * s.panel_chunks() + chunk) * s.chunk_floats() +
+            (c - chunk * chunk_channels) * kTileCols,
+        s.shared ? 1 : users, s.set_floats(), panel, {c, end}, data.out);
+    i += end - c;
+  }
 }
 
 // U = G g G^T, a panel's columns side by side.
@@ -337,7 +385,7 @@ void PackThread(const Shape& s, const FilterView& filter, float* packed, Range i
           filter.w + (panel * kTileCols + k) * filter.out_step + c * filter.in_step;
       for (int rs = 0; rs < R * R; ++rs) g[rs][k] = from[filter.flipped ? R * R - 1 - rs : rs];
     }
-    float* const to = packed + panel * s.points() * s.packed_point() + c * kTileCols;
+    float* const to = packed + panel * s.packed_panel() + c * kTileCols;
     for (int lane = 0; lane < kTileCols; lane += kLanes)
       Nested<Code>([&](int r, int col) HWY_ATTR { return hn::Load(F32(), g[r * R + col] + lane); },
                    [&](int i, int j, Vec value) HWY_ATTR {

@@ -1,0 +1,116 @@
+// What the test over the registry does not reach: blocks of few tiles, sums over several blocks,
+// products deeper than one part; and how little winograd errs.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "autotune/verify.h"
+#include "conv/error.h"
+#include "conv/registry.h"
+#include "kernels_cpu/cpu.h"
+
+namespace convlab {
+namespace {
+
+const ConvAlgo& winograd() {
+  static const AlgoRegistry registry = [] {
+    AlgoRegistry r;
+    append_cpu_algos(r);
+    return r;
+  }();
+  return registry.get(DeviceKind::cpu, "winograd");
+}
+
+ConvProblem blocked(const char* text, Pass pass, const Device& device) {
+  ConvProblem p = parse_problem(text).problem;
+  p.pass = pass;
+  p.x_layout = p.y_layout = device.info().vector_bytes == 64 ? Layout::nchw16c : Layout::nchw8c;
+  return p;
+}
+
+Operands::Verdict check(const ConvProblem& p, const Config& config, const ReferenceCase& reference,
+                        Device& device) {
+  const auto stream = device.make_stream();
+  return check_candidate(winograd(), p, config, reference, device, *stream, 5e-5);
+}
+
+// 2 * 5 * 4 tiles of F(4, 3) in blocks of 1 to all, with more threads than tiles, too.
+TEST(Winograd, TakesTilesInBlocksOfAnySize) {
+  for (const std::string& isa : supported_isas())
+    for (const int threads : {1, 3}) {
+      const auto device = make_cpu_device({threads, isa});
+      for (const char* text : {"mb2ic20ih18iw15oc40oh18ow15kh3ph1", "mb1ic40ih4oc5oh4kh3ph1",
+                               "mb2ic18ih9iw11oc34oh7ow9kh5ph1"})
+        for (const Pass pass : all_passes) {
+          const ConvProblem p = blocked(text, pass, *device);
+          const ReferenceCase reference(p, 1);
+          for (const Config& wanted : winograd().configs(p, *device)) {
+            const std::int64_t most = wanted.get("block");
+            for (const std::int64_t block : {std::int64_t{1}, std::int64_t{5}, most}) {
+              Config config = wanted;
+              config.set("block", std::min(block, most));
+              const Operands::Verdict verdict = check(p, config, reference, *device);
+              EXPECT_EQ(verdict.status, Status::ok)
+                  << verdict.reason << "\n  " << text << ' ' << to_string(pass) << ' '
+                  << config.text() << ' ' << isa << ' ' << threads;
+            }
+          }
+        }
+    }
+}
+
+// More channels, and more tiles, than one part of a product takes.
+TEST(Winograd, SplitsDeepProducts) {
+  const auto device = make_cpu_device({2, ""});
+  for (const char* text : {"mb1ic500ih9oc40oh9kh3ph1", "mb1ic16ih60oc16oh60kh3ph1"})
+    for (const Pass pass : all_passes) {
+      const ConvProblem p = blocked(text, pass, *device);
+      const ReferenceCase reference(p, 2);
+      for (const Config& config : winograd().configs(p, *device))
+        EXPECT_EQ(check(p, config, reference, *device).status, Status::ok)
+            << text << ' ' << to_string(pass) << ' ' << config.text();
+    }
+}
+
+// F(6,3) loses most: 6.6e-6 of the output's norm in the experiment of cook_toom_test.cpp. A tenth
+// of the default limit of 1e-4 leaves room for sums over tiles instead of channels.
+TEST(Winograd, ErrsATenthOfTheDefaultLimit) {
+  const auto device = make_cpu_device({2, ""});
+  for (const Pass pass : all_passes) {
+    const ConvProblem p = blocked("mb1ic256ih24oc64oh24kh3ph1", pass, *device);
+    const ReferenceCase reference(p, 3);
+    for (const Config& config : winograd().configs(p, *device)) {
+      const Operands::Verdict verdict = check(p, config, reference, *device);
+      RecordProperty(fmt::format("{} {}", to_string(pass), config.text()),
+                     fmt::format("{:.2e}", verdict.rel_error));
+      EXPECT_LT(verdict.rel_error, 1e-5) << to_string(pass) << ' ' << config.text();
+    }
+  }
+}
+
+TEST(Winograd, SaysWhyItRefuses) {
+  const auto device = make_cpu_device();
+  const auto reason = [&](const ConvProblem& p) {
+    const auto refusal = winograd().refuse(p, *device);
+    return refusal ? refusal->reason : "";
+  };
+  const auto problem = [&](const char* text) { return blocked(text, Pass::forward, *device); };
+  EXPECT_EQ(reason(problem("ic16ih8oc16oh8kh3ph1")), "");
+  EXPECT_EQ(reason(problem("ic16ih8oc16oh4kh3sh2ph1")), "needs stride 1, has 2x2");
+  EXPECT_EQ(reason(problem("ic16ih9oc16oh9kh3dh1ph2")), "needs dilation 1, has 2x2");
+  EXPECT_EQ(reason(problem("g2ic32ih8oc32oh8kh3ph1")), "takes one group, has 2");
+  EXPECT_EQ(reason(problem("ic16ih8oc16oh8kh1ph0")), "takes 3x3 and 5x5 filters, has 1x1");
+  ConvProblem p = problem("ic16ih8oc16oh8kh3ph1");
+  p.dtype = DType::f64;
+  EXPECT_EQ(reason(p), "takes f32, not f64");
+}
+
+TEST(Winograd, RejectsAConfigItDoesNotKnow) {
+  const auto device = make_cpu_device();
+  const ConvProblem p = blocked("mb1ic16ih8oc16oh8kh3ph1", Pass::forward, *device);
+  EXPECT_THROW(winograd().plan(p, {{"tile", 3}, {"shared", 0}, {"block", 1}}, *device), InputError);
+  EXPECT_THROW(winograd().plan(p, {{"tile", 4}, {"shared", 0}, {"block", 0}}, *device), InputError);
+  EXPECT_THROW(winograd().plan(p, {{"tile", 4}}, *device), InputError);
+}
+
+}  // namespace
+}  // namespace convlab
