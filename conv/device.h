@@ -6,19 +6,14 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <span>
 #include <string>
 
 #include "conv/layer_ops.h"
+#include "conv/span.h"
 
 namespace convlab {
 
 enum class DeviceKind : std::uint8_t { cpu, cuda };
-
-// Bytes on a device. A span never owns.
-using Span = std::span<std::byte>;
-using ConstSpan = std::span<const std::byte>;
-using Workspace = Span;  // scratch for one run, contents undefined before and after
 
 struct DeviceInfo {
   DeviceKind kind = DeviceKind::cpu;

@@ -1,20 +1,220 @@
 // What a device can do besides convolution. Each backend implements it.
+//
+// Every pointer is device memory. Elements are of the given type, f32 or f64 (others throw
+// InputError); so are scales, shifts, statistics, losses and optimizer state. Work is queued on the
+// stream, allocates nothing, and gives nothing back to the host. Results are the same for any
+// number of threads.
+//
+// Tensors of one operation have one layout. Padding lanes are zero on entry, and zero in whatever
+// is written. An output may be the very tensor of an elementwise input where it says "in place";
+// otherwise nothing overlaps.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 #include "conv/layout.h"
+#include "conv/span.h"
 
 namespace convlab {
 
 class Stream;
 
+// Channels [from_channel, from_channel + channels) of one tensor become those from to_channel on of
+// another of the same n, h, w, in any layout. What other channels hold stays. Zero the padding
+// lanes first (LayerOps::zero) unless the last channel of `to` is among those written: it brings
+// them with it.
+struct ChannelCopy {
+  TensorDesc from, to;
+  std::int64_t from_channel = 0, to_channel = 0, channels = 0;
+};
+
+enum class PoolKind : std::uint8_t { max, average };
+
+// y[p, q] = the greatest, or the mean, of x[p * stride_h - pad_h + r, q * stride_w - pad_w + s].
+// pad_h and pad_w are above and to the left; what lies below and to the right follows from y's
+// size (that is where rounding up comes in). Every window holds at least one element of x.
+struct PoolDesc {
+  PoolKind kind = PoolKind::max;
+  TensorDesc x, y;  // same n, c and layout
+  std::int64_t window_h = 1, window_w = 1;
+  std::int64_t stride_h = 1, stride_w = 1;
+  std::int64_t pad_h = 0, pad_w = 0;
+  bool count_padding = true;  // a mean divides by the whole window; else by its elements of x
+
+  // Bytes that the forward pass leaves for the backward pass: which element was the greatest, the
+  // first of equals. 0 for means.
+  constexpr std::int64_t index_bytes() const { return kind == PoolKind::max ? y.elements() : 0; }
+};
+
+// Throws InputError that says what is wrong: sizes that make no sense, a window without an element
+// of x, or one of more than 256 elements to take the maximum of (an index is one byte).
+void validate(const PoolDesc&);
+
+PoolDesc global_average_pool(const TensorDesc& x);
+
+// y = scale[c] * (x - mean[c]) / sqrt(variance[c] + epsilon) + shift[c], then + residual, then ReLU
+// (Ioffe & Szegedy 2015, arXiv:1502.03167). In training the mean and the biased variance are the
+// batch's.
+struct BatchNormDesc {
+  TensorDesc x;
+  double epsilon = 1e-5;
+  bool residual = false, relu = false;
+};
+
+// All per-channel arrays have C elements.
+struct BatchNormForward {
+  const void* x = nullptr;
+  const void* residual = nullptr;  // may be y
+  const void* scale = nullptr;
+  const void* shift = nullptr;
+  void* y = nullptr;
+};
+
+struct BatchNormStatistics {
+  // In training running = (1 - momentum) * running + momentum * batch's, where the variance is the
+  // unbiased one.
+  double momentum = 0.1;
+  void* running_mean = nullptr;
+  void* running_variance = nullptr;
+  // The batch's, left by the forward pass for the backward pass.
+  void* mean = nullptr;
+  void* inverse_deviation = nullptr;  // 1 / sqrt(variance + epsilon)
+};
+
+struct BatchNormBackward {
+  const void* x = nullptr;
+  const void* y = nullptr;  // read only when there are both a residual and a ReLU
+  const void* dy = nullptr;
+  const void* scale = nullptr;
+  const void* shift = nullptr;
+  const void* mean = nullptr;
+  const void* inverse_deviation = nullptr;
+  void* dx = nullptr;         // may be dy
+  void* dresidual = nullptr;  // written only when there is a residual; may be dy
+  void* dscale = nullptr;
+  void* dshift = nullptr;
+};
+
+// Across channels: y = x / (k + alpha * sum of x^2 over `size` neighbouring channels)^beta, with
+// alpha not divided by size (Krizhevsky et al. 2012, section 3.3). The neighbours of c start at
+// c - size / 2; channels that do not exist count as zero.
+struct LrnDesc {
+  TensorDesc x;
+  std::int64_t size = 5;
+  double alpha = 1e-4, beta = 0.75, k = 2;
+};
+
+enum class ActivationKind : std::uint8_t { relu, tanh, sigmoid };
+
+// Each element is zero with probability p, else x / (1 - p). Which ones depends on its n, c, h, w,
+// the seed and the draw, and on nothing else, so that backward draws the same again: one word of
+// Philox4x32-10 (Salmon et al. 2011) with the seed as key and (NCHW index, draw) as counter.
+struct DropoutDesc {
+  TensorDesc x;
+  double p = 0.5;  // in [0, 1)
+  std::uint64_t seed = 0;
+  std::uint64_t draw = 0;  // a number of its own for each layer and step
+};
+
+// g = dw + weight_decay * w; v = momentum * v + g; w -= rate * (nesterov ? g + momentum * v : v).
+struct SgdDesc {
+  double rate = 0.01, momentum = 0, weight_decay = 0;
+  bool nesterov = false;
+};
+
+// Kingma & Ba 2015 (arXiv:1412.6980). Weight decay adds to the gradient; decoupled (Loshchilov &
+// Hutter 2019, arXiv:1711.05101) it shrinks the weights by rate * weight_decay first.
+struct AdamDesc {
+  double rate = 1e-3, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
+  bool decoupled = false;
+  std::int64_t step = 1;  // of this update, from 1: corrects the averages' bias
+};
+
 class LayerOps {
  public:
   virtual ~LayerOps() = default;
 
+  // What any operation that takes a Workspace needs for a tensor of these sizes, at most.
+  virtual std::size_t workspace_bytes(DType, const TensorDesc&) const = 0;
+
+  // ---- Moving ----
+
+  virtual void zero(Span, Stream&) const = 0;
   // Copies a tensor into another layout of the same n, c, h, w; lanes that pad C are written as
-  // zero. `from` and `to` do not overlap. f32 and f64.
+  // zero.
   virtual void convert_layout(DType, const TensorDesc& from_desc, const void* from,
                               const TensorDesc& to_desc, void* to, Stream&) const = 0;
+  // Concatenation is one copy for each part; its backward pass is the copies back.
+  virtual void copy_channels(DType, const ChannelCopy&, const void* from, void* to,
+                             Stream&) const = 0;
+
+  // ---- Elementwise; in place ----
+
+  virtual void add(DType, const TensorDesc&, const void* a, const void* b, void* y,
+                   Stream&) const = 0;
+  virtual void activation_forward(DType, ActivationKind, const TensorDesc&, const void* x, void* y,
+                                  Stream&) const = 0;
+  // From the output, which is all that these functions' derivatives need.
+  virtual void activation_backward(DType, ActivationKind, const TensorDesc&, const void* y,
+                                   const void* dy, void* dx, Stream&) const = 0;
+  // Forward from x to y, and backward from dy to dx.
+  virtual void dropout(DType, const DropoutDesc&, const void* from, void* to, Stream&) const = 0;
+
+  // ---- Per channel ----
+
+  // y = x + bias[c]; in place.
+  virtual void bias_forward(DType, const TensorDesc&, const void* x, const void* bias, void* y,
+                            Workspace, Stream&) const = 0;
+  virtual void bias_backward(DType, const TensorDesc&, const void* dy, void* dbias, Workspace,
+                             Stream&) const = 0;
+  virtual void batch_norm_training(DType, const BatchNormDesc&, const BatchNormForward&,
+                                   const BatchNormStatistics&, Workspace, Stream&) const = 0;
+  virtual void batch_norm_inference(DType, const BatchNormDesc&, const BatchNormForward&,
+                                    const void* running_mean, const void* running_variance,
+                                    Workspace, Stream&) const = 0;
+  virtual void batch_norm_backward(DType, const BatchNormDesc&, const BatchNormBackward&, Workspace,
+                                   Stream&) const = 0;
+
+  // ---- Neighbourhoods ----
+
+  // index: index_bytes(), written; null when no backward pass follows.
+  virtual void pool_forward(DType, const PoolDesc&, const void* x, void* y, void* index,
+                            Stream&) const = 0;
+  virtual void pool_backward(DType, const PoolDesc&, const void* dy, const void* index, void* dx,
+                             Stream&) const = 0;
+  virtual void lrn_forward(DType, const LrnDesc&, const void* x, void* y, Workspace,
+                           Stream&) const = 0;
+  virtual void lrn_backward(DType, const LrnDesc&, const void* x, const void* dy, void* dx,
+                            Workspace, Stream&) const = 0;
+
+  // ---- Losses: one value per image, so that the batch's loss is their mean ----
+
+  // p = softmax of x over the channels; h = w = 1. In place.
+  virtual void softmax(DType, const TensorDesc&, const void* x, void* p, Stream&) const = 0;
+  // loss[n] = -log softmax(x)[n, label[n]], and p as above. A label outside [0, C) makes an image
+  // count for nothing: its loss and its gradient are zero.
+  virtual void cross_entropy_forward(DType, const TensorDesc&, const void* x,
+                                     const std::int32_t* label, void* p, void* loss,
+                                     Stream&) const = 0;
+  // dx = factor * d(sum of losses)/dx: 1 / N for the mean. In place of p.
+  virtual void cross_entropy_backward(DType, const TensorDesc&, const void* p,
+                                      const std::int32_t* label, double factor, void* dx,
+                                      Stream&) const = 0;
+  // loss[n] = the mean of (x - target)^2 over the image.
+  virtual void squared_error_forward(DType, const TensorDesc&, const void* x, const void* target,
+                                     void* loss, Stream&) const = 0;
+  virtual void squared_error_backward(DType, const TensorDesc&, const void* x, const void* target,
+                                      double factor, void* dx, Stream&) const = 0;
+
+  // ---- Updates of `count` weights ----
+
+  // velocity: starts at zero; null when momentum is 0.
+  virtual void sgd_update(DType, const SgdDesc&, std::int64_t count, const void* dw, void* w,
+                          void* velocity, Stream&) const = 0;
+  // mean, square: running averages of dw and dw^2; start at zero.
+  virtual void adam_update(DType, const AdamDesc&, std::int64_t count, const void* dw, void* w,
+                           void* mean, void* square, Stream&) const = 0;
 };
 
 }  // namespace convlab

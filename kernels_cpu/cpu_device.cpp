@@ -150,7 +150,7 @@ class CpuStream : public Stream {
 
 class CpuDevice : public Device {
  public:
-  explicit CpuDevice(DeviceInfo info) : info_(std::move(info)), ops_(info_.threads) {}
+  explicit CpuDevice(DeviceInfo info) : info_(std::move(info)), ops_(info_) {}
 
   const DeviceInfo& info() const noexcept override { return info_; }
 

@@ -1,0 +1,71 @@
+// What the layer operations' files share outside their vector code: checking the type, and
+// splitting a tensor among threads. Pieces never depend on the number of threads, and neither do
+// results.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+
+#include "conv/error.h"
+#include "conv/layout.h"
+
+namespace convlab::cpu {
+
+inline void require_f32_or_f64(DType dtype, std::string_view operation) {
+  if (dtype != DType::f32 && dtype != DType::f64)
+    throw InputError(
+        fmt::format("{} on the CPU takes f32 and f64, not {}", operation, to_string(dtype)));
+}
+
+// f(T()) for the C++ type of a DType that require_f32_or_f64 has let through.
+template <class F>
+void with_type(DType dtype, F f) {
+  if (dtype == DType::f32)
+    f(float());
+  else
+    f(double());
+}
+
+// Waking the other threads costs some microseconds, in which one thread handles about this many
+// elements.
+constexpr std::int64_t serial_elements = 1 << 14;
+
+// f(begin, end) over [0, count) in chunks that stay in L1.
+template <class F>
+void parallel_chunks(std::int64_t count, int threads, F f) {
+  constexpr std::int64_t chunk = 1 << 12;
+#pragma omp parallel for num_threads(threads) schedule(static) if (count > serial_elements)
+  for (std::int64_t begin = 0; begin < count; begin += chunk)
+    f(begin, std::min(begin + chunk, count));
+}
+
+// Channels that lie side by side at one pixel.
+constexpr std::int64_t lanes_of(const TensorDesc& t) {
+  return t.layout == Layout::nhwc ? t.c : channel_block(t.layout);
+}
+
+// A tensor as index (image, block, pixel, lane), where block * lanes + lane is the channel.
+struct Planes {
+  std::int64_t images, blocks, pixels, lanes, channels;
+
+  explicit Planes(const TensorDesc& t)
+      : images(t.n),
+        blocks(t.padded_c() / lanes_of(t)),
+        pixels(t.h * t.w),
+        lanes(lanes_of(t)),
+        channels(t.c) {
+    // One pixel: every layout has all channels side by side.
+    if (pixels == 1) lanes *= blocks, blocks = 1;
+  }
+
+  std::int64_t elements() const { return images * blocks * pixels * lanes; }
+  std::int64_t padded_channels() const { return blocks * lanes; }
+  std::int64_t offset(std::int64_t image, std::int64_t channel, std::int64_t pixel) const {
+    return ((image * blocks + channel / lanes) * pixels + pixel) * lanes + channel % lanes;
+  }
+};
+
+}  // namespace convlab::cpu

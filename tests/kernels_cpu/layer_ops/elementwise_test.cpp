@@ -1,0 +1,238 @@
+// Elementwise operations, dropout, and channels copied between tensors.
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "conv/error.h"
+#include "tests/kernels_cpu/layer_ops/layer_lab.h"
+
+namespace convlab {
+namespace {
+
+// Small and ragged; large enough for several threads.
+std::vector<TensorDesc> descs(const LayerLab& lab) {
+  return {lab.desc(2, 3, 4, 5), lab.desc(1, 17, 3, 3), lab.desc(3, 8, 1, 1),
+          lab.desc(2, 37, 31, 17)};
+}
+
+std::int64_t count(const TensorDesc& t) { return t.n * t.c * t.h * t.w; }
+
+TEST(Elementwise, Adds) {
+  for_each_setting([](const LayerLab& lab) {
+    for (const TensorDesc& desc : descs(lab)) {
+      const Values u = random_values(count(desc), 1), v = random_values(count(desc), 2);
+      Values sum = u;
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += v[i];
+      auto a = lab.tensor(desc, u), b = lab.tensor(desc, v), y = lab.tensor(desc);
+      lab.ops().add(lab.dtype(), desc, a.data(), b.data(), y.data(), lab.stream());
+      expect_near(y.values(), sum, lab.tolerance());
+      lab.ops().add(lab.dtype(), desc, a.data(), b.data(), a.data(), lab.stream());
+      EXPECT_EQ(a.values(), y.values());
+    }
+  });
+}
+
+struct Function {
+  ActivationKind kind;
+  double (*f)(double);
+};
+const Function functions[] = {
+    {ActivationKind::relu, [](double x) { return x < 0 ? 0 : x; }},
+    {ActivationKind::tanh, [](double x) { return std::tanh(x); }},
+    {ActivationKind::sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }}};
+
+Values activate(const LayerLab& lab, ActivationKind kind, const TensorDesc& desc,
+                const Values& values) {
+  auto x = lab.tensor(desc, values), y = lab.tensor(desc);
+  lab.ops().activation_forward(lab.dtype(), kind, desc, x.data(), y.data(), lab.stream());
+  lab.ops().activation_forward(lab.dtype(), kind, desc, x.data(), x.data(), lab.stream());
+  const Values result = y.values(), in_place = x.values();
+  for (std::size_t i = 0; i < result.size(); ++i)
+    EXPECT_TRUE(result[i] == in_place[i] || std::isnan(result[i])) << i;
+  return result;
+}
+
+TEST(Elementwise, Activates) {
+  for_each_setting([](const LayerLab& lab) {
+    for (const TensorDesc& desc : descs(lab))
+      for (const Function& function : functions) {
+        Values x = random_values(count(desc), 1);
+        for (double& v : x) v *= 4;
+        Values expected = x;
+        for (double& v : expected) v = function.f(v);
+        expect_near(activate(lab, function.kind, desc, x), expected, lab.tolerance());
+      }
+  });
+}
+
+// Extremes saturate, small values keep their digits, and a NaN is not hidden.
+TEST(Elementwise, ActivatesWhatIsFarOut) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const Values x{-infinity, -1e30, -800, -100, -1e-7,    0,
+                 1e-7,      100,   800,  1e30, infinity, std::nan("")};
+  for_each_setting([&](const LayerLab& lab) {
+    for (const Function& function : functions) {
+      const Values y = activate(lab, function.kind, lab.desc(1, std::int64_t(x.size()), 1, 1), x);
+      EXPECT_TRUE(std::isnan(y.back()));
+      for (std::size_t i = 0; i + 1 < x.size(); ++i) {
+        const double expected = function.f(x[i]);
+        if (std::isinf(expected))
+          EXPECT_EQ(y[i], expected);
+        else
+          EXPECT_NEAR(y[i], expected, std::abs(expected) * 1e-6 + 1e-37) << x[i];
+      }
+    }
+  });
+}
+
+TEST(Elementwise, ActivationsHaveTheirGradient) {
+  for_each_setting([](const LayerLab& lab) {
+    for (const TensorDesc& desc : descs(lab))
+      for (const Function& function : functions) {
+        const Values dy = random_values(count(desc), 2);
+        expect_backward(
+            lab, random_values(count(desc), 1), dy,
+            [&](const LayerLab& l, const Values& x) { return activate(l, function.kind, desc, x); },
+            [&](const LayerLab& l, const Values& x) {
+              auto y = l.tensor(desc, activate(l, function.kind, desc, x));
+              auto incoming = l.tensor(desc, dy), dx = l.tensor(desc);
+              l.ops().activation_backward(l.dtype(), function.kind, desc, y.data(), incoming.data(),
+                                          dx.data(), l.stream());
+              l.ops().activation_backward(l.dtype(), function.kind, desc, y.data(), incoming.data(),
+                                          incoming.data(), l.stream());
+              EXPECT_EQ(incoming.values(), dx.values());
+              return dx.values();
+            });
+      }
+  });
+}
+
+Values drop(const LayerLab& lab, const DropoutDesc& dropout, const Values& values) {
+  auto x = lab.tensor(dropout.x, values), y = lab.tensor(dropout.x);
+  lab.ops().dropout(lab.dtype(), dropout, x.data(), y.data(), lab.stream());
+  lab.ops().dropout(lab.dtype(), dropout, x.data(), x.data(), lab.stream());
+  EXPECT_EQ(x.values(), y.values());
+  return y.values();
+}
+
+// The definition, apart from the implementation: one element at a time.
+bool is_dropped(std::uint64_t seed, std::uint64_t draw, std::uint64_t index, double p) {
+  std::uint32_t c[4] = {std::uint32_t(index), std::uint32_t(index >> 32), std::uint32_t(draw),
+                        std::uint32_t(draw >> 32)};
+  std::uint32_t key[2] = {std::uint32_t(seed), std::uint32_t(seed >> 32)};
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t a = std::uint64_t{0xD2511F53} * c[0], b = std::uint64_t{0xCD9E8D57} * c[2];
+    const std::uint32_t next[4] = {std::uint32_t(b >> 32) ^ c[1] ^ key[0], std::uint32_t(b),
+                                   std::uint32_t(a >> 32) ^ c[3] ^ key[1], std::uint32_t(a)};
+    std::copy(next, next + 4, c);
+    key[0] += 0x9E3779B9;
+    key[1] += 0xBB67AE85;
+  }
+  if (seed == 0 && draw == 0 && index == 0) {
+    EXPECT_EQ(c[0], 0x6627e8d5u);  // the authors' known answer for Philox4x32-10 of zeros
+  }
+  return c[0] < p * 4294967296.0;
+}
+
+TEST(Dropout, DropsByPlaceSeedAndDrawAlone) {
+  for_each_setting([](const LayerLab& lab) {
+    for (const TensorDesc& desc : descs(lab))
+      for (const double p : {0.0, 0.3, 0.5})
+        for (const std::uint64_t seed : {std::uint64_t{0}, std::uint64_t{0x123456789abcdef0}}) {
+          const std::uint64_t draw = seed == 0 ? 0 : 77 + (std::uint64_t{5} << 32);
+          const Values x = random_values(count(desc), 1);
+          Values expected = x;
+          for (std::size_t i = 0; i < x.size(); ++i)
+            expected[i] = is_dropped(seed, draw, i, p) ? 0 : x[i] / (1 - p);
+          const Values y = drop(lab, {desc, p, seed, draw}, x);
+          for (std::size_t i = 0; i < x.size(); ++i)
+            ASSERT_NEAR(y[i], expected[i], std::abs(expected[i]) * 1e-6) << i;
+        }
+  });
+}
+
+TEST(Dropout, IsTheSameForAnyNumberOfThreadsAndDropsTheShareAskedFor) {
+  const LayerLab one(supported_isas().back(), 1, DType::f32, Layout::nchw16c);
+  const DropoutDesc dropout{one.desc(4, 50, 30, 20), 0.2, 3, 4};
+  const Values x(std::size_t(count(dropout.x)), 1.0);
+  const Values y = drop(one, dropout, x);
+  for (const int threads : {2, 3, 5}) EXPECT_EQ(drop(one.with_threads(threads), dropout, x), y);
+  // 120000 elements: one standard deviation is 0.00115.
+  EXPECT_NEAR(double(std::count(y.begin(), y.end(), 0.0)) / double(y.size()), 0.2, 0.005);
+  DropoutDesc other = dropout;
+  other.draw = 5;
+  EXPECT_NE(drop(one, other, x), y);
+  other.p = 1;
+  EXPECT_THROW(drop(one, other, x), InputError);
+}
+
+TEST(CopyChannels, MovesAnyChannelsBetweenAnyLayouts) {
+  struct Case {
+    std::int64_t from_c, to_c, from_channel, to_channel, channels;
+  };
+  const Case cases[] = {{32, 48, 0, 16, 32}, {24, 40, 8, 24, 16}, {5, 21, 1, 17, 4},
+                        {37, 40, 3, 0, 34},  {16, 16, 0, 0, 16},  {7, 9, 6, 8, 1},
+                        {70, 64, 2, 5, 40}};
+  for_each_setting([&](const LayerLab& lab) {
+    for (const Case& t : cases)
+      for (const Layout to_layout : all_layouts)
+        for (const auto& [h, w] : {std::pair{3, 5}, {1, 1}, {25, 20}}) {
+          ChannelCopy copy{lab.desc(2, t.from_c, h, w),
+                           {2, t.to_c, h, w, to_layout},
+                           t.from_channel,
+                           t.to_channel,
+                           t.channels};
+          const Values source = random_values(count(copy.from), 1);
+          Values expected(std::size_t(count(copy.to)), 7.0);
+          auto from = lab.tensor(copy.from, source), to = lab.tensor(copy.to, expected);
+          const std::int64_t image = h * w;
+          for (std::int64_t n = 0; n < 2; ++n)
+            std::copy_n(source.begin() + (n * t.from_c + t.from_channel) * image,
+                        t.channels * image, expected.begin() + (n * t.to_c + t.to_channel) * image);
+          lab.ops().copy_channels(lab.dtype(), copy, from.data(), to.data(), lab.stream());
+          EXPECT_EQ(to.values(), expected) << to_string(to_layout);
+        }
+  });
+}
+
+TEST(CopyChannels, BringsPaddingLanesAlongWithTheLastChannel) {
+  for_each_setting([](const LayerLab& lab) {
+    const Values parts[] = {random_values(2 * 5 * 6, 1), random_values(2 * 6 * 6, 2)};
+    auto to = lab.tensor(lab.desc(2, 11, 2, 3));
+    std::int64_t first = 0;
+    for (const Values& part : parts) {
+      const auto channels = std::int64_t(part.size() / 12);
+      const TensorDesc desc = lab.desc(2, channels, 2, 3);
+      auto from = lab.tensor(desc, part);
+      lab.ops().copy_channels(lab.dtype(), {desc, lab.desc(2, 11, 2, 3), 0, first, channels},
+                              from.data(), to.data(), lab.stream());
+      first += channels;
+    }
+    const Values y = to.values();  // looks at the padding lanes, which were NaN
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      const std::size_t n = i / 66, at = i % 66;
+      EXPECT_EQ(y[i], at < 30 ? parts[0][n * 30 + at] : parts[1][n * 36 + at - 30]);
+    }
+  });
+}
+
+TEST(CopyChannels, RefusesChannelsThatAreNotThere) {
+  const LayerLab lab(supported_isas().back(), 1, DType::f32, Layout::nchw);
+  const auto refused = [&](const ChannelCopy& copy) {
+    EXPECT_THROW(lab.ops().copy_channels(DType::f32, copy, nullptr, nullptr, lab.stream()),
+                 InputError);
+  };
+  refused({lab.desc(1, 4, 2, 2), lab.desc(1, 8, 2, 2), 2, 0, 3});
+  refused({lab.desc(1, 4, 2, 2), lab.desc(1, 8, 2, 2), 0, 5, 4});
+  refused({lab.desc(1, 4, 2, 2), lab.desc(1, 8, 2, 3), 0, 0, 4});
+}
+
+TEST(Zero, WritesZeroAndNothingElse) {
+  const LayerLab lab(supported_isas().back(), 2, DType::f32, Layout::nchw);
+  auto x = lab.tensor({1, 100003, 1, 1});
+  lab.ops().zero(Span(x.data(), 100003 * sizeof(float)), lab.stream());
+  EXPECT_EQ(x.values(), Values(100003, 0.0));
+}
+
+}  // namespace
+}  // namespace convlab

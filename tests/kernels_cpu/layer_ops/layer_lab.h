@@ -1,0 +1,87 @@
+// Running a layer operation in one setting, with everything around it that can go wrong watched:
+// outputs and workspace are NaN beforehand and have exactly their size between guards, padding
+// lanes must be zero afterwards. Values on the host are always double, in NCHW order.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "autotune/verify.h"
+#include "kernels_cpu/cpu.h"
+
+namespace convlab {
+
+using Values = std::vector<double>;
+
+// Random normal values that f32 holds exactly.
+Values random_values(std::int64_t count, unsigned seed);
+
+void expect_near(const Values& got, const Values& expected, double tolerance);
+
+class LayerLab {
+ public:
+  LayerLab(std::string isa, int threads, DType dtype, Layout layout);
+
+  // The same but for one thing.
+  LayerLab in_f64() const { return {isa_, threads_, DType::f64, layout_}; }
+  LayerLab with_threads(int threads) const { return {isa_, threads, dtype_, layout_}; }
+
+  DType dtype() const { return dtype_; }
+  const LayerOps& ops() const { return device_->ops(); }
+  Stream& stream() const { return *stream_; }
+  // Of results that are not much larger than 1.
+  double tolerance() const { return dtype_ == DType::f64 ? 1e-12 : 5e-6; }
+  TensorDesc desc(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) const {
+    return {n, c, h, w, layout_};
+  }
+
+  // A tensor, or with the default shape a plain array.
+  class Tensor {
+   public:
+    Tensor(const LayerLab&, const TensorDesc&);                 // NaN
+    Tensor(const LayerLab&, const TensorDesc&, const Values&);  // zero in padding lanes
+    std::byte* data() { return buffer_.data(); }
+    Values values() const;  // fails the test when guards or padding lanes were written
+
+   private:
+    const LayerLab& lab_;
+    TensorDesc desc_;
+    GuardedBuffer buffer_;
+  };
+  Tensor tensor(const TensorDesc& desc) const { return {*this, desc}; }
+  Tensor tensor(const TensorDesc& desc, const Values& values) const {
+    return {*this, desc, values};
+  }
+  Tensor array(std::int64_t count) const { return tensor({1, count, 1, 1}); }
+  Tensor array(const Values& values) const {
+    return tensor({1, std::int64_t(values.size()), 1, 1}, values);
+  }
+  GuardedBuffer bytes(std::size_t count) const;  // all ones
+  GuardedBuffer workspace(const TensorDesc& desc) const {
+    return bytes(ops().workspace_bytes(dtype_, desc));
+  }
+  bool intact(const GuardedBuffer& b) const { return b.intact(*device_, *stream_); }
+
+ private:
+  std::string isa_;
+  int threads_;
+  DType dtype_;
+  Layout layout_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+};
+
+// f over every instruction set of this CPU, f32 and f64, and all layouts.
+void for_each_setting(const std::function<void(const LayerLab&)>& f);
+
+// What `backward` gives for x against the gradient of forward(x) * dy by central differences, in
+// some elements spread over x, in f64; and in f32 against f64.
+using LayerRun = std::function<Values(const LayerLab&, const Values& x)>;
+void expect_backward(const LayerLab&, const Values& x, const Values& dy, const LayerRun& forward,
+                     const LayerRun& backward);
+
+}  // namespace convlab

@@ -1,0 +1,180 @@
+#include <cmath>
+#include <limits>
+
+#include "conv/error.h"
+#include "tests/kernels_cpu/layer_ops/layer_lab.h"
+
+namespace convlab {
+namespace {
+
+struct Case {
+  std::int64_t n, c, h, w, window_h, window_w, stride_h, stride_w, pad_h, pad_w, p, q;
+};
+
+// The last four: rounded up beyond the padding, windows wider than the image, outputs all of them
+// in the padding's reach, and large enough for several threads.
+const std::vector<Case> cases{
+    {2, 3, 6, 8, 2, 2, 2, 2, 0, 0, 3, 4},  {1, 17, 7, 9, 3, 3, 2, 2, 1, 1, 4, 5},
+    {2, 20, 5, 7, 3, 2, 1, 3, 1, 0, 5, 2}, {1, 9, 9, 6, 1, 1, 2, 2, 0, 0, 5, 3},
+    {2, 33, 4, 4, 4, 4, 1, 1, 0, 0, 1, 1}, {1, 5, 1, 40, 1, 5, 1, 1, 0, 2, 1, 40},
+    {2, 3, 8, 8, 3, 3, 2, 2, 0, 0, 4, 4},  {1, 6, 2, 3, 5, 5, 1, 2, 3, 2, 4, 2},
+    {1, 3, 2, 2, 5, 5, 1, 1, 4, 4, 2, 2},  {3, 40, 23, 21, 3, 3, 2, 2, 1, 1, 12, 11},
+};
+
+PoolDesc pool_of(const Case& t, PoolKind kind, bool count_padding, const LayerLab& lab) {
+  PoolDesc pool;
+  pool.kind = kind;
+  pool.x = lab.desc(t.n, t.c, t.h, t.w);
+  pool.y = lab.desc(t.n, t.c, t.p, t.q);
+  pool.window_h = t.window_h, pool.window_w = t.window_w;
+  pool.stride_h = t.stride_h, pool.stride_w = t.stride_w;
+  pool.pad_h = t.pad_h, pool.pad_w = t.pad_w;
+  pool.count_padding = count_padding;
+  return pool;
+}
+
+struct Pooled {
+  Values y;
+  GuardedBuffer index;
+};
+
+Pooled forward(const LayerLab& lab, const PoolDesc& pool, const Values& values) {
+  auto x = lab.tensor(pool.x, values);
+  auto y = lab.tensor(pool.y);
+  GuardedBuffer index = lab.bytes(std::size_t(pool.index_bytes()));
+  lab.ops().pool_forward(lab.dtype(), pool, x.data(), y.data(), index.data(), lab.stream());
+  EXPECT_TRUE(lab.intact(index));
+  return {y.values(), std::move(index)};
+}
+
+Values backward(const LayerLab& lab, const PoolDesc& pool, const Values& x, const Values& dy) {
+  const Pooled pooled = forward(lab, pool, x);
+  auto gradient = lab.tensor(pool.y, dy);
+  auto dx = lab.tensor(pool.x);
+  lab.ops().pool_backward(lab.dtype(), pool, gradient.data(), pooled.index.data(), dx.data(),
+                          lab.stream());
+  return dx.values();
+}
+
+Values expected_forward(const PoolDesc& pool, const Values& x) {
+  const TensorDesc in{pool.x.n, pool.x.c, pool.x.h, pool.x.w};
+  Values y;
+  for (std::int64_t n = 0; n < in.n; ++n)
+    for (std::int64_t c = 0; c < in.c; ++c)
+      for (std::int64_t p = 0; p < pool.y.h; ++p)
+        for (std::int64_t q = 0; q < pool.y.w; ++q) {
+          double greatest = -std::numeric_limits<double>::infinity(), sum = 0;
+          int inside = 0;
+          for (std::int64_t r = 0; r < pool.window_h; ++r)
+            for (std::int64_t s = 0; s < pool.window_w; ++s) {
+              const std::int64_t h = p * pool.stride_h - pool.pad_h + r;
+              const std::int64_t w = q * pool.stride_w - pool.pad_w + s;
+              if (h < 0 || h >= in.h || w < 0 || w >= in.w) continue;
+              const double value = x[std::size_t(in.offset(n, c, h, w))];
+              greatest = std::max(greatest, value);
+              sum += value;
+              ++inside;
+            }
+          const double count =
+              pool.count_padding ? double(pool.window_h * pool.window_w) : double(inside);
+          y.push_back(pool.kind == PoolKind::max ? greatest : sum / count);
+        }
+  return y;
+}
+
+Values input(const PoolDesc& pool) {
+  return random_values(pool.x.n * pool.x.c * pool.x.h * pool.x.w, 1);
+}
+
+TEST(Pooling, ForwardEqualsTheNaiveLoops) {
+  for_each_setting([](const LayerLab& lab) {
+    for (const Case& t : cases) {
+      const PoolDesc max = pool_of(t, PoolKind::max, true, lab);
+      EXPECT_EQ(forward(lab, max, input(max)).y, expected_forward(max, input(max)));
+      for (const bool count_padding : {true, false}) {
+        const PoolDesc mean = pool_of(t, PoolKind::average, count_padding, lab);
+        expect_near(forward(lab, mean, input(mean)).y, expected_forward(mean, input(mean)),
+                    lab.tolerance());
+      }
+    }
+  });
+}
+
+TEST(Pooling, MaximumWithoutAnIndexIsTheSame) {
+  for_each_setting([](const LayerLab& lab) {
+    const PoolDesc pool = pool_of(cases[1], PoolKind::max, true, lab);
+    auto x = lab.tensor(pool.x, input(pool));
+    auto y = lab.tensor(pool.y);
+    lab.ops().pool_forward(lab.dtype(), pool, x.data(), y.data(), nullptr, lab.stream());
+    EXPECT_EQ(y.values(), expected_forward(pool, input(pool)));
+  });
+}
+
+TEST(Pooling, BackwardIsTheGradient) {
+  for_each_setting([](const LayerLab& lab) {
+    for (const Case& t : cases)
+      for (const int kind : {0, 1, 2}) {
+        const PoolDesc pool =
+            pool_of(t, kind == 0 ? PoolKind::max : PoolKind::average, kind == 1, lab);
+        const Values dy = random_values(t.n * t.c * t.p * t.q, 2);
+        expect_backward(
+            lab, input(pool), dy,
+            [&](const LayerLab& l, const Values& x) { return forward(l, pool, x).y; },
+            [&](const LayerLab& l, const Values& x) { return backward(l, pool, x, dy); });
+      }
+  });
+}
+
+TEST(Pooling, OfEqualsTheFirstTakesTheGradient) {
+  for_each_setting([](const LayerLab& lab) {
+    const PoolDesc pool = pool_of({1, 3, 4, 4, 3, 3, 1, 1, 1, 1, 4, 4}, PoolKind::max, true, lab);
+    const Values dx = backward(lab, pool, Values(3 * 16, 0.0), Values(3 * 16, 1.0));
+    // Windows that start outside find their first element on the border, the others one up and
+    // left of their middle.
+    const Values first{4, 2, 2, 0, 2, 1, 1, 0, 2, 1, 1, 0, 0, 0, 0, 0};
+    for (std::size_t i = 0; i < dx.size(); ++i) EXPECT_EQ(dx[i], first[i % 16]) << i;
+  });
+}
+
+TEST(Pooling, NotANumberAndInfinityAreValuesLikeOthers) {
+  const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();
+  for_each_setting([&](const LayerLab& lab) {
+    const PoolDesc pool = pool_of({1, 1, 1, 6, 1, 2, 1, 2, 0, 0, 1, 3}, PoolKind::max, true, lab);
+    const Values y = forward(lab, pool, {nan, 1, 1, nan, -infinity, -infinity}).y;
+    EXPECT_TRUE(std::isnan(y[0]));
+    EXPECT_TRUE(std::isnan(y[1]));
+    EXPECT_EQ(y[2], -infinity);
+    EXPECT_EQ(backward(lab, pool, {nan, 1, 1, nan, -infinity, -infinity}, {1, 2, 3}),
+              (Values{1, 0, 0, 2, 3, 0}));
+  });
+}
+
+TEST(Pooling, GlobalAverageIsTheMeanOfEachChannel) {
+  for_each_setting([](const LayerLab& lab) {
+    const PoolDesc pool = global_average_pool(lab.desc(2, 19, 7, 7));
+    expect_near(forward(lab, pool, input(pool)).y, expected_forward(pool, input(pool)),
+                lab.tolerance());
+  });
+}
+
+TEST(Pooling, RefusesWhatMakesNoSense) {
+  const LayerLab lab(supported_isas().back(), 1, DType::f32, Layout::nchw);
+  const auto refused = [&](Case t, PoolKind kind = PoolKind::max) {
+    EXPECT_THROW(validate(pool_of(t, kind, true, lab)), InputError);
+  };
+  refused({1, 1, 4, 4, 2, 2, 0, 1, 0, 0, 2, 2});        // stride 0
+  refused({1, 1, 4, 4, 2, 2, 2, 2, 2, 0, 3, 2});        // a window wholly above
+  refused({1, 1, 4, 4, 2, 2, 2, 2, 0, 0, 3, 2});        // a window wholly below
+  refused({1, 1, 40, 40, 17, 16, 1, 1, 0, 0, 24, 25});  // 272 elements
+  EXPECT_NO_THROW(
+      validate(pool_of({1, 1, 40, 40, 17, 16, 1, 1, 0, 0, 24, 25}, PoolKind::average, true, lab)));
+  PoolDesc pool = pool_of(cases[0], PoolKind::max, true, lab);
+  pool.y.layout = Layout::nhwc;
+  EXPECT_THROW(validate(pool), InputError);
+  EXPECT_THROW(lab.ops().pool_forward(DType::bf16, pool_of(cases[0], PoolKind::max, true, lab),
+                                      nullptr, nullptr, nullptr, lab.stream()),
+               InputError);
+}
+
+}  // namespace
+}  // namespace convlab

@@ -1,0 +1,252 @@
+// Losses and updates, and local response normalisation.
+#include <cmath>
+
+#include "conv/error.h"
+#include "tests/kernels_cpu/layer_ops/layer_lab.h"
+
+namespace convlab {
+namespace {
+
+// ---- Softmax and cross-entropy ----
+
+struct Classes {
+  Values p, loss, dx;
+};
+
+Classes classify(const LayerLab& lab, std::int64_t classes, const Values& values,
+                 const std::vector<std::int32_t>& labels, double factor) {
+  const auto n = std::int64_t(labels.size());
+  const TensorDesc desc = lab.desc(n, classes, 1, 1);
+  auto x = lab.tensor(desc, values), p = lab.tensor(desc), dx = lab.tensor(desc),
+       loss = lab.array(n);
+  const LayerOps& ops = lab.ops();
+  ops.cross_entropy_forward(lab.dtype(), desc, x.data(), labels.data(), p.data(), loss.data(),
+                            lab.stream());
+  ops.cross_entropy_backward(lab.dtype(), desc, p.data(), labels.data(), factor, dx.data(),
+                             lab.stream());
+  ops.softmax(lab.dtype(), desc, x.data(), x.data(), lab.stream());
+  EXPECT_EQ(x.values(), p.values());
+  Classes result{p.values(), loss.values(), dx.values()};
+  ops.cross_entropy_backward(lab.dtype(), desc, p.data(), labels.data(), factor, p.data(),
+                             lab.stream());
+  EXPECT_EQ(p.values(), result.dx);
+  return result;
+}
+
+TEST(CrossEntropy, IsMinusTheLogarithmOfTheLabelsSoftmax) {
+  for_each_setting([](const LayerLab& lab) {
+    for (const std::int64_t classes : {1, 2, 10, 37, 1000}) {
+      const std::vector<std::int32_t> labels{0, std::int32_t(classes - 1),
+                                             std::int32_t(classes / 2)};
+      const Values x = random_values(3 * classes, 1);
+      const Classes result = classify(lab, classes, x, labels, 1);
+      Values p, loss;
+      for (std::size_t n = 0; n < 3; ++n) {
+        const double* const row = x.data() + n * std::size_t(classes);
+        double sum = 0;
+        for (std::int64_t c = 0; c < classes; ++c) sum += std::exp(row[c]);
+        for (std::int64_t c = 0; c < classes; ++c) p.push_back(std::exp(row[c]) / sum);
+        loss.push_back(std::log(sum) - row[labels[n]]);
+      }
+      expect_near(result.p, p, lab.tolerance());
+      expect_near(result.loss, loss, lab.tolerance());
+    }
+  });
+}
+
+TEST(CrossEntropy, BackwardIsTheGradientTimesTheFactor) {
+  const std::vector<std::int32_t> labels{3, 10, 0, 5};
+  for_each_setting([&](const LayerLab& lab) {
+    expect_backward(
+        lab, random_values(4 * 11, 1), Values(4, 0.25),
+        [&](const LayerLab& l, const Values& x) { return classify(l, 11, x, labels, 1).loss; },
+        [&](const LayerLab& l, const Values& x) { return classify(l, 11, x, labels, 0.25).dx; });
+  });
+}
+
+TEST(CrossEntropy, LabelsOutsideCountForNothing) {
+  for_each_setting([](const LayerLab& lab) {
+    const Classes result = classify(lab, 5, random_values(15, 1), {-1, 2, 5}, 1);
+    EXPECT_EQ(result.loss[0], 0);
+    EXPECT_GT(result.loss[1], 0);
+    EXPECT_EQ(result.loss[2], 0);
+    for (std::size_t c = 0; c < 5; ++c) EXPECT_EQ(result.dx[c], 0);
+    for (std::size_t c = 0; c < 5; ++c) EXPECT_NE(result.dx[5 + c], 0);
+    for (std::size_t c = 0; c < 5; ++c) EXPECT_EQ(result.dx[10 + c], 0);
+  });
+}
+
+TEST(CrossEntropy, LargeLogitsNeitherOverflowNorHideANaN) {
+  for_each_setting([](const LayerLab& lab) {
+    const double nan = std::nan("");
+    const Classes result =
+        classify(lab, 3, {1000, 0, -1000, -5000, -5000, -5000, 0, 1, 2}, {1, 1, 2}, 1);
+    expect_near({result.p.begin(), result.p.begin() + 3}, {1, 0, 0}, 1e-30);
+    EXPECT_NEAR(result.loss[0], 1000, 1e-3);
+    EXPECT_NEAR(result.loss[1], std::log(3.0), 1e-6);
+    const TensorDesc desc = lab.desc(1, 3, 1, 1);
+    auto x = lab.tensor(desc, {0, nan, 1});
+    lab.ops().softmax(lab.dtype(), desc, x.data(), x.data(), lab.stream());
+    for (const double p : x.values()) EXPECT_TRUE(std::isnan(p));
+  });
+}
+
+TEST(CrossEntropy, RefusesSeveralPixels) {
+  const LayerLab lab(supported_isas().back(), 1, DType::f32, Layout::nchw);
+  EXPECT_THROW(lab.ops().softmax(DType::f32, lab.desc(1, 3, 1, 2), nullptr, nullptr, lab.stream()),
+               InputError);
+}
+
+// ---- Mean squared error ----
+
+TEST(SquaredError, IsTheMeanOverEachImageWithItsGradient) {
+  for_each_setting([](const LayerLab& lab) {
+    for (const TensorDesc& desc :
+         {lab.desc(3, 5, 2, 3), lab.desc(2, 1, 1, 1), lab.desc(3, 21, 20, 19)}) {
+      const std::int64_t image = desc.c * desc.h * desc.w;
+      const Values target_values = random_values(desc.n * image, 2);
+      const auto loss_of = [&](const LayerLab& l, const Values& values) {
+        auto x = l.tensor(desc, values), target = l.tensor(desc, target_values),
+             loss = l.array(desc.n);
+        l.ops().squared_error_forward(l.dtype(), desc, x.data(), target.data(), loss.data(),
+                                      l.stream());
+        return loss.values();
+      };
+      const Values x = random_values(desc.n * image, 1);
+      Values expected(std::size_t(desc.n), 0.0);
+      for (std::size_t i = 0; i < x.size(); ++i)
+        expected[i / std::size_t(image)] +=
+            (x[i] - target_values[i]) * (x[i] - target_values[i]) / double(image);
+      expect_near(loss_of(lab, x), expected, 2 * lab.tolerance());
+      expect_backward(lab, x, Values(std::size_t(desc.n), 0.5), loss_of,
+                      [&](const LayerLab& l, const Values& values) {
+                        auto from = l.tensor(desc, values), target = l.tensor(desc, target_values),
+                             dx = l.tensor(desc);
+                        l.ops().squared_error_backward(l.dtype(), desc, from.data(), target.data(),
+                                                       0.5, dx.data(), l.stream());
+                        return dx.values();
+                      });
+    }
+  });
+}
+
+// ---- Updates: three steps against the textbook's loop ----
+
+const std::int64_t weights = 20011;  // ragged, and enough for several threads
+
+TEST(Sgd, FollowsItsDefinition) {
+  for_each_setting([](const LayerLab& lab) {
+    for (const SgdDesc& sgd : {SgdDesc{0.1, 0, 0, false}, SgdDesc{0.1, 0, 0.01, false},
+                               SgdDesc{0.1, 0.9, 0.01, false}, SgdDesc{0.1, 0.9, 0.01, true}}) {
+      Values w = random_values(weights, 1), v(std::size_t(weights), 0.0);
+      auto weight = lab.array(w), velocity = lab.array(v);
+      for (unsigned step = 2; step < 5; ++step) {
+        const Values dw = random_values(weights, step);
+        auto gradient = lab.array(dw);
+        lab.ops().sgd_update(lab.dtype(), sgd, weights, gradient.data(), weight.data(),
+                             sgd.momentum == 0 ? nullptr : velocity.data(), lab.stream());
+        for (std::size_t i = 0; i < w.size(); ++i) {
+          const double g = dw[i] + sgd.weight_decay * w[i];
+          v[i] = sgd.momentum * v[i] + g;
+          w[i] -= sgd.rate * (sgd.nesterov ? g + sgd.momentum * v[i] : v[i]);
+        }
+      }
+      expect_near(weight.values(), w, 2 * lab.tolerance());
+      if (sgd.momentum != 0) expect_near(velocity.values(), v, 2 * lab.tolerance());
+    }
+    EXPECT_THROW(
+        lab.ops().sgd_update(lab.dtype(), {0.1, 0.9}, 1, nullptr, nullptr, nullptr, lab.stream()),
+        InputError);
+  });
+}
+
+TEST(Adam, FollowsItsDefinition) {
+  for_each_setting([](const LayerLab& lab) {
+    for (AdamDesc adam : {AdamDesc{}, AdamDesc{.weight_decay = 0.1},
+                          AdamDesc{.rate = 0.01, .weight_decay = 0.1, .decoupled = true}}) {
+      Values w = random_values(weights, 1);
+      Values m(std::size_t(weights), 0.0), v = m;
+      auto weight = lab.array(w), mean = lab.array(m), square = lab.array(v);
+      for (adam.step = 1; adam.step <= 3; ++adam.step) {
+        const Values dw = random_values(weights, unsigned(adam.step) + 1);
+        auto gradient = lab.array(dw);
+        lab.ops().adam_update(lab.dtype(), adam, weights, gradient.data(), weight.data(),
+                              mean.data(), square.data(), lab.stream());
+        for (std::size_t i = 0; i < w.size(); ++i) {
+          const double g = dw[i] + (adam.decoupled ? 0 : adam.weight_decay * w[i]);
+          m[i] = adam.beta1 * m[i] + (1 - adam.beta1) * g;
+          v[i] = adam.beta2 * v[i] + (1 - adam.beta2) * g * g;
+          const double mhat = m[i] / (1 - std::pow(adam.beta1, double(adam.step)));
+          const double vhat = v[i] / (1 - std::pow(adam.beta2, double(adam.step)));
+          if (adam.decoupled) w[i] -= adam.rate * adam.weight_decay * w[i];
+          w[i] -= adam.rate * mhat / (std::sqrt(vhat) + adam.epsilon);
+        }
+      }
+      expect_near(weight.values(), w, 2 * lab.tolerance());
+      expect_near(mean.values(), m, lab.tolerance());
+      expect_near(square.values(), v, lab.tolerance());
+    }
+  });
+}
+
+// ---- Local response normalisation ----
+
+// The usual one; another exponent and an even size; wider than the channels.
+std::vector<LrnDesc> norms(const LayerLab& lab) {
+  return {{lab.desc(2, 7, 5, 9), 5, 0.1, 0.75, 2},
+          {lab.desc(1, 21, 3, 2), 4, 0.5, 0.6, 1},
+          {lab.desc(2, 3, 1, 1), 9, 1, 0.75, 1},
+          {lab.desc(2, 35, 17, 16), 5, 1e-2, 0.75, 1}};
+}
+
+std::int64_t count(const TensorDesc& t) { return t.n * t.c * t.h * t.w; }
+
+Values normalise(const LayerLab& lab, const LrnDesc& lrn, const Values& values) {
+  auto x = lab.tensor(lrn.x, values), y = lab.tensor(lrn.x);
+  const GuardedBuffer workspace = lab.workspace(lrn.x);
+  lab.ops().lrn_forward(lab.dtype(), lrn, x.data(), y.data(), workspace.span(), lab.stream());
+  EXPECT_TRUE(lab.intact(workspace));
+  return y.values();
+}
+
+TEST(Lrn, FollowsItsDefinition) {
+  for_each_setting([](const LayerLab& lab) {
+    for (const LrnDesc& lrn : norms(lab)) {
+      const Values x = random_values(count(lrn.x), 1);
+      const std::int64_t pixels = lrn.x.h * lrn.x.w;
+      Values expected;
+      for (std::int64_t i = 0; i < std::int64_t(x.size()); ++i) {
+        const std::int64_t c = i / pixels % lrn.x.c;
+        double sum = 0;
+        for (std::int64_t j = c - lrn.size / 2; j < c - lrn.size / 2 + lrn.size; ++j) {
+          const double v = j < 0 || j >= lrn.x.c ? 0 : x[std::size_t(i + (j - c) * pixels)];
+          sum += v * v;
+        }
+        expected.push_back(x[std::size_t(i)] / std::pow(lrn.k + lrn.alpha * sum, lrn.beta));
+      }
+      expect_near(normalise(lab, lrn, x), expected, lab.tolerance());
+    }
+  });
+}
+
+TEST(Lrn, BackwardIsTheGradient) {
+  for_each_setting([](const LayerLab& lab) {
+    for (const LrnDesc& lrn : norms(lab)) {
+      const Values dy = random_values(count(lrn.x), 2);
+      expect_backward(
+          lab, random_values(count(lrn.x), 1), dy,
+          [&](const LayerLab& l, const Values& x) { return normalise(l, lrn, x); },
+          [&](const LayerLab& l, const Values& values) {
+            auto x = l.tensor(lrn.x, values), incoming = l.tensor(lrn.x, dy), dx = l.tensor(lrn.x);
+            const GuardedBuffer workspace = l.workspace(lrn.x);
+            l.ops().lrn_backward(l.dtype(), lrn, x.data(), incoming.data(), dx.data(),
+                                 workspace.span(), l.stream());
+            EXPECT_TRUE(l.intact(workspace));
+            return dx.values();
+          });
+    }
+  });
+}
+
+}  // namespace
+}  // namespace convlab
