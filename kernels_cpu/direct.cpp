@@ -97,7 +97,8 @@ DirectPixels plan_pixels(const ConvProblem& original, const Config& config,
     filter += d.panels.count() * d.in_blocks * i64(grid.taps.size()) * shape.block * shape.cols;
     pixels += p.n * grid.h * grid.w;
   }
-  d.chunk = std::clamp<i64>(config.get("blocks"), 1, d.in_blocks);
+  d.block = shape.block;
+  d.depth = config.get("depth");
   const i64 pixel_bytes = d.in_blocks * shape.block * 4 * d.in_step_h * d.in_step_w;
   d.strip = std::max(device.l2_bytes / 2 / pixel_bytes, 8 * shape.rows);
   const i64 threads = device.threads;
@@ -136,8 +137,8 @@ void pack_pixels(const DirectPixels& d, const ConvProblem& p, const float* w, fl
     for (i64 index = 0; index < d.panels.count(); ++index)
       for (i64 b = 0; b < d.in_blocks; ++b) {
         const PanelColumns columns(d.panels, index);
-        const i64 group = index / d.panels.per_group, chunk = b / d.chunk * d.chunk;
-        const i64 blocks = std::min(d.chunk, d.in_blocks - chunk);
+        const i64 group = index / d.panels.per_group, chunk = b / d.chunk(grid) * d.chunk(grid);
+        const i64 blocks = std::min(d.chunk(grid), d.in_blocks - chunk);
         float* const to =
             packed + grid.filter + index * room + chunk * taps * shape.block * columns.computed;
         for (i64 t = 0; t < taps; ++t)
@@ -201,67 +202,46 @@ DirectFilter plan_filter(const ConvProblem& original, const Config& config,
   d.in_blocks = ceil_div(p.c / p.groups, tile_shape().block);
   d.panels = panels_of(p.groups, p.k);
   d.strip = std::max<i64>(1, config.get("pixels") / p.q);
-  const i64 units = d.panels.count() * d.in_blocks;
-  d.filter_threads = std::min<i64>(device.threads, units);
+  d.unit_floats = p.r * p.s * tile_shape().block * tile_shape().cols;
+  d.filter_threads = std::min<i64>(device.threads, d.units());
   d.row_threads = std::min(device.threads / d.filter_threads, p.n * p.p);
   return d;
-}
-
-// dw (+)= the sum of `copies` of [panel][channel block][tap][lane][column], `size` floats each.
-void add_copies(const ConvProblem& p, const Panels& panels, const float* sums, i64 copies, i64 size,
-                float* dw, int threads) {
-  const TileShape shape = tile_shape();
-  const i64 channels = p.c / p.groups, filters = p.k / p.groups, area = p.r * p.s;
-  const i64 blocks = ceil_div(channels, shape.block);
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (i64 k = 0; k < p.k; ++k) {
-    const i64 index = k / filters * panels.per_group + k % filters / shape.cols;
-    const i64 cols = PanelColumns(panels, index).computed, column = k % filters % shape.cols;
-    for (i64 c = 0; c < channels; ++c)
-      for (i64 rs = 0; rs < area; ++rs) {
-        const float* from = sums +
-                            (index * blocks + c / shape.block) * area * shape.block * shape.cols +
-                            (rs * shape.block + c % shape.block) * cols + column;
-        float sum = 0;
-        for (i64 copy = 0; copy < copies; ++copy, from += size) sum += *from;
-        float& to = dw[(k * channels + c) * area + rs];
-        to = p.accumulate ? to + sum : sum;
-      }
-  }
 }
 
 class FilterPlan : public ConvPlan {
  public:
   FilterPlan(const ConvProblem& p, const Config& config, const DeviceInfo& device)
-      : filter_(plan_filter(p, config, device)), threads_(device.threads) {}
+      : filter_(plan_filter(p, config, device)) {}
 
   std::size_t workspace_bytes() const noexcept override {
-    return std::size_t(copy_floats() * filter_.row_threads) * sizeof(float);
+    const i64 units = filter_.row_threads > 1 ? filter_.row_threads * filter_.units() : threads();
+    return std::size_t(units * filter_.unit_floats) * sizeof(float);
   }
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
-    float* const sums = reinterpret_cast<float*>(workspace.data());
-    const DirectOperands data{floats(args.x), nullptr, floats(args.dy), nullptr, nullptr,
-                              nullptr,        sums};
-    const i64 used = filter_.row_threads * filter_.filter_threads;
-#pragma omp parallel for num_threads(used) schedule(static, 1)
-    for (i64 thread = 0; thread < used; ++thread) {
+    const DirectOperands data{floats(args.x),
+                              nullptr,
+                              floats(args.dy),
+                              nullptr,
+                              nullptr,
+                              static_cast<float*>(args.out),
+                              reinterpret_cast<float*>(workspace.data())};
+#pragma omp parallel for num_threads(threads()) schedule(static, 1)
+    for (i64 thread = 0; thread < threads(); ++thread) {
       const PhaseScope scope(args.phases, 0);
       direct_filter(filter_, data, thread);
     }
-    const PhaseScope scope(args.phases, 1);
-    add_copies(filter_.problem, filter_.panels, sums, filter_.row_threads, copy_floats(),
-               static_cast<float*>(args.out), threads_);
+    if (filter_.row_threads == 1) return;
+#pragma omp parallel for num_threads(threads()) schedule(static)
+    for (i64 unit = 0; unit < filter_.units(); ++unit) {
+      const PhaseScope scope(args.phases, 1);
+      direct_finish_filter(filter_, data, unit);
+    }
   }
 
  private:
-  i64 copy_floats() const {
-    const TileShape shape = tile_shape();
-    const ConvProblem& p = filter_.problem;
-    return filter_.panels.count() * filter_.in_blocks * p.r * p.s * shape.block * shape.cols;
-  }
+  i64 threads() const { return filter_.row_threads * filter_.filter_threads; }
 
   DirectFilter filter_;
-  int threads_;
 };
 
 class FirstLayerPlan : public ConvPlan {
@@ -285,10 +265,8 @@ class FirstLayerPlan : public ConvPlan {
     }
   }
   std::size_t workspace_bytes() const noexcept override {
-    const ConvProblem& p = first_.problem;
-    const i64 pixels = forward() ? tile_shape().rows : p.q;
-    const i64 patch = p.c * p.r * first_.pitch(pixels);
-    return std::size_t(threads_ * (patch + (forward() ? 0 : copy_floats()))) * sizeof(float);
+    const i64 copy = forward() ? 0 : copy_floats();
+    return std::size_t(threads_ * (first_.patch_floats() + copy)) * sizeof(float);
   }
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
     const ConvProblem& p = first_.problem;
@@ -376,10 +354,9 @@ class Direct : public ConvAlgo {
     if (p.pass == Pass::backward_filter) return {{{"pixels", 128}}};
     const DeviceInfo& info = device.info();
     const TileShape shape = tile_shape();
-    const i64 block_bytes = p.r * p.s * shape.block * shape.cols * 4;
-    const i64 blocks = std::max<i64>(1, info.l1_bytes / 2 / block_bytes);
-    const Config by_pixels{{"blocks", blocks}, {"split", 0}};
-    const Config by_panels{{"blocks", blocks}, {"split", 1}};
+    const i64 depth = info.l1_bytes / 2 / (shape.cols * 4);
+    const Config by_pixels{{"depth", depth}, {"split", 0}};
+    const Config by_panels{{"depth", depth}, {"split", 1}};
     if (info.threads == 1) return {by_pixels};
     const i64 in_bytes = p.pass == Pass::forward ? p.x_bytes() : p.y_bytes();
     if (p.filter_bytes() > in_bytes) return {by_panels, by_pixels};

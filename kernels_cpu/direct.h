@@ -1,6 +1,7 @@
 // What direct.cpp plans and the loops that run it. Internal.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct Panels {
 
 // forward and backward_data. The packed filter is
 // [grid][panel][chunk of channel blocks][tap][block of the chunk][channel in block][column].
+// `depth` bounds taps x channels of a chunk, so that its filters stay in L1.
 struct DirectPixels {
   ChannelView in, out;
   std::int64_t n = 1;
@@ -38,14 +40,22 @@ struct DirectPixels {
   Epilogue epilogue;
   bool accumulate = false;
 
-  std::int64_t chunk = 1;        // channel blocks whose filters stay in L1
+  std::int64_t block = 1;  // channels in a channel block
+  std::int64_t depth = 0;
   std::int64_t strip = 0;        // pixels whose input stays in L2
   std::int64_t row_threads = 1;  // threads = row_threads x panel_threads
   std::int64_t panel_threads = 1;
+
+  std::int64_t chunk(const PixelGrid& grid) const {  // channel blocks
+    const std::int64_t block_depth = std::int64_t(grid.taps.size()) * block;
+    return block_depth == 0 ? in_blocks
+                            : std::clamp<std::int64_t>(depth / block_depth, 1, in_blocks);
+  }
 };
 
-// backward_filter. Each of row_threads sums its rows into its own copy of
-// [panel][channel block][tap][channel in block][column]; the copies are added at the end.
+// backward_filter. A unit is a panel and a channel block; its sums are
+// [tap][channel in block][column]. With row_threads > 1 each of them has its own sums of every
+// unit, which are added at the end; otherwise a thread has room for the unit it is at.
 struct DirectFilter {
   ChannelView x, dy;
   std::int64_t n = 1;
@@ -55,6 +65,9 @@ struct DirectFilter {
   std::int64_t strip = 0;  // rows of dy that stay in L1 with the rows of x that they meet
   std::int64_t row_threads = 1;
   std::int64_t filter_threads = 1;
+  std::int64_t unit_floats = 0;
+
+  std::int64_t units() const { return panels.count() * in_blocks; }
 };
 
 // A first layer: x in plain NCHW with few channels. The rows of x that an output row meets are
@@ -63,9 +76,10 @@ struct DirectFirst {
   ChannelView y;
   Panels panels;
   ConvProblem problem;
-  std::int64_t pitch(std::int64_t pixels) const {
-    return (pixels - 1) * problem.stride_w + (problem.s - 1) * problem.dilation_w + 1;
+  std::int64_t pitch() const {
+    return (problem.q - 1) * problem.stride_w + (problem.s - 1) * problem.dilation_w + 1;
   }
+  std::int64_t patch_floats() const { return problem.c * problem.r * pitch(); }
   std::int64_t taps() const { return problem.c * problem.r * problem.s; }
 };
 
@@ -77,6 +91,7 @@ struct DirectOperands {
 // One thread's part. Rows are images x output rows; `threads` share them.
 void direct_pixels(const DirectPixels&, const DirectOperands&, std::int64_t thread);
 void direct_filter(const DirectFilter&, const DirectOperands&, std::int64_t thread);
+void direct_finish_filter(const DirectFilter&, const DirectOperands&, std::int64_t unit);
 void direct_first_forward(const DirectFirst&, const DirectOperands&, std::int64_t thread,
                           std::int64_t threads);
 void direct_first_filter(const DirectFirst&, const DirectOperands&, std::int64_t thread,

@@ -98,24 +98,36 @@ HWY_NOINLINE void PixelTile(const DirectPixels& d, const PixelGrid& grid, const 
   const float* b = job.filter;
   for (const Tap& tap : grid.taps) {
     const std::int64_t h0 = h_in[0] + tap.dh, w0 = w_in[0] + tap.dw;
-    const bool evenly_spaced =
-        one_row && h0 >= 0 && h0 < d.in.height && w0 >= 0 && w_in[kRows - 1] + tap.dw < d.in.width;
-    if (evenly_spaced) {
-      tile.template MultiplyAdd<kBlock>(
-          {job.in + (h0 * d.in.width + w0) * d.in.pixel, d.in_step_w * d.in.pixel, d.in.block},
-          {b, kCols, kLanes}, job.blocks);
-    } else if (!one_row || (h0 >= 0 && h0 < d.in.height)) {
+    const auto inside = [&](int i) {
+      return w_in[i] + tap.dw >= 0 && w_in[i] + tap.dw < d.in.width;
+    };
+    const bool first = inside(0), last = inside(kRows - 1);
+    if (one_row && (h0 < 0 || h0 >= d.in.height)) {
+      // All padding.
+    } else if (one_row && (first || last) && inside(std::min(1, kRows - 1)) &&
+               inside(std::max(0, kRows - 2))) {
+      // At most the first or the last pixel is padding; the others lie evenly spaced.
+      const PanelA a{job.in + (h0 * d.in.width + w0) * d.in.pixel, d.in_step_w * d.in.pixel,
+                     d.in.block};
+      const PanelB panel{b, kCols, kLanes};
+      if (first && last)
+        tile.template MultiplyAdd<kBlock>(a, panel, job.blocks);
+      else if (last)
+        tile.template MultiplyAdd<kBlock, 1, kRows>(a, panel, job.blocks);
+      else
+        tile.template MultiplyAdd<kBlock, 0, kRows - 1>(a, panel, job.blocks);
+    } else {
       std::ptrdiff_t at[kRows];
-      bool inside[kRows];
+      bool reads[kRows];
       for (int i = 0; i < kRows; ++i) {
-        const std::int64_t ih = h_in[i] + tap.dh, iw = w_in[i] + tap.dw;
-        inside[i] = ih >= 0 && ih < d.in.height && iw >= 0 && iw < d.in.width;
-        at[i] = (ih * d.in.width + iw) * d.in.pixel;
+        const std::int64_t ih = h_in[i] + tap.dh;
+        reads[i] = ih >= 0 && ih < d.in.height && inside(i);
+        at[i] = (ih * d.in.width + w_in[i] + tap.dw) * d.in.pixel;
       }
       for (std::int64_t block = 0; block < job.blocks; ++block) {
         const float* const in = job.in + block * d.in.block;
         std::ptrdiff_t row_at[kRows];
-        for (int i = 0; i < kRows; ++i) row_at[i] = inside[i] ? at[i] : kZeros - in;
+        for (int i = 0; i < kRows; ++i) row_at[i] = reads[i] ? at[i] : kZeros - in;
         tile.template MultiplyAddAt<kBlock>(in, row_at, 0,
                                             {b + block * kBlock * kCols, kCols, kLanes}, 1);
       }
@@ -130,15 +142,15 @@ void PixelStrip(const DirectPixels& d, const PixelGrid& grid, const DirectOperan
   const Panel panel(d.panels, index);
   alignas(64) float bias[kTileCols] = {};
   if (data.bias != nullptr) std::copy_n(data.bias + panel.channel, panel.channels, bias);
-  const std::int64_t taps = std::int64_t(grid.taps.size());
+  const std::int64_t taps = std::int64_t(grid.taps.size()), chunk = d.chunk(grid);
   const std::int64_t out_at = image * d.out.image + panel.at(d.out);
-  for (std::int64_t block = 0; block < d.in_blocks; block += d.chunk) {
-    const bool last = block + d.chunk >= d.in_blocks;
+  for (std::int64_t block = 0; block < d.in_blocks; block += chunk) {
+    const bool last = block + chunk >= d.in_blocks;
     const ChunkJob job{
         data.in + image * d.in.image + (panel.group * d.in_blocks + block) * d.in.block,
         data.filter + grid.filter +
             (index * d.in_blocks * kTileCols + block * panel.vecs * kLanes) * taps * kBlock,
-        std::min(d.chunk, d.in_blocks - block),
+        std::min(chunk, d.in_blocks - block),
         {data.out + out_at, last && data.residual != nullptr ? data.residual + out_at : nullptr,
          last && data.bias != nullptr ? bias : nullptr, block > 0 || d.accumulate,
          last && d.epilogue.relu}};
@@ -210,36 +222,82 @@ HWY_NOINLINE void FilterStrip(const DirectFilter& d, const float* x, const float
     }
 }
 
-void Filter(const DirectFilter& d, const DirectOperands& data, std::int64_t thread) {
+// dw (+)= the sum of the copies of one unit: [tap][channel][column] becomes [column][channel][tap],
+// four (channel, tap) at a time.
+template <int kVecs>
+HWY_NOINLINE void FinishUnit(const DirectFilter& d, const float* sums, std::int64_t copies,
+                             std::int64_t copy, const Panel& panel, std::int64_t block, float* dw) {
   const ConvProblem& p = d.problem;
-  const std::int64_t per_unit = p.r * p.s * kBlock * kTileCols;
-  const auto units =
-      Share(d.panels.count() * d.in_blocks, thread % d.filter_threads, d.filter_threads);
-  const auto rows = Share(d.n * p.p, thread / d.filter_threads, d.row_threads);
-  float* const sums =
-      data.workspace + thread / d.filter_threads * d.panels.count() * d.in_blocks * per_unit;
-  for (std::int64_t row = rows.first; row < rows.second;) {
-    const std::int64_t image = row / p.p, begin = row % p.p;
-    const std::int64_t end = std::min({p.p, begin + d.strip, begin + rows.second - row});
-    for (std::int64_t unit = units.first; unit < units.second; ++unit) {
-      const Panel panel(d.panels, unit / d.in_blocks);
-      const std::int64_t block = panel.group * d.in_blocks + unit % d.in_blocks;
-      const float* const x = data.in + image * d.x.image + block * d.x.block;
-      const float* const dy = data.dy + image * d.dy.image + panel.at(d.dy);
-      const bool load = row > rows.first;
-      float* const to = sums + unit * per_unit;
-      panel.vecs == 1 ? FilterStrip<1>(d, x, dy, begin, end, load, to)
-                      : FilterStrip<kTileVecs>(d, x, dy, begin, end, load, to);
+  constexpr std::int64_t kCols = kVecs * kLanes;
+  const std::int64_t area = p.r * p.s, channels = p.c / p.groups;
+  const std::int64_t elements = std::min<std::int64_t>(kBlock, channels - block * kBlock) * area;
+  dw += (panel.channel * channels + block * kBlock) * area;
+  const hn::CappedTag<float, 4> d4;
+  for (std::int64_t element = 0; element < elements; element += 4) {
+    const std::int64_t count = std::min<std::int64_t>(4, elements - element);
+    for (int j = 0; j < kVecs; ++j) {
+      Vec v[4];
+      for (std::int64_t i = 0; i < 4; ++i) {
+        const std::int64_t e = element + std::min(i, count - 1);
+        const float* from = sums + (e % area * kBlock + e / area) * kCols + j * kLanes;
+        v[i] = hn::LoadU(F32(), from);
+        for (std::int64_t n = 1; n < copies; ++n)
+          v[i] = hn::Add(v[i], hn::LoadU(F32(), from += copy));
+      }
+      alignas(64) float four[4 * kLanes];  // [column][element]
+      hn::StoreInterleaved4(v[0], v[1], v[2], v[3], F32(), four);
+      const std::int64_t columns = std::min<std::int64_t>(kLanes, panel.channels - j * kLanes);
+      for (std::int64_t k = 0; k < columns; ++k) {
+        float* const to = dw + (j * kLanes + k) * channels * area + element;
+        const float* const value = four + 4 * k;
+        if (count == 4) {
+          const auto sum = hn::LoadU(d4, value);
+          hn::StoreU(p.accumulate ? hn::Add(sum, hn::LoadU(d4, to)) : sum, d4, to);
+        } else {
+          for (std::int64_t i = 0; i < count; ++i)
+            to[i] = p.accumulate ? to[i] + value[i] : value[i];
+        }
+      }
     }
-    row += end - begin;
   }
 }
 
-// Patch [c][r][pitch] of x under output columns [q, q + pixels) of one output row.
-void FillPatch(const DirectFirst& d, const float* image, std::int64_t row, std::int64_t q,
-               std::int64_t pixels, float* patch) {
+void FinishFilter(const DirectFilter& d, const DirectOperands& data, std::int64_t unit,
+                  const float* sums, std::int64_t copies) {
+  const Panel panel(d.panels, unit / d.in_blocks);
+  const std::int64_t block = unit % d.in_blocks, copy = d.units() * d.unit_floats;
+  panel.vecs == 1 ? FinishUnit<1>(d, sums, copies, copy, panel, block, data.out)
+                  : FinishUnit<kTileVecs>(d, sums, copies, copy, panel, block, data.out);
+}
+
+void Filter(const DirectFilter& d, const DirectOperands& data, std::int64_t thread) {
   const ConvProblem& p = d.problem;
-  const std::int64_t pitch = d.pitch(pixels), w = q * p.stride_w - p.pad_w;
+  const auto units = Share(d.units(), thread % d.filter_threads, d.filter_threads);
+  const std::int64_t copy = thread / d.filter_threads;
+  const auto rows = Share(d.n * p.p, copy, d.row_threads);
+  for (std::int64_t unit = units.first; unit < units.second; ++unit) {
+    const Panel panel(d.panels, unit / d.in_blocks);
+    const std::int64_t block = panel.group * d.in_blocks + unit % d.in_blocks;
+    const bool whole = d.row_threads == 1;
+    float* const sums = data.workspace + (whole ? thread : copy * d.units() + unit) * d.unit_floats;
+    for (std::int64_t row = rows.first; row < rows.second;) {
+      const std::int64_t image = row / p.p, begin = row % p.p;
+      const std::int64_t end = std::min({p.p, begin + d.strip, begin + rows.second - row});
+      const float* const x = data.in + image * d.x.image + block * d.x.block;
+      const float* const dy = data.dy + image * d.dy.image + panel.at(d.dy);
+      const bool load = row > rows.first;
+      panel.vecs == 1 ? FilterStrip<1>(d, x, dy, begin, end, load, sums)
+                      : FilterStrip<kTileVecs>(d, x, dy, begin, end, load, sums);
+      row += end - begin;
+    }
+    if (whole) FinishFilter(d, data, unit, sums, 1);
+  }
+}
+
+// Patch [c][r][pitch] of x under one output row.
+void FillPatch(const DirectFirst& d, const float* image, std::int64_t row, float* patch) {
+  const ConvProblem& p = d.problem;
+  const std::int64_t pitch = d.pitch(), w = -p.pad_w;
   const std::int64_t first = std::clamp<std::int64_t>(-w, 0, pitch);
   const std::int64_t last = std::clamp<std::int64_t>(p.w - w, first, pitch);
   for (std::int64_t c = 0; c < p.c; ++c)
@@ -261,12 +319,10 @@ HWY_NOINLINE void FirstTile(const DirectFirst& d, const float* patch, const floa
                             const Target& target, std::int64_t pixel) {
   const ConvProblem& p = d.problem;
   constexpr std::ptrdiff_t kCols = kVecs * kLanes;
-  const std::int64_t pitch = d.pitch(kRows);
   Tile<kRows, kVecs> tile;
   tile.SetZero();
-  for (std::int64_t i = 0; i < p.c * p.r; ++i, b += p.s * kCols)
-    tile.template MultiplyAdd<1>({patch + i * pitch, p.stride_w, p.dilation_w}, {b, kCols, kLanes},
-                                 p.s);
+  for (std::int64_t i = 0; i < p.c * p.r; ++i, patch += d.pitch(), b += p.s * kCols)
+    tile.template MultiplyAdd<1>({patch, p.stride_w, p.dilation_w}, {b, kCols, kLanes}, p.s);
   std::int64_t out_at[kRows];
   for (int i = 0; i < kRows; ++i) out_at[i] = (pixel + i) * d.y.pixel;
   target.Store(tile, d.y, out_at);
@@ -275,25 +331,26 @@ HWY_NOINLINE void FirstTile(const DirectFirst& d, const float* patch, const floa
 void FirstForward(const DirectFirst& d, const DirectOperands& data, std::int64_t thread,
                   std::int64_t threads) {
   const ConvProblem& p = d.problem;
-  float* const patch = data.workspace + thread * p.c * p.r * d.pitch(kTileRows);
+  float* const patch = data.workspace + thread * d.patch_floats();
   const auto rows = Share(p.n * p.p, thread, threads);
   for (std::int64_t row = rows.first; row < rows.second; ++row) {
     const std::int64_t image = row / p.p;
-    ForEachRowTile(p.q, [&](auto pixels, std::int64_t q) HWY_ATTR {
-      FillPatch(d, data.in + image * p.c * p.h * p.w, row % p.p, q, pixels.value, patch);
-      for (std::int64_t index = 0; index < d.panels.count(); ++index) {
-        const Panel panel(d.panels, index);
-        alignas(64) float bias[kTileCols] = {};
-        if (data.bias != nullptr) std::copy_n(data.bias + panel.channel, panel.channels, bias);
-        const std::int64_t at = image * d.y.image + panel.at(d.y);
-        const Target target{data.out + at, data.residual == nullptr ? nullptr : data.residual + at,
-                            data.bias == nullptr ? nullptr : bias, p.accumulate, p.epilogue.relu};
-        const float* const b = data.filter + index * d.taps() * kTileCols;
+    FillPatch(d, data.in + image * p.c * p.h * p.w, row % p.p, patch);
+    for (std::int64_t index = 0; index < d.panels.count(); ++index) {
+      const Panel panel(d.panels, index);
+      alignas(64) float bias[kTileCols] = {};
+      if (data.bias != nullptr) std::copy_n(data.bias + panel.channel, panel.channels, bias);
+      const std::int64_t at = image * d.y.image + panel.at(d.y);
+      const Target target{data.out + at, data.residual == nullptr ? nullptr : data.residual + at,
+                          data.bias == nullptr ? nullptr : bias, p.accumulate, p.epilogue.relu};
+      const float* const b = data.filter + index * d.taps() * kTileCols;
+      ForEachRowTile(p.q, [&](auto pixels, std::int64_t q) HWY_ATTR {
+        const float* const from = patch + q * p.stride_w;
         const std::int64_t pixel = row % p.p * p.q + q;
-        panel.vecs == 1 ? FirstTile<pixels.value, 1>(d, patch, b, target, pixel)
-                        : FirstTile<pixels.value, kTileVecs>(d, patch, b, target, pixel);
-      }
-    });
+        panel.vecs == 1 ? FirstTile<pixels.value, 1>(d, from, b, target, pixel)
+                        : FirstTile<pixels.value, kTileVecs>(d, from, b, target, pixel);
+      });
+    }
   }
 }
 
@@ -305,7 +362,7 @@ HWY_NOINLINE void FirstFilterTile(const DirectFirst& d, const float* patch, cons
   constexpr std::int64_t kCols = kVecs * kLanes;
   std::ptrdiff_t at[kRows];
   for (int i = 0; i < kRows; ++i)
-    at[i] = (tap + i) / p.s * d.pitch(p.q) + (tap + i) % p.s * p.dilation_w;
+    at[i] = (tap + i) / p.s * d.pitch() + (tap + i) % p.s * p.dilation_w;
   Tile<kRows, kVecs> tile;
   tile.SetZero();
   tile.template MultiplyAddAt<1>(patch, at, p.stride_w, {dy, d.y.pixel, VectorAt(d.y, 1)}, p.q);
@@ -320,11 +377,11 @@ void FirstFilter(const DirectFirst& d, const DirectOperands& data, std::int64_t 
   const ConvProblem& p = d.problem;
   const std::int64_t copy = d.panels.count() * d.taps() * kTileCols;
   float* const sums = data.workspace + thread * copy;
-  float* const patch = data.workspace + threads * copy + thread * p.c * p.r * d.pitch(p.q);
+  float* const patch = data.workspace + threads * copy + thread * d.patch_floats();
   const auto rows = Share(p.n * p.p, thread, threads);
   for (std::int64_t row = rows.first; row < rows.second; ++row) {
     const std::int64_t image = row / p.p;
-    FillPatch(d, data.in + image * p.c * p.h * p.w, row % p.p, 0, p.q, patch);
+    FillPatch(d, data.in + image * p.c * p.h * p.w, row % p.p, patch);
     for (std::int64_t index = 0; index < d.panels.count(); ++index) {
       const Panel panel(d.panels, index);
       const float* const dy =
@@ -347,6 +404,7 @@ namespace convlab::cpu {
 
 HWY_EXPORT(Pixels);
 HWY_EXPORT(Filter);
+HWY_EXPORT(FinishFilter);
 HWY_EXPORT(FirstForward);
 HWY_EXPORT(FirstFilter);
 
@@ -355,6 +413,10 @@ void direct_pixels(const DirectPixels& d, const DirectOperands& data, std::int64
 }
 void direct_filter(const DirectFilter& d, const DirectOperands& data, std::int64_t thread) {
   HWY_DYNAMIC_DISPATCH(Filter)(d, data, thread);
+}
+void direct_finish_filter(const DirectFilter& d, const DirectOperands& data, std::int64_t unit) {
+  HWY_DYNAMIC_DISPATCH(FinishFilter)
+  (d, data, unit, data.workspace + unit * d.unit_floats, d.row_threads);
 }
 void direct_first_forward(const DirectFirst& d, const DirectOperands& data, std::int64_t thread,
                           std::int64_t threads) {

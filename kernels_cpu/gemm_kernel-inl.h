@@ -64,11 +64,11 @@ struct Tile {
     }
   }
 
-  // tile += A B over groups * kGroup steps of depth.
-  template <int kGroup>
+  // tile += A B over groups * kGroup steps of depth, in rows [kBegin, kEnd) of the tile.
+  template <int kGroup, int kBegin = 0, int kEnd = kRows>
   HWY_INLINE void MultiplyAdd(PanelA a, PanelB b, std::int64_t groups) {
     for (std::int64_t g = 0; g < groups; ++g, a.data += a.group_stride)
-      MultiplyAddGroup(a.data, EvenRows{a.row_stride}, b, kGroup);
+      MultiplyAddGroup<kBegin, kEnd>(a.data, EvenRows{a.row_stride}, b, kGroup);
   }
 
   // The same where group g of A starts at a[g] and has `depth` steps.
@@ -104,7 +104,7 @@ struct Tile {
   };
 
   // One group; leaves b at the next one.
-  template <class RowAt>
+  template <int kBegin = 0, int kEnd = kRows, class RowAt>
   HWY_INLINE void MultiplyAddGroup(const float* a, const RowAt& row_at, PanelB& b,
                                    std::int64_t depth) {
     HWY_UNROLL(4)  // the loop's own instructions cost 6% of a 7-row tile otherwise
@@ -113,7 +113,7 @@ struct Tile {
       HWY_UNROLL(16)
       for (int j = 0; j < kVecs; ++j) bv[j] = hn::LoadU(F32(), b.data + j * b.vec_stride);
       HWY_UNROLL(16)
-      for (int i = 0; i < kRows; ++i) {
+      for (int i = kBegin; i < kEnd; ++i) {
         const Vec av = hn::Set(F32(), a[row_at[i]]);
         HWY_UNROLL(16)
         for (int j = 0; j < kVecs; ++j) v[i][j] = hn::MulAdd(av, bv[j], v[i][j]);
