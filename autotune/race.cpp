@@ -49,7 +49,7 @@ class Race {
 
   void run() {
     first_samples();
-    if (narrow()) finals();
+    if (!stopped() && narrow()) finals();
     // Who was stopped in the middle has not ended: a later run takes it up again.
     for (std::size_t i : alive_) {
       runner_.release(candidates_[i]);
@@ -167,15 +167,19 @@ class Race {
     });
   }
 
-  void one_round() {
+  // False when stopped on the way: the round is not complete.
+  bool one_round() {
     std::vector<std::size_t> order = alive_;
     std::shuffle(order.begin(), order.end(), random_);
-    for (std::size_t i : order)
+    for (std::size_t i : order) {
+      if (stopped()) return false;
       if (!sample(i)) std::erase(alive_, i);
+    }
     ++rounds_;
     for (std::size_t i : alive_) set_times(candidates_[i]);
     std::stable_sort(alive_.begin(), alive_.end(),
                      [&](std::size_t a, std::size_t b) { return cost(a) < cost(b); });
+    return true;
   }
 
   std::array<double, 3> ratio_to_best(std::size_t i) const {
@@ -183,14 +187,13 @@ class Race {
                       options_.seed);
   }
 
-  // Rounds until no more than the finalists are left. False when stopped before the first round:
-  // then the first samples stand.
+  // Rounds until no more than the finalists are left. False when there is nobody, or stopped.
   bool narrow() {
-    if (alive_.empty() || stopped()) return false;
     start_ = std::chrono::steady_clock::now();
     for (std::size_t i : alive_) candidates_[i].samples_ms.clear();
     for (int target = 2; target <= options_.rounds; target *= 2) {
-      while (rounds_ < target && !(rounds_ > 0 && out_of_time())) one_round();
+      while (rounds_ < target && (rounds_ == 0 || !out_of_time()))
+        if (!one_round()) return false;
       if (alive_.size() <= options_.finalists) break;
       // Two rounds give no interval; they show who is far off. The best two stay whatever their
       // distance: it is what the verdict is about.
@@ -218,7 +221,8 @@ class Race {
     constexpr int batch = 6;  // rounds between two looks
     const int last = rounds_ + options_.final_rounds;
     while (rounds_ < last && !alive_.empty() && !out_of_time()) {
-      for (int i = 0; i < batch; ++i) one_round();
+      for (int i = 0; i < batch; ++i)
+        if (!one_round()) return;
       const bool told_apart = std::all_of(alive_.begin() + !alive_.empty(), alive_.end(),
                                           [&](std::size_t i) { return !is_tie(ratio_to_best(i)); });
       if (told_apart && options_.drop_factor < infinity) break;

@@ -267,6 +267,15 @@ TEST_F(RaceTest, StopsWhenTold) {
   EXPECT_FALSE(of("a").predicted);
 }
 
+TEST_F(RaceTest, StopsInTheMiddleOfARound) {
+  for (char name = 'a'; name <= 'e'; ++name) add({name}, steady(3 + (name - 'a') / 10.0));
+  stop = [&] { return runner.order.size() >= 5 + 3 * 5 + 2; };
+  run();
+  EXPECT_EQ(runner.order.size(), 5 + 3 * 5 + 2u);
+  EXPECT_EQ(ended, "");
+  EXPECT_EQ(chosen(), "a");
+}
+
 TEST(Decide, NothingOrOne) {
   EXPECT_EQ(decide({}, false, 1).verdict, Verdict::none);
   Candidate c;
