@@ -339,15 +339,17 @@ class OneDnn : public ConvAlgo {
         double(p.x_bytes() + p.y_bytes() + p.filter_bytes() - p.output_bytes());
     convolution.bytes_written = double(p.output_bytes());
     if (winograd()) {
-      // The transformed tensors go through memory; the filter is transformed in each run.
+      // The transformed tensors go through memory; the filter's was written when it was packed,
+      // but in the backward passes it is made in each run.
       const std::int64_t m = winograd_tile(pd), points = (m + 2) * (m + 2);
       const double tiles = double(p.n * ceil_div(p.p, m) * ceil_div(p.q, m));
-      const double transformed =
-          double(points * size_of(p.dtype)) * (tiles * double(p.c + p.k) + double(p.k * p.c));
+      const double point_bytes = double(points * size_of(p.dtype));
+      const double activations = point_bytes * tiles * double(p.c + p.k);
+      const double filter = point_bytes * double(p.k * p.c);
       convolution.flops = 2 * tiles * double(p.k * p.c * points);
       convolution.efficiency = 0.5;
-      convolution.bytes_read += transformed;
-      convolution.bytes_written += transformed;
+      convolution.bytes_read += activations + filter;
+      convolution.bytes_written += activations + (p.pass == Pass::forward ? 0 : filter);
     }
     WorkEstimate estimate{{convolution}};
     if (p.pass == Pass::backward_filter) {
