@@ -343,8 +343,9 @@ class ImplicitGemm : public ConvAlgo {
   }
 
   std::vector<Config> configs(const ConvProblem& p, Device&) const override {
-    if (p.pass == Pass::backward_filter) return {{{"pixels", 192}}};
-    return {{{"depth", 256}}};
+    if (p.pass == Pass::backward_filter)
+      return {{{"pixels", 192}}, {{"pixels", 256}}, {{"pixels", 512}}};
+    return {{{"depth", 256}}, {{"depth", 384}}, {{"depth", 512}}};
   }
 
   bool deterministic(const ConvProblem&, const Config&) const override { return true; }

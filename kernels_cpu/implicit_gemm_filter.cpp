@@ -40,6 +40,7 @@ struct TapJob {
   Range lines;
   float* sums;              // of the tap's first channel
   std::int64_t sums_pitch;  // from channel to channel
+  bool load;                // add to what is there
 };
 
 template <int kRows, int kVecs>
@@ -55,8 +56,10 @@ HWY_NOINLINE void RunTap(const FilterGemm& gemm, const TapJob& job, int channel)
   float* const sums = job.sums + channel * job.sums_pitch;
 
   Tile<kRows, kVecs> tile;
-  tile.ForEach([&](int i, int j, Vec& v)
-                   HWY_ATTR { v = hn::LoadU(F32(), sums + i * job.sums_pitch + j * kLanes); });
+  tile.SetZero();
+  if (job.load)
+    tile.ForEach([&](int i, int j, Vec& v)
+                     HWY_ATTR { v = hn::LoadU(F32(), sums + i * job.sums_pitch + j * kLanes); });
   for (std::int64_t line = job.lines.begin; line < job.lines.end;) {
     const std::int64_t n = line / p.p, first = line % p.p;
     const std::int64_t last = std::min(p.p, first + job.lines.end - line);
@@ -83,10 +86,12 @@ HWY_NOINLINE void RunTap(const FilterGemm& gemm, const TapJob& job, int channel)
 
 // Rows [first, first + kRows) of gathered patches against one panel.
 template <int kRows, int kVecs>
-HWY_NOINLINE void RunPatches(PanelA a, PanelB b, std::int64_t pixels, float* sums) {
+HWY_NOINLINE void RunPatches(PanelA a, PanelB b, std::int64_t pixels, float* sums, bool load) {
   Tile<kRows, kVecs> tile;
-  tile.ForEach([&](int i, int j, Vec& v)
-                   HWY_ATTR { v = hn::LoadU(F32(), sums + i * kTileCols + j * kLanes); });
+  tile.SetZero();
+  if (load)
+    tile.ForEach([&](int i, int j, Vec& v)
+                     HWY_ATTR { v = hn::LoadU(F32(), sums + i * kTileCols + j * kLanes); });
   tile.template MultiplyAdd<1>(a, b, pixels);
   tile.ForEach([&](int i, int j, Vec& v)
                    HWY_ATTR { hn::StoreU(v, F32(), sums + i * kTileCols + j * kLanes); });
@@ -116,7 +121,8 @@ void RunBlocked(const FilterGemm& gemm, const float* x, const float* dy, float* 
                              .offset_w = s * p.dilation_w - p.pad_w,
                              .lines = {line, std::min(part_end, line + chunk)},
                              .sums = block_sums + (r * p.s + s) * kTileCols,
-                             .sums_pitch = taps * kTileCols};
+                             .sums_pitch = taps * kTileCols,
+                             .load = line > part_begin};
             if (vecs == 1) {
               RunTap<kBlock, 1>(gemm, job, 0);
             } else {
@@ -138,6 +144,7 @@ void RunPlain(const FilterGemm& gemm, const float* x, const float* dy, float* su
   for (std::int64_t at = part_begin; at < part_end;) {
     const std::int64_t n = at / pixels, first = at % pixels;
     const std::int64_t count = std::min({gemm.chunk, part_end - at, pixels - first});
+    const bool load = at > part_begin;
     at += count;
     for (std::int64_t i = 0; i < count; ++i)
       CopyPatch(gemm.patch, x + n * p.c * p.h * p.w, (first + i) / p.q * p.stride_h - p.pad_h,
@@ -152,9 +159,9 @@ void RunPlain(const FilterGemm& gemm, const float* x, const float* dy, float* su
       ForEachRowTile(gemm.block_rows, [&](auto rows, std::int64_t row) HWY_ATTR {
         const PanelA a{patches + row, 1, pitch};
         if (vecs == 1)
-          RunPatches<rows.value, 1>(a, b, count, to + row * kTileCols);
+          RunPatches<rows.value, 1>(a, b, count, to + row * kTileCols, load);
         else
-          RunPatches<rows.value, kTileVecs>(a, b, count, to + row * kTileCols);
+          RunPatches<rows.value, kTileVecs>(a, b, count, to + row * kTileCols, load);
       });
     }
   }
@@ -171,12 +178,69 @@ Range BlockRange(const FilterGemm& gemm, std::int64_t rectangle) {
 
 void RunUnit(const FilterGemm& gemm, const float* x, const float* dy, float* sums, float* patches,
              std::int64_t rectangle, std::int64_t part) {
-  std::fill_n(sums, gemm.unit_floats, 0.f);
   const Range panels = PanelRange(gemm, rectangle), blocks = BlockRange(gemm, rectangle);
   if (gemm.plain)
     RunPlain(gemm, x, dy, sums, patches, panels, part);
   else
     RunBlocked(gemm, x, dy, sums, panels, blocks, part);
+}
+
+// The sums of all parts at one place.
+struct PartSums {
+  const float* first;
+  std::size_t part_stride;
+  std::int64_t parts;
+
+  float At(std::int64_t i) const {
+    float sum = 0;
+    for (std::int64_t part = 0; part < parts; ++part)
+      sum += first[std::size_t(part) * part_stride + std::size_t(i)];
+    return sum;
+  }
+  template <class D>
+  HWY_INLINE hn::Vec<D> LoadAt(D d, std::int64_t i) const {
+    hn::Vec<D> sum = hn::LoadU(d, first + i);
+    for (std::int64_t part = 1; part < parts; ++part)
+      sum = hn::Add(sum, hn::LoadU(d, first + std::size_t(part) * part_stride + std::size_t(i)));
+    return sum;
+  }
+};
+
+HWY_INLINE void Put(bool accumulate, hn::Vec<hn::CappedTag<float, 4>> v, float* to) {
+  const hn::CappedTag<float, 4> d;
+  hn::StoreU(accumulate ? hn::Add(v, hn::LoadU(d, to)) : v, d, to);
+}
+
+// to[column][row] (+)= sums[row][column] for one block and `columns` columns of its panel, 4 x 4 at
+// a time: few columns together, because rows of dw a power of two apart share their cache set.
+void PutTransposed(const PartSums& sums, bool accumulate, std::int64_t rows, std::int64_t columns,
+                   float* to, std::int64_t pitch) {
+  const hn::CappedTag<float, 4> d;
+  const hn::Repartition<double, decltype(d)> pairs;
+  for (std::int64_t column = 0; column < columns; column += 4) {
+    std::int64_t row = 0;
+    for (; column + 4 <= columns && row + 4 <= rows; row += 4) {
+      const std::int64_t at = row * kTileCols + column;
+      const auto r0 = sums.LoadAt(d, at), r1 = sums.LoadAt(d, at + kTileCols);
+      const auto r2 = sums.LoadAt(d, at + 2 * kTileCols), r3 = sums.LoadAt(d, at + 3 * kTileCols);
+      const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d, r0, r1));
+      const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(d, r2, r3));
+      const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d, r0, r1));
+      const auto high23 = hn::BitCast(pairs, hn::InterleaveUpper(d, r2, r3));
+      float* const place = to + column * pitch + row;
+      Put(accumulate, hn::BitCast(d, hn::InterleaveLower(pairs, low01, low23)), place);
+      Put(accumulate, hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23)), place + pitch);
+      Put(accumulate, hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23)),
+          place + 2 * pitch);
+      Put(accumulate, hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23)),
+          place + 3 * pitch);
+    }
+    for (; row < rows; ++row)
+      for (std::int64_t c = column; c < std::min(columns, column + 4); ++c) {
+        float* const place = to + c * pitch + row;
+        *place = sums.At(row * kTileCols + c) + (accumulate ? *place : 0.f);
+      }
+  }
 }
 
 void FinishRectangle(const FilterGemm& gemm, const float* sums, std::size_t part_stride, float* dw,
@@ -187,17 +251,10 @@ void FinishRectangle(const FilterGemm& gemm, const float* sums, std::size_t part
   for (std::int64_t panel = panels.begin; panel < panels.end; ++panel)
     for (std::int64_t block = blocks.begin; block < blocks.end; ++block) {
       const std::int64_t first = block * gemm.block_rows;
-      const std::int64_t rows = std::min(gemm.block_rows, filter - first);
-      for (std::int64_t k = 0; k < std::min<std::int64_t>(kTileCols, p.k - panel * kTileCols);
-           ++k) {
-        float* const to = dw + (panel * kTileCols + k) * filter + first;
-        for (std::int64_t row = 0; row < rows; ++row) {
-          float sum = p.accumulate ? to[row] : 0.f;
-          for (std::int64_t part = 0; part < gemm.parts; ++part)
-            sum += sums[std::size_t(part) * part_stride + std::size_t(row * kTileCols + k)];
-          to[row] = sum;
-        }
-      }
+      PutTransposed({sums, part_stride, gemm.parts}, p.accumulate,
+                    std::min(gemm.block_rows, filter - first),
+                    std::min<std::int64_t>(kTileCols, p.k - panel * kTileCols),
+                    dw + panel * kTileCols * filter + first, filter);
       sums += gemm.block_rows * kTileCols;
     }
 }
