@@ -58,6 +58,11 @@ void split_threads(PixelGemm& gemm, const DeviceInfo& device) {
   }
 }
 
+PlainRows plain_rows(const ConvProblem& p) {
+  return {p.c, p.h,          p.w,          p.r,
+          p.s, p.dilation_h, p.dilation_w, (p.q - 1) * p.stride_w + (p.s - 1) * p.dilation_w + 1};
+}
+
 PixelGemm plan_pixels(const ConvProblem& p, const Config& config, const DeviceInfo& device) {
   const TileShape shape = tile_shape();
   const bool forward = p.pass == Pass::forward;
@@ -71,7 +76,7 @@ PixelGemm plan_pixels(const ConvProblem& p, const Config& config, const DeviceIn
     gemm.out_step_h = p.stride_h;
     gemm.out_step_w = p.stride_w;
   }
-  gemm.patch = {p.c, p.h, p.w, p.r, p.s, p.dilation_h, p.dilation_w};
+  gemm.plain = plain_rows(p);
   gemm.group_depth = is_blocked(gemm.in.layout) ? shape.block : p.dilation_w == 1 ? p.s : 1;
   gemm.grids = forward ? forward_grids(p) : backward_grids(p);
   gemm.epilogue = p.epilogue;
@@ -203,17 +208,22 @@ FilterGemm plan_filter(const ConvProblem& p, const Config& config, const DeviceI
   const TileShape shape = tile_shape();
   FilterGemm gemm;
   gemm.problem = p;
-  gemm.patch = {p.c, p.h, p.w, p.r, p.s, p.dilation_h, p.dilation_w};
-  gemm.plain = !is_blocked(p.x_layout);
+  gemm.plain_x = !is_blocked(p.x_layout);
+  gemm.plain = plain_rows(p);
   gemm.panels = ceil_div(p.k, shape.cols);
-  gemm.blocks = gemm.plain ? 1 : ceil_div(p.c, shape.block);
-  gemm.block_rows = (gemm.plain ? p.c : shape.block) * p.r * p.s;
+  gemm.blocks = gemm.plain_x ? 1 : ceil_div(p.c, shape.block);
+  gemm.block_rows = (gemm.plain_x ? p.c : shape.block) * p.r * p.s;
   gemm.threads = device.threads;
-  gemm.chunk = config.get("pixels");
-  if (gemm.plain) gemm.patch_floats = std::size_t(gemm.chunk * gemm.patch_pitch() + 16);
+  if (!gemm.plain_x) gemm.chunk = config.get("pixels");
+  if (gemm.plain_x) {
+    gemm.buffer_floats = std::size_t(gemm.plain.floats());
+    for (std::int64_t cr = 0; cr < p.c * p.r; ++cr)
+      for (std::int64_t col = 0; col < p.s; ++col)
+        gemm.row_at.push_back(cr * gemm.plain.width + col * p.dilation_w);
+  }
 
   const double pixels = double(p.n * p.p * p.q);
-  const std::int64_t lines = gemm.plain ? p.n * p.p * p.q : p.n * p.p;
+  const std::int64_t lines = p.n * p.p;
   const std::int64_t block_floats = gemm.block_rows * shape.cols;
   const std::int64_t fit = std::max<std::int64_t>(1, device.l2_bytes / 4 / 4 / block_floats);
   const double bytes_per_cycle = 6;  // of one core from beyond L2
@@ -227,11 +237,11 @@ FilterGemm plan_filter(const ConvProblem& p, const Config& config, const DeviceI
            ++parts) {
         const double rounds = double(ceil_div(panel_splits * block_splits * parts, device.threads));
         const double compute = double(panels * blocks * gemm.block_rows);
-        const double gather = gemm.plain ? double(gemm.block_rows) / 4 : 0;
+        const double copy = double(gemm.buffer_floats) / double(8 * p.q);
         const double read =
             4 * double(panels * shape.cols + blocks * shape.block) / bytes_per_cycle;
         const double sums = double(panels * blocks * block_floats) * 4 / bytes_per_cycle;
-        const double cost = rounds * (pixels / double(parts) * (std::max(compute, read) + gather) +
+        const double cost = rounds * (pixels / double(parts) * (std::max(compute, read) + copy) +
                                       (parts > 1 ? 3 : 1) * sums);
         if (cost < best) {
           best = cost;
@@ -268,12 +278,12 @@ class FilterPlan : public ConvPlan {
       : gemm_(plan_filter(problem, config, device)) {}
 
   std::size_t workspace_bytes() const noexcept override {
-    return 4 * (sums_slots() * slot_floats() + std::size_t(gemm_.threads) * gemm_.patch_floats);
+    return 4 * (sums_slots() * slot_floats() + std::size_t(gemm_.threads) * gemm_.buffer_floats);
   }
 
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
     float* const sums = reinterpret_cast<float*>(workspace.data());
-    float* const patches = sums + sums_slots() * slot_floats();
+    float* const buffers = sums + sums_slots() * slot_floats();
     float* const dw = static_cast<float*>(args.out);
     const int threads = int(gemm_.threads);
     // A unit at a time for each thread. With one part its sums are final.
@@ -285,8 +295,8 @@ class FilterPlan : public ConvPlan {
       float* const own = sums + (gemm_.parts > 1 ? std::size_t(unit) : thread) * slot_floats();
       {
         const PhaseScope scope(args.phases, 0);
-        run_unit(gemm_, floats(args.x), floats(args.dy), own, patches + thread * gemm_.patch_floats,
-                 rectangle, unit % gemm_.parts);
+        run_unit(gemm_, floats(args.x), floats(args.dy), own,
+                 buffers + thread * gemm_.buffer_floats, rectangle, unit % gemm_.parts);
       }
       if (gemm_.parts > 1) continue;
       const PhaseScope scope(args.phases, 1);
@@ -342,10 +352,11 @@ class ImplicitGemm : public ConvAlgo {
     return std::nullopt;
   }
 
+  // Products over a plain input work row by row: nothing to choose.
   std::vector<Config> configs(const ConvProblem& p, Device&) const override {
-    if (p.pass == Pass::backward_filter)
-      return {{{"pixels", 192}}, {{"pixels", 256}}, {{"pixels", 512}}};
-    return {{{"depth", 256}}, {{"depth", 384}}, {{"depth", 512}}};
+    if (p.pass != Pass::backward_data && !is_blocked(p.x_layout)) return {Config{}};
+    if (p.pass == Pass::backward_filter) return {{{"pixels", 192}}, {{"pixels", 256}}};
+    return {{{"depth", 384}}, {{"depth", 256}}};
   }
 
   bool deterministic(const ConvProblem&, const Config&) const override { return true; }

@@ -26,10 +26,13 @@ inline std::pair<std::int64_t, std::int64_t> share(std::int64_t count, std::int6
   return {count * index / parts, count * (index + 1) / parts};
 }
 
-// The patch of a plain NCHW image that one output pixel sees: taps `step` apart in h and w.
-struct PatchShape {
+// The rows of a plain NCHW image that one output row sees, with their padding.
+struct PlainRows {
   std::int64_t channels = 0, h = 0, w = 0;  // of the image
   std::int64_t r = 0, s = 0, step_h = 1, step_w = 1;
+  std::int64_t width = 0;  // of a padded row
+
+  std::int64_t floats() const { return channels * r * width; }
 };
 
 // Forward and backward_data are the same product, C[pixel][channel] = A[pixel][depth] B, where a
@@ -40,7 +43,7 @@ struct PixelGemm {
   std::int32_t in_step_h = 1, in_step_w = 1;
   std::int64_t out_step_h = 1, out_step_w = 1;
   std::vector<PixelGrid> grids;
-  PatchShape patch;  // of a plain input
+  PlainRows plain;  // of a plain input
   Epilogue epilogue;
   bool accumulate = false;
 
@@ -56,10 +59,6 @@ struct PixelGemm {
   bool plain_in() const { return !is_blocked(in.layout); }
   std::int64_t depth_groups(const PixelGrid& g) const {
     return in.padded_c() * std::int64_t(g.taps.size()) / group_depth;
-  }
-  // Columns of the padded buffer.
-  std::int64_t buffer_w() const {
-    return (out.w - 1) * in_step_w + (patch.s - 1) * patch.step_w + 1;
   }
 };
 
@@ -81,22 +80,22 @@ void run_thread(const PixelGemm&, const PixelOperands&, std::byte* workspace, st
 // part of one rectangle; with more than one part the sums of each are kept and added at the end.
 struct FilterGemm {
   ConvProblem problem;
-  PatchShape patch;
-  bool plain = false;                   // x is NCHW: rows are gathered, and there is one block
+  bool plain_x = false;  // x is NCHW: its rows are copied, and there is one block
+  PlainRows plain;
+  std::vector<std::ptrdiff_t> row_at;   // where (c, tap) lies in them
   std::int64_t panels = 0, blocks = 0;  // of tile_shape().cols k, of tile_shape().block c
   std::int64_t block_rows = 0;          // rows (c, tap) of a block
   std::int64_t panel_splits = 1, block_splits = 1, parts = 1;
   std::int64_t chunk = 0;  // pixels at a time, so that a panel of dy stays in L1
   std::int64_t threads = 1;
-  std::size_t unit_floats = 0;   // sums of the largest unit
-  std::size_t patch_floats = 0;  // gathered rows of one thread
+  std::size_t unit_floats = 0;    // sums of the largest unit
+  std::size_t buffer_floats = 0;  // the copied rows of one thread
 
   std::int64_t rectangles() const { return panel_splits * block_splits; }
-  std::int64_t patch_pitch() const { return round_up(block_rows, 16) + 16; }
 };
 
 // Sums one unit into sums[panel][block][row][column].
-void run_unit(const FilterGemm&, const float* x, const float* dy, float* sums, float* patches,
+void run_unit(const FilterGemm&, const float* x, const float* dy, float* sums, float* buffer,
               std::int64_t rectangle, std::int64_t part);
 // Adds the parts' sums, part_stride floats apart, and writes (or adds) them to dw.
 void finish_rectangle(const FilterGemm&, const float* sums, std::size_t part_stride, float* dw,

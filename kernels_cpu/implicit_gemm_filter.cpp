@@ -15,7 +15,7 @@
 #include <hwy/highway.h>
 
 #include "kernels_cpu/gemm_kernel-inl.h"
-#include "kernels_cpu/patch-inl.h"
+#include "kernels_cpu/plain_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
@@ -84,15 +84,16 @@ HWY_NOINLINE void RunTap(const FilterGemm& gemm, const TapJob& job, int channel)
                    HWY_ATTR { hn::StoreU(v, F32(), sums + i * job.sums_pitch + j * kLanes); });
 }
 
-// Rows [first, first + kRows) of gathered patches against one panel.
+// kRows rows (c, tap) of a plain input against one panel, over one output row.
 template <int kRows, int kVecs>
-HWY_NOINLINE void RunPatches(PanelA a, PanelB b, std::int64_t pixels, float* sums, bool load) {
+HWY_NOINLINE void RunPlainTile(const float* buffer, const std::ptrdiff_t* row_at, std::int64_t step,
+                               PanelB b, std::int64_t pixels, float* sums, bool load) {
   Tile<kRows, kVecs> tile;
   tile.SetZero();
   if (load)
     tile.ForEach([&](int i, int j, Vec& v)
                      HWY_ATTR { v = hn::LoadU(F32(), sums + i * kTileCols + j * kLanes); });
-  tile.template MultiplyAdd<1>(a, b, pixels);
+  tile.template MultiplyAddAt<1>(buffer, row_at, step, b, pixels);
   tile.ForEach([&](int i, int j, Vec& v)
                    HWY_ATTR { hn::StoreU(v, F32(), sums + i * kTileCols + j * kLanes); });
 }
@@ -136,32 +137,25 @@ void RunBlocked(const FilterGemm& gemm, const float* x, const float* dy, float* 
   }
 }
 
-void RunPlain(const FilterGemm& gemm, const float* x, const float* dy, float* sums, float* patches,
+void RunPlain(const FilterGemm& gemm, const float* x, const float* dy, float* sums, float* buffer,
               Range panels, std::int64_t part) {
   const ConvProblem& p = gemm.problem;
-  const std::int64_t pixels = p.p * p.q, pitch = gemm.patch_pitch();
-  const auto [part_begin, part_end] = share(p.n * pixels, part, gemm.parts);
-  for (std::int64_t at = part_begin; at < part_end;) {
-    const std::int64_t n = at / pixels, first = at % pixels;
-    const std::int64_t count = std::min({gemm.chunk, part_end - at, pixels - first});
-    const bool load = at > part_begin;
-    at += count;
-    for (std::int64_t i = 0; i < count; ++i)
-      CopyPatch(gemm.patch, x + n * p.c * p.h * p.w, (first + i) / p.q * p.stride_h - p.pad_h,
-                (first + i) % p.q * p.stride_w - p.pad_w, patches + i * pitch);
+  const std::int64_t vec_stride = kLanes == kBlock ? p.p * p.q * kBlock : kLanes;
+  const auto [part_begin, part_end] = share(p.n * p.p, part, gemm.parts);
+  for (std::int64_t line = part_begin; line < part_end; ++line) {
+    const std::int64_t n = line / p.p, h = line % p.p;
+    CopyPlainRows(gemm.plain, x + n * p.c * p.h * p.w, h * p.stride_h - p.pad_h, -p.pad_w, buffer);
     for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
       const int vecs = PanelVecs(gemm, panel);
-      const std::int64_t vec_stride = kLanes == kBlock ? pixels * kBlock : kLanes;
       const PanelB b{
-          dy + n * p.y_desc().padded_c() * pixels + panel * kTileCols * pixels + first * kBlock,
+          dy + (n * p.y_desc().padded_c() + panel * kTileCols) * p.p * p.q + h * p.q * kBlock,
           kBlock, vec_stride};
       float* const to = sums + (panel - panels.begin) * gemm.block_rows * kTileCols;
       ForEachRowTile(gemm.block_rows, [&](auto rows, std::int64_t row) HWY_ATTR {
-        const PanelA a{patches + row, 1, pitch};
-        if (vecs == 1)
-          RunPatches<rows.value, 1>(a, b, count, to + row * kTileCols, load);
-        else
-          RunPatches<rows.value, kTileVecs>(a, b, count, to + row * kTileCols, load);
+        const auto run =
+            vecs == 1 ? RunPlainTile<rows.value, 1> : RunPlainTile<rows.value, kTileVecs>;
+        run(buffer, gemm.row_at.data() + row, p.stride_w, b, p.q, to + row * kTileCols,
+            line > part_begin);
       });
     }
   }
@@ -176,11 +170,11 @@ Range BlockRange(const FilterGemm& gemm, std::int64_t rectangle) {
   return {begin, end};
 }
 
-void RunUnit(const FilterGemm& gemm, const float* x, const float* dy, float* sums, float* patches,
+void RunUnit(const FilterGemm& gemm, const float* x, const float* dy, float* sums, float* buffer,
              std::int64_t rectangle, std::int64_t part) {
   const Range panels = PanelRange(gemm, rectangle), blocks = BlockRange(gemm, rectangle);
-  if (gemm.plain)
-    RunPlain(gemm, x, dy, sums, patches, panels, part);
+  if (gemm.plain_x)
+    RunPlain(gemm, x, dy, sums, buffer, panels, part);
   else
     RunBlocked(gemm, x, dy, sums, panels, blocks, part);
 }
@@ -211,8 +205,7 @@ HWY_INLINE void Put(bool accumulate, hn::Vec<hn::CappedTag<float, 4>> v, float* 
   hn::StoreU(accumulate ? hn::Add(v, hn::LoadU(d, to)) : v, d, to);
 }
 
-// to[column][row] (+)= sums[row][column] for one block and `columns` columns of its panel, 4 x 4 at
-// a time: few columns together, because rows of dw a power of two apart share their cache set.
+// to[column][row] (+)= sums[row][column], 4 x 4 at a time.
 void PutTransposed(const PartSums& sums, bool accumulate, std::int64_t rows, std::int64_t columns,
                    float* to, std::int64_t pitch) {
   const hn::CappedTag<float, 4> d;
@@ -248,15 +241,23 @@ void FinishRectangle(const FilterGemm& gemm, const float* sums, std::size_t part
   const ConvProblem& p = gemm.problem;
   const Range panels = PanelRange(gemm, rectangle), blocks = BlockRange(gemm, rectangle);
   const std::int64_t filter = p.c * p.r * p.s;
-  for (std::int64_t panel = panels.begin; panel < panels.end; ++panel)
-    for (std::int64_t block = blocks.begin; block < blocks.end; ++block) {
-      const std::int64_t first = block * gemm.block_rows;
-      PutTransposed({sums, part_stride, gemm.parts}, p.accumulate,
-                    std::min(gemm.block_rows, filter - first),
-                    std::min<std::int64_t>(kTileCols, p.k - panel * kTileCols),
-                    dw + panel * kTileCols * filter + first, filter);
-      sums += gemm.block_rows * kTileCols;
-    }
+  const std::int64_t block_floats = gemm.block_rows * kTileCols;
+  // Eight rows of dw together, each written from end to end: long runs that the hardware
+  // prefetches, few enough to share a cache set when rows are a power of two apart.
+  constexpr std::int64_t group = 8;
+  for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
+    const std::int64_t columns = std::min<std::int64_t>(kTileCols, p.k - panel * kTileCols);
+    for (std::int64_t column = 0; column < columns; column += group)
+      for (std::int64_t block = blocks.begin; block < blocks.end; ++block) {
+        const std::int64_t first = block * gemm.block_rows;
+        PutTransposed(
+            {sums + (block - blocks.begin) * block_floats + column, part_stride, gemm.parts},
+            p.accumulate, std::min(gemm.block_rows, filter - first),
+            std::min(group, columns - column), dw + (panel * kTileCols + column) * filter + first,
+            filter);
+      }
+    sums += (blocks.end - blocks.begin) * block_floats;
+  }
 }
 
 }  // namespace convlab::cpu::HWY_NAMESPACE
@@ -268,9 +269,9 @@ namespace convlab::cpu {
 HWY_EXPORT(RunUnit);
 HWY_EXPORT(FinishRectangle);
 
-void run_unit(const FilterGemm& gemm, const float* x, const float* dy, float* sums, float* patches,
+void run_unit(const FilterGemm& gemm, const float* x, const float* dy, float* sums, float* buffer,
               std::int64_t rectangle, std::int64_t part) {
-  HWY_DYNAMIC_DISPATCH(RunUnit)(gemm, x, dy, sums, patches, rectangle, part);
+  HWY_DYNAMIC_DISPATCH(RunUnit)(gemm, x, dy, sums, buffer, rectangle, part);
 }
 
 void finish_rectangle(const FilterGemm& gemm, const float* sums, std::size_t part_stride, float* dw,

@@ -18,6 +18,7 @@
 #include <hwy/highway.h>
 
 #include "kernels_cpu/gemm_kernel-inl.h"
+#include "kernels_cpu/plain_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
@@ -55,9 +56,8 @@ struct Scratch {
     rows.pixel = reinterpret_cast<std::int32_t*>(take(count * sizeof(std::int32_t)));
     groups = reinterpret_cast<const float**>(
         take(std::size_t(gemm.block_rows * gemm.chunk) * sizeof(float*)));
-    const std::int64_t floats = gemm.plain_in()
-                                    ? gemm.patch.channels * gemm.patch.r * gemm.buffer_w()
-                                    : gemm.block_rows * gemm.chunk * kBlock;
+    const std::int64_t floats =
+        gemm.plain_in() ? gemm.plain.floats() : gemm.block_rows * gemm.chunk * kBlock;
     panel = reinterpret_cast<float*>(take(std::size_t(floats) * sizeof(float)));
     bytes = at;
   }
@@ -135,33 +135,13 @@ HWY_NOINLINE void GatherBlocked(const PixelGemm& gemm, const PixelGrid& grid, co
   }
 }
 
-// The input rows [channel][r] that one output row of a plain convolution sees, with their padding.
-void CopyRows(const PixelGemm& gemm, const float* image, std::int64_t first_h, std::int64_t first_w,
-              float* buffer) {
-  const std::int64_t width = gemm.buffer_w();
-  const std::int64_t left = std::clamp<std::int64_t>(-first_w, 0, width);
-  const std::int64_t right = std::clamp(gemm.in.w - first_w, left, width);
-  for (std::int64_t c = 0; c < gemm.in.c; ++c)
-    for (std::int64_t r = 0; r < gemm.patch.r; ++r, buffer += width) {
-      const std::int64_t h = first_h + r * gemm.patch.step_h;
-      if (h < 0 || h >= gemm.in.h) {
-        std::fill_n(buffer, width, 0.f);
-        continue;
-      }
-      const float* const row = image + (c * gemm.in.h + h) * gemm.in.w + first_w;
-      std::fill(buffer, buffer + left, 0.f);
-      std::copy(row + left, row + right, buffer + left);
-      std::fill(buffer + right, buffer + width, 0.f);
-    }
-}
-
 // Where the groups of the tile that starts at output column `first` lie in that buffer.
 void PlainGroups(const PixelGemm& gemm, const float* buffer, std::int64_t first,
                  const float** groups) {
-  const std::int64_t per_row = gemm.patch.s / gemm.group_depth;
-  for (std::int64_t row = 0; row < gemm.in.c * gemm.patch.r; ++row, buffer += gemm.buffer_w())
+  const std::int64_t per_row = gemm.plain.s / gemm.group_depth;
+  for (std::int64_t row = 0; row < gemm.in.c * gemm.plain.r; ++row, buffer += gemm.plain.width)
     for (std::int64_t g = 0; g < per_row; ++g)
-      *groups++ = buffer + first * gemm.in_step_w + g * gemm.patch.step_w;
+      *groups++ = buffer + first * gemm.in_step_w + g * gemm.plain.step_w;
 }
 
 // One tile of C, one chunk of depth.
@@ -250,8 +230,8 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
     if (groups > 0) {
       const PhaseScope scope(recorder, 0);
       if (plain_in)
-        CopyRows(gemm, data.in + rows.image[0], rows.h[0] + grid.taps[0].dh,
-                 rows.w[0] + grid.taps[0].dw, scratch.panel);
+        CopyPlainRows(gemm.plain, data.in + rows.image[0], rows.h[0] + grid.taps[0].dh,
+                      rows.w[0] + grid.taps[0].dw, scratch.panel);
       ForEachRowTile(end - begin, [&](auto n, std::int64_t first) HWY_ATTR {
         const float** const tile_groups = scratch.groups + first * gemm.chunk;
         if (plain_in)

@@ -20,9 +20,7 @@ struct Case {
 
 class ImplicitGemm : public testing::TestWithParam<std::string> {
  protected:
-  void check(const Case& c, Pass pass, int threads) {
-    const auto device = make_cpu_device({.threads = threads, .isa = GetParam()});
-    const auto stream = device->make_stream();
+  void check(const Case& c, Pass pass) {
     const Layout blocked = GetParam() == "avx512" ? Layout::nchw16c : Layout::nchw8c;
     ConvProblem p = parse_problem(c.text).problem;
     p.pass = pass;
@@ -32,11 +30,15 @@ class ImplicitGemm : public testing::TestWithParam<std::string> {
     p.accumulate = c.accumulate;
     const ReferenceCase reference(p, 7, DataKind::small_integers);
     const auto algo = cpu::make_implicit_gemm();
-    for (const Config& config : algo->configs(p, *device)) {
-      const auto verdict = check_candidate(*algo, p, config, reference, *device, *stream, 0.0);
-      EXPECT_EQ(verdict.status, Status::ok)
-          << c.text << " " << to_string(pass) << " threads " << threads << " config "
-          << config.text() << ": " << verdict.reason;
+    for (const int threads : {1, 3}) {
+      const auto device = make_cpu_device({.threads = threads, .isa = GetParam()});
+      const auto stream = device->make_stream();
+      for (const Config& config : algo->configs(p, *device)) {
+        const auto verdict = check_candidate(*algo, p, config, reference, *device, *stream, 0.0);
+        EXPECT_EQ(verdict.status, Status::ok)
+            << c.text << " " << to_string(pass) << " threads " << threads << " config "
+            << config.text() << ": " << verdict.reason;
+      }
     }
   }
 };
@@ -47,7 +49,7 @@ TEST_P(ImplicitGemm, MatchesTheReference) {
       {.text = "mb3ic64ih7oc64oh7kh3ph1"},
       {.text = "mb1ic128ih7oc96oh7kh3ph1"},
       {.text = "mb2ic40ih13oc70oh13kh3ph1"},
-      {.text = "mb1ic32ih56oc32oh56kh3ph1"},
+      {.text = "mb2ic16ih40oc16oh40kh3ph1"},
       {.text = "mb2ic33ih14iw11oc20oh7ow6kh3ph1sh2sw2pw1"},
       {.text = "mb2ic32ih15oc32oh8kh1ph0sh2"},
       {.text = "mb3ic48ih6oc80oh6kh1ph0"},
@@ -69,8 +71,7 @@ TEST_P(ImplicitGemm, MatchesTheReference) {
       {.text = "mb2ic3ih32oc64oh16kh7sh2ph3", .plain_x = true, .accumulate = true},
   };
   for (const Case& c : cases)
-    for (const Pass pass : all_passes)
-      for (const int threads : {1, 3}) check(c, pass, threads);
+    for (const Pass pass : all_passes) check(c, pass);
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryIsa, ImplicitGemm, testing::ValuesIn(supported_isas()),
