@@ -15,6 +15,9 @@
 // of dy and x stay in L1 for all taps. Threads share pixels or panels; where backward_filter has
 // to share pixels, each thread sums into its own copy, and the copies are added in a fixed order.
 //
+// Depthwise filters are vectors of channels throughout (direct_depthwise.cpp). What is left, f64
+// and ragged groups among it, takes plain loops (direct_plain.cpp).
+//
 // Channel-blocked layouts after Georganas et al. 2018 (arXiv:1808.05567) and Zhang et al. 2018
 // (arXiv:1809.10170).
 
@@ -47,13 +50,16 @@ ConvProblem flattened(ConvProblem p) {
   return p;
 }
 
-enum class Path { tiles, first_layer, plain };
+enum class Path { tiles, first_layer, depthwise, plain };
 
 Path path_of(const ConvProblem& p) {
   const i64 block = tile_shape().block;
   const auto tiled = [&](Layout layout, i64 channels) {
     return layout == blocked_layout() || (layout == Layout::nhwc && channels % block == 0);
   };
+  if (p.groups > 1 && p.groups == p.c && p.groups == p.k && p.x_layout == p.y_layout &&
+      tiled(p.x_layout, p.c))
+    return Path::depthwise;
   if (p.dtype != DType::f32 || !tiled(p.y_layout, p.k)) return Path::plain;
   const bool whole_blocks = p.c / p.groups % block == 0 && p.k / p.groups % block == 0;
   if (tiled(p.x_layout, p.c) && (p.groups == 1 || whole_blocks)) return Path::tiles;
@@ -72,10 +78,9 @@ Panels panels_of(i64 groups, i64 channels) {
   return {groups, channels / groups, ceil_div(channels / groups, tile_shape().cols)};
 }
 
-DirectPixels plan_pixels(const ConvProblem& original, const Config& config,
-                         const DeviceInfo& device) {
+// What there is to compute, before any blocking.
+DirectPixels pixels_of(const ConvProblem& original) {
   const ConvProblem p = flattened(original);
-  const TileShape shape = tile_shape();
   const bool forward = p.pass == Pass::forward;
   const TensorDesc in = forward ? p.x_desc() : p.y_desc();
   const TensorDesc out = forward ? p.y_desc() : p.x_desc();
@@ -84,20 +89,26 @@ DirectPixels plan_pixels(const ConvProblem& original, const Config& config,
   d.out = view_of(out);
   d.n = p.n;
   d.in_channels = in.c / p.groups;
-  d.in_blocks = ceil_div(d.in_channels, shape.block);
+  d.block = tile_shape().block;
+  d.in_blocks = ceil_div(d.in_channels, d.block);
   d.panels = panels_of(p.groups, out.c);
   d.epilogue = p.epilogue;
   d.accumulate = p.accumulate;
   (forward ? d.in_step_h : d.out_step_h) = p.stride_h;
   (forward ? d.in_step_w : d.out_step_w) = p.stride_w;
   d.grids = forward ? forward_grids(p) : backward_grids(p);
+  return d;
+}
+
+DirectPixels plan_pixels(const ConvProblem& p, const Config& config, const DeviceInfo& device) {
+  const TileShape shape = tile_shape();
+  DirectPixels d = pixels_of(p);
   i64 filter = 0, pixels = 0;
   for (PixelGrid& grid : d.grids) {
     grid.filter = filter;
     filter += d.panels.count() * d.in_blocks * i64(grid.taps.size()) * shape.block * shape.cols;
-    pixels += p.n * grid.h * grid.w;
+    pixels += d.n * grid.h * grid.w;
   }
-  d.block = shape.block;
   d.depth = config.get("depth");
   const i64 pixel_bytes = d.in_blocks * shape.block * 4 * d.in_step_h * d.in_step_w;
   d.strip = std::max(device.l2_bytes / 2 / pixel_bytes, 8 * shape.rows);
@@ -191,8 +202,7 @@ class PixelPlan : public ConvPlan {
   int threads_;
 };
 
-DirectFilter plan_filter(const ConvProblem& original, const Config& config,
-                         const DeviceInfo& device) {
+DirectFilter filter_of(const ConvProblem& original) {
   const ConvProblem p = flattened(original);
   DirectFilter d;
   d.problem = p;
@@ -201,6 +211,13 @@ DirectFilter plan_filter(const ConvProblem& original, const Config& config,
   d.n = p.n;
   d.in_blocks = ceil_div(p.c / p.groups, tile_shape().block);
   d.panels = panels_of(p.groups, p.k);
+  return d;
+}
+
+DirectFilter plan_filter(const ConvProblem& original, const Config& config,
+                         const DeviceInfo& device) {
+  DirectFilter d = filter_of(original);
+  const ConvProblem& p = d.problem;
   d.strip = std::max<i64>(1, config.get("pixels") / p.q);
   d.unit_floats = p.r * p.s * tile_shape().block * tile_shape().cols;
   d.filter_threads = std::min<i64>(device.threads, d.units());
@@ -310,6 +327,54 @@ class FirstLayerPlan : public ConvPlan {
   i64 threads_;
 };
 
+class DepthwisePlan : public ConvPlan {
+ public:
+  DepthwisePlan(const ConvProblem& p, const DeviceInfo& device)
+      : problem_(p), threads_(device.threads) {
+    if (p.pass == Pass::backward_filter)
+      filter_ = filter_of(p);
+    else
+      pixels_ = pixels_of(p);
+  }
+
+  std::size_t workspace_bytes() const noexcept override { return 0; }
+  std::size_t packed_filter_bytes() const noexcept override {
+    if (problem_.pass == Pass::backward_filter) return 0;
+    return std::size_t(round_up(problem_.k, tile_shape().block) * problem_.r * problem_.s *
+                       size_of(problem_.dtype));
+  }
+  void pack_filter(ConstSpan w, Span packed, Stream&) const override {
+    problem_.dtype == DType::f64 ? pack<double>(w, packed) : pack<float>(w, packed);
+  }
+  void run(const ConvArgs& args, Workspace, Stream&) const override {
+#pragma omp parallel for num_threads(threads_) schedule(static, 1)
+    for (i64 thread = 0; thread < threads_; ++thread) {
+      const PhaseScope scope(args.phases, 0);
+      if (problem_.pass == Pass::backward_filter)
+        direct_depthwise_filter(filter_, args, thread, threads_);
+      else
+        direct_depthwise_pixels(pixels_, args, problem_, thread, threads_);
+    }
+  }
+
+ private:
+  template <class T>
+  void pack(ConstSpan span, Span packed) const {
+    const T* const w = reinterpret_cast<const T*>(span.data());
+    T* to = reinterpret_cast<T*>(packed.data());
+    const i64 block = tile_shape().block, area = problem_.r * problem_.s;
+    for (i64 first = 0; first < problem_.k; first += block)
+      for (i64 rs = 0; rs < area; ++rs)
+        for (i64 k = first; k < first + block; ++k)
+          *to++ = k < problem_.k ? w[k * area + rs] : T(0);
+  }
+
+  ConvProblem problem_;
+  i64 threads_;
+  DirectPixels pixels_;
+  DirectFilter filter_;
+};
+
 class PlainPlan : public ConvPlan {
  public:
   PlainPlan(const ConvProblem& p, const DeviceInfo& device)
@@ -350,7 +415,7 @@ class Direct : public ConvAlgo {
 
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
     const Path path = path_of(p);
-    if (path == Path::plain || path == Path::first_layer) return {Config{}};
+    if (path != Path::tiles) return {Config{}};
     if (p.pass == Pass::backward_filter) return {{{"pixels", 128}}};
     const DeviceInfo& info = device.info();
     const TileShape shape = tile_shape();
@@ -374,7 +439,10 @@ class Direct : public ConvAlgo {
     const bool padded = path == Path::tiles;
     const double c = padded ? double(round_up(p.c, i64(block))) / double(p.c) : 1;
     const double k = path == Path::plain ? 1 : double(round_up(p.k, i64(block))) / double(p.k);
-    const double efficiency = path == Path::tiles ? 0.85 : path == Path::first_layer ? 0.7 : 0.04;
+    const double efficiency = path == Path::tiles         ? 0.85
+                              : path == Path::first_layer ? 0.7
+                              : path == Path::depthwise   ? 0.3
+                                                          : 0.04;
     const double threads = double(device.info().threads);
     const bool by_panels = config.has("split") && config.get("split") != 0;
     PhaseWork loops{"loops", p.flops() * c * k, 0, 0, efficiency};
@@ -393,7 +461,11 @@ class Direct : public ConvAlgo {
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
     const Path path = path_of(p);
+    if (path != Path::tiles && config != Config{})
+      throw InputError(
+          fmt::format("direct: config '{}': expected none for this problem", config.text()));
     if (path == Path::plain) return std::make_unique<PlainPlan>(p, device.info());
+    if (path == Path::depthwise) return std::make_unique<DepthwisePlan>(p, device.info());
     if (path == Path::first_layer) return std::make_unique<FirstLayerPlan>(p, device.info());
     if (p.pass == Pass::backward_filter)
       return std::make_unique<FilterPlan>(p, config, device.info());

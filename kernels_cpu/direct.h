@@ -97,6 +97,12 @@ void direct_first_forward(const DirectFirst&, const DirectOperands&, std::int64_
 void direct_first_filter(const DirectFirst&, const DirectOperands&, std::int64_t thread,
                          std::int64_t threads);
 
+// One filter a channel. The packed filter is [channel block][r][s][channel].
+void direct_depthwise_pixels(const DirectPixels&, const ConvArgs&, const ConvProblem&,
+                             std::int64_t thread, std::int64_t threads);
+void direct_depthwise_filter(const DirectFilter&, const ConvArgs&, std::int64_t thread,
+                             std::int64_t threads);
+
 // One thread's part of any problem, f32 or f64, by plain loops over rows of pixels.
 void direct_plain(const ConvProblem&, const ConvArgs&, int thread, int threads);
 

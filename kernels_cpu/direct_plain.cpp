@@ -1,6 +1,6 @@
-// direct for what its register tiles do not take: f64, groups that are not whole channel blocks
-// (depthwise among them), plain layouts. One loop over a row of pixels for each filter element, in
-// f32 and f64 and any layout; it vectorises where pixels lie next to each other, in NCHW.
+// direct for what its other loops do not take: f64 with several channels a group, groups that are
+// not whole channel blocks, plain layouts. One loop over a row of pixels for each filter element,
+// in f32 and f64 and any layout; it vectorises where pixels lie next to each other, in NCHW.
 #include <algorithm>
 
 #include "kernels_cpu/direct.h"
