@@ -26,7 +26,7 @@ namespace {
 const float* floats(const void* p) { return static_cast<const float*>(p); }
 
 std::vector<std::int64_t> tile_sizes(const ConvProblem& p) {
-  return p.r == 3 ? std::vector<std::int64_t>{4, 6, 2} : std::vector<std::int64_t>{4, 2};
+  return p.r == 3 ? std::vector<std::int64_t>{2, 4, 6} : std::vector<std::int64_t>{2, 4};
 }
 
 // Channel blocks whose sums for one panel take a quarter of L2, in equal parts.
@@ -56,18 +56,21 @@ WinogradShape shape_of(const ConvProblem& p, std::int64_t m, const DeviceInfo& d
   return s;
 }
 
-// How many tiles to transform at a time. A thread's own block leaves most of L2 to the filter's
-// panels that pass through (or to backward_filter's sums). A shared block is the larger, the fewer
-// times the filter passes through; for backward_filter so large that its sums, read and written
-// once a block, weigh less than the block itself.
+// How many tiles to transform at a time: so many that V and M take half of L2, which leaves room
+// for the filter's panels or backward_filter's sums that pass through. A shared block may leave L2:
+// it is the better the fewer times the filter passes, and for backward_filter so large that its
+// sums, read and written once a block, weigh less than the block.
 std::int64_t default_block(const WinogradShape& s, const DeviceInfo& device) {
-  const bool filter = s.pass == Pass::backward_filter;
   const std::int64_t tile_bytes = 4 * s.points() * (s.in.padded_c() + s.out_panels() * s.tile.cols);
-  const std::int64_t sums_bytes = filter ? 4 * s.chunk_floats() * s.chunks() : 0;
+  const std::int64_t sums_bytes =
+      s.pass == Pass::backward_filter ? 4 * s.chunks() * s.chunk_floats() : 0;
   const std::int64_t budget =
       s.shared ? std::max(2 * s.threads * device.l2_bytes, 2 * sums_bytes) : device.l2_bytes / 2;
-  const std::int64_t most = ceil_div(s.tiles(), s.shared ? 1 : s.threads);
-  return std::min(std::max(budget / tile_bytes / s.tile.rows, std::int64_t{1}) * s.tile.rows, most);
+  const std::int64_t tiles = ceil_div(s.tiles(), s.shared ? 1 : s.threads);
+  const std::int64_t fit = std::max(budget / tile_bytes, s.tile.rows);
+  const std::int64_t blocks =
+      std::max<std::int64_t>(s.shared ? (tiles + fit / 2) / fit : ceil_div(tiles, fit), 1);
+  return std::min(round_up(ceil_div(tiles, blocks), s.tile.rows), tiles);
 }
 
 WinogradShape plan_shape(const ConvProblem& p, const Config& config, const DeviceInfo& device) {
@@ -84,50 +87,71 @@ WinogradShape plan_shape(const ConvProblem& p, const Config& config, const Devic
   return s;
 }
 
+// V and M, and the filter or the sums that meet them, cross L2's border unless they fit in it; a
+// shared block's transforms and product run on different cores, but what crosses between these is
+// left out.
 WorkEstimate work_of(const WinogradShape& s, const DeviceInfo& device) {
   const WinogradCosts costs = winograd_costs(s);
-  const double tiles = double(s.tiles()), in_c = double(s.in.padded_c());
-  const double out_c = double(s.out_panels() * s.tile.cols);
-  const double blocks = double(ceil_div(s.tiles(), s.block));
-  const double in_bytes = 4.0 * double(s.in.elements()), out_bytes = 4.0 * double(s.out.elements());
-  const double v_bytes = 4.0 * tiles * double(s.points()) * in_c;
-  const double m_bytes = 4.0 * tiles * double(s.points()) * out_c;
-  const bool leaves = 4 * s.set_floats() > device.l2_bytes * (s.shared ? s.threads : 1);
+  const double tiles = double(s.tiles()), points = double(s.points());
+  const double in_c = double(s.in.padded_c()), out_c = double(s.out_panels() * s.tile.cols);
+  const double in_bytes = 4 * double(s.in.elements()), out_bytes = 4 * double(s.out.elements());
+  const double v_bytes = 4 * tiles * points * in_c, m_bytes = 4 * tiles * points * out_c;
+  const double filter_bytes = 4 * points * in_c * out_c;  // packed, or sums
+  const double cores = s.shared ? double(s.threads) : 1;
+  const double l2 = cores * double(device.l2_bytes);
+  const double block_bytes = 4 * double(s.v_floats() + s.m_floats());
+  const bool block_fits = block_bytes <= 0.75 * l2;
+  const bool all_fits = block_bytes + filter_bytes <= l2;
+  const double blocks = std::max(tiles / double(s.block), 1.0);  // of all threads
 
-  PhaseWork input{.name = "input_transform", .flops = tiles * in_c * costs.input};
-  PhaseWork product{.name = "product", .flops = 2 * tiles * double(s.points()) * in_c * out_c};
-  PhaseWork output{.name = "output_transform"};
-  input.bytes_read = in_bytes;
+  PhaseWork input{.name = "input_transform",
+                  .flops = tiles * in_c * costs.input,
+                  .bytes_read = in_bytes,
+                  .efficiency = 0.3};
+  PhaseWork product{
+      .name = "product", .flops = 2 * tiles * points * in_c * out_c, .efficiency = 0.85};
+  PhaseWork output{.name = "output_transform", .efficiency = 0.3};
+  if (!block_fits) {
+    input.bytes_written += v_bytes;
+    product.bytes_read += v_bytes;
+  }
   if (s.pass == Pass::backward_filter) {
+    const double sets = s.shared ? 1 : double(s.threads);
     input.flops += tiles * out_c * costs.filter;
     input.bytes_read += out_bytes;
-    output.flops = in_c * out_c * costs.output;
-    output.bytes_read = 4.0 * double(s.s_floats()) * double(s.shared ? 1 : s.threads);
-    output.bytes_written = 4.0 * double(s.in.c * s.out.c * s.r * s.r);
-    // The sums, once a block, unless they too stay in L2.
-    if (leaves) {
-      product.bytes_read += blocks * 4.0 * double(s.s_floats());
-      product.bytes_written += blocks * 4.0 * double(s.s_floats());
+    if (!block_fits) {
+      input.bytes_written += m_bytes;
+      product.bytes_read += m_bytes;
     }
+    if (s.sums_at_once()) {
+      product.bytes_read +=
+          double(s.out_panels() - 1) * v_bytes + double(s.panel_chunks() - 1) * m_bytes;
+    } else {
+      product.bytes_read += all_fits ? 0 : filter_bytes * (blocks - sets);
+      product.bytes_written += filter_bytes * (all_fits ? sets : blocks);
+      output.bytes_read += filter_bytes * sets;
+    }
+    output.flops = in_c * out_c * costs.output;
+    output.bytes_written = 4 * double(s.in.c * s.out.c * s.r * s.r);
   } else {
+    product.bytes_read += filter_bytes * (all_fits ? double(s.threads) / cores : blocks);
     output.flops = tiles * out_c * costs.output;
     output.bytes_written = out_bytes;
     if (s.accumulate || s.epilogue.residual) output.bytes_read += out_bytes;
-    const double filter_bytes = 4.0 * double(s.packed_floats());
-    const double share = s.shared ? double(s.threads) : 1;
-    product.bytes_read += filter_bytes / share < double(device.l2_bytes) / 2 && !leaves
-                              ? filter_bytes
-                              : filter_bytes * blocks;
+    if (!block_fits) {
+      product.bytes_written += m_bytes;
+      output.bytes_read += m_bytes;
+    }
   }
-  if (leaves) {
-    input.bytes_written += v_bytes;
-    product.bytes_read += v_bytes;
-    product.bytes_written += s.pass == Pass::backward_filter ? 0 : m_bytes;
-    output.bytes_read += s.pass == Pass::backward_filter ? 0 : m_bytes;
-  }
-  input.efficiency = output.efficiency = 0.3;
-  product.efficiency = 0.8;
   return {{input, product, output}};
+}
+
+// Orders configurations, in units of floating-point operations at peak: a byte from beyond L2 costs
+// about six, mostly hidden behind the arithmetic (both measured on AVX-512 machines).
+double rough_cost(const WorkEstimate& work) {
+  double cost = 6 * work.bytes();
+  for (const PhaseWork& phase : work.phases) cost += phase.flops / phase.efficiency;
+  return cost;
 }
 
 class WinogradPlan : public ConvPlan {
@@ -196,14 +220,21 @@ class Winograd : public ConvAlgo {
   }
 
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
-    std::vector<Config> configs;
+    // Best first by the estimate, and none that it finds hopeless.
+    std::vector<std::pair<double, Config>> ranked;
     for (const std::int64_t m : tile_sizes(p))
       for (const bool shared : {false, true}) {
         WinogradShape s = shape_of(p, m, device.info());
         s.shared = shared;
-        configs.push_back(
-            {{"tile", m}, {"shared", shared}, {"block", default_block(s, device.info())}});
+        s.block = default_block(s, device.info());
+        ranked.push_back({rough_cost(work_of(s, device.info())),
+                          {{"tile", m}, {"shared", shared}, {"block", s.block}}});
       }
+    std::stable_sort(ranked.begin(), ranked.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<Config> configs;
+    for (const auto& [cost, config] : ranked)
+      if (cost < 1.5 * ranked.front().first) configs.push_back(config);
     return configs;
   }
 

@@ -51,8 +51,13 @@ struct WinogradShape {
   std::int64_t panel_chunks() const { return ceil_div(in_blocks(), chunk); }
   std::int64_t chunks() const { return out_panels() * panel_chunks(); }
   std::int64_t chunk_floats() const { return round_up(points() * s_point(), 16); }
-  // The one block has all tiles: a chunk's sums are final, and go on to dw while in cache.
-  bool sums_at_once() const { return shared && block >= tiles(); }
+  // All tiles are in the one block, so a chunk's sums are final and can go on to dw while in cache;
+  // unless it is cheaper to store them all than to pass V once a panel and M once a chunk. Stored,
+  // written through and read back by strides, they cost about six passes (measured).
+  bool sums_at_once() const {
+    return shared && block >= tiles() &&
+           out_panels() * v_floats() + panel_chunks() * m_floats() < 6 * chunks() * chunk_floats();
+  }
   std::int64_t packed_panel() const { return in.padded_c() * tile.cols; }
   std::int64_t packed_point() const { return out_panels() * packed_panel(); }
   std::int64_t packed_floats() const { return points() * packed_point(); }

@@ -116,10 +116,14 @@ void TransformInput(const Shape& s, const float* in, float* v, Range block, Rang
 }
 
 // M = V U for one point and panel: tiles x channels by channels x columns. Channels go in parts for
-// which U stays in L1 while all tiles pass.
+// which U stays in L1 while all tiles pass; meanwhile the panel that comes next is fetched into L2,
+// evenly spread, for its first touch would wait at each page.
 HWY_NOINLINE void Multiply(const float* v, std::ptrdiff_t block_step, std::int64_t blocks,
-                           const float* u, std::int64_t tiles, std::int64_t depth, float* m) {
+                           const float* u, const float* next_u, std::int64_t tiles,
+                           std::int64_t depth, float* m) {
+  constexpr std::int64_t line = 64 / sizeof(float);
   const std::int64_t parts = ceil_div(blocks * kBlock, depth);
+  const std::int64_t fetches = ceil_div(kBlock * kTileCols / line, ceil_div(tiles, kTileRows));
   for (std::int64_t part = 0; part < parts; ++part) {
     const Range own = Range::Part(blocks, part, parts);
     ForEachRowTile(tiles, [&](auto rows, std::int64_t first) HWY_ATTR {
@@ -130,9 +134,11 @@ HWY_NOINLINE void Multiply(const float* v, std::ptrdiff_t block_step, std::int64
         sum.SetZero();
       else
         sum.ForEach([&](int i, int j, Vec& x) HWY_ATTR { x = hn::LoadU(F32(), at(i, j)); });
-      sum.template MultiplyAdd<kBlock>(
-          {v + own.begin * block_step + first * kBlock, kBlock, block_step},
-          {u + own.begin * kBlock * kTileCols}, own.end - own.begin);
+      for (std::int64_t b = own.begin; b < own.end; ++b) {
+        for (std::int64_t f = 0; f < fetches; ++f, next_u += line) __builtin_prefetch(next_u, 0, 2);
+        sum.template MultiplyAdd<kBlock>({v + b * block_step + first * kBlock, kBlock, block_step},
+                                         {u + b * kBlock * kTileCols}, 1);
+      }
       sum.ForEach([&](int i, int j, const Vec& x) HWY_ATTR { hn::StoreU(x, F32(), at(i, j)); });
     });
   }
@@ -200,9 +206,9 @@ void ForwardThread(const Shape& s, const WinogradOperands& data, std::int64_t th
       const Range items = team.Share(s.points() * s.out_panels());
       for (std::int64_t i = items.begin; i < items.end; ++i) {
         const std::int64_t point = i / s.out_panels(), panel = i % s.out_panels();
-        Multiply(v + point * s.v_point(), s.rows() * kBlock, s.in_blocks(),
-                 data.packed + i * s.packed_panel(), tiles, s.depth,
-                 m + point * s.m_point() + panel * s.rows() * kTileCols);
+        const float* const u = data.packed + i * s.packed_panel();
+        Multiply(v + point * s.v_point(), s.rows() * kBlock, s.in_blocks(), u, u + s.packed_panel(),
+                 tiles, s.depth, m + point * s.m_point() + panel * s.rows() * kTileCols);
       }
     }
     team.Barrier();
