@@ -35,25 +35,28 @@ inline void Philox(std::uint32_t counter[4][kDropoutRun], std::uint64_t seed) {
   }
 }
 
-// Elements [begin, end) in memory order.
+// Elements [begin, end) in memory order, in runs of one pixel's lanes, or of one channel's pixels.
 template <class T>
 void Drop(const DropoutJob& job, std::int64_t begin, std::int64_t end) {
   const Planes planes(job.dropout.x);
+  const std::int64_t row = planes.lanes == 1 ? planes.pixels : planes.lanes;
+  const std::int64_t step = planes.lanes == 1 ? 1 : planes.pixels;  // of the index along a row
   const T* const from = static_cast<const T*>(job.from);
   T* const to = static_cast<T*>(job.to);
   const T scale = T(1 / (1 - job.dropout.p));
   const auto threshold = static_cast<std::uint64_t>(job.dropout.p * 4294967296.0);  // p 2^32
-  for (std::int64_t first = begin; first < end; first += kDropoutRun) {
-    const std::int64_t count = std::min(kDropoutRun, end - first);
-    std::uint32_t words[4][kDropoutRun] = {};
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t at = first + i, plane = at / (planes.pixels * planes.lanes);
-      const std::int64_t pixel = at / planes.lanes % planes.pixels;
-      const std::int64_t channel = plane % planes.blocks * planes.lanes + at % planes.lanes;
-      const auto index = static_cast<std::uint64_t>(
-          (plane / planes.blocks * planes.channels + channel) * planes.pixels + pixel);
-      words[0][i] = static_cast<std::uint32_t>(index);
-      words[1][i] = static_cast<std::uint32_t>(index >> 32);
+  for (std::int64_t first = begin, count; first < end; first += count) {
+    count = std::min({kDropoutRun, end - first, row - first % row});
+    const std::int64_t plane = first / (planes.pixels * planes.lanes);
+    const std::int64_t pixel = first / planes.lanes % planes.pixels;
+    const std::int64_t channel = plane % planes.blocks * planes.lanes + first % planes.lanes;
+    const auto index = static_cast<std::uint64_t>(
+        (plane / planes.blocks * planes.channels + channel) * planes.pixels + pixel);
+    std::uint32_t words[4][kDropoutRun];
+    for (std::int64_t i = 0; i < kDropoutRun; ++i) {
+      const std::uint64_t at = index + static_cast<std::uint64_t>(i * step);
+      words[0][i] = static_cast<std::uint32_t>(at);
+      words[1][i] = static_cast<std::uint32_t>(at >> 32);
       words[2][i] = static_cast<std::uint32_t>(job.dropout.draw);
       words[3][i] = static_cast<std::uint32_t>(job.dropout.draw >> 32);
     }
