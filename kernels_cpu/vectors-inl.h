@@ -10,6 +10,7 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -54,7 +55,13 @@ struct FirstLanes {
   template <class T>
   HWY_INLINE VectorOf<T> Load(const T* p) const {
     const VectorTag<T> d;
+#if HWY_TARGET == HWY_EMU128  // its MaskedLoad reads the whole vector
+    HWY_ALIGN T lanes[hn::MaxLanes(VectorTag<T>())] = {};
+    std::copy_n(p, count, lanes);
+    return hn::Load(d, lanes);
+#else
     return hn::MaskedLoad(hn::FirstN(d, count), d, p);
+#endif
   }
   template <class T>
   HWY_INLINE void Store(VectorOf<T> v, T* p) const {
