@@ -66,8 +66,8 @@ struct ConvProblem {
   constexpr bool symmetric_padding() const { return pad_bottom() == pad_h && pad_right() == pad_w; }
   // Direct-equivalent work, padded taps included: 2 N K P Q (C/g) R S.
   constexpr double flops() const {
-    return 2.0 * double(n) * double(k) * double(p) * double(q) * double(c / groups) * double(r) *
-           double(s);
+    return 2.0 * double(n) * double(k) * double(p) * double(q) * double(c) / double(groups) *
+           double(r) * double(s);
   }
   friend constexpr bool operator==(const ConvProblem&, const ConvProblem&) = default;
 };

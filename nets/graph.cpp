@@ -104,7 +104,7 @@ Shape Inference::operator()(const Conv& conv) const {
 }  // namespace
 
 NodeId Graph::add(std::string name, Layer layer, std::vector<NodeId> inputs) {
-  Node node{std::move(name), std::move(layer), std::move(inputs), {}};
+  Node node{std::move(name), layer, std::move(inputs), {}};
   try {
     for (const Node& other : nodes_)
       if (other.name == node.name) throw InputError("the name is taken");
