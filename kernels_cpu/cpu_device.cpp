@@ -34,10 +34,13 @@ const std::array<Isa, 3>& all_isas() {
   return isas;
 }
 
+// Compiled for a newer CPU than the baseline (-march=haswell), there is no baseline to fall back
+// to.
+constexpr bool has_baseline = (HWY_STATIC_TARGET & (HWY_AVX2 | HWY_AVX3)) == 0;
+
 bool cpu_has(const Isa& isa) {
-  // Asked once, before an ISA is forced.
-  static const std::int64_t detected = hwy::SupportedTargets() | HWY_EMU128;
-  return (detected & isa.target) != 0;
+  if (isa.target == 0) return has_baseline;
+  return (HWY_TARGETS & hwy::SupportedTargets() & isa.target) != 0;
 }
 
 // Every HWY_DYNAMIC_DISPATCH of the process reads its table's row from the chosen target, and
