@@ -118,7 +118,7 @@ VerbAction declare_check(CLI::App& app) {
   add_device(app, o->common);
   add_layout(app, o->common);
   add_seed(app, o->common);
-  add_limits(app, o->tune);
+  add_max_error(app, o->tune);
   add_algo_choice(app, o->tune);
   add_output(app, o->common, {"table", "csv", "json", "md"});
   app.footer(

@@ -158,6 +158,7 @@ VerbAction declare_db(CLI::App& app) {
   const auto chosen = std::make_shared<VerbAction>();
   const auto add = [&](const char* name, const char* summary, int (*act)(const Options&)) {
     CLI::App* const sub = app.add_subcommand(name, summary);
+    sub->footer("");
     add_db(*sub, o->common);
     sub->callback([o, chosen, act] { *chosen = [o, act] { return act(*o); }; });
     return sub;

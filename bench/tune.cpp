@@ -17,8 +17,8 @@ void add_budget(CLI::App& app, TuneOptions& o) {
          "Wall clock for the run: 90, 60s, 5m, 1h. Spent where most may be gained; prints what "
          "gain "
          "may remain")
-      ->transform(CLI::AsNumberWithUnit(units))
-      ->check(CLI::PositiveNumber)
+      ->transform(CLI::AsNumberWithUnit(units).description(""))
+      ->check(CLI::Validator(CLI::PositiveNumber).description(""))
       ->type_name("TIME");
 }
 

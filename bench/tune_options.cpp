@@ -75,7 +75,7 @@ void add_tuning(CLI::App& app, TuneArguments& a) {
   add_mode(app, a.tune);
 }
 
-void add_limits(CLI::App& app, TuneOptions& o) {
+void add_max_error(CLI::App& app, TuneOptions& o) {
   add_parsed(
       app, "--max-error",
       [&o](const std::string& text) {
@@ -87,10 +87,14 @@ void add_limits(CLI::App& app, TuneOptions& o) {
       "Largest relative error in the 2-norm; inf lifts it; default: f64 1e-12, f32 1e-4, f16 1e-2, "
       "bf16 5e-2",
       "E");
+}
+
+void add_limits(CLI::App& app, TuneOptions& o) {
+  add_max_error(app, o);
   app.add_option_function<std::uint64_t>(
          "--workspace-max", [&o](std::uint64_t bytes) { o.workspace_max = std::int64_t(bytes); },
          "Most scratch memory an algorithm may use: 0, 500k, 64MiB (all units are powers of 1024)")
-      ->transform(CLI::AsSizeValue(false))
+      ->transform(CLI::AsSizeValue(false).description(""))
       ->transform(CLI::Validator(  // runs before the other, which would wrap around
           [](const std::string& text) {
             return text.starts_with('-') ? "expected a size >= 0, as in 0, 500k or 64MiB"

@@ -15,6 +15,7 @@ struct TuneArguments {
 void add_tuning(CLI::App&, TuneArguments&);
 
 // The same flags apart.
+void add_max_error(CLI::App&, TuneOptions&);
 void add_limits(CLI::App&, TuneOptions&);       // --max-error --workspace-max --deterministic
 void add_algo_choice(CLI::App&, TuneOptions&);  // --algos --exclude
 void add_mode(CLI::App&, TuneOptions&);

@@ -17,10 +17,17 @@ const Candidate* runner_up(const LayerResult& layer) {
   return nullptr;
 }
 
+// The runner-up and its ms over the chosen's; of one of the same algorithm, what differs.
 std::string comparison(const LayerResult& layer) {
   const Candidate* next = runner_up(layer);
   if (!next || !layer.chosen) return "";
-  std::string text = fmt::format("{} {:.2f}x", next->algo, layer.ratio[1]);
+  const Candidate& chosen = layer.candidates[*layer.chosen];
+  std::string text = next->algo;
+  if (next->algo == chosen.algo) {
+    if (next->config != chosen.config) text += " " + next->config.text();
+    if (show_layouts(*next) != show_layouts(chosen)) text += " " + show_layouts(*next);
+  }
+  text += fmt::format(" {:.2f}x", layer.ratio[1]);
   if (layer.ratio[0] > 0) text += fmt::format(" [{:.2f} {:.2f}]", layer.ratio[0], layer.ratio[2]);
   return text;
 }

@@ -16,12 +16,6 @@ endif()
 target_compile_options(convlab_build_options INTERFACE ${_sanitize})
 target_link_options(convlab_build_options INTERFACE ${_sanitize})
 
-# For programs: the sanitizers' settings.
-add_library(convlab_sanitizer INTERFACE)
-if(CONVLAB_SANITIZE)
-  target_sources(convlab_sanitizer INTERFACE ${CMAKE_CURRENT_LIST_DIR}/sanitizer_options.cpp)
-endif()
-
 # convlab_library(conv SOURCES a.cpp b.cpp): target convlab_conv, alias convlab::conv, headers
 # included as "conv/a.h".
 function(convlab_library name)

@@ -317,6 +317,7 @@ TEST_F(ProgramTest, DoctorReportsTheMachineAndRemedies) {
     EXPECT_TRUE(found.contains(what)) << what;
   ASSERT_TRUE(found.contains("isa in force"));
   EXPECT_EQ(found["isa in force"]["found"], worst);
+  if (worst == supported_isas().back()) GTEST_SKIP() << "this CPU has only one ISA to choose";
   EXPECT_EQ(found["isa in force"]["verdict"], "PROBLEM");
   EXPECT_TRUE(contains(found["isa in force"]["remedy"], "CONVLAB_ISA"));
 }
