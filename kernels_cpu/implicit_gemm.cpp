@@ -164,7 +164,7 @@ WorkEstimate work_pixels(const ConvProblem& p, const PixelGemm& gemm, const Devi
     product.bytes_read += blocks * 4 * depth * columns;
   }
   if (p.epilogue.residual) product.bytes_read += double(p.y_bytes());
-  product.efficiency = 0.85;
+  product.efficiency = 0.9;
   return {{gather, product}};
 }
 
@@ -201,6 +201,18 @@ class PixelPlan : public ConvPlan {
   int threads_;
 };
 
+std::vector<TapRange> tap_ranges(std::int64_t taps, std::int64_t count, std::int64_t stride,
+                                 std::int64_t dilation, std::int64_t pad, std::int64_t size) {
+  std::vector<TapRange> ranges;
+  for (std::int64_t tap = 0; tap < taps; ++tap) {
+    const std::int64_t offset = tap * dilation - pad;
+    const std::int64_t begin = offset >= 0 ? 0 : std::min(count, ceil_div(-offset, stride));
+    const std::int64_t end = offset >= size ? 0 : (size - 1 - offset) / stride + 1;
+    ranges.push_back({begin, std::clamp(end, begin, count), offset});
+  }
+  return ranges;
+}
+
 // Cuts dw and the pixels so that the estimated time is least. Per pixel a tile of block x cols
 // costs block vector operations, and a unit reads its panels of dy and its blocks of x from beyond
 // L2; parts cost one more pass over dw each.
@@ -210,6 +222,8 @@ FilterGemm plan_filter(const ConvProblem& p, const Config& config, const DeviceI
   gemm.problem = p;
   gemm.plain_x = !is_blocked(p.x_layout);
   gemm.plain = plain_rows(p);
+  gemm.inside_h = tap_ranges(p.r, p.p, p.stride_h, p.dilation_h, p.pad_h, p.h);
+  gemm.inside_w = tap_ranges(p.s, p.q, p.stride_w, p.dilation_w, p.pad_w, p.w);
   gemm.panels = ceil_div(p.k, shape.cols);
   gemm.blocks = gemm.plain_x ? 1 : ceil_div(p.c, shape.block);
   gemm.block_rows = (gemm.plain_x ? p.c : shape.block) * p.r * p.s;
@@ -264,7 +278,7 @@ WorkEstimate work_filter(const ConvProblem& p, const FilterGemm& gemm) {
                   double(round_up(p.k, shape.block));
   product.bytes_read = x_bytes * double(gemm.panel_splits) + dy_bytes * double(gemm.block_splits);
   product.bytes_written = gemm.parts > 1 ? sums * double(gemm.parts) : 0;
-  product.efficiency = 0.8;
+  product.efficiency = 0.85;
   PhaseWork reduce{.name = "reduce"};
   reduce.flops = sums / 4 * double(gemm.parts - 1);
   reduce.bytes_read = gemm.parts > 1 ? sums * double(gemm.parts) : 0;

@@ -73,6 +73,11 @@ std::size_t thread_workspace(const PixelGemm&);
 void run_thread(const PixelGemm&, const PixelOperands&, std::byte* workspace, std::int64_t thread,
                 PhaseRecorder*);
 
+// Outputs [begin, end) of one dimension whose input i * stride + offset is no padding.
+struct TapRange {
+  std::int64_t begin, end, offset;
+};
+
 // backward_filter: C[(c, tap)][k] = sum over pixels of x[pixel at tap][c] dy[pixel][k]. Both
 // operands are read in place: a row of dy's pixels meets a row of x's.
 //
@@ -81,6 +86,7 @@ void run_thread(const PixelGemm&, const PixelOperands&, std::byte* workspace, st
 struct FilterGemm {
   ConvProblem problem;
   bool plain_x = false;  // x is NCHW: its rows are copied, and there is one block
+  std::vector<TapRange> inside_h, inside_w;  // of each r, each s
   PlainRows plain;
   std::vector<std::ptrdiff_t> row_at;   // where (c, tap) lies in them
   std::int64_t panels = 0, blocks = 0;  // of tile_shape().cols k, of tile_shape().block c

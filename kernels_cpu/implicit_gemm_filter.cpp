@@ -20,24 +20,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-// Pixels [begin, end) of one output row or of several: which of them a tap sees inside the input.
-struct Range {
-  std::int64_t begin, end;
-};
-
-// Outputs i in [0, count) whose input i * step + offset lies in [0, size).
-HWY_INLINE Range InsideInput(std::int64_t count, std::int64_t step, std::int64_t offset,
-                             std::int64_t size) {
-  const std::int64_t begin = offset >= 0 ? 0 : ceil_div(-offset, step);
-  const std::int64_t end = offset >= size ? 0 : (size - 1 - offset) / step + 1;
-  return {std::min(begin, count), std::clamp(end, std::min(begin, count), count)};
-}
-
-// One tap of one channel block against one panel, over output rows `lines` (n * P + p).
+// One tap of one channel block against one panel, over `lines` output rows from row `first` of
+// image n on.
 struct TapJob {
   const float *x, *dy;  // of the channel block, of the panel; image 0
-  std::int64_t offset_h, offset_w;
-  Range lines;
+  TapRange h, w;
+  std::int64_t n, first, lines;
   float* sums;              // of the tap's first channel
   std::int64_t sums_pitch;  // from channel to channel
   bool load;                // add to what is there
@@ -48,9 +36,7 @@ HWY_NOINLINE void RunTap(const FilterGemm& gemm, const TapJob& job, int channel)
   const ConvProblem& p = gemm.problem;
   const std::int64_t x_image = p.x_desc().padded_c() * p.h * p.w;
   const std::int64_t dy_image = p.y_desc().padded_c() * p.p * p.q;
-  const Range hs = InsideInput(p.p, p.stride_h, job.offset_h, p.h);
-  const Range ws = InsideInput(p.q, p.stride_w, job.offset_w, p.w);
-  const std::int64_t width = ws.end - ws.begin;
+  const std::int64_t width = job.w.end - job.w.begin;
   // Rows that lie one behind the other in both operands make one run.
   const bool joined = width == p.q && p.w == p.q && p.stride_h == 1 && p.stride_w == 1;
   float* const sums = job.sums + channel * job.sums_pitch;
@@ -60,16 +46,16 @@ HWY_NOINLINE void RunTap(const FilterGemm& gemm, const TapJob& job, int channel)
   if (job.load)
     tile.ForEach([&](int i, int j, Vec& v)
                      HWY_ATTR { v = hn::LoadU(F32(), sums + i * job.sums_pitch + j * kLanes); });
-  for (std::int64_t line = job.lines.begin; line < job.lines.end;) {
-    const std::int64_t n = line / p.p, first = line % p.p;
-    const std::int64_t last = std::min(p.p, first + job.lines.end - line);
-    line += last - first;
-    const std::int64_t begin = std::max(first, hs.begin), end = std::min(last, hs.end);
+  std::int64_t n = job.n, first = job.first;
+  for (std::int64_t left = job.lines; left > 0; ++n, first = 0) {
+    const std::int64_t last = std::min(p.p, first + left);
+    left -= last - first;
+    const std::int64_t begin = std::max(first, job.h.begin), end = std::min(last, job.h.end);
     if (begin >= end || width <= 0) continue;
-    const float* a =
-        job.x + n * x_image + channel +
-        ((begin * p.stride_h + job.offset_h) * p.w + ws.begin * p.stride_w + job.offset_w) * kBlock;
-    const float* b = job.dy + n * dy_image + (begin * p.q + ws.begin) * kBlock;
+    const std::int64_t h = begin * p.stride_h + job.h.offset;
+    const std::int64_t w = job.w.begin * p.stride_w + job.w.offset;
+    const float* a = job.x + n * x_image + (h * p.w + w) * kBlock + channel;
+    const float* b = job.dy + n * dy_image + (begin * p.q + job.w.begin) * kBlock;
     const std::int64_t runs = joined ? 1 : end - begin;
     const std::int64_t run = joined ? (end - begin) * width : width;
     // In the 128-bit baseline both vectors of a panel are of one channel block.
@@ -103,6 +89,10 @@ int PanelVecs(const FilterGemm& gemm, std::int64_t panel) {
   return static_cast<int>(shape.panel_cols(gemm.problem.k - panel * kTileCols) / kLanes);
 }
 
+struct Range {
+  std::int64_t begin, end;
+};
+
 void RunBlocked(const FilterGemm& gemm, const float* x, const float* dy, float* sums, Range panels,
                 Range blocks, std::int64_t part) {
   const ConvProblem& p = gemm.problem;
@@ -110,6 +100,7 @@ void RunBlocked(const FilterGemm& gemm, const float* x, const float* dy, float* 
   const auto [part_begin, part_end] = share(p.n * p.p, part, gemm.parts);
   const std::int64_t chunk = std::max<std::int64_t>(1, gemm.chunk / p.q);
   for (std::int64_t line = part_begin; line < part_end; line += chunk) {
+    const std::int64_t n = line / p.p, first = line % p.p;
     float* block_sums = sums;
     for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
       const int vecs = PanelVecs(gemm, panel);
@@ -118,9 +109,11 @@ void RunBlocked(const FilterGemm& gemm, const float* x, const float* dy, float* 
           for (std::int64_t s = 0; s < p.s; ++s) {
             const TapJob job{.x = x + block * kBlock * p.h * p.w,
                              .dy = dy + panel * kTileCols * p.p * p.q,
-                             .offset_h = r * p.dilation_h - p.pad_h,
-                             .offset_w = s * p.dilation_w - p.pad_w,
-                             .lines = {line, std::min(part_end, line + chunk)},
+                             .h = gemm.inside_h[std::size_t(r)],
+                             .w = gemm.inside_w[std::size_t(s)],
+                             .n = n,
+                             .first = first,
+                             .lines = std::min(part_end - line, chunk),
                              .sums = block_sums + (r * p.s + s) * kTileCols,
                              .sums_pitch = taps * kTileCols,
                              .load = line > part_begin};
@@ -144,6 +137,7 @@ void RunPlain(const FilterGemm& gemm, const float* x, const float* dy, float* su
   const auto [part_begin, part_end] = share(p.n * p.p, part, gemm.parts);
   for (std::int64_t line = part_begin; line < part_end; ++line) {
     const std::int64_t n = line / p.p, h = line % p.p;
+    const bool load = line > part_begin;  // clang 14 cannot capture the binding itself
     CopyPlainRows(gemm.plain, x + n * p.c * p.h * p.w, h * p.stride_h - p.pad_h, -p.pad_w, buffer);
     for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
       const int vecs = PanelVecs(gemm, panel);
@@ -154,8 +148,7 @@ void RunPlain(const FilterGemm& gemm, const float* x, const float* dy, float* su
       ForEachRowTile(gemm.block_rows, [&](auto rows, std::int64_t row) HWY_ATTR {
         const auto run =
             vecs == 1 ? RunPlainTile<rows.value, 1> : RunPlainTile<rows.value, kTileVecs>;
-        run(buffer, gemm.row_at.data() + row, p.stride_w, b, p.q, to + row * kTileCols,
-            line > part_begin);
+        run(buffer, gemm.row_at.data() + row, p.stride_w, b, p.q, to + row * kTileCols, load);
       });
     }
   }

@@ -278,17 +278,29 @@ void RunThread(const PixelGemm& gemm, const PixelOperands& data, std::byte* work
   const Scratch scratch(gemm, workspace + std::size_t(thread) * gemm.thread_bytes);
   const auto panels =
       share(ceil_div(gemm.out.c, kTileCols), thread % gemm.panel_threads, gemm.panel_threads);
-  for (const PixelGrid& grid : gemm.grids) {
-    // Whole tiles, so that only the last thread meets a ragged one; or whole output rows.
+  // This thread's rows of a grid, in whole tiles so that only the last one is ragged; or in whole
+  // output rows.
+  const auto units = [&](const PixelGrid& grid) {
     const std::int64_t unit = gemm.plain_in() ? grid.w : kTileRows;
-    const std::int64_t count = gemm.out.n * grid.h * grid.w;
-    const auto [first, last] =
-        share(ceil_div(count, unit), thread / gemm.panel_threads, gemm.row_threads);
-    const std::int64_t begin = first * unit, end = std::min(count, last * unit);
-    for (std::int64_t row = begin; row < end; row += gemm.block_rows)
-      RunBlock(gemm, grid, data, scratch, row, std::min(end, row + gemm.block_rows), panels,
-               recorder);
+    return share(ceil_div(gemm.out.n * grid.h * grid.w, unit), thread / gemm.panel_threads,
+                 gemm.row_threads);
+  };
+  // Grids take turns block by block: they read the same input and write neighbouring pixels.
+  std::int64_t blocks = 0;
+  for (const PixelGrid& grid : gemm.grids) {
+    const std::int64_t unit = gemm.plain_in() ? grid.w : kTileRows;
+    const auto own = units(grid);
+    blocks = std::max(blocks, ceil_div((own.second - own.first) * unit, gemm.block_rows));
   }
+  for (std::int64_t block = 0; block < blocks; ++block)
+    for (const PixelGrid& grid : gemm.grids) {
+      const std::int64_t unit = gemm.plain_in() ? grid.w : kTileRows;
+      const auto own = units(grid);
+      const auto part = share(own.second - own.first, block, blocks);
+      const std::int64_t end =
+          std::min(gemm.out.n * grid.h * grid.w, (own.first + part.second) * unit);
+      RunBlock(gemm, grid, data, scratch, (own.first + part.first) * unit, end, panels, recorder);
+    }
 }
 
 }  // namespace convlab::cpu::HWY_NAMESPACE
