@@ -22,7 +22,7 @@ std::string line_of(const json& j) {
 }
 
 // The problem and the candidate travel as a row of the store.
-json row(const ConvProblem& problem, const Candidate& c) {
+json row_of(const ConvProblem& problem, const Candidate& c) {
   StoreRow row;
   row.problem = problem;
   row.candidate = c;
@@ -158,20 +158,19 @@ void WorkerRunner::start() {
                     "convlab::worker_main first thing (autotune/worker.h)",
                     end));
   }
-  const json infinite = nullptr;
+  const json none = nullptr;
   // The reference is evaluated here, by plain loops.
   const double reference_s = std::min(options_.problem.flops(), 2 * full_reference_limit) / 1e9;
   Candidate any;
   any.threads = device_.threads;
   any.cache = options_.cache;
-  ask_running(
-      {{"op", "open"},
-       {"row", row(options_.problem, any)},
-       {"isa", device_.isa},
-       {"seed", options_.seed},
-       {"max_error", std::isfinite(options_.max_error) ? json(options_.max_error) : infinite},
-       {"workspace_max", options_.workspace_max ? json(*options_.workspace_max) : infinite}},
-      start_limit_s + limit_s(reference_s));
+  ask_running({{"op", "open"},
+               {"row", row_of(options_.problem, any)},
+               {"isa", device_.isa},
+               {"seed", options_.seed},
+               {"max_error", std::isfinite(options_.max_error) ? json(options_.max_error) : none},
+               {"workspace_max", options_.workspace_max ? json(*options_.workspace_max) : none}},
+              start_limit_s + limit_s(reference_s));
 }
 
 json WorkerRunner::ask(const json& request, double expected_s) {
@@ -185,7 +184,7 @@ double WorkerRunner::limit_s(double expected_s) const {
 }
 
 void WorkerRunner::prepare_in_worker(Candidate& c) {
-  const json answer = ask({{"op", "prepare"}, {"row", row(options_.problem, c)}}, 10e-3 * c.ms);
+  const json answer = ask({{"op", "prepare"}, {"row", row_of(options_.problem, c)}}, 10e-3 * c.ms);
   c = row_from_json(answer.at("row")).candidate;
   if (c.status == Status::ok) prepared_.insert(candidate_key(c));
 }
@@ -198,7 +197,7 @@ double WorkerRunner::sample(const Candidate& c, int runs) {
     prepare_in_worker(again);
     if (again.status != Status::ok) throw CandidateLost(again.status, again.reason);
   }
-  return ask({{"op", "sample"}, {"row", row(options_.problem, c)}, {"runs", runs}},
+  return ask({{"op", "sample"}, {"row", row_of(options_.problem, c)}, {"runs", runs}},
              1e-3 * c.ms * (runs + 1))
       .at("seconds");
 }
@@ -206,7 +205,7 @@ double WorkerRunner::sample(const Candidate& c, int runs) {
 void WorkerRunner::release(const Candidate& c) {
   if (!worker_ || prepared_.erase(candidate_key(c)) == 0) return;
   try {
-    ask_running({{"op", "release"}, {"row", row(options_.problem, c)}}, timeout_s_);
+    ask_running({{"op", "release"}, {"row", row_of(options_.problem, c)}}, timeout_s_);
   } catch (const CandidateLost&) {
     // It crashed on its way out, and its memory went with the process.
   }
