@@ -16,6 +16,15 @@ endif()
 target_compile_options(convlab_build_options INTERFACE ${_sanitize})
 target_link_options(convlab_build_options INTERFACE ${_sanitize})
 
+# For files of unrolled transforms, which inline thousands of one-line functions: what debug
+# information and instrumentation remember of each costs minutes and gigabytes, so there the address
+# sanitizer looks only at memory accesses.
+set(CONVLAB_UNROLLED_OPTIONS -g0)
+if(CONVLAB_SANITIZE STREQUAL "address")
+  list(APPEND CONVLAB_UNROLLED_OPTIONS -fno-sanitize=undefined
+                                       -fno-sanitize-address-use-after-scope)
+endif()
+
 # convlab_library(conv SOURCES a.cpp b.cpp): target convlab_conv, alias convlab::conv, headers
 # included as "conv/a.h".
 function(convlab_library name)
