@@ -67,7 +67,8 @@ std::int64_t default_block(const WinogradShape& s, const DeviceInfo& device) {
   const std::int64_t budget =
       s.shared ? std::max(2 * s.threads * device.l2_bytes, 2 * sums_bytes) : device.l2_bytes / 2;
   const std::int64_t tiles = ceil_div(s.tiles(), s.shared ? 1 : s.threads);
-  const std::int64_t fit = std::max(budget / tile_bytes, s.tile.rows);
+  const std::int64_t fit =
+      std::max<std::int64_t>(budget / tile_bytes / s.tile.rows, 1) * s.tile.rows;
   const std::int64_t blocks =
       std::max<std::int64_t>(s.shared ? (tiles + fit / 2) / fit : ceil_div(tiles, fit), 1);
   return std::min(round_up(ceil_div(tiles, blocks), s.tile.rows), tiles);
