@@ -34,13 +34,11 @@ const std::array<Isa, 3>& all_isas() {
   return isas;
 }
 
-// Compiled for a newer CPU than the baseline (-march=haswell), there is no baseline to fall back
-// to.
-constexpr bool has_baseline = (HWY_STATIC_TARGET & (HWY_AVX2 | HWY_AVX3)) == 0;
-
+// Detected once: a forced ISA hides the others. Compiled for a newer CPU (-march=haswell) there is
+// no baseline to run.
 bool cpu_has(const Isa& isa) {
-  if (isa.target == 0) return has_baseline;
-  return (HWY_TARGETS & hwy::SupportedTargets() & isa.target) != 0;
+  static const std::int64_t detected = hwy::SupportedTargets() | HWY_EMU128;
+  return (HWY_TARGETS & detected & isa.target) != 0;
 }
 
 // Every HWY_DYNAMIC_DISPATCH of the process reads its table's row from the chosen target, and
