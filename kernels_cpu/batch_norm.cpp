@@ -358,7 +358,8 @@ void backward(DType dtype, const BatchNormDesc& desc, const BatchNormBackward& i
   const ChannelPieces pieces(desc.x);
   const ChannelScratch<T> scratch(pieces, workspace);
   const double count = double(desc.x.n * desc.x.h * desc.x.w);
-  auto [a, b, mean, x_scale, constant] = scratch.array;
+  T *const a = scratch.array[0], *const b = scratch.array[1], *const mean = scratch.array[2],
+           *const x_scale = scratch.array[3], *const constant = scratch.array[4];
   for (std::int64_t c = 0; c < pieces.planes.padded_channels(); ++c) {
     a[c] = b[c] = mean[c] = x_scale[c] = constant[c] = 0;
     if (c >= desc.x.c) continue;
