@@ -1,0 +1,18 @@
+#include "kernels_cuda/algos.h"
+#include "kernels_cuda/cuda.h"
+
+namespace convlab {
+
+void append_cuda_algos(AlgoRegistry& registry) {
+  registry.append(cuda::make_direct());
+  registry.append(cuda::make_fft());
+  registry.append(cuda::make_fft_tiled());
+  registry.append(cuda::make_im2col());
+  registry.append(cuda::make_implicit_gemm());
+  registry.append(cuda::make_winograd());
+#if CONVLAB_HAVE_CUDNN
+  for (auto& algo : cuda::make_cudnn()) registry.append(std::move(algo));
+#endif
+}
+
+}  // namespace convlab

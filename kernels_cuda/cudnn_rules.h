@@ -1,0 +1,75 @@
+// What can be said of cuDNN's convolutions before cuDNN is asked: names, what is beyond all of
+// them, math types, workspace. Needs neither cuDNN nor a card.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "conv/algo.h"
+
+namespace convlab::cuda {
+
+// One name in cuDNN's lists of algorithms, and its number in each pass's list; -1 where it has
+// none.
+struct CudnnAlgo {
+  const char* name;
+  std::array<int, 3> number;  // by Pass
+};
+inline constexpr std::array cudnn_algos{
+    CudnnAlgo{"implicit_gemm", {0, -1, -1}},
+    CudnnAlgo{"implicit_precomp_gemm", {1, -1, -1}},
+    CudnnAlgo{"gemm", {2, -1, -1}},
+    CudnnAlgo{"direct", {3, -1, -1}},
+    CudnnAlgo{"algo_0", {-1, 0, 0}},
+    CudnnAlgo{"algo_1", {-1, 1, 1}},
+    CudnnAlgo{"algo_3", {-1, -1, 3}},
+    CudnnAlgo{"fft", {4, 2, 2}},
+    CudnnAlgo{"fft_tiling", {5, 3, 6}},
+    CudnnAlgo{"winograd", {6, 4, 4}},
+    CudnnAlgo{"winograd_nonfused", {7, 5, 5}},
+};
+std::optional<Refusal> refuse_pass(const CudnnAlgo&, Pass);
+
+// Atomic additions make the gradients of algo_0 and algo_3 differ from run to run; of what cuDNN
+// chooses itself (null), nothing is known.
+bool is_deterministic(const CudnnAlgo*, const ConvProblem&);
+
+// What no algorithm of the old interface, or no engine of the graph interface, takes: mixed and
+// blocked layouts, 2^31 elements and more, and padding that it cannot be told.
+enum class CudnnInterface : std::uint8_t { legacy, graph };
+std::optional<Refusal> refuse_shape(const ConvProblem&, CudnnInterface);
+
+// The padding below or to the right to be told to cuDNN, which finds the output's size by rounding
+// down; empty if none gives `outputs`.
+std::optional<std::int64_t> padding_after(std::int64_t inputs, std::int64_t outputs,
+                                          std::int64_t taps, std::int64_t stride,
+                                          std::int64_t dilation, std::int64_t padding_before);
+
+// The values of `tf32` worth asking for; one value, 0, for types that have no choice.
+std::vector<std::int64_t> math_types(DType);
+// The config's `tf32`, or 0 where the type has no choice. Throws InputError.
+std::int64_t math_type(const ConvProblem&, const Config&);
+Config with_math(Config, const ConvProblem&, std::int64_t tf32);
+
+// Whether an engine that works this way is what `tf32` asks of f32: 0 none of it, 1 nothing else.
+struct EngineNotes {
+  bool tensor_cores = false, rounds_inputs = false;
+};
+bool does_math(DType, std::int64_t tf32, EngineNotes);
+
+// In NHWC cuDNN's fast kernels take filters as KRSC; ours are KCRS. Where that is no difference,
+// nothing is rearranged.
+bool rearranges_filter(const ConvProblem&);
+
+// A run's workspace: cuDNN's part, then the filter gradient as KRSC, where that is rearranged.
+struct CudnnWorkspace {
+  std::size_t library_bytes = 0, filter_at = 0, total_bytes = 0;
+};
+CudnnWorkspace cudnn_workspace(const ConvProblem&, std::size_t library_bytes);
+
+WorkEstimate cudnn_work(const ConvProblem&, std::int64_t tf32);
+
+}  // namespace convlab::cuda

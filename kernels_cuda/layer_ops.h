@@ -1,0 +1,69 @@
+// CUDA's layer operations besides convolution. One class; its parts are in channel_copy.cu,
+// elementwise.cu, dropout.cu, batch_norm.cu, pooling.cu, lrn.cu, loss.cu and optimizer.cu.
+#pragma once
+
+#include "conv/device.h"
+#include "conv/layer_ops.h"
+
+namespace convlab::cuda {
+
+// NCHW and NHWC; blocked layouts throw InputError.
+class CudaLayerOps : public LayerOps {
+ public:
+  explicit CudaLayerOps(const DeviceInfo& info) : multiprocessors_(info.threads) {}
+
+  std::size_t workspace_bytes(DType, const TensorDesc&) const override;
+
+  void zero(Span, Stream&) const override;
+  void convert_layout(DType, const TensorDesc& from_desc, const void* from,
+                      const TensorDesc& to_desc, void* to, Stream&) const override;
+  void copy_channels(DType, const ChannelCopy&, const void* from, void* to, Stream&) const override;
+
+  void add(DType, const TensorDesc&, const void* a, const void* b, void* y, Stream&) const override;
+  void activation_forward(DType, ActivationKind, const TensorDesc&, const void* x, void* y,
+                          Stream&) const override;
+  void activation_backward(DType, ActivationKind, const TensorDesc&, const void* y, const void* dy,
+                           void* dx, Stream&) const override;
+  void dropout(DType, const DropoutDesc&, const void* from, void* to, Stream&) const override;
+
+  void bias_forward(DType, const TensorDesc&, const void* x, const void* bias, void* y, Workspace,
+                    Stream&) const override;
+  void bias_backward(DType, const TensorDesc&, const void* dy, void* dbias, Workspace,
+                     Stream&) const override;
+  void batch_norm_training(DType, const BatchNormDesc&, const BatchNormForward&,
+                           const BatchNormStatistics&, Workspace, Stream&) const override;
+  void batch_norm_inference(DType, const BatchNormDesc&, const BatchNormForward&,
+                            const void* running_mean, const void* running_variance, Workspace,
+                            Stream&) const override;
+  void batch_norm_backward(DType, const BatchNormDesc&, const BatchNormBackward&, Workspace,
+                           Stream&) const override;
+
+  void pool_forward(DType, const PoolDesc&, const void* x, void* y, void* index,
+                    Stream&) const override;
+  void pool_backward(DType, const PoolDesc&, const void* dy, const void* index, void* dx,
+                     Stream&) const override;
+  void lrn_forward(DType, const LrnDesc&, const void* x, void* y, Workspace,
+                   Stream&) const override;
+  void lrn_backward(DType, const LrnDesc&, const void* x, const void* dy, void* dx, Workspace,
+                    Stream&) const override;
+
+  void softmax(DType, const TensorDesc&, const void* x, void* p, Stream&) const override;
+  void cross_entropy_forward(DType, const TensorDesc&, const void* x, const std::int32_t* label,
+                             void* p, void* loss, Stream&) const override;
+  void cross_entropy_backward(DType, const TensorDesc&, const void* p, const std::int32_t* label,
+                              double factor, void* dx, Stream&) const override;
+  void squared_error_forward(DType, const TensorDesc&, const void* x, const void* target,
+                             void* loss, Stream&) const override;
+  void squared_error_backward(DType, const TensorDesc&, const void* x, const void* target,
+                              double factor, void* dx, Stream&) const override;
+
+  void sgd_update(DType, const SgdDesc&, std::int64_t count, const void* dw, void* w,
+                  void* velocity, Stream&) const override;
+  void adam_update(DType, const AdamDesc&, std::int64_t count, const void* dw, void* w, void* mean,
+                   void* square, Stream&) const override;
+
+ private:
+  int multiprocessors_;
+};
+
+}  // namespace convlab::cuda

@@ -1,0 +1,81 @@
+// A device whose kernels are executed on the CPU. It stands where a card would: the same registry,
+// plans and checks run on it.
+#include <algorithm>
+#include <new>
+
+#include "conv/error.h"
+#include "kernels_cuda/cuda.h"
+#include "kernels_cuda/layer_ops.h"
+#include "kernels_cuda/runtime.h"
+
+namespace convlab {
+namespace {
+
+class OnCpuStream : public Stream {
+ public:
+  void synchronize() override {}
+};
+
+DeviceInfo describe() {
+  DeviceInfo info;
+  info.kind = DeviceKind::cuda;
+  info.name = "CUDA kernels executed on the CPU";
+  info.isa = "sm_90";
+  info.threads = 2;  // multiprocessors
+  info.l1_bytes = 227 << 10;
+  info.l2_bytes = 50 << 20;
+  info.memory_bytes = std::int64_t(1) << 30;
+  info.peak_f32_flops = 67e12;
+  info.peak_f64_flops = 34e12;
+  info.peak_bandwidth = 4.8e12;
+  info.libraries = {{"cuda", "executed on the CPU"}, {"driver", "none"}};
+  return info;
+}
+
+class OnCpuDevice : public Device {
+ public:
+  const DeviceInfo& info() const noexcept override { return info_; }
+
+  // Exactly sized, for the address sanitizer; aligned as cudaMalloc does.
+  Buffer allocate(std::size_t bytes) override {
+    if (bytes > std::size_t(info_.memory_bytes)) throw OutOfMemory("more than 1 GB on the CPU");
+    constexpr std::align_val_t alignment{256};
+    return Buffer(static_cast<std::byte*>(::operator new(bytes, alignment)), bytes,
+                  [](std::byte* p) { ::operator delete(p, alignment); });
+  }
+  Buffer allocate_pinned(std::size_t bytes) override { return allocate(bytes); }
+  void copy_to_device(std::byte* to, ConstSpan from, Stream&) override {
+    std::copy(from.begin(), from.end(), to);
+  }
+  void copy_to_host(Span to, const std::byte* from, Stream&) override {
+    std::copy_n(from, to.size(), to.data());
+  }
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<OnCpuStream>(); }
+  void evict_from_caches(std::span<const ConstSpan>, Stream&) override {}  // nothing is timed here
+  const LayerOps& ops() const override { return ops_; }
+
+ private:
+  DeviceInfo info_ = describe();
+  cuda::CudaLayerOps ops_{info_};
+};
+
+}  // namespace
+
+std::string cuda_obstacle() { return {}; }
+int cuda_device_count() { return 1; }
+
+std::unique_ptr<Device> make_cuda_device(int index) {
+  if (index != 0) throw InputError("cuda has one device when executed on the CPU: cuda:0");
+  return std::make_unique<OnCpuDevice>();
+}
+
+namespace cuda {
+
+cudaStream_t native_stream(Stream&) { return nullptr; }
+
+void check(cudaError_t error, const char* call, const char* file, int line) {
+  if (error != cudaSuccess) throw_failed(error, "refused on the CPU", call, file, line);
+}
+
+}  // namespace cuda
+}  // namespace convlab

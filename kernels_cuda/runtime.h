@@ -1,0 +1,57 @@
+// What the backend shares about the CUDA runtime, on the card and executed on the CPU.
+#pragma once
+
+#include <driver_types.h>
+
+#include <string>
+#include <string_view>
+
+#include "conv/device.h"
+#include "conv/error.h"
+#include "conv/phases.h"
+
+namespace convlab::cuda {
+
+// A call of the runtime or of a library that failed: call, what it said, file and line.
+class CudaError : public Error {
+ public:
+  using Error::Error;
+};
+
+// Throws OutOfMemory, DeviceLost or CudaError, unless the call succeeded. The runtime's error state
+// is clear afterwards, as far as it can be.
+void check(cudaError_t, const char* call, const char* file = __builtin_FILE(),
+           int line = __builtin_LINE());
+
+// The CUDA stream behind a Stream of this backend, whose device becomes the calling thread's.
+cudaStream_t native_stream(Stream&);
+
+// Queues one phase of a plan's run: `work` queues on the stream. With a recorder the phases wait
+// for each other and are timed on the device; without one this costs nothing.
+template <class Work>
+void run_phase(PhaseRecorder* recorder, int phase, Stream& stream, Work&& work) {
+  if (recorder)
+    recorder->add(phase, stream.time(work, 1));
+  else
+    work();
+}
+
+// --- what needs no card, and is tested without one
+
+// The context is lost: CUDA says "the process must be terminated and relaunched", or the card's
+// memory is broken.
+bool is_sticky(cudaError_t);
+
+// Throws what `check` promises for a failed call; `said` is the error's text.
+[[noreturn]] void throw_failed(cudaError_t, std::string_view said, std::string_view call,
+                               std::string_view file, int line);
+
+// cuda_obstacle() from what cudaGetDeviceCount and cudaDriverGetVersion gave: versions as the
+// runtime counts them (13010 is 13.1), 0 without a driver.
+std::string obstacle_text(cudaError_t, std::string_view said, int cards, int driver_version,
+                          int runtime_version);
+
+// 13010 -> "13.1"
+std::string version_text(int runtime_version);
+
+}  // namespace convlab::cuda

@@ -1,0 +1,52 @@
+// The seam to cuBLAS and cuFFT. Kernels executed on the CPU find a plain stand-in behind it
+// (on_cpu/gemm.cpp, on_cpu/fft.cpp), so that whole algorithms run end to end without a card.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "conv/device.h"
+#include "conv/layout.h"
+
+namespace convlab::cuda {
+
+// How products of f32 operands are formed. The values are those of a config's `tf32`: how many TF32
+// products stand for one f32 product. Other types have one way only: fma for f64, and f16 or bf16
+// products summed in f32.
+enum class Math : std::uint8_t { fma = 0, tf32 = 1, tf32x3 = 3 };
+
+// Row-major: C[i] = alpha * op(A[i]) op(B[i]) + beta * C[i] for i < batch, where op(A) is m x k,
+// op(B) is k x n and C is m x n. Leading dimensions count elements of a stored row; strides count
+// elements from one matrix of the batch to the next, and may be 0 for A and B.
+struct Gemm {
+  DType dtype = DType::f32;
+  bool complex = false;  // interleaved pairs of dtype; sizes and strides count pairs
+  Math math = Math::fma;
+  std::int64_t m = 0, n = 0, k = 0;
+  bool transpose_a = false, transpose_b = false;
+  bool conjugate_a = false, conjugate_b = false;  // with its transpose only
+  std::int64_t lda = 0, ldb = 0, ldc = 0;
+  std::int64_t batch = 1, stride_a = 0, stride_b = 0, stride_c = 0;
+};
+// alpha and beta are real. Queued on the stream. Throws InputError for what cuBLAS does not offer:
+// tf32x3, and complex products of 16-bit types.
+void gemm(const Gemm&, double alpha, const void* a, const void* b, double beta, void* c, Stream&);
+
+// Real transforms of `batch` contiguous h x w images to h x (w / 2 + 1) interleaved complex values
+// and back, unscaled. Neither direction works in place; the inverse destroys its input. f32 or f64.
+// Made once, used by one stream at a time (it locks).
+class Fft2d {
+ public:
+  virtual ~Fft2d() = default;
+  virtual std::size_t workspace_bytes() const = 0;
+  virtual void forward(const void* real, void* complex, Workspace, Stream&) const = 0;
+  virtual void inverse(void* complex, void* real, Workspace, Stream&) const = 0;
+};
+std::unique_ptr<Fft2d> make_fft2d(DType, std::int64_t h, std::int64_t w, std::int64_t batch,
+                                  Device&);
+
+// What both implementations check first.
+void validate(const Gemm&);
+void validate_fft2d(DType, std::int64_t h, std::int64_t w, std::int64_t batch);
+
+}  // namespace convlab::cuda
