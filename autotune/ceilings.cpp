@@ -7,7 +7,7 @@
 #include <map>
 #include <mutex>
 #include <string>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #undef HWY_TARGET_INCLUDE
@@ -145,6 +145,14 @@ double read_bandwidth(std::int64_t bytes_per_thread, int threads) {
 }  // namespace
 
 Ceilings measure_ceilings(const DeviceInfo& device) {
+  if (device.kind == DeviceKind::cuda)
+    return {.threads = device.threads,
+            .measured = false,
+            .f32_flops = device.peak_f32_flops,
+            .f64_flops = device.peak_f64_flops,
+            .l2_bandwidth = device.peak_bandwidth,
+            .l3_bandwidth = device.peak_bandwidth,
+            .memory_bandwidth = device.peak_bandwidth};
   constexpr std::int64_t most = 256 << 20;
   const int threads = device.threads;
   const std::int64_t l2 = std::max<std::int64_t>(device.l2_bytes, 256 << 10);
@@ -161,9 +169,10 @@ Ceilings measure_ceilings(const DeviceInfo& device) {
 
 const Ceilings& ceilings_of(const DeviceInfo& device) {
   static std::mutex mutex;
-  static std::map<std::pair<std::string, int>, Ceilings> known;
+  static std::map<std::tuple<DeviceKind, int, std::string, int>, Ceilings> known;
   const std::lock_guard lock(mutex);
-  const auto [found, is_new] = known.try_emplace({device.isa, device.threads});
+  const auto [found, is_new] =
+      known.try_emplace({device.kind, device.index, device.isa, device.threads});
   if (is_new) found->second = measure_ceilings(device);
   return found->second;
 }
@@ -182,7 +191,7 @@ double predict_ms(const WorkEstimate& work, const ConvProblem& problem, CacheMod
   for (const PhaseWork& phase : work.phases) {
     const double compute = phase.flops / (ceilings.flops(problem.dtype) * phase.efficiency);
     const double move = (phase.bytes_read + phase.bytes_written) / bandwidth;
-    seconds += std::max(compute, move) + loop_start_s;
+    seconds += std::max(compute, phase.flops > 0 ? move : move / phase.efficiency) + loop_start_s;
   }
   return 1e3 * seconds;
 }

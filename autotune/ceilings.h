@@ -1,4 +1,5 @@
-// What this machine can do at best, measured: the roofs that predictions and rooflines stand under.
+// What a device can do at best: the roofs that predictions and rooflines stand under. Measured on
+// the CPU; of a card, what its units and clocks allow on paper (DeviceInfo's peaks).
 #pragma once
 
 #include "autotune/measure.h"
@@ -11,25 +12,28 @@ namespace convlab {
 // Of all `threads` together, with the ISA in force.
 struct Ceilings {
   int threads = 1;
+  bool measured = true;
   double f32_flops = 0, f64_flops = 0;  // per second: multiply-adds in registers only, 2 each
   // Bytes per second of streaming reads, from data that lies in the threads' own L2, in L3, and
-  // beyond. The last reads 256 MB at most: where L3 claims more than that, it is L3 as well.
+  // beyond. The last reads 256 MB at most: where L3 claims more than that, it is L3 as well. Of a
+  // card's caches nothing is known: all three are its memory's.
   double l2_bandwidth = 0, l3_bandwidth = 0, memory_bandwidth = 0;
 
   double flops(DType t) const { return t == DType::f64 ? f64_flops : f32_flops; }
 };
 
-// Takes about half a second. CPU only.
+// Takes about half a second on the CPU.
 Ceilings measure_ceilings(const DeviceInfo&);
 // Measured by the first call in this process for this ISA and number of threads.
 const Ceilings& ceilings_of(const DeviceInfo&);
 
-// Multiply-adds on all threads, about 1 ms long: something steady to find the noise floor with.
+// Multiply-adds on all threads of the CPU, about 1 ms long: something steady to find the noise
+// floor with.
 NoiseFloor measure_noise_floor(const DeviceInfo&);
 
 // The roofline model phase by phase: each takes the longer of its FLOPs at the peak times its
 // efficiency and its bytes at the bandwidth of the level where the problem's tensors lie, plus the
-// start of a parallel loop. Williams, Waterman, Patterson 2009.
+// start of a parallel loop or kernel. Williams, Waterman, Patterson 2009.
 double predict_ms(const WorkEstimate&, const ConvProblem&, CacheMode, const DeviceInfo&,
                   const Ceilings&);
 

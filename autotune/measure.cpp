@@ -1,7 +1,5 @@
 #include "autotune/measure.h"
 
-#include <hwy/cache_control.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -68,19 +66,6 @@ double time_runs(const std::function<void()>& run, int runs) {
   const Clock::time_point start = Clock::now();
   for (int i = 0; i < runs; ++i) run();
   return seconds_since(start) / runs;
-}
-
-void evict_from_caches(std::span<const ConstSpan> memory) {
-#if HWY_ARCH_X86
-  constexpr std::size_t line = 64;
-  for (ConstSpan span : memory)
-    for (std::size_t i = 0; i < span.size(); i += line) hwy::FlushCacheline(span.data() + i);
-  hwy::FlushStream();
-#else
-  (void)memory;
-  static std::vector<unsigned char> sweep(std::size_t(256) << 20);
-  for (std::size_t i = 0; i < sweep.size(); i += 32) ++sweep[i];
-#endif
 }
 
 NoiseFloor measure_noise_floor(const std::function<void()>& work, double min_sample_s) {

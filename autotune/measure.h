@@ -7,7 +7,6 @@
 #include <span>
 
 #include "autotune/result.h"
-#include "conv/device.h"
 
 namespace convlab {
 
@@ -33,11 +32,6 @@ int runs_per_sample(double seconds_per_run, double min_sample_s);
 
 // Mean seconds of one call over `runs` calls back to back.
 double time_runs(const std::function<void()>& run, int runs);
-
-// Pushes the memory out of every cache level. On x86 line by line with clflush, which is exact
-// whatever the size of L3; elsewhere by streaming through a buffer larger than the caches (at
-// most 256 MB, so a larger L3 stays partly warm).
-void evict_from_caches(std::span<const ConstSpan> memory);
 
 struct NoiseFloor {
   double clock_s = 0;   // smallest step of the clock

@@ -86,7 +86,7 @@ ChildProcess::ChildProcess(const std::string& argument) {
   posix_spawnattr_init(&attributes);
   sigset_t blocked;
   ::sigprocmask(SIG_SETMASK, nullptr, &blocked);
-  ::sigaddset(&blocked, SIGINT);
+  for (const int signal : {SIGINT, SIGTERM}) ::sigaddset(&blocked, signal);
   posix_spawnattr_setsigmask(&attributes, &blocked);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
 

@@ -32,8 +32,8 @@ class LineChannel {
 };
 
 // Started with the given argument, and with child_variable in its environment; its standard output
-// goes to our standard error, Ctrl-C in the terminal does not reach it, and it is killed with this
-// object.
+// goes to our standard error, Ctrl-C and SIGTERM, which a whole process group gets, do not reach
+// it, and it is killed with this object.
 class ChildProcess {
  public:
   explicit ChildProcess(const std::string& argument);  // throws EnvironmentError

@@ -75,7 +75,8 @@ double LocalRunner::convert_ms(const Candidate& c) {
 void LocalRunner::prepare(Candidate& c) {
   const ConvAlgo& algo = registry_.get(device_.info().kind, c.algo);
   try {
-    auto trial = std::make_unique<Trial>(algo, c.config, operands(c), device_, *stream_);
+    auto trial =
+        std::make_unique<Trial>(algo, c.config, operands(c), workspace_, device_, *stream_);
     c.workspace_bytes = std::int64_t(trial->plan().workspace_bytes());
     c.packed_filter_bytes = std::int64_t(trial->plan().packed_filter_bytes());
     c.deterministic = algo.deterministic(with_layouts(c), c.config);
@@ -102,6 +103,8 @@ void LocalRunner::prepare(Candidate& c) {
     throw CandidateLost(Status::refused, e.what());
   } catch (const std::bad_alloc&) {
     throw CandidateLost(Status::refused, "out of memory");
+  } catch (const DeviceLost&) {
+    throw;  // not this candidate alone
   } catch (const std::exception& e) {
     throw CandidateLost(Status::failed, e.what());
   }
@@ -109,21 +112,20 @@ void LocalRunner::prepare(Candidate& c) {
 
 double LocalRunner::sample(const Candidate& c, int runs) {
   Trial& trial = *trials_.at(candidate_key(c));
-  const auto run = [&] {
-    trial.run();
-    stream_->synchronize();
-  };
+  const auto run = [&] { trial.run(); };
   try {
     if (options_.cache == CacheMode::hot) {
       run();
-      return time_runs(run, runs);
+      return stream_->time(run, runs);
     }
     double seconds = 0;
     for (int i = 0; i < runs; ++i) {
-      evict_from_caches(trial.memory());
-      seconds += time_runs(run, 1);
+      device_.evict_from_caches(trial.memory(), *stream_);
+      seconds += stream_->time(run, 1);
     }
     return seconds / runs;
+  } catch (const DeviceLost&) {
+    throw;  // not this candidate alone
   } catch (const std::exception& e) {
     throw CandidateLost(Status::failed, e.what());
   }

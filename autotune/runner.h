@@ -49,6 +49,7 @@ class LocalRunner : public CandidateRunner {
   using Layouts = std::pair<Layout, Layout>;
   std::map<Layouts, std::unique_ptr<Operands>> operands_;
   std::map<Layouts, double> convert_ms_;
+  GuardedBuffer workspace_;  // whoever runs
   std::map<std::string, std::unique_ptr<Trial>> trials_;
 };
 

@@ -286,7 +286,9 @@ std::string fingerprint(const DeviceInfo& device, const AlgoInfo& algo) {
                                  device.isa, device.l1_bytes, device.l2_bytes, device.l3_bytes,
                                  build_info().compiler, build_info().flags);
   std::vector<std::string> libraries = algo.libraries;
+  if (device.kind == DeviceKind::cuda) libraries.insert(libraries.end(), {"cuda", "driver"});
   std::sort(libraries.begin(), libraries.end());
+  libraries.erase(std::unique(libraries.begin(), libraries.end()), libraries.end());
   for (const std::string& library : libraries) {
     const auto version = device.libraries.find(library);
     text += fmt::format("; {}={}", library,

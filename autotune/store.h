@@ -24,8 +24,9 @@ struct sqlite3;
 namespace convlab {
 
 // What besides the problem decides how fast an algorithm is: CPU, ISA in force, caches, compiler
-// and flags, and the versions of the libraries that this algorithm uses, and of no others. Text:
-// "cpu=...; isa=avx512; ...; onednn=2.6.3".
+// and flags (of a card: compute capability, multiprocessors, CUDA and driver), and the versions of
+// the libraries that this algorithm uses, and of no others. Text: "cpu=...; isa=avx512; ...;
+// onednn=2.6.3".
 std::string fingerprint(const DeviceInfo&, const AlgoInfo&);
 
 // One row. The candidate's layouts are the row's; the problem's layouts are the same.

@@ -77,6 +77,7 @@ class Tuner {
     if (!entries_.empty()) ceilings_ = ceilings_of(device_.info());
     for (Entry& entry : entries_) enumerate(entry);
     if (options_.mode != TuneMode::heuristic) {
+      require_taken();
       recall();
       for (std::size_t i = 0; Entry* entry = next_entry(); ++i) {
         progress_.begin(items_[entry->items.front()], i, entries_.size());
@@ -89,14 +90,8 @@ class Tuner {
 
  private:
   void choose_algos() {
-    const auto known = registry_.for_device(device_.info().kind);
-    for (const std::vector<std::string>* names : {&options_.algos, &options_.exclude})
-      for (const std::string& name : *names)
-        if (name != "vendor" && std::none_of(known.begin(), known.end(), [&](const ConvAlgo* a) {
-              return named({name}, a->info());
-            }))
-          registry_.get(device_.info().kind, name);  // throws, listing the ids
-    for (const ConvAlgo* algo : known)
+    require_known_algos(options_, registry_, device_.info().kind);
+    for (const ConvAlgo* algo : registry_.for_device(device_.info().kind))
       if ((options_.algos.empty() || named(options_.algos, algo->info())) &&
           !named(options_.exclude, algo->info()))
         algos_.push_back(algo);
@@ -136,12 +131,14 @@ class Tuner {
   }
 
   std::vector<Layouts> layout_pairs(const ConvProblem& problem) const {
-    const Layout blocked = blocked_layout(device_.info());
     std::vector<Layouts> pairs;
-    if (options_.layout)
+    if (options_.layout) {
       pairs = {{*options_.layout, *options_.layout}};
-    else
-      pairs = {{Layout::nchw, Layout::nchw}, {Layout::nhwc, Layout::nhwc}, {blocked, blocked}};
+    } else {
+      pairs = {{Layout::nchw, Layout::nchw}, {Layout::nhwc, Layout::nhwc}};
+      const Layout blocked = blocked_layout(device_.info());
+      if (device_.info().kind == DeviceKind::cpu) pairs.emplace_back(blocked, blocked);
+    }
     // A net's image has too few channels to fill a block: it is read as it comes.
     if (is_blocked(pairs.back().first) && problem.c < channel_block(pairs.back().first))
       pairs.emplace_back(Layout::nchw, pairs.back().second);
@@ -190,6 +187,32 @@ class Tuner {
     }
   }
 
+  bool takes(const ConvAlgo& algo, ConvProblem problem) const {
+    for (const Layouts& layouts : layout_pairs(problem))
+      if (!algo.refuse(with_layouts(problem, layouts), device_)) return true;
+    return false;
+  }
+
+  void require_taken() const {
+    for (const Entry& entry : entries_)
+      for (const Candidate& c : entry.candidates)
+        if (c.status != Status::refused) return;
+    std::vector<std::string_view> others;
+    for (const DType dtype : all_dtypes) {
+      const bool taken = std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+        ConvProblem problem = entry.problem;
+        problem.dtype = dtype;
+        return std::any_of(algos_.begin(), algos_.end(),
+                           [&](const ConvAlgo* algo) { return takes(*algo, problem); });
+      });
+      if (taken) others.push_back(to_string(dtype));
+    }
+    if (others.empty()) return;
+    throw InputError(fmt::format(
+        "no algorithm takes {} in {} on {}: expected {}", to_text(entries_.front().problem),
+        to_string(entries_.front().problem.dtype), device_.info().name, fmt::join(others, " or ")));
+  }
+
   void add_candidate(Entry& entry, const ConvAlgo& algo, const ConvProblem& problem, Candidate c) {
     c.deterministic = algo.deterministic(problem, c.config);
     if (options_.deterministic && !c.deterministic) {
@@ -199,7 +222,8 @@ class Tuner {
       WorkEstimate work = algo.work(problem, c.config, device_);
       c.predicted = true;
       c.ms = predict(work, problem);
-      for (PhaseWork& phase : work.phases) phase.efficiency = 1;
+      if (work.pack.bytes_written > 0) c.pack_ms = predict({.phases = {work.pack}}, problem);
+      for (PhaseWork& phase : work.phases) phase.efficiency = std::max(phase.efficiency, 1.0);
       entry.predictions[candidate_key(c)] = {c.ms, predict(work, problem)};
     }
     set_rates(problem, c);
@@ -314,6 +338,8 @@ class Tuner {
 
   RaceOptions race_options(const Entry& entry) const {
     RaceOptions race = options_.mode == TuneMode::exhaustive ? exhaustive_race() : RaceOptions{};
+    // A card's ceilings are its data sheet's and know nothing of occupancy.
+    if (device_.info().kind == DeviceKind::cuda) race.prune_factor *= 4;
     race.seed = options_.seed;
     race.count_packing = count_packing(entry.problem);
     return race;
@@ -401,8 +427,8 @@ class Tuner {
                                 .max_error = max_error(problem),
                                 .workspace_max = options_.workspace_max};
     if (!options_.in_process)
-      return std::make_unique<WorkerRunner>(options, device_.info(), options_.timeout_s,
-                                            [this] { return stopped(); });
+      return std::make_unique<WorkerRunner>(
+          options, device_.info(), options_.timeout_s, [this] { return stopped(); }, &worker_);
     try {
       return std::make_unique<LocalRunner>(options, registry_, device_);
     } catch (const std::bad_alloc&) {
@@ -469,8 +495,9 @@ class Tuner {
   const std::atomic<bool>* stop_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   AlgoRegistry registry_;
-  std::vector<const ConvAlgo*> algos_;  // that the options admit
-  bool training_ = false;               // a backward pass is asked for
+  std::vector<const ConvAlgo*> algos_;    // that the options admit
+  std::unique_ptr<ChildProcess> worker_;  // between two problems
+  bool training_ = false;                 // a backward pass is asked for
   Ceilings ceilings_;
   std::vector<Entry> entries_;
 };
@@ -499,6 +526,17 @@ double default_max_error(DType dtype) {
 
 Layout blocked_layout(const DeviceInfo& device) {
   return device.vector_bytes >= 64 ? Layout::nchw16c : Layout::nchw8c;
+}
+
+void require_known_algos(const TuneOptions& options, const AlgoRegistry& registry,
+                         DeviceKind kind) {
+  const auto known = registry.for_device(kind);
+  for (const std::vector<std::string>* names : {&options.algos, &options.exclude})
+    for (const std::string& name : *names)
+      if (name != "vendor" && std::none_of(known.begin(), known.end(), [&](const ConvAlgo* a) {
+            return named({name}, a->info());
+          }))
+        registry.get(kind, name);  // throws, listing the ids
 }
 
 TuneTable tune(const std::vector<TuneItem>& items, const TuneOptions& options,

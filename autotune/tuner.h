@@ -45,7 +45,8 @@ struct TuneOptions {
 
 double default_max_error(DType);  // f64 1e-12, f32 1e-4, f16 1e-2, bf16 5e-2
 
-// The channel-blocked layout whose block is one vector of the ISA in force (two for 128 bits).
+// The CPU's channel-blocked layout whose block is one vector of the ISA in force (two for 128
+// bits).
 Layout blocked_layout(const DeviceInfo&);
 
 // What to tune: problem.pass and dtype set, its layouts ignored. Equal problems are tuned once.
@@ -64,10 +65,14 @@ class TuneProgress {
   virtual void end(const LayerResult&, std::size_t /*index*/, std::size_t /*total*/) {}
 };
 
-// Throws InputError for unknown ids in algos and exclude, and for a problem that does not fit in
-// memory. Every candidate is in `store` as soon as it has ended. When *stop becomes true (a signal
-// handler may set it) or the budget is spent, returns what is known by then, and predictions for
-// the rest: complete is false, remaining_gain says what the rest may bring.
+// Throws InputError for ids in algos and exclude that no algorithm of this kind of device has.
+void require_known_algos(const TuneOptions&, const AlgoRegistry&, DeviceKind);
+
+// Throws InputError for unknown ids, for a problem that does not fit in memory, and, before
+// anything is run, when nothing takes any of the problems but would in another data type. Every
+// candidate is in `store` as soon as it has ended. When *stop becomes true (a signal handler may
+// set it) or the budget is spent, returns what is known by then, and predictions for the rest:
+// complete is false, remaining_gain says what the rest may bring.
 TuneTable tune(const std::vector<TuneItem>&, const TuneOptions&, const RegistryMaker&, Device&,
                Store* store = nullptr, TuneProgress* progress = nullptr,
                const std::atomic<bool>* stop = nullptr);

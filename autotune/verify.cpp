@@ -9,6 +9,7 @@
 #include <numbers>
 
 #include "conv/error.h"
+#include "conv/half.h"
 
 namespace convlab {
 namespace {
@@ -24,16 +25,28 @@ std::uint64_t hash(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
+// Calls visit(T()) with the element type in memory.
+template <class Visit>
+auto with_type(DType dtype, const Visit& visit) {
+  switch (dtype) {
+    case DType::f64:
+      return visit(double());
+    case DType::f16:
+      return visit(Float16());
+    case DType::bf16:
+      return visit(BFloat16());
+    case DType::f32:
+      break;
+  }
+  return visit(float());
+}
+
 double round_to(DType dtype, double v) {
-  if (dtype == DType::f64) return v;
-  if (dtype == DType::f32) return double(float(v));
-  throw InputError(
-      fmt::format("data type {} is not supported here: expected f32 or f64", to_string(dtype)));
+  return with_type(dtype, [v](auto type) { return double(decltype(type)(v)); });
 }
 
 std::vector<double> random_values(std::int64_t count, DType dtype, std::uint64_t seed,
                                   DataKind kind) {
-  round_to(dtype, 0);  // throws here rather than inside the loop
   std::vector<double> values(static_cast<std::size_t>(count));
 #pragma omp parallel for
   for (std::int64_t i = 0; i < count; ++i) {
@@ -73,7 +86,7 @@ std::vector<std::byte> to_memory(std::span<const double> plain, const TensorDesc
 
 std::vector<std::byte> to_memory(DType dtype, std::span<const double> plain,
                                  const TensorDesc& desc) {
-  return dtype == DType::f64 ? to_memory<double>(plain, desc) : to_memory<float>(plain, desc);
+  return with_type(dtype, [&](auto type) { return to_memory<decltype(type)>(plain, desc); });
 }
 
 // KCRS and bias as tensors, so that one description serves all operands.
@@ -95,8 +108,11 @@ GuardedBuffer upload(DType dtype, std::span<const double> plain, const TensorDes
 }
 
 void fill(const GuardedBuffer& buffer, std::byte value, Device& device, Stream& stream) {
-  const std::vector<std::byte> bytes(buffer.span().size(), value);
-  if (!bytes.empty()) device.copy_to_device(buffer.data(), bytes, stream);
+  const Span span = buffer.span();
+  const std::vector<std::byte> piece(std::min<std::size_t>(span.size(), 1 << 20), value);
+  for (std::size_t at = 0; at < span.size(); at += piece.size())
+    device.copy_to_device(span.data() + at,
+                          ConstSpan(piece).first(std::min(piece.size(), span.size() - at)), stream);
   stream.synchronize();
 }
 
@@ -104,31 +120,35 @@ template <class T>
 Operands::Verdict judge_output(std::span<const std::byte> bytes, const TensorDesc& desc,
                                const ReferenceCase& reference, double max_error) {
   const T* memory = reinterpret_cast<const T*>(bytes.data());
-  std::vector<double> plain(static_cast<std::size_t>(desc.n * desc.c * desc.h * desc.w));
-  for_each_element(desc, [&](std::int64_t to, std::int64_t from) {
-    plain[std::size_t(to)] = double(memory[from]);
-  });
+  const auto value = [&](std::int64_t i) {  // the i-th in plain order
+    const std::int64_t w = i % desc.w, h = i / desc.w % desc.h, c = i / (desc.w * desc.h) % desc.c;
+    return double(memory[desc.offset(i / (desc.w * desc.h * desc.c), c, h, w)]);
+  };
   const auto where = [&](std::int64_t i) {
     return fmt::format("({}, {}, {}, {})", i / (desc.w * desc.h * desc.c),
                        i / (desc.w * desc.h) % desc.c, i / desc.w % desc.h, i % desc.w);
   };
-  for (std::size_t i = 0; i < plain.size(); ++i)
-    if (!std::isfinite(plain[i]))
-      return {Status::failed,
-              fmt::format("output {} is {}", where(std::int64_t(i)),
-                          std::isnan(plain[i]) ? "NaN or was not written" : "infinite"),
-              INFINITY};
+  const bool finite =
+      std::all_of(memory, memory + desc.elements(), [](T v) { return std::isfinite(double(v)); });
+  if (!finite) {
+    for (std::int64_t i = 0; i < desc.n * desc.c * desc.h * desc.w; ++i)
+      if (!std::isfinite(value(i)))
+        return {Status::failed,
+                fmt::format("output {} is {}", where(i),
+                            std::isnan(value(i)) ? "NaN or was not written" : "infinite"),
+                INFINITY};
+  }
   for (std::int64_t n = 0; n < desc.n; ++n)
     for (std::int64_t c = desc.c; c < desc.padded_c(); ++c)
       for (std::int64_t h = 0; h < desc.h; ++h)
         for (std::int64_t w = 0; w < desc.w; ++w)
-          if (memory[desc.offset(n, c, h, w)] != T(0))
+          if (double(memory[desc.offset(n, c, h, w)]) != 0)
             return {Status::failed,
                     fmt::format("padding lane ({}, {}, {}, {}) is not zero", n, c, h, w), INFINITY};
 
   std::vector<double> got;
   got.reserve(reference.indices().size());
-  for (std::int64_t i : reference.indices()) got.push_back(plain[std::size_t(i)]);
+  for (std::int64_t i : reference.indices()) got.push_back(value(i));
   const double error = rel_error(got, reference.expected());
   if (error <= max_error) return {Status::ok, "", error};
   // A wrong result is off by about its own size; anything below that is a matter of rounding.
@@ -181,8 +201,19 @@ ReferenceCase::ReferenceCase(const ConvProblem& problem, std::uint64_t seed, Dat
   expected_ = reference_of(f, input_, indices_);
 }
 
-GuardedBuffer::GuardedBuffer(std::size_t bytes, Device& device, Stream& stream)
-    : buffer_(device.allocate(bytes + 2 * guard)), bytes_(bytes) {
+GuardedBuffer::GuardedBuffer(std::size_t bytes, Device& device, Stream& stream) {
+  resize(bytes, device, stream);
+}
+
+void GuardedBuffer::resize(std::size_t bytes, Device& device, Stream& stream) {
+  if (bytes == bytes_) return;
+  protect(false);
+  if (buffer_.bytes() < bytes + 2 * guard) {
+    buffer_ = {};  // first, so that both need not fit
+    bytes_ = 0;
+    buffer_ = device.allocate(bytes + 2 * guard);
+  }
+  bytes_ = bytes;
   const std::vector<std::byte> zone(guard, guard_byte);
   device.copy_to_device(buffer_.data(), zone, stream);
   device.copy_to_device(data() + bytes, zone, stream);
@@ -256,25 +287,24 @@ Operands::Verdict Operands::judge(const ReferenceCase& reference, double max_err
   for (const auto& [name, buffer] : guarded)
     if (!buffer->intact(device_, stream_))
       return {Status::failed, fmt::format("wrote past the end of {}", name), INFINITY};
-  std::vector<std::byte> bytes(out_.span().size());
+  if (!host_out_.data()) host_out_ = device_.allocate_pinned(out_.span().size());
+  const Span bytes = host_out_.span();
   device_.copy_to_host(bytes, out_.data(), stream_);
   stream_.synchronize();
   const TensorDesc desc = output_desc(problem_);
-  return problem_.dtype == DType::f64 ? judge_output<double>(bytes, desc, reference, max_error)
-                                      : judge_output<float>(bytes, desc, reference, max_error);
+  return with_type(problem_.dtype, [&](auto type) {
+    return judge_output<decltype(type)>(bytes, desc, reference, max_error);
+  });
 }
 
-Trial::Trial(const ConvAlgo& algo, const Config& config, Operands& operands, Device& device,
-             Stream& stream)
+Trial::Trial(const ConvAlgo& algo, const Config& config, Operands& operands,
+             GuardedBuffer& workspace, Device& device, Stream& stream)
     : operands_(operands),
       device_(device),
       stream_(stream),
-      plan_(algo.plan(operands.problem(), config, device)) {
-  if (plan_->packed_filter_bytes() > 0)
-    packed_ = GuardedBuffer(plan_->packed_filter_bytes(), device, stream);
-  if (plan_->workspace_bytes() > 0)
-    workspace_ = GuardedBuffer(plan_->workspace_bytes(), device, stream);
-}
+      plan_(algo.plan(operands.problem(), config, device)),
+      packed_(plan_->packed_filter_bytes(), device, stream),
+      workspace_(workspace) {}
 
 void Trial::pack() {
   if (packed_.data()) plan_->pack_filter(operands_.filter(), packed_.span(), stream_);
@@ -284,6 +314,7 @@ void Trial::run(PhaseRecorder* phases) {
   ConvArgs args = operands_.args();
   if (packed_.data()) args.w = packed_.data();
   args.phases = phases;
+  workspace_.resize(plan_->workspace_bytes(), device_, stream_);
   plan_->run(args, workspace_.span(), stream_);
 }
 
@@ -294,8 +325,9 @@ std::vector<ConstSpan> Trial::memory() const {
 }
 
 Operands::Verdict Trial::check(const ReferenceCase& reference, double max_error) {
-  if (packed_.data()) fill(packed_, poison_byte, device_, stream_);
-  if (workspace_.data()) fill(workspace_, poison_byte, device_, stream_);
+  fill(packed_, poison_byte, device_, stream_);
+  workspace_.resize(plan_->workspace_bytes(), device_, stream_);
+  fill(workspace_, poison_byte, device_, stream_);
   operands_.poison_output();
   pack();
   run();
@@ -314,9 +346,12 @@ Operands::Verdict check_candidate(const ConvAlgo& algo, const ConvProblem& probl
     return {Status::refused, refusal->reason, 0};
   try {
     Operands operands(reference, problem, device, stream);
-    return Trial(algo, config, operands, device, stream).check(reference, max_error);
+    GuardedBuffer workspace;
+    return Trial(algo, config, operands, workspace, device, stream).check(reference, max_error);
   } catch (const OutOfMemory& e) {
     return {Status::refused, e.what(), 0};
+  } catch (const DeviceLost&) {
+    throw;
   } catch (const std::exception& e) {
     return {Status::failed, e.what(), INFINITY};
   }

@@ -41,7 +41,7 @@ class ReferenceCase {
 };
 
 // Device memory between two guard zones, to catch writes past either end. Under AddressSanitizer
-// the zones are poisoned, which catches reads as well.
+// the zones are poisoned, which catches reads as well. Can be used again for another size.
 class GuardedBuffer {
  public:
   GuardedBuffer() = default;
@@ -49,6 +49,8 @@ class GuardedBuffer {
   GuardedBuffer(GuardedBuffer&&) = default;
   GuardedBuffer& operator=(GuardedBuffer&&) = default;
   ~GuardedBuffer();
+  // Makes span() this long, in the memory that is there if it suffices. Contents are lost.
+  void resize(std::size_t bytes, Device&, Stream&);
 
   std::byte* data() const { return buffer_.data() ? buffer_.data() + guard : nullptr; }
   Span span() const { return {data(), bytes_}; }
@@ -89,12 +91,14 @@ class Operands {
   Stream& stream_;
   GuardedBuffer x_, w_, dy_, bias_, residual_, out_;
   std::vector<std::byte> initial_out_;
+  mutable Buffer host_out_;  // what judge reads
 };
 
 // A plan with what it needs to run: packed filter and workspace, both exactly sized and poisoned.
+// Trials take turns with one workspace, so that a race needs no more than its greediest candidate.
 class Trial {
  public:
-  Trial(const ConvAlgo&, const Config&, Operands&, Device&, Stream&);
+  Trial(const ConvAlgo&, const Config&, Operands&, GuardedBuffer& workspace, Device&, Stream&);
 
   const ConvPlan& plan() const { return *plan_; }
   void pack();  // does nothing for plans that take the filter as it is
@@ -108,11 +112,13 @@ class Trial {
   Device& device_;
   Stream& stream_;
   std::unique_ptr<ConvPlan> plan_;
-  GuardedBuffer packed_, workspace_;
+  GuardedBuffer packed_;
+  GuardedBuffer& workspace_;
 };
 
 // All of the above for one candidate: the result of `convlab check`. A refusal comes back as
-// Status::refused, an exception as failed.
+// Status::refused, an exception as failed; but DeviceLost is thrown on, since nothing more can be
+// checked in this process.
 Operands::Verdict check_candidate(const ConvAlgo&, const ConvProblem&, const Config&,
                                   const ReferenceCase&, Device&, Stream&, double max_error);
 

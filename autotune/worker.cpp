@@ -29,11 +29,11 @@ json row_of(const ConvProblem& problem, const Candidate& c) {
   return to_json(row);
 }
 
-// The worker's side: one device and one problem, from its `open` to the end of the channel.
+// The worker's side: one device, and one problem after the other, from `open` to `open`.
 class Server {
  public:
-  Server(LineChannel& channel, const AlgoRegistry& registry)
-      : channel_(channel), registry_(registry) {}
+  Server(LineChannel& channel, const AlgoRegistry& registry, const DeviceMaker& make_device)
+      : channel_(channel), registry_(registry), make_device_(make_device) {}
 
   void serve() {
     std::string line;
@@ -47,6 +47,11 @@ class Server {
         answer = {{"error", e.what()}, {"kind", "input"}};
       } catch (const OutOfMemory& e) {
         answer = {{"error", e.what()}, {"kind", "memory"}};
+      } catch (const DeviceLost& e) {
+        // Nothing more can be done in this process.
+        channel_.send(line_of(
+            {{"lost", to_string(Status::failed)}, {"reason", e.what()}, {"device_lost", true}}));
+        return;
       } catch (const std::bad_alloc&) {
         answer = {{"error", "out of memory for the reference"}, {"kind", "memory"}};
       } catch (const std::exception& e) {
@@ -62,7 +67,12 @@ class Server {
     StoreRow row = row_from_json(request.at("row"));
     Candidate& c = row.candidate;
     if (op == "open") {
-      device_ = make_cpu_device({c.threads, request.at("isa")});
+      runner_.reset();
+      if (!device_)
+        device_ = make_device_({.kind = request.at("kind"),
+                                .index = request.at("index"),
+                                .isa = request.at("isa"),
+                                .threads = c.threads});
       RunnerOptions options;
       options.problem = row.problem;
       options.cache = c.cache;
@@ -87,31 +97,51 @@ class Server {
 
   LineChannel& channel_;
   const AlgoRegistry& registry_;
+  const DeviceMaker& make_device_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<LocalRunner> runner_;
 };
 
 }  // namespace
 
+std::unique_ptr<Device> make_cpu_device_only(const DeviceChoice& choice) {
+  if (choice.kind != DeviceKind::cpu)
+    throw InputError(
+        "this program's workers know no device but the CPU: its main() must give "
+        "convlab::worker_main a DeviceMaker (autotune/worker.h)");
+  return make_cpu_device({.threads = choice.threads, .isa = choice.isa});
+}
+
 bool is_worker() { return std::getenv(child_variable) != nullptr; }
 
 std::optional<int> worker_main(int argc, const char* const* argv,
-                               const RegistryMaker& make_registry) {
+                               const RegistryMaker& make_registry, const DeviceMaker& make_device) {
   if (argc != 2 || std::string_view(argv[1]) != worker_argument) return {};
   settle_as_child();
   AlgoRegistry registry;
   make_registry(registry);
   LineChannel channel(child_fd);
   if (!channel.send(R"({"ready":true})")) return 1;
-  Server(channel, registry).serve();
+  Server(channel, registry, make_device).serve();
   return 0;
 }
 
 WorkerRunner::WorkerRunner(const RunnerOptions& options, const DeviceInfo& device, double timeout_s,
-                           std::function<bool()> stop)
-    : options_(options), device_(device), timeout_s_(timeout_s), stop_(std::move(stop)) {}
+                           std::function<bool()> stop, std::unique_ptr<ChildProcess>* spare)
+    : options_(options),
+      device_(device),
+      timeout_s_(timeout_s),
+      stop_(std::move(stop)),
+      spare_(spare) {}
 
-WorkerRunner::~WorkerRunner() = default;
+WorkerRunner::~WorkerRunner() {
+  if (spare_ && worker_ && trusted_) *spare_ = std::move(worker_);
+}
+
+void WorkerRunner::lose_worker() {
+  worker_.reset();
+  prepared_.clear();
+}
 
 // One question to a worker that runs. Whatever goes wrong is held against the candidate in hand.
 json WorkerRunner::ask_running(const json& request, double limit_s) {
@@ -127,20 +157,23 @@ json WorkerRunner::ask_running(const json& request, double limit_s) {
       if (answer.at("kind") == "memory") throw OutOfMemory(what);
       throw EnvironmentError(what);
     }
-    if (answer.contains("lost"))
-      throw CandidateLost(parse_status(answer.at("lost").get<std::string>()), answer.at("reason"));
+    if (answer.contains("lost")) {
+      const Status status = parse_status(answer.at("lost").get<std::string>());
+      trusted_ &= status != Status::failed;
+      if (answer.contains("device_lost")) lose_worker();
+      throw CandidateLost(status, answer.at("reason"));
+    }
     return answer;
   }
   const std::string end = worker_->end();
-  worker_.reset();
-  prepared_.clear();
+  lose_worker();
   if (heard == Heard::stopped) throw CandidateLost(Status::dropped, "stopped");
   if (heard == Heard::timeout)
     throw CandidateLost(Status::timeout, fmt::format("no answer within {:.3g} s", limit_s));
   throw CandidateLost(Status::failed, end);
 }
 
-void WorkerRunner::start() {
+void WorkerRunner::start_process() {
   if (is_worker())
     throw EnvironmentError(
         "a worker process tried to start another: main() must call convlab::worker_main first "
@@ -158,6 +191,15 @@ void WorkerRunner::start() {
                     "convlab::worker_main first thing (autotune/worker.h)",
                     end));
   }
+}
+
+void WorkerRunner::start() {
+  constexpr double start_limit_s = 60;  // of a device that was asleep
+  trusted_ = true;
+  if (spare_ && *spare_)
+    worker_ = std::move(*spare_);
+  else
+    start_process();
   const json none = nullptr;
   // The reference is evaluated here, by plain loops.
   const double reference_s = std::min(options_.problem.flops(), 2 * full_reference_limit) / 1e9;
@@ -166,6 +208,8 @@ void WorkerRunner::start() {
   any.cache = options_.cache;
   ask_running({{"op", "open"},
                {"row", row_of(options_.problem, any)},
+               {"kind", device_.kind},
+               {"index", device_.index},
                {"isa", device_.isa},
                {"seed", options_.seed},
                {"max_error", std::isfinite(options_.max_error) ? json(options_.max_error) : none},
@@ -186,6 +230,7 @@ double WorkerRunner::limit_s(double expected_s) const {
 void WorkerRunner::prepare_in_worker(Candidate& c) {
   const json answer = ask({{"op", "prepare"}, {"row", row_of(options_.problem, c)}}, 10e-3 * c.ms);
   c = row_from_json(answer.at("row")).candidate;
+  trusted_ &= c.status != Status::failed;
   if (c.status == Status::ok) prepared_.insert(candidate_key(c));
 }
 

@@ -4,8 +4,9 @@
 // in the child and its next parallel loop hangs). All candidates of one problem share a worker, so
 // that they interleave. The race is run here, in the parent; the worker does as it is told, one
 // JSON object a line: prepare a candidate, sample it, release it. While it measures, the parent
-// sleeps in poll. After a crash or a hang the next call starts a new worker, in which the others
-// are prepared again when their turn comes.
+// sleeps in poll. After a crash, a hang or a lost device the next call starts a new worker, in
+// which the others are prepared again when their turn comes. A worker in which nothing failed goes
+// on to the next problem: a card takes about a second to be made ready.
 #pragma once
 
 #include <functional>
@@ -23,20 +24,33 @@ namespace convlab {
 // Fills a registry; called once more in every worker process.
 using RegistryMaker = std::function<void(AlgoRegistry&)>;
 
+// Which device a worker works on: the one its parent has.
+struct DeviceChoice {
+  DeviceKind kind = DeviceKind::cpu;
+  int index = 0;
+  std::string isa;  // CPU only
+  int threads = 0;  // CPU only
+};
+using DeviceMaker = std::function<std::unique_ptr<Device>(const DeviceChoice&)>;
+std::unique_ptr<Device> make_cpu_device_only(const DeviceChoice&);  // throws for other kinds
+
 // Call first thing in main: does a worker's work and returns its exit code if these are a worker's
-// arguments, else returns nothing.
-std::optional<int> worker_main(int argc, const char* const* argv, const RegistryMaker&);
+// arguments, else returns nothing. Programs that tune on other devices than the CPU say how such a
+// device is made: this library links no backend but the CPU's.
+std::optional<int> worker_main(int argc, const char* const* argv, const RegistryMaker&,
+                               const DeviceMaker& = make_cpu_device_only);
 
 // True in a worker, where no other may be started.
 bool is_worker();
 
 class WorkerRunner : public CandidateRunner {
  public:
-  // The worker makes a device of the same kind, ISA and threads. A call that takes longer than
-  // timeout_s plus 100 times its expected time ends as Status::timeout; when `stop` says so while
-  // waiting, as Status::dropped.
+  // The worker makes a device of the same kind, index, ISA and threads. A call that takes longer
+  // than timeout_s plus 100 times its expected time ends as Status::timeout; when `stop` says so
+  // while waiting, as Status::dropped.
+  // A worker in `spare` is used before a new one is started, and left there at the end.
   WorkerRunner(const RunnerOptions&, const DeviceInfo&, double timeout_s,
-               std::function<bool()> stop = {});
+               std::function<bool()> stop = {}, std::unique_ptr<ChildProcess>* spare = nullptr);
   ~WorkerRunner() override;
 
   void prepare(Candidate&) override;
@@ -48,13 +62,17 @@ class WorkerRunner : public CandidateRunner {
   nlohmann::json ask_running(const nlohmann::json& request, double limit_s);
   double limit_s(double expected_s) const;
   void start();
+  void start_process();
+  void lose_worker();
   void prepare_in_worker(Candidate&);
 
   RunnerOptions options_;
   DeviceInfo device_;
   double timeout_s_;
   std::function<bool()> stop_;
+  std::unique_ptr<ChildProcess>* spare_;
   std::unique_ptr<ChildProcess> worker_;
+  bool trusted_ = true;             // no candidate has failed in the worker that runs now
   std::set<std::string> prepared_;  // in the worker that runs now
 };
 

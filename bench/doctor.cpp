@@ -16,6 +16,7 @@
 #include "conv/error.h"
 #include "kernels_cpu/cpu.h"
 #include "kernels_cpu/openblas.h"
+#include "kernels_cuda/cuda.h"
 
 namespace convlab {
 namespace {
@@ -98,7 +99,38 @@ void examine_build(const DeviceInfo& info, Findings& findings) {
         "onednn", "not in this build", false,
         "no vendor's algorithms to compare with: apt-get install libdnnl-dev, then build "
         "again");
-  findings.fact("GPU", "built without CUDA");
+}
+
+// A card that is not there is a problem only to those who asked for it.
+void examine_card(const CommonOptions& o, Findings& findings) {
+  const bool wanted = o.device.kind == DeviceKind::cuda;
+  if (const std::string obstacle = cuda_obstacle(); !obstacle.empty()) {
+    if (wanted)
+      findings.judge("card", "none", false, obstacle);
+    else
+      findings.fact("card", "none: " + obstacle);
+    return;
+  }
+  const int first = wanted ? o.device.index : 0, last = wanted ? first + 1 : cuda_device_count();
+  for (int i = first; i < last; ++i) {
+    DeviceChoice choice;
+    choice.kind = DeviceKind::cuda;
+    choice.index = i;
+    const std::unique_ptr<Device> card = make_device(choice);
+    const DeviceInfo& info = card->info();
+    findings.fact("card", fmt::format("cuda:{} {}, {}, {} multiprocessors", i, info.name, info.isa,
+                                      info.threads));
+    findings.fact(
+        "card's memory",
+        fmt::format("{}, L2 {}, {} shared a multiprocessor", show_bytes(info.memory_bytes),
+                    show_bytes(info.l2_bytes), show_bytes(info.l1_bytes)));
+    findings.fact("card's peaks",
+                  fmt::format("f32 {:.1f} TFLOP/s, f64 {:.1f} TFLOP/s, memory {:.0f} GB/s, by its "
+                              "clocks and units",
+                              info.peak_f32_flops / 1e12, info.peak_f64_flops / 1e12,
+                              info.peak_bandwidth / 1e9));
+    for (const auto& [name, version] : info.libraries) findings.fact(name, version);
+  }
 }
 
 void examine_noise(const DeviceInfo& info, Findings& findings) {
@@ -136,11 +168,14 @@ void examine_store(const CommonOptions& o, Findings& findings) {
 
 int run(const CommonOptions& o) {
   Output output(o.output);
-  const std::unique_ptr<Device> device = open_device(o);
+  DeviceChoice cpu;
+  cpu.threads = o.threads;
+  const std::unique_ptr<Device> device = make_device(cpu);
   Findings findings;
   examine_cpu(device->info(), findings);
   examine_openblas(findings);
   examine_build(device->info(), findings);
+  examine_card(o, findings);
   examine_noise(device->info(), findings);
   examine_store(o, findings);
   output.write(render(std::move(findings).report(), o.format));
@@ -159,6 +194,7 @@ VerbAction declare_doctor(CLI::App& app) {
       "Exits 0 whatever it finds.\n\n"
       "Examples:\n"
       "  convlab doctor\n"
+      "  convlab doctor --device cuda\n"
       "  convlab doctor --threads 1 --format json");
   return [o] { return run(*o); };
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 
 #include "bench/output.h"
 #include "bench/targets.h"
@@ -53,7 +54,7 @@ Report support_report(const Options& o, Device& device, const AlgoRegistry& regi
   std::vector<TuneItem> items;
   for (const NamedProblem& probe : probes())
     for (const Pass pass : all_passes)
-      for (const DType dtype : {DType::f32, DType::f64}) {
+      for (const DType dtype : all_dtypes) {
         items.push_back({probe, false});
         items.back().layer.problem.pass = pass;
         items.back().layer.problem.dtype = dtype;
@@ -62,28 +63,31 @@ Report support_report(const Options& o, Device& device, const AlgoRegistry& regi
   Report report;
   report.columns = {"algo", "version", "origin"};
   for (const NamedProblem& probe : probes()) report.columns.push_back(probe.name);
-  report.columns.insert(report.columns.end(), {"f64", "what"});
+  report.columns.insert(report.columns.end(), {"types", "what"});
   for (const ConvAlgo* algo : registry.for_device(device.info().kind)) {
     const AlgoInfo& info = algo->info();
     std::vector<Cell> row{info.id, std::int64_t(info.version),
                           info.origin == Origin::own ? "own" : "vendor"};
-    bool f64 = false;
+    std::set<DType> types;
     for (const NamedProblem& probe : probes()) {
       std::string passes;
       for (const LayerResult& layer : table.layers) {
         if (layer.layer.name != probe.name || !takes(layer, info.id)) continue;
-        f64 |= layer.layer.problem.dtype == DType::f64;
+        types.insert(layer.layer.problem.dtype);
         const char letter = "fdw"[std::size_t(layer.layer.problem.pass)];
         if (passes.find(letter) == std::string::npos) passes += letter;
       }
       row.push_back(passes.empty() ? "-" : passes);
     }
-    row.push_back(f64 ? "yes" : "-");
+    std::vector<std::string_view> names;
+    for (const DType type : types) names.push_back(to_string(type));
+    row.push_back(fmt::format("{}", fmt::join(names, " ")));
     row.push_back(info.summary);
     report.rows.push_back(std::move(row));
   }
   report.notes = {
-      "f, d, w: takes such problems forward, backward_data, backward_filter (f32, some layout).",
+      "f, d, w: takes such problems forward, backward_data, backward_filter (some type, some "
+      "layout).",
       fmt::format("Nets: {}", fmt::join(net_names(), " "))};
   return report;
 }
@@ -139,6 +143,7 @@ VerbAction declare_list(CLI::App& app) {
       "one: for each of its problems who takes it, and why the others refuse.\n\n"
       "Examples:\n"
       "  convlab list\n"
+      "  convlab list --device cuda\n"
       "  convlab list mb1ic64ih56oc64oh28kh3sh2ph1 --pass fwd\n"
       "  convlab list googlenet --layout nchw --dtype f64 --format md");
   return [o] { return run(*o); };

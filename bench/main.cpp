@@ -5,6 +5,8 @@
 
 int main(int argc, char** argv) {
   convlab::restart_with_suitable_openblas(argv);
-  if (const auto code = convlab::worker_main(argc, argv, convlab::append_all_algos)) return *code;
+  if (const auto code =
+          convlab::worker_main(argc, argv, convlab::append_all_algos, convlab::make_device))
+    return *code;
   return convlab::run_program(argc, argv);
 }

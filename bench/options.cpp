@@ -10,6 +10,7 @@
 #include "conv/error.h"
 #include "conv/names.h"
 #include "kernels_cpu/cpu.h"
+#include "kernels_cuda/cuda.h"
 
 namespace convlab {
 namespace {
@@ -39,6 +40,19 @@ T parse_whole(const std::string& what, const std::string& text, T least) {
 
 std::int64_t parse_batch(const std::string& text) {
   return parse_whole<std::int64_t>("batch", text, 1);
+}
+
+// "cuda" is cuda:0.
+DeviceChoice parse_device(const std::string& text) {
+  if (text == "cpu") return {};
+  DeviceChoice card;
+  card.kind = DeviceKind::cuda;
+  if (text == "cuda") return card;
+  const std::string prefix = "cuda:";
+  if (!text.starts_with(prefix))
+    throw InputError(fmt::format("unknown device '{}': expected cpu or cuda[:i]", text));
+  card.index = parse_whole<int>("card", text.substr(prefix.size()), 0);
+  return card;
 }
 
 Format parse_format(const std::string& text) {
@@ -91,17 +105,19 @@ void add_targets(CLI::App& app, CommonOptions& o) {
 }
 
 void add_device(CLI::App& app, CommonOptions& o) {
-  app.add_option("--device", o.device, "cpu or cuda[:i]; default: cpu")->type_name("DEVICE");
+  add_parsed(
+      app, "--device", [&o](const std::string& text) { o.device = parse_device(text); },
+      "cpu, or cuda or cuda:i for a card; default: cpu", "DEVICE");
   add_parsed(
       app, "--threads",
       [&o](const std::string& text) { o.threads = parse_whole<int>("threads", text, 1); },
-      "Threads; default: one a core", "N");
+      "Threads of the CPU; default: one a core", "N");
 }
 
 void add_layout(CLI::App& app, CommonOptions& o) {
   app.add_option("--layout", o.layout,
                  "auto (each algorithm as it likes best), nchw, nhwc, or nchwc (channel blocks of "
-                 "one vector); default: auto")
+                 "one vector, CPU only); default: auto")
       ->check(CLI::IsMember({"auto", "nchw", "nhwc", "nchwc"}))
       ->type_name("LAYOUT");
 }
@@ -142,16 +158,27 @@ void add_db(CLI::App& app, CommonOptions& o) {
 }
 
 std::unique_ptr<Device> open_device(const CommonOptions& o) {
-  if (o.device == "cpu") return make_cpu_device({.threads = o.threads, .isa = ""});
-  if (o.device == "cuda" || o.device.starts_with("cuda:"))
-    throw EnvironmentError("this convlab was built without CUDA: expected --device cpu");
-  throw InputError(fmt::format("unknown device '{}': expected cpu or cuda[:i]", o.device));
+  DeviceChoice choice = o.device;
+  choice.threads = o.threads;
+  if (choice.kind == DeviceKind::cuda && o.threads > 0)
+    throw InputError("--threads is about the CPU: drop it, or say --device cpu");
+  return make_device(choice);
 }
 
-void append_all_algos(AlgoRegistry& registry) { append_cpu_algos(registry); }
+std::unique_ptr<Device> make_device(const DeviceChoice& choice) {
+  if (choice.kind == DeviceKind::cuda) return make_cuda_device(choice.index);
+  return make_cpu_device({.threads = choice.threads, .isa = choice.isa});
+}
+
+void append_all_algos(AlgoRegistry& registry) {
+  append_cpu_algos(registry);
+  append_cuda_algos(registry);
+}
 
 std::optional<Layout> chosen_layout(const CommonOptions& o, const Device& device) {
   if (o.layout == "auto") return {};
+  if (o.layout == "nchwc" && device.info().kind == DeviceKind::cuda)
+    throw InputError("--layout nchwc is the CPU's: a card takes nchw and nhwc");
   if (o.layout == "nchwc") return blocked_layout(device.info());
   return parse_layout(o.layout);
 }

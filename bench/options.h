@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "autotune/result.h"
+#include "autotune/worker.h"
 #include "bench/report.h"
 #include "conv/device.h"
 #include "conv/registry.h"
@@ -21,7 +22,7 @@ struct CommonOptions {
   std::vector<std::int64_t> batches;  // empty: nets 1, literal problems their own
   std::vector<Pass> passes{all_passes.begin(), all_passes.end()};
   DType dtype = DType::f32;
-  std::string device = "cpu";
+  DeviceChoice device;
   int threads = 0;  // 0: all
   std::string layout = "auto";
   CacheMode cache = CacheMode::hot;
@@ -48,6 +49,7 @@ std::vector<std::string> split_list(const std::string&);
 
 // Throws EnvironmentError for a device this build or machine does not have.
 std::unique_ptr<Device> open_device(const CommonOptions&);
+std::unique_ptr<Device> make_device(const DeviceChoice&);
 // Every algorithm of this build.
 void append_all_algos(AlgoRegistry&);
 // nullopt for `auto`; `nchwc` in the block of the device.

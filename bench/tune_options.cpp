@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "autotune/clocks.h"
 #include "autotune/store.h"
 #include "bench/output.h"
 #include "bench/targets.h"
@@ -27,7 +28,7 @@ std::string show_result(const LayerResult& result) {
 
 class TunePrinter : public TuneProgress {
  public:
-  explicit TunePrinter(std::string store) : store_(std::move(store)) {}
+  TunePrinter(std::string store, ClockWatch& clocks) : store_(std::move(store)), clocks_(clocks) {}
   void resumed(std::size_t rows) override;
   void begin(const TuneItem&, std::size_t index, std::size_t total) override;
   void ended(const ConvProblem&, const Candidate&) override;
@@ -36,6 +37,7 @@ class TunePrinter : public TuneProgress {
  private:
   Progress progress_;
   std::string store_, layer_;
+  ClockWatch& clocks_;
   std::size_t index_ = 0, total_ = 0;
 };
 
@@ -60,6 +62,30 @@ void TunePrinter::ended(const ConvProblem&, const Candidate& c) {
 
 void TunePrinter::end(const LayerResult& result, std::size_t index, std::size_t total) {
   progress_.step(index + 1, total, show_result(result));
+  clocks_.look();
+}
+
+// Which layers have no algorithm only for want of workspace, and how much would do. When that is
+// all of them, it is the limit that makes no sense.
+void report_limit(const TuneTable& table, std::int64_t limit) {
+  std::vector<std::string> lines;
+  bool any_chosen = false;
+  for (const LayerResult& layer : table.layers) {
+    any_chosen |= layer.chosen.has_value();
+    const Candidate* least = nullptr;
+    for (const Candidate& c : layer.candidates)
+      if (c.status == Status::refused && c.workspace_bytes > limit &&
+          (!least || c.workspace_bytes < least->workspace_bytes))
+        least = &c;
+    if (!layer.chosen && least)
+      lines.push_back(fmt::format(
+          "{} {}: the workspace limit of {} bytes is too small for every algorithm: expected at "
+          "least --workspace-max {} ({})",
+          show_layer(layer.layer), to_string(layer.layer.problem.pass), limit,
+          least->workspace_bytes, show_choice(*least)));
+  }
+  if (!lines.empty() && !any_chosen) throw InputError(lines.front());
+  for (const std::string& line : lines) fmt::print(stderr, "convlab: {}\n", line);
 }
 
 }  // namespace
@@ -134,15 +160,23 @@ TuneOutcome run_tuning(const TuneArguments& a, const std::string& db) {
   options.seed = a.common.seed;
   options.layout = chosen_layout(a.common, *device);
 
+  AlgoRegistry registry;
+  append_all_algos(registry);
+  require_known_algos(options, registry, device->info().kind);  // before there is a store
+
   std::optional<Store> store;
   if (!db.empty()) store.emplace(db);
-  TunePrinter printer(db);
+  ClockWatch clocks(device->info());
+  TunePrinter printer(db, clocks);
   const std::atomic<bool>& stop = stop_on_interrupt();
   TuneOutcome outcome;
   outcome.table =
       tune(items, options, append_all_algos, *device, store ? &*store : nullptr, &printer, &stop);
   outcome.table.provenance = provenance(*device);
+  if (options.mode != TuneMode::heuristic)
+    for (auto& field : clocks.fields()) outcome.table.provenance.fields.push_back(field);
   outcome.interrupted = stop;
+  if (options.workspace_max && !stop) report_limit(outcome.table, *options.workspace_max);
   return outcome;
 }
 

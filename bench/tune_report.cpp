@@ -5,6 +5,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "autotune/measure.h"
+
 namespace convlab {
 namespace {
 
@@ -111,6 +113,17 @@ Report full_report(const TuneTable& table) {
   return report;
 }
 
+// The median over the layers of how far a chosen candidate's samples spread.
+double typical_spread(const TuneTable& table) {
+  std::vector<double> spreads;
+  for (const LayerResult& layer : table.layers)
+    if (layer.chosen) {
+      const Candidate& c = layer.candidates[*layer.chosen];
+      if (c.ms > 0) spreads.push_back(c.mad_ms / c.ms);
+    }
+  return median(spreads);
+}
+
 std::vector<std::string> notes(const TuneTable& table) {
   std::vector<std::string> notes;
   bool sampled = false, first_backward = false;
@@ -134,6 +147,12 @@ std::vector<std::string> notes(const TuneTable& table) {
   if (all.layers_without > 0)
     notes.push_back(fmt::format("{} without any working algorithm.", all.layers_without));
   if (sampled) notes.push_back("* rel_error over a sample of the outputs.");
+  // A quiet machine's is about 0.02; at 0.1 single times are off by factors.
+  if (const double spread = typical_spread(table); spread > 0.1)
+    notes.push_back(
+        fmt::format("Times spread by {:.0f}%: something else used this machine. Run it "
+                    "again with --fresh when that is over.",
+                    100 * spread));
   if (!table.complete)
     notes.push_back(
         fmt::format("Stopped early: untried candidates may save another {} ms; the same "

@@ -5,13 +5,15 @@ include(CMakePackageConfigHelpers)
 
 set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/convlab)
 
-install(TARGETS convlab_conv convlab_kernels_cpu convlab_autotune convlab_nets EXPORT convlab
+install(TARGETS convlab_conv convlab_kernels_cpu convlab_kernels_cuda convlab_autotune convlab_nets
+        EXPORT convlab
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS convlab RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY conv autotune nets DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/convlab
         FILES_MATCHING PATTERN "*.h")
 install(FILES kernels_cpu/cpu.h kernels_cpu/openblas.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/convlab/kernels_cpu)
+install(FILES kernels_cuda/cuda.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/convlab/kernels_cuda)
 
 install(EXPORT convlab NAMESPACE convlab:: FILE convlabTargets.cmake DESTINATION ${_package_dir})
 get_target_property(_links convlab_kernels_cpu LINK_LIBRARIES)
@@ -26,5 +28,6 @@ write_basic_package_version_file(
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/convlabConfig.cmake
               ${PROJECT_BINARY_DIR}/convlabConfigVersion.cmake
-              cmake/FindFFTW.cmake cmake/FindOpenBLAS.cmake cmake/FindoneDNN.cmake
+              cmake/FindFFTW.cmake cmake/FindOpenBLAS.cmake cmake/FindcuDNN.cmake
+              cmake/FindoneDNN.cmake cmake/ConvlabPythonWheels.cmake
         DESTINATION ${_package_dir})

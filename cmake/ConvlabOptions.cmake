@@ -1,9 +1,12 @@
 # Warnings and sanitizers as interface targets, and the one function that declares a library.
 
 add_library(convlab_build_options INTERFACE)
-target_compile_options(convlab_build_options INTERFACE -Wall -Wextra)
+target_compile_options(convlab_build_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra>
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>)
 if(CONVLAB_WERROR)
-  target_compile_options(convlab_build_options INTERFACE -Werror)
+  target_compile_options(convlab_build_options INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-Werror> $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=-Werror>)
 endif()
 if(CONVLAB_SANITIZE STREQUAL "address")
   set(_sanitize -fsanitize=address,undefined -fno-sanitize-recover=undefined
@@ -13,7 +16,7 @@ elseif(CONVLAB_SANITIZE STREQUAL "thread")
 elseif(CONVLAB_SANITIZE)
   message(FATAL_ERROR "CONVLAB_SANITIZE is '${CONVLAB_SANITIZE}': expected address or thread")
 endif()
-target_compile_options(convlab_build_options INTERFACE ${_sanitize})
+target_compile_options(convlab_build_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${_sanitize}>")
 target_link_options(convlab_build_options INTERFACE ${_sanitize})
 
 # For files of unrolled transforms, which inline thousands of one-line functions: what debug

@@ -50,6 +50,23 @@ require_packages() {
   stage "installing ${missing[*]}" "${as_root[@]}" "${install[@]}" || exit 3
 }
 
+# cuda_parts: what the tests want of CUDA and this machine lacks (headers to execute kernels on the
+# CPU with; where there is nvcc, the tools that show what it made), from PyPI into build-cuda/.
+# Without network the tests that need it do not exist, or skip.
+cuda_parts() {
+  local parts=build-cuda/nvidia/cu13 wanted=()
+  if command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; then
+    PATH=$PATH:/usr/local/cuda/bin:$PWD/$parts/bin
+    command -v cuobjdump nvdisasm >/dev/null || wanted+=(nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm)
+  else
+    export CMAKE_INCLUDE_PATH=$PWD/$parts/include
+    [[ -e $parts/include/driver_types.h ]] ||
+      wanted+=(nvidia-cuda-runtime nvidia-cuda-cccl nvidia-cuda-crt)
+  fi
+  ((${#wanted[@]} == 0)) ||
+    stage "fetching ${wanted[*]}" python3 -m pip install --target build-cuda "${wanted[@]}" || true
+}
+
 # build_preset release [CMAKE-ARGUMENTS...]: configures and builds everything in build-release.
 build_preset() {
   local preset=$1

@@ -56,7 +56,7 @@ struct Rational {
 
  private:
   // Products of two 64-bit integers and their sums fit, but for the extreme values.
-  __extension__ using Wide = __int128;
+  __extension__ typedef __int128 Wide;
 
   static constexpr Rational reduced(Wide n, Wide d) {
     if (d == 0) throw std::domain_error("Rational: division by zero");

@@ -31,4 +31,11 @@ class OutOfMemory : public EnvironmentError {
   using EnvironmentError::EnvironmentError;
 };
 
+// Something queued has wrecked the device's context (a kernel read outside its memory, say): every
+// later call of this process fails too, while a new process may go on.
+class DeviceLost : public Error {
+ public:
+  using Error::Error;
+};
+
 }  // namespace convlab

@@ -20,7 +20,28 @@ void validate_axis(const char* axis, std::int64_t in, std::int64_t out, std::int
                     axis, window, stride, pad, in, out));
 }
 
+void validate_channels(std::string_view which, const TensorDesc& t, std::int64_t first,
+                       std::int64_t channels) {
+  if (first < 0 || channels < 1 || first + channels > t.c)
+    throw InputError(fmt::format("cannot copy {} channels from channel {} on: {} has {}", channels,
+                                 first, which, t.c));
+}
+
 }  // namespace
+
+void validate(DType dtype, std::string_view operation) {
+  if (dtype != DType::f32 && dtype != DType::f64)
+    throw InputError(fmt::format("{} takes f32 and f64, not {}", operation, to_string(dtype)));
+}
+
+void validate(const ChannelCopy& copy) {
+  validate_channels("the source", copy.from, copy.from_channel, copy.channels);
+  validate_channels("the target", copy.to, copy.to_channel, copy.channels);
+  if (copy.from.n != copy.to.n || copy.from.h != copy.to.h || copy.from.w != copy.to.w)
+    throw InputError(fmt::format("cannot copy channels of {}x{}x{} into {}x{}x{} (N, H, W)",
+                                 copy.from.n, copy.from.h, copy.from.w, copy.to.n, copy.to.h,
+                                 copy.to.w));
+}
 
 void validate(const PoolDesc& pool) {
   if (pool.x.n != pool.y.n || pool.x.c != pool.y.c || pool.x.layout != pool.y.layout)
@@ -32,6 +53,30 @@ void validate(const PoolDesc& pool) {
   if (pool.kind == PoolKind::max && pool.window_h * pool.window_w > 256)
     throw InputError(fmt::format("max pooling: a window of {}x{} has more than 256 elements",
                                  pool.window_h, pool.window_w));
+}
+
+void validate(const LrnDesc& lrn) {
+  if (lrn.size < 1) throw InputError(fmt::format("lrn: size {} is not >= 1", lrn.size));
+}
+
+void validate(const DropoutDesc& dropout) {
+  if (!(dropout.p >= 0 && dropout.p < 1))
+    throw InputError(fmt::format("dropout: probability {} is not in [0, 1)", dropout.p));
+}
+
+void validate_classes(const TensorDesc& desc, std::string_view operation) {
+  if (desc.h != 1 || desc.w != 1)
+    throw InputError(
+        fmt::format("{} takes one pixel an image, not {}x{}", operation, desc.h, desc.w));
+}
+
+void validate(const SgdDesc& sgd, const void* velocity) {
+  if (sgd.momentum != 0 && velocity == nullptr)
+    throw InputError(fmt::format("sgd_update with momentum {} needs a velocity", sgd.momentum));
+}
+
+void validate(const AdamDesc& adam) {
+  if (adam.step < 1) throw InputError(fmt::format("adam_update: step {} is not >= 1", adam.step));
 }
 
 PoolDesc global_average_pool(const TensorDesc& x) {

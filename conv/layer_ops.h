@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "conv/layout.h"
 #include "conv/span.h"
@@ -46,10 +47,6 @@ struct PoolDesc {
   // first of equals. 0 for means.
   constexpr std::int64_t index_bytes() const { return kind == PoolKind::max ? y.elements() : 0; }
 };
-
-// Throws InputError that says what is wrong: sizes that make no sense, a window without an element
-// of x, or one of more than 256 elements to take the maximum of (an index is one byte).
-void validate(const PoolDesc&);
 
 PoolDesc global_average_pool(const TensorDesc& x);
 
@@ -130,6 +127,19 @@ struct AdamDesc {
   bool decoupled = false;
   std::int64_t step = 1;  // of this update, from 1: corrects the averages' bias
 };
+
+// What every backend checks first. Each throws InputError that says what is wrong: a type other
+// than f32 and f64; channels that are not there; sizes that make no sense; a window without an
+// element of x, or one of more than 256 elements to take the maximum of (an index is one byte);
+// several pixels an image where there are classes; a missing array.
+void validate(DType, std::string_view operation);
+void validate(const ChannelCopy&);
+void validate(const PoolDesc&);
+void validate(const LrnDesc&);
+void validate(const DropoutDesc&);
+void validate_classes(const TensorDesc&, std::string_view operation);
+void validate(const SgdDesc&, const void* velocity);
+void validate(const AdamDesc&);
 
 class LayerOps {
  public:

@@ -15,13 +15,16 @@ struct PhaseWork {
   double flops = 0;
   double bytes_read = 0, bytes_written = 0;
   // The fraction of the machine's FLOP peak that this phase's inner loop reaches when its data is
-  // in cache; the heuristic mode's only fudge. In (0, 1].
+  // in cache; without FLOPs, the fraction of the bandwidth that its copying reaches. The heuristic
+  // mode's only fudge. In (0, 1]; above 1 for tensor cores, which are held against the peak of
+  // ordinary multiply-adds (f32's for f16 and bf16).
   double efficiency = 1;
 };
 
-// Phases in the order of PhaseScope's indices.
+// Phases of a run, in the order of PhaseScope's indices.
 struct WorkEstimate {
   std::vector<PhaseWork> phases;
+  PhaseWork pack{};  // of one pack_filter, which no sum here counts; empty when nothing is packed
   double flops() const {
     double sum = 0;
     for (const PhaseWork& p : phases) sum += p.flops;

@@ -9,6 +9,9 @@
 
 namespace convlab::cpu {
 
+// The share of the bandwidth at which filters are packed.
+inline constexpr double packing_efficiency = 0.35;
+
 std::unique_ptr<ConvAlgo> make_direct();
 std::unique_ptr<ConvAlgo> make_implicit_gemm();
 std::unique_ptr<ConvAlgo> make_fft();  // refuses everything when built without FFTW

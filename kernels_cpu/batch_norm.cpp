@@ -417,7 +417,7 @@ std::size_t channel_workspace_bytes(const TensorDesc& desc) {
 
 void CpuLayerOps::bias_forward(DType dtype, const TensorDesc& desc, const void* x, const void* bias,
                                void* y, Workspace workspace, Stream&) const {
-  require_f32_or_f64(dtype, "bias_forward");
+  validate(dtype, "bias_forward");
   with_type(dtype, [&](auto zero) {
     using T = decltype(zero);
     const ChannelPieces pieces(desc);
@@ -432,7 +432,7 @@ void CpuLayerOps::bias_forward(DType dtype, const TensorDesc& desc, const void* 
 
 void CpuLayerOps::bias_backward(DType dtype, const TensorDesc& desc, const void* dy, void* dbias,
                                 Workspace workspace, Stream&) const {
-  require_f32_or_f64(dtype, "bias_backward");
+  validate(dtype, "bias_backward");
   with_type(dtype, [&](auto zero) {
     using T = decltype(zero);
     const ChannelPieces pieces(desc);
@@ -453,7 +453,7 @@ void CpuLayerOps::batch_norm_training(DType dtype, const BatchNormDesc& desc,
                                       const BatchNormForward& io,
                                       const BatchNormStatistics& statistics, Workspace workspace,
                                       Stream&) const {
-  require_f32_or_f64(dtype, "batch_norm");
+  validate(dtype, "batch_norm");
   with_type(dtype, [&](auto zero) {
     train<decltype(zero)>(dtype, desc, io, statistics, workspace, threads_, l2_bytes_);
   });
@@ -463,7 +463,7 @@ void CpuLayerOps::batch_norm_inference(DType dtype, const BatchNormDesc& desc,
                                        const BatchNormForward& io, const void* running_mean,
                                        const void* running_variance, Workspace workspace,
                                        Stream&) const {
-  require_f32_or_f64(dtype, "batch_norm");
+  validate(dtype, "batch_norm");
   with_type(dtype, [&](auto zero) {
     using T = decltype(zero);
     const ChannelPieces pieces(desc.x);
@@ -488,7 +488,7 @@ void CpuLayerOps::batch_norm_inference(DType dtype, const BatchNormDesc& desc,
 void CpuLayerOps::batch_norm_backward(DType dtype, const BatchNormDesc& desc,
                                       const BatchNormBackward& io, Workspace workspace,
                                       Stream&) const {
-  require_f32_or_f64(dtype, "batch_norm");
+  validate(dtype, "batch_norm");
   with_type(dtype, [&](auto zero) {
     backward<decltype(zero)>(dtype, desc, io, workspace, threads_, l2_bytes_);
   });

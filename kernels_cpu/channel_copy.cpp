@@ -1,23 +1,69 @@
 // Layout conversion, and channels copied from one tensor into another.
+//
+// A tile goes through a buffer [pixel][channel] that stays in L1, so that both tensors are walked
+// along their own contiguous dimension. Where that is not the buffer's, 16-byte squares are
+// transposed in registers.
 #include <algorithm>
 #include <cstring>
 
+#include "kernels_cpu/layer_jobs.h"
 #include "kernels_cpu/layer_ops.h"
 #include "kernels_cpu/layer_work.h"
 
-namespace convlab::cpu {
-namespace {
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels_cpu/channel_copy.cpp"
+#include <hwy/foreach_target.h>  // first: compiles the rest once per target
+#include <hwy/highway.h>
 
-// A tile goes through a buffer [pixel][channel] that stays in L1, so that both tensors are walked
-// along their own contiguous dimension.
-constexpr std::int64_t tile_channels = 16;
-constexpr std::int64_t tile_pixels = 64;
+#include "kernels_cpu/vectors-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace convlab::cpu::HWY_NAMESPACE {
+
+// to[j][i] = from[i][j] for a square of one 16-byte vector a row.
+template <class T>
+HWY_INLINE void TransposeSquare(const T* from, std::int64_t from_pitch, T* to,
+                                std::int64_t to_pitch) {
+  const hn::FixedTag<T, 16 / sizeof(T)> d;
+  const auto r0 = hn::LoadU(d, from), r1 = hn::LoadU(d, from + from_pitch);
+  if constexpr (sizeof(T) == 8) {
+    hn::StoreU(hn::InterleaveLower(d, r0, r1), d, to);
+    hn::StoreU(hn::InterleaveUpper(d, r0, r1), d, to + to_pitch);
+  } else {
+    const auto r2 = hn::LoadU(d, from + 2 * from_pitch), r3 = hn::LoadU(d, from + 3 * from_pitch);
+    const hn::FixedTag<double, 2> pairs;
+    const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d, r0, r1));
+    const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(d, r2, r3));
+    const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d, r0, r1));
+    const auto high23 = hn::BitCast(pairs, hn::InterleaveUpper(d, r2, r3));
+    const auto store = [&](auto v, std::int64_t row)
+                           HWY_ATTR { hn::StoreU(hn::BitCast(d, v), d, to + row * to_pitch); };
+    store(hn::InterleaveLower(pairs, low01, low23), 0);
+    store(hn::InterleaveUpper(pairs, low01, low23), 1);
+    store(hn::InterleaveLower(pairs, high01, high23), 2);
+    store(hn::InterleaveUpper(pairs, high01, high23), 3);
+  }
+}
+
+template <class T>
+void Transpose(const T* from, std::int64_t from_pitch, std::int64_t rows, std::int64_t columns,
+               T* to, std::int64_t to_pitch) {
+  constexpr std::int64_t square = 16 / sizeof(T);
+  const std::int64_t whole_rows = rows / square * square;
+  const std::int64_t whole_columns = columns / square * square;
+  for (std::int64_t j = 0; j < whole_columns; j += square)
+    for (std::int64_t i = 0; i < whole_rows; i += square)
+      TransposeSquare(from + i * from_pitch + j, from_pitch, to + j * to_pitch + i, to_pitch);
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = i < whole_rows ? whole_columns : 0; j < columns; ++j)
+      to[j * to_pitch + i] = from[i * from_pitch + j];
+}
 
 // f(pointer to the first of `count` channels that lie side by side, their place in the tile,
 // count) for the channels [c, c + channels) at one pixel.
 template <class T, class F>
-void for_each_run(T* data, const Planes& planes, std::int64_t n, std::int64_t c,
-                  std::int64_t channels, std::int64_t pixel, F f) {
+void ForEachRun(T* data, const Planes& planes, std::int64_t n, std::int64_t c,
+                std::int64_t channels, std::int64_t pixel, F f) {
   for (std::int64_t i = 0, count; i < channels; i += count) {
     count = std::min(planes.lanes - (c + i) % planes.lanes, channels - i);
     f(data + planes.offset(n, c + i, pixel), i, count);
@@ -29,46 +75,73 @@ struct Region {
 };
 
 template <class T>
-void read_tile(const T* from, const Planes& planes, const Region& r, std::int64_t c,
-               std::int64_t channels, T* tile) {
-  for_each_run(from, planes, r.n, c, channels, r.pixel,
-               [&](const T* source, std::int64_t i, std::int64_t count) {
-                 for (std::int64_t p = 0; p < r.pixels; ++p)
-                   for (std::int64_t lane = 0; lane < count; ++lane)
-                     tile[p * tile_channels + i + lane] = source[p * planes.lanes + lane];
-               });
+void ReadTile(const T* from, const Planes& planes, const Region& r, std::int64_t c,
+              std::int64_t channels, T* tile) {
+  if (planes.lanes == 1)
+    return Transpose(from + planes.offset(r.n, c, r.pixel), planes.pixels, channels, r.pixels, tile,
+                     copy_tile_channels);
+  ForEachRun(from, planes, r.n, c, channels, r.pixel,
+             [&](const T* source, std::int64_t i, std::int64_t count) {
+               for (std::int64_t p = 0; p < r.pixels; ++p)
+                 for (std::int64_t lane = 0; lane < count; ++lane)
+                   tile[p * copy_tile_channels + i + lane] = source[p * planes.lanes + lane];
+             });
 }
 
 template <class T>
-void write_tile(T* to, const Planes& planes, const Region& r, std::int64_t c, std::int64_t channels,
-                const T* tile) {
-  for_each_run(to, planes, r.n, c, channels, r.pixel,
-               [&](T* target, std::int64_t i, std::int64_t count) {
-                 for (std::int64_t p = 0; p < r.pixels; ++p)
-                   for (std::int64_t lane = 0; lane < count; ++lane)
-                     target[p * planes.lanes + lane] = tile[p * tile_channels + i + lane];
-               });
+void WriteTile(T* to, const Planes& planes, const Region& r, std::int64_t c, std::int64_t channels,
+               const T* tile) {
+  if (planes.lanes == 1)
+    return Transpose(tile, copy_tile_channels, r.pixels, channels,
+                     to + planes.offset(r.n, c, r.pixel), planes.pixels);
+  ForEachRun(to, planes, r.n, c, channels, r.pixel,
+             [&](T* target, std::int64_t i, std::int64_t count) {
+               for (std::int64_t p = 0; p < r.pixels; ++p)
+                 for (std::int64_t lane = 0; lane < count; ++lane)
+                   target[p * planes.lanes + lane] = tile[p * copy_tile_channels + i + lane];
+             });
 }
 
-template <class T>
-void copy_tiles(const ChannelCopy& copy, const T* from, T* to, int threads) {
+// The channels from to_channel + c on. `written` reaches over the target's padding lanes when its
+// last channel is among those copied, and they become zero.
+void CopyTile(DType dtype, const ChannelCopy& copy, const void* from, void* to, std::int64_t n,
+              std::int64_t c, std::int64_t written, std::int64_t pixel) {
   const Planes source(copy.from), target(copy.to);
+  const Region region{n, pixel, std::min(copy_tile_pixels, source.pixels - pixel)};
+  const std::int64_t read = std::clamp<std::int64_t>(copy.channels - c, 0, copy_tile_channels);
+  with_type(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    HWY_ALIGN T tile[copy_tile_pixels * copy_tile_channels];
+    if (read < copy_tile_channels) std::fill_n(tile, copy_tile_pixels * copy_tile_channels, T(0));
+    if (read > 0)
+      ReadTile(static_cast<const T*>(from), source, region, copy.from_channel + c, read, tile);
+    WriteTile(static_cast<T*>(to), target, region, copy.to_channel + c,
+              std::min(copy_tile_channels, written - c), tile);
+  });
+}
+
+}  // namespace convlab::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace convlab::cpu {
+namespace {
+
+HWY_EXPORT(CopyTile);
+
+void copy_tiles(DType dtype, const ChannelCopy& copy, const void* from, void* to, int threads) {
   // The last channel brings the padding lanes with it, as zero.
   const bool last = copy.to_channel + copy.channels == copy.to.c;
-  const std::int64_t written = last ? target.padded_channels() - copy.to_channel : copy.channels;
-  const std::int64_t pixels = source.pixels;
+  const std::int64_t written =
+      last ? Planes(copy.to).padded_channels() - copy.to_channel : copy.channels;
+  const std::int64_t pixels = copy.from.h * copy.from.w;
+  const auto copy_tile = HWY_DYNAMIC_DISPATCH(CopyTile);
 #pragma omp parallel for collapse(3) num_threads(threads) \
     schedule(static) if (copy.from.n * written * pixels > serial_elements)
   for (std::int64_t n = 0; n < copy.from.n; ++n)
-    for (std::int64_t c = 0; c < written; c += tile_channels)
-      for (std::int64_t p = 0; p < pixels; p += tile_pixels) {
-        T tile[tile_pixels * tile_channels] = {};
-        const Region region{n, p, std::min(tile_pixels, pixels - p)};
-        read_tile(from, source, region, copy.from_channel + c,
-                  std::clamp<std::int64_t>(copy.channels - c, 0, tile_channels), tile);
-        write_tile(to, target, region, copy.to_channel + c, std::min(tile_channels, written - c),
-                   tile);
-      }
+    for (std::int64_t c = 0; c < written; c += copy_tile_channels)
+      for (std::int64_t p = 0; p < pixels; p += copy_tile_pixels)
+        copy_tile(dtype, copy, from, to, n, c, written, p);
 }
 
 // In one layout, whole blocks of channels are one run of memory in each image.
@@ -99,20 +172,6 @@ void copy_blocks(DType dtype, const ChannelCopy& copy, const void* from, void* t
           std::size_t(std::min(chunk, bytes - i * chunk)));
 }
 
-void check(const ChannelCopy& copy) {
-  const auto inside = [&](std::string_view which, const TensorDesc& t, std::int64_t first) {
-    if (first < 0 || copy.channels < 1 || first + copy.channels > t.c)
-      throw InputError(fmt::format("cannot copy {} channels from channel {} on: {} has {}",
-                                   copy.channels, first, which, t.c));
-  };
-  inside("the source", copy.from, copy.from_channel);
-  inside("the target", copy.to, copy.to_channel);
-  if (copy.from.n != copy.to.n || copy.from.h != copy.to.h || copy.from.w != copy.to.w)
-    throw InputError(fmt::format("cannot copy channels of {}x{}x{} into {}x{}x{} (N, H, W)",
-                                 copy.from.n, copy.from.h, copy.from.w, copy.to.n, copy.to.h,
-                                 copy.to.w));
-}
-
 }  // namespace
 
 void CpuLayerOps::zero(Span bytes, Stream&) const {
@@ -123,13 +182,10 @@ void CpuLayerOps::zero(Span bytes, Stream&) const {
 
 void CpuLayerOps::copy_channels(DType dtype, const ChannelCopy& copy, const void* from, void* to,
                                 Stream&) const {
-  require_f32_or_f64(dtype, "copy_channels");
-  check(copy);
+  validate(dtype, "copy_channels");
+  validate(copy);
   if (whole_blocks(copy)) return copy_blocks(dtype, copy, from, to, threads_);
-  with_type(dtype, [&](auto zero) {
-    using T = decltype(zero);
-    copy_tiles<T>(copy, static_cast<const T*>(from), static_cast<T*>(to), threads_);
-  });
+  copy_tiles(dtype, copy, from, to, threads_);
 }
 
 void CpuLayerOps::convert_layout(DType dtype, const TensorDesc& from_desc, const void* from,
@@ -138,3 +194,4 @@ void CpuLayerOps::convert_layout(DType dtype, const TensorDesc& from_desc, const
 }
 
 }  // namespace convlab::cpu
+#endif

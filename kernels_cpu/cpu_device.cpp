@@ -1,6 +1,7 @@
 #include <cpuid.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 #include <omp.h>
 #include <sys/mman.h>
@@ -178,6 +179,23 @@ class CpuDevice : public Device {
   }
 
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuStream>(); }
+
+  // On x86 line by line with clflush, which is exact whatever the size of L3; elsewhere by
+  // streaming through a buffer larger than the caches (at most 256 MB, so a larger L3 stays partly
+  // warm).
+  void evict_from_caches(std::span<const ConstSpan> memory, Stream&) override {
+#if HWY_ARCH_X86
+    constexpr std::size_t line = 64;
+    for (ConstSpan span : memory)
+      for (std::size_t i = 0; i < span.size(); i += line) hwy::FlushCacheline(span.data() + i);
+    hwy::FlushStream();
+#else
+    (void)memory;
+    static std::vector<unsigned char> sweep(std::size_t(256) << 20);
+    for (std::size_t i = 0; i < sweep.size(); i += 32) ++sweep[i];
+#endif
+  }
+
   const LayerOps& ops() const override { return ops_; }
 
  private:

@@ -439,10 +439,10 @@ class Direct : public ConvAlgo {
     const bool padded = path == Path::tiles;
     const double c = padded ? double(round_up(p.c, i64(block))) / double(p.c) : 1;
     const double k = path == Path::plain ? 1 : double(round_up(p.k, i64(block))) / double(p.k);
-    const double efficiency = path == Path::tiles         ? 0.85
-                              : path == Path::first_layer ? 0.7
+    const double efficiency = path == Path::tiles         ? 0.67
+                              : path == Path::first_layer ? 0.6
                               : path == Path::depthwise   ? 0.3
-                                                          : 0.04;
+                                                          : 0.01;
     const double threads = double(device.info().threads);
     const bool by_panels = config.has("split") && config.get("split") != 0;
     PhaseWork loops{"loops", p.flops() * c * k, 0, 0, efficiency};
@@ -455,7 +455,10 @@ class Direct : public ConvAlgo {
     loops.bytes_read = in * (by_panels ? threads : 1) + w * (by_panels ? 1 : threads);
     loops.bytes_read += p.epilogue.residual || p.accumulate ? out : 0;
     loops.bytes_written = out;
-    return {{loops}};
+    WorkEstimate estimate{{loops}};
+    if (path != Path::plain)
+      estimate.pack = {"pack_filter", 0, w, w * (padded ? c * k : k), packing_efficiency};
+    return estimate;
   }
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,

@@ -2,8 +2,8 @@
 //
 // Philox4x32-10 (Salmon, Moraes, Dror & Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011):
 // ten rounds of two 32 x 32 -> 64 bit products over a 128-bit counter. Counter (NCHW index, draw),
-// key seed, first word of the result. Plain loops over a short run of elements: the compiler makes
-// vectors of them.
+// key seed, first word of the result. Each 32-bit word has a 64-bit lane to itself, whose upper
+// half may hold anything: products read lower halves only, and are what shifts read.
 #include "kernels_cpu/layer_jobs.h"
 #include "kernels_cpu/layer_ops.h"
 #include "kernels_cpu/layer_work.h"
@@ -13,56 +13,81 @@
 #include <hwy/foreach_target.h>  // first: compiles the rest once per target
 #include <hwy/highway.h>
 
+#include "kernels_cpu/vectors-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-constexpr std::int64_t kDropoutRun = 16;
+using WordTag = hn::ScalableTag<std::uint64_t>;
+using Words = hn::Vec<WordTag>;
 
-// counter[word][i] becomes the random words of element i.
-inline void Philox(std::uint32_t counter[4][kDropoutRun], std::uint64_t seed) {
+HWY_INLINE Words Product(Words word, std::uint32_t factor) {
+  const hn::Repartition<std::uint32_t, WordTag> half;
+  return hn::MulEven(hn::BitCast(half, word), hn::Set(half, factor));
+}
+
+// The first word of Philox4x32-10 for these indices.
+HWY_INLINE Words Philox(Words index, std::uint64_t draw, std::uint64_t seed) {
+  const WordTag d;
+  Words c0 = index, c1 = hn::ShiftRight<32>(index), c2 = hn::Set(d, draw),
+        c3 = hn::Set(d, draw >> 32);
   auto key0 = static_cast<std::uint32_t>(seed), key1 = static_cast<std::uint32_t>(seed >> 32);
   for (int round = 0; round < 10; ++round) {
-    for (std::int64_t i = 0; i < kDropoutRun; ++i) {
-      const std::uint64_t product0 = std::uint64_t{0xD2511F53} * counter[0][i];
-      const std::uint64_t product1 = std::uint64_t{0xCD9E8D57} * counter[2][i];
-      counter[0][i] = static_cast<std::uint32_t>(product1 >> 32) ^ counter[1][i] ^ key0;
-      counter[2][i] = static_cast<std::uint32_t>(product0 >> 32) ^ counter[3][i] ^ key1;
-      counter[1][i] = static_cast<std::uint32_t>(product1);
-      counter[3][i] = static_cast<std::uint32_t>(product0);
-    }
+    const Words product0 = Product(c0, 0xD2511F53), product1 = Product(c2, 0xCD9E8D57);
+    c0 = hn::Xor(hn::Xor(hn::ShiftRight<32>(product1), c1), hn::Set(d, std::uint64_t{key0}));
+    c2 = hn::Xor(hn::Xor(hn::ShiftRight<32>(product0), c3), hn::Set(d, std::uint64_t{key1}));
+    c1 = product1;
+    c3 = product0;
     key0 += 0x9E3779B9;
     key1 += 0xBB67AE85;
   }
+  return c0;
 }
 
-// Elements [begin, end) in memory order, in runs of one pixel's lanes, or of one channel's pixels.
+// `count` neighbours in memory, whose indices are `step` apart.
+template <class T>
+void DropRow(const DropoutDesc& dropout, const T* from, T* to, std::int64_t count,
+             std::uint64_t index, std::uint64_t step) {
+  const WordTag d;
+  constexpr std::int64_t run = 64;
+  constexpr auto lanes = static_cast<std::int64_t>(hn::MaxLanes(d));
+  const T scale = T(1 / (1 - dropout.p));
+  const auto threshold = static_cast<std::uint32_t>(dropout.p * 4294967296.0);  // p 2^32
+  HWY_ALIGN std::uint64_t words[run];
+  for (std::int64_t i = 0; i < lanes; ++i) words[i] = static_cast<std::uint64_t>(i) * step;
+  const Words steps = hn::Load(d, words);
+  for (std::int64_t first = 0; first < count; first += run) {
+    const std::int64_t part = std::min(run, count - first);
+    for (std::int64_t i = 0; i < part; i += lanes) {
+      const std::uint64_t at = index + static_cast<std::uint64_t>(first + i) * step;
+      hn::Store(Philox(hn::Add(hn::Set(d, at), steps), dropout.draw, dropout.seed), d, words + i);
+    }
+    for (std::int64_t i = 0; i < part; ++i)
+      to[first + i] =
+          static_cast<std::uint32_t>(words[i]) < threshold ? T(0) : from[first + i] * scale;
+  }
+}
+
+// Elements [begin, end) in memory order: one row in NCHW, else a row for each pixel's lanes.
 template <class T>
 void Drop(const DropoutJob& job, std::int64_t begin, std::int64_t end) {
   const Planes planes(job.dropout.x);
-  const std::int64_t row = planes.lanes == 1 ? planes.pixels : planes.lanes;
-  const std::int64_t step = planes.lanes == 1 ? 1 : planes.pixels;  // of the index along a row
   const T* const from = static_cast<const T*>(job.from);
   T* const to = static_cast<T*>(job.to);
-  const T scale = T(1 / (1 - job.dropout.p));
-  const auto threshold = static_cast<std::uint64_t>(job.dropout.p * 4294967296.0);  // p 2^32
+  if (planes.lanes == 1)
+    return DropRow(job.dropout, from + begin, to + begin, end - begin,
+                   static_cast<std::uint64_t>(begin), 1);
+  std::int64_t lane = begin % planes.lanes, pixel = begin / planes.lanes % planes.pixels,
+               plane = begin / (planes.lanes * planes.pixels);
   for (std::int64_t first = begin, count; first < end; first += count) {
-    count = std::min({kDropoutRun, end - first, row - first % row});
-    const std::int64_t plane = first / (planes.pixels * planes.lanes);
-    const std::int64_t pixel = first / planes.lanes % planes.pixels;
-    const std::int64_t channel = plane % planes.blocks * planes.lanes + first % planes.lanes;
-    const auto index = static_cast<std::uint64_t>(
-        (plane / planes.blocks * planes.channels + channel) * planes.pixels + pixel);
-    std::uint32_t words[4][kDropoutRun];
-    for (std::int64_t i = 0; i < kDropoutRun; ++i) {
-      const std::uint64_t at = index + static_cast<std::uint64_t>(i * step);
-      words[0][i] = static_cast<std::uint32_t>(at);
-      words[1][i] = static_cast<std::uint32_t>(at >> 32);
-      words[2][i] = static_cast<std::uint32_t>(job.dropout.draw);
-      words[3][i] = static_cast<std::uint32_t>(job.dropout.draw >> 32);
-    }
-    Philox(words, job.dropout.seed);
-    for (std::int64_t i = 0; i < count; ++i)
-      to[first + i] = words[0][i] < threshold ? T(0) : from[first + i] * scale;
+    count = std::min(end - first, planes.lanes - lane);
+    const std::int64_t channel = plane % planes.blocks * planes.lanes + lane;
+    const std::int64_t index =
+        (plane / planes.blocks * planes.channels + channel) * planes.pixels + pixel;
+    DropRow(job.dropout, from + first, to + first, count, static_cast<std::uint64_t>(index),
+            static_cast<std::uint64_t>(planes.pixels));
+    lane = 0;
+    if (++pixel == planes.pixels) pixel = 0, ++plane;
   }
 }
 
@@ -80,9 +105,8 @@ HWY_EXPORT(DropChunk);
 
 void CpuLayerOps::dropout(DType dtype, const DropoutDesc& dropout, const void* from, void* to,
                           Stream&) const {
-  require_f32_or_f64(dtype, "dropout");
-  if (!(dropout.p >= 0 && dropout.p < 1))
-    throw InputError(fmt::format("dropout: probability {} is not in [0, 1)", dropout.p));
+  validate(dtype, "dropout");
+  validate(dropout);
   const DropoutJob job{dtype, dropout, from, to};
   parallel_chunks(dropout.x.elements(), threads_, [&](std::int64_t begin, std::int64_t end) {
     HWY_DYNAMIC_DISPATCH(DropChunk)(job, begin, end);

@@ -80,7 +80,7 @@ HWY_EXPORT(ApplyElementwise);
 
 void apply(DType dtype, Elementwise operation, const TensorDesc& desc, const void* a, const void* b,
            void* y, int threads) {
-  require_f32_or_f64(dtype, "an elementwise operation");
+  validate(dtype, "an elementwise operation");
   parallel_chunks(desc.elements(), threads, [&](std::int64_t begin, std::int64_t end) {
     HWY_DYNAMIC_DISPATCH(ApplyElementwise)(dtype, operation, a, b, y, begin, end);
   });

@@ -39,6 +39,16 @@ struct SpectralProduct {
   bool accumulate;
 };
 
+// The SIMD code for one element type on the instruction set in force.
+template <class T>
+struct SpectralKernels {
+  void (*product)(const SpectralProduct<T>&);
+  // Interleaved complex numbers, as FFTW has them, to and from one element of each of `blocks`
+  // frequency blocks, which are `stride` scalars apart.
+  void (*split)(const T* from, std::int64_t blocks, T* to, std::int64_t stride);
+  void (*merge)(const T* from, std::int64_t stride, std::int64_t blocks, T* to);
+};
+
 }  // namespace convlab::cpu
 
 #endif
@@ -116,15 +126,13 @@ HWY_INLINE void ProductDepth(const SpectralProduct<T>& p, std::int64_t j, std::i
 }
 
 template <class T>
-HWY_INLINE void Product(const SpectralProduct<T>& p) {
+void Product(const SpectralProduct<T>& p) {
   for (std::int64_t l = 0; l < p.depth; l += kDepthBlock)
     ProductDepth<kTile>(p, p.j_begin, l, l + kDepthBlock < p.depth ? l + kDepthBlock : p.depth);
 }
 
-// Interleaved complex numbers, as FFTW has them, from and to one element of each of `blocks`
-// frequency blocks, which are `stride` scalars apart.
 template <class T>
-HWY_INLINE void Split(const T* from, std::int64_t blocks, T* to, std::int64_t stride) {
+void Split(const T* from, std::int64_t blocks, T* to, std::int64_t stride) {
   const Tag<T> d;
   for (std::int64_t f = 0; f < blocks; ++f, from += 2 * kLanes<T>, to += stride) {
     hn::Vec<Tag<T>> re, im;
@@ -135,26 +143,17 @@ HWY_INLINE void Split(const T* from, std::int64_t blocks, T* to, std::int64_t st
 }
 
 template <class T>
-HWY_INLINE void Merge(const T* from, std::int64_t stride, std::int64_t blocks, T* to) {
+void Merge(const T* from, std::int64_t stride, std::int64_t blocks, T* to) {
   const Tag<T> d;
   for (std::int64_t f = 0; f < blocks; ++f, from += stride, to += 2 * kLanes<T>)
     hn::StoreInterleaved2(hn::Load(d, from), hn::Load(d, from + kLanes<T>), d, to);
 }
 
-void ProductF32(const SpectralProduct<float>& p) { Product(p); }
-void ProductF64(const SpectralProduct<double>& p) { Product(p); }
-void SplitF32(const float* from, std::int64_t blocks, float* to, std::int64_t stride) {
-  Split(from, blocks, to, stride);
-}
-void SplitF64(const double* from, std::int64_t blocks, double* to, std::int64_t stride) {
-  Split(from, blocks, to, stride);
-}
-void MergeF32(const float* from, std::int64_t stride, std::int64_t blocks, float* to) {
-  Merge(from, stride, blocks, to);
-}
-void MergeF64(const double* from, std::int64_t stride, std::int64_t blocks, double* to) {
-  Merge(from, stride, blocks, to);
-}
+template <class T>
+constexpr SpectralKernels<T> kKernels{&Product<T>, &Split<T>, &Merge<T>};
+
+const SpectralKernels<float>& KernelsF32() { return kKernels<float>; }
+const SpectralKernels<double>& KernelsF64() { return kKernels<double>; }
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
@@ -170,6 +169,7 @@ HWY_AFTER_NAMESPACE();
 #include <algorithm>
 #include <cmath>
 #include <mutex>
+#include <type_traits>
 
 #include "conv/error.h"
 #include "kernels_cpu/algos.h"
@@ -177,12 +177,16 @@ HWY_AFTER_NAMESPACE();
 namespace convlab::cpu {
 namespace {
 
-HWY_EXPORT(ProductF32);
-HWY_EXPORT(ProductF64);
-HWY_EXPORT(SplitF32);
-HWY_EXPORT(SplitF64);
-HWY_EXPORT(MergeF32);
-HWY_EXPORT(MergeF64);
+HWY_EXPORT(KernelsF32);
+HWY_EXPORT(KernelsF64);
+
+template <class T>
+const SpectralKernels<T>& spectral_kernels() {
+  if constexpr (std::is_same_v<T, float>)
+    return HWY_DYNAMIC_DISPATCH(KernelsF32)();
+  else
+    return HWY_DYNAMIC_DISPATCH(KernelsF64)();
+}
 
 // FFTW's planner keeps global state; executing a plan on other arrays does not.
 std::mutex& planner_lock() {
@@ -192,54 +196,32 @@ std::mutex& planner_lock() {
 // Seconds that FFTW_MEASURE may take for one plan.
 constexpr double planning_seconds = 0.2;
 
-// What differs between the element types: FFTW's functions and the dispatched kernels.
+// FFTW has one set of names for each element type.
 template <class T>
-struct Backend;
+struct Fftw;
 
 template <>
-struct Backend<float> {
+struct Fftw<float> {
   using Plan = fftwf_plan;
   using Complex = fftwf_complex;
-  static auto r2c(int h, int w, float* from, float* to, unsigned flags) {
-    fftwf_set_timelimit(planning_seconds);
-    return fftwf_plan_dft_r2c_2d(h, w, from, reinterpret_cast<Complex*>(to), flags);
-  }
-  static auto c2r(int h, int w, float* from, float* to, unsigned flags) {
-    return fftwf_plan_dft_c2r_2d(h, w, reinterpret_cast<Complex*>(from), to, flags);
-  }
+  static constexpr auto set_timelimit = fftwf_set_timelimit;
+  static constexpr auto plan_r2c = fftwf_plan_dft_r2c_2d;
+  static constexpr auto plan_c2r = fftwf_plan_dft_c2r_2d;
   static constexpr auto execute_r2c = fftwf_execute_dft_r2c;
   static constexpr auto execute_c2r = fftwf_execute_dft_c2r;
   static constexpr auto destroy = fftwf_destroy_plan;
-  static void product(const SpectralProduct<float>& p) { HWY_DYNAMIC_DISPATCH(ProductF32)(p); }
-  static void split(const float* from, std::int64_t blocks, float* to, std::int64_t stride) {
-    HWY_DYNAMIC_DISPATCH(SplitF32)(from, blocks, to, stride);
-  }
-  static void merge(const float* from, std::int64_t stride, std::int64_t blocks, float* to) {
-    HWY_DYNAMIC_DISPATCH(MergeF32)(from, stride, blocks, to);
-  }
 };
 
 template <>
-struct Backend<double> {
+struct Fftw<double> {
   using Plan = fftw_plan;
   using Complex = fftw_complex;
-  static auto r2c(int h, int w, double* from, double* to, unsigned flags) {
-    fftw_set_timelimit(planning_seconds);
-    return fftw_plan_dft_r2c_2d(h, w, from, reinterpret_cast<Complex*>(to), flags);
-  }
-  static auto c2r(int h, int w, double* from, double* to, unsigned flags) {
-    return fftw_plan_dft_c2r_2d(h, w, reinterpret_cast<Complex*>(from), to, flags);
-  }
+  static constexpr auto set_timelimit = fftw_set_timelimit;
+  static constexpr auto plan_r2c = fftw_plan_dft_r2c_2d;
+  static constexpr auto plan_c2r = fftw_plan_dft_c2r_2d;
   static constexpr auto execute_r2c = fftw_execute_dft_r2c;
   static constexpr auto execute_c2r = fftw_execute_dft_c2r;
   static constexpr auto destroy = fftw_destroy_plan;
-  static void product(const SpectralProduct<double>& p) { HWY_DYNAMIC_DISPATCH(ProductF64)(p); }
-  static void split(const double* from, std::int64_t blocks, double* to, std::int64_t stride) {
-    HWY_DYNAMIC_DISPATCH(SplitF64)(from, blocks, to, stride);
-  }
-  static void merge(const double* from, std::int64_t stride, std::int64_t blocks, double* to) {
-    HWY_DYNAMIC_DISPATCH(MergeF64)(from, stride, blocks, to);
-  }
 };
 
 // The least 2^a 3^b 5^c 7^d that is no smaller: the sizes that FFTW is fast at.
@@ -286,7 +268,7 @@ struct Shape {
 
 template <class T>
 class FftPlan final : public ConvPlan {
-  using B = Backend<T>;
+  using Library = Fftw<T>;
 
  public:
   FftPlan(const ConvProblem& problem, bool measure, Device& device)
@@ -297,15 +279,16 @@ class FftPlan final : public ConvPlan {
     T* const plane = scratch.as<T>();
     const int h = static_cast<int>(shape_.grid_h), w = static_cast<int>(shape_.grid_w);
     const std::lock_guard<std::mutex> guard(planner_lock());
-    r2c_ = B::r2c(h, w, plane, plane + plane_size(), flags);
-    c2r_ = B::c2r(h, w, plane + plane_size(), plane, flags);
+    Library::set_timelimit(planning_seconds);
+    r2c_ = Library::plan_r2c(h, w, plane, as_complex(plane + plane_size()), flags);
+    c2r_ = Library::plan_c2r(h, w, as_complex(plane + plane_size()), plane, flags);
     if (r2c_ == nullptr || c2r_ == nullptr)
       throw EnvironmentError(fmt::format("FFTW cannot plan a {}x{} transform", h, w));
   }
   ~FftPlan() override {
     const std::lock_guard<std::mutex> guard(planner_lock());
-    B::destroy(r2c_);
-    B::destroy(c2r_);
+    Library::destroy(r2c_);
+    Library::destroy(c2r_);
   }
 
   std::size_t workspace_bytes() const noexcept override {
@@ -377,6 +360,10 @@ class FftPlan final : public ConvPlan {
   }
 
  private:
+  static typename Library::Complex* as_complex(T* data) {
+    return reinterpret_cast<typename Library::Complex*>(data);
+  }
+
   struct Scratch {
     T* plane;      // one image on the grid
     T* frequency;  // its spectrum, interleaved
@@ -399,15 +386,17 @@ class FftPlan final : public ConvPlan {
 
   // my.plane -> spectrum `index` of `count`. Overwrites my.plane.
   void transform(const Scratch& my, T* spectra, std::int64_t index, std::int64_t count) const {
-    B::execute_r2c(r2c_, my.plane, reinterpret_cast<typename B::Complex*>(my.frequency));
+    Library::execute_r2c(r2c_, my.plane, as_complex(my.frequency));
     std::fill(my.frequency + 2 * shape_.grid_h * shape_.half_w, my.frequency + shape_.spectrum(),
               T(0));
-    B::split(my.frequency, shape_.blocks, spectra + index * 2 * shape_.lanes, shape_.stride(count));
+    kernels_.split(my.frequency, shape_.blocks, spectra + index * 2 * shape_.lanes,
+                   shape_.stride(count));
   }
   // The opposite; unnormalised.
   void invert(const T* spectra, std::int64_t index, std::int64_t count, const Scratch& my) const {
-    B::merge(spectra + index * 2 * shape_.lanes, shape_.stride(count), shape_.blocks, my.frequency);
-    B::execute_c2r(c2r_, reinterpret_cast<typename B::Complex*>(my.frequency), my.plane);
+    kernels_.merge(spectra + index * 2 * shape_.lanes, shape_.stride(count), shape_.blocks,
+                   my.frequency);
+    Library::execute_c2r(c2r_, as_complex(my.frequency), my.plane);
   }
 
   void place_filter(const T* taps, T* plane) const {
@@ -452,16 +441,16 @@ class FftPlan final : public ConvPlan {
 #pragma omp for collapse(2) nowait
     for (std::int64_t f = 0; f < shape_.blocks; ++f)
       for (std::int64_t j = 0; j < filters; j += filters_per_task)
-        B::product({.a = a + f * shape_.stride(rows * depth),
-                    .b = b + f * shape_.stride(filters * depth),
-                    .out = out + f * shape_.stride(rows * filters),
-                    .rows = rows,
-                    .j_begin = j,
-                    .j_end = std::min(j + filters_per_task, filters),
-                    .depth = depth,
-                    .out_i = filter_pass ? 1 : filters,
-                    .out_j = filter_pass ? rows : 1,
-                    .accumulate = filter_pass && accumulate});
+        kernels_.product({.a = a + f * shape_.stride(rows * depth),
+                          .b = b + f * shape_.stride(filters * depth),
+                          .out = out + f * shape_.stride(rows * filters),
+                          .rows = rows,
+                          .j_begin = j,
+                          .j_end = std::min(j + filters_per_task, filters),
+                          .depth = depth,
+                          .out_i = filter_pass ? 1 : filters,
+                          .out_j = filter_pass ? rows : 1,
+                          .accumulate = filter_pass && accumulate});
   }
 
   // Called by every thread; no barrier at the end. Element (i, j) is the grid's at
@@ -518,8 +507,9 @@ class FftPlan final : public ConvPlan {
   const ConvProblem problem_;
   Device& device_;
   const Shape shape_;
+  const SpectralKernels<T>& kernels_ = spectral_kernels<T>();
   int threads_ = 1;
-  typename B::Plan r2c_ = nullptr, c2r_ = nullptr;
+  typename Library::Plan r2c_ = nullptr, c2r_ = nullptr;
 };
 
 class Fft final : public ConvAlgo {
@@ -576,14 +566,17 @@ class Fft final : public ConvAlgo {
     const double chunks = double(ceil_div(p.n, shape.images));
     WorkEstimate estimate;
     // FFTW's share of the FLOP peak on short 2-D transforms: no FMA, shuffles, 256-bit vectors.
-    constexpr double fft_efficiency = 0.12;
+    constexpr double fft_efficiency = 0.06;
     estimate.phases.push_back(
         {"input_fft", in * transform, in_bytes, in * spectrum, fft_efficiency});
     estimate.phases.push_back({"product", 4 * double(shape.spectrum()) * double(p.n) * w,
                                (in + (filter_pass ? (chunks - 1) * w : chunks * w)) * spectrum,
-                               (filter_pass ? chunks : 1) * out * spectrum, 0.8});
+                               (filter_pass ? chunks : 1) * out * spectrum, 0.4});
     estimate.phases.push_back(
         {"output_ifft", out * transform, out * spectrum, double(p.output_bytes()), fft_efficiency});
+    if (!filter_pass)
+      estimate.pack = {"pack_filter", w * transform, double(p.filter_bytes()), w * spectrum,
+                       fft_efficiency};
     return estimate;
   }
 

@@ -499,7 +499,7 @@ class FftTiled final : public ConvAlgo {
     // Spectra of a block cost traffic only when L2 does not hold them.
     const bool cached = config.get("shared") == 0;
     const double spill = cached ? 0 : spectrum * tiles;
-    constexpr double transform_efficiency = 0.4, product_efficiency = 0.75;
+    constexpr double transform_efficiency = 0.22, product_efficiency = 0.42;
     const double one = tile_flops(double(tile));
     WorkEstimate estimate;
     if (filter_pass) {
@@ -517,6 +517,7 @@ class FftTiled final : public ConvAlgo {
                                  spill * from + blocks * filters, spill * to, product_efficiency});
       estimate.phases.push_back(
           {"output_transform", tiles * to * one, spill * to, out_bytes, transform_efficiency});
+      estimate.pack = {"pack_filter", 0, double(p.filter_bytes()), filters, packing_efficiency};
     }
     return estimate;
   }

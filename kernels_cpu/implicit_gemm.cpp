@@ -164,8 +164,9 @@ WorkEstimate work_pixels(const ConvProblem& p, const PixelGemm& gemm, const Devi
     product.bytes_read += blocks * 4 * depth * columns;
   }
   if (p.epilogue.residual) product.bytes_read += double(p.y_bytes());
-  product.efficiency = 0.9;
-  return {{gather, product}};
+  product.efficiency = 0.77;
+  return {{gather, product},
+          {"pack_filter", 0, double(p.filter_bytes()), packed_bytes, packing_efficiency}};
 }
 
 class PixelPlan : public ConvPlan {
@@ -278,7 +279,7 @@ WorkEstimate work_filter(const ConvProblem& p, const FilterGemm& gemm) {
                   double(round_up(p.k, shape.block));
   product.bytes_read = x_bytes * double(gemm.panel_splits) + dy_bytes * double(gemm.block_splits);
   product.bytes_written = gemm.parts > 1 ? sums * double(gemm.parts) : 0;
-  product.efficiency = 0.85;
+  product.efficiency = 0.77;
   PhaseWork reduce{.name = "reduce"};
   reduce.flops = sums / 4 * double(gemm.parts - 1);
   reduce.bytes_read = gemm.parts > 1 ? sums * double(gemm.parts) : 0;

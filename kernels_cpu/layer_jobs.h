@@ -10,6 +10,11 @@
 
 namespace convlab::cpu {
 
+// ---- channel_copy.cpp ----
+
+constexpr std::int64_t copy_tile_channels = 16;
+constexpr std::int64_t copy_tile_pixels = 64;
+
 // ---- elementwise.cpp ----
 
 // backward: from y and dy.

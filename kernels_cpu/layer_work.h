@@ -1,26 +1,15 @@
-// What the layer operations' files share outside their vector code: checking the type, and
-// splitting a tensor among threads. Pieces never depend on the number of threads, and neither do
-// results.
+// What the layer operations' files share outside their vector code: splitting a tensor among
+// threads. Pieces never depend on the number of threads, and neither do results.
 #pragma once
-
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <string_view>
 
-#include "conv/error.h"
 #include "conv/layout.h"
 
 namespace convlab::cpu {
 
-inline void require_f32_or_f64(DType dtype, std::string_view operation) {
-  if (dtype != DType::f32 && dtype != DType::f64)
-    throw InputError(
-        fmt::format("{} on the CPU takes f32 and f64, not {}", operation, to_string(dtype)));
-}
-
-// f(T()) for the C++ type of a DType that require_f32_or_f64 has let through.
+// f(T()) for the C++ type of a DType that validate() has let through.
 template <class F>
 void with_type(DType dtype, F f) {
   if (dtype == DType::f32)

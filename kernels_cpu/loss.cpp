@@ -122,13 +122,6 @@ void for_each_image(const TensorDesc& desc, int threads, const Job& job,
   for (std::int64_t n = 0; n < desc.n; ++n) kernel(job, n);
 }
 
-void require_classes(DType dtype, const TensorDesc& desc, std::string_view operation) {
-  require_f32_or_f64(dtype, operation);
-  if (desc.h != 1 || desc.w != 1)
-    throw InputError(
-        fmt::format("{} takes one pixel an image, not {}x{}", operation, desc.h, desc.w));
-}
-
 }  // namespace
 
 void CpuLayerOps::softmax(DType dtype, const TensorDesc& desc, const void* x, void* p,
@@ -139,7 +132,8 @@ void CpuLayerOps::softmax(DType dtype, const TensorDesc& desc, const void* x, vo
 void CpuLayerOps::cross_entropy_forward(DType dtype, const TensorDesc& desc, const void* x,
                                         const std::int32_t* label, void* p, void* loss,
                                         Stream&) const {
-  require_classes(dtype, desc, "softmax");
+  validate(dtype, "softmax");
+  validate_classes(desc, "softmax");
   for_each_image(desc, threads_, SoftmaxJob{dtype, desc.c, desc.padded_c(), x, label, p, loss},
                  HWY_DYNAMIC_DISPATCH(Softmax));
 }
@@ -147,7 +141,8 @@ void CpuLayerOps::cross_entropy_forward(DType dtype, const TensorDesc& desc, con
 void CpuLayerOps::cross_entropy_backward(DType dtype, const TensorDesc& desc, const void* p,
                                          const std::int32_t* label, double factor, void* dx,
                                          Stream&) const {
-  require_classes(dtype, desc, "cross_entropy");
+  validate(dtype, "cross_entropy");
+  validate_classes(desc, "cross_entropy");
   for_each_image(desc, threads_,
                  CrossEntropyGradientJob{dtype, desc.c, desc.padded_c(), p, label, factor, dx},
                  HWY_DYNAMIC_DISPATCH(CrossEntropyGradient));
@@ -155,7 +150,7 @@ void CpuLayerOps::cross_entropy_backward(DType dtype, const TensorDesc& desc, co
 
 void CpuLayerOps::squared_error_forward(DType dtype, const TensorDesc& desc, const void* x,
                                         const void* target, void* loss, Stream&) const {
-  require_f32_or_f64(dtype, "squared_error");
+  validate(dtype, "squared_error");
   const std::int64_t pixels = desc.h * desc.w;
   for_each_image(desc, threads_,
                  SquaredErrorJob{dtype, desc.padded_c() * pixels, desc.c * pixels, x, target, 0,
@@ -166,7 +161,7 @@ void CpuLayerOps::squared_error_forward(DType dtype, const TensorDesc& desc, con
 void CpuLayerOps::squared_error_backward(DType dtype, const TensorDesc& desc, const void* x,
                                          const void* target, double factor, void* dx,
                                          Stream&) const {
-  require_f32_or_f64(dtype, "squared_error");
+  validate(dtype, "squared_error");
   const std::int64_t pixels = desc.h * desc.w;
   for_each_image(desc, threads_,
                  SquaredErrorJob{dtype, desc.padded_c() * pixels, desc.c * pixels, x, target,

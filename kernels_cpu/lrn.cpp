@@ -139,8 +139,8 @@ std::int64_t thread_bytes(const TensorDesc& desc) {
 }
 
 void run_lrn(const LrnJob& job, Workspace workspace, int threads) {
-  require_f32_or_f64(job.dtype, "lrn");
-  if (job.lrn.size < 1) throw InputError(fmt::format("lrn: size {} is not >= 1", job.lrn.size));
+  validate(job.dtype, "lrn");
+  validate(job.lrn);
   const TensorDesc& desc = job.lrn.x;
 #pragma omp parallel num_threads(threads) if (desc.elements() > serial_elements)
   {

@@ -334,7 +334,7 @@ class OneDnn : public ConvAlgo {
     const dnnl::primitive_desc pd = choose(p, config);
     // Where both activations are plain, its kernels reach half of what they do otherwise.
     const bool plain = p.x_layout == Layout::nchw && p.y_layout == Layout::nchw;
-    PhaseWork convolution{pd.impl_info_str(), p.flops(), 0, 0, plain ? 0.4 : 0.8};
+    PhaseWork convolution{pd.impl_info_str(), p.flops(), 0, 0, plain ? 0.45 : 0.75};
     convolution.bytes_read =
         double(p.x_bytes() + p.y_bytes() + p.filter_bytes() - p.output_bytes());
     convolution.bytes_written = double(p.output_bytes());
@@ -347,11 +347,18 @@ class OneDnn : public ConvAlgo {
       const double activations = point_bytes * tiles * double(p.c + p.k);
       const double filter = point_bytes * double(p.k * p.c);
       convolution.flops = 2 * tiles * double(p.k * p.c * points);
-      convolution.efficiency = 0.5;
+      convolution.efficiency = 0.25;
       convolution.bytes_read += activations + filter;
       convolution.bytes_written += activations + (p.pass == Pass::forward ? 0 : filter);
     }
     WorkEstimate estimate{{convolution}};
+    if (p.pass != Pass::backward_filter) {
+      const memory::desc wanted = pd.query_md(query::weights_md);
+      // A reorder into its Winograd's transformed filter is not parallel.
+      if (wanted != filter(p, FilterFormat::plain))
+        estimate.pack = {"pack_filter", 0, double(p.filter_bytes()), double(wanted.get_size()),
+                         winograd() ? 0.02 : 0.8};
+    }
     if (p.pass == Pass::backward_filter) {
       const memory::desc dw = pd.query_md(query::diff_weights_md);
       if (dw != filter(p, FilterFormat::plain))

@@ -89,9 +89,8 @@ HWY_EXPORT(AdamChunk);
 
 void CpuLayerOps::sgd_update(DType dtype, const SgdDesc& sgd, std::int64_t count, const void* dw,
                              void* w, void* velocity, Stream&) const {
-  require_f32_or_f64(dtype, "sgd_update");
-  if (sgd.momentum != 0 && velocity == nullptr)
-    throw InputError(fmt::format("sgd_update with momentum {} needs a velocity", sgd.momentum));
+  validate(dtype, "sgd_update");
+  validate(sgd, velocity);
   parallel_chunks(count, threads_, [&](std::int64_t begin, std::int64_t end) {
     HWY_DYNAMIC_DISPATCH(SgdChunk)
     (dtype, sgd, dw, w, sgd.momentum == 0 ? nullptr : velocity, begin, end);
@@ -100,8 +99,8 @@ void CpuLayerOps::sgd_update(DType dtype, const SgdDesc& sgd, std::int64_t count
 
 void CpuLayerOps::adam_update(DType dtype, const AdamDesc& adam, std::int64_t count, const void* dw,
                               void* w, void* mean, void* square, Stream&) const {
-  require_f32_or_f64(dtype, "adam_update");
-  if (adam.step < 1) throw InputError(fmt::format("adam_update: step {} is not >= 1", adam.step));
+  validate(dtype, "adam_update");
+  validate(adam);
   parallel_chunks(count, threads_, [&](std::int64_t begin, std::int64_t end) {
     HWY_DYNAMIC_DISPATCH(AdamChunk)(dtype, adam, dw, w, mean, square, begin, end);
   });

@@ -263,7 +263,7 @@ void for_each_row(const PoolJob& job, const TensorDesc& to, int threads,
 
 void CpuLayerOps::pool_forward(DType dtype, const PoolDesc& pool, const void* x, void* y,
                                void* index, Stream&) const {
-  require_f32_or_f64(dtype, "pool_forward");
+  validate(dtype, "pool_forward");
   validate(pool);
   for_each_row({dtype, pool, x, y, static_cast<std::uint8_t*>(index)}, pool.y, threads_,
                HWY_DYNAMIC_DISPATCH(ForwardPool));
@@ -271,7 +271,7 @@ void CpuLayerOps::pool_forward(DType dtype, const PoolDesc& pool, const void* x,
 
 void CpuLayerOps::pool_backward(DType dtype, const PoolDesc& pool, const void* dy,
                                 const void* index, void* dx, Stream&) const {
-  require_f32_or_f64(dtype, "pool_backward");
+  validate(dtype, "pool_backward");
   validate(pool);
   // The backward pass only reads the index.
   auto* const winners = static_cast<std::uint8_t*>(const_cast<void*>(index));

@@ -21,6 +21,22 @@ TEST(Ceilings, AreMeasuredForEachIsa) {
   make_cpu_device();
 }
 
+TEST(Ceilings, OfACardAreWhatItsClocksAllow) {
+  DeviceInfo card;
+  card.kind = DeviceKind::cuda;
+  card.threads = 132;
+  card.peak_f32_flops = 67e12;
+  card.peak_f64_flops = 34e12;
+  card.peak_bandwidth = 4.8e12;
+  const Ceilings c = ceilings_of(card);
+  EXPECT_FALSE(c.measured);
+  EXPECT_EQ(c.flops(DType::f32), 67e12);
+  EXPECT_EQ(c.flops(DType::f64), 34e12);
+  EXPECT_EQ(c.memory_bandwidth, 4.8e12);
+  card.index = 1, card.peak_f32_flops = 20e12;
+  EXPECT_EQ(ceilings_of(card).flops(DType::f32), 20e12);  // another card, another ceiling
+}
+
 TEST(Ceilings, PredictPhaseByPhase) {
   Ceilings ceilings;
   ceilings.f32_flops = 1e11;

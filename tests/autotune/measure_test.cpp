@@ -82,13 +82,6 @@ TEST(Sampling, RepeatsShortRunsOnly) {
   EXPECT_EQ(calls, 5);
 }
 
-TEST(Sampling, EvictionLeavesTheDataAlone) {
-  std::vector<std::byte> data(100'001, std::byte{42});
-  const ConstSpan spans[] = {data, {}};
-  evict_from_caches(spans);
-  for (std::byte b : data) ASSERT_EQ(b, std::byte{42});
-}
-
 TEST(NoiseFloor, IsFiniteAndPositive) {
   volatile double x = 1;
   const NoiseFloor floor = measure_noise_floor(

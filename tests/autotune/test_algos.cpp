@@ -100,7 +100,15 @@ void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms
 
 void append_test_algos(AlgoRegistry& registry) {
   const auto add = [&](Behaviour b) { registry.append(std::make_unique<TestAlgo>(std::move(b))); };
-  add({.id = "plain"});
+  const auto lost = std::make_shared<std::atomic<bool>>(false);
+  const auto need_device = [lost] {
+    if (*lost) throw DeviceLost("the device is gone");
+  };
+  add({.id = "plain", .misbehave = need_device});
+  add({.id = "loser", .misbehave = [lost, need_device] {
+         *lost = true;
+         need_device();
+       }});
   add({.id = "slow", .misbehave = [] { sleep_ms(10); }});
   add({.id = "nchw_only", .refuse = [](const ConvProblem& f) -> std::string {
          return f.x_layout == Layout::nchw && f.y_layout == Layout::nchw ? "" : "needs layout nchw";

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "conv/error.h"
+#include "conv/half.h"
 #include "kernels_cpu/cpu.h"
 
 namespace convlab {
@@ -135,6 +136,40 @@ TEST_F(VerifyTest, AnExceptionFailsAndOutOfMemoryRefuses) {
   EXPECT_EQ(check([](auto&, auto&, auto&, auto) { throw Error("boom"); }).status, Status::failed);
   EXPECT_EQ(check([](auto&, auto&, auto&, auto) { throw OutOfMemory("full"); }).status,
             Status::refused);
+}
+
+// Operands, output and old contents in the 16-bit types: what the oracle reads must be what it
+// expects, and what it writes must be read back.
+template <class T>
+void read_and_write(const ReferenceCase& reference, const ConvProblem& problem,
+                    const ConvArgs& args) {
+  const auto at = [](const TensorDesc& d, std::int64_t i) {
+    return d.offset(i / (d.w * d.h * d.c), i / (d.w * d.h) % d.c, i / d.w % d.h, i % d.w);
+  };
+  const TensorDesc x = problem.x_desc(), y = problem.y_desc();
+  for (std::int64_t i = 0; i < std::ssize(reference.input().x); ++i)
+    ASSERT_EQ(double(static_cast<const T*>(args.x)[at(x, i)]), reference.input().x[std::size_t(i)]);
+  std::fill_n(static_cast<T*>(args.out), y.elements(), T(0.0));
+  for (std::int64_t i : reference.indices())
+    static_cast<T*>(args.out)[at(y, i)] = T(reference.expected()[std::size_t(i)]);
+}
+
+TEST_F(VerifyTest, SixteenBitTypesAreRoundedOnTheWayInAndOut) {
+  for (const DType dtype : {DType::f16, DType::bf16}) {
+    problem_.dtype = dtype;
+    const auto verdict = check([dtype](auto& reference, auto& problem, auto& args, auto) {
+      if (dtype == DType::f16)
+        read_and_write<Float16>(reference, problem, args);
+      else
+        read_and_write<BFloat16>(reference, problem, args);
+    });
+    // Only the output's own rounding is left: up to half a unit in the last place.
+    const double half_ulp = dtype == DType::f16 ? 0x1p-11 : 0x1p-8;
+    EXPECT_LE(verdict.rel_error, half_ulp) << verdict.reason;
+    EXPECT_GT(verdict.rel_error, half_ulp / 16);
+    const auto nothing = check([](auto&, auto&, auto&, auto) {});
+    EXPECT_EQ(nothing.reason, "output (0, 0, 0, 0) is NaN or was not written");
+  }
 }
 
 TEST_F(VerifyTest, AccumulatesOntoTheOldContents) {

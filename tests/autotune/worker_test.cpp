@@ -90,6 +90,37 @@ TEST_F(WorkerTest, OthersGoOnInANewWorkerAfterACrash) {
   EXPECT_GT(runner().sample(plain, 1), 0);
 }
 
+TEST_F(WorkerTest, ALostDeviceCostsItsProcessOnly) {
+  const Candidate plain = prepared("plain");
+  EXPECT_EQ(loss("loser"), "failed: the device is gone");
+  EXPECT_GT(runner().sample(plain, 1), 0);
+}
+
+TEST_F(WorkerTest, AWorkerIsHandedOnUnlessSomethingFailedInIt) {
+  std::unique_ptr<ChildProcess> spare;
+  const auto make = [&] {
+    return std::make_unique<WorkerRunner>(options_, make_cpu_device()->info(), timeout_s_,
+                                          std::function<bool()>(), &spare);
+  };
+  runner_ = make();
+  prepared("plain");
+  runner_.reset();
+  const ChildProcess* const first = spare.get();
+  ASSERT_NE(first, nullptr);
+
+  options_.problem.k = 6;  // another problem, same worker
+  runner_ = make();
+  EXPECT_EQ(prepared("plain").status, Status::ok);
+  EXPECT_EQ(spare, nullptr);
+  runner_.reset();
+  EXPECT_EQ(spare.get(), first);
+
+  runner_ = make();
+  EXPECT_EQ(prepared("liar").status, Status::failed);
+  runner_.reset();
+  EXPECT_EQ(spare, nullptr);
+}
+
 TEST_F(WorkerTest, RefusesWhatNeedsTooMuchWorkspace) {
   options_.workspace_max = 63;
   const Candidate c = prepared("plain");
@@ -104,7 +135,7 @@ TEST_F(WorkerTest, StopsWaitingWhenTold) {
 }
 
 TEST_F(WorkerTest, ReportsAProblemItCannotOpenAsItsOwn) {
-  options_.problem.dtype = DType::f16;
+  options_.problem.groups = 3;
   EXPECT_THROW(prepared("plain"), InputError);
 }
 

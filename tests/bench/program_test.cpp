@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
 
 #include "autotune/store.h"
 #include "kernels_cpu/cpu.h"
+#include "kernels_cuda/cuda.h"
 #include "tests/bench/run_program.h"
 
 namespace convlab {
@@ -99,6 +101,9 @@ TEST_F(ProgramTest, BadUsageIsOneLineAndExitCode2) {
       {{"tune", tiny, "--threads", "-2"}, "--threads"},
       {{"tune", tiny, "--seed", "-1"}, "--seed"},
       {{"tune", tiny, "--device", "tpu"}, "cuda"},
+      {{"tune", tiny, "--device", "cuda:"}, "--device"},
+      {{"tune", tiny, "--device", "cuda:-1"}, "0 or more"},
+      {{"tune", tiny, "--device", "cuda", "--threads", "2"}, "--threads"},
       {{"tune", tiny, "--format", "xml"}, "json"},
       {{"bench", tiny, "--format", "hpp"}, "json"},
       {{"tune", tiny, "--max-error", "-1"}, "--max-error"},
@@ -149,11 +154,63 @@ TEST_F(ProgramTest, ImpossibleSizesAreRefusedByField) {
   }
 }
 
-TEST_F(ProgramTest, ADeviceThatIsNotThereIsExitCode3) {
-  const Ran ran = run({"tune", tiny, "--device", "cuda"});
-  EXPECT_EQ(ran.exit_code, 3);
-  EXPECT_EQ(lines(ran.err), 1) << ran.err;
-  EXPECT_TRUE(contains(ran.err, "without CUDA")) << ran.err;
+TEST_F(ProgramTest, ACardThatIsNotThereIsExitCode3) {
+  const std::string obstacle = cuda_obstacle();
+  if (obstacle.empty()) GTEST_SKIP() << "there is a card here";
+  for (const char* device : {"cuda", "cuda:7"})
+    for (const Words& verb : {Words{"tune", tiny}, Words{"bench", tiny}, Words{"check", tiny},
+                              Words{"list"}, Words{"list", tiny}}) {
+      const Ran ran = run(verb + Words{"--device", device});
+      EXPECT_EQ(ran.exit_code, 3) << verb[0];
+      EXPECT_EQ(ran.err, "convlab: " + obstacle + "\n") << verb[0];
+      EXPECT_EQ(ran.out, "") << verb[0];
+    }
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "tune.db"));
+}
+
+TEST_F(ProgramTest, DoctorSaysWhatStandsBetweenItAndACard) {
+  const std::string obstacle = cuda_obstacle();
+  if (obstacle.empty()) GTEST_SKIP() << "there is a card here";
+  for (const Words& device : {Words{}, Words{"--device", "cuda"}}) {
+    const Ran ran = run(Words{"doctor", "--format", "json"} + device);
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    std::string found;
+    for (const json& row : rows_of(ran.out))
+      if (row["what"] == "card") {
+        found = row["found"].get<std::string>() + row["remedy"].get<std::string>();
+        EXPECT_EQ(row["verdict"], device.empty() ? "" : "PROBLEM");
+      }
+    EXPECT_TRUE(contains(found, obstacle)) << ran.out;
+  }
+}
+
+TEST_F(ProgramTest, UnknownAlgorithmsLeaveNoStore) {
+  EXPECT_EQ(run({"tune", tiny, "--algos", "fastest"}).exit_code, 2);
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "tune.db"));
+}
+
+TEST_F(ProgramTest, ATypeThatNothingTakesIsOneLine) {
+  for (const char* verb : {"tune", "bench"}) {
+    const Ran ran = run({verb, tiny, "--dtype", "bf16", "--pass", "fwd"});
+    EXPECT_EQ(ran.exit_code, 2);
+    EXPECT_EQ(lines(ran.err), 1) << ran.err;
+    EXPECT_TRUE(contains(ran.err, "expected f32 or f64")) << ran.err;
+  }
+}
+
+TEST_F(ProgramTest, ALimitBelowEveryNeedSaysTheSmallestThatWouldDo) {
+  const Words command{"tune", tiny, "--pass", "fwd", "--algos", "fft", "--layout", "nchw"};
+  const Ran ran = run(command + Words{"--workspace-max", "10"});
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_EQ(lines(ran.err), 2) << ran.err;  // one for the layer, one for the end
+  const std::size_t at = ran.err.find("--workspace-max ", ran.err.find("too small"));
+  ASSERT_NE(at, std::string::npos) << ran.err;
+  const std::string least =
+      ran.err.substr(at + 16, ran.err.find_first_not_of("0123456789", at + 16) - at - 16);
+  const Ran enough = run(command + Words{"--workspace-max", least});
+  EXPECT_EQ(enough.exit_code, 0) << enough.err;
+  const Ran less = run(command + Words{"--workspace-max", std::to_string(std::stoll(least) - 1)});
+  EXPECT_EQ(less.exit_code, 2) << less.err;
 }
 
 TEST_F(ProgramTest, TunePrintsEveryFormat) {
@@ -208,13 +265,18 @@ TEST_F(ProgramTest, TheStoreIsWhereItIsSaidToBe) {
   EXPECT_TRUE(std::filesystem::exists(directory_ / "cache" / "convlab" / "tune.db"));
 }
 
-TEST_F(ProgramTest, CtrlCKeepsAndPrintsWhatIsDone) {
+class Interruption : public ProgramTest, public testing::WithParamInterface<int> {};
+
+INSTANTIATE_TEST_SUITE_P(Signals, Interruption, testing::Values(SIGINT, SIGTERM),
+                         [](const auto& info) { return info.param == SIGINT ? "CtrlC" : "Term"; });
+
+TEST_P(Interruption, KeepsAndPrintsWhatIsDone) {
   Program program(directory_, {"tune", "resnet18", "--pass", "fwd"});
   using Clock = std::chrono::steady_clock;
   const auto give_up = Clock::now() + std::chrono::minutes(5);
   while (!contains(program.err(), "[1/11]") && Clock::now() < give_up)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  program.interrupt();
+  program.signal_group(GetParam());
   const Ran ran = program.wait();
   EXPECT_EQ(ran.exit_code, 130) << ran.err;
   EXPECT_TRUE(contains(ran.out, "conv1")) << ran.out;
@@ -289,7 +351,7 @@ TEST_F(ProgramTest, ListSaysWhoTakesWhatAndWhyNot) {
   ASSERT_EQ(all.exit_code, 0) << all.err;
   bool im2col = false;
   for (const json& row : rows_of(all.out))
-    if (row["algo"] == "im2col") im2col = row["3x3"] == "fdw" && row["f64"] == "yes";
+    if (row["algo"] == "im2col") im2col = row["3x3"] == "fdw" && row["types"] == "f32 f64";
   EXPECT_TRUE(im2col) << all.out;
   const Ran target = run({"list", strided, "--pass", "fwd", "--format", "json"});
   ASSERT_EQ(target.exit_code, 0) << target.err;

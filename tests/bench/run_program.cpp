@@ -43,7 +43,8 @@ void write_file(const std::filesystem::path& path, const std::string& text) {
 }
 
 Program::Program(const TemporaryDirectory& directory, const std::vector<std::string>& arguments,
-                 const std::map<std::string, std::string>& environment) {
+                 const std::map<std::string, std::string>& environment,
+                 const std::string& executable) {
   static int runs = 0;
   out_ = directory / ("out." + std::to_string(++runs));
   err_ = directory / ("err." + std::to_string(runs));
@@ -59,7 +60,7 @@ Program::Program(const TemporaryDirectory& directory, const std::vector<std::str
   std::vector<std::string> assignments;
   for (const auto& [name, value] : variables) assignments.push_back(name + "=" + value);
   std::vector<std::string> words = arguments;
-  words.insert(words.begin(), CONVLAB_PROGRAM);
+  words.insert(words.begin(), executable);
 
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
@@ -67,13 +68,18 @@ Program::Program(const TemporaryDirectory& directory, const std::vector<std::str
   constexpr int fresh = O_WRONLY | O_CREAT | O_TRUNC;
   posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, out_.c_str(), fresh, 0600);
   posix_spawn_file_actions_addopen(&files, STDERR_FILENO, err_.c_str(), fresh, 0600);
-  const int error = posix_spawn(&pid_, CONVLAB_PROGRAM, &files, nullptr, pointers(words).data(),
-                                pointers(assignments).data());
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setpgroup(&attributes, 0);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+  const int error = posix_spawn(&pid_, executable.c_str(), &files, &attributes,
+                                pointers(words).data(), pointers(assignments).data());
   posix_spawn_file_actions_destroy(&files);
-  if (error != 0) throw std::runtime_error("cannot start " CONVLAB_PROGRAM);
+  posix_spawnattr_destroy(&attributes);
+  if (error != 0) throw std::runtime_error("cannot start " + executable);
 }
 
-void Program::interrupt() const { kill(pid_, SIGINT); }
+void Program::signal_group(int signal) const { kill(-pid_, signal); }
 
 Ran Program::wait() {
   int status = 0;

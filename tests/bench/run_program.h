@@ -32,13 +32,15 @@ struct Ran {
 };
 
 // One run of the program, with stdout and stderr in files of `directory`, its store and its home
-// there too. `environment` adds to this process's.
+// there too. `environment` adds to this process's. It leads a process group of its own.
 class Program {
  public:
   Program(const TemporaryDirectory& directory, const std::vector<std::string>& arguments,
-          const std::map<std::string, std::string>& environment = {});
+          const std::map<std::string, std::string>& environment = {},
+          const std::string& executable = CONVLAB_PROGRAM);
   std::string err() const { return read_file(err_); }  // so far
-  void interrupt() const;
+  // To the program and its workers, as a terminal sends Ctrl-C and `timeout` its SIGTERM.
+  void signal_group(int signal) const;
   Ran wait();
 
  private:

@@ -129,6 +129,14 @@ TEST(TuneReport, AnUnfinishedTableSaysSo) {
   EXPECT_EQ(totals["remaining_gain_ms"], 0.75);
 }
 
+TEST(TuneReport, TimesThatSpreadFarAreNotPassedOffAsGood) {
+  TuneTable table = sample();
+  EXPECT_EQ(render(table, Format::table).find("Times spread"), std::string::npos);
+  for (LayerResult& layer : table.layers)
+    for (Candidate& c : layer.candidates) c.mad_ms = 0.25 * c.ms;
+  EXPECT_NE(render(table, Format::table).find("Times spread by 25%"), std::string::npos);
+}
+
 TEST(TuneReport, EveryCsvRowHasEveryColumn) {
   std::istringstream lines(render(sample(), Format::csv));
   std::ptrdiff_t columns = 0, rows = 0;

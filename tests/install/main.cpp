@@ -3,6 +3,7 @@
 
 #include "autotune/verify.h"
 #include "kernels_cpu/cpu.h"
+#include "kernels_cuda/cuda.h"
 #include "nets/zoo.h"
 
 int main() {
@@ -12,9 +13,11 @@ int main() {
   const auto stream = device->make_stream();
   AlgoRegistry registry;
   append_cpu_algos(registry);
+  append_cuda_algos(registry);
+  std::printf("cuda: %s\n", cuda_obstacle().empty() ? "a card" : cuda_obstacle().c_str());
   const ReferenceCase reference(problem, 1);
   int passed = 0, failed = 0;
-  for (const ConvAlgo* algo : registry.all()) {
+  for (const ConvAlgo* algo : registry.for_device(DeviceKind::cpu)) {
     if (algo->refuse(problem, *device)) continue;
     const auto verdict = check_candidate(*algo, problem, algo->configs(problem, *device).front(),
                                          reference, *device, *stream, 1e-4);

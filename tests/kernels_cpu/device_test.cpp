@@ -81,5 +81,21 @@ TEST(ConvertLayout, BetweenAllLayoutsWithZeroPaddingLanes) {
   expect_every_pair_of_layouts_converts<double>(DType::f64, {1, 25, 1, 1});
 }
 
+TEST(CpuDevice, EvictionLeavesTheDataAlone) {
+  const auto device = make_cpu_device();
+  const auto stream = device->make_stream();
+  std::vector<std::byte> data(100'001, std::byte{42});
+  const ConstSpan spans[] = {data, {}};
+  device->evict_from_caches(spans, *stream);
+  for (std::byte b : data) ASSERT_EQ(b, std::byte{42});
+}
+
+TEST(CpuDevice, TimesTheRunsItIsAskedFor) {
+  const auto stream = make_cpu_device()->make_stream();
+  int calls = 0;
+  EXPECT_GT(stream->time([&] { ++calls; }, 5), 0);
+  EXPECT_EQ(calls, 5);
+}
+
 }  // namespace
 }  // namespace convlab

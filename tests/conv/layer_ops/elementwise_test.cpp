@@ -1,13 +1,20 @@
 // Elementwise operations, dropout, and channels copied between tensors.
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <set>
 
 #include "conv/error.h"
-#include "tests/kernels_cpu/layer_ops/layer_lab.h"
+#include "tests/conv/layer_ops/layer_lab.h"
 
 namespace convlab {
 namespace {
+
+class Elementwise : public LayerTest {};
+class Dropout : public LayerTest {};
+class CopyChannels : public LayerTest {};
+class Zero : public LayerTest {};
 
 // Small and ragged; large enough for several threads.
 std::vector<TensorDesc> descs(const LayerLab& lab) {
@@ -17,7 +24,7 @@ std::vector<TensorDesc> descs(const LayerLab& lab) {
 
 std::int64_t count(const TensorDesc& t) { return t.n * t.c * t.h * t.w; }
 
-TEST(Elementwise, Adds) {
+TEST_F(Elementwise, Adds) {
   for_each_setting([](const LayerLab& lab) {
     for (const TensorDesc& desc : descs(lab)) {
       const Values u = random_values(count(desc), 1), v = random_values(count(desc), 2);
@@ -52,7 +59,7 @@ Values activate(const LayerLab& lab, ActivationKind kind, const TensorDesc& desc
   return result;
 }
 
-TEST(Elementwise, Activates) {
+TEST_F(Elementwise, Activates) {
   for_each_setting([](const LayerLab& lab) {
     for (const TensorDesc& desc : descs(lab))
       for (const Function& function : functions) {
@@ -66,7 +73,7 @@ TEST(Elementwise, Activates) {
 }
 
 // Extremes saturate, small values keep their digits, and a NaN is not hidden.
-TEST(Elementwise, ActivatesWhatIsFarOut) {
+TEST_F(Elementwise, ActivatesWhatIsFarOut) {
   const double infinity = std::numeric_limits<double>::infinity();
   const Values x{-infinity, -1e30, -800, -100, -1e-7,    0,
                  1e-7,      100,   800,  1e30, infinity, std::nan("")};
@@ -85,7 +92,7 @@ TEST(Elementwise, ActivatesWhatIsFarOut) {
   });
 }
 
-TEST(Elementwise, ActivationsHaveTheirGradient) {
+TEST_F(Elementwise, ActivationsHaveTheirGradient) {
   for_each_setting([](const LayerLab& lab) {
     for (const TensorDesc& desc : descs(lab))
       for (const Function& function : functions) {
@@ -134,7 +141,7 @@ bool is_dropped(std::uint64_t seed, std::uint64_t draw, std::uint64_t index, dou
   return c[0] < p * 4294967296.0;
 }
 
-TEST(Dropout, DropsByPlaceSeedAndDrawAlone) {
+TEST_F(Dropout, DropsByPlaceSeedAndDrawAlone) {
   for_each_setting([](const LayerLab& lab) {
     for (const TensorDesc& desc : descs(lab))
       for (const double p : {0.0, 0.3, 0.5})
@@ -151,8 +158,8 @@ TEST(Dropout, DropsByPlaceSeedAndDrawAlone) {
   });
 }
 
-TEST(Dropout, IsTheSameForAnyNumberOfThreadsAndDropsTheShareAskedFor) {
-  const LayerLab one(supported_isas().back(), 1, DType::f32, Layout::nchw16c);
+TEST_F(Dropout, IsTheSameForAnyNumberOfThreadsAndDropsTheShareAskedFor) {
+  const LayerLab one(1, DType::f32, layer_backend().layouts.back());
   const DropoutDesc dropout{one.desc(4, 50, 30, 20), 0.2, 3, 4};
   const Values x(std::size_t(count(dropout.x)), 1.0);
   const Values y = drop(one, dropout, x);
@@ -166,7 +173,7 @@ TEST(Dropout, IsTheSameForAnyNumberOfThreadsAndDropsTheShareAskedFor) {
   EXPECT_THROW(drop(one, other, x), InputError);
 }
 
-TEST(CopyChannels, MovesAnyChannelsBetweenAnyLayouts) {
+TEST_F(CopyChannels, MovesAnyChannelsBetweenAnyLayouts) {
   struct Case {
     std::int64_t from_c, to_c, from_channel, to_channel, channels;
   };
@@ -175,7 +182,7 @@ TEST(CopyChannels, MovesAnyChannelsBetweenAnyLayouts) {
                         {70, 64, 2, 5, 40}};
   for_each_setting([&](const LayerLab& lab) {
     for (const Case& t : cases)
-      for (const Layout to_layout : all_layouts)
+      for (const Layout to_layout : layer_backend().layouts)
         for (const auto& [h, w] : {std::pair{3, 5}, {1, 1}, {25, 20}}) {
           ChannelCopy copy{lab.desc(2, t.from_c, h, w),
                            {2, t.to_c, h, w, to_layout},
@@ -195,7 +202,7 @@ TEST(CopyChannels, MovesAnyChannelsBetweenAnyLayouts) {
   });
 }
 
-TEST(CopyChannels, BringsPaddingLanesAlongWithTheLastChannel) {
+TEST_F(CopyChannels, BringsPaddingLanesAlongWithTheLastChannel) {
   for_each_setting([](const LayerLab& lab) {
     const Values parts[] = {random_values(2 * 5 * 6, 1), random_values(2 * 6 * 6, 2)};
     auto to = lab.tensor(lab.desc(2, 11, 2, 3));
@@ -216,8 +223,8 @@ TEST(CopyChannels, BringsPaddingLanesAlongWithTheLastChannel) {
   });
 }
 
-TEST(CopyChannels, RefusesChannelsThatAreNotThere) {
-  const LayerLab lab(supported_isas().back(), 1, DType::f32, Layout::nchw);
+TEST_F(CopyChannels, RefusesChannelsThatAreNotThere) {
+  const LayerLab lab;
   const auto refused = [&](const ChannelCopy& copy) {
     EXPECT_THROW(lab.ops().copy_channels(DType::f32, copy, nullptr, nullptr, lab.stream()),
                  InputError);
@@ -227,11 +234,26 @@ TEST(CopyChannels, RefusesChannelsThatAreNotThere) {
   refused({lab.desc(1, 4, 2, 2), lab.desc(1, 8, 2, 3), 0, 0, 4});
 }
 
-TEST(Zero, WritesZeroAndNothingElse) {
-  const LayerLab lab(supported_isas().back(), 2, DType::f32, Layout::nchw);
+TEST_F(Zero, WritesZeroAndNothingElse) {
+  const LayerLab lab(2);
   auto x = lab.tensor({1, 100003, 1, 1});
   lab.ops().zero(Span(x.data(), 100003 * sizeof(float)), lab.stream());
   EXPECT_EQ(x.values(), Values(100003, 0.0));
+}
+
+// Bytes that begin and end anywhere.
+TEST_F(Zero, TakesAnySpan) {
+  const LayerLab lab;
+  const auto filled = std::bit_cast<float>(0x3f3f3f3f);
+  for (const std::size_t begin : {0, 1, 18, 63})
+    for (const std::size_t count : {1, 3, 14, 15, 16, 2001}) {
+      std::vector<float> expected(600, filled);
+      std::ranges::fill(std::as_writable_bytes(std::span(expected)).subspan(begin, count),
+                        std::byte{0});
+      auto x = lab.array(Values(600, double(filled)));
+      lab.ops().zero(Span(x.data() + begin, count), lab.stream());
+      EXPECT_EQ(x.values(), Values(expected.begin(), expected.end())) << begin << " " << count;
+    }
 }
 
 }  // namespace

@@ -1,9 +1,8 @@
-#include "tests/kernels_cpu/layer_ops/layer_lab.h"
+#include "tests/conv/layer_ops/layer_lab.h"
 
 #include <fmt/format.h>
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -35,14 +34,16 @@ Values read(const TensorDesc& t, const std::byte* data) {
 }
 
 template <class T>
-void write(const TensorDesc& t, const Values& values, std::byte* data) {
-  T* const elements = reinterpret_cast<T*>(data);
-  std::fill_n(elements, t.elements(), T(0));
+std::vector<std::byte> in_memory(const TensorDesc& t, const Values& values) {
+  std::vector<T> elements(static_cast<std::size_t>(t.elements()), T(0));
   auto value = values.begin();
   for (std::int64_t n = 0; n < t.n; ++n)
     for (std::int64_t c = 0; c < t.c; ++c)
       for (std::int64_t h = 0; h < t.h; ++h)
-        for (std::int64_t w = 0; w < t.w; ++w) elements[t.offset(n, c, h, w)] = T(*value++);
+        for (std::int64_t w = 0; w < t.w; ++w)
+          elements[static_cast<std::size_t>(t.offset(n, c, h, w))] = T(*value++);
+  const auto bytes = std::as_bytes(std::span(elements));
+  return {bytes.begin(), bytes.end()};
 }
 
 }  // namespace
@@ -61,12 +62,12 @@ void expect_near(const Values& got, const Values& expected, double tolerance) {
     ASSERT_NEAR(got[i], expected[i], tolerance) << "element " << i << " of " << got.size();
 }
 
-LayerLab::LayerLab(std::string isa, int threads, DType dtype, Layout layout)
-    : isa_(std::move(isa)),
+LayerLab::LayerLab(const LayerDevice& made_by, int threads, DType dtype, Layout layout)
+    : made_by_(&made_by),
       threads_(threads),
       dtype_(dtype),
       layout_(layout),
-      device_(make_cpu_device({threads, isa_})),
+      device_(made_by.make(threads)),
       stream_(device_->make_stream()) {}
 
 LayerLab::Tensor::Tensor(const LayerLab& lab, const TensorDesc& desc)
@@ -75,35 +76,40 @@ LayerLab::Tensor::Tensor(const LayerLab& lab, const TensorDesc& desc)
       buffer_(lab.bytes(static_cast<std::size_t>(desc.elements() * size_of(lab.dtype_)))) {}
 
 LayerLab::Tensor::Tensor(const LayerLab& lab, const TensorDesc& desc, const Values& values)
-    : Tensor(lab, desc) {
+    : lab_(lab), desc_(desc) {
   EXPECT_EQ(values.size(), static_cast<std::size_t>(desc.n * desc.c * desc.h * desc.w));
-  if (lab.dtype_ == DType::f32)
-    write<float>(desc, values, buffer_.data());
-  else
-    write<double>(desc, values, buffer_.data());
+  buffer_ = lab.bytes(lab.dtype_ == DType::f32 ? in_memory<float>(desc, values)
+                                               : in_memory<double>(desc, values));
 }
 
 Values LayerLab::Tensor::values() const {
   EXPECT_TRUE(lab_.intact(buffer_)) << "written outside";
-  return lab_.dtype_ == DType::f32 ? read<float>(desc_, buffer_.data())
-                                   : read<double>(desc_, buffer_.data());
+  std::vector<std::byte> memory(buffer_.span().size());
+  lab_.device_->copy_to_host(memory, buffer_.data(), *lab_.stream_);
+  lab_.stream_->synchronize();
+  return lab_.dtype_ == DType::f32 ? read<float>(desc_, memory.data())
+                                   : read<double>(desc_, memory.data());
 }
 
 GuardedBuffer LayerLab::bytes(std::size_t count) const {
-  GuardedBuffer buffer(count, *device_, *stream_);
-  std::memset(buffer.data(), 0xff, count);  // as floats: NaN
+  return bytes(std::vector<std::byte>(count, std::byte{0xff}));  // as floats: NaN
+}
+
+GuardedBuffer LayerLab::bytes(ConstSpan contents) const {
+  GuardedBuffer buffer(contents.size(), *device_, *stream_);
+  if (!contents.empty()) device_->copy_to_device(buffer.data(), contents, *stream_);
+  stream_->synchronize();
   return buffer;
 }
 
 void for_each_setting(const std::function<void(const LayerLab&)>& f) {
-  for (const std::string& isa : supported_isas())
+  for (const LayerDevice& device : layer_backend().devices)
     for (const DType dtype : {DType::f32, DType::f64})
-      for (const Layout layout : all_layouts) {
-        SCOPED_TRACE(fmt::format("{} {} {}", isa, to_string(dtype), to_string(layout)));
-        f(LayerLab(isa, 3, dtype, layout));
+      for (const Layout layout : layer_backend().layouts) {
+        SCOPED_TRACE(fmt::format("{} {} {}", device.name, to_string(dtype), to_string(layout)));
+        f(LayerLab(device, 3, dtype, layout));
         if (testing::Test::HasFatalFailure()) break;
       }
-  make_cpu_device();  // the best instruction set again
 }
 
 void expect_backward(const LayerLab& lab, const Values& x, const Values& dy,
@@ -117,7 +123,8 @@ void expect_backward(const LayerLab& lab, const Values& x, const Values& dy,
     return expect_near(dx, exact, 1e-5 * greatest);
   }
   const double step = 1e-5;
-  const std::size_t checked = x.size() > 5000 ? 3 : 23;  // each costs two forward runs
+  const std::size_t checked =
+      std::max(x.size(), dy.size()) > 5000 ? 3 : 11;  // each costs two forward runs
   const std::size_t stride = std::max<std::size_t>(1, x.size() / checked);
   for (std::size_t i = 0; i < x.size(); i += stride) {
     Values shifted = x;

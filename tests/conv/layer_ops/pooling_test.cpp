@@ -2,10 +2,12 @@
 #include <limits>
 
 #include "conv/error.h"
-#include "tests/kernels_cpu/layer_ops/layer_lab.h"
+#include "tests/conv/layer_ops/layer_lab.h"
 
 namespace convlab {
 namespace {
+
+class Pooling : public LayerTest {};
 
 struct Case {
   std::int64_t n, c, h, w, window_h, window_w, stride_h, stride_w, pad_h, pad_w, p, q;
@@ -86,7 +88,7 @@ Values input(const PoolDesc& pool) {
   return random_values(pool.x.n * pool.x.c * pool.x.h * pool.x.w, 1);
 }
 
-TEST(Pooling, ForwardEqualsTheNaiveLoops) {
+TEST_F(Pooling, ForwardEqualsTheNaiveLoops) {
   for_each_setting([](const LayerLab& lab) {
     for (const Case& t : cases) {
       const PoolDesc max = pool_of(t, PoolKind::max, true, lab);
@@ -100,7 +102,7 @@ TEST(Pooling, ForwardEqualsTheNaiveLoops) {
   });
 }
 
-TEST(Pooling, MaximumWithoutAnIndexIsTheSame) {
+TEST_F(Pooling, MaximumWithoutAnIndexIsTheSame) {
   for_each_setting([](const LayerLab& lab) {
     const PoolDesc pool = pool_of(cases[1], PoolKind::max, true, lab);
     auto x = lab.tensor(pool.x, input(pool));
@@ -110,7 +112,7 @@ TEST(Pooling, MaximumWithoutAnIndexIsTheSame) {
   });
 }
 
-TEST(Pooling, BackwardIsTheGradient) {
+TEST_F(Pooling, BackwardIsTheGradient) {
   for_each_setting([](const LayerLab& lab) {
     for (const Case& t : cases)
       for (const int kind : {0, 1, 2}) {
@@ -125,7 +127,7 @@ TEST(Pooling, BackwardIsTheGradient) {
   });
 }
 
-TEST(Pooling, OfEqualsTheFirstTakesTheGradient) {
+TEST_F(Pooling, OfEqualsTheFirstTakesTheGradient) {
   for_each_setting([](const LayerLab& lab) {
     const PoolDesc pool = pool_of({1, 3, 4, 4, 3, 3, 1, 1, 1, 1, 4, 4}, PoolKind::max, true, lab);
     const Values dx = backward(lab, pool, Values(3 * 16, 0.0), Values(3 * 16, 1.0));
@@ -136,7 +138,7 @@ TEST(Pooling, OfEqualsTheFirstTakesTheGradient) {
   });
 }
 
-TEST(Pooling, NotANumberAndInfinityAreValuesLikeOthers) {
+TEST_F(Pooling, NotANumberAndInfinityAreValuesLikeOthers) {
   const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();
   for_each_setting([&](const LayerLab& lab) {
     const PoolDesc pool = pool_of({1, 1, 1, 6, 1, 2, 1, 2, 0, 0, 1, 3}, PoolKind::max, true, lab);
@@ -149,7 +151,7 @@ TEST(Pooling, NotANumberAndInfinityAreValuesLikeOthers) {
   });
 }
 
-TEST(Pooling, GlobalAverageIsTheMeanOfEachChannel) {
+TEST_F(Pooling, GlobalAverageIsTheMeanOfEachChannel) {
   for_each_setting([](const LayerLab& lab) {
     const PoolDesc pool = global_average_pool(lab.desc(2, 19, 7, 7));
     expect_near(forward(lab, pool, input(pool)).y, expected_forward(pool, input(pool)),
@@ -157,8 +159,8 @@ TEST(Pooling, GlobalAverageIsTheMeanOfEachChannel) {
   });
 }
 
-TEST(Pooling, RefusesWhatMakesNoSense) {
-  const LayerLab lab(supported_isas().back(), 1, DType::f32, Layout::nchw);
+TEST_F(Pooling, RefusesWhatMakesNoSense) {
+  const LayerLab lab;
   const auto refused = [&](Case t, PoolKind kind = PoolKind::max) {
     EXPECT_THROW(validate(pool_of(t, kind, true, lab)), InputError);
   };

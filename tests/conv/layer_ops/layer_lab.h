@@ -1,19 +1,42 @@
 // Running a layer operation in one setting, with everything around it that can go wrong watched:
 // outputs and workspace are NaN beforehand and have exactly their size between guards, padding
 // lanes must be zero afterwards. Values on the host are always double, in NCHW order.
+//
+// The tests are the same for every backend: each backend's test program links them and says with
+// layer_backend() what they run on.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "autotune/verify.h"
-#include "kernels_cpu/cpu.h"
+#include "conv/device.h"
 
 namespace convlab {
+
+struct LayerDevice {
+  std::string name;
+  std::function<std::unique_ptr<Device>(int threads)> make;
+};
+
+struct LayerBackend {
+  std::vector<LayerDevice> devices;  // the best last
+  std::vector<Layout> layouts;
+  std::string obstacle;  // why there is no device to run on; empty when there is
+};
+const LayerBackend& layer_backend();
+
+class LayerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!layer_backend().obstacle.empty()) GTEST_SKIP() << layer_backend().obstacle;
+  }
+};
 
 using Values = std::vector<double>;
 
@@ -24,11 +47,14 @@ void expect_near(const Values& got, const Values& expected, double tolerance);
 
 class LayerLab {
  public:
-  LayerLab(std::string isa, int threads, DType dtype, Layout layout);
+  LayerLab(const LayerDevice&, int threads, DType dtype, Layout layout);
+  // On the best device.
+  explicit LayerLab(int threads = 1, DType dtype = DType::f32, Layout layout = Layout::nchw)
+      : LayerLab(layer_backend().devices.back(), threads, dtype, layout) {}
 
   // The same but for one thing.
-  LayerLab in_f64() const { return {isa_, threads_, DType::f64, layout_}; }
-  LayerLab with_threads(int threads) const { return {isa_, threads, dtype_, layout_}; }
+  LayerLab in_f64() const { return {*made_by_, threads_, DType::f64, layout_}; }
+  LayerLab with_threads(int threads) const { return {*made_by_, threads, dtype_, layout_}; }
 
   DType dtype() const { return dtype_; }
   const LayerOps& ops() const { return device_->ops(); }
@@ -61,13 +87,14 @@ class LayerLab {
     return tensor({1, std::int64_t(values.size()), 1, 1}, values);
   }
   GuardedBuffer bytes(std::size_t count) const;  // all ones
+  GuardedBuffer bytes(ConstSpan contents) const;
   GuardedBuffer workspace(const TensorDesc& desc) const {
     return bytes(ops().workspace_bytes(dtype_, desc));
   }
   bool intact(const GuardedBuffer& b) const { return b.intact(*device_, *stream_); }
 
  private:
-  std::string isa_;
+  const LayerDevice* made_by_;
   int threads_;
   DType dtype_;
   Layout layout_;
@@ -75,7 +102,7 @@ class LayerLab {
   std::unique_ptr<Stream> stream_;
 };
 
-// f over every instruction set of this CPU, f32 and f64, and all layouts.
+// f over the backend's devices, f32 and f64, and its layouts.
 void for_each_setting(const std::function<void(const LayerLab&)>& f);
 
 // What `backward` gives for x against the gradient of forward(x) * dy by central differences, in

@@ -1,0 +1,46 @@
+# The relocatable package, for a machine that has a card and its driver but no compiler:
+# `cmake --preset package && cmake --build --preset package` leaves build-package/convlab-*.tar.gz
+# with the program, the tests that need a card, tests/gpu/run, and every shared library that is
+# neither the system's nor CUDA's. CUDA's own libraries come from the machine.
+option(CONVLAB_RELOCATABLE "Offer the target `tgz`: a package with the shared libraries it needs" OFF)
+if(NOT CONVLAB_RELOCATABLE)
+  return()
+endif()
+if(NOT TARGET convlab_gpu_tests)
+  message(FATAL_ERROR "CONVLAB_RELOCATABLE needs CONVLAB_CUDA=ON and CONVLAB_TESTS=ON")
+endif()
+if(CONVLAB_FFTW)
+  message(FATAL_ERROR "CONVLAB_RELOCATABLE needs CONVLAB_FFTW=OFF: FFTW may not be shipped with CUDA")
+endif()
+
+# DT_RPATH, which unlike DT_RUNPATH also serves the libraries' own dependencies.
+set_target_properties(convlab convlab_gpu_tests PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
+target_link_options(convlab PRIVATE -Wl,--disable-new-dtags)
+target_link_options(convlab_gpu_tests PRIVATE -Wl,--disable-new-dtags)
+
+install(TARGETS convlab convlab_gpu_tests RUNTIME_DEPENDENCY_SET convlab_runtime
+        RUNTIME DESTINATION bin COMPONENT package EXCLUDE_FROM_ALL)
+# What every GNU/Linux has is left out, and so is what comes with the card.
+install(RUNTIME_DEPENDENCY_SET convlab_runtime
+  PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread|stdc\\+\\+|gcc_s)\\.so" "^libcu" "^libnv"
+  POST_EXCLUDE_REGEXES "^/lib64/ld-linux"
+  DIRECTORIES /usr/lib/x86_64-linux-gnu
+  LIBRARY DESTINATION lib COMPONENT package EXCLUDE_FROM_ALL)
+install(PROGRAMS tests/gpu/run DESTINATION tests/gpu COMPONENT package EXCLUDE_FROM_ALL)
+install(FILES tests/gpu/problems.txt DESTINATION tests/gpu COMPONENT package EXCLUDE_FROM_ALL)
+install(FILES README.md LICENSE DESTINATION . COMPONENT package EXCLUDE_FROM_ALL)
+
+set(CPACK_GENERATOR TGZ)
+set(CPACK_COMPONENTS_ALL package)
+set(CPACK_ARCHIVE_COMPONENT_INSTALL ON)
+set(CPACK_COMPONENTS_GROUPING ALL_COMPONENTS_IN_ONE)
+set(CPACK_PACKAGE_FILE_NAME
+    "convlab-${PROJECT_VERSION}-${CMAKE_SYSTEM_PROCESSOR}-sm${CMAKE_CUDA_ARCHITECTURES}")
+set(CPACK_COMPONENT_INCLUDE_TOPLEVEL_DIRECTORY ON)
+set(CPACK_STRIP_FILES ON)
+set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)
+include(CPack)
+add_custom_target(tgz COMMAND ${CMAKE_CPACK_COMMAND} -B ${PROJECT_BINARY_DIR}
+                  WORKING_DIRECTORY ${PROJECT_BINARY_DIR} VERBATIM
+                  COMMENT "Packing ${CPACK_PACKAGE_FILE_NAME}.tar.gz")
+add_dependencies(tgz convlab convlab_gpu_tests)

@@ -1,0 +1,139 @@
+// `--device cuda` end to end without a card: the program linked with kernels that are executed on
+// the CPU, workers included.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "autotune/store.h"
+#include "tests/bench/run_program.h"
+
+#ifdef CONVLAB_PROGRAM_ON_CPU
+
+namespace convlab {
+namespace {
+
+using nlohmann::json;
+using Words = std::vector<std::string>;
+
+constexpr const char* tiny = "mb1ic4ih6oc6oh6kh3ph1";
+
+class CudaProgramTest : public testing::Test {
+ protected:
+  Ran run(Words arguments, const Words& more = {}) {
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Program(directory_, arguments, {}, CONVLAB_PROGRAM_ON_CPU).wait();
+  }
+  TemporaryDirectory directory_;
+};
+
+json rows_of(const std::string& text) { return json::parse(text).at("rows"); }
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_F(CudaProgramTest, ListNamesItsAlgorithmsAndNoOthers) {
+  const Ran ran = run({"list", "--device", "cuda", "--format", "json"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  std::set<std::string> ids;
+  for (const json& row : rows_of(ran.out)) ids.insert(row["algo"]);
+  EXPECT_TRUE(ids.contains("direct")) << ran.out;
+  EXPECT_FALSE(ids.contains("onednn.direct")) << ran.out;
+}
+
+TEST_F(CudaProgramTest, CheckTriesTheLayoutsOfACard) {
+  const Ran ran = run({"check", tiny, "--device", "cuda:0", "--pass", "fwd", "--algos",
+                       "direct,fft", "--format", "json"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.out << ran.err;
+  int passed = 0;
+  for (const json& row : rows_of(ran.out)) {
+    passed += row["result"] == "PASSED";
+    EXPECT_TRUE(row["layouts"] == "nchw" || row["layouts"] == "nhwc") << row;
+  }
+  EXPECT_GT(passed, 0) << ran.out;
+}
+
+TEST_F(CudaProgramTest, AFailedCheckRepeatsOnTheSameDevice) {
+  const Ran ran = run({"check", tiny, "--device", "cuda", "--pass", "fwd", "--algos", "direct",
+                       "--max-error", "0", "--format", "json"});
+  EXPECT_EQ(ran.exit_code, 1) << ran.err;
+  const json row = rows_of(ran.out)[0];
+  EXPECT_TRUE(contains(row["repeat"], "--device cuda:0")) << row;
+  EXPECT_FALSE(contains(row["repeat"], "--threads")) << row;
+}
+
+TEST_F(CudaProgramTest, TuneMeasuresInAWorkerAndRemembersTheCard) {
+  const Words command{"tune",    tiny,     "--device", "cuda", "--pass",   "fwd",
+                      "--algos", "direct", "--layout", "nchw", "--format", "json"};
+  const Ran ran = run(command);
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const json parsed = json::parse(ran.out), layer = parsed["layers"][0];
+  EXPECT_EQ(layer["chosen"]["algo"], "direct");
+  EXPECT_GT(layer["chosen"]["ms"], 0);
+  EXPECT_LT(layer["chosen"]["rel_error"], 1e-4);
+  EXPECT_TRUE(parsed["provenance"].contains("gpu")) << parsed["provenance"];
+  const std::vector<StoreRow> rows = Store(directory_ / "tune.db", Store::Open::existing).rows();
+  ASSERT_FALSE(rows.empty());
+  for (const StoreRow& row : rows)
+    for (const char* part : {"cuda=CUDA kernels executed on the CPU", "isa=sm_90", "driver="})
+      EXPECT_TRUE(contains(row.fingerprint, part)) << row.fingerprint;
+  const Ran again = run(command);
+  EXPECT_TRUE(contains(again.err, "resuming")) << again.err;
+}
+
+// By a nvidia-smi of the test's own, asked as the program asks the real one.
+TEST_F(CudaProgramTest, TheClocksAreInTheProvenance) {
+  const std::filesystem::path tool = directory_ / "nvidia-smi";
+  write_file(tool, "#!/bin/sh\n[ \"$1 $2\" = '-i 0' ] && echo '1755, 1980, 2619, 41, 310, 0x4'\n");
+  std::filesystem::permissions(tool, std::filesystem::perms::owner_all);
+  const Words command{"bench",   tiny,     "--device", "cuda", "--pass",   "fwd",
+                      "--algos", "direct", "--layout", "nchw", "--format", "json"};
+  const std::string path = directory_.path().string() + ":" + std::getenv("PATH");
+  const Ran ran = Program(directory_, command, {{"PATH", path}}, CONVLAB_PROGRAM_ON_CPU).wait();
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const json provenance = json::parse(ran.out)["provenance"];
+  EXPECT_EQ(provenance["clocks before"], "1755 of 1980 MHz, memory 2619 MHz, 41 C, 310 W");
+  EXPECT_EQ(provenance["clocks after"], provenance["clocks before"]);
+  EXPECT_EQ(provenance["throttled"], "power cap");
+}
+
+TEST_F(CudaProgramTest, BenchMeasuresColdToo) {
+  const Ran ran = run({"bench", tiny, "--device", "cuda", "--pass", "fwd", "--algos", "direct",
+                       "--layout", "nchw", "--cache", "cold", "--format", "csv"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_TRUE(contains(ran.out, ",direct,")) << ran.out;
+}
+
+TEST_F(CudaProgramTest, DoctorShowsTheCard) {
+  const Ran ran = run({"doctor", "--device", "cuda"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_TRUE(contains(ran.out, "cuda:0 CUDA kernels executed on the CPU, sm_90")) << ran.out;
+}
+
+TEST_F(CudaProgramTest, WhatTheCardCannotDoIsOneLine) {
+  struct Case {
+    Words arguments;
+    std::string says;
+  };
+  const std::vector<Case> cases{
+      {{"tune", tiny, "--device", "cuda:1"}, "cuda:0"},
+      {{"doctor", "--device", "cuda:1"}, "cuda:0"},
+      {{"tune", tiny, "--device", "cuda", "--layout", "nchwc"}, "nhwc"},
+      {{"tune", tiny, "--device", "cuda", "--algos", "onednn.direct"}, "direct"},
+  };
+  for (const Case& bad : cases) {
+    const Ran ran = run(bad.arguments);
+    EXPECT_EQ(ran.exit_code, 2) << bad.says << ran.err;
+    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
+    EXPECT_TRUE(contains(ran.err, bad.says)) << ran.err;
+    EXPECT_FALSE(std::filesystem::exists(directory_ / "tune.db"));
+  }
+}
+
+}  // namespace
+}  // namespace convlab
+
+#endif  // CONVLAB_PROGRAM_ON_CPU

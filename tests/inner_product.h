@@ -1,0 +1,39 @@
+// One side of <conv(x, w), dy> = <x, bwd_d(dy, w)> = <w, bwd_w(x, dy)>, which is true whatever the
+// reference says.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "autotune/verify.h"
+#include "conv/algo.h"
+
+namespace convlab {
+
+// The result of one pass, times the operand that the pass does not read. All passes draw the same
+// x, w and dy from one seed. f32, on devices whose memory the host reads.
+inline double inner_product(const ConvAlgo& algo, const ConvProblem& p,
+                            std::span<const double> other, Device& device) {
+  const auto stream = device.make_stream();
+  const ReferenceCase data(p, 4, DataKind::small_integers);
+  Operands operands(data, p, device, *stream);
+  GuardedBuffer workspace;
+  Trial trial(algo, algo.configs(p, device).front(), operands, workspace, device, *stream);
+  trial.pack();
+  trial.run();
+  const float* const out = static_cast<const float*>(operands.args().out);
+  const TensorDesc desc = p.pass == Pass::forward ? p.y_desc()
+                          : p.pass == Pass::backward_data
+                              ? p.x_desc()
+                              : TensorDesc{p.k, p.c / p.groups, p.r, p.s};
+  double sum = 0;
+  std::size_t i = 0;
+  for (std::int64_t n = 0; n < desc.n; ++n)
+    for (std::int64_t c = 0; c < desc.c; ++c)
+      for (std::int64_t h = 0; h < desc.h; ++h)
+        for (std::int64_t w = 0; w < desc.w; ++w)
+          sum += other[i++] * double(out[desc.offset(n, c, h, w)]);
+  return sum;
+}
+
+}  // namespace convlab

@@ -1,0 +1,246 @@
+// Every algorithm of CUDA's registry, executed on the CPU in shuffled schedules, against the
+// reference: problems x passes x layouts x configs x types. New algorithms are picked up from the
+// registry, one test each, so that tests run side by side.
+//
+// What takes minutes there takes milliseconds on a card, so each problem runs with an algorithm's
+// default and one more of its configurations; over all problems, most have their turn.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <set>
+
+#include "autotune/verify.h"
+#include "kernels_cuda/cuda.h"
+#include "kernels_cuda/on_cpu/executor.h"
+#include "tests/inner_product.h"
+#include "tests/problems.h"
+
+namespace convlab {
+namespace {
+
+const AlgoRegistry& registry() {
+  static const AlgoRegistry algos = [] {
+    AlgoRegistry r;
+    append_cuda_algos(r);
+    return r;
+  }();
+  return algos;
+}
+
+// These only multiply and add, so that sums of small integers come out to the last bit, in TF32
+// too; the others transform their operands.
+bool is_exact(const ConvAlgo& algo) {
+  static const std::set<std::string> ids{"direct", "im2col", "implicit_gemm"};
+  return ids.contains(algo.info().id);
+}
+
+// TF32 rounds to 11 bits, and transforms amplify that. Results in f16 and bf16 are rounded
+// themselves. For the rest see the CPU's tests.
+double max_error(const ConvAlgo& algo, const Config& config, DType dtype) {
+  if (dtype == DType::f16) return 1e-2;
+  if (dtype == DType::bf16) return 5e-2;
+  if (is_exact(algo)) return 0;
+  if (dtype == DType::f64) return 1e-12;
+  return config.has("tf32") && config.get("tf32") == 1 ? 1e-2 : 5e-5;
+}
+
+// A failure names the schedule, which only the executor has, and the command that repeats the
+// rest on a card.
+std::string command(const ConvAlgo& algo, const ConvProblem& p, const Config& config,
+                    std::uint64_t seed) {
+  return fmt::format(
+      "convlab check {} --device cuda --pass {} --dtype {} --algos {} --seed {}"
+      "  (x {}, y {}, config '{}'{}{}{}{}, schedule {})",
+      to_text(p), to_string(p.pass), to_string(p.dtype), algo.info().id, seed,
+      to_string(p.x_layout), to_string(p.y_layout), config.text(), p.epilogue.bias ? " +bias" : "",
+      p.epilogue.residual ? " +residual" : "", p.epilogue.relu ? " +relu" : "",
+      p.accumulate ? " accumulate" : "", on_cpu::config.seed);
+}
+
+// An algorithm and a type that it takes at all.
+struct Candidate {
+  std::string algo;
+  DType dtype;
+};
+
+void PrintTo(const Candidate& candidate, std::ostream* out) {
+  *out << candidate.algo << " " << to_string(candidate.dtype);
+}
+
+std::vector<Candidate> candidates() {
+  const auto device = make_cuda_device();
+  std::vector<Candidate> all;
+  for (const ConvAlgo* algo : registry().for_device(DeviceKind::cuda))
+    for (const DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16}) {
+      ConvProblem p = parse_problem("mb2ic32ih12oc32oh12kh3ph1").problem;
+      p.dtype = dtype;
+      const auto takes = [&](Layout layout) {
+        p.x_layout = p.y_layout = layout;
+        return !algo->refuse(p, *device);
+      };
+      if (takes(Layout::nchw) || takes(Layout::nhwc)) all.push_back({algo->info().id, dtype});
+    }
+  return all;
+}
+
+class EveryCudaAlgo : public testing::TestWithParam<Candidate> {
+ protected:
+  const ConvAlgo& algo() const { return registry().get(DeviceKind::cuda, GetParam().algo); }
+
+  // Every n-th problem, a third of them in types other than f32, a fourth with
+  // CONVLAB_TEST_REDUCED.
+  template <class F>
+  void for_problems(std::size_t n, F body) {
+    if (GetParam().dtype != DType::f32) n *= 3;
+    if (reduced()) n *= 4;
+    for (std::size_t i = 0; i < problem_texts().size(); i += n) {
+      ConvProblem p = test_problem(i).problem;
+      p.dtype = GetParam().dtype;
+      turn_ = i;
+      on_cpu::config.seed = unsigned(i);  // the first in order
+      body(p);
+    }
+  }
+
+  // The default in every pair of layouts that the algorithm takes, and the next configuration in
+  // one of them.
+  void check(ConvProblem p, std::uint64_t seed, DataKind data = DataKind::small_integers) {
+    const ReferenceCase reference(p, seed, data);
+    std::vector<ConvProblem> taken;
+    for (const Layout x_layout : {Layout::nchw, Layout::nhwc})
+      for (const Layout y_layout : {Layout::nchw, Layout::nhwc}) {
+        p.x_layout = x_layout;
+        p.y_layout = y_layout;
+        if (!algo().refuse(p, *device_)) taken.push_back(p);
+      }
+    for (const ConvProblem& each : taken)
+      check(each, algo().configs(each, *device_).front(), reference, seed, data);
+    if (taken.empty()) return;
+    const ConvProblem& other = taken[turn_ % taken.size()];
+    const std::vector<Config> configs = algo().configs(other, *device_);
+    if (const std::size_t i = turn_++ % configs.size(); i != 0)
+      check(other, configs[i], reference, seed, data);
+  }
+
+  std::unique_ptr<Device> device_ = make_cuda_device();
+  std::unique_ptr<Stream> stream_ = device_->make_stream();
+  int ran_ = 0;
+
+ private:
+  void check(const ConvProblem& p, const Config& config, const ReferenceCase& reference,
+             std::uint64_t seed, DataKind data) {
+    double bound = max_error(algo(), config, p.dtype);
+    if (data == DataKind::normal && bound == 0)
+      bound = p.dtype == DType::f64                           ? 1e-12
+              : config.has("tf32") && config.get("tf32") == 1 ? 2e-3
+                                                              : 2e-6;
+    const Operands::Verdict verdict =
+        check_candidate(algo(), p, config, reference, *device_, *stream_, bound);
+    if (verdict.status == Status::refused) return;  // its workspace is too large
+    EXPECT_EQ(verdict.status, Status::ok)
+        << verdict.reason << "\n  " << command(algo(), p, config, seed);
+    ++ran_;
+  }
+
+  std::size_t turn_ = 0;  // which configuration beside the default is next
+};
+
+TEST_P(EveryCudaAlgo, AgreesWithTheReference) {
+  for_problems(1, [&](ConvProblem p) {
+    for (const Pass pass : all_passes) {
+      p.pass = pass;
+      check(p, 1);
+    }
+  });
+  EXPECT_GT(ran_, 0);
+}
+
+// N(0,1) shows what small integers hide: a default that multiplies in TF32, say.
+TEST_P(EveryCudaAlgo, IsAsAccurateAsItsType) {
+  ConvProblem p = parse_problem("mb2ic36ih13oc40oh13kh3ph1").problem;
+  p.dtype = GetParam().dtype;
+  on_cpu::config.seed = 5;
+  for (const Pass pass : all_passes) {
+    p.pass = pass;
+    check(p, 5, DataKind::normal);
+  }
+  EXPECT_GT(ran_, 0);
+}
+
+TEST_P(EveryCudaAlgo, AccumulatesIntoTheOutput) {
+  for_problems(3, [&](ConvProblem p) {
+    p.accumulate = true;
+    for (const Pass pass : all_passes) {
+      p.pass = pass;
+      check(p, 2);
+    }
+  });
+}
+
+TEST_P(EveryCudaAlgo, AppliesTheEpilogue) {
+  for_problems(5, [&](ConvProblem p) {
+    for (const Epilogue e : {Epilogue{true, false, false}, Epilogue{false, true, false},
+                             Epilogue{false, false, true}, Epilogue{true, true, true}}) {
+      p.epilogue = e;
+      check(p, 3);
+    }
+  });
+}
+
+// <conv(x, w), dy> = <x, bwd_d(dy, w)> = <w, bwd_w(x, dy)>: true whatever the reference says.
+TEST_P(EveryCudaAlgo, PassesAreAdjoint) {
+  if (GetParam().dtype != DType::f32) GTEST_SKIP() << "in f32";
+  for_problems(3, [&](const ConvProblem& p) {
+    ConvProblem forward = p, data = p, filter = p;
+    data.pass = Pass::backward_data;
+    filter.pass = Pass::backward_filter;
+    const ReferenceCase reads_xw(forward, 4, DataKind::small_integers);
+    const ReferenceCase reads_dy(data, 4, DataKind::small_integers);
+    for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
+      for (ConvProblem* each : {&forward, &data, &filter}) each->x_layout = each->y_layout = layout;
+      if (algo().refuse(forward, *device_) || algo().refuse(data, *device_) ||
+          algo().refuse(filter, *device_))
+        continue;
+      const double y = inner_product(algo(), forward, reads_dy.input().dy, *device_);
+      const double x = inner_product(algo(), data, reads_xw.input().x, *device_);
+      const double w = inner_product(algo(), filter, reads_xw.input().w, *device_);
+      // Summands are integers of at most 4 * 2; a transform's rounding errors average out.
+      const double margin =
+          is_exact(algo()) ? 0 : 1e-4 * std::sqrt(forward.flops()) + 1e-5 * std::abs(y);
+      EXPECT_NEAR(y, x, margin) << command(algo(), data, {}, 4);
+      EXPECT_NEAR(y, w, margin) << command(algo(), filter, {}, 4);
+    }
+  });
+}
+
+TEST_P(EveryCudaAlgo, TakesRandomProblems) {
+  const std::uint64_t seed = random_problems_seed();
+  RecordProperty("seed", std::to_string(seed));
+  std::mt19937_64 random(seed);
+  for (int i = 0; i < (reduced() ? 4 : 16); ++i) {
+    ConvProblem p = random_problem(random);
+    p.dtype = GetParam().dtype;
+    on_cpu::config.seed = unsigned(i);
+    SCOPED_TRACE(fmt::format("CONVLAB_TEST_SEED={}, problem {}", seed, i));
+    check(p, std::uint64_t(i));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Registry, EveryCudaAlgo, testing::ValuesIn(candidates()),
+                         [](const auto& param) {
+                           return param.param.algo + "_" +
+                                  std::string(to_string(param.param.dtype));
+                         });
+
+TEST(CudaRegistry, EveryAlgorithmIsTested) {
+  std::set<std::string> tested;
+  for (const Candidate& candidate : candidates()) tested.insert(candidate.algo);
+  for (const ConvAlgo* algo : registry().for_device(DeviceKind::cuda))
+    EXPECT_TRUE(tested.contains(algo->info().id)) << algo->info().id << " refused every type";
+  EXPECT_GT(tested.size(), 0u);
+}
+
+}  // namespace
+}  // namespace convlab

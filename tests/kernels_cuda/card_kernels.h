@@ -1,0 +1,14 @@
+// Kernels that tests of a real card launch.
+#pragma once
+
+#include <cstdint>
+
+#include "conv/device.h"
+
+namespace convlab::cuda {
+
+// values[i] += times.
+void queue_increment(std::int32_t* values, std::int64_t count, int times, Stream&);
+void queue_illegal_store(Stream&);  // the context is lost
+
+}  // namespace convlab::cuda

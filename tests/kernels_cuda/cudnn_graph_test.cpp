@@ -1,0 +1,83 @@
+// Real cuDNN, told of a card that need not be here: which engines it offers for our graphs on an
+// H200, and that each makes a plan.
+#include "kernels_cuda/cudnn_graph.h"
+
+#include <gtest/gtest.h>
+
+#include "conv/error.h"
+
+namespace convlab::cuda {
+namespace {
+
+const CudnnTarget& h200() {
+  static const CudnnTarget target(R"({
+    "deviceName": "NVIDIA H200", "deviceVer": 900, "driverVer": 13000, "pciDeviceId": 9013,
+    "cudaDeviceId": 0, "multiProcessorCount": 132, "warpSize": 32, "isTccDriver": 0,
+    "supportCoopLaunch": 1, "smClockRateKHz": 1980000, "memClockRateKHz": 3201000,
+    "totalGlobalMem": 150000000000, "l2CacheSize": 62914560, "regsPerBlock": 65536,
+    "maxRegistersPerSM": 65536, "maxSharedMemoryPerBlock": 49152,
+    "maxSharedMemoryPerBlockOptin": 232448, "reservedSharedMemoryPerBlock": 1024,
+    "maxCtasPerSM": 32, "maxThreadsPerBlock": 1024, "maxThreadsPerSM": 2048,
+    "maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64]})");
+  return target;
+}
+
+// How many engines make a plan; every one offered must.
+int plans(const ConvProblem& p, std::int64_t tf32) {
+  const OperationGraph graph(p, h200());
+  const std::vector<Node> engines = graph.engines(tf32);
+  for (const Node& engine : engines)
+    EXPECT_LT(workspace_bytes(execution_plan(engine, h200())), std::size_t(1) << 32);
+  return int(engines.size());
+}
+
+ConvProblem problem(const char* text) { return parse_problem(text).problem; }
+
+TEST(CudnnGraph, HasEnginesForEveryPassTypeAndLayout) {
+  for (const char* text :
+       {"mb16ic64ih56oc64oh56kh3ph1", "mb4ic32ih28oc64kh1", "mb2ic3ih32oc8kh7ph3sh2"})
+    for (const Pass pass : all_passes)
+      for (const DType dtype : all_dtypes)
+        for (const Layout layout : {Layout::nchw, Layout::nhwc})
+          for (const std::int64_t tf32 : math_types(dtype)) {
+            ConvProblem p = problem(text);
+            p.pass = pass;
+            p.dtype = dtype;
+            p.x_layout = p.y_layout = layout;
+            EXPECT_GT(plans(p, tf32), 0)
+                << text << " " << to_string(pass) << " " << to_string(dtype) << " "
+                << to_string(layout) << " tf32=" << tf32;
+          }
+}
+
+TEST(CudnnGraph, TakesWhatTheOlderInterfaceDoesNot) {
+  ConvProblem p = problem("mb4ic16ih9oc16oh8kh3ph1");
+  EXPECT_NE(refuse_shape(p, CudnnInterface::legacy), std::nullopt);
+  EXPECT_EQ(refuse_shape(p, CudnnInterface::graph), std::nullopt);
+  EXPECT_GT(plans(p, 0), 0);
+  EXPECT_GT(plans(problem("mb4g4ic16ih9oc16kh3ph2dh1"), 0), 0);
+}
+
+TEST(CudnnGraph, AddsToItsOutput) {
+  for (const Pass pass : all_passes) {
+    ConvProblem p = problem("mb4ic32ih28oc32kh3ph1");
+    p.pass = pass;
+    p.accumulate = true;
+    EXPECT_GT(plans(p, 0), 0) << to_string(pass);
+  }
+}
+
+TEST(CudnnGraph, FusesTheEpilogue) {
+  for (const Epilogue epilogue : {Epilogue{.bias = true}, Epilogue{.bias = true, .relu = true},
+                                  Epilogue{.bias = true, .residual = true, .relu = true}})
+    for (const std::int64_t tf32 : {0, 1}) {
+      ConvProblem p = problem("mb4ic32ih28oc32kh3ph1");
+      p.epilogue = epilogue;
+      EXPECT_GT(plans(p, tf32), 0) << epilogue.residual << epilogue.relu << tf32;
+    }
+}
+
+TEST(CudnnGraph, ACardMustBeDescribedInFull) { EXPECT_THROW(CudnnTarget("{}"), CudaError); }
+
+}  // namespace
+}  // namespace convlab::cuda

@@ -1,0 +1,148 @@
+#include "kernels_cuda/cudnn_rules.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <set>
+
+#include "conv/error.h"
+#include "kernels_cuda/cuda.h"
+#include "kernels_cuda/filter_layout.h"
+
+namespace convlab::cuda {
+namespace {
+
+ConvProblem problem(const char* text, Layout layout = Layout::nchw) {
+  ConvProblem p = parse_problem(text).problem;
+  p.x_layout = p.y_layout = layout;
+  return p;
+}
+
+std::string reason(const std::optional<Refusal>& refusal) { return refusal ? refusal->reason : ""; }
+
+TEST(CudnnRules, EveryNumberOfEveryPassHasOneName) {
+  for (const auto& [pass, numbers] :
+       {std::pair{Pass::forward, 8}, {Pass::backward_data, 6}, {Pass::backward_filter, 7}}) {
+    std::set<int> seen;
+    for (const CudnnAlgo& algo : cudnn_algos) {
+      const int number = algo.number[std::size_t(pass)];
+      if (number < 0) continue;
+      EXPECT_TRUE(seen.insert(number).second) << algo.name;
+    }
+    EXPECT_EQ(int(seen.size()), numbers) << to_string(pass);
+    EXPECT_EQ(*seen.rbegin(), numbers - 1) << to_string(pass);
+  }
+  EXPECT_EQ(reason(refuse_pass(cudnn_algos[0], Pass::backward_data)), "cuDNN has it for fwd only");
+  EXPECT_EQ(reason(refuse_pass(cudnn_algos[4], Pass::forward)),
+            "cuDNN has it for bwd_d and bwd_w only");
+  EXPECT_EQ(reason(refuse_pass(cudnn_algos[7], Pass::forward)), "");
+}
+
+TEST(CudnnRules, AtomicAdditionsAreNotDeterministic) {
+  ConvProblem p = problem("ic8ih8oc8kh3ph1");
+  EXPECT_TRUE(is_deterministic(nullptr, p));
+  p.pass = Pass::backward_filter;
+  for (const CudnnAlgo& algo : cudnn_algos) {
+    const std::string_view name = algo.name;
+    EXPECT_EQ(is_deterministic(&algo, p), name != "algo_0" && name != "algo_3") << name;
+  }
+  EXPECT_FALSE(is_deterministic(nullptr, p));
+}
+
+TEST(CudnnRules, PaddingIsToldAsCudnnRounds) {
+  // ResNet's first layer: 3 before and 2 after are 3 and 3 to whoever rounds down.
+  EXPECT_EQ(padding_after(224, 112, 7, 2, 1, 3), 3);
+  EXPECT_EQ(padding_after(9, 9, 3, 1, 1, 1), 1);
+  EXPECT_EQ(padding_after(9, 8, 3, 1, 1, 1), 0);
+  EXPECT_EQ(padding_after(9, 10, 3, 1, 1, 1), 2);
+  EXPECT_EQ(padding_after(9, 4, 3, 2, 1, 0), 0);
+  EXPECT_EQ(padding_after(9, 5, 3, 1, 2, 0), 0);
+  EXPECT_EQ(padding_after(9, 3, 3, 1, 1, 0), std::nullopt);  // four rows are not read
+}
+
+TEST(CudnnRules, RefuseWithTheNumberThatDecides) {
+  const auto legacy = [](const ConvProblem& p) {
+    return reason(refuse_shape(p, CudnnInterface::legacy));
+  };
+  const auto graph = [](const ConvProblem& p) {
+    return reason(refuse_shape(p, CudnnInterface::graph));
+  };
+  EXPECT_EQ(legacy(problem("ic3ih224oc64oh112kh7sh2ph3")), "");
+  EXPECT_EQ(legacy(problem("ic3ih9oc4oh8kh3ph1")),
+            "pads both sides alike, has 1x1 before and 0x0 after");
+  EXPECT_EQ(graph(problem("ic3ih9oc4oh8kh3ph1")), "");
+  ConvProblem cropped = problem("ic3ih9oc4kh3");
+  cropped.p = cropped.q = 3;
+  EXPECT_EQ(graph(cropped), "leaves out no input, has padding -4 below and -4 to the right");
+  ConvProblem p = problem("ic8ih8oc8kh3ph1");
+  p.y_layout = Layout::nhwc;
+  EXPECT_EQ(legacy(p), "takes one layout, has nchw and nhwc");
+  p.x_layout = Layout::nchw8c;
+  EXPECT_EQ(legacy(p), "takes nchw and nhwc, not nchw8c");
+  EXPECT_EQ(legacy(problem("mb32768ic64ih32oc64kh1")),
+            "counts in 32 bits, has 2147483648 elements");
+}
+
+TEST(CudnnRules, MathIsAskedForByName) {
+  ConvProblem p = problem("ic8ih8oc8kh3ph1");
+  EXPECT_EQ(math_types(DType::f32), (std::vector<std::int64_t>{0, 1}));
+  EXPECT_EQ(math_type(p, Config{{"tf32", 1}}), 1);
+  EXPECT_THROW(math_type(p, Config{{"tf32", 3}}), InputError);
+  EXPECT_THROW(math_type(p, Config{}), InputError);
+  EXPECT_EQ(with_math(Config{{"rank", 2}}, p, 1).text(), "rank=2,tf32=1");
+  p.dtype = DType::f16;
+  EXPECT_EQ(math_types(p.dtype), std::vector<std::int64_t>{0});
+  EXPECT_EQ(math_type(p, Config{}), 0);
+  EXPECT_EQ(with_math(Config{}, p, 0).text(), "");
+  EXPECT_THROW(math_type(p, Config{{"tf32", 0}}), InputError);
+
+  const EngineNotes fma{}, tensor{.tensor_cores = true}, rounding{.rounds_inputs = true};
+  EXPECT_TRUE(does_math(DType::f32, 0, fma));
+  EXPECT_FALSE(does_math(DType::f32, 1, fma));
+  for (const EngineNotes notes : {tensor, rounding}) {
+    EXPECT_FALSE(does_math(DType::f32, 0, notes));
+    EXPECT_TRUE(does_math(DType::f32, 1, notes));
+    EXPECT_TRUE(does_math(DType::bf16, 0, notes));
+  }
+}
+
+TEST(CudnnRules, TheFilterGradientLiesBehindCudnnsWorkspace) {
+  ConvProblem p = problem("ic8ih8oc8kh3ph1", Layout::nhwc);
+  EXPECT_TRUE(rearranges_filter(p));
+  EXPECT_EQ(cudnn_workspace(p, 1000).total_bytes, 1000u);
+  p.pass = Pass::backward_filter;
+  EXPECT_EQ(cudnn_workspace(p, 1000).library_bytes, 1000u);
+  EXPECT_EQ(cudnn_workspace(p, 1000).filter_at, 1024u);
+  EXPECT_EQ(cudnn_workspace(p, 1000).total_bytes, 1024u + 8 * 8 * 9 * 4);
+  p.x_layout = p.y_layout = Layout::nchw;
+  EXPECT_EQ(cudnn_workspace(p, 1000).total_bytes, 1000u);
+  EXPECT_FALSE(rearranges_filter(problem("ic8ih8oc8kh1", Layout::nhwc)));
+  EXPECT_FALSE(rearranges_filter(problem("g8ic8ih8oc8kh3ph1", Layout::nhwc)));
+}
+
+template <class T>
+void expect_rearranged(DType dtype) {
+  ConvProblem p = problem("g2ic10ih9oc6kh3kw5ph1pw2");
+  p.dtype = dtype;
+  const std::int64_t c = p.c / p.groups, rs = p.r * p.s;
+  std::vector<T> kcrs(std::size_t(p.filter_elements())), krsc(kcrs.size()), back(kcrs.size());
+  std::iota(kcrs.begin(), kcrs.end(), T(1));
+  const auto device = make_cuda_device();
+  const auto stream = device->make_stream();
+  kcrs_to_krsc(p, kcrs.data(), krsc.data(), *stream);
+  for (std::int64_t k = 0; k < p.k; ++k)
+    for (std::int64_t i = 0; i < c; ++i)
+      for (std::int64_t j = 0; j < rs; ++j)
+        ASSERT_EQ(krsc[(k * rs + j) * c + i], kcrs[(k * c + i) * rs + j]);
+  krsc_to_kcrs(p, krsc.data(), back.data(), *stream);
+  EXPECT_EQ(back, kcrs);
+}
+
+TEST(CudnnRules, FiltersAreRearrangedThereAndBack) {
+  expect_rearranged<std::uint16_t>(DType::bf16);
+  expect_rearranged<float>(DType::f32);
+  expect_rearranged<double>(DType::f64);
+}
+
+}  // namespace
+}  // namespace convlab::cuda

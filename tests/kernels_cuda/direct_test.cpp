@@ -1,0 +1,166 @@
+// What is special to direct on CUDA: classes of outputs under strides, boxes larger than images,
+// tiles of every shape, and the split sums of backward_filter. What every algorithm must do is
+// tested over the registry.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "autotune/verify.h"
+#include "conv/error.h"
+#include "kernels_cuda/cuda.h"
+#include "kernels_cuda/on_cpu/access_counts.h"
+#include "tests/problems.h"
+
+namespace convlab {
+namespace {
+
+class CudaDirect : public ::testing::Test {
+ protected:
+  CudaDirect() { append_cuda_algos(registry_); }
+
+  ConvProblem problem(const std::string& text, Pass pass, Layout layout, DType dtype) const {
+    ConvProblem p = parse_problem(text).problem;
+    p.pass = pass;
+    p.dtype = dtype;
+    p.x_layout = p.y_layout = layout;
+    if (pass == Pass::forward) p.epilogue = {.bias = true, .residual = true, .relu = true};
+    p.accumulate = pass != Pass::forward;
+    return p;
+  }
+
+  // Sums of small integers come out to the last bit. No configs: the algorithm's own.
+  void expect_exact(const ConvProblem& p, std::vector<Config> configs = {}) {
+    const auto refusal = algo().refuse(p, *device_);
+    ASSERT_FALSE(refusal) << to_text(p) << ": " << refusal->reason;
+    if (configs.empty()) configs = algo().configs(p, *device_);
+    const ReferenceCase reference(p, 3, DataKind::small_integers);
+    for (const Config& config : configs) {
+      const auto verdict = check_candidate(algo(), p, config, reference, *device_, *stream_, 0);
+      EXPECT_EQ(verdict.status, Status::ok)
+          << fmt::format("'{}' {} {} {} {}: {}", config.text(), to_string(p.pass), to_text(p),
+                         to_string(p.x_layout), to_string(p.dtype), verdict.reason);
+    }
+  }
+  void expect_exact(const std::string& text) {
+    for (const Pass pass : all_passes)
+      for (const Layout layout : {Layout::nchw, Layout::nhwc})
+        expect_exact(problem(text, pass, layout, DType::f32));
+  }
+  const ConvAlgo& algo() const { return registry_.get(DeviceKind::cuda, "direct"); }
+
+  AlgoRegistry registry_;
+  std::unique_ptr<Device> device_ = make_cuda_device();
+  std::unique_ptr<Stream> stream_ = device_->make_stream();
+};
+
+TEST_F(CudaDirect, StridesLargerThanTheFilterLeaveInputsWithoutTaps) {
+  expect_exact("mb2ic9ih13oc17kh3sh5ph1");
+  expect_exact("mb1ic8ih17iw11oc8kh2kw1sh3sw7");
+}
+
+TEST_F(CudaDirect, DilationAndStrideShareAFactor) {
+  expect_exact("mb1ic8ih15oc9kh3sh2dh1ph2");  // dilation 2: odd rows of dx see no tap
+  expect_exact("mb1ic8ih19iw14oc9kh4kw3sh6sw4dh3dw5ph3pw5");
+  expect_exact("mb1ic8ih15iw20oc9kh3sh3sw2dh4dw1ph4pw1");
+}
+
+TEST_F(CudaDirect, FilterLargerThanTheImage) {
+  expect_exact("mb2ic8ih2iw3oc9kh5kw7ph2pw3");
+  expect_exact("mb3ic9ih1oc8kh3ph1");  // one pixel
+}
+
+TEST_F(CudaDirect, PaddingDiffersOnAllSides) {
+  expect_exact("mb1ic8ih7iw9oc8oh8ow7kh4kw3ph2pw0");
+  expect_exact("mb1ic8ih12iw12oc8oh5ow6kh3kw3sh2sw2ph0pw1");  // rows that no output reads
+}
+
+TEST_F(CudaDirect, Groups) {
+  expect_exact("g3mb2ic27ih6oc30kh3ph1");
+  expect_exact("g37mb2ic37ih9oc37kh3ph1");   // depthwise, more than a warp's channels
+  expect_exact("g5mb1ic5ih9oc10kh5sh2ph2");  // two filters a channel, three chunks of taps
+}
+
+TEST_F(CudaDirect, TilesOfEveryShape) {
+  for (const Layout layout : {Layout::nchw, Layout::nhwc})
+    for (const int width : {8, 16, 32})
+      for (const Config& tile : {Config{{"k", 16}, {"pixels", 4}, {"warps", 2}},
+                                 Config{{"k", 8}, {"pixels", 4}, {"warps", 1}},
+                                 Config{{"k", 8}, {"pixels", 2}, {"warps", 4}}}) {
+        Config config = tile;
+        config.set("width", width);
+        for (const Pass pass : {Pass::forward, Pass::backward_data})
+          expect_exact(problem("mb1ic35ih18iw37oc41kh3sh2ph1", pass, layout, DType::f32), {config});
+      }
+}
+
+TEST_F(CudaDirect, SplitSumsOfEveryCount) {
+  for (const Layout layout : {Layout::nchw, Layout::nhwc})
+    for (const Config& config :
+         {Config{{"k", 8}, {"warps", 1}, {"split", 1}},
+          Config{{"k", 8}, {"warps", 2}, {"split", 3}},
+          Config{{"k", 8}, {"warps", 4}, {"split", 500}},  // more than there are tiles
+          Config{{"k", 1}, {"split", 1}}, Config{{"k", 1}, {"split", 7}}})
+      expect_exact(problem("mb3ic17ih9iw13oc19kh3ph1", Pass::backward_filter, layout, DType::f32),
+                   {config});
+}
+
+TEST_F(CudaDirect, DoubleToTheLastBit) {
+  for (const Pass pass : all_passes)
+    for (const Layout layout : {Layout::nchw, Layout::nhwc})
+      expect_exact(problem("mb2ic19ih11oc35kh3sh2ph1", pass, layout, DType::f64));
+}
+
+// Only the stored result is rounded to 16 bits.
+TEST_F(CudaDirect, HalfTypesAreSummedInSingle) {
+  for (const auto& [dtype, error] : {std::pair{DType::f16, 4e-4}, std::pair{DType::bf16, 3e-3}})
+    for (const Pass pass : all_passes)
+      for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
+        ConvProblem p = problem("mb2ic24ih11oc36kh3sh2ph1", pass, layout, dtype);
+        p.accumulate = false;
+        const ReferenceCase reference(p, 3);
+        for (const Config& config : algo().configs(p, *device_)) {
+          const auto verdict =
+              check_candidate(algo(), p, config, reference, *device_, *stream_, error);
+          EXPECT_EQ(verdict.status, Status::ok)
+              << fmt::format("'{}' {} {} {}: {}", config.text(), to_string(pass), to_string(layout),
+                             to_string(dtype), verdict.reason);
+        }
+      }
+}
+
+TEST_F(CudaDirect, MainLoopsHaveNoBankConflicts) {
+  if (reduced()) GTEST_SKIP() << "sanitizers see nothing in counts, and slow them down";
+  for (const char* text : {"mb1ic16ih32oc64kh3ph1", "mb1ic16ih32oc64kh3sh2ph1",
+                           "mb1ic16ih14oc64kh3ph1", "mb1ic16ih7oc64kh1"})
+    for (const Pass pass : all_passes) {
+      const ConvProblem p = problem(text, pass, Layout::nchw, DType::f32);
+      const ReferenceCase reference(p, 3, DataKind::small_integers);
+      for (const Config& config : algo().configs(p, *device_)) {
+        if (config.get("k") == 1) continue;
+        const auto counts = on_cpu::count_accesses(
+            [&] { check_candidate(algo(), p, config, reference, *device_, *stream_, 0); });
+        int loads = 0;
+        for (const on_cpu::AccessCount& count : counts) {
+          if (count.kind != on_cpu::AccessKind::shared_load) continue;
+          ++loads;
+          EXPECT_EQ(count.transactions, count.least)
+              << fmt::format("'{}' {} {}: {}:{}", config.text(), to_string(pass), text,
+                             count.site.file, count.site.line);
+        }
+        EXPECT_EQ(loads, 2);  // filters or dy, and x
+      }
+    }
+}
+
+TEST_F(CudaDirect, SaysWhatIsWrongWithAConfig) {
+  const ConvProblem p = problem("mb1ic8ih9oc8kh3", Pass::forward, Layout::nchw, DType::f32);
+  EXPECT_THROW(algo().plan(p, {{"k", 5}}, *device_), InputError);
+  EXPECT_THROW(algo().plan(p, {{"k", 8}, {"pixels", 4}, {"warps", 4}, {"width", 9}}, *device_),
+               InputError);
+  const ConvProblem wide =
+      problem("mb1ic8ih500oc128kh41sh10", Pass::forward, Layout::nchw, DType::f32);
+  EXPECT_THROW(algo().plan(wide, {{"k", 16}, {"pixels", 4}, {"warps", 8}, {"width", 32}}, *device_),
+               InputError);
+}
+
+}  // namespace
+}  // namespace convlab

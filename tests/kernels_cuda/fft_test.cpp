@@ -1,0 +1,197 @@
+// What is special to convolution by Fourier transforms on CUDA: grid sizes, wrapped padding, chunks
+// that do not come out even. What every algorithm must do is tested over the registry.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <complex>
+#include <numbers>
+#include <random>
+
+#include "autotune/verify.h"
+#include "kernels_cuda/cuda.h"
+#include "kernels_cuda/fft_codelets.h"
+#include "kernels_cuda/on_cpu/access_counts.h"
+#include "tests/problems.h"
+
+namespace convlab {
+namespace {
+
+// Rounding grows with the logarithm of the transform's length: close to plain summation.
+double tolerance(DType dtype) { return dtype == DType::f64 ? 1e-14 : 4e-6; }
+
+struct Case {
+  DType dtype = DType::f32;
+  Layout x_layout = Layout::nchw, y_layout = Layout::nchw;
+  std::vector<Config> configs = {};  // empty: the algorithm's own, but for tf32
+};
+
+// Every pass of a problem against the reference.
+void expect_right(const std::string& id, const std::string& text, const Case& how) {
+  AlgoRegistry registry;
+  append_cuda_algos(registry);
+  const ConvAlgo& algo = registry.get(DeviceKind::cuda, id);
+  const auto device = make_cuda_device();
+  const auto stream = device->make_stream();
+  for (const Pass pass : all_passes) {
+    ConvProblem p = parse_problem(text).problem;
+    p.pass = pass;
+    p.dtype = how.dtype;
+    p.x_layout = how.x_layout;
+    p.y_layout = how.y_layout;
+    if (pass == Pass::forward) p.epilogue = {.bias = true, .residual = true, .relu = true};
+    p.accumulate = pass != Pass::forward;
+    const auto refusal = algo.refuse(p, *device);
+    ASSERT_FALSE(refusal) << text << ": " << refusal->reason;
+    const ReferenceCase reference(p, 7);
+    for (const Config& config : how.configs.empty() ? algo.configs(p, *device) : how.configs) {
+      if (config.has("tf32") && config.get("tf32") == 1) continue;
+      const auto verdict =
+          check_candidate(algo, p, config, reference, *device, *stream, tolerance(how.dtype));
+      EXPECT_EQ(verdict.status, Status::ok)
+          << fmt::format("{} {} {} {} {}>{}: {}", id, config.text(), to_string(pass), text,
+                         to_string(how.x_layout), to_string(how.y_layout), verdict.reason);
+    }
+  }
+}
+
+TEST(CudaFft, WrapsPaddingAroundTheGrid) {
+  for (const DType dtype : {DType::f32, DType::f64})
+    for (const char* text : {
+             "mb3ic5ih27oc7kh5ph2",           // 29 rows on a grid of 30
+             "mb1ic2ih1oc3kh3ph1",            // one pixel, filter larger than the image
+             "mb1ic1ih1oc1kh1",               // nothing but a product
+             "mb2ic3ih13iw9oc4kh3kw5ph0pw4",  // different in both directions
+             "mb1ic3ih7oc2oh7kh4ph1",         // even filter: padding 1 above, 2 below
+             "mb1ic3ih21oc2kh11ph10",         // fully padded
+         })
+      expect_right("fft", text, {.dtype = dtype});
+}
+
+TEST(CudaFft, CrossesBlocksOfChannelsAndPixelsInEveryLayout) {
+  for (const Layout x : {Layout::nchw, Layout::nhwc})
+    for (const Layout y : {Layout::nchw, Layout::nhwc})
+      expect_right("fft", "mb2ic35ih9iw7oc37kh3ph1", {.x_layout = x, .y_layout = y});
+}
+
+TEST(CudaFft, FillsUpTheLastChunk) {
+  for (const Layout layout : {Layout::nchw, Layout::nhwc})
+    expect_right("fft", "mb5ic3ih6oc7kh3ph1",
+                 {.x_layout = layout,
+                  .y_layout = layout,
+                  .configs = {{{"images", 2}, {"filters", 7}, {"tf32", 0}},
+                              {{"images", 5}, {"filters", 3}, {"tf32", 0}},
+                              {{"images", 3}, {"filters", 4}, {"tf32", 0}}}});
+}
+
+// Both tile sizes (or the larger alone), both products and both kinds of factors that are as good
+// as f32, a few tiles at a time.
+std::vector<Config> tiled(std::int64_t tiles, bool small = true) {
+  std::vector<Config> configs;
+  for (const std::int64_t tile : {16, 32})
+    for (const std::int64_t multiplies : {3, 4})
+      for (const std::int64_t tf32 : {0, 3})
+        if (tile == 32 || small)
+          configs.push_back(
+              {{"tile", tile}, {"multiplies", multiplies}, {"tiles", tiles}, {"tf32", tf32}});
+  return configs;
+}
+
+// Each output against its defining sum.
+template <int n>
+void expect_transforms() {
+  std::mt19937 random(n);
+  std::normal_distribution<float> normal;
+  std::vector<std::complex<double>> in(n);
+  cuda::Complex<float> forward[n], inverse[n];
+  for (int j = 0; j < n; ++j) {
+    forward[j] = inverse[j] = {normal(random), normal(random)};
+    in[std::size_t(j)] = {forward[j].re, forward[j].im};
+  }
+  cuda::forward_transform(forward);
+  cuda::inverse_transform(inverse);
+  for (int k = 0; k < n; ++k) {
+    std::complex<double> down, up;
+    for (int j = 0; j < n; ++j) {
+      const double angle = 2 * std::numbers::pi * j * k / n;
+      down += in[std::size_t(j)] * std::polar(1.0, -angle);
+      up += in[std::size_t(j)] * std::polar(1.0, angle);
+    }
+    EXPECT_LT(std::abs(down - std::complex<double>(forward[k].re, forward[k].im)), 4e-6) << k;
+    EXPECT_LT(std::abs(up - std::complex<double>(inverse[k].re, inverse[k].im)), 4e-6) << k;
+  }
+}
+
+TEST(CudaFftCodelets, AreTheDefinition) {
+  expect_transforms<16>();
+  expect_transforms<32>();
+}
+
+// Spectra are also read and written in whole sectors; images need not begin at one.
+void expect_no_conflicts(const std::string& id, const Config& config, Layout layout) {
+  AlgoRegistry registry;
+  append_cuda_algos(registry);
+  const auto device = make_cuda_device();
+  const auto stream = device->make_stream();
+  ConvProblem p = parse_problem("mb1ic32ih14oc32kh3ph1").problem;
+  p.x_layout = p.y_layout = layout;
+  const ReferenceCase reference(p, 3);
+  const auto counts = on_cpu::count_accesses([&] {
+    check_candidate(registry.get(DeviceKind::cuda, id), p, config, reference, *device, *stream,
+                    tolerance(p.dtype));
+  });
+  int shared = 0, spectra = 0;
+  for (const on_cpu::AccessCount& count : counts) {
+    const bool is_shared = count.kind == on_cpu::AccessKind::shared_load ||
+                           count.kind == on_cpu::AccessKind::shared_store;
+    const bool is_spectrum = !is_shared && count.bytes == sizeof(cuda::Complex<float>);
+    shared += is_shared, spectra += is_spectrum;
+    if (!is_shared && !is_spectrum) continue;
+    EXPECT_EQ(count.transactions, count.least)
+        << id << ' ' << to_string(layout) << ' ' << config.text() << ' ' << count.site.file << ':'
+        << count.site.line;
+  }
+  EXPECT_GE(shared, 2);
+  EXPECT_TRUE(spectra > 0 || config.get("multiplies") == 3);
+}
+
+TEST(CudaFft, HasNoBankConflicts) {
+  if (reduced()) GTEST_SKIP() << "sanitizers see nothing in counts, and slow them down";
+  for (const Layout layout : {Layout::nchw, Layout::nhwc})
+    expect_no_conflicts("fft", {{"images", 1}, {"tf32", 0}}, layout);
+}
+
+TEST(CudaFftTiled, HasNoBankConflicts) {
+  if (reduced()) GTEST_SKIP() << "sanitizers see nothing in counts, and slow them down";
+  for (const Layout layout : {Layout::nchw, Layout::nhwc})
+    for (const Config& config : tiled(4))
+      if (config.get("tf32") == 0) expect_no_conflicts("fft_tiled", config, layout);
+}
+
+TEST(CudaFftTiled, TakesEveryFilterSize) {
+  for (const int size : {1, 2, 3, 5, 6, 9, 11, 17})
+    expect_right("fft_tiled", fmt::format("mb1ic2ih19oc3kh{}ph{}", size, size / 2),
+                 {.configs = tiled(3, size <= 9)});
+}
+
+TEST(CudaFftTiled, PlacesTilesWithinAndBeyondTheImage) {
+  for (const char* text : {
+           "mb2ic3ih28iw15oc2kh3ph1",        // two tiles of 16 down, two across with one column
+           "mb1ic2ih1oc3kh3ph1",             // one pixel, filter larger than the image
+           "mb2ic3ih13iw37oc4kh3kw5ph0pw4",  // different in both directions
+           "mb1ic3ih7oc2oh7kh4ph1",          // even filter: padding 1 above, 2 below
+           "mb1ic3ih17oc2kh7ph6",            // fully padded
+       })
+    expect_right("fft_tiled", text, {.configs = tiled(3)});
+}
+
+TEST(CudaFftTiled, CrossesBlocksOfItemsInEveryLayout) {
+  for (const Layout x : {Layout::nchw, Layout::nhwc})
+    for (const Layout y : {Layout::nchw, Layout::nhwc})
+      expect_right("fft_tiled", "mb2ic21ih17iw9oc37kh3ph1",
+                   {.x_layout = x, .y_layout = y, .configs = tiled(3)});
+}
+
+TEST(CudaFftTiled, OffersConfigsThatWork) { expect_right("fft_tiled", "mb2ic3ih17oc4kh5ph2", {}); }
+
+}  // namespace
+}  // namespace convlab

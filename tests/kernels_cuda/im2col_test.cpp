@@ -1,0 +1,137 @@
+// What is special to im2col on CUDA: chunks of rows and of images, columns that are x itself,
+// groups as batches, runs of channels that make vectors or do not. What every algorithm must do is
+// tested over the registry.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "autotune/verify.h"
+#include "conv/error.h"
+#include "kernels_cuda/cuda.h"
+
+namespace convlab {
+namespace {
+
+class CudaIm2col : public ::testing::Test {
+ protected:
+  CudaIm2col() { append_cuda_algos(registry_); }
+
+  ConvProblem problem(const std::string& text, Pass pass, Layout layout, DType dtype) const {
+    ConvProblem p = parse_problem(text).problem;
+    p.pass = pass;
+    p.dtype = dtype;
+    p.x_layout = p.y_layout = layout;
+    return p;
+  }
+
+  // Sums of small integers come out to the last bit: with epilogue, accumulating, and plain.
+  void expect_exact(const std::string& text, std::vector<std::int64_t> rows,
+                    DType dtype = DType::f32) {
+    for (const Pass pass : all_passes)
+      for (const Layout layout : {Layout::nchw, Layout::nhwc})
+        for (const bool more : {false, true}) {
+          ConvProblem p = problem(text, pass, layout, dtype);
+          if (more && pass == Pass::forward) p.epilogue = {true, true, true};
+          if (more && pass != Pass::forward) p.accumulate = true;
+          const auto refusal = algo().refuse(p, *device_);
+          ASSERT_FALSE(refusal) << text << ": " << refusal->reason;
+          const ReferenceCase reference(p, 5, DataKind::small_integers);
+          for (const std::int64_t count : rows) {
+            Config config{{"rows", count}};
+            if (dtype == DType::f32) config.set("tf32", 0);
+            const auto verdict =
+                check_candidate(algo(), p, config, reference, *device_, *stream_, 0);
+            EXPECT_EQ(verdict.status, Status::ok)
+                << fmt::format("'{}' {} {} {} {}", config.text(), to_string(pass), text,
+                               to_string(layout), verdict.reason);
+          }
+        }
+  }
+  const ConvAlgo& algo() const { return registry_.get(DeviceKind::cuda, "im2col"); }
+
+  AlgoRegistry registry_;
+  std::unique_ptr<Device> device_ = make_cuda_device();
+  std::unique_ptr<Stream> stream_ = device_->make_stream();
+};
+
+TEST_F(CudaIm2col, ChunksOfRowsAndOfImages) {
+  // 7 output rows an image: one, three with one left, an image, two with one left, all.
+  expect_exact("mb3ic5ih7iw9oc6kh3ph1", {1, 3, 7, 14, 21});
+  expect_exact("mb3ic4ih13iw6oc3kh3kw2sh2ph1pw1", {2, 7, 14});  // vectors of channels in NHWC
+}
+
+TEST_F(CudaIm2col, ChunksThatReachNoInputOrAllOfIt) {
+  expect_exact("mb1ic3ih4iw5oc4kh5ph4pw2", {1, 3, 8});    // first and last rows see padding only
+  expect_exact("mb2ic3ih6oc4kh3dh2ph3", {1, 2});          // dilation: chunks interleave in dx
+  expect_exact("mb2ic3ih17iw11oc4kh2kw3sh5sw4", {1, 3});  // rows of dx that no tap reaches
+}
+
+TEST_F(CudaIm2col, PointwiseFindsItsColumnsInX) {
+  expect_exact("mb3ic9ih5iw7oc10kh1", {2, 5, 10, 15});
+  expect_exact("g3mb2ic12ih5oc9kh1", {5, 10});
+  expect_exact("mb2ic9ih5oc10kh1sh2", {3, 6});     // not with a stride
+  expect_exact("mb2ic3ih5oc4oh7kh1ph1", {7, 14});  // nor with padding
+}
+
+TEST_F(CudaIm2col, GroupsAreBatches) {
+  expect_exact("g2mb5ic6ih6oc8kh3ph1", {3, 12, 30});   // more images than groups
+  expect_exact("g5mb2ic20ih6oc10kh3ph1", {6, 12});     // fewer
+  expect_exact("g35mb2ic35ih5oc70kh3sh2ph1", {3, 6});  // two filters a channel
+}
+
+TEST_F(CudaIm2col, OnePixelAndManyTaps) {
+  expect_exact("mb3ic7ih1oc5kh3ph1", {1, 2, 3});
+  expect_exact("mb2ic8ih7oc5kh7ph0",
+               {1, 2});  // as many runs as a filter has rows, wider than a warp
+}
+
+TEST_F(CudaIm2col, SeveralBlocksOfPixelsAndChannels) {
+  expect_exact("mb2ic40ih19iw17oc9kh3ph1", {19, 38}, DType::f32);
+  expect_exact("mb2ic6ih19iw17oc9kh3ph1", {19, 38}, DType::f64);
+}
+
+TEST_F(CudaIm2col, HalfTypes) {
+  for (const auto& [dtype, error] : {std::pair{DType::f16, 1e-3}, std::pair{DType::bf16, 8e-3}})
+    for (const Pass pass : all_passes)
+      for (const Layout layout : {Layout::nchw, Layout::nhwc})
+        for (const char* text : {"mb3ic8ih9oc6kh3ph1", "mb3ic5ih9oc6kh3ph1"}) {
+          const ConvProblem p = problem(text, pass, layout, dtype);
+          const ReferenceCase reference(p, 5);
+          for (const std::int64_t rows : {4, 18}) {
+            const auto verdict =
+                check_candidate(algo(), p, {{"rows", rows}}, reference, *device_, *stream_, error);
+            EXPECT_EQ(verdict.status, Status::ok)
+                << fmt::format("rows={} {} {} {} {}: {}", rows, to_string(pass), text,
+                               to_string(layout), to_string(dtype), verdict.reason);
+          }
+        }
+}
+
+TEST_F(CudaIm2col, WorkspaceFollowsTheRows) {
+  const ConvProblem p = problem("mb4ic8ih16oc8kh3ph1", Pass::forward, Layout::nchw, DType::f32);
+  const auto bytes = [&](std::int64_t rows) {
+    return algo().plan(p, {{"rows", rows}, {"tf32", 0}}, *device_)->workspace_bytes();
+  };
+  EXPECT_EQ(bytes(2), 8 * 9 * 2 * 16 * 4);
+  EXPECT_EQ(bytes(64), 8 * 9 * 64 * 16 * 4);
+  EXPECT_THROW(bytes(24), InputError);  // neither within an image nor whole images
+  EXPECT_THROW(bytes(80), InputError);
+  const ConvProblem pointwise =
+      problem("mb4ic8ih16oc8kh1", Pass::forward, Layout::nchw, DType::f32);
+  EXPECT_EQ(algo().plan(pointwise, {{"rows", 64}, {"tf32", 0}}, *device_)->workspace_bytes(), 0);
+}
+
+TEST_F(CudaIm2col, DefaultIsStrictAndTf32IsLessExact) {
+  const ConvProblem p = problem("mb1ic9ih8oc8kh3ph1", Pass::forward, Layout::nchw, DType::f32);
+  const std::vector<Config> configs = algo().configs(p, *device_);
+  EXPECT_EQ(configs.front().get("tf32"), 0);
+  const ReferenceCase reference(p, 5);
+  const auto error = [&](const Config& config) {
+    return check_candidate(algo(), p, config, reference, *device_, *stream_, 1e-2).rel_error;
+  };
+  EXPECT_LT(error(configs.front()), 1e-6);
+  EXPECT_EQ(configs.back().get("tf32"), 1);
+  EXPECT_GT(error(configs.back()), 1e-5);
+}
+
+}  // namespace
+}  // namespace convlab

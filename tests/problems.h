@@ -1,0 +1,101 @@
+// The problems that every backend's algorithms are tested on.
+//
+// CONVLAB_TEST_REDUCED=1 keeps a share of the tests (for sanitizers); CONVLAB_TEST_SEED=N draws
+// other random problems.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "conv/error.h"
+#include "conv/problem.h"
+
+namespace convlab {
+
+inline bool reduced() { return std::getenv("CONVLAB_TEST_REDUCED") != nullptr; }
+
+inline std::uint64_t random_problems_seed() {
+  const char* const variable = std::getenv("CONVLAB_TEST_SEED");
+  return variable ? std::strtoull(variable, nullptr, 10) : 20260101;
+}
+
+// One per kind of trouble. The name says which.
+inline const std::vector<std::string>& problem_texts() {
+  static const std::vector<std::string> texts{
+      R"(mb1ic1ih1oc1oh1kh1ph0n"one_of_everything")",
+      R"(mb2ic16ih8oc32oh8kh3ph1n"whole_blocks")",
+      R"(mb2ic5ih7iw9oc7oh7ow9kh3kw3ph1pw1n"ragged_channels")",
+      R"(mb1ic3ih23iw21oc19oh12ow11kh7kw7sh2sw2ph3pw3n"first_layer")",
+      R"(mb1ic3ih35oc24oh8kh11sh4ph2n"alexnet_first_layer")",
+      R"(mb1ic40ih1oc24oh1kh3ph1n"one_pixel_3x3")",
+      R"(mb3ic33ih1oc17oh1kh1ph0n"one_pixel_1x1")",
+      R"(mb1ic8ih2oc8oh4kh5ph3n"filter_larger_than_image")",
+      R"(mb1ic4ih3iw50oc6oh3ow50kh1kw5ph0pw2n"wide_and_flat")",
+      R"(mb1ic6ih31iw3oc9oh31ow3kh5kw1ph2pw0n"tall_and_narrow")",
+      R"(mb2ic18ih11iw13oc10oh6ow5kh3kw3sh2sw3ph1pw2n"asymmetric_strides")",
+      R"(mb1ic9ih8iw8oc12oh8ow8kh4kw4ph1pw2n"even_filter_asymmetric_pads")",
+      R"(mb1ic16ih9oc16oh9kh3ph2n"bottom_padding_below_top")",
+      R"(mb1ic17ih14oc20oh7kh1sh2ph0n"pointwise_stride_2")",
+      R"(mb2ic12ih10oc8oh4kh1sh3ph0n"stride_leaves_input_unread")",
+      R"(mb1ic32ih14oc48oh7kh3sh2ph1n"downsampling")",
+      R"(mb1ic10ih15iw17oc11oh15ow15kh3kw3dh1dw2ph2pw2n"dilated")",
+      R"(mb1ic4ih16oc4oh6kh3sh2dh2ph1n"dilated_and_strided")",
+      R"(g2mb2ic12ih9oc10oh9kh3ph1n"two_ragged_groups")",
+      R"(g4mb1ic64ih7oc128oh7kh3ph1n"groups_of_whole_blocks")",
+      R"(g3mb1ic48ih6oc24oh6kh1ph0n"grouped_pointwise")",
+      R"(g24mb2ic24ih10oc24oh10kh3ph1n"depthwise")",
+      R"(g37mb1ic37ih11oc37oh6kh5sh2ph2n"depthwise_ragged_strided")",
+      R"(g8mb1ic8ih9oc24oh9kh3dh1ph2n"depthwise_multiplier_dilated")",
+      R"(mb1ic24ih12oc16oh12kh5ph2n"five_by_five")",
+      R"(mb2ic16ih21oc16oh21kh3ph1n"several_tiles")",
+      R"(mb1ic20ih33iw34oc18oh31ow32kh3ph0n"no_padding")",
+      R"(mb5ic3ih6oc4oh6kh3ph1n"batch_above_threads")",
+      R"(mb1ic130ih6oc70oh6kh3ph1n"many_channels")",
+      R"(mb1ic256ih7oc72oh7kh1ph0n"deep_pointwise")",
+  };
+  return texts;
+}
+
+inline NamedProblem test_problem(std::size_t i) { return parse_problem(problem_texts()[i]); }
+
+// A small valid problem. Ranges are chosen so that about half of the draws are unusual in some way.
+inline ConvProblem random_problem(std::mt19937_64& random) {
+  const auto draw = [&](std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+  };
+  for (;;) {
+    ConvProblem p;
+    p.pass = all_passes[std::size_t(draw(0, 2))];
+    p.dtype = draw(0, 3) == 0 ? DType::f64 : DType::f32;
+    p.groups = draw(0, 2) == 0 ? draw(2, 6) : 1;
+    p.n = draw(1, 3);
+    p.c = p.groups * draw(1, 40);
+    p.k = p.groups * draw(1, 40);
+    p.h = draw(1, 24);
+    p.w = draw(1, 24);
+    p.r = draw(1, 5);
+    p.s = draw(0, 1) == 0 ? p.r : draw(1, 5);
+    p.stride_h = draw(0, 2) == 0 ? draw(1, 3) : 1;
+    p.stride_w = draw(0, 2) == 0 ? draw(1, 3) : p.stride_h;
+    p.dilation_h = draw(0, 3) == 0 ? draw(1, 3) : 1;
+    p.dilation_w = draw(0, 3) == 0 ? draw(1, 3) : p.dilation_h;
+    p.pad_h = draw(0, p.r);
+    p.pad_w = draw(0, p.s);
+    p.p = (p.h + p.pad_h + draw(0, p.r) - (p.r - 1) * p.dilation_h - 1) / p.stride_h + 1;
+    p.q = (p.w + p.pad_w + draw(0, p.s) - (p.s - 1) * p.dilation_w - 1) / p.stride_w + 1;
+    if (p.pass == Pass::forward && draw(0, 2) == 0)
+      p.epilogue = {draw(0, 1) == 0, draw(0, 1) == 0, true};
+    else
+      p.accumulate = draw(0, 3) == 0;
+    try {
+      validate(p);
+      if (p.flops() < 4e6) return p;
+    } catch (const InputError&) {  // no output pixel, for one
+    }
+  }
+}
+
+}  // namespace convlab
