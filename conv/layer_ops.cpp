@@ -70,6 +70,12 @@ void validate_classes(const TensorDesc& desc, std::string_view operation) {
         fmt::format("{} takes one pixel an image, not {}x{}", operation, desc.h, desc.w));
 }
 
+void validate(const GemmDesc& g) {
+  if (g.m < 1 || g.n < 1 || g.k < 1)
+    throw InputError(
+        fmt::format("gemm: sizes are {} x {} x {}: each must be 1 or more", g.m, g.n, g.k));
+}
+
 void validate(const SgdDesc& sgd, const void* velocity) {
   if (sgd.momentum != 0 && velocity == nullptr)
     throw InputError(fmt::format("sgd_update with momentum {} needs a velocity", sgd.momentum));

@@ -128,6 +128,14 @@ struct AdamDesc {
   std::int64_t step = 1;  // of this update, from 1: corrects the averages' bias
 };
 
+// C = op(A) op(B), or C += with accumulate. All are row-major and dense: op(A) is m x k, op(B) is
+// k x n, C is m x n; a transposed operand is stored the other way round.
+struct GemmDesc {
+  std::int64_t m = 1, n = 1, k = 1;
+  bool transpose_a = false, transpose_b = false;
+  bool accumulate = false;
+};
+
 // What every backend checks first. Each throws InputError that says what is wrong: a type other
 // than f32 and f64; channels that are not there; sizes that make no sense; a window without an
 // element of x, or one of more than 256 elements to take the maximum of (an index is one byte);
@@ -138,6 +146,7 @@ void validate(const PoolDesc&);
 void validate(const LrnDesc&);
 void validate(const DropoutDesc&);
 void validate_classes(const TensorDesc&, std::string_view operation);
+void validate(const GemmDesc&);
 void validate(const SgdDesc&, const void* velocity);
 void validate(const AdamDesc&);
 
@@ -197,6 +206,12 @@ class LayerOps {
                            Stream&) const = 0;
   virtual void lrn_backward(DType, const LrnDesc&, const void* x, const void* dy, void* dx,
                             Workspace, Stream&) const = 0;
+
+  // ---- Fully connected layers ----
+
+  // Through the vendor's library; for one thread count the same bits every time, but not for any.
+  virtual void gemm(DType, const GemmDesc&, const void* a, const void* b, void* c,
+                    Stream&) const = 0;
 
   // ---- Losses: one value per image, so that the batch's loss is their mean ----
 

@@ -23,6 +23,7 @@
 
 #include "conv/error.h"
 #include "kernels_cpu/algos.h"
+#include "kernels_cpu/thread_count.h"
 
 namespace convlab::cpu {
 namespace {
@@ -63,19 +64,6 @@ void multiply(i64 m, i64 n, i64 k, Matrix<const T> a, Matrix<const T> b, T beta,
   gemm(CblasRowMajor, op(a), op(b), int(m), int(n), int(k), T(1), a.data, int(a.ld), b.data,
        int(b.ld), beta, c.data, int(c.ld));
 }
-
-// OpenBLAS's OpenMP build and our loops take their thread count from the calling thread's setting.
-class ThreadCount {
- public:
-  explicit ThreadCount(int threads) : before_(omp_get_max_threads()) {
-    omp_set_num_threads(threads);
-  }
-  ThreadCount(const ThreadCount&) = delete;
-  ~ThreadCount() { omp_set_num_threads(before_); }
-
- private:
-  int before_;
-};
 
 bool columns_are_x(const ConvProblem& p) {
   return p.r == 1 && p.s == 1 && p.stride_h == 1 && p.stride_w == 1 && p.pad_h == 0 &&

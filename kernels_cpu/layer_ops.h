@@ -1,5 +1,6 @@
 // The CPU's layer operations besides convolution. One class; its parts are in channel_copy.cpp,
-// elementwise.cpp, dropout.cpp, batch_norm.cpp, pooling.cpp, lrn.cpp, loss.cpp and optimizer.cpp.
+// elementwise.cpp, dropout.cpp, batch_norm.cpp, pooling.cpp, lrn.cpp, gemm.cpp, loss.cpp and
+// optimizer.cpp.
 #pragma once
 
 #include <algorithm>
@@ -53,6 +54,8 @@ class CpuLayerOps : public LayerOps {
                    Stream&) const override;
   void lrn_backward(DType, const LrnDesc&, const void* x, const void* dy, void* dx, Workspace,
                     Stream&) const override;
+
+  void gemm(DType, const GemmDesc&, const void* a, const void* b, void* c, Stream&) const override;
 
   void softmax(DType, const TensorDesc&, const void* x, void* p, Stream&) const override;
   void cross_entropy_forward(DType, const TensorDesc&, const void* x, const std::int32_t* label,

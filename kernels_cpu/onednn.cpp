@@ -9,7 +9,6 @@
 // made, which is in `describe` and nowhere else.
 
 #include <fmt/format.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <oneapi/dnnl/dnnl.hpp>
@@ -18,6 +17,7 @@
 
 #include "conv/error.h"
 #include "kernels_cpu/algos.h"
+#include "kernels_cpu/thread_count.h"
 
 namespace convlab::cpu {
 namespace {
@@ -30,20 +30,6 @@ const dnnl::engine& engine() {
   static const dnnl::engine e(dnnl::engine::kind::cpu, 0);
   return e;
 }
-
-// oneDNN takes its thread count from OpenMP, when a primitive is made and again when it runs, and
-// the two must agree.
-class ThreadCount {
- public:
-  explicit ThreadCount(int threads) : before_(omp_get_max_threads()) {
-    omp_set_num_threads(threads);
-  }
-  ~ThreadCount() { omp_set_num_threads(before_); }
-  ThreadCount(const ThreadCount&) = delete;
-
- private:
-  int before_;
-};
 
 // oneDNN's ISA can be limited once, before its first use. The first device asking decides; the
 // name it was given is returned ever after.

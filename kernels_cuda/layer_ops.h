@@ -1,5 +1,6 @@
 // CUDA's layer operations besides convolution. One class; its parts are in channel_copy.cu,
-// elementwise.cu, dropout.cu, batch_norm.cu, pooling.cu, lrn.cu, loss.cu and optimizer.cu.
+// elementwise.cu, dropout.cu, batch_norm.cu, pooling.cu, lrn.cu, gemm.cpp, loss.cu and
+// optimizer.cu.
 #pragma once
 
 #include "conv/device.h"
@@ -46,6 +47,8 @@ class CudaLayerOps : public LayerOps {
                    Stream&) const override;
   void lrn_backward(DType, const LrnDesc&, const void* x, const void* dy, void* dx, Workspace,
                     Stream&) const override;
+
+  void gemm(DType, const GemmDesc&, const void* a, const void* b, void* c, Stream&) const override;
 
   void softmax(DType, const TensorDesc&, const void* x, void* p, Stream&) const override;
   void cross_entropy_forward(DType, const TensorDesc&, const void* x, const std::int32_t* label,

@@ -1,0 +1,28 @@
+// One piece of memory for many buffers: those that are never needed at the same time share bytes.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace convlab {
+
+// A buffer is needed from moment `first` to moment `last`, both included.
+struct Lifetime {
+  std::size_t bytes = 0;
+  std::size_t first = 0, last = 0;
+};
+
+struct Arena {
+  std::vector<std::size_t> offsets;  // of each buffer, multiples of 64
+  std::size_t bytes = 0;             // of the whole
+};
+
+// Largest first, each at the lowest offset that is free during its lifetime (greedy by size;
+// Pisarchyk & Lee 2020, arXiv:2001.03288).
+Arena plan_arena(std::span<const Lifetime>);
+
+// What no arrangement can go below: the most bytes needed at any one moment.
+std::size_t peak_bytes(std::span<const Lifetime>);
+
+}  // namespace convlab

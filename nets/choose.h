@@ -1,0 +1,45 @@
+// Layouts and algorithms of a whole net, chosen together: the least expected time of an iteration,
+// layout conversions and filter packing included, under one workspace limit.
+//
+// Each step may work in several layouts, each at a cost; where a step leaves its value in another
+// layout than a reader wants, both the value and its gradient are converted. That is a partitioned
+// Boolean quadratic problem over the steps (Anderson & Gregg 2018, arXiv:1710.01079), solved by
+// autotune/pbqp.h.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autotune/result.h"
+#include "autotune/store.h"
+#include "conv/registry.h"
+#include "nets/plan.h"
+
+namespace convlab {
+
+struct ChooseOptions {
+  Mode mode = Mode::training;
+  DType dtype = DType::f32;
+  std::optional<double> max_error;            // nullopt: default_max_error of the type
+  std::optional<std::int64_t> workspace_max;  // bytes; the workspace serves all steps in turn
+  bool deterministic = false;
+  std::optional<Layout> layout;             // of everything but the input
+  std::vector<std::string> algos, exclude;  // as TuneOptions
+  CacheMode cache = CacheMode::hot;
+};
+
+struct Chosen {
+  NetPlan plan;
+  // Convolutions (and passes) of which the store knows nothing: their times are predictions.
+  std::vector<std::string> untuned;
+};
+
+// With store null, or for problems it does not know, by predictions. Under a tight limit the batch
+// of a convolution may be split. Throws InputError when a convolution has no candidate within the
+// limits, with the smallest workspace that would do.
+Chosen choose_plan(const Graph&, const ChooseOptions&, const AlgoRegistry&, Device&,
+                   const Store* store);
+
+}  // namespace convlab

@@ -1,0 +1,114 @@
+// A net that runs: a graph's steps on a device, as a plan says.
+//
+//   Net net(resnet(18, 16), plan, registry, device, {.loss = Loss::cross_entropy});
+//   net.initialise(seed);
+//   net.set_input(images);  net.set_labels(labels);
+//   net.forward();  double loss = net.loss();
+//   net.backward(); net.update(SgdDesc{.rate = 0.1, .momentum = 0.9});
+//
+// All memory is allocated by the constructor (optimizer state by the first update that needs it);
+// forward, backward and update allocate nothing. Work is queued on one stream; what gives something
+// back to the host waits for it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "conv/device.h"
+#include "conv/registry.h"
+#include "nets/plan.h"
+
+namespace convlab {
+
+enum class Loss : std::uint8_t { none, cross_entropy, squared_error };
+
+// What running a step can be about.
+enum class Phase : std::uint8_t { forward, backward_data, backward_filter, update };
+inline constexpr std::array all_phases{Phase::forward, Phase::backward_data, Phase::backward_filter,
+                                       Phase::update};
+std::string_view to_string(Phase);  // "fwd", "bwd_d", "bwd_w", "update"
+
+struct NetOptions {
+  Loss loss = Loss::cross_entropy;  // of the last node's value; training only
+  bool input_gradient = false;      // backward goes down to the input
+  std::uint64_t dropout_seed = 0;
+};
+
+// A trained value, its gradient, or a running statistic. Filters are KCRS, the weights of a fully
+// connected layer K x C.
+struct Parameter {
+  std::string name;  // torchvision's key: "layer1.0.conv1.weight", "bn1.running_mean"
+  std::vector<std::int64_t> shape;
+  std::int64_t count = 0;         // elements, of the net's data type
+  std::byte* value = nullptr;     // on the device
+  std::byte* gradient = nullptr;  // of the mean loss; null: not trained (running statistics)
+};
+
+// Bytes on the device. Activations and gradients share the arena, whose size is less than their
+// sum.
+struct MemoryUse {
+  std::size_t weights = 0;      // parameters and running statistics, packed filters
+  std::size_t activations = 0;  // live at the arena's fullest moment
+  std::size_t gradients = 0;    // of activations, at that moment; and of the weights
+  std::size_t workspace = 0;
+  std::size_t optimizer = 0;
+  std::size_t arena = 0;  // activations and their gradients together, as laid out
+  std::size_t total = 0;  // all that is allocated
+};
+
+using UpdateRule = std::variant<SgdDesc, AdamDesc>;
+
+// Told of each step that ran, with the stream drained around it. Seconds since the observer was
+// set.
+using StepObserver = std::function<void(const Step&, Phase, double begin_s, double end_s)>;
+
+class Net {
+ public:
+  // Throws InputError when the plan is not for this graph (net, batch, steps), when an algorithm is
+  // unknown or refuses, OutOfMemory when the device is too small.
+  Net(Graph, const NetPlan&, const AlgoRegistry&, Device&, const NetOptions& = {});
+  ~Net();
+
+  const Graph& graph() const;
+  const NetPlan& plan() const;
+  const std::vector<Step>& steps() const;
+  Stream& stream();
+  MemoryUse memory() const;
+
+  // He et al. 2015 (arXiv:1502.01852) for what a ReLU follows, else Glorot & Bengio 2010; biases 0,
+  // batch norm 1 and 0. The same numbers on every device.
+  void initialise(std::uint64_t seed);
+  const std::vector<Parameter>& parameters() const;
+  // In inference, filters are folded and packed by the next forward after weights have changed:
+  // whoever writes to Parameter::value says so.
+  void parameters_changed();
+
+  // From the host: f32 or f64 as the net's type, NCHW of the input's shape; one label an image;
+  // targets as the output's shape.
+  void set_input(ConstSpan);
+  void set_labels(std::span<const std::int32_t>);
+  void set_targets(ConstSpan);
+
+  void forward();
+  void backward();                 // of the mean loss; training mode only
+  void update(const UpdateRule&);  // Adam's step is counted here
+  double loss();                   // mean over the batch, of the last forward
+
+  // Copies to the host, NCHW, of the net's data type.
+  void read_output(Span);                  // the last node's value: scores, before the softmax
+  void read_input_gradient(Span);          // with input_gradient
+  void read(const std::byte* from, Span);  // waits for the stream
+
+  void observe(StepObserver);  // null: nobody
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace convlab

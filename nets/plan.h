@@ -1,0 +1,55 @@
+// How a net runs on one machine: the layouts between its steps and the algorithm of every
+// convolution and pass. A plain value, kept as a JSON file.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "conv/config.h"
+#include "conv/problem.h"
+#include "nets/steps.h"
+
+namespace convlab {
+
+// One convolution in one pass.
+struct PassPlan {
+  std::string algo;
+  Config config;
+  std::int64_t images = 0;  // at a time; 0: the whole batch. Fewer need less workspace
+  double ms = 0;            // expected for the whole batch, packing of the filter included
+  bool measured = false;    // ms comes from the tuning store; else from the work estimate
+};
+
+struct StepPlan {
+  std::string layer;               // the name of the step's node
+  Layout x_layout = Layout::nchw;  // in which it reads its inputs and writes their gradients
+  Layout y_layout = Layout::nchw;  // in which it leaves its value, and reads that value's gradient
+  std::array<std::optional<PassPlan>, 3>
+      passes;             // by Pass; of a convolution, those that are needed
+  double other_ms = 0;    // expected of everything but convolutions, all phases together
+  double convert_ms = 0;  // expected of bringing inputs into x_layout and gradients back
+};
+
+struct NetPlan {
+  std::string net;
+  std::int64_t batch = 1;
+  Mode mode = Mode::training;
+  DType dtype = DType::f32;
+  bool deterministic = false;
+  std::optional<std::int64_t> workspace_max;  // the limit it was made for
+  int threads = 1;
+  std::string machine;          // DeviceInfo's name and ISA, "AMD EPYC 9R45, avx512"
+  std::vector<StepPlan> steps;  // one for each of steps_of(graph, mode), in that order
+
+  double ms() const;  // expected of one iteration
+};
+
+// Every field, versioned. read throws InputError for what is not such a file, naming file and
+// field.
+std::string to_json(const NetPlan&);
+NetPlan plan_from_json(const std::string& text, const std::string& source);
+
+}  // namespace convlab

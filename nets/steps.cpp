@@ -1,0 +1,101 @@
+#include "nets/steps.h"
+
+namespace convlab {
+namespace {
+
+template <class L>
+bool is(const Node& node) {
+  return std::holds_alternative<L>(node.layer);
+}
+
+bool is_relu(const Node& node) {
+  const auto* activation = std::get_if<Activation>(&node.layer);
+  return activation && activation->kind == Activation::Kind::relu;
+}
+
+// Walks the graph in order, and from each node over what can be fused to it.
+class Fuser {
+ public:
+  Fuser(const Graph& graph, Mode mode)
+      : nodes_(graph.nodes()), mode_(mode), users_(nodes_.size()), value_(nodes_.size()) {
+    for (NodeId id = 0; id < nodes_.size(); ++id)
+      for (NodeId input : nodes_[id].inputs) users_[input].push_back(id);
+  }
+
+  std::vector<Step> steps() {
+    std::vector<bool> done(nodes_.size(), false);
+    std::vector<Step> steps;
+    for (NodeId id = 0; id < nodes_.size(); ++id) {
+      if (done[id]) continue;
+      if (mode_ == Mode::inference && is<Dropout>(nodes_[id])) {
+        value_[id] = value_[nodes_[id].inputs[0]];
+        continue;
+      }
+      Step step;
+      step.node = step.output = id;
+      for (NodeId input : nodes_[id].inputs) step.inputs.push_back(*value_[input]);
+      fuse(step, done);
+      value_[step.output] = step.output;
+      steps.push_back(std::move(step));
+    }
+    return steps;
+  }
+
+ private:
+  // The only reader of what the step leaves so far, if there is one.
+  const Node* next(const Step& step) const {
+    const auto& users = users_[step.output];
+    return users.size() == 1 ? &nodes_[users[0]] : nullptr;
+  }
+
+  void fuse(Step& step, std::vector<bool>& done) {
+    const Node& node = nodes_[step.node];
+    const bool conv = is<Conv>(node);
+    const auto take = [&] {
+      step.output = users_[step.output][0];
+      done[step.output] = true;
+    };
+    if (conv && mode_ == Mode::inference && next(step) && is<BatchNorm>(*next(step))) {
+      take();
+      step.batch_norm = step.output;
+    }
+    const bool adds = is<BatchNorm>(node) || (conv && mode_ == Mode::inference);
+    if (adds && next(step) && is<Add>(*next(step))) {
+      const std::vector<NodeId>& terms = next(step)->inputs;
+      if (terms.size() == 2 && terms[0] != terms[1]) {
+        const NodeId other = terms[0] == step.output ? terms[1] : terms[0];
+        // Not there yet: then its own step, which comes later, does the addition.
+        if (value_[other]) {
+          step.inputs.push_back(*value_[other]);
+          step.residual = true;
+          take();
+        }
+      }
+    }
+    if ((conv || is<BatchNorm>(node)) && next(step) && is_relu(*next(step))) {
+      step.relu = true;
+      take();
+    }
+  }
+
+  const std::vector<Node>& nodes_;
+  Mode mode_;
+  std::vector<std::vector<NodeId>> users_;
+  std::vector<std::optional<NodeId>> value_;  // that holds a node's output, once there is one
+};
+
+}  // namespace
+
+std::string_view to_string(Mode mode) { return mode == Mode::training ? "training" : "inference"; }
+
+std::vector<Step> steps_of(const Graph& graph, Mode mode) { return Fuser(graph, mode).steps(); }
+
+std::vector<std::vector<std::size_t>> readers_of(const Graph& graph,
+                                                 const std::vector<Step>& steps) {
+  std::vector<std::vector<std::size_t>> readers(graph.nodes().size());
+  for (std::size_t i = 0; i < steps.size(); ++i)
+    for (NodeId value : steps[i].inputs) readers[value].push_back(i);
+  return readers;
+}
+
+}  // namespace convlab

@@ -1,0 +1,83 @@
+#include "nets/steps.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "nets/zoo.h"
+
+namespace convlab {
+namespace {
+
+// "node>output" of each step, with what is fused: b batch norm, + residual, r ReLU.
+std::vector<std::string> described(const Graph& graph, Mode mode) {
+  std::vector<std::string> lines;
+  for (const Step& step : steps_of(graph, mode)) {
+    std::string line = graph.nodes()[step.node].name;
+    if (step.batch_norm) line += " b";
+    if (step.residual) line += " +" + graph.nodes()[step.inputs.back()].name;
+    if (step.relu) line += " r";
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+bool has(const std::vector<std::string>& lines, const std::string& line) {
+  return std::find(lines.begin(), lines.end(), line) != lines.end();
+}
+
+TEST(Steps, TrainingFusesBatchNormWithAdditionAndReLU) {
+  const auto lines = described(resnet(18, 1), Mode::training);
+  EXPECT_TRUE(has(lines, "conv1"));
+  EXPECT_TRUE(has(lines, "bn1 r"));
+  EXPECT_TRUE(has(lines, "layer1.0.bn2 +maxpool r"));
+  // The projection's batch norm comes last, so it adds.
+  EXPECT_TRUE(has(lines, "layer2.0.bn2"));
+  EXPECT_TRUE(has(lines, "layer2.0.downsample.1 +layer2.0.bn2 r"));
+  EXPECT_FALSE(has(lines, "layer1.0.add"));
+  EXPECT_EQ(lines.size(), 1u + 20 + 20 + 1 + 1 + 1);  // input, conv, bn, maxpool, avgpool, fc
+}
+
+TEST(Steps, InferenceFoldsBatchNormIntoConvolutions) {
+  const auto lines = described(resnet(18, 1), Mode::inference);
+  EXPECT_TRUE(has(lines, "conv1 b r"));
+  EXPECT_TRUE(has(lines, "layer1.0.conv2 b +maxpool r"));
+  EXPECT_TRUE(has(lines, "layer2.0.conv2 b"));
+  EXPECT_TRUE(has(lines, "layer2.0.downsample.0 b +layer2.0.bn2 r"));
+  EXPECT_EQ(lines.size(), 1u + 20 + 1 + 1 + 1);
+}
+
+TEST(Steps, InferenceLeavesDropoutOut) {
+  EXPECT_TRUE(has(described(alexnet(1), Mode::training), "classifier.0"));
+  EXPECT_FALSE(has(described(alexnet(1), Mode::inference), "classifier.0"));
+  EXPECT_TRUE(has(described(alexnet(1), Mode::inference), "features.0 r"));
+}
+
+TEST(Steps, DoNotFuseWhatSomethingElseReads) {
+  Graph graph("branch");
+  const NodeId x = graph.add("input", Input{{1, 4, 8, 8}}, {});
+  const NodeId conv = graph.add("conv", Conv{.filters = 4}, {x});
+  const NodeId relu = graph.add("relu", Activation{}, {conv});
+  graph.add("add", Add{}, {conv, relu});
+  EXPECT_EQ(described(graph, Mode::training),
+            (std::vector<std::string>{"input", "conv", "relu", "add"}));
+}
+
+// Every value is there before it is read, every node is done exactly once, for every net.
+TEST(Steps, CanBeRunInOrder) {
+  for (const std::string& name : net_names())
+    for (const Mode mode : {Mode::training, Mode::inference}) {
+      const Graph graph = make_net(name, 2);
+      std::set<NodeId> there;
+      for (const Step& step : steps_of(graph, mode)) {
+        for (NodeId input : step.inputs) EXPECT_TRUE(there.count(input)) << name;
+        EXPECT_TRUE(there.insert(step.output).second) << name;
+        EXPECT_EQ(graph.nodes()[step.output].shape, graph.nodes()[step.node].shape) << name;
+      }
+      EXPECT_TRUE(there.count(graph.nodes().size() - 1)) << name;
+    }
+}
+
+}  // namespace
+}  // namespace convlab
