@@ -20,13 +20,15 @@ struct PbqpProblem {
 struct PbqpSolution {
   std::vector<std::size_t> chosen;  // one alternative a node
   double cost = 0;
-  bool optimal = true;  // false: a heuristic reduction was needed
+  bool optimal = true;       // false: the search was cut short
+  std::size_t searched = 0;  // nodes that the exact reductions left to the search
 };
 
 // Nodes of degree 0, 1 and 2 are reduced exactly (Scholz & Eckstein 2002, "Register allocation for
-// irregular architectures"), which suffices for chains, trees and series-parallel graphs. What
-// remains is searched by branch and bound, or, beyond a bounded effort, reduced by the locally best
-// alternative. Throws InputError when every choice is forbidden or a cost is NaN.
+// irregular architectures"), which suffices for chains, trees and series-parallel graphs, in time
+// linear in the nodes. What remains is searched by branch and bound, the locally best alternative
+// first; beyond a bounded effort the best that was found by then is taken. Throws InputError when
+// every choice is forbidden, when a cost is NaN or minus infinity, or sizes do not fit.
 PbqpSolution solve(const PbqpProblem&);
 
 }  // namespace convlab
