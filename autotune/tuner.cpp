@@ -11,6 +11,7 @@
 #include <tuple>
 #include <utility>
 
+#include "autotune/candidates.h"
 #include "autotune/ceilings.h"
 #include "autotune/provenance.h"
 #include "autotune/race.h"
@@ -21,23 +22,7 @@
 namespace convlab {
 namespace {
 
-using Layouts = std::pair<Layout, Layout>;
-
 constexpr std::array<std::string_view, 3> mode_names{"heuristic", "race", "exhaustive"};
-
-ConvProblem with_layouts(ConvProblem problem, Layouts layouts) {
-  problem.x_layout = layouts.first;
-  problem.y_layout = layouts.second;
-  return problem;
-}
-
-// Does one of the names that the user may give stand for this algorithm?
-bool named(const std::vector<std::string>& names, const AlgoInfo& info) {
-  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-    return name == info.id || (name == "vendor" && info.origin == Origin::vendor) ||
-           info.id.compare(0, name.size() + 1, name + ".") == 0;
-  });
-}
 
 // To be run still: its time is a prediction.
 bool is_open(const Candidate& c) { return c.status == Status::ok && c.predicted; }
@@ -68,7 +53,7 @@ class Tuner {
         progress_(progress ? *progress : silent_),
         stop_(stop) {
     make_registry(registry_);
-    choose_algos();
+    algos_ = admitted_algos(registry_, device.info().kind, options.algos, options.exclude);
     for (const TuneItem& item : items) training_ |= item.layer.problem.pass != Pass::forward;
   }
 
@@ -89,14 +74,6 @@ class Tuner {
   }
 
  private:
-  void choose_algos() {
-    require_known_algos(options_, registry_, device_.info().kind);
-    for (const ConvAlgo* algo : registry_.for_device(device_.info().kind))
-      if ((options_.algos.empty() || named(options_.algos, algo->info())) &&
-          !named(options_.exclude, algo->info()))
-        algos_.push_back(algo);
-  }
-
   void collect_entries() {
     for (std::size_t i = 0; i < items_.size(); ++i) {
       const NamedProblem& layer = items_[i].layer;
@@ -131,18 +108,7 @@ class Tuner {
   }
 
   std::vector<Layouts> layout_pairs(const ConvProblem& problem) const {
-    std::vector<Layouts> pairs;
-    if (options_.layout) {
-      pairs = {{*options_.layout, *options_.layout}};
-    } else {
-      pairs = {{Layout::nchw, Layout::nchw}, {Layout::nhwc, Layout::nhwc}};
-      const Layout blocked = blocked_layout(device_.info());
-      if (device_.info().kind == DeviceKind::cpu) pairs.emplace_back(blocked, blocked);
-    }
-    // A net's image has too few channels to fill a block: it is read as it comes.
-    if (is_blocked(pairs.back().first) && problem.c < channel_block(pairs.back().first))
-      pairs.emplace_back(Layout::nchw, pairs.back().second);
-    return pairs;
+    return convlab::layout_pairs(problem, options_.layout, device_.info());
   }
 
   double max_error(const ConvProblem& problem) const {
@@ -152,17 +118,6 @@ class Tuner {
     return training_ && problem.pass != Pass::backward_filter;
   }
 
-  Candidate new_candidate(const ConvAlgo& algo, Layouts layouts) const {
-    Candidate c;
-    c.algo = algo.info().id;
-    c.version = algo.info().version;
-    c.x_layout = layouts.first;
-    c.y_layout = layouts.second;
-    c.threads = device_.info().threads;
-    c.cache = options_.cache;
-    return c;
-  }
-
   // Every algorithm in every layout it takes, with its predicted time.
   void enumerate(Entry& entry) {
     for (const ConvAlgo* algo : algos_) {
@@ -170,18 +125,16 @@ class Tuner {
       bool taken = false;
       for (const Layouts& layouts : layout_pairs(entry.problem)) {
         const ConvProblem problem = with_layouts(entry.problem, layouts);
-        Candidate c = new_candidate(*algo, layouts);
         if (const std::optional<Refusal> refusal = algo->refuse(problem, device_)) {
+          Candidate c = new_candidate(*algo, layouts, options_.cache, device_.info());
           c.status = Status::refused;
           c.reason = refusal->reason;
           refused.push_back(std::move(c));
           continue;
         }
         taken = true;
-        for (Config& config : algo->configs(problem, device_)) {
-          c.config = std::move(config);
-          add_candidate(entry, *algo, problem, c);
-        }
+        for (Config& config : algo->configs(problem, device_))
+          add_candidate(entry, *algo, problem, std::move(config));
       }
       if (!taken && !refused.empty()) entry.candidates.push_back(best_refusal(refused));
     }
@@ -213,25 +166,23 @@ class Tuner {
         to_string(entries_.front().problem.dtype), device_.info().name, fmt::join(others, " or ")));
   }
 
-  void add_candidate(Entry& entry, const ConvAlgo& algo, const ConvProblem& problem, Candidate c) {
-    c.deterministic = algo.deterministic(problem, c.config);
-    if (options_.deterministic && !c.deterministic) {
+  void add_candidate(Entry& entry, const ConvAlgo& algo, const ConvProblem& problem,
+                     Config config) {
+    Candidate c;
+    if (options_.deterministic && !algo.deterministic(problem, config)) {
+      c = new_candidate(algo, {problem.x_layout, problem.y_layout}, options_.cache, device_.info());
+      c.config = std::move(config);
       c.status = Status::refused;
       c.reason = "results may differ from run to run";
     } else {
+      c = predicted_candidate(algo, problem, std::move(config), options_.cache, device_, ceilings_);
       WorkEstimate work = algo.work(problem, c.config, device_);
-      c.predicted = true;
-      c.ms = predict(work, problem);
-      if (work.pack.bytes_written > 0) c.pack_ms = predict({.phases = {work.pack}}, problem);
       for (PhaseWork& phase : work.phases) phase.efficiency = std::max(phase.efficiency, 1.0);
-      entry.predictions[candidate_key(c)] = {c.ms, predict(work, problem)};
+      entry.predictions[candidate_key(c)] = {
+          c.ms, predict_ms(work, problem, options_.cache, device_.info(), ceilings_)};
     }
     set_rates(problem, c);
     entry.candidates.push_back(std::move(c));
-  }
-
-  double predict(const WorkEstimate& work, const ConvProblem& problem) const {
-    return predict_ms(work, problem, options_.cache, device_.info(), ceilings_);
   }
 
   // An algorithm that takes the problem in no layout says why once. Where layouts are refused for
@@ -270,7 +221,9 @@ class Tuner {
         for (Candidate& c : entry.candidates) {
           const auto row =
               c.algo == algo->info().id && is_open(c) ? known.find(candidate_key(c)) : known.end();
-          if (row == known.end() || !apply_limits(entry.problem, row->second)) continue;
+          if (row == known.end() ||
+              !apply_limits(row->second, max_error(entry.problem), options_.workspace_max))
+            continue;
           c = std::move(row->second);
           ++rows;
         }
@@ -278,23 +231,6 @@ class Tuner {
       rows -= reopen_unsettled(entry);
     }
     progress_.resumed(rows);
-  }
-
-  // False when under our limits the row says nothing.
-  bool apply_limits(const ConvProblem& problem, Candidate& row) const {
-    if (row.status == Status::refused) return false;
-    if (row.status == Status::inaccurate) return row.rel_error > max_error(problem);
-    if (row.status != Status::ok && row.status != Status::dropped) return true;
-    if (!row.predicted && row.rel_error > max_error(problem)) {
-      row.status = Status::inaccurate;
-      row.reason = fmt::format("rel_error {:.2e} is above the limit {:.2e}", row.rel_error,
-                               max_error(problem));
-    } else if (options_.workspace_max && row.workspace_bytes > *options_.workspace_max) {
-      row.status = Status::refused;
-      row.reason = fmt::format("needs {} bytes of workspace, the limit is {}", row.workspace_bytes,
-                               *options_.workspace_max);
-    }
-    return true;
   }
 
   // A row stays dropped while one that ran to the end beats it: the best of then may be out of
@@ -522,21 +458,6 @@ double default_max_error(DType dtype) {
       return 5e-2;
   }
   return 0;
-}
-
-Layout blocked_layout(const DeviceInfo& device) {
-  return device.vector_bytes >= 64 ? Layout::nchw16c : Layout::nchw8c;
-}
-
-void require_known_algos(const TuneOptions& options, const AlgoRegistry& registry,
-                         DeviceKind kind) {
-  const auto known = registry.for_device(kind);
-  for (const std::vector<std::string>* names : {&options.algos, &options.exclude})
-    for (const std::string& name : *names)
-      if (name != "vendor" && std::none_of(known.begin(), known.end(), [&](const ConvAlgo* a) {
-            return named({name}, a->info());
-          }))
-        registry.get(kind, name);  // throws, listing the ids
 }
 
 TuneTable tune(const std::vector<TuneItem>& items, const TuneOptions& options,

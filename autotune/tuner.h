@@ -29,12 +29,9 @@ struct TuneOptions {
   std::optional<double> max_error;            // nullopt: default_max_error of the problem's type
   std::optional<std::int64_t> workspace_max;  // bytes, packed filter not counted
   bool deterministic = false;                 // only algorithms that are
-  // Ids, "winograd" or "onednn.direct"; "onednn" stands for all that begin with "onednn.", and
-  // "vendor" for every vendor's.
-  std::vector<std::string> algos;    // to try; empty: all
-  std::vector<std::string> exclude;  // to leave out
-  std::optional<double> budget_s;    // wall clock for the whole run
-  bool fresh = false;                // ignores what the store knows (and replaces it)
+  std::vector<std::string> algos, exclude;    // as admitted_algos
+  std::optional<double> budget_s;             // wall clock for the whole run
+  bool fresh = false;                         // ignores what the store knows (and replaces it)
   // Runs candidates in the calling process: no crash or hang is survived. Otherwise they run in
   // a worker process, and main() must pass its arguments to worker_main (autotune/worker.h).
   bool in_process = false;
@@ -44,10 +41,6 @@ struct TuneOptions {
 };
 
 double default_max_error(DType);  // f64 1e-12, f32 1e-4, f16 1e-2, bf16 5e-2
-
-// The CPU's channel-blocked layout whose block is one vector of the ISA in force (two for 128
-// bits).
-Layout blocked_layout(const DeviceInfo&);
 
 // What to tune: problem.pass and dtype set, its layouts ignored. Equal problems are tuned once.
 struct TuneItem {
@@ -64,9 +57,6 @@ class TuneProgress {
   virtual void ended(const ConvProblem&, const Candidate&) {}  // one candidate, for good
   virtual void end(const LayerResult&, std::size_t /*index*/, std::size_t /*total*/) {}
 };
-
-// Throws InputError for ids in algos and exclude that no algorithm of this kind of device has.
-void require_known_algos(const TuneOptions&, const AlgoRegistry&, DeviceKind);
 
 // Throws InputError for unknown ids, for a problem that does not fit in memory, and, before
 // anything is run, when nothing takes any of the problems but would in another data type. Every

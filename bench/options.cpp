@@ -5,8 +5,8 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "autotune/candidates.h"
 #include "autotune/store.h"
-#include "autotune/tuner.h"
 #include "conv/error.h"
 #include "conv/names.h"
 #include "kernels_cpu/cpu.h"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "autotune/candidates.h"
 #include "autotune/clocks.h"
 #include "autotune/store.h"
 #include "bench/output.h"
@@ -162,7 +163,8 @@ TuneOutcome run_tuning(const TuneArguments& a, const std::string& db) {
 
   AlgoRegistry registry;
   append_all_algos(registry);
-  require_known_algos(options, registry, device->info().kind);  // before there is a store
+  // Throws for an unknown name, before there is a store.
+  admitted_algos(registry, device->info().kind, options.algos, options.exclude);
 
   std::optional<Store> store;
   if (!db.empty()) store.emplace(db);

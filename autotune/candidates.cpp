@@ -1,0 +1,104 @@
+#include "autotune/candidates.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace convlab {
+namespace {
+
+bool named(const std::vector<std::string>& names, const AlgoInfo& info) {
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return name == info.id || (name == "vendor" && info.origin == Origin::vendor) ||
+           info.id.compare(0, name.size() + 1, name + ".") == 0;
+  });
+}
+
+}  // namespace
+
+ConvProblem with_layouts(ConvProblem problem, Layouts layouts) {
+  problem.x_layout = layouts.first;
+  problem.y_layout = layouts.second;
+  return problem;
+}
+
+Layout blocked_layout(const DeviceInfo& device) {
+  return device.vector_bytes >= 64 ? Layout::nchw16c : Layout::nchw8c;
+}
+
+std::vector<Layouts> layout_pairs(const ConvProblem& problem, std::optional<Layout> layout,
+                                  const DeviceInfo& device) {
+  std::vector<Layouts> pairs;
+  if (layout) {
+    pairs = {{*layout, *layout}};
+  } else {
+    pairs = {{Layout::nchw, Layout::nchw}, {Layout::nhwc, Layout::nhwc}};
+    const Layout blocked = blocked_layout(device);
+    if (device.kind == DeviceKind::cpu) pairs.emplace_back(blocked, blocked);
+  }
+  if (is_blocked(pairs.back().first) && problem.c < channel_block(pairs.back().first))
+    pairs.emplace_back(Layout::nchw, pairs.back().second);
+  return pairs;
+}
+
+std::vector<const ConvAlgo*> admitted_algos(const AlgoRegistry& registry, DeviceKind kind,
+                                            const std::vector<std::string>& algos,
+                                            const std::vector<std::string>& exclude) {
+  const std::vector<const ConvAlgo*> known = registry.for_device(kind);
+  for (const std::vector<std::string>* names : {&algos, &exclude})
+    for (const std::string& name : *names)
+      if (name != "vendor" && std::none_of(known.begin(), known.end(), [&](const ConvAlgo* a) {
+            return named({name}, a->info());
+          }))
+        registry.get(kind, name);  // throws, listing the ids
+  std::vector<const ConvAlgo*> admitted;
+  for (const ConvAlgo* algo : known)
+    if ((algos.empty() || named(algos, algo->info())) && !named(exclude, algo->info()))
+      admitted.push_back(algo);
+  return admitted;
+}
+
+Candidate new_candidate(const ConvAlgo& algo, Layouts layouts, CacheMode cache,
+                        const DeviceInfo& device) {
+  Candidate c;
+  c.algo = algo.info().id;
+  c.version = algo.info().version;
+  c.x_layout = layouts.first;
+  c.y_layout = layouts.second;
+  c.threads = device.threads;
+  c.cache = cache;
+  return c;
+}
+
+Candidate predicted_candidate(const ConvAlgo& algo, const ConvProblem& problem, Config config,
+                              CacheMode cache, Device& device, const Ceilings& ceilings) {
+  Candidate c = new_candidate(algo, {problem.x_layout, problem.y_layout}, cache, device.info());
+  c.config = std::move(config);
+  c.deterministic = algo.deterministic(problem, c.config);
+  c.predicted = true;
+  const auto predict = [&](const WorkEstimate& work) {
+    return predict_ms(work, problem, cache, device.info(), ceilings);
+  };
+  const WorkEstimate work = algo.work(problem, c.config, device);
+  c.ms = predict(work);
+  if (work.pack.bytes_written > 0) c.pack_ms = predict({.phases = {work.pack}});
+  return c;
+}
+
+bool apply_limits(Candidate& row, double max_error, std::optional<std::int64_t> workspace_max) {
+  if (row.status == Status::refused) return false;
+  if (row.status == Status::inaccurate) return row.rel_error > max_error;
+  if (row.status != Status::ok && row.status != Status::dropped) return true;
+  if (!row.predicted && row.rel_error > max_error) {
+    row.status = Status::inaccurate;
+    row.reason =
+        fmt::format("rel_error {:.2e} is above the limit {:.2e}", row.rel_error, max_error);
+  } else if (workspace_max && row.workspace_bytes > *workspace_max) {
+    row.status = Status::refused;
+    row.reason = fmt::format("needs {} bytes of workspace, the limit is {}", row.workspace_bytes,
+                             *workspace_max);
+  }
+  return true;
+}
+
+}  // namespace convlab

@@ -1,0 +1,45 @@
+// Who may run a problem, and what is expected of each before anything is measured: where both
+// tuning a layer and planning a net start from.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "autotune/ceilings.h"
+#include "autotune/result.h"
+#include "conv/registry.h"
+
+namespace convlab {
+
+using Layouts = std::pair<Layout, Layout>;  // of x and y
+ConvProblem with_layouts(ConvProblem, Layouts);
+
+// The CPU's channel-blocked layout whose block is one vector of the ISA in force (two for 128
+// bits).
+Layout blocked_layout(const DeviceInfo&);
+
+// What to try a problem in: each layout of this device, or the given one, for x and y alike; and
+// x in NCHW with y blocked where x has too few channels to fill a block, as a net's image has.
+std::vector<Layouts> layout_pairs(const ConvProblem&, std::optional<Layout>, const DeviceInfo&);
+
+// Those that `algos` (all if empty) admits and `exclude` does not, in the registry's order. Names
+// are ids, "winograd" or "onednn.direct"; "onednn" stands for all that begin with "onednn.", and
+// "vendor" for every vendor's. Throws InputError for a name that stands for nobody.
+std::vector<const ConvAlgo*> admitted_algos(const AlgoRegistry&, DeviceKind,
+                                            const std::vector<std::string>& algos,
+                                            const std::vector<std::string>& exclude);
+
+// Neither measured nor predicted.
+Candidate new_candidate(const ConvAlgo&, Layouts, CacheMode, const DeviceInfo&);
+// With ms and pack_ms predicted. The problem has the candidate's layouts and is not refused.
+Candidate predicted_candidate(const ConvAlgo&, const ConvProblem&, Config, CacheMode, Device&,
+                              const Ceilings&);
+
+// Applies the caller's limits to what the store remembers, which was found under others: a row may
+// become inaccurate or refused. False when under these limits the row says nothing.
+bool apply_limits(Candidate& row, double max_error, std::optional<std::int64_t> workspace_max);
+
+}  // namespace convlab
