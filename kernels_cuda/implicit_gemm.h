@@ -9,6 +9,7 @@
 // (packed filters, dy) are the case where the sum is always inside.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "conv/problem.h"
@@ -63,33 +64,43 @@ struct Phases {
 
 // --- Where things lie. at(index, phase); indices beyond the end lie nowhere.
 
+// An output pixel by number, or the last one: branches cost more than what they would save.
+struct Pixel {
+  bool exists;
+  int n, rest, a, b;
+  __device__ Pixel(int i, const Phase& phase) {
+    exists = i < phase.pixels;
+    i = min(i, phase.pixels - 1);
+    n = phase.image.quotient(i);
+    rest = i - n * phase.image.divisor;
+    a = phase.row.quotient(rest);
+    b = rest - a * phase.row.divisor;
+  }
+};
+
 struct WindowPixels {  // of the gathered image
   int step_h, step_w, image, row, column;
   __device__ Place at(int i, const Phase& phase) const {
-    if (i >= phase.pixels) return {0, nowhere, nowhere};
-    const int n = phase.image.quotient(i), rest = i - n * phase.image.divisor;
-    const int a = phase.row.quotient(rest), b = rest - a * phase.row.divisor;
-    const int h = a * step_h + phase.origin_h, w = b * step_w + phase.origin_w;
-    return {n * image + h * row + w * column, h, w};
+    const Pixel pixel(i, phase);
+    const int h = pixel.a * step_h + phase.origin_h, w = pixel.b * step_w + phase.origin_w;
+    return {pixel.n * image + h * row + w * column, pixel.exists ? h : nowhere, w};
   }
 };
 
 struct PlainPixels {  // of an image that has just these pixels
   int image, column;
   __device__ Place at(int i, const Phase& phase) const {
-    if (i >= phase.pixels) return {0, nowhere, 0};
-    const int n = phase.image.quotient(i);
-    return {n * image + (i - n * phase.image.divisor) * column, 0, 0};
+    const Pixel pixel(i, phase);
+    return {pixel.n * image + pixel.rest * column, pixel.exists ? 0 : nowhere, 0};
   }
 };
 
 struct OutputPixels {
   int image, row, column;
   __device__ Place at(int i, const Phase& phase) const {
-    if (i >= phase.pixels) return {0, nowhere, 0};
-    const int n = phase.image.quotient(i), rest = i - n * phase.image.divisor;
-    const int a = phase.row.quotient(rest), b = rest - a * phase.row.divisor;
-    return {phase.first_out + n * image + a * row + b * column, 0, 0};
+    const Pixel pixel(i, phase);
+    return {phase.first_out + pixel.n * image + pixel.a * row + pixel.b * column,
+            pixel.exists ? 0 : nowhere, 0};
   }
 };
 
@@ -183,17 +194,19 @@ struct Swizzled {
   __device__ static int at(int row, int chunk) { return (row * 8 + (chunk ^ (row & 7))) * vector; }
 };
 
-// One thread's share of bringing an operand's tiles of `extent` rows x `depth` units.
+// One thread's share of bringing an operand's tiles of `extent` rows x `depth` units: 32 lanes at
+// most along the rows, so that a thread has as few steps along the depth to look up as can be.
 template <class Operand, int extent, int depth, int threads, class Layout>
 class Loader {
   using T = typename Operand::T;
   static constexpr bool along_rows = Operand::lanes == Lanes::along_rows;
   static constexpr int vector = Operand::vector;
-  static constexpr int lanes = along_rows ? extent / vector : depth;
-  static constexpr int step = threads / lanes;
-  static constexpr int own_rows = along_rows ? 1 : extent / step;
-  static constexpr int own_depth = along_rows ? depth / step : 1;
-  static_assert(threads % lanes == 0 && (along_rows ? depth : extent) % step == 0);
+  static constexpr int lanes = along_rows ? std::min(extent / vector, 32) : depth;
+  static constexpr int groups = threads / lanes;
+  static constexpr int row_step = along_rows ? lanes * vector : groups;
+  static constexpr int depth_step = along_rows ? groups : depth;
+  static constexpr int own_rows = extent / row_step, own_depth = depth / depth_step;
+  static_assert(threads % lanes == 0 && extent % row_step == 0 && depth % depth_step == 0);
 
  public:
   __device__ Loader(const Operand& operand, const Phase& phase, int first_row)
@@ -203,15 +216,18 @@ class Loader {
     depth_ = along_rows ? group : lane;
     shared_ = Layout::at(row, depth_);
 #pragma unroll
-    for (int i = 0; i < own_rows; ++i)
-      rows_[i] = operand.rows.at(first_row + row + i * step, phase);
+    for (int i = 0; i < own_rows; ++i) {
+      rows_[i] = operand.rows.at(first_row + row + i * row_step, phase);
+      // Sums of rows that do not exist are not written: they may read anything.
+      if (Operand::check == Check::exists && rows_[i].h < 0) rows_[i].offset = 0;
+    }
   }
 
   // Looks up what the slice's steps along the depth add; issue() brings them.
   __device__ void look_up(int slice) {
 #pragma unroll
     for (int i = 0; i < own_depth; ++i)
-      steps_[i] = operand_.depth.at(slice * depth + depth_ + i * step, phase_);
+      steps_[i] = operand_.depth.at(slice * depth + depth_ + i * depth_step, phase_);
   }
 
   __device__ void issue(T* tile) const {
@@ -222,12 +238,12 @@ class Loader {
       for (int j = 0; j < own_rows; ++j) {
         const int h = rows_[j].h + steps_[i].h, w = rows_[j].w + steps_[i].w;
         bool valid = true;
-        if constexpr (Operand::check == Check::exists) valid = h >= 0;
+        if constexpr (Operand::check == Check::exists) valid = steps_[i].h >= 0;
         if constexpr (Operand::check == Check::inside)
           valid = unsigned(h) < unsigned(operand_.height) && unsigned(w) < unsigned(operand_.width);
         // Steps are multiples of 8 rows, which Swizzled's order does not see.
-        static_assert(along_rows || step % 8 == 0);
-        const int to = shared_ + (along_rows ? Layout::at(0, i * step) : Layout::at(j * step, 0));
+        static_assert(row_step % 8 == 0);
+        const int to = shared_ + Layout::at(j * row_step, i * depth_step);
         cp_async<bytes>(tile + to, operand_.data + (rows_[j].offset + steps_[i].offset),
                         valid ? bytes : 0);
       }

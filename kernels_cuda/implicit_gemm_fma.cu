@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(Tile::threads, 384 / Tile::threads)
     }
     cp_async_commit();
   }
-  int stage = 0;
+  unsigned stage = 0;
   for (int slice = job.first_slice; slice < job.end_slice; ++slice) {
     cp_async_wait<Tile::stages - 2>();
     __syncthreads();  // this slice has come for everybody, and everybody is done with the last one
