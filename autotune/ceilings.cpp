@@ -183,13 +183,18 @@ NoiseFloor measure_noise_floor(const DeviceInfo& device) {
 
 double predict_ms(const WorkEstimate& work, const ConvProblem& problem, CacheMode cache,
                   const DeviceInfo& device, const Ceilings& ceilings) {
-  constexpr double loop_start_s = 3e-6;
   const std::int64_t tensors = problem.x_bytes() + problem.y_bytes() + problem.filter_bytes();
-  const bool in_l3 = cache == CacheMode::hot && tensors < device.l3_bytes / 2;
+  return predict_ms(work, problem.dtype, double(tensors), cache, device, ceilings);
+}
+
+double predict_ms(const WorkEstimate& work, DType dtype, double tensor_bytes, CacheMode cache,
+                  const DeviceInfo& device, const Ceilings& ceilings) {
+  constexpr double loop_start_s = 3e-6;
+  const bool in_l3 = cache == CacheMode::hot && tensor_bytes < double(device.l3_bytes) / 2;
   const double bandwidth = in_l3 ? ceilings.l3_bandwidth : ceilings.memory_bandwidth;
   double seconds = 0;
   for (const PhaseWork& phase : work.phases) {
-    const double compute = phase.flops / (ceilings.flops(problem.dtype) * phase.efficiency);
+    const double compute = phase.flops / (ceilings.flops(dtype) * phase.efficiency);
     const double move = (phase.bytes_read + phase.bytes_written) / bandwidth;
     seconds += std::max(compute, phase.flops > 0 ? move : move / phase.efficiency) + loop_start_s;
   }

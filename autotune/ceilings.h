@@ -36,5 +36,8 @@ NoiseFloor measure_noise_floor(const DeviceInfo&);
 // start of a parallel loop or kernel. Williams, Waterman, Patterson 2009.
 double predict_ms(const WorkEstimate&, const ConvProblem&, CacheMode, const DeviceInfo&,
                   const Ceilings&);
+// Of anything that works on tensors of so many bytes in all.
+double predict_ms(const WorkEstimate&, DType, double tensor_bytes, CacheMode, const DeviceInfo&,
+                  const Ceilings&);
 
 }  // namespace convlab

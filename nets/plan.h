@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "conv/config.h"
+#include "conv/device.h"
 #include "conv/problem.h"
 #include "nets/steps.h"
 
@@ -21,16 +22,21 @@ struct PassPlan {
   std::int64_t images = 0;  // at a time; 0: the whole batch. Fewer need less workspace
   double ms = 0;            // expected for the whole batch, packing of the filter included
   bool measured = false;    // ms comes from the tuning store; else from the work estimate
+
+  friend bool operator==(const PassPlan&, const PassPlan&) = default;
 };
 
 struct StepPlan {
   std::string layer;               // the name of the step's node
   Layout x_layout = Layout::nchw;  // in which it reads its inputs and writes their gradients
   Layout y_layout = Layout::nchw;  // in which it leaves its value, and reads that value's gradient
+                                   // and, of a convolution, its residual
   std::array<std::optional<PassPlan>, 3>
       passes;             // by Pass; of a convolution, those that are needed
   double other_ms = 0;    // expected of everything but convolutions, all phases together
   double convert_ms = 0;  // expected of bringing inputs into x_layout and gradients back
+
+  friend bool operator==(const StepPlan&, const StepPlan&) = default;
 };
 
 struct NetPlan {
@@ -41,11 +47,20 @@ struct NetPlan {
   bool deterministic = false;
   std::optional<std::int64_t> workspace_max;  // the limit it was made for
   int threads = 1;
-  std::string machine;          // DeviceInfo's name and ISA, "AMD EPYC 9R45, avx512"
+  std::string machine;          // plan_machine: "AMD EPYC 9R45, avx512"
   std::vector<StepPlan> steps;  // one for each of steps_of(graph, mode), in that order
 
   double ms() const;  // expected of one iteration
+
+  friend bool operator==(const NetPlan&, const NetPlan&) = default;
 };
+
+// The device's name and ISA: what a plan's times hold for, beside the number of threads.
+std::string plan_machine(const DeviceInfo&);
+
+// Throws InputError, one line, when the plan was made for another net, batch, machine or number of
+// threads.
+void require_plan_fits(const NetPlan&, const Graph&, const DeviceInfo&);
 
 // Every field, versioned. read throws InputError for what is not such a file, naming file and
 // field.
