@@ -37,6 +37,9 @@ struct NetOptions {
   Loss loss = Loss::cross_entropy;  // of the last node's value; training only
   bool input_gradient = false;      // backward goes down to the input
   std::uint64_t dropout_seed = 0;
+  // For tests: a buffer is NaN before its first writer and after its last reader, and so is the
+  // workspace before each use.
+  bool poison = false;
 };
 
 // A trained value, its gradient, or a running statistic. Filters are KCRS, the weights of a fully

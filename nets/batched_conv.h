@@ -1,0 +1,41 @@
+// One convolution and pass as a plan wants it: the whole batch at once, or some images at a time.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "conv/registry.h"
+#include "nets/plan.h"
+
+namespace convlab {
+
+class BatchedConv {
+ public:
+  // Why the algorithm does not take the problem in parts of plan.images.
+  static std::optional<Refusal> refuse(const ConvAlgo&, const ConvProblem& whole, const PassPlan&,
+                                       Device&);
+  // The problem is one that refuse() lets pass. backward_filter adds up over the parts.
+  BatchedConv(const ConvAlgo&, const ConvProblem& whole, const PassPlan&, Device&);
+
+  std::size_t workspace_bytes() const;
+  std::size_t packed_bytes() const;  // 0: run takes w as KCRS
+
+  void pack(ConstSpan w, std::byte* packed, Stream&) const;
+  // args are those of the whole batch; packed is what pack() wrote.
+  void run(const ConvArgs&, const std::byte* packed, Workspace, Stream&) const;
+
+ private:
+  struct Part {
+    ConvProblem problem;
+    std::unique_ptr<ConvPlan> plan;
+    std::size_t packed_offset = 0;
+  };
+  struct Run {
+    std::size_t part;
+    std::int64_t image;  // the first one
+  };
+  std::vector<Part> parts_;  // distinct ones
+  std::vector<Run> runs_;
+};
+
+}  // namespace convlab

@@ -1,0 +1,51 @@
+// Buffers of a net while it is put together: who needs them when, and where they lie afterwards.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "nets/arena.h"
+#include "nets/net.h"
+
+namespace convlab {
+
+using BufferId = std::size_t;
+
+class NetMemory {
+ public:
+  enum class Kind : std::uint8_t { activation, gradient };
+
+  // A buffer that nobody needs yet.
+  BufferId add(std::size_t bytes, Kind kind) {
+    lifetimes_.push_back({bytes, SIZE_MAX, 0});
+    kinds_.push_back(kind);
+    return lifetimes_.size() - 1;
+  }
+  BufferId use(BufferId id, std::size_t moment) {
+    lifetimes_[id].first = std::min(lifetimes_[id].first, moment);
+    lifetimes_[id].last = std::max(lifetimes_[id].last, moment);
+    return id;
+  }
+  // Once, after all uses.
+  void allocate(Device& device) {
+    arena_ = plan_arena(lifetimes_);
+    memory_ = device.allocate(arena_.bytes);
+  }
+
+  std::byte* data(BufferId id) const { return memory_.data() + arena_.offsets[id]; }
+  Span span(BufferId id) const { return {data(id), lifetimes_[id].bytes}; }
+  const std::vector<Lifetime>& lifetimes() const { return lifetimes_; }
+  std::size_t bytes() const { return arena_.bytes; }
+
+  // Fills in activations and gradients at the fullest moment, and the arena.
+  void report(MemoryUse&) const;
+
+ private:
+  std::vector<Lifetime> lifetimes_;
+  std::vector<Kind> kinds_;
+  Arena arena_;
+  Buffer memory_;
+};
+
+}  // namespace convlab

@@ -1,0 +1,102 @@
+// What runs one step of a net: one class a kind of layer, behind one interface. Net makes an op for
+// each step, gives it memory by what it says it needs, and calls it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "conv/device.h"
+#include "conv/registry.h"
+#include "nets/net.h"
+#include "nets/parameters.h"
+#include "nets/plan.h"
+
+namespace convlab {
+
+// What is wanted of an input's gradient.
+enum class Gradient : std::uint8_t { none, write, add };
+
+// What an op is made from. References stay valid as long as the op.
+struct OpContext {
+  const Graph& graph;
+  const Step& step;
+  const StepPlan& plan;
+  Mode mode;
+  DType dtype;
+  const NetOptions& options;
+  std::uint64_t draws, draw;  // of the net in one iteration, and this step's number among them
+  const AlgoRegistry& registry;
+  Device& device;
+  Parameters& parameters;     // where the op adds its own
+  std::vector<TensorDesc> x;  // in the step's x_layout, a residual in its y_layout
+  TensorDesc y;
+  std::vector<Gradient> gradient;  // by input
+
+  template <class L>
+  const L& layer() const {
+    return std::get<L>(graph.nodes()[step.node].layer);
+  }
+  const LayerOps& ops() const { return device.ops(); }
+};
+
+// What an op asks for, known once it is made.
+struct OpNeeds {
+  std::size_t workspace = 0;
+  std::size_t saved = 0;  // bytes that forward leaves for backward
+  std::size_t forward_scratch = 0, backward_scratch = 0;
+  std::size_t constants = 0;  // bytes that stay as parameters_changed leaves them
+  bool backward_data = false, backward_filter = false;  // has something to do there
+  bool backward_reads_x = false, backward_reads_y = false;
+  std::optional<std::size_t> y_over;  // the input that y may be written over
+  std::vector<std::size_t> dx_over;   // inputs, best first, one of whose dx may be written over dy
+  std::vector<Gradient> gradient;     // as in the context, but `write` where the op cannot add
+};
+
+struct OpMemory {
+  std::vector<const std::byte*> x;
+  std::byte* y = nullptr;
+  std::byte* dy = nullptr;  // backward may change it
+  std::vector<std::byte*> dx;
+  std::byte* saved = nullptr;
+  std::byte* forward_scratch = nullptr;
+  std::byte* backward_scratch = nullptr;
+  std::byte* constants = nullptr;
+  Workspace workspace;
+};
+
+class Op {
+ public:
+  explicit Op(OpContext context) : context_(std::move(context)) {
+    needs_.gradient = context_.gradient;
+  }
+  virtual ~Op() = default;
+
+  const OpNeeds& needs() const { return needs_; }
+  void bind(OpMemory memory) { at_ = std::move(memory); }
+
+  virtual void forward(std::uint64_t iteration, Stream&) = 0;
+  // Called in this order.
+  virtual void backward_filter(Stream&) {}
+  virtual void backward_data(std::uint64_t /*iteration*/, Stream&) {}
+  // In inference, before the next forward.
+  virtual void parameters_changed(Stream&) {}
+
+ protected:
+  const LayerOps& ops() const { return context_.ops(); }
+  const Parameter& parameter(std::size_t i) const { return context_.parameters[i]; }
+  bool training() const { return context_.mode == Mode::training; }
+  // Whether any input's gradient is wanted.
+  bool wants_dx() const;
+
+  OpContext context_;
+  OpNeeds needs_;
+  OpMemory at_;
+};
+
+// Throws InputError when the plan's layouts are not what the layer can do. The Input has no op.
+std::unique_ptr<Op> make_op(OpContext);
+std::unique_ptr<Op> make_conv_op(OpContext);
+
+}  // namespace convlab

@@ -1,0 +1,241 @@
+// Convolution: through the plan's algorithms, with bias, ReLU and in inference the residual in its
+// epilogue where the algorithm takes one, as operations of their own where it does not.
+//
+// In inference a batch norm behind it is folded,
+//   scale * (conv(x, w) + b - mean) / sqrt(variance + epsilon) + shift
+//     = conv(x, w * f) + (b - mean) * f + shift,  f = scale / sqrt(variance + epsilon),
+// and the filter is packed once; in training it is packed by each run, since weights change.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "conv/error.h"
+#include "nets/batched_conv.h"
+#include "nets/op.h"
+
+namespace convlab {
+namespace {
+
+std::size_t padded(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+class ConvOp : public Op {
+ public:
+  explicit ConvOp(OpContext context) : Op(std::move(context)), problem_(problem_of(context_)) {
+    add_parameters();
+    make_forward();
+    if (training())
+      make_backward();
+    else
+      plan_constants();
+    const std::size_t per_channel =
+        has_bias_ ? ops().workspace_bytes(problem_.dtype, context_.y) : 0;
+    needs_.workspace = std::max(needs_.workspace, per_channel);
+  }
+
+  void forward(std::uint64_t, Stream& stream) override {
+    const Step& step = context_.step;
+    ConvArgs args;
+    args.x = at_.x[0];
+    args.w = filter();
+    args.bias = bias();
+    args.residual = step.residual ? at_.x[1] : nullptr;
+    args.out = at_.y;
+    const std::byte* packed = at_.constants + packed_at_;
+    if (training()) {
+      forward_->pack(bytes_of(parameter(weight_)), at_.forward_scratch, stream);
+      packed = at_.forward_scratch;
+    }
+    forward_->run(args, packed, at_.workspace, stream);
+    if (fused_) return;
+    const DType dtype = problem_.dtype;
+    const TensorDesc& y = context_.y;
+    if (has_bias_) ops().bias_forward(dtype, y, at_.y, bias(), at_.y, at_.workspace, stream);
+    if (step.residual) ops().add(dtype, y, at_.y, at_.x[1], at_.y, stream);
+    if (step.relu) ops().activation_forward(dtype, ActivationKind::relu, y, at_.y, at_.y, stream);
+  }
+
+  void backward_filter(Stream& stream) override {
+    if (context_.step.relu)
+      ops().activation_backward(problem_.dtype, ActivationKind::relu, context_.y, at_.y, at_.dy,
+                                at_.dy, stream);
+    if (has_bias_)
+      ops().bias_backward(problem_.dtype, context_.y, at_.dy, parameter(bias_).gradient,
+                          at_.workspace, stream);
+    ConvArgs args;
+    args.x = at_.x[0];
+    args.dy = at_.dy;
+    args.out = parameter(weight_).gradient;
+    filter_->run(args, nullptr, at_.workspace, stream);
+  }
+
+  void backward_data(std::uint64_t, Stream& stream) override {
+    data_->pack(bytes_of(parameter(weight_)), at_.backward_scratch, stream);
+    ConvArgs args;
+    args.w = parameter(weight_).value;
+    args.dy = at_.dy;
+    args.out = at_.dx[0];
+    data_->run(args, at_.backward_scratch, at_.workspace, stream);
+  }
+
+  void parameters_changed(Stream& stream) override {
+    ConstSpan w = bytes_of(parameter(weight_));
+    if (context_.step.batch_norm) {
+      std::byte* const folded =
+          forward_->packed_bytes() > 0 ? at_.workspace.data() : at_.constants + packed_at_;
+      if (problem_.dtype == DType::f64)
+        fold<double>(folded, stream);
+      else
+        fold<float>(folded, stream);
+      w = {folded, w.size()};
+    }
+    forward_->pack(w, at_.constants + packed_at_, stream);
+  }
+
+ private:
+  static ConvProblem problem_of(const OpContext& context) {
+    ConvProblem p = context.graph.conv_problem(context.graph.nodes()[context.step.node]);
+    p.dtype = context.dtype;
+    p.x_layout = context.x[0].layout;
+    p.y_layout = context.y.layout;
+    return p;
+  }
+
+  ConstSpan bytes_of(const Parameter& p) const {
+    return {p.value, std::size_t(p.count * size_of(problem_.dtype))};
+  }
+
+  void add_parameters() {
+    const ConvProblem& p = problem_;
+    const Node& node = context_.graph.nodes()[context_.step.node];
+    Parameters& parameters = context_.parameters;
+    weight_ = parameters.add(node.name + ".weight", {p.k, p.c / p.groups, p.r, p.s},
+                             initial_weights(context_.graph, context_.step.node));
+    has_bias_ = own_bias_ = context_.layer<Conv>().bias;
+    if (own_bias_) bias_ = parameters.add(node.name + ".bias", {p.k}, {});
+    if (!context_.step.batch_norm) return;
+    has_bias_ = true;
+    const std::string& name = context_.graph.nodes()[*context_.step.batch_norm].name;
+    norm_ = parameters.add(name + ".weight", {p.k}, {Initial::Kind::one});
+    parameters.add(name + ".bias", {p.k}, {});
+    parameters.add(name + ".running_mean", {p.k}, {}, false);
+    parameters.add(name + ".running_var", {p.k}, {Initial::Kind::one}, false);
+  }
+
+  // ---- Making the passes ----
+
+  const PassPlan& pass_plan(Pass pass) const {
+    const auto& plan = context_.plan.passes[std::size_t(pass)];
+    if (!plan) throw InputError(fmt::format("the plan has no algorithm for {}", to_string(pass)));
+    return *plan;
+  }
+
+  std::optional<Refusal> refuse(const ConvProblem& problem) const {
+    const PassPlan& plan = pass_plan(problem.pass);
+    return BatchedConv::refuse(algo(plan), problem, plan, context_.device);
+  }
+
+  const ConvAlgo& algo(const PassPlan& plan) const {
+    return context_.registry.get(context_.device.info().kind, plan.algo);
+  }
+
+  std::unique_ptr<BatchedConv> make(const ConvProblem& problem) {
+    const PassPlan& plan = pass_plan(problem.pass);
+    if (const auto refusal = refuse(problem))
+      throw InputError(fmt::format("the plan has {} for {}, which refuses x in {} and y in {}: {}",
+                                   plan.algo, to_string(problem.pass), to_string(problem.x_layout),
+                                   to_string(problem.y_layout), refusal->reason));
+    auto conv = std::make_unique<BatchedConv>(algo(plan), problem, plan, context_.device);
+    needs_.workspace = std::max(needs_.workspace, conv->workspace_bytes());
+    return conv;
+  }
+
+  void make_forward() {
+    const Step& step = context_.step;
+    ConvProblem p = problem_;
+    p.epilogue = {has_bias_, step.residual, step.relu};
+    fused_ = !refuse(p);
+    if (!fused_) p.epilogue = {};
+    forward_ = make(p);
+    if (training()) needs_.forward_scratch = forward_->packed_bytes();
+  }
+
+  void make_backward() {
+    needs_.backward_filter = needs_.backward_reads_x = true;
+    needs_.backward_reads_y = context_.step.relu;
+    ConvProblem p = problem_;
+    p.pass = Pass::backward_filter;
+    filter_ = make(p);
+    if (!wants_dx()) return;
+    needs_.backward_data = true;
+    p.pass = Pass::backward_data;
+    p.accumulate = context_.gradient[0] == Gradient::add;
+    if (p.accumulate && refuse(p)) {
+      p.accumulate = false;
+      needs_.gradient[0] = Gradient::write;
+    }
+    data_ = make(p);
+    needs_.backward_scratch = data_->packed_bytes();
+  }
+
+  // ---- In inference: what stays between runs ----
+
+  // A folded bias, then the packed filter, or the folded one as KCRS.
+  void plan_constants() {
+    const bool folds = context_.step.batch_norm.has_value();
+    const std::size_t packed = forward_->packed_bytes(), plain = problem_.filter_bytes();
+    packed_at_ = folds ? padded(std::size_t(problem_.k * size_of(problem_.dtype))) : 0;
+    needs_.constants = packed_at_ + (packed > 0 ? packed : folds ? plain : 0);
+    if (folds && packed > 0) needs_.workspace = std::max(needs_.workspace, plain);
+  }
+
+  const void* filter() const {
+    return context_.step.batch_norm ? at_.constants + packed_at_ : parameter(weight_).value;
+  }
+  const void* bias() const {
+    if (context_.step.batch_norm) return at_.constants;
+    return own_bias_ ? parameter(bias_).value : nullptr;
+  }
+
+  template <class T>
+  void fold(std::byte* filter, Stream& stream) const {
+    const auto values = [&](std::size_t i) {
+      std::vector<T> host(static_cast<std::size_t>(parameter(i).count));
+      context_.device.copy_to_host(std::as_writable_bytes(std::span(host)), parameter(i).value,
+                                   stream);
+      return host;
+    };
+    std::vector<T> w = values(weight_), shift = values(norm_ + 1);
+    const std::vector<T> scale = values(norm_), mean = values(norm_ + 2),
+                         variance = values(norm_ + 3);
+    const std::vector<T> bias = own_bias_ ? values(bias_) : std::vector<T>(scale.size(), T(0));
+    const double epsilon =
+        std::get<BatchNorm>(context_.graph.nodes()[*context_.step.batch_norm].layer).epsilon;
+    const std::size_t filter_size = w.size() / scale.size();
+    for (std::size_t k = 0; k < scale.size(); ++k) {
+      const double factor = double(scale[k]) / std::sqrt(double(variance[k]) + epsilon);
+      shift[k] = T((double(bias[k]) - double(mean[k])) * factor + double(shift[k]));
+      for (std::size_t i = k * filter_size; i < (k + 1) * filter_size; ++i)
+        w[i] = T(double(w[i]) * factor);
+    }
+    context_.device.copy_to_device(filter, std::as_bytes(std::span(w)), stream);
+    context_.device.copy_to_device(at_.constants, std::as_bytes(std::span(shift)), stream);
+    stream.synchronize();
+  }
+
+  ConvProblem problem_;  // forward, without an epilogue
+  std::size_t weight_ = 0, bias_ = 0;
+  std::size_t norm_ = 0;  // the first of a folded batch norm's four
+  bool own_bias_ = false, has_bias_ = false;
+  bool fused_ = false;
+  std::unique_ptr<BatchedConv> forward_, data_, filter_;
+  std::size_t packed_at_ = 0;  // in the constants
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_conv_op(OpContext context) {
+  return std::make_unique<ConvOp>(std::move(context));
+}
+
+}  // namespace convlab

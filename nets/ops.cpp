@@ -1,0 +1,343 @@
+// Every layer but convolution: thin classes over LayerOps.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "conv/error.h"
+#include "nets/op.h"
+
+namespace convlab {
+namespace {
+
+// Fully connected: y = x w^T + b over rows of C*H*W values.
+class LinearOp : public Op {
+ public:
+  explicit LinearOp(OpContext context) : Op(std::move(context)) {
+    const TensorDesc& x = context_.x[0];
+    rows_ = x.n, inputs_ = x.c * x.h * x.w, outputs_ = context_.y.c;
+    const std::string& name = context_.graph.nodes()[context_.step.node].name;
+    weight_ = context_.parameters.add(name + ".weight", {outputs_, inputs_},
+                                      initial_weights(context_.graph, context_.step.node));
+    bias_ = context_.parameters.add(name + ".bias", {outputs_}, {});
+    needs_.workspace = ops().workspace_bytes(context_.dtype, context_.y);
+    needs_.backward_filter = needs_.backward_reads_x = training();
+    needs_.backward_data = wants_dx();
+  }
+
+  void forward(std::uint64_t, Stream& stream) override {
+    ops().gemm(context_.dtype, {.m = rows_, .n = outputs_, .k = inputs_, .transpose_b = true},
+               at_.x[0], parameter(weight_).value, at_.y, stream);
+    ops().bias_forward(context_.dtype, context_.y, at_.y, parameter(bias_).value, at_.y,
+                       at_.workspace, stream);
+  }
+  void backward_filter(Stream& stream) override {
+    ops().bias_backward(context_.dtype, context_.y, at_.dy, parameter(bias_).gradient,
+                        at_.workspace, stream);
+    ops().gemm(context_.dtype, {.m = outputs_, .n = inputs_, .k = rows_, .transpose_a = true},
+               at_.dy, at_.x[0], parameter(weight_).gradient, stream);
+  }
+  void backward_data(std::uint64_t, Stream& stream) override {
+    const bool add = context_.gradient[0] == Gradient::add;
+    ops().gemm(context_.dtype, {.m = rows_, .n = inputs_, .k = outputs_, .accumulate = add}, at_.dy,
+               parameter(weight_).value, at_.dx[0], stream);
+  }
+
+ private:
+  std::int64_t rows_ = 1, inputs_ = 1, outputs_ = 1;
+  std::size_t weight_ = 0, bias_ = 0;
+};
+
+PoolDesc pool_of(const OpContext& context) {
+  const Layer& layer = context.graph.nodes()[context.step.node].layer;
+  if (std::holds_alternative<GlobalAvgPool>(layer)) return global_average_pool(context.x[0]);
+  const Pool& pool = std::get<Pool>(layer);
+  PoolDesc desc;
+  desc.kind = pool.kind == Pool::Kind::max ? PoolKind::max : PoolKind::average;
+  desc.x = context.x[0];
+  desc.y = context.y;
+  desc.window_h = desc.window_w = pool.kernel;
+  desc.stride_h = desc.stride_w = pool.stride;
+  desc.pad_h = desc.pad_w = pool.pad;
+  return desc;
+}
+
+class PoolOp : public Op {
+ public:
+  explicit PoolOp(OpContext context) : Op(std::move(context)), pool_(pool_of(context_)) {
+    validate(pool_);
+    needs_.backward_data = wants_dx();
+    if (wants_dx()) {
+      needs_.saved = std::size_t(pool_.index_bytes());
+      needs_.gradient[0] = Gradient::write;
+    }
+  }
+  void forward(std::uint64_t, Stream& stream) override {
+    ops().pool_forward(context_.dtype, pool_, at_.x[0], at_.y, at_.saved, stream);
+  }
+  void backward_data(std::uint64_t, Stream& stream) override {
+    ops().pool_backward(context_.dtype, pool_, at_.dy, at_.saved, at_.dx[0], stream);
+  }
+
+ private:
+  PoolDesc pool_;
+};
+
+// With the residual and the ReLU that are fused to it.
+class BatchNormOp : public Op {
+ public:
+  explicit BatchNormOp(OpContext context) : Op(std::move(context)) {
+    const Step& step = context_.step;
+    desc_ = {context_.x[0], context_.layer<BatchNorm>().epsilon, step.residual, step.relu};
+    const std::string& name = context_.graph.nodes()[step.node].name;
+    const std::int64_t channels = desc_.x.c;
+    scale_ = context_.parameters.add(name + ".weight", {channels}, {Initial::Kind::one});
+    context_.parameters.add(name + ".bias", {channels}, {});
+    context_.parameters.add(name + ".running_mean", {channels}, {}, false);
+    context_.parameters.add(name + ".running_var", {channels}, {Initial::Kind::one}, false);
+    needs_.workspace = ops().workspace_bytes(context_.dtype, desc_.x);
+    if (!training()) {
+      if (step.residual) needs_.y_over = 1;
+      return;
+    }
+    deviation_at_ = std::size_t((channels * size_of(context_.dtype) + 63) / 64 * 64);
+    needs_.saved = 2 * deviation_at_;
+    needs_.backward_data = needs_.backward_reads_x = true;
+    needs_.backward_reads_y = step.residual && step.relu;
+    for (Gradient& g : needs_.gradient)
+      if (g == Gradient::add) g = Gradient::write;
+    // The residual's first: a shortcut hands it on.
+    if (context_.gradient[0] != Gradient::none)
+      needs_.dx_over = step.residual ? std::vector<std::size_t>{1, 0} : std::vector<std::size_t>{0};
+  }
+
+  void forward(std::uint64_t, Stream& stream) override {
+    const BatchNormForward io{at_.x[0], desc_.residual ? at_.x[1] : nullptr, value(0), value(1),
+                              at_.y};
+    if (training())
+      ops().batch_norm_training(
+          context_.dtype, desc_, io,
+          {momentum, value(2), value(3), at_.saved, at_.saved + deviation_at_}, at_.workspace,
+          stream);
+    else
+      ops().batch_norm_inference(context_.dtype, desc_, io, value(2), value(3), at_.workspace,
+                                 stream);
+  }
+
+  // All at once: dx needs the sums that are the parameters' gradients. A dx that nobody wants goes
+  // over dy.
+  void backward_data(std::uint64_t, Stream& stream) override {
+    BatchNormBackward io;
+    io.x = at_.x[0];
+    io.y = at_.y;
+    io.dy = at_.dy;
+    io.scale = value(0);
+    io.shift = value(1);
+    io.mean = at_.saved;
+    io.inverse_deviation = at_.saved + deviation_at_;
+    io.dx = at_.dx[0] != nullptr ? at_.dx[0] : at_.dy;
+    io.dresidual = desc_.residual ? at_.dx[1] : nullptr;
+    io.dscale = parameter(scale_).gradient;
+    io.dshift = parameter(scale_ + 1).gradient;
+    ops().batch_norm_backward(context_.dtype, desc_, io, at_.workspace, stream);
+  }
+
+ private:
+  static constexpr double momentum = 0.1;  // as torchvision's nets
+  std::byte* value(std::size_t i) const { return parameter(scale_ + i).value; }
+
+  BatchNormDesc desc_;
+  std::size_t scale_ = 0;  // the first of four parameters
+  std::size_t deviation_at_ = 0;
+};
+
+class LrnOp : public Op {
+ public:
+  explicit LrnOp(OpContext context) : Op(std::move(context)) {
+    const auto& layer = context_.layer<LocalResponseNorm>();
+    desc_ = {context_.x[0], layer.size, layer.alpha, layer.beta, layer.k};
+    needs_.workspace = ops().workspace_bytes(context_.dtype, desc_.x);
+    needs_.backward_data = needs_.backward_reads_x = wants_dx();
+    if (wants_dx()) needs_.gradient[0] = Gradient::write;
+  }
+  void forward(std::uint64_t, Stream& stream) override {
+    ops().lrn_forward(context_.dtype, desc_, at_.x[0], at_.y, at_.workspace, stream);
+  }
+  void backward_data(std::uint64_t, Stream& stream) override {
+    ops().lrn_backward(context_.dtype, desc_, at_.x[0], at_.dy, at_.dx[0], at_.workspace, stream);
+  }
+
+ private:
+  LrnDesc desc_;
+};
+
+// One in, one out, in place where memory allows.
+class ElementwiseOp : public Op {
+ public:
+  explicit ElementwiseOp(OpContext context) : Op(std::move(context)) {
+    needs_.y_over = 0;
+    needs_.backward_data = wants_dx();
+    if (!wants_dx()) return;
+    needs_.dx_over = {0};
+    needs_.gradient[0] = Gradient::write;
+  }
+};
+
+class ActivationOp : public ElementwiseOp {
+ public:
+  explicit ActivationOp(OpContext context) : ElementwiseOp(std::move(context)) {
+    using Kind = Activation::Kind;
+    const Kind kind = context_.layer<Activation>().kind;
+    kind_ = kind == Kind::relu   ? ActivationKind::relu
+            : kind == Kind::tanh ? ActivationKind::tanh
+                                 : ActivationKind::sigmoid;
+    needs_.backward_reads_y = wants_dx();
+  }
+  void forward(std::uint64_t, Stream& stream) override {
+    ops().activation_forward(context_.dtype, kind_, context_.y, at_.x[0], at_.y, stream);
+  }
+  void backward_data(std::uint64_t, Stream& stream) override {
+    ops().activation_backward(context_.dtype, kind_, context_.y, at_.y, at_.dy, at_.dx[0], stream);
+  }
+
+ private:
+  ActivationKind kind_;
+};
+
+// In training only; backward draws the same again.
+class DropoutOp : public ElementwiseOp {
+ public:
+  using ElementwiseOp::ElementwiseOp;
+  void forward(std::uint64_t iteration, Stream& stream) override {
+    ops().dropout(context_.dtype, draw(iteration), at_.x[0], at_.y, stream);
+  }
+  void backward_data(std::uint64_t iteration, Stream& stream) override {
+    ops().dropout(context_.dtype, draw(iteration), at_.dy, at_.dx[0], stream);
+  }
+
+ private:
+  DropoutDesc draw(std::uint64_t iteration) const {
+    return {context_.x[0], context_.layer<Dropout>().p, context_.options.dropout_seed,
+            iteration * context_.draws + context_.draw};
+  }
+};
+
+class PadChannelsOp : public Op {
+ public:
+  explicit PadChannelsOp(OpContext context) : Op(std::move(context)) {
+    needs_.backward_data = wants_dx();
+    if (wants_dx()) needs_.gradient[0] = Gradient::write;
+  }
+  void forward(std::uint64_t, Stream& stream) override {
+    const TensorDesc &x = context_.x[0], &y = context_.y;
+    ops().zero({at_.y, std::size_t(y.elements() * size_of(context_.dtype))}, stream);
+    ops().copy_channels(context_.dtype, {x, y, 0, 0, x.c}, at_.x[0], at_.y, stream);
+  }
+  void backward_data(std::uint64_t, Stream& stream) override {
+    const TensorDesc &x = context_.x[0], &y = context_.y;
+    ops().copy_channels(context_.dtype, {y, x, 0, 0, x.c}, at_.dy, at_.dx[0], stream);
+  }
+};
+
+class AddOp : public Op {
+ public:
+  explicit AddOp(OpContext context) : Op(std::move(context)) {
+    needs_.backward_data = wants_dx();
+    for (std::size_t i = 0; i < context_.x.size(); ++i) needs_.dx_over.push_back(i);
+  }
+  void forward(std::uint64_t, Stream& stream) override {
+    for (std::size_t i = 1; i < at_.x.size(); ++i)
+      ops().add(context_.dtype, context_.y, i == 1 ? at_.x[0] : at_.y, at_.x[i], at_.y, stream);
+  }
+  // Each term's gradient is dy, which one of them may be already.
+  void backward_data(std::uint64_t, Stream& stream) override {
+    const TensorDesc& desc = context_.y;
+    for (std::size_t i = 0; i < at_.dx.size(); ++i) {
+      if (context_.gradient[i] == Gradient::add)
+        ops().add(context_.dtype, desc, at_.dx[i], at_.dy, at_.dx[i], stream);
+      else if (at_.dx[i] != nullptr && at_.dx[i] != at_.dy)
+        ops().convert_layout(context_.dtype, desc, at_.dy, desc, at_.dx[i], stream);
+    }
+  }
+};
+
+class ConcatOp : public Op {
+ public:
+  explicit ConcatOp(OpContext context) : Op(std::move(context)) {
+    needs_.backward_data = wants_dx();
+    for (Gradient& g : needs_.gradient)
+      if (g == Gradient::add) g = Gradient::write;
+  }
+  // In order: the last part brings the padding lanes with it.
+  void forward(std::uint64_t, Stream& stream) override {
+    std::int64_t channel = 0;
+    for (std::size_t i = 0; i < at_.x.size(); channel += context_.x[i++].c)
+      ops().copy_channels(context_.dtype, {context_.x[i], context_.y, 0, channel, context_.x[i].c},
+                          at_.x[i], at_.y, stream);
+  }
+  void backward_data(std::uint64_t, Stream& stream) override {
+    std::int64_t channel = 0;
+    for (std::size_t i = 0; i < at_.dx.size(); channel += context_.x[i++].c)
+      if (at_.dx[i] != nullptr)
+        ops().copy_channels(context_.dtype,
+                            {context_.y, context_.x[i], channel, 0, context_.x[i].c}, at_.dy,
+                            at_.dx[i], stream);
+  }
+};
+
+void require_layouts(const OpContext& context, std::string_view what) {
+  for (const TensorDesc& x : context.x)
+    if (x.layout != context.y.layout)
+      throw InputError(fmt::format("{} needs one layout, the plan has x in {} and y in {}", what,
+                                   to_string(x.layout), to_string(context.y.layout)));
+}
+
+// Makes the op of each layer, once its layouts are what it can do.
+struct Maker {
+  OpContext& context;
+
+  template <class T>
+  std::unique_ptr<Op> in_one_layout(std::string_view what) {
+    require_layouts(context, what);
+    return std::make_unique<T>(std::move(context));
+  }
+  std::unique_ptr<Op> operator()(const Input&) { return nullptr; }
+  std::unique_ptr<Op> operator()(const Conv&) { return make_conv_op(std::move(context)); }
+  std::unique_ptr<Op> operator()(const Linear&) {
+    require_layouts(context, "a fully connected layer");
+    if (context.y.layout != Layout::nchw)
+      throw InputError(fmt::format("a fully connected layer works in nchw, the plan has {}",
+                                   to_string(context.y.layout)));
+    return std::make_unique<LinearOp>(std::move(context));
+  }
+  std::unique_ptr<Op> operator()(const Pool&) { return in_one_layout<PoolOp>("pooling"); }
+  std::unique_ptr<Op> operator()(const GlobalAvgPool&) { return in_one_layout<PoolOp>("pooling"); }
+  std::unique_ptr<Op> operator()(const BatchNorm&) {
+    return in_one_layout<BatchNormOp>("batch norm");
+  }
+  std::unique_ptr<Op> operator()(const LocalResponseNorm&) { return in_one_layout<LrnOp>("lrn"); }
+  std::unique_ptr<Op> operator()(const Activation&) {
+    return in_one_layout<ActivationOp>("an activation");
+  }
+  std::unique_ptr<Op> operator()(const Dropout&) { return in_one_layout<DropoutOp>("dropout"); }
+  std::unique_ptr<Op> operator()(const PadChannels&) {
+    return std::make_unique<PadChannelsOp>(std::move(context));
+  }
+  std::unique_ptr<Op> operator()(const Add&) { return in_one_layout<AddOp>("an addition"); }
+  std::unique_ptr<Op> operator()(const Concat&) {
+    return std::make_unique<ConcatOp>(std::move(context));
+  }
+};
+
+}  // namespace
+
+bool Op::wants_dx() const {
+  return std::any_of(context_.gradient.begin(), context_.gradient.end(),
+                     [](Gradient g) { return g != Gradient::none; });
+}
+
+std::unique_ptr<Op> make_op(OpContext context) {
+  const Layer& layer = context.graph.nodes()[context.step.node].layer;
+  return std::visit(Maker{context}, layer);
+}
+
+}  // namespace convlab

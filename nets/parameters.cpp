@@ -1,0 +1,154 @@
+#include "nets/parameters.h"
+
+#include <cmath>
+#include <numbers>
+
+namespace convlab {
+namespace {
+
+std::size_t padded(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// splitmix64 over a counter.
+std::uint64_t hash(std::uint64_t x) {
+  x += 0x9E3779B97F4A7C15u;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
+// N(0, 1) by Box & Muller 1958.
+double normal(std::uint64_t bits) {
+  const double u = (double(bits >> 32) + 1) / 4294967297.0;
+  const double angle = 2 * std::numbers::pi * double(bits & 0xFFFFFFFFu) / 4294967296.0;
+  return std::sqrt(-2 * std::log(u)) * std::cos(angle);
+}
+
+// In (-1, 1).
+double symmetric(std::uint64_t bits) {
+  return (double(bits >> 11) + 0.5) / double(std::uint64_t(1) << 52) - 1;
+}
+
+double initial_value(const Initial& initial, std::uint64_t bits) {
+  switch (initial.kind) {
+    case Initial::Kind::zero:
+      return 0;
+    case Initial::Kind::one:
+      return 1;
+    case Initial::Kind::he:
+      return normal(bits) * std::sqrt(2.0 / double(initial.fan_in));
+    case Initial::Kind::glorot:
+      break;
+  }
+  return symmetric(bits) * std::sqrt(6.0 / double(initial.fan_in + initial.fan_out));
+}
+
+// Through layers that keep the sign, or at least the scale, of what they read.
+bool relu_follows(const Graph& graph, NodeId id) {
+  const std::vector<Node>& nodes = graph.nodes();
+  for (NodeId user = id + 1; user < nodes.size(); ++user) {
+    const Node& node = nodes[user];
+    if (std::find(node.inputs.begin(), node.inputs.end(), id) == node.inputs.end()) continue;
+    if (const auto* activation = std::get_if<Activation>(&node.layer)) {
+      if (activation->kind == Activation::Kind::relu) return true;
+    } else if (std::holds_alternative<BatchNorm>(node.layer) ||
+               std::holds_alternative<Add>(node.layer) ||
+               std::holds_alternative<Pool>(node.layer) ||
+               std::holds_alternative<Concat>(node.layer)) {
+      if (relu_follows(graph, user)) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+Initial initial_weights(const Graph& graph, NodeId id) {
+  const Node& node = graph.nodes()[id];
+  Initial initial;
+  initial.kind = relu_follows(graph, id) ? Initial::Kind::he : Initial::Kind::glorot;
+  if (const auto* conv = std::get_if<Conv>(&node.layer)) {
+    const ConvProblem p = graph.conv_problem(node);
+    initial.fan_in = p.c / conv->groups * p.r * p.s;
+    initial.fan_out = p.k / conv->groups * p.r * p.s;
+  } else {
+    const Shape& x = graph.nodes()[node.inputs[0]].shape;
+    initial.fan_in = x.c * x.h * x.w;
+    initial.fan_out = node.shape.c;
+  }
+  return initial;
+}
+
+std::size_t Parameters::add(std::string name, std::vector<std::int64_t> shape, Initial initial,
+                            bool trained) {
+  std::int64_t count = 1;
+  for (const std::int64_t size : shape) count *= size;
+  list_.push_back({std::move(name), std::move(shape), count, nullptr, nullptr});
+  initial_.push_back(initial);
+  trained_.push_back(trained);
+  trained_offsets_.push_back(trained_bytes_);
+  if (trained) trained_bytes_ += padded(std::size_t(count * size_of(dtype_)));
+  return list_.size() - 1;
+}
+
+void Parameters::allocate(bool with_gradients, Device& device, Stream& stream) {
+  std::size_t bytes = 0;
+  for (const Parameter& p : list_) bytes += padded(std::size_t(p.count * size_of(dtype_)));
+  values_ = device.allocate(bytes);
+  device.ops().zero(values_.span(), stream);
+  if (with_gradients) {
+    gradients_ = device.allocate(trained_bytes_);
+    device.ops().zero(gradients_.span(), stream);
+  }
+  std::byte* value = values_.data();
+  for (std::size_t i = 0; i < list_.size(); ++i) {
+    list_[i].value = value;
+    value += padded(std::size_t(list_[i].count * size_of(dtype_)));
+    if (with_gradients && trained_[i]) list_[i].gradient = gradients_.data() + trained_offsets_[i];
+  }
+}
+
+void Parameters::initialise(std::uint64_t seed, Device& device, Stream& stream) {
+  std::vector<std::byte> host;
+  for (std::size_t i = 0; i < list_.size(); ++i) {
+    const std::uint64_t key = hash(hash(seed) + i);
+    host.resize(std::size_t(list_[i].count * size_of(dtype_)));
+    for (std::int64_t j = 0; j < list_[i].count; ++j) {
+      const double value = initial_value(initial_[i], hash(key + std::uint64_t(j)));
+      if (dtype_ == DType::f64)
+        reinterpret_cast<double*>(host.data())[j] = value;
+      else
+        reinterpret_cast<float*>(host.data())[j] = float(value);
+    }
+    device.copy_to_device(list_[i].value, host, stream);
+    stream.synchronize();
+  }
+}
+
+void Parameters::begin_update(const UpdateRule& rule, Device& device, Stream& stream) {
+  const auto start_at_zero = [&](Buffer& buffer) {
+    if (buffer.data() != nullptr) return;
+    buffer = device.allocate(trained_bytes_);
+    device.ops().zero(buffer.span(), stream);
+  };
+  const auto* sgd = std::get_if<SgdDesc>(&rule);
+  if (!sgd || sgd->momentum != 0) start_at_zero(first_state_);
+  if (!sgd) start_at_zero(second_state_);
+  ++updates_;
+}
+
+void Parameters::update(const UpdateRule& rule, std::size_t i, Device& device,
+                        Stream& stream) const {
+  const Parameter& p = list_[i];
+  if (p.gradient == nullptr) return;
+  if (const auto* sgd = std::get_if<SgdDesc>(&rule)) {
+    device.ops().sgd_update(dtype_, *sgd, p.count, p.gradient, p.value, state(first_state_, i),
+                            stream);
+  } else {
+    AdamDesc adam = std::get<AdamDesc>(rule);
+    adam.step = updates_;
+    device.ops().adam_update(dtype_, adam, p.count, p.gradient, p.value, state(first_state_, i),
+                             state(second_state_, i), stream);
+  }
+}
+
+}  // namespace convlab

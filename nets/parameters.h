@@ -1,0 +1,59 @@
+// The parameters of a net: named, kept together in device memory, initialised and updated.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "nets/net.h"
+
+namespace convlab {
+
+// How a parameter starts.
+struct Initial {
+  enum class Kind : std::uint8_t { zero, one, he, glorot } kind = Kind::zero;
+  std::int64_t fan_in = 1, fan_out = 1;  // products that an output sums, and that read an input
+};
+
+// For a filter or a weight matrix of this node.
+Initial initial_weights(const Graph&, NodeId);
+
+class Parameters {
+ public:
+  explicit Parameters(DType dtype) : dtype_(dtype) {}
+
+  // Returns its index. Trained ones have a gradient once allocate was called with gradients.
+  std::size_t add(std::string name, std::vector<std::int64_t> shape, Initial, bool trained = true);
+  // Once, after all were added. Everything starts at zero.
+  void allocate(bool with_gradients, Device&, Stream&);
+
+  const Parameter& operator[](std::size_t i) const { return list_[i]; }
+  const std::vector<Parameter>& list() const { return list_; }
+  std::size_t value_bytes() const { return values_.bytes(); }
+  std::size_t gradient_bytes() const { return gradients_.bytes(); }
+  std::size_t state_bytes() const { return first_state_.bytes() + second_state_.bytes(); }
+
+  void initialise(std::uint64_t seed, Device&, Stream&);
+
+  // Allocates the optimizer's state where this is the first rule that needs it, and counts the
+  // update.
+  void begin_update(const UpdateRule&, Device&, Stream&);
+  void update(const UpdateRule&, std::size_t i, Device&, Stream&) const;
+
+ private:
+  std::byte* state(const Buffer& buffer, std::size_t i) const {
+    return buffer.data() == nullptr ? nullptr : buffer.data() + trained_offsets_[i];
+  }
+
+  DType dtype_;
+  std::vector<Parameter> list_;
+  std::vector<Initial> initial_;
+  std::vector<bool> trained_;
+  std::vector<std::size_t> trained_offsets_;  // bytes, into gradients and state
+  std::size_t trained_bytes_ = 0;
+  Buffer values_, gradients_;
+  Buffer first_state_, second_state_;  // velocity, or Adam's averages
+  std::int64_t updates_ = 0;
+};
+
+}  // namespace convlab

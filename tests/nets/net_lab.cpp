@@ -1,0 +1,295 @@
+#include "tests/nets/net_lab.h"
+
+#include <algorithm>
+#include <random>
+#include <span>
+#include <stdexcept>
+
+#include "conv/reference.h"
+#include "kernels_cpu/cpu.h"
+#include "nets/tensor.h"
+
+namespace convlab {
+namespace {
+
+Graph plain(std::int64_t batch) {
+  Graph net("plain");
+  input(net, {batch, 3, 9, 8})
+      .conv("conv1", {.filters = 20, .kernel = 3, .pad = 1})
+      .relu("relu1")
+      .max_pool("pool1", 3, 2, 1, true)
+      .conv("conv2", {.filters = 16, .kernel = 3, .pad = 1})
+      .tanh("tanh2")
+      .avg_pool("pool2", 2, 1)
+      .linear("fc1", 12)
+      .relu("relu3")
+      .linear("fc2", 5);
+  return net;
+}
+
+Graph residual(std::int64_t batch) {
+  Graph net("residual");
+  const auto conv_bn = [](Tensor x, const std::string& name, Conv layer) {
+    layer.bias = false;
+    return x.conv(name, layer).batch_norm(name + ".bn");
+  };
+  Tensor x = conv_bn(input(net, {batch, 3, 8, 8}), "conv1", {.filters = 16, .kernel = 3, .pad = 1})
+                 .relu("relu1");
+  Tensor y = conv_bn(x, "a1", {.filters = 16, .kernel = 3, .pad = 1}).relu("a1.relu");
+  y = conv_bn(y, "a2", {.filters = 16, .kernel = 3, .pad = 1});
+  x = add("a.add", y, x).relu("a.relu");
+  y = conv_bn(x, "b1", {.filters = 24, .kernel = 3, .stride = 2, .pad = 1}).relu("b1.relu");
+  y = conv_bn(y, "b2", {.filters = 24, .kernel = 3, .pad = 1});
+  x = add("b.add", y, conv_bn(x, "b.down", {.filters = 24, .stride = 2})).relu("b.relu");
+  x.global_avg_pool("pool").linear("fc", 6);
+  return net;
+}
+
+// A shortcut without parameters; additions that are fused to nothing, of three terms, and of a
+// value with itself.
+Graph shortcuts(std::int64_t batch) {
+  Graph net("shortcuts");
+  Tensor x = input(net, {batch, 4, 8, 8}).conv("conv1", {.filters = 8, .kernel = 3, .pad = 1});
+  x = x.relu("relu1");
+  Tensor y = x.conv("conv2", {.filters = 24, .kernel = 3, .stride = 2, .pad = 1, .bias = false})
+                 .batch_norm("bn2");
+  y = add("add2", y, x.max_pool("subsample", 1, 2).pad_channels("widen", 24));
+  Tensor z = y.conv("conv3", {.filters = 24});
+  net.add("add3", Add{}, {z.id(), y.id(), y.id()});
+  Tensor sum(net, net.nodes().size() - 1);
+  sum.tanh("tanh3").conv("conv4", {.filters = 5}).global_avg_pool("pool");
+  return net;
+}
+
+Graph branches(std::int64_t batch) {
+  Graph net("branches");
+  Tensor x = input(net, {batch, 3, 8, 7})
+                 .conv("conv1", {.filters = 20, .kernel = 3, .stride = 2, .pad = 1})
+                 .relu("relu1");
+  for (const char* name : {"a", "b"}) {
+    const auto branch = [&](const std::string& part) { return std::string(name) + "." + part; };
+    x = concat(name, {x.conv(branch("1"), {.filters = 7}).relu(branch("1.relu")),
+                      x.conv(branch("2"), {.filters = 9, .bias = false})
+                          .batch_norm(branch("2.bn"), 1e-3)
+                          .relu(branch("2.relu"))
+                          .conv(branch("3"), {.filters = 11, .kernel = 3, .pad = 1}),
+                      x.max_pool(branch("pool"), 3, 1, 1), x});
+  }
+  x.avg_pool("pool", 2, 2).linear("fc", 4);
+  return net;
+}
+
+Graph old_style(std::int64_t batch) {
+  Graph net("old_style");
+  input(net, {batch, 2, 9, 9})
+      .conv("conv1", {.filters = 32, .kernel = 3, .stride = 2})
+      .relu("relu1")
+      .lrn("norm1", {.alpha = 0.1})
+      .conv("conv2", {.filters = 32, .kernel = 3, .pad = 1, .groups = 2})
+      .apply("sigmoid2", Activation{Activation::Kind::sigmoid})
+      .dropout("drop2", 0.3)
+      .linear("fc1", 10)
+      .relu("relu3")
+      .dropout("drop3", 0.5)
+      .linear("fc2", 4);
+  return net;
+}
+
+// Begins with what has no parameters, and with a batch norm on what needs no gradient.
+Graph normalised_input(std::int64_t batch) {
+  Graph net("normalised_input");
+  input(net, {batch, 5, 6, 6})
+      .max_pool("pool", 2, 1)
+      .batch_norm("bn")
+      .conv("conv", {.filters = 6, .kernel = 2})
+      .relu("relu")
+      .linear("fc", 3);
+  return net;
+}
+
+}  // namespace
+
+const AlgoRegistry& cpu_registry() {
+  static const AlgoRegistry algos = [] {
+    AlgoRegistry r;
+    append_cpu_algos(r);
+    return r;
+  }();
+  return algos;
+}
+
+const std::vector<SmallNet>& small_nets() {
+  static const std::vector<SmallNet> nets{
+      {"plain", plain},       {"residual", residual},   {"shortcuts", shortcuts},
+      {"branches", branches}, {"old_style", old_style}, {"normalised_input", normalised_input}};
+  return nets;
+}
+
+const SmallNet& small_net(const std::string& name) {
+  for (const SmallNet& net : small_nets())
+    if (net.name == name) return net;
+  throw std::logic_error("no small net " + name);
+}
+
+NetPlan uniform_plan(const Graph& graph, Mode mode, DType dtype, const std::string& algo,
+                     Layout layout, Device& device, std::int64_t images) {
+  NetPlan plan;
+  plan.net = graph.name();
+  plan.batch = graph.nodes().front().shape.n;
+  plan.mode = mode;
+  plan.dtype = dtype;
+  plan.threads = device.info().threads;
+  const auto choose = [&](ConvProblem p, StepPlan& step) {
+    p.dtype = dtype;
+    p.x_layout = step.x_layout;
+    p.y_layout = step.y_layout;
+    if (images > 0) p.n = std::min(p.n, images);
+    for (const Pass pass : all_passes) {
+      p.pass = pass;
+      step.passes[std::size_t(pass)].reset();
+      for (const std::string& id : {algo, std::string("direct"), std::string("im2col")}) {
+        const ConvAlgo& candidate = cpu_registry().get(DeviceKind::cpu, id);
+        if (candidate.refuse(p, device)) continue;
+        step.passes[std::size_t(pass)] = {id, candidate.configs(p, device).front(), images};
+        break;
+      }
+      if (!step.passes[std::size_t(pass)]) return false;
+    }
+    return true;
+  };
+  for (const Step& step : steps_of(graph, mode)) {
+    const Node& node = graph.nodes()[step.node];
+    StepPlan s;
+    s.layer = node.name;
+    s.x_layout = s.y_layout = layout;
+    if (std::holds_alternative<Input>(node.layer) || std::holds_alternative<Linear>(node.layer))
+      s.x_layout = s.y_layout = Layout::nchw;
+    if (std::holds_alternative<Conv>(node.layer) && !choose(graph.conv_problem(node), s)) {
+      s.x_layout = Layout::nchw;
+      if (!choose(graph.conv_problem(node), s)) {
+        s.y_layout = Layout::nchw;
+        if (!choose(graph.conv_problem(node), s))
+          throw std::logic_error("nothing takes " + node.name);
+      }
+    }
+    plan.steps.push_back(s);
+  }
+  return plan;
+}
+
+Values random_values(std::int64_t count, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<double> normal;
+  Values values(static_cast<std::size_t>(count));
+  for (double& v : values) v = double(float(normal(random)));
+  return values;
+}
+
+NetLab::NetLab(Graph graph, const NetPlan& plan, Device& device, NetOptions options,
+               std::uint64_t seed)
+    : device_(device),
+      options_(options),
+      net_(std::move(graph), plan, cpu_registry(), device, options) {
+  net_.initialise(seed);
+  // Biases, scales, shifts and running statistics that are not 0 and 1.
+  std::uint64_t number = 0;
+  for (const Parameter& p : net_.parameters()) {
+    if (p.shape.size() > 1) continue;
+    Values values = read(p.value, p.count);
+    const Values noise = random_values(p.count, seed + ++number);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] += std::clamp(0.2 * noise[i], -0.5, 0.5);
+    write(p.value, values);
+  }
+  net_.parameters_changed();
+  const Shape& x = net_.graph().nodes().front().shape;
+  set_input(random_values(x.n * x.c * x.h * x.w, seed + 1));
+  if (plan.mode == Mode::inference) return;
+  const Shape& y = net_.graph().nodes().back().shape;
+  std::mt19937_64 random(seed + 2);
+  if (options.loss == Loss::cross_entropy) {
+    std::vector<std::int32_t> labels(static_cast<std::size_t>(y.n));
+    for (std::int32_t& label : labels) label = std::int32_t(random() % std::uint64_t(y.c));
+    net_.set_labels(labels);
+    net_.stream().synchronize();
+  } else if (options.loss == Loss::squared_error) {
+    const std::vector<std::byte> bytes = to_bytes(random_values(y.n * y.c * y.h * y.w, seed + 3));
+    net_.set_targets(bytes);
+    net_.stream().synchronize();
+  }
+}
+
+const Parameter& NetLab::parameter(const std::string& name) const {
+  for (const Parameter& p : net_.parameters())
+    if (p.name == name) return p;
+  throw std::logic_error("no parameter " + name);
+}
+
+std::vector<std::byte> NetLab::to_bytes(const Values& values) const {
+  if (net_.plan().dtype == DType::f64) {
+    const auto bytes = std::as_bytes(std::span(values));
+    return {bytes.begin(), bytes.end()};
+  }
+  const std::vector<float> floats(values.begin(), values.end());
+  const auto bytes = std::as_bytes(std::span(floats));
+  return {bytes.begin(), bytes.end()};
+}
+
+Values NetLab::from_bytes(const std::vector<std::byte>& bytes) const {
+  const auto values = [&]<class T>(T) {
+    const T* const data = reinterpret_cast<const T*>(bytes.data());
+    return Values(data, data + bytes.size() / sizeof(T));
+  };
+  return net_.plan().dtype == DType::f64 ? values(double()) : values(float());
+}
+
+Values NetLab::read(const std::byte* from, std::int64_t count) {
+  std::vector<std::byte> bytes(std::size_t(count * size_of(net_.plan().dtype)));
+  net_.read(from, bytes);
+  return from_bytes(bytes);
+}
+
+void NetLab::write(std::byte* to, const Values& values) {
+  const std::vector<std::byte> bytes = to_bytes(values);
+  device_.copy_to_device(to, bytes, net_.stream());
+  net_.stream().synchronize();
+}
+
+void NetLab::set_input(const Values& values) {
+  input_ = values;
+  const std::vector<std::byte> bytes = to_bytes(values);
+  net_.set_input(bytes);
+  net_.stream().synchronize();
+}
+
+double NetLab::forward() {
+  net_.forward();
+  return net_.plan().mode == Mode::training && options_.loss != Loss::none ? net_.loss() : 0;
+}
+
+Values NetLab::output() {
+  const Shape& y = net_.graph().nodes().back().shape;
+  std::vector<std::byte> bytes(std::size_t(y.n * y.c * y.h * y.w * size_of(net_.plan().dtype)));
+  net_.read_output(bytes);
+  return from_bytes(bytes);
+}
+
+Values NetLab::input_gradient() {
+  std::vector<std::byte> bytes(input_.size() * std::size_t(size_of(net_.plan().dtype)));
+  net_.read_input_gradient(bytes);
+  return from_bytes(bytes);
+}
+
+std::map<std::string, Values> NetLab::gradients() {
+  std::map<std::string, Values> all;
+  for (const Parameter& p : net_.parameters())
+    if (p.gradient != nullptr) all[p.name] = read(p.gradient, p.count);
+  if (options_.input_gradient) all["input"] = input_gradient();
+  return all;
+}
+
+double relative_error(const Values& got, const Values& expected) {
+  return rel_error(got, expected);
+}
+
+}  // namespace convlab

@@ -1,0 +1,212 @@
+// Whole iterations of small nets: gradients against central differences, every algorithm and
+// layout against each other, memory that is never read before it is written.
+#include "nets/net.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "conv/error.h"
+#include "kernels_cpu/cpu.h"
+#include "nets/tensor.h"
+#include "tests/nets/net_lab.h"
+
+namespace convlab {
+namespace {
+
+constexpr NetOptions with_input_gradient{.input_gradient = true, .dropout_seed = 3};
+
+struct Setting {
+  std::string algo = "direct";
+  Layout layout = Layout::nchw;
+  DType dtype = DType::f64;
+  std::int64_t images = 0;
+  NetOptions options = with_input_gradient;
+  int threads = 2;
+};
+
+struct Iteration {
+  double loss;
+  Values output;
+  std::map<std::string, Values> gradients;
+};
+
+Iteration iterate(const SmallNet& small, const Setting& s, std::int64_t batch = 3) {
+  const auto device = make_cpu_device({s.threads, ""});
+  const Graph graph = small.make(batch);
+  const NetPlan plan =
+      uniform_plan(graph, Mode::training, s.dtype, s.algo, s.layout, *device, s.images);
+  NetLab lab(graph, plan, *device, s.options);
+  Iteration result;
+  result.loss = lab.forward();
+  result.output = lab.output();
+  lab.net().backward();
+  result.gradients = lab.gradients();
+  return result;
+}
+
+// The tolerance is relative to each tensor's norm.
+void expect_same(const Iteration& got, const Iteration& expected, double tolerance) {
+  EXPECT_NEAR(got.loss, expected.loss, tolerance * std::abs(expected.loss));
+  EXPECT_LE(relative_error(got.output, expected.output), tolerance);
+  ASSERT_EQ(got.gradients.size(), expected.gradients.size());
+  for (const auto& [name, gradient] : expected.gradients)
+    EXPECT_LE(relative_error(got.gradients.at(name), gradient), tolerance) << name;
+}
+
+// dloss/dvalue by central differences in a few elements, each from a net of its own, since dropout
+// draws anew in each iteration of one. ReLUs and maxima that change sides within the step would
+// show: 1e-6 away there are none.
+void check_gradients(const Graph& graph, const NetPlan& plan, Device& device,
+                     const NetOptions& options) {
+  NetLab lab(graph, plan, device, options);
+  lab.forward();
+  lab.net().backward();
+  const auto gradients = lab.gradients();
+  for (const auto& [name, gradient] : gradients) {
+    double norm = 0;
+    for (const double g : gradient) norm += g * g;
+    norm = std::sqrt(norm / double(gradient.size()));
+    const auto loss = [&, tensor = name](std::size_t i, double change) {
+      NetLab changed(graph, plan, device, options);
+      if (tensor == "input") {
+        Values x = changed.input();
+        x[i] += change;
+        changed.set_input(x);
+      } else {
+        const Parameter& p = changed.parameter(tensor);
+        Values values = changed.read(p.value, p.count);
+        values[i] += change;
+        changed.write(p.value, values);
+      }
+      return changed.forward();
+    };
+    const std::size_t stride = std::max<std::size_t>(1, gradient.size() / 3);
+    for (std::size_t i = gradient.size() / 7; i < gradient.size(); i += stride) {
+      const double step = 1e-5;
+      const double slope = (loss(i, step) - loss(i, -step)) / (2 * step);
+      EXPECT_NEAR(gradient[i], slope, 1e-5 * (norm + std::abs(slope)) + 1e-10)
+          << name << "[" << i << "]";
+    }
+  }
+}
+
+class SmallNets : public testing::TestWithParam<SmallNet> {};
+INSTANTIATE_TEST_SUITE_P(Nets, SmallNets, testing::ValuesIn(small_nets()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(SmallNets, GradientsAreThoseOfCentralDifferences) {
+  const auto device = make_cpu_device({1, ""});
+  const Graph graph = GetParam().make(2);
+  for (const char* algo : {"direct", "im2col", "fft"}) {
+    SCOPED_TRACE(algo);
+    check_gradients(graph,
+                    uniform_plan(graph, Mode::training, DType::f64, algo, Layout::nchw, *device),
+                    *device, with_input_gradient);
+  }
+}
+
+TEST_P(SmallNets, SquaredErrorHasGradientsToo) {
+  const auto device = make_cpu_device({1, ""});
+  const Graph graph = GetParam().make(2);
+  NetOptions options = with_input_gradient;
+  options.loss = Loss::squared_error;
+  check_gradients(graph,
+                  uniform_plan(graph, Mode::training, DType::f64, "im2col", Layout::nhwc, *device),
+                  *device, options);
+}
+
+// Rounding in f32 is 6e-8 an operation; Winograd with large tiles and batch norm over few values
+// multiply it.
+TEST_P(SmallNets, EveryAlgorithmAndLayoutInF32GivesTheGradientsOfF64) {
+  const Iteration expected = iterate(GetParam(), {});
+  for (const ConvAlgo* algo : cpu_registry().for_device(DeviceKind::cpu))
+    for (const Layout layout : all_layouts) {
+      SCOPED_TRACE(algo->info().id + " in " + std::string(to_string(layout)));
+      expect_same(iterate(GetParam(), {algo->info().id, layout, DType::f32}), expected, 1e-4);
+    }
+}
+
+TEST_P(SmallNets, LayoutsAgreeInF64) {
+  const Iteration expected = iterate(GetParam(), {});
+  for (const Layout layout : {Layout::nhwc, Layout::nchw8c, Layout::nchw16c}) {
+    SCOPED_TRACE(to_string(layout));
+    expect_same(iterate(GetParam(), {"im2col", layout}), expected, 1e-10);
+  }
+}
+
+// Some images at a time, the last of them fewer.
+TEST_P(SmallNets, PartsOfTheBatchGiveTheSame) {
+  const std::int64_t batch = 5;
+  const Iteration expected = iterate(GetParam(), {}, batch);
+  for (const std::int64_t images : {1, 2, 5, 9}) {
+    SCOPED_TRACE(images);
+    expect_same(iterate(GetParam(), {"im2col", Layout::nhwc, DType::f64, images}, batch), expected,
+                1e-10);
+    expect_same(iterate(GetParam(), {"winograd", Layout::nchw16c, DType::f32, images}, batch),
+                expected, 1e-4);
+  }
+}
+
+TEST_P(SmallNets, RunsRepeatToTheLastBit) {
+  const Setting setting{"implicit_gemm", Layout::nchw16c, DType::f32};
+  const Iteration first = iterate(GetParam(), setting), second = iterate(GetParam(), setting);
+  EXPECT_EQ(first.loss, second.loss);
+  EXPECT_EQ(first.output, second.output);
+  EXPECT_EQ(first.gradients, second.gradients);
+}
+
+// Every buffer is NaN before it is written and after it was last read, in two iterations.
+TEST_P(SmallNets, NothingIsReadBeforeItIsWrittenOrAfterItsEnd) {
+  for (const Layout layout : all_layouts)
+    for (const char* algo : {"im2col", "winograd"}) {
+      SCOPED_TRACE(std::string(algo) + " in " + std::string(to_string(layout)));
+      Setting setting{algo, layout, DType::f32};
+      const Iteration expected = iterate(GetParam(), setting);
+      setting.options.poison = true;
+      expect_same(iterate(GetParam(), setting), expected, 0);
+
+      const auto device = make_cpu_device({2, ""});
+      const Graph graph = GetParam().make(3);
+      NetOptions options = setting.options;
+      NetLab lab(graph, uniform_plan(graph, Mode::training, DType::f32, algo, layout, *device),
+                 *device, options);
+      for (int i = 0; i < 2; ++i) {
+        EXPECT_TRUE(std::isfinite(lab.forward()));
+        lab.net().backward();
+        lab.net().update(SgdDesc{.rate = 0.01});
+      }
+      for (const auto& [name, gradient] : lab.gradients())
+        for (const double g : gradient) ASSERT_TRUE(std::isfinite(g)) << name;
+    }
+}
+
+// In inference batch norm is folded into filters, dropout is gone, and memory is reused earlier:
+// none of that shows.
+TEST_P(SmallNets, InferenceIsTheSameInEveryAlgorithmAndLayout) {
+  const auto device = make_cpu_device({2, ""});
+  const Graph graph = GetParam().make(3);
+  const auto infer = [&](const char* algo, Layout layout, DType dtype, std::int64_t images,
+                         bool poison) {
+    NetOptions options;
+    options.poison = poison;
+    NetLab lab(graph, uniform_plan(graph, Mode::inference, dtype, algo, layout, *device, images),
+               *device, options);
+    lab.forward();
+    const Values first = lab.output();
+    lab.forward();
+    EXPECT_EQ(lab.output(), first);
+    return first;
+  };
+  const Values expected = infer("direct", Layout::nchw, DType::f64, 0, false);
+  for (const Layout layout : all_layouts) {
+    SCOPED_TRACE(to_string(layout));
+    EXPECT_LE(relative_error(infer("im2col", layout, DType::f64, 2, true), expected), 1e-10);
+    for (const char* algo : {"direct", "implicit_gemm", "winograd", "fft_tiled"})
+      EXPECT_LE(relative_error(infer(algo, layout, DType::f32, 0, true), expected), 2e-5) << algo;
+  }
+}
+
+}  // namespace
+}  // namespace convlab
