@@ -29,6 +29,27 @@ struct DropoutJob {
   void* to;
 };
 
+// ---- gemm.cpp ----
+
+constexpr std::int64_t dot_columns = 16;     // of C, in one piece of work
+constexpr std::int64_t dot_rows = 4;         // of B at a time
+constexpr std::int64_t most_dot_rows = 16;   // of A
+constexpr std::int64_t dot_bytes = 1 << 17;  // of A at a time
+
+struct GemmJob {
+  DType dtype;
+  GemmDesc gemm;
+  const void* a;
+  const void* b;
+  void* c;
+  bool streams;  // C is written around the caches
+};
+
+// A part of C, and of what is summed for it.
+struct SumBlock {
+  std::int64_t row, rows, column, columns, depth, depths;
+};
+
 // ---- loss.cpp ----
 
 // Rows of `classes` elements, `pitch` apart. label and loss may be null.
