@@ -2,9 +2,9 @@
 // layout conversions and filter packing included, under one workspace limit.
 //
 // Each step may work in several layouts, each at a cost; where a step leaves its value in another
-// layout than a reader wants, both the value and its gradient are converted. That is a partitioned
-// Boolean quadratic problem over the steps (Anderson & Gregg 2018, arXiv:1710.01079), solved by
-// autotune/pbqp.h.
+// layout than a reader wants, the value is converted, once for all readers that want it so, and
+// each reader's gradient is converted back. That is a partitioned Boolean quadratic problem over
+// the steps (Anderson & Gregg 2018, arXiv:1710.01079), solved by autotune/pbqp.h.
 #pragma once
 
 #include <cstdint>
@@ -22,22 +22,25 @@ namespace convlab {
 struct ChooseOptions {
   Mode mode = Mode::training;
   DType dtype = DType::f32;
-  std::optional<double> max_error;            // nullopt: default_max_error of the type
-  std::optional<std::int64_t> workspace_max;  // bytes; the workspace serves all steps in turn
+  std::optional<double> max_error{};            // nullopt: default_max_error of the type
+  std::optional<std::int64_t> workspace_max{};  // bytes; the workspace serves all steps in turn
   bool deterministic = false;
-  std::optional<Layout> layout;             // of everything but the input
-  std::vector<std::string> algos, exclude;  // as TuneOptions
+  std::optional<Layout> layout{};               // of everything but the input
+  std::vector<std::string> algos{}, exclude{};  // as TuneOptions
   CacheMode cache = CacheMode::hot;
+  bool input_gradient = false;  // as NetOptions: the first layers need backward_data as well
 };
 
 struct Chosen {
   NetPlan plan;
   // Convolutions (and passes) of which the store knows nothing: their times are predictions.
   std::vector<std::string> untuned;
+  bool optimal = true;  // by these costs nothing is better; false: the search was cut short
 };
 
-// With store null, or for problems it does not know, by predictions. Under a tight limit the batch
-// of a convolution may be split. Throws InputError when a convolution has no candidate within the
+// By what the store has measured (dropped candidates too: those were slower, but right); with store
+// null, or for problems it does not know, by predictions. Under a tight limit the batch of a
+// convolution may be split. Throws InputError when a convolution has no candidate within the
 // limits, with the smallest workspace that would do.
 Chosen choose_plan(const Graph&, const ChooseOptions&, const AlgoRegistry&, Device&,
                    const Store* store);

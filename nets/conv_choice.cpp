@@ -1,0 +1,214 @@
+#include "nets/conv_choice.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <new>
+
+#include "autotune/runner.h"
+#include "autotune/tuner.h"
+#include "conv/error.h"
+
+namespace convlab {
+namespace {
+
+constexpr std::int64_t unbounded = std::numeric_limits<std::int64_t>::max();
+
+// A product of TF32 factors, which have 11 bits, is expected to be no better than their rounding,
+// and must not be chosen unseen.
+double expected_error(DType dtype, const Config& config) {
+  return dtype == DType::f32 && config.has("tf32") && config.get("tf32") == 1 ? 0x1p-11 : 0;
+}
+
+// The tuning store has rows of plain convolutions: what else a run does counts for little.
+ConvProblem plain(ConvProblem problem) {
+  problem.epilogue = {};
+  problem.accumulate = false;
+  return with_layouts(problem, {Layout::nchw, Layout::nchw});
+}
+
+// Of a pass over part of the batch; but for the first, backward_filter adds to what is there.
+ConvProblem part_of(ConvProblem problem, std::int64_t images) {
+  problem.n = images;
+  problem.accumulate = problem.pass == Pass::backward_filter;
+  return problem;
+}
+
+// The numbers of images, most first, into which a batch is split evenly in halves, quarters, ...
+// as far as it goes.
+std::vector<std::int64_t> part_sizes(std::int64_t batch) {
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t most = batch / 2; most >= 1; most /= 2) {
+    std::int64_t images = most;
+    while (batch % images != 0) --images;
+    if (sizes.empty() || images < sizes.back()) sizes.push_back(images);
+  }
+  return sizes;
+}
+
+}  // namespace
+
+ConvChoices::ConvChoices(const ChooseOptions& options, const AlgoRegistry& registry, Device& device,
+                         const Ceilings& ceilings, const Store* store)
+    : options_(options),
+      device_(device),
+      ceilings_(ceilings),
+      store_(store),
+      algos_(admitted_algos(registry, device.info().kind, options.algos, options.exclude)) {}
+
+bool ConvChoices::tuned(const ConvProblem& problem) { return known(problem).tuned; }
+
+std::optional<PassPlan> ConvChoices::best(const ConvProblem& problem, Layouts layouts, bool guess) {
+  Known& all = known(problem);
+  std::vector<Option*> order;
+  for (Option& option : all.options)
+    if (Layouts{option.candidate.x_layout, option.candidate.y_layout} == layouts &&
+        (guess || !all.tuned || !option.candidate.predicted))
+      order.push_back(&option);
+  std::stable_sort(order.begin(), order.end(), [&](const Option* a, const Option* b) {
+    return cost(*a, problem.pass) < cost(*b, problem.pass);
+  });
+  std::optional<PassPlan> best;
+  for (Option* option : order) {
+    const double ms = cost(*option, problem.pass);
+    if (best && ms >= best->ms) break;
+    if (fits(problem, *option))
+      best = PassPlan{option->candidate.algo, option->candidate.config, 0, ms,
+                      !option->candidate.predicted};
+    else if (std::optional<PassPlan> parts = in_parts(problem, all, *option);
+             parts && (!best || parts->ms < best->ms))
+      best = std::move(parts);
+  }
+  return best;
+}
+
+std::optional<std::int64_t> ConvChoices::least_workspace(const ConvProblem& problem,
+                                                         Layouts layouts) {
+  std::int64_t least = unbounded;
+  for (Option& option : known(problem).options) {
+    if (Layouts{option.candidate.x_layout, option.candidate.y_layout} != layouts) continue;
+    least = std::min(least, workspace(problem, option));
+    const ConvProblem image = part_of(problem, 1);
+    if (Option* alone = twin(known(image), option); alone && problem.n > 1)
+      least = std::min(least, workspace(image, *alone));
+  }
+  if (least == unbounded) return {};
+  return least;
+}
+
+ConvChoices::Known& ConvChoices::known(const ConvProblem& asked) {
+  const ConvProblem problem = with_layouts(asked, {Layout::nchw, Layout::nchw});
+  for (Known& k : known_)
+    if (k.problem == problem) return k;
+  Known& k = known_.emplace_back();
+  k.problem = problem;
+  enumerate(k);
+  if (store_) recall(k);
+  return k;
+}
+
+void ConvChoices::enumerate(Known& k) const {
+  const double max_error = options_.max_error.value_or(default_max_error(k.problem.dtype));
+  for (const ConvAlgo* algo : algos_)
+    for (const Layouts& layouts : layout_pairs(k.problem, options_.layout, device_.info())) {
+      const ConvProblem problem = with_layouts(k.problem, layouts);
+      // The first part of a batch does not add up, the others do.
+      ConvProblem first = problem;
+      first.accumulate = false;
+      if (algo->refuse(problem, device_) || algo->refuse(first, device_)) continue;
+      for (Config& config : algo->configs(problem, device_)) {
+        if (options_.deterministic && !algo->deterministic(problem, config)) continue;
+        if (expected_error(problem.dtype, config) > max_error) continue;
+        Candidate c = predicted_candidate(*algo, problem, std::move(config), options_.cache,
+                                          device_, ceilings_);
+        const double ms = c.ms;
+        k.options.push_back({algo, std::move(c), ms, {}});
+      }
+    }
+}
+
+// Candidates that failed or are not accurate enough go; of those measured the time is known.
+void ConvChoices::recall(Known& k) const {
+  const double max_error = options_.max_error.value_or(default_max_error(k.problem.dtype));
+  std::map<std::string, Candidate> rows;
+  for (const ConvAlgo* algo : algos_)
+    for (Candidate& row :
+         store_->lookup(plain(k.problem), options_.cache, device_.info(), algo->info()).candidates)
+      if (apply_limits(row, max_error, {}))
+        rows.insert_or_assign(candidate_key(row), std::move(row));
+  std::erase_if(k.options, [&](Option& option) {
+    const auto row = rows.find(candidate_key(option.candidate));
+    if (row == rows.end()) return false;
+    const Candidate& c = row->second;
+    if (c.status != Status::ok && c.status != Status::dropped) return true;
+    if (c.predicted) return false;
+    option.candidate = c;
+    k.tuned = true;
+    return false;
+  });
+}
+
+// In training weights change, so that each step packs them again.
+double ConvChoices::cost(const Option& option, Pass pass) const {
+  const bool packs = options_.mode == Mode::training && pass != Pass::backward_filter;
+  return cost_ms(option.candidate, packs);
+}
+
+// Of the run as it will be, epilogue and all; more than there is where no plan can be made.
+std::int64_t ConvChoices::workspace(const ConvProblem& asked, Option& option) {
+  if (option.workspace) return *option.workspace;
+  ConvProblem problem = with_layouts(asked, {option.candidate.x_layout, option.candidate.y_layout});
+  const auto bytes = [&] {
+    return std::int64_t(
+        option.algo->plan(problem, option.candidate.config, device_)->workspace_bytes());
+  };
+  try {
+    option.workspace = bytes();
+    if (problem.accumulate) {
+      problem.accumulate = false;
+      option.workspace = std::max(*option.workspace, bytes());
+    }
+  } catch (const Error&) {
+    option.workspace = unbounded;
+  } catch (const std::bad_alloc&) {
+    option.workspace = unbounded;
+  }
+  return *option.workspace;
+}
+
+bool ConvChoices::fits(const ConvProblem& problem, Option& option) {
+  if (!options_.workspace_max) return true;
+  // What was measured without an epilogue says enough where it is too much.
+  if (!option.candidate.predicted && option.candidate.workspace_bytes > *options_.workspace_max)
+    return false;
+  return workspace(problem, option) <= *options_.workspace_max;
+}
+
+ConvChoices::Option* ConvChoices::twin(Known& part, const Option& whole) const {
+  const std::string key = candidate_key(whole.candidate);
+  for (Option& option : part.options)
+    if (candidate_key(option.candidate) == key) return &option;
+  return nullptr;
+}
+
+// As few parts as fit. Where the store knows the whole batch but not the part, the prediction for
+// the part is off by as much as the one for the whole was.
+std::optional<PassPlan> ConvChoices::in_parts(const ConvProblem& problem, const Known& all,
+                                              const Option& whole) {
+  for (const std::int64_t images : part_sizes(problem.n)) {
+    const ConvProblem part = part_of(problem, images);
+    Known& parts = known(part);
+    Option* const option = twin(parts, whole);
+    if (!option || !fits(part, *option)) continue;
+    const bool measured = !option->candidate.predicted;
+    const double correction =
+        measured || whole.candidate.predicted ? 1 : whole.candidate.ms / whole.predicted_ms;
+    const double pack_ms = cost(whole, all.problem.pass) - whole.candidate.ms;
+    return PassPlan{whole.candidate.algo, whole.candidate.config, images,
+                    double(problem.n / images) * option->candidate.ms * correction + pack_ms,
+                    measured};
+  }
+  return {};
+}
+
+}  // namespace convlab

@@ -1,0 +1,146 @@
+#include "nets/step_work.h"
+
+#include <algorithm>
+#include <variant>
+
+namespace convlab {
+namespace {
+
+// Fractions of the bandwidth of plain reading, and of the FLOP peak, that these operations reach.
+constexpr double streaming = 0.7, transposing = 0.4, matrix_product = 0.7, powers = 0.15;
+
+// One phase for each operation that a layer calls, in bytes read and written.
+class Work {
+ public:
+  Work(const Graph& graph, const Step& step, Mode mode, DType dtype, Layout x, Layout y,
+       const std::vector<bool>& wants_dx)
+      : graph_(graph),
+        step_(step),
+        training_(mode == Mode::training),
+        size_(double(size_of(dtype))),
+        backward_(training_ && std::count(wants_dx.begin(), wants_dx.end(), true) > 0),
+        wants_dx_(wants_dx) {
+    const Node& node = graph.nodes()[step.node];
+    x_ = step.inputs.empty() ? 0 : bytes(graph.nodes()[step.inputs[0]].shape, x);
+    y_ = bytes(node.shape, y);
+    filter_ = double(graph.parameters(node)) * size_;
+  }
+
+  StepWork result() {
+    std::visit([&](const auto& layer) { add(layer); }, graph_.nodes()[step_.node].layer);
+    // Weight, gradient and velocity are read, weight and velocity written.
+    if (training_ && filter_ > 0) move(3 * filter_, 2 * filter_);
+    return {std::move(work_), double(step_.inputs.size()) * x_ + y_ + filter_};
+  }
+
+ private:
+  double bytes(const Shape& shape, Layout layout) const {
+    return double(tensor_desc(shape, layout).elements()) * size_;
+  }
+  void move(double read, double written, double efficiency = streaming) {
+    work_.phases.push_back({"", 0, read, written, efficiency});
+  }
+
+  void add(const Input&) {}
+  // ReLU's derivative in place, from y; dy's sum.
+  void add(const Conv& layer) {
+    if (!training_) return;
+    if (step_.relu) move(2 * y_, y_);
+    if (layer.bias) move(y_, 0);
+  }
+  // As many products forward as for dx and for dw.
+  void add(const Linear&) {
+    const Node& node = graph_.nodes()[step_.node];
+    const double flops = 2.0 * double(node.shape.n) * double(graph_.multiply_adds(node));
+    const auto product = [&](double read, double written) {
+      work_.phases.push_back({"", flops, read, written, matrix_product});
+    };
+    product(x_ + filter_, y_);
+    move(y_, y_);
+    if (training_) {
+      move(y_, 0);
+      product(x_ + y_, filter_);
+    }
+    if (backward_) product(y_ + filter_, x_);
+  }
+  void add(const Pool& layer) {
+    const double index = training_ && layer.kind == Pool::Kind::max ? y_ / size_ : 0;
+    move(x_, y_ + index);
+    if (backward_) move(y_ + index, x_);
+  }
+  void add(const GlobalAvgPool&) {
+    move(x_, y_);
+    if (backward_) move(y_, x_);
+  }
+  // Statistics first, then what needs them: twice over x forward, twice over x and dy backward.
+  void add(const BatchNorm&) {
+    const double residual = step_.residual ? y_ : 0;
+    if (!training_) return move(x_ + residual, y_);
+    move(x_, 0);
+    move(x_ + residual, y_);
+    const double value = step_.residual && step_.relu ? y_ : 0;
+    move(x_ + y_ + value, 0);
+    move(x_ + y_ + value, x_ + residual);
+  }
+  void add(const LocalResponseNorm&) {
+    move(x_, y_, powers);
+    if (backward_) move(x_ + y_, x_, powers);
+  }
+  void add(const Activation&) {
+    move(x_, y_);
+    if (backward_) move(2 * y_, x_);
+  }
+  void add(const Dropout&) {
+    move(x_, y_);
+    if (backward_) move(y_, x_);
+  }
+  void add(const PadChannels&) {
+    move(x_, x_ + y_);
+    if (backward_) move(x_, x_);
+  }
+  // The gradient of each term is dy, which one of them takes as it is.
+  void add(const Add&) {
+    for (std::size_t i = 1; i < step_.inputs.size(); ++i) move(2 * y_, y_);
+    const auto copies = std::count(wants_dx_.begin(), wants_dx_.end(), true) - 1;
+    if (backward_ && copies > 0) move(double(copies) * y_, double(copies) * y_);
+  }
+  void add(const Concat&) {
+    move(y_, y_);
+    if (backward_) move(y_, y_);
+  }
+
+  const Graph& graph_;
+  const Step& step_;
+  bool training_;
+  double size_;
+  bool backward_;
+  const std::vector<bool>& wants_dx_;
+  double x_ = 0, y_ = 0, filter_ = 0;  // bytes; x of the first input
+  WorkEstimate work_;
+};
+
+}  // namespace
+
+TensorDesc tensor_desc(const Shape& s, Layout layout) { return {s.n, s.c, s.h, s.w, layout}; }
+
+StepWork other_work(const Graph& graph, const Step& step, Mode mode, DType dtype, Layout x,
+                    Layout y, const std::vector<bool>& wants_dx) {
+  return Work(graph, step, mode, dtype, x, y, wants_dx).result();
+}
+
+bool same_memory(const TensorDesc& a, const TensorDesc& b) {
+  return a.layout == b.layout || (a.h * a.w == 1 && a.padded_c() == b.padded_c());
+}
+
+WorkEstimate convert_work(const TensorDesc& from, const TensorDesc& to, DType dtype) {
+  if (same_memory(from, to)) return {};
+  const double size = double(size_of(dtype));
+  return {{{"", 0, size * double(from.elements()), size * double(to.elements()), transposing}}};
+}
+
+WorkEstimate add_work(const TensorDesc& desc, DType dtype) {
+  const double bytes = double(size_of(dtype)) * double(desc.elements());
+  return {{{"", 0, 2 * bytes, bytes, streaming}}};
+}
+
+}  // namespace convlab

@@ -1,0 +1,388 @@
+#include "nets/choose.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+
+#include "conv/error.h"
+#include "kernels_cpu/cpu.h"
+#include "nets/zoo.h"
+
+namespace convlab {
+namespace {
+
+// Takes what `takes` says; needs `workspace` bytes for each image.
+struct Behaviour {
+  std::string id;
+  std::function<bool(const ConvProblem&)> takes = [](const ConvProblem&) { return true; };
+  std::int64_t workspace = 0;
+  bool deterministic = true;
+  double efficiency = 0.5;
+};
+
+class FakeAlgo : public ConvAlgo {
+ public:
+  explicit FakeAlgo(Behaviour behaviour) : behaviour_(std::move(behaviour)) {
+    info_.id = behaviour_.id;
+  }
+  const AlgoInfo& info() const noexcept override { return info_; }
+  std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
+    if (behaviour_.takes(p)) return {};
+    return Refusal{"not to its taste"};
+  }
+  std::vector<Config> configs(const ConvProblem&, Device&) const override { return {Config{}}; }
+  bool deterministic(const ConvProblem&, const Config&) const override {
+    return behaviour_.deterministic;
+  }
+  WorkEstimate work(const ConvProblem& p, const Config&, Device&) const override {
+    return {{{.name = "loops", .flops = p.flops(), .efficiency = behaviour_.efficiency}}};
+  }
+  std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config&, Device&) const override {
+    class Plan : public ConvPlan {
+     public:
+      explicit Plan(std::int64_t bytes) : bytes_(bytes) {}
+      std::size_t workspace_bytes() const noexcept override { return std::size_t(bytes_); }
+      void run(const ConvArgs&, Workspace, Stream&) const override {}
+
+     private:
+      std::int64_t bytes_;
+    };
+    return std::make_unique<Plan>(behaviour_.workspace * p.n);
+  }
+
+ private:
+  Behaviour behaviour_;
+  AlgoInfo info_;
+};
+
+AlgoRegistry registry_of(const std::vector<Behaviour>& behaviours) {
+  AlgoRegistry registry;
+  for (const Behaviour& b : behaviours) registry.append(std::make_unique<FakeAlgo>(b));
+  return registry;
+}
+
+bool is_plain(const ConvProblem& p) {
+  return p.x_layout == Layout::nchw && p.y_layout == Layout::nchw;
+}
+
+// input > a > b, two convolutions of 16 channels at 32x32.
+Graph two_convs(std::int64_t batch) {
+  Graph graph("two");
+  const NodeId x = graph.add("input", Input{{batch, 16, 32, 32}}, {});
+  const NodeId a = graph.add("a", Conv{.filters = 16, .kernel = 3, .pad = 1}, {x});
+  graph.add("b", Conv{.filters = 16, .kernel = 5, .pad = 2}, {a});
+  return graph;
+}
+
+std::string error_of(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const InputError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+class Choose : public testing::Test {
+ protected:
+  Choose()
+      : path_(std::filesystem::temp_directory_path() /
+              ("convlab_choose_" + std::to_string(::getpid()) + ".db")) {}
+  ~Choose() override { std::filesystem::remove(path_); }
+
+  Store& store() {
+    if (!store_) store_.emplace(path_);
+    return *store_;
+  }
+  // Remembers a measurement of a layer, in one layout.
+  void measured(const Graph& graph, const std::string& layer, Pass pass, const ConvAlgo& algo,
+                Layout layout, double ms, const std::function<void(Candidate&)>& change = {}) {
+    for (const Node& node : graph.nodes())
+      if (node.name == layer) {
+        ConvProblem problem = graph.conv_problem(node);
+        problem.pass = pass;
+        problem.x_layout = problem.y_layout = layout;
+        Candidate c;
+        c.algo = algo.info().id;
+        c.version = algo.info().version;
+        c.x_layout = c.y_layout = layout;
+        c.threads = device_->info().threads;
+        c.ms = ms;
+        c.rel_error = 1e-7;
+        if (change) change(c);
+        store().record(problem, device_->info(), algo.info(), c);
+      }
+  }
+  Chosen choose(const Graph& graph, const AlgoRegistry& registry, const ChooseOptions& options) {
+    return choose_plan(graph, options, registry, *device_, store_ ? &*store_ : nullptr);
+  }
+  static const PassPlan& pass_of(const Chosen& chosen, const std::string& layer, Pass pass) {
+    for (const StepPlan& step : chosen.plan.steps)
+      if (step.layer == layer) return step.passes[std::size_t(pass)].value();
+    throw std::out_of_range(layer);
+  }
+
+  std::filesystem::path path_;
+  std::unique_ptr<Device> device_ = make_cpu_device();
+  std::optional<Store> store_;
+  const ChooseOptions training_, inference_{.mode = Mode::inference};
+};
+
+TEST_F(Choose, PlansEveryNetOptimally) {
+  AlgoRegistry registry;
+  append_cpu_algos(registry);
+  for (const std::string& name : net_names())
+    for (const Mode mode : {Mode::training, Mode::inference}) {
+      const Graph graph = make_net(name, 4);
+      const Chosen chosen = choose(graph, registry, {.mode = mode});
+      EXPECT_TRUE(chosen.optimal) << name;
+      EXPECT_GT(chosen.plan.ms(), 0) << name;
+      require_plan_fits(chosen.plan, graph, device_->info());
+    }
+}
+
+TEST_F(Choose, IsNoWorseThanOneLayout) {
+  AlgoRegistry registry;
+  append_cpu_algos(registry);
+  for (const std::string name : {"resnet20", "googlenet"})
+    for (const Mode mode : {Mode::training, Mode::inference}) {
+      const Graph graph = make_net(name, 4);
+      ChooseOptions options{.mode = mode};
+      const Chosen chosen = choose(graph, registry, options);
+      for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
+        options.layout = layout;
+        EXPECT_LE(chosen.plan.ms(), choose(graph, registry, options).plan.ms() * 1.000001)
+            << name << " " << to_string(layout);
+      }
+    }
+}
+
+TEST_F(Choose, PlansThePassesThatAreNeeded) {
+  const AlgoRegistry registry = registry_of({{.id = "any"}});
+  const Graph graph = two_convs(4);
+  const auto passes = [&](const ChooseOptions& options, std::size_t step) {
+    std::string text;
+    const Chosen chosen = choose(graph, registry, options);
+    for (const auto& pass : chosen.plan.steps[step].passes) text += pass ? 'x' : '-';
+    return text;
+  };
+  EXPECT_EQ(passes(inference_, 1) + passes(inference_, 2), "x--x--");
+  EXPECT_EQ(passes(training_, 1) + passes(training_, 2), "x-xxxx");
+  ChooseOptions down = training_;
+  down.input_gradient = true;
+  EXPECT_EQ(passes(down, 1) + passes(down, 2), "xxxxxx");
+}
+
+// Each convolution alone would rather have another layout: that pays for conversions, or not.
+TEST_F(Choose, ConvertsWhereThatIsWorthIt) {
+  const AlgoRegistry registry = registry_of({{.id = "any"}});
+  const ConvAlgo& any = *registry.all()[0];
+  const Graph graph = two_convs(4);
+  const auto fill = [&](double slow) {
+    for (const Pass pass : all_passes) {
+      measured(graph, "a", pass, any, Layout::nchw, 1);
+      measured(graph, "a", pass, any, Layout::nhwc, slow);
+      measured(graph, "b", pass, any, Layout::nchw, slow);
+      measured(graph, "b", pass, any, Layout::nhwc, 1);
+    }
+  };
+  for (const ChooseOptions& options : {training_, inference_}) {
+    fill(1 + 1e-9);
+    NetPlan plan = choose(graph, registry, options).plan;
+    EXPECT_EQ(plan.steps[1].y_layout, plan.steps[2].x_layout);
+    EXPECT_EQ(plan.steps[2].convert_ms, 0);
+
+    fill(1e6);
+    plan = choose(graph, registry, options).plan;
+    EXPECT_EQ(plan.steps[1].y_layout, Layout::nchw);
+    EXPECT_EQ(plan.steps[2].x_layout, Layout::nhwc);
+    EXPECT_GT(plan.steps[2].convert_ms, 0);
+    EXPECT_EQ(plan.steps[1].convert_ms, 0);
+  }
+}
+
+// Three readers of one value want it converted: that happens once, and the gradients come back
+// from each.
+TEST_F(Choose, ConvertsOnceForAllReaders) {
+  Graph graph("fork");
+  const NodeId x = graph.add("input", Input{{4, 16, 32, 32}}, {});
+  std::vector<NodeId> branches;
+  for (const char* name : {"a", "b", "c"})
+    branches.push_back(graph.add(name, Conv{.filters = 16, .kernel = 3, .pad = 1}, {x}));
+  graph.add("concat", Concat{}, branches);
+  const AlgoRegistry registry = registry_of({{.id = "any"}});
+  measured(graph, "a", Pass::forward, *registry.all()[0], Layout::nhwc, 1);
+  const NetPlan plan = choose(graph, registry, inference_).plan;
+  EXPECT_GT(plan.steps[1].convert_ms, 0);
+  EXPECT_EQ(plan.steps[2].convert_ms, 0);
+  EXPECT_EQ(plan.steps[3].convert_ms, 0);
+  EXPECT_EQ(plan.steps[4].convert_ms, 0);
+}
+
+TEST_F(Choose, PrefersWhatIsMeasured) {
+  const AlgoRegistry registry =
+      registry_of({{.id = "fast", .efficiency = 1}, {.id = "slow", .efficiency = 0.01}});
+  const ConvAlgo& slow = *registry.all()[1];
+  const Graph graph = two_convs(4);
+  measured(graph, "a", Pass::forward, slow, Layout::nhwc, 7);
+  const Chosen chosen = choose(graph, registry, inference_);
+  EXPECT_EQ(pass_of(chosen, "a", Pass::forward), (PassPlan{"slow", {}, 0, 7, true}));
+  EXPECT_EQ(pass_of(chosen, "b", Pass::forward).algo, "fast");
+  EXPECT_FALSE(pass_of(chosen, "b", Pass::forward).measured);
+  EXPECT_EQ(chosen.untuned, std::vector<std::string>{"b fwd"});
+}
+
+TEST_F(Choose, UsesWhatWasDroppedButNotWhatFailed) {
+  const AlgoRegistry registry = registry_of({{.id = "fast"}, {.id = "slow"}});
+  const Graph graph = two_convs(4);
+  const auto status = [](Status s, double rel_error) {
+    return [=](Candidate& c) {
+      c.status = s;
+      c.reason = "for a reason";
+      c.rel_error = rel_error;
+    };
+  };
+  measured(graph, "a", Pass::forward, *registry.all()[0], Layout::nchw, 1,
+           status(Status::failed, 0));
+  measured(graph, "a", Pass::forward, *registry.all()[0], Layout::nhwc, 1, status(Status::ok, 0.1));
+  measured(graph, "a", Pass::forward, *registry.all()[1], Layout::nchw, 5,
+           status(Status::dropped, 1e-7));
+  const Chosen chosen = choose(graph, registry, inference_);
+  EXPECT_EQ(pass_of(chosen, "a", Pass::forward), (PassPlan{"slow", {}, 0, 5, true}));
+  ChooseOptions lax = inference_;
+  lax.max_error = 1;
+  EXPECT_EQ(pass_of(choose(graph, registry, lax), "a", Pass::forward).algo, "fast");
+}
+
+// A layout that lacks one pass is left out, unless that leaves nothing.
+TEST_F(Choose, MixesMeasuredAndPredictedOnlyWhereItMust) {
+  const AlgoRegistry registry = registry_of({{.id = "any"}});
+  const ConvAlgo& any = *registry.all()[0];
+  const Graph graph = two_convs(4);
+  measured(graph, "a", Pass::forward, any, Layout::nchw, 1e-9);
+  measured(graph, "a", Pass::backward_filter, any, Layout::nhwc, 9);
+  Chosen chosen = choose(graph, registry, training_);
+  EXPECT_NE(pass_of(chosen, "a", Pass::forward).measured,
+            pass_of(chosen, "a", Pass::backward_filter).measured);
+  measured(graph, "a", Pass::forward, any, Layout::nhwc, 9);
+  chosen = choose(graph, registry, training_);
+  EXPECT_TRUE(pass_of(chosen, "a", Pass::forward).measured);
+  EXPECT_TRUE(pass_of(chosen, "a", Pass::backward_filter).measured);
+  EXPECT_EQ(chosen.plan.steps[1].x_layout, Layout::nhwc);
+}
+
+TEST_F(Choose, PacksInTrainingOnly) {
+  const AlgoRegistry registry = registry_of({{.id = "packs"}, {.id = "plain"}});
+  const Graph graph = two_convs(4);
+  for (const Pass pass : all_passes) {
+    measured(graph, "a", pass, *registry.all()[0], Layout::nchw, 5,
+             [](Candidate& c) { c.pack_ms = 2; });
+    measured(graph, "a", pass, *registry.all()[1], Layout::nchw, 6);
+  }
+  EXPECT_EQ(pass_of(choose(graph, registry, inference_), "a", Pass::forward).algo, "packs");
+  const Chosen chosen = choose(graph, registry, training_);
+  EXPECT_EQ(pass_of(chosen, "a", Pass::forward).algo, "plain");
+  EXPECT_EQ(pass_of(chosen, "a", Pass::backward_filter).ms, 5);
+}
+
+TEST_F(Choose, SplitsTheBatchUnderALimit) {
+  const AlgoRegistry registry =
+      registry_of({{.id = "big", .workspace = 1000}, {.id = "small", .efficiency = 0.001}});
+  const Graph graph = two_convs(12);
+  const auto big = [](std::int64_t images) {
+    return [=](Candidate& c) { c.workspace_bytes = 1000 * images; };
+  };
+  measured(graph, "a", Pass::forward, *registry.all()[0], Layout::nchw, 12, big(12));
+  measured(graph, "a", Pass::forward, *registry.all()[1], Layout::nchw, 100);
+  ChooseOptions options = inference_;
+  const auto plan_under = [&](std::int64_t limit) {
+    options.workspace_max = limit;
+    return pass_of(choose(graph, registry, options), "a", Pass::forward);
+  };
+  EXPECT_EQ(plan_under(12000), (PassPlan{"big", {}, 0, 12, true}));
+  const PassPlan halves = plan_under(11999);
+  EXPECT_EQ(halves.algo, "big");
+  EXPECT_EQ(halves.images, 6);
+  EXPECT_FALSE(halves.measured);
+  EXPECT_NEAR(halves.ms, 12, 0.5);  // as the whole batch, but for the starts of loops
+  EXPECT_EQ(plan_under(5999).images, 3);
+  EXPECT_EQ(plan_under(2999).images, 1);
+  EXPECT_EQ(plan_under(999), (PassPlan{"small", {}, 0, 100, true}));
+
+  // What half a batch really takes.
+  measured(two_convs(6), "a", Pass::forward, *registry.all()[0], Layout::nchw, 40, big(6));
+  EXPECT_EQ(plan_under(11999), (PassPlan{"big", {}, 6, 80, true}));
+  measured(two_convs(6), "a", Pass::forward, *registry.all()[0], Layout::nchw, 60, big(6));
+  EXPECT_EQ(plan_under(11999).algo, "small");
+}
+
+// backward_filter adds up over the parts, which not everybody can.
+TEST_F(Choose, SplitsBackwardFilterOnlyForThoseThatAdd) {
+  const AlgoRegistry registry =
+      registry_of({{.id = "overwrites",
+                    .takes = [](const ConvProblem& p) { return !p.accumulate; },
+                    .workspace = 1000,
+                    .efficiency = 1},
+                   {.id = "adds", .workspace = 1000, .efficiency = 0.5}});
+  ChooseOptions options = training_;
+  const Graph graph = two_convs(8);
+  EXPECT_EQ(pass_of(choose(graph, registry, options), "a", Pass::backward_filter).algo,
+            "overwrites");
+  options.workspace_max = 4000;
+  const Chosen chosen = choose(graph, registry, options);
+  EXPECT_EQ(pass_of(chosen, "a", Pass::forward).algo, "overwrites");
+  EXPECT_EQ(pass_of(chosen, "a", Pass::backward_filter).algo, "adds");
+  EXPECT_EQ(pass_of(chosen, "a", Pass::backward_filter).images, 4);
+}
+
+TEST_F(Choose, SaysWhichWorkspaceWouldDo) {
+  const AlgoRegistry registry = registry_of(
+      {{.id = "big", .takes = [](const ConvProblem& p) { return p.r == 5; }, .workspace = 1000},
+       {.id = "huge", .workspace = 3000}});
+  ChooseOptions options = training_;
+  options.workspace_max = 999;
+  const Graph graph = two_convs(8);
+  EXPECT_EQ(error_of([&] { choose(graph, registry, options); }),
+            "net two, layer a: no algorithm works within 999 bytes of workspace: expected 3000 or "
+            "more, which layer a needs");
+  options.workspace_max = 2999;
+  EXPECT_NE(error_of([&] { choose(graph, registry, options); }), "");
+  options.workspace_max = 3000;
+  EXPECT_EQ(pass_of(choose(graph, registry, options), "a", Pass::forward).images, 1);
+}
+
+TEST_F(Choose, KeepsToItsLimits) {
+  const AlgoRegistry registry =
+      registry_of({{.id = "loose", .deterministic = false, .efficiency = 1},
+                   {.id = "plain", .takes = is_plain},
+                   {.id = "other", .efficiency = 0.1}});
+  const Graph graph = two_convs(4);
+  ChooseOptions options = training_;
+  EXPECT_EQ(pass_of(choose(graph, registry, options), "a", Pass::forward).algo, "loose");
+  options.deterministic = true;
+  Chosen chosen = choose(graph, registry, options);
+  EXPECT_EQ(pass_of(chosen, "a", Pass::forward).algo, "plain");
+  EXPECT_TRUE(chosen.plan.deterministic);
+  options.exclude = {"plain"};
+  EXPECT_EQ(pass_of(choose(graph, registry, options), "a", Pass::forward).algo, "other");
+  options.exclude = {};
+  options.layout = Layout::nhwc;
+  chosen = choose(graph, registry, options);
+  EXPECT_EQ(pass_of(chosen, "a", Pass::forward).algo, "other");
+  EXPECT_EQ(chosen.plan.steps[0].y_layout, Layout::nchw);  // the input stays as it is
+  EXPECT_EQ(chosen.plan.steps[1].x_layout, Layout::nhwc);
+  options.algos = {"plain"};
+  EXPECT_EQ(error_of([&] { choose(graph, registry, options); }),
+            "net two, layer a: no algorithm that is admitted takes "
+            "mb4ic16ih32oc16oh32kh3ph1 in f32 in all of its passes: admit more algorithms, layouts "
+            "or error");
+  options.algos = {"plane"};
+  EXPECT_NE(error_of([&] { choose(graph, registry, options); }).find("plain"), std::string::npos);
+  options = training_;
+  options.dtype = DType::f16;
+  EXPECT_NE(error_of([&] { choose(graph, registry, options); }).find("f16"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace convlab
