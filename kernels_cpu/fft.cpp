@@ -172,6 +172,7 @@ HWY_AFTER_NAMESPACE();
 #include <type_traits>
 
 #include "conv/error.h"
+#include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
 
 namespace convlab::cpu {
@@ -528,14 +529,8 @@ class Fft final : public ConvAlgo {
   std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
     if (p.dtype != DType::f32 && p.dtype != DType::f64)
       return Refusal{fmt::format("needs f32 or f64, has {}", to_string(p.dtype))};
-    if (p.stride_h != 1 || p.stride_w != 1)
-      return Refusal{fmt::format("needs stride 1, has {}x{}", p.stride_h, p.stride_w)};
-    if (p.dilation_h != 1 || p.dilation_w != 1)
-      return Refusal{fmt::format("needs dilation 1, has {}x{}", p.dilation_h, p.dilation_w)};
-    if (p.groups != 1) return Refusal{fmt::format("needs 1 group, has {}", p.groups)};
-    for (const Layout layout : {p.x_layout, p.y_layout})
-      if (is_blocked(layout))
-        return Refusal{fmt::format("needs nchw or nhwc, has {}", to_string(layout))};
+    if (auto refusal = refuse_all_but_dense(p)) return refusal;
+    if (auto refusal = refuse_blocked_layouts(p)) return refusal;
     constexpr std::int64_t longest = 1 << 15;  // FFTW counts in int
     if (std::max({p.h, p.w, p.r, p.s, p.p, p.q}) > longest)
       return Refusal{fmt::format("needs images and filters of at most {0}x{0}, has {1}x{2}",

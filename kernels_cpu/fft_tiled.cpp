@@ -35,6 +35,7 @@
 #include <vector>
 
 #include "conv/error.h"
+#include "conv/fft_tile_rules.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/fft_tiles.h"
 
@@ -418,11 +419,7 @@ class FftTiledPlan final : public ConvPlan {
   std::int64_t out_blocks_ = 0;  // output channel blocks worked on at a time
 };
 
-// FLOPs of the codelets for one channel: butterflies with a twiddle are six fused multiply-adds,
-// the others four additions.
-double transform_flops(double n) {
-  return n == 1 ? 0 : 2 * transform_flops(n / 2) + (n == 2 ? 4 : 8 + 12 * (n / 2 - 2));
-}
+// FLOPs of the codelets for one channel.
 double real_transform_flops(double n) {
   return n == 1 ? 0 : 2 * real_transform_flops(n / 2) + 2 + (n < 8 ? 0 : 12 * (n / 4 - 1));
 }
@@ -443,15 +440,7 @@ class FftTiled final : public ConvAlgo {
   }
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
-    if (p.dtype != DType::f32) return Refusal{fmt::format("needs f32, has {}", to_string(p.dtype))};
-    if (p.stride_h != 1 || p.stride_w != 1)
-      return Refusal{fmt::format("needs stride 1, has {}x{}", p.stride_h, p.stride_w)};
-    if (p.dilation_h != 1 || p.dilation_w != 1)
-      return Refusal{fmt::format("needs dilation 1, has {}x{}", p.dilation_h, p.dilation_w)};
-    if (p.groups != 1) return Refusal{fmt::format("needs 1 group, has {}", p.groups)};
-    if (std::max(p.r, p.s) > largest_filter(32))
-      return Refusal{fmt::format("needs a filter of at most {0}x{0}, has {1}x{2}",
-                                 largest_filter(32), p.r, p.s)};
+    if (auto refusal = refuse_tiled_fft(p)) return refusal;
     const Layout layout = device.info().vector_bytes == 64 ? Layout::nchw16c : Layout::nchw8c;
     for (const Layout has : {p.x_layout, p.y_layout})
       if (has != layout)
@@ -525,9 +514,7 @@ class FftTiled final : public ConvAlgo {
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
     const std::int64_t tile = config.get("tile"), shared = config.get("shared");
-    if ((tile != 16 && tile != 32) || std::max(p.r, p.s) > largest_filter(tile))
-      throw InputError(fmt::format("fft_tiled: tile={}: expected 16 for filters up to {}x{}, or 32",
-                                   tile, largest_filter(16), largest_filter(16)));
+    check_fft_tile(p, tile);
     if (shared != 1 && (shared != 0 || p.pass == Pass::backward_filter))
       throw InputError(fmt::format("fft_tiled: shared={}: expected 1, or 0 outside bwd_w", shared));
     if (config.get("block") < 1)
@@ -536,9 +523,6 @@ class FftTiled final : public ConvAlgo {
   }
 
  private:
-  // At least half of a tile is output.
-  static std::int64_t largest_filter(std::int64_t tile) { return tile / 2 + 1; }
-
   // Tiles in a block.
   static std::int64_t block(const ConvProblem& p, std::int64_t tile, bool shared, Device& device) {
     const Tiling tiling(p, tile);

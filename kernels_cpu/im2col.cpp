@@ -22,6 +22,7 @@
 #include <type_traits>
 
 #include "conv/error.h"
+#include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/thread_count.h"
 
@@ -434,9 +435,7 @@ class Im2col : public ConvAlgo {
   std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
     if (p.dtype != DType::f32 && p.dtype != DType::f64)
       return Refusal{fmt::format("needs f32 or f64, has {}", to_string(p.dtype))};
-    for (const Layout layout : {p.x_layout, p.y_layout})
-      if (is_blocked(layout))
-        return Refusal{fmt::format("needs nchw or nhwc, has {}", to_string(layout))};
+    if (auto refusal = refuse_blocked_layouts(p)) return refusal;
     const i64 largest = std::max({p.h * p.w, p.p * p.q, p.c, p.k, p.c / p.groups * p.r * p.s});
     if (largest > INT_MAX)
       return Refusal{

@@ -18,6 +18,7 @@
 #include <algorithm>
 
 #include "conv/error.h"
+#include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
 
 namespace convlab::cpu {
@@ -211,11 +212,7 @@ class Winograd : public ConvAlgo {
     if (p.dtype != DType::f32) return Refusal{fmt::format("takes f32, not {}", to_string(p.dtype))};
     if (p.r != p.s || (p.r != 3 && p.r != 5))
       return Refusal{fmt::format("takes 3x3 and 5x5 filters, has {}x{}", p.r, p.s)};
-    if (p.stride_h != 1 || p.stride_w != 1)
-      return Refusal{fmt::format("needs stride 1, has {}x{}", p.stride_h, p.stride_w)};
-    if (p.dilation_h != 1 || p.dilation_w != 1)
-      return Refusal{fmt::format("needs dilation 1, has {}x{}", p.dilation_h, p.dilation_w)};
-    if (p.groups != 1) return Refusal{fmt::format("takes one group, has {}", p.groups)};
+    if (auto refusal = refuse_all_but_dense(p)) return refusal;
     const Layout blocked = tile_shape().block == 16 ? Layout::nchw16c : Layout::nchw8c;
     for (const Layout layout : {p.x_layout, p.y_layout})
       if (layout != blocked)

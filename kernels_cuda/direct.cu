@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "conv/error.h"
+#include "conv/refusals.h"
 #include "kernels_cuda/algos.h"
 #include "kernels_cuda/direct.h"
 
@@ -80,9 +81,7 @@ class Direct final : public ConvAlgo {
   }
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
-    for (const Layout layout : {p.x_layout, p.y_layout})
-      if (is_blocked(layout))
-        return Refusal{fmt::format("needs nchw or nhwc, has {}", to_string(layout))};
+    if (auto refusal = refuse_blocked_layouts(p)) return refusal;
     // Positions within an image, and coordinates with their padding, are counted in int.
     constexpr std::int64_t most = std::int64_t(1) << 31, far = 1 << 28;
     if (const std::int64_t image = std::max(p.c * p.h * p.w, p.k * p.p * p.q); image >= most)

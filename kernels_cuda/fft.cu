@@ -14,16 +14,20 @@
 // (by rows, then by columns), straight into [frequency][K, C]: less traffic than a padded FFT, and
 // no scratch memory.
 //
-// Images are worked on `images` at a time; in backward_filter also `filters` (of K) at a time,
-// since the spectra of dw would else take all memory. What is missing in the last chunk is zero.
+// Images are worked on `images` at a time and K `filters` at a time, since all spectra of filters
+// are K C grids: 64 x 64 of 224 x 224 take a gigabyte. Where K is taken at once, forward and
+// backward_data have them packed; else they are made again for each chunk. What is missing in the
+// last chunk is zero.
 //
 // Mathieu, Henaff, LeCun 2013 (arXiv:1312.5851); Vasilache et al. 2014 (arXiv:1412.7580).
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "conv/error.h"
+#include "conv/refusals.h"
 #include "kernels_cuda/algos.h"
 #include "kernels_cuda/fft.h"
 #include "kernels_cuda/vendor.h"
@@ -69,7 +73,7 @@ __global__ void __launch_bounds__(tile* tile_rows)
 template <class T, bool nhwc>
 __global__ void __launch_bounds__(tile* tile_rows)
     crop(Image image, const T* planes, int channels, int grid_h, int grid_w, int shift_h,
-         int shift_w, Finish<T> finish, T* out) {
+         int shift_w, T scale, Finish<T> finish, T* out) {
   SHARED(T, staged, [nhwc ? tile : 1][tile + 1]);
   const int pixels = image.h * image.w, pixel = int(blockIdx.x) * tile;
   const int c0 = int(blockIdx.y) * tile, n = int(blockIdx.z), lane = int(threadIdx.x);
@@ -86,14 +90,14 @@ __global__ void __launch_bounds__(tile* tile_rows)
       store_shared(&staged[lane][c], load_global<T>(from + c * grid));
     else
       finish.store(out, n * image.image + h * image.row + w + std::int64_t(c0 + c) * image.channel,
-                   c0 + c, load_global<T>(from + c * grid));
+                   c0 + c, scale * load_global<T>(from + c * grid));
   }
   if constexpr (nhwc) {
     __syncthreads();
     if (c0 + lane >= image.c) return;
     for (int i = int(threadIdx.y); i < tile && pixel + i < pixels; i += tile_rows)
       finish.store(out, n * image.image + std::int64_t(pixel + i) * image.column + c0 + lane,
-                   c0 + lane, load_shared<T>(&staged[i][lane]));
+                   c0 + lane, scale * load_shared<T>(&staged[i][lane]));
   }
 }
 
@@ -116,11 +120,12 @@ __global__ void __launch_bounds__(tile* tile_rows)
 }
 
 // to[u][v][filter] = the sum over r and s of w[filter][r][s] exp(-2 pi i (u r / grid_h + v s /
-// grid_w)), for one v and 32 filters a block; the sums over s come first, once for all u.
+// grid_w)), for one v and 32 of K C filters a block, the first `existing` of which are not zero;
+// the sums over s come first, once for all u.
 template <class T>
 __global__ void __launch_bounds__(tile* tile_rows)
-    filter_spectra(const T* w, std::int64_t filters, int R, int S, int grid_h, int grid_w,
-                   double turn_h, double turn_w, Complex<T>* to) {
+    filter_spectra(const T* w, std::int64_t existing, std::int64_t filters, int R, int S,
+                   int grid_h, int grid_w, double turn_h, double turn_w, Complex<T>* to) {
   SHARED_DYN(Complex<T>, roots_h);
   Complex<T>* const roots_w = roots_h + grid_h;
   Complex<T>* const rows = roots_w + S;  // [r][filter]
@@ -135,7 +140,7 @@ __global__ void __launch_bounds__(tile* tile_rows)
   const std::int64_t filter = std::int64_t(blockIdx.x) * tile + lane;
   for (int r = int(threadIdx.y); r < R; r += tile_rows) {
     Complex<T> sum{0, 0};
-    if (filter < filters)
+    if (filter < existing)
       for (int s = 0; s < S; ++s) {
         const T value = w[(filter * R + r) * S + s];
         sum.re += value * roots_w[s].re;
@@ -185,16 +190,15 @@ struct Grid {
   std::int64_t spectrum_bytes(DType dtype) const { return frequencies * 2 * size_of(dtype); }
 };
 
-// The most images (and filters) at a time for which each of the spectra in flight takes `bytes`.
+// The most images and filters at a time for which each of the spectra in flight takes `bytes`.
 Config chunks(const ConvProblem& p, std::int64_t bytes, std::int64_t tf32) {
   const std::int64_t spectra = bytes / Grid(p).spectrum_bytes(p.dtype);
   const auto even = [](std::int64_t all, std::int64_t most) {
     return ceil_div(all, ceil_div(all, std::clamp<std::int64_t>(most, 1, all)));
   };
   constexpr std::int64_t most_images = 65535;  // blockIdx.z
-  Config config{{"images", even(p.n, std::min(spectra / std::max(p.c, p.k), most_images))}};
-  if (p.pass == Pass::backward_filter)
-    config.set("filters", even(p.k, std::min(spectra / p.c, most_images)));
+  Config config{{"images", even(p.n, std::min(spectra / std::max(p.c, p.k), most_images))},
+                {"filters", even(p.k, std::min(spectra / p.c, most_images))}};
   if (p.dtype == DType::f32) config.set("tf32", tf32);
   return config;
 }
@@ -205,9 +209,8 @@ class FftPlan final : public ConvPlan {
   FftPlan(const ConvProblem& problem, const Config& config, Device& device)
       : problem_(problem),
         grid_(problem),
-        filter_pass_(problem.pass == Pass::backward_filter),
         images_(config.get("images")),
-        filters_(filter_pass_ ? config.get("filters") : 0) {
+        filters_(config.get("filters")) {
     if (problem.dtype == DType::f32) math_ = Math(config.get("tf32"));
     const auto bytes = [&](std::int64_t items) {
       return round_up(items * grid_.spectrum_bytes(problem_.dtype), 256);
@@ -215,45 +218,52 @@ class FftPlan final : public ConvPlan {
     const auto fft = [&](std::int64_t items) {
       return make_fft2d(problem_.dtype, grid_.h, grid_.w, items, device);
     };
-    const std::int64_t in = images_ * grid_.from.c, dy = images_ * filters_;
-    const std::int64_t out = filter_pass_ ? filters_ * problem.c : images_ * grid_.to.c;
+    const std::int64_t x = images_ * problem.c, y = images_ * filters_, w = filters_ * problem.c;
+    const std::int64_t in = is(Pass::backward_data) ? y : x;
+    const std::int64_t dy = is(Pass::backward_filter) ? y : 0;
+    const std::int64_t out = is(Pass::forward) ? y : is(Pass::backward_data) ? x : w;
     in_fft_ = fft(in);
     out_fft_ = fft(out);
-    if (filter_pass_) dy_fft_ = fft(dy);
-    // Two areas that each step reads and writes in turn. In backward_filter the spectra of x and
-    // the sum stay.
-    pong_ = bytes(std::max({in, dy, out}));
-    a_ = filter_pass_ ? pong_ + bytes(std::max(in, dy)) : 0;
-    out_ = filter_pass_ ? a_ + bytes(in) : pong_;
-    scratch_ = out_ + bytes(filter_pass_ ? out : std::max(in, out));
+    if (dy > 0) dy_fft_ = fft(dy);
+    // Two areas that each step reads and writes in turn; then what stays from chunk to chunk of K:
+    // the spectra of x, or the sum; then the filters'.
+    const bool chunked = !packs();
+    const bool in_stays = chunked && !is(Pass::backward_data);
+    const bool out_stays = chunked && !is(Pass::forward);
+    const auto take = [&](std::int64_t items) {
+      return std::exchange(scratch_, scratch_ + bytes(items));
+    };
+    take(std::max({in, dy, out}));
+    pong_ = take(std::max({in, dy, out_stays ? 0 : out}));
+    in_ = in_stays ? take(in) : 0;
+    out_ = out_stays ? take(out) : pong_;
+    if (chunked && !is(Pass::backward_filter)) w_ = take(w);
     scratch_bytes_ = std::max({in_fft_->workspace_bytes(), out_fft_->workspace_bytes(),
-                               filter_pass_ ? dy_fft_->workspace_bytes() : 0});
+                               dy_fft_ ? dy_fft_->workspace_bytes() : 0});
   }
 
   std::size_t workspace_bytes() const noexcept override {
     return std::size_t(scratch_) + scratch_bytes_;
   }
   std::size_t packed_filter_bytes() const noexcept override {
-    if (filter_pass_) return 0;
+    if (!packs()) return 0;
     return std::size_t(problem_.k * problem_.c * grid_.spectrum_bytes(problem_.dtype));
   }
 
   void pack_filter(ConstSpan w, Span packed, Stream& stream) const override {
-    const std::int64_t filters = problem_.k * problem_.c;
-    launch(filter_spectra<T>, dim3(unsigned(ceil_div(filters, tile)), unsigned(grid_.w / 2 + 1)),
-           dim3(tile, tile_rows),
-           std::size_t(grid_.h + problem_.s + problem_.r * tile) * sizeof(Complex<T>), stream,
-           reinterpret_cast<const T*>(w.data()), filters, int(problem_.r), int(problem_.s),
-           int(grid_.h), int(grid_.w), 2.0 / double(grid_.h), 2.0 / double(grid_.w),
-           reinterpret_cast<Complex<T>*>(packed.data()));
+    transform_filters(w.data(), 0, packed.data(), stream);
   }
 
   void run(const ConvArgs& args, Workspace workspace, Stream& stream) const override {
     const Run run{args, workspace, stream};
-    if (filter_pass_)
-      add_up(run);
-    else
-      convolve(run);
+    switch (problem_.pass) {
+      case Pass::forward:
+        return forward(run);
+      case Pass::backward_data:
+        return backward_data(run);
+      case Pass::backward_filter:
+        return backward_filter(run);
+    }
   }
 
  private:
@@ -264,62 +274,86 @@ class FftPlan final : public ConvPlan {
     std::byte* at(std::int64_t offset) const { return workspace.data() + offset; }
   };
 
-  void convolve(const Run& run) const {
-    const bool forward = problem_.pass == Pass::forward;
-    const void* const data = forward ? run.args.x : run.args.dy;
+  bool is(Pass pass) const { return problem_.pass == pass; }
+  bool packs() const { return !is(Pass::backward_filter) && filters_ == problem_.k; }
+
+  void forward(const Run& run) const {
+    Gemm g = product();
+    g.m = images_;
+    g.n = g.ldc = filters_;
+    g.k = g.lda = g.ldb = problem_.c;
+    g.transpose_b = g.conjugate_b = true;
     for (std::int64_t n = 0; n < problem_.n; n += images_) {
-      run_phase(run.args.phases, 0, run.stream,
-                [&] { spectra(run, *in_fft_, data, grid_.from, n, 0, grid_.from.c, 0); });
-      Gemm g = product();
-      g.m = images_;
-      g.n = g.ldc = grid_.to.c;
-      g.k = g.lda = grid_.from.c;
-      g.ldb = problem_.c;
-      g.transpose_b = g.conjugate_b = forward;
-      run_phase(run.args.phases, 1, run.stream,
-                [&] { multiply(run, g, run.at(0), run.args.w, 0); });
-      const Epilogue& e = problem_.epilogue;
-      const std::int64_t images = std::min(images_, problem_.n - n), first = n * image_elements();
-      const auto at_image = [&](const void* tensor) {
-        return static_cast<const T*>(tensor) + first;
-      };
-      run_phase(run.args.phases, 2, run.stream, [&] {
-        invert(run, images_ * grid_.to.c);
-        write(run, Image(grid_.to, images, grid_.to.c), forward ? -1 : 1,
-              {scale(), e.bias ? static_cast<const T*>(run.args.bias) : nullptr,
-               e.residual ? at_image(run.args.residual) : nullptr, e.relu, problem_.accumulate},
-              first);
+      run_phase(run.args.phases, 0, run.stream, [&] {
+        spectra(run, *in_fft_, run.args.x, problem_.x_desc(), n, 0, problem_.c, in_);
       });
+      for (std::int64_t k = 0; k < problem_.k; k += filters_) {
+        multiply_by_filters(run, g, k, 0);
+        run_phase(run.args.phases, 2, run.stream, [&] { write(run, n, k, images_, filters_); });
+      }
     }
   }
 
-  void add_up(const Run& run) const {
+  void backward_data(const Run& run) const {
+    Gemm g = product();
+    g.m = images_;
+    g.n = g.ldb = g.ldc = problem_.c;
+    g.k = g.lda = filters_;
+    for (std::int64_t n = 0; n < problem_.n; n += images_) {
+      for (std::int64_t k = 0; k < problem_.k; k += filters_) {
+        run_phase(run.args.phases, 0, run.stream, [&] {
+          spectra(run, *in_fft_, run.args.dy, problem_.y_desc(), n, k, filters_, in_);
+        });
+        multiply_by_filters(run, g, k, k > 0 ? 1 : 0);
+      }
+      run_phase(run.args.phases, 2, run.stream, [&] { write(run, n, 0, images_, problem_.c); });
+    }
+  }
+
+  void backward_filter(const Run& run) const {
+    Gemm g = product();
+    g.m = g.lda = filters_;
+    g.n = g.ldb = g.ldc = problem_.c;
+    g.k = images_;
+    g.transpose_a = g.conjugate_a = true;
     for (std::int64_t k = 0; k < problem_.k; k += filters_) {
       for (std::int64_t n = 0; n < problem_.n; n += images_) {
         run_phase(run.args.phases, 0, run.stream, [&] {
           if (k == 0 || images_ < problem_.n)
-            spectra(run, *in_fft_, run.args.x, problem_.x_desc(), n, 0, problem_.c, a_);
+            spectra(run, *in_fft_, run.args.x, problem_.x_desc(), n, 0, problem_.c, in_);
           spectra(run, *dy_fft_, run.args.dy, problem_.y_desc(), n, k, filters_, 0);
         });
-        Gemm g = product();
-        g.m = g.lda = filters_;
-        g.n = g.ldb = g.ldc = problem_.c;
-        g.k = images_;
-        g.transpose_a = g.conjugate_a = true;
         run_phase(run.args.phases, 1, run.stream,
-                  [&] { multiply(run, g, run.at(0), run.at(a_), n > 0 ? 1 : 0); });
+                  [&] { multiply(run, g, run.at(0), run.at(in_), n > 0 ? 1 : 0); });
       }
-      const std::int64_t filters = std::min(filters_, problem_.k - k);
-      run_phase(run.args.phases, 2, run.stream, [&] {
-        invert(run, filters_ * problem_.c);
-        write(run, Image(grid_.to, filters, problem_.c), -1,
-              {scale(), nullptr, nullptr, false, problem_.accumulate}, k * image_elements());
-      });
+      run_phase(run.args.phases, 2, run.stream, [&] { write(run, k, 0, filters_, problem_.c); });
     }
   }
 
-  std::int64_t image_elements() const { return grid_.to.c * grid_.to.h * grid_.to.w; }
-  T scale() const { return T(1) / T(grid_.h * grid_.w); }
+  // By filters from k on: the packed ones, or made on the way.
+  void multiply_by_filters(const Run& run, const Gemm& g, std::int64_t k, double beta) const {
+    const void* filters = run.args.w;
+    if (!packs())
+      run_phase(run.args.phases, 0, run.stream, [&] {
+        transform_filters(run.args.w, k, run.at(w_), run.stream);
+        filters = run.at(w_);
+      });
+    run_phase(run.args.phases, 1, run.stream,
+              [&] { multiply(run, g, run.at(in_), filters, beta); });
+  }
+
+  // [frequency][k, c] for filters from k on.
+  void transform_filters(const void* w, std::int64_t k, std::byte* to, Stream& stream) const {
+    const std::int64_t filters = filters_ * problem_.c;
+    launch(filter_spectra<T>, dim3(unsigned(ceil_div(filters, tile)), unsigned(grid_.w / 2 + 1)),
+           dim3(tile, tile_rows),
+           std::size_t(grid_.h + problem_.s + problem_.r * tile) * sizeof(Complex<T>), stream,
+           static_cast<const T*>(w) + k * problem_.c * problem_.r * problem_.s,
+           std::min(filters_, problem_.k - k) * problem_.c, filters, int(problem_.r),
+           int(problem_.s), int(grid_.h), int(grid_.w), 2.0 / double(grid_.h),
+           2.0 / double(grid_.w), reinterpret_cast<Complex<T>*>(to));
+  }
+
   Gemm product() const {
     return {.dtype = problem_.dtype, .complex = true, .math = math_, .batch = grid_.frequencies};
   }
@@ -344,12 +378,6 @@ class FftPlan final : public ConvPlan {
     turn(run, pong_, images_ * channels, grid_.frequencies, to);
   }
 
-  // The result's spectra become planes in their own place.
-  void invert(const Run& run, std::int64_t items) const {
-    turn(run, out_, grid_.frequencies, items, 0);
-    out_fft_->inverse(run.at(0), run.at(out_), scratch(run), run.stream);
-  }
-
   void turn(const Run& run, std::int64_t from, std::int64_t rows, std::int64_t columns,
             std::int64_t to) const {
     launch(transpose<T>, dim3(unsigned(ceil_div(rows, tile) * ceil_div(columns, tile))),
@@ -357,26 +385,38 @@ class FftPlan final : public ConvPlan {
            columns, reinterpret_cast<Complex<T>*>(run.at(to)));
   }
 
-  void write(const Run& run, const Image& image, int sign, const Finish<T>& finish,
-             std::int64_t first) const {
-    launch(grid_.to.layout == Layout::nhwc ? crop<T, true> : crop<T, false>,
-           dim3(unsigned(ceil_div(grid_.to.h * grid_.to.w, tile)),
-                unsigned(ceil_div(grid_.to.c, tile)), unsigned(image.n)),
+  // The result's spectra become planes in their own place, and those the `images` images from n on
+  // of the output, `channels` channels from c on.
+  void write(const Run& run, std::int64_t n, std::int64_t c, std::int64_t images,
+             std::int64_t channels) const {
+    const int sign = is(Pass::backward_data) ? 1 : -1;
+    const TensorDesc& to = grid_.to;
+    turn(run, out_, grid_.frequencies, images * channels, 0);
+    out_fft_->inverse(run.at(0), run.at(out_), scratch(run), run.stream);
+    const Image image(to, std::min(images, to.n - n), std::min(channels, to.c - c));
+    const std::int64_t first = to.offset(n, c, 0, 0);
+    const Epilogue& e = problem_.epilogue;
+    const Finish<T> finish{e.bias ? static_cast<const T*>(run.args.bias) + c : nullptr,
+                           e.residual ? static_cast<const T*>(run.args.residual) + first : nullptr,
+                           e.relu, problem_.accumulate};
+    launch(to.layout == Layout::nhwc ? crop<T, true> : crop<T, false>,
+           dim3(unsigned(ceil_div(to.h * to.w, tile)), unsigned(ceil_div(image.c, tile)),
+                unsigned(image.n)),
            dim3(tile, tile_rows), 0, run.stream, image, reinterpret_cast<const T*>(run.at(out_)),
-           image.c, int(grid_.h), int(grid_.w), sign * int(problem_.pad_h),
-           sign * int(problem_.pad_w), finish, static_cast<T*>(run.args.out) + first);
+           int(channels), int(grid_.h), int(grid_.w), sign * int(problem_.pad_h),
+           sign * int(problem_.pad_w), T(1) / T(grid_.h * grid_.w), finish,
+           static_cast<T*>(run.args.out) + first);
   }
 
   Workspace scratch(const Run& run) const { return {run.at(scratch_), scratch_bytes_}; }
 
   const ConvProblem problem_;
   const Grid grid_;
-  const bool filter_pass_;
   const std::int64_t images_, filters_;
   Math math_ = Math::fma;
   std::unique_ptr<Fft2d> in_fft_, dy_fft_, out_fft_;
   // Where the workspace's areas start; the first at 0.
-  std::int64_t pong_ = 0, a_ = 0, out_ = 0, scratch_ = 0;
+  std::int64_t pong_ = 0, in_ = 0, out_ = 0, w_ = 0, scratch_ = 0;
   std::size_t scratch_bytes_ = 0;
 };
 
@@ -384,7 +424,7 @@ class Fft final : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "fft",
-                               .version = 1,
+                               .version = 2,
                                .device = DeviceKind::cuda,
                                .origin = Origin::own,
                                .summary = "whole-image FFT (cuFFT), complex products (cuBLAS)",
@@ -395,14 +435,8 @@ class Fft final : public ConvAlgo {
   std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
     if (p.dtype != DType::f32 && p.dtype != DType::f64)
       return Refusal{fmt::format("needs f32 or f64, has {}", to_string(p.dtype))};
-    if (p.stride_h != 1 || p.stride_w != 1)
-      return Refusal{fmt::format("needs stride 1, has {}x{}", p.stride_h, p.stride_w)};
-    if (p.dilation_h != 1 || p.dilation_w != 1)
-      return Refusal{fmt::format("needs dilation 1, has {}x{}", p.dilation_h, p.dilation_w)};
-    if (p.groups != 1) return Refusal{fmt::format("needs 1 group, has {}", p.groups)};
-    for (const Layout layout : {p.x_layout, p.y_layout})
-      if (is_blocked(layout))
-        return Refusal{fmt::format("needs nchw or nhwc, has {}", to_string(layout))};
+    if (auto refusal = refuse_all_but_dense(p)) return refusal;
+    if (auto refusal = refuse_blocked_layouts(p)) return refusal;
     // filter_spectra holds a column's roots and the rows of 32 filters in shared memory; positions
     // within a grid are counted in int, channels by 32 in blockIdx.y.
     constexpr std::int64_t longest = 4096, most_taps = 200, most_channels = 1 << 16;
@@ -421,8 +455,8 @@ class Fft final : public ConvAlgo {
     return {};
   }
 
-  // Spectra of 256 MB keep the card busy; of 16 MB, a run's working set stays in L2; the last takes
-  // what memory there is.
+  // Spectra of 256 MB should keep the card busy; of 16 MB, a run's working set stays in L2; the
+  // last takes what memory there is.
   std::vector<Config> configs(const ConvProblem& p, Device&) const override {
     std::vector<Config> configs;
     const auto add = [&](std::int64_t bytes, std::int64_t tf32) {
@@ -444,25 +478,35 @@ class Fft final : public ConvAlgo {
     const double transform = 2.5 * points * std::log2(points);
     const bool filter_pass = p.pass == Pass::backward_filter;
     const double image_chunks = double(ceil_div(p.n, config.get("images")));
+    const double filter_chunks = double(ceil_div(p.k, config.get("filters")));
     const double x = double(p.n * p.c), y = double(p.n * p.k), w = double(p.k * p.c);
-    double in = p.pass == Pass::backward_data ? y : x, out = p.pass == Pass::forward ? y : x;
-    double in_bytes = double(p.pass == Pass::backward_data ? p.y_bytes() : p.x_bytes());
-    double product_bytes = in + image_chunks * w, out_written = out;
-    if (filter_pass) {
+    // Items transformed, read and written by the product, and filters transformed on the way.
+    double in = x, in_bytes = double(p.x_bytes()), read = 0, written = 0, out = 0, filters = 0;
+    if (!filter_pass && filter_chunks > 1) filters = image_chunks * w;
+    if (p.pass == Pass::forward) {
+      out = written = y;
+      read = filter_chunks * x + image_chunks * w;
+    } else if (p.pass == Pass::backward_data) {
+      in = y, in_bytes = double(p.y_bytes()), out = x;
+      written = filter_chunks * x;
+      read = y + image_chunks * w + (filter_chunks - 1) * x;
+    } else {
       // x is transformed again for each chunk of filters, unless its spectra all fit.
-      const double again = image_chunks > 1 ? double(ceil_div(p.k, config.get("filters"))) : 1;
-      in = again * x + y;
-      in_bytes = again * in_bytes + double(p.y_bytes());
-      product_bytes = in + (image_chunks - 1) * w;
-      out_written = image_chunks * w;
-      out = w;
+      const double again = image_chunks > 1 ? filter_chunks : 1;
+      in = again * x + y, in_bytes = again * in_bytes + double(p.y_bytes()), out = w;
+      written = image_chunks * w;
+      read = filter_chunks * x + y + (image_chunks - 1) * w;
     }
+    const double filter_flops =
+        double(grid.w / 2 + 1) * (4.0 * double(p.r * p.s) + 8.0 * double(grid.h * p.r));
     // Each transform crosses memory padded, as a spectrum, and transposed.
     WorkEstimate estimate;
     estimate.phases.push_back(
-        {"input_fft", in * transform, in_bytes + 2 * in * spectrum, 3 * in * spectrum, 0.1});
+        {"input_fft", in * transform + filters * filter_flops,
+         in_bytes + 2 * in * spectrum + filters * double(p.r * p.s * size_of(p.dtype)),
+         (3 * in + filters) * spectrum, 0.1});
     estimate.phases.push_back({"product", 4 * spectrum / double(size_of(p.dtype)) * double(p.n) * w,
-                               product_bytes * spectrum, out_written * spectrum, 0.7});
+                               read * spectrum, written * spectrum, 0.7});
     estimate.phases.push_back({"output_ifft", out * transform, 3 * out * spectrum,
                                2 * out * spectrum + double(p.output_bytes()), 0.1});
     return estimate;
@@ -476,7 +520,7 @@ class Fft final : public ConvAlgo {
         throw InputError(fmt::format("fft: {}={}: expected 1 to {}", key, value, most));
     };
     expect("images", std::min<std::int64_t>(p.n, 65535));
-    if (p.pass == Pass::backward_filter) expect("filters", std::min<std::int64_t>(p.k, 65535));
+    expect("filters", std::min<std::int64_t>(p.k, 65535));
     if (p.dtype == DType::f64) return std::make_unique<FftPlan<double>>(p, config, device);
     const std::int64_t tf32 = config.get("tf32");
     if (tf32 != 0 && tf32 != 1)

@@ -1,9 +1,10 @@
-// What fft and fft_tiled share: complex numbers, tensors by their strides, and what becomes of an
-// output element. For files with kernels.
+// What fft and fft_tiled share: complex numbers, and parts of tensors by their strides. For files
+// with kernels.
 #pragma once
 
 #include "conv/layout.h"
 #include "kernels_cuda/kernel.h"
+#include "kernels_cuda/view.h"
 
 namespace convlab::cuda {
 
@@ -30,23 +31,6 @@ struct Image {
 
   __device__ std::int64_t offset(int ni, int ci, int hi, int wi) const {
     return ni * image + std::int64_t(ci) * channel + hi * row + std::int64_t(wi) * column;
-  }
-};
-
-template <class T>
-struct Finish {
-  T scale;
-  const T* bias;      // by channel, or null
-  const T* residual;  // like the output, or null
-  bool relu, accumulate;
-
-  __device__ void store(T* out, std::int64_t at, int channel, T value) const {
-    value *= scale;
-    if (bias) value += bias[channel];
-    if (residual) value += residual[at];
-    if (relu) value = max(value, T(0));
-    if (accumulate) value += out[at];
-    store_global(out + at, value);
   }
 };
 

@@ -28,6 +28,8 @@
 #include <utility>
 
 #include "conv/error.h"
+#include "conv/fft_tile_rules.h"
+#include "conv/refusals.h"
 #include "kernels_cuda/algos.h"
 #include "kernels_cuda/fft_tiles.h"
 #include "kernels_cuda/runtime.h"
@@ -38,8 +40,6 @@ namespace {
 
 // The kernels count the items of a launch in int.
 constexpr std::int64_t most_items = 1 << 30;
-// At least half of a tile is output.
-constexpr std::int64_t largest_filter(std::int64_t tile) { return tile / 2 + 1; }
 
 // The tiles of a pass: `from`, those that are transformed (of x, or dy in backward_data); `to`,
 // the outputs that each of them gives (of y, or dx; in backward_filter, those of dy that pair with
@@ -205,11 +205,8 @@ class FftTiledPlan final : public ConvPlan {
   const std::int64_t tiles_;  // at a time
 };
 
-// FLOPs of a tile's transform: n complex transforms of length n, whose butterflies with a twiddle
-// are six fused multiply-adds, and four additions a number to take two rows apart.
-double transform_flops(double n) {
-  return n == 1 ? 0 : 2 * transform_flops(n / 2) + (n == 2 ? 4 : 8 + 12 * (n / 2 - 2));
-}
+// FLOPs of a tile's transform: n complex transforms of length n, and four additions a number to
+// take two rows apart.
 double tile_flops(double n) { return n * transform_flops(n) + 2 * n * n; }
 
 class FftTiled final : public ConvAlgo {
@@ -225,18 +222,8 @@ class FftTiled final : public ConvAlgo {
   }
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
-    if (p.dtype != DType::f32) return Refusal{fmt::format("needs f32, has {}", to_string(p.dtype))};
-    if (p.stride_h != 1 || p.stride_w != 1)
-      return Refusal{fmt::format("needs stride 1, has {}x{}", p.stride_h, p.stride_w)};
-    if (p.dilation_h != 1 || p.dilation_w != 1)
-      return Refusal{fmt::format("needs dilation 1, has {}x{}", p.dilation_h, p.dilation_w)};
-    if (p.groups != 1) return Refusal{fmt::format("needs 1 group, has {}", p.groups)};
-    for (const Layout layout : {p.x_layout, p.y_layout})
-      if (is_blocked(layout))
-        return Refusal{fmt::format("needs nchw or nhwc, has {}", to_string(layout))};
-    if (std::max(p.r, p.s) > largest_filter(32))
-      return Refusal{fmt::format("needs a filter of at most {0}x{0}, has {1}x{2}",
-                                 largest_filter(32), p.r, p.s)};
+    if (auto refusal = refuse_tiled_fft(p)) return refusal;
+    if (auto refusal = refuse_blocked_layouts(p)) return refusal;
     // So that everything within an image, and every number of tiles, is an int.
     for (const std::int64_t elements : {p.x_desc().elements(), p.y_desc().elements()})
       if (elements / p.n >= most_items)
@@ -333,9 +320,7 @@ class FftTiled final : public ConvAlgo {
                                  Device&) const override {
     const std::int64_t tile = config.get("tile"), multiplies = config.get("multiplies");
     const std::int64_t tiles = config.get("tiles"), tf32 = config.get("tf32");
-    if ((tile != 16 && tile != 32) || std::max(p.r, p.s) > largest_filter(tile))
-      throw InputError(fmt::format("fft_tiled: tile={}: expected 16 for filters up to {}x{}, or 32",
-                                   tile, largest_filter(16), largest_filter(16)));
+    check_fft_tile(p, tile);
     if (multiplies != 3 && multiplies != 4)
       throw InputError(fmt::format("fft_tiled: multiplies={}: expected 3 or 4", multiplies));
     if (const std::int64_t most = most_items / std::max(p.c, p.k); tiles < 1 || tiles > most)

@@ -220,8 +220,8 @@ __global__ void __launch_bounds__(threads, blocks_per_sm<n>)
 
 template <int n, bool nhwc, int multiplies>
 __global__ void __launch_bounds__(threads, blocks_per_sm<n>)
-    invert_kernel(const float* spectra, Places t, int first_tile, int count, Finish<float> finish,
-                  float* out) {
+    invert_kernel(const float* spectra, Places t, int first_tile, int count, float scale,
+                  Finish<float> finish, float* out) {
   SHARED_DYN(float, shared);
   Complex<float>* const exchange = reinterpret_cast<Complex<float>*>(shared);
   const int thread = int(threadIdx.x), item = thread % items<n>, pair = thread / items<n>;
@@ -278,12 +278,13 @@ __global__ void __launch_bounds__(threads, blocks_per_sm<n>)
     for (int p = pair; p < n * n; p += n / 2)
       if (counts(t, at, p / n, p % n))
         finish.store(out, t.image.offset(at.n, at.c, at.h + p / n, at.w + p % n), at.c,
-                     load_shared<float>(shared + staged<n>(p / n, p % n, item)));
+                     scale * load_shared<float>(shared + staged<n>(p / n, p % n, item)));
   } else {
     for_rows<n>(t, first_tile, first, count,
                 [&](int i, int c, int row, int x, std::int64_t offset, bool there) {
                   if (there)
-                    finish.store(out, offset, c, load_shared<float>(shared + staged<n>(row, x, i)));
+                    finish.store(out, offset, c,
+                                 scale * load_shared<float>(shared + staged<n>(row, x, i)));
                 });
   }
 }
@@ -328,11 +329,10 @@ void invert_tiles(const Spectra& spectra, const Tiles& tiles, const TileOutput& 
                   Stream& stream) {
   specialised(spectra, tiles.desc.layout, [&](auto n, auto nhwc, auto multiplies) {
     const std::int64_t count = spectra.tiles * tiles.desc.c;
-    launch(
-        invert_kernel<n, nhwc, multiplies>, unsigned(ceil_div(count, items<n>)), threads,
-        shared_bytes<n>, stream, spectra.data, Places(tiles), int(spectra.first), int(count),
-        Finish<float>{output.scale, output.bias, output.residual, output.relu, output.accumulate},
-        output.out);
+    launch(invert_kernel<n, nhwc, multiplies>, unsigned(ceil_div(count, items<n>)), threads,
+           shared_bytes<n>, stream, spectra.data, Places(tiles), int(spectra.first), int(count),
+           output.scale,
+           Finish<float>{output.bias, output.residual, output.relu, output.accumulate}, output.out);
   });
 }
 

@@ -19,6 +19,7 @@
 #include <algorithm>
 
 #include "conv/error.h"
+#include "conv/refusals.h"
 #include "kernels_cuda/algos.h"
 #include "kernels_cuda/kernel.h"
 #include "kernels_cuda/vendor.h"
@@ -481,9 +482,7 @@ class Im2col final : public ConvAlgo {
   }
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
-    for (const Layout layout : {p.x_layout, p.y_layout})
-      if (is_blocked(layout))
-        return Refusal{fmt::format("needs nchw or nhwc, has {}", to_string(layout))};
+    if (auto refusal = refuse_blocked_layouts(p)) return refusal;
     if (p.x_layout != p.y_layout)
       return Refusal{fmt::format("needs one layout for x and y, has {} and {}",
                                  to_string(p.x_layout), to_string(p.y_layout))};

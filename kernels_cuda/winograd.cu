@@ -17,6 +17,7 @@
 #include <set>
 
 #include "conv/error.h"
+#include "conv/refusals.h"
 #include "kernels_cuda/algos.h"
 #include "kernels_cuda/vendor.h"
 #include "kernels_cuda/winograd.h"
@@ -504,14 +505,8 @@ class Winograd : public ConvAlgo {
       return Refusal{fmt::format("takes f32 and f64, not {}", to_string(p.dtype))};
     if (p.r != p.s || (p.r != 3 && p.r != 5))
       return Refusal{fmt::format("takes 3x3 and 5x5 filters, has {}x{}", p.r, p.s)};
-    if (p.stride_h != 1 || p.stride_w != 1)
-      return Refusal{fmt::format("needs stride 1, has {}x{}", p.stride_h, p.stride_w)};
-    if (p.dilation_h != 1 || p.dilation_w != 1)
-      return Refusal{fmt::format("needs dilation 1, has {}x{}", p.dilation_h, p.dilation_w)};
-    if (p.groups != 1) return Refusal{fmt::format("takes one group, has {}", p.groups)};
-    for (const Layout layout : {p.x_layout, p.y_layout})
-      if (is_blocked(layout))
-        return Refusal{fmt::format("takes nchw and nhwc, not {}", to_string(layout))};
+    if (auto refusal = refuse_all_but_dense(p)) return refusal;
+    if (auto refusal = refuse_blocked_layouts(p)) return refusal;
     // Kernels count elements of an image, and pairs of a tile and a channel, in 32 bits.
     const WinogradShape s(p, 2);
     const std::int64_t largest =

@@ -124,7 +124,7 @@ TEST(Winograd, SaysWhyItRefuses) {
   EXPECT_EQ(reason(problem("ic16ih8oc16oh8kh3ph1")), "");
   EXPECT_EQ(reason(problem("ic16ih8oc16oh4kh3sh2ph1")), "needs stride 1, has 2x2");
   EXPECT_EQ(reason(problem("ic16ih9oc16oh9kh3dh1ph2")), "needs dilation 1, has 2x2");
-  EXPECT_EQ(reason(problem("g2ic32ih8oc32oh8kh3ph1")), "takes one group, has 2");
+  EXPECT_EQ(reason(problem("g2ic32ih8oc32oh8kh3ph1")), "needs 1 group, has 2");
   EXPECT_EQ(reason(problem("ic16ih8oc16oh8kh1ph0")), "takes 3x3 and 5x5 filters, has 1x1");
   ConvProblem p = problem("ic16ih8oc16oh8kh3ph1");
   p.dtype = DType::f64;

@@ -4,52 +4,34 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "autotune/verify.h"
 #include "conv/error.h"
-#include "kernels_cuda/cuda.h"
 #include "kernels_cuda/on_cpu/access_counts.h"
+#include "tests/kernels_cuda/one_algo.h"
 #include "tests/problems.h"
 
 namespace convlab {
 namespace {
 
-class CudaDirect : public ::testing::Test {
+class CudaDirect : public OneCudaAlgo {
  protected:
-  CudaDirect() { append_cuda_algos(registry_); }
+  CudaDirect() : OneCudaAlgo("direct") {}
 
-  ConvProblem problem(const std::string& text, Pass pass, Layout layout, DType dtype) const {
-    ConvProblem p = parse_problem(text).problem;
-    p.pass = pass;
-    p.dtype = dtype;
-    p.x_layout = p.y_layout = layout;
-    if (pass == Pass::forward) p.epilogue = {.bias = true, .residual = true, .relu = true};
-    p.accumulate = pass != Pass::forward;
-    return p;
-  }
-
-  // Sums of small integers come out to the last bit. No configs: the algorithm's own.
-  void expect_exact(const ConvProblem& p, std::vector<Config> configs = {}) {
-    const auto refusal = algo().refuse(p, *device_);
+  // Finished as the pass may be. Sums of small integers come out to the last bit. No configs: the
+  // algorithm's own.
+  void expect_exact(ConvProblem p, std::vector<Config> configs = {}) {
+    if (p.pass == Pass::forward) p.epilogue = {.bias = true, .residual = true, .relu = true};
+    p.accumulate = p.pass != Pass::forward;
+    const auto refusal = algo_.refuse(p, *device_);
     ASSERT_FALSE(refusal) << to_text(p) << ": " << refusal->reason;
-    if (configs.empty()) configs = algo().configs(p, *device_);
+    if (configs.empty()) configs = algo_.configs(p, *device_);
     const ReferenceCase reference(p, 3, DataKind::small_integers);
-    for (const Config& config : configs) {
-      const auto verdict = check_candidate(algo(), p, config, reference, *device_, *stream_, 0);
-      EXPECT_EQ(verdict.status, Status::ok)
-          << fmt::format("'{}' {} {} {} {}: {}", config.text(), to_string(p.pass), to_text(p),
-                         to_string(p.x_layout), to_string(p.dtype), verdict.reason);
-    }
+    for (const Config& config : configs) expect_right(p, config, reference);
   }
   void expect_exact(const std::string& text) {
     for (const Pass pass : all_passes)
       for (const Layout layout : {Layout::nchw, Layout::nhwc})
-        expect_exact(problem(text, pass, layout, DType::f32));
+        expect_exact(problem(text, pass, layout));
   }
-  const ConvAlgo& algo() const { return registry_.get(DeviceKind::cuda, "direct"); }
-
-  AlgoRegistry registry_;
-  std::unique_ptr<Device> device_ = make_cuda_device();
-  std::unique_ptr<Stream> stream_ = device_->make_stream();
 };
 
 TEST_F(CudaDirect, StridesLargerThanTheFilterLeaveInputsWithoutTaps) {
@@ -88,7 +70,7 @@ TEST_F(CudaDirect, TilesOfEveryShape) {
         Config config = tile;
         config.set("width", width);
         for (const Pass pass : {Pass::forward, Pass::backward_data})
-          expect_exact(problem("mb1ic35ih18iw37oc41kh3sh2ph1", pass, layout, DType::f32), {config});
+          expect_exact(problem("mb1ic35ih18iw37oc41kh3sh2ph1", pass, layout), {config});
       }
 }
 
@@ -99,8 +81,7 @@ TEST_F(CudaDirect, SplitSumsOfEveryCount) {
           Config{{"k", 8}, {"warps", 2}, {"split", 3}},
           Config{{"k", 8}, {"warps", 4}, {"split", 500}},  // more than there are tiles
           Config{{"k", 1}, {"split", 1}}, Config{{"k", 1}, {"split", 7}}})
-      expect_exact(problem("mb3ic17ih9iw13oc19kh3ph1", Pass::backward_filter, layout, DType::f32),
-                   {config});
+      expect_exact(problem("mb3ic17ih9iw13oc19kh3ph1", Pass::backward_filter, layout), {config});
 }
 
 TEST_F(CudaDirect, DoubleToTheLastBit) {
@@ -115,15 +96,10 @@ TEST_F(CudaDirect, HalfTypesAreSummedInSingle) {
     for (const Pass pass : all_passes)
       for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
         ConvProblem p = problem("mb2ic24ih11oc36kh3sh2ph1", pass, layout, dtype);
-        p.accumulate = false;
+        if (pass == Pass::forward) p.epilogue = {.bias = true, .residual = true, .relu = true};
         const ReferenceCase reference(p, 3);
-        for (const Config& config : algo().configs(p, *device_)) {
-          const auto verdict =
-              check_candidate(algo(), p, config, reference, *device_, *stream_, error);
-          EXPECT_EQ(verdict.status, Status::ok)
-              << fmt::format("'{}' {} {} {}: {}", config.text(), to_string(pass), to_string(layout),
-                             to_string(dtype), verdict.reason);
-        }
+        for (const Config& config : algo_.configs(p, *device_))
+          expect_right(p, config, reference, error);
       }
 }
 
@@ -132,12 +108,12 @@ TEST_F(CudaDirect, MainLoopsHaveNoBankConflicts) {
   for (const char* text : {"mb1ic16ih32oc64kh3ph1", "mb1ic16ih32oc64kh3sh2ph1",
                            "mb1ic16ih14oc64kh3ph1", "mb1ic16ih7oc64kh1"})
     for (const Pass pass : all_passes) {
-      const ConvProblem p = problem(text, pass, Layout::nchw, DType::f32);
+      const ConvProblem p = problem(text, pass);
       const ReferenceCase reference(p, 3, DataKind::small_integers);
-      for (const Config& config : algo().configs(p, *device_)) {
+      for (const Config& config : algo_.configs(p, *device_)) {
         if (config.get("k") == 1) continue;
         const auto counts = on_cpu::count_accesses(
-            [&] { check_candidate(algo(), p, config, reference, *device_, *stream_, 0); });
+            [&] { check_candidate(algo_, p, config, reference, *device_, *stream_, 0); });
         int loads = 0;
         for (const on_cpu::AccessCount& count : counts) {
           if (count.kind != on_cpu::AccessKind::shared_load) continue;
@@ -152,13 +128,12 @@ TEST_F(CudaDirect, MainLoopsHaveNoBankConflicts) {
 }
 
 TEST_F(CudaDirect, SaysWhatIsWrongWithAConfig) {
-  const ConvProblem p = problem("mb1ic8ih9oc8kh3", Pass::forward, Layout::nchw, DType::f32);
-  EXPECT_THROW(algo().plan(p, {{"k", 5}}, *device_), InputError);
-  EXPECT_THROW(algo().plan(p, {{"k", 8}, {"pixels", 4}, {"warps", 4}, {"width", 9}}, *device_),
+  const ConvProblem p = problem("mb1ic8ih9oc8kh3", Pass::forward);
+  EXPECT_THROW(algo_.plan(p, {{"k", 5}}, *device_), InputError);
+  EXPECT_THROW(algo_.plan(p, {{"k", 8}, {"pixels", 4}, {"warps", 4}, {"width", 9}}, *device_),
                InputError);
-  const ConvProblem wide =
-      problem("mb1ic8ih500oc128kh41sh10", Pass::forward, Layout::nchw, DType::f32);
-  EXPECT_THROW(algo().plan(wide, {{"k", 16}, {"pixels", 4}, {"warps", 8}, {"width", 32}}, *device_),
+  const ConvProblem wide = problem("mb1ic8ih500oc128kh41sh10", Pass::forward);
+  EXPECT_THROW(algo_.plan(wide, {{"k", 16}, {"pixels", 4}, {"warps", 8}, {"width", 32}}, *device_),
                InputError);
 }
 

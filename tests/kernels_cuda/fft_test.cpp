@@ -7,10 +7,9 @@
 #include <numbers>
 #include <random>
 
-#include "autotune/verify.h"
-#include "kernels_cuda/cuda.h"
 #include "kernels_cuda/fft_codelets.h"
 #include "kernels_cuda/on_cpu/access_counts.h"
+#include "tests/kernels_cuda/one_algo.h"
 #include "tests/problems.h"
 
 namespace convlab {
@@ -27,16 +26,11 @@ struct Case {
 
 // Every pass of a problem against the reference.
 void expect_right(const std::string& id, const std::string& text, const Case& how) {
-  AlgoRegistry registry;
-  append_cuda_algos(registry);
-  const ConvAlgo& algo = registry.get(DeviceKind::cuda, id);
+  const ConvAlgo& algo = cuda_algo(id);
   const auto device = make_cuda_device();
   const auto stream = device->make_stream();
   for (const Pass pass : all_passes) {
-    ConvProblem p = parse_problem(text).problem;
-    p.pass = pass;
-    p.dtype = how.dtype;
-    p.x_layout = how.x_layout;
+    ConvProblem p = problem(text, pass, how.x_layout, how.dtype);
     p.y_layout = how.y_layout;
     if (pass == Pass::forward) p.epilogue = {.bias = true, .residual = true, .relu = true};
     p.accumulate = pass != Pass::forward;
@@ -128,16 +122,12 @@ TEST(CudaFftCodelets, AreTheDefinition) {
 
 // Spectra are also read and written in whole sectors; images need not begin at one.
 void expect_no_conflicts(const std::string& id, const Config& config, Layout layout) {
-  AlgoRegistry registry;
-  append_cuda_algos(registry);
   const auto device = make_cuda_device();
   const auto stream = device->make_stream();
-  ConvProblem p = parse_problem("mb1ic32ih14oc32kh3ph1").problem;
-  p.x_layout = p.y_layout = layout;
+  const ConvProblem p = problem("mb1ic32ih14oc32kh3ph1", Pass::forward, layout);
   const ReferenceCase reference(p, 3);
   const auto counts = on_cpu::count_accesses([&] {
-    check_candidate(registry.get(DeviceKind::cuda, id), p, config, reference, *device, *stream,
-                    tolerance(p.dtype));
+    check_candidate(cuda_algo(id), p, config, reference, *device, *stream, tolerance(p.dtype));
   });
   int shared = 0, spectra = 0;
   for (const on_cpu::AccessCount& count : counts) {
@@ -157,7 +147,20 @@ void expect_no_conflicts(const std::string& id, const Config& config, Layout lay
 TEST(CudaFft, HasNoBankConflicts) {
   if (reduced()) GTEST_SKIP() << "sanitizers see nothing in counts, and slow them down";
   for (const Layout layout : {Layout::nchw, Layout::nhwc})
-    expect_no_conflicts("fft", {{"images", 1}, {"tf32", 0}}, layout);
+    expect_no_conflicts("fft", {{"images", 1}, {"filters", 32}, {"tf32", 0}}, layout);
+}
+
+// Five areas of 256 MB at most, and of filters no more packed, where all spectra would take 4 GB.
+TEST(CudaFft, KeepsSpectraWithinBounds) {
+  const auto device = make_cuda_device();
+  for (const Pass pass : all_passes) {
+    const ConvProblem p = problem("mb128ic128ih224oc128kh3ph1", pass);
+    const Config config = cuda_algo("fft").configs(p, *device).front();
+    EXPECT_LT(config.get("filters"), 128);
+    const auto plan = cuda_algo("fft").plan(p, config, *device);
+    EXPECT_LE(plan->workspace_bytes() + plan->packed_filter_bytes(), 6 * 256e6);
+    EXPECT_GE(plan->workspace_bytes(), 256e6);
+  }
 }
 
 TEST(CudaFftTiled, HasNoBankConflicts) {

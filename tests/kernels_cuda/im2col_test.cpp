@@ -4,24 +4,15 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "autotune/verify.h"
 #include "conv/error.h"
-#include "kernels_cuda/cuda.h"
+#include "tests/kernels_cuda/one_algo.h"
 
 namespace convlab {
 namespace {
 
-class CudaIm2col : public ::testing::Test {
+class CudaIm2col : public OneCudaAlgo {
  protected:
-  CudaIm2col() { append_cuda_algos(registry_); }
-
-  ConvProblem problem(const std::string& text, Pass pass, Layout layout, DType dtype) const {
-    ConvProblem p = parse_problem(text).problem;
-    p.pass = pass;
-    p.dtype = dtype;
-    p.x_layout = p.y_layout = layout;
-    return p;
-  }
+  CudaIm2col() : OneCudaAlgo("im2col") {}
 
   // Sums of small integers come out to the last bit: with epilogue, accumulating, and plain.
   void expect_exact(const std::string& text, std::vector<std::int64_t> rows,
@@ -32,25 +23,16 @@ class CudaIm2col : public ::testing::Test {
           ConvProblem p = problem(text, pass, layout, dtype);
           if (more && pass == Pass::forward) p.epilogue = {true, true, true};
           if (more && pass != Pass::forward) p.accumulate = true;
-          const auto refusal = algo().refuse(p, *device_);
+          const auto refusal = algo_.refuse(p, *device_);
           ASSERT_FALSE(refusal) << text << ": " << refusal->reason;
           const ReferenceCase reference(p, 5, DataKind::small_integers);
           for (const std::int64_t count : rows) {
             Config config{{"rows", count}};
             if (dtype == DType::f32) config.set("tf32", 0);
-            const auto verdict =
-                check_candidate(algo(), p, config, reference, *device_, *stream_, 0);
-            EXPECT_EQ(verdict.status, Status::ok)
-                << fmt::format("'{}' {} {} {} {}", config.text(), to_string(pass), text,
-                               to_string(layout), verdict.reason);
+            expect_right(p, config, reference);
           }
         }
   }
-  const ConvAlgo& algo() const { return registry_.get(DeviceKind::cuda, "im2col"); }
-
-  AlgoRegistry registry_;
-  std::unique_ptr<Device> device_ = make_cuda_device();
-  std::unique_ptr<Stream> stream_ = device_->make_stream();
 };
 
 TEST_F(CudaIm2col, ChunksOfRowsAndOfImages) {
@@ -96,37 +78,31 @@ TEST_F(CudaIm2col, HalfTypes) {
         for (const char* text : {"mb3ic8ih9oc6kh3ph1", "mb3ic5ih9oc6kh3ph1"}) {
           const ConvProblem p = problem(text, pass, layout, dtype);
           const ReferenceCase reference(p, 5);
-          for (const std::int64_t rows : {4, 18}) {
-            const auto verdict =
-                check_candidate(algo(), p, {{"rows", rows}}, reference, *device_, *stream_, error);
-            EXPECT_EQ(verdict.status, Status::ok)
-                << fmt::format("rows={} {} {} {} {}: {}", rows, to_string(pass), text,
-                               to_string(layout), to_string(dtype), verdict.reason);
-          }
+          for (const std::int64_t rows : {4, 18})
+            expect_right(p, {{"rows", rows}}, reference, error);
         }
 }
 
 TEST_F(CudaIm2col, WorkspaceFollowsTheRows) {
-  const ConvProblem p = problem("mb4ic8ih16oc8kh3ph1", Pass::forward, Layout::nchw, DType::f32);
+  const ConvProblem p = problem("mb4ic8ih16oc8kh3ph1", Pass::forward);
   const auto bytes = [&](std::int64_t rows) {
-    return algo().plan(p, {{"rows", rows}, {"tf32", 0}}, *device_)->workspace_bytes();
+    return algo_.plan(p, {{"rows", rows}, {"tf32", 0}}, *device_)->workspace_bytes();
   };
   EXPECT_EQ(bytes(2), 8 * 9 * 2 * 16 * 4);
   EXPECT_EQ(bytes(64), 8 * 9 * 64 * 16 * 4);
   EXPECT_THROW(bytes(24), InputError);  // neither within an image nor whole images
   EXPECT_THROW(bytes(80), InputError);
-  const ConvProblem pointwise =
-      problem("mb4ic8ih16oc8kh1", Pass::forward, Layout::nchw, DType::f32);
-  EXPECT_EQ(algo().plan(pointwise, {{"rows", 64}, {"tf32", 0}}, *device_)->workspace_bytes(), 0);
+  const ConvProblem pointwise = problem("mb4ic8ih16oc8kh1", Pass::forward);
+  EXPECT_EQ(algo_.plan(pointwise, {{"rows", 64}, {"tf32", 0}}, *device_)->workspace_bytes(), 0);
 }
 
 TEST_F(CudaIm2col, DefaultIsStrictAndTf32IsLessExact) {
-  const ConvProblem p = problem("mb1ic9ih8oc8kh3ph1", Pass::forward, Layout::nchw, DType::f32);
-  const std::vector<Config> configs = algo().configs(p, *device_);
+  const ConvProblem p = problem("mb1ic9ih8oc8kh3ph1", Pass::forward);
+  const std::vector<Config> configs = algo_.configs(p, *device_);
   EXPECT_EQ(configs.front().get("tf32"), 0);
   const ReferenceCase reference(p, 5);
   const auto error = [&](const Config& config) {
-    return check_candidate(algo(), p, config, reference, *device_, *stream_, 1e-2).rel_error;
+    return check_candidate(algo_, p, config, reference, *device_, *stream_, 1e-2).rel_error;
   };
   EXPECT_LT(error(configs.front()), 1e-6);
   EXPECT_EQ(configs.back().get("tf32"), 1);

@@ -2,49 +2,25 @@
 // edges, both layouts, strides whose phases meet different taps, split sums, epilogues.
 #include <gtest/gtest.h>
 
-#include "autotune/verify.h"
 #include "conv/error.h"
-#include "conv/registry.h"
-#include "kernels_cuda/cuda.h"
 #include "kernels_cuda/on_cpu/access_counts.h"
+#include "tests/kernels_cuda/one_algo.h"
 #include "tests/problems.h"
 
 namespace convlab {
 namespace {
 
-const ConvAlgo& implicit_gemm() {
-  static const AlgoRegistry registry = [] {
-    AlgoRegistry r;
-    append_cuda_algos(r);
-    return r;
-  }();
-  return registry.get(DeviceKind::cuda, "implicit_gemm");
-}
-
-ConvProblem problem(const char* text, Pass pass, Layout layout = Layout::nchw) {
-  ConvProblem p = parse_problem(text).problem;
-  p.pass = pass;
-  p.x_layout = p.y_layout = layout;
-  return p;
-}
-
-void check(const ConvProblem& p, const Config& config, const ReferenceCase& reference,
-           double max_error = 0) {
-  const auto device = make_cuda_device();
-  const auto stream = device->make_stream();
-  const Operands::Verdict verdict =
-      check_candidate(implicit_gemm(), p, config, reference, *device, *stream, max_error);
-  EXPECT_EQ(verdict.status, Status::ok)
-      << verdict.reason << "\n  " << to_text(p) << ' ' << to_string(p.pass) << ' '
-      << to_string(p.x_layout) << ' ' << config.text();
-}
+class CudaImplicitGemm : public OneCudaAlgo {
+ protected:
+  CudaImplicitGemm() : OneCudaAlgo("implicit_gemm") {}
+};
 
 Config with(std::int64_t m, std::int64_t n, std::int64_t split, std::int64_t tf32 = 0) {
   return {{"m", m}, {"n", n}, {"split", split}, {"tf32", tf32}};
 }
 
 // Sums of small integers are exact in any order, and these are small enough for bf16's 8 bits.
-TEST(CudaImplicitGemm, EveryTileWithRaggedEdges) {
+TEST_F(CudaImplicitGemm, EveryTileWithRaggedEdges) {
   // Two blocks and a part of images' pixels, of K, and of C.
   for (const char* text : {"mb3ic6ih11iw9oc133kh3ph1", "mb1ic131ih12iw13oc20kh1ph0"})
     for (const Pass pass : all_passes)
@@ -56,14 +32,14 @@ TEST(CudaImplicitGemm, EveryTileWithRaggedEdges) {
           p.x_layout = p.y_layout = layout;
           for (const std::int64_t m : {64, 128})
             for (const std::int64_t n : {64, 128}) {
-              check(p, with(m, n, 3, 0), reference);
-              if (dtype == DType::f32) check(p, with(m, n, 1, 1), reference);
+              expect_right(p, with(m, n, 3, 0), reference);
+              if (dtype == DType::f32) expect_right(p, with(m, n, 1, 1), reference);
             }
         }
       }
 }
 
-TEST(CudaImplicitGemm, StridesDilationAndPadding) {
+TEST_F(CudaImplicitGemm, StridesDilationAndPadding) {
   // Phases with several taps, with one, and with none; gaps that share a factor with the stride or
   // do not; padding wider than the filter's reach; rows below that no output reads; vectors of four
   // channels in NHWC.
@@ -76,11 +52,11 @@ TEST(CudaImplicitGemm, StridesDilationAndPadding) {
       for (const Layout layout : {Layout::nchw, Layout::nhwc})
         for (const std::int64_t split : {1, 2})
           for (const std::int64_t tf32 : {0, split == 1 ? 1 : 3})
-            check(problem(text, pass, layout), with(64, 64, split, tf32), reference);
+            expect_right(problem(text, pass, layout), with(64, 64, split, tf32), reference);
     }
 }
 
-TEST(CudaImplicitGemm, FinishesTheOutput) {
+TEST_F(CudaImplicitGemm, FinishesTheOutput) {
   for (const Pass pass : all_passes)
     for (const bool accumulate : {false, true}) {
       ConvProblem p = problem("mb2ic5ih9oc70kh3ph1", pass);
@@ -91,50 +67,48 @@ TEST(CudaImplicitGemm, FinishesTheOutput) {
       for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
         p.x_layout = p.y_layout = layout;
         for (const std::int64_t split : {1, 2})
-          for (const std::int64_t tf32 : {0, 1}) check(p, with(128, 64, split, tf32), reference);
+          for (const std::int64_t tf32 : {0, 1})
+            expect_right(p, with(128, 64, split, tf32), reference);
       }
     }
 }
 
-TEST(CudaImplicitGemm, FinishesShortTypes) {
+TEST_F(CudaImplicitGemm, FinishesShortTypes) {
   for (const DType dtype : {DType::f16, DType::bf16})
     for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
       ConvProblem p = problem("mb2ic5ih9oc70kh3ph1", Pass::forward, layout);
       p.dtype = dtype;
       p.epilogue = {.bias = true, .residual = true, .relu = true};
       const ReferenceCase reference(p, 1, DataKind::small_integers);
-      for (const std::int64_t split : {1, 2}) check(p, with(64, 64, split), reference);
+      for (const std::int64_t split : {1, 2}) expect_right(p, with(64, 64, split), reference);
     }
 }
 
 // More parts than slices: some have nothing to add.
-TEST(CudaImplicitGemm, PartsMayBeEmpty) {
+TEST_F(CudaImplicitGemm, PartsMayBeEmpty) {
   for (const Pass pass : all_passes) {
     const ConvProblem p = problem("mb1ic2ih4oc3kh3ph1", pass);
-    check(p, with(64, 64, 40), ReferenceCase(p, 1, DataKind::small_integers));
+    expect_right(p, with(64, 64, 40), ReferenceCase(p, 1, DataKind::small_integers));
   }
 }
 
 // Of 1000 products: f32 rounds sums, and so does 3xTF32; TF32 rounds operands to 11 bits.
-TEST(CudaImplicitGemm, ErrsAsItsMathTypeSays) {
+TEST_F(CudaImplicitGemm, ErrsAsItsMathTypeSays) {
   for (const Pass pass : all_passes) {
     const ConvProblem p = problem("mb2ic112ih23oc16kh3ph1", pass, Layout::nhwc);
     const ReferenceCase reference(p, 1);
-    check(p, with(64, 64, 1, 0), reference, 1e-6);
-    check(p, with(64, 64, 1, 3), reference, 1e-6);
-    check(p, with(64, 64, 1, 1), reference, 5e-4);
-    const auto device = make_cuda_device();
-    const auto stream = device->make_stream();
+    expect_right(p, with(64, 64, 1, 0), reference, 1e-6);
+    expect_right(p, with(64, 64, 1, 3), reference, 1e-6);
+    expect_right(p, with(64, 64, 1, 1), reference, 5e-4);
     EXPECT_EQ(
-        check_candidate(implicit_gemm(), p, with(64, 64, 1, 1), reference, *device, *stream, 1e-5)
-            .status,
+        check_candidate(algo_, p, with(64, 64, 1, 1), reference, *device_, *stream_, 1e-5).status,
         Status::inaccurate);
   }
 }
 
 // Shared memory without bank conflicts; global memory in whole sectors, but for what the shape of
 // the problem dictates: windows that start anywhere, and dw, which NHWC sums in another order.
-TEST(CudaImplicitGemm, AccessesMemoryAsTheCardLikesIt) {
+TEST_F(CudaImplicitGemm, AccessesMemoryAsTheCardLikesIt) {
   if (reduced()) GTEST_SKIP() << "sanitizers see nothing in counts, and slow them down";
   const char* const odd = "mb1ic33ih16oc65kh3ph1";  // backward_filter then takes single elements
   for (const Layout layout : {Layout::nchw, Layout::nhwc})
@@ -147,8 +121,8 @@ TEST(CudaImplicitGemm, AccessesMemoryAsTheCardLikesIt) {
       for (const std::int64_t tf32 : {0, 1})
         for (const std::int64_t m : {64, 128}) {
           int lines = 0;
-          for (const on_cpu::AccessCount& count :
-               on_cpu::count_accesses([&] { check(p, with(m, 192 - m, 1, tf32), reference); })) {
+          for (const on_cpu::AccessCount& count : on_cpu::count_accesses(
+                   [&] { expect_right(p, with(m, 192 - m, 1, tf32), reference); })) {
             const bool global = count.kind == on_cpu::AccessKind::global_load ||
                                 count.kind == on_cpu::AccessKind::global_store;
             if (global && pass == Pass::backward_filter) continue;
@@ -162,19 +136,17 @@ TEST(CudaImplicitGemm, AccessesMemoryAsTheCardLikesIt) {
     }
 }
 
-TEST(CudaImplicitGemm, SplitsWhatWouldLeaveMultiprocessorsIdle) {
-  const auto device = make_cuda_device();
+TEST_F(CudaImplicitGemm, SplitsWhatWouldLeaveMultiprocessorsIdle) {
   const ConvProblem p = problem("mb1ic64ih4oc32kh3ph1", Pass::forward);
-  EXPECT_GT(implicit_gemm().configs(p, *device).front().get("split"), 1);
+  EXPECT_GT(algo_.configs(p, *device_).front().get("split"), 1);
   const ConvProblem large = problem("mb16ic64ih56oc64kh3ph1", Pass::forward);
-  EXPECT_EQ(implicit_gemm().configs(large, *device).front().get("split"), 1);
+  EXPECT_EQ(algo_.configs(large, *device_).front().get("split"), 1);
 }
 
-TEST(CudaImplicitGemm, RejectsAConfigItDoesNotKnow) {
-  const auto device = make_cuda_device();
+TEST_F(CudaImplicitGemm, RejectsAConfigItDoesNotKnow) {
   const ConvProblem p = problem("mb1ic4ih4oc4kh3ph1", Pass::forward);
   for (const Config& config : {with(96, 64, 1), with(64, 64, 0), with(64, 64, 1, 2)})
-    EXPECT_THROW(implicit_gemm().plan(p, config, *device), InputError);
+    EXPECT_THROW(algo_.plan(p, config, *device_), InputError);
 }
 
 }  // namespace

@@ -1,0 +1,24 @@
+// What algorithms that transform an image tile by tile (overlap-save) have in common.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "conv/algo.h"
+
+namespace convlab {
+
+// The longest side of a filter that leaves at least half of a tile's side as output.
+constexpr std::int64_t largest_filter(std::int64_t tile) { return tile / 2 + 1; }
+
+// What neither tile takes, 16 or 32: other types than f32, strides, dilation, groups, long filters.
+std::optional<Refusal> refuse_tiled_fft(const ConvProblem&);
+
+// Throws InputError unless a tile of this side is known and takes the problem's filter.
+void check_fft_tile(const ConvProblem&, std::int64_t tile);
+
+// FLOPs of one complex transform of length n, a power of two: butterflies with a twiddle are six
+// fused multiply-adds, the others four additions.
+double transform_flops(double n);
+
+}  // namespace convlab

@@ -1,0 +1,16 @@
+// What several algorithms refuse, on every device.
+#pragma once
+
+#include <optional>
+
+#include "conv/algo.h"
+
+namespace convlab {
+
+// Strides, dilation and groups: what transforms of neighbouring pixels cannot do.
+std::optional<Refusal> refuse_all_but_dense(const ConvProblem&);
+
+// All but NCHW and NHWC, for x or y.
+std::optional<Refusal> refuse_blocked_layouts(const ConvProblem&);
+
+}  // namespace convlab
