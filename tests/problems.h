@@ -61,6 +61,13 @@ inline const std::vector<std::string>& problem_texts() {
 
 inline NamedProblem test_problem(std::size_t i) { return parse_problem(problem_texts()[i]); }
 
+// The same without what becomes of the result.
+inline ConvProblem unfinished(ConvProblem p) {
+  p.epilogue = {};
+  p.accumulate = false;
+  return p;
+}
+
 // A small valid problem. Ranges are chosen so that about half of the draws are unusual in some way.
 inline ConvProblem random_problem(std::mt19937_64& random) {
   const auto draw = [&](std::int64_t low, std::int64_t high) {
