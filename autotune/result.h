@@ -30,7 +30,7 @@ struct Candidate {
   CacheMode cache = CacheMode::hot;
 
   Status status = Status::ok;
-  std::string reason;  // for every status but ok
+  std::string reason;  // for every status but ok; then, what the plan notes (conv/plan_note.h)
   bool deterministic = false;
   bool predicted = false;  // ms comes from the heuristic, nothing was run
 

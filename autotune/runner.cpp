@@ -8,6 +8,7 @@
 
 #include "autotune/measure.h"
 #include "conv/error.h"
+#include "conv/plan_note.h"
 
 namespace convlab {
 namespace {
@@ -90,6 +91,8 @@ void LocalRunner::prepare(Candidate& c) {
     const Operands::Verdict verdict = trial->check(reference_, options_.max_error);
     c.status = verdict.status;
     c.reason = verdict.reason;
+    const auto* const noted = dynamic_cast<const PlanNote*>(&trial->plan());
+    if (noted && c.status == Status::ok) c.reason = noted->note();
     c.rel_error = verdict.rel_error;
     if (c.status != Status::ok) return;
     c.pack_ms = c.packed_filter_bytes > 0 ? quick_ms([&] {

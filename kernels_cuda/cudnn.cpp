@@ -13,10 +13,9 @@
 #include <random>
 
 #include "conv/error.h"
+#include "conv/plan_note.h"
 #include "kernels_cuda/algos.h"
-#include "kernels_cuda/cudnn_calls.h"
-#include "kernels_cuda/cudnn_rules.h"
-#include "kernels_cuda/filter_layout.h"
+#include "kernels_cuda/cudnn_plan.h"
 
 namespace convlab::cuda {
 namespace {
@@ -218,10 +217,10 @@ Choice found_choice(CudaStream& stream, const Described& d, const ConvProblem& p
 
 enum class Chooser : std::uint8_t { name, heuristic, find };
 
-class CudnnPlan : public ConvPlan {
+class LegacyPlan : public CudnnPlan, public PlanNote {
  public:
-  CudnnPlan(const ConvProblem& p, Chooser chooser, int number, std::int64_t tf32, int device)
-      : p_(p), described_(p) {
+  LegacyPlan(const ConvProblem& p, Chooser chooser, int number, std::int64_t tf32, int device)
+      : CudnnPlan(p), chooser_(chooser), described_(p) {
     const cudnnMathType_t math = allowed_math(p.dtype, tf32);
     described_.set_math(math);
     with_query_stream(device, [&](CudaStream& stream) {
@@ -237,23 +236,16 @@ class CudnnPlan : public ConvPlan {
     });
   }
 
-  std::size_t workspace_bytes() const noexcept override { return workspace_.total_bytes; }
-  std::size_t packed_filter_bytes() const noexcept override {
-    return p_.pass != Pass::backward_filter && rearranges_filter(p_)
-               ? std::size_t(p_.filter_bytes())
-               : 0;
-  }
-  void pack_filter(ConstSpan w, Span packed, Stream& stream) const override {
-    kcrs_to_krsc(p_, w.data(), packed.data(), stream);
-  }
-
-  void run(const ConvArgs& args, Workspace workspace, Stream& stream) const override {
-    run_phase(args.phases, 0, stream, [&] { queue(args, workspace, cuda_stream(stream)); });
+  std::string note() const override {
+    if (chooser_ == Chooser::name) return {};
+    return choice_text(p_.pass, choice_.number,
+                       choice_.math == CUDNN_FMA_MATH         ? CudnnMath::fma
+                       : choice_.math == CUDNN_TENSOR_OP_MATH ? CudnnMath::tensor_cores
+                                                              : CudnnMath::unspecified);
   }
 
  private:
-  void queue(const ConvArgs& args, Workspace workspace, CudaStream& stream) const {
-    stream.native();
+  void queue(const ConvArgs& args, Workspace workspace, CudaStream& stream) const override {
     switch (p_.pass) {
       case Pass::forward:
         return forward(args, workspace, stream);
@@ -296,23 +288,18 @@ class CudnnPlan : public ConvPlan {
 
   void backward_filter(const ConvArgs& args, Workspace workspace, CudaStream& stream) const {
     const Described& d = described_;
-    const bool rearranges = rearranges_filter(p_);
-    void* const dw = rearranges ? workspace.data() + workspace_.filter_at : args.out;
-    if (rearranges && p_.accumulate) kcrs_to_krsc(p_, args.out, dw, stream);
     check(cudnnConvolutionBackwardFilter(stream.cudnn(), one_.get(), d.x, args.x, d.y, args.dy,
                                          d.conv, cudnnConvolutionBwdFilterAlgo_t(choice_.number),
                                          workspace.data(), workspace_.library_bytes,
-                                         beta(p_.accumulate), d.w, dw),
+                                         beta(p_.accumulate), d.w, args.out),
           "cudnnConvolutionBackwardFilter");
-    if (rearranges) krsc_to_kcrs(p_, dw, args.out, stream);
   }
 
   const void* beta(bool adds) const { return (adds ? one_ : zero_).get(); }
 
-  ConvProblem p_;
+  const Chooser chooser_;
   Described described_;
   Choice choice_;
-  CudnnWorkspace workspace_;
   Scale one_{p_.dtype, 1}, zero_{p_.dtype, 0};
 };
 
@@ -352,8 +339,8 @@ class Cudnn : public ConvAlgo {
   }
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
-    return std::make_unique<CudnnPlan>(p, chooser_, algo_ ? number(p) : 0, math_type(p, config),
-                                       device_index(device));
+    return std::make_unique<LegacyPlan>(p, chooser_, algo_ ? number(p) : 0, math_type(p, config),
+                                        device_index(device));
   }
 
  private:

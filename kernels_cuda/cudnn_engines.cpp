@@ -6,39 +6,25 @@
 #include "conv/error.h"
 #include "kernels_cuda/algos.h"
 #include "kernels_cuda/cudnn_graph.h"
-#include "kernels_cuda/filter_layout.h"
+#include "kernels_cuda/cudnn_plan.h"
 
 namespace convlab::cuda {
 namespace {
 
-class GraphPlan : public ConvPlan {
+// Of each math type that configs() lists, since making a plan of each takes a while. A config may
+// name any rank.
+constexpr int most_engines = 4;
+
+class GraphPlan : public CudnnPlan {
  public:
-  GraphPlan(const ConvProblem& p, Node plan) : p_(p), plan_(std::move(plan)) {
+  GraphPlan(const ConvProblem& p, Node plan) : CudnnPlan(p), plan_(std::move(plan)) {
     workspace_ = cudnn_workspace(p, cuda::workspace_bytes(plan_));
   }
 
-  std::size_t workspace_bytes() const noexcept override { return workspace_.total_bytes; }
-  std::size_t packed_filter_bytes() const noexcept override {
-    return p_.pass != Pass::backward_filter && rearranges_filter(p_)
-               ? std::size_t(p_.filter_bytes())
-               : 0;
-  }
-  void pack_filter(ConstSpan w, Span packed, Stream& stream) const override {
-    kcrs_to_krsc(p_, w.data(), packed.data(), stream);
-  }
-  void run(const ConvArgs& args, Workspace workspace, Stream& stream) const override {
-    run_phase(args.phases, 0, stream, [&] { queue(args, workspace, cuda_stream(stream)); });
-  }
-
  private:
-  void queue(const ConvArgs& args, Workspace workspace, CudaStream& stream) const {
-    stream.native();
-    const bool rearranges = p_.pass == Pass::backward_filter && rearranges_filter(p_);
-    void* const dw = rearranges ? workspace.data() + workspace_.filter_at : args.out;
-    if (rearranges && p_.accumulate) kcrs_to_krsc(p_, args.out, dw, stream);
-
+  void queue(const ConvArgs& args, Workspace workspace, CudaStream& stream) const override {
     const void* const x = p_.pass == Pass::backward_data ? args.out : args.x;
-    const void* const w = p_.pass == Pass::backward_filter ? dw : args.w;
+    const void* const w = p_.pass == Pass::backward_filter ? args.out : args.w;
     const void* const y = p_.pass == Pass::forward ? args.out : args.dy;
     std::vector<std::int64_t> ids{id_x, id_w, id_y};
     std::vector<const void*> pointers{x, w, y};
@@ -53,23 +39,21 @@ class GraphPlan : public ConvPlan {
         .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &scratch)
         .finalize();
     check(cudnnBackendExecute(stream.cudnn(), plan_.get(), pack.get()), "cudnnBackendExecute");
-    if (rearranges) krsc_to_kcrs(p_, dw, args.out, stream);
   }
 
-  ConvProblem p_;
   Node plan_;
-  CudnnWorkspace workspace_;
 };
 
 class CudnnGraph : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
-    static const AlgoInfo info{.id = "cudnn.graph",
-                               .version = 1,
-                               .device = DeviceKind::cuda,
-                               .origin = Origin::vendor,
-                               .summary = "the engines that cuDNN's graph heuristic offers",
-                               .libraries = {"cudnn"}};
+    static const AlgoInfo info{
+        .id = "cudnn.graph",
+        .version = 1,
+        .device = DeviceKind::cuda,
+        .origin = Origin::vendor,
+        .summary = "cuDNN's graph interface: its heuristic's best four engines",
+        .libraries = {"cudnn"}};
     return info;
   }
 
@@ -80,8 +64,7 @@ class CudnnGraph : public ConvAlgo {
     return Refusal{reason};
   }
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
-    constexpr int most = 4;  // of each math type
-    return usable(p, device, most, nullptr);
+    return usable(p, device, most_engines, nullptr);
   }
   // Every engine has a note about it, but the store must know before there is an engine.
   bool deterministic(const ConvProblem& p, const Config&) const override {

@@ -18,6 +18,16 @@ std::optional<Refusal> refuse_pass(const CudnnAlgo& algo, Pass pass) {
   return Refusal{fmt::format("cuDNN has it for {} only", passes)};
 }
 
+std::string choice_text(Pass pass, int number, CudnnMath math) {
+  std::string name = fmt::format("algorithm {}", number);
+  for (const CudnnAlgo& algo : cudnn_algos)
+    if (algo.number[std::size_t(pass)] == number) name = algo.name;
+  return fmt::format("took {} {}", name,
+                     math == CudnnMath::fma            ? "without tensor cores"
+                     : math == CudnnMath::tensor_cores ? "with tensor cores allowed"
+                                                       : "with its default math");
+}
+
 bool is_deterministic(const CudnnAlgo* algo, const ConvProblem& p) {
   if (p.pass == Pass::forward) return true;
   if (!algo) return false;

@@ -37,6 +37,10 @@ std::optional<Refusal> refuse_pass(const CudnnAlgo&, Pass);
 // chooses itself (null), nothing is known.
 bool is_deterministic(const CudnnAlgo*, const ConvProblem&);
 
+// What a chooser of cuDNN's took, for the tables: its name, and the math it is allowed.
+enum class CudnnMath : std::uint8_t { fma, tensor_cores, unspecified };
+std::string choice_text(Pass, int number, CudnnMath);
+
 // What no algorithm of the old interface, or no engine of the graph interface, takes: mixed and
 // blocked layouts, 2^31 elements and more, and padding that it cannot be told.
 enum class CudnnInterface : std::uint8_t { legacy, graph };

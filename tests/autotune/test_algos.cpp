@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "conv/error.h"
+#include "conv/plan_note.h"
 #include "conv/reference.h"
 
 namespace convlab {
@@ -48,6 +49,7 @@ void right_answer(const ConvProblem& f, const ConvArgs& args, double factor) {
 struct Behaviour {
   std::string id;
   double factor = 1;
+  std::string note = {};
   std::function<void()> misbehave = [] {};
   std::function<std::string(const ConvProblem&)> refuse = [](const ConvProblem&) { return ""; };
 };
@@ -72,11 +74,12 @@ class TestAlgo : public ConvAlgo {
   }
   std::unique_ptr<ConvPlan> plan(const ConvProblem& problem, const Config&,
                                  Device&) const override {
-    class Plan : public ConvPlan {
+    class Plan : public ConvPlan, public PlanNote {
      public:
       Plan(const Behaviour& behaviour, const ConvProblem& problem)
           : behaviour_(behaviour), problem_(problem) {}
       std::size_t workspace_bytes() const noexcept override { return 64; }
+      std::string note() const override { return behaviour_.note; }
       void run(const ConvArgs& args, Workspace, Stream&) const override {
         behaviour_.misbehave();
         right_answer(problem_, args, behaviour_.factor);
@@ -116,6 +119,7 @@ void append_test_algos(AlgoRegistry& registry) {
   add({.id = "picky", .refuse = [](const ConvProblem& f) -> std::string {
          return f.x_layout == Layout::nchw ? "needs stride 7, has 1" : "needs layout nchw";
        }});
+  add({.id = "chooser", .note = "took the plain way"});
   add({.id = "sloppy", .factor = 1.001});
   add({.id = "liar", .factor = 1.5});
   add({.id = "greedy", .misbehave = [] { throw OutOfMemory("1 TB is not there"); }});

@@ -55,6 +55,11 @@ TEST_F(WorkerTest, PreparesAndSamples) {
   runner().release(c);
 }
 
+TEST_F(WorkerTest, PassesOnWhatAPlanNotes) {
+  EXPECT_EQ(prepared("chooser").reason, "took the plain way");
+  EXPECT_EQ(prepared("plain").reason, "");
+}
+
 TEST_F(WorkerTest, SaysHowACandidateEndedTheProcess) {
   EXPECT_EQ(loss("segfault").substr(0, 8), "failed: ");  // sanitizers turn it into an exit
   EXPECT_EQ(loss("abort"), "failed: crashed: signal 6 (Aborted)");

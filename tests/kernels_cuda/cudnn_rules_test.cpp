@@ -144,5 +144,14 @@ TEST(CudnnRules, FiltersAreRearrangedThereAndBack) {
   expect_rearranged<double>(DType::f64);
 }
 
+TEST(CudnnRules, NamesWhatAChooserTook) {
+  EXPECT_EQ(choice_text(Pass::forward, 7, CudnnMath::fma),
+            "took winograd_nonfused without tensor cores");
+  EXPECT_EQ(choice_text(Pass::backward_filter, 6, CudnnMath::tensor_cores),
+            "took fft_tiling with tensor cores allowed");
+  EXPECT_EQ(choice_text(Pass::backward_data, 99, CudnnMath::unspecified),
+            "took algorithm 99 with its default math");
+}
+
 }  // namespace
 }  // namespace convlab::cuda
