@@ -203,8 +203,10 @@ class WinogradPlan : public ConvPlan {
 class Winograd : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
-    static const AlgoInfo info{
-        .id = "winograd", .summary = "minimal filtering of 3x3 and 5x5, stride 1", .libraries = {}};
+    static const AlgoInfo info{.id = "winograd",
+                               .version = 2,
+                               .summary = "minimal filtering of 3x3 and 5x5, stride 1",
+                               .libraries = {}};
     return info;
   }
 

@@ -1,4 +1,5 @@
 // Winograd's loops: see winograd.h and winograd_transforms-inl.h.
+#include <hwy/cache_control.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -376,11 +377,13 @@ void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int
   }
 }
 
-// U = G g G^T, a panel's columns side by side.
+// U = G g G^T, a panel's columns side by side. Neighbouring points lie a large power of two apart,
+// where caches have room for few lines: lines that are written whole go straight to memory instead.
 template <int M, int R>
 void PackThread(const Shape& s, const FilterView& filter, float* packed, Range items) {
   using Code = typename Transforms<M, R, ScaledSide::filter>::Filter;
   constexpr int T = M + R - 1;
+  constexpr bool whole_lines = sizeof(float) * kLanes == 64;
   for (std::int64_t i = items.begin; i < items.end; ++i) {
     const std::int64_t panel = i / s.in.padded_c(), c = i % s.in.padded_c();
     alignas(64) float g[R * R][kTileCols] = {};
@@ -395,9 +398,14 @@ void PackThread(const Shape& s, const FilterView& filter, float* packed, Range i
     for (int lane = 0; lane < kTileCols; lane += kLanes)
       Nested<Code>([&](int r, int col) HWY_ATTR { return hn::Load(F32(), g[r * R + col] + lane); },
                    [&](int i, int j, Vec value) HWY_ATTR {
-                     hn::StoreU(value, F32(), to + (i * T + j) * s.packed_point() + lane);
+                     float* const at = to + (i * T + j) * s.packed_point() + lane;
+                     if constexpr (whole_lines)
+                       hn::Stream(value, F32(), at);
+                     else
+                       hn::StoreU(value, F32(), at);
                    });
   }
+  if constexpr (whole_lines) hwy::FlushStream();
 }
 
 // f(M, R) for the shape's F(m, r), as integral constants.
