@@ -4,8 +4,7 @@
 // the depth takes 4 vector loads from shared memory for 64 multiply-adds. Slices of 8 steps come by
 // cp.async into a ring of four stages, one barrier a slice; where the next slice's elements lie is
 // looked up before half of a slice is multiplied and used after it, so that nobody waits for the
-// table. Up to 168 registers a thread leave 12 warps a multiprocessor (8 with the largest tile),
-// which is enough for as many independent sums.
+// table. Up to 168 registers a thread leave 12 warps a multiprocessor, 8 with the largest tile.
 #include "conv/error.h"
 #include "kernels_cuda/implicit_gemm.h"
 

@@ -11,23 +11,13 @@
 #include <random>
 #include <set>
 
-#include "autotune/verify.h"
-#include "kernels_cuda/cuda.h"
 #include "kernels_cuda/on_cpu/executor.h"
 #include "tests/inner_product.h"
+#include "tests/kernels_cuda/one_algo.h"
 #include "tests/problems.h"
 
 namespace convlab {
 namespace {
-
-const AlgoRegistry& registry() {
-  static const AlgoRegistry algos = [] {
-    AlgoRegistry r;
-    append_cuda_algos(r);
-    return r;
-  }();
-  return algos;
-}
 
 // These only multiply and add, so that sums of small integers come out to the last bit, in TF32
 // too; the others transform their operands.
@@ -72,7 +62,7 @@ void PrintTo(const Candidate& candidate, std::ostream* out) {
 std::vector<Candidate> candidates() {
   const auto device = make_cuda_device();
   std::vector<Candidate> all;
-  for (const ConvAlgo* algo : registry().for_device(DeviceKind::cuda))
+  for (const ConvAlgo* algo : cuda_registry().for_device(DeviceKind::cuda))
     for (const DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16}) {
       ConvProblem p = parse_problem("mb2ic32ih12oc32oh12kh3ph1").problem;
       p.dtype = dtype;
@@ -87,7 +77,7 @@ std::vector<Candidate> candidates() {
 
 class EveryCudaAlgo : public testing::TestWithParam<Candidate> {
  protected:
-  const ConvAlgo& algo() const { return registry().get(DeviceKind::cuda, GetParam().algo); }
+  const ConvAlgo& algo() const { return cuda_registry().get(DeviceKind::cuda, GetParam().algo); }
 
   // Every n-th problem, a third of them in types other than f32, a fourth with
   // CONVLAB_TEST_REDUCED; among them the last but four, which every algorithm takes.
@@ -246,7 +236,7 @@ INSTANTIATE_TEST_SUITE_P(Registry, EveryCudaAlgo, testing::ValuesIn(candidates()
 TEST(CudaRegistry, EveryAlgorithmIsTested) {
   std::set<std::string> tested;
   for (const Candidate& candidate : candidates()) tested.insert(candidate.algo);
-  for (const ConvAlgo* algo : registry().for_device(DeviceKind::cuda))
+  for (const ConvAlgo* algo : cuda_registry().for_device(DeviceKind::cuda))
     EXPECT_TRUE(tested.contains(algo->info().id)) << algo->info().id << " refused every type";
   EXPECT_GT(tested.size(), 0u);
 }

@@ -10,13 +10,17 @@
 
 namespace convlab {
 
-inline const ConvAlgo& cuda_algo(const std::string& id) {
+inline const AlgoRegistry& cuda_registry() {
   static const AlgoRegistry registry = [] {
     AlgoRegistry r;
     append_cuda_algos(r);
     return r;
   }();
-  return registry.get(DeviceKind::cuda, id);
+  return registry;
+}
+
+inline const ConvAlgo& cuda_algo(const std::string& id) {
+  return cuda_registry().get(DeviceKind::cuda, id);
 }
 
 inline ConvProblem problem(const std::string& text, Pass pass, Layout layout = Layout::nchw,

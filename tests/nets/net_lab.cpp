@@ -132,7 +132,8 @@ const SmallNet& small_net(const std::string& name) {
 }
 
 NetPlan uniform_plan(const Graph& graph, Mode mode, DType dtype, const std::string& algo,
-                     Layout layout, Device& device, std::int64_t images) {
+                     Layout layout, Device& device, std::int64_t images,
+                     const AlgoRegistry& registry) {
   NetPlan plan;
   plan.net = graph.name();
   plan.batch = graph.nodes().front().shape.n;
@@ -148,7 +149,7 @@ NetPlan uniform_plan(const Graph& graph, Mode mode, DType dtype, const std::stri
       p.pass = pass;
       step.passes[std::size_t(pass)].reset();
       for (const std::string& id : {algo, std::string("direct"), std::string("im2col")}) {
-        const ConvAlgo& candidate = cpu_registry().get(DeviceKind::cpu, id);
+        const ConvAlgo& candidate = registry.get(device.info().kind, id);
         if (candidate.refuse(p, device)) continue;
         step.passes[std::size_t(pass)] = {id, candidate.configs(p, device).front(), images};
         break;
@@ -186,10 +187,8 @@ Values random_values(std::int64_t count, std::uint64_t seed) {
 }
 
 NetLab::NetLab(Graph graph, const NetPlan& plan, Device& device, NetOptions options,
-               std::uint64_t seed)
-    : device_(device),
-      options_(options),
-      net_(std::move(graph), plan, cpu_registry(), device, options) {
+               std::uint64_t seed, const AlgoRegistry& registry)
+    : device_(device), options_(options), net_(std::move(graph), plan, registry, device, options) {
   net_.initialise(seed);
   // Biases, scales, shifts and running statistics that are not 0 and 1.
   std::uint64_t number = 0;

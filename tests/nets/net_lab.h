@@ -31,7 +31,7 @@ const SmallNet& small_net(const std::string& name);
 // One layout and one algorithm for everything: where the algorithm refuses, direct, then im2col;
 // where the layout does not do, nchw. Has all passes.
 NetPlan uniform_plan(const Graph&, Mode, DType, const std::string& algo, Layout, Device&,
-                     std::int64_t images = 0);
+                     std::int64_t images = 0, const AlgoRegistry& = cpu_registry());
 
 using Values = std::vector<double>;
 Values random_values(std::int64_t count, std::uint64_t seed);
@@ -40,7 +40,8 @@ Values random_values(std::int64_t count, std::uint64_t seed);
 // labels or targets.
 class NetLab {
  public:
-  NetLab(Graph, const NetPlan&, Device&, NetOptions = {}, std::uint64_t seed = 1);
+  NetLab(Graph, const NetPlan&, Device&, NetOptions = {}, std::uint64_t seed = 1,
+         const AlgoRegistry& = cpu_registry());
 
   Net& net() { return net_; }
   const Parameter& parameter(const std::string& name) const;
