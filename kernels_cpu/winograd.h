@@ -2,8 +2,15 @@
 //
 // Tiles of the output (m x m; of dy in backward_filter) go through three steps, a block of tiles at
 // a time: transform the input into V, multiply for each of the T^2 points, transform back.
+//
+// Tiles rarely fit an image: of 13 x 13 outputs a third of F(4,3)'s work is beyond the edge. So
+// images may lie side by side in mosaics, with just the padding that neighbours share between them,
+// and tiles cover a mosaic: one may hold outputs of four images, and only the mosaic's edge and the
+// padding between are wasted. 16 images of 14 x 14 in a mosaic of 4 x 4 take 100 tiles of F(6,3)
+// instead of 144.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "conv/algo.h"
@@ -21,6 +28,8 @@ struct WinogradShape {
   Epilogue epilogue;
   bool accumulate = false;
 
+  std::int64_t grid_h = 1, grid_w = 1;  // images of a mosaic; their product divides out.n
+
   std::int64_t threads = 1;
   // Either each thread has tiles and buffers of its own, which stay in its L2, or all share each
   // block: the transforms split over tiles, the product over points and panels, barriers between.
@@ -32,9 +41,16 @@ struct WinogradShape {
 
   std::int64_t t() const { return m + r - 1; }
   std::int64_t points() const { return t() * t(); }
-  std::int64_t tiles_h() const { return ceil_div(out.h, m); }
-  std::int64_t tiles_w() const { return ceil_div(out.w, m); }
-  std::int64_t tiles() const { return out.n * tiles_h() * tiles_w(); }
+  // From image to image of a mosaic: no output sees an input of another image.
+  std::int64_t pitch_h() const {
+    return std::max({in.h, out.h, in.h + pad_h, out.h + r - 1 - pad_h});
+  }
+  std::int64_t pitch_w() const {
+    return std::max({in.w, out.w, in.w + pad_w, out.w + r - 1 - pad_w});
+  }
+  std::int64_t tiles_h() const { return ceil_div((grid_h - 1) * pitch_h() + out.h, m); }
+  std::int64_t tiles_w() const { return ceil_div((grid_w - 1) * pitch_w() + out.w, m); }
+  std::int64_t tiles() const { return out.n / (grid_h * grid_w) * tiles_h() * tiles_w(); }
   std::int64_t in_blocks() const { return in.padded_c() / tile.block; }
   std::int64_t out_panels() const { return ceil_div(out.c, tile.cols); }
 

@@ -42,11 +42,11 @@ struct Team {
   }
 };
 
-// Where a tile lies: image, row and column of tiles. Tiles are counted along rows.
+// Where a tile lies: mosaic, row and column of tiles. Tiles are counted along rows.
 struct TileAt {
-  std::int64_t n, y, x;
+  std::int64_t mosaic, y, x;
   TileAt(const Shape& s, std::int64_t tile)
-      : n(tile / (s.tiles_h() * s.tiles_w())),
+      : mosaic(tile / (s.tiles_h() * s.tiles_w())),
         y(tile / s.tiles_w() % s.tiles_h()),
         x(tile % s.tiles_w()) {}
   void Next(const Shape& s) {
@@ -54,7 +54,48 @@ struct TileAt {
     x = 0;
     if (++y < s.tiles_h()) return;
     y = 0;
-    ++n;
+    ++mosaic;
+  }
+};
+
+// kSize neighbouring rows or columns of a mosaic from `first` on: where each lies, in floats from
+// the mosaic's first pixel, or below zero if it is of no image.
+template <int kSize>
+struct Line {
+  std::ptrdiff_t at[kSize];
+  bool whole = true;  // all of one image
+
+  HWY_INLINE Line(std::int64_t first, std::int64_t images, std::int64_t pitch, std::int64_t size,
+                  std::ptrdiff_t image_step, std::ptrdiff_t step) {
+    std::int64_t image = first < 0 ? -1 : images == 1 ? 0 : first / pitch;
+    std::int64_t i = first - image * pitch;
+    whole = image >= 0 && image < images && i + kSize <= size;
+    for (int k = 0; k < kSize; ++k) {
+      const bool inside = image >= 0 && image < images && i < size;
+      at[k] = inside ? image * image_step + i * step : -1;
+      if (++i == pitch) i = 0, ++image;
+    }
+  }
+};
+
+// The kSize x kSize pixels of a tile from (top, left) of its mosaic on, in tensor t.
+template <int kSize>
+struct Pixels {
+  Line<kSize> rows, columns;
+
+  HWY_INLINE Pixels(const Shape& s, const TensorDesc& t, std::int64_t top, std::int64_t left)
+      : rows(top, s.grid_h, s.pitch_h(), t.h, s.grid_w * ImageStep(t), t.w * kBlock),
+        columns(left, s.grid_w, s.pitch_w(), t.w, ImageStep(t), kBlock) {}
+
+  static std::ptrdiff_t ImageStep(const TensorDesc& t) { return t.padded_c() * t.h * t.w; }
+  // Below zero where there is no pixel.
+  HWY_INLINE std::ptrdiff_t at(int i, int j) const {
+    return (rows.at[i] | columns.at[j]) < 0 ? -1 : rows.at[i] + columns.at[j];
+  }
+  // Of a channel block of the mosaic's first image.
+  static std::ptrdiff_t Plane(const Shape& s, const TensorDesc& t, const TileAt& at,
+                              std::int64_t block) {
+    return at.mosaic * s.grid_h * s.grid_w * ImageStep(t) + block * t.h * t.w * kBlock;
   }
 };
 
@@ -69,27 +110,27 @@ HWY_INLINE void ForEachTile(const Shape& s, Range block, Range items, F&& f) {
   }
 }
 
-// A kSize x kSize window of an image of channel blocks, from (top, left) on, zero outside: in place
-// if it lies inside, else copied to `patch`.
+// What lies there, zero where there is no pixel: in place if all is of one image, else copied to
+// `patch`.
 template <int kSize>
 struct Window {
   const float* data;
   std::ptrdiff_t row_step;
 
-  HWY_INLINE Window(const float* plane, std::int64_t h, std::int64_t w, std::int64_t top,
-                    std::int64_t left, float* patch) {
-    if (top >= 0 && left >= 0 && top + kSize <= h && left + kSize <= w) {
-      data = plane + (top * w + left) * kBlock;
-      row_step = w * kBlock;
+  HWY_INLINE Window(const Pixels<kSize>& pixels, const float* plane, std::ptrdiff_t width,
+                    float* patch) {
+    if (pixels.rows.whole && pixels.columns.whole) {
+      data = plane + pixels.rows.at[0] + pixels.columns.at[0];
+      row_step = width * kBlock;
       return;
     }
+    alignas(64) static constexpr float zeros[kBlock] = {};
     for (int i = 0; i < kSize; ++i)
       for (int j = 0; j < kSize; ++j) {
-        const std::int64_t y = top + i, x = left + j;
-        const bool inside = y >= 0 && y < h && x >= 0 && x < w;
+        const std::ptrdiff_t at = pixels.at(i, j);
+        const float* const from = at < 0 ? zeros : plane + at;
         for (int v = 0; v < kBlock; v += kLanes)
-          hn::Store(inside ? hn::LoadU(F32(), plane + (y * w + x) * kBlock + v) : hn::Zero(F32()),
-                    F32(), patch + (i * kSize + j) * kBlock + v);
+          hn::Store(hn::LoadU(F32(), from + v), F32(), patch + (i * kSize + j) * kBlock + v);
       }
     data = patch;
     row_step = kSize * kBlock;
@@ -103,8 +144,8 @@ void TransformInput(const Shape& s, const float* in, float* v, Range block, Rang
   alignas(64) float patch[T * T * kBlock];
   const std::int64_t rows = s.rows(), point = s.v_point();
   ForEachTile(s, block, items, [&](std::int64_t b, std::int64_t tile, const TileAt& at) HWY_ATTR {
-    const float* const plane = in + (at.n * s.in_blocks() + b) * s.in.h * s.in.w * kBlock;
-    const Window<T> d(plane, s.in.h, s.in.w, at.y * M - s.pad_h, at.x * M - s.pad_w, patch);
+    const Pixels<T> pixels(s, s.in, at.y * M - s.pad_h, at.x * M - s.pad_w);
+    const Window<T> d(pixels, in + pixels.Plane(s, s.in, at, b), s.in.w, patch);
     for (int part = 0; part < kBlock; part += kLanes) {
       const float* const from = d.data + part;
       float* const to = v + (b * rows + tile) * kBlock + part;
@@ -157,12 +198,8 @@ void TransformOutput(const Shape& s, const WinogradOperands& data, const float* 
     const std::int64_t channel = panel * kTileCols + lane;
     if (channel >= s.out.padded_c()) return;
     const float* const from = m + (panel * rows + tile) * kTileCols + lane;
-    const std::int64_t h = s.out.h, w = s.out.w;
-    const std::int64_t offset =
-        (((at.n * (s.out.padded_c() / kBlock) + channel / kBlock) * h + at.y * M) * w + at.x * M) *
-            kBlock +
-        channel % kBlock;
-    const std::int64_t valid_h = h - at.y * M, valid_w = w - at.x * M;
+    const Pixels<M> pixels(s, s.out, at.y * M, at.x * M);
+    const std::ptrdiff_t plane = pixels.Plane(s, s.out, at, channel / kBlock) + channel % kBlock;
     Vec bias = hn::Zero(F32());
     if (data.bias != nullptr) {
       const std::int64_t left = std::clamp<std::int64_t>(s.out.c - channel, 0, kLanes);
@@ -173,8 +210,9 @@ void TransformOutput(const Shape& s, const WinogradOperands& data, const float* 
     Nested<Output>([&](int r, int c)
                        HWY_ATTR { return hn::LoadU(F32(), from + (c * T + r) * point); },
                    [&](int x, int y, Vec value) HWY_ATTR {
-                     if (y >= valid_h || x >= valid_w) return;
-                     const std::int64_t to = offset + (y * w + x) * kBlock;
+                     const std::ptrdiff_t pixel = pixels.at(y, x);
+                     if (pixel < 0) return;
+                     const std::ptrdiff_t to = plane + pixel;
                      value = hn::Add(value, bias);
                      if (data.residual != nullptr)
                        value = hn::Add(value, hn::LoadU(F32(), data.residual + to));
@@ -234,9 +272,8 @@ void TransformGradient(const Shape& s, const float* dy, float* m, Range block, R
       for (int i = 0; i < T * T; ++i) hn::StoreU(hn::Zero(F32()), F32(), to + i * point);
       return;
     }
-    const float* const plane =
-        dy + (at.n * (s.out.padded_c() / kBlock) + channel / kBlock) * s.out.h * s.out.w * kBlock;
-    const Window<M> g(plane, s.out.h, s.out.w, at.y * M, at.x * M, patch);
+    const Pixels<M> pixels(s, s.out, at.y * M, at.x * M);
+    const Window<M> g(pixels, dy + pixels.Plane(s, s.out, at, channel / kBlock), s.out.w, patch);
     const float* const from = g.data + channel % kBlock;
     Nested<Filter>([&](int r, int c)
                        HWY_ATTR { return hn::LoadU(F32(), from + r * g.row_step + c * kBlock); },

@@ -56,7 +56,7 @@ TEST(Winograd, TakesTilesInBlocksOfAnySize) {
     for (const int threads : {1, 3}) {
       const auto device = make_cpu_device({threads, isa});
       for (const char* text : {"mb2ic20ih18iw15oc40oh18ow15kh3ph1", "mb1ic40ih4oc5oh4kh3ph1",
-                               "mb2ic18ih9iw11oc34oh7ow9kh5ph1"})
+                               "mb1ic18ih9iw11oc34oh7ow9kh5ph1"})
         for (const Pass pass : all_passes) {
           const ConvProblem p = blocked(text, pass, *device);
           const ReferenceCase reference(p, 1);
@@ -67,6 +67,40 @@ TEST(Winograd, TakesTilesInBlocksOfAnySize) {
                 << config.text() << ' ' << isa << ' ' << threads;
           }
         }
+    }
+}
+
+// Small images lie side by side: their seams, paddings of every size, and what else is done to the
+// output there. In each problem some pass and tile size has a mosaic, so that it has fewer tiles
+// than the images have apart.
+TEST(Winograd, LaysSmallImagesSideBySide) {
+  for (const std::string& isa : supported_isas())
+    for (const int threads : {1, 3}) {
+      const auto device = make_cpu_device({threads, isa});
+      for (const char* text : {"mb4ic20ih7oc40oh7kh3ph1", "mb6ic20ih5iw7oc18oh3ow7kh3ph0pw1",
+                               "mb7ic16ih2oc16oh2kh3ph1", "mb4ic18ih5oc34oh5kh5ph2",
+                               "mb4ic16ih5oc16oh9kh3ph3", "mb4ic16ih7oc16oh11kh3ph3"}) {
+        bool mosaic = false;
+        for (const Pass pass : all_passes) {
+          ConvProblem p = blocked(text, pass, *device);
+          p.accumulate = pass == Pass::backward_data;
+          if (pass == Pass::forward) p.epilogue = {.bias = true, .residual = true, .relu = true};
+          const ReferenceCase reference(p, 4);
+          for (const Config& config : all_configs(p)) {
+            try {
+              (void)winograd().plan(p, config, *device);
+            } catch (const InputError&) {
+              mosaic = true;  // has no such number of tiles
+              continue;
+            }
+            const Operands::Verdict verdict = check(p, config, reference, *device);
+            EXPECT_EQ(verdict.status, Status::ok)
+                << verdict.reason << "\n  " << text << ' ' << to_string(pass) << ' '
+                << config.text() << ' ' << isa << ' ' << threads;
+          }
+        }
+        EXPECT_TRUE(mosaic) << text;
+      }
     }
 }
 
