@@ -202,22 +202,53 @@ TEST_F(Choose, ConvertsWhereThatIsWorthIt) {
   }
 }
 
+// In training the gradient comes back as well.
+TEST_F(Choose, CountsBothWaysOfAConversion) {
+  const AlgoRegistry apart =
+      registry_of({{.id = "any", .takes = [](const ConvProblem& p) {
+                      return p.x_layout == p.y_layout && (p.r == 3) == (p.x_layout == Layout::nchw);
+                    }}});
+  const Graph graph = two_convs(4);
+  const double one_way = choose(graph, apart, inference_).plan.steps[2].convert_ms;
+  ASSERT_GT(one_way, 0);
+  EXPECT_DOUBLE_EQ(choose(graph, apart, training_).plan.steps[2].convert_ms, 2 * one_way);
+
+  const AlgoRegistry registry = registry_of({{.id = "any"}});
+  const ConvAlgo& any = *registry.all()[0];
+  for (const double factor : {1.5, 2.5}) {  // what b would save in nhwc
+    for (const Pass pass : all_passes) {
+      const bool forward = pass == Pass::forward;
+      measured(graph, "a", pass, any, Layout::nchw, 1);
+      measured(graph, "b", pass, any, Layout::nchw, forward ? 1 + factor * one_way : 1);
+      measured(graph, "b", pass, any, Layout::nhwc, 1);
+    }
+    const Chosen chosen = choose(graph, registry, training_);
+    EXPECT_EQ(chosen.plan.steps[1].y_layout, Layout::nchw);
+    EXPECT_EQ(chosen.plan.steps[2].x_layout, factor < 2 ? Layout::nchw : Layout::nhwc);
+  }
+}
+
 // Three readers of one value want it converted: that happens once, and the gradients come back
 // from each.
 TEST_F(Choose, ConvertsOnceForAllReaders) {
   Graph graph("fork");
   const NodeId x = graph.add("input", Input{{4, 16, 32, 32}}, {});
+  const NodeId value = graph.add("value", Conv{.filters = 16}, {x});
   std::vector<NodeId> branches;
   for (const char* name : {"a", "b", "c"})
-    branches.push_back(graph.add(name, Conv{.filters = 16, .kernel = 3, .pad = 1}, {x}));
+    branches.push_back(graph.add(name, Conv{.filters = 16, .kernel = 3, .pad = 1}, {value}));
   graph.add("concat", Concat{}, branches);
-  const AlgoRegistry registry = registry_of({{.id = "any"}});
-  measured(graph, "a", Pass::forward, *registry.all()[0], Layout::nhwc, 1);
-  const NetPlan plan = choose(graph, registry, inference_).plan;
-  EXPECT_GT(plan.steps[1].convert_ms, 0);
-  EXPECT_EQ(plan.steps[2].convert_ms, 0);
-  EXPECT_EQ(plan.steps[3].convert_ms, 0);
-  EXPECT_EQ(plan.steps[4].convert_ms, 0);
+  const AlgoRegistry registry =
+      registry_of({{.id = "any", .takes = [](const ConvProblem& p) {
+                      return p.x_layout == p.y_layout && (p.r == 1) == (p.x_layout == Layout::nchw);
+                    }}});
+  const std::vector<StepPlan> forward = choose(graph, registry, inference_).plan.steps;
+  EXPECT_GT(forward[2].convert_ms, 0);
+  for (const std::size_t other : {1, 3, 4}) EXPECT_EQ(forward[other].convert_ms, 0);
+  const std::vector<StepPlan> both = choose(graph, registry, training_).plan.steps;
+  EXPECT_GT(both[3].convert_ms, forward[2].convert_ms);  // it is added, too
+  EXPECT_DOUBLE_EQ(both[4].convert_ms, both[3].convert_ms);
+  EXPECT_DOUBLE_EQ(both[2].convert_ms, both[3].convert_ms + forward[2].convert_ms);
 }
 
 TEST_F(Choose, PrefersWhatIsMeasured) {
@@ -226,6 +257,11 @@ TEST_F(Choose, PrefersWhatIsMeasured) {
   const ConvAlgo& slow = *registry.all()[1];
   const Graph graph = two_convs(4);
   measured(graph, "a", Pass::forward, slow, Layout::nhwc, 7);
+  // A row of what was never run says nothing.
+  measured(graph, "b", Pass::forward, slow, Layout::nhwc, 1e-9, [](Candidate& c) {
+    c.status = Status::dropped;
+    c.predicted = true;
+  });
   const Chosen chosen = choose(graph, registry, inference_);
   EXPECT_EQ(pass_of(chosen, "a", Pass::forward), (PassPlan{"slow", {}, 0, 7, true}));
   EXPECT_EQ(pass_of(chosen, "b", Pass::forward).algo, "fast");
