@@ -64,8 +64,9 @@ class Planner {
   bool training() const { return options_.mode == Mode::training; }
   const Node& node_of(const Step& step) const { return graph_.nodes()[step.node]; }
 
-  double predict(const WorkEstimate& work, double tensor_bytes) const {
-    return predict_ms(work, options_.dtype, tensor_bytes, options_.cache, device_, ceilings_);
+  // Whether a step finds its tensors in cache depends on all that the net does in between.
+  double predict(const WorkEstimate& work) const {
+    return predict_ms(work, options_.dtype, net_bytes_, options_.cache, device_, ceilings_);
   }
 
   // ---- Values: what a step leaves, and who reads it ----
@@ -81,6 +82,9 @@ class Planner {
                    (options_.input_gradient && std::holds_alternative<Input>(node_of(step).layer));
       for (NodeId input : step.inputs) wants = wants || wants_gradient_[input];
       wants_gradient_[step.output] = training() && wants;
+      const TensorDesc value = tensor_desc(graph_.nodes()[step.output].shape, Layout::nchw);
+      net_bytes_ += double(value.elements() + graph_.parameters(node_of(step))) *
+                    double(size_of(options_.dtype));
     }
   }
 
@@ -129,13 +133,13 @@ class Planner {
   }
 
   Alternative alternative(const Step& step, Layouts layouts) const {
-    const StepWork other = other_work(graph_, step, options_.mode, options_.dtype, layouts.first,
-                                      layouts.second, wants_dx(step));
+    const WorkEstimate other = other_work(graph_, step, options_.mode, options_.dtype,
+                                          layouts.first, layouts.second, wants_dx(step));
     Alternative a;
     a.plan.layer = node_of(step).name;
     a.plan.x_layout = layouts.first;
     a.plan.y_layout = layouts.second;
-    a.ms = a.plan.other_ms = predict(other.work, other.tensor_bytes);
+    a.ms = a.plan.other_ms = predict(other);
     return a;
   }
 
@@ -229,11 +233,7 @@ class Planner {
   // ---- Conversions ----
 
   double convert_ms(const Shape& shape, Layout from, Layout to) const {
-    const TensorDesc a = tensor_desc(shape, from), b = tensor_desc(shape, to);
-    return predict(convert_work(a, b, options_.dtype), tensor_bytes(a) + tensor_bytes(b));
-  }
-  double tensor_bytes(const TensorDesc& desc) const {
-    return double(desc.elements()) * double(size_of(options_.dtype));
+    return predict(convert_work(tensor_desc(shape, from), tensor_desc(shape, to), options_.dtype));
   }
 
   // Of the gradient that a reader gives in its own layout; where another has written one before,
@@ -243,8 +243,7 @@ class Planner {
     const Shape& shape = graph_.nodes()[value].shape;
     const double ms = convert_ms(shape, read, written);
     if (ms == 0 || readers_[value].size() == 1) return ms;
-    const TensorDesc desc = tensor_desc(shape, written);
-    return ms + predict(add_work(desc, options_.dtype), 3 * tensor_bytes(desc));
+    return ms + predict(add_work(tensor_desc(shape, written), options_.dtype));
   }
 
   // One node for each step. A value that one step reads is an edge between its two steps. One that
@@ -356,6 +355,7 @@ class Planner {
   std::vector<std::vector<std::size_t>> readers_;       // of a value, by node
   std::vector<std::size_t> writer_;                     // of a value, by node
   std::vector<bool> wants_gradient_;                    // a value, by node
+  double net_bytes_ = 0;                                // of all values and parameters
   std::vector<std::vector<Alternative>> alternatives_;  // by step
 };
 

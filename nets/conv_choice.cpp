@@ -5,6 +5,7 @@
 #include <map>
 #include <new>
 
+#include "autotune/measure.h"
 #include "autotune/runner.h"
 #include "autotune/tuner.h"
 #include "conv/error.h"
@@ -65,19 +66,25 @@ std::optional<PassPlan> ConvChoices::best(const ConvProblem& problem, Layouts la
     if (Layouts{option.candidate.x_layout, option.candidate.y_layout} == layouts &&
         (guess || !all.tuned || !option.candidate.predicted))
       order.push_back(&option);
-  std::stable_sort(order.begin(), order.end(), [&](const Option* a, const Option* b) {
-    return cost(*a, problem.pass) < cost(*b, problem.pass);
-  });
+  const auto rank = [&](const Option* o) {
+    return std::pair(o->candidate.status == Status::dropped, cost(*o, problem.pass));
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](const Option* a, const Option* b) { return rank(a) < rank(b); });
   std::optional<PassPlan> best;
+  bool settled = false;  // by one that was not dropped, on the whole batch
   for (Option* option : order) {
-    const double ms = cost(*option, problem.pass);
-    if (best && ms >= best->ms) break;
-    if (fits(problem, *option))
+    const auto [dropped, ms] = rank(option);
+    if (dropped && settled) break;
+    if (best && ms >= best->ms) continue;
+    if (fits(problem, *option)) {
       best = PassPlan{option->candidate.algo, option->candidate.config, 0, ms,
                       !option->candidate.predicted};
-    else if (std::optional<PassPlan> parts = in_parts(problem, all, *option);
-             parts && (!best || parts->ms < best->ms))
+      settled = !dropped;
+    } else if (std::optional<PassPlan> parts = in_parts(problem, all, *option);
+               parts && (!best || parts->ms < best->ms)) {
       best = std::move(parts);
+    }
   }
   return best;
 }
@@ -136,6 +143,9 @@ void ConvChoices::recall(Known& k) const {
          store_->lookup(plain(k.problem), options_.cache, device_.info(), algo->info()).candidates)
       if (apply_limits(row, max_error, {}))
         rows.insert_or_assign(candidate_key(row), std::move(row));
+  double best_ms = std::numeric_limits<double>::infinity();
+  for (const auto& [key, row] : rows)
+    if (row.status == Status::ok && !row.predicted) best_ms = std::min(best_ms, row.ms);
   std::erase_if(k.options, [&](Option& option) {
     const auto row = rows.find(candidate_key(option.candidate));
     if (row == rows.end()) return false;
@@ -143,6 +153,9 @@ void ConvChoices::recall(Known& k) const {
     if (c.status != Status::ok && c.status != Status::dropped) return true;
     if (c.predicted) return false;
     option.candidate = c;
+    // Its few samples may have been taken in a fast spell: it lost side by side with the best.
+    if (c.status == Status::dropped && best_ms < std::numeric_limits<double>::infinity())
+      option.candidate.ms = std::max(c.ms, (1 + tie_margin) * best_ms);
     k.tuned = true;
     return false;
   });

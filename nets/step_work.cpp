@@ -7,7 +7,8 @@ namespace convlab {
 namespace {
 
 // Fractions of the bandwidth of plain reading, and of the FLOP peak, that these operations reach.
-constexpr double streaming = 0.7, transposing = 0.4, matrix_product = 0.7, powers = 0.15;
+constexpr double streaming = 1, transposing = 0.6, windows = 0.6, powers = 0.15,
+                 matrix_product = 0.7;
 
 // One phase for each operation that a layer calls, in bytes read and written.
 class Work {
@@ -26,11 +27,11 @@ class Work {
     filter_ = double(graph.parameters(node)) * size_;
   }
 
-  StepWork result() {
+  WorkEstimate result() {
     std::visit([&](const auto& layer) { add(layer); }, graph_.nodes()[step_.node].layer);
     // Weight, gradient and velocity are read, weight and velocity written.
     if (training_ && filter_ > 0) move(3 * filter_, 2 * filter_);
-    return {std::move(work_), double(step_.inputs.size()) * x_ + y_ + filter_};
+    return work_;
   }
 
  private:
@@ -65,21 +66,19 @@ class Work {
   }
   void add(const Pool& layer) {
     const double index = training_ && layer.kind == Pool::Kind::max ? y_ / size_ : 0;
-    move(x_, y_ + index);
-    if (backward_) move(y_ + index, x_);
+    move(x_, y_ + index, windows);
+    if (backward_) move(y_ + index, x_, windows);
   }
   void add(const GlobalAvgPool&) {
-    move(x_, y_);
-    if (backward_) move(y_, x_);
+    move(x_, y_, windows);
+    if (backward_) move(y_, x_, windows);
   }
-  // Statistics first, then what needs them: twice over x forward, twice over x and dy backward.
+  // Statistics first, then what needs them: a channel at a time, which is still in cache then.
   void add(const BatchNorm&) {
     const double residual = step_.residual ? y_ : 0;
-    if (!training_) return move(x_ + residual, y_);
-    move(x_, 0);
     move(x_ + residual, y_);
+    if (!training_) return;
     const double value = step_.residual && step_.relu ? y_ : 0;
-    move(x_ + y_ + value, 0);
     move(x_ + y_ + value, x_ + residual);
   }
   void add(const LocalResponseNorm&) {
@@ -123,8 +122,8 @@ class Work {
 
 TensorDesc tensor_desc(const Shape& s, Layout layout) { return {s.n, s.c, s.h, s.w, layout}; }
 
-StepWork other_work(const Graph& graph, const Step& step, Mode mode, DType dtype, Layout x,
-                    Layout y, const std::vector<bool>& wants_dx) {
+WorkEstimate other_work(const Graph& graph, const Step& step, Mode mode, DType dtype, Layout x,
+                        Layout y, const std::vector<bool>& wants_dx) {
   return Work(graph, step, mode, dtype, x, y, wants_dx).result();
 }
 

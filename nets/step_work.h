@@ -7,15 +7,11 @@
 
 namespace convlab {
 
-struct StepWork {
-  WorkEstimate work;        // in training all phases together: forward, backward and update
-  double tensor_bytes = 0;  // of what it works on
-};
-
 // Of a convolution: only what comes with it (bias and ReLU in training, the weights' update).
-// `wants_dx`: for each input, whether its gradient is needed. x and y say in which layouts.
-StepWork other_work(const Graph&, const Step&, Mode, DType, Layout x, Layout y,
-                    const std::vector<bool>& wants_dx);
+// `wants_dx`: for each input, whether its gradient is needed. x and y say in which layouts. In
+// training all phases together: forward, backward and update.
+WorkEstimate other_work(const Graph&, const Step&, Mode, DType, Layout x, Layout y,
+                        const std::vector<bool>& wants_dx);
 
 // The same elements in the same places, whatever the layouts are called.
 bool same_memory(const TensorDesc&, const TensorDesc&);

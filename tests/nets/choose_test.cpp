@@ -291,6 +291,23 @@ TEST_F(Choose, UsesWhatWasDroppedButNotWhatFailed) {
   EXPECT_EQ(pass_of(choose(graph, registry, lax), "a", Pass::forward).algo, "fast");
 }
 
+// A dropped candidate lost side by side, even if its few samples were faster.
+TEST_F(Choose, BelievesTheRaceNotTheSamplesOfWhoWasDropped) {
+  const AlgoRegistry registry = registry_of({{.id = "winner"}, {.id = "loser"}});
+  const Graph graph = two_convs(4);
+  const auto dropped = [](Candidate& c) { c.status = Status::dropped; };
+  measured(graph, "a", Pass::forward, *registry.all()[0], Layout::nchw, 10);
+  measured(graph, "a", Pass::forward, *registry.all()[1], Layout::nchw, 6, dropped);
+  measured(graph, "a", Pass::forward, *registry.all()[1], Layout::nhwc, 6, dropped);
+  ChooseOptions options = inference_;
+  EXPECT_EQ(pass_of(choose(graph, registry, options), "a", Pass::forward),
+            (PassPlan{"winner", {}, 0, 10, true}));
+  options.layout = Layout::nhwc;
+  const PassPlan pass = pass_of(choose(graph, registry, options), "a", Pass::forward);
+  EXPECT_EQ(pass.algo, "loser");
+  EXPECT_GE(pass.ms, 10);
+}
+
 // A layout that lacks one pass is left out, unless that leaves nothing.
 TEST_F(Choose, MixesMeasuredAndPredictedOnlyWhereItMust) {
   const AlgoRegistry registry = registry_of({{.id = "any"}});
