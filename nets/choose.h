@@ -38,10 +38,10 @@ struct Chosen {
   bool optimal = true;  // by these costs nothing is better; false: the search was cut short
 };
 
-// By what the store has measured (dropped candidates only where no other is left: those were right,
-// but slower); with store null, or for problems it does not know, by predictions. Under a tight
-// limit the batch of a convolution may be split. Throws InputError when a convolution has no
-// candidate within the limits, with the smallest workspace that would do.
+// By what the store has measured (dropped candidates too: those are right, but slower than the
+// best); with store null, or for problems it does not know, by predictions. Under a tight limit the
+// batch of a convolution may be split. Throws InputError when a convolution has no candidate within
+// the limits, with the smallest workspace that would do.
 Chosen choose_plan(const Graph&, const ChooseOptions&, const AlgoRegistry&, Device&,
                    const Store* store);
 

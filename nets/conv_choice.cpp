@@ -66,25 +66,19 @@ std::optional<PassPlan> ConvChoices::best(const ConvProblem& problem, Layouts la
     if (Layouts{option.candidate.x_layout, option.candidate.y_layout} == layouts &&
         (guess || !all.tuned || !option.candidate.predicted))
       order.push_back(&option);
-  const auto rank = [&](const Option* o) {
-    return std::pair(o->candidate.status == Status::dropped, cost(*o, problem.pass));
-  };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](const Option* a, const Option* b) { return rank(a) < rank(b); });
+  std::stable_sort(order.begin(), order.end(), [&](const Option* a, const Option* b) {
+    return cost(*a, problem.pass) < cost(*b, problem.pass);
+  });
   std::optional<PassPlan> best;
-  bool settled = false;  // by one that was not dropped, on the whole batch
   for (Option* option : order) {
-    const auto [dropped, ms] = rank(option);
-    if (dropped && settled) break;
-    if (best && ms >= best->ms) continue;
-    if (fits(problem, *option)) {
+    const double ms = cost(*option, problem.pass);
+    if (best && ms >= best->ms) break;
+    if (fits(problem, *option))
       best = PassPlan{option->candidate.algo, option->candidate.config, 0, ms,
                       !option->candidate.predicted};
-      settled = !dropped;
-    } else if (std::optional<PassPlan> parts = in_parts(problem, all, *option);
-               parts && (!best || parts->ms < best->ms)) {
+    else if (std::optional<PassPlan> parts = in_parts(problem, all, *option);
+             parts && (!best || parts->ms < best->ms))
       best = std::move(parts);
-    }
   }
   return best;
 }

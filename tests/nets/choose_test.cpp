@@ -19,19 +19,24 @@ struct Behaviour {
   std::int64_t workspace = 0;
   bool deterministic = true;
   double efficiency = 0.5;
+  DeviceKind device = DeviceKind::cpu;
+  Config config{};
 };
 
 class FakeAlgo : public ConvAlgo {
  public:
   explicit FakeAlgo(Behaviour behaviour) : behaviour_(std::move(behaviour)) {
     info_.id = behaviour_.id;
+    info_.device = behaviour_.device;
   }
   const AlgoInfo& info() const noexcept override { return info_; }
   std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
     if (behaviour_.takes(p)) return {};
     return Refusal{"not to its taste"};
   }
-  std::vector<Config> configs(const ConvProblem&, Device&) const override { return {Config{}}; }
+  std::vector<Config> configs(const ConvProblem&, Device&) const override {
+    return {behaviour_.config};
+  }
   bool deterministic(const ConvProblem&, const Config&) const override {
     return behaviour_.deterministic;
   }
@@ -61,6 +66,32 @@ AlgoRegistry registry_of(const std::vector<Behaviour>& behaviours) {
   for (const Behaviour& b : behaviours) registry.append(std::make_unique<FakeAlgo>(b));
   return registry;
 }
+
+// A card as far as planning sees one.
+class FakeCard : public Device {
+ public:
+  FakeCard() {
+    info_.kind = DeviceKind::cuda;
+    info_.peak_f32_flops = info_.peak_f64_flops = 1e13;
+    info_.peak_bandwidth = 1e12;
+  }
+  const DeviceInfo& info() const noexcept override { return info_; }
+  Buffer allocate(std::size_t bytes) override { return cpu_->allocate(bytes); }
+  Buffer allocate_pinned(std::size_t bytes) override { return cpu_->allocate(bytes); }
+  void copy_to_device(std::byte* to, ConstSpan from, Stream& s) override {
+    cpu_->copy_to_device(to, from, s);
+  }
+  void copy_to_host(Span to, const std::byte* from, Stream& s) override {
+    cpu_->copy_to_host(to, from, s);
+  }
+  std::unique_ptr<Stream> make_stream() override { return cpu_->make_stream(); }
+  void evict_from_caches(std::span<const ConstSpan>, Stream&) override {}
+  const LayerOps& ops() const override { return cpu_->ops(); }
+
+ private:
+  std::unique_ptr<Device> cpu_ = make_cpu_device();
+  DeviceInfo info_;
+};
 
 bool is_plain(const ConvProblem& p) {
   return p.x_layout == Layout::nchw && p.y_layout == Layout::nchw;
@@ -403,6 +434,23 @@ TEST_F(Choose, SaysWhichWorkspaceWouldDo) {
   EXPECT_NE(error_of([&] { choose(graph, registry, options); }), "");
   options.workspace_max = 3000;
   EXPECT_EQ(pass_of(choose(graph, registry, options), "a", Pass::forward).images, 1);
+}
+
+TEST_F(Choose, KnowsTheLayoutsOfACardAndTakesNoTF32Unasked) {
+  const AlgoRegistry registry = registry_of(
+      {{.id = "rough", .efficiency = 8, .device = DeviceKind::cuda, .config = {{"tf32", 1}}},
+       {.id = "strict", .device = DeviceKind::cuda, .config = {{"tf32", 0}}}});
+  FakeCard card;
+  ChooseOptions options = training_;
+  const Graph graph = googlenet(4);
+  Chosen chosen = choose_plan(graph, options, registry, card, nullptr);
+  for (const StepPlan& step : chosen.plan.steps) {
+    EXPECT_FALSE(is_blocked(step.x_layout) || is_blocked(step.y_layout)) << step.layer;
+    for (const auto& pass : step.passes) EXPECT_TRUE(!pass || pass->algo == "strict");
+  }
+  options.max_error = 1e-2;
+  chosen = choose_plan(graph, options, registry, card, nullptr);
+  EXPECT_EQ(pass_of(chosen, "conv1.conv", Pass::forward).algo, "rough");
 }
 
 TEST_F(Choose, KeepsToItsLimits) {
