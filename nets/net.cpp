@@ -443,14 +443,16 @@ class Net::Impl {
   }
 
   void allocate() {
-    parameters_.allocate(training(), device_, *stream_);
-    memory_.allocate(device_);
     std::size_t workspace = 0, constants = 0;
     for (const StepRun& run : runs_) {
       if (!run.op) continue;
       workspace = std::max(workspace, run.op->needs().workspace);
       constants += padded(run.op->needs().constants);
     }
+    memory_.arrange();
+    check_fits(parameters_.needed_bytes(training()) + workspace + constants);
+    parameters_.allocate(training(), device_, *stream_);
+    memory_.allocate(device_);
     workspace_ = device_.allocate(workspace);
     constants_ = device_.allocate(constants);
     if (has_loss()) allocate_loss();
@@ -460,6 +462,23 @@ class Net::Impl {
       for (BufferId id = 0; id < memory_.lifetimes().size(); ++id) poison(memory_.span(id));
     }
     bind();
+  }
+
+  // Activations and their gradients grow with the batch, the rest hardly does.
+  void check_fits(std::size_t rest) const {
+    const std::size_t memory = std::size_t(device_.info().memory_bytes);
+    const std::size_t needed = memory_.bytes() + rest;
+    if (needed <= memory) return;
+    const std::int64_t batch = plan_.batch;
+    const std::string problem =
+        fmt::format("net {}: a batch of {} needs {:.2f} GB, the device has {:.2f} GB",
+                    graph_.name(), batch, double(needed) / 1e9, double(memory) / 1e9);
+    const std::int64_t fits =
+        memory < rest
+            ? 0
+            : std::int64_t(double(memory - rest) / double(memory_.bytes()) * double(batch));
+    if (fits < 1) throw OutOfMemory(problem);
+    throw InputError(fmt::format("{}: a batch of {} would fit", problem, fits));
   }
 
   void allocate_loss() {

@@ -73,7 +73,8 @@ using StepObserver = std::function<void(const Step&, Phase, double begin_s, doub
 class Net {
  public:
   // Throws InputError when the plan is not for this graph (net, batch, steps), when an algorithm is
-  // unknown or refuses, OutOfMemory when the device is too small.
+  // unknown or refuses, when the batch is too big for the device (naming about the largest that
+  // would fit); OutOfMemory when no batch fits, or other nets have the memory.
   Net(Graph, const NetPlan&, const AlgoRegistry&, Device&, const NetOptions& = {});
   ~Net();
 
@@ -92,7 +93,8 @@ class Net {
   void parameters_changed();
 
   // From the host: f32 or f64 as the net's type, NCHW of the input's shape; one label an image;
-  // targets as the output's shape.
+  // targets as the output's shape. Queued: what is given stays as it is until the stream is
+  // synchronized, and what is set holds until it is set anew.
   void set_input(ConstSpan);
   void set_labels(std::span<const std::int32_t>);
   void set_targets(ConstSpan);

@@ -28,10 +28,8 @@ class NetMemory {
     return id;
   }
   // Once, after all uses.
-  void allocate(Device& device) {
-    arena_ = plan_arena(lifetimes_);
-    memory_ = device.allocate(arena_.bytes);
-  }
+  void arrange() { arena_ = plan_arena(lifetimes_); }
+  void allocate(Device& device) { memory_ = device.allocate(arena_.bytes); }
 
   std::byte* data(BufferId id) const { return memory_.data() + arena_.offsets[id]; }
   Span span(BufferId id) const { return {data(id), lifetimes_[id].bytes}; }

@@ -85,24 +85,27 @@ std::size_t Parameters::add(std::string name, std::vector<std::int64_t> shape, I
   list_.push_back({std::move(name), std::move(shape), count, nullptr, nullptr});
   initial_.push_back(initial);
   trained_.push_back(trained);
+  offsets_.push_back(bytes_);
   trained_offsets_.push_back(trained_bytes_);
-  if (trained) trained_bytes_ += padded(std::size_t(count * size_of(dtype_)));
+  const std::size_t bytes = padded(std::size_t(count * size_of(dtype_)));
+  bytes_ += bytes;
+  if (trained) trained_bytes_ += bytes;
   return list_.size() - 1;
 }
 
+std::size_t Parameters::needed_bytes(bool with_gradients) const {
+  return bytes_ + (with_gradients ? trained_bytes_ : 0);
+}
+
 void Parameters::allocate(bool with_gradients, Device& device, Stream& stream) {
-  std::size_t bytes = 0;
-  for (const Parameter& p : list_) bytes += padded(std::size_t(p.count * size_of(dtype_)));
-  values_ = device.allocate(bytes);
+  values_ = device.allocate(bytes_);
   device.ops().zero(values_.span(), stream);
   if (with_gradients) {
     gradients_ = device.allocate(trained_bytes_);
     device.ops().zero(gradients_.span(), stream);
   }
-  std::byte* value = values_.data();
   for (std::size_t i = 0; i < list_.size(); ++i) {
-    list_[i].value = value;
-    value += padded(std::size_t(list_[i].count * size_of(dtype_)));
+    list_[i].value = values_.data() + offsets_[i];
     if (with_gradients && trained_[i]) list_[i].gradient = gradients_.data() + trained_offsets_[i];
   }
 }

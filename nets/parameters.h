@@ -24,6 +24,7 @@ class Parameters {
 
   // Returns its index. Trained ones have a gradient once allocate was called with gradients.
   std::size_t add(std::string name, std::vector<std::int64_t> shape, Initial, bool trained = true);
+  std::size_t needed_bytes(bool with_gradients) const;
   // Once, after all were added. Everything starts at zero.
   void allocate(bool with_gradients, Device&, Stream&);
 
@@ -49,8 +50,8 @@ class Parameters {
   std::vector<Parameter> list_;
   std::vector<Initial> initial_;
   std::vector<bool> trained_;
-  std::vector<std::size_t> trained_offsets_;  // bytes, into gradients and state
-  std::size_t trained_bytes_ = 0;
+  std::vector<std::size_t> offsets_, trained_offsets_;  // bytes, into values; gradients and state
+  std::size_t bytes_ = 0, trained_bytes_ = 0;
   Buffer values_, gradients_;
   Buffer first_state_, second_state_;  // velocity, or Adam's averages
   std::int64_t updates_ = 0;

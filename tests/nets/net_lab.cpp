@@ -131,6 +131,28 @@ const SmallNet& small_net(const std::string& name) {
   throw std::logic_error("no small net " + name);
 }
 
+bool choose_algos(const Graph& graph, const Node& node, DType dtype, const std::string& algo,
+                  Device& device, std::int64_t images, const AlgoRegistry& registry,
+                  StepPlan& step) {
+  ConvProblem p = graph.conv_problem(node);
+  p.dtype = dtype;
+  p.x_layout = step.x_layout;
+  p.y_layout = step.y_layout;
+  if (images > 0) p.n = std::min(p.n, images);
+  for (const Pass pass : all_passes) {
+    p.pass = pass;
+    auto& plan = step.passes[std::size_t(pass)];
+    plan.reset();
+    for (const std::string& id : {algo, std::string("direct"), std::string("im2col")}) {
+      const ConvAlgo& candidate = registry.get(device.info().kind, id);
+      if (!plan && !candidate.refuse(p, device))
+        plan = {id, candidate.configs(p, device).front(), images};
+    }
+    if (!plan) return false;
+  }
+  return true;
+}
+
 NetPlan uniform_plan(const Graph& graph, Mode mode, DType dtype, const std::string& algo,
                      Layout layout, Device& device, std::int64_t images,
                      const AlgoRegistry& registry) {
@@ -140,23 +162,8 @@ NetPlan uniform_plan(const Graph& graph, Mode mode, DType dtype, const std::stri
   plan.mode = mode;
   plan.dtype = dtype;
   plan.threads = device.info().threads;
-  const auto choose = [&](ConvProblem p, StepPlan& step) {
-    p.dtype = dtype;
-    p.x_layout = step.x_layout;
-    p.y_layout = step.y_layout;
-    if (images > 0) p.n = std::min(p.n, images);
-    for (const Pass pass : all_passes) {
-      p.pass = pass;
-      step.passes[std::size_t(pass)].reset();
-      for (const std::string& id : {algo, std::string("direct"), std::string("im2col")}) {
-        const ConvAlgo& candidate = registry.get(device.info().kind, id);
-        if (candidate.refuse(p, device)) continue;
-        step.passes[std::size_t(pass)] = {id, candidate.configs(p, device).front(), images};
-        break;
-      }
-      if (!step.passes[std::size_t(pass)]) return false;
-    }
-    return true;
+  const auto choose = [&](const Node& node, StepPlan& step) {
+    return choose_algos(graph, node, dtype, algo, device, images, registry, step);
   };
   for (const Step& step : steps_of(graph, mode)) {
     const Node& node = graph.nodes()[step.node];
@@ -165,12 +172,11 @@ NetPlan uniform_plan(const Graph& graph, Mode mode, DType dtype, const std::stri
     s.x_layout = s.y_layout = layout;
     if (std::holds_alternative<Input>(node.layer) || std::holds_alternative<Linear>(node.layer))
       s.x_layout = s.y_layout = Layout::nchw;
-    if (std::holds_alternative<Conv>(node.layer) && !choose(graph.conv_problem(node), s)) {
+    if (std::holds_alternative<Conv>(node.layer) && !choose(node, s)) {
       s.x_layout = Layout::nchw;
-      if (!choose(graph.conv_problem(node), s)) {
+      if (!choose(node, s)) {
         s.y_layout = Layout::nchw;
-        if (!choose(graph.conv_problem(node), s))
-          throw std::logic_error("nothing takes " + node.name);
+        if (!choose(node, s)) throw std::logic_error("nothing takes " + node.name);
       }
     }
     plan.steps.push_back(s);

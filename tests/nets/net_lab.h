@@ -33,6 +33,11 @@ const SmallNet& small_net(const std::string& name);
 NetPlan uniform_plan(const Graph&, Mode, DType, const std::string& algo, Layout, Device&,
                      std::int64_t images = 0, const AlgoRegistry& = cpu_registry());
 
+// Fills in all passes of a convolution's step in the step's layouts, some images at a time; false
+// when none of the algorithms takes one of them.
+bool choose_algos(const Graph&, const Node&, DType, const std::string& algo, Device&,
+                  std::int64_t images, const AlgoRegistry&, StepPlan&);
+
 using Values = std::vector<double>;
 Values random_values(std::int64_t count, std::uint64_t seed);
 

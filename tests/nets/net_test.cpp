@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
+#include <random>
 
 #include "conv/error.h"
 #include "kernels_cpu/cpu.h"
@@ -133,6 +133,39 @@ TEST_P(SmallNets, LayoutsAgreeInF64) {
   for (const Layout layout : {Layout::nhwc, Layout::nchw8c, Layout::nchw16c}) {
     SCOPED_TRACE(to_string(layout));
     expect_same(iterate(GetParam(), {"im2col", layout}), expected, 1e-10);
+  }
+}
+
+// Each step in a layout of its own: values are converted on the way forward, their gradients on the
+// way back, and added where several steps read them.
+TEST_P(SmallNets, StepsInDifferentLayoutsGiveTheSame) {
+  const Iteration expected = iterate(GetParam(), {});
+  const auto device = make_cpu_device({2, ""});
+  const Graph graph = GetParam().make(3);
+  std::mt19937 random(11);
+  const auto any = [&] { return all_layouts[random() % all_layouts.size()]; };
+  for (int round = 0; round < 20; ++round) {
+    NetPlan plan = uniform_plan(graph, Mode::training, DType::f64, "im2col", Layout::nchw, *device);
+    const std::vector<Step> steps = steps_of(graph, Mode::training);
+    for (std::size_t i = 1; i < steps.size(); ++i) {
+      const Node& node = graph.nodes()[steps[i].node];
+      StepPlan& step = plan.steps[i];
+      if (std::holds_alternative<Linear>(node.layer)) continue;
+      step.x_layout = step.y_layout = any();
+      if (std::holds_alternative<Concat>(node.layer) ||
+          std::holds_alternative<PadChannels>(node.layer))
+        step.x_layout = any();
+      if (std::holds_alternative<Conv>(node.layer)) do
+          step.x_layout = any(), step.y_layout = any();
+        while (!choose_algos(graph, node, DType::f64, "direct", *device, 0, cpu_registry(), step));
+    }
+    NetOptions options = with_input_gradient;
+    options.poison = true;
+    NetLab lab(graph, plan, *device, options);
+    Iteration got{lab.forward(), lab.output(), {}};
+    lab.net().backward();
+    got.gradients = lab.gradients();
+    expect_same(got, expected, 1e-10);
   }
 }
 

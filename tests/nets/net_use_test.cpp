@@ -1,0 +1,434 @@
+// Around an iteration: what a plan must be, what memory is reported, how parameters start and
+// change, what an observer sees, and inference with what training has left.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "conv/error.h"
+#include "kernels_cpu/cpu.h"
+#include "nets/net.h"
+#include "nets/tensor.h"
+#include "tests/nets/net_lab.h"
+
+namespace convlab {
+namespace {
+
+struct Training {
+  std::unique_ptr<Device> device = make_cpu_device({2, ""});
+  Graph graph;
+  NetPlan plan;
+
+  explicit Training(const std::string& net, DType dtype = DType::f64, std::int64_t batch = 4)
+      : graph(small_net(net).make(batch)),
+        plan(uniform_plan(graph, Mode::training, dtype, "im2col", Layout::nchw16c, *device)) {}
+};
+
+// ---- Plans ----
+
+std::string error_of(const Training& t, const NetPlan& plan) {
+  try {
+    Net net(t.graph, plan, cpu_registry(), *t.device);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(NetPlans, ThatDoNotFitAreRefusedInOneLine) {
+  const Training t("residual");
+  const auto expect = [&](auto change, const std::string& message) {
+    NetPlan plan = t.plan;
+    change(plan);
+    const std::string error = error_of(t, plan);
+    EXPECT_NE(error.find(message), std::string::npos) << error;
+    EXPECT_EQ(error.find('\n'), std::string::npos);
+    EXPECT_NE(error.find("residual"), std::string::npos) << error;
+  };
+  expect([](NetPlan& p) { p.net = "vgg16"; }, "it is for vgg16");
+  expect([](NetPlan& p) { p.batch = 16; }, "it is for batch 16, not 4");
+  expect([](NetPlan& p) { p.dtype = DType::bf16; }, "nets run in f32 and f64");
+  expect([](NetPlan& p) { p.mode = Mode::inference; }, "inference has");
+  expect([](NetPlan& p) { p.steps[2].layer = "conv7"; }, "step 2 is conv1.bn, the plan has conv7");
+  expect([](NetPlan& p) { p.steps[0].y_layout = Layout::nhwc; }, "the input is in nchw");
+  expect([](NetPlan& p) { p.steps[1].passes[0]->algo = "magic"; }, "layer conv1: ");
+  expect([](NetPlan& p) { p.steps[3].passes[1].reset(); },
+         "layer a1: the plan has no algorithm for bwd_d");
+  expect([](NetPlan& p) { p.steps[2].y_layout = Layout::nchw; },
+         "layer conv1.bn: batch norm needs one layout, the plan has x in nchw16c and y in nchw");
+  expect([](NetPlan& p) { p.steps.back().x_layout = p.steps.back().y_layout = Layout::nhwc; },
+         "layer fc: a fully connected layer works in nchw, the plan has nhwc");
+  expect([](NetPlan& p) { p.steps[1].passes[0]->algo = "winograd"; },
+         "the plan has winograd for fwd, which refuses");
+}
+
+TEST(NetPlans, AnUnreadLayerIsRefused) {
+  Training t("plain");
+  const NodeId conv = 1;
+  t.graph.add("nowhere", Activation{Activation::Kind::tanh}, {conv});
+  t.graph.add("fc3", Linear{2}, {t.graph.nodes().size() - 2});
+  t.plan = uniform_plan(t.graph, Mode::training, DType::f64, "im2col", Layout::nchw, *t.device);
+  EXPECT_NE(error_of(t, t.plan).find("layer nowhere: nothing reads what it computes"),
+            std::string::npos);
+}
+
+TEST(NetUse, WhatCannotBeIsSaid) {
+  const Training t("plain");
+  NetLab lab(t.graph, t.plan, *t.device);
+  Net& net = lab.net();
+  EXPECT_THROW(net.backward(), InputError);  // before a forward
+  net.forward();
+  net.backward();
+  EXPECT_THROW(net.backward(), InputError);  // twice
+  EXPECT_THROW(net.set_input(std::vector<std::byte>(8)), InputError);
+  EXPECT_THROW(net.set_labels(std::vector<std::int32_t>(3)), InputError);
+  EXPECT_THROW(net.set_targets(std::vector<std::byte>(8)), InputError);
+  std::vector<std::byte> few(8);
+  EXPECT_THROW(net.read_output(few), InputError);
+  EXPECT_THROW(net.read_input_gradient(few), InputError);  // not asked for
+}
+
+// ---- Memory ----
+
+// Counts what is allocated and forwards the rest.
+class CountingDevice : public Device {
+ public:
+  explicit CountingDevice(Device& device) : device_(device) {}
+  std::size_t allocated() const { return allocated_; }
+
+  const DeviceInfo& info() const noexcept override { return device_.info(); }
+  Buffer allocate(std::size_t bytes) override {
+    allocated_ += bytes;
+    return device_.allocate(bytes);
+  }
+  Buffer allocate_pinned(std::size_t bytes) override { return device_.allocate_pinned(bytes); }
+  void copy_to_device(std::byte* to, ConstSpan from, Stream& stream) override {
+    device_.copy_to_device(to, from, stream);
+  }
+  void copy_to_host(Span to, const std::byte* from, Stream& stream) override {
+    device_.copy_to_host(to, from, stream);
+  }
+  std::unique_ptr<Stream> make_stream() override { return device_.make_stream(); }
+  void evict_from_caches(std::span<const ConstSpan> memory, Stream& stream) override {
+    device_.evict_from_caches(memory, stream);
+  }
+  const LayerOps& ops() const override { return device_.ops(); }
+
+ private:
+  Device& device_;
+  std::size_t allocated_ = 0;
+};
+
+TEST(NetMemory, TotalIsWhatWasAllocated) {
+  for (const SmallNet& small : small_nets())
+    for (const Mode mode : {Mode::training, Mode::inference}) {
+      SCOPED_TRACE(small.name + std::string(" in ") + std::string(to_string(mode)));
+      const auto cpu = make_cpu_device({2, ""});
+      CountingDevice device(*cpu);
+      const Graph graph = small.make(4);
+      NetLab lab(graph, uniform_plan(graph, mode, DType::f32, "winograd", Layout::nchw16c, device),
+                 device);
+      const MemoryUse made = lab.net().memory();
+      EXPECT_EQ(made.total, device.allocated());
+      EXPECT_EQ(made.optimizer, 0u);
+      lab.forward();
+      if (mode == Mode::inference) {
+        EXPECT_EQ(made.gradients, 0u);
+        EXPECT_EQ(device.allocated(), made.total);
+        continue;
+      }
+      lab.net().backward();
+      lab.net().update(SgdDesc{.rate = 0.1});
+      EXPECT_EQ(device.allocated(), made.total);
+      lab.net().update(SgdDesc{.rate = 0.1, .momentum = 0.9});
+      const MemoryUse updated = lab.net().memory();
+      EXPECT_GE(updated.optimizer, std::size_t(4 * graph.parameters()));
+      EXPECT_EQ(updated.total, device.allocated());
+      lab.net().update(AdamDesc{});
+      EXPECT_EQ(lab.net().memory().optimizer, 2 * updated.optimizer);
+      EXPECT_EQ(lab.net().memory().total, device.allocated());
+    }
+}
+
+// Inference keeps no activations: with more blocks of one shape it needs no more.
+TEST(NetMemory, InferenceOfADeepNetNeedsNoMoreThanOfAShallowOne) {
+  const auto device = make_cpu_device({2, ""});
+  const auto activations = [&](int layers, Mode mode) {
+    Graph graph("deep");
+    Tensor x = input(graph, {2, 16, 12, 12});
+    for (int i = 0; i < layers; ++i)
+      x = x.conv(fmt::format("conv{}", i), {.filters = 16, .kernel = 3, .pad = 1})
+              .relu(fmt::format("relu{}", i));
+    x.global_avg_pool("pool");
+    const Net net(graph, uniform_plan(graph, mode, DType::f32, "direct", Layout::nchw16c, *device),
+                  cpu_registry(), *device);
+    return net.memory().arena;
+  };
+  EXPECT_EQ(activations(3, Mode::inference), activations(9, Mode::inference));
+  EXPECT_GT(activations(9, Mode::training), activations(3, Mode::training));
+}
+
+TEST(NetMemory, ABatchThatIsTooBigNamesOneThatFits) {
+  // A device that says it has little memory.
+  class SmallDevice : public CountingDevice {
+   public:
+    SmallDevice(Device& device, std::size_t bytes) : CountingDevice(device), info_(device.info()) {
+      info_.memory_bytes = std::int64_t(bytes);
+    }
+    const DeviceInfo& info() const noexcept override { return info_; }
+
+   private:
+    DeviceInfo info_;
+  };
+  const auto cpu = make_cpu_device({2, ""});
+  const auto make = [&](std::int64_t batch, std::size_t memory) {
+    SmallDevice device(*cpu, memory);
+    const Graph graph = small_net("residual").make(batch);
+    const NetPlan plan =
+        uniform_plan(graph, Mode::training, DType::f32, "direct", Layout::nchw16c, device);
+    return Net(graph, plan, cpu_registry(), device).memory().total;
+  };
+  const std::size_t memory = make(32, std::size_t(1) << 40);
+  EXPECT_EQ(make(32, memory), memory);
+  try {
+    make(64, memory);
+    FAIL() << "fits";
+  } catch (const InputError& error) {
+    const std::string what = error.what();
+    EXPECT_NE(what.find("net residual: a batch of 64 needs"), std::string::npos) << what;
+    EXPECT_NE(what.find("a batch of 32 would fit"), std::string::npos) << what;
+  }
+  EXPECT_THROW(make(4, 1000), OutOfMemory);  // weights alone do not fit
+}
+
+// ---- Parameters ----
+
+TEST(NetParameters, AreNamedAndShapedAsInTorchvision) {
+  const Training t("residual");
+  NetLab lab(t.graph, t.plan, *t.device);
+  EXPECT_EQ(lab.parameter("b.down.weight").shape, (std::vector<std::int64_t>{24, 16, 1, 1}));
+  EXPECT_EQ(lab.parameter("fc.weight").shape, (std::vector<std::int64_t>{6, 24}));
+  EXPECT_EQ(lab.parameter("fc.bias").count, 6);
+  EXPECT_NE(lab.parameter("a1.bn.weight").gradient, nullptr);
+  EXPECT_EQ(lab.parameter("a1.bn.running_var").gradient, nullptr);
+  std::int64_t trained = 0;
+  std::set<std::string> names;
+  for (const Parameter& p : lab.net().parameters()) {
+    if (p.gradient != nullptr) trained += p.count;
+    names.insert(p.name);
+  }
+  EXPECT_EQ(trained, t.graph.parameters());
+  EXPECT_EQ(names.size(), lab.net().parameters().size());
+
+  NetLab inference(
+      t.graph,
+      uniform_plan(t.graph, Mode::inference, DType::f64, "im2col", Layout::nchw, *t.device),
+      *t.device);
+  std::set<std::string> same;
+  for (const Parameter& p : inference.net().parameters()) {
+    EXPECT_EQ(p.gradient, nullptr);
+    same.insert(p.name);
+  }
+  EXPECT_EQ(same, names);
+}
+
+TEST(NetParameters, StartByHeOrGlorotAndTheSameInEveryType) {
+  Graph graph("starts");
+  input(graph, {1, 32, 4, 4})
+      .conv("he", {.filters = 64, .kernel = 3, .pad = 1, .bias = false})
+      .batch_norm("bn")
+      .relu("relu")
+      .conv("glorot", {.filters = 64, .kernel = 3, .pad = 1})
+      .tanh("tanh")
+      .linear("fc", 10);
+  const auto device = make_cpu_device({2, ""});
+  const auto start = [&](DType dtype, std::uint64_t seed) {
+    const NetPlan plan =
+        uniform_plan(graph, Mode::training, dtype, "im2col", Layout::nchw, *device);
+    Net net(graph, plan, cpu_registry(), *device);
+    net.initialise(seed);
+    std::map<std::string, Values> values;
+    for (const Parameter& p : net.parameters()) {
+      std::vector<std::byte> bytes(std::size_t(p.count * size_of(dtype)));
+      net.read(p.value, bytes);
+      for (std::int64_t i = 0; i < p.count; ++i)
+        values[p.name].push_back(dtype == DType::f64
+                                     ? reinterpret_cast<const double*>(bytes.data())[i]
+                                     : double(reinterpret_cast<const float*>(bytes.data())[i]));
+    }
+    return values;
+  };
+  const auto values = start(DType::f64, 7);
+  const auto deviation = [](const Values& v) {
+    double sum = 0;
+    for (const double x : v) sum += x * x;
+    return std::sqrt(sum / double(v.size()));
+  };
+  EXPECT_NEAR(deviation(values.at("he.weight")), std::sqrt(2.0 / (32 * 9)), 0.002);
+  const double limit = std::sqrt(6.0 / (64 * 9 + 64 * 9));
+  EXPECT_NEAR(deviation(values.at("glorot.weight")), limit / std::sqrt(3.0), 0.001);
+  EXPECT_LE(*std::max_element(values.at("glorot.weight").begin(), values.at("glorot.weight").end()),
+            limit);
+  EXPECT_EQ(values.at("glorot.bias"), Values(64, 0.0));
+  EXPECT_EQ(values.at("bn.weight"), Values(64, 1.0));
+  EXPECT_EQ(values.at("bn.bias"), Values(64, 0.0));
+  EXPECT_EQ(values.at("bn.running_mean"), Values(64, 0.0));
+  EXPECT_EQ(values.at("bn.running_var"), Values(64, 1.0));
+  for (const auto& [name, in_f32] : start(DType::f32, 7)) {
+    Values rounded = values.at(name);
+    for (double& v : rounded) v = double(float(v));
+    EXPECT_EQ(in_f32, rounded) << name;
+  }
+  EXPECT_NE(start(DType::f64, 8).at("he.weight"), values.at("he.weight"));
+}
+
+TEST(NetParameters, UpdateTakesAStepDownTheGradient) {
+  const Training t("residual");
+  NetLab lab(t.graph, t.plan, *t.device);
+  lab.forward();
+  lab.net().backward();
+  std::map<std::string, Values> before;
+  for (const Parameter& p : lab.net().parameters()) before[p.name] = lab.read(p.value, p.count);
+  lab.net().update(SgdDesc{.rate = 0.125});
+  for (const Parameter& p : lab.net().parameters()) {
+    const Values after = lab.read(p.value, p.count);
+    if (p.gradient == nullptr) {
+      EXPECT_EQ(after, before[p.name]) << p.name;
+      continue;
+    }
+    const Values gradient = lab.read(p.gradient, p.count);
+    for (std::size_t i = 0; i < after.size(); ++i)
+      ASSERT_NEAR(after[i], before[p.name][i] - 0.125 * gradient[i], 1e-12) << p.name;
+  }
+}
+
+// With one rule after the other, since each has a state of its own to start.
+TEST(NetParameters, TrainingLowersTheLoss) {
+  for (const UpdateRule& rule :
+       {UpdateRule(SgdDesc{.rate = 0.02, .momentum = 0.9}), UpdateRule(AdamDesc{.rate = 0.01})}) {
+    const Training t("branches", DType::f32, 8);
+    NetLab lab(t.graph, t.plan, *t.device);
+    const double first = lab.forward();
+    for (int i = 0; i < 30; ++i) {
+      lab.net().backward();
+      lab.net().update(rule);
+      lab.net().forward();
+    }
+    EXPECT_LT(lab.net().loss(), 0.2 * first);
+  }
+}
+
+// Its bias corrections depend on the number of the update, which the net counts.
+TEST(NetParameters, AdamsUpdatesAreCounted) {
+  const Training t("plain");
+  NetLab lab(t.graph, t.plan, *t.device);
+  const Parameter& p = lab.parameter("conv1.weight");
+  Values w = lab.read(p.value, p.count), mean(w.size(), 0.0), square(w.size(), 0.0);
+  for (int step = 1; step <= 3; ++step) {
+    lab.forward();
+    lab.net().backward();
+    const Values g = lab.read(p.gradient, p.count);
+    lab.net().update(AdamDesc{.rate = 1e-3});
+    const Values after = lab.read(p.value, p.count);
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      mean[i] = 0.9 * mean[i] + 0.1 * g[i];
+      square[i] = 0.999 * square[i] + 0.001 * g[i] * g[i];
+      w[i] -= 1e-3 * mean[i] / (1 - std::pow(0.9, step)) /
+              (std::sqrt(square[i] / (1 - std::pow(0.999, step))) + 1e-8);
+      ASSERT_NEAR(after[i], w[i], 1e-10) << "update " << step;
+    }
+  }
+}
+
+// ---- Dropout ----
+
+TEST(NetUse, DropoutDrawsAnewInEachIteration) {
+  const Training t("old_style");
+  NetLab lab(t.graph, t.plan, *t.device, {.dropout_seed = 1});
+  NetLab other(t.graph, t.plan, *t.device, {.dropout_seed = 2});
+  const double first = lab.forward();
+  EXPECT_NE(first, lab.forward());
+  EXPECT_NE(first, other.forward());
+}
+
+// ---- Observing ----
+
+TEST(NetUse, AnObserverSeesEveryStepAndPhaseInOrder) {
+  const Training t("residual");
+  NetLab lab(t.graph, t.plan, *t.device);
+  Net& net = lab.net();
+  std::vector<std::string> seen;
+  double last = 0;
+  net.observe([&](const Step& step, Phase phase, double begin, double end) {
+    EXPECT_LE(last, begin);
+    EXPECT_LE(begin, end);
+    last = end;
+    seen.push_back(t.graph.nodes()[step.node].name + " " + std::string(to_string(phase)));
+  });
+  net.forward();
+  net.backward();
+  net.update(SgdDesc{});
+  const std::vector<std::string> begin{"conv1 fwd", "conv1.bn fwd", "a1 fwd"};
+  ASSERT_GT(seen.size(), begin.size());
+  EXPECT_TRUE(std::equal(begin.begin(), begin.end(), seen.begin()));
+  const auto count = [&](const std::string& what) {
+    return std::count(seen.begin(), seen.end(), what);
+  };
+  EXPECT_EQ(count("a1 bwd_d"), 1);
+  EXPECT_EQ(count("a1 bwd_w"), 1);
+  EXPECT_EQ(count("a1 update"), 1);
+  EXPECT_EQ(count("conv1 bwd_w"), 1);
+  EXPECT_EQ(count("conv1 bwd_d"), 0);  // nobody wants the input's gradient
+  EXPECT_EQ(count("pool update"), 0);
+  net.observe(nullptr);
+  net.forward();
+  EXPECT_EQ(seen.back(), "fc update");
+}
+
+// ---- Inference ----
+
+// A training pass over one batch tells the batch's mean and variance by how it moves the running
+// statistics; inference with exactly these must give what training gave.
+TEST(NetInference, WithTheBatchsStatisticsIsTheTrainingForward) {
+  for (const char* name : {"residual", "shortcuts", "branches", "normalised_input"}) {
+    SCOPED_TRACE(name);
+    Training t(name);
+    NetLab training(t.graph, t.plan, *t.device);
+    std::map<std::string, Values> values;
+    for (const Parameter& p : training.net().parameters())
+      values[p.name] = training.read(p.value, p.count);
+    training.forward();
+    for (const Node& node : t.graph.nodes()) {
+      if (!std::holds_alternative<BatchNorm>(node.layer)) continue;
+      const double count = double(node.shape.n * node.shape.h * node.shape.w);
+      for (const char* which : {".running_mean", ".running_var"}) {
+        const Parameter& p = training.parameter(node.name + which);
+        const Values after = training.read(p.value, p.count);
+        Values& value = values[p.name];
+        const double biased = which == std::string(".running_var") ? (count - 1) / count : 1;
+        for (std::size_t c = 0; c < value.size(); ++c)
+          value[c] = (after[c] - 0.9 * value[c]) / 0.1 * biased;
+      }
+    }
+    const Values expected = training.output();
+
+    for (const char* algo : {"im2col", "fft"}) {
+      NetLab inference(
+          t.graph,
+          uniform_plan(t.graph, Mode::inference, DType::f64, algo, Layout::nhwc, *t.device),
+          *t.device);
+      inference.forward();
+      EXPECT_GT(relative_error(inference.output(), expected), 1e-3);
+      for (const Parameter& p : inference.net().parameters())
+        inference.write(p.value, values.at(p.name));
+      inference.net().parameters_changed();
+      inference.forward();
+      EXPECT_LE(relative_error(inference.output(), expected), 1e-10);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace convlab
