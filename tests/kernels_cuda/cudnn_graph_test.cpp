@@ -6,11 +6,6 @@
 
 #include "conv/error.h"
 
-// LeakSanitizer asks this. cuDNN's engines keep cuBLAS handles for good, some from modules that are
-// unloaded by the time their names are wanted, so that no suppression matches.
-extern "C" int __lsan_is_turned_off();
-extern "C" int __lsan_is_turned_off() { return 1; }
-
 namespace convlab::cuda {
 namespace {
 
