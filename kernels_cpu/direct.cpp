@@ -10,10 +10,12 @@
 // backward_filter: a tile is half a channel block times two vectors of K, and its depth runs over
 //                  pixels.
 //
-// Caches: the filters of a panel (the tile's K) and a chunk of C stay in L1 while all tiles of a
-// strip of pixels use them; the strip's input stays in L2 for all panels. In backward_filter rows
-// of dy and x stay in L1 for all taps. Threads share pixels or panels; where backward_filter has
-// to share pixels, each thread sums into its own copy, and the copies are added in a fixed order.
+// Caches: the filters of a panel (the tile's K) and a chunk of C stay in L2 while all tiles of a
+// strip of pixels use them, as does the strip's input for all panels. L1 need not hold the chunk,
+// since a step of 28 multiply-adds reads 2 vectors of it; a smaller chunk would send the sums of
+// each tile out and back more often, which costs more. In backward_filter rows of dy and x stay in
+// L1 for all taps. Threads share pixels or panels; where backward_filter has to share pixels, each
+// thread sums into its own copy, and the copies are added in a fixed order.
 //
 // Depthwise filters are vectors of channels throughout (direct_depthwise.cpp). What is left, f64
 // and ragged groups among it, takes plain loops (direct_plain.cpp).
@@ -264,8 +266,12 @@ class FilterPlan : public ConvPlan {
 class FirstLayerPlan : public ConvPlan {
  public:
   FirstLayerPlan(const ConvProblem& p, const DeviceInfo& device)
-      : first_{view_of(p.y_desc()), panels_of(1, p.k), p},
-        threads_(std::min<i64>(device.threads, p.n * p.p)) {}
+      : first_{view_of(p.y_desc()), panels_of(1, p.k), p, {}},
+        threads_(std::min<i64>(device.threads, p.n * p.p)) {
+    for (i64 cr = 0; cr < p.c * p.r; ++cr)
+      for (i64 col = 0; col < p.s; ++col)
+        first_.tap_at.push_back(cr * first_.pitch() + col * p.dilation_w);
+  }
 
   std::size_t packed_filter_bytes() const noexcept override {
     return forward() ? std::size_t(copy_floats()) * sizeof(float) : 0;
@@ -419,7 +425,7 @@ class Direct : public ConvAlgo {
     if (p.pass == Pass::backward_filter) return {{{"pixels", 128}}};
     const DeviceInfo& info = device.info();
     const TileShape shape = tile_shape();
-    const i64 depth = info.l1_bytes / 2 / (shape.cols * 4);
+    const i64 depth = info.l2_bytes / 8 / (shape.cols * 4);
     const Config by_pixels{{"depth", depth}, {"split", 0}};
     const Config by_panels{{"depth", depth}, {"split", 1}};
     if (info.threads == 1) return {by_pixels};
@@ -477,7 +483,7 @@ class Direct : public ConvAlgo {
 
  private:
   AlgoInfo info_{"direct",
-                 1,
+                 2,
                  DeviceKind::cpu,
                  Origin::own,
                  "the definition's loops, tiled for registers and caches",

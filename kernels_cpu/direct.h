@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -28,7 +29,7 @@ struct Panels {
 
 // forward and backward_data. The packed filter is
 // [grid][panel][chunk of channel blocks][tap][block of the chunk][channel in block][column].
-// `depth` bounds taps x channels of a chunk, so that its filters stay in L1.
+// `depth` bounds taps x channels of a chunk, so that its filters stay in L2.
 struct DirectPixels {
   ChannelView in, out;
   std::int64_t n = 1;
@@ -76,6 +77,7 @@ struct DirectFirst {
   ChannelView y;
   Panels panels;
   ConvProblem problem;
+  std::vector<std::ptrdiff_t> tap_at;  // where (c, r, s) lies in the patch, from the first pixel
   std::int64_t pitch() const {
     return (problem.q - 1) * problem.stride_w + (problem.s - 1) * problem.dilation_w + 1;
   }

@@ -321,8 +321,11 @@ HWY_NOINLINE void FirstTile(const DirectFirst& d, const float* patch, const floa
   constexpr std::ptrdiff_t kCols = kVecs * kLanes;
   Tile<kRows, kVecs> tile;
   tile.SetZero();
-  for (std::int64_t i = 0; i < p.c * p.r; ++i, patch += d.pitch(), b += p.s * kCols)
-    tile.template MultiplyAdd<1>({patch, p.stride_w, p.dilation_w}, {b, kCols, kLanes}, p.s);
+  // One loop over all taps: a short one within each row costs 4% with 7 taps, 11% with 3.
+  for (const std::ptrdiff_t at : d.tap_at) {
+    tile.template MultiplyAdd<1>({patch + at, p.stride_w, 0}, {b, kCols, kLanes}, 1);
+    b += kCols;
+  }
   std::int64_t out_at[kRows];
   for (int i = 0; i < kRows; ++i) out_at[i] = (pixel + i) * d.y.pixel;
   target.Store(tile, d.y, out_at);
@@ -360,12 +363,10 @@ HWY_NOINLINE void FirstFilterTile(const DirectFirst& d, const float* patch, cons
                                   std::int64_t tap, bool load, float* sums) {
   const ConvProblem& p = d.problem;
   constexpr std::int64_t kCols = kVecs * kLanes;
-  std::ptrdiff_t at[kRows];
-  for (int i = 0; i < kRows; ++i)
-    at[i] = (tap + i) / p.s * d.pitch() + (tap + i) % p.s * p.dilation_w;
   Tile<kRows, kVecs> tile;
   tile.SetZero();
-  tile.template MultiplyAddAt<1>(patch, at, p.stride_w, {dy, d.y.pixel, VectorAt(d.y, 1)}, p.q);
+  tile.template MultiplyAddAt<1>(patch, d.tap_at.data() + tap, p.stride_w,
+                                 {dy, d.y.pixel, VectorAt(d.y, 1)}, p.q);
   tile.ForEach([&](int i, int j, Vec& v) HWY_ATTR {
     float* const to = sums + (tap + i) * kCols + j * kLanes;
     hn::StoreU(load ? hn::Add(v, hn::LoadU(F32(), to)) : v, F32(), to);
