@@ -218,9 +218,7 @@ NetLab::NetLab(Graph graph, const NetPlan& plan, Device& device, NetOptions opti
     net_.set_labels(labels);
     net_.stream().synchronize();
   } else if (options.loss == Loss::squared_error) {
-    const std::vector<std::byte> bytes = to_bytes(random_values(y.n * y.c * y.h * y.w, seed + 3));
-    net_.set_targets(bytes);
-    net_.stream().synchronize();
+    set_targets(random_values(y.n * y.c * y.h * y.w, seed + 3));
   }
 }
 
@@ -264,6 +262,12 @@ void NetLab::set_input(const Values& values) {
   input_ = values;
   const std::vector<std::byte> bytes = to_bytes(values);
   net_.set_input(bytes);
+  net_.stream().synchronize();
+}
+
+void NetLab::set_targets(const Values& values) {
+  const std::vector<std::byte> bytes = to_bytes(values);
+  net_.set_targets(bytes);
   net_.stream().synchronize();
 }
 

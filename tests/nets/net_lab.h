@@ -53,6 +53,7 @@ class NetLab {
   Values read(const std::byte* from, std::int64_t count);
   void write(std::byte* to, const Values&);
   void set_input(const Values&);
+  void set_targets(const Values&);
   const Values& input() const { return input_; }
 
   double forward();  // the loss, if there is one

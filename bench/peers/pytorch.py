@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Times one net in PyTorch on the CPU, in one way, and prints JSON.
+
+  bench/peers/pytorch.py resnet18 --batch 16 --train
+  bench/peers/pytorch.py vgg16 --batch 1 --way freeze --channels-last
+
+Training is forward, cross-entropy, backward and SGD with momentum, each timed; inference is forward
+in inference mode. f32, random images, random weights. Needs torch and torchvision.
+"""
+
+import argparse
+import json
+import os
+import platform
+import time
+
+import torch
+import torchvision
+
+WAYS = ("eager", "freeze", "compile")
+
+
+def resident_bytes(field):
+    """VmRSS, or VmHWM: the most since reset_peak()."""
+    with open("/proc/self/status") as status:
+        for line in status:
+            if line.startswith(field + ":"):
+                return int(line.split()[1]) * 1024
+    raise OSError(f"no {field} in /proc/self/status")
+
+
+def reset_peak():
+    with open("/proc/self/clear_refs", "w") as clear:
+        clear.write("5")
+
+
+def optimise(net, images, way):
+    """A net for inference. freeze: TorchScript, batch norm folded, weights packed for oneDNN.
+    compile: Inductor, with the weights as constants, so that it folds and packs them too."""
+    if way == "freeze":
+        scripted = torch.jit.freeze(torch.jit.trace(net, images))
+        return torch.jit.optimize_for_inference(scripted)
+    if way == "compile":
+        torch._inductor.config.freezing = True
+        return torch.compile(net)
+    return net
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("net", help="as torchvision names it")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--train", action="store_true")
+    parser.add_argument("--way", choices=WAYS, default="eager", help="training: eager or compile")
+    parser.add_argument("--channels-last", action="store_true")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--seconds", type=float, default=5, help="to measure, after the warm-up")
+    parser.add_argument("--min-runs", type=int, default=3)
+    args = parser.parse_args()
+    if args.train and args.way == "freeze":
+        parser.error("--way freeze is for inference")
+
+    torch.manual_seed(1)
+    torch.set_num_threads(args.threads)
+    layout = torch.channels_last if args.channels_last else torch.contiguous_format
+    images = torch.randn(args.batch, 3, 224, 224).contiguous(memory_format=layout)
+    labels = torch.randint(1000, (args.batch,))
+    before_net = resident_bytes("VmRSS")
+
+    options = {"aux_logits": False} if args.net == "googlenet" else {}
+    net = torchvision.models.get_model(args.net, weights=None, **options)
+    net = net.train(args.train).to(memory_format=layout)
+    runs = []
+
+    if args.train:
+        forward = torch.compile(net) if args.way == "compile" else net
+        loss_of = torch.nn.CrossEntropyLoss()
+        sgd = torch.optim.SGD(net.parameters(), lr=1e-4, momentum=0.9, fused=True)
+
+        def run():
+            t0 = time.perf_counter()
+            loss = loss_of(forward(images), labels)
+            t1 = time.perf_counter()
+            loss.backward()
+            t2 = time.perf_counter()
+            sgd.step()
+            sgd.zero_grad(set_to_none=True)
+            return t1 - t0, t2 - t1, time.perf_counter() - t2
+    else:
+        with torch.inference_mode(args.way != "freeze"), torch.no_grad():
+            net = optimise(net, images, args.way)
+
+        def run():
+            t0 = time.perf_counter()
+            net(images)
+            return (time.perf_counter() - t0,)
+
+    with torch.inference_mode(not args.train):
+        warm_ups = 2 if args.train or args.way == "eager" else 4
+        reset_peak()
+        for _ in range(warm_ups):
+            run()
+        begin = time.perf_counter()
+        while len(runs) < args.min_runs or time.perf_counter() - begin < args.seconds:
+            runs.append(run())
+
+    phases = ("forward_ms", "backward_ms", "update_ms")
+    result = {
+        "net": args.net,
+        "batch": args.batch,
+        "mode": "training" if args.train else "inference",
+        "way": args.way,
+        "channels_last": args.channels_last,
+        "threads": args.threads,
+        "runs": [{p: 1e3 * t for p, t in zip(phases, run)} for run in runs],
+        "before_net_bytes": before_net,
+        "peak_bytes": resident_bytes("VmHWM"),
+        "versions": {
+            "torch": torch.__version__,
+            "torchvision": torchvision.__version__,
+            "python": platform.python_version(),
+            "build": torch.__config__.show(),
+        },
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

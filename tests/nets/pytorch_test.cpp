@@ -1,0 +1,271 @@
+// Small versions of every family of nets against PyTorch: outputs, losses, all gradients, running
+// statistics and updated weights, from the files that pytorch/generate.py wrote.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <fstream>
+#include <numeric>
+
+#include "conv/error.h"
+#include "kernels_cpu/cpu.h"
+#include "nets/choose.h"
+#include "nets/zoo.h"
+#include "tests/nets/net_lab.h"
+#include "tests/nets/safetensors.h"
+#include "tests/nets/scaled.h"
+
+namespace convlab {
+namespace {
+
+SafeTensors read_net(std::string name) {
+  for (char& c : name)
+    if (c == ':') c = '_';
+  return read_safetensors(std::filesystem::path(CONVLAB_PYTORCH_DATA) / (name + ".safetensors"));
+}
+
+Graph graph_of(const std::string& name, const SafeTensors& file) {
+  const std::int64_t batch = file.at("input").shape[0];
+  const Graph net = name == "resnet8" ? cifar_resnet(8, batch) : make_net(name, batch);
+  const std::vector<std::int64_t>& x = file.at("input").shape;
+  return scaled(net, {.batch = batch,
+                      .image = x.size() > 2 ? x[2] : 1,
+                      .divisor = std::stoll(file.metadata.at("divisor")),
+                      .outputs = file.at("training/output").shape[1]});
+}
+
+// The loss a file has data for, and the rules of generate.py.
+Loss loss_of(const SafeTensors& file) {
+  return file.tensors.count("labels") ? Loss::cross_entropy : Loss::squared_error;
+}
+
+const std::map<std::string, UpdateRule>& update_rules() {
+  static const std::map<std::string, UpdateRule> rules{
+      {"sgd", SgdDesc{.rate = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}},
+      {"adam", AdamDesc{.rate = 0.01, .weight_decay = 0.01}},
+      {"adamw", AdamDesc{.rate = 0.01, .weight_decay = 0.1, .decoupled = true}}};
+  return rules;
+}
+
+// How a net is run here: one algorithm and layout wherever they do, or what the chooser takes,
+// which leaves out the input's gradient.
+struct Setting {
+  std::string algo;
+  DType dtype;
+  Layout layout = Layout::nchw;
+};
+
+std::string to_string(const Setting& s) {
+  return fmt::format("{}, {}, {}", s.algo, to_string(s.dtype), to_string(s.layout));
+}
+
+NetPlan plan_of(const Graph& graph, Mode mode, const Setting& s, Device& device) {
+  if (s.algo == "chosen")
+    return choose_plan(graph, {.mode = mode, .dtype = s.dtype}, cpu_registry(), device, nullptr)
+        .plan;
+  return uniform_plan(graph, mode, s.dtype, s.algo, s.layout, device);
+}
+
+// One net with a file's values: what it computes, by the file's keys.
+class PyTorchNet {
+ public:
+  PyTorchNet(const std::string& name, const SafeTensors& file, Mode mode, const Setting& setting)
+      : file_(file),
+        device_(make_cpu_device()),
+        lab_(graph_of(name, file), plan_of(graph_of(name, file), mode, setting, *device_), *device_,
+             {.loss = mode == Mode::training ? loss_of(file) : Loss::none,
+              .input_gradient = mode == Mode::training && setting.algo != "chosen"}) {
+    for (const Parameter& p : lab_.net().parameters()) {
+      const SafeTensor& value = file.at("value/" + p.name);
+      EXPECT_EQ(p.shape, value.shape) << p.name;
+      lab_.write(p.value, value.values);
+    }
+    lab_.net().parameters_changed();
+    lab_.set_input(file.at("input").values);
+    if (mode == Mode::inference) return;
+    if (loss_of(file) == Loss::cross_entropy) {
+      const Values& labels = file.at("labels").values;
+      lab_.net().set_labels(std::vector<std::int32_t>(labels.begin(), labels.end()));
+    } else {
+      lab_.set_targets(file.at("targets").values);
+    }
+  }
+
+  NetLab& lab() { return lab_; }
+
+  std::map<std::string, Values> infer() {
+    lab_.forward();
+    return {{"inference/output", lab_.output()}};
+  }
+
+  std::map<std::string, Values> train() {
+    const double loss = lab_.forward();
+    std::map<std::string, Values> results{{"training/loss", {loss}},
+                                          {"training/output", lab_.output()}};
+    lab_.net().backward();
+    for (auto& [name, gradient] : lab_.gradients()) results["gradient/" + name] = gradient;
+    for (const Parameter& p : lab_.net().parameters())
+      if (p.gradient == nullptr) results["after/" + p.name] = lab_.read(p.value, p.count);
+    if (file_.metadata.at("update").empty()) return results;
+    const UpdateRule& rule = update_rules().at(file_.metadata.at("update"));
+    lab_.net().update(rule);
+    lab_.forward();
+    lab_.net().backward();
+    lab_.net().update(rule);
+    for (const Parameter& p : lab_.net().parameters())
+      results["updated/" + p.name] = lab_.read(p.value, p.count);
+    return results;
+  }
+
+ private:
+  const SafeTensors& file_;
+  std::unique_ptr<Device> device_;
+  NetLab lab_;
+};
+
+double norm(const Values& values) {
+  return std::sqrt(std::inner_product(values.begin(), values.end(), values.begin(), 0.0));
+}
+
+// ||ours - PyTorch's|| / ||PyTorch's|| of each result. A gradient that is zero (of a bias that
+// batch norm takes away again) is held against all gradients together.
+std::map<std::string, double> errors(const std::map<std::string, Values>& results,
+                                     const SafeTensors& file) {
+  double squares = 0;
+  for (const auto& [key, tensor] : file.tensors)
+    if (key.rfind("gradient/", 0) == 0) squares += std::pow(norm(tensor.values), 2);
+  std::map<std::string, double> errors;
+  for (const auto& [key, ours] : results) {
+    const Values& theirs = file.at(key).values;
+    EXPECT_EQ(ours.size(), theirs.size()) << key;
+    const double error = relative_error(ours, theirs);
+    errors[key] = norm(theirs) > 0 ? error : error / std::sqrt(squares);
+  }
+  return errors;
+}
+
+std::size_t keys_beginning(const SafeTensors& file, const std::string& prefix) {
+  std::size_t count = 0;
+  for (const auto& [key, tensor] : file.tensors) count += key.rfind(prefix, 0) == 0;
+  return count;
+}
+
+// A file's own rounding to f32 is up to 6e-8. In f32 it depends on how well the net is conditioned,
+// which PyTorch's own error in f32 tells; Winograd may lose a digit more.
+double tolerance(DType dtype, const SafeTensors& file) {
+  return dtype == DType::f64 ? 2e-7 : 20 * std::stod(file.metadata.at("f32_error"));
+}
+
+const std::vector<Setting> settings{
+    {"direct", DType::f64, Layout::nchw},
+    {"chosen", DType::f64},
+    {"chosen", DType::f32},
+    {"direct", DType::f32, Layout::nchw},
+    {"direct", DType::f32, Layout::nchw16c},
+    {"direct", DType::f32, Layout::nchw8c},
+    {"implicit_gemm", DType::f32, Layout::nhwc},
+    {"im2col", DType::f32, Layout::nchw},
+    {"winograd", DType::f32, Layout::nchw16c},
+    {"fft", DType::f32, Layout::nchw},
+};
+
+class PyTorch : public testing::TestWithParam<std::string> {};
+
+TEST_P(PyTorch, ComputesTheSame) {
+  const SafeTensors file = read_net(GetParam());
+  EXPECT_EQ(file.metadata.at("net"), GetParam());
+  for (const Setting& setting : settings) {
+    SCOPED_TRACE(to_string(setting));
+    auto results = PyTorchNet(GetParam(), file, Mode::inference, setting).infer();
+    results.merge(PyTorchNet(GetParam(), file, Mode::training, setting).train());
+    // Nothing else that PyTorch gives is left out.
+    const std::size_t given = keys_beginning(file, "value/") + 2;  // to the net: input, labels
+    EXPECT_EQ(results.size(), file.tensors.size() - given - (setting.algo == "chosen"));
+    for (const auto& [key, error] : errors(results, file))
+      EXPECT_LE(error, tolerance(setting.dtype, file)) << key;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Nets, PyTorch,
+                         testing::Values("alexnet", "alexnet2012", "overfeat", "vgg11", "vgg11_bn",
+                                         "googlenet", "googlenet2014", "resnet18", "resnet50",
+                                         "resnet8", "lenet", "mlp:7-13x3-3", "mlp:20-33-9-10:relu",
+                                         "mlp:20-17-10:sigmoid"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           for (char& c : name)
+                             if (!std::isalnum(c)) c = '_';
+                           return name;
+                         });
+
+// One weight that is off by a thousandth of the filter's norm shows in what follows it.
+TEST(PyTorchComparison, SeesAWrongWeight) {
+  const SafeTensors file = read_net("resnet8");
+  PyTorchNet net("resnet8", file, Mode::training, settings[0]);
+  const Parameter& filter = net.lab().parameter("layer2.0.conv1.weight");
+  Values values = net.lab().read(filter.value, filter.count);
+  values[7] += 1e-3 * norm(values);
+  net.lab().write(filter.value, values);
+  net.lab().net().parameters_changed();
+  const auto errors_now = errors(net.train(), file);
+  for (const char* key :
+       {"training/loss", "training/output", "gradient/layer2.0.conv1.weight", "gradient/input",
+        "gradient/fc.weight", "after/layer2.0.bn1.running_mean"})
+    EXPECT_GT(errors_now.at(key), tolerance(DType::f64, file)) << key;
+  EXPECT_LE(errors_now.at("after/layer1.0.bn1.running_mean"), tolerance(DType::f64, file));
+}
+
+TEST(PyTorchComparison, SeesAWrongLabel) {
+  SafeTensors file = read_net("lenet");
+  double& label = file.tensors.at("labels").values[1];
+  label = label == 0 ? 1 : 0;
+  PyTorchNet net("lenet", file, Mode::training, settings[0]);
+  const auto errors_now = errors(net.train(), file);
+  EXPECT_LE(errors_now.at("training/output"), tolerance(DType::f64, file));
+  EXPECT_GT(errors_now.at("training/loss"), 1e-3);
+  EXPECT_GT(errors_now.at("gradient/output.bias"), 1e-3);
+}
+
+// ---- The files ----
+
+std::string error_of(const std::string& bytes) {
+  const auto path = std::filesystem::path(testing::TempDir()) / "convlab_test.safetensors";
+  std::ofstream(path, std::ios::binary) << bytes;
+  std::string error = "accepted";
+  try {
+    read_safetensors(path);
+  } catch (const InputError& e) {
+    error = e.what();
+  }
+  std::filesystem::remove(path);
+  return error.substr(0, path.string().size()) == path.string() ? error.substr(path.string().size())
+                                                                : error;
+}
+
+std::string file_of(const std::string& header, std::size_t data_bytes) {
+  const std::uint64_t length = header.size();
+  return std::string(reinterpret_cast<const char*>(&length), 8) + header +
+         std::string(data_bytes, '\0');
+}
+
+TEST(SafeTensors, SaysWhatIsWrongWithAFile) {
+  EXPECT_EQ(error_of(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8)),
+            "accepted");
+  EXPECT_EQ(error_of("abc"), ": shorter than its header");
+  EXPECT_EQ(error_of(file_of("{}", 0).substr(0, 9)), ": shorter than its header");
+  EXPECT_EQ(error_of(file_of("{", 0)).rfind(", header: ", 0), 0u);
+  EXPECT_EQ(error_of(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 7)),
+            ", a: bytes 0 to 8 of 7");
+  EXPECT_EQ(error_of(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 8)),
+            ", a: 4 bytes for 2 of F32");
+  EXPECT_EQ(error_of(file_of(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", 8)),
+            ", a: type U8 is not F16, F32, F64 or I32");
+  EXPECT_THROW(read_safetensors("/nonexistent"), InputError);
+  EXPECT_THROW(SafeTensors().at("a"), InputError);
+}
+
+}  // namespace
+}  // namespace convlab
