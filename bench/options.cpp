@@ -104,6 +104,24 @@ void add_targets(CLI::App& app, CommonOptions& o) {
       "f32, f64, f16 or bf16; default: f32", "TYPE");
 }
 
+void add_net(CLI::App& app, CommonOptions& o) {
+  app.add_option_function<std::string>(
+         "NET", [&o](const std::string& name) { o.targets = {name}; },
+         "A net: resnet18, vgg16, mlp:20-256x5-1; `convlab list` names them all")
+      ->type_name("");
+  add_parsed(
+      app, "--batch", [&o](const std::string& text) { o.batches = {parse_batch(text)}; },
+      "Images at a time; default: 1", "N");
+  add_parsed(
+      app, "--dtype",
+      [&o](const std::string& text) {
+        o.dtype = parse_dtype(text);
+        if (o.dtype != DType::f32 && o.dtype != DType::f64)
+          throw InputError(fmt::format("nets run in f32 or f64, not {}", text));
+      },
+      "f32 or f64; default: f32", "TYPE");
+}
+
 void add_device(CLI::App& app, CommonOptions& o) {
   add_parsed(
       app, "--device", [&o](const std::string& text) { o.device = parse_device(text); },

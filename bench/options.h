@@ -33,6 +33,7 @@ struct CommonOptions {
 };
 
 void add_targets(CLI::App&, CommonOptions&);  // TARGET... --batch --pass --dtype
+void add_net(CLI::App&, CommonOptions&);      // NET --batch --dtype: one of each
 void add_device(CLI::App&, CommonOptions&);   // --device --threads
 void add_layout(CLI::App&, CommonOptions&);
 void add_cache(CLI::App&, CommonOptions&);

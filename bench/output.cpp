@@ -27,7 +27,7 @@ void on_interrupt(int signal) {
 
 }  // namespace
 
-Output::Output(std::string path) : path_(std::move(path)) {
+Output::Output(std::string path, const std::string& flag) : path_(std::move(path)) {
   if (path_.empty()) return;
   struct stat status {};
   if (stat(path_.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
@@ -38,7 +38,7 @@ Output::Output(std::string path) : path_(std::move(path)) {
     file_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   }
   if (file_ < 0)
-    throw InputError(fmt::format("--output: cannot write '{}': {}", path_, std::strerror(errno)));
+    throw InputError(fmt::format("{}: cannot write '{}': {}", flag, path_, std::strerror(errno)));
 }
 
 Output::~Output() {

@@ -10,8 +10,8 @@ namespace convlab {
 // first, and fills it at the end.
 class Output {
  public:
-  // Empty: stdout. Throws InputError when the file's directory cannot be written.
-  explicit Output(std::string path);
+  // Empty: stdout. Throws InputError, naming the flag, when the file's directory cannot be written.
+  explicit Output(std::string path, const std::string& flag = "--output");
   Output(const Output&) = delete;
   ~Output();  // leaves no trace unless write() was called
   // The file appears with all of the text or keeps what it had. Throws EnvironmentError.

@@ -25,6 +25,9 @@ const std::vector<Verb> verbs{
     {"check", "Every algorithm against the reference", declare_check},
     {"tune", "The per-layer algorithm table of a net on this machine", declare_tune},
     {"bench", "One problem under every algorithm", declare_bench},
+    {"time", "A net step by step: where an iteration's time and memory go", declare_time},
+    {"plan", "A net's layouts and algorithms, chosen as a whole, and whether that comes true",
+     declare_plan},
     {"db", "The tuning store: show, verify, merge, export, import, prune", declare_db},
 };
 
@@ -73,6 +76,7 @@ int run(int argc, const char* const* argv) {
       "  convlab tune resnet18 --batch 1         the fastest algorithm for each layer and pass\n"
       "  convlab list mb1ic64ih56oc64oh56kh3ph1  who takes this problem, and why others do not\n"
       "  convlab check resnet18 --pass fwd       are their results right?\n"
+      "  convlab time resnet18 --batch 16        where the time of a training step goes\n"
       "  convlab doctor                          is this machine fit for measuring?\n"
       "convlab VERB --help shows a verb's flags and examples.\n\n"
       "Exit codes: 0 done; 1 a check failed; 2 bad usage or input; 3 the environment cannot do\n"

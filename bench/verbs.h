@@ -18,6 +18,8 @@ VerbAction declare_check(CLI::App&);
 VerbAction declare_db(CLI::App&);
 VerbAction declare_doctor(CLI::App&);
 VerbAction declare_list(CLI::App&);
+VerbAction declare_plan(CLI::App&);
+VerbAction declare_time(CLI::App&);
 VerbAction declare_tune(CLI::App&);
 
 // Parses the command line and does what it says. Returns the exit code: 0 done, 1 a check failed,

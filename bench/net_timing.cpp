@@ -1,0 +1,225 @@
+#include "bench/net_timing.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <random>
+#include <string>
+
+#include "autotune/measure.h"
+#include "bench/report.h"
+
+namespace convlab {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// A line of /proc/self/status in bytes: VmRSS is resident now, VmHWM was at most. 0: unknown.
+std::int64_t resident(const std::string& field) {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;)
+    if (std::int64_t kib = 0; word == field + ":" && status >> kib) return kib * 1024;
+  return 0;
+}
+
+// VmHWM starts again from what is resident now, so that it says nothing about planning.
+void reset_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
+
+struct Stopped {};  // thrown out of a running net
+
+// A batch on the host, made anew for each iteration: N(0,1) images, random labels or targets.
+class Batch {
+ public:
+  Batch(const Graph& graph, DType dtype, Loss loss, std::uint64_t seed, Device& device)
+      : dtype_(dtype), loss_(loss), random_(seed) {
+    const Shape in = graph.nodes().front().shape, out = graph.nodes().back().shape;
+    images_ = device.allocate_pinned(bytes(in));
+    if (loss == Loss::cross_entropy) {
+      labels_.resize(std::size_t(in.n));
+      classes_ = out.c;
+    }
+    if (loss == Loss::squared_error) targets_ = device.allocate_pinned(bytes(out));
+  }
+
+  void make() {
+    fill(images_);
+    fill(targets_);
+    std::uniform_int_distribution<std::int32_t> label(0, std::int32_t(std::max<std::int64_t>(classes_, 1) - 1));
+    for (std::int32_t& value : labels_) value = label(random_);
+  }
+
+  void copy_to(Net& net) const {
+    net.set_input(images_.span());
+    if (loss_ == Loss::cross_entropy) net.set_labels(labels_);
+    if (loss_ == Loss::squared_error) net.set_targets(targets_.span());
+  }
+
+ private:
+  std::size_t bytes(const Shape& s) const {
+    return std::size_t(s.n * s.c * s.h * s.w * size_of(dtype_));
+  }
+  void fill(const Buffer& buffer) {
+    const auto draw = [this]<class T>(std::span<T> values) {
+      std::normal_distribution<T> normal;
+      for (T& value : values) value = normal(random_);
+    };
+    if (dtype_ == DType::f64)
+      draw(std::span(buffer.as<double>(), buffer.bytes() / sizeof(double)));
+    else
+      draw(std::span(buffer.as<float>(), buffer.bytes() / sizeof(float)));
+  }
+
+  DType dtype_;
+  Loss loss_;
+  std::mt19937_64 random_;
+  Buffer images_, targets_;
+  std::vector<std::int32_t> labels_;
+  std::int64_t classes_ = 0;
+};
+
+// A net with one output is a regression.
+Loss loss_of(const Graph& graph, Mode mode) {
+  if (mode == Mode::inference) return Loss::none;
+  return graph.nodes().back().shape.c > 1 ? Loss::cross_entropy : Loss::squared_error;
+}
+
+class Timer {
+ public:
+  Timer(const Graph& graph, const NetPlan& plan, const AlgoRegistry& registry, Device& device,
+        const TimingOptions& options, Progress& progress, const std::atomic<bool>& stop)
+      : options_(options),
+        progress_(progress),
+        stop_(stop),
+        training_(plan.mode == Mode::training),
+        loss_(loss_of(graph, plan.mode)),
+        batch_(graph, plan.dtype, loss_, options.seed, device),
+        net_(graph, plan, registry, device, {.loss = loss_}) {
+    net_.initialise(options.seed);
+    times_.steps.resize(net_.steps().size());
+  }
+
+  NetTimes run() {
+    try {
+      measure();
+    } catch (const Stopped&) {
+      times_.interrupted = true;
+    }
+    times_.memory = net_.memory();
+    return std::move(times_);
+  }
+
+ private:
+  static constexpr double seconds = 5;
+  static constexpr std::int64_t least_iterations = 3, traced_iterations = 5;
+
+  void measure() {
+    progress_.bar(0, 1, "warming up");
+    const Clock::time_point begin = Clock::now();
+    iterate();  // touches every page, packs what is packed once
+    const double first_s = seconds_since(begin);
+    const std::int64_t count =
+        options_.iterations > 0
+            ? options_.iterations
+            : std::max(least_iterations, std::int64_t(seconds / 2 / std::max(first_s, 1e-6)));
+    progress_.line(fmt::format(
+        "the first iteration took {} ms; measuring {} as they are, then {} step by step",
+        show_ms(1e3 * first_s), count, count));
+    for (std::int64_t i = 0; i < count; ++i) {
+      progress_.bar(std::size_t(i), std::size_t(2 * count), "whole iterations");
+      times_.iterations.push_back(iterate());
+    }
+    times_.finite = !training_ || std::isfinite(net_.loss());
+    observe(count);
+  }
+
+  void observe(std::int64_t count) {
+    origin_ = Clock::now();
+    net_.observe([this](const Step& step, Phase phase, double begin_s, double end_s) {
+      const auto index = std::size_t(&step - net_.steps().data());
+      times_.steps[index][std::size_t(phase)].push_back(1e3 * (end_s - begin_s));
+      if (tracing_) times_.step_events.push_back({index, phase, begin_s, end_s});
+      if (stop_) throw Stopped{};
+    });
+    for (std::int64_t i = 0; i < count; ++i) {
+      progress_.bar(std::size_t(count + i), std::size_t(2 * count), "step by step");
+      tracing_ = i < traced_iterations;
+      iterate();
+    }
+  }
+
+  IterationTime iterate() {
+    IterationTime time;
+    time.io = part("t_io", [this] { batch_.make(); });
+    time.h2d = part("t_h2d", [this] { batch_.copy_to(net_); });
+    time.forward = part("t_f", [this] { net_.forward(); });
+    if (!training_) return time;
+    time.backward = part("t_b", [this] { net_.backward(); });
+    // Small steps: random labels teach nothing, and must not let the weights run away.
+    time.update = part("t_u", [this] {
+      net_.update(SgdDesc{.rate = 1e-4, .momentum = 0.9, .weight_decay = 1e-4});
+    });
+    return time;
+  }
+
+  template <class Work>
+  double part(const char* name, const Work& work) {
+    if (stop_) throw Stopped{};
+    const Clock::time_point begin = Clock::now();
+    work();
+    net_.stream().synchronize();
+    const double s = seconds_since(begin);
+    if (tracing_) {
+      const double begin_s = std::chrono::duration<double>(begin - origin_).count();
+      times_.part_events.push_back({name, begin_s, begin_s + s});
+    }
+    return 1e3 * s;
+  }
+
+  TimingOptions options_;
+  Progress& progress_;
+  const std::atomic<bool>& stop_;
+  bool training_;
+  Loss loss_;
+  Batch batch_;
+  Net net_;
+  NetTimes times_;
+  Clock::time_point origin_;
+  bool tracing_ = false;
+};
+
+}  // namespace
+
+double NetTimes::step_ms(std::size_t step, Phase phase) const {
+  return median(steps[step][std::size_t(phase)]);
+}
+
+double NetTimes::step_ms(std::size_t step) const {
+  double sum = 0;
+  for (const Phase phase : all_phases) sum += step_ms(step, phase);
+  return sum;
+}
+
+double NetTimes::step_mad_ms(std::size_t step) const {
+  double sum = 0;
+  for (const auto& samples : steps[step]) sum += median_abs_deviation(samples);
+  return sum;
+}
+
+NetTimes time_net(const Graph& graph, const NetPlan& plan, const AlgoRegistry& registry,
+                  Device& device, const TimingOptions& options, Progress& progress,
+                  const std::atomic<bool>& stop) {
+  const std::int64_t before = resident("VmRSS");
+  reset_peak();
+  NetTimes times = Timer(graph, plan, registry, device, options, progress, stop).run();
+  times.resident_before = before;
+  times.resident_peak = resident("VmHWM");
+  return times;
+}
+
+}  // namespace convlab

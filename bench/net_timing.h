@@ -1,0 +1,63 @@
+// Runs a net on random data and takes its times: whole iterations undisturbed, then the same step
+// by step.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "bench/output.h"
+#include "nets/net.h"
+
+namespace convlab {
+
+// In ms: the parts of one iteration, the device's queue drained between them.
+struct IterationTime {
+  double io = 0;        // making the batch on the host
+  double h2d = 0;       // copying it to the device
+  double forward = 0;   // loss included
+  double backward = 0;  // both passes
+  double update = 0;
+  double total() const { return h2d + forward + backward + update; }  // data are made beforehand
+};
+
+// Something that ran, in seconds since the observed iterations began.
+struct TimedStep {
+  std::size_t step = 0;
+  Phase phase = Phase::forward;
+  double begin_s = 0, end_s = 0;
+};
+struct TimedPart {
+  const char* name = "";  // "t_io", "t_h2d", "t_f", "t_b", "t_u"
+  double begin_s = 0, end_s = 0;
+};
+
+struct NetTimes {
+  std::vector<IterationTime> iterations;  // undisturbed
+  // Of the iterations after these, with the queue drained around each step: ms by step and Phase.
+  std::vector<std::array<std::vector<double>, 4>> steps;
+  // What happened in the first few of those.
+  std::vector<TimedStep> step_events;
+  std::vector<TimedPart> part_events;
+  MemoryUse memory;
+  std::int64_t resident_before = 0, resident_peak = 0;  // bytes of this process; 0: not known
+  bool finite = true;                                   // the loss, in training
+  bool interrupted = false;
+
+  double step_ms(std::size_t step, Phase) const;  // median; 0 when there is no sample
+  double step_ms(std::size_t step) const;         // of all phases
+  double step_mad_ms(std::size_t step) const;
+};
+
+struct TimingOptions {
+  std::int64_t iterations = 0;  // of each kind; 0: as many as take about 5 s in all, at least 3
+  std::uint64_t seed = 1;       // of weights and data
+};
+
+// Makes the net, runs one iteration unmeasured, then measures. *stop ends it after the part or step
+// that is under way, with what is known by then.
+NetTimes time_net(const Graph&, const NetPlan&, const AlgoRegistry&, Device&, const TimingOptions&,
+                  Progress&, const std::atomic<bool>& stop);
+
+}  // namespace convlab

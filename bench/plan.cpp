@@ -1,0 +1,68 @@
+#include <memory>
+
+#include "autotune/clocks.h"
+#include "bench/net_options.h"
+#include "bench/output.h"
+#include "bench/plan_report.h"
+#include "bench/verbs.h"
+
+namespace convlab {
+namespace {
+
+struct Options {
+  NetArguments net;
+  bool no_audit = false;
+};
+
+int run(const Options& o) {
+  const CommonOptions& common = o.net.common;
+  Output output(common.output);
+  const std::unique_ptr<Device> device = open_device(common);
+  AlgoRegistry registry;
+  append_all_algos(registry);
+  const PlannedNet net = planned_net(o.net, "plan", registry, *device);
+  const std::vector<StepInfo> steps = describe_steps(net.graph, net.plan, registry, *device);
+  PlannedReport report{net.graph, net.plan, steps, {}, {}, provenance(*device)};
+  if (net.plan.workspace_max) {
+    ChooseOptions unlimited = choose_options(o.net, *device);
+    unlimited.workspace_max.reset();
+    report.unlimited_ms =
+        choose_by_store(net.graph, o.net, unlimited, registry, *device).plan.ms();
+  }
+  // The file is the plan and nothing else, so there is nothing to run for it.
+  if (common.format != Format::json && !o.no_audit) {
+    ClockWatch clocks(device->info());
+    Progress progress;
+    report.audit = time_net(net.graph, net.plan, registry, *device, {.seed = common.seed}, progress,
+                            stop_on_interrupt());
+    for (auto& field : clocks.fields()) report.provenance.fields.push_back(field);
+  }
+  output.write(render(report, common.format));
+  return report.audit && report.audit->interrupted ? interrupted_exit_code : 0;
+}
+
+}  // namespace
+
+VerbAction declare_plan(CLI::App& app) {
+  const auto o = std::make_shared<Options>();
+  add_net_arguments(app, o->net);
+  app.add_flag("--no-audit", o->no_audit, "Only choose; run nothing");
+  add_output(app, o->net.common, {"table", "csv", "json", "md"});
+  app.footer(
+      "Chooses every convolution's algorithm and every step's layouts together, so that the whole\n"
+      "net takes least time, converting layouts and packing filters included, under one limit on\n"
+      "workspace. Then runs the net and says whether that came true, and which steps behave\n"
+      "otherwise inside the net than alone. --format json is the plan file that `convlab time\n"
+      "--plan` takes, and runs nothing.\n\n"
+      "Examples:\n"
+      "  convlab plan resnet18 --batch 16\n"
+      "  convlab plan googlenet --forward-only --no-audit\n"
+      "  convlab plan vgg16 --batch 16 --workspace-max 64M      what memory costs in time\n"
+      "  convlab plan resnet18 --batch 16 --format json --output plan.json\n\n"
+      "Columns: fwd, bwd_d, bwd_w are convolutions' expected ms with packing, other what is not a\n"
+      "convolution, convert bringing layouts together; ~ marks predictions, the rest comes from\n"
+      "the tuning store. ratio is measured over expected.");
+  return [o] { return run(*o); };
+}
+
+}  // namespace convlab

@@ -1,0 +1,78 @@
+#include <charconv>
+#include <memory>
+#include <optional>
+
+#include "autotune/clocks.h"
+#include "bench/net_options.h"
+#include "bench/output.h"
+#include "bench/time_report.h"
+#include "bench/trace.h"
+#include "bench/verbs.h"
+#include "conv/error.h"
+
+namespace convlab {
+namespace {
+
+struct Options {
+  NetArguments net;
+  std::int64_t iterations = 0;
+  std::string trace;
+};
+
+int run(const Options& o) {
+  Output output(o.net.common.output);
+  std::optional<Output> trace;
+  if (!o.trace.empty()) trace.emplace(o.trace, "--trace");
+  const std::unique_ptr<Device> device = open_device(o.net.common);
+  AlgoRegistry registry;
+  append_all_algos(registry);
+  const PlannedNet net = planned_net(o.net, "time", registry, *device);
+  const std::vector<StepInfo> steps = describe_steps(net.graph, net.plan, registry, *device);
+
+  ClockWatch clocks(device->info());
+  Progress progress;
+  const NetTimes times =
+      time_net(net.graph, net.plan, registry, *device,
+               {.iterations = o.iterations, .seed = o.net.common.seed}, progress,
+               stop_on_interrupt());
+  TimedNet timed{net.graph, net.plan, steps, times, provenance(*device)};
+  for (auto& field : clocks.fields()) timed.provenance.fields.push_back(field);
+  output.write(render(timed, o.net.common.format));
+  if (trace) trace->write(render_trace(timed));
+  return times.interrupted ? interrupted_exit_code : 0;
+}
+
+}  // namespace
+
+VerbAction declare_time(CLI::App& app) {
+  const auto o = std::make_shared<Options>();
+  add_net_arguments(app, o->net);
+  add_plan_file(app, o->net);
+  app.add_option("--iterations", o->iterations,
+                 "How many of each kind, whole and step by step; default: as many as take about 5 "
+                 "s, at least 3")
+      ->check(CLI::Range(std::int64_t(1), std::int64_t(1'000'000)).description(""))
+      ->type_name("N");
+  app.add_option("--trace", o->trace,
+                 "A timeline of the first step-by-step iterations, for ui.perfetto.dev")
+      ->type_name("FILE");
+  add_output(app, o->net.common, {"table", "csv", "json", "md"});
+  app.footer(
+      "Trains on random data (or, with --forward-only, infers) and prints what each step took,\n"
+      "forward, backward_data, backward_filter and update. Two measurements: whole iterations\n"
+      "undisturbed, from which images/s come, then as many with a pause around each step.\n"
+      "Algorithms and layouts come from the tuning store; tune first for the best.\n\n"
+      "Examples:\n"
+      "  convlab time resnet18 --batch 16\n"
+      "  convlab time vgg16 --forward-only --format csv --output vgg16.csv\n"
+      "  convlab plan resnet18 --batch 16 --format json --output plan.json\n"
+      "  convlab time resnet18 --plan plan.json\n"
+      "  convlab time googlenet --batch 8 --trace googlenet.json   for ui.perfetto.dev\n\n"
+      "The iteration's parts: t_io makes the batch on the host (random, so left out of the "
+      "total),\n"
+      "t_h2d copies it to the device, t_f is forward with the loss, t_b both backward passes,\n"
+      "t_u the update (SGD with momentum).");
+  return [o] { return run(*o); };
+}
+
+}  // namespace convlab
