@@ -19,9 +19,9 @@ namespace {
 std::string tune_command(const NetArguments& a, const Graph& graph, const ChooseOptions& o) {
   const CommonOptions& c = a.common;
   const char* const isa = std::getenv("CONVLAB_ISA");
-  std::string text = fmt::format("{}convlab tune {} --batch {}",
-                                 isa ? fmt::format("CONVLAB_ISA={} ", isa) : "", graph.name(),
-                                 graph.nodes().front().shape.n);
+  std::string text =
+      fmt::format("{}convlab tune {} --batch {}", isa ? fmt::format("CONVLAB_ISA={} ", isa) : "",
+                  graph.name(), graph.nodes().front().shape.n);
   const auto add = [&text](bool given, const std::string& flag) {
     if (given) text += " " + flag;
   };
@@ -32,8 +32,7 @@ std::string tune_command(const NetArguments& a, const Graph& graph, const Choose
   add(c.layout != "auto", fmt::format("--layout {}", c.layout));
   add(c.cache != CacheMode::hot, fmt::format("--cache {}", to_string(c.cache)));
   add(o.max_error.has_value(), fmt::format("--max-error {}", o.max_error.value_or(0)));
-  add(o.workspace_max.has_value(),
-      fmt::format("--workspace-max {}", o.workspace_max.value_or(0)));
+  add(o.workspace_max.has_value(), fmt::format("--workspace-max {}", o.workspace_max.value_or(0)));
   add(o.deterministic, "--deterministic");
   add(!o.algos.empty(), fmt::format("--algos {}", fmt::join(o.algos, ",")));
   add(!o.exclude.empty(), fmt::format("--exclude {}", fmt::join(o.exclude, ",")));
@@ -54,13 +53,12 @@ void require_fitting(const NetPlan& plan, const NetArguments& a, const DeviceInf
   const CommonOptions& c = a.common;
   const auto require = [&](bool fits, const std::string& made_for, const std::string& remedy) {
     if (!fits)
-      throw InputError(
-          fmt::format("{} is a plan for {}: {}", a.plan_file, made_for, remedy));
+      throw InputError(fmt::format("{} is a plan for {}: {}", a.plan_file, made_for, remedy));
   };
   require(plan.net == c.targets.front(), plan.net,
           fmt::format("expected one for {}", c.targets.front()));
-  require(c.batches.empty() || c.batches.front() == plan.batch,
-          fmt::format("batch {}", plan.batch), "drop --batch, or make another plan");
+  require(c.batches.empty() || c.batches.front() == plan.batch, fmt::format("batch {}", plan.batch),
+          "drop --batch, or make another plan");
   require(c.dtype == DType::f32 || c.dtype == plan.dtype, std::string(to_string(plan.dtype)),
           "drop --dtype, or make another plan");
   require(!a.forward_only || plan.mode == Mode::inference, std::string(to_string(plan.mode)),
@@ -127,8 +125,8 @@ Chosen choose_by_store(const Graph& graph, const NetArguments& a, const ChooseOp
   return choose_plan(graph, options, registry, device, store ? &*store : nullptr);
 }
 
-PlannedNet planned_net(const NetArguments& a, const std::string& verb,
-                       const AlgoRegistry& registry, Device& device) {
+PlannedNet planned_net(const NetArguments& a, const std::string& verb, const AlgoRegistry& registry,
+                       Device& device) {
   if (a.common.targets.empty())
     throw InputError(
         fmt::format("{}: no net: expected one, as in `convlab {} resnet18`", verb, verb));
@@ -144,7 +142,9 @@ PlannedNet planned_net(const NetArguments& a, const std::string& verb,
   require_known_algos(a.tune, registry, device.info().kind);
   Chosen chosen = choose_by_store(graph, a, options, registry, device);
   if (!chosen.untuned.empty())
-    fmt::print(stderr, "convlab: {} of this net's convolutions were never tuned here, so their times are predictions: {}\n",
+    fmt::print(stderr,
+               "convlab: {} of this net's convolutions were never tuned here, so their times are "
+               "predictions: {}\n",
                chosen.untuned.size(), tune_command(a, graph, options));
   return {std::move(graph), std::move(chosen.plan)};
 }

@@ -31,8 +31,8 @@ PlannedNet planned_net(const NetArguments&, const std::string& verb, const AlgoR
 
 // What planned_net chooses by, for whoever wants to choose otherwise as well.
 ChooseOptions choose_options(const NetArguments&, const Device&);
-Chosen choose_by_store(const Graph&, const NetArguments&, const ChooseOptions&,
-                       const AlgoRegistry&, Device&);
+Chosen choose_by_store(const Graph&, const NetArguments&, const ChooseOptions&, const AlgoRegistry&,
+                       Device&);
 
 // "AMD EPYC 9R45, avx512": what a plan's times hold for, beside the number of threads.
 std::string machine_name(const DeviceInfo&);

@@ -50,7 +50,8 @@ class Batch {
   void make() {
     fill(images_);
     fill(targets_);
-    std::uniform_int_distribution<std::int32_t> label(0, std::int32_t(std::max<std::int64_t>(classes_, 1) - 1));
+    std::uniform_int_distribution<std::int32_t> label(
+        0, std::int32_t(std::max<std::int64_t>(classes_, 1) - 1));
     for (std::int32_t& value : labels_) value = label(random_);
   }
 

@@ -26,8 +26,7 @@ int run(const Options& o) {
   if (net.plan.workspace_max) {
     ChooseOptions unlimited = choose_options(o.net, *device);
     unlimited.workspace_max.reset();
-    report.unlimited_ms =
-        choose_by_store(net.graph, o.net, unlimited, registry, *device).plan.ms();
+    report.unlimited_ms = choose_by_store(net.graph, o.net, unlimited, registry, *device).plan.ms();
   }
   // The file is the plan and nothing else, so there is nothing to run for it.
   if (common.format != Format::json && !o.no_audit) {

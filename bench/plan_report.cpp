@@ -134,8 +134,8 @@ void append_audit(const PlannedReport& r, std::vector<std::string>& notes) {
   if (all.empty() && measured > 0) notes.push_back("otherwise  no step behaves in the net");
   const MemoryUse& m = r.audit->memory;
   const auto bytes = [](std::size_t count) { return show_bytes(std::int64_t(count)); };
-  notes.push_back(fmt::format("memory     {}, workspace {} of it", bytes(m.total),
-                              bytes(m.workspace)));
+  notes.push_back(
+      fmt::format("memory     {}, workspace {} of it", bytes(m.total), bytes(m.workspace)));
   if (r.audit->interrupted) notes.push_back("Stopped early: the audit is of what had run by then.");
 }
 
@@ -155,9 +155,10 @@ std::vector<std::string> notes(const PlannedReport& r) {
       show_ms(ms), 1e3 * double(r.plan.batch) / ms, show_ms(conv), show_ms(other),
       show_ms(convert)));
   if (r.unlimited_ms)
-    notes.push_back(fmt::format("limit      {} of workspace; without a limit {} ms: it costs {:.1f}%",
-                                show_bytes(*r.plan.workspace_max), show_ms(*r.unlimited_ms),
-                                100 * (ms / *r.unlimited_ms - 1)));
+    notes.push_back(
+        fmt::format("limit      {} of workspace; without a limit {} ms: it costs {:.1f}%",
+                    show_bytes(*r.plan.workspace_max), show_ms(*r.unlimited_ms),
+                    100 * (ms / *r.unlimited_ms - 1)));
   if (r.audit) append_audit(r, notes);
   return notes;
 }

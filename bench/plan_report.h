@@ -14,8 +14,8 @@ struct PlannedReport {
   const Graph& graph;
   const NetPlan& plan;
   const std::vector<StepInfo>& steps;
-  std::optional<NetTimes> audit;         // what running it took
-  std::optional<double> unlimited_ms;    // expected of the best plan without the workspace limit
+  std::optional<NetTimes> audit;       // what running it took
+  std::optional<double> unlimited_ms;  // expected of the best plan without the workspace limit
   Provenance provenance;
 };
 

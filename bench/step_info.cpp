@@ -100,8 +100,7 @@ class Describer {
   }
 
   void count_linear(const Node& node, StepInfo& info) const {
-    const double flops =
-        2 * double(node.shape.n) * double(graph_.multiply_adds(node));
+    const double flops = 2 * double(node.shape.n) * double(graph_.multiply_adds(node));
     for (const Pass pass : all_passes) {
       if (pass != Pass::forward && !training()) continue;
       PhaseInfo& phase = info.phases[std::size_t(pass)];

@@ -11,9 +11,9 @@
 namespace convlab {
 
 struct PhaseInfo {
-  double eff_flops = 0;   // direct-equivalent: convolutions and fully connected layers
-  double exec_flops = 0;  // what the algorithm really executes
-  double bytes = 0;       // of every tensor that must be read or written, once each
+  double eff_flops = 0;            // direct-equivalent: convolutions and fully connected layers
+  double exec_flops = 0;           // what the algorithm really executes
+  double bytes = 0;                // of every tensor that must be read or written, once each
   const PassPlan* plan = nullptr;  // of a convolution
 };
 

@@ -31,10 +31,9 @@ int run(const Options& o) {
 
   ClockWatch clocks(device->info());
   Progress progress;
-  const NetTimes times =
-      time_net(net.graph, net.plan, registry, *device,
-               {.iterations = o.iterations, .seed = o.net.common.seed}, progress,
-               stop_on_interrupt());
+  const NetTimes times = time_net(net.graph, net.plan, registry, *device,
+                                  {.iterations = o.iterations, .seed = o.net.common.seed}, progress,
+                                  stop_on_interrupt());
   TimedNet timed{net.graph, net.plan, steps, times, provenance(*device)};
   for (auto& field : clocks.fields()) timed.provenance.fields.push_back(field);
   output.write(render(timed, o.net.common.format));

@@ -190,16 +190,18 @@ std::vector<std::string> notes(const TimedNet& net) {
         "iteration  {} ms, {:.1f} images/s: the median of {} undisturbed, which spread by {:.1f}%",
         show_ms(s.ms), s.images_per_s, times.iterations.size(), 100 * s.mad_ms / s.ms));
     notes.push_back(fmt::format(
-        "           t_h2d {}, t_f {}{}; t_io {} makes random data and is left out",
-        show_ms(s.h2d), show_ms(s.forward),
-        training(net) ? fmt::format(", t_b {}, t_u {}", show_ms(s.backward), show_ms(s.update)) : "",
+        "           t_h2d {}, t_f {}{}; t_io {} makes random data and is left out", show_ms(s.h2d),
+        show_ms(s.forward),
+        training(net) ? fmt::format(", t_b {}, t_u {}", show_ms(s.backward), show_ms(s.update))
+                      : "",
         show_ms(s.io)));
   }
   std::size_t samples = 0;
   for (const auto& phases : times.steps) samples = std::max(samples, phases[0].size());
   if (samples > 0)
-    notes.push_back(fmt::format("steps      add up to {} ms, medians of {} with a pause around each",
-                                show_ms(total_work(net).total_ms()), samples));
+    notes.push_back(
+        fmt::format("steps      add up to {} ms, medians of {} with a pause around each",
+                    show_ms(total_work(net).total_ms()), samples));
   const auto bytes = [](std::size_t count) { return show_bytes(std::int64_t(count)); };
   const MemoryUse& m = times.memory;
   notes.push_back(fmt::format(
@@ -254,9 +256,9 @@ Report full_steps(const TimedNet& net) {
       row.insert(row.end(), {exact(work.total_ms()), exact(work.bytes)});
       if (phase == Phase::update) continue;
       const PassPlan* const plan = step.phases[std::size_t(phase)].plan;
-      row.insert(row.end(), {exact(work.gflops(work.eff_flops)),
-                             exact(work.gflops(work.exec_flops)), plan ? plan->algo : "",
-                             plan ? plan->config.text() : ""});
+      row.insert(row.end(),
+                 {exact(work.gflops(work.eff_flops)), exact(work.gflops(work.exec_flops)),
+                  plan ? plan->algo : "", plan ? plan->config.text() : ""});
     }
     report.rows.push_back(std::move(row));
   }

@@ -33,16 +33,15 @@ Json slice(int row, const std::string& name, const std::string& category, double
 
 std::string render_trace(const TimedNet& net) {
   Json events = Json::array();
-  events.push_back(name_event("process_name", 0,
-                              fmt::format("{}, batch {}, {}", net.graph.name(), net.plan.batch,
-                                          to_string(net.plan.mode))));
+  events.push_back(name_event(
+      "process_name", 0,
+      fmt::format("{}, batch {}, {}", net.graph.name(), net.plan.batch, to_string(net.plan.mode))));
   events.push_back(name_event("thread_name", host_row, "host"));
   events.push_back(
       name_event("thread_name", stream_row,
                  fmt::format("stream: {}, {} threads", net.plan.machine, net.plan.threads)));
   for (const TimedPart& part : net.times.part_events)
-    events.push_back(
-        slice(host_row, part.name, "part", part.begin_s, part.end_s, Json::object()));
+    events.push_back(slice(host_row, part.name, "part", part.begin_s, part.end_s, Json::object()));
   for (const TimedStep& event : net.times.step_events) {
     const StepInfo& step = net.steps[event.step];
     const PhaseInfo& phase = step.phases[std::size_t(event.phase)];

@@ -131,7 +131,7 @@ TEST_F(NetProgramTest, ForwardOnlyIsInference) {
 TEST_F(NetProgramTest, TimePrintsEveryFormat) {
   const Ran table = time({"lenet", "--batch", "4"});
   ASSERT_EQ(table.exit_code, 0) << table.err;
-  for (const char* part : {"conv1", "fully connected", "images/s", "t_b", "workspace", "cpu "})
+  for (const char* part : {"c1", "fully connected", "images/s", "t_b", "workspace", "cpu "})
     EXPECT_TRUE(contains(table.out, part)) << part << table.out;
   EXPECT_FALSE(contains(table.err, "\r")) << table.err;  // plain lines: stderr is no terminal
 
@@ -158,8 +158,8 @@ TEST_F(NetProgramTest, AMultilayerPerceptronHasNothingToTune) {
 }
 
 TEST_F(NetProgramTest, WhatWasNeverTunedIsSaidOnceWithTheCommandThatTunesIt) {
-  const Words restrictions{"--batch", "3", "--algos", "im2col", "--layout", "nchw", "--threads",
-                           "1"};
+  const Words restrictions{"--batch",  "3",    "--algos",   "im2col",
+                           "--layout", "nchw", "--threads", "1"};
   const Ran ran = time(Words{"lenet"} + restrictions);
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   const std::size_t at = ran.err.find("convlab tune ");
@@ -209,10 +209,10 @@ TEST_F(NetProgramTest, APlanIsAFileThatTimeTakes) {
 
 TEST_F(NetProgramTest, APlanForSomethingElseIsRefused) {
   const std::string file = directory_ / "plan.json";
-  ASSERT_EQ(run({"plan", "lenet", "--batch", "2", "--threads", "1", "--format", "json", "--output",
-                 file})
-                .exit_code,
-            0);
+  ASSERT_EQ(
+      run({"plan", "lenet", "--batch", "2", "--threads", "1", "--format", "json", "--output", file})
+          .exit_code,
+      0);
   const std::string other = directory_ / "other.json", odd = directory_ / "odd.json",
                     none = directory_ / "none.json";
   NetPlan plan = plan_from_json(read_file(file), file);
@@ -248,13 +248,14 @@ TEST_F(NetProgramTest, APlanForSomethingElseIsRefused) {
 TEST_F(NetProgramTest, PlanAuditsItself) {
   const Ran table = run({"plan", "lenet", "--batch", "4", "--workspace-max", "1M"});
   ASSERT_EQ(table.exit_code, 0) << table.err;
-  for (const char* part : {"conv1", "expected", "measured", "ratio", "otherwise", "without a limit"})
+  for (const char* part : {"c1", "expected", "measured", "ratio", "otherwise", "without a limit"})
     EXPECT_TRUE(contains(table.out, part)) << part << table.out;
   const Ran csv = run({"plan", "lenet", "--batch", "4", "--format", "csv"});
   EXPECT_TRUE(contains(csv.out, ",expected_ms,measured_ms,")) << csv.out;
 
   for (const char* format : {"table", "csv", "md"}) {
-    const Ran unaudited = run({"plan", "lenet", "--no-audit", "--forward-only", "--format", format});
+    const Ran unaudited =
+        run({"plan", "lenet", "--no-audit", "--forward-only", "--format", format});
     EXPECT_EQ(unaudited.exit_code, 0) << unaudited.err;
     EXPECT_TRUE(contains(unaudited.out, "expected")) << unaudited.out;
     EXPECT_FALSE(contains(unaudited.out, "measured")) << unaudited.out;
@@ -297,7 +298,7 @@ TEST_F(NetProgramTest, TheTraceIsATimeline) {
       EXPECT_LE(spans[i - 1].second, spans[i].first + 1e-3) << "row " << row;
   }
   EXPECT_GT(counters, 0u);
-  for (const char* name : {"t_io", "t_h2d", "t_f", "t_b", "t_u", "conv2+relu fwd"})
+  for (const char* name : {"t_io", "t_h2d", "t_f", "t_b", "t_u", "c3 fwd"})
     EXPECT_EQ(slices[name], 2) << name;
 }
 
@@ -336,11 +337,11 @@ TEST_F(NetProgramTest, BadUsageIsOneLineAndExitCode2) {
       EXPECT_EQ(ran.out, "") << command;
     }
   }
-  for (const Case& bad : std::vector<Case>{
-           {{"time", "lenet", "--iterations", "0"}, "--iterations"},
-           {{"time", "lenet", "--trace", missing + "/trace"}, "--trace"},
-           {{"time", "lenet", "--pass", "fwd"}, "unknown flag '--pass'"},
-           {{"plan", "lenet", "--plan", missing}, "unknown flag '--plan'"}}) {
+  for (const Case& bad :
+       std::vector<Case>{{{"time", "lenet", "--iterations", "0"}, "--iterations"},
+                         {{"time", "lenet", "--trace", missing + "/trace"}, "--trace"},
+                         {{"time", "lenet", "--pass", "fwd"}, "unknown flag '--pass'"},
+                         {{"plan", "lenet", "--plan", missing}, "unknown flag '--plan'"}}) {
     const Ran ran = run(bad.arguments);
     EXPECT_EQ(ran.exit_code, 2) << bad.says << "\n" << ran.err;
     EXPECT_EQ(lines(ran.err), 1) << ran.err;
