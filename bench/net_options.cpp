@@ -139,7 +139,6 @@ PlannedNet planned_net(const NetArguments& a, const std::string& verb, const Alg
   }
   Graph graph = make_net(name, a.common.batches.empty() ? 1 : a.common.batches.front());
   const ChooseOptions options = choose_options(a, device);
-  require_known_algos(a.tune, registry, device.info().kind);
   Chosen chosen = choose_by_store(graph, a, options, registry, device);
   if (!chosen.untuned.empty())
     fmt::print(stderr,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
 namespace convlab {
 namespace {
@@ -126,8 +127,9 @@ std::string StepInfo::algos() const {
   std::vector<std::string> names;
   for (const auto& pass : plan->passes)
     if (pass) names.push_back(pass->algo);
-  if (std::all_of(names.begin(), names.end(), [&](const auto& name) { return name == names[0]; }))
-    names.resize(std::min<std::size_t>(names.size(), 1));
+  const bool differ =
+      std::adjacent_find(names.begin(), names.end(), std::not_equal_to()) != names.end();
+  if (!names.empty() && !differ) return names.front();
   return fmt::format("{}", fmt::join(names, "/"));
 }
 
