@@ -28,7 +28,7 @@ NetPlan lenet_plan() {
     if (std::holds_alternative<Conv>(node.layer)) {
       for (const Pass pass : all_passes)
         if (pass != Pass::backward_data || !first)
-          planned.passes[std::size_t(pass)] = PassPlan{.algo = "im2col", .ms = 1};
+          planned.passes[std::size_t(pass)] = PassPlan{.algo = "im2col", .config = {}, .ms = 1};
       first = false;
     }
     plan.steps.push_back(planned);
@@ -56,7 +56,7 @@ class NetReportTest : public testing::Test {
  protected:
   NetReportTest() { append_cpu_algos(registry_); }
   std::vector<StepInfo> infos() { return describe_steps(graph_, plan_, registry_, *device_); }
-  std::unique_ptr<Device> device_ = make_cpu_device({.threads = 1});
+  std::unique_ptr<Device> device_ = make_cpu_device({.threads = 1, .isa = {}});
   AlgoRegistry registry_;
   Graph graph_ = make_net("lenet", 4);
   NetPlan plan_ = lenet_plan();
