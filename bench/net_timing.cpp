@@ -84,12 +84,6 @@ class Batch {
   std::int64_t classes_ = 0;
 };
 
-// A net with one output is a regression.
-Loss loss_of(const Graph& graph, Mode mode) {
-  if (mode == Mode::inference) return Loss::none;
-  return graph.nodes().back().shape.c > 1 ? Loss::cross_entropy : Loss::squared_error;
-}
-
 class Timer {
  public:
   Timer(const Graph& graph, const NetPlan& plan, const AlgoRegistry& registry, Device& device,
@@ -98,9 +92,8 @@ class Timer {
         progress_(progress),
         stop_(stop),
         training_(plan.mode == Mode::training),
-        loss_(loss_of(graph, plan.mode)),
-        batch_(graph, plan.dtype, loss_, options.seed, device),
-        net_(graph, plan, registry, device, {.loss = loss_}) {
+        batch_(graph, plan.dtype, timing_net_options(graph, plan.mode).loss, options.seed, device),
+        net_(graph, plan, registry, device, timing_net_options(graph, plan.mode)) {
     net_.initialise(options.seed);
     times_.steps.resize(net_.steps().size());
   }
@@ -112,6 +105,11 @@ class Timer {
       times_.interrupted = true;
     }
     times_.memory = net_.memory();
+    for (std::size_t i = 0; i < net_.steps().size(); ++i) {
+      times_.memory_during.emplace_back();
+      for (const Phase phase : all_phases)
+        times_.memory_during[i][std::size_t(phase)] = net_.memory_during(i, phase);
+    }
     return std::move(times_);
   }
 
@@ -161,10 +159,7 @@ class Timer {
     time.forward = part("t_f", [this] { net_.forward(); });
     if (!training_) return time;
     time.backward = part("t_b", [this] { net_.backward(); });
-    // Small steps: random labels teach nothing, and must not let the weights run away.
-    time.update = part("t_u", [this] {
-      net_.update(SgdDesc{.rate = 1e-4, .momentum = 0.9, .weight_decay = 1e-4});
-    });
+    time.update = part("t_u", [this] { net_.update(timing_update_rule()); });
     return time;
   }
 
@@ -186,7 +181,6 @@ class Timer {
   Progress& progress_;
   const std::atomic<bool>& stop_;
   bool training_;
-  Loss loss_;
   Batch batch_;
   Net net_;
   NetTimes times_;
@@ -210,6 +204,19 @@ double NetTimes::step_mad_ms(std::size_t step) const {
   double sum = 0;
   for (const auto& samples : steps[step]) sum += median_abs_deviation(samples);
   return sum;
+}
+
+NetOptions timing_net_options(const Graph& graph, Mode mode) {
+  NetOptions options;
+  options.loss = mode == Mode::inference             ? Loss::none
+                 : graph.nodes().back().shape.c == 1 ? Loss::squared_error
+                                                     : Loss::cross_entropy;
+  return options;
+}
+
+// Small steps: random labels teach nothing, and must not let the weights run away.
+UpdateRule timing_update_rule() {
+  return SgdDesc{.rate = 1e-4, .momentum = 0.9, .weight_decay = 1e-4};
 }
 
 NetTimes time_net(const Graph& graph, const NetPlan& plan, const AlgoRegistry& registry,

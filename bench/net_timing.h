@@ -41,6 +41,7 @@ struct NetTimes {
   std::vector<TimedStep> step_events;
   std::vector<TimedPart> part_events;
   MemoryUse memory;
+  std::vector<std::array<MemoryUse, 4>> memory_during;  // by step and Phase
   std::int64_t resident_before = 0, resident_peak = 0;  // bytes of this process; 0: not known
   bool finite = true;                                   // the loss, in training
   bool interrupted = false;
@@ -54,6 +55,11 @@ struct TimingOptions {
   std::int64_t iterations = 0;  // of each kind; 0: as many as take about 5 s in all, at least 3
   std::uint64_t seed = 1;       // of weights and data
 };
+
+// How time_net has a net trained: what its loss is (a net with one output is a regression), and how
+// its weights are updated.
+NetOptions timing_net_options(const Graph&, Mode);
+UpdateRule timing_update_rule();
 
 // Makes the net, runs one iteration unmeasured, then measures. *stop ends it after the part or step
 // that is under way, with what is known by then.

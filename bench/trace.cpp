@@ -29,6 +29,20 @@ Json slice(int row, const std::string& name, const std::string& category, double
           {"args", std::move(args)}};
 }
 
+// What is live from now on, stacked in one track.
+Json counter(double at_s, const MemoryUse& use) {
+  return {{"ph", "C"},
+          {"pid", process},
+          {"name", "memory in bytes"},
+          {"ts", microseconds(at_s)},
+          {"args",
+           {{"weights", use.weights},
+            {"optimizer", use.optimizer},
+            {"activations", use.activations},
+            {"gradients", use.gradients},
+            {"workspace", use.workspace}}}};
+}
+
 }  // namespace
 
 std::string render_trace(const TimedNet& net) {
@@ -54,6 +68,8 @@ std::string render_trace(const TimedNet& net) {
     const std::string name(to_string(event.phase));
     events.push_back(slice(stream_row, fmt::format("{}{} {}", step.layer, step.suffix, name), name,
                            event.begin_s, event.end_s, std::move(args)));
+    events.push_back(
+        counter(event.begin_s, net.times.memory_during[event.step][std::size_t(event.phase)]));
   }
   Json provenance = Json::object();
   for (const auto& [name, value] : net.provenance.fields) provenance[name] = value;

@@ -106,7 +106,32 @@ class Net::Impl {
     make_ops(registry);
     place_forward();
     if (training()) place_backward();
-    allocate();
+    memory_.arrange();
+    add_sizes();
+  }
+
+  void allocate() {
+    check_fits();
+    parameters_.allocate(training(), device_, *stream_);
+    memory_.allocate(device_);
+    workspace_ = device_.allocate(sizes_.workspace);
+    constants_ = device_.allocate(sizes_.constants);
+    losses_ = device_.allocate(sizes_.losses);
+    targets_ = device_.allocate(sizes_.targets);
+    for (const Buffer* buffer : {&losses_, &targets_}) ops_.zero(buffer->span(), *stream_);
+    if (options_.poison) {
+      nan_.assign(1 << 20, std::byte{0xFF});
+      for (const Buffer* buffer : {&workspace_, &constants_}) poison(buffer->span());
+      for (BufferId id = 0; id < memory_.lifetimes().size(); ++id) poison(memory_.span(id));
+    }
+    bind();
+  }
+
+  // Of all that allocate() allocates, and the optimizer's state.
+  MemoryUse memory(std::size_t optimizer) const {
+    MemoryUse use;
+    memory_.report(use);
+    return completed(use, optimizer);
   }
 
   // ---- Running ----
@@ -442,30 +467,29 @@ class Net::Impl {
     return std::nullopt;
   }
 
-  void allocate() {
-    std::size_t workspace = 0, constants = 0;
+  void add_sizes() {
     for (const StepRun& run : runs_) {
       if (!run.op) continue;
-      workspace = std::max(workspace, run.op->needs().workspace);
-      constants += padded(run.op->needs().constants);
+      sizes_.workspace = std::max(sizes_.workspace, run.op->needs().workspace);
+      sizes_.constants += padded(run.op->needs().constants);
     }
-    memory_.arrange();
-    check_fits(parameters_.needed_bytes(training()) + workspace + constants);
-    parameters_.allocate(training(), device_, *stream_);
-    memory_.allocate(device_);
-    workspace_ = device_.allocate(workspace);
-    constants_ = device_.allocate(constants);
-    if (has_loss()) allocate_loss();
-    if (options_.poison) {
-      nan_.assign(1 << 20, std::byte{0xFF});
-      for (const Buffer* buffer : {&workspace_, &constants_}) poison(buffer->span());
-      for (BufferId id = 0; id < memory_.lifetimes().size(); ++id) poison(memory_.span(id));
+    if (!has_loss()) return;
+    const TensorDesc& y = value(output_).desc;
+    sizes_.losses = std::size_t(y.n * size_of(plan_.dtype));
+    if (options_.loss == Loss::cross_entropy) {
+      validate_classes(y, "cross entropy");
+      sizes_.targets = std::size_t(y.n) * sizeof(std::int32_t);
+    } else {  // in the output's layout, and as they come if that is another
+      const TensorDesc nchw{y.n, y.c, y.h, y.w, Layout::nchw};
+      sizes_.targets = same_memory(nchw, y) ? bytes_of(y) : padded(bytes_of(y)) + bytes_of(nchw);
     }
-    bind();
   }
 
   // Activations and their gradients grow with the batch, the rest hardly does.
-  void check_fits(std::size_t rest) const {
+  void check_fits() const {
+    const std::size_t rest = parameters_.value_bytes() +
+                             (training() ? parameters_.trained_bytes() : 0) + sizes_.workspace +
+                             sizes_.constants;
     const std::size_t memory = std::size_t(device_.info().memory_bytes);
     const std::size_t needed = memory_.bytes() + rest;
     if (needed <= memory) return;
@@ -479,20 +503,6 @@ class Net::Impl {
             : std::int64_t(double(memory - rest) / double(memory_.bytes()) * double(batch));
     if (fits < 1) throw OutOfMemory(problem);
     throw InputError(fmt::format("{}: a batch of {} would fit", problem, fits));
-  }
-
-  void allocate_loss() {
-    const TensorDesc& y = value(output_).desc;
-    losses_ = device_.allocate(std::size_t(y.n * size_of(plan_.dtype)));
-    if (options_.loss == Loss::cross_entropy) {
-      validate_classes(y, "cross entropy");
-      targets_ = device_.allocate(std::size_t(y.n) * sizeof(std::int32_t));
-    } else {  // in the output's layout, and as they come if that is another
-      const TensorDesc nchw{y.n, y.c, y.h, y.w, Layout::nchw};
-      targets_ = device_.allocate(same_memory(nchw, y) ? bytes_of(y)
-                                                       : padded(bytes_of(y)) + bytes_of(nchw));
-    }
-    for (const Buffer* buffer : {&losses_, &targets_}) ops_.zero(buffer->span(), *stream_);
   }
 
   void bind() {
@@ -519,16 +529,24 @@ class Net::Impl {
     }
   }
 
-  MemoryUse memory() const {
-    MemoryUse use;
-    memory_.report(use);
-    use.weights = parameters_.value_bytes() + constants_.bytes();
-    use.gradients += parameters_.gradient_bytes();
-    use.workspace = workspace_.bytes();
-    use.optimizer = parameters_.state_bytes();
-    use.total = use.weights + use.arena + parameters_.gradient_bytes() + use.workspace +
-                use.optimizer + losses_.bytes() + targets_.bytes();
+  // With everything but the arena's part.
+  MemoryUse completed(MemoryUse use, std::size_t optimizer) const {
+    const std::size_t gradients = training() ? parameters_.trained_bytes() : 0;
+    use.weights = parameters_.value_bytes() + sizes_.constants;
+    use.gradients += gradients;
+    use.workspace = sizes_.workspace;
+    use.optimizer = optimizer;
+    use.total = use.weights + use.arena + gradients + use.workspace + use.optimizer +
+                sizes_.losses + sizes_.targets;
     return use;
+  }
+  MemoryUse memory_during(std::size_t step, Phase phase) const {
+    const std::size_t moment = phase == Phase::forward  ? step
+                               : phase == Phase::update ? last_moment()
+                                                        : backward_moment(step);
+    MemoryUse use;
+    memory_.report(use, moment);
+    return completed(use, parameters_.state_bytes());
   }
 
   // ---- Running ----
@@ -637,6 +655,9 @@ class Net::Impl {
   std::vector<std::size_t> first_parameter_;  // by step, and the end
   std::vector<StepRun> runs_;                 // by step
   NetMemory memory_;
+  struct {
+    std::size_t workspace = 0, constants = 0, losses = 0, targets = 0;
+  } sizes_;
   Buffer workspace_, constants_;
   Buffer losses_, targets_;  // one loss an image; labels, or targets
   std::vector<std::byte> nan_;
@@ -649,14 +670,24 @@ class Net::Impl {
 
 Net::Net(Graph graph, const NetPlan& plan, const AlgoRegistry& registry, Device& device,
          const NetOptions& options)
-    : impl_(std::make_unique<Impl>(std::move(graph), plan, registry, device, options)) {}
+    : impl_(std::make_unique<Impl>(std::move(graph), plan, registry, device, options)) {
+  impl_->allocate();
+}
 Net::~Net() = default;
 
 const Graph& Net::graph() const { return impl_->graph_; }
 const NetPlan& Net::plan() const { return impl_->plan_; }
 const std::vector<Step>& Net::steps() const { return impl_->steps_; }
 Stream& Net::stream() { return *impl_->stream_; }
-MemoryUse Net::memory() const { return impl_->memory(); }
+MemoryUse Net::memory() const { return impl_->memory(impl_->parameters_.state_bytes()); }
+MemoryUse Net::memory_during(std::size_t step, Phase phase) const {
+  return impl_->memory_during(step, phase);
+}
+MemoryUse Net::memory_needed(const Graph& graph, const NetPlan& plan, const AlgoRegistry& registry,
+                             Device& device, const NetOptions& options, const UpdateRule& rule) {
+  const Impl net(graph, plan, registry, device, options);
+  return net.memory(net.training() ? net.parameters_.state_bytes(rule) : 0);
+}
 
 void Net::initialise(std::uint64_t seed) {
   impl_->parameters_.initialise(seed, impl_->device_, *impl_->stream_);

@@ -83,6 +83,11 @@ class Net {
   const std::vector<Step>& steps() const;
   Stream& stream();
   MemoryUse memory() const;
+  // With the activations and gradients that are live while a step runs.
+  MemoryUse memory_during(std::size_t step, Phase) const;
+  // What such a net, updated by this rule, will have allocated. Nothing is allocated to know it.
+  static MemoryUse memory_needed(const Graph&, const NetPlan&, const AlgoRegistry&, Device&,
+                                 const NetOptions&, const UpdateRule&);
 
   // He et al. 2015 (arXiv:1502.01852) for what a ReLU follows, else Glorot & Bengio 2010; biases 0,
   // batch norm 1 and 0. The same numbers on every device.

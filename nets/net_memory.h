@@ -27,7 +27,7 @@ class NetMemory {
     lifetimes_[id].last = std::max(lifetimes_[id].last, moment);
     return id;
   }
-  // Once, after all uses.
+  // Once each, in this order, after all uses.
   void arrange() { arena_ = plan_arena(lifetimes_); }
   void allocate(Device& device) { memory_ = device.allocate(arena_.bytes); }
 
@@ -36,8 +36,9 @@ class NetMemory {
   const std::vector<Lifetime>& lifetimes() const { return lifetimes_; }
   std::size_t bytes() const { return arena_.bytes; }
 
-  // Fills in activations and gradients at the fullest moment, and the arena.
+  // Fill in activations and gradients, at the fullest moment or a given one, and the arena.
   void report(MemoryUse&) const;
+  void report(MemoryUse&, std::size_t moment) const;
 
  private:
   std::vector<Lifetime> lifetimes_;

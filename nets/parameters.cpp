@@ -93,10 +93,6 @@ std::size_t Parameters::add(std::string name, std::vector<std::int64_t> shape, I
   return list_.size() - 1;
 }
 
-std::size_t Parameters::needed_bytes(bool with_gradients) const {
-  return bytes_ + (with_gradients ? trained_bytes_ : 0);
-}
-
 void Parameters::allocate(bool with_gradients, Device& device, Stream& stream) {
   values_ = device.allocate(bytes_);
   device.ops().zero(values_.span(), stream);
@@ -127,15 +123,33 @@ void Parameters::initialise(std::uint64_t seed, Device& device, Stream& stream) 
   }
 }
 
+namespace {
+
+// The velocity or the average of gradients; the average of their squares.
+struct States {
+  bool first = false, second = false;
+};
+States states_of(const UpdateRule& rule) {
+  const auto* sgd = std::get_if<SgdDesc>(&rule);
+  return {!sgd || sgd->momentum != 0, !sgd};
+}
+
+}  // namespace
+
+std::size_t Parameters::state_bytes(const UpdateRule& rule) const {
+  const States states = states_of(rule);
+  return (std::size_t(states.first) + std::size_t(states.second)) * trained_bytes_;
+}
+
 void Parameters::begin_update(const UpdateRule& rule, Device& device, Stream& stream) {
   const auto start_at_zero = [&](Buffer& buffer) {
     if (buffer.data() != nullptr) return;
     buffer = device.allocate(trained_bytes_);
     device.ops().zero(buffer.span(), stream);
   };
-  const auto* sgd = std::get_if<SgdDesc>(&rule);
-  if (!sgd || sgd->momentum != 0) start_at_zero(first_state_);
-  if (!sgd) start_at_zero(second_state_);
+  const States states = states_of(rule);
+  if (states.first) start_at_zero(first_state_);
+  if (states.second) start_at_zero(second_state_);
   ++updates_;
 }
 

@@ -24,14 +24,17 @@ class Parameters {
 
   // Returns its index. Trained ones have a gradient once allocate was called with gradients.
   std::size_t add(std::string name, std::vector<std::int64_t> shape, Initial, bool trained = true);
-  std::size_t needed_bytes(bool with_gradients) const;
   // Once, after all were added. Everything starts at zero.
   void allocate(bool with_gradients, Device&, Stream&);
 
   const Parameter& operator[](std::size_t i) const { return list_[i]; }
   const std::vector<Parameter>& list() const { return list_; }
-  std::size_t value_bytes() const { return values_.bytes(); }
-  std::size_t gradient_bytes() const { return gradients_.bytes(); }
+  // Known before allocate.
+  std::size_t value_bytes() const { return bytes_; }
+  std::size_t trained_bytes() const {
+    return trained_bytes_;
+  }                                                  // of the gradients, if there are any
+  std::size_t state_bytes(const UpdateRule&) const;  // that updates by this rule take
   std::size_t state_bytes() const { return first_state_.bytes() + second_state_.bytes(); }
 
   void initialise(std::uint64_t seed, Device&, Stream&);

@@ -217,6 +217,38 @@ TEST_P(SmallNets, NothingIsReadBeforeItIsWrittenOrAfterItsEnd) {
 
 // In inference batch norm is folded into filters, dropout is gone, and memory is reused earlier:
 // none of that shows.
+TEST_P(SmallNets, MemoryIsKnownBeforehand) {
+  const auto device = make_cpu_device({1, ""});
+  const Graph graph = GetParam().make(3);
+  const SgdDesc rule{.rate = 0.1, .momentum = 0.9};
+  for (const Mode mode : {Mode::training, Mode::inference}) {
+    const NetPlan plan = uniform_plan(graph, mode, DType::f32, "im2col", Layout::nhwc, *device);
+    const MemoryUse needed =
+        Net::memory_needed(graph, plan, cpu_registry(), *device, with_input_gradient, rule);
+    NetLab lab(graph, plan, *device, with_input_gradient);
+    lab.forward();
+    if (mode == Mode::training) {
+      lab.net().backward();
+      lab.net().update(rule);
+    }
+    const MemoryUse used = lab.net().memory();
+    EXPECT_EQ(needed.weights, used.weights);
+    EXPECT_EQ(needed.activations, used.activations);
+    EXPECT_EQ(needed.gradients, used.gradients);
+    EXPECT_EQ(needed.workspace, used.workspace);
+    EXPECT_EQ(needed.optimizer, used.optimizer);
+    EXPECT_EQ(needed.arena, used.arena);
+    EXPECT_EQ(needed.total, used.total);
+    EXPECT_EQ(used.optimizer > 0, mode == Mode::training);
+    for (std::size_t i = 0; i < lab.net().steps().size(); ++i) {
+      const MemoryUse now = lab.net().memory_during(i, Phase::forward);
+      EXPECT_GT(now.activations, 0u) << i;
+      EXPECT_LE(now.activations + now.gradients, used.activations + used.gradients) << i;
+      EXPECT_EQ(now.total, used.total) << i;
+    }
+  }
+}
+
 TEST_P(SmallNets, InferenceIsTheSameInEveryAlgorithmAndLayout) {
   const auto device = make_cpu_device({2, ""});
   const Graph graph = GetParam().make(3);
