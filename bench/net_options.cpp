@@ -6,8 +6,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 
+#include "bench/net_timing.h"
+#include "bench/report.h"
+#include "bench/step_info.h"
 #include "bench/tune_options.h"
 #include "conv/error.h"
 #include "nets/zoo.h"
@@ -49,34 +53,99 @@ NetPlan read_plan(const std::string& file) {
   return plan_from_json(text, file);
 }
 
-void require_fitting(const NetPlan& plan, const NetArguments& a, const DeviceInfo& device) {
+// The file's plan, and the net it is for.
+PlannedNet net_of_plan(const NetArguments& a, const DeviceInfo& device) {
+  NetPlan plan = read_plan(a.plan_file);
   const CommonOptions& c = a.common;
-  const auto require = [&](bool fits, const std::string& made_for, const std::string& remedy) {
-    if (!fits)
-      throw InputError(fmt::format("{} is a plan for {}: {}", a.plan_file, made_for, remedy));
+  Graph graph = make_net(c.targets.front(), c.batches.empty() ? plan.batch : c.batches.front());
+  try {
+    require_plan_fits(plan, graph, device);
+    if (c.dtype != DType::f32 && c.dtype != plan.dtype)
+      throw InputError(fmt::format("the plan is for {}: drop --dtype", to_string(plan.dtype)));
+    if (a.forward_only && plan.mode != Mode::inference)
+      throw InputError(fmt::format("the plan is for {}: drop --forward-only, or make one with it",
+                                   to_string(plan.mode)));
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("{}: {}", a.plan_file, error.what()));
+  }
+  return {std::move(graph), std::move(plan)};
+}
+
+// ---- Memory ----
+
+// What a net may take: a card's own, or what this machine can give without swapping.
+double usable_bytes(const DeviceInfo& device) {
+  const auto all = double(device.memory_bytes);
+  if (device.kind != DeviceKind::cpu) return all;
+  std::ifstream meminfo("/proc/meminfo");
+  double kib = 0;
+  for (std::string word; meminfo >> word;)
+    if (word == "MemAvailable:" && meminfo >> kib) return std::min(all, 1024 * kib);
+  return all;
+}
+
+// No plan does with less: what a layer reads and what it writes are there at once.
+double least_bytes(const Graph& graph, DType dtype) {
+  const auto elements = [&](NodeId id) {
+    const Shape& s = graph.nodes()[id].shape;
+    return double(s.n) * double(s.c) * double(s.h) * double(s.w);
   };
-  require(plan.net == c.targets.front(), plan.net,
-          fmt::format("expected one for {}", c.targets.front()));
-  require(c.batches.empty() || c.batches.front() == plan.batch, fmt::format("batch {}", plan.batch),
-          "drop --batch, or make another plan");
-  require(c.dtype == DType::f32 || c.dtype == plan.dtype, std::string(to_string(plan.dtype)),
-          "drop --dtype, or make another plan");
-  require(!a.forward_only || plan.mode == Mode::inference, std::string(to_string(plan.mode)),
-          "drop --forward-only, or make one with `convlab plan --forward-only`");
-  require(plan.machine == machine_name(device), plan.machine,
-          fmt::format("this is {}: make a plan here", machine_name(device)));
-  require(plan.threads == device.threads, fmt::format("{} threads", plan.threads),
-          device.kind == DeviceKind::cpu
-              ? fmt::format("this run has {}: say --threads {}, or make another plan",
-                            device.threads, plan.threads)
-              : fmt::format("this card has {}: make a plan here", device.threads));
+  double most = 0;
+  for (NodeId id = 0; id < graph.nodes().size(); ++id)
+    for (const NodeId input : graph.nodes()[id].inputs)
+      most = std::max(most, elements(input) + elements(id));
+  return double(size_of(dtype)) * most;
+}
+
+double needed_bytes(const Graph& graph, const NetPlan& plan, const AlgoRegistry& registry,
+                    Device& device) {
+  const MemoryUse use = Net::memory_needed(
+      graph, plan, registry, device, timing_net_options(graph, plan.mode), timing_update_rule());
+  return double(use.total);
+}
+
+// Below `batch`, which needs more than there is; 0: not even one image.
+std::int64_t largest_batch(std::int64_t batch, double needed, double usable,
+                           const std::function<double(std::int64_t)>& needed_at) {
+  while (needed > usable) {
+    batch = std::min(batch - 1, std::int64_t(double(batch) * usable / needed));
+    if (batch < 1) return 0;
+    needed = needed_at(batch);
+  }
+  return batch;
+}
+
+[[noreturn]] void refuse_size(const Graph& graph, double needed, double usable,
+                              const std::string& remedy) {
+  throw InputError(fmt::format("{} at batch {} needs {} of memory at least, but there are {}: {}",
+                               graph.name(), batch_of(graph), show_bytes(std::int64_t(needed)),
+                               show_bytes(std::int64_t(usable)), remedy));
+}
+
+// Chosen, and known to fit.
+Chosen fitting_plan(const Graph& graph, const NetArguments& a, const ChooseOptions& options,
+                    const AlgoRegistry& registry, Device& device) {
+  const double usable = usable_bytes(device.info());
+  const auto choose = [&](const Graph& g) {
+    return choose_by_store(g, a, options, registry, device);
+  };
+  double needed = least_bytes(graph, options.dtype);
+  if (needed <= usable) {
+    Chosen chosen = choose(graph);
+    needed = needed_bytes(graph, chosen.plan, registry, device);
+    if (needed <= usable) return chosen;
+  }
+  const std::int64_t fits = largest_batch(batch_of(graph), needed, usable, [&](std::int64_t batch) {
+    const Graph smaller = make_net(graph.name(), batch);
+    const double least = least_bytes(smaller, options.dtype);
+    return least > usable ? least : needed_bytes(smaller, choose(smaller).plan, registry, device);
+  });
+  refuse_size(
+      graph, needed, usable,
+      fits > 0 ? fmt::format("expected a batch of at most {}", fits) : "expected a smaller net");
 }
 
 }  // namespace
-
-std::string machine_name(const DeviceInfo& device) {
-  return fmt::format("{}, {}", device.name, device.isa);
-}
 
 void add_net_arguments(CLI::App& app, NetArguments& a) {
   add_net(app, a.common);
@@ -130,20 +199,22 @@ PlannedNet planned_net(const NetArguments& a, const std::string& verb, const Alg
   if (a.common.targets.empty())
     throw InputError(
         fmt::format("{}: no net: expected one, as in `convlab {} resnet18`", verb, verb));
-  const std::string& name = a.common.targets.front();
   if (!a.plan_file.empty()) {
-    NetPlan plan = read_plan(a.plan_file);
-    require_fitting(plan, a, device.info());
-    Graph graph = make_net(name, plan.batch);
-    return {std::move(graph), std::move(plan)};
+    PlannedNet net = net_of_plan(a, device.info());
+    const double needed = needed_bytes(net.graph, net.plan, registry, device),
+                 usable = usable_bytes(device.info());
+    if (needed > usable)
+      refuse_size(net.graph, needed, usable, "expected a plan for a smaller batch");
+    return net;
   }
-  Graph graph = make_net(name, a.common.batches.empty() ? 1 : a.common.batches.front());
+  Graph graph =
+      make_net(a.common.targets.front(), a.common.batches.empty() ? 1 : a.common.batches.front());
   const ChooseOptions options = choose_options(a, device);
-  Chosen chosen = choose_by_store(graph, a, options, registry, device);
+  Chosen chosen = fitting_plan(graph, a, options, registry, device);
   if (!chosen.untuned.empty())
     fmt::print(stderr,
-               "convlab: {} of this net's convolutions were never tuned here, so their times are "
-               "predictions: {}\n",
+               "convlab: {} passes of convolutions were never tuned here and go by predictions; to "
+               "measure them: {}\n",
                chosen.untuned.size(), tune_command(a, graph, options));
   return {std::move(graph), std::move(chosen.plan)};
 }

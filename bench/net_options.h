@@ -34,7 +34,4 @@ ChooseOptions choose_options(const NetArguments&, const Device&);
 Chosen choose_by_store(const Graph&, const NetArguments&, const ChooseOptions&, const AlgoRegistry&,
                        Device&);
 
-// "AMD EPYC 9R45, avx512": what a plan's times hold for, beside the number of threads.
-std::string machine_name(const DeviceInfo&);
-
 }  // namespace convlab

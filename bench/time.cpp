@@ -27,13 +27,13 @@ int run(const Options& o) {
   AlgoRegistry registry;
   append_all_algos(registry);
   const PlannedNet net = planned_net(o.net, "time", registry, *device);
-  const std::vector<StepInfo> steps = describe_steps(net.graph, net.plan, registry, *device);
 
   ClockWatch clocks(device->info());
   Progress progress;
   const NetTimes times = time_net(net.graph, net.plan, registry, *device,
                                   {.iterations = o.iterations, .seed = o.net.common.seed}, progress,
                                   stop_on_interrupt());
+  const std::vector<StepInfo> steps = describe_steps(net.graph, net.plan, registry, *device);
   TimedNet timed{net.graph, net.plan, steps, times, provenance(*device)};
   for (auto& field : clocks.fields()) timed.provenance.fields.push_back(field);
   output.write(render(timed, o.net.common.format));
