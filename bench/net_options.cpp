@@ -160,6 +160,14 @@ void add_net_arguments(CLI::App& app, NetArguments& a) {
   add_db(app, a.common);
 }
 
+void add_iterations(CLI::App& app, NetArguments& a) {
+  app.add_option("--iterations", a.iterations,
+                 "How many of each kind, whole and step by step; default: as many as take about 5 "
+                 "s, at least 3")
+      ->check(CLI::Range(std::int64_t(1), std::int64_t(1'000'000)).description(""))
+      ->type_name("N");
+}
+
 void add_plan_file(CLI::App& app, NetArguments& a) {
   CLI::Option* const plan =
       app.add_option("--plan", a.plan_file,

@@ -11,11 +11,13 @@ struct NetArguments {
   CommonOptions common;  // one target, at most one batch
   TuneOptions tune;      // what may be chosen: limits, algos, exclude
   bool forward_only = false;
-  std::string plan_file;  // empty: choose
+  std::string plan_file;        // empty: choose
+  std::int64_t iterations = 0;  // 0: by time
 };
 
-// NET, and every flag but --plan and those of output.
+// NET, and every flag but those below and those of output.
 void add_net_arguments(CLI::App&, NetArguments&);
+void add_iterations(CLI::App&, NetArguments&);  // --iterations
 // --plan FILE; refuses flags that choose beside it.
 void add_plan_file(CLI::App&, NetArguments&);
 

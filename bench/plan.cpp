@@ -32,7 +32,8 @@ int run(const Options& o) {
   if (common.format != Format::json && !o.no_audit) {
     ClockWatch clocks(device->info());
     Progress progress;
-    report.audit = time_net(net.graph, net.plan, registry, *device, {.seed = common.seed}, progress,
+    report.audit = time_net(net.graph, net.plan, registry, *device,
+                            {.iterations = o.net.iterations, .seed = common.seed}, progress,
                             stop_on_interrupt());
     for (auto& field : clocks.fields()) report.provenance.fields.push_back(field);
   }
@@ -45,6 +46,7 @@ int run(const Options& o) {
 VerbAction declare_plan(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   add_net_arguments(app, o->net);
+  add_iterations(app, o->net);
   app.add_flag("--no-audit", o->no_audit, "Only choose; run nothing");
   add_output(app, o->net.common, {"table", "csv", "json", "md"});
   app.footer(

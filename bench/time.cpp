@@ -15,7 +15,6 @@ namespace {
 
 struct Options {
   NetArguments net;
-  std::int64_t iterations = 0;
   std::string trace;
 };
 
@@ -31,8 +30,8 @@ int run(const Options& o) {
   ClockWatch clocks(device->info());
   Progress progress;
   const NetTimes times = time_net(net.graph, net.plan, registry, *device,
-                                  {.iterations = o.iterations, .seed = o.net.common.seed}, progress,
-                                  stop_on_interrupt());
+                                  {.iterations = o.net.iterations, .seed = o.net.common.seed},
+                                  progress, stop_on_interrupt());
   const std::vector<StepInfo> steps = describe_steps(net.graph, net.plan, registry, *device);
   TimedNet timed{net.graph, net.plan, steps, times, provenance(*device)};
   for (auto& field : clocks.fields()) timed.provenance.fields.push_back(field);
@@ -47,11 +46,7 @@ VerbAction declare_time(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   add_net_arguments(app, o->net);
   add_plan_file(app, o->net);
-  app.add_option("--iterations", o->iterations,
-                 "How many of each kind, whole and step by step; default: as many as take about 5 "
-                 "s, at least 3")
-      ->check(CLI::Range(std::int64_t(1), std::int64_t(1'000'000)).description(""))
-      ->type_name("N");
+  add_iterations(app, o->net);
   app.add_option("--trace", o->trace,
                  "A timeline of the first step-by-step iterations, for ui.perfetto.dev")
       ->type_name("FILE");

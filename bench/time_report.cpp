@@ -218,12 +218,13 @@ std::vector<std::string> notes(const TimedNet& net) {
   return notes;
 }
 
-std::vector<std::string> legend(const TimedNet& net) {
-  return {fmt::format(
-      "{} in ms, % of all steps; eff, exec: GFLOP/s counted as direct convolution and as executed; "
-      "MB: tensors read and written, once each",
-      fmt::join(work_columns(net).begin(), work_columns(net).begin() + (training(net) ? 4 : 1),
-                ", "))};
+std::string legend(const TimedNet& net) {
+  std::vector<std::string_view> names;
+  for (const Phase phase : phases(net)) names.push_back(to_string(phase));
+  return fmt::format(
+      "{} in ms; % of all steps; eff, exec: GFLOP/s as direct convolution and as executed; MB: "
+      "what must be read and written, once",
+      fmt::join(names, ", "));
 }
 
 // ---- For programs ----
@@ -361,7 +362,7 @@ std::string render(const TimedNet& net, Format format) {
     return render(report, format);
   }
   Report steps = reading_steps(net), kinds = reading_kinds(net);
-  steps.notes = legend(net);
+  steps.notes = {legend(net)};
   kinds.notes = notes(net);
   kinds.provenance = net.provenance;
   return render(steps, format) + "\n" + render(kinds, format);

@@ -107,6 +107,21 @@ TEST_F(CudaProgramTest, BenchMeasuresColdToo) {
   EXPECT_TRUE(contains(ran.out, ",direct,")) << ran.out;
 }
 
+TEST_F(CudaProgramTest, TimeTrainsAndInfersOnTheCard) {
+  for (const Words& mode : {Words{}, Words{"--forward-only"}}) {
+    const Ran ran = run({"time", "lenet", "--device", "cuda", "--algos", "direct,im2col",
+                         "--iterations", "1", "--format", "json"},
+                        mode);
+    ASSERT_EQ(ran.exit_code, 0) << ran.err;
+    EXPECT_TRUE(contains(ran.err, "--device cuda:0")) << ran.err;  // how to tune it
+    const json timed = json::parse(ran.out);
+    for (const json& step : timed["steps"])
+      if (step["kind"] != "input") EXPECT_GT(step["phases"]["fwd"]["ms"], 0) << step;
+    EXPECT_GT(timed["iteration"]["images_per_s"], 0);
+    EXPECT_TRUE(timed["provenance"].contains("gpu")) << timed["provenance"];
+  }
+}
+
 TEST_F(CudaProgramTest, DoctorShowsTheCard) {
   const Ran ran = run({"doctor", "--device", "cuda"});
   EXPECT_EQ(ran.exit_code, 0) << ran.err;

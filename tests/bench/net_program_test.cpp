@@ -229,7 +229,7 @@ TEST_F(NetProgramTest, APlanForSomethingElseIsRefused) {
       {Words{"time", "lenet", "--batch", "4", "--plan", file} + one, "batch 2"},
       {Words{"time", "lenet", "--forward-only", "--plan", file} + one, "training"},
       {Words{"time", "lenet", "--dtype", "f64", "--plan", file} + one, "f32"},
-      {Words{"time", "lenet", "--plan", file, "--threads", "2"}, "--threads 1"},
+      {Words{"time", "lenet", "--plan", file, "--threads", "2"}, "threads 1"},
       {Words{"time", "lenet", "--plan", other} + one, "Another CPU, avx512"},
       {Words{"time", "lenet", "--plan", odd} + one, odd},
       {Words{"time", "lenet", "--plan", none} + one, none},
@@ -246,11 +246,12 @@ TEST_F(NetProgramTest, APlanForSomethingElseIsRefused) {
 }
 
 TEST_F(NetProgramTest, PlanAuditsItself) {
-  const Ran table = run({"plan", "lenet", "--batch", "4", "--workspace-max", "1M"});
+  const Ran table =
+      run({"plan", "lenet", "--batch", "4", "--workspace-max", "1M", "--iterations", "3"});
   ASSERT_EQ(table.exit_code, 0) << table.err;
   for (const char* part : {"c1", "expected", "measured", "ratio", "otherwise", "without a limit"})
     EXPECT_TRUE(contains(table.out, part)) << part << table.out;
-  const Ran csv = run({"plan", "lenet", "--batch", "4", "--format", "csv"});
+  const Ran csv = run({"plan", "lenet", "--batch", "4", "--iterations", "3", "--format", "csv"});
   EXPECT_TRUE(contains(csv.out, ",expected_ms,measured_ms,")) << csv.out;
 
   for (const char* format : {"table", "csv", "md"}) {
@@ -324,7 +325,6 @@ TEST_F(NetProgramTest, BadUsageIsOneLineAndExitCode2) {
         {{verb, "lenet", "--algos", "fastest"}, "fastest"},
         {{verb, "lenet", "--db", missing}, missing},
         {{verb, "lenet", "--output", missing + "/table"}, missing},
-        {{verb, "resnet18", "--batch", "1000000"}, "batch of at most"},
         {{verb, "lenet", "--batch", "1000000000000"}, "batch of at most"},
     };
     for (const Case& bad : cases) {

@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 
 // LeNet in training, im2col everywhere, each pass expected to take 1 ms, all else nothing.
-NetPlan lenet_plan() {
+NetPlan lenet_plan(const ConvAlgo& im2col, Device& device) {
   NetPlan plan;
   plan.net = "lenet";
   plan.batch = 4;
@@ -27,8 +27,12 @@ NetPlan lenet_plan() {
     planned.layer = node.name;
     if (std::holds_alternative<Conv>(node.layer)) {
       for (const Pass pass : all_passes)
-        if (pass != Pass::backward_data || !first)
-          planned.passes[std::size_t(pass)] = PassPlan{.algo = "im2col", .config = {}, .ms = 1};
+        if (pass != Pass::backward_data || !first) {
+          ConvProblem problem = graph.conv_problem(node);
+          problem.pass = pass;
+          planned.passes[std::size_t(pass)] = PassPlan{
+              .algo = "im2col", .config = im2col.configs(problem, device).front(), .ms = 1};
+        }
       first = false;
     }
     plan.steps.push_back(planned);
@@ -54,12 +58,15 @@ NetTimes even_times(const NetPlan& plan, double ms) {
 
 class NetReportTest : public testing::Test {
  protected:
-  NetReportTest() { append_cpu_algos(registry_); }
+  NetReportTest() {
+    append_cpu_algos(registry_);
+    plan_ = lenet_plan(registry_.get(DeviceKind::cpu, "im2col"), *device_);
+  }
   std::vector<StepInfo> infos() { return describe_steps(graph_, plan_, registry_, *device_); }
   std::unique_ptr<Device> device_ = make_cpu_device({.threads = 1, .isa = {}});
   AlgoRegistry registry_;
   Graph graph_ = make_net("lenet", 4);
-  NetPlan plan_ = lenet_plan();
+  NetPlan plan_;
 };
 
 TEST_F(NetReportTest, WorkIsCountedForTheWholeBatch) {
