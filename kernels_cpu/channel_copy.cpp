@@ -1,8 +1,7 @@
 // Layout conversion, and channels copied from one tensor into another.
 //
-// A tile goes through a buffer [pixel][channel] that stays in L1, so that both tensors are walked
-// along their own contiguous dimension. Where that is not the buffer's, 16-byte squares are
-// transposed in registers.
+// Some channels of a run of pixels are a matrix in both tensors, contiguous along its channels or
+// along its pixels. Where the two differ, 16-byte squares are transposed in registers.
 #include <algorithm>
 #include <cstring>
 
@@ -59,64 +58,69 @@ void Transpose(const T* from, std::int64_t from_pitch, std::int64_t rows, std::i
       to[j * to_pitch + i] = from[i * from_pitch + j];
 }
 
-// f(pointer to the first of `count` channels that lie side by side, their place in the tile,
-// count) for the channels [c, c + channels) at one pixel.
-template <class T, class F>
-void ForEachRun(T* data, const Planes& planes, std::int64_t n, std::int64_t c,
-                std::int64_t channels, std::int64_t pixel, F f) {
-  for (std::int64_t i = 0, count; i < channels; i += count) {
-    count = std::min(planes.lanes - (c + i) % planes.lanes, channels - i);
-    f(data + planes.offset(n, c + i, pixel), i, count);
-  }
-}
+// Channel c of pixel p is data[c * channel + p * pixel]; at least one of the strides is 1.
+template <class T>
+struct TileView {
+  T* data;
+  std::int64_t channel, pixel;
 
-struct Region {
-  std::int64_t n, pixel, pixels;
+  TileView(T* tensor, const Planes& planes, std::int64_t n, std::int64_t c, std::int64_t first)
+      : data(tensor + planes.offset(n, c, first)),
+        channel(planes.lanes == 1 ? planes.pixels : 1),
+        pixel(planes.lanes) {}
 };
 
 template <class T>
-void ReadTile(const T* from, const Planes& planes, const Region& r, std::int64_t c,
-              std::int64_t channels, T* tile) {
-  if (planes.lanes == 1)
-    return Transpose(from + planes.offset(r.n, c, r.pixel), planes.pixels, channels, r.pixels, tile,
-                     copy_tile_channels);
-  ForEachRun(from, planes, r.n, c, channels, r.pixel,
-             [&](const T* source, std::int64_t i, std::int64_t count) {
-               for (std::int64_t p = 0; p < r.pixels; ++p)
-                 for (std::int64_t lane = 0; lane < count; ++lane)
-                   tile[p * copy_tile_channels + i + lane] = source[p * planes.lanes + lane];
-             });
+void CopyView(const TileView<const T>& from, const TileView<T>& to, std::int64_t channels,
+              std::int64_t pixels) {
+  const auto copy = [](const T* source, T* target, std::int64_t count) HWY_ATTR {
+    ForEachVector<T>(count, [&](auto at, std::int64_t i)
+                                HWY_ATTR { at.Store(at.Load(source + i), target + i); });
+  };
+  if (from.channel == 1 && to.channel == 1)
+    for (std::int64_t p = 0; p < pixels; ++p)
+      copy(from.data + p * from.pixel, to.data + p * to.pixel, channels);
+  else if (from.pixel == 1 && to.pixel == 1)
+    for (std::int64_t c = 0; c < channels; ++c)
+      copy(from.data + c * from.channel, to.data + c * to.channel, pixels);
+  else if (from.pixel == 1)
+    Transpose(from.data, from.channel, channels, pixels, to.data, to.pixel);
+  else
+    Transpose(from.data, from.pixel, pixels, channels, to.data, to.channel);
 }
 
+// The channels from to_channel + c on, `written` at most. Those past the last one copied are the
+// target's padding lanes, and become zero.
 template <class T>
-void WriteTile(T* to, const Planes& planes, const Region& r, std::int64_t c, std::int64_t channels,
-               const T* tile) {
-  if (planes.lanes == 1)
-    return Transpose(tile, copy_tile_channels, r.pixels, channels,
-                     to + planes.offset(r.n, c, r.pixel), planes.pixels);
-  ForEachRun(to, planes, r.n, c, channels, r.pixel,
-             [&](T* target, std::int64_t i, std::int64_t count) {
-               for (std::int64_t p = 0; p < r.pixels; ++p)
-                 for (std::int64_t lane = 0; lane < count; ++lane)
-                   target[p * planes.lanes + lane] = tile[p * copy_tile_channels + i + lane];
-             });
+void RunTile(const ChannelCopy& copy, const T* from, T* to, std::int64_t n, std::int64_t c,
+             std::int64_t written, std::int64_t pixel) {
+  const Planes source(copy.from), target(copy.to);
+  const std::int64_t pixels = std::min(copy_tile_pixels, source.pixels - pixel);
+  const std::int64_t end = std::min(c + copy_tile_channels, written);
+  // Runs of channels that both tensors have side by side, or one plane after the other.
+  const auto side_by_side = [](const Planes& planes, std::int64_t channel) {
+    return planes.lanes == 1 ? planes.padded_channels() : planes.lanes - channel % planes.lanes;
+  };
+  for (std::int64_t count; c < end; c += count) {
+    const std::int64_t at = copy.to_channel + c;
+    const TileView<T> view(to, target, n, at, pixel);
+    if (c >= copy.channels) {
+      count = end - c;
+      for (std::int64_t p = 0; p < pixels; ++p)
+        std::fill_n(view.data + p * view.pixel, count, T(0));
+    } else {
+      count = std::min({std::min(end, copy.channels) - c, side_by_side(target, at),
+                        side_by_side(source, copy.from_channel + c)});
+      CopyView<T>({from, source, n, copy.from_channel + c, pixel}, view, count, pixels);
+    }
+  }
 }
 
-// The channels from to_channel + c on. `written` reaches over the target's padding lanes when its
-// last channel is among those copied, and they become zero.
 void CopyTile(DType dtype, const ChannelCopy& copy, const void* from, void* to, std::int64_t n,
               std::int64_t c, std::int64_t written, std::int64_t pixel) {
-  const Planes source(copy.from), target(copy.to);
-  const Region region{n, pixel, std::min(copy_tile_pixels, source.pixels - pixel)};
-  const std::int64_t read = std::clamp<std::int64_t>(copy.channels - c, 0, copy_tile_channels);
   with_type(dtype, [&](auto zero) {
     using T = decltype(zero);
-    HWY_ALIGN T tile[copy_tile_pixels * copy_tile_channels];
-    if (read < copy_tile_channels) std::fill_n(tile, copy_tile_pixels * copy_tile_channels, T(0));
-    if (read > 0)
-      ReadTile(static_cast<const T*>(from), source, region, copy.from_channel + c, read, tile);
-    WriteTile(static_cast<T*>(to), target, region, copy.to_channel + c,
-              std::min(copy_tile_channels, written - c), tile);
+    RunTile(copy, static_cast<const T*>(from), static_cast<T*>(to), n, c, written, pixel);
   });
 }
 

@@ -13,7 +13,7 @@ namespace convlab::cpu {
 // ---- channel_copy.cpp ----
 
 constexpr std::int64_t copy_tile_channels = 16;
-constexpr std::int64_t copy_tile_pixels = 64;
+constexpr std::int64_t copy_tile_pixels = 256;  // 16 KiB of f32 on either side
 
 // ---- elementwise.cpp ----
 

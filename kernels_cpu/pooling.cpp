@@ -113,7 +113,6 @@ struct ForwardPoolRow {
     const PoolRange rows = RowsInside(pool, p);
     const std::int64_t step = lanes == 1 ? pool.stride_w : 1;
     const T* const origin = x + (p * pool.stride_h - pool.pad_h) * pool.x.w * lanes + in;
-    const auto element = [&](std::int64_t r, std::int64_t s) { return T(r * pool.window_w + s); };
     if (pool.kind == PoolKind::average) {
       auto sum = hn::Zero(d);
       for (std::int64_t r = rows.begin; r < rows.end; ++r)
@@ -123,15 +122,20 @@ struct ForwardPoolRow {
       return at.Store(hn::Mul(sum, hn::Set(d, share)), y + out);
     }
     auto greatest = hn::Set(d, -std::numeric_limits<T>::infinity());
-    auto winner = hn::Set(d, element(rows.begin, columns.begin));
-    for (std::int64_t r = rows.begin; r < rows.end; ++r)
+    // Counted in a vector: an integer would be converted for every element.
+    auto element = hn::Set(d, T(rows.begin * pool.window_w + columns.begin)), winner = element;
+    const auto one = hn::Set(d, T(1)), skipped = hn::Set(d, T(pool.window_w - columns.size()));
+    for (std::int64_t r = rows.begin; r < rows.end; ++r) {
       for (std::int64_t s = columns.begin; s < columns.end; ++s) {
         const auto v = LoadStep(at, origin + (r * pool.x.w + s) * lanes, step);
         // A NaN wins and stays, so that it is not lost.
         const auto wins = hn::Or(hn::Gt(v, greatest), hn::IsNaN(v));
         greatest = hn::IfThenElse(wins, v, greatest);
-        winner = hn::IfThenElse(wins, hn::Set(d, element(r, s)), winner);
+        winner = hn::IfThenElse(wins, element, winner);
+        element = hn::Add(element, one);
       }
+      element = hn::Add(element, skipped);
+    }
     at.Store(greatest, y + out);
     if (index != nullptr) StoreIndex<T>(at, winner, index + out);
   }
