@@ -41,6 +41,10 @@ set(CPACK_STRIP_FILES ON)
 set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)
 include(CPack)
 add_custom_target(tgz COMMAND ${CMAKE_CPACK_COMMAND} -B ${PROJECT_BINARY_DIR}
+                  COMMAND ${CMAKE_COMMAND}
+                    -DARCHIVE=${PROJECT_BINARY_DIR}/${CPACK_PACKAGE_FILE_NAME}.tar.gz
+                    "-DPROGRAMS=$<TARGET_FILE:convlab>;$<TARGET_FILE:convlab_gpu_tests>"
+                    -P ${PROJECT_SOURCE_DIR}/cmake/check_package.cmake
                   WORKING_DIRECTORY ${PROJECT_BINARY_DIR} VERBATIM
                   COMMENT "Packing ${CPACK_PACKAGE_FILE_NAME}.tar.gz")
 add_dependencies(tgz convlab convlab_gpu_tests)
