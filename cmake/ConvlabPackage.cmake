@@ -34,17 +34,17 @@ set(CPACK_GENERATOR TGZ)
 set(CPACK_COMPONENTS_ALL package)
 set(CPACK_ARCHIVE_COMPONENT_INSTALL ON)
 set(CPACK_COMPONENTS_GROUPING ALL_COMPONENTS_IN_ONE)
-set(CPACK_PACKAGE_FILE_NAME
-    "convlab-${PROJECT_VERSION}-${CMAKE_SYSTEM_PROCESSOR}-sm${CMAKE_CUDA_ARCHITECTURES}")
+set(_package "convlab-${PROJECT_VERSION}-${CMAKE_SYSTEM_PROCESSOR}-sm${CMAKE_CUDA_ARCHITECTURES}")
+set(CPACK_PACKAGE_FILE_NAME ${_package})  # CPack changes it
 set(CPACK_COMPONENT_INCLUDE_TOPLEVEL_DIRECTORY ON)
 set(CPACK_STRIP_FILES ON)
 set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)
 include(CPack)
 add_custom_target(tgz COMMAND ${CMAKE_CPACK_COMMAND} -B ${PROJECT_BINARY_DIR}
                   COMMAND ${CMAKE_COMMAND}
-                    -DARCHIVE=${PROJECT_BINARY_DIR}/${CPACK_PACKAGE_FILE_NAME}.tar.gz
+                    -DARCHIVE=${PROJECT_BINARY_DIR}/${_package}.tar.gz
                     "-DPROGRAMS=$<TARGET_FILE:convlab>;$<TARGET_FILE:convlab_gpu_tests>"
                     -P ${PROJECT_SOURCE_DIR}/cmake/check_package.cmake
                   WORKING_DIRECTORY ${PROJECT_BINARY_DIR} VERBATIM
-                  COMMENT "Packing ${CPACK_PACKAGE_FILE_NAME}.tar.gz")
+                  COMMENT "Packing ${_package}.tar.gz")
 add_dependencies(tgz convlab convlab_gpu_tests)
