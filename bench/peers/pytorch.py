@@ -57,6 +57,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=5, help="to measure, after the warm-up")
     parser.add_argument("--min-runs", type=int, default=3)
     args = parser.parse_args()
+    if args.net not in torchvision.models.list_models(torchvision.models):
+        parser.error(f"torchvision has no {args.net}")
     if args.train and args.way == "freeze":
         parser.error("--way freeze is for inference")
 
