@@ -53,8 +53,24 @@ NetPlan read_plan(const std::string& file) {
   return plan_from_json(text, file);
 }
 
+// What a plan has decided cannot be asked for beside it.
+void require_nothing_to_choose(const NetArguments& a) {
+  const auto refuse_if = [](bool given, const char* flag) {
+    if (given) throw InputError(fmt::format("--plan has decided about {}: drop one", flag));
+  };
+  refuse_if(a.common.layout != "auto", "--layout");
+  refuse_if(a.common.cache != CacheMode::hot, "--cache");
+  refuse_if(a.tune.max_error.has_value(), "--max-error");
+  refuse_if(a.tune.workspace_max.has_value(), "--workspace-max");
+  refuse_if(a.tune.deterministic, "--deterministic");
+  refuse_if(!a.tune.algos.empty(), "--algos");
+  refuse_if(!a.tune.exclude.empty(), "--exclude");
+  refuse_if(!a.common.db.empty(), "--db");
+}
+
 // The file's plan, and the net it is for.
 PlannedNet net_of_plan(const NetArguments& a, const DeviceInfo& device) {
+  require_nothing_to_choose(a);
   NetPlan plan = read_plan(a.plan_file);
   const CommonOptions& c = a.common;
   Graph graph = make_net(c.targets.front(), c.batches.empty() ? plan.batch : c.batches.front());
@@ -169,14 +185,11 @@ void add_iterations(CLI::App& app, NetArguments& a) {
 }
 
 void add_plan_file(CLI::App& app, NetArguments& a) {
-  CLI::Option* const plan =
-      app.add_option("--plan", a.plan_file,
-                     "Run as this file of `convlab plan NET --format json` says; default: choose "
-                     "by the store")
-          ->type_name("FILE");
-  for (const char* choosing : {"--layout", "--cache", "--max-error", "--workspace-max",
-                               "--deterministic", "--algos", "--exclude", "--db"})
-    plan->excludes(choosing);
+  app.add_option(
+         "--plan", a.plan_file,
+         "Run as this file of `convlab plan NET --format json` says; default: choose by the "
+         "store")
+      ->type_name("FILE");
 }
 
 ChooseOptions choose_options(const NetArguments& a, const Device& device) {

@@ -188,7 +188,27 @@ class Timer {
   bool tracing_ = false;
 };
 
+std::vector<double> totals(const NetTimes& times) {
+  std::vector<double> values;
+  for (const IterationTime& time : times.iterations) values.push_back(time.total());
+  return values;
+}
+
 }  // namespace
+
+double NetTimes::iteration_ms() const { return median(totals(*this)); }
+
+double NetTimes::iteration_spread() const {
+  const double ms = iteration_ms();
+  return ms > 0 ? median_abs_deviation(totals(*this)) / ms : 0;
+}
+
+std::string unrest(const NetTimes& times) {
+  const double spread = times.iteration_spread();
+  if (spread <= 0.1) return "";
+  return fmt::format("Iterations spread by {:.0f}%: something else used this machine.",
+                     100 * spread);
+}
 
 double NetTimes::step_ms(std::size_t step, Phase phase) const {
   return median(steps[step][std::size_t(phase)]);

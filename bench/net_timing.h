@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "bench/output.h"
@@ -46,6 +47,8 @@ struct NetTimes {
   bool finite = true;                                   // the loss, in training
   bool interrupted = false;
 
+  double iteration_ms() const;                    // median of the totals
+  double iteration_spread() const;                // their median absolute deviation over it
   double step_ms(std::size_t step, Phase) const;  // median; 0 when there is no sample
   double step_ms(std::size_t step) const;         // of all phases
   double step_mad_ms(std::size_t step) const;
@@ -55,6 +58,10 @@ struct TimingOptions {
   std::int64_t iterations = 0;  // of each kind; 0: as many as take about 5 s in all, at least 3
   std::uint64_t seed = 1;       // of weights and data
 };
+
+// A line when the iterations spread so far that their times mean little; else empty. As for a
+// tuning run: a quiet machine's spread is about 0.02.
+std::string unrest(const NetTimes&);
 
 // How time_net has a net trained: what its loss is (a net with one output is a regression), and how
 // its weights are updated.

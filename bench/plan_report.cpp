@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "autotune/measure.h"
-
 namespace convlab {
 namespace {
 
@@ -105,19 +103,13 @@ Report full_report(const PlannedReport& r) {
   return report;
 }
 
-double iteration_ms(const NetTimes& times) {
-  std::vector<double> totals;
-  for (const IterationTime& time : times.iterations) totals.push_back(time.total());
-  return median(totals);
-}
-
 void append_audit(const PlannedReport& r, std::vector<std::string>& notes) {
-  const double expected = r.plan.ms(), measured = iteration_ms(*r.audit);
+  const double expected = r.plan.ms(), measured = r.audit->iteration_ms();
   double steps = 0;
   for (std::size_t i = 0; i < r.steps.size(); ++i) steps += r.audit->step_ms(i);
   if (measured > 0)
     notes.push_back(fmt::format(
-        "measured   {} ms an iteration, {:.2f} of the expected, {:.1f} images/s; {} ms as the sum "
+        "measured   {} ms an iteration, {:.2f}x the expected, {:.1f} images/s; {} ms as the sum "
         "of steps",
         show_ms(measured), measured / expected, 1e3 * double(r.plan.batch) / measured,
         show_ms(steps)));
@@ -136,6 +128,7 @@ void append_audit(const PlannedReport& r, std::vector<std::string>& notes) {
   const auto bytes = [](std::size_t count) { return show_bytes(std::int64_t(count)); };
   notes.push_back(
       fmt::format("memory     {}, workspace {} of it", bytes(m.total), bytes(m.workspace)));
+  if (const std::string line = unrest(*r.audit); !line.empty()) notes.push_back(line);
   if (r.audit->interrupted) notes.push_back("Stopped early: the audit is of what had run by then.");
 }
 

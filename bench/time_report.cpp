@@ -168,10 +168,9 @@ Summary summary(const TimedNet& net) {
   const auto part = [&](Part member) {
     return median(each([member](const IterationTime& time) { return time.*member; }));
   };
-  const std::vector<double> totals = each([](const IterationTime& time) { return time.total(); });
   Summary s;
-  s.ms = median(totals);
-  s.mad_ms = median_abs_deviation(totals);
+  s.ms = net.times.iteration_ms();
+  s.mad_ms = s.ms * net.times.iteration_spread();
   s.io = part(&IterationTime::io);
   s.h2d = part(&IterationTime::h2d);
   s.forward = part(&IterationTime::forward);
@@ -214,6 +213,7 @@ std::vector<std::string> notes(const TimedNet& net) {
                                 show_bytes(times.resident_before)));
   if (!times.finite)
     notes.push_back("The loss was no finite number in the end: these times may not be typical.");
+  if (const std::string line = unrest(times); !line.empty()) notes.push_back(line);
   if (times.interrupted) notes.push_back("Stopped early: times are of what had run by then.");
   return notes;
 }

@@ -127,6 +127,17 @@ TEST_F(NetReportTest, OnlyWhatCannotBeNoiseIsASurprise) {
   EXPECT_EQ(surprises(plan_, times).size(), 1u);
 }
 
+TEST_F(NetReportTest, IterationsThatSpreadFarAreNamed) {
+  NetTimes times = even_times(plan_, 1);
+  EXPECT_EQ(unrest(times), "");
+  times.iterations[0].forward += 3;  // totals of 10, 13 and 16
+  times.iterations[1].forward += 6;
+  EXPECT_EQ(times.iteration_ms(), 13);
+  const std::vector<StepInfo> steps = infos();
+  const std::string text = render(TimedNet{graph_, plan_, steps, times, {}}, Format::table);
+  EXPECT_NE(text.find("spread by 23%"), std::string::npos) << text;
+}
+
 TEST_F(NetReportTest, ThePlanFormatOfJsonIsThePlan) {
   const std::vector<StepInfo> steps = infos();
   const std::string text = render(PlannedReport{graph_, plan_, steps, {}, {}, {}}, Format::json);
