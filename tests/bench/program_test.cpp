@@ -71,7 +71,7 @@ TEST_F(ProgramTest, BadUsageIsOneLineAndExitCode2) {
   };
   const std::vector<Case> cases{
       {{}, "no verb"},
-      {{"tnue"}, "did you mean tune?"},
+      {{"tuen"}, "did you mean tune?"},
       {{"train", "resnet18"}, "unknown verb 'train'"},
       {{"--tune"}, "no verb"},
       {{"tune"}, "no target"},
