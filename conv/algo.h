@@ -33,8 +33,8 @@ struct AlgoInfo {
 };
 
 // Pointers for one run. Which are read depends on the pass and the epilogue; the rest are ignored.
-// All point to device memory in the problem's layouts. Nothing overlaps, except that `residual`
-// may equal `out`.
+// All point to device memory in the problem's layouts. Nothing overlaps; `residual` and `out` are
+// two tensors too, since tiles may overlap and sums be stored in parts.
 struct ConvArgs {
   const void* x = nullptr;         // forward, backward_filter
   const void* w = nullptr;         // forward, backward_data: KCRS, or what pack_filter wrote if the

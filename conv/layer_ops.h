@@ -209,7 +209,7 @@ class LayerOps {
 
   // ---- Fully connected layers ----
 
-  // Through the vendor's library; for one thread count the same bits every time, but not for any.
+  // For one thread count the same bits every time, but not for any: the vendor's library may help.
   virtual void gemm(DType, const GemmDesc&, const void* a, const void* b, void* c,
                     Stream&) const = 0;
 
