@@ -445,7 +445,7 @@ class Direct : public ConvAlgo {
     const bool padded = path == Path::tiles;
     const double c = padded ? double(round_up(p.c, i64(block))) / double(p.c) : 1;
     const double k = path == Path::plain ? 1 : double(round_up(p.k, i64(block))) / double(p.k);
-    const double efficiency = path == Path::tiles         ? 0.67
+    const double efficiency = path == Path::tiles ? (p.pass == Pass::backward_filter ? 0.67 : 0.77)
                               : path == Path::first_layer ? 0.6
                               : path == Path::depthwise   ? 0.3
                                                           : 0.01;
