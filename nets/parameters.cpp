@@ -1,5 +1,6 @@
 #include "nets/parameters.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -107,19 +108,25 @@ void Parameters::allocate(bool with_gradients, Device& device, Stream& stream) {
 }
 
 void Parameters::initialise(std::uint64_t seed, Device& device, Stream& stream) {
-  std::vector<std::byte> host;
+  // A piece at a time: a fully connected layer's weights may be half of the net.
+  constexpr std::int64_t piece = 1 << 18;
+  const std::int64_t size = size_of(dtype_);
+  std::vector<std::byte> host(std::size_t(piece * size));
   for (std::size_t i = 0; i < list_.size(); ++i) {
     const std::uint64_t key = hash(hash(seed) + i);
-    host.resize(std::size_t(list_[i].count * size_of(dtype_)));
-    for (std::int64_t j = 0; j < list_[i].count; ++j) {
-      const double value = initial_value(initial_[i], hash(key + std::uint64_t(j)));
-      if (dtype_ == DType::f64)
-        reinterpret_cast<double*>(host.data())[j] = value;
-      else
-        reinterpret_cast<float*>(host.data())[j] = float(value);
+    for (std::int64_t begin = 0; begin < list_[i].count; begin += piece) {
+      const std::int64_t count = std::min(piece, list_[i].count - begin);
+      for (std::int64_t j = 0; j < count; ++j) {
+        const double value = initial_value(initial_[i], hash(key + std::uint64_t(begin + j)));
+        if (dtype_ == DType::f64)
+          reinterpret_cast<double*>(host.data())[j] = value;
+        else
+          reinterpret_cast<float*>(host.data())[j] = float(value);
+      }
+      device.copy_to_device(list_[i].value + begin * size,
+                            ConstSpan(host).first(std::size_t(count * size)), stream);
+      stream.synchronize();
     }
-    device.copy_to_device(list_[i].value, host, stream);
-    stream.synchronize();
   }
 }
 

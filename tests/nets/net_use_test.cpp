@@ -242,7 +242,7 @@ TEST(NetParameters, StartByHeOrGlorotAndTheSameInEveryType) {
       .relu("relu")
       .conv("glorot", {.filters = 64, .kernel = 3, .pad = 1})
       .tanh("tanh")
-      .linear("fc", 10);
+      .linear("fc", 300);
   const auto device = make_cpu_device({2, ""});
   const auto start = [&](DType dtype, std::uint64_t seed) {
     const NetPlan plan =
@@ -271,6 +271,11 @@ TEST(NetParameters, StartByHeOrGlorotAndTheSameInEveryType) {
   EXPECT_NEAR(deviation(values.at("glorot.weight")), limit / std::sqrt(3.0), 0.001);
   EXPECT_LE(*std::max_element(values.at("glorot.weight").begin(), values.at("glorot.weight").end()),
             limit);
+  // So many weights that they are made in pieces, none like another.
+  const Values& fc = values.at("fc.weight");
+  const double fc_limit = std::sqrt(6.0 / (64 * 16 + 300));
+  EXPECT_NEAR(deviation(fc), fc_limit / std::sqrt(3.0), 0.001);
+  EXPECT_EQ(std::set<double>(fc.begin(), fc.end()).size(), fc.size());
   EXPECT_EQ(values.at("glorot.bias"), Values(64, 0.0));
   EXPECT_EQ(values.at("bn.weight"), Values(64, 1.0));
   EXPECT_EQ(values.at("bn.bias"), Values(64, 0.0));
