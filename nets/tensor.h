@@ -49,7 +49,8 @@ class Tensor {
     return apply(std::move(name), PadChannels{channels});
   }
 
-  const Shape& shape() const { return graph_->nodes()[id_].shape; }
+  // By value: the next layer may move the nodes.
+  Shape shape() const { return graph_->nodes()[id_].shape; }
 
   Graph& graph() const { return *graph_; }
   NodeId id() const { return id_; }
