@@ -6,10 +6,6 @@
 namespace convlab {
 namespace {
 
-constexpr std::size_t alignment = 64;
-
-std::size_t padded(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
-
 bool meet(const Lifetime& a, const Lifetime& b) { return a.first <= b.last && b.first <= a.last; }
 
 }  // namespace

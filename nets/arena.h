@@ -7,6 +7,9 @@
 
 namespace convlab {
 
+// Up to where the next buffer may begin: all begin at multiples of 64.
+constexpr std::size_t padded(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
 // A buffer is needed from moment `first` to moment `last`, both included.
 struct Lifetime {
   std::size_t bytes = 0;

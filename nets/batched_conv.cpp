@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "conv/error.h"
+#include "nets/arena.h"
 
 namespace convlab {
 namespace {
@@ -58,7 +59,7 @@ BatchedConv::BatchedConv(const ConvAlgo& algo, const ConvProblem& whole, const P
     image += problem.n;
     if (known != parts_.end()) continue;
     parts_.push_back({problem, make_part(algo, problem, plan, device), packed});
-    packed += (parts_.back().plan->packed_filter_bytes() + 63) / 64 * 64;
+    packed += padded(parts_.back().plan->packed_filter_bytes());
   }
 }
 
@@ -70,7 +71,7 @@ std::size_t BatchedConv::workspace_bytes() const {
 
 std::size_t BatchedConv::packed_bytes() const {
   const Part& last = parts_.back();
-  return last.packed_offset + (last.plan->packed_filter_bytes() + 63) / 64 * 64;
+  return last.packed_offset + padded(last.plan->packed_filter_bytes());
 }
 
 void BatchedConv::pack(ConstSpan w, std::byte* packed, Stream& stream) const {

@@ -22,8 +22,6 @@ bool same_memory(const TensorDesc& a, const TensorDesc& b) {
   return a.layout == b.layout || (a.h * a.w == 1 && a.padded_c() == b.padded_c());
 }
 
-std::size_t padded(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-
 TensorDesc desc_of(const Shape& s, Layout layout) { return {s.n, s.c, s.h, s.w, layout}; }
 
 // A value, wherever its buffers are.

@@ -11,13 +11,12 @@
 #include <cstring>
 
 #include "conv/error.h"
+#include "nets/arena.h"
 #include "nets/batched_conv.h"
 #include "nets/op.h"
 
 namespace convlab {
 namespace {
-
-std::size_t padded(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 class ConvOp : public Op {
  public:

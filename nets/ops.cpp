@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "conv/error.h"
+#include "nets/arena.h"
 #include "nets/op.h"
 
 namespace convlab {
@@ -99,7 +100,7 @@ class BatchNormOp : public Op {
       if (step.residual) needs_.y_over = 1;
       return;
     }
-    deviation_at_ = std::size_t((channels * size_of(context_.dtype) + 63) / 64 * 64);
+    deviation_at_ = padded(std::size_t(channels * size_of(context_.dtype)));
     needs_.saved = 2 * deviation_at_;
     needs_.backward_data = needs_.backward_reads_x = true;
     needs_.backward_reads_y = step.residual && step.relu;

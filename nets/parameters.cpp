@@ -4,10 +4,10 @@
 #include <cmath>
 #include <numbers>
 
+#include "nets/arena.h"
+
 namespace convlab {
 namespace {
-
-std::size_t padded(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // splitmix64 over a counter.
 std::uint64_t hash(std::uint64_t x) {
