@@ -253,7 +253,7 @@ class Plan : public ConvPlan {
 
   void forward(const ConvArgs& args, std::byte* scratchpad) const {
     const PhaseScope phase(args.phases, 0);
-    if (copy_ && args.residual != args.out)
+    if (copy_)
       copy_->execute({{DNNL_ARG_FROM, view(y_, args.residual)}, {DNNL_ARG_TO, view(y_, args.out)}},
                      scratchpad);
     Primitive::Args operands{{DNNL_ARG_SRC, view(x_, args.x)},

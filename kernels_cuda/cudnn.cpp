@@ -259,7 +259,7 @@ class LegacyPlan : public CudnnPlan, public PlanNote {
   void forward(const ConvArgs& args, Workspace workspace, CudaStream& stream) const {
     const cudnnHandle_t handle = stream.cudnn();
     const Described& d = described_;
-    if (p_.epilogue.residual && args.residual != args.out)
+    if (p_.epilogue.residual)
       check(cudaMemcpyAsync(args.out, args.residual, std::size_t(p_.y_bytes()),
                             cudaMemcpyDeviceToDevice, stream.native()),
             "cudaMemcpyAsync");
