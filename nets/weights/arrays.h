@@ -1,0 +1,45 @@
+// Named arrays of numbers in files: what weights and checkpoints are kept in.
+//   safetensors: an 8-byte little-endian length, that many bytes of JSON, then the data
+//   npz: a zip of .npy files (NumPy Enhancement Proposal 1), stored or deflated
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "conv/span.h"
+
+namespace convlab {
+
+enum class ElementType : std::uint8_t { f16, bf16, f32, f64, i32, i64, u8 };
+
+struct Array {
+  ElementType type = ElementType::f32;
+  std::vector<std::int64_t> shape;  // row-major; empty: one number
+  std::vector<std::byte> bytes;     // little-endian
+};
+
+struct ArrayFile {
+  std::map<std::string, Array> arrays;
+  std::map<std::string, std::string> metadata;  // of safetensors; npz has none
+};
+
+// By the file's name: .safetensors or .npz. Reading throws InputError, naming the file and what is
+// wrong, for one that is not there, is cut short, or lies about its sizes; never reads past its
+// end, and allocates no more than the file is long times what deflate can compress.
+ArrayFile read_arrays(const std::string& path);
+// Atomic and durable: written beside, fsynced, then renamed over what was there. Throws InputError
+// for a path that cannot be written and EnvironmentError for a disk that is full; what was there
+// then still is.
+void write_arrays(const std::string& path, const ArrayFile&);
+
+// ---- The formats, in memory. `name` is for messages. ----
+
+ArrayFile parse_safetensors(ConstSpan, const std::string& name);
+std::vector<std::byte> to_safetensors(const ArrayFile&);
+ArrayFile parse_npz(ConstSpan, const std::string& name);
+std::vector<std::byte> to_npz(const ArrayFile&);
+
+}  // namespace convlab
