@@ -107,7 +107,8 @@ void add_targets(CLI::App& app, CommonOptions& o) {
 void add_net(CLI::App& app, CommonOptions& o) {
   app.add_option_function<std::string>(
          "NET", [&o](const std::string& name) { o.targets = {name}; },
-         "A net: resnet18, vgg16, mlp:20-256x5-1; `convlab list` names them all")
+         "A net: resnet18, vgg16, mlp:20-256x5-1, resnet18:10 (with 10 classes); `convlab list` "
+         "names them all")
       ->type_name("");
   add_parsed(
       app, "--batch", [&o](const std::string& text) { o.batches = {parse_batch(text)}; },

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
 #include <functional>
 
 #include "conv/error.h"
@@ -37,6 +39,32 @@ const std::vector<Entry>& zoo() {
   return entries;
 }
 
+// The number behind the colon.
+std::int64_t parse_classes(std::string_view name, std::string_view text) {
+  constexpr std::int64_t most = 1 << 20;
+  std::int64_t classes = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), classes);
+  if (error != std::errc() || end != text.data() + text.size() || classes < 1 || classes > most)
+    throw InputError(fmt::format(
+        "malformed net '{}': '{}' is not a number of classes from 1 to {}, as in resnet18:10", name,
+        text, most));
+  return classes;
+}
+
+std::int64_t classes_of(const Graph& net) {
+  return std::get<Linear>(net.nodes().back().layer).outputs;  // what every net here ends with
+}
+
+Graph with_classes(const Graph& net, std::int64_t classes) {
+  if (classes == classes_of(net)) return net;
+  Graph other(fmt::format("{}:{}", net.name(), classes));
+  for (const Node& node : net.nodes()) {
+    const bool last = &node == &net.nodes().back();
+    other.add(node.name, last ? Layer(Linear{classes}) : node.layer, node.inputs);
+  }
+  return other;
+}
+
 }  // namespace
 
 const std::vector<std::string>& net_names() {
@@ -49,13 +77,32 @@ const std::vector<std::string>& net_names() {
   return names;
 }
 
-Graph make_net(std::string_view name, std::int64_t batch) {
+Graph make_net(std::string_view name, std::int64_t batch, std::int64_t classes) {
   if (batch < 1) throw InputError(fmt::format("batch is {}: it takes 1 or more", batch));
-  if (name.substr(0, 4) == "mlp:") return mlp(name, batch);
-  for (const Entry& entry : zoo())
-    if (entry.name == name) return entry.make(batch);
+  const auto require = [&](std::int64_t said) {
+    if (classes != 0 && said != classes)
+      throw InputError(
+          fmt::format("net {} has {} outputs, but there are {} classes", name, said, classes));
+  };
+  if (name.substr(0, 4) == "mlp:") {
+    Graph net = mlp(name, batch);
+    require(classes_of(net));
+    return net;
+  }
+  const std::size_t colon = std::min(name.find(':'), name.size());
+  const std::string_view plain = name.substr(0, colon);
+  for (const Entry& entry : zoo()) {
+    if (entry.name != plain) continue;
+    if (colon < name.size()) {
+      const std::int64_t said = parse_classes(name, name.substr(colon + 1));
+      require(said);
+      classes = said;
+    }
+    const Graph net = entry.make(batch);
+    return classes == 0 ? net : with_classes(net, classes);
+  }
   throw InputError(
-      fmt::format("unknown net '{}': did you mean {}?", name, nearest_names(name, net_names())));
+      fmt::format("unknown net '{}': did you mean {}?", name, nearest_names(plain, net_names())));
 }
 
 }  // namespace convlab

@@ -14,8 +14,12 @@ namespace convlab {
 // In the order in which they are listed to users; "mlp:20-256x5-1" stands for its whole family.
 const std::vector<std::string>& net_names();
 
-// Throws InputError naming the nearest name(s) for a net that does not exist, or for a batch < 1.
-Graph make_net(std::string_view name, std::int64_t batch);
+// With `classes` outputs instead of its own (0: its own); the graph is then named "resnet18:7",
+// which is understood here, too, so that a plan for another number of classes is one for another
+// net. A perceptron's name says its outputs already. Throws InputError naming the nearest name(s)
+// for a net that does not exist, for a name that says another number than `classes`, or for a batch
+// < 1.
+Graph make_net(std::string_view name, std::int64_t batch, std::int64_t classes = 0);
 
 // ---- One function per family, each in a file of its own ----
 

@@ -130,6 +130,27 @@ TEST(Zoo, EveryNetHoldsTogether) {
   }
 }
 
+TEST(Zoo, EveryNetTakesAnotherNumberOfClasses) {
+  for (const std::string& name : net_names()) {
+    if (name.substr(0, 4) == "mlp:") continue;
+    const Graph own = make_net(name, 2), seven = make_net(name, 2, 7);
+    EXPECT_EQ(seven.name(), name + ":7");
+    EXPECT_EQ(seven.nodes().back().shape, (Shape{2, 7, 1, 1})) << name;
+    ASSERT_EQ(seven.nodes().size(), own.nodes().size()) << name;
+    for (std::size_t i = 0; i + 1 < own.nodes().size(); ++i) {
+      EXPECT_EQ(seven.nodes()[i].name, own.nodes()[i].name) << name;
+      EXPECT_EQ(seven.nodes()[i].shape, own.nodes()[i].shape) << name;
+    }
+    // By its name alone it is the same net; its own number of classes is nothing to mention.
+    EXPECT_EQ(make_net(name + ":7", 2).parameters(), seven.parameters()) << name;
+    const std::int64_t classes = own.nodes().back().shape.c;
+    EXPECT_EQ(make_net(name, 2, classes).name(), name);
+    EXPECT_EQ(make_net(name + ":" + std::to_string(classes), 2).name(), name);
+  }
+  EXPECT_EQ(make_net("resnet18:7", 1, 7).name(), "resnet18:7");
+  EXPECT_EQ(make_net("mlp:4-7", 1, 7).name(), "mlp:4-7");
+}
+
 TEST(Zoo, MergesEqualLayersOfResNet18) {
   std::vector<std::string> texts;
   for (const ConvLayer& conv : merge_equal(conv_layers(make_net("resnet18", 1))))
@@ -156,9 +177,9 @@ std::string all_names() {
   return names;
 }
 
-std::string error_of(std::string_view name, std::int64_t batch = 1) {
+std::string error_of(std::string_view name, std::int64_t batch = 1, std::int64_t classes = 0) {
   try {
-    make_net(name, batch);
+    make_net(name, batch, classes);
   } catch (const InputError& error) {
     return error.what();
   }
@@ -173,6 +194,17 @@ TEST(Zoo, NamesTheNearestNets) {
   for (const char* far_off : {"", "transformer", "mlp"})
     EXPECT_EQ(error_of(far_off),
               "unknown net '" + std::string(far_off) + "': did you mean " + all_names() + "?");
+}
+
+TEST(Zoo, RefusesImpossibleNumbersOfClasses) {
+  for (const char* text : {"", "0", "-3", "ten", "10x", "1048577"})
+    EXPECT_EQ(error_of(std::string("resnet18:") + text),
+              std::string("malformed net 'resnet18:") + text + "': '" + text +
+                  "' is not a number of classes from 1 to 1048576, as in resnet18:10");
+  EXPECT_EQ(error_of("resnet19:7"), "unknown net 'resnet19:7': did you mean resnet18?");
+  EXPECT_EQ(error_of("resnet18:7", 1, 10),
+            "net resnet18:7 has 7 outputs, but there are 10 classes");
+  EXPECT_EQ(error_of("mlp:4-3", 1, 10), "net mlp:4-3 has 3 outputs, but there are 10 classes");
 }
 
 TEST(Zoo, RefusesImpossibleBatches) {
