@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <map>
 
@@ -210,6 +211,18 @@ class Net::Impl {
     double sum = 0;
     for (const double value : losses) sum += value;
     return sum / double(count);
+  }
+
+  bool is_output_finite(const Step& step) {
+    const Value& y = value(step.output);
+    std::vector<std::byte> host(bytes_of(y.desc));
+    device_.copy_to_host(host, memory_.data(y.buffer), *stream_);
+    const auto all_finite = [&host]<class T>(const T* data) {
+      return std::all_of(data, data + host.size() / sizeof(T),
+                         [](T element) { return std::isfinite(element); });
+    };
+    return plan_.dtype == DType::f64 ? all_finite(reinterpret_cast<const double*>(host.data()))
+                                     : all_finite(reinterpret_cast<const float*>(host.data()));
   }
 
   // ---- In and out ----
@@ -702,16 +715,29 @@ void Net::forward() { impl_->forward(); }
 void Net::backward() { impl_->backward(); }
 void Net::update(const UpdateRule& rule) { impl_->update(rule); }
 double Net::loss() { return impl_->loss(); }
+void Net::start_optimizer(const UpdateRule& rule) {
+  impl_->parameters_.start_optimizer(rule, impl_->device_, *impl_->stream_);
+}
+NetCounters Net::counters() const { return {impl_->iteration_, impl_->parameters_.updates()}; }
+void Net::set_counters(const NetCounters& counters) {
+  impl_->iteration_ = counters.forwards;
+  impl_->parameters_.set_updates(counters.updates);
+}
 
 void Net::read_output(Span to) { impl_->read_output(to); }
 void Net::read_input_gradient(Span to) { impl_->read_input_gradient(to); }
 void Net::read(const std::byte* from, Span to) {
   impl_->device_.copy_to_host(to, from, *impl_->stream_);
 }
+void Net::write(std::byte* to, ConstSpan from) {
+  impl_->device_.copy_to_device(to, from, *impl_->stream_);
+  impl_->stream_->synchronize();
+}
 
 void Net::observe(StepObserver observer) {
   impl_->observer_ = std::move(observer);
   impl_->observed_since_ = std::chrono::steady_clock::now();
 }
+bool Net::is_output_finite(const Step& step) { return impl_->is_output_finite(step); }
 
 }  // namespace convlab

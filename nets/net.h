@@ -11,6 +11,7 @@
 // back to the host waits for it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -50,6 +51,15 @@ struct Parameter {
   std::int64_t count = 0;         // elements, of the net's data type
   std::byte* value = nullptr;     // on the device
   std::byte* gradient = nullptr;  // of the mean loss; null: not trained (running statistics)
+  // The optimizer's, as long as value: velocity, or Adam's average of gradients; Adam's average of
+  // their squares. Null until Net::start_optimizer or an update needs them.
+  std::array<std::byte*, 2> state{};
+};
+
+// What of a net's past its next iteration depends on, beside the parameters and their state.
+struct NetCounters {
+  std::uint64_t forwards = 0;  // dropout draws anew in each
+  std::int64_t updates = 0;    // Adam corrects its averages by it
 };
 
 // Bytes on the device. Activations and gradients share the arena, whose size is less than their
@@ -109,12 +119,20 @@ class Net {
   void update(const UpdateRule&);  // Adam's step is counted here
   double loss();                   // mean over the batch, of the last forward
 
+  // Gives parameters the state that updates by this rule need, zero where it is new.
+  void start_optimizer(const UpdateRule&);
+  NetCounters counters() const;
+  void set_counters(const NetCounters&);
+
   // Copies to the host, NCHW, of the net's data type.
   void read_output(Span);                  // the last node's value: scores, before the softmax
   void read_input_gradient(Span);          // with input_gradient
   void read(const std::byte* from, Span);  // waits for the stream
+  void write(std::byte* to, ConstSpan);    // likewise
 
   void observe(StepObserver);  // null: nobody
+  // For an observer of this step's forward: whether it left neither an infinity nor a NaN.
+  bool is_output_finite(const Step&);
 
  private:
   class Impl;

@@ -83,7 +83,7 @@ std::size_t Parameters::add(std::string name, std::vector<std::int64_t> shape, I
                             bool trained) {
   std::int64_t count = 1;
   for (const std::int64_t size : shape) count *= size;
-  list_.push_back({std::move(name), std::move(shape), count, nullptr, nullptr});
+  list_.push_back({std::move(name), std::move(shape), count});
   initial_.push_back(initial);
   trained_.push_back(trained);
   offsets_.push_back(bytes_);
@@ -132,31 +132,30 @@ void Parameters::initialise(std::uint64_t seed, Device& device, Stream& stream) 
 
 namespace {
 
-// The velocity or the average of gradients; the average of their squares.
-struct States {
-  bool first = false, second = false;
-};
-States states_of(const UpdateRule& rule) {
+// How many of Parameter::state a rule uses.
+std::size_t states_of(const UpdateRule& rule) {
   const auto* sgd = std::get_if<SgdDesc>(&rule);
-  return {!sgd || sgd->momentum != 0, !sgd};
+  return !sgd ? 2 : sgd->momentum != 0 ? 1 : 0;
 }
 
 }  // namespace
 
 std::size_t Parameters::state_bytes(const UpdateRule& rule) const {
-  const States states = states_of(rule);
-  return (std::size_t(states.first) + std::size_t(states.second)) * trained_bytes_;
+  return states_of(rule) * trained_bytes_;
+}
+
+void Parameters::start_optimizer(const UpdateRule& rule, Device& device, Stream& stream) {
+  for (std::size_t s = 0; s < states_of(rule); ++s) {
+    if (state_[s].data() != nullptr) continue;
+    state_[s] = device.allocate(trained_bytes_);
+    device.ops().zero(state_[s].span(), stream);
+    for (std::size_t i = 0; i < list_.size(); ++i)
+      if (trained_[i]) list_[i].state[s] = state_[s].data() + trained_offsets_[i];
+  }
 }
 
 void Parameters::begin_update(const UpdateRule& rule, Device& device, Stream& stream) {
-  const auto start_at_zero = [&](Buffer& buffer) {
-    if (buffer.data() != nullptr) return;
-    buffer = device.allocate(trained_bytes_);
-    device.ops().zero(buffer.span(), stream);
-  };
-  const States states = states_of(rule);
-  if (states.first) start_at_zero(first_state_);
-  if (states.second) start_at_zero(second_state_);
+  start_optimizer(rule, device, stream);
   ++updates_;
 }
 
@@ -165,13 +164,12 @@ void Parameters::update(const UpdateRule& rule, std::size_t i, Device& device,
   const Parameter& p = list_[i];
   if (p.gradient == nullptr) return;
   if (const auto* sgd = std::get_if<SgdDesc>(&rule)) {
-    device.ops().sgd_update(dtype_, *sgd, p.count, p.gradient, p.value, state(first_state_, i),
-                            stream);
+    device.ops().sgd_update(dtype_, *sgd, p.count, p.gradient, p.value, p.state[0], stream);
   } else {
     AdamDesc adam = std::get<AdamDesc>(rule);
     adam.step = updates_;
-    device.ops().adam_update(dtype_, adam, p.count, p.gradient, p.value, state(first_state_, i),
-                             state(second_state_, i), stream);
+    device.ops().adam_update(dtype_, adam, p.count, p.gradient, p.value, p.state[0], p.state[1],
+                             stream);
   }
 }
 

@@ -1,6 +1,7 @@
 // The parameters of a net: named, kept together in device memory, initialised and updated.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -35,20 +36,18 @@ class Parameters {
     return trained_bytes_;
   }                                                  // of the gradients, if there are any
   std::size_t state_bytes(const UpdateRule&) const;  // that updates by this rule take
-  std::size_t state_bytes() const { return first_state_.bytes() + second_state_.bytes(); }
+  std::size_t state_bytes() const { return state_[0].bytes() + state_[1].bytes(); }
 
   void initialise(std::uint64_t seed, Device&, Stream&);
 
-  // Allocates the optimizer's state where this is the first rule that needs it, and counts the
-  // update.
-  void begin_update(const UpdateRule&, Device&, Stream&);
+  // Allocates the optimizer's state where this is the first rule that needs it.
+  void start_optimizer(const UpdateRule&, Device&, Stream&);
+  void begin_update(const UpdateRule&, Device&, Stream&);  // that, and counts the update
+  std::int64_t updates() const { return updates_; }
+  void set_updates(std::int64_t updates) { updates_ = updates; }
   void update(const UpdateRule&, std::size_t i, Device&, Stream&) const;
 
  private:
-  std::byte* state(const Buffer& buffer, std::size_t i) const {
-    return buffer.data() == nullptr ? nullptr : buffer.data() + trained_offsets_[i];
-  }
-
   DType dtype_;
   std::vector<Parameter> list_;
   std::vector<Initial> initial_;
@@ -56,7 +55,7 @@ class Parameters {
   std::vector<std::size_t> offsets_, trained_offsets_;  // bytes, into values; gradients and state
   std::size_t bytes_ = 0, trained_bytes_ = 0;
   Buffer values_, gradients_;
-  Buffer first_state_, second_state_;  // velocity, or Adam's averages
+  std::array<Buffer, 2> state_;  // velocity, or Adam's averages
   std::int64_t updates_ = 0;
 };
 

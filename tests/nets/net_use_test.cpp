@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "conv/error.h"
@@ -345,6 +346,61 @@ TEST(NetParameters, AdamsUpdatesAreCounted) {
       ASSERT_NEAR(after[i], w[i], 1e-10) << "update " << step;
     }
   }
+}
+
+// ---- Going on elsewhere ----
+
+// A second net that is given the first one's parameters, their state and the counters continues as
+// the first one does, bit for bit: momentum, Adam's corrections and dropout's draws included.
+TEST(NetState, IsAllThatTheNextIterationsDependOn) {
+  const Training t("old_style", DType::f32);
+  const auto step = [](NetLab& lab, const UpdateRule& rule) {
+    lab.forward();
+    lab.net().backward();
+    lab.net().update(rule);
+  };
+  for (const UpdateRule& rule :
+       {UpdateRule(SgdDesc{.rate = 0.1, .momentum = 0.9}), UpdateRule(AdamDesc{})}) {
+    NetLab first(t.graph, t.plan, *t.device, {.dropout_seed = 3});
+    NetLab second(t.graph, t.plan, *t.device, {.dropout_seed = 3});
+    for (int i = 0; i < 3; ++i) step(first, rule);
+    second.net().start_optimizer(rule);
+    second.net().set_counters(first.net().counters());
+    for (const Parameter& from : first.net().parameters()) {
+      const Parameter& to = second.parameter(from.name);
+      second.write(to.value, first.read(from.value, from.count));
+      for (std::size_t s = 0; s < from.state.size(); ++s) {
+        ASSERT_EQ(from.state[s] == nullptr, to.state[s] == nullptr) << from.name;
+        if (from.state[s] != nullptr)
+          second.write(to.state[s], first.read(from.state[s], from.count));
+      }
+    }
+    for (int i = 0; i < 2; ++i) {
+      step(first, rule);
+      step(second, rule);
+    }
+    for (const Parameter& p : first.net().parameters())
+      EXPECT_EQ(first.read(p.value, p.count), second.read(second.parameter(p.name).value, p.count))
+          << p.name;
+    EXPECT_EQ(first.net().loss(), second.net().loss());
+  }
+}
+
+TEST(NetState, ToldWhichStepLeavesWhatIsNotFinite) {
+  const Training t("residual");
+  NetLab lab(t.graph, t.plan, *t.device);
+  const Parameter& weights = lab.parameter("b1.weight");
+  Values values = lab.read(weights.value, weights.count);
+  values[5] = std::numeric_limits<double>::infinity();
+  lab.write(weights.value, values);
+  std::vector<std::string> not_finite;
+  lab.net().observe([&](const Step& step, Phase, double, double) {
+    if (!lab.net().is_output_finite(step)) not_finite.push_back(t.graph.nodes()[step.node].name);
+  });
+  lab.forward();
+  // b.down.bn adds what b2.bn leaves.
+  EXPECT_EQ(not_finite,
+            (std::vector<std::string>{"b1", "b1.bn", "b2", "b2.bn", "b.down.bn", "pool", "fc"}));
 }
 
 // ---- Dropout ----
