@@ -116,15 +116,15 @@ class Net::Impl {
   }
 
   bool is_output_finite(const Step& step) {
-    const Value& y = value(step.output);
-    std::vector<std::byte> host(bytes_of(y.desc));
-    device_.copy_to_host(host, memory_.data(y.buffer), *stream_);
+    const Value& y = net_.value(step.output);
+    std::vector<std::byte> host(net_.bytes_of(y.desc));
+    device_.copy_to_host(host, net_.memory.data(y.buffer), *stream_);
     const auto all_finite = [&host]<class T>(const T* data) {
       return std::all_of(data, data + host.size() / sizeof(T),
                          [](T element) { return std::isfinite(element); });
     };
-    return plan_.dtype == DType::f64 ? all_finite(reinterpret_cast<const double*>(host.data()))
-                                     : all_finite(reinterpret_cast<const float*>(host.data()));
+    return net_.plan.dtype == DType::f64 ? all_finite(reinterpret_cast<const double*>(host.data()))
+                                         : all_finite(reinterpret_cast<const float*>(host.data()));
   }
 
   // ---- In and out ----
@@ -304,12 +304,12 @@ void Net::backward() { impl_->backward(); }
 void Net::update(const UpdateRule& rule) { impl_->update(rule); }
 double Net::loss() { return impl_->loss(); }
 void Net::start_optimizer(const UpdateRule& rule) {
-  impl_->parameters_.start_optimizer(rule, impl_->device_, *impl_->stream_);
+  impl_->net_.parameters.start_optimizer(rule, impl_->device_, *impl_->stream_);
 }
-NetCounters Net::counters() const { return {impl_->iteration_, impl_->parameters_.updates()}; }
+NetCounters Net::counters() const { return {impl_->iteration_, impl_->net_.parameters.updates()}; }
 void Net::set_counters(const NetCounters& counters) {
   impl_->iteration_ = counters.forwards;
-  impl_->parameters_.set_updates(counters.updates);
+  impl_->net_.parameters.set_updates(counters.updates);
 }
 
 void Net::read_output(Span to) { impl_->read_output(to); }
