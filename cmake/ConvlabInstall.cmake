@@ -28,6 +28,6 @@ write_basic_package_version_file(
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/convlabConfig.cmake
               ${PROJECT_BINARY_DIR}/convlabConfigVersion.cmake
-              cmake/FindFFTW.cmake cmake/FindOpenBLAS.cmake cmake/FindcuDNN.cmake
-              cmake/FindoneDNN.cmake cmake/ConvlabPythonWheels.cmake
+              cmake/FindFFTW.cmake cmake/FindLibZip.cmake cmake/FindOpenBLAS.cmake
+              cmake/FindcuDNN.cmake cmake/FindoneDNN.cmake cmake/ConvlabPythonWheels.cmake
         DESTINATION ${_package_dir})

@@ -6,7 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "conv/span.h"
@@ -15,20 +18,39 @@ namespace convlab {
 
 enum class ElementType : std::uint8_t { f16, bf16, f32, f64, i32, i64, u8 };
 
+std::size_t size_of(ElementType);         // bytes
+std::string_view to_string(ElementType);  // "f32"
+// "[64, 3, 7, 7]"
+std::string to_string(const std::vector<std::int64_t>& shape);
+
 struct Array {
   ElementType type = ElementType::f32;
   std::vector<std::int64_t> shape;  // row-major; empty: one number
   std::vector<std::byte> bytes;     // little-endian
+
+  friend bool operator==(const Array&, const Array&) = default;
 };
+
+// Of an array of this type and shape; nothing for negative sizes and more bytes than can be
+// counted.
+std::optional<std::size_t> bytes_of(ElementType, const std::vector<std::int64_t>& shape);
+
+// The elements as doubles, which are exact for every type but i64, and rounded from doubles: to
+// nearest, even when halfway.
+std::vector<double> values_of(const Array&);
+Array array_of(ElementType, std::vector<std::int64_t> shape, std::span<const double>);
 
 struct ArrayFile {
   std::map<std::string, Array> arrays;
   std::map<std::string, std::string> metadata;  // of safetensors; npz has none
+
+  const Array& at(const std::string& name) const;  // throws InputError for one that is not there
 };
 
 // By the file's name: .safetensors or .npz. Reading throws InputError, naming the file and what is
-// wrong, for one that is not there, is cut short, or lies about its sizes; never reads past its
-// end, and allocates no more than the file is long times what deflate can compress.
+// wrong with it, for one that is not there, is cut short, or lies about its sizes; never reads past
+// its end, and takes no more memory than in proportion to the file's length (npz: to what deflate
+// can have made of that).
 ArrayFile read_arrays(const std::string& path);
 // Atomic and durable: written beside, fsynced, then renamed over what was there. Throws InputError
 // for a path that cannot be written and EnvironmentError for a disk that is full; what was there

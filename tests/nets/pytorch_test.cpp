@@ -13,21 +13,21 @@
 #include "conv/error.h"
 #include "kernels_cpu/cpu.h"
 #include "nets/choose.h"
+#include "nets/weights/arrays.h"
 #include "nets/zoo.h"
 #include "tests/nets/net_lab.h"
-#include "tests/nets/safetensors.h"
 #include "tests/nets/scaled.h"
 
 namespace convlab {
 namespace {
 
-SafeTensors read_net(std::string name) {
+ArrayFile read_net(std::string name) {
   for (char& c : name)
     if (c == ':') c = '_';
-  return read_safetensors(std::filesystem::path(CONVLAB_PYTORCH_DATA) / (name + ".safetensors"));
+  return read_arrays(std::filesystem::path(CONVLAB_PYTORCH_DATA) / (name + ".safetensors"));
 }
 
-Graph graph_of(const std::string& name, const SafeTensors& file) {
+Graph graph_of(const std::string& name, const ArrayFile& file) {
   const std::int64_t batch = file.at("input").shape[0];
   const Graph net = name == "resnet8" ? cifar_resnet(8, batch) : make_net(name, batch);
   const std::vector<std::int64_t>& x = file.at("input").shape;
@@ -38,8 +38,8 @@ Graph graph_of(const std::string& name, const SafeTensors& file) {
 }
 
 // The loss a file has data for, and the rules of generate.py.
-Loss loss_of(const SafeTensors& file) {
-  return file.tensors.count("labels") ? Loss::cross_entropy : Loss::squared_error;
+Loss loss_of(const ArrayFile& file) {
+  return file.arrays.count("labels") ? Loss::cross_entropy : Loss::squared_error;
 }
 
 const std::map<std::string, UpdateRule>& update_rules() {
@@ -72,25 +72,25 @@ NetPlan plan_of(const Graph& graph, Mode mode, const Setting& s, Device& device)
 // One net with a file's values: what it computes, by the file's keys.
 class PyTorchNet {
  public:
-  PyTorchNet(const std::string& name, const SafeTensors& file, Mode mode, const Setting& setting)
+  PyTorchNet(const std::string& name, const ArrayFile& file, Mode mode, const Setting& setting)
       : file_(file),
         device_(make_cpu_device()),
         lab_(graph_of(name, file), plan_of(graph_of(name, file), mode, setting, *device_), *device_,
              {.loss = mode == Mode::training ? loss_of(file) : Loss::none,
               .input_gradient = mode == Mode::training && setting.algo != "chosen"}) {
     for (const Parameter& p : lab_.net().parameters()) {
-      const SafeTensor& value = file.at("value/" + p.name);
+      const Array& value = file.at("value/" + p.name);
       EXPECT_EQ(p.shape, value.shape) << p.name;
-      lab_.write(p.value, value.values);
+      lab_.write(p.value, values_of(value));
     }
     lab_.net().parameters_changed();
-    lab_.set_input(file.at("input").values);
+    lab_.set_input(values_of(file.at("input")));
     if (mode == Mode::inference) return;
     if (loss_of(file) == Loss::cross_entropy) {
-      const Values& labels = file.at("labels").values;
+      const Values labels = values_of(file.at("labels"));
       lab_.net().set_labels(std::vector<std::int32_t>(labels.begin(), labels.end()));
     } else {
-      lab_.set_targets(file.at("targets").values);
+      lab_.set_targets(values_of(file.at("targets")));
     }
   }
 
@@ -121,7 +121,7 @@ class PyTorchNet {
   }
 
  private:
-  const SafeTensors& file_;
+  const ArrayFile& file_;
   std::unique_ptr<Device> device_;
   NetLab lab_;
 };
@@ -133,13 +133,13 @@ double norm(const Values& values) {
 // ||ours - PyTorch's|| / ||PyTorch's|| of each result. A gradient that is zero (of a bias that
 // batch norm takes away again) is held against all gradients together.
 std::map<std::string, double> errors(const std::map<std::string, Values>& results,
-                                     const SafeTensors& file) {
+                                     const ArrayFile& file) {
   double squares = 0;
-  for (const auto& [key, tensor] : file.tensors)
-    if (key.rfind("gradient/", 0) == 0) squares += std::pow(norm(tensor.values), 2);
+  for (const auto& [key, array] : file.arrays)
+    if (key.rfind("gradient/", 0) == 0) squares += std::pow(norm(values_of(array)), 2);
   std::map<std::string, double> errors;
   for (const auto& [key, ours] : results) {
-    const Values& theirs = file.at(key).values;
+    const Values theirs = values_of(file.at(key));
     EXPECT_EQ(ours.size(), theirs.size()) << key;
     const double error = relative_error(ours, theirs);
     errors[key] = norm(theirs) > 0 ? error : error / std::sqrt(squares);
@@ -147,15 +147,15 @@ std::map<std::string, double> errors(const std::map<std::string, Values>& result
   return errors;
 }
 
-std::size_t keys_beginning(const SafeTensors& file, const std::string& prefix) {
+std::size_t keys_beginning(const ArrayFile& file, const std::string& prefix) {
   std::size_t count = 0;
-  for (const auto& [key, tensor] : file.tensors) count += key.rfind(prefix, 0) == 0;
+  for (const auto& [key, array] : file.arrays) count += key.rfind(prefix, 0) == 0;
   return count;
 }
 
 // A file's own rounding to f32 is up to 6e-8. In f32 it depends on how well the net is conditioned,
 // which PyTorch's own error in f32 tells; Winograd may lose a digit more.
-double tolerance(DType dtype, const SafeTensors& file) {
+double tolerance(DType dtype, const ArrayFile& file) {
   return dtype == DType::f64 ? 2e-7 : 20 * std::stod(file.metadata.at("f32_error"));
 }
 
@@ -175,7 +175,7 @@ const std::vector<Setting> settings{
 class PyTorch : public testing::TestWithParam<std::string> {};
 
 TEST_P(PyTorch, ComputesTheSame) {
-  const SafeTensors file = read_net(GetParam());
+  const ArrayFile file = read_net(GetParam());
   EXPECT_EQ(file.metadata.at("net"), GetParam());
   for (const Setting& setting : settings) {
     SCOPED_TRACE(to_string(setting));
@@ -183,7 +183,7 @@ TEST_P(PyTorch, ComputesTheSame) {
     results.merge(PyTorchNet(GetParam(), file, Mode::training, setting).train());
     // Nothing else that PyTorch gives is left out.
     const std::size_t given = keys_beginning(file, "value/") + 2;  // to the net: input, labels
-    EXPECT_EQ(results.size(), file.tensors.size() - given - (setting.algo == "chosen"));
+    EXPECT_EQ(results.size(), file.arrays.size() - given - (setting.algo == "chosen"));
     for (const auto& [key, error] : errors(results, file))
       EXPECT_LE(error, tolerance(setting.dtype, file)) << key;
   }
@@ -203,7 +203,7 @@ INSTANTIATE_TEST_SUITE_P(Nets, PyTorch,
 
 // One weight that is off by a thousandth of the filter's norm shows in what follows it.
 TEST(PyTorchComparison, SeesAWrongWeight) {
-  const SafeTensors file = read_net("resnet8");
+  const ArrayFile file = read_net("resnet8");
   PyTorchNet net("resnet8", file, Mode::training, settings[0]);
   const Parameter& filter = net.lab().parameter("layer2.0.conv1.weight");
   Values values = net.lab().read(filter.value, filter.count);
@@ -219,52 +219,16 @@ TEST(PyTorchComparison, SeesAWrongWeight) {
 }
 
 TEST(PyTorchComparison, SeesAWrongLabel) {
-  SafeTensors file = read_net("lenet");
-  double& label = file.tensors.at("labels").values[1];
-  label = label == 0 ? 1 : 0;
+  ArrayFile file = read_net("lenet");
+  Array& array = file.arrays.at("labels");
+  Values labels = values_of(array);
+  labels[1] = labels[1] == 0 ? 1 : 0;
+  array = array_of(array.type, array.shape, labels);
   PyTorchNet net("lenet", file, Mode::training, settings[0]);
   const auto errors_now = errors(net.train(), file);
   EXPECT_LE(errors_now.at("training/output"), tolerance(DType::f64, file));
   EXPECT_GT(errors_now.at("training/loss"), 1e-3);
   EXPECT_GT(errors_now.at("gradient/output.bias"), 1e-3);
-}
-
-// ---- The files ----
-
-std::string error_of(const std::string& bytes) {
-  const auto path = std::filesystem::path(testing::TempDir()) / "convlab_test.safetensors";
-  std::ofstream(path, std::ios::binary) << bytes;
-  std::string error = "accepted";
-  try {
-    read_safetensors(path);
-  } catch (const InputError& e) {
-    error = e.what();
-  }
-  std::filesystem::remove(path);
-  return error.substr(0, path.string().size()) == path.string() ? error.substr(path.string().size())
-                                                                : error;
-}
-
-std::string file_of(const std::string& header, std::size_t data_bytes) {
-  const std::uint64_t length = header.size();
-  return std::string(reinterpret_cast<const char*>(&length), 8) + header +
-         std::string(data_bytes, '\0');
-}
-
-TEST(SafeTensors, SaysWhatIsWrongWithAFile) {
-  EXPECT_EQ(error_of(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8)),
-            "accepted");
-  EXPECT_EQ(error_of("abc"), ": shorter than its header");
-  EXPECT_EQ(error_of(file_of("{}", 0).substr(0, 9)), ": shorter than its header");
-  EXPECT_EQ(error_of(file_of("{", 0)).rfind(", header: ", 0), 0u);
-  EXPECT_EQ(error_of(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 7)),
-            ", a: bytes 0 to 8 of 7");
-  EXPECT_EQ(error_of(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 8)),
-            ", a: 4 bytes for 2 of F32");
-  EXPECT_EQ(error_of(file_of(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", 8)),
-            ", a: type U8 is not F16, F32, F64 or I32");
-  EXPECT_THROW(read_safetensors("/nonexistent"), InputError);
-  EXPECT_THROW(SafeTensors().at("a"), InputError);
 }
 
 }  // namespace
