@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <tuple>
@@ -60,14 +61,43 @@ double MultiplyAddF64(std::int64_t n, double* sink) { return multiply_add<double
 double ReadAll(const float* data, std::size_t count) {
   const hn::ScalableTag<float> d;
   const std::size_t step = hn::Lanes(d);
-  auto s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
-  for (std::size_t i = 0; i + 4 * step <= count; i += 4 * step) {
+  auto s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0, s4 = s0, s5 = s0, s6 = s0, s7 = s0;
+  for (std::size_t i = 0; i + 8 * step <= count; i += 8 * step) {
     s0 = hn::Add(s0, hn::Load(d, data + i));
     s1 = hn::Add(s1, hn::Load(d, data + i + step));
     s2 = hn::Add(s2, hn::Load(d, data + i + 2 * step));
     s3 = hn::Add(s3, hn::Load(d, data + i + 3 * step));
+    s4 = hn::Add(s4, hn::Load(d, data + i + 4 * step));
+    s5 = hn::Add(s5, hn::Load(d, data + i + 5 * step));
+    s6 = hn::Add(s6, hn::Load(d, data + i + 6 * step));
+    s7 = hn::Add(s7, hn::Load(d, data + i + 7 * step));
   }
-  return double(hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)))));
+  const auto sum =
+      hn::Add(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)), hn::Add(hn::Add(s4, s5), hn::Add(s6, s7)));
+  return double(hn::GetLane(hn::SumOfLanes(d, sum)));
+}
+
+// Plain stores, as convolutions use them: a line that is not in a cache is read first.
+void WriteAll(float* data, std::size_t count, float value) {
+  const hn::ScalableTag<float> d;
+  const std::size_t step = hn::Lanes(d);
+  const auto v = hn::Set(d, value);
+  for (std::size_t i = 0; i + 4 * step <= count; i += 4 * step) {
+    hn::Store(v, d, data + i);
+    hn::Store(v, d, data + i + step);
+    hn::Store(v, d, data + i + 2 * step);
+    hn::Store(v, d, data + i + 3 * step);
+  }
+}
+
+void CopyAll(const float* HWY_RESTRICT from, float* HWY_RESTRICT to, std::size_t count) {
+  const hn::ScalableTag<float> d;
+  const std::size_t step = hn::Lanes(d);
+  for (std::size_t i = 0; i + 2 * step <= count; i += 2 * step) {
+    const auto a = hn::Load(d, from + i), b = hn::Load(d, from + i + step);
+    hn::Store(a, d, to + i);
+    hn::Store(b, d, to + i + step);
+  }
 }
 
 }  // namespace HWY_NAMESPACE
@@ -81,21 +111,30 @@ namespace {
 HWY_EXPORT(MultiplyAddF32);
 HWY_EXPORT(MultiplyAddF64);
 HWY_EXPORT(ReadAll);
+HWY_EXPORT(WriteAll);
+HWY_EXPORT(CopyAll);
 
 double multiply_add(DType dtype, std::int64_t n, double* sink) {
   return dtype == DType::f64 ? HWY_DYNAMIC_DISPATCH(MultiplyAddF64)(n, sink)
                              : HWY_DYNAMIC_DISPATCH(MultiplyAddF32)(n, sink);
 }
 
-// Best of several runs, which is what a ceiling is.
-double best_seconds(const std::function<void()>& work, double total_s) {
-  work();
-  double best = time_runs(work, 1);
-  const int more = std::clamp(int(total_s / best), 2, 200);
-  for (int i = 0; i < more; ++i) best = std::min(best, time_runs(work, 1));
-  return best;
+// Work a second at best, which is what a ceiling is, and how far the samples spread.
+struct Best {
+  double per_second = 0, noise = 0;
+};
+
+template <class Run>
+Best best_of(double work, double total_s, const Run& seconds_of_one) {
+  seconds_of_one();
+  std::vector<double> seconds{seconds_of_one()};
+  const int more = std::clamp(int(total_s / seconds[0]), 4, 200);
+  for (int i = 0; i < more; ++i) seconds.push_back(seconds_of_one());
+  return {work / *std::min_element(seconds.begin(), seconds.end()),
+          median_abs_deviation(seconds) / median(seconds)};
 }
 
+constexpr double sampling_s = 0.05;
 constexpr std::int64_t fma_iterations = 100'000;  // about a millisecond
 
 double fma_on_all_threads(DType dtype, int threads) {
@@ -111,35 +150,107 @@ double fma_on_all_threads(DType dtype, int threads) {
   return flops;
 }
 
-double peak_flops(DType dtype, int threads) {
-  double flops = 0;
-  const double seconds = best_seconds([&] { flops = fma_on_all_threads(dtype, threads); }, 0.05);
-  return flops / seconds;
+Best peak_flops(DType dtype, int threads) {
+  return best_of(fma_on_all_threads(dtype, threads), sampling_s,
+                 [&] { return time_runs([&] { fma_on_all_threads(dtype, threads); }, 1); });
 }
 
-double read_bandwidth(std::int64_t bytes_per_thread, int threads) {
-  const std::size_t count = std::size_t(bytes_per_thread) / sizeof(float) / 64 * 64;
-  std::vector<float*> slices(std::size_t(threads), nullptr);
-  double seconds = 0, keep = 0;
+// One slice a thread, each touched first by its own.
+class Slices {
+ public:
+  Slices(std::int64_t bytes_per_thread, int threads)
+      : count_(std::max<std::size_t>(std::size_t(bytes_per_thread) / sizeof(float) / 256, 1) * 256),
+        slices_(std::size_t(threads), nullptr) {
 #pragma omp parallel num_threads(threads)
-  {
-    float*& slice = slices[std::size_t(omp_get_thread_num())];
-    slice = static_cast<float*>(::operator new (count * sizeof(float), std::align_val_t{64}));
-    std::fill_n(slice, count, 1.0f);
+    {
+      float*& slice = slices_[std::size_t(omp_get_thread_num())];
+      slice = static_cast<float*>(::operator new (count_ * sizeof(float), std::align_val_t{64}));
+      std::fill_n(slice, count_, 1.0f);
+    }
   }
-  // Small slices are read several times over, so that starting the threads does not count.
-  const std::size_t repeats = std::max<std::size_t>(1, (std::size_t(8) << 20) / (count * 4));
-  seconds = best_seconds(
-      [&] {
-#pragma omp parallel num_threads(threads) reduction(+ : keep)
-        for (std::size_t r = 0; r < repeats; ++r)
-          keep += HWY_DYNAMIC_DISPATCH(ReadAll)(slices[std::size_t(omp_get_thread_num())], count);
-      },
-      0.05);
-  volatile double used = keep;
-  (void)used;
-  for (float* slice : slices) ::operator delete (slice, std::align_val_t{64});
-  return double(count * sizeof(float) * repeats) * threads / seconds;
+  Slices(const Slices&) = delete;
+  ~Slices() {
+    for (float* slice : slices_) ::operator delete (slice, std::align_val_t{64});
+  }
+
+  // Small slices are gone through several times over, so that starting the threads does not count.
+  Best read() const {
+    double keep = 0;
+    const Best best =
+        on_all([&](float* slice) { return HWY_DYNAMIC_DISPATCH(ReadAll)(slice, count_); }, &keep);
+    volatile double used = keep;
+    (void)used;
+    return best;
+  }
+  Best write() const {
+    return on_all([&](float* slice) {
+      HWY_DYNAMIC_DISPATCH(WriteAll)(slice, count_, 1.0f);
+      return 0.0;
+    });
+  }
+  // Half of the slice to the other half: as many bytes read and written as the others move.
+  Best copy() const {
+    return on_all([&](float* slice) {
+      HWY_DYNAMIC_DISPATCH(CopyAll)(slice, slice + count_ / 2, count_ / 2);
+      return 0.0;
+    });
+  }
+
+ private:
+  template <class Visit>
+  Best on_all(const Visit& visit, double* keep = nullptr) const {
+    const int threads = int(slices_.size());
+    const double bytes = double(count_ * sizeof(float));
+    const auto repeats = std::max(1, int(double(16 << 20) / bytes));
+    double sum = 0;
+    const Best best = best_of(bytes * repeats * threads, sampling_s, [&] {
+      return time_runs(
+          [&] {
+#pragma omp parallel num_threads(threads) reduction(+ : sum)
+            for (int r = 0; r < repeats; ++r)
+              sum += visit(slices_[std::size_t(omp_get_thread_num())]);
+          },
+          1);
+    });
+    if (keep) *keep = sum;
+    return best;
+  }
+
+  std::size_t count_;
+  std::vector<float*> slices_;
+};
+
+struct Level {
+  const char* name;
+  std::int64_t bytes_per_thread;
+};
+
+// Half of what the threads have of each level, but more than all of the level before.
+std::vector<Level> levels(const DeviceInfo& device, int threads) {
+  constexpr std::int64_t most = 256 << 20;
+  const std::int64_t l1 = std::max<std::int64_t>(device.l1_bytes, 16 << 10);
+  const std::int64_t l2 = std::max<std::int64_t>(device.l2_bytes, 256 << 10);
+  const std::int64_t l3 = std::max(device.l3_bytes, l2 * threads);
+  return {{"L1", l1 / 2},
+          {"L2", l2 / 2},
+          {"L3", std::max(l2 * 2, std::min(l2 * 4, l3 / 2 / threads))},
+          {"memory", std::min(most, 4 * l3) / threads}};
+}
+
+std::vector<Roof> measure_cpu_roofs(const DeviceInfo& device, int threads) {
+  std::vector<Roof> roofs;
+  const auto add = [&](const char* level, const char* what, Best best) {
+    roofs.push_back({level, what, threads, true, best.per_second, best.noise, ""});
+  };
+  add("registers", "f32", peak_flops(DType::f32, threads));
+  add("registers", "f64", peak_flops(DType::f64, threads));
+  for (const Level& level : levels(device, threads)) {
+    const Slices slices(level.bytes_per_thread, threads);
+    add(level.name, "read", slices.read());
+    add(level.name, "write", slices.write());
+    add(level.name, "copy", slices.copy());
+  }
+  return roofs;
 }
 
 }  // namespace
@@ -153,18 +264,91 @@ Ceilings measure_ceilings(const DeviceInfo& device) {
             .l2_bandwidth = device.peak_bandwidth,
             .l3_bandwidth = device.peak_bandwidth,
             .memory_bandwidth = device.peak_bandwidth};
-  constexpr std::int64_t most = 256 << 20;
   const int threads = device.threads;
-  const std::int64_t l2 = std::max<std::int64_t>(device.l2_bytes, 256 << 10);
-  const std::int64_t l3 = std::max(device.l3_bytes, l2 * threads);
+  const std::vector<Level> level = levels(device, threads);
+  const auto read = [&](std::size_t i) {
+    return Slices(level[i].bytes_per_thread, threads).read().per_second;
+  };
   Ceilings c;
   c.threads = threads;
-  c.f32_flops = peak_flops(DType::f32, threads);
-  c.f64_flops = peak_flops(DType::f64, threads);
-  c.l2_bandwidth = read_bandwidth(l2 / 2, threads);
-  c.l3_bandwidth = read_bandwidth(std::max(l2 * 2, std::min(l2 * 4, l3 / 2 / threads)), threads);
-  c.memory_bandwidth = read_bandwidth(std::min(most, 4 * l3) / threads, threads);
+  c.f32_flops = peak_flops(DType::f32, threads).per_second;
+  c.f64_flops = peak_flops(DType::f64, threads).per_second;
+  c.l2_bandwidth = read(1);
+  c.l3_bandwidth = read(2);
+  c.memory_bandwidth = read(3);
   return c;
+}
+
+std::vector<Roof> measure_copies(Device& device, std::int64_t cached_bytes,
+                                 std::int64_t uncached_bytes) {
+  std::vector<Roof> roofs;
+  const std::unique_ptr<Stream> stream = device.make_stream();
+  const auto add = [&](const char* level, const char* what, double bytes, int runs,
+                       const std::function<void()>& enqueue) {
+    const Best best = best_of(bytes, sampling_s, [&] { return stream->time(enqueue, runs); });
+    roofs.push_back({level, what, device.info().threads, true, best.per_second, best.noise, ""});
+  };
+  const auto copy_on_device = [&](const char* level, std::int64_t bytes, int runs) {
+    const TensorDesc desc{1, 1, std::max<std::int64_t>(bytes / 8 / 1024, 1), 1024, Layout::nchw};
+    const std::size_t half = std::size_t(desc.elements()) * sizeof(float);
+    const Buffer from = device.allocate(half), to = device.allocate(half);
+    device.copy_to_device(from.data(), std::vector<std::byte>(half), *stream);
+    stream->synchronize();
+    add(level, "copy", 2.0 * double(half), runs, [&] {
+      device.ops().convert_layout(DType::f32, desc, from.data(), desc, to.data(), *stream);
+    });
+  };
+  copy_on_device("L2", cached_bytes, 32);
+  copy_on_device("memory", uncached_bytes, 1);
+
+  const auto bytes = std::size_t(std::min<std::int64_t>(uncached_bytes, 64 << 20));
+  const Buffer there = device.allocate(bytes), pinned = device.allocate_pinned(bytes);
+  std::vector<std::byte> pageable(bytes);
+  std::fill_n(pinned.data(), bytes, std::byte{1});
+  const std::pair<const char*, Span> hosts[] = {{"pinned", pinned.span()}, {"pageable", pageable}};
+  for (const auto& host : hosts) {
+    add(host.first, "to device", double(bytes), 1,
+        [&] { device.copy_to_device(there.data(), host.second, *stream); });
+    stream->synchronize();
+    // Done on return: the host's clock.
+    const Best best = best_of(double(bytes), sampling_s, [&] {
+      return time_runs([&] { device.copy_to_host(host.second, there.data(), *stream); }, 1);
+    });
+    roofs.push_back(
+        {host.first, "to host", device.info().threads, true, best.per_second, best.noise, ""});
+  }
+  return roofs;
+}
+
+std::vector<Roof> measure_roofs(Device& device) {
+  const DeviceInfo& info = device.info();
+  if (info.kind == DeviceKind::cuda) {
+    std::vector<Roof> roofs{{"registers", "f32", info.threads, false, info.peak_f32_flops, 0, ""},
+                            {"registers", "f64", info.threads, false, info.peak_f64_flops, 0, ""},
+                            {"memory", "read", info.threads, false, info.peak_bandwidth, 0, ""}};
+    for (Roof& roof : measure_copies(device, info.l2_bytes / 4, 512 << 20))
+      roofs.push_back(std::move(roof));
+    return roofs;
+  }
+  std::vector<Roof> roofs;
+  for (int threads = 1;; threads = std::min(2 * threads, info.threads)) {
+    for (Roof& roof : measure_cpu_roofs(info, threads)) roofs.push_back(std::move(roof));
+    if (threads == info.threads) return roofs;
+  }
+}
+
+double peak_of(const std::vector<Roof>& roofs, int threads, std::string_view dtype) {
+  for (const Roof& roof : roofs)
+    if (roof.threads == threads && roof.level == "registers" && roof.what == dtype)
+      return roof.per_second;
+  return 0;
+}
+
+double bandwidth_of(const std::vector<Roof>& roofs, int threads, std::string_view level) {
+  double best = 0;
+  for (const Roof& roof : roofs)
+    if (roof.threads == threads && roof.level == level) best = std::max(best, roof.per_second);
+  return best;
 }
 
 const Ceilings& ceilings_of(const DeviceInfo& device) {

@@ -2,6 +2,10 @@
 // the CPU; of a card, what its units and clocks allow on paper (DeviceInfo's peaks).
 #pragma once
 
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "autotune/measure.h"
 #include "conv/device.h"
 #include "conv/phases.h"
@@ -26,6 +30,31 @@ struct Ceilings {
 Ceilings measure_ceilings(const DeviceInfo&);
 // Measured by the first call in this process for this ISA and number of threads.
 const Ceilings& ceilings_of(const DeviceInfo&);
+
+// One roof of a roofline: what one level gives at best.
+struct Roof {
+  std::string
+      level;         // "registers", "L1", "L2", "L3", "memory"; a card's host: "pinned", "pageable"
+  std::string what;  // of registers "f32", "f64": FLOPs; else "read", "write", "copy" (both
+                     // together), "to device", "to host": bytes
+  int threads = 1;
+  bool measured = true;   // false: what a card's units and clocks allow on paper
+  double per_second = 0;  // the best of several samples
+  double noise = 0;       // their median absolute deviation over their median
+  std::string date;       // UTC, when it comes from the store
+};
+
+// Every roof with the ISA in force: of the CPU for 1, 2, 4 ... and all of the device's threads,
+// 0.7 s for each of these; of a card what its clocks and units allow, its copies within L2 and
+// memory, and those from and to the host. Tensor cores have none.
+std::vector<Roof> measure_roofs(Device&);
+// The copies alone, of any device: so many bytes in all, which its L2 holds or its caches do not.
+std::vector<Roof> measure_copies(Device&, std::int64_t cached_bytes, std::int64_t uncached_bytes);
+
+// 0 when there is no such roof.
+double peak_of(const std::vector<Roof>&, int threads, std::string_view dtype);
+// The highest of reading, writing and copying.
+double bandwidth_of(const std::vector<Roof>&, int threads, std::string_view level);
 
 // Multiply-adds on all threads of the CPU, about 1 ms long: something steady to find the noise
 // floor with.

@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "autotune/build_info.h"
+#include "autotune/ceilings.h"
 #include "autotune/store_row.h"
 #include "conv/error.h"
 
@@ -405,6 +406,56 @@ void Store::record(const ConvProblem& problem, const DeviceInfo& device, const A
 void Store::put(const StoreRow& row) {
   Transaction transaction(db_.get(), path_);
   insert(db_.get(), path_, row);
+  transaction.commit();
+}
+
+// A table of its own, made when there is something to put in: programs that do not know it read
+// the store as before.
+std::vector<Roof> Store::roofs(const DeviceInfo& device) const {
+  std::vector<Roof> roofs;
+  if (pragma(db_.get(), path_, "SELECT count(*) FROM sqlite_master WHERE name = 'roof'") == 0)
+    return roofs;
+  Statement select(db_.get(), path_,
+                   "SELECT level, what, threads, measured, per_second, noise, date FROM roof "
+                   "WHERE fingerprint = ? ORDER BY id");
+  select.bind(convlab::fingerprint(device, {}));
+  while (select.step()) try {
+      Roof roof;
+      std::int64_t threads = 0, measured = 0;
+      select.get(0, roof.level);
+      select.get(1, roof.what);
+      select.get(2, threads);
+      select.get(3, measured);
+      select.get(4, roof.per_second);
+      select.get(5, roof.noise);
+      select.get(6, roof.date);
+      roof.threads = int(threads);
+      roof.measured = measured != 0;
+      roofs.push_back(std::move(roof));
+    } catch (const InputError& e) {
+      throw damaged(path_, e.what());
+    }
+  return roofs;
+}
+
+void Store::record(const DeviceInfo& device, const std::vector<Roof>& roofs) {
+  const std::string machine = convlab::fingerprint(device, {}), date = now();
+  Transaction transaction(db_.get(), path_);
+  execute(db_.get(), path_,
+          "CREATE TABLE IF NOT EXISTS roof (id INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL, "
+          "level TEXT NOT NULL, what TEXT NOT NULL, threads INTEGER NOT NULL, "
+          "measured INTEGER NOT NULL, per_second REAL NOT NULL, noise REAL NOT NULL, "
+          "date TEXT NOT NULL)");
+  Statement(db_.get(), path_, "DELETE FROM roof WHERE fingerprint = ?").bind(machine).step();
+  Statement insert(db_.get(), path_,
+                   "INSERT INTO roof (fingerprint, level, what, threads, measured, per_second, "
+                   "noise, date) VALUES (?, ?, ?, ?, ?, ?, ?, ?)");
+  for (const Roof& roof : roofs) {
+    insert.bind(machine).bind(roof.level).bind(roof.what).bind(std::int64_t(roof.threads));
+    insert.bind(std::int64_t(roof.measured)).bind(roof.per_second).bind(roof.noise).bind(date);
+    insert.step();
+    insert.reset();
+  }
   transaction.commit();
 }
 

@@ -23,6 +23,8 @@ struct sqlite3;
 
 namespace convlab {
 
+struct Roof;
+
 // What besides the problem decides how fast an algorithm is: CPU, ISA in force, caches, compiler
 // and flags (of a card: compute capability, multiprocessors, CUDA and driver), and the versions of
 // the libraries that this algorithm uses, and of no others. Text: "cpu=...; isa=avx512; ...;
@@ -69,6 +71,11 @@ class Store {
   // date are filled in.
   void record(const ConvProblem&, const DeviceInfo&, const AlgoInfo&, const Candidate&);
   void put(const StoreRow&);
+
+  // The machine's roofs (autotune/ceilings.h) with the ISA in force, as last recorded; empty when
+  // they never were. They are not exported or merged: measuring them takes seconds.
+  std::vector<Roof> roofs(const DeviceInfo&) const;
+  void record(const DeviceInfo&, const std::vector<Roof>&);
 
   // Every row, in order of recording.
   std::vector<StoreRow> rows() const;

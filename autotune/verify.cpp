@@ -169,7 +169,8 @@ Operands::Verdict judge_output(std::span<const std::byte> bytes, const TensorDes
 
 }  // namespace
 
-ReferenceCase::ReferenceCase(const ConvProblem& problem, std::uint64_t seed, DataKind kind)
+ReferenceCase::ReferenceCase(const ConvProblem& problem, std::uint64_t seed, DataKind kind,
+                             bool evaluate)
     : problem_(problem) {
   validate(problem);
   const ConvProblem& f = problem_;
@@ -188,6 +189,7 @@ ReferenceCase::ReferenceCase(const ConvProblem& problem, std::uint64_t seed, Dat
   }
   input_ = {.x = x_, .w = w_, .dy = dy_, .bias = bias_, .residual = residual_, .out = out_};
 
+  if (!evaluate) return;
   sampled_ = f.flops() / 2 > full_reference_limit;
   constexpr std::int64_t sample_macs = 200'000'000;
   const TensorDesc out = output_desc(f);

@@ -20,10 +20,12 @@ enum class DataKind : std::uint8_t { normal, small_integers };
 
 // Data of one problem (layouts aside) and the outputs it should give. Inputs are rounded to the
 // problem's dtype first. Above full_reference_limit multiply-adds only a sample is evaluated.
-// Host memory: 8 bytes per element of the tensors that the pass reads.
+// Host memory: 8 bytes per element of the tensors that the pass reads. For who only wants operands
+// to run on, `evaluate` = false leaves the outputs out, and nothing can be judged.
 class ReferenceCase {
  public:
-  ReferenceCase(const ConvProblem&, std::uint64_t seed, DataKind = DataKind::normal);
+  ReferenceCase(const ConvProblem&, std::uint64_t seed, DataKind = DataKind::normal,
+                bool evaluate = true);
 
   const ConvProblem& problem() const { return problem_; }
   const ReferenceInput& input() const { return input_; }

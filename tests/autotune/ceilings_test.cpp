@@ -21,6 +21,34 @@ TEST(Ceilings, AreMeasuredForEachIsa) {
   make_cpu_device();
 }
 
+TEST(Roofs, AreMeasuredPerLevelKindAndThreads) {
+  const auto device = make_cpu_device({.threads = 2, .isa = ""});
+  const std::vector<Roof> roofs = measure_roofs(*device);
+  EXPECT_EQ(roofs.size(), 2 * (2 + 4 * 3u));  // for one thread and two
+  for (const Roof& roof : roofs) {
+    EXPECT_TRUE(roof.measured);
+    EXPECT_GT(roof.per_second, 1e8) << roof.level << " " << roof.what;
+    EXPECT_GE(roof.noise, 0);
+  }
+  EXPECT_GT(peak_of(roofs, 1, "f32"), peak_of(roofs, 1, "f64"));
+  EXPECT_EQ(peak_of(roofs, 3, "f32"), 0);
+  EXPECT_GT(bandwidth_of(roofs, 2, "L1"), bandwidth_of(roofs, 2, "memory"));
+  EXPECT_EQ(bandwidth_of(roofs, 2, "L5"), 0);
+}
+
+// What a card's roofs are made of runs on any device.
+TEST(Roofs, OfCopiesByADevice) {
+  const auto device = make_cpu_device({.threads = 2, .isa = ""});
+  std::vector<std::string> names;
+  for (const Roof& roof : measure_copies(*device, 1 << 18, 1 << 22)) {
+    names.push_back(roof.level + " " + roof.what);
+    EXPECT_GT(roof.per_second, 1e6) << names.back();
+  }
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"L2 copy", "memory copy", "pinned to device",
+                                      "pinned to host", "pageable to device", "pageable to host"}));
+}
+
 TEST(Ceilings, OfACardAreWhatItsClocksAllow) {
   DeviceInfo card;
   card.kind = DeviceKind::cuda;

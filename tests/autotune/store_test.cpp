@@ -18,6 +18,7 @@
 #include <set>
 #include <thread>
 
+#include "autotune/ceilings.h"
 #include "conv/error.h"
 #include "store_rows.h"
 
@@ -121,6 +122,27 @@ Candidate candidate(const AlgoInfo& algo) {
 }
 
 // ---- What is remembered, and under which key.
+
+TEST_F(StoreTest, KeepsAMachinesRoofs) {
+  const std::vector<Roof> roofs{{"registers", "f32", 2, true, 1.5e11, 0.01, ""},
+                                {"memory", "copy", 2, true, 3e10, 0.02, ""}};
+  Store store(file());
+  EXPECT_TRUE(store.roofs(device_).empty());
+  store.record(device_, {roofs.front()});
+  store.record(device_, roofs);  // in place of the others
+  const std::vector<Roof> found = Store(file(), Store::Open::existing).roofs(device_);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[1].level, "memory");
+  EXPECT_EQ(found[1].what, "copy");
+  EXPECT_EQ(found[1].threads, 2);
+  EXPECT_EQ(found[1].per_second, 3e10);
+  EXPECT_EQ(found[1].noise, 0.02);
+  EXPECT_NE(found[1].date, "");
+  DeviceInfo other = device_;
+  other.isa = "avx2";
+  EXPECT_TRUE(store.roofs(other).empty());
+  EXPECT_TRUE(store.verify().empty());
+}
 
 TEST_F(StoreTest, GivesBackEveryFieldOfACandidate) {
   const AlgoInfo algo{.id = "winograd", .version = 3, .summary = "", .libraries = {}};
