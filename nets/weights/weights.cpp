@@ -1,0 +1,127 @@
+#include "nets/weights/weights.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "conv/error.h"
+#include "nets/weights/formats.h"
+
+namespace convlab {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+constexpr std::string_view batches_tracked = ".num_batches_tracked";
+
+ElementType type_of(const Net& net) {
+  return net.plan().dtype == DType::f64 ? ElementType::f64 : ElementType::f32;
+}
+
+bool is_floating(ElementType type) {
+  return type == ElementType::f16 || type == ElementType::bf16 || type == ElementType::f32 ||
+         type == ElementType::f64;
+}
+
+// "aux1" of "aux1.conv.conv.weight" in torchvision's googlenet; else empty.
+std::string auxiliary_head(const std::string& net, const std::string& key) {
+  if (net.substr(0, net.find(':')) != "googlenet") return "";
+  for (const char* head : {"aux1", "aux2"})
+    if (key.starts_with(std::string(head) + ".")) return head;
+  return "";
+}
+
+// "3 missing (a, b, c)", the first few of them.
+std::string some_of(const char* what, const Strings& keys) {
+  constexpr std::size_t most = 5;
+  const std::span<const std::string> first(keys.data(), std::min(keys.size(), most));
+  return fmt::format("{} {} ({}{})", keys.size(), what, fmt::join(first, ", "),
+                     keys.size() > most ? ", ..." : "");
+}
+
+}  // namespace
+
+std::map<std::string, std::vector<std::int64_t>> weight_shapes(
+    const std::vector<Parameter>& parameters) {
+  constexpr std::string_view running_mean = ".running_mean";
+  std::map<std::string, std::vector<std::int64_t>> shapes;
+  for (const Parameter& p : parameters) {
+    shapes[p.name] = p.shape;
+    if (p.name.ends_with(running_mean))
+      shapes[p.name.substr(0, p.name.size() - running_mean.size()) + std::string(batches_tracked)];
+  }
+  return shapes;
+}
+
+LoadedWeights load_weights(Net& net, const ArrayFile& file, const std::string& name, Fit fit) {
+  const auto shapes = weight_shapes(net.parameters());
+  LoadedWeights result;
+  std::set<std::string> heads;
+  Strings wrong;  // misshapen, with the shapes
+  for (const auto& [key, array] : file.arrays) {
+    const auto known = shapes.find(key);
+    if (known == shapes.end()) {
+      if (const std::string head = auxiliary_head(net.graph().name(), key); !head.empty())
+        heads.insert(head);
+      else
+        result.unexpected.push_back(shown(key));
+    } else if (!key.ends_with(batches_tracked) &&
+               (array.shape != known->second || !is_floating(array.type))) {
+      result.misshapen.push_back(key);
+      wrong.push_back(fmt::format("{} is {} {}, not {} {}", key, to_string(array.type),
+                                  shown(to_string(array.shape)), to_string(type_of(net)),
+                                  to_string(known->second)));
+    }
+  }
+  for (const Parameter& p : net.parameters())
+    if (!file.arrays.contains(p.name)) result.missing.push_back(p.name);
+  result.ignored.assign(heads.begin(), heads.end());
+
+  Strings problems;
+  if (!result.missing.empty()) problems.push_back(some_of("missing", result.missing));
+  if (!result.unexpected.empty()) problems.push_back(some_of("unexpected", result.unexpected));
+  if (!wrong.empty()) problems.push_back(some_of("misshapen", wrong));
+  if (fit == Fit::strict && !problems.empty())
+    throw InputError(fmt::format("{}: not the weights of {}: {}", name, net.graph().name(),
+                                 fmt::join(problems, "; ")));
+
+  const std::set<std::string> left(result.misshapen.begin(), result.misshapen.end());
+  for (const Parameter& p : net.parameters()) {
+    const auto found = file.arrays.find(p.name);
+    if (found == file.arrays.end() || left.contains(p.name)) continue;
+    const Array& array = found->second;
+    if (array.type == type_of(net))
+      net.write(p.value, array.bytes);
+    else
+      net.write(p.value, array_of(type_of(net), p.shape, values_of(array)).bytes);
+  }
+  net.parameters_changed();
+  return result;
+}
+
+ArrayFile weights_of(Net& net) {
+  ArrayFile file;
+  for (const auto& [key, shape] : weight_shapes(net.parameters()))
+    if (key.ends_with(batches_tracked))
+      file.arrays[key] =
+          array_of(ElementType::i64, shape, std::array{double(net.counters().updates)});
+  for (const Parameter& p : net.parameters()) {
+    Array array{type_of(net), p.shape, {}};
+    array.bytes.resize(std::size_t(p.count) * size_of(array.type));
+    net.read(p.value, array.bytes);
+    file.arrays[p.name] = std::move(array);
+  }
+  return file;
+}
+
+std::int64_t outputs_of(const ArrayFile& file, const Graph& graph) {
+  const auto weight = file.arrays.find(graph.nodes().back().name + ".weight");
+  if (weight == file.arrays.end() || weight->second.shape.empty()) return 0;
+  return weight->second.shape.front();
+}
+
+}  // namespace convlab

@@ -1,0 +1,42 @@
+// A net's weights in a file, under torchvision's key names and in its shapes: filters KCRS, and for
+// each batch norm also running_mean, running_var and num_batches_tracked.
+//
+//   load_weights(net, read_arrays("resnet18.safetensors"), "resnet18.safetensors");
+//   write_arrays("mine.safetensors", weights_of(net));
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "nets/net.h"
+#include "nets/weights/arrays.h"
+
+namespace convlab {
+
+// What a file of these parameters has: keys and shapes.
+std::map<std::string, std::vector<std::int64_t>> weight_shapes(const std::vector<Parameter>&);
+
+struct LoadedWeights {
+  // Of auxiliary classifiers, which only the paper's way of training googlenet uses and which the
+  // net here leaves out: "aux1", "aux2".
+  std::vector<std::string> ignored;
+  // Keys. Empty unless a partial file was allowed; then what is missing or misshapen stays as it
+  // was in the net.
+  std::vector<std::string> missing, unexpected, misshapen;
+};
+enum class Fit : std::uint8_t { strict, partial };
+
+// Copies the weights into the net, rounded to its type. Throws InputError, one line that names the
+// file and lists what is missing, unexpected or misshapen, before anything is changed. A file may
+// lack num_batches_tracked, as old ones do.
+LoadedWeights load_weights(Net&, const ArrayFile&, const std::string& name, Fit = Fit::strict);
+
+// In the net's type. Batches tracked are the updates that the net has had.
+ArrayFile weights_of(Net&);
+
+// How many outputs the weights of this net's last layer have; 0 where the file does not say.
+std::int64_t outputs_of(const ArrayFile&, const Graph&);
+
+}  // namespace convlab

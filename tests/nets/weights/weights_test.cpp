@@ -1,0 +1,195 @@
+// Weights of nets in files: torchvision's keys, round trips, and files that are another net's.
+
+#include "nets/weights/weights.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "conv/error.h"
+#include "kernels_cpu/cpu.h"
+#include "nets/assembly.h"
+#include "nets/tensor.h"
+#include "nets/zoo.h"
+#include "tests/nets/net_lab.h"
+
+namespace convlab {
+namespace {
+
+using Shapes = std::map<std::string, std::vector<std::int64_t>>;
+
+// ---- torchvision's keys ----
+
+// By net, from the file of generate_keys.py.
+std::map<std::string, Shapes> torchvision_nets() {
+  std::map<std::string, Shapes> nets;
+  std::ifstream file(std::filesystem::path(CONVLAB_WEIGHTS_DATA) / "torchvision.txt");
+  std::string net, module, leaf, shape, text;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("#")) continue;
+    std::istringstream words(line);
+    words >> module;
+    if (module == "net") {
+      words >> net;
+      continue;
+    }
+    while (words >> leaf >> shape) {
+      std::vector<std::int64_t>& sizes = nets[net][module + "." + leaf];
+      std::istringstream numbers(shape == "-" ? "" : shape);
+      while (std::getline(numbers, text, 'x')) sizes.push_back(std::stoll(text));
+    }
+  }
+  return nets;
+}
+
+TEST(Weights, HaveTorchvisionsKeysAndShapes) {
+  const auto nets = torchvision_nets();
+  EXPECT_EQ(nets.size(), 15u);
+  const auto device = make_cpu_device();
+  for (const auto& [name, theirs] : nets) {
+    const Graph graph = make_net(name, 1);
+    const Assembly net(
+        graph, uniform_plan(graph, Mode::training, DType::f32, "im2col", Layout::nchw, *device),
+        cpu_registry(), *device, {});
+    EXPECT_EQ(weight_shapes(net.parameters.list()), theirs) << name;
+  }
+}
+
+// ---- In and out ----
+
+// Inference with a small net, which packs its filters at the first forward.
+struct Inference {
+  std::unique_ptr<Device> device = make_cpu_device({2, ""});
+  NetLab lab;
+
+  explicit Inference(std::uint64_t seed, DType dtype = DType::f32)
+      : Inference(small_net("residual").make(2), seed, dtype) {}
+  Inference(const Graph& graph, std::uint64_t seed, DType dtype = DType::f32)
+      : lab(graph,
+            uniform_plan(graph, Mode::inference, dtype, "winograd", Layout::nchw16c, *device),
+            *device, {.loss = Loss::none}, seed) {
+    lab.set_input(random_values(std::int64_t(lab.input().size()), 1));
+  }
+  Values output() {
+    lab.forward();
+    return lab.output();
+  }
+};
+
+TEST(Weights, ComeBackAsTheyWere) {
+  Inference from(1), to(2);
+  EXPECT_NE(to.output(), from.output());
+  const ArrayFile file = weights_of(from.lab.net());
+  EXPECT_EQ(file.at("conv1.bn.num_batches_tracked"),
+            array_of(ElementType::i64, {}, std::array{0.0}));
+  const LoadedWeights loaded = load_weights(to.lab.net(), file, "f");
+  EXPECT_TRUE(loaded.ignored.empty() && loaded.missing.empty());
+  EXPECT_EQ(to.output(), from.output());
+  EXPECT_EQ(weights_of(to.lab.net()).arrays, file.arrays);
+}
+
+TEST(Weights, AreRoundedToTheNetsType) {
+  Inference from(1);
+  ArrayFile file = weights_of(from.lab.net());
+  for (const ElementType type : {ElementType::f16, ElementType::bf16, ElementType::f64}) {
+    Array& filter = file.arrays.at("conv1.weight");
+    filter = array_of(type, filter.shape, values_of(filter));
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      Inference to(2, dtype);
+      load_weights(to.lab.net(), file, "f");
+      const Parameter& p = to.lab.parameter("conv1.weight");
+      EXPECT_EQ(to.lab.read(p.value, p.count), values_of(filter));
+    }
+  }
+}
+
+TEST(Weights, OfATrainingNetCountItsUpdates) {
+  const auto device = make_cpu_device({2, ""});
+  const Graph graph = small_net("residual").make(2);
+  NetLab lab(graph,
+             uniform_plan(graph, Mode::training, DType::f32, "im2col", Layout::nchw, *device),
+             *device);
+  lab.forward();
+  lab.net().backward();
+  lab.net().update(SgdDesc{.rate = 0.1});
+  EXPECT_EQ(values_of(weights_of(lab.net()).at("a1.bn.num_batches_tracked")), Values{1});
+}
+
+// ---- Another net's ----
+
+std::string error_of(NetLab& lab, const ArrayFile& file) {
+  try {
+    load_weights(lab.net(), file, "w.npz");
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Weights, SayWhatDoesNotFit) {
+  Inference net(1);
+  const Values before = net.output();
+  const ArrayFile whole = weights_of(net.lab.net());
+  ArrayFile file = whole;
+  file.arrays.erase("conv1.bn.num_batches_tracked");  // as in old files
+  EXPECT_EQ(error_of(net.lab, file), "accepted");
+
+  for (auto& [key, array] : file.arrays)  // before anything is changed
+    for (std::byte& b : array.bytes) b = {};
+  file.arrays.erase("a1.weight");
+  EXPECT_EQ(error_of(net.lab, file), "w.npz: not the weights of residual: 1 missing (a1.weight)");
+  file = whole;
+  file.arrays["head.weight"] = file.arrays["aux1.fc.weight"] = whole.at("fc.weight");
+  EXPECT_EQ(error_of(net.lab, file),
+            "w.npz: not the weights of residual: 2 unexpected (aux1.fc.weight, head.weight)");
+  file = whole;
+  file.arrays["fc.weight"].shape = {16 * 9};
+  file.arrays["fc.bias"].type = ElementType::i32;
+  EXPECT_EQ(error_of(net.lab, file),
+            "w.npz: not the weights of residual: 2 misshapen (fc.bias is i32 [6], not f32 [6], "
+            "fc.weight is f32 [144], not f32 [6, 24])");
+  file = {};
+  file.arrays["x"] = whole.at("fc.bias");
+  EXPECT_EQ(error_of(net.lab, file),
+            "w.npz: not the weights of residual: 32 missing (conv1.weight, conv1.bn.weight, "
+            "conv1.bn.bias, conv1.bn.running_mean, conv1.bn.running_var, ...); 1 unexpected (x)");
+  EXPECT_EQ(net.output(), before);
+}
+
+TEST(Weights, OfAnotherHeadFitPartly) {
+  Inference from(1), to(2);
+  ArrayFile file = weights_of(from.lab.net());
+  const ArrayFile own = weights_of(to.lab.net());
+  file.arrays["fc.bias"] = array_of(ElementType::f32, {2}, Values{1, 2});
+  file.arrays.erase("fc.weight");
+  file.arrays["new"] = file.at("fc.bias");
+  const LoadedWeights loaded = load_weights(to.lab.net(), file, "f", Fit::partial);
+  EXPECT_EQ(loaded.missing, std::vector<std::string>{"fc.weight"});
+  EXPECT_EQ(loaded.unexpected, std::vector<std::string>{"new"});
+  EXPECT_EQ(loaded.misshapen, std::vector<std::string>{"fc.bias"});
+  const ArrayFile now = weights_of(to.lab.net());
+  EXPECT_EQ(now.at("fc.weight"), own.at("fc.weight"));
+  EXPECT_EQ(now.at("fc.bias"), own.at("fc.bias"));
+  EXPECT_EQ(now.at("conv1.weight"), file.at("conv1.weight"));
+}
+
+TEST(Weights, OfAuxiliaryHeadsAreIgnoredAndNamed) {
+  for (const char* name : {"googlenet", "googlenet:6"}) {
+    Graph graph(name);
+    input(graph, {1, 3, 8, 8}).conv("conv1", {.filters = 4, .kernel = 3}).linear("fc", 6);
+    Inference net(graph, 1);
+    ArrayFile file = weights_of(net.lab.net());
+    EXPECT_EQ(outputs_of(file, graph), 6);
+    file.arrays["aux2.fc2.weight"] = file.arrays["aux2.fc2.bias"] = file.at("fc.bias");
+    EXPECT_EQ(load_weights(net.lab.net(), file, "f").ignored, std::vector<std::string>{"aux2"});
+    file.arrays["aux3.fc2.bias"] = file.at("fc.bias");
+    EXPECT_EQ(error_of(net.lab, file),
+              fmt::format("w.npz: not the weights of {}: 1 unexpected (aux3.fc2.bias)", name));
+  }
+}
+
+}  // namespace
+}  // namespace convlab
