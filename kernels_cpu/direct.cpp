@@ -17,7 +17,9 @@
 // L1 for all taps. Threads share pixels or panels; where backward_filter has to share pixels, each
 // thread sums into its own copy, and the copies are added in a fixed order.
 //
-// Depthwise filters are vectors of channels throughout (direct_depthwise.cpp). What is left, f64
+// backward_data of a first layer, with its few channels, takes vectors of pixels instead
+// (direct_first_data.cpp). Depthwise filters are vectors of channels throughout
+// (direct_depthwise.cpp). What is left, f64
 // and ragged groups among it, takes plain loops (direct_plain.cpp).
 //
 // Channel-blocked layouts after Georganas et al. 2018 (arXiv:1808.05567) and Zhang et al. 2018
@@ -52,7 +54,7 @@ ConvProblem flattened(ConvProblem p) {
   return p;
 }
 
-enum class Path { tiles, first_layer, depthwise, plain };
+enum class Path { tiles, first_layer, first_layer_data, depthwise, plain };
 
 Path path_of(const ConvProblem& p) {
   const i64 block = tile_shape().block;
@@ -65,8 +67,8 @@ Path path_of(const ConvProblem& p) {
   if (p.dtype != DType::f32 || !tiled(p.y_layout, p.k)) return Path::plain;
   const bool whole_blocks = p.c / p.groups % block == 0 && p.k / p.groups % block == 0;
   if (tiled(p.x_layout, p.c) && (p.groups == 1 || whole_blocks)) return Path::tiles;
-  if (p.x_layout == Layout::nchw && p.c <= 4 && p.groups == 1 && p.pass != Pass::backward_data)
-    return Path::first_layer;
+  if (p.x_layout == Layout::nchw && p.c <= 4 && p.groups == 1)
+    return p.pass == Pass::backward_data ? Path::first_layer_data : Path::first_layer;
   return Path::plain;
 }
 
@@ -333,6 +335,75 @@ class FirstLayerPlan : public ConvPlan {
   i64 threads_;
 };
 
+DirectFirstData plan_first_data(const ConvProblem& p, const DeviceInfo& device) {
+  DirectFirstData d;
+  d.dy = view_of(p.y_desc());
+  d.problem = p;
+  d.grids = backward_grids(p);
+  i64 last_h = 0, last_w = 0, filter = 0;
+  for (PixelGrid& grid : d.grids) {
+    for (const Tap& tap : grid.taps) {
+      d.first_h = std::min<i64>(d.first_h, tap.dh);
+      d.first_w = std::min<i64>(d.first_w, tap.dw);
+      last_h = std::max<i64>(last_h, tap.dh);
+      last_w = std::max<i64>(last_w, tap.dw);
+    }
+    grid.filter = filter;
+    filter += p.k * i64(grid.taps.size()) * p.c;
+  }
+  d.span_h = last_h - d.first_h;
+  d.span_w = last_w - d.first_w;
+  d.pitch = ceil_div(p.w, p.stride_w) + d.span_w;
+  const i64 rows = ceil_div(p.h, p.stride_h);
+  const i64 fit = std::max<i64>(1, device.l2_bytes / 2 / (4 * p.k * d.pitch) - d.span_h);
+  d.band = ceil_div(rows, std::max(ceil_div(rows, fit), ceil_div(i64(device.threads), p.n)));
+  for (const PixelGrid& grid : d.grids) {
+    d.tap_at.emplace_back();
+    for (const Tap& tap : grid.taps)
+      d.tap_at.back().push_back((tap.dh - d.first_h) * d.pitch + tap.dw - d.first_w);
+  }
+  return d;
+}
+
+class FirstLayerDataPlan : public ConvPlan {
+ public:
+  FirstLayerDataPlan(const ConvProblem& p, const DeviceInfo& device)
+      : first_(plan_first_data(p, device)),
+        threads_(std::min<i64>(device.threads, p.n * first_.bands())) {}
+
+  std::size_t packed_filter_bytes() const noexcept override {
+    return std::size_t(first_.problem.filter_bytes());
+  }
+  void pack_filter(ConstSpan span, Span packed, Stream&) const override {
+    const ConvProblem& p = first_.problem;
+    const float* const w = floats(span.data());
+    float* to = reinterpret_cast<float*>(packed.data());
+    for (const PixelGrid& grid : first_.grids)
+      for (i64 k = 0; k < p.k; ++k)
+        for (const Tap& tap : grid.taps)
+          for (i64 c = 0; c < p.c; ++c) *to++ = w[(k * p.c + c) * p.r * p.s + tap.rs];
+  }
+  std::size_t workspace_bytes() const noexcept override {
+    return std::size_t(threads_ * first_.thread_floats()) * sizeof(float);
+  }
+  void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
+    DirectOperands data{};
+    data.filter = floats(args.w);
+    data.dy = floats(args.dy);
+    data.out = static_cast<float*>(args.out);
+    data.workspace = reinterpret_cast<float*>(workspace.data());
+#pragma omp parallel for num_threads(threads_) schedule(static, 1)
+    for (i64 thread = 0; thread < threads_; ++thread) {
+      const PhaseScope scope(args.phases, 0);
+      direct_first_data(first_, data, thread, threads_);
+    }
+  }
+
+ private:
+  DirectFirstData first_;
+  i64 threads_;
+};
+
 class DepthwisePlan : public ConvPlan {
  public:
   DepthwisePlan(const ConvProblem& p, const DeviceInfo& device)
@@ -444,11 +515,14 @@ class Direct : public ConvAlgo {
     const Path path = path_of(p);
     const bool padded = path == Path::tiles;
     const double c = padded ? double(round_up(p.c, i64(block))) / double(p.c) : 1;
-    const double k = path == Path::plain ? 1 : double(round_up(p.k, i64(block))) / double(p.k);
+    const double k = path == Path::plain || path == Path::first_layer_data
+                         ? 1
+                         : double(round_up(p.k, i64(block))) / double(p.k);
     const double efficiency = path == Path::tiles ? (p.pass == Pass::backward_filter ? 0.67 : 0.77)
-                              : path == Path::first_layer ? 0.6
-                              : path == Path::depthwise   ? 0.3
-                                                          : 0.01;
+                              : path == Path::first_layer      ? 0.6
+                              : path == Path::first_layer_data ? 0.7
+                              : path == Path::depthwise        ? 0.3
+                                                               : 0.01;
     const double threads = double(device.info().threads);
     const bool by_panels = config.has("split") && config.get("split") != 0;
     PhaseWork loops{"loops", p.flops() * c * k, 0, 0, efficiency};
@@ -476,6 +550,8 @@ class Direct : public ConvAlgo {
     if (path == Path::plain) return std::make_unique<PlainPlan>(p, device.info());
     if (path == Path::depthwise) return std::make_unique<DepthwisePlan>(p, device.info());
     if (path == Path::first_layer) return std::make_unique<FirstLayerPlan>(p, device.info());
+    if (path == Path::first_layer_data)
+      return std::make_unique<FirstLayerDataPlan>(p, device.info());
     if (p.pass == Pass::backward_filter)
       return std::make_unique<FilterPlan>(p, config, device.info());
     return std::make_unique<PixelPlan>(p, config, device.info());
@@ -483,7 +559,7 @@ class Direct : public ConvAlgo {
 
  private:
   AlgoInfo info_{"direct",
-                 2,
+                 3,
                  DeviceKind::cpu,
                  Origin::own,
                  "the definition's loops, tiled for registers and caches",

@@ -85,6 +85,31 @@ struct DirectFirst {
   std::int64_t taps() const { return problem.c * problem.r * problem.s; }
 };
 
+// backward_data of a first layer, dx in plain NCHW. Rows are those of the phases of dx; `band` of
+// them meet band + span_h rows of dy, which are copied into planes of their own, [k][row][pitch],
+// from row and column (first_h, first_w) relative to the band on.
+struct DirectFirstData {
+  ChannelView dy;
+  ConvProblem problem;
+  std::vector<PixelGrid> grids;                     // packed filters are [k][tap][c]
+  std::vector<std::vector<std::ptrdiff_t>> tap_at;  // of each grid, where each tap lies in a plane
+  std::int64_t first_h = 0, first_w = 0, span_h = 0, span_w = 0;
+  std::int64_t pitch = 0, band = 0;
+
+  std::int64_t bands() const { return ceil_div(ceil_div(problem.h, problem.stride_h), band); }
+  // An odd number of cache lines, lest planes meet in the same sets.
+  std::int64_t plane_floats() const { return (ceil_div((band + span_h) * pitch, 16) | 1) * 16; }
+  // The last vector may reach beyond its plane.
+  std::int64_t planes_floats() const {
+    return problem.k * plane_floats() + round_up(span_w, 16) + 16;
+  }
+  // Of one channel of one phase.
+  std::int64_t sums_floats() const { return round_up(band * pitch, 16); }
+  std::int64_t thread_floats() const {
+    return planes_floats() + std::min(problem.stride_w, problem.w) * problem.c * sums_floats();
+  }
+};
+
 struct DirectOperands {
   const float *in, *filter, *dy, *bias, *residual;
   float *out, *workspace;
@@ -98,6 +123,8 @@ void direct_first_forward(const DirectFirst&, const DirectOperands&, std::int64_
                           std::int64_t threads);
 void direct_first_filter(const DirectFirst&, const DirectOperands&, std::int64_t thread,
                          std::int64_t threads);
+void direct_first_data(const DirectFirstData&, const DirectOperands&, std::int64_t thread,
+                       std::int64_t threads);
 
 // One filter a channel. The packed filter is [channel block][r][s][channel].
 void direct_depthwise_pixels(const DirectPixels&, const ConvArgs&, const ConvProblem&,
