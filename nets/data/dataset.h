@@ -6,15 +6,21 @@
 #include <string>
 #include <vector>
 
+#include "nets/data/image.h"
+
 namespace convlab {
 
-// 8-bit pixels, channel by channel (CHW).
-struct Image {
+// What all images of a dataset have in common; 0 where they differ.
+struct ImageShape {
   std::int64_t c = 0, h = 0, w = 0;
-  std::vector<std::uint8_t> pixels;
 };
 
-// From many threads at once.
+// Of each channel of pixel / 255; empty where they are not known.
+struct PixelStatistics {
+  std::vector<double> mean, deviation;
+};
+
+// Used by many threads at once.
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -23,14 +29,25 @@ class Dataset {
   virtual std::int32_t label(std::int64_t index) const = 0;  // in [0, classes().size())
   // Throws InputError naming the file when it cannot be read or decoded.
   virtual Image image(std::int64_t index) const = 0;
-  virtual std::string name(std::int64_t index) const = 0;  // for messages: a file, or "#17"
+  virtual std::string name(std::int64_t index) const = 0;  // for messages: a file, or "FILE #17"
+  virtual ImageShape shape() const { return {}; }
+  virtual PixelStatistics statistics() const { return {}; }
+  virtual std::string format() const { return {}; }  // "CIFAR-10", "folders of images"
 };
 
 enum class Split : std::uint8_t { train, test };
 
-// What `--data` names: "synthetic[:IMAGES]", or a directory whose contents say what it is: CIFAR-10
-// or CIFAR-100 in binary, MNIST's IDX files (plain or gzip), or images in one folder a class, below
-// train/ and test/ (or val/) if there are such. Throws InputError that says what was looked for.
+// What `--data` names: "synthetic[:IMAGES]", or a directory whose contents say what it is.
+//   CIFAR-10, CIFAR-100   in binary: data_batch_1.bin, test_batch.bin; train.bin, test.bin
+//   MNIST                 IDX files, plain or gzip: train-images-idx3-ubyte.gz, t10k-...
+//   folders of images     JPEG and PNG, one folder a class, below train/ and test/ (or val/);
+//   without
+//                         train/, the folders are the classes and every fifth image is for testing
+//   synthetic             shapes drawn into CIFAR-10's format and kept in $XDG_CACHE_HOME/convlab:
+//                         10,000 to train with unless IMAGES says otherwise, a fifth of that to
+//                         test
+// Throws InputError that names the file and says what would be right; EnvironmentError where the
+// synthetic images cannot be written.
 std::unique_ptr<Dataset> open_dataset(const std::string& spec, Split);
 
 }  // namespace convlab

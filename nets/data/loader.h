@@ -1,7 +1,6 @@
 // Batches of a dataset, decoded and augmented ahead of their use by a pool of threads.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -11,39 +10,26 @@
 #include "conv/device.h"
 #include "conv/problem.h"
 #include "nets/data/dataset.h"
+#include "nets/data/transform.h"
 
 namespace convlab {
-
-// What happens to an image on its way into a net, in this order.
-struct Transform {
-  std::int64_t channels = 3, height = 32, width = 32;  // as they come out
-  std::int64_t resize = 0;           // the shorter side first becomes this long; 0: left as it is
-  std::int64_t pad = 0;              // zeros around it, before cropping
-  bool random_crop = false;          // else the middle
-  bool random_resized_crop = false;  // 8% to 100% of the area, aspect 3/4 to 4/3, as for ImageNet
-  bool random_flip = false;          // left to right, with probability 1/2
-  std::vector<double> mean, deviation;  // a channel: (pixel / 255 - mean) / deviation
-};
-// As nets are usually trained and tested on images of this size: pad 4, crop and flip at 32x32, and
-// so on; mean and deviation of the dataset where they are known, else ImageNet's.
-Transform usual_transform(const Dataset&, std::int64_t channels, std::int64_t height,
-                          std::int64_t width, Split);
 
 struct LoaderOptions {
   std::int64_t batch = 1;
   bool shuffle = false;
-  bool drop_last = false;  // else the last batch is filled up with images labelled -1
+  bool drop_last = false;  // else the last batch is filled up: zeros, labelled -1
   std::uint64_t seed = 0;
-  int threads = 1;   // that decode, beside the caller; 0: the caller decodes
-  int prefetch = 2;  // batches ahead
-  DType dtype = DType::f32;
-  std::int64_t bad_images = 100;  // skipped and named; one more throws InputError
+  int threads = 1;           // that decode, beside the caller; 0: the caller decodes
+  int prefetch = 2;          // batches ahead
+  DType dtype = DType::f32;  // or f64
+  // That may be skipped: their place is filled up and they are named; one more throws InputError.
+  std::int64_t bad_images = 100;
 };
 
 struct Batch {
   ConstSpan input;  // NCHW, of the loader's type
   std::span<const std::int32_t> labels;
-  std::int64_t images = 0;  // the rest is filled up
+  std::int64_t images = 0;  // labelled 0 and up; filled up may be any, not only the last
 };
 
 // The order of an epoch and what is drawn for each image follow from the seed and the epoch alone:

@@ -1,0 +1,262 @@
+#include "nets/data/transform.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "conv/error.h"
+
+namespace convlab {
+namespace {
+
+// ---- What is usual ----
+
+PixelStatistics imagenet_statistics() { return {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}}; }
+
+// Of grey for RGB, and the other way round.
+PixelStatistics with_channels(PixelStatistics statistics, std::int64_t channels) {
+  for (std::vector<double>* values : {&statistics.mean, &statistics.deviation}) {
+    if (std::int64_t(values->size()) == channels) continue;
+    double sum = 0;
+    for (const double value : *values) sum += value;
+    values->assign(channels, sum / double(values->size()));
+  }
+  return statistics;
+}
+
+// ---- Pixels ----
+
+// ITU-R BT.601, in 16-bit fixed point; exact for R = G = B, since the weights sum to 2^16.
+Image to_grey(const Image& image) {
+  const std::int64_t count = image.h * image.w;
+  Image grey{1, image.h, image.w, std::vector<std::uint8_t>(count)};
+  const std::uint8_t* const r = image.pixels.data();
+  for (std::int64_t i = 0; i < count; ++i)
+    grey.pixels[i] =
+        std::uint8_t((19595 * r[i] + 38470 * r[i + count] + 7471 * r[i + 2 * count] + 32768) >> 16);
+  return grey;
+}
+
+// One output position along an axis: which inputs it averages, and how.
+struct Taps {
+  std::int64_t first = 0;
+  std::vector<float> weights;  // sum to 1
+};
+
+struct Range {
+  std::int64_t first = 0, count = 0;
+};
+
+// Some outputs of scaling n pixels to m, with a triangle as wide as what one output pixel covers,
+// or two input pixels if that is more; what reaches over the ends is left out.
+std::vector<Taps> triangle_taps(std::int64_t n, std::int64_t m, Range outputs) {
+  const double scale = double(n) / double(m), reach = std::max(scale, 1.0);
+  std::vector<Taps> axis(outputs.count);
+  for (std::int64_t i = 0; i < outputs.count; ++i) {
+    const double centre = (double(outputs.first + i) + 0.5) * scale;
+    const auto first = std::max(std::int64_t(centre - reach + 0.5), std::int64_t(0)),
+               last = std::min(std::int64_t(centre + reach + 0.5), n);
+    double sum = 0;
+    std::vector<double> weights;
+    for (std::int64_t x = first; x < last; ++x) {
+      weights.push_back(std::max(0.0, 1 - std::abs(double(x) + 0.5 - centre) / reach));
+      sum += weights.back();
+    }
+    axis[i].first = first;
+    for (const double weight : weights) axis[i].weights.push_back(float(weight / sum));
+  }
+  return axis;
+}
+
+// How a part of an image is scaled to h x w, of which a window is wanted.
+struct Scaling {
+  Range rows, columns;  // of the image
+  std::int64_t h = 0, w = 0;
+  Range out_rows = {}, out_columns = {};
+};
+
+// Columns first: whole rows are added, which vectorises.
+Image scaled(const Image& image, const Scaling& scaling) {
+  const std::vector<Taps> rows = triangle_taps(scaling.rows.count, scaling.h, scaling.out_rows),
+                          columns =
+                              triangle_taps(scaling.columns.count, scaling.w, scaling.out_columns);
+  Image out{image.c, scaling.out_rows.count, scaling.out_columns.count, {}};
+  if (rows.empty() || columns.empty()) return out;
+  out.pixels.resize(out.c * out.h * out.w);
+  const std::int64_t left = columns.front().first,  // what the columns read of a row
+      right = columns.back().first + std::int64_t(columns.back().weights.size());
+  std::vector<float> line(right - left);
+  std::uint8_t* to = out.pixels.data();
+  for (std::int64_t c = 0; c < image.c; ++c)
+    for (const Taps& row : rows) {
+      std::fill(line.begin(), line.end(), 0.f);
+      for (std::size_t k = 0; k < row.weights.size(); ++k) {
+        const std::int64_t y = scaling.rows.first + row.first + std::int64_t(k);
+        const std::uint8_t* const from =
+            &image.pixels[(c * image.h + y) * image.w + scaling.columns.first + left];
+        const float weight = row.weights[k];
+        for (std::size_t x = 0; x < line.size(); ++x) line[x] += weight * float(from[x]);
+      }
+      for (const Taps& column : columns) {
+        float sum = 0;
+        for (std::size_t k = 0; k < column.weights.size(); ++k)
+          sum += column.weights[k] * line[column.first - left + std::int64_t(k)];
+        *to++ = std::uint8_t(std::clamp(sum + 0.5f, 0.f, 255.f));
+      }
+    }
+  return out;
+}
+
+// Szegedy et al. 2015, "Going deeper with convolutions", section 6: an area and an aspect that are
+// drawn until they fit; after ten attempts the middle, as near to those aspects as it goes.
+Scaling random_part(const Image& image, Draws& draws) {
+  const double h = double(image.h), w = double(image.w);
+  constexpr double narrow = 3.0 / 4, wide = 4.0 / 3;
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    const double area = h * w * draws.uniform(0.08, 1);
+    const double aspect = std::exp(draws.uniform(std::log(narrow), std::log(wide)));
+    const std::int64_t part_w = std::llround(std::sqrt(area * aspect)),
+                       part_h = std::llround(std::sqrt(area / aspect));
+    if (part_w < 1 || part_w > image.w || part_h < 1 || part_h > image.h) continue;
+    const std::int64_t y = draws.below(image.h - part_h + 1);
+    return {.rows = {y, part_h}, .columns = {draws.below(image.w - part_w + 1), part_w}};
+  }
+  const auto part_w = std::clamp<std::int64_t>(std::llround(h * wide), 1, image.w),
+             part_h = std::clamp<std::int64_t>(std::llround(w / narrow), 1, image.h);
+  return {.rows = {(image.h - part_h) / 2, part_h}, .columns = {(image.w - part_w) / 2, part_w}};
+}
+
+// Where a crop begins in an image of this size; the image is padded, and the crop may be larger
+// even so. The middle is rounded as torchvision rounds it.
+std::int64_t crop_begin(std::int64_t size, std::int64_t crop, const Transform& transform,
+                        Draws& draws) {
+  const std::int64_t room = size + 2 * transform.pad - crop;
+  if (room < 0) return room / 2 - transform.pad;
+  const std::int64_t begin =
+      transform.random_crop ? draws.below(room + 1) : std::llrint(double(room) / 2);
+  return begin - transform.pad;
+}
+
+// What a crop of this many pixels shows of an image of this size.
+Range visible(std::int64_t begin, std::int64_t crop, std::int64_t size) {
+  const std::int64_t first = std::clamp<std::int64_t>(begin, 0, size);
+  return {first, std::clamp<std::int64_t>(begin + crop, first, size) - first};
+}
+
+// Normalised, from position (y, x) of the image on, which may lie outside.
+template <class T>
+void crop(const Image& image, std::int64_t top, std::int64_t left, bool flip,
+          const Transform& transform, T* out) {
+  const std::int64_t h = transform.height, w = transform.width;
+  // Output columns that lie in the image.
+  const std::int64_t begin = std::clamp<std::int64_t>(-left, 0, w),
+                     end = std::clamp<std::int64_t>(image.w - left, begin, w);
+  for (std::int64_t c = 0; c < transform.channels; ++c) {
+    const bool given = !transform.mean.empty();
+    const T factor = T(1 / (255 * (given ? transform.deviation[c] : 1))),
+            zero = T(given ? -transform.mean[c] / transform.deviation[c] : 0);
+    const std::uint8_t* const plane =
+        image.pixels.data() + (image.c == 1 ? 0 : c) * image.h * image.w;
+    for (std::int64_t y = 0; y < h; ++y, out += w) {
+      const bool inside = y + top >= 0 && y + top < image.h;
+      if (!inside || begin > 0 || end < w) std::fill(out, out + w, zero);
+      if (!inside) continue;
+      const std::uint8_t* const from = plane + (y + top) * image.w;
+      if (flip)
+        for (std::int64_t x = begin; x < end; ++x)
+          out[w - 1 - x] = T(from[left + x]) * factor + zero;
+      else
+        for (std::int64_t x = begin; x < end; ++x) out[x] = T(from[left + x]) * factor + zero;
+    }
+  }
+}
+
+}  // namespace
+
+Transform usual_transform(const Dataset& dataset, std::int64_t channels, std::int64_t height,
+                          std::int64_t width, Split split) {
+  const ImageShape images = dataset.shape();
+  Transform transform{.channels = channels, .height = height, .width = width};
+  if (height == 1 && width == 1 && images.c > 0 && channels == images.c * images.h * images.w) {
+    transform = {.channels = images.c, .height = images.h, .width = images.w};
+  } else if (height != width || (channels != 1 && channels != 3)) {
+    throw InputError(fmt::format(
+        "the net's input is {}x{}x{}; images come as 1 or 3 channels and a square{}", channels,
+        height, width,
+        images.c ? fmt::format(", or all {} numbers in a row", images.c * images.h * images.w)
+                 : ""));
+  } else if (images.c == 1) {
+    const std::int64_t side = std::max(images.h, images.w);
+    if (height < side || height > side + side / 4) transform.resize = height;
+  } else if (height < 128) {
+    transform.resize = height;
+    if (split == Split::train) {
+      transform.pad = height / 8;
+      transform.random_crop = transform.random_flip = true;
+    }
+  } else if (split == Split::train) {
+    transform.random_resized_crop = transform.random_flip = true;
+  } else {
+    transform.resize = height * 8 / 7;
+  }
+  PixelStatistics statistics = dataset.statistics();
+  if (statistics.mean.empty()) statistics = imagenet_statistics();
+  statistics = with_channels(std::move(statistics), transform.channels);
+  transform.mean = statistics.mean;
+  transform.deviation = statistics.deviation;
+  return transform;
+}
+
+void validate(const Transform& transform) {
+  if ((transform.channels != 1 && transform.channels != 3) || transform.height < 1 ||
+      transform.width < 1 || transform.height * transform.width > largest_image)
+    throw InputError(fmt::format(
+        "images cannot become {}x{}x{}; expected 1 or 3 channels and a height and width from 1 on",
+        transform.channels, transform.height, transform.width));
+  if (transform.resize < 0 || transform.pad < 0)
+    throw InputError(fmt::format("resizing to {}, padding by {}: expected 0 or more",
+                                 transform.resize, transform.pad));
+  const auto channels = std::size_t(transform.channels);
+  const bool none = transform.mean.empty() && transform.deviation.empty();
+  if (!none && (transform.mean.size() != channels || transform.deviation.size() != channels))
+    throw InputError(fmt::format("{} means and {} deviations for {} channels",
+                                 transform.mean.size(), transform.deviation.size(), channels));
+  for (const double deviation : transform.deviation)
+    if (!(deviation > 0)) throw InputError(fmt::format("a deviation of {}", deviation));
+}
+
+template <class T>
+void transform_image(const Image& original, const Transform& transform, Draws draws, T* out) {
+  const Image* image = &original;
+  Image grey, resized;
+  if (transform.channels == 1 && image->c == 3) image = &(grey = to_grey(*image));
+  std::int64_t top = 0, left = 0;
+  if (transform.random_resized_crop) {
+    Scaling scaling = random_part(*image, draws);
+    scaling.h = scaling.out_rows.count = transform.height;
+    scaling.w = scaling.out_columns.count = transform.width;
+    image = &(resized = scaled(*image, scaling));
+  } else {
+    const std::int64_t shorter = std::min(image->h, image->w),
+                       side = transform.resize > 0 ? transform.resize : shorter,
+                       h = image->h * side / shorter, w = image->w * side / shorter;
+    top = crop_begin(h, transform.height, transform, draws);
+    left = crop_begin(w, transform.width, transform, draws);
+    if (side != shorter) {
+      // Only what will be seen: a line of pixels scaled to a net's height would be huge.
+      const Range rows = visible(top, transform.height, h),
+                  columns = visible(left, transform.width, w);
+      image = &(resized = scaled(*image, {{0, image->h}, {0, image->w}, h, w, rows, columns}));
+      top -= rows.first;
+      left -= columns.first;
+    }
+  }
+  const bool flip = transform.random_flip && draws.next() >> 63;
+  crop(*image, top, left, flip, transform, out);
+}
+
+template void transform_image(const Image&, const Transform&, Draws, float*);
+template void transform_image(const Image&, const Transform&, Draws, double*);
+
+}  // namespace convlab

@@ -1,0 +1,44 @@
+// What happens to an image on its way into a net.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "nets/data/dataset.h"
+#include "nets/data/image.h"
+#include "nets/data/random.h"
+
+namespace convlab {
+
+// In this order. Grey is repeated for a net that wants RGB, RGB becomes its luma for one that wants
+// grey. Scaling is bilinear; each output pixel averages all that it covers when the image shrinks
+// (as Pillow and torchvision's `antialias` do). Where the crop is larger than the image, zeros.
+struct Transform {
+  std::int64_t channels = 3, height = 32, width = 32;  // as they come out
+  std::int64_t resize = 0;           // the shorter side first becomes this long; 0: left as it is
+  std::int64_t pad = 0;              // zeros around it, before cropping
+  bool random_crop = false;          // else the middle
+  bool random_resized_crop = false;  // 8% to 100% of the area, aspect 3/4 to 4/3, as for ImageNet;
+                                     // then there is no resize, pad or other crop
+  bool random_flip = false;          // left to right, with probability 1/2
+  std::vector<double> mean = {}, deviation = {};  // a channel: (pixel / 255 - mean) / deviation
+};
+
+// As nets are usually trained and tested on images of this size (channels x height x width is the
+// net's input). Digits (grey datasets) are only padded or scaled. Below 128 pixels a side: scaled
+// to the net's size; for training padded by an eighth, cropped and flipped. From 128: a random
+// resized crop and flip for training; for testing the middle 7/8. A net whose input has no height
+// and width takes the dataset's images as they are, if it has as many inputs as they have pixels.
+// Mean and deviation are the dataset's where they are known, else ImageNet's.
+// Throws InputError for an input that is neither.
+Transform usual_transform(const Dataset&, std::int64_t channels, std::int64_t height,
+                          std::int64_t width, Split);
+
+// Throws InputError for sizes below 1, or a mean or deviation that is not one number a channel.
+void validate(const Transform&);
+
+// To channels x height x width floats or doubles, of an image with 1 or 3 channels.
+template <class T>
+void transform_image(const Image&, const Transform&, Draws, T* out);
+
+}  // namespace convlab

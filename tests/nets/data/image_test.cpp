@@ -1,0 +1,112 @@
+// Decoding JPEG and PNG of every kind, and files that are none.
+#include "nets/data/image.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "encoders.h"
+
+namespace convlab {
+namespace {
+
+void expect_colour(const Bytes& file, std::int64_t h, std::int64_t w, std::array<int, 3> colour,
+                   int within) {
+  const Image image = decode_image(file, "picture");
+  ASSERT_EQ(image.c, 3);
+  ASSERT_EQ(image.h, h);
+  ASSERT_EQ(image.w, w);
+  ASSERT_EQ(std::int64_t(image.pixels.size()), 3 * h * w);
+  for (std::int64_t i = 0; i < 3 * h * w; ++i)
+    ASSERT_NEAR(image.pixels[i], colour[i / (h * w)], within) << "at " << i;
+}
+
+TEST(Image, JpegOfEveryColourSpace) {
+  expect_colour(jpeg(JpegKind::grey, 9, 21, {80}), 9, 21, {80, 80, 80}, 1);
+  expect_colour(jpeg(JpegKind::rgb, 21, 9, {200, 100, 50}), 21, 9, {200, 100, 50}, 2);
+  expect_colour(jpeg(JpegKind::progressive, 17, 3, {20, 100, 250}), 17, 3, {20, 100, 250}, 2);
+  // Light = (1 - ink) (1 - black).
+  for (const JpegKind kind : {JpegKind::cmyk, JpegKind::ycck})
+    expect_colour(jpeg(kind, 8, 12, {0, 51, 204, 102}), 8, 12, {153, 122, 31}, 3);
+}
+
+TEST(Image, PngOfEveryColourTypeAndDepth) {
+  expect_colour(png(0, 8, 1, 2, {70, 70}), 1, 2, {70, 70, 70}, 0);
+  expect_colour(png(0, 1, 2, 3, {0xE0, 0xE0}), 2, 3, {255, 255, 255}, 0);
+  expect_colour(png(2, 8, 1, 2, {1, 2, 3, 1, 2, 3}), 1, 2, {1, 2, 3}, 0);
+  expect_colour(png(3, 4, 1, 2, {0x11}, {9, 9, 9, 40, 50, 60}), 1, 2, {40, 50, 60}, 0);
+  // Alpha is dropped, whatever it hides.
+  expect_colour(png(4, 8, 1, 2, {33, 0, 33, 128}), 1, 2, {33, 33, 33}, 0);
+  expect_colour(png(6, 8, 1, 2, {5, 6, 7, 0, 5, 6, 7, 255}), 1, 2, {5, 6, 7}, 0);
+  expect_colour(png(2, 16, 1, 1, {100, 100, 150, 150, 200, 200}), 1, 1, {100, 150, 200}, 0);
+}
+
+TEST(Image, PixelsStandChannelByChannel) {
+  const Image image =
+      decode_image(png(2, 8, 2, 2, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}), "picture");
+  EXPECT_EQ(image.pixels, (Bytes{1, 4, 7, 10, 2, 5, 8, 11, 3, 6, 9, 12}));
+}
+
+TEST(Image, RefusesWhatIsNoImage) {
+  const Scratch scratch;
+  const auto read = [&](const std::string& name, const Bytes& bytes) {
+    return [path = scratch.write(name, bytes).string()] { read_image(path); };
+  };
+  expect_error([&] { read_image(scratch.path("none.jpg")); }, {"none.jpg", "No such file"});
+  expect_error([&] { read_image(scratch.path()); }, {scratch.path().string(), "directory"});
+  expect_error(read("empty.jpg", {}), {"empty.jpg", "empty"});
+  expect_error(read("page.jpg", {'<', 'h', 't', 'm', 'l', '>'}),
+               {"page.jpg", "neither JPEG nor PNG"});
+  // Headers that promise more pixels than anybody has.
+  expect_error(read("vast.png", png(2, 8, 1u << 30, 1u << 30, {})), {"vast.png"});
+  expect_error(read("big.png", png(0, 1, 20000, 20000, {})), {"big.png", "20000x20000", "at most"});
+  Bytes big = jpeg(JpegKind::grey, 8, 8, {80});
+  for (std::size_t i = 0; i + 8 < big.size(); ++i)
+    if (big[i] == 0xFF && big[i + 1] == 0xC0)  // the frame: length, precision, height, width
+      big[i + 5] = big[i + 7] = 0xFE;
+  expect_error(read("big.jpg", big), {"big.jpg", "65032x65032", "at most"});
+}
+
+// A picture with something in it, so that its bytes matter.
+Bytes noisy_png() {
+  std::mt19937 random(3);
+  Bytes rows(3 * 20 * 30);
+  for (std::uint8_t& byte : rows) byte = std::uint8_t(random());
+  return png(2, 8, 20, 30, rows);
+}
+
+TEST(Image, ATruncatedFileIsRefusedWhereverItEnds) {
+  for (const Bytes& whole :
+       {jpeg(JpegKind::rgb, 40, 40, {200, 100, 50}), jpeg(JpegKind::progressive, 40, 40, {9, 8, 7}),
+        jpeg(JpegKind::ycck, 16, 16, {9, 8, 7, 6}), noisy_png()}) {
+    EXPECT_NO_THROW(decode_image(whole, "whole"));
+    // Not the last marker: who lacks only that has all pixels.
+    const std::size_t end = whole.size() - (whole[0] == 0xFF ? 3 : 13);
+    for (std::size_t size = 1; size < end; size += size < 40 ? 1 : 1 + size / 16) {
+      const Bytes cut(whole.begin(), whole.begin() + std::ptrdiff_t(size));
+      expect_error([&] { decode_image(cut, "cut"); }, {"cut: is"});
+    }
+  }
+}
+
+TEST(Image, DamageIsSurvivedAndUsuallyNamed) {
+  std::mt19937 random(1);
+  int refused = 0, tried = 0;
+  for (const Bytes& whole : {jpeg(JpegKind::rgb, 24, 24, {200, 100, 50}),
+                             jpeg(JpegKind::progressive, 24, 24, {20, 10, 50}), noisy_png()})
+    for (int i = 0; i < 150; ++i, ++tried) {
+      Bytes bytes = whole;
+      for (int k = 0; k < 3; ++k) bytes[random() % bytes.size()] = std::uint8_t(random());
+      try {
+        const Image image = decode_image(bytes, "damaged");
+        EXPECT_EQ(std::int64_t(image.pixels.size()), image.c * image.h * image.w);
+      } catch (const InputError& error) {
+        ++refused;
+        EXPECT_EQ(std::string(error.what()).find("damaged: "), 0u);
+      }
+    }
+  EXPECT_GT(refused, tried / 3);
+}
+
+}  // namespace
+}  // namespace convlab
