@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <thread>
@@ -72,20 +73,17 @@ TEST(SyntheticImages, ALinearModelFails) {
   };
   std::vector<std::vector<float>> data;
   for (int i = 0; i < images; ++i) data.push_back(picture(1, i));
-  std::vector<std::vector<float>> weights(classes, std::vector<float>(pixels));
-  std::vector<float> biases(classes);
+  using Scores = std::array<float, classes>;
+  std::vector<Scores> weights(pixels, Scores{});
+  Scores biases{};
   const auto probabilities = [&](const std::vector<float>& x) {
-    std::vector<double> p(classes);
-    for (int k = 0; k < classes; ++k) {
-      float sum = biases[k];
-#pragma omp simd reduction(+ : sum)
-      for (int i = 0; i < pixels; ++i) sum += weights[k][i] * x[i];
-      p[k] = sum;
-    }
-    const double greatest = *std::max_element(p.begin(), p.end());
-    double sum = 0;
-    for (double& value : p) sum += value = std::exp(value - greatest);
-    for (double& value : p) value /= sum;
+    Scores p = biases;
+    for (int i = 0; i < pixels; ++i)
+      for (int k = 0; k < classes; ++k) p[k] += weights[i][k] * x[i];
+    const float greatest = *std::max_element(p.begin(), p.end());
+    float sum = 0;
+    for (float& value : p) sum += value = std::exp(value - greatest);
+    for (float& value : p) value /= sum;
     return p;
   };
   const auto accuracy = [&](const auto& image, int count) {
@@ -99,12 +97,13 @@ TEST(SyntheticImages, ALinearModelFails) {
   Draws draws{1};
   for (int step = 0; step < epochs * images; ++step) {
     const std::int64_t i = draws.below(images);
-    const auto p = probabilities(data[i]);
+    Scores change = probabilities(data[i]);
     for (int k = 0; k < classes; ++k) {
-      const auto rate = float(1e-4 * ((k == i % classes) - p[k]));
-      biases[k] += rate;
-      for (int j = 0; j < pixels; ++j) weights[k][j] += rate * data[i][j];
+      change[k] = 1e-4f * (float(k == i % classes) - change[k]);
+      biases[k] += change[k];
     }
+    for (int j = 0; j < pixels; ++j)
+      for (int k = 0; k < classes; ++k) weights[j][k] += change[k] * data[i][j];
   }
   const double learned = accuracy([&](int i) { return data[i]; }, images),
                held_out = accuracy([&](int i) { return picture(2, i); }, tests);
