@@ -25,9 +25,11 @@ const std::vector<Verb> verbs{
     {"check", "Every algorithm against the reference", declare_check},
     {"tune", "The per-layer algorithm table of a net on this machine", declare_tune},
     {"bench", "One problem under every algorithm", declare_bench},
+    {"sweep", "One problem over a range of sizes, threads or types: who wins where", declare_sweep},
     {"time", "A net step by step: where an iteration's time and memory go", declare_time},
     {"plan", "A net's layouts and algorithms, chosen as a whole, and whether that comes true",
      declare_plan},
+    {"diff", "Two result files: what became faster, slower, or another algorithm", declare_diff},
     {"db", "The tuning store: show, verify, merge, export, import, prune", declare_db},
 };
 
@@ -138,9 +140,13 @@ int run_program(int argc, const char* const* argv) {
   }
 }
 
+Provenance command_provenance() {
+  return {{{"convlab", CONVLAB_VERSION}, {"command", command_line()}}};
+}
+
 Provenance provenance(const Device& device) {
-  Provenance p = collect_provenance(device.info());
-  p.fields.insert(p.fields.begin(), {{"convlab", CONVLAB_VERSION}, {"command", command_line()}});
+  Provenance p = command_provenance();
+  for (auto& field : collect_provenance(device.info()).fields) p.fields.push_back(std::move(field));
   return p;
 }
 

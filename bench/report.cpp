@@ -124,7 +124,10 @@ struct ValueJson {
 };
 
 std::string render_json(const Report& report) {
-  Json json{{"provenance", Json::object()}, {"rows", Json::array()}, {"notes", report.notes}};
+  Json json{{"convlab_table", 1},
+            {"provenance", Json::object()},
+            {"rows", Json::array()},
+            {"notes", report.notes}};
   for (const auto& [name, value] : report.provenance.fields) json["provenance"][name] = value;
   for (const auto& row : report.rows) {
     Json object = Json::object();

@@ -288,6 +288,7 @@ Json step_json(const TimedNet& net, std::size_t i, double total_ms) {
     const Work work = phase_work(net, i, phase);
     Json& entry = json["phases"][std::string(to_string(phase))];
     entry = {{"ms", work.total_ms()},
+             {"samples_ms", net.times.steps[i][std::size_t(phase)]},
              {"eff_gflops", work.gflops(work.eff_flops)},
              {"exec_gflops", work.gflops(work.exec_flops)},
              {"bytes", work.bytes}};
@@ -302,7 +303,8 @@ Json step_json(const TimedNet& net, std::size_t i, double total_ms) {
 }
 
 std::string render_json(const TimedNet& net) {
-  Json json{{"provenance", Json::object()},
+  Json json{{"convlab_time", 1},
+            {"provenance", Json::object()},
             {"net",
              {{"name", net.graph.name()},
               {"batch", net.plan.batch},

@@ -27,18 +27,32 @@ std::string show_result(const LayerResult& result) {
                      to_string(result.verdict));
 }
 
+// Whoever waits for minutes wants to know.
+std::string show_time_left(double seconds) {
+  if (seconds < 10) return "";
+  return seconds < 90 ? fmt::format(", about {:.0f} s left", seconds)
+                      : fmt::format(", about {:.0f} min left", seconds / 60);
+}
+
 class TunePrinter : public TuneProgress {
  public:
-  TunePrinter(std::string store, ClockWatch& clocks) : store_(std::move(store)), clocks_(clocks) {}
+  TunePrinter(std::string store, ClockWatch& clocks, const TuningPart& part)
+      : store_(std::move(store)), clocks_(clocks), part_(part) {}
   void resumed(std::size_t rows) override;
   void begin(const TuneItem&, std::size_t index, std::size_t total) override;
   void ended(const ConvProblem&, const Candidate&) override;
   void end(const LayerResult&, std::size_t index, std::size_t total) override;
 
  private:
+  void count(std::size_t index, std::size_t total) {
+    index_ = part_.items_before + index;
+    total_ = std::max(part_.items_total, total);
+  }
+
   Progress progress_;
   std::string store_, layer_;
   ClockWatch& clocks_;
+  TuningPart part_;
   std::size_t index_ = 0, total_ = 0;
 };
 
@@ -48,10 +62,9 @@ void TunePrinter::resumed(std::size_t rows) {
 }
 
 void TunePrinter::begin(const TuneItem& item, std::size_t index, std::size_t total) {
-  index_ = index;
-  total_ = total;
+  count(index, total);
   layer_ = fmt::format("{} {}", show_layer(item.layer), to_string(item.layer.problem.pass));
-  progress_.bar(index, total, layer_);
+  progress_.bar(index_, total_, layer_);
 }
 
 void TunePrinter::ended(const ConvProblem&, const Candidate& c) {
@@ -62,7 +75,10 @@ void TunePrinter::ended(const ConvProblem&, const Candidate& c) {
 }
 
 void TunePrinter::end(const LayerResult& result, std::size_t index, std::size_t total) {
-  progress_.step(index + 1, total, show_result(result));
+  count(index + 1, total);
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - part_.start;
+  const double left_s = elapsed.count() / double(index_) * double(total_ - index_);
+  progress_.step(index_, total_, show_result(result) + show_time_left(left_s));
   clocks_.look();
 }
 
@@ -151,30 +167,34 @@ void add_mode(CLI::App& app, TuneOptions& o) {
 }
 
 TuneOutcome run_tuning(const TuneArguments& a, const std::string& db) {
+  const std::unique_ptr<Device> device = open_device(a.common);
+  return run_tuning(a, resolve_targets(a.common, device->info()), *device, db, {});
+}
+
+TuneOutcome run_tuning(const TuneArguments& a, const std::vector<TuneItem>& items, Device& device,
+                       const std::string& db, const TuningPart& part) {
   for (const std::string& id : a.tune.algos)
     if (std::find(a.tune.exclude.begin(), a.tune.exclude.end(), id) != a.tune.exclude.end())
       throw InputError(fmt::format("'{}' is in both --algos and --exclude: drop one", id));
-  const std::unique_ptr<Device> device = open_device(a.common);
-  const std::vector<TuneItem> items = resolve_targets(a.common, device->info());
   TuneOptions options = a.tune;
   options.cache = a.common.cache;
   options.seed = a.common.seed;
-  options.layout = chosen_layout(a.common, *device);
+  options.layout = chosen_layout(a.common, device);
 
   AlgoRegistry registry;
   append_all_algos(registry);
   // Throws for an unknown name, before there is a store.
-  admitted_algos(registry, device->info().kind, options.algos, options.exclude);
+  admitted_algos(registry, device.info().kind, options.algos, options.exclude);
 
   std::optional<Store> store;
   if (!db.empty()) store.emplace(db);
-  ClockWatch clocks(device->info());
-  TunePrinter printer(db, clocks);
+  ClockWatch clocks(device.info());
+  TunePrinter printer(db, clocks, part);
   const std::atomic<bool>& stop = stop_on_interrupt();
   TuneOutcome outcome;
   outcome.table =
-      tune(items, options, append_all_algos, *device, store ? &*store : nullptr, &printer, &stop);
-  outcome.table.provenance = provenance(*device);
+      tune(items, options, append_all_algos, device, store ? &*store : nullptr, &printer, &stop);
+  outcome.table.provenance = provenance(device);
   if (options.mode != TuneMode::heuristic)
     for (auto& field : clocks.fields()) outcome.table.provenance.fields.push_back(field);
   outcome.interrupted = stop;

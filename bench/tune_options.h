@@ -1,6 +1,8 @@
 // The flags of the verbs that tune, and what a tuning run tells its user.
 #pragma once
 
+#include <chrono>
+
 #include "autotune/tuner.h"
 #include "bench/options.h"
 
@@ -27,5 +29,14 @@ struct TuneOutcome {
   bool interrupted = false;
 };
 TuneOutcome run_tuning(const TuneArguments&, const std::string& db);
+
+// The same of these items on this device, as a part of a longer run: `items_before` are done,
+// `items_total` there are.
+struct TuningPart {
+  std::size_t items_before = 0, items_total = 0;
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+};
+TuneOutcome run_tuning(const TuneArguments&, const std::vector<TuneItem>&, Device&,
+                       const std::string& db, const TuningPart&);
 
 }  // namespace convlab

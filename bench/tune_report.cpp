@@ -19,21 +19,6 @@ const Candidate* runner_up(const LayerResult& layer) {
   return nullptr;
 }
 
-// The runner-up and its ms over the chosen's; of one of the same algorithm, what differs.
-std::string comparison(const LayerResult& layer) {
-  const Candidate* next = runner_up(layer);
-  if (!next || !layer.chosen) return "";
-  const Candidate& chosen = layer.candidates[*layer.chosen];
-  std::string text = next->algo;
-  if (next->algo == chosen.algo) {
-    if (next->config != chosen.config) text += " " + next->config.text();
-    if (show_layouts(*next) != show_layouts(chosen)) text += " " + show_layouts(*next);
-  }
-  text += fmt::format(" {:.2f}x", layer.ratio[1]);
-  if (layer.ratio[0] > 0) text += fmt::format(" [{:.2f} {:.2f}]", layer.ratio[0], layer.ratio[2]);
-  return text;
-}
-
 Cell spread_cell(const Candidate& c) {
   if (c.predicted || c.ms <= 0) return {};
   const double percent = 100 * c.mad_ms / c.ms;
@@ -59,7 +44,7 @@ Report reading_report(const TuneTable& table) {
       row.insert(row.end(),
                  {c.algo, c.config.text(), show_layouts(c), ms_cell(c.ms), spread_cell(c),
                   ms_cell(c.pack_ms), gflops_cell(c.eff_gflops), measured_error(c),
-                  bytes_cell(c.workspace_bytes), to_string(layer.verdict), comparison(layer)});
+                  bytes_cell(c.workspace_bytes), to_string(layer.verdict), show_next_best(layer)});
     } else {
       row.resize(report.columns.size());
       row[4] = "-";
@@ -188,28 +173,12 @@ Json totals_json(const Totals& t) {
 }
 
 std::string render_json(const TuneTable& table) {
-  Json json{{"provenance", Json::object()}, {"layers", Json::array()}, {"totals", Json::object()}};
+  Json json{{"convlab_tune", 1},
+            {"provenance", Json::object()},
+            {"layers", Json::array()},
+            {"totals", Json::object()}};
   for (const auto& [name, value] : table.provenance.fields) json["provenance"][name] = value;
-  for (const LayerResult& layer : table.layers) {
-    const ConvProblem& p = layer.layer.problem;
-    Json candidates = Json::array();
-    for (const Candidate& c : layer.candidates) {
-      Json candidate = candidate_json(c);
-      candidate["status"] = to_string(c.status);
-      candidate["reason"] = c.reason;
-      candidates.push_back(std::move(candidate));
-    }
-    json["layers"].push_back(
-        {{"layer", layer.layer.name},
-         {"problem", to_text(p)},
-         {"pass", to_string(p.pass)},
-         {"dtype", to_string(p.dtype)},
-         {"count", layer.layer.count},
-         {"chosen", layer.chosen ? candidate_json(layer.candidates[*layer.chosen]) : Json(nullptr)},
-         {"verdict", to_string(layer.verdict)},
-         {"ratio", layer.ratio},
-         {"candidates", std::move(candidates)}});
-  }
+  for (const LayerResult& layer : table.layers) json["layers"].push_back(layer_json(layer));
   for (const Pass pass : all_passes)
     json["totals"][std::string(to_string(pass))] = totals_json(totals(table, pass));
   json["totals"]["all"] = totals_json(totals(table));
@@ -329,10 +298,45 @@ std::string render_candidates(const TuneTable& table, Format format) {
     if (layer.chosen)
       report.notes.push_back(fmt::format("{} {}: {} {} {}", name, pass, to_string(layer.verdict),
                                          show_choice(layer.candidates[*layer.chosen]),
-                                         comparison(layer)));
+                                         show_next_best(layer)));
   }
   report.provenance = table.provenance;
   return render(report, format);
+}
+
+std::string show_next_best(const LayerResult& layer) {
+  const Candidate* next = runner_up(layer);
+  if (!next || !layer.chosen) return "";
+  const Candidate& chosen = layer.candidates[*layer.chosen];
+  std::string text = next->algo;
+  if (next->algo == chosen.algo) {
+    if (next->config != chosen.config) text += " " + next->config.text();
+    if (show_layouts(*next) != show_layouts(chosen)) text += " " + show_layouts(*next);
+  }
+  text += fmt::format(" {:.2f}x", layer.ratio[1]);
+  if (layer.ratio[0] > 0) text += fmt::format(" [{:.2f} {:.2f}]", layer.ratio[0], layer.ratio[2]);
+  return text;
+}
+
+Json layer_json(const LayerResult& layer) {
+  const ConvProblem& p = layer.layer.problem;
+  Json candidates = Json::array(), chosen;
+  for (const Candidate& c : layer.candidates) {
+    Json candidate = candidate_json(c);
+    candidate["status"] = to_string(c.status);
+    candidate["reason"] = c.reason;
+    candidates.push_back(std::move(candidate));
+  }
+  if (layer.chosen) {
+    const Candidate& c = layer.candidates[*layer.chosen];
+    chosen = candidate_json(c);
+    chosen["samples_ms"] = c.samples_ms;
+  }
+  return {{"layer", layer.layer.name},           {"problem", to_text(p)},
+          {"pass", to_string(p.pass)},           {"dtype", to_string(p.dtype)},
+          {"count", layer.layer.count},          {"chosen", std::move(chosen)},
+          {"verdict", to_string(layer.verdict)}, {"ratio", layer.ratio},
+          {"candidates", std::move(candidates)}};
 }
 
 std::string show_layouts(const Candidate& c) {

@@ -1,6 +1,7 @@
 // A tuning run's table in every format.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "autotune/tuner.h"
@@ -19,5 +20,10 @@ std::string render_candidates(const TuneTable&, Format);
 std::string show_layouts(const Candidate&);
 std::string show_choice(const Candidate&);    // "winograd tile=4 nchw16c"
 std::string show_layer(const NamedProblem&);  // its name, or its text when it has none
+// The runner-up and its ms over the chosen's; of one of the same algorithm, what differs.
+std::string show_next_best(const LayerResult&);
+
+// An element of the JSON's `layers`.
+nlohmann::ordered_json layer_json(const LayerResult&);
 
 }  // namespace convlab

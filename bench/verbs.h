@@ -16,9 +16,11 @@ using VerbAction = std::function<int()>;
 VerbAction declare_bench(CLI::App&);
 VerbAction declare_check(CLI::App&);
 VerbAction declare_db(CLI::App&);
+VerbAction declare_diff(CLI::App&);
 VerbAction declare_doctor(CLI::App&);
 VerbAction declare_list(CLI::App&);
 VerbAction declare_plan(CLI::App&);
+VerbAction declare_sweep(CLI::App&);
 VerbAction declare_time(CLI::App&);
 VerbAction declare_tune(CLI::App&);
 
@@ -28,5 +30,7 @@ int run_program(int argc, const char* const* argv);
 
 // The device, the build, the libraries, the date, and the command as a shell would take it again.
 Provenance provenance(const Device&);
+// The part of it that knows of no device.
+Provenance command_provenance();
 
 }  // namespace convlab

@@ -1,0 +1,288 @@
+#include "bench/result_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "autotune/race.h"
+#include "autotune/store.h"
+#include "bench/tune_report.h"
+#include "conv/error.h"
+#include "nets/plan.h"
+
+namespace convlab {
+namespace {
+
+using nlohmann::json;
+
+std::string joined(std::initializer_list<std::string> parts) {
+  std::string text;
+  for (const std::string& part : parts)
+    if (!part.empty()) text += (text.empty() ? "" : " ") + part;
+  return text;
+}
+
+std::string show_setting(std::int64_t threads, const std::string& cache) {
+  return fmt::format("{} thread{}, {}", threads, threads == 1 ? "" : "s", cache);
+}
+
+std::string problem_key(const std::string& problem, const std::string& pass,
+                        const std::string& dtype) {
+  return joined({problem, pass, dtype});
+}
+
+// "layer1.0.conv1 n=16 fwd"; f32 goes without saying.
+std::string problem_name(const std::string& layer, const std::string& problem,
+                         const std::string& pass, const std::string& dtype) {
+  const std::string what =
+      layer.empty() ? problem : fmt::format("{} n={}", layer, parse_problem(problem).problem.n);
+  return joined({what, pass, dtype == "f32" ? "" : dtype});
+}
+
+std::string show_layouts(const json& layouts) {
+  const auto x = layouts.at(0).get<std::string>(), y = layouts.at(1).get<std::string>();
+  return x == y ? x : fmt::format("{}>{}", x, y);
+}
+
+std::string machine_of(const json& provenance) {
+  const bool card = provenance.contains("gpu");
+  return fmt::format("{}, {}", provenance.at(card ? "gpu" : "cpu").get<std::string>(),
+                     provenance.at("isa").get<std::string>());
+}
+
+// ---- One problem a row: tune, bench, sweep ----
+
+ResultRow layer_row(const json& layer) {
+  const auto text = [&](const char* field) { return layer.at(field).get<std::string>(); };
+  const std::string problem = text("problem"), pass = text("pass"), dtype = text("dtype");
+  ResultRow row;
+  row.key = problem_key(problem, pass, dtype);
+  row.name = problem_name(text("layer"), problem, pass, dtype);
+  row.count = layer.at("count").get<std::int64_t>();
+  if (const json point = layer.value("point", json::object()); point.contains("layout")) {
+    row.key = joined({row.key, point.at("layout").get<std::string>()});
+    row.name = joined({row.name, point.at("layout").get<std::string>()});
+  }
+  const json& chosen = layer.at("chosen");
+  const json& candidates = layer.at("candidates");
+  if (const json& any = chosen.is_null() && !candidates.empty() ? candidates.at(0) : chosen;
+      !any.is_null())
+    row.setting =
+        show_setting(any.at("threads").get<std::int64_t>(), any.at("cache").get<std::string>());
+  if (chosen.is_null()) return row;
+  row.algo = chosen.at("algo").get<std::string>();
+  row.choice = joined(
+      {row.algo, chosen.at("config").get<std::string>(), show_layouts(chosen.at("layouts"))});
+  row.ms = chosen.at("ms").get<double>();
+  row.samples_ms = chosen.value("samples_ms", std::vector<double>());
+  return row;
+}
+
+void read_layers(const json& file, ResultFile& result) {
+  result.family = "layers";
+  result.machine = machine_of(file.at("provenance"));
+  for (const json& layer : file.at("layers")) result.rows.push_back(layer_row(layer));
+}
+
+// ---- A timed net ----
+
+void read_time(const json& file, ResultFile& result) {
+  result.family = "timed net";
+  const json& net = file.at("net");
+  const auto text = [&](const char* field) { return net.at(field).get<std::string>(); };
+  result.subject = fmt::format("{}, batch {}, {}, {}", text("name"),
+                               net.at("batch").get<std::int64_t>(), text("mode"), text("dtype"));
+  const json& provenance = file.at("provenance");
+  result.machine = machine_of(provenance);
+  const std::string setting =
+      fmt::format("{} threads", provenance.at("threads").get<std::string>());
+
+  ResultRow whole;
+  whole.key = whole.name = "iteration";
+  whole.setting = setting;
+  whole.count = 0;  // its parts follow
+  whole.ms = file.at("iteration").at("ms").get<double>();
+  whole.samples_ms = file.at("iteration").at("samples_ms").get<std::vector<double>>();
+  result.rows.push_back(std::move(whole));
+  for (const json& step : file.at("steps"))
+    for (const auto& [phase, entry] : step.at("phases").items()) {
+      if (entry.at("ms").get<double>() <= 0) continue;  // nothing to do in this phase
+      ResultRow row;
+      row.key = row.name = joined({step.at("layer").get<std::string>(), phase});
+      row.setting = setting;
+      row.algo = entry.value("algo", "");
+      if (!row.algo.empty())
+        row.choice = joined(
+            {row.algo, entry.at("config").get<std::string>(), show_layouts(step.at("layouts"))});
+      row.ms = entry.at("ms").get<double>();
+      row.samples_ms = entry.value("samples_ms", std::vector<double>());
+      result.rows.push_back(std::move(row));
+    }
+}
+
+// ---- A plan: expected times ----
+
+void read_plan(const std::string& text, ResultFile& result) {
+  const NetPlan plan = plan_from_json(text, "its plan");
+  result.family = "plan";
+  result.subject = fmt::format("{}, batch {}, {}, {}", plan.net, plan.batch, to_string(plan.mode),
+                               to_string(plan.dtype));
+  result.machine = plan.machine;
+  for (const StepPlan& step : plan.steps)
+    for (const Pass pass : all_passes)
+      if (const std::optional<PassPlan>& chosen = step.passes[std::size_t(pass)]) {
+        Candidate layouts;
+        layouts.x_layout = step.x_layout;
+        layouts.y_layout = step.y_layout;
+        ResultRow row;
+        row.key = row.name = joined({step.layer, std::string(to_string(pass))});
+        row.setting = fmt::format("{} threads", plan.threads);
+        row.algo = chosen->algo;
+        row.choice = joined({row.algo, chosen->config.text(), show_layouts(layouts)});
+        row.ms = chosen->ms;
+        result.rows.push_back(std::move(row));
+      }
+}
+
+// ---- A store: many candidates a problem, perhaps of several versions and machines ----
+
+// "cpu=AMD EPYC 9R45; isa=avx512; l1=..." -> "AMD EPYC 9R45, avx512"
+std::string machine_of_fingerprint(const std::string& fingerprint) {
+  const auto field = [&](std::size_t begin) {
+    const std::size_t equals = fingerprint.find('=', begin);
+    const std::size_t end = std::min(fingerprint.find(';', begin), fingerprint.size());
+    return equals < end ? fingerprint.substr(equals + 1, end - equals - 1) : fingerprint;
+  };
+  const std::size_t second = fingerprint.find("; isa=");
+  return second == std::string::npos ? fingerprint : fmt::format("{}, {}", field(0), field(second));
+}
+
+void read_store(const std::vector<StoreRow>& rows, ResultFile& result) {
+  result.family = "layers";
+  // Of a candidate measured again, as another version or by another build, the newest counts.
+  struct Problem {
+    ResultRow row;
+    std::string machine;
+    std::map<std::string, const StoreRow*> candidates;
+  };
+  std::vector<Problem> problems;
+  std::map<std::tuple<std::string, std::string, std::string>, std::size_t> places;
+  for (const StoreRow& stored : rows) {
+    const ConvProblem& p = stored.problem;
+    const Candidate& c = stored.candidate;
+    Problem problem;
+    std::string epilogue;
+    if (p.epilogue.bias) epilogue += "+bias";
+    if (p.epilogue.residual) epilogue += "+residual";
+    if (p.epilogue.relu) epilogue += "+relu";
+    if (p.accumulate) epilogue += "+accumulate";
+    const std::string text = to_text(p), pass(to_string(p.pass)), dtype(to_string(p.dtype));
+    problem.row.key = joined({problem_key(text, pass, dtype), epilogue});
+    problem.row.name = joined({problem_name("", text, pass, dtype), epilogue});
+    problem.row.setting = show_setting(c.threads, std::string(to_string(c.cache)));
+    problem.machine = machine_of_fingerprint(stored.fingerprint);
+    const auto [place, fresh] = places.try_emplace(
+        {problem.row.key, problem.row.setting, problem.machine}, problems.size());
+    if (fresh) problems.push_back(std::move(problem));
+    const StoreRow*& newest = problems[place->second].candidates[show_choice(c)];
+    if (!newest || newest->date < stored.date) newest = &stored;
+  }
+  if (!problems.empty()) result.machine = problems.front().machine;
+  for (const Problem& problem : problems)
+    if (problem.machine != result.machine) result.machine.clear();
+  for (Problem& problem : problems) {
+    std::vector<Candidate> candidates;
+    for (const auto& [name, stored] : problem.candidates) candidates.push_back(stored->candidate);
+    ResultRow& row = problem.row;
+    if (const auto chosen = decide(candidates, false, 1).chosen) {
+      const Candidate& c = candidates[*chosen];
+      row.algo = c.algo;
+      row.choice = show_choice(c);
+      row.ms = c.ms;
+      row.samples_ms = c.samples_ms;
+    }
+    if (result.machine.empty()) row.setting += ", " + problem.machine;
+    result.rows.push_back(std::move(row));
+  }
+}
+
+// ---- Which of these it is ----
+
+struct Kind {
+  const char* member;  // "convlab_tune": version
+  int version;
+  std::function<void(const json&, const std::string& text, ResultFile&)> read;
+};
+
+const std::vector<Kind>& kinds() {
+  const auto layers = [](const json& file, const std::string&, ResultFile& result) {
+    read_layers(file, result);
+  };
+  static const std::vector<Kind> kinds{
+      {"convlab_tune", 1, layers},
+      {"convlab_sweep", 1, layers},
+      {"convlab_time", 1,
+       [](const json& file, const std::string&, ResultFile& result) { read_time(file, result); }},
+      {"convlab_plan", 1,
+       [](const json&, const std::string& text, ResultFile& result) { read_plan(text, result); }},
+      {"convlab_store", 1,
+       [](const json&, const std::string& text, ResultFile& result) {
+         read_store(import_json(text), result);
+       }},
+  };
+  return kinds;
+}
+
+void read_json(const std::string& text, ResultFile& result) {
+  const json file = json::parse(text, nullptr, false);
+  for (const Kind& kind : kinds()) {
+    if (!file.is_object() || !file.contains(kind.member)) continue;
+    if (file[kind.member] != kind.version)
+      throw InputError(fmt::format("{}: {} is of version {}: expected {}", result.path, kind.member,
+                                   file[kind.member].dump(), kind.version));
+    try {
+      kind.read(file, text, result);
+    } catch (const json::exception& error) {
+      throw InputError(fmt::format("{}: row {}: not what {} {} has: {}", result.path,
+                                   result.rows.size(), kind.member, kind.version, error.what()));
+    } catch (const InputError& error) {
+      const std::string what = error.what();  // a problem's goes on to show the place
+      throw InputError(fmt::format("{}: row {}: {}", result.path, result.rows.size(),
+                                   what.substr(0, what.find('\n'))));
+    }
+    return;
+  }
+  throw InputError(fmt::format(
+      "{}: expected a tuning store, or the --format json of tune, bench, sweep, time or plan{}",
+      result.path, file.is_discarded() ? "; this is no JSON" : ""));
+}
+
+}  // namespace
+
+ResultFile read_result_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw InputError(fmt::format("cannot read '{}'", path));
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  ResultFile result;
+  result.path = path;
+  if (text.starts_with("SQLite format 3"))
+    read_store(Store(path, Store::Open::existing).rows(), result);
+  else
+    read_json(text, result);
+  if (result.rows.empty()) throw InputError(fmt::format("{}: has no rows", path));
+
+  result.setting = result.rows.front().setting;
+  for (const ResultRow& row : result.rows)
+    if (row.setting != result.setting) result.setting.clear();
+  if (!result.setting.empty())
+    for (ResultRow& row : result.rows) row.setting.clear();
+  return result;
+}
+
+}  // namespace convlab

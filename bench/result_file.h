@@ -1,0 +1,37 @@
+// What `convlab diff` compares: the rows of a result file or a tuning store, whichever verb wrote
+// it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace convlab {
+
+struct ResultRow {
+  std::string key;      // equal in two files for what can be compared
+  std::string name;     // for people: "layer1.0.conv1 n=1 fwd"
+  std::string setting;  // "2 threads, hot"; empty when the file has one for all
+  std::string algo;     // the chosen algorithm; empty where nothing is chosen
+  std::string choice;   // with config and layouts
+  std::int64_t count = 1;
+  std::optional<double> ms;        // nullopt: nothing works
+  std::vector<double> samples_ms;  // raw, in the order taken; may be empty
+};
+
+struct ResultFile {
+  std::string path;
+  std::string family;   // "layers", "timed net" or "plan": only equal ones compare
+  std::string subject;  // of a net: "resnet18, batch 16, training, f32"
+  std::string machine;  // "AMD EPYC 9R45, avx512"; empty when the file holds several
+  std::string setting;  // that all rows share; empty when they differ
+  std::vector<ResultRow> rows;
+};
+
+// A tuning store, an exported one, or the JSON of tune, bench, sweep, time or plan. Throws
+// InputError, in one line that names the file, for what cannot be read, is something else, or has a
+// version that this build does not know.
+ResultFile read_result_file(const std::string& path);
+
+}  // namespace convlab

@@ -1,0 +1,173 @@
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "bench/gnuplot.h"
+#include "bench/output.h"
+#include "bench/sweep_report.h"
+#include "bench/targets.h"
+#include "bench/tune_options.h"
+#include "bench/verbs.h"
+#include "conv/error.h"
+
+namespace convlab {
+namespace {
+
+struct Options {
+  TuneArguments tuning;
+  std::vector<std::string> axes;
+  std::string svg;
+};
+
+// The points that one device and one --layout serve.
+struct Group {
+  CommonOptions common;
+  std::vector<std::size_t> points;
+};
+
+std::vector<Group> groups(const CommonOptions& common, const std::vector<SweepPoint>& points) {
+  std::vector<Group> groups;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& g) {
+      return g.common.threads == points[i].threads && g.common.layout == points[i].layout;
+    });
+    if (group == groups.end()) {
+      group = groups.insert(group, {common, {}});
+      group->common.threads = points[i].threads;
+      group->common.layout = points[i].layout;
+    }
+    group->points.push_back(i);
+  }
+  return groups;
+}
+
+std::vector<TuneItem> items_of(const Group& group, const std::vector<SweepPoint>& points,
+                               const DeviceInfo& device) {
+  std::vector<TuneItem> items;
+  for (const std::size_t i : group.points) {
+    CommonOptions one = group.common;
+    one.targets = {to_text(points[i].problem)};
+    one.dtype = points[i].problem.dtype;
+    one.batches.clear();
+    for (TuneItem& item : resolve_targets(one, device)) items.push_back(std::move(item));
+  }
+  return items;
+}
+
+Sweep planned_sweep(const Options& o) {
+  const CommonOptions& common = o.tuning.common;
+  if (common.targets.size() != 1)
+    throw InputError(
+        "sweep: expected one problem, as in "
+        "`convlab sweep mb1ic64ih56oc64oh56kh3ph1 -a n=1:256:*2`");
+  if (o.axes.empty())
+    throw InputError("sweep: nothing to vary: expected an axis, as in -a n=1:256:*2 or -a r=1,3,5");
+  Sweep sweep;
+  for (const std::string& text : o.axes) sweep.axes.push_back(parse_axis(text));
+  sweep.base = parse_problem(common.targets.front()).problem;
+  sweep.base.dtype = common.dtype;
+  if (common.batches.size() > 1)
+    throw InputError("sweep: --batch takes one size here: expected -a n=... to vary it");
+  if (!common.batches.empty()) sweep.base.n = common.batches.front();
+  sweep.points = sweep_points({{}, sweep.base, common.threads, common.layout}, sweep.axes);
+  sweep.passes = common.passes;
+  sweep.layers.resize(sweep.points.size() * sweep.passes.size());
+  sweep.predicted = o.tuning.tune.mode == TuneMode::heuristic;
+  return sweep;
+}
+
+int terminal_columns() {
+  winsize size{};
+  const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? std::clamp(int(size.ws_col), 60, 140) : 100;
+}
+
+std::string text_chart(const Sweep& sweep) {
+  const std::optional<std::string> chart = gnuplot(text_chart_script(sweep, terminal_columns()));
+  return chart ? *chart + "\n" : fmt::format("(No chart: {}.)\n\n", no_gnuplot);
+}
+
+int run(const Options& o) {
+  Sweep sweep = planned_sweep(o);
+  Output output(o.tuning.common.output);
+  std::optional<Output> svg;
+  if (!o.svg.empty()) {
+    if (!gnuplot("")) throw EnvironmentError(fmt::format("--svg: {}", no_gnuplot));
+    svg.emplace(o.svg, "--svg");
+  }
+
+  // Every device and problem is looked at before the first is measured.
+  struct Part {
+    TuneArguments arguments;
+    std::vector<std::size_t> points;
+    std::unique_ptr<Device> device;
+    std::vector<TuneItem> items;
+  };
+  std::vector<Part> parts;
+  for (Group& group : groups(o.tuning.common, sweep.points)) {
+    Part part{{group.common, o.tuning.tune}, group.points, open_device(group.common), {}};
+    part.items = items_of(group, sweep.points, part.device->info());
+    parts.push_back(std::move(part));
+  }
+
+  const std::size_t passes = sweep.passes.size();
+  TuningPart progress{.items_before = 0, .items_total = sweep.layers.size()};
+  const std::string db = sweep.predicted ? "" : db_path(o.tuning.common);
+  bool interrupted = false;
+  for (Part& part : parts) {
+    if (interrupted) break;
+    TuneOutcome outcome = run_tuning(part.arguments, part.items, *part.device, db, progress);
+    interrupted = outcome.interrupted;
+    for (std::size_t i = 0; i < part.points.size(); ++i)
+      std::move(outcome.table.layers.begin() + std::ptrdiff_t(i * passes),
+                outcome.table.layers.begin() + std::ptrdiff_t((i + 1) * passes),
+                sweep.layers.begin() + std::ptrdiff_t(part.points[i] * passes));
+    sweep.provenance = std::move(outcome.table.provenance);
+    progress.items_before += part.items.size();
+  }
+  sweep.complete = !interrupted;
+
+  const Format format = o.tuning.common.format;
+  output.write((format == Format::table ? text_chart(sweep) : "") + render(sweep, format));
+  if (svg) svg->write(gnuplot(svg_chart_script(sweep)).value_or(""));
+  return interrupted ? interrupted_exit_code : 0;
+}
+
+}  // namespace
+
+VerbAction declare_sweep(CLI::App& app) {
+  const auto o = std::make_shared<Options>();
+  add_tuning(app, o->tuning);
+  app.add_option("-a,--axis", o->axes,
+                 "What to vary: n c h k r stride threads dtype layout, each with a list or range. "
+                 "Several axes make every combination; along the first the charts and crossovers "
+                 "run")
+      ->allow_extra_args(false)
+      ->type_name("NAME=VALUES");
+  app.add_flag("--fresh", o->tuning.tune.fresh,
+               "Measure again what the store knows, and replace it");
+  app.add_option("--svg", o->svg, "The charts as a picture; needs gnuplot")->type_name("FILE");
+  add_output(app, o->tuning.common, {"table", "csv", "json", "md"});
+  add_db(app, o->tuning.common);
+  app.footer(
+      "Races every algorithm at every point, as tune does, and prints the charts, the winner of\n"
+      "each point, who wins where, and what a plan tuned at one value costs at the others. What "
+      "is\n"
+      "measured is in the store at once: Ctrl-C prints what is done, and the same command goes on\n"
+      "from there.\n\n"
+      "Ranges: 1:256:*2 doubles from 1 to 256, 7:56:+7 goes by 7, 1:8 by 1. h is H and W, r is R\n"
+      "and S; padding of (R-1)/2 goes on keeping the size, any other stays as it is.\n\n"
+      "Examples:\n"
+      "  convlab sweep mb1ic64ih56oc64oh56kh3ph1 -a n=1:256:*2 --pass fwd\n"
+      "  convlab sweep mb8ic64ih28oc64oh28kh3ph1 -a r=1,3,5,7,9,11 --svg filters.svg\n"
+      "  convlab sweep mb8ic64ih28oc64oh28kh3ph1 -a c=16:512:*2 -a dtype=f32,f64 --format csv\n"
+      "  convlab sweep mb8ic64ih28oc64oh28kh3ph1 -a threads=1:8 --algos winograd,direct");
+  return [o] { return run(*o); };
+}
+
+}  // namespace convlab

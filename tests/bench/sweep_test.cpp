@@ -1,0 +1,192 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "bench/gnuplot.h"
+#include "bench/sweep_axes.h"
+#include "bench/sweep_report.h"
+#include "conv/error.h"
+#include "tests/bench/run_program.h"
+
+namespace convlab {
+namespace {
+
+using nlohmann::json;
+using Words = std::vector<std::string>;
+using Values = std::vector<std::string>;
+
+constexpr const char* tiny = "mb1ic16ih8oc16oh8kh3ph1";
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(SweepAxes, RangesAndLists) {
+  EXPECT_EQ(parse_axis("n=1:20:*3").values, (Values{"1", "3", "9"}));
+  EXPECT_EQ(parse_axis("h=7:29:+7").values, (Values{"7", "14", "21", "28"}));
+  EXPECT_EQ(parse_axis("threads=2:4").values, (Values{"2", "3", "4"}));
+  EXPECT_EQ(parse_axis("c=3,16:64:*2").values, (Values{"3", "16", "32", "64"}));
+  EXPECT_EQ(parse_axis("dtype=f64,f32").values, (Values{"f64", "f32"}));
+  for (const char* bad : {"n", "batch=1", "n=", "n=1,,2", "n=0", "n=-1", "n=x", "n=4:1", "n=1:8:*1",
+                          "n=1:8:2", "n=1:8:+0", "n=1:1000000", "n=1:2:3:4", "n=2,1:3", "dtype=f8",
+                          "layout=chwn", "n=99999999999999999999"})
+    EXPECT_THROW(parse_axis(bad), InputError) << bad;
+}
+
+TEST(SweepAxes, PaddingThatKeepsTheSizeGoesOnDoingSo) {
+  const auto points = [](const char* problem, const Values& axes) {
+    std::vector<Axis> parsed;
+    for (const std::string& axis : axes) parsed.push_back(parse_axis(axis));
+    std::vector<std::string> texts;
+    for (const SweepPoint& p :
+         sweep_points({{}, parse_problem(problem).problem, 0, "auto"}, parsed))
+      texts.push_back(to_text(p.problem));
+    return texts;
+  };
+  EXPECT_EQ(points(tiny, {"r=1,5"}),
+            (Values{"mb1ic16ih8oc16oh8kh1ph0", "mb1ic16ih8oc16oh8kh5ph2"}));
+  EXPECT_EQ(points("mb1ic16ih8oc16oh6kh3ph0", {"r=3,5"}),
+            (Values{"mb1ic16ih8oc16oh6kh3ph0", "mb1ic16ih8oc16oh4kh5ph0"}));
+  EXPECT_EQ(points(tiny, {"h=4,9", "stride=1,2"}),
+            (Values{"mb1ic16ih4oc16oh4kh3ph1", "mb1ic16ih4oc16oh2kh3sh2ph1",
+                    "mb1ic16ih9oc16oh9kh3ph1", "mb1ic16ih9oc16oh5kh3sh2ph1"}));
+  EXPECT_THROW(points("mb1ic16ih8oc16oh6kh3ph0", {"h=2"}), InputError);  // no output is left
+  EXPECT_THROW(points(tiny, {"n=1", "n=2"}), InputError);
+  EXPECT_THROW(points("mb1ic16ih8iw9oc16oh8ow9kh3ph1", {"h=4"}), InputError);
+  EXPECT_THROW(points(tiny, {"n=1:100", "c=1:100"}), InputError);
+}
+
+Candidate candidate(const std::string& algo, double ms) {
+  Candidate c;
+  c.algo = algo;
+  c.ms = ms;
+  c.eff_gflops = 1 / ms;
+  return c;
+}
+
+// direct wins at n=1 by 2x, is tied at 2, and loses at 4 by 3x.
+Sweep sample() {
+  Sweep s;
+  s.base = parse_problem(tiny).problem;
+  s.axes = {parse_axis("n=1,2,4,8")};
+  s.points = sweep_points({{}, s.base, 0, "auto"}, s.axes);
+  s.passes = {Pass::forward};
+  const auto layer = [](Candidate best, Candidate other, Verdict verdict) {
+    LayerResult result;
+    result.candidates = {std::move(best), std::move(other)};
+    result.chosen = 0;
+    result.verdict = verdict;
+    result.ratio = {1, result.candidates[1].ms / result.candidates[0].ms, 3};
+    return result;
+  };
+  s.layers = {layer(candidate("direct", 1), candidate("fft", 2), Verdict::win),
+              layer(candidate("fft", 2), candidate("direct", 2.01), Verdict::tie),
+              layer(candidate("fft", 3), candidate("direct", 9), Verdict::win),
+              {}};
+  s.complete = false;
+  return s;
+}
+
+TEST(SweepReport, CrossoversAndRegret) {
+  const json file = json::parse(render(sample(), Format::json));
+  EXPECT_EQ(file["convlab_sweep"], 1);
+  EXPECT_EQ(file["layers"].size(), 3u);  // the last was not reached
+  const json crossovers{
+      {{"pass", "fwd"}, {"from", {{"n", 1}}}, {"to", {{"n", 2}}}, {"algo", "direct"}},
+      {{"pass", "fwd"}, {"from", {{"n", 4}}}, {"to", {{"n", 4}}}, {"algo", "fft"}}};
+  EXPECT_EQ(file["crossovers"], crossovers);
+  double at_1 = 0;
+  for (const json& r : file["regrets"])
+    if (r["tuned_at"]["n"] == 4 && r["used_at"]["n"] == 1) at_1 = r["ratio"];
+  EXPECT_EQ(at_1, 2);
+  const std::string text = render(sample(), Format::table);
+  EXPECT_TRUE(contains(text, "the plan tuned at n=1 (direct) costs 3.0x at n=4, where fft wins"))
+      << text;
+  EXPECT_TRUE(contains(text, "Stopped early")) << text;
+  const std::string csv = render(sample(), Format::csv);
+  EXPECT_TRUE(contains(csv, "fwd,4,mb4ic16ih8oc16oh8kh3ph1,direct,")) << csv;
+}
+
+TEST(SweepReport, ChartsHaveEveryAlgorithm) {
+  const auto svg = gnuplot(svg_chart_script(sample())),
+             text = gnuplot(text_chart_script(sample(), 80));
+  if (!svg) GTEST_SKIP() << no_gnuplot;
+  for (const char* algo : {"direct", "fft"}) {
+    EXPECT_TRUE(contains(*svg, algo)) << *svg;
+    EXPECT_TRUE(contains(*text, algo)) << *text;
+  }
+}
+
+class SweepTest : public testing::Test {
+ protected:
+  Ran sweep(const Words& more) {
+    Words words{"sweep", tiny, "--pass", "fwd", "--threads", "1", "--algos", "im2col"};
+    words.insert(words.end(), more.begin(), more.end());
+    return Program(directory_, words).wait();
+  }
+  TemporaryDirectory directory_;
+};
+
+TEST_F(SweepTest, MeasuresEveryPointOnceAndAgreesWithItself) {
+  const Words flags{"-a", "n=1,2", "-a", "dtype=f32,f64", "--format", "json"};
+  const Ran first = sweep(flags);
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  const json file = json::parse(first.out);
+  ASSERT_EQ(file["layers"].size(), 4u);
+  for (const json& layer : file["layers"]) EXPECT_EQ(layer["chosen"]["algo"], "im2col");
+  EXPECT_TRUE(contains(first.err, "[4/4]")) << first.err;
+
+  const Ran again = sweep(flags);
+  EXPECT_TRUE(contains(again.err, "resuming")) << again.err;
+  EXPECT_EQ(json::parse(again.out)["layers"], file["layers"]);
+
+  write_file(directory_ / "a.json", first.out);
+  const Ran diff =
+      Program(directory_, {"diff", directory_ / "a.json", directory_ / "a.json"}).wait();
+  EXPECT_EQ(diff.exit_code, 0) << diff.err;
+  EXPECT_TRUE(contains(diff.out, "4 SAME")) << diff.out;
+}
+
+TEST_F(SweepTest, TableAndPicture) {
+  const std::string picture = directory_ / "chart.svg";
+  const Ran ran = sweep({"-a", "r=1,3", "--mode", "heuristic", "--svg", picture});
+  if (ran.exit_code == 3 && contains(ran.err, no_gnuplot)) GTEST_SKIP() << no_gnuplot;
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_TRUE(contains(ran.out, "1 .. 3  im2col")) << ran.out;
+  EXPECT_TRUE(contains(read_file(picture), "<svg"));
+}
+
+TEST_F(SweepTest, CtrlCKeepsWhatIsDone) {
+  Program program(directory_,
+                  {"sweep", tiny, "-a", "n=1:1000", "--pass", "fwd", "--algos", "im2col"});
+  for (int i = 0; i < 1200 && !contains(program.err(), "[2/1000]"); ++i) usleep(50'000);
+  program.signal_group(SIGINT);
+  const Ran ran = program.wait();
+  EXPECT_EQ(ran.exit_code, 130) << ran.err;
+  EXPECT_TRUE(contains(ran.out, "Stopped early")) << ran.out;
+  EXPECT_TRUE(contains(ran.out, "fwd   2     im2col")) << ran.out;
+}
+
+TEST_F(SweepTest, BadInputIsOneLineAndExitCode2) {
+  const std::vector<std::pair<Words, std::string>> cases{
+      {{}, "nothing to vary"},
+      {{"-a", "n"}, "NAME=VALUES"},
+      {{"-a", "batch=1"}, "expected one of n, c, h"},
+      {{"-a", "n=1:8:2"}, "LOW:HIGH"},
+      {{"-a", "n=1", tiny}, "expected one problem"},
+      {{"-a", "n=1", "--batch", "1,2"}, "-a n="},
+      {{"-a", "n=1:1000000000:*1000"}, "GiB"},
+      {{"-a", "n=1", "--svg", directory_ / "missing/chart.svg"}, "missing/chart.svg"},
+  };
+  for (const auto& [words, says] : cases) {
+    const Ran ran = sweep(words);
+    EXPECT_EQ(ran.exit_code, 2) << says << ran.err;
+    EXPECT_TRUE(contains(ran.err, says)) << ran.err;
+    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
+  }
+}
+
+}  // namespace
+}  // namespace convlab
