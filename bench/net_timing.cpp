@@ -9,7 +9,9 @@
 #include <string>
 
 #include "autotune/measure.h"
+#include "bench/cpu_counters.h"
 #include "bench/report.h"
+#include "conv/error.h"
 
 namespace convlab {
 namespace {
@@ -89,6 +91,7 @@ class Timer {
   Timer(const Graph& graph, const NetPlan& plan, const AlgoRegistry& registry, Device& device,
         const TimingOptions& options, Progress& progress, const std::atomic<bool>& stop)
       : options_(options),
+        device_(device),
         progress_(progress),
         stop_(stop),
         training_(plan.mode == Mode::training),
@@ -129,12 +132,33 @@ class Timer {
     progress_.line(fmt::format(
         "the first iteration took {} ms; measuring {} as they are, then {} step by step",
         show_ms(1e3 * first_s), count, count));
+    const std::unique_ptr<CpuCounters> counters = open_counters();
     for (std::int64_t i = 0; i < count; ++i) {
       progress_.bar(std::size_t(i), std::size_t(2 * count), "whole iterations");
       times_.iterations.push_back(iterate());
     }
+    if (counters)
+      for (const double sum : counters->read()) times_.counts.push_back(sum / double(count));
     times_.finite = !training_ || std::isfinite(net_.loss());
     observe(count);
+  }
+
+  // Null where there are none.
+  std::unique_ptr<CpuCounters> open_counters() {
+    if (!options_.counters) return nullptr;
+    if (device_.info().kind != DeviceKind::cpu) {
+      times_.no_counters = "A card's counters are read by ncu, NVIDIA's own profiler.";
+      return nullptr;
+    }
+    try {
+      auto counters = std::make_unique<CpuCounters>(CpuCounters::usual(), device_.info().threads);
+      for (const CpuCounters::Event& event : counters->events())
+        times_.counter_names.push_back(event.name);
+      return counters;
+    } catch (const EnvironmentError& error) {
+      times_.no_counters = error.what();
+      return nullptr;
+    }
   }
 
   void observe(std::int64_t count) {
@@ -178,6 +202,7 @@ class Timer {
   }
 
   TimingOptions options_;
+  Device& device_;
   Progress& progress_;
   const std::atomic<bool>& stop_;
   bool training_;

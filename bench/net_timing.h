@@ -44,7 +44,12 @@ struct NetTimes {
   MemoryUse memory;
   std::vector<std::array<MemoryUse, 4>> memory_during;  // by step and Phase
   std::int64_t resident_before = 0, resident_peak = 0;  // bytes of this process; 0: not known
-  bool finite = true;                                   // the loss, in training
+  // Of the CPU's counters over one whole iteration, when they were asked for; else why there are
+  // none.
+  std::vector<std::string> counter_names;
+  std::vector<double> counts;
+  std::string no_counters;
+  bool finite = true;  // the loss, in training
   bool interrupted = false;
 
   double iteration_ms() const;                    // median of the totals
@@ -57,6 +62,7 @@ struct NetTimes {
 struct TimingOptions {
   std::int64_t iterations = 0;  // of each kind; 0: as many as take about 5 s in all, at least 3
   std::uint64_t seed = 1;       // of weights and data
+  bool counters = false;        // the CPU's own, over the undisturbed iterations
 };
 
 // A line when the iterations spread so far that their times mean little; else empty. As for a

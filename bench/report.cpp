@@ -126,15 +126,9 @@ struct ValueJson {
 std::string render_json(const Report& report) {
   Json json{{"convlab_table", 1},
             {"provenance", Json::object()},
-            {"rows", Json::array()},
+            {"rows", rows_json(report)},
             {"notes", report.notes}};
   for (const auto& [name, value] : report.provenance.fields) json["provenance"][name] = value;
-  for (const auto& row : report.rows) {
-    Json object = Json::object();
-    for (std::size_t i = 0; i < row.size(); ++i)
-      object[report.columns[i]] = std::visit(ValueJson{}, row[i].value());
-    json["rows"].push_back(std::move(object));
-  }
   // Names come from the user's command line and need not be UTF-8.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -152,6 +146,17 @@ std::string render(const Report& report, Format format) {
     default:
       return render_table(report);
   }
+}
+
+Json rows_json(const Report& report) {
+  Json rows = Json::array();
+  for (const auto& row : report.rows) {
+    Json object = Json::object();
+    for (std::size_t i = 0; i < row.size(); ++i)
+      object[report.columns[i]] = std::visit(ValueJson{}, row[i].value());
+    rows.push_back(std::move(object));
+  }
+  return rows;
 }
 
 std::string show_ms(double ms) {

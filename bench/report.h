@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -45,6 +46,8 @@ struct Report {
 // table: for people; csv: RFC 4180 after `# name: value` lines of provenance; json: {"provenance",
 // "rows": [one object a row], "notes"}; md: a GitHub table. Ends in a newline.
 std::string render(const Report&, Format);
+// The JSON's `rows`.
+nlohmann::ordered_json rows_json(const Report&);
 
 // "1.23 ms" alone in its cell is 1.23: milliseconds with three significant digits, at most three
 // decimals. Bytes as "12 KiB". Errors as "1.2e-07".

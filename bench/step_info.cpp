@@ -94,6 +94,7 @@ class Describer {
       }
       phase.plan = &*step_plan.passes[std::size_t(pass)];
       problem.pass = pass;
+      phase.problem = problem;
       phase.eff_flops = problem.flops();
       phase.exec_flops = executed_flops(
           problem, *phase.plan, registry_.get(device_.info().kind, phase.plan->algo), device_);

@@ -15,6 +15,7 @@ struct PhaseInfo {
   double exec_flops = 0;           // what the algorithm really executes
   double bytes = 0;                // of every tensor that must be read or written, once each
   const PassPlan* plan = nullptr;  // of a convolution
+  ConvProblem problem;             // of a convolution, in this pass and the step's layouts
 };
 
 struct StepInfo {

@@ -116,6 +116,9 @@ struct Regret {
   bool predicted = false;  // never ran there
 };
 
+// All pairs of more values than this are too many to read.
+constexpr std::size_t most_regrets = 32;
+
 // The same configuration where the problem offers it, else the algorithm's best there.
 Regret regret(const Sweep& s, const Line& line, std::size_t tuned, std::size_t used) {
   const Candidate& plan = chosen(*line.at[tuned]);
@@ -174,17 +177,13 @@ Report winners(const Sweep& s) {
       axis_columns(s, {"algo", "config", "layouts", "ms", "eff_gflops", "verdict", "next_best"});
   for (const Line& line : lines(s))
     for (std::size_t v = 0; v < line.at.size(); ++v) {
+      if (!line.at[v]) continue;
+      const Candidate& c = chosen(*line.at[v]);
       std::vector<Cell> row = axis_cells(line, *line.points[v]);
-      if (line.at[v]) {
-        const Candidate& c = chosen(*line.at[v]);
-        row.insert(row.end(), {c.algo, c.config.text(), show_layouts(c),
-                               c.predicted ? Cell(c.ms, "~" + show_ms(c.ms)) : ms_cell(c.ms),
-                               gflops_cell(c.eff_gflops), to_string(line.at[v]->verdict),
-                               show_next_best(*line.at[v])});
-      } else {
-        row.emplace_back("-");
-        row.resize(report.columns.size());
-      }
+      row.insert(row.end(), {c.algo, c.config.text(), show_layouts(c),
+                             c.predicted ? Cell(c.ms, "~" + show_ms(c.ms)) : ms_cell(c.ms),
+                             gflops_cell(c.eff_gflops), to_string(line.at[v]->verdict),
+                             show_next_best(*line.at[v])});
       report.rows.push_back(std::move(row));
     }
   return report;
@@ -236,7 +235,14 @@ Report regrets(const Sweep& s) {
 
 std::vector<std::string> notes(const Sweep& s) {
   std::vector<std::string> notes;
-  for (const Line& line : lines(s)) notes.push_back(worst_regret(s, line));
+  std::ptrdiff_t without = 0;
+  for (const Line& line : lines(s)) {
+    notes.push_back(worst_regret(s, line));
+    without += std::count(line.at.begin(), line.at.end(), nullptr);
+  }
+  if (without > 0)
+    notes.push_back(
+        fmt::format("{} points have no result: not reached, or nothing works there.", without));
   if (!s.complete) notes.emplace_back("Stopped early: the same command goes on from here.");
   return notes;
 }
@@ -303,7 +309,7 @@ std::string render_json(const Sweep& s) {
                                     {"from", place(segment.from)},
                                     {"to", place(segment.to)},
                                     {"algo", segment.algo}});
-    for (std::size_t i = 0; i < line.at.size(); ++i)
+    for (std::size_t i = 0; i < line.at.size() && line.at.size() <= most_regrets; ++i)
       for (std::size_t j = 0; j < line.at.size(); ++j) {
         if (!line.at[i] || !line.at[j] || i == j) continue;
         const Regret r = regret(s, line, i, j);
@@ -371,12 +377,16 @@ std::string render(const Sweep& sweep, Format format) {
     report.provenance = sweep.provenance;
     return render(report, format);
   }
-  Report last = regrets(sweep);
-  last.notes = {"Times over the best there; - cannot run there, ~ predicted."};
-  for (std::string& note : notes(sweep)) last.notes.push_back(std::move(note));
-  last.provenance = sweep.provenance;
-  return render(winners(sweep), format) + "\n" + render(crossovers(sweep), format) + "\n" +
-         render(last, format);
+  std::vector<Report> reports{winners(sweep), crossovers(sweep)};
+  if (sweep.axes.front().values.size() <= most_regrets) {
+    reports.push_back(regrets(sweep));
+    reports.back().notes = {"Times over the best there; - cannot run there, ~ predicted."};
+  }
+  for (std::string& note : notes(sweep)) reports.back().notes.push_back(std::move(note));
+  reports.back().provenance = sweep.provenance;
+  std::string text;
+  for (const Report& report : reports) text += (text.empty() ? "" : "\n") + render(report, format);
+  return text;
 }
 
 std::string text_chart_script(const Sweep& sweep, int columns) {

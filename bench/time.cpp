@@ -5,6 +5,7 @@
 #include "autotune/clocks.h"
 #include "bench/net_options.h"
 #include "bench/output.h"
+#include "bench/profile.h"
 #include "bench/time_report.h"
 #include "bench/trace.h"
 #include "bench/verbs.h"
@@ -16,6 +17,7 @@ namespace {
 struct Options {
   NetArguments net;
   std::string trace;
+  bool profile = false;
 };
 
 int run(const Options& o) {
@@ -29,13 +31,16 @@ int run(const Options& o) {
 
   ClockWatch clocks(device->info());
   Progress progress;
-  const NetTimes times = time_net(net.graph, net.plan, registry, *device,
-                                  {.iterations = o.net.iterations, .seed = o.net.common.seed},
-                                  progress, stop_on_interrupt());
+  const NetTimes times =
+      time_net(net.graph, net.plan, registry, *device,
+               {.iterations = o.net.iterations, .seed = o.net.common.seed, .counters = o.profile},
+               progress, stop_on_interrupt());
   const std::vector<StepInfo> steps = describe_steps(net.graph, net.plan, registry, *device);
   TimedNet timed{net.graph, net.plan, steps, times, provenance(*device)};
   for (auto& field : clocks.fields()) timed.provenance.fields.push_back(field);
-  output.write(render(timed, o.net.common.format));
+  std::optional<Profile> profile;
+  if (o.profile) profile = profile_net(timed, registry, *device);
+  output.write(render(timed, o.net.common.format, profile ? &*profile : nullptr));
   if (trace) trace->write(render_trace(timed));
   return times.interrupted ? interrupted_exit_code : 0;
 }
@@ -50,6 +55,8 @@ VerbAction declare_time(CLI::App& app) {
   app.add_option("--trace", o->trace,
                  "A timeline of the first step-by-step iterations, for ui.perfetto.dev")
       ->type_name("FILE");
+  app.add_flag("--profile", o->profile,
+               "Where the time goes by kernel and by layer, and what to tune next");
   add_output(app, o->net.common, {"table", "csv", "json", "md"});
   app.footer(
       "Trains on random data (or, with --forward-only, infers) and prints what each step took,\n"
@@ -58,6 +65,7 @@ VerbAction declare_time(CLI::App& app) {
       "Algorithms and layouts come from the tuning store; tune first for the best.\n\n"
       "Examples:\n"
       "  convlab time resnet18 --batch 16\n"
+      "  convlab time resnet18 --batch 16 --profile\n"
       "  convlab time vgg16 --forward-only --format csv --output vgg16.csv\n"
       "  convlab plan resnet18 --batch 16 --format json --output plan.json\n"
       "  convlab time resnet18 --plan plan.json\n"

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "autotune/measure.h"
+#include "bench/profile.h"
 
 namespace convlab {
 namespace {
@@ -302,7 +303,7 @@ Json step_json(const TimedNet& net, std::size_t i, double total_ms) {
   return json;
 }
 
-std::string render_json(const TimedNet& net) {
+std::string render_json(const TimedNet& net, const Profile* profile) {
   Json json{{"convlab_time", 1},
             {"provenance", Json::object()},
             {"net",
@@ -350,15 +351,16 @@ std::string render_json(const TimedNet& net) {
                     {"resident_peak", net.times.resident_peak}};
   json["complete"] = !net.times.interrupted;
   json["notes"] = notes(net);
+  if (profile) json["profile"] = to_json(*profile);
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace
 
-std::string render(const TimedNet& net, Format format) {
-  if (format == Format::json) return render_json(net);
+std::string render(const TimedNet& net, Format format, const Profile* profile) {
+  if (format == Format::json) return render_json(net, profile);
   if (format == Format::csv) {
-    Report report = full_steps(net);
+    Report report = profile ? profile->kernels : full_steps(net);
     report.notes = notes(net);
     report.provenance = net.provenance;
     return render(report, format);
@@ -367,7 +369,8 @@ std::string render(const TimedNet& net, Format format) {
   steps.notes = {legend(net)};
   kinds.notes = notes(net);
   kinds.provenance = net.provenance;
-  return render(steps, format) + "\n" + render(kinds, format);
+  const std::string text = render(steps, format) + "\n" + render(kinds, format);
+  return profile ? text + "\n" + render(*profile, format) : text;
 }
 
 }  // namespace convlab

@@ -17,9 +17,11 @@ struct TimedNet {
   Provenance provenance;
 };
 
-// table, md: steps, then kinds of layers, then the iteration and memory as notes. csv: a row a
-// step, the rest as comments. json: {"provenance", "net", "steps", "kinds", "iteration", "memory",
-// "notes"}.
-std::string render(const TimedNet&, Format);
+struct Profile;
+
+// table, md: steps, then kinds of layers, then the iteration and memory as notes, then the profile.
+// csv: a row a step, the rest as comments; with a profile, a row a kernel. json: FORMATS.md's
+// convlab_time.
+std::string render(const TimedNet&, Format, const Profile* = nullptr);
 
 }  // namespace convlab

@@ -1,106 +1,22 @@
 // The layers that are not convolutions, as training steps of well-known nets meet them:
 //
-//   layer_ops --benchmark_filter=batch_norm
+//   micro_layer_ops --benchmark_filter=batch_norm
 //
 // best_GBps counts every tensor that an operation must read or write once, however often it does,
 // in the fastest run; of_copy is that over the fastest copy of as many bytes, measured just before.
 #include "conv/layer_ops.h"
 
-#include <benchmark/benchmark.h>
 #include <fmt/format.h>
-#include <omp.h>
 
-#include <algorithm>
 #include <array>
-#include <chrono>
-#include <cstring>
-#include <functional>
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
-#include "kernels_cpu/cpu.h"
-#include "kernels_cpu/openblas.h"
+#include "bench/micro/lab.h"
 
-namespace convlab {
+namespace convlab::micro {
 namespace {
-
-struct Lab {
-  std::unique_ptr<Device> device = make_cpu_device({});
-  std::unique_ptr<Stream> stream = device->make_stream();
-  const LayerOps& ops = device->ops();
-};
-Lab& lab() {
-  static Lab one;
-  return one;
-}
-
-// Normal values: what compares and branches must not meet zeros only.
-Buffer random_floats(std::int64_t count) {
-  Buffer buffer = lab().device->allocate(static_cast<std::size_t>(count) * sizeof(float));
-  static const std::vector<float> pool = [] {
-    std::mt19937 random(1);
-    std::normal_distribution<float> normal;
-    std::vector<float> values((1 << 16) + 1);
-    for (float& v : values) v = normal(random);
-    return values;
-  }();
-  auto* const to = reinterpret_cast<float*>(buffer.data());
-  for (std::int64_t i = 0; i < count; ++i) to[i] = pool[static_cast<std::size_t>(i) % pool.size()];
-  return buffer;
-}
-
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-// The fastest of some copies of `bytes` read and written together, all threads.
-double copy_bandwidth(std::int64_t bytes) {
-  const auto half = static_cast<std::size_t>(bytes / 2);
-  const Buffer from = random_floats(bytes / 8), to = random_floats(bytes / 8);
-  double best = 1e9;
-  for (int i = 0; i < 20; ++i) {
-    const auto start = Clock::now();
-#pragma omp parallel
-    {
-      const auto threads = static_cast<std::size_t>(omp_get_num_threads());
-      const auto thread = static_cast<std::size_t>(omp_get_thread_num());
-      const std::size_t begin = half * thread / threads, end = half * (thread + 1) / threads;
-      std::memcpy(to.data() + begin, from.data() + begin, end - begin);
-    }
-    best = std::min(best, seconds_since(start));
-  }
-  return double(bytes) / best;
-}
-
-// A case: makes its operands, and gives what to time and the bytes it must move.
-struct Work {
-  std::function<void()> run;
-  std::int64_t bytes;
-};
-
-void add_case(const std::string& name, std::function<Work()> make) {
-  benchmark::RegisterBenchmark(name.c_str(),
-                               [make](benchmark::State& state) {
-                                 const Work work = make();
-                                 const double copy = copy_bandwidth(work.bytes);
-                                 work.run();
-                                 double best = 1e9;
-                                 for (auto _ : state) {
-                                   const auto start = Clock::now();
-                                   work.run();
-                                   const double seconds = seconds_since(start);
-                                   state.SetIterationTime(seconds);
-                                   best = std::min(best, seconds);
-                                 }
-                                 state.counters["best_GBps"] = double(work.bytes) / best * 1e-9;
-                                 state.counters["of_copy"] = double(work.bytes) / best / copy;
-                               })
-      ->UseManualTime()
-      ->Unit(benchmark::kMillisecond);
-}
 
 std::string text(const TensorDesc& t) {
   return fmt::format("{}x{}x{}x{}/{}", t.n, t.c, t.h, t.w, to_string(t.layout));
@@ -302,15 +218,10 @@ void add_all() {
 }
 
 }  // namespace
-}  // namespace convlab
+}  // namespace convlab::micro
 
 int main(int argc, char** argv) {
-  convlab::restart_with_suitable_openblas(argv);
-  convlab::add_all();
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::AddCustomContext("cpu", convlab::lab().device->info().name);
-  benchmark::AddCustomContext("isa", convlab::lab().device->info().isa);
-  benchmark::AddCustomContext("openblas", convlab::openblas_info().text());
-  benchmark::RunSpecifiedBenchmarks();
+  convlab::micro::prepare(argv);
+  convlab::micro::add_all();
+  return convlab::micro::run_cases(argc, argv);
 }
