@@ -75,7 +75,8 @@ class DiffTest : public testing::Test {
   // what -> verdict
   std::map<std::string, std::string> verdicts(const Ran& ran) {
     std::map<std::string, std::string> found;
-    for (const json& row : json::parse(ran.out).at("rows")) found[row["what"]] = row["verdict"];
+    const json file = json::parse(ran.out);
+    for (const json& row : file.at("rows")) found[row["what"]] = row["verdict"];
     return found;
   }
   TemporaryDirectory directory_;
