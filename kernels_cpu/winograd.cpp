@@ -7,6 +7,9 @@
 //   backward_data:    the forward of dy with the filter's taps reversed and its channels swapped
 //   backward_filter:  dw = A^T [ sum_tiles (B^T x B) . (G dy G^T) ] A, as F(r, m)
 //
+// A stride of two is four convolutions of stride 1, with filters of two taps and one, over the
+// phases of x (winograd.h).
+//
 // Lavin & Gray 2015 (arXiv:1509.09308). Blocks of tiles stay in L2 between the steps: Jia et al.
 // 2018 (PPoPP), Gelashvili et al. 2019 (arXiv:1912.02165). Where filters are many and tiles few
 // the threads share a block instead, each with its part of the points, so that the packed filter
@@ -27,6 +30,7 @@ namespace {
 const float* floats(const void* p) { return static_cast<const float*>(p); }
 
 std::vector<std::int64_t> tile_sizes(const ConvProblem& p) {
+  if (p.stride_h == 2) return {4, 7};
   return p.r == 3 ? std::vector<std::int64_t>{2, 4, 6} : std::vector<std::int64_t>{2, 4};
 }
 
@@ -34,7 +38,7 @@ std::vector<std::int64_t> tile_sizes(const ConvProblem& p) {
 std::int64_t sums_chunk(const WinogradShape& s, const DeviceInfo& device) {
   const std::int64_t bytes = 4 * s.points() * s.tile.block * s.tile.cols;
   const std::int64_t most = std::max<std::int64_t>(device.l2_bytes / 4 / bytes, 1);
-  return ceil_div(s.in_blocks(), ceil_div(s.in_blocks(), most));
+  return ceil_div(s.phase_blocks(), ceil_div(s.phase_blocks(), most));
 }
 
 // The mosaic with the fewest tiles, if it saves a sixteenth: tiles that cross a seam are put
@@ -52,6 +56,28 @@ void choose_mosaic(WinogradShape& s) {
       }
 }
 
+// Of one dimension of x, `size` pixels long: the phases of a stride of two. Forward, the pixel that
+// tile position i reads is 2 i + a - pad. Backwards dx at 2 u + a - pad, from phase a, gets
+// dy[u - j] through tap 2 j + a. The single tap of a = 1 may as well stand where the other's second
+// does, u one further on, so that both phases begin within the first two pixels.
+struct PhasedDimension {
+  std::int64_t first[2], count, pad;
+  PhasedDimension(bool data, std::int64_t size, std::int64_t pad_x, std::int64_t outputs) {
+    if (data) {
+      const std::int64_t u = ceil_div(pad_x, 2);
+      first[0] = 2 * u - pad_x;
+      first[1] = first[0] - 1;
+      count = (size + pad_x) / 2 - u + 1;
+      pad = 1 - u;
+    } else {
+      first[0] = -pad_x;
+      first[1] = 1 - pad_x;
+      count = outputs + 1;
+      pad = 0;
+    }
+  }
+};
+
 // All but how the tiles are shared out.
 WinogradShape shape_of(const ConvProblem& p, std::int64_t m, const DeviceInfo& device) {
   WinogradShape s;
@@ -61,8 +87,18 @@ WinogradShape shape_of(const ConvProblem& p, std::int64_t m, const DeviceInfo& d
   const bool data = p.pass == Pass::backward_data;
   s.in = data ? p.y_desc() : p.x_desc();
   s.out = data ? p.x_desc() : p.y_desc();
+  s.in_grid = {1, s.in.h, s.in.w, {}, {}};
+  s.out_grid = {1, s.out.h, s.out.w, {}, {}};
   s.pad_h = data ? p.r - 1 - p.pad_h : p.pad_h;
   s.pad_w = data ? p.s - 1 - p.pad_w : p.pad_w;
+  if (p.stride_h == 2) {
+    const PhasedDimension h(data, p.h, p.pad_h, p.p), w(data, p.w, p.pad_w, p.q);
+    (data ? s.out_grid : s.in_grid) = {
+        4, h.count, w.count, {h.first[0], h.first[1]}, {w.first[0], w.first[1]}};
+    s.pad_h = h.pad;
+    s.pad_w = w.pad;
+    s.r = s.stride = 2;
+  }
   choose_mosaic(s);
   s.epilogue = p.epilogue;
   s.accumulate = p.accumulate;
@@ -78,7 +114,8 @@ WinogradShape shape_of(const ConvProblem& p, std::int64_t m, const DeviceInfo& d
 // it is the better the fewer times the filter passes, and for backward_filter so large that its
 // sums, read and written once a block, weigh less than the block.
 std::int64_t default_block(const WinogradShape& s, const DeviceInfo& device) {
-  const std::int64_t tile_bytes = 4 * s.points() * (s.in.padded_c() + s.out_panels() * s.tile.cols);
+  const std::int64_t tile_bytes =
+      4 * s.points() * (s.in_blocks() * s.tile.block + s.out_panels() * s.tile.cols);
   const std::int64_t sums_bytes =
       s.pass == Pass::backward_filter ? 4 * s.chunks() * s.chunk_floats() : 0;
   const std::int64_t budget =
@@ -98,11 +135,17 @@ WinogradShape plan_shape(const ConvProblem& p, const Config& config, const Devic
     throw InputError(fmt::format("winograd has no tile={} for {}x{} filters", m, p.r, p.s));
   WinogradShape s = shape_of(p, m, device);
   s.shared = config.get("shared") != 0;
+  s.stream = config.has("stream") && config.get("stream") != 0;
   s.block = config.get("block");
   if (s.block < 1 || s.block > s.tiles())
     throw InputError(
         fmt::format("winograd's block={}: expected 1 to {} tiles", s.block, s.tiles()));
   return s;
+}
+
+// Outputs this large are not found in a cache again, nor are the lines that stores would read.
+bool leaves_caches(const WinogradShape& s, const DeviceInfo& device) {
+  return 4 * s.out.elements() > device.l3_bytes / 2;
 }
 
 // V and M, and the filter or the sums that meet them, cross L2's border unless they fit in it; a
@@ -111,10 +154,15 @@ WinogradShape plan_shape(const ConvProblem& p, const Config& config, const Devic
 WorkEstimate work_of(const WinogradShape& s, const DeviceInfo& device) {
   const WinogradCosts costs = winograd_costs(s);
   const double tiles = double(s.tiles()), points = double(s.points());
-  const double in_c = double(s.in.padded_c()), out_c = double(s.out_panels() * s.tile.cols);
+  const double in_c = double(s.in_blocks() * s.tile.block),
+               out_c = double(s.out_panels() * s.tile.cols);
   const double in_bytes = 4 * double(s.in.elements()), out_bytes = 4 * double(s.out.elements());
   const double v_bytes = 4 * tiles * points * in_c, m_bytes = 4 * tiles * points * out_c;
   const double filter_bytes = 4 * points * in_c * out_c;  // packed, or sums
+  const double kernel_bytes = 4 * double(s.in.c * s.out.c * s.kernel() * s.kernel());
+  // Multiplied points of each pair of channels, of a dimension: all but one phase's last.
+  const double last = s.stride == 1 ? 0 : 0.5 / double(s.t());
+  const double products = tiles * points * (1 - last) * (1 - last);
   const double cores = s.shared ? double(s.threads) : 1;
   const double l2 = cores * double(device.l2_bytes);
   const double block_bytes = 4 * double(s.v_floats() + s.m_floats());
@@ -126,8 +174,7 @@ WorkEstimate work_of(const WinogradShape& s, const DeviceInfo& device) {
                   .flops = tiles * in_c * costs.input,
                   .bytes_read = in_bytes,
                   .efficiency = 0.2};
-  PhaseWork product{
-      .name = "product", .flops = 2 * tiles * points * in_c * out_c, .efficiency = 0.62};
+  PhaseWork product{.name = "product", .flops = 2 * products * in_c * out_c, .efficiency = 0.62};
   PhaseWork output{.name = "output_transform", .efficiency = 0.2};
   if (!block_fits) {
     input.bytes_written += v_bytes;
@@ -150,11 +197,12 @@ WorkEstimate work_of(const WinogradShape& s, const DeviceInfo& device) {
       output.bytes_read += filter_bytes * sets;
     }
     output.flops = in_c * out_c * costs.output;
-    output.bytes_written = 4 * double(s.in.c * s.out.c * s.r * s.r);
+    output.bytes_written = kernel_bytes;
   } else {
     product.bytes_read += filter_bytes * (all_fits ? double(s.threads) / cores : blocks);
     output.flops = tiles * out_c * costs.output;
     output.bytes_written = out_bytes;
+    if (leaves_caches(s, device) && !s.stream) output.bytes_read += out_bytes;
     if (s.accumulate || s.epilogue.residual) output.bytes_read += out_bytes;
     if (!block_fits) {
       product.bytes_written += m_bytes;
@@ -163,8 +211,7 @@ WorkEstimate work_of(const WinogradShape& s, const DeviceInfo& device) {
   }
   WorkEstimate estimate{{input, product, output}};
   if (s.pass != Pass::backward_filter)
-    estimate.pack = {"pack_filter", 0, filter_bytes / points * double(s.r * s.r), filter_bytes,
-                     packing_efficiency};
+    estimate.pack = {"pack_filter", 0, kernel_bytes, filter_bytes, packing_efficiency};
   return estimate;
 }
 
@@ -207,6 +254,7 @@ class WinogradPlan : public ConvPlan {
     if (problem_.epilogue.residual) data.residual = floats(args.residual);
     data.out = static_cast<float*>(args.out);
     data.workspace = reinterpret_cast<float*>(workspace.data());
+    data.stream = shape_.stream && reinterpret_cast<std::uintptr_t>(args.out) % 64 == 0;
     data.phases = args.phases;
     winograd_run(shape_, data);
   }
@@ -220,8 +268,8 @@ class Winograd : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "winograd",
-                               .version = 3,
-                               .summary = "minimal filtering of 3x3 and 5x5, stride 1",
+                               .version = 4,
+                               .summary = "minimal filtering of 3x3 and 5x5; 3x3 of stride 2 too",
                                .libraries = {}};
     return info;
   }
@@ -230,7 +278,9 @@ class Winograd : public ConvAlgo {
     if (p.dtype != DType::f32) return Refusal{fmt::format("takes f32, not {}", to_string(p.dtype))};
     if (p.r != p.s || (p.r != 3 && p.r != 5))
       return Refusal{fmt::format("takes 3x3 and 5x5 filters, has {}x{}", p.r, p.s)};
-    if (auto refusal = refuse_all_but_dense(p)) return refusal;
+    ConvProblem dense = p;
+    if (p.r == 3 && p.stride_h == 2 && p.stride_w == 2) dense.stride_h = dense.stride_w = 1;
+    if (auto refusal = refuse_all_but_dense(dense)) return refusal;
     const Layout blocked = tile_shape().block == 16 ? Layout::nchw16c : Layout::nchw8c;
     for (const Layout layout : {p.x_layout, p.y_layout})
       if (layout != blocked)
@@ -247,8 +297,13 @@ class Winograd : public ConvAlgo {
         WinogradShape s = shape_of(p, m, device.info());
         s.shared = shared;
         s.block = default_block(s, device.info());
-        ranked.push_back({rough_cost(work_of(s, device.info())),
-                          {{"tile", m}, {"shared", shared}, {"block", s.block}}});
+        const Config config{{"tile", m}, {"shared", shared}, {"block", s.block}};
+        ranked.push_back({rough_cost(work_of(s, device.info())), config});
+        if (p.pass == Pass::backward_filter || p.accumulate || !leaves_caches(s, device.info()))
+          continue;
+        s.stream = true;
+        ranked.push_back({rough_cost(work_of(s, device.info())), config});
+        ranked.back().second.set("stream", 1);
       }
     std::stable_sort(ranked.begin(), ranked.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });

@@ -12,19 +12,44 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "conv/algo.h"
 #include "kernels_cpu/implicit_gemm.h"
 
 namespace convlab::cpu {
 
+// A stride of two splits into phases (polyphase): output o of a 3-tap filter reads x at
+// 2 (o + j) + a - pad through tap 2 j + a, so phase a = 0 of x meets the two taps 0 and 2, and
+// phase a = 1 the one tap 1. Both are F(m, 2), of stride 1, over the pixels of their phase; four
+// phases in two dimensions are so many more channels of x. A filter (g, 0) has nothing at the point
+// at infinity, where its value is the leading coefficient: those products are left out, which makes
+// (m + m + 1)^2 for m^2 outputs in place of 9 m^2. In this order of the phases (a of rows, a of
+// columns), those that a point meets are neighbours.
+struct WinogradPhase {
+  std::int64_t h = 0, w = 0;
+};
+inline constexpr WinogradPhase kWinogradPhases[] = {{0, 1}, {0, 0}, {1, 0}, {1, 1}};
+
+// The pixels of one side of the convolution: one grid, or four with every second row and column.
+struct WinogradGrid {
+  std::int64_t phases = 1;
+  std::int64_t h = 0, w = 0;                      // of one phase
+  std::int64_t first_h[2] = {}, first_w[2] = {};  // of phase a, in the tensor
+
+  std::int64_t at_h(std::int64_t phase) const { return first_h[kWinogradPhases[phase].h]; }
+  std::int64_t at_w(std::int64_t phase) const { return first_w[kWinogradPhases[phase].w]; }
+};
+
 struct WinogradShape {
   Pass pass = Pass::forward;
   std::int64_t m = 0, r = 0;  // F(m, r); backward_filter is F(r, m), of the same T
+  std::int64_t stride = 1;    // 2 with r = 2 only
   // Forward from `in` to `out`: backward_data is the forward of dy with the flipped filter; in
   // backward_filter `in` is x and `out` is dy.
   TensorDesc in, out;
-  std::int64_t pad_h = 0, pad_w = 0;
+  WinogradGrid in_grid, out_grid;     // that of x has phases
+  std::int64_t pad_h = 0, pad_w = 0;  // of in_grid
   Epilogue epilogue;
   bool accumulate = false;
 
@@ -35,6 +60,7 @@ struct WinogradShape {
   // block: the transforms split over tiles, the product over points and panels, barriers between.
   bool shared = false;
   std::int64_t block = 0;  // tiles transformed at a time
+  bool stream = false;     // results past the caches: lines of them need not be read first
   std::int64_t depth = 1;  // of a product before its operand leaves L1
   std::int64_t chunk = 1;  // backward_filter: channel blocks whose sums stay in L2
   TileShape tile;          // of the product
@@ -43,28 +69,40 @@ struct WinogradShape {
   std::int64_t points() const { return t() * t(); }
   // From image to image of a mosaic: no output sees an input of another image.
   std::int64_t pitch_h() const {
-    return std::max({in.h, out.h, in.h + pad_h, out.h + r - 1 - pad_h});
+    return std::max({in_grid.h, out_grid.h, in_grid.h + pad_h, out_grid.h + r - 1 - pad_h});
   }
   std::int64_t pitch_w() const {
-    return std::max({in.w, out.w, in.w + pad_w, out.w + r - 1 - pad_w});
+    return std::max({in_grid.w, out_grid.w, in_grid.w + pad_w, out_grid.w + r - 1 - pad_w});
   }
-  std::int64_t tiles_h() const { return ceil_div((grid_h - 1) * pitch_h() + out.h, m); }
-  std::int64_t tiles_w() const { return ceil_div((grid_w - 1) * pitch_w() + out.w, m); }
+  std::int64_t tiles_h() const { return ceil_div((grid_h - 1) * pitch_h() + out_grid.h, m); }
+  std::int64_t tiles_w() const { return ceil_div((grid_w - 1) * pitch_w() + out_grid.w, m); }
   std::int64_t tiles() const { return out.n / (grid_h * grid_w) * tiles_h() * tiles_w(); }
-  std::int64_t in_blocks() const { return in.padded_c() / tile.block; }
-  std::int64_t out_panels() const { return ceil_div(out.c, tile.cols); }
+  // Channel blocks and panels of one phase, and of all: [phase][block], [phase][panel].
+  std::int64_t phase_blocks() const { return in.padded_c() / tile.block; }
+  std::int64_t phase_panels() const { return ceil_div(out.c, tile.cols); }
+  std::int64_t in_blocks() const { return in_grid.phases * phase_blocks(); }
+  std::int64_t out_panels() const { return out_grid.phases * phase_panels(); }
+  std::int64_t kernel() const { return stride == 1 ? r : 3; }
+
+  // The phases [first, second) of x that have a product at this point.
+  std::pair<std::int64_t, std::int64_t> phases_at(std::int64_t point) const {
+    if (stride == 1) return {0, 1};
+    const bool last_h = point / t() == t() - 1, last_w = point % t() == t() - 1;
+    return {last_w ? 1 : 0, last_h ? 2 : last_w ? 3 : 4};
+  }
 
   // Buffers, in floats. An odd number of lines between neighbours spreads them over the cache's
   // sets.
   //   V [point][channel block][tile][channel]
   //   M [point][panel][tile][column]                 (dy transformed, in backward_filter)
-  //   S [panel][chunk][point][channel][column]       (backward_filter: sums over tiles)
+  //   S [panel][phase][chunk][point][channel][column]  (backward_filter: sums over tiles)
   //   packed filter [point][panel][channel][column]
   std::int64_t rows() const { return block | 1; }
   std::int64_t v_point() const { return (in_blocks() * rows() | 1) * tile.block; }
   std::int64_t m_point() const { return (out_panels() * rows() | 1) * tile.cols; }
   std::int64_t s_point() const { return (chunk * tile.block | 1) * tile.cols; }
-  std::int64_t panel_chunks() const { return ceil_div(in_blocks(), chunk); }
+  std::int64_t phase_chunks() const { return ceil_div(phase_blocks(), chunk); }
+  std::int64_t panel_chunks() const { return in_grid.phases * phase_chunks(); }
   std::int64_t chunks() const { return out_panels() * panel_chunks(); }
   std::int64_t chunk_floats() const { return round_up(points() * s_point(), 16); }
   // All tiles are in the one block, so a chunk's sums are final and can go on to dw while in cache;
@@ -74,7 +112,7 @@ struct WinogradShape {
     return shared && block >= tiles() &&
            out_panels() * v_floats() + panel_chunks() * m_floats() < 6 * chunks() * chunk_floats();
   }
-  std::int64_t packed_panel() const { return in.padded_c() * tile.cols; }
+  std::int64_t packed_panel() const { return in_blocks() * tile.block * tile.cols; }
   std::int64_t packed_point() const { return out_panels() * packed_panel(); }
   std::int64_t packed_floats() const { return points() * packed_point(); }
   std::int64_t v_floats() const { return round_up(points() * v_point(), 16); }
@@ -91,6 +129,7 @@ struct WinogradOperands {
   const float *in = nullptr, *packed = nullptr, *dy = nullptr, *bias = nullptr, *residual = nullptr;
   float* out = nullptr;
   float* workspace = nullptr;
+  bool stream = false;  // results go past the caches; `out` is aligned to vectors
   PhaseRecorder* phases = nullptr;
 };
 

@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -58,34 +59,44 @@ struct TileAt {
   }
 };
 
-// kSize neighbouring rows or columns of a mosaic from `first` on: where each lies, in floats from
-// the mosaic's first pixel, or below zero if it is of no image.
-template <int kSize>
+// kSize neighbouring rows or columns of a mosaic from `first` on, in pixels of a phase: where each
+// lies, in floats from the mosaic's first pixel, or below zero if it is of no image. Pixel i of the
+// phase is i * kStride + offset of its image.
+template <int kSize, int kStride>
 struct Line {
   std::ptrdiff_t at[kSize];
   bool whole = true;  // all of one image
 
-  HWY_INLINE Line(std::int64_t first, std::int64_t images, std::int64_t pitch, std::int64_t size,
-                  std::ptrdiff_t image_step, std::ptrdiff_t step) {
+  HWY_INLINE Line(std::int64_t first, std::int64_t images, std::int64_t pitch, std::int64_t offset,
+                  std::int64_t size, std::ptrdiff_t image_step, std::ptrdiff_t step) {
     std::int64_t image = first < 0 ? -1 : images == 1 ? 0 : first / pitch;
     std::int64_t i = first - image * pitch;
-    whole = image >= 0 && image < images && i + kSize <= size;
+    whole = image >= 0 && image < images && (i + kSize - 1) * kStride + offset < size;
+    if constexpr (kStride > 1) whole = whole && i * kStride + offset >= 0 && i + kSize <= pitch;
+    if (whole) {
+      at[0] = image * image_step + (i * kStride + offset) * step;
+      for (int k = 1; k < kSize; ++k) at[k] = at[0] + k * kStride * step;
+      return;
+    }
     for (int k = 0; k < kSize; ++k) {
-      const bool inside = image >= 0 && image < images && i < size;
-      at[k] = inside ? image * image_step + i * step : -1;
+      const std::int64_t pixel = i * kStride + offset;
+      const bool inside = image >= 0 && image < images && pixel >= 0 && pixel < size;
+      at[k] = inside ? image * image_step + pixel * step : -1;
       if (++i == pitch) i = 0, ++image;
     }
   }
 };
 
-// The kSize x kSize pixels of a tile from (top, left) of its mosaic on, in tensor t.
-template <int kSize>
+// The kSize x kSize pixels of a tile from (top, left) of its mosaic on, in a phase of tensor t.
+template <int kSize, int kStride = 1>
 struct Pixels {
-  Line<kSize> rows, columns;
+  Line<kSize, kStride> rows, columns;
 
-  HWY_INLINE Pixels(const Shape& s, const TensorDesc& t, std::int64_t top, std::int64_t left)
-      : rows(top, s.grid_h, s.pitch_h(), t.h, s.grid_w * ImageStep(t), t.w * kBlock),
-        columns(left, s.grid_w, s.pitch_w(), t.w, ImageStep(t), kBlock) {}
+  HWY_INLINE Pixels(const Shape& s, const TensorDesc& t, const WinogradGrid& grid,
+                    std::int64_t phase, std::int64_t top, std::int64_t left)
+      : rows(top, s.grid_h, s.pitch_h(), grid.at_h(phase), t.h, s.grid_w * ImageStep(t),
+             t.w * kBlock),
+        columns(left, s.grid_w, s.pitch_w(), grid.at_w(phase), t.w, ImageStep(t), kBlock) {}
 
   static std::ptrdiff_t ImageStep(const TensorDesc& t) { return t.padded_c() * t.h * t.w; }
   // Below zero where there is no pixel.
@@ -112,16 +123,17 @@ HWY_INLINE void ForEachTile(const Shape& s, Range block, Range items, F&& f) {
 
 // What lies there, zero where there is no pixel: in place if all is of one image, else copied to
 // `patch`.
-template <int kSize>
+template <int kSize, int kStride = 1>
 struct Window {
   const float* data;
-  std::ptrdiff_t row_step;
+  std::ptrdiff_t row_step, column_step = kBlock;
 
-  HWY_INLINE Window(const Pixels<kSize>& pixels, const float* plane, std::ptrdiff_t width,
+  HWY_INLINE Window(const Pixels<kSize, kStride>& pixels, const float* plane, std::ptrdiff_t width,
                     float* patch) {
     if (pixels.rows.whole && pixels.columns.whole) {
       data = plane + pixels.rows.at[0] + pixels.columns.at[0];
-      row_step = width * kBlock;
+      row_step = kStride * width * kBlock;
+      column_step = kStride * kBlock;
       return;
     }
     alignas(64) static constexpr float zeros[kBlock] = {};
@@ -135,22 +147,29 @@ struct Window {
     data = patch;
     row_step = kSize * kBlock;
   }
+  HWY_INLINE const float* at(int i, int j) const {
+    return data + i * row_step + j * (kStride == 1 ? std::ptrdiff_t{kBlock} : column_step);
+  }
 };
 
+// Of the phases in x that F(m, r) is for.
+constexpr int PhaseStride(int r) { return r == 2 ? 2 : 1; }
+
 // V = B^T d B for (channel block, tile) pairs.
-template <class Input, int M>
+template <class Input, int M, int kStride>
 void TransformInput(const Shape& s, const float* in, float* v, Range block, Range items) {
   constexpr int T = Input::inputs;
   alignas(64) float patch[T * T * kBlock];
   const std::int64_t rows = s.rows(), point = s.v_point();
   ForEachTile(s, block, items, [&](std::int64_t b, std::int64_t tile, const TileAt& at) HWY_ATTR {
-    const Pixels<T> pixels(s, s.in, at.y * M - s.pad_h, at.x * M - s.pad_w);
-    const Window<T> d(pixels, in + pixels.Plane(s, s.in, at, b), s.in.w, patch);
+    const std::int64_t phase = kStride == 1 ? 0 : b / s.phase_blocks();
+    const Pixels<T, kStride> pixels(s, s.in, s.in_grid, phase, at.y * M - s.pad_h,
+                                    at.x * M - s.pad_w);
+    const Window<T, kStride> d(pixels, in + pixels.Plane(s, s.in, at, b - phase * s.phase_blocks()),
+                               s.in.w, patch);
     for (int part = 0; part < kBlock; part += kLanes) {
-      const float* const from = d.data + part;
       float* const to = v + (b * rows + tile) * kBlock + part;
-      Nested<Input>([&](int r, int c)
-                        HWY_ATTR { return hn::LoadU(F32(), from + r * d.row_step + c * kBlock); },
+      Nested<Input>([&](int r, int c) HWY_ATTR { return hn::LoadU(F32(), d.at(r, c) + part); },
                     [&](int i, int j, Vec value)
                         HWY_ATTR { hn::StoreU(value, F32(), to + (i * T + j) * point); });
     }
@@ -187,7 +206,7 @@ HWY_NOINLINE void Multiply(const float* v, std::ptrdiff_t block_step, std::int64
 }
 
 // y = A^T m A for (panel's vector, tile) pairs, then the epilogue.
-template <class Output>
+template <class Output, int kStride>
 void TransformOutput(const Shape& s, const WinogradOperands& data, const float* m, Range block,
                      Range items) {
   constexpr int M = Output::outputs;
@@ -195,10 +214,11 @@ void TransformOutput(const Shape& s, const WinogradOperands& data, const float* 
   const std::int64_t rows = s.rows(), point = s.m_point();
   ForEachTile(s, block, items, [&](std::int64_t vec, std::int64_t tile, const TileAt& at) HWY_ATTR {
     const std::int64_t panel = vec / kTileVecs, lane = vec % kTileVecs * kLanes;
-    const std::int64_t channel = panel * kTileCols + lane;
+    const std::int64_t phase = kStride == 1 ? 0 : panel / s.phase_panels();
+    const std::int64_t channel = (panel - phase * s.phase_panels()) * kTileCols + lane;
     if (channel >= s.out.padded_c()) return;
     const float* const from = m + (panel * rows + tile) * kTileCols + lane;
-    const Pixels<M> pixels(s, s.out, at.y * M, at.x * M);
+    const Pixels<M, kStride> pixels(s, s.out, s.out_grid, phase, at.y * M, at.x * M);
     const std::ptrdiff_t plane = pixels.Plane(s, s.out, at, channel / kBlock) + channel % kBlock;
     Vec bias = hn::Zero(F32());
     if (data.bias != nullptr) {
@@ -218,9 +238,33 @@ void TransformOutput(const Shape& s, const WinogradOperands& data, const float* 
                        value = hn::Add(value, hn::LoadU(F32(), data.residual + to));
                      if (s.epilogue.relu) value = hn::Max(value, hn::Zero(F32()));
                      if (s.accumulate) value = hn::Add(value, hn::LoadU(F32(), data.out + to));
-                     hn::StoreU(value, F32(), data.out + to);
+                     if (data.stream)
+                       hn::Stream(value, F32(), data.out + to);
+                     else
+                       hn::StoreU(value, F32(), data.out + to);
                    });
   });
+}
+
+// One point of one panel, for the phases that meet there; nothing is multiplied in a panel of
+// another phase.
+void MultiplyPanel(const Shape& s, const float* packed, const float* v, std::int64_t point,
+                   std::int64_t panel, std::int64_t tiles, float* m) {
+  const auto [first, last] = s.phases_at(point);
+  if (s.out_grid.phases > 1) {
+    const std::int64_t phase = panel / s.phase_panels();
+    if (phase < first || phase >= last) {
+      std::fill_n(m, tiles * kTileCols, 0.f);
+      return;
+    }
+  }
+  const bool phased = s.in_grid.phases > 1;
+  const std::int64_t begin = phased ? first * s.phase_blocks() : 0;
+  const std::int64_t end = phased ? last * s.phase_blocks() : s.in_blocks();
+  const float* const u =
+      packed + (point * s.out_panels() + panel) * s.packed_panel() + begin * kBlock * kTileCols;
+  Multiply(v + point * s.v_point() + begin * s.rows() * kBlock, s.rows() * kBlock, end - begin, u,
+           u + s.packed_panel(), tiles, s.depth, m);
 }
 
 template <int M, int R>
@@ -236,8 +280,10 @@ void ForwardThread(const Shape& s, const WinogradOperands& data, std::int64_t th
     const std::int64_t tiles = block.end - block.begin;
     {
       const PhaseScope scope(data.phases, 0);
-      TransformInput<typename Code::Input, M>(s, data.in, v, block,
-                                              team.Share(s.in_blocks() * tiles));
+      const auto transform = s.in_grid.phases == 1
+                                 ? TransformInput<typename Code::Input, M, 1>
+                                 : TransformInput<typename Code::Input, M, PhaseStride(R)>;
+      transform(s, data.in, v, block, team.Share(s.in_blocks() * tiles));
     }
     team.Barrier();
     {
@@ -245,16 +291,18 @@ void ForwardThread(const Shape& s, const WinogradOperands& data, std::int64_t th
       const Range items = team.Share(s.points() * s.out_panels());
       for (std::int64_t i = items.begin; i < items.end; ++i) {
         const std::int64_t point = i / s.out_panels(), panel = i % s.out_panels();
-        const float* const u = data.packed + i * s.packed_panel();
-        Multiply(v + point * s.v_point(), s.rows() * kBlock, s.in_blocks(), u, u + s.packed_panel(),
-                 tiles, s.depth, m + point * s.m_point() + panel * s.rows() * kTileCols);
+        MultiplyPanel(s, data.packed, v, point, panel, tiles,
+                      m + point * s.m_point() + panel * s.rows() * kTileCols);
       }
     }
     team.Barrier();
     const PhaseScope scope(data.phases, 2);
-    TransformOutput<typename Code::Output>(s, data, m, block,
-                                           team.Share(s.out_panels() * kTileVecs * tiles));
+    const auto transform = s.out_grid.phases == 1
+                               ? TransformOutput<typename Code::Output, 1>
+                               : TransformOutput<typename Code::Output, PhaseStride(R)>;
+    transform(s, data, m, block, team.Share(s.out_panels() * kTileVecs * tiles));
   }
+  if (data.stream) hwy::FlushStream();
 }
 
 // G dy G^T for (panel's vector, tile) pairs.
@@ -272,11 +320,10 @@ void TransformGradient(const Shape& s, const float* dy, float* m, Range block, R
       for (int i = 0; i < T * T; ++i) hn::StoreU(hn::Zero(F32()), F32(), to + i * point);
       return;
     }
-    const Pixels<M> pixels(s, s.out, at.y * M, at.x * M);
+    const Pixels<M> pixels(s, s.out, s.out_grid, 0, at.y * M, at.x * M);
     const Window<M> g(pixels, dy + pixels.Plane(s, s.out, at, channel / kBlock), s.out.w, patch);
-    const float* const from = g.data + channel % kBlock;
     Nested<Filter>([&](int r, int c)
-                       HWY_ATTR { return hn::LoadU(F32(), from + r * g.row_step + c * kBlock); },
+                       HWY_ATTR { return hn::LoadU(F32(), g.at(r, c) + channel % kBlock); },
                    [&](int i, int j, Vec value)
                        HWY_ATTR { hn::StoreU(value, F32(), to + (i * T + j) * point); });
   });
@@ -308,22 +355,49 @@ HWY_NOINLINE void MultiplyTransposed(const float* v, std::ptrdiff_t block_step, 
 
 void MultiplyChunk(const Shape& s, const float* v, const float* m, std::int64_t point,
                    std::int64_t chunk, std::int64_t tiles, bool first, float* sums) {
-  const std::int64_t panel = chunk / s.panel_chunks();
-  const std::int64_t begin = chunk % s.panel_chunks() * s.chunk;
+  const std::int64_t panel = chunk / s.panel_chunks(), of_panel = chunk % s.panel_chunks();
+  const std::int64_t phase = of_panel / s.phase_chunks();
+  const std::int64_t begin = of_panel % s.phase_chunks() * s.chunk;
+  const std::int64_t blocks = std::min(s.chunk, s.phase_blocks() - begin);
   const std::int64_t block_step = s.rows() * kBlock;
-  MultiplyTransposed(v + point * s.v_point() + begin * block_step, block_step,
-                     std::min(s.chunk, s.in_blocks() - begin),
-                     m + point * s.m_point() + panel * s.rows() * kTileCols, tiles, s.depth, first,
-                     sums + point * s.s_point());
+  float* const to = sums + point * s.s_point();
+  const auto phases = s.phases_at(point);
+  if (phase < phases.first || phase >= phases.second) {
+    std::fill_n(to, blocks * kBlock * kTileCols, 0.f);
+    return;
+  }
+  MultiplyTransposed(v + point * s.v_point() + (phase * s.phase_blocks() + begin) * block_step,
+                     block_step, blocks, m + point * s.m_point() + panel * s.rows() * kTileCols,
+                     tiles, s.depth, first, to);
+}
+
+// Which tap of the filter each of F(m, R) is in a phase of its own, or below zero if none.
+template <int R>
+std::array<int, R * R> Taps(const WinogradPhase& phase, bool flipped) {
+  constexpr int kernel = PhaseStride(R) == 1 ? R : 3;
+  const auto tap = [&](std::int64_t a, int j) {
+    if (PhaseStride(R) == 1) return flipped ? R - 1 - j : j;
+    if (a == 1) return j == 0 ? 1 : -1;
+    return flipped ? 2 - 2 * j : 2 * j;
+  };
+  std::array<int, R * R> taps;
+  for (int r = 0; r < R; ++r)
+    for (int s = 0; s < R; ++s) {
+      const int row = tap(phase.h, r), column = tap(phase.w, s);
+      taps[std::size_t(r * R + s)] = row < 0 || column < 0 ? -1 : row * kernel + column;
+    }
+  return taps;
 }
 
 // dw = A^T S A for a panel and some channels of one chunk, where S is the sum of `sets` copies
 // `set_step` apart; `sums` points at the first of the channels.
 template <class Output>
 void TransformSums(const Shape& s, const float* sums, std::int64_t sets, std::int64_t set_step,
-                   std::int64_t panel, Range channels, float* dw) {
+                   std::int64_t panel, std::int64_t phase, Range channels, float* dw) {
   constexpr int R = Output::outputs;
   constexpr int T = Output::inputs;
+  const std::int64_t kernel = s.kernel() * s.kernel();
+  const auto taps = Taps<R>(kWinogradPhases[phase], false);
   const std::int64_t columns = std::min<std::int64_t>(kTileCols, s.out.c - panel * kTileCols);
   for (std::int64_t c = channels.begin; c < channels.end; ++c, sums += kTileCols) {
     alignas(64) float result[R * R][kTileCols];
@@ -339,8 +413,10 @@ void TransformSums(const Shape& s, const float* sums, std::int64_t sets, std::in
           [&](int r, int col, Vec value)
               HWY_ATTR { hn::Store(value, F32(), result[r * R + col] + lane); });
     for (std::int64_t k = 0; k < columns; ++k) {
-      float* const to = dw + ((panel * kTileCols + k) * s.in.c + c) * R * R;
-      for (int rs = 0; rs < R * R; ++rs) to[rs] = result[rs][k] + (s.accumulate ? to[rs] : 0.f);
+      float* const to = dw + ((panel * kTileCols + k) * s.in.c + c) * kernel;
+      for (int rs = 0; rs < R * R; ++rs)
+        if (const int tap = taps[std::size_t(rs)]; tap >= 0)
+          to[tap] = result[rs][k] + (s.accumulate ? to[tap] : 0.f);
     }
   }
 }
@@ -365,8 +441,8 @@ void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int
     const std::int64_t tiles = block.end - block.begin;
     {
       const PhaseScope scope(data.phases, 0);
-      TransformInput<typename Code::Input, M>(s, data.in, v, block,
-                                              team.Share(s.in_blocks() * tiles));
+      TransformInput<typename Code::Input, M, PhaseStride(R)>(s, data.in, v, block,
+                                                              team.Share(s.in_blocks() * tiles));
       TransformGradient<typename Code::Filter>(s, data.dy, m, block,
                                                team.Share(s.out_panels() * kTileVecs * tiles));
     }
@@ -381,8 +457,10 @@ void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int
             MultiplyChunk(s, v, m, point, chunk, tiles, true, own_sums);
         }
         const PhaseScope scope(data.phases, 2);
-        const std::int64_t c = chunk % s.panel_chunks() * chunk_channels;
+        const std::int64_t of_panel = chunk % s.panel_chunks();
+        const std::int64_t c = of_panel % s.phase_chunks() * chunk_channels;
         TransformSums<typename Code::Output>(s, own_sums, 1, 0, chunk / s.panel_chunks(),
+                                             of_panel / s.phase_chunks(),
                                              {c, std::min(c + chunk_channels, s.in.c)}, data.out);
       }
       return;
@@ -401,15 +479,16 @@ void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int
   everybody.Barrier();
   const PhaseScope scope(data.phases, 2);
   const float* const all = data.workspace + s.v_floats() + s.m_floats();
-  const Range items = everybody.Share(s.out_panels() * s.in.c);
+  const Range items = everybody.Share(s.out_panels() * s.in_grid.phases * s.in.c);
   for (std::int64_t i = items.begin; i < items.end;) {
-    const std::int64_t panel = i / s.in.c, c = i % s.in.c, chunk = c / chunk_channels;
+    const std::int64_t plane = i / s.in.c, c = i % s.in.c, chunk = c / chunk_channels;
     const std::int64_t end = std::min({(chunk + 1) * chunk_channels, s.in.c, c + items.end - i});
     TransformSums<typename Code::Output>(
         s,
-        all + (panel * s.panel_chunks() + chunk) * s.chunk_floats() +
+        all + (plane * s.phase_chunks() + chunk) * s.chunk_floats() +
             (c - chunk * chunk_channels) * kTileCols,
-        s.shared ? 1 : users, s.set_floats(), panel, {c, end}, data.out);
+        s.shared ? 1 : users, s.set_floats(), plane / s.in_grid.phases, plane % s.in_grid.phases,
+        {c, end}, data.out);
     i += end - c;
   }
 }
@@ -421,17 +500,20 @@ void PackThread(const Shape& s, const FilterView& filter, float* packed, Range i
   using Code = typename Transforms<M, R, ScaledSide::filter>::Filter;
   constexpr int T = M + R - 1;
   constexpr bool whole_lines = sizeof(float) * kLanes == 64;
+  const std::int64_t channels = s.in.padded_c(), depth = s.in_blocks() * kBlock;
   for (std::int64_t i = items.begin; i < items.end; ++i) {
-    const std::int64_t panel = i / s.in.padded_c(), c = i % s.in.padded_c();
+    const std::int64_t c = i % channels, first = i / depth % s.phase_panels() * kTileCols;
+    const std::int64_t phase = i % depth / channels + i / depth / s.phase_panels();  // of one side
+    const auto taps = Taps<R>(kWinogradPhases[phase], filter.flipped);
     alignas(64) float g[R * R][kTileCols] = {};
     const std::int64_t columns =
-        c < s.in.c ? std::min<std::int64_t>(kTileCols, s.out.c - panel * kTileCols) : 0;
+        c < s.in.c ? std::min<std::int64_t>(kTileCols, s.out.c - first) : 0;
     for (std::int64_t k = 0; k < columns; ++k) {
-      const float* const from =
-          filter.w + (panel * kTileCols + k) * filter.out_step + c * filter.in_step;
-      for (int rs = 0; rs < R * R; ++rs) g[rs][k] = from[filter.flipped ? R * R - 1 - rs : rs];
+      const float* const from = filter.w + (first + k) * filter.out_step + c * filter.in_step;
+      for (int rs = 0; rs < R * R; ++rs)
+        if (const int tap = taps[std::size_t(rs)]; tap >= 0) g[rs][k] = from[tap];
     }
-    float* const to = packed + panel * s.packed_panel() + c * kTileCols;
+    float* const to = packed + i * kTileCols;
     for (int lane = 0; lane < kTileCols; lane += kLanes)
       Nested<Code>([&](int r, int col) HWY_ATTR { return hn::Load(F32(), g[r * R + col] + lane); },
                    [&](int i, int j, Vec value) HWY_ATTR {
@@ -454,13 +536,15 @@ void WithSizes(const Shape& s, F&& f) {
   if (is(2, 3)) call(integral_constant<int, 2>(), integral_constant<int, 3>());
   if (is(4, 3)) call(integral_constant<int, 4>(), integral_constant<int, 3>());
   if (is(6, 3)) call(integral_constant<int, 6>(), integral_constant<int, 3>());
+  if (is(4, 2)) call(integral_constant<int, 4>(), integral_constant<int, 2>());
+  if (is(7, 2)) call(integral_constant<int, 7>(), integral_constant<int, 2>());
   if (is(2, 5)) call(integral_constant<int, 2>(), integral_constant<int, 5>());
   if (is(4, 5)) call(integral_constant<int, 4>(), integral_constant<int, 5>());
 }
 
 void Pack(const Shape& s, const FilterView& filter, float* packed, std::int64_t thread,
           std::int64_t threads) {
-  const Range items = Range::Part(s.out_panels() * s.in.padded_c(), thread, threads);
+  const Range items = Range::Part(s.out_panels() * s.in_blocks() * kBlock, thread, threads);
   WithSizes(s, [&](auto m, auto r) { PackThread<m(), r()>(s, filter, packed, items); });
 }
 

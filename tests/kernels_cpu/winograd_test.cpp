@@ -104,6 +104,35 @@ TEST(Winograd, LaysSmallImagesSideBySide) {
     }
 }
 
+// A stride of two: phases with one tap and two, rows and columns of x that no output reads,
+// paddings of every parity, mosaics, and products over few of the phases.
+TEST(Winograd, TakesAStrideOfTwoPhaseByPhase) {
+  for (const std::string& isa : supported_isas())
+    for (const int threads : {1, 3}) {
+      const auto device = make_cpu_device({threads, isa});
+      for (const char* text :
+           {"mb2ic20ih32iw17oc40oh16ow9kh3sh2ph1", "mb6ic18ih7oc34oh4kh3sh2ph1",
+            "mb1ic17ih13iw12oc16oh6ow5kh3sh2ph0", "mb3ic16ih4iw5oc18oh4ow4kh3sh2ph3pw2"})
+        for (const Pass pass : all_passes) {
+          ConvProblem p = blocked(text, pass, *device);
+          p.accumulate = pass == Pass::backward_data;
+          if (pass == Pass::forward) p.epilogue = {.bias = true, .residual = true, .relu = true};
+          const ReferenceCase reference(p, 5);
+          std::vector<Config> configs = winograd().configs(p, *device);
+          for (const std::int64_t m : {4, 7})
+            for (const std::int64_t shared : {0, 1})
+              configs.push_back({{"tile", m}, {"shared", shared}, {"block", 1}});
+          if (!p.accumulate) configs.front().set("stream", 1);  // offered for large outputs
+          for (const Config& config : configs) {
+            const Operands::Verdict verdict = check(p, config, reference, *device);
+            EXPECT_EQ(verdict.status, Status::ok)
+                << verdict.reason << "\n  " << text << ' ' << to_string(pass) << ' '
+                << config.text() << ' ' << isa << ' ' << threads;
+          }
+        }
+    }
+}
+
 // More channels, and more tiles, than one part of a product takes.
 TEST(Winograd, SplitsDeepProducts) {
   const auto device = make_cpu_device({2, ""});
@@ -156,7 +185,9 @@ TEST(Winograd, SaysWhyItRefuses) {
   };
   const auto problem = [&](const char* text) { return blocked(text, Pass::forward, *device); };
   EXPECT_EQ(reason(problem("ic16ih8oc16oh8kh3ph1")), "");
-  EXPECT_EQ(reason(problem("ic16ih8oc16oh4kh3sh2ph1")), "needs stride 1, has 2x2");
+  EXPECT_EQ(reason(problem("ic16ih8oc16oh4kh3sh2ph1")), "");
+  EXPECT_EQ(reason(problem("ic16ih8oc16oh4kh5sh2ph2")), "needs stride 1, has 2x2");
+  EXPECT_EQ(reason(problem("ic16ih8oc16oh4ow8kh3sh2sw1ph1pw1")), "needs stride 1, has 2x1");
   EXPECT_EQ(reason(problem("ic16ih9oc16oh9kh3dh1ph2")), "needs dilation 1, has 2x2");
   EXPECT_EQ(reason(problem("g2ic32ih8oc32oh8kh3ph1")), "needs 1 group, has 2");
   EXPECT_EQ(reason(problem("ic16ih8oc16oh8kh1ph0")), "takes 3x3 and 5x5 filters, has 1x1");
