@@ -170,10 +170,22 @@ void pack_pixels(const DirectPixels& d, const ConvProblem& p, const float* w, fl
   }
 }
 
+// Whether results go past the caches. A store that misses them first reads the line that it
+// overwrites, which an output too large to be found there again can do without.
+bool streams(const Config& config) { return config.has("stream") && config.get("stream") != 0; }
+bool worth_streaming(const ConvProblem& p, const DeviceInfo& device) {
+  return !p.accumulate &&
+         (p.pass == Pass::forward ? p.y_bytes() : p.x_bytes()) > device.l3_bytes / 2;
+}
+bool aligned(const void* out) { return reinterpret_cast<std::uintptr_t>(out) % 64 == 0; }
+
 class PixelPlan : public ConvPlan {
  public:
   PixelPlan(const ConvProblem& p, const Config& config, const DeviceInfo& device)
-      : problem_(p), pixels_(plan_pixels(p, config, device)), threads_(device.threads) {}
+      : problem_(p),
+        pixels_(plan_pixels(p, config, device)),
+        threads_(device.threads),
+        stream_(streams(config)) {}
 
   std::size_t workspace_bytes() const noexcept override { return 0; }
   std::size_t packed_filter_bytes() const noexcept override {
@@ -191,7 +203,8 @@ class PixelPlan : public ConvPlan {
                               problem_.epilogue.bias ? floats(args.bias) : nullptr,
                               problem_.epilogue.residual ? floats(args.residual) : nullptr,
                               static_cast<float*>(args.out),
-                              nullptr};
+                              nullptr,
+                              stream_ && aligned(args.out)};
     const i64 used = pixels_.row_threads * pixels_.panel_threads;
 #pragma omp parallel for num_threads(used) schedule(static, 1)
     for (i64 thread = 0; thread < used; ++thread) {
@@ -204,6 +217,7 @@ class PixelPlan : public ConvPlan {
   ConvProblem problem_;
   DirectPixels pixels_;
   int threads_;
+  bool stream_;
 };
 
 DirectFilter filter_of(const ConvProblem& original) {
@@ -267,9 +281,10 @@ class FilterPlan : public ConvPlan {
 
 class FirstLayerPlan : public ConvPlan {
  public:
-  FirstLayerPlan(const ConvProblem& p, const DeviceInfo& device)
+  FirstLayerPlan(const ConvProblem& p, const Config& config, const DeviceInfo& device)
       : first_{view_of(p.y_desc()), panels_of(1, p.k), p, {}},
-        threads_(std::min<i64>(device.threads, p.n * p.p)) {
+        threads_(std::min<i64>(device.threads, p.n * p.p)),
+        stream_(streams(config)) {
     for (i64 cr = 0; cr < p.c * p.r; ++cr)
       for (i64 col = 0; col < p.s; ++col)
         first_.tap_at.push_back(cr * first_.pitch() + col * p.dilation_w);
@@ -302,7 +317,8 @@ class FirstLayerPlan : public ConvPlan {
                               p.epilogue.bias ? floats(args.bias) : nullptr,
                               p.epilogue.residual ? floats(args.residual) : nullptr,
                               static_cast<float*>(args.out),
-                              scratch};
+                              scratch,
+                              stream_ && aligned(args.out)};
 #pragma omp parallel for num_threads(threads_) schedule(static, 1)
     for (i64 thread = 0; thread < threads_; ++thread) {
       const PhaseScope scope(args.phases, 0);
@@ -333,6 +349,7 @@ class FirstLayerPlan : public ConvPlan {
 
   DirectFirst first_;
   i64 threads_;
+  bool stream_;
 };
 
 DirectFirstData plan_first_data(const ConvProblem& p, const DeviceInfo& device) {
@@ -492,13 +509,17 @@ class Direct : public ConvAlgo {
 
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
     const Path path = path_of(p);
+    const DeviceInfo& info = device.info();
+    if (path == Path::first_layer && p.pass == Pass::forward && worth_streaming(p, info))
+      return {streaming, Config{}};
     if (path != Path::tiles) return {Config{}};
     if (p.pass == Pass::backward_filter) return {{{"pixels", 128}}};
-    const DeviceInfo& info = device.info();
     const TileShape shape = tile_shape();
     const i64 depth = info.l2_bytes / 8 / (shape.cols * 4);
     const Config by_pixels{{"depth", depth}, {"split", 0}};
     const Config by_panels{{"depth", depth}, {"split", 1}};
+    if (worth_streaming(p, info))
+      return {{{"depth", depth}, {"split", 0}, {"stream", 1}}, by_pixels};
     if (info.threads == 1) return {by_pixels};
     const i64 in_bytes = p.pass == Pass::forward ? p.x_bytes() : p.y_bytes();
     if (p.filter_bytes() > in_bytes) return {by_panels, by_pixels};
@@ -535,6 +556,7 @@ class Direct : public ConvAlgo {
     loops.bytes_read = in * (by_panels ? threads : 1) + w * (by_panels ? 1 : threads);
     loops.bytes_read += p.epilogue.residual || p.accumulate ? out : 0;
     loops.bytes_written = out;
+    if (worth_streaming(p, device.info()) && !streams(config)) loops.bytes_read += out;
     WorkEstimate estimate{{loops}};
     if (path != Path::plain)
       estimate.pack = {"pack_filter", 0, w, w * (padded ? c * k : k), packing_efficiency};
@@ -544,12 +566,14 @@ class Direct : public ConvAlgo {
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
     const Path path = path_of(p);
-    if (path != Path::tiles && config != Config{})
+    if (path != Path::tiles && config != Config{} &&
+        !(path == Path::first_layer && config == streaming))
       throw InputError(
           fmt::format("direct: config '{}': expected none for this problem", config.text()));
     if (path == Path::plain) return std::make_unique<PlainPlan>(p, device.info());
     if (path == Path::depthwise) return std::make_unique<DepthwisePlan>(p, device.info());
-    if (path == Path::first_layer) return std::make_unique<FirstLayerPlan>(p, device.info());
+    if (path == Path::first_layer)
+      return std::make_unique<FirstLayerPlan>(p, config, device.info());
     if (path == Path::first_layer_data)
       return std::make_unique<FirstLayerDataPlan>(p, device.info());
     if (p.pass == Pass::backward_filter)
@@ -558,8 +582,9 @@ class Direct : public ConvAlgo {
   }
 
  private:
+  const Config streaming{{"stream", 1}};
   AlgoInfo info_{"direct",
-                 3,
+                 4,
                  DeviceKind::cpu,
                  Origin::own,
                  "the definition's loops, tiled for registers and caches",

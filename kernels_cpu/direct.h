@@ -113,6 +113,7 @@ struct DirectFirstData {
 struct DirectOperands {
   const float *in, *filter, *dy, *bias, *residual;
   float *out, *workspace;
+  bool stream = false;  // forward, backward_data: past the caches; `out` is aligned for it
 };
 
 // One thread's part. Rows are images x output rows; `threads` share them.

@@ -1,4 +1,6 @@
 // The register-tiled loops of direct: see direct.cpp for the derivation.
+#include <hwy/cache_control.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <utility>
@@ -49,6 +51,7 @@ struct Target {
   const float* residual;  // likewise, or null
   const float* bias;      // kTileCols values, or null
   bool load, relu;
+  bool stream;  // past the caches
 
   template <int kRows, int kVecs>
   HWY_INLINE void Store(Tile<kRows, kVecs>& tile, const ChannelView& view,
@@ -64,7 +67,10 @@ struct Target {
       tile.ForEach([&](int i, int j, Vec& v)
                        HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), residual + at(i, j))); });
     if (relu) tile.ForEach([&](int, int, Vec& v) HWY_ATTR { v = hn::Max(v, hn::Zero(F32())); });
-    tile.ForEach([&](int i, int j, Vec& v) HWY_ATTR { hn::StoreU(v, F32(), out + at(i, j)); });
+    if (stream)
+      tile.ForEach([&](int i, int j, Vec& v) HWY_ATTR { hn::Stream(v, F32(), out + at(i, j)); });
+    else
+      tile.ForEach([&](int i, int j, Vec& v) HWY_ATTR { hn::StoreU(v, F32(), out + at(i, j)); });
   }
 };
 
@@ -153,7 +159,7 @@ void PixelStrip(const DirectPixels& d, const PixelGrid& grid, const DirectOperan
         std::min(chunk, d.in_blocks - block),
         {data.out + out_at, last && data.residual != nullptr ? data.residual + out_at : nullptr,
          last && data.bias != nullptr ? bias : nullptr, block > 0 || d.accumulate,
-         last && d.epilogue.relu}};
+         last && d.epilogue.relu, last && data.stream}};
     ForEachRowTile(
         end - begin,
         [&](auto rows, std::int64_t first) HWY_ATTR {
@@ -179,6 +185,7 @@ void Pixels(const DirectPixels& d, const DirectOperands& data, std::int64_t thre
       tile += count;
     }
   }
+  if (data.stream) hwy::FlushStream();
 }
 
 // The output columns [first, second) whose tap s falls inside the image.
@@ -344,8 +351,12 @@ void FirstForward(const DirectFirst& d, const DirectOperands& data, std::int64_t
       alignas(64) float bias[kTileCols] = {};
       if (data.bias != nullptr) std::copy_n(data.bias + panel.channel, panel.channels, bias);
       const std::int64_t at = image * d.y.image + panel.at(d.y);
-      const Target target{data.out + at, data.residual == nullptr ? nullptr : data.residual + at,
-                          data.bias == nullptr ? nullptr : bias, p.accumulate, p.epilogue.relu};
+      const Target target{data.out + at,
+                          data.residual == nullptr ? nullptr : data.residual + at,
+                          data.bias == nullptr ? nullptr : bias,
+                          p.accumulate,
+                          p.epilogue.relu,
+                          data.stream};
       const float* const b = data.filter + index * d.taps() * kTileCols;
       ForEachRowTile(p.q, [&](auto pixels, std::int64_t q) HWY_ATTR {
         const float* const from = patch + q * p.stride_w;
@@ -355,6 +366,7 @@ void FirstForward(const DirectFirst& d, const DirectOperands& data, std::int64_t
       });
     }
   }
+  if (data.stream) hwy::FlushStream();
 }
 
 // kRows taps of dw for one panel, over one output row.

@@ -1,0 +1,77 @@
+// What the test over the registry does not reach: results that go past the caches, which only large
+// outputs are offered, and a first layer whose dy does not fit the caches at once.
+#include <gtest/gtest.h>
+
+#include "autotune/verify.h"
+#include "conv/algo.h"
+#include "conv/error.h"
+#include "kernels_cpu/algos.h"
+#include "kernels_cpu/cpu.h"
+
+namespace convlab {
+namespace {
+
+class Direct : public testing::TestWithParam<std::string> {
+ protected:
+  ConvProblem problem(const char* text, Pass pass, bool plain_x) const {
+    const Layout blocked = GetParam() == "avx512" ? Layout::nchw16c : Layout::nchw8c;
+    ConvProblem p = parse_problem(text).problem;
+    p.pass = pass;
+    p.x_layout = plain_x ? Layout::nchw : blocked;
+    p.y_layout = blocked;
+    return p;
+  }
+  // Every config that is offered, and the same with `stream`.
+  void check(const ConvProblem& p, bool stream) {
+    const ReferenceCase reference(p, 8, DataKind::small_integers);
+    const auto algo = cpu::make_direct();
+    for (const int threads : {1, 3}) {
+      const auto device = make_cpu_device({.threads = threads, .isa = GetParam()});
+      const auto queue = device->make_stream();
+      for (Config config : algo->configs(p, *device)) {
+        if (stream) config.set("stream", 1);
+        const auto verdict = check_candidate(*algo, p, config, reference, *device, *queue, 0.0);
+        EXPECT_EQ(verdict.status, Status::ok) << to_text(p) << " threads " << threads << " config "
+                                              << config.text() << ": " << verdict.reason;
+      }
+    }
+  }
+};
+
+TEST_P(Direct, StreamsItsResults) {
+  ConvProblem p = problem("mb2ic48ih9oc40oh9kh3ph1", Pass::forward, false);
+  p.epilogue = {.bias = true, .residual = true, .relu = true};
+  check(p, true);
+  check(problem("mb2ic33ih14oc20oh7kh3sh2ph1", Pass::backward_data, false), true);
+  check(problem("mb2ic3ih19oc40oh19kh3ph1", Pass::forward, true), true);
+}
+
+TEST_P(Direct, TakesAFirstLayersGradientInBands) {
+  for (const char* text :
+       {"mb2ic3ih15iw65oc520oh8ow33kh3sh2ph1", "mb1ic1ih12iw70oc512oh12ow70kh3ph1",
+        "mb1ic2ih20iw90oc300oh5ow22kh5kw7sh4sw4ph2pw3",
+        "mb1ic4ih18iw40oc400oh8ow18kh3sh2ph0dh0dw1"})
+    check(problem(text, Pass::backward_data, true), false);
+}
+
+TEST(DirectConfig, StreamsOnlyWhereItSaysSo) {
+  const auto device = make_cpu_device({.threads = 2, .isa = ""});
+  ConvProblem p = parse_problem("mb4ic3ih20oc8oh20kh3ph1").problem;
+  const auto algo = cpu::make_direct();
+  EXPECT_EQ(algo->configs(p, *device), std::vector<Config>{Config{}});
+  EXPECT_THROW(algo->plan(p, {{"stream", 1}}, *device), InputError);  // plain loops
+  p.n = 4096;
+  p.x_layout = Layout::nchw;
+  p.y_layout = device->info().vector_bytes == 64 ? Layout::nchw16c : Layout::nchw8c;
+  p.h = p.w = p.p = p.q = 100;
+  ASSERT_GT(p.y_bytes(), device->info().l3_bytes);
+  EXPECT_EQ(algo->configs(p, *device).front(), (Config{{"stream", 1}}));
+  p.accumulate = true;
+  EXPECT_EQ(algo->configs(p, *device), std::vector<Config>{Config{}});
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryIsa, Direct, testing::ValuesIn(supported_isas()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace convlab
