@@ -89,7 +89,14 @@ int terminal_columns() {
 
 std::string text_chart(const Sweep& sweep) {
   const std::optional<std::string> chart = gnuplot(text_chart_script(sweep, terminal_columns()));
-  return chart ? *chart + "\n" : fmt::format("(No chart: {}.)\n\n", no_gnuplot);
+  if (!chart) return fmt::format("(No chart: {}.)\n\n", no_gnuplot);
+  std::string text;  // without the blanks that fill every line
+  for (std::size_t at = 0, end = 0; at < chart->size(); at = end + 1) {
+    end = std::min(chart->find('\n', at), chart->size());
+    const std::string line = chart->substr(at, end - at);
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return text + "\n";
 }
 
 int run(const Options& o) {
