@@ -52,6 +52,8 @@ json parse_header(std::string_view text) {
     if (header.is_object()) return header;
   } catch (const json::parse_error& error) {
     throw InputError(fmt::format("the header is no JSON at its byte {}", error.byte));
+  } catch (const json::out_of_range&) {
+    throw InputError("the header has a number that is out of range");
   }
   throw InputError("the header is no JSON object");
 }

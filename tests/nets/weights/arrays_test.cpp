@@ -157,6 +157,7 @@ TEST(Safetensors, SaysWhatIsWrongWithAFile) {
       {"{", 0, "f: the header is no JSON at its byte 2"},
       {"{} {}", 0, "f: the header is no JSON at its byte 4"},
       {"{\"\xff\":1}", 0, "f: the header is no JSON at its byte 3"},
+      {"{\"a\":1e999}", 0, "f: the header has a number that is out of range"},
       {"[]", 0, "f: the header is no JSON object"},
       {"{" + a + "," + a + "}", 2, "f: the header has a twice"},
       {R"({"a":{"dtype":"U8","dtype":"U8","shape":[2],"data_offsets":[0,2]}})", 2,

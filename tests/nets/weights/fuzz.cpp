@@ -1,0 +1,39 @@
+// For libFuzzer: no bytes make the readers of array files read too far, take memory without bound,
+// or throw anything but InputError; and what they accept comes back as it was from the writers.
+#include <cstdlib>
+#include <span>
+
+#include "conv/error.h"
+#include "nets/weights/arrays.h"
+
+namespace convlab {
+namespace {
+
+void try_format(ConstSpan bytes, ArrayFile (*parse)(ConstSpan, const std::string&),
+                std::vector<std::byte> (*write)(const ArrayFile&)) {
+  ArrayFile file;
+  try {
+    file = parse(bytes, "f");
+  } catch (const InputError&) {
+    return;
+  }
+  std::vector<std::byte> written;
+  try {
+    written = write(file);
+  } catch (const InputError&) {  // names that other readers would not take
+    return;
+  }
+  const ArrayFile back = parse(written, "written");
+  if (back.arrays != file.arrays || back.metadata != file.metadata) std::abort();
+}
+
+}  // namespace
+}  // namespace convlab
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace convlab;
+  const auto bytes = std::as_bytes(std::span(data, size));
+  try_format(bytes, parse_safetensors, to_safetensors);
+  try_format(bytes, parse_npz, to_npz);
+  return 0;
+}
