@@ -20,6 +20,7 @@ VerbAction declare_diff(CLI::App&);
 VerbAction declare_doctor(CLI::App&);
 VerbAction declare_list(CLI::App&);
 VerbAction declare_plan(CLI::App&);
+VerbAction declare_predict(CLI::App&);
 VerbAction declare_sweep(CLI::App&);
 VerbAction declare_time(CLI::App&);
 VerbAction declare_tune(CLI::App&);

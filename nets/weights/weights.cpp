@@ -120,7 +120,8 @@ ArrayFile weights_of(Net& net) {
 
 std::int64_t outputs_of(const ArrayFile& file, const Graph& graph) {
   const auto weight = file.arrays.find(graph.nodes().back().name + ".weight");
-  if (weight == file.arrays.end() || weight->second.shape.empty()) return 0;
+  if (weight == file.arrays.end() || weight->second.bytes.empty() || weight->second.shape.empty())
+    return 0;
   return weight->second.shape.front();
 }
 

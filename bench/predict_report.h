@@ -1,0 +1,35 @@
+// What a net takes images for, as tables.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/report.h"
+
+namespace convlab {
+
+struct Prediction {
+  std::string image;           // its file
+  std::vector<double> logits;  // the net's output, before the softmax
+};
+
+struct Predictions {
+  std::string net, weights;
+  std::vector<std::string> classes;  // empty: they have numbers only
+  std::vector<Prediction> images;
+  Provenance provenance;
+};
+
+struct Likely {
+  std::int64_t index = 0;  // of the class
+  double probability = 0;  // by softmax
+};
+// The most likely first.
+std::vector<Likely> most_likely(const std::vector<double>& logits, std::size_t count = 5);
+
+// A row for each image and one of its five most likely classes. json: {"provenance", "net",
+// "weights", "classes", "images": [{"image", "top": [{"class", "name", "probability"}],
+// "logits"}]}; names only where they are known.
+std::string render(const Predictions&, Format);
+
+}  // namespace convlab

@@ -1,0 +1,94 @@
+#include "nets/weights/notes.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <charconv>
+
+#include "conv/error.h"
+#include "nets/weights/formats.h"
+
+namespace convlab {
+namespace {
+
+using Metadata = std::map<std::string, std::string>;
+
+// "3x32x32" or "0.5,0.25"; fails for anything else between the separators, or nothing.
+template <class T>
+std::vector<T> parse_numbers(const std::string& text, char separator) {
+  std::vector<T> numbers;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (true) {
+    T number{};
+    const auto [stop, error] = std::from_chars(at, end, number);
+    if (error != std::errc() || (stop != end && *stop != separator))
+      throw InputError(
+          fmt::format("'{}' are no numbers separated by '{}'", shown(text), separator));
+    numbers.push_back(number);
+    if (stop == end) return numbers;
+    at = stop + 1;
+  }
+}
+
+Transform parse_transform(const Metadata& metadata, const std::string& input) {
+  const auto shape = parse_numbers<std::int64_t>(input, 'x');
+  if (shape.size() != 3)
+    throw InputError(fmt::format("input '{}': expected CHANNELSxHEIGHTxWIDTH", shown(input)));
+  Transform transform;
+  transform.channels = shape[0];
+  transform.height = shape[1];
+  transform.width = shape[2];
+  for (const auto& [key, value] : metadata) {
+    if (key == "resize") transform.resize = parse_numbers<std::int64_t>(value, ',').front();
+    if (key == "pad") transform.pad = parse_numbers<std::int64_t>(value, ',').front();
+    if (key == "mean") transform.mean = parse_numbers<double>(value, ',');
+    if (key == "deviation") transform.deviation = parse_numbers<double>(value, ',');
+  }
+  return transform;
+}
+
+}  // namespace
+
+std::map<std::string, std::string> to_metadata(const WeightsNotes& notes) {
+  Metadata metadata;
+  if (!notes.net.empty()) metadata["net"] = notes.net;
+  if (!notes.classes.empty())
+    metadata["classes"] = fmt::format("{}", fmt::join(notes.classes, "\n"));
+  if (!notes.transform) return metadata;
+  const Transform& t = *notes.transform;
+  metadata["input"] = fmt::format("{}x{}x{}", t.channels, t.height, t.width);
+  metadata["resize"] = fmt::format("{}", t.resize);
+  metadata["pad"] = fmt::format("{}", t.pad);
+  if (!t.mean.empty()) metadata["mean"] = fmt::format("{}", fmt::join(t.mean, ","));
+  if (!t.deviation.empty()) metadata["deviation"] = fmt::format("{}", fmt::join(t.deviation, ","));
+  return metadata;
+}
+
+WeightsNotes notes_of(const Metadata& metadata, const std::string& name) {
+  WeightsNotes notes;
+  try {
+    for (const auto& [key, value] : metadata) {
+      if (key == "net") notes.net = value;
+      if (key == "classes") notes.classes = lines_of(value);
+      if (key == "input") notes.transform = parse_transform(metadata, value);
+    }
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("{}: in its metadata, {}", name, error.what()));
+  }
+  return notes;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    std::string line = text.substr(at, end - at);
+    if (line.ends_with('\r')) line.pop_back();
+    lines.push_back(std::move(line));
+    at = end + 1;
+  }
+  return lines;
+}
+
+}  // namespace convlab

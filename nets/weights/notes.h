@@ -1,0 +1,28 @@
+// What the user of a net must know beside its weights, kept in a safetensors file's metadata.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nets/data/loader.h"
+
+namespace convlab {
+
+struct WeightsNotes {
+  std::string net = {};                   // "resnet20:7"
+  std::vector<std::string> classes = {};  // what the outputs are called
+  // How images become the net's input when it is tested; what is random is not kept.
+  std::optional<Transform> transform = {};
+};
+
+// Keys: net; classes, one a line; input ("3x32x32"), resize, pad, mean, deviation ("0.5,0.5,0.5").
+std::map<std::string, std::string> to_metadata(const WeightsNotes&);
+// Those that are there. Throws InputError, naming the file, for numbers that are none.
+WeightsNotes notes_of(const std::map<std::string, std::string>& metadata, const std::string& name);
+
+// "a\nb\n" -> a, b: a line each, with neither \r nor the empty one at the end.
+std::vector<std::string> lines_of(const std::string& text);
+
+}  // namespace convlab

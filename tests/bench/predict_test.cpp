@@ -1,0 +1,107 @@
+// `convlab predict` end to end, with weights and logits that PyTorch made.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "bench/predict_report.h"
+#include "nets/weights/arrays.h"
+#include "tests/bench/run_program.h"
+
+namespace convlab {
+namespace {
+
+using nlohmann::json;
+using Words = std::vector<std::string>;
+
+const std::filesystem::path data = CONVLAB_PREDICT_DATA;
+const std::string weights = data / "lenet.safetensors", a = data / "a.png", b = data / "b.png";
+
+Words operator+(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+class PredictTest : public testing::Test {
+ protected:
+  Ran run(const Words& arguments) {
+    return Program(directory_, Words{"predict"} + arguments, {}).wait();
+  }
+  // One line on stderr, beside the one about tuning; nothing on stdout, exit code 2.
+  void expect_refused(const Words& arguments, const std::string& says) {
+    const Ran ran = run(arguments);
+    EXPECT_EQ(ran.exit_code, 2) << ran.err;
+    EXPECT_EQ(ran.out, "");
+    EXPECT_NE(ran.err.find(says), std::string::npos) << ran.err;
+    const bool tuning = ran.err.find("were never tuned here") != std::string::npos;
+    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1 + tuning) << ran.err;
+  }
+  TemporaryDirectory directory_;
+};
+
+TEST_F(PredictTest, GivesPyTorchsLogits) {
+  const json expected = json::parse(read_file(data / "logits.json"));
+  for (const Words& how : {Words{}, Words{"--batch", "2"}, Words{"--batch", "3", "--dtype", "f64"},
+                           Words{"--layout", "nhwc", "--algos", "implicit_gemm,im2col"}}) {
+    const Ran ran = run(Words{"lenet", "--weights", weights, a, b, "--format", "json"} + how);
+    ASSERT_EQ(ran.exit_code, 0) << ran.err;
+    const json got = json::parse(ran.out);
+    EXPECT_EQ(got["net"], "lenet:7");
+    EXPECT_EQ(got["classes"].size(), 7u);
+    ASSERT_EQ(got["images"].size(), 2u);
+    for (std::size_t i = 0; i < 2; ++i) {
+      const json& image = got["images"][i];
+      EXPECT_EQ(image["image"], i == 0 ? a : b);
+      ASSERT_EQ(image["logits"].size(), 7u);
+      for (std::size_t k = 0; k < 7; ++k)
+        EXPECT_NEAR(image["logits"][k].get<double>(), expected[i][k].get<double>(), 1e-5);
+      EXPECT_EQ(image["top"].size(), 5u);
+      EXPECT_EQ(image["top"][0]["class"], 5);
+      EXPECT_EQ(image["top"][0]["name"], "fox");
+    }
+  }
+}
+
+TEST_F(PredictTest, ShowsTheFiveMostLikely) {
+  const Ran table = run({"lenet", "--weights", weights, a, b});
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_NE(table.out.find("fox"), std::string::npos) << table.out;
+  EXPECT_EQ(table.out.find("eel"), std::string::npos) << table.out;  // the least likely
+  write_file(directory_ / "names.txt", "k0\r\nk1\nk2\nk3\nk4\nk5\nk6");
+  const Ran csv = run(
+      {"lenet", "--weights", weights, "--classes", directory_ / "names.txt", a, "--format", "csv"});
+  EXPECT_NE(csv.out.find("\nimage,rank,class,name,probability\n" + a + ",1,5,k5,0.6"),
+            std::string::npos)
+      << csv.out;
+}
+
+TEST_F(PredictTest, RefusesInOneLine) {
+  const Words lenet{"lenet", "--weights", weights};
+  const std::string text = directory_ / "note.png", names = directory_ / "names.txt";
+  write_file(text, "no picture");
+  write_file(names, "only one\n");
+  expect_refused({"lenet", "--weights", weights}, "no image");
+  expect_refused({"lenet", a}, "no weights");
+  expect_refused(lenet + Words{a, text}, text);
+  expect_refused(lenet + Words{directory_ / "none.jpg"}, "none.jpg");
+  expect_refused(lenet + Words{a, "--classes", names}, "names of 1 classes");
+  expect_refused({"resnet20", "--weights", weights, a}, "not of resnet20");
+  expect_refused({"lenet:10", "--weights", weights, a}, "has 10 outputs");
+  expect_refused({"lenet", "--weights", text, a}, ".safetensors or .npz");
+}
+
+// Whatever the numbers are, there is an order and nothing overflows.
+TEST(MostLikely, TakesEveryNumber) {
+  const auto likely = most_likely({1000, 1001, -1000}, 2);
+  ASSERT_EQ(likely.size(), 2u);
+  EXPECT_EQ(likely[0].index, 1);
+  EXPECT_NEAR(likely[0].probability, 1 / (1 + std::exp(-1.0)), 1e-12);
+  EXPECT_NEAR(likely[1].probability, 1 / (1 + std::exp(1.0)), 1e-12);
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(most_likely({nan, 1, nan})[0].index, 1);
+  EXPECT_TRUE(most_likely({}).empty());
+}
+
+}  // namespace
+}  // namespace convlab
