@@ -213,6 +213,7 @@ class DataLoader::Impl {
       if (!known_bad_.insert(bad.index).second) continue;
       if (std::int64_t(known_bad_.size()) > options_.bad_images) {
         end_ = 0;
+        if (options_.bad_images == 0) throw InputError(bad.why);
         throw InputError(
             fmt::format("{}, after {} other bad images", bad.why, options_.bad_images));
       }
