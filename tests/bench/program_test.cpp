@@ -51,8 +51,8 @@ TEST_F(ProgramTest, HelpTeachesByExampleOnStdout) {
   const Ran top = run({"--help"});
   EXPECT_EQ(top.exit_code, 0);
   EXPECT_TRUE(contains(top.out, "convlab tune resnet18")) << top.out;
-  for (const char* verb :
-       {"list", "doctor", "check", "tune", "bench", "sweep", "time", "plan", "diff", "db"}) {
+  for (const char* verb : {"list", "doctor", "check", "tune", "bench", "sweep", "time", "plan",
+                           "predict", "diff", "db"}) {
     EXPECT_TRUE(contains(top.out, verb)) << verb;
     const Ran help = run({verb, "--help"});
     EXPECT_EQ(help.exit_code, 0) << verb;
