@@ -60,7 +60,6 @@ void Assembly::allocate(Stream& stream) {
   check_fits();
   parameters.allocate(training(), device, stream);
   memory.allocate(device);
-  workspace = device.allocate(sizes.workspace);
   constants = device.allocate(sizes.constants);
   losses = device.allocate(sizes.losses);
   targets = device.allocate(sizes.targets);
@@ -190,11 +189,17 @@ void Assembly::place_forward() {
       run.saved = memory.use(memory.add(needs.saved, Kind::activation), i);
       if (backward) memory.use(*run.saved, backward_moment(i));
     }
-    if (needs.forward_scratch > 0)
-      run.forward_scratch = memory.use(memory.add(needs.forward_scratch, Kind::activation), i);
+    run.forward_scratch = during(i, needs.forward_scratch, Kind::workspace);
+    run.forward_workspace = during(i, needs.forward_workspace, Kind::workspace);
   }
   memory.use(value(output).buffer, steps.size());  // where the loss reads it
   memory.use(value(output).buffer, last_moment());
+}
+
+// A buffer that is needed at one moment only; none for no bytes.
+std::optional<BufferId> Assembly::during(std::size_t moment, std::size_t bytes, Kind kind) {
+  if (bytes == 0) return std::nullopt;
+  return memory.use(memory.add(bytes, kind), moment);
 }
 
 // The buffer of a value in this layout, needed at a step's moment; the first step that reads it
@@ -220,8 +225,10 @@ void Assembly::place_backward() {
     if (!runs[i].op || !y.wants_gradient) continue;
     memory.use(y.gradient, backward_moment(i));
     place_input_gradients(i, y);
-    if (const std::size_t bytes = runs[i].op->needs().backward_scratch; bytes > 0)
-      runs[i].backward_scratch = memory.use(memory.add(bytes, Kind::gradient), backward_moment(i));
+    const OpNeeds& needs = runs[i].op->needs();
+    runs[i].backward_scratch = during(backward_moment(i), needs.backward_scratch, Kind::workspace);
+    runs[i].backward_workspace =
+        during(backward_moment(i), needs.backward_workspace, Kind::workspace);
   }
   if (options.input_gradient) memory.use(value(0).gradient, last_moment());
 }
@@ -269,11 +276,8 @@ std::optional<std::size_t> Assembly::written_over_dy(std::size_t i) const {
 }
 
 void Assembly::add_sizes() {
-  for (const StepRun& run : runs) {
-    if (!run.op) continue;
-    sizes.workspace = std::max(sizes.workspace, run.op->needs().workspace);
-    sizes.constants += padded(run.op->needs().constants);
-  }
+  for (const StepRun& run : runs)
+    if (run.op) sizes.constants += padded(run.op->needs().constants);
   if (!has_loss()) return;
   const TensorDesc& y = value(output).desc;
   sizes.losses = std::size_t(y.n * size_of(plan.dtype));
@@ -288,9 +292,8 @@ void Assembly::add_sizes() {
 
 // Activations and their gradients grow with the batch, the rest hardly does.
 void Assembly::check_fits() const {
-  const std::size_t rest = parameters.value_bytes() +
-                           (training() ? parameters.trained_bytes() : 0) + sizes.workspace +
-                           sizes.constants;
+  const std::size_t rest =
+      parameters.value_bytes() + (training() ? parameters.trained_bytes() : 0) + sizes.constants;
   const std::size_t available = std::size_t(device.info().memory_bytes);
   const std::size_t needed = memory.bytes() + rest;
   if (needed <= available) return;
@@ -311,6 +314,9 @@ void Assembly::bind() {
   const auto data = [&](const std::optional<BufferId>& id) {
     return id ? memory.data(*id) : nullptr;
   };
+  const auto span = [&](const std::optional<BufferId>& id) {
+    return id ? memory.span(*id) : Span{};
+  };
   for (std::size_t i = 0; i < runs.size(); ++i) {
     StepRun& run = runs[i];
     if (!run.op) continue;
@@ -324,7 +330,8 @@ void Assembly::bind() {
     at.forward_scratch = data(run.forward_scratch);
     at.backward_scratch = data(run.backward_scratch);
     at.constants = next_constants;
-    at.workspace = workspace.span();
+    at.forward_workspace = span(run.forward_workspace);
+    at.backward_workspace = span(run.backward_workspace);
     next_constants += padded(run.op->needs().constants);
     run.op->bind(std::move(at));
   }
@@ -340,10 +347,8 @@ MemoryUse Assembly::completed(MemoryUse use, std::size_t optimizer) const {
   const std::size_t gradients = training() ? parameters.trained_bytes() : 0;
   use.weights = parameters.value_bytes() + sizes.constants;
   use.gradients += gradients;
-  use.workspace = sizes.workspace;
   use.optimizer = optimizer;
-  use.total = use.weights + use.arena + gradients + use.workspace + use.optimizer + sizes.losses +
-              sizes.targets;
+  use.total = use.weights + use.arena + gradients + use.optimizer + sizes.losses + sizes.targets;
   return use;
 }
 MemoryUse Assembly::memory_during(std::size_t step, Phase phase) const {

@@ -46,6 +46,7 @@ struct StepRun {
   std::vector<BufferId> x;
   std::vector<std::optional<BufferId>> dx;
   std::optional<BufferId> saved, forward_scratch, backward_scratch;
+  std::optional<BufferId> forward_workspace, backward_workspace;
 };
 
 // Moments of an iteration, for lifetimes: step i runs forward at i, the loss follows at the number
@@ -86,9 +87,9 @@ class Assembly {
   std::vector<StepRun> runs;                 // by step
   NetMemory memory;
   struct {
-    std::size_t workspace = 0, constants = 0, losses = 0, targets = 0;
+    std::size_t constants = 0, losses = 0, targets = 0;
   } sizes;
-  Buffer workspace, constants;
+  Buffer constants;
   Buffer losses, targets;  // one loss an image; labels, or targets
 
  private:
@@ -99,6 +100,7 @@ class Assembly {
 
   bool can_overwrite(std::size_t step, std::size_t input) const;
   void place_forward();
+  std::optional<BufferId> during(std::size_t moment, std::size_t bytes, NetMemory::Kind);
   BufferId in_layout(NodeId, const TensorDesc&, std::size_t step);
   void place_backward();
   void place_input_gradients(std::size_t step, const Value& y);

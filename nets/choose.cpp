@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <set>
@@ -23,7 +24,17 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 // One way to run a step.
 struct Alternative {
   StepPlan plan;
-  double ms = 0;  // without bringing its inputs into their layouts
+  double ms = 0;                           // without bringing its inputs into their layouts
+  double cost = 0;                         // that, and what its growth costs
+  std::int64_t workspace = 0, growth = 0;  // bytes of convolutions, as ConvChoice
+};
+
+// What one set of alternatives comes to.
+struct Solution {
+  MemoryTerms terms;
+  PbqpSolution pbqp;
+  double ms = 0;
+  std::int64_t workspace = 0, growth = 0;  // the largest; the sum
 };
 
 class Planner {
@@ -37,11 +48,11 @@ class Planner {
         convs_(options, registry, device, ceilings_, store),
         steps_(steps_of(graph, options.mode)) {
     find_values();
-    for (const Step& step : steps_) alternatives_.push_back(alternatives_of(step));
+    find_room();
   }
 
   Chosen choose() {
-    const PbqpSolution solution = solve(pbqp());
+    const PbqpSolution solution = solve_at(terms()).pbqp;
     Chosen result;
     result.optimal = solution.optimal;
     NetPlan& plan = result.plan;
@@ -99,10 +110,120 @@ class Planner {
     return step.residual && j + 1 == step.inputs.size() ? plan.y_layout : plan.x_layout;
   }
 
+  // ---- Memory ----
+
+  // What lies free beside the values that live while a step runs, where fewer do than at the net's
+  // fullest moment: a workspace there takes nothing. About, since layouts that pad are not chosen
+  // yet.
+  void find_room() {
+    std::vector<std::int64_t> live(steps_.size(), 0);
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      const NodeId value = steps_[i].output;
+      const std::size_t last = readers_[value].empty() ? i : readers_[value].back();
+      const std::int64_t bytes = tensor_desc(graph_.nodes()[value].shape, Layout::nchw).elements() *
+                                 size_of(options_.dtype);
+      for (std::size_t j = i; j <= last; ++j) live[j] += bytes;
+    }
+    const std::int64_t fullest = *std::max_element(live.begin(), live.end());
+    for (const std::int64_t bytes : live) room_.push_back(fullest - bytes);
+  }
+
+  // Under which a plan keeps to the limits; the fastest of those that were tried.
+  MemoryTerms terms() {
+    if (training())
+      return {.workspace = options_.workspace_max.value_or(unbounded_bytes), .ms_per_byte = 0};
+    if (!options_.workspace_max) {
+      const std::int64_t limit = std::max<std::int64_t>(filter_bytes() / 8, 1 << 20);
+      const auto within = [&](const Solution& s) { return s.growth <= limit; };
+      const std::optional<Solution> found = cheapest(limit, within);
+      return found ? found->terms : MemoryTerms{limit, dearest};
+    }
+    // How much of the limit goes to the workspace, how much to filters that stay packed.
+    const std::int64_t limit = *options_.workspace_max;
+    const auto within = [&](const Solution& s) { return s.workspace + s.growth <= limit; };
+    std::optional<Solution> best;
+    for (const std::int64_t workspace : {limit, limit / 2, limit / 4}) {
+      std::optional<Solution> found = cheapest(workspace, within);
+      if (found && (!best || found->ms < best->ms)) best = std::move(found);
+      if (best && best->terms.ms_per_byte == 0) break;  // nothing that stays packed wants room
+    }
+    if (best) return best->terms;
+    const Solution least = solve_at({limit, dearest});
+    throw InputError(fmt::format(
+        "net {}: no plan is known whose workspace and packed filters take less than {} bytes: "
+        "expected a limit of that or more, not {}",
+        graph_.name(), least.workspace + least.growth, limit));
+  }
+
+  static constexpr double dearest = 1e-3;  // ms a byte
+
+  // The least price of growth at which the solution is `within`, by halving on a logarithmic scale.
+  template <class Within>
+  std::optional<Solution> cheapest(std::int64_t workspace, const Within& within) {
+    if (!complete_at({workspace, dearest})) return {};
+    Solution found = solve_at({workspace, 0});
+    if (within(found)) return found;
+    double low = 1e-10, high = dearest;
+    if (!within(found = solve_at({workspace, high}))) return {};
+    for (int i = 0; i < 10; ++i) {
+      const double middle = std::sqrt(low * high);
+      Solution s = solve_at({workspace, middle});
+      const bool enough = within(s);
+      (enough ? high : low) = middle;
+      if (enough && s.ms <= found.ms) found = std::move(s);
+    }
+    return found;
+  }
+
+  bool complete_at(const MemoryTerms& terms) {
+    make_alternatives(terms);
+    return std::none_of(alternatives_.begin(), alternatives_.end(),
+                        [](const auto& of_step) { return of_step.empty(); });
+  }
+
+  Solution solve_at(const MemoryTerms& terms) {
+    if (!complete_at(terms))
+      for (std::size_t i = 0; i < steps_.size(); ++i)
+        if (alternatives_[i].empty()) fail(steps_[i]);
+    Solution s{terms, solve(pbqp())};
+    s.ms = s.pbqp.cost;
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      const Alternative& a = alternatives_[i][s.pbqp.chosen[i]];
+      s.ms += a.ms - a.cost;
+      s.growth += a.growth;
+      s.workspace = std::max(s.workspace, a.workspace);
+    }
+    return s;
+  }
+
+  std::int64_t filter_bytes() const {
+    std::int64_t bytes = 0;
+    for (const Step& step : steps_)
+      if (std::holds_alternative<Conv>(node_of(step).layer))
+        bytes += graph_.parameters(node_of(step)) * size_of(options_.dtype);
+    return bytes;
+  }
+
   // ---- Alternatives of a step ----
 
+  void make_alternatives(const MemoryTerms& terms) {
+    alternatives_.clear();
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      if (!std::holds_alternative<Conv>(node_of(steps_[i]).layer)) {
+        alternatives_.push_back(alternatives_of(steps_[i]));
+        continue;
+      }
+      MemoryTerms here = terms;
+      const bool limits = options_.workspace_max || training();
+      if (!limits) here.workspace += room_[i];
+      alternatives_.push_back(alternatives_of_conv(steps_[i], here));
+      // That limit is ours, not the user's.
+      if (alternatives_[i].empty() && !limits)
+        alternatives_[i] = alternatives_of_conv(steps_[i], {unbounded_bytes, terms.ms_per_byte});
+    }
+  }
+
   std::vector<Alternative> alternatives_of(const Step& step) {
-    if (std::holds_alternative<Conv>(node_of(step).layer)) return alternatives_of_conv(step);
     std::vector<Alternative> found;
     for (const Layouts& layouts : layouts_of(step)) found.push_back(alternative(step, layouts));
     return found;
@@ -139,7 +260,7 @@ class Planner {
     a.plan.layer = node_of(step).name;
     a.plan.x_layout = layouts.first;
     a.plan.y_layout = layouts.second;
-    a.ms = a.plan.other_ms = predict(other);
+    a.cost = a.ms = a.plan.other_ms = predict(other);
     return a;
   }
 
@@ -165,24 +286,38 @@ class Planner {
     return layout_pairs(graph_.conv_problem(node_of(step)), options_.layout, device_);
   }
 
-  // Every pass measured, or else whatever can be had.
-  std::vector<Alternative> alternatives_of_conv(const Step& step) {
+  // A convolution alone, run after run, finds its tensors in L3 if they fit; in a net that does not
+  // fit they come from memory.
+  double fetch_ms(const ConvProblem& p) const {
+    const double bytes = double(p.x_bytes() + p.y_bytes() + p.filter_bytes()),
+                 most = double(device_.l3_bytes) / 2;
+    if (options_.cache != CacheMode::hot || bytes >= most || net_bytes_ < most) return 0;
+    return 1e3 * bytes * std::max(0.0, 1 / ceilings_.memory_bandwidth - 1 / ceilings_.l3_bandwidth);
+  }
+
+  // Every pass measured, or else whatever can be had; none where the terms allow none.
+  std::vector<Alternative> alternatives_of_conv(const Step& step, const MemoryTerms& terms) {
     for (const bool guess : {false, true}) {
       std::vector<Alternative> found;
       for (const Layouts& layouts : layouts_of_conv(step)) {
         Alternative a = alternative(step, layouts);
         bool complete = true;
         for (const ConvProblem& problem : problems_of(step)) {
-          std::optional<PassPlan>& pass = a.plan.passes[std::size_t(problem.pass)];
-          pass = convs_.best(problem, layouts, guess);
+          std::optional<ConvChoice> pass = convs_.best(problem, layouts, terms, guess);
           if (!(complete = pass.has_value())) break;
-          a.ms += pass->ms;
+          const double fetch = fetch_ms(problem);
+          pass->plan.ms += fetch;
+          a.ms += pass->plan.ms;
+          a.cost += pass->cost + fetch;
+          a.growth += pass->growth;
+          a.workspace = std::max(a.workspace, pass->workspace);
+          a.plan.passes[std::size_t(problem.pass)] = std::move(pass->plan);
         }
         if (complete) found.push_back(std::move(a));
       }
       if (!found.empty()) return found;
     }
-    fail(step);
+    return {};
   }
 
   // The least workspace with which a convolution runs, all its passes in the same layouts.
@@ -253,7 +388,7 @@ class Planner {
     PbqpProblem problem;
     for (const std::vector<Alternative>& alternatives : alternatives_) {
       problem.nodes.emplace_back();
-      for (const Alternative& a : alternatives) problem.nodes.back().push_back(a.ms);
+      for (const Alternative& a : alternatives) problem.nodes.back().push_back(a.cost);
     }
     for (std::size_t i = 0; i < steps_.size(); ++i) {
       const NodeId value = steps_[i].output;
@@ -355,6 +490,7 @@ class Planner {
   std::vector<std::vector<std::size_t>> readers_;       // of a value, by node
   std::vector<std::size_t> writer_;                     // of a value, by node
   std::vector<bool> wants_gradient_;                    // a value, by node
+  std::vector<std::int64_t> room_;                      // bytes, by step
   double net_bytes_ = 0;                                // of all values and parameters
   std::vector<std::vector<Alternative>> alternatives_;  // by step
 };

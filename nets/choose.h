@@ -22,8 +22,12 @@ namespace convlab {
 struct ChooseOptions {
   Mode mode = Mode::training;
   DType dtype = DType::f32;
-  std::optional<double> max_error{};            // nullopt: default_max_error of the type
-  std::optional<std::int64_t> workspace_max{};  // bytes; the workspace serves all steps in turn
+  std::optional<double> max_error{};  // nullopt: default_max_error of the type
+  // Bytes of the largest workspace, packed filters included, and in inference of what filters take
+  // that stay packed between runs, beyond their plain size. nullopt: in training no limit; in
+  // inference each of the two may take an eighth of the filters (1 MiB at least), and a workspace
+  // what lies free beside the activations as well.
+  std::optional<std::int64_t> workspace_max{};
   bool deterministic = false;
   std::optional<Layout> layout{};               // of everything but the input
   std::vector<std::string> algos{}, exclude{};  // as TuneOptions
@@ -40,8 +44,10 @@ struct Chosen {
 
 // By what the store has measured (dropped candidates too: those are right, but slower than the
 // best); with store null, or for problems it does not know, by predictions. Under a tight limit the
-// batch of a convolution may be split. Throws InputError when a convolution has no candidate within
-// the limits, with the smallest workspace that would do.
+// batch of a convolution may be split. Packed filters that stay are bought at one price a byte, the
+// least that keeps them within the limit (a Lagrange multiplier: no other plan is faster that takes
+// no more than this one). Throws InputError when a convolution has no candidate within the limits,
+// with the smallest workspace that would do.
 Chosen choose_plan(const Graph&, const ChooseOptions&, const AlgoRegistry&, Device&,
                    const Store* store);
 

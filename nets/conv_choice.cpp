@@ -13,8 +13,6 @@
 namespace convlab {
 namespace {
 
-constexpr std::int64_t unbounded = std::numeric_limits<std::int64_t>::max();
-
 // A product of TF32 factors, which have 11 bits, is expected to be no better than their rounding,
 // and must not be chosen unseen.
 double expected_error(DType dtype, const Config& config) {
@@ -59,7 +57,8 @@ ConvChoices::ConvChoices(const ChooseOptions& options, const AlgoRegistry& regis
 
 bool ConvChoices::tuned(const ConvProblem& problem) { return known(problem).tuned; }
 
-std::optional<PassPlan> ConvChoices::best(const ConvProblem& problem, Layouts layouts, bool guess) {
+std::optional<ConvChoice> ConvChoices::best(const ConvProblem& problem, Layouts layouts,
+                                            const MemoryTerms& terms, bool guess) {
   Known& all = known(problem);
   std::vector<Option*> order;
   for (Option& option : all.options)
@@ -69,31 +68,34 @@ std::optional<PassPlan> ConvChoices::best(const ConvProblem& problem, Layouts la
   std::stable_sort(order.begin(), order.end(), [&](const Option* a, const Option* b) {
     return cost(*a, problem.pass) < cost(*b, problem.pass);
   });
-  std::optional<PassPlan> best;
+  std::optional<ConvChoice> best;
   for (Option* option : order) {
-    const double ms = cost(*option, problem.pass);
-    if (best && ms >= best->ms) break;
-    if (fits(problem, *option))
-      best = PassPlan{option->candidate.algo, option->candidate.config, 0, ms,
-                      !option->candidate.predicted};
-    else if (std::optional<PassPlan> parts = in_parts(problem, all, *option);
-             parts && (!best || parts->ms < best->ms))
-      best = std::move(parts);
+    if (best && cost(*option, problem.pass) >= best->cost) break;
+    std::optional<ConvChoice> found = choice(problem, *option, terms);
+    if (!found) found = in_parts(problem, *option, terms);
+    if (found && (!best || found->cost < best->cost)) best = std::move(found);
   }
   return best;
 }
 
 std::optional<std::int64_t> ConvChoices::least_workspace(const ConvProblem& problem,
                                                          Layouts layouts) {
-  std::int64_t least = unbounded;
+  std::int64_t least = unbounded_bytes;
+  const auto consider = [&](const ConvProblem& p, Option& option) {
+    find_bytes(p, option);
+    if (*option.workspace == unbounded_bytes) return;
+    const std::int64_t filter = must_pack(p.pass)
+                                    ? *option.packed
+                                    : std::max<std::int64_t>(0, *option.packed - p.filter_bytes());
+    least = std::min(least, *option.workspace + filter);
+  };
   for (Option& option : known(problem).options) {
     if (Layouts{option.candidate.x_layout, option.candidate.y_layout} != layouts) continue;
-    least = std::min(least, workspace(problem, option));
+    consider(problem, option);
     const ConvProblem image = part_of(problem, 1);
-    if (Option* alone = twin(known(image), option); alone && problem.n > 1)
-      least = std::min(least, workspace(image, *alone));
+    if (Option* alone = twin(known(image), option); alone && problem.n > 1) consider(image, *alone);
   }
-  if (least == unbounded) return {};
+  if (least == unbounded_bytes) return {};
   return least;
 }
 
@@ -123,7 +125,7 @@ void ConvChoices::enumerate(Known& k) const {
         Candidate c = predicted_candidate(*algo, problem, std::move(config), options_.cache,
                                           device_, ceilings_);
         const double ms = c.ms;
-        k.options.push_back({algo, std::move(c), ms, {}});
+        k.options.push_back({algo, std::move(c), ms, {}, {}});
       }
     }
 }
@@ -156,39 +158,58 @@ void ConvChoices::recall(Known& k) const {
 }
 
 // In training weights change, so that each step packs them again.
+bool ConvChoices::must_pack(Pass pass) const {
+  return options_.mode == Mode::training && pass != Pass::backward_filter;
+}
+
 double ConvChoices::cost(const Option& option, Pass pass) const {
-  const bool packs = options_.mode == Mode::training && pass != Pass::backward_filter;
-  return cost_ms(option.candidate, packs);
+  return cost_ms(option.candidate, must_pack(pass));
 }
 
 // Of the run as it will be, epilogue and all; more than there is where no plan can be made.
-std::int64_t ConvChoices::workspace(const ConvProblem& asked, Option& option) {
-  if (option.workspace) return *option.workspace;
+void ConvChoices::find_bytes(const ConvProblem& asked, Option& option) {
+  if (option.workspace) return;
   ConvProblem problem = with_layouts(asked, {option.candidate.x_layout, option.candidate.y_layout});
-  const auto bytes = [&] {
-    return std::int64_t(
-        option.algo->plan(problem, option.candidate.config, device_)->workspace_bytes());
+  option.workspace = option.packed = 0;
+  const auto add = [&] {
+    const auto plan = option.algo->plan(problem, option.candidate.config, device_);
+    option.workspace = std::max(*option.workspace, std::int64_t(plan->workspace_bytes()));
+    option.packed = std::max(*option.packed, std::int64_t(plan->packed_filter_bytes()));
   };
   try {
-    option.workspace = bytes();
-    if (problem.accumulate) {
-      problem.accumulate = false;
-      option.workspace = std::max(*option.workspace, bytes());
-    }
+    add();
+    if (!problem.accumulate) return;
+    problem.accumulate = false;
+    add();
   } catch (const Error&) {
-    option.workspace = unbounded;
+    option.workspace = unbounded_bytes;
   } catch (const std::bad_alloc&) {
-    option.workspace = unbounded;
+    option.workspace = unbounded_bytes;
   }
-  return *option.workspace;
 }
 
-bool ConvChoices::fits(const ConvProblem& problem, Option& option) {
-  if (!options_.workspace_max) return true;
+// The filter kept packed, or packed by each run, whichever costs less of what the terms allow.
+std::optional<ConvChoice> ConvChoices::choice(const ConvProblem& problem, Option& option,
+                                              const MemoryTerms& terms) {
+  const Candidate& c = option.candidate;
+  ConvChoice kept{{c.algo, c.config, 0, cost(option, problem.pass), !c.predicted}, 0, 0, 0};
+  kept.cost = kept.plan.ms;
+  if (terms.workspace == unbounded_bytes && terms.ms_per_byte == 0) return kept;
   // What was measured without an epilogue says enough where it is too much.
-  if (!option.candidate.predicted && option.candidate.workspace_bytes > *options_.workspace_max)
-    return false;
-  return workspace(problem, option) <= *options_.workspace_max;
+  if (!c.predicted && c.workspace_bytes > terms.workspace) return {};
+  find_bytes(problem, option);
+  if (*option.workspace > terms.workspace) return {};
+  kept.workspace = *option.workspace;
+  ConvChoice packs = kept;
+  packs.workspace += *option.packed;
+  const bool packs_fits = packs.workspace <= terms.workspace;
+  if (must_pack(problem.pass)) return packs_fits ? std::optional(packs) : std::nullopt;
+  kept.growth = std::max<std::int64_t>(0, *option.packed - problem.filter_bytes());
+  kept.cost += terms.ms_per_byte * double(kept.growth);
+  if (kept.growth == 0 || !packs_fits) return kept;
+  packs.plan.packs_each_run = true;
+  packs.plan.ms = packs.cost = cost_ms(c, true);
+  return packs.cost < kept.cost ? packs : kept;
 }
 
 ConvChoices::Option* ConvChoices::twin(Known& part, const Option& whole) const {
@@ -200,20 +221,24 @@ ConvChoices::Option* ConvChoices::twin(Known& part, const Option& whole) const {
 
 // As few parts as fit. Where the store knows the whole batch but not the part, the prediction for
 // the part is off by as much as the one for the whole was.
-std::optional<PassPlan> ConvChoices::in_parts(const ConvProblem& problem, const Known& all,
-                                              const Option& whole) {
+std::optional<ConvChoice> ConvChoices::in_parts(const ConvProblem& problem, const Option& whole,
+                                                const MemoryTerms& terms) {
   for (const std::int64_t images : part_sizes(problem.n)) {
     const ConvProblem part = part_of(problem, images);
     Known& parts = known(part);
     Option* const option = twin(parts, whole);
-    if (!option || !fits(part, *option)) continue;
+    if (!option) continue;
+    std::optional<ConvChoice> found = choice(part, *option, terms);
+    if (!found) continue;
+    const double price = found->cost - found->plan.ms;
+    const double pack_ms = found->plan.ms - option->candidate.ms;
     const bool measured = !option->candidate.predicted;
     const double correction =
         measured || whole.candidate.predicted ? 1 : whole.candidate.ms / whole.predicted_ms;
-    const double pack_ms = cost(whole, all.problem.pass) - whole.candidate.ms;
-    return PassPlan{whole.candidate.algo, whole.candidate.config, images,
-                    double(problem.n / images) * option->candidate.ms * correction + pack_ms,
-                    measured};
+    found->plan.images = images;
+    found->plan.ms = double(problem.n / images) * option->candidate.ms * correction + pack_ms;
+    found->cost = found->plan.ms + price;
+    return found;
   }
   return {};
 }

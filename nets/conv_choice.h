@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,21 @@
 
 namespace convlab {
 
+inline constexpr std::int64_t unbounded_bytes = std::numeric_limits<std::int64_t>::max();
+
+// Packed filters of a net for inference stay between runs: what they take beyond the filters they
+// stand for is the plan's growth. Or each run packs its filter into the workspace, as in training.
+struct MemoryTerms {
+  std::int64_t workspace = unbounded_bytes;  // at most, with filters that are packed for one run
+  double ms_per_byte = 0;                    // what growth costs
+};
+
+struct ConvChoice {
+  PassPlan plan;
+  double cost = 0;  // plan.ms and what its growth costs
+  std::int64_t workspace = 0, growth = 0;
+};
+
 class ConvChoices {
  public:
   // All must outlive this object. Throws InputError for unknown names in algos and exclude.
@@ -22,10 +38,11 @@ class ConvChoices {
   // A problem has its pass, data type and epilogue; its layouts are ignored.
 
   bool tuned(const ConvProblem&);  // has the store measured it?
-  // Nothing when nobody takes it. Of a problem that is tuned only what was measured counts, unless
-  // `guess`.
-  std::optional<PassPlan> best(const ConvProblem&, Layouts, bool guess);
-  // The least workspace with which best(..., guess = true) finds something; nothing when none does.
+  // What costs least. Nothing when nobody takes it. Of a problem that is tuned only what was
+  // measured counts, unless `guess`.
+  std::optional<ConvChoice> best(const ConvProblem&, Layouts, const MemoryTerms&, bool guess);
+  // The least that best(..., guess = true) needs of workspace and growth together to find
+  // something; nothing when it never does.
   std::optional<std::int64_t> least_workspace(const ConvProblem&, Layouts);
 
  private:
@@ -33,7 +50,7 @@ class ConvChoices {
     const ConvAlgo* algo;
     Candidate candidate;  // its ms measured, or predicted
     double predicted_ms = 0;
-    std::optional<std::int64_t> workspace;  // once somebody asked
+    std::optional<std::int64_t> workspace, packed;  // bytes, once somebody asked
   };
   struct Known {
     ConvProblem problem;
@@ -44,11 +61,12 @@ class ConvChoices {
   Known& known(const ConvProblem&);
   void enumerate(Known&) const;
   void recall(Known&) const;
+  bool must_pack(Pass) const;
   double cost(const Option&, Pass) const;
-  std::int64_t workspace(const ConvProblem&, Option&);
-  bool fits(const ConvProblem&, Option&);
+  void find_bytes(const ConvProblem&, Option&);
+  std::optional<ConvChoice> choice(const ConvProblem&, Option&, const MemoryTerms&);
   Option* twin(Known& part, const Option&) const;
-  std::optional<PassPlan> in_parts(const ConvProblem&, const Known&, const Option&);
+  std::optional<ConvChoice> in_parts(const ConvProblem&, const Option&, const MemoryTerms&);
 
   const ChooseOptions& options_;
   Device& device_;

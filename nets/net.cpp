@@ -30,7 +30,7 @@ class Net::Impl {
     net_.allocate(*stream_);
     if (!options.poison) return;
     nan_.assign(1 << 20, std::byte{0xFF});
-    for (const Buffer* buffer : {&net_.workspace, &net_.constants}) poison(buffer->span());
+    poison(net_.constants.span());
     for (BufferId id = 0; id < net_.memory.lifetimes().size(); ++id) poison(net_.memory.span(id));
   }
 
@@ -43,6 +43,7 @@ class Net::Impl {
       parameters_changed_ = false;
     }
     ++iteration_;
+    ran_forward_ = false;
     for (std::size_t i = 0; i < net_.runs.size(); ++i) {
       if (!net_.runs[i].op) continue;
       at_moment(i, [&] {
@@ -72,7 +73,7 @@ class Net::Impl {
         if (run.op->needs().backward_filter)
           observed(i, Phase::backward_filter, [&] { run.op->backward_filter(*stream_); });
         if (!run.op->needs().backward_data) return;
-        poison_workspace();
+        if (run.backward_workspace) poison_if_asked(net_.memory.span(*run.backward_workspace));
         observed(i, Phase::backward_data, [&] {
           run.op->backward_data(iteration_, *stream_);
           for (const Conversion& c : run.gradients) convert(c);
@@ -125,6 +126,32 @@ class Net::Impl {
     };
     return net_.plan.dtype == DType::f64 ? all_finite(reinterpret_cast<const double*>(host.data()))
                                          : all_finite(reinterpret_cast<const float*>(host.data()));
+  }
+
+  [[noreturn]] void refuse_frozen() const {
+    throw InputError(fmt::format("net {}: is frozen: its weights are folded, packed, and cannot "
+                                 "be read or changed",
+                                 net_.graph.name()));
+  }
+  void parameters_changed() {
+    if (frozen_) refuse_frozen();
+    parameters_changed_ = true;
+  }
+
+  // One step after the other, so that there is hardly a moment with all filters in both forms.
+  void freeze() {
+    if (net_.training())
+      throw InputError(
+          fmt::format("net {}: only a net for inference can be frozen", net_.graph.name()));
+    if (frozen_) return;
+    for (StepRun& run : net_.runs) {
+      if (!run.op) continue;
+      run.op->parameters_changed(*stream_);
+      stream_->synchronize();
+      for (const std::size_t p : run.op->needs().folded) net_.parameters.release(p);
+    }
+    frozen_ = true;
+    parameters_changed_ = false;
   }
 
   // ---- In and out ----
@@ -212,18 +239,18 @@ class Net::Impl {
   // read.
   template <class F>
   void at_moment(std::size_t moment, F run) {
+    if (stop_ != nullptr && *stop_) throw Interrupted{};
     const auto poison_if = [&](auto condition) {
       for (BufferId id = 0; net_.options.poison && id < net_.memory.lifetimes().size(); ++id)
         if (id != net_.value(0).buffer && condition(net_.memory.lifetimes()[id]))
           poison(net_.memory.span(id));
     };
     poison_if([&](const Lifetime& l) { return l.first == moment; });
-    poison_workspace();
     run();
     poison_if([&](const Lifetime& l) { return l.last == moment && moment < net_.last_moment(); });
   }
-  void poison_workspace() {
-    if (net_.options.poison) poison(net_.workspace.span());
+  void poison_if_asked(Span span) {
+    if (net_.options.poison) poison(span);
   }
   void poison(Span span) {
     for (std::size_t at = 0; at < span.size(); at += nan_.size())
@@ -262,7 +289,8 @@ class Net::Impl {
   std::vector<std::byte> nan_;
 
   std::uint64_t iteration_ = 0;
-  bool parameters_changed_ = true, ran_forward_ = false;
+  bool parameters_changed_ = true, ran_forward_ = false, frozen_ = false;
+  const std::atomic<bool>* stop_ = nullptr;
   StepObserver observer_;
   std::chrono::steady_clock::time_point observed_since_;
 };
@@ -285,15 +313,24 @@ MemoryUse Net::memory_during(std::size_t step, Phase phase) const {
 MemoryUse Net::memory_needed(const Graph& graph, const NetPlan& plan, const AlgoRegistry& registry,
                              Device& device, const NetOptions& options, const UpdateRule& rule) {
   const Assembly net(graph, plan, registry, device, options);
-  return net.memory_use(net.training() ? net.parameters.state_bytes(rule) : 0);
+  MemoryUse use = net.memory_use(net.training() ? net.parameters.state_bytes(rule) : 0);
+  for (const StepRun& run : net.runs) {
+    if (!run.op) continue;
+    for (const std::size_t p : run.op->needs().folded) {
+      use.weights -= net.parameters.value_bytes(p);
+      use.total -= net.parameters.value_bytes(p);
+    }
+  }
+  return use;
 }
 
 void Net::initialise(std::uint64_t seed) {
-  impl_->net_.parameters.initialise(seed, impl_->device_, *impl_->stream_);
   parameters_changed();
+  impl_->net_.parameters.initialise(seed, impl_->device_, *impl_->stream_);
 }
 const std::vector<Parameter>& Net::parameters() const { return impl_->net_.parameters.list(); }
-void Net::parameters_changed() { impl_->parameters_changed_ = true; }
+void Net::parameters_changed() { impl_->parameters_changed(); }
+void Net::freeze() { impl_->freeze(); }
 
 void Net::set_input(ConstSpan from) { impl_->set_input(from); }
 void Net::set_labels(std::span<const std::int32_t> labels) { impl_->set_labels(labels); }
@@ -315,9 +352,11 @@ void Net::set_counters(const NetCounters& counters) {
 void Net::read_output(Span to) { impl_->read_output(to); }
 void Net::read_input_gradient(Span to) { impl_->read_input_gradient(to); }
 void Net::read(const std::byte* from, Span to) {
+  if (from == nullptr) impl_->refuse_frozen();
   impl_->device_.copy_to_host(to, from, *impl_->stream_);
 }
 void Net::write(std::byte* to, ConstSpan from) {
+  if (to == nullptr) impl_->refuse_frozen();
   impl_->device_.copy_to_device(to, from, *impl_->stream_);
   impl_->stream_->synchronize();
 }
@@ -327,5 +366,7 @@ void Net::observe(StepObserver observer) {
   impl_->observed_since_ = std::chrono::steady_clock::now();
 }
 bool Net::is_output_finite(const Step& step) { return impl_->is_output_finite(step); }
+
+void Net::stop_when(const std::atomic<bool>* stop) { impl_->stop_ = stop; }
 
 }  // namespace convlab

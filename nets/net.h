@@ -12,6 +12,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -49,7 +50,7 @@ struct Parameter {
   std::string name;  // torchvision's key: "layer1.0.conv1.weight", "bn1.running_mean"
   std::vector<std::int64_t> shape;
   std::int64_t count = 0;         // elements, of the net's data type
-  std::byte* value = nullptr;     // on the device
+  std::byte* value = nullptr;     // on the device; null: freed by freeze
   std::byte* gradient = nullptr;  // of the mean loss; null: not trained (running statistics)
   // The optimizer's, as long as value: velocity, or Adam's average of gradients; Adam's average of
   // their squares. Null until Net::start_optimizer or an update needs them.
@@ -62,15 +63,15 @@ struct NetCounters {
   std::int64_t updates = 0;    // Adam corrects its averages by it
 };
 
-// Bytes on the device. Activations and gradients share the arena, whose size is less than their
-// sum.
+// Bytes on the device. Activations, their gradients and workspaces share the arena: each is there
+// only while somebody needs it.
 struct MemoryUse {
   std::size_t weights = 0;      // parameters and running statistics, packed filters
   std::size_t activations = 0;  // live at the arena's fullest moment
   std::size_t gradients = 0;    // of activations, at that moment; and of the weights
-  std::size_t workspace = 0;
+  std::size_t workspace = 0;    // at that moment, with filters that are packed for one run
   std::size_t optimizer = 0;
-  std::size_t arena = 0;  // activations and their gradients together, as laid out
+  std::size_t arena = 0;  // activations, their gradients and workspaces together, as laid out
   std::size_t total = 0;  // all that is allocated
 };
 
@@ -79,6 +80,8 @@ using UpdateRule = std::variant<SgdDesc, AdamDesc>;
 // Told of each step that ran, with the stream drained around it. Seconds since the observer was
 // set.
 using StepObserver = std::function<void(const Step&, Phase, double begin_s, double end_s)>;
+
+struct Interrupted {};
 
 class Net {
  public:
@@ -95,7 +98,8 @@ class Net {
   MemoryUse memory() const;
   // With the activations and gradients that are live while a step runs.
   MemoryUse memory_during(std::size_t step, Phase) const;
-  // What such a net, updated by this rule, will have allocated. Nothing is allocated to know it.
+  // What such a net, updated by this rule, or in inference frozen, will have allocated. Nothing is
+  // allocated to know it.
   static MemoryUse memory_needed(const Graph&, const NetPlan&, const AlgoRegistry&, Device&,
                                  const NetOptions&, const UpdateRule&);
 
@@ -106,6 +110,10 @@ class Net {
   // In inference, filters are folded and packed by the next forward after weights have changed:
   // whoever writes to Parameter::value says so.
   void parameters_changed();
+  // In inference, once the weights are what they shall be: folds and packs them now, and frees what
+  // was folded or packed, whose Parameter::value is null from then on. InputError in training, and
+  // when a frozen net's weights are to change, or to be read.
+  void freeze();
 
   // From the host: f32 or f64 as the net's type, NCHW of the input's shape; one label an image;
   // targets as the output's shape. Queued: what is given stays as it is until the stream is
@@ -131,6 +139,9 @@ class Net {
   void write(std::byte* to, ConstSpan);    // likewise
 
   void observe(StepObserver);  // null: nobody
+  // Once *stop is set (by a signal, say), forward and backward end before their next step and throw
+  // Interrupted; a forward makes good what is missing. null: never.
+  void stop_when(const std::atomic<bool>* stop);
   // For an observer of this step's forward: whether it left neither an infinity nor a NaN.
   bool is_output_finite(const Step&);
 

@@ -14,7 +14,7 @@ using BufferId = std::size_t;
 
 class NetMemory {
  public:
-  enum class Kind : std::uint8_t { activation, gradient };
+  enum class Kind : std::uint8_t { activation, gradient, workspace };
 
   // A buffer that nobody needs yet.
   BufferId add(std::size_t bytes, Kind kind) {
@@ -36,7 +36,8 @@ class NetMemory {
   const std::vector<Lifetime>& lifetimes() const { return lifetimes_; }
   std::size_t bytes() const { return arena_.bytes; }
 
-  // Fill in activations and gradients, at the fullest moment or a given one, and the arena.
+  // Fill in activations, gradients and workspace, at the fullest moment or a given one, and the
+  // arena.
   void report(MemoryUse&) const;
   void report(MemoryUse&, std::size_t moment) const;
 

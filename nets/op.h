@@ -43,10 +43,11 @@ struct OpContext {
 
 // What an op asks for, known once it is made.
 struct OpNeeds {
-  std::size_t workspace = 0;
+  std::size_t forward_workspace = 0, backward_workspace = 0;
   std::size_t saved = 0;  // bytes that forward leaves for backward
   std::size_t forward_scratch = 0, backward_scratch = 0;
-  std::size_t constants = 0;  // bytes that stay as parameters_changed leaves them
+  std::size_t constants = 0;        // bytes that stay as parameters_changed leaves them
+  std::vector<std::size_t> folded;  // parameters that nothing but parameters_changed reads
   bool backward_data = false, backward_filter = false;  // has something to do there
   bool backward_reads_x = false, backward_reads_y = false;
   std::optional<std::size_t> y_over;  // the input that y may be written over
@@ -63,7 +64,7 @@ struct OpMemory {
   std::byte* forward_scratch = nullptr;
   std::byte* backward_scratch = nullptr;
   std::byte* constants = nullptr;
-  Workspace workspace;
+  Workspace forward_workspace, backward_workspace;
 };
 
 class Op {
@@ -80,7 +81,7 @@ class Op {
   // Called in this order.
   virtual void backward_filter(Stream&) {}
   virtual void backward_data(std::uint64_t /*iteration*/, Stream&) {}
-  // In inference, before the next forward.
+  // In inference, before the next forward: folds and packs what is kept so.
   virtual void parameters_changed(Stream&) {}
 
  protected:

@@ -4,7 +4,8 @@
 // In inference a batch norm behind it is folded,
 //   scale * (conv(x, w) + b - mean) / sqrt(variance + epsilon) + shift
 //     = conv(x, w * f) + (b - mean) * f + shift,  f = scale / sqrt(variance + epsilon),
-// and the filter is packed once; in training it is packed by each run, since weights change.
+// and the filter is packed once, unless the plan has it packed by each run to save memory; in
+// training each run packs it, since weights change.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -29,7 +30,8 @@ class ConvOp : public Op {
       plan_constants();
     const std::size_t per_channel =
         has_bias_ ? ops().workspace_bytes(problem_.dtype, context_.y) : 0;
-    needs_.workspace = std::max(needs_.workspace, per_channel);
+    for (std::size_t* bytes : {&needs_.forward_workspace, &needs_.backward_workspace})
+      *bytes = std::max(*bytes, per_channel);
   }
 
   void forward(std::uint64_t, Stream& stream) override {
@@ -40,16 +42,17 @@ class ConvOp : public Op {
     args.bias = bias();
     args.residual = step.residual ? at_.x[1] : nullptr;
     args.out = at_.y;
-    const std::byte* packed = at_.constants + packed_at_;
-    if (training()) {
-      forward_->pack(bytes_of(parameter(weight_)), at_.forward_scratch, stream);
+    const std::byte* packed = at_.constants + filter_at_;
+    if (needs_.forward_scratch > 0) {
+      forward_->pack({filter(), std::size_t(problem_.filter_bytes())}, at_.forward_scratch, stream);
       packed = at_.forward_scratch;
     }
-    forward_->run(args, packed, at_.workspace, stream);
+    forward_->run(args, packed, at_.forward_workspace, stream);
     if (fused_) return;
     const DType dtype = problem_.dtype;
     const TensorDesc& y = context_.y;
-    if (has_bias_) ops().bias_forward(dtype, y, at_.y, bias(), at_.y, at_.workspace, stream);
+    if (has_bias_)
+      ops().bias_forward(dtype, y, at_.y, bias(), at_.y, at_.forward_workspace, stream);
     if (step.residual) ops().add(dtype, y, at_.y, at_.x[1], at_.y, stream);
     if (step.relu) ops().activation_forward(dtype, ActivationKind::relu, y, at_.y, at_.y, stream);
   }
@@ -60,12 +63,12 @@ class ConvOp : public Op {
                                 at_.dy, stream);
     if (has_bias_)
       ops().bias_backward(problem_.dtype, context_.y, at_.dy, parameter(bias_).gradient,
-                          at_.workspace, stream);
+                          at_.backward_workspace, stream);
     ConvArgs args;
     args.x = at_.x[0];
     args.dy = at_.dy;
     args.out = parameter(weight_).gradient;
-    filter_->run(args, nullptr, at_.workspace, stream);
+    filter_->run(args, nullptr, at_.backward_workspace, stream);
   }
 
   void backward_data(std::uint64_t, Stream& stream) override {
@@ -74,21 +77,23 @@ class ConvOp : public Op {
     args.w = parameter(weight_).value;
     args.dy = at_.dy;
     args.out = at_.dx[0];
-    data_->run(args, at_.backward_scratch, at_.workspace, stream);
+    data_->run(args, at_.backward_scratch, at_.backward_workspace, stream);
   }
 
   void parameters_changed(Stream& stream) override {
-    ConstSpan w = bytes_of(parameter(weight_));
-    if (context_.step.batch_norm) {
-      std::byte* const folded =
-          forward_->packed_bytes() > 0 ? at_.workspace.data() : at_.constants + packed_at_;
-      if (problem_.dtype == DType::f64)
-        fold<double>(folded, stream);
-      else
-        fold<float>(folded, stream);
-      w = {folded, w.size()};
+    std::byte* const kept = at_.constants + filter_at_;
+    if (!context_.step.batch_norm) {
+      if (packs_once()) forward_->pack(bytes_of(parameter(weight_)), kept, stream);
+      return;
     }
-    forward_->pack(w, at_.constants + packed_at_, stream);
+    const Buffer folded = context_.device.allocate(packs_once() ? problem_.filter_bytes() : 0);
+    std::byte* const to = packs_once() ? folded.data() : kept;
+    if (problem_.dtype == DType::f64)
+      fold<double>(to, stream);
+    else
+      fold<float>(to, stream);
+    if (packs_once()) forward_->pack(folded.span(), kept, stream);
+    stream.synchronize();
   }
 
  private:
@@ -145,7 +150,9 @@ class ConvOp : public Op {
                                    plan.algo, to_string(problem.pass), to_string(problem.x_layout),
                                    to_string(problem.y_layout), refusal->reason));
     auto conv = std::make_unique<BatchedConv>(algo(plan), problem, plan, context_.device);
-    needs_.workspace = std::max(needs_.workspace, conv->workspace_bytes());
+    std::size_t& workspace =
+        problem.pass == Pass::forward ? needs_.forward_workspace : needs_.backward_workspace;
+    workspace = std::max(workspace, conv->workspace_bytes());
     return conv;
   }
 
@@ -156,7 +163,8 @@ class ConvOp : public Op {
     fused_ = !refuse(p);
     if (!fused_) p.epilogue = {};
     forward_ = make(p);
-    if (training()) needs_.forward_scratch = forward_->packed_bytes();
+    if (training() || pass_plan(Pass::forward).packs_each_run)
+      needs_.forward_scratch = forward_->packed_bytes();
   }
 
   void make_backward() {
@@ -182,20 +190,31 @@ class ConvOp : public Op {
   // A folded bias, then the packed filter, or the folded one as KCRS.
   void plan_constants() {
     const bool folds = context_.step.batch_norm.has_value();
-    const std::size_t packed = forward_->packed_bytes(), plain = problem_.filter_bytes();
-    packed_at_ = folds ? padded(std::size_t(problem_.k * size_of(problem_.dtype))) : 0;
-    needs_.constants = packed_at_ + (packed > 0 ? packed : folds ? plain : 0);
-    if (folds && packed > 0) needs_.workspace = std::max(needs_.workspace, plain);
+    if (folds) filter_at_ = padded(std::size_t(problem_.k * size_of(problem_.dtype)));
+    needs_.constants = filter_at_ + (packs_once() ? forward_->packed_bytes()
+                                     : folds      ? problem_.filter_bytes()
+                                                  : 0);
+    if (folds || packs_once()) needs_.folded.push_back(weight_);
+    if (!folds) return;
+    if (own_bias_) needs_.folded.push_back(bias_);
+    for (std::size_t i = 0; i < 4; ++i) needs_.folded.push_back(norm_ + i);
   }
 
-  const void* filter() const {
-    return context_.step.batch_norm ? at_.constants + packed_at_ : parameter(weight_).value;
+  bool packs_once() const {
+    return !training() && needs_.forward_scratch == 0 && forward_->packed_bytes() > 0;
+  }
+
+  // As KCRS, folded if it is.
+  const std::byte* filter() const {
+    const bool folds = !training() && context_.step.batch_norm;
+    return folds ? at_.constants + filter_at_ : parameter(weight_).value;
   }
   const void* bias() const {
     if (context_.step.batch_norm) return at_.constants;
     return own_bias_ ? parameter(bias_).value : nullptr;
   }
 
+  // A piece of the filter at a time: the host need not hold it as well.
   template <class T>
   void fold(std::byte* filter, Stream& stream) const {
     const auto values = [&](std::size_t i) {
@@ -204,20 +223,31 @@ class ConvOp : public Op {
                                    stream);
       return host;
     };
-    std::vector<T> w = values(weight_), shift = values(norm_ + 1);
+    std::vector<T> shift = values(norm_ + 1);
     const std::vector<T> scale = values(norm_), mean = values(norm_ + 2),
                          variance = values(norm_ + 3);
     const std::vector<T> bias = own_bias_ ? values(bias_) : std::vector<T>(scale.size(), T(0));
     const double epsilon =
         std::get<BatchNorm>(context_.graph.nodes()[*context_.step.batch_norm].layer).epsilon;
-    const std::size_t filter_size = w.size() / scale.size();
-    for (std::size_t k = 0; k < scale.size(); ++k) {
+    const std::size_t filter_size = std::size_t(parameter(weight_).count) / scale.size();
+    std::vector<T> piece(std::max<std::size_t>(1, (1 << 16) / filter_size) * filter_size);
+    for (std::size_t k = 0, i = 0; k < scale.size(); ++k) {
+      if (i == piece.size()) i = 0;
+      if (i == 0) {
+        piece.resize(std::min(piece.size(), (scale.size() - k) * filter_size));
+        context_.device.copy_to_host(std::as_writable_bytes(std::span(piece)),
+                                     parameter(weight_).value + k * filter_size * sizeof(T),
+                                     stream);
+      }
       const double factor = double(scale[k]) / std::sqrt(double(variance[k]) + epsilon);
       shift[k] = T((double(bias[k]) - double(mean[k])) * factor + double(shift[k]));
-      for (std::size_t i = k * filter_size; i < (k + 1) * filter_size; ++i)
-        w[i] = T(double(w[i]) * factor);
+      for (const std::size_t end = i + filter_size; i < end; ++i)
+        piece[i] = T(double(piece[i]) * factor);
+      if (i < piece.size()) continue;
+      context_.device.copy_to_device(filter, std::as_bytes(std::span(piece)), stream);
+      stream.synchronize();
+      filter += piece.size() * sizeof(T);
     }
-    context_.device.copy_to_device(filter, std::as_bytes(std::span(w)), stream);
     context_.device.copy_to_device(at_.constants, std::as_bytes(std::span(shift)), stream);
     stream.synchronize();
   }
@@ -228,7 +258,7 @@ class ConvOp : public Op {
   bool own_bias_ = false, has_bias_ = false;
   bool fused_ = false;
   std::unique_ptr<BatchedConv> forward_, data_, filter_;
-  std::size_t packed_at_ = 0;  // in the constants
+  std::size_t filter_at_ = 0;  // in the constants
 };
 
 }  // namespace

@@ -20,7 +20,8 @@ class LinearOp : public Op {
     weight_ = context_.parameters.add(name + ".weight", {outputs_, inputs_},
                                       initial_weights(context_.graph, context_.step.node));
     bias_ = context_.parameters.add(name + ".bias", {outputs_}, {});
-    needs_.workspace = ops().workspace_bytes(context_.dtype, context_.y);
+    needs_.forward_workspace = needs_.backward_workspace =
+        ops().workspace_bytes(context_.dtype, context_.y);
     needs_.backward_filter = needs_.backward_reads_x = training();
     needs_.backward_data = wants_dx();
   }
@@ -29,11 +30,11 @@ class LinearOp : public Op {
     ops().gemm(context_.dtype, {.m = rows_, .n = outputs_, .k = inputs_, .transpose_b = true},
                at_.x[0], parameter(weight_).value, at_.y, stream);
     ops().bias_forward(context_.dtype, context_.y, at_.y, parameter(bias_).value, at_.y,
-                       at_.workspace, stream);
+                       at_.forward_workspace, stream);
   }
   void backward_filter(Stream& stream) override {
     ops().bias_backward(context_.dtype, context_.y, at_.dy, parameter(bias_).gradient,
-                        at_.workspace, stream);
+                        at_.backward_workspace, stream);
     ops().gemm(context_.dtype, {.m = outputs_, .n = inputs_, .k = rows_, .transpose_a = true},
                at_.dy, at_.x[0], parameter(weight_).gradient, stream);
   }
@@ -95,7 +96,8 @@ class BatchNormOp : public Op {
     context_.parameters.add(name + ".bias", {channels}, {});
     context_.parameters.add(name + ".running_mean", {channels}, {}, false);
     context_.parameters.add(name + ".running_var", {channels}, {Initial::Kind::one}, false);
-    needs_.workspace = ops().workspace_bytes(context_.dtype, desc_.x);
+    needs_.forward_workspace = needs_.backward_workspace =
+        ops().workspace_bytes(context_.dtype, desc_.x);
     if (!training()) {
       if (step.residual) needs_.y_over = 1;
       return;
@@ -117,11 +119,11 @@ class BatchNormOp : public Op {
     if (training())
       ops().batch_norm_training(
           context_.dtype, desc_, io,
-          {momentum, value(2), value(3), at_.saved, at_.saved + deviation_at_}, at_.workspace,
-          stream);
+          {momentum, value(2), value(3), at_.saved, at_.saved + deviation_at_},
+          at_.forward_workspace, stream);
     else
-      ops().batch_norm_inference(context_.dtype, desc_, io, value(2), value(3), at_.workspace,
-                                 stream);
+      ops().batch_norm_inference(context_.dtype, desc_, io, value(2), value(3),
+                                 at_.forward_workspace, stream);
   }
 
   // All at once: dx needs the sums that are the parameters' gradients. A dx that nobody wants goes
@@ -139,7 +141,7 @@ class BatchNormOp : public Op {
     io.dresidual = desc_.residual ? at_.dx[1] : nullptr;
     io.dscale = parameter(scale_).gradient;
     io.dshift = parameter(scale_ + 1).gradient;
-    ops().batch_norm_backward(context_.dtype, desc_, io, at_.workspace, stream);
+    ops().batch_norm_backward(context_.dtype, desc_, io, at_.backward_workspace, stream);
   }
 
  private:
@@ -156,15 +158,17 @@ class LrnOp : public Op {
   explicit LrnOp(OpContext context) : Op(std::move(context)) {
     const auto& layer = context_.layer<LocalResponseNorm>();
     desc_ = {context_.x[0], layer.size, layer.alpha, layer.beta, layer.k};
-    needs_.workspace = ops().workspace_bytes(context_.dtype, desc_.x);
+    needs_.forward_workspace = needs_.backward_workspace =
+        ops().workspace_bytes(context_.dtype, desc_.x);
     needs_.backward_data = needs_.backward_reads_x = wants_dx();
     if (wants_dx()) needs_.gradient[0] = Gradient::write;
   }
   void forward(std::uint64_t, Stream& stream) override {
-    ops().lrn_forward(context_.dtype, desc_, at_.x[0], at_.y, at_.workspace, stream);
+    ops().lrn_forward(context_.dtype, desc_, at_.x[0], at_.y, at_.forward_workspace, stream);
   }
   void backward_data(std::uint64_t, Stream& stream) override {
-    ops().lrn_backward(context_.dtype, desc_, at_.x[0], at_.dy, at_.dx[0], at_.workspace, stream);
+    ops().lrn_backward(context_.dtype, desc_, at_.x[0], at_.dy, at_.dx[0], at_.backward_workspace,
+                       stream);
   }
 
  private:

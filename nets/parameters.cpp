@@ -4,8 +4,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "nets/arena.h"
-
 namespace convlab {
 namespace {
 
@@ -86,25 +84,30 @@ std::size_t Parameters::add(std::string name, std::vector<std::int64_t> shape, I
   list_.push_back({std::move(name), std::move(shape), count});
   initial_.push_back(initial);
   trained_.push_back(trained);
-  offsets_.push_back(bytes_);
   trained_offsets_.push_back(trained_bytes_);
-  const std::size_t bytes = padded(std::size_t(count * size_of(dtype_)));
+  const std::size_t bytes = value_bytes(list_.size() - 1);
   bytes_ += bytes;
   if (trained) trained_bytes_ += bytes;
   return list_.size() - 1;
 }
 
 void Parameters::allocate(bool with_gradients, Device& device, Stream& stream) {
-  values_ = device.allocate(bytes_);
-  device.ops().zero(values_.span(), stream);
   if (with_gradients) {
     gradients_ = device.allocate(trained_bytes_);
     device.ops().zero(gradients_.span(), stream);
   }
   for (std::size_t i = 0; i < list_.size(); ++i) {
-    list_[i].value = values_.data() + offsets_[i];
+    values_.push_back(device.allocate(value_bytes(i)));
+    device.ops().zero(values_[i].span(), stream);
+    list_[i].value = values_[i].data();
     if (with_gradients && trained_[i]) list_[i].gradient = gradients_.data() + trained_offsets_[i];
   }
+}
+
+void Parameters::release(std::size_t i) {
+  values_[i] = {};
+  list_[i].value = nullptr;
+  bytes_ -= value_bytes(i);
 }
 
 void Parameters::initialise(std::uint64_t seed, Device& device, Stream& stream) {

@@ -1,4 +1,4 @@
-// The parameters of a net: named, kept together in device memory, initialised and updated.
+// The parameters of a net: named, kept in device memory, initialised and updated.
 #pragma once
 
 #include <array>
@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "nets/arena.h"
 #include "nets/net.h"
 
 namespace convlab {
@@ -30,8 +31,14 @@ class Parameters {
 
   const Parameter& operator[](std::size_t i) const { return list_[i]; }
   const std::vector<Parameter>& list() const { return list_; }
-  // Known before allocate.
+  // Frees its value, which is null from then on.
+  void release(std::size_t i);
+
+  // Known before allocate; less what was released.
   std::size_t value_bytes() const { return bytes_; }
+  std::size_t value_bytes(std::size_t i) const {
+    return padded(std::size_t(list_[i].count * size_of(dtype_)));
+  }
   std::size_t trained_bytes() const {
     return trained_bytes_;
   }                                                  // of the gradients, if there are any
@@ -52,9 +59,10 @@ class Parameters {
   std::vector<Parameter> list_;
   std::vector<Initial> initial_;
   std::vector<bool> trained_;
-  std::vector<std::size_t> offsets_, trained_offsets_;  // bytes, into values; gradients and state
+  std::vector<std::size_t> trained_offsets_;  // bytes, into gradients and state
   std::size_t bytes_ = 0, trained_bytes_ = 0;
-  Buffer values_, gradients_;
+  std::vector<Buffer> values_;
+  Buffer gradients_;
   std::array<Buffer, 2> state_;  // velocity, or Adam's averages
   std::int64_t updates_ = 0;
 };

@@ -18,7 +18,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Raise it when a field comes, goes or changes its meaning.
-constexpr int plan_format = 1;
+constexpr int plan_format = 2;
 constexpr const char* format_name = "convlab_plan";
 
 // ---- Values as text and numbers ----
@@ -89,6 +89,7 @@ void visit_pass(Plan& p, Visit&& visit) {
   visit("images", p.images);
   visit("ms", p.ms);
   visit("measured", p.measured);
+  visit("packs_each_run", p.packs_each_run);
 }
 
 template <class Plan, class Visit>

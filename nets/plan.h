@@ -22,6 +22,8 @@ struct PassPlan {
   std::int64_t images = 0;  // at a time; 0: the whole batch. Fewer need less workspace
   double ms = 0;            // expected for the whole batch, packing of the filter included
   bool measured = false;    // ms comes from the tuning store; else from the work estimate
+  // In inference: packs the filter anew for each run and keeps the plain one.
+  bool packs_each_run = false;
 
   friend bool operator==(const PassPlan&, const PassPlan&) = default;
 };

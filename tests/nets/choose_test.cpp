@@ -12,7 +12,7 @@
 namespace convlab {
 namespace {
 
-// Takes what `takes` says; needs `workspace` bytes for each image.
+// Takes what `takes` says; needs `workspace` bytes for each image, and `packed` filters for one.
 struct Behaviour {
   std::string id;
   std::function<bool(const ConvProblem&)> takes = [](const ConvProblem&) { return true; };
@@ -21,6 +21,7 @@ struct Behaviour {
   double efficiency = 0.5;
   DeviceKind device = DeviceKind::cpu;
   Config config{};
+  std::int64_t packed = 0;
 };
 
 class FakeAlgo : public ConvAlgo {
@@ -46,14 +47,15 @@ class FakeAlgo : public ConvAlgo {
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config&, Device&) const override {
     class Plan : public ConvPlan {
      public:
-      explicit Plan(std::int64_t bytes) : bytes_(bytes) {}
+      Plan(std::int64_t bytes, std::int64_t packed) : bytes_(bytes), packed_(packed) {}
       std::size_t workspace_bytes() const noexcept override { return std::size_t(bytes_); }
+      std::size_t packed_filter_bytes() const noexcept override { return std::size_t(packed_); }
       void run(const ConvArgs&, Workspace, Stream&) const override {}
 
      private:
-      std::int64_t bytes_;
+      std::int64_t bytes_, packed_;
     };
-    return std::make_unique<Plan>(behaviour_.workspace * p.n);
+    return std::make_unique<Plan>(behaviour_.workspace * p.n, behaviour_.packed * p.filter_bytes());
   }
 
  private:
@@ -399,6 +401,51 @@ TEST_F(Choose, SplitsTheBatchUnderALimit) {
   EXPECT_EQ(plan_under(11999), (PassPlan{"big", {}, 6, 80, true}));
   measured(two_convs(6), "a", Pass::forward, *registry.all()[0], Layout::nchw, 60, big(6));
   EXPECT_EQ(plan_under(11999).algo, "small");
+}
+
+// Filters of 9216 and 25600 bytes, packed four times that.
+TEST_F(Choose, InferenceKeepsPackedFiltersWithinTheLimit) {
+  const AlgoRegistry registry =
+      registry_of({{.id = "packs", .packed = 4}, {.id = "plain", .efficiency = 0.001}});
+  const Graph graph = two_convs(1);
+  const auto remember = [&](double pack_ms) {
+    for (const char* layer : {"a", "b"}) {
+      measured(graph, layer, Pass::forward, *registry.all()[0], Layout::nchw, 1,
+               [=](Candidate& c) { c.pack_ms = pack_ms; });
+      measured(graph, layer, Pass::forward, *registry.all()[1], Layout::nchw, 5);
+    }
+  };
+  ChooseOptions options = inference_;
+  const auto chosen_under = [&](std::int64_t limit) {
+    options.workspace_max = limit;
+    const Chosen chosen = choose(graph, registry, options);
+    std::string text;
+    for (const char* layer : {"a", "b"}) {
+      const PassPlan& pass = pass_of(chosen, layer, Pass::forward);
+      text += pass.algo + (pass.packs_each_run ? " each run " : " ");
+    }
+    return text;
+  };
+  remember(10);
+  EXPECT_EQ(chosen_under(0), "plain plain ");
+  EXPECT_EQ(chosen_under(3 * 9216), "packs plain ");
+  EXPECT_EQ(chosen_under(3 * 9216 + 3 * 25600), "packs packs ");
+  remember(0.5);
+  EXPECT_EQ(chosen_under(4 * 25600), "packs each run packs each run ");
+  EXPECT_EQ(chosen_under(3 * 9216), "packs plain ");
+  options.workspace_max.reset();
+  EXPECT_FALSE(pass_of(choose(graph, registry, options), "b", Pass::forward).packs_each_run);
+}
+
+TEST_F(Choose, TrainingCountsPackedFiltersAsWorkspace) {
+  const AlgoRegistry registry = registry_of(
+      {{.id = "packs", .workspace = 1000, .packed = 4}, {.id = "plain", .efficiency = 0.001}});
+  const Graph graph = two_convs(1);
+  ChooseOptions options = training_;
+  options.workspace_max = 4 * 25600 + 1000;
+  EXPECT_EQ(pass_of(choose(graph, registry, options), "b", Pass::forward).algo, "packs");
+  options.workspace_max = 4 * 25600 + 999;
+  EXPECT_EQ(pass_of(choose(graph, registry, options), "b", Pass::forward).algo, "plain");
 }
 
 // backward_filter adds up over the parts, which not everybody can.

@@ -93,7 +93,7 @@ TEST(NetUse, WhatCannotBeIsSaid) {
 
 // ---- Memory ----
 
-// Counts what is allocated and forwards the rest.
+// Counts what is allocated and not yet freed, and forwards the rest.
 class CountingDevice : public Device {
  public:
   explicit CountingDevice(Device& device) : device_(device) {}
@@ -102,7 +102,8 @@ class CountingDevice : public Device {
   const DeviceInfo& info() const noexcept override { return device_.info(); }
   Buffer allocate(std::size_t bytes) override {
     allocated_ += bytes;
-    return device_.allocate(bytes);
+    const auto inner = std::make_shared<Buffer>(device_.allocate(bytes));
+    return Buffer(inner->data(), bytes, [this, inner, bytes](std::byte*) { allocated_ -= bytes; });
   }
   Buffer allocate_pinned(std::size_t bytes) override { return device_.allocate_pinned(bytes); }
   void copy_to_device(std::byte* to, ConstSpan from, Stream& stream) override {
@@ -138,6 +139,9 @@ TEST(NetMemory, TotalIsWhatWasAllocated) {
       if (mode == Mode::inference) {
         EXPECT_EQ(made.gradients, 0u);
         EXPECT_EQ(device.allocated(), made.total);
+        lab.net().freeze();
+        EXPECT_EQ(device.allocated(), lab.net().memory().total);
+        EXPECT_LE(device.allocated(), made.total);
         continue;
       }
       lab.net().backward();
@@ -448,7 +452,67 @@ TEST(NetUse, AnObserverSeesEveryStepAndPhaseInOrder) {
   EXPECT_EQ(seen.back(), "fc update");
 }
 
+TEST(NetUse, StopsBetweenTwoSteps) {
+  const Training t("residual");
+  NetLab lab(t.graph, t.plan, *t.device);
+  const double loss = lab.forward();
+  std::atomic<bool> stop = false;
+  int steps = 0;
+  lab.net().stop_when(&stop);
+  lab.net().observe([&](const Step&, Phase, double, double) { stop = ++steps == 3; });
+  EXPECT_THROW(lab.net().forward(), Interrupted);
+  EXPECT_EQ(steps, 3);
+  lab.net().observe(nullptr);
+  EXPECT_THROW(lab.net().backward(), Error);  // of a forward that did not end
+  stop = false;
+  EXPECT_EQ(lab.forward(), loss);
+}
+
 // ---- Inference ----
+
+// However the filter is kept: packed once or by each run, folded or not.
+TEST(NetInference, AFrozenNetComputesTheSameWithLess) {
+  const auto device = make_cpu_device({1, ""});
+  for (const char* name : {"residual", "old_style"})
+    for (const char* algo : {"winograd", "direct", "im2col"})
+      for (const bool packs_each_run : {false, true}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", name, algo, packs_each_run));
+        const Graph graph = small_net(name).make(2);
+        NetPlan plan =
+            uniform_plan(graph, Mode::inference, DType::f32, algo, Layout::nchw, *device);
+        NetLab thawed(graph, plan, *device, {.poison = true});
+        thawed.forward();
+        for (StepPlan& step : plan.steps)
+          for (auto& pass : step.passes)
+            if (pass) pass->packs_each_run = packs_each_run;
+        NetLab frozen(graph, plan, *device, {.poison = true});
+        const std::size_t before = frozen.net().memory().weights;
+        frozen.net().freeze();
+        EXPECT_LE(frozen.net().memory().weights, before);
+        for (int i = 0; i < 2; ++i) {
+          frozen.forward();
+          EXPECT_EQ(frozen.output(), thawed.output());
+        }
+        EXPECT_THROW(frozen.net().initialise(1), InputError);
+        EXPECT_THROW(frozen.net().parameters_changed(), InputError);
+      }
+}
+
+TEST(NetInference, FreezingFreesWhatIsFoldedOrPacked) {
+  const auto device = make_cpu_device({1, ""});
+  const Graph graph = small_net("residual").make(2);
+  NetLab lab(graph,
+             uniform_plan(graph, Mode::inference, DType::f32, "winograd", Layout::nchw, *device),
+             *device);
+  lab.net().freeze();
+  EXPECT_EQ(lab.parameter("b1.weight").value, nullptr);
+  EXPECT_EQ(lab.parameter("b1.bn.running_mean").value, nullptr);
+  EXPECT_NE(lab.parameter("fc.weight").value, nullptr);
+  EXPECT_THROW(lab.read(lab.parameter("b1.weight").value, 1), InputError);
+  const Training t("residual");
+  NetLab training(t.graph, t.plan, *t.device);
+  EXPECT_THROW(training.net().freeze(), InputError);
+}
 
 // A training pass over one batch tells the batch's mean and variance by how it moves the running
 // statistics; inference with exactly these must give what training gave.

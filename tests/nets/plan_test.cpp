@@ -102,7 +102,7 @@ TEST(Plan, SaysWhichFieldIsWrong) {
   damage(Json::json_pointer("/steps/1"), "steps[1].");
   damage(Json::json_pointer("/steps/1/passes"), "steps[1].passes.");
   damage(Json::json_pointer("/steps/1/passes/fwd"), "steps[1].passes.fwd.");
-  EXPECT_EQ(fields, 10u + 6 + 2 + 5);
+  EXPECT_EQ(fields, 10u + 6 + 2 + 6);
 }
 
 TEST(Plan, RefusesImpossibleValues) {
@@ -123,8 +123,8 @@ TEST(Plan, RefusesImpossibleValues) {
   EXPECT_EQ(read("/steps/1/passes/fwd/config", "tile"),
             "a.json: steps[1].passes.fwd.config: malformed config 'tile': 'tile' is not "
             "name=integer");
-  EXPECT_EQ(read("/convlab_plan", 2),
-            "a.json: convlab_plan is 2, this program reads 1: make the plan anew");
+  EXPECT_EQ(read("/convlab_plan", 3),
+            "a.json: convlab_plan is 3, this program reads 2: make the plan anew");
 }
 
 TEST(Plan, RefusesWhatIsNoPlan) {
