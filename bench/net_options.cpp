@@ -12,6 +12,7 @@
 #include "bench/net_timing.h"
 #include "bench/report.h"
 #include "bench/step_info.h"
+#include "bench/targets.h"
 #include "bench/tune_options.h"
 #include "conv/error.h"
 #include "nets/zoo.h"
@@ -184,6 +185,10 @@ void add_iterations(CLI::App& app, NetArguments& a) {
       ->type_name("N");
 }
 
+void add_wide(CLI::App& app, NetArguments& a, const char* columns) {
+  app.add_flag("--wide", a.wide, fmt::format("Tables with {} as well", columns));
+}
+
 void add_plan_file(CLI::App& app, NetArguments& a) {
   app.add_option(
          "--plan", a.plan_file,
@@ -220,6 +225,12 @@ PlannedNet planned_net(const NetArguments& a, const std::string& verb, const Alg
   if (a.common.targets.empty())
     throw InputError(
         fmt::format("{}: no net: expected one, as in `convlab {} resnet18`", verb, verb));
+  if (const std::string& target = a.common.targets.front();
+      target.starts_with('@') || looks_like_problem(target))
+    throw InputError(
+        fmt::format("{}: '{}' is no net: expected one, as in `convlab {} resnet18`; problems are "
+                    "timed by `convlab bench`",
+                    verb, target, verb));
   if (!a.plan_file.empty()) {
     PlannedNet net = net_of_plan(a, device.info());
     const double needed = needed_bytes(net.graph, net.plan, registry, device),

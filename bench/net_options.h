@@ -13,11 +13,13 @@ struct NetArguments {
   bool forward_only = false;
   std::string plan_file;        // empty: choose
   std::int64_t iterations = 0;  // 0: by time
+  bool wide = false;
 };
 
 // NET, and every flag but those below and those of output.
 void add_net_arguments(CLI::App&, NetArguments&);
-void add_iterations(CLI::App&, NetArguments&);  // --iterations
+void add_iterations(CLI::App&, NetArguments&);                 // --iterations
+void add_wide(CLI::App&, NetArguments&, const char* columns);  // --wide
 // --plan FILE; refuses flags that choose beside it.
 void add_plan_file(CLI::App&, NetArguments&);
 

@@ -30,10 +30,9 @@ std::int64_t resident(const std::string& field) {
   return 0;
 }
 
-// VmHWM starts again from what is resident now, so that it says nothing about planning.
+// VmHWM starts again from what is resident now, so that it says nothing about planning, nor about
+// making the net.
 void reset_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
-
-struct Stopped {};  // thrown out of a running net
 
 // A batch on the host, made anew for each iteration: N(0,1) images, random labels or targets.
 class Batch {
@@ -98,13 +97,15 @@ class Timer {
         batch_(graph, plan.dtype, timing_net_options(graph, plan.mode).loss, options.seed, device),
         net_(graph, plan, registry, device, timing_net_options(graph, plan.mode)) {
     net_.initialise(options.seed);
+    if (!training_) net_.freeze();
+    net_.stop_when(&stop);
     times_.steps.resize(net_.steps().size());
   }
 
   NetTimes run() {
     try {
       measure();
-    } catch (const Stopped&) {
+    } catch (const Interrupted&) {
       times_.interrupted = true;
     }
     times_.memory = net_.memory();
@@ -122,6 +123,7 @@ class Timer {
 
   void measure() {
     progress_.bar(0, 1, "warming up");
+    reset_peak();
     const Clock::time_point begin = Clock::now();
     iterate();  // touches every page, packs what is packed once
     const double first_s = seconds_since(begin);
@@ -167,7 +169,7 @@ class Timer {
       const auto index = std::size_t(&step - net_.steps().data());
       times_.steps[index][std::size_t(phase)].push_back(1e3 * (end_s - begin_s));
       if (tracing_) times_.step_events.push_back({index, phase, begin_s, end_s});
-      if (stop_) throw Stopped{};
+      if (stop_) throw Interrupted{};
     });
     for (std::int64_t i = 0; i < count; ++i) {
       progress_.bar(std::size_t(count + i), std::size_t(2 * count), "step by step");
@@ -189,7 +191,7 @@ class Timer {
 
   template <class Work>
   double part(const char* name, const Work& work) {
-    if (stop_) throw Stopped{};
+    if (stop_) throw Interrupted{};
     const Clock::time_point begin = Clock::now();
     work();
     net_.stream().synchronize();
@@ -268,7 +270,6 @@ NetTimes time_net(const Graph& graph, const NetPlan& plan, const AlgoRegistry& r
                   Device& device, const TimingOptions& options, Progress& progress,
                   const std::atomic<bool>& stop) {
   const std::int64_t before = resident("VmRSS");
-  reset_peak();
   NetTimes times = Timer(graph, plan, registry, device, options, progress, stop).run();
   times.resident_before = before;
   times.resident_peak = resident("VmHWM");

@@ -1,3 +1,4 @@
+#include <limits>
 #include <memory>
 
 #include "autotune/clocks.h"
@@ -22,10 +23,10 @@ int run(const Options& o) {
   append_all_algos(registry);
   const PlannedNet net = planned_net(o.net, "plan", registry, *device);
   const std::vector<StepInfo> steps = describe_steps(net.graph, net.plan, registry, *device);
-  PlannedReport report{net.graph, net.plan, steps, {}, {}, provenance(*device)};
-  if (net.plan.workspace_max) {
+  PlannedReport report{net.graph, net.plan, steps, {}, {}, provenance(*device), o.net.wide};
+  if (net.plan.workspace_max || net.plan.mode == Mode::inference) {
     ChooseOptions unlimited = choose_options(o.net, *device);
-    unlimited.workspace_max.reset();
+    unlimited.workspace_max = std::numeric_limits<std::int64_t>::max();
     report.unlimited_ms = choose_by_store(net.graph, o.net, unlimited, registry, *device).plan.ms();
   }
   // The file is the plan and nothing else, so there is nothing to run for it.
@@ -47,12 +48,15 @@ VerbAction declare_plan(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   add_net_arguments(app, o->net);
   add_iterations(app, o->net);
+  add_wide(app, o->net, "the passes' parts and conversions");
   app.add_flag("--no-audit", o->no_audit, "Only choose; run nothing");
   add_output(app, o->net.common, {"table", "csv", "json", "md"});
   app.footer(
       "Chooses every convolution's algorithm and every step's layouts together, so that the whole\n"
       "net takes least time, converting layouts and packing filters included, under one limit on\n"
-      "workspace. Then runs the net and says whether that came true, and which steps behave\n"
+      "workspace and packed filters (by default inference takes little more than the weights and\n"
+      "activations; --workspace-max 1T frees it). Then runs the net and says whether that came "
+      "true, and which steps behave\n"
       "otherwise inside the net than alone. --format json is the plan file that `convlab time\n"
       "--plan` takes, and runs nothing.\n\n"
       "Examples:\n"
@@ -60,9 +64,10 @@ VerbAction declare_plan(CLI::App& app) {
       "  convlab plan googlenet --forward-only --no-audit\n"
       "  convlab plan vgg16 --batch 16 --workspace-max 64M      what memory costs in time\n"
       "  convlab plan resnet18 --batch 16 --format json --output plan.json\n\n"
-      "Columns: fwd, bwd_d, bwd_w are convolutions' expected ms with packing, other what is not a\n"
-      "convolution, convert bringing layouts together; ~ marks predictions, the rest comes from\n"
-      "the tuning store. ratio is measured over expected.");
+      "Columns: expected ms, ~ where parts are predictions and not from the tuning store, "
+      "measured,\n"
+      "and ratio, one over the other. With --wide fwd, bwd_d, bwd_w are convolutions' expected ms\n"
+      "with packing, other what is not a convolution, convert bringing layouts together.");
   return [o] { return run(*o); };
 }
 

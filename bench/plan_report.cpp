@@ -42,8 +42,11 @@ std::string pieces(const StepPlan& step) {
 Report reading_report(const PlannedReport& r) {
   Report report;
   report.columns = {"layer"};
-  for (const Pass pass : passes(r)) report.columns.emplace_back(to_string(pass));
-  report.columns.insert(report.columns.end(), {"other", "convert", "expected"});
+  if (r.wide) {
+    for (const Pass pass : passes(r)) report.columns.emplace_back(to_string(pass));
+    report.columns.insert(report.columns.end(), {"other", "convert"});
+  }
+  report.columns.emplace_back("expected");
   if (r.audit) report.columns.insert(report.columns.end(), {"measured", "ratio"});
   report.columns.insert(report.columns.end(), {"layouts", "algo"});
   const bool split = std::any_of(r.plan.steps.begin(), r.plan.steps.end(),
@@ -54,10 +57,12 @@ Report reading_report(const PlannedReport& r) {
     const StepPlan& step = r.plan.steps[i];
     if (info.kind == "input") continue;
     std::vector<Cell> row{info.layer + info.suffix};
-    for (const Pass pass : passes(r)) row.push_back(pass_cell(step.passes[std::size_t(pass)]));
     const double expected = expected_ms(step);
-    row.push_back(expected_cell(step.other_ms, false));
-    row.push_back(expected_cell(step.convert_ms, false));
+    if (r.wide) {
+      for (const Pass pass : passes(r)) row.push_back(pass_cell(step.passes[std::size_t(pass)]));
+      row.push_back(expected_cell(step.other_ms, false));
+      row.push_back(expected_cell(step.convert_ms, false));
+    }
     row.push_back(expected_cell(expected, measured(step) && step.other_ms <= 0));
     if (r.audit) {
       const double ms = r.audit->step_ms(i);
@@ -148,10 +153,12 @@ std::vector<std::string> notes(const PlannedReport& r) {
       show_ms(ms), 1e3 * double(r.plan.batch) / ms, show_ms(conv), show_ms(other),
       show_ms(convert)));
   if (r.unlimited_ms)
-    notes.push_back(
-        fmt::format("limit      {} of workspace; without a limit {} ms: it costs {:.1f}%",
-                    show_bytes(*r.plan.workspace_max), show_ms(*r.unlimited_ms),
-                    100 * (ms / *r.unlimited_ms - 1)));
+    notes.push_back(fmt::format(
+        "limit      {}; without a limit {} ms: it costs {:.1f}%",
+        r.plan.workspace_max
+            ? fmt::format("{} of workspace and packed filters", show_bytes(*r.plan.workspace_max))
+            : "little more than weights and activations, inference's default",
+        show_ms(*r.unlimited_ms), 100 * (ms / *r.unlimited_ms - 1)));
   if (r.audit) append_audit(r, notes);
   return notes;
 }

@@ -143,6 +143,7 @@ int run(const Options& given) {
   predictions.classes = class_names(o, notes, planned.graph.nodes().back().shape.c);
   Net net(planned.graph, planned.plan, registry, *device, {.loss = Loss::none});
   read_weights(net, weights, o.weights);
+  net.freeze();
 
   const std::atomic<bool>& stop = stop_on_interrupt();
   DataLoader loader(images, transform,

@@ -13,19 +13,6 @@
 namespace convlab {
 namespace {
 
-// Problem texts start with a field and its number ("mb1ic64..."); no net's name does, except that
-// "g" alone might: "g2mb1..." against "googlenet".
-bool looks_like_problem(const std::string& target) {
-  static const std::vector<std::string> fields{"g",  "mb", "ic", "ih", "iw", "oc",
-                                               "oh", "ow", "kh", "kw", "sh", "sw",
-                                               "ph", "pw", "dh", "dw", "id", "od"};
-  return std::any_of(fields.begin(), fields.end(), [&](const std::string& field) {
-    return target.size() > field.size() && target.starts_with(field) &&
-           (std::isdigit(static_cast<unsigned char>(target[field.size()])) != 0 ||
-            target[field.size()] == '-');
-  });
-}
-
 std::vector<TuneItem> net_items(const std::string& name, std::int64_t batch) {
   std::vector<TuneItem> items;
   for (const ConvLayer& conv : merge_equal(conv_layers(make_net(name, batch))))
@@ -79,6 +66,19 @@ void require_memory(const NamedProblem& layer, const DeviceInfo& device) {
 }
 
 }  // namespace
+
+// Problem texts start with a field and its number ("mb1ic64..."); no net's name does, except that
+// "g" alone might: "g2mb1..." against "googlenet".
+bool looks_like_problem(const std::string& target) {
+  static const std::vector<std::string> fields{"g",  "mb", "ic", "ih", "iw", "oc",
+                                               "oh", "ow", "kh", "kw", "sh", "sw",
+                                               "ph", "pw", "dh", "dw", "id", "od"};
+  return std::any_of(fields.begin(), fields.end(), [&](const std::string& field) {
+    return target.size() > field.size() && target.starts_with(field) &&
+           (std::isdigit(static_cast<unsigned char>(target[field.size()])) != 0 ||
+            target[field.size()] == '-');
+  });
+}
 
 double required_bytes(const ConvProblem& p) {
   const double x = double(p.x_desc().elements()), y = double(p.y_desc().elements()),

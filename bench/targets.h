@@ -9,6 +9,9 @@
 
 namespace convlab {
 
+// Begins as a problem's text does, "mb1ic64...", and no net's name.
+bool looks_like_problem(const std::string& target);
+
 // In the order given: each target's problems for each batch, and for each problem every pass. Equal
 // layers of a net are one item with a count. Throws InputError for targets that are neither a net,
 // a problem nor a readable @FILE, and for problems that do not fit the device's memory, with what

@@ -1,7 +1,9 @@
-#include <charconv>
+#include <fmt/format.h>
+
 #include <memory>
 #include <optional>
 
+#include "autotune/ceilings.h"
 #include "autotune/clocks.h"
 #include "bench/net_options.h"
 #include "bench/output.h"
@@ -36,8 +38,12 @@ int run(const Options& o) {
                {.iterations = o.net.iterations, .seed = o.net.common.seed, .counters = o.profile},
                progress, stop_on_interrupt());
   const std::vector<StepInfo> steps = describe_steps(net.graph, net.plan, registry, *device);
-  TimedNet timed{net.graph, net.plan, steps, times, provenance(*device)};
+  TimedNet timed{net.graph, net.plan, steps, times, provenance(*device), o.net.wide};
   for (auto& field : clocks.fields()) timed.provenance.fields.push_back(field);
+  // What the layers that do little but read their weights are to be held against.
+  timed.provenance.fields.emplace_back(
+      "memory_read",
+      fmt::format("{:.1f} GB/s", ceilings_of(device->info()).memory_bandwidth / 1e9));
   std::optional<Profile> profile;
   if (o.profile) profile = profile_net(timed, registry, *device);
   output.write(render(timed, o.net.common.format, profile ? &*profile : nullptr));
@@ -52,8 +58,11 @@ VerbAction declare_time(CLI::App& app) {
   add_net_arguments(app, o->net);
   add_plan_file(app, o->net);
   add_iterations(app, o->net);
-  app.add_option("--trace", o->trace,
-                 "A timeline of the first step-by-step iterations, for ui.perfetto.dev")
+  add_wide(app, o->net, "executed GFLOP/s, bytes and layouts");
+  app.add_option(
+         "--trace", o->trace,
+         "A timeline of the first step-by-step iterations, for ui.perfetto.dev: one row for the "
+         "host, one for the stream of steps, each of which all threads run together")
       ->type_name("FILE");
   app.add_flag("--profile", o->profile,
                "Where the time goes by kernel and by layer, and what to tune next");

@@ -107,15 +107,17 @@ void append_work(const TimedNet& net, const Work& work, double total_ms, std::ve
   }
   row.push_back(share_cell(work.total_ms(), total_ms));
   row.push_back(blank_if_zero(work.gflops(work.eff_flops), "{:.0f}"));
-  row.push_back(blank_if_zero(work.gflops(work.exec_flops), "{:.0f}"));
-  row.push_back(blank_if_zero(work.bytes / 1e6, "{:.1f}"));
+  if (net.wide) row.push_back(blank_if_zero(work.gflops(work.exec_flops), "{:.0f}"));
+  if (net.wide) row.push_back(blank_if_zero(work.bytes / 1e6, "{:.1f}"));
   row.push_back(blank_if_zero(work.gbytes_per_s(), "{:.1f}"));
 }
 
 std::vector<std::string> work_columns(const TimedNet& net) {
   std::vector<std::string> columns;
   for (const Phase phase : phases(net)) columns.emplace_back(to_string(phase));
-  columns.insert(columns.end(), {"%", "eff", "exec", "MB", "GB/s"});
+  columns.insert(columns.end(), {"%", "eff"});
+  if (net.wide) columns.insert(columns.end(), {"exec", "MB"});
+  columns.emplace_back("GB/s");
   return columns;
 }
 
@@ -123,14 +125,15 @@ Report reading_steps(const TimedNet& net) {
   Report report;
   report.columns = work_columns(net);
   report.columns.insert(report.columns.begin(), "layer");
-  report.columns.insert(report.columns.end(), {"layouts", "algo"});
+  if (net.wide) report.columns.emplace_back("layouts");
+  report.columns.emplace_back("algo");
   const double total_ms = total_work(net).total_ms();
   for (std::size_t i = 0; i < net.steps.size(); ++i) {
     const StepInfo& step = net.steps[i];
     if (step.kind == "input") continue;
     std::vector<Cell> row{step.layer + step.suffix};
     append_work(net, step_work(net, i), total_ms, row);
-    row.push_back(step.layouts());
+    if (net.wide) row.push_back(step.layouts());
     row.push_back(step.algos());
     report.rows.push_back(std::move(row));
   }
@@ -222,10 +225,10 @@ std::vector<std::string> notes(const TimedNet& net) {
 std::string legend(const TimedNet& net) {
   std::vector<std::string_view> names;
   for (const Phase phase : phases(net)) names.push_back(to_string(phase));
-  return fmt::format(
-      "{} in ms; % of all steps; eff, exec: GFLOP/s as direct convolution and as executed; MB: "
-      "what must be read and written, once",
-      fmt::join(names, ", "));
+  const std::string first = fmt::format(
+      "{} in ms; % of all steps; eff: GFLOP/s as direct convolution", fmt::join(names, ", "));
+  return first + (net.wide ? ", exec: as executed; MB: what must be read and written, once"
+                           : "; GB/s: of what must be read and written, once");
 }
 
 // ---- For programs ----

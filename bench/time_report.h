@@ -15,6 +15,7 @@ struct TimedNet {
   const std::vector<StepInfo>& steps;
   const NetTimes& times;
   Provenance provenance;
+  bool wide = false;  // for people: every column, else those that fit a terminal
 };
 
 struct Profile;

@@ -136,7 +136,9 @@ void add_limits(CLI::App& app, TuneOptions& o) {
   add_max_error(app, o);
   app.add_option_function<std::uint64_t>(
          "--workspace-max", [&o](std::uint64_t bytes) { o.workspace_max = std::int64_t(bytes); },
-         "Most scratch memory an algorithm may use: 0, 500k, 64MiB (all units are powers of 1024)")
+         "Most scratch memory an algorithm may use, in a net its packed filters as well: 0, 500k, "
+         "64MiB "
+         "(all units are powers of 1024)")
       ->transform(CLI::AsSizeValue(false).description(""))
       ->transform(CLI::Validator(  // runs before the other, which would wrap around
           [](const std::string& text) {

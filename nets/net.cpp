@@ -129,9 +129,10 @@ class Net::Impl {
   }
 
   [[noreturn]] void refuse_frozen() const {
-    throw InputError(fmt::format("net {}: is frozen: its weights are folded, packed, and cannot "
-                                 "be read or changed",
-                                 net_.graph.name()));
+    throw InputError(
+        fmt::format("net {}: is frozen: its weights are folded, packed, and cannot "
+                    "be read or changed",
+                    net_.graph.name()));
   }
   void parameters_changed() {
     if (frozen_) refuse_frozen();
