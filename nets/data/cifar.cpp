@@ -6,8 +6,8 @@
 #include <sstream>
 
 #include "conv/error.h"
-#include "nets/data/files.h"
 #include "nets/data/readers.h"
+#include "nets/weights/file_io.h"
 
 namespace convlab {
 namespace {
@@ -66,8 +66,8 @@ std::vector<std::string> class_names(const fs::path& directory, const Kind& kind
   std::vector<std::string> names;
   const fs::path path = directory / kind.class_names;
   if (fs::exists(path)) {
-    const auto bytes = read_file(path, 1 << 20);
-    std::istringstream text(std::string(bytes.begin(), bytes.end()));
+    const auto bytes = read_file(path);
+    std::istringstream text(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
     for (std::string line; std::getline(text, line);) {
       if (line.ends_with('\r')) line.pop_back();
       if (!line.empty()) names.push_back(line);
@@ -98,13 +98,14 @@ std::unique_ptr<Dataset> open_cifar(const fs::path& directory, Split split) {
                       .statistics = kind.statistics};
   const std::int64_t pixels = 3 * 32 * 32, record = kind.header + pixels;
   for (const fs::path& path : files_of(directory, kind, split)) {
-    const auto bytes = read_file(path, std::int64_t(1) << 32);
+    const auto bytes = read_file(path);
     if (bytes.empty() || bytes.size() % record != 0)
       throw InputError(fmt::format(
           "{} has {} bytes; {} has a whole number of images of {} bytes ({} of labels, 3x32x32)",
           path.string(), bytes.size(), kind.format, record, kind.header));
     loaded.sources[std::int64_t(loaded.labels.size())] = path.string();
-    for (auto image = bytes.begin(); image != bytes.end(); image += record) {
+    const auto* image = reinterpret_cast<const std::uint8_t*>(bytes.data());
+    for (const auto* const end = image + bytes.size(); image != end; image += record) {
       loaded.labels.push_back(image[kind.header - 1]);
       loaded.pixels.insert(loaded.pixels.end(), image + kind.header, image + record);
     }

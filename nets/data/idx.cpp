@@ -6,7 +6,7 @@
 #include <array>
 
 #include "conv/error.h"
-#include "nets/data/files.h"
+#include "nets/data/gzip.h"
 #include "nets/data/readers.h"
 
 namespace convlab {

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "conv/error.h"
-#include "nets/data/files.h"
+#include "nets/weights/file_io.h"
 
 namespace convlab {
 namespace {
@@ -164,7 +164,8 @@ Image decode_image(Bytes file, const std::string& name) {
 }
 
 Image read_image(const std::string& path) {
-  return decode_image(read_file(path, std::int64_t(1) << 30), path);
+  const std::vector<std::byte> file = read_file(path);
+  return decode_image({reinterpret_cast<const std::uint8_t*>(file.data()), file.size()}, path);
 }
 
 }  // namespace convlab

@@ -9,12 +9,13 @@
 #include <cmath>
 #include <cstdlib>
 #include <numbers>
+#include <span>
 #include <system_error>
 
 #include "conv/error.h"
-#include "nets/data/files.h"
 #include "nets/data/random.h"
 #include "nets/data/readers.h"
+#include "nets/weights/file_io.h"
 
 namespace convlab {
 namespace {
@@ -206,13 +207,15 @@ fs::path synthetic_directory(std::int64_t images) {
                     fs::perms::group_exec | fs::perms::group_read | fs::perms::others_exec |
                         fs::perms::others_read,
                     fs::perm_options::add);
-    write_file_durably(fs::path(own) / "data_batch_1.bin", records(1, images));
-    write_file_durably(fs::path(own) / "test_batch.bin",
-                       records(2, std::max(images / 5, std::int64_t(10))));
+    const auto write = [&](const char* name, const auto& contents) {
+      const ConstSpan piece = std::as_bytes(std::span(contents));
+      replace_file(fs::path(own) / name, {&piece, 1});
+    };
+    write("data_batch_1.bin", records(1, images));
+    write("test_batch.bin", records(2, std::max(images / 5, std::int64_t(10))));
     std::string names;
     for (const Shape& shape : shapes) names += fmt::format("{}\n", shape.name);
-    write_file_durably(fs::path(own) / "batches.meta.txt",
-                       {reinterpret_cast<const std::uint8_t*>(names.data()), names.size()});
+    write("batches.meta.txt", names);
     std::error_code taken;
     fs::rename(own, directory, taken);
     if (taken && !fs::exists(directory / "data_batch_1.bin"))

@@ -1,16 +1,11 @@
-// Bytes from files and back, with errors that name the file.
+// Reading what may be packed by gzip.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
-#include <span>
-#include <string>
 #include <vector>
 
 namespace convlab {
-
-// All of a file. Throws InputError for one that cannot be read, or has more than `most` bytes.
-std::vector<std::uint8_t> read_file(const std::filesystem::path&, std::int64_t most);
 
 // Reads a file piece by piece, unpacking gzip on the way where the file begins like it.
 class PlainOrGzip {
@@ -28,8 +23,5 @@ class PlainOrGzip {
   std::filesystem::path path_;
   void* file_ = nullptr;  // zlib's gzFile
 };
-
-// Writes a new file and waits until it is on the disk. Throws EnvironmentError.
-void write_file_durably(const std::filesystem::path&, std::span<const std::uint8_t>);
 
 }  // namespace convlab

@@ -1,0 +1,53 @@
+#include "nets/data/gzip.h"
+
+#include <fmt/format.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "conv/error.h"
+
+namespace convlab {
+namespace {
+
+[[noreturn]] void fail_to_read(const std::filesystem::path& path, const std::string& why) {
+  throw InputError(fmt::format("{}: {}", path.string(), why));
+}
+
+}  // namespace
+
+PlainOrGzip::PlainOrGzip(std::filesystem::path path) : path_(std::move(path)) {
+  errno = 0;
+  file_ = gzopen(path_.c_str(), "rbe");
+  if (!file_) fail_to_read(path_, errno ? std::strerror(errno) : "out of memory");
+}
+
+PlainOrGzip::~PlainOrGzip() { gzclose_r(static_cast<gzFile>(file_)); }
+
+std::vector<std::uint8_t> PlainOrGzip::read(std::int64_t bytes) {
+  constexpr std::int64_t piece = 1 << 24;
+  std::vector<std::uint8_t> data;
+  while (std::int64_t(data.size()) < bytes) {
+    const std::size_t have = data.size();
+    data.resize(have + std::min(bytes - std::int64_t(have), piece));
+    const auto file = static_cast<gzFile>(file_);
+    const int got = gzread(file, data.data() + have, unsigned(data.size() - have));
+    int status = Z_OK;
+    const char* const why = gzerror(file, &status);
+    if (got < 0 || status == Z_BUF_ERROR) {
+      if (status == Z_ERRNO) fail_to_read(path_, std::strerror(errno));
+      fail_to_read(path_, status == Z_BUF_ERROR ? "is gzip cut short"
+                                                : fmt::format("is damaged gzip ({})", why));
+    }
+    if (have + got < data.size()) {
+      data.resize(have + got);
+      break;
+    }
+  }
+  return data;
+}
+
+}  // namespace convlab
