@@ -178,7 +178,7 @@ TEST(Mnist, RefusesWhatIsBroken) {
 
   std::filesystem::remove(labels_path);
   Bytes packed = gzip(labels);
-  packed.resize(packed.size() - 5);
+  packed.erase(packed.end() - 5, packed.end());
   scratch.write("train-labels-idx1-ubyte.gz", packed);
   expect_error(open, {"train-labels-idx1-ubyte.gz", "gzip"});
   packed = gzip(idx({2}, {1, 2}));

@@ -63,7 +63,7 @@ TEST_F(Synthetic, RefusesWhatCannotBe) {
 
 // Softmax regression on normalised pixels by SGD, on as many images as it likes.
 TEST(SyntheticImages, ALinearModelFails) {
-  constexpr int pixels = 3 * 32 * 32, classes = 10, images = 2000, tests = 500, epochs = 6;
+  constexpr int pixels = 3 * 32 * 32, classes = 10, images = 1000, tests = 500, epochs = 6;
   const auto picture = [](std::uint64_t seed, std::int64_t i) {
     std::vector<float> x(pixels);
     const auto bytes = draw_shape(std::int32_t(i % classes), seed, i);
