@@ -4,6 +4,7 @@
   bench/studies/study.py gemm --log gemm.jsonl        products of M = K by N: own and OpenBLAS
   bench/studies/study.py mlp --log mlp.jsonl          throughput of 20 -> 5 x 256 -> 1, tanh
   bench/studies/study.py batch --log batch.jsonl      AlexNet, ResNet-18, VGG-16 over batch sizes
+  bench/studies/study.py layers --log layers.jsonl    layers of known nets: own over oneDNN's
 
 Each run is appended to the log, one that is there already is not made again, and the tables are of
 all that it holds: a study can be stopped and goes on from there. --only TEXT runs the cases whose
@@ -13,6 +14,7 @@ name contains it; --only none runs nothing. Nothing else may run meanwhile; tune
 import argparse
 import collections
 import json
+import math
 import pathlib
 import re
 import shlex
@@ -292,10 +294,120 @@ def batch(args, log):
                      for layer in layers]))
 
 
+# ---- layers ----
+
+LAYERS = {
+    "3x3": {
+        "VGG 1_2": "mb4ic64ih224oc64oh224kh3ph1",
+        "VGG 2_2": "mb4ic128ih112oc128oh112kh3ph1",
+        "VGG 3_2": "mb4ic256ih56oc256oh56kh3ph1",
+        "VGG 4_2": "mb4ic512ih28oc512oh28kh3ph1",
+        "VGG 5_1": "mb4ic512ih14oc512oh14kh3ph1",
+        "ResNet layer1": "mb16ic64ih56oc64oh56kh3ph1",
+        "ResNet layer2": "mb16ic128ih28oc128oh28kh3ph1",
+        "ResNet layer3": "mb16ic256ih14oc256oh14kh3ph1",
+        "AlexNet conv3": "mb16ic192ih13oc384oh13kh3ph1",
+        "ResNet layer1, batch 1": "mb1ic64ih56oc64oh56kh3ph1",
+    },
+    "3x3 of 7x7": {
+        "ResNet layer4": "mb16ic512ih7oc512oh7kh3ph1",
+        "ResNet layer4, batch 1": "mb1ic512ih7oc512oh7kh3ph1",
+    },
+    "3x3/2": {
+        "ResNet layer2.0": "mb16ic64ih56oc128oh28kh3sh2ph1",
+        "ResNet layer3.0": "mb16ic128ih28oc256oh14kh3sh2ph1",
+        "ResNet layer4.0": "mb16ic256ih14oc512oh7kh3sh2ph1",
+    },
+    "1x1": {
+        "64 to 256": "mb16ic64ih56oc256oh56kh1ph0",
+        "1024 to 256": "mb16ic1024ih14oc256oh14kh1ph0",
+        "512 to 1024, /2": "mb16ic512ih28oc1024oh14kh1sh2ph0",
+    },
+    "C = 3": {
+        "VGG 1_1": "mb4ic3ih224oc64oh224kh3ph1",
+        "ResNet conv1, 7x7/2": "mb16ic3ih224oc64oh112kh7sh2ph3",
+        "AlexNet conv1, 11x11/4": "mb16ic3ih224oc64oh55kh11sh4ph2",
+    },
+    "5x5 to 11x11": {
+        "AlexNet conv2, 5x5": "mb16ic64ih27oc192oh27kh5ph2",
+        "convnet-benchmarks L1, 11x11": "mb8ic3ih128oc96oh118kh11ph0",
+        "convnet-benchmarks L2, 9x9": "mb8ic64ih64oc128oh56kh9ph0",
+        "convnet-benchmarks L3, 9x9": "mb8ic128ih32oc128oh24kh9ph0",
+        "convnet-benchmarks L4, 7x7": "mb8ic128ih16oc128oh10kh7ph0",
+    },
+}
+PASSES = ("fwd", "bwd_d", "bwd_w")
+
+
+def keep_layer(told):
+    """What a study needs of `convlab bench --format json` with one problem and pass."""
+    (layer,) = told["layers"]
+    fields = ("algo", "config", "ms", "pack_ms", "rel_error", "workspace_bytes",
+              "packed_filter_bytes")
+    provenance = told["provenance"]
+    return {"candidates": [{f: c.get(f) for f in fields} for c in layer["candidates"]
+                           if c["status"] in ("ok", "dropped") and c.get("ms")],
+            "machine": {f: provenance[f] for f in ("cpu", "isa", "threads", "compiler", "commit",
+                                                   "onednn") if f in provenance},
+            "date": provenance["date"]}
+
+
+def layers(args, log):
+    """Best of the own algorithms over oneDNN's, by layer, and what each algorithm errs."""
+    rows, ratios = [], collections.defaultdict(list)
+    errors = collections.defaultdict(float)
+    for kind, problems in LAYERS.items():
+        for layer, problem in problems.items():
+            for which in PASSES:
+                name = f"{kind}: {layer} {which}"
+                log.make(name, [args.convlab, "bench", problem, "--pass", which, "--exclude",
+                                "im2col,fft", "--format", "json", *shlex.split(args.options)],
+                         keep_layer)
+                if name not in log.runs:
+                    continue
+                found = log.runs[name]["candidates"]
+                own = [c for c in found if not c["algo"].startswith("onednn.")]
+                for c in own:
+                    tile = re.search(r"tile=\d+", c["config"])
+                    variant = c["algo"] + (f" {tile[0]}" if tile else "")
+                    errors[variant] = max(errors[variant], c["rel_error"])
+                best = min(own, key=lambda c: c["ms"])
+                cells = [f"{layer} {which}", f"{best['algo']} {best['config']}",
+                         f"{best['ms']:.2f}"]
+                least = math.inf
+                for peer in ("onednn.direct", "onednn.winograd"):
+                    times = [c for c in found if c["algo"] == peer]
+                    if not times:
+                        cells += ["", ""]
+                        continue
+                    packed = [min(c["ms"] + (c["pack_ms"] or 0) for c in who)
+                              for who in (times, own)]
+                    pair = (min(c["ms"] for c in times) / best["ms"], packed[0] / packed[1])
+                    cells += [f"{ratio:.2f}" for ratio in pair]
+                    ratios[kind, which, peer].append(pair)
+                    least = min(least, pair[0])
+                cells += [f"{best[f] / 2**20:.1f}" for f in ("workspace_bytes",
+                                                             "packed_filter_bytes")]
+                rows.append((least, cells))
+    print("\nGeometric means of oneDNN's time over the own best's; in brackets with packing the\n"
+          "filter counted on both sides.\n")
+    mean = statistics.geometric_mean
+    print(table(["class", "pass", "over", "layers", "ratio"],
+                [[*key, len(pairs), f"{mean(a for a, _ in pairs):.2f} "
+                  f"({mean(b for _, b in pairs):.2f})"] for key, pairs in ratios.items()]))
+    print("Worst first:\n")
+    print(table(["layer", "best of the own", "ms", "over direct", "packed", "over Winograd",
+                 "packed", "workspace MiB", "packed MiB"],
+                [cells for _, cells in sorted(rows, key=lambda row: row[0])]))
+    print("Largest relative error in the 2-norm over these layers, against sums in double:\n")
+    print(table(["algorithm", "error"], [[name, f"{error:.1e}"]
+                                         for name, error in sorted(errors.items())]))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    studies = {"gemm": gemm, "mlp": mlp, "batch": batch}
+    studies = {"gemm": gemm, "mlp": mlp, "batch": batch, "layers": layers}
     parser.add_argument("study", choices=studies)
     parser.add_argument("--log", type=pathlib.Path, required=True)
     parser.add_argument("--only", default="", help="the cases whose name contains this")
