@@ -170,14 +170,10 @@ void pack_pixels(const DirectPixels& d, const ConvProblem& p, const float* w, fl
   }
 }
 
-// Whether results go past the caches. A store that misses them first reads the line that it
-// overwrites, which an output too large to be found there again can do without.
-bool streams(const Config& config) { return config.has("stream") && config.get("stream") != 0; }
 bool worth_streaming(const ConvProblem& p, const DeviceInfo& device) {
   return !p.accumulate &&
-         (p.pass == Pass::forward ? p.y_bytes() : p.x_bytes()) > device.l3_bytes / 2;
+         leaves_caches(p.pass == Pass::forward ? p.y_bytes() : p.x_bytes(), device);
 }
-bool aligned(const void* out) { return reinterpret_cast<std::uintptr_t>(out) % 64 == 0; }
 
 class PixelPlan : public ConvPlan {
  public:
@@ -204,7 +200,7 @@ class PixelPlan : public ConvPlan {
                               problem_.epilogue.residual ? floats(args.residual) : nullptr,
                               static_cast<float*>(args.out),
                               nullptr,
-                              stream_ && aligned(args.out)};
+                              stream_ && can_stream(args.out)};
     const i64 used = pixels_.row_threads * pixels_.panel_threads;
 #pragma omp parallel for num_threads(used) schedule(static, 1)
     for (i64 thread = 0; thread < used; ++thread) {
@@ -318,7 +314,7 @@ class FirstLayerPlan : public ConvPlan {
                               p.epilogue.residual ? floats(args.residual) : nullptr,
                               static_cast<float*>(args.out),
                               scratch,
-                              stream_ && aligned(args.out)};
+                              stream_ && can_stream(args.out)};
 #pragma omp parallel for num_threads(threads_) schedule(static, 1)
     for (i64 thread = 0; thread < threads_; ++thread) {
       const PhaseScope scope(args.phases, 0);

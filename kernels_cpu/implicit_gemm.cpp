@@ -81,6 +81,7 @@ PixelGemm plan_pixels(const ConvProblem& p, const Config& config, const DeviceIn
   gemm.grids = forward ? forward_grids(p) : backward_grids(p);
   gemm.epilogue = p.epilogue;
   gemm.accumulate = p.accumulate;
+  gemm.stream = streams(config);
   std::int64_t filter = 0, most_rows = 0;
   for (PixelGrid& g : gemm.grids) {
     g.filter = filter;
@@ -164,6 +165,9 @@ WorkEstimate work_pixels(const ConvProblem& p, const PixelGemm& gemm, const Devi
     product.bytes_read += blocks * 4 * depth * columns;
   }
   if (p.epilogue.residual) product.bytes_read += double(p.y_bytes());
+  const std::int64_t out_bytes = 4 * gemm.out.elements();
+  if (leaves_caches(out_bytes, device) && !gemm.stream && !p.accumulate)
+    product.bytes_read += double(out_bytes);
   product.efficiency = 0.77;
   return {{gather, product},
           {"pack_filter", 0, double(p.filter_bytes()), packed_bytes, packing_efficiency}};
@@ -186,9 +190,11 @@ class PixelPlan : public ConvPlan {
   }
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
     const PixelOperands data{floats(problem_.pass == Pass::forward ? args.x : args.dy),
-                             floats(args.w), problem_.epilogue.bias ? floats(args.bias) : nullptr,
+                             floats(args.w),
+                             problem_.epilogue.bias ? floats(args.bias) : nullptr,
                              problem_.epilogue.residual ? floats(args.residual) : nullptr,
-                             static_cast<float*>(args.out)};
+                             static_cast<float*>(args.out),
+                             gemm_.stream && can_stream(args.out)};
 #pragma omp parallel num_threads(used_threads())
     for (int t = omp_get_thread_num(); t < used_threads(); t += omp_get_num_threads())
       run_thread(gemm_, data, workspace.data(), t, args.phases);
@@ -339,6 +345,7 @@ class ImplicitGemm : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "implicit_gemm",
+                               .version = 2,
                                .summary = "one matrix product; columns gathered tile by tile",
                                .libraries = {}};
     return info;
@@ -368,10 +375,20 @@ class ImplicitGemm : public ConvAlgo {
   }
 
   // Products over a plain input work row by row: nothing to choose.
-  std::vector<Config> configs(const ConvProblem& p, Device&) const override {
-    if (p.pass != Pass::backward_data && !is_blocked(p.x_layout)) return {Config{}};
-    if (p.pass == Pass::backward_filter) return {{{"pixels", 192}}, {{"pixels", 256}}};
-    return {{{"depth", 384}}, {{"depth", 256}}};
+  std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
+    const bool plain_in = p.pass != Pass::backward_data && !is_blocked(p.x_layout);
+    if (p.pass == Pass::backward_filter)
+      return plain_in ? std::vector<Config>{Config{}}
+                      : std::vector<Config>{{{"pixels", 192}}, {{"pixels", 256}}};
+    std::vector<Config> configs{Config{}};
+    if (!plain_in) configs = {{{"depth", 384}}, {{"depth", 256}}};
+    const TensorDesc out = p.pass == Pass::forward ? p.y_desc() : p.x_desc();
+    if (is_blocked(out.layout) && !p.accumulate &&
+        leaves_caches(4 * out.elements(), device.info())) {
+      configs.insert(configs.begin(), configs.front());
+      configs.front().set("stream", 1);
+    }
+    return configs;
   }
 
   bool deterministic(const ConvProblem&, const Config&) const override { return true; }

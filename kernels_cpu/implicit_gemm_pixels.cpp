@@ -6,6 +6,8 @@
 //     for each panel: its chunk of B comes into L1 and stays there while
 //       for each tile of the block: kTileRows x kTileCols of C += A B
 // C is accumulated in the output itself, which a chunk reads and writes once per tile.
+#include <hwy/cache_control.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <utility>
@@ -158,6 +160,7 @@ struct TileJob {
   const float* bias;      // kTileCols values
   std::int64_t channels;  // of the panel
   bool load, relu;        // add to what is there; finish
+  bool stream;            // results past the caches
 };
 
 template <int kRows, int kVecs, bool kPlain>
@@ -180,7 +183,10 @@ HWY_NOINLINE void RunTile(const TileJob& job) {
     tile.ForEach([&](int i, int j, Vec& v)
                      HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), job.residual + at(i, j))); });
   if (job.relu) tile.ForEach([&](int, int, Vec& v) HWY_ATTR { v = hn::Max(v, hn::Zero(F32())); });
-  tile.ForEach([&](int i, int j, Vec& v) HWY_ATTR { hn::StoreU(v, F32(), job.out + at(i, j)); });
+  if (job.stream)
+    tile.ForEach([&](int i, int j, Vec& v) HWY_ATTR { hn::Stream(v, F32(), job.out + at(i, j)); });
+  else
+    tile.ForEach([&](int i, int j, Vec& v) HWY_ATTR { hn::StoreU(v, F32(), job.out + at(i, j)); });
 }
 
 // The same into plain NCHW, channel by channel; at most 4 of them, which the least panel holds.
@@ -199,6 +205,7 @@ HWY_NOINLINE void RunTileToPlain(TileJob job) {
   job.out = values;
   job.row_out = rows;
   job.out_plane = kBlock;
+  job.stream = false;
   RunTile<kRows, kVecs, false>(job);
   for (std::int64_t c = 0; c < job.channels; ++c)
     for (int i = 0; i < kRows; ++i) out[row_out[i] + c * plane] = values[i * kTileCols + c];
@@ -264,6 +271,7 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
         job.residual = data.residual == nullptr ? nullptr : data.residual + out_at;
       }
       job.relu = gemm.epilogue.relu && chunk + 1 == chunks;
+      job.stream = data.stream && chunk + 1 == chunks;
       ForEachRowTile(end - begin, [&](auto n, std::int64_t first) HWY_ATTR {
         job.row_out = rows.out + first;
         job.a = scratch.groups + first * gemm.chunk;
@@ -301,6 +309,7 @@ void RunThread(const PixelGemm& gemm, const PixelOperands& data, std::byte* work
           std::min(gemm.out.n * grid.h * grid.w, (own.first + part.second) * unit);
       RunBlock(gemm, grid, data, scratch, (own.first + part.first) * unit, end, panels, recorder);
     }
+  if (data.stream) hwy::FlushStream();
 }
 
 }  // namespace convlab::cpu::HWY_NAMESPACE

@@ -135,17 +135,12 @@ WinogradShape plan_shape(const ConvProblem& p, const Config& config, const Devic
     throw InputError(fmt::format("winograd has no tile={} for {}x{} filters", m, p.r, p.s));
   WinogradShape s = shape_of(p, m, device);
   s.shared = config.get("shared") != 0;
-  s.stream = config.has("stream") && config.get("stream") != 0;
+  s.stream = streams(config);
   s.block = config.get("block");
   if (s.block < 1 || s.block > s.tiles())
     throw InputError(
         fmt::format("winograd's block={}: expected 1 to {} tiles", s.block, s.tiles()));
   return s;
-}
-
-// Outputs this large are not found in a cache again, nor are the lines that stores would read.
-bool leaves_caches(const WinogradShape& s, const DeviceInfo& device) {
-  return 4 * s.out.elements() > device.l3_bytes / 2;
 }
 
 // V and M, and the filter or the sums that meet them, cross L2's border unless they fit in it; a
@@ -202,7 +197,7 @@ WorkEstimate work_of(const WinogradShape& s, const DeviceInfo& device) {
     product.bytes_read += filter_bytes * (all_fits ? double(s.threads) / cores : blocks);
     output.flops = tiles * out_c * costs.output;
     output.bytes_written = out_bytes;
-    if (leaves_caches(s, device) && !s.stream) output.bytes_read += out_bytes;
+    if (leaves_caches(4 * s.out.elements(), device) && !s.stream) output.bytes_read += out_bytes;
     if (s.accumulate || s.epilogue.residual) output.bytes_read += out_bytes;
     if (!block_fits) {
       product.bytes_written += m_bytes;
@@ -254,7 +249,7 @@ class WinogradPlan : public ConvPlan {
     if (problem_.epilogue.residual) data.residual = floats(args.residual);
     data.out = static_cast<float*>(args.out);
     data.workspace = reinterpret_cast<float*>(workspace.data());
-    data.stream = shape_.stream && reinterpret_cast<std::uintptr_t>(args.out) % 64 == 0;
+    data.stream = shape_.stream && can_stream(args.out);
     data.phases = args.phases;
     winograd_run(shape_, data);
   }
@@ -299,7 +294,8 @@ class Winograd : public ConvAlgo {
         s.block = default_block(s, device.info());
         const Config config{{"tile", m}, {"shared", shared}, {"block", s.block}};
         ranked.push_back({rough_cost(work_of(s, device.info())), config});
-        if (p.pass == Pass::backward_filter || p.accumulate || !leaves_caches(s, device.info()))
+        if (p.pass == Pass::backward_filter || p.accumulate ||
+            !leaves_caches(4 * s.out.elements(), device.info()))
           continue;
         s.stream = true;
         ranked.push_back({rough_cost(work_of(s, device.info())), config});
