@@ -9,7 +9,7 @@
 // That wants each channel of dy as a plane. A band of its rows is copied so, zeros around it, and
 // stays in L2 for all phases; a tap is then one distance from pixel to pixel, and a run of pixels
 // need not end with a row. The copy costs 2 to 3 operations an element, which R * S * C
-// multiply-adds meet. Sums of a row of phases wait in L1 until they can be woven into rows of dx.
+// multiply-adds meet. Sums of a row of phases wait in L2 until they can be woven into rows of dx.
 #include <algorithm>
 #include <cstddef>
 
@@ -28,6 +28,15 @@ namespace convlab::cpu::HWY_NAMESPACE {
 // What the registers hold beside C broadcasts and one vector of dy.
 template <int kChannels>
 constexpr int kPixelVecs = std::min(8, ((kLanes == 16 ? 32 : 16) - kChannels - 1) / kChannels);
+
+// GCC 12 would read a vector of dy from memory again for each of its C uses, and most of them cross
+// a cache line.
+HWY_INLINE void KeepInRegister(Vec& v) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128
+  asm("" : "+v"(v.raw));
+#endif
+  (void)v;
+}
 
 // to[channel][pixel] = row[pixel][channel] of one channel block: 4 pixels at a time.
 HWY_INLINE void CopyRow(const float* row, std::int64_t pixel_step, std::int64_t pixels,
@@ -95,7 +104,8 @@ HWY_NOINLINE void PhaseTile(const DirectFirstData& d, const std::ptrdiff_t* tap_
       for (int c = 0; c < kChannels; ++c) factor[c] = hn::Set(F32(), w[c]);
       HWY_UNROLL(16)
       for (int v = 0; v < kVecs; ++v) {
-        const Vec pixels = hn::LoadU(F32(), from + v * kLanes);
+        Vec pixels = hn::LoadU(F32(), from + v * kLanes);
+        KeepInRegister(pixels);
         HWY_UNROLL(4)
         for (int c = 0; c < kChannels; ++c) sum[v][c] = hn::MulAdd(factor[c], pixels, sum[v][c]);
       }
