@@ -53,9 +53,10 @@ struct Target {
   bool load, relu;
   bool stream;  // past the caches
 
-  template <int kRows, int kVecs>
+  // pixel[i] is where row i's pixel lies.
+  template <int kRows, int kVecs, class Pixel>
   HWY_INLINE void Store(Tile<kRows, kVecs>& tile, const ChannelView& view,
-                        const std::int64_t* pixel) const {
+                        const Pixel& pixel) const {
     const auto at = [&](int i, int j) HWY_ATTR { return pixel[i] + VectorAt(view, j); };
     if (load)
       tile.ForEach([&](int i, int j, Vec& v)
@@ -321,6 +322,11 @@ void FillPatch(const DirectFirst& d, const float* image, std::int64_t row, float
     }
 }
 
+struct Neighbours {
+  std::int64_t first, step;
+  HWY_INLINE std::int64_t operator[](int i) const { return first + i * step; }
+};
+
 template <int kRows, int kVecs>
 HWY_NOINLINE void FirstTile(const DirectFirst& d, const float* patch, const float* b,
                             const Target& target, std::int64_t pixel) {
@@ -333,9 +339,7 @@ HWY_NOINLINE void FirstTile(const DirectFirst& d, const float* patch, const floa
     tile.template MultiplyAdd<1>({patch + at, p.stride_w, 0}, {b, kCols, kLanes}, 1);
     b += kCols;
   }
-  std::int64_t out_at[kRows];
-  for (int i = 0; i < kRows; ++i) out_at[i] = (pixel + i) * d.y.pixel;
-  target.Store(tile, d.y, out_at);
+  target.Store(tile, d.y, Neighbours{pixel * d.y.pixel, d.y.pixel});
 }
 
 void FirstForward(const DirectFirst& d, const DirectOperands& data, std::int64_t thread,
