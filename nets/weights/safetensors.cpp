@@ -64,7 +64,7 @@ struct Entry {
   Array array;
 };
 
-// The last number that a vector or a file can be long.
+// Sizes are std::int64_t here.
 std::int64_t whole_number(const json& value) {
   if (!value.is_number_unsigned() || value.get<std::uint64_t>() > std::uint64_t(INT64_MAX))
     throw InputError("sizes and offsets are whole numbers, 0 or more");

@@ -13,6 +13,7 @@
 #include "kernels_cpu/cpu.h"
 #include "nets/assembly.h"
 #include "nets/tensor.h"
+#include "nets/weights/notes.h"
 #include "nets/zoo.h"
 #include "tests/nets/net_lab.h"
 
@@ -188,6 +189,35 @@ TEST(Weights, OfAuxiliaryHeadsAreIgnoredAndNamed) {
     file.arrays["aux3.fc2.bias"] = file.at("fc.bias");
     EXPECT_EQ(error_of(net.lab, file),
               fmt::format("w.npz: not the weights of {}: 1 unexpected (aux3.fc2.bias)", name));
+  }
+}
+
+// ---- What stands beside weights ----
+
+TEST(WeightsNotes, ComeBackAsTheyWere) {
+  WeightsNotes notes{"resnet20:3", {"a", "b c", "d"}, Transform{}};
+  notes.transform->resize = 36;
+  notes.transform->pad = 2;
+  notes.transform->mean = {0.1, 1.0 / 3, 0.5};
+  notes.transform->deviation = {1, 2, 1e-3};
+  const WeightsNotes back = notes_of(to_metadata(notes), "f");
+  EXPECT_EQ(back.net, notes.net);
+  EXPECT_EQ(back.classes, notes.classes);
+  ASSERT_TRUE(back.transform);
+  EXPECT_EQ(back.transform->channels, 3);
+  EXPECT_EQ(back.transform->height, 32);
+  EXPECT_EQ(back.transform->resize, 36);
+  EXPECT_EQ(back.transform->pad, 2);
+  EXPECT_EQ(back.transform->mean, notes.transform->mean);
+  EXPECT_EQ(back.transform->deviation, notes.transform->deviation);
+
+  EXPECT_TRUE(to_metadata({}).empty());
+  EXPECT_FALSE(notes_of({{"format", "pt"}, {"mean", "?"}}, "f").transform);
+  for (const auto& [key, value] : std::vector<std::pair<std::string, std::string>>{
+           {"input", "3x32"}, {"input", "3x32x"}, {"mean", "0.5,,0.5"}, {"resize", ""}}) {
+    auto metadata = to_metadata(notes);
+    metadata[key] = value;
+    EXPECT_THROW(notes_of(metadata, "f"), InputError) << key << " " << value;
   }
 }
 
