@@ -139,8 +139,8 @@ def gemm(args, log):
         print(table(["N", "own TN", "own NT", "OpenBLAS TN", "OpenBLAS NT", "transpose / TN",
                      "pays"], rows))
 
-        print("Rounding a batch up: time at N over time at the next multiple of 8, by OpenBLAS.\n"
-              "Above 1, the larger batch is the faster one.\n")
+        print("Rounding a batch up: time at N over time at the larger batch. Above 1, the larger is\n"
+              "the faster one.\n")
         rows = []
         for n, rounded in ((7, 8), (31, 32), (48, 64), (96, 128)):
             for whose in ("own", "openblas"):
