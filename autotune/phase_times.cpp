@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "autotune/measure.h"
-#include "autotune/verify.h"
 
 namespace convlab {
 namespace {
@@ -38,11 +37,10 @@ class ThreadClocks : public PhaseRecorder {
 }  // namespace
 
 PhaseTimes measure_phases(const ConvAlgo& algo, const ConvProblem& problem, const Config& config,
-                          CacheMode cache, Device& device, std::uint64_t seed) {
+                          CacheMode cache, const ReferenceCase& data, Device& device) {
   constexpr double enough_s = 0.02;
   constexpr std::size_t most_runs = 9;
   const std::unique_ptr<Stream> stream = device.make_stream();
-  const ReferenceCase data(problem, seed, DataKind::normal, false);
   Operands operands(data, problem, device, *stream);
   GuardedBuffer workspace;
   Trial trial(algo, config, operands, workspace, device, *stream);

@@ -1,10 +1,10 @@
 // Where one run of an algorithm spends its time, phase by phase.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "autotune/result.h"
+#include "autotune/verify.h"
 #include "conv/algo.h"
 
 namespace convlab {
@@ -16,9 +16,10 @@ struct PhaseTimes {
   double other_ms = 0;           // the rest: threads that start, wait, or have less to do
 };
 
-// Runs the algorithm a few times on N(0,1) data, with hot or cold operands. The problem has its
-// layouts and is not refused. Throws whatever planning and running throw.
-PhaseTimes measure_phases(const ConvAlgo&, const ConvProblem&, const Config&, CacheMode, Device&,
-                          std::uint64_t seed = 1);
+// Runs the algorithm a few times on the case's data, with hot or cold operands. The problem is the
+// case's with layouts, and not refused; what the outputs should be is not asked for. Throws
+// whatever planning and running throw.
+PhaseTimes measure_phases(const ConvAlgo&, const ConvProblem&, const Config&, CacheMode,
+                          const ReferenceCase&, Device&);
 
 }  // namespace convlab

@@ -31,6 +31,9 @@ const std::vector<Verb> verbs{
      declare_plan},
     {"predict", "What a net takes images for, with weights from a file", declare_predict},
     {"diff", "Two result files: what became faster, slower, or another algorithm", declare_diff},
+    {"explain", "Why an algorithm won a layer, phase by phase", declare_explain},
+    {"roofline", "How far each layer is from what this machine can do: ceilings, points, charts",
+     declare_roofline},
     {"db", "The tuning store: show, verify, merge, export, import, prune", declare_db},
 };
 

@@ -18,10 +18,12 @@ VerbAction declare_check(CLI::App&);
 VerbAction declare_db(CLI::App&);
 VerbAction declare_diff(CLI::App&);
 VerbAction declare_doctor(CLI::App&);
+VerbAction declare_explain(CLI::App&);
 VerbAction declare_list(CLI::App&);
 VerbAction declare_plan(CLI::App&);
 VerbAction declare_predict(CLI::App&);
 VerbAction declare_sweep(CLI::App&);
+VerbAction declare_roofline(CLI::App&);
 VerbAction declare_time(CLI::App&);
 VerbAction declare_tune(CLI::App&);
 

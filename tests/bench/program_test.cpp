@@ -52,7 +52,7 @@ TEST_F(ProgramTest, HelpTeachesByExampleOnStdout) {
   EXPECT_EQ(top.exit_code, 0);
   EXPECT_TRUE(contains(top.out, "convlab tune resnet18")) << top.out;
   for (const char* verb : {"list", "doctor", "check", "tune", "bench", "sweep", "time", "plan",
-                           "predict", "diff", "db"}) {
+                           "predict", "explain", "roofline", "diff", "db"}) {
     EXPECT_TRUE(contains(top.out, verb)) << verb;
     const Ran help = run({verb, "--help"});
     EXPECT_EQ(help.exit_code, 0) << verb;
@@ -123,6 +123,14 @@ TEST_F(ProgramTest, BadUsageIsOneLineAndExitCode2) {
       {{"db", "merge", missing}, missing},
       {{"db", "import", missing}, missing},
       {{"db", "prune"}, "--stale"},
+      {{"explain"}, "no target"},
+      {{"explain", "resnet18", "--layer", "layer1.0.conv9"}, "layer1.0.conv1"},
+      {{"explain", tiny, "--format", "csv"}, "json"},
+      {{"roofline", tiny}, "convlab tune mb1ic16ih8oc16oh8kh3ph1"},
+      {{"roofline", "--svg", "a.svg"}, "TARGET"},
+      {{"roofline", "--from", missing}, missing},
+      {{"roofline", tiny, "--from", missing}, "drop it"},
+      {{"roofline", tiny, "--html", missing + "/page"}, "--html"},
   };
   for (const Case& bad : cases) {
     std::string command = "convlab";
@@ -406,6 +414,59 @@ TEST_F(ProgramTest, DbCarriesRowsFromStoreToStore) {
   EXPECT_EQ(rows({"--algos", "im2col"}).size(), 0u);
   write_file(file, "{}");
   EXPECT_EQ(run({"db", "import", file}).exit_code, 2);
+}
+
+TEST_F(ProgramTest, RooflineKeepsTheRoofsAndPlacesWhatTuneMeasured) {
+  ASSERT_EQ(tune().exit_code, 0);
+  const Words roofline{"roofline", tiny, "--pass", "fwd", "--threads", "1", "--algos", "im2col"};
+  const Ran first = run(roofline + Words{"--format", "json", "--output", directory_ / "r.json"});
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_TRUE(contains(first.err, "measuring the roofs")) << first.err;
+  const json report = json::parse(read_file(directory_ / "r.json"));
+  ASSERT_EQ(report["points"].size(), 1u) << report;
+  const json& point = report["points"][0];
+  EXPECT_EQ(point["algo"], "im2col");
+  EXPECT_EQ(point["chosen"], true);
+  EXPECT_GT(point["attainable_gflops"], 0);
+  EXPECT_EQ(point["phases"].back()["name"], "other");
+  EXPECT_EQ(report["curves"].size(), 1u) << report["curves"];
+
+  const Ran second = run(roofline);
+  EXPECT_EQ(second.exit_code, 0) << second.err;
+  EXPECT_FALSE(contains(second.err, "measuring the roofs")) << second.err;
+  EXPECT_TRUE(contains(second.out, "%_of_roof")) << second.out;
+  EXPECT_TRUE(contains(second.out, "modelled")) << second.out;
+
+  const Ran again = run({"roofline", "--from", directory_ / "r.json", "--format", "csv"});
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_TRUE(contains(again.out, "im2col")) << again.out;
+}
+
+TEST_F(ProgramTest, RooflineWithoutATargetIsTheRoofs) {
+  const Ran ran = run({"roofline", "--threads", "1", "--format", "json"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const json rows = rows_of(ran.out);
+  EXPECT_EQ(rows.size(), 14 * supported_isas().size());
+  for (const json& row : rows) EXPECT_GT(row["G/s"], 0) << row;
+}
+
+TEST_F(ProgramTest, ExplainMeasuresOnceAndSaysWhy) {
+  const Words explain{"explain",   tiny, "--pass",  "fwd",
+                      "--threads", "1",  "--algos", "im2col,direct"};
+  const Ran now = run(explain + Words{"--format", "json"});
+  ASSERT_EQ(now.exit_code, 0) << now.err;
+  const json said = json::parse(now.out);
+  EXPECT_EQ(said["convlab_explain"], 1);
+  EXPECT_TRUE(contains(said["times"], "measured now")) << said["times"];
+  const json& layer = said["layers"][0];
+  EXPECT_FALSE(layer["phases"].empty());
+  for (const json& c : layer["candidates"]) EXPECT_NE(c["why"], "") << c;
+
+  const Ran known = run(explain);
+  EXPECT_EQ(known.exit_code, 0) << known.err;
+  EXPECT_TRUE(contains(known.out, "measured before")) << known.out;
+  EXPECT_TRUE(contains(known.out, "Phases of")) << known.out;
+  EXPECT_TRUE(contains(known.out, "predicted from work")) << known.out;
 }
 
 }  // namespace

@@ -1,0 +1,46 @@
+// Why one algorithm won a layer: everything that was known of its rivals, in numbers and sentences.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "autotune/tuner.h"
+#include "bench/roofline_data.h"
+
+namespace convlab {
+
+// Of the JSON form (bench/FORMATS.md).
+inline constexpr int explain_format = 1;
+
+struct ExplainedCandidate {
+  const Candidate* candidate = nullptr;
+  std::array<double, 3>
+      ratio{};  // its time over the chosen's; no width where not measured together
+  double flops = 0, percent_of_roof = 0;
+  std::string why;  // it won, lost, or was not in the running
+};
+
+struct Explanation {
+  const LayerResult* layer = nullptr;
+  std::vector<ExplainedCandidate> candidates;  // best first
+  std::vector<RooflinePhase> phases;           // of the chosen
+  std::vector<std::string> verdict;            // sentences: the limits, then the batch
+};
+
+// The candidates against the chosen one. Nothing is run but the chosen's phases.
+Explanation explain(const LayerResult&, const AlgoRegistry&, Device&, const std::vector<Roof>&);
+
+// Which limits of `options`, moved, would change the verdict; one sentence each.
+std::vector<std::string> limits_that_decide(const LayerResult&, const TuneOptions&);
+
+// From the winners for each batch, ascending: "winograd from 1 on, im2col from 8 on"; `how` says
+// where they come from ("by measured rows").
+struct BatchWinner {
+  std::int64_t batch = 1;
+  std::string algo;
+};
+std::string winners_by_batch(const std::vector<BatchWinner>&, std::int64_t batch,
+                             const std::string& how);
+
+}  // namespace convlab

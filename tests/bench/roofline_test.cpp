@@ -1,0 +1,257 @@
+// Rooflines and explanations: the model's numbers, what is written down, and the page in a browser.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "bench/explain_data.h"
+#include "bench/gnuplot.h"
+#include "bench/roofline_report.h"
+#include "conv/error.h"
+#include "tests/bench/run_program.h"
+
+namespace convlab {
+namespace {
+
+using nlohmann::json;
+
+const std::vector<Roof> roofs{
+    {"registers", "f32", 2, true, 100e9, 0.01, ""}, {"registers", "f64", 2, true, 50e9, 0.01, ""},
+    {"L2", "read", 2, true, 80e9, 0.01, ""},        {"L2", "copy", 2, true, 60e9, 0.01, ""},
+    {"L3", "read", 2, true, 40e9, 0.01, ""},        {"memory", "read", 2, true, 10e9, 0.01, ""},
+    {"memory", "read", 1, true, 9e9, 0.01, ""}};
+
+class RooflineTest : public testing::Test {
+ protected:
+  RooflineTest() {
+    device_.threads = 2;
+    device_.l2_bytes = 1 << 20;
+    device_.l3_bytes = 16 << 20;
+    candidate_.algo = "direct";
+    candidate_.threads = 2;
+    candidate_.ms = 1;
+  }
+  RooflinePoint point(const WorkEstimate& work) {
+    return roofline_point(work, problem_, candidate_, device_, roofs);
+  }
+  // 50 MFLOP over 1 MB by default: 50 FLOPs a byte.
+  static WorkEstimate work(double flops = 50e6, double bytes = 1e6) {
+    return {{{.name = "product", .flops = flops, .bytes_read = bytes, .bytes_written = 0}}};
+  }
+  DeviceInfo device_;
+  Candidate candidate_;
+  ConvProblem problem_ = parse_problem("mb1ic64ih56oc64oh56kh3ph1").problem;  // 1.75 MB
+};
+
+TEST_F(RooflineTest, IsThePeakOrTheBandwidthTimesTheIntensity) {
+  RooflinePoint p = point(work());
+  EXPECT_EQ(p.limit, "f32 peak");
+  EXPECT_DOUBLE_EQ(p.attained_gflops, 50);
+  EXPECT_DOUBLE_EQ(p.attainable_gflops, 100);
+  EXPECT_DOUBLE_EQ(p.percent_of_roof, 50);
+  EXPECT_DOUBLE_EQ(p.headroom_ms, 0.5);
+  EXPECT_EQ(p.status, "ok");
+  ASSERT_EQ(p.levels.size(), 1u);  // all of it fits in the two L2
+  EXPECT_EQ(p.levels[0].level, "L2");
+  EXPECT_DOUBLE_EQ(p.levels[0].flops_per_byte, 50);
+
+  candidate_.workspace_bytes = 1 << 20;  // no longer
+  p = point(work(4e6, 2e6));
+  ASSERT_EQ(p.levels.size(), 2u);
+  EXPECT_EQ(p.limit, "L3");
+  EXPECT_DOUBLE_EQ(p.attainable_gflops, 80);  // 2 FLOPs a byte at 40 GB/s
+
+  candidate_.cache = CacheMode::cold;  // from memory every tensor once, not what is read again
+  p = point(work(4e6, 200e6));
+  ASSERT_EQ(p.levels.size(), 3u);
+  EXPECT_DOUBLE_EQ(p.levels[2].bytes,
+                   double(problem_.x_bytes() + problem_.y_bytes() + problem_.filter_bytes()));
+}
+
+TEST_F(RooflineTest, ThatIsPassedIsAnError) {
+  candidate_.ms = 0.45;  // 111 GFLOP/s under a peak of 100
+  EXPECT_EQ(point(work()).status, "above roof");
+  candidate_.mad_ms = 0.03;  // but not beyond what the samples spread
+  EXPECT_EQ(point(work()).status, "ok");
+}
+
+TEST_F(RooflineTest, TensorCoresAreNotHeldAgainstThePeakOfOthers) {
+  device_.kind = DeviceKind::cuda;
+  candidate_.config = Config{{"tf32", 1}};
+  EXPECT_EQ(point(work()).limit, "L2");
+}
+
+RooflineReport sample_report() {
+  RooflineReport report;
+  report.provenance = {{"convlab", "test"}, {"command", "convlab roofline </script> --html"}};
+  report.bytes = "modelled";
+  report.roofs = roofs;
+  report.notes = {"a note"};
+  for (const char* pass : {"fwd", "bwd_w"})
+    for (const std::string algo : {"direct", "winograd", "fft"})
+      for (const std::string layer : {"conv1", "conv2"})
+        for (const int batch : {1, 4}) {
+          RooflinePoint p;
+          p.layer = layer;
+          p.problem = "mb1ic64ih56oc64oh56kh3ph1";
+          p.pass = pass;
+          p.dtype = "f32";
+          p.algo = algo;
+          p.layouts = "nchw";
+          p.cache = "hot";
+          p.batch = batch;
+          p.threads = 2;
+          p.chosen = algo == "winograd";
+          p.status = algo == "fft" && layer == "conv2" ? "above roof" : "ok";
+          p.ms = batch * (algo == "fft" ? 0.2 : 0.1);
+          p.flops = 5e6 * batch;
+          p.rel_error = algo == "direct" ? 1e-7 : 1e-6;
+          p.attained_gflops = p.flops / p.ms / 1e6;
+          p.attainable_gflops = 100;
+          p.percent_of_roof = p.attained_gflops;
+          p.limit = "f32 peak";
+          p.levels = {{"L2", 1e5, 50, 100}};
+          p.phases = {{"transform", 0.03, 1e6, 1e5, 30}, {"other", 0.01, 0, 0, 0}};
+          report.points.push_back(p);
+        }
+  report.curves = {{"conv1", "fwd", "direct", 1, 1, 0.2}, {"conv1", "fwd", "direct", 1, 2, 0.1}};
+  return report;
+}
+
+TEST(RooflineReports, SurviveTheirJson) {
+  const RooflineReport report = sample_report();
+  const std::string text = to_json(report);
+  EXPECT_EQ(to_json(roofline_from_json(text, "file")), text);
+  EXPECT_EQ(roofline_from_json(text, "file").provenance, report.provenance);
+}
+
+TEST(RooflineReports, OfOtherVersionsAndOtherThingsAreRefused) {
+  json other = json::parse(to_json(sample_report()));
+  other["convlab_roofline"] = 2;
+  json incomplete = json::parse(to_json(sample_report()));
+  incomplete["points"][0].erase("ms");
+  for (const auto& [text, says] : std::vector<std::pair<std::string, std::string>>{
+           {other.dump(), "format 2, this program reads 1"},
+           {incomplete.dump(), "ms"},
+           {"{}", "no roofline report"},
+           {"[1]", "no roofline report"},
+           {"roof", "no JSON"}}) {
+    try {
+      roofline_from_json(text, "old.json");
+      ADD_FAILURE() << text;
+    } catch (const InputError& error) {
+      EXPECT_NE(std::string(error.what()).find(says), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("old.json"), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(RooflineReports, AreChartsWhereGnuplotIs) {
+  const std::optional<std::string> svg = roofline_svg(sample_report());
+  if (!svg) GTEST_SKIP() << no_gnuplot;
+  EXPECT_NE(svg->find("<svg"), std::string::npos);
+  EXPECT_NE(svg->find("winograd"), std::string::npos);
+  EXPECT_NE(roofline_chart(sample_report())->find("GFLOP/s"), std::string::npos);
+}
+
+// ---- the page
+
+std::string page_or_skip() try {
+  return roofline_html(sample_report());
+} catch (const EnvironmentError& error) {
+  EXPECT_NE(std::string(error.what()).find("libjs-chart.js"), std::string::npos);
+  return "";
+}
+
+TEST(RooflinePage, NeedsNoNetworkAndCarriesItsLicence) {
+  const std::string page = page_or_skip();
+  if (page.empty()) GTEST_SKIP() << "no chart library in this build";
+  for (const char* fetches : {" src=", "<link", "@import", "url(", "@data@", "@script@"})
+    EXPECT_EQ(page.substr(0, page.find("id=\"data\"")).find(fetches), std::string::npos) << fetches;
+  EXPECT_NE(page.find("Permission is hereby granted"), std::string::npos);
+  EXPECT_NE(page.find("\\u003c/script>"), std::string::npos);  // the command's, made harmless
+}
+
+TEST(RooflinePage, WorksInABrowser) {
+  if (std::system("command -v chromium >/dev/null 2>&1") != 0)
+    GTEST_SKIP() << "chromium is not installed: `apt-get install chromium`";
+  const std::string page = page_or_skip();
+  if (page.empty()) GTEST_SKIP() << "no chart library in this build";
+  const TemporaryDirectory directory;
+  const std::string file = directory / "page.html", dom = directory / "dom",
+                    log = directory / "log";
+  write_file(file, page);
+  const std::string command = fmt::format(
+      "timeout 60 chromium --headless --no-sandbox --disable-gpu --user-data-dir='{}' "
+      "--enable-logging=stderr --window-size=400,900 --dump-dom 'file://{}#selftest' >'{}' 2>'{}'",
+      (directory / "profile").string(), file, dom, log);
+  ASSERT_EQ(std::system(command.c_str()), 0) << read_file(log);
+  EXPECT_EQ(read_file(log).find("CONSOLE"), std::string::npos) << read_file(log);
+
+  const std::string text = read_file(dom), mark = "<output id=\"selftest\" hidden=\"\">";
+  const std::size_t at = text.find(mark);
+  ASSERT_NE(at, std::string::npos) << text.substr(0, 2000);
+  const std::size_t begin = at + mark.size();
+  const json result = json::parse(text.substr(begin, text.find("</output>", begin) - begin));
+  EXPECT_EQ(result["errors"], json::array());
+  EXPECT_EQ(result["points"], 24);
+  EXPECT_EQ(result["rows"], 24);
+  EXPECT_EQ(result["drawn"], 20);  // not the four above their roof
+  EXPECT_EQ(result["layer"]["rows"], 12);
+  EXPECT_EQ(result["layer"]["drawn"], 12);
+  EXPECT_EQ(result["algo"]["value"], "direct");
+  EXPECT_EQ(result["algo"]["rows"], 8);
+  EXPECT_EQ(result["batch"]["rows"], 12);
+  EXPECT_EQ(result["again"], 20);
+  EXPECT_EQ(result["overflow"], 0);  // at 400 pixels
+  ASSERT_FALSE(result["hover"].empty());
+  EXPECT_NE(result["hover"].dump().find("conv1 fwd"), std::string::npos) << result["hover"];
+}
+
+// ---- explain
+
+Candidate measured(const std::string& algo, double ms, double rel_error, std::int64_t workspace) {
+  Candidate c;
+  c.algo = algo;
+  c.ms = ms;
+  c.rel_error = rel_error;
+  c.workspace_bytes = workspace;
+  return c;
+}
+
+TEST(Explain, NamesTheLimitsThatDecide) {
+  LayerResult layer;
+  layer.candidates = {measured("winograd", 1, 1e-6, 1 << 20), measured("direct", 2, 1e-7, 0),
+                      measured("fft", 3, 2e-7, 0)};
+  layer.chosen = 0;
+  TuneOptions options;
+  std::vector<std::string> says = limits_that_decide(layer, options);
+  ASSERT_EQ(says.size(), 3u);
+  EXPECT_EQ(says[0], "No limit keeps a faster one out.");
+  EXPECT_EQ(says[1], "With --workspace-max below 1.0 MiB it would be direct nchw at 2.000 ms.");
+  EXPECT_EQ(says[2], "With --max-error below 1.0e-06 it would be direct nchw at 2.000 ms.");
+
+  Candidate tile6 = measured("winograd6", 0.5, 2e-4, 0),
+            greedy = measured("im2col", 0.9, 1e-7, 4096);
+  tile6.status = Status::inaccurate;
+  greedy.status = Status::refused;
+  layer.candidates.push_back(tile6);
+  layer.candidates.push_back(greedy);
+  options.workspace_max = 2048;
+  says = limits_that_decide(layer, options);
+  EXPECT_EQ(says[0],
+            "--max-error 2.0e-04 instead of 1.0e-04 would admit winograd6 nchw at 0.500 ms.");
+  EXPECT_EQ(says[1], "--workspace-max 4096 instead of 2048 would admit im2col nchw at 0.900 ms.");
+}
+
+TEST(Explain, FindsTheBatchAtWhichTheWinnerChanges) {
+  EXPECT_EQ(winners_by_batch({{1, "winograd"}, {2, "winograd"}, {4, "fft"}}, 1, "measured"),
+            "Over the batch the winner is winograd from 1 on, fft from 4 on (measured).");
+  EXPECT_EQ(winners_by_batch({{1, "fft"}, {8, "fft"}}, 1, "predicted"),
+            "The winner stays fft for batches 1 to 8 (predicted).");
+  EXPECT_EQ(winners_by_batch({}, 3, ""), "Nothing is known of other batches than 3.");
+}
+
+}  // namespace
+}  // namespace convlab
