@@ -52,9 +52,9 @@ void choose_layer(CommonOptions& common, const std::string& layer) {
   const std::unique_ptr<Device> device = open_device(common);
   std::vector<std::string> names, found;
   for (const TuneItem& item : resolve_targets(common, device->info())) {
-    names.push_back(show_layer(item.layer));
-    const std::string text = to_text(item.layer);
-    if (names.back() == layer && std::find(found.begin(), found.end(), text) == found.end())
+    const std::string name = show_layer(item.layer), text = to_text(item.layer);
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    if (name == layer && std::find(found.begin(), found.end(), text) == found.end())
       found.push_back(text);
   }
   if (found.empty())

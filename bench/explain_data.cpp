@@ -30,7 +30,7 @@ std::string why_lost(const ExplainedCandidate& c, const ExplainedCandidate& chos
   const double flops = c.flops / chosen.flops;
   const double rate = flops / c.ratio[1];
   const std::string twice = fmt::format(
-      "{:.2f}x the time: {:.2f}x the FLOPs at {:.2f}x the rate, {:.0f}% of its roof against "
+      "{:.3g}x the time: {:.3g}x the FLOPs at {:.2g}x the rate, {:.0f}% of its roof against "
       "{:.0f}%",
       c.ratio[1], flops, rate, c.percent_of_roof, chosen.percent_of_roof);
   return c.candidate->status == Status::dropped ? twice + "; dropped after its first samples"

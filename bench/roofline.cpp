@@ -88,10 +88,13 @@ void add_notes(RooflineReport& report) {
                   show_ms(total), show_ms(headroom)));
   for (std::size_t i = 0; i < std::min<std::size_t>(3, chosen.size()); ++i) {
     const RooflinePoint& p = *chosen[i];
+    if (p.headroom_ms <= 0) break;
     report.notes.push_back(fmt::format("most headroom, {}: {} {} {}: {} ms x {}, {:.0f}% of roof",
                                        i + 1, p.layer, p.pass, p.algo, show_ms(p.headroom_ms),
                                        p.count, p.percent_of_roof));
   }
+  if (const std::string warning = noise_warning(report.roofs); !warning.empty())
+    report.notes.push_back(warning);
   if (above > 0)
     report.notes.push_back(fmt::format(
         "{} points stand above their roof, which cannot be: the estimate of their work or a "

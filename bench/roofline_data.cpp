@@ -173,7 +173,21 @@ std::vector<Roof> find_roofs(Device& device, const std::string& db, bool again) 
   Progress().line(fmt::format("measuring the roofs of {}, {}, on {} threads; kept in {}",
                               device.info().name, device.info().isa, device.info().threads, db));
   store.record(device.info(), measure_roofs(device));
-  return store.roofs(device.info());
+  std::vector<Roof> measured = store.roofs(device.info());
+  if (const std::string warning = noise_warning(measured); !warning.empty())
+    Progress().line(warning);
+  return measured;
+}
+
+std::string noise_warning(const std::vector<Roof>& roofs) {
+  double noise = 0;
+  for (const Roof& roof : roofs)
+    if (roof.level == "registers") noise = std::max(noise, roof.noise);
+  if (noise < 0.05) return "";
+  return fmt::format(
+      "The peaks' samples spread by {:.0f}%: something else used this machine. Measure the roofs "
+      "again with `convlab roofline --remeasure` when that is over.",
+      100 * noise);
 }
 
 std::string counters_obstacle(const DeviceInfo& device) {

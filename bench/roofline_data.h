@@ -77,6 +77,9 @@ std::vector<RooflinePoint> roofline_points(const LayerResult&, const AlgoRegistr
 // The machine's roofs from the store at `db`, or measured and kept there. `again` measures anyway.
 std::vector<Roof> find_roofs(Device&, const std::string& db, bool again);
 
+// What to say of roofs whose samples spread by more than a quiet machine's do; empty: nothing.
+std::string noise_warning(const std::vector<Roof>&);
+
 // Why this machine's counters do not give the bytes, in a clause.
 std::string counters_obstacle(const DeviceInfo&);
 

@@ -147,6 +147,13 @@ TEST(RooflineReports, OfOtherVersionsAndOtherThingsAreRefused) {
   }
 }
 
+TEST(RooflineReports, SayWhenTheirRoofsWereMeasuredOnABusyMachine) {
+  EXPECT_EQ(noise_warning(roofs), "");
+  std::vector<Roof> busy = roofs;
+  busy.front().noise = 0.4;
+  EXPECT_NE(noise_warning(busy).find("40%"), std::string::npos) << noise_warning(busy);
+}
+
 TEST(RooflineReports, AreChartsWhereGnuplotIs) {
   const std::optional<std::string> svg = roofline_svg(sample_report());
   if (!svg) GTEST_SKIP() << no_gnuplot;
