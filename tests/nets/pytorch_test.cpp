@@ -13,35 +13,13 @@
 #include "conv/error.h"
 #include "kernels_cpu/cpu.h"
 #include "nets/choose.h"
-#include "nets/weights/arrays.h"
-#include "nets/zoo.h"
 #include "tests/nets/net_lab.h"
-#include "tests/nets/scaled.h"
+#include "tests/nets/pytorch_files.h"
 
 namespace convlab {
 namespace {
 
-ArrayFile read_net(std::string name) {
-  for (char& c : name)
-    if (c == ':') c = '_';
-  return read_arrays(std::filesystem::path(CONVLAB_PYTORCH_DATA) / (name + ".safetensors"));
-}
-
-Graph graph_of(const std::string& name, const ArrayFile& file) {
-  const std::int64_t batch = file.at("input").shape[0];
-  const Graph net = name == "resnet8" ? cifar_resnet(8, batch) : make_net(name, batch);
-  const std::vector<std::int64_t>& x = file.at("input").shape;
-  return scaled(net, {.batch = batch,
-                      .image = x.size() > 2 ? x[2] : 1,
-                      .divisor = std::stoll(file.metadata.at("divisor")),
-                      .outputs = file.at("training/output").shape[1]});
-}
-
-// The loss a file has data for, and the rules of generate.py.
-Loss loss_of(const ArrayFile& file) {
-  return file.arrays.count("labels") ? Loss::cross_entropy : Loss::squared_error;
-}
-
+// The rules of generate.py.
 const std::map<std::string, UpdateRule>& update_rules() {
   static const std::map<std::string, UpdateRule> rules{
       {"sgd", SgdDesc{.rate = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}},
@@ -75,8 +53,9 @@ class PyTorchNet {
   PyTorchNet(const std::string& name, const ArrayFile& file, Mode mode, const Setting& setting)
       : file_(file),
         device_(make_cpu_device()),
-        lab_(graph_of(name, file), plan_of(graph_of(name, file), mode, setting, *device_), *device_,
-             {.loss = mode == Mode::training ? loss_of(file) : Loss::none,
+        lab_(pytorch_graph(name, file), plan_of(pytorch_graph(name, file), mode, setting, *device_),
+             *device_,
+             {.loss = mode == Mode::training ? pytorch_loss(file) : Loss::none,
               .input_gradient = mode == Mode::training && setting.algo != "chosen"}) {
     for (const Parameter& p : lab_.net().parameters()) {
       const Array& value = file.at("value/" + p.name);
@@ -86,7 +65,7 @@ class PyTorchNet {
     lab_.net().parameters_changed();
     lab_.set_input(values_of(file.at("input")));
     if (mode == Mode::inference) return;
-    if (loss_of(file) == Loss::cross_entropy) {
+    if (pytorch_loss(file) == Loss::cross_entropy) {
       const Values labels = values_of(file.at("labels"));
       lab_.net().set_labels(std::vector<std::int32_t>(labels.begin(), labels.end()));
     } else {
@@ -175,7 +154,7 @@ const std::vector<Setting> settings{
 class PyTorch : public testing::TestWithParam<std::string> {};
 
 TEST_P(PyTorch, ComputesTheSame) {
-  const ArrayFile file = read_net(GetParam());
+  const ArrayFile file = read_pytorch(GetParam());
   EXPECT_EQ(file.metadata.at("net"), GetParam());
   for (const Setting& setting : settings) {
     SCOPED_TRACE(to_string(setting));
@@ -203,7 +182,7 @@ INSTANTIATE_TEST_SUITE_P(Nets, PyTorch,
 
 // One weight that is off by a thousandth of the filter's norm shows in what follows it.
 TEST(PyTorchComparison, SeesAWrongWeight) {
-  const ArrayFile file = read_net("resnet8");
+  const ArrayFile file = read_pytorch("resnet8");
   PyTorchNet net("resnet8", file, Mode::training, settings[0]);
   const Parameter& filter = net.lab().parameter("layer2.0.conv1.weight");
   Values values = net.lab().read(filter.value, filter.count);
@@ -219,7 +198,7 @@ TEST(PyTorchComparison, SeesAWrongWeight) {
 }
 
 TEST(PyTorchComparison, SeesAWrongLabel) {
-  ArrayFile file = read_net("lenet");
+  ArrayFile file = read_pytorch("lenet");
   Array& array = file.arrays.at("labels");
   Values labels = values_of(array);
   labels[1] = labels[1] == 0 ? 1 : 0;
