@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cmath>
 #include <cstring>
 
 #include "conv/error.h"
 #include "nets/assembly.h"
+#include "nets/finite.h"
 #include "nets/step_work.h"
 
 namespace convlab {
@@ -120,12 +120,7 @@ class Net::Impl {
     const Value& y = net_.value(step.output);
     std::vector<std::byte> host(net_.bytes_of(y.desc));
     device_.copy_to_host(host, net_.memory.data(y.buffer), *stream_);
-    const auto all_finite = [&host]<class T>(const T* data) {
-      return std::all_of(data, data + host.size() / sizeof(T),
-                         [](T element) { return std::isfinite(element); });
-    };
-    return net_.plan.dtype == DType::f64 ? all_finite(reinterpret_cast<const double*>(host.data()))
-                                         : all_finite(reinterpret_cast<const float*>(host.data()));
+    return all_finite(host, net_.plan.dtype);
   }
 
   [[noreturn]] void refuse_frozen() const {

@@ -63,6 +63,7 @@ LoadedWeights load_weights(Net& net, const ArrayFile& file, const std::string& n
   std::set<std::string> heads;
   Strings wrong;  // misshapen, with the shapes
   for (const auto& [key, array] : file.arrays) {
+    if (key.starts_with(optimizer_prefix)) continue;
     const auto known = shapes.find(key);
     if (known == shapes.end()) {
       if (const std::string head = auxiliary_head(net.graph().name(), key); !head.empty())

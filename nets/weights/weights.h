@@ -8,12 +8,16 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "nets/net.h"
 #include "nets/weights/arrays.h"
 
 namespace convlab {
+
+// Before the names of a checkpoint's arrays that are no weights, but an optimizer's.
+inline constexpr std::string_view optimizer_prefix = "optimizer/";
 
 // What a file of these parameters has: keys and shapes.
 std::map<std::string, std::vector<std::int64_t>> weight_shapes(const std::vector<Parameter>&);
@@ -30,7 +34,7 @@ enum class Fit : std::uint8_t { strict, partial };
 
 // Copies the weights into the net, rounded to its type. Throws InputError, one line that names the
 // file and lists what is missing, unexpected or misshapen, before anything is changed. A file may
-// lack num_batches_tracked, as old ones do.
+// lack num_batches_tracked, as old ones do, and be a checkpoint (nets/train/checkpoint.h).
 LoadedWeights load_weights(Net&, const ArrayFile&, const std::string& name, Fit = Fit::strict);
 
 // In the net's type. Batches tracked are the updates that the net has had.

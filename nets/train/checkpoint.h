@@ -1,0 +1,53 @@
+// All that training goes on from, in one safetensors file: parameters and running statistics under
+// their own names, so that it is a file of weights as well; the optimizer's state under
+// "optimizer/0/NAME" and "optimizer/1/NAME"; and in the metadata where training is.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "nets/net.h"
+#include "nets/train/schedule.h"
+#include "nets/train/scores.h"
+#include "nets/weights/arrays.h"
+
+namespace convlab {
+
+struct TrainingState {
+  // What stays as it is. The order and the augmentation of images follow from seed and epoch.
+  std::string net;
+  std::int64_t batch = 0;
+  DType dtype = DType::f32;
+  std::string data;
+  std::int64_t steps = 0;  // an epoch
+  std::uint64_t seed = 0;
+  // What may be changed when training goes on, but for the kind of rule.
+  UpdateRule rule;
+  Schedule schedule;
+  std::int64_t epochs = 0;
+  // How far it has come.
+  std::int64_t epoch = 0, step = 0;  // that come next
+  NetCounters counters;
+  Scores scores;    // of this epoch's steps
+  double best = 0;  // share of held-out images classified rightly, at the best epoch's end
+  std::map<std::string, std::string> notes{};  // more metadata
+};
+
+// Throws InputError for a name that does not end in .safetensors, and as write_arrays does, before
+// which the file is as it was; Diverged (trainer.h) when a parameter is not finite.
+void write_checkpoint(const std::string& file, Net&, const TrainingState&);
+
+struct Checkpoint {
+  std::string file;
+  TrainingState state;
+  std::map<std::string, Array> arrays;
+};
+
+// Throws InputError, one line, for a file that is no checkpoint.
+Checkpoint read_checkpoint(const std::string& file);
+// Parameters, optimizer state and counters. Throws InputError for a checkpoint of another net or
+// type, or when the rule has another state than the checkpoint's.
+void restore(const Checkpoint&, const UpdateRule&, Net&);
+
+}  // namespace convlab

@@ -1,0 +1,48 @@
+// Everything that training a tiny net takes: images in memory, and a net with batch norm and
+// dropout that learns to tell them apart.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels_cpu/cpu.h"
+#include "nets/train/trainer.h"
+#include "tests/nets/net_lab.h"
+
+namespace convlab {
+
+// 8x8 grey images: noise with a bright band, at a height that is the class's.
+class Bands : public Dataset {
+ public:
+  explicit Bands(std::int64_t size, std::uint64_t seed = 1);
+  std::int64_t size() const override { return std::int64_t(images_.size()); }
+  const std::vector<std::string>& classes() const override { return classes_; }
+  std::int32_t label(std::int64_t i) const override { return std::int32_t(i % 4); }
+  Image image(std::int64_t i) const override { return images_[std::size_t(i)]; }
+  std::string name(std::int64_t i) const override { return fmt::format("#{}", i); }
+
+ private:
+  std::vector<Image> images_;
+  std::vector<std::string> classes_{"a", "b", "c", "d"};
+};
+
+struct TrainingLab {
+  explicit TrainingLab(std::uint64_t seed = 1, DType = DType::f32, std::int64_t batch = 8,
+                       std::int64_t images = 40);
+
+  std::vector<std::byte> bytes(const Parameter&);
+  // Of all parameters, their state, and the counters: what must not differ by a bit.
+  std::vector<std::vector<std::byte>> everything();
+
+  std::unique_ptr<Device> device = make_cpu_device({2, ""});
+  Bands images, test_images;
+  Graph graph;
+  Net net, test_net;
+  DataLoader loader, test_loader;
+};
+
+}  // namespace convlab
