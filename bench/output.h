@@ -27,6 +27,7 @@ class Progress {
  public:
   Progress();
   ~Progress();  // clears the bar
+  bool has_terminal() const { return terminal_; }
   // Worth reading in any case: a line of its own.
   void line(const std::string& text);
   // `done` of `total` steps are finished; the text is about the last one.

@@ -25,6 +25,7 @@ VerbAction declare_predict(CLI::App&);
 VerbAction declare_sweep(CLI::App&);
 VerbAction declare_roofline(CLI::App&);
 VerbAction declare_time(CLI::App&);
+VerbAction declare_train(CLI::App&);
 VerbAction declare_tune(CLI::App&);
 
 // Parses the command line and does what it says. Returns the exit code: 0 done, 1 a check failed,

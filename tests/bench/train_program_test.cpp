@@ -1,0 +1,127 @@
+// `convlab train` end to end: a small net on few drawn images.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/bench/run_program.h"
+
+namespace convlab {
+namespace {
+
+using Words = std::vector<std::string>;
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::ptrdiff_t lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
+
+class TrainProgram : public testing::Test {
+ protected:
+  Words command(const Words& more) const {
+    Words words{"train", "lenet", "--data", "synthetic:640", "--deterministic"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  Ran run(const Words& words) { return Program(directory_, words, environment()).wait(); }
+  std::map<std::string, std::string> environment() const {
+    return {{"XDG_CACHE_HOME", directory_.path() / "cache"}};
+  }
+  std::string file(const std::string& name) const { return directory_ / name; }
+  TemporaryDirectory directory_;
+};
+
+TEST_F(TrainProgram, TrainsTestsLogsAndKeepsACheckpoint) {
+  const std::string checkpoint = file("c.safetensors"), log = file("log.csv");
+  const Ran ran = run(command({"--epochs", "2", "--checkpoint", checkpoint, "--log", log}));
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_TRUE(ran.out.starts_with("top-1 ")) << ran.out;
+  EXPECT_TRUE(contains(ran.out, " on 128 test images")) << ran.out;
+  for (const char* part : {"640 images of 10 classes, 128 to test", "epoch 2/2: loss ",
+                           "; test loss ", " images/s, t_io ", checkpoint.c_str()})
+    EXPECT_TRUE(contains(ran.err, part)) << part << ran.err;
+  EXPECT_EQ(lines(read_file(log)), 3) << read_file(log);
+  EXPECT_TRUE(read_file(log).starts_with("epoch,rate,loss,top1,test_loss,test_top1,")) << log;
+
+  // Nothing is left to do but to test again, with the same result.
+  const Ran again = run({"train", "--resume", checkpoint, "--deterministic"});
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_EQ(again.out, ran.out);
+  // An epoch more, and its row.
+  const Ran more = run({"train", "lenet", "--resume", checkpoint, "--epochs", "3", "--log", log});
+  EXPECT_EQ(more.exit_code, 0) << more.err;
+  EXPECT_TRUE(contains(more.err, "epoch 3/3")) << more.err;
+  EXPECT_FALSE(contains(more.err, "epoch 2/3")) << more.err;
+  EXPECT_EQ(lines(read_file(log)), 4) << read_file(log);
+
+  const auto refused = [&](const Words& words, const std::string& why) {
+    const Ran bad = run(words);
+    EXPECT_EQ(bad.exit_code, 2) << bad.err;
+    const bool hint = contains(bad.err, "were never tuned here");
+    EXPECT_EQ(lines(bad.err), hint ? 2 : 1) << bad.err;
+    EXPECT_TRUE(contains(bad.err, why)) << why << "\n" << bad.err;
+  };
+  refused(command({"--checkpoint", checkpoint}), "is there already: go on with it by --resume");
+  refused({"train", "resnet20", "--resume", checkpoint},
+          "is a checkpoint with net lenet, not resnet20");
+  refused({"train", "--resume", checkpoint, "--optimizer", "adam"},
+          "is a checkpoint of optimizer sgd, not adam");
+  refused({"train", "--resume", checkpoint, "--seed", "7"}, "with seed 1, not 7");
+}
+
+TEST_F(TrainProgram, ResumedAfterCtrlCEndsAsIfItHadNotBeenStopped) {
+  const std::string stopped = file("stopped.safetensors"), whole = file("whole.safetensors");
+  ASSERT_EQ(run(command({"--epochs", "8", "--checkpoint", whole})).exit_code, 0);
+  Program program(directory_, command({"--epochs", "8", "--checkpoint", stopped}), environment());
+  for (int i = 0; i < 500 && !contains(program.err(), "epoch 1/8"); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  program.signal_group(SIGINT);
+  const Ran ran = program.wait();
+  ASSERT_EQ(ran.exit_code, 130) << ran.err;
+  EXPECT_TRUE(ran.out.empty()) << ran.out;
+  EXPECT_TRUE(contains(ran.err, "to go on: convlab train lenet --resume " + stopped)) << ran.err;
+  const Ran resumed = run({"train", "lenet", "--resume", stopped, "--deterministic"});
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(read_file(stopped), read_file(whole));
+}
+
+TEST_F(TrainProgram, WeightsThatExplodeStopIt) {
+  const Ran ran = run(command({"--lr", "1e30", "--schedule", "constant"}));
+  EXPECT_EQ(ran.exit_code, 1) << ran.err;
+  EXPECT_TRUE(contains(ran.err, "of epoch 1: not finite first is layer ")) << ran.err;
+  EXPECT_TRUE(contains(ran.err, "a lower --lr may help")) << ran.err;
+}
+
+TEST_F(TrainProgram, BadInputIsOneLine) {
+  for (const auto& [words, why] : std::vector<std::pair<Words, std::string>>{
+           {{"train"}, "train: no net"},
+           {{"train", "lenet"}, "train: no --data"},
+           {{"train", "resnet21", "--data", "synthetic"}, "did you mean resnet20"},
+           {{"train", "lenet", "--data", file("nowhere")}, "nowhere"},
+           {{"train", "lenet:7", "--data", "synthetic:640"}, "has 7 outputs, but there are 10"},
+           {command({"--optimizer", "lamb"}), "expected one of sgd, adam, adamw"},
+           {command({"--schedule", "linear"}), "--schedule: schedule 'linear'"},
+           {command({"--optimizer", "adam", "--momentum", "0.5"}), "adam has no --momentum"},
+           {command({"--lr", "0"}), "a learning rate of 0"},
+           {command({"--checkpoint", file("c.pt")}), "ends in .safetensors"},
+           {command({"--checkpoint", file("no/c.safetensors")}), "cannot write"},
+           {command({"--log", file("no/log.csv")}), "--log: cannot write"},
+           {command({"--weights", file("none.npz")}), "none.npz"},
+           {command({"--resume", file("none.safetensors")}), "none.safetensors"},
+           {command({"--batch", "1000"}), "a batch of 1000 is more than the 640 images"},
+           {command({"--epoch", "3"}), "did you mean --epochs"}}) {
+    const Ran ran = run(words);
+    EXPECT_EQ(ran.exit_code, 2) << why << "\n" << ran.err;
+    EXPECT_TRUE(contains(ran.err, why)) << why << "\n" << ran.err;
+    EXPECT_EQ(ran.out, "") << why;
+  }
+}
+
+}  // namespace
+}  // namespace convlab
