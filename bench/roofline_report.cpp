@@ -124,14 +124,15 @@ std::optional<std::string> roofline_svg(const RooflineReport& report) {
   if (count == 0) return "";
   return gnuplot(chart_script(
       report,
-      fmt::format("set terminal svg size 900,{} dynamic background rgb 'white'\n", 420 * count)));
+      fmt::format("set terminal svg size 900,{} dynamic noenhanced background rgb 'white'\n",
+                  420 * count)));
 }
 
 std::optional<std::string> roofline_chart(const RooflineReport& report) {
   const auto count = panels(report).size();
   if (count == 0) return "";
-  return gnuplot(
-      chart_script(report, fmt::format("set terminal dumb 100,{} nofeed\n", 28 * count)));
+  return gnuplot(chart_script(
+      report, fmt::format("set terminal dumb 100,{} nofeed noenhanced\n", 28 * count)));
 }
 
 }  // namespace convlab
