@@ -67,6 +67,13 @@ TEST_F(PredictTest, GivesPyTorchsLogits) {
     expect_pytorchs(run(two_images + how));
 }
 
+#ifdef CONVLAB_PROGRAM_ON_CPU
+TEST_F(PredictTest, GivesThemOnACard) {
+  const Words command = Words{"predict"} + two_images + Words{"--batch", "2", "--device", "cuda"};
+  expect_pytorchs(Program(directory_, command, {}, CONVLAB_PROGRAM_ON_CPU).wait());
+}
+#endif
+
 TEST_F(PredictTest, ShowsTheFiveMostLikely) {
   const Ran table = run({"lenet", "--weights", weights, a, b});
   EXPECT_EQ(table.exit_code, 0) << table.err;
