@@ -1,6 +1,7 @@
 #include "autotune/ceilings.h"
 
 #include <omp.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -164,13 +165,15 @@ class Slices {
 #pragma omp parallel num_threads(threads)
     {
       float*& slice = slices_[std::size_t(omp_get_thread_num())];
-      slice = static_cast<float*>(::operator new (count_ * sizeof(float), std::align_val_t{64}));
+      slice = static_cast<float*>(::operator new(count_ * sizeof(float), page));
+      // As the device's own buffers: with small pages the TLB would be the roof.
+      madvise(slice, count_ * sizeof(float), MADV_HUGEPAGE);
       std::fill_n(slice, count_, 1.0f);
     }
   }
   Slices(const Slices&) = delete;
   ~Slices() {
-    for (float* slice : slices_) ::operator delete (slice, std::align_val_t{64});
+    for (float* slice : slices_) ::operator delete(slice, page);
   }
 
   // Small slices are gone through several times over, so that starting the threads does not count.
@@ -216,6 +219,7 @@ class Slices {
     return best;
   }
 
+  static constexpr std::align_val_t page{2 << 20};
   std::size_t count_;
   std::vector<float*> slices_;
 };
