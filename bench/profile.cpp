@@ -97,7 +97,9 @@ class Profiler {
     const auto [known, fresh] = alone_.try_emplace(key);
     if (fresh) {
       const std::vector<PhaseWork> phases = algo.work(problem, plan.config, device_).phases;
-      const PhaseTimes times = measure_phases(algo, problem, plan.config, CacheMode::hot, device_);
+      const ReferenceCase data(problem, 0, DataKind::normal, false);
+      const PhaseTimes times =
+          measure_phases(algo, problem, plan.config, CacheMode::hot, data, device_);
       for (std::size_t p = 0; p < phases.size(); ++p)
         if (times.phase_ms[p] > 0)
           known->second.emplace_back(phases[p].name, pieces * times.phase_ms[p]);

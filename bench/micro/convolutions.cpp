@@ -53,7 +53,8 @@ Work work_of(const ConvAlgo& algo, const ConvProblem& problem) {
   const WorkEstimate estimate = algo.work(problem, config, *lab().device);
   Work work{[run] { run->trial.run(); }, 0, estimate.flops(), {}};
   work.counters["eff_over_exec"] = problem.flops() / std::max(estimate.flops(), 1.0);
-  const PhaseTimes times = measure_phases(algo, problem, config, CacheMode::hot, *lab().device);
+  const PhaseTimes times =
+      measure_phases(algo, problem, config, CacheMode::hot, run->data, *lab().device);
   for (std::size_t i = 0; i < times.phase_ms.size(); ++i)
     work.counters[estimate.phases[i].name + "_ms"] = times.phase_ms[i];
   return work;

@@ -49,7 +49,7 @@ struct EpochReport {
 struct TrainOptions {
   std::int64_t epochs = 10;
   UpdateRule rule = SgdDesc{.rate = 0.1, .momentum = 0.9};  // at the schedule's highest rate
-  Schedule schedule{};
+  Schedule schedule = Schedule();  // so written, GCC 12 sees that it is initialised
   // Written after each epoch, when so much time has passed, and when a callback stops training.
   // Empty: none.
   std::string checkpoint{};
