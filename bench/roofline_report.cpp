@@ -53,10 +53,12 @@ std::string plot_panel(const Panel& panel, const std::vector<const RooflinePoint
     lowest = std::min(lowest, p->attained_gflops / 3);
   }
   const double peak = peak_of(roofs, panel.threads, panel.dtype) / 1e9;
-  std::string script = fmt::format(
-      "set title {}\nset xrange [{}:{}]\nset yrange [{}:{}]\n",
-      gnuplot_quoted(fmt::format("{} {}, {} threads", panel.pass, panel.dtype, panel.threads)),
-      least, most, lowest, peak > 0 ? peak * 2 : 1e5);
+  std::string script =
+      fmt::format("set title {}\nset xrange [{}:{}]\nset yrange [{}:{}]\n",
+                  // A terminal has no room for the axis' own label.
+                  gnuplot_quoted(fmt::format("GFLOP/s, {} {}, {} threads", panel.pass, panel.dtype,
+                                             panel.threads)),
+                  least, most, lowest, peak > 0 ? peak * 2 : 1e5);
   std::vector<std::string> plots;
   for (const char* level : {"L1", "L2", "L3", "memory"}) {
     const double bandwidth = bandwidth_of(roofs, panel.threads, level) / 1e9;
@@ -78,10 +80,9 @@ std::string plot_panel(const Panel& panel, const std::vector<const RooflinePoint
 }
 
 std::string chart_script(const RooflineReport& report, const std::string& terminal) {
-  std::string script =
-      terminal +
-      "set logscale xy\nset xlabel 'executed FLOPs per byte'\nset ylabel 'GFLOP/s'\n"
-      "set key outside right\n";
+  std::string script = terminal +
+                       "set logscale xy\nset xlabel 'executed FLOPs per byte'\n"
+                       "set key outside right\n";
   const auto parts = panels(report);
   if (parts.size() > 1) script += fmt::format("set multiplot layout {},1\n", parts.size());
   for (const auto& part : parts) script += plot_panel(part.first, part.second, report.roofs);

@@ -10,6 +10,7 @@
 
 #include "kernels_cpu/cpu.h"
 #include "nets/choose.h"
+#include "nets/train/optimizer.h"
 #include "tests/nets/net_lab.h"
 #include "tests/nets/pytorch_files.h"
 
@@ -18,24 +19,25 @@ namespace {
 
 constexpr int steps = 20;
 
-// Those of training.py.
+// Those of training.py; the file has their rates.
 const std::map<std::string, UpdateRule>& rules() {
   static const std::map<std::string, UpdateRule> rules{
-      {"sgd", SgdDesc{.rate = 0.002, .momentum = 0.9, .weight_decay = 0.01}},
-      {"adam", AdamDesc{.rate = 0.001, .weight_decay = 0.01}}};
+      {"sgd", SgdDesc{.momentum = 0.9, .weight_decay = 0.01}},
+      {"adam", AdamDesc{.weight_decay = 0.01}}};
   return rules;
 }
 
-// How far rounding carries PyTorch itself (see training.py).
-struct Rounding {
+// The learning rate, and how far rounding carries PyTorch itself (see training.py).
+struct Course {
+  double rate = 0;
   int f32_steps = 0;
   double f32_error = 0, f64_error = 0;
 };
 
-Rounding rounding_of(const ArrayFile& file, const std::string& key) {
+Course course_of(const ArrayFile& file, const std::string& key) {
   std::istringstream text(file.metadata.at(key));
-  Rounding r;
-  text >> r.f32_steps >> r.f32_error >> r.f64_error;
+  Course r;
+  text >> r.rate >> r.f32_steps >> r.f32_error >> r.f64_error;
   EXPECT_FALSE(text.fail()) << key;
   return r;
 }
@@ -95,28 +97,27 @@ TEST_P(PyTorchTraining, TwentyStepsAreTheSame) {
   static const ArrayFile file = read_pytorch("training");
   for (const auto& [rule_name, rule] : rules()) {
     const std::string prefix = name + "/" + rule_name;
-    const Rounding rounding = rounding_of(file, prefix);
+    const Course course = course_of(file, prefix);
     const std::ptrdiff_t given =
         std::count_if(file.arrays.begin(), file.arrays.end(),
                       [&](const auto& array) { return array.first.starts_with(prefix + "/"); });
 
-    // One ulp in the input, as PyTorch was given, is less than what all layers round.
-    auto results = train(name, rule, DType::f64);
+    // An ulp of noise in the input, as PyTorch was given, is less than what all layers round.
+    auto results = train(name, with_rate(rule, course.rate), DType::f64);
     EXPECT_EQ(std::ptrdiff_t(results.size()), given) << prefix;
     for (const auto& [key, ours] : results)
       EXPECT_LE(relative_error(ours, values_of(file.at(prefix + "/" + key))),
-                1e-13 + 1000 * rounding.f64_error)
+                1e-13 + 1000 * course.f64_error)
           << prefix << " " << key;
 
-    results = train(name, rule, DType::f32);
+    results = train(name, with_rate(rule, course.rate), DType::f32);
     Values theirs = values_of(file.at(prefix + "/losses"));
     for (Values* losses : {&theirs, &results["losses"]})
-      losses->resize(std::size_t(rounding.f32_steps));
-    EXPECT_LE(relative_error(results["losses"], theirs), 20 * rounding.f32_error) << prefix;
-    if (rounding.f32_steps < steps) continue;
+      losses->resize(std::size_t(course.f32_steps));
+    EXPECT_LE(relative_error(results["losses"], theirs), 20 * course.f32_error) << prefix;
+    if (course.f32_steps < steps) continue;
     for (const auto& [key, ours] : results)
-      EXPECT_LE(relative_error(ours, values_of(file.at(prefix + "/" + key))),
-                20 * rounding.f32_error)
+      EXPECT_LE(relative_error(ours, values_of(file.at(prefix + "/" + key))), 20 * course.f32_error)
           << prefix << " " << key;
   }
 }

@@ -11,10 +11,11 @@ Keys, <rule> being sgd or adam:
   <net>/<rule>/losses          of each step, before its update
   <net>/<rule>/after/<name>    running statistics after the last step
 
-The metadata's <net>/<rule> says how far rounding carries PyTorch itself, since small nets with batch
-norm over few pixels magnify it from step to step: "STEPS ERROR ERROR64", the number of steps whose
-losses in float32 are right to a thousandth; the largest relative difference of them, and if those
-are all, of the statistics; and that of all tensors when float64 gets its input off by an ulp.
+The metadata's <net>/<rule> is "RATE STEPS ERROR ERROR64": the learning rate, and how far rounding
+carries PyTorch itself, since small nets with batch norm over few pixels magnify it from step to step:
+the number of steps whose losses in float32, also with noise of F32_NOISE in the input, are right to a thousandth; the largest
+relative difference of them, and if those are all, of the statistics; and that of all tensors when
+float64 gets noise of an ulp in its input.
 """
 
 import pathlib
@@ -25,19 +26,23 @@ from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 
 STEPS = 20
+F32_NOISE = 1e-6  # about what a Winograd convolution rounds
 RULES = {
-    "sgd": lambda p: torch.optim.SGD(p, lr=0.002, momentum=0.9, weight_decay=0.01),
-    "adam": lambda p: torch.optim.Adam(p, lr=0.001, weight_decay=0.01),
+    "sgd": (0.002, lambda p, rate: torch.optim.SGD(p, rate, momentum=0.9, weight_decay=0.01)),
+    "adam": (0.001, lambda p, rate: torch.optim.Adam(p, rate, weight_decay=0.01)),
 }
+# With batch norm over the eight pixels of its last layers a step of the usual size makes this one
+# chaotic: an ulp grows to 3e-7 in twenty steps.
+GENTLER = {"resnet50": 0.01}
 
 
-def train(net, given, rule, dtype, input_factor=1.0):
+def train(net, given, rule, rate, dtype, noise=0.0):
     values = {key[6:]: t.to(dtype) for key, t in given.items() if key.startswith("value/")}
     net.to(dtype).load_state_dict(values, strict=False)
     net.train()
-    update = RULES[rule](net.parameters())
-    x = given["input"].to(dtype) * input_factor
-    x = torch.cat((x, x.flip(-1)))
+    update = RULES[rule][1](net.parameters(), rate)
+    x = torch.cat((given["input"], given["input"].flip(-1))).to(dtype)
+    x *= 1 + noise * torch.randn(x.shape, dtype=dtype, generator=torch.manual_seed(1))
     losses = []
     for step in range(STEPS):
         output = net(x)
@@ -60,17 +65,17 @@ def error(results, expected):
     return max(((results[k] - t).norm() / t.norm()).item() for k, t in expected.items())
 
 
-def rounding(net, given, rule, expected):
-    in_f32 = train(net, given, rule, torch.float32)
+def rounding(net, given, rule, rate, expected):
+    in_f32 = [train(net, given, rule, rate, torch.float32, noise) for noise in (0, F32_NOISE)]
     losses = expected["losses"]
-    wrong = (in_f32["losses"] - losses).abs() > 1e-3 * losses
+    wrong = sum((run["losses"] - losses).abs() > 1e-3 * losses for run in in_f32)
     steps = int(wrong.nonzero()[0]) if wrong.any() else STEPS
     if steps == STEPS:
-        f32_error = error(in_f32, expected)
+        f32_error = max(error(run, expected) for run in in_f32)
     else:
-        f32_error = error({"": in_f32["losses"][:steps]}, {"": losses[:steps]})
-    off = train(net, given, rule, torch.float64, 1 + torch.finfo(torch.float64).eps)
-    return f"{steps} {f32_error:.2g} {error(off, expected):.2g}"
+        f32_error = max(error({"": run["losses"][:steps]}, {"": losses[:steps]}) for run in in_f32)
+    off = train(net, given, rule, rate, torch.float64, torch.finfo(torch.float64).eps)
+    return f"{rate:.6g} {steps} {f32_error:.2g} {error(off, expected):.2g}"
 
 
 def main():
@@ -84,9 +89,10 @@ def main():
             shrink(net, how["divisor"], how["outputs"])
             net.eval()(torch.zeros(how["shape"]))
         for rule in RULES:
-            results = train(net, given, rule, torch.float64)
+            rate = RULES[rule][0] * GENTLER.get(name, 1)
+            results = train(net, given, rule, rate, torch.float64)
             tensors |= {f"{name}/{rule}/{key}": t for key, t in results.items()}
-            metadata[f"{name}/{rule}"] = rounding(net, given, rule, results)
+            metadata[f"{name}/{rule}"] = rounding(net, given, rule, rate, results)
             losses = results["losses"]
             print(f"{name}/{rule}: {losses[0]:.4f} to {losses[-1]:.4f},", metadata[f"{name}/{rule}"])
     save_file(tensors, folder / "training.safetensors", metadata)
