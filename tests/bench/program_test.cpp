@@ -73,7 +73,8 @@ TEST_F(ProgramTest, BadUsageIsOneLineAndExitCode2) {
   const std::vector<Case> cases{
       {{}, "no verb"},
       {{"tuen"}, "did you mean tune?"},
-      {{"train", "resnet18"}, "unknown verb 'train'"},
+      {{"learn", "resnet18"}, "unknown verb 'learn'"},
+      {{"train", "resnet18"}, "no --data"},
       {{"--tune"}, "no verb"},
       {{"tune"}, "no target"},
       {{"check"}, "no target"},
