@@ -459,7 +459,7 @@ VerbAction declare_train(CLI::App& app) {
       "gets as many outputs as the data have classes. Algorithms and layouts come from the tuning\n"
       "store; tune first for the best.\n\n"
       "Examples:\n"
-      "  convlab train resnet20 --data synthetic          95% and more in a few minutes\n"
+      "  convlab train resnet20 --data synthetic          drawn shapes, no download\n"
       "  convlab train resnet20 --data cifar-10-batches-bin --checkpoint r20.safetensors\n"
       "  convlab train --resume r20.safetensors           after Ctrl-C, or for more --epochs\n"
       "  convlab train lenet --data mnist --optimizer adam --lr 1e-3 --log lenet.csv\n"
