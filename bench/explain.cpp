@@ -263,13 +263,7 @@ int run(const ExplainArguments& given) {
 VerbAction declare_explain(CLI::App& app) {
   const auto a = std::make_shared<ExplainArguments>();
   CommonOptions& common = a->tuning.common;
-  add_targets(app, common);
-  add_device(app, common);
-  add_layout(app, common);
-  add_cache(app, common);
-  add_seed(app, common);
-  add_limits(app, a->tuning.tune);
-  add_algo_choice(app, a->tuning.tune);
+  add_choice(app, a->tuning);
   app.add_option("--layer", a->layer, "Only this layer of a net: layer1.0.conv1")
       ->type_name("NAME");
   app.add_flag("--all", a->all, "Every candidate; default: the best of each algorithm");

@@ -212,13 +212,7 @@ int run(const RooflineArguments& a) {
 VerbAction declare_roofline(CLI::App& app) {
   const auto a = std::make_shared<RooflineArguments>();
   CommonOptions& common = a->tuning.common;
-  add_targets(app, common);
-  add_device(app, common);
-  add_layout(app, common);
-  add_cache(app, common);
-  add_seed(app, common);
-  add_limits(app, a->tuning.tune);
-  add_algo_choice(app, a->tuning.tune);
+  add_choice(app, a->tuning);
   app.add_flag("--measure", a->measure,
                "Measure what the store does not know, and keep it there, as `tune` does");
   app.add_flag("--remeasure", a->remeasure, "Measure the machine's roofs again");

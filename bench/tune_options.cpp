@@ -107,7 +107,7 @@ void report_limit(const TuneTable& table, std::int64_t limit) {
 
 }  // namespace
 
-void add_tuning(CLI::App& app, TuneArguments& a) {
+void add_choice(CLI::App& app, TuneArguments& a) {
   add_targets(app, a.common);
   add_device(app, a.common);
   add_layout(app, a.common);
@@ -115,6 +115,10 @@ void add_tuning(CLI::App& app, TuneArguments& a) {
   add_seed(app, a.common);
   add_limits(app, a.tune);
   add_algo_choice(app, a.tune);
+}
+
+void add_tuning(CLI::App& app, TuneArguments& a) {
+  add_choice(app, a);
   add_mode(app, a.tune);
 }
 

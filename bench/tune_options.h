@@ -15,6 +15,7 @@ struct TuneArguments {
 
 // TARGETs and every flag but those of output, store and budget.
 void add_tuning(CLI::App&, TuneArguments&);
+void add_choice(CLI::App&, TuneArguments&);  // those but --mode
 
 // The same flags apart.
 void add_max_error(CLI::App&, TuneOptions&);

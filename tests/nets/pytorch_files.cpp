@@ -1,11 +1,36 @@
 #include "tests/nets/pytorch_files.h"
 
+#include <cctype>
 #include <filesystem>
 
 #include "nets/zoo.h"
 #include "tests/nets/scaled.h"
 
 namespace convlab {
+
+const std::vector<std::string>& pytorch_nets() {
+  static const std::vector<std::string> nets{"alexnet",
+                                             "alexnet2012",
+                                             "overfeat",
+                                             "vgg11",
+                                             "vgg11_bn",
+                                             "googlenet",
+                                             "googlenet2014",
+                                             "resnet18",
+                                             "resnet50",
+                                             "resnet8",
+                                             "lenet",
+                                             "mlp:7-13x3-3",
+                                             "mlp:20-33-9-10:relu",
+                                             "mlp:20-17-10:sigmoid"};
+  return nets;
+}
+
+std::string test_name(std::string net) {
+  for (char& c : net)
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+  return net;
+}
 
 ArrayFile read_pytorch(std::string net) {
   for (char& c : net)

@@ -2,12 +2,18 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "nets/graph.h"
 #include "nets/net.h"
 #include "nets/weights/arrays.h"
 
 namespace convlab {
+
+// All that have a file.
+const std::vector<std::string>& pytorch_nets();
+// A net's name as GoogleTest takes it: letters, digits and underscores.
+std::string test_name(std::string net);
 
 ArrayFile read_pytorch(std::string net);
 // The small net a file is about, for its batch or another one.

@@ -168,17 +168,8 @@ TEST_P(PyTorch, ComputesTheSame) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Nets, PyTorch,
-                         testing::Values("alexnet", "alexnet2012", "overfeat", "vgg11", "vgg11_bn",
-                                         "googlenet", "googlenet2014", "resnet18", "resnet50",
-                                         "resnet8", "lenet", "mlp:7-13x3-3", "mlp:20-33-9-10:relu",
-                                         "mlp:20-17-10:sigmoid"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           for (char& c : name)
-                             if (!std::isalnum(c)) c = '_';
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Nets, PyTorch, testing::ValuesIn(pytorch_nets()),
+                         [](const auto& info) { return test_name(info.param); });
 
 // One weight that is off by a thousandth of the filter's norm shows in what follows it.
 TEST(PyTorchComparison, SeesAWrongWeight) {

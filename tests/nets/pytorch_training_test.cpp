@@ -122,17 +122,8 @@ TEST_P(PyTorchTraining, TwentyStepsAreTheSame) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Nets, PyTorchTraining,
-                         testing::Values("alexnet", "alexnet2012", "overfeat", "vgg11", "vgg11_bn",
-                                         "googlenet", "googlenet2014", "resnet18", "resnet50",
-                                         "resnet8", "lenet", "mlp:7-13x3-3", "mlp:20-33-9-10:relu",
-                                         "mlp:20-17-10:sigmoid"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           for (char& c : name)
-                             if (!std::isalnum(c)) c = '_';
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Nets, PyTorchTraining, testing::ValuesIn(pytorch_nets()),
+                         [](const auto& info) { return test_name(info.param); });
 
 }  // namespace
 }  // namespace convlab

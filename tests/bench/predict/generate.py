@@ -9,36 +9,19 @@ Weights are such that float16, as which they are stored, holds them exactly.
 
 import json
 import pathlib
+import sys
 
 import numpy
 import torch
 from PIL import Image
 from safetensors.torch import save_file
-from torch import nn
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "nets" / "pytorch"))
+from generate import lenet  # noqa: E402
+
 MEAN, DEVIATION = 0.125, 0.25
 CLASSES = ["ant", "bee", "cat", "dog", "eel", "fox", "gnu"]
-
-
-def lenet(classes):
-    net = nn.Sequential()
-    for name, layer in (
-        ("c1", nn.Conv2d(1, 6, 5, padding=2)),
-        ("tanh1", nn.Tanh()),
-        ("s2", nn.AvgPool2d(2)),
-        ("c3", nn.Conv2d(6, 16, 5)),
-        ("tanh3", nn.Tanh()),
-        ("s4", nn.AvgPool2d(2)),
-        ("c5", nn.Conv2d(16, 120, 5)),
-        ("tanh5", nn.Tanh()),
-        ("flatten", nn.Flatten()),
-        ("f6", nn.Linear(120, 84)),
-        ("tanh6", nn.Tanh()),
-        ("output", nn.Linear(84, classes)),
-    ):
-        net.add_module(name, layer)
-    return net
 
 
 def main():

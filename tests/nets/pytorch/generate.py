@@ -104,7 +104,7 @@ def overfeat():
     )
 
 
-def lenet():
+def lenet(classes=10):
     return named(
         ("c1", nn.Conv2d(1, 6, 5, padding=2)),
         ("tanh1", nn.Tanh()),
@@ -117,7 +117,7 @@ def lenet():
         ("flatten", nn.Flatten()),
         ("f6", nn.Linear(120, 84)),
         ("tanh6", nn.Tanh()),
-        ("output", nn.Linear(84, 10)),
+        ("output", nn.Linear(84, classes)),
     )
 
 
