@@ -212,13 +212,14 @@ VerbAction declare_diff(CLI::App& app) {
       "By how much a row must have changed to be FASTER or SLOWER; default: 2%", "PERCENT");
   add_output(app, o->common, {"table", "csv", "json", "md"});
   app.footer(
-      "Compares two result files of a kind: the JSON of tune, bench or sweep, tuning stores, the\n"
-      "JSON of time, or plans. Exits with 1 when any row became slower by more than the threshold\n"
-      "or stopped working, so that a build can depend on it.\n\n"
-      "B/A is the time after over the time before. Where both files have samples, low and high "
+      "Compares two result files of a kind: the JSON of tune, bench, sweep or roofline and tuning\n"
+      "stores; the JSON of time; or plans. Exits with 1 when any row became slower by more than "
+      "the\n"
+      "threshold or stopped working, so that a build can depend on it.\n\n"
+      "B/A is the time after over the time before. Where both files have samples, low and high\n"
+      "are its 95% interval, paired round by round, and a change counts only if the interval\n"
+      "excludes 1. FLIPPED: another algorithm was chosen. Other machines, threads or cache modes "
       "are\n"
-      "its 95% interval, paired round by round, and a change counts only if the interval excludes\n"
-      "1. FLIPPED: another algorithm was chosen. Other machines, threads or cache modes are\n"
       "compared, with a warning; another net, batch or type is refused.\n\n"
       "Examples:\n"
       "  convlab diff before.json after.json\n"

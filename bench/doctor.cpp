@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <fstream>
@@ -12,6 +13,7 @@
 #include "autotune/store.h"
 #include "bench/options.h"
 #include "bench/output.h"
+#include "bench/roofline_data.h"
 #include "bench/verbs.h"
 #include "conv/error.h"
 #include "kernels_cpu/cpu.h"
@@ -151,6 +153,42 @@ void examine_noise(const DeviceInfo& info, Findings& findings) {
       "frequency, or expect more ties");
 }
 
+// What `roofline` measured, ISA by ISA; on all threads, and the peaks also on one.
+void examine_roofs(const CommonOptions& o, const DeviceInfo& info, Findings& findings) {
+  const std::string path = db_path(o);
+  for (const std::string& isa : supported_isas()) {
+    DeviceInfo with_isa = info;
+    with_isa.isa = isa;
+    std::vector<Roof> roofs;
+    if (access(path.c_str(), F_OK) == 0) try {
+        roofs = Store(path, Store::Open::existing).roofs(with_isa);
+      } catch (const Error&) {  // its own row says why
+      }
+    const std::string what = "roofs of " + isa;
+    if (peak_of(roofs, info.threads, "f32") <= 0) {
+      findings.fact(what, "not measured: `convlab roofline` measures peaks and bandwidths");
+      continue;
+    }
+    const auto peaks = [&](int threads) {
+      return fmt::format("f32 {:.0f}, f64 {:.0f} GFLOP/s on {}",
+                         peak_of(roofs, threads, "f32") / 1e9, peak_of(roofs, threads, "f64") / 1e9,
+                         threads);
+    };
+    double noise = 0;
+    for (const Roof& roof : roofs) noise = std::max(noise, roof.noise);
+    std::string bandwidths;
+    for (const char* level : {"L1", "L2", "L3", "memory"})
+      bandwidths += fmt::format("{}{} {:.0f}", bandwidths.empty() ? "" : ", ", level,
+                                bandwidth_of(roofs, info.threads, level) / 1e9);
+    const std::string warning = noise_warning(roofs);
+    findings.judge(what,
+                   fmt::format("{}{}; {} GB/s; noise to {:.1f}%; of {}", peaks(info.threads),
+                               info.threads > 1 ? ", " + peaks(1) : " thread", bandwidths,
+                               100 * noise, roofs.front().date.substr(0, 10)),
+                   warning.empty(), warning);
+  }
+}
+
 void examine_store(const CommonOptions& o, Findings& findings) {
   const std::string path = db_path(o);
   if (access(path.c_str(), F_OK) != 0) {
@@ -177,6 +215,7 @@ int run(const CommonOptions& o) {
   examine_build(device->info(), findings);
   examine_card(o, findings);
   examine_noise(device->info(), findings);
+  examine_roofs(o, device->info(), findings);
   examine_store(o, findings);
   output.write(render(std::move(findings).report(), o.format));
   return 0;

@@ -12,6 +12,7 @@
 
 #include "autotune/race.h"
 #include "autotune/store.h"
+#include "bench/roofline_data.h"
 #include "bench/tune_report.h"
 #include "conv/error.h"
 #include "nets/plan.h"
@@ -88,6 +89,29 @@ void read_layers(const json& file, ResultFile& result) {
   result.family = "layers";
   result.machine = machine_of(file.at("provenance"));
   for (const json& layer : file.at("layers")) result.rows.push_back(layer_row(layer));
+}
+
+// ---- A roofline: the points that were chosen ----
+
+void read_roofline(const std::string& text, ResultFile& result) {
+  result.family = "layers";
+  const RooflineReport report = roofline_from_json(text, "its points");
+  json provenance = json::object();
+  for (const auto& [name, value] : report.provenance) provenance[name] = value;
+  result.machine = machine_of(provenance);
+  for (const RooflinePoint& p : report.points) {
+    if (!p.chosen) continue;
+    ResultRow row;
+    row.key = problem_key(p.problem, p.pass, p.dtype);
+    row.name = problem_name(p.layer, p.problem, p.pass, p.dtype);
+    row.setting = show_setting(p.threads, p.cache);
+    row.algo = p.algo;
+    row.choice = joined({p.algo, p.config, p.layouts});
+    row.count = p.count;
+    row.ms = p.ms;
+    row.samples_ms = p.samples_ms;
+    result.rows.push_back(std::move(row));
+  }
 }
 
 // ---- A timed net ----
@@ -227,6 +251,10 @@ const std::vector<Kind>& kinds() {
   static const std::vector<Kind> kinds{
       {"convlab_tune", 1, layers},
       {"convlab_sweep", 1, layers},
+      {"convlab_roofline", roofline_format,
+       [](const json&, const std::string& text, ResultFile& result) {
+         read_roofline(text, result);
+       }},
       {"convlab_time", 1,
        [](const json& file, const std::string&, ResultFile& result) { read_time(file, result); }},
       {"convlab_plan", 1,
@@ -259,7 +287,8 @@ void read_json(const std::string& text, ResultFile& result) {
     return;
   }
   throw InputError(fmt::format(
-      "{}: expected a tuning store, or the --format json of tune, bench, sweep, time or plan{}",
+      "{}: expected a tuning store, or the --format json of tune, bench, sweep, roofline, time or "
+      "plan{}",
       result.path, file.is_discarded() ? "; this is no JSON" : ""));
 }
 

@@ -29,9 +29,9 @@ struct ResultFile {
   std::vector<ResultRow> rows;
 };
 
-// A tuning store, an exported one, or the JSON of tune, bench, sweep, time or plan. Throws
-// InputError, in one line that names the file, for what cannot be read, is something else, or has a
-// version that this build does not know.
+// A tuning store, an exported one, or the JSON of tune, bench, sweep, roofline, time or plan.
+// Throws InputError, in one line that names the file, for what cannot be read, is something else,
+// or has a version that this build does not know.
 ResultFile read_result_file(const std::string& path);
 
 }  // namespace convlab

@@ -152,6 +152,7 @@ std::vector<RooflinePoint> roofline_points(const LayerResult& layer, const AlgoR
     point.layer = show_layer(layer.layer);
     point.count = layer.layer.count;
     point.chosen = i == layer.chosen;
+    if (point.chosen) point.samples_ms = c.samples_ms;
     if (with_phases) {
       if (!data) data.emplace(layer.layer.problem, 1, DataKind::normal, false);
       point.phases = roofline_phases(algo, problem, c, *data, device, roofs);
@@ -183,11 +184,18 @@ std::string noise_warning(const std::vector<Roof>& roofs) {
   double noise = 0;
   for (const Roof& roof : roofs)
     if (roof.level == "registers") noise = std::max(noise, roof.noise);
-  if (noise < 0.05) return "";
+  std::string sign;
+  if (noise >= 0.05) sign = fmt::format("The peaks' samples spread by {:.0f}%", 100 * noise);
+  for (const Roof& roof : roofs)
+    for (const char* nearer : {"L1", "L2", "L3"})
+      if (const double its = bandwidth_of(roofs, roof.threads, nearer);
+          roof.level == "memory" && its > 0 && 1.25 * its < roof.per_second)
+        sign = fmt::format("{} looks slower than memory", nearer);
+  if (sign.empty()) return "";
   return fmt::format(
-      "The peaks' samples spread by {:.0f}%: something else used this machine. Measure the roofs "
-      "again with `convlab roofline --remeasure` when that is over.",
-      100 * noise);
+      "{}: something else used this machine. Measure the roofs again with `convlab roofline "
+      "--remeasure` when that is over.",
+      sign);
 }
 
 std::string counters_obstacle(const DeviceInfo& device) {

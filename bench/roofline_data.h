@@ -42,6 +42,7 @@ struct RooflinePoint {
   std::string limit;  // "f32 peak" or a level
   std::vector<RooflineLevel> levels;
   std::vector<RooflinePhase> phases;  // empty when they were not measured; "other" is the rest
+  std::vector<double> samples_ms;     // raw, of the chosen
 };
 
 // The best of one algorithm for another batch or number of threads.
@@ -77,7 +78,8 @@ std::vector<RooflinePoint> roofline_points(const LayerResult&, const AlgoRegistr
 // The machine's roofs from the store at `db`, or measured and kept there. `again` measures anyway.
 std::vector<Roof> find_roofs(Device&, const std::string& db, bool again);
 
-// What to say of roofs whose samples spread by more than a quiet machine's do; empty: nothing.
+// What to say of roofs that a quiet machine does not have: samples that spread, or a level that is
+// slower than one farther away; empty: nothing.
 std::string noise_warning(const std::vector<Roof>&);
 
 // Why this machine's counters do not give the bytes, in a clause.

@@ -26,6 +26,9 @@ std::string to_json(const RooflineReport& report) {
   json["bytes"] = report.bytes;
   json["roofs"] = nlohmann::json(report.roofs);
   json["points"] = nlohmann::json(report.points);
+  for (std::size_t i = 0; i < report.points.size(); ++i)
+    if (!report.points[i].samples_ms.empty())
+      json["points"][i]["samples_ms"] = report.points[i].samples_ms;
   json["curves"] = nlohmann::json(report.curves);
   json["notes"] = report.notes;
   // Names come from the user's command line and need not be UTF-8.
@@ -51,6 +54,8 @@ RooflineReport roofline_from_json(const std::string& text, const std::string& na
     json.at("bytes").get_to(report.bytes);
     nlohmann::json(json.at("roofs")).get_to(report.roofs);
     nlohmann::json(json.at("points")).get_to(report.points);
+    for (std::size_t i = 0; i < report.points.size(); ++i)
+      report.points[i].samples_ms = json["points"][i].value("samples_ms", std::vector<double>());
     nlohmann::json(json.at("curves")).get_to(report.curves);
     json.at("notes").get_to(report.notes);
     return report;

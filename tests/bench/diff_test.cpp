@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "autotune/store.h"
+#include "bench/roofline_data.h"
 #include "tests/bench/run_program.h"
 
 namespace convlab {
@@ -54,6 +55,30 @@ json timed(std::int64_t batch, double ms) {
              {"layouts", {"nchw", "nchw"}},
              {"phases", {{"forward", {{"ms", ms}, {"algo", "direct"}, {"config", ""}}}}}}}},
           {"iteration", {{"ms", ms}, {"samples_ms", samples(ms)}}}};
+}
+
+// The points of layer("l", ...): the chosen one, and another that is no row.
+json roofline(const std::string& algo, double ms) {
+  RooflineReport report;
+  report.provenance = {{"cpu", "some cpu"}, {"isa", "avx2"}};
+  RooflinePoint point;
+  point.layer = "l";
+  point.problem = "mb1ic64ih9oc1oh9kh3ph1";
+  point.pass = "fwd";
+  point.dtype = "f32";
+  point.cache = "hot";
+  point.threads = 2;
+  point.algo = "fft";
+  point.ms = 9;
+  report.points = {point};
+  point.chosen = true;
+  point.algo = algo;
+  point.config = "tile=4";
+  point.layouts = "nchw>nchw16c";
+  point.ms = ms;
+  point.samples_ms = samples(ms);
+  report.points.push_back(point);
+  return json::parse(to_json(report));
 }
 
 class DiffTest : public testing::Test {
@@ -142,6 +167,23 @@ TEST_F(DiffTest, NetsCompareWithTheSameNetOnly) {
   EXPECT_EQ(diff(timed(4, 1), tuning({layer("l", chosen("direct", 1))})).exit_code, 2);
 }
 
+TEST_F(DiffTest, RooflinesCompareWithEachOtherAndWithTunings) {
+  const Ran ran = diff(roofline("direct", 1), roofline("direct", 2), {"--format", "csv"});
+  EXPECT_EQ(ran.exit_code, 1) << ran.err;
+  EXPECT_TRUE(contains(ran.out, "\nl n=1 fwd,1,2,2,2,2,SLOWER,direct tile=4 nchw>nchw16c,\n"))
+      << ran.out;
+  const Ran mixed = diff(tuning({layer("l", chosen("direct", 1))}), roofline("winograd", 0.5),
+                         {"--format", "json"});
+  EXPECT_EQ(mixed.exit_code, 0) << mixed.err;
+  EXPECT_EQ(verdicts(mixed)["l n=1 fwd"], "FLIPPED") << mixed.out;
+  // Files of before there were samples in them: only the threshold decides.
+  json bare = roofline("direct", 1);
+  bare["points"][1].erase("samples_ms");
+  const Ran blind = diff(bare, roofline("direct", 1.5));
+  EXPECT_EQ(blind.exit_code, 1) << blind.err;
+  EXPECT_TRUE(contains(blind.out, "1 rows have too few samples")) << blind.out;
+}
+
 TEST_F(DiffTest, StoresCompareByWhoWinsInThem) {
   const auto store = [&](const char* name, double direct_ms, double winograd_ms) {
     Store store(directory_ / name);
@@ -181,6 +223,9 @@ TEST_F(DiffTest, OtherMachinesAndThreadsAreToldApartFromOtherCode) {
 TEST_F(DiffTest, WhatIsNoResultFileIsRefusedInOneLine) {
   const std::string good = write("good.json", tuning({layer("l", chosen("direct", 1))}).dump());
   json newer = json::parse(read_file(good)), torn = newer, strange = newer, impossible = newer;
+  json newer_roofline = roofline("direct", 1), torn_roofline = newer_roofline;
+  newer_roofline["convlab_roofline"] = 2;
+  torn_roofline["points"][0].erase("ms");
   newer["convlab_tune"] = 2;
   torn["layers"][0]["chosen"].erase("ms");
   strange["layers"][0]["problem"] = "mb1ic64ih99oc64oh99kh3ph1";
@@ -194,6 +239,8 @@ TEST_F(DiffTest, WhatIsNoResultFileIsRefusedInOneLine) {
       {{good, write("other.json", R"({"rows": []})")}, "other.json: expected a tuning store"},
       {{good, write("newer.json", newer.dump())}, "convlab_tune is of version 2: expected 1"},
       {{good, write("torn.json", torn.dump())}, "'ms' not found"},
+      {{good, write("newer_roofline.json", newer_roofline.dump())}, "version 2: expected 1"},
+      {{good, write("torn_roofline.json", torn_roofline.dump())}, "'ms' not found"},
       {{good, write("empty.json", tuning({}).dump())}, "no rows"},
       {{good, write("strange.json", strange.dump())}, "no row in common"},
       {{good, write("impossible.json", impossible.dump())}, "impossible.json: row 0: malformed"},

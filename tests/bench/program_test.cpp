@@ -443,12 +443,20 @@ TEST_F(ProgramTest, RooflineKeepsTheRoofsAndPlacesWhatTuneMeasured) {
   EXPECT_TRUE(contains(again.out, "im2col")) << again.out;
 }
 
-TEST_F(ProgramTest, RooflineWithoutATargetIsTheRoofs) {
+TEST_F(ProgramTest, RooflineWithoutATargetIsTheRoofsWhichDoctorShows) {
+  const auto doctor_says = [&] {
+    std::string found;
+    for (const json& row : rows_of(run({"doctor", "--threads", "1", "--format", "json"}).out))
+      if (row["what"] == "roofs of " + supported_isas().front()) found = row["found"];
+    return found;
+  };
+  EXPECT_TRUE(contains(doctor_says(), "not measured: `convlab roofline`")) << doctor_says();
   const Ran ran = run({"roofline", "--threads", "1", "--format", "json"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   const json rows = rows_of(ran.out);
   EXPECT_EQ(rows.size(), 14 * supported_isas().size());
   for (const json& row : rows) EXPECT_GT(row["G/s"], 0) << row;
+  EXPECT_TRUE(contains(doctor_says(), " GFLOP/s on 1 thread; L1 ")) << doctor_says();
 }
 
 TEST_F(ProgramTest, ExplainMeasuresOnceAndSaysWhy) {

@@ -152,6 +152,9 @@ TEST(RooflineReports, SayWhenTheirRoofsWereMeasuredOnABusyMachine) {
   std::vector<Roof> busy = roofs;
   busy.front().noise = 0.4;
   EXPECT_NE(noise_warning(busy).find("40%"), std::string::npos) << noise_warning(busy);
+  busy = roofs;
+  busy[5].per_second = 60e9;  // memory faster than L3
+  EXPECT_NE(noise_warning(busy).find("L3 looks slower"), std::string::npos) << noise_warning(busy);
 }
 
 TEST(RooflineReports, AreChartsWhereGnuplotIs) {
