@@ -147,8 +147,10 @@ function drawRooflines(list) {
     const {threads, dtype} = all[0];
     const xs = all.map(p => levelOf(p).flops_per_byte), ys = all.map(p => p.attained_gflops);
     const peak = peakOf(threads, dtype) / 1e9;
-    const slowest = Math.min(...['L1', 'L2', 'L3', 'memory'].map(l => bandwidth(threads, l) / 1e9).filter(Boolean));
-    const left = Math.min(Math.min(...xs) / 2, peak / slowest / 20 || Infinity), right = Math.max(...xs, 2 * peak / slowest || 10) * 2;
+    const speeds = ['L1', 'L2', 'L3', 'memory'].map(l => bandwidth(threads, l) / 1e9).filter(Boolean);
+    // The fastest level's roof needs room for its name.
+    const left = Math.min(Math.min(...xs) / 2, peak / Math.max(...speeds) / 12 || Infinity);
+    const right = Math.max(...xs, 2 * peak / Math.min(...speeds) || 10) * 2;
     const bottom = Math.min(...ys) / 2, top = (peak || Math.max(...ys)) * 2;
     const sets = algos.map(algo => ({
       label: algo, backgroundColor: colourOf(algo), borderColor: colourOf(algo),
@@ -183,11 +185,13 @@ function drawPhases(list) {
     ? 'The phases of these were not measured.'
     : `ms of one run, ${one ? 'every algorithm shown' : 'the chosen algorithms; choose a layer to see its others'}. ` +
       '“other” is threads that start, wait, or have less to do.';
+  // One colour a phase in all passes, and what is no phase last.
+  const all = unique(wanted.flatMap(p => p.phases.map(f => f.name))).filter(name => name !== 'other').concat('other');
   for (const pass of passes) {
     const mine = wanted.filter(p => p.pass === pass);
     if (mine.length === 0) continue;
-    const names = unique(mine.flatMap(p => p.phases.map(f => f.name)));
-    const sets = names.map((name, i) => ({
+    const names = all.map((name, i) => [name, i]).filter(([name]) => mine.some(p => p.phases.some(f => f.name === name)));
+    const sets = names.map(([name, i]) => ({
       label: name, backgroundColor: name === 'other' ? style('--line') : colours[i % colours.length],
       data: mine.map(p => {
         const phase = p.phases.find(f => f.name === name);

@@ -90,7 +90,7 @@ void add_case(const std::string& name, std::function<Work()> make) {
   benchmark::RegisterBenchmark(name.c_str(),
                                [make](benchmark::State& state) { run_case(state, make); })
       ->UseManualTime()
-      ->Unit(benchmark::kMillisecond);
+      ->Unit(benchmark::kMicrosecond);
 }
 
 void prepare(char** argv) { restart_with_suitable_openblas(argv); }
