@@ -3,19 +3,21 @@
 
   bench/peers/pytorch.py resnet18 --batch 16 --train
   bench/peers/pytorch.py vgg16 --batch 1 --way freeze --channels-last
+  bench/peers/pytorch.py mlp:20-256x5-1 --batch 1024 --dtype f64 --train
 
-Training is forward, cross-entropy, backward and SGD with momentum, each timed; inference is forward
-in inference mode. f32, random images, random weights. Needs torch and torchvision.
+Training is forward, cross-entropy (squared error after one output), backward and SGD with momentum,
+each timed; inference is forward in inference mode. Random images, random weights. Needs torch, and
+torchvision for its nets.
 """
 
 import argparse
 import json
 import os
 import platform
+import sys
 import time
 
 import torch
-import torchvision
 
 WAYS = ("eager", "freeze", "compile")
 
@@ -34,6 +36,27 @@ def reset_peak():
         clear.write("5")
 
 
+def mlp(text):
+    """mlp:20-256x5-1, tanh in between, and the shape of its input."""
+    widths = []
+    for part in text.removeprefix("mlp:").split("-"):
+        width, _, times = part.partition("x")
+        widths += int(times or 1) * [int(width)]
+    layers = []
+    for inputs, outputs in zip(widths, widths[1:]):
+        layers += [torch.nn.Linear(inputs, outputs), torch.nn.Tanh()]
+    return torch.nn.Sequential(*layers[:-1]), (widths[0],)
+
+
+def vision(name):
+    import torchvision  # an MLP does without
+
+    if name not in torchvision.models.list_models(torchvision.models):
+        raise SystemExit(f"torchvision has no {name}")
+    options = {"aux_logits": False} if name == "googlenet" else {}
+    return torchvision.models.get_model(name, weights=None, **options), (3, 224, 224)
+
+
 def optimise(net, images, way):
     """A net for inference. freeze: TorchScript, batch norm folded, weights packed for oneDNN.
     compile: Inductor, with the weights as constants, so that it folds and packs them too."""
@@ -48,8 +71,9 @@ def optimise(net, images, way):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("net", help="as torchvision names it")
+    parser.add_argument("net", help="as torchvision names it, or mlp:20-256x5-1")
     parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--dtype", choices=("f32", "f64"), default="f32")
     parser.add_argument("--train", action="store_true")
     parser.add_argument("--way", choices=WAYS, default="eager", help="training: eager or compile")
     parser.add_argument("--channels-last", action="store_true")
@@ -57,26 +81,25 @@ def main():
     parser.add_argument("--seconds", type=float, default=5, help="to measure, after the warm-up")
     parser.add_argument("--min-runs", type=int, default=3)
     args = parser.parse_args()
-    if args.net not in torchvision.models.list_models(torchvision.models):
-        parser.error(f"torchvision has no {args.net}")
     if args.train and args.way == "freeze":
         parser.error("--way freeze is for inference")
 
     torch.manual_seed(1)
     torch.set_num_threads(args.threads)
+    torch.set_default_dtype(torch.float64 if args.dtype == "f64" else torch.float32)
     layout = torch.channels_last if args.channels_last else torch.contiguous_format
-    images = torch.randn(args.batch, 3, 224, 224).contiguous(memory_format=layout)
-    labels = torch.randint(1000, (args.batch,))
+    is_mlp = args.net.startswith("mlp:")
+    net, shape = mlp(args.net) if is_mlp else vision(args.net)
+    images = torch.randn(args.batch, *shape).contiguous(memory_format=layout)
+    labels = torch.randn(args.batch, 1) if is_mlp else torch.randint(1000, (args.batch,))
     before_net = resident_bytes("VmRSS")
 
-    options = {"aux_logits": False} if args.net == "googlenet" else {}
-    net = torchvision.models.get_model(args.net, weights=None, **options)
     net = net.train(args.train).to(memory_format=layout)
     runs = []
 
     if args.train:
         forward = torch.compile(net) if args.way == "compile" else net
-        loss_of = torch.nn.CrossEntropyLoss()
+        loss_of = torch.nn.MSELoss() if is_mlp else torch.nn.CrossEntropyLoss()
         sgd = torch.optim.SGD(net.parameters(), lr=1e-4, momentum=0.9, fused=True)
 
         def run():
@@ -119,7 +142,7 @@ def main():
         "peak_bytes": resident_bytes("VmHWM"),
         "versions": {
             "torch": torch.__version__,
-            "torchvision": torchvision.__version__,
+            **({"torchvision": sys.modules["torchvision"].__version__} if not is_mlp else {}),
             "python": platform.python_version(),
             "build": torch.__config__.show(),
         },

@@ -8,7 +8,11 @@
 
 Each run is appended to the log, one that is there already is not made again, and the tables are of
 all that it holds: a study can be stopped and goes on from there. --only TEXT runs the cases whose
-name contains it; --only none runs nothing. Nothing else may run meanwhile; tune the nets first.
+name contains it; --only none runs nothing; --minutes N starts no more after that time. --plots DIR
+also draws (gnuplot). Nothing else may run meanwhile; tune the nets first.
+
+mlp compares backends: --device cuda adds a card's with one and two streams, --python PYTHON, of an
+interpreter that has torch, PyTorch's on the CPU.
 """
 
 import argparse
@@ -21,8 +25,12 @@ import shlex
 import statistics
 import subprocess
 import sys
+import time
+import typing
 
-BUILD = pathlib.Path(__file__).resolve().parents[2] / "build"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build"
+PYTORCH = ROOT / "bench" / "peers" / "pytorch.py"
 
 
 def call(command):
@@ -35,8 +43,9 @@ def call(command):
 class Log:
     """Runs by name, made once and kept as lines of JSON."""
 
-    def __init__(self, path, only):
+    def __init__(self, path, only, minutes):
         self.path, self.only, self.runs = path, only, {}
+        self.until = time.monotonic() + 60 * minutes
         if path.exists():
             for line in path.read_text().splitlines():
                 run = json.loads(line)
@@ -45,8 +54,11 @@ class Log:
     def make(self, name, command, keep):
         if name in self.runs or (self.only and self.only not in name):
             return
+        if time.monotonic() > self.until:
+            return
         print(name, file=sys.stderr)
-        run = {"name": name, "command": shlex.join(command[1:]), **keep(call(command))}
+        words = [str(pathlib.Path(command[0]).name), *command[1:]]
+        run = {"name": name, "command": shlex.join(words), **keep(call(command))}
         self.runs[name] = run
         with self.path.open("a") as file:
             file.write(json.dumps(run) + "\n")
@@ -72,6 +84,50 @@ def bars(title, values, unit):
     lines = [f"{name:<{width}}  {'#' * round(50 * value / most)} {value:.1f}"
              for name, value in values.items()]
     return f"{title}, {unit}\n\n```\n" + "\n".join(lines) + "\n```\n"
+
+
+# ---- plots, by gnuplot ----
+
+
+def draw(args, name, settings, plots, data):
+    """name.svg in --plots. `plots` are clauses for `plot`; "$data" is the table in them, whose
+    cells are numbers, texts, or None for what is not there."""
+    if not args.plots:
+        return
+    args.plots.mkdir(parents=True, exist_ok=True)
+    path = args.plots / f"{name}.svg"
+    cell = lambda value: '"?"' if value is None else json.dumps(value)
+    rows = "\n".join(" ".join(cell(value) for value in row) for row in data)
+    script = (f"set terminal svg size 900,480 dynamic noenhanced background rgb 'white'\n"
+              f"set output {json.dumps(str(path))}\nset datafile missing '?'\n"
+              f"$data << EOD\n{rows}\nEOD\nset key outside right\nset grid ytics\n{settings}\n"
+              f"plot {', '.join(plots)}\n")
+    subprocess.run(["gnuplot"], input=script, text=True, check=True)
+
+
+def curves(args, name, title, x_label, y_label, x, series):
+    """A curve for each of `series`, over the logarithm of x."""
+    colours = {}
+    plots = []
+    for i, label in enumerate(series, 2):
+        whose, what = label.split(" ", 1)
+        colour = colours.setdefault(what, len(colours) + 1)
+        plots.append(f"$data using 1:{i} with linespoints lc {colour} dt "
+                     f"{1 if whose == 'own' else 2} pt {7 if whose == 'own' else 6} "
+                     f"title {json.dumps(label)}")
+    draw(args, name, f"set title {json.dumps(title)}\nset logscale x 2\n"
+         f"set xlabel {json.dumps(x_label)}\nset ylabel {json.dumps(y_label)}\nset yrange [0:]",
+         plots, [[n, *(values[row] for values in series.values())] for row, n in enumerate(x)])
+
+
+def stacks(args, name, title, y_label, x, parts):
+    """A stack of `parts` for each of x; with one part, plain bars."""
+    plots = [f"$data using {i}{':xtic(1)' if i == 2 else ''} title {json.dumps(part)}"
+             for i, part in enumerate(parts, 2)]
+    draw(args, name, f"set title {json.dumps(title)}\nset style data histograms\n"
+         f"set style histogram rowstacked\nset style fill solid 0.8\nset boxwidth 0.7\n"
+         f"set ylabel {json.dumps(y_label)}\nset yrange [0:]\nset xtics rotate by -30",
+         plots, [[str(n), *(values[row] for values in parts.values())] for row, n in enumerate(x)])
 
 
 # ---- gemm ----
@@ -114,6 +170,9 @@ def gemm(args, log):
                        f"{rate('openblas', dtype, 'NN', size, n):.0f}" for size in sizes]
                 for n in BATCHES]
         print(table(["N"] + [f"M = K = {size}" for size in sizes], rows))
+        curves(args, f"gemm-{dtype}", f"M = K by N, NN, {dtype}", "N", "GFLOP/s", BATCHES,
+               {f"{whose} {size}": [rate(whose, dtype, "NN", size, n) for n in BATCHES]
+                for size in sizes for whose in ("own", "openblas")})
 
         print("Transposed operands: speed over NN's, median over M, own and OpenBLAS's; and an\n"
               "explicit transpose of the M x K operand, as a share of the TN product's time by\n"
@@ -195,29 +254,67 @@ def mlp_flops(widths, batch):
     return forward, backward
 
 
+class Mlp(typing.NamedTuple):
+    """20 -> 5 x width -> 1 on `units` threads of the CPU, or streams of a card, each of which has a
+    part of the batch."""
+
+    backend: str
+    dtype: str
+    width: int
+    batch: int
+    units: int
+
+    @property
+    def net(self):
+        return f"mlp:20-{self.width}x5-1"
+
+    def on(self):
+        what = "stream" if self.backend.startswith("cuda") else "thread"
+        return f"{self.units} {what}{'s' if self.units > 1 else ''}"
+
+    def __str__(self):
+        return f"{self.backend} {self.dtype} {self.net[4:]} batch {self.batch} {self.on()}"
+
+
+def keep_peer(told):
+    """What a study needs of pytorch.py."""
+    median = {phase: statistics.median(run[phase] for run in told["runs"])
+              for phase in told["runs"][0]}
+    return {"iteration": {"t_f": median["forward_ms"], "t_b": median["backward_ms"],
+                          "t_u": median["update_ms"]},
+            "kinds": {}, "machine": {"pytorch": told["versions"]["torch"]}}
+
+
 def mlp(args, log):
     """GFLOP/s of forward and backward over threads, batch and width, in both types."""
     threads = [t for t in (1, 2, 4, 8, 16, 32, 64) if t <= args.threads]
     cases = []
     for dtype in ("f32", "f64"):
-        cases += [(dtype, 256, 1024, t) for t in threads]
-        cases += [(dtype, 256, b, args.threads) for b in (16, 64, 256, 4096)]
-        cases += [(dtype, w, 1024, args.threads) for w in (384, 512)]
-
-    def name_of(dtype, width, batch, threads):
-        return f"{dtype} 20-{width}x5-1 batch {batch} threads {threads}"
-
+        cases += [Mlp("cpu", dtype, 256, 1024, t) for t in threads]
+        if args.python:
+            cases += [Mlp("pytorch", dtype, 256, 1024, t) for t in threads]
+        if args.device.startswith("cuda"):
+            cases += [Mlp(args.device, dtype, 256, 1024, streams) for streams in (1, 2)]
+        cases += [Mlp("cpu", dtype, 256, b, args.threads) for b in (16, 64, 256, 4096)]
+        cases += [Mlp("cpu", dtype, w, 1024, args.threads) for w in (384, 512)]
     for case in cases:
-        dtype, width, batch, count = case
-        log.make(name_of(*case), timed(args, f"mlp:20-{width}x5-1", "--batch", batch, "--dtype",
-                                       dtype, "--threads", count), keep_net)
+        if case.backend == "pytorch":
+            log.make(str(case), [args.python, str(PYTORCH), case.net, "--batch", str(case.batch),
+                                 "--dtype", case.dtype, "--threads", str(case.units), "--train"],
+                     keep_peer)
+        elif case.backend == "cpu":
+            log.make(str(case), timed(args, case.net, "--batch", case.batch, "--dtype", case.dtype,
+                                      "--threads", case.units), keep_net)
+        else:
+            log.make(str(case), timed(args, case.net, "--batch", case.batch // case.units,
+                                      "--dtype", case.dtype, "--device", case.backend, "--streams",
+                                      case.units), keep_net)
 
     def rates(case):
-        run = log.runs.get(name_of(*case))
+        run = log.runs.get(str(case))
         if not run:
             return None
-        widths = [20] + 5 * [case[1]] + [1]
-        forward, backward = mlp_flops(widths, case[2])
+        forward, backward = mlp_flops([20] + 5 * [case.width] + [1], case.batch)
         t = run["iteration"]
         return {"forward": forward / t["t_f"] / 1e6, "backward": backward / t["t_b"] / 1e6,
                 "both": (forward + backward) / (t["t_f"] + t["t_b"]) / 1e6, "run": run}
@@ -227,25 +324,29 @@ def mlp(args, log):
         r = rates(case)
         if not r:
             continue
-        dtype, width, batch, count = case
-        one = rates((dtype, width, batch, 1))
-        ideal = f"{r['both'] / one['both'] / count:.2f}" if one else ""
+        one = rates(case._replace(units=1))
+        ideal = f"{r['both'] / one['both'] / case.units:.2f}" if one else ""
         t = r["run"]["iteration"]
-        rows.append([dtype, width, batch, count, f"{r['forward']:.0f}", f"{r['backward']:.0f}",
-                     f"{r['both']:.0f}", ideal, f"{t['t_f']:.3f}", f"{t['t_b']:.3f}",
-                     f"{t['t_u']:.3f}"])
-        if width == 256 and batch == 1024:
-            chart[f"{dtype}, {count} threads"] = r["both"]
-    print("\nGFLOP/s by the FLOP model; of ideal: over that of one thread times the threads.\n")
-    print(table(["type", "width", "batch", "threads", "forward", "backward", "both", "of ideal",
-                 "t_f ms", "t_b ms", "t_u ms"], rows))
+        rows.append([case.backend, case.dtype, case.width, case.batch, case.on(),
+                     f"{r['forward']:.0f}", f"{r['backward']:.0f}", f"{r['both']:.0f}", ideal,
+                     f"{t['t_f']:.3f}", f"{t['t_b']:.3f}", f"{t['t_u']:.3f}"])
+        if case.width == 256 and case.batch == 1024:
+            chart[f"{case.backend} {case.dtype}, {case.on()}"] = r["both"]
+    print("\nGFLOP/s by the FLOP model; of ideal: over that of one thread or stream, times them.\n")
+    print(table(["backend", "type", "width", "batch", "on", "forward", "backward", "both",
+                 "of ideal", "t_f ms", "t_b ms", "t_u ms"], rows))
     if chart:
-        print(bars("Forward and backward of 20 -> 5 x 256 -> 1 at batch 1024", chart, "GFLOP/s"))
-    print("Shares of the steps' time by routine, width 256, batch 1024, all threads:\n")
-    for dtype in ("f32", "f64"):
-        r = rates((dtype, 256, 1024, args.threads))
-        if r:
-            print(table([dtype, "%"], shares(r["run"]["kinds"], 1)))
+        title = "Forward and backward of 20 -> 5 x 256 -> 1 at batch 1024"
+        print(bars(title, chart, "GFLOP/s"))
+        stacks(args, "mlp", title, "GFLOP/s", list(chart), {"both passes": list(chart.values())})
+    print("Shares of the steps' time by routine, width 256, batch 1024:\n")
+    for case in cases:
+        if (case.width, case.batch) != (256, 1024) or case.units != args.threads:
+            continue
+        r = rates(case)
+        if r and r["run"]["kinds"]:
+            print(table([f"{case.backend} {case.dtype}, {case.on()}", "%"],
+                        shares(r["run"]["kinds"], 1)))
 
 
 def shares(parts, least):
@@ -287,6 +388,8 @@ def batch(args, log):
         print(table(["part"] + [f"batch {size}" for size in runs],
                     [[name] + [f"{parts[name].get(size, 0):.1f}" for size in runs]
                      for name in order]))
+        stacks(args, f"batch-{net}", f"{net}, a training step over the batch size", "% of its time",
+               list(runs), {name: [parts[name].get(size, 0) for size in runs] for name in order})
         print("Algorithms, forward/backward_data/backward_filter where they differ:\n")
         layers = list(next(iter(runs.values()))["layers"])
         print(table(["layer"] + [f"batch {size}" for size in runs],
@@ -411,13 +514,17 @@ def main():
     parser.add_argument("study", choices=studies)
     parser.add_argument("--log", type=pathlib.Path, required=True)
     parser.add_argument("--only", default="", help="the cases whose name contains this")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="start nothing after these")
+    parser.add_argument("--plots", type=pathlib.Path, help="a directory for charts as SVG")
+    parser.add_argument("--device", default="cpu", help="cuda: that of mlp as well")
+    parser.add_argument("--python", help="an interpreter with torch, for mlp")
     parser.add_argument("--convlab", default=str(BUILD / "bench" / "convlab"))
     parser.add_argument("--kernels", default=str(BUILD / "bench" / "micro" / "micro_kernels"))
     parser.add_argument("--min-time", default="0.1", help="seconds a product, gemm")
     parser.add_argument("--threads", type=int, default=2, help="the most, mlp")
     parser.add_argument("--options", default="", help="more flags for convlab, in one word")
     args = parser.parse_args()
-    log = Log(args.log, args.only)
+    log = Log(args.log, args.only, args.minutes)
     studies[args.study](args, log)
     if log.runs:
         print(provenance(log))

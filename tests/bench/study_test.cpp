@@ -1,0 +1,86 @@
+// bench/studies/study.py on runs whose times are known.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "bench/gnuplot.h"
+#include "tests/bench/run_program.h"
+
+namespace convlab {
+namespace {
+
+class StudyTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::system("python3 -c '' 2>/dev/null") != 0) GTEST_SKIP() << "there is no python3";
+    if (gnuplot("")) plots_ = fmt::format("--plots '{}'", (directory_ / "plots").string());
+  }
+  std::string study(const std::string& arguments) {
+    const std::string out = directory_ / "out", err = directory_ / "err";
+    const std::string command = fmt::format("python3 '{}' {} --log '{}' {} >'{}' 2>'{}'",
+                                            CONVLAB_STUDY, arguments, log(), plots_, out, err);
+    EXPECT_EQ(std::system(command.c_str()), 0) << read_file(err);
+    return read_file(out);
+  }
+  std::string log() const { return directory_ / "log"; }
+  // With an entry that was looked for in vain, all that there is.
+  static void expect(const std::string& text, const std::string& part) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\nin\n" << text;
+  }
+  void expect_plot(const std::string& name) {
+    if (!plots_.empty()) expect(read_file(directory_ / "plots" / name), "<svg");
+  }
+  TemporaryDirectory directory_;
+  std::string plots_;
+};
+
+// Forward is 550'504'448 FLOPs by the model in study.py: 1024 x 256 x (42 + 4 x 514) + 1024 x 514.
+TEST_F(StudyTest, MlpComparesBackendsByTheFlopModel) {
+  std::string runs;
+  for (const auto& [name, t_f] : {std::pair{"cpu f32 20-256x5-1 batch 1024 1 thread", 1.100508896},
+                                  {"cpu f32 20-256x5-1 batch 1024 2 threads", 0.550504448},
+                                  {"cuda f32 20-256x5-1 batch 1024 2 streams", 0.0550504448}})
+    runs +=
+        fmt::format(R"({{"name": "{}", "iteration": {{"t_f": {}, "t_b": 1e9, "t_u": 0}}, )"
+                    R"("kinds": {{"linear fwd": 3, "tanh fwd": 1}}, "machine": {{"cpu": "some"}}}})"
+                    "\n",
+                    name, t_f);
+  write_file(log(), runs);
+  const std::string out = study("mlp --only none --device cuda");
+  expect(out, "| cpu | f32 | 256 | 1024 | 2 threads | 1000 |");
+  expect(out, "| cpu | f32 | 256 | 1024 | 1 thread | 500 |");
+  expect(out, "| cuda | f32 | 256 | 1024 | 2 streams | 10000 |");
+  expect(out, "| linear fwd | 75.0 |");
+  expect(out, "cuda f32, 2 streams");
+  expect(out, "- cpu: some");
+  expect_plot("mlp.svg");
+}
+
+TEST_F(StudyTest, BatchMakesEachRunOnceAndSharesItsTime) {
+  write_file(directory_ / "told", R"({"steps": [
+      {"layer": "conv1", "kind": "conv",
+       "phases": {"fwd": {"ms": 1, "algo": "direct", "eff_gflops": 8}}},
+      {"layer": "pool", "kind": "pooling", "phases": {"bwd_d": {"ms": 1}}}],
+    "iteration": {"ms": 4, "images_per_s": 1000, "t_f": 1, "t_b": 1, "t_u": 0, "t_h2d": 2},
+    "memory": {"total": 1048576}, "provenance": {"cpu": "some", "date": "today"}})");
+  const std::string program = directory_ / "convlab", calls = directory_ / "calls";
+  write_file(program, fmt::format("#!/bin/sh\necho \"$@\" >>'{}'\ncat '{}'\n", calls,
+                                  (directory_ / "told").string()));
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  const std::string arguments = fmt::format("batch --convlab '{}' --only alexnet", program);
+  const std::string out = study(arguments);
+  expect(out, "| copies from the host | 50.0 | 50.0 | 50.0 | 50.0 | 50.0 |");
+  expect(out, "| direct fwd | 25.0 |");
+  expect(out, "| pooling backward | 25.0 |");
+  expect(out, "| everything else | 0.0 |");
+  expect(out, "| conv1 | direct |");
+  expect_plot("batch-alexnet.svg");
+  EXPECT_EQ(study(arguments), out);
+  const std::string called = read_file(calls);
+  EXPECT_EQ(std::count(called.begin(), called.end(), '\n'), 5) << called;
+}
+
+}  // namespace
+}  // namespace convlab
