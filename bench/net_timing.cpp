@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
+#include <memory>
 #include <random>
 #include <string>
 
@@ -96,9 +97,13 @@ class Timer {
         training_(plan.mode == Mode::training),
         batch_(graph, plan.dtype, timing_net_options(graph, plan.mode).loss, options.seed, device),
         net_(graph, plan, registry, device, timing_net_options(graph, plan.mode)) {
-    net_.initialise(options.seed);
-    if (!training_) net_.freeze();
-    net_.stop_when(&stop);
+    start(net_);
+    for (std::int64_t i = 1; i < options.streams; ++i) {
+      beside_.push_back(std::make_unique<Net>(graph, plan, registry, device,
+                                              timing_net_options(graph, plan.mode)));
+      start(*beside_.back());
+    }
+    times_.streams = options.streams;
     times_.steps.resize(net_.steps().size());
   }
 
@@ -120,6 +125,12 @@ class Timer {
  private:
   static constexpr double seconds = 5;
   static constexpr std::int64_t least_iterations = 3, traced_iterations = 5;
+
+  void start(Net& net) {
+    net.initialise(options_.seed);
+    if (!training_) net.freeze();
+    net.stop_when(&stop_);
+  }
 
   void measure() {
     progress_.bar(0, 1, "warming up");
@@ -143,6 +154,27 @@ class Timer {
       for (const double sum : counters->read()) times_.counts.push_back(sum / double(count));
     times_.finite = !training_ || std::isfinite(net_.loss());
     observe(count);
+    if (options_.counters && device_.info().kind == DeviceKind::cuda)
+      log_kernels(std::min(count, traced_iterations));
+  }
+
+  // Whoever records them slows them down: after everything that is timed otherwise.
+  void log_kernels(std::int64_t count) {
+    auto* const device = dynamic_cast<ProfiledDevice*>(&device_);
+    if (device == nullptr) return;
+    net_.observe(nullptr);
+    tracing_ = false;
+    try {
+      device->start_kernel_log();
+      for (std::int64_t i = 0; i < count; ++i) {
+        progress_.bar(std::size_t(i), std::size_t(count), "kernels");
+        iterate();
+      }
+      times_.kernels = device->finish_kernel_log();
+      times_.kernel_iterations = count;
+    } catch (const EnvironmentError& error) {
+      times_.no_kernels = error.what();
+    }
   }
 
   // Null where there are none.
@@ -164,6 +196,7 @@ class Timer {
   }
 
   void observe(std::int64_t count) {
+    beside_.clear();
     origin_ = Clock::now();
     net_.observe([this](const Step& step, Phase phase, double begin_s, double end_s) {
       const auto index = std::size_t(&step - net_.steps().data());
@@ -181,12 +214,20 @@ class Timer {
   IterationTime iterate() {
     IterationTime time;
     time.io = part("t_io", [this] { batch_.make(); });
-    time.h2d = part("t_h2d", [this] { batch_.copy_to(net_); });
-    time.forward = part("t_f", [this] { net_.forward(); });
+    time.h2d = part("t_h2d", [this] { on_each([this](Net& net) { batch_.copy_to(net); }); });
+    time.forward = part("t_f", [this] { on_each([](Net& net) { net.forward(); }); });
     if (!training_) return time;
-    time.backward = part("t_b", [this] { net_.backward(); });
-    time.update = part("t_u", [this] { net_.update(timing_update_rule()); });
+    time.backward = part("t_b", [this] { on_each([](Net& net) { net.backward(); }); });
+    time.update =
+        part("t_u", [this] { on_each([](Net& net) { net.update(timing_update_rule()); }); });
     return time;
+  }
+
+  // Each only queues, on a device that has queues.
+  template <class Work>
+  void on_each(const Work& work) {
+    work(net_);
+    for (const auto& net : beside_) work(*net);
   }
 
   template <class Work>
@@ -194,7 +235,7 @@ class Timer {
     if (stop_) throw Interrupted{};
     const Clock::time_point begin = Clock::now();
     work();
-    net_.stream().synchronize();
+    on_each([](Net& net) { net.stream().synchronize(); });
     const double s = seconds_since(begin);
     if (tracing_) {
       const double begin_s = std::chrono::duration<double>(begin - origin_).count();
@@ -210,6 +251,7 @@ class Timer {
   bool training_;
   Batch batch_;
   Net net_;
+  std::vector<std::unique_ptr<Net>> beside_;  // on streams of their own
   NetTimes times_;
   Clock::time_point origin_;
   bool tracing_ = false;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bench/output.h"
+#include "conv/profiled_device.h"
 #include "nets/net.h"
 
 namespace convlab {
@@ -35,7 +36,8 @@ struct TimedPart {
 };
 
 struct NetTimes {
-  std::vector<IterationTime> iterations;  // undisturbed
+  std::vector<IterationTime> iterations;  // undisturbed, of all streams together
+  std::int64_t streams = 1;
   // Of the iterations after these, with the queue drained around each step: ms by step and Phase.
   std::vector<std::array<std::vector<double>, 4>> steps;
   // What happened in the first few of those.
@@ -49,7 +51,11 @@ struct NetTimes {
   std::vector<std::string> counter_names;
   std::vector<double> counts;
   std::string no_counters;
-  bool finite = true;  // the loss, in training
+  // Then too: the kernels of some iterations more, as a card ran them; else why there are none.
+  std::vector<KernelRun> kernels;
+  std::int64_t kernel_iterations = 0;
+  std::string no_kernels;  // empty on the CPU
+  bool finite = true;      // the loss, in training
   bool interrupted = false;
 
   double iteration_ms() const;                    // median of the totals
@@ -62,7 +68,10 @@ struct NetTimes {
 struct TimingOptions {
   std::int64_t iterations = 0;  // of each kind; 0: as many as take about 5 s in all, at least 3
   std::uint64_t seed = 1;       // of weights and data
-  bool counters = false;        // the CPU's own, over the undisturbed iterations
+  // So many nets, each with weights, data and a stream of its own, in whole iterations side by
+  // side; step by step only one of them.
+  std::int64_t streams = 1;
+  bool counters = false;  // the CPU's own, over the undisturbed iterations; a card's kernels
 };
 
 // A line when the iterations spread so far that their times mean little; else empty. As for a

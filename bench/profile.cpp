@@ -31,6 +31,33 @@ struct Calls {
 
 using Rows = std::map<std::string, Calls>;
 
+// Vendors' templates have names of many lines, which only files keep.
+Cell name_cell(const std::string& name) {
+  constexpr std::size_t most = 100;
+  return name.size() <= most ? Cell(name) : Cell(name, name.substr(0, most - 3) + "...");
+}
+
+Report table_of(const Rows& rows, bool exclusive) {
+  Report report;
+  report.columns = {"Time(%)", "Time", "Calls", "Avg", "Min", "Max", "Name"};
+  if (exclusive)
+    report.columns[1] = "Inclusive", report.columns.insert(report.columns.begin() + 2, "Exclusive");
+  std::vector<std::pair<std::string, Calls>> sorted(rows.begin(), rows.end());
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.second.total > b.second.total; });
+  double all = 0;
+  for (const auto& [name, calls] : sorted) all += calls.total;
+  for (const auto& [name, calls] : sorted) {
+    const double share = all > 0 ? 100 * calls.total / all : 0;
+    std::vector<Cell> row{Cell(share, fmt::format("{:.2f}", share)), ms_cell(calls.total)};
+    if (exclusive) row.push_back(ms_cell(calls.exclusive));
+    row.insert(row.end(), {calls.count, ms_cell(calls.total / double(calls.count)),
+                           ms_cell(calls.least), ms_cell(calls.most), name_cell(name)});
+    report.rows.push_back(std::move(row));
+  }
+  return report;
+}
+
 // The phases of a convolution run alone: name and ms for the whole batch.
 using PhaseMs = std::vector<std::pair<std::string, double>>;
 
@@ -44,8 +71,9 @@ class Profiler {
       for (const Phase phase : all_phases)
         if (!net_.times.steps[i][std::size_t(phase)].empty()) count_step(i, phase);
     Profile profile;
-    profile.kernels = table(kernels_, false);
-    profile.layers = table(layers_, true);
+    profile.kernels = table_of(kernels_, false);
+    profile.layers = table_of(layers_, true);
+    profile.as_ran = kernel_run_table(net_.times.kernels);
     profile.next = headrooms();
     profile.notes = {fmt::format(
         "Times in ms over {} observed iterations. How a convolution's time divides "
@@ -53,6 +81,12 @@ class Profiler {
         "and threads that start and wait.",
         iterations())};
     count_hardware(profile);
+    if (!profile.as_ran.rows.empty())
+      profile.notes.push_back(fmt::format("Kernels as they ran: by CUPTI, over {} iterations more.",
+                                          net_.times.kernel_iterations));
+    else if (!net_.times.no_kernels.empty())
+      profile.notes.push_back(
+          fmt::format("No kernels as the card ran them: {}.", net_.times.no_kernels));
     return profile;
   }
 
@@ -105,28 +139,6 @@ class Profiler {
           known->second.emplace_back(phases[p].name, pieces * times.phase_ms[p]);
     }
     return known->second;
-  }
-
-  static Report table(const Rows& rows, bool exclusive) {
-    Report report;
-    report.columns = {"Time(%)", "Time", "Calls", "Avg", "Min", "Max", "Name"};
-    if (exclusive)
-      report.columns[1] = "Inclusive",
-      report.columns.insert(report.columns.begin() + 2, "Exclusive");
-    std::vector<std::pair<std::string, Calls>> sorted(rows.begin(), rows.end());
-    std::stable_sort(sorted.begin(), sorted.end(),
-                     [](const auto& a, const auto& b) { return a.second.total > b.second.total; });
-    double all = 0;
-    for (const auto& [name, calls] : sorted) all += calls.total;
-    for (const auto& [name, calls] : sorted) {
-      const double share = all > 0 ? 100 * calls.total / all : 0;
-      std::vector<Cell> row{Cell(share, fmt::format("{:.2f}", share)), ms_cell(calls.total)};
-      if (exclusive) row.push_back(ms_cell(calls.exclusive));
-      row.insert(row.end(), {calls.count, ms_cell(calls.total / double(calls.count)),
-                             ms_cell(calls.least), ms_cell(calls.most), name});
-      report.rows.push_back(std::move(row));
-    }
-    return report;
   }
 
   // Of the level that holds what a step works on.
@@ -194,6 +206,12 @@ class Profiler {
 
 }  // namespace
 
+Report kernel_run_table(const std::vector<KernelRun>& runs) {
+  Rows rows;
+  for (const KernelRun& run : runs) rows[run.name].add(run.ms, run.ms);
+  return table_of(rows, false);
+}
+
 Profile profile_net(const TimedNet& net, const AlgoRegistry& registry, Device& device) {
   return Profiler(net, registry, device).run();
 }
@@ -204,12 +222,14 @@ std::string render(const Profile& profile, Format format) {
       "What to tune next: how much shorter an iteration were if the step ran at this machine's "
       "ceilings, with the algorithm it has."};
   next.notes.insert(next.notes.end(), profile.notes.begin(), profile.notes.end());
-  return render(profile.kernels, format) + "\n" + render(profile.layers, format) + "\n" +
-         render(next, format);
+  std::string text = render(profile.kernels, format) + "\n";
+  if (!profile.as_ran.rows.empty()) text += render(profile.as_ran, format) + "\n";
+  return text + render(profile.layers, format) + "\n" + render(next, format);
 }
 
 Json to_json(const Profile& profile) {
   return {{"kernels", rows_json(profile.kernels)},
+          {"kernels_as_ran", rows_json(profile.as_ran)},
           {"layers", rows_json(profile.layers)},
           {"next", rows_json(profile.next)},
           {"notes", profile.notes}};

@@ -18,10 +18,15 @@ struct Profile {
   Report kernels;
   // By layer, with Inclusive and Exclusive: the second is what no recorded kernel accounts for.
   Report layers;
+  // The same of the kernels by the names under which a card ran them, vendors' among them; without
+  // rows where nobody recorded them.
+  Report as_ran;
   // Steps by how much shorter an iteration were if they ran at this machine's ceilings.
   Report next;
   std::vector<std::string> notes;
 };
+
+Report kernel_run_table(const std::vector<KernelRun>&);
 
 // Runs each of the plan's convolutions alone to learn how its time divides among its phases.
 Profile profile_net(const TimedNet&, const AlgoRegistry&, Device&);

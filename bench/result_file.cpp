@@ -122,6 +122,8 @@ void read_time(const json& file, ResultFile& result) {
   const auto text = [&](const char* field) { return net.at(field).get<std::string>(); };
   result.subject = fmt::format("{}, batch {}, {}, {}", text("name"),
                                net.at("batch").get<std::int64_t>(), text("mode"), text("dtype"));
+  if (const auto streams = net.value("streams", std::int64_t(1)); streams > 1)
+    result.subject += fmt::format(", {} streams", streams);
   const json& provenance = file.at("provenance");
   result.machine = machine_of(provenance);
   const std::string setting =

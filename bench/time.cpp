@@ -19,6 +19,7 @@ namespace {
 struct Options {
   NetArguments net;
   std::string trace;
+  std::int64_t streams = 1;
   bool profile = false;
 };
 
@@ -29,14 +30,20 @@ int run(const Options& o) {
   const std::unique_ptr<Device> device = open_device(o.net.common);
   AlgoRegistry registry;
   append_all_algos(registry);
+  if (o.streams > 1 && device->info().kind == DeviceKind::cpu)
+    throw InputError(
+        "--streams: a CPU works on one thing after the other: expected a card, as in `--device "
+        "cuda --streams 2`");
   const PlannedNet net = planned_net(o.net, "time", registry, *device);
 
   ClockWatch clocks(device->info());
   Progress progress;
-  const NetTimes times =
-      time_net(net.graph, net.plan, registry, *device,
-               {.iterations = o.net.iterations, .seed = o.net.common.seed, .counters = o.profile},
-               progress, stop_on_interrupt());
+  const NetTimes times = time_net(net.graph, net.plan, registry, *device,
+                                  {.iterations = o.net.iterations,
+                                   .seed = o.net.common.seed,
+                                   .streams = o.streams,
+                                   .counters = o.profile},
+                                  progress, stop_on_interrupt());
   const std::vector<StepInfo> steps = describe_steps(net.graph, net.plan, registry, *device);
   TimedNet timed{net.graph, net.plan, steps, times, provenance(*device), o.net.wide};
   for (auto& field : clocks.fields()) timed.provenance.fields.push_back(field);
@@ -64,6 +71,12 @@ VerbAction declare_time(CLI::App& app) {
          "A timeline of the first step-by-step iterations, for ui.perfetto.dev: one row for the "
          "host, one for the stream of steps, each of which all threads run together")
       ->type_name("FILE");
+  app.add_option(
+         "--streams", o->streams,
+         "So many nets side by side, each with its own weights, batch and stream of a card; "
+         "images/s are of all, the table is of one alone; default: 1")
+      ->check(CLI::Range(std::int64_t(1), std::int64_t(64)).description(""))
+      ->type_name("N");
   app.add_flag("--profile", o->profile,
                "Where the time goes by kernel and by layer, and what to tune next");
   add_output(app, o->net.common, {"table", "csv", "json", "md"});

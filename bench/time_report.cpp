@@ -180,7 +180,7 @@ Summary summary(const TimedNet& net) {
   s.forward = part(&IterationTime::forward);
   s.backward = part(&IterationTime::backward);
   s.update = part(&IterationTime::update);
-  if (s.ms > 0) s.images_per_s = 1e3 * double(net.plan.batch) / s.ms;
+  if (s.ms > 0) s.images_per_s = 1e3 * double(net.times.streams * net.plan.batch) / s.ms;
   return s;
 }
 
@@ -192,6 +192,9 @@ std::vector<std::string> notes(const TimedNet& net) {
     notes.push_back(fmt::format(
         "iteration  {} ms, {:.1f} images/s: the median of {} undisturbed, which spread by {:.1f}%",
         show_ms(s.ms), s.images_per_s, times.iterations.size(), 100 * s.mad_ms / s.ms));
+    if (times.streams > 1)
+      notes.push_back(fmt::format("           of {} nets on {} streams; all else here is of one",
+                                  times.streams, times.streams));
     notes.push_back(fmt::format(
         "           t_h2d {}, t_f {}{}; t_io {} makes random data and is left out", show_ms(s.h2d),
         show_ms(s.forward),
@@ -312,6 +315,7 @@ std::string render_json(const TimedNet& net, const Profile* profile) {
             {"net",
              {{"name", net.graph.name()},
               {"batch", net.plan.batch},
+              {"streams", net.times.streams},
               {"mode", to_string(net.plan.mode)},
               {"dtype", to_string(net.plan.dtype)}}},
             {"steps", Json::array()},

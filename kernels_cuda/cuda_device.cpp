@@ -13,7 +13,9 @@
 
 #include "conv/error.h"
 #include "kernels_cuda/cuda.h"
+#include "kernels_cuda/kernel_log.h"
 #include "kernels_cuda/layer_ops.h"
+#include "kernels_cuda/nvtx.h"
 #if CONVLAB_HAVE_CUDNN
 #include <cudnn.h>
 #endif
@@ -88,7 +90,7 @@ DeviceInfo describe(int device) {
   return info;
 }
 
-class CudaDevice : public Device {
+class CudaDevice : public Device, public NvtxRanges {
  public:
   explicit CudaDevice(int index) : index_(index), info_(describe(index)) { keep_freed_memory(); }
 
@@ -120,6 +122,13 @@ class CudaDevice : public Device {
           "cudaMemsetAsync");
   }
   const LayerOps& ops() const override { return ops_; }
+
+  void start_kernel_log() override { cuda::start_kernel_log(); }
+  std::vector<KernelRun> finish_kernel_log() override {
+    check(cudaSetDevice(index_), "cudaSetDevice");
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    return cuda::finish_kernel_log();
+  }
 
   int index() const { return index_; }
 

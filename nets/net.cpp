@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "conv/error.h"
+#include "conv/profiled_device.h"
 #include "nets/assembly.h"
 #include "nets/finite.h"
 #include "nets/step_work.h"
@@ -24,6 +25,7 @@ class Net::Impl {
   Impl(Graph graph, const NetPlan& plan, const AlgoRegistry& registry, Device& device,
        const NetOptions& options)
       : device_(device),
+        profiled_(dynamic_cast<ProfiledDevice*>(&device)),
         ops_(device.ops()),
         stream_(device.make_stream()),
         net_(std::move(graph), plan, registry, device, options) {
@@ -37,6 +39,7 @@ class Net::Impl {
   // ---- Running ----
 
   void forward() {
+    const ProfiledRange range(profiled_, "forward");
     if (parameters_changed_ && !net_.training()) {
       for (StepRun& run : net_.runs)
         if (run.op) run.op->parameters_changed(*stream_);
@@ -65,6 +68,7 @@ class Net::Impl {
       throw InputError(
           fmt::format("net {}: backward needs a forward before it", net_.graph.name()));
     ran_forward_ = false;
+    const ProfiledRange range(profiled_, "backward");
     loss_backward();
     for (std::size_t i = net_.runs.size(); i-- > 0;) {
       StepRun& run = net_.runs[i];
@@ -88,6 +92,7 @@ class Net::Impl {
   void update(const UpdateRule& rule) {
     if (!net_.training())
       throw InputError(fmt::format("net {}: update needs a plan for training", net_.graph.name()));
+    const ProfiledRange range(profiled_, "update");
     net_.parameters.begin_update(rule, device_, *stream_);
     for (std::size_t i = 0; i < net_.runs.size(); ++i) {
       if (net_.first_parameter[i] == net_.first_parameter[i + 1]) continue;
@@ -218,8 +223,14 @@ class Net::Impl {
                                   net_.targets.data(), factor, gradient, *stream_);
   }
 
+  // "layer1.0.conv1 fwd"
+  std::string range_name(std::size_t step, Phase phase) const {
+    return fmt::format("{} {}", net_.graph.nodes()[net_.steps[step].node].name, to_string(phase));
+  }
+
   template <class F>
   void observed(std::size_t step, Phase phase, F run) {
+    const ProfiledRange range(profiled_, profiled_ ? range_name(step, phase) : "");
     if (!observer_) return run();
     const auto now = [&] {
       stream_->synchronize();
@@ -279,6 +290,7 @@ class Net::Impl {
   }
 
   Device& device_;
+  ProfiledDevice* profiled_;  // null: no profiler asks for names
   const LayerOps& ops_;
   std::unique_ptr<Stream> stream_;
   Assembly net_;

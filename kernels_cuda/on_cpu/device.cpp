@@ -6,6 +6,7 @@
 #include "conv/error.h"
 #include "kernels_cuda/cuda.h"
 #include "kernels_cuda/layer_ops.h"
+#include "kernels_cuda/nvtx.h"
 #include "kernels_cuda/runtime.h"
 
 namespace convlab {
@@ -32,7 +33,7 @@ DeviceInfo describe() {
   return info;
 }
 
-class OnCpuDevice : public Device {
+class OnCpuDevice : public Device, public cuda::NvtxRanges {
  public:
   const DeviceInfo& info() const noexcept override { return info_; }
 
@@ -53,6 +54,10 @@ class OnCpuDevice : public Device {
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<OnCpuStream>(); }
   void evict_from_caches(std::span<const ConstSpan>, Stream&) override {}  // nothing is timed here
   const LayerOps& ops() const override { return ops_; }
+  void start_kernel_log() override {
+    throw EnvironmentError("kernels executed on the CPU leave no records");
+  }
+  std::vector<KernelRun> finish_kernel_log() override { return {}; }
 
  private:
   DeviceInfo info_ = describe();

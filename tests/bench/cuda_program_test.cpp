@@ -124,6 +124,30 @@ TEST_F(CudaProgramTest, TimeTrainsAndInfersOnTheCard) {
   }
 }
 
+TEST_F(CudaProgramTest, SeveralStreamsCountTheImagesOfAll) {
+  const Words command{"time",           "lenet",    "--device", "cuda",         "--algos",
+                      "direct",         "--batch",  "2",        "--iterations", "1",
+                      "--forward-only", "--format", "json"};
+  const Ran ran = run(command, {"--streams", "3"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const json timed = json::parse(ran.out);
+  EXPECT_EQ(timed["net"]["streams"], 3);
+  EXPECT_NEAR(timed["iteration"]["images_per_s"],
+              3 * 2 * 1e3 / timed["iteration"]["ms"].get<double>(),
+              1e-6 * timed["iteration"]["images_per_s"].get<double>());
+  const Ran cpu = run({"time", "lenet", "--streams", "2"});
+  EXPECT_EQ(cpu.exit_code, 2);
+  EXPECT_TRUE(contains(cpu.err, "--device cuda --streams 2")) << cpu.err;
+}
+
+TEST_F(CudaProgramTest, TheProfileSaysWhyNoKernelsWereRecorded) {
+  const Ran ran = run({"time", "lenet", "--device", "cuda", "--algos", "direct", "--iterations",
+                       "1", "--forward-only", "--profile"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_TRUE(contains(ran.out, "No kernels as the card ran them: kernels executed on the CPU"))
+      << ran.out;
+}
+
 TEST_F(CudaProgramTest, DoctorShowsTheCard) {
   const Ran ran = run({"doctor", "--device", "cuda"});
   EXPECT_EQ(ran.exit_code, 0) << ran.err;

@@ -57,6 +57,22 @@ TEST_F(ProfileTest, KernelsAndLayersAddUpToWhatWasObserved) {
   }
 }
 
+TEST(KernelRuns, AreSummedByNameDearestFirst) {
+  const std::string longest(300, 'x');
+  const Report table =
+      kernel_run_table({{"copy", 1}, {longest, 4}, {"copy", 2}, {longest, 1}, {"fill", 2}});
+  ASSERT_EQ(table.rows.size(), 3u);
+  const json rows = json::parse(render(table, Format::json))["rows"];
+  EXPECT_EQ(rows[0]["Name"], longest);
+  EXPECT_EQ(rows[0]["Time(%)"], 50);
+  EXPECT_EQ(rows[1]["Name"], "copy");
+  EXPECT_EQ(rows[1]["Calls"], 2);
+  EXPECT_EQ(rows[1]["Avg"], 1.5);
+  EXPECT_EQ(rows[1]["Min"], 1);
+  EXPECT_EQ(rows[1]["Max"], 2);
+  EXPECT_LT(render(table, Format::table).find("xxx..."), 300u);
+}
+
 TEST_F(ProfileTest, WhatToTuneNextIsRankedByHeadroom) {
   const Ran ran = profile({"--forward-only", "--format", "json"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
