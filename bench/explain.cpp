@@ -136,10 +136,8 @@ Report phase_report(const Explanation& e) {
   report.columns = {"phase", "ms", "share_%", "mflop", "gflops", "bytes", "%_of_roof"};
   double total = 0;
   for (const RooflinePhase& phase : e.phases) total += phase.ms;
-  for (const RooflinePhase& phase : e.phases) {
-    const double share = total > 0 ? 100 * phase.ms / total : 0;
-    std::vector<Cell> cells{phase.name, ms_cell(phase.ms),
-                            Cell(share, fmt::format("{:.0f}", share))};
+  const auto add = [&](const RooflinePhase& phase, Cell share) {
+    std::vector<Cell> cells{phase.name, ms_cell(phase.ms), std::move(share)};
     cells.resize(report.columns.size());
     if (phase.flops > 0) {
       cells[3] = Cell(phase.flops / 1e6, fmt::format("{:.1f}", phase.flops / 1e6));
@@ -149,7 +147,14 @@ Report phase_report(const Explanation& e) {
     if (phase.percent_of_roof > 0)
       cells[6] = Cell(phase.percent_of_roof, fmt::format("{:.0f}", phase.percent_of_roof));
     report.rows.push_back(std::move(cells));
+  };
+  for (const RooflinePhase& phase : e.phases) {
+    const double share = total > 0 ? 100 * phase.ms / total : 0;
+    add(phase, Cell(share, fmt::format("{:.0f}", share)));
   }
+  for (const RooflinePhase& phase : e.beforehand) add(phase, Cell());
+  if (!e.beforehand.empty())
+    report.notes.emplace_back("Without a share: done beforehand, and in no run's time.");
   return report;
 }
 
@@ -195,6 +200,7 @@ std::string render_json(const std::vector<Explanation>& explanations, const std:
                {"verdict", to_string(e.layer->verdict)},
                {"candidates", Json::array()},
                {"phases", Json::array()},
+               {"beforehand", Json::array()},
                {"sentences", e.verdict}};
     for (const ExplainedCandidate& row : e.candidates) {
       const Candidate& c = *row.candidate;
@@ -212,12 +218,15 @@ std::string render_json(const std::vector<Explanation>& explanations, const std:
            {"workspace_bytes", c.workspace_bytes},
            {"why", row.why}});
     }
-    for (const RooflinePhase& phase : e.phases)
-      layer["phases"].push_back({{"name", phase.name},
-                                 {"ms", phase.ms},
-                                 {"flops", phase.flops},
-                                 {"bytes", phase.bytes},
-                                 {"percent_of_roof", phase.percent_of_roof}});
+    const auto add = [&](const char* where, const RooflinePhase& phase) {
+      layer[where].push_back({{"name", phase.name},
+                              {"ms", phase.ms},
+                              {"flops", phase.flops},
+                              {"bytes", phase.bytes},
+                              {"percent_of_roof", phase.percent_of_roof}});
+    };
+    for (const RooflinePhase& phase : e.phases) add("phases", phase);
+    for (const RooflinePhase& phase : e.beforehand) add("beforehand", phase);
     json["layers"].push_back(std::move(layer));
   }
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -250,6 +259,8 @@ int run(const ExplainArguments& given) {
     Explanation& e = explanations.emplace_back(explain(layer, registry, *device, roofs));
     e.verdict = limits_that_decide(layer, options);
     e.verdict.push_back(batch_sentence(layer.layer, options, *device, store));
+    if (const std::string warning = noise_warning(roofs); !warning.empty())
+      e.verdict.push_back(warning);
   }
   output.write(a.common.format == Format::json
                    ? render_json(explanations, source, outcome.table.provenance)

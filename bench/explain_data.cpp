@@ -80,6 +80,17 @@ std::string with_time(const Candidate& c) {
                      show_ms(c.ms));
 }
 
+std::vector<RooflinePhase> beforehand(const PhaseWork& pack, const ConvProblem& problem,
+                                      const Candidate& c) {
+  std::vector<RooflinePhase> rows;
+  if (c.pack_ms > 0)
+    rows.push_back({"packing", c.pack_ms, pack.flops, pack.bytes_read + pack.bytes_written, 0});
+  if (c.convert_ms > 0)  // each is read and written
+    rows.push_back(
+        {"conversion", c.convert_ms, 0, 2 * double(problem.x_bytes() + problem.y_bytes()), 0});
+  return rows;
+}
+
 }  // namespace
 
 Explanation explain(const LayerResult& layer, const AlgoRegistry& registry, Device& device,
@@ -98,9 +109,11 @@ Explanation explain(const LayerResult& layer, const AlgoRegistry& registry, Devi
     row.flops = point.flops;
     row.percent_of_roof = c.predicted ? 0 : point.percent_of_roof;
     if (chosen) row.ratio = ratio_to(c, *chosen);
-    if (&c == chosen && !c.predicted)
+    if (&c == chosen && !c.predicted) {
       e.phases = roofline_phases(algo, problem, c,
                                  ReferenceCase(problem, 1, DataKind::normal, false), device, roofs);
+      e.beforehand = beforehand(algo.work(problem, c.config, device).pack, problem, c);
+    }
   }
   const auto winner =
       std::find_if(e.candidates.begin(), e.candidates.end(),

@@ -25,7 +25,9 @@ struct Explanation {
   const LayerResult* layer = nullptr;
   std::vector<ExplainedCandidate> candidates;  // best first
   std::vector<RooflinePhase> phases;           // of the chosen
-  std::vector<std::string> verdict;            // sentences: the limits, then the batch
+  // What its run finds done: packing the filter, converting the activations from and to NCHW.
+  std::vector<RooflinePhase> beforehand;
+  std::vector<std::string> verdict;  // sentences: the limits, then the batch
 };
 
 // The candidates against the chosen one. Nothing is run but the chosen's phases.

@@ -471,6 +471,14 @@ TEST_F(ProgramTest, ExplainMeasuresOnceAndSaysWhy) {
   EXPECT_FALSE(layer["phases"].empty());
   for (const json& c : layer["candidates"]) EXPECT_NE(c["why"], "") << c;
 
+  const Ran blocked = run({"explain", tiny, "--pass", "fwd", "--threads", "1", "--algos", "direct",
+                           "--layout", "nchwc", "--format", "json"});
+  ASSERT_EQ(blocked.exit_code, 0) << blocked.err;
+  const json beforehand = json::parse(blocked.out)["layers"][0]["beforehand"];
+  ASSERT_FALSE(beforehand.empty()) << blocked.out;
+  EXPECT_EQ(beforehand.back()["name"], "conversion");
+  EXPECT_GT(beforehand.back()["ms"], 0);
+
   const Ran known = run(explain);
   EXPECT_EQ(known.exit_code, 0) << known.err;
   EXPECT_TRUE(contains(known.out, "measured before")) << known.out;
