@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <set>
@@ -27,7 +28,12 @@ double intensity(const RooflinePoint& p) {
   return level ? level->flops_per_byte : 0;
 }
 
+// Okabe and Ito's, which the colour-blind can tell apart, as on the page.
+constexpr std::array colours{"#0072b2", "#e69f00", "#009e73", "#cc79a7",
+                             "#d55e00", "#56b4e9", "#b3a400", "#8a6fd1"};
+
 struct Panel {
+  bool backward;  // forward comes first
   std::string pass, dtype;
   int threads;
   auto operator<=>(const Panel&) const = default;
@@ -37,7 +43,7 @@ std::map<Panel, std::vector<const RooflinePoint*>> panels(const RooflineReport& 
   std::map<Panel, std::vector<const RooflinePoint*>> found;
   for (const RooflinePoint& p : report.points)
     if (p.status != "above roof" && intensity(p) > 0)
-      found[{p.pass, p.dtype, int(p.threads)}].push_back(&p);
+      found[{p.pass != "fwd", p.pass, p.dtype, int(p.threads)}].push_back(&p);
   return found;
 }
 
@@ -60,18 +66,28 @@ std::string plot_panel(const Panel& panel, const std::vector<const RooflinePoint
                                              panel.threads)),
                   least, most, lowest, peak > 0 ? peak * 2 : 1e5);
   std::vector<std::string> plots;
+  int dashes = 0;
   for (const char* level : {"L1", "L2", "L3", "memory"}) {
+    ++dashes;
     const double bandwidth = bandwidth_of(roofs, panel.threads, level) / 1e9;
     if (bandwidth <= 0) continue;
     const std::string slope = fmt::format("{}*x", bandwidth);
     plots.push_back(
-        fmt::format("({}) with lines title {}",
-                    peak > 0 ? fmt::format("{0} < {1} ? {0} : {1}", slope, peak) : slope,
+        fmt::format("({}) with lines lc rgb '#707070' dt {} title {}",
+                    peak > 0 ? fmt::format("{0} < {1} ? {0} : 1/0", slope, peak) : slope, dashes,
                     gnuplot_quoted(fmt::format("{} {:.0f} GB/s", level, bandwidth))));
   }
+  if (peak > 0)
+    plots.push_back(
+        fmt::format("{} with lines lc rgb 'black' lw 1.5 title {}", peak,
+                    gnuplot_quoted(fmt::format("{} peak {:.0f} GFLOP/s", panel.dtype, peak))));
   std::string data;
+  int colour = 0;
   for (const auto& group : by_algo) {
-    plots.push_back(fmt::format("'-' using 1:2 with points title {}", gnuplot_quoted(group.first)));
+    ++colour;
+    plots.push_back(fmt::format("'-' using 1:2 with points lc rgb '{}' pt {} title {}",
+                                colours[std::size_t(colour - 1) % colours.size()], colour + 3,
+                                gnuplot_quoted(group.first)));
     for (const RooflinePoint* p : group.second)
       data += fmt::format("{} {}\n", intensity(*p), p->attained_gflops);
     data += "e\n";

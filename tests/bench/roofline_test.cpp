@@ -162,6 +162,8 @@ TEST(RooflineReports, AreChartsWhereGnuplotIs) {
   if (!svg) GTEST_SKIP() << no_gnuplot;
   EXPECT_NE(svg->find("<svg"), std::string::npos);
   EXPECT_NE(svg->find("winograd"), std::string::npos);
+  EXPECT_NE(svg->find("f32 peak 100 GFLOP/s"), std::string::npos);
+  EXPECT_LT(svg->find("fwd f32"), svg->find("bwd_w f32"));
   EXPECT_NE(roofline_chart(sample_report())->find("GFLOP/s"), std::string::npos);
 }
 
