@@ -127,9 +127,10 @@ const roofNames = {
       // Where the line enters the picture.
       const [a, b] = ends, slope = (b.y - a.y) / (b.x - a.x);
       const x = Math.max(chartArea.left, a.x + (chartArea.bottom - a.y) / slope) + 14;
-      if (x + 60 > b.x) continue;
+      const y = a.y + (x - a.x) * slope;
+      if (x > b.x || Math.hypot(b.x - x, b.y - y) < ctx.measureText(set.label).width) continue;
       ctx.save();
-      ctx.translate(x, a.y + (x - a.x) * slope - 4);
+      ctx.translate(x, y - 4);
       ctx.rotate(Math.atan(slope));
       ctx.textAlign = 'left';
       ctx.fillText(set.label, 0, 0);
