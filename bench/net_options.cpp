@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -187,6 +189,40 @@ void add_iterations(CLI::App& app, NetArguments& a) {
 
 void add_wide(CLI::App& app, NetArguments& a, const char* columns) {
   app.add_flag("--wide", a.wide, fmt::format("Tables with {} as well", columns));
+}
+
+void add_normalisation(CLI::App& app, PixelStatistics& given) {
+  const auto parse = [](const std::string& text) {
+    std::vector<double> numbers;
+    for (const std::string& item : split_list(text)) {
+      const char* const end = item.data() + item.size();
+      const auto [stop, error] = std::from_chars(item.data(), end, numbers.emplace_back());
+      if (error != std::errc() || stop != end || !std::isfinite(numbers.back()))
+        throw InputError(fmt::format("'{}' is no number, as in 0.5 or 0.485,0.456,0.406", item));
+    }
+    return numbers;
+  };
+  add_parsed(
+      app, "--mean", [&given, parse](const std::string& text) { given.mean = parse(text); },
+      "Of the channels of pixel / 255: subtracted; default: as the weights or the data say, else "
+      "ImageNet's",
+      "X,...");
+  add_parsed(
+      app, "--deviation",
+      [&given, parse](const std::string& text) { given.deviation = parse(text); },
+      "Likewise: divided by", "X,...");
+}
+
+void normalise(Transform& transform, const PixelStatistics& given) {
+  if (given.mean.empty() && given.deviation.empty()) return;
+  const auto set = [&](std::vector<double>& values, const std::vector<double>& by, double neutral) {
+    const auto channels = std::size_t(transform.channels);
+    if (by.size() == 1) return values.assign(channels, by.front());
+    if (!by.empty()) values = by;
+    if (values.empty()) values.assign(channels, neutral);
+  };
+  set(transform.mean, given.mean, 0);
+  set(transform.deviation, given.deviation, 1);
 }
 
 void add_plan_file(CLI::App& app, NetArguments& a) {

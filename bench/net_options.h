@@ -4,6 +4,7 @@
 #include "autotune/tuner.h"
 #include "bench/options.h"
 #include "nets/choose.h"
+#include "nets/data/transform.h"
 
 namespace convlab {
 
@@ -20,6 +21,10 @@ struct NetArguments {
 void add_net_arguments(CLI::App&, NetArguments&);
 void add_iterations(CLI::App&, NetArguments&);                 // --iterations
 void add_wide(CLI::App&, NetArguments&, const char* columns);  // --wide
+// --mean, --deviation: those that are given stand in place of a transform's own, one number for all
+// channels or one each. What makes no sense is refused where the transform is used.
+void add_normalisation(CLI::App&, PixelStatistics&);
+void normalise(Transform&, const PixelStatistics&);
 // --plan FILE; refuses flags that choose beside it.
 void add_plan_file(CLI::App&, NetArguments&);
 

@@ -23,6 +23,7 @@ struct Options {
   NetArguments net;
   std::string weights, classes;
   std::vector<std::string> images;
+  PixelStatistics pixels;
 };
 
 // Pictures that nobody has labelled.
@@ -56,11 +57,13 @@ std::vector<std::string> class_names(const Options& o, const WeightsNotes& notes
   return names;
 }
 
-// As the weights say they were tested, else as nets for images of this size usually are.
+// As the weights say they were tested, else as nets for images of this size usually are; flags know
+// better.
 Transform input_transform(const Options& o, const WeightsNotes& notes, const Dataset& images,
                           const Shape& input) {
-  if (!notes.transform) return usual_transform(images, input.c, input.h, input.w, Split::test);
-  const Transform& t = *notes.transform;
+  Transform t = notes.transform ? *notes.transform
+                                : usual_transform(images, input.c, input.h, input.w, Split::test);
+  normalise(t, o.pixels);
   if (t.channels * t.height * t.width != input.c * input.h * input.w)
     throw InputError(fmt::format("{}: is for an input of {}x{}x{}, the net's is {}x{}x{}",
                                  o.weights, t.channels, t.height, t.width, input.c, input.h,
@@ -167,6 +170,7 @@ VerbAction declare_predict(CLI::App& app) {
   app.add_option("--classes", o->classes,
                  "Names of the classes, one a line; default: those in the weights, else numbers")
       ->type_name("FILE");
+  add_normalisation(app, o->pixels);
   add_device(app, o->net.common);
   add_layout(app, o->net.common);
   add_limits(app, o->net.tune);

@@ -37,6 +37,7 @@ struct Options {
   std::optional<std::int64_t> epochs;
   std::optional<double> rate, momentum, weight_decay;
   bool nesterov = false;
+  PixelStatistics pixels;
   int data_threads = 1;
   std::string resume, weights, checkpoint, log;
 };
@@ -243,13 +244,23 @@ Data open_data(const std::string& spec) {
   return data;
 }
 
-// A whole dataset's images on their way into a net of this graph.
-DataLoader make_loader(const Dataset& dataset, const Graph& graph, Split split, const Options& o,
-                       const Settings& s, DType dtype, Device& device) {
+// How images become the net's input: as is usual, with the same mean and deviation as those that
+// the weights were trained with.
+Transform make_transform(const Dataset& dataset, const Graph& graph, Split split, const Options& o,
+                         const WeightsNotes& before) {
   const Shape& x = graph.nodes().front().shape;
+  Transform transform = usual_transform(dataset, x.c, x.h, x.w, split);
+  if (before.transform) normalise(transform, {before.transform->mean, before.transform->deviation});
+  normalise(transform, o.pixels);
+  return transform;
+}
+
+DataLoader make_loader(const Dataset& dataset, const Transform& transform, const Graph& graph,
+                       Split split, const Options& o, const Settings& s, DType dtype,
+                       Device& device) {
   const bool train = split == Split::train;
-  return DataLoader(dataset, usual_transform(dataset, x.c, x.h, x.w, split),
-                    {.batch = x.n,
+  return DataLoader(dataset, transform,
+                    {.batch = batch_of(graph),
                      .shuffle = train,
                      .drop_last = train,
                      .seed = s.seed,
@@ -258,40 +269,81 @@ DataLoader make_loader(const Dataset& dataset, const Graph& graph, Split split, 
                     device);
 }
 
-// The net, with as many outputs as there are classes, and how its training steps run.
-PlannedNet planned(const Options& o, const std::optional<Checkpoint>& checkpoint,
-                   std::size_t classes, const AlgoRegistry& registry, Device& device) {
+struct Plans {
+  Graph graph;
+  NetPlan training, testing;
+};
+
+// The checkpoint's, so that training goes on to the same bits whatever was tuned meanwhile. Nothing
+// where flags ask for another choice or they do not fit any more. A line says which.
+std::optional<Plans> plans_of(const Checkpoint& checkpoint, const TuneOptions& limits,
+                              const Graph& graph, const Device& device) {
+  const NetPlan& training = checkpoint.state.plan;
+  const NetPlan testing = checkpoint.state.test_plan.value_or(NetPlan());
+  std::string why = plan_misfit(training, graph, device.info());
+  if (why.empty()) why = plan_misfit(testing, graph, device.info());
+  if (limits.max_error || limits.workspace_max || (limits.deterministic && !training.deterministic))
+    why = "--max-error, --workspace-max or --deterministic was not given then";
+  if (why.empty()) {
+    fmt::print(stderr, "convlab: layouts and algorithms are those of {}\n", checkpoint.file);
+    return Plans{graph, training, testing};
+  }
+  fmt::print(stderr,
+             "convlab: layouts and algorithms are not those of {}, so that results may differ in "
+             "their last digits: {}\n",
+             checkpoint.file, why);
+  return std::nullopt;
+}
+
+// Before anything is planned for it.
+void require_fits(const Checkpoint& checkpoint, const Options& o, const Graph& graph, DType dtype,
+                  const Dataset& images) {
+  const Settings s = settings_of(o, checkpoint, batch_of(graph));
+  TrainingState start;
+  start.net = graph.name();
+  start.batch = s.batch;
+  start.dtype = dtype;
+  start.data = s.data;
+  start.seed = s.seed;
+  start.steps = images.size() / s.batch;
+  start.rule = s.rule;
+  require_fits(checkpoint, start);
+}
+
+// The net, with as many outputs as there are classes, and how it runs.
+Plans planned(const Options& o, const std::optional<Checkpoint>& checkpoint, const Dataset& images,
+              const AlgoRegistry& registry, Device& device) {
   NetArguments a = o.net;
   CommonOptions& c = a.common;
-  const Graph one = make_net(c.targets.front(), 1, std::int64_t(classes));
+  const Graph one = make_net(c.targets.front(), 1, std::int64_t(images.classes().size()));
   c.targets = {one.name()};
   if (c.batches.empty() && a.plan_file.empty())
     c.batches = {checkpoint ? checkpoint->state.batch : usual_settings(one, o.data, 0).batch};
   if (checkpoint && c.dtype == DType::f32) c.dtype = checkpoint->state.dtype;
+  if (checkpoint && a.plan_file.empty()) {
+    const Graph graph = make_net(one.name(), c.batches.front());
+    require_fits(*checkpoint, o, graph, c.dtype, images);
+    if (std::optional<Plans> plans = plans_of(*checkpoint, a.tune, graph, device))
+      return *std::move(plans);
+  }
   PlannedNet net = planned_net(a, "train", registry, device);
   if (net.plan.mode != Mode::training)
     throw InputError(fmt::format("{}: the plan is for {}, expected one for training", a.plan_file,
                                  to_string(net.plan.mode)));
-  return net;
-}
-
-NetPlan inference_plan(const Options& o, const PlannedNet& net, const AlgoRegistry& registry,
-                       Device& device) {
-  NetArguments a = o.net;
   a.forward_only = true;
   ChooseOptions options = choose_options(a, device);
   options.dtype = net.plan.dtype;
-  return choose_by_store(net.graph, a, options, registry, device).plan;
+  NetPlan testing = choose_by_store(net.graph, a, options, registry, device).plan;
+  return {std::move(net.graph), std::move(net.plan), std::move(testing)};
 }
 
-std::string headline(const PlannedNet& net, const Settings& s, const Data& data,
-                     const Device& device) {
+std::string headline(const Graph& net, const Settings& s, const Data& data, const Device& device) {
   return fmt::format(
       "{}, {} weights; {}: {} images of {} classes, {} to test; batch {}, {} epochs, {}, {}, seed "
       "{}; {}, {} threads",
-      net.graph.name(), net.graph.parameters(), s.data, data.train->size(),
-      data.train->classes().size(), data.test->size(), batch_of(net.graph), s.epochs,
-      to_string(s.rule), to_string(s.schedule), s.seed, device.info().name, device.info().threads);
+      net.name(), net.parameters(), s.data, data.train->size(), data.train->classes().size(),
+      data.test->size(), batch_of(net), s.epochs, to_string(s.rule), to_string(s.schedule), s.seed,
+      device.info().name, device.info().threads);
 }
 
 int run(Options o) {
@@ -311,26 +363,31 @@ int run(Options o) {
   require_checkpoint(o);
   settings_of(o, checkpoint, 1);  // refuses what makes no sense before anything is opened
   std::optional<ArrayFile> weights;
-  if (!o.weights.empty()) weights = read_arrays(o.weights);
+  WeightsNotes before;
+  if (checkpoint) before = notes_of(checkpoint->state.notes, o.resume);
+  if (!o.weights.empty()) {
+    weights = read_arrays(o.weights);
+    before = notes_of(weights->metadata, o.weights);
+  }
 
   const std::unique_ptr<Device> device = open_device(o.net.common);
   AlgoRegistry registry;
   append_all_algos(registry);
   const Data data = open_data(o.data.empty() ? checkpoint->state.data : o.data);
-  const PlannedNet planned_training =
-      planned(o, checkpoint, data.train->classes().size(), registry, *device);
-  const Graph& graph = planned_training.graph;
-  const NetPlan& plan = planned_training.plan;
+  const Plans plans = planned(o, checkpoint, *data.train, registry, *device);
+  const Graph& graph = plans.graph;
+  const DType dtype = plans.training.dtype;
   const Settings s = settings_of(o, checkpoint, batch_of(graph));
-  const Shape& x = graph.nodes().front().shape;
+  const Transform augmented = make_transform(*data.train, graph, Split::train, o, before),
+                  plain = make_transform(*data.test, graph, Split::test, o, before);
 
-  Net net(graph, plan, registry, *device, {.dropout_seed = s.seed});
-  Net test_net(graph, inference_plan(o, planned_training, registry, *device), registry, *device,
-               {.loss = Loss::none});
+  Net net(graph, plans.training, registry, *device, {.dropout_seed = s.seed});
+  Net test_net(graph, plans.testing, registry, *device, {.loss = Loss::none});
   net.initialise(s.seed);
   if (weights) load_weights(net, *weights, o.weights);
-  DataLoader loader = make_loader(*data.train, graph, Split::train, o, s, plan.dtype, *device);
-  DataLoader test_loader = make_loader(*data.test, graph, Split::test, o, s, plan.dtype, *device);
+  DataLoader loader =
+      make_loader(*data.train, augmented, graph, Split::train, o, s, dtype, *device);
+  DataLoader test_loader = make_loader(*data.test, plain, graph, Split::test, o, s, dtype, *device);
 
   Log log(o.log, checkpoint.has_value());
   Progress progress;
@@ -344,8 +401,7 @@ int run(Options o) {
                    .checkpoint = o.checkpoint,
                    .seed = s.seed,
                    .data = s.data,
-                   .notes = to_metadata({graph.name(), data.train->classes(),
-                                         usual_transform(*data.test, x.c, x.h, x.w, Split::test)}),
+                   .notes = to_metadata({graph.name(), data.train->classes(), plain}),
                    .on_step =
                        [&](const StepReport& r) {
                          reporter->step(r);
@@ -364,7 +420,7 @@ int run(Options o) {
   trainer.test_with(test_net, test_loader, testing);
   if (checkpoint) trainer.resume(*checkpoint);
   reporter.emplace(log, progress, loader, s.epochs, trainer.state());
-  progress.line(headline(planned_training, s, data, *device));
+  progress.line(headline(graph, s, data, *device));
 
   try {
     trainer.run();
@@ -444,6 +500,7 @@ VerbAction declare_train(CLI::App& app) {
                  "was, and data, seed and batch must be")
       ->type_name("FILE");
   app.add_option("--log", o->log, "A row for each epoch")->type_name("FILE.csv");
+  add_normalisation(app, o->pixels);
   add_limits(app, o->net.tune);
   add_device(app, o->net.common);
   app.add_option("--data-threads", o->data_threads,
@@ -467,7 +524,8 @@ VerbAction declare_train(CLI::App& app) {
       "Not given, epochs, batch, rate and schedule are usual ones for the net: SGD with momentum\n"
       "and a cosine with warm-up, its rate scaled to the batch. The first line says them.\n"
       "With --deterministic, a run that was stopped and resumed ends with the very bits of one\n"
-      "that was not.\n\n"
+      "that was not: the checkpoint keeps layouts and algorithms too, until --plan or limits ask\n"
+      "for others.\n\n"
       "Exit codes: 1 when the loss or a weight became infinite or NaN, with the step and the "
       "layer;\n"
       "130 when stopped by Ctrl-C, with the checkpoint written.");

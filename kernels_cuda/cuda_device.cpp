@@ -103,9 +103,9 @@ class CudaDevice : public Device, public NvtxRanges {
     check(cudaMallocHost(&data, std::max<std::size_t>(bytes, 1)), "cudaMallocHost");
     return Buffer(static_cast<std::byte*>(data), bytes, [](std::byte* p) { cudaFreeHost(p); });
   }
+  // From the host, or from elsewhere on the card.
   void copy_to_device(std::byte* to, ConstSpan from, Stream& stream) override {
-    check(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice,
-                          native_stream(stream)),
+    check(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyDefault, native_stream(stream)),
           "cudaMemcpyAsync");
   }
   void copy_to_host(Span to, const std::byte* from, Stream& stream) override {

@@ -159,14 +159,14 @@ class Net::Impl {
 
   void set_input(ConstSpan from) {
     expect_bytes("the input", from.size(), net_.bytes_of(net_.value(0).desc));
-    device_.copy_to_device(net_.memory.data(net_.value(0).buffer), from, *stream_);
+    copy_in(net_.memory.data(net_.value(0).buffer), from);
   }
   void set_labels(std::span<const std::int32_t> labels) {
     if (net_.options.loss != Loss::cross_entropy || !net_.training())
       throw InputError(
           fmt::format("net {}: without cross entropy there are no labels", net_.graph.name()));
     expect_bytes("the labels", labels.size_bytes(), net_.targets.bytes());
-    device_.copy_to_device(net_.targets.data(), std::as_bytes(labels), *stream_);
+    copy_in(net_.targets.data(), std::as_bytes(labels));
   }
   void set_targets(ConstSpan from) {
     if (net_.options.loss != Loss::squared_error || !net_.training())
@@ -177,7 +177,7 @@ class Net::Impl {
     expect_bytes("the targets", from.size(), net_.bytes_of(nchw));
     std::byte* const plain =
         same_memory(nchw, y) ? net_.targets.data() : net_.targets.data() + padded(net_.bytes_of(y));
-    device_.copy_to_device(plain, from, *stream_);
+    copy_in(plain, from);
     if (plain != net_.targets.data())
       ops_.convert_layout(net_.plan.dtype, nchw, plain, y, net_.targets.data(), *stream_);
   }
@@ -264,6 +264,11 @@ class Net::Impl {
       device_.copy_to_device(span.data() + at,
                              ConstSpan(nan_).first(std::min(nan_.size(), span.size() - at)),
                              *stream_);
+  }
+
+  void copy_in(std::byte* to, ConstSpan from) {
+    device_.copy_to_device(to, from, *stream_);
+    stream_->synchronize();
   }
 
   void expect_bytes(const char* what, std::size_t bytes, std::size_t expected) const {
@@ -365,8 +370,7 @@ void Net::read(const std::byte* from, Span to) {
 }
 void Net::write(std::byte* to, ConstSpan from) {
   if (to == nullptr) impl_->refuse_frozen();
-  impl_->device_.copy_to_device(to, from, *impl_->stream_);
-  impl_->stream_->synchronize();
+  impl_->copy_in(to, from);
 }
 
 void Net::observe(StepObserver observer) {

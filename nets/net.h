@@ -115,9 +115,9 @@ class Net {
   // when a frozen net's weights are to change, or to be read.
   void freeze();
 
-  // From the host: f32 or f64 as the net's type, NCHW of the input's shape; one label an image;
-  // targets as the output's shape. Queued: what is given stays as it is until the stream is
-  // synchronized, and what is set holds until it is set anew.
+  // From the host or the device: f32 or f64 as the net's type, NCHW of the input's shape; one label
+  // an image; targets as the output's shape. These wait for the stream, so that what is given may
+  // change once they return; what is set holds until it is set anew.
   void set_input(ConstSpan);
   void set_labels(std::span<const std::int32_t>);
   void set_targets(ConstSpan);

@@ -217,23 +217,28 @@ std::string plan_machine(const DeviceInfo& device) {
   return fmt::format("{}, {}", device.name, device.isa);
 }
 
-void require_plan_fits(const NetPlan& plan, const Graph& graph, const DeviceInfo& device) {
-  const std::int64_t batch = graph.nodes().front().shape.n;
+std::string plan_misfit(const NetPlan& plan, const Graph& graph, const DeviceInfo& device) {
+  std::string misfit;
   const auto require = [&](const char* what, const auto& has, const auto& wanted) {
-    if (has != wanted)
-      throw InputError(
-          fmt::format("the plan is for {} {}, not {}: make one with `convlab plan {} "
-                      "--batch {} --format json` here",
-                      what, has, wanted, graph.name(), batch));
+    if (misfit.empty() && has != wanted)
+      misfit = fmt::format("the plan is for {} {}, not {}", what, has, wanted);
   };
   require("net", plan.net, graph.name());
-  require("batch", plan.batch, batch);
+  require("batch", plan.batch, graph.nodes().front().shape.n);
   require("machine", plan.machine, plan_machine(device));
   require("threads", plan.threads, device.threads);
   const std::vector<Step> steps = steps_of(graph, plan.mode);
   require("steps", plan.steps.size(), steps.size());
-  for (std::size_t i = 0; i < steps.size(); ++i)
+  for (std::size_t i = 0; i < std::min(steps.size(), plan.steps.size()); ++i)
     require("layer", plan.steps[i].layer, graph.nodes()[steps[i].node].name);
+  return misfit;
+}
+
+void require_plan_fits(const NetPlan& plan, const Graph& graph, const DeviceInfo& device) {
+  if (const std::string misfit = plan_misfit(plan, graph, device); !misfit.empty())
+    throw InputError(
+        fmt::format("{}: make one with `convlab plan {} --batch {} --format json` here", misfit,
+                    graph.name(), graph.nodes().front().shape.n));
 }
 
 std::string to_json(const NetPlan& plan) {

@@ -60,8 +60,10 @@ struct NetPlan {
 // The device's name and ISA: what a plan's times hold for, beside the number of threads.
 std::string plan_machine(const DeviceInfo&);
 
-// Throws InputError, one line, when the plan was made for another net, batch, machine or number of
-// threads.
+// Empty, or for which other net, batch, machine or number of threads the plan was made: "the plan
+// is for threads 2, not 4".
+std::string plan_misfit(const NetPlan&, const Graph&, const DeviceInfo&);
+// Throws InputError, one line, where there is a misfit.
 void require_plan_fits(const NetPlan&, const Graph&, const DeviceInfo&);
 
 // Every field, versioned. read throws InputError for what is not such a file, naming file and

@@ -24,7 +24,12 @@ class DataLoader::Impl {
  public:
   Impl(const Dataset& dataset, const Transform& transform, const LoaderOptions& options,
        Device& device)
-      : dataset_(dataset), transform_(transform), options_(options), size_(dataset.size()) {
+      : dataset_(dataset),
+        transform_(transform),
+        options_(options),
+        size_(dataset.size()),
+        device_(device),
+        stream_(device.make_stream()) {
     check();
     image_bytes_ =
         transform.channels * transform.height * transform.width * bytes_of(options.dtype);
@@ -32,7 +37,9 @@ class DataLoader::Impl {
     chunks_ = (options.batch + chunk_ - 1) / chunk_;
     slots_.resize(options.threads > 0 ? options.prefetch + 1 : 1);
     for (Slot& slot : slots_) {
-      slot.input = device.allocate_pinned(options.batch * image_bytes_);
+      slot.pinned = device.allocate_pinned(options.batch * image_bytes_);
+      if (device.info().kind != DeviceKind::cpu)
+        slot.on_device = device.allocate(options.batch * image_bytes_);
       slot.labels.resize(options.batch);
     }
     for (int i = 0; i < options.threads; ++i)
@@ -95,7 +102,7 @@ class DataLoader::Impl {
     }
     report(slot);
     holding_ = true;
-    batch_ = {{slot.input.data(), std::size_t(options_.batch * image_bytes_)}, slot.labels, 0};
+    batch_ = {(slot.must_be_copied() ? slot.on_device : slot.pinned).span(), slot.labels, 0};
     batch_.images = std::count_if(slot.labels.begin(), slot.labels.end(),
                                   [](std::int32_t label) { return label >= 0; });
     return &batch_;
@@ -110,7 +117,8 @@ class DataLoader::Impl {
     std::string why;
   };
   struct Slot {
-    Buffer input;
+    Buffer pinned;
+    Buffer on_device;  // on a card
     std::vector<std::int32_t> labels;
     std::int64_t unfinished = 0;  // chunks
     std::vector<BadImage> bad;
@@ -121,6 +129,7 @@ class DataLoader::Impl {
       bad.clear();
       error = nullptr;
     }
+    bool must_be_copied() const { return on_device.data() != nullptr; }
   };
 
   static std::int64_t bytes_of(DType dtype) { return dtype == DType::f64 ? 8 : 4; }
@@ -156,7 +165,7 @@ class DataLoader::Impl {
     }
   }
 
-  // Claims one chunk and fills it in, unlocked.
+  // Claims one chunk and fills it in, unlocked; with a batch's last one, copies the batch.
   void work(std::unique_lock<std::mutex>& lock) {
     const std::int64_t batch = claimed_batch_, chunk = claimed_chunk_++;
     if (claimed_chunk_ == chunks_) {
@@ -164,20 +173,30 @@ class DataLoader::Impl {
       claimed_chunk_ = 0;
     }
     ++working_;
-    lock.unlock();
     Slot& slot = slot_of(batch);
+    const auto unlocked = [&](const auto& run) {
+      std::exception_ptr error;
+      lock.unlock();
+      try {
+        run();
+      } catch (...) {
+        error = std::current_exception();
+      }
+      lock.lock();
+      if (error) slot.error = error;
+    };
     std::vector<BadImage> bad;
-    std::exception_ptr error;
-    try {
+    unlocked([&] {
       const std::int64_t begin = chunk * chunk_, end = std::min(begin + chunk_, options_.batch);
       for (std::int64_t i = begin; i < end && !stop_; ++i)
         fill(slot, i, batch * options_.batch + i, bad);
-    } catch (...) {
-      error = std::current_exception();
-    }
-    lock.lock();
+    });
     std::move(bad.begin(), bad.end(), std::back_inserter(slot.bad));
-    if (error) slot.error = error;
+    if (slot.unfinished == 1 && slot.must_be_copied())
+      unlocked([&] {
+        device_.copy_to_device(slot.on_device.data(), slot.pinned.span(), *stream_);
+        stream_->synchronize();
+      });
     --slot.unfinished;
     --working_;
     finished_.notify_all();
@@ -185,7 +204,7 @@ class DataLoader::Impl {
 
   // Image i of a batch, which is the one at this position of the epoch.
   void fill(Slot& slot, std::int64_t i, std::int64_t position, std::vector<BadImage>& bad) const {
-    std::byte* const out = slot.input.data() + i * image_bytes_;
+    std::byte* const out = slot.pinned.data() + i * image_bytes_;
     if (position < size_) {
       const std::int64_t index = order_[position];
       try {
@@ -225,6 +244,8 @@ class DataLoader::Impl {
   const Transform transform_;
   const LoaderOptions options_;
   const std::int64_t size_;
+  Device& device_;
+  const std::unique_ptr<Stream> stream_;
   std::int64_t image_bytes_ = 0, chunk_ = 0, chunks_ = 0;
   std::vector<Slot> slots_;
 

@@ -1,4 +1,5 @@
-// Batches of a dataset, decoded and augmented ahead of their use by a pool of threads.
+// Batches of a dataset, decoded, augmented and brought to the device ahead of their use by a pool
+// of threads.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,7 @@ struct LoaderOptions {
 };
 
 struct Batch {
-  ConstSpan input;  // NCHW, of the loader's type
+  ConstSpan input;  // on the device: NCHW, of the loader's type
   std::span<const std::int32_t> labels;
   std::int64_t images = 0;  // labelled 0 and up; filled up may be any, not only the last
 };
@@ -36,14 +37,16 @@ struct Batch {
 // the same for any number of threads, and after a restart at any batch.
 class DataLoader {
  public:
-  // Host memory is the device's pinned memory. The dataset outlives the loader.
+  // Images are decoded into the device's pinned memory. From there, a card's batches are copied by
+  // the threads on a stream of the loader's own, beside whatever the card computes. Dataset and
+  // device outlive the loader.
   DataLoader(const Dataset&, const Transform&, const LoaderOptions&, Device&);
   ~DataLoader();
 
   std::int64_t batches() const;  // of an epoch
   void start(std::int64_t epoch, std::int64_t first_batch = 0);
-  // Null at the epoch's end. Valid until the next call, so until then a copy to the device must
-  // have been waited for. What a thread threw is thrown here.
+  // Null at the epoch's end. Valid until the next call; by then whatever reads it is to be done, as
+  // Net::set_input is when it returns. What a thread threw is thrown here.
   const Batch* next();
 
   double waited_s() const;  // in next(), since the loader was made: I/O that was not hidden

@@ -20,12 +20,14 @@ namespace convlab {
 namespace {
 
 constexpr const char* format_key = "convlab_checkpoint";
-const std::string format_version = "1";  // raise it when a field comes, goes or changes
+const std::string format_version = "2";  // raise it when a field comes, goes or changes
 
 std::string text_of(const std::string& v) { return v; }
 std::string text_of(DType v) { return std::string(to_string(v)); }
 std::string text_of(const UpdateRule& v) { return to_string(v); }
 std::string text_of(const Schedule& v) { return to_string(v); }
+std::string text_of(const NetPlan& v) { return to_json(v); }
+std::string text_of(const std::optional<NetPlan>& v) { return v ? to_json(*v) : ""; }
 template <class Number>
 requires std::is_arithmetic_v<Number> std::string text_of(Number v) {
   return fmt::format("{}", v);  // what reads back as the same bits
@@ -35,6 +37,11 @@ void read(const std::string& text, std::string& v) { v = text; }
 void read(const std::string& text, DType& v) { v = parse_dtype(text); }
 void read(const std::string& text, UpdateRule& v) { v = parse_rule(text); }
 void read(const std::string& text, Schedule& v) { v = parse_schedule(text); }
+void read(const std::string& text, NetPlan& v) { v = plan_from_json(text, "read as JSON"); }
+void read(const std::string& text, std::optional<NetPlan>& v) {
+  v.reset();
+  if (!text.empty()) read(text, v.emplace());
+}
 template <class Number>
 requires std::is_arithmetic_v<Number>
 void read(const std::string& text, Number& v) {
@@ -53,6 +60,8 @@ void visit_fields(State& s, Visit&& visit) {
   visit("data", s.data);
   visit("steps_per_epoch", s.steps);
   visit("seed", s.seed);
+  visit("plan", s.plan);
+  visit("test_plan", s.test_plan);
   visit("optimizer", s.rule);
   visit("schedule", s.schedule);
   visit("epochs", s.epochs);
@@ -137,26 +146,35 @@ Checkpoint read_checkpoint(const std::string& file) {
   return checkpoint;
 }
 
+void require_fits(const Checkpoint& checkpoint, const TrainingState& start) {
+  const TrainingState& from = checkpoint.state;
+  const auto require = [&](const char* what, const auto& was, const auto& is) {
+    if (was != is)
+      throw InputError(
+          fmt::format("{} is a checkpoint with {} {}, not {}", checkpoint.file, what, was, is));
+  };
+  require("net", from.net, start.net);
+  require("type", to_string(from.dtype), to_string(start.dtype));
+  require("batch", from.batch, start.batch);
+  require("data", from.data, start.data);
+  require("seed", from.seed, start.seed);
+  require("batches an epoch:", from.steps, start.steps);
+  require("optimizer", rule_name(from.rule), rule_name(start.rule));
+}
+
 void restore(const Checkpoint& checkpoint, const UpdateRule& rule, Net& net) {
   const auto fail = [&](const std::string& why) {
-    throw InputError(fmt::format("{} is a checkpoint of {}", checkpoint.file, why));
+    throw InputError(fmt::format("{} is a checkpoint of another net: {}", checkpoint.file, why));
   };
-  const TrainingState& state = checkpoint.state;
-  if (state.net != net.graph().name())
-    fail(fmt::format("net {}, not {}", state.net, net.graph().name()));
-  if (state.dtype != net.plan().dtype)
-    fail(fmt::format("{} weights, not {}", to_string(state.dtype), to_string(net.plan().dtype)));
-  if (rule_name(state.rule) != rule_name(rule))
-    fail(fmt::format("optimizer {}, not {}", rule_name(state.rule), rule_name(rule)));
   net.start_optimizer(rule);
 
   std::size_t used = 0;
   const auto write = [&](const std::string& name, const Parameter& p, std::byte* to) {
     const auto found = checkpoint.arrays.find(name);
-    if (found == checkpoint.arrays.end()) fail(fmt::format("another net: {} is missing", name));
+    if (found == checkpoint.arrays.end()) fail(fmt::format("{} is missing", name));
     const Array& array = found->second;
     if (array.shape != p.shape || array.type != element_type(net.plan().dtype))
-      fail(fmt::format("another net: {} has another shape", name));
+      fail(fmt::format("{} has another shape", name));
     net.write(to, array.bytes);
     ++used;
   };
@@ -166,9 +184,8 @@ void restore(const Checkpoint& checkpoint, const UpdateRule& rule, Net& net) {
       if (p.state[s] != nullptr) write(state_name(s, p), p, p.state[s]);
   }
   if (used != checkpoint.arrays.size())
-    fail(fmt::format("another net or optimizer: it has {} arrays, this one {}",
-                     checkpoint.arrays.size(), used));
-  net.set_counters(state.counters);
+    fail(fmt::format("it has {} arrays, this one {}", checkpoint.arrays.size(), used));
+  net.set_counters(checkpoint.state.counters);
   net.parameters_changed();
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "nets/net.h"
@@ -22,6 +23,9 @@ struct TrainingState {
   std::string data;
   std::int64_t steps = 0;  // an epoch
   std::uint64_t seed = 0;
+  // How the net ran, and the one that tested it: other algorithms round otherwise.
+  NetPlan plan{};
+  std::optional<NetPlan> test_plan{};
   // What may be changed when training goes on, but for the kind of rule.
   UpdateRule rule;
   Schedule schedule;
@@ -46,8 +50,11 @@ struct Checkpoint {
 
 // Throws InputError, one line, for a file that is no checkpoint.
 Checkpoint read_checkpoint(const std::string& file);
-// Parameters, optimizer state and counters. Throws InputError for a checkpoint of another net or
-// type, or when the rule has another state than the checkpoint's.
+// Throws InputError unless training that starts so can go on from there: with a checkpoint of
+// another net, type, batch, data, seed, number of steps or kind of rule.
+void require_fits(const Checkpoint&, const TrainingState& start);
+// Parameters, optimizer state and counters, of a checkpoint that fits. Throws InputError when its
+// arrays are others than the net's and the rule's.
 void restore(const Checkpoint&, const UpdateRule&, Net&);
 
 }  // namespace convlab

@@ -51,6 +51,7 @@ Trainer::Trainer(Net& net, DataLoader& loader, TrainOptions options)
   state_.data = options_.data;
   state_.steps = loader.batches();
   state_.seed = options_.seed;
+  state_.plan = net.plan();
   state_.rule = options_.rule;
   state_.schedule = options_.schedule;
   state_.epochs = options_.epochs;
@@ -59,23 +60,15 @@ Trainer::Trainer(Net& net, DataLoader& loader, TrainOptions options)
 
 void Trainer::test_with(Net& inference, DataLoader& loader, std::function<bool()> go_on) {
   test_net_ = &inference;
+  state_.test_plan = inference.plan();
   test_loader_ = &loader;
   go_on_ = std::move(go_on);
 }
 
 void Trainer::resume(const Checkpoint& checkpoint) {
-  const TrainingState& from = checkpoint.state;
-  const auto require = [&](const char* what, const auto& was, const auto& is) {
-    if (was != is)
-      throw InputError(
-          fmt::format("{} is a checkpoint with {} {}, not {}", checkpoint.file, what, was, is));
-  };
-  require("net", from.net, state_.net);
-  require("batch", from.batch, state_.batch);
-  require("data", from.data, state_.data);
-  require("seed", from.seed, state_.seed);
-  require("batches an epoch:", from.steps, state_.steps);
+  require_fits(checkpoint, state_);
   restore(checkpoint, options_.rule, net_);
+  const TrainingState& from = checkpoint.state;
   state_.epoch = from.epoch;
   state_.step = from.step;
   state_.scores = from.scores;

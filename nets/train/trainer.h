@@ -5,8 +5,8 @@
 //   trainer.run();
 //
 // Callbacks tell how it goes and may stop it. With a checkpoint it goes on later where it stopped,
-// to the same numbers as if it had not: to the same bits if the plan is deterministic and the same,
-// on as many threads.
+// to the same numbers as if it had not: to the same bits by the checkpoint's plan, if that is
+// deterministic.
 #pragma once
 
 #include <cstdint>

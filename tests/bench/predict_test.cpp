@@ -74,6 +74,23 @@ TEST_F(PredictTest, GivesThemOnACard) {
 }
 #endif
 
+// With a file that does not say how to normalise, flags do.
+TEST_F(PredictTest, NormalisesAsFlagsSay) {
+  const std::string bare = directory_ / "bare.safetensors";
+  ArrayFile file = read_arrays(weights);
+  const std::string mean = file.metadata.at("mean"), deviation = file.metadata.at("deviation");
+  file.metadata.erase("mean");
+  file.metadata.erase("deviation");
+  write_arrays(bare, file);
+  const Words command{"lenet", "--weights", bare, a, b, "--format", "json"};
+  expect_pytorchs(run(command + Words{"--mean", mean, "--deviation", deviation}));
+  const json got = json::parse(run(command).out), expected = json::parse(run(two_images).out);
+  EXPECT_NE(got["images"][0]["logits"], expected["images"][0]["logits"]);
+  expect_refused(command + Words{"--mean", "1,2"}, "2 means and 1 deviations for 1 channels");
+  expect_refused(command + Words{"--deviation", "0"}, "a deviation of 0");
+  expect_refused(command + Words{"--mean", "half"}, "--mean: 'half' is no number");
+}
+
 TEST_F(PredictTest, ShowsTheFiveMostLikely) {
   const Ran table = run({"lenet", "--weights", weights, a, b});
   EXPECT_EQ(table.exit_code, 0) << table.err;

@@ -8,6 +8,7 @@
 
 #include "kernels_cpu/cpu.h"
 #include "scratch.h"
+#include "tests/nets/late_device.h"
 
 namespace convlab {
 namespace {
@@ -114,6 +115,18 @@ TEST_F(Loader, AnyNumberOfThreadsAndAnyRestartGiveTheSame) {
   options.seed = 6;
   DataLoader other(numbers, augmented, options, *device_);
   EXPECT_FALSE(run(other, 2).labels == second.labels);
+}
+
+// To whose memory the loader copies.
+TEST_F(Loader, ACardsBatchesAreThereWhenTheyAreGiven) {
+  const Numbers numbers(103);
+  LateDevice card(DeviceKind::cuda);
+  for (const int threads : {0, 3}) {
+    const LoaderOptions options{.batch = 8, .shuffle = true, .threads = threads};
+    DataLoader plain_loader(numbers, augmented, options, *device_),
+        loader(numbers, augmented, options, card);
+    EXPECT_TRUE(run(loader, 1) == run(plain_loader, 1)) << threads << " threads";
+  }
 }
 
 // The same image is cut and mirrored another way in another epoch.

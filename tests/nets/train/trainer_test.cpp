@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 
 #include "nets/train/optimizer.h"
 #include "nets/weights/weights.h"
+#include "tests/nets/late_device.h"
 #include "tests/nets/train/training_lab.h"
 
 namespace convlab {
@@ -76,8 +78,9 @@ TEST_F(TrainerTest, LearnsAndTellsHow) {
   EXPECT_FALSE(evaluate(lab.test_net, lab.test_loader, [] { return false; }).has_value());
 }
 
+// Whose batches may be overwritten as soon as the net has taken them.
 TEST_F(TrainerTest, IsTheLoopThatOneWouldWrite) {
-  TrainingLab by_hand, lab;
+  TrainingLab lab, by_hand(std::make_unique<LateDevice>(DeviceKind::cpu), cpu_registry(), "im2col");
   const SgdDesc rule{.rate = 0.05, .momentum = 0.9};
   for (int epoch = 0; epoch < 2; ++epoch) {
     by_hand.loader.start(epoch);
@@ -94,6 +97,11 @@ TEST_F(TrainerTest, IsTheLoopThatOneWouldWrite) {
 }
 
 // ---- Checkpoints ----
+
+std::string everything_of(const std::string& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
 
 // Trains for two epochs of five steps, stopped after so many and gone on with in a new net.
 struct Course {
@@ -163,7 +171,10 @@ TEST_F(TrainerTest, ACheckpointIsAFileOfWeights) {
   TrainingLab lab, other(7);
   Trainer(lab.net, lab.loader, {.epochs = 1, .checkpoint = file, .notes = {{"colour", "red"}}})
       .run();
-  EXPECT_EQ(read_checkpoint(file).state.notes.at("colour"), "red");
+  const TrainingState state = read_checkpoint(file).state;
+  EXPECT_EQ(state.notes.at("colour"), "red");
+  EXPECT_EQ(state.plan, lab.net.plan());
+  EXPECT_FALSE(state.test_plan.has_value());
   load_weights(other.net, read_arrays(file), file);
   for (std::size_t i = 0; i < lab.net.parameters().size(); ++i)
     EXPECT_EQ(other.bytes(other.net.parameters()[i]), lab.bytes(lab.net.parameters()[i]));
@@ -200,11 +211,11 @@ TEST_F(TrainerTest, RefusesAnothersCheckpointInOneLine) {
   EXPECT_EQ(resume(lab, [](TrainOptions& o) { o.data = "cats"; }),
             " is a checkpoint with data bands, not cats");
   EXPECT_EQ(resume(lab, [](TrainOptions& o) { o.rule = make_rule("adam"); }),
-            " is a checkpoint of optimizer sgd, not adam");
+            " is a checkpoint with optimizer sgd, not adam");
   TrainingLab larger(1, DType::f32, 16), more(1, DType::f32, 8, 80), wider(1, DType::f64);
   EXPECT_EQ(resume(larger, as_it_is), " is a checkpoint with batch 8, not 16");
   EXPECT_EQ(resume(more, as_it_is), " is a checkpoint with batches an epoch: 5, not 10");
-  EXPECT_EQ(resume(wider, as_it_is), " is a checkpoint of f32 weights, not f64");
+  EXPECT_EQ(resume(wider, as_it_is), " is a checkpoint with type f32, not f64");
 
   const auto change_file = [&](auto change) {
     ArrayFile content = read_arrays(file);
@@ -222,14 +233,18 @@ TEST_F(TrainerTest, RefusesAnothersCheckpointInOneLine) {
   EXPECT_EQ(change_file([](ArrayFile& f) { f.arrays["fc.bias"] = f.arrays["conv.weight"]; }),
             " is a checkpoint of another net: fc.bias has another shape");
   EXPECT_EQ(change_file([](ArrayFile& f) { f.arrays["more"] = f.arrays["fc.bias"]; }),
-            " is a checkpoint of another net or optimizer: it has 13 arrays, this one 12");
+            " is a checkpoint of another net: it has 13 arrays, this one 12");
   EXPECT_EQ(change_file([](ArrayFile& f) { f.metadata.clear(); }),
             " is no checkpoint: expected a file that `convlab train --checkpoint` has written");
   EXPECT_EQ(change_file([](ArrayFile& f) { f.metadata["convlab_checkpoint"] = "7"; }),
-            " is a checkpoint of format 7, this program reads 1");
+            " is a checkpoint of format 7, this program reads 2");
   EXPECT_EQ(change_file([](ArrayFile& f) { f.metadata["epoch"] = "-1"; }),
             ": epoch: '-1' is not a number from 0 on");
   EXPECT_EQ(change_file([](ArrayFile& f) { f.metadata.erase("updates"); }), ": updates is missing");
+  EXPECT_EQ(change_file([](ArrayFile& f) {
+              f.metadata["plan"] = "{}";
+            }).find(": plan: read as JSON: is no plan"),
+            0u);
   EXPECT_NE(error_of([&] { read_checkpoint(path("none.safetensors")); }), "accepted");
   EXPECT_NE(error_of([&] { read_checkpoint(path("c.npz")); }).find("ends in .safetensors"),
             std::string::npos);
@@ -258,14 +273,41 @@ TEST_F(TrainerTest, AKilledWriterLeavesTheLastGoodCheckpoint) {
   }
 }
 
+// A limit on the size of files is refused as a full disk is.
+TEST_F(TrainerTest, AFullDiskIsAnErrorThatKeepsTheLastGoodCheckpoint) {
+  const std::string file = path("c.safetensors");
+  TrainingLab lab;
+  Trainer(lab.net, lab.loader, {.epochs = 1, .checkpoint = file}).run();
+  const auto before = everything_of(file);
+
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const rlimit small{4096, limit.rlim_max};
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  Trainer trainer(lab.net, lab.loader, {.epochs = 3, .checkpoint = file});
+  trainer.resume(read_checkpoint(file));
+  setrlimit(RLIMIT_FSIZE, &small);
+  std::string error = "none";
+  try {
+    trainer.run();
+  } catch (const EnvironmentError& e) {
+    error = e.what();
+  }
+  setrlimit(RLIMIT_FSIZE, &limit);
+  signal(SIGXFSZ, handler);
+  EXPECT_EQ(error, "cannot write '" + file + "': File too large");
+  EXPECT_EQ(trainer.state().epoch, 2);
+  EXPECT_EQ(everything_of(file), before);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(path("")), {}), 1);
+}
+
 // ---- Stopping for cause ----
 
 TEST_F(TrainerTest, DivergenceNamesStepAndLayerAndKeepsTheCheckpoint) {
   const std::string file = path("c.safetensors");
   TrainingLab lab;
   Trainer(lab.net, lab.loader, {.epochs = 1, .checkpoint = file}).run();
-  std::ifstream stream(file, std::ios::binary);
-  const std::string before((std::istreambuf_iterator<char>(stream)), {});
+  const std::string before = everything_of(file);
 
   const auto diverge = [&](const TrainOptions& options) {
     Trainer trainer(lab.net, lab.loader, options);
@@ -303,8 +345,7 @@ TEST_F(TrainerTest, DivergenceNamesStepAndLayerAndKeepsTheCheckpoint) {
             std::string::npos)
       << by_weight;
 
-  std::ifstream again(file, std::ios::binary);
-  EXPECT_EQ(std::string((std::istreambuf_iterator<char>(again)), {}), before);
+  EXPECT_EQ(everything_of(file), before);
 }
 
 TEST_F(TrainerTest, RefusesOptionsThatMakeNoSense) {

@@ -19,10 +19,6 @@ Graph small(std::int64_t batch) {
   return net;
 }
 
-NetPlan plan_of(const Graph& graph, Mode mode, DType dtype, Device& device) {
-  return uniform_plan(graph, mode, dtype, "im2col", Layout::nchw, device);
-}
-
 DataLoader make_loader(const Dataset& images, std::int64_t batch, std::uint64_t seed, DType dtype,
                        bool train, Device& device) {
   Transform transform;
@@ -49,14 +45,18 @@ Bands::Bands(std::int64_t size, std::uint64_t seed) {
   }
 }
 
-TrainingLab::TrainingLab(std::uint64_t seed, DType dtype, std::int64_t batch, std::int64_t count)
-    : images(count),
+TrainingLab::TrainingLab(std::unique_ptr<Device> on, const AlgoRegistry& algos,
+                         const std::string& algo, std::uint64_t seed, DType dtype,
+                         std::int64_t batch, std::int64_t count)
+    : device(std::move(on)),
+      images(count),
       test_images(20, 2),
       graph(small(batch)),
-      net(graph, plan_of(graph, Mode::training, dtype, *device), cpu_registry(), *device,
-          {.dropout_seed = seed}),
-      test_net(graph, plan_of(graph, Mode::inference, dtype, *device), cpu_registry(), *device,
-               {.loss = Loss::none}),
+      net(graph, uniform_plan(graph, Mode::training, dtype, algo, Layout::nchw, *device, 0, algos),
+          algos, *device, {.dropout_seed = seed}),
+      test_net(graph,
+               uniform_plan(graph, Mode::inference, dtype, algo, Layout::nchw, *device, 0, algos),
+               algos, *device, {.loss = Loss::none}),
       loader(make_loader(images, batch, seed, dtype, true, *device)),
       test_loader(make_loader(test_images, batch, seed, dtype, false, *device)) {
   net.initialise(seed);

@@ -31,14 +31,19 @@ class Bands : public Dataset {
 };
 
 struct TrainingLab {
-  explicit TrainingLab(std::uint64_t seed = 1, DType = DType::f32, std::int64_t batch = 8,
-                       std::int64_t images = 40);
+  explicit TrainingLab(std::uint64_t seed = 1, DType dtype = DType::f32, std::int64_t batch = 8,
+                       std::int64_t images = 40)
+      : TrainingLab(make_cpu_device({2, ""}), cpu_registry(), "im2col", seed, dtype, batch,
+                    images) {}
+  TrainingLab(std::unique_ptr<Device>, const AlgoRegistry&, const std::string& algo,
+              std::uint64_t seed = 1, DType = DType::f32, std::int64_t batch = 8,
+              std::int64_t images = 40);
 
   std::vector<std::byte> bytes(const Parameter&);
   // Of all parameters, their state, and the counters: what must not differ by a bit.
   std::vector<std::vector<std::byte>> everything();
 
-  std::unique_ptr<Device> device = make_cpu_device({2, ""});
+  std::unique_ptr<Device> device;
   Bands images, test_images;
   Graph graph;
   Net net, test_net;
