@@ -56,8 +56,11 @@ class NetProgramTest : public testing::Test {
 
 TEST_F(NetProgramTest, TimeShowsEveryStepAndPhaseOfTraining) {
   const json timed = time_json({"resnet20", "--batch", "2"});
-  EXPECT_EQ(timed["net"],
-            (json{{"name", "resnet20"}, {"batch", 2}, {"mode", "training"}, {"dtype", "f32"}}));
+  EXPECT_EQ(timed["net"], (json{{"name", "resnet20"},
+                                {"batch", 2},
+                                {"streams", 1},
+                                {"mode", "training"},
+                                {"dtype", "f32"}}));
   const std::vector<Step> steps = steps_of(make_net("resnet20", 2), Mode::training);
   ASSERT_EQ(timed["steps"].size(), steps.size());
   double sum = 0, share = 0;
