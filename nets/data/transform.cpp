@@ -38,35 +38,73 @@ Image to_grey(const Image& image) {
   return grey;
 }
 
-// One output position along an axis: which inputs it averages, and how.
-struct Taps {
-  std::int64_t first = 0;
-  std::vector<float> weights;  // sum to 1
-};
-
 struct Range {
   std::int64_t first = 0, count = 0;
 };
 
+// Along an axis, which inputs each output averages, and how: as many for each, if need be with
+// weights of 0.
+struct Taps {
+  Range read;                       // by any of them
+  std::int64_t count = 0;           // for one output
+  std::vector<std::int64_t> first;  // from read.first on; ascending
+  std::vector<float> weights;       // `count` for each output, which sum to 1
+
+  std::int64_t outputs() const { return std::int64_t(first.size()); }
+};
+
 // Some outputs of scaling n pixels to m, with a triangle as wide as what one output pixel covers,
-// or two input pixels if that is more; what reaches over the ends is left out.
-std::vector<Taps> triangle_taps(std::int64_t n, std::int64_t m, Range outputs) {
+// or two input pixels if that is more; what reaches over the ends is left out. At least one output.
+Taps triangle_taps(std::int64_t n, std::int64_t m, Range outputs) {
   const double scale = double(n) / double(m), reach = std::max(scale, 1.0);
-  std::vector<Taps> axis(outputs.count);
+  Taps taps;
+  taps.count = std::min(n, std::int64_t(std::ceil(2 * reach)));
+  std::vector<double> weights(taps.count);
   for (std::int64_t i = 0; i < outputs.count; ++i) {
     const double centre = (double(outputs.first + i) + 0.5) * scale;
-    const auto first = std::max(std::int64_t(centre - reach + 0.5), std::int64_t(0)),
-               last = std::min(std::int64_t(centre + reach + 0.5), n);
+    taps.first.push_back(
+        std::clamp<std::int64_t>(std::int64_t(centre - reach + 0.5), 0, n - taps.count));
     double sum = 0;
-    std::vector<double> weights;
-    for (std::int64_t x = first; x < last; ++x) {
-      weights.push_back(std::max(0.0, 1 - std::abs(double(x) + 0.5 - centre) / reach));
-      sum += weights.back();
+    for (std::int64_t k = 0; k < taps.count; ++k) {
+      const double distance = std::abs(double(taps.first.back() + k) + 0.5 - centre);
+      sum += weights[k] = std::max(0.0, 1 - distance / reach);
     }
-    axis[i].first = first;
-    for (const double weight : weights) axis[i].weights.push_back(float(weight / sum));
+    for (const double weight : weights) taps.weights.push_back(float(weight / sum));
   }
-  return axis;
+  taps.read = {taps.first.front(), taps.first.back() + taps.count - taps.first.front()};
+  for (std::int64_t& first : taps.first) first -= taps.read.first;
+  return taps;
+}
+
+// Averages rows, of which each has so many pixels and begins `stride` after the one before.
+template <class T>
+std::vector<float> down(const T* from, std::int64_t stride, std::int64_t width, const Taps& taps) {
+  std::vector<float> out(taps.outputs() * width);
+  for (std::int64_t i = 0; i < taps.outputs(); ++i)
+    for (std::int64_t k = 0; k < taps.count; ++k) {
+      const T* const row = from + (taps.first[i] + k) * stride;
+      const float weight = taps.weights[i * taps.count + k];
+      float* const to = &out[i * width];
+      for (std::int64_t x = 0; x < width; ++x) to[x] += weight * float(row[x]);
+    }
+  return out;
+}
+
+// Averages columns.
+template <class T>
+std::vector<float> across(const T* from, std::int64_t stride, std::int64_t height,
+                          const Taps& taps) {
+  std::vector<float> out(height * taps.outputs());
+  float* to = out.data();
+  for (std::int64_t y = 0; y < height; ++y, from += stride)
+    for (std::int64_t i = 0; i < taps.outputs(); ++i) {
+      const T* const pixels = from + taps.first[i];
+      const float* const weights = &taps.weights[i * taps.count];
+      float sum = 0;
+      for (std::int64_t k = 0; k < taps.count; ++k) sum += weights[k] * float(pixels[k]);
+      *to++ = sum;
+    }
+  return out;
 }
 
 // How a part of an image is scaled to h x w, of which a window is wanted.
@@ -76,35 +114,25 @@ struct Scaling {
   Range out_rows = {}, out_columns = {};
 };
 
-// Columns first: whole rows are added, which vectorises.
+// Adding rows vectorises, adding columns does not: that is done where there are fewer rows.
 Image scaled(const Image& image, const Scaling& scaling) {
-  const std::vector<Taps> rows = triangle_taps(scaling.rows.count, scaling.h, scaling.out_rows),
-                          columns =
-                              triangle_taps(scaling.columns.count, scaling.w, scaling.out_columns);
   Image out{image.c, scaling.out_rows.count, scaling.out_columns.count, {}};
-  if (rows.empty() || columns.empty()) return out;
+  if (out.h == 0 || out.w == 0) return out;
+  const Taps rows = triangle_taps(scaling.rows.count, scaling.h, scaling.out_rows),
+             columns = triangle_taps(scaling.columns.count, scaling.w, scaling.out_columns);
+  const std::int64_t top = scaling.rows.first + rows.read.first,
+                     left = scaling.columns.first + columns.read.first;
   out.pixels.resize(out.c * out.h * out.w);
-  const std::int64_t left = columns.front().first,  // what the columns read of a row
-      right = columns.back().first + std::int64_t(columns.back().weights.size());
-  std::vector<float> line(right - left);
-  std::uint8_t* to = out.pixels.data();
-  for (std::int64_t c = 0; c < image.c; ++c)
-    for (const Taps& row : rows) {
-      std::fill(line.begin(), line.end(), 0.f);
-      for (std::size_t k = 0; k < row.weights.size(); ++k) {
-        const std::int64_t y = scaling.rows.first + row.first + std::int64_t(k);
-        const std::uint8_t* const from =
-            &image.pixels[(c * image.h + y) * image.w + scaling.columns.first + left];
-        const float weight = row.weights[k];
-        for (std::size_t x = 0; x < line.size(); ++x) line[x] += weight * float(from[x]);
-      }
-      for (const Taps& column : columns) {
-        float sum = 0;
-        for (std::size_t k = 0; k < column.weights.size(); ++k)
-          sum += column.weights[k] * line[column.first - left + std::int64_t(k)];
-        *to++ = std::uint8_t(std::clamp(sum + 0.5f, 0.f, 255.f));
-      }
-    }
+  for (std::int64_t c = 0; c < image.c; ++c) {
+    const std::uint8_t* const from = &image.pixels[(c * image.h + top) * image.w + left];
+    const std::vector<float> plane =
+        rows.read.count < out.h
+            ? down(across(from, image.w, rows.read.count, columns).data(), out.w, out.w, rows)
+            : across(down(from, image.w, columns.read.count, rows).data(), columns.read.count,
+                     out.h, columns);
+    std::transform(plane.begin(), plane.end(), &out.pixels[c * out.h * out.w],
+                   [](float value) { return std::uint8_t(std::clamp(value + 0.5f, 0.f, 255.f)); });
+  }
   return out;
 }
 

@@ -148,6 +148,29 @@ TEST_F(CudaProgramTest, TheProfileSaysWhyNoKernelsWereRecorded) {
       << ran.out;
 }
 
+TEST_F(CudaProgramTest, TrainsOnTheCardAndGoesOnThere) {
+  const std::string checkpoint = directory_ / "c.safetensors";
+  const std::map<std::string, std::string> cache{{"XDG_CACHE_HOME", directory_.path()}};
+  const auto train = [&](const Words& more) {
+    Words command{"train", "lenet", "--device", "cuda", "--epochs"};
+    command.insert(command.end(), more.begin(), more.end());
+    return Program(directory_, command, cache, CONVLAB_PROGRAM_ON_CPU).wait();
+  };
+  const Ran begun =
+      train({"1", "--data", "synthetic:40", "--batch", "8", "--checkpoint", checkpoint});
+  ASSERT_EQ(begun.exit_code, 0) << begun.err;
+  EXPECT_TRUE(contains(begun.err, "CUDA kernels executed on the CPU")) << begun.err;
+  EXPECT_TRUE(contains(begun.out, " on 10 test images")) << begun.out;
+  const Ran more = train({"2", "--resume", checkpoint});
+  ASSERT_EQ(more.exit_code, 0) << more.err;
+  EXPECT_TRUE(contains(more.err, "layouts and algorithms are those of")) << more.err;
+  // They are the card's.
+  const Ran elsewhere =
+      Program(directory_, {"train", "--resume", checkpoint}, cache, CONVLAB_PROGRAM_ON_CPU).wait();
+  EXPECT_EQ(elsewhere.exit_code, 0) << elsewhere.err;
+  EXPECT_TRUE(contains(elsewhere.err, "the plan is for machine CUDA kernels")) << elsewhere.err;
+}
+
 TEST_F(CudaProgramTest, DoctorShowsTheCard) {
   const Ran ran = run({"doctor", "--device", "cuda"});
   EXPECT_EQ(ran.exit_code, 0) << ran.err;

@@ -1,8 +1,9 @@
-// A CPU device whose copies from pinned memory happen as late as a card's may: when their stream is
-// synchronized, of whatever is there then. Kernels run at once, as ever.
+// A CPU device whose copies from pinned memory take place as late as a card's may: while their
+// stream is synchronized.
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -14,9 +15,11 @@ namespace convlab {
 
 class LateDevice final : public Device {
  public:
-  // As a card, it has memory of its own, which a DataLoader copies to; as a CPU, nets run on it,
-  // and what is copied is there at once as well.
+  // As a card, it has memory of its own, which a DataLoader copies to. As a CPU, nets run on it:
+  // their kernels wait for nothing, so that what is copied is there at once, and `changed_early`
+  // tells whether it was still the same when the copy might have taken place.
   explicit LateDevice(DeviceKind kind) : info_(cpu_->info()) { info_.kind = kind; }
+  bool changed_early() const { return changed_early_; }
 
   const DeviceInfo& info() const noexcept override { return info_; }
   Buffer allocate(std::size_t bytes) override { return cpu_->allocate(bytes); }
@@ -31,30 +34,43 @@ class LateDevice final : public Device {
     const bool late = std::any_of(pinned_.begin(), pinned_.end(), [&](Span pinned) {
       return from.data() >= pinned.data() && from.data() < pinned.data() + pinned.size();
     });
-    if (late) static_cast<LateStream&>(stream).copies.emplace_back(to, from);
+    if (late)
+      static_cast<LateStream&>(stream).copies.push_back({to, from, {from.begin(), from.end()}});
     if (!late || info_.kind == DeviceKind::cpu) std::copy(from.begin(), from.end(), to);
   }
   void copy_to_host(Span to, const std::byte* from, Stream& stream) override {
     stream.synchronize();
     std::copy_n(from, to.size(), to.data());
   }
-  std::unique_ptr<Stream> make_stream() override { return std::make_unique<LateStream>(); }
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<LateStream>(*this); }
   void evict_from_caches(std::span<const ConstSpan>, Stream&) override {}
   const LayerOps& ops() const override { return cpu_->ops(); }
 
  private:
+  struct Copy {
+    std::byte* to;
+    ConstSpan from;
+    std::vector<std::byte> was;
+  };
   struct LateStream final : Stream {
+    explicit LateStream(LateDevice& d) : device(d) {}
     void synchronize() override {
-      for (const auto& [to, from] : std::exchange(copies, {}))
-        std::copy(from.begin(), from.end(), to);
+      for (const Copy& copy : std::exchange(copies, {})) {
+        if (device.info_.kind == DeviceKind::cuda)
+          std::copy(copy.from.begin(), copy.from.end(), copy.to);
+        else if (!std::equal(copy.from.begin(), copy.from.end(), copy.was.begin()))
+          device.changed_early_ = true;
+      }
     }
-    std::vector<std::pair<std::byte*, ConstSpan>> copies;
+    LateDevice& device;
+    std::vector<Copy> copies;
   };
 
   const std::unique_ptr<Device> cpu_ = make_cpu_device({2, ""});
   DeviceInfo info_;
   std::mutex mutex_;
   std::vector<Span> pinned_;
+  std::atomic<bool> changed_early_ = false;
 };
 
 }  // namespace convlab

@@ -80,7 +80,9 @@ TEST_F(TrainerTest, LearnsAndTellsHow) {
 
 // Whose batches may be overwritten as soon as the net has taken them.
 TEST_F(TrainerTest, IsTheLoopThatOneWouldWrite) {
-  TrainingLab lab, by_hand(std::make_unique<LateDevice>(DeviceKind::cpu), cpu_registry(), "im2col");
+  auto late = std::make_unique<LateDevice>(DeviceKind::cpu);
+  const LateDevice& device = *late;
+  TrainingLab lab, by_hand(std::move(late), cpu_registry(), "im2col");
   const SgdDesc rule{.rate = 0.05, .momentum = 0.9};
   for (int epoch = 0; epoch < 2; ++epoch) {
     by_hand.loader.start(epoch);
@@ -94,6 +96,7 @@ TEST_F(TrainerTest, IsTheLoopThatOneWouldWrite) {
   }
   Trainer(lab.net, lab.loader, {.epochs = 2, .rule = rule}).run();
   EXPECT_EQ(lab.everything(), by_hand.everything());
+  EXPECT_FALSE(device.changed_early());
 }
 
 // ---- Checkpoints ----
