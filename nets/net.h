@@ -7,8 +7,8 @@
 //   net.backward(); net.update(SgdDesc{.rate = 0.1, .momentum = 0.9});
 //
 // All memory is allocated by the constructor (optimizer state by the first update that needs it);
-// forward, backward and update allocate nothing. Work is queued on one stream; what gives something
-// back to the host waits for it.
+// forward, backward and update allocate nothing. Work is queued on one stream; what takes something
+// from the host, or gives it something, waits for it.
 #pragma once
 
 #include <array>
