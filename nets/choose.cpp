@@ -286,15 +286,6 @@ class Planner {
     return layout_pairs(graph_.conv_problem(node_of(step)), options_.layout, device_);
   }
 
-  // A convolution alone, run after run, finds its tensors in L3 if they fit; in a net that does not
-  // fit they come from memory.
-  double fetch_ms(const ConvProblem& p) const {
-    const double bytes = double(p.x_bytes() + p.y_bytes() + p.filter_bytes()),
-                 most = double(device_.l3_bytes) / 2;
-    if (options_.cache != CacheMode::hot || bytes >= most || net_bytes_ < most) return 0;
-    return 1e3 * bytes * std::max(0.0, 1 / ceilings_.memory_bandwidth - 1 / ceilings_.l3_bandwidth);
-  }
-
   // Every pass measured, or else whatever can be had; none where the terms allow none.
   std::vector<Alternative> alternatives_of_conv(const Step& step, const MemoryTerms& terms) {
     for (const bool guess : {false, true}) {
@@ -305,10 +296,8 @@ class Planner {
         for (const ConvProblem& problem : problems_of(step)) {
           std::optional<ConvChoice> pass = convs_.best(problem, layouts, terms, guess);
           if (!(complete = pass.has_value())) break;
-          const double fetch = fetch_ms(problem);
-          pass->plan.ms += fetch;
           a.ms += pass->plan.ms;
-          a.cost += pass->cost + fetch;
+          a.cost += pass->cost;
           a.growth += pass->growth;
           a.workspace = std::max(a.workspace, pass->workspace);
           a.plan.passes[std::size_t(problem.pass)] = std::move(pass->plan);
