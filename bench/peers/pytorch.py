@@ -36,25 +36,25 @@ def reset_peak():
         clear.write("5")
 
 
-def mlp(text):
-    """mlp:20-256x5-1, tanh in between, and the shape of its input."""
+def mlp_widths(text):
+    """mlp:20-256x5-1: 20, five times 256, 1."""
     widths = []
     for part in text.removeprefix("mlp:").split("-"):
         width, _, times = part.partition("x")
         widths += int(times or 1) * [int(width)]
+    return widths
+
+
+def mlp(widths):
     layers = []
     for inputs, outputs in zip(widths, widths[1:]):
         layers += [torch.nn.Linear(inputs, outputs), torch.nn.Tanh()]
-    return torch.nn.Sequential(*layers[:-1]), (widths[0],)
+    return torch.nn.Sequential(*layers[:-1])
 
 
-def vision(name):
-    import torchvision  # an MLP does without
-
-    if name not in torchvision.models.list_models(torchvision.models):
-        raise SystemExit(f"torchvision has no {name}")
+def vision(models, name):
     options = {"aux_logits": False} if name == "googlenet" else {}
-    return torchvision.models.get_model(name, weights=None, **options), (3, 224, 224)
+    return models.get_model(name, weights=None, **options)
 
 
 def optimise(net, images, way):
@@ -89,11 +89,20 @@ def main():
     torch.set_default_dtype(torch.float64 if args.dtype == "f64" else torch.float32)
     layout = torch.channels_last if args.channels_last else torch.contiguous_format
     is_mlp = args.net.startswith("mlp:")
-    net, shape = mlp(args.net) if is_mlp else vision(args.net)
+    if is_mlp:
+        widths = mlp_widths(args.net)
+        shape = (widths[0],)
+    else:
+        from torchvision import models  # an MLP does without
+
+        if args.net not in models.list_models(models):
+            parser.error(f"torchvision has no {args.net}")
+        shape = (3, 224, 224)
     images = torch.randn(args.batch, *shape).contiguous(memory_format=layout)
     labels = torch.randn(args.batch, 1) if is_mlp else torch.randint(1000, (args.batch,))
     before_net = resident_bytes("VmRSS")
 
+    net = mlp(widths) if is_mlp else vision(models, args.net)
     net = net.train(args.train).to(memory_format=layout)
     runs = []
 
