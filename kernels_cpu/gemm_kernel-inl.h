@@ -22,6 +22,7 @@
 #define CONVLAB_KERNELS_CPU_GEMM_KERNEL_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cstddef>
@@ -52,6 +53,16 @@ struct PanelB {
   std::ptrdiff_t depth_stride = kTileCols, vec_stride = kLanes;  // in floats
 };
 
+// What is read soon after and would arrive too late: step c asks for data + c * step.
+struct Ahead {
+  const float* data;
+  std::ptrdiff_t step;  // in floats
+  HWY_INLINE void Ask(std::int64_t c) const { hwy::Prefetch(data + c * step); }
+};
+struct NothingAhead {
+  HWY_INLINE void Ask(std::int64_t) const {}
+};
+
 template <int kRows, int kVecs = kTileVecs>
 struct Tile {
   Vec v[kRows][kVecs];
@@ -65,10 +76,12 @@ struct Tile {
   }
 
   // tile += A B over groups * kGroup steps of depth, in rows [kBegin, kEnd) of the tile.
-  template <int kGroup, int kBegin = 0, int kEnd = kRows>
-  HWY_INLINE void MultiplyAdd(PanelA a, PanelB b, std::int64_t groups) {
-    for (std::int64_t g = 0; g < groups; ++g, a.data += a.group_stride)
+  template <int kGroup, int kBegin = 0, int kEnd = kRows, class What = NothingAhead>
+  HWY_INLINE void MultiplyAdd(PanelA a, PanelB b, std::int64_t groups, const What& ahead = {}) {
+    for (std::int64_t g = 0; g < groups; ++g, a.data += a.group_stride) {
+      ahead.Ask(g);
       MultiplyAddGroup<kBegin, kEnd>(a.data, EvenRows{a.row_stride}, b, kGroup);
+    }
   }
 
   // The same where group g of A starts at a[g] and has `depth` steps.
@@ -76,6 +89,13 @@ struct Tile {
                               std::int64_t groups, std::int64_t depth) {
     for (std::int64_t g = 0; g < groups; ++g)
       MultiplyAddGroup(a[g], EvenRows{row_stride}, b, depth);
+  }
+
+  // The same, asking for the rows of the group after next: a has groups + 2 entries.
+  HWY_INLINE void MultiplyAddAhead(const float* const* a, std::ptrdiff_t row_stride, PanelB b,
+                                   std::int64_t groups, std::int64_t depth) {
+    for (std::int64_t g = 0; g < groups; ++g)
+      MultiplyAddGroup(a[g], EvenRows{row_stride}, b, depth, Ahead{a[g + 2], row_stride});
   }
 
   // The same where rows lie at a + row_at[i] instead of evenly spaced.
@@ -104,11 +124,12 @@ struct Tile {
   };
 
   // One group; leaves b at the next one.
-  template <int kBegin = 0, int kEnd = kRows, class RowAt>
+  template <int kBegin = 0, int kEnd = kRows, class RowAt, class What = NothingAhead>
   HWY_INLINE void MultiplyAddGroup(const float* a, const RowAt& row_at, PanelB& b,
-                                   std::int64_t depth) {
+                                   std::int64_t depth, const What& ahead = {}) {
     HWY_UNROLL(4)  // the loop's own instructions cost 6% of a 7-row tile otherwise
     for (std::int64_t c = 0; c < depth; ++c, ++a, b.data += b.depth_stride) {
+      ahead.Ask(c);
       Vec bv[kVecs];
       HWY_UNROLL(16)
       for (int j = 0; j < kVecs; ++j) bv[j] = hn::LoadU(F32(), b.data + j * b.vec_stride);

@@ -29,6 +29,7 @@ struct TapJob {
   float* sums;              // of the tap's first channel
   std::int64_t sums_pitch;  // from channel to channel
   bool load;                // add to what is there
+  Ahead ahead;              // a part of the dy that comes next, a step a pixel
 };
 
 template <int kRows, int kVecs>
@@ -47,6 +48,7 @@ HWY_NOINLINE void RunTap(const FilterGemm& gemm, const TapJob& job, int channel)
     tile.ForEach([&](int i, int j, Vec& v)
                      HWY_ATTR { v = hn::LoadU(F32(), sums + i * job.sums_pitch + j * kLanes); });
   std::int64_t n = job.n, first = job.first;
+  Ahead ahead = job.ahead;
   for (std::int64_t left = job.lines; left > 0; ++n, first = 0) {
     const std::int64_t last = std::min(p.p, first + left);
     left -= last - first;
@@ -61,7 +63,9 @@ HWY_NOINLINE void RunTap(const FilterGemm& gemm, const TapJob& job, int channel)
     // In the 128-bit baseline both vectors of a panel are of one channel block.
     const std::int64_t vec_stride = kLanes == kBlock ? p.p * p.q * kBlock : kLanes;
     for (std::int64_t i = 0; i < runs; ++i) {
-      tile.template MultiplyAdd<1>({a, 1, p.stride_w * kBlock}, {b, kBlock, vec_stride}, run);
+      tile.template MultiplyAdd<1>({a, 1, p.stride_w * kBlock}, {b, kBlock, vec_stride}, run,
+                                   ahead);
+      ahead.data += run * ahead.step;
       a += p.stride_h * p.w * kBlock;
       b += p.q * kBlock;
     }
@@ -96,31 +100,45 @@ struct Range {
 void RunBlocked(const FilterGemm& gemm, const float* x, const float* dy, float* sums, Range panels,
                 Range blocks, std::int64_t part) {
   const ConvProblem& p = gemm.problem;
-  const std::int64_t taps = p.r * p.s;
+  const std::int64_t taps = p.r * p.s, dy_plane = p.p * p.q * kBlock;
   const auto [part_begin, part_end] = share(p.n * p.p, part, gemm.parts);
   const std::int64_t chunk = std::max<std::int64_t>(1, gemm.chunk / p.q);
+  // The first calls that read a chunk of dy would wait for memory, which those after them, finding
+  // the chunk in the caches, leave idle: so each call asks for its part of the next one.
+  const std::int64_t calls = (blocks.end - blocks.begin) * taps;
+  const std::ptrdiff_t ask_step = ceil_div(std::int64_t{kBlock}, calls);
   for (std::int64_t line = part_begin; line < part_end; line += chunk) {
     const std::int64_t n = line / p.p, first = line % p.p;
+    const std::int64_t lines = std::min(part_end - line, chunk);
     float* block_sums = sums;
     for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
       const int vecs = PanelVecs(gemm, panel);
+      // After the last panel comes the first one's next chunk.
+      const bool last = panel + 1 == panels.end;
+      const std::int64_t next_line = last ? line + lines : line;
+      const float* const next = dy + next_line / p.p * p.y_desc().padded_c() * p.p * p.q +
+                                next_line % p.p * p.q * kBlock +
+                                (last ? panels.begin : panel + 1) * kTileCols * p.p * p.q;
+      std::int64_t call = 0;
       for (std::int64_t block = blocks.begin; block < blocks.end; ++block) {
         for (std::int64_t r = 0; r < p.r; ++r)
-          for (std::int64_t s = 0; s < p.s; ++s) {
-            const TapJob job{.x = x + block * kBlock * p.h * p.w,
-                             .dy = dy + panel * kTileCols * p.p * p.q,
-                             .h = gemm.inside_h[std::size_t(r)],
-                             .w = gemm.inside_w[std::size_t(s)],
-                             .n = n,
-                             .first = first,
-                             .lines = std::min(part_end - line, chunk),
-                             .sums = block_sums + (r * p.s + s) * kTileCols,
-                             .sums_pitch = taps * kTileCols,
-                             .load = line > part_begin};
+          for (std::int64_t s = 0; s < p.s; ++s, ++call) {
+            TapJob job{.x = x + block * kBlock * p.h * p.w,
+                       .dy = dy + panel * kTileCols * p.p * p.q,
+                       .h = gemm.inside_h[std::size_t(r)],
+                       .w = gemm.inside_w[std::size_t(s)],
+                       .n = n,
+                       .first = first,
+                       .lines = lines,
+                       .sums = block_sums + (r * p.s + s) * kTileCols,
+                       .sums_pitch = taps * kTileCols,
+                       .load = line > part_begin,
+                       .ahead = {next + lines * p.q * kBlock * call / calls, ask_step}};
             if (vecs == 1) {
               RunTap<kBlock, 1>(gemm, job, 0);
             } else {
               RunTap<kBlock / 2, kTileVecs>(gemm, job, 0);
+              if (kLanes == kBlock) job.ahead.data += dy_plane;  // of the panel's other vector
               RunTap<kBlock / 2, kTileVecs>(gemm, job, kBlock / 2);
             }
           }

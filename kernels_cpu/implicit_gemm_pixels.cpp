@@ -39,7 +39,7 @@ struct RowTable {
 // Carves a thread's workspace up; with a null base it only measures.
 struct Scratch {
   RowTable rows;
-  const float** groups;  // [tile][group of the chunk]: where the tile's rows of A start
+  const float** groups;  // [tile][group]: where the tile's rows of A start
   float* panel;
   std::size_t bytes;
 
@@ -56,8 +56,10 @@ struct Scratch {
     rows.h = reinterpret_cast<std::int32_t*>(take(count * sizeof(std::int32_t)));
     rows.w = reinterpret_cast<std::int32_t*>(take(count * sizeof(std::int32_t)));
     rows.pixel = reinterpret_cast<std::int32_t*>(take(count * sizeof(std::int32_t)));
-    groups = reinterpret_cast<const float**>(
-        take(std::size_t(gemm.block_rows * gemm.chunk) * sizeof(float*)));
+    // Of the last rows there are up to four smaller tiles; two more entries are read ahead.
+    const std::int64_t tiles = gemm.block_rows / kTileRows + 4;
+    groups =
+        reinterpret_cast<const float**>(take(std::size_t(tiles * gemm.chunk + 2) * sizeof(float*)));
     const std::int64_t floats =
         gemm.plain_in() ? gemm.plain.floats() : gemm.block_rows * gemm.chunk * kBlock;
     panel = reinterpret_cast<float*>(take(std::size_t(floats) * sizeof(float)));
@@ -148,7 +150,7 @@ void PlainGroups(const PixelGemm& gemm, const float* buffer, std::int64_t first,
 
 // One tile of C, one chunk of depth.
 struct TileJob {
-  const float* const* a;      // of each group
+  const float* const* a;      // of each group, and of two more to come
   std::int64_t group_depth;   // of a plain input, as is
   std::ptrdiff_t row_stride;  // this; else both are kBlock
   const float* b;
@@ -171,8 +173,11 @@ HWY_NOINLINE void RunTile(const TileJob& job) {
     return job.row_out[i] + j * kLanes / kBlock * job.out_plane + j * kLanes % kBlock;
   };
   tile.SetZero();
-  tile.MultiplyAdd(job.a, kPlain ? job.row_stride : kBlock, {job.b, kVecs * kLanes, kLanes},
-                   job.groups, kPlain ? job.group_depth : kBlock);
+  const PanelB b{job.b, kVecs * kLanes, kLanes};
+  if (kPlain)  // copied just before
+    tile.MultiplyAdd(job.a, job.row_stride, b, job.groups, job.group_depth);
+  else
+    tile.MultiplyAddAhead(job.a, kBlock, b, job.groups, kBlock);
   if (job.load)
     tile.ForEach([&](int i, int j, Vec& v)
                      HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), job.out + at(i, j))); });
@@ -239,14 +244,18 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
       if (plain_in)
         CopyPlainRows(gemm.plain, data.in + rows.image[0], rows.h[0] + grid.taps[0].dh,
                       rows.w[0] + grid.taps[0].dw, scratch.panel);
+      const float** tile_groups = scratch.groups;
       ForEachRowTile(end - begin, [&](auto n, std::int64_t first) HWY_ATTR {
-        const float** const tile_groups = scratch.groups + first * gemm.chunk;
         if (plain_in)
           PlainGroups(gemm, scratch.panel, first, tile_groups);
         else
           GatherBlocked<n.value>(gemm, grid, data.in, rows, first, gathered.first, gathered.second,
                                  tile_groups, scratch.panel + first * gemm.chunk * kBlock);
+        tile_groups += gathered.second - gathered.first;
       });
+      // After the last tile comes the first one again, for the next panel.
+      tile_groups[0] = scratch.groups[0];
+      tile_groups[1] = scratch.groups[1];
     }
     const PhaseScope scope(recorder, 1);
     for (std::int64_t panel = panels.first; panel < panels.second; ++panel) {
@@ -272,10 +281,11 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
       }
       job.relu = gemm.epilogue.relu && chunk + 1 == chunks;
       job.stream = data.stream && chunk + 1 == chunks;
+      job.a = scratch.groups;
       ForEachRowTile(end - begin, [&](auto n, std::int64_t first) HWY_ATTR {
         job.row_out = rows.out + first;
-        job.a = scratch.groups + first * gemm.chunk;
         DispatchTile<n.value>(job, vecs, plain_in, plain_out);
+        job.a += job.groups;
       });
     }
   }
