@@ -1,19 +1,30 @@
-// Every algorithm on given problems, in its default configuration, layout and all three passes:
+// Every algorithm on given problems:
 //
 //   micro_convolutions mb1ic64ih56oc64oh56kh3ph1 @problems.txt --benchmark_filter=winograd
+//   micro_convolutions --race --pass=fwd --exclude=fft mb1ic64ih56oc64oh56kh3ph1
+//       --benchmark_enable_random_interleaving=true --benchmark_repetitions=5
 //
-// Counters: best_GFLOPs as executed, eff_over_exec, direct convolution's FLOPs over the executed,
-// and the ms of each phase (transforms, product) of one run. Nothing is verified here: that is
-// `convlab check`'s.
+// Counters: best_GFLOPs as executed, and eff_over_exec, direct convolution's FLOPs over the
+// executed. By default of default configurations, with the ms of each phase (transforms, product)
+// of one run; nothing is verified then. --race takes all configurations, judges each once
+// (rel_error, and an error for a wrong result) and adds pack_ms, workspace_bytes,
+// packed_filter_bytes, and peak_GFLOPs, measured first, to the context. It is meant for one problem
+// and pass at a time, whose candidates share their data.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
+#include <map>
 #include <memory>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "autotune/candidates.h"
+#include "autotune/ceilings.h"
 #include "autotune/phase_times.h"
 #include "autotune/verify.h"
 #include "bench/micro/lab.h"
@@ -33,80 +44,194 @@ const AlgoRegistry& algos() {
   return registry;
 }
 
+struct Options {
+  bool race = false;
+  std::optional<Pass> pass;
+  std::vector<std::string> exclude;
+  std::vector<NamedProblem> problems;
+};
+
+// What candidates of one problem and pass share.
+struct Data {
+  Data(const ConvProblem& problem, bool judged) : reference(problem, 1, DataKind::normal, judged) {}
+
+  Operands& in_layouts_of(const ConvProblem& problem) {
+    const Layouts layouts{problem.x_layout, problem.y_layout};
+    std::unique_ptr<Operands>& found = operands[layouts];
+    if (!found)
+      found = std::make_unique<Operands>(reference, problem, *lab().device, *lab().stream);
+    return *found;
+  }
+
+  ReferenceCase reference;
+  std::map<Layouts, std::unique_ptr<Operands>> operands;
+  GuardedBuffer workspace;
+};
+
+// Makes the data anew when the problem changes.
+std::shared_ptr<Data> data_of(const ConvProblem& problem, bool judged) {
+  static std::shared_ptr<Data> last;
+  const ConvProblem plain = with_layouts(problem, {Layout::nchw, Layout::nchw});
+  if (!last || last->reference.problem() != plain) {
+    last.reset();
+    last = std::make_shared<Data>(plain, judged);
+  }
+  return last;
+}
+
+struct Candidate {
+  const ConvAlgo* algo;
+  ConvProblem problem;
+  Config config;
+};
+
 // What a run needs, kept together: each refers to those before it.
 struct Run {
-  Run(const ConvAlgo& algo, const ConvProblem& problem, const Config& config)
-      : data(problem, 1, DataKind::normal, false),
-        operands(data, problem, *lab().device, *lab().stream),
-        trial(algo, config, operands, workspace, *lab().device, *lab().stream) {
+  Run(const Candidate& c, bool judged)
+      : data(data_of(c.problem, judged)),
+        trial(*c.algo, c.config, data->in_layouts_of(c.problem), data->workspace, *lab().device,
+              *lab().stream) {
     trial.pack();
   }
-  ReferenceCase data;
-  Operands operands;
-  GuardedBuffer workspace;
+  std::shared_ptr<Data> data;
   Trial trial;
 };
 
-Work work_of(const ConvAlgo& algo, const ConvProblem& problem) {
-  const Config config = algo.configs(problem, *lab().device).front();
-  const auto run = std::make_shared<Run>(algo, problem, config);
-  const WorkEstimate estimate = algo.work(problem, config, *lab().device);
-  Work work{[run] { run->trial.run(); }, 0, estimate.flops(), {}};
-  work.counters["eff_over_exec"] = problem.flops() / std::max(estimate.flops(), 1.0);
-  const PhaseTimes times =
-      measure_phases(algo, problem, config, CacheMode::hot, run->data, *lab().device);
+using Counters = std::map<std::string, double>;
+
+Counters phases_of(const Candidate& c, const Run& run, const WorkEstimate& estimate) {
+  Counters counters;
+  const PhaseTimes times = measure_phases(*c.algo, c.problem, c.config, CacheMode::hot,
+                                          run.data->reference, *lab().device);
   for (std::size_t i = 0; i < times.phase_ms.size(); ++i)
-    work.counters[estimate.phases[i].name + "_ms"] = times.phase_ms[i];
-  return work;
+    counters[estimate.phases[i].name + "_ms"] = times.phase_ms[i];
+  return counters;
 }
 
-// In the first layouts that the algorithm takes, its favourites.
-void add_problem(const NamedProblem& named) {
-  for (const Pass pass : all_passes)
-    for (const ConvAlgo* algo : admitted_algos(algos(), DeviceKind::cpu, {}, {}))
-      for (const Layouts& layouts : layout_pairs(named.problem, {}, lab().device->info())) {
-        ConvProblem problem = with_layouts(named.problem, layouts);
-        problem.pass = pass;
-        if (algo->refuse(problem, *lab().device)) continue;
-        add_case(fmt::format("{}/{}/{}/{}>{}", to_text(named.problem), to_string(pass),
-                             algo->info().id, to_string(layouts.first), to_string(layouts.second)),
-                 [algo, problem] { return work_of(*algo, problem); });
-        break;
-      }
+double median_pack_ms(Run& run) {
+  std::vector<double> ms;
+  for (int i = 0; i < 5; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    run.trial.pack();
+    ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+                     .count());
+  }
+  std::nth_element(ms.begin(), ms.begin() + 2, ms.end());
+  return ms[2];
 }
 
-// Takes the problems out of the arguments and leaves the rest.
-int add_all(int argc, char** argv) {
-  std::vector<NamedProblem> problems;
+Counters facts_of(Run& run) {
+  constexpr double max_error = 1e-3;  // wrong, not merely rounded: the error is a column of its own
+  const Operands::Verdict verdict = run.trial.check(run.data->reference, max_error);
+  if (verdict.status != Status::ok) throw Error(verdict.reason);
+  const ConvPlan& plan = run.trial.plan();
+  return {{"rel_error", verdict.rel_error},
+          {"pack_ms", plan.packed_filter_bytes() > 0 ? median_pack_ms(run) : 0},
+          {"workspace_bytes", double(plan.workspace_bytes())},
+          {"packed_filter_bytes", double(plan.packed_filter_bytes())}};
+}
+
+Work work_of(const Candidate& c, bool race, std::optional<Counters>& known) {
+  const auto run = std::make_shared<Run>(c, race);
+  const WorkEstimate estimate = c.algo->work(c.problem, c.config, *lab().device);
+  if (!known) {  // by an earlier repetition
+    known = race ? facts_of(*run) : phases_of(c, *run, estimate);
+    (*known)["direct_GFLOP"] = c.problem.flops() * 1e-9;
+    (*known)["eff_over_exec"] = c.problem.flops() / std::max(estimate.flops(), 1.0);
+  }
+  return {[run] { run->trial.run(); }, 0, estimate.flops(), *known};
+}
+
+// The layouts to run an algorithm in: the own ones in their favourite, the first they take with y
+// blocked if there is such a one; peers in a race in all but plain NCHW, which none of them likes.
+std::vector<Layouts> layouts_of(const ConvAlgo& algo, const ConvProblem& problem, bool race) {
+  std::vector<Layouts> pairs = layout_pairs(problem, {}, lab().device->info());
+  const auto rank = [](const Layouts& pair) {
+    return is_blocked(pair.second) ? (is_blocked(pair.first) ? 1 : 0) : 2;
+  };
+  std::stable_sort(pairs.begin(), pairs.end(),
+                   [&](const Layouts& a, const Layouts& b) { return rank(a) < rank(b); });
+  std::erase_if(pairs, [&](const Layouts& pair) {
+    return algo.refuse(with_layouts(problem, pair), *lab().device).has_value();
+  });
+  if (race && algo.info().origin == Origin::vendor)
+    std::erase(pairs, Layouts{Layout::nchw, Layout::nchw});
+  else if (pairs.size() > 1)
+    pairs.resize(1);
+  return pairs;
+}
+
+void add_algo(const NamedProblem& named, Pass pass, const ConvAlgo& algo, bool race) {
+  ConvProblem plain = named.problem;
+  plain.pass = pass;
+  for (const Layouts& layouts : layouts_of(algo, plain, race)) {
+    const ConvProblem problem = with_layouts(plain, layouts);
+    std::vector<Config> configs = algo.configs(problem, *lab().device);
+    if (!race) configs.resize(1);
+    for (const Config& config : configs) {
+      const Candidate candidate{&algo, problem, config};
+      const auto known = std::make_shared<std::optional<Counters>>();
+      add_case(
+          fmt::format("{}/{}/{}/{}>{}/{}", to_text(named.problem), to_string(pass), algo.info().id,
+                      to_string(layouts.first), to_string(layouts.second), config.text()),
+          [candidate, race, known] { return work_of(candidate, race, *known); });
+    }
+  }
+}
+
+// Takes what is not Google Benchmark's out of the arguments.
+Options take_options(int& argc, char** argv) {
+  Options options;
   int kept = 1;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    if (word.starts_with('-')) {
+    if (word == "--race") {
+      options.race = true;
+    } else if (word.starts_with("--pass=")) {
+      options.pass = parse_pass(word.substr(7));
+    } else if (word.starts_with("--exclude=")) {
+      std::istringstream names(word.substr(10));
+      for (std::string name; std::getline(names, name, ',');) options.exclude.push_back(name);
+    } else if (word.starts_with('-')) {
       argv[kept++] = argv[i];
     } else if (word.starts_with('@')) {
-      for (const NamedProblem& p : read_problem_file(word.substr(1))) problems.push_back(p);
+      for (const NamedProblem& p : read_problem_file(word.substr(1))) options.problems.push_back(p);
     } else {
-      problems.push_back(parse_problem(word));
+      options.problems.push_back(parse_problem(word));
     }
   }
-  if (problems.empty())
+  argc = kept;
+  if (options.problems.empty())
     for (const char* text : {"mb1ic64ih56oc64oh56kh3ph1", "mb1ic256ih14oc256oh14kh3ph1",
                              "mb16ic128ih28oc128oh28kh3ph1"})
-      problems.push_back(parse_problem(text));
-  for (const NamedProblem& problem : problems) add_problem(problem);
-  return kept;
+      options.problems.push_back(parse_problem(text));
+  return options;
+}
+
+void add_all(const Options& options) {
+  const auto admitted = admitted_algos(algos(), DeviceKind::cpu, {}, options.exclude);
+  for (const NamedProblem& named : options.problems)
+    for (const Pass pass : all_passes)
+      for (const ConvAlgo* algo : admitted)
+        if (!options.pass || *options.pass == pass) add_algo(named, pass, *algo, options.race);
 }
 
 }  // namespace
 }  // namespace convlab::micro
 
 int main(int argc, char** argv) {
-  convlab::micro::prepare(argv);
+  using namespace convlab;
+  micro::prepare(argv);
   try {
-    argc = convlab::micro::add_all(argc, argv);
-  } catch (const convlab::InputError& error) {
+    const micro::Options options = micro::take_options(argc, argv);
+    micro::add_all(options);
+    if (options.race)
+      benchmark::AddCustomContext(
+          "peak_GFLOPs",
+          fmt::format("{:.1f}", ceilings_of(micro::lab().device->info()).f32_flops * 1e-9));
+  } catch (const InputError& error) {
     fmt::print(stderr, "micro_convolutions: {}\n", error.what());
     return 2;
   }
-  return convlab::micro::run_cases(argc, argv);
+  return micro::run_cases(argc, argv);
 }

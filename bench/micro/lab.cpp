@@ -8,6 +8,8 @@
 #include <cstring>
 #include <random>
 
+#include "autotune/provenance.h"
+#include "conv/error.h"
 #include "kernels_cpu/cpu.h"
 #include "kernels_cpu/openblas.h"
 
@@ -55,17 +57,26 @@ double copy_bandwidth(std::int64_t bytes) {
 }
 
 void run_case(benchmark::State& state, const std::function<Work()>& make) {
-  const Work work = make();
+  Work work;
+  try {
+    work = make();
+  } catch (const Error& error) {
+    state.SkipWithError(error.what());
+    return;
+  }
   const double copy = work.bytes > 0 ? copy_bandwidth(work.bytes) : 0;
   work.run();
-  double best = 1e9;
+  std::vector<double> times;
   for (auto _ : state) {
     const auto start = Clock::now();
     work.run();
-    const double seconds = seconds_since(start);
-    state.SetIterationTime(seconds);
-    best = std::min(best, seconds);
+    times.push_back(seconds_since(start));
+    state.SetIterationTime(times.back());
   }
+  const double best = *std::min_element(times.begin(), times.end());
+  const auto middle = times.begin() + std::ptrdiff_t(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  state.counters["median_ms"] = 1e3 * *middle;
   if (work.flops > 0) state.counters["best_GFLOPs"] = work.flops / best * 1e-9;
   if (work.bytes > 0) {
     state.counters["best_GBps"] = double(work.bytes) / best * 1e-9;
@@ -98,11 +109,8 @@ void prepare(char** argv) { restart_with_suitable_openblas(argv); }
 int run_cases(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  const DeviceInfo& info = lab().device->info();
-  benchmark::AddCustomContext("cpu", info.name);
-  benchmark::AddCustomContext("isa", info.isa);
-  benchmark::AddCustomContext("threads", std::to_string(info.threads));
-  benchmark::AddCustomContext("openblas", openblas_info().text());
+  for (const auto& [name, value] : collect_provenance(lab().device->info()).fields)
+    if (name != "date") benchmark::AddCustomContext(name, value);  // it has a date of its own
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 }

@@ -82,5 +82,27 @@ TEST_F(StudyTest, BatchMakesEachRunOnceAndSharesItsTime) {
   EXPECT_EQ(std::count(called.begin(), called.end(), '\n'), 5) << called;
 }
 
+// With its packing counted another own candidate is the best one.
+TEST_F(StudyTest, LayersComparesTheBestOwnWithOneDnn) {
+  const auto candidate = [](const char* algo, const char* config, double ms, double pack_ms,
+                            double executed_share) {
+    return fmt::format(R"({{"algo": "{}", "layouts": "a>b", "config": "{}", "ms": [{}, {}, 99], )"
+                       R"("pack_ms": {}, "rel_error": 2.5e-7, "workspace_bytes": 1048576, )"
+                       R"("packed_filter_bytes": 0, "direct_GFLOP": 0.1, "eff_over_exec": {}}})",
+                       algo, config, ms, ms - 0.1, pack_ms, executed_share);
+  };
+  write_file(log(), R"({"name": "3x3/2: ResNet layer2.0 fwd, round 1, program 1", "peak": 200, )"
+                    R"("onednn": "2.6.3", "machine": {"cpu": "some"}, "candidates": [)" +
+                        candidate("winograd", "tile=4", 1, 3, 2) + ", " +
+                        candidate("direct", "depth=8", 2, 0, 1) + ", " +
+                        candidate("onednn.direct", "", 3, 1, 1) + "]}\n");
+  const std::string out = study("layers --only none");
+  expect(out, "| ResNet layer2.0 fwd | winograd tile=4 | 1.00 | 100 | 25 | 3.00 | 2.00 | 17 |");
+  expect(out, "| 3x3/2 | 3 | oneDNN's direct | 3.00 (2.00) |");
+  expect(out, "| winograd tile=4, 3x3/2 | 2.5e-07 |");
+  expect(out, "- peak, measured before each layer: 200 GFLOP/s");
+  expect_plot("layers-fwd.svg");
+}
+
 }  // namespace
 }  // namespace convlab
