@@ -71,11 +71,21 @@ def table(header, rows):
     return "\n".join(lines) + "\n"
 
 
-def provenance(log):
-    kept = {}
+def provenance(args, log):
+    """What made it, and where; all values that the runs of a log had."""
+    kept = {"command": [f"bench/studies/study.py {args.study} --log {args.log.name}"]}
+    if args.study == "gemm":
+        kept["command"][0] += f" --min-time {args.min_time}"
+    elif args.options:
+        kept["command"][0] += f" --options={shlex.quote(args.options)}"
     for run in log.runs.values():
-        kept.update(run["machine"])
-    return "".join(f"- {name}: {value}\n" for name, value in kept.items())
+        for name, value in run["machine"].items():
+            if value not in kept.setdefault(name, []):
+                kept[name].append(value)
+    dates = sorted(run["date"] for run in log.runs.values() if "date" in run)
+    if dates:
+        kept["runs"] = [f"{len(log.runs)}, {dates[0]} to {dates[-1]}"]
+    return "".join(f"- {name}: {', '.join(values)}\n" for name, values in kept.items())
 
 
 def bars(title, values, unit):
@@ -606,7 +616,7 @@ def main():
     log = Log(args.log, args.only, args.minutes)
     studies[args.study](args, log)
     if log.runs:
-        print(provenance(log))
+        print(provenance(args, log))
 
 
 if __name__ == "__main__":

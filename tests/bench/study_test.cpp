@@ -54,7 +54,8 @@ TEST_F(StudyTest, MlpComparesBackendsByTheFlopModel) {
   expect(out, "| cuda | f32 | 256 | 1024 | 2 streams | 10000 |");
   expect(out, "| linear fwd | 75.0 |");
   expect(out, "cuda f32, 2 streams");
-  expect(out, "- cpu: some");
+  expect(out, "- cpu: some\n");
+  expect(out, "- command: bench/studies/study.py mlp --log log\n");
   expect_plot("mlp.svg");
 }
 
