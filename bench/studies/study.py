@@ -365,7 +365,7 @@ def shares(parts, least):
     whole = sum(parts.values())
     known = {name: 100 * ms / whole for name, ms in parts.items() if whole}
     shown = sorted(((n, s) for n, s in known.items() if s >= least), key=lambda item: -item[1])
-    rest = 100 - sum(share for _, share in shown)
+    rest = max(0, 100 - sum(share for _, share in shown))
     return [[name, f"{share:.1f}"] for name, share in shown] + [["the rest", f"{rest:.1f}"]]
 
 
