@@ -116,6 +116,7 @@ const roofNames = {
     ctx.save();
     ctx.font = '11px sans-serif';
     ctx.fillStyle = style('--faint');
+    let before = -Infinity;  // where the roof before reached the peak
     for (const [i, set] of chart.data.datasets.entries()) {
       if (!set.roof) continue;
       const ends = chart.getDatasetMeta(i).data;
@@ -127,13 +128,14 @@ const roofNames = {
       // Where the line enters the picture.
       const [a, b] = ends, slope = (b.y - a.y) / (b.x - a.x);
       const x = Math.max(chartArea.left, a.x + (chartArea.bottom - a.y) / slope) + 14;
-      const y = a.y + (x - a.x) * slope;
+      const y = a.y + (x - a.x) * slope, close = b.x - before < 16;
+      before = b.x;
       if (x > b.x || Math.hypot(b.x - x, b.y - y) < ctx.measureText(set.label).width) continue;
       ctx.save();
-      ctx.translate(x, y - 4);
+      ctx.translate(x, y);
       ctx.rotate(Math.atan(slope));
       ctx.textAlign = 'left';
-      ctx.fillText(set.label, 0, 0);
+      ctx.fillText(set.label, 0, close ? 12 : -4);  // on its other side where there is no room
       ctx.restore();
     }
     ctx.restore();
