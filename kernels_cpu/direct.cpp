@@ -34,6 +34,7 @@
 
 #include "conv/error.h"
 #include "kernels_cpu/algos.h"
+#include "kernels_cpu/inside_taps.h"
 
 namespace convlab::cpu {
 namespace {
@@ -542,7 +543,9 @@ class Direct : public ConvAlgo {
                                                                : 0.01;
     const double threads = double(device.info().threads);
     const bool by_panels = config.has("split") && config.get("split") != 0;
-    PhaseWork loops{"loops", p.flops() * c * k, 0, 0, efficiency};
+    // Tiles within one row skip its padding; those across rows multiply its zeros, uncounted here.
+    const double inside = padded ? inside_share(p) : 1;
+    PhaseWork loops{"loops", p.flops() * c * k * inside, 0, 0, efficiency};
     if (p.pass == Pass::backward_filter) {
       loops.bytes_read = x * (padded ? threads : 1) + y;
       loops.bytes_written = w;

@@ -21,6 +21,7 @@
 
 #include "conv/error.h"
 #include "kernels_cpu/algos.h"
+#include "kernels_cpu/inside_taps.h"
 
 namespace convlab::cpu {
 namespace {
@@ -282,7 +283,7 @@ WorkEstimate work_filter(const ConvProblem& p, const FilterGemm& gemm) {
   const double sums = 4.0 * double(gemm.unit_floats) * double(gemm.rectangles());
   PhaseWork product{.name = "product"};
   product.flops = 2.0 * double(p.n * p.p * p.q) * double(gemm.blocks * gemm.block_rows) *
-                  double(round_up(p.k, shape.block));
+                  double(round_up(p.k, shape.block)) * (gemm.plain_x ? 1 : inside_share(p));
   product.bytes_read = x_bytes * double(gemm.panel_splits) + dy_bytes * double(gemm.block_splits);
   product.bytes_written = gemm.parts > 1 ? sums * double(gemm.parts) : 0;
   product.efficiency = 0.77;
