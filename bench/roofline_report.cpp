@@ -98,7 +98,7 @@ std::string plot_panel(const Panel& panel, const std::vector<const RooflinePoint
 std::string chart_script(const RooflineReport& report, const std::string& terminal) {
   std::string script = terminal +
                        "set logscale xy\nset xlabel 'executed FLOPs per byte'\n"
-                       "set key outside right\n";
+                       "set key outside right\nset samples 1000\n";
   const auto parts = panels(report);
   if (parts.size() > 1) script += fmt::format("set multiplot layout {},1\n", parts.size());
   for (const auto& part : parts) script += plot_panel(part.first, part.second, report.roofs);
