@@ -133,8 +133,9 @@ def curves(args, name, title, x_label, y_label, x, series):
 
 def stacks(args, name, title, y_label, x, parts):
     """A stack of `parts` for each of x; with one part, plain bars."""
-    plots = [f"$data using {i}{':xtic(1)' if i == 2 else ''} title {json.dumps(part)}"
-             for i, part in enumerate(parts, 2)]
+    # After eight parts the colours come again, hatched.
+    plots = [f"$data using {i}{':xtic(1)' if i == 2 else ''} {'fs pattern 1 ' if i > 9 else ''}"
+             f"title {json.dumps(part)}" for i, part in enumerate(parts, 2)]
     draw(args, name, f"set title {json.dumps(title)}\nset style data histograms\n"
          f"set style histogram rowstacked\nset style fill solid 0.8\nset boxwidth 0.7\n"
          f"set ylabel {json.dumps(y_label)}\nset yrange [0:]\nset xtics rotate by -30",
