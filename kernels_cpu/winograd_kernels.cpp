@@ -220,6 +220,13 @@ void TransformOutput(const Shape& s, const WinogradOperands& data, const float* 
     const float* const from = m + (panel * rows + tile) * kTileCols + lane;
     const Pixels<M, kStride> pixels(s, s.out, s.out_grid, phase, at.y * M, at.x * M);
     const std::ptrdiff_t plane = pixels.Plane(s, s.out, at, channel / kBlock) + channel % kBlock;
+    // A store that waits for its line holds up those behind it; asked for now, lines come while the
+    // tile is transformed.
+    if (!data.stream)
+      for (int y = 0; y < M; ++y)
+        for (int x = 0; x < M; ++x)
+          if (const std::ptrdiff_t pixel = pixels.at(y, x); pixel >= 0)
+            __builtin_prefetch(data.out + plane + pixel, 1);
     Vec bias = hn::Zero(F32());
     if (data.bias != nullptr) {
       const std::int64_t left = std::clamp<std::int64_t>(s.out.c - channel, 0, kLanes);
