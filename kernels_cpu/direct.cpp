@@ -282,9 +282,11 @@ class FirstLayerPlan : public ConvPlan {
       : first_{view_of(p.y_desc()), panels_of(1, p.k), p, {}},
         threads_(std::min<i64>(device.threads, p.n * p.p)),
         stream_(streams(config)) {
-    for (i64 cr = 0; cr < p.c * p.r; ++cr)
-      for (i64 col = 0; col < p.s; ++col)
-        first_.tap_at.push_back(cr * first_.pitch() + col * p.dilation_w);
+    for (i64 c = 0; c < p.c; ++c)
+      for (i64 r = 0; r < p.r; ++r)
+        for (i64 s = 0; s < p.s; ++s)
+          first_.tap_at.push_back((c * first_.height() + r * p.dilation_h) * first_.pitch() +
+                                  s * p.dilation_w);
   }
 
   std::size_t packed_filter_bytes() const noexcept override {

@@ -71,17 +71,22 @@ struct DirectFilter {
   std::int64_t units() const { return panels.count() * in_blocks; }
 };
 
-// A first layer: x in plain NCHW with few channels. The rows of x that an output row meets are
-// copied with their padding into a patch [c][r][pitch].
+// A first layer: x in plain NCHW with few channels. Rows of x are copied with their padding into a
+// patch [c][height][pitch]. An output row sees a window of `extent` of them, which slides down by
+// the stride: most of what the next output row meets is there already. After `slides` output rows
+// the window starts again at the top.
 struct DirectFirst {
   ChannelView y;
   Panels panels;
   ConvProblem problem;
-  std::vector<std::ptrdiff_t> tap_at;  // where (c, r, s) lies in the patch, from the first pixel
+  std::vector<std::ptrdiff_t> tap_at;  // where (c, r, s) lies, from the window's first pixel
+  static constexpr std::int64_t slides = 8;
+  std::int64_t extent() const { return (problem.r - 1) * problem.dilation_h + 1; }
+  std::int64_t height() const { return extent() + (slides - 1) * problem.stride_h; }
   std::int64_t pitch() const {
     return (problem.q - 1) * problem.stride_w + (problem.s - 1) * problem.dilation_w + 1;
   }
-  std::int64_t patch_floats() const { return problem.c * problem.r * pitch(); }
+  std::int64_t patch_floats() const { return problem.c * height() * pitch(); }
   std::int64_t taps() const { return problem.c * problem.r * problem.s; }
 };
 

@@ -68,10 +68,15 @@ struct Target {
       tile.ForEach([&](int i, int j, Vec& v)
                        HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), residual + at(i, j))); });
     if (relu) tile.ForEach([&](int, int, Vec& v) HWY_ATTR { v = hn::Max(v, hn::Zero(F32())); });
-    if (stream)
-      tile.ForEach([&](int i, int j, Vec& v) HWY_ATTR { hn::Stream(v, F32(), out + at(i, j)); });
-    else
+    if (stream) {
+      HWY_UNROLL(16)
+      for (int j = 0; j < kVecs; ++j) {  // neighbouring lines one after the other
+        HWY_UNROLL(16)
+        for (int i = 0; i < kRows; ++i) hn::Stream(tile.v[i][j], F32(), out + at(i, j));
+      }
+    } else {
       tile.ForEach([&](int i, int j, Vec& v) HWY_ATTR { hn::StoreU(v, F32(), out + at(i, j)); });
+    }
   }
 };
 
@@ -302,24 +307,30 @@ void Filter(const DirectFilter& d, const DirectOperands& data, std::int64_t thre
   }
 }
 
-// Patch [c][r][pitch] of x under one output row.
-void FillPatch(const DirectFirst& d, const float* image, std::int64_t row, float* patch) {
+// Brings the rows of x that one output row sees into the patch and returns their window; `first` is
+// the first output row of its image that the thread has.
+float* FillPatch(const DirectFirst& d, const float* image, std::int64_t row, std::int64_t first,
+                 float* patch) {
   const ConvProblem& p = d.problem;
-  const std::int64_t pitch = d.pitch(), w = -p.pad_w;
-  const std::int64_t first = std::clamp<std::int64_t>(-w, 0, pitch);
-  const std::int64_t last = std::clamp<std::int64_t>(p.w - w, first, pitch);
+  const std::int64_t pitch = d.pitch(), extent = d.extent(), slide = (row - first) % d.slides;
+  const std::int64_t left = std::clamp<std::int64_t>(p.pad_w, 0, pitch);
+  const std::int64_t right = std::clamp<std::int64_t>(p.w + p.pad_w, left, pitch);
+  float* const window = patch + slide * p.stride_h * pitch;
   for (std::int64_t c = 0; c < p.c; ++c)
-    for (std::int64_t r = 0; r < p.r; ++r, patch += pitch) {
-      const std::int64_t h = row * p.stride_h - p.pad_h + r * p.dilation_h;
+    for (std::int64_t i = slide == 0 ? 0 : std::max<std::int64_t>(0, extent - p.stride_h);
+         i < extent; ++i) {
+      float* const to = window + (c * d.height() + i) * pitch;
+      const std::int64_t h = row * p.stride_h - p.pad_h + i;
       if (h < 0 || h >= p.h) {
-        std::fill_n(patch, pitch, 0.f);
+        std::fill_n(to, pitch, 0.f);
         continue;
       }
-      const float* const from = image + (c * p.h + h) * p.w + w;
-      std::fill_n(patch, first, 0.f);
-      std::copy(from + first, from + last, patch + first);
-      std::fill(patch + last, patch + pitch, 0.f);
+      const float* const from = image + (c * p.h + h) * p.w - p.pad_w;
+      std::fill_n(to, left, 0.f);
+      std::copy(from + left, from + right, to + left);
+      std::fill(to + right, to + pitch, 0.f);
     }
+  return window;
 }
 
 struct Neighbours {
@@ -349,7 +360,9 @@ void FirstForward(const DirectFirst& d, const DirectOperands& data, std::int64_t
   const auto rows = Share(p.n * p.p, thread, threads);
   for (std::int64_t row = rows.first; row < rows.second; ++row) {
     const std::int64_t image = row / p.p;
-    FillPatch(d, data.in + image * p.c * p.h * p.w, row % p.p, patch);
+    const float* const window =
+        FillPatch(d, data.in + image * p.c * p.h * p.w, row % p.p,
+                  std::max<std::int64_t>(0, rows.first - image * p.p), patch);
     for (std::int64_t index = 0; index < d.panels.count(); ++index) {
       const Panel panel(d.panels, index);
       alignas(64) float bias[kTileCols] = {};
@@ -363,7 +376,7 @@ void FirstForward(const DirectFirst& d, const DirectOperands& data, std::int64_t
                           data.stream};
       const float* const b = data.filter + index * d.taps() * kTileCols;
       ForEachRowTile(p.q, [&](auto pixels, std::int64_t q) HWY_ATTR {
-        const float* const from = patch + q * p.stride_w;
+        const float* const from = window + q * p.stride_w;
         const std::int64_t pixel = row % p.p * p.q + q;
         panel.vecs == 1 ? FirstTile<pixels.value, 1>(d, from, b, target, pixel)
                         : FirstTile<pixels.value, kTileVecs>(d, from, b, target, pixel);
@@ -398,7 +411,9 @@ void FirstFilter(const DirectFirst& d, const DirectOperands& data, std::int64_t 
   const auto rows = Share(p.n * p.p, thread, threads);
   for (std::int64_t row = rows.first; row < rows.second; ++row) {
     const std::int64_t image = row / p.p;
-    FillPatch(d, data.in + image * p.c * p.h * p.w, row % p.p, patch);
+    const float* const window =
+        FillPatch(d, data.in + image * p.c * p.h * p.w, row % p.p,
+                  std::max<std::int64_t>(0, rows.first - image * p.p), patch);
     for (std::int64_t index = 0; index < d.panels.count(); ++index) {
       const Panel panel(d.panels, index);
       const float* const dy =
@@ -406,8 +421,8 @@ void FirstFilter(const DirectFirst& d, const DirectOperands& data, std::int64_t 
       float* const to = sums + index * d.taps() * kTileCols;
       const bool load = row > rows.first;
       ForEachRowTile(d.taps(), [&](auto taps, std::int64_t tap) HWY_ATTR {
-        panel.vecs == 1 ? FirstFilterTile<taps.value, 1>(d, patch, dy, tap, load, to)
-                        : FirstFilterTile<taps.value, kTileVecs>(d, patch, dy, tap, load, to);
+        panel.vecs == 1 ? FirstFilterTile<taps.value, 1>(d, window, dy, tap, load, to)
+                        : FirstFilterTile<taps.value, kTileVecs>(d, window, dy, tap, load, to);
       });
     }
   }

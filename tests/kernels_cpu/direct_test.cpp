@@ -1,5 +1,6 @@
 // What the test over the registry does not reach: results that go past the caches, which only large
-// outputs are offered, and a first layer whose dy does not fit the caches at once.
+// outputs are offered, a first layer with more rows than its window slides down, and one whose dy
+// does not fit the caches at once.
 #include <gtest/gtest.h>
 
 #include "autotune/verify.h"
@@ -44,6 +45,16 @@ TEST_P(Direct, StreamsItsResults) {
   check(p, true);
   check(problem("mb2ic33ih14oc20oh7kh3sh2ph1", Pass::backward_data, false), true);
   check(problem("mb2ic3ih19oc40oh19kh3ph1", Pass::forward, true), true);
+}
+
+// Threads begin within images, strides reach beyond the filter, and taps leave rows out.
+TEST_P(Direct, SlidesDownAFirstLayersRows) {
+  for (const char* text :
+       {"mb4ic3ih37iw20oc20oh37ow20kh3ph1", "mb2ic2ih90iw21oc18oh30ow7kh2sh3ph0",
+        "mb1ic4ih77iw17oc34oh20ow5kh1sh4ph0", "mb1ic3ih60iw40oc16oh30ow20kh3sh2ph2dh1",
+        "mb2ic3ih120iw40oc20oh29ow9kh11sh4ph2"})
+    for (const Pass pass : {Pass::forward, Pass::backward_filter})
+      check(problem(text, pass, true), false);
 }
 
 TEST_P(Direct, TakesAFirstLayersGradientInBands) {
