@@ -585,7 +585,7 @@ class Direct : public ConvAlgo {
  private:
   const Config streaming{{"stream", 1}};
   AlgoInfo info_{"direct",
-                 4,
+                 5,
                  DeviceKind::cpu,
                  Origin::own,
                  "the definition's loops, tiled for registers and caches",
