@@ -1,0 +1,97 @@
+// Runs each own algorithm once on small problems, one thread, AVX2, for callgrind to count: a name
+// a line on stdout, and between two names one call of counted_run. See instructions.sh.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <vector>
+
+#include "autotune/verify.h"
+#include "conv/registry.h"
+#include "kernels_cpu/cpu.h"
+
+// What instructions.sh tells callgrind to count.
+extern "C" [[gnu::noinline]] void counted_run(convlab::Trial& trial) { trial.run(); }
+
+namespace convlab {
+namespace {
+
+// The CPU with caches of one size everywhere, since kernels are blocked for them.
+class SameCaches : public Device {
+ public:
+  explicit SameCaches(Device& cpu) : cpu_(cpu), info_(cpu.info()) {
+    info_.l1_bytes = 32 << 10;
+    info_.l2_bytes = 1 << 20;
+    info_.l3_bytes = 32 << 20;
+  }
+  const DeviceInfo& info() const noexcept override { return info_; }
+  Buffer allocate(std::size_t bytes) override { return cpu_.allocate(bytes); }
+  Buffer allocate_pinned(std::size_t bytes) override { return cpu_.allocate_pinned(bytes); }
+  void copy_to_device(std::byte* to, ConstSpan from, Stream& stream) override {
+    cpu_.copy_to_device(to, from, stream);
+  }
+  void copy_to_host(Span to, const std::byte* from, Stream& stream) override {
+    cpu_.copy_to_host(to, from, stream);
+  }
+  std::unique_ptr<Stream> make_stream() override { return cpu_.make_stream(); }
+  void evict_from_caches(std::span<const ConstSpan> memory, Stream& stream) override {
+    cpu_.evict_from_caches(memory, stream);
+  }
+  const LayerOps& ops() const override { return cpu_.ops(); }
+
+ private:
+  Device& cpu_;
+  DeviceInfo info_;
+};
+
+// Small, since an emulated multiply-add takes a microsecond, yet with full register tiles.
+constexpr const char* problems[] = {
+    "mb1ic32ih12oc32oh12kh3ph1", "mb1ic32ih13oc16oh7kh3sh2ph1", "mb1ic64ih12oc32oh12kh1ph0",
+    "mb1ic16ih12oc16oh12kh5ph2", "mb1ic3ih31oc16oh16kh7sh2ph3",
+};
+
+// The default, and the first of each other tile size up to 16: those have transforms of their own.
+std::vector<Config> kernels_of(const ConvAlgo& algo, const ConvProblem& problem, Device& device) {
+  std::vector<Config> kept;
+  for (const Config& config : algo.configs(problem, device)) {
+    const auto same = [&](const Config& other) {
+      return !config.has("tile") || config.get("tile") == other.get("tile");
+    };
+    if (config.has("tile") && config.get("tile") > 16) continue;
+    if (std::none_of(kept.begin(), kept.end(), same)) kept.push_back(config);
+  }
+  return kept;
+}
+
+void run_all() {
+  const std::unique_ptr<Device> cpu = make_cpu_device({.threads = 1, .isa = "avx2"});
+  SameCaches device(*cpu);
+  const std::unique_ptr<Stream> stream = device.make_stream();
+  AlgoRegistry algos;
+  append_cpu_algos(algos);
+  for (const char* text : problems)
+    for (const Pass pass : all_passes)
+      for (const ConvAlgo* algo : algos.all()) {
+        if (algo->info().origin != Origin::own || !algo->info().libraries.empty()) continue;
+        ConvProblem problem = parse_problem(text).problem;
+        problem.pass = pass;
+        problem.y_layout = Layout::nchw8c;
+        problem.x_layout = problem.c < 8 ? Layout::nchw : Layout::nchw8c;
+        if (algo->refuse(problem, device)) continue;
+        if (algo->info().id == "fft_tiled" && problem.r < 5) continue;  // slow, and nobody's choice
+        const ReferenceCase data(problem, 1, DataKind::normal, false);
+        Operands operands(data, problem, device, *stream);
+        for (const Config& config : kernels_of(*algo, problem, device)) {
+          GuardedBuffer workspace;
+          Trial trial(*algo, config, operands, workspace, device, *stream);
+          trial.pack();
+          fmt::print("{} {} {} {}\n", text, to_string(pass), algo->info().id, config.text());
+          counted_run(trial);
+        }
+      }
+}
+
+}  // namespace
+}  // namespace convlab
+
+int main() { convlab::run_all(); }
