@@ -462,6 +462,7 @@ CLI::Option* add_positive(CLI::App& app, const std::string& flag, std::optional<
 VerbAction declare_train(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   add_net(app, o->net.common);
+  app.get_option("--batch")->description("Images at a time; default: 64 small ones, 32 else");
   app.add_option(
          "--data", o->data,
          "synthetic[:IMAGES], or a directory: CIFAR-10/100 binary, MNIST IDX (also .gz), or "
