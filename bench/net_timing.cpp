@@ -88,14 +88,15 @@ class Batch {
 
 class Timer {
  public:
-  Timer(const Graph& graph, const NetPlan& plan, const AlgoRegistry& registry, Device& device,
-        const TimingOptions& options, Progress& progress, const std::atomic<bool>& stop)
+  Timer(Batch& batch, const Graph& graph, const NetPlan& plan, const AlgoRegistry& registry,
+        Device& device, const TimingOptions& options, Progress& progress,
+        const std::atomic<bool>& stop)
       : options_(options),
         device_(device),
         progress_(progress),
         stop_(stop),
         training_(plan.mode == Mode::training),
-        batch_(graph, plan.dtype, timing_net_options(graph, plan.mode).loss, options.seed, device),
+        batch_(batch),
         net_(graph, plan, registry, device, timing_net_options(graph, plan.mode)) {
     start(net_);
     for (std::int64_t i = 1; i < options.streams; ++i) {
@@ -249,7 +250,7 @@ class Timer {
   Progress& progress_;
   const std::atomic<bool>& stop_;
   bool training_;
-  Batch batch_;
+  Batch& batch_;
   Net net_;
   std::vector<std::unique_ptr<Net>> beside_;  // on streams of their own
   NetTimes times_;
@@ -311,8 +312,11 @@ UpdateRule timing_update_rule() {
 NetTimes time_net(const Graph& graph, const NetPlan& plan, const AlgoRegistry& registry,
                   Device& device, const TimingOptions& options, Progress& progress,
                   const std::atomic<bool>& stop) {
+  // Images are there before the net that takes them, and are none of its memory.
+  Batch batch(graph, plan.dtype, timing_net_options(graph, plan.mode).loss, options.seed, device);
+  batch.make();
   const std::int64_t before = resident("VmRSS");
-  NetTimes times = Timer(graph, plan, registry, device, options, progress, stop).run();
+  NetTimes times = Timer(batch, graph, plan, registry, device, options, progress, stop).run();
   times.resident_before = before;
   times.resident_peak = resident("VmHWM");
   return times;

@@ -24,11 +24,9 @@ int run(const Options& o) {
   const PlannedNet net = planned_net(o.net, "plan", registry, *device);
   const std::vector<StepInfo> steps = describe_steps(net.graph, net.plan, registry, *device);
   PlannedReport report{net.graph, net.plan, steps, {}, {}, provenance(*device), o.net.wide};
-  if (net.plan.workspace_max || net.plan.mode == Mode::inference) {
-    ChooseOptions unlimited = choose_options(o.net, *device);
-    unlimited.workspace_max = std::numeric_limits<std::int64_t>::max();
-    report.unlimited_ms = choose_by_store(net.graph, o.net, unlimited, registry, *device).plan.ms();
-  }
+  ChooseOptions unlimited = choose_options(o.net, *device);
+  unlimited.workspace_max = std::numeric_limits<std::int64_t>::max();
+  report.unlimited_ms = choose_by_store(net.graph, o.net, unlimited, registry, *device).plan.ms();
   // The file is the plan and nothing else, so there is nothing to run for it.
   if (common.format != Format::json && !o.no_audit) {
     ClockWatch clocks(device->info());
@@ -54,11 +52,12 @@ VerbAction declare_plan(CLI::App& app) {
   app.footer(
       "Chooses every convolution's algorithm and every step's layouts together, so that the whole\n"
       "net takes least time, converting layouts and packing filters included, under one limit on\n"
-      "workspace and packed filters (by default inference takes little more than the weights and\n"
-      "activations; --workspace-max 1T frees it). Then runs the net and says whether that came "
-      "true, and which steps behave\n"
-      "otherwise inside the net than alone. --format json is the plan file that `convlab time\n"
-      "--plan` takes, and runs nothing.\n\n"
+      "workspace and packed filters (by default inference takes little more than weights and\n"
+      "activations, training a quarter of them on top; --workspace-max 1T frees it). Then runs "
+      "the\n"
+      "net and says whether that came true, and which steps behave otherwise inside the net than\n"
+      "alone. --format json is the plan file that `convlab time --plan` takes, and runs "
+      "nothing.\n\n"
       "Examples:\n"
       "  convlab plan resnet18 --batch 16\n"
       "  convlab plan googlenet --forward-only --no-audit\n"

@@ -157,6 +157,8 @@ std::vector<std::string> notes(const PlannedReport& r) {
         "limit      {}; without a limit {} ms: it costs {:.1f}%",
         r.plan.workspace_max
             ? fmt::format("{} of workspace and packed filters", show_bytes(*r.plan.workspace_max))
+        : r.plan.mode == Mode::training
+            ? "a quarter of weights and activations, training's default"
             : "little more than weights and activations, inference's default",
         show_ms(*r.unlimited_ms), 100 * (ms / *r.unlimited_ms - 1)));
   if (r.audit) append_audit(r, notes);

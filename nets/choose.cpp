@@ -130,8 +130,10 @@ class Planner {
 
   // Under which a plan keeps to the limits; the fastest of those that were tried.
   MemoryTerms terms() {
-    if (training())
-      return {.workspace = options_.workspace_max.value_or(unbounded_bytes), .ms_per_byte = 0};
+    if (training()) {
+      const auto usual = std::max(std::int64_t(net_bytes_ / 4), std::int64_t{64 << 20});
+      return {.workspace = options_.workspace_max.value_or(usual), .ms_per_byte = 0};
+    }
     if (!options_.workspace_max) {
       const std::int64_t limit = std::max<std::int64_t>(filter_bytes() / 8, 1 << 20);
       const auto within = [&](const Solution& s) { return s.growth <= limit; };
@@ -213,12 +215,11 @@ class Planner {
         alternatives_.push_back(alternatives_of(steps_[i]));
         continue;
       }
+      const bool ours = !options_.workspace_max;  // the limit, not the user's
       MemoryTerms here = terms;
-      const bool limits = options_.workspace_max || training();
-      if (!limits) here.workspace += room_[i];
+      if (ours && !training()) here.workspace += room_[i];
       alternatives_.push_back(alternatives_of_conv(steps_[i], here));
-      // That limit is ours, not the user's.
-      if (alternatives_[i].empty() && !limits)
+      if (alternatives_[i].empty() && ours)
         alternatives_[i] = alternatives_of_conv(steps_[i], {unbounded_bytes, terms.ms_per_byte});
     }
   }

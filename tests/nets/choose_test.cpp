@@ -437,6 +437,18 @@ TEST_F(Choose, InferenceKeepsPackedFiltersWithinTheLimit) {
   EXPECT_FALSE(pass_of(choose(graph, registry, options), "b", Pass::forward).packs_each_run);
 }
 
+// The two convolutions' weights and activations are so small that the limit is its least.
+TEST_F(Choose, TrainingLimitsTheWorkspaceByItself) {
+  constexpr std::int64_t usual = 64 << 20;
+  const auto taken = [&](const std::vector<Behaviour>& offered) {
+    return pass_of(choose(two_convs(1), registry_of(offered), training_), "b", Pass::forward).algo;
+  };
+  const Behaviour plain{.id = "plain", .efficiency = 0.001};
+  EXPECT_EQ(taken({{.id = "big", .workspace = usual}, plain}), "big");
+  EXPECT_EQ(taken({{.id = "big", .workspace = usual + 1}, plain}), "plain");
+  EXPECT_EQ(taken({{.id = "big", .workspace = usual + 1}}), "big");  // there is nothing else
+}
+
 TEST_F(Choose, TrainingCountsPackedFiltersAsWorkspace) {
   const AlgoRegistry registry = registry_of(
       {{.id = "packs", .workspace = 1000, .packed = 4}, {.id = "plain", .efficiency = 0.001}});
