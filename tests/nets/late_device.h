@@ -55,6 +55,7 @@ class LateDevice final : public Device {
   struct LateStream final : Stream {
     explicit LateStream(LateDevice& d) : device(d) {}
     void synchronize() override {
+      const std::lock_guard lock(device.mutex_);
       for (const Copy& copy : std::exchange(copies, {})) {
         if (device.info_.kind == DeviceKind::cuda)
           std::copy(copy.from.begin(), copy.from.end(), copy.to);
