@@ -53,7 +53,7 @@ VerbAction declare_plan(CLI::App& app) {
       "Chooses every convolution's algorithm and every step's layouts together, so that the whole\n"
       "net takes least time, converting layouts and packing filters included, under one limit on\n"
       "workspace and packed filters (by default inference takes little more than weights and\n"
-      "activations, training a quarter of them on top; --workspace-max 1T frees it). Then runs "
+      "activations, training a sixth of them on top; --workspace-max 1T frees it). Then runs "
       "the\n"
       "net and says whether that came true, and which steps behave otherwise inside the net than\n"
       "alone. --format json is the plan file that `convlab time --plan` takes, and runs "

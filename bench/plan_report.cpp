@@ -158,7 +158,7 @@ std::vector<std::string> notes(const PlannedReport& r) {
         r.plan.workspace_max
             ? fmt::format("{} of workspace and packed filters", show_bytes(*r.plan.workspace_max))
         : r.plan.mode == Mode::training
-            ? "a quarter of weights and activations, training's default"
+            ? "a sixth of weights and activations, training's default"
             : "little more than weights and activations, inference's default",
         show_ms(*r.unlimited_ms), 100 * (ms / *r.unlimited_ms - 1)));
   if (r.audit) append_audit(r, notes);

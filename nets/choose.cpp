@@ -131,7 +131,7 @@ class Planner {
   // Under which a plan keeps to the limits; the fastest of those that were tried.
   MemoryTerms terms() {
     if (training()) {
-      const auto usual = std::max(std::int64_t(net_bytes_ / 4), std::int64_t{64 << 20});
+      const auto usual = std::max(std::int64_t(net_bytes_ / 6), std::int64_t{96 << 20});
       return {.workspace = options_.workspace_max.value_or(usual), .ms_per_byte = 0};
     }
     if (!options_.workspace_max) {

@@ -24,8 +24,8 @@ struct ChooseOptions {
   DType dtype = DType::f32;
   std::optional<double> max_error{};  // nullopt: default_max_error of the type
   // Bytes of the largest workspace, packed filters included, and in inference of what filters take
-  // that stay packed between runs, beyond their plain size. nullopt: in training a quarter of the
-  // weights and activations (64 MiB at least); in inference each of the two may take an eighth of
+  // that stay packed between runs, beyond their plain size. nullopt: in training a sixth of the
+  // weights and activations (96 MiB at least); in inference each of the two may take an eighth of
   // the filters (1 MiB at least), and a workspace what lies free beside the activations as well.
   std::optional<std::int64_t> workspace_max{};
   bool deterministic = false;

@@ -439,7 +439,7 @@ TEST_F(Choose, InferenceKeepsPackedFiltersWithinTheLimit) {
 
 // The two convolutions' weights and activations are so small that the limit is its least.
 TEST_F(Choose, TrainingLimitsTheWorkspaceByItself) {
-  constexpr std::int64_t usual = 64 << 20;
+  constexpr std::int64_t usual = 96 << 20;
   const auto taken = [&](const std::vector<Behaviour>& offered) {
     return pass_of(choose(two_convs(1), registry_of(offered), training_), "b", Pass::forward).algo;
   };
