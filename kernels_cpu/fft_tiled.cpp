@@ -2,10 +2,11 @@
 //
 // The image is cut into n x n tiles (n = 16 or 32) that overlap by R-1 rows and S-1 columns. The
 // cyclic correlation of a tile with the filter equals the linear one in its first n-R+1 rows and
-// n-S+1 columns, so a tile gives that many outputs; in the frequency domain
+// n-S+1 columns, so a tile gives that many outputs, or all of an image's where those that wrap
+// around meet only its padding (16 x 16 from 10 x 10 by a full 7 x 7); in the frequency domain
 //   forward          Y  = sum over c of X conj(W)
 //   backward_data    the same, of dy with the filter turned by 180 degrees and padding R-1-pad
-//   backward_filter  DW = sum over tiles of X conj(DY), where dy's tiles are n-R+1 rows of outputs
+//   backward_filter  DW = sum over tiles of X conj(DY), where dy's tiles are a tile's outputs
 //                    followed by zeros; its inverse is taken once, after all tiles.
 // A real tile has n*n/2 + 2 points, so an output costs about 2 n^2 / ((n-R+1)(n-S+1)) multiply-adds
 // per channel pair instead of R S: for 5x5 filters 3.6 (n = 16) or 2.6 (n = 32) instead of 25.
@@ -57,11 +58,19 @@ struct Tiling {
     block = channel_block(p.x_layout);
     pad_h = turned ? p.r - 1 - p.pad_h : p.pad_h;
     pad_w = turned ? p.s - 1 - p.pad_w : p.pad_w;
-    step_h = tile - p.r + 1;
-    step_w = tile - p.s + 1;
+    step_h = step(tile, p.r, pad_h, from.h, to.h);
+    step_w = step(tile, p.s, pad_w, from.w, to.w);
     across = ceil_div(to.w, step_w);
     per_image = ceil_div(to.h, step_h) * across;
     tiles = p.n * per_image;
+  }
+
+  // Outputs of a tile along one side: all of them where each that wraps around reads zeros on both
+  // sides of the seam.
+  static std::int64_t step(std::int64_t tile, std::int64_t taps, std::int64_t pad,
+                           std::int64_t from, std::int64_t to) {
+    const bool whole = std::max({to, from + pad, to + taps - 1 - pad}) <= tile;
+    return whole ? to : tile - taps + 1;
   }
 
   struct Place {
@@ -431,7 +440,7 @@ class FftTiled final : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "fft_tiled",
-                               .version = 1,
+                               .version = 2,
                                .device = DeviceKind::cpu,
                                .origin = Origin::own,
                                .summary = "FFT of 16x16 or 32x32 tiles, fused in cache blocks",

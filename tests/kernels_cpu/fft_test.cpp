@@ -91,6 +91,9 @@ TEST(FftTiled, JoinsTilesAtTheirSeams) {
            "mb2ic17ih20oc33oh21kh4ph2",    // even filter, asymmetric padding
            "mb1ic16ih20oc16kh17ph16",      // the largest filter, fully padded
            "mb1ic16ih14oc16kh3ph4",        // more padding than the filter needs
+           "mb2ic16ih16oc17oh10kh7ph0",    // one tile: backwards all 16 x 16, some around the edge
+           "mb2ic16ih17oc17oh11kh7ph0",    // one row and column more
+           "mb2ic3ih10iw40oc16kh7ph3",     // one tile across the rows, several the columns
        })
     expect_right("fft_tiled", text, DType::f32, blocked(isa), blocked(isa), isa);
 }
