@@ -1,0 +1,189 @@
+"""Layers of known nets: the best own algorithm over oneDNN's."""
+
+import collections
+import itertools
+import math
+import re
+import statistics
+import sys
+
+from charts import draw, table
+
+LAYERS = {
+    "3x3, H >= 14": {
+        "VGG 1_2": "mb4ic64ih224oc64oh224kh3ph1",
+        "VGG 2_2": "mb4ic128ih112oc128oh112kh3ph1",
+        "VGG 3_2": "mb4ic256ih56oc256oh56kh3ph1",
+        "VGG 4_2": "mb4ic512ih28oc512oh28kh3ph1",
+        "VGG 5_1": "mb4ic512ih14oc512oh14kh3ph1",
+        "ResNet layer1": "mb16ic64ih56oc64oh56kh3ph1",
+        "ResNet layer2": "mb16ic128ih28oc128oh28kh3ph1",
+        "ResNet layer3": "mb16ic256ih14oc256oh14kh3ph1",
+        "ResNet layer1, batch 1": "mb1ic64ih56oc64oh56kh3ph1",
+    },
+    "3x3, H = 13": {
+        "AlexNet conv3": "mb16ic192ih13oc384oh13kh3ph1",
+    },
+    "3x3, H = 7, batch 16": {
+        "ResNet layer4": "mb16ic512ih7oc512oh7kh3ph1",
+    },
+    "3x3, H = 7, batch 1": {
+        "ResNet layer4, batch 1": "mb1ic512ih7oc512oh7kh3ph1",
+    },
+    "3x3/2": {
+        "ResNet layer2.0": "mb16ic64ih56oc128oh28kh3sh2ph1",
+        "ResNet layer3.0": "mb16ic128ih28oc256oh14kh3sh2ph1",
+        "ResNet layer4.0": "mb16ic256ih14oc512oh7kh3sh2ph1",
+    },
+    "1x1": {
+        "64 to 256": "mb16ic64ih56oc256oh56kh1ph0",
+        "1024 to 256": "mb16ic1024ih14oc256oh14kh1ph0",
+        "512 to 1024, /2": "mb16ic512ih28oc1024oh14kh1sh2ph0",
+    },
+    "C = 3": {
+        "VGG 1_1": "mb4ic3ih224oc64oh224kh3ph1",
+        "ResNet conv1, 7x7/2": "mb16ic3ih224oc64oh112kh7sh2ph3",
+        "AlexNet conv1, 11x11/4": "mb16ic3ih224oc64oh55kh11sh4ph2",
+    },
+    "5x5 to 11x11": {
+        "AlexNet conv2, 5x5": "mb16ic64ih27oc192oh27kh5ph2",
+        "convnet-benchmarks L1, 11x11": "mb8ic3ih128oc96oh118kh11ph0",
+        "convnet-benchmarks L2, 9x9": "mb8ic64ih64oc128oh56kh9ph0",
+        "convnet-benchmarks L3, 9x9": "mb8ic128ih32oc128oh24kh9ph0",
+        "convnet-benchmarks L4, 7x7": "mb8ic128ih16oc128oh10kh7ph0",
+    },
+}
+PASSES = ("fwd", "bwd_d", "bwd_w")
+PEERS = {"direct": "onednn.direct", "Winograd": "onednn.winograd"}
+
+
+def keep_race(told):
+    """What the study needs of `micro_convolutions --race` with one problem and pass."""
+    found = {}
+    for case in told["benchmarks"]:
+        if case.get("error_occurred"):
+            sys.exit(f"{case['run_name']}: {case['error_message']}")
+        if case["run_type"] != "iteration":  # means and medians over the repetitions
+            continue
+        _, _, algo, layouts, config, *_ = case["run_name"].split("/")
+        kept = found.setdefault((algo, layouts, config), {"algo": algo, "layouts": layouts,
+                                                          "config": config, "ms": []})
+        kept["ms"].append(case["median_ms"])
+        for counter in ("pack_ms", "rel_error", "workspace_bytes", "packed_filter_bytes",
+                        "direct_GFLOP", "eff_over_exec"):
+            kept[counter] = case[counter]
+    context = told["context"]
+    machine = {name: context[name] for name in ("cpu", "isa", "threads", "compiler", "commit")}
+    return {"candidates": list(found.values()), "peak": float(context["peak_GFLOPs"]),
+            "onednn": context["onednn"], "machine": machine, "date": context["date"]}
+
+
+class Race:
+    """All runs of one layer and pass together: the candidates with their median times."""
+
+    def __init__(self, runs):
+        times = collections.defaultdict(list)
+        for run in runs:
+            for c in run["candidates"]:
+                # A peer of each version, but one own algorithm: that one is the same in each.
+                version = run["onednn"] if c["algo"].startswith("onednn.") else ""
+                times[c["algo"], c["layouts"], c["config"], version].append(c)
+        self.candidates = [
+            {**same[0], "ms": statistics.median(ms for c in same for ms in c["ms"]),
+             "pack_ms": statistics.median(c["pack_ms"] for c in same)} for same in times.values()]
+        self.own = [c for c in self.candidates if not c["algo"].startswith("onednn.")]
+        self.best = min(self.own, key=lambda c: c["ms"])
+        self.peak = statistics.median(run["peak"] for run in runs)
+
+    def peer(self, algo):
+        """Its fastest version, and the ratios of its time to the best own one: without packing, and
+        with packing counted, where another candidate may be the best on either side."""
+        peers = [c for c in self.candidates if c["algo"] == algo]
+        if not peers:
+            return None, None
+        fastest = min(peers, key=lambda c: c["ms"])
+        packed = [min(c["ms"] + c["pack_ms"] for c in who) for who in (peers, self.own)]
+        return fastest, (fastest["ms"] / self.best["ms"], packed[0] / packed[1])
+
+    def of_peak(self, c):
+        return c["direct_GFLOP"] / c["eff_over_exec"] / c["ms"] * 1e3 / self.peak
+
+
+def layers(args, log):
+    """Best of the own algorithms over oneDNN's, by layer, and what each algorithm errs."""
+    programs = args.micro
+    races = collections.defaultdict(list)
+    for turn in range(args.rounds):
+        for kind, problems in LAYERS.items():
+            for (layer, problem), which in itertools.product(problems.items(), PASSES):
+                for number, program in enumerate(programs):
+                    name = f"{kind}: {layer} {which}, round {turn + 1}, program {number + 1}"
+                    # Column matrices, and frequencies for small filters, are slow and never the best.
+                    slow = "im2col,fft" if kind.startswith("5x5") else "im2col,fft,fft_tiled"
+                    log.make(name, [program, "--race", f"--pass={which}", f"--exclude={slow}",
+                                    problem, "--benchmark_enable_random_interleaving=true",
+                                    f"--benchmark_repetitions={args.repetitions}",
+                                    f"--benchmark_min_time={args.min_time}",
+                                    "--benchmark_format=json"], keep_race)
+                    if name in log.runs:
+                        races[kind, layer, which].append(log.runs[name])
+    races = {key: Race(runs) for key, runs in races.items()}
+    if not races:
+        return
+    ratios, rows, errors = collections.defaultdict(list), [], collections.defaultdict(float)
+    for (kind, layer, which), race in races.items():
+        best, least = race.best, math.inf
+        cells = [f"{layer} {which}", f"{best['algo']} {best['config']}", f"{best['ms']:.2f}",
+                 f"{best['direct_GFLOP'] / best['ms'] * 1e3:.0f}", f"{100 * race.of_peak(best):.0f}"]
+        for peer, algo in PEERS.items():
+            fastest, pair = race.peer(algo)
+            if fastest is None:
+                cells += [""] * (3 if peer == "direct" else 2)
+                continue
+            cells += [f"{ratio:.2f}" for ratio in pair]
+            ratios[kind, peer, which].append(pair)
+            least = min(least, pair[0])
+            if peer == "direct":
+                cells.append(f"{100 * race.of_peak(fastest):.0f}")
+        cells += [f"{best[f] / 2**20:.1f}" for f in ("workspace_bytes", "packed_filter_bytes")]
+        rows.append((least, cells))
+        for c in race.own:
+            tile = re.search(r"tile=\d+", c["config"])
+            # Winograd's transforms differ with the filter as well.
+            what = f"{c['algo']} {tile[0]}, {kind.split(',')[0]}" if tile else c["algo"]
+            errors[what, which] = max(errors[what, which], c["rel_error"])
+
+    mean = statistics.geometric_mean
+    print("\nGeometric means of oneDNN's time over the best own one's, filters packed before; in\n"
+          "brackets with packing the filter counted on both sides.\n")
+    print(table(["class", "layers", "over", *PASSES],
+                [[kind, len(problems), f"oneDNN's {peer}"] +
+                 [f"{mean(a for a, _ in pairs):.2f} ({mean(b for _, b in pairs):.2f})" if pairs else ""
+                  for pairs in (ratios[kind, peer, which] for which in PASSES)]
+                 for kind, problems in LAYERS.items() for peer in PEERS
+                 if any(ratios[kind, peer, which] for which in PASSES)]))
+    print("Worst first. GFLOP/s are direct convolution's over the time; % of peak is of what the\n"
+          "algorithm executes, oneDNN's direct beside it.\n")
+    print(table(["layer", "best own", "ms", "GFLOP/s", "% of peak", "over direct", "with packing",
+                 "direct's % of peak", "over Winograd", "with packing", "workspace MiB",
+                 "packed filter MiB"], [cells for _, cells in sorted(rows, key=lambda r: r[0])]))
+    print("Largest relative error in the 2-norm over these layers, against sums in double:\n")
+    print(table(["algorithm", *PASSES],
+                [[what] + [f"{errors[what, which]:.1e}" if (what, which) in errors else ""
+                           for which in PASSES] for what in sorted({w for w, _ in errors})]))
+    versions = sorted({run["onednn"] for run in log.runs.values()})
+    peaks = [run["peak"] for run in log.runs.values()]
+    print(f"- oneDNN: {', '.join(versions)}\n- peak, measured before each layer: "
+          f"{statistics.median(peaks):.0f} GFLOP/s ({min(peaks):.0f} to {max(peaks):.0f})")
+    for which in PASSES:
+        bars_of = [[layer, 100 * race.of_peak(race.best),
+                    100 * race.of_peak(fastest) if fastest else None]
+                   for (_, layer, each), race in races.items() if each == which
+                   for fastest, _ in [race.peer(PEERS["direct"])]]
+        if not bars_of:
+            continue
+        draw(args, f"layers-{which}",
+             f"set title \"{which}: executed FLOPs, % of the measured peak\"\nset style data "
+             "histograms\nset style fill solid 0.8\nset yrange [0:100]\nset xtics rotate by -60",
+             ['$data using 2:xtic(1) title "best own"', '$data using 3 title "oneDNN\'s direct"'],
+             bars_of)

@@ -1,0 +1,56 @@
+"""Runs of the lab's programs, kept in a log."""
+
+import json
+import pathlib
+import shlex
+import subprocess
+import sys
+import time
+
+
+def call(command):
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{shlex.join(command)}: exit {done.returncode}\n{done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+class Log:
+    """Runs by name, made once and kept as lines of JSON."""
+
+    def __init__(self, path, only, minutes):
+        self.path, self.only, self.runs = path, only, {}
+        self.until = time.monotonic() + 60 * minutes
+        if path.exists():
+            for line in path.read_text().splitlines():
+                run = json.loads(line)
+                self.runs[run["name"]] = run
+
+    def make(self, name, command, keep):
+        if name in self.runs or (self.only and self.only not in name):
+            return
+        if time.monotonic() > self.until:
+            return
+        print(name, file=sys.stderr)
+        words = [str(pathlib.Path(command[0]).name), *command[1:]]
+        run = {"name": name, "command": shlex.join(words), **keep(call(command))}
+        self.runs[name] = run
+        with self.path.open("a") as file:
+            file.write(json.dumps(run) + "\n")
+
+
+def provenance(args, log):
+    """What made it, and where; all values that the runs of a log had."""
+    kept = {"command": [f"bench/studies/study.py {args.study} --log {args.log.name}"]}
+    if args.study == "gemm":
+        kept["command"][0] += f" --min-time {args.min_time}"
+    elif args.options:
+        kept["command"][0] += f" --options={shlex.quote(args.options)}"
+    for run in log.runs.values():
+        for name, value in run["machine"].items():
+            if value not in kept.setdefault(name, []):
+                kept[name].append(value)
+    dates = sorted(run["date"] for run in log.runs.values() if "date" in run)
+    if dates:
+        kept["runs"] = [f"{len(log.runs)}, {dates[0]} to {dates[-1]}"]
+    return "".join(f"- {name}: {', '.join(values)}\n" for name, values in kept.items())
