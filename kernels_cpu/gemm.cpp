@@ -242,7 +242,7 @@ void CpuLayerOps::gemm(DType dtype, const GemmDesc& desc, const void* a, const v
   GemmDesc& g = job.gemm;
   if (g.m == 1) g.transpose_a = false;  // one row lies as one column does
   // Up to these sizes packing does not pay.
-  constexpr std::int64_t most_rows_of_c = 32, most_rows_of_b = 64;
+  constexpr std::int64_t most_rows_of_c = 8, most_rows_of_b = 64;
   if (g.transpose_b && !g.transpose_a && g.m <= most_dot_rows) return dot_products(job, threads_);
   if (!g.transpose_b && g.m <= most_rows_of_c) return sum_into_few_rows(job, threads_);
   if (!g.transpose_b && g.k <= most_rows_of_b) {
