@@ -51,6 +51,9 @@ std::vector<Roof> measure_roofs(Device&);
 // The copies alone, of any device: so many bytes in all, which its L2 holds or its caches do not.
 std::vector<Roof> measure_copies(Device&, std::int64_t cached_bytes, std::int64_t uncached_bytes);
 
+// A CPU's levels of memory, nearest first.
+inline constexpr const char* memory_levels[] = {"L1", "L2", "L3", "memory"};
+
 // 0 when there is no such roof.
 double peak_of(const std::vector<Roof>&, int threads, std::string_view dtype);
 // The highest of reading, writing and copying.

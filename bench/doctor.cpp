@@ -177,7 +177,7 @@ void examine_roofs(const CommonOptions& o, const DeviceInfo& info, Findings& fin
     double noise = 0;
     for (const Roof& roof : roofs) noise = std::max(noise, roof.noise);
     std::string bandwidths;
-    for (const char* level : {"L1", "L2", "L3", "memory"})
+    for (const char* level : memory_levels)
       bandwidths += fmt::format("{}{} {:.0f}", bandwidths.empty() ? "" : ", ", level,
                                 bandwidth_of(roofs, info.threads, level) / 1e9);
     const std::string warning = noise_warning(roofs);

@@ -187,7 +187,7 @@ std::string noise_warning(const std::vector<Roof>& roofs) {
   std::string sign;
   if (noise >= 0.05) sign = fmt::format("The peaks' samples spread by {:.0f}%", 100 * noise);
   for (const Roof& roof : roofs)
-    for (const char* nearer : {"L1", "L2", "L3"})
+    for (const char* nearer : memory_levels)
       if (const double its = bandwidth_of(roofs, roof.threads, nearer);
           roof.level == "memory" && its > 0 && 1.25 * its < roof.per_second)
         sign = fmt::format("{} looks slower than memory", nearer);

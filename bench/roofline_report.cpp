@@ -67,7 +67,7 @@ std::string plot_panel(const Panel& panel, const std::vector<const RooflinePoint
                   least, most, lowest, peak > 0 ? peak * 2 : 1e5);
   std::vector<std::string> plots;
   int dashes = 0;
-  for (const char* level : {"L1", "L2", "L3", "memory"}) {
+  for (const char* level : memory_levels) {
     ++dashes;
     const double bandwidth = bandwidth_of(roofs, panel.threads, level) / 1e9;
     if (bandwidth <= 0) continue;

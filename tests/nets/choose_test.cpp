@@ -8,6 +8,7 @@
 #include "conv/error.h"
 #include "kernels_cpu/cpu.h"
 #include "nets/zoo.h"
+#include "tests/cpu_backed_device.h"
 
 namespace convlab {
 namespace {
@@ -70,29 +71,13 @@ AlgoRegistry registry_of(const std::vector<Behaviour>& behaviours) {
 }
 
 // A card as far as planning sees one.
-class FakeCard : public Device {
+class FakeCard : public CpuBackedDevice {
  public:
   FakeCard() {
     info_.kind = DeviceKind::cuda;
     info_.peak_f32_flops = info_.peak_f64_flops = 1e13;
     info_.peak_bandwidth = 1e12;
   }
-  const DeviceInfo& info() const noexcept override { return info_; }
-  Buffer allocate(std::size_t bytes) override { return cpu_->allocate(bytes); }
-  Buffer allocate_pinned(std::size_t bytes) override { return cpu_->allocate(bytes); }
-  void copy_to_device(std::byte* to, ConstSpan from, Stream& s) override {
-    cpu_->copy_to_device(to, from, s);
-  }
-  void copy_to_host(Span to, const std::byte* from, Stream& s) override {
-    cpu_->copy_to_host(to, from, s);
-  }
-  std::unique_ptr<Stream> make_stream() override { return cpu_->make_stream(); }
-  void evict_from_caches(std::span<const ConstSpan>, Stream&) override {}
-  const LayerOps& ops() const override { return cpu_->ops(); }
-
- private:
-  std::unique_ptr<Device> cpu_ = make_cpu_device();
-  DeviceInfo info_;
 };
 
 bool is_plain(const ConvProblem& p) {

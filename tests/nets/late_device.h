@@ -9,22 +9,20 @@
 #include <utility>
 #include <vector>
 
-#include "kernels_cpu/cpu.h"
+#include "tests/cpu_backed_device.h"
 
 namespace convlab {
 
-class LateDevice final : public Device {
+class LateDevice final : public CpuBackedDevice {
  public:
   // As a card, it has memory of its own, which a DataLoader copies to. As a CPU, nets run on it:
   // their kernels wait for nothing, so that what is copied is there at once, and `changed_early`
   // tells whether it was still the same when the copy might have taken place.
-  explicit LateDevice(DeviceKind kind) : info_(cpu_->info()) { info_.kind = kind; }
+  explicit LateDevice(DeviceKind kind) : CpuBackedDevice({2, ""}) { info_.kind = kind; }
   bool changed_early() const { return changed_early_; }
 
-  const DeviceInfo& info() const noexcept override { return info_; }
-  Buffer allocate(std::size_t bytes) override { return cpu_->allocate(bytes); }
   Buffer allocate_pinned(std::size_t bytes) override {
-    Buffer buffer = cpu_->allocate_pinned(bytes);
+    Buffer buffer = CpuBackedDevice::allocate_pinned(bytes);
     const std::lock_guard lock(mutex_);
     pinned_.push_back(buffer.span());
     return buffer;
@@ -44,7 +42,6 @@ class LateDevice final : public Device {
   }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<LateStream>(*this); }
   void evict_from_caches(std::span<const ConstSpan>, Stream&) override {}
-  const LayerOps& ops() const override { return cpu_->ops(); }
 
  private:
   struct Copy {
@@ -67,8 +64,6 @@ class LateDevice final : public Device {
     std::vector<Copy> copies;
   };
 
-  const std::unique_ptr<Device> cpu_ = make_cpu_device({2, ""});
-  DeviceInfo info_;
   std::mutex mutex_;
   std::vector<Span> pinned_;
   std::atomic<bool> changed_early_ = false;

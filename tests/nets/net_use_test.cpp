@@ -12,6 +12,7 @@
 #include "kernels_cpu/cpu.h"
 #include "nets/net.h"
 #include "nets/tensor.h"
+#include "tests/cpu_backed_device.h"
 #include "tests/nets/net_lab.h"
 
 namespace convlab {
@@ -94,32 +95,18 @@ TEST(NetUse, WhatCannotBeIsSaid) {
 // ---- Memory ----
 
 // Counts what is allocated and not yet freed, and forwards the rest.
-class CountingDevice : public Device {
+class CountingDevice : public CpuBackedDevice {
  public:
-  explicit CountingDevice(Device& device) : device_(device) {}
+  CountingDevice() : CpuBackedDevice({2, ""}) {}
   std::size_t allocated() const { return allocated_; }
 
-  const DeviceInfo& info() const noexcept override { return device_.info(); }
   Buffer allocate(std::size_t bytes) override {
     allocated_ += bytes;
-    const auto inner = std::make_shared<Buffer>(device_.allocate(bytes));
+    const auto inner = std::make_shared<Buffer>(CpuBackedDevice::allocate(bytes));
     return Buffer(inner->data(), bytes, [this, inner, bytes](std::byte*) { allocated_ -= bytes; });
   }
-  Buffer allocate_pinned(std::size_t bytes) override { return device_.allocate_pinned(bytes); }
-  void copy_to_device(std::byte* to, ConstSpan from, Stream& stream) override {
-    device_.copy_to_device(to, from, stream);
-  }
-  void copy_to_host(Span to, const std::byte* from, Stream& stream) override {
-    device_.copy_to_host(to, from, stream);
-  }
-  std::unique_ptr<Stream> make_stream() override { return device_.make_stream(); }
-  void evict_from_caches(std::span<const ConstSpan> memory, Stream& stream) override {
-    device_.evict_from_caches(memory, stream);
-  }
-  const LayerOps& ops() const override { return device_.ops(); }
 
  private:
-  Device& device_;
   std::size_t allocated_ = 0;
 };
 
@@ -127,8 +114,7 @@ TEST(NetMemory, TotalIsWhatWasAllocated) {
   for (const SmallNet& small : small_nets())
     for (const Mode mode : {Mode::training, Mode::inference}) {
       SCOPED_TRACE(small.name + std::string(" in ") + std::string(to_string(mode)));
-      const auto cpu = make_cpu_device({2, ""});
-      CountingDevice device(*cpu);
+      CountingDevice device;
       const Graph graph = small.make(4);
       NetLab lab(graph, uniform_plan(graph, mode, DType::f32, "winograd", Layout::nchw16c, device),
                  device);
@@ -177,19 +163,12 @@ TEST(NetMemory, InferenceOfADeepNetNeedsNoMoreThanOfAShallowOne) {
 
 TEST(NetMemory, ABatchThatIsTooBigNamesOneThatFits) {
   // A device that says it has little memory.
-  class SmallDevice : public CountingDevice {
+  class SmallDevice : public CpuBackedDevice {
    public:
-    SmallDevice(Device& device, std::size_t bytes) : CountingDevice(device), info_(device.info()) {
-      info_.memory_bytes = std::int64_t(bytes);
-    }
-    const DeviceInfo& info() const noexcept override { return info_; }
-
-   private:
-    DeviceInfo info_;
+    explicit SmallDevice(std::size_t bytes) { info_.memory_bytes = std::int64_t(bytes); }
   };
-  const auto cpu = make_cpu_device({2, ""});
   const auto make = [&](std::int64_t batch, std::size_t memory) {
-    SmallDevice device(*cpu, memory);
+    SmallDevice device(memory);
     const Graph graph = small_net("residual").make(batch);
     const NetPlan plan =
         uniform_plan(graph, Mode::training, DType::f32, "direct", Layout::nchw16c, device);

@@ -9,6 +9,7 @@
 #include "autotune/verify.h"
 #include "conv/registry.h"
 #include "kernels_cpu/cpu.h"
+#include "tests/cpu_backed_device.h"
 
 // What instructions.sh tells callgrind to count.
 extern "C" [[gnu::noinline]] void counted_run(convlab::Trial& trial) { trial.run(); }
@@ -17,31 +18,13 @@ namespace convlab {
 namespace {
 
 // The CPU with caches of one size everywhere, since kernels are blocked for them.
-class SameCaches : public Device {
+class SameCaches : public CpuBackedDevice {
  public:
-  explicit SameCaches(Device& cpu) : cpu_(cpu), info_(cpu.info()) {
+  SameCaches() : CpuBackedDevice({.threads = 1, .isa = "avx2"}) {
     info_.l1_bytes = 32 << 10;
     info_.l2_bytes = 1 << 20;
     info_.l3_bytes = 32 << 20;
   }
-  const DeviceInfo& info() const noexcept override { return info_; }
-  Buffer allocate(std::size_t bytes) override { return cpu_.allocate(bytes); }
-  Buffer allocate_pinned(std::size_t bytes) override { return cpu_.allocate_pinned(bytes); }
-  void copy_to_device(std::byte* to, ConstSpan from, Stream& stream) override {
-    cpu_.copy_to_device(to, from, stream);
-  }
-  void copy_to_host(Span to, const std::byte* from, Stream& stream) override {
-    cpu_.copy_to_host(to, from, stream);
-  }
-  std::unique_ptr<Stream> make_stream() override { return cpu_.make_stream(); }
-  void evict_from_caches(std::span<const ConstSpan> memory, Stream& stream) override {
-    cpu_.evict_from_caches(memory, stream);
-  }
-  const LayerOps& ops() const override { return cpu_.ops(); }
-
- private:
-  Device& cpu_;
-  DeviceInfo info_;
 };
 
 // Small, since an emulated multiply-add takes a microsecond, yet with full register tiles.
@@ -64,8 +47,7 @@ std::vector<Config> kernels_of(const ConvAlgo& algo, const ConvProblem& problem,
 }
 
 void run_all() {
-  const std::unique_ptr<Device> cpu = make_cpu_device({.threads = 1, .isa = "avx2"});
-  SameCaches device(*cpu);
+  SameCaches device;
   const std::unique_ptr<Stream> stream = device.make_stream();
   AlgoRegistry algos;
   append_cpu_algos(algos);
