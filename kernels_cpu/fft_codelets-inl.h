@@ -18,6 +18,7 @@
 #define CONVLAB_KERNELS_CPU_FFT_CODELETS_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cstddef>
@@ -222,6 +223,7 @@ struct TileFft {
     for (const int v : {0, n / 2}) {
       const float* const from = column(v);
       float* const first = to.at(Column(v));
+      AskFor(first, to.point_stride, to.im_offset, kHalf);
       RealTransform<n>([&](auto y)
                            CONVLAB_INLINE_LAMBDA { return hn::Load(F32(), from + y * kRow); },
                        [&](auto u, Complex value)
@@ -230,6 +232,7 @@ struct TileFft {
     for (int v = 1; v < n / 2; ++v) {
       const float* const from = column(v);
       float* const first = to.at(Column(v));
+      AskFor(first, to.point_stride, to.im_offset, n);
       Transform<n>([&](auto y) CONVLAB_INLINE_LAMBDA { return LoadAt(from + y * kRow); },
                    [&](auto u, Complex value)
                        CONVLAB_INLINE_LAMBDA { store(first + u * to.point_stride, value); });
@@ -246,16 +249,22 @@ struct TileFft {
     for (const int v : {0, n / 2}) {
       const float* const first = from.at(Column(v));
       float* const to = scratch + v * 2 * kLanes;
+      AskFor(to, kRow, 0, rows);
       InverseRealTransform<n>(
           [&](auto u) CONVLAB_INLINE_LAMBDA { return load(first + u * from.point_stride); },
-          [&](auto y, Vec value) CONVLAB_INLINE_LAMBDA { hn::Store(value, F32(), to + y * kRow); });
+          [&](auto y, Vec value) CONVLAB_INLINE_LAMBDA {
+            if (y < rows) hn::Store(value, F32(), to + y * kRow);
+          });
     }
     for (int v = 1; v < n / 2; ++v) {
       const float* const first = from.at(Column(v));
       float* const to = scratch + v * 2 * kLanes;
-      InverseTransform<n>(
-          [&](auto u) CONVLAB_INLINE_LAMBDA { return load(first + u * from.point_stride); },
-          [&](auto y, Complex value) CONVLAB_INLINE_LAMBDA { StoreAt(to + y * kRow, value); });
+      AskFor(to, kRow, kLanes, rows);
+      InverseTransform<n>([&](auto u)
+                              CONVLAB_INLINE_LAMBDA { return load(first + u * from.point_stride); },
+                          [&](auto y, Complex value) CONVLAB_INLINE_LAMBDA {
+                            if (y < rows) StoreAt(to + y * kRow, value);
+                          });
     }
     HWY_ALIGN float pixels[n * kLanes];
     for (int y = 0; y < rows; ++y) {
@@ -270,6 +279,16 @@ struct TileFft {
 
  private:
   static constexpr int kRow = kHalf * 2 * kLanes;  // one row of scratch: its half spectrum
+
+  // Stores that wait for their lines hold up all that follows: asked for before a transform, the
+  // lines of its `count` results are there after it.
+  static HWY_INLINE void AskFor(const float* at, std::ptrdiff_t step, std::ptrdiff_t im_offset,
+                                int count) {
+    for (int i = 0; i < count; ++i, at += step) {
+      hwy::Prefetch(at);
+      hwy::Prefetch(at + im_offset);
+    }
+  }
 
   static HWY_INLINE Complex LoadAt(const float* at) {
     return {hn::Load(F32(), at), hn::Load(F32(), at + kLanes)};

@@ -16,7 +16,7 @@
 // [tiles, C] x [C, K]; spectra lie as
 //   tiles    [point][tile][C block][re, im][lane]  the broadcast operand, and the result
 //   filters  [point][K block][C][re, im][lane]     read in one stream
-//   dw       [point][K][C block][re, im][lane]     the result of [K, tiles] x [tiles, C]
+//   dw       [point][C][K block][re, im][lane]     the result of [C, tiles] x [tiles, K]
 // so what one transform gives is one element of every point.
 //
 // Tiles are worked on in blocks. A block belongs to one thread (shared=0), small enough for its
@@ -92,6 +92,14 @@ struct Spectra {
       : point_stride((2 * items * block / 16 | 1) * 16) {}
 };
 
+// Channels of x whose sums with one block of dy's, item_bytes each, take two thirds of L2: whole
+// blocks of them or an even part of one.
+std::int64_t summed_channels(const ConvProblem& p, std::int64_t item_bytes, std::int64_t l2) {
+  std::int64_t channels = 1;
+  while (channels < p.c && 2 * channels * item_bytes <= l2 * 2 / 3) channels *= 2;
+  return std::min(channels, p.c);
+}
+
 class FftTiledPlan final : public ConvPlan {
  public:
   FftTiledPlan(const ConvProblem& p, const Config& config, Device& device)
@@ -107,12 +115,13 @@ class FftTiledPlan final : public ConvPlan {
     const std::int64_t item_bytes = kernels_.points * 2 * tiling_.block * 4;
     // Staged items take a quarter of L2, and are worth no more than 2 KB at a time.
     const std::int64_t l2 = device.info().l2_bytes;
-    staged_ = shared_ ? std::clamp<std::int64_t>(l2 / 4 / item_bytes, 1, 16) : 1;
+    staged_ = std::clamp<std::int64_t>(l2 / 4 / item_bytes, 1, 16);
     // A thread's own block takes the part of the output channels at a time whose spectra fill as
     // much of L2 as the input's may.
     out_blocks_ = to_blocks();
     if (!shared_)
       out_blocks_ = std::clamp<std::int64_t>(l2 / 3 / (item_bytes * tiles_), 1, out_blocks_);
+    channels_ = summed_channels(p, item_bytes, l2);
   }
 
   std::size_t workspace_bytes() const noexcept override {
@@ -121,7 +130,7 @@ class FftTiledPlan final : public ConvPlan {
 
   std::size_t packed_filter_bytes() const noexcept override {
     if (filter_pass_) return 0;
-    return static_cast<std::size_t>(kernels_.points * filters().point_stride * 4);
+    return static_cast<std::size_t>(floats(filters()) * 4);
   }
 
   void pack_filter(ConstSpan span, Span packed, Stream&) const override {
@@ -159,21 +168,17 @@ class FftTiledPlan final : public ConvPlan {
 #pragma omp parallel num_threads(threads_)
     {
       const int thread = omp_get_thread_num();
-      const Worker me{.memory = memory + (shared_ ? 0 : thread * team_floats()),
+      const bool alone = teams() > 1;
+      const Worker me{.memory = memory + (alone ? thread * team_floats() : 0),
                       .scratch = memory + teams() * team_floats() + thread * scratch_floats(),
-                      .rank = shared_ ? thread : 0,
-                      .crew = shared_ ? threads_ : 1};
-      // Blocks of nearly equal size, none larger than tiles_.
-      const std::int64_t blocks = ceil_div(tiling_.tiles, tiles_);
-      for (std::int64_t b = shared_ ? 0 : thread; b < blocks; b += teams()) {
-        const std::int64_t first = b * tiling_.tiles / blocks;
-        const std::int64_t count = (b + 1) * tiling_.tiles / blocks - first;
-        if (filter_pass_)
-          add_to_filter_spectra(me, args, first, count);
-        else
+                      .rank = alone ? 0 : thread,
+                      .crew = alone ? 1 : threads_};
+      if (filter_pass_)
+        shared_ ? sum_together(me, args) : sum_apart(me, args);
+      else
+        for_each_block(alone ? thread : 0, teams(), [&](std::int64_t first, std::int64_t count) {
           convolve(me, args, first, count);
-      }
-      if (filter_pass_) write_filter_gradient(me, args);
+        });
     }
   }
 
@@ -197,35 +202,63 @@ class FftTiledPlan final : public ConvPlan {
     }
   };
 
+  // Some channel blocks; a part of dw: blocks of k, and channels of c from the first on.
+  struct Blocks {
+    std::int64_t first, count;
+  };
+  struct Part {
+    Blocks k;
+    std::int64_t c, channels;
+  };
+
   std::int64_t from_blocks() const { return tiling_.from.padded_c() / tiling_.block; }
   std::int64_t to_blocks() const { return tiling_.to.padded_c() / tiling_.block; }
   // Floats of one item at one point.
   std::int64_t element() const { return 2 * tiling_.block; }
   Spectra filters() const { return {to_blocks() * tiling_.from.c, tiling_.block}; }
-  Spectra gradient() const { return {problem_.k * from_blocks(), tiling_.block}; }
   Spectra inputs(std::int64_t tiles) const { return {tiles * from_blocks(), tiling_.block}; }
   Spectra outputs(std::int64_t tiles, std::int64_t blocks) const {
     return {tiles * blocks, tiling_.block};
   }
+  Spectra sums(const Part& part) const { return {part.channels * part.k.count, tiling_.block}; }
 
-  int teams() const { return shared_ ? 1 : threads_; }
-  // The spectra of the input and the output of a block of tiles; in backward_filter also of dw.
+  // f(first, count) for every `step`-th block of tiles, from block b on. Blocks are of nearly equal
+  // size, none larger than tiles_.
+  template <class F>
+  void for_each_block(std::int64_t b, std::int64_t step, const F& f) const {
+    const std::int64_t blocks = ceil_div(tiling_.tiles, tiles_);
+    for (; b < blocks; b += step) {
+      const std::int64_t first = b * tiling_.tiles / blocks;
+      f(first, (b + 1) * tiling_.tiles / blocks - first);
+    }
+  }
+
+  int teams() const { return shared_ || filter_pass_ ? 1 : threads_; }
+  std::int64_t floats(const Spectra& spectra) const {
+    return kernels_.points * spectra.point_stride;
+  }
+  // The spectra of the input and the output of a block of tiles; in backward_filter also of dw, or
+  // of the whole input, and each thread's parts of the outputs and of dw.
   std::int64_t team_floats() const {
-    return kernels_.points *
-           (inputs(tiles_).point_stride + outputs(tiles_, out_blocks_).point_stride +
-            (filter_pass_ ? gradient().point_stride : 0));
+    if (filter_pass_ && !shared_) return floats(inputs(tiling_.tiles)) + threads_ * own_floats();
+    return floats(inputs(tiles_)) + floats(outputs(tiles_, out_blocks_)) +
+           (filter_pass_ ? floats(sums({{0, to_blocks()}, 0, problem_.c})) : 0);
+  }
+  std::int64_t own_floats() const {
+    return floats(outputs(tiles_, 1)) + floats(sums({{0, 1}, 0, channels_}));
   }
   // Per thread: for the codelets, staged items, and one block of filters as an image.
   Spectra staged() const { return {staged_, tiling_.block}; }
-  std::int64_t staged_floats() const {
-    return staged_ > 1 ? kernels_.points * staged().point_stride : 0;
-  }
   std::int64_t scratch_floats() const {
-    return kernels_.scratch + staged_floats() +
+    return kernels_.scratch + floats(staged()) +
            round_up(problem_.r * problem_.s * tiling_.block, 16);
   }
   float* filter_plane(const Worker& me) const {
-    return me.scratch + kernels_.scratch + staged_floats();
+    return me.scratch + kernels_.scratch + floats(staged());
+  }
+
+  bool leaves_l2(const Spectra& spectra) const {
+    return 4 * floats(spectra) > device_.info().l2_bytes;
   }
 
   // transform(i, where) for this worker's part of the items, where = item i of `to`.
@@ -235,7 +268,7 @@ class FftTiledPlan final : public ConvPlan {
     float* const stage = me.scratch + kernels_.scratch;
     me.share(items, staged_, [&](std::int64_t first, std::int64_t last) {
       float* const there = to + first * element();
-      const bool direct = staged_ == 1;
+      const bool direct = !leaves_l2(spectra);
       const std::int64_t stride = direct ? spectra.point_stride : staged().point_stride;
       for (std::int64_t i = first; i < last; ++i)
         transform(i,
@@ -253,7 +286,7 @@ class FftTiledPlan final : public ConvPlan {
     float* const stage = me.scratch + kernels_.scratch;
     me.share(items, staged_, [&](std::int64_t first, std::int64_t last) {
       const float* const there = from + first * element();
-      const bool direct = staged_ == 1;
+      const bool direct = !leaves_l2(spectra);
       const std::int64_t stride = direct ? spectra.point_stride : staged().point_stride;
       for (std::int64_t p = 0; p < (direct ? 0 : kernels_.points); ++p)
         std::copy_n(there + p * spectra.point_stride, (last - first) * element(),
@@ -264,19 +297,37 @@ class FftTiledPlan final : public ConvPlan {
     });
   }
 
-  // The spectra of tiles [first, first + count): of all that the outputs read, or of the outputs.
-  void transform_tiles(const Worker& me, const void* data, const TensorDesc& desc, bool outputs,
-                       std::int64_t first, std::int64_t count, float* to,
-                       const Spectra& spectra) const {
-    const std::int64_t blocks = desc.padded_c() / tiling_.block;
-    write_items(me, count * blocks, to, spectra, [&](std::int64_t i, TileSpectrum<float> item) {
-      const Tiling::Place at = tiling_.place(first + i / blocks);
-      Window window{desc.h, desc.w, at.h - tiling_.pad_h, at.w - tiling_.pad_w, tile_, tile_};
-      if (outputs) window = {desc.h, desc.w, at.h, at.w, tiling_.step_h, tiling_.step_w};
-      kernels_.forward(
-          static_cast<const float*>(data) + desc.offset(at.n, i % blocks * tiling_.block, 0, 0),
-          window, me.scratch, item);
+  // The spectra of tiles [first, first + count) of the input: all that the outputs read.
+  void transform_input(const Worker& me, const void* data, std::int64_t first, std::int64_t count,
+                       float* to, const Spectra& spectra) const {
+    const TensorDesc& from = tiling_.from;
+    transform_tiles(me, data, from, {0, from_blocks()}, first, count, to, spectra,
+                    [&](const Tiling::Place& at) {
+                      return Window{from.h, from.w, at.h - tiling_.pad_h, at.w - tiling_.pad_w,
+                                    tile_,  tile_};
+                    });
+  }
+
+  // The same of dy in backward_filter, of some of its channel blocks.
+  void transform_gradient(const Worker& me, const void* dy, Blocks k, std::int64_t first,
+                          std::int64_t count, float* to, const Spectra& spectra) const {
+    const TensorDesc& desc = tiling_.to;
+    transform_tiles(me, dy, desc, k, first, count, to, spectra, [&](const Tiling::Place& at) {
+      return Window{desc.h, desc.w, at.h, at.w, tiling_.step_h, tiling_.step_w};
     });
+  }
+
+  template <class F>
+  void transform_tiles(const Worker& me, const void* data, const TensorDesc& desc, Blocks blocks,
+                       std::int64_t first, std::int64_t count, float* to, const Spectra& spectra,
+                       const F& window) const {
+    write_items(
+        me, count * blocks.count, to, spectra, [&](std::int64_t i, TileSpectrum<float> item) {
+          const Tiling::Place at = tiling_.place(first + i / blocks.count);
+          const std::int64_t channel = (blocks.first + i % blocks.count) * tiling_.block;
+          kernels_.forward(static_cast<const float*>(data) + desc.offset(at.n, channel, 0, 0),
+                           window(at), me.scratch, item);
+        });
   }
 
   // forward and backward_data.
@@ -285,10 +336,10 @@ class FftTiledPlan final : public ConvPlan {
     const void* const data = problem_.pass == Pass::forward ? args.x : args.dy;
     const Spectra in = inputs(count);
     float* const in_data = me.memory;
-    float* const out_data = in_data + kernels_.points * in.point_stride;
+    float* const out_data = in_data + floats(in);
     {
       const PhaseScope scope(args.phases, 0);
-      transform_tiles(me, data, tiling_.from, false, first, count, in_data, in);
+      transform_input(me, data, first, count, in_data, in);
     }
     me.meet();
     for (std::int64_t k = 0; k < to_blocks(); k += out_blocks_) {
@@ -297,8 +348,12 @@ class FftTiledPlan final : public ConvPlan {
       {
         const PhaseScope scope(args.phases, 1);
         const float* const w = static_cast<const float*>(args.w) + k * tiling_.from.c * element();
-        me.share(kernels_.points, 1, [&](std::int64_t point, std::int64_t) {
-          kernels_.product({.a = in_data + point * in.point_stride,
+        me.share(kernels_.points, kernels_.points, [&](std::int64_t point, std::int64_t end) {
+          kernels_.product({.points = end - point,
+                            .a_point = in.point_stride,
+                            .b_point = filters().point_stride,
+                            .out_point = out.point_stride,
+                            .a = in_data + point * in.point_stride,
                             .a_row = from_blocks() * element(),
                             .a_group = element(),
                             .group = tiling_.block,
@@ -310,7 +365,6 @@ class FftTiledPlan final : public ConvPlan {
                             .rows = count,
                             .depth = tiling_.from.c,
                             .blocks = blocks,
-                            .im_sign = 1,
                             .accumulate = false});
         });
       }
@@ -354,66 +408,116 @@ class FftTiledPlan final : public ConvPlan {
         });
   }
 
-  // DW += X conj(DY) over a block of tiles, as the conjugate of DY conj(X).
-  void add_to_filter_spectra(const Worker& me, const ConvArgs& args, std::int64_t first,
-                             std::int64_t count) const {
-    const Spectra x = inputs(count), dy = outputs(count, to_blocks()), dw = gradient();
+  // backward_filter where all threads share a block of tiles, and the spectra of dw: each has some
+  // of the points.
+  void sum_together(const Worker& me, const ConvArgs& args) const {
+    const Part all{{0, to_blocks()}, 0, problem_.c};
     float* const x_data = me.memory;
-    float* const dy_data = x_data + kernels_.points * x.point_stride;
-    float* const dw_data = gradient_data(me);
+    float* const dy_data = x_data + floats(inputs(tiles_));
+    float* const dw_data = dy_data + floats(outputs(tiles_, to_blocks()));
+    for_each_block(0, 1, [&](std::int64_t first, std::int64_t count) {
+      const Spectra x = inputs(count), dy = outputs(count, to_blocks());
+      {
+        const PhaseScope scope(args.phases, 0);
+        transform_input(me, args.x, first, count, x_data, x);
+        transform_gradient(me, args.dy, all.k, first, count, dy_data, dy);
+      }
+      me.meet();
+      {
+        const PhaseScope scope(args.phases, 1);
+        add_products(me, all, x_data, x, dy_data, dy, count, dw_data, first > 0);
+      }
+      me.meet();
+    });
+    write_filter_gradient(me, args, all, dw_data);
+  }
+
+  // The same where each thread has parts of dw of its own, whose spectra stay in its L2 from the
+  // first tile to the inverse transform; x is transformed before, by all.
+  void sum_apart(const Worker& me, const ConvArgs& args) const {
+    const Spectra x = inputs(tiling_.tiles);
+    float* const x_data = me.memory;
     {
       const PhaseScope scope(args.phases, 0);
-      transform_tiles(me, args.x, tiling_.from, false, first, count, x_data, x);
-      transform_tiles(me, args.dy, tiling_.to, true, first, count, dy_data, dy);
+      transform_input(me, args.x, 0, tiling_.tiles, x_data, x);
     }
     me.meet();
-    {
-      const PhaseScope scope(args.phases, 1);
-      me.share(kernels_.points, 1, [&](std::int64_t point, std::int64_t) {
-        for (std::int64_t k = 0; k < to_blocks(); ++k)
-          kernels_.product({.a = dy_data + point * dy.point_stride + k * element(),
-                            .a_row = 1,
-                            .a_group = to_blocks() * element(),
-                            .group = 1,
-                            .b = x_data + point * x.point_stride,
-                            .b_depth = from_blocks() * element(),
-                            .b_block = element(),
-                            .out = dw_data + point * dw.point_stride +
-                                   k * tiling_.block * from_blocks() * element(),
-                            .out_row = from_blocks() * element(),
-                            .rows = std::min(tiling_.block, problem_.k - k * tiling_.block),
-                            .depth = count,
-                            .blocks = from_blocks(),
-                            .im_sign = -1,
-                            .accumulate = first > 0});
+    const Worker own{x_data + floats(x) + me.rank * own_floats(), me.scratch, 0, 1};
+    float* const dy_data = own.memory;
+    float* const dw_data = dy_data + floats(outputs(tiles_, 1));
+    const std::int64_t chunks = ceil_div(problem_.c, channels_);
+    std::int64_t transformed = -1;  // which block of k is, with all tiles
+    me.share(to_blocks() * chunks, 1, [&](std::int64_t i, std::int64_t) {
+      const std::int64_t c = i % chunks * channels_;
+      const Part part{{i / chunks, 1}, c, std::min(channels_, problem_.c - c)};
+      for_each_block(0, 1, [&](std::int64_t first, std::int64_t count) {
+        const Spectra dy = outputs(count, 1);
+        if (transformed != part.k.first) {
+          const PhaseScope scope(args.phases, 0);
+          transform_gradient(own, args.dy, part.k, first, count, dy_data, dy);
+          if (count == tiling_.tiles) transformed = part.k.first;
+        }
+        const PhaseScope scope(args.phases, 1);
+        add_products(own, part, x_data + first * from_blocks() * element(), x, dy_data, dy, count,
+                     dw_data, first > 0);
       });
-    }
-    me.meet();
+      write_filter_gradient(own, args, part, dw_data);
+    });
   }
 
-  // After the spectra of the largest block of tiles.
-  float* gradient_data(const Worker& me) const {
-    return me.memory + kernels_.points * (inputs(tiles_).point_stride +
-                                          outputs(tiles_, to_blocks()).point_stride);
+  // DW += X conj(DY) over `count` tiles, for a part of dw.
+  void add_products(const Worker& me, const Part& part, const float* x_data, const Spectra& x,
+                    const float* dy_data, const Spectra& dy, std::int64_t count, float* dw_data,
+                    bool accumulate) const {
+    const Spectra dw = sums(part);
+    const std::int64_t row = part.k.count * element();
+    me.share(kernels_.points, kernels_.points, [&](std::int64_t point, std::int64_t end) {
+      // Rows are channels of one block.
+      for (std::int64_t c = part.c; c < part.c + part.channels;
+           c = round_up(c + 1, tiling_.block)) {
+        const std::int64_t next = round_up(c + 1, tiling_.block);
+        kernels_.product({.points = end - point,
+                          .a_point = x.point_stride,
+                          .b_point = dy.point_stride,
+                          .out_point = dw.point_stride,
+                          .a = x_data + point * x.point_stride + c / tiling_.block * element() +
+                               c % tiling_.block,
+                          .a_row = 1,
+                          .a_group = from_blocks() * element(),
+                          .group = 1,
+                          .b = dy_data + point * dy.point_stride,
+                          .b_depth = row,
+                          .b_block = element(),
+                          .out = dw_data + point * dw.point_stride + (c - part.c) * row,
+                          .out_row = row,
+                          .rows = std::min(next, part.c + part.channels) - c,
+                          .depth = count,
+                          .blocks = part.k.count,
+                          .accumulate = accumulate});
+      }
+    });
   }
 
-  void write_filter_gradient(const Worker& me, const ConvArgs& args) const {
+  void write_filter_gradient(const Worker& me, const ConvArgs& args, const Part& part,
+                             const float* dw_data) const {
     const PhaseScope scope(args.phases, 2);
     const std::int64_t block = tiling_.block, taps = problem_.r * problem_.s;
     const float scale = 1.f / static_cast<float>(tile_ * tile_);
     float* const plane = filter_plane(me);
-    read_items(me, problem_.k * from_blocks(), gradient_data(me), gradient(),
+    read_items(me, part.channels * part.k.count, dw_data, sums(part),
                [&](std::int64_t i, TileSpectrum<const float> item) {
-                 const std::int64_t k = i / from_blocks(), c = i % from_blocks() * block;
+                 const std::int64_t c = part.c + i / part.k.count;
+                 const std::int64_t k = (part.k.first + i % part.k.count) * block;
                  kernels_.inverse(item, me.scratch, plane,
                                   {problem_.r, problem_.s, 0, 0, problem_.r, problem_.s}, {});
-                 float* const to = static_cast<float*>(args.out) + (k * problem_.c + c) * taps;
-                 for (std::int64_t lane = 0; lane < std::min(block, problem_.c - c); ++lane)
+                 for (std::int64_t lane = 0; lane < std::min(block, problem_.k - k); ++lane) {
+                   float* const to =
+                       static_cast<float*>(args.out) + ((k + lane) * problem_.c + c) * taps;
                    for (std::int64_t t = 0; t < taps; ++t) {
                      const float value = scale * plane[t * block + lane];
-                     float& at = to[lane * taps + t];
-                     at = problem_.accumulate ? at + value : value;
+                     to[t] = problem_.accumulate ? to[t] + value : value;
                    }
+                 }
                });
   }
 
@@ -426,6 +530,7 @@ class FftTiledPlan final : public ConvPlan {
   const bool shared_, filter_pass_;
   std::int64_t staged_ = 1;      // items transformed before they are copied; 1: not copied
   std::int64_t out_blocks_ = 0;  // output channel blocks worked on at a time
+  std::int64_t channels_ = 0;    // of x in a thread's part of dw
 };
 
 // FLOPs of the codelets for one channel.
@@ -440,7 +545,7 @@ class FftTiled final : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "fft_tiled",
-                               .version = 2,
+                               .version = 3,
                                .device = DeviceKind::cpu,
                                .origin = Origin::own,
                                .summary = "FFT of 16x16 or 32x32 tiles, fused in cache blocks",
@@ -466,7 +571,6 @@ class FftTiled final : public ConvAlgo {
     for (const std::int64_t tile : {16, 32}) {
       if (std::max(p.r, p.s) > largest_filter(tile)) continue;
       for (const std::int64_t shared : {1, 0}) {
-        if (shared == 0 && p.pass == Pass::backward_filter) continue;  // one sum over all tiles
         const Config config{
             {"tile", tile}, {"shared", shared}, {"block", block(p, tile, shared == 1, device)}};
         choices.push_back({config, seconds(work(p, config, device))});
@@ -481,7 +585,7 @@ class FftTiled final : public ConvAlgo {
 
   bool deterministic(const ConvProblem&, const Config&) const override { return true; }
 
-  WorkEstimate work(const ConvProblem& p, const Config& config, Device&) const override {
+  WorkEstimate work(const ConvProblem& p, const Config& config, Device& device) const override {
     const std::int64_t tile = config.get("tile");
     const Tiling tiling(p, tile);
     const bool filter_pass = p.pass == Pass::backward_filter;
@@ -492,8 +596,7 @@ class FftTiled final : public ConvAlgo {
     const double blocks = std::ceil(tiles / tiles_per_block);
     const double in_bytes = 4.0 * double(tiling.from.elements());
     const double out_bytes = 4.0 * double(tiling.to.elements());
-    const double filters =
-        spectrum * double(filter_pass ? p.k : tiling.from.c) * (filter_pass ? from : to);
+    const double filters = spectrum * double(tiling.from.c) * to;
     // Spectra of a block cost traffic only when L2 does not hold them.
     const bool cached = config.get("shared") == 0;
     const double spill = cached ? 0 : spectrum * tiles;
@@ -501,12 +604,21 @@ class FftTiled final : public ConvAlgo {
     const double one = tile_flops(double(tile));
     WorkEstimate estimate;
     if (filter_pass) {
-      estimate.phases.push_back({"input_transform", tiles * (from + to) * one, in_bytes + out_bytes,
-                                 spill * (from + to), transform_efficiency});
-      estimate.phases.push_back({"product", 8 * points * tiles * double(p.k) * from,
-                                 spill * (from + to) + (blocks - 1) * filters, blocks * filters,
-                                 product_efficiency});
-      estimate.phases.push_back({"output_transform", double(p.k) * from * one, filters,
+      // Apart, each block of dy's channels meets the whole of x, and dy's spectra are made again
+      // for each part unless they all stay.
+      const double parts =
+          std::ceil(double(p.c) / double(summed_channels(p, std::int64_t(spectrum) * tiling.block,
+                                                         device.info().l2_bytes)));
+      const double passes = cached && blocks > 1 ? parts : 1;
+      const double met = cached ? to / double(tiling.block) : 1;
+      const double kept = cached ? 0 : filters;
+      estimate.phases.push_back({"input_transform", tiles * (from + passes * to) * one,
+                                 in_bytes + passes * out_bytes,
+                                 spectrum * tiles * from + spill * to, transform_efficiency});
+      estimate.phases.push_back({"product", 8 * points * tiles * double(p.c) * to,
+                                 spectrum * tiles * from * met + spill * to + (blocks - 1) * kept,
+                                 blocks * kept, product_efficiency});
+      estimate.phases.push_back({"output_transform", double(p.c) * to * one, kept,
                                  double(p.filter_bytes()), transform_efficiency});
     } else {
       estimate.phases.push_back(
@@ -524,8 +636,8 @@ class FftTiled final : public ConvAlgo {
                                  Device& device) const override {
     const std::int64_t tile = config.get("tile"), shared = config.get("shared");
     check_fft_tile(p, tile);
-    if (shared != 1 && (shared != 0 || p.pass == Pass::backward_filter))
-      throw InputError(fmt::format("fft_tiled: shared={}: expected 1, or 0 outside bwd_w", shared));
+    if (shared != 0 && shared != 1)
+      throw InputError(fmt::format("fft_tiled: shared={}: expected 0 or 1", shared));
     if (config.get("block") < 1)
       throw InputError(fmt::format("fft_tiled: block={}: expected 1 or more", config.get("block")));
     return std::make_unique<FftTiledPlan>(p, config, device);
@@ -539,10 +651,12 @@ class FftTiled final : public ConvAlgo {
     const std::int64_t from = points * tiling.from.padded_c() * 2 * 4;
     const std::int64_t to = points * tiling.to.padded_c() * 2 * 4;
     constexpr std::int64_t shared_bytes = 128 << 20;
+    const bool apart = !shared && p.pass == Pass::backward_filter;  // one channel block at a time
+    const std::int64_t own = apart ? points * tiling.block * 2 * 4 : from;
     const std::int64_t fits =
-        shared ? shared_bytes / (from + to) : device.info().l2_bytes / 3 / from;
+        shared ? shared_bytes / (from + to) : device.info().l2_bytes / 3 / own;
     const std::int64_t most = std::clamp<std::int64_t>(
-        fits, 1, shared ? tiling.tiles : ceil_div(tiling.tiles, device.info().threads));
+        fits, 1, shared || apart ? tiling.tiles : ceil_div(tiling.tiles, device.info().threads));
     // As few blocks as that allows, of equal size.
     return ceil_div(tiling.tiles, ceil_div(tiling.tiles, most));
   }

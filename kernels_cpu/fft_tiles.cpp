@@ -38,12 +38,11 @@ template <int kCount>
 void ProductTile(const PointProduct& p, const float* a, const float* b, float* out,
                  std::int64_t depth, bool accumulate, const float* next, std::int64_t next_step) {
   const F32 d;
-  const Vec sign = hn::Set(d, p.im_sign);
   Vec re[kCount], im[kCount];
   HWY_UNROLL(16)
   for (int i = 0; i < kCount; ++i) {
     re[i] = accumulate ? hn::Load(d, out + i * p.out_row) : hn::Zero(d);
-    im[i] = accumulate ? hn::Mul(sign, hn::Load(d, out + i * p.out_row + kBlock)) : hn::Zero(d);
+    im[i] = accumulate ? hn::Load(d, out + i * p.out_row + kBlock) : hn::Zero(d);
   }
   for (std::int64_t l = 0; l < depth; l += p.group, a += p.a_group) {
     const std::int64_t group = std::min(p.group, depth - l);
@@ -61,7 +60,7 @@ void ProductTile(const PointProduct& p, const float* a, const float* b, float* o
   HWY_UNROLL(16)
   for (int i = 0; i < kCount; ++i) {
     hn::Store(re[i], d, out + i * p.out_row);
-    hn::Store(hn::Mul(sign, im[i]), d, out + i * p.out_row + kBlock);
+    hn::Store(im[i], d, out + i * p.out_row + kBlock);
   }
 }
 
@@ -72,22 +71,31 @@ constexpr auto ProductTiles(std::integer_sequence<int, i...>) {
 
 void Product(const PointProduct& p) {
   static constexpr auto kTiles = ProductTiles(std::make_integer_sequence<int, kRows>());
+  // Tiles of nearly equal height, so that none is too short to hide latency: `taller` of them have
+  // a row more.
   const std::int64_t tiles = ceil_div(p.rows, kRows);
-  for (std::int64_t l = 0; l < p.depth; l += kDepthBlock)
-    for (std::int64_t block = 0; block < p.blocks; ++block)
-      for (int lane = 0; lane < kBlock; lane += kLanes)
-        for (std::int64_t tile = 0; tile < tiles; ++tile) {
-          // Tiles of nearly equal height, so that none is too short to hide latency.
-          const std::int64_t first = tile * p.rows / tiles, last = (tile + 1) * p.rows / tiles;
+  const std::int64_t height = p.rows / tiles, taller = p.rows % tiles;
+  const std::int64_t a_step = kDepthBlock / p.group * p.a_group;
+  for (std::int64_t point = 0; point < p.points; ++point) {
+    const float* a = p.a + point * p.a_point;
+    for (std::int64_t l = 0; l < p.depth; l += kDepthBlock, a += a_step)
+      for (std::int64_t block = 0; block < p.blocks; ++block)
+        for (int lane = 0; lane < kBlock; lane += kLanes) {
           const std::int64_t depth = std::min(kDepthBlock, p.depth - l);
-          const float* const b = p.b + l * p.b_depth + block * p.b_block;
-          // Two lines a step: the first two tiles fetch one each.
-          const bool fetch = tile < 2 && p.b_depth == 2 * kBlock;
-          kTiles[static_cast<std::size_t>(last - first - 1)](
-              p, p.a + l / p.group * p.a_group + first * p.a_row, b + lane,
-              p.out + first * p.out_row + block * 2 * kBlock + lane, depth, p.accumulate || l > 0,
-              fetch ? b + p.b_block + tile * depth * kBlock : b, fetch ? kBlock : 0);
+          const float* const b = p.b + point * p.b_point + l * p.b_depth + block * p.b_block;
+          float* const out = p.out + point * p.out_point + block * 2 * kBlock + lane;
+          for (std::int64_t tile = 0, first = 0; tile < tiles; ++tile) {
+            const std::int64_t rows = height + (tile < taller ? 1 : 0);
+            // Two lines a step: the first two tiles fetch one each.
+            const bool fetch = tile < 2 && p.b_depth == 2 * kBlock;
+            kTiles[static_cast<std::size_t>(rows - 1)](
+                p, a + first * p.a_row, b + lane, out + first * p.out_row, depth,
+                p.accumulate || l > 0, fetch ? b + p.b_block + tile * depth * kBlock : b,
+                fetch ? kBlock : 0);
+            first += rows;
+          }
         }
+  }
 }
 
 template <int n>

@@ -89,7 +89,11 @@ void add_tile_fft(std::int64_t size) {
     const auto a = shared_floats(rows * depth / block * number),
                b = shared_floats(depth * blocks * number),
                out = shared_floats(rows * blocks * number);
-    const cpu::PointProduct product{.a = a->as<float>(),
+    const cpu::PointProduct product{.points = 1,
+                                    .a_point = 0,
+                                    .b_point = 0,
+                                    .out_point = 0,
+                                    .a = a->as<float>(),
                                     .a_row = depth / block * number,
                                     .a_group = number,
                                     .group = block,
@@ -101,7 +105,6 @@ void add_tile_fft(std::int64_t size) {
                                     .rows = rows,
                                     .depth = depth,
                                     .blocks = blocks,
-                                    .im_sign = 1,
                                     .accumulate = false};
     const auto run = kernels().product;
     return Work{[=, keep = std::vector{a, b, out}] {
