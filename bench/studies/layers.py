@@ -8,6 +8,7 @@ import statistics
 import sys
 
 from charts import draw, table
+from runs import read_runs
 
 LAYERS = {
     "3x3, H >= 14": {
@@ -109,14 +110,39 @@ class Race:
         return c["direct_GFLOP"] / c["eff_over_exec"] / c["ms"] * 1e3 / self.peak
 
 
+def races_of(runs):
+    """By class, layer and pass, from runs by name."""
+    same = collections.defaultdict(list)
+    for kind, problems in LAYERS.items():
+        for layer, which in itertools.product(problems, PASSES):
+            found = [run for name, run in runs.items()
+                     if name.startswith(f"{kind}: {layer} {which}, round ")]
+            if found:
+                same[kind, layer, which] = found
+    return {key: Race(found) for key, found in same.items()}
+
+
+def beside(path, races):
+    """What another log's times are over this one's: of one thread over two, or of another ISA."""
+    others = races_of(read_runs(path))
+    both = [key for key in races if key in others]
+    ratios = {key: (others[key].best["ms"] / races[key].best["ms"],
+                    others[key].peak / races[key].peak) for key in both}
+    print(f"Times in {path.name} over these, each with its own best algorithm; the peak there is "
+          f"{statistics.median(peak for _, peak in ratios.values()):.2f} of this one:\n")
+    print(table(["layer", *PASSES],
+                [[layer] + [f"{ratios[kind, layer, which][0]:.2f}"
+                            if (kind, layer, which) in ratios else "" for which in PASSES]
+                 for kind, problems in LAYERS.items() for layer in problems
+                 if any((kind, layer, which) in ratios for which in PASSES)]))
+
+
 def layers(args, log):
     """Best of the own algorithms over oneDNN's, by layer, and what each algorithm errs."""
-    programs = args.micro
-    races = collections.defaultdict(list)
     for turn in range(args.rounds):
         for kind, problems in LAYERS.items():
             for (layer, problem), which in itertools.product(problems.items(), PASSES):
-                for number, program in enumerate(programs):
+                for number, program in enumerate(args.micro):
                     name = f"{kind}: {layer} {which}, round {turn + 1}, program {number + 1}"
                     # Column matrices, and frequencies for small filters, are slow and never the best.
                     slow = "im2col,fft" if kind.startswith("5x5") else "im2col,fft,fft_tiled"
@@ -125,9 +151,7 @@ def layers(args, log):
                                     f"--benchmark_repetitions={args.repetitions}",
                                     f"--benchmark_min_time={args.min_time}",
                                     "--benchmark_format=json"], keep_race)
-                    if name in log.runs:
-                        races[kind, layer, which].append(log.runs[name])
-    races = {key: Race(runs) for key, runs in races.items()}
+    races = races_of(log.runs)
     if not races:
         return
     ratios, rows, errors = collections.defaultdict(list), [], collections.defaultdict(float)
@@ -171,6 +195,8 @@ def layers(args, log):
     print(table(["algorithm", *PASSES],
                 [[what] + [f"{errors[what, which]:.1e}" if (what, which) in errors else ""
                            for which in PASSES] for what in sorted({w for w, _ in errors})]))
+    if args.beside:
+        beside(args.beside, races)
     versions = sorted({run["onednn"] for run in log.runs.values()})
     peaks = [run["peak"] for run in log.runs.values()]
     print(f"- oneDNN: {', '.join(versions)}\n- peak, measured before each layer: "

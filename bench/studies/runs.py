@@ -15,16 +15,18 @@ def call(command):
     return json.loads(done.stdout)
 
 
+def read_runs(path):
+    """By name; none if there is no such file."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {run["name"]: run for run in map(json.loads, lines)}
+
+
 class Log:
     """Runs by name, made once and kept as lines of JSON."""
 
     def __init__(self, path, only, minutes):
-        self.path, self.only, self.runs = path, only, {}
+        self.path, self.only, self.runs = path, only, read_runs(path)
         self.until = time.monotonic() + 60 * minutes
-        if path.exists():
-            for line in path.read_text().splitlines():
-                run = json.loads(line)
-                self.runs[run["name"]] = run
 
     def make(self, name, command, keep):
         if name in self.runs or (self.only and self.only not in name):

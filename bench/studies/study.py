@@ -5,6 +5,7 @@
   bench/studies/study.py mlp --log mlp.jsonl          throughput of 20 -> 5 x 256 -> 1, tanh
   bench/studies/study.py batch --log batch.jsonl      AlexNet, ResNet-18, VGG-16 over batch sizes
   bench/studies/study.py layers --log layers.jsonl    layers of known nets: own over oneDNN's
+  bench/studies/study.py survey --log survey.jsonl    all layers of six nets: own over oneDNN's
 
 Each run is appended to the log, one that is there already is not made again, and the tables are of
 all that it holds: a study can be stopped and goes on from there. --only TEXT runs the cases whose
@@ -25,6 +26,7 @@ from gemm import gemm
 from layers import layers
 from nets import batch, mlp
 from runs import Log, provenance
+from survey import survey
 
 BUILD = pathlib.Path(__file__).resolve().parents[2] / "build"
 
@@ -32,7 +34,8 @@ BUILD = pathlib.Path(__file__).resolve().parents[2] / "build"
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    studies = {"gemm": gemm, "mlp": mlp, "batch": batch, "layers": layers}
+    studies = {"gemm": gemm, "mlp": mlp, "batch": batch, "layers": layers,
+               "survey": survey}
     parser.add_argument("study", choices=studies)
     parser.add_argument("--log", type=pathlib.Path, required=True)
     parser.add_argument("--only", default="", help="the cases whose name contains this")
@@ -45,6 +48,9 @@ def main():
     parser.add_argument("--micro", action="append", metavar="PROGRAM",
                         help="micro_convolutions, layers; one of a build with another oneDNN "
                              "(-Ddnnl_DIR=...) may be given too, and they take turns")
+    parser.add_argument("--beside", type=pathlib.Path, metavar="LOG",
+                        help="of the same study with one thread or another ISA, layers: its times "
+                             "over these")
     parser.add_argument("--rounds", type=int, default=1, help="turns of each program, layers")
     parser.add_argument("--repetitions", type=int, default=5, help="of each candidate, layers")
     parser.add_argument("--min-time", default="0.1",

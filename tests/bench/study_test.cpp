@@ -92,17 +92,40 @@ TEST_F(StudyTest, LayersComparesTheBestOwnWithOneDnn) {
                        R"("packed_filter_bytes": 0, "direct_GFLOP": 0.1, "eff_over_exec": {}}})",
                        algo, config, ms, ms - 0.1, pack_ms, executed_share);
   };
-  write_file(log(), R"({"name": "3x3/2: ResNet layer2.0 fwd, round 1, program 1", "peak": 200, )"
-                    R"("onednn": "2.6.3", "machine": {"cpu": "some"}, "candidates": [)" +
+  const std::string run = R"({"name": "3x3/2: ResNet layer2.0 fwd, round 1, program 1", )"
+                          R"("onednn": "2.6.3", "machine": {"cpu": "some"}, )";
+  write_file(log(), run + R"("peak": 200, "candidates": [)" +
                         candidate("winograd", "tile=4", 1, 3, 2) + ", " +
                         candidate("direct", "depth=8", 2, 0, 1) + ", " +
                         candidate("onednn.direct", "", 3, 1, 1) + "]}\n");
-  const std::string out = study("layers --only none");
+  const std::string one_thread = directory_ / "one_thread";
+  write_file(one_thread, run + R"("peak": 100, "candidates": [)" +
+                             candidate("direct", "depth=8", 1.9, 0, 1) + "]}\n");
+  const std::string out = study(fmt::format("layers --only none --beside '{}'", one_thread));
   expect(out, "| ResNet layer2.0 fwd | winograd tile=4 | 1.00 | 100 | 25 | 3.00 | 2.00 | 17 |");
   expect(out, "| 3x3/2 | 3 | oneDNN's direct | 3.00 (2.00) |");
   expect(out, "| winograd tile=4, 3x3/2 | 2.5e-07 |");
   expect(out, "- peak, measured before each layer: 200 GFLOP/s");
+  expect(out,
+         "Times in one_thread over these, each with its own best algorithm; the peak there is "
+         "0.50 of this one:");
+  expect(out, "| ResNet layer2.0 | 1.90 |  |  |");
   expect_plot("layers-fwd.svg");
+}
+
+// Of two layers one, which the net has twice, is behind.
+TEST_F(StudyTest, SurveyFindsTheLayersThatAreBehind) {
+  const auto race = [](const char* layer, int count, double own, double onednn) {
+    return fmt::format(R"({{"layer": "{}", "pass": "fwd", "count": {}, "own": {{"algo": "direct", )"
+                       R"("config": "", "ms": {}}}, "onednn": {{"algo": "onednn.direct", )"
+                       R"("config": "", "ms": {}}}}})",
+                       layer, count, own, onednn);
+  };
+  write_file(log(), R"({"name": "some batch 1", "machine": {"cpu": "some"}, "races": [)" +
+                        race("conv1", 1, 1, 4) + ", " + race("conv2", 2, 2, 1) + "]}\n");
+  const std::string out = study("survey --only none");
+  expect(out, "| some batch 1 | fwd | 2 | 1 | 0 | 1 | 1.41 | 1.20 |");
+  expect(out, "| some batch 1: conv2 fwd | direct  | 2.000 | 0.50 |");
 }
 
 }  // namespace
