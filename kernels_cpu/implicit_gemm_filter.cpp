@@ -28,9 +28,19 @@ struct TapJob {
   std::int64_t n, first, lines;
   float* sums;              // of the tap's first channel
   std::int64_t sums_pitch;  // from channel to channel
-  bool load;                // add to what is there
+  bool add;                 // to what is there
   Ahead ahead;              // a part of the dy that comes next, a step a pixel
 };
+
+// Rows `pitch` apart. What is there is added to a chunk's sum only now: a chunk that went on from
+// it would round each of its products to the size of the whole sum.
+template <int kRows, int kVecs>
+HWY_INLINE void Put(Tile<kRows, kVecs>& tile, bool add, float* to, std::int64_t pitch) {
+  tile.ForEach([&](int i, int j, const Vec& v) HWY_ATTR {
+    float* const at = to + i * pitch + j * kLanes;
+    hn::StoreU(add ? hn::Add(v, hn::LoadU(F32(), at)) : v, F32(), at);
+  });
+}
 
 template <int kRows, int kVecs>
 HWY_NOINLINE void RunTap(const FilterGemm& gemm, const TapJob& job, int channel) {
@@ -40,13 +50,9 @@ HWY_NOINLINE void RunTap(const FilterGemm& gemm, const TapJob& job, int channel)
   const std::int64_t width = job.w.end - job.w.begin;
   // Rows that lie one behind the other in both operands make one run.
   const bool joined = width == p.q && p.w == p.q && p.stride_h == 1 && p.stride_w == 1;
-  float* const sums = job.sums + channel * job.sums_pitch;
 
   Tile<kRows, kVecs> tile;
   tile.SetZero();
-  if (job.load)
-    tile.ForEach([&](int i, int j, Vec& v)
-                     HWY_ATTR { v = hn::LoadU(F32(), sums + i * job.sums_pitch + j * kLanes); });
   std::int64_t n = job.n, first = job.first;
   Ahead ahead = job.ahead;
   for (std::int64_t left = job.lines; left > 0; ++n, first = 0) {
@@ -70,8 +76,7 @@ HWY_NOINLINE void RunTap(const FilterGemm& gemm, const TapJob& job, int channel)
       b += p.q * kBlock;
     }
   }
-  tile.ForEach([&](int i, int j, Vec& v)
-                   HWY_ATTR { hn::StoreU(v, F32(), sums + i * job.sums_pitch + j * kLanes); });
+  Put(tile, job.add, job.sums + channel * job.sums_pitch, job.sums_pitch);
 }
 
 // kRows rows (c, tap) of a plain input against one panel, over one output row.
@@ -80,12 +85,8 @@ HWY_NOINLINE void RunPlainTile(const float* buffer, const std::ptrdiff_t* row_at
                                PanelB b, std::int64_t pixels, float* sums, bool load) {
   Tile<kRows, kVecs> tile;
   tile.SetZero();
-  if (load)
-    tile.ForEach([&](int i, int j, Vec& v)
-                     HWY_ATTR { v = hn::LoadU(F32(), sums + i * kTileCols + j * kLanes); });
   tile.template MultiplyAddAt<1>(buffer, row_at, step, b, pixels);
-  tile.ForEach([&](int i, int j, Vec& v)
-                   HWY_ATTR { hn::StoreU(v, F32(), sums + i * kTileCols + j * kLanes); });
+  Put(tile, load, sums, kTileCols);
 }
 
 int PanelVecs(const FilterGemm& gemm, std::int64_t panel) {
@@ -132,7 +133,7 @@ void RunBlocked(const FilterGemm& gemm, const float* x, const float* dy, float* 
                        .lines = lines,
                        .sums = block_sums + (r * p.s + s) * kTileCols,
                        .sums_pitch = taps * kTileCols,
-                       .load = line > part_begin,
+                       .add = line > part_begin,
                        .ahead = {next + lines * p.q * kBlock * call / calls, ask_step}};
             if (vecs == 1) {
               RunTap<kBlock, 1>(gemm, job, 0);

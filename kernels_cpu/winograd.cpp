@@ -263,7 +263,7 @@ class Winograd : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "winograd",
-                               .version = 5,
+                               .version = 6,
                                .summary = "minimal filtering of 3x3 and 5x5; 3x3 of stride 2 too",
                                .libraries = {}};
     return info;

@@ -176,6 +176,16 @@ void TransformInput(const Shape& s, const float* in, float* v, Range block, Rang
   });
 }
 
+// Rows of kTileCols columns. What is there is added to a part's sum only now: a part that went on
+// from it would round each of its products to the size of the whole sum.
+template <int kRows>
+HWY_INLINE void Put(Tile<kRows>& sum, bool add, float* to) {
+  sum.ForEach([&](int i, int j, const Vec& x) HWY_ATTR {
+    float* const at = to + i * kTileCols + j * kLanes;
+    hn::StoreU(add ? hn::Add(x, hn::LoadU(F32(), at)) : x, F32(), at);
+  });
+}
+
 // M = V U for one point and panel: tiles x channels by channels x columns. Channels go in parts for
 // which U stays in L1 while all tiles pass; meanwhile the panel that comes next is fetched into L2,
 // evenly spread, for its first touch would wait at each page.
@@ -190,17 +200,13 @@ HWY_NOINLINE void Multiply(const float* v, std::ptrdiff_t block_step, std::int64
     ForEachRowTile(tiles, [&](auto rows, std::int64_t first) HWY_ATTR {
       Tile<decltype(rows)::value> sum;
       float* const to = m + first * kTileCols;
-      const auto at = [&](int i, int j) HWY_ATTR { return to + i * kTileCols + j * kLanes; };
-      if (part == 0)
-        sum.SetZero();
-      else
-        sum.ForEach([&](int i, int j, Vec& x) HWY_ATTR { x = hn::LoadU(F32(), at(i, j)); });
+      sum.SetZero();
       for (std::int64_t b = own.begin; b < own.end; ++b) {
         for (std::int64_t f = 0; f < fetches; ++f, next_u += line) __builtin_prefetch(next_u, 0, 2);
         sum.template MultiplyAdd<kBlock>({v + b * block_step + first * kBlock, kBlock, block_step},
                                          {u + b * kBlock * kTileCols}, 1);
       }
-      sum.ForEach([&](int i, int j, const Vec& x) HWY_ATTR { hn::StoreU(x, F32(), at(i, j)); });
+      Put(sum, part > 0, to);
     });
   }
 }
@@ -346,16 +352,11 @@ HWY_NOINLINE void MultiplyTransposed(const float* v, std::ptrdiff_t block_step, 
     const Range own = Range::Part(tiles, part, parts);
     for (std::int64_t row = 0; row < blocks * kBlock; row += kFilterRows) {
       Tile<kFilterRows> sum;
-      float* const to = sums + row * kTileCols;
-      const auto at = [&](int i, int j) HWY_ATTR { return to + i * kTileCols + j * kLanes; };
-      if (first && part == 0)
-        sum.SetZero();
-      else
-        sum.ForEach([&](int i, int j, Vec& x) HWY_ATTR { x = hn::LoadU(F32(), at(i, j)); });
+      sum.SetZero();
       sum.template MultiplyAdd<1>(
           {v + row / kBlock * block_step + own.begin * kBlock + row % kBlock, 1, kBlock},
           {m + own.begin * kTileCols}, own.end - own.begin);
-      sum.ForEach([&](int i, int j, const Vec& x) HWY_ATTR { hn::StoreU(x, F32(), at(i, j)); });
+      Put(sum, !first || part > 0, sums + row * kTileCols);
     }
   }
 }
