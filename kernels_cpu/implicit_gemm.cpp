@@ -277,7 +277,24 @@ FilterGemm plan_filter(const ConvProblem& p, const Config& config, const DeviceI
   return gemm;
 }
 
-WorkEstimate work_filter(const ConvProblem& p, const FilterGemm& gemm) {
+// A 1x1 filter of some stride sees pixels that lie apart: of stride 2 they are every second line of
+// x, which crowd into half of each cache's sets, in short rows. They are met once a panel; put side
+// by side first, they make a problem of stride 1.
+bool sees_apart(const ConvProblem& p) {
+  return p.r * p.s == 1 && p.stride_h * p.stride_w > 1 && p.pad_h == 0 && p.pad_w == 0 &&
+         is_blocked(p.x_layout);
+}
+ConvProblem seen_problem(ConvProblem p) {
+  if (!sees_apart(p)) return p;
+  p.h = p.p;
+  p.w = p.q;
+  p.stride_h = p.stride_w = 1;
+  return p;
+}
+
+WorkEstimate work_filter(const ConvProblem& whole, const Config& config, const DeviceInfo& device) {
+  const ConvProblem p = seen_problem(whole);
+  const FilterGemm gemm = plan_filter(p, config, device);
   const TileShape shape = tile_shape();
   const double x_bytes = double(p.x_bytes()), dy_bytes = double(p.y_bytes());
   const double sums = 4.0 * double(gemm.unit_floats) * double(gemm.rectangles());
@@ -291,23 +308,39 @@ WorkEstimate work_filter(const ConvProblem& p, const FilterGemm& gemm) {
   reduce.flops = sums / 4 * double(gemm.parts - 1);
   reduce.bytes_read = gemm.parts > 1 ? sums * double(gemm.parts) : 0;
   reduce.bytes_written = double(p.filter_bytes());
-  return {{product, reduce}};
+  WorkEstimate estimate{{product, reduce}};
+  if (sees_apart(whole))
+    estimate.phases.push_back({.name = "gather", .bytes_read = x_bytes, .bytes_written = x_bytes});
+  return estimate;
 }
 
 class FilterPlan : public ConvPlan {
  public:
   FilterPlan(const ConvProblem& problem, const Config& config, const DeviceInfo& device)
-      : gemm_(plan_filter(problem, config, device)) {}
+      : problem_(problem), gemm_(plan_filter(seen_problem(problem), config, device)) {}
 
   std::size_t workspace_bytes() const noexcept override {
-    return 4 * (sums_slots() * slot_floats() + std::size_t(gemm_.threads) * gemm_.buffer_floats);
+    return 4 * (seen_floats() + sums_slots() * slot_floats() +
+                std::size_t(gemm_.threads) * gemm_.buffer_floats);
   }
 
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
-    float* const sums = reinterpret_cast<float*>(workspace.data());
+    float* const seen = reinterpret_cast<float*>(workspace.data());
+    float* const sums = seen + seen_floats();
     float* const buffers = sums + sums_slots() * slot_floats();
     float* const dw = static_cast<float*>(args.out);
     const int threads = int(gemm_.threads);
+    const float* x = floats(args.x);
+    if (sees_apart(problem_)) {
+      const std::int64_t planes = problem_.n * gemm_.blocks;
+#pragma omp parallel num_threads(threads)
+      {
+        const PhaseScope scope(args.phases, 2);
+        const auto [begin, end] = share(planes, omp_get_thread_num(), omp_get_num_threads());
+        copy_seen(problem_, x, begin, end, seen);
+      }
+      x = seen;
+    }
     // A unit at a time for each thread. With one part its sums are final.
     const std::int64_t units = gemm_.rectangles() * gemm_.parts;
 #pragma omp parallel for num_threads(threads) schedule(static)
@@ -317,8 +350,8 @@ class FilterPlan : public ConvPlan {
       float* const own = sums + (gemm_.parts > 1 ? std::size_t(unit) : thread) * slot_floats();
       {
         const PhaseScope scope(args.phases, 0);
-        run_unit(gemm_, floats(args.x), floats(args.dy), own,
-                 buffers + thread * gemm_.buffer_floats, rectangle, unit % gemm_.parts);
+        run_unit(gemm_, x, floats(args.dy), own, buffers + thread * gemm_.buffer_floats, rectangle,
+                 unit % gemm_.parts);
       }
       if (gemm_.parts > 1) continue;
       const PhaseScope scope(args.phases, 1);
@@ -334,11 +367,15 @@ class FilterPlan : public ConvPlan {
   }
 
  private:
+  std::size_t seen_floats() const {
+    return sees_apart(problem_) ? std::size_t(gemm_.problem.x_desc().elements()) : 0;
+  }
   std::size_t slot_floats() const { return (gemm_.unit_floats + 15) / 16 * 16; }
   std::size_t sums_slots() const {
     return std::size_t(gemm_.parts > 1 ? gemm_.rectangles() * gemm_.parts : gemm_.threads);
   }
 
+  ConvProblem problem_;
   FilterGemm gemm_;
 };
 
@@ -395,8 +432,7 @@ class ImplicitGemm : public ConvAlgo {
   bool deterministic(const ConvProblem&, const Config&) const override { return true; }
 
   WorkEstimate work(const ConvProblem& p, const Config& config, Device& device) const override {
-    if (p.pass == Pass::backward_filter)
-      return work_filter(p, plan_filter(p, config, device.info()));
+    if (p.pass == Pass::backward_filter) return work_filter(p, config, device.info());
     return work_pixels(p, plan_pixels(p, config, device.info()), device.info());
   }
 

@@ -113,6 +113,9 @@ struct FilterGemm {
   std::int64_t rectangles() const { return panel_splits * block_splits; }
 };
 
+// The pixels that a 1x1 filter of some stride sees, side by side, of planes [begin, end): the
+// channel blocks of all images.
+void copy_seen(const ConvProblem&, const float* x, std::int64_t begin, std::int64_t end, float* to);
 // Sums one unit into sums[panel][block][row][column].
 void run_unit(const FilterGemm&, const float* x, const float* dy, float* sums, float* buffer,
               std::int64_t rectangle, std::int64_t part);

@@ -89,6 +89,18 @@ HWY_NOINLINE void RunPlainTile(const float* buffer, const std::ptrdiff_t* row_at
   Put(tile, load, sums, kTileCols);
 }
 
+void CopySeen(const ConvProblem& p, const float* x, std::int64_t begin, std::int64_t end,
+              float* to) {
+  to += begin * p.p * p.q * kBlock;
+  for (std::int64_t plane = begin; plane < end; ++plane)
+    for (std::int64_t row = 0; row < p.p; ++row) {
+      const float* from = x + (plane * p.h + row * p.stride_h) * p.w * kBlock;
+      for (std::int64_t i = 0; i < p.q; ++i, from += p.stride_w * kBlock, to += kBlock)
+        for (int lane = 0; lane < kBlock; lane += kLanes)
+          hn::StoreU(hn::LoadU(F32(), from + lane), F32(), to + lane);
+    }
+}
+
 int PanelVecs(const FilterGemm& gemm, std::int64_t panel) {
   const TileShape shape{kLanes, kBlock, kTileRows, kTileCols};
   return static_cast<int>(shape.panel_cols(gemm.problem.k - panel * kTileCols) / kLanes);
@@ -278,8 +290,14 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace convlab::cpu {
 
+HWY_EXPORT(CopySeen);
 HWY_EXPORT(RunUnit);
 HWY_EXPORT(FinishRectangle);
+
+void copy_seen(const ConvProblem& p, const float* x, std::int64_t begin, std::int64_t end,
+               float* to) {
+  HWY_DYNAMIC_DISPATCH(CopySeen)(p, x, begin, end, to);
+}
 
 void run_unit(const FilterGemm& gemm, const float* x, const float* dy, float* sums, float* buffer,
               std::int64_t rectangle, std::int64_t part) {

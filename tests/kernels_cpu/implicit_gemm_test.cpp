@@ -57,6 +57,7 @@ TEST_P(ImplicitGemm, MatchesTheReference) {
       {.text = "mb2ic16ih40oc16oh40kh3ph1"},
       {.text = "mb2ic33ih14iw11oc20oh7ow6kh3ph1sh2sw2pw1"},
       {.text = "mb2ic32ih15oc32oh8kh1ph0sh2"},
+      {.text = "mb2ic40ih9iw12oc20oh3ow6kh1ph0sh3sw2pw0"},
       {.text = "mb3ic48ih6oc80oh6kh1ph0"},
       {.text = "mb2ic300ih5oc17oh5kh1ph0"},
       {.text = "mb1ic16ih1oc16oh1kh5ph2"},
