@@ -1,4 +1,7 @@
-"""Layers of known nets: the best own algorithm over oneDNN's."""
+"""Layers of known nets: the best own algorithm over oneDNN's.
+
+The best is the fastest of those that err no more than ERROR_LIMIT; a peer is compared as it is.
+"""
 
 import collections
 import itertools
@@ -56,6 +59,7 @@ LAYERS = {
 }
 PASSES = ("fwd", "bwd_d", "bwd_w")
 PEERS = {"direct": "onednn.direct", "Winograd": "onednn.winograd"}
+ERROR_LIMIT = 1e-5  # relative, in the 2-norm, against sums in double
 
 
 def keep_race(told):
@@ -93,7 +97,10 @@ class Race:
             {**same[0], "ms": statistics.median(ms for c in same for ms in c["ms"]),
              "pack_ms": statistics.median(c["pack_ms"] for c in same)} for same in times.values()]
         self.own = [c for c in self.candidates if not c["algo"].startswith("onednn.")]
-        self.best = min(self.own, key=lambda c: c["ms"])
+        self.within = [c for c in self.own if c["rel_error"] <= ERROR_LIMIT]
+        if not self.within:
+            sys.exit(f"{runs[0]['name']}: no own algorithm errs at most {ERROR_LIMIT}")
+        self.best = min(self.within, key=lambda c: c["ms"])
         self.peak = statistics.median(run["peak"] for run in runs)
 
     def peer(self, algo):
@@ -103,7 +110,7 @@ class Race:
         if not peers:
             return None, None
         fastest = min(peers, key=lambda c: c["ms"])
-        packed = [min(c["ms"] + c["pack_ms"] for c in who) for who in (peers, self.own)]
+        packed = [min(c["ms"] + c["pack_ms"] for c in who) for who in (peers, self.within)]
         return fastest, (fastest["ms"] / self.best["ms"], packed[0] / packed[1])
 
     def of_peak(self, c):
@@ -155,6 +162,7 @@ def layers(args, log):
     if not races:
         return
     ratios, rows, errors = collections.defaultdict(list), [], collections.defaultdict(float)
+    inaccurate = []
     for (kind, layer, which), race in races.items():
         best, least = race.best, math.inf
         cells = [f"{layer} {which}", f"{best['algo']} {best['config']}", f"{best['ms']:.2f}",
@@ -166,6 +174,8 @@ def layers(args, log):
                 continue
             cells += [f"{ratio:.2f}" for ratio in pair]
             ratios[kind, peer, which].append(pair)
+            if fastest["rel_error"] > ERROR_LIMIT:
+                inaccurate.append(f"{layer} {which} {algo}: {fastest['rel_error']:.1e}")
             least = min(least, pair[0])
             if peer == "direct":
                 cells.append(f"{100 * race.of_peak(fastest):.0f}")
@@ -179,7 +189,10 @@ def layers(args, log):
 
     mean = statistics.geometric_mean
     print("\nGeometric means of oneDNN's time over the best own one's, filters packed before; in\n"
-          "brackets with packing the filter counted on both sides.\n")
+          "brackets with packing the filter counted on both sides. Best of those whose relative error\n"
+          f"is at most {ERROR_LIMIT}; oneDNN's as they are.\n")
+    if inaccurate:
+        print("Of oneDNN's, above that error:\n\n- " + "\n- ".join(inaccurate) + "\n")
     print(table(["class", "layers", "over", *PASSES],
                 [[kind, len(problems), f"oneDNN's {peer}"] +
                  [f"{mean(a for a, _ in pairs):.2f} ({mean(b for _, b in pairs):.2f})" if pairs else ""
