@@ -121,10 +121,11 @@ constexpr CookToom<M, R> cook_toom(const std::array<Rational, M + R - 2>& points
 // around 1. For T = 6, 3/4 and 3/2 halve the error of the customary 1 and 2.
 template <int T>
 constexpr std::array<Rational, T - 1> default_points() {
-  static_assert(T == 4 || T == 5 || T == 6 || T == 8, "no default points for this tile");
+  static_assert(T >= 4 && T <= 8, "no default points for this tile");
   if constexpr (T == 4) return {0, 1, -1};
   if constexpr (T == 5) return {0, {3, 4}, {-3, 4}, 2};
   if constexpr (T == 6) return {0, {3, 4}, {-3, 4}, {3, 2}, {-3, 2}};
+  if constexpr (T == 7) return {0, 1, -1, {1, 2}, {-1, 2}, {5, 2}};
   if constexpr (T == 8) return {0, 1, -1, 2, -2, {1, 2}, {-1, 2}};
 }
 

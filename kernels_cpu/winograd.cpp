@@ -8,7 +8,7 @@
 //   backward_filter:  dw = A^T [ sum_tiles (B^T x B) . (G dy G^T) ] A, as F(r, m)
 //
 // A stride of two is four convolutions of stride 1, with filters of two taps and one, over the
-// phases of x (winograd.h).
+// phases of x; in a first layer, whose channels are few, a stride folds into them (winograd.h).
 //
 // Lavin & Gray 2015 (arXiv:1509.09308). Blocks of tiles stay in L2 between the steps: Jia et al.
 // 2018 (PPoPP), Gelashvili et al. 2019 (arXiv:1912.02165). Where filters are many and tiles few
@@ -29,9 +29,25 @@ namespace {
 
 const float* floats(const void* p) { return static_cast<const float*>(p); }
 
+// A first layer: plain x of few channels.
+bool folds(const ConvProblem& p) { return p.x_layout == Layout::nchw && p.c <= 4; }
+
+// Of the filter that is transformed, stride 1.
+std::int64_t taps_of(const ConvProblem& p) {
+  return folds(p) ? ceil_div(p.r, p.stride_h) : ceil_div(p.r, p.r == 3 ? p.stride_h : 1);
+}
+
 std::vector<std::int64_t> tile_sizes(const ConvProblem& p) {
-  if (p.stride_h == 2) return {4, 7};
-  return p.r == 3 ? std::vector<std::int64_t>{2, 4, 6} : std::vector<std::int64_t>{2, 4};
+  switch (taps_of(p)) {
+    case 2:
+      return {4, 7};
+    case 3:
+      return {2, 4, 6};
+    case 4:
+      return {4, 5};
+    default:
+      return {2, 4};
+  }
 }
 
 // Channel blocks whose sums for one panel take a quarter of L2, in equal parts.
@@ -83,23 +99,30 @@ WinogradShape shape_of(const ConvProblem& p, std::int64_t m, const DeviceInfo& d
   WinogradShape s;
   s.pass = p.pass;
   s.m = m;
-  s.r = p.r;
+  s.r = taps_of(p);
+  s.stride = p.stride_h;
+  s.kernel = p.r;
   const bool data = p.pass == Pass::backward_data;
   s.in = data ? p.y_desc() : p.x_desc();
   s.out = data ? p.x_desc() : p.y_desc();
+  if (folds(p)) {
+    s.fold = {p.x_desc(), p.pad_h, p.pad_w};
+    s.in = {p.n, p.c * s.stride * s.stride, p.p + s.r - 1, p.q + s.r - 1, p.y_layout};
+  }
   s.in_grid = {1, s.in.h, s.in.w, {}, {}};
   s.out_grid = {1, s.out.h, s.out.w, {}, {}};
   s.pad_h = data ? p.r - 1 - p.pad_h : p.pad_h;
   s.pad_w = data ? p.s - 1 - p.pad_w : p.pad_w;
-  if (p.stride_h == 2) {
+  if (s.fold) {
+    s.pad_h = s.pad_w = 0;
+  } else if (p.stride_h == 2) {
     const PhasedDimension h(data, p.h, p.pad_h, p.p), w(data, p.w, p.pad_w, p.q);
     (data ? s.out_grid : s.in_grid) = {
         4, h.count, w.count, {h.first[0], h.first[1]}, {w.first[0], w.first[1]}};
     s.pad_h = h.pad;
     s.pad_w = w.pad;
-    s.r = s.stride = 2;
   }
-  choose_mosaic(s);
+  if (!s.fold) choose_mosaic(s);
   s.epilogue = p.epilogue;
   s.accumulate = p.accumulate;
   s.threads = device.threads;
@@ -151,12 +174,16 @@ WorkEstimate work_of(const WinogradShape& s, const DeviceInfo& device) {
   const double tiles = double(s.tiles()), points = double(s.points());
   const double in_c = double(s.in_blocks() * s.tile.block),
                out_c = double(s.out_panels() * s.tile.cols);
-  const double in_bytes = 4 * double(s.in.elements()), out_bytes = 4 * double(s.out.elements());
+  const double in_bytes = 4 * double((s.fold ? s.fold->x : s.in).elements()),
+               out_bytes = 4 * double(s.out.elements());
   const double v_bytes = 4 * tiles * points * in_c, m_bytes = 4 * tiles * points * out_c;
   const double filter_bytes = 4 * points * in_c * out_c;  // packed, or sums
-  const double kernel_bytes = 4 * double(s.in.c * s.out.c * s.kernel() * s.kernel());
+  const double kernel_bytes = 4 * double(s.filter_channels() * s.out.c * s.kernel * s.kernel);
   // Multiplied points of each pair of channels, of a dimension: all but one phase's last.
-  const double last = s.stride == 1 ? 0 : 0.5 / double(s.t());
+  const double last = s.phased() ? 0.5 / double(s.t()) : 0;
+  // Lanes that pad x's channels stay out of the product, but for those between forward's phases.
+  const bool all_lanes = s.pass == Pass::forward && s.phased();
+  const double multiplied_c = all_lanes ? in_c : double(s.in_grid.phases * s.in.c);
   const double products = tiles * points * (1 - last) * (1 - last);
   const double cores = s.shared ? double(s.threads) : 1;
   const double l2 = cores * double(device.l2_bytes);
@@ -169,7 +196,8 @@ WorkEstimate work_of(const WinogradShape& s, const DeviceInfo& device) {
                   .flops = tiles * in_c * costs.input,
                   .bytes_read = in_bytes,
                   .efficiency = 0.2};
-  PhaseWork product{.name = "product", .flops = 2 * products * in_c * out_c, .efficiency = 0.62};
+  PhaseWork product{
+      .name = "product", .flops = 2 * products * multiplied_c * out_c, .efficiency = 0.62};
   PhaseWork output{.name = "output_transform", .efficiency = 0.2};
   if (!block_fits) {
     input.bytes_written += v_bytes;
@@ -263,21 +291,34 @@ class Winograd : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "winograd",
-                               .version = 6,
-                               .summary = "minimal filtering of 3x3 and 5x5; 3x3 of stride 2 too",
+                               .version = 7,
+                               .summary =
+                                   "minimal filtering of 3x3 to 5x5; 3x3 of stride 2; "
+                                   "strided first layers",
                                .libraries = {}};
     return info;
   }
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
     if (p.dtype != DType::f32) return Refusal{fmt::format("takes f32, not {}", to_string(p.dtype))};
-    if (p.r != p.s || (p.r != 3 && p.r != 5))
-      return Refusal{fmt::format("takes 3x3 and 5x5 filters, has {}x{}", p.r, p.s)};
     ConvProblem dense = p;
-    if (p.r == 3 && p.stride_h == 2 && p.stride_w == 2) dense.stride_h = dense.stride_w = 1;
+    if (folds(p)) {
+      if (p.pass == Pass::backward_data) return Refusal{"takes no gradient of a plain input"};
+      const std::int64_t stride = p.stride_h, taps = taps_of(p);
+      if (p.r != p.s || p.stride_w != stride || (stride != 1 && stride != 2 && stride != 4) ||
+          taps < 3 || taps > 5)
+        return Refusal{fmt::format(
+            "folds a stride of 1, 2 or 4 where 3x3 to 5x5 taps are left, has {}x{} of stride {}x{}",
+            p.r, p.s, p.stride_h, p.stride_w)};
+      dense.stride_h = dense.stride_w = 1;
+    } else {
+      if (p.r != p.s || p.r < 3 || p.r > 5)
+        return Refusal{fmt::format("takes 3x3 to 5x5 filters, has {}x{}", p.r, p.s)};
+      if (p.r == 3 && p.stride_h == 2 && p.stride_w == 2) dense.stride_h = dense.stride_w = 1;
+    }
     if (auto refusal = refuse_all_but_dense(dense)) return refusal;
     const Layout blocked = tile_shape().block == 16 ? Layout::nchw16c : Layout::nchw8c;
-    for (const Layout layout : {p.x_layout, p.y_layout})
+    for (const Layout layout : {folds(p) ? blocked : p.x_layout, p.y_layout})
       if (layout != blocked)
         return Refusal{fmt::format("takes {} on this instruction set, not {}", to_string(blocked),
                                    to_string(layout))};

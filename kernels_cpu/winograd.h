@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "conv/algo.h"
@@ -31,6 +32,16 @@ struct WinogradPhase {
 };
 inline constexpr WinogradPhase kWinogradPhases[] = {{0, 1}, {0, 0}, {1, 0}, {1, 1}};
 
+// With few channels of x, a stride s folds into them instead (space to depth): the channels
+// (c, a, b) of pixel (i, j) are x[c][s i + a - pad][s j + b - pad], C s^2 of them, and the filter
+// has ceil(R / s) taps and stride 1. 7x7/2 over 3 channels is 4x4 over 12, which F(4,4) does with
+// 37 multiplications an output instead of 147; 11x11/4 is 3x3 over 48. x is plain NCHW, as nets
+// read it, and is folded a tile at a time (winograd_fold-inl.h).
+struct WinogradFold {
+  TensorDesc x;
+  std::int64_t pad_h = 0, pad_w = 0;
+};
+
 // The pixels of one side of the convolution: one grid, or four with every second row and column.
 struct WinogradGrid {
   std::int64_t phases = 1;
@@ -44,10 +55,12 @@ struct WinogradGrid {
 struct WinogradShape {
   Pass pass = Pass::forward;
   std::int64_t m = 0, r = 0;  // F(m, r); backward_filter is F(r, m), of the same T
-  std::int64_t stride = 1;    // 2 with r = 2 only
+  std::int64_t stride = 1;    // in phases, 2 with r = 2, or folded
+  std::int64_t kernel = 0;    // taps of the whole filter
   // Forward from `in` to `out`: backward_data is the forward of dy with the flipped filter; in
   // backward_filter `in` is x and `out` is dy.
   TensorDesc in, out;
+  std::optional<WinogradFold> fold;   // `in` is what x folds to
   WinogradGrid in_grid, out_grid;     // that of x has phases
   std::int64_t pad_h = 0, pad_w = 0;  // of in_grid
   Epilogue epilogue;
@@ -82,11 +95,19 @@ struct WinogradShape {
   std::int64_t phase_panels() const { return ceil_div(out.c, tile.cols); }
   std::int64_t in_blocks() const { return in_grid.phases * phase_blocks(); }
   std::int64_t out_panels() const { return out_grid.phases * phase_panels(); }
-  std::int64_t kernel() const { return stride == 1 ? r : 3; }
+  bool phased() const { return in_grid.phases * out_grid.phases > 1; }
+  // Those of x in the filter, and the one that a channel of `in` belongs to in a phase.
+  std::int64_t filter_channels() const { return phased() ? in.c : in.c / (stride * stride); }
+  std::int64_t filter_channel(std::int64_t c) const { return phased() ? c : c / (stride * stride); }
+  // The taps of that channel are stride * j + a, in both dimensions.
+  WinogradPhase filter_phase(std::int64_t c, std::int64_t phase) const {
+    if (phased()) return kWinogradPhases[phase];
+    return {c / stride % stride, c % stride};
+  }
 
   // The phases [first, second) of x that have a product at this point.
   std::pair<std::int64_t, std::int64_t> phases_at(std::int64_t point) const {
-    if (stride == 1) return {0, 1};
+    if (!phased()) return {0, 1};
     const bool last_h = point / t() == t() - 1, last_w = point % t() == t() - 1;
     return {last_w ? 1 : 0, last_h ? 2 : last_w ? 3 : 4};
   }

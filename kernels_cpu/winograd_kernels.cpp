@@ -15,6 +15,7 @@
 #include <hwy/highway.h>
 
 #include "kernels_cpu/gemm_kernel-inl.h"
+#include "kernels_cpu/winograd_fold-inl.h"
 #include "kernels_cpu/winograd_transforms-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -155,18 +156,15 @@ struct Window {
 // Of the phases in x that F(m, r) is for.
 constexpr int PhaseStride(int r) { return r == 2 ? 2 : 1; }
 
-// V = B^T d B for (channel block, tile) pairs.
-template <class Input, int M, int kStride>
-void TransformInput(const Shape& s, const float* in, float* v, Range block, Range items) {
+// V = B^T d B for (channel block, tile) pairs; window(block, place, patch) is d.
+template <class Input, class GetWindow>
+HWY_INLINE void TransformWindows(const Shape& s, float* v, Range block, Range items,
+                                 const GetWindow& window) {
   constexpr int T = Input::inputs;
   alignas(64) float patch[T * T * kBlock];
   const std::int64_t rows = s.rows(), point = s.v_point();
   ForEachTile(s, block, items, [&](std::int64_t b, std::int64_t tile, const TileAt& at) HWY_ATTR {
-    const std::int64_t phase = kStride == 1 ? 0 : b / s.phase_blocks();
-    const Pixels<T, kStride> pixels(s, s.in, s.in_grid, phase, at.y * M - s.pad_h,
-                                    at.x * M - s.pad_w);
-    const Window<T, kStride> d(pixels, in + pixels.Plane(s, s.in, at, b - phase * s.phase_blocks()),
-                               s.in.w, patch);
+    const auto d = window(b, at, patch);
     for (int part = 0; part < kBlock; part += kLanes) {
       float* const to = v + (b * rows + tile) * kBlock + part;
       Nested<Input>([&](int r, int c) HWY_ATTR { return hn::LoadU(F32(), d.at(r, c) + part); },
@@ -174,6 +172,39 @@ void TransformInput(const Shape& s, const float* in, float* v, Range block, Rang
                         HWY_ATTR { hn::StoreU(value, F32(), to + (i * T + j) * point); });
     }
   });
+}
+
+template <class Input, int M, int kStride>
+void TransformInput(const Shape& s, const float* in, float* v, Range block, Range items) {
+  constexpr int T = Input::inputs;
+  TransformWindows<Input>(
+      s, v, block, items, [&](std::int64_t b, const TileAt& at, float* patch) HWY_ATTR {
+        const std::int64_t phase = kStride == 1 ? 0 : b / s.phase_blocks();
+        const Pixels<T, kStride> pixels(s, s.in, s.in_grid, phase, at.y * M - s.pad_h,
+                                        at.x * M - s.pad_w);
+        const float* const plane = in + pixels.Plane(s, s.in, at, b - phase * s.phase_blocks());
+        return Window<T, kStride>(pixels, plane, s.in.w, patch);
+      });
+}
+
+template <class Input, int M>
+void TransformFolded(const Shape& s, const float* x, float* v, Range block, Range items) {
+  constexpr int T = Input::inputs;
+  const auto fold = s.stride == 4   ? FoldTile<T, 4>
+                    : s.stride == 2 ? FoldTile<T, 2>
+                                    : FoldTile<T, 1>;
+  TransformWindows<Input>(s, v, block, items,
+                          [&](std::int64_t b, const TileAt& at, float* patch) HWY_ATTR {
+                            fold(*s.fold, x, at.mosaic, b, at.y * M, at.x * M, patch);
+                            return FoldedWindow<T>{patch};
+                          });
+}
+
+template <class Input, int M, int R>
+auto InputTransform(const Shape& s) {
+  if (s.fold) return TransformFolded<Input, M>;
+  return s.in_grid.phases == 1 ? TransformInput<Input, M, 1>
+                               : TransformInput<Input, M, PhaseStride(R)>;
 }
 
 // Rows of kTileCols columns. What is there is added to a part's sum only now: a part that went on
@@ -189,10 +220,11 @@ HWY_INLINE void Put(Tile<kRows>& sum, bool add, float* to) {
 // M = V U for one point and panel: tiles x channels by channels x columns. Channels go in parts for
 // which U stays in L1 while all tiles pass; meanwhile the panel that comes next is fetched into L2,
 // evenly spread, for its first touch would wait at each page.
-HWY_NOINLINE void Multiply(const float* v, std::ptrdiff_t block_step, std::int64_t blocks,
+HWY_NOINLINE void Multiply(const float* v, std::ptrdiff_t block_step, std::int64_t channels,
                            const float* u, const float* next_u, std::int64_t tiles,
                            std::int64_t depth, float* m) {
   constexpr std::int64_t line = 64 / sizeof(float);
+  const std::int64_t blocks = ceil_div(channels, kBlock), whole = channels / kBlock;
   const std::int64_t parts = ceil_div(blocks * kBlock, depth);
   const std::int64_t fetches = ceil_div(kBlock * kTileCols / line, ceil_div(tiles, kTileRows));
   for (std::int64_t part = 0; part < parts; ++part) {
@@ -203,8 +235,12 @@ HWY_NOINLINE void Multiply(const float* v, std::ptrdiff_t block_step, std::int64
       sum.SetZero();
       for (std::int64_t b = own.begin; b < own.end; ++b) {
         for (std::int64_t f = 0; f < fetches; ++f, next_u += line) __builtin_prefetch(next_u, 0, 2);
-        sum.template MultiplyAdd<kBlock>({v + b * block_step + first * kBlock, kBlock, block_step},
-                                         {u + b * kBlock * kTileCols}, 1);
+        const float* const a = v + b * block_step + first * kBlock;
+        const PanelB panel{u + b * kBlock * kTileCols};
+        if (b < whole)
+          sum.template MultiplyAdd<kBlock>({a, kBlock, block_step}, panel, 1);
+        else
+          sum.MultiplyAdd(&a, kBlock, panel, 1, channels - whole * kBlock);
       }
       Put(sum, part > 0, to);
     });
@@ -273,10 +309,10 @@ void MultiplyPanel(const Shape& s, const float* packed, const float* v, std::int
   }
   const bool phased = s.in_grid.phases > 1;
   const std::int64_t begin = phased ? first * s.phase_blocks() : 0;
-  const std::int64_t end = phased ? last * s.phase_blocks() : s.in_blocks();
+  const std::int64_t channels = phased ? (last - first) * s.in.padded_c() : s.in.c;
   const float* const u =
       packed + (point * s.out_panels() + panel) * s.packed_panel() + begin * kBlock * kTileCols;
-  Multiply(v + point * s.v_point() + begin * s.rows() * kBlock, s.rows() * kBlock, end - begin, u,
+  Multiply(v + point * s.v_point() + begin * s.rows() * kBlock, s.rows() * kBlock, channels, u,
            u + s.packed_panel(), tiles, s.depth, m);
 }
 
@@ -293,10 +329,8 @@ void ForwardThread(const Shape& s, const WinogradOperands& data, std::int64_t th
     const std::int64_t tiles = block.end - block.begin;
     {
       const PhaseScope scope(data.phases, 0);
-      const auto transform = s.in_grid.phases == 1
-                                 ? TransformInput<typename Code::Input, M, 1>
-                                 : TransformInput<typename Code::Input, M, PhaseStride(R)>;
-      transform(s, data.in, v, block, team.Share(s.in_blocks() * tiles));
+      InputTransform<typename Code::Input, M, R>(s)(s, data.in, v, block,
+                                                    team.Share(s.in_blocks() * tiles));
     }
     team.Barrier();
     {
@@ -344,20 +378,20 @@ void TransformGradient(const Shape& s, const float* dy, float* m, Range block, R
 
 // S += V^T M for one point and chunk: channels x tiles by tiles x columns. Tiles go in parts for
 // which M stays in L1 while all channels pass.
-HWY_NOINLINE void MultiplyTransposed(const float* v, std::ptrdiff_t block_step, std::int64_t blocks,
-                                     const float* m, std::int64_t tiles, std::int64_t depth,
-                                     bool first, float* sums) {
+HWY_NOINLINE void MultiplyTransposed(const float* v, std::ptrdiff_t block_step,
+                                     std::int64_t channels, const float* m, std::int64_t tiles,
+                                     std::int64_t depth, bool first, float* sums) {
   const std::int64_t parts = ceil_div(tiles, depth);
   for (std::int64_t part = 0; part < parts; ++part) {
     const Range own = Range::Part(tiles, part, parts);
-    for (std::int64_t row = 0; row < blocks * kBlock; row += kFilterRows) {
-      Tile<kFilterRows> sum;
+    ForEachRowTile<kFilterRows>(channels, [&](auto rows, std::int64_t row) HWY_ATTR {
+      Tile<decltype(rows)::value> sum;
       sum.SetZero();
       sum.template MultiplyAdd<1>(
           {v + row / kBlock * block_step + own.begin * kBlock + row % kBlock, 1, kBlock},
           {m + own.begin * kTileCols}, own.end - own.begin);
       Put(sum, !first || part > 0, sums + row * kTileCols);
-    }
+    });
   }
 }
 
@@ -366,33 +400,32 @@ void MultiplyChunk(const Shape& s, const float* v, const float* m, std::int64_t 
   const std::int64_t panel = chunk / s.panel_chunks(), of_panel = chunk % s.panel_chunks();
   const std::int64_t phase = of_panel / s.phase_chunks();
   const std::int64_t begin = of_panel % s.phase_chunks() * s.chunk;
-  const std::int64_t blocks = std::min(s.chunk, s.phase_blocks() - begin);
+  const std::int64_t channels = std::min(s.chunk * kBlock, s.in.c - begin * kBlock);
   const std::int64_t block_step = s.rows() * kBlock;
   float* const to = sums + point * s.s_point();
   const auto phases = s.phases_at(point);
   if (phase < phases.first || phase >= phases.second) {
-    std::fill_n(to, blocks * kBlock * kTileCols, 0.f);
+    std::fill_n(to, channels * kTileCols, 0.f);
     return;
   }
   MultiplyTransposed(v + point * s.v_point() + (phase * s.phase_blocks() + begin) * block_step,
-                     block_step, blocks, m + point * s.m_point() + panel * s.rows() * kTileCols,
+                     block_step, channels, m + point * s.m_point() + panel * s.rows() * kTileCols,
                      tiles, s.depth, first, to);
 }
 
-// Which tap of the filter each of F(m, R) is in a phase of its own, or below zero if none.
+// Which tap of the filter each of F(m, R) is in a phase of the stride, or below zero if none.
 template <int R>
-std::array<int, R * R> Taps(const WinogradPhase& phase, bool flipped) {
-  constexpr int kernel = PhaseStride(R) == 1 ? R : 3;
+std::array<int, R * R> Taps(const Shape& s, const WinogradPhase& phase, bool flipped) {
+  const int kernel = int(s.kernel);
   const auto tap = [&](std::int64_t a, int j) {
-    if (PhaseStride(R) == 1) return flipped ? R - 1 - j : j;
-    if (a == 1) return j == 0 ? 1 : -1;
-    return flipped ? 2 - 2 * j : 2 * j;
+    const int at = int(s.stride) * j + int(a);
+    return at >= kernel ? -1 : flipped ? kernel - 1 - at : at;
   };
   std::array<int, R * R> taps;
-  for (int r = 0; r < R; ++r)
-    for (int s = 0; s < R; ++s) {
-      const int row = tap(phase.h, r), column = tap(phase.w, s);
-      taps[std::size_t(r * R + s)] = row < 0 || column < 0 ? -1 : row * kernel + column;
+  for (int i = 0; i < R; ++i)
+    for (int j = 0; j < R; ++j) {
+      const int row = tap(phase.h, i), column = tap(phase.w, j);
+      taps[std::size_t(i * R + j)] = row < 0 || column < 0 ? -1 : row * kernel + column;
     }
   return taps;
 }
@@ -404,8 +437,8 @@ void TransformSums(const Shape& s, const float* sums, std::int64_t sets, std::in
                    std::int64_t panel, std::int64_t phase, Range channels, float* dw) {
   constexpr int R = Output::outputs;
   constexpr int T = Output::inputs;
-  const std::int64_t kernel = s.kernel() * s.kernel();
-  const auto taps = Taps<R>(kWinogradPhases[phase], false);
+  const std::int64_t area = s.kernel * s.kernel;
+  auto taps = Taps<R>(s, s.filter_phase(channels.begin, phase), false);
   const std::int64_t columns = std::min<std::int64_t>(kTileCols, s.out.c - panel * kTileCols);
   for (std::int64_t c = channels.begin; c < channels.end; ++c, sums += kTileCols) {
     alignas(64) float result[R * R][kTileCols];
@@ -420,12 +453,15 @@ void TransformSums(const Shape& s, const float* sums, std::int64_t sets, std::in
           },
           [&](int r, int col, Vec value)
               HWY_ATTR { hn::Store(value, F32(), result[r * R + col] + lane); });
-    for (std::int64_t k = 0; k < columns; ++k) {
-      float* const to = dw + ((panel * kTileCols + k) * s.in.c + c) * kernel;
-      for (int rs = 0; rs < R * R; ++rs)
-        if (const int tap = taps[std::size_t(rs)]; tap >= 0)
-          to[tap] = result[rs][k] + (s.accumulate ? to[tap] : 0.f);
-    }
+    if (s.fold) taps = Taps<R>(s, s.filter_phase(c, phase), false);
+    float* to = dw + (panel * kTileCols * s.filter_channels() + s.filter_channel(c)) * area;
+    const auto write = [&](float* at, float value) { *at = value + (s.accumulate ? *at : 0.f); };
+    for (std::int64_t k = 0; k < columns; ++k, to += s.filter_channels() * area)
+      if (s.stride == 1)  // all taps, in their order
+        for (int rs = 0; rs < R * R; ++rs) write(to + rs, result[rs][k]);
+      else
+        for (int rs = 0; rs < R * R; ++rs)
+          if (const int tap = taps[std::size_t(rs)]; tap >= 0) write(to + tap, result[rs][k]);
   }
 }
 
@@ -449,8 +485,8 @@ void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int
     const std::int64_t tiles = block.end - block.begin;
     {
       const PhaseScope scope(data.phases, 0);
-      TransformInput<typename Code::Input, M, PhaseStride(R)>(s, data.in, v, block,
-                                                              team.Share(s.in_blocks() * tiles));
+      InputTransform<typename Code::Input, M, R>(s)(s, data.in, v, block,
+                                                    team.Share(s.in_blocks() * tiles));
       TransformGradient<typename Code::Filter>(s, data.dy, m, block,
                                                team.Share(s.out_panels() * kTileVecs * tiles));
     }
@@ -512,12 +548,13 @@ void PackThread(const Shape& s, const FilterView& filter, float* packed, Range i
   for (std::int64_t i = items.begin; i < items.end; ++i) {
     const std::int64_t c = i % channels, first = i / depth % s.phase_panels() * kTileCols;
     const std::int64_t phase = i % depth / channels + i / depth / s.phase_panels();  // of one side
-    const auto taps = Taps<R>(kWinogradPhases[phase], filter.flipped);
+    const auto taps = Taps<R>(s, s.filter_phase(c, phase), filter.flipped);
     alignas(64) float g[R * R][kTileCols] = {};
     const std::int64_t columns =
         c < s.in.c ? std::min<std::int64_t>(kTileCols, s.out.c - first) : 0;
     for (std::int64_t k = 0; k < columns; ++k) {
-      const float* const from = filter.w + (first + k) * filter.out_step + c * filter.in_step;
+      const float* const from =
+          filter.w + (first + k) * filter.out_step + s.filter_channel(c) * filter.in_step;
       for (int rs = 0; rs < R * R; ++rs)
         if (const int tap = taps[std::size_t(rs)]; tap >= 0) g[rs][k] = from[tap];
     }
@@ -546,6 +583,8 @@ void WithSizes(const Shape& s, F&& f) {
   if (is(6, 3)) call(integral_constant<int, 6>(), integral_constant<int, 3>());
   if (is(4, 2)) call(integral_constant<int, 4>(), integral_constant<int, 2>());
   if (is(7, 2)) call(integral_constant<int, 7>(), integral_constant<int, 2>());
+  if (is(4, 4)) call(integral_constant<int, 4>(), integral_constant<int, 4>());
+  if (is(5, 4)) call(integral_constant<int, 5>(), integral_constant<int, 4>());
   if (is(2, 5)) call(integral_constant<int, 2>(), integral_constant<int, 5>());
   if (is(4, 5)) call(integral_constant<int, 4>(), integral_constant<int, 5>());
 }

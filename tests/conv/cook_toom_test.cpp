@@ -38,6 +38,7 @@ constexpr bool correlates_by_default() {
 static_assert(correlates_by_default<2, 3>());
 static_assert(correlates_by_default<4, 3>());
 static_assert(correlates_by_default<6, 3>());
+static_assert(correlates_by_default<4, 4>());
 static_assert(correlates_by_default<2, 5>());
 static_assert(correlates_by_default<4, 5>());
 static_assert(correlates_by_default<3, 2>());
@@ -125,6 +126,7 @@ TEST(CookToom, NestsInTwoDimensions) {
   EXPECT_EQ((nested_mistakes<2, 3>()), 0);
   EXPECT_EQ((nested_mistakes<4, 3>()), 0);
   EXPECT_EQ((nested_mistakes<6, 3>()), 0);
+  EXPECT_EQ((nested_mistakes<4, 4>()), 0);
   EXPECT_EQ((nested_mistakes<2, 5>()), 0);
   EXPECT_EQ((nested_mistakes<4, 5>()), 0);
   EXPECT_EQ((nested_mistakes<3, 2>()), 0);

@@ -40,8 +40,10 @@ Operands::Verdict check(const ConvProblem& p, const Config& config, const Refere
 std::vector<Config> all_configs(const ConvProblem& p) {
   const bool data = p.pass == Pass::backward_data;
   std::vector<Config> configs;
-  for (const std::int64_t m : {2, 4, 6}) {
-    if (p.r == 5 && m == 6) continue;
+  const std::vector<std::int64_t> sizes = p.r == 3   ? std::vector<std::int64_t>{2, 4, 6}
+                                          : p.r == 4 ? std::vector<std::int64_t>{4, 5}
+                                                     : std::vector<std::int64_t>{2, 4};
+  for (const std::int64_t m : sizes) {
     const std::int64_t tiles = p.n * ceil_div(data ? p.h : p.p, m) * ceil_div(data ? p.w : p.q, m);
     for (const std::int64_t shared : {0, 1})
       for (const std::int64_t block :
@@ -55,8 +57,9 @@ TEST(Winograd, TakesTilesInBlocksOfAnySize) {
   for (const std::string& isa : supported_isas())
     for (const int threads : {1, 3}) {
       const auto device = make_cpu_device({threads, isa});
-      for (const char* text : {"mb2ic20ih18iw15oc40oh18ow15kh3ph1", "mb1ic40ih4oc5oh4kh3ph1",
-                               "mb1ic18ih9iw11oc34oh7ow9kh5ph1"})
+      for (const char* text :
+           {"mb2ic20ih18iw15oc40oh18ow15kh3ph1", "mb1ic40ih4oc5oh4kh3ph1",
+            "mb1ic18ih9iw11oc34oh7ow9kh5ph1", "mb1ic19ih9iw12oc34oh10ow13kh4ph2"})
         for (const Pass pass : all_passes) {
           const ConvProblem p = blocked(text, pass, *device);
           const ReferenceCase reference(p, 1);
@@ -133,6 +136,39 @@ TEST(Winograd, TakesAStrideOfTwoPhaseByPhase) {
     }
 }
 
+// First layers, x in plain NCHW: every stride that folds and number of taps that is left, filters
+// that end within a stride, paddings that do not divide it, pixels that no output reads.
+TEST(Winograd, FoldsTheStrideOfAFirstLayer) {
+  for (const std::string& isa : supported_isas())
+    for (const int threads : {1, 3}) {
+      const auto device = make_cpu_device({threads, isa});
+      for (const char* text :
+           {"mb2ic3ih33iw30oc40oh17ow15kh7sh2ph3", "mb3ic3ih47iw51oc18oh11ow12kh11sh4ph2",
+            "mb1ic4ih20iw26oc16oh7ow10kh8sh2ph0", "mb1ic1ih13iw12oc5oh6ow6kh6sh2ph2",
+            "mb2ic2ih19iw22oc34oh9ow10kh9sh2ph3", "mb1ic3ih40iw31oc16oh8ow6kh16sh4ph3",
+            "mb2ic3ih12iw15oc20oh12ow15kh3ph1", "mb1ic2ih9iw11oc16oh10ow12kh4ph2"})
+        for (const Pass pass : {Pass::forward, Pass::backward_filter})
+          for (const bool accumulate : {false, true}) {
+            ConvProblem p = blocked(text, pass, *device);
+            p.x_layout = Layout::nchw;
+            p.accumulate = accumulate;
+            if (pass == Pass::forward && !accumulate)
+              p.epilogue = {.bias = true, .residual = true, .relu = true};
+            ASSERT_FALSE(winograd().refuse(p, *device)) << text;
+            const ReferenceCase reference(p, 6);
+            std::vector<Config> configs = winograd().configs(p, *device);
+            for (const std::int64_t shared : {0, 1})
+              configs.push_back({{"tile", 4}, {"shared", shared}, {"block", 1}});
+            for (const Config& config : configs) {
+              const Operands::Verdict verdict = check(p, config, reference, *device);
+              EXPECT_EQ(verdict.status, Status::ok)
+                  << verdict.reason << "\n  " << text << ' ' << to_string(pass) << ' '
+                  << config.text() << ' ' << isa << ' ' << threads;
+            }
+          }
+    }
+}
+
 // More channels, and more tiles, than one part of a product takes.
 TEST(Winograd, SplitsDeepProducts) {
   const auto device = make_cpu_device({2, ""});
@@ -196,14 +232,25 @@ TEST(Winograd, SaysWhyItRefuses) {
     return refusal ? refusal->reason : "";
   };
   const auto problem = [&](const char* text) { return blocked(text, Pass::forward, *device); };
-  EXPECT_EQ(reason(problem("ic16ih8oc16oh8kh3ph1")), "");
+  ConvProblem p = problem("ic16ih8oc16oh8kh3ph1");
+  EXPECT_EQ(reason(p), "");
   EXPECT_EQ(reason(problem("ic16ih8oc16oh4kh3sh2ph1")), "");
   EXPECT_EQ(reason(problem("ic16ih8oc16oh4kh5sh2ph2")), "needs stride 1, has 2x2");
   EXPECT_EQ(reason(problem("ic16ih8oc16oh4ow8kh3sh2sw1ph1pw1")), "needs stride 1, has 2x1");
   EXPECT_EQ(reason(problem("ic16ih9oc16oh9kh3dh1ph2")), "needs dilation 1, has 2x2");
   EXPECT_EQ(reason(problem("g2ic32ih8oc32oh8kh3ph1")), "needs 1 group, has 2");
-  EXPECT_EQ(reason(problem("ic16ih8oc16oh8kh1ph0")), "takes 3x3 and 5x5 filters, has 1x1");
-  ConvProblem p = problem("ic16ih8oc16oh8kh3ph1");
+  EXPECT_EQ(reason(problem("ic16ih8oc16oh8kh1ph0")), "takes 3x3 to 5x5 filters, has 1x1");
+  p = problem("ic3ih23oc16oh12kh7sh2ph3");
+  EXPECT_EQ(reason(p), "takes 3x3 to 5x5 filters, has 7x7");
+  p.x_layout = Layout::nchw;
+  EXPECT_EQ(reason(p), "");
+  p.pass = Pass::backward_data;
+  EXPECT_EQ(reason(p), "takes no gradient of a plain input");
+  p = problem("ic3ih23oc16oh12kh3sh2ph1");
+  p.x_layout = Layout::nchw;
+  EXPECT_EQ(reason(p),
+            "folds a stride of 1, 2 or 4 where 3x3 to 5x5 taps are left, has 3x3 of stride 2x2");
+  p = problem("ic16ih8oc16oh8kh3ph1");
   p.dtype = DType::f64;
   EXPECT_EQ(reason(p), "takes f32, not f64");
 }
