@@ -21,7 +21,8 @@
 //
 // Tiles are worked on in blocks. A block belongs to one thread (shared=0), small enough for its
 // spectra to stay in L2 while the filters stream by; or to all threads (shared=1), which split each
-// phase and meet at barriers: then filters are read once per block, and blocks are large.
+// phase and meet at barriers: then filters are read once per block, and blocks are large. In
+// backward_filter a thread of its own (shared=0) has part of dw and meets all blocks.
 // Elements of one point lie far from those of the next. Where they leave the cache, a transform
 // that wrote them directly would visit a page for each: a group of transforms goes to a small
 // buffer first, and is copied point by point.
@@ -29,6 +30,7 @@
 // Vasilache et al. 2014 (arXiv:1412.7580, tiled FFT convolution), Zlateski, Jia, Li, Durand 2018
 // (arXiv:1809.07851, FFT against Winograd on CPUs).
 #include <fmt/format.h>
+#include <hwy/cache_control.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -39,6 +41,7 @@
 #include "conv/fft_tile_rules.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/fft_tiles.h"
+#include "kernels_cpu/implicit_gemm.h"
 
 namespace convlab::cpu {
 namespace {
@@ -111,6 +114,7 @@ class FftTiledPlan final : public ConvPlan {
         tile_(config.get("tile")),
         tiles_(std::min(config.get("block"), tiling_.tiles)),
         shared_(config.get("shared") == 1),
+        stream_(streams(config)),
         filter_pass_(p.pass == Pass::backward_filter) {
     const std::int64_t item_bytes = kernels_.points * 2 * tiling_.block * 4;
     // Staged items take a quarter of L2, and are worth no more than 2 KB at a time.
@@ -147,17 +151,20 @@ class FftTiledPlan final : public ConvPlan {
 #pragma omp parallel num_threads(threads_)
     {
       const int thread = omp_get_thread_num();
-      const Worker me{nullptr, memory.as<float>() + thread * scratch_floats(), thread, threads_};
+      const Worker me{nullptr, memory.as<float>() + thread * scratch_floats(), thread, threads_,
+                      can_stream(packed.data())};
       float* const plane = filter_plane(me);
       write_items(
           me, to_blocks() * depth, reinterpret_cast<float*>(packed.data()), filters(),
           [&](std::int64_t i, TileSpectrum<float> to) {
             const std::int64_t k = i / depth * block, c = i % depth;
             const float* const from = w + k * out_stride + c * in_stride;
-            for (std::int64_t t = 0; t < taps; ++t)
-              for (std::int64_t lane = 0; lane < block; ++lane)
+            const std::int64_t lanes = std::min(block, outputs - k);
+            if (lanes < block) std::fill_n(plane, taps * block, 0.f);
+            for (std::int64_t lane = 0; lane < lanes; ++lane)
+              for (std::int64_t t = 0; t < taps; ++t)
                 plane[(turned ? taps - 1 - t : t) * block + lane] =
-                    k + lane < outputs ? scale * from[lane * out_stride + t] : 0.f;
+                    scale * from[lane * out_stride + t];
             kernels_.forward(plane, {problem_.r, problem_.s, 0, 0, tile_, tile_}, me.scratch, to);
           });
     }
@@ -176,9 +183,10 @@ class FftTiledPlan final : public ConvPlan {
       if (filter_pass_)
         shared_ ? sum_together(me, args) : sum_apart(me, args);
       else
-        for_each_block(alone ? thread : 0, teams(), [&](std::int64_t first, std::int64_t count) {
-          convolve(me, args, first, count);
-        });
+        for_each_block(alone ? thread : 0, teams(),
+                       [&](std::int64_t, std::int64_t first, std::int64_t count) {
+                         convolve(me, args, first, count);
+                       });
     }
   }
 
@@ -188,6 +196,7 @@ class FftTiledPlan final : public ConvPlan {
     float* memory;
     float* scratch;
     int rank, crew;
+    bool stream = false;  // spectra that leave L2 go past the other caches too
 
     void meet() const {
       if (crew > 1) {
@@ -222,14 +231,14 @@ class FftTiledPlan final : public ConvPlan {
   }
   Spectra sums(const Part& part) const { return {part.channels * part.k.count, tiling_.block}; }
 
-  // f(first, count) for every `step`-th block of tiles, from block b on. Blocks are of nearly equal
-  // size, none larger than tiles_.
+  std::int64_t blocks() const { return ceil_div(tiling_.tiles, tiles_); }
+  // f(b, first, count) for every `step`-th block of tiles, from block b on. Blocks are of nearly
+  // equal size, none larger than tiles_.
   template <class F>
   void for_each_block(std::int64_t b, std::int64_t step, const F& f) const {
-    const std::int64_t blocks = ceil_div(tiling_.tiles, tiles_);
-    for (; b < blocks; b += step) {
-      const std::int64_t first = b * tiling_.tiles / blocks;
-      f(first, (b + 1) * tiling_.tiles / blocks - first);
+    for (; b < blocks(); b += step) {
+      const std::int64_t first = b * tiling_.tiles / blocks();
+      f(b, first, (b + 1) * tiling_.tiles / blocks() - first);
     }
   }
 
@@ -240,7 +249,8 @@ class FftTiledPlan final : public ConvPlan {
   // The spectra of the input and the output of a block of tiles; in backward_filter also of dw, or
   // of the whole input, and each thread's parts of the outputs and of dw.
   std::int64_t team_floats() const {
-    if (filter_pass_ && !shared_) return floats(inputs(tiling_.tiles)) + threads_ * own_floats();
+    if (filter_pass_ && !shared_)
+      return blocks() * floats(inputs(tiles_)) + threads_ * own_floats();
     return floats(inputs(tiles_)) + floats(outputs(tiles_, out_blocks_)) +
            (filter_pass_ ? floats(sums({{0, to_blocks()}, 0, problem_.c})) : 0);
   }
@@ -274,10 +284,14 @@ class FftTiledPlan final : public ConvPlan {
         transform(i,
                   TileSpectrum<float>{(direct ? there : stage) + (i - first) * element(), stride});
       if (direct) return;
-      for (std::int64_t p = 0; p < kernels_.points; ++p)
-        std::copy_n(stage + p * stride, (last - first) * element(),
-                    there + p * spectra.point_stride);
+      for (std::int64_t p = 0; p < kernels_.points; ++p) {
+        const float* const from = stage + p * stride;
+        float* const at = there + p * spectra.point_stride;
+        const std::int64_t count = (last - first) * element();
+        me.stream ? kernels_.stream(from, count, at) : void(std::copy_n(from, count, at));
+      }
     });
+    if (me.stream) hwy::FlushStream();
   }
 
   template <class F>
@@ -383,6 +397,7 @@ class FftTiledPlan final : public ConvPlan {
                      const Spectra& spectra) const {
     const TensorDesc& to = tiling_.to;
     const Epilogue& epilogue = problem_.epilogue;
+    const bool stream = stream_ && can_stream(args.out);
     read_items(
         me, count * blocks, from, spectra, [&](std::int64_t i, TileSpectrum<const float> item) {
           const Tiling::Place at = tiling_.place(first + i / blocks);
@@ -404,8 +419,10 @@ class FftTiledPlan final : public ConvPlan {
                .residual =
                    epilogue.residual ? static_cast<const float*>(args.residual) + plane : nullptr,
                .relu = epilogue.relu,
-               .accumulate = problem_.accumulate});
+               .accumulate = problem_.accumulate,
+               .stream = stream});
         });
+    if (stream) hwy::FlushStream();
   }
 
   // backward_filter where all threads share a block of tiles, and the spectra of dw: each has some
@@ -415,7 +432,7 @@ class FftTiledPlan final : public ConvPlan {
     float* const x_data = me.memory;
     float* const dy_data = x_data + floats(inputs(tiles_));
     float* const dw_data = dy_data + floats(outputs(tiles_, to_blocks()));
-    for_each_block(0, 1, [&](std::int64_t first, std::int64_t count) {
+    for_each_block(0, 1, [&](std::int64_t, std::int64_t first, std::int64_t count) {
       const Spectra x = inputs(count), dy = outputs(count, to_blocks());
       {
         const PhaseScope scope(args.phases, 0);
@@ -435,14 +452,16 @@ class FftTiledPlan final : public ConvPlan {
   // The same where each thread has parts of dw of its own, whose spectra stay in its L2 from the
   // first tile to the inverse transform; x is transformed before, by all.
   void sum_apart(const Worker& me, const ConvArgs& args) const {
-    const Spectra x = inputs(tiling_.tiles);
+    const std::int64_t x_block = floats(inputs(tiles_));  // blocks lie one after the other
     float* const x_data = me.memory;
     {
       const PhaseScope scope(args.phases, 0);
-      transform_input(me, args.x, 0, tiling_.tiles, x_data, x);
+      for_each_block(0, 1, [&](std::int64_t b, std::int64_t first, std::int64_t count) {
+        transform_input(me, args.x, first, count, x_data + b * x_block, inputs(count));
+      });
     }
     me.meet();
-    const Worker own{x_data + floats(x) + me.rank * own_floats(), me.scratch, 0, 1};
+    const Worker own{x_data + blocks() * x_block + me.rank * own_floats(), me.scratch, 0, 1};
     float* const dy_data = own.memory;
     float* const dw_data = dy_data + floats(outputs(tiles_, 1));
     const std::int64_t chunks = ceil_div(problem_.c, channels_);
@@ -450,7 +469,7 @@ class FftTiledPlan final : public ConvPlan {
     me.share(to_blocks() * chunks, 1, [&](std::int64_t i, std::int64_t) {
       const std::int64_t c = i % chunks * channels_;
       const Part part{{i / chunks, 1}, c, std::min(channels_, problem_.c - c)};
-      for_each_block(0, 1, [&](std::int64_t first, std::int64_t count) {
+      for_each_block(0, 1, [&](std::int64_t b, std::int64_t first, std::int64_t count) {
         const Spectra dy = outputs(count, 1);
         if (transformed != part.k.first) {
           const PhaseScope scope(args.phases, 0);
@@ -458,8 +477,8 @@ class FftTiledPlan final : public ConvPlan {
           if (count == tiling_.tiles) transformed = part.k.first;
         }
         const PhaseScope scope(args.phases, 1);
-        add_products(own, part, x_data + first * from_blocks() * element(), x, dy_data, dy, count,
-                     dw_data, first > 0);
+        add_products(own, part, x_data + b * x_block, inputs(count), dy_data, dy, count, dw_data,
+                     first > 0);
       });
       write_filter_gradient(own, args, part, dw_data);
     });
@@ -527,7 +546,7 @@ class FftTiledPlan final : public ConvPlan {
   Device& device_;
   const int threads_;
   const std::int64_t tile_, tiles_;  // a tile's side; tiles in a block
-  const bool shared_, filter_pass_;
+  const bool shared_, stream_, filter_pass_;
   std::int64_t staged_ = 1;      // items transformed before they are copied; 1: not copied
   std::int64_t out_blocks_ = 0;  // output channel blocks worked on at a time
   std::int64_t channels_ = 0;    // of x in a thread's part of dw
@@ -574,6 +593,12 @@ class FftTiled final : public ConvAlgo {
         const Config config{
             {"tile", tile}, {"shared", shared}, {"block", block(p, tile, shared == 1, device)}};
         choices.push_back({config, seconds(work(p, config, device))});
+        if (p.pass == Pass::backward_filter || p.accumulate ||
+            !leaves_caches(4 * Tiling(p, tile).to.elements(), device.info()))
+          continue;
+        Config streamed = config;
+        streamed.set("stream", 1);
+        choices.push_back({streamed, seconds(work(p, streamed, device))});
       }
     }
     std::stable_sort(choices.begin(), choices.end(),
@@ -627,6 +652,8 @@ class FftTiled final : public ConvAlgo {
                                  spill * from + blocks * filters, spill * to, product_efficiency});
       estimate.phases.push_back(
           {"output_transform", tiles * to * one, spill * to, out_bytes, transform_efficiency});
+      if (leaves_caches(4 * tiling.to.elements(), device.info()) && !streams(config))
+        estimate.phases.back().bytes_read += out_bytes;
       estimate.pack = {"pack_filter", 0, double(p.filter_bytes()), filters, packing_efficiency};
     }
     return estimate;

@@ -41,6 +41,11 @@ void ProductTile(const PointProduct& p, const float* a, const float* b, float* o
   Vec re[kCount], im[kCount];
   HWY_UNROLL(16)
   for (int i = 0; i < kCount; ++i) {
+    // Asked for now, the lines are there when the sums are; a short depth would wait for each.
+    if (!accumulate) {
+      hwy::Prefetch(out + i * p.out_row);
+      hwy::Prefetch(out + i * p.out_row + kBlock);
+    }
     re[i] = accumulate ? hn::Load(d, out + i * p.out_row) : hn::Zero(d);
     im[i] = accumulate ? hn::Load(d, out + i * p.out_row + kBlock) : hn::Zero(d);
   }
@@ -105,11 +110,23 @@ void ForwardTile(const float* plane, const Window& window, float* scratch, TileS
   const std::int64_t last = std::min({std::int64_t{n}, window.cols, window.w - window.x});
   for (int lane = 0; lane < kBlock; lane += kLanes) {
     for (int x = 0; x < n; ++x) hn::Store(hn::Zero(F32()), F32(), staged + x * kBlock);
+    const auto row_at = [&](int y) HWY_ATTR -> const float* {
+      const std::int64_t row = window.y + y;
+      if (row < 0 || row >= window.h || y >= window.rows || first >= last) return nullptr;
+      return plane + (row * window.w + window.x) * kBlock + lane;
+    };
+    // A row lies too far from the one before for the machine to foresee it.
+    const auto ask_for = [&](int y) HWY_ATTR {
+      if (const float* const row = row_at(y))
+        for (std::int64_t x = first; x < last; ++x) hwy::Prefetch(row + x * kBlock);
+    };
+    constexpr int kAhead = 4;
+    for (int y = 0; y < kAhead; ++y) ask_for(y);
     TileFft<n>::Forward(
         [&](int y) HWY_ATTR -> const float* {
-          const std::int64_t row = window.y + y;
-          if (row < 0 || row >= window.h || y >= window.rows || first >= last) return nullptr;
-          const float* const from = plane + (row * window.w + window.x) * kBlock + lane;
+          ask_for(y + kAhead);
+          const float* const from = row_at(y);
+          if (from == nullptr) return nullptr;
           if (first == 0 && last == n) return from;
           for (std::int64_t x = first; x < last; ++x)
             hn::Store(hn::Load(F32(), from + x * kBlock), F32(), staged + x * kBlock);
@@ -135,10 +152,18 @@ void InverseTile(TileSpectrum<const float> from, float* scratch, float* plane, c
               v = hn::Add(v, hn::Load(F32(), epilogue.residual + offset + x * kBlock));
             if (epilogue.relu) v = hn::Max(v, hn::Zero(F32()));
             if (epilogue.accumulate) v = hn::Add(v, hn::Load(F32(), to));
-            hn::Store(v, F32(), to);
+            if (epilogue.stream)
+              hn::Stream(v, F32(), to);
+            else
+              hn::Store(v, F32(), to);
           }
         });
   }
+}
+
+void StreamLines(const float* from, std::int64_t count, float* to) {
+  for (std::int64_t i = 0; i < count; i += kLanes)
+    hn::Stream(hn::Load(F32(), from + i), F32(), to + i);
 }
 
 // One table per instruction set and tile size.
@@ -146,6 +171,7 @@ template <int n>
 constexpr TileKernels kKernels{.forward = &ForwardTile<n>,
                                .inverse = &InverseTile<n>,
                                .product = &Product,
+                               .stream = &StreamLines,
                                .points = TileFft<n>::kPoints,
                                .scratch = round_up(TileFft<n>::kScratch, 16)};
 

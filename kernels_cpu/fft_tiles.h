@@ -23,6 +23,7 @@ struct PixelEpilogue {
   const float* bias = nullptr;
   const float* residual = nullptr;
   bool relu = false, accumulate = false;
+  bool stream = false;  // past the caches; the plane is aligned to vectors
 };
 
 // The product at each of some points: out[i][v] (+)= sum over l of a[i][l] conj(b[l][v]). a is
@@ -49,6 +50,8 @@ struct TileKernels {
   void (*inverse)(TileSpectrum<const float>, float* scratch, float* plane, const Window&,
                   const PixelEpilogue&);
   void (*product)(const PointProduct&);
+  // Copies `count` floats, whole cache lines, past the caches; hwy::FlushStream() completes it.
+  void (*stream)(const float* from, std::int64_t count, float* to);
   std::int64_t points;   // of a spectrum
   std::int64_t scratch;  // floats that forward and inverse need, a multiple of 16
 };

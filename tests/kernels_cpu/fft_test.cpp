@@ -138,10 +138,12 @@ TEST(FftTiled, FusesTheEpilogue) {
   p.x_layout = p.y_layout = blocked(device->info().isa);
   p.epilogue = {.bias = true, .residual = true, .relu = true};
   const ReferenceCase reference(p, 5);
-  for (const Config& config : algo.configs(p, *device)) {
-    const auto verdict = check_candidate(algo, p, config, reference, *device, *stream, 4e-6);
-    EXPECT_EQ(verdict.status, Status::ok) << config.text() << ": " << verdict.reason;
-  }
+  for (Config config : algo.configs(p, *device))
+    for (const std::int64_t past_caches : {0, 1}) {
+      config.set("stream", past_caches);
+      const auto verdict = check_candidate(algo, p, config, reference, *device, *stream, 4e-6);
+      EXPECT_EQ(verdict.status, Status::ok) << config.text() << ": " << verdict.reason;
+    }
 }
 
 }  // namespace
