@@ -377,7 +377,8 @@ void TransformGradient(const Shape& s, const float* dy, float* m, Range block, R
 }
 
 // S += V^T M for one point and chunk: channels x tiles by tiles x columns. Tiles go in parts for
-// which M stays in L1 while all channels pass.
+// which M stays in L1 while all channels pass. S, of all points, has left L2 since it was last
+// here: its lines are asked for before the product that is added to them.
 HWY_NOINLINE void MultiplyTransposed(const float* v, std::ptrdiff_t block_step,
                                      std::int64_t channels, const float* m, std::int64_t tiles,
                                      std::int64_t depth, bool first, float* sums) {
@@ -387,10 +388,12 @@ HWY_NOINLINE void MultiplyTransposed(const float* v, std::ptrdiff_t block_step,
     ForEachRowTile<kFilterRows>(channels, [&](auto rows, std::int64_t row) HWY_ATTR {
       Tile<decltype(rows)::value> sum;
       sum.SetZero();
+      float* const to = sums + row * kTileCols;
+      for (int i = 0; i < rows.value * kTileCols; i += kLanes) __builtin_prefetch(to + i, 1);
       sum.template MultiplyAdd<1>(
           {v + row / kBlock * block_step + own.begin * kBlock + row % kBlock, 1, kBlock},
           {m + own.begin * kTileCols}, own.end - own.begin);
-      Put(sum, !first || part > 0, sums + row * kTileCols);
+      Put(sum, !first || part > 0, to);
     });
   }
 }
