@@ -182,9 +182,9 @@ TEST(Winograd, SplitsDeepProducts) {
     }
 }
 
-// F(6,3) loses most: 6.6e-6 of the output's norm in the experiment of cook_toom_test.cpp. A tenth
-// of the default limit of 1e-4 leaves room for sums over tiles instead of channels.
-TEST(Winograd, ErrsATenthOfTheDefaultLimit) {
+// F(6,3) loses most: 6.6e-6 of the output's norm in the experiment of cook_toom_test.cpp, whose
+// sums are over all channels at once; 4.5e-6 where they are over parts of them.
+TEST(Winograd, ErrsLessThanSumsOverAllChannels) {
   const auto device = make_cpu_device({2, ""});
   for (const Pass pass : all_passes) {
     const ConvProblem p = blocked("mb1ic256ih24oc64oh24kh3ph1", pass, *device);
@@ -194,7 +194,7 @@ TEST(Winograd, ErrsATenthOfTheDefaultLimit) {
       const Operands::Verdict verdict = check(p, config, reference, *device);
       RecordProperty(fmt::format("{} {}", to_string(pass), config.text()),
                      fmt::format("{:.2e}", verdict.rel_error));
-      EXPECT_LT(verdict.rel_error, 1e-5) << to_string(pass) << ' ' << config.text();
+      EXPECT_LT(verdict.rel_error, 5.5e-6) << to_string(pass) << ' ' << config.text();
     }
   }
 }
