@@ -564,7 +564,7 @@ class FftTiled final : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "fft_tiled",
-                               .version = 3,
+                               .version = 4,
                                .device = DeviceKind::cpu,
                                .origin = Origin::own,
                                .summary = "FFT of 16x16 or 32x32 tiles, fused in cache blocks",
@@ -678,10 +678,13 @@ class FftTiled final : public ConvAlgo {
     const std::int64_t from = points * tiling.from.padded_c() * 2 * 4;
     const std::int64_t to = points * tiling.to.padded_c() * 2 * 4;
     constexpr std::int64_t shared_bytes = 128 << 20;
-    const bool apart = !shared && p.pass == Pass::backward_filter;  // one channel block at a time
-    const std::int64_t own = apart ? points * tiling.block * 2 * 4 : from;
-    const std::int64_t fits =
-        shared ? shared_bytes / (from + to) : device.info().l2_bytes / 3 / own;
+    // A part of dw takes one channel block of dy at a time; its sums are read and written once a
+    // block of tiles, which half of L2 makes large enough.
+    const bool apart = !shared && p.pass == Pass::backward_filter;
+    const std::int64_t l2 = device.info().l2_bytes;
+    const std::int64_t fits = shared  ? shared_bytes / (from + to)
+                              : apart ? l2 / 2 / (points * tiling.block * 2 * 4)
+                                      : l2 / 3 / from;
     const std::int64_t most = std::clamp<std::int64_t>(
         fits, 1, shared || apart ? tiling.tiles : ceil_div(tiling.tiles, device.info().threads));
     // As few blocks as that allows, of equal size.
