@@ -440,7 +440,7 @@ void TransformSums(const Shape& s, const float* sums, std::int64_t sets, std::in
                    std::int64_t panel, std::int64_t phase, Range channels, float* dw) {
   constexpr int R = Output::outputs;
   constexpr int T = Output::inputs;
-  const std::int64_t area = s.kernel * s.kernel;
+  const std::int64_t area = s.kernel * s.kernel, step = s.filter_channels() * area;
   auto taps = Taps<R>(s, s.filter_phase(channels.begin, phase), false);
   const std::int64_t columns = std::min<std::int64_t>(kTileCols, s.out.c - panel * kTileCols);
   for (std::int64_t c = channels.begin; c < channels.end; ++c, sums += kTileCols) {
@@ -457,9 +457,9 @@ void TransformSums(const Shape& s, const float* sums, std::int64_t sets, std::in
           [&](int r, int col, Vec value)
               HWY_ATTR { hn::Store(value, F32(), result[r * R + col] + lane); });
     if (s.fold) taps = Taps<R>(s, s.filter_phase(c, phase), false);
-    float* to = dw + (panel * kTileCols * s.filter_channels() + s.filter_channel(c)) * area;
+    float* to = dw + panel * kTileCols * step + s.filter_channel(c) * area;
     const auto write = [&](float* at, float value) { *at = value + (s.accumulate ? *at : 0.f); };
-    for (std::int64_t k = 0; k < columns; ++k, to += s.filter_channels() * area)
+    for (std::int64_t k = 0; k < columns; ++k, to += step)
       if (s.stride == 1)  // all taps, in their order
         for (int rs = 0; rs < R * R; ++rs) write(to + rs, result[rs][k]);
       else
@@ -555,12 +555,13 @@ void PackThread(const Shape& s, const FilterView& filter, float* packed, Range i
     alignas(64) float g[R * R][kTileCols] = {};
     const std::int64_t columns =
         c < s.in.c ? std::min<std::int64_t>(kTileCols, s.out.c - first) : 0;
-    for (std::int64_t k = 0; k < columns; ++k) {
-      const float* const from =
-          filter.w + (first + k) * filter.out_step + s.filter_channel(c) * filter.in_step;
-      for (int rs = 0; rs < R * R; ++rs)
-        if (const int tap = taps[std::size_t(rs)]; tap >= 0) g[rs][k] = from[tap];
-    }
+    const float* from = filter.w + first * filter.out_step + s.filter_channel(c) * filter.in_step;
+    for (std::int64_t k = 0; k < columns; ++k, from += filter.out_step)
+      if (s.stride == 1)  // all taps, in their order or against it
+        for (int rs = 0; rs < R * R; ++rs) g[rs][k] = from[filter.flipped ? R * R - 1 - rs : rs];
+      else
+        for (int rs = 0; rs < R * R; ++rs)
+          if (const int tap = taps[std::size_t(rs)]; tap >= 0) g[rs][k] = from[tap];
     float* const to = packed + i * kTileCols;
     for (int lane = 0; lane < kTileCols; lane += kLanes)
       Nested<Code>([&](int r, int col) HWY_ATTR { return hn::Load(F32(), g[r * R + col] + lane); },
