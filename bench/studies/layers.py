@@ -83,35 +83,52 @@ def keep_race(told):
             "onednn": context["onednn"], "machine": machine, "date": context["date"]}
 
 
+def merged(runs):
+    """The candidates of these runs with their median times."""
+    times = collections.defaultdict(list)
+    for run in runs:
+        for c in run["candidates"]:
+            times[c["algo"], c["layouts"], c["config"]].append(c)
+    return [{**same[0], "ms": statistics.median(ms for c in same for ms in c["ms"]),
+             "pack_ms": statistics.median(c["pack_ms"] for c in same)} for same in times.values()]
+
+
+def is_peer(c):
+    return c["algo"].startswith("onednn.")
+
+
 class Race:
-    """All runs of one layer and pass together: the candidates with their median times."""
+    """All runs of one layer and pass together. A process has one version of the peers and all own
+    algorithms; ratios are between what took turns in it, for the machine's mood changes."""
 
     def __init__(self, runs):
-        times = collections.defaultdict(list)
-        for run in runs:
-            for c in run["candidates"]:
-                # A peer of each version, but one own algorithm: that one is the same in each.
-                version = run["onednn"] if c["algo"].startswith("onednn.") else ""
-                times[c["algo"], c["layouts"], c["config"], version].append(c)
-        self.candidates = [
-            {**same[0], "ms": statistics.median(ms for c in same for ms in c["ms"]),
-             "pack_ms": statistics.median(c["pack_ms"] for c in same)} for same in times.values()]
-        self.own = [c for c in self.candidates if not c["algo"].startswith("onednn.")]
-        self.within = [c for c in self.own if c["rel_error"] <= ERROR_LIMIT]
-        if not self.within:
+        self.own = [c for c in merged(runs) if not is_peer(c)]
+        within = [c for c in self.own if c["rel_error"] <= ERROR_LIMIT]
+        if not within:
             sys.exit(f"{runs[0]['name']}: no own algorithm errs at most {ERROR_LIMIT}")
-        self.best = min(self.within, key=lambda c: c["ms"])
+        self.best = min(within, key=lambda c: c["ms"])
         self.peak = statistics.median(run["peak"] for run in runs)
+        versions = collections.defaultdict(list)
+        for run in runs:
+            versions[run["onednn"]].append(run)
+        self.versions = [merged(same) for same in versions.values()]
 
     def peer(self, algo):
-        """Its fastest version, and the ratios of its time to the best own one: without packing, and
-        with packing counted, where another candidate may be the best on either side."""
-        peers = [c for c in self.candidates if c["algo"] == algo]
-        if not peers:
-            return None, None
-        fastest = min(peers, key=lambda c: c["ms"])
-        packed = [min(c["ms"] + c["pack_ms"] for c in who) for who in (peers, self.within)]
-        return fastest, (fastest["ms"] / self.best["ms"], packed[0] / packed[1])
+        """Of the version that does best: its fastest candidate, and the ratios of its time to the
+        best own one: without packing, and with packing counted, where another candidate may be the
+        best on either side."""
+        found = []
+        for candidates in self.versions:
+            peers = [c for c in candidates if c["algo"] == algo]
+            own = [c for c in candidates if not is_peer(c) and c["rel_error"] <= ERROR_LIMIT]
+            beside = [c for c in own if (c["algo"], c["layouts"], c["config"]) ==
+                      (self.best["algo"], self.best["layouts"], self.best["config"])]
+            if not peers or not beside:
+                continue
+            fastest = min(peers, key=lambda c: c["ms"])
+            packed = [min(c["ms"] + c["pack_ms"] for c in who) for who in (peers, own)]
+            found.append((fastest, (fastest["ms"] / beside[0]["ms"], packed[0] / packed[1])))
+        return min(found, key=lambda pair: pair[1][0], default=(None, None))
 
     def of_peak(self, c):
         return c["direct_GFLOP"] / c["eff_over_exec"] / c["ms"] * 1e3 / self.peak
