@@ -114,20 +114,18 @@ class Race:
         self.versions = [merged(same) for same in versions.values()]
 
     def peer(self, algo):
-        """Of the version that does best: its fastest candidate, and the ratios of its time to the
-        best own one: without packing, and with packing counted, where another candidate may be the
-        best on either side."""
+        """Of the version that does best: its fastest candidate, and the ratios of its time to that of
+        the best own one beside it: without packing, and with packing counted, where other candidates
+        may be the best."""
         found = []
         for candidates in self.versions:
             peers = [c for c in candidates if c["algo"] == algo]
             own = [c for c in candidates if not is_peer(c) and c["rel_error"] <= ERROR_LIMIT]
-            beside = [c for c in own if (c["algo"], c["layouts"], c["config"]) ==
-                      (self.best["algo"], self.best["layouts"], self.best["config"])]
-            if not peers or not beside:
-                continue
-            fastest = min(peers, key=lambda c: c["ms"])
-            packed = [min(c["ms"] + c["pack_ms"] for c in who) for who in (peers, own)]
-            found.append((fastest, (fastest["ms"] / beside[0]["ms"], packed[0] / packed[1])))
+            if peers and own:
+                fastest = min(peers, key=lambda c: c["ms"])
+                pair = [min(cost(c) for c in peers) / min(cost(c) for c in own)
+                        for cost in (lambda c: c["ms"], lambda c: c["ms"] + c["pack_ms"])]
+                found.append((fastest, pair))
         return min(found, key=lambda pair: pair[1][0], default=(None, None))
 
     def of_peak(self, c):
