@@ -12,6 +12,8 @@
 #include <tuple>
 #include <vector>
 
+#include "conv/ceiling_loops.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "autotune/ceilings.cpp"
 #include <hwy/foreach_target.h>
@@ -324,12 +326,30 @@ std::vector<Roof> measure_copies(Device& device, std::int64_t cached_bytes,
   return roofs;
 }
 
+std::vector<Roof> measure_loops(Device& device) {
+  const DeviceInfo& info = device.info();
+  auto* const its = dynamic_cast<CeilingDevice*>(&device);
+  if (!its)
+    return {{"registers", "f32", info.threads, false, info.peak_f32_flops, 0, ""},
+            {"registers", "f64", info.threads, false, info.peak_f64_flops, 0, ""},
+            {"memory", "read", info.threads, false, info.peak_bandwidth, 0, ""}};
+  constexpr double long_enough_s = 4 * sampling_s;  // a card at rest raises its clocks first
+  std::vector<Roof> roofs;
+  const std::unique_ptr<Stream> stream = device.make_stream();
+  for (const CeilingLoop& loop : its->ceiling_loops()) {
+    double work = 0;
+    const Best runs = best_of(
+        1, long_enough_s, [&] { return stream->time([&] { work = loop.enqueue(*stream); }, 1); });
+    roofs.push_back(
+        {loop.level, loop.what, info.threads, true, work * runs.per_second, runs.noise, ""});
+  }
+  return roofs;
+}
+
 std::vector<Roof> measure_roofs(Device& device) {
   const DeviceInfo& info = device.info();
   if (info.kind == DeviceKind::cuda) {
-    std::vector<Roof> roofs{{"registers", "f32", info.threads, false, info.peak_f32_flops, 0, ""},
-                            {"registers", "f64", info.threads, false, info.peak_f64_flops, 0, ""},
-                            {"memory", "read", info.threads, false, info.peak_bandwidth, 0, ""}};
+    std::vector<Roof> roofs = measure_loops(device);
     for (Roof& roof : measure_copies(device, info.l2_bytes / 4, 512 << 20))
       roofs.push_back(std::move(roof));
     return roofs;

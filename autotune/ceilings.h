@@ -1,5 +1,5 @@
-// What a device can do at best: the roofs that predictions and rooflines stand under. Measured on
-// the CPU; of a card, what its units and clocks allow on paper (DeviceInfo's peaks).
+// What a device can do at best: the roofs that predictions and rooflines stand under. Predictions
+// for a card start from what its units and clocks allow on paper (DeviceInfo's peaks).
 #pragma once
 
 #include <string>
@@ -33,10 +33,11 @@ const Ceilings& ceilings_of(const DeviceInfo&);
 
 // One roof of a roofline: what one level gives at best.
 struct Roof {
+  std::string level;  // "registers", "L1", "L2", "L3", "memory"; a card's "shared", and its host's
+                      // "pinned" and "pageable"
   std::string
-      level;         // "registers", "L1", "L2", "L3", "memory"; a card's host: "pinned", "pageable"
-  std::string what;  // of registers "f32", "f64": FLOPs; else "read", "write", "copy" (both
-                     // together), "to device", "to host": bytes
+      what;  // of registers "f32", "f64", a card's "tf32 mma", "f16 mma", "bf16 mma": FLOPs;
+             // else "read", "write", "copy" (both together), "to device", "to host": bytes
   int threads = 1;
   bool measured = true;   // false: what a card's units and clocks allow on paper
   double per_second = 0;  // the best of several samples
@@ -45,9 +46,13 @@ struct Roof {
 };
 
 // Every roof with the ISA in force: of the CPU for 1, 2, 4 ... and all of the device's threads,
-// 0.7 s for each of these; of a card what its clocks and units allow, its copies within L2 and
-// memory, and those from and to the host. Tensor cores have none.
+// 0.7 s for each of these; of a card its loops, its copies within L2 and memory, and those from and
+// to the host, 3 s together. What tensor cores do by mma.sync is no roof of a library's products,
+// which reach more on some cards.
 std::vector<Roof> measure_roofs(Device&);
+// Of the loops that a device offers (conv/ceiling_loops.h); without them, what its clocks and units
+// allow on paper.
+std::vector<Roof> measure_loops(Device&);
 // The copies alone, of any device: so many bytes in all, which its L2 holds or its caches do not.
 std::vector<Roof> measure_copies(Device&, std::int64_t cached_bytes, std::int64_t uncached_bytes);
 

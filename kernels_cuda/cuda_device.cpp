@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "conv/error.h"
+#include "kernels_cuda/ceilings.h"
 #include "kernels_cuda/cuda.h"
 #include "kernels_cuda/kernel_log.h"
 #include "kernels_cuda/layer_ops.h"
@@ -90,7 +91,7 @@ DeviceInfo describe(int device) {
   return info;
 }
 
-class CudaDevice : public Device, public NvtxRanges {
+class CudaDevice : public Device, public NvtxRanges, public CeilingDevice {
  public:
   explicit CudaDevice(int index) : index_(index), info_(describe(index)) { keep_freed_memory(); }
 
@@ -128,6 +129,14 @@ class CudaDevice : public Device, public NvtxRanges {
     check(cudaSetDevice(index_), "cudaSetDevice");
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     return cuda::finish_kernel_log();
+  }
+
+  // Of a quarter of L2, which leaves room for what else is there; and so much that L2 holds little
+  // of it from one run to the next.
+  std::vector<CeilingLoop> ceiling_loops() override {
+    const std::int64_t uncached = std::max<std::int64_t>(16 * info_.l2_bytes, 512 << 20);
+    return cuda::ceiling_loops(
+        *this, {.cached_bytes = info_.l2_bytes / 4, .uncached_bytes = uncached, .rounds = 1024});
   }
 
   int index() const { return index_; }

@@ -94,6 +94,16 @@ __device__ __forceinline__ V load_global(const T* p CONVLAB_SITE) {
   return *reinterpret_cast<const V*>(p);
 #endif
 }
+// From L2 or beyond.
+template <class V, class T>
+__device__ __forceinline__ V load_past_l1(const T* p CONVLAB_SITE) {
+#ifdef __CUDACC__
+  return __ldcg(reinterpret_cast<const V*>(p));
+#else
+  on_cpu::access(on_cpu::AccessKind::global_load, p, sizeof(V), at);
+  return *reinterpret_cast<const V*>(p);
+#endif
+}
 template <class T, class V>
 __device__ __forceinline__ void store_global(T* p, V v CONVLAB_SITE) {
 #ifndef __CUDACC__

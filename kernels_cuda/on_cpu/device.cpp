@@ -4,6 +4,7 @@
 #include <new>
 
 #include "conv/error.h"
+#include "kernels_cuda/ceilings.h"
 #include "kernels_cuda/cuda.h"
 #include "kernels_cuda/layer_ops.h"
 #include "kernels_cuda/nvtx.h"
@@ -33,7 +34,7 @@ DeviceInfo describe() {
   return info;
 }
 
-class OnCpuDevice : public Device, public cuda::NvtxRanges {
+class OnCpuDevice : public Device, public cuda::NvtxRanges, public CeilingDevice {
  public:
   const DeviceInfo& info() const noexcept override { return info_; }
 
@@ -58,6 +59,11 @@ class OnCpuDevice : public Device, public cuda::NvtxRanges {
     throw EnvironmentError("kernels executed on the CPU leave no records");
   }
   std::vector<KernelRun> finish_kernel_log() override { return {}; }
+  // What they say of speed is nothing; that they run is what a test sees.
+  std::vector<CeilingLoop> ceiling_loops() override {
+    return cuda::ceiling_loops(*this,
+                               {.cached_bytes = 1 << 15, .uncached_bytes = 1 << 17, .rounds = 1});
+  }
 
  private:
   DeviceInfo info_ = describe();

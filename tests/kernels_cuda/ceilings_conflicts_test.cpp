@@ -1,0 +1,24 @@
+// What the loop over shared memory must not spend its time on: every bank gives a word a clock.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "kernels_cuda/ceilings.h"
+#include "kernels_cuda/cuda.h"
+#include "kernels_cuda/on_cpu/access_counts.h"
+
+namespace convlab::cuda {
+namespace {
+
+TEST(CardCeilingsAccesses, OfSharedMemoryHaveNoConflicts) {
+  const auto device = make_cuda_device();
+  const auto stream = device->make_stream();
+  std::vector<unsigned> sums(ceiling_threads);
+  const auto accesses = on_cpu::count_accesses(
+      [&] { queue_shared_reads({.blocks = 1, .rounds = 9, .sums = sums.data()}, *stream); });
+  EXPECT_EQ(accesses.size(), 2);  // what fills it, and what reads it
+  for (const on_cpu::AccessCount& count : accesses) EXPECT_EQ(count.transactions, count.least);
+}
+
+}  // namespace
+}  // namespace convlab::cuda
