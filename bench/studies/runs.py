@@ -45,7 +45,8 @@ def provenance(args, log):
     """What made it, and where; all values that the runs of a log had."""
     kept = {"command": [f"bench/studies/study.py {args.study} --log {args.log.name}"]}
     if args.study == "gemm":
-        kept["command"][0] += f" --min-time {args.min_time}"
+        kept["command"][0] += (" --device cuda" if args.device == "cuda"
+                               else f" --min-time {args.min_time}")
     elif args.options:
         kept["command"][0] += f" --options={shlex.quote(args.options)}"
     for run in log.runs.values():

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Studies that take many runs of the lab's programs, as Markdown.
 
-  bench/studies/study.py gemm --log gemm.jsonl        products of M = K by N: own and OpenBLAS
+  bench/studies/study.py gemm --log gemm.jsonl        products of M = K by N: own and OpenBLAS,
+                                                      with --device cuda cuBLAS on a card
   bench/studies/study.py mlp --log mlp.jsonl          throughput of 20 -> 5 x 256 -> 1, tanh
   bench/studies/study.py batch --log batch.jsonl      AlexNet, ResNet-18, VGG-16 over batch sizes
   bench/studies/study.py layers --log layers.jsonl    layers of known nets: own over oneDNN's
@@ -41,10 +42,13 @@ def main():
     parser.add_argument("--only", default="", help="the cases whose name contains this")
     parser.add_argument("--minutes", type=float, default=math.inf, help="start nothing after these")
     parser.add_argument("--plots", type=pathlib.Path, help="a directory for charts as SVG")
-    parser.add_argument("--device", default="cpu", help="cuda: that of mlp as well")
+    parser.add_argument("--device", default="cpu",
+                        help="cuda: a card as well, mlp; a card instead, gemm")
     parser.add_argument("--python", help="an interpreter with torch, for mlp")
     parser.add_argument("--convlab", default=str(BUILD / "bench" / "convlab"))
     parser.add_argument("--kernels", default=str(BUILD / "bench" / "micro" / "micro_kernels"))
+    parser.add_argument("--card-kernels", help="those of gemm --device cuda",
+                        default=str(BUILD / "bench" / "micro" / "micro_gemm_cuda"))
     parser.add_argument("--micro", action="append", metavar="PROGRAM",
                         help="micro_convolutions, layers; one of a build with another oneDNN "
                              "(-Ddnnl_DIR=...) may be given too, and they take turns")

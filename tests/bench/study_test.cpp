@@ -59,6 +59,38 @@ TEST_F(StudyTest, MlpComparesBackendsByTheFlopModel) {
   expect_plot("mlp.svg");
 }
 
+// A card's products: 10 GFLOP/s a column of the batch, TN half of that. The explicit transpose,
+// 2^21 bytes at 1 GB/s, takes twenty times TN's product of one column, 2^19 FLOPs at 5 GFLOP/s.
+TEST_F(StudyTest, GemmOfACardStandsByItself) {
+  std::string cases;
+  for (const int n : {1, 2, 4, 7, 8, 16, 31, 32, 48, 64, 96, 128, 192, 256})
+    for (const char* const ops : {"NN", "TN", "NT"})
+      cases +=
+          fmt::format(R"({{"name": "gemm/cublas/f32/{}/512x{}x512/iterations:10/manual_time", )"
+                      R"("best_GFLOPs": {}}}, )",
+                      ops, n, ops == std::string("TN") ? 5 * n : 10 * n);
+  write_file(directory_ / "told",
+             fmt::format(R"({{"context": {{"gpu": "some", "isa": "sm_90", "threads": "2", )"
+                         R"("cublas": "13", "date": "today"}}, "benchmarks": [{}{{"name": )"
+                         R"("transpose/card/f32/512x512/iterations:10/manual_time", )"
+                         R"("best_GBps": 1}}]}})",
+                         cases));
+  const std::string program = directory_ / "card", calls = directory_ / "calls";
+  write_file(program, fmt::format("#!/bin/sh\necho \"$@\" >>'{}'\ncat '{}'\n", calls,
+                                  (directory_ / "told").string()));
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  const std::string out =
+      study(fmt::format("gemm --device cuda --card-kernels '{}' --only 'card f32 512'", program));
+  expect(read_file(calls), "--benchmark_filter=(gemm/.*/f32/.*/512x.*x512/|");
+  expect(out, "## f32: GFLOP/s over N, M = K, NN: cuBLAS\n");
+  expect(out, "| 31 | 310 |");
+  expect(out, "| 1 | 0.50 | 1.00 | 20.00 | 0 of 1 |");
+  expect(out, "| 7 to 8 | cuBLAS | 1.00 |");
+  expect(out, "- gpu: some\n");
+  expect(out, "--log log --device cuda\n");
+  expect_plot("gemm-f32.svg");
+}
+
 TEST_F(StudyTest, BatchMakesEachRunOnceAndSharesItsTime) {
   write_file(directory_ / "told", R"({"steps": [
       {"layer": "conv1", "kind": "conv",

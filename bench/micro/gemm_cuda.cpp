@@ -1,0 +1,167 @@
+// cuBLAS's products on a card, in the terms of micro_kernels: gemm/cublas/TYPE/OPS/MxNxK is
+// column-major and N is the batch. TYPE also says how operands are multiplied: f32 in full, tf32,
+// f16 and bf16 on tensor cores, summed in f32. `transpose/card` is an explicit one of M x K.
+//
+//   micro_gemm_cuda --benchmark_filter=gemm/cublas/f16/NN --benchmark_out=gemm.json
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "autotune/provenance.h"
+#include "conv/error.h"
+#include "conv/half.h"
+#include "kernels_cuda/cuda.h"
+#include "kernels_cuda/vendor.h"
+
+namespace convlab::micro {
+namespace {
+
+struct Card {
+  std::unique_ptr<Device> device = make_cuda_device();
+  std::unique_ptr<Stream> stream = device->make_stream();
+};
+Card& card() {
+  static Card one;
+  return one;
+}
+
+template <class T>
+Buffer normals(std::int64_t count) {
+  static const std::vector<T> pool = [] {
+    std::mt19937 random(1);
+    std::normal_distribution<double> normal;
+    std::vector<T> values((1 << 16) + 1);
+    for (T& v : values) v = T(normal(random));
+    return values;
+  }();
+  std::vector<T> values(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = pool[i % pool.size()];
+  Buffer there = card().device->allocate(values.size() * sizeof(T));
+  card().device->copy_to_device(there.data(), std::as_bytes(std::span(values)), *card().stream);
+  card().stream->synchronize();
+  return there;
+}
+
+Buffer normals(DType dtype, std::int64_t count) {
+  switch (dtype) {
+    case DType::f64:
+      return normals<double>(count);
+    case DType::f16:
+      return normals<Float16>(count);
+    case DType::bf16:
+      return normals<BFloat16>(count);
+    default:
+      return normals<float>(count);
+  }
+}
+
+// What to queue, and how much it is of what `counter` counts.
+struct Work {
+  std::function<void()> enqueue;
+  const char* counter;
+  double amount;
+};
+
+// By the card's clock, the mean of a few runs each time.
+void add_case(const std::string& name, const std::function<Work()>& make) {
+  constexpr int samples = 10, runs = 32;
+  benchmark::RegisterBenchmark(name.c_str(),
+                               [make](benchmark::State& state) {
+                                 const Work work = make();
+                                 work.enqueue();  // what a library makes at its first call
+                                 double best = 1e9;
+                                 for (auto _ : state) {
+                                   const double s = card().stream->time(work.enqueue, runs);
+                                   best = std::min(best, s);
+                                   state.SetIterationTime(s);
+                                 }
+                                 state.counters[work.counter] = work.amount / best * 1e-9;
+                               })
+      ->UseManualTime()
+      ->Iterations(samples)
+      ->Unit(benchmark::kMicrosecond);
+}
+
+struct Type {
+  const char* name;
+  DType dtype;
+  cuda::Math math;
+};
+constexpr Type types[] = {{"f32", DType::f32, cuda::Math::fma},
+                          {"f64", DType::f64, cuda::Math::fma},
+                          {"tf32", DType::f32, cuda::Math::tf32},
+                          {"f16", DType::f16, cuda::Math::fma},
+                          {"bf16", DType::bf16, cuda::Math::fma}};
+
+// Column-major C = A B is row-major C' = B' A', which is how cuda::gemm counts.
+void add_gemm(const Type& type, const std::string& ops, std::int64_t m, std::int64_t n,
+              std::int64_t k) {
+  add_case(fmt::format("gemm/cublas/{}/{}/{}x{}x{}", type.name, ops, m, n, k), [=] {
+    const bool ta = ops == "TN", tb = ops == "NT";
+    const cuda::Gemm gemm{.dtype = type.dtype,
+                          .math = type.math,
+                          .m = n,
+                          .n = m,
+                          .k = k,
+                          .transpose_a = tb,
+                          .transpose_b = ta,
+                          .lda = tb ? n : k,
+                          .ldb = ta ? k : m,
+                          .ldc = m};
+    const auto a = std::make_shared<Buffer>(normals(type.dtype, m * k)),
+               b = std::make_shared<Buffer>(normals(type.dtype, k * n)),
+               c = std::make_shared<Buffer>(normals(type.dtype, m * n));
+    return Work{[=] { cuda::gemm(gemm, 1, b->data(), a->data(), 0, c->data(), *card().stream); },
+                "best_GFLOPs", 2.0 * double(m) * double(n) * double(k)};
+  });
+}
+
+// Channels first to channels last is a transposition.
+void add_transpose(const Type& type, std::int64_t m, std::int64_t k) {
+  add_case(fmt::format("transpose/card/{}/{}x{}", type.name, m, k), [=] {
+    const auto from = std::make_shared<Buffer>(normals(type.dtype, m * k)),
+               to = std::make_shared<Buffer>(normals(type.dtype, m * k));
+    const TensorDesc rows{1, m, 1, k, Layout::nchw}, columns{1, m, 1, k, Layout::nhwc};
+    return Work{[=] {
+                  card().device->ops().convert_layout(type.dtype, rows, from->data(), columns,
+                                                      to->data(), *card().stream);
+                },
+                "best_GBps", 2.0 * double(from->bytes())};
+  });
+}
+
+void add_all() {
+  for (const Type& type : types)
+    for (const int size : {512, 1024, 1760, 2048, 2560}) {
+      for (const char* const ops : {"NN", "TN", "NT"})
+        for (const int n : {1, 2, 4, 7, 8, 16, 31, 32, 48, 64, 96, 128, 192, 256})
+          add_gemm(type, ops, size, n, size);
+      if (type.name == to_string(type.dtype) && size_of(type.dtype) >= 4)
+        add_transpose(type, size, size);  // no other type's has a kernel
+    }
+}
+
+}  // namespace
+}  // namespace convlab::micro
+
+int main(int argc, char** argv) {
+  using namespace convlab;
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  try {
+    for (const auto& [name, value] : collect_provenance(micro::card().device->info()).fields)
+      if (name != "date") benchmark::AddCustomContext(name, value);  // it has a date of its own
+  } catch (const EnvironmentError& error) {
+    fmt::print(stderr, "micro_gemm_cuda: {}\n", error.what());
+    return 3;
+  }
+  micro::add_all();
+  benchmark::RunSpecifiedBenchmarks();
+}
