@@ -111,18 +111,20 @@ __global__ void __launch_bounds__(threads, blocks_at_once)
   sums[global_thread()] = total(sum);
 }
 
-// The rounds follow each other without a gap, so that blocks stay equally busy.
+// A block keeps to its own tiles: no two write the same.
 template <class F>
 __device__ __forceinline__ void for_each_tile(std::int64_t tiles, int rounds, F f) {
 #pragma unroll 1
-  for (std::int64_t i = blockIdx.x; i < tiles * rounds; i += gridDim.x)
-    f(std::int64_t(unsigned(i) % unsigned(tiles)) * parts * threads + threadIdx.x);
+  for (int round = 0; round < rounds; ++round)
+#pragma unroll 1
+    for (std::int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x)
+      f(round, tile * parts * threads + threadIdx.x);
 }
 
 __global__ void __launch_bounds__(threads, blocks_at_once)
     read_global(const uint4* data, std::int64_t tiles, int rounds, unsigned* sums) {
   uint4 sum = make_uint4(0, 0, 0, 0);
-  for_each_tile(tiles, rounds, [&](std::int64_t at) {
+  for_each_tile(tiles, rounds, [&](int, std::int64_t at) {
     uint4 v[parts];
 #pragma unroll
     for (int part = 0; part < parts; ++part)
@@ -135,18 +137,17 @@ __global__ void __launch_bounds__(threads, blocks_at_once)
 
 __global__ void __launch_bounds__(threads, blocks_at_once)
     write_global(uint4* data, std::int64_t tiles, int rounds, unsigned word) {
-  for_each_tile(tiles, rounds, [&](std::int64_t at) {
+  for_each_tile(tiles, rounds, [&](int round, std::int64_t at) {
+    const unsigned w = word + unsigned(round);
 #pragma unroll
     for (int part = 0; part < parts; ++part)
-      store_global(data + at + part * threads, make_uint4(word, word, word, word));
+      store_global(data + at + part * threads, make_uint4(w, w, w, w));
   });
 }
 
-// Tiles are counted in 32 bits, rounds and all.
-std::int64_t whole_tiles(std::size_t bytes, int rounds) {
+std::int64_t whole_tiles(std::size_t bytes) {
   const auto tiles = std::int64_t(bytes / ceiling_tile_bytes);
-  if (tiles < 1 || tiles * rounds >= std::int64_t(1) << 32)
-    throw Error("ceilings: no whole tile of memory, or 2^32 of them");
+  if (tiles < 1) throw Error("ceilings: less than a tile of memory");
   return tiles;
 }
 
@@ -172,14 +173,14 @@ double queue_shared_reads(const CeilingRun& run, Stream& stream) {
 }
 
 double queue_reads(ConstSpan data, const CeilingRun& run, Stream& stream) {
-  const std::int64_t tiles = whole_tiles(data.size(), run.rounds);
+  const std::int64_t tiles = whole_tiles(data.size());
   launch(read_global, run.blocks, threads, 0, stream, reinterpret_cast<const uint4*>(data.data()),
          tiles, run.rounds, static_cast<unsigned*>(run.sums));
   return double(ceiling_tile_bytes) * double(tiles) * run.rounds;
 }
 
 double queue_writes(Span data, std::uint32_t word, const CeilingRun& run, Stream& stream) {
-  const std::int64_t tiles = whole_tiles(data.size(), run.rounds);
+  const std::int64_t tiles = whole_tiles(data.size());
   launch(write_global, run.blocks, threads, 0, stream, reinterpret_cast<uint4*>(data.data()), tiles,
          run.rounds, word);
   return double(ceiling_tile_bytes) * double(tiles) * run.rounds;
@@ -190,9 +191,9 @@ std::vector<CeilingLoop> ceiling_loops(Device& device, const CeilingSizes& sizes
   const auto sums =
       std::make_shared<Buffer>(device.allocate(std::size_t(blocks) * threads * sizeof(double)));
   const auto data = std::make_shared<Buffer>(device.allocate(std::size_t(sizes.uncached_bytes)));
-  const std::unique_ptr<Stream> stream = device.make_stream();
-  queue_writes(data->span(), 1, {.blocks = blocks}, *stream);
-  stream->synchronize();
+  const std::unique_ptr<Stream> filling = device.make_stream();
+  queue_writes(data->span(), 1, {.blocks = blocks}, *filling);
+  filling->synchronize();
   const auto run = [=](int rounds) { return CeilingRun{blocks, rounds, sums->data()}; };
 
   std::vector<CeilingLoop> loops;
@@ -208,8 +209,12 @@ std::vector<CeilingLoop> ceiling_loops(Device& device, const CeilingSizes& sizes
                      }});
   loops.push_back({"shared", "read",
                    [=](Stream& stream) { return queue_shared_reads(run(sizes.rounds), stream); }});
-  // Through L2 as many bytes in all as from memory.
-  const std::pair<const char*, std::int64_t> levels[] = {{"L2", sizes.cached_bytes},
+  // Through L2 as many bytes in all as from memory; as many tiles for every block, where it holds
+  // one for each.
+  const std::int64_t wave = blocks * std::int64_t(ceiling_tile_bytes);
+  const std::int64_t cached =
+      sizes.cached_bytes < wave ? sizes.cached_bytes : sizes.cached_bytes / wave * wave;
+  const std::pair<const char*, std::int64_t> levels[] = {{"L2", cached},
                                                          {"memory", sizes.uncached_bytes}};
   for (const auto& level : levels) {
     const auto bytes = std::size_t(level.second);

@@ -49,6 +49,16 @@ TEST(Roofs, OfCopiesByADevice) {
                                       "pinned to host", "pageable to device", "pageable to host"}));
 }
 
+TEST(Roofs, OfADeviceWithoutLoopsAreOnPaper) {
+  const auto device = make_cpu_device({.threads = 2, .isa = ""});
+  const std::vector<Roof> roofs = measure_loops(*device);
+  EXPECT_EQ(roofs.size(), 3u);
+  for (const Roof& roof : roofs) {
+    EXPECT_FALSE(roof.measured) << roof.level << " " << roof.what;
+    EXPECT_EQ(roof.per_second, 0);  // a CPU states no peaks
+  }
+}
+
 TEST(Ceilings, OfACardAreWhatItsClocksAllow) {
   DeviceInfo card;
   card.kind = DeviceKind::cuda;
