@@ -106,6 +106,16 @@ struct Tile {
       MultiplyAddGroup(a, row_at, b, kGroup);
   }
 
+  // Stores the tile, or adds it to what is there, in rows `pitch` floats apart. A sum in parts is
+  // added up so: a part that went on from the sum so far would round each of its products to the
+  // size of the whole.
+  HWY_INLINE void Put(float* to, std::ptrdiff_t pitch, bool add) {
+    ForEach([&](int i, int j, const Vec& x) HWY_ATTR {
+      float* const at = to + i * pitch + j * kLanes;
+      hn::StoreU(add ? hn::Add(x, hn::LoadU(F32(), at)) : x, F32(), at);
+    });
+  }
+
   // f(i, j, vector) for every vector of the tile, in constant order: load, change or store it. f
   // is a lambda marked HWY_ATTR; the vector is passed by reference.
   template <class F>

@@ -22,6 +22,7 @@
 #include "conv/error.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/inside_taps.h"
+#include "kernels_cpu/streaming.h"
 
 namespace convlab::cpu {
 namespace {

@@ -20,17 +20,6 @@ struct TileShape {
 };
 TileShape tile_shape();
 
-// A store that misses the caches first reads the line that it overwrites. An output too large to be
-// found in a cache again may do without: the config stream=1 writes it past the caches.
-inline bool leaves_caches(std::int64_t bytes, const DeviceInfo& device) {
-  return device.l3_bytes > 0 && bytes > device.l3_bytes / 2;
-}
-inline bool streams(const Config& config) {
-  return config.has("stream") && config.get("stream") != 0;
-}
-// Pixels are whole vectors, so the first one decides.
-inline bool can_stream(const void* out) { return reinterpret_cast<std::uintptr_t>(out) % 64 == 0; }
-
 // Part `index` of `parts` of [0, count).
 inline std::pair<std::int64_t, std::int64_t> share(std::int64_t count, std::int64_t index,
                                                    std::int64_t parts) {
@@ -66,7 +55,7 @@ struct PixelGemm {
   std::int64_t row_threads = 1;  // threads = row_threads x panel_threads
   std::int64_t panel_threads = 1;
   std::size_t thread_bytes = 0;  // workspace of one thread
-  bool stream = false;           // see above
+  bool stream = false;           // streaming.h
 
   bool plain_in() const { return !is_blocked(in.layout); }
   std::int64_t depth_groups(const PixelGrid& g) const {

@@ -32,16 +32,6 @@ struct TapJob {
   Ahead ahead;              // a part of the dy that comes next, a step a pixel
 };
 
-// Rows `pitch` apart. What is there is added to a chunk's sum only now: a chunk that went on from
-// it would round each of its products to the size of the whole sum.
-template <int kRows, int kVecs>
-HWY_INLINE void Put(Tile<kRows, kVecs>& tile, bool add, float* to, std::int64_t pitch) {
-  tile.ForEach([&](int i, int j, const Vec& v) HWY_ATTR {
-    float* const at = to + i * pitch + j * kLanes;
-    hn::StoreU(add ? hn::Add(v, hn::LoadU(F32(), at)) : v, F32(), at);
-  });
-}
-
 template <int kRows, int kVecs>
 HWY_NOINLINE void RunTap(const FilterGemm& gemm, const TapJob& job, int channel) {
   const ConvProblem& p = gemm.problem;
@@ -76,17 +66,17 @@ HWY_NOINLINE void RunTap(const FilterGemm& gemm, const TapJob& job, int channel)
       b += p.q * kBlock;
     }
   }
-  Put(tile, job.add, job.sums + channel * job.sums_pitch, job.sums_pitch);
+  tile.Put(job.sums + channel * job.sums_pitch, job.sums_pitch, job.add);
 }
 
 // kRows rows (c, tap) of a plain input against one panel, over one output row.
 template <int kRows, int kVecs>
 HWY_NOINLINE void RunPlainTile(const float* buffer, const std::ptrdiff_t* row_at, std::int64_t step,
-                               PanelB b, std::int64_t pixels, float* sums, bool load) {
+                               PanelB b, std::int64_t pixels, float* sums, bool add) {
   Tile<kRows, kVecs> tile;
   tile.SetZero();
   tile.template MultiplyAddAt<1>(buffer, row_at, step, b, pixels);
-  Put(tile, load, sums, kTileCols);
+  tile.Put(sums, kTileCols, add);
 }
 
 void CopySeen(const ConvProblem& p, const float* x, std::int64_t begin, std::int64_t end,

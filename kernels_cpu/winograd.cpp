@@ -23,6 +23,7 @@
 #include "conv/error.h"
 #include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
+#include "kernels_cpu/streaming.h"
 
 namespace convlab::cpu {
 namespace {

@@ -16,22 +16,14 @@
 
 #include "kernels_cpu/gemm_kernel-inl.h"
 #include "kernels_cpu/winograd_fold-inl.h"
+#include "kernels_cpu/winograd_tiles-inl.h"
 #include "kernels_cpu/winograd_transforms-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-using Shape = WinogradShape;
 // backward_filter's rows are channels of one block.
 constexpr int kFilterRows = kBlock / 2;
-
-struct Range {
-  std::int64_t begin = 0, end = 0;
-  // Part `i` of `n` nearly equal ones.
-  static Range Part(std::int64_t count, std::int64_t i, std::int64_t n) {
-    return {count * i / n, count * (i + 1) / n};
-  }
-};
 
 // A thread's place among those that share its buffers.
 struct Team {
@@ -41,115 +33,6 @@ struct Team {
     if (size > 1) {
 #pragma omp barrier
     }
-  }
-};
-
-// Where a tile lies: mosaic, row and column of tiles. Tiles are counted along rows.
-struct TileAt {
-  std::int64_t mosaic, y, x;
-  TileAt(const Shape& s, std::int64_t tile)
-      : mosaic(tile / (s.tiles_h() * s.tiles_w())),
-        y(tile / s.tiles_w() % s.tiles_h()),
-        x(tile % s.tiles_w()) {}
-  void Next(const Shape& s) {
-    if (++x < s.tiles_w()) return;
-    x = 0;
-    if (++y < s.tiles_h()) return;
-    y = 0;
-    ++mosaic;
-  }
-};
-
-// kSize neighbouring rows or columns of a mosaic from `first` on, in pixels of a phase: where each
-// lies, in floats from the mosaic's first pixel, or below zero if it is of no image. Pixel i of the
-// phase is i * kStride + offset of its image.
-template <int kSize, int kStride>
-struct Line {
-  std::ptrdiff_t at[kSize];
-  bool whole = true;  // all of one image
-
-  HWY_INLINE Line(std::int64_t first, std::int64_t images, std::int64_t pitch, std::int64_t offset,
-                  std::int64_t size, std::ptrdiff_t image_step, std::ptrdiff_t step) {
-    std::int64_t image = first < 0 ? -1 : images == 1 ? 0 : first / pitch;
-    std::int64_t i = first - image * pitch;
-    whole = image >= 0 && image < images && (i + kSize - 1) * kStride + offset < size;
-    if constexpr (kStride > 1) whole = whole && i * kStride + offset >= 0 && i + kSize <= pitch;
-    if (whole) {
-      at[0] = image * image_step + (i * kStride + offset) * step;
-      for (int k = 1; k < kSize; ++k) at[k] = at[0] + k * kStride * step;
-      return;
-    }
-    for (int k = 0; k < kSize; ++k) {
-      const std::int64_t pixel = i * kStride + offset;
-      const bool inside = image >= 0 && image < images && pixel >= 0 && pixel < size;
-      at[k] = inside ? image * image_step + pixel * step : -1;
-      if (++i == pitch) i = 0, ++image;
-    }
-  }
-};
-
-// The kSize x kSize pixels of a tile from (top, left) of its mosaic on, in a phase of tensor t.
-template <int kSize, int kStride = 1>
-struct Pixels {
-  Line<kSize, kStride> rows, columns;
-
-  HWY_INLINE Pixels(const Shape& s, const TensorDesc& t, const WinogradGrid& grid,
-                    std::int64_t phase, std::int64_t top, std::int64_t left)
-      : rows(top, s.grid_h, s.pitch_h(), grid.at_h(phase), t.h, s.grid_w * ImageStep(t),
-             t.w * kBlock),
-        columns(left, s.grid_w, s.pitch_w(), grid.at_w(phase), t.w, ImageStep(t), kBlock) {}
-
-  static std::ptrdiff_t ImageStep(const TensorDesc& t) { return t.padded_c() * t.h * t.w; }
-  // Below zero where there is no pixel.
-  HWY_INLINE std::ptrdiff_t at(int i, int j) const {
-    return (rows.at[i] | columns.at[j]) < 0 ? -1 : rows.at[i] + columns.at[j];
-  }
-  // Of a channel block of the mosaic's first image.
-  static std::ptrdiff_t Plane(const Shape& s, const TensorDesc& t, const TileAt& at,
-                              std::int64_t block) {
-    return at.mosaic * s.grid_h * s.grid_w * ImageStep(t) + block * t.h * t.w * kBlock;
-  }
-};
-
-// f(outer, inner, place) for a range of outer * tiles + inner, where inner counts tiles of a block.
-template <class F>
-HWY_INLINE void ForEachTile(const Shape& s, Range block, Range items, F&& f) {
-  const std::int64_t tiles = block.end - block.begin;
-  for (std::int64_t i = items.begin; i < items.end;) {
-    const std::int64_t outer = i / tiles, end = std::min(items.end, (outer + 1) * tiles);
-    TileAt at(s, block.begin + i - outer * tiles);
-    for (; i < end; ++i, at.Next(s)) f(outer, i - outer * tiles, at);
-  }
-}
-
-// What lies there, zero where there is no pixel: in place if all is of one image, else copied to
-// `patch`.
-template <int kSize, int kStride = 1>
-struct Window {
-  const float* data;
-  std::ptrdiff_t row_step, column_step = kBlock;
-
-  HWY_INLINE Window(const Pixels<kSize, kStride>& pixels, const float* plane, std::ptrdiff_t width,
-                    float* patch) {
-    if (pixels.rows.whole && pixels.columns.whole) {
-      data = plane + pixels.rows.at[0] + pixels.columns.at[0];
-      row_step = kStride * width * kBlock;
-      column_step = kStride * kBlock;
-      return;
-    }
-    alignas(64) static constexpr float zeros[kBlock] = {};
-    for (int i = 0; i < kSize; ++i)
-      for (int j = 0; j < kSize; ++j) {
-        const std::ptrdiff_t at = pixels.at(i, j);
-        const float* const from = at < 0 ? zeros : plane + at;
-        for (int v = 0; v < kBlock; v += kLanes)
-          hn::Store(hn::LoadU(F32(), from + v), F32(), patch + (i * kSize + j) * kBlock + v);
-      }
-    data = patch;
-    row_step = kSize * kBlock;
-  }
-  HWY_INLINE const float* at(int i, int j) const {
-    return data + i * row_step + j * (kStride == 1 ? std::ptrdiff_t{kBlock} : column_step);
   }
 };
 
@@ -207,16 +90,6 @@ auto InputTransform(const Shape& s) {
                                : TransformInput<Input, M, PhaseStride(R)>;
 }
 
-// Rows of kTileCols columns. What is there is added to a part's sum only now: a part that went on
-// from it would round each of its products to the size of the whole sum.
-template <int kRows>
-HWY_INLINE void Put(Tile<kRows>& sum, bool add, float* to) {
-  sum.ForEach([&](int i, int j, const Vec& x) HWY_ATTR {
-    float* const at = to + i * kTileCols + j * kLanes;
-    hn::StoreU(add ? hn::Add(x, hn::LoadU(F32(), at)) : x, F32(), at);
-  });
-}
-
 // M = V U for one point and panel: tiles x channels by channels x columns. Channels go in parts for
 // which U stays in L1 while all tiles pass; meanwhile the panel that comes next is fetched into L2,
 // evenly spread, for its first touch would wait at each page.
@@ -242,7 +115,7 @@ HWY_NOINLINE void Multiply(const float* v, std::ptrdiff_t block_step, std::int64
         else
           sum.MultiplyAdd(&a, kBlock, panel, 1, channels - whole * kBlock);
       }
-      Put(sum, part > 0, to);
+      sum.Put(to, kTileCols, part > 0);
     });
   }
 }
@@ -393,7 +266,7 @@ HWY_NOINLINE void MultiplyTransposed(const float* v, std::ptrdiff_t block_step,
       sum.template MultiplyAdd<1>(
           {v + row / kBlock * block_step + own.begin * kBlock + row % kBlock, 1, kBlock},
           {m + own.begin * kTileCols}, own.end - own.begin);
-      Put(sum, !first || part > 0, to);
+      sum.Put(to, kTileCols, !first || part > 0);
     });
   }
 }

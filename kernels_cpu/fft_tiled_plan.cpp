@@ -1,0 +1,497 @@
+// How fft_tiled runs.
+//
+// One register holds one pixel's block of channels (nchw16c, nchw8c), so transforms are
+// straight-line code (fft_codelets-inl.h). At each point the product is a complex matrix product
+// [tiles, C] x [C, K]; spectra lie as
+//   tiles    [point][tile][C block][re, im][lane]  the broadcast operand, and the result
+//   filters  [point][K block][C][re, im][lane]     read in one stream
+//   dw       [point][C][K block][re, im][lane]     the result of [C, tiles] x [tiles, K]
+// so what one transform gives is one element of every point.
+//
+// Tiles are worked on in blocks. A block belongs to one thread (shared=0), small enough for its
+// spectra to stay in L2 while the filters stream by; or to all threads (shared=1), which split each
+// phase and meet at barriers: then filters are read once per block, and blocks are large. In
+// backward_filter shared=0 gives each thread parts of dw, which meet all blocks.
+//
+// Elements of one point lie far from those of the next. Where they leave the cache, a transform
+// that wrote them directly would visit a page for each: a group of transforms goes to a small
+// buffer first, and is copied point by point.
+#include <hwy/cache_control.h>
+#include <omp.h>
+
+#include <algorithm>
+
+#include "kernels_cpu/fft_tiled.h"
+#include "kernels_cpu/fft_tiles.h"
+#include "kernels_cpu/streaming.h"
+
+namespace convlab::cpu {
+namespace {
+
+// Spectra of `items` channel blocks: [point][item][re, im][lane].
+struct Spectra {
+  std::int64_t point_stride;  // floats
+
+  // An odd number of cache lines: powers of two would put every point of an item into the same
+  // cache set.
+  Spectra(std::int64_t items, std::int64_t block)
+      : point_stride((2 * items * block / 16 | 1) * 16) {}
+};
+
+class FftTiledPlan final : public ConvPlan {
+ public:
+  FftTiledPlan(const ConvProblem& p, const Config& config, Device& device)
+      : problem_(p),
+        kernels_(fft_tile_kernels(config.get("tile"))),
+        tiling_(p, config.get("tile")),
+        device_(device),
+        threads_(device.info().threads),
+        tile_(config.get("tile")),
+        tiles_(std::min(config.get("block"), tiling_.tiles)),
+        shared_(config.get("shared") == 1),
+        stream_(streams(config)),
+        filter_pass_(p.pass == Pass::backward_filter) {
+    const std::int64_t item_bytes = kernels_.points * 2 * tiling_.block * 4;
+    // Staged items take a quarter of L2, and are worth no more than 2 KB at a time.
+    const std::int64_t l2 = device.info().l2_bytes;
+    staged_ = std::clamp<std::int64_t>(l2 / 4 / item_bytes, 1, 16);
+    // A thread's own block takes the part of the output channels at a time whose spectra fill as
+    // much of L2 as the input's may.
+    out_blocks_ = to_blocks();
+    if (!shared_)
+      out_blocks_ = std::clamp<std::int64_t>(l2 / 3 / (item_bytes * tiles_), 1, out_blocks_);
+    channels_ = summed_channels(p, item_bytes, l2);
+  }
+
+  std::size_t workspace_bytes() const noexcept override {
+    return static_cast<std::size_t>((teams() * team_floats() + threads_ * scratch_floats()) * 4);
+  }
+
+  std::size_t packed_filter_bytes() const noexcept override {
+    if (filter_pass_) return 0;
+    return static_cast<std::size_t>(floats(filters()) * 4);
+  }
+
+  void pack_filter(ConstSpan span, Span packed, Stream&) const override {
+    const float* const w = reinterpret_cast<const float*>(span.data());
+    const std::int64_t block = tiling_.block, taps = problem_.r * problem_.s;
+    const std::int64_t depth = tiling_.from.c, outputs = tiling_.to.c;
+    const bool turned = problem_.pass == Pass::backward_data;
+    // KCRS: strides of an output and of an input channel of this pass.
+    const std::int64_t out_stride = turned ? taps : problem_.c * taps;
+    const std::int64_t in_stride = turned ? problem_.c * taps : taps;
+    const float scale = 1.f / static_cast<float>(tile_ * tile_);
+    const Buffer memory =
+        device_.allocate(static_cast<std::size_t>(threads_ * scratch_floats() * 4));
+#pragma omp parallel num_threads(threads_)
+    {
+      const int thread = omp_get_thread_num();
+      const Worker me{nullptr, memory.as<float>() + thread * scratch_floats(), thread, threads_,
+                      can_stream(packed.data())};
+      float* const plane = filter_plane(me);
+      write_items(
+          me, to_blocks() * depth, reinterpret_cast<float*>(packed.data()), filters(),
+          [&](std::int64_t i, TileSpectrum<float> to) {
+            const std::int64_t k = i / depth * block, c = i % depth;
+            const float* const from = w + k * out_stride + c * in_stride;
+            const std::int64_t lanes = std::min(block, outputs - k);
+            if (lanes < block) std::fill_n(plane, taps * block, 0.f);
+            for (std::int64_t lane = 0; lane < lanes; ++lane)
+              for (std::int64_t t = 0; t < taps; ++t)
+                plane[(turned ? taps - 1 - t : t) * block + lane] =
+                    scale * from[lane * out_stride + t];
+            kernels_.forward(plane, {problem_.r, problem_.s, 0, 0, tile_, tile_}, me.scratch, to);
+          });
+    }
+  }
+
+  void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
+    float* const memory = reinterpret_cast<float*>(workspace.data());
+#pragma omp parallel num_threads(threads_)
+    {
+      const int thread = omp_get_thread_num();
+      const bool alone = teams() > 1;
+      const Worker me{.memory = memory + (alone ? thread * team_floats() : 0),
+                      .scratch = memory + teams() * team_floats() + thread * scratch_floats(),
+                      .rank = alone ? 0 : thread,
+                      .crew = alone ? 1 : threads_};
+      if (filter_pass_)
+        shared_ ? sum_together(me, args) : sum_apart(me, args);
+      else
+        for_each_block(alone ? thread : 0, teams(),
+                       [&](std::int64_t, std::int64_t first, std::int64_t count) {
+                         convolve(me, args, first, count);
+                       });
+    }
+  }
+
+ private:
+  // One thread's view of a run. A crew shares the memory and splits the work.
+  struct Worker {
+    float* memory;
+    float* scratch;
+    int rank, crew;
+    bool stream = false;  // spectra that leave L2 go past the other caches too
+
+    void meet() const {
+      if (crew > 1) {
+#pragma omp barrier
+      }
+    }
+    // f(first, last) for this worker's part of [0, count), at most `most` at a time.
+    template <class F>
+    void share(std::int64_t count, std::int64_t most, const F& f) const {
+      const std::int64_t end = (rank + 1) * count / crew;
+      for (std::int64_t i = rank * count / crew; i < end; i += most) f(i, std::min(i + most, end));
+    }
+  };
+
+  // Some channel blocks; a part of dw: blocks of k, and channels of c from the first on.
+  struct Blocks {
+    std::int64_t first, count;
+  };
+  struct Part {
+    Blocks k;
+    std::int64_t c, channels;
+  };
+
+  std::int64_t from_blocks() const { return tiling_.from.padded_c() / tiling_.block; }
+  std::int64_t to_blocks() const { return tiling_.to.padded_c() / tiling_.block; }
+  // Floats of one item at one point.
+  std::int64_t element() const { return 2 * tiling_.block; }
+  Spectra filters() const { return {to_blocks() * tiling_.from.c, tiling_.block}; }
+  Spectra inputs(std::int64_t tiles) const { return {tiles * from_blocks(), tiling_.block}; }
+  Spectra outputs(std::int64_t tiles, std::int64_t blocks) const {
+    return {tiles * blocks, tiling_.block};
+  }
+  Spectra sums(const Part& part) const { return {part.channels * part.k.count, tiling_.block}; }
+
+  std::int64_t blocks() const { return ceil_div(tiling_.tiles, tiles_); }
+  // f(b, first, count) for every `step`-th block of tiles, from block b on. Blocks are of nearly
+  // equal size, none larger than tiles_.
+  template <class F>
+  void for_each_block(std::int64_t b, std::int64_t step, const F& f) const {
+    for (; b < blocks(); b += step) {
+      const std::int64_t first = b * tiling_.tiles / blocks();
+      f(b, first, (b + 1) * tiling_.tiles / blocks() - first);
+    }
+  }
+
+  int teams() const { return shared_ || filter_pass_ ? 1 : threads_; }
+  std::int64_t floats(const Spectra& spectra) const {
+    return kernels_.points * spectra.point_stride;
+  }
+  // The spectra of the input and the output of a block of tiles; in backward_filter also of dw, or
+  // of the whole input, and each thread's parts of the outputs and of dw.
+  std::int64_t team_floats() const {
+    if (filter_pass_ && !shared_)
+      return blocks() * floats(inputs(tiles_)) + threads_ * own_floats();
+    return floats(inputs(tiles_)) + floats(outputs(tiles_, out_blocks_)) +
+           (filter_pass_ ? floats(sums({{0, to_blocks()}, 0, problem_.c})) : 0);
+  }
+  std::int64_t own_floats() const {
+    return floats(outputs(tiles_, 1)) + floats(sums({{0, 1}, 0, channels_}));
+  }
+  // Per thread: for the codelets, staged items, and one block of filters as an image.
+  Spectra staged() const { return {staged_, tiling_.block}; }
+  std::int64_t scratch_floats() const {
+    return kernels_.scratch + floats(staged()) +
+           round_up(problem_.r * problem_.s * tiling_.block, 16);
+  }
+  float* filter_plane(const Worker& me) const {
+    return me.scratch + kernels_.scratch + floats(staged());
+  }
+
+  bool leaves_l2(const Spectra& spectra) const {
+    return 4 * floats(spectra) > device_.info().l2_bytes;
+  }
+
+  // transform(i, where) for this worker's part of the items, where = item i of `to`.
+  template <class F>
+  void write_items(const Worker& me, std::int64_t items, float* to, const Spectra& spectra,
+                   const F& transform) const {
+    float* const stage = me.scratch + kernels_.scratch;
+    me.share(items, staged_, [&](std::int64_t first, std::int64_t last) {
+      float* const there = to + first * element();
+      const bool direct = !leaves_l2(spectra);
+      const std::int64_t stride = direct ? spectra.point_stride : staged().point_stride;
+      for (std::int64_t i = first; i < last; ++i)
+        transform(i,
+                  TileSpectrum<float>{(direct ? there : stage) + (i - first) * element(), stride});
+      if (direct) return;
+      for (std::int64_t p = 0; p < kernels_.points; ++p) {
+        const float* const from = stage + p * stride;
+        float* const at = there + p * spectra.point_stride;
+        const std::int64_t count = (last - first) * element();
+        me.stream ? kernels_.stream(from, count, at) : void(std::copy_n(from, count, at));
+      }
+    });
+    if (me.stream) hwy::FlushStream();
+  }
+
+  template <class F>
+  void read_items(const Worker& me, std::int64_t items, const float* from, const Spectra& spectra,
+                  const F& transform) const {
+    float* const stage = me.scratch + kernels_.scratch;
+    me.share(items, staged_, [&](std::int64_t first, std::int64_t last) {
+      const float* const there = from + first * element();
+      const bool direct = !leaves_l2(spectra);
+      const std::int64_t stride = direct ? spectra.point_stride : staged().point_stride;
+      for (std::int64_t p = 0; p < (direct ? 0 : kernels_.points); ++p)
+        std::copy_n(there + p * spectra.point_stride, (last - first) * element(),
+                    stage + p * stride);
+      for (std::int64_t i = first; i < last; ++i)
+        transform(i, TileSpectrum<const float>{(direct ? there : stage) + (i - first) * element(),
+                                               stride});
+    });
+  }
+
+  // The spectra of tiles [first, first + count) of the input: all that the outputs read.
+  void transform_input(const Worker& me, const void* data, std::int64_t first, std::int64_t count,
+                       float* to, const Spectra& spectra) const {
+    const TensorDesc& from = tiling_.from;
+    transform_tiles(me, data, from, {0, from_blocks()}, first, count, to, spectra,
+                    [&](const FftTiling::Place& at) {
+                      return Window{from.h, from.w, at.h - tiling_.pad_h, at.w - tiling_.pad_w,
+                                    tile_,  tile_};
+                    });
+  }
+
+  // The same of dy in backward_filter, of some of its channel blocks.
+  void transform_gradient(const Worker& me, const void* dy, Blocks k, std::int64_t first,
+                          std::int64_t count, float* to, const Spectra& spectra) const {
+    const TensorDesc& desc = tiling_.to;
+    transform_tiles(me, dy, desc, k, first, count, to, spectra, [&](const FftTiling::Place& at) {
+      return Window{desc.h, desc.w, at.h, at.w, tiling_.step_h, tiling_.step_w};
+    });
+  }
+
+  template <class F>
+  void transform_tiles(const Worker& me, const void* data, const TensorDesc& desc, Blocks blocks,
+                       std::int64_t first, std::int64_t count, float* to, const Spectra& spectra,
+                       const F& window) const {
+    write_items(
+        me, count * blocks.count, to, spectra, [&](std::int64_t i, TileSpectrum<float> item) {
+          const FftTiling::Place at = tiling_.place(first + i / blocks.count);
+          const std::int64_t channel = (blocks.first + i % blocks.count) * tiling_.block;
+          kernels_.forward(static_cast<const float*>(data) + desc.offset(at.n, channel, 0, 0),
+                           window(at), me.scratch, item);
+        });
+  }
+
+  // forward and backward_data.
+  void convolve(const Worker& me, const ConvArgs& args, std::int64_t first,
+                std::int64_t count) const {
+    const void* const data = problem_.pass == Pass::forward ? args.x : args.dy;
+    const Spectra in = inputs(count);
+    float* const in_data = me.memory;
+    float* const out_data = in_data + floats(in);
+    {
+      const PhaseScope scope(args.phases, 0);
+      transform_input(me, data, first, count, in_data, in);
+    }
+    me.meet();
+    for (std::int64_t k = 0; k < to_blocks(); k += out_blocks_) {
+      const std::int64_t blocks = std::min(out_blocks_, to_blocks() - k);
+      const Spectra out = outputs(count, blocks);
+      {
+        const PhaseScope scope(args.phases, 1);
+        const float* const w = static_cast<const float*>(args.w) + k * tiling_.from.c * element();
+        me.share(kernels_.points, kernels_.points, [&](std::int64_t point, std::int64_t end) {
+          kernels_.product({.points = end - point,
+                            .a_point = in.point_stride,
+                            .b_point = filters().point_stride,
+                            .out_point = out.point_stride,
+                            .a = in_data + point * in.point_stride,
+                            .a_row = from_blocks() * element(),
+                            .a_group = element(),
+                            .group = tiling_.block,
+                            .b = w + point * filters().point_stride,
+                            .b_depth = element(),
+                            .b_block = element() * tiling_.from.c,
+                            .out = out_data + point * out.point_stride,
+                            .out_row = blocks * element(),
+                            .rows = count,
+                            .depth = tiling_.from.c,
+                            .blocks = blocks,
+                            .accumulate = false});
+        });
+      }
+      me.meet();
+      {
+        const PhaseScope scope(args.phases, 2);
+        write_outputs(me, args, first, count, k, blocks, out_data, out);
+      }
+      me.meet();
+    }
+  }
+
+  // The outputs of channel blocks [k, k + blocks).
+  void write_outputs(const Worker& me, const ConvArgs& args, std::int64_t first, std::int64_t count,
+                     std::int64_t k, std::int64_t blocks, const float* from,
+                     const Spectra& spectra) const {
+    const TensorDesc& to = tiling_.to;
+    const Epilogue& epilogue = problem_.epilogue;
+    const bool stream = stream_ && can_stream(args.out);
+    read_items(
+        me, count * blocks, from, spectra, [&](std::int64_t i, TileSpectrum<const float> item) {
+          const FftTiling::Place at = tiling_.place(first + i / blocks);
+          const std::int64_t channel = (k + i % blocks) * tiling_.block;
+          const std::int64_t plane = to.offset(at.n, channel, 0, 0);
+          const Window window{to.h,
+                              to.w,
+                              at.h,
+                              at.w,
+                              std::min(tiling_.step_h, to.h - at.h),
+                              std::min(tiling_.step_w, to.w - at.w)};
+          alignas(64) float bias[16] = {};  // lanes past K stay zero
+          if (epilogue.bias)
+            std::copy_n(static_cast<const float*>(args.bias) + channel,
+                        std::min(tiling_.block, to.c - channel), bias);
+          kernels_.inverse(
+              item, me.scratch, static_cast<float*>(args.out) + plane, window,
+              {.bias = epilogue.bias ? bias : nullptr,
+               .residual =
+                   epilogue.residual ? static_cast<const float*>(args.residual) + plane : nullptr,
+               .relu = epilogue.relu,
+               .accumulate = problem_.accumulate,
+               .stream = stream});
+        });
+    if (stream) hwy::FlushStream();
+  }
+
+  // backward_filter where all threads share a block of tiles, and the spectra of dw: each has some
+  // of the points.
+  void sum_together(const Worker& me, const ConvArgs& args) const {
+    const Part all{{0, to_blocks()}, 0, problem_.c};
+    float* const x_data = me.memory;
+    float* const dy_data = x_data + floats(inputs(tiles_));
+    float* const dw_data = dy_data + floats(outputs(tiles_, to_blocks()));
+    for_each_block(0, 1, [&](std::int64_t, std::int64_t first, std::int64_t count) {
+      const Spectra x = inputs(count), dy = outputs(count, to_blocks());
+      {
+        const PhaseScope scope(args.phases, 0);
+        transform_input(me, args.x, first, count, x_data, x);
+        transform_gradient(me, args.dy, all.k, first, count, dy_data, dy);
+      }
+      me.meet();
+      {
+        const PhaseScope scope(args.phases, 1);
+        add_products(me, all, x_data, x, dy_data, dy, count, dw_data, first > 0);
+      }
+      me.meet();
+    });
+    write_filter_gradient(me, args, all, dw_data);
+  }
+
+  // The same where each thread has parts of dw of its own, whose spectra stay in its L2 from the
+  // first tile to the inverse transform; x is transformed before, by all.
+  void sum_apart(const Worker& me, const ConvArgs& args) const {
+    const std::int64_t x_block = floats(inputs(tiles_));  // blocks lie one after the other
+    float* const x_data = me.memory;
+    {
+      const PhaseScope scope(args.phases, 0);
+      for_each_block(0, 1, [&](std::int64_t b, std::int64_t first, std::int64_t count) {
+        transform_input(me, args.x, first, count, x_data + b * x_block, inputs(count));
+      });
+    }
+    me.meet();
+    const Worker own{x_data + blocks() * x_block + me.rank * own_floats(), me.scratch, 0, 1};
+    float* const dy_data = own.memory;
+    float* const dw_data = dy_data + floats(outputs(tiles_, 1));
+    const std::int64_t chunks = ceil_div(problem_.c, channels_);
+    std::int64_t transformed = -1;  // which block of k is, with all tiles
+    me.share(to_blocks() * chunks, 1, [&](std::int64_t i, std::int64_t) {
+      const std::int64_t c = i % chunks * channels_;
+      const Part part{{i / chunks, 1}, c, std::min(channels_, problem_.c - c)};
+      for_each_block(0, 1, [&](std::int64_t b, std::int64_t first, std::int64_t count) {
+        const Spectra dy = outputs(count, 1);
+        if (transformed != part.k.first) {
+          const PhaseScope scope(args.phases, 0);
+          transform_gradient(own, args.dy, part.k, first, count, dy_data, dy);
+          if (count == tiling_.tiles) transformed = part.k.first;
+        }
+        const PhaseScope scope(args.phases, 1);
+        add_products(own, part, x_data + b * x_block, inputs(count), dy_data, dy, count, dw_data,
+                     first > 0);
+      });
+      write_filter_gradient(own, args, part, dw_data);
+    });
+  }
+
+  // DW += X conj(DY) over `count` tiles, for a part of dw.
+  void add_products(const Worker& me, const Part& part, const float* x_data, const Spectra& x,
+                    const float* dy_data, const Spectra& dy, std::int64_t count, float* dw_data,
+                    bool accumulate) const {
+    const Spectra dw = sums(part);
+    const std::int64_t row = part.k.count * element();
+    me.share(kernels_.points, kernels_.points, [&](std::int64_t point, std::int64_t end) {
+      // Rows are channels of one block.
+      for (std::int64_t c = part.c; c < part.c + part.channels;
+           c = round_up(c + 1, tiling_.block)) {
+        const std::int64_t next = round_up(c + 1, tiling_.block);
+        kernels_.product({.points = end - point,
+                          .a_point = x.point_stride,
+                          .b_point = dy.point_stride,
+                          .out_point = dw.point_stride,
+                          .a = x_data + point * x.point_stride + c / tiling_.block * element() +
+                               c % tiling_.block,
+                          .a_row = 1,
+                          .a_group = from_blocks() * element(),
+                          .group = 1,
+                          .b = dy_data + point * dy.point_stride,
+                          .b_depth = row,
+                          .b_block = element(),
+                          .out = dw_data + point * dw.point_stride + (c - part.c) * row,
+                          .out_row = row,
+                          .rows = std::min(next, part.c + part.channels) - c,
+                          .depth = count,
+                          .blocks = part.k.count,
+                          .accumulate = accumulate});
+      }
+    });
+  }
+
+  void write_filter_gradient(const Worker& me, const ConvArgs& args, const Part& part,
+                             const float* dw_data) const {
+    const PhaseScope scope(args.phases, 2);
+    const std::int64_t block = tiling_.block, taps = problem_.r * problem_.s;
+    const float scale = 1.f / static_cast<float>(tile_ * tile_);
+    float* const plane = filter_plane(me);
+    read_items(me, part.channels * part.k.count, dw_data, sums(part),
+               [&](std::int64_t i, TileSpectrum<const float> item) {
+                 const std::int64_t c = part.c + i / part.k.count;
+                 const std::int64_t k = (part.k.first + i % part.k.count) * block;
+                 kernels_.inverse(item, me.scratch, plane,
+                                  {problem_.r, problem_.s, 0, 0, problem_.r, problem_.s}, {});
+                 for (std::int64_t lane = 0; lane < std::min(block, problem_.k - k); ++lane) {
+                   float* const to =
+                       static_cast<float*>(args.out) + ((k + lane) * problem_.c + c) * taps;
+                   for (std::int64_t t = 0; t < taps; ++t) {
+                     const float value = scale * plane[t * block + lane];
+                     to[t] = problem_.accumulate ? to[t] + value : value;
+                   }
+                 }
+               });
+  }
+
+  const ConvProblem problem_;
+  const TileKernels& kernels_;
+  const FftTiling tiling_;
+  Device& device_;
+  const int threads_;
+  const std::int64_t tile_, tiles_;  // a tile's side; tiles in a block
+  const bool shared_, stream_, filter_pass_;
+  std::int64_t staged_ = 1;      // items transformed before they are copied
+  std::int64_t out_blocks_ = 0;  // output channel blocks worked on at a time
+  std::int64_t channels_ = 0;    // of x in a thread's part of dw
+};
+
+}  // namespace
+
+std::unique_ptr<ConvPlan> make_fft_tiled_plan(const ConvProblem& p, const Config& config,
+                                              Device& device) {
+  return std::make_unique<FftTiledPlan>(p, config, device);
+}
+
+}  // namespace convlab::cpu
