@@ -35,6 +35,14 @@ Operands::Verdict check(const ConvProblem& p, const Config& config, const Refere
   return check_candidate(winograd(), p, config, reference, device, *stream, 5e-5);
 }
 
+void expect_right(const ConvProblem& p, const Config& config, const ReferenceCase& reference,
+                  Device& device) {
+  const Operands::Verdict verdict = check(p, config, reference, device);
+  EXPECT_EQ(verdict.status, Status::ok)
+      << verdict.reason << "\n  " << to_text(p) << ' ' << to_string(p.pass) << ' ' << config.text()
+      << ' ' << device.info().isa << ' ' << device.info().threads;
+}
+
 // Every tile size, shared or not, in blocks of 1, of 5 and of all tiles: configs() offers only what
 // may be fast.
 std::vector<Config> all_configs(const ConvProblem& p) {
@@ -63,12 +71,7 @@ TEST(Winograd, TakesTilesInBlocksOfAnySize) {
         for (const Pass pass : all_passes) {
           const ConvProblem p = blocked(text, pass, *device);
           const ReferenceCase reference(p, 1);
-          for (const Config& config : all_configs(p)) {
-            const Operands::Verdict verdict = check(p, config, reference, *device);
-            EXPECT_EQ(verdict.status, Status::ok)
-                << verdict.reason << "\n  " << text << ' ' << to_string(pass) << ' '
-                << config.text() << ' ' << isa << ' ' << threads;
-          }
+          for (const Config& config : all_configs(p)) expect_right(p, config, reference, *device);
         }
     }
 }
@@ -96,10 +99,7 @@ TEST(Winograd, LaysSmallImagesSideBySide) {
               mosaic = true;  // has no such number of tiles
               continue;
             }
-            const Operands::Verdict verdict = check(p, config, reference, *device);
-            EXPECT_EQ(verdict.status, Status::ok)
-                << verdict.reason << "\n  " << text << ' ' << to_string(pass) << ' '
-                << config.text() << ' ' << isa << ' ' << threads;
+            expect_right(p, config, reference, *device);
           }
         }
         EXPECT_TRUE(mosaic) << text;
@@ -126,12 +126,7 @@ TEST(Winograd, TakesAStrideOfTwoPhaseByPhase) {
             for (const std::int64_t shared : {0, 1})
               configs.push_back({{"tile", m}, {"shared", shared}, {"block", 1}});
           if (!p.accumulate) configs.front().set("stream", 1);  // offered for large outputs
-          for (const Config& config : configs) {
-            const Operands::Verdict verdict = check(p, config, reference, *device);
-            EXPECT_EQ(verdict.status, Status::ok)
-                << verdict.reason << "\n  " << text << ' ' << to_string(pass) << ' '
-                << config.text() << ' ' << isa << ' ' << threads;
-          }
+          for (const Config& config : configs) expect_right(p, config, reference, *device);
         }
     }
 }
@@ -156,12 +151,7 @@ TEST(Winograd, FoldsTheStrideOfAFirstLayer) {
           std::vector<Config> configs = winograd().configs(p, *device);
           for (const std::int64_t shared : {0, 1})
             configs.push_back({{"tile", 4}, {"shared", shared}, {"block", 1}});
-          for (const Config& config : configs) {
-            const Operands::Verdict verdict = check(p, config, reference, *device);
-            EXPECT_EQ(verdict.status, Status::ok)
-                << verdict.reason << "\n  " << text << ' ' << to_string(pass) << ' '
-                << config.text() << ' ' << isa << ' ' << threads;
-          }
+          for (const Config& config : configs) expect_right(p, config, reference, *device);
         }
     }
 }
