@@ -1,7 +1,7 @@
 // Short Fourier transforms as straight-line SIMD code: every lane transforms its own channel.
 //
-// Radix-2 decimation in time, unrolled at compile time. With F_even and F_odd the half-length
-// transforms of the even and odd elements and w = exp(-2 pi i / N),
+// Radix-2 decimation in time, down to one point or five, unrolled at compile time. With F_even and
+// F_odd the half-length transforms of the even and odd elements and w = exp(-2 pi i / N),
 //   F[k] = F_even[k] + w^k F_odd[k],   F[k + N/2] = F_even[k] - w^k F_odd[k].
 // Writing w^k = cos (1 - i tan) makes a butterfly six fused multiply-adds, no more than split
 // radix needs without them. Real input makes F Hermitian, F[N-k] = conj(F[k]), so that half of the
@@ -65,6 +65,8 @@ struct Twiddle {
 template <int k, int n>
 inline constexpr float kCos = static_cast<float>(Twiddle(k, n).cos);
 template <int k, int n>
+inline constexpr float kSin = static_cast<float>(Twiddle(k, n).sin);
+template <int k, int n>
 inline constexpr float kTan = static_cast<float>(Twiddle(k, n).sin / Twiddle(k, n).cos);
 
 // sum = even + w^k odd, difference = even - w^k odd.
@@ -84,11 +86,41 @@ HWY_INLINE void Butterfly(Complex even, Complex odd, Complex& sum, Complex& diff
   }
 }
 
+// What five points come down to, where a_j are sums and b_j differences of the points j and 5-j:
+//   F[k] = x_0 + sum over j of a_j cos(2 pi j k / 5) +- sin(2 pi / 5) odd_k,   + for k, - for 5-k.
+struct Fifth {
+  Vec sum, even1, even2, odd1, odd2;
+  HWY_INLINE Fifth(Vec first, Vec a1, Vec a2, Vec b1, Vec b2) {
+    const Vec cos1 = hn::Set(F32(), kCos<1, 5>), cos2 = hn::Set(F32(), kCos<2, 5>);
+    const Vec ratio = hn::Set(F32(), kSin<2, 5> / kSin<1, 5>);
+    sum = hn::Add(first, hn::Add(a1, a2));
+    even1 = hn::MulAdd(cos2, a2, hn::MulAdd(cos1, a1, first));
+    even2 = hn::MulAdd(cos1, a2, hn::MulAdd(cos2, a1, first));
+    odd1 = hn::MulAdd(ratio, b2, b1);
+    odd2 = hn::MulSub(ratio, b1, b2);
+  }
+};
+
 // out(k) = sum over j of in(j) exp(-2 pi i j k / n), for k in [0, n).
 template <int n, class In, class Out>
 HWY_INLINE void Transform(In in, Out out) {
   if constexpr (n == 1) {
     out(Index<0>(), in(Index<0>()));
+  } else if constexpr (n == 5) {
+    using hn::Add, hn::MulAdd, hn::NegMulAdd, hn::Sub;
+    const Complex first = in(Index<0>());
+    const Complex x1 = in(Index<1>()), x2 = in(Index<2>()), x3 = in(Index<3>()),
+                  x4 = in(Index<4>());
+    const Fifth re(first.re, Add(x1.re, x4.re), Add(x2.re, x3.re), Sub(x1.im, x4.im),
+                   Sub(x2.im, x3.im));
+    const Fifth im(first.im, Add(x1.im, x4.im), Add(x2.im, x3.im), Sub(x4.re, x1.re),
+                   Sub(x3.re, x2.re));
+    const Vec sin = hn::Set(F32(), kSin<1, 5>);
+    out(Index<0>(), Complex{re.sum, im.sum});
+    out(Index<1>(), Complex{MulAdd(sin, re.odd1, re.even1), MulAdd(sin, im.odd1, im.even1)});
+    out(Index<2>(), Complex{MulAdd(sin, re.odd2, re.even2), MulAdd(sin, im.odd2, im.even2)});
+    out(Index<3>(), Complex{NegMulAdd(sin, re.odd2, re.even2), NegMulAdd(sin, im.odd2, im.even2)});
+    out(Index<4>(), Complex{NegMulAdd(sin, re.odd1, re.even1), NegMulAdd(sin, im.odd1, im.even1)});
   } else {
     Complex even[n / 2], odd[n / 2];
     Transform<n / 2>([&](auto j) CONVLAB_INLINE_LAMBDA { return in(Index<2 * j>()); },
@@ -123,6 +155,14 @@ HWY_INLINE void RealTransform(In in, Out out) {
   const Vec zero = hn::Zero(F32());
   if constexpr (n == 1) {
     out(Index<0>(), Complex{in(Index<0>()), zero});
+  } else if constexpr (n == 5) {
+    const Vec x1 = in(Index<1>()), x2 = in(Index<2>()), x3 = in(Index<3>()), x4 = in(Index<4>());
+    const Fifth f(in(Index<0>()), hn::Add(x1, x4), hn::Add(x2, x3), hn::Sub(x4, x1),
+                  hn::Sub(x3, x2));
+    const Vec sin = hn::Set(F32(), kSin<1, 5>);
+    out(Index<0>(), Complex{f.sum, zero});
+    out(Index<1>(), Complex{f.even1, hn::Mul(sin, f.odd1)});
+    out(Index<2>(), Complex{f.even2, hn::Mul(sin, f.odd2)});
   } else {
     Complex even[n / 4 + 1], odd[n / 4 + 1];
     RealTransform<n / 2>([&](auto j) CONVLAB_INLINE_LAMBDA { return in(Index<2 * j>()); },
@@ -131,9 +171,9 @@ HWY_INLINE void RealTransform(In in, Out out) {
                          [&](auto k, Complex v) CONVLAB_INLINE_LAMBDA { odd[k] = v; });
     out(Index<0>(), Complex{hn::Add(even[0].re, odd[0].re), zero});
     out(Index<n / 2>(), Complex{hn::Sub(even[0].re, odd[0].re), zero});
-    if constexpr (n >= 4) out(Index<n / 4>(), Complex{even[n / 4].re, hn::Neg(odd[n / 4].re)});
-    if constexpr (n >= 8)
-      Unrolled<n / 4 - 1>([&](auto i) CONVLAB_INLINE_LAMBDA {
+    if constexpr (n % 4 == 0) out(Index<n / 4>(), Complex{even[n / 4].re, hn::Neg(odd[n / 4].re)});
+    if constexpr (n > 4)
+      Unrolled<(n / 2 - 1) / 2>([&](auto i) CONVLAB_INLINE_LAMBDA {
         constexpr int k = i + 1;
         Complex sum, difference;
         Butterfly<k, n>(even[k], odd[k], sum, difference);
@@ -149,18 +189,28 @@ template <int n, class In, class Out>
 HWY_INLINE void InverseRealTransform(In in, Out out) {
   if constexpr (n == 1) {
     out(Index<0>(), in(Index<0>()).re);
+  } else if constexpr (n == 5) {  // the same five points, of which 5-k is the conjugate of k
+    const Complex x1 = in(Index<1>()), x2 = in(Index<2>());
+    const Fifth f(in(Index<0>()).re, hn::Add(x1.re, x1.re), hn::Add(x2.re, x2.re),
+                  hn::Add(x1.im, x1.im), hn::Add(x2.im, x2.im));
+    const Vec sin = hn::Set(F32(), kSin<1, 5>);
+    out(Index<0>(), f.sum);
+    out(Index<1>(), hn::NegMulAdd(sin, f.odd1, f.even1));
+    out(Index<2>(), hn::NegMulAdd(sin, f.odd2, f.even2));
+    out(Index<3>(), hn::MulAdd(sin, f.odd2, f.even2));
+    out(Index<4>(), hn::MulAdd(sin, f.odd1, f.even1));
   } else {
     Complex even[n / 4 + 1], odd[n / 4 + 1];
     const Vec first = in(Index<0>()).re, last = in(Index<n / 2>()).re;
     even[0].re = hn::Add(first, last);
     odd[0].re = hn::Sub(first, last);
-    if constexpr (n >= 4) {
+    if constexpr (n % 4 == 0) {
       const Complex middle = in(Index<n / 4>());
       even[n / 4].re = hn::Add(middle.re, middle.re);
       odd[n / 4].re = hn::Neg(hn::Add(middle.im, middle.im));
     }
-    if constexpr (n >= 8)
-      Unrolled<n / 4 - 1>([&](auto i) CONVLAB_INLINE_LAMBDA {
+    if constexpr (n > 4)
+      Unrolled<(n / 2 - 1) / 2>([&](auto i) CONVLAB_INLINE_LAMBDA {
         constexpr int k = i + 1;
         const Complex a = in(Index<k>()), b = in(Index<n / 2 - k>());
         even[k] = {hn::Add(a.re, b.re), hn::Sub(a.im, b.im)};

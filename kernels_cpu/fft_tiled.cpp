@@ -1,8 +1,8 @@
 // Convolution by Fourier transforms of small tiles (overlap-save).
 //
-// The image is cut into n x n tiles (n = 16 or 32) that overlap by R-1 rows and S-1 columns. The
-// cyclic correlation of a tile with the filter equals the linear one in its first n-R+1 rows and
-// n-S+1 columns, so a tile gives that many outputs, or all of an image's where those that wrap
+// The image is cut into n x n tiles (n = 16, 32 or 40) that overlap by R-1 rows and S-1 columns.
+// The cyclic correlation of a tile with the filter equals the linear one in its first n-R+1 rows
+// and n-S+1 columns, so a tile gives that many outputs, or all of an image's where those that wrap
 // around meet only its padding (16 x 16 from 10 x 10 by a full 7 x 7); in the frequency domain
 //   forward          Y  = sum over c of X conj(W)
 //   backward_data    the same, of dy with the filter turned by 180 degrees and padding R-1-pad
@@ -32,7 +32,8 @@ namespace {
 
 // FLOPs of the codelets for one channel.
 double real_transform_flops(double n) {
-  return n == 1 ? 0 : 2 * real_transform_flops(n / 2) + 2 + (n < 8 ? 0 : 12 * (n / 4 - 1));
+  if (n == 1) return 0;
+  return n == 5 ? 20 : 2 * real_transform_flops(n / 2) + 2 + 12 * std::floor((n / 2 - 1) / 2);
 }
 double tile_flops(double n) {
   return (n + 2) * real_transform_flops(n) + (n / 2 - 1) * transform_flops(n);
@@ -42,16 +43,16 @@ class FftTiled final : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "fft_tiled",
-                               .version = 4,
+                               .version = 5,
                                .device = DeviceKind::cpu,
                                .origin = Origin::own,
-                               .summary = "FFT of 16x16 or 32x32 tiles, fused in cache blocks",
+                               .summary = "FFT of tiles of 16x16 to 40x40, fused in cache blocks",
                                .libraries = {}};
     return info;
   }
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
-    if (auto refusal = refuse_tiled_fft(p)) return refusal;
+    if (auto refusal = refuse_tiled_fft(p, fft_tile_sides.back())) return refusal;
     const Layout layout = device.info().vector_bytes == 64 ? Layout::nchw16c : Layout::nchw8c;
     for (const Layout has : {p.x_layout, p.y_layout})
       if (has != layout)
@@ -65,7 +66,7 @@ class FftTiled final : public ConvAlgo {
       double cost;
     };
     std::vector<Choice> choices;
-    for (const std::int64_t tile : {16, 32}) {
+    for (const std::int64_t tile : fft_tile_sides) {
       if (std::max(p.r, p.s) > largest_filter(tile)) continue;
       for (const std::int64_t shared : {1, 0}) {
         const Config config{
@@ -140,7 +141,7 @@ class FftTiled final : public ConvAlgo {
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
     const std::int64_t tile = config.get("tile"), shared = config.get("shared");
-    check_fft_tile(p, tile);
+    check_fft_tile(p, tile, fft_tile_sides);
     if (shared != 0 && shared != 1)
       throw InputError(fmt::format("fft_tiled: shared={}: expected 0 or 1", shared));
     if (config.get("block") < 1)

@@ -175,7 +175,9 @@ constexpr TileKernels kKernels{.forward = &ForwardTile<n>,
                                .points = TileFft<n>::kPoints,
                                .scratch = round_up(TileFft<n>::kScratch, 16)};
 
-const TileKernels& Kernels(std::int64_t tile) { return tile == 16 ? kKernels<16> : kKernels<32>; }
+const TileKernels& Kernels(std::int64_t tile) {
+  return tile == 16 ? kKernels<16> : tile == 32 ? kKernels<32> : kKernels<40>;
+}
 
 }  // namespace
 }  // namespace HWY_NAMESPACE

@@ -23,6 +23,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <set>
 #include <utility>
@@ -207,6 +208,8 @@ class FftTiledPlan final : public ConvPlan {
 
 // FLOPs of a tile's transform: n complex transforms of length n, and four additions a number to
 // take two rows apart.
+constexpr std::array<std::int64_t, 2> tile_sides{16, 32};
+
 double tile_flops(double n) { return n * transform_flops(n) + 2 * n * n; }
 
 class FftTiled final : public ConvAlgo {
@@ -222,7 +225,7 @@ class FftTiled final : public ConvAlgo {
   }
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
-    if (auto refusal = refuse_tiled_fft(p)) return refusal;
+    if (auto refusal = refuse_tiled_fft(p, tile_sides.back())) return refusal;
     if (auto refusal = refuse_blocked_layouts(p)) return refusal;
     // So that everything within an image, and every number of tiles, is an int.
     for (const std::int64_t elements : {p.x_desc().elements(), p.y_desc().elements()})
@@ -246,7 +249,7 @@ class FftTiled final : public ConvAlgo {
     std::vector<Config> configs;
     for (const std::int64_t tf32 : {0, 3, 1}) {
       std::vector<Choice> choices;
-      for (const std::int64_t tile : {16, 32})
+      for (const std::int64_t tile : tile_sides)
         for (const std::int64_t multiplies : {3, 4}) {
           if (std::max(p.r, p.s) > largest_filter(tile) || (tf32 != 0 && multiplies == 4)) continue;
           const auto fit = [&](std::int64_t bytes) {
@@ -320,7 +323,7 @@ class FftTiled final : public ConvAlgo {
                                  Device&) const override {
     const std::int64_t tile = config.get("tile"), multiplies = config.get("multiplies");
     const std::int64_t tiles = config.get("tiles"), tf32 = config.get("tf32");
-    check_fft_tile(p, tile);
+    check_fft_tile(p, tile, tile_sides);
     if (multiplies != 3 && multiplies != 4)
       throw InputError(fmt::format("fft_tiled: multiplies={}: expected 3 or 4", multiplies));
     if (const std::int64_t most = most_items / std::max(p.c, p.k); tiles < 1 || tiles > most)

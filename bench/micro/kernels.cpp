@@ -1,7 +1,7 @@
 // What convolutions are made of:
 //
 //   register_tile         the micro-kernel under every product, on one thread, its operands in L1
-//   fft_tile_*            the transforms of a 16 x 16 or 32 x 32 tile, and the product at a point
+//   fft_tile_*            the transforms of tiles of each size, and the product at a point
 //   fftw                  whole images, as `fft` has them transformed
 //   gemm                  the device's own and OpenBLAS, both types, plain and transposed operands
 //   read, write, copy     memory by size, all threads
@@ -278,7 +278,7 @@ void add_memory(std::int64_t kib) {
 
 void add_all() {
   add_register_tile();
-  for (const std::int64_t tile : {16, 32}) add_tile_fft(tile);
+  for (const std::int64_t tile : cpu::fft_tile_sides) add_tile_fft(tile);
 #ifdef CONVLAB_HAVE_FFTW
   for (const int size : {16, 32, 64, 128, 256}) add_fftw(size, 64);
 #endif

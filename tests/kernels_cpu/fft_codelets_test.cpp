@@ -123,7 +123,7 @@ TEST_P(FftCodelets, InverseOfForwardIsTheTile) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiles, FftCodelets, testing::Values(16, 32));
+INSTANTIATE_TEST_SUITE_P(Tiles, FftCodelets, testing::Values(16, 32, 40));
 
 }  // namespace
 }  // namespace convlab::cpu

@@ -89,7 +89,8 @@ TEST(FftTiled, JoinsTilesAtTheirSeams) {
            "mb5ic1ih1oc1kh1",              // one pixel
            "mb1ic2ih1oc3kh3ph1",           // filter larger than the image
            "mb2ic17ih20oc33oh21kh4ph2",    // even filter, asymmetric padding
-           "mb1ic16ih20oc16kh17ph16",      // the largest filter, fully padded
+           "mb1ic16ih20oc16kh17ph16",      // the largest filter of 32x32 tiles, fully padded
+           "mb1ic3ih47oc16kh21ph20",       // the largest of all
            "mb1ic16ih14oc16kh3ph4",        // more padding than the filter needs
            "mb2ic16ih16oc17oh10kh7ph0",    // one tile: backwards all 16 x 16, some around the edge
            "mb2ic16ih17oc17oh11kh7ph0",    // one row and column more
@@ -117,7 +118,7 @@ TEST(FftTiled, TakesAnyBlockSize) {
     p.x_layout = p.y_layout = blocked(device->info().isa);
     p.accumulate = true;
     const ReferenceCase reference(p, 5);
-    for (const std::int64_t tile : {16, 32})
+    for (const std::int64_t tile : {16, 32, 40})
       for (const std::int64_t block : {1, 4, 5, 100})
         for (const std::int64_t shared : {0, 1}) {
           const Config config{{"tile", tile}, {"shared", shared}, {"block", block}};
