@@ -167,6 +167,9 @@ WinogradShape plan_shape(const ConvProblem& p, const Config& config, const Devic
   WinogradShape s = shape_of(p, m, device);
   s.shared = config.get("shared") != 0;
   s.stream = streams(config);
+  s.columns = config.has("columns") && config.get("columns") != 0;
+  if (s.columns && (p.pass != Pass::backward_filter || !s.shared))
+    throw InputError("winograd's columns=1: expected bwd_w with shared=1");
   s.block = config.get("block");
   if (s.block < 1 || s.block > s.tiles())
     throw InputError(
@@ -175,8 +178,8 @@ WinogradShape plan_shape(const ConvProblem& p, const Config& config, const Devic
 }
 
 // V and M, and the filter or the sums that meet them, cross L2's border unless they fit in it; a
-// shared block's transforms and product run on different cores, but what crosses between these is
-// left out.
+// shared block's transforms and product run on different cores, but forward what crosses between
+// these is left out.
 WorkEstimate work_of(const WinogradShape& s, const DeviceInfo& device) {
   const WinogradCosts costs = winograd_costs(s);
   const double tiles = double(s.tiles()), points = double(s.points());
@@ -214,6 +217,13 @@ WorkEstimate work_of(const WinogradShape& s, const DeviceInfo& device) {
   if (s.pass == Pass::backward_filter) {
     const double sets = s.shared ? 1 : double(s.threads);
     input.flops += tiles * out_c * costs.filter;
+    if (s.columns) {  // rows, in every thread: half of x's transform, m of m + T parts of dy's
+      const double rows =
+          in_c * costs.input / 2 + out_c * costs.filter * double(s.m) / double(s.m + s.t());
+      input.flops += double(s.threads - 1) * tiles * rows;
+    } else if (s.shared) {  // from core to core
+      product.bytes_read += (v_bytes + m_bytes) * (1 - 1 / cores);
+    }
     input.bytes_read += out_bytes;
     if (!block_fits) {
       input.bytes_written += m_bytes;
@@ -299,7 +309,7 @@ class Winograd : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "winograd",
-                               .version = 7,
+                               .version = 8,
                                .summary =
                                    "minimal filtering of 3x3 to 5x5; 3x3 of stride 2; "
                                    "strided first layers",
@@ -343,6 +353,11 @@ class Winograd : public ConvAlgo {
         s.block = default_block(s, device.info());
         const Config config{{"tile", m}, {"shared", shared}, {"block", s.block}};
         ranked.push_back({rough_cost(work_of(s, device.info())), config});
+        if (p.pass == Pass::backward_filter && shared && s.threads > 1 && s.t() % s.threads == 0) {
+          s.columns = true;
+          ranked.push_back({rough_cost(work_of(s, device.info())), config});
+          ranked.back().second.set("columns", 1);
+        }
         if (p.pass == Pass::backward_filter || p.accumulate ||
             !leaves_caches(4 * s.out.elements(), device.info()))
           continue;

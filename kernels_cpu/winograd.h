@@ -72,6 +72,10 @@ struct WinogradShape {
   // Either each thread has tiles and buffers of its own, which stay in its L2, or all share each
   // block: the transforms split over tiles, the product over points and panels, barriers between.
   bool shared = false;
+  // Or backward_filter's threads each have columns of a shared block's T x T points. All of them
+  // read all tiles; but what a thread multiplies it has transformed itself, so that nothing passes
+  // from core to core, which may not even share an L3, and there is no barrier.
+  bool columns = false;
   std::int64_t block = 0;  // tiles transformed at a time
   bool stream = false;     // results past the caches: lines of them need not be read first
   std::int64_t depth = 1;  // of a product before its operand leaves L1
@@ -130,7 +134,7 @@ struct WinogradShape {
   // unless it is cheaper to store them all than to pass V once a panel and M once a chunk. Stored,
   // written through and read back by strides, they cost about six passes (measured).
   bool sums_at_once() const {
-    return shared && block >= tiles() &&
+    return shared && !columns && block >= tiles() &&
            out_panels() * v_floats() + panel_chunks() * m_floats() < 6 * chunks() * chunk_floats();
   }
   std::int64_t packed_panel() const { return in_blocks() * tile.block * tile.cols; }

@@ -39,10 +39,10 @@ struct Team {
 // Of the phases in x that F(m, r) is for.
 constexpr int PhaseStride(int r) { return r == 2 ? 2 : 1; }
 
-// V = B^T d B for (channel block, tile) pairs; window(block, place, patch) is d.
-template <class Input, class GetWindow>
+// Columns of V = B^T d B for (channel block, tile) pairs; window(block, place, patch) is d.
+template <class Input, class Columns, class GetWindow>
 HWY_INLINE void TransformWindows(const Shape& s, float* v, Range block, Range items,
-                                 const GetWindow& window) {
+                                 const Columns& columns, const GetWindow& window) {
   constexpr int T = Input::inputs;
   alignas(64) float patch[T * T * kBlock];
   const std::int64_t rows = s.rows(), point = s.v_point();
@@ -52,16 +52,18 @@ HWY_INLINE void TransformWindows(const Shape& s, float* v, Range block, Range it
       float* const to = v + (b * rows + tile) * kBlock + part;
       Nested<Input>([&](int r, int c) HWY_ATTR { return hn::LoadU(F32(), d.at(r, c) + part); },
                     [&](int i, int j, Vec value)
-                        HWY_ATTR { hn::StoreU(value, F32(), to + (i * T + j) * point); });
+                        HWY_ATTR { hn::StoreU(value, F32(), to + (i * T + j) * point); },
+                    columns);
     }
   });
 }
 
-template <class Input, int M, int kStride>
-void TransformInput(const Shape& s, const float* in, float* v, Range block, Range items) {
+template <class Input, int M, int kStride, class Columns>
+void TransformInput(const Shape& s, const float* in, float* v, Range block, Range items,
+                    Columns columns) {
   constexpr int T = Input::inputs;
   TransformWindows<Input>(
-      s, v, block, items, [&](std::int64_t b, const TileAt& at, float* patch) HWY_ATTR {
+      s, v, block, items, columns, [&](std::int64_t b, const TileAt& at, float* patch) HWY_ATTR {
         const std::int64_t phase = kStride == 1 ? 0 : b / s.phase_blocks();
         const Pixels<T, kStride> pixels(s, s.in, s.in_grid, phase, at.y * M - s.pad_h,
                                         at.x * M - s.pad_w);
@@ -70,24 +72,25 @@ void TransformInput(const Shape& s, const float* in, float* v, Range block, Rang
       });
 }
 
-template <class Input, int M>
-void TransformFolded(const Shape& s, const float* x, float* v, Range block, Range items) {
+template <class Input, int M, class Columns>
+void TransformFolded(const Shape& s, const float* x, float* v, Range block, Range items,
+                     Columns columns) {
   constexpr int T = Input::inputs;
   const auto fold = s.stride == 4   ? FoldTile<T, 4>
                     : s.stride == 2 ? FoldTile<T, 2>
                                     : FoldTile<T, 1>;
-  TransformWindows<Input>(s, v, block, items,
+  TransformWindows<Input>(s, v, block, items, columns,
                           [&](std::int64_t b, const TileAt& at, float* patch) HWY_ATTR {
                             fold(*s.fold, x, at.mosaic, b, at.y * M, at.x * M, patch);
                             return FoldedWindow<T>{patch};
                           });
 }
 
-template <class Input, int M, int R>
+template <class Input, int M, int R, class Columns = AllColumns>
 auto InputTransform(const Shape& s) {
-  if (s.fold) return TransformFolded<Input, M>;
-  return s.in_grid.phases == 1 ? TransformInput<Input, M, 1>
-                               : TransformInput<Input, M, PhaseStride(R)>;
+  if (s.fold) return TransformFolded<Input, M, Columns>;
+  return s.in_grid.phases == 1 ? TransformInput<Input, M, 1, Columns>
+                               : TransformInput<Input, M, PhaseStride(R), Columns>;
 }
 
 // M = V U for one point and panel: tiles x channels by channels x columns. Channels go in parts for
@@ -203,7 +206,7 @@ void ForwardThread(const Shape& s, const WinogradOperands& data, std::int64_t th
     {
       const PhaseScope scope(data.phases, 0);
       InputTransform<typename Code::Input, M, R>(s)(s, data.in, v, block,
-                                                    team.Share(s.in_blocks() * tiles));
+                                                    team.Share(s.in_blocks() * tiles), {});
     }
     team.Barrier();
     {
@@ -225,9 +228,10 @@ void ForwardThread(const Shape& s, const WinogradOperands& data, std::int64_t th
   if (data.stream) hwy::FlushStream();
 }
 
-// G dy G^T for (panel's vector, tile) pairs.
+// Columns of G dy G^T for (panel's vector, tile) pairs.
 template <class Filter>
-void TransformGradient(const Shape& s, const float* dy, float* m, Range block, Range items) {
+void TransformGradient(const Shape& s, const float* dy, float* m, Range block, Range items,
+                       Range columns) {
   constexpr int M = Filter::inputs;
   constexpr int T = Filter::outputs;
   alignas(64) float patch[M * M * kBlock];
@@ -237,15 +241,19 @@ void TransformGradient(const Shape& s, const float* dy, float* m, Range block, R
     const std::int64_t channel = panel * kTileCols + lane;
     float* const to = m + (panel * rows + tile) * kTileCols + lane;
     if (channel >= s.out.padded_c()) {
-      for (int i = 0; i < T * T; ++i) hn::StoreU(hn::Zero(F32()), F32(), to + i * point);
+      for (int i = 0; i < T * T; ++i)
+        if (columns.has(i % T)) hn::StoreU(hn::Zero(F32()), F32(), to + i * point);
       return;
     }
     const Pixels<M> pixels(s, s.out, s.out_grid, 0, at.y * M, at.x * M);
     const Window<M> g(pixels, dy + pixels.Plane(s, s.out, at, channel / kBlock), s.out.w, patch);
+    for (int r = 0; r < M; ++r)  // of the tile that comes next
+      for (int c = 0; c < M; ++c) __builtin_prefetch(g.at(r, c + M) + channel % kBlock);
     Nested<Filter>([&](int r, int c)
                        HWY_ATTR { return hn::LoadU(F32(), g.at(r, c) + channel % kBlock); },
                    [&](int i, int j, Vec value)
-                       HWY_ATTR { hn::StoreU(value, F32(), to + (i * T + j) * point); });
+                       HWY_ATTR { hn::StoreU(value, F32(), to + (i * T + j) * point); },
+                   columns);
   });
 }
 
@@ -346,7 +354,8 @@ void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int
                           std::int64_t threads) {
   using Code = Transforms<R, M, ScaledSide::output>;
   const Team everybody{thread, threads};
-  const Team team = s.shared ? everybody : Team{};
+  const Team team = s.shared && !s.columns ? everybody : Team{};
+  const Range columns = s.columns ? everybody.Share(s.t()) : Range{0, s.t()};
   // Every thread has at least one tile, or none at all: its sums do not exist.
   const std::int64_t users = s.shared ? threads : std::min(threads, s.tiles());
   const Range mine = s.shared         ? Range{0, s.tiles()}
@@ -361,10 +370,10 @@ void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int
     const std::int64_t tiles = block.end - block.begin;
     {
       const PhaseScope scope(data.phases, 0);
-      InputTransform<typename Code::Input, M, R>(s)(s, data.in, v, block,
-                                                    team.Share(s.in_blocks() * tiles));
-      TransformGradient<typename Code::Filter>(s, data.dy, m, block,
-                                               team.Share(s.out_panels() * kTileVecs * tiles));
+      InputTransform<typename Code::Input, M, R, Range>(s)(
+          s, data.in, v, block, team.Share(s.in_blocks() * tiles), columns);
+      TransformGradient<typename Code::Filter>(
+          s, data.dy, m, block, team.Share(s.out_panels() * kTileVecs * tiles), columns);
     }
     team.Barrier();
     if (s.sums_at_once()) {
@@ -387,9 +396,10 @@ void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int
     }
     {
       const PhaseScope scope(data.phases, 1);
-      const Range items = team.Share(s.points() * s.chunks());
+      const Range items = team.Share((columns.end - columns.begin) * s.t() * s.chunks());
       for (std::int64_t i = items.begin; i < items.end; ++i) {
-        const std::int64_t point = i / s.chunks(), chunk = i % s.chunks();
+        const std::int64_t place = i / s.chunks(), chunk = i % s.chunks();
+        const std::int64_t point = place % s.t() * s.t() + columns.begin + place / s.t();
         MultiplyChunk(s, v, m, point, chunk, tiles, first == mine.begin,
                       sums + chunk * s.chunk_floats());
       }

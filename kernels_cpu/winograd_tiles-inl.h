@@ -22,6 +22,7 @@ using Shape = WinogradShape;
 
 struct Range {
   std::int64_t begin = 0, end = 0;
+  bool has(std::int64_t i) const { return begin <= i && i < end; }
   // Part `i` of `n` nearly equal ones.
   static Range Part(std::int64_t count, std::int64_t i, std::int64_t n) {
     return {count * i / n, count * (i + 1) / n};

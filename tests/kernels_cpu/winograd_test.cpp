@@ -43,8 +43,8 @@ void expect_right(const ConvProblem& p, const Config& config, const ReferenceCas
       << ' ' << device.info().isa << ' ' << device.info().threads;
 }
 
-// Every tile size, shared or not, in blocks of 1, of 5 and of all tiles: configs() offers only what
-// may be fast.
+// Every tile size, shared in each way or not, in blocks of 1, of 5 and of all tiles: configs()
+// offers only what may be fast.
 std::vector<Config> all_configs(const ConvProblem& p) {
   const bool data = p.pass == Pass::backward_data;
   std::vector<Config> configs;
@@ -55,8 +55,12 @@ std::vector<Config> all_configs(const ConvProblem& p) {
     const std::int64_t tiles = p.n * ceil_div(data ? p.h : p.p, m) * ceil_div(data ? p.w : p.q, m);
     for (const std::int64_t shared : {0, 1})
       for (const std::int64_t block :
-           std::set<std::int64_t>{1, std::min<std::int64_t>(5, tiles), tiles})
+           std::set<std::int64_t>{1, std::min<std::int64_t>(5, tiles), tiles}) {
         configs.push_back({{"tile", m}, {"shared", shared}, {"block", block}});
+        if (shared == 0 || p.pass != Pass::backward_filter) continue;
+        configs.push_back(configs.back());
+        configs.back().set("columns", 1);
+      }
   }
   return configs;
 }
@@ -125,6 +129,7 @@ TEST(Winograd, TakesAStrideOfTwoPhaseByPhase) {
           for (const std::int64_t m : {4, 7})
             for (const std::int64_t shared : {0, 1})
               configs.push_back({{"tile", m}, {"shared", shared}, {"block", 1}});
+          if (pass == Pass::backward_filter) configs.back().set("columns", 1);
           if (!p.accumulate) configs.front().set("stream", 1);  // offered for large outputs
           for (const Config& config : configs) expect_right(p, config, reference, *device);
         }
@@ -151,6 +156,7 @@ TEST(Winograd, FoldsTheStrideOfAFirstLayer) {
           std::vector<Config> configs = winograd().configs(p, *device);
           for (const std::int64_t shared : {0, 1})
             configs.push_back({{"tile", 4}, {"shared", shared}, {"block", 1}});
+          if (pass == Pass::backward_filter) configs.back().set("columns", 1);
           for (const Config& config : configs) expect_right(p, config, reference, *device);
         }
     }
@@ -248,6 +254,14 @@ TEST(Winograd, RejectsAConfigItDoesNotKnow) {
   EXPECT_THROW(winograd().plan(p, {{"tile", 3}, {"shared", 0}, {"block", 1}}, *device), InputError);
   EXPECT_THROW(winograd().plan(p, {{"tile", 4}, {"shared", 0}, {"block", 0}}, *device), InputError);
   EXPECT_THROW(winograd().plan(p, {{"tile", 4}}, *device), InputError);
+  Config config{{"tile", 4}, {"shared", 1}, {"block", 1}, {"columns", 1}};
+  EXPECT_THROW(winograd().plan(p, config, *device), InputError);
+  EXPECT_NO_THROW(winograd().plan(blocked("ic16ih8oc16oh8kh3ph1", Pass::backward_filter, *device),
+                                  config, *device));
+  config.set("shared", 0);
+  EXPECT_THROW(winograd().plan(blocked("ic16ih8oc16oh8kh3ph1", Pass::backward_filter, *device),
+                               config, *device),
+               InputError);
 }
 
 }  // namespace
