@@ -94,7 +94,7 @@ struct FilterGemm {
   std::int64_t panels = 0, blocks = 0;  // of tile_shape().cols k, of tile_shape().block c
   std::int64_t block_rows = 0;          // rows (c, tap) of a block
   std::int64_t panel_splits = 1, block_splits = 1, parts = 1;
-  std::int64_t chunk = 0;  // pixels at a time, so that a panel of dy stays in L1
+  std::int64_t chunk_lines = 0;  // rows of dy at a time, so that those of a panel stay near
   std::int64_t threads = 1;
   std::size_t unit_floats = 0;    // sums of the largest unit
   std::size_t buffer_floats = 0;  // the copied rows of one thread

@@ -2,8 +2,8 @@
 //
 // A tile is kBlock / 2 rows (input channels at one tap) by kTileCols columns (output channels); its
 // depth runs over pixels. A unit walks its pixels a chunk at a time: the chunk of dy of one panel
-// stays in L1 while every row of the rectangle meets it, x comes from L2, and the sums go through
-// the registers once per chunk.
+// stays in L1 or near while every row of the rectangle meets it, x comes from L2, and the sums go
+// through the registers once per chunk.
 #include <algorithm>
 #include <cstddef>
 
@@ -29,7 +29,7 @@ struct TapJob {
   float* sums;              // of the tap's first channel
   std::int64_t sums_pitch;  // from channel to channel
   bool add;                 // to what is there
-  Ahead ahead;              // a part of the dy that comes next, a step a pixel
+  Ahead ahead;              // a part of the dy or x that comes next, a step a pixel
 };
 
 template <int kRows, int kVecs>
@@ -105,43 +105,55 @@ void RunBlocked(const FilterGemm& gemm, const float* x, const float* dy, float* 
   const ConvProblem& p = gemm.problem;
   const std::int64_t taps = p.r * p.s, dy_plane = p.p * p.q * kBlock;
   const auto [part_begin, part_end] = share(p.n * p.p, part, gemm.parts);
-  const std::int64_t chunk = std::max<std::int64_t>(1, gemm.chunk / p.q);
-  // The first calls that read a chunk of dy would wait for memory, which those after them, finding
-  // the chunk in the caches, leave idle: so each call asks for its part of the next one.
-  const std::int64_t calls = (blocks.end - blocks.begin) * taps;
-  const std::ptrdiff_t ask_step = ceil_div(std::int64_t{kBlock}, calls);
-  for (std::int64_t line = part_begin; line < part_end; line += chunk) {
+  // The first calls that read a chunk of dy or x would wait for memory, which those after them,
+  // finding the chunk in the caches, leave idle. So the calls for the first half of a block's
+  // channels ask for the next panel's dy, a part each, those for the second half for the x that the
+  // block meets next.
+  constexpr std::int64_t dy_planes = kTileCols / kBlock;
+  const std::int64_t dy_calls = (blocks.end - blocks.begin) * taps;
+  const std::int64_t x_calls = (panels.end - panels.begin) * taps;
+  const std::int64_t x_line = p.stride_h * p.w * kBlock;
+  const std::ptrdiff_t dy_step = ceil_div(dy_planes * kBlock, dy_calls);
+  const std::ptrdiff_t x_step = ceil_div(x_line, p.q * x_calls);
+  for (std::int64_t line = part_begin; line < part_end; line += gemm.chunk_lines) {
     const std::int64_t n = line / p.p, first = line % p.p;
-    const std::int64_t lines = std::min(part_end - line, chunk);
+    const std::int64_t lines = std::min(part_end - line, gemm.chunk_lines);
+    const std::int64_t dy_chunk = lines * p.q * kBlock;
+    const float* const next_x = x + (line + lines) / p.p * p.x_desc().padded_c() * p.h * p.w +
+                                (line + lines) % p.p * x_line;
     float* block_sums = sums;
     for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
       const int vecs = PanelVecs(gemm, panel);
       // After the last panel comes the first one's next chunk.
       const bool last = panel + 1 == panels.end;
       const std::int64_t next_line = last ? line + lines : line;
-      const float* const next = dy + next_line / p.p * p.y_desc().padded_c() * p.p * p.q +
-                                next_line % p.p * p.q * kBlock +
-                                (last ? panels.begin : panel + 1) * kTileCols * p.p * p.q;
-      std::int64_t call = 0;
+      const float* const next_dy = dy + next_line / p.p * p.y_desc().padded_c() * p.p * p.q +
+                                   next_line % p.p * p.q * kBlock +
+                                   (last ? panels.begin : panel + 1) * kTileCols * p.p * p.q;
+      std::int64_t dy_call = 0;
       for (std::int64_t block = blocks.begin; block < blocks.end; ++block) {
+        std::int64_t x_call = (panel - panels.begin) * taps;
         for (std::int64_t r = 0; r < p.r; ++r)
-          for (std::int64_t s = 0; s < p.s; ++s, ++call) {
-            TapJob job{.x = x + block * kBlock * p.h * p.w,
-                       .dy = dy + panel * kTileCols * p.p * p.q,
-                       .h = gemm.inside_h[std::size_t(r)],
-                       .w = gemm.inside_w[std::size_t(s)],
-                       .n = n,
-                       .first = first,
-                       .lines = lines,
-                       .sums = block_sums + (r * p.s + s) * kTileCols,
-                       .sums_pitch = taps * kTileCols,
-                       .add = line > part_begin,
-                       .ahead = {next + lines * p.q * kBlock * call / calls, ask_step}};
+          for (std::int64_t s = 0; s < p.s; ++s, ++dy_call, ++x_call) {
+            const std::int64_t dy_at = dy_planes * dy_chunk * dy_call / dy_calls;
+            TapJob job{
+                .x = x + block * kBlock * p.h * p.w,
+                .dy = dy + panel * kTileCols * p.p * p.q,
+                .h = gemm.inside_h[std::size_t(r)],
+                .w = gemm.inside_w[std::size_t(s)],
+                .n = n,
+                .first = first,
+                .lines = lines,
+                .sums = block_sums + (r * p.s + s) * kTileCols,
+                .sums_pitch = taps * kTileCols,
+                .add = line > part_begin,
+                .ahead = {next_dy + dy_at / dy_chunk * dy_plane + dy_at % dy_chunk, dy_step}};
             if (vecs == 1) {
               RunTap<kBlock, 1>(gemm, job, 0);
             } else {
               RunTap<kBlock / 2, kTileVecs>(gemm, job, 0);
-              if (kLanes == kBlock) job.ahead.data += dy_plane;  // of the panel's other vector
+              job.ahead = {next_x + block * kBlock * p.h * p.w + lines * x_line * x_call / x_calls,
+                           x_step};
               RunTap<kBlock / 2, kTileVecs>(gemm, job, kBlock / 2);
             }
           }

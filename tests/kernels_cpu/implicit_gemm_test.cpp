@@ -81,6 +81,8 @@ TEST_P(ImplicitGemm, MatchesTheReference) {
       {.text = "mb2ic40ih9iw12oc20oh3ow6kh1ph0sh3sw2pw0"},
       {.text = "mb3ic48ih6oc80oh6kh1ph0"},
       {.text = "mb2ic300ih5oc17oh5kh1ph0"},
+      {.text = "mb5ic48ih9oc80oh9kh1ph0"},    // chunks of backward_filter: 2, 2 and 1 images,
+      {.text = "mb3ic32ih20oc48oh20kh1ph0"},  // and halves of one
       {.text = "mb1ic16ih1oc16oh1kh5ph2"},
       {.text = "mb1ic16ih20iw17oc16oh9ow5kh4kw3sh2sw3ph1pw0"},
       {.text = "mb1ic16ih17oc16oh11kh3ph0dh2"},
