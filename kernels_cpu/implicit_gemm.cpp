@@ -436,6 +436,10 @@ class ImplicitGemm : public ConvAlgo {
         leaves_caches(4 * out.elements(), device.info())) {
       configs.insert(configs.begin(), configs.front());
       configs.front().set("stream", 1);
+      // Sums of several chunks come back from memory in between: long chunks may be worth it.
+      const std::int64_t depth = (p.pass == Pass::forward ? p.c : p.k) * p.r * p.s;
+      if (!plain_in && depth > configs.front().get("depth"))
+        configs.push_back({{"depth", 1024}, {"stream", 1}});
     }
     return configs;
   }
