@@ -95,7 +95,8 @@ class FftTiled final : public ConvAlgo {
     const bool filter_pass = p.pass == Pass::backward_filter;
     const double points = double(fft_tile_kernels(tile).points);
     const double tiles = double(tiling.tiles), spectrum = points * 2 * 4;  // bytes
-    const double from = double(tiling.from.padded_c()), to = double(tiling.to.padded_c());
+    const double from = double(tiling.kept_channels()), to = double(tiling.to.padded_c());
+    const double transformed = double(tiling.from.padded_c());  // of which `from` are kept
     const double tiles_per_block = double(std::min(config.get("block"), tiling.tiles));
     const double blocks = std::ceil(tiles / tiles_per_block);
     const double in_bytes = 4.0 * double(tiling.from.elements());
@@ -116,7 +117,7 @@ class FftTiled final : public ConvAlgo {
       const double passes = cached && blocks > 1 ? parts : 1;
       const double met = cached ? to / double(tiling.block) : 1;
       const double kept = cached ? 0 : filters;
-      estimate.phases.push_back({"input_transform", tiles * (from + passes * to) * one,
+      estimate.phases.push_back({"input_transform", tiles * (transformed + passes * to) * one,
                                  in_bytes + passes * out_bytes,
                                  spectrum * tiles * from + spill * to, transform_efficiency});
       estimate.phases.push_back({"product", 8 * points * tiles * double(p.c) * to,
@@ -125,8 +126,8 @@ class FftTiled final : public ConvAlgo {
       estimate.phases.push_back({"output_transform", double(p.c) * to * one, kept,
                                  double(p.filter_bytes()), transform_efficiency});
     } else {
-      estimate.phases.push_back(
-          {"input_transform", tiles * from * one, in_bytes, spill * from, transform_efficiency});
+      estimate.phases.push_back({"input_transform", tiles * transformed * one, in_bytes,
+                                 spill * from, transform_efficiency});
       estimate.phases.push_back({"product", 8 * points * tiles * double(tiling.from.c) * to,
                                  spill * from + blocks * filters, spill * to, product_efficiency});
       estimate.phases.push_back(
@@ -154,16 +155,17 @@ class FftTiled final : public ConvAlgo {
   static std::int64_t block(const ConvProblem& p, std::int64_t tile, bool shared, Device& device) {
     const FftTiling tiling(p, tile);
     const std::int64_t points = fft_tile_kernels(tile).points;
-    const std::int64_t from = points * tiling.from.padded_c() * 2 * 4;
+    const std::int64_t from = points * tiling.kept_channels() * 2 * 4;
     const std::int64_t to = points * tiling.to.padded_c() * 2 * 4;
+    const std::int64_t item = points * tiling.block * 2 * 4;  // of one channel block
     constexpr std::int64_t shared_bytes = 128 << 20;
     // A part of dw takes one channel block of dy at a time; its sums are read and written once a
     // block of tiles, which half of L2 makes large enough.
     const bool apart = !shared && p.pass == Pass::backward_filter;
     const std::int64_t l2 = device.info().l2_bytes;
     const std::int64_t fits = shared  ? shared_bytes / (from + to)
-                              : apart ? l2 / 2 / (points * tiling.block * 2 * 4)
-                                      : l2 / 3 / from;
+                              : apart ? l2 / 2 / item
+                                      : l2 / 3 / std::max(from, item);
     const std::int64_t most = std::clamp<std::int64_t>(
         fits, 1, shared || apart ? tiling.tiles : ceil_div(tiling.tiles, device.info().threads));
     // As few blocks as that allows, of equal size.

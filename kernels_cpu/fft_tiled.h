@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <memory>
 
@@ -14,6 +15,7 @@ namespace convlab::cpu {
 struct FftTiling {
   TensorDesc from, to;  // to: what the windows are counted over (y, or dx in backward_data)
   std::int64_t block;   // channels in a block
+  std::int64_t lanes;   // of a block of `from`, whose spectra are kept: not all of few channels
   std::int64_t pad_h, pad_w, step_h, step_w;
   std::int64_t across, per_image, tiles;
 
@@ -22,6 +24,7 @@ struct FftTiling {
     from = turned ? p.y_desc() : p.x_desc();
     to = turned ? p.x_desc() : p.y_desc();
     block = channel_block(p.x_layout);
+    lanes = std::min(block, std::int64_t(std::bit_ceil(std::uint64_t(from.c))));
     pad_h = turned ? p.r - 1 - p.pad_h : p.pad_h;
     pad_w = turned ? p.s - 1 - p.pad_w : p.pad_w;
     step_h = step(tile, p.r, pad_h, from.h, to.h);
@@ -38,6 +41,9 @@ struct FftTiling {
     const bool whole = std::max({to, from + pad, to + taps - 1 - pad}) <= tile;
     return whole ? to : tile - taps + 1;
   }
+
+  // Of `from`, whose spectra are kept.
+  std::int64_t kept_channels() const { return ceil_div(from.c, block) * lanes; }
 
   struct Place {
     std::int64_t n, h, w;  // image and first output

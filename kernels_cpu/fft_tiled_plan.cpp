@@ -4,6 +4,7 @@
 // straight-line code (fft_codelets-inl.h). At each point the product is a complex matrix product
 // [tiles, C] x [C, K]; spectra lie as
 //   tiles    [point][tile][C block][re, im][lane]  the broadcast operand, and the result
+//            (of few channels, as an image's 3, the next power of two of lanes: 32 bytes, not 128)
 //   filters  [point][K block][C][re, im][lane]     read in one stream
 //   dw       [point][C][K block][re, im][lane]     the result of [C, tiles] x [tiles, K]
 // so what one transform gives is one element of every point.
@@ -28,14 +29,15 @@
 namespace convlab::cpu {
 namespace {
 
-// Spectra of `items` channel blocks: [point][item][re, im][lane].
+// Spectra of `items` channel blocks, or of their first lanes: [point][item][re, im][lane].
 struct Spectra {
+  std::int64_t element;       // floats of one item at one point
   std::int64_t point_stride;  // floats
 
   // An odd number of cache lines: powers of two would put every point of an item into the same
   // cache set.
-  Spectra(std::int64_t items, std::int64_t block)
-      : point_stride((2 * items * block / 16 | 1) * 16) {}
+  Spectra(std::int64_t items, std::int64_t lanes)
+      : element(2 * lanes), point_stride((ceil_div(items * element, 16) | 1) * 16) {}
 };
 
 class FftTiledPlan final : public ConvPlan {
@@ -157,10 +159,10 @@ class FftTiledPlan final : public ConvPlan {
 
   std::int64_t from_blocks() const { return tiling_.from.padded_c() / tiling_.block; }
   std::int64_t to_blocks() const { return tiling_.to.padded_c() / tiling_.block; }
-  // Floats of one item at one point.
+  // Floats of one whole channel block at one point.
   std::int64_t element() const { return 2 * tiling_.block; }
   Spectra filters() const { return {to_blocks() * tiling_.from.c, tiling_.block}; }
-  Spectra inputs(std::int64_t tiles) const { return {tiles * from_blocks(), tiling_.block}; }
+  Spectra inputs(std::int64_t tiles) const { return {tiles * from_blocks(), tiling_.lanes}; }
   Spectra outputs(std::int64_t tiles, std::int64_t blocks) const {
     return {tiles * blocks, tiling_.block};
   }
@@ -212,8 +214,8 @@ class FftTiledPlan final : public ConvPlan {
                    const F& transform) const {
     float* const stage = me.scratch + kernels_.scratch;
     me.share(items, staged_, [&](std::int64_t first, std::int64_t last) {
-      float* const there = to + first * element();
-      const bool direct = !leaves_l2(spectra);
+      float* const there = to + first * spectra.element;
+      const bool whole = spectra.element == element(), direct = whole && !leaves_l2(spectra);
       const std::int64_t stride = direct ? spectra.point_stride : staged().point_stride;
       for (std::int64_t i = first; i < last; ++i)
         transform(i,
@@ -223,7 +225,11 @@ class FftTiledPlan final : public ConvPlan {
         const float* const from = stage + p * stride;
         float* const at = there + p * spectra.point_stride;
         const std::int64_t count = (last - first) * element();
-        me.stream ? kernels_.stream(from, count, at) : void(std::copy_n(from, count, at));
+        if (!whole)
+          for (std::int64_t i = 0; i < 2 * (last - first); ++i)
+            std::copy_n(from + i * tiling_.block, tiling_.lanes, at + i * tiling_.lanes);
+        else
+          me.stream ? kernels_.stream(from, count, at) : void(std::copy_n(from, count, at));
       }
     });
     if (me.stream) hwy::FlushStream();
@@ -303,9 +309,10 @@ class FftTiledPlan final : public ConvPlan {
                             .b_point = filters().point_stride,
                             .out_point = out.point_stride,
                             .a = in_data + point * in.point_stride,
-                            .a_row = from_blocks() * element(),
-                            .a_group = element(),
+                            .a_row = from_blocks() * in.element,
+                            .a_group = in.element,
                             .group = tiling_.block,
+                            .a_im = tiling_.lanes,
                             .b = w + point * filters().point_stride,
                             .b_depth = element(),
                             .b_block = element() * tiling_.from.c,
@@ -434,11 +441,12 @@ class FftTiledPlan final : public ConvPlan {
                           .a_point = x.point_stride,
                           .b_point = dy.point_stride,
                           .out_point = dw.point_stride,
-                          .a = x_data + point * x.point_stride + c / tiling_.block * element() +
+                          .a = x_data + point * x.point_stride + c / tiling_.block * x.element +
                                c % tiling_.block,
                           .a_row = 1,
-                          .a_group = from_blocks() * element(),
+                          .a_group = from_blocks() * x.element,
                           .group = 1,
+                          .a_im = tiling_.lanes,
                           .b = dy_data + point * dy.point_stride,
                           .b_depth = row,
                           .b_block = element(),

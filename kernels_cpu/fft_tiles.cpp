@@ -54,9 +54,10 @@ void ProductTile(const PointProduct& p, const float* a, const float* b, float* o
     for (std::int64_t j = 0; j < group; ++j, b += p.b_depth, next += next_step) {
       hwy::Prefetch(next);
       const Vec br = hn::Load(d, b), bi = hn::Load(d, b + kBlock);
+      const float *const a_re = a + j, *const a_im = a_re + p.a_im;
       HWY_UNROLL(16)
       for (int i = 0; i < kCount; ++i) {
-        const Vec ar = hn::Set(d, a[i * p.a_row + j]), ai = hn::Set(d, a[i * p.a_row + j + kBlock]);
+        const Vec ar = hn::Set(d, a_re[i * p.a_row]), ai = hn::Set(d, a_im[i * p.a_row]);
         re[i] = hn::MulAdd(ai, bi, hn::MulAdd(ar, br, re[i]));
         im[i] = hn::NegMulAdd(ar, bi, hn::MulAdd(ai, br, im[i]));
       }

@@ -28,12 +28,13 @@ struct PixelEpilogue {
 };
 
 // The product at each of some points: out[i][v] (+)= sum over l of a[i][l] conj(b[l][v]). a is
-// broadcast; v is `blocks` whole channel blocks. A number's im lies one channel block after its re.
-// Strides in floats.
+// broadcast; v is `blocks` whole channel blocks, where a number's im lies one channel block after
+// its re. Strides in floats.
 struct PointProduct {
   std::int64_t points, a_point, b_point, out_point;  // from point to point
   const float* a;  // depth in groups: a + i * a_row + (l / group) * a_group + l % group
   std::int64_t a_row, a_group, group;  // group divides 16
+  std::int64_t a_im;                   // from re to im
   const float* b;                      // b + l * b_depth + (v / block) * b_block
   std::int64_t b_depth, b_block;
   float* out;

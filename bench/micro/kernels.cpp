@@ -97,6 +97,7 @@ void add_tile_fft(std::int64_t size) {
                                     .a_row = depth / block * number,
                                     .a_group = number,
                                     .group = block,
+                                    .a_im = block,
                                     .b = b->as<float>(),
                                     .b_depth = blocks * number,
                                     .b_block = number,
