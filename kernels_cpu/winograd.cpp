@@ -134,23 +134,21 @@ WinogradShape shape_of(const ConvProblem& p, std::int64_t m, const DeviceInfo& d
 }
 
 // How many tiles to transform at a time: so many that V and M take half of L2, which leaves room
-// for the filter or backward_filter's sums; all of it where a filter passes through that L2 cannot
-// keep anyway (3 to 8% in layers of 64 channels, measured). A shared block may leave L2:
+// for the filter's panels or backward_filter's sums that pass through. A shared block may leave L2:
 // it is the better the fewer times the filter passes, all the more where that comes from memory
 // each time, and for backward_filter so large that its sums, read and written once a block, weigh
 // less than the block.
 std::int64_t default_block(const WinogradShape& s, const DeviceInfo& device) {
+  const std::int64_t in_c = s.in_blocks() * s.tile.block, out_c = s.out_panels() * s.tile.cols;
   const std::int64_t tile_bytes =
-      4 * s.points() * (s.in_blocks() * s.tile.block + s.out_panels() * s.tile.cols);
+      4 * s.points() * (s.overlaid() ? std::max(in_c, out_c) : in_c + out_c);
   const std::int64_t sums_bytes =
       s.pass == Pass::backward_filter ? 4 * s.chunks() * s.chunk_floats() : 0;
   const std::int64_t filter_bytes = s.pass == Pass::backward_filter ? 0 : 4 * s.packed_floats();
-  const std::int64_t own_budget =
-      filter_bytes < device.l2_bytes ? device.l2_bytes / 2 : device.l2_bytes;
   const std::int64_t shared_budget =
       std::max({2 * s.threads * device.l2_bytes, 2 * sums_bytes,
                 leaves_caches(filter_bytes, device) ? device.l3_bytes / 2 : 0});
-  const std::int64_t budget = s.shared ? shared_budget : own_budget;
+  const std::int64_t budget = s.shared ? shared_budget : device.l2_bytes / 2;
   const std::int64_t tiles = ceil_div(s.tiles(), s.shared ? 1 : s.threads);
   const std::int64_t fit =
       std::max<std::int64_t>(budget / tile_bytes / s.tile.rows, 1) * s.tile.rows;

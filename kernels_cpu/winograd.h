@@ -141,7 +141,15 @@ struct WinogradShape {
   std::int64_t packed_point() const { return out_panels() * packed_panel(); }
   std::int64_t packed_floats() const { return points() * packed_point(); }
   std::int64_t v_floats() const { return round_up(points() * v_point(), 16); }
-  std::int64_t m_floats() const { return round_up(points() * m_point(), 16); }
+  // A thread that goes through the points of its own block in order may store M of a point where V
+  // of those before was, which is in cache still: M begins just so far before V that it stays
+  // behind what is read. Half the memory crosses L2 while the filter passes through.
+  bool overlaid() const { return !shared && pass != Pass::backward_filter; }
+  std::int64_t m_floats() const {  // overlaid: those before V
+    const std::int64_t all = points() * m_point();
+    const std::int64_t before = std::max(m_point(), all - (points() - 1) * v_point());
+    return round_up(overlaid() ? before : all, 16);
+  }
   std::int64_t s_floats() const {
     if (pass != Pass::backward_filter) return 0;
     return chunk_floats() * (sums_at_once() ? threads : chunks());

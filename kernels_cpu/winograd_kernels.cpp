@@ -198,8 +198,9 @@ void ForwardThread(const Shape& s, const WinogradOperands& data, std::int64_t th
   using Code = Transforms<M, R, ScaledSide::filter>;
   const Team team = s.shared ? Team{thread, threads} : Team{};
   const Range mine = s.shared ? Range{0, s.tiles()} : Range::Part(s.tiles(), thread, threads);
-  float* const v = data.workspace + (s.shared ? 0 : thread * s.set_floats());
-  float* const m = v + s.v_floats();
+  float* const set = data.workspace + (s.shared ? 0 : thread * s.set_floats());
+  float* const v = s.overlaid() ? set + s.m_floats() : set;
+  float* const m = s.overlaid() ? set : v + s.v_floats();
   for (std::int64_t first = mine.begin; first < mine.end; first += s.block) {
     const Range block{first, std::min(first + s.block, mine.end)};
     const std::int64_t tiles = block.end - block.begin;
