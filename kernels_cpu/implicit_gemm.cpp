@@ -430,7 +430,7 @@ class ImplicitGemm : public ConvAlgo {
       return plain_in ? std::vector<Config>{Config{}}
                       : std::vector<Config>{{{"pixels", 192}}, {{"pixels", 384}}};
     std::vector<Config> configs{Config{}};
-    if (!plain_in) configs = {{{"depth", 384}}, {{"depth", 256}}};
+    if (!plain_in) configs = {{{"depth", 512}}, {{"depth", 256}}};
     const TensorDesc out = p.pass == Pass::forward ? p.y_desc() : p.x_desc();
     if (is_blocked(out.layout) && !p.accumulate &&
         leaves_caches(4 * out.elements(), device.info())) {

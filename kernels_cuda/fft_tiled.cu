@@ -206,10 +206,10 @@ class FftTiledPlan final : public ConvPlan {
   const std::int64_t tiles_;  // at a time
 };
 
-// FLOPs of a tile's transform: n complex transforms of length n, and four additions a number to
-// take two rows apart.
 constexpr std::array<std::int64_t, 2> tile_sides{16, 32};
 
+// FLOPs of a tile's transform: n complex transforms of length n, and four additions a number to
+// take two rows apart.
 double tile_flops(double n) { return n * transform_flops(n) + 2 * n * n; }
 
 class FftTiled final : public ConvAlgo {
