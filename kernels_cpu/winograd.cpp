@@ -133,25 +133,31 @@ WinogradShape shape_of(const ConvProblem& p, std::int64_t m, const DeviceInfo& d
   return s;
 }
 
-// How many tiles to transform at a time: so many that V and M take half of L2, which leaves room
-// for the filter's panels or backward_filter's sums that pass through. A shared block may leave L2:
-// it is the better the fewer times the filter passes, all the more where that comes from memory
-// each time, and for backward_filter so large that its sums, read and written once a block, weigh
-// less than the block.
+// What V and M of a block may take. Forward and backward_data: half of L2, which leaves room for
+// the filter's panels that pass through; a shared block may leave L2, for it is the better the
+// fewer times the filter passes, all the more where that comes from memory each time.
+// backward_filter: so much that its sums, read and written once a block, weigh no more than the
+// block.
+std::int64_t block_bytes(const WinogradShape& s, const DeviceInfo& device) {
+  const std::int64_t shared_bytes = 2 * s.threads * device.l2_bytes;
+  if (s.pass == Pass::backward_filter) {
+    const std::int64_t sums_bytes = 4 * s.chunks() * s.chunk_floats();
+    return s.shared ? std::max(shared_bytes, 2 * sums_bytes)
+                    : std::max(device.l2_bytes, std::min(sums_bytes, device.l3_bytes / s.threads));
+  }
+  if (!s.shared) return device.l2_bytes / 2;
+  const bool from_memory = leaves_caches(4 * s.packed_floats(), device);
+  return std::max(shared_bytes, from_memory ? device.l3_bytes / 2 : 0);
+}
+
+// How many tiles to transform at a time.
 std::int64_t default_block(const WinogradShape& s, const DeviceInfo& device) {
   const std::int64_t in_c = s.in_blocks() * s.tile.block, out_c = s.out_panels() * s.tile.cols;
   const std::int64_t tile_bytes =
       4 * s.points() * (s.overlaid() ? std::max(in_c, out_c) : in_c + out_c);
-  const std::int64_t sums_bytes =
-      s.pass == Pass::backward_filter ? 4 * s.chunks() * s.chunk_floats() : 0;
-  const std::int64_t filter_bytes = s.pass == Pass::backward_filter ? 0 : 4 * s.packed_floats();
-  const std::int64_t shared_budget =
-      std::max({2 * s.threads * device.l2_bytes, 2 * sums_bytes,
-                leaves_caches(filter_bytes, device) ? device.l3_bytes / 2 : 0});
-  const std::int64_t budget = s.shared ? shared_budget : device.l2_bytes / 2;
   const std::int64_t tiles = ceil_div(s.tiles(), s.shared ? 1 : s.threads);
   const std::int64_t fit =
-      std::max<std::int64_t>(budget / tile_bytes / s.tile.rows, 1) * s.tile.rows;
+      std::max<std::int64_t>(block_bytes(s, device) / tile_bytes / s.tile.rows, 1) * s.tile.rows;
   const std::int64_t blocks =
       std::max<std::int64_t>(s.shared ? (tiles + fit / 2) / fit : ceil_div(tiles, fit), 1);
   return std::min(round_up(ceil_div(tiles, blocks), s.tile.rows), tiles);
