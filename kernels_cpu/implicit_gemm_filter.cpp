@@ -226,33 +226,52 @@ struct PartSums {
   }
 };
 
-HWY_INLINE void Put(bool accumulate, hn::Vec<hn::CappedTag<float, 4>> v, float* to) {
-  const hn::CappedTag<float, 4> d;
-  hn::StoreU(accumulate ? hn::Add(v, hn::LoadU(d, to)) : v, d, to);
+// Four columns of every fourth row from `at` on, as many rows as d has blocks of four lanes.
+template <class D>
+HWY_INLINE hn::Vec<D> LoadRows(D d, const PartSums& sums, std::int64_t at) {
+  if constexpr (hn::MaxLanes(d) == 4) {
+    return sums.LoadAt(d, at);
+  } else {
+    const hn::Half<D> half;
+    return hn::Combine(d, LoadRows(half, sums, at + hn::MaxLanes(half) * kTileCols),
+                       LoadRows(half, sums, at));
+  }
 }
 
-// to[column][row] (+)= sums[row][column], 4 x 4 at a time.
+// to[column][row] (+)= sums[row][column] of four columns and as many rows as d has lanes: blocks of
+// 4 x 4 are transposed side by side, so that each column's rows are one vector.
+template <class D>
+HWY_INLINE void PutFour(D d, const PartSums& sums, bool accumulate, std::int64_t at, float* to,
+                        std::int64_t pitch) {
+  const hn::Repartition<double, D> pairs;
+  const auto put = [&](auto column, float* place) HWY_ATTR {
+    const auto v = hn::BitCast(d, column);
+    hn::StoreU(accumulate ? hn::Add(v, hn::LoadU(d, place)) : v, d, place);
+  };
+  const auto r0 = LoadRows(d, sums, at), r1 = LoadRows(d, sums, at + kTileCols);
+  const auto r2 = LoadRows(d, sums, at + 2 * kTileCols), r3 = LoadRows(d, sums, at + 3 * kTileCols);
+  const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d, r0, r1));
+  const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(d, r2, r3));
+  const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d, r0, r1));
+  const auto high23 = hn::BitCast(pairs, hn::InterleaveUpper(d, r2, r3));
+  put(hn::InterleaveLower(pairs, low01, low23), to);
+  put(hn::InterleaveUpper(pairs, low01, low23), to + pitch);
+  put(hn::InterleaveLower(pairs, high01, high23), to + 2 * pitch);
+  put(hn::InterleaveUpper(pairs, high01, high23), to + 3 * pitch);
+}
+
+// to[column][row] (+)= sums[row][column].
 void PutTransposed(const PartSums& sums, bool accumulate, std::int64_t rows, std::int64_t columns,
                    float* to, std::int64_t pitch) {
-  const hn::CappedTag<float, 4> d;
-  const hn::Repartition<double, decltype(d)> pairs;
+  const hn::CappedTag<float, 4> four;
   for (std::int64_t column = 0; column < columns; column += 4) {
+    float* const places = to + column * pitch;
     std::int64_t row = 0;
-    for (; column + 4 <= columns && row + 4 <= rows; row += 4) {
-      const std::int64_t at = row * kTileCols + column;
-      const auto r0 = sums.LoadAt(d, at), r1 = sums.LoadAt(d, at + kTileCols);
-      const auto r2 = sums.LoadAt(d, at + 2 * kTileCols), r3 = sums.LoadAt(d, at + 3 * kTileCols);
-      const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d, r0, r1));
-      const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(d, r2, r3));
-      const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d, r0, r1));
-      const auto high23 = hn::BitCast(pairs, hn::InterleaveUpper(d, r2, r3));
-      float* const place = to + column * pitch + row;
-      Put(accumulate, hn::BitCast(d, hn::InterleaveLower(pairs, low01, low23)), place);
-      Put(accumulate, hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23)), place + pitch);
-      Put(accumulate, hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23)),
-          place + 2 * pitch);
-      Put(accumulate, hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23)),
-          place + 3 * pitch);
+    if (column + 4 <= columns) {
+      for (; row + kLanes <= rows; row += kLanes)
+        PutFour(F32(), sums, accumulate, row * kTileCols + column, places + row, pitch);
+      for (; row + 4 <= rows; row += 4)
+        PutFour(four, sums, accumulate, row * kTileCols + column, places + row, pitch);
     }
     for (; row < rows; ++row)
       for (std::int64_t c = column; c < std::min(columns, column + 4); ++c) {
