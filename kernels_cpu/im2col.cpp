@@ -24,20 +24,13 @@
 #include "conv/error.h"
 #include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
+#include "kernels_cpu/range.h"
 #include "kernels_cpu/thread_count.h"
 
 namespace convlab::cpu {
 namespace {
 
 using i64 = std::int64_t;
-
-struct Range {
-  i64 begin, end;
-  i64 size() const { return end - begin; }
-};
-
-// The i-th of `parts` nearly equal parts of [0, size).
-Range part(i64 size, i64 parts, i64 i) { return {size * i / parts, size * (i + 1) / parts}; }
 
 // A matrix in memory: element (i, j) at data[i * ld + j], or at data[j * ld + i] if transposed.
 template <class T>
@@ -171,7 +164,7 @@ class Im2colPlan : public ConvPlan {
 #pragma omp parallel for num_threads(threads_)
     for (i64 k = 0; k < p_.k; ++k)
       for (i64 i = 0; i < cut_.ranges; ++i) {
-        const Range c = part(channels(), cut_.ranges, i);
+        const Range c = share(channels(), i, cut_.ranges);
         To* to = packed + packed_filter_offset(k / filters(), i) + k % filters() * taps(c.size());
         for (i64 rs = 0; rs < area; ++rs)
           for (i64 j = c.begin; j < c.end; ++j) f(kcrs[(k * channels() + j) * area + rs], *to++);
@@ -179,13 +172,13 @@ class Im2colPlan : public ConvPlan {
   }
   i64 packed_filter_offset(i64 group, i64 range) const {
     return filters() *
-           (group * taps(channels()) + taps(part(channels(), cut_.ranges, range).begin));
+           (group * taps(channels()) + taps(share(channels(), range, cut_.ranges).begin));
   }
 
   // K/g x taps of a range.
   template <class U>
   Matrix<U> filter(U* w, i64 group, i64 range) const {
-    const Range c = part(channels(), cut_.ranges, range);
+    const Range c = share(channels(), range, cut_.ranges);
     if (filter_is_packed(p_)) return {w + packed_filter_offset(group, range), taps(c.size())};
     return {w + group * filters() * taps(channels()) + taps(c.begin), taps(channels())};
   }
@@ -362,7 +355,7 @@ class Im2colPlan : public ConvPlan {
     for (i64 n = 0; n < p_.n; ++n)
       for (i64 group = 0; group < p_.groups; ++group)
         for (i64 range = 0; range < cut_.ranges; ++range) {
-          const Range c = part(channels(), cut_.ranges, range);
+          const Range c = share(channels(), range, cut_.ranges);
           T* const scratch = columns_of_this_thread(run);
           if (!columns_are_x(p_) && !p_.accumulate) {
             const PhaseScope scope(run.phases, copying);
@@ -400,7 +393,7 @@ class Im2colPlan : public ConvPlan {
 #pragma omp parallel for collapse(2) schedule(dynamic) if (outer_)
     for (i64 group = 0; group < p_.groups; ++group)
       for (i64 range = 0; range < cut_.ranges; ++range) {
-        const Range c = part(channels(), cut_.ranges, range);
+        const Range c = share(channels(), range, cut_.ranges);
         T* const scratch = columns_of_this_thread(run);
         for (i64 i = 0; i < chunks(); ++i) {
           const Range rows = chunk(i);

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "conv/algo.h"
 #include "kernels_cpu/pixel_grid.h"
+#include "kernels_cpu/range.h"
 
 namespace convlab::cpu {
 
@@ -19,12 +19,6 @@ struct TileShape {
   }
 };
 TileShape tile_shape();
-
-// Part `index` of `parts` of [0, count).
-inline std::pair<std::int64_t, std::int64_t> share(std::int64_t count, std::int64_t index,
-                                                   std::int64_t parts) {
-  return {count * index / parts, count * (index + 1) / parts};
-}
 
 // The rows of a plain NCHW image that one output row sees, with their padding.
 struct PlainRows {

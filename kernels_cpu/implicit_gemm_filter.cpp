@@ -96,28 +96,24 @@ int PanelVecs(const FilterGemm& gemm, std::int64_t panel) {
   return static_cast<int>(shape.panel_cols(gemm.problem.k - panel * kTileCols) / kLanes);
 }
 
-struct Range {
-  std::int64_t begin, end;
-};
-
 void RunBlocked(const FilterGemm& gemm, const float* x, const float* dy, float* sums, Range panels,
                 Range blocks, std::int64_t part) {
   const ConvProblem& p = gemm.problem;
   const std::int64_t taps = p.r * p.s, dy_plane = p.p * p.q * kBlock;
-  const auto [part_begin, part_end] = share(p.n * p.p, part, gemm.parts);
+  const Range own = share(p.n * p.p, part, gemm.parts);
   // The first calls that read a chunk of dy or x would wait for memory, which those after them,
   // finding the chunk in the caches, leave idle. So the calls for the first half of a block's
   // channels ask for the next panel's dy, a part each, those for the second half for the x that the
   // block meets next.
   constexpr std::int64_t dy_planes = kTileCols / kBlock;
-  const std::int64_t dy_calls = (blocks.end - blocks.begin) * taps;
-  const std::int64_t x_calls = (panels.end - panels.begin) * taps;
+  const std::int64_t dy_calls = blocks.size() * taps;
+  const std::int64_t x_calls = panels.size() * taps;
   const std::int64_t x_line = p.stride_h * p.w * kBlock;
   const std::ptrdiff_t dy_step = ceil_div(dy_planes * kBlock, dy_calls);
   const std::ptrdiff_t x_step = ceil_div(x_line, p.q * x_calls);
-  for (std::int64_t line = part_begin; line < part_end; line += gemm.chunk_lines) {
+  for (std::int64_t line = own.begin; line < own.end; line += gemm.chunk_lines) {
     const std::int64_t n = line / p.p, first = line % p.p;
-    const std::int64_t lines = std::min(part_end - line, gemm.chunk_lines);
+    const std::int64_t lines = std::min(own.end - line, gemm.chunk_lines);
     const std::int64_t dy_chunk = lines * p.q * kBlock;
     const float* const next_x = x + (line + lines) / p.p * p.x_desc().padded_c() * p.h * p.w +
                                 (line + lines) % p.p * x_line;
@@ -146,7 +142,7 @@ void RunBlocked(const FilterGemm& gemm, const float* x, const float* dy, float* 
                 .lines = lines,
                 .sums = block_sums + (r * p.s + s) * kTileCols,
                 .sums_pitch = taps * kTileCols,
-                .add = line > part_begin,
+                .add = line > own.begin,
                 .ahead = {next_dy + dy_at / dy_chunk * dy_plane + dy_at % dy_chunk, dy_step}};
             if (vecs == 1) {
               RunTap<kBlock, 1>(gemm, job, 0);
@@ -167,10 +163,9 @@ void RunPlain(const FilterGemm& gemm, const float* x, const float* dy, float* su
               Range panels, std::int64_t part) {
   const ConvProblem& p = gemm.problem;
   const std::int64_t vec_stride = kLanes == kBlock ? p.p * p.q * kBlock : kLanes;
-  const auto [part_begin, part_end] = share(p.n * p.p, part, gemm.parts);
-  for (std::int64_t line = part_begin; line < part_end; ++line) {
+  const Range own = share(p.n * p.p, part, gemm.parts);
+  for (std::int64_t line = own.begin; line < own.end; ++line) {
     const std::int64_t n = line / p.p, h = line % p.p;
-    const bool load = line > part_begin;  // clang 14 cannot capture the binding itself
     CopyPlainRows(gemm.plain, x + n * p.c * p.h * p.w, h * p.stride_h - p.pad_h, -p.pad_w, buffer);
     for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
       const int vecs = PanelVecs(gemm, panel);
@@ -181,19 +176,18 @@ void RunPlain(const FilterGemm& gemm, const float* x, const float* dy, float* su
       ForEachRowTile(gemm.block_rows, [&](auto rows, std::int64_t row) HWY_ATTR {
         const auto run =
             vecs == 1 ? RunPlainTile<rows.value, 1> : RunPlainTile<rows.value, kTileVecs>;
-        run(buffer, gemm.row_at.data() + row, p.stride_w, b, p.q, to + row * kTileCols, load);
+        run(buffer, gemm.row_at.data() + row, p.stride_w, b, p.q, to + row * kTileCols,
+            line > own.begin);
       });
     }
   }
 }
 
 Range PanelRange(const FilterGemm& gemm, std::int64_t rectangle) {
-  const auto [begin, end] = share(gemm.panels, rectangle / gemm.block_splits, gemm.panel_splits);
-  return {begin, end};
+  return share(gemm.panels, rectangle / gemm.block_splits, gemm.panel_splits);
 }
 Range BlockRange(const FilterGemm& gemm, std::int64_t rectangle) {
-  const auto [begin, end] = share(gemm.blocks, rectangle % gemm.block_splits, gemm.block_splits);
-  return {begin, end};
+  return share(gemm.blocks, rectangle % gemm.block_splits, gemm.block_splits);
 }
 
 void RunUnit(const FilterGemm& gemm, const float* x, const float* dy, float* sums, float* buffer,
@@ -301,7 +295,7 @@ void FinishRectangle(const FilterGemm& gemm, const float* sums, std::size_t part
             std::min(group, columns - column), dw + (panel * kTileCols + column) * filter + first,
             filter);
       }
-    sums += (blocks.end - blocks.begin) * block_floats;
+    sums += blocks.size() * block_floats;
   }
 }
 

@@ -227,8 +227,8 @@ HWY_INLINE void DispatchTile(const TileJob& job, int vecs, bool plain_in, bool p
 }
 
 void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands& data,
-              const Scratch& scratch, std::int64_t begin, std::int64_t end,
-              std::pair<std::int64_t, std::int64_t> panels, PhaseRecorder* recorder) {
+              const Scratch& scratch, std::int64_t begin, std::int64_t end, Range panels,
+              PhaseRecorder* recorder) {
   const bool plain_in = gemm.plain_in(), plain_out = !is_blocked(gemm.out.layout);
   const std::int64_t groups = gemm.depth_groups(grid);
   const std::int64_t out_plane = gemm.out.h * gemm.out.w * channel_block(gemm.out.layout);
@@ -237,8 +237,7 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
 
   const std::int64_t chunks = std::max<std::int64_t>(1, ceil_div(groups, gemm.chunk));
   for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-    // A named pair: clang 14 cannot capture structured bindings in a lambda.
-    const auto gathered = share(groups, chunk, chunks);
+    const Range gathered = share(groups, chunk, chunks);
     if (groups > 0) {
       const PhaseScope scope(recorder, 0);
       if (plain_in)
@@ -249,16 +248,16 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
         if (plain_in)
           PlainGroups(gemm, scratch.panel, first, tile_groups);
         else
-          GatherBlocked<n.value>(gemm, grid, data.in, rows, first, gathered.first, gathered.second,
+          GatherBlocked<n.value>(gemm, grid, data.in, rows, first, gathered.begin, gathered.end,
                                  tile_groups, scratch.panel + first * gemm.chunk * kBlock);
-        tile_groups += gathered.second - gathered.first;
+        tile_groups += gathered.size();
       });
       // After the last tile comes the first one again, for the next panel.
       tile_groups[0] = scratch.groups[0];
       tile_groups[1] = scratch.groups[1];
     }
     const PhaseScope scope(recorder, 1);
-    for (std::int64_t panel = panels.first; panel < panels.second; ++panel) {
+    for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
       const std::int64_t channel = panel * kTileCols;
       const std::int64_t channels = std::min<std::int64_t>(kTileCols, gemm.out.c - channel);
       const int vecs = static_cast<int>(GetTileShape().panel_cols(channels) / kLanes);
@@ -267,8 +266,8 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
       const std::int64_t out_at = channel / channel_block(gemm.out.layout) * out_plane;
       TileJob job{};
       job.b = data.packed + grid.filter + panel * groups * gemm.group_depth * kTileCols +
-              gathered.first * gemm.group_depth * vecs * kLanes;
-      job.groups = gathered.second - gathered.first;
+              gathered.begin * gemm.group_depth * vecs * kLanes;
+      job.groups = gathered.size();
       job.group_depth = gemm.group_depth;
       job.row_stride = gemm.in_step_w;
       job.out = data.out + out_at;
@@ -294,7 +293,7 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
 void RunThread(const PixelGemm& gemm, const PixelOperands& data, std::byte* workspace,
                std::int64_t thread, PhaseRecorder* recorder) {
   const Scratch scratch(gemm, workspace + std::size_t(thread) * gemm.thread_bytes);
-  const auto panels =
+  const Range panels =
       share(ceil_div(gemm.out.c, kTileCols), thread % gemm.panel_threads, gemm.panel_threads);
   // This thread's rows of a grid, in whole tiles so that only the last one is ragged; or in whole
   // output rows.
@@ -307,17 +306,17 @@ void RunThread(const PixelGemm& gemm, const PixelOperands& data, std::byte* work
   std::int64_t blocks = 0;
   for (const PixelGrid& grid : gemm.grids) {
     const std::int64_t unit = gemm.plain_in() ? grid.w : kTileRows;
-    const auto own = units(grid);
-    blocks = std::max(blocks, ceil_div((own.second - own.first) * unit, gemm.block_rows));
+    const Range own = units(grid);
+    blocks = std::max(blocks, ceil_div(own.size() * unit, gemm.block_rows));
   }
   for (std::int64_t block = 0; block < blocks; ++block)
     for (const PixelGrid& grid : gemm.grids) {
       const std::int64_t unit = gemm.plain_in() ? grid.w : kTileRows;
-      const auto own = units(grid);
-      const auto part = share(own.second - own.first, block, blocks);
+      const Range own = units(grid);
+      const Range part = share(own.size(), block, blocks);
       const std::int64_t end =
-          std::min(gemm.out.n * grid.h * grid.w, (own.first + part.second) * unit);
-      RunBlock(gemm, grid, data, scratch, (own.first + part.first) * unit, end, panels, recorder);
+          std::min(gemm.out.n * grid.h * grid.w, (own.begin + part.end) * unit);
+      RunBlock(gemm, grid, data, scratch, (own.begin + part.begin) * unit, end, panels, recorder);
     }
   if (data.stream) hwy::FlushStream();
 }

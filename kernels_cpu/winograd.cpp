@@ -182,8 +182,8 @@ WinogradShape plan_shape(const ConvProblem& p, const Config& config, const Devic
 }
 
 // V and M, and the filter or the sums that meet them, cross L2's border unless they fit in it; a
-// shared block's transforms and product run on different cores, but forward what crosses between
-// these is left out.
+// shared block's transforms and product run on different cores; what crosses between these counts
+// in backward_filter only.
 WorkEstimate work_of(const WinogradShape& s, const DeviceInfo& device) {
   const WinogradCosts costs = winograd_costs(s);
   const double tiles = double(s.tiles()), points = double(s.points());

@@ -28,7 +28,7 @@ constexpr int kFilterRows = kBlock / 2;
 // A thread's place among those that share its buffers.
 struct Team {
   std::int64_t rank = 0, size = 1;
-  Range Share(std::int64_t count) const { return Range::Part(count, rank, size); }
+  Range Share(std::int64_t count) const { return share(count, rank, size); }
   void Barrier() const {
     if (size > 1) {
 #pragma omp barrier
@@ -42,7 +42,7 @@ constexpr int PhaseStride(int r) { return r == 2 ? 2 : 1; }
 // Columns of V = B^T d B for (channel block, tile) pairs; window(block, place, patch) is d.
 template <class Input, class Columns, class GetWindow>
 HWY_INLINE void TransformWindows(const Shape& s, float* v, Range block, Range items,
-                                 const Columns& columns, const GetWindow& window) {
+                                 Columns columns, const GetWindow& window) {
   constexpr int T = Input::inputs;
   alignas(64) float patch[T * T * kBlock];
   const std::int64_t rows = s.rows(), point = s.v_point();
@@ -86,7 +86,7 @@ void TransformFolded(const Shape& s, const float* x, float* v, Range block, Rang
                           });
 }
 
-template <class Input, int M, int R, class Columns = AllColumns>
+template <class Input, int M, int R, class Columns = AllColumns<Input>>
 auto InputTransform(const Shape& s) {
   if (s.fold) return TransformFolded<Input, M, Columns>;
   return s.in_grid.phases == 1 ? TransformInput<Input, M, 1, Columns>
@@ -104,7 +104,7 @@ HWY_NOINLINE void Multiply(const float* v, std::ptrdiff_t block_step, std::int64
   const std::int64_t parts = ceil_div(blocks * kBlock, depth);
   const std::int64_t fetches = ceil_div(kBlock * kTileCols / line, ceil_div(tiles, kTileRows));
   for (std::int64_t part = 0; part < parts; ++part) {
-    const Range own = Range::Part(blocks, part, parts);
+    const Range own = share(blocks, part, parts);
     ForEachRowTile(tiles, [&](auto rows, std::int64_t first) HWY_ATTR {
       Tile<decltype(rows)::value> sum;
       float* const to = m + first * kTileCols;
@@ -197,7 +197,7 @@ void ForwardThread(const Shape& s, const WinogradOperands& data, std::int64_t th
                    std::int64_t threads) {
   using Code = Transforms<M, R, ScaledSide::filter>;
   const Team team = s.shared ? Team{thread, threads} : Team{};
-  const Range mine = s.shared ? Range{0, s.tiles()} : Range::Part(s.tiles(), thread, threads);
+  const Range mine = s.shared ? Range{0, s.tiles()} : share(s.tiles(), thread, threads);
   float* const set = data.workspace + (s.shared ? 0 : thread * s.set_floats());
   float* const v = s.overlaid() ? set + s.m_floats() : set;
   float* const m = s.overlaid() ? set : v + s.v_floats();
@@ -242,14 +242,13 @@ void TransformGradient(const Shape& s, const float* dy, float* m, Range block, R
     const std::int64_t channel = panel * kTileCols + lane;
     float* const to = m + (panel * rows + tile) * kTileCols + lane;
     if (channel >= s.out.padded_c()) {
-      for (int i = 0; i < T * T; ++i)
-        if (columns.has(i % T)) hn::StoreU(hn::Zero(F32()), F32(), to + i * point);
+      for (int i = 0; i < T; ++i)
+        for (std::int64_t j = columns.begin; j < columns.end; ++j)
+          hn::StoreU(hn::Zero(F32()), F32(), to + (i * T + j) * point);
       return;
     }
     const Pixels<M> pixels(s, s.out, s.out_grid, 0, at.y * M, at.x * M);
     const Window<M> g(pixels, dy + pixels.Plane(s, s.out, at, channel / kBlock), s.out.w, patch);
-    for (int r = 0; r < M; ++r)  // of the tile that comes next
-      for (int c = 0; c < M; ++c) __builtin_prefetch(g.at(r, c + M) + channel % kBlock);
     Nested<Filter>([&](int r, int c)
                        HWY_ATTR { return hn::LoadU(F32(), g.at(r, c) + channel % kBlock); },
                    [&](int i, int j, Vec value)
@@ -266,7 +265,7 @@ HWY_NOINLINE void MultiplyTransposed(const float* v, std::ptrdiff_t block_step,
                                      std::int64_t depth, bool first, float* sums) {
   const std::int64_t parts = ceil_div(tiles, depth);
   for (std::int64_t part = 0; part < parts; ++part) {
-    const Range own = Range::Part(tiles, part, parts);
+    const Range own = share(tiles, part, parts);
     ForEachRowTile<kFilterRows>(channels, [&](auto rows, std::int64_t row) HWY_ATTR {
       Tile<decltype(rows)::value> sum;
       sum.SetZero();
@@ -360,7 +359,7 @@ void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int
   // Every thread has at least one tile, or none at all: its sums do not exist.
   const std::int64_t users = s.shared ? threads : std::min(threads, s.tiles());
   const Range mine = s.shared         ? Range{0, s.tiles()}
-                     : thread < users ? Range::Part(s.tiles(), thread, users)
+                     : thread < users ? share(s.tiles(), thread, users)
                                       : Range{};
   float* const v = data.workspace + (s.shared ? 0 : thread * s.set_floats());
   float* const m = v + s.v_floats();
@@ -397,7 +396,7 @@ void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int
     }
     {
       const PhaseScope scope(data.phases, 1);
-      const Range items = team.Share((columns.end - columns.begin) * s.t() * s.chunks());
+      const Range items = team.Share(columns.size() * s.t() * s.chunks());
       for (std::int64_t i = items.begin; i < items.end; ++i) {
         const std::int64_t place = i / s.chunks(), chunk = i % s.chunks();
         const std::int64_t point = place % s.t() * s.t() + columns.begin + place / s.t();
@@ -479,7 +478,7 @@ void WithSizes(const Shape& s, F&& f) {
 
 void Pack(const Shape& s, const FilterView& filter, float* packed, std::int64_t thread,
           std::int64_t threads) {
-  const Range items = Range::Part(s.out_panels() * s.in_blocks() * kBlock, thread, threads);
+  const Range items = share(s.out_panels() * s.in_blocks() * kBlock, thread, threads);
   WithSizes(s, [&](auto m, auto r) { PackThread<m(), r()>(s, filter, packed, items); });
 }
 

@@ -13,21 +13,13 @@
 #include <cstdint>
 
 #include "kernels_cpu/gemm_kernel-inl.h"
+#include "kernels_cpu/range.h"
 #include "kernels_cpu/winograd.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
 using Shape = WinogradShape;
-
-struct Range {
-  std::int64_t begin = 0, end = 0;
-  bool has(std::int64_t i) const { return begin <= i && i < end; }
-  // Part `i` of `n` nearly equal ones.
-  static Range Part(std::int64_t count, std::int64_t i, std::int64_t n) {
-    return {count * i / n, count * (i + 1) / n};
-  }
-};
 
 // Where a tile lies: mosaic, row and column of tiles. Tiles are counted along rows.
 struct TileAt {

@@ -166,13 +166,15 @@ struct Codelet {
   }
 };
 
+// All of a transform's columns, known to the compiler, where a Range has some.
+template <class Code>
 struct AllColumns {
-  constexpr bool has(int) const { return true; }
+  static constexpr std::int64_t begin = 0, end = Code::outputs;
 };
 
 // Y = A X A^T: load(i, j) gives X, store(i, j, v) takes Y, rows i within each of the columns j.
-template <class Code, class Load, class Store, class Columns = AllColumns>
-HWY_INLINE void Nested(const Load& load, const Store& store, const Columns& columns = {}) {
+template <class Code, class Load, class Store, class Columns = AllColumns<Code>>
+HWY_INLINE void Nested(const Load& load, const Store& store, Columns columns = {}) {
   constexpr int I = Code::outputs, J = Code::inputs;
   alignas(64) float half[J][I][kLanes];  // X A^T
   for (int r = 0; r < J; ++r) {
@@ -181,11 +183,9 @@ HWY_INLINE void Nested(const Load& load, const Store& store, const Columns& colu
     for (int c = 0; c < J; ++c) x[c] = load(r, c);
     Code::Apply(x, y);
     HWY_UNROLL(8)
-    for (int i = 0; i < I; ++i)
-      if (columns.has(i)) hn::Store(y[i], F32(), half[r][i]);
+    for (int i = 0; i < I; ++i) hn::Store(y[i], F32(), half[r][i]);
   }
-  for (int c = 0; c < I; ++c) {
-    if (!columns.has(c)) continue;
+  for (int c = int(columns.begin); c < int(columns.end); ++c) {
     Vec x[J], y[I];
     HWY_UNROLL(8)
     for (int r = 0; r < J; ++r) x[r] = hn::Load(F32(), half[r][c]);
