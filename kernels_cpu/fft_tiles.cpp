@@ -33,11 +33,13 @@ constexpr int kRows = kLanes == 16 ? 12 : 5;
 constexpr std::int64_t kDepthBlock = 128;
 
 // One register tile over `depth`. Each step prefetches a line of what comes after this panel of b,
-// which is read once from far away.
-template <int kCount>
+// which is read once from far away. kWhole: of whole channel blocks of a; where only some lanes of
+// them are kept, im lies nearer to re, and finding it costs an addition a step.
+template <bool kWhole, int kCount>
 void ProductTile(const PointProduct& p, const float* a, const float* b, float* out,
                  std::int64_t depth, bool accumulate, const float* next, std::int64_t next_step) {
   const F32 d;
+  const std::int64_t a_im = kWhole ? kBlock : p.a_im;
   Vec re[kCount], im[kCount];
   HWY_UNROLL(16)
   for (int i = 0; i < kCount; ++i) {
@@ -54,10 +56,9 @@ void ProductTile(const PointProduct& p, const float* a, const float* b, float* o
     for (std::int64_t j = 0; j < group; ++j, b += p.b_depth, next += next_step) {
       hwy::Prefetch(next);
       const Vec br = hn::Load(d, b), bi = hn::Load(d, b + kBlock);
-      const float *const a_re = a + j, *const a_im = a_re + p.a_im;
       HWY_UNROLL(16)
       for (int i = 0; i < kCount; ++i) {
-        const Vec ar = hn::Set(d, a_re[i * p.a_row]), ai = hn::Set(d, a_im[i * p.a_row]);
+        const Vec ar = hn::Set(d, a[i * p.a_row + j]), ai = hn::Set(d, a[i * p.a_row + j + a_im]);
         re[i] = hn::MulAdd(ai, bi, hn::MulAdd(ar, br, re[i]));
         im[i] = hn::NegMulAdd(ar, bi, hn::MulAdd(ai, br, im[i]));
       }
@@ -70,13 +71,16 @@ void ProductTile(const PointProduct& p, const float* a, const float* b, float* o
   }
 }
 
-template <int... i>
+template <bool kWhole, int... i>
 constexpr auto ProductTiles(std::integer_sequence<int, i...>) {
-  return std::array{&ProductTile<i + 1>...};
+  return std::array{&ProductTile<kWhole, i + 1>...};
 }
 
 void Product(const PointProduct& p) {
-  static constexpr auto kTiles = ProductTiles(std::make_integer_sequence<int, kRows>());
+  using Counts = std::make_integer_sequence<int, kRows>;
+  static constexpr auto kWholeTiles = ProductTiles<true>(Counts()),
+                        kTiles = ProductTiles<false>(Counts());
+  const auto& product = p.a_im == kBlock ? kWholeTiles : kTiles;
   // Tiles of nearly equal height, so that none is too short to hide latency: `taller` of them have
   // a row more.
   const std::int64_t tiles = ceil_div(p.rows, kRows);
@@ -94,7 +98,7 @@ void Product(const PointProduct& p) {
             const std::int64_t rows = height + (tile < taller ? 1 : 0);
             // Two lines a step: the first two tiles fetch one each.
             const bool fetch = tile < 2 && p.b_depth == 2 * kBlock;
-            kTiles[static_cast<std::size_t>(rows - 1)](
+            product[static_cast<std::size_t>(rows - 1)](
                 p, a + first * p.a_row, b + lane, out + first * p.out_row, depth,
                 p.accumulate || l > 0, fetch ? b + p.b_block + tile * depth * kBlock : b,
                 fetch ? kBlock : 0);
