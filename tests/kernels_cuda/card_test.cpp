@@ -6,23 +6,14 @@
 #include <thread>
 
 #include "conv/error.h"
-#include "kernels_cuda/cuda.h"
 #include "kernels_cuda/runtime.h"
+#include "tests/kernels_cuda/card_device.h"
 #include "tests/kernels_cuda/card_kernels.h"
 
 namespace convlab::cuda {
 namespace {
 
-class Card : public testing::Test {
- protected:
-  void SetUp() override {
-    if (const std::string obstacle = cuda_obstacle(); !obstacle.empty()) GTEST_SKIP() << obstacle;
-    device_ = make_cuda_device();
-    stream_ = device_->make_stream();
-  }
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Stream> stream_;
-};
+class Card : public CardTest {};
 
 TEST_F(Card, IsDescribed) {
   const DeviceInfo& info = device_->info();

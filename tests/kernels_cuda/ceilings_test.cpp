@@ -9,33 +9,13 @@
 
 #include "autotune/ceilings.h"
 #include "conv/error.h"
-#include "kernels_cuda/cuda.h"
+#include "tests/kernels_cuda/card_device.h"
 
 namespace convlab::cuda {
 namespace {
 
-class CardCeilings : public testing::Test {
+class CardCeilings : public CardTest {
  protected:
-  void SetUp() override {
-    if (const std::string obstacle = cuda_obstacle(); !obstacle.empty()) GTEST_SKIP() << obstacle;
-    device_ = make_cuda_device();
-    stream_ = device_->make_stream();
-  }
-
-  template <class T>
-  Buffer upload(const std::vector<T>& host) {
-    Buffer buffer = device_->allocate(host.size() * sizeof(T));
-    device_->copy_to_device(buffer.data(), std::as_bytes(std::span(host)), *stream_);
-    stream_->synchronize();
-    return buffer;
-  }
-  template <class T>
-  std::vector<T> download(const Buffer& buffer) {
-    std::vector<T> host(buffer.bytes() / sizeof(T));
-    device_->copy_to_host(std::as_writable_bytes(std::span(host)), buffer.data(), *stream_);
-    return host;
-  }
-
   // Of each thread, by queue(run); `work_` is what that claims to have done.
   template <class T, class Queue>
   std::vector<T> sums(int blocks, int rounds, const Queue& queue) {
@@ -57,8 +37,6 @@ class CardCeilings : public testing::Test {
     EXPECT_GT(work_, 0);
   }
 
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Stream> stream_;
   double work_ = 0;
 };
 
