@@ -46,16 +46,6 @@ const float* floats(const void* p) { return static_cast<const float*>(p); }
 
 Layout blocked_layout() { return tile_shape().block == 16 ? Layout::nchw16c : Layout::nchw8c; }
 
-// A pointwise filter that reads each pixel once does not care where rows end.
-ConvProblem flattened(ConvProblem p) {
-  if (p.r == 1 && p.s == 1 && p.stride_h == 1 && p.stride_w == 1 && p.pad_h == 0 && p.pad_w == 0 &&
-      p.p == p.h && p.q == p.w) {
-    p.w = p.q = p.h * p.w;
-    p.h = p.p = 1;
-  }
-  return p;
-}
-
 enum class Path { tiles, first_layer, first_layer_data, depthwise, plain };
 
 Path path_of(const ConvProblem& p) {

@@ -59,6 +59,16 @@ struct Ahead {
   std::ptrdiff_t step;  // in floats
   HWY_INLINE void Ask(std::int64_t c) const { hwy::Prefetch(data + c * step); }
 };
+// Likewise A, and kCols floats a step of what must come to L2 first.
+template <int kCols>
+struct AheadOfBoth {
+  Ahead a;
+  const float* b;
+  HWY_INLINE void Ask(std::int64_t c) const {
+    a.Ask(c);
+    for (int i = 0; i < kCols; i += 16) __builtin_prefetch(b + c * kCols + i, 0, 2);
+  }
+};
 struct NothingAhead {
   HWY_INLINE void Ask(std::int64_t) const {}
 };
@@ -91,11 +101,20 @@ struct Tile {
       MultiplyAddGroup(a[g], EvenRows{row_stride}, b, depth);
   }
 
-  // The same, asking for the rows of the group after next: a has groups + 2 entries.
+  // The same in rows [kBegin, kEnd), asking for those of the group after next: a has groups + 2
+  // entries. And for as much at next_b, which another tile will read in place of b, unless it is
+  // null.
+  template <int kBegin = 0, int kEnd = kRows>
   HWY_INLINE void MultiplyAddAhead(const float* const* a, std::ptrdiff_t row_stride, PanelB b,
-                                   std::int64_t groups, std::int64_t depth) {
-    for (std::int64_t g = 0; g < groups; ++g)
-      MultiplyAddGroup(a[g], EvenRows{row_stride}, b, depth, Ahead{a[g + 2], row_stride});
+                                   std::int64_t groups, std::int64_t depth,
+                                   const float* next_b = nullptr) {
+    for (std::int64_t g = 0; g < groups && next_b == nullptr; ++g)
+      MultiplyAddGroup<kBegin, kEnd>(a[g], EvenRows{row_stride}, b, depth,
+                                     Ahead{a[g + 2], row_stride});
+    for (std::int64_t g = 0; g < groups && next_b != nullptr; ++g, next_b += depth * kVecs * kLanes)
+      MultiplyAddGroup<kBegin, kEnd>(
+          a[g], EvenRows{row_stride}, b, depth,
+          AheadOfBoth<kVecs * kLanes>{Ahead{a[g + 2], row_stride}, next_b});
   }
 
   // The same where rows lie at a + row_at[i] instead of evenly spaced.
@@ -116,12 +135,12 @@ struct Tile {
     });
   }
 
-  // f(i, j, vector) for every vector of the tile, in constant order: load, change or store it. f
-  // is a lambda marked HWY_ATTR; the vector is passed by reference.
-  template <class F>
+  // f(i, j, vector) for every vector of rows [kBegin, kEnd), in constant order: load, change or
+  // store it. f is a lambda marked HWY_ATTR; the vector is passed by reference.
+  template <int kBegin = 0, int kEnd = kRows, class F>
   HWY_INLINE void ForEach(F&& f) {
     HWY_UNROLL(16)
-    for (int i = 0; i < kRows; ++i) {
+    for (int i = kBegin; i < kEnd; ++i) {
       HWY_UNROLL(16)
       for (int j = 0; j < kVecs; ++j) f(i, j, v[i][j]);
     }

@@ -34,8 +34,10 @@ std::int64_t panels(const PixelGemm& gemm) { return ceil_div(gemm.out.c, tile_sh
 
 // Rows of C split over threads gather their tiles once and read all of B; panels split over threads
 // gather every tile in each thread and read B once. Costs in vector operations per group of depth:
-// a tile costs rows * lanes for each panel and about 2 rows to gather; a chunk of a panel that
-// does not stay in L2 comes in at about lanes floats a cycle for each block of rows.
+// a tile costs rows * lanes for each panel and about 2 rows to gather, unless they lie ready in an
+// input that stays in L2; a chunk of a panel that does not stay in L2 comes in at about lanes
+// floats a cycle for each block of rows. Of equals, panels: where two threads write neighbouring
+// rows, each fetches lines ahead that the other writes.
 void split_threads(PixelGemm& gemm, const DeviceInfo& device) {
   const TileShape shape = tile_shape();
   std::int64_t rows = 0, depth = 0;
@@ -45,13 +47,16 @@ void split_threads(PixelGemm& gemm, const DeviceInfo& device) {
   }
   const std::int64_t filter_bytes = depth * gemm.group_depth * panels(gemm) * shape.cols * 4;
   const double stream = filter_bytes > device.l2_bytes / 2 ? 2.0 * double(shape.lanes) : 0;
+  const bool ready = gemm.in_place() && 4 * gemm.in.elements() <= device.l2_bytes / 2;
+  const double gather = ready ? 0 : 2;
   double best = std::numeric_limits<double>::infinity();
   for (std::int64_t row_threads = 1; row_threads <= device.threads; ++row_threads) {
     const std::int64_t panel_threads = device.threads / row_threads;
-    const double tiles = double(ceil_div(ceil_div(rows, shape.rows), row_threads));
-    const double own_panels = double(ceil_div(panels(gemm), panel_threads));
-    const double blocks = std::max(1.0, tiles * double(shape.rows) / double(gemm.block_rows));
-    const double cost = tiles * double(shape.rows) * (double(shape.lanes) * own_panels + 2) +
+    const double own_rows =
+        double(std::min(rows, ceil_div(ceil_div(rows, shape.rows), row_threads) * shape.rows));
+    const double own_panels = double(panels(gemm)) / double(panel_threads);
+    const double blocks = std::max(1.0, own_rows / double(gemm.block_rows));
+    const double cost = own_rows * (double(shape.lanes) * own_panels + gather) +
                         blocks * own_panels * stream * double(shape.block);
     if (cost < best) {
       best = cost;
@@ -66,7 +71,8 @@ PlainRows plain_rows(const ConvProblem& p) {
           p.s, p.dilation_h, p.dilation_w, (p.q - 1) * p.stride_w + (p.s - 1) * p.dilation_w + 1};
 }
 
-PixelGemm plan_pixels(const ConvProblem& p, const Config& config, const DeviceInfo& device) {
+PixelGemm plan_pixels(const ConvProblem& original, const Config& config, const DeviceInfo& device) {
+  const ConvProblem p = is_blocked(original.x_layout) ? flattened(original) : original;
   const TileShape shape = tile_shape();
   const bool forward = p.pass == Pass::forward;
   PixelGemm gemm;
@@ -82,6 +88,12 @@ PixelGemm plan_pixels(const ConvProblem& p, const Config& config, const DeviceIn
   gemm.plain = plain_rows(p);
   gemm.group_depth = is_blocked(gemm.in.layout) ? shape.block : p.dilation_w == 1 ? p.s : 1;
   gemm.grids = forward ? forward_grids(p) : backward_grids(p);
+  // Of a 1x1 filter only one phase meets a tap. No tap adds nothing.
+  if (p.r * p.s == 1 && gemm.grids.size() > 1 && !gemm.grids[0].taps.empty() &&
+      is_blocked(gemm.out.layout)) {
+    gemm.grids.resize(1);
+    gemm.zeros_between = !p.accumulate;
+  }
   gemm.epilogue = p.epilogue;
   gemm.accumulate = p.accumulate;
   gemm.stream = streams(config);
@@ -99,6 +111,8 @@ PixelGemm plan_pixels(const ConvProblem& p, const Config& config, const DeviceIn
     const std::int64_t row_bytes = gemm.chunk * shape.block * 4;
     gemm.block_rows = std::clamp(device.l2_bytes / 2 / row_bytes / shape.rows * shape.rows,
                                  shape.rows, round_up(most_rows, shape.rows));
+    if (const std::int64_t line = gemm.grids[0].w; gemm.zeros_between)
+      gemm.block_rows = std::max<std::int64_t>(1, gemm.block_rows / line) * line;
   }
   split_threads(gemm, device);
   gemm.thread_bytes = thread_workspace(gemm);
@@ -394,7 +408,7 @@ class ImplicitGemm : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "implicit_gemm",
-                               .version = 5,
+                               .version = 6,
                                .summary = "one matrix product; columns gathered tile by tile",
                                .libraries = {}};
     return info;

@@ -50,8 +50,17 @@ struct PixelGemm {
   std::int64_t panel_threads = 1;
   std::size_t thread_bytes = 0;  // workspace of one thread
   bool stream = false;           // streaming.h
+  // The only grid is of backward_data, and the pixels between its own are to become zero.
+  bool zeros_between = false;
 
   bool plain_in() const { return !is_blocked(in.layout); }
+  // Threads and blocks part between lines of the grid.
+  bool whole_lines() const { return plain_in() || zeros_between; }
+  // Rows of A are neighbours in the input: nothing is gathered but where an image ends.
+  bool in_place() const {
+    return !plain_in() && grids.size() == 1 && grids[0].taps.size() == 1 && in_step_h == 1 &&
+           in_step_w == 1;
+  }
   std::int64_t depth_groups(const PixelGrid& g) const {
     return in.padded_c() * std::int64_t(g.taps.size()) / group_depth;
   }

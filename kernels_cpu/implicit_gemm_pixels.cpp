@@ -1,6 +1,7 @@
 // Forward and backward_data of implicit_gemm: see implicit_gemm.h.
 //
-// A thread owns a range of rows and a range of panels (kTileCols output channels each):
+// A thread owns a range of rows and a range of panels (kTileCols output channels each), and some
+// rows of the panels before and after:
 //   for each block of rows, for each chunk of depth:
 //     gather the block's tiles of A into L2, where they do not lie ready in the input
 //     for each panel: its chunk of B comes into L1 and stays there while
@@ -9,8 +10,10 @@
 #include <hwy/cache_control.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <utility>
+#include <vector>
 
 #include "kernels_cpu/implicit_gemm.h"
 
@@ -74,19 +77,34 @@ void FillRows(const PixelGemm& gemm, const PixelGrid& grid, std::int64_t first, 
   const std::int64_t out_block = channel_block(gemm.out.layout);
   const std::int64_t in_image = gemm.in.padded_c() * gemm.in.h * gemm.in.w;
   const std::int64_t out_image = gemm.out.padded_c() * gemm.out.h * gemm.out.w;
+  const std::int64_t out_step = gemm.out_step_w * out_block;
   std::int64_t w = first % grid.w, h = first / grid.w % grid.h, n = first / (grid.w * grid.h);
-  for (std::int64_t i = 0; i < count; ++i) {
+  for (std::int64_t begin = 0; begin < count;) {  // a line of the grid at a time
+    const std::int64_t end = std::min(count, begin + grid.w - w);
     const std::int64_t out_h = grid.first_h + h * gemm.out_step_h;
     const std::int64_t out_w = grid.first_w + w * gemm.out_step_w;
-    rows.image[i] = n * in_image;
-    rows.out[i] = n * out_image + (out_h * gemm.out.w + out_w) * out_block;
-    rows.h[i] = static_cast<std::int32_t>(h) * gemm.in_step_h;
-    rows.w[i] = static_cast<std::int32_t>(w) * gemm.in_step_w;
-    rows.pixel[i] = rows.h[i] * static_cast<std::int32_t>(gemm.in.w) + rows.w[i];
-    if (++w == grid.w) {
-      w = 0;
-      if (++h == grid.h) h = 0, ++n;
+    const std::int64_t image = n * in_image;
+    const std::int64_t out = n * out_image + (out_h * gemm.out.w + out_w) * out_block;
+    const std::int32_t in_h = static_cast<std::int32_t>(h) * gemm.in_step_h;
+    const std::int32_t in_w = static_cast<std::int32_t>(w) * gemm.in_step_w;
+    const std::int32_t pixel = in_h * static_cast<std::int32_t>(gemm.in.w) + in_w;
+    const std::int32_t in_step = gemm.in_step_w;
+    std::int64_t* HWY_RESTRICT const images = rows.image + begin;
+    std::int64_t* HWY_RESTRICT const outs = rows.out + begin;
+    std::int32_t* HWY_RESTRICT const hs = rows.h + begin;
+    std::int32_t* HWY_RESTRICT const ws = rows.w + begin;
+    std::int32_t* HWY_RESTRICT const pixels = rows.pixel + begin;
+    const auto line = static_cast<std::int32_t>(end - begin);
+    for (std::int32_t i = 0; i < line; ++i) {
+      images[i] = image;
+      outs[i] = out + i * out_step;
+      hs[i] = in_h;
+      ws[i] = in_w + i * in_step;
+      pixels[i] = pixel + i * in_step;
     }
+    begin = end;
+    w = 0;
+    if (++h == grid.h) h = 0, ++n;
   }
 }
 
@@ -98,14 +116,22 @@ HWY_INLINE bool TapPixels(const PixelGemm& gemm, const Tap& tap, const RowTable&
   const auto height = static_cast<std::uint32_t>(gemm.in.h);
   const auto width = static_cast<std::uint32_t>(gemm.in.w);
   const std::int32_t delta = tap.dh * static_cast<std::int32_t>(width) + tap.dw;
+  const auto inside = [&](std::int64_t i) HWY_ATTR {
+    return (static_cast<std::uint32_t>(rows.h[i] + tap.dh) < height) &
+           (static_cast<std::uint32_t>(rows.w[i] + tap.dw) < width);
+  };
+  const std::int64_t last = first + kRows - 1;
+  if (gemm.in_step_w == 1 && rows.h[first] == rows.h[last] &&
+      rows.image[first] == rows.image[last] && inside(first) && inside(last)) {
+    pixels[0] = rows.pixel[first] + delta;  // so are all between
+    return true;
+  }
   std::int32_t gaps = 0;
   for (int i = 0; i < kRows; ++i) {
-    const bool inside = (static_cast<std::uint32_t>(rows.h[first + i] + tap.dh) < height) &
-                        (static_cast<std::uint32_t>(rows.w[first + i] + tap.dw) < width);
-    pixels[i] = inside ? rows.pixel[first + i] + delta : -1;
+    pixels[i] = inside(first + i) ? rows.pixel[first + i] + delta : -1;
     gaps |= pixels[i] ^ (rows.pixel[first] + delta + i);
   }
-  return gaps == 0 && pixels[0] >= 0 && rows.image[first] == rows.image[first + kRows - 1];
+  return gaps == 0 && pixels[0] >= 0 && rows.image[first] == rows.image[last];
 }
 
 // Finds the rows of A of one tile for groups [begin, end), where group = channel block * taps +
@@ -154,6 +180,7 @@ struct TileJob {
   std::int64_t group_depth;   // of a plain input, as is
   std::ptrdiff_t row_stride;  // this; else both are kBlock
   const float* b;
+  const float* next_b;  // the next panel's, or null
   std::int64_t groups;
   float* out;  // of the panel's first channel
   const float* residual;
@@ -165,33 +192,52 @@ struct TileJob {
   bool stream;            // results past the caches
 };
 
-template <int kRows, int kVecs, bool kPlain>
-HWY_NOINLINE void RunTile(const TileJob& job) {
-  Tile<kRows, kVecs> tile;
+// Adds what belongs to the sums of rows [kBegin, kEnd) and stores them.
+template <int kBegin, int kEnd, int kRows, int kVecs>
+HWY_INLINE void FinishRows(const TileJob& job, Tile<kRows, kVecs>& tile) {
   // The panel's column j * kLanes is in channel block column / kBlock.
   const auto at = [&](int i, int j) HWY_ATTR {
     return job.row_out[i] + j * kLanes / kBlock * job.out_plane + j * kLanes % kBlock;
   };
-  tile.SetZero();
-  const PanelB b{job.b, kVecs * kLanes, kLanes};
-  if (kPlain)  // copied just before
-    tile.MultiplyAdd(job.a, job.row_stride, b, job.groups, job.group_depth);
-  else
-    tile.MultiplyAddAhead(job.a, kBlock, b, job.groups, kBlock);
+  const auto for_each = [&](auto&& f) HWY_ATTR { tile.template ForEach<kBegin, kEnd>(f); };
   if (job.load)
-    tile.ForEach([&](int i, int j, Vec& v)
-                     HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), job.out + at(i, j))); });
+    for_each([&](int i, int j, Vec& v)
+                 HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), job.out + at(i, j))); });
   if (job.bias != nullptr)
-    tile.ForEach([&](int, int j, Vec& v)
-                     HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), job.bias + j * kLanes)); });
+    for_each([&](int, int j, Vec& v)
+                 HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), job.bias + j * kLanes)); });
   if (job.residual != nullptr)
-    tile.ForEach([&](int i, int j, Vec& v)
-                     HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), job.residual + at(i, j))); });
-  if (job.relu) tile.ForEach([&](int, int, Vec& v) HWY_ATTR { v = hn::Max(v, hn::Zero(F32())); });
+    for_each([&](int i, int j, Vec& v)
+                 HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), job.residual + at(i, j))); });
+  if (job.relu) for_each([&](int, int, Vec& v) HWY_ATTR { v = hn::Max(v, hn::Zero(F32())); });
   if (job.stream)
-    tile.ForEach([&](int i, int j, Vec& v) HWY_ATTR { hn::Stream(v, F32(), job.out + at(i, j)); });
+    for_each([&](int i, int j, Vec& v) HWY_ATTR { hn::Stream(v, F32(), job.out + at(i, j)); });
   else
-    tile.ForEach([&](int i, int j, Vec& v) HWY_ATTR { hn::StoreU(v, F32(), job.out + at(i, j)); });
+    for_each([&](int i, int j, Vec& v) HWY_ATTR { hn::StoreU(v, F32(), job.out + at(i, j)); });
+}
+
+template <int kRows, int kVecs, bool kPlain>
+HWY_NOINLINE void RunTile(const TileJob& job) {
+  Tile<kRows, kVecs> tile;
+  tile.SetZero();
+  constexpr std::int64_t kCols = kVecs * kLanes;
+  if constexpr (kPlain) {  // copied just before
+    tile.MultiplyAdd(job.a, job.row_stride, {job.b, kCols, kLanes}, job.groups, job.group_depth);
+    FinishRows<0, kRows>(job, tile);
+    return;
+  }
+  // A core's schedulers hold the stores that wait for their sums. 28 of them leave the products of
+  // the next tile no room there, and cost 50 cycles; so the two halves of a large tile end one
+  // after the other.
+  constexpr int kHalf = kRows * kVecs > 24 ? kRows / 2 : kRows;
+  const std::int64_t whole = kHalf < kRows && job.groups > 0 ? job.groups - 1 : job.groups;
+  tile.MultiplyAddAhead(job.a, kBlock, {job.b, kCols, kLanes}, whole, kBlock, job.next_b);
+  const float* const* const a = job.a + whole;
+  const PanelB b{job.b + whole * kBlock * kCols, kCols, kLanes};
+  tile.template MultiplyAddAhead<0, kHalf>(a, kBlock, b, job.groups - whole, kBlock);
+  FinishRows<0, kHalf>(job, tile);
+  tile.template MultiplyAddAhead<kHalf, kRows>(a, kBlock, b, job.groups - whole, kBlock);
+  FinishRows<kHalf, kRows>(job, tile);
 }
 
 // The same into plain NCHW, channel by channel; at most 4 of them, which the least panel holds.
@@ -226,9 +272,33 @@ HWY_INLINE void DispatchTile(const TileJob& job, int vecs, bool plain_in, bool p
     vecs == 1 ? RunTile<kRows, 1, false>(job) : RunTile<kRows, kTileVecs, false>(job);
 }
 
+// Zeroes what lies between the pixels of some lines of the grid, in the channels of one panel.
+void ZeroBetween(const PixelGemm& gemm, const PixelGrid& grid, Range lines, std::int64_t planes,
+                 float* out, bool stream) {
+  const std::int64_t line_floats = gemm.out.w * kBlock, plane_floats = gemm.out.h * line_floats;
+  const std::int64_t step = gemm.out_step_w * kBlock;
+  for (std::int64_t plane = 0; plane < planes; ++plane)
+    for (std::int64_t i = lines.begin; i < lines.end; ++i) {
+      const std::int64_t first = i % grid.h * gemm.out_step_h;
+      const std::int64_t last = std::min(gemm.out.h, first + gemm.out_step_h);
+      float* const image =
+          out + i / grid.h * gemm.out.padded_c() * gemm.out.h * gemm.out.w + plane * plane_floats;
+      for (std::int64_t h = first; h < last; ++h) {
+        float* const line = image + h * line_floats;
+        for (std::int64_t w = 0; w < line_floats; w += step) {
+          const std::int64_t end = std::min(line_floats, w + step);
+          for (std::int64_t at = h == first ? w + kBlock : w; at < end; at += kLanes)
+            stream ? hn::Stream(hn::Zero(F32()), F32(), line + at)
+                   : hn::StoreU(hn::Zero(F32()), F32(), line + at);
+        }
+      }
+    }
+}
+
 void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands& data,
               const Scratch& scratch, std::int64_t begin, std::int64_t end, Range panels,
               PhaseRecorder* recorder) {
+  if (begin >= end || panels.size() == 0) return;
   const bool plain_in = gemm.plain_in(), plain_out = !is_blocked(gemm.out.layout);
   const std::int64_t groups = gemm.depth_groups(grid);
   const std::int64_t out_plane = gemm.out.h * gemm.out.w * channel_block(gemm.out.layout);
@@ -281,8 +351,13 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
       job.relu = gemm.epilogue.relu && chunk + 1 == chunks;
       job.stream = data.stream && chunk + 1 == chunks;
       job.a = scratch.groups;
+      if (gemm.zeros_between && chunk == 0)
+        ZeroBetween(gemm, grid, {begin / grid.w, end / grid.w}, ceil_div(channels, kBlock), job.out,
+                    data.stream);
       ForEachRowTile(end - begin, [&](auto n, std::int64_t first) HWY_ATTR {
         job.row_out = rows.out + first;
+        if (first + n.value == end - begin && panel + 1 < panels.end)  // the last tile
+          job.next_b = job.b + groups * gemm.group_depth * kTileCols;
         DispatchTile<n.value>(job, vecs, plain_in, plain_out);
         job.a += job.groups;
       });
@@ -290,34 +365,59 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
   }
 }
 
+// A rectangle of tiles: panels x units of rows.
+struct TileRange {
+  Range panels, units;
+};
+
+// Rows are shared in whole tiles, so that only the last one is ragged; or in whole output rows.
+std::int64_t RowUnit(const PixelGemm& gemm, const PixelGrid& grid) {
+  return gemm.whole_lines() ? grid.w : kTileRows;
+}
+
+// A thread's tiles of a grid. Threads that share rows go through their tiles panel by panel and
+// part where they have equally many: a panel's last rows, whole panels, and another's first rows.
+std::array<TileRange, 3> OwnTiles(const PixelGemm& gemm, const PixelGrid& grid,
+                                  std::int64_t thread) {
+  const std::int64_t rows = ceil_div(gemm.out.n * grid.h * grid.w, RowUnit(gemm, grid));
+  const Range units = share(rows, thread / gemm.panel_threads, gemm.row_threads);
+  const std::int64_t each = units.size();
+  if (each == 0) return {};
+  const Range own = share(ceil_div(gemm.out.c, kTileCols) * each, thread % gemm.panel_threads,
+                          gemm.panel_threads);
+  const std::int64_t first = ceil_div(own.begin, each), last = own.end / each;
+  const auto of_panel = [&](std::int64_t panel, std::int64_t begin, std::int64_t end) {
+    const std::int64_t at = units.begin - panel * each;
+    return TileRange{{panel, panel + 1}, {at + begin, at + end}};
+  };
+  if (first > last) return {of_panel(last, own.begin, own.end)};
+  return {of_panel(first - 1, own.begin, first * each), TileRange{{first, last}, units},
+          of_panel(last, last * each, own.end)};
+}
+
 void RunThread(const PixelGemm& gemm, const PixelOperands& data, std::byte* workspace,
                std::int64_t thread, PhaseRecorder* recorder) {
   const Scratch scratch(gemm, workspace + std::size_t(thread) * gemm.thread_bytes);
-  const Range panels =
-      share(ceil_div(gemm.out.c, kTileCols), thread % gemm.panel_threads, gemm.panel_threads);
-  // This thread's rows of a grid, in whole tiles so that only the last one is ragged; or in whole
-  // output rows.
-  const auto units = [&](const PixelGrid& grid) {
-    const std::int64_t unit = gemm.plain_in() ? grid.w : kTileRows;
-    return share(ceil_div(gemm.out.n * grid.h * grid.w, unit), thread / gemm.panel_threads,
-                 gemm.row_threads);
-  };
-  // Grids take turns block by block: they read the same input and write neighbouring pixels.
-  std::int64_t blocks = 0;
-  for (const PixelGrid& grid : gemm.grids) {
-    const std::int64_t unit = gemm.plain_in() ? grid.w : kTileRows;
-    const Range own = units(grid);
-    blocks = std::max(blocks, ceil_div(own.size() * unit, gemm.block_rows));
+  std::vector<std::array<TileRange, 3>> own;
+  for (const PixelGrid& grid : gemm.grids) own.push_back(OwnTiles(gemm, grid, thread));
+  for (std::size_t piece = 0; piece < 3; ++piece) {
+    // Grids take turns block by block: they read the same input and write neighbouring pixels.
+    std::int64_t blocks = 0;
+    for (std::size_t g = 0; g < own.size(); ++g)
+      blocks = std::max(blocks, ceil_div(own[g][piece].units.size() * RowUnit(gemm, gemm.grids[g]),
+                                         gemm.block_rows));
+    for (std::int64_t block = 0; block < blocks; ++block)
+      for (std::size_t g = 0; g < own.size(); ++g) {
+        const PixelGrid& grid = gemm.grids[g];
+        const TileRange& tiles = own[g][piece];
+        const std::int64_t unit = RowUnit(gemm, grid);
+        const Range part = share(tiles.units.size(), block, blocks);
+        const std::int64_t end =
+            std::min(gemm.out.n * grid.h * grid.w, (tiles.units.begin + part.end) * unit);
+        RunBlock(gemm, grid, data, scratch, (tiles.units.begin + part.begin) * unit, end,
+                 tiles.panels, recorder);
+      }
   }
-  for (std::int64_t block = 0; block < blocks; ++block)
-    for (const PixelGrid& grid : gemm.grids) {
-      const std::int64_t unit = gemm.plain_in() ? grid.w : kTileRows;
-      const Range own = units(grid);
-      const Range part = share(own.size(), block, blocks);
-      const std::int64_t end =
-          std::min(gemm.out.n * grid.h * grid.w, (own.begin + part.end) * unit);
-      RunBlock(gemm, grid, data, scratch, (own.begin + part.begin) * unit, end, panels, recorder);
-    }
   if (data.stream) hwy::FlushStream();
 }
 

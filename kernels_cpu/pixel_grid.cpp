@@ -4,6 +4,15 @@
 
 namespace convlab::cpu {
 
+ConvProblem flattened(ConvProblem p) {
+  if (p.r == 1 && p.s == 1 && p.stride_h == 1 && p.stride_w == 1 && p.pad_h == 0 && p.pad_w == 0 &&
+      p.p == p.h && p.q == p.w) {
+    p.w = p.q = p.h * p.w;
+    p.h = p.p = 1;
+  }
+  return p;
+}
+
 std::vector<PixelGrid> forward_grids(const ConvProblem& p) {
   PixelGrid grid{.taps = {}, .h = p.p, .w = p.q};
   for (std::int64_t r = 0; r < p.r; ++r)

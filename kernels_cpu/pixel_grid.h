@@ -24,6 +24,9 @@ struct PixelGrid {
   std::int64_t filter = 0;  // where its packed filter starts, in floats
 };
 
+// A pointwise filter that reads each pixel once does not care where rows end: an image is one row.
+ConvProblem flattened(ConvProblem);
+
 // Of y over x: one grid.
 std::vector<PixelGrid> forward_grids(const ConvProblem&);
 // Of dx over dy: one grid a phase of the stride, some perhaps without taps.

@@ -80,6 +80,7 @@ TEST_P(ImplicitGemm, MatchesTheReference) {
       {.text = "mb2ic32ih15oc32oh8kh1ph0sh2"},
       {.text = "mb2ic40ih9iw12oc20oh3ow6kh1ph0sh3sw2pw0"},
       {.text = "mb3ic48ih6oc80oh6kh1ph0"},
+      {.text = "mb1ic160ih7oc160oh7kh1ph0"},  // threads part within a panel
       {.text = "mb2ic300ih5oc17oh5kh1ph0"},
       {.text = "mb5ic48ih9oc80oh9kh1ph0"},    // chunks of backward_filter: 2, 2 and 1 images,
       {.text = "mb3ic32ih20oc48oh20kh1ph0"},  // and halves of one
@@ -97,6 +98,7 @@ TEST_P(ImplicitGemm, MatchesTheReference) {
       {.text = "mb2ic64ih7oc41oh7kh3ph1", .epilogue = {.residual = true}},
       {.text = "mb2ic64ih7oc41oh7kh3ph1", .accumulate = true},
       {.text = "mb2ic33ih14oc20oh5kh2ph0sh3", .accumulate = true},
+      {.text = "mb2ic40ih11oc48oh6kh1ph0sh2", .accumulate = true},
       {.text = "mb2ic3ih32oc64oh16kh7sh2ph3", .plain_x = true, .accumulate = true},
   };
   for (const Case& c : cases)
