@@ -29,6 +29,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels_cpu/range.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -181,6 +183,26 @@ HWY_INLINE void ForEachRowTile(std::int64_t rows, F&& f, std::int64_t first = 0)
     f(std::integral_constant<int, kRows>(), first);
   if constexpr (kRows > 1) {
     if (rows > 0) ForEachRowTile<(kRows + 1) / 2>(rows, f, first);
+  }
+}
+
+// f(std::integral_constant<int, rows>()), for 1 to kMost rows.
+template <int kMost = kTileRows, class F>
+HWY_INLINE void WithRows(std::int64_t rows, F&& f) {
+  if constexpr (kMost > 1) {
+    if (rows < kMost) return WithRows<kMost - 1>(rows, f);
+  }
+  f(std::integral_constant<int, kMost>());
+}
+
+// The same as ForEachRowTile with as few tiles as may be, all nearly of one size, which takes code
+// for each size: where B streams past, tiles of few rows would wait for it.
+template <class F>
+HWY_INLINE void ForEachEvenRowTile(std::int64_t rows, F&& f) {
+  const std::int64_t parts = (rows + kTileRows - 1) / kTileRows;
+  for (std::int64_t part = 0; part < parts; ++part) {
+    const Range own = share(rows, part, parts);
+    WithRows(own.size(), [&](auto n) HWY_ATTR { f(n, own.begin); });
   }
 }
 

@@ -13,7 +13,8 @@
 // Lavin & Gray 2015 (arXiv:1509.09308). Blocks of tiles stay in L2 between the steps: Jia et al.
 // 2018 (PPoPP), Gelashvili et al. 2019 (arXiv:1912.02165). Where filters are many and tiles few
 // the threads share a block instead, each with its part of the points, so that the packed filter
-// passes through the caches once and not once a thread.
+// passes through the caches once and not once a thread. Or each takes a part of the filters, for
+// which it transforms all tiles itself.
 #include "kernels_cpu/winograd.h"
 
 #include <fmt/format.h>
@@ -152,14 +153,16 @@ std::int64_t block_bytes(const WinogradShape& s, const DeviceInfo& device) {
 
 // How many tiles to transform at a time.
 std::int64_t default_block(const WinogradShape& s, const DeviceInfo& device) {
-  const std::int64_t in_c = s.in_blocks() * s.tile.block, out_c = s.out_panels() * s.tile.cols;
+  const std::int64_t in_c = s.in_blocks() * s.tile.block,
+                     out_c = s.panels_of_thread() * s.tile.cols;
   const std::int64_t tile_bytes =
       4 * s.points() * (s.overlaid() ? std::max(in_c, out_c) : in_c + out_c);
-  const std::int64_t tiles = ceil_div(s.tiles(), s.shared ? 1 : s.threads);
+  const bool all = s.shared || s.panels;
+  const std::int64_t tiles = ceil_div(s.tiles(), all ? 1 : s.threads);
   const std::int64_t fit =
       std::max<std::int64_t>(block_bytes(s, device) / tile_bytes / s.tile.rows, 1) * s.tile.rows;
   const std::int64_t blocks =
-      std::max<std::int64_t>(s.shared ? (tiles + fit / 2) / fit : ceil_div(tiles, fit), 1);
+      std::max<std::int64_t>(all ? (tiles + fit / 2) / fit : ceil_div(tiles, fit), 1);
   return std::min(round_up(ceil_div(tiles, blocks), s.tile.rows), tiles);
 }
 
@@ -172,6 +175,9 @@ WinogradShape plan_shape(const ConvProblem& p, const Config& config, const Devic
   s.shared = config.get("shared") != 0;
   s.stream = streams(config);
   s.columns = config.has("columns") && config.get("columns") != 0;
+  s.panels = config.has("panels") && config.get("panels") != 0;
+  if (s.panels && (p.pass == Pass::backward_filter || s.shared))
+    throw InputError("winograd's panels=1: expected fwd or bwd_d with shared=0");
   if (s.columns && (p.pass != Pass::backward_filter || !s.shared))
     throw InputError("winograd's columns=1: expected bwd_w with shared=1");
   s.block = config.get("block");
@@ -208,7 +214,7 @@ WorkEstimate work_of(const WinogradShape& s, const DeviceInfo& device) {
   const double blocks = std::max(tiles / double(s.block), 1.0);  // of all threads
 
   PhaseWork input{.name = "input_transform",
-                  .flops = tiles * in_c * costs.input,
+                  .flops = tiles * in_c * costs.input * (s.panels ? double(s.threads) : 1),
                   .bytes_read = in_bytes,
                   .efficiency = 0.2};
   PhaseWork product{
@@ -313,7 +319,7 @@ class Winograd : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "winograd",
-                               .version = 8,
+                               .version = 9,
                                .summary =
                                    "minimal filtering of 3x3 to 5x5; 3x3 of stride 2; "
                                    "strided first layers",
@@ -351,11 +357,14 @@ class Winograd : public ConvAlgo {
     // Best first by the estimate, and none that it finds hopeless.
     std::vector<std::pair<double, Config>> ranked;
     for (const std::int64_t m : tile_sizes(p))
-      for (const bool shared : {false, true}) {
+      for (const auto& [shared, panels] : {std::pair(false, false), {true, false}, {false, true}}) {
         WinogradShape s = shape_of(p, m, device.info());
         s.shared = shared;
+        s.panels = panels;
+        if (panels && (p.pass == Pass::backward_filter || s.threads == 1)) continue;
         s.block = default_block(s, device.info());
-        const Config config{{"tile", m}, {"shared", shared}, {"block", s.block}};
+        Config config{{"tile", m}, {"shared", shared}, {"block", s.block}};
+        if (panels) config.set("panels", 1);
         ranked.push_back({rough_cost(work_of(s, device.info())), config});
         if (p.pass == Pass::backward_filter && shared && s.threads > 1 && s.t() % s.threads == 0) {
           s.columns = true;

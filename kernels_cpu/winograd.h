@@ -76,6 +76,10 @@ struct WinogradShape {
   // read all tiles; but what a thread multiplies it has transformed itself, so that nothing passes
   // from core to core, which may not even share an L3, and there is no barrier.
   bool columns = false;
+  // Or each thread has panels of every phase's filter, and transforms all tiles for itself in
+  // buffers of its own: the filter passes through the caches once, as with a shared block, and
+  // nothing else from core to core.
+  bool panels = false;
   std::int64_t block = 0;  // tiles transformed at a time
   bool stream = false;     // results past the caches: lines of them need not be read first
   std::int64_t depth = 1;  // of a product before its operand leaves L1
@@ -99,6 +103,9 @@ struct WinogradShape {
   std::int64_t phase_panels() const { return ceil_div(out.c, tile.cols); }
   std::int64_t in_blocks() const { return in_grid.phases * phase_blocks(); }
   std::int64_t out_panels() const { return out_grid.phases * phase_panels(); }
+  std::int64_t panels_of_thread() const {  // at most
+    return panels ? out_grid.phases * ceil_div(phase_panels(), threads) : out_panels();
+  }
   bool phased() const { return in_grid.phases * out_grid.phases > 1; }
   // Those of x in the filter, and the one that a channel of `in` belongs to in a phase.
   std::int64_t filter_channels() const { return phased() ? in.c : in.c / (stride * stride); }
@@ -116,6 +123,24 @@ struct WinogradShape {
     return {last_w ? 1 : 0, last_h ? 2 : last_w ? 3 : 4};
   }
 
+  // Forward's product in steps, equal work each: the phases at each point of each panel. Where in
+  // [point][panel] the first so many of them end; the last point's phases are known to be few.
+  std::int64_t steps() const {
+    const std::int64_t t_phased = phased() ? 2 * t() - 1 : t();
+    return t_phased * t_phased * phase_panels();
+  }
+  std::int64_t item_after(std::int64_t steps) const {
+    for (std::int64_t point = 0; point < points(); ++point) {
+      const auto [first, last] = phases_at(point);
+      const std::int64_t here = (last - first) * phase_panels();
+      if (steps < here)
+        return point * out_panels() + (out_grid.phases > 1 ? first * phase_panels() + steps
+                                                           : ceil_div(steps, last - first));
+      steps -= here;
+    }
+    return points() * out_panels();
+  }
+
   // Buffers, in floats. An odd number of lines between neighbours spreads them over the cache's
   // sets.
   //   V [point][channel block][tile][channel]
@@ -124,7 +149,7 @@ struct WinogradShape {
   //   packed filter [point][panel][channel][column]
   std::int64_t rows() const { return block | 1; }
   std::int64_t v_point() const { return (in_blocks() * rows() | 1) * tile.block; }
-  std::int64_t m_point() const { return (out_panels() * rows() | 1) * tile.cols; }
+  std::int64_t m_point() const { return (panels_of_thread() * rows() | 1) * tile.cols; }
   std::int64_t s_point() const { return (chunk * tile.block | 1) * tile.cols; }
   std::int64_t phase_chunks() const { return ceil_div(phase_blocks(), chunk); }
   std::int64_t panel_chunks() const { return in_grid.phases * phase_chunks(); }

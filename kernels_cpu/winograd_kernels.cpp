@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "kernels_cpu/winograd.h"
 
@@ -105,7 +106,7 @@ HWY_NOINLINE void Multiply(const float* v, std::ptrdiff_t block_step, std::int64
   const std::int64_t fetches = ceil_div(kBlock * kTileCols / line, ceil_div(tiles, kTileRows));
   for (std::int64_t part = 0; part < parts; ++part) {
     const Range own = share(blocks, part, parts);
-    ForEachRowTile(tiles, [&](auto rows, std::int64_t first) HWY_ATTR {
+    ForEachEvenRowTile(tiles, [&](auto rows, std::int64_t first) HWY_ATTR {
       Tile<decltype(rows)::value> sum;
       float* const to = m + first * kTileCols;
       sum.SetZero();
@@ -123,19 +124,20 @@ HWY_NOINLINE void Multiply(const float* v, std::ptrdiff_t block_step, std::int64
   }
 }
 
-// y = A^T m A for (panel's vector, tile) pairs, then the epilogue.
+// y = A^T m A for (vector of these panels of each phase, tile) pairs, then the epilogue.
 template <class Output, int kStride>
-void TransformOutput(const Shape& s, const WinogradOperands& data, const float* m, Range block,
-                     Range items) {
+void TransformOutput(const Shape& s, const WinogradOperands& data, const float* m, Range panels,
+                     Range block, Range items) {
   constexpr int M = Output::outputs;
   constexpr int T = Output::inputs;
   const std::int64_t rows = s.rows(), point = s.m_point();
   ForEachTile(s, block, items, [&](std::int64_t vec, std::int64_t tile, const TileAt& at) HWY_ATTR {
-    const std::int64_t panel = vec / kTileVecs, lane = vec % kTileVecs * kLanes;
-    const std::int64_t phase = kStride == 1 ? 0 : panel / s.phase_panels();
-    const std::int64_t channel = (panel - phase * s.phase_panels()) * kTileCols + lane;
+    const std::int64_t own = vec / kTileVecs, lane = vec % kTileVecs * kLanes;
+    const std::int64_t phase = kStride == 1 ? 0 : own / panels.size();
+    const std::int64_t panel = panels.begin + own - phase * panels.size();
+    const std::int64_t channel = panel * kTileCols + lane;
     if (channel >= s.out.padded_c()) return;
-    const float* const from = m + (panel * rows + tile) * kTileCols + lane;
+    const float* const from = m + (own * rows + tile) * kTileCols + lane;
     const Pixels<M, kStride> pixels(s, s.out, s.out_grid, phase, at.y * M, at.x * M);
     const std::ptrdiff_t plane = pixels.Plane(s, s.out, at, channel / kBlock) + channel % kBlock;
     // A store that waits for its line holds up those behind it; asked for now, lines come while the
@@ -171,25 +173,21 @@ void TransformOutput(const Shape& s, const WinogradOperands& data, const float* 
   });
 }
 
-// One point of one panel, for the phases that meet there; nothing is multiplied in a panel of
+// One point of one panel u, for the phases that meet there; nothing is multiplied in a panel of
 // another phase.
-void MultiplyPanel(const Shape& s, const float* packed, const float* v, std::int64_t point,
-                   std::int64_t panel, std::int64_t tiles, float* m) {
+void MultiplyPanel(const Shape& s, const float* u, const float* next_u, const float* v,
+                   std::int64_t point, std::int64_t out_phase, std::int64_t tiles, float* m) {
   const auto [first, last] = s.phases_at(point);
-  if (s.out_grid.phases > 1) {
-    const std::int64_t phase = panel / s.phase_panels();
-    if (phase < first || phase >= last) {
-      std::fill_n(m, tiles * kTileCols, 0.f);
-      return;
-    }
+  if (s.out_grid.phases > 1 && (out_phase < first || out_phase >= last)) {
+    std::fill_n(m, tiles * kTileCols, 0.f);
+    return;
   }
   const bool phased = s.in_grid.phases > 1;
   const std::int64_t begin = phased ? first * s.phase_blocks() : 0;
   const std::int64_t channels = phased ? (last - first) * s.in.padded_c() : s.in.c;
-  const float* const u =
-      packed + (point * s.out_panels() + panel) * s.packed_panel() + begin * kBlock * kTileCols;
-  Multiply(v + point * s.v_point() + begin * s.rows() * kBlock, s.rows() * kBlock, channels, u,
-           u + s.packed_panel(), tiles, s.depth, m);
+  const std::int64_t skipped = begin * kBlock * kTileCols;
+  Multiply(v + point * s.v_point() + begin * s.rows() * kBlock, s.rows() * kBlock, channels,
+           u + skipped, next_u + skipped, tiles, s.depth, m);
 }
 
 template <int M, int R>
@@ -197,7 +195,17 @@ void ForwardThread(const Shape& s, const WinogradOperands& data, std::int64_t th
                    std::int64_t threads) {
   using Code = Transforms<M, R, ScaledSide::filter>;
   const Team team = s.shared ? Team{thread, threads} : Team{};
-  const Range mine = s.shared ? Range{0, s.tiles()} : share(s.tiles(), thread, threads);
+  // Of each of the output's phases.
+  const Range panels = share(s.phase_panels(), s.panels ? thread : 0, s.panels ? threads : 1);
+  if (panels.size() == 0) return;
+  const std::int64_t own_panels = s.out_grid.phases * panels.size();
+  const auto filter_at = [&](std::int64_t item) {
+    const std::int64_t point = item / own_panels, own = item % own_panels;
+    const std::int64_t panel =
+        own / panels.size() * s.phase_panels() + panels.begin + own % panels.size();
+    return data.packed + (point * s.out_panels() + panel) * s.packed_panel();
+  };
+  const Range mine = s.shared || s.panels ? Range{0, s.tiles()} : share(s.tiles(), thread, threads);
   float* const set = data.workspace + (s.shared ? 0 : thread * s.set_floats());
   float* const v = s.overlaid() ? set + s.m_floats() : set;
   float* const m = s.overlaid() ? set : v + s.v_floats();
@@ -212,11 +220,15 @@ void ForwardThread(const Shape& s, const WinogradOperands& data, std::int64_t th
     team.Barrier();
     {
       const PhaseScope scope(data.phases, 1);
-      const Range items = team.Share(s.points() * s.out_panels());
+      const Range steps = team.Share(s.steps());
+      const Range items = s.panels ? Range{0, s.points() * own_panels}
+                                   : Range{s.item_after(steps.begin), s.item_after(steps.end)};
+      const float* next = filter_at(items.begin);
       for (std::int64_t i = items.begin; i < items.end; ++i) {
-        const std::int64_t point = i / s.out_panels(), panel = i % s.out_panels();
-        MultiplyPanel(s, data.packed, v, point, panel, tiles,
-                      m + point * s.m_point() + panel * s.rows() * kTileCols);
+        const std::int64_t point = i / own_panels, own = i % own_panels;
+        const float* const u = std::exchange(next, filter_at(i + 1));
+        MultiplyPanel(s, u, next, v, point, own / panels.size(), tiles,
+                      m + point * s.m_point() + own * s.rows() * kTileCols);
       }
     }
     team.Barrier();
@@ -224,7 +236,7 @@ void ForwardThread(const Shape& s, const WinogradOperands& data, std::int64_t th
     const auto transform = s.out_grid.phases == 1
                                ? TransformOutput<typename Code::Output, 1>
                                : TransformOutput<typename Code::Output, PhaseStride(R)>;
-    transform(s, data, m, block, team.Share(s.out_panels() * kTileVecs * tiles));
+    transform(s, data, m, panels, block, team.Share(own_panels * kTileVecs * tiles));
   }
   if (data.stream) hwy::FlushStream();
 }
@@ -486,6 +498,9 @@ void Run(const Shape& s, const WinogradOperands& data, std::int64_t thread, std:
   WithSizes(s, [&](auto m, auto r) {
     if (s.pass == Pass::backward_filter)
       BackwardFilterThread<m(), r()>(s, data, thread, threads);
+    else if (s.panels)  // as many parts as were planned for, by however many threads
+      for (std::int64_t part = thread; part < s.threads; part += threads)
+        ForwardThread<m(), r()>(s, data, part, s.threads);
     else
       ForwardThread<m(), r()>(s, data, thread, threads);
   });

@@ -57,9 +57,10 @@ std::vector<Config> all_configs(const ConvProblem& p) {
       for (const std::int64_t block :
            std::set<std::int64_t>{1, std::min<std::int64_t>(5, tiles), tiles}) {
         configs.push_back({{"tile", m}, {"shared", shared}, {"block", block}});
-        if (shared == 0 || p.pass != Pass::backward_filter) continue;
+        const bool filter = p.pass == Pass::backward_filter;
+        if (filter ? shared == 0 : shared == 1 || block == 1) continue;
         configs.push_back(configs.back());
-        configs.back().set("columns", 1);
+        configs.back().set(filter ? "columns" : "panels", 1);
       }
   }
   return configs;
@@ -129,7 +130,10 @@ TEST(Winograd, TakesAStrideOfTwoPhaseByPhase) {
           for (const std::int64_t m : {4, 7})
             for (const std::int64_t shared : {0, 1})
               configs.push_back({{"tile", m}, {"shared", shared}, {"block", 1}});
-          if (pass == Pass::backward_filter) configs.back().set("columns", 1);
+          if (pass == Pass::backward_filter)
+            configs.back().set("columns", 1);
+          else
+            configs.push_back({{"tile", 4}, {"shared", 0}, {"block", 2}, {"panels", 1}});
           if (!p.accumulate) configs.front().set("stream", 1);  // offered for large outputs
           for (const Config& config : configs) expect_right(p, config, reference, *device);
         }
@@ -160,6 +164,18 @@ TEST(Winograd, FoldsTheStrideOfAFirstLayer) {
           for (const Config& config : configs) expect_right(p, config, reference, *device);
         }
     }
+}
+
+// A program's own parallel region leaves one thread to what was planned for three.
+TEST(Winograd, RunsWithFewerThreadsThanPlannedFor) {
+  const auto device = make_cpu_device({3, ""});
+  for (const Pass pass : all_passes) {
+    const ConvProblem p = blocked("mb1ic20ih9oc100oh9kh3ph1", pass, *device);
+    const ReferenceCase reference(p, 7);
+#pragma omp parallel num_threads(2)
+#pragma omp single
+    for (const Config& config : all_configs(p)) expect_right(p, config, reference, *device);
+  }
 }
 
 // More channels, and more tiles, than one part of a product takes.
@@ -254,6 +270,13 @@ TEST(Winograd, RejectsAConfigItDoesNotKnow) {
   EXPECT_THROW(winograd().plan(p, {{"tile", 3}, {"shared", 0}, {"block", 1}}, *device), InputError);
   EXPECT_THROW(winograd().plan(p, {{"tile", 4}, {"shared", 0}, {"block", 0}}, *device), InputError);
   EXPECT_THROW(winograd().plan(p, {{"tile", 4}}, *device), InputError);
+  Config panels{{"tile", 4}, {"shared", 0}, {"block", 1}, {"panels", 1}};
+  EXPECT_NO_THROW(winograd().plan(p, panels, *device));
+  EXPECT_THROW(winograd().plan(blocked("ic16ih8oc16oh8kh3ph1", Pass::backward_filter, *device),
+                               panels, *device),
+               InputError);
+  panels.set("shared", 1);
+  EXPECT_THROW(winograd().plan(p, panels, *device), InputError);
   Config config{{"tile", 4}, {"shared", 1}, {"block", 1}, {"columns", 1}};
   EXPECT_THROW(winograd().plan(p, config, *device), InputError);
   EXPECT_NO_THROW(winograd().plan(blocked("ic16ih8oc16oh8kh3ph1", Pass::backward_filter, *device),
