@@ -18,6 +18,7 @@ std::unique_ptr<ConvAlgo> make_fft();  // refuses everything when built without 
 std::string fftw_version();            // of the library loaded; empty when built without it
 std::unique_ptr<ConvAlgo> make_fft_tiled();
 std::unique_ptr<ConvAlgo> make_im2col();
+std::unique_ptr<ConvAlgo> make_strassen();
 std::unique_ptr<ConvAlgo> make_winograd();
 
 // Present when built with oneDNN (CONVLAB_HAVE_ONEDNN): which of its algorithms there are depends

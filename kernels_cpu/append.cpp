@@ -7,6 +7,7 @@ void append_cpu_algos(AlgoRegistry& registry) {
   registry.append(cpu::make_direct());
   registry.append(cpu::make_im2col());
   registry.append(cpu::make_implicit_gemm());
+  registry.append(cpu::make_strassen());
   registry.append(cpu::make_fft());
   registry.append(cpu::make_fft_tiled());
   registry.append(cpu::make_winograd());

@@ -1,0 +1,204 @@
+// Strassen's algorithm for 1x1 filters: seven products of half size in each direction instead of
+// eight, so an eighth of the multiplications goes; in Winograd's form, with the fewest additions.
+// With A (pixels x input channels) and B (input x output channels) cut into quadrants,
+//   S1 = A21 + A22   S2 = S1 - A11    S3 = A11 - A21   S4 = A12 - S2
+//   T1 = B12 - B11   T2 = B22 - T1    T3 = B22 - B12   T4 = T2 - B21
+//   U2 = A11 B11 + S2 T2    U3 = U2 + S3 T3
+//   C11 = A11 B11 + A12 B21           C12 = U2 + S1 T1 + S4 B22
+//   C21 = U3 - A22 T4                 C22 = U3 + S1 T1
+// The sums of B are made when the filter is packed; those of A a block of pixels at a time, which
+// stays in L2; those of the products in registers. One level only: a second one saves as much again
+// and pays for quadrants a quarter as large.
+//
+// The error grows with the quadrants' sums, by about 3 over plain summation (Higham 1990,
+// Exploiting fast matrix multiplication). Winograd's form is in Huang et al. 2016 (Strassen's
+// algorithm reloaded), which fuses the sums into packing and micro-kernel of BLIS in the same way.
+#include "kernels_cpu/strassen.h"
+
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <algorithm>
+
+#include "conv/error.h"
+#include "kernels_cpu/algos.h"
+#include "kernels_cpu/implicit_gemm.h"
+
+namespace convlab::cpu {
+
+std::int64_t StrassenGemm::product_floats() const {
+  return half_groups * tile_shape().block * tile_shape().cols;
+}
+std::size_t StrassenGemm::sum_floats() const {
+  return std::size_t(7 * chunk * block * tile_shape().block);
+}
+std::size_t StrassenGemm::thread_bytes() const {
+  return 4 * sum_floats() + std::size_t(round_up(2 * block * 8, 64));
+}
+
+namespace {
+
+const float* floats(const void* p) { return static_cast<const float*>(p); }
+
+StrassenGemm plan_gemm(const ConvProblem& p, const Config& config, const DeviceInfo& device) {
+  const TileShape shape = tile_shape();
+  const bool forward = p.pass == Pass::forward;
+  StrassenGemm gemm;
+  gemm.in = forward ? p.x_desc() : p.y_desc();
+  gemm.out = forward ? p.y_desc() : p.x_desc();
+  for (std::int64_t h = 0; h < p.p; ++h)
+    for (std::int64_t w = 0; w < p.q; ++w)
+      gemm.in_at.push_back((h * p.stride_h * gemm.in.w + w * p.stride_w) * shape.block);
+  const bool by_images = p.n % 2 == 0;
+  gemm.images = by_images ? p.n / 2 : p.n;
+  gemm.pixels = by_images ? p.p * p.q : p.p * p.q / 2;
+  (by_images ? gemm.pair_images : gemm.pair_pixels) = by_images ? gemm.images : gemm.pixels;
+  gemm.half_groups = gemm.in.c / shape.block / 2;
+  gemm.half_panels = gemm.out.c / shape.cols / 2;
+  const std::int64_t chunks = ceil_div(gemm.half_groups, config.get("depth") / shape.block);
+  gemm.chunk = ceil_div(gemm.half_groups, chunks);
+  gemm.threads = std::min<std::int64_t>(device.threads, gemm.pairs());
+  const std::int64_t own = ceil_div(gemm.pairs(), gemm.threads);
+  const std::int64_t fit = device.l2_bytes / 2 / (7 * gemm.chunk * shape.block * 4);
+  gemm.block = std::min(own, std::max<std::int64_t>(1, fit / shape.rows) * shape.rows);
+  gemm.epilogue = p.epilogue;
+  gemm.accumulate = p.accumulate;
+  return gemm;
+}
+
+void pack_sums(const StrassenGemm& gemm, const ConvProblem& p, const float* w, float* packed,
+               int threads) {
+  const TileShape shape = tile_shape();
+  const bool forward = p.pass == Pass::forward;
+  const std::int64_t depth_step = forward ? 1 : p.c, col_step = forward ? p.c : 1;
+  const std::int64_t depth = gemm.half_groups * shape.block;
+  const std::int64_t right = gemm.half_panels * shape.cols * col_step, below = depth * depth_step;
+  const std::int64_t step = gemm.product_floats();
+#pragma omp parallel for num_threads(threads) collapse(2)
+  for (std::int64_t pair = 0; pair < gemm.half_panels; ++pair)
+    for (std::int64_t d = 0; d < depth; ++d) {
+      float* const to = packed + pair * 7 * step + d * shape.cols;
+      const float* const from = w + pair * shape.cols * col_step + d * depth_step;
+      for (std::int64_t j = 0; j < shape.cols; ++j) {
+        const float* const at = from + j * col_step;
+        const float b11 = at[0], b12 = at[right], b21 = at[below], b22 = at[right + below];
+        const float t1 = b12 - b11, t2 = b22 - t1;
+        const float operands[] = {b11, b21, t2, b22 - b12, b21 - t2, t1, b22};
+        for (std::int64_t k = 0; k < 7; ++k) to[k * step + j] = operands[k];
+      }
+    }
+}
+
+class StrassenPlan : public ConvPlan {
+ public:
+  StrassenPlan(const ConvProblem& problem, const Config& config, const DeviceInfo& device)
+      : problem_(problem), gemm_(plan_gemm(problem, config, device)), threads_(device.threads) {}
+
+  std::size_t workspace_bytes() const noexcept override {
+    return gemm_.thread_bytes() * std::size_t(gemm_.threads);
+  }
+  std::size_t packed_filter_bytes() const noexcept override { return 4 * gemm_.packed_floats(); }
+  void pack_filter(ConstSpan w, Span packed, Stream&) const override {
+    pack_sums(gemm_, problem_, floats(w.data()), reinterpret_cast<float*>(packed.data()), threads_);
+  }
+  void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
+    const StrassenOperands data{floats(problem_.pass == Pass::forward ? args.x : args.dy),
+                                floats(args.w),
+                                problem_.epilogue.bias ? floats(args.bias) : nullptr,
+                                problem_.epilogue.residual ? floats(args.residual) : nullptr,
+                                static_cast<float*>(args.out),
+                                args.phases};
+    const int threads = int(gemm_.threads);
+#pragma omp parallel num_threads(threads)
+    for (int t = omp_get_thread_num(); t < threads; t += omp_get_num_threads())
+      run_strassen(gemm_, data, workspace.data() + std::size_t(t) * gemm_.thread_bytes(), t);
+  }
+
+ private:
+  ConvProblem problem_;
+  StrassenGemm gemm_;
+  int threads_;
+};
+
+class Strassen final : public ConvAlgo {
+ public:
+  const AlgoInfo& info() const noexcept override {
+    static const AlgoInfo info{.id = "strassen",
+                               .version = 1,
+                               .summary = "1x1 filters with seven products instead of eight",
+                               .libraries = {}};
+    return info;
+  }
+
+  std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
+    const TileShape shape = tile_shape();
+    const Layout blocked = shape.block == 16 ? Layout::nchw16c : Layout::nchw8c;
+    if (p.dtype != DType::f32) return Refusal{fmt::format("takes f32, not {}", to_string(p.dtype))};
+    if (p.pass == Pass::backward_filter) return Refusal{"does not compute backward_filter"};
+    if (p.groups != 1) return Refusal{fmt::format("takes one group, has {}", p.groups)};
+    if (p.r * p.s != 1) return Refusal{fmt::format("takes 1x1 filters, has {}x{}", p.r, p.s)};
+    if (p.pad_h != 0 || p.pad_w != 0)
+      return Refusal{fmt::format("takes no padding, has {}x{}", p.pad_h, p.pad_w)};
+    if (p.pass == Pass::backward_data && (p.p != p.h || p.q != p.w))
+      return Refusal{
+          fmt::format("takes backward_data of stride 1, has {}x{}", p.stride_h, p.stride_w)};
+    for (const Layout has : {p.x_layout, p.y_layout})
+      if (has != blocked)
+        return Refusal{fmt::format("takes {} on this instruction set, not {}", to_string(blocked),
+                                   to_string(has))};
+    const bool forward = p.pass == Pass::forward;
+    const std::int64_t in = forward ? p.c : p.k, out = forward ? p.k : p.c;
+    if (in % (2 * shape.block) != 0 || out % (2 * shape.cols) != 0)
+      return Refusal{
+          fmt::format("halves multiples of {} channels into multiples of {}, has {} into {}",
+                      2 * shape.block, 2 * shape.cols, in, out)};
+    if (p.n * p.p * p.q % 2 != 0)
+      return Refusal{fmt::format("takes an even number of pixels, has {}", p.n * p.p * p.q)};
+    return std::nullopt;
+  }
+
+  std::vector<Config> configs(const ConvProblem&, Device&) const override {
+    return {{{"depth", 512}}};
+  }
+
+  bool deterministic(const ConvProblem&, const Config&) const override { return true; }
+
+  WorkEstimate work(const ConvProblem& p, const Config& config, Device& device) const override {
+    const StrassenGemm gemm = plan_gemm(p, config, device.info());
+    const double pairs = double(gemm.pairs()), depth = double(gemm.in.c), cols = double(gemm.out.c);
+    const double packed = 4.0 * double(gemm.packed_floats());
+    const double chunks = double(ceil_div(gemm.half_groups, gemm.chunk));
+    const double blocks =
+        std::max(double(gemm.threads), double(ceil_div(gemm.pairs(), gemm.block)));
+    // A pair of pixels costs as much as this many FLOPs of the product for each of A's channels,
+    // whose operands are written and read again, and for each of C's, whose sums are (measured).
+    constexpr double around = 51, inner = 0.77;
+    PhaseWork sums{.name = "input_transform",
+                   .flops = 2 * pairs * depth,
+                   .bytes_read = 4 * 2 * pairs * depth,
+                   .efficiency = inner * 2 / around};
+    PhaseWork product{.name = "product",
+                      .flops = 3.5 * pairs * depth * cols + 3.5 * pairs * cols,
+                      .bytes_read = blocks * packed,
+                      .bytes_written = chunks * 4 * 2 * pairs * cols,
+                      .efficiency = inner * depth / (depth + around / 3.5)};
+    product.bytes_read += (chunks - (p.accumulate ? 0 : 1)) * 4 * 2 * pairs * cols;
+    if (p.epilogue.residual) product.bytes_read += double(p.y_bytes());
+    return {{sums, product},
+            {"pack_filter", 0, double(p.filter_bytes()), packed, packing_efficiency}};
+  }
+
+  std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
+                                 Device& device) const override {
+    if (config.get("depth") < tile_shape().block)
+      throw InputError(fmt::format("strassen: depth={}: expected {} or more", config.get("depth"),
+                                   tile_shape().block));
+    return std::make_unique<StrassenPlan>(p, config, device.info());
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<ConvAlgo> make_strassen() { return std::make_unique<Strassen>(); }
+
+}  // namespace convlab::cpu

@@ -1,0 +1,80 @@
+// strassen against the reference, bit for bit on small integers, on every instruction set: pairs by
+// images and by pixels, ragged tiles, several blocks and chunks, strides, epilogues.
+#include <gtest/gtest.h>
+
+#include "autotune/verify.h"
+#include "kernels_cpu/algos.h"
+#include "kernels_cpu/cpu.h"
+
+namespace convlab {
+namespace {
+
+struct Case {
+  std::string text;
+  Epilogue epilogue = {};
+  bool accumulate = false;
+};
+
+class Strassen : public testing::TestWithParam<std::string> {
+ protected:
+  ConvProblem problem(const std::string& text, Pass pass) const {
+    ConvProblem p = parse_problem(text).problem;
+    p.pass = pass;
+    p.x_layout = p.y_layout = GetParam() == "avx512" ? Layout::nchw16c : Layout::nchw8c;
+    return p;
+  }
+  const std::unique_ptr<ConvAlgo> algo_ = cpu::make_strassen();
+};
+
+TEST_P(Strassen, MatchesTheReference) {
+  const Case cases[] = {
+      {.text = "mb2ic64ih7oc64oh7kh1ph0"},
+      {.text = "mb1ic128ih10oc64oh10kh1ph0"},
+      {.text = "mb4ic64ih9oc192oh5kh1ph0sh2"},
+      {.text = "mb1ic64ih2oc64oh2kh1ph0"},
+      {.text = "mb6ic64ih9oc64oh9kh1ph0"},
+      {.text = "mb2ic128ih3oc128oh3kh1ph0",
+       .epilogue = {.bias = true, .residual = true, .relu = true}},
+      {.text = "mb2ic256ih5oc64oh5kh1ph0", .epilogue = {.bias = true, .relu = true}},
+      {.text = "mb2ic256ih5oc64oh5kh1ph0", .accumulate = true},
+  };
+  for (const Case& c : cases)
+    for (const Pass pass : {Pass::forward, Pass::backward_data}) {
+      ConvProblem p = problem(c.text, pass);
+      if (pass == Pass::forward) p.epilogue = c.epilogue;
+      p.accumulate = c.accumulate;
+      if (pass == Pass::backward_data && p.stride_h > 1) continue;
+      const ReferenceCase reference(p, 7, DataKind::small_integers);
+      for (const int threads : {1, 3}) {
+        const auto device = make_cpu_device({.threads = threads, .isa = GetParam()});
+        const auto stream = device->make_stream();
+        const auto refusal = algo_->refuse(p, *device);
+        ASSERT_FALSE(refusal) << c.text << ' ' << refusal->reason;
+        std::vector<Config> configs = algo_->configs(p, *device);
+        configs.push_back({{"depth", 64}});
+        for (const Config& config : configs) {
+          const auto verdict = check_candidate(*algo_, p, config, reference, *device, *stream, 0.0);
+          EXPECT_EQ(verdict.status, Status::ok)
+              << c.text << ' ' << to_string(pass) << " threads " << threads << " config "
+              << config.text() << ": " << verdict.reason;
+        }
+      }
+    }
+}
+
+TEST_P(Strassen, RefusesWhatHasNoHalves) {
+  const auto device = make_cpu_device({.threads = 1, .isa = GetParam()});
+  const std::pair<const char*, Pass> cases[] = {{"mb2ic64ih7oc64oh7kh3ph1", Pass::forward},
+                                                {"mb1ic64ih7oc64oh7kh1ph0", Pass::forward},
+                                                {"mb2ic24ih8oc64oh8kh1ph0", Pass::forward},
+                                                {"mb2ic64ih8oc64oh4kh1ph0sh2", Pass::backward_data},
+                                                {"mb2ic64ih8oc64oh8kh1ph0", Pass::backward_filter}};
+  for (const auto& [text, pass] : cases)
+    EXPECT_TRUE(algo_->refuse(problem(text, pass), *device)) << text;
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryIsa, Strassen, testing::ValuesIn(supported_isas()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace convlab
