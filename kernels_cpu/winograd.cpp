@@ -20,6 +20,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "conv/error.h"
 #include "conv/refusals.h"
@@ -134,17 +135,35 @@ WinogradShape shape_of(const ConvProblem& p, std::int64_t m, const DeviceInfo& d
   return s;
 }
 
+double in_bytes(const WinogradShape& s) {
+  return 4 * double((s.fold ? s.fold->x : s.in).elements());
+}
+double out_bytes(const WinogradShape& s) { return 4 * double(s.out.elements()); }
+double kernel_bytes(const WinogradShape& s) {
+  return 4 * double(s.filter_channels() * s.out.c * s.kernel * s.kernel);
+}
+
+// backward_filter's workspace: twice as much as x, dy and dw, where that is enough, or a core's L2,
+// which is nothing to save.
+std::int64_t most_workspace(const WinogradShape& s, const DeviceInfo& device) {
+  return std::max(device.l2_bytes,
+                  std::int64_t(2 * (in_bytes(s) + out_bytes(s) + kernel_bytes(s))));
+}
+
 // What V and M of a block may take. Forward and backward_data: half of L2, which leaves room for
 // the filter's panels that pass through; a shared block may leave L2, for it is the better the
 // fewer times the filter passes, all the more where that comes from memory each time.
 // backward_filter: so much that its sums, read and written once a block, weigh no more than the
-// block.
+// block; but a shared block stays in L3 beside them, if anything does.
 std::int64_t block_bytes(const WinogradShape& s, const DeviceInfo& device) {
   const std::int64_t shared_bytes = 2 * s.threads * device.l2_bytes;
   if (s.pass == Pass::backward_filter) {
     const std::int64_t sums_bytes = 4 * s.chunks() * s.chunk_floats();
-    return s.shared ? std::max(shared_bytes, 2 * sums_bytes)
-                    : std::max(device.l2_bytes, std::min(sums_bytes, device.l3_bytes / s.threads));
+    const std::int64_t room = std::max(device.l3_bytes - sums_bytes, device.l3_bytes / 2);
+    const std::int64_t bytes =
+        s.shared ? std::max(shared_bytes, std::min(2 * sums_bytes, room))
+                 : std::max(device.l2_bytes, std::min(sums_bytes, device.l3_bytes / s.threads));
+    return std::min(bytes, most_workspace(s, device) / (s.shared ? 1 : s.threads) - sums_bytes);
   }
   if (!s.shared) return device.l2_bytes / 2;
   const bool from_memory = leaves_caches(4 * s.packed_floats(), device);
@@ -152,7 +171,11 @@ std::int64_t block_bytes(const WinogradShape& s, const DeviceInfo& device) {
 }
 
 // How many tiles to transform at a time.
-std::int64_t default_block(const WinogradShape& s, const DeviceInfo& device) {
+std::int64_t default_block(WinogradShape s, const DeviceInfo& device) {
+  s.block = s.tiles();
+  if (s.pass == Pass::backward_filter && s.sums_at_once() &&
+      4 * s.workspace_floats() <= most_workspace(s, device))
+    return s.block;
   const std::int64_t in_c = s.in_blocks() * s.tile.block,
                      out_c = s.panels_of_thread() * s.tile.cols;
   const std::int64_t tile_bytes =
@@ -161,8 +184,9 @@ std::int64_t default_block(const WinogradShape& s, const DeviceInfo& device) {
   const std::int64_t tiles = ceil_div(s.tiles(), all ? 1 : s.threads);
   const std::int64_t fit =
       std::max<std::int64_t>(block_bytes(s, device) / tile_bytes / s.tile.rows, 1) * s.tile.rows;
+  const bool nearest = all && s.pass != Pass::backward_filter;
   const std::int64_t blocks =
-      std::max<std::int64_t>(all ? (tiles + fit / 2) / fit : ceil_div(tiles, fit), 1);
+      std::max<std::int64_t>(nearest ? (tiles + fit / 2) / fit : ceil_div(tiles, fit), 1);
   return std::min(round_up(ceil_div(tiles, blocks), s.tile.rows), tiles);
 }
 
@@ -174,12 +198,9 @@ WinogradShape plan_shape(const ConvProblem& p, const Config& config, const Devic
   WinogradShape s = shape_of(p, m, device);
   s.shared = config.get("shared") != 0;
   s.stream = streams(config);
-  s.columns = config.has("columns") && config.get("columns") != 0;
   s.panels = config.has("panels") && config.get("panels") != 0;
   if (s.panels && (p.pass == Pass::backward_filter || s.shared))
     throw InputError("winograd's panels=1: expected fwd or bwd_d with shared=0");
-  if (s.columns && (p.pass != Pass::backward_filter || !s.shared))
-    throw InputError("winograd's columns=1: expected bwd_w with shared=1");
   s.block = config.get("block");
   if (s.block < 1 || s.block > s.tiles())
     throw InputError(
@@ -195,11 +216,8 @@ WorkEstimate work_of(const WinogradShape& s, const DeviceInfo& device) {
   const double tiles = double(s.tiles()), points = double(s.points());
   const double in_c = double(s.in_blocks() * s.tile.block),
                out_c = double(s.out_panels() * s.tile.cols);
-  const double in_bytes = 4 * double((s.fold ? s.fold->x : s.in).elements()),
-               out_bytes = 4 * double(s.out.elements());
   const double v_bytes = 4 * tiles * points * in_c, m_bytes = 4 * tiles * points * out_c;
   const double filter_bytes = 4 * points * in_c * out_c;  // packed, or sums
-  const double kernel_bytes = 4 * double(s.filter_channels() * s.out.c * s.kernel * s.kernel);
   // Multiplied points of each pair of channels, of a dimension: all but one phase's last.
   const double last = s.phased() ? 0.5 / double(s.t()) : 0;
   // Lanes that pad x's channels stay out of the product, but for those between forward's phases.
@@ -215,7 +233,7 @@ WorkEstimate work_of(const WinogradShape& s, const DeviceInfo& device) {
 
   PhaseWork input{.name = "input_transform",
                   .flops = tiles * in_c * costs.input * (s.panels ? double(s.threads) : 1),
-                  .bytes_read = in_bytes,
+                  .bytes_read = in_bytes(s),
                   .efficiency = 0.2};
   PhaseWork product{
       .name = "product", .flops = 2 * products * multiplied_c * out_c, .efficiency = 0.62};
@@ -227,14 +245,8 @@ WorkEstimate work_of(const WinogradShape& s, const DeviceInfo& device) {
   if (s.pass == Pass::backward_filter) {
     const double sets = s.shared ? 1 : double(s.threads);
     input.flops += tiles * out_c * costs.filter;
-    if (s.columns) {  // rows, in every thread: half of x's transform, m of m + T parts of dy's
-      const double rows =
-          in_c * costs.input / 2 + out_c * costs.filter * double(s.m) / double(s.m + s.t());
-      input.flops += double(s.threads - 1) * tiles * rows;
-    } else if (s.shared) {  // from core to core
-      product.bytes_read += (v_bytes + m_bytes) * (1 - 1 / cores);
-    }
-    input.bytes_read += out_bytes;
+    if (s.shared) product.bytes_read += (v_bytes + m_bytes) * (1 - 1 / cores);  // core to core
+    input.bytes_read += out_bytes(s);
     if (!block_fits) {
       input.bytes_written += m_bytes;
       product.bytes_read += m_bytes;
@@ -248,13 +260,13 @@ WorkEstimate work_of(const WinogradShape& s, const DeviceInfo& device) {
       output.bytes_read += filter_bytes * sets;
     }
     output.flops = in_c * out_c * costs.output;
-    output.bytes_written = kernel_bytes;
+    output.bytes_written = kernel_bytes(s);
   } else {
     product.bytes_read += filter_bytes * (all_fits ? double(s.threads) / cores : blocks);
     output.flops = tiles * out_c * costs.output;
-    output.bytes_written = out_bytes;
-    if (leaves_caches(4 * s.out.elements(), device) && !s.stream) output.bytes_read += out_bytes;
-    if (s.accumulate || s.epilogue.residual) output.bytes_read += out_bytes;
+    output.bytes_written = out_bytes(s);
+    if (leaves_caches(4 * s.out.elements(), device) && !s.stream) output.bytes_read += out_bytes(s);
+    if (s.accumulate || s.epilogue.residual) output.bytes_read += out_bytes(s);
     if (!block_fits) {
       product.bytes_written += m_bytes;
       output.bytes_read += m_bytes;
@@ -262,7 +274,7 @@ WorkEstimate work_of(const WinogradShape& s, const DeviceInfo& device) {
   }
   WorkEstimate estimate{{input, product, output}};
   if (s.pass != Pass::backward_filter)
-    estimate.pack = {"pack_filter", 0, kernel_bytes, filter_bytes, packing_efficiency};
+    estimate.pack = {"pack_filter", 0, kernel_bytes(s), filter_bytes, packing_efficiency};
   return estimate;
 }
 
@@ -319,7 +331,7 @@ class Winograd : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "winograd",
-                               .version = 9,
+                               .version = 10,
                                .summary =
                                    "minimal filtering of 3x3 to 5x5; 3x3 of stride 2; "
                                    "strided first layers",
@@ -354,8 +366,13 @@ class Winograd : public ConvAlgo {
   }
 
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
-    // Best first by the estimate, and none that it finds hopeless.
-    std::vector<std::pair<double, Config>> ranked;
+    // Best first by the estimate, and none that it finds hopeless; none of needless size.
+    struct Candidate {
+      bool large;
+      double cost;
+      Config config;
+    };
+    std::vector<Candidate> ranked;
     for (const std::int64_t m : tile_sizes(p))
       for (const auto& [shared, panels] : {std::pair(false, false), {true, false}, {false, true}}) {
         WinogradShape s = shape_of(p, m, device.info());
@@ -365,24 +382,23 @@ class Winograd : public ConvAlgo {
         s.block = default_block(s, device.info());
         Config config{{"tile", m}, {"shared", shared}, {"block", s.block}};
         if (panels) config.set("panels", 1);
-        ranked.push_back({rough_cost(work_of(s, device.info())), config});
-        if (p.pass == Pass::backward_filter && shared && s.threads > 1 && s.t() % s.threads == 0) {
-          s.columns = true;
-          ranked.push_back({rough_cost(work_of(s, device.info())), config});
-          ranked.back().second.set("columns", 1);
-        }
+        const bool large = p.pass == Pass::backward_filter &&
+                           4 * s.workspace_floats() > most_workspace(s, device.info());
+        ranked.push_back({large, rough_cost(work_of(s, device.info())), config});
         if (p.pass == Pass::backward_filter || p.accumulate ||
             !leaves_caches(4 * s.out.elements(), device.info()))
           continue;
         s.stream = true;
-        ranked.push_back({rough_cost(work_of(s, device.info())), config});
-        ranked.back().second.set("stream", 1);
+        ranked.push_back({large, rough_cost(work_of(s, device.info())), config});
+        ranked.back().config.set("stream", 1);
       }
-    std::stable_sort(ranked.begin(), ranked.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) {
+      return std::tie(a.large, a.cost) < std::tie(b.large, b.cost);
+    });
     std::vector<Config> configs;
-    for (const auto& [cost, config] : ranked)
-      if (cost < 1.5 * ranked.front().first) configs.push_back(config);
+    for (const auto& [large, cost, config] : ranked)
+      if (large == ranked.front().large && cost < 1.5 * ranked.front().cost)
+        configs.push_back(config);
     return configs;
   }
 

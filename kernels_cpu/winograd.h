@@ -72,10 +72,6 @@ struct WinogradShape {
   // Either each thread has tiles and buffers of its own, which stay in its L2, or all share each
   // block: the transforms split over tiles, the product over points and panels, barriers between.
   bool shared = false;
-  // Or backward_filter's threads each have columns of a shared block's T x T points. All of them
-  // read all tiles; but what a thread multiplies it has transformed itself, so that nothing passes
-  // from core to core, which may not even share an L3, and there is no barrier.
-  bool columns = false;
   // Or each thread has panels of every phase's filter, and transforms all tiles for itself in
   // buffers of its own: the filter passes through the caches once, as with a shared block, and
   // nothing else from core to core.
@@ -157,10 +153,10 @@ struct WinogradShape {
   std::int64_t chunk_floats() const { return round_up(points() * s_point(), 16); }
   // All tiles are in the one block, so a chunk's sums are final and can go on to dw while in cache;
   // unless it is cheaper to store them all than to pass V once a panel and M once a chunk. Stored,
-  // written through and read back by strides, they cost about six passes (measured).
+  // written through and read back by strides, they cost about twelve passes (measured).
   bool sums_at_once() const {
-    return shared && !columns && block >= tiles() &&
-           out_panels() * v_floats() + panel_chunks() * m_floats() < 6 * chunks() * chunk_floats();
+    return shared && block >= tiles() &&
+           out_panels() * v_floats() + panel_chunks() * m_floats() < 12 * chunks() * chunk_floats();
   }
   std::int64_t packed_panel() const { return in_blocks() * tile.block * tile.cols; }
   std::int64_t packed_point() const { return out_panels() * packed_panel(); }

@@ -16,6 +16,7 @@
 #include <hwy/highway.h>
 
 #include "kernels_cpu/gemm_kernel-inl.h"
+#include "kernels_cpu/put_transposed-inl.h"
 #include "kernels_cpu/winograd_fold-inl.h"
 #include "kernels_cpu/winograd_tiles-inl.h"
 #include "kernels_cpu/winograd_transforms-inl.h"
@@ -40,10 +41,10 @@ struct Team {
 // Of the phases in x that F(m, r) is for.
 constexpr int PhaseStride(int r) { return r == 2 ? 2 : 1; }
 
-// Columns of V = B^T d B for (channel block, tile) pairs; window(block, place, patch) is d.
-template <class Input, class Columns, class GetWindow>
+// V = B^T d B for (channel block, tile) pairs; window(block, place, patch) is d.
+template <class Input, class GetWindow>
 HWY_INLINE void TransformWindows(const Shape& s, float* v, Range block, Range items,
-                                 Columns columns, const GetWindow& window) {
+                                 const GetWindow& window) {
   constexpr int T = Input::inputs;
   alignas(64) float patch[T * T * kBlock];
   const std::int64_t rows = s.rows(), point = s.v_point();
@@ -53,18 +54,16 @@ HWY_INLINE void TransformWindows(const Shape& s, float* v, Range block, Range it
       float* const to = v + (b * rows + tile) * kBlock + part;
       Nested<Input>([&](int r, int c) HWY_ATTR { return hn::LoadU(F32(), d.at(r, c) + part); },
                     [&](int i, int j, Vec value)
-                        HWY_ATTR { hn::StoreU(value, F32(), to + (i * T + j) * point); },
-                    columns);
+                        HWY_ATTR { hn::StoreU(value, F32(), to + (i * T + j) * point); });
     }
   });
 }
 
-template <class Input, int M, int kStride, class Columns>
-void TransformInput(const Shape& s, const float* in, float* v, Range block, Range items,
-                    Columns columns) {
+template <class Input, int M, int kStride>
+void TransformInput(const Shape& s, const float* in, float* v, Range block, Range items) {
   constexpr int T = Input::inputs;
   TransformWindows<Input>(
-      s, v, block, items, columns, [&](std::int64_t b, const TileAt& at, float* patch) HWY_ATTR {
+      s, v, block, items, [&](std::int64_t b, const TileAt& at, float* patch) HWY_ATTR {
         const std::int64_t phase = kStride == 1 ? 0 : b / s.phase_blocks();
         const Pixels<T, kStride> pixels(s, s.in, s.in_grid, phase, at.y * M - s.pad_h,
                                         at.x * M - s.pad_w);
@@ -73,25 +72,24 @@ void TransformInput(const Shape& s, const float* in, float* v, Range block, Rang
       });
 }
 
-template <class Input, int M, class Columns>
-void TransformFolded(const Shape& s, const float* x, float* v, Range block, Range items,
-                     Columns columns) {
+template <class Input, int M>
+void TransformFolded(const Shape& s, const float* x, float* v, Range block, Range items) {
   constexpr int T = Input::inputs;
   const auto fold = s.stride == 4   ? FoldTile<T, 4>
                     : s.stride == 2 ? FoldTile<T, 2>
                                     : FoldTile<T, 1>;
-  TransformWindows<Input>(s, v, block, items, columns,
+  TransformWindows<Input>(s, v, block, items,
                           [&](std::int64_t b, const TileAt& at, float* patch) HWY_ATTR {
                             fold(*s.fold, x, at.mosaic, b, at.y * M, at.x * M, patch);
                             return FoldedWindow<T>{patch};
                           });
 }
 
-template <class Input, int M, int R, class Columns = AllColumns<Input>>
+template <class Input, int M, int R>
 auto InputTransform(const Shape& s) {
-  if (s.fold) return TransformFolded<Input, M, Columns>;
-  return s.in_grid.phases == 1 ? TransformInput<Input, M, 1, Columns>
-                               : TransformInput<Input, M, PhaseStride(R), Columns>;
+  if (s.fold) return TransformFolded<Input, M>;
+  return s.in_grid.phases == 1 ? TransformInput<Input, M, 1>
+                               : TransformInput<Input, M, PhaseStride(R)>;
 }
 
 // M = V U for one point and panel: tiles x channels by channels x columns. Channels go in parts for
@@ -215,7 +213,7 @@ void ForwardThread(const Shape& s, const WinogradOperands& data, std::int64_t th
     {
       const PhaseScope scope(data.phases, 0);
       InputTransform<typename Code::Input, M, R>(s)(s, data.in, v, block,
-                                                    team.Share(s.in_blocks() * tiles), {});
+                                                    team.Share(s.in_blocks() * tiles));
     }
     team.Barrier();
     {
@@ -241,10 +239,9 @@ void ForwardThread(const Shape& s, const WinogradOperands& data, std::int64_t th
   if (data.stream) hwy::FlushStream();
 }
 
-// Columns of G dy G^T for (panel's vector, tile) pairs.
+// G dy G^T for (panel's vector, tile) pairs.
 template <class Filter>
-void TransformGradient(const Shape& s, const float* dy, float* m, Range block, Range items,
-                       Range columns) {
+void TransformGradient(const Shape& s, const float* dy, float* m, Range block, Range items) {
   constexpr int M = Filter::inputs;
   constexpr int T = Filter::outputs;
   alignas(64) float patch[M * M * kBlock];
@@ -254,9 +251,7 @@ void TransformGradient(const Shape& s, const float* dy, float* m, Range block, R
     const std::int64_t channel = panel * kTileCols + lane;
     float* const to = m + (panel * rows + tile) * kTileCols + lane;
     if (channel >= s.out.padded_c()) {
-      for (int i = 0; i < T; ++i)
-        for (std::int64_t j = columns.begin; j < columns.end; ++j)
-          hn::StoreU(hn::Zero(F32()), F32(), to + (i * T + j) * point);
+      for (int i = 0; i < T * T; ++i) hn::StoreU(hn::Zero(F32()), F32(), to + i * point);
       return;
     }
     const Pixels<M> pixels(s, s.out, s.out_grid, 0, at.y * M, at.x * M);
@@ -264,17 +259,26 @@ void TransformGradient(const Shape& s, const float* dy, float* m, Range block, R
     Nested<Filter>([&](int r, int c)
                        HWY_ATTR { return hn::LoadU(F32(), g.at(r, c) + channel % kBlock); },
                    [&](int i, int j, Vec value)
-                       HWY_ATTR { hn::StoreU(value, F32(), to + (i * T + j) * point); },
-                   columns);
+                       HWY_ATTR { hn::StoreU(value, F32(), to + (i * T + j) * point); });
   });
 }
 
+// Lines that come next, into L2: step t of a product asks for one.
+struct NextLines {
+  const float* data;
+  std::ptrdiff_t step;  // in floats
+  HWY_INLINE void Ask(std::int64_t t) const { __builtin_prefetch(data + t * step, 0, 2); }
+};
+
 // S += V^T M for one point and chunk: channels x tiles by tiles x columns. Tiles go in parts for
 // which M stays in L1 while all channels pass. S, of all points, has left L2 since it was last
-// here: its lines are asked for before the product that is added to them.
+// here: its lines are asked for before the product that is added to them. V and M of the next
+// point lie next_v and next_m floats on: in each channel block one row tile asks for V, the other
+// for a vector of M.
 HWY_NOINLINE void MultiplyTransposed(const float* v, std::ptrdiff_t block_step,
-                                     std::int64_t channels, const float* m, std::int64_t tiles,
-                                     std::int64_t depth, bool first, float* sums) {
+                                     std::ptrdiff_t next_v, std::int64_t channels, const float* m,
+                                     std::ptrdiff_t next_m, std::int64_t tiles, std::int64_t depth,
+                                     bool first, float* sums) {
   const std::int64_t parts = ceil_div(tiles, depth);
   for (std::int64_t part = 0; part < parts; ++part) {
     const Range own = share(tiles, part, parts);
@@ -283,9 +287,13 @@ HWY_NOINLINE void MultiplyTransposed(const float* v, std::ptrdiff_t block_step,
       sum.SetZero();
       float* const to = sums + row * kTileCols;
       for (int i = 0; i < rows.value * kTileCols; i += kLanes) __builtin_prefetch(to + i, 1);
-      sum.template MultiplyAdd<1>(
-          {v + row / kBlock * block_step + own.begin * kBlock + row % kBlock, 1, kBlock},
-          {m + own.begin * kTileCols}, own.end - own.begin);
+      const std::int64_t block = row / kBlock;
+      const float* const a = v + block * block_step + own.begin * kBlock;
+      const float* const b = m + own.begin * kTileCols;
+      const NextLines next = row % kBlock < kFilterRows
+                                 ? NextLines{a + next_v, kBlock}
+                                 : NextLines{b + next_m + block % kTileVecs * kLanes, kTileCols};
+      sum.template MultiplyAdd<1>({a + row % kBlock, 1, kBlock}, {b}, own.end - own.begin, next);
       sum.Put(to, kTileCols, !first || part > 0);
     });
   }
@@ -305,8 +313,9 @@ void MultiplyChunk(const Shape& s, const float* v, const float* m, std::int64_t 
     return;
   }
   MultiplyTransposed(v + point * s.v_point() + (phase * s.phase_blocks() + begin) * block_step,
-                     block_step, channels, m + point * s.m_point() + panel * s.rows() * kTileCols,
-                     tiles, s.depth, first, to);
+                     block_step, s.v_point(), channels,
+                     m + point * s.m_point() + panel * s.rows() * kTileCols, s.m_point(), tiles,
+                     s.depth, first, to);
 }
 
 // Which tap of the filter each of F(m, R) is in a phase of the stride, or below zero if none.
@@ -334,30 +343,36 @@ void TransformSums(const Shape& s, const float* sums, std::int64_t sets, std::in
   constexpr int R = Output::outputs;
   constexpr int T = Output::inputs;
   const std::int64_t area = s.kernel * s.kernel, step = s.filter_channels() * area;
-  auto taps = Taps<R>(s, s.filter_phase(channels.begin, phase), false);
   const std::int64_t columns = std::min<std::int64_t>(kTileCols, s.out.c - panel * kTileCols);
-  for (std::int64_t c = channels.begin; c < channels.end; ++c, sums += kTileCols) {
-    alignas(64) float result[R * R][kTileCols];
-    for (int lane = 0; lane < kTileCols; lane += kLanes)
-      Nested<Output>(
-          [&](int r, int col) HWY_ATTR {
-            const float* const at = sums + (r * T + col) * s.s_point() + lane;
-            Vec sum = hn::LoadU(F32(), at);
-            for (std::int64_t set = 1; set < sets; ++set)
-              sum = hn::Add(sum, hn::LoadU(F32(), at + set * set_step));
-            return sum;
-          },
-          [&](int r, int col, Vec value)
-              HWY_ATTR { hn::Store(value, F32(), result[r * R + col] + lane); });
-    if (s.fold) taps = Taps<R>(s, s.filter_phase(c, phase), false);
-    float* to = dw + panel * kTileCols * step + s.filter_channel(c) * area;
-    const auto write = [&](float* at, float value) { *at = value + (s.accumulate ? *at : 0.f); };
-    for (std::int64_t k = 0; k < columns; ++k, to += step)
-      if (s.stride == 1)  // all taps, in their order
-        for (int rs = 0; rs < R * R; ++rs) write(to + rs, result[rs][k]);
-      else
+  alignas(64) float taps_of[kBlock][R * R][kTileCols];  // of some channels
+  for (std::int64_t first = channels.begin; first < channels.end; first += kBlock) {
+    const std::int64_t count = std::min<std::int64_t>(kBlock, channels.end - first);
+    for (std::int64_t c = 0; c < count; ++c, sums += kTileCols)
+      for (int lane = 0; lane < kTileCols; lane += kLanes)
+        Nested<Output>(
+            [&](int r, int col) HWY_ATTR {
+              const float* const at = sums + (r * T + col) * s.s_point() + lane;
+              Vec sum = hn::LoadU(F32(), at);
+              for (std::int64_t set = 1; set < sets; ++set)
+                sum = hn::Add(sum, hn::LoadU(F32(), at + set * set_step));
+              return sum;
+            },
+            [&](int r, int col, Vec value)
+                HWY_ATTR { hn::Store(value, F32(), taps_of[c][r * R + col] + lane); });
+    float* const to = dw + panel * kTileCols * step;
+    if (s.stride == 1) {  // all taps of all channels, in their order
+      PutTransposed({taps_of[0][0], 0, 1}, s.accumulate, count * area, columns, to + first * area,
+                    step);
+      continue;
+    }
+    for (std::int64_t c = 0; c < count; ++c) {
+      const auto taps = Taps<R>(s, s.filter_phase(first + c, phase), false);
+      float* at = to + s.filter_channel(first + c) * area;
+      for (std::int64_t k = 0; k < columns; ++k, at += step)
         for (int rs = 0; rs < R * R; ++rs)
-          if (const int tap = taps[std::size_t(rs)]; tap >= 0) write(to + tap, result[rs][k]);
+          if (const int tap = taps[std::size_t(rs)]; tap >= 0)
+            at[tap] = taps_of[c][rs][k] + (s.accumulate ? at[tap] : 0.f);
+    }
   }
 }
 
@@ -366,8 +381,7 @@ void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int
                           std::int64_t threads) {
   using Code = Transforms<R, M, ScaledSide::output>;
   const Team everybody{thread, threads};
-  const Team team = s.shared && !s.columns ? everybody : Team{};
-  const Range columns = s.columns ? everybody.Share(s.t()) : Range{0, s.t()};
+  const Team team = s.shared ? everybody : Team{};
   // Every thread has at least one tile, or none at all: its sums do not exist.
   const std::int64_t users = s.shared ? threads : std::min(threads, s.tiles());
   const Range mine = s.shared         ? Range{0, s.tiles()}
@@ -382,10 +396,10 @@ void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int
     const std::int64_t tiles = block.end - block.begin;
     {
       const PhaseScope scope(data.phases, 0);
-      InputTransform<typename Code::Input, M, R, Range>(s)(
-          s, data.in, v, block, team.Share(s.in_blocks() * tiles), columns);
-      TransformGradient<typename Code::Filter>(
-          s, data.dy, m, block, team.Share(s.out_panels() * kTileVecs * tiles), columns);
+      InputTransform<typename Code::Input, M, R>(s)(s, data.in, v, block,
+                                                    team.Share(s.in_blocks() * tiles));
+      TransformGradient<typename Code::Filter>(s, data.dy, m, block,
+                                               team.Share(s.out_panels() * kTileVecs * tiles));
     }
     team.Barrier();
     if (s.sums_at_once()) {
@@ -408,10 +422,9 @@ void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int
     }
     {
       const PhaseScope scope(data.phases, 1);
-      const Range items = team.Share(columns.size() * s.t() * s.chunks());
+      const Range items = team.Share(s.points() * s.chunks());
       for (std::int64_t i = items.begin; i < items.end; ++i) {
-        const std::int64_t place = i / s.chunks(), chunk = i % s.chunks();
-        const std::int64_t point = place % s.t() * s.t() + columns.begin + place / s.t();
+        const std::int64_t point = i / s.chunks(), chunk = i % s.chunks();
         MultiplyChunk(s, v, m, point, chunk, tiles, first == mine.begin,
                       sums + chunk * s.chunk_floats());
       }

@@ -166,15 +166,9 @@ struct Codelet {
   }
 };
 
-// All of a transform's columns, known to the compiler, where a Range has some.
-template <class Code>
-struct AllColumns {
-  static constexpr std::int64_t begin = 0, end = Code::outputs;
-};
-
-// Y = A X A^T: load(i, j) gives X, store(i, j, v) takes Y, rows i within each of the columns j.
-template <class Code, class Load, class Store, class Columns = AllColumns<Code>>
-HWY_INLINE void Nested(const Load& load, const Store& store, Columns columns = {}) {
+// Y = A X A^T: load(i, j) gives X, store(i, j, v) takes Y, rows i within each column j.
+template <class Code, class Load, class Store>
+HWY_INLINE void Nested(const Load& load, const Store& store) {
   constexpr int I = Code::outputs, J = Code::inputs;
   alignas(64) float half[J][I][kLanes];  // X A^T
   for (int r = 0; r < J; ++r) {
@@ -185,7 +179,7 @@ HWY_INLINE void Nested(const Load& load, const Store& store, Columns columns = {
     HWY_UNROLL(8)
     for (int i = 0; i < I; ++i) hn::Store(y[i], F32(), half[r][i]);
   }
-  for (int c = int(columns.begin); c < int(columns.end); ++c) {
+  for (int c = 0; c < I; ++c) {
     Vec x[J], y[I];
     HWY_UNROLL(8)
     for (int r = 0; r < J; ++r) x[r] = hn::Load(F32(), half[r][c]);

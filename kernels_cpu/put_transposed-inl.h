@@ -1,0 +1,101 @@
+// Sums of a panel, channels by columns, to dw, whose rows are the columns.
+//
+// Per-target header: include it after hwy/foreach_target.h.
+#if defined(CONVLAB_KERNELS_CPU_PUT_TRANSPOSED_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef CONVLAB_KERNELS_CPU_PUT_TRANSPOSED_INL_H_
+#undef CONVLAB_KERNELS_CPU_PUT_TRANSPOSED_INL_H_
+#else
+#define CONVLAB_KERNELS_CPU_PUT_TRANSPOSED_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels_cpu/gemm_kernel-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace convlab::cpu::HWY_NAMESPACE {
+
+// The sums of all parts at one place.
+struct PartSums {
+  const float* first;
+  std::size_t part_stride;
+  std::int64_t parts;
+
+  float At(std::int64_t i) const {
+    float sum = 0;
+    for (std::int64_t part = 0; part < parts; ++part)
+      sum += first[std::size_t(part) * part_stride + std::size_t(i)];
+    return sum;
+  }
+  template <class D>
+  HWY_INLINE hn::Vec<D> LoadAt(D d, std::int64_t i) const {
+    hn::Vec<D> sum = hn::LoadU(d, first + i);
+    for (std::int64_t part = 1; part < parts; ++part)
+      sum = hn::Add(sum, hn::LoadU(d, first + std::size_t(part) * part_stride + std::size_t(i)));
+    return sum;
+  }
+};
+
+// Four columns of every fourth row from `at` on, as many rows as d has blocks of four lanes.
+template <class D>
+HWY_INLINE hn::Vec<D> LoadRows(D d, const PartSums& sums, std::int64_t at) {
+  if constexpr (hn::MaxLanes(d) == 4) {
+    return sums.LoadAt(d, at);
+  } else {
+    const hn::Half<D> half;
+    return hn::Combine(d, LoadRows(half, sums, at + hn::MaxLanes(half) * kTileCols),
+                       LoadRows(half, sums, at));
+  }
+}
+
+// to[column][row] (+)= sums[row][column] of four columns and as many rows as d has lanes: blocks of
+// 4 x 4 are transposed side by side, so that each column's rows are one vector.
+template <class D>
+HWY_INLINE void PutFour(D d, const PartSums& sums, bool accumulate, std::int64_t at, float* to,
+                        std::int64_t pitch) {
+  const hn::Repartition<double, D> pairs;
+  const auto put = [&](auto column, float* place) HWY_ATTR {
+    const auto v = hn::BitCast(d, column);
+    hn::StoreU(accumulate ? hn::Add(v, hn::LoadU(d, place)) : v, d, place);
+  };
+  const auto r0 = LoadRows(d, sums, at), r1 = LoadRows(d, sums, at + kTileCols);
+  const auto r2 = LoadRows(d, sums, at + 2 * kTileCols), r3 = LoadRows(d, sums, at + 3 * kTileCols);
+  const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d, r0, r1));
+  const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(d, r2, r3));
+  const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d, r0, r1));
+  const auto high23 = hn::BitCast(pairs, hn::InterleaveUpper(d, r2, r3));
+  put(hn::InterleaveLower(pairs, low01, low23), to);
+  put(hn::InterleaveUpper(pairs, low01, low23), to + pitch);
+  put(hn::InterleaveLower(pairs, high01, high23), to + 2 * pitch);
+  put(hn::InterleaveUpper(pairs, high01, high23), to + 3 * pitch);
+}
+
+// to[column][row] (+)= sums[row][column].
+inline void PutTransposed(const PartSums& sums, bool accumulate, std::int64_t rows,
+                          std::int64_t columns, float* to, std::int64_t pitch) {
+  const hn::CappedTag<float, 4> four;
+  for (std::int64_t column = 0; column < columns; column += 4) {
+    float* const places = to + column * pitch;
+    std::int64_t row = 0;
+    if (column + 4 <= columns) {
+      for (; row + kLanes <= rows; row += kLanes)
+        PutFour(F32(), sums, accumulate, row * kTileCols + column, places + row, pitch);
+      for (; row + 4 <= rows; row += 4)
+        PutFour(four, sums, accumulate, row * kTileCols + column, places + row, pitch);
+    }
+    for (; row < rows; ++row)
+      for (std::int64_t c = column; c < std::min(columns, column + 4); ++c) {
+        float* const place = to + c * pitch + row;
+        *place = sums.At(row * kTileCols + c) + (accumulate ? *place : 0.f);
+      }
+  }
+}
+
+}  // namespace convlab::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
