@@ -13,7 +13,6 @@
 #include <array>
 #include <cstddef>
 #include <utility>
-#include <vector>
 
 #include "kernels_cpu/implicit_gemm.h"
 
@@ -398,18 +397,16 @@ std::array<TileRange, 3> OwnTiles(const PixelGemm& gemm, const PixelGrid& grid,
 void RunThread(const PixelGemm& gemm, const PixelOperands& data, std::byte* workspace,
                std::int64_t thread, PhaseRecorder* recorder) {
   const Scratch scratch(gemm, workspace + std::size_t(thread) * gemm.thread_bytes);
-  std::vector<std::array<TileRange, 3>> own;
-  for (const PixelGrid& grid : gemm.grids) own.push_back(OwnTiles(gemm, grid, thread));
   for (std::size_t piece = 0; piece < 3; ++piece) {
+    const auto own = [&](const PixelGrid& grid) { return OwnTiles(gemm, grid, thread)[piece]; };
     // Grids take turns block by block: they read the same input and write neighbouring pixels.
     std::int64_t blocks = 0;
-    for (std::size_t g = 0; g < own.size(); ++g)
-      blocks = std::max(blocks, ceil_div(own[g][piece].units.size() * RowUnit(gemm, gemm.grids[g]),
-                                         gemm.block_rows));
+    for (const PixelGrid& grid : gemm.grids)
+      blocks =
+          std::max(blocks, ceil_div(own(grid).units.size() * RowUnit(gemm, grid), gemm.block_rows));
     for (std::int64_t block = 0; block < blocks; ++block)
-      for (std::size_t g = 0; g < own.size(); ++g) {
-        const PixelGrid& grid = gemm.grids[g];
-        const TileRange& tiles = own[g][piece];
+      for (const PixelGrid& grid : gemm.grids) {
+        const TileRange tiles = own(grid);
         const std::int64_t unit = RowUnit(gemm, grid);
         const Range part = share(tiles.units.size(), block, blocks);
         const std::int64_t end =
