@@ -45,6 +45,9 @@ constexpr int kTileRows = kLanes == 16 ? 14 : 6;
 constexpr int kTileVecs = 2;
 constexpr int kTileCols = kTileVecs * kLanes;
 
+// How many groups of A before its turn one is asked for: some 800 cycles, as long as memory takes.
+constexpr int kGroupsAhead = kLanes == 16 ? 2 : 16;
+
 struct PanelA {
   const float* data;
   std::ptrdiff_t row_stride, group_stride;  // in floats
@@ -103,8 +106,8 @@ struct Tile {
       MultiplyAddGroup(a[g], EvenRows{row_stride}, b, depth);
   }
 
-  // The same in rows [kBegin, kEnd), asking for those of the group after next: a has groups + 2
-  // entries. And for as much at next_b, which another tile will read in place of b, unless it is
+  // The same in rows [kBegin, kEnd), asking for those kGroupsAhead later: a has that many entries
+  // more. And for as much at next_b, which another tile will read in place of b, unless it is
   // null.
   template <int kBegin = 0, int kEnd = kRows>
   HWY_INLINE void MultiplyAddAhead(const float* const* a, std::ptrdiff_t row_stride, PanelB b,
@@ -112,11 +115,11 @@ struct Tile {
                                    const float* next_b = nullptr) {
     for (std::int64_t g = 0; g < groups && next_b == nullptr; ++g)
       MultiplyAddGroup<kBegin, kEnd>(a[g], EvenRows{row_stride}, b, depth,
-                                     Ahead{a[g + 2], row_stride});
+                                     Ahead{a[g + kGroupsAhead], row_stride});
     for (std::int64_t g = 0; g < groups && next_b != nullptr; ++g, next_b += depth * kVecs * kLanes)
       MultiplyAddGroup<kBegin, kEnd>(
           a[g], EvenRows{row_stride}, b, depth,
-          AheadOfBoth<kVecs * kLanes>{Ahead{a[g + 2], row_stride}, next_b});
+          AheadOfBoth<kVecs * kLanes>{Ahead{a[g + kGroupsAhead], row_stride}, next_b});
   }
 
   // The same where rows lie at a + row_at[i] instead of evenly spaced.

@@ -58,10 +58,10 @@ struct Scratch {
     rows.h = reinterpret_cast<std::int32_t*>(take(count * sizeof(std::int32_t)));
     rows.w = reinterpret_cast<std::int32_t*>(take(count * sizeof(std::int32_t)));
     rows.pixel = reinterpret_cast<std::int32_t*>(take(count * sizeof(std::int32_t)));
-    // Of the last rows there are up to four smaller tiles; two more entries are read ahead.
+    // Of the last rows there are up to four smaller tiles; more entries are read ahead.
     const std::int64_t tiles = gemm.block_rows / kTileRows + 4;
-    groups =
-        reinterpret_cast<const float**>(take(std::size_t(tiles * gemm.chunk + 2) * sizeof(float*)));
+    groups = reinterpret_cast<const float**>(
+        take(std::size_t(tiles * gemm.chunk + kGroupsAhead) * sizeof(float*)));
     const std::int64_t floats =
         gemm.plain_in() ? gemm.plain.floats() : gemm.block_rows * gemm.chunk * kBlock;
     panel = reinterpret_cast<float*>(take(std::size_t(floats) * sizeof(float)));
@@ -175,7 +175,7 @@ void PlainGroups(const PixelGemm& gemm, const float* buffer, std::int64_t first,
 
 // One tile of C, one chunk of depth.
 struct TileJob {
-  const float* const* a;      // of each group, and of two more to come
+  const float* const* a;      // of each group, and of kGroupsAhead to come
   std::int64_t group_depth;   // of a plain input, as is
   std::ptrdiff_t row_stride;  // this; else both are kBlock
   const float* b;
@@ -322,8 +322,7 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
         tile_groups += gathered.size();
       });
       // After the last tile comes the first one again, for the next panel.
-      tile_groups[0] = scratch.groups[0];
-      tile_groups[1] = scratch.groups[1];
+      for (int i = 0; i < kGroupsAhead; ++i) tile_groups[i] = scratch.groups[i];
     }
     const PhaseScope scope(recorder, 1);
     for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
