@@ -123,11 +123,20 @@ struct Tile {
   }
 
   // The same where rows lie at a + row_at[i] instead of evenly spaced.
-  template <int kGroup>
+  template <int kGroup, class What = NothingAhead>
   HWY_INLINE void MultiplyAddAt(const float* a, const std::ptrdiff_t* row_at,
-                                std::ptrdiff_t group_stride, PanelB b, std::int64_t groups) {
-    for (std::int64_t g = 0; g < groups; ++g, a += group_stride)
+                                std::ptrdiff_t group_stride, PanelB b, std::int64_t groups,
+                                const What& ahead = {}) {
+    for (std::int64_t g = 0; g < groups; ++g, a += group_stride) {
+      ahead.Ask(g);
       MultiplyAddGroup(a, row_at, b, kGroup);
+    }
+  }
+
+  // tile += what is there, in rows `pitch` floats apart.
+  HWY_INLINE void Add(const float* from, std::ptrdiff_t pitch) {
+    ForEach([&](int i, int j, Vec& x)
+                HWY_ATTR { x = hn::Add(x, hn::LoadU(F32(), from + i * pitch + j * kLanes)); });
   }
 
   // Stores the tile, or adds it to what is there, in rows `pitch` floats apart. A sum in parts is

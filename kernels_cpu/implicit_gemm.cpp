@@ -237,6 +237,28 @@ std::vector<TapRange> tap_ranges(std::int64_t taps, std::int64_t count, std::int
   return ranges;
 }
 
+// A 1x1 filter of some stride sees pixels that lie apart: of stride 2 they are every second line of
+// x, which crowd into half of each cache's sets, in short rows. They are met once a panel; put side
+// by side first, they make a problem of stride 1.
+bool sees_apart(const ConvProblem& p) {
+  return p.r * p.s == 1 && p.stride_h * p.stride_w > 1 && p.pad_h == 0 && p.pad_w == 0 &&
+         is_blocked(p.x_layout);
+}
+ConvProblem seen_problem(ConvProblem p) {
+  if (!sees_apart(p)) return p;
+  p.h = p.p;
+  p.w = p.q;
+  p.stride_h = p.stride_w = 1;
+  return p;
+}
+
+// A 1x1 filter of stride 1 sums the same products from either side. With x and dy exchanged the
+// rows are output channels and the columns input channels, as they lie in dw.
+bool exchanges(const ConvProblem& p) {
+  return p.r * p.s == 1 && p.stride_h * p.stride_w == 1 && p.p == p.h && p.q == p.w &&
+         p.pad_h == 0 && p.pad_w == 0 && is_blocked(p.x_layout);
+}
+
 // Lines at a time, of about `pixels`: whole images or an even share of one. Of a 1x1 filter the
 // lines of an image are one run; a chunk that went on into another image would have two short ones,
 // which costs 7% on 14x14.
@@ -249,10 +271,13 @@ std::int64_t chunk_lines(const ConvProblem& p, std::int64_t pixels) {
 // Cuts dw and the pixels so that the estimated time is least. Per pixel a tile of block x cols
 // costs block vector operations, and a unit reads its panels of dy and its blocks of x from beyond
 // L2; parts cost one more pass over dw each.
-FilterGemm plan_filter(const ConvProblem& p, const Config& config, const DeviceInfo& device) {
+FilterGemm plan_filter(const ConvProblem& whole, const Config& config, const DeviceInfo& device) {
   const TileShape shape = tile_shape();
   FilterGemm gemm;
-  gemm.problem = p;
+  gemm.problem = seen_problem(whole);
+  gemm.exchanged = exchanges(gemm.problem);
+  if (gemm.exchanged) std::swap(gemm.problem.c, gemm.problem.k);
+  const ConvProblem& p = gemm.problem;
   gemm.plain_x = !is_blocked(p.x_layout);
   gemm.plain = plain_rows(p);
   gemm.inside_h = tap_ranges(p.r, p.p, p.stride_h, p.dilation_h, p.pad_h, p.h);
@@ -299,27 +324,13 @@ FilterGemm plan_filter(const ConvProblem& p, const Config& config, const DeviceI
         }
       }
     }
+  gemm.in_place = gemm.exchanged && gemm.parts == 1 && p.k % shape.block == 0;
   return gemm;
 }
 
-// A 1x1 filter of some stride sees pixels that lie apart: of stride 2 they are every second line of
-// x, which crowd into half of each cache's sets, in short rows. They are met once a panel; put side
-// by side first, they make a problem of stride 1.
-bool sees_apart(const ConvProblem& p) {
-  return p.r * p.s == 1 && p.stride_h * p.stride_w > 1 && p.pad_h == 0 && p.pad_w == 0 &&
-         is_blocked(p.x_layout);
-}
-ConvProblem seen_problem(ConvProblem p) {
-  if (!sees_apart(p)) return p;
-  p.h = p.p;
-  p.w = p.q;
-  p.stride_h = p.stride_w = 1;
-  return p;
-}
-
 WorkEstimate work_filter(const ConvProblem& whole, const Config& config, const DeviceInfo& device) {
-  const ConvProblem p = seen_problem(whole);
-  const FilterGemm gemm = plan_filter(p, config, device);
+  const FilterGemm gemm = plan_filter(whole, config, device);
+  const ConvProblem& p = gemm.problem;
   const TileShape shape = tile_shape();
   const double x_bytes = double(p.x_bytes()), dy_bytes = double(p.y_bytes());
   const double sums = 4.0 * double(gemm.unit_floats) * double(gemm.rectangles());
@@ -342,7 +353,7 @@ WorkEstimate work_filter(const ConvProblem& whole, const Config& config, const D
 class FilterPlan : public ConvPlan {
  public:
   FilterPlan(const ConvProblem& problem, const Config& config, const DeviceInfo& device)
-      : problem_(problem), gemm_(plan_filter(seen_problem(problem), config, device)) {}
+      : problem_(problem), gemm_(plan_filter(problem, config, device)) {}
 
   std::size_t workspace_bytes() const noexcept override {
     return 4 * (seen_floats() + sums_slots() * slot_floats() +
@@ -357,7 +368,7 @@ class FilterPlan : public ConvPlan {
     const int threads = int(gemm_.threads);
     const float* x = floats(args.x);
     if (sees_apart(problem_)) {
-      const std::int64_t planes = problem_.n * gemm_.blocks;
+      const std::int64_t planes = problem_.n * ceil_div(problem_.c, tile_shape().block);
 #pragma omp parallel num_threads(threads)
       {
         const PhaseScope scope(args.phases, 2);
@@ -366,6 +377,8 @@ class FilterPlan : public ConvPlan {
       }
       x = seen;
     }
+    const float* dy = floats(args.dy);
+    if (gemm_.exchanged) std::swap(x, dy);
     // A unit at a time for each thread. With one part its sums are final.
     const std::int64_t units = gemm_.rectangles() * gemm_.parts;
 #pragma omp parallel for num_threads(threads) schedule(static)
@@ -375,10 +388,10 @@ class FilterPlan : public ConvPlan {
       float* const own = sums + (gemm_.parts > 1 ? std::size_t(unit) : thread) * slot_floats();
       {
         const PhaseScope scope(args.phases, 0);
-        run_unit(gemm_, x, floats(args.dy), own, buffers + thread * gemm_.buffer_floats, rectangle,
-                 unit % gemm_.parts);
+        run_unit(gemm_, x, dy, own, buffers + thread * gemm_.buffer_floats,
+                 gemm_.in_place ? dw : nullptr, rectangle, unit % gemm_.parts);
       }
-      if (gemm_.parts > 1) continue;
+      if (gemm_.parts > 1 || gemm_.in_place) continue;
       const PhaseScope scope(args.phases, 1);
       finish_rectangle(gemm_, own, slot_floats(), dw, rectangle);
     }
@@ -393,7 +406,7 @@ class FilterPlan : public ConvPlan {
 
  private:
   std::size_t seen_floats() const {
-    return sees_apart(problem_) ? std::size_t(gemm_.problem.x_desc().elements()) : 0;
+    return sees_apart(problem_) ? std::size_t(seen_problem(problem_).x_desc().elements()) : 0;
   }
   std::size_t slot_floats() const { return (gemm_.unit_floats + 15) / 16 * 16; }
   std::size_t sums_slots() const {

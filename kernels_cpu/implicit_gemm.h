@@ -91,6 +91,9 @@ struct TapRange {
 struct FilterGemm {
   ConvProblem problem;
   bool plain_x = false;  // x is NCHW: its rows are copied, and there is one block
+  // Of a 1x1 filter of stride 1 x and dy change places: rows of the product are then rows of dw.
+  bool exchanged = false;
+  bool in_place = false;                     // so that the last sums go from the registers to dw
   std::vector<TapRange> inside_h, inside_w;  // of each r, each s
   PlainRows plain;
   std::vector<std::ptrdiff_t> row_at;   // where (c, tap) lies in them
@@ -108,9 +111,9 @@ struct FilterGemm {
 // The pixels that a 1x1 filter of some stride sees, side by side, of planes [begin, end): the
 // channel blocks of all images.
 void copy_seen(const ConvProblem&, const float* x, std::int64_t begin, std::int64_t end, float* to);
-// Sums one unit into sums[panel][block][row][column].
+// Sums one unit into sums[panel][block][row][column]; at the last of its pixels into dw, if given.
 void run_unit(const FilterGemm&, const float* x, const float* dy, float* sums, float* buffer,
-              std::int64_t rectangle, std::int64_t part);
+              float* dw, std::int64_t rectangle, std::int64_t part);
 // Adds the parts' sums, part_stride floats apart, and writes (or adds) them to dw.
 void finish_rectangle(const FilterGemm&, const float* sums, std::size_t part_stride, float* dw,
                       std::int64_t rectangle);

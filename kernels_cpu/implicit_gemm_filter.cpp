@@ -1,9 +1,9 @@
 // backward_filter of implicit_gemm: see implicit_gemm.h.
 //
-// A tile is kBlock / 2 rows (input channels at one tap) by kTileCols columns (output channels); its
-// depth runs over pixels. A unit walks its pixels a chunk at a time: the chunk of dy of one panel
-// stays in L1 or near while every row of the rectangle meets it, x comes from L2, and the sums go
-// through the registers once per chunk.
+// A tile is kFilterRows rows (input channels at one tap) by kTileCols columns (output channels);
+// its depth runs over pixels. A unit walks its pixels a chunk at a time: the chunk of dy of one
+// panel stays in L1 or near while every row of the rectangle meets it, x comes from L2, and the
+// sums go through the registers once per chunk.
 #include <algorithm>
 #include <cstddef>
 
@@ -21,26 +21,41 @@
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-// One tap of one channel block against one panel, over `lines` output rows from row `first` of
-// image n on.
+// Rows of a full tile of two vectors; one of a single vector has twice as many. Under AVX-512 a
+// tile stays within a block.
+constexpr int kFilterRows = kLanes == 16 ? 8 : 6;
+template <int kVecs>
+constexpr int kRowsOf = kFilterRows* kTileVecs / kVecs;
+
+// One tap of some channels against one panel, over `lines` output rows from row `first` of image n
+// on.
 struct TapJob {
-  const float *x, *dy;  // of the channel block, of the panel; image 0
+  const float *x, *dy;  // of channel 0, of the panel; image 0
+  std::int64_t x_image, dy_image;
   TapRange h, w;
   std::int64_t n, first, lines;
-  float* sums;              // of the tap's first channel
-  std::int64_t sums_pitch;  // from channel to channel
-  bool add;                 // to what is there
-  Ahead ahead;              // a part of the dy or x that comes next, a step a pixel
+  std::int64_t channel;
+  const float* sums;  // of the pixels before these; or null
+  std::int64_t sums_pitch;
+  float* to;
+  std::int64_t to_pitch;
+  bool accumulate;
+  Ahead ahead;  // a part of the dy or x that comes next, a step a pixel
 };
 
 template <int kRows, int kVecs>
-HWY_NOINLINE void RunTap(const FilterGemm& gemm, const TapJob& job, int channel) {
+HWY_NOINLINE void RunTap(const FilterGemm& gemm, const TapJob& job) {
   const ConvProblem& p = gemm.problem;
-  const std::int64_t x_image = p.x_desc().padded_c() * p.h * p.w;
-  const std::int64_t dy_image = p.y_desc().padded_c() * p.p * p.q;
   const std::int64_t width = job.w.end - job.w.begin;
   // Rows that lie one behind the other in both operands make one run.
   const bool joined = width == p.q && p.w == p.q && p.stride_h == 1 && p.stride_w == 1;
+  const auto channel_at = [&](std::int64_t c) {
+    return c / kBlock * p.h * p.w * kBlock + c % kBlock;
+  };
+  const float* const x = job.x + channel_at(job.channel);
+  std::ptrdiff_t row_at[kRows] = {0};
+  for (int i = 1; i < kRows; ++i)
+    row_at[i] = row_at[i - 1] + ((job.channel + i) % kBlock ? 1 : p.h * p.w * kBlock - kBlock + 1);
 
   Tile<kRows, kVecs> tile;
   tile.SetZero();
@@ -53,21 +68,25 @@ HWY_NOINLINE void RunTap(const FilterGemm& gemm, const TapJob& job, int channel)
     if (begin >= end || width <= 0) continue;
     const std::int64_t h = begin * p.stride_h + job.h.offset;
     const std::int64_t w = job.w.begin * p.stride_w + job.w.offset;
-    const float* a = job.x + n * x_image + (h * p.w + w) * kBlock + channel;
-    const float* b = job.dy + n * dy_image + (begin * p.q + job.w.begin) * kBlock;
+    const float* a = x + n * job.x_image + (h * p.w + w) * kBlock;
+    const float* b = job.dy + n * job.dy_image + (begin * p.q + job.w.begin) * kBlock;
     const std::int64_t runs = joined ? 1 : end - begin;
     const std::int64_t run = joined ? (end - begin) * width : width;
     // In the 128-bit baseline both vectors of a panel are of one channel block.
     const std::int64_t vec_stride = kLanes == kBlock ? p.p * p.q * kBlock : kLanes;
     for (std::int64_t i = 0; i < runs; ++i) {
-      tile.template MultiplyAdd<1>({a, 1, p.stride_w * kBlock}, {b, kBlock, vec_stride}, run,
-                                   ahead);
+      const PanelB panel{b, kBlock, vec_stride};
+      if constexpr (kBlock % kRowsOf<kVecs> == 0)
+        tile.template MultiplyAdd<1>({a, 1, p.stride_w * kBlock}, panel, run, ahead);
+      else
+        tile.template MultiplyAddAt<1>(a, row_at, p.stride_w * kBlock, panel, run, ahead);
       ahead.data += run * ahead.step;
       a += p.stride_h * p.w * kBlock;
       b += p.q * kBlock;
     }
   }
-  tile.Put(job.sums + channel * job.sums_pitch, job.sums_pitch, job.add);
+  if (job.sums) tile.Add(job.sums, job.sums_pitch);
+  tile.Put(job.to, job.to_pitch, job.accumulate);
 }
 
 // kRows rows (c, tap) of a plain input against one panel, over one output row.
@@ -97,65 +116,105 @@ int PanelVecs(const FilterGemm& gemm, std::int64_t panel) {
   return static_cast<int>(shape.panel_cols(gemm.problem.k - panel * kTileCols) / kLanes);
 }
 
-void RunBlocked(const FilterGemm& gemm, const float* x, const float* dy, float* sums, Range panels,
-                Range blocks, std::int64_t part) {
+// `planes` stretches of memory, `apart` floats from start to start, handed out `step` floats a
+// pixel; after the last one it again.
+struct Stretches {
+  const float* data;
+  std::int64_t planes, stretch, apart;
+  std::ptrdiff_t step;
+  std::int64_t at = 0;
+
+  HWY_INLINE Ahead Take(std::int64_t pixels) {
+    const Ahead ahead{data + at, step};
+    at += pixels * step;
+    if (at >= stretch) {
+      at = 0;
+      if (--planes > 0) data += apart;
+    }
+    return ahead;
+  }
+};
+
+void RunBlocked(const FilterGemm& gemm, const float* x, const float* dy, float* sums, float* dw,
+                Range panels, Range blocks, std::int64_t part) {
   const ConvProblem& p = gemm.problem;
-  const std::int64_t taps = p.r * p.s, dy_plane = p.p * p.q * kBlock;
+  const std::int64_t taps = p.r * p.s, dy_plane = p.p * p.q * kBlock, x_plane = p.h * p.w * kBlock;
+  const std::int64_t x_image = p.x_desc().padded_c() * p.h * p.w;
+  const std::int64_t dy_image = p.y_desc().padded_c() * p.p * p.q;
   const Range own = share(p.n * p.p, part, gemm.parts);
+  const Range channels{blocks.begin * kBlock, std::min(p.c, blocks.end * kBlock)};
   // The first calls that read a chunk of dy or x would wait for memory, which those after them,
-  // finding the chunk in the caches, leave idle. So the calls for the first half of a block's
-  // channels ask for the next panel's dy, a part each, those for the second half for the x that the
-  // block meets next.
+  // finding the chunk in the caches, leave idle. So calls ask for what comes next, a part each: by
+  // turns for the next panel's dy and for the next chunk's x.
   constexpr std::int64_t dy_planes = kTileCols / kBlock;
-  const std::int64_t dy_calls = blocks.size() * taps;
-  const std::int64_t x_calls = panels.size() * taps;
+  const std::int64_t calls = ceil_div(ceil_div(channels.size(), kFilterRows) * taps, 2);
   const std::int64_t x_line = p.stride_h * p.w * kBlock;
-  const std::ptrdiff_t dy_step = ceil_div(dy_planes * kBlock, dy_calls);
-  const std::ptrdiff_t x_step = ceil_div(x_line, p.q * x_calls);
+  const std::ptrdiff_t dy_step = ceil_div(dy_planes * kBlock, calls);
+  const std::ptrdiff_t x_step = ceil_div(blocks.size() * x_line, p.q * calls * panels.size());
   for (std::int64_t line = own.begin; line < own.end; line += gemm.chunk_lines) {
     const std::int64_t n = line / p.p, first = line % p.p;
     const std::int64_t lines = std::min(own.end - line, gemm.chunk_lines);
-    const std::int64_t dy_chunk = lines * p.q * kBlock;
-    const float* const next_x = x + (line + lines) / p.p * p.x_desc().padded_c() * p.h * p.w +
-                                (line + lines) % p.p * x_line;
-    float* block_sums = sums;
+    const bool to_dw = dw && line + lines == own.end;
+    const std::int64_t next_n = (line + lines) / p.p, next_first = (line + lines) % p.p;
+    Stretches next_x{.data = x + next_n * x_image + next_first * x_line + blocks.begin * x_plane,
+                     .planes = blocks.size(),
+                     .stretch = lines * x_line,
+                     .apart = x_plane,
+                     .step = x_step};
+    float* panel_sums = sums;
     for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
-      const int vecs = PanelVecs(gemm, panel);
+      const float* const panel_dy = dy + panel * kTileCols * p.p * p.q;
       // After the last panel comes the first one's next chunk.
       const bool last = panel + 1 == panels.end;
-      const std::int64_t next_line = last ? line + lines : line;
-      const float* const next_dy = dy + next_line / p.p * p.y_desc().padded_c() * p.p * p.q +
-                                   next_line % p.p * p.q * kBlock +
-                                   (last ? panels.begin : panel + 1) * kTileCols * p.p * p.q;
-      std::int64_t dy_call = 0;
-      for (std::int64_t block = blocks.begin; block < blocks.end; ++block) {
-        std::int64_t x_call = (panel - panels.begin) * taps;
-        for (std::int64_t r = 0; r < p.r; ++r)
-          for (std::int64_t s = 0; s < p.s; ++s, ++dy_call, ++x_call) {
-            const std::int64_t dy_at = dy_planes * dy_chunk * dy_call / dy_calls;
-            TapJob job{
-                .x = x + block * kBlock * p.h * p.w,
-                .dy = dy + panel * kTileCols * p.p * p.q,
-                .h = gemm.inside_h[std::size_t(r)],
-                .w = gemm.inside_w[std::size_t(s)],
-                .n = n,
-                .first = first,
-                .lines = lines,
-                .sums = block_sums + (r * p.s + s) * kTileCols,
-                .sums_pitch = taps * kTileCols,
-                .add = line > own.begin,
-                .ahead = {next_dy + dy_at / dy_chunk * dy_plane + dy_at % dy_chunk, dy_step}};
-            if (vecs == 1) {
-              RunTap<kBlock, 1>(gemm, job, 0);
-            } else {
-              RunTap<kBlock / 2, kTileVecs>(gemm, job, 0);
-              job.ahead = {next_x + block * kBlock * p.h * p.w + lines * x_line * x_call / x_calls,
-                           x_step};
-              RunTap<kBlock / 2, kTileVecs>(gemm, job, kBlock / 2);
+      const float* const next =
+          last ? dy + panels.begin * kTileCols * p.p * p.q + next_n * dy_image +
+                     next_first * p.q * kBlock
+               : panel_dy + kTileCols * p.p * p.q + n * dy_image + first * p.q * kBlock;
+      Stretches next_dy{.data = next,
+                        .planes = dy_planes,
+                        .stretch = lines * p.q * kBlock,
+                        .apart = dy_plane,
+                        .step = dy_step};
+      bool ask_dy = true;
+      const auto run_panel = [&](auto vecs) HWY_ATTR {
+        const auto run_rows = [&](auto rows, std::int64_t row) HWY_ATTR {
+          for (std::int64_t r = 0; r < p.r; ++r)
+            for (std::int64_t s = 0; s < p.s; ++s, ask_dy = !ask_dy) {
+              float* const tap_sums = panel_sums + (row * taps + r * p.s + s) * kTileCols;
+              TapJob job{.x = x,
+                         .dy = panel_dy,
+                         .x_image = x_image,
+                         .dy_image = dy_image,
+                         .h = gemm.inside_h[std::size_t(r)],
+                         .w = gemm.inside_w[std::size_t(s)],
+                         .n = n,
+                         .first = first,
+                         .lines = lines,
+                         .channel = channels.begin + row,
+                         .sums = line > own.begin ? tap_sums : nullptr,
+                         .sums_pitch = taps * kTileCols,
+                         .to = tap_sums,
+                         .to_pitch = taps * kTileCols,
+                         .accumulate = false,
+                         .ahead = (ask_dy ? next_dy : next_x).Take(lines * p.q)};
+              if (to_dw) {
+                job.to = dw + (channels.begin + row) * p.k + panel * kTileCols;
+                job.to_pitch = p.k;
+                job.accumulate = p.accumulate;
+              }
+              RunTap<rows.value, vecs.value>(gemm, job);
             }
-          }
-        block_sums += gemm.block_rows * kTileCols;
-      }
+        };
+        constexpr int full_rows = kRowsOf<vecs.value>;
+        const std::int64_t rest = channels.size() % full_rows, full = channels.size() - rest;
+        ForEachRowTile<full_rows>(full, run_rows);
+        ForEachRowTile<4 * kTileVecs / vecs.value>(rest, run_rows, full);  // not by halves: 4 of 6
+      };
+      if (PanelVecs(gemm, panel) == 1)
+        run_panel(std::integral_constant<int, 1>());
+      else
+        run_panel(std::integral_constant<int, kTileVecs>());
+      panel_sums += blocks.size() * gemm.block_rows * kTileCols;
     }
   }
 }
@@ -192,12 +251,28 @@ Range BlockRange(const FilterGemm& gemm, std::int64_t rectangle) {
 }
 
 void RunUnit(const FilterGemm& gemm, const float* x, const float* dy, float* sums, float* buffer,
-             std::int64_t rectangle, std::int64_t part) {
+             float* dw, std::int64_t rectangle, std::int64_t part) {
   const Range panels = PanelRange(gemm, rectangle), blocks = BlockRange(gemm, rectangle);
   if (gemm.plain_x)
     RunPlain(gemm, x, dy, sums, buffer, panels, part);
   else
-    RunBlocked(gemm, x, dy, sums, panels, blocks, part);
+    RunBlocked(gemm, x, dy, sums, dw, panels, blocks, part);
+}
+
+// to[row][column] (+)= sums[row][column].
+void PutRows(const PartSums& sums, bool accumulate, std::int64_t rows, std::int64_t columns,
+             float* to, std::int64_t pitch) {
+  for (std::int64_t row = 0; row < rows; ++row, to += pitch) {
+    const std::int64_t at = row * kTileCols;
+    std::int64_t column = 0;
+    for (; column + kLanes <= columns; column += kLanes) {
+      const auto sum = sums.LoadAt(F32(), at + column);
+      float* const place = to + column;
+      hn::StoreU(accumulate ? hn::Add(sum, hn::LoadU(F32(), place)) : sum, F32(), place);
+    }
+    for (; column < columns; ++column)
+      to[column] = sums.At(at + column) + (accumulate ? to[column] : 0.f);
+  }
 }
 
 void FinishRectangle(const FilterGemm& gemm, const float* sums, std::size_t part_stride, float* dw,
@@ -211,6 +286,14 @@ void FinishRectangle(const FilterGemm& gemm, const float* sums, std::size_t part
   constexpr std::int64_t group = 8;
   for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
     const std::int64_t columns = std::min<std::int64_t>(kTileCols, p.k - panel * kTileCols);
+    if (gemm.exchanged) {
+      const std::int64_t first = blocks.begin * kBlock;
+      PutRows({sums, part_stride, gemm.parts}, p.accumulate,
+              std::min(p.c, blocks.end * kBlock) - first, columns,
+              dw + first * p.k + panel * kTileCols, p.k);
+      sums += blocks.size() * block_floats;
+      continue;
+    }
     for (std::int64_t column = 0; column < columns; column += group)
       for (std::int64_t block = blocks.begin; block < blocks.end; ++block) {
         const std::int64_t first = block * gemm.block_rows;
@@ -240,8 +323,8 @@ void copy_seen(const ConvProblem& p, const float* x, std::int64_t begin, std::in
 }
 
 void run_unit(const FilterGemm& gemm, const float* x, const float* dy, float* sums, float* buffer,
-              std::int64_t rectangle, std::int64_t part) {
-  HWY_DYNAMIC_DISPATCH(RunUnit)(gemm, x, dy, sums, buffer, rectangle, part);
+              float* dw, std::int64_t rectangle, std::int64_t part) {
+  HWY_DYNAMIC_DISPATCH(RunUnit)(gemm, x, dy, sums, buffer, dw, rectangle, part);
 }
 
 void finish_rectangle(const FilterGemm& gemm, const float* sums, std::size_t part_stride, float* dw,

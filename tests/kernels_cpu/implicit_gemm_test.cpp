@@ -99,6 +99,9 @@ TEST_P(ImplicitGemm, MatchesTheReference) {
       {.text = "mb2ic64ih7oc41oh7kh3ph1", .accumulate = true},
       {.text = "mb2ic33ih14oc20oh5kh2ph0sh3", .accumulate = true},
       {.text = "mb2ic40ih11oc48oh6kh1ph0sh2", .accumulate = true},
+      {.text = "mb1ic64ih7oc40oh7kh1ph0", .accumulate = true},  // backward_filter adds to dw from
+      {.text = "mb5ic48ih9oc80oh9kh1ph0", .accumulate = true},  // the registers, of several chunks,
+      {.text = "mb2ic40ih6oc23oh6kh1ph0", .accumulate = true},  // and by way of its sums
       {.text = "mb2ic3ih32oc64oh16kh7sh2ph3", .plain_x = true, .accumulate = true},
   };
   for (const Case& c : cases)
