@@ -55,6 +55,7 @@ inline const std::vector<std::string>& problem_texts() {
       R"(mb5ic3ih6oc4oh6kh3ph1n"batch_above_threads")",
       R"(mb1ic130ih6oc70oh6kh3ph1n"many_channels")",
       R"(mb1ic256ih7oc72oh7kh1ph0n"deep_pointwise")",
+      R"(mb2ic64ih5oc64oh5kh1ph0n"even_pointwise")",
   };
   return texts;
 }
