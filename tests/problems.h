@@ -50,12 +50,12 @@ inline const std::vector<std::string>& problem_texts() {
       R"(g37mb1ic37ih11oc37oh6kh5sh2ph2n"depthwise_ragged_strided")",
       R"(g8mb1ic8ih9oc24oh9kh3dh1ph2n"depthwise_multiplier_dilated")",
       R"(mb1ic24ih12oc16oh12kh5ph2n"five_by_five")",
+      R"(mb2ic64ih5oc64oh5kh1ph0n"even_pointwise")",
       R"(mb2ic16ih21oc16oh21kh3ph1n"several_tiles")",
       R"(mb1ic20ih33iw34oc18oh31ow32kh3ph0n"no_padding")",
       R"(mb5ic3ih6oc4oh6kh3ph1n"batch_above_threads")",
       R"(mb1ic130ih6oc70oh6kh3ph1n"many_channels")",
       R"(mb1ic256ih7oc72oh7kh1ph0n"deep_pointwise")",
-      R"(mb2ic64ih5oc64oh5kh1ph0n"even_pointwise")",
   };
   return texts;
 }
