@@ -1,6 +1,6 @@
 // Strassen's algorithm for 1x1 filters: seven products of half size in each direction instead of
-// eight, so an eighth of the multiplications goes; in Winograd's form, with the fewest additions.
-// With A (pixels x input channels) and B (input x output channels) cut into quadrants,
+// eight, so an eighth of the multiplications goes; in the form of Winograd (1971), with the fewest
+// additions. With A (pixels x input channels) and B (input x output channels) cut into quadrants,
 //   S1 = A21 + A22   S2 = S1 - A11    S3 = A11 - A21   S4 = A12 - S2
 //   T1 = B12 - B11   T2 = B22 - T1    T3 = B22 - B12   T4 = T2 - B21
 //   U2 = A11 B11 + S2 T2    U3 = U2 + S3 T3
@@ -10,9 +10,10 @@
 // stays in L2; those of the products in registers. One level only: a second one saves as much again
 // and pays for quadrants a quarter as large.
 //
-// The error grows with the quadrants' sums, by about 3 over plain summation (Higham 1990,
-// Exploiting fast matrix multiplication). Winograd's form is in Huang et al. 2016 (Strassen's
-// algorithm reloaded), which fuses the sums into packing and micro-kernel of BLIS in the same way.
+// The quadrants' sums cost accuracy: two to three times the error of plain summation (measured;
+// Higham 1990, Exploiting fast matrix multiplication within the level 3 BLAS, has the bounds).
+// Huang et al. 2016 (Strassen's algorithm reloaded) fuse the sums of Strassen's own form into
+// packing and micro-kernel of BLIS.
 #include "kernels_cpu/strassen.h"
 
 #include <fmt/format.h>
@@ -51,7 +52,7 @@ StrassenGemm plan_gemm(const ConvProblem& p, const Config& config, const DeviceI
       gemm.in_at.push_back((h * p.stride_h * gemm.in.w + w * p.stride_w) * shape.block);
   const bool by_images = p.n % 2 == 0;
   gemm.images = by_images ? p.n / 2 : p.n;
-  gemm.pixels = by_images ? p.p * p.q : p.p * p.q / 2;
+  gemm.pixels = by_images ? p.p * p.q : p.p / 2 * p.q;
   (by_images ? gemm.pair_images : gemm.pair_pixels) = by_images ? gemm.images : gemm.pixels;
   gemm.half_groups = gemm.in.c / shape.block / 2;
   gemm.half_panels = gemm.out.c / shape.cols / 2;
@@ -152,8 +153,8 @@ class Strassen final : public ConvAlgo {
       return Refusal{
           fmt::format("halves multiples of {} channels into multiples of {}, has {} into {}",
                       2 * shape.block, 2 * shape.cols, in, out)};
-    if (p.n * p.p * p.q % 2 != 0)
-      return Refusal{fmt::format("takes an even number of pixels, has {}", p.n * p.p * p.q)};
+    if (p.n % 2 != 0 && p.p % 2 != 0)
+      return Refusal{fmt::format("halves the images or their lines, has {} of {}", p.n, p.p)};
     return std::nullopt;
   }
 

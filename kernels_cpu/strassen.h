@@ -10,7 +10,8 @@
 namespace convlab::cpu {
 
 // C[pixel][channel] = A[pixel][depth] B of a 1x1 filter, cut in halves along all three. A pixel of
-// the upper half has its partner in the lower one at a constant distance.
+// the upper half, of the first images or of the first lines of each, has its partner in the lower
+// one at a constant distance.
 struct StrassenGemm {
   TensorDesc in, out;               // blocked
   std::vector<std::int64_t> in_at;  // of each output pixel of an image, in floats: what it reads

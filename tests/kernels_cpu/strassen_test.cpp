@@ -32,6 +32,7 @@ TEST_P(Strassen, MatchesTheReference) {
       {.text = "mb1ic128ih10oc64oh10kh1ph0"},
       {.text = "mb4ic64ih9oc192oh5kh1ph0sh2"},
       {.text = "mb1ic64ih2oc64oh2kh1ph0"},
+      {.text = "mb1ic64ih7iw11oc64oh4ow6kh1ph0sh2"},
       {.text = "mb6ic64ih9oc64oh9kh1ph0"},
       {.text = "mb2ic128ih3oc128oh3kh1ph0",
        .epilogue = {.bias = true, .residual = true, .relu = true}},
@@ -64,11 +65,13 @@ TEST_P(Strassen, MatchesTheReference) {
 
 TEST_P(Strassen, RefusesWhatHasNoHalves) {
   const auto device = make_cpu_device({.threads = 1, .isa = GetParam()});
-  const std::pair<const char*, Pass> cases[] = {{"mb2ic64ih7oc64oh7kh3ph1", Pass::forward},
-                                                {"mb1ic64ih7oc64oh7kh1ph0", Pass::forward},
-                                                {"mb2ic24ih8oc64oh8kh1ph0", Pass::forward},
-                                                {"mb2ic64ih8oc64oh4kh1ph0sh2", Pass::backward_data},
-                                                {"mb2ic64ih8oc64oh8kh1ph0", Pass::backward_filter}};
+  const std::pair<const char*, Pass> cases[] = {
+      {"mb2ic64ih7oc64oh7kh3ph1", Pass::forward},
+      {"mb1ic64ih7oc64oh7kh1ph0", Pass::forward},
+      {"mb1ic64ih9iw11oc64oh5ow6kh1ph0sh2", Pass::forward},
+      {"mb2ic24ih8oc64oh8kh1ph0", Pass::forward},
+      {"mb2ic64ih8oc64oh4kh1ph0sh2", Pass::backward_data},
+      {"mb2ic64ih8oc64oh8kh1ph0", Pass::backward_filter}};
   for (const auto& [text, pass] : cases)
     EXPECT_TRUE(algo_->refuse(problem(text, pass), *device)) << text;
 }
