@@ -241,8 +241,7 @@ std::vector<TapRange> tap_ranges(std::int64_t taps, std::int64_t count, std::int
 // x, which crowd into half of each cache's sets, in short rows. They are met once a panel; put side
 // by side first, they make a problem of stride 1.
 bool sees_apart(const ConvProblem& p) {
-  return p.r * p.s == 1 && p.stride_h * p.stride_w > 1 && p.pad_h == 0 && p.pad_w == 0 &&
-         is_blocked(p.x_layout);
+  return p.r * p.s == 1 && p.stride_h * p.stride_w > 1 && all_inside(p) && is_blocked(p.x_layout);
 }
 ConvProblem seen_problem(ConvProblem p) {
   if (!sees_apart(p)) return p;
@@ -256,7 +255,7 @@ ConvProblem seen_problem(ConvProblem p) {
 // rows are output channels and the columns input channels, as they lie in dw.
 bool exchanges(const ConvProblem& p) {
   return p.r * p.s == 1 && p.stride_h * p.stride_w == 1 && p.p == p.h && p.q == p.w &&
-         p.pad_h == 0 && p.pad_w == 0 && is_blocked(p.x_layout);
+         all_inside(p) && is_blocked(p.x_layout);
 }
 
 // Lines at a time, of about `pixels`: whole images or an even share of one. Of a 1x1 filter the

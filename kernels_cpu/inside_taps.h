@@ -1,5 +1,5 @@
-// The multiply-adds of a convolution whose input is in the image: what a kernel executes that skips
-// the padding.
+// Which multiply-adds of a convolution have their input in the image: what a kernel executes that
+// skips the padding.
 #pragma once
 
 #include <cstdint>
@@ -8,21 +8,44 @@
 
 namespace convlab::cpu {
 
+// Of one output row (or column), the taps in the image.
+inline std::int64_t inside_taps(std::int64_t output, std::int64_t taps, std::int64_t stride,
+                                std::int64_t dilation, std::int64_t pad, std::int64_t inputs) {
+  std::int64_t inside = 0;
+  for (std::int64_t t = 0; t < taps; ++t) {
+    const std::int64_t at = output * stride + t * dilation - pad;
+    inside += at >= 0 && at < inputs ? 1 : 0;
+  }
+  return inside;
+}
+inline std::int64_t inside_taps_h(const ConvProblem& p, std::int64_t row) {
+  return inside_taps(row, p.r, p.stride_h, p.dilation_h, p.pad_h, p.h);
+}
+inline std::int64_t inside_taps_w(const ConvProblem& p, std::int64_t column) {
+  return inside_taps(column, p.s, p.stride_w, p.dilation_w, p.pad_w, p.w);
+}
+
 // Over all that ConvProblem::flops() counts; in (0, 1]. Of 3 x 3 taps at 7 x 7 pixels, padded by 1,
 // it is 0.82.
 inline double inside_share(const ConvProblem& p) {
-  const auto share = [](std::int64_t outputs, std::int64_t taps, std::int64_t stride,
-                        std::int64_t dilation, std::int64_t pad, std::int64_t inputs) {
-    std::int64_t inside = 0;
-    for (std::int64_t o = 0; o < outputs; ++o)
-      for (std::int64_t t = 0; t < taps; ++t) {
-        const std::int64_t at = o * stride + t * dilation - pad;
-        inside += at >= 0 && at < inputs ? 1 : 0;
-      }
-    return double(inside) / double(outputs * taps);
-  };
-  return share(p.p, p.r, p.stride_h, p.dilation_h, p.pad_h, p.h) *
-         share(p.q, p.s, p.stride_w, p.dilation_w, p.pad_w, p.w);
+  std::int64_t h = 0, w = 0;
+  for (std::int64_t row = 0; row < p.p; ++row) h += inside_taps_h(p, row);
+  for (std::int64_t column = 0; column < p.q; ++column) w += inside_taps_w(p, column);
+  return double(h) / double(p.p * p.r) * (double(w) / double(p.q * p.s));
+}
+
+// Whether some output has no tap in the image.
+inline bool sees_only_padding(const ConvProblem& p) {
+  for (std::int64_t row = 0; row < p.p; ++row)
+    if (inside_taps_h(p, row) == 0) return true;
+  for (std::int64_t column = 0; column < p.q; ++column)
+    if (inside_taps_w(p, column) == 0) return true;
+  return false;
+}
+
+// Whether no tap falls on padding, on any side.
+inline bool all_inside(const ConvProblem& p) {
+  return p.pad_h == 0 && p.pad_w == 0 && p.pad_bottom() <= 0 && p.pad_right() <= 0;
 }
 
 }  // namespace convlab::cpu

@@ -293,6 +293,13 @@ class OneDnn : public ConvAlgo {
         return Refusal{fmt::format("oneDNN {} has only its reference loops ({}) for {} to {}",
                                    onednn_version(), implementation, to_string(p.x_layout),
                                    to_string(p.y_layout))};
+      // Seen with 2.6.3: there its code reads the constants of the ReLU through a null pointer.
+      if (implementation.starts_with("brgconv") && p.epilogue.residual && p.epilogue.relu &&
+          sees_only_padding(p))
+        return Refusal{
+            fmt::format("oneDNN {} would crash ({}, a residual and ReLU where an output "
+                        "sees only padding)",
+                        onednn_version(), implementation)};
     } catch (const dnnl::error& e) {
       if (e.status != dnnl_unimplemented)
         return Refusal{fmt::format("oneDNN {}: {}", onednn_version(), e.what())};

@@ -24,6 +24,7 @@
 #include "conv/error.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/implicit_gemm.h"
+#include "kernels_cpu/inside_taps.h"
 
 namespace convlab::cpu {
 
@@ -40,11 +41,6 @@ std::size_t StrassenGemm::thread_bytes() const {
 namespace {
 
 const float* floats(const void* p) { return static_cast<const float*>(p); }
-
-// Whether the last output's input is in the image: below and to the right there may be padding too.
-bool inside(const ConvProblem& p) {
-  return (p.p - 1) * p.stride_h < p.h && (p.q - 1) * p.stride_w < p.w;
-}
 
 StrassenGemm plan_gemm(const ConvProblem& p, const Config& config, const DeviceInfo& device) {
   const TileShape shape = tile_shape();
@@ -143,7 +139,7 @@ class Strassen final : public ConvAlgo {
     if (p.pass == Pass::backward_filter) return Refusal{"does not compute backward_filter"};
     if (p.groups != 1) return Refusal{fmt::format("takes one group, has {}", p.groups)};
     if (p.r * p.s != 1) return Refusal{fmt::format("takes 1x1 filters, has {}x{}", p.r, p.s)};
-    if (p.pad_h != 0 || p.pad_w != 0 || !inside(p))
+    if (!all_inside(p))
       return Refusal{fmt::format("takes no padding, has some around {}x{}", p.h, p.w)};
     if (p.pass == Pass::backward_data && (p.p != p.h || p.q != p.w))
       return Refusal{

@@ -92,15 +92,19 @@ inline ConvProblem random_problem(std::mt19937_64& random) {
     p.dilation_w = draw(0, 3) == 0 ? draw(1, 3) : p.dilation_h;
     p.pad_h = draw(0, p.r);
     p.pad_w = draw(0, p.s);
-    if (draw(0, 9) == 0) {  // what halves of channels can be made of
+    if (draw(0, 3) == 0) {  // what halves of channels can be made of
+      p.dtype = DType::f32;
       p.n = 2 * draw(1, 2);
       p.groups = p.r = p.s = p.dilation_h = p.dilation_w = 1;
       p.pad_h = p.pad_w = 0;
       p.c = 64 * draw(1, 2);
       p.k = 64 * draw(1, 2);
     }
-    p.p = (p.h + p.pad_h + draw(0, p.r) - (p.r - 1) * p.dilation_h - 1) / p.stride_h + 1;
-    p.q = (p.w + p.pad_w + draw(0, p.s) - (p.s - 1) * p.dilation_w - 1) / p.stride_w + 1;
+    const bool uneven = draw(0, 1) == 0;
+    const std::int64_t below = uneven ? draw(0, p.r) : p.pad_h;
+    const std::int64_t right = uneven ? draw(0, p.s) : p.pad_w;
+    p.p = (p.h + p.pad_h + below - (p.r - 1) * p.dilation_h - 1) / p.stride_h + 1;
+    p.q = (p.w + p.pad_w + right - (p.s - 1) * p.dilation_w - 1) / p.stride_w + 1;
     if (p.pass == Pass::forward && draw(0, 2) == 0)
       p.epilogue = {draw(0, 1) == 0, draw(0, 1) == 0, true};
     else

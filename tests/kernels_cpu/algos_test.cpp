@@ -181,7 +181,7 @@ TEST(RandomProblems, AgreeWithTheReference) {
   RecordProperty("seed", std::to_string(seed));
   std::mt19937_64 random(seed);
   Count ran;
-  for (int i = 0; i < (reduced() ? 20 : 150); ++i) {
+  for (int i = 0; i < (reduced() ? 30 : 150); ++i) {
     const ConvProblem p = random_problem(random);
     const std::vector<std::string> all = isas();
     check_candidates(p, std::uint64_t(i), all[std::size_t(i) % all.size()], ran);

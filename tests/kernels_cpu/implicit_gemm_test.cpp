@@ -79,6 +79,7 @@ TEST_P(ImplicitGemm, MatchesTheReference) {
       {.text = "mb2ic33ih14iw11oc20oh7ow6kh3ph1sh2sw2pw1"},
       {.text = "mb2ic32ih15oc32oh8kh1ph0sh2"},
       {.text = "mb2ic40ih9iw12oc20oh3ow6kh1ph0sh3sw2pw0"},
+      {.text = "mb2ic33ih9iw21oc25oh9ow8kh1ph0sh1sw3pw0"},  // padding to the right only
       {.text = "mb3ic48ih6oc80oh6kh1ph0"},
       {.text = "mb1ic160ih7oc160oh7kh1ph0"},  // threads part within a panel
       {.text = "mb2ic300ih5oc17oh5kh1ph0"},

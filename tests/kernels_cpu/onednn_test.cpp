@@ -92,6 +92,16 @@ TEST_F(OneDnn, RefusesRatherThanFallBack) {
   EXPECT_TRUE(direct().refuse(p, *device_));
 }
 
+// A fault of 2.6.3 that killed the process. Without the residual it computes.
+TEST_F(OneDnn, RefusesWhereItCrashes) {
+  if (device_->info().isa != "avx512") GTEST_SKIP() << "its brgconv needs avx512";
+  ConvProblem p = problem("mb4ic64ih1iw22oc64oh2ow22kh1ph0");
+  p.epilogue = {.bias = true, .residual = true, .relu = true};
+  check_layouts(direct(), p, 1e-5);
+  p.epilogue.residual = false;
+  EXPECT_GT(check_layouts(direct(), p, 1e-5), 0);
+}
+
 // The limit on its ISA can be set but once in a process.
 TEST_F(OneDnn, RefusesADeviceOnAnotherIsaThanItsOwn) {
   const ConvProblem p = problem(plain);
