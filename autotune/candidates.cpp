@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "conv/refusals.h"
+
 namespace convlab {
 namespace {
 
@@ -20,10 +22,6 @@ ConvProblem with_layouts(ConvProblem problem, Layouts layouts) {
   problem.x_layout = layouts.first;
   problem.y_layout = layouts.second;
   return problem;
-}
-
-Layout blocked_layout(const DeviceInfo& device) {
-  return device.vector_bytes >= 64 ? Layout::nchw16c : Layout::nchw8c;
 }
 
 std::vector<Layouts> layout_pairs(const ConvProblem& problem, std::optional<Layout> layout,

@@ -17,10 +17,6 @@ namespace convlab {
 using Layouts = std::pair<Layout, Layout>;  // of x and y
 ConvProblem with_layouts(ConvProblem, Layouts);
 
-// The CPU's channel-blocked layout whose block is one vector of the ISA in force (two for 128
-// bits).
-Layout blocked_layout(const DeviceInfo&);
-
 // What to try a problem in: each layout of this device, or the given one, for x and y alike; and
 // x in NCHW with y blocked where x has too few channels to fill a block, as a net's image has.
 std::vector<Layouts> layout_pairs(const ConvProblem&, std::optional<Layout>, const DeviceInfo&);

@@ -9,6 +9,7 @@
 #include "autotune/store.h"
 #include "conv/error.h"
 #include "conv/names.h"
+#include "conv/refusals.h"
 #include "kernels_cpu/cpu.h"
 #include "kernels_cuda/cuda.h"
 

@@ -13,6 +13,19 @@ std::optional<Refusal> refuse_all_but_dense(const ConvProblem& p) {
   return {};
 }
 
+Layout blocked_layout(const DeviceInfo& device) {
+  return device.vector_bytes >= 64 ? Layout::nchw16c : Layout::nchw8c;
+}
+
+std::optional<Refusal> refuse_all_but_blocked(const ConvProblem& p, const DeviceInfo& device) {
+  const Layout blocked = blocked_layout(device);
+  for (const Layout layout : {p.x_layout, p.y_layout})
+    if (layout != blocked)
+      return Refusal{fmt::format("takes {} on this instruction set, not {}", to_string(blocked),
+                                 to_string(layout))};
+  return {};
+}
+
 std::optional<Refusal> refuse_blocked_layouts(const ConvProblem& p) {
   for (const Layout layout : {p.x_layout, p.y_layout})
     if (is_blocked(layout))

@@ -33,6 +33,7 @@
 #include <algorithm>
 
 #include "conv/error.h"
+#include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/inside_taps.h"
 #include "kernels_cpu/streaming.h"
@@ -44,14 +45,12 @@ using i64 = std::int64_t;
 
 const float* floats(const void* p) { return static_cast<const float*>(p); }
 
-Layout blocked_layout() { return tile_shape().block == 16 ? Layout::nchw16c : Layout::nchw8c; }
-
 enum class Path { tiles, first_layer, first_layer_data, depthwise, plain };
 
 Path path_of(const ConvProblem& p) {
   const i64 block = tile_shape().block;
   const auto tiled = [&](Layout layout, i64 channels) {
-    return layout == blocked_layout() || (layout == Layout::nhwc && channels % block == 0);
+    return channel_block(layout) == block || (layout == Layout::nhwc && channels % block == 0);
   };
   if (p.groups > 1 && p.groups == p.c && p.groups == p.k && p.x_layout == p.y_layout &&
       tiled(p.x_layout, p.c))
@@ -482,18 +481,19 @@ class Direct : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override { return info_; }
 
-  std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
+  std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
     if (p.dtype != DType::f32 && p.dtype != DType::f64)
       return Refusal{fmt::format("needs f32 or f64, has {}", to_string(p.dtype))};
+    const Layout blocked = blocked_layout(device.info());
     for (const Layout layout : {p.x_layout, p.y_layout})
-      if (is_blocked(layout) && layout != blocked_layout())
+      if (is_blocked(layout) && layout != blocked)
         return Refusal{fmt::format("blocks channels as {} on this instruction set, not {}",
-                                   to_string(blocked_layout()), to_string(layout))};
+                                   to_string(blocked), to_string(layout))};
     if (path_of(p) == Path::plain && p.x_layout != p.y_layout)
       return Refusal{fmt::format(
           "its plain loops take x and y in one layout, not {} and {} (register tiles need f32, "
           "{} or nhwc in whole blocks, and groups of whole blocks)",
-          to_string(p.x_layout), to_string(p.y_layout), to_string(blocked_layout()))};
+          to_string(p.x_layout), to_string(p.y_layout), to_string(blocked))};
     return {};
   }
 

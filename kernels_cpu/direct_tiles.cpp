@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <utility>
 
 #include "kernels_cpu/direct.h"
+#include "kernels_cpu/range.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels_cpu/direct_tiles.cpp"
@@ -13,23 +13,13 @@
 #include <hwy/highway.h>
 
 #include "kernels_cpu/gemm_kernel-inl.h"
+#include "kernels_cpu/tile_output-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
 // What padding reads.
 alignas(64) constexpr float kZeros[kBlock] = {};
-
-// Part `index` of `parts` of [0, count).
-HWY_INLINE std::pair<std::int64_t, std::int64_t> Share(std::int64_t count, std::int64_t index,
-                                                       std::int64_t parts) {
-  return {count * index / parts, count * (index + 1) / parts};
-}
-
-// Vector j of a panel, relative to the panel's first channel.
-HWY_INLINE std::int64_t VectorAt(const ChannelView& view, int j) {
-  return j * kLanes / kBlock * view.block + j * kLanes % kBlock;
-}
 
 // A panel's place among the channels of its tensor.
 struct Panel {
@@ -45,47 +35,12 @@ struct Panel {
   std::int64_t at(const ChannelView& view) const { return channel / kBlock * view.block; }
 };
 
-// Where a tile's results go and what happens to them first.
-struct Target {
-  float* out;             // the panel's first channel of the tile's image
-  const float* residual;  // likewise, or null
-  const float* bias;      // kTileCols values, or null
-  bool load, relu;
-  bool stream;  // past the caches
-
-  // pixel[i] is where row i's pixel lies.
-  template <int kRows, int kVecs, class Pixel>
-  HWY_INLINE void Store(Tile<kRows, kVecs>& tile, const ChannelView& view,
-                        const Pixel& pixel) const {
-    const auto at = [&](int i, int j) HWY_ATTR { return pixel[i] + VectorAt(view, j); };
-    if (load)
-      tile.ForEach([&](int i, int j, Vec& v)
-                       HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), out + at(i, j))); });
-    if (bias != nullptr)
-      tile.ForEach([&](int, int j, Vec& v)
-                       HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), bias + j * kLanes)); });
-    if (residual != nullptr)
-      tile.ForEach([&](int i, int j, Vec& v)
-                       HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), residual + at(i, j))); });
-    if (relu) tile.ForEach([&](int, int, Vec& v) HWY_ATTR { v = hn::Max(v, hn::Zero(F32())); });
-    if (stream) {
-      HWY_UNROLL(16)
-      for (int j = 0; j < kVecs; ++j) {  // neighbouring lines one after the other
-        HWY_UNROLL(16)
-        for (int i = 0; i < kRows; ++i) hn::Stream(tile.v[i][j], F32(), out + at(i, j));
-      }
-    } else {
-      tile.ForEach([&](int i, int j, Vec& v) HWY_ATTR { hn::StoreU(v, F32(), out + at(i, j)); });
-    }
-  }
-};
-
 // One panel, one chunk of its depth, one image.
 struct ChunkJob {
   const float* in;  // the chunk's first channel
   const float* filter;
   std::int64_t blocks;
-  Target target;
+  TileOutput output;
 };
 
 // kRows pixels of the grid from `first` on, along rows and on to the next.
@@ -146,7 +101,7 @@ HWY_NOINLINE void PixelTile(const DirectPixels& d, const PixelGrid& grid, const 
     }
     b += job.blocks * kBlock * kCols;
   }
-  job.target.Store(tile, d.out, out_at);
+  job.output.Store(tile, out_at);
 }
 
 void PixelStrip(const DirectPixels& d, const PixelGrid& grid, const DirectOperands& data,
@@ -164,7 +119,7 @@ void PixelStrip(const DirectPixels& d, const PixelGrid& grid, const DirectOperan
             (index * d.in_blocks * kTileCols + block * panel.vecs * kLanes) * taps * kBlock,
         std::min(chunk, d.in_blocks - block),
         {data.out + out_at, last && data.residual != nullptr ? data.residual + out_at : nullptr,
-         last && data.bias != nullptr ? bias : nullptr, block > 0 || d.accumulate,
+         d.out.block, last && data.bias != nullptr ? bias : nullptr, block > 0 || d.accumulate,
          last && d.epilogue.relu, last && data.stream}};
     ForEachRowTile(
         end - begin,
@@ -177,16 +132,16 @@ void PixelStrip(const DirectPixels& d, const PixelGrid& grid, const DirectOperan
 }
 
 void Pixels(const DirectPixels& d, const DirectOperands& data, std::int64_t thread) {
-  const auto panels = Share(d.panels.count(), thread % d.panel_threads, d.panel_threads);
+  const Range panels = share(d.panels.count(), thread % d.panel_threads, d.panel_threads);
   for (const PixelGrid& grid : d.grids) {
     const std::int64_t pixels = grid.h * grid.w, tiles = ceil_div(pixels, kTileRows);
-    const auto share = Share(d.n * tiles, thread / d.panel_threads, d.row_threads);
-    for (std::int64_t tile = share.first; tile < share.second;) {
+    const Range own = share(d.n * tiles, thread / d.panel_threads, d.row_threads);
+    for (std::int64_t tile = own.begin; tile < own.end;) {
       const std::int64_t image = tile / tiles, begin = tile % tiles * kTileRows;
-      const std::int64_t count = std::min({share.second - tile, tiles - tile % tiles,
-                                           std::max<std::int64_t>(1, d.strip / kTileRows)});
+      const std::int64_t count = std::min(
+          {own.end - tile, tiles - tile % tiles, std::max<std::int64_t>(1, d.strip / kTileRows)});
       const std::int64_t end = std::min(pixels, begin + count * kTileRows);
-      for (std::int64_t panel = panels.first; panel < panels.second; ++panel)
+      for (std::int64_t panel = panels.begin; panel < panels.end; ++panel)
         PixelStrip(d, grid, data, image, begin, end, panel);
       tile += count;
     }
@@ -194,8 +149,8 @@ void Pixels(const DirectPixels& d, const DirectOperands& data, std::int64_t thre
   if (data.stream) hwy::FlushStream();
 }
 
-// The output columns [first, second) whose tap s falls inside the image.
-HWY_INLINE std::pair<std::int64_t, std::int64_t> Inside(const ConvProblem& p, std::int64_t s) {
+// The output columns whose tap s falls inside the image.
+HWY_INLINE Range Inside(const ConvProblem& p, std::int64_t s) {
   const std::int64_t w = s * p.dilation_w - p.pad_w;  // of q = 0
   const std::int64_t first = w >= 0 ? 0 : std::min(p.q, ceil_div(-w, p.stride_w));
   const std::int64_t last = w >= p.w ? 0 : std::min(p.q, (p.w - 1 - w) / p.stride_w + 1);
@@ -211,7 +166,7 @@ HWY_NOINLINE void FilterStrip(const DirectFilter& d, const float* x, const float
                               std::int64_t begin, std::int64_t end, bool load, float* sums) {
   const ConvProblem& p = d.problem;
   constexpr std::int64_t kCols = kVecs * kLanes;
-  const PanelB row_of_dy{nullptr, d.dy.pixel, VectorAt(d.dy, 1)};
+  const PanelB row_of_dy{nullptr, d.dy.pixel, VectorAt(d.dy.block, 1)};
   for (std::int64_t r = 0; r < p.r; ++r)
     for (std::int64_t s = 0; s < p.s; ++s) {
       const auto [first, last] = Inside(p, s);
@@ -285,20 +240,20 @@ void FinishFilter(const DirectFilter& d, const DirectOperands& data, std::int64_
 
 void Filter(const DirectFilter& d, const DirectOperands& data, std::int64_t thread) {
   const ConvProblem& p = d.problem;
-  const auto units = Share(d.units(), thread % d.filter_threads, d.filter_threads);
+  const Range units = share(d.units(), thread % d.filter_threads, d.filter_threads);
   const std::int64_t copy = thread / d.filter_threads;
-  const auto rows = Share(d.n * p.p, copy, d.row_threads);
-  for (std::int64_t unit = units.first; unit < units.second; ++unit) {
+  const Range rows = share(d.n * p.p, copy, d.row_threads);
+  for (std::int64_t unit = units.begin; unit < units.end; ++unit) {
     const Panel panel(d.panels, unit / d.in_blocks);
     const std::int64_t block = panel.group * d.in_blocks + unit % d.in_blocks;
     const bool whole = d.row_threads == 1;
     float* const sums = data.workspace + (whole ? thread : copy * d.units() + unit) * d.unit_floats;
-    for (std::int64_t row = rows.first; row < rows.second;) {
+    for (std::int64_t row = rows.begin; row < rows.end;) {
       const std::int64_t image = row / p.p, begin = row % p.p;
-      const std::int64_t end = std::min({p.p, begin + d.strip, begin + rows.second - row});
+      const std::int64_t end = std::min({p.p, begin + d.strip, begin + rows.end - row});
       const float* const x = data.in + image * d.x.image + block * d.x.block;
       const float* const dy = data.dy + image * d.dy.image + panel.at(d.dy);
-      const bool load = row > rows.first;
+      const bool load = row > rows.begin;
       panel.vecs == 1 ? FilterStrip<1>(d, x, dy, begin, end, load, sums)
                       : FilterStrip<kTileVecs>(d, x, dy, begin, end, load, sums);
       row += end - begin;
@@ -340,7 +295,7 @@ struct Neighbours {
 
 template <int kRows, int kVecs>
 HWY_NOINLINE void FirstTile(const DirectFirst& d, const float* patch, const float* b,
-                            const Target& target, std::int64_t pixel) {
+                            const TileOutput& output, std::int64_t pixel) {
   const ConvProblem& p = d.problem;
   constexpr std::ptrdiff_t kCols = kVecs * kLanes;
   Tile<kRows, kVecs> tile;
@@ -350,36 +305,35 @@ HWY_NOINLINE void FirstTile(const DirectFirst& d, const float* patch, const floa
     tile.template MultiplyAdd<1>({patch + at, p.stride_w, 0}, {b, kCols, kLanes}, 1);
     b += kCols;
   }
-  target.Store(tile, d.y, Neighbours{pixel * d.y.pixel, d.y.pixel});
+  output.Store(tile, Neighbours{pixel * d.y.pixel, d.y.pixel});
 }
 
 void FirstForward(const DirectFirst& d, const DirectOperands& data, std::int64_t thread,
                   std::int64_t threads) {
   const ConvProblem& p = d.problem;
   float* const patch = data.workspace + thread * d.patch_floats();
-  const auto rows = Share(p.n * p.p, thread, threads);
-  for (std::int64_t row = rows.first; row < rows.second; ++row) {
+  const Range rows = share(p.n * p.p, thread, threads);
+  for (std::int64_t row = rows.begin; row < rows.end; ++row) {
     const std::int64_t image = row / p.p;
     const float* const window =
         FillPatch(d, data.in + image * p.c * p.h * p.w, row % p.p,
-                  std::max<std::int64_t>(0, rows.first - image * p.p), patch);
+                  std::max<std::int64_t>(0, rows.begin - image * p.p), patch);
     for (std::int64_t index = 0; index < d.panels.count(); ++index) {
       const Panel panel(d.panels, index);
       alignas(64) float bias[kTileCols] = {};
       if (data.bias != nullptr) std::copy_n(data.bias + panel.channel, panel.channels, bias);
       const std::int64_t at = image * d.y.image + panel.at(d.y);
-      const Target target{data.out + at,
-                          data.residual == nullptr ? nullptr : data.residual + at,
-                          data.bias == nullptr ? nullptr : bias,
-                          p.accumulate,
-                          p.epilogue.relu,
-                          data.stream};
+      const TileOutput output{
+          data.out + at, data.residual == nullptr ? nullptr : data.residual + at,
+          d.y.block,     data.bias == nullptr ? nullptr : bias,
+          p.accumulate,  p.epilogue.relu,
+          data.stream};
       const float* const b = data.filter + index * d.taps() * kTileCols;
       ForEachRowTile(p.q, [&](auto pixels, std::int64_t q) HWY_ATTR {
         const float* const from = window + q * p.stride_w;
         const std::int64_t pixel = row % p.p * p.q + q;
-        panel.vecs == 1 ? FirstTile<pixels.value, 1>(d, from, b, target, pixel)
-                        : FirstTile<pixels.value, kTileVecs>(d, from, b, target, pixel);
+        panel.vecs == 1 ? FirstTile<pixels.value, 1>(d, from, b, output, pixel)
+                        : FirstTile<pixels.value, kTileVecs>(d, from, b, output, pixel);
       });
     }
   }
@@ -395,7 +349,7 @@ HWY_NOINLINE void FirstFilterTile(const DirectFirst& d, const float* patch, cons
   Tile<kRows, kVecs> tile;
   tile.SetZero();
   tile.template MultiplyAddAt<1>(patch, d.tap_at.data() + tap, p.stride_w,
-                                 {dy, d.y.pixel, VectorAt(d.y, 1)}, p.q);
+                                 {dy, d.y.pixel, VectorAt(d.y.block, 1)}, p.q);
   tile.ForEach([&](int i, int j, Vec& v) HWY_ATTR {
     float* const to = sums + (tap + i) * kCols + j * kLanes;
     hn::StoreU(load ? hn::Add(v, hn::LoadU(F32(), to)) : v, F32(), to);
@@ -408,18 +362,18 @@ void FirstFilter(const DirectFirst& d, const DirectOperands& data, std::int64_t 
   const std::int64_t copy = d.panels.count() * d.taps() * kTileCols;
   float* const sums = data.workspace + thread * copy;
   float* const patch = data.workspace + threads * copy + thread * d.patch_floats();
-  const auto rows = Share(p.n * p.p, thread, threads);
-  for (std::int64_t row = rows.first; row < rows.second; ++row) {
+  const Range rows = share(p.n * p.p, thread, threads);
+  for (std::int64_t row = rows.begin; row < rows.end; ++row) {
     const std::int64_t image = row / p.p;
     const float* const window =
         FillPatch(d, data.in + image * p.c * p.h * p.w, row % p.p,
-                  std::max<std::int64_t>(0, rows.first - image * p.p), patch);
+                  std::max<std::int64_t>(0, rows.begin - image * p.p), patch);
     for (std::int64_t index = 0; index < d.panels.count(); ++index) {
       const Panel panel(d.panels, index);
       const float* const dy =
           data.dy + image * d.y.image + panel.at(d.y) + row % p.p * p.q * d.y.pixel;
       float* const to = sums + index * d.taps() * kTileCols;
-      const bool load = row > rows.first;
+      const bool load = row > rows.begin;
       ForEachRowTile(d.taps(), [&](auto taps, std::int64_t tap) HWY_ATTR {
         panel.vecs == 1 ? FirstFilterTile<taps.value, 1>(d, window, dy, tap, load, to)
                         : FirstFilterTile<taps.value, kTileVecs>(d, window, dy, tap, load, to);

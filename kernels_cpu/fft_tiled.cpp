@@ -23,6 +23,7 @@
 
 #include "conv/error.h"
 #include "conv/fft_tile_rules.h"
+#include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/fft_tiles.h"
 #include "kernels_cpu/streaming.h"
@@ -53,11 +54,7 @@ class FftTiled final : public ConvAlgo {
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
     if (auto refusal = refuse_tiled_fft(p, fft_tile_sides.back())) return refusal;
-    const Layout layout = device.info().vector_bytes == 64 ? Layout::nchw16c : Layout::nchw8c;
-    for (const Layout has : {p.x_layout, p.y_layout})
-      if (has != layout)
-        return Refusal{fmt::format("needs {}, has {}", to_string(layout), to_string(has))};
-    return {};
+    return refuse_all_but_blocked(p, device.info());
   }
 
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {

@@ -113,13 +113,16 @@ struct Tile {
   HWY_INLINE void MultiplyAddAhead(const float* const* a, std::ptrdiff_t row_stride, PanelB b,
                                    std::int64_t groups, std::int64_t depth,
                                    const float* next_b = nullptr) {
-    for (std::int64_t g = 0; g < groups && next_b == nullptr; ++g)
-      MultiplyAddGroup<kBegin, kEnd>(a[g], EvenRows{row_stride}, b, depth,
-                                     Ahead{a[g + kGroupsAhead], row_stride});
-    for (std::int64_t g = 0; g < groups && next_b != nullptr; ++g, next_b += depth * kVecs * kLanes)
-      MultiplyAddGroup<kBegin, kEnd>(
-          a[g], EvenRows{row_stride}, b, depth,
-          AheadOfBoth<kVecs * kLanes>{Ahead{a[g + kGroupsAhead], row_stride}, next_b});
+    const auto ahead = [&](std::int64_t g) { return Ahead{a[g + kGroupsAhead], row_stride}; };
+    if (next_b == nullptr) {
+      for (std::int64_t g = 0; g < groups; ++g)
+        MultiplyAddGroup<kBegin, kEnd>(a[g], EvenRows{row_stride}, b, depth, ahead(g));
+    } else {
+      constexpr int kCols = kVecs * kLanes;
+      for (std::int64_t g = 0; g < groups; ++g, next_b += depth * kCols)
+        MultiplyAddGroup<kBegin, kEnd>(a[g], EvenRows{row_stride}, b, depth,
+                                       AheadOfBoth<kCols>{ahead(g), next_b});
+    }
   }
 
   // The same where rows lie at a + row_at[i] instead of evenly spaced.

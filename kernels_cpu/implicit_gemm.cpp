@@ -21,6 +21,7 @@
 #include <limits>
 
 #include "conv/error.h"
+#include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/inside_taps.h"
 #include "kernels_cpu/streaming.h"
@@ -426,9 +427,8 @@ class ImplicitGemm : public ConvAlgo {
     return info;
   }
 
-  std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
-    const TileShape shape = tile_shape();
-    const Layout blocked = shape.block == 16 ? Layout::nchw16c : Layout::nchw8c;
+  std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
+    const Layout blocked = blocked_layout(device.info());
     if (p.dtype != DType::f32) return Refusal{fmt::format("takes f32, not {}", to_string(p.dtype))};
     if (p.groups != 1) return Refusal{fmt::format("takes one group, has {}", p.groups)};
     if (p.y_layout != blocked)

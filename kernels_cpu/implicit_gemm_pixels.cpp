@@ -23,6 +23,7 @@
 
 #include "kernels_cpu/gemm_kernel-inl.h"
 #include "kernels_cpu/plain_rows-inl.h"
+#include "kernels_cpu/tile_output-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
@@ -181,39 +182,10 @@ struct TileJob {
   const float* b;
   const float* next_b;  // the next panel's, or null
   std::int64_t groups;
-  float* out;  // of the panel's first channel
-  const float* residual;
+  TileOutput output;
   const std::int64_t* row_out;
-  std::int64_t out_plane;
-  const float* bias;      // kTileCols values
   std::int64_t channels;  // of the panel
-  bool load, relu;        // add to what is there; finish
-  bool stream;            // results past the caches
 };
-
-// Adds what belongs to the sums of rows [kBegin, kEnd) and stores them.
-template <int kBegin, int kEnd, int kRows, int kVecs>
-HWY_INLINE void FinishRows(const TileJob& job, Tile<kRows, kVecs>& tile) {
-  // The panel's column j * kLanes is in channel block column / kBlock.
-  const auto at = [&](int i, int j) HWY_ATTR {
-    return job.row_out[i] + j * kLanes / kBlock * job.out_plane + j * kLanes % kBlock;
-  };
-  const auto for_each = [&](auto&& f) HWY_ATTR { tile.template ForEach<kBegin, kEnd>(f); };
-  if (job.load)
-    for_each([&](int i, int j, Vec& v)
-                 HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), job.out + at(i, j))); });
-  if (job.bias != nullptr)
-    for_each([&](int, int j, Vec& v)
-                 HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), job.bias + j * kLanes)); });
-  if (job.residual != nullptr)
-    for_each([&](int i, int j, Vec& v)
-                 HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), job.residual + at(i, j))); });
-  if (job.relu) for_each([&](int, int, Vec& v) HWY_ATTR { v = hn::Max(v, hn::Zero(F32())); });
-  if (job.stream)
-    for_each([&](int i, int j, Vec& v) HWY_ATTR { hn::Stream(v, F32(), job.out + at(i, j)); });
-  else
-    for_each([&](int i, int j, Vec& v) HWY_ATTR { hn::StoreU(v, F32(), job.out + at(i, j)); });
-}
 
 template <int kRows, int kVecs, bool kPlain>
 HWY_NOINLINE void RunTile(const TileJob& job) {
@@ -222,7 +194,7 @@ HWY_NOINLINE void RunTile(const TileJob& job) {
   constexpr std::int64_t kCols = kVecs * kLanes;
   if constexpr (kPlain) {  // copied just before
     tile.MultiplyAdd(job.a, job.row_stride, {job.b, kCols, kLanes}, job.groups, job.group_depth);
-    FinishRows<0, kRows>(job, tile);
+    job.output.Store(tile, job.row_out);
     return;
   }
   // A core's schedulers hold the stores that wait for their sums. 28 of them leave the products of
@@ -234,9 +206,9 @@ HWY_NOINLINE void RunTile(const TileJob& job) {
   const float* const* const a = job.a + whole;
   const PanelB b{job.b + whole * kBlock * kCols, kCols, kLanes};
   tile.template MultiplyAddAhead<0, kHalf>(a, kBlock, b, job.groups - whole, kBlock);
-  FinishRows<0, kHalf>(job, tile);
+  job.output.StoreRows<0, kHalf>(tile, job.row_out);
   tile.template MultiplyAddAhead<kHalf, kRows>(a, kBlock, b, job.groups - whole, kBlock);
-  FinishRows<kHalf, kRows>(job, tile);
+  job.output.StoreRows<kHalf, kRows>(tile, job.row_out);
 }
 
 // The same into plain NCHW, channel by channel; at most 4 of them, which the least panel holds.
@@ -245,20 +217,19 @@ HWY_NOINLINE void RunTileToPlain(TileJob job) {
   constexpr int kVecs = kLanes == kBlock ? 1 : kTileVecs;
   alignas(64) float values[kRows * kTileCols];
   std::int64_t rows[kRows];
-  float* const out = job.out;
-  for (int i = 0; i < kRows; ++i) rows[i] = i * kTileCols;
-  for (int i = 0; job.load && i < kRows; ++i)
-    for (std::int64_t c = 0; c < job.channels; ++c)
-      values[i * kTileCols + c] = out[job.row_out[i] + c * job.out_plane];
+  const TileOutput to = job.output;
   const std::int64_t* const row_out = job.row_out;
-  const std::int64_t plane = job.out_plane;
-  job.out = values;
+  for (int i = 0; i < kRows; ++i) rows[i] = i * kTileCols;
+  for (int i = 0; to.load && i < kRows; ++i)
+    for (std::int64_t c = 0; c < job.channels; ++c)
+      values[i * kTileCols + c] = to.out[row_out[i] + c * to.plane];
+  job.output.out = values;
+  job.output.plane = kBlock;
+  job.output.stream = false;
   job.row_out = rows;
-  job.out_plane = kBlock;
-  job.stream = false;
   RunTile<kRows, kVecs, false>(job);
   for (std::int64_t c = 0; c < job.channels; ++c)
-    for (int i = 0; i < kRows; ++i) out[row_out[i] + c * plane] = values[i * kTileCols + c];
+    for (int i = 0; i < kRows; ++i) to.out[row_out[i] + c * to.plane] = values[i * kTileCols + c];
 }
 
 template <int kRows>
@@ -338,20 +309,20 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
       job.groups = gathered.size();
       job.group_depth = gemm.group_depth;
       job.row_stride = gemm.in_step_w;
-      job.out = data.out + out_at;
-      job.out_plane = out_plane;
       job.channels = channels;
-      job.load = chunk > 0 || gemm.accumulate;
-      if (chunk == 0) {
-        job.bias = data.bias == nullptr ? nullptr : bias;
-        job.residual = data.residual == nullptr ? nullptr : data.residual + out_at;
-      }
-      job.relu = gemm.epilogue.relu && chunk + 1 == chunks;
-      job.stream = data.stream && chunk + 1 == chunks;
+      const bool first_chunk = chunk == 0, last_chunk = chunk + 1 == chunks;
+      job.output = {
+          .out = data.out + out_at,
+          .residual = first_chunk && data.residual != nullptr ? data.residual + out_at : nullptr,
+          .plane = out_plane,
+          .bias = first_chunk && data.bias != nullptr ? bias : nullptr,
+          .load = !first_chunk || gemm.accumulate,
+          .relu = last_chunk && gemm.epilogue.relu,
+          .stream = last_chunk && data.stream};
       job.a = scratch.groups;
-      if (gemm.zeros_between && chunk == 0)
-        ZeroBetween(gemm, grid, {begin / grid.w, end / grid.w}, ceil_div(channels, kBlock), job.out,
-                    data.stream);
+      if (gemm.zeros_between && first_chunk)
+        ZeroBetween(gemm, grid, {begin / grid.w, end / grid.w}, ceil_div(channels, kBlock),
+                    data.out + out_at, data.stream);
       ForEachRowTile(end - begin, [&](auto n, std::int64_t first) HWY_ATTR {
         job.row_out = rows.out + first;
         if (first + n.value == end - begin && panel + 1 < panels.end)  // the last tile

@@ -22,6 +22,7 @@
 #include <algorithm>
 
 #include "conv/error.h"
+#include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/implicit_gemm.h"
 #include "kernels_cpu/inside_taps.h"
@@ -132,9 +133,8 @@ class Strassen final : public ConvAlgo {
     return info;
   }
 
-  std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
+  std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
     const TileShape shape = tile_shape();
-    const Layout blocked = shape.block == 16 ? Layout::nchw16c : Layout::nchw8c;
     if (p.dtype != DType::f32) return Refusal{fmt::format("takes f32, not {}", to_string(p.dtype))};
     if (p.pass == Pass::backward_filter) return Refusal{"does not compute backward_filter"};
     if (p.groups != 1) return Refusal{fmt::format("takes one group, has {}", p.groups)};
@@ -144,10 +144,7 @@ class Strassen final : public ConvAlgo {
     if (p.pass == Pass::backward_data && (p.p != p.h || p.q != p.w))
       return Refusal{
           fmt::format("takes backward_data of stride 1, has {}x{}", p.stride_h, p.stride_w)};
-    for (const Layout has : {p.x_layout, p.y_layout})
-      if (has != blocked)
-        return Refusal{fmt::format("takes {} on this instruction set, not {}", to_string(blocked),
-                                   to_string(has))};
+    if (auto refusal = refuse_all_but_blocked(p, device.info())) return refusal;
     const bool forward = p.pass == Pass::forward;
     const std::int64_t in = forward ? p.c : p.k, out = forward ? p.k : p.c;
     if (in % (2 * shape.block) != 0 || out % (2 * shape.cols) != 0)

@@ -26,6 +26,11 @@ struct StrassenGemm {
   bool accumulate = false;
 
   std::int64_t pairs() const { return images * pixels; }
+  // From a pair's upper pixel, in floats: the other half of the channels, and the partner.
+  std::int64_t in_right() const { return half_groups * in.h * in.w * channel_block(in.layout); }
+  std::int64_t in_below() const {
+    return pair_images * in.c * in.h * in.w + in_at[std::size_t(pair_pixels)];
+  }
   // Workspace of a thread: what meets B, and where the block's pixels lie.
   std::size_t sum_floats() const;
   std::size_t thread_bytes() const;

@@ -13,6 +13,7 @@
 #include <hwy/highway.h>
 
 #include "kernels_cpu/gemm_kernel-inl.h"
+#include "kernels_cpu/tile_output-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
@@ -40,9 +41,7 @@ void MakeOperands(const StrassenGemm& gemm, const float* in, const std::int64_t*
                   std::int64_t rows, Range groups, float* to) {
   const F32 d;
   const std::int64_t plane = gemm.in.h * gemm.in.w * kBlock;
-  const std::int64_t right = gemm.half_groups * plane;
-  const std::int64_t below = gemm.pair_images * gemm.in.c * gemm.in.h * gemm.in.w +
-                             gemm.in_at[std::size_t(gemm.pair_pixels)];
+  const std::int64_t right = gemm.in_right(), below = gemm.in_below();
   const std::int64_t step = groups.size() * rows * kBlock;
   for (std::int64_t g = groups.begin; g < groups.end; ++g)
     for (std::int64_t i = 0; i < rows; ++i)
@@ -77,34 +76,25 @@ struct TileJob {
   std::int64_t groups;
   const float* b;
   std::int64_t b_step;  // from product to product
-  float* out;
+  TileOutput output;    // of the first quadrant
   const std::int64_t* out_at;
-  std::int64_t right, below, plane;
-  const float *bias, *residual;
-  std::int64_t bias_right;
-  bool load, relu;
+  std::int64_t right, below;  // from there to the others
+
+  HWY_INLINE TileOutput Quadrant(bool is_right, bool is_below) const {
+    const std::int64_t at = (is_right ? right : 0) + (is_below ? below : 0);
+    TileOutput to = output;
+    to.out += at;
+    if (to.residual != nullptr) to.residual += at;
+    if (to.bias != nullptr && is_right) to.bias += right / output.plane * kBlock;
+    return to;
+  }
 };
 
-// What belongs to the sums of a tile, then the store.
-template <int kRows>
-HWY_INLINE void Finish(const TileJob& job, Tile<kRows>& tile, bool right, bool below) {
-  const std::int64_t quadrant = (right ? job.right : 0) + (below ? job.below : 0);
-  const auto at = [&](int i, int j) HWY_ATTR {
-    return quadrant + job.out_at[i] + j * kLanes / kBlock * job.plane + j * kLanes % kBlock;
-  };
-  if (job.load)
-    tile.ForEach([&](int i, int j, Vec& v)
-                     HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), job.out + at(i, j))); });
-  if (job.bias != nullptr) {
-    const float* const bias = job.bias + (right ? job.bias_right : 0);
-    tile.ForEach([&](int, int j, Vec& v)
-                     HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), bias + j * kLanes)); });
-  }
-  if (job.residual != nullptr)
-    tile.ForEach([&](int i, int j, Vec& v)
-                     HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), job.residual + at(i, j))); });
-  if (job.relu) tile.ForEach([&](int, int, Vec& v) HWY_ATTR { v = hn::Max(v, hn::Zero(F32())); });
-  tile.ForEach([&](int i, int j, Vec& v) HWY_ATTR { hn::StoreU(v, F32(), job.out + at(i, j)); });
+template <int kRows, class What>
+HWY_INLINE void Multiply(const TileJob& job, Operand k, Tile<kRows>& tile, const What& ahead) {
+  tile.template MultiplyAdd<kBlock>(
+      {job.a + k * job.groups * kRows * kBlock, kBlock, kRows * kBlock},
+      PanelB{job.b + k * job.b_step}, job.groups, ahead);
 }
 
 // next(quadrant of A) asks for what comes next.
@@ -112,36 +102,31 @@ template <int kRows, class Next>
 HWY_NOINLINE void RunTile(const TileJob& job, const Next& next) {
   Tile<kRows> tile;
   alignas(64) float u[2][kRows * kTileCols];
-  const auto multiply = [&](Operand k, const auto& ahead) HWY_ATTR {
-    tile.template MultiplyAdd<kBlock>(
-        {job.a + k * job.groups * kRows * kBlock, kBlock, kRows * kBlock},
-        PanelB{job.b + k * job.b_step}, job.groups, ahead);
-  };
   const auto load = [&](const float* from) HWY_ATTR {
     tile.ForEach([&](int i, int j, Vec& v)
                      HWY_ATTR { v = hn::Load(F32(), from + i * kTileCols + j * kLanes); });
   };
   tile.SetZero();
-  multiply(kA11, next(0));
+  Multiply(job, kA11, tile, next(0));
   tile.Put(u[0], kTileCols, false);
-  multiply(kA12, NothingAhead());
-  Finish(job, tile, false, false);
+  Multiply(job, kA12, tile, NothingAhead());
+  job.Quadrant(false, false).Store(tile, job.out_at);
   load(u[0]);
-  multiply(kS2, next(1));
+  Multiply(job, kS2, tile, next(1));
   tile.Put(u[0], kTileCols, false);  // U2
-  multiply(kS3, NothingAhead());
+  Multiply(job, kS3, tile, NothingAhead());
   tile.Put(u[1], kTileCols, false);  // U3
-  multiply(kA22, next(2));
-  Finish(job, tile, false, true);
+  Multiply(job, kA22, tile, next(2));
+  job.Quadrant(false, true).Store(tile, job.out_at);
   tile.SetZero();
-  multiply(kS1, NothingAhead());
+  Multiply(job, kS1, tile, NothingAhead());
   tile.Put(u[0], kTileCols, true);  // U2 + S1 T1
   tile.Put(u[1], kTileCols, true);  // C22
   load(u[0]);
-  multiply(kS4, next(3));
-  Finish(job, tile, true, false);
+  Multiply(job, kS4, tile, next(3));
+  job.Quadrant(true, false).Store(tile, job.out_at);
   load(u[1]);
-  Finish(job, tile, true, true);
+  job.Quadrant(true, true).Store(tile, job.out_at);
 }
 
 void RunStrassen(const StrassenGemm& gemm, const StrassenOperands& data, std::byte* workspace,
@@ -154,9 +139,7 @@ void RunStrassen(const StrassenGemm& gemm, const StrassenOperands& data, std::by
   const std::int64_t chunks = ceil_div(gemm.half_groups, gemm.chunk);
   const std::int64_t plane = gemm.out.h * gemm.out.w * kBlock;
   const std::int64_t in_plane = gemm.in.h * gemm.in.w * kBlock;
-  const std::int64_t right = gemm.half_groups * in_plane;
-  const std::int64_t below = gemm.pair_images * gemm.in.c * gemm.in.h * gemm.in.w +
-                             gemm.in_at[std::size_t(gemm.pair_pixels)];
+  const std::int64_t right = gemm.in_right(), below = gemm.in_below();
   for (std::int64_t i = 0; i < blocks; ++i) {
     const std::int64_t tiles = ceil_div(own.size(), kTileRows);
     const Range part = share(tiles, i, blocks);
@@ -165,6 +148,7 @@ void RunStrassen(const StrassenGemm& gemm, const StrassenOperands& data, std::by
     FillPairs(gemm, pairs, at);
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
       const Range groups = share(gemm.half_groups, chunk, chunks);
+      const bool first_chunk = chunk == 0, last_chunk = chunk + 1 == chunks;
       for (std::int64_t panel = 0; panel < gemm.half_panels; ++panel) {
         const std::int64_t first_out = panel * kTileCols / kBlock * plane;
         TileJob job{
@@ -173,17 +157,20 @@ void RunStrassen(const StrassenGemm& gemm, const StrassenOperands& data, std::by
             .b =
                 data.packed + panel * 7 * gemm.product_floats() + groups.begin * kBlock * kTileCols,
             .b_step = gemm.product_floats(),
-            .out = data.out + first_out,
+            .output = {.out = data.out + first_out,
+                       .residual = first_chunk && data.residual != nullptr
+                                       ? data.residual + first_out
+                                       : nullptr,
+                       .plane = plane,
+                       .bias = first_chunk && data.bias != nullptr ? data.bias + panel * kTileCols
+                                                                   : nullptr,
+                       .load = !first_chunk || gemm.accumulate,
+                       .relu = last_chunk && gemm.epilogue.relu,
+                       .stream = false},
             .out_at = at.out,
             .right = gemm.half_panels * kTileCols / kBlock * plane,
-            .below =
-                gemm.pair_images * gemm.out.c * gemm.out.h * gemm.out.w + gemm.pair_pixels * kBlock,
-            .plane = plane,
-            .bias = data.bias == nullptr || chunk > 0 ? nullptr : data.bias + panel * kTileCols,
-            .residual = data.residual == nullptr || chunk > 0 ? nullptr : data.residual + first_out,
-            .bias_right = gemm.half_panels * kTileCols,
-            .load = gemm.accumulate || chunk > 0,
-            .relu = gemm.epilogue.relu && chunk + 1 == chunks};
+            .below = gemm.pair_images * gemm.out.c * gemm.out.h * gemm.out.w +
+                     gemm.pair_pixels * kBlock};
         float* to = sums;
         ForEachRowTile(pairs.size(), [&](auto rows, std::int64_t first) HWY_ATTR {
           const bool makes = panel == 0;

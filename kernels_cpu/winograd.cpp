@@ -339,7 +339,7 @@ class Winograd : public ConvAlgo {
     return info;
   }
 
-  std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
+  std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
     if (p.dtype != DType::f32) return Refusal{fmt::format("takes f32, not {}", to_string(p.dtype))};
     ConvProblem dense = p;
     if (folds(p)) {
@@ -351,18 +351,14 @@ class Winograd : public ConvAlgo {
             "folds a stride of 1, 2 or 4 where 3x3 to 5x5 taps are left, has {}x{} of stride {}x{}",
             p.r, p.s, p.stride_h, p.stride_w)};
       dense.stride_h = dense.stride_w = 1;
+      dense.x_layout = blocked_layout(device.info());
     } else {
       if (p.r != p.s || p.r < 3 || p.r > 5)
         return Refusal{fmt::format("takes 3x3 to 5x5 filters, has {}x{}", p.r, p.s)};
       if (p.r == 3 && p.stride_h == 2 && p.stride_w == 2) dense.stride_h = dense.stride_w = 1;
     }
     if (auto refusal = refuse_all_but_dense(dense)) return refusal;
-    const Layout blocked = tile_shape().block == 16 ? Layout::nchw16c : Layout::nchw8c;
-    for (const Layout layout : {folds(p) ? blocked : p.x_layout, p.y_layout})
-      if (layout != blocked)
-        return Refusal{fmt::format("takes {} on this instruction set, not {}", to_string(blocked),
-                                   to_string(layout))};
-    return std::nullopt;
+    return refuse_all_but_blocked(dense, device.info());
   }
 
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {

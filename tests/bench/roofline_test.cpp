@@ -11,6 +11,7 @@
 #include "bench/gnuplot.h"
 #include "bench/roofline_report.h"
 #include "conv/error.h"
+#include "conv/refusals.h"
 #include "kernels_cpu/cpu.h"
 #include "tests/bench/run_program.h"
 

@@ -3,11 +3,9 @@
 // does not fit the caches at once.
 #include <gtest/gtest.h>
 
-#include "autotune/verify.h"
-#include "conv/algo.h"
 #include "conv/error.h"
 #include "kernels_cpu/algos.h"
-#include "kernels_cpu/cpu.h"
+#include "tests/kernels_cpu/expect_exact.h"
 
 namespace convlab {
 namespace {
@@ -15,27 +13,13 @@ namespace {
 class Direct : public testing::TestWithParam<std::string> {
  protected:
   ConvProblem problem(const char* text, Pass pass, bool plain_x) const {
-    const Layout blocked = GetParam() == "avx512" ? Layout::nchw16c : Layout::nchw8c;
-    ConvProblem p = parse_problem(text).problem;
-    p.pass = pass;
-    p.x_layout = plain_x ? Layout::nchw : blocked;
-    p.y_layout = blocked;
-    return p;
+    return blocked_problem(text, pass, GetParam(), plain_x);
   }
-  // Every config that is offered, and the same with `stream`.
   void check(const ConvProblem& p, bool stream) {
-    const ReferenceCase reference(p, 8, DataKind::small_integers);
-    const auto algo = cpu::make_direct();
-    for (const int threads : {1, 3}) {
-      const auto device = make_cpu_device({.threads = threads, .isa = GetParam()});
-      const auto queue = device->make_stream();
-      for (Config config : algo->configs(p, *device)) {
+    expect_exact(*cpu::make_direct(), p, GetParam(), [&](std::vector<Config>& configs) {
+      for (Config& config : configs)
         if (stream) config.set("stream", 1);
-        const auto verdict = check_candidate(*algo, p, config, reference, *device, *queue, 0.0);
-        EXPECT_EQ(verdict.status, Status::ok) << to_text(p) << " threads " << threads << " config "
-                                              << config.text() << ": " << verdict.reason;
-      }
-    }
+    });
   }
 };
 
@@ -74,7 +58,7 @@ TEST(DirectConfig, StreamsOnlyWhereItSaysSo) {
   if (device->info().l3_bytes == 0) GTEST_SKIP() << "this machine does not tell its L3's size";
   p.n = 4096;
   p.x_layout = Layout::nchw;
-  p.y_layout = device->info().vector_bytes == 64 ? Layout::nchw16c : Layout::nchw8c;
+  p.y_layout = blocked_layout(device->info());
   p.h = p.w = p.p = p.q = 100;
   ASSERT_GT(p.y_bytes(), device->info().l3_bytes);
   EXPECT_EQ(algo->configs(p, *device).front(), (Config{{"stream", 1}}));

@@ -3,10 +3,8 @@
 // blocks, every phase of a strided backward_data, both ways of splitting threads.
 #include <gtest/gtest.h>
 
-#include "autotune/verify.h"
-#include "conv/algo.h"
 #include "kernels_cpu/algos.h"
-#include "kernels_cpu/cpu.h"
+#include "tests/kernels_cpu/expect_exact.h"
 
 namespace convlab {
 namespace {
@@ -18,46 +16,15 @@ struct Case {
   bool accumulate = false;
 };
 
-class ImplicitGemm : public testing::TestWithParam<std::string> {
- protected:
-  void check(const Case& c, Pass pass) {
-    const Layout blocked = GetParam() == "avx512" ? Layout::nchw16c : Layout::nchw8c;
-    ConvProblem p = parse_problem(c.text).problem;
-    p.pass = pass;
-    p.x_layout = c.plain_x ? Layout::nchw : blocked;
-    p.y_layout = blocked;
-    if (pass == Pass::forward) p.epilogue = c.epilogue;
-    p.accumulate = c.accumulate;
-    const ReferenceCase reference(p, 7, DataKind::small_integers);
-    const auto algo = cpu::make_implicit_gemm();
-    for (const int threads : {1, 3}) {
-      const auto device = make_cpu_device({.threads = threads, .isa = GetParam()});
-      const auto stream = device->make_stream();
-      std::vector<Config> configs = algo->configs(p, *device);
-      if (pass != Pass::backward_filter) {  // offered for large outputs
-        configs.push_back(configs.front());
-        configs.back().set("stream", 1);
-      }
-      for (const Config& config : configs) {
-        const auto verdict = check_candidate(*algo, p, config, reference, *device, *stream, 0.0);
-        EXPECT_EQ(verdict.status, Status::ok)
-            << c.text << " " << to_string(pass) << " threads " << threads << " config "
-            << config.text() << ": " << verdict.reason;
-      }
-    }
-  }
-};
+class ImplicitGemm : public testing::TestWithParam<std::string> {};
 
 // Over 50,000 pixels a sum in which each product is rounded to the size of all before it errs by
 // 2.8e-6 even when two threads have a half each (measured).
 TEST_P(ImplicitGemm, LongSumsErrLittle) {
   for (const bool plain_x : {false, true}) {
-    ConvProblem p =
-        parse_problem(plain_x ? "mb1ic3ih224oc16oh224kh3ph1" : "mb1ic16ih224oc16oh224kh1ph0")
-            .problem;
-    p.pass = Pass::backward_filter;
-    p.y_layout = GetParam() == "avx512" ? Layout::nchw16c : Layout::nchw8c;
-    p.x_layout = plain_x ? Layout::nchw : p.y_layout;
+    const ConvProblem p =
+        blocked_problem(plain_x ? "mb1ic3ih224oc16oh224kh3ph1" : "mb1ic16ih224oc16oh224kh1ph0",
+                        Pass::backward_filter, GetParam(), plain_x);
     const ReferenceCase reference(p, 8);
     const auto algo = cpu::make_implicit_gemm();
     const auto device = make_cpu_device({.threads = 1, .isa = GetParam()});
@@ -105,8 +72,18 @@ TEST_P(ImplicitGemm, MatchesTheReference) {
       {.text = "mb2ic40ih6oc23oh6kh1ph0", .accumulate = true},  // and by way of its sums
       {.text = "mb2ic3ih32oc64oh16kh7sh2ph3", .plain_x = true, .accumulate = true},
   };
+  const auto algo = cpu::make_implicit_gemm();
   for (const Case& c : cases)
-    for (const Pass pass : all_passes) check(c, pass);
+    for (const Pass pass : all_passes) {
+      ConvProblem p = blocked_problem(c.text, pass, GetParam(), c.plain_x);
+      if (pass == Pass::forward) p.epilogue = c.epilogue;
+      p.accumulate = c.accumulate;
+      expect_exact(*algo, p, GetParam(), [&](std::vector<Config>& configs) {
+        if (pass == Pass::backward_filter) return;
+        configs.push_back(configs.front());
+        configs.back().set("stream", 1);  // offered for large outputs
+      });
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryIsa, ImplicitGemm, testing::ValuesIn(supported_isas()),

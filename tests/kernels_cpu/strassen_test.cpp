@@ -2,9 +2,8 @@
 // images and by pixels, ragged tiles, several blocks and chunks, strides, epilogues.
 #include <gtest/gtest.h>
 
-#include "autotune/verify.h"
 #include "kernels_cpu/algos.h"
-#include "kernels_cpu/cpu.h"
+#include "tests/kernels_cpu/expect_exact.h"
 
 namespace convlab {
 namespace {
@@ -17,12 +16,6 @@ struct Case {
 
 class Strassen : public testing::TestWithParam<std::string> {
  protected:
-  ConvProblem problem(const std::string& text, Pass pass) const {
-    ConvProblem p = parse_problem(text).problem;
-    p.pass = pass;
-    p.x_layout = p.y_layout = GetParam() == "avx512" ? Layout::nchw16c : Layout::nchw8c;
-    return p;
-  }
   const std::unique_ptr<ConvAlgo> algo_ = cpu::make_strassen();
 };
 
@@ -41,25 +34,13 @@ TEST_P(Strassen, MatchesTheReference) {
   };
   for (const Case& c : cases)
     for (const Pass pass : {Pass::forward, Pass::backward_data}) {
-      ConvProblem p = problem(c.text, pass);
+      ConvProblem p = blocked_problem(c.text, pass, GetParam());
       if (pass == Pass::forward) p.epilogue = c.epilogue;
       p.accumulate = c.accumulate;
       if (pass == Pass::backward_data && p.stride_h > 1) continue;
-      const ReferenceCase reference(p, 7, DataKind::small_integers);
-      for (const int threads : {1, 3}) {
-        const auto device = make_cpu_device({.threads = threads, .isa = GetParam()});
-        const auto stream = device->make_stream();
-        const auto refusal = algo_->refuse(p, *device);
-        ASSERT_FALSE(refusal) << c.text << ' ' << refusal->reason;
-        std::vector<Config> configs = algo_->configs(p, *device);
+      expect_exact(*algo_, p, GetParam(), [](std::vector<Config>& configs) {
         configs.push_back({{"depth", 64}});
-        for (const Config& config : configs) {
-          const auto verdict = check_candidate(*algo_, p, config, reference, *device, *stream, 0.0);
-          EXPECT_EQ(verdict.status, Status::ok)
-              << c.text << ' ' << to_string(pass) << " threads " << threads << " config "
-              << config.text() << ": " << verdict.reason;
-        }
-      }
+      });
     }
 }
 
@@ -73,7 +54,7 @@ TEST_P(Strassen, RefusesWhatHasNoHalves) {
       {"mb2ic64ih8oc64oh4kh1ph0sh2", Pass::backward_data},
       {"mb2ic64ih8oc64oh8kh1ph0", Pass::backward_filter}};
   for (const auto& [text, pass] : cases)
-    EXPECT_TRUE(algo_->refuse(problem(text, pass), *device)) << text;
+    EXPECT_TRUE(algo_->refuse(blocked_problem(text, pass, GetParam()), *device)) << text;
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryIsa, Strassen, testing::ValuesIn(supported_isas()),

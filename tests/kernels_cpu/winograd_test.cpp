@@ -7,6 +7,7 @@
 
 #include "autotune/verify.h"
 #include "conv/error.h"
+#include "conv/refusals.h"
 #include "conv/registry.h"
 #include "kernels_cpu/cpu.h"
 
@@ -25,7 +26,7 @@ const ConvAlgo& winograd() {
 ConvProblem blocked(const char* text, Pass pass, const Device& device) {
   ConvProblem p = parse_problem(text).problem;
   p.pass = pass;
-  p.x_layout = p.y_layout = device.info().vector_bytes == 64 ? Layout::nchw16c : Layout::nchw8c;
+  p.x_layout = p.y_layout = blocked_layout(device.info());
   return p;
 }
 

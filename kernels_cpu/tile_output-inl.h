@@ -1,0 +1,65 @@
+// Where the results of a register tile go, and what happens to them first. Per-target header:
+// include it after hwy/foreach_target.h.
+#if defined(CONVLAB_KERNELS_CPU_TILE_OUTPUT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef CONVLAB_KERNELS_CPU_TILE_OUTPUT_INL_H_
+#undef CONVLAB_KERNELS_CPU_TILE_OUTPUT_INL_H_
+#else
+#define CONVLAB_KERNELS_CPU_TILE_OUTPUT_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include "kernels_cpu/gemm_kernel-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace convlab::cpu::HWY_NAMESPACE {
+
+// Vector j of a pixel, from the first channel of a panel, whose channel blocks lie `plane` apart.
+HWY_INLINE std::int64_t VectorAt(std::int64_t plane, int j) {
+  return j * kLanes / kBlock * plane + j * kLanes % kBlock;
+}
+
+// Of a panel: kTileCols channels of an activation tensor.
+struct TileOutput {
+  float* out;             // the panel's first channel
+  const float* residual;  // likewise, or null
+  std::int64_t plane;     // from one channel block to the next
+  const float* bias;      // kTileCols values, or null
+  bool load, relu;        // adds to what is there; keeps what is positive
+  bool stream;            // past the caches
+
+  // Rows [kBegin, kEnd) of the tile, of which row i goes to pixel_at[i].
+  template <int kBegin, int kEnd, int kRows, int kVecs, class PixelAt>
+  HWY_INLINE void StoreRows(Tile<kRows, kVecs>& tile, const PixelAt& pixel_at) const {
+    const auto at = [&](int i, int j) HWY_ATTR { return pixel_at[i] + VectorAt(plane, j); };
+    const auto for_each = [&](auto&& f) HWY_ATTR { tile.template ForEach<kBegin, kEnd>(f); };
+    if (load)
+      for_each([&](int i, int j, Vec& v)
+                   HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), out + at(i, j))); });
+    if (bias != nullptr)
+      for_each([&](int, int j, Vec& v)
+                   HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), bias + j * kLanes)); });
+    if (residual != nullptr)
+      for_each([&](int i, int j, Vec& v)
+                   HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), residual + at(i, j))); });
+    if (relu) for_each([&](int, int, Vec& v) HWY_ATTR { v = hn::Max(v, hn::Zero(F32())); });
+    if (stream) {
+      HWY_UNROLL(16)
+      for (int j = 0; j < kVecs; ++j) {  // neighbouring lines one after the other
+        HWY_UNROLL(16)
+        for (int i = kBegin; i < kEnd; ++i) hn::Stream(tile.v[i][j], F32(), out + at(i, j));
+      }
+    } else {
+      for_each([&](int i, int j, Vec& v) HWY_ATTR { hn::StoreU(v, F32(), out + at(i, j)); });
+    }
+  }
+  template <int kRows, int kVecs, class PixelAt>
+  HWY_INLINE void Store(Tile<kRows, kVecs>& tile, const PixelAt& pixel_at) const {
+    StoreRows<0, kRows>(tile, pixel_at);
+  }
+};
+
+}  // namespace convlab::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
