@@ -13,6 +13,7 @@
 #include "autotune/ceilings.h"
 #include "autotune/pbqp.h"
 #include "conv/error.h"
+#include "conv/refusals.h"
 #include "nets/conv_choice.h"
 #include "nets/step_work.h"
 
