@@ -24,7 +24,7 @@ const std::vector<NamedProblem>& probes() {
   static const std::vector<NamedProblem> list = [] {
     std::vector<NamedProblem> parsed;
     for (const char* text :
-         {"mb1ic32ih16oc32oh16kh3ph1n3x3", "mb1ic32ih16oc32oh16kh1ph0n1x1",
+         {"mb1ic32ih16oc32oh16kh3ph1n3x3", "mb1ic64ih16oc64oh16kh1ph0n1x1",
           "mb1ic32ih16oc32oh16kh5ph2n5x5", "mb1ic32ih16oc32oh8kh3sh2ph1nstride",
           "mb1ic32ih16oc32oh16kh3ph2dh1ndilation", "g2mb1ic32ih16oc32oh16kh3ph1ngroups",
           "g32mb1ic32ih16oc32oh16kh3ph1ndepthwise", "mb1ic3ih16oc32oh16kh3ph1nC=3",
