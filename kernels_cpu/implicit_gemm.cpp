@@ -297,7 +297,11 @@ FilterGemm plan_filter(const ConvProblem& whole, const Config& config, const Dev
   const double pixels = double(p.n * p.p * p.q);
   const std::int64_t lines = p.n * p.p;
   const std::int64_t block_floats = gemm.block_rows * shape.cols;
-  const std::int64_t fit = std::max<std::int64_t>(1, device.l2_bytes / 4 / 4 / block_floats);
+  gemm.at_once = gemm.exchanged && p.k % shape.block == 0 && gemm.chunk_lines >= lines;
+  const std::int64_t fit = gemm.at_once
+                               ? gemm.panels * gemm.blocks
+                               : std::max<std::int64_t>(1, device.l2_bytes / 4 / 4 / block_floats);
+  const std::int64_t most_parts = gemm.at_once ? 1 : std::min<std::int64_t>(device.threads, lines);
   const double bytes_per_cycle = 6;  // of one core from beyond L2
   double best = std::numeric_limits<double>::infinity();
   for (std::int64_t panel_splits = 1; panel_splits <= gemm.panels; ++panel_splits)
@@ -305,8 +309,7 @@ FilterGemm plan_filter(const ConvProblem& whole, const Config& config, const Dev
       const std::int64_t panels = ceil_div(gemm.panels, panel_splits);
       const std::int64_t blocks = ceil_div(gemm.blocks, block_splits);
       if (panels * blocks > fit && (panels > 1 || blocks > 1)) continue;
-      for (std::int64_t parts = 1; parts <= std::min(device.threads + std::int64_t{0}, lines);
-           ++parts) {
+      for (std::int64_t parts = 1; parts <= most_parts; ++parts) {
         const double rounds = double(ceil_div(panel_splits * block_splits * parts, device.threads));
         const double compute = double(panels * blocks * gemm.block_rows);
         const double copy = double(gemm.buffer_floats) / double(8 * p.q);
@@ -320,7 +323,7 @@ FilterGemm plan_filter(const ConvProblem& whole, const Config& config, const Dev
           gemm.panel_splits = panel_splits;
           gemm.block_splits = block_splits;
           gemm.parts = parts;
-          gemm.unit_floats = std::size_t(panels * blocks * block_floats);
+          gemm.unit_floats = gemm.at_once ? 0 : std::size_t(panels * blocks * block_floats);
         }
       }
     }
@@ -421,7 +424,7 @@ class ImplicitGemm : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "implicit_gemm",
-                               .version = 6,
+                               .version = 7,
                                .summary = "one matrix product; columns gathered tile by tile",
                                .libraries = {}};
     return info;

@@ -94,6 +94,7 @@ struct FilterGemm {
   // Of a 1x1 filter of stride 1 x and dy change places: rows of the product are then rows of dw.
   bool exchanged = false;
   bool in_place = false;                     // so that the last sums go from the registers to dw
+  bool at_once = false;                      // in place, and all pixels are one chunk
   std::vector<TapRange> inside_h, inside_w;  // of each r, each s
   PlainRows plain;
   std::vector<std::ptrdiff_t> row_at;   // where (c, tap) lies in them
