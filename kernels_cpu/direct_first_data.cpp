@@ -29,15 +29,6 @@ namespace convlab::cpu::HWY_NAMESPACE {
 template <int kChannels>
 constexpr int kPixelVecs = std::min(8, ((kLanes == 16 ? 32 : 16) - kChannels - 1) / kChannels);
 
-// GCC 12 would read a vector of dy from memory again for each of its C uses, and most of them cross
-// a cache line.
-HWY_INLINE void KeepInRegister(Vec& v) {
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128
-  asm("" : "+v"(v.raw));
-#endif
-  (void)v;
-}
-
 // to[channel][pixel] = row[pixel][channel] of one channel block: 4 pixels at a time.
 HWY_INLINE void CopyRow(const float* row, std::int64_t pixel_step, std::int64_t pixels,
                         std::int64_t channels, float* to, std::int64_t plane) {
@@ -104,7 +95,7 @@ HWY_NOINLINE void PhaseTile(const DirectFirstData& d, const std::ptrdiff_t* tap_
       for (int c = 0; c < kChannels; ++c) factor[c] = hn::Set(F32(), w[c]);
       HWY_UNROLL(16)
       for (int v = 0; v < kVecs; ++v) {
-        Vec pixels = hn::LoadU(F32(), from + v * kLanes);
+        Vec pixels = hn::LoadU(F32(), from + v * kLanes);  // most cross a cache line
         KeepInRegister(pixels);
         HWY_UNROLL(4)
         for (int c = 0; c < kChannels; ++c) sum[v][c] = hn::MulAdd(factor[c], pixels, sum[v][c]);

@@ -48,6 +48,14 @@ constexpr int kTileCols = kTileVecs * kLanes;
 // How many groups of A before its turn one is asked for: some 800 cycles, as long as memory takes.
 constexpr int kGroupsAhead = kLanes == 16 ? 2 : 16;
 
+// GCC 12 would read a vector from memory again for each of its uses.
+HWY_INLINE void KeepInRegister(Vec& v) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128
+  asm("" : "+v"(v.raw));
+#endif
+  (void)v;
+}
+
 struct PanelA {
   const float* data;
   std::ptrdiff_t row_stride, group_stride;  // in floats

@@ -8,7 +8,8 @@
 //   backward_filter:  dw = A^T [ sum_tiles (B^T x B) . (G dy G^T) ] A, as F(r, m)
 //
 // A stride of two is four convolutions of stride 1, with filters of two taps and one, over the
-// phases of x; in a first layer, whose channels are few, a stride folds into them (winograd.h).
+// phases of x; in a first layer, whose channels are few, a stride folds into them (winograd.h), and
+// 3x3 of stride 1 goes in one dimension (winograd_rows.h).
 //
 // Lavin & Gray 2015 (arXiv:1509.09308). Blocks of tiles stay in L2 between the steps: Jia et al.
 // 2018 (PPoPP), Gelashvili et al. 2019 (arXiv:1912.02165). Where filters are many and tiles few
@@ -26,6 +27,7 @@
 #include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/streaming.h"
+#include "kernels_cpu/winograd_rows.h"
 
 namespace convlab::cpu {
 namespace {
@@ -327,11 +329,77 @@ class WinogradPlan : public ConvPlan {
   WinogradShape shape_;
 };
 
+// Forward of a first layer that is transformed along its rows only.
+bool goes_by_rows(const ConvProblem& p) {
+  return p.pass == Pass::forward && folds(p) && p.stride_h == 1 && p.s == WinogradRows::r;
+}
+
+WinogradRows plan_rows(const ConvProblem& p, const Config& config, const DeviceInfo& device) {
+  if (!goes_by_rows(p) || config.get("tile") != WinogradRows::m)
+    throw InputError("winograd's rows=1: expected tile=4, fwd of a first layer, 3x3 of stride 1");
+  return {p, device, streams(config)};
+}
+
+WorkEstimate work_of_rows(const WinogradRows& s, const DeviceInfo& device) {
+  const ConvProblem& p = s.problem;
+  const WinogradCosts costs = winograd_rows_costs();
+  const double tiles = double(p.n * p.p * s.row_tiles());
+  const double k = double(s.filters()), taps = double(s.taps());
+  const double overlap = double(s.band + p.r - 1) / double(s.band);
+  const PhaseWork input{.name = "input_transform",
+                        .flops = tiles * double(p.c) * overlap * costs.input,
+                        .bytes_read = double(p.x_bytes()),
+                        .efficiency = 0.2};
+  PhaseWork product{.name = "product",  // and the output's transform
+                    .flops = tiles * k * (2 * double(s.t) * taps + costs.output),
+                    .bytes_read = p.epilogue.residual || p.accumulate ? double(p.y_bytes()) : 0,
+                    .bytes_written = double(p.y_bytes()),
+                    .efficiency = 0.62};
+  if (leaves_caches(p.y_bytes(), device) && !s.stream) product.bytes_read += double(p.y_bytes());
+  WorkEstimate estimate{{input, product}};
+  estimate.pack = {"pack_filter", 0, double(p.filter_bytes()), 4 * double(s.packed_floats()),
+                   packing_efficiency};
+  return estimate;
+}
+
+bool by_rows(const Config& config) { return config.has("rows") && config.get("rows") != 0; }
+
+class WinogradRowsPlan : public ConvPlan {
+ public:
+  explicit WinogradRowsPlan(WinogradRows rows) : rows_(std::move(rows)) {}
+
+  std::size_t workspace_bytes() const noexcept override {
+    return std::size_t(rows_.threads * rows_.thread_floats()) * sizeof(float);
+  }
+  std::size_t packed_filter_bytes() const noexcept override {
+    return std::size_t(rows_.packed_floats()) * sizeof(float);
+  }
+  void pack_filter(ConstSpan w, Span packed, Stream&) const override {
+    winograd_rows_pack(rows_, floats(w.data()), reinterpret_cast<float*>(packed.data()));
+  }
+  void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
+    const Epilogue& epilogue = rows_.problem.epilogue;
+    WinogradOperands data;
+    data.in = floats(args.x);
+    data.packed = floats(args.w);
+    if (epilogue.bias) data.bias = floats(args.bias);
+    if (epilogue.residual) data.residual = floats(args.residual);
+    data.out = static_cast<float*>(args.out);
+    data.workspace = reinterpret_cast<float*>(workspace.data());
+    data.stream = rows_.stream && can_stream(args.out);
+    data.phases = args.phases;
+    winograd_rows_run(rows_, data);
+  }
+
+ private:
+  WinogradRows rows_;
+};
+
 class Winograd : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "winograd",
-                               .version = 10,
+                               .version = 11,
                                .summary =
                                    "minimal filtering of 3x3 to 5x5; 3x3 of stride 2; "
                                    "strided first layers",
@@ -368,6 +436,13 @@ class Winograd : public ConvAlgo {
       double cost;
       Config config;
     };
+    if (goes_by_rows(p)) {
+      const Config rows{{"tile", WinogradRows::m}, {"rows", 1}};
+      if (p.accumulate || !leaves_caches(p.y_bytes(), device.info())) return {rows};
+      Config streaming = rows;
+      streaming.set("stream", 1);
+      return {streaming, rows};
+    }
     std::vector<Candidate> ranked;
     for (const std::int64_t m : tile_sizes(p))
       for (const auto& [shared, panels] : {std::pair(false, false), {true, false}, {false, true}}) {
@@ -401,11 +476,14 @@ class Winograd : public ConvAlgo {
   bool deterministic(const ConvProblem&, const Config&) const override { return true; }
 
   WorkEstimate work(const ConvProblem& p, const Config& config, Device& device) const override {
+    if (by_rows(config)) return work_of_rows(plan_rows(p, config, device.info()), device.info());
     return work_of(plan_shape(p, config, device.info()), device.info());
   }
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
+    if (by_rows(config))
+      return std::make_unique<WinogradRowsPlan>(plan_rows(p, config, device.info()));
     return std::make_unique<WinogradPlan>(p, plan_shape(p, config, device.info()));
   }
 };

@@ -163,6 +163,31 @@ TEST(Winograd, FoldsTheStrideOfAFirstLayer) {
     }
 }
 
+// First layers of stride 1: rows of every remainder, shorter than a tile and longer than a register
+// tile, filters of every number, paddings to which whole rows belong, bands that end within an
+// image, and what else is done to the output there.
+TEST(Winograd, GoesAlongTheRowsOfAFirstLayer) {
+  for (const std::string& isa : supported_isas())
+    for (const int threads : {1, 3}) {
+      const auto device = make_cpu_device({threads, isa});
+      for (const char* text :
+           {"mb2ic3ih40iw37oc40oh40ow37kh3ph1", "mb1ic1ih5iw70oc5oh3ow68kh3ph0",
+            "mb3ic4ih6iw2oc17oh10ow6kh3ph3", "mb1ic2ih19iw23oc64oh20ow24kh3ph1"}) {
+        ConvProblem p = blocked(text, Pass::forward, *device);
+        p.x_layout = Layout::nchw;
+        p.accumulate = threads == 1;
+        if (!p.accumulate) p.epilogue = {.bias = true, .residual = true, .relu = true};
+        const ReferenceCase reference(p, 8);
+        Config rows{{"tile", 4}, {"rows", 1}};
+        EXPECT_EQ(winograd().configs(p, *device).front(), rows) << text;
+        expect_right(p, rows, reference, *device);
+        if (p.accumulate) continue;
+        rows.set("stream", 1);
+        expect_right(p, rows, reference, *device);
+      }
+    }
+}
+
 // A program's own parallel region leaves one thread to what was planned for three.
 TEST(Winograd, RunsWithFewerThreadsThanPlannedFor) {
   const auto device = make_cpu_device({3, ""});
@@ -285,6 +310,11 @@ TEST(Winograd, RejectsAConfigItDoesNotKnow) {
   EXPECT_THROW(winograd().plan(p, {{"tile", 3}, {"shared", 0}, {"block", 1}}, *device), InputError);
   EXPECT_THROW(winograd().plan(p, {{"tile", 4}, {"shared", 0}, {"block", 0}}, *device), InputError);
   EXPECT_THROW(winograd().plan(p, {{"tile", 4}}, *device), InputError);
+  EXPECT_THROW(winograd().plan(p, {{"tile", 4}, {"rows", 1}}, *device), InputError);
+  ConvProblem first = blocked("mb1ic3ih8oc16oh8kh3ph1", Pass::forward, *device);
+  first.x_layout = Layout::nchw;
+  EXPECT_NO_THROW(winograd().plan(first, {{"tile", 4}, {"rows", 1}}, *device));
+  EXPECT_THROW(winograd().plan(first, {{"tile", 6}, {"rows", 1}}, *device), InputError);
   Config panels{{"tile", 4}, {"shared", 0}, {"block", 1}, {"panels", 1}};
   EXPECT_NO_THROW(winograd().plan(p, panels, *device));
   EXPECT_THROW(winograd().plan(blocked("ic16ih8oc16oh8kh3ph1", Pass::backward_filter, *device),
