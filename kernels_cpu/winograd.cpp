@@ -337,7 +337,7 @@ bool goes_by_rows(const ConvProblem& p) {
 WinogradRows plan_rows(const ConvProblem& p, const Config& config, const DeviceInfo& device) {
   if (!goes_by_rows(p) || config.get("tile") != WinogradRows::m)
     throw InputError("winograd's rows=1: expected tile=4, fwd of a first layer, 3x3 of stride 1");
-  return {p, device, streams(config)};
+  return {p, device.threads, tile_shape(), streams(config)};
 }
 
 WorkEstimate work_of_rows(const WinogradRows& s, const DeviceInfo& device) {

@@ -5,7 +5,6 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -16,6 +15,7 @@
 #include <hwy/highway.h>
 
 #include "kernels_cpu/gemm_kernel-inl.h"
+#include "kernels_cpu/vectors-inl.h"
 #include "kernels_cpu/winograd_transforms-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -29,6 +29,8 @@ using RowTransforms = Transforms<Rows::m, Rows::r, ScaledSide::filter>;
 // take 18.
 constexpr int kRowTiles = 4;
 constexpr int kPoints = kLanes == 16 ? 6 : 3;
+// Pixels that y's lines are asked for before they are stored to: some 800 cycles.
+constexpr int kAhead = 4 * kRowTiles * Rows::m;
 
 // One row of one channel of V. Position k of tile i is pixel m i + k, and so one of those with that
 // remainder: `line` takes the padded row, and what follows it the m kinds of pixels apart.
@@ -82,35 +84,36 @@ HWY_INLINE void ForEachIndex(const F& f) {
   }
 }
 
-// kTiles tiles, of `pixels` pixels, for all filters; y's first pixel is at `at`.
+// kTiles tiles, of `pixels` pixels, for the vector of filters u, which is that of k; y's first
+// pixel is at `to`. A row of V and one such vector stay in L1 from tile to tile.
 template <int kTiles>
-HWY_NOINLINE void RowTiles(const Rows& s, const WinogradOperands& data, const float* v,
-                           std::ptrdiff_t at, std::int64_t pixels) {
+HWY_NOINLINE void RowTiles(const Rows& s, const WinogradOperands& data, const float* u,
+                           std::int64_t k, const float* v, std::ptrdiff_t to, std::int64_t pixels) {
   const ConvProblem& p = s.problem;
-  const std::ptrdiff_t plane = p.p * p.q * kBlock;
-  const float* u = data.packed;
-  for (std::int64_t k = 0; k < s.filters(); k += kLanes) {
-    const std::ptrdiff_t to = at + k / kBlock * plane + k % kBlock;
-    // A store that waits for its line holds up those behind it: asks for those of the tiles next.
-    if (!data.stream)
-      for (int i = 0; i < kTiles * Rows::m * kBlock; i += 16)
-        __builtin_prefetch(data.out + to + pixels * kBlock + i, 1);
-    Vec bias = hn::Zero(F32());
-    if (data.bias != nullptr) {
-      alignas(64) float padded[kLanes] = {};
-      std::copy(data.bias + std::min(k, p.k), data.bias + std::min(k + kLanes, p.k), padded);
-      bias = hn::Load(F32(), padded);
+  const std::ptrdiff_t row_step = s.v_row();
+  const std::ptrdiff_t channel_step = (s.v_rows() - Rows::r) * row_step;  // from its last row
+  const bool whole = pixels == kTiles * Rows::m, relu = p.epilogue.relu;
+  // A store that waits for its line holds up those behind it: asks for lines some tiles before.
+  if (!data.stream)
+    for (int i = 0; i < kTiles * Rows::m * kBlock; i += 16)
+      __builtin_prefetch(data.out + to + kAhead * kBlock + i, 1);
+  const std::int64_t left = p.k - k;
+  Vec bias = hn::Zero(F32());
+  if (data.bias != nullptr && left > 0)
+    bias = left >= kLanes ? hn::LoadU(F32(), data.bias + k)
+                          : FirstLanes{std::size_t(left)}.Load(data.bias + k);
+  Vec sum[kTiles][Rows::t];
+  ForEachIndex<Rows::t / kPoints>([&](auto part) HWY_ATTR {
+    constexpr int kFirst = decltype(part)::value * kPoints;
+    HWY_UNROLL(4)
+    for (int i = 0; i < kTiles; ++i) {
+      HWY_UNROLL(8)
+      for (int point = kFirst; point < kFirst + kPoints; ++point) sum[i][point] = hn::Zero(F32());
     }
-    Vec sum[kTiles][Rows::t];
-    ForEachIndex<Rows::t / kPoints>([&](auto part) HWY_ATTR {
-      constexpr int kFirst = decltype(part)::value * kPoints;
+    const float* d = v;
+    for (std::int64_t c = 0; c < p.c; ++c, d += channel_step) {
       HWY_UNROLL(4)
-      for (int i = 0; i < kTiles; ++i) {
-        HWY_UNROLL(8)
-        for (int point = kFirst; point < kFirst + kPoints; ++point) sum[i][point] = hn::Zero(F32());
-      }
-      for (const std::ptrdiff_t tap_at : s.tap_at) {
-        const float* const d = v + tap_at;
+      for (int r = 0; r < Rows::r; ++r, d += row_step) {
         HWY_UNROLL(8)
         for (int point = kFirst; point < kFirst + kPoints; ++point, u += kLanes) {
           Vec filter = hn::LoadU(F32(), u);
@@ -121,38 +124,44 @@ HWY_NOINLINE void RowTiles(const Rows& s, const WinogradOperands& data, const fl
                 hn::MulAdd(hn::Set(F32(), d[point * kLanes + i]), filter, sum[i][point]);
         }
       }
-    });
-    ForEachIndex<kTiles>([&](auto i) HWY_ATTR {
-      Vec x[Rows::t], y[Rows::m];
-      HWY_UNROLL(8)
-      for (int point = 0; point < Rows::t; ++point) x[point] = sum[i][point];
-      RowTransforms::Output::Apply(x, y);
-      const std::ptrdiff_t first = to + i * Rows::m * kBlock;
-      const auto for_each = [&](auto&& f) HWY_ATTR {
-        HWY_UNROLL(4)
-        for (int j = 0; j < Rows::m; ++j)
-          if (i * Rows::m + j < pixels) f(y[j], first + j * kBlock);
-      };
+    }
+  });
+  ForEachIndex<kTiles>([&](auto i) HWY_ATTR {
+    Vec x[Rows::t], y[Rows::m];
+    HWY_UNROLL(8)
+    for (int point = 0; point < Rows::t; ++point) x[point] = sum[i][point];
+    RowTransforms::Output::Apply(x, y);
+    const std::ptrdiff_t first = to + i * Rows::m * kBlock;
+    const auto for_each = [&](auto&& f) HWY_ATTR {
       HWY_UNROLL(4)
-      for (int j = 0; j < Rows::m; ++j) y[j] = hn::Add(y[j], bias);
-      if (data.residual != nullptr)
-        for_each([&](Vec& value, std::ptrdiff_t pixel)
-                     HWY_ATTR { value = hn::Add(value, hn::LoadU(F32(), data.residual + pixel)); });
-      if (p.epilogue.relu) {
-        HWY_UNROLL(4)
-        for (int j = 0; j < Rows::m; ++j) y[j] = hn::Max(y[j], hn::Zero(F32()));
-      }
-      if (p.accumulate)
-        for_each([&](Vec& value, std::ptrdiff_t pixel)
-                     HWY_ATTR { value = hn::Add(value, hn::LoadU(F32(), data.out + pixel)); });
+      for (int j = 0; j < Rows::m; ++j)
+        if (i * Rows::m + j < pixels) f(y[j], first + j * kBlock);
+    };
+    HWY_UNROLL(4)
+    for (int j = 0; j < Rows::m; ++j) y[j] = hn::Add(y[j], bias);
+    if (data.residual != nullptr)
+      for_each([&](Vec& value, std::ptrdiff_t pixel)
+                   HWY_ATTR { value = hn::Add(value, hn::LoadU(F32(), data.residual + pixel)); });
+    if (relu) {
+      HWY_UNROLL(4)
+      for (int j = 0; j < Rows::m; ++j) y[j] = hn::Max(y[j], hn::Zero(F32()));
+    }
+    if (p.accumulate)
+      for_each([&](Vec& value, std::ptrdiff_t pixel)
+                   HWY_ATTR { value = hn::Add(value, hn::LoadU(F32(), data.out + pixel)); });
+    const auto store = [&](const Vec& value, std::ptrdiff_t pixel) HWY_ATTR {
       if (data.stream)
-        for_each([&](const Vec& value, std::ptrdiff_t pixel)
-                     HWY_ATTR { hn::Stream(value, F32(), data.out + pixel); });
+        hn::Stream(value, F32(), data.out + pixel);
       else
-        for_each([&](const Vec& value, std::ptrdiff_t pixel)
-                     HWY_ATTR { hn::StoreU(value, F32(), data.out + pixel); });
-    });
-  }
+        hn::StoreU(value, F32(), data.out + pixel);
+    };
+    if (whole) {
+      HWY_UNROLL(4)
+      for (int j = 0; j < Rows::m; ++j) store(y[j], first + j * kBlock);
+    } else {
+      for_each(store);
+    }
+  });
 }
 
 void Run(const Rows& s, const WinogradOperands& data, std::int64_t thread, std::int64_t threads) {
@@ -167,16 +176,21 @@ void Run(const Rows& s, const WinogradOperands& data, std::int64_t thread, std::
       TransformBand(s, data.in + image * p.c * p.h * p.w, first, count, v, v + s.v_floats());
     }
     const PhaseScope scope(data.phases, 1);
-    for (std::int64_t i = 0; i < count; ++i, ++row) {
+    for (std::int64_t i = 0; i < count; ++i) {
       const std::ptrdiff_t at = (image * s.filters() * p.p + (first + i) * kBlock) * p.q;
-      ForEachRowTile<kRowTiles>(s.row_tiles(), [&](auto tiles, std::int64_t tile) HWY_ATTR {
-        constexpr int kTiles = decltype(tiles)::value;
-        const std::int64_t q = tile * Rows::m;
-        RowTiles<kTiles>(s, data,
-                         v + i * s.v_row() + tile / kLanes * Rows::t * kLanes + tile % kLanes,
-                         at + q * kBlock, std::min<std::int64_t>(kTiles * Rows::m, p.q - q));
-      });
+      for (std::int64_t k = 0; k < s.filters(); k += kLanes) {
+        const float* const u = data.packed + k * s.taps() * Rows::t;
+        const std::ptrdiff_t to = at + k / kBlock * kBlock * p.p * p.q + k % kBlock;
+        ForEachRowTile<kRowTiles>(s.row_tiles(), [&](auto tiles, std::int64_t tile) HWY_ATTR {
+          constexpr int kTiles = decltype(tiles)::value;
+          const std::int64_t q = tile * Rows::m;
+          RowTiles<kTiles>(s, data, u, k,
+                           v + i * s.v_row() + tile / kLanes * Rows::t * kLanes + tile % kLanes,
+                           to + q * kBlock, std::min<std::int64_t>(kTiles * Rows::m, p.q - q));
+        });
+      }
     }
+    row += count;
   }
   if (data.stream) hwy::FlushStream();
 }
@@ -213,12 +227,6 @@ namespace convlab::cpu {
 HWY_EXPORT(Pack);
 HWY_EXPORT(Run);
 HWY_EXPORT(Costs);
-
-WinogradRows::WinogradRows(const ConvProblem& p, const DeviceInfo& device, bool stream)
-    : problem(p), threads(device.threads), tile(tile_shape()), stream(stream) {
-  for (std::int64_t c = 0; c < p.c; ++c)
-    for (std::int64_t row = 0; row < p.r; ++row) tap_at.push_back((c * v_rows() + row) * v_row());
-}
 
 void winograd_rows_pack(const WinogradRows& s, const float* w, float* packed) {
   HWY_DYNAMIC_DISPATCH(Pack)(s, w, packed);

@@ -8,10 +8,7 @@
 // them. x is transformed a row at a time, with tiles in the lanes.
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "conv/algo.h"
 #include "kernels_cpu/implicit_gemm.h"
@@ -23,22 +20,19 @@ struct WinogradRows {
   static constexpr std::int64_t m = 4, r = 3, t = m + r - 1;  // F(m, r)
   static constexpr std::int64_t band = 16;                    // output rows at a time
 
-  ConvProblem problem;  // forward, x in plain NCHW, stride 1, filters of r columns
+  ConvProblem problem;  // forward, x in plain NCHW, r x r filters of stride 1
   std::int64_t threads = 1;
   TileShape tile;
   bool stream = false;
-  std::vector<std::ptrdiff_t> tap_at;  // where the row of V for (channel, r) begins
-
-  WinogradRows(const ConvProblem& p, const DeviceInfo& device, bool stream);
 
   std::int64_t row_tiles() const { return ceil_div(problem.q, m); }
   std::int64_t filters() const { return round_up(problem.k, tile.block); }
-  std::int64_t taps() const { return problem.c * problem.r; }
+  std::int64_t taps() const { return problem.c * r; }
   // Of a thread, in floats:
   //   V [channel][row][vector of tiles][point][tile]
   //   a row of x as it is, and as [pixel % m][pixel / m]
   std::int64_t v_row() const { return round_up(row_tiles(), tile.lanes) * t; }
-  std::int64_t v_rows() const { return band + problem.r - 1; }
+  std::int64_t v_rows() const { return band + r - 1; }
   std::int64_t v_floats() const { return problem.c * v_rows() * v_row(); }
   std::int64_t line() const { return row_tiles() + 1 + tile.lanes; }
   std::int64_t thread_floats() const { return round_up(v_floats() + 2 * m * line(), 16); }
