@@ -10,6 +10,11 @@
 // stays in L2; those of the products in registers. One level only: a second one saves as much again
 // and pays for quadrants a quarter as large.
 //
+// backward_filter's A is dy^T and its B is x, pixels the depth. Sums of both are made a block of
+// pixels at a time, and each of the seven products is added up over all pixels before the few of
+// them that make a quadrant of dw meet. It pays from some 256 channels on: the sums cost as much as
+// the channels are many, the product their square.
+//
 // The quadrants' sums cost accuracy: two to three times the error of plain summation (measured;
 // Higham 1990, Exploiting fast matrix multiplication within the level 3 BLAS, has the bounds).
 // Huang et al. 2016 (Strassen's algorithm reloaded) fuse the sums of Strassen's own form into
@@ -43,25 +48,34 @@ namespace {
 
 const float* floats(const void* p) { return static_cast<const float*>(p); }
 
+PixelPairs pair_pixels(const ConvProblem& p) {
+  if (p.n % 2 == 0) return {.images = p.n / 2, .pixels = p.p * p.q, .apart_images = p.n / 2};
+  return {.images = p.n, .pixels = p.p / 2 * p.q, .apart_pixels = p.p / 2 * p.q};
+}
+
+// Where the pixels that the filter reads lie in an image `width` pixels wide, in floats.
+std::vector<std::int64_t> read_at(const ConvProblem& p, std::int64_t width) {
+  std::vector<std::int64_t> at;
+  for (std::int64_t h = 0; h < p.p; ++h)
+    for (std::int64_t w = 0; w < p.q; ++w)
+      at.push_back((h * p.stride_h * width + w * p.stride_w) * tile_shape().block);
+  return at;
+}
+
 StrassenGemm plan_gemm(const ConvProblem& p, const Config& config, const DeviceInfo& device) {
   const TileShape shape = tile_shape();
   const bool forward = p.pass == Pass::forward;
   StrassenGemm gemm;
   gemm.in = forward ? p.x_desc() : p.y_desc();
   gemm.out = forward ? p.y_desc() : p.x_desc();
-  for (std::int64_t h = 0; h < p.p; ++h)
-    for (std::int64_t w = 0; w < p.q; ++w)
-      gemm.in_at.push_back((h * p.stride_h * gemm.in.w + w * p.stride_w) * shape.block);
-  const bool by_images = p.n % 2 == 0;
-  gemm.images = by_images ? p.n / 2 : p.n;
-  gemm.pixels = by_images ? p.p * p.q : p.p / 2 * p.q;
-  (by_images ? gemm.pair_images : gemm.pair_pixels) = by_images ? gemm.images : gemm.pixels;
+  gemm.in_at = read_at(p, gemm.in.w);
+  gemm.pairs = pair_pixels(p);
   gemm.half_groups = gemm.in.c / shape.block / 2;
   gemm.half_panels = gemm.out.c / shape.cols / 2;
   const std::int64_t chunks = ceil_div(gemm.half_groups, config.get("depth") / shape.block);
   gemm.chunk = ceil_div(gemm.half_groups, chunks);
-  gemm.threads = std::min<std::int64_t>(device.threads, gemm.pairs());
-  const std::int64_t own = ceil_div(gemm.pairs(), gemm.threads);
+  gemm.threads = std::min<std::int64_t>(device.threads, gemm.pairs.count());
+  const std::int64_t own = ceil_div(gemm.pairs.count(), gemm.threads);
   const std::int64_t fit = device.l2_bytes / 2 / (7 * gemm.chunk * shape.block * 4);
   gemm.block = std::min(own, std::max<std::int64_t>(1, fit / shape.rows) * shape.rows);
   gemm.epilogue = p.epilogue;
@@ -91,6 +105,98 @@ void pack_sums(const StrassenGemm& gemm, const ConvProblem& p, const float* w, f
       }
     }
 }
+
+// How units are cut. Parts of the pixels, one a thread, read all of their operands once, but keep
+// seven products each: where these would be too many, threads share out rectangles of dw instead.
+// Rectangles are so small that a block's sums come back from L2, mostly.
+void split_filter(StrassenFilter& f, std::int64_t most_bytes, const DeviceInfo& device) {
+  const auto widest = [&] {
+    return f.unit_groups() * f.tile.block > f.unit_panels() * f.tile.cols;
+  };
+  f.parts = std::min(f.threads, f.blocks());
+  while (f.parts > 1 && 4 * f.workspace_floats() > most_bytes) --f.parts;
+  while (f.rectangles() * f.parts < f.threads || 8 * f.thread_floats() > 3 * device.l2_bytes) {
+    if (f.unit_groups() > 1 && (widest() || f.unit_panels() == 1))
+      f.row_splits *= 2;
+    else if (f.unit_panels() > 1)
+      f.col_splits *= 2;
+    else
+      return;
+    f.row_splits = std::min(f.row_splits, f.half_groups);
+    f.col_splits = std::min(f.col_splits, f.half_panels);
+  }
+}
+
+StrassenFilter plan_filter(const ConvProblem& p, const Config& config, const DeviceInfo& device) {
+  StrassenFilter f;
+  f.x = p.x_desc();
+  f.dy = p.y_desc();
+  f.x_at = read_at(p, f.x.w);
+  f.pairs = pair_pixels(p);
+  f.tile = tile_shape();
+  f.half_groups = f.dy.c / f.tile.block / 2;
+  f.half_panels = f.x.c / f.tile.cols / 2;
+  f.threads = device.threads;
+  f.block = std::min(config.get("pairs"), ceil_div(f.pairs.count(), f.threads));
+  // Short blocks cost more than what the quadrants' copies do.
+  if (p.p == p.h && p.q == p.w && 3 * f.pairs.pixels >= f.block) {
+    f.in_place = true;
+    f.block = std::min(f.block, f.pairs.pixels);
+  }
+  f.accumulate = p.accumulate;
+  split_filter(f, 2 * std::int64_t(p.x_bytes() + p.y_bytes() + p.filter_bytes()), device);
+  return f;
+}
+
+// Each rectangle's sums are made anew; the products, read and written once a block, stay in L3.
+WorkEstimate work_filter(const ConvProblem& p, const StrassenFilter& f) {
+  const double pairs = double(f.pairs.count()), k = double(p.k), c = double(p.c);
+  const double made = pairs * (k * double(f.col_splits) + c * double(f.row_splits));
+  const double products = 4 * double(f.sets_floats());
+  // Both measured: the sums wait for memory and caches.
+  PhaseWork sums{
+      .name = "input_transform", .flops = 4 * made, .bytes_read = 8 * made, .efficiency = 0.08};
+  PhaseWork product{.name = "product",
+                    .flops = 3.5 * pairs * k * c,
+                    .bytes_written = products * double(f.blocks()) / double(f.parts),
+                    .efficiency = 0.77};
+  product.bytes_read = product.bytes_written - products;
+  PhaseWork output{.name = "output_transform",
+                   .flops = 7.0 / 4 * k * c * double(f.parts),
+                   .bytes_read = products + (p.accumulate ? double(p.filter_bytes()) : 0),
+                   .bytes_written = double(p.filter_bytes()),
+                   .efficiency = 0.08};
+  return {{sums, product, output}};
+}
+
+class StrassenFilterPlan : public ConvPlan {
+ public:
+  explicit StrassenFilterPlan(StrassenFilter filter) : filter_(std::move(filter)) {}
+
+  std::size_t workspace_bytes() const noexcept override {
+    return 4 * std::size_t(filter_.workspace_floats());
+  }
+  void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
+    const StrassenFilterOperands data{floats(args.x), floats(args.dy), args.phases};
+    float* const products = reinterpret_cast<float*>(workspace.data());
+    float* const buffers = products + filter_.sets_floats();
+    float* const dw = static_cast<float*>(args.out);
+    const int threads = int(filter_.threads);
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (std::int64_t unit = 0; unit < filter_.rectangles() * filter_.parts; ++unit)
+      run_strassen_unit(filter_, data, products + unit * filter_.set_floats(),
+                        buffers + omp_get_thread_num() * filter_.thread_floats(), unit);
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (std::int64_t i = 0; i < filter_.rectangles() * threads; ++i) {
+      const PhaseScope scope(args.phases, 2);
+      put_strassen_together(filter_, products + i / threads * filter_.parts * filter_.set_floats(),
+                            i / threads, i % threads, threads, dw);
+    }
+  }
+
+ private:
+  StrassenFilter filter_;
+};
 
 class StrassenPlan : public ConvPlan {
  public:
@@ -136,7 +242,6 @@ class Strassen final : public ConvAlgo {
   std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
     const TileShape shape = tile_shape();
     if (p.dtype != DType::f32) return Refusal{fmt::format("takes f32, not {}", to_string(p.dtype))};
-    if (p.pass == Pass::backward_filter) return Refusal{"does not compute backward_filter"};
     if (p.groups != 1) return Refusal{fmt::format("takes one group, has {}", p.groups)};
     if (p.r * p.s != 1) return Refusal{fmt::format("takes 1x1 filters, has {}x{}", p.r, p.s)};
     if (!all_inside(p))
@@ -145,30 +250,41 @@ class Strassen final : public ConvAlgo {
       return Refusal{
           fmt::format("takes backward_data of stride 1, has {}x{}", p.stride_h, p.stride_w)};
     if (auto refusal = refuse_all_but_blocked(p, device.info())) return refusal;
-    const bool forward = p.pass == Pass::forward;
-    const std::int64_t in = forward ? p.c : p.k, out = forward ? p.k : p.c;
-    if (in % (2 * shape.block) != 0 || out % (2 * shape.cols) != 0)
-      return Refusal{
-          fmt::format("halves multiples of {} channels into multiples of {}, has {} into {}",
-                      2 * shape.block, 2 * shape.cols, in, out)};
+    if (p.pass == Pass::backward_filter) {
+      if (p.c % (2 * shape.cols) != 0 || p.k % (2 * shape.block) != 0)
+        return Refusal{
+            fmt::format("halves multiples of {} channels of x and of {} of y, has {} and {}",
+                        2 * shape.cols, 2 * shape.block, p.c, p.k)};
+    } else {
+      const bool forward = p.pass == Pass::forward;
+      const std::int64_t in = forward ? p.c : p.k, out = forward ? p.k : p.c;
+      if (in % (2 * shape.block) != 0 || out % (2 * shape.cols) != 0)
+        return Refusal{
+            fmt::format("halves multiples of {} channels into multiples of {}, has {} into {}",
+                        2 * shape.block, 2 * shape.cols, in, out)};
+    }
     if (p.n % 2 != 0 && p.p % 2 != 0)
       return Refusal{fmt::format("halves the images or their lines, has {} of {}", p.n, p.p)};
     return std::nullopt;
   }
 
-  std::vector<Config> configs(const ConvProblem&, Device&) const override {
+  std::vector<Config> configs(const ConvProblem& p, Device&) const override {
+    if (p.pass == Pass::backward_filter) return {{{"pairs", 112}}};
     return {{{"depth", 512}}};
   }
 
   bool deterministic(const ConvProblem&, const Config&) const override { return true; }
 
   WorkEstimate work(const ConvProblem& p, const Config& config, Device& device) const override {
+    if (p.pass == Pass::backward_filter)
+      return work_filter(p, plan_filter(p, config, device.info()));
     const StrassenGemm gemm = plan_gemm(p, config, device.info());
-    const double pairs = double(gemm.pairs()), depth = double(gemm.in.c), cols = double(gemm.out.c);
+    const double pairs = double(gemm.pairs.count()), depth = double(gemm.in.c),
+                 cols = double(gemm.out.c);
     const double packed = 4.0 * double(gemm.packed_floats());
     const double chunks = double(ceil_div(gemm.half_groups, gemm.chunk));
     const double blocks =
-        std::max(double(gemm.threads), double(ceil_div(gemm.pairs(), gemm.block)));
+        std::max(double(gemm.threads), double(ceil_div(gemm.pairs.count(), gemm.block)));
     // A pair of pixels costs as much as this many FLOPs of the product for each of A's channels,
     // whose operands are written and read again, and for each of C's, whose sums are (measured).
     constexpr double around = 51, inner = 0.77;
@@ -189,6 +305,12 @@ class Strassen final : public ConvAlgo {
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
+    if (p.pass == Pass::backward_filter) {
+      if (config.get("pairs") < 1)
+        throw InputError(
+            fmt::format("strassen: pairs={}: expected 1 or more", config.get("pairs")));
+      return std::make_unique<StrassenFilterPlan>(plan_filter(p, config, device.info()));
+    }
     if (config.get("depth") < tile_shape().block)
       throw InputError(fmt::format("strassen: depth={}: expected {} or more", config.get("depth"),
                                    tile_shape().block));

@@ -30,7 +30,8 @@ void FillPairs(const StrassenGemm& gemm, Range pairs, const PairTable& at) {
   const std::int64_t in_image = gemm.in.c * gemm.in.h * gemm.in.w;
   const std::int64_t out_image = gemm.out.c * gemm.out.h * gemm.out.w;
   for (std::int64_t i = 0; i < pairs.size(); ++i) {
-    const std::int64_t n = (pairs.begin + i) / gemm.pixels, pixel = (pairs.begin + i) % gemm.pixels;
+    const std::int64_t n = (pairs.begin + i) / gemm.pairs.pixels,
+                       pixel = (pairs.begin + i) % gemm.pairs.pixels;
     at.in[i] = n * in_image + gemm.in_at[std::size_t(pixel)];
     at.out[i] = n * out_image + pixel * kBlock;
   }
@@ -134,7 +135,7 @@ void RunStrassen(const StrassenGemm& gemm, const StrassenOperands& data, std::by
   float* const sums = reinterpret_cast<float*>(workspace);
   auto* const table = reinterpret_cast<std::int64_t*>(sums + gemm.sum_floats());
   const PairTable at{table, table + gemm.block};
-  const Range own = share(gemm.pairs(), thread, gemm.threads);
+  const Range own = share(gemm.pairs.count(), thread, gemm.threads);
   const std::int64_t blocks = ceil_div(own.size(), gemm.block);
   const std::int64_t chunks = ceil_div(gemm.half_groups, gemm.chunk);
   const std::int64_t plane = gemm.out.h * gemm.out.w * kBlock;
@@ -169,8 +170,8 @@ void RunStrassen(const StrassenGemm& gemm, const StrassenOperands& data, std::by
                        .stream = false},
             .out_at = at.out,
             .right = gemm.half_panels * kTileCols / kBlock * plane,
-            .below = gemm.pair_images * gemm.out.c * gemm.out.h * gemm.out.w +
-                     gemm.pair_pixels * kBlock};
+            .below = gemm.pairs.apart_images * gemm.out.c * gemm.out.h * gemm.out.w +
+                     gemm.pairs.apart_pixels * kBlock};
         float* to = sums;
         ForEachRowTile(pairs.size(), [&](auto rows, std::int64_t first) HWY_ATTR {
           const bool makes = panel == 0;

@@ -1,5 +1,6 @@
 // strassen against the reference, bit for bit on small integers, on every instruction set: pairs by
-// images and by pixels, ragged tiles, several blocks and chunks, strides, epilogues.
+// images and by pixels, ragged tiles, several blocks and chunks, strides, epilogues; in
+// backward_filter parts of the pixels and of dw, and quadrants in place and copied.
 #include <gtest/gtest.h>
 
 #include "kernels_cpu/algos.h"
@@ -31,15 +32,18 @@ TEST_P(Strassen, MatchesTheReference) {
        .epilogue = {.bias = true, .residual = true, .relu = true}},
       {.text = "mb2ic256ih5oc64oh5kh1ph0", .epilogue = {.bias = true, .relu = true}},
       {.text = "mb2ic256ih5oc64oh5kh1ph0", .accumulate = true},
+      {.text = "mb2ic192ih3oc128oh3kh1ph0"},
+      {.text = "mb64ic64ih1oc64oh1kh1ph0"},
   };
   for (const Case& c : cases)
-    for (const Pass pass : {Pass::forward, Pass::backward_data}) {
+    for (const Pass pass : all_passes) {
       ConvProblem p = blocked_problem(c.text, pass, GetParam());
       if (pass == Pass::forward) p.epilogue = c.epilogue;
       p.accumulate = c.accumulate;
       if (pass == Pass::backward_data && p.stride_h > 1) continue;
-      expect_exact(*algo_, p, GetParam(), [](std::vector<Config>& configs) {
-        configs.push_back({{"depth", 64}});
+      expect_exact(*algo_, p, GetParam(), [pass](std::vector<Config>& configs) {
+        configs.push_back(pass == Pass::backward_filter ? Config{{"pairs", 5}}
+                                                        : Config{{"depth", 64}});
       });
     }
 }
@@ -52,7 +56,9 @@ TEST_P(Strassen, RefusesWhatHasNoHalves) {
       {"mb1ic64ih9iw11oc64oh5ow6kh1ph0sh2", Pass::forward},
       {"mb2ic24ih8oc64oh8kh1ph0", Pass::forward},
       {"mb2ic64ih8oc64oh4kh1ph0sh2", Pass::backward_data},
-      {"mb2ic64ih8oc64oh8kh1ph0", Pass::backward_filter}};
+      {"mb2ic24ih8oc64oh8kh1ph0", Pass::backward_filter},
+      {"mb2ic64ih8oc24oh8kh1ph0", Pass::backward_filter},
+      {"mb1ic64ih7oc64oh7kh1ph0", Pass::backward_filter}};
   for (const auto& [text, pass] : cases)
     EXPECT_TRUE(algo_->refuse(blocked_problem(text, pass, GetParam()), *device)) << text;
 }
