@@ -327,9 +327,10 @@ void FinishRectangle(const FilterGemm& gemm, const float* sums, std::size_t part
   const Range panels = PanelRange(gemm, rectangle), blocks = BlockRange(gemm, rectangle);
   const std::int64_t filter = p.c * p.r * p.s;
   const std::int64_t block_floats = gemm.block_rows * kTileCols;
-  // Eight rows of dw together, each written from end to end: long runs that the hardware
-  // prefetches, few enough to share a cache set when rows are a power of two apart.
-  constexpr std::int64_t group = 8;
+  // A line of sums at a time, so that each is read once, into as many rows of dw: each of them is
+  // written from end to end, which the hardware prefetches, and few of them share a cache set when
+  // they are a power of two apart.
+  constexpr std::int64_t group = 16;
   for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
     const std::int64_t columns = std::min<std::int64_t>(kTileCols, p.k - panel * kTileCols);
     if (gemm.exchanged) {

@@ -78,21 +78,20 @@ HWY_INLINE void PutFour(D d, const PartSums& sums, bool accumulate, std::int64_t
 inline void PutTransposed(const PartSums& sums, bool accumulate, std::int64_t rows,
                           std::int64_t columns, float* to, std::int64_t pitch) {
   const hn::CappedTag<float, 4> four;
-  for (std::int64_t column = 0; column < columns; column += 4) {
-    float* const places = to + column * pitch;
-    std::int64_t row = 0;
-    if (column + 4 <= columns) {
-      for (; row + kLanes <= rows; row += kLanes)
-        PutFour(F32(), sums, accumulate, row * kTileCols + column, places + row, pitch);
-      for (; row + 4 <= rows; row += 4)
-        PutFour(four, sums, accumulate, row * kTileCols + column, places + row, pitch);
+  const std::int64_t whole = columns / 4 * 4;
+  // All columns of some rows, which share cache lines of the sums.
+  const auto put_fours = [&](auto d, std::int64_t row) HWY_ATTR {
+    for (std::int64_t column = 0; column < whole; column += 4)
+      PutFour(d, sums, accumulate, row * kTileCols + column, to + column * pitch + row, pitch);
+  };
+  std::int64_t row = 0;
+  for (; row + kLanes <= rows; row += kLanes) put_fours(F32(), row);
+  for (; row + 4 <= rows; row += 4) put_fours(four, row);
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = r < row ? whole : 0; c < columns; ++c) {
+      float* const place = to + c * pitch + r;
+      *place = sums.At(r * kTileCols + c) + (accumulate ? *place : 0.f);
     }
-    for (; row < rows; ++row)
-      for (std::int64_t c = column; c < std::min(columns, column + 4); ++c) {
-        float* const place = to + c * pitch + row;
-        *place = sums.At(row * kTileCols + c) + (accumulate ? *place : 0.f);
-      }
-  }
 }
 
 }  // namespace convlab::cpu::HWY_NAMESPACE
