@@ -30,7 +30,7 @@ class SameCaches : public CpuBackedDevice {
 // Small, since an emulated multiply-add takes a microsecond, yet with full register tiles.
 constexpr const char* problems[] = {
     "mb1ic32ih12oc32oh12kh3ph1", "mb1ic32ih13oc16oh7kh3sh2ph1", "mb1ic64ih12oc32oh12kh1ph0",
-    "mb1ic16ih12oc16oh12kh5ph2", "mb1ic3ih31oc16oh16kh7sh2ph3",
+    "mb1ic16ih12oc16oh12kh5ph2", "mb1ic3ih31oc16oh16kh7sh2ph3", "mb1ic3ih16oc32oh16kh3ph1",
 };
 
 // The default, and the first of each other tile size up to 16: those have transforms of their own.
