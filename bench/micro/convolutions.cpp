@@ -143,7 +143,8 @@ Work work_of(const Candidate& c, bool race, std::optional<Counters>& known) {
 }
 
 // The layouts to run an algorithm in: the own ones in their favourite, the first they take with y
-// blocked if there is such a one; peers in a race in all but plain NCHW, which none of them likes.
+// blocked if there is such a one; peers in a race in all: for backward_filter of a 1x1 filter over
+// few pixels plain NCHW is best.
 std::vector<Layouts> layouts_of(const ConvAlgo& algo, const ConvProblem& problem, bool race) {
   std::vector<Layouts> pairs = layout_pairs(problem, {}, lab().device->info());
   const auto rank = [](const Layouts& pair) {
@@ -154,10 +155,8 @@ std::vector<Layouts> layouts_of(const ConvAlgo& algo, const ConvProblem& problem
   std::erase_if(pairs, [&](const Layouts& pair) {
     return algo.refuse(with_layouts(problem, pair), *lab().device).has_value();
   });
-  if (race && algo.info().origin == Origin::vendor)
-    std::erase(pairs, Layouts{Layout::nchw, Layout::nchw});
-  else if (pairs.size() > 1)
-    pairs.resize(1);
+  const bool all = race && algo.info().origin == Origin::vendor;
+  if (!all && pairs.size() > 1) pairs.resize(1);
   return pairs;
 }
 
