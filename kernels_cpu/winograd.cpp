@@ -288,6 +288,21 @@ double rough_cost(const WorkEstimate& work) {
   return cost;
 }
 
+WinogradOperands operands_of(const ConvProblem& p, const ConvArgs& args, Workspace workspace,
+                             bool stream) {
+  WinogradOperands data;
+  data.in = floats(p.pass == Pass::backward_data ? args.dy : args.x);
+  data.dy = floats(args.dy);
+  data.packed = floats(args.w);
+  if (p.epilogue.bias) data.bias = floats(args.bias);
+  if (p.epilogue.residual) data.residual = floats(args.residual);
+  data.out = static_cast<float*>(args.out);
+  data.workspace = reinterpret_cast<float*>(workspace.data());
+  data.stream = stream && can_stream(args.out);
+  data.phases = args.phases;
+  return data;
+}
+
 class WinogradPlan : public ConvPlan {
  public:
   WinogradPlan(const ConvProblem& problem, WinogradShape shape)
@@ -311,17 +326,7 @@ class WinogradPlan : public ConvPlan {
   }
 
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
-    WinogradOperands data;
-    data.in = floats(problem_.pass == Pass::backward_data ? args.dy : args.x);
-    data.dy = floats(args.dy);
-    data.packed = floats(args.w);
-    if (problem_.epilogue.bias) data.bias = floats(args.bias);
-    if (problem_.epilogue.residual) data.residual = floats(args.residual);
-    data.out = static_cast<float*>(args.out);
-    data.workspace = reinterpret_cast<float*>(workspace.data());
-    data.stream = shape_.stream && can_stream(args.out);
-    data.phases = args.phases;
-    winograd_run(shape_, data);
+    winograd_run(shape_, operands_of(problem_, args, workspace, shape_.stream));
   }
 
  private:
@@ -378,17 +383,7 @@ class WinogradRowsPlan : public ConvPlan {
     winograd_rows_pack(rows_, floats(w.data()), reinterpret_cast<float*>(packed.data()));
   }
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
-    const Epilogue& epilogue = rows_.problem.epilogue;
-    WinogradOperands data;
-    data.in = floats(args.x);
-    data.packed = floats(args.w);
-    if (epilogue.bias) data.bias = floats(args.bias);
-    if (epilogue.residual) data.residual = floats(args.residual);
-    data.out = static_cast<float*>(args.out);
-    data.workspace = reinterpret_cast<float*>(workspace.data());
-    data.stream = rows_.stream && can_stream(args.out);
-    data.phases = args.phases;
-    winograd_rows_run(rows_, data);
+    winograd_rows_run(rows_, operands_of(rows_.problem, args, workspace, rows_.stream));
   }
 
  private:
