@@ -36,7 +36,8 @@ inline constexpr WinogradPhase kWinogradPhases[] = {{0, 1}, {0, 0}, {1, 0}, {1, 
 // (c, a, b) of pixel (i, j) are x[c][s i + a - pad][s j + b - pad], C s^2 of them, and the filter
 // has ceil(R / s) taps and stride 1. 7x7/2 over 3 channels is 4x4 over 12, which F(4,4) does with
 // 37 multiplications an output instead of 147; 11x11/4 is 3x3 over 48. x is plain NCHW, as nets
-// read it, and is folded a tile at a time (winograd_fold-inl.h).
+// read it, and is folded a tile at a time (winograd_fold-inl.h). Backwards, dx[u] in folded pixels
+// gets dy[u - j] through tap j of each channel, and what comes out is unfolded.
 struct WinogradFold {
   TensorDesc x;
   std::int64_t pad_h = 0, pad_w = 0;
@@ -60,7 +61,7 @@ struct WinogradShape {
   // Forward from `in` to `out`: backward_data is the forward of dy with the flipped filter; in
   // backward_filter `in` is x and `out` is dy.
   TensorDesc in, out;
-  std::optional<WinogradFold> fold;   // `in` is what x folds to
+  std::optional<WinogradFold> fold;   // `in`, backwards `out`, is what x folds to
   WinogradGrid in_grid, out_grid;     // that of x has phases
   std::int64_t pad_h = 0, pad_w = 0;  // of in_grid
   Epilogue epilogue;
@@ -103,9 +104,9 @@ struct WinogradShape {
     return panels ? out_grid.phases * ceil_div(phase_panels(), threads) : out_panels();
   }
   bool phased() const { return in_grid.phases * out_grid.phases > 1; }
-  // Those of x in the filter, and the one that a channel of `in` belongs to in a phase.
-  std::int64_t filter_channels() const { return phased() ? in.c : in.c / (stride * stride); }
-  std::int64_t filter_channel(std::int64_t c) const { return phased() ? c : c / (stride * stride); }
+  bool unfolds() const { return fold && pass == Pass::backward_data; }
+  // The filter's channel that a channel of `in` (of `out`, if that unfolds) belongs to in a phase.
+  std::int64_t filter_channel(std::int64_t c) const { return fold ? c / (stride * stride) : c; }
   // The taps of that channel are stride * j + a, in both dimensions.
   WinogradPhase filter_phase(std::int64_t c, std::int64_t phase) const {
     if (phased()) return kWinogradPhases[phase];

@@ -1,4 +1,4 @@
-// Tiles of a folded x (winograd.h), gathered from plain NCHW.
+// Tiles of a folded x (winograd.h), gathered from plain NCHW, and of a folded dx, put there.
 //
 // The channels of one (c, a) are neighbours in x, and so are they in a pixel of the tile: `stride`
 // floats go at once, six moves for the twelve channels of 7x7/2. A tile of T x T pixels shares
@@ -12,6 +12,8 @@
 #define CONVLAB_KERNELS_CPU_WINOGRAD_FOLD_INL_H_
 #endif
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #include "kernels_cpu/gemm_kernel-inl.h"
@@ -48,6 +50,38 @@ void FoldTile(const WinogradFold& fold, const float* x, std::int64_t image, std:
         const std::int64_t at = column + j;
         pixels[j / kStride * kBlock + j % kStride] =
             inside && at >= 0 && at < w ? plane[row * w + at] : 0.f;
+      }
+    }
+  }
+}
+
+// A vector of channels of the kSize x kSize folded pixels from (top, left) on goes to x, or is
+// added to it, where x has such a pixel and channel. from[i][j] = the vector whose first channel is
+// `channel`.
+template <int kSize, int kStride>
+void UnfoldTile(const WinogradFold& fold, const float* from, std::int64_t image,
+                std::int64_t channel, std::int64_t top, std::int64_t left, bool accumulate,
+                float* x) {
+  const std::int64_t h = fold.x.h, w = fold.x.w, column = left * kStride - fold.pad_w;
+  const bool whole = !accumulate && column >= 0 && column + kSize * kStride <= w;
+  for (int lane = 0; lane < kLanes; lane += kStride, from += kStride) {
+    const std::int64_t group = (channel + lane) / kStride, c = group / kStride;
+    if (c >= fold.x.c) return;
+    for (int i = 0; i < kSize; ++i) {
+      const std::int64_t row = (top + i) * kStride + group % kStride - fold.pad_h;
+      if (row < 0 || row >= h) continue;
+      const float* const pixels = from + i * kSize * kLanes;
+      float* const to = x + ((image * fold.x.c + c) * h + row) * w;
+      if (whole) {
+        for (int j = 0; j < kSize; ++j)
+          std::memcpy(to + column + j * kStride, pixels + j * kLanes, kStride * sizeof(float));
+        continue;
+      }
+      const std::int64_t begin = std::max<std::int64_t>(-column, 0);
+      const std::int64_t end = std::min<std::int64_t>(w - column, kSize * kStride);
+      for (std::int64_t j = begin; j < end; ++j) {
+        const float value = pixels[j / kStride * kLanes + j % kStride];
+        to[column + j] = accumulate ? to[column + j] + value : value;
       }
     }
   }

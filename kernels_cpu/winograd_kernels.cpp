@@ -87,7 +87,7 @@ void TransformFolded(const Shape& s, const float* x, float* v, Range block, Rang
 
 template <class Input, int M, int R>
 auto InputTransform(const Shape& s) {
-  if (s.fold) return TransformFolded<Input, M>;
+  if (s.fold && !s.unfolds()) return TransformFolded<Input, M>;
   return s.in_grid.phases == 1 ? TransformInput<Input, M, 1>
                                : TransformInput<Input, M, PhaseStride(R)>;
 }
@@ -171,6 +171,35 @@ void TransformOutput(const Shape& s, const WinogradOperands& data, const float* 
   });
 }
 
+// The same into plain dx, from the channels that it folds to.
+template <class Output>
+void TransformUnfolded(const Shape& s, const WinogradOperands& data, const float* m, Range panels,
+                       Range block, Range items) {
+  constexpr int M = Output::outputs;
+  constexpr int T = Output::inputs;
+  const auto unfold = s.stride == 4 ? UnfoldTile<M, 4> : UnfoldTile<M, 2>;
+  const std::int64_t rows = s.rows(), point = s.m_point();
+  ForEachTile(s, block, items, [&](std::int64_t vec, std::int64_t tile, const TileAt& at) HWY_ATTR {
+    const std::int64_t own = vec / kTileVecs, lane = vec % kTileVecs * kLanes;
+    const std::int64_t channel = (panels.begin + own) * kTileCols + lane;
+    if (channel >= s.out.c) return;
+    const float* const from = m + (own * rows + tile) * kTileCols + lane;
+    alignas(64) float patch[M * M * kLanes];
+    Nested<Output>([&](int r, int c)
+                       HWY_ATTR { return hn::LoadU(F32(), from + (c * T + r) * point); },
+                   [&](int x, int y, Vec value)
+                       HWY_ATTR { hn::Store(value, F32(), patch + (y * M + x) * kLanes); });
+    unfold(*s.fold, patch, at.mosaic, channel, at.y * M, at.x * M, s.accumulate, data.out);
+  });
+}
+
+template <class Output, int R>
+auto OutputTransform(const Shape& s) {
+  if (s.unfolds()) return TransformUnfolded<Output>;
+  return s.out_grid.phases == 1 ? TransformOutput<Output, 1>
+                                : TransformOutput<Output, PhaseStride(R)>;
+}
+
 // One point of one panel u, for the phases that meet there; nothing is multiplied in a panel of
 // another phase.
 void MultiplyPanel(const Shape& s, const float* u, const float* next_u, const float* v,
@@ -231,10 +260,8 @@ void ForwardThread(const Shape& s, const WinogradOperands& data, std::int64_t th
     }
     team.Barrier();
     const PhaseScope scope(data.phases, 2);
-    const auto transform = s.out_grid.phases == 1
-                               ? TransformOutput<typename Code::Output, 1>
-                               : TransformOutput<typename Code::Output, PhaseStride(R)>;
-    transform(s, data, m, panels, block, team.Share(own_panels * kTileVecs * tiles));
+    OutputTransform<typename Code::Output, R>(s)(s, data, m, panels, block,
+                                                 team.Share(own_panels * kTileVecs * tiles));
   }
   if (data.stream) hwy::FlushStream();
 }
@@ -323,8 +350,8 @@ template <int R>
 std::array<int, R * R> Taps(const Shape& s, const WinogradPhase& phase, bool flipped) {
   const int kernel = int(s.kernel);
   const auto tap = [&](std::int64_t a, int j) {
-    const int at = int(s.stride) * j + int(a);
-    return at >= kernel ? -1 : flipped ? kernel - 1 - at : at;
+    const int at = int(s.stride) * (s.unfolds() ? R - 1 - j : j) + int(a);
+    return at >= kernel ? -1 : flipped && !s.unfolds() ? kernel - 1 - at : at;
   };
   std::array<int, R * R> taps;
   for (int i = 0; i < R; ++i)
@@ -342,7 +369,7 @@ void TransformSums(const Shape& s, const float* sums, std::int64_t sets, std::in
                    std::int64_t panel, std::int64_t phase, Range channels, float* dw) {
   constexpr int R = Output::outputs;
   constexpr int T = Output::inputs;
-  const std::int64_t area = s.kernel * s.kernel, step = s.filter_channels() * area;
+  const std::int64_t area = s.kernel * s.kernel, step = s.filter_channel(s.in.c) * area;
   const std::int64_t columns = std::min<std::int64_t>(kTileCols, s.out.c - panel * kTileCols);
   alignas(64) float taps_of[kBlock][R * R][kTileCols];  // of some channels
   for (std::int64_t first = channels.begin; first < channels.end; first += kBlock) {
@@ -459,17 +486,22 @@ void PackThread(const Shape& s, const FilterView& filter, float* packed, Range i
   for (std::int64_t i = items.begin; i < items.end; ++i) {
     const std::int64_t c = i % channels, first = i / depth % s.phase_panels() * kTileCols;
     const std::int64_t phase = i % depth / channels + i / depth / s.phase_panels();  // of one side
-    const auto taps = Taps<R>(s, s.filter_phase(c, phase), filter.flipped);
+    auto taps = Taps<R>(s, s.filter_phase(c, phase), filter.flipped);
     alignas(64) float g[R * R][kTileCols] = {};
     const std::int64_t columns =
         c < s.in.c ? std::min<std::int64_t>(kTileCols, s.out.c - first) : 0;
     const float* from = filter.w + first * filter.out_step + s.filter_channel(c) * filter.in_step;
-    for (std::int64_t k = 0; k < columns; ++k, from += filter.out_step)
+    for (std::int64_t k = 0; k < columns; ++k, from += filter.out_step) {
+      if (s.unfolds()) {
+        from = filter.w + s.filter_channel(first + k) * filter.out_step + c * filter.in_step;
+        taps = Taps<R>(s, s.filter_phase(first + k, phase), true);
+      }
       if (s.stride == 1)  // all taps, in their order or against it
         for (int rs = 0; rs < R * R; ++rs) g[rs][k] = from[filter.flipped ? R * R - 1 - rs : rs];
       else
         for (int rs = 0; rs < R * R; ++rs)
           if (const int tap = taps[std::size_t(rs)]; tap >= 0) g[rs][k] = from[tap];
+    }
     float* const to = packed + i * kTileCols;
     for (int lane = 0; lane < kTileCols; lane += kLanes)
       Nested<Code>([&](int r, int col) HWY_ATTR { return hn::Load(F32(), g[r * R + col] + lane); },
