@@ -101,10 +101,8 @@ struct Tile {
   // tile += A B over groups * kGroup steps of depth, in rows [kBegin, kEnd) of the tile.
   template <int kGroup, int kBegin = 0, int kEnd = kRows, class What = NothingAhead>
   HWY_INLINE void MultiplyAdd(PanelA a, PanelB b, std::int64_t groups, const What& ahead = {}) {
-    for (std::int64_t g = 0; g < groups; ++g, a.data += a.group_stride) {
-      ahead.Ask(g);
-      MultiplyAddGroup<kBegin, kEnd>(a.data, EvenRows{a.row_stride}, b, kGroup);
-    }
+    MultiplyAddGroups<kGroup, kBegin, kEnd>(a.data, EvenRows{a.row_stride}, a.group_stride, b,
+                                            groups, ahead);
   }
 
   // The same where group g of A starts at a[g] and has `depth` steps.
@@ -138,10 +136,7 @@ struct Tile {
   HWY_INLINE void MultiplyAddAt(const float* a, const std::ptrdiff_t* row_at,
                                 std::ptrdiff_t group_stride, PanelB b, std::int64_t groups,
                                 const What& ahead = {}) {
-    for (std::int64_t g = 0; g < groups; ++g, a += group_stride) {
-      ahead.Ask(g);
-      MultiplyAddGroup(a, row_at, b, kGroup);
-    }
+    MultiplyAddGroups<kGroup>(a, row_at, group_stride, b, groups, ahead);
   }
 
   // tile += what is there, in rows `pitch` floats apart.
@@ -177,12 +172,27 @@ struct Tile {
     HWY_INLINE std::ptrdiff_t operator[](int i) const { return i * stride; }
   };
 
-  // One group; leaves b at the next one.
+  template <int kGroup, int kBegin = 0, int kEnd = kRows, class RowAt, class What>
+  HWY_INLINE void MultiplyAddGroups(const float* a, const RowAt& row_at,
+                                    std::ptrdiff_t group_stride, PanelB b, std::int64_t groups,
+                                    const What& ahead) {
+    if constexpr (kGroup == 1) {
+      MultiplyAddGroup<kBegin, kEnd>(a, row_at, b, groups, ahead, group_stride);
+    } else {
+      for (std::int64_t g = 0; g < groups; ++g, a += group_stride) {
+        ahead.Ask(g);
+        MultiplyAddGroup<kBegin, kEnd>(a, row_at, b, kGroup);
+      }
+    }
+  }
+
+  // One group, whose steps lie a_step apart in A; leaves b at the next one.
   template <int kBegin = 0, int kEnd = kRows, class RowAt, class What = NothingAhead>
   HWY_INLINE void MultiplyAddGroup(const float* a, const RowAt& row_at, PanelB& b,
-                                   std::int64_t depth, const What& ahead = {}) {
+                                   std::int64_t depth, const What& ahead = {},
+                                   std::ptrdiff_t a_step = 1) {
     HWY_UNROLL(4)  // the loop's own instructions cost 6% of a 7-row tile otherwise
-    for (std::int64_t c = 0; c < depth; ++c, ++a, b.data += b.depth_stride) {
+    for (std::int64_t c = 0; c < depth; ++c, a += a_step, b.data += b.depth_stride) {
       ahead.Ask(c);
       Vec bv[kVecs];
       HWY_UNROLL(16)
