@@ -176,7 +176,7 @@ struct Tile {
   HWY_INLINE void MultiplyAddGroups(const float* a, const RowAt& row_at,
                                     std::ptrdiff_t group_stride, PanelB b, std::int64_t groups,
                                     const What& ahead) {
-    if constexpr (kGroup == 1) {
+    if constexpr (kGroup == 1) {  // one loop, that it may be unrolled
       MultiplyAddGroup<kBegin, kEnd>(a, row_at, b, groups, ahead, group_stride);
     } else {
       for (std::int64_t g = 0; g < groups; ++g, a += group_stride) {
