@@ -453,7 +453,14 @@ int run(Options o) {
 CLI::Option* add_positive(CLI::App& app, const std::string& flag, std::optional<double>& value,
                           const std::string& description) {
   return app.add_option(flag, value, description)
-      ->check(CLI::NonNegativeNumber.description(""))
+      ->check(
+          [](const std::string& text) {  // CLI11's own check tells the largest double
+            double number = 0;
+            return CLI::detail::lexical_cast(text, number) && number >= 0
+                       ? ""
+                       : fmt::format("'{}': expected a number >= 0", text);
+          },
+          "")
       ->type_name("X");
 }
 

@@ -344,6 +344,8 @@ TEST_F(NetProgramTest, BadUsageIsOneLineAndExitCode2) {
        std::vector<Case>{{{"time", "lenet", "--iterations", "0"}, "--iterations"},
                          {{"time", "lenet", "--trace", missing + "/trace"}, "--trace"},
                          {{"time", "lenet", "--pass", "fwd"}, "unknown flag '--pass'"},
+                         {{"time", "lenet", "--profile=x"}, "expected the flag without a value"},
+                         {{"train", "lenet", "--lr=-1"}, "--lr: '-1': expected a number >= 0"},
                          {{"plan", "lenet", "--plan", missing}, "unknown flag '--plan'"}}) {
     const Ran ran = run(bad.arguments);
     EXPECT_EQ(ran.exit_code, 2) << bad.says << "\n" << ran.err;
