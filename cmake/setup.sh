@@ -1,9 +1,6 @@
 # Sourced by ./convlab, tests/run and .ci/run, in the repository's root: packages, and running one
 # stage of a build with its output in a log. Everything printed goes to stderr.
 
-# Clones share what ccache, where there is one, has compiled: paths below the root are relative.
-export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
-
 say() { echo "convlab: $*" >&2; }
 
 # stage "what happens" COMMAND...: one line on stderr, the output appended to $log; on failure the
