@@ -172,11 +172,13 @@ struct Tile {
     HWY_INLINE std::ptrdiff_t operator[](int i) const { return i * stride; }
   };
 
+  // Groups one after another; those of one step of depth are steps of one group, in one loop that
+  // can be unrolled.
   template <int kGroup, int kBegin = 0, int kEnd = kRows, class RowAt, class What>
   HWY_INLINE void MultiplyAddGroups(const float* a, const RowAt& row_at,
                                     std::ptrdiff_t group_stride, PanelB b, std::int64_t groups,
                                     const What& ahead) {
-    if constexpr (kGroup == 1) {  // one loop, that it may be unrolled
+    if constexpr (kGroup == 1) {
       MultiplyAddGroup<kBegin, kEnd>(a, row_at, b, groups, ahead, group_stride);
     } else {
       for (std::int64_t g = 0; g < groups; ++g, a += group_stride) {

@@ -113,7 +113,7 @@ WinogradShape shape_of(const ConvProblem& p, std::int64_t m, const DeviceInfo& d
   if (folds(p)) {
     s.fold = {p.x_desc(), p.pad_h, p.pad_w};
     const auto folded = [&](std::int64_t outputs, std::int64_t size, std::int64_t pad) {
-      return data ? ceil_div(size + pad, s.stride) : outputs + s.r - 1;  // those seen, or all
+      return data ? ceil_div(size + pad, s.stride) : outputs + s.r - 1;  // all, or those seen
     };
     (data ? s.out : s.in) = {p.n, p.c * s.stride * s.stride, folded(p.p, p.h, p.pad_h),
                              folded(p.q, p.w, p.pad_w), p.y_layout};
@@ -143,13 +143,13 @@ WinogradShape shape_of(const ConvProblem& p, std::int64_t m, const DeviceInfo& d
 }
 
 double in_bytes(const WinogradShape& s) {
-  return 4 * double((s.fold && !s.unfolds() ? s.fold->x : s.in).elements());
+  return 4 * double((s.folds() ? s.fold->x : s.in).elements());
 }
 double out_bytes(const WinogradShape& s) {
   return 4 * double((s.unfolds() ? s.fold->x : s.out).elements());
 }
 double kernel_bytes(const WinogradShape& s) {
-  const std::int64_t channels = s.in.c * s.out.c / (s.fold ? s.stride * s.stride : 1);
+  const std::int64_t channels = s.in.c / s.in_fold() * (s.out.c / s.out_fold());
   return 4 * double(channels * s.kernel * s.kernel);
 }
 
@@ -330,7 +330,7 @@ class WinogradPlan : public ConvPlan {
     const std::int64_t taps = problem_.r * problem_.s;
     const bool data = problem_.pass == Pass::backward_data;
     const FilterView view{floats(w.data()), data ? taps : problem_.c * taps,
-                          data ? problem_.c * taps : taps, data};
+                          data ? problem_.c * taps : taps, data && !shape_.unfolds()};
     winograd_pack(shape_, view, reinterpret_cast<float*>(packed.data()));
   }
 

@@ -104,13 +104,16 @@ struct WinogradShape {
     return panels ? out_grid.phases * ceil_div(phase_panels(), threads) : out_panels();
   }
   bool phased() const { return in_grid.phases * out_grid.phases > 1; }
+  // Plain x is folded where it is read, and unfolded where it is written.
+  bool folds() const { return fold && pass != Pass::backward_data; }
   bool unfolds() const { return fold && pass == Pass::backward_data; }
-  // The filter's channel that a channel of `in` (of `out`, if that unfolds) belongs to in a phase.
-  std::int64_t filter_channel(std::int64_t c) const { return fold ? c / (stride * stride) : c; }
-  // The taps of that channel are stride * j + a, in both dimensions.
-  WinogradPhase filter_phase(std::int64_t c, std::int64_t phase) const {
-    if (phased()) return kWinogradPhases[phase];
-    return {c / stride % stride, c % stride};
+  // How many channels of `in`, `out` are one channel of the filter.
+  std::int64_t in_fold() const { return folds() ? stride * stride : 1; }
+  std::int64_t out_fold() const { return unfolds() ? stride * stride : 1; }
+  // The filter meets x's channel c in the taps stride * i + a, stride * j + b: a * stride + b.
+  std::int64_t tap_phase(std::int64_t c, std::int64_t phase) const {
+    if (!phased()) return c % (stride * stride);
+    return kWinogradPhases[phase].h * stride + kWinogradPhases[phase].w;
   }
 
   // The phases [first, second) of x that have a product at this point.

@@ -87,7 +87,7 @@ void TransformFolded(const Shape& s, const float* x, float* v, Range block, Rang
 
 template <class Input, int M, int R>
 auto InputTransform(const Shape& s) {
-  if (s.fold && !s.unfolds()) return TransformFolded<Input, M>;
+  if (s.folds()) return TransformFolded<Input, M>;
   return s.in_grid.phases == 1 ? TransformInput<Input, M, 1>
                                : TransformInput<Input, M, PhaseStride(R)>;
 }
@@ -345,22 +345,25 @@ void MultiplyChunk(const Shape& s, const float* v, const float* m, std::int64_t 
                      s.depth, first, to);
 }
 
-// Which tap of the filter each of F(m, R) is in a phase of the stride, or below zero if none.
+// Which tap of the filter each of F(m, R) is, or below zero if none, in each phase of the stride
+// (WinogradShape::tap_phase). What unfolds runs backwards within its phase.
 template <int R>
-std::array<int, R * R> Taps(const Shape& s, const WinogradPhase& phase, bool flipped) {
-  const int kernel = int(s.kernel);
-  const auto tap = [&](std::int64_t a, int j) {
-    const int at = int(s.stride) * (s.unfolds() ? R - 1 - j : j) + int(a);
-    return at >= kernel ? -1 : flipped && !s.unfolds() ? kernel - 1 - at : at;
-  };
-  std::array<int, R * R> taps;
-  for (int i = 0; i < R; ++i)
-    for (int j = 0; j < R; ++j) {
-      const int row = tap(phase.h, i), column = tap(phase.w, j);
-      taps[std::size_t(i * R + j)] = row < 0 || column < 0 ? -1 : row * kernel + column;
-    }
-  return taps;
-}
+struct Taps {
+  int of[16][R * R];  // strides up to 4
+
+  Taps(const Shape& s, bool flipped) {
+    const int stride = int(s.stride), kernel = int(s.kernel);
+    const auto tap = [&](int a, int j) {
+      const int at = stride * (s.unfolds() ? R - 1 - j : j) + a;
+      return at >= kernel ? -1 : flipped ? kernel - 1 - at : at;
+    };
+    for (int phase = 0; phase < stride * stride; ++phase)
+      for (int i = 0; i < R * R; ++i) {
+        const int row = tap(phase / stride, i / R), column = tap(phase % stride, i % R);
+        of[phase][i] = row < 0 || column < 0 ? -1 : row * kernel + column;
+      }
+  }
+};
 
 // dw = A^T S A for a panel and some channels of one chunk, where S is the sum of `sets` copies
 // `set_step` apart; `sums` points at the first of the channels.
@@ -369,8 +372,9 @@ void TransformSums(const Shape& s, const float* sums, std::int64_t sets, std::in
                    std::int64_t panel, std::int64_t phase, Range channels, float* dw) {
   constexpr int R = Output::outputs;
   constexpr int T = Output::inputs;
-  const std::int64_t area = s.kernel * s.kernel, step = s.filter_channel(s.in.c) * area;
+  const std::int64_t area = s.kernel * s.kernel, step = s.in.c / s.in_fold() * area;
   const std::int64_t columns = std::min<std::int64_t>(kTileCols, s.out.c - panel * kTileCols);
+  const Taps<R> taps(s, false);
   alignas(64) float taps_of[kBlock][R * R][kTileCols];  // of some channels
   for (std::int64_t first = channels.begin; first < channels.end; first += kBlock) {
     const std::int64_t count = std::min<std::int64_t>(kBlock, channels.end - first);
@@ -393,11 +397,11 @@ void TransformSums(const Shape& s, const float* sums, std::int64_t sets, std::in
       continue;
     }
     for (std::int64_t c = 0; c < count; ++c) {
-      const auto taps = Taps<R>(s, s.filter_phase(first + c, phase), false);
-      float* at = to + s.filter_channel(first + c) * area;
+      const int* const tap_at = taps.of[s.tap_phase(first + c, phase)];
+      float* at = to + (first + c) / s.in_fold() * area;
       for (std::int64_t k = 0; k < columns; ++k, at += step)
         for (int rs = 0; rs < R * R; ++rs)
-          if (const int tap = taps[std::size_t(rs)]; tap >= 0)
+          if (const int tap = tap_at[rs]; tap >= 0)
             at[tap] = taps_of[c][rs][k] + (s.accumulate ? at[tap] : 0.f);
     }
   }
@@ -483,24 +487,22 @@ void PackThread(const Shape& s, const FilterView& filter, float* packed, Range i
   constexpr int T = M + R - 1;
   constexpr bool whole_lines = sizeof(float) * kLanes == 64;
   const std::int64_t channels = s.in.padded_c(), depth = s.in_blocks() * kBlock;
+  const Taps<R> taps(s, filter.flipped);
   for (std::int64_t i = items.begin; i < items.end; ++i) {
     const std::int64_t c = i % channels, first = i / depth % s.phase_panels() * kTileCols;
     const std::int64_t phase = i % depth / channels + i / depth / s.phase_panels();  // of one side
-    auto taps = Taps<R>(s, s.filter_phase(c, phase), filter.flipped);
     alignas(64) float g[R * R][kTileCols] = {};
     const std::int64_t columns =
         c < s.in.c ? std::min<std::int64_t>(kTileCols, s.out.c - first) : 0;
-    const float* from = filter.w + first * filter.out_step + s.filter_channel(c) * filter.in_step;
-    for (std::int64_t k = 0; k < columns; ++k, from += filter.out_step) {
-      if (s.unfolds()) {
-        from = filter.w + s.filter_channel(first + k) * filter.out_step + c * filter.in_step;
-        taps = Taps<R>(s, s.filter_phase(first + k, phase), true);
-      }
+    const float* const of_c = filter.w + c / s.in_fold() * filter.in_step;
+    for (std::int64_t k = 0; k < columns; ++k) {
+      const float* const from = of_c + (first + k) / s.out_fold() * filter.out_step;
+      const int* const tap_at = taps.of[s.tap_phase(s.unfolds() ? first + k : c, phase)];
       if (s.stride == 1)  // all taps, in their order or against it
         for (int rs = 0; rs < R * R; ++rs) g[rs][k] = from[filter.flipped ? R * R - 1 - rs : rs];
       else
         for (int rs = 0; rs < R * R; ++rs)
-          if (const int tap = taps[std::size_t(rs)]; tap >= 0) g[rs][k] = from[tap];
+          if (const int tap = tap_at[rs]; tap >= 0) g[rs][k] = from[tap];
     }
     float* const to = packed + i * kTileCols;
     for (int lane = 0; lane < kTileCols; lane += kLanes)
