@@ -150,10 +150,17 @@ void add_cache(CLI::App& app, CommonOptions& o) {
 }
 
 void add_seed(CLI::App& app, CommonOptions& o) {
+  add_seed(
+      app, [&o](std::uint64_t seed) { o.seed = seed; },
+      "Of the random data and the order of runs; default: 1");
+}
+
+void add_seed(CLI::App& app, const std::function<void(std::uint64_t)>& take,
+              const std::string& help) {
   add_parsed(
       app, "--seed",
-      [&o](const std::string& text) { o.seed = parse_whole<std::uint64_t>("seed", text, 0); },
-      "Of the random data and the order of runs; default: 1", "N");
+      [take](const std::string& text) { take(parse_whole<std::uint64_t>("seed", text, 0)); }, help,
+      "N");
 }
 
 void add_output(CLI::App& app, CommonOptions& o, const std::vector<std::string>& formats) {

@@ -38,6 +38,7 @@ void add_device(CLI::App&, CommonOptions&);   // --device --threads
 void add_layout(CLI::App&, CommonOptions&);
 void add_cache(CLI::App&, CommonOptions&);
 void add_seed(CLI::App&, CommonOptions&);
+void add_seed(CLI::App&, const std::function<void(std::uint64_t)>& take, const std::string& help);
 void add_output(CLI::App&, CommonOptions&, const std::vector<std::string>& formats);
 void add_db(CLI::App&, CommonOptions&);
 

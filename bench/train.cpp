@@ -515,8 +515,9 @@ VerbAction declare_train(CLI::App& app) {
                  "Threads that read and decode images meanwhile; default: 1")
       ->check(CLI::Range(0, 1024).description(""))
       ->type_name("N");
-  app.add_option("--seed", o->seed, "Of weights, dropout, order and augmentation; default: 1")
-      ->type_name("N");
+  add_seed(
+      app, [o](std::uint64_t seed) { o->seed = seed; },
+      "Of weights, dropout, order and augmentation; default: 1");
   add_plan_file(app, o->net);
   add_db(app, o->net.common);
   app.footer(
