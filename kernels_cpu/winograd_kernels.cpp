@@ -485,7 +485,6 @@ template <int M, int R>
 void PackThread(const Shape& s, const FilterView& filter, float* packed, Range items) {
   using Code = typename Transforms<M, R, ScaledSide::filter>::Filter;
   constexpr int T = M + R - 1;
-  constexpr bool whole_lines = sizeof(float) * kLanes == 64;
   const std::int64_t channels = s.in.padded_c(), depth = s.in_blocks() * kBlock;
   const Taps<R> taps(s, filter.flipped);
   for (std::int64_t i = items.begin; i < items.end; ++i) {
@@ -504,18 +503,18 @@ void PackThread(const Shape& s, const FilterView& filter, float* packed, Range i
         for (int rs = 0; rs < R * R; ++rs)
           if (const int tap = tap_at[rs]; tap >= 0) g[rs][k] = from[tap];
     }
-    float* const to = packed + i * kTileCols;
+    alignas(64) float u[T * T][kTileCols];
     for (int lane = 0; lane < kTileCols; lane += kLanes)
       Nested<Code>([&](int r, int col) HWY_ATTR { return hn::Load(F32(), g[r * R + col] + lane); },
-                   [&](int i, int j, Vec value) HWY_ATTR {
-                     float* const at = to + (i * T + j) * s.packed_point() + lane;
-                     if constexpr (whole_lines)
-                       hn::Stream(value, F32(), at);
-                     else
-                       hn::StoreU(value, F32(), at);
-                   });
+                   [&](int r, int col, Vec value)
+                       HWY_ATTR { hn::Store(value, F32(), u[r * T + col] + lane); });
+    // Whole lines past the caches: those of all points often share a set there.
+    float* const to = packed + i * kTileCols;
+    for (int point = 0; point < T * T; ++point)
+      for (int lane = 0; lane < kTileCols; lane += kLanes)
+        hn::Stream(hn::Load(F32(), u[point] + lane), F32(), to + point * s.packed_point() + lane);
   }
-  if constexpr (whole_lines) hwy::FlushStream();
+  hwy::FlushStream();
 }
 
 // f(M, R) for the shape's F(m, r), as integral constants.
