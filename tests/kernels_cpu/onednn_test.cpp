@@ -102,6 +102,20 @@ TEST_F(OneDnn, RefusesWhereItCrashes) {
   EXPECT_GT(check_layouts(direct(), p, 1e-5), 0);
 }
 
+TEST_F(OneDnn, RefusesWhereItIsWrong) {
+  if (device_->info().isa != "avx2") GTEST_SKIP() << "its 1x1 kernel of avx2";
+  for (const char* text :
+       {"mb2ic4ih12oc8oh6kh1sh2", "mb2ic6ih12oc24oh6kh1sh2", "mb2ic4ih12oc8oh12ow6kh1sw2"}) {
+    ConvProblem p = problem(text);
+    p.pass = Pass::backward_filter;
+    EXPECT_GT(check_layouts(direct(), p, 1e-5), 0) << text;
+    p.x_layout = p.y_layout = Layout::nhwc;
+    EXPECT_TRUE(direct().refuse(p, *device_)) << text;
+    p.c = 8;
+    EXPECT_FALSE(direct().refuse(p, *device_)) << text;
+  }
+}
+
 // The limit on its ISA can be set but once in a process.
 TEST_F(OneDnn, RefusesADeviceOnAnotherIsaThanItsOwn) {
   const ConvProblem p = problem(plain);
