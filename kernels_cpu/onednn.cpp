@@ -300,8 +300,7 @@ class OneDnn : public ConvAlgo {
             fmt::format("oneDNN {} would crash ({}, a residual and ReLU where an output "
                         "sees only padding)",
                         onednn_version(), implementation)};
-      // Seen with 2.6.3 and 3.14, at 1 to 6 channels: the pixels it copies side by side for a
-      // stride are whole vectors of channels.
+      // Seen with 2.6.3 and 3.14, at 1 to 6 channels; once it did not end.
       if (implementation == "jit_1x1:avx2" && p.pass == Pass::backward_filter &&
           p.stride_h * p.stride_w > 1 && p.x_layout == Layout::nhwc && p.c < 8)
         return Refusal{
