@@ -424,7 +424,7 @@ class ImplicitGemm : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "implicit_gemm",
-                               .version = 8,
+                               .version = 9,
                                .summary = "one matrix product; columns gathered tile by tile",
                                .libraries = {}};
     return info;

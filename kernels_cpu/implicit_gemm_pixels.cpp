@@ -202,12 +202,12 @@ HWY_NOINLINE void RunTile(const TileJob& job) {
   // after the other.
   constexpr int kHalf = kRows * kVecs > 24 ? kRows / 2 : kRows;
   const std::int64_t whole = kHalf < kRows && job.groups > 0 ? job.groups - 1 : job.groups;
-  tile.MultiplyAddAhead(job.a, kBlock, {job.b, kCols, kLanes}, whole, kBlock, job.next_b);
+  tile.template MultiplyAddAhead<kBlock>(job.a, {job.b, kCols, kLanes}, whole, job.next_b);
   const float* const* const a = job.a + whole;
   const PanelB b{job.b + whole * kBlock * kCols, kCols, kLanes};
-  tile.template MultiplyAddAhead<0, kHalf>(a, kBlock, b, job.groups - whole, kBlock);
+  tile.template MultiplyAddAhead<kBlock, 0, kHalf>(a, b, job.groups - whole);
   job.output.StoreRows<0, kHalf>(tile, job.row_out);
-  tile.template MultiplyAddAhead<kHalf, kRows>(a, kBlock, b, job.groups - whole, kBlock);
+  tile.template MultiplyAddAhead<kBlock, kHalf, kRows>(a, b, job.groups - whole);
   job.output.StoreRows<kHalf, kRows>(tile, job.row_out);
 }
 
