@@ -576,7 +576,7 @@ class Direct : public ConvAlgo {
  private:
   const Config streaming{{"stream", 1}};
   AlgoInfo info_{"direct",
-                 5,
+                 6,
                  DeviceKind::cpu,
                  Origin::own,
                  "the definition's loops, tiled for registers and caches",
