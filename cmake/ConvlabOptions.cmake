@@ -34,6 +34,13 @@ if(CONVLAB_SANITIZE STREQUAL "address")
                                        -fno-sanitize-address-use-after-scope)
 endif()
 
+# For the program and its tests, which have no long loops: instrumented, flags and JSON compile in half
+# the time so.
+set(CONVLAB_PROGRAM_OPTIONS)
+if(CONVLAB_SANITIZE)
+  set(CONVLAB_PROGRAM_OPTIONS -O0)
+endif()
+
 # convlab_library(conv SOURCES a.cpp b.cpp): target convlab_conv, alias convlab::conv, headers
 # included as "conv/a.h".
 function(convlab_library name)
