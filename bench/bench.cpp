@@ -26,7 +26,8 @@ VerbAction declare_bench(CLI::App& app) {
   const auto a = std::make_shared<TuneArguments>();
   add_tuning(app, *a);
   add_output(app, a->common, {"table", "csv", "json", "md"});
-  app.footer(
+  set_footer(
+      app,
       "Measures now, whatever the store knows, and leaves the store alone. Rows stand best first;\n"
       "~ marks a prediction of what was never run.\n\n"
       "Examples:\n"

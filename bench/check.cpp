@@ -139,7 +139,8 @@ VerbAction declare_check(CLI::App& app) {
   add_max_error(app, o->tune);
   add_algo_choice(app, o->tune);
   add_output(app, o->common, {"table", "csv", "json", "md"});
-  app.footer(
+  set_footer(
+      app,
       "Runs every algorithm in every config and layout once on N(0,1) data and compares with a\n"
       "reference accumulated in double: the error's 2-norm over the reference's, poison left in\n"
       "the output, and writes outside of buffers. Exits 1 if any failed; its row ends in the line\n"

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <fstream>
 #include <iterator>
@@ -142,13 +143,15 @@ void add_filters(CLI::App& app, Options& o) {
         for (const std::string& item : split_list(text)) o.statuses.push_back(parse_status(item));
       },
       "Rows with these outcomes only: ok, failed, inaccurate, timeout, dropped", "STATUS,...");
-  app.add_option("--before", o.before, "Rows older than this UTC date only, as in 2026-01-31")
-      ->check([](const std::string& text) {
-        return text.size() >= 4 && text.find_first_not_of("0123456789-:TZ.") == std::string::npos
-                   ? std::string()
-                   : "expected a date as in 2026-01-31 or 2026-01-31T12:00";
-      })
-      ->type_name("DATE");
+  add_parsed(
+      app, "--before",
+      [&o](const std::string& text) {
+        if (text.size() < 4 || text.find_first_not_of("0123456789-:TZ.") != std::string::npos)
+          throw InputError(
+              fmt::format("'{}': expected a date as in 2026-01-31 or 2026-01-31T12:00", text));
+        o.before = text;
+      },
+      "Rows older than this UTC date only, as in 2026-01-31", "DATE");
 }
 
 }  // namespace
@@ -170,16 +173,16 @@ VerbAction declare_db(CLI::App& app) {
   sub = add("merge", "Take over the rows of other stores; the newer row wins", merge);
   sub->add_option("FILE", o->files, "Stores")->required()->type_name("");
   sub = add("export", "All rows as JSON", export_rows);
-  sub->add_option("--output", o->common.output, "Write there instead of to stdout, all or nothing")
-      ->type_name("FILE");
+  add_text(*sub, "--output", o->common.output, "Write there instead of to stdout, all or nothing",
+           "FILE");
   sub = add("import", "Take over exported rows; the newer row wins", import_rows);
   sub->add_option("FILE", o->files, "Files that `convlab db export` wrote")
       ->required()
       ->type_name("");
   sub = add("prune", "Forget rows that match every filter given", prune);
   add_filters(*sub, *o);
-  sub->add_flag("--stale", o->stale,
-                "Rows of algorithms, or versions of them, that this build does not have");
+  add_flag(*sub, "--stale", o->stale,
+           "Rows of algorithms, or versions of them, that this build does not have");
   app.footer(
       "Examples:\n"
       "  convlab db show --algos winograd --format csv\n"

@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "autotune/measure.h"
 #include "bench/options.h"
@@ -195,23 +196,24 @@ int run(const Options& o) {
 }
 
 double parse_percentage(const std::string& text) {
-  double percent = -1;
-  if (!text.ends_with('%') ||
-      !CLI::detail::lexical_cast(text.substr(0, text.size() - 1), percent) || !(percent >= 0))
+  const std::optional<double> percent =
+      text.ends_with('%') ? parse_number(text.substr(0, text.size() - 1)) : std::nullopt;
+  if (!percent || *percent < 0)
     throw InputError(fmt::format("'{}': expected a percentage from 0% on, as in 2%", text));
-  return percent / 100;
+  return *percent / 100;
 }
 
 }  // namespace
 
 VerbAction declare_diff(CLI::App& app) {
   const auto o = std::make_shared<Options>();
-  app.add_option("FILE", o->files, "The results before and those after")->type_name("");
+  add_texts(app, "FILE", o->files, "The results before and those after");
   add_parsed(
       app, "--threshold", [o](const std::string& text) { o->threshold = parse_percentage(text); },
       "By how much a row must have changed to be FASTER or SLOWER; default: 2%", "PERCENT");
   add_output(app, o->common, {"table", "csv", "json", "md"});
-  app.footer(
+  set_footer(
+      app,
       "Compares two result files of a kind: the JSON of tune, bench, sweep or roofline and tuning\n"
       "stores; the JSON of time; or plans. Exits with 1 when any row became slower by more than "
       "the\n"

@@ -228,7 +228,8 @@ VerbAction declare_doctor(CLI::App& app) {
   add_device(app, *o);
   add_output(app, *o, {"table", "csv", "json", "md"});
   add_db(app, *o);
-  app.footer(
+  set_footer(
+      app,
       "Looks at what decides how fast convolutions run here and how well that can be measured.\n"
       "Exits 0 whatever it finds.\n\n"
       "Examples:\n"

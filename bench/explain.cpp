@@ -275,12 +275,12 @@ VerbAction declare_explain(CLI::App& app) {
   const auto a = std::make_shared<ExplainArguments>();
   CommonOptions& common = a->tuning.common;
   add_choice(app, a->tuning);
-  app.add_option("--layer", a->layer, "Only this layer of a net: layer1.0.conv1")
-      ->type_name("NAME");
-  app.add_flag("--all", a->all, "Every candidate; default: the best of each algorithm");
+  add_text(app, "--layer", a->layer, "Only this layer of a net: layer1.0.conv1", "NAME");
+  add_flag(app, "--all", a->all, "Every candidate; default: the best of each algorithm");
   add_output(app, common, {"table", "json", "md"});
   add_db(app, common);
-  app.footer(
+  set_footer(
+      app,
       "Why an algorithm won a layer: the candidates ranked, with their time over the chosen's and\n"
       "its 95% interval, and why each lost or was refused; the winner's phases against the\n"
       "machine's roofs; which limit would have to move to change the verdict, and at which batch "

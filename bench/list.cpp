@@ -138,7 +138,8 @@ VerbAction declare_list(CLI::App& app) {
   add_device(app, o->common);
   add_layout(app, o->common);
   add_output(app, o->common, {"table", "csv", "json", "md"});
-  app.footer(
+  set_footer(
+      app,
       "Without a TARGET: each algorithm, and which kinds of problems it takes in which pass. With\n"
       "one: for each of its problems who takes it, and why the others refuse.\n\n"
       "Examples:\n"

@@ -168,8 +168,8 @@ Chosen fitting_plan(const Graph& graph, const NetArguments& a, const ChooseOptio
 
 void add_net_arguments(CLI::App& app, NetArguments& a) {
   add_net(app, a.common);
-  app.add_flag("--forward-only", a.forward_only,
-               "Inference: batch norm folded, dropout gone; default: a training step");
+  add_flag(app, "--forward-only", a.forward_only,
+           "Inference: batch norm folded, dropout gone; default: a training step");
   add_device(app, a.common);
   add_seed(app, a.common);
   add_layout(app, a.common);
@@ -180,15 +180,13 @@ void add_net_arguments(CLI::App& app, NetArguments& a) {
 }
 
 void add_iterations(CLI::App& app, NetArguments& a) {
-  app.add_option("--iterations", a.iterations,
-                 "How many of each kind, whole and step by step; default: as many as take about 5 "
-                 "s, at least 3")
-      ->check(CLI::Range(std::int64_t(1), std::int64_t(1'000'000)).description(""))
-      ->type_name("N");
+  add_number(app, "--iterations", a.iterations, 1, 1'000'000,
+             "How many of each kind, whole and step by step; default: as many as take about 5 "
+             "s, at least 3");
 }
 
 void add_wide(CLI::App& app, NetArguments& a, const char* columns) {
-  app.add_flag("--wide", a.wide, fmt::format("Tables with {} as well", columns));
+  add_flag(app, "--wide", a.wide, fmt::format("Tables with {} as well", columns));
 }
 
 void add_normalisation(CLI::App& app, PixelStatistics& given) {
@@ -226,11 +224,10 @@ void normalise(Transform& transform, const PixelStatistics& given) {
 }
 
 void add_plan_file(CLI::App& app, NetArguments& a) {
-  app.add_option(
-         "--plan", a.plan_file,
-         "Run as this file of `convlab plan NET --format json` says; default: choose by the "
-         "store")
-      ->type_name("FILE");
+  add_text(app, "--plan", a.plan_file,
+           "Run as this file of `convlab plan NET --format json` says; default: choose by the "
+           "store",
+           "FILE");
 }
 
 ChooseOptions choose_options(const NetArguments& a, const Device& device) {

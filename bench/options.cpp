@@ -63,35 +63,10 @@ Format parse_format(const std::string& text) {
 
 }  // namespace
 
-std::vector<std::string> split_list(const std::string& text) {
-  std::vector<std::string> items = CLI::detail::split(text, ',');
-  for (const std::string& item : items)
-    if (item.empty()) throw InputError(fmt::format("empty item in list '{}'", text));
-  return items;
-}
-
-CLI::Option* add_parsed(CLI::App& app, const std::string& flag,
-                        std::function<void(const std::string&)> parse,
-                        const std::string& description, const std::string& value_name) {
-  return app
-      .add_option_function<std::string>(
-          flag,
-          [flag, parse = std::move(parse)](const std::string& text) {
-            try {
-              parse(text);
-            } catch (const InputError& error) {
-              throw InputError(fmt::format("{}: {}", flag, error.what()));
-            }
-          },
-          description)
-      ->type_name(value_name);
-}
-
 void add_targets(CLI::App& app, CommonOptions& o) {
-  app.add_option("TARGET", o.targets,
-                 "A net (resnet18), a problem (mb1ic64ih56oc64oh56kh3ph1), or @FILE with one "
-                 "problem a line")
-      ->type_name("");
+  add_texts(app, "TARGET", o.targets,
+            "A net (resnet18), a problem (mb1ic64ih56oc64oh56kh3ph1), or @FILE with one "
+            "problem a line");
   add_parsed(
       app, "--batch",
       [&o](const std::string& text) { o.batches = parse_list<std::int64_t>(text, parse_batch); },
@@ -105,15 +80,15 @@ void add_targets(CLI::App& app, CommonOptions& o) {
       "f32, f64, f16 or bf16; default: f32", "TYPE");
 }
 
-void add_net(CLI::App& app, CommonOptions& o) {
-  app.add_option_function<std::string>(
-         "NET", [&o](const std::string& name) { o.targets = {name}; },
-         "A net: resnet18, vgg16, mlp:20-256x5-1, resnet18:10 (with 10 classes); `convlab list` "
-         "names them all")
-      ->type_name("");
+void add_net(CLI::App& app, CommonOptions& o, const std::string& batch_description) {
+  add_parsed(
+      app, "NET", [&o](const std::string& name) { o.targets = {name}; },
+      "A net: resnet18, vgg16, mlp:20-256x5-1, resnet18:10 (with 10 classes); `convlab list` "
+      "names them all",
+      "");
   add_parsed(
       app, "--batch", [&o](const std::string& text) { o.batches = {parse_batch(text)}; },
-      "Images at a time; default: 1", "N");
+      batch_description, "N");
   add_parsed(
       app, "--dtype",
       [&o](const std::string& text) {
@@ -135,11 +110,16 @@ void add_device(CLI::App& app, CommonOptions& o) {
 }
 
 void add_layout(CLI::App& app, CommonOptions& o) {
-  app.add_option("--layout", o.layout,
-                 "auto (each algorithm as it likes best), nchw, nhwc, or nchwc (channel blocks of "
-                 "one vector, CPU only); default: auto")
-      ->check(CLI::IsMember({"auto", "nchw", "nhwc", "nchwc"}))
-      ->type_name("LAYOUT");
+  add_parsed(
+      app, "--layout",
+      [&o](const std::string& text) {
+        static constexpr std::array<std::string_view, 4> names{"auto", "nchw", "nhwc", "nchwc"};
+        index_of_name("layout", text, names);
+        o.layout = text;
+      },
+      "auto (each algorithm as it likes best), nchw, nhwc, or nchwc (channel blocks of "
+      "one vector, CPU only); default: auto",
+      "LAYOUT");
 }
 
 void add_cache(CLI::App& app, CommonOptions& o) {
@@ -174,14 +154,12 @@ void add_output(CLI::App& app, CommonOptions& o, const std::vector<std::string>&
         o.format = format;
       },
       fmt::format("{}; default: table", fmt::join(formats, ", ")), "FORMAT");
-  app.add_option("--output", o.output, "Write there instead of to stdout, all or nothing")
-      ->type_name("FILE");
+  add_text(app, "--output", o.output, "Write there instead of to stdout, all or nothing", "FILE");
 }
 
 void add_db(CLI::App& app, CommonOptions& o) {
-  app.add_option("--db", o.db,
-                 "The tuning store; default: $CONVLAB_DB, else $XDG_CACHE_HOME/convlab/tune.db")
-      ->type_name("FILE");
+  add_text(app, "--db", o.db,
+           "The tuning store; default: $CONVLAB_DB, else $XDG_CACHE_HOME/convlab/tune.db", "FILE");
 }
 
 std::unique_ptr<Device> open_device(const CommonOptions& o) {

@@ -1,7 +1,6 @@
 // The flags that several verbs share, and what they say.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -11,6 +10,7 @@
 
 #include "autotune/result.h"
 #include "autotune/worker.h"
+#include "bench/flags.h"
 #include "bench/report.h"
 #include "conv/device.h"
 #include "conv/registry.h"
@@ -33,21 +33,16 @@ struct CommonOptions {
 };
 
 void add_targets(CLI::App&, CommonOptions&);  // TARGET... --batch --pass --dtype
-void add_net(CLI::App&, CommonOptions&);      // NET --batch --dtype: one of each
-void add_device(CLI::App&, CommonOptions&);   // --device --threads
+// NET --batch --dtype: one of each.
+void add_net(CLI::App&, CommonOptions&,
+             const std::string& batch_description = "Images at a time; default: 1");
+void add_device(CLI::App&, CommonOptions&);  // --device --threads
 void add_layout(CLI::App&, CommonOptions&);
 void add_cache(CLI::App&, CommonOptions&);
 void add_seed(CLI::App&, CommonOptions&);
 void add_seed(CLI::App&, const std::function<void(std::uint64_t)>& take, const std::string& help);
 void add_output(CLI::App&, CommonOptions&, const std::vector<std::string>& formats);
 void add_db(CLI::App&, CommonOptions&);
-
-// An option whose value is given by name, parsed by a function that throws InputError.
-CLI::Option* add_parsed(CLI::App&, const std::string& flag,
-                        std::function<void(const std::string&)> parse,
-                        const std::string& description, const std::string& value_name);
-// "a,b" -> a, b. Throws InputError for an empty item.
-std::vector<std::string> split_list(const std::string&);
 
 // Throws EnvironmentError for a device this build or machine does not have.
 std::unique_ptr<Device> open_device(const CommonOptions&);

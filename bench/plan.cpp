@@ -47,9 +47,10 @@ VerbAction declare_plan(CLI::App& app) {
   add_net_arguments(app, o->net);
   add_iterations(app, o->net);
   add_wide(app, o->net, "the passes' parts and conversions");
-  app.add_flag("--no-audit", o->no_audit, "Only choose; run nothing");
+  add_flag(app, "--no-audit", o->no_audit, "Only choose; run nothing");
   add_output(app, o->net.common, {"table", "csv", "json", "md"});
-  app.footer(
+  set_footer(
+      app,
       "Chooses every convolution's algorithm and every step's layouts together, so that the whole\n"
       "net takes least time, converting layouts and packing filters included, under one limit on\n"
       "workspace and packed filters (by default inference takes little more than weights and\n"

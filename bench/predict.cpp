@@ -163,13 +163,12 @@ int run(const Options& given) {
 VerbAction declare_predict(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   add_net(app, o->net.common);
-  app.add_option("IMAGE", o->images, "JPEG or PNG files")->type_name("");
-  app.add_option("--weights", o->weights,
-                 "A .safetensors or .npz with torchvision's names, as `convlab train` writes them")
-      ->type_name("FILE");
-  app.add_option("--classes", o->classes,
-                 "Names of the classes, one a line; default: those in the weights, else numbers")
-      ->type_name("FILE");
+  add_texts(app, "IMAGE", o->images, "JPEG or PNG files");
+  add_text(app, "--weights", o->weights,
+           "A .safetensors or .npz with torchvision's names, as `convlab train` writes them",
+           "FILE");
+  add_text(app, "--classes", o->classes,
+           "Names of the classes, one a line; default: those in the weights, else numbers", "FILE");
   add_normalisation(app, o->pixels);
   add_device(app, o->net.common);
   add_layout(app, o->net.common);
@@ -178,7 +177,8 @@ VerbAction declare_predict(CLI::App& app) {
   add_db(app, o->net.common);
   add_plan_file(app, o->net);
   add_output(app, o->net.common, {"table", "csv", "json", "md"});
-  app.footer(
+  set_footer(
+      app,
       "Prints the five most likely classes of each image with their probabilities; --format json\n"
       "also has the logits. The weights decide the number of classes, and their metadata how an\n"
       "image becomes the input; without any it is scaled, cropped in the middle and normalised as\n"

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
 #include <fstream>
@@ -99,9 +100,6 @@ int run(int argc, const char* const* argv) {
     app.parse(argc, argv);
   } catch (const CLI::Success& request) {  // --help, --version
     return app.exit(request);
-  } catch (const CLI::ConversionError& error) {
-    // Options convert their values themselves; what is left are flags, which have none.
-    throw InputError(fmt::format("{}: expected the flag without a value", error.what()));
   } catch (const CLI::ParseError& error) {
     throw InputError(error.what());
   }

@@ -213,18 +213,17 @@ VerbAction declare_roofline(CLI::App& app) {
   const auto a = std::make_shared<RooflineArguments>();
   CommonOptions& common = a->tuning.common;
   add_choice(app, a->tuning);
-  app.add_flag("--measure", a->measure,
-               "Measure what the store does not know, and keep it there, as `tune` does");
-  app.add_flag("--remeasure", a->remeasure, "Measure the machine's roofs again");
-  app.add_flag("--no-phases", a->no_phases, "Run nothing: leave out the time of each phase");
-  app.add_option("--html", a->html, "Also write one self-contained page with all charts")
-      ->type_name("FILE");
-  app.add_option("--svg", a->svg, "Also write the chart as SVG (gnuplot)")->type_name("FILE");
-  app.add_option("--from", a->from, "Take the points from what --format json wrote before")
-      ->type_name("FILE");
+  add_flag(app, "--measure", a->measure,
+           "Measure what the store does not know, and keep it there, as `tune` does");
+  add_flag(app, "--remeasure", a->remeasure, "Measure the machine's roofs again");
+  add_flag(app, "--no-phases", a->no_phases, "Run nothing: leave out the time of each phase");
+  add_text(app, "--html", a->html, "Also write one self-contained page with all charts", "FILE");
+  add_text(app, "--svg", a->svg, "Also write the chart as SVG (gnuplot)", "FILE");
+  add_text(app, "--from", a->from, "Take the points from what --format json wrote before", "FILE");
   add_output(app, common, {"table", "csv", "json", "md"});
   add_db(app, common);
-  app.footer(
+  set_footer(
+      app,
       "How far each layer and algorithm is from what this machine can do. Without a TARGET: the\n"
       "machine's roofs, measured once and kept in the store. With one: the best of each algorithm\n"
       "as `tune` measured it, under its roof: min(peak, bandwidth x executed FLOPs per byte) of\n"

@@ -150,18 +150,18 @@ int run(const Options& o) {
 VerbAction declare_sweep(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   add_tuning(app, o->tuning);
-  app.add_option("-a,--axis", o->axes,
-                 "What to vary: n c h k r stride threads dtype layout, each with a list or range. "
-                 "Several axes make every combination; along the first the charts and crossovers "
-                 "run")
-      ->allow_extra_args(false)
-      ->type_name("NAME=VALUES");
-  app.add_flag("--fresh", o->tuning.tune.fresh,
-               "Measure again what the store knows, and replace it");
-  app.add_option("--svg", o->svg, "The charts as a picture; needs gnuplot")->type_name("FILE");
+  add_texts(app, "-a,--axis", o->axes,
+            "What to vary: n c h k r stride threads dtype layout, each with a list or range. "
+            "Several axes make every combination; along the first the charts and crossovers "
+            "run",
+            "NAME=VALUES");
+  add_flag(app, "--fresh", o->tuning.tune.fresh,
+           "Measure again what the store knows, and replace it");
+  add_text(app, "--svg", o->svg, "The charts as a picture; needs gnuplot", "FILE");
   add_output(app, o->tuning.common, {"table", "csv", "json", "md"});
   add_db(app, o->tuning.common);
-  app.footer(
+  set_footer(
+      app,
       "Races every algorithm at every point, as tune does, and prints the charts, the winner of\n"
       "each point, who wins where, and what a plan tuned at one value costs at the others. What "
       "is\n"

@@ -66,21 +66,18 @@ VerbAction declare_time(CLI::App& app) {
   add_plan_file(app, o->net);
   add_iterations(app, o->net);
   add_wide(app, o->net, "executed GFLOP/s, bytes and layouts");
-  app.add_option(
-         "--trace", o->trace,
-         "A timeline of the first step-by-step iterations, for ui.perfetto.dev: one row for the "
-         "host, one for the stream of steps, each of which all threads run together")
-      ->type_name("FILE");
-  app.add_option(
-         "--streams", o->streams,
-         "So many nets side by side, each with its own weights, batch and stream of a card; "
-         "images/s are of all, the table is of one alone; default: 1")
-      ->check(CLI::Range(std::int64_t(1), std::int64_t(64)).description(""))
-      ->type_name("N");
-  app.add_flag("--profile", o->profile,
-               "Where the time goes by kernel and by layer, and what to tune next");
+  add_text(app, "--trace", o->trace,
+           "A timeline of the first step-by-step iterations, for ui.perfetto.dev: one row for the "
+           "host, one for the stream of steps, each of which all threads run together",
+           "FILE");
+  add_number(app, "--streams", o->streams, 1, 64,
+             "So many nets side by side, each with its own weights, batch and stream of a card; "
+             "images/s are of all, the table is of one alone; default: 1");
+  add_flag(app, "--profile", o->profile,
+           "Where the time goes by kernel and by layer, and what to tune next");
   add_output(app, o->net.common, {"table", "csv", "json", "md"});
-  app.footer(
+  set_footer(
+      app,
       "Trains on random data (or, with --forward-only, infers) and prints what each step took,\n"
       "forward, backward_data, backward_filter and update. Two measurements: whole iterations\n"
       "undisturbed, from which images/s come, then as many with a pause around each step.\n"

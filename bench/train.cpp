@@ -34,11 +34,11 @@ struct Options {
   NetArguments net;
   std::string data, optimizer, schedule;
   std::optional<std::uint64_t> seed;
-  std::optional<std::int64_t> epochs;
+  std::int64_t epochs = 0;  // 0: as usual for the net
   std::optional<double> rate, momentum, weight_decay;
   bool nesterov = false;
   PixelStatistics pixels;
-  int data_threads = 1;
+  std::int64_t data_threads = 1;
   std::string resume, weights, checkpoint, log;
 };
 
@@ -97,7 +97,7 @@ Settings settings_of(const Options& o, const std::optional<Checkpoint>& checkpoi
     s = usual_settings(make_net(o.net.common.targets.front(), 1), o.data, batch);
   }
   if (!o.data.empty()) s.data = o.data;
-  if (o.epochs) s.epochs = *o.epochs;
+  if (o.epochs > 0) s.epochs = o.epochs;
   if (!o.schedule.empty()) s.schedule = parse_schedule(o.schedule);
   if (o.seed) s.seed = *o.seed;
   apply_rule_flags(o, s.rule);
@@ -264,7 +264,7 @@ DataLoader make_loader(const Dataset& dataset, const Transform& transform, const
                      .shuffle = train,
                      .drop_last = train,
                      .seed = s.seed,
-                     .threads = o.data_threads,
+                     .threads = int(o.data_threads),
                      .dtype = dtype},
                     device);
 }
@@ -450,34 +450,28 @@ int run(Options o) {
   return 0;
 }
 
-CLI::Option* add_positive(CLI::App& app, const std::string& flag, std::optional<double>& value,
-                          const std::string& description) {
-  return app.add_option(flag, value, description)
-      ->check(
-          [](const std::string& text) {  // CLI11's own check tells the largest double
-            double number = 0;
-            return CLI::detail::lexical_cast(text, number) && number >= 0
-                       ? ""
-                       : fmt::format("'{}': expected a number >= 0", text);
-          },
-          "")
-      ->type_name("X");
+void add_positive(CLI::App& app, const std::string& flag, std::optional<double>& value,
+                  const std::string& description) {
+  add_parsed(
+      app, flag,
+      [&value](const std::string& text) {
+        value = parse_number(text);
+        if (!value || *value < 0)
+          throw InputError(fmt::format("'{}': expected a number >= 0", text));
+      },
+      description, "X");
 }
 
 }  // namespace
 
 VerbAction declare_train(CLI::App& app) {
   const auto o = std::make_shared<Options>();
-  add_net(app, o->net.common);
-  app.get_option("--batch")->description("Images at a time; default: 64 small ones, 32 else");
-  app.add_option(
-         "--data", o->data,
-         "synthetic[:IMAGES], or a directory: CIFAR-10/100 binary, MNIST IDX (also .gz), or "
-         "JPEG and PNG in one folder a class below train/ and test/")
-      ->type_name("DIR");
-  app.add_option("--epochs", o->epochs, "Times through the data")
-      ->check(CLI::Range(std::int64_t(1), std::int64_t(1'000'000)).description(""))
-      ->type_name("N");
+  add_net(app, o->net.common, "Images at a time; default: 64 small ones, 32 else");
+  add_text(app, "--data", o->data,
+           "synthetic[:IMAGES], or a directory: CIFAR-10/100 binary, MNIST IDX (also .gz), or "
+           "JPEG and PNG in one folder a class below train/ and test/",
+           "DIR");
+  add_number(app, "--epochs", o->epochs, 1, 1'000'000, "Times through the data");
   add_positive(app, "--lr", o->rate, "The highest learning rate");
   add_parsed(
       app, "--schedule",
@@ -495,32 +489,30 @@ VerbAction declare_train(CLI::App& app) {
       },
       "sgd, adam or adamw; default: sgd", "NAME");
   add_positive(app, "--momentum", o->momentum, "Of sgd; default: 0.9");
-  app.add_flag("--nesterov", o->nesterov, "Nesterov's momentum; default for nets with batch norm");
+  add_flag(app, "--nesterov", o->nesterov, "Nesterov's momentum; default for nets with batch norm");
   add_positive(app, "--weight-decay", o->weight_decay, "Default: 1e-4 or 5e-4, adamw 0.01");
-  app.add_option("--weights", o->weights, "Start from this file: .safetensors or .npz")
-      ->type_name("FILE");
-  app.add_option("--checkpoint", o->checkpoint,
-                 "Keep all that training goes on from here, after each epoch, every 10 minutes and "
-                 "at Ctrl-C; also the trained weights")
-      ->type_name("FILE.safetensors");
-  app.add_option("--resume", o->resume,
-                 "Go on from this checkpoint, and keep it up to date; what no flag says is as it "
-                 "was, and data, seed and batch must be")
-      ->type_name("FILE");
-  app.add_option("--log", o->log, "A row for each epoch")->type_name("FILE.csv");
+  add_text(app, "--weights", o->weights, "Start from this file: .safetensors or .npz", "FILE");
+  add_text(app, "--checkpoint", o->checkpoint,
+           "Keep all that training goes on from here, after each epoch, every 10 minutes and "
+           "at Ctrl-C; also the trained weights",
+           "FILE.safetensors");
+  add_text(app, "--resume", o->resume,
+           "Go on from this checkpoint, and keep it up to date; what no flag says is as it "
+           "was, and data, seed and batch must be",
+           "FILE");
+  add_text(app, "--log", o->log, "A row for each epoch", "FILE.csv");
   add_normalisation(app, o->pixels);
   add_limits(app, o->net.tune);
   add_device(app, o->net.common);
-  app.add_option("--data-threads", o->data_threads,
-                 "Threads that read and decode images meanwhile; default: 1")
-      ->check(CLI::Range(0, 1024).description(""))
-      ->type_name("N");
+  add_number(app, "--data-threads", o->data_threads, 0, 1024,
+             "Threads that read and decode images meanwhile; default: 1");
   add_seed(
       app, [o](std::uint64_t seed) { o->seed = seed; },
       "Of weights, dropout, order and augmentation; default: 1");
   add_plan_file(app, o->net);
   add_db(app, o->net.common);
-  app.footer(
+  set_footer(
+      app,
       "Trains a net to classify images and says how well it does on others, held out. The net\n"
       "gets as many outputs as the data have classes. Algorithms and layouts come from the tuning\n"
       "store; tune first for the best.\n\n"

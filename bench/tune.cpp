@@ -9,19 +9,6 @@
 namespace convlab {
 namespace {
 
-void add_budget(CLI::App& app, TuneOptions& o) {
-  const std::map<std::string, double> units{
-      {"ms", 1e-3}, {"s", 1}, {"m", 60}, {"min", 60}, {"h", 3600}};
-  app.add_option_function<double>(
-         "--budget", [&o](double seconds) { o.budget_s = seconds; },
-         "Wall clock for the run: 90, 60s, 5m, 1h. Spent where most may be gained; prints what "
-         "gain "
-         "may remain")
-      ->transform(CLI::AsNumberWithUnit(units).description(""))
-      ->check(CLI::Validator(CLI::PositiveNumber).description(""))
-      ->type_name("TIME");
-}
-
 int run(const TuneArguments& a) {
   if (a.common.targets.empty())
     throw InputError(
@@ -41,11 +28,14 @@ int run(const TuneArguments& a) {
 VerbAction declare_tune(CLI::App& app) {
   const auto a = std::make_shared<TuneArguments>();
   add_tuning(app, *a);
-  add_budget(app, a->tune);
-  app.add_flag("--fresh", a->tune.fresh, "Measure again what the store knows, and replace it");
+  add_seconds(app, "--budget", a->tune.budget_s,
+              "Wall clock for the run: 90, 60s, 5m, 1h. Spent where most may be gained; prints "
+              "what gain may remain");
+  add_flag(app, "--fresh", a->tune.fresh, "Measure again what the store knows, and replace it");
   add_output(app, a->common, {"table", "csv", "json", "md", "hpp"});
   add_db(app, a->common);
-  app.footer(
+  set_footer(
+      app,
       "Races every algorithm, config and layout on each layer and pass, each checked against the\n"
       "reference before it is timed, and prints who is fastest. Every outcome is in the store as\n"
       "soon as it is known: Ctrl-C prints what is done, and the same command goes on from "

@@ -126,10 +126,9 @@ void add_max_error(CLI::App& app, TuneOptions& o) {
   add_parsed(
       app, "--max-error",
       [&o](const std::string& text) {
-        double value = 0;
-        if (!CLI::detail::lexical_cast(text, value) || !(value >= 0))
+        o.max_error = parse_number(text);
+        if (!o.max_error || *o.max_error < 0)
           throw InputError(fmt::format("'{}': expected a number >= 0, or inf", text));
-        o.max_error = value;
       },
       "Largest relative error in the 2-norm; inf lifts it; default: f64 1e-12, f32 1e-4, f16 1e-2, "
       "bf16 5e-2",
@@ -138,21 +137,12 @@ void add_max_error(CLI::App& app, TuneOptions& o) {
 
 void add_limits(CLI::App& app, TuneOptions& o) {
   add_max_error(app, o);
-  app.add_option_function<std::uint64_t>(
-         "--workspace-max", [&o](std::uint64_t bytes) { o.workspace_max = std::int64_t(bytes); },
-         "Most scratch memory an algorithm may use, in a net its packed filters as well: 0, 500k, "
-         "64MiB "
-         "(all units are powers of 1024)")
-      ->transform(CLI::AsSizeValue(false).description(""))
-      ->transform(CLI::Validator(  // runs before the other, which would wrap around
-          [](const std::string& text) {
-            return text.starts_with('-') ? "expected a size >= 0, as in 0, 500k or 64MiB"
-                                         : std::string();
-          },
-          ""))
-      ->type_name("BYTES");
-  app.add_flag("--deterministic", o.deterministic,
-               "Only algorithms whose results are the same to the bit from run to run");
+  add_bytes(app, "--workspace-max", o.workspace_max,
+            "Most scratch memory an algorithm may use, in a net its packed filters as well: 0, "
+            "500k, 64MiB "
+            "(all units are powers of 1024)");
+  add_flag(app, "--deterministic", o.deterministic,
+           "Only algorithms whose results are the same to the bit from run to run");
 }
 
 void add_algo_choice(CLI::App& app, TuneOptions& o) {

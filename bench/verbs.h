@@ -1,12 +1,15 @@
 // The program's verbs, one file each.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
 
 #include "autotune/result.h"
 #include "conv/device.h"
+
+namespace CLI {
+class App;
+}
 
 namespace convlab {
 

@@ -345,6 +345,7 @@ TEST_F(NetProgramTest, BadUsageIsOneLineAndExitCode2) {
                          {{"time", "lenet", "--trace", missing + "/trace"}, "--trace"},
                          {{"time", "lenet", "--pass", "fwd"}, "unknown flag '--pass'"},
                          {{"time", "lenet", "--profile=x"}, "expected the flag without a value"},
+                         {{"time", "lenet", "--profile=2"}, "expected the flag without a value"},
                          {{"train", "lenet", "--lr=-1"}, "--lr: '-1': expected a number >= 0"},
                          {{"train", "lenet", "--seed", "x"}, "--seed: seed 'x': expected a whole"},
                          {{"plan", "lenet", "--plan", missing}, "unknown flag '--plan'"}}) {

@@ -111,7 +111,7 @@ TEST_F(ProgramTest, BadUsageIsOneLineAndExitCode2) {
       {{"tune", tiny, "--max-error", "-1"}, "--max-error"},
       {{"tune", tiny, "--workspace-max", "-1"}, "--workspace-max"},
       {{"tune", tiny, "--workspace-max", "1parsec"}, "--workspace-max"},
-      {{"tune", tiny, "--budget", "0s"}, "--budget"},
+      {{"tune", tiny, "--budget", "0s"}, "--budget: expected a time above 0"},
       {{"tune", tiny, "--budget", "soon"}, "--budget"},
       {{"tune", tiny, "--mode", "guess"}, "heuristic"},
       {{"tune", tiny, "--algos", "fastest"}, "fastest"},

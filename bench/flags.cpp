@@ -1,0 +1,98 @@
+#include "bench/flags.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <map>
+
+#include "conv/error.h"
+
+namespace convlab {
+
+void add_flag(CLI::App& app, const std::string& name, bool& value, const std::string& description) {
+  app.add_flag(name, value, description)
+      ->check(
+          [](const std::string& text) {
+            return text == "true" ? "" : "expected the flag without a value";
+          },
+          "");
+}
+
+void add_text(CLI::App& app, const std::string& name, std::string& value,
+              const std::string& description, const std::string& value_name) {
+  app.add_option(name, value, description)->type_name(value_name);
+}
+
+void add_texts(CLI::App& app, const std::string& name, std::vector<std::string>& values,
+               const std::string& description, const std::string& value_name) {
+  CLI::Option* const option = app.add_option(name, values, description)->type_name(value_name);
+  if (name.starts_with('-')) option->allow_extra_args(false);
+}
+
+void add_number(CLI::App& app, const std::string& name, std::int64_t& value, std::int64_t least,
+                std::int64_t most, const std::string& description) {
+  app.add_option(name, value, description)
+      ->check(CLI::Range(least, most).description(""))
+      ->type_name("N");
+}
+
+void add_seconds(CLI::App& app, const std::string& name, std::optional<double>& value,
+                 const std::string& description) {
+  const std::map<std::string, double> units{
+      {"ms", 1e-3}, {"s", 1}, {"m", 60}, {"min", 60}, {"h", 3600}};
+  app.add_option(name, value, description)
+      ->transform(CLI::AsNumberWithUnit(units).description(""))
+      ->check(
+          [](const std::string& text) {
+            const std::optional<double> seconds = parse_number(text);
+            return seconds && *seconds > 0 ? ""
+                                           : "expected a time above 0, as in 90, 60s, 5m or 1h";
+          },
+          "")
+      ->type_name("TIME");
+}
+
+void add_bytes(CLI::App& app, const std::string& name, std::optional<std::int64_t>& value,
+               const std::string& description) {
+  app.add_option_function<std::uint64_t>(
+         name, [&value](std::uint64_t bytes) { value = std::int64_t(bytes); }, description)
+      ->transform(CLI::AsSizeValue(false).description(""))
+      ->transform(CLI::Validator(  // runs before the other, which would wrap around
+          [](const std::string& text) {
+            return text.starts_with('-') ? "expected a size >= 0, as in 0, 500k or 64MiB"
+                                         : std::string();
+          },
+          ""))
+      ->type_name("BYTES");
+}
+
+void add_parsed(CLI::App& app, const std::string& name,
+                std::function<void(const std::string&)> parse, const std::string& description,
+                const std::string& value_name) {
+  const auto take = [name, parse = std::move(parse)](const std::string& text) {
+    try {
+      parse(text);
+    } catch (const InputError& error) {
+      throw InputError(fmt::format("{}: {}", name, error.what()));
+    }
+  };
+  app.add_option_function<std::string>(name, take, description)->type_name(value_name);
+}
+
+void set_footer(CLI::App& app, const std::string& text) { app.footer(text); }
+
+std::vector<std::string> split_list(const std::string& text) {
+  std::vector<std::string> items = CLI::detail::split(text, ',');
+  for (const std::string& item : items)
+    if (item.empty()) throw InputError(fmt::format("empty item in list '{}'", text));
+  return items;
+}
+
+std::optional<double> parse_number(const std::string& text) {
+  double value = 0;
+  if (!CLI::detail::lexical_cast(text, value) || std::isnan(value)) return {};
+  return value;
+}
+
+}  // namespace convlab
