@@ -25,15 +25,6 @@ endif()
 target_compile_options(convlab_build_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${_sanitize}>")
 target_link_options(convlab_build_options INTERFACE ${_sanitize})
 
-# For files of unrolled transforms, which inline thousands of one-line functions: what debug
-# information and instrumentation remember of each costs minutes and gigabytes, so there the address
-# sanitizer looks only at memory accesses.
-set(CONVLAB_UNROLLED_OPTIONS -g0)
-if(CONVLAB_SANITIZE STREQUAL "address")
-  list(APPEND CONVLAB_UNROLLED_OPTIONS -fno-sanitize=undefined
-                                       -fno-sanitize-address-use-after-scope)
-endif()
-
 # For the program and its tests, which have no long loops: instrumented, flags and JSON compile in half
 # the time so. GCC 12 sees an overlap in `"a" + std::string()` that is not there (its bug 105651).
 set(CONVLAB_PROGRAM_OPTIONS $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>)

@@ -25,6 +25,7 @@ TEST_F(CudaImplicitGemm, EveryTileWithRaggedEdges) {
   for (const char* text : {"mb3ic6ih11iw9oc133kh3ph1", "mb1ic131ih12iw13oc20kh1ph0"})
     for (const Pass pass : all_passes)
       for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+        if (reduced() && dtype == DType::bf16) continue;  // f16's kernels but for the conversion
         ConvProblem p = problem(text, pass);
         p.dtype = dtype;
         const ReferenceCase reference(p, 1, DataKind::small_integers);
