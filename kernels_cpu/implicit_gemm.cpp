@@ -268,9 +268,9 @@ std::int64_t chunk_lines(const ConvProblem& p, std::int64_t pixels) {
   return ceil_div(p.p, std::int64_t{std::llround(1 / images)});
 }
 
-// Cuts dw and the pixels so that the estimated time is least. Per pixel a tile of block x cols
-// costs block vector operations, and a unit reads its panels of dy and its blocks of x from beyond
-// L2; parts cost one more pass over dw each.
+// Cuts dw and the pixels so that the estimated time is least. Per pixel a tile of rows x cols
+// costs as many vector operations as rows, and a unit reads its panels of dy and its blocks of x
+// from beyond L2; parts cost one more pass over dw each.
 FilterGemm plan_filter(const ConvProblem& whole, const Config& config, const DeviceInfo& device) {
   const TileShape shape = tile_shape();
   FilterGemm gemm;
@@ -309,9 +309,10 @@ FilterGemm plan_filter(const ConvProblem& whole, const Config& config, const Dev
       const std::int64_t panels = ceil_div(gemm.panels, panel_splits);
       const std::int64_t blocks = ceil_div(gemm.blocks, block_splits);
       if (panels * blocks > fit && (panels > 1 || blocks > 1)) continue;
+      const std::int64_t rows = gemm.plain_x ? p.c : row_cost(std::min(p.c, blocks * shape.block));
       for (std::int64_t parts = 1; parts <= most_parts; ++parts) {
         const double rounds = double(ceil_div(panel_splits * block_splits * parts, device.threads));
-        const double compute = double(panels * blocks * gemm.block_rows);
+        const double compute = double(panels * rows * p.r * p.s);
         const double copy = double(gemm.buffer_floats) / double(8 * p.q);
         const double read =
             4 * double(panels * shape.cols + blocks * shape.block) / bytes_per_cycle;
@@ -424,7 +425,7 @@ class ImplicitGemm : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "implicit_gemm",
-                               .version = 9,
+                               .version = 10,
                                .summary = "one matrix product; columns gathered tile by tile",
                                .libraries = {}};
     return info;

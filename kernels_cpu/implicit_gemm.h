@@ -109,6 +109,9 @@ struct FilterGemm {
   std::int64_t rectangles() const { return panel_splits * block_splits; }
 };
 
+// What so many neighbouring channels at one tap cost against one panel, in rows of full tiles: a
+// tile of fewer than four rows waits for its own sums as long as one of four.
+std::int64_t row_cost(std::int64_t channels);
 // The pixels that a 1x1 filter of some stride sees, side by side, of planes [begin, end): the
 // channel blocks of all images.
 void copy_seen(const ConvProblem&, const float* x, std::int64_t begin, std::int64_t end, float* to);

@@ -97,6 +97,15 @@ HWY_INLINE void ForEachFilterTile(std::int64_t rows, F&& f) {
   ForEachRowTile<4 * kTileVecs / kVecs>(rest, f, full);  // not by halves: 4 of 6
 }
 
+std::int64_t RowCost(std::int64_t channels) {
+  const std::int64_t rest = channels % kFilterRows;
+  std::int64_t cost = channels - rest;
+  ForEachFilterTile<kTileVecs>(rest, [&](auto rows, std::int64_t) HWY_ATTR {
+    cost += std::max<std::int64_t>(4, rows.value);
+  });
+  return cost;
+}
+
 // kRows rows (c, tap) of a plain input against one panel, over one output row.
 template <int kRows, int kVecs>
 HWY_NOINLINE void RunPlainTile(const float* buffer, const std::ptrdiff_t* row_at, std::int64_t step,
@@ -360,9 +369,12 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace convlab::cpu {
 
+HWY_EXPORT(RowCost);
 HWY_EXPORT(CopySeen);
 HWY_EXPORT(RunUnit);
 HWY_EXPORT(FinishRectangle);
+
+std::int64_t row_cost(std::int64_t channels) { return HWY_DYNAMIC_DISPATCH(RowCost)(channels); }
 
 void copy_seen(const ConvProblem& p, const float* x, std::int64_t begin, std::int64_t end,
                float* to) {

@@ -1,6 +1,8 @@
 // implicit_gemm against the reference, bit for bit on small integers, on every instruction set.
 // What the registry-wide tests do not aim at: chunked depth, panels of one vector, several row
 // blocks, every phase of a strided backward_data, both ways of splitting threads.
+#include "kernels_cpu/implicit_gemm.h"
+
 #include <gtest/gtest.h>
 
 #include "kernels_cpu/algos.h"
@@ -84,6 +86,16 @@ TEST_P(ImplicitGemm, MatchesTheReference) {
         configs.back().set("stream", 1);  // offered for large outputs
       });
     }
+}
+
+// By it dw is cut where whole tiles end: three blocks of 8 channels are four tiles of 6 rows, one
+// block a tile and a slow rest.
+TEST_P(ImplicitGemm, TilesOfFewRowsCostAsMuchAsOfFour) {
+  const auto device = make_cpu_device({.threads = 1, .isa = GetParam()});
+  EXPECT_EQ(cpu::row_cost(24), 24);
+  EXPECT_EQ(cpu::row_cost(1), 4);
+  EXPECT_EQ(cpu::row_cost(48 + 2), 48 + 4);
+  EXPECT_EQ(cpu::row_cost(8), GetParam() == "avx512" ? 8 : 6 + 4);
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryIsa, ImplicitGemm, testing::ValuesIn(supported_isas()),
