@@ -71,7 +71,8 @@ cuda_parts() {
 build_preset() {
   local preset=$1
   shift
-  command -v ccache >/dev/null && set -- -DCMAKE_CXX_COMPILER_LAUNCHER=ccache "$@"
+  command -v ccache >/dev/null &&
+    set -- -DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache "$@"
   stage "configuring preset $preset" cmake --preset "$preset" "$@" || return 1
   stage "building preset $preset" cmake --build "build-$preset" -j "$(nproc)"
 }
