@@ -39,8 +39,8 @@ class CandidateRunner {
   // Plans, packs, runs once and checks; fills in status and reason, workspace and packed filter,
   // deterministic, rel_error, pack_ms, convert_ms. Throws CandidateLost.
   virtual void prepare(Candidate&) = 0;
-  // Seconds of one run: the mean over `runs`, after one that is not timed. For a candidate that
-  // prepare left `ok`. Throws CandidateLost.
+  // Seconds of one run: the mean over `runs`, after one that is not timed where that matters to a
+  // run of about c.ms. For a candidate that prepare left `ok`. Throws CandidateLost.
   virtual double sample(const Candidate&, int runs) = 0;
   virtual void release(const Candidate&) = 0;  // it will not be sampled again
 };

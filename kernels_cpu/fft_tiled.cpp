@@ -125,8 +125,12 @@ class FftTiled final : public ConvAlgo {
     } else {
       estimate.phases.push_back({"input_transform", tiles * transformed * one, in_bytes,
                                  spill * from, transform_efficiency});
+      // Four rows of sums, real and imaginary, are what two multiply-adds of four cycles a cycle
+      // wait for; fewer tiles leave them idle.
+      const double busy = std::min(1.0, tiles_per_block / 4);
       estimate.phases.push_back({"product", 8 * points * tiles * double(tiling.from.c) * to,
-                                 spill * from + blocks * filters, spill * to, product_efficiency});
+                                 spill * from + blocks * filters, spill * to,
+                                 product_efficiency * busy});
       estimate.phases.push_back(
           {"output_transform", tiles * to * one, spill * to, out_bytes, transform_efficiency});
       if (leaves_caches(4 * tiling.to.elements(), device.info()) && !streams(config))
