@@ -70,7 +70,10 @@ HWY_INLINE void UsedUpToHere(const Vec& factor) {
 }
 
 // And it would work out each step's offset of each row beforehand, more than there are registers.
-HWY_INLINE void HideOrigin(const float*& p) { asm("" : "+r"(p)); }
+template <class T>
+HWY_INLINE void HideOrigin(T*& p) {
+  asm("" : "+r"(p));
+}
 
 struct PanelA {
   const float* data;

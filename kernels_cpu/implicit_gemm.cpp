@@ -425,7 +425,7 @@ class ImplicitGemm : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "implicit_gemm",
-                               .version = 10,
+                               .version = 11,
                                .summary = "one matrix product; columns gathered tile by tile",
                                .libraries = {}};
     return info;

@@ -145,9 +145,15 @@ HWY_NOINLINE void GatherBlocked(const PixelGemm& gemm, const PixelGrid& grid, co
   const auto taps = std::int64_t(grid.taps.size());
   std::int64_t tap = begin % taps, channels = begin / taps;
   std::int32_t pixels[kRows] = {};
-  bool neighbours = false;
+  bool neighbours = TapPixels<kRows>(gemm, grid.taps[std::size_t(tap)], rows, first, pixels);
+  if (taps == 1 && neighbours) {  // nothing changes but the channels
+    const float* line =
+        in + channels * plane + rows.image[first] + pixels[0] * std::int64_t{kBlock};
+    for (std::int64_t g = begin; g < end; ++g, line += plane) *groups++ = line;
+    return;
+  }
   for (std::int64_t g = begin; g < end; ++g, panel += kRows * kBlock) {
-    if (g == begin || taps > 1)
+    if (g > begin && taps > 1)
       neighbours = TapPixels<kRows>(gemm, grid.taps[std::size_t(tap)], rows, first, pixels);
     const float* const block = in + channels * plane;
     if (neighbours) {

@@ -28,7 +28,7 @@ struct TileOutput {
   bool load, relu;        // adds to what is there; keeps what is positive
   bool stream;            // past the caches
 
-  // Rows [kBegin, kEnd) of the tile, of which row i goes to pixel_at[i].
+  // Rows [kBegin, kEnd) of the tile, of which row i goes to pixel_at[i]; pixels ascend.
   template <int kBegin, int kEnd, int kRows, int kVecs, class PixelAt>
   HWY_INLINE void StoreRows(Tile<kRows, kVecs>& tile, const PixelAt& pixel_at) const {
     const auto at = [&](int i, int j) HWY_ATTR { return pixel_at[i] + VectorAt(plane, j); };
@@ -49,6 +49,14 @@ struct TileOutput {
         HWY_UNROLL(16)
         for (int i = kBegin; i < kEnd; ++i) hn::Stream(tile.v[i][j], F32(), out + at(i, j));
       }
+    } else if (pixel_at[kEnd - 1] - pixel_at[kBegin] == (kEnd - 1 - kBegin) * kBlock) {
+      // Pixels side by side are displacements: looking each up costs 8% of a tile 64 deep.
+      float* to = out + pixel_at[kBegin];
+      HideOrigin(to);
+      const std::int64_t apart = plane;  // which no store can change
+      for_each([&](int i, int j, Vec& v) HWY_ATTR {
+        hn::StoreU(v, F32(), to + (i - kBegin) * kBlock + VectorAt(apart, j));
+      });
     } else {
       for_each([&](int i, int j, Vec& v) HWY_ATTR { hn::StoreU(v, F32(), out + at(i, j)); });
     }
