@@ -226,6 +226,10 @@ class PixelPlan : public ConvPlan {
   int threads_;
 };
 
+// Outputs [begin, end) of one dimension whose input i * stride + offset is no padding.
+struct TapRange {
+  std::int64_t begin, end, offset;
+};
 std::vector<TapRange> tap_ranges(std::int64_t taps, std::int64_t count, std::int64_t stride,
                                  std::int64_t dilation, std::int64_t pad, std::int64_t size) {
   std::vector<TapRange> ranges;
@@ -236,6 +240,21 @@ std::vector<TapRange> tap_ranges(std::int64_t taps, std::int64_t count, std::int
     ranges.push_back({begin, std::clamp(end, begin, count), offset});
   }
   return ranges;
+}
+
+std::vector<FilterTap> filter_taps(const ConvProblem& p, std::int64_t block) {
+  std::vector<FilterTap> taps;
+  for (const TapRange& h : tap_ranges(p.r, p.p, p.stride_h, p.dilation_h, p.pad_h, p.h))
+    for (const TapRange& w : tap_ranges(p.s, p.q, p.stride_w, p.dilation_w, p.pad_w, p.w)) {
+      const std::int64_t width = w.end - w.begin;
+      taps.push_back({.begin = h.begin,
+                      .end = width > 0 ? h.end : h.begin,
+                      .width = width,
+                      .x_at = (h.offset * p.w + w.begin * p.stride_w + w.offset) * block,
+                      .dy_at = w.begin * block,
+                      .joined = width == p.q && p.w == p.q && p.stride_h == 1 && p.stride_w == 1});
+    }
+  return taps;
 }
 
 // A 1x1 filter of some stride sees pixels that lie apart: of stride 2 they are every second line of
@@ -280,14 +299,16 @@ FilterGemm plan_filter(const ConvProblem& whole, const Config& config, const Dev
   const ConvProblem& p = gemm.problem;
   gemm.plain_x = !is_blocked(p.x_layout);
   gemm.plain = plain_rows(p);
-  gemm.inside_h = tap_ranges(p.r, p.p, p.stride_h, p.dilation_h, p.pad_h, p.h);
-  gemm.inside_w = tap_ranges(p.s, p.q, p.stride_w, p.dilation_w, p.pad_w, p.w);
   gemm.panels = ceil_div(p.k, shape.cols);
   gemm.blocks = gemm.plain_x ? 1 : ceil_div(p.c, shape.block);
   gemm.block_rows = (gemm.plain_x ? p.c : shape.block) * p.r * p.s;
   gemm.threads = device.threads;
-  if (!gemm.plain_x) gemm.chunk_lines = chunk_lines(p, config.get("pixels"));
-  if (gemm.plain_x) {
+  if (!gemm.plain_x) {
+    gemm.chunk_lines = chunk_lines(p, config.get("pixels"));
+    gemm.taps = filter_taps(p, shape.block);
+    for (std::int64_t c = 0; c < p.c; ++c)
+      gemm.row_at.push_back(c / shape.block * p.h * p.w * shape.block + c % shape.block);
+  } else {
     gemm.buffer_floats = std::size_t(gemm.plain.floats());
     for (std::int64_t cr = 0; cr < p.c * p.r; ++cr)
       for (std::int64_t col = 0; col < p.s; ++col)
@@ -425,7 +446,7 @@ class ImplicitGemm : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "implicit_gemm",
-                               .version = 11,
+                               .version = 12,
                                .summary = "one matrix product; columns gathered tile by tile",
                                .libraries = {}};
     return info;

@@ -78,9 +78,12 @@ std::size_t thread_workspace(const PixelGemm&);
 void run_thread(const PixelGemm&, const PixelOperands&, std::byte* workspace, std::int64_t thread,
                 PhaseRecorder*);
 
-// Outputs [begin, end) of one dimension whose input i * stride + offset is no padding.
-struct TapRange {
-  std::int64_t begin, end, offset;
+// The pixels that one tap sees: in output rows [begin, end) `width` of them, which for row 0 would
+// start at these floats of a plane. Where both operands' rows lie one behind the other, they are
+// one run.
+struct FilterTap {
+  std::int64_t begin, end, width, x_at, dy_at;
+  bool joined;
 };
 
 // backward_filter: C[(c, tap)][k] = sum over pixels of x[pixel at tap][c] dy[pixel][k]. Both
@@ -93,11 +96,11 @@ struct FilterGemm {
   bool plain_x = false;  // x is NCHW: its rows are copied, and there is one block
   // Of a 1x1 filter of stride 1 x and dy change places: rows of the product are then rows of dw.
   bool exchanged = false;
-  bool in_place = false;                     // so that the last sums go from the registers to dw
-  bool at_once = false;                      // in place, and all pixels are one chunk
-  std::vector<TapRange> inside_h, inside_w;  // of each r, each s
+  bool in_place = false;        // so that the last sums go from the registers to dw
+  bool at_once = false;         // in place, and all pixels are one chunk
+  std::vector<FilterTap> taps;  // but of a plain x
   PlainRows plain;
-  std::vector<std::ptrdiff_t> row_at;   // where (c, tap) lies in them
+  std::vector<std::ptrdiff_t> row_at;   // where c lies in x; of a plain x (c, tap) in its rows
   std::int64_t panels = 0, blocks = 0;  // of tile_shape().cols k, of tile_shape().block c
   std::int64_t block_rows = 0;          // rows (c, tap) of a block
   std::int64_t panel_splits = 1, block_splits = 1, parts = 1;

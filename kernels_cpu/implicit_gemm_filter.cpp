@@ -27,14 +27,28 @@ constexpr int kFilterRows = kLanes == 16 ? 8 : 6;
 template <int kVecs>
 constexpr int kRowsOf = kFilterRows* kTileVecs / kVecs;
 
+// How the operands are walked, in floats; `rows` of an output image.
+struct FilterSteps {
+  std::int64_t rows, x_image, x_row, x_pixel, dy_image, dy_row, dy_vec;
+
+  explicit FilterSteps(const ConvProblem& p)
+      : rows(p.p),
+        x_image(p.x_desc().padded_c() * p.h * p.w),
+        x_row(p.stride_h * p.w * kBlock),
+        x_pixel(p.stride_w * kBlock),
+        dy_image(p.y_desc().padded_c() * p.p * p.q),
+        dy_row(p.q * kBlock),
+        // In the 128-bit baseline both vectors of a panel are of one channel block.
+        dy_vec(kLanes == kBlock ? p.p * p.q * kBlock : kLanes) {}
+};
+
 // One tap of some channels against one panel, over `lines` output rows from row `first` of image n
 // on.
 struct TapJob {
-  const float *x, *dy;  // of channel 0, of the panel; image 0
-  std::int64_t x_image, dy_image;
-  TapRange h, w;
+  const float *x, *dy;           // image 0, of dy the panel
+  const std::ptrdiff_t* row_at;  // where the channels lie in x
+  const FilterTap* tap;
   std::int64_t n, first, lines;
-  std::int64_t channel;
   const float* sums;  // of the pixels before these; or null
   std::int64_t sums_pitch;
   float* to;
@@ -43,46 +57,30 @@ struct TapJob {
   Ahead ahead;  // a part of the dy or x that comes next, a step a pixel
 };
 
+// A tile may be as short as 49 steps, some 300 cycles: what the calls have in common is worked out
+// before.
 template <int kRows, int kVecs>
-HWY_NOINLINE void RunTap(const FilterGemm& gemm, const TapJob& job) {
-  const ConvProblem& p = gemm.problem;
-  const std::int64_t width = job.w.end - job.w.begin;
-  // Rows that lie one behind the other in both operands make one run.
-  const bool joined = width == p.q && p.w == p.q && p.stride_h == 1 && p.stride_w == 1;
-  const auto channel_at = [&](std::int64_t c) {
-    return c / kBlock * p.h * p.w * kBlock + c % kBlock;
-  };
-  const float* const x = job.x + channel_at(job.channel);
-  std::ptrdiff_t row_at[kRows] = {0};
-  for (int i = 1; i < kRows; ++i)
-    row_at[i] = row_at[i - 1] + ((job.channel + i) % kBlock ? 1 : p.h * p.w * kBlock - kBlock + 1);
-
+HWY_NOINLINE void RunTap(const FilterSteps& step, const TapJob& job) {
+  const FilterTap& tap = *job.tap;
   Tile<kRows, kVecs> tile;
   tile.SetZero();
   std::int64_t n = job.n, first = job.first;
   Ahead ahead = job.ahead;
   for (std::int64_t left = job.lines; left > 0; ++n, first = 0) {
-    const std::int64_t last = std::min(p.p, first + left);
+    const std::int64_t last = std::min(step.rows, first + left);
     left -= last - first;
-    const std::int64_t begin = std::max(first, job.h.begin), end = std::min(last, job.h.end);
-    if (begin >= end || width <= 0) continue;
-    const std::int64_t h = begin * p.stride_h + job.h.offset;
-    const std::int64_t w = job.w.begin * p.stride_w + job.w.offset;
-    const float* a = x + n * job.x_image + (h * p.w + w) * kBlock;
-    const float* b = job.dy + n * job.dy_image + (begin * p.q + job.w.begin) * kBlock;
-    const std::int64_t runs = joined ? 1 : end - begin;
-    const std::int64_t run = joined ? (end - begin) * width : width;
-    // In the 128-bit baseline both vectors of a panel are of one channel block.
-    const std::int64_t vec_stride = kLanes == kBlock ? p.p * p.q * kBlock : kLanes;
-    for (std::int64_t i = 0; i < runs; ++i) {
-      const PanelB panel{b, kBlock, vec_stride};
+    const std::int64_t begin = std::max(first, tap.begin), rows = std::min(last, tap.end) - begin;
+    if (rows <= 0) continue;
+    const float* a = job.x + (n * step.x_image + begin * step.x_row + tap.x_at);
+    const float* b = job.dy + (n * step.dy_image + begin * step.dy_row + tap.dy_at);
+    const std::int64_t runs = tap.joined ? 1 : rows, run = tap.width * (tap.joined ? rows : 1);
+    for (std::int64_t i = 0; i < runs; ++i, a += step.x_row, b += step.dy_row) {
+      const PanelB panel{b, kBlock, step.dy_vec};
       if constexpr (kBlock % kRowsOf<kVecs> == 0)
-        tile.template MultiplyAdd<1>({a, 1, p.stride_w * kBlock}, panel, run, ahead);
+        tile.template MultiplyAdd<1>({a + job.row_at[0], 1, step.x_pixel}, panel, run, ahead);
       else
-        tile.template MultiplyAddAt<1>(a, row_at, p.stride_w * kBlock, panel, run, ahead);
+        tile.template MultiplyAddAt<1>(a, job.row_at, step.x_pixel, panel, run, ahead);
       ahead.data += run * ahead.step;
-      a += p.stride_h * p.w * kBlock;
-      b += p.q * kBlock;
     }
   }
   if (job.sums) tile.Add(job.sums, job.sums_pitch);
@@ -156,8 +154,7 @@ void RunBlocked(const FilterGemm& gemm, const float* x, const float* dy, float* 
                 Range panels, Range blocks, std::int64_t part) {
   const ConvProblem& p = gemm.problem;
   const std::int64_t taps = p.r * p.s, dy_plane = p.p * p.q * kBlock, x_plane = p.h * p.w * kBlock;
-  const std::int64_t x_image = p.x_desc().padded_c() * p.h * p.w;
-  const std::int64_t dy_image = p.y_desc().padded_c() * p.p * p.q;
+  const FilterSteps step(p);
   const Range own = share(p.n * p.p, part, gemm.parts);
   const Range channels{blocks.begin * kBlock, std::min(p.c, blocks.end * kBlock)};
   // The first calls that read a chunk of dy or x would wait for memory, which those after them,
@@ -165,62 +162,60 @@ void RunBlocked(const FilterGemm& gemm, const float* x, const float* dy, float* 
   // turns for the next panel's dy and for the next chunk's x.
   constexpr std::int64_t dy_planes = kTileCols / kBlock;
   const std::int64_t calls = ceil_div(ceil_div(channels.size(), kFilterRows) * taps, 2);
-  const std::int64_t x_line = p.stride_h * p.w * kBlock;
   const std::ptrdiff_t dy_step = ceil_div(dy_planes * kBlock, calls);
-  const std::ptrdiff_t x_step = ceil_div(blocks.size() * x_line, p.q * calls * panels.size());
+  const std::ptrdiff_t x_step = ceil_div(blocks.size() * step.x_row, p.q * calls * panels.size());
   for (std::int64_t line = own.begin; line < own.end; line += gemm.chunk_lines) {
     const std::int64_t n = line / p.p, first = line % p.p;
     const std::int64_t lines = std::min(own.end - line, gemm.chunk_lines);
     const bool to_dw = dw && line + lines == own.end;
     const std::int64_t next_n = (line + lines) / p.p, next_first = (line + lines) % p.p;
-    Stretches next_x{.data = x + next_n * x_image + next_first * x_line + blocks.begin * x_plane,
-                     .planes = blocks.size(),
-                     .stretch = lines * x_line,
-                     .apart = x_plane,
-                     .step = x_step};
+    Stretches next_x{
+        .data = x + next_n * step.x_image + next_first * step.x_row + blocks.begin * x_plane,
+        .planes = blocks.size(),
+        .stretch = lines * step.x_row,
+        .apart = x_plane,
+        .step = x_step};
     float* panel_sums = sums;
     for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
       const float* const panel_dy = dy + panel * kTileCols * p.p * p.q;
       // After the last panel comes the first one's next chunk.
       const bool last = panel + 1 == panels.end;
       const float* const next =
-          last ? dy + panels.begin * kTileCols * p.p * p.q + next_n * dy_image +
-                     next_first * p.q * kBlock
-               : panel_dy + kTileCols * p.p * p.q + n * dy_image + first * p.q * kBlock;
+          last ? dy + panels.begin * kTileCols * p.p * p.q + next_n * step.dy_image +
+                     next_first * step.dy_row
+               : panel_dy + kTileCols * p.p * p.q + n * step.dy_image + first * step.dy_row;
       Stretches next_dy{.data = next,
                         .planes = dy_planes,
-                        .stretch = lines * p.q * kBlock,
+                        .stretch = lines * step.dy_row,
                         .apart = dy_plane,
                         .step = dy_step};
       bool ask_dy = true;
       const auto run_panel = [&](auto vecs) HWY_ATTR {
         const auto run_rows = [&](auto rows, std::int64_t row) HWY_ATTR {
-          for (std::int64_t r = 0; r < p.r; ++r)
-            for (std::int64_t s = 0; s < p.s; ++s, ask_dy = !ask_dy) {
-              float* const tap_sums = panel_sums + (row * taps + r * p.s + s) * kTileCols;
-              TapJob job{.x = x,
-                         .dy = panel_dy,
-                         .x_image = x_image,
-                         .dy_image = dy_image,
-                         .h = gemm.inside_h[std::size_t(r)],
-                         .w = gemm.inside_w[std::size_t(s)],
-                         .n = n,
-                         .first = first,
-                         .lines = lines,
-                         .channel = channels.begin + row,
-                         .sums = line > own.begin ? tap_sums : nullptr,
-                         .sums_pitch = taps * kTileCols,
-                         .to = tap_sums,
-                         .to_pitch = taps * kTileCols,
-                         .accumulate = false,
-                         .ahead = (ask_dy ? next_dy : next_x).Take(lines * p.q)};
-              if (to_dw) {
-                job.to = dw + (channels.begin + row) * p.k + panel * kTileCols;
-                job.to_pitch = p.k;
-                job.accumulate = p.accumulate;
-              }
-              RunTap<rows.value, vecs.value>(gemm, job);
+          float* tap_sums = panel_sums + row * taps * kTileCols;
+          for (const FilterTap& tap : gemm.taps) {
+            TapJob job{.x = x,
+                       .dy = panel_dy,
+                       .row_at = gemm.row_at.data() + channels.begin + row,
+                       .tap = &tap,
+                       .n = n,
+                       .first = first,
+                       .lines = lines,
+                       .sums = line > own.begin ? tap_sums : nullptr,
+                       .sums_pitch = taps * kTileCols,
+                       .to = tap_sums,
+                       .to_pitch = taps * kTileCols,
+                       .accumulate = false,
+                       .ahead = (ask_dy ? next_dy : next_x).Take(lines * p.q)};
+            if (to_dw) {
+              job.to = dw + (channels.begin + row) * p.k + panel * kTileCols;
+              job.to_pitch = p.k;
+              job.accumulate = p.accumulate;
             }
+            RunTap<rows.value, vecs.value>(step, job);
+            tap_sums += kTileCols;
+            ask_dy = !ask_dy;
+          }
         };
         ForEachFilterTile<vecs.value>(channels.size(), run_rows);
       };
@@ -239,6 +234,7 @@ void RunBlocked(const FilterGemm& gemm, const float* x, const float* dy, float* 
 void RunAtOnce(const FilterGemm& gemm, const float* x, const float* dy, float* dw, Range panels,
                Range blocks) {
   const ConvProblem& p = gemm.problem;
+  const FilterSteps step(p);
   const std::int64_t end = std::min(p.c, blocks.end * kBlock);
   for (std::int64_t row = blocks.begin * kBlock; row < end; row += 2 * kFilterRows) {
     const std::int64_t rows = std::min<std::int64_t>(end - row, 2 * kFilterRows);
@@ -246,16 +242,13 @@ void RunAtOnce(const FilterGemm& gemm, const float* x, const float* dy, float* d
       const float* const panel_dy = dy + panel * kTileCols * p.p * p.q;
       const auto run_panel = [&](auto vecs) HWY_ATTR {
         ForEachFilterTile<vecs.value>(rows, [&](auto n, std::int64_t first) HWY_ATTR {
-          RunTap<n.value, vecs.value>(gemm, {.x = x,
+          RunTap<n.value, vecs.value>(step, {.x = x,
                                              .dy = panel_dy,
-                                             .x_image = p.x_desc().padded_c() * p.h * p.w,
-                                             .dy_image = p.y_desc().padded_c() * p.p * p.q,
-                                             .h = gemm.inside_h[0],
-                                             .w = gemm.inside_w[0],
+                                             .row_at = gemm.row_at.data() + row + first,
+                                             .tap = gemm.taps.data(),
                                              .n = 0,
                                              .first = 0,
                                              .lines = p.n * p.p,
-                                             .channel = row + first,
                                              .sums = nullptr,
                                              .sums_pitch = 0,
                                              .to = dw + (row + first) * p.k + panel * kTileCols,
