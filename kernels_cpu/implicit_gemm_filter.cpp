@@ -45,16 +45,16 @@ struct FilterSteps {
 // One tap of some channels against one panel, over `lines` output rows from row `first` of image n
 // on.
 struct TapJob {
-  const float *x, *dy;           // image 0, of dy the panel
-  const std::ptrdiff_t* row_at;  // where the channels lie in x
-  const FilterTap* tap;
-  std::int64_t n, first, lines;
-  const float* sums;  // of the pixels before these; or null
-  std::int64_t sums_pitch;
-  float* to;
-  std::int64_t to_pitch;
-  bool accumulate;
-  Ahead ahead;  // a part of the dy or x that comes next, a step a pixel
+  const float *x = nullptr, *dy = nullptr;  // image 0, of dy the panel
+  const std::ptrdiff_t* row_at = nullptr;   // where the channels lie in x
+  const FilterTap* tap = nullptr;
+  std::int64_t n = 0, first = 0, lines = 0;
+  const float* sums = nullptr;  // of the pixels before these; or null
+  std::int64_t sums_pitch = 0;
+  float* to = nullptr;
+  std::int64_t to_pitch = 0;
+  bool accumulate = false;
+  Ahead ahead = {};  // a part of the dy or x that comes next, a step a pixel
 };
 
 // A tile may be as short as 49 steps, some 300 cycles: what the calls have in common is worked out
@@ -192,28 +192,28 @@ void RunBlocked(const FilterGemm& gemm, const float* x, const float* dy, float* 
       bool ask_dy = true;
       const auto run_panel = [&](auto vecs) HWY_ATTR {
         const auto run_rows = [&](auto rows, std::int64_t row) HWY_ATTR {
-          float* tap_sums = panel_sums + row * taps * kTileCols;
+          float* const row_sums = panel_sums + row * taps * kTileCols;
+          TapJob job{.x = x,
+                     .dy = panel_dy,
+                     .row_at = gemm.row_at.data() + channels.begin + row,
+                     .n = n,
+                     .first = first,
+                     .lines = lines,
+                     .sums = line > own.begin ? row_sums : nullptr,
+                     .sums_pitch = taps * kTileCols,
+                     .to = row_sums,
+                     .to_pitch = taps * kTileCols};
+          if (to_dw) {
+            job.to = dw + (channels.begin + row) * p.k + panel * kTileCols;
+            job.to_pitch = p.k;
+            job.accumulate = p.accumulate;
+          }
           for (const FilterTap& tap : gemm.taps) {
-            TapJob job{.x = x,
-                       .dy = panel_dy,
-                       .row_at = gemm.row_at.data() + channels.begin + row,
-                       .tap = &tap,
-                       .n = n,
-                       .first = first,
-                       .lines = lines,
-                       .sums = line > own.begin ? tap_sums : nullptr,
-                       .sums_pitch = taps * kTileCols,
-                       .to = tap_sums,
-                       .to_pitch = taps * kTileCols,
-                       .accumulate = false,
-                       .ahead = (ask_dy ? next_dy : next_x).Take(lines * p.q)};
-            if (to_dw) {
-              job.to = dw + (channels.begin + row) * p.k + panel * kTileCols;
-              job.to_pitch = p.k;
-              job.accumulate = p.accumulate;
-            }
+            job.tap = &tap;
+            job.ahead = (ask_dy ? next_dy : next_x).Take(lines * p.q);
             RunTap<rows.value, vecs.value>(step, job);
-            tap_sums += kTileCols;
+            if (job.sums) job.sums += kTileCols;
+            job.to += kTileCols;
             ask_dy = !ask_dy;
           }
         };
@@ -235,26 +235,25 @@ void RunAtOnce(const FilterGemm& gemm, const float* x, const float* dy, float* d
                Range blocks) {
   const ConvProblem& p = gemm.problem;
   const FilterSteps step(p);
-  const std::int64_t end = std::min(p.c, blocks.end * kBlock);
+  const std::int64_t end = std::min(p.c, blocks.end * kBlock), dy_plane = p.p * p.q * kBlock;
+  TapJob job{.x = x,
+             .tap = gemm.taps.data(),
+             .lines = p.n * p.p,
+             .to_pitch = p.k,
+             .accumulate = p.accumulate};
   for (std::int64_t row = blocks.begin * kBlock; row < end; row += 2 * kFilterRows) {
     const std::int64_t rows = std::min<std::int64_t>(end - row, 2 * kFilterRows);
     for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
-      const float* const panel_dy = dy + panel * kTileCols * p.p * p.q;
+      job.dy = dy + panel * kTileCols * p.p * p.q;
+      // The two tiles ask for a plane of the next panel's dy each.
+      const float* const next = panel + 1 < panels.end ? job.dy + kTileCols * p.p * p.q
+                                                       : dy + panels.begin * kTileCols * p.p * p.q;
       const auto run_panel = [&](auto vecs) HWY_ATTR {
         ForEachFilterTile<vecs.value>(rows, [&](auto n, std::int64_t first) HWY_ATTR {
-          RunTap<n.value, vecs.value>(step, {.x = x,
-                                             .dy = panel_dy,
-                                             .row_at = gemm.row_at.data() + row + first,
-                                             .tap = gemm.taps.data(),
-                                             .n = 0,
-                                             .first = 0,
-                                             .lines = p.n * p.p,
-                                             .sums = nullptr,
-                                             .sums_pitch = 0,
-                                             .to = dw + (row + first) * p.k + panel * kTileCols,
-                                             .to_pitch = p.k,
-                                             .accumulate = p.accumulate,
-                                             .ahead = {panel_dy, 0}});
+          job.row_at = gemm.row_at.data() + row + first;
+          job.to = dw + (row + first) * p.k + panel * kTileCols;
+          job.ahead = {next + (first > 0 ? dy_plane : 0), kBlock};
+          RunTap<n.value, vecs.value>(step, job);
         });
       };
       if (PanelVecs(gemm, panel) == 1)

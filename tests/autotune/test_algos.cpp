@@ -124,6 +124,9 @@ void append_test_algos(AlgoRegistry& registry) {
   add({.id = "liar", .factor = 1.5});
   add({.id = "greedy", .misbehave = [] { throw OutOfMemory("1 TB is not there"); }});
   add({.id = "thrower", .misbehave = [] { throw std::runtime_error("no luck today"); }});
+  add({.id = "tired", .misbehave = [runs = std::make_shared<std::atomic<int>>(0)] {
+         if ((*runs)++ == 2) throw std::runtime_error("twice is enough");
+       }});
   add({.id = "segfault", .misbehave = [] { std::raise(SIGSEGV); }});
   add({.id = "abort", .misbehave = [] { std::abort(); }});
   add({.id = "exit", .misbehave = [] { std::_Exit(3); }});
