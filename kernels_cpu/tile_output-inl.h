@@ -49,8 +49,10 @@ struct TileOutput {
         HWY_UNROLL(16)
         for (int i = kBegin; i < kEnd; ++i) hn::Stream(tile.v[i][j], F32(), out + at(i, j));
       }
-    } else if (pixel_at[kEnd - 1] - pixel_at[kBegin] == (kEnd - 1 - kBegin) * kBlock) {
-      // Pixels side by side are displacements: looking each up costs 8% of a tile 64 deep.
+    } else if (kLanes == 8 &&
+               pixel_at[kEnd - 1] - pixel_at[kBegin] == (kEnd - 1 - kBegin) * kBlock) {
+      // Pixels side by side are displacements: looking each up costs 8% of a tile 64 deep on AVX2.
+      // With it GCC 12 would keep some sums of direct's AVX-512 tile in memory.
       float* to = out + pixel_at[kBegin];
       HideOrigin(to);
       const std::int64_t apart = plane;  // which no store can change
