@@ -29,7 +29,7 @@ class Log:
         self.until = time.monotonic() + 60 * minutes
 
     def make(self, name, command, keep):
-        if name in self.runs or (self.only and self.only not in name):
+        if name in self.runs or not self.only.search(name):
             return
         if time.monotonic() > self.until:
             return

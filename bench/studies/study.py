@@ -9,9 +9,10 @@
   bench/studies/study.py survey --log survey.jsonl    all layers of six nets: own over oneDNN's
 
 Each run is appended to the log, one that is there already is not made again, and the tables are of
-all that it holds: a study can be stopped and goes on from there. --only TEXT runs the cases whose
-name contains it; --only none runs nothing; --minutes N starts no more after that time. --plots DIR
-also draws (gnuplot). Nothing else may run meanwhile; tune the nets first.
+all that it holds: a study can be stopped and goes on from there. --only PATTERN runs the cases in
+whose name the regular expression is found ("batch 1$"); --only none runs nothing; --minutes N
+starts no more after that time. --plots DIR also draws (gnuplot). Nothing else may run meanwhile;
+tune the nets first.
 
 mlp compares backends: --device cuda adds a card's with one and two streams, --python PYTHON, of an
 interpreter that has torch, PyTorch's on the CPU.
@@ -20,6 +21,7 @@ interpreter that has torch, PyTorch's on the CPU.
 import argparse
 import math
 import pathlib
+import re
 import sys
 
 sys.dont_write_bytecode = True  # not into the sources
@@ -32,6 +34,13 @@ from survey import survey
 BUILD = pathlib.Path(__file__).resolve().parents[2] / "build"
 
 
+def pattern(text):
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from error
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -39,7 +48,8 @@ def main():
                "survey": survey}
     parser.add_argument("study", choices=studies)
     parser.add_argument("--log", type=pathlib.Path, required=True)
-    parser.add_argument("--only", default="", help="the cases whose name contains this")
+    parser.add_argument("--only", type=pattern, default="", metavar="PATTERN",
+                        help="the cases in whose name this is found")
     parser.add_argument("--minutes", type=float, default=math.inf, help="start nothing after these")
     parser.add_argument("--plots", type=pathlib.Path, help="a directory for charts as SVG")
     parser.add_argument("--device", default="cpu",
