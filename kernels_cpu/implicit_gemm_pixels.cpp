@@ -213,8 +213,10 @@ HWY_NOINLINE void RunTile(const TileJob& job) {
   const PanelB b{job.b + whole * kBlock * kCols, kCols, kLanes};
   tile.template MultiplyAddAhead<kBlock, 0, kHalf>(a, b, job.groups - whole);
   job.output.StoreRows<0, kHalf>(tile, job.row_out);
-  tile.template MultiplyAddAhead<kBlock, kHalf, kRows>(a, b, job.groups - whole);
-  job.output.StoreRows<kHalf, kRows>(tile, job.row_out);
+  if constexpr (kHalf < kRows) {
+    tile.template MultiplyAddAhead<kBlock, kHalf, kRows>(a, b, job.groups - whole);
+    job.output.StoreRows<kHalf, kRows>(tile, job.row_out);
+  }
 }
 
 // The same into plain NCHW, channel by channel; at most 4 of them, which the least panel holds.

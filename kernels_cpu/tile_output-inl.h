@@ -31,6 +31,7 @@ struct TileOutput {
   // Rows [kBegin, kEnd) of the tile, of which row i goes to pixel_at[i]; pixels ascend.
   template <int kBegin, int kEnd, int kRows, int kVecs, class PixelAt>
   HWY_INLINE void StoreRows(Tile<kRows, kVecs>& tile, const PixelAt& pixel_at) const {
+    static_assert(kBegin < kEnd, "pixel_at may have nothing there");
     const auto at = [&](int i, int j) HWY_ATTR { return pixel_at[i] + VectorAt(plane, j); };
     const auto for_each = [&](auto&& f) HWY_ATTR { tile.template ForEach<kBegin, kEnd>(f); };
     if (load)
