@@ -8,7 +8,7 @@
 // backward_data:   the same loop over dy with the filter turned around; for stride > 1 once per
 //                  phase of the stride (see pixel_grid.h).
 // backward_filter: a tile is half a channel block times two vectors of K, and its depth runs over
-//                  pixels.
+//                  pixels. 3x3 filters have tiles of their own (direct_taps.cpp).
 //
 // Caches: the filters of a panel (the tile's K) and a chunk of C stay in L2 while all tiles of a
 // strip of pixels use them, as does the strip's input for all panels. L1 need not hold the chunk,
@@ -45,7 +45,12 @@ using i64 = std::int64_t;
 
 const float* floats(const void* p) { return static_cast<const float*>(p); }
 
-enum class Path { tiles, first_layer, first_layer_data, depthwise, plain };
+enum class Path { tiles, taps, first_layer, first_layer_data, depthwise, plain };
+
+bool has_rows_of_taps(const ConvProblem& p) {
+  return p.r == 3 && p.s == 3 && p.dilation_h == 1 && p.dilation_w == 1 &&
+         p.stride_h == p.stride_w && p.stride_w <= 2 && p.groups == 1;
+}
 
 Path path_of(const ConvProblem& p) {
   const i64 block = tile_shape().block;
@@ -57,7 +62,8 @@ Path path_of(const ConvProblem& p) {
     return Path::depthwise;
   if (p.dtype != DType::f32 || !tiled(p.y_layout, p.k)) return Path::plain;
   const bool whole_blocks = p.c / p.groups % block == 0 && p.k / p.groups % block == 0;
-  if (tiled(p.x_layout, p.c) && (p.groups == 1 || whole_blocks)) return Path::tiles;
+  if (tiled(p.x_layout, p.c) && (p.groups == 1 || whole_blocks))
+    return p.pass == Pass::backward_filter && has_rows_of_taps(p) ? Path::taps : Path::tiles;
   if (p.x_layout == Layout::nchw && p.c <= 4 && p.groups == 1)
     return p.pass == Pass::backward_data ? Path::first_layer_data : Path::first_layer;
   return Path::plain;
@@ -159,6 +165,12 @@ void pack_pixels(const DirectPixels& d, const ConvProblem& p, const float* w, fl
             }
       }
   }
+}
+
+// Beginning and ending a tile and turning its sums around take as long as 25 steps of its depth.
+double taps_efficiency(const ConvProblem& p) {
+  const double depth = double(p.n * p.p * p.q);
+  return 0.86 * depth / (depth + 25);
 }
 
 bool worth_streaming(const ConvProblem& p, const DeviceInfo& device) {
@@ -264,6 +276,44 @@ class FilterPlan : public ConvPlan {
   i64 threads() const { return filter_.row_threads * filter_.filter_threads; }
 
   DirectFilter filter_;
+};
+
+DirectTaps plan_taps(const ConvProblem& p, const DeviceInfo& device) {
+  DirectTaps d;
+  d.problem = p;
+  d.x = view_of(p.x_desc());
+  d.dy = view_of(p.y_desc());
+  d.panels = ceil_div(p.c, tile_shape().cols);
+  const i64 fit = device.l2_bytes / 4 / (4 * d.width() * tile_shape().cols);  // rows of x
+  d.images = std::clamp<i64>(fit / d.height(p.p), 1, p.n);
+  d.rows = std::clamp<i64>((fit - 3) / p.stride_h + 1, 1, p.p);
+  d.rows = ceil_div(p.p, ceil_div(p.p, d.rows));
+  d.threads = std::min<i64>(device.threads, d.panels * p.k);
+  return d;
+}
+
+class TapsPlan : public ConvPlan {
+ public:
+  TapsPlan(const ConvProblem& p, const DeviceInfo& device) : taps_(plan_taps(p, device)) {}
+
+  std::size_t workspace_bytes() const noexcept override {
+    return std::size_t(taps_.threads * taps_.patch_floats()) * sizeof(float);
+  }
+  void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
+    DirectOperands data{};
+    data.in = floats(args.x);
+    data.dy = floats(args.dy);
+    data.out = static_cast<float*>(args.out);
+    data.workspace = reinterpret_cast<float*>(workspace.data());
+#pragma omp parallel for num_threads(taps_.threads) schedule(static, 1)
+    for (i64 thread = 0; thread < taps_.threads; ++thread) {
+      const PhaseScope scope(args.phases, 0);
+      direct_taps(taps_, data, thread);
+    }
+  }
+
+ private:
+  DirectTaps taps_;
 };
 
 class FirstLayerPlan : public ConvPlan {
@@ -524,12 +574,13 @@ class Direct : public ConvAlgo {
     const double x = double(p.x_bytes()), y = double(p.y_bytes()), w = double(p.filter_bytes());
     const double block = double(tile_shape().block);
     const Path path = path_of(p);
-    const bool padded = path == Path::tiles;
+    const bool padded = path == Path::tiles || path == Path::taps;
     const double c = padded ? double(round_up(p.c, i64(block))) / double(p.c) : 1;
     const double k = path == Path::plain || path == Path::first_layer_data
                          ? 1
                          : double(round_up(p.k, i64(block))) / double(p.k);
-    const double efficiency = path == Path::tiles ? (p.pass == Pass::backward_filter ? 0.67 : 0.77)
+    const double efficiency = path == Path::tiles  ? (p.pass == Pass::backward_filter ? 0.67 : 0.77)
+                              : path == Path::taps ? taps_efficiency(p)
                               : path == Path::first_layer      ? 0.6
                               : path == Path::first_layer_data ? 0.7
                               : path == Path::depthwise        ? 0.3
@@ -537,7 +588,7 @@ class Direct : public ConvAlgo {
     const double threads = double(device.info().threads);
     const bool by_panels = config.has("split") && config.get("split") != 0;
     // Tiles within one row skip its padding; those across rows multiply its zeros, uncounted here.
-    const double inside = padded ? inside_share(p) : 1;
+    const double inside = path == Path::tiles ? inside_share(p) : 1;
     PhaseWork loops{"loops", p.flops() * c * k * inside, 0, 0, efficiency};
     if (p.pass == Pass::backward_filter) {
       loops.bytes_read = x * (padded ? threads : 1) + y;
@@ -563,6 +614,7 @@ class Direct : public ConvAlgo {
       throw InputError(
           fmt::format("direct: config '{}': expected none for this problem", config.text()));
     if (path == Path::plain) return std::make_unique<PlainPlan>(p, device.info());
+    if (path == Path::taps) return std::make_unique<TapsPlan>(p, device.info());
     if (path == Path::depthwise) return std::make_unique<DepthwisePlan>(p, device.info());
     if (path == Path::first_layer)
       return std::make_unique<FirstLayerPlan>(p, config, device.info());
@@ -576,7 +628,7 @@ class Direct : public ConvAlgo {
  private:
   const Config streaming{{"stream", 1}};
   AlgoInfo info_{"direct",
-                 7,
+                 8,
                  DeviceKind::cpu,
                  Origin::own,
                  "the definition's loops, tiled for registers and caches",

@@ -71,6 +71,21 @@ struct DirectFilter {
   std::int64_t units() const { return panels.count() * in_blocks; }
 };
 
+// backward_filter of 3x3 filters of stride 1 or 2, a row of taps at a time. A thread copies what a
+// panel of x's channels and some rows of dy meet, with the padding, as much as stays in L2: whole
+// images, or a band of one.
+struct DirectTaps {
+  ConvProblem problem;
+  ChannelView x, dy;
+  std::int64_t panels = 0;            // of tile_shape().cols channels
+  std::int64_t images = 1, rows = 1;  // of dy at once
+  std::int64_t threads = 1;
+
+  std::int64_t height(std::int64_t of_rows) const { return (of_rows - 1) * problem.stride_h + 3; }
+  std::int64_t width() const { return (problem.q - 1) * problem.stride_w + 3; }
+  std::int64_t patch_floats() const { return images * height(rows) * width() * tile_shape().cols; }
+};
+
 // A first layer: x in plain NCHW with few channels. Rows of x are copied with their padding into a
 // patch [c][height][pitch]. An output row sees a window of `extent` of them, which slides down by
 // the stride: most of what the next output row meets is there already. After `slides` output rows
@@ -125,6 +140,7 @@ struct DirectOperands {
 void direct_pixels(const DirectPixels&, const DirectOperands&, std::int64_t thread);
 void direct_filter(const DirectFilter&, const DirectOperands&, std::int64_t thread);
 void direct_finish_filter(const DirectFilter&, const DirectOperands&, std::int64_t unit);
+void direct_taps(const DirectTaps&, const DirectOperands&, std::int64_t thread);
 void direct_first_forward(const DirectFirst&, const DirectOperands&, std::int64_t thread,
                           std::int64_t threads);
 void direct_first_filter(const DirectFirst&, const DirectOperands&, std::int64_t thread,

@@ -345,11 +345,13 @@ void FinishRectangle(const FilterGemm& gemm, const float* sums, std::size_t part
     for (std::int64_t column = 0; column < columns; column += group)
       for (std::int64_t block = blocks.begin; block < blocks.end; ++block) {
         const std::int64_t first = block * gemm.block_rows;
-        PutTransposed(
-            {sums + (block - blocks.begin) * block_floats + column, part_stride, gemm.parts},
-            p.accumulate, std::min(gemm.block_rows, filter - first),
-            std::min(group, columns - column), dw + (panel * kTileCols + column) * filter + first,
-            filter);
+        const float* const from = sums + (block - blocks.begin) * block_floats + column;
+        const auto put = [&](const auto& of_parts) HWY_ATTR {
+          PutTransposed(of_parts, p.accumulate, std::min(gemm.block_rows, filter - first),
+                        std::min(group, columns - column),
+                        dw + (panel * kTileCols + column) * filter + first, filter);
+        };
+        gemm.parts == 1 ? put(WholeSums{from}) : put(PartSums{from, part_stride, gemm.parts});
       }
     sums += blocks.size() * block_floats;
   }

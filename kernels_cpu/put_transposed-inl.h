@@ -25,12 +25,6 @@ struct PartSums {
   std::size_t part_stride;
   std::int64_t parts;
 
-  float At(std::int64_t i) const {
-    float sum = 0;
-    for (std::int64_t part = 0; part < parts; ++part)
-      sum += first[std::size_t(part) * part_stride + std::size_t(i)];
-    return sum;
-  }
   template <class D>
   HWY_INLINE hn::Vec<D> LoadAt(D d, std::int64_t i) const {
     hn::Vec<D> sum = hn::LoadU(d, first + i);
@@ -38,11 +32,22 @@ struct PartSums {
       sum = hn::Add(sum, hn::LoadU(d, first + std::size_t(part) * part_stride + std::size_t(i)));
     return sum;
   }
+  float At(std::int64_t i) const { return hn::GetLane(LoadAt(hn::CappedTag<float, 1>(), i)); }
+};
+// Likewise, where they are whole.
+struct WholeSums {
+  const float* first;
+
+  template <class D>
+  HWY_INLINE hn::Vec<D> LoadAt(D d, std::int64_t i) const {
+    return hn::LoadU(d, first + i);
+  }
+  float At(std::int64_t i) const { return first[i]; }
 };
 
 // Four columns of every fourth row from `at` on, as many rows as d has blocks of four lanes.
-template <class D>
-HWY_INLINE hn::Vec<D> LoadRows(D d, const PartSums& sums, std::int64_t at) {
+template <class D, class Sums>
+HWY_INLINE hn::Vec<D> LoadRows(D d, const Sums& sums, std::int64_t at) {
   if constexpr (hn::MaxLanes(d) == 4) {
     return sums.LoadAt(d, at);
   } else {
@@ -54,13 +59,12 @@ HWY_INLINE hn::Vec<D> LoadRows(D d, const PartSums& sums, std::int64_t at) {
 
 // to[column][row] (+)= sums[row][column] of four columns and as many rows as d has lanes: blocks of
 // 4 x 4 are transposed side by side, so that each column's rows are one vector.
-template <class D>
-HWY_INLINE void PutFour(D d, const PartSums& sums, bool accumulate, std::int64_t at, float* to,
-                        std::int64_t pitch) {
+template <bool kAccumulate, class D, class Sums>
+HWY_INLINE void PutFour(D d, const Sums& sums, std::int64_t at, float* to, std::int64_t pitch) {
   const hn::Repartition<double, D> pairs;
   const auto put = [&](auto column, float* place) HWY_ATTR {
     const auto v = hn::BitCast(d, column);
-    hn::StoreU(accumulate ? hn::Add(v, hn::LoadU(d, place)) : v, d, place);
+    hn::StoreU(kAccumulate ? hn::Add(v, hn::LoadU(d, place)) : v, d, place);
   };
   const auto r0 = LoadRows(d, sums, at), r1 = LoadRows(d, sums, at + kTileCols);
   const auto r2 = LoadRows(d, sums, at + 2 * kTileCols), r3 = LoadRows(d, sums, at + 3 * kTileCols);
@@ -74,15 +78,15 @@ HWY_INLINE void PutFour(D d, const PartSums& sums, bool accumulate, std::int64_t
   put(hn::InterleaveUpper(pairs, high01, high23), to + 3 * pitch);
 }
 
-// to[column][row] (+)= sums[row][column].
-inline void PutTransposed(const PartSums& sums, bool accumulate, std::int64_t rows,
-                          std::int64_t columns, float* to, std::int64_t pitch) {
+template <bool kAccumulate, class Sums>
+HWY_INLINE void PutTransposedAs(const Sums& sums, std::int64_t rows, std::int64_t columns,
+                                float* to, std::int64_t pitch) {
   const hn::CappedTag<float, 4> four;
   const std::int64_t whole = columns / 4 * 4;
   // All columns of some rows, which share cache lines of the sums.
   const auto put_fours = [&](auto d, std::int64_t row) HWY_ATTR {
     for (std::int64_t column = 0; column < whole; column += 4)
-      PutFour(d, sums, accumulate, row * kTileCols + column, to + column * pitch + row, pitch);
+      PutFour<kAccumulate>(d, sums, row * kTileCols + column, to + column * pitch + row, pitch);
   };
   std::int64_t row = 0;
   for (; row + kLanes <= rows; row += kLanes) put_fours(F32(), row);
@@ -90,8 +94,18 @@ inline void PutTransposed(const PartSums& sums, bool accumulate, std::int64_t ro
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = r < row ? whole : 0; c < columns; ++c) {
       float* const place = to + c * pitch + r;
-      *place = sums.At(r * kTileCols + c) + (accumulate ? *place : 0.f);
+      *place = sums.At(r * kTileCols + c) + (kAccumulate ? *place : 0.f);
     }
+}
+
+// to[column][row] (+)= sums[row][column].
+template <class Sums>
+HWY_INLINE void PutTransposed(const Sums& sums, bool accumulate, std::int64_t rows,
+                              std::int64_t columns, float* to, std::int64_t pitch) {
+  if (accumulate)
+    PutTransposedAs<true>(sums, rows, columns, to, pitch);
+  else
+    PutTransposedAs<false>(sums, rows, columns, to, pitch);
 }
 
 }  // namespace convlab::cpu::HWY_NAMESPACE

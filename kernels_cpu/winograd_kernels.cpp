@@ -392,8 +392,8 @@ void TransformSums(const Shape& s, const float* sums, std::int64_t sets, std::in
                 HWY_ATTR { hn::Store(value, F32(), taps_of[c][r * R + col] + lane); });
     float* const to = dw + panel * kTileCols * step;
     if (s.stride == 1) {  // all taps of all channels, in their order
-      PutTransposed({taps_of[0][0], 0, 1}, s.accumulate, count * area, columns, to + first * area,
-                    step);
+      PutTransposed(WholeSums{taps_of[0][0]}, s.accumulate, count * area, columns,
+                    to + first * area, step);
       continue;
     }
     for (std::int64_t c = 0; c < count; ++c) {

@@ -1,6 +1,6 @@
 // What the test over the registry does not reach: results that go past the caches, which only large
-// outputs are offered, a first layer with more rows than its window slides down, and one whose dy
-// does not fit the caches at once.
+// outputs are offered, a first layer with more rows than its window slides down, one whose dy does
+// not fit the caches at once, and gradients of 3x3 filters taken in parts.
 #include <gtest/gtest.h>
 
 #include "conv/error.h"
@@ -47,6 +47,18 @@ TEST_P(Direct, TakesAFirstLayersGradientInBands) {
         "mb1ic2ih20iw90oc300oh5ow22kh5kw7sh4sw4ph2pw3",
         "mb1ic4ih18iw40oc400oh8ow18kh3sh2ph0dh0dw1"})
     check(problem(text, Pass::backward_data, true), false);
+}
+
+// Of 3x3 filters: filters and channels that fill no tile, outputs in bands, and several images.
+TEST_P(Direct, TakesRowsOfTaps) {
+  for (const char* text :
+       {"mb3ic40ih9oc21oh9kh3ph1", "mb2ic19ih12oc34oh6kh3sh2ph1", "mb40ic8ih7oc5oh7kh3ph1",
+        "mb2ic33ih200iw70oc9oh100ow35kh3sh2ph1", "mb1ic16ih9iw5oc8oh9ow4kh3ph1pw0"}) {
+    ConvProblem p = problem(text, Pass::backward_filter, false);
+    check(p, false);
+    p.accumulate = true;
+    check(p, false);
+  }
 }
 
 TEST(DirectConfig, StreamsOnlyWhereItSaysSo) {
