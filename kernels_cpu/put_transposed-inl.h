@@ -91,11 +91,14 @@ HWY_INLINE void PutTransposedAs(const Sums& sums, std::int64_t rows, std::int64_
   std::int64_t row = 0;
   for (; row + kLanes <= rows; row += kLanes) put_fours(F32(), row);
   for (; row + 4 <= rows; row += 4) put_fours(four, row);
-  for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t c = r < row ? whole : 0; c < columns; ++c) {
-      float* const place = to + c * pitch + r;
-      *place = sums.At(r * kTileCols + c) + (kAccumulate ? *place : 0.f);
-    }
+  const auto put_one = [&](std::int64_t r, std::int64_t c) HWY_ATTR {
+    float* const place = to + c * pitch + r;
+    *place = sums.At(r * kTileCols + c) + (kAccumulate ? *place : 0.f);
+  };
+  for (std::int64_t r = row; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c) put_one(r, c);
+  for (std::int64_t c = whole; c < columns; ++c)
+    for (std::int64_t r = 0; r < row; ++r) put_one(r, c);
 }
 
 // to[column][row] (+)= sums[row][column].
