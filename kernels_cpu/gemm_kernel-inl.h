@@ -169,12 +169,6 @@ struct Tile {
     MultiplyAddGroups<kGroup>(a, row_at, group_stride, b, groups, ahead);
   }
 
-  // tile += what is there, in rows `pitch` floats apart.
-  HWY_INLINE void Add(const float* from, std::ptrdiff_t pitch) {
-    ForEach([&](int i, int j, Vec& x)
-                HWY_ATTR { x = hn::Add(x, hn::LoadU(F32(), from + i * pitch + j * kLanes)); });
-  }
-
   // Stores the tile, or adds it to what is there, in rows `pitch` floats apart. A sum in parts is
   // added up so: a part that went on from the sum so far would round each of its products to the
   // size of the whole.

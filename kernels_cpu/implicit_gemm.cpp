@@ -6,7 +6,8 @@
 //                 pixels of dx fall into stride_h x stride_w phases, each of which meets only the
 //                 taps that have its remainder: one small dense product a phase (polyphase), and no
 //                 multiplication by inserted zeros.
-// backward_filter: dw[c, tap][k] = sum over pixels of x[pixel * stride + tap][c] dy[pixel][k]
+// backward_filter: dw[c, tap][k] = sum over pixels of x[pixel * stride + tap][c] dy[pixel][k]; or
+//                 its transpose, dw as it lies in memory, from columns that are made after all.
 //
 // Chetlur et al. 2014 (cuDNN, arXiv:1410.0759) form tiles of the column matrix on the fly;
 // Georganas et al. 2018 (arXiv:1808.05567) have the channel-blocked layout that makes a tile's
@@ -257,30 +258,8 @@ std::vector<FilterTap> filter_taps(const ConvProblem& p, std::int64_t block) {
   return taps;
 }
 
-// A 1x1 filter of some stride sees pixels that lie apart: of stride 2 they are every second line of
-// x, which crowd into half of each cache's sets, in short rows. They are met once a panel; put side
-// by side first, they make a problem of stride 1.
-bool sees_apart(const ConvProblem& p) {
-  return p.r * p.s == 1 && p.stride_h * p.stride_w > 1 && all_inside(p) && is_blocked(p.x_layout);
-}
-ConvProblem seen_problem(ConvProblem p) {
-  if (!sees_apart(p)) return p;
-  p.h = p.p;
-  p.w = p.q;
-  p.stride_h = p.stride_w = 1;
-  return p;
-}
-
-// A 1x1 filter of stride 1 sums the same products from either side. With x and dy exchanged the
-// rows are output channels and the columns input channels, as they lie in dw.
-bool exchanges(const ConvProblem& p) {
-  return p.r * p.s == 1 && p.stride_h * p.stride_w == 1 && p.p == p.h && p.q == p.w &&
-         all_inside(p) && is_blocked(p.x_layout);
-}
-
-// Lines at a time, of about `pixels`: whole images or an even share of one. Of a 1x1 filter the
-// lines of an image are one run; a chunk that went on into another image would have two short ones,
-// which costs 7% on 14x14.
+// Lines at a time, of about `pixels`: whole images or an even share of one, so that joined lines
+// make long runs.
 std::int64_t chunk_lines(const ConvProblem& p, std::int64_t pixels) {
   const double images = double(std::max<std::int64_t>(1, pixels)) / double(p.p * p.q);
   if (images >= 1) return std::llround(images) * p.p;
@@ -290,13 +269,10 @@ std::int64_t chunk_lines(const ConvProblem& p, std::int64_t pixels) {
 // Cuts dw and the pixels so that the estimated time is least. Per pixel a tile of rows x cols
 // costs as many vector operations as rows, and a unit reads its panels of dy and its blocks of x
 // from beyond L2; parts cost one more pass over dw each.
-FilterGemm plan_filter(const ConvProblem& whole, const Config& config, const DeviceInfo& device) {
+FilterGemm plan_filter(const ConvProblem& p, const Config& config, const DeviceInfo& device) {
   const TileShape shape = tile_shape();
   FilterGemm gemm;
-  gemm.problem = seen_problem(whole);
-  gemm.exchanged = exchanges(gemm.problem);
-  if (gemm.exchanged) std::swap(gemm.problem.c, gemm.problem.k);
-  const ConvProblem& p = gemm.problem;
+  gemm.problem = p;
   gemm.plain_x = !is_blocked(p.x_layout);
   gemm.plain = plain_rows(p);
   gemm.panels = ceil_div(p.k, shape.cols);
@@ -318,11 +294,8 @@ FilterGemm plan_filter(const ConvProblem& whole, const Config& config, const Dev
   const double pixels = double(p.n * p.p * p.q);
   const std::int64_t lines = p.n * p.p;
   const std::int64_t block_floats = gemm.block_rows * shape.cols;
-  gemm.at_once = gemm.exchanged && p.k % shape.block == 0 && gemm.chunk_lines >= lines;
-  const std::int64_t fit = gemm.at_once
-                               ? gemm.panels * gemm.blocks
-                               : std::max<std::int64_t>(1, device.l2_bytes / 4 / 4 / block_floats);
-  const std::int64_t most_parts = gemm.at_once ? 1 : std::min<std::int64_t>(device.threads, lines);
+  const std::int64_t fit = std::max<std::int64_t>(1, device.l2_bytes / 4 / 4 / block_floats);
+  const std::int64_t most_parts = std::min<std::int64_t>(device.threads, lines);
   const double bytes_per_cycle = 6;  // of one core from beyond L2
   double best = std::numeric_limits<double>::infinity();
   for (std::int64_t panel_splits = 1; panel_splits <= gemm.panels; ++panel_splits)
@@ -345,17 +318,15 @@ FilterGemm plan_filter(const ConvProblem& whole, const Config& config, const Dev
           gemm.panel_splits = panel_splits;
           gemm.block_splits = block_splits;
           gemm.parts = parts;
-          gemm.unit_floats = gemm.at_once ? 0 : std::size_t(panels * blocks * block_floats);
+          gemm.unit_floats = std::size_t(panels * blocks * block_floats);
         }
       }
     }
-  gemm.in_place = gemm.exchanged && gemm.parts == 1 && p.k % shape.block == 0;
   return gemm;
 }
 
-WorkEstimate work_filter(const ConvProblem& whole, const Config& config, const DeviceInfo& device) {
-  const FilterGemm gemm = plan_filter(whole, config, device);
-  const ConvProblem& p = gemm.problem;
+WorkEstimate work_filter(const ConvProblem& p, const Config& config, const DeviceInfo& device) {
+  const FilterGemm gemm = plan_filter(p, config, device);
   const TileShape shape = tile_shape();
   const double x_bytes = double(p.x_bytes()), dy_bytes = double(p.y_bytes());
   const double sums = 4.0 * double(gemm.unit_floats) * double(gemm.rectangles());
@@ -369,41 +340,23 @@ WorkEstimate work_filter(const ConvProblem& whole, const Config& config, const D
   reduce.flops = sums / 4 * double(gemm.parts - 1);
   reduce.bytes_read = gemm.parts > 1 ? sums * double(gemm.parts) : 0;
   reduce.bytes_written = double(p.filter_bytes());
-  WorkEstimate estimate{{product, reduce}};
-  if (sees_apart(whole))
-    estimate.phases.push_back({.name = "gather", .bytes_read = x_bytes, .bytes_written = x_bytes});
-  return estimate;
+  return {{product, reduce}};
 }
 
 class FilterPlan : public ConvPlan {
  public:
   FilterPlan(const ConvProblem& problem, const Config& config, const DeviceInfo& device)
-      : problem_(problem), gemm_(plan_filter(problem, config, device)) {}
+      : gemm_(plan_filter(problem, config, device)) {}
 
   std::size_t workspace_bytes() const noexcept override {
-    return 4 * (seen_floats() + sums_slots() * slot_floats() +
-                std::size_t(gemm_.threads) * gemm_.buffer_floats);
+    return 4 * (sums_slots() * slot_floats() + std::size_t(gemm_.threads) * gemm_.buffer_floats);
   }
 
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
-    float* const seen = reinterpret_cast<float*>(workspace.data());
-    float* const sums = seen + seen_floats();
+    float* const sums = reinterpret_cast<float*>(workspace.data());
     float* const buffers = sums + sums_slots() * slot_floats();
     float* const dw = static_cast<float*>(args.out);
     const int threads = int(gemm_.threads);
-    const float* x = floats(args.x);
-    if (sees_apart(problem_)) {
-      const std::int64_t planes = problem_.n * ceil_div(problem_.c, tile_shape().block);
-#pragma omp parallel num_threads(threads)
-      {
-        const PhaseScope scope(args.phases, 2);
-        const auto [begin, end] = share(planes, omp_get_thread_num(), omp_get_num_threads());
-        copy_seen(problem_, x, begin, end, seen);
-      }
-      x = seen;
-    }
-    const float* dy = floats(args.dy);
-    if (gemm_.exchanged) std::swap(x, dy);
     // A unit at a time for each thread. With one part its sums are final.
     const std::int64_t units = gemm_.rectangles() * gemm_.parts;
 #pragma omp parallel for num_threads(threads) schedule(static)
@@ -413,10 +366,10 @@ class FilterPlan : public ConvPlan {
       float* const own = sums + (gemm_.parts > 1 ? std::size_t(unit) : thread) * slot_floats();
       {
         const PhaseScope scope(args.phases, 0);
-        run_unit(gemm_, x, dy, own, buffers + thread * gemm_.buffer_floats,
-                 gemm_.in_place ? dw : nullptr, rectangle, unit % gemm_.parts);
+        run_unit(gemm_, floats(args.x), floats(args.dy), own,
+                 buffers + thread * gemm_.buffer_floats, rectangle, unit % gemm_.parts);
       }
-      if (gemm_.parts > 1 || gemm_.in_place) continue;
+      if (gemm_.parts > 1) continue;
       const PhaseScope scope(args.phases, 1);
       finish_rectangle(gemm_, own, slot_floats(), dw, rectangle);
     }
@@ -430,23 +383,100 @@ class FilterPlan : public ConvPlan {
   }
 
  private:
-  std::size_t seen_floats() const {
-    return sees_apart(problem_) ? std::size_t(seen_problem(problem_).x_desc().elements()) : 0;
-  }
   std::size_t slot_floats() const { return (gemm_.unit_floats + 15) / 16 * 16; }
   std::size_t sums_slots() const {
     return std::size_t(gemm_.parts > 1 ? gemm_.rectangles() * gemm_.parts : gemm_.threads);
   }
 
-  ConvProblem problem_;
   FilterGemm gemm_;
+};
+
+// Columns of more taps have to be turned around, which takes as long as some 20 filters' products.
+bool takes_columns(const ConvProblem& p) {
+  const std::int64_t taps = p.r * p.s;
+  return is_blocked(p.x_layout) && p.c % tile_shape().lanes == 0 &&
+         (taps == 1 || (taps <= FilterColumns::most_taps && p.k >= 128));
+}
+
+// A chunk is as long as leaves one panel of it in a quarter of L2: each costs a pass over dw.
+FilterColumns plan_columns(const ConvProblem& p, const DeviceInfo& device) {
+  FilterColumns f;
+  f.problem = p;
+  f.in_place = p.r * p.s == 1 && p.stride_h * p.stride_w == 1 && p.p == p.h && p.q == p.w &&
+               all_inside(p) && tile_shape().lanes == tile_shape().block;
+  const std::int64_t fit = device.l2_bytes / 4;
+  const std::int64_t lines = std::max<std::int64_t>(1, fit / (4 * f.panel_floats()));
+  f.images = std::clamp<std::int64_t>(lines / p.p, 1, p.n);
+  f.images = ceil_div(p.n, ceil_div(p.n, f.images));  // evenly
+  f.rows = ceil_div(p.p, ceil_div(p.p, lines));
+  f.panels = std::max<std::int64_t>(1, fit / (4 * f.panel_floats()));
+  return f;
+}
+
+// A tile's steps but for some 15 that it takes to begin and to store it.
+WorkEstimate work_columns(const ConvProblem& p, const DeviceInfo& device) {
+  const FilterColumns f = plan_columns(p, device);
+  const double chunks = double(ceil_div(p.n, f.images) * ceil_div(p.p, f.rows));
+  const double made = 4 * chunks * double(f.column_floats()), dw = double(p.filter_bytes());
+  const double depth = double(f.images * f.rows * p.q);
+  PhaseWork product{.name = "product", .flops = p.flops()};
+  product.bytes_read = (f.in_place ? double(p.x_bytes()) : made) * double(device.threads);
+  product.bytes_read += double(p.y_bytes()) + (chunks - 1) * dw;
+  product.bytes_written = chunks * dw;
+  product.efficiency = 0.86 * depth / (depth + 15);
+  WorkEstimate estimate{{product}};
+  if (!f.in_place)
+    estimate.phases.push_back(
+        {.name = "columns", .bytes_read = double(p.x_bytes()), .bytes_written = made});
+  return estimate;
+}
+
+class ColumnsPlan : public ConvPlan {
+ public:
+  ColumnsPlan(const ConvProblem& p, const DeviceInfo& device)
+      : columns_(plan_columns(p, device)), threads_(device.threads) {}
+
+  std::size_t workspace_bytes() const noexcept override {
+    return std::size_t(columns_.column_floats()) * sizeof(float);
+  }
+  void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
+    const ConvProblem& p = columns_.problem;
+    float* const made = reinterpret_cast<float*>(workspace.data());
+    for (std::int64_t n = 0; n < p.n; n += columns_.images)
+      for (std::int64_t row = 0; row < p.p; row += columns_.rows)
+        run(args, made,
+            {.images = {n, std::min(p.n, n + columns_.images)},
+             .rows = {row, std::min(p.p, row + columns_.rows)}});
+  }
+
+ private:
+  void run(const ConvArgs& args, float* made, const ColumnsChunk& chunk) const {
+    const float* columns = floats(args.x);
+    if (!columns_.in_place) {
+#pragma omp parallel for num_threads(threads_) schedule(static, 1)
+      for (int thread = 0; thread < threads_; ++thread) {
+        const PhaseScope scope(args.phases, 1);
+        fill_columns(columns_, chunk, floats(args.x), made, thread, threads_);
+      }
+      columns = made;
+    }
+#pragma omp parallel for num_threads(threads_) schedule(static, 1)
+    for (int thread = 0; thread < threads_; ++thread) {
+      const PhaseScope scope(args.phases, 0);
+      run_columns(columns_, chunk, columns, floats(args.dy), static_cast<float*>(args.out), thread,
+                  threads_);
+    }
+  }
+
+  FilterColumns columns_;
+  int threads_;
 };
 
 class ImplicitGemm : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "implicit_gemm",
-                               .version = 12,
+                               .version = 13,
                                .summary = "one matrix product; columns gathered tile by tile",
                                .libraries = {}};
     return info;
@@ -477,9 +507,12 @@ class ImplicitGemm : public ConvAlgo {
   // Products over a plain input work row by row: nothing to choose.
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
     const bool plain_in = p.pass != Pass::backward_data && !is_blocked(p.x_layout);
-    if (p.pass == Pass::backward_filter)
-      return plain_in ? std::vector<Config>{Config{}}
-                      : std::vector<Config>{{{"pixels", 192}}, {{"pixels", 384}}};
+    if (p.pass == Pass::backward_filter) {
+      if (plain_in) return {Config{}};
+      std::vector<Config> configs{{{"pixels", 192}}, {{"pixels", 384}}};
+      if (takes_columns(p)) configs.insert(configs.begin(), {{"columns", 1}});
+      return configs;
+    }
     std::vector<Config> configs{Config{}};
     if (!plain_in) configs = {{{"depth", 512}}, {{"depth", 256}}};
     const TensorDesc out = p.pass == Pass::forward ? p.y_desc() : p.x_desc();
@@ -498,12 +531,14 @@ class ImplicitGemm : public ConvAlgo {
   bool deterministic(const ConvProblem&, const Config&) const override { return true; }
 
   WorkEstimate work(const ConvProblem& p, const Config& config, Device& device) const override {
+    if (config.has("columns")) return work_columns(p, device.info());
     if (p.pass == Pass::backward_filter) return work_filter(p, config, device.info());
     return work_pixels(p, plan_pixels(p, config, device.info()), device.info());
   }
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
+    if (config.has("columns")) return std::make_unique<ColumnsPlan>(p, device.info());
     if (p.pass == Pass::backward_filter)
       return std::make_unique<FilterPlan>(p, config, device.info());
     return std::make_unique<PixelPlan>(p, config, device.info());

@@ -87,17 +87,13 @@ struct FilterTap {
 };
 
 // backward_filter: C[(c, tap)][k] = sum over pixels of x[pixel at tap][c] dy[pixel][k]. Both
-// operands are read in place: a row of dy's pixels meets a row of x's.
+// operands are read in place: a row of dy's pixels meets a row of x's. The sums are dw transposed.
 //
 // dw is cut into panel_splits x block_splits rectangles, the pixels into `parts`. A unit is one
 // part of one rectangle; with more than one part the sums of each are kept and added at the end.
 struct FilterGemm {
   ConvProblem problem;
-  bool plain_x = false;  // x is NCHW: its rows are copied, and there is one block
-  // Of a 1x1 filter of stride 1 x and dy change places: rows of the product are then rows of dw.
-  bool exchanged = false;
-  bool in_place = false;        // so that the last sums go from the registers to dw
-  bool at_once = false;         // in place, and all pixels are one chunk
+  bool plain_x = false;         // x is NCHW: its rows are copied, and there is one block
   std::vector<FilterTap> taps;  // but of a plain x
   PlainRows plain;
   std::vector<std::ptrdiff_t> row_at;   // where c lies in x; of a plain x (c, tap) in its rows
@@ -115,14 +111,37 @@ struct FilterGemm {
 // What so many neighbouring channels at one tap cost against one panel, in rows of full tiles: a
 // tile of fewer than four rows waits for its own sums as long as one of four.
 std::int64_t row_cost(std::int64_t channels);
-// The pixels that a 1x1 filter of some stride sees, side by side, of planes [begin, end): the
-// channel blocks of all images.
-void copy_seen(const ConvProblem&, const float* x, std::int64_t begin, std::int64_t end, float* to);
-// Sums one unit into sums[panel][block][row][column]; at the last of its pixels into dw, if given.
+// Sums one unit into sums[panel][block][row][column].
 void run_unit(const FilterGemm&, const float* x, const float* dy, float* sums, float* buffer,
-              float* dw, std::int64_t rectangle, std::int64_t part);
+              std::int64_t rectangle, std::int64_t part);
 // Adds the parts' sums, part_stride floats apart, and writes (or adds) them to dw.
 void finish_rectangle(const FilterGemm&, const float* sums, std::size_t part_stride, float* dw,
                       std::int64_t rectangle);
+
+// backward_filter as C[k][(c, tap)] = sum over pixels of dy[pixel][k] columns[pixel][(c, tap)],
+// which is dw as it lies in memory, a chunk of pixels at a time: whole images or rows of one.
+// Columns come in panels of three vectors; of a 1x1 filter of stride 1 they are x, read in place.
+struct FilterColumns {
+  static constexpr std::int64_t most_taps = 9;
+  ConvProblem problem;
+  bool in_place = false;
+  std::int64_t images = 1, rows = 1;  // of dy, of a chunk
+  std::int64_t panels = 1;            // that stay in L2
+
+  std::int64_t filter() const { return problem.c * problem.r * problem.s; }
+  std::int64_t panel_floats() const { return images * rows * problem.q * 3 * tile_shape().lanes; }
+  std::int64_t column_floats() const {  // to be made
+    return in_place ? 0 : ceil_div(filter(), 3 * tile_shape().lanes) * panel_floats();
+  }
+};
+struct ColumnsChunk {
+  Range images, rows;
+};
+
+// One thread's part of the columns, and of dw.
+void fill_columns(const FilterColumns&, const ColumnsChunk&, const float* x, float* columns,
+                  std::int64_t thread, std::int64_t threads);
+void run_columns(const FilterColumns&, const ColumnsChunk&, const float* columns, const float* dy,
+                 float* dw, std::int64_t thread, std::int64_t threads);
 
 }  // namespace convlab::cpu

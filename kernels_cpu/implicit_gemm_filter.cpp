@@ -49,11 +49,9 @@ struct TapJob {
   const std::ptrdiff_t* row_at = nullptr;   // where the channels lie in x
   const FilterTap* tap = nullptr;
   std::int64_t n = 0, first = 0, lines = 0;
-  const float* sums = nullptr;  // of the pixels before these; or null
-  std::int64_t sums_pitch = 0;
-  float* to = nullptr;
-  std::int64_t to_pitch = 0;
-  bool accumulate = false;
+  float* sums = nullptr;
+  std::int64_t pitch = 0;
+  bool add = false;  // to those of the pixels before these
   Ahead ahead = {};  // a part of the dy or x that comes next, a step a pixel
 };
 
@@ -83,8 +81,7 @@ HWY_NOINLINE void RunTap(const FilterSteps& step, const TapJob& job) {
       ahead.data += run * ahead.step;
     }
   }
-  if (job.sums) tile.Add(job.sums, job.sums_pitch);
-  tile.Put(job.to, job.to_pitch, job.accumulate);
+  tile.Put(job.sums, job.pitch, job.add);
 }
 
 // Covers `rows` rows with tiles: f(std::integral_constant<int, n>, first).
@@ -114,18 +111,6 @@ HWY_NOINLINE void RunPlainTile(const float* buffer, const std::ptrdiff_t* row_at
   tile.Put(sums, kTileCols, add);
 }
 
-void CopySeen(const ConvProblem& p, const float* x, std::int64_t begin, std::int64_t end,
-              float* to) {
-  to += begin * p.p * p.q * kBlock;
-  for (std::int64_t plane = begin; plane < end; ++plane)
-    for (std::int64_t row = 0; row < p.p; ++row) {
-      const float* from = x + (plane * p.h + row * p.stride_h) * p.w * kBlock;
-      for (std::int64_t i = 0; i < p.q; ++i, from += p.stride_w * kBlock, to += kBlock)
-        for (int lane = 0; lane < kBlock; lane += kLanes)
-          hn::StoreU(hn::LoadU(F32(), from + lane), F32(), to + lane);
-    }
-}
-
 int PanelVecs(const FilterGemm& gemm, std::int64_t panel) {
   const TileShape shape{kLanes, kBlock, kTileRows, kTileCols};
   return static_cast<int>(shape.panel_cols(gemm.problem.k - panel * kTileCols) / kLanes);
@@ -150,8 +135,8 @@ struct Stretches {
   }
 };
 
-void RunBlocked(const FilterGemm& gemm, const float* x, const float* dy, float* sums, float* dw,
-                Range panels, Range blocks, std::int64_t part) {
+void RunBlocked(const FilterGemm& gemm, const float* x, const float* dy, float* sums, Range panels,
+                Range blocks, std::int64_t part) {
   const ConvProblem& p = gemm.problem;
   const std::int64_t taps = p.r * p.s, dy_plane = p.p * p.q * kBlock, x_plane = p.h * p.w * kBlock;
   const FilterSteps step(p);
@@ -167,7 +152,6 @@ void RunBlocked(const FilterGemm& gemm, const float* x, const float* dy, float* 
   for (std::int64_t line = own.begin; line < own.end; line += gemm.chunk_lines) {
     const std::int64_t n = line / p.p, first = line % p.p;
     const std::int64_t lines = std::min(own.end - line, gemm.chunk_lines);
-    const bool to_dw = dw && line + lines == own.end;
     const std::int64_t next_n = (line + lines) / p.p, next_first = (line + lines) % p.p;
     Stretches next_x{
         .data = x + next_n * step.x_image + next_first * step.x_row + blocks.begin * x_plane,
@@ -192,28 +176,20 @@ void RunBlocked(const FilterGemm& gemm, const float* x, const float* dy, float* 
       bool ask_dy = true;
       const auto run_panel = [&](auto vecs) HWY_ATTR {
         const auto run_rows = [&](auto rows, std::int64_t row) HWY_ATTR {
-          float* const row_sums = panel_sums + row * taps * kTileCols;
           TapJob job{.x = x,
                      .dy = panel_dy,
                      .row_at = gemm.row_at.data() + channels.begin + row,
                      .n = n,
                      .first = first,
                      .lines = lines,
-                     .sums = line > own.begin ? row_sums : nullptr,
-                     .sums_pitch = taps * kTileCols,
-                     .to = row_sums,
-                     .to_pitch = taps * kTileCols};
-          if (to_dw) {
-            job.to = dw + (channels.begin + row) * p.k + panel * kTileCols;
-            job.to_pitch = p.k;
-            job.accumulate = p.accumulate;
-          }
+                     .sums = panel_sums + row * taps * kTileCols,
+                     .pitch = taps * kTileCols,
+                     .add = line > own.begin};
           for (const FilterTap& tap : gemm.taps) {
             job.tap = &tap;
             job.ahead = (ask_dy ? next_dy : next_x).Take(lines * p.q);
             RunTap<rows.value, vecs.value>(step, job);
-            if (job.sums) job.sums += kTileCols;
-            job.to += kTileCols;
+            job.sums += kTileCols;
             ask_dy = !ask_dy;
           }
         };
@@ -224,42 +200,6 @@ void RunBlocked(const FilterGemm& gemm, const float* x, const float* dy, float* 
       else
         run_panel(std::integral_constant<int, kTileVecs>());
       panel_sums += blocks.size() * gemm.block_rows * kTileCols;
-    }
-  }
-}
-
-// All pixels at a time, so that each sum is written once, to dw. Two tiles of rows meet all panels
-// before the next rows do: dw is then written along its rows. Written down a panel, where every row
-// lies in a page of its own, a dw of 128x832 takes 1.2 times as long at 7x7.
-void RunAtOnce(const FilterGemm& gemm, const float* x, const float* dy, float* dw, Range panels,
-               Range blocks) {
-  const ConvProblem& p = gemm.problem;
-  const FilterSteps step(p);
-  const std::int64_t end = std::min(p.c, blocks.end * kBlock), dy_plane = p.p * p.q * kBlock;
-  TapJob job{.x = x,
-             .tap = gemm.taps.data(),
-             .lines = p.n * p.p,
-             .to_pitch = p.k,
-             .accumulate = p.accumulate};
-  for (std::int64_t row = blocks.begin * kBlock; row < end; row += 2 * kFilterRows) {
-    const std::int64_t rows = std::min<std::int64_t>(end - row, 2 * kFilterRows);
-    for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
-      job.dy = dy + panel * kTileCols * p.p * p.q;
-      // The two tiles ask for a plane of the next panel's dy each.
-      const float* const next = panel + 1 < panels.end ? job.dy + kTileCols * p.p * p.q
-                                                       : dy + panels.begin * kTileCols * p.p * p.q;
-      const auto run_panel = [&](auto vecs) HWY_ATTR {
-        ForEachFilterTile<vecs.value>(rows, [&](auto n, std::int64_t first) HWY_ATTR {
-          job.row_at = gemm.row_at.data() + row + first;
-          job.to = dw + (row + first) * p.k + panel * kTileCols;
-          job.ahead = {next + (first > 0 ? dy_plane : 0), kBlock};
-          RunTap<n.value, vecs.value>(step, job);
-        });
-      };
-      if (PanelVecs(gemm, panel) == 1)
-        run_panel(std::integral_constant<int, 1>());
-      else
-        run_panel(std::integral_constant<int, kTileVecs>());
     }
   }
 }
@@ -296,30 +236,12 @@ Range BlockRange(const FilterGemm& gemm, std::int64_t rectangle) {
 }
 
 void RunUnit(const FilterGemm& gemm, const float* x, const float* dy, float* sums, float* buffer,
-             float* dw, std::int64_t rectangle, std::int64_t part) {
+             std::int64_t rectangle, std::int64_t part) {
   const Range panels = PanelRange(gemm, rectangle), blocks = BlockRange(gemm, rectangle);
   if (gemm.plain_x)
     RunPlain(gemm, x, dy, sums, buffer, panels, part);
-  else if (gemm.at_once)
-    RunAtOnce(gemm, x, dy, dw, panels, blocks);
   else
-    RunBlocked(gemm, x, dy, sums, dw, panels, blocks, part);
-}
-
-// to[row][column] (+)= sums[row][column].
-void PutRows(const PartSums& sums, bool accumulate, std::int64_t rows, std::int64_t columns,
-             float* to, std::int64_t pitch) {
-  for (std::int64_t row = 0; row < rows; ++row, to += pitch) {
-    const std::int64_t at = row * kTileCols;
-    std::int64_t column = 0;
-    for (; column + kLanes <= columns; column += kLanes) {
-      const auto sum = sums.LoadAt(F32(), at + column);
-      float* const place = to + column;
-      hn::StoreU(accumulate ? hn::Add(sum, hn::LoadU(F32(), place)) : sum, F32(), place);
-    }
-    for (; column < columns; ++column)
-      to[column] = sums.At(at + column) + (accumulate ? to[column] : 0.f);
-  }
+    RunBlocked(gemm, x, dy, sums, panels, blocks, part);
 }
 
 void FinishRectangle(const FilterGemm& gemm, const float* sums, std::size_t part_stride, float* dw,
@@ -334,14 +256,6 @@ void FinishRectangle(const FilterGemm& gemm, const float* sums, std::size_t part
   constexpr std::int64_t group = 16;
   for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
     const std::int64_t columns = std::min<std::int64_t>(kTileCols, p.k - panel * kTileCols);
-    if (gemm.exchanged) {
-      const std::int64_t first = blocks.begin * kBlock;
-      PutRows({sums, part_stride, gemm.parts}, p.accumulate,
-              std::min(p.c, blocks.end * kBlock) - first, columns,
-              dw + first * p.k + panel * kTileCols, p.k);
-      sums += blocks.size() * block_floats;
-      continue;
-    }
     for (std::int64_t column = 0; column < columns; column += group)
       for (std::int64_t block = blocks.begin; block < blocks.end; ++block) {
         const std::int64_t first = block * gemm.block_rows;
@@ -364,20 +278,14 @@ HWY_AFTER_NAMESPACE();
 namespace convlab::cpu {
 
 HWY_EXPORT(RowCost);
-HWY_EXPORT(CopySeen);
 HWY_EXPORT(RunUnit);
 HWY_EXPORT(FinishRectangle);
 
 std::int64_t row_cost(std::int64_t channels) { return HWY_DYNAMIC_DISPATCH(RowCost)(channels); }
 
-void copy_seen(const ConvProblem& p, const float* x, std::int64_t begin, std::int64_t end,
-               float* to) {
-  HWY_DYNAMIC_DISPATCH(CopySeen)(p, x, begin, end, to);
-}
-
 void run_unit(const FilterGemm& gemm, const float* x, const float* dy, float* sums, float* buffer,
-              float* dw, std::int64_t rectangle, std::int64_t part) {
-  HWY_DYNAMIC_DISPATCH(RunUnit)(gemm, x, dy, sums, buffer, dw, rectangle, part);
+              std::int64_t rectangle, std::int64_t part) {
+  HWY_DYNAMIC_DISPATCH(RunUnit)(gemm, x, dy, sums, buffer, rectangle, part);
 }
 
 void finish_rectangle(const FilterGemm& gemm, const float* sums, std::size_t part_stride, float* dw,
