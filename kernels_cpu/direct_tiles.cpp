@@ -121,7 +121,7 @@ void PixelStrip(const DirectPixels& d, const PixelGrid& grid, const DirectOperan
         {data.out + out_at, last && data.residual != nullptr ? data.residual + out_at : nullptr,
          d.out.block, last && data.bias != nullptr ? bias : nullptr, block > 0 || d.accumulate,
          last && d.epilogue.relu, last && data.stream}};
-    ForEachRowTile(
+    ForEachTile(
         end - begin,
         [&](auto rows, std::int64_t first) HWY_ATTR {
           panel.vecs == 1 ? PixelTile<rows.value, 1>(d, grid, job, first)
@@ -331,7 +331,7 @@ void FirstForward(const DirectFirst& d, const DirectOperands& data, std::int64_t
           p.accumulate,  p.epilogue.relu,
           data.stream};
       const float* const b = data.filter + index * d.taps() * kTileCols;
-      ForEachRowTile(p.q, [&](auto pixels, std::int64_t q) HWY_ATTR {
+      ForEachTile(p.q, [&](auto pixels, std::int64_t q) HWY_ATTR {
         const float* const from = window + q * p.stride_w;
         const std::int64_t pixel = row % p.p * p.q + q;
         panel.vecs == 1 ? FirstTile<pixels.value, 1>(d, from, b, output, pixel)
@@ -376,7 +376,7 @@ void FirstFilter(const DirectFirst& d, const DirectOperands& data, std::int64_t 
           data.dy + image * d.y.image + panel.at(d.y) + row % p.p * p.q * d.y.pixel;
       float* const to = sums + index * d.taps() * kTileCols;
       const bool load = row > rows.begin;
-      ForEachRowTile(d.taps(), [&](auto taps, std::int64_t tap) HWY_ATTR {
+      ForEachTile(d.taps(), [&](auto taps, std::int64_t tap) HWY_ATTR {
         panel.vecs == 1 ? FirstFilterTile<taps.value, 1>(d, window, dy, tap, load, to)
                         : FirstFilterTile<taps.value, kTileVecs>(d, window, dy, tap, load, to);
       });

@@ -261,18 +261,6 @@ struct Tile {
   }
 };
 
-// Covers `rows` rows with tiles of at most kRows rows: f(std::integral_constant<int, n>, first).
-// The rest that full tiles leave is taken by tiles of half the size each time (7, 4, 2, 1), so that
-// nothing outside is read or computed and few sizes are instantiated.
-template <int kRows = kTileRows, class F>
-HWY_INLINE void ForEachRowTile(std::int64_t rows, F&& f, std::int64_t first = 0) {
-  for (; rows >= kRows; rows -= kRows, first += kRows)
-    f(std::integral_constant<int, kRows>(), first);
-  if constexpr (kRows > 1) {
-    if (rows > 0) ForEachRowTile<(kRows + 1) / 2>(rows, f, first);
-  }
-}
-
 // f(std::integral_constant<int, rows>()), for 1 to kMost rows.
 template <int kMost = kTileRows, class F>
 HWY_INLINE void WithRows(std::int64_t rows, F&& f) {
@@ -282,8 +270,38 @@ HWY_INLINE void WithRows(std::int64_t rows, F&& f) {
   f(std::integral_constant<int, kMost>());
 }
 
-// The same as ForEachRowTile with as few tiles as may be, all nearly of one size, which takes code
-// for each size: where B streams past, tiles of few rows would wait for it.
+// Covers `rows` rows with tiles of at most kRows rows, so that nothing outside is read or computed:
+// f(std::integral_constant<int, n>, first). What full tiles leave is taken by tiles of half the
+// size each time (7, 4, 2, 1): few sizes are instantiated, and of a kRows that divides a channel
+// block no tile lies in two.
+template <int kRows, class F>
+HWY_INLINE void ForEachRowTile(std::int64_t rows, F&& f, std::int64_t first = 0) {
+  for (; rows >= kRows; rows -= kRows, first += kRows)
+    f(std::integral_constant<int, kRows>(), first);
+  if constexpr (kRows > 1) {
+    if (rows > 0) ForEachRowTile<(kRows + 1) / 2>(rows, f, first);
+  }
+}
+
+// The same with tiles of kTileRows rows. Where those are six, the last two tiles share evenly what
+// is left: one of fewer than four rows waits for its own sums, and 49 pixels are 8 x 6 + 1.
+template <class F>
+HWY_INLINE void ForEachTile(std::int64_t rows, F&& f, std::int64_t first = 0) {
+  if constexpr (kTileRows > 6) {
+    ForEachRowTile<kTileRows>(rows, f, first);
+  } else {
+    for (; rows >= 2 * kTileRows; rows -= kTileRows, first += kTileRows)
+      f(std::integral_constant<int, kTileRows>(), first);
+    for (std::int64_t parts = rows > kTileRows ? 2 : 1; rows > 0; --parts) {
+      const std::int64_t part = (rows + parts - 1) / parts;
+      WithRows(part, [&](auto n) HWY_ATTR { f(n, first); });
+      rows -= part, first += part;
+    }
+  }
+}
+
+// The same with as few tiles as may be, all nearly of one size, which takes code for each size:
+// where B streams past, tiles of few rows would wait for it.
 template <class F>
 HWY_INLINE void ForEachEvenRowTile(std::int64_t rows, F&& f) {
   const std::int64_t parts = (rows + kTileRows - 1) / kTileRows;

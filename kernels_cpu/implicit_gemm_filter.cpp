@@ -218,7 +218,7 @@ void RunPlain(const FilterGemm& gemm, const float* x, const float* dy, float* su
           dy + (n * p.y_desc().padded_c() + panel * kTileCols) * p.p * p.q + h * p.q * kBlock,
           kBlock, vec_stride};
       float* const to = sums + (panel - panels.begin) * gemm.block_rows * kTileCols;
-      ForEachRowTile(gemm.block_rows, [&](auto rows, std::int64_t row) HWY_ATTR {
+      ForEachTile(gemm.block_rows, [&](auto rows, std::int64_t row) HWY_ATTR {
         const auto run =
             vecs == 1 ? RunPlainTile<rows.value, 1> : RunPlainTile<rows.value, kTileVecs>;
         run(buffer, gemm.row_at.data() + row, p.stride_w, b, p.q, to + row * kTileCols,

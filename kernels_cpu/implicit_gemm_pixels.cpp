@@ -292,7 +292,7 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
         CopyPlainRows(gemm.plain, data.in + rows.image[0], rows.h[0] + grid.taps[0].dh,
                       rows.w[0] + grid.taps[0].dw, scratch.panel);
       const float** tile_groups = scratch.groups;
-      ForEachRowTile(end - begin, [&](auto n, std::int64_t first) HWY_ATTR {
+      ForEachTile(end - begin, [&](auto n, std::int64_t first) HWY_ATTR {
         if (plain_in)
           PlainGroups(gemm, scratch.panel, first, tile_groups);
         else
@@ -331,7 +331,7 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
       if (gemm.zeros_between && first_chunk)
         ZeroBetween(gemm, grid, {begin / grid.w, end / grid.w}, ceil_div(channels, kBlock),
                     data.out + out_at, data.stream);
-      ForEachRowTile(end - begin, [&](auto n, std::int64_t first) HWY_ATTR {
+      ForEachTile(end - begin, [&](auto n, std::int64_t first) HWY_ATTR {
         job.row_out = rows.out + first;
         if (first + n.value == end - begin && panel + 1 < panels.end)  // the last tile
           job.next_b = job.b + groups * gemm.group_depth * kTileCols;

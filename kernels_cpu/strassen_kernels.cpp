@@ -173,7 +173,7 @@ void RunStrassen(const StrassenGemm& gemm, const StrassenOperands& data, std::by
             .below = gemm.pairs.apart_images * gemm.out.c * gemm.out.h * gemm.out.w +
                      gemm.pairs.apart_pixels * kBlock};
         float* to = sums;
-        ForEachRowTile(pairs.size(), [&](auto rows, std::int64_t first) HWY_ATTR {
+        ForEachTile(pairs.size(), [&](auto rows, std::int64_t first) HWY_ATTR {
           const bool makes = panel == 0;
           if (makes) {
             const PhaseScope scope(data.phases, 0);

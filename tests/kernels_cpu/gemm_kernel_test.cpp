@@ -20,7 +20,7 @@ std::vector<float> TiledProduct(const std::vector<float>& a, std::int64_t rows,
                                 std::int64_t groups, const std::vector<float>& b, PanelB panel_b) {
   std::vector<float> c(static_cast<std::size_t>(rows * kTileCols), -1.f);
   panel_b.data = b.data();
-  ForEachRowTile(rows, [&](auto n, std::int64_t first) HWY_ATTR {
+  ForEachTile(rows, [&](auto n, std::int64_t first) HWY_ATTR {
     Tile<n.value> tile;
     tile.SetZero();
     tile.template MultiplyAdd<kGroup>({a.data() + first * row_stride, row_stride, group_stride},
