@@ -19,8 +19,8 @@
 //
 // backward_data of a first layer, with its few channels, takes vectors of pixels instead
 // (direct_first_data.cpp). Depthwise filters are vectors of channels throughout
-// (direct_depthwise.cpp). What is left, f64
-// and ragged groups among it, takes plain loops (direct_plain.cpp).
+// (direct_depthwise.cpp). What is left, f64 and ragged groups among it, takes plain loops
+// (direct_plain.cpp).
 //
 // Channel-blocked layouts after Georganas et al. 2018 (arXiv:1808.05567) and Zhang et al. 2018
 // (arXiv:1809.10170).
