@@ -81,8 +81,11 @@ void FillColumns(const FilterColumns& f, const ColumnsChunk& chunk, const float*
               hn::StoreU(inside ? hn::LoadU(F32(), at) : hn::Zero(F32()), F32(), tap);
             }
           if (taps > 1) PutTransposed(WholeSums{seen}, false, taps, kLanes, turned, taps);
-          for (std::int64_t i = 0; i < taps; ++i, place[i - 1] += kPanelCols)
-            hn::StoreU(hn::LoadU(F32(), (taps > 1 ? turned : seen) + i * kLanes), F32(), place[i]);
+          const float* const values = taps > 1 ? turned : seen;
+          for (std::int64_t i = 0; i < taps; ++i) {
+            hn::StoreU(hn::LoadU(F32(), values + i * kLanes), F32(), place[i]);
+            place[i] += kPanelCols;
+          }
         }
     }
   }
