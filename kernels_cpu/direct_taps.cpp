@@ -26,8 +26,6 @@ HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
 constexpr int kTaps = 9;
-// Filters of a tile; they share a channel block of dy.
-constexpr int kTileFilters = kBlock / 2;
 
 // What a chunk is made of: rows [begin, end) of dy of some images.
 struct TapsChunk {
@@ -104,23 +102,23 @@ void RunPanel(const DirectTaps& d, const DirectOperands& data, std::int64_t pane
       for (std::int64_t k = filters.begin; k < filters.end;) {
         const float* const dy_of_k = dy + k / kBlock * d.dy.block + k % kBlock;
         float* const dw = data.out + (k * p.c + first) * kTaps;
-        const bool whole = k % kTileFilters == 0 && k + kTileFilters <= filters.end;
-        whole ? RunTaps<kStride, kTileFilters>(d, chunk, patch, channels, dy_of_k, add, dw)
+        const bool whole = k % kFilterRows == 0 && k + kFilterRows <= filters.end;
+        whole ? RunTaps<kStride, kFilterRows>(d, chunk, patch, channels, dy_of_k, add, dw)
               : RunTaps<kStride, 1>(d, chunk, patch, channels, dy_of_k, add, dw);
-        k += whole ? kTileFilters : 1;
+        k += whole ? kFilterRows : 1;
       }
     }
 }
 
 void Taps(const DirectTaps& d, const DirectOperands& data, std::int64_t thread) {
   float* const patch = data.workspace + thread * d.patch_floats();
-  const std::int64_t k = d.problem.k, tiles = ceil_div(k, std::int64_t(kTileFilters));
+  const std::int64_t k = d.problem.k, tiles = ceil_div(k, std::int64_t(kFilterRows));
   const Range own = share(d.panels * tiles, thread, d.threads);
   for (std::int64_t tile = own.begin; tile < own.end;) {
     const std::int64_t begin = tile % tiles, end = std::min(tiles, begin + own.end - tile);
     (d.problem.stride_w == 1 ? RunPanel<1>
                              : RunPanel<2>)(d, data, tile / tiles,
-                                            {begin * kTileFilters, std::min(k, end * kTileFilters)},
+                                            {begin * kFilterRows, std::min(k, end * kFilterRows)},
                                             patch);
     tile += end - begin;
   }

@@ -157,9 +157,6 @@ HWY_INLINE Range Inside(const ConvProblem& p, std::int64_t s) {
   return {first, std::max(first, last)};
 }
 
-// Rows of one register tile of dw: a part of a channel block.
-constexpr int kFilterRows = kBlock / 2;
-
 // sums[tap][channel][column] of one panel and channel block += rows [begin, end) of one image.
 template <int kVecs>
 HWY_NOINLINE void FilterStrip(const DirectFilter& d, const float* x, const float* dy,

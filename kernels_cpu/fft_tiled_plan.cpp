@@ -12,7 +12,8 @@
 // Tiles are worked on in blocks. A block belongs to one thread (shared=0), small enough for its
 // spectra to stay in L2 while the filters stream by; or to all threads (shared=1), which split each
 // phase and meet at barriers: then filters are read once per block, and blocks are large. In
-// backward_filter shared=0 gives each thread parts of dw, which meet all blocks.
+// backward_filter shared=0 gives each thread parts of dw, which meet all blocks: of some channels,
+// whose spectra no other thread touches, or where x has too few, of some filters.
 //
 // Elements of one point lie far from those of the next. Where they leave the cache, a transform
 // that wrote them directly would visit a page for each: a group of transforms goes to a small
@@ -162,7 +163,10 @@ class FftTiledPlan final : public ConvPlan {
   // Floats of one whole channel block at one point.
   std::int64_t element() const { return 2 * tiling_.block; }
   Spectra filters() const { return {to_blocks() * tiling_.from.c, tiling_.block}; }
-  Spectra inputs(std::int64_t tiles) const { return {tiles * from_blocks(), tiling_.lanes}; }
+  Spectra inputs(std::int64_t tiles, std::int64_t blocks) const {
+    return {tiles * blocks, tiling_.lanes};
+  }
+  Spectra inputs(std::int64_t tiles) const { return inputs(tiles, from_blocks()); }
   Spectra outputs(std::int64_t tiles, std::int64_t blocks) const {
     return {tiles * blocks, tiling_.block};
   }
@@ -186,13 +190,21 @@ class FftTiledPlan final : public ConvPlan {
   // The spectra of the input and the output of a block of tiles; in backward_filter also of dw, or
   // of the whole input, and each thread's parts of the outputs and of dw.
   std::int64_t team_floats() const {
-    if (filter_pass_ && !shared_)
-      return blocks() * floats(inputs(tiles_)) + threads_ * own_floats();
+    if (filter_pass_ && !shared_) return x_owners() * x_floats() + threads_ * own_floats();
     return floats(inputs(tiles_)) + floats(outputs(tiles_, out_blocks_)) +
            (filter_pass_ ? floats(sums({{0, to_blocks()}, 0, problem_.c})) : 0);
   }
   std::int64_t own_floats() const {
     return floats(outputs(tiles_, 1)) + floats(sums({{0, 1}, 0, channels_}));
+  }
+  // How many threads have x's spectra of their own channels, if these share out nearly evenly; of
+  // each, all tiles.
+  std::int64_t x_owners() const {
+    const std::int64_t most = ceil_div(from_blocks(), std::int64_t{threads_});
+    return 8 * most * threads_ <= 9 * from_blocks() ? threads_ : 1;
+  }
+  std::int64_t x_floats() const {
+    return blocks() * floats(inputs(tiles_, ceil_div(from_blocks(), x_owners())));
   }
   // Per thread: for the codelets, staged items, and one block of filters as an image.
   Spectra staged() const { return {staged_, tiling_.block}; }
@@ -253,14 +265,13 @@ class FftTiledPlan final : public ConvPlan {
   }
 
   // The spectra of tiles [first, first + count) of the input: all that the outputs read.
-  void transform_input(const Worker& me, const void* data, std::int64_t first, std::int64_t count,
-                       float* to, const Spectra& spectra) const {
+  void transform_input(const Worker& me, const void* data, Blocks blocks, std::int64_t first,
+                       std::int64_t count, float* to, const Spectra& spectra) const {
     const TensorDesc& from = tiling_.from;
-    transform_tiles(me, data, from, {0, from_blocks()}, first, count, to, spectra,
-                    [&](const FftTiling::Place& at) {
-                      return Window{from.h, from.w, at.h - tiling_.pad_h, at.w - tiling_.pad_w,
-                                    tile_,  tile_};
-                    });
+    transform_tiles(
+        me, data, from, blocks, first, count, to, spectra, [&](const FftTiling::Place& at) {
+          return Window{from.h, from.w, at.h - tiling_.pad_h, at.w - tiling_.pad_w, tile_, tile_};
+        });
   }
 
   // The same of dy in backward_filter, of some of its channel blocks.
@@ -294,7 +305,7 @@ class FftTiledPlan final : public ConvPlan {
     float* const out_data = in_data + floats(in);
     {
       const PhaseScope scope(args.phases, 0);
-      transform_input(me, data, first, count, in_data, in);
+      transform_input(me, data, {0, from_blocks()}, first, count, in_data, in);
     }
     me.meet();
     for (std::int64_t k = 0; k < to_blocks(); k += out_blocks_) {
@@ -371,6 +382,7 @@ class FftTiledPlan final : public ConvPlan {
   // of the points.
   void sum_together(const Worker& me, const ConvArgs& args) const {
     const Part all{{0, to_blocks()}, 0, problem_.c};
+    const Blocks all_x{0, from_blocks()};
     float* const x_data = me.memory;
     float* const dy_data = x_data + floats(inputs(tiles_));
     float* const dw_data = dy_data + floats(outputs(tiles_, to_blocks()));
@@ -378,13 +390,13 @@ class FftTiledPlan final : public ConvPlan {
       const Spectra x = inputs(count), dy = outputs(count, to_blocks());
       {
         const PhaseScope scope(args.phases, 0);
-        transform_input(me, args.x, first, count, x_data, x);
+        transform_input(me, args.x, all_x, first, count, x_data, x);
         transform_gradient(me, args.dy, all.k, first, count, dy_data, dy);
       }
       me.meet();
       {
         const PhaseScope scope(args.phases, 1);
-        add_products(me, all, x_data, x, dy_data, dy, count, dw_data, first > 0);
+        add_products(me, all, all_x, x_data, x, dy_data, dy, count, dw_data, first > 0);
       }
       me.meet();
     });
@@ -392,44 +404,57 @@ class FftTiledPlan final : public ConvPlan {
   }
 
   // The same where each thread has parts of dw of its own, whose spectra stay in its L2 from the
-  // first tile to the inverse transform; x is transformed before, by all.
+  // first tile to the inverse transform.
   void sum_apart(const Worker& me, const ConvArgs& args) const {
-    const std::int64_t x_block = floats(inputs(tiles_));  // blocks lie one after the other
-    float* const x_data = me.memory;
+    const bool owns_x = x_owners() == me.crew;
+    float* const x_data = me.memory + (owns_x ? me.rank * x_floats() : 0);
+    float* const dy_data = me.memory + x_owners() * x_floats() + me.rank * own_floats();
+    float* const dw_data = dy_data + floats(outputs(tiles_, 1));
+    const Worker alone{nullptr, me.scratch, 0, 1};
+    const Worker& of_x = owns_x ? alone : me;
+
+    Blocks x_blocks{0, owns_x ? 0 : from_blocks()};
+    if (owns_x)
+      me.share(from_blocks(), from_blocks(), [&](std::int64_t begin, std::int64_t end) {
+        x_blocks = {begin, end - begin};
+      });
+    const auto x_of = [&](std::int64_t count) { return inputs(count, x_blocks.count); };
+    const std::int64_t x_step = floats(x_of(tiles_));  // blocks of tiles lie one after the other
     {
       const PhaseScope scope(args.phases, 0);
       for_each_block(0, 1, [&](std::int64_t b, std::int64_t first, std::int64_t count) {
-        transform_input(me, args.x, first, count, x_data + b * x_block, inputs(count));
+        transform_input(of_x, args.x, x_blocks, first, count, x_data + b * x_step, x_of(count));
       });
     }
-    me.meet();
-    const Worker own{x_data + blocks() * x_block + me.rank * own_floats(), me.scratch, 0, 1};
-    float* const dy_data = own.memory;
-    float* const dw_data = dy_data + floats(outputs(tiles_, 1));
-    const std::int64_t chunks = ceil_div(problem_.c, channels_);
+    of_x.meet();
+
+    const std::int64_t c_begin = x_blocks.first * tiling_.block;
+    const std::int64_t c_end =
+        std::min(problem_.c, (x_blocks.first + x_blocks.count) * tiling_.block);
+    const std::int64_t chunks = ceil_div(c_end - c_begin, channels_);
     std::int64_t transformed = -1;  // which block of k is, with all tiles
-    me.share(to_blocks() * chunks, 1, [&](std::int64_t i, std::int64_t) {
-      const std::int64_t c = i % chunks * channels_;
-      const Part part{{i / chunks, 1}, c, std::min(channels_, problem_.c - c)};
+    of_x.share(to_blocks() * chunks, 1, [&](std::int64_t i, std::int64_t) {
+      const std::int64_t c = c_begin + i % chunks * channels_;
+      const Part part{{i / chunks, 1}, c, std::min(channels_, c_end - c)};
       for_each_block(0, 1, [&](std::int64_t b, std::int64_t first, std::int64_t count) {
         const Spectra dy = outputs(count, 1);
         if (transformed != part.k.first) {
           const PhaseScope scope(args.phases, 0);
-          transform_gradient(own, args.dy, part.k, first, count, dy_data, dy);
+          transform_gradient(alone, args.dy, part.k, first, count, dy_data, dy);
           if (count == tiling_.tiles) transformed = part.k.first;
         }
         const PhaseScope scope(args.phases, 1);
-        add_products(own, part, x_data + b * x_block, inputs(count), dy_data, dy, count, dw_data,
-                     first > 0);
+        add_products(alone, part, x_blocks, x_data + b * x_step, x_of(count), dy_data, dy, count,
+                     dw_data, first > 0);
       });
-      write_filter_gradient(own, args, part, dw_data);
+      write_filter_gradient(alone, args, part, dw_data);
     });
   }
 
-  // DW += X conj(DY) over `count` tiles, for a part of dw.
-  void add_products(const Worker& me, const Part& part, const float* x_data, const Spectra& x,
-                    const float* dy_data, const Spectra& dy, std::int64_t count, float* dw_data,
-                    bool accumulate) const {
+  // DW += X conj(DY) over `count` tiles, for a part of dw, from x's spectra of some blocks.
+  void add_products(const Worker& me, const Part& part, Blocks x_blocks, const float* x_data,
+                    const Spectra& x, const float* dy_data, const Spectra& dy, std::int64_t count,
+                    float* dw_data, bool accumulate) const {
     const Spectra dw = sums(part);
     const std::int64_t row = part.k.count * element();
     me.share(kernels_.points, kernels_.points, [&](std::int64_t point, std::int64_t end) {
@@ -441,10 +466,10 @@ class FftTiledPlan final : public ConvPlan {
                           .a_point = x.point_stride,
                           .b_point = dy.point_stride,
                           .out_point = dw.point_stride,
-                          .a = x_data + point * x.point_stride + c / tiling_.block * x.element +
-                               c % tiling_.block,
+                          .a = x_data + point * x.point_stride +
+                               (c / tiling_.block - x_blocks.first) * x.element + c % tiling_.block,
                           .a_row = 1,
-                          .a_group = from_blocks() * x.element,
+                          .a_group = x_blocks.count * x.element,
                           .group = 1,
                           .a_im = tiling_.lanes,
                           .b = dy_data + point * dy.point_stride,

@@ -391,21 +391,24 @@ class FilterPlan : public ConvPlan {
   FilterGemm gemm_;
 };
 
-// Columns of more taps have to be turned around, which takes as long as some 20 filters' products.
+// Columns of more taps have to be turned around, which takes as long as some 20 filters' products,
+// and are as many times x as there are taps: worth it where dw is the largest tensor by far.
 bool takes_columns(const ConvProblem& p) {
   const std::int64_t taps = p.r * p.s;
   return is_blocked(p.x_layout) && p.c % tile_shape().lanes == 0 &&
-         (taps == 1 || (taps <= FilterColumns::most_taps && p.k >= 128));
+         (taps == 1 || (taps <= FilterColumns::most_taps && p.k >= 128 && p.p * p.q <= 64));
 }
 
-// A chunk is as long as leaves one panel of it in a quarter of L2: each costs a pass over dw.
+// A chunk is as long as leaves one panel of it in a quarter of L2: each costs a pass over dw. But
+// no longer than 2048 pixels, sums of which err by 1e-6 where multiplying and adding both round.
 FilterColumns plan_columns(const ConvProblem& p, const DeviceInfo& device) {
   FilterColumns f;
   f.problem = p;
   f.in_place = p.r * p.s == 1 && p.stride_h * p.stride_w == 1 && p.p == p.h && p.q == p.w &&
                all_inside(p) && tile_shape().lanes == tile_shape().block;
   const std::int64_t fit = device.l2_bytes / 4;
-  const std::int64_t lines = std::max<std::int64_t>(1, fit / (4 * f.panel_floats()));
+  const std::int64_t lines =
+      std::max<std::int64_t>(1, std::min(fit / (4 * f.panel_floats()), 2048 / p.q));
   f.images = std::clamp<std::int64_t>(lines / p.p, 1, p.n);
   f.images = ceil_div(p.n, ceil_div(p.n, f.images));  // evenly
   f.rows = ceil_div(p.p, ceil_div(p.p, lines));
@@ -476,7 +479,7 @@ class ImplicitGemm : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "implicit_gemm",
-                               .version = 13,
+                               .version = 14,
                                .summary = "one matrix product; columns gathered tile by tile",
                                .libraries = {}};
     return info;

@@ -24,8 +24,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-// Filters of a tile; they share a channel block of dy.
-constexpr int kTileFilters = kBlock / 2;
 constexpr int kPanelVecs = 3;
 constexpr std::int64_t kPanelCols = kPanelVecs * kLanes;
 
@@ -126,21 +124,21 @@ void RunColumns(const FilterColumns& f, const ColumnsChunk& chunk, const float* 
   dy += chunk.images.begin * job.dy_image + chunk.rows.begin * row;
   const std::int64_t panel_floats = job.images * job.image;
   const ColumnPanels panels{f.filter() / kLanes};
-  const std::int64_t tiles = ceil_div(p.k, std::int64_t{kTileFilters});
+  const std::int64_t tiles = ceil_div(p.k, std::int64_t{kFilterRows});
   const std::int64_t row_threads = std::min(tiles, threads);
   const std::int64_t column_threads = threads / row_threads;
   if (thread >= row_threads * column_threads) return;
   const Range own_tiles = share(tiles, thread / column_threads, row_threads);
   const Range own = share(panels.count(), thread % column_threads, column_threads);
-  const std::int64_t end = std::min(p.k, own_tiles.end * kTileFilters);
-  constexpr std::int64_t at_once = 3 * kTileFilters;  // filters that meet a panel
+  const std::int64_t end = std::min(p.k, own_tiles.end * kFilterRows);
+  constexpr std::int64_t at_once = 3 * kFilterRows;  // filters that meet a panel
   for (std::int64_t group = own.begin; group < own.end; group += f.panels)
-    for (std::int64_t k = own_tiles.begin * kTileFilters; k < end; k += at_once)
+    for (std::int64_t k = own_tiles.begin * kFilterRows; k < end; k += at_once)
       for (std::int64_t panel = group; panel < std::min(own.end, group + f.panels); ++panel) {
         const Range vecs = panels.of(panel);
         const float* const from =
             columns + (f.in_place ? vecs.begin * plane : panel * panel_floats);
-        ForEachRowTile<kTileFilters>(
+        ForEachRowTile<kFilterRows>(
             std::min(at_once, end - k),
             [&](auto rows, std::int64_t i) HWY_ATTR {
               const auto run = vecs.size() == 3   ? RunColumnsTile<rows.value, 3>

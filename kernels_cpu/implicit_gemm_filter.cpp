@@ -1,6 +1,6 @@
 // backward_filter of implicit_gemm: see implicit_gemm.h.
 //
-// A tile is kFilterRows rows (input channels at one tap) by kTileCols columns (output channels);
+// A tile is kTileChannels rows (input channels at one tap) by kTileCols columns (output channels);
 // its depth runs over pixels. A unit walks its pixels a chunk at a time: the chunk of dy of one
 // panel stays in L1 or near while every row of the rectangle meets it, x comes from L2, and the
 // sums go through the registers once per chunk.
@@ -23,9 +23,9 @@ namespace convlab::cpu::HWY_NAMESPACE {
 
 // Rows of a full tile of two vectors; one of a single vector has twice as many. Under AVX-512 a
 // tile stays within a block.
-constexpr int kFilterRows = kLanes == 16 ? 8 : 6;
+constexpr int kTileChannels = kLanes == 16 ? 8 : 6;
 template <int kVecs>
-constexpr int kRowsOf = kFilterRows* kTileVecs / kVecs;
+constexpr int kRowsOf = kTileChannels* kTileVecs / kVecs;
 
 // How the operands are walked, in floats; `rows` of an output image.
 struct FilterSteps {
@@ -93,7 +93,7 @@ HWY_INLINE void ForEachFilterTile(std::int64_t rows, F&& f) {
 }
 
 std::int64_t RowCost(std::int64_t channels) {
-  const std::int64_t rest = channels % kFilterRows;
+  const std::int64_t rest = channels % kTileChannels;
   std::int64_t cost = channels - rest;
   ForEachFilterTile<kTileVecs>(rest, [&](auto rows, std::int64_t) HWY_ATTR {
     cost += std::max<std::int64_t>(4, rows.value);
@@ -146,7 +146,7 @@ void RunBlocked(const FilterGemm& gemm, const float* x, const float* dy, float* 
   // finding the chunk in the caches, leave idle. So calls ask for what comes next, a part each: by
   // turns for the next panel's dy and for the next chunk's x.
   constexpr std::int64_t dy_planes = kTileCols / kBlock;
-  const std::int64_t calls = ceil_div(ceil_div(channels.size(), kFilterRows) * taps, 2);
+  const std::int64_t calls = ceil_div(ceil_div(channels.size(), kTileChannels) * taps, 2);
   const std::ptrdiff_t dy_step = ceil_div(dy_planes * kBlock, calls);
   const std::ptrdiff_t x_step = ceil_div(blocks.size() * step.x_row, p.q * calls * panels.size());
   for (std::int64_t line = own.begin; line < own.end; line += gemm.chunk_lines) {

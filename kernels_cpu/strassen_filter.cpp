@@ -20,9 +20,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-// A tile's rows are channels of one block.
-constexpr int kFilterRows = kBlock / 2;
-
 // What the seven products multiply, in the order of strassen.cpp: of each a quadrant, or none if it
 // is a sum of some.
 enum Quadrant { kNone = -1, k11, k12, k21, k22 };

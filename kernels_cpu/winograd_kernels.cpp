@@ -24,9 +24,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-// backward_filter's rows are channels of one block.
-constexpr int kFilterRows = kBlock / 2;
-
 // A thread's place among those that share its buffers.
 struct Team {
   std::int64_t rank = 0, size = 1;
