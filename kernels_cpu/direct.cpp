@@ -628,7 +628,7 @@ class Direct : public ConvAlgo {
  private:
   const Config streaming{{"stream", 1}};
   AlgoInfo info_{"direct",
-                 8,
+                 9,
                  DeviceKind::cpu,
                  Origin::own,
                  "the definition's loops, tiled for registers and caches",

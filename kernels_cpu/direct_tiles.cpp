@@ -104,6 +104,12 @@ HWY_NOINLINE void PixelTile(const DirectPixels& d, const PixelGrid& grid, const 
   job.output.Store(tile, out_at);
 }
 
+// Pixels that tiles are made of apart from others: one tile's, or where half a tile is left of each
+// line, a line. Taps need not be looked up pixel by pixel there, nor zeros be multiplied.
+std::int64_t PixelsApart(const PixelGrid& grid) {
+  return grid.h > 1 && grid.w % kTileRows == kTileRows / 2 ? grid.w : kTileRows;
+}
+
 void PixelStrip(const DirectPixels& d, const PixelGrid& grid, const DirectOperands& data,
                 std::int64_t image, std::int64_t begin, std::int64_t end, std::int64_t index) {
   const Panel panel(d.panels, index);
@@ -121,26 +127,29 @@ void PixelStrip(const DirectPixels& d, const PixelGrid& grid, const DirectOperan
         {data.out + out_at, last && data.residual != nullptr ? data.residual + out_at : nullptr,
          d.out.block, last && data.bias != nullptr ? bias : nullptr, block > 0 || d.accumulate,
          last && d.epilogue.relu, last && data.stream}};
-    ForEachTile(
-        end - begin,
-        [&](auto rows, std::int64_t first) HWY_ATTR {
-          panel.vecs == 1 ? PixelTile<rows.value, 1>(d, grid, job, first)
-                          : PixelTile<rows.value, kTileVecs>(d, grid, job, first);
-        },
-        begin);
+    const std::int64_t apart = PixelsApart(grid) == grid.w ? grid.w : end - begin;
+    for (std::int64_t at = begin; at < end; at += apart)
+      ForEachTile(
+          std::min(apart, end - at),
+          [&](auto rows, std::int64_t first) HWY_ATTR {
+            panel.vecs == 1 ? PixelTile<rows.value, 1>(d, grid, job, first)
+                            : PixelTile<rows.value, kTileVecs>(d, grid, job, first);
+          },
+          at);
   }
 }
 
 void Pixels(const DirectPixels& d, const DirectOperands& data, std::int64_t thread) {
   const Range panels = share(d.panels.count(), thread % d.panel_threads, d.panel_threads);
   for (const PixelGrid& grid : d.grids) {
-    const std::int64_t pixels = grid.h * grid.w, tiles = ceil_div(pixels, kTileRows);
+    const std::int64_t pixels = grid.h * grid.w, apart = PixelsApart(grid);
+    const std::int64_t tiles = ceil_div(pixels, apart);
     const Range own = share(d.n * tiles, thread / d.panel_threads, d.row_threads);
     for (std::int64_t tile = own.begin; tile < own.end;) {
-      const std::int64_t image = tile / tiles, begin = tile % tiles * kTileRows;
+      const std::int64_t image = tile / tiles, begin = tile % tiles * apart;
       const std::int64_t count = std::min(
-          {own.end - tile, tiles - tile % tiles, std::max<std::int64_t>(1, d.strip / kTileRows)});
-      const std::int64_t end = std::min(pixels, begin + count * kTileRows);
+          {own.end - tile, tiles - tile % tiles, std::max<std::int64_t>(1, d.strip / apart)});
+      const std::int64_t end = std::min(pixels, begin + count * apart);
       for (std::int64_t panel = panels.begin; panel < panels.end; ++panel)
         PixelStrip(d, grid, data, image, begin, end, panel);
       tile += count;

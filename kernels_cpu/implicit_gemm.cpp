@@ -56,7 +56,9 @@ void split_threads(PixelGemm& gemm, const DeviceInfo& device) {
     const std::int64_t panel_threads = device.threads / row_threads;
     const double own_rows =
         double(std::min(rows, ceil_div(ceil_div(rows, shape.rows), row_threads) * shape.rows));
-    const double own_panels = double(panels(gemm)) / double(panel_threads);
+    // A last panel of a single vector is half a panel, which only one of the threads has.
+    const double own_panels = std::min(double(ceil_div(gemm.out.c, shape.lanes)) / 2,
+                                       double(panels(gemm)) / double(panel_threads));
     const double blocks = std::max(1.0, own_rows / double(gemm.block_rows));
     const double cost = own_rows * (double(shape.lanes) * own_panels + gather) +
                         blocks * own_panels * stream * double(shape.block);

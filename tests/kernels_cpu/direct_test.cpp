@@ -31,6 +31,13 @@ TEST_P(Direct, StreamsItsResults) {
   check(problem("mb2ic3ih19oc40oh19kh3ph1", Pass::forward, true), true);
 }
 
+// Of lines that leave half a tile each, tiles end with the line: 7 or 21 pixels.
+TEST_P(Direct, EndsTilesWithShortLines) {
+  for (const char* text : {"mb2ic24ih13iw41oc40oh7ow21kh3sh2ph1", "mb3ic16ih9iw7oc33oh9ow7kh5ph2"})
+    for (const Pass pass : {Pass::forward, Pass::backward_data})
+      check(problem(text, pass, false), false);
+}
+
 // Threads begin within images, strides reach beyond the filter, and taps leave rows out.
 TEST_P(Direct, SlidesDownAFirstLayersRows) {
   for (const char* text :
