@@ -93,6 +93,11 @@ struct Ahead {
   std::ptrdiff_t step;  // in floats
   HWY_INLINE void Ask(std::int64_t c) const { hwy::Prefetch(data + c * step); }
 };
+struct AheadToL2 {
+  const float* data;
+  std::ptrdiff_t step;
+  HWY_INLINE void Ask(std::int64_t c) const { __builtin_prefetch(data + c * step, 0, 2); }
+};
 // A group of neighbours, a line at a time.
 template <int kGroup>
 struct AheadOfGroup {

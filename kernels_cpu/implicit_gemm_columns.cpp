@@ -98,11 +98,13 @@ struct ColumnsJob {
 
 template <int kRows, int kVecs>
 HWY_NOINLINE void RunColumnsTile(const ColumnsJob& job, const float* columns, const float* dy,
-                                 float* dw) {
+                                 const float* next_dy, float* dw) {
   Tile<kRows, kVecs> tile;
   tile.SetZero();
-  for (std::int64_t n = 0; n < job.images; ++n, dy += job.dy_image, columns += job.image)
-    tile.template MultiplyAdd<1>({dy, 1, kBlock}, {columns, job.pixel, job.vec}, job.pixels);
+  for (std::int64_t n = 0; n < job.images;
+       ++n, dy += job.dy_image, next_dy += job.dy_image, columns += job.image)
+    tile.template MultiplyAdd<1>({dy, 1, kBlock}, {columns, job.pixel, job.vec}, job.pixels,
+                                 AheadToL2{next_dy, kBlock});
   tile.Put(dw, job.filter, job.accumulate);
 }
 
@@ -136,6 +138,8 @@ void RunColumns(const FilterColumns& f, const ColumnsChunk& chunk, const float* 
     for (std::int64_t k = own_tiles.begin * kFilterRows; k < end; k += at_once)
       for (std::int64_t panel = group; panel < std::min(own.end, group + f.panels); ++panel) {
         const Range vecs = panels.of(panel);
+        // The last panel's tiles ask for the next filters' dy, which comes from memory.
+        const bool last = panel + 1 == std::min(own.end, group + f.panels);
         const float* const from =
             columns + (f.in_place ? vecs.begin * plane : panel * panel_floats);
         ForEachRowTile<kFilterRows>(
@@ -144,7 +148,8 @@ void RunColumns(const FilterColumns& f, const ColumnsChunk& chunk, const float* 
               const auto run = vecs.size() == 3   ? RunColumnsTile<rows.value, 3>
                                : vecs.size() == 2 ? RunColumnsTile<rows.value, 2>
                                                   : RunColumnsTile<rows.value, 1>;
-              run(job, from, dy + i / kBlock * plane + i % kBlock,
+              const std::int64_t next = last && i + at_once < end ? i + at_once : i;
+              run(job, from, dy + i / kBlock * plane + i % kBlock, dy + next / kBlock * plane,
                   dw + i * job.filter + vecs.begin * kLanes);
             },
             k);
