@@ -233,7 +233,7 @@ class Strassen final : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "strassen",
-                               .version = 5,
+                               .version = 6,
                                .summary = "1x1 filters with seven products instead of eight",
                                .libraries = {}};
     return info;

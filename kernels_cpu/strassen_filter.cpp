@@ -67,14 +67,18 @@ struct Side {
   }
 };
 
-// kInPlace: products read the quadrants where they are.
+// kInPlace: products read the quadrants where they are. Each pair asks for its own in the next
+// plane: all come from memory, where the machine foresees nothing beyond a page.
 template <class Sums, bool kInPlace>
 void MakeSums(const Side& s, std::int64_t pairs, std::int64_t block) {
   for (std::int64_t g = 0; g < s.groups; ++g) {
     const std::int64_t channel = g * kBlock;
+    const std::int64_t next = g + 1 < s.groups ? s.plane : 0;
     float* to = s.sums + channel / s.width * block * s.width + channel % s.width;
     for (std::int64_t i = 0; i < pairs; ++i, to += s.width) {
       const float* const pixel = s.from + g * s.plane + s.at[i];
+      for (const Quadrant q : {k11, k12, k21, k22})
+        __builtin_prefetch(pixel + next + s.Place(q), 0, 2);
       for (int lane = 0; lane < kBlock; lane += kLanes) {
         const auto load = [&](Quadrant q)
                               HWY_ATTR { return hn::LoadU(F32(), pixel + s.Place(q) + lane); };
