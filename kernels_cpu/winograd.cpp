@@ -228,6 +228,7 @@ WorkEstimate work_of(const WinogradShape& s, const DeviceInfo& device) {
                out_c = double(s.out_panels() * s.tile.cols);
   const double v_bytes = 4 * tiles * points * in_c, m_bytes = 4 * tiles * points * out_c;
   const double filter_bytes = 4 * points * in_c * out_c;  // packed, or sums
+  const double columns = double(s.columns());
   // Multiplied points of each pair of channels, of a dimension: all but one phase's last.
   const double last = s.phased() ? 0.5 / double(s.t()) : 0;
   // Lanes that pad x's channels stay out of the product, but for those between forward's phases.
@@ -246,7 +247,7 @@ WorkEstimate work_of(const WinogradShape& s, const DeviceInfo& device) {
                   .bytes_read = in_bytes(s),
                   .efficiency = 0.2};
   PhaseWork product{
-      .name = "product", .flops = 2 * products * multiplied_c * out_c, .efficiency = 0.62};
+      .name = "product", .flops = 2 * products * multiplied_c * columns, .efficiency = 0.62};
   PhaseWork output{.name = "output_transform", .efficiency = 0.2};
   if (!block_fits) {
     input.bytes_written += v_bytes;
@@ -254,7 +255,7 @@ WorkEstimate work_of(const WinogradShape& s, const DeviceInfo& device) {
   }
   if (s.pass == Pass::backward_filter) {
     const double sets = s.shared ? 1 : double(s.threads);
-    input.flops += tiles * out_c * costs.filter;
+    input.flops += tiles * columns * costs.filter;
     if (s.shared) product.bytes_read += (v_bytes + m_bytes) * (1 - 1 / cores);  // core to core
     input.bytes_read += out_bytes(s);
     if (!block_fits) {
@@ -269,11 +270,11 @@ WorkEstimate work_of(const WinogradShape& s, const DeviceInfo& device) {
       product.bytes_written += filter_bytes * (all_fits ? sets : blocks);
       output.bytes_read += filter_bytes * sets;
     }
-    output.flops = in_c * out_c * costs.output;
+    output.flops = in_c * columns * costs.output;
     output.bytes_written = kernel_bytes(s);
   } else {
     product.bytes_read += filter_bytes * (all_fits ? double(s.threads) / cores : blocks);
-    output.flops = tiles * out_c * costs.output;
+    output.flops = tiles * columns * costs.output;
     output.bytes_written = out_bytes(s);
     if (leaves_caches(std::int64_t(out_bytes(s)), device) && !s.stream)
       output.bytes_read += out_bytes(s);
@@ -403,7 +404,7 @@ class Winograd : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "winograd",
-                               .version = 15,
+                               .version = 16,
                                .summary =
                                    "minimal filtering of 3x3 to 5x5; 3x3 of stride 2; "
                                    "strided first layers",

@@ -100,6 +100,14 @@ struct WinogradShape {
   std::int64_t phase_panels() const { return ceil_div(out.c, tile.cols); }
   std::int64_t in_blocks() const { return in_grid.phases * phase_blocks(); }
   std::int64_t out_panels() const { return out_grid.phases * phase_panels(); }
+  // Of a panel of a phase, and of all, those that are multiplied.
+  std::int64_t panel_columns(std::int64_t panel) const {
+    return tile.panel_cols(out.c - panel * tile.cols);
+  }
+  std::int64_t columns() const {
+    const std::int64_t last = phase_panels() - 1;
+    return out_grid.phases * (last * tile.cols + panel_columns(last));
+  }
   std::int64_t panels_of_thread() const {  // at most
     return panels ? out_grid.phases * ceil_div(phase_panels(), threads) : out_panels();
   }

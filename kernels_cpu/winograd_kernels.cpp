@@ -89,9 +89,11 @@ auto InputTransform(const Shape& s) {
                                : TransformInput<Input, M, PhaseStride(R)>;
 }
 
-// M = V U for one point and panel: tiles x channels by channels x columns. Channels go in parts for
+// M = V U for one point and panel: tiles x channels by channels x columns, kVecs vectors of them: a
+// panel has room for two, a last one may need one. Channels go in parts for
 // which U stays in L1 while all tiles pass; meanwhile the panel that comes next is fetched into L2,
 // evenly spread, for its first touch would wait at each page.
+template <int kVecs>
 HWY_NOINLINE void Multiply(const float* v, std::ptrdiff_t block_step, std::int64_t channels,
                            const float* u, const float* next_u, std::int64_t tiles,
                            std::int64_t depth, float* m) {
@@ -102,7 +104,7 @@ HWY_NOINLINE void Multiply(const float* v, std::ptrdiff_t block_step, std::int64
   for (std::int64_t part = 0; part < parts; ++part) {
     const Range own = share(blocks, part, parts);
     ForEachEvenRowTile(tiles, [&](auto rows, std::int64_t first) HWY_ATTR {
-      Tile<decltype(rows)::value> sum;
+      Tile<decltype(rows)::value, kVecs> sum;
       float* const to = m + first * kTileCols;
       sum.SetZero();
       for (std::int64_t b = own.begin; b < own.end; ++b) {
@@ -200,7 +202,8 @@ auto OutputTransform(const Shape& s) {
 // One point of one panel u, for the phases that meet there; nothing is multiplied in a panel of
 // another phase.
 void MultiplyPanel(const Shape& s, const float* u, const float* next_u, const float* v,
-                   std::int64_t point, std::int64_t out_phase, std::int64_t tiles, float* m) {
+                   std::int64_t point, std::int64_t out_phase, std::int64_t columns,
+                   std::int64_t tiles, float* m) {
   const auto [first, last] = s.phases_at(point);
   if (s.out_grid.phases > 1 && (out_phase < first || out_phase >= last)) {
     std::fill_n(m, tiles * kTileCols, 0.f);
@@ -210,7 +213,8 @@ void MultiplyPanel(const Shape& s, const float* u, const float* next_u, const fl
   const std::int64_t begin = phased ? first * s.phase_blocks() : 0;
   const std::int64_t channels = phased ? (last - first) * s.in.padded_c() : s.in.c;
   const std::int64_t skipped = begin * kBlock * kTileCols;
-  Multiply(v + point * s.v_point() + begin * s.rows() * kBlock, s.rows() * kBlock, channels,
+  const auto multiply = columns == kLanes ? Multiply<1> : Multiply<kTileVecs>;
+  multiply(v + point * s.v_point() + begin * s.rows() * kBlock, s.rows() * kBlock, channels,
            u + skipped, next_u + skipped, tiles, s.depth, m);
 }
 
@@ -251,7 +255,8 @@ void ForwardThread(const Shape& s, const WinogradOperands& data, std::int64_t th
       for (std::int64_t i = items.begin; i < items.end; ++i) {
         const std::int64_t point = i / own_panels, own = i % own_panels;
         const float* const u = std::exchange(next, filter_at(i + 1));
-        MultiplyPanel(s, u, next, v, point, own / panels.size(), tiles,
+        MultiplyPanel(s, u, next, v, point, own / panels.size(),
+                      s.panel_columns(panels.begin + own % panels.size()), tiles,
                       m + point * s.m_point() + own * s.rows() * kTileCols);
       }
     }
@@ -273,11 +278,8 @@ void TransformGradient(const Shape& s, const float* dy, float* m, Range block, R
   ForEachTile(s, block, items, [&](std::int64_t vec, std::int64_t tile, const TileAt& at) HWY_ATTR {
     const std::int64_t panel = vec / kTileVecs, lane = vec % kTileVecs * kLanes;
     const std::int64_t channel = panel * kTileCols + lane;
+    if (lane >= s.panel_columns(panel)) return;
     float* const to = m + (panel * rows + tile) * kTileCols + lane;
-    if (channel >= s.out.padded_c()) {
-      for (int i = 0; i < T * T; ++i) hn::StoreU(hn::Zero(F32()), F32(), to + i * point);
-      return;
-    }
     const Pixels<M> pixels(s, s.out, s.out_grid, 0, at.y * M, at.x * M);
     const Window<M> g(pixels, dy + pixels.Plane(s, s.out, at, channel / kBlock), s.out.w, patch);
     Nested<Filter>([&](int r, int c)
@@ -299,6 +301,7 @@ struct NextLines {
 // here: its lines are asked for before the product that is added to them. V and M of the next
 // point lie next_v and next_m floats on: in each channel block one row tile asks for V, the other
 // for a vector of M.
+template <int kVecs>
 HWY_NOINLINE void MultiplyTransposed(const float* v, std::ptrdiff_t block_step,
                                      std::ptrdiff_t next_v, std::int64_t channels, const float* m,
                                      std::ptrdiff_t next_m, std::int64_t tiles, std::int64_t depth,
@@ -307,7 +310,7 @@ HWY_NOINLINE void MultiplyTransposed(const float* v, std::ptrdiff_t block_step,
   for (std::int64_t part = 0; part < parts; ++part) {
     const Range own = share(tiles, part, parts);
     ForEachRowTile<kFilterRows>(channels, [&](auto rows, std::int64_t row) HWY_ATTR {
-      Tile<decltype(rows)::value> sum;
+      Tile<decltype(rows)::value, kVecs> sum;
       sum.SetZero();
       float* const to = sums + row * kTileCols;
       for (int i = 0; i < rows.value * kTileCols; i += kLanes) __builtin_prefetch(to + i, 1);
@@ -336,10 +339,11 @@ void MultiplyChunk(const Shape& s, const float* v, const float* m, std::int64_t 
     std::fill_n(to, channels * kTileCols, 0.f);
     return;
   }
-  MultiplyTransposed(v + point * s.v_point() + (phase * s.phase_blocks() + begin) * block_step,
-                     block_step, s.v_point(), channels,
-                     m + point * s.m_point() + panel * s.rows() * kTileCols, s.m_point(), tiles,
-                     s.depth, first, to);
+  const auto multiply =
+      s.panel_columns(panel) == kLanes ? MultiplyTransposed<1> : MultiplyTransposed<kTileVecs>;
+  multiply(v + point * s.v_point() + (phase * s.phase_blocks() + begin) * block_step, block_step,
+           s.v_point(), channels, m + point * s.m_point() + panel * s.rows() * kTileCols,
+           s.m_point(), tiles, s.depth, first, to);
 }
 
 // Which tap of the filter each of F(m, R) is, or below zero if none, in each phase of the stride
@@ -376,7 +380,7 @@ void TransformSums(const Shape& s, const float* sums, std::int64_t sets, std::in
   for (std::int64_t first = channels.begin; first < channels.end; first += kBlock) {
     const std::int64_t count = std::min<std::int64_t>(kBlock, channels.end - first);
     for (std::int64_t c = 0; c < count; ++c, sums += kTileCols)
-      for (int lane = 0; lane < kTileCols; lane += kLanes)
+      for (int lane = 0; lane < s.panel_columns(panel); lane += kLanes)
         Nested<Output>(
             [&](int r, int col) HWY_ATTR {
               const float* const at = sums + (r * T + col) * s.s_point() + lane;
