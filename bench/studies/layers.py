@@ -58,6 +58,7 @@ LAYERS = {
     },
 }
 PASSES = ("fwd", "bwd_d", "bwd_w")
+ALONE = "one thread, "  # before the name of a run
 PEERS = {"direct": "onednn.direct", "Winograd": "onednn.winograd"}
 ERROR_LIMIT = 1e-5  # relative, in the 2-norm, against sums in double
 
@@ -144,13 +145,12 @@ def races_of(runs):
     return {key: Race(found) for key, found in same.items()}
 
 
-def beside(path, races):
-    """What another log's times are over this one's: of one thread over two, or of another ISA."""
-    others = races_of(read_runs(path))
+def beside(what, others, races):
+    """What other times are over these: those of another ISA, or of one thread."""
     both = [key for key in races if key in others]
     ratios = {key: (others[key].best["ms"] / races[key].best["ms"],
                     others[key].peak / races[key].peak) for key in both}
-    print(f"Times in {path.name} over these, each with its own best algorithm; the peak there is "
+    print(f"Times {what} over these, each with its own best algorithm; the peak there is "
           f"{statistics.median(peak for _, peak in ratios.values()):.2f} of this one:\n")
     print(table(["layer", *PASSES],
                 [[layer] + [f"{ratios[kind, layer, which][0]:.2f}"
@@ -168,12 +168,16 @@ def layers(args, log):
                     name = f"{kind}: {layer} {which}, round {turn + 1}, program {number + 1}"
                     # Column matrices, and frequencies for small filters, are slow and never the best.
                     slow = "im2col,fft" if kind.startswith("5x5") else "im2col,fft,fft_tiled"
-                    log.make(name, [program, "--race", f"--pass={which}", f"--exclude={slow}",
-                                    problem, "--benchmark_enable_random_interleaving=true",
-                                    f"--benchmark_repetitions={args.repetitions}",
-                                    f"--benchmark_min_time={args.min_time}",
-                                    "--benchmark_format=json"], keep_race)
-    races = races_of(log.runs)
+                    command = [program, "--race", f"--pass={which}", f"--exclude={slow}",
+                               problem, "--benchmark_enable_random_interleaving=true",
+                               f"--benchmark_repetitions={args.repetitions}",
+                               f"--benchmark_min_time={args.min_time}", "--benchmark_format=json"]
+                    log.make(name, command, keep_race)
+                    if args.one_thread:  # at once: the machine's mood changes
+                        command[3] += ",onednn"
+                        log.make(ALONE + name, command, keep_race, OMP_NUM_THREADS="1")
+    alone = {name: run for name, run in log.runs.items() if name.startswith(ALONE)}
+    races = races_of({name: run for name, run in log.runs.items() if name not in alone})
     if not races:
         return
     ratios, rows, errors = collections.defaultdict(list), [], collections.defaultdict(float)
@@ -224,7 +228,10 @@ def layers(args, log):
                 [[what] + [f"{errors[what, which]:.1e}" if (what, which) in errors else ""
                            for which in PASSES] for what in sorted({w for w, _ in errors})]))
     if args.beside:
-        beside(args.beside, races)
+        beside(f"in {args.beside.name}", races_of(read_runs(args.beside)), races)
+    if alone:
+        beside("with one thread", races_of({name[len(ALONE):]: run for name, run in alone.items()}),
+               races)
     versions = sorted({run["onednn"] for run in log.runs.values()})
     peaks = [run["peak"] for run in log.runs.values()]
     print(f"- oneDNN: {', '.join(versions)}\n- peak, measured before each layer: "

@@ -1,6 +1,7 @@
 """Runs of the lab's programs, kept in a log."""
 
 import json
+import os
 import pathlib
 import shlex
 import subprocess
@@ -8,8 +9,9 @@ import sys
 import time
 
 
-def call(command):
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def call(command, variables):
+    done = subprocess.run(command, capture_output=True, text=True, check=False,
+                          env={**os.environ, **variables})
     if done.returncode:
         sys.exit(f"{shlex.join(command)}: exit {done.returncode}\n{done.stderr.strip()}")
     return json.loads(done.stdout)
@@ -28,14 +30,14 @@ class Log:
         self.path, self.only, self.runs = path, only, read_runs(path)
         self.until = time.monotonic() + 60 * minutes
 
-    def make(self, name, command, keep):
+    def make(self, name, command, keep, **variables):
         if name in self.runs or not self.only.search(name):
             return
         if time.monotonic() > self.until:
             return
         print(name, file=sys.stderr)
         words = [str(pathlib.Path(command[0]).name), *command[1:]]
-        run = {"name": name, "command": shlex.join(words), **keep(call(command))}
+        run = {"name": name, "command": shlex.join(words), **keep(call(command, variables))}
         self.runs[name] = run
         with self.path.open("a") as file:
             file.write(json.dumps(run) + "\n")

@@ -63,8 +63,9 @@ def main():
                         help="micro_convolutions, layers; one of a build with another oneDNN "
                              "(-Ddnnl_DIR=...) may be given too, and they take turns")
     parser.add_argument("--beside", type=pathlib.Path, metavar="LOG",
-                        help="of the same study with one thread or another ISA, layers: its times "
-                             "over these")
+                        help="of the same study with another ISA, layers: its times over these")
+    parser.add_argument("--one-thread", action="store_true",
+                        help="each race also with one thread, at once after it, layers")
     parser.add_argument("--rounds", type=int, default=1, help="turns of each program, layers")
     parser.add_argument("--repetitions", type=int, default=5, help="of each candidate, layers")
     parser.add_argument("--min-time", default="0.1",
