@@ -90,9 +90,9 @@ auto InputTransform(const Shape& s) {
 }
 
 // M = V U for one point and panel: tiles x channels by channels x columns, kVecs vectors of them: a
-// panel has room for two, a last one may need one. Channels go in parts for
-// which U stays in L1 while all tiles pass; meanwhile the panel that comes next is fetched into L2,
-// evenly spread, for its first touch would wait at each page.
+// panel has room for two, a last one may need one. Channels go in parts for which U stays in L1
+// while all tiles pass; meanwhile the panel that comes next is fetched into L2, evenly spread, for
+// its first touch would wait at each page.
 template <int kVecs>
 HWY_NOINLINE void Multiply(const float* v, std::ptrdiff_t block_step, std::int64_t channels,
                            const float* u, const float* next_u, std::int64_t tiles,
@@ -289,13 +289,6 @@ void TransformGradient(const Shape& s, const float* dy, float* m, Range block, R
   });
 }
 
-// Lines that come next, into L2: step t of a product asks for one.
-struct NextLines {
-  const float* data;
-  std::ptrdiff_t step;  // in floats
-  HWY_INLINE void Ask(std::int64_t t) const { __builtin_prefetch(data + t * step, 0, 2); }
-};
-
 // S += V^T M for one point and chunk: channels x tiles by tiles x columns. Tiles go in parts for
 // which M stays in L1 while all channels pass. S, of all points, has left L2 since it was last
 // here: its lines are asked for before the product that is added to them. V and M of the next
@@ -317,9 +310,9 @@ HWY_NOINLINE void MultiplyTransposed(const float* v, std::ptrdiff_t block_step,
       const std::int64_t block = row / kBlock;
       const float* const a = v + block * block_step + own.begin * kBlock;
       const float* const b = m + own.begin * kTileCols;
-      const NextLines next = row % kBlock < kFilterRows
-                                 ? NextLines{a + next_v, kBlock}
-                                 : NextLines{b + next_m + block % kTileVecs * kLanes, kTileCols};
+      const AheadToL2 next = row % kBlock < kFilterRows
+                                 ? AheadToL2{a + next_v, kBlock}
+                                 : AheadToL2{b + next_m + block % kTileVecs * kLanes, kTileCols};
       sum.template MultiplyAdd<1>({a + row % kBlock, 1, kBlock}, {b}, own.end - own.begin, next);
       sum.Put(to, kTileCols, !first || part > 0);
     });
