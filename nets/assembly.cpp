@@ -290,23 +290,33 @@ void Assembly::add_sizes() {
   }
 }
 
-// Activations and their gradients grow with the batch, the rest hardly does.
+// Activations and their gradients grow with the batch; workspaces may, or may hold a sum for each
+// thread. The batch that is named leaves room for each as it is, so that it fits.
 void Assembly::check_fits() const {
   const std::size_t rest =
       parameters.value_bytes() + (training() ? parameters.trained_bytes() : 0) + sizes.constants;
   const std::size_t available = std::size_t(device.info().memory_bytes);
   const std::size_t needed = memory.bytes() + rest;
   if (needed <= available) return;
-  const std::int64_t batch = plan.batch;
+  const auto batch = double(plan.batch);
   const std::string problem =
       fmt::format("net {}: a batch of {} needs {:.2f} GB, the device has {:.2f} GB", graph.name(),
-                  batch, double(needed) / 1e9, double(available) / 1e9);
-  const std::int64_t fits =
-      available < rest
-          ? 0
-          : std::int64_t(double(available - rest) / double(memory.bytes()) * double(batch));
-  if (fits < 1) throw OutOfMemory(problem);
-  throw InputError(fmt::format("{}: a batch of {} would fit", problem, fits));
+                  plan.batch, double(needed) / 1e9, double(available) / 1e9);
+  const double room = (double(available) - double(rest)) / double(memory.bytes());
+  if (room * batch < 1) throw OutOfMemory(problem);
+  MemoryUse fullest;
+  memory.report(fullest);
+  const double live = room * double(fullest.activations + fullest.gradients + fullest.workspace);
+  double fits = batch;
+  for (std::size_t moment = 0; moment <= last_moment(); ++moment) {
+    MemoryUse use;
+    memory.report(use, moment);
+    const auto values = double(use.activations + use.gradients);
+    if (values > 0) fits = std::min(fits, (live - double(use.workspace)) / values * batch);
+  }
+  throw InputError(fits < 1
+                       ? fmt::format("{}: a smaller batch may fit", problem)
+                       : fmt::format("{}: a batch of {} would fit", problem, std::int64_t(fits)));
 }
 
 void Assembly::bind() {

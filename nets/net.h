@@ -86,8 +86,8 @@ struct Interrupted {};
 class Net {
  public:
   // Throws InputError when the plan is not for this graph (net, batch, steps), when an algorithm is
-  // unknown or refuses, when the batch is too big for the device (naming about the largest that
-  // would fit); OutOfMemory when no batch fits, or other nets have the memory.
+  // unknown or refuses, when the batch is too big for the device (naming one that would fit, nearly
+  // the largest); OutOfMemory when no batch fits, or other nets have the memory.
   Net(Graph, const NetPlan&, const AlgoRegistry&, Device&, const NetOptions& = {});
   ~Net();
 
