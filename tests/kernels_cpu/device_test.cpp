@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "conv/error.h"
@@ -24,7 +26,8 @@ TEST(CpuDevice, TakesTheIsaFromOptionsBeforeTheEnvironment) {
   const std::string worst = supported_isas().front();
   ASSERT_EQ(setenv("CONVLAB_ISA", worst.c_str(), 1), 0);
   EXPECT_EQ(make_cpu_device()->info().isa, worst);
-  EXPECT_EQ(make_cpu_device()->info().vector_bytes, worst == "baseline" ? 16 : 32);
+  const std::map<std::string, int> vector_bytes{{"baseline", 16}, {"avx2", 32}, {"avx512", 64}};
+  EXPECT_EQ(make_cpu_device()->info().vector_bytes, vector_bytes.at(worst));
   EXPECT_EQ(make_cpu_device({0, supported_isas().back()})->info().isa, supported_isas().back());
   ASSERT_EQ(setenv("CONVLAB_ISA", "sse9", 1), 0);
   EXPECT_THROW(make_cpu_device(), InputError);
