@@ -106,14 +106,14 @@ struct AheadOfGroup {
     if (c * kGroup % 16 == 0) hwy::Prefetch(data + c * kGroup);
   }
 };
-// Likewise, and kCols floats a step of what must come to L2 first.
-template <int kGroup, int kCols>
+// Likewise, and kFloats a step of what must come to L2 first.
+template <int kGroup, int kFloats>
 struct AheadOfBoth {
   AheadOfGroup<kGroup> a;
-  const float* b;
+  const float* other;
   HWY_INLINE void Ask(std::int64_t c) const {
     a.Ask(c);
-    for (int i = 0; i < kCols; i += 16) __builtin_prefetch(b + c * kCols + i, 0, 2);
+    for (int i = 0; i < kFloats; i += 16) __builtin_prefetch(other + c * kFloats + i, 0, 2);
   }
 };
 struct NothingAhead {
@@ -151,20 +151,19 @@ struct Tile {
   }
 
   // The same in rows [kBegin, kEnd) that are neighbours, asking for those kGroupsAhead later: a has
-  // that many entries more. And for as much at next_b, which another tile will read in place of b,
-  // unless it is null.
-  template <int kGroup, int kBegin = 0, int kEnd = kRows>
+  // that many entries more. And, group by group, for kFloats a step from `other` on, `other_step`
+  // further each time, unless it is null.
+  template <int kGroup, int kBegin = 0, int kEnd = kRows, int kFloats = kGroup>
   HWY_INLINE void MultiplyAddAhead(const float* const* a, PanelB b, std::int64_t groups,
-                                   const float* next_b = nullptr) {
-    constexpr int kCols = kVecs * kLanes;
+                                   const float* other = nullptr, std::ptrdiff_t other_step = 0) {
     const auto ahead = [&](std::int64_t g) { return AheadOfGroup<kGroup>{a[g + kGroupsAhead]}; };
-    if (next_b == nullptr) {
+    if (other == nullptr) {
       for (std::int64_t g = 0; g < groups; ++g)
         MultiplyAddGroup<kGroup, kBegin, kEnd>(a[g], Neighbours<kGroup>(), b, ahead(g));
     } else {
-      for (std::int64_t g = 0; g < groups; ++g, next_b += kGroup * kCols)
+      for (std::int64_t g = 0; g < groups; ++g, other += other_step)
         MultiplyAddGroup<kGroup, kBegin, kEnd>(a[g], Neighbours<kGroup>(), b,
-                                               AheadOfBoth<kGroup, kCols>{ahead(g), next_b});
+                                               AheadOfBoth<kGroup, kFloats>{ahead(g), other});
     }
   }
 

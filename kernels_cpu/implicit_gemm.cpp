@@ -118,6 +118,12 @@ PixelGemm plan_pixels(const ConvProblem& original, const Config& config, const D
     if (const std::int64_t line = gemm.grids[0].w; gemm.zeros_between)
       gemm.block_rows = std::max<std::int64_t>(1, gemm.block_rows / line) * line;
   }
+  if (gemm.in_place()) {
+    const std::int64_t row_bytes = gemm.depth_groups(gemm.grids[0]) * shape.block * 4;
+    const std::int64_t filter_bytes = row_bytes * panels(gemm) * shape.cols;
+    gemm.ask_rows = gemm.depth_groups(gemm.grids[0]) <= gemm.chunk &&
+                    2 * gemm.block_rows * row_bytes + filter_bytes <= device.l2_bytes;
+  }
   split_threads(gemm, device);
   gemm.thread_bytes = thread_workspace(gemm);
   return gemm;

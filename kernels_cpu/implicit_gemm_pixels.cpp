@@ -187,18 +187,25 @@ struct TileJob {
   std::ptrdiff_t row_stride;  // this; else both are kBlock
   const float* b;
   const float* next_b;  // the next panel's, or null
+  // Or: this many groups' rows, so far on in the next block, the first of them here, the others
+  // `plane` apart.
+  const float* next_a;
+  std::int64_t asked;
+  std::ptrdiff_t plane;
   std::int64_t groups;
   TileOutput output;
   const std::int64_t* row_out;
   std::int64_t channels;  // of the panel
 };
 
-template <int kRows, int kVecs, bool kPlain>
+enum class TileKind { plain, blocked, asks_rows };  // of the input
+
+template <int kRows, int kVecs, TileKind kKind>
 HWY_NOINLINE void RunTile(const TileJob& job) {
   Tile<kRows, kVecs> tile;
   tile.SetZero();
   constexpr std::int64_t kCols = kVecs * kLanes;
-  if constexpr (kPlain) {  // copied just before
+  if constexpr (kKind == TileKind::plain) {  // copied just before
     tile.MultiplyAdd(job.a, job.row_stride, {job.b, kCols, kLanes}, job.groups, job.group_depth);
     job.output.Store(tile, job.row_out);
     return;
@@ -208,7 +215,16 @@ HWY_NOINLINE void RunTile(const TileJob& job) {
   // after the other.
   constexpr int kHalf = kRows * kVecs > 24 ? kRows / 2 : kRows;
   const std::int64_t whole = kHalf < kRows && job.groups > 0 ? job.groups - 1 : job.groups;
-  tile.template MultiplyAddAhead<kBlock>(job.a, {job.b, kCols, kLanes}, whole, job.next_b);
+  if constexpr (kKind == TileKind::asks_rows) {
+    const std::int64_t done = std::min(job.asked, whole);
+    tile.template MultiplyAddAhead<kBlock>(job.a, {job.b, kCols, kLanes}, done, job.next_a,
+                                           job.plane);
+    tile.template MultiplyAddAhead<kBlock>(
+        job.a + done, {job.b + done * kBlock * kCols, kCols, kLanes}, whole - done);
+  } else {
+    tile.template MultiplyAddAhead<kBlock, 0, kRows, kCols>(job.a, {job.b, kCols, kLanes}, whole,
+                                                            job.next_b, kBlock * kCols);
+  }
   const float* const* const a = job.a + whole;
   const PanelB b{job.b + whole * kBlock * kCols, kCols, kLanes};
   tile.template MultiplyAddAhead<kBlock, 0, kHalf>(a, b, job.groups - whole);
@@ -235,19 +251,25 @@ HWY_NOINLINE void RunTileToPlain(TileJob job) {
   job.output.plane = kBlock;
   job.output.stream = false;
   job.row_out = rows;
-  RunTile<kRows, kVecs, false>(job);
+  RunTile<kRows, kVecs, TileKind::blocked>(job);
   for (std::int64_t c = 0; c < job.channels; ++c)
     for (int i = 0; i < kRows; ++i) to.out[row_out[i] + c * to.plane] = values[i * kTileCols + c];
 }
 
+template <int kRows, TileKind kKind>
+HWY_INLINE void DispatchVecs(const TileJob& job, int vecs) {
+  vecs == 1 ? RunTile<kRows, 1, kKind>(job) : RunTile<kRows, kTileVecs, kKind>(job);
+}
 template <int kRows>
 HWY_INLINE void DispatchTile(const TileJob& job, int vecs, bool plain_in, bool plain_out) {
   if (plain_out)
     RunTileToPlain<kRows>(job);
   else if (plain_in)
-    vecs == 1 ? RunTile<kRows, 1, true>(job) : RunTile<kRows, kTileVecs, true>(job);
+    DispatchVecs<kRows, TileKind::plain>(job, vecs);
+  else if (kRows == kTileRows && job.asked > 0)
+    DispatchVecs<kRows, TileKind::asks_rows>(job, vecs);
   else
-    vecs == 1 ? RunTile<kRows, 1, false>(job) : RunTile<kRows, kTileVecs, false>(job);
+    DispatchVecs<kRows, TileKind::blocked>(job, vecs);
 }
 
 // Zeroes what lies between the pixels of some lines of the grid, in the channels of one panel.
@@ -283,6 +305,14 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
   const RowTable& rows = scratch.rows;
   FillRows(gemm, grid, begin, end - begin, rows);
 
+  // The first panel reads the block from memory, which the others would leave idle: each asks for a
+  // share of the groups of the next block.
+  const std::int64_t image_pixels = grid.h * grid.w;
+  const auto next_rows = [&](std::int64_t first) {
+    const std::int64_t row = end + first;
+    const std::int64_t image = row / image_pixels, pixel = row % image_pixels;
+    return data.in + image * gemm.in.padded_c() * image_pixels + pixel * kBlock;
+  };
   const std::int64_t chunks = std::max<std::int64_t>(1, ceil_div(groups, gemm.chunk));
   for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
     const Range gathered = share(groups, chunk, chunks);
@@ -318,6 +348,7 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
       job.group_depth = gemm.group_depth;
       job.row_stride = gemm.in_step_w;
       job.channels = channels;
+      job.plane = image_pixels * kBlock;
       const bool first_chunk = chunk == 0, last_chunk = chunk + 1 == chunks;
       job.output = {
           .out = data.out + out_at,
@@ -331,8 +362,11 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
       if (gemm.zeros_between && first_chunk)
         ZeroBetween(gemm, grid, {begin / grid.w, end / grid.w}, ceil_div(channels, kBlock),
                     data.out + out_at, data.stream);
+      const Range asked = share(gemm.ask_rows ? groups : 0, panel - panels.begin, panels.size());
+      job.asked = asked.size();
       ForEachTile(end - begin, [&](auto n, std::int64_t first) HWY_ATTR {
         job.row_out = rows.out + first;
+        if (job.asked > 0) job.next_a = next_rows(first) + asked.begin * job.plane;
         if (first + n.value == end - begin && panel + 1 < panels.end)  // the last tile
           job.next_b = job.b + groups * gemm.group_depth * kTileCols;
         DispatchTile<n.value>(job, vecs, plain_in, plain_out);
