@@ -487,7 +487,7 @@ class ImplicitGemm : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "implicit_gemm",
-                               .version = 14,
+                               .version = 15,
                                .summary = "one matrix product; columns gathered tile by tile",
                                .libraries = {}};
     return info;

@@ -99,6 +99,17 @@ struct PhasedDimension {
   }
 };
 
+double in_bytes(const WinogradShape& s) {
+  return 4 * double((s.folds() ? s.fold->x : s.in).elements());
+}
+double out_bytes(const WinogradShape& s) {
+  return 4 * double((s.unfolds() ? s.fold->x : s.out).elements());
+}
+double kernel_bytes(const WinogradShape& s) {
+  const std::int64_t channels = s.in.c / s.in_fold() * (s.out.c / s.out_fold());
+  return 4 * double(channels * s.kernel * s.kernel);
+}
+
 // All but how the tiles are shared out.
 WinogradShape shape_of(const ConvProblem& p, std::int64_t m, const DeviceInfo& device) {
   WinogradShape s;
@@ -135,22 +146,12 @@ WinogradShape shape_of(const ConvProblem& p, std::int64_t m, const DeviceInfo& d
   s.epilogue = p.epilogue;
   s.accumulate = p.accumulate;
   s.threads = device.threads;
+  s.ask_tiles = in_bytes(s) > double(s.threads * device.l2_bytes);
   s.tile = tile_shape();
   // Longer sums err more: 6.3e-6 instead of 4.4e-6 for F(6,3) with 256 (measured).
   s.depth = std::min<std::int64_t>(device.l1_bytes / 2 / (4 * s.tile.cols), 128);
   s.chunk = sums_chunk(s, device);
   return s;
-}
-
-double in_bytes(const WinogradShape& s) {
-  return 4 * double((s.folds() ? s.fold->x : s.in).elements());
-}
-double out_bytes(const WinogradShape& s) {
-  return 4 * double((s.unfolds() ? s.fold->x : s.out).elements());
-}
-double kernel_bytes(const WinogradShape& s) {
-  const std::int64_t channels = s.in.c / s.in_fold() * (s.out.c / s.out_fold());
-  return 4 * double(channels * s.kernel * s.kernel);
 }
 
 // backward_filter's workspace: twice as much as x, dy and dw, where that is enough, or a core's L2,
@@ -404,7 +405,7 @@ class Winograd : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "winograd",
-                               .version = 16,
+                               .version = 17,
                                .summary =
                                    "minimal filtering of 3x3 to 5x5; 3x3 of stride 2; "
                                    "strided first layers",

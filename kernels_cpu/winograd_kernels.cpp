@@ -65,6 +65,7 @@ void TransformInput(const Shape& s, const float* in, float* v, Range block, Rang
         const Pixels<T, kStride> pixels(s, s.in, s.in_grid, phase, at.y * M - s.pad_h,
                                         at.x * M - s.pad_w);
         const float* const plane = in + pixels.Plane(s, s.in, at, b - phase * s.phase_blocks());
+        if (s.ask_tiles) pixels.template AskForNext<M>(plane);
         return Window<T, kStride>(pixels, plane, s.in.w, patch);
       });
 }
@@ -281,7 +282,9 @@ void TransformGradient(const Shape& s, const float* dy, float* m, Range block, R
     if (lane >= s.panel_columns(panel)) return;
     float* const to = m + (panel * rows + tile) * kTileCols + lane;
     const Pixels<M> pixels(s, s.out, s.out_grid, 0, at.y * M, at.x * M);
-    const Window<M> g(pixels, dy + pixels.Plane(s, s.out, at, channel / kBlock), s.out.w, patch);
+    const float* const plane = dy + pixels.Plane(s, s.out, at, channel / kBlock);
+    if (s.ask_tiles) pixels.template AskForNext<M>(plane);
+    const Window<M> g(pixels, plane, s.out.w, patch);
     Nested<Filter>([&](int r, int c)
                        HWY_ATTR { return hn::LoadU(F32(), g.at(r, c) + channel % kBlock); },
                    [&](int i, int j, Vec value)

@@ -81,6 +81,14 @@ struct Pixels {
   HWY_INLINE std::ptrdiff_t at(int i, int j) const {
     return (rows.at[i] | columns.at[j]) < 0 ? -1 : rows.at[i] + columns.at[j];
   }
+  // Asks for the kColumns columns after these, which the next tile will read.
+  template <int kColumns>
+  HWY_INLINE void AskForNext(const float* plane) const {
+    if (!rows.whole || !columns.whole) return;
+    for (int i = 0; i < kSize; ++i)
+      for (int j = kSize; j < kSize + kColumns; ++j)
+        __builtin_prefetch(plane + rows.at[i] + columns.at[0] + j * kStride * kBlock);
+  }
   // Of a channel block of the mosaic's first image.
   static std::ptrdiff_t Plane(const Shape& s, const TensorDesc& t, const TileAt& at,
                               std::int64_t block) {
