@@ -249,10 +249,11 @@ struct TileFft {
   }
 
   // row(y) gives n pixels, pixel_stride floats apart, or null for a row of zeros; it is called for
-  // each row in turn and may reuse one buffer.
-  template <class Row>
+  // each row in turn and may reuse one buffer. at_column(v) is called before each of the columns
+  // 1 .. n/2-1, when all rows are read.
+  template <class Row, class AtColumn>
   static void Forward(const Row& row_at, std::ptrdiff_t pixel_stride, float* scratch,
-                      Spectrum<float> to) {
+                      Spectrum<float> to, const AtColumn& at_column) {
     for (int y = 0; y < n; ++y) {
       float* const row = scratch + y * kRow;
       const float* const from = row_at(y);
@@ -280,6 +281,7 @@ struct TileFft {
                            CONVLAB_INLINE_LAMBDA { store(first + u * to.point_stride, value); });
     }
     for (int v = 1; v < n / 2; ++v) {
+      at_column(v);
       const float* const from = column(v);
       float* const first = to.at(Column(v));
       AskFor(first, to.point_stride, to.im_offset, n);

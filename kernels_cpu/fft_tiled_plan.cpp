@@ -22,6 +22,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "kernels_cpu/fft_tiled.h"
 #include "kernels_cpu/fft_tiles.h"
@@ -92,19 +93,19 @@ class FftTiledPlan final : public ConvPlan {
       const Worker me{nullptr, memory.as<float>() + thread * scratch_floats(), thread, threads_,
                       can_stream(packed.data())};
       float* const plane = filter_plane(me);
-      write_items(
-          me, to_blocks() * depth, reinterpret_cast<float*>(packed.data()), filters(),
-          [&](std::int64_t i, TileSpectrum<float> to) {
-            const std::int64_t k = i / depth * block, c = i % depth;
-            const float* const from = w + k * out_stride + c * in_stride;
-            const std::int64_t lanes = std::min(block, outputs - k);
-            if (lanes < block) std::fill_n(plane, taps * block, 0.f);
-            for (std::int64_t lane = 0; lane < lanes; ++lane)
-              for (std::int64_t t = 0; t < taps; ++t)
-                plane[(turned ? taps - 1 - t : t) * block + lane] =
-                    scale * from[lane * out_stride + t];
-            kernels_.forward(plane, {problem_.r, problem_.s, 0, 0, tile_, tile_}, me.scratch, to);
-          });
+      write_items(me, to_blocks() * depth, reinterpret_cast<float*>(packed.data()), filters(),
+                  [&](std::int64_t i, TileSpectrum<float> to) {
+                    const std::int64_t k = i / depth * block, c = i % depth;
+                    const float* const from = w + k * out_stride + c * in_stride;
+                    const std::int64_t lanes = std::min(block, outputs - k);
+                    if (lanes < block) std::fill_n(plane, taps * block, 0.f);
+                    for (std::int64_t lane = 0; lane < lanes; ++lane)
+                      for (std::int64_t t = 0; t < taps; ++t)
+                        plane[(turned ? taps - 1 - t : t) * block + lane] =
+                            scale * from[lane * out_stride + t];
+                    kernels_.forward({plane, {problem_.r, problem_.s, 0, 0, tile_, tile_}}, nullptr,
+                                     me.scratch, to);
+                  });
     }
   }
 
@@ -238,13 +239,24 @@ class FftTiledPlan final : public ConvPlan {
         float* const at = there + p * spectra.point_stride;
         const std::int64_t count = (last - first) * element();
         if (!whole)
-          for (std::int64_t i = 0; i < 2 * (last - first); ++i)
-            std::copy_n(from + i * tiling_.block, tiling_.lanes, at + i * tiling_.lanes);
+          keep_lanes(from, 2 * (last - first), at);
         else
           me.stream ? kernels_.stream(from, count, at) : void(std::copy_n(from, count, at));
       }
     });
     if (me.stream) hwy::FlushStream();
+  }
+
+  // The first lanes of each of so many channel blocks, side by side.
+  void keep_lanes(const float* from, std::int64_t blocks, float* to) const {
+    const auto keep = [&](auto lanes) {
+      for (std::int64_t i = 0; i < blocks; ++i)
+        std::memcpy(to + i * lanes, from + i * tiling_.block, lanes * sizeof(float));
+    };
+    if (tiling_.lanes == 4)
+      keep(std::integral_constant<int, 4>());  // of an image: moves instead of calls
+    else
+      keep(std::size_t(tiling_.lanes));
   }
 
   template <class F>
@@ -287,13 +299,18 @@ class FftTiledPlan final : public ConvPlan {
   void transform_tiles(const Worker& me, const void* data, const TensorDesc& desc, Blocks blocks,
                        std::int64_t first, std::int64_t count, float* to, const Spectra& spectra,
                        const F& window) const {
-    write_items(
-        me, count * blocks.count, to, spectra, [&](std::int64_t i, TileSpectrum<float> item) {
-          const FftTiling::Place at = tiling_.place(first + i / blocks.count);
-          const std::int64_t channel = (blocks.first + i % blocks.count) * tiling_.block;
-          kernels_.forward(static_cast<const float*>(data) + desc.offset(at.n, channel, 0, 0),
-                           window(at), me.scratch, item);
-        });
+    const auto at = [&](std::int64_t i) {
+      const FftTiling::Place place = tiling_.place(first + i / blocks.count);
+      const std::int64_t channel = (blocks.first + i % blocks.count) * tiling_.block;
+      return WindowIn{static_cast<const float*>(data) + desc.offset(place.n, channel, 0, 0),
+                      window(place)};
+    };
+    const std::int64_t items = count * blocks.count;
+    const bool from_memory = leaves_caches(4 * desc.elements(), device_.info());
+    write_items(me, items, to, spectra, [&](std::int64_t i, TileSpectrum<float> item) {
+      const WindowIn next = at(std::min(i + 1, items - 1));
+      kernels_.forward(at(i), from_memory && i + 1 < items ? &next : nullptr, me.scratch, item);
+    });
   }
 
   // forward and backward_data.

@@ -12,6 +12,7 @@
 
 #include "conv/layout.h"
 #include "kernels_cpu/fft_codelets-inl.h"
+#include "kernels_cpu/range.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu {
@@ -108,8 +109,22 @@ void Product(const PointProduct& p) {
   }
 }
 
+// Asks for some rows of the window.
+void AskFor(const WindowIn& window, Range rows) {
+  const Window& at = window.at;
+  const std::int64_t first = std::max<std::int64_t>(at.x, 0);
+  const std::int64_t last = std::min(at.w, at.x + at.cols);
+  for (std::int64_t y = std::max(at.y + rows.begin, std::int64_t{0});
+       y < std::min(at.h, at.y + rows.end); ++y)
+    for (std::int64_t x = first; x < last; ++x)
+      __builtin_prefetch(window.plane + (y * at.w + x) * kBlock, 0, 2);
+}
+
+// Rows come from memory faster than it gives them, columns need none of it: they ask for the next
+// window's rows.
 template <int n>
-void ForwardTile(const float* plane, const Window& window, float* scratch, TileSpectrum<float> to) {
+void ForwardTile(const WindowIn& in, const WindowIn* next, float* scratch, TileSpectrum<float> to) {
+  const Window& window = in.at;
   HWY_ALIGN float staged[n * kBlock];
   const std::int64_t first = std::max<std::int64_t>(0, -window.x);
   const std::int64_t last = std::min({std::int64_t{n}, window.cols, window.w - window.x});
@@ -118,7 +133,7 @@ void ForwardTile(const float* plane, const Window& window, float* scratch, TileS
     const auto row_at = [&](int y) HWY_ATTR -> const float* {
       const std::int64_t row = window.y + y;
       if (row < 0 || row >= window.h || y >= window.rows || first >= last) return nullptr;
-      return plane + (row * window.w + window.x) * kBlock + lane;
+      return in.plane + (row * window.w + window.x) * kBlock + lane;
     };
     // A row lies too far from the one before for the machine to foresee it.
     const auto ask_for = [&](int y) HWY_ATTR {
@@ -137,7 +152,10 @@ void ForwardTile(const float* plane, const Window& window, float* scratch, TileS
             hn::Store(hn::Load(F32(), from + x * kBlock), F32(), staged + x * kBlock);
           return staged;
         },
-        kBlock, scratch, {to.data + lane, to.point_stride, kBlock});
+        kBlock, scratch, {to.data + lane, to.point_stride, kBlock},
+        [&](int v) HWY_ATTR {
+          if (next != nullptr && lane == 0) AskFor(*next, share(next->at.rows, v - 1, n / 2 - 1));
+        });
   }
 }
 

@@ -19,6 +19,11 @@ struct Window {
   std::int64_t h, w, y, x, rows, cols;
 };
 
+struct WindowIn {
+  const float* plane;
+  Window at;
+};
+
 // What becomes of an output pixel; bias and residual are the plane's channel block, or null.
 struct PixelEpilogue {
   const float* bias = nullptr;
@@ -46,8 +51,9 @@ struct PointProduct {
 // The code for one tile size on the instruction set in force.
 struct TileKernels {
   // Spectrum of the window's pixels at the tile's top left, the rest zero; so are pixels of the
-  // window outside the plane.
-  void (*forward)(const float* plane, const Window&, float* scratch, TileSpectrum<float>);
+  // window outside the plane. Asks for `next`, of which there may be none, while no pixels are
+  // read.
+  void (*forward)(const WindowIn&, const WindowIn* next, float* scratch, TileSpectrum<float>);
   // Writes the window, which lies in the plane, from the tile's top left, times tile * tile.
   void (*inverse)(TileSpectrum<const float>, float* scratch, float* plane, const Window&,
                   const PixelEpilogue&);

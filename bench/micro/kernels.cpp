@@ -68,7 +68,7 @@ void add_tile_fft(std::int64_t size) {
     const cpu::Window window{size, size, 0, 0, size, size};
     const auto once = [=, &k] {
       if (forward)
-        k.forward(plane->as<float>(), window, scratch->as<float>(),
+        k.forward({plane->as<float>(), window}, nullptr, scratch->as<float>(),
                   {spectrum->as<float>(), spectrum_stride});
       else
         k.inverse({spectrum->as<float>(), spectrum_stride}, scratch->as<float>(),

@@ -75,7 +75,7 @@ class FftCodelets : public testing::TestWithParam<int> {
   }
   Floats forward(const Kernels& k, Floats& tile, int rows) const {
     Floats spectrum(k.tile.points * k.stride()), scratch(k.tile.scratch);
-    k.tile.forward(tile.data(), {n, n, 0, 0, rows, n}, scratch.data(),
+    k.tile.forward({tile.data(), {n, n, 0, 0, rows, n}}, nullptr, scratch.data(),
                    {spectrum.data(), k.stride()});
     return spectrum;
   }
