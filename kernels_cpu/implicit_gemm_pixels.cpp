@@ -24,6 +24,7 @@
 #include "kernels_cpu/gemm_kernel-inl.h"
 #include "kernels_cpu/plain_rows-inl.h"
 #include "kernels_cpu/tile_output-inl.h"
+#include "kernels_cpu/zero_between-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
@@ -272,29 +273,6 @@ HWY_INLINE void DispatchTile(const TileJob& job, int vecs, bool plain_in, bool p
     DispatchVecs<kRows, TileKind::blocked>(job, vecs);
 }
 
-// Zeroes what lies between the pixels of some lines of the grid, in the channels of one panel.
-void ZeroBetween(const PixelGemm& gemm, const PixelGrid& grid, Range lines, std::int64_t planes,
-                 float* out, bool stream) {
-  const std::int64_t line_floats = gemm.out.w * kBlock, plane_floats = gemm.out.h * line_floats;
-  const std::int64_t step = gemm.out_step_w * kBlock;
-  for (std::int64_t plane = 0; plane < planes; ++plane)
-    for (std::int64_t i = lines.begin; i < lines.end; ++i) {
-      const std::int64_t first = i % grid.h * gemm.out_step_h;
-      const std::int64_t last = std::min(gemm.out.h, first + gemm.out_step_h);
-      float* const image =
-          out + i / grid.h * gemm.out.padded_c() * gemm.out.h * gemm.out.w + plane * plane_floats;
-      for (std::int64_t h = first; h < last; ++h) {
-        float* const line = image + h * line_floats;
-        for (std::int64_t w = 0; w < line_floats; w += step) {
-          const std::int64_t end = std::min(line_floats, w + step);
-          for (std::int64_t at = h == first ? w + kBlock : w; at < end; at += kLanes)
-            stream ? hn::Stream(hn::Zero(F32()), F32(), line + at)
-                   : hn::StoreU(hn::Zero(F32()), F32(), line + at);
-        }
-      }
-    }
-}
-
 void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands& data,
               const Scratch& scratch, std::int64_t begin, std::int64_t end, Range panels,
               PhaseRecorder* recorder) {
@@ -360,8 +338,8 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
           .stream = last_chunk && data.stream};
       job.a = scratch.groups;
       if (gemm.zeros_between && first_chunk)
-        ZeroBetween(gemm, grid, {begin / grid.w, end / grid.w}, ceil_div(channels, kBlock),
-                    data.out + out_at, data.stream);
+        ZeroBetween(gemm.out, gemm.out_step_h, gemm.out_step_w, {begin / grid.w, end / grid.w},
+                    ceil_div(channels, kBlock), data.out + out_at, data.stream);
       const Range asked = share(gemm.ask_rows ? groups : 0, panel - panels.begin, panels.size());
       job.asked = asked.size();
       ForEachTile(end - begin, [&](auto n, std::int64_t first) HWY_ATTR {

@@ -31,6 +31,7 @@
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/implicit_gemm.h"
 #include "kernels_cpu/inside_taps.h"
+#include "kernels_cpu/streaming.h"
 
 namespace convlab::cpu {
 
@@ -53,12 +54,17 @@ PixelPairs pair_pixels(const ConvProblem& p) {
   return {.images = p.n, .pixels = p.p / 2 * p.q, .apart_pixels = p.p / 2 * p.q};
 }
 
-// Where the pixels that the filter reads lie in an image `width` pixels wide, in floats.
-std::vector<std::int64_t> read_at(const ConvProblem& p, std::int64_t width) {
+// Where the pixels of an image of y or x lie that meet the filter, in floats.
+std::vector<std::int64_t> pixels_of_y(const ConvProblem& p) {
+  std::vector<std::int64_t> at;
+  for (std::int64_t i = 0; i < p.p * p.q; ++i) at.push_back(i * tile_shape().block);
+  return at;
+}
+std::vector<std::int64_t> pixels_of_x(const ConvProblem& p) {
   std::vector<std::int64_t> at;
   for (std::int64_t h = 0; h < p.p; ++h)
     for (std::int64_t w = 0; w < p.q; ++w)
-      at.push_back((h * p.stride_h * width + w * p.stride_w) * tile_shape().block);
+      at.push_back((h * p.stride_h * p.w + w * p.stride_w) * tile_shape().block);
   return at;
 }
 
@@ -68,7 +74,12 @@ StrassenGemm plan_gemm(const ConvProblem& p, const Config& config, const DeviceI
   StrassenGemm gemm;
   gemm.in = forward ? p.x_desc() : p.y_desc();
   gemm.out = forward ? p.y_desc() : p.x_desc();
-  gemm.in_at = read_at(p, gemm.in.w);
+  gemm.in_at = forward ? pixels_of_x(p) : pixels_of_y(p);
+  gemm.out_at = forward ? pixels_of_y(p) : pixels_of_x(p);
+  if (!forward) {
+    gemm.out_step_h = p.stride_h;
+    gemm.out_step_w = p.stride_w;
+  }
   gemm.pairs = pair_pixels(p);
   gemm.half_groups = gemm.in.c / shape.block / 2;
   gemm.half_panels = gemm.out.c / shape.cols / 2;
@@ -131,7 +142,7 @@ StrassenFilter plan_filter(const ConvProblem& p, const Config& config, const Dev
   StrassenFilter f;
   f.x = p.x_desc();
   f.dy = p.y_desc();
-  f.x_at = read_at(p, f.x.w);
+  f.x_at = pixels_of_x(p);
   f.pairs = pair_pixels(p);
   f.tile = tile_shape();
   f.half_groups = f.dy.c / f.tile.block / 2;
@@ -201,7 +212,10 @@ class StrassenFilterPlan : public ConvPlan {
 class StrassenPlan : public ConvPlan {
  public:
   StrassenPlan(const ConvProblem& problem, const Config& config, const DeviceInfo& device)
-      : problem_(problem), gemm_(plan_gemm(problem, config, device)), threads_(device.threads) {}
+      : problem_(problem),
+        gemm_(plan_gemm(problem, config, device)),
+        threads_(device.threads),
+        stream_(!problem.accumulate && leaves_caches(4 * gemm_.out.elements(), device)) {}
 
   std::size_t workspace_bytes() const noexcept override {
     return gemm_.thread_bytes() * std::size_t(gemm_.threads);
@@ -216,6 +230,7 @@ class StrassenPlan : public ConvPlan {
                                 problem_.epilogue.bias ? floats(args.bias) : nullptr,
                                 problem_.epilogue.residual ? floats(args.residual) : nullptr,
                                 static_cast<float*>(args.out),
+                                stream_ && can_stream(args.out),
                                 args.phases};
     const int threads = int(gemm_.threads);
 #pragma omp parallel num_threads(threads)
@@ -227,13 +242,14 @@ class StrassenPlan : public ConvPlan {
   ConvProblem problem_;
   StrassenGemm gemm_;
   int threads_;
+  bool stream_;
 };
 
 class Strassen final : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "strassen",
-                               .version = 6,
+                               .version = 7,
                                .summary = "1x1 filters with seven products instead of eight",
                                .libraries = {}};
     return info;
@@ -246,9 +262,6 @@ class Strassen final : public ConvAlgo {
     if (p.r * p.s != 1) return Refusal{fmt::format("takes 1x1 filters, has {}x{}", p.r, p.s)};
     if (!all_inside(p))
       return Refusal{fmt::format("takes no padding, has some around {}x{}", p.h, p.w)};
-    if (p.pass == Pass::backward_data && (p.p != p.h || p.q != p.w))
-      return Refusal{
-          fmt::format("takes backward_data of stride 1, has {}x{}", p.stride_h, p.stride_w)};
     if (auto refusal = refuse_all_but_blocked(p, device.info())) return refusal;
     if (p.pass == Pass::backward_filter) {
       if (p.c % (2 * shape.cols) != 0 || p.k % (2 * shape.block) != 0)
@@ -299,6 +312,8 @@ class Strassen final : public ConvAlgo {
                       .efficiency = inner * depth / (depth + around / 3.5)};
     product.bytes_read += (chunks - (p.accumulate ? 0 : 1)) * 4 * 2 * pairs * cols;
     if (p.epilogue.residual) product.bytes_read += double(p.y_bytes());
+    if (p.pass == Pass::backward_data && !p.accumulate)  // zeros
+      product.bytes_written += double(p.x_bytes()) - 4 * 2 * pairs * cols;
     return {{sums, product},
             {"pack_filter", 0, double(p.filter_bytes()), packed, packing_efficiency}};
   }

@@ -22,8 +22,9 @@ struct PixelPairs {
 
 // C[pixel][channel] = A[pixel][depth] B of a 1x1 filter, cut in halves along all three.
 struct StrassenGemm {
-  TensorDesc in, out;               // blocked
-  std::vector<std::int64_t> in_at;  // of each output pixel of an image, in floats: what it reads
+  TensorDesc in, out;  // blocked
+  // Of each pixel of dy or y in an image, in floats: what the product reads, and where it goes.
+  std::vector<std::int64_t> in_at, out_at;
   PixelPairs pairs;
   std::int64_t half_groups = 0;  // channel blocks of half the depth
   std::int64_t half_panels = 0;  // tile_shape().cols channels each, of half the output
@@ -32,11 +33,16 @@ struct StrassenGemm {
   std::int64_t threads = 1;
   Epilogue epilogue;
   bool accumulate = false;
+  // Of dx: the pixels met lie so far apart, and those between become zero unless this is one.
+  std::int64_t out_step_h = 1, out_step_w = 1;
 
   // From a pair's upper pixel, in floats: the other half of the channels, and the partner.
   std::int64_t in_right() const { return half_groups * in.h * in.w * channel_block(in.layout); }
   std::int64_t in_below() const {
     return pairs.apart_images * in.c * in.h * in.w + in_at[std::size_t(pairs.apart_pixels)];
+  }
+  std::int64_t out_below() const {
+    return pairs.apart_images * out.c * out.h * out.w + out_at[std::size_t(pairs.apart_pixels)];
   }
   // Workspace of a thread: what meets B, and where the block's pixels lie.
   std::size_t sum_floats() const;
@@ -49,6 +55,7 @@ struct StrassenGemm {
 struct StrassenOperands {
   const float *in, *packed, *bias, *residual;
   float* out;
+  bool stream;  // past the caches; `out` is aligned for it
   PhaseRecorder* phases;
 };
 

@@ -14,6 +14,7 @@
 
 #include "kernels_cpu/gemm_kernel-inl.h"
 #include "kernels_cpu/tile_output-inl.h"
+#include "kernels_cpu/zero_between-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
@@ -33,7 +34,7 @@ void FillPairs(const StrassenGemm& gemm, Range pairs, const PairTable& at) {
     const std::int64_t n = (pairs.begin + i) / gemm.pairs.pixels,
                        pixel = (pairs.begin + i) % gemm.pairs.pixels;
     at.in[i] = n * in_image + gemm.in_at[std::size_t(pixel)];
-    at.out[i] = n * out_image + pixel * kBlock;
+    at.out[i] = n * out_image + gemm.out_at[std::size_t(pixel)];
   }
 }
 
@@ -136,6 +137,7 @@ void RunStrassen(const StrassenGemm& gemm, const StrassenOperands& data, std::by
   auto* const table = reinterpret_cast<std::int64_t*>(sums + gemm.sum_floats());
   const PairTable at{table, table + gemm.block};
   const Range own = share(gemm.pairs.count(), thread, gemm.threads);
+  const std::int64_t lines = gemm.out.n * ceil_div(gemm.out.h, gemm.out_step_h);
   const std::int64_t blocks = ceil_div(own.size(), gemm.block);
   const std::int64_t chunks = ceil_div(gemm.half_groups, gemm.chunk);
   const std::int64_t plane = gemm.out.h * gemm.out.w * kBlock;
@@ -147,6 +149,11 @@ void RunStrassen(const StrassenGemm& gemm, const StrassenOperands& data, std::by
     const Range pairs{own.begin + part.begin * kTileRows,
                       std::min(own.end, own.begin + part.end * kTileRows)};
     FillPairs(gemm, pairs, at);
+    // Zeros go by the way to memory while the products keep the cores busy.
+    if (gemm.out_step_h * gemm.out_step_w > 1 && !gemm.accumulate)
+      ZeroBetween(gemm.out, gemm.out_step_h, gemm.out_step_w,
+                  share(lines, thread * blocks + i, gemm.threads * blocks), gemm.out.c / kBlock,
+                  data.out, data.stream);
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
       const Range groups = share(gemm.half_groups, chunk, chunks);
       const bool first_chunk = chunk == 0, last_chunk = chunk + 1 == chunks;
@@ -167,11 +174,10 @@ void RunStrassen(const StrassenGemm& gemm, const StrassenOperands& data, std::by
                                                                    : nullptr,
                        .load = !first_chunk || gemm.accumulate,
                        .relu = last_chunk && gemm.epilogue.relu,
-                       .stream = false},
+                       .stream = last_chunk && data.stream},
             .out_at = at.out,
             .right = gemm.half_panels * kTileCols / kBlock * plane,
-            .below = gemm.pairs.apart_images * gemm.out.c * gemm.out.h * gemm.out.w +
-                     gemm.pairs.apart_pixels * kBlock};
+            .below = gemm.out_below()};
         float* to = sums;
         ForEachTile(pairs.size(), [&](auto rows, std::int64_t first) HWY_ATTR {
           const bool makes = panel == 0;
@@ -193,6 +199,7 @@ void RunStrassen(const StrassenGemm& gemm, const StrassenOperands& data, std::by
       }
     }
   }
+  if (data.stream) hwy::FlushStream();
 }
 
 }  // namespace convlab::cpu::HWY_NAMESPACE
