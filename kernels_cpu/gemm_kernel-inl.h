@@ -167,6 +167,13 @@ struct Tile {
     }
   }
 
+  // One such group, which is the last of a product and may end before its lanes do.
+  template <int kGroup, int kBegin = 0, int kEnd = kRows>
+  HWY_INLINE void MultiplyAddLast(const float* const* a, PanelB b, std::int64_t depth) {
+    MultiplyAddGroup<kGroup, kBegin, kEnd>(*a, Neighbours<kGroup>(), b,
+                                           AheadOfGroup<kGroup>{a[kGroupsAhead]}, depth);
+  }
+
   // The same where rows lie at a + row_at[i] instead of evenly spaced.
   template <int kGroup, class What = NothingAhead>
   HWY_INLINE void MultiplyAddAt(const float* a, const std::ptrdiff_t* row_at,
@@ -222,10 +229,10 @@ struct Tile {
     }
   }
 
-  // One group; leaves b at the next one.
+  // One group, or its first `depth` steps unless it is a straight line; leaves b behind them.
   template <int kGroup, int kBegin = 0, int kEnd = kRows, class RowAt, class What = NothingAhead>
   HWY_INLINE void MultiplyAddGroup(const float* a, const RowAt& row_at, PanelB& b,
-                                   const What& ahead = {}) {
+                                   const What& ahead = {}, std::int64_t depth = kGroup) {
     if constexpr (kStraight) {
       HWY_UNROLL(8)
       for (int c = 0; c < kGroup; ++c, b.data += b.depth_stride) {
@@ -235,7 +242,7 @@ struct Tile {
         Step<kBegin, kEnd>(at, row_at, b);
       }
     } else {
-      MultiplyAddSteps<kBegin, kEnd>(a, row_at, 1, b, kGroup, ahead);
+      MultiplyAddSteps<kBegin, kEnd>(a, row_at, 1, b, depth, ahead);
     }
   }
 

@@ -193,7 +193,7 @@ struct TileJob {
   const float* next_a;
   std::int64_t asked;
   std::ptrdiff_t plane;
-  std::int64_t groups;
+  std::int64_t groups, last_depth;  // steps of the last group
   TileOutput output;
   const std::int64_t* row_out;
   std::int64_t channels;  // of the panel
@@ -215,7 +215,7 @@ HWY_NOINLINE void RunTile(const TileJob& job) {
   // the next tile no room there, and cost 50 cycles; so the two halves of a large tile end one
   // after the other.
   constexpr int kHalf = kRows * kVecs > 24 ? kRows / 2 : kRows;
-  const std::int64_t whole = kHalf < kRows && job.groups > 0 ? job.groups - 1 : job.groups;
+  const std::int64_t whole = !kStraight && job.groups > 0 ? job.groups - 1 : job.groups;
   if constexpr (kKind == TileKind::asks_rows) {
     const std::int64_t done = std::min(job.asked, whole);
     tile.template MultiplyAddAhead<kBlock>(job.a, {job.b, kCols, kLanes}, done, job.next_a,
@@ -228,10 +228,11 @@ HWY_NOINLINE void RunTile(const TileJob& job) {
   }
   const float* const* const a = job.a + whole;
   const PanelB b{job.b + whole * kBlock * kCols, kCols, kLanes};
-  tile.template MultiplyAddAhead<kBlock, 0, kHalf>(a, b, job.groups - whole);
+  const bool last = whole < job.groups;
+  if (last) tile.template MultiplyAddLast<kBlock, 0, kHalf>(a, b, job.last_depth);
   job.output.StoreRows<0, kHalf>(tile, job.row_out);
   if constexpr (kHalf < kRows) {
-    tile.template MultiplyAddAhead<kBlock, kHalf, kRows>(a, b, job.groups - whole);
+    if (last) tile.template MultiplyAddLast<kBlock, kHalf, kRows>(a, b, job.last_depth);
     job.output.StoreRows<kHalf, kRows>(tile, job.row_out);
   }
 }
@@ -291,6 +292,9 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
     const std::int64_t image = row / image_pixels, pixel = row % image_pixels;
     return data.in + image * gemm.in.padded_c() * image_pixels + pixel * kBlock;
   };
+  // Lanes that pad the last channel block are zero; of several taps each would end so.
+  const std::int64_t last_depth =
+      grid.taps.size() == 1 ? gemm.in.c - (gemm.in.c - 1) / kBlock * kBlock : kBlock;
   const std::int64_t chunks = std::max<std::int64_t>(1, ceil_div(groups, gemm.chunk));
   for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
     const Range gathered = share(groups, chunk, chunks);
@@ -323,6 +327,7 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
       job.b = data.packed + grid.filter + panel * groups * gemm.group_depth * kTileCols +
               gathered.begin * gemm.group_depth * vecs * kLanes;
       job.groups = gathered.size();
+      job.last_depth = gathered.end == groups ? last_depth : kBlock;
       job.group_depth = gemm.group_depth;
       job.row_stride = gemm.in_step_w;
       job.channels = channels;
