@@ -98,10 +98,10 @@ template <int kVecs>
 HWY_NOINLINE void Multiply(const float* v, std::ptrdiff_t block_step, std::int64_t channels,
                            const float* u, const float* next_u, std::int64_t tiles,
                            std::int64_t depth, float* m) {
-  constexpr std::int64_t line = 64 / sizeof(float);
+  constexpr std::int64_t lines = std::max(1, kVecs * kLanes / 16);  // of U a step, of 16 floats
   const std::int64_t blocks = ceil_div(channels, kBlock), whole = channels / kBlock;
   const std::int64_t parts = ceil_div(blocks * kBlock, depth);
-  const std::int64_t fetches = ceil_div(kBlock * kTileCols / line, ceil_div(tiles, kTileRows));
+  const std::int64_t fetches = ceil_div(kBlock * lines, ceil_div(tiles, kTileRows));
   for (std::int64_t part = 0; part < parts; ++part) {
     const Range own = share(blocks, part, parts);
     ForEachEvenRowTile(tiles, [&](auto rows, std::int64_t first) HWY_ATTR {
@@ -109,7 +109,8 @@ HWY_NOINLINE void Multiply(const float* v, std::ptrdiff_t block_step, std::int64
       float* const to = m + first * kTileCols;
       sum.SetZero();
       for (std::int64_t b = own.begin; b < own.end; ++b) {
-        for (std::int64_t f = 0; f < fetches; ++f, next_u += line) __builtin_prefetch(next_u, 0, 2);
+        for (std::int64_t f = 0; f < fetches; ++f, next_u += kTileCols / lines)
+          __builtin_prefetch(next_u, 0, 2);
         const float* const a = v + b * block_step + first * kBlock;
         const PanelB panel{u + b * kBlock * kTileCols};
         if (b < whole)
