@@ -15,12 +15,14 @@
 // 2018 (PPoPP), Gelashvili et al. 2019 (arXiv:1912.02165). Where filters are many and tiles few
 // the threads share a block instead, each with its part of the points, so that the packed filter
 // passes through the caches once and not once a thread. Or each takes a part of the filters, for
-// which it transforms all tiles itself.
+// which it transforms all tiles itself. Where a filter is used once after it has changed, as in
+// training, each transforms it a panel at a time, and keeps none of it.
 #include "kernels_cpu/winograd.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 #include <tuple>
 
 #include "conv/error.h"
@@ -212,6 +214,12 @@ WinogradShape plan_shape(const ConvProblem& p, const Config& config, const Devic
   s.panels = config.has("panels") && config.get("panels") != 0;
   if (s.panels && (p.pass == Pass::backward_filter || s.shared))
     throw InputError("winograd's panels=1: expected fwd or bwd_d with shared=0");
+  s.fused = config.has("fused") && config.get("fused") != 0;
+  if (s.fused && (p.pass == Pass::backward_filter || s.phased() || s.fold || !s.shared ||
+                  config.get("block") != s.tiles()))
+    throw InputError(fmt::format(
+        "winograd's fused=1: expected fwd or bwd_d of stride 1 with shared=1 and block={}",
+        s.tiles()));
   s.block = config.get("block");
   if (s.block < 1 || s.block > s.tiles())
     throw InputError(
@@ -274,7 +282,8 @@ WorkEstimate work_of(const WinogradShape& s, const DeviceInfo& device) {
     output.flops = in_c * columns * costs.output;
     output.bytes_written = kernel_bytes(s);
   } else {
-    product.bytes_read += filter_bytes * (all_fits ? double(s.threads) / cores : blocks);
+    if (!s.fused)
+      product.bytes_read += filter_bytes * (all_fits ? double(s.threads) / cores : blocks);
     output.flops = tiles * columns * costs.output;
     output.bytes_written = out_bytes(s);
     if (leaves_caches(std::int64_t(out_bytes(s)), device) && !s.stream)
@@ -286,7 +295,12 @@ WorkEstimate work_of(const WinogradShape& s, const DeviceInfo& device) {
     }
   }
   WorkEstimate estimate{{input, product, output}};
-  if (s.pass != Pass::backward_filter)
+  if (s.fused)
+    estimate.phases.push_back({.name = "filter_transform",
+                               .flops = in_c * out_c * costs.filter,
+                               .bytes_read = kernel_bytes(s),
+                               .efficiency = 0.1});
+  else if (s.pass != Pass::backward_filter)
     estimate.pack = {"pack_filter", 0, kernel_bytes(s), filter_bytes, packing_efficiency};
   return estimate;
 }
@@ -323,24 +337,28 @@ class WinogradPlan : public ConvPlan {
     return std::size_t(shape_.workspace_floats()) * sizeof(float);
   }
   std::size_t packed_filter_bytes() const noexcept override {
-    return problem_.pass == Pass::backward_filter
-               ? 0
-               : std::size_t(shape_.packed_floats()) * sizeof(float);
+    const bool packs = problem_.pass != Pass::backward_filter && !shape_.fused;
+    return packs ? std::size_t(shape_.packed_floats()) * sizeof(float) : 0;
   }
 
   void pack_filter(ConstSpan w, Span packed, Stream&) const override {
-    const std::int64_t taps = problem_.r * problem_.s;
-    const bool data = problem_.pass == Pass::backward_data;
-    const FilterView view{floats(w.data()), data ? taps : problem_.c * taps,
-                          data ? problem_.c * taps : taps, data && !shape_.unfolds()};
-    winograd_pack(shape_, view, reinterpret_cast<float*>(packed.data()));
+    winograd_pack(shape_, view(w.data()), reinterpret_cast<float*>(packed.data()));
   }
 
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
-    winograd_run(shape_, operands_of(problem_, args, workspace, shape_.stream));
+    WinogradOperands data = operands_of(problem_, args, workspace, shape_.stream);
+    if (shape_.fused) data.filter = view(args.w);
+    winograd_run(shape_, data);
   }
 
  private:
+  FilterView view(const void* w) const {
+    const std::int64_t taps = problem_.r * problem_.s;
+    const bool data = problem_.pass == Pass::backward_data;
+    return {floats(w), data ? taps : problem_.c * taps, data ? problem_.c * taps : taps,
+            data && !shape_.unfolds()};
+  }
+
   ConvProblem problem_;
   WinogradShape shape_;
 };
@@ -405,7 +423,7 @@ class Winograd : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "winograd",
-                               .version = 17,
+                               .version = 18,
                                .summary =
                                    "minimal filtering of 3x3 to 5x5; 3x3 of stride 2; "
                                    "strided first layers",
@@ -452,14 +470,19 @@ class Winograd : public ConvAlgo {
     }
     std::vector<Candidate> ranked;
     for (const std::int64_t m : tile_sizes(p))
-      for (const auto& [shared, panels] : {std::pair(false, false), {true, false}, {false, true}}) {
+      for (const std::string_view way : {"own", "shared", "panels", "fused"}) {
         WinogradShape s = shape_of(p, m, device.info());
-        s.shared = shared;
-        s.panels = panels;
-        if (panels && (p.pass == Pass::backward_filter || s.threads == 1)) continue;
-        s.block = default_block(s, device.info());
-        Config config{{"tile", m}, {"shared", shared}, {"block", s.block}};
-        if (panels) config.set("panels", 1);
+        s.panels = way == "panels";
+        s.fused = way == "fused";
+        s.shared = s.fused || way == "shared";
+        if ((s.panels || s.fused) && p.pass == Pass::backward_filter) continue;
+        if (s.fused && (s.phased() || s.fold)) continue;
+        if (s.panels && s.threads == 1) continue;
+        s.block = s.fused ? s.tiles() : default_block(s, device.info());
+        // What meets each panel again is at hand then.
+        if (s.fused && 4 * s.v_floats() > device.info().l3_bytes / 2) continue;
+        Config config{{"tile", m}, {"shared", s.shared}, {"block", s.block}};
+        if (s.panels || s.fused) config.set(std::string(way), 1);
         const bool large = p.pass == Pass::backward_filter &&
                            4 * s.workspace_floats() > most_workspace(s, device.info());
         ranked.push_back({large, rough_cost(work_of(s, device.info())), config});

@@ -77,11 +77,14 @@ struct WinogradShape {
   // buffers of its own: the filter passes through the caches once, as with a shared block, and
   // nothing else from core to core.
   bool panels = false;
+  // Or all threads share the one block, and each transforms the filters of panels of its own, some
+  // channels at a time, which meet the block and are forgotten: nothing is packed. Of stride 1.
+  bool fused = false;
   std::int64_t block = 0;  // tiles transformed at a time
   bool stream = false;     // results past the caches: lines of them need not be read first
   bool ask_tiles = false;  // each for the next: what comes from afar the machine foresees too late
   std::int64_t depth = 1;  // of a product before its operand leaves L1
-  std::int64_t chunk = 1;  // backward_filter: channel blocks whose sums stay in L2
+  std::int64_t chunk = 1;  // channel blocks whose sums, or filters if fused, stay in L2
   TileShape tile;          // of the product
 
   std::int64_t t() const { return m + r - 1; }
@@ -109,8 +112,8 @@ struct WinogradShape {
     const std::int64_t last = phase_panels() - 1;
     return out_grid.phases * (last * tile.cols + panel_columns(last));
   }
-  std::int64_t panels_of_thread() const {  // at most
-    return panels ? out_grid.phases * ceil_div(phase_panels(), threads) : out_panels();
+  std::int64_t panels_of_thread() const {  // at most, at a time
+    return fused ? 1 : panels ? out_grid.phases * ceil_div(phase_panels(), threads) : out_panels();
   }
   bool phased() const { return in_grid.phases * out_grid.phases > 1; }
   // Plain x is folded where it is read, and unfolded where it is written.
@@ -156,6 +159,7 @@ struct WinogradShape {
   //   M [point][panel][tile][column]                 (dy transformed, in backward_filter)
   //   S [panel][phase][chunk][point][channel][column]  (backward_filter: sums over tiles)
   //   packed filter [point][panel][channel][column]
+  //   U [point][channel][column]                    (fused: of a panel and chunk)
   std::int64_t rows() const { return block | 1; }
   std::int64_t v_point() const { return (in_blocks() * rows() | 1) * tile.block; }
   std::int64_t m_point() const { return (panels_of_thread() * rows() | 1) * tile.cols; }
@@ -188,16 +192,13 @@ struct WinogradShape {
     if (pass != Pass::backward_filter) return 0;
     return chunk_floats() * (sums_at_once() ? threads : chunks());
   }
+  std::int64_t u_point() const { return (chunk * tile.block + 1) * tile.cols; }
+  std::int64_t u_floats() const { return fused ? points() * u_point() : 0; }
   std::int64_t set_floats() const { return v_floats() + m_floats() + s_floats(); }
-  std::int64_t workspace_floats() const { return set_floats() * (shared ? 1 : threads); }
-};
-
-struct WinogradOperands {
-  const float *in = nullptr, *packed = nullptr, *dy = nullptr, *bias = nullptr, *residual = nullptr;
-  float* out = nullptr;
-  float* workspace = nullptr;
-  bool stream = false;  // results go past the caches; `out` is aligned to vectors
-  PhaseRecorder* phases = nullptr;
+  std::int64_t workspace_floats() const {
+    if (fused) return v_floats() + threads * (u_floats() + m_floats());
+    return set_floats() * (shared ? 1 : threads);
+  }
 };
 
 // KCRS of the problem, seen from `in` to `out`: steps between channels, and whether r and s run
@@ -206,6 +207,15 @@ struct FilterView {
   const float* w = nullptr;
   std::int64_t out_step = 0, in_step = 0;
   bool flipped = false;
+};
+
+struct WinogradOperands {
+  const float *in = nullptr, *packed = nullptr, *dy = nullptr, *bias = nullptr, *residual = nullptr;
+  FilterView filter;  // fused, in place of `packed`
+  float* out = nullptr;
+  float* workspace = nullptr;
+  bool stream = false;  // results go past the caches; `out` is aligned to vectors
+  PhaseRecorder* phases = nullptr;
 };
 
 void winograd_pack(const WinogradShape&, const FilterView&, float* packed);

@@ -97,7 +97,7 @@ auto InputTransform(const Shape& s) {
 template <int kVecs>
 HWY_NOINLINE void Multiply(const float* v, std::ptrdiff_t block_step, std::int64_t channels,
                            const float* u, const float* next_u, std::int64_t tiles,
-                           std::int64_t depth, float* m) {
+                           std::int64_t depth, bool add, float* m) {
   constexpr std::int64_t lines = std::max(1, kVecs * kLanes / 16);  // of U a step, of 16 floats
   const std::int64_t blocks = ceil_div(channels, kBlock), whole = channels / kBlock;
   const std::int64_t parts = ceil_div(blocks * kBlock, depth);
@@ -118,7 +118,7 @@ HWY_NOINLINE void Multiply(const float* v, std::ptrdiff_t block_step, std::int64
         else
           sum.MultiplyAdd(&a, kBlock, panel, 1, channels - whole * kBlock);
       }
-      sum.Put(to, kTileCols, part > 0);
+      sum.Put(to, kTileCols, add || part > 0);
     });
   }
 }
@@ -217,7 +217,7 @@ void MultiplyPanel(const Shape& s, const float* u, const float* next_u, const fl
   const std::int64_t skipped = begin * kBlock * kTileCols;
   const auto multiply = columns == kLanes ? Multiply<1> : Multiply<kTileVecs>;
   multiply(v + point * s.v_point() + begin * s.rows() * kBlock, s.rows() * kBlock, channels,
-           u + skipped, next_u + skipped, tiles, s.depth, m);
+           u + skipped, next_u + skipped, tiles, s.depth, false, m);
 }
 
 template <int M, int R>
@@ -477,42 +477,146 @@ void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int
   }
 }
 
-// U = G g G^T, a panel's columns side by side. Neighbouring points lie a large power of two apart,
-// where caches have room for few lines: lines that are written whole go straight to memory instead.
-template <int M, int R>
-void PackThread(const Shape& s, const FilterView& filter, float* packed, Range items) {
-  using Code = typename Transforms<M, R, ScaledSide::filter>::Filter;
-  constexpr int T = M + R - 1;
-  const std::int64_t channels = s.in.padded_c(), depth = s.in_blocks() * kBlock;
-  const Taps<R> taps(s, filter.flipped);
-  for (std::int64_t i = items.begin; i < items.end; ++i) {
-    const std::int64_t c = i % channels, first = i / depth % s.phase_panels() * kTileCols;
-    const std::int64_t phase = i % depth / channels + i / depth / s.phase_panels();  // of one side
-    alignas(64) float g[R * R][kTileCols] = {};
-    const std::int64_t columns =
-        c < s.in.c ? std::min<std::int64_t>(kTileCols, s.out.c - first) : 0;
+// to[i][row] = from[row][i] of `rows` rows, row_step floats apart, and `floats` of each.
+template <int kFloats>
+HWY_INLINE void TransposeRows(const float* from, std::int64_t row_step, std::int64_t rows,
+                              std::int64_t floats, float* to) {
+  alignas(64) float part[kTileCols * kTileCols];
+  const auto transpose = [&](std::int64_t i, auto width) HWY_ATTR {
+    for (std::int64_t row = 0; row < rows; ++row)
+      std::copy_n(from + row * row_step + i, width, part + row * kTileCols);
+    PutTransposed(WholeSums{part}, false, rows, width, to + i * kTileCols, kTileCols);
+  };
+  std::int64_t i = 0;
+  for (; i + kTileCols <= floats; i += kTileCols)
+    transpose(i, std::integral_constant<int, kTileCols>());
+  // Moves instead of calls where the length is known.
+  if (const std::int64_t rest = floats - i; rest == kFloats % kTileCols)
+    transpose(i, std::integral_constant<int, kFloats % kTileCols>());
+  else
+    transpose(i, rest);
+}
+
+// g of a channel block and a panel's columns, [channel][tap][column]. With stride 1 a column's
+// channels and taps lie side by side in memory, or a channel's columns and taps; taps run against
+// their order if the filter is flipped.
+template <int R>
+void GatherTaps(const Shape& s, const FilterView& filter, const Taps<R>& taps, std::int64_t phase,
+                std::int64_t first_c, std::int64_t first_k, float* g) {
+  const std::int64_t channels = std::clamp<std::int64_t>(s.in.c - first_c, 0, kBlock);
+  const std::int64_t columns = std::min<std::int64_t>(kTileCols, s.out.c - first_k);
+  if (s.stride > 1 || channels < kBlock || columns < kTileCols)
+    std::fill_n(g, kBlock * R * R * kTileCols, 0.f);
+  const float* const from = filter.w + first_c * filter.in_step + first_k * filter.out_step;
+  if (s.stride == 1 && filter.in_step == R * R)
+    return TransposeRows<kBlock * R * R>(from, filter.out_step, columns, channels * R * R, g);
+  for (std::int64_t i = 0; i < channels; ++i, g += R * R * kTileCols) {
+    if (s.stride == 1) {
+      TransposeRows<R * R>(from + i * filter.in_step, filter.out_step, columns, R * R, g);
+      continue;
+    }
+    const std::int64_t c = first_c + i;
     const float* const of_c = filter.w + c / s.in_fold() * filter.in_step;
     for (std::int64_t k = 0; k < columns; ++k) {
-      const float* const from = of_c + (first + k) / s.out_fold() * filter.out_step;
-      const int* const tap_at = taps.of[s.tap_phase(s.unfolds() ? first + k : c, phase)];
-      if (s.stride == 1)  // all taps, in their order or against it
-        for (int rs = 0; rs < R * R; ++rs) g[rs][k] = from[filter.flipped ? R * R - 1 - rs : rs];
-      else
-        for (int rs = 0; rs < R * R; ++rs)
-          if (const int tap = tap_at[rs]; tap >= 0) g[rs][k] = from[tap];
+      const float* const of_k = of_c + (first_k + k) / s.out_fold() * filter.out_step;
+      const int* const tap_at = taps.of[s.tap_phase(s.unfolds() ? first_k + k : c, phase)];
+      for (int rs = 0; rs < R * R; ++rs)
+        if (const int tap = tap_at[rs]; tap >= 0) g[rs * kTileCols + k] = of_k[tap];
     }
-    alignas(64) float u[T * T][kTileCols];
-    for (int lane = 0; lane < kTileCols; lane += kLanes)
-      Nested<Code>([&](int r, int col) HWY_ATTR { return hn::Load(F32(), g[r * R + col] + lane); },
-                   [&](int r, int col, Vec value)
-                       HWY_ATTR { hn::Store(value, F32(), u[r * T + col] + lane); });
-    // Whole lines past the caches: those of all points often share a set there.
-    float* const to = packed + i * kTileCols;
-    for (int point = 0; point < T * T; ++point)
-      for (int lane = 0; lane < kTileCols; lane += kLanes)
-        hn::Stream(hn::Load(F32(), u[point] + lane), F32(), to + point * s.packed_point() + lane);
   }
+}
+
+// U = G g G^T of item i, [panel][channel block] of all phases. A channel's goes to place(channel),
+// its points `step` floats apart; then comes done(channel).
+template <int M, int R, class Place, class Done>
+HWY_INLINE void TransformFilter(const Shape& s, const FilterView& filter, const Taps<R>& taps,
+                                std::int64_t i, std::int64_t step, const Place& place,
+                                const Done& done) {
+  using Code = typename Transforms<M, R, ScaledSide::filter>::Filter;
+  const std::int64_t block = i % s.in_blocks(), panel = i / s.in_blocks();
+  const std::int64_t phase = block / s.phase_blocks() + panel / s.phase_panels();  // of one side
+  alignas(64) float g[kBlock * R * R * kTileCols];
+  GatherTaps<R>(s, filter, taps, phase, block % s.phase_blocks() * kBlock,
+                panel % s.phase_panels() * kTileCols, g);
+  const bool flipped = s.stride == 1 && filter.flipped;
+  for (int c = 0; c < kBlock; ++c) {
+    float* const to = place(c);
+    for (int lane = 0; lane < kTileCols; lane += kLanes)
+      Nested<Code>(
+          [&](int r, int col) HWY_ATTR {
+            const int rs = flipped ? R * R - 1 - (r * R + col) : r * R + col;
+            return hn::Load(F32(), g + (c * R * R + rs) * kTileCols + lane);
+          },
+          [&](int r, int col, Vec value)
+              HWY_ATTR { hn::Store(value, F32(), to + (r * (M + R - 1) + col) * step + lane); });
+    done(c);
+  }
+}
+
+// Neighbouring points lie a large power of two apart, where caches have room for few lines: lines
+// that are written whole go straight to memory instead.
+template <int M, int R>
+void PackThread(const Shape& s, const FilterView& filter, float* packed, Range items) {
+  constexpr int points = (M + R - 1) * (M + R - 1);
+  const Taps<R> taps(s, filter.flipped);
+  alignas(64) float u[points][kTileCols];
+  for (std::int64_t i = items.begin; i < items.end; ++i)
+    TransformFilter<M, R>(
+        s, filter, taps, i, kTileCols, [&](int) { return u[0]; },
+        [&](int c) HWY_ATTR {
+          float* const to = packed + (i * kBlock + c) * kTileCols;
+          for (int point = 0; point < points; ++point)
+            for (int lane = 0; lane < kTileCols; lane += kLanes)
+              hn::Stream(hn::Load(F32(), u[point] + lane), F32(),
+                         to + point * s.packed_point() + lane);
+        });
   hwy::FlushStream();
+}
+
+// Forward with the filter as it is: see WinogradShape::fused. U of some channels of a panel stays
+// in L2 while they meet the block.
+template <int M, int R>
+void ForwardFusedThread(const Shape& s, const WinogradOperands& data, std::int64_t thread,
+                        std::int64_t threads) {
+  using Code = Transforms<M, R, ScaledSide::filter>;
+  const Team team{thread, threads};
+  const Range block{0, s.tiles()};
+  float* const v = data.workspace;
+  float* const u = v + s.v_floats() + thread * (s.u_floats() + s.m_floats());
+  float* const m = u + s.u_floats();
+  {
+    const PhaseScope scope(data.phases, 0);
+    InputTransform<typename Code::Input, M, R>(s)(s, data.in, v, block,
+                                                  team.Share(s.in_blocks() * s.tiles()));
+  }
+  team.Barrier();
+  const Taps<R> taps(s, data.filter.flipped);
+  const Range own = team.Share(s.out_panels());
+  for (std::int64_t panel = own.begin; panel < own.end; ++panel) {
+    const auto multiply = s.panel_columns(panel) == kLanes ? Multiply<1> : Multiply<kTileVecs>;
+    for (std::int64_t first = 0; first < s.in_blocks(); first += s.chunk) {
+      const std::int64_t blocks = std::min(s.chunk, s.in_blocks() - first);
+      {
+        const PhaseScope scope(data.phases, 3);
+        for (std::int64_t b = 0; b < blocks; ++b)
+          TransformFilter<M, R>(
+              s, data.filter, taps, panel * s.in_blocks() + first + b, s.u_point(),
+              [&](int c) { return u + (b * kBlock + c) * kTileCols; }, [](int) {});
+      }
+      const PhaseScope scope(data.phases, 1);
+      const std::int64_t channels = std::min(blocks * kBlock, s.in.c - first * kBlock);
+      for (std::int64_t point = 0; point < s.points(); ++point) {
+        const float* const of_point = u + point * s.u_point();
+        multiply(v + point * s.v_point() + first * s.rows() * kBlock, s.rows() * kBlock, channels,
+                 of_point, of_point + s.u_point(), s.tiles(), s.depth, first > 0,
+                 m + point * s.m_point());
+      }
+    }
+    const PhaseScope scope(data.phases, 2);
+    OutputTransform<typename Code::Output, R>(s)(s, data, m, {panel, panel + 1}, block,
+                                                 {0, kTileVecs * s.tiles()});
+  }
+  if (data.stream) hwy::FlushStream();
 }
 
 // f(M, R) for the shape's F(m, r), as integral constants.
@@ -534,7 +638,7 @@ void WithSizes(const Shape& s, F&& f) {
 
 void Pack(const Shape& s, const FilterView& filter, float* packed, std::int64_t thread,
           std::int64_t threads) {
-  const Range items = share(s.out_panels() * s.in_blocks() * kBlock, thread, threads);
+  const Range items = share(s.out_panels() * s.in_blocks(), thread, threads);
   WithSizes(s, [&](auto m, auto r) { PackThread<m(), r()>(s, filter, packed, items); });
 }
 
@@ -542,6 +646,8 @@ void Run(const Shape& s, const WinogradOperands& data, std::int64_t thread, std:
   WithSizes(s, [&](auto m, auto r) {
     if (s.pass == Pass::backward_filter)
       BackwardFilterThread<m(), r()>(s, data, thread, threads);
+    else if (s.fused)
+      ForwardFusedThread<m(), r()>(s, data, thread, threads);
     else if (s.panels)  // as many parts as were planned for, by however many threads
       for (std::int64_t part = thread; part < s.threads; part += threads)
         ForwardThread<m(), r()>(s, data, part, s.threads);
