@@ -212,8 +212,7 @@ WinogradShape plan_shape(const ConvProblem& p, const Config& config, const Devic
   s.shared = config.get("shared") != 0;
   s.stream = streams(config);
   s.panels = config.has("panels") && config.get("panels") != 0;
-  if (s.panels && (p.pass == Pass::backward_filter || s.shared))
-    throw InputError("winograd's panels=1: expected fwd or bwd_d with shared=0");
+  if (s.panels && s.shared) throw InputError("winograd's panels=1: expected shared=0");
   s.fused = config.has("fused") && config.get("fused") != 0;
   if (s.fused && (p.pass == Pass::backward_filter || s.phased() || s.fold || !s.shared ||
                   config.get("block") != s.tiles()))
@@ -263,7 +262,7 @@ WorkEstimate work_of(const WinogradShape& s, const DeviceInfo& device) {
     product.bytes_read += v_bytes;
   }
   if (s.pass == Pass::backward_filter) {
-    const double sets = s.shared ? 1 : double(s.threads);
+    const double sets = s.shared || s.panels ? 1 : double(s.threads);
     input.flops += tiles * columns * costs.filter;
     if (s.shared) product.bytes_read += (v_bytes + m_bytes) * (1 - 1 / cores);  // core to core
     input.bytes_read += out_bytes(s);
@@ -475,8 +474,7 @@ class Winograd : public ConvAlgo {
         s.panels = way == "panels";
         s.fused = way == "fused";
         s.shared = s.fused || way == "shared";
-        if ((s.panels || s.fused) && p.pass == Pass::backward_filter) continue;
-        if (s.fused && (s.phased() || s.fold)) continue;
+        if (s.fused && (p.pass == Pass::backward_filter || s.phased() || s.fold)) continue;
         if (s.panels && s.threads == 1) continue;
         s.block = s.fused ? s.tiles() : default_block(s, device.info());
         // What meets each panel again is at hand then.

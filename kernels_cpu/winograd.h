@@ -73,9 +73,9 @@ struct WinogradShape {
   // Either each thread has tiles and buffers of its own, which stay in its L2, or all share each
   // block: the transforms split over tiles, the product over points and panels, barriers between.
   bool shared = false;
-  // Or each thread has panels of every phase's filter, and transforms all tiles for itself in
-  // buffers of its own: the filter passes through the caches once, as with a shared block, and
-  // nothing else from core to core.
+  // Or each thread has panels of every phase's filter, of dw in backward_filter, and transforms all
+  // tiles of the other operand for itself in buffers of its own: the filter passes through the
+  // caches once, as with a shared block, and nothing else from core to core.
   bool panels = false;
   // Or all threads share the one block, and each transforms the filters of panels of its own, some
   // channels at a time, which meet the block and are forgotten: nothing is packed. Of stride 1.
@@ -166,14 +166,15 @@ struct WinogradShape {
   std::int64_t s_point() const { return (chunk * tile.block | 1) * tile.cols; }
   std::int64_t phase_chunks() const { return ceil_div(phase_blocks(), chunk); }
   std::int64_t panel_chunks() const { return in_grid.phases * phase_chunks(); }
-  std::int64_t chunks() const { return out_panels() * panel_chunks(); }
+  std::int64_t chunks() const { return panels_of_thread() * panel_chunks(); }
   std::int64_t chunk_floats() const { return round_up(points() * s_point(), 16); }
   // All tiles are in the one block, so a chunk's sums are final and can go on to dw while in cache;
   // unless it is cheaper to store them all than to pass V once a panel and M once a chunk. Stored,
   // written through and read back by strides, they cost about twelve passes (measured).
   bool sums_at_once() const {
-    return shared && block >= tiles() &&
-           out_panels() * v_floats() + panel_chunks() * m_floats() < 12 * chunks() * chunk_floats();
+    return (shared || panels) && block >= tiles() &&
+           panels_of_thread() * v_floats() + panel_chunks() * m_floats() <
+               12 * chunks() * chunk_floats();
   }
   std::int64_t packed_panel() const { return in_blocks() * tile.block * tile.cols; }
   std::int64_t packed_point() const { return out_panels() * packed_panel(); }
@@ -190,7 +191,7 @@ struct WinogradShape {
   }
   std::int64_t s_floats() const {
     if (pass != Pass::backward_filter) return 0;
-    return chunk_floats() * (sums_at_once() ? threads : chunks());
+    return chunk_floats() * (!sums_at_once() ? chunks() : shared ? threads : 1);
   }
   std::int64_t u_point() const { return (chunk * tile.block + 1) * tile.cols; }
   std::int64_t u_floats() const { return fused ? points() * u_point() : 0; }

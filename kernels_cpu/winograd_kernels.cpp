@@ -270,18 +270,19 @@ void ForwardThread(const Shape& s, const WinogradOperands& data, std::int64_t th
   if (data.stream) hwy::FlushStream();
 }
 
-// G dy G^T for (panel's vector, tile) pairs.
+// G dy G^T for (panel's vector, tile) pairs of panels from first_panel on.
 template <class Filter>
-void TransformGradient(const Shape& s, const float* dy, float* m, Range block, Range items) {
+void TransformGradient(const Shape& s, const float* dy, float* m, std::int64_t first_panel,
+                       Range block, Range items) {
   constexpr int M = Filter::inputs;
   constexpr int T = Filter::outputs;
   alignas(64) float patch[M * M * kBlock];
   const std::int64_t rows = s.rows(), point = s.m_point();
   ForEachTile(s, block, items, [&](std::int64_t vec, std::int64_t tile, const TileAt& at) HWY_ATTR {
-    const std::int64_t panel = vec / kTileVecs, lane = vec % kTileVecs * kLanes;
-    const std::int64_t channel = panel * kTileCols + lane;
+    const std::int64_t own = vec / kTileVecs, lane = vec % kTileVecs * kLanes;
+    const std::int64_t panel = first_panel + own, channel = panel * kTileCols + lane;
     if (lane >= s.panel_columns(panel)) return;
-    float* const to = m + (panel * rows + tile) * kTileCols + lane;
+    float* const to = m + (own * rows + tile) * kTileCols + lane;
     const Pixels<M> pixels(s, s.out, s.out_grid, 0, at.y * M, at.x * M);
     const float* const plane = dy + pixels.Plane(s, s.out, at, channel / kBlock);
     if (s.ask_tiles) pixels.template AskForNext<M>(plane);
@@ -323,9 +324,11 @@ HWY_NOINLINE void MultiplyTransposed(const float* v, std::ptrdiff_t block_step,
   }
 }
 
+// Of a chunk of panels from first_panel on.
 void MultiplyChunk(const Shape& s, const float* v, const float* m, std::int64_t point,
-                   std::int64_t chunk, std::int64_t tiles, bool first, float* sums) {
-  const std::int64_t panel = chunk / s.panel_chunks(), of_panel = chunk % s.panel_chunks();
+                   std::int64_t first_panel, std::int64_t chunk, std::int64_t tiles, bool first,
+                   float* sums) {
+  const std::int64_t own = chunk / s.panel_chunks(), of_panel = chunk % s.panel_chunks();
   const std::int64_t phase = of_panel / s.phase_chunks();
   const std::int64_t begin = of_panel % s.phase_chunks() * s.chunk;
   const std::int64_t channels = std::min(s.chunk * kBlock, s.in.c - begin * kBlock);
@@ -336,11 +339,12 @@ void MultiplyChunk(const Shape& s, const float* v, const float* m, std::int64_t 
     std::fill_n(to, channels * kTileCols, 0.f);
     return;
   }
-  const auto multiply =
-      s.panel_columns(panel) == kLanes ? MultiplyTransposed<1> : MultiplyTransposed<kTileVecs>;
+  const auto multiply = s.panel_columns(first_panel + own) == kLanes
+                            ? MultiplyTransposed<1>
+                            : MultiplyTransposed<kTileVecs>;
   multiply(v + point * s.v_point() + (phase * s.phase_blocks() + begin) * block_step, block_step,
-           s.v_point(), channels, m + point * s.m_point() + panel * s.rows() * kTileCols,
-           s.m_point(), tiles, s.depth, first, to);
+           s.v_point(), channels, m + point * s.m_point() + own * s.rows() * kTileCols, s.m_point(),
+           tiles, s.depth, first, to);
 }
 
 // Which tap of the filter each of F(m, R) is, or below zero if none, in each phase of the stride
@@ -411,9 +415,14 @@ void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int
   using Code = Transforms<R, M, ScaledSide::output>;
   const Team everybody{thread, threads};
   const Team team = s.shared ? everybody : Team{};
-  // Every thread has at least one tile, or none at all: its sums do not exist.
-  const std::int64_t users = s.shared ? threads : std::min(threads, s.tiles());
-  const Range mine = s.shared         ? Range{0, s.tiles()}
+  const Range panels = s.panels ? share(s.out_panels(), thread, threads) : Range{0, s.out_panels()};
+  if (panels.size() == 0) return;
+  const std::int64_t own_chunks = panels.size() * s.panel_chunks();
+  // Whose sums are added at the end. Every thread has at least one tile, or none at all: its sums
+  // do not exist then.
+  const bool all_tiles = s.shared || s.panels;
+  const std::int64_t users = all_tiles ? 1 : std::min(threads, s.tiles());
+  const Range mine = all_tiles        ? Range{0, s.tiles()}
                      : thread < users ? share(s.tiles(), thread, users)
                                       : Range{};
   float* const v = data.workspace + (s.shared ? 0 : thread * s.set_floats());
@@ -427,43 +436,44 @@ void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int
       const PhaseScope scope(data.phases, 0);
       InputTransform<typename Code::Input, M, R>(s)(s, data.in, v, block,
                                                     team.Share(s.in_blocks() * tiles));
-      TransformGradient<typename Code::Filter>(s, data.dy, m, block,
-                                               team.Share(s.out_panels() * kTileVecs * tiles));
+      TransformGradient<typename Code::Filter>(s, data.dy, m, panels.begin, block,
+                                               team.Share(panels.size() * kTileVecs * tiles));
     }
     team.Barrier();
     if (s.sums_at_once()) {
-      float* const own_sums = sums + thread * s.chunk_floats();
-      const Range chunks = team.Share(s.chunks());
+      float* const own_sums = sums + (s.shared ? thread : 0) * s.chunk_floats();
+      const Range chunks = team.Share(own_chunks);
       for (std::int64_t chunk = chunks.begin; chunk < chunks.end; ++chunk) {
         {
           const PhaseScope scope(data.phases, 1);
           for (std::int64_t point = 0; point < s.points(); ++point)
-            MultiplyChunk(s, v, m, point, chunk, tiles, true, own_sums);
+            MultiplyChunk(s, v, m, point, panels.begin, chunk, tiles, true, own_sums);
         }
         const PhaseScope scope(data.phases, 2);
         const std::int64_t of_panel = chunk % s.panel_chunks();
         const std::int64_t c = of_panel % s.phase_chunks() * chunk_channels;
-        TransformSums<typename Code::Output>(s, own_sums, 1, 0, chunk / s.panel_chunks(),
-                                             of_panel / s.phase_chunks(),
-                                             {c, std::min(c + chunk_channels, s.in.c)}, data.out);
+        TransformSums<typename Code::Output>(
+            s, own_sums, 1, 0, panels.begin + chunk / s.panel_chunks(), of_panel / s.phase_chunks(),
+            {c, std::min(c + chunk_channels, s.in.c)}, data.out);
       }
       return;
     }
     {
       const PhaseScope scope(data.phases, 1);
-      const Range items = team.Share(s.points() * s.chunks());
+      const Range items = team.Share(s.points() * own_chunks);
       for (std::int64_t i = items.begin; i < items.end; ++i) {
-        const std::int64_t point = i / s.chunks(), chunk = i % s.chunks();
-        MultiplyChunk(s, v, m, point, chunk, tiles, first == mine.begin,
+        const std::int64_t point = i / own_chunks, chunk = i % own_chunks;
+        MultiplyChunk(s, v, m, point, panels.begin, chunk, tiles, first == mine.begin,
                       sums + chunk * s.chunk_floats());
       }
     }
     team.Barrier();
   }
-  everybody.Barrier();
+  if (!s.panels) everybody.Barrier();
   const PhaseScope scope(data.phases, 2);
-  const float* const all = data.workspace + s.v_floats() + s.m_floats();
-  const Range items = everybody.Share(s.out_panels() * s.in_grid.phases * s.in.c);
+  const float* const all = s.panels ? sums : data.workspace + s.v_floats() + s.m_floats();
+  const std::int64_t rows = panels.size() * s.in_grid.phases * s.in.c;
+  const Range items = s.panels ? Range{0, rows} : everybody.Share(rows);
   for (std::int64_t i = items.begin; i < items.end;) {
     const std::int64_t plane = i / s.in.c, c = i % s.in.c, chunk = c / chunk_channels;
     const std::int64_t end = std::min({(chunk + 1) * chunk_channels, s.in.c, c + items.end - i});
@@ -471,7 +481,7 @@ void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int
         s,
         all + (plane * s.phase_chunks() + chunk) * s.chunk_floats() +
             (c - chunk * chunk_channels) * kTileCols,
-        s.shared ? 1 : users, s.set_floats(), plane / s.in_grid.phases, plane % s.in_grid.phases,
+        users, s.set_floats(), panels.begin + plane / s.in_grid.phases, plane % s.in_grid.phases,
         {c, end}, data.out);
     i += end - c;
   }
@@ -644,15 +654,14 @@ void Pack(const Shape& s, const FilterView& filter, float* packed, std::int64_t 
 
 void Run(const Shape& s, const WinogradOperands& data, std::int64_t thread, std::int64_t threads) {
   WithSizes(s, [&](auto m, auto r) {
-    if (s.pass == Pass::backward_filter)
-      BackwardFilterThread<m(), r()>(s, data, thread, threads);
-    else if (s.fused)
-      ForwardFusedThread<m(), r()>(s, data, thread, threads);
-    else if (s.panels)  // as many parts as were planned for, by however many threads
+    const auto run = s.pass == Pass::backward_filter ? BackwardFilterThread<m(), r()>
+                     : s.fused                       ? ForwardFusedThread<m(), r()>
+                                                     : ForwardThread<m(), r()>;
+    if (s.panels)  // as many parts as were planned for, by however many threads
       for (std::int64_t part = thread; part < s.threads; part += threads)
-        ForwardThread<m(), r()>(s, data, part, s.threads);
+        run(s, data, part, s.threads);
     else
-      ForwardThread<m(), r()>(s, data, thread, threads);
+      run(s, data, thread, threads);
   });
 }
 

@@ -321,11 +321,19 @@ TEST(Winograd, RejectsAConfigItDoesNotKnow) {
   EXPECT_THROW(winograd().plan(first, {{"tile", 6}, {"rows", 1}}, *device), InputError);
   Config panels{{"tile", 4}, {"shared", 0}, {"block", 1}, {"panels", 1}};
   EXPECT_NO_THROW(winograd().plan(p, panels, *device));
-  EXPECT_THROW(winograd().plan(blocked("ic16ih8oc16oh8kh3ph1", Pass::backward_filter, *device),
-                               panels, *device),
-               InputError);
   panels.set("shared", 1);
   EXPECT_THROW(winograd().plan(p, panels, *device), InputError);
+  const Config fused{{"tile", 4}, {"shared", 1}, {"block", 4}, {"fused", 1}};  // 8 x 8: 4 tiles
+  EXPECT_EQ(winograd().plan(p, fused, *device)->packed_filter_bytes(), 0u);
+  Config part = fused;
+  part.set("block", 2);
+  EXPECT_THROW(winograd().plan(p, part, *device), InputError);
+  for (const auto& [text, pass] : {std::pair("mb1ic16ih8oc16oh8kh3ph1", Pass::backward_filter),
+                                   std::pair("mb1ic16ih8oc16oh4kh3sh2ph1", Pass::forward)}) {
+    Config one = fused;
+    one.set("block", pass == Pass::forward ? 1 : 4);
+    EXPECT_THROW(winograd().plan(blocked(text, pass, *device), one, *device), InputError) << text;
+  }
 }
 
 }  // namespace
