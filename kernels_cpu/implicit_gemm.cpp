@@ -118,7 +118,7 @@ PixelGemm plan_pixels(const ConvProblem& original, const Config& config, const D
     if (const std::int64_t line = gemm.grids[0].w; gemm.zeros_between)
       gemm.block_rows = std::max<std::int64_t>(1, gemm.block_rows / line) * line;
   }
-  if (gemm.in_place()) {
+  if (gemm.in_place() && 4 * gemm.in.elements() > device.threads * device.l2_bytes) {
     const std::int64_t row_bytes = gemm.depth_groups(gemm.grids[0]) * shape.block * 4;
     const std::int64_t filter_bytes = row_bytes * panels(gemm) * shape.cols;
     gemm.ask_rows = gemm.depth_groups(gemm.grids[0]) <= gemm.chunk &&
@@ -180,7 +180,9 @@ WorkEstimate work_pixels(const ConvProblem& p, const PixelGemm& gemm, const Devi
   for (const PixelGrid& grid : gemm.grids) {
     const double rows = double(gemm.out.n * grid.h * grid.w);
     const std::int64_t groups = gemm.depth_groups(grid);
-    const double depth = double(groups * gemm.group_depth);
+    // AVX-512's 1x1 products end with the channels, others with the lanes that pad them.
+    const bool ends = shape.lanes == 16 && grid.taps.size() == 1 && !gemm.plain_in();
+    const double depth = double(ends ? gemm.in.c : groups * gemm.group_depth);
     const double chunks = std::max(1.0, double(ceil_div(groups, gemm.chunk)));
     const double columns = double(round_up(gemm.out.c, shape.block));
     product.flops += 2 * rows * depth * columns;

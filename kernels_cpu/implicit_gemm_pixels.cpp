@@ -188,8 +188,8 @@ struct TileJob {
   std::ptrdiff_t row_stride;  // this; else both are kBlock
   const float* b;
   const float* next_b;  // the next panel's, or null
-  // Or: this many groups' rows, so far on in the next block, the first of them here, the others
-  // `plane` apart.
+  // Or, of the rows as far on in the next block: where the first of so many groups lies, the others
+  // `plane` floats apart.
   const float* next_a;
   std::int64_t asked;
   std::ptrdiff_t plane;
