@@ -120,8 +120,7 @@ void AskFor(const WindowIn& window, Range rows) {
       __builtin_prefetch(window.plane + (y * at.w + x) * kBlock, 0, 2);
 }
 
-// Rows come from memory faster than it gives them, columns need none of it: they ask for the next
-// window's rows.
+// Rows want more of memory than it gives, columns nothing: these ask for the next window's rows.
 template <int n>
 void ForwardTile(const WindowIn& in, const WindowIn* next, float* scratch, TileSpectrum<float> to) {
   const Window& window = in.at;
