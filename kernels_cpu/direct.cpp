@@ -35,6 +35,7 @@
 #include "conv/error.h"
 #include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
+#include "kernels_cpu/filter_block.h"
 #include "kernels_cpu/inside_taps.h"
 #include "kernels_cpu/streaming.h"
 
@@ -141,28 +142,25 @@ struct PanelColumns {
 void pack_pixels(const DirectPixels& d, const ConvProblem& p, const float* w, float* packed,
                  int threads) {
   const TileShape shape = tile_shape();
-  const bool forward = p.pass == Pass::forward;
-  const i64 area = p.r * p.s, channels = p.c / p.groups, filters = p.k / p.groups;
   for (const PixelGrid& grid : d.grids) {
     const i64 taps = i64(grid.taps.size()), room = d.in_blocks * taps * shape.block * shape.cols;
+    const std::vector<i64> tap_of = tap_of_element(grid, p.r * p.s);
 #pragma omp parallel for num_threads(threads) collapse(2) schedule(static)
     for (i64 index = 0; index < d.panels.count(); ++index)
       for (i64 b = 0; b < d.in_blocks; ++b) {
         const PanelColumns columns(d.panels, index);
         const i64 group = index / d.panels.per_group, chunk = b / d.chunk(grid) * d.chunk(grid);
         const i64 blocks = std::min(d.chunk(grid), d.in_blocks - chunk);
-        float* const to =
-            packed + grid.filter + index * room + chunk * taps * shape.block * columns.computed;
-        for (i64 t = 0; t < taps; ++t)
-          for (i64 lane = 0; lane < shape.block; ++lane)
-            for (i64 column = 0; column < columns.computed; ++column) {
-              const i64 depth = b * shape.block + lane;
-              const i64 k = forward ? columns.first + column : group * filters + depth;
-              const i64 c = forward ? depth : columns.first - group * channels + column;
-              const bool real = depth < d.in_channels && column < columns.count;
-              to[((t * blocks + b - chunk) * shape.block + lane) * columns.computed + column] =
-                  real ? w[(k * channels + c) * area + grid.taps[std::size_t(t)].rs] : 0.f;
-            }
+        const i64 block_floats = shape.block * columns.computed;
+        const FilterBlock part{.in = b * shape.block,
+                               .out = columns.first - group * d.panels.channels,
+                               .channels = std::min(shape.block, d.in_channels - b * shape.block),
+                               .columns = columns.count,
+                               .packed_channels = shape.block,
+                               .packed_columns = columns.computed};
+        float* const to = packed + grid.filter + index * room;
+        pack_block(FilterView(p, w, group), part, tap_of, blocks * block_floats,
+                   to + (chunk * taps + b - chunk) * block_floats);
       }
   }
 }

@@ -24,6 +24,7 @@
 #include "conv/error.h"
 #include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
+#include "kernels_cpu/filter_block.h"
 #include "kernels_cpu/inside_taps.h"
 #include "kernels_cpu/streaming.h"
 
@@ -140,30 +141,25 @@ std::size_t packed_floats(const PixelGemm& gemm) {
 void pack_pixels(const PixelGemm& gemm, const ConvProblem& p, const float* w, float* packed,
                  int threads) {
   const TileShape shape = tile_shape();
-  const std::int64_t block = channel_block(gemm.in.layout), taps_all = p.r * p.s;
-  // Steps in KCRS of the product's depth and column.
-  const bool forward = p.pass == Pass::forward;
-  const std::int64_t depth_step = forward ? taps_all : p.c * taps_all;
-  const std::int64_t col_step = forward ? p.c * taps_all : taps_all;
+  const std::int64_t block = channel_block(gemm.in.layout);
+  const FilterView filter(p, w);
   for (const PixelGrid& grid : gemm.grids) {
     const std::int64_t groups = gemm.depth_groups(grid);
     const auto taps = std::int64_t(grid.taps.size());
+    const std::vector<std::int64_t> tap_of = tap_of_element(grid, p.r * p.s);
 #pragma omp parallel for num_threads(threads) schedule(static) collapse(2)
     for (std::int64_t panel = 0; panel < panels(gemm); ++panel)
       for (std::int64_t b = 0; b < gemm.in.padded_c() / block; ++b) {
-        const std::int64_t channels = std::min(shape.cols, gemm.out.c - panel * shape.cols);
-        const std::int64_t cols = shape.panel_cols(channels);
-        float* const to = packed + grid.filter + panel * groups * gemm.group_depth * shape.cols +
-                          b * taps * block * cols;
-        const std::int64_t depth = std::min(block, gemm.in.c - b * block);
-        if (channels < cols || depth < block) std::fill_n(to, taps * block * cols, 0.f);
-        for (std::int64_t col = 0; col < channels; ++col)
-          for (std::int64_t d = 0; d < depth; ++d) {
-            const float* const from =
-                w + (panel * shape.cols + col) * col_step + (b * block + d) * depth_step;
-            for (std::int64_t t = 0; t < taps; ++t)
-              to[(t * block + d) * cols + col] = from[grid.taps[std::size_t(t)].rs];
-          }
+        const std::int64_t columns = std::min(shape.cols, gemm.out.c - panel * shape.cols);
+        const FilterBlock part{.in = b * block,
+                               .out = panel * shape.cols,
+                               .channels = std::min(block, gemm.in.c - b * block),
+                               .columns = columns,
+                               .packed_channels = block,
+                               .packed_columns = shape.panel_cols(columns)};
+        float* const to = packed + grid.filter + panel * groups * gemm.group_depth * shape.cols;
+        pack_block(filter, part, tap_of, block * part.packed_columns,
+                   to + b * taps * block * part.packed_columns);
       }
   }
 }
@@ -489,7 +485,7 @@ class ImplicitGemm : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "implicit_gemm",
-                               .version = 15,
+                               .version = 16,
                                .summary = "one matrix product; columns gathered tile by tile",
                                .libraries = {}};
     return info;

@@ -29,6 +29,7 @@
 #include "conv/error.h"
 #include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
+#include "kernels_cpu/filter_block.h"
 #include "kernels_cpu/implicit_gemm.h"
 #include "kernels_cpu/inside_taps.h"
 #include "kernels_cpu/streaming.h"
@@ -97,22 +98,35 @@ StrassenGemm plan_gemm(const ConvProblem& p, const Config& config, const DeviceI
 void pack_sums(const StrassenGemm& gemm, const ConvProblem& p, const float* w, float* packed,
                int threads) {
   const TileShape shape = tile_shape();
-  const bool forward = p.pass == Pass::forward;
-  const std::int64_t depth_step = forward ? 1 : p.c, col_step = forward ? p.c : 1;
-  const std::int64_t depth = gemm.half_groups * shape.block;
-  const std::int64_t right = gemm.half_panels * shape.cols * col_step, below = depth * depth_step;
-  const std::int64_t step = gemm.product_floats();
+  const FilterView filter(p, w);
+  const std::int64_t right = gemm.half_panels * shape.cols, below = gemm.half_groups * shape.block;
+  const std::int64_t step = gemm.product_floats(), floats = shape.block * shape.cols;
+  const std::vector<std::int64_t> one_tap{0};
+  const auto quadrant = [&](std::int64_t in, std::int64_t out, float* to) {
+    const FilterBlock block{in, out, shape.block, shape.cols, shape.block, shape.cols};
+    pack_block(filter, block, one_tap, 0, to);
+  };
 #pragma omp parallel for num_threads(threads) collapse(2)
   for (std::int64_t pair = 0; pair < gemm.half_panels; ++pair)
-    for (std::int64_t d = 0; d < depth; ++d) {
-      float* const to = packed + pair * 7 * step + d * shape.cols;
-      const float* const from = w + pair * shape.cols * col_step + d * depth_step;
-      for (std::int64_t j = 0; j < shape.cols; ++j) {
-        const float* const at = from + j * col_step;
-        const float b11 = at[0], b12 = at[right], b21 = at[below], b22 = at[right + below];
-        const float t1 = b12 - b11, t2 = b22 - t1;
-        const float operands[] = {b11, b21, t2, b22 - b12, b21 - t2, t1, b22};
-        for (std::int64_t k = 0; k < 7; ++k) to[k * step + j] = operands[k];
+    for (std::int64_t group = 0; group < gemm.half_groups; ++group) {
+      const std::int64_t in = group * shape.block, out = pair * shape.cols;
+      float* const to = packed + pair * 7 * step + group * floats;
+      // B11, B21 and B22 are operands themselves.
+      float* const b11 = to;
+      float* const b21 = to + step;
+      float* const b22 = to + 6 * step;
+      float* const b12 = to + 5 * step;  // where T1 = B12 - B11 will be
+      quadrant(in, out, b11);
+      quadrant(in, out + right, b12);
+      quadrant(in + below, out, b21);
+      quadrant(in + below, out + right, b22);
+#pragma omp simd
+      for (std::int64_t i = 0; i < floats; ++i) {
+        const float t1 = b12[i] - b11[i], t2 = b22[i] - t1;
+        to[2 * step + i] = t2;
+        to[3 * step + i] = b22[i] - b12[i];
+        to[4 * step + i] = b21[i] - t2;
+        b12[i] = t1;
       }
     }
 }
@@ -150,8 +164,9 @@ StrassenFilter plan_filter(const ConvProblem& p, const Config& config, const Dev
   f.threads = device.threads;
   f.block = std::min(config.get("pairs"), ceil_div(f.pairs.count(), f.threads));
   // Short blocks cost more than what the quadrants' copies do.
-  if (p.p == p.h && p.q == p.w && 3 * f.pairs.pixels >= f.block) {
+  if (3 * f.pairs.pixels >= f.block) {
     f.in_place = true;
+    f.x_in_place = p.p == p.h && p.q == p.w;
     f.block = std::min(f.block, f.pairs.pixels);
   }
   f.accumulate = p.accumulate;
@@ -249,7 +264,7 @@ class Strassen final : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "strassen",
-                               .version = 7,
+                               .version = 8,
                                .summary = "1x1 filters with seven products instead of eight",
                                .libraries = {}};
     return info;

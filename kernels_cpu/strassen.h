@@ -75,9 +75,9 @@ struct StrassenFilter {
   PixelPairs pairs;
   TileShape tile;
   std::int64_t half_groups = 0, half_panels = 0;  // channel blocks of dy, panels of x
-  // Blocks end with the images, so that pixels are neighbours in x as in dy, and products may read
-  // the quadrants in place.
-  bool in_place = false;
+  // Blocks end with the images, so that pixels are neighbours in dy, of stride 1 also in x, and
+  // products may read the quadrants in place.
+  bool in_place = false, x_in_place = false;
   std::int64_t block = 0;  // pairs at a time, at most
   std::int64_t row_splits = 1, col_splits = 1, parts = 1;
   std::int64_t threads = 1;

@@ -93,7 +93,7 @@ void MakeSums(const Side& s, std::int64_t pairs, std::int64_t block) {
 
 // A panel of the right operand; columns of a block that lies in place are those of two planes.
 PanelB PanelOf(const StrassenFilter& f, const Side& b, int m, std::int64_t panel) {
-  const Quadrant in_place = f.in_place ? RightSums::kQuadrants[m] : kNone;
+  const Quadrant in_place = f.x_in_place ? RightSums::kQuadrants[m] : kNone;
   if (in_place == kNone) return {b.sums + m * b.step + panel * f.block * kTileCols};
   return {b.from + b.at[0] + b.Place(in_place) + panel * kTileCols / kBlock * b.plane, kBlock,
           kLanes == kBlock ? b.plane : kLanes};
@@ -168,13 +168,9 @@ void RunUnit(const StrassenFilter& f, const StrassenFilterOperands& data, float*
         b.at[i] = n * x_image + f.x_at[std::size_t(pixel)];
         if (++pixel == f.pairs.pixels) pixel = 0, ++n;
       }
-      if (f.in_place) {
-        MakeSums<LeftSums, true>(a, pairs.size(), f.block);
-        MakeSums<RightSums, true>(b, pairs.size(), f.block);
-      } else {
-        MakeSums<LeftSums, false>(a, pairs.size(), f.block);
-        MakeSums<RightSums, false>(b, pairs.size(), f.block);
-      }
+      (f.in_place ? MakeSums<LeftSums, true> : MakeSums<LeftSums, false>)(a, pairs.size(), f.block);
+      (f.x_in_place ? MakeSums<RightSums, true> : MakeSums<RightSums, false>)(b, pairs.size(),
+                                                                              f.block);
     }
     const PhaseScope scope(data.phases, 1);
     MultiplySums(f, a, b, pairs.size(), block == blocks.begin, products);

@@ -57,10 +57,11 @@ std::vector<std::int64_t> tile_sizes(const ConvProblem& p) {
   }
 }
 
-// Channel blocks whose sums for one panel take a quarter of L2, in equal parts.
-std::int64_t sums_chunk(const WinogradShape& s, const DeviceInfo& device) {
+// Channel blocks whose sums for one panel take a quarter of L2, or filters half of it, in equal
+// parts.
+std::int64_t chunk_of(const WinogradShape& s, const DeviceInfo& device) {
   const std::int64_t bytes = 4 * s.points() * s.tile.block * s.tile.cols;
-  const std::int64_t most = std::max<std::int64_t>(device.l2_bytes / 4 / bytes, 1);
+  const std::int64_t most = std::max<std::int64_t>(device.l2_bytes / (s.fused ? 2 : 4) / bytes, 1);
   return ceil_div(s.phase_blocks(), ceil_div(s.phase_blocks(), most));
 }
 
@@ -113,8 +114,9 @@ double kernel_bytes(const WinogradShape& s) {
 }
 
 // All but how the tiles are shared out.
-WinogradShape shape_of(const ConvProblem& p, std::int64_t m, const DeviceInfo& device) {
+WinogradShape shape_of(const ConvProblem& p, std::int64_t m, bool fused, const DeviceInfo& device) {
   WinogradShape s;
+  s.fused = fused;
   s.pass = p.pass;
   s.m = m;
   s.r = taps_of(p);
@@ -152,7 +154,7 @@ WinogradShape shape_of(const ConvProblem& p, std::int64_t m, const DeviceInfo& d
   s.tile = tile_shape();
   // Longer sums err more: 6.3e-6 instead of 4.4e-6 for F(6,3) with 256 (measured).
   s.depth = std::min<std::int64_t>(device.l1_bytes / 2 / (4 * s.tile.cols), 128);
-  s.chunk = sums_chunk(s, device);
+  s.chunk = chunk_of(s, device);
   return s;
 }
 
@@ -208,16 +210,16 @@ WinogradShape plan_shape(const ConvProblem& p, const Config& config, const Devic
   const std::vector<std::int64_t> sizes = tile_sizes(p);
   if (std::find(sizes.begin(), sizes.end(), m) == sizes.end())
     throw InputError(fmt::format("winograd has no tile={} for {}x{} filters", m, p.r, p.s));
-  WinogradShape s = shape_of(p, m, device);
+  const bool fused = config.has("fused") && config.get("fused") != 0;
+  WinogradShape s = shape_of(p, m, fused, device);
   s.shared = config.get("shared") != 0;
   s.stream = streams(config);
   s.panels = config.has("panels") && config.get("panels") != 0;
   if (s.panels && s.shared) throw InputError("winograd's panels=1: expected shared=0");
-  s.fused = config.has("fused") && config.get("fused") != 0;
-  if (s.fused && (p.pass == Pass::backward_filter || s.phased() || s.fold || !s.shared ||
-                  config.get("block") != s.tiles()))
+  if (s.fused &&
+      (p.pass == Pass::backward_filter || s.fold || !s.shared || config.get("block") != s.tiles()))
     throw InputError(fmt::format(
-        "winograd's fused=1: expected fwd or bwd_d of stride 1 with shared=1 and block={}",
+        "winograd's fused=1: expected fwd or bwd_d, no first layer, with shared=1 and block={}",
         s.tiles()));
   s.block = config.get("block");
   if (s.block < 1 || s.block > s.tiles())
@@ -341,23 +343,17 @@ class WinogradPlan : public ConvPlan {
   }
 
   void pack_filter(ConstSpan w, Span packed, Stream&) const override {
-    winograd_pack(shape_, view(w.data()), reinterpret_cast<float*>(packed.data()));
+    winograd_pack(shape_, FilterView(problem_, w.data()), reinterpret_cast<float*>(packed.data()));
   }
 
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
     WinogradOperands data = operands_of(problem_, args, workspace, shape_.stream);
-    if (shape_.fused) data.filter = view(args.w);
+    const FilterView filter(problem_, args.w);
+    if (shape_.fused) data.filter = &filter;
     winograd_run(shape_, data);
   }
 
  private:
-  FilterView view(const void* w) const {
-    const std::int64_t taps = problem_.r * problem_.s;
-    const bool data = problem_.pass == Pass::backward_data;
-    return {floats(w), data ? taps : problem_.c * taps, data ? problem_.c * taps : taps,
-            data && !shape_.unfolds()};
-  }
-
   ConvProblem problem_;
   WinogradShape shape_;
 };
@@ -422,7 +418,7 @@ class Winograd : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "winograd",
-                               .version = 18,
+                               .version = 19,
                                .summary =
                                    "minimal filtering of 3x3 to 5x5; 3x3 of stride 2; "
                                    "strided first layers",
@@ -470,11 +466,10 @@ class Winograd : public ConvAlgo {
     std::vector<Candidate> ranked;
     for (const std::int64_t m : tile_sizes(p))
       for (const std::string_view way : {"own", "shared", "panels", "fused"}) {
-        WinogradShape s = shape_of(p, m, device.info());
+        WinogradShape s = shape_of(p, m, way == "fused", device.info());
         s.panels = way == "panels";
-        s.fused = way == "fused";
         s.shared = s.fused || way == "shared";
-        if (s.fused && (p.pass == Pass::backward_filter || s.phased() || s.fold)) continue;
+        if (s.fused && (p.pass == Pass::backward_filter || s.fold)) continue;
         if (s.panels && s.threads == 1) continue;
         s.block = s.fused ? s.tiles() : default_block(s, device.info());
         // What meets each panel again is at hand then.

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "conv/algo.h"
+#include "kernels_cpu/filter_block.h"
 #include "kernels_cpu/implicit_gemm.h"
 
 namespace convlab::cpu {
@@ -78,7 +79,7 @@ struct WinogradShape {
   // caches once, as with a shared block, and nothing else from core to core.
   bool panels = false;
   // Or all threads share the one block, and each transforms the filters of panels of its own, some
-  // channels at a time, which meet the block and are forgotten: nothing is packed. Of stride 1.
+  // channels at a time, which meet the block and are forgotten: nothing is packed.
   bool fused = false;
   std::int64_t block = 0;  // tiles transformed at a time
   bool stream = false;     // results past the caches: lines of them need not be read first
@@ -113,9 +114,13 @@ struct WinogradShape {
     return out_grid.phases * (last * tile.cols + panel_columns(last));
   }
   std::int64_t panels_of_thread() const {  // at most, at a time
-    return fused ? 1 : panels ? out_grid.phases * ceil_div(phase_panels(), threads) : out_panels();
+    const std::int64_t of_phase = fused    ? 1
+                                  : panels ? ceil_div(phase_panels(), threads)
+                                           : phase_panels();
+    return out_grid.phases * of_phase;
   }
-  bool phased() const { return in_grid.phases * out_grid.phases > 1; }
+  std::int64_t phases() const { return in_grid.phases * out_grid.phases; }  // of one side
+  bool phased() const { return phases() > 1; }
   // Plain x is folded where it is read, and unfolded where it is written.
   bool folds() const { return fold && pass != Pass::backward_data; }
   bool unfolds() const { return fold && pass == Pass::backward_data; }
@@ -159,7 +164,8 @@ struct WinogradShape {
   //   M [point][panel][tile][column]                 (dy transformed, in backward_filter)
   //   S [panel][phase][chunk][point][channel][column]  (backward_filter: sums over tiles)
   //   packed filter [point][panel][channel][column]
-  //   U [point][channel][column]                    (fused: of a panel and chunk)
+  //   U [point][channel][column]                    (fused: of a panel and chunk, and its taps
+  //   g [channel block][channel][tap][column]        as they are)
   std::int64_t rows() const { return block | 1; }
   std::int64_t v_point() const { return (in_blocks() * rows() | 1) * tile.block; }
   std::int64_t m_point() const { return (panels_of_thread() * rows() | 1) * tile.cols; }
@@ -193,26 +199,27 @@ struct WinogradShape {
     if (pass != Pass::backward_filter) return 0;
     return chunk_floats() * (!sums_at_once() ? chunks() : shared ? threads : 1);
   }
+  // Where a phase's channel block begins in a panel, of the first point.
+  std::int64_t packed_at(std::int64_t phase, std::int64_t panel, std::int64_t block) const {
+    const bool in_phased = in_grid.phases > 1;
+    const std::int64_t of_panel = in_phased ? panel : phase * phase_panels() + panel;
+    return of_panel * packed_panel() +
+           ((in_phased ? phase * phase_blocks() : 0) + block) * tile.block * tile.cols;
+  }
   std::int64_t u_point() const { return (chunk * tile.block + 1) * tile.cols; }
-  std::int64_t u_floats() const { return fused ? points() * u_point() : 0; }
+  std::int64_t u_floats() const { return points() * u_point(); }
+  std::int64_t g_block() const { return (tile.block * kernel * kernel + 3) * tile.cols; }
+  std::int64_t g_floats() const { return chunk * g_block(); }
   std::int64_t set_floats() const { return v_floats() + m_floats() + s_floats(); }
   std::int64_t workspace_floats() const {
-    if (fused) return v_floats() + threads * (u_floats() + m_floats());
+    if (fused) return v_floats() + threads * (u_floats() + g_floats() + m_floats());
     return set_floats() * (shared ? 1 : threads);
   }
 };
 
-// KCRS of the problem, seen from `in` to `out`: steps between channels, and whether r and s run
-// backwards.
-struct FilterView {
-  const float* w = nullptr;
-  std::int64_t out_step = 0, in_step = 0;
-  bool flipped = false;
-};
-
 struct WinogradOperands {
   const float *in = nullptr, *packed = nullptr, *dy = nullptr, *bias = nullptr, *residual = nullptr;
-  FilterView filter;  // fused, in place of `packed`
+  const FilterView* filter = nullptr;  // fused, in place of `packed`
   float* out = nullptr;
   float* workspace = nullptr;
   bool stream = false;  // results go past the caches; `out` is aligned to vectors

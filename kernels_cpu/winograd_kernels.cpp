@@ -357,7 +357,7 @@ void TransformSums(const Shape& s, const float* sums, std::int64_t sets, std::in
   constexpr int T = Output::inputs;
   const std::int64_t area = s.kernel * s.kernel, step = s.in.c / s.in_fold() * area;
   const std::int64_t columns = std::min<std::int64_t>(kTileCols, s.out.c - panel * kTileCols);
-  const Taps<R> taps(s, false);
+  const Taps<R> taps(s);
   alignas(64) float taps_of[kBlock][R * R][kTileCols];  // of some channels
   for (std::int64_t first = channels.begin; first < channels.end; first += kBlock) {
     const std::int64_t count = std::min<std::int64_t>(kBlock, channels.end - first);
@@ -468,23 +468,29 @@ void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int
   }
 }
 
-// Neighbouring points lie a large power of two apart, where caches have room for few lines: lines
-// that are written whole go straight to memory instead.
+// Of items [panel][channel block] of a phase. Neighbouring points lie a large power of two apart,
+// where caches have room for few lines: lines that are written whole go straight to memory instead.
 template <int M, int R>
 void PackThread(const Shape& s, const FilterView& filter, float* packed, Range items) {
   constexpr int points = (M + R - 1) * (M + R - 1);
-  const Taps<R> taps(s, filter.flipped);
+  const Taps<R> taps(s);
   alignas(64) float u[points][kTileCols];
-  for (std::int64_t i = items.begin; i < items.end; ++i)
-    TransformFilter<M, R>(
-        s, filter, taps, i, kTileCols, [&](int) { return u[0]; },
-        [&](int c) HWY_ATTR {
-          float* const to = packed + (i * kBlock + c) * kTileCols;
-          for (int point = 0; point < points; ++point)
-            for (int lane = 0; lane < kTileCols; lane += kLanes)
-              hn::Stream(hn::Load(F32(), u[point] + lane), F32(),
-                         to + point * s.packed_point() + lane);
-        });
+  alignas(64) float g[(kBlock * kTapsOf<R> + 3) * kTileCols];
+  for (std::int64_t i = items.begin; i < items.end; ++i) {
+    const std::int64_t panel = i / s.phase_blocks(), block = i % s.phase_blocks();
+    GatherTaps<R>(s, filter, taps, block * kBlock, panel * kTileCols, g);
+    for (std::int64_t phase = 0; phase < s.phases(); ++phase) {
+      float* const to = packed + s.packed_at(phase, panel, block);
+      TransformTaps<M, R>(
+          s, taps, phase, g, kTileCols, [&](int) { return u[0]; },
+          [&](int c) HWY_ATTR {
+            for (int point = 0; point < points; ++point)
+              for (int lane = 0; lane < kTileCols; lane += kLanes)
+                hn::Stream(hn::Load(F32(), u[point] + lane), F32(),
+                           to + c * kTileCols + point * s.packed_point() + lane);
+          });
+    }
+  }
   hwy::FlushStream();
 }
 
@@ -497,39 +503,61 @@ void ForwardFusedThread(const Shape& s, const WinogradOperands& data, std::int64
   const Team team{thread, threads};
   const Range block{0, s.tiles()};
   float* const v = data.workspace;
-  float* const u = v + s.v_floats() + thread * (s.u_floats() + s.m_floats());
-  float* const m = u + s.u_floats();
+  float* const u = v + s.v_floats() + thread * (s.u_floats() + s.g_floats() + s.m_floats());
+  float* const g = u + s.u_floats();
+  float* const m = g + s.g_floats();
   {
     const PhaseScope scope(data.phases, 0);
     InputTransform<typename Code::Input, M, R>(s)(s, data.in, v, block,
                                                   team.Share(s.in_blocks() * s.tiles()));
   }
   team.Barrier();
-  const Taps<R> taps(s, data.filter.flipped);
-  const Range own = team.Share(s.out_panels());
-  for (std::int64_t panel = own.begin; panel < own.end; ++panel) {
+  const Taps<R> taps(s);
+  const bool in_phased = s.in_grid.phases > 1;
+  // The phases, of input or output, meet a panel and `blocks` channel blocks from `first` on.
+  const auto run_chunk = [&](std::int64_t panel, std::int64_t first, std::int64_t blocks,
+                             std::int64_t phase) HWY_ATTR {
+    {
+      const PhaseScope scope(data.phases, 3);
+      for (std::int64_t b = 0; b < blocks; ++b)
+        TransformTaps<M, R>(
+            s, taps, phase, g + b * s.g_block(), s.u_point(),
+            [&](int c) { return u + (b * kBlock + c) * kTileCols; }, [](int) {});
+    }
+    const PhaseScope scope(data.phases, 1);
     const auto multiply = s.panel_columns(panel) == kLanes ? Multiply<1> : Multiply<kTileVecs>;
-    for (std::int64_t first = 0; first < s.in_blocks(); first += s.chunk) {
-      const std::int64_t blocks = std::min(s.chunk, s.in_blocks() - first);
+    const std::int64_t channels = std::min(blocks * kBlock, s.in.c - first * kBlock);
+    const std::int64_t v_at = ((in_phased ? phase * s.phase_blocks() : 0) + first) * s.rows();
+    const std::int64_t m_at = (in_phased ? 0 : phase) * s.rows();
+    for (std::int64_t point = 0; point < s.points(); ++point) {
+      const auto phases = s.phases_at(point);
+      float* const to = m + point * s.m_point() + m_at * kTileCols;
+      if (phase < phases.first || phase >= phases.second) {
+        if (!in_phased) std::fill_n(to, s.tiles() * kTileCols, 0.f);
+        continue;
+      }
+      const float* const of_point = u + point * s.u_point();
+      multiply(v + point * s.v_point() + v_at * kBlock, s.rows() * kBlock, channels, of_point,
+               of_point + s.u_point(), s.tiles(), s.depth,
+               first > 0 || (in_phased && phase > phases.first), to);
+    }
+  };
+  const Range own = team.Share(s.phase_panels());
+  for (std::int64_t panel = own.begin; panel < own.end; ++panel) {
+    for (std::int64_t first = 0; first < s.phase_blocks(); first += s.chunk) {
+      const std::int64_t blocks = std::min(s.chunk, s.phase_blocks() - first);
       {
         const PhaseScope scope(data.phases, 3);
         for (std::int64_t b = 0; b < blocks; ++b)
-          TransformFilter<M, R>(
-              s, data.filter, taps, panel * s.in_blocks() + first + b, s.u_point(),
-              [&](int c) { return u + (b * kBlock + c) * kTileCols; }, [](int) {});
+          GatherTaps<R>(s, *data.filter, taps, (first + b) * kBlock, panel * kTileCols,
+                        g + b * s.g_block());
       }
-      const PhaseScope scope(data.phases, 1);
-      const std::int64_t channels = std::min(blocks * kBlock, s.in.c - first * kBlock);
-      for (std::int64_t point = 0; point < s.points(); ++point) {
-        const float* const of_point = u + point * s.u_point();
-        multiply(v + point * s.v_point() + first * s.rows() * kBlock, s.rows() * kBlock, channels,
-                 of_point, of_point + s.u_point(), s.tiles(), s.depth, first > 0,
-                 m + point * s.m_point());
-      }
+      for (std::int64_t phase = 0; phase < s.phases(); ++phase)
+        run_chunk(panel, first, blocks, phase);
     }
     const PhaseScope scope(data.phases, 2);
     OutputTransform<typename Code::Output, R>(s)(s, data, m, {panel, panel + 1}, block,
-                                                 {0, kTileVecs * s.tiles()});
+                                                 {0, s.out_grid.phases * kTileVecs * s.tiles()});
   }
   if (data.stream) hwy::FlushStream();
 }
@@ -553,7 +581,7 @@ void WithSizes(const Shape& s, F&& f) {
 
 void Pack(const Shape& s, const FilterView& filter, float* packed, std::int64_t thread,
           std::int64_t threads) {
-  const Range items = share(s.out_panels() * s.in_blocks(), thread, threads);
+  const Range items = share(s.phase_panels() * s.phase_blocks(), thread, threads);
   WithSizes(s, [&](auto m, auto r) { PackThread<m(), r()>(s, filter, packed, items); });
 }
 

@@ -1,0 +1,83 @@
+#include "kernels_cpu/filter_block.h"
+
+#include <algorithm>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels_cpu/filter_block.cpp"
+#include <hwy/foreach_target.h>  // first: compiles the rest once per target
+#include <hwy/highway.h>
+
+#include "kernels_cpu/gemm_kernel-inl.h"
+#include "kernels_cpu/transpose_rows-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace convlab::cpu::HWY_NAMESPACE {
+
+void PackBlock(const FilterView& filter, const FilterBlock& block,
+               const std::vector<std::int64_t>& tap_of, std::int64_t tap_step, float* to) {
+  const auto elements = std::int64_t(tap_of.size());
+  const std::int64_t cols = block.packed_columns;
+  if (const std::int64_t missing = block.packed_channels - block.channels; missing > 0)
+    for (const std::int64_t tap : tap_of)
+      if (tap >= 0) std::fill_n(to + tap * tap_step + block.channels * cols, missing * cols, 0.f);
+  const float* const from = filter.at(block.in, block.out);
+  const auto put = [&](const float* row, std::int64_t tap, std::int64_t channel) HWY_ATTR {
+    if (tap < 0) return;
+    float* const place = to + tap * tap_step + channel * cols;
+    for (std::int64_t i = 0; i < cols; i += kLanes)
+      hn::StoreU(hn::Load(F32(), row + i), F32(), place + i);
+  };
+  alignas(64) float rows[(kTileCols + 3) * kTileCols] = {};
+  if (filter.out_step == 1) {  // columns lie side by side
+    for (std::int64_t channel = 0; channel < block.channels; ++channel) {
+      std::copy_n(from + channel * filter.in_step, block.columns, rows);
+      put(rows, tap_of[0], channel);
+    }
+    return;
+  }
+  // A column's channels and taps lie side by side, or the taps of one channel.
+  const std::int64_t run = filter.in_step == elements ? block.channels : 1;
+  for (std::int64_t first = 0; first < block.channels; first += run) {
+    std::int64_t channel = first, element = 0;
+    for (std::int64_t i = 0; i < run * elements; i += kTileCols) {
+      const std::int64_t floats = std::min<std::int64_t>(kTileCols, run * elements - i);
+      TransposeSquare(from + first * filter.in_step + i, filter.out_step, block.columns, floats,
+                      rows);
+      for (std::int64_t j = 0; j < floats; ++j) {
+        put(rows + j * kTileCols, tap_of[std::size_t(element)], channel);
+        if (++element == elements) element = 0, ++channel;
+      }
+    }
+  }
+}
+
+}  // namespace convlab::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace convlab::cpu {
+
+HWY_EXPORT(PackBlock);
+
+FilterView::FilterView(const ConvProblem& p, const void* filter, std::int64_t group) {
+  const std::int64_t taps = p.r * p.s, of_k = p.c / p.groups * taps;
+  const bool data = p.pass == Pass::backward_data;
+  w = static_cast<const float*>(filter) + group * (p.k / p.groups) * of_k;
+  in_step = data ? of_k : taps;
+  out_step = data ? taps : of_k;
+}
+
+std::vector<std::int64_t> tap_of_element(const PixelGrid& grid, std::int64_t elements) {
+  std::vector<std::int64_t> tap_of(std::size_t(elements), -1);
+  for (std::size_t tap = 0; tap < grid.taps.size(); ++tap)
+    tap_of[std::size_t(grid.taps[tap].rs)] = std::int64_t(tap);
+  return tap_of;
+}
+
+void pack_block(const FilterView& filter, const FilterBlock& block,
+                const std::vector<std::int64_t>& tap_of, std::int64_t tap_step, float* to) {
+  HWY_DYNAMIC_DISPATCH(PackBlock)(filter, block, tap_of, tap_step, to);
+}
+
+}  // namespace convlab::cpu
+#endif  // HWY_ONCE

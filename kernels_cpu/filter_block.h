@@ -1,0 +1,39 @@
+// A filter from KCRS to what the products over blocked activations read. Internal.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "conv/problem.h"
+#include "kernels_cpu/pixel_grid.h"
+
+namespace convlab::cpu {
+
+// The filter of one group, seen from the pass's input to its output, which are y and x backwards:
+// steps between neighbouring channels, in floats. Taps lie side by side.
+struct FilterView {
+  const float* w = nullptr;
+  std::int64_t in_step = 0, out_step = 0;
+
+  FilterView(const ConvProblem&, const void* w, std::int64_t group = 0);
+  const float* at(std::int64_t in, std::int64_t out) const {
+    return w + in * in_step + out * out_step;
+  }
+};
+
+// Of a grid: which of its taps each element of an r x s filter is, or below zero if none.
+std::vector<std::int64_t> tap_of_element(const PixelGrid&, std::int64_t elements);
+
+// A channel block of the input and a panel's columns of the output, from (in, out) on: how many of
+// them there are, and how many are packed.
+struct FilterBlock {
+  std::int64_t in = 0, out = 0;
+  std::int64_t channels = 0, columns = 0;
+  std::int64_t packed_channels = 0, packed_columns = 0;
+};
+
+// to[tap * tap_step + channel * packed_columns + column], zero where there is no channel or column.
+void pack_block(const FilterView&, const FilterBlock&, const std::vector<std::int64_t>& tap_of,
+                std::int64_t tap_step, float* to);
+
+}  // namespace convlab::cpu

@@ -1,0 +1,48 @@
+// Rows of memory to columns, to gather filters: KCRS has the taps side by side, products want the
+// channels of the output so. What is read by its own rows, many of them, fills whole lines and
+// comes through few sets of the cache, however large a power of two lies between.
+//
+// Per-target header: include it after hwy/foreach_target.h.
+#if defined(CONVLAB_KERNELS_CPU_TRANSPOSE_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef CONVLAB_KERNELS_CPU_TRANSPOSE_ROWS_INL_H_
+#undef CONVLAB_KERNELS_CPU_TRANSPOSE_ROWS_INL_H_
+#else
+#define CONVLAB_KERNELS_CPU_TRANSPOSE_ROWS_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels_cpu/gemm_kernel-inl.h"
+#include "kernels_cpu/put_transposed-inl.h"
+#include "kernels_cpu/vectors-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace convlab::cpu::HWY_NAMESPACE {
+
+// to[i][row] = from[row][i] of up to kTileCols rows, row_step floats apart, and up to kTileCols
+// floats of each; the rows of `to` are kTileCols long. Up to three more rows of `to` are written,
+// for columns go by fours.
+HWY_INLINE void TransposeSquare(const float* from, std::int64_t row_step, std::int64_t rows,
+                                std::int64_t floats, float* to) {
+  alignas(64) float square[kTileCols * kTileCols];
+  for (std::int64_t row = 0; row < rows; ++row)
+    ForEachVector<float>(floats, [&](auto at, std::int64_t i) HWY_ATTR {
+      hn::Store(at.Load(from + row * row_step + i), VectorTag<float>(),
+                square + row * kTileCols + i);
+    });
+  PutTransposed(WholeSums{square}, false, rows, round_up(floats, 4), to, kTileCols);
+}
+
+// The same of any number of floats.
+HWY_INLINE void TransposeRows(const float* from, std::int64_t row_step, std::int64_t rows,
+                              std::int64_t floats, float* to) {
+  for (std::int64_t i = 0; i < floats; i += kTileCols)
+    TransposeSquare(from + i, row_step, rows, std::min<std::int64_t>(kTileCols, floats - i),
+                    to + i * kTileCols);
+}
+
+}  // namespace convlab::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
