@@ -116,6 +116,15 @@ struct AheadOfBoth {
     for (int i = 0; i < kFloats; i += 16) __builtin_prefetch(other + c * kFloats + i, 0, 2);
   }
 };
+// kRows groups of neighbours, a line or two a step.
+template <int kGroup, int kRows>
+struct AheadOfRows {
+  const float* data;
+  HWY_INLINE void Ask(std::int64_t c) const {
+    constexpr int kStep = kRows > 16 ? 32 : 16;  // floats
+    for (int i = 0; i < kStep; i += 16) hwy::Prefetch(data + c * kStep + i);
+  }
+};
 struct NothingAhead {
   HWY_INLINE void Ask(std::int64_t) const {}
 };
@@ -125,9 +134,9 @@ struct Tile {
   Vec v[kRows][kVecs];
 
   HWY_INLINE void SetZero() {
-    HWY_UNROLL(16)
+    HWY_UNROLL(32)
     for (int i = 0; i < kRows; ++i) {
-      HWY_UNROLL(16)
+      HWY_UNROLL(32)
       for (int j = 0; j < kVecs; ++j) v[i][j] = hn::Zero(F32());
     }
   }
@@ -174,6 +183,12 @@ struct Tile {
                                            AheadOfGroup<kGroup>{a[kGroupsAhead]}, depth);
   }
 
+  // One group of neighbours, asking for the kRows from `next` on.
+  template <int kGroup>
+  HWY_INLINE void MultiplyAddGroupAhead(const float* a, PanelB b, const float* next) {
+    MultiplyAddGroup<kGroup>(a, Neighbours<kGroup>(), b, AheadOfRows<kGroup, kRows>{next});
+  }
+
   // The same where rows lie at a + row_at[i] instead of evenly spaced.
   template <int kGroup, class What = NothingAhead>
   HWY_INLINE void MultiplyAddAt(const float* a, const std::ptrdiff_t* row_at,
@@ -196,9 +211,9 @@ struct Tile {
   // store it. f is a lambda marked HWY_ATTR; the vector is passed by reference.
   template <int kBegin = 0, int kEnd = kRows, class F>
   HWY_INLINE void ForEach(F&& f) {
-    HWY_UNROLL(16)
+    HWY_UNROLL(32)
     for (int i = kBegin; i < kEnd; ++i) {
-      HWY_UNROLL(16)
+      HWY_UNROLL(32)
       for (int j = 0; j < kVecs; ++j) f(i, j, v[i][j]);
     }
   }
@@ -260,16 +275,16 @@ struct Tile {
   template <int kBegin, int kEnd, class RowAt>
   HWY_INLINE void Step(const float* a, const RowAt& row_at, const PanelB& b) {
     Vec bv[kVecs];
-    HWY_UNROLL(16)
+    HWY_UNROLL(32)
     for (int j = 0; j < kVecs; ++j) bv[j] = hn::LoadU(F32(), b.data + j * b.vec_stride);
-    HWY_UNROLL(16)
+    HWY_UNROLL(32)
     for (int i = kBegin; i < kEnd; ++i) {
       const Vec av = hn::Set(F32(), a[row_at[i]]);
-      HWY_UNROLL(16)
+      HWY_UNROLL(32)
       for (int j = 0; j < kVecs; ++j) v[i][j] = hn::MulAdd(av, bv[j], v[i][j]);
       UsedUpToHere(av);
     }
-    HWY_UNROLL(16)
+    HWY_UNROLL(32)
     for (int j = 0; j < kVecs; ++j) UsedUpToHere(bv[j]);
   }
 };
@@ -313,14 +328,14 @@ HWY_INLINE void ForEachTile(std::int64_t rows, F&& f, std::int64_t first = 0) {
   }
 }
 
-// The same with as few tiles as may be, all nearly of one size, which takes code for each size:
-// where B streams past, tiles of few rows would wait for it.
-template <class F>
+// The same with as few tiles of at most kMost rows as may be, all nearly of one size, which takes
+// code for each size: where B streams past, tiles of few rows would wait for it.
+template <int kMost, class F>
 HWY_INLINE void ForEachEvenRowTile(std::int64_t rows, F&& f) {
-  const std::int64_t parts = (rows + kTileRows - 1) / kTileRows;
+  const std::int64_t parts = (rows + kMost - 1) / kMost;
   for (std::int64_t part = 0; part < parts; ++part) {
     const Range own = share(rows, part, parts);
-    WithRows(own.size(), [&](auto n) HWY_ATTR { f(n, own.begin); });
+    WithRows<kMost>(own.size(), [&](auto n) HWY_ATTR { f(n, own.begin); });
   }
 }
 

@@ -94,18 +94,20 @@ auto InputTransform(const Shape& s) {
 // M = V U for one point and panel: tiles x channels by channels x columns, kVecs vectors of them: a
 // panel has room for two, a last one may need one. Channels go in parts for which U stays in L1
 // while all tiles pass; meanwhile the panel that comes next is fetched into L2, evenly spread, for
-// its first touch would wait at each page.
+// its first touch would wait at each page. Each channel block asks for V of the next, or of the
+// next point: all rows of a tile at once would wait for L2.
 template <int kVecs>
-HWY_NOINLINE void Multiply(const float* v, std::ptrdiff_t block_step, std::int64_t channels,
-                           const float* u, const float* next_u, std::int64_t tiles,
-                           std::int64_t depth, bool add, float* m) {
+HWY_NOINLINE void Multiply(const float* v, const float* next_v, std::ptrdiff_t block_step,
+                           std::int64_t channels, const float* u, const float* next_u,
+                           std::int64_t tiles, std::int64_t depth, bool add, float* m) {
+  constexpr int kMostRows = kTileRows * kTileVecs / kVecs;          // what the registers hold
   constexpr std::int64_t lines = std::max(1, kVecs * kLanes / 16);  // of U a step, of 16 floats
   const std::int64_t blocks = ceil_div(channels, kBlock), whole = channels / kBlock;
   const std::int64_t parts = ceil_div(blocks * kBlock, depth);
-  const std::int64_t fetches = ceil_div(kBlock * lines, ceil_div(tiles, kTileRows));
+  const std::int64_t fetches = ceil_div(kBlock * lines, ceil_div(tiles, kMostRows));
   for (std::int64_t part = 0; part < parts; ++part) {
     const Range own = share(blocks, part, parts);
-    ForEachEvenRowTile(tiles, [&](auto rows, std::int64_t first) HWY_ATTR {
+    ForEachEvenRowTile<kMostRows>(tiles, [&](auto rows, std::int64_t first) HWY_ATTR {
       Tile<decltype(rows)::value, kVecs> sum;
       float* const to = m + first * kTileCols;
       sum.SetZero();
@@ -115,7 +117,8 @@ HWY_NOINLINE void Multiply(const float* v, std::ptrdiff_t block_step, std::int64
         const float* const a = v + b * block_step + first * kBlock;
         const PanelB panel{u + b * kBlock * kTileCols};
         if (b < whole)
-          sum.template MultiplyAdd<kBlock>({a, kBlock, block_step}, panel, 1);
+          sum.template MultiplyAddGroupAhead<kBlock>(
+              a, panel, b + 1 < blocks ? a + block_step : next_v + first * kBlock);
         else
           sum.MultiplyAdd(&a, kBlock, panel, 1, channels - whole * kBlock);
       }
@@ -217,8 +220,9 @@ void MultiplyPanel(const Shape& s, const float* u, const float* next_u, const fl
   const std::int64_t channels = phased ? (last - first) * s.in.padded_c() : s.in.c;
   const std::int64_t skipped = begin * kBlock * kTileCols;
   const auto multiply = columns == kLanes ? Multiply<1> : Multiply<kTileVecs>;
-  multiply(v + point * s.v_point() + begin * s.rows() * kBlock, s.rows() * kBlock, channels,
-           u + skipped, next_u + skipped, tiles, s.depth, false, m);
+  const float* const of_point = v + point * s.v_point() + begin * s.rows() * kBlock;
+  multiply(of_point, of_point + s.v_point(), s.rows() * kBlock, channels, u + skipped,
+           next_u + skipped, tiles, s.depth, false, m);
 }
 
 template <int M, int R>
@@ -536,10 +540,10 @@ void ForwardFusedThread(const Shape& s, const WinogradOperands& data, std::int64
         if (!in_phased) std::fill_n(to, s.tiles() * kTileCols, 0.f);
         continue;
       }
-      const float* const of_point = u + point * s.u_point();
-      multiply(v + point * s.v_point() + v_at * kBlock, s.rows() * kBlock, channels, of_point,
-               of_point + s.u_point(), s.tiles(), s.depth,
-               first > 0 || (in_phased && phase > phases.first), to);
+      const float* const v_of = v + point * s.v_point() + v_at * kBlock;
+      const float* const u_of = u + point * s.u_point();
+      multiply(v_of, v_of + s.v_point(), s.rows() * kBlock, channels, u_of, u_of + s.u_point(),
+               s.tiles(), s.depth, first > 0 || (in_phased && phase > phases.first), to);
     }
   };
   const Range own = team.Share(s.phase_panels());
