@@ -230,10 +230,10 @@ HWY_NOINLINE void RunTile(const TileJob& job) {
   const PanelB b{job.b + whole * kBlock * kCols, kCols, kLanes};
   const bool last = whole < job.groups;
   if (last) tile.template MultiplyAddLast<kBlock, 0, kHalf>(a, b, job.last_depth);
-  job.output.StoreRows<0, kHalf>(tile, job.row_out);
+  job.output.StoreRows<0, kHalf, true>(tile, job.row_out);
   if constexpr (kHalf < kRows) {
     if (last) tile.template MultiplyAddLast<kBlock, kHalf, kRows>(a, b, job.last_depth);
-    job.output.StoreRows<kHalf, kRows>(tile, job.row_out);
+    job.output.StoreRows<kHalf, kRows, true>(tile, job.row_out);
   }
 }
 
