@@ -133,14 +133,15 @@ void pack_sums(const StrassenGemm& gemm, const ConvProblem& p, const float* w, f
 
 // How units are cut. Parts of the pixels, one a thread, read all of their operands once, but keep
 // seven products each: where these would be too many, threads share out rectangles of dw instead.
-// Rectangles are so small that a block's sums come back from L2, mostly.
+// Rectangles are so small that a block's sums come back from L2, mostly: each product needs two of
+// them at a time. Larger ones make fewer sums twice.
 void split_filter(StrassenFilter& f, std::int64_t most_bytes, const DeviceInfo& device) {
   const auto widest = [&] {
     return f.unit_groups() * f.tile.block > f.unit_panels() * f.tile.cols;
   };
   f.parts = std::min(f.threads, f.blocks());
   while (f.parts > 1 && 4 * f.workspace_floats() > most_bytes) --f.parts;
-  while (f.rectangles() * f.parts < f.threads || 8 * f.thread_floats() > 3 * device.l2_bytes) {
+  while (f.rectangles() * f.parts < f.threads || 8 * f.sums_floats() > 4 * device.l2_bytes) {
     if (f.unit_groups() > 1 && (widest() || f.unit_panels() == 1))
       f.row_splits *= 2;
     else if (f.unit_panels() > 1)

@@ -106,6 +106,10 @@ struct StrassenFilter {
   }
   std::int64_t a_floats() const { return round_up(7 * a_step(), 16); }
   std::int64_t b_floats() const { return round_up(7 * b_step(), 16); }
+  // What a block fills of them.
+  std::int64_t sums_floats() const {
+    return (in_place ? 4 : 7) * a_step() + (x_in_place ? 4 : 7) * b_step();
+  }
   std::int64_t thread_floats() const { return a_floats() + b_floats() + round_up(4 * block, 16); }
   std::int64_t set_floats() const { return round_up(7 * product_step(), 16); }
   std::int64_t sets_floats() const { return rectangles() * parts * set_floats(); }
