@@ -38,6 +38,9 @@ void PackBlock(const FilterView& filter, const FilterBlock& block,
   // A column's channels and taps lie side by side, or the taps of one channel.
   const std::int64_t run = filter.in_step == elements ? block.channels : 1;
   for (std::int64_t first = 0; first < block.channels; first += run) {
+    // The next channel's, which the machine would not foresee.
+    for (std::int64_t i = 0; run == 1 && i < block.columns * elements; i += 16)
+      hwy::Prefetch(from + (first + 1) * filter.in_step + i);
     std::int64_t channel = first, element = 0;
     for (std::int64_t i = 0; i < run * elements; i += kTileCols) {
       const std::int64_t floats = std::min<std::int64_t>(kTileCols, run * elements - i);
