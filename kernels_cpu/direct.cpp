@@ -626,7 +626,7 @@ class Direct : public ConvAlgo {
  private:
   const Config streaming{{"stream", 1}};
   AlgoInfo info_{"direct",
-                 9,
+                 10,
                  DeviceKind::cpu,
                  Origin::own,
                  "the definition's loops, tiled for registers and caches",

@@ -98,31 +98,24 @@ struct AheadToL2 {
   std::ptrdiff_t step;
   HWY_INLINE void Ask(std::int64_t c) const { __builtin_prefetch(data + c * step, 0, 2); }
 };
-// A group of neighbours, a line at a time.
-template <int kGroup>
-struct AheadOfGroup {
-  const float* data;
-  HWY_INLINE void Ask(std::int64_t c) const {
-    if (c * kGroup % 16 == 0) hwy::Prefetch(data + c * kGroup);
-  }
-};
-// Likewise, and kFloats a step of what must come to L2 first.
-template <int kGroup, int kFloats>
-struct AheadOfBoth {
-  AheadOfGroup<kGroup> a;
-  const float* other;
-  HWY_INLINE void Ask(std::int64_t c) const {
-    a.Ask(c);
-    for (int i = 0; i < kFloats; i += 16) __builtin_prefetch(other + c * kFloats + i, 0, 2);
-  }
-};
 // kRows groups of neighbours, a line or two a step.
 template <int kGroup, int kRows>
 struct AheadOfRows {
+  static constexpr int kFloats = (kRows > 16 ? 2 : 1) * kGroup;  // a step
   const float* data;
   HWY_INLINE void Ask(std::int64_t c) const {
-    constexpr int kStep = kRows > 16 ? 32 : 16;  // floats
-    for (int i = 0; i < kStep; i += 16) hwy::Prefetch(data + c * kStep + i);
+    if (c * kFloats % 16 == 0)
+      for (int i = 0; i < kFloats; i += 16) hwy::Prefetch(data + c * kFloats + i);
+  }
+};
+// Likewise, and kFloats a step of what must come to L2 first.
+template <class OfRows, int kFloats>
+struct AheadOfBoth {
+  OfRows rows;
+  const float* other;
+  HWY_INLINE void Ask(std::int64_t c) const {
+    rows.Ask(c);
+    for (int i = 0; i < kFloats; i += 16) __builtin_prefetch(other + c * kFloats + i, 0, 2);
   }
 };
 struct NothingAhead {
@@ -162,17 +155,19 @@ struct Tile {
   // The same in rows [kBegin, kEnd) that are neighbours, asking for those kGroupsAhead later: a has
   // that many entries more. And, group by group, for kFloats a step from `other` on, `other_step`
   // further each time, unless it is null.
-  template <int kGroup, int kBegin = 0, int kEnd = kRows, int kFloats = kGroup>
+  template <int kGroup, int kBegin = 0, int kEnd = kRows,
+            int kFloats = AheadOfRows<kGroup, kRows>::kFloats>
   HWY_INLINE void MultiplyAddAhead(const float* const* a, PanelB b, std::int64_t groups,
                                    const float* other = nullptr, std::ptrdiff_t other_step = 0) {
-    const auto ahead = [&](std::int64_t g) { return AheadOfGroup<kGroup>{a[g + kGroupsAhead]}; };
+    using OfRows = AheadOfRows<kGroup, kRows>;
+    const auto ahead = [&](std::int64_t g) { return OfRows{a[g + kGroupsAhead]}; };
     if (other == nullptr) {
       for (std::int64_t g = 0; g < groups; ++g)
         MultiplyAddGroup<kGroup, kBegin, kEnd>(a[g], Neighbours<kGroup>(), b, ahead(g));
     } else {
       for (std::int64_t g = 0; g < groups; ++g, other += other_step)
         MultiplyAddGroup<kGroup, kBegin, kEnd>(a[g], Neighbours<kGroup>(), b,
-                                               AheadOfBoth<kGroup, kFloats>{ahead(g), other});
+                                               AheadOfBoth<OfRows, kFloats>{ahead(g), other});
     }
   }
 
@@ -180,7 +175,7 @@ struct Tile {
   template <int kGroup, int kBegin = 0, int kEnd = kRows>
   HWY_INLINE void MultiplyAddLast(const float* const* a, PanelB b, std::int64_t depth) {
     MultiplyAddGroup<kGroup, kBegin, kEnd>(*a, Neighbours<kGroup>(), b,
-                                           AheadOfGroup<kGroup>{a[kGroupsAhead]}, depth);
+                                           AheadOfRows<kGroup, kRows>{a[kGroupsAhead]}, depth);
   }
 
   // One group of neighbours, asking for the kRows from `next` on.
@@ -311,12 +306,12 @@ HWY_INLINE void ForEachRowTile(std::int64_t rows, F&& f, std::int64_t first = 0)
   }
 }
 
-// The same with tiles of kTileRows rows. Where those are six, the last two tiles share evenly what
-// is left: one of fewer than four rows waits for its own sums, and 49 pixels are 8 x 6 + 1.
-template <class F>
+// The same with tiles of at most kMost rows. Where full tiles have six, the last two share evenly
+// what is left: one of fewer than four rows waits for its own sums, and 49 pixels are 8 x 6 + 1.
+template <int kMost = kTileRows, class F>
 HWY_INLINE void ForEachTile(std::int64_t rows, F&& f, std::int64_t first = 0) {
   if constexpr (kTileRows > 6) {
-    ForEachRowTile<kTileRows>(rows, f, first);
+    ForEachRowTile<kMost>(rows, f, first);
   } else {
     for (; rows >= 2 * kTileRows; rows -= kTileRows, first += kTileRows)
       f(std::integral_constant<int, kTileRows>(), first);

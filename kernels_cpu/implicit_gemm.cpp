@@ -122,7 +122,9 @@ PixelGemm plan_pixels(const ConvProblem& original, const Config& config, const D
   if (gemm.in_place() && 4 * gemm.in.elements() > device.threads * device.l2_bytes) {
     const std::int64_t row_bytes = gemm.depth_groups(gemm.grids[0]) * shape.block * 4;
     const std::int64_t filter_bytes = row_bytes * panels(gemm) * shape.cols;
-    gemm.ask_rows = gemm.depth_groups(gemm.grids[0]) <= gemm.chunk &&
+    // A single panel has its own rows to wait for, which come soon enough but from memory.
+    gemm.ask_rows = (panels(gemm) > 1 || leaves_caches(4 * gemm.in.elements(), device)) &&
+                    gemm.depth_groups(gemm.grids[0]) <= gemm.chunk &&
                     2 * gemm.block_rows * row_bytes + filter_bytes <= device.l2_bytes;
   }
   split_threads(gemm, device);

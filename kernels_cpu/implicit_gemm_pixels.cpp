@@ -258,9 +258,11 @@ HWY_NOINLINE void RunTileToPlain(TileJob job) {
     for (int i = 0; i < kRows; ++i) to.out[row_out[i] + c * to.plane] = values[i * kTileCols + c];
 }
 
+// A tile with more rows than two vectors each leave room for has one.
 template <int kRows, TileKind kKind>
 HWY_INLINE void DispatchVecs(const TileJob& job, int vecs) {
-  vecs == 1 ? RunTile<kRows, 1, kKind>(job) : RunTile<kRows, kTileVecs, kKind>(job);
+  constexpr int kMostVecs = kRows > kTileRows ? 1 : kTileVecs;
+  vecs == 1 ? RunTile<kRows, 1, kKind>(job) : RunTile<kRows, kMostVecs, kKind>(job);
 }
 template <int kRows>
 HWY_INLINE void DispatchTile(const TileJob& job, int vecs, bool plain_in, bool plain_out) {
@@ -268,12 +270,14 @@ HWY_INLINE void DispatchTile(const TileJob& job, int vecs, bool plain_in, bool p
     RunTileToPlain<kRows>(job);
   else if (plain_in)
     DispatchVecs<kRows, TileKind::plain>(job, vecs);
-  else if (kRows == kTileRows && job.asked > 0)
+  else if (kRows >= kTileRows && job.asked > 0)
     DispatchVecs<kRows, TileKind::asks_rows>(job, vecs);
   else
     DispatchVecs<kRows, TileKind::blocked>(job, vecs);
 }
 
+// In tiles of kMostRows rows at most.
+template <int kMostRows>
 void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands& data,
               const Scratch& scratch, std::int64_t begin, std::int64_t end, Range panels,
               PhaseRecorder* recorder) {
@@ -304,7 +308,7 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
         CopyPlainRows(gemm.plain, data.in + rows.image[0], rows.h[0] + grid.taps[0].dh,
                       rows.w[0] + grid.taps[0].dw, scratch.panel);
       const float** tile_groups = scratch.groups;
-      ForEachTile(end - begin, [&](auto n, std::int64_t first) HWY_ATTR {
+      ForEachTile<kMostRows>(end - begin, [&](auto n, std::int64_t first) HWY_ATTR {
         if (plain_in)
           PlainGroups(gemm, scratch.panel, first, tile_groups);
         else
@@ -347,7 +351,7 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
                     ceil_div(channels, kBlock), data.out + out_at, data.stream);
       const Range asked = share(gemm.ask_rows ? groups : 0, panel - panels.begin, panels.size());
       job.asked = asked.size();
-      ForEachTile(end - begin, [&](auto n, std::int64_t first) HWY_ATTR {
+      ForEachTile<kMostRows>(end - begin, [&](auto n, std::int64_t first) HWY_ATTR {
         job.row_out = rows.out + first;
         if (job.asked > 0) job.next_a = next_rows(first) + asked.begin * job.plane;
         if (first + n.value == end - begin && panel + 1 < panels.end)  // the last tile
@@ -392,6 +396,9 @@ std::array<TileRange, 3> OwnTiles(const PixelGemm& gemm, const PixelGrid& grid,
 void RunThread(const PixelGemm& gemm, const PixelOperands& data, std::byte* workspace,
                std::int64_t thread, PhaseRecorder* recorder) {
   const Scratch scratch(gemm, workspace + std::size_t(thread) * gemm.thread_bytes);
+  // If all have one vector: twice the rows load as few vectors of B.
+  const bool one_vector = kLanes == 16 && gemm.out.c <= kLanes && !gemm.plain_in();
+  const auto run_block = one_vector ? RunBlock<kTileRows * kTileVecs> : RunBlock<kTileRows>;
   for (std::size_t piece = 0; piece < 3; ++piece) {
     const auto own = [&](const PixelGrid& grid) { return OwnTiles(gemm, grid, thread)[piece]; };
     // Grids take turns block by block: they read the same input and write neighbouring pixels.
@@ -406,8 +413,8 @@ void RunThread(const PixelGemm& gemm, const PixelOperands& data, std::byte* work
         const Range part = share(tiles.units.size(), block, blocks);
         const std::int64_t end =
             std::min(gemm.out.n * grid.h * grid.w, (tiles.units.begin + part.end) * unit);
-        RunBlock(gemm, grid, data, scratch, (tiles.units.begin + part.begin) * unit, end,
-                 tiles.panels, recorder);
+        run_block(gemm, grid, data, scratch, (tiles.units.begin + part.begin) * unit, end,
+                  tiles.panels, recorder);
       }
   }
   if (data.stream) hwy::FlushStream();
