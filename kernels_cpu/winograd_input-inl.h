@@ -1,0 +1,89 @@
+// Winograd's first step: V = B^T d B of the input's tiles, by the threads that share them.
+//
+// Per-target header: include it after hwy/foreach_target.h.
+#if defined(CONVLAB_KERNELS_CPU_WINOGRAD_INPUT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef CONVLAB_KERNELS_CPU_WINOGRAD_INPUT_INL_H_
+#undef CONVLAB_KERNELS_CPU_WINOGRAD_INPUT_INL_H_
+#else
+#define CONVLAB_KERNELS_CPU_WINOGRAD_INPUT_INL_H_
+#endif
+
+#include <cstdint>
+
+#include "kernels_cpu/winograd_fold-inl.h"
+#include "kernels_cpu/winograd_tiles-inl.h"
+#include "kernels_cpu/winograd_transforms-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace convlab::cpu::HWY_NAMESPACE {
+
+// A thread's place among those that share its buffers.
+struct Team {
+  std::int64_t rank = 0, size = 1;
+  Range Share(std::int64_t count) const { return share(count, rank, size); }
+  void Barrier() const {
+    if (size > 1) {
+#pragma omp barrier
+    }
+  }
+};
+
+// Of the phases in x that F(m, r) is for.
+constexpr int PhaseStride(int r) { return r == 2 ? 2 : 1; }
+
+// V = B^T d B for (channel block, tile) pairs; window(block, place, patch) is d.
+template <class Input, class GetWindow>
+HWY_INLINE void TransformWindows(const Shape& s, float* v, Range block, Range items,
+                                 const GetWindow& window) {
+  constexpr int T = Input::inputs;
+  alignas(64) float patch[T * T * kBlock];
+  const std::int64_t rows = s.rows(), point = s.v_point();
+  ForEachTile(s, block, items, [&](std::int64_t b, std::int64_t tile, const TileAt& at) HWY_ATTR {
+    const auto d = window(b, at, patch);
+    for (int part = 0; part < kBlock; part += kLanes) {
+      float* const to = v + (b * rows + tile) * kBlock + part;
+      Nested<Input>([&](int r, int c) HWY_ATTR { return hn::LoadU(F32(), d.at(r, c) + part); },
+                    [&](int i, int j, Vec value)
+                        HWY_ATTR { hn::StoreU(value, F32(), to + (i * T + j) * point); });
+    }
+  });
+}
+
+template <class Input, int M, int kStride>
+void TransformInput(const Shape& s, const float* in, float* v, Range block, Range items) {
+  constexpr int T = Input::inputs;
+  TransformWindows<Input>(
+      s, v, block, items, [&](std::int64_t b, const TileAt& at, float* patch) HWY_ATTR {
+        const std::int64_t phase = kStride == 1 ? 0 : b / s.phase_blocks();
+        const Pixels<T, kStride> pixels(s, s.in, s.in_grid, phase, at.y * M - s.pad_h,
+                                        at.x * M - s.pad_w);
+        const float* const plane = in + pixels.Plane(s, s.in, at, b - phase * s.phase_blocks());
+        if (s.ask_tiles) pixels.template AskForNext<M>(plane);
+        return Window<T, kStride>(pixels, plane, s.in.w, patch);
+      });
+}
+
+template <class Input, int M>
+void TransformFolded(const Shape& s, const float* x, float* v, Range block, Range items) {
+  constexpr int T = Input::inputs;
+  const auto fold = s.stride == 4   ? FoldTile<T, 4>
+                    : s.stride == 2 ? FoldTile<T, 2>
+                                    : FoldTile<T, 1>;
+  TransformWindows<Input>(s, v, block, items,
+                          [&](std::int64_t b, const TileAt& at, float* patch) HWY_ATTR {
+                            fold(*s.fold, x, at.mosaic, b, at.y * M, at.x * M, patch);
+                            return FoldedWindow<T>{patch};
+                          });
+}
+
+template <class Input, int M, int R>
+auto InputTransform(const Shape& s) {
+  if (s.folds()) return TransformFolded<Input, M>;
+  return s.in_grid.phases == 1 ? TransformInput<Input, M, 1>
+                               : TransformInput<Input, M, PhaseStride(R)>;
+}
+
+}  // namespace convlab::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
