@@ -178,10 +178,14 @@ struct Tile {
                                            AheadOfRows<kGroup, kRows>{a[kGroupsAhead]}, depth);
   }
 
-  // One group of neighbours, asking for the kRows from `next` on.
+  // One group of neighbours, asking for the kRows from `next` on where that is no straight line,
+  // which the core's prefetcher follows by itself.
   template <int kGroup>
   HWY_INLINE void MultiplyAddGroupAhead(const float* a, PanelB b, const float* next) {
-    MultiplyAddGroup<kGroup>(a, Neighbours<kGroup>(), b, AheadOfRows<kGroup, kRows>{next});
+    if constexpr (kStraight)
+      MultiplyAddGroup<kGroup>(a, Neighbours<kGroup>(), b);
+    else
+      MultiplyAddGroup<kGroup>(a, Neighbours<kGroup>(), b, AheadOfRows<kGroup, kRows>{next});
   }
 
   // The same where rows lie at a + row_at[i] instead of evenly spaced.
