@@ -1,6 +1,6 @@
 // Rows of memory to columns, to gather filters: KCRS has the taps side by side, products want the
-// channels of the output so. What is read by its own rows, many of them, fills whole lines and
-// comes through few sets of the cache, however large a power of two lies between.
+// channels of the output so. Read row by row, a line is used up at once; read by columns it would
+// have left L1 before its next float is met, for rows lie large powers of two apart and share sets.
 //
 // Per-target header: include it after hwy/foreach_target.h.
 #if defined(CONVLAB_KERNELS_CPU_TRANSPOSE_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)

@@ -216,11 +216,12 @@ WinogradShape plan_shape(const ConvProblem& p, const Config& config, const Devic
   s.stream = streams(config);
   s.panels = config.has("panels") && config.get("panels") != 0;
   if (s.panels && s.shared) throw InputError("winograd's panels=1: expected shared=0");
-  if (s.fused &&
-      (p.pass == Pass::backward_filter || s.fold || !s.shared || config.get("block") != s.tiles()))
-    throw InputError(fmt::format(
-        "winograd's fused=1: expected fwd or bwd_d, no first layer, with shared=1 and block={}",
-        s.tiles()));
+  if (s.fused && (p.pass == Pass::backward_filter || s.fold || s.shared == s.panels ||
+                  config.get("block") != s.tiles()))
+    throw InputError(
+        fmt::format("winograd's fused=1: expected fwd or bwd_d, no first layer, with shared=1 or "
+                    "panels=1, and block={}",
+                    s.tiles()));
   s.block = config.get("block");
   if (s.block < 1 || s.block > s.tiles())
     throw InputError(
@@ -465,17 +466,19 @@ class Winograd : public ConvAlgo {
     }
     std::vector<Candidate> ranked;
     for (const std::int64_t m : tile_sizes(p))
-      for (const std::string_view way : {"own", "shared", "panels", "fused"}) {
-        WinogradShape s = shape_of(p, m, way == "fused", device.info());
-        s.panels = way == "panels";
-        s.shared = s.fused || way == "shared";
+      for (const std::string_view way : {"own", "shared", "panels", "fused", "fused panels"}) {
+        WinogradShape s = shape_of(p, m, way.starts_with("fused"), device.info());
+        s.panels = way.ends_with("panels");
+        s.shared = way == "shared" || way == "fused";
         if (s.fused && (p.pass == Pass::backward_filter || s.fold)) continue;
         if (s.panels && s.threads == 1) continue;
         s.block = s.fused ? s.tiles() : default_block(s, device.info());
         // What meets each panel again is at hand then.
-        if (s.fused && 4 * s.v_floats() > device.info().l3_bytes / 2) continue;
+        const std::int64_t blocks_bytes = 4 * s.v_floats() * (s.shared ? 1 : s.threads);
+        if (s.fused && blocks_bytes > device.info().l3_bytes / 2) continue;
         Config config{{"tile", m}, {"shared", s.shared}, {"block", s.block}};
-        if (s.panels || s.fused) config.set(std::string(way), 1);
+        if (s.panels) config.set("panels", 1);
+        if (s.fused) config.set("fused", 1);
         const bool large = p.pass == Pass::backward_filter &&
                            4 * s.workspace_floats() > most_workspace(s, device.info());
         ranked.push_back({large, rough_cost(work_of(s, device.info())), config});

@@ -78,8 +78,9 @@ struct WinogradShape {
   // tiles of the other operand for itself in buffers of its own: the filter passes through the
   // caches once, as with a shared block, and nothing else from core to core.
   bool panels = false;
-  // Or all threads share the one block, and each transforms the filters of panels of its own, some
-  // channels at a time, which meet the block and are forgotten: nothing is packed.
+  // Or the one block is of all tiles, and each thread transforms the filters of panels of its own,
+  // some channels at a time, which meet the block and are forgotten: nothing is packed. The block
+  // is shared, or with `panels` each thread's own.
   bool fused = false;
   std::int64_t block = 0;  // tiles transformed at a time
   bool stream = false;     // results past the caches: lines of them need not be read first
@@ -189,7 +190,7 @@ struct WinogradShape {
   // A thread that goes through the points of its own block in order may store M of a point where V
   // of those before was, which is in cache still: M begins just so far before V that it stays
   // behind what is read. Half the memory crosses L2 while the filter passes through.
-  bool overlaid() const { return !shared && pass != Pass::backward_filter; }
+  bool overlaid() const { return !shared && !fused && pass != Pass::backward_filter; }
   std::int64_t m_floats() const {  // overlaid: those before V
     const std::int64_t all = points() * m_point();
     const std::int64_t before = std::max(m_point(), all - (points() - 1) * v_point());
@@ -210,9 +211,10 @@ struct WinogradShape {
   std::int64_t u_floats() const { return points() * u_point(); }
   std::int64_t g_block() const { return (tile.block * kernel * kernel + 3) * tile.cols; }
   std::int64_t g_floats() const { return chunk * g_block(); }
+  std::int64_t fused_floats() const { return u_floats() + g_floats() + m_floats(); }
   std::int64_t set_floats() const { return v_floats() + m_floats() + s_floats(); }
   std::int64_t workspace_floats() const {
-    if (fused) return v_floats() + threads * (u_floats() + g_floats() + m_floats());
+    if (fused) return (shared ? 1 : threads) * v_floats() + threads * fused_floats();
     return set_floats() * (shared ? 1 : threads);
   }
 };

@@ -242,10 +242,11 @@ template <int M, int R>
 void ForwardFusedThread(const Shape& s, const WinogradOperands& data, std::int64_t thread,
                         std::int64_t threads) {
   using Code = Transforms<M, R, ScaledSide::filter>;
-  const Team team{thread, threads};
+  const Team everybody{thread, threads}, team = s.shared ? everybody : Team{};
   const Range block{0, s.tiles()};
-  float* const v = data.workspace;
-  float* const u = v + s.v_floats() + thread * (s.u_floats() + s.g_floats() + s.m_floats());
+  float* const v = data.workspace + (s.shared ? 0 : thread * s.v_floats());
+  float* const u =
+      data.workspace + (s.shared ? 1 : threads) * s.v_floats() + thread * s.fused_floats();
   float* const g = u + s.u_floats();
   float* const m = g + s.g_floats();
   {
@@ -284,7 +285,7 @@ void ForwardFusedThread(const Shape& s, const WinogradOperands& data, std::int64
                s.tiles(), s.depth, first > 0 || (in_phased && phase > phases.first), to);
     }
   };
-  const Range own = team.Share(s.phase_panels());
+  const Range own = everybody.Share(s.phase_panels());
   for (std::int64_t panel = own.begin; panel < own.end; ++panel) {
     for (std::int64_t first = 0; first < s.phase_blocks(); first += s.chunk) {
       const std::int64_t blocks = std::min(s.chunk, s.phase_blocks() - first);

@@ -146,7 +146,12 @@ TEST(Winograd, TakesAStrideOfTwoPhaseByPhase) {
               configs.push_back({{"tile", m}, {"shared", shared}, {"block", 1}});
           if (pass != Pass::backward_filter) {
             configs.push_back({{"tile", 4}, {"shared", 0}, {"block", 2}, {"panels", 1}});
-            for (const std::int64_t m : {4, 7}) configs.push_back(fused_config(p, m, *device));
+            for (const std::int64_t m : {4, 7}) {
+              configs.push_back(fused_config(p, m, *device));
+              configs.push_back(configs.back());
+              configs.back().set("shared", 0);
+              configs.back().set("panels", 1);
+            }
           }
           if (!p.accumulate) configs.front().set("stream", 1);  // offered for large outputs
           for (const Config& config : configs) expect_right(p, config, reference, *device);
@@ -344,6 +349,11 @@ TEST(Winograd, RejectsAConfigItDoesNotKnow) {
   Config part = fused;
   part.set("block", 2);
   EXPECT_THROW(winograd().plan(p, part, *device), InputError);
+  part = fused;
+  part.set("shared", 0);
+  EXPECT_THROW(winograd().plan(p, part, *device), InputError);
+  part.set("panels", 1);
+  EXPECT_NO_THROW(winograd().plan(p, part, *device));
   EXPECT_THROW(winograd().plan(first, fused, *device), InputError);
   const ConvProblem gradient = blocked("mb1ic16ih8oc16oh8kh3ph1", Pass::backward_filter, *device);
   EXPECT_THROW(winograd().plan(gradient, fused, *device), InputError);
