@@ -419,7 +419,7 @@ class Winograd : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "winograd",
-                               .version = 19,
+                               .version = 20,
                                .summary =
                                    "minimal filtering of 3x3 to 5x5; 3x3 of stride 2; "
                                    "strided first layers",

@@ -160,7 +160,8 @@ struct WinogradShape {
   }
 
   // Buffers, in floats. An odd number of lines between neighbours spreads them over the cache's
-  // sets.
+  // sets. A panel takes the room of a whole one, but columns are as many as it has (panel_columns):
+  // the lines of a last one with a single vector are neighbours.
   //   V [point][channel block][tile][channel]
   //   M [point][panel][tile][column]                 (dy transformed, in backward_filter)
   //   S [panel][phase][chunk][point][channel][column]  (backward_filter: sums over tiles)
@@ -205,7 +206,7 @@ struct WinogradShape {
     const bool in_phased = in_grid.phases > 1;
     const std::int64_t of_panel = in_phased ? panel : phase * phase_panels() + panel;
     return of_panel * packed_panel() +
-           ((in_phased ? phase * phase_blocks() : 0) + block) * tile.block * tile.cols;
+           ((in_phased ? phase * phase_blocks() : 0) + block) * tile.block * panel_columns(panel);
   }
   std::int64_t u_point() const { return (chunk * tile.block + 1) * tile.cols; }
   std::int64_t u_floats() const { return points() * u_point(); }

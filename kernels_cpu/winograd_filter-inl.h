@@ -78,8 +78,8 @@ void GatherTaps(const Shape& s, const FilterView& filter, const Taps<R>& taps, s
 // `step` floats apart; then comes done(channel).
 template <int M, int R, class Place, class Done>
 HWY_INLINE void TransformTaps(const Shape& s, const Taps<R>& taps, std::int64_t phase,
-                              const float* g, std::int64_t step, const Place& place,
-                              const Done& done) {
+                              const float* g, std::int64_t columns, std::int64_t step,
+                              const Place& place, const Done& done) {
   using Code = typename Transforms<M, R, ScaledSide::filter>::Filter;
   alignas(64) static constexpr float no_tap[kTileCols] = {};
   const std::int64_t area = s.fold ? R * R : s.kernel * s.kernel;
@@ -90,7 +90,7 @@ HWY_INLINE void TransformTaps(const Shape& s, const Taps<R>& taps, std::int64_t 
       tap_of[rs] = tap < 0 ? no_tap : g + (c * area + tap) * kTileCols;
     }
     float* const to = place(c);
-    for (int lane = 0; lane < kTileCols; lane += kLanes)
+    for (int lane = 0; lane < columns; lane += kLanes)
       Nested<Code>(
           [&](int r, int col) HWY_ATTR { return hn::Load(F32(), tap_of[r * R + col] + lane); },
           [&](int r, int col, Vec value)

@@ -30,8 +30,9 @@ void TransformGradient(const Shape& s, const float* dy, float* m, std::int64_t f
   ForEachTile(s, block, items, [&](std::int64_t vec, std::int64_t tile, const TileAt& at) HWY_ATTR {
     const std::int64_t own = vec / kTileVecs, lane = vec % kTileVecs * kLanes;
     const std::int64_t panel = first_panel + own, channel = panel * kTileCols + lane;
-    if (lane >= s.panel_columns(panel)) return;
-    float* const to = m + (own * rows + tile) * kTileCols + lane;
+    const std::int64_t columns = s.panel_columns(panel);
+    if (lane >= columns) return;
+    float* const to = m + own * rows * kTileCols + tile * columns + lane;
     const Pixels<M> pixels(s, s.out, s.out_grid, 0, at.y * M, at.x * M);
     const float* const plane = dy + pixels.Plane(s, s.out, at, channel / kBlock);
     if (s.ask_tiles) pixels.template AskForNext<M>(plane);
@@ -53,22 +54,24 @@ HWY_NOINLINE void MultiplyTransposed(const float* v, std::ptrdiff_t block_step,
                                      std::ptrdiff_t next_v, std::int64_t channels, const float* m,
                                      std::ptrdiff_t next_m, std::int64_t tiles, std::int64_t depth,
                                      bool first, float* sums) {
+  constexpr std::int64_t kCols = kVecs * kLanes;
   const std::int64_t parts = ceil_div(tiles, depth);
   for (std::int64_t part = 0; part < parts; ++part) {
     const Range own = share(tiles, part, parts);
     ForEachRowTile<kFilterRows>(channels, [&](auto rows, std::int64_t row) HWY_ATTR {
       Tile<decltype(rows)::value, kVecs> sum;
       sum.SetZero();
-      float* const to = sums + row * kTileCols;
-      for (int i = 0; i < rows.value * kTileCols; i += kLanes) __builtin_prefetch(to + i, 1);
+      float* const to = sums + row * kCols;
+      for (int i = 0; i < rows.value * kCols; i += kLanes) __builtin_prefetch(to + i, 1);
       const std::int64_t block = row / kBlock;
       const float* const a = v + block * block_step + own.begin * kBlock;
-      const float* const b = m + own.begin * kTileCols;
+      const float* const b = m + own.begin * kCols;
       const AheadToL2 next = row % kBlock < kFilterRows
                                  ? AheadToL2{a + next_v, kBlock}
-                                 : AheadToL2{b + next_m + block % kTileVecs * kLanes, kTileCols};
-      sum.template MultiplyAdd<1>({a + row % kBlock, 1, kBlock}, {b}, own.end - own.begin, next);
-      sum.Put(to, kTileCols, !first || part > 0);
+                                 : AheadToL2{b + next_m + block % kVecs * kLanes, kCols};
+      sum.template MultiplyAdd<1>({a + row % kBlock, 1, kBlock}, {b, kCols}, own.end - own.begin,
+                                  next);
+      sum.Put(to, kCols, !first || part > 0);
     });
   }
 }
@@ -82,15 +85,14 @@ void MultiplyChunk(const Shape& s, const float* v, const float* m, std::int64_t 
   const std::int64_t begin = of_panel % s.phase_chunks() * s.chunk;
   const std::int64_t channels = std::min(s.chunk * kBlock, s.in.c - begin * kBlock);
   const std::int64_t block_step = s.rows() * kBlock;
+  const std::int64_t columns = s.panel_columns(first_panel + own);
   float* const to = sums + point * s.s_point();
   const auto phases = s.phases_at(point);
   if (phase < phases.first || phase >= phases.second) {
-    std::fill_n(to, channels * kTileCols, 0.f);
+    std::fill_n(to, channels * columns, 0.f);
     return;
   }
-  const auto multiply = s.panel_columns(first_panel + own) == kLanes
-                            ? MultiplyTransposed<1>
-                            : MultiplyTransposed<kTileVecs>;
+  const auto multiply = columns == kLanes ? MultiplyTransposed<1> : MultiplyTransposed<kTileVecs>;
   multiply(v + point * s.v_point() + (phase * s.phase_blocks() + begin) * block_step, block_step,
            s.v_point(), channels, m + point * s.m_point() + own * s.rows() * kTileCols, s.m_point(),
            tiles, s.depth, first, to);
@@ -104,13 +106,14 @@ void TransformSums(const Shape& s, const float* sums, std::int64_t sets, std::in
   constexpr int R = Output::outputs;
   constexpr int T = Output::inputs;
   const std::int64_t area = s.kernel * s.kernel, step = s.in.c / s.in_fold() * area;
-  const std::int64_t columns = std::min<std::int64_t>(kTileCols, s.out.c - panel * kTileCols);
+  const std::int64_t pitch = s.panel_columns(panel);
+  const std::int64_t columns = std::min(pitch, s.out.c - panel * kTileCols);
   const Taps<R> taps(s);
   alignas(64) float taps_of[kBlock][R * R][kTileCols];  // of some channels
   for (std::int64_t first = channels.begin; first < channels.end; first += kBlock) {
     const std::int64_t count = std::min<std::int64_t>(kBlock, channels.end - first);
-    for (std::int64_t c = 0; c < count; ++c, sums += kTileCols)
-      for (int lane = 0; lane < s.panel_columns(panel); lane += kLanes)
+    for (std::int64_t c = 0; c < count; ++c, sums += pitch)
+      for (int lane = 0; lane < pitch; lane += kLanes)
         Nested<Output>(
             [&](int r, int col) HWY_ATTR {
               const float* const at = sums + (r * T + col) * s.s_point() + lane;
@@ -205,13 +208,13 @@ void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int
   const Range items = s.panels ? Range{0, rows} : everybody.Share(rows);
   for (std::int64_t i = items.begin; i < items.end;) {
     const std::int64_t plane = i / s.in.c, c = i % s.in.c, chunk = c / chunk_channels;
+    const std::int64_t panel = panels.begin + plane / s.in_grid.phases;
     const std::int64_t end = std::min({(chunk + 1) * chunk_channels, s.in.c, c + items.end - i});
     TransformSums<typename Code::Output>(
         s,
         all + (plane * s.phase_chunks() + chunk) * s.chunk_floats() +
-            (c - chunk * chunk_channels) * kTileCols,
-        users, s.set_floats(), panels.begin + plane / s.in_grid.phases, plane % s.in_grid.phases,
-        {c, end}, data.out);
+            (c - chunk * chunk_channels) * s.panel_columns(panel),
+        users, s.set_floats(), panel, plane % s.in_grid.phases, {c, end}, data.out);
     i += end - c;
   }
 }

@@ -35,29 +35,29 @@ template <int kVecs>
 HWY_NOINLINE void Multiply(const float* v, const float* next_v, std::ptrdiff_t block_step,
                            std::int64_t channels, const float* u, const float* next_u,
                            std::int64_t tiles, std::int64_t depth, bool add, float* m) {
-  constexpr int kMostRows = kTileRows * kTileVecs / kVecs;          // what the registers hold
-  constexpr std::int64_t lines = std::max(1, kVecs * kLanes / 16);  // of U a step, of 16 floats
+  constexpr int kMostRows = kTileRows * kTileVecs / kVecs;  // what the registers hold
+  constexpr std::int64_t kCols = kVecs * kLanes, kLine = 16;
   const std::int64_t blocks = ceil_div(channels, kBlock), whole = channels / kBlock;
   const std::int64_t parts = ceil_div(blocks * kBlock, depth);
-  const std::int64_t fetches = ceil_div(kBlock * lines, ceil_div(tiles, kMostRows));
+  const std::int64_t fetches = ceil_div(kBlock * kCols / kLine, ceil_div(tiles, kMostRows));
   for (std::int64_t part = 0; part < parts; ++part) {
     const Range own = share(blocks, part, parts);
     ForEachEvenRowTile<kMostRows>(tiles, [&](auto rows, std::int64_t first) HWY_ATTR {
       Tile<decltype(rows)::value, kVecs> sum;
-      float* const to = m + first * kTileCols;
+      float* const to = m + first * kCols;
       sum.SetZero();
       for (std::int64_t b = own.begin; b < own.end; ++b) {
-        for (std::int64_t f = 0; f < fetches; ++f, next_u += kTileCols / lines)
+        for (std::int64_t f = 0; f < fetches; ++f, next_u += kLine)
           __builtin_prefetch(next_u, 0, 2);
         const float* const a = v + b * block_step + first * kBlock;
-        const PanelB panel{u + b * kBlock * kTileCols};
+        const PanelB panel{u + b * kBlock * kCols, kCols};
         if (b < whole)
           sum.template MultiplyAddGroupAhead<kBlock>(
               a, panel, b + 1 < blocks ? a + block_step : next_v + first * kBlock);
         else
           sum.MultiplyAdd(&a, kBlock, panel, 1, channels - whole * kBlock);
       }
-      sum.Put(to, kTileCols, add || part > 0);
+      sum.Put(to, kCols, add || part > 0);
     });
   }
 }
@@ -75,7 +75,7 @@ void TransformOutput(const Shape& s, const WinogradOperands& data, const float* 
     const std::int64_t panel = panels.begin + own - phase * panels.size();
     const std::int64_t channel = panel * kTileCols + lane;
     if (channel >= s.out.padded_c()) return;
-    const float* const from = m + (own * rows + tile) * kTileCols + lane;
+    const float* const from = m + own * rows * kTileCols + tile * s.panel_columns(panel) + lane;
     const Pixels<M, kStride> pixels(s, s.out, s.out_grid, phase, at.y * M, at.x * M);
     const std::ptrdiff_t plane = pixels.Plane(s, s.out, at, channel / kBlock) + channel % kBlock;
     // A store that waits for its line holds up those behind it; asked for now, lines come while the
@@ -121,9 +121,9 @@ void TransformUnfolded(const Shape& s, const WinogradOperands& data, const float
   const std::int64_t rows = s.rows(), point = s.m_point();
   ForEachTile(s, block, items, [&](std::int64_t vec, std::int64_t tile, const TileAt& at) HWY_ATTR {
     const std::int64_t own = vec / kTileVecs, lane = vec % kTileVecs * kLanes;
-    const std::int64_t channel = (panels.begin + own) * kTileCols + lane;
+    const std::int64_t panel = panels.begin + own, channel = panel * kTileCols + lane;
     if (channel >= s.out.c) return;
-    const float* const from = m + (own * rows + tile) * kTileCols + lane;
+    const float* const from = m + own * rows * kTileCols + tile * s.panel_columns(panel) + lane;
     alignas(64) float patch[M * M * kLanes];
     Nested<Output>([&](int r, int c)
                        HWY_ATTR { return hn::LoadU(F32(), from + (c * T + r) * point); },
@@ -147,13 +147,13 @@ void MultiplyPanel(const Shape& s, const float* u, const float* next_u, const fl
                    std::int64_t tiles, float* m) {
   const auto [first, last] = s.phases_at(point);
   if (s.out_grid.phases > 1 && (out_phase < first || out_phase >= last)) {
-    std::fill_n(m, tiles * kTileCols, 0.f);
+    std::fill_n(m, tiles * columns, 0.f);
     return;
   }
   const bool phased = s.in_grid.phases > 1;
   const std::int64_t begin = phased ? first * s.phase_blocks() : 0;
   const std::int64_t channels = phased ? (last - first) * s.in.padded_c() : s.in.c;
-  const std::int64_t skipped = begin * kBlock * kTileCols;
+  const std::int64_t skipped = begin * kBlock * columns;
   const auto multiply = columns == kLanes ? Multiply<1> : Multiply<kTileVecs>;
   const float* const of_point = v + point * s.v_point() + begin * s.rows() * kBlock;
   multiply(of_point, of_point + s.v_point(), s.rows() * kBlock, channels, u + skipped,
@@ -220,16 +220,17 @@ void PackThread(const Shape& s, const FilterView& filter, float* packed, Range i
   alignas(64) float g[(kBlock * kTapsOf<R> + 3) * kTileCols];
   for (std::int64_t i = items.begin; i < items.end; ++i) {
     const std::int64_t panel = i / s.phase_blocks(), block = i % s.phase_blocks();
+    const std::int64_t columns = s.panel_columns(panel);
     GatherTaps<R>(s, filter, taps, block * kBlock, panel * kTileCols, g);
     for (std::int64_t phase = 0; phase < s.phases(); ++phase) {
       float* const to = packed + s.packed_at(phase, panel, block);
       TransformTaps<M, R>(
-          s, taps, phase, g, kTileCols, [&](int) { return u[0]; },
+          s, taps, phase, g, columns, kTileCols, [&](int) { return u[0]; },
           [&](int c) HWY_ATTR {
             for (int point = 0; point < points; ++point)
-              for (int lane = 0; lane < kTileCols; lane += kLanes)
+              for (int lane = 0; lane < columns; lane += kLanes)
                 hn::Stream(hn::Load(F32(), u[point] + lane), F32(),
-                           to + c * kTileCols + point * s.packed_point() + lane);
+                           to + c * columns + point * s.packed_point() + lane);
           });
     }
   }
@@ -260,15 +261,16 @@ void ForwardFusedThread(const Shape& s, const WinogradOperands& data, std::int64
   // The phases, of input or output, meet a panel and `blocks` channel blocks from `first` on.
   const auto run_chunk = [&](std::int64_t panel, std::int64_t first, std::int64_t blocks,
                              std::int64_t phase) HWY_ATTR {
+    const std::int64_t columns = s.panel_columns(panel);
     {
       const PhaseScope scope(data.phases, 3);
       for (std::int64_t b = 0; b < blocks; ++b)
         TransformTaps<M, R>(
-            s, taps, phase, g + b * s.g_block(), s.u_point(),
-            [&](int c) { return u + (b * kBlock + c) * kTileCols; }, [](int) {});
+            s, taps, phase, g + b * s.g_block(), columns, s.u_point(),
+            [&](int c) { return u + (b * kBlock + c) * columns; }, [](int) {});
     }
     const PhaseScope scope(data.phases, 1);
-    const auto multiply = s.panel_columns(panel) == kLanes ? Multiply<1> : Multiply<kTileVecs>;
+    const auto multiply = columns == kLanes ? Multiply<1> : Multiply<kTileVecs>;
     const std::int64_t channels = std::min(blocks * kBlock, s.in.c - first * kBlock);
     const std::int64_t v_at = ((in_phased ? phase * s.phase_blocks() : 0) + first) * s.rows();
     const std::int64_t m_at = (in_phased ? 0 : phase) * s.rows();
@@ -276,7 +278,7 @@ void ForwardFusedThread(const Shape& s, const WinogradOperands& data, std::int64
       const auto phases = s.phases_at(point);
       float* const to = m + point * s.m_point() + m_at * kTileCols;
       if (phase < phases.first || phase >= phases.second) {
-        if (!in_phased) std::fill_n(to, s.tiles() * kTileCols, 0.f);
+        if (!in_phased) std::fill_n(to, s.tiles() * columns, 0.f);
         continue;
       }
       const float* const v_of = v + point * s.v_point() + v_at * kBlock;
