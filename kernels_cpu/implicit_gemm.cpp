@@ -37,10 +37,10 @@ std::int64_t panels(const PixelGemm& gemm) { return ceil_div(gemm.out.c, tile_sh
 
 // Rows of C split over threads gather their tiles once and read all of B; panels split over threads
 // gather every tile in each thread and read B once. Costs in vector operations per group of depth:
-// a tile costs rows * lanes for each panel and about 2 rows to gather, unless they lie ready in an
-// input that stays in L2; a chunk of a panel that does not stay in L2 comes in at about lanes
-// floats a cycle for each block of rows. Of equals, panels: where two threads write neighbouring
-// rows, each fetches lines ahead that the other writes.
+// a tile costs rows * lanes for each panel and about 2 rows to gather; a chunk of a panel that does
+// not stay in L2 comes in at about lanes floats a cycle for each block of rows. But of an image
+// that stays in L2 the threads take panels: of rows, each would fetch lines ahead that the other
+// writes.
 void split_threads(PixelGemm& gemm, const DeviceInfo& device) {
   const TileShape shape = tile_shape();
   std::int64_t rows = 0, depth = 0;
@@ -50,7 +50,8 @@ void split_threads(PixelGemm& gemm, const DeviceInfo& device) {
   }
   const std::int64_t filter_bytes = depth * gemm.group_depth * panels(gemm) * shape.cols * 4;
   const double stream = filter_bytes > device.l2_bytes / 2 ? 2.0 * double(shape.lanes) : 0;
-  const bool ready = gemm.in_place() && 4 * gemm.in.elements() <= device.l2_bytes / 2;
+  const bool ready = gemm.in_place() && gemm.in.n < device.threads &&
+                     4 * gemm.in.elements() <= device.l2_bytes / 2;
   const double gather = ready ? 0 : 2;
   double best = std::numeric_limits<double>::infinity();
   for (std::int64_t row_threads = 1; row_threads <= device.threads; ++row_threads) {
@@ -487,7 +488,7 @@ class ImplicitGemm : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "implicit_gemm",
-                               .version = 16,
+                               .version = 17,
                                .summary = "one matrix product; columns gathered tile by tile",
                                .libraries = {}};
     return info;

@@ -48,9 +48,11 @@ struct TileOutput {
       for_each([&](int i, int j, Vec& v)
                    HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), residual + at(i, j))); });
     if (relu) for_each([&](int, int, Vec& v) HWY_ATTR { v = hn::Max(v, hn::Zero(F32())); });
+    // Neighbouring lines one after the other: in turns with another plane's, shallow tiles whose
+    // results go to L3 take 3% longer.
     if (stream) {
       HWY_UNROLL(16)
-      for (int j = 0; j < kVecs; ++j) {  // neighbouring lines one after the other
+      for (int j = 0; j < kVecs; ++j) {
         HWY_UNROLL(16)
         for (int i = kBegin; i < kEnd; ++i) hn::Stream(tile.v[i][j], F32(), out + at(i, j));
       }
@@ -59,9 +61,12 @@ struct TileOutput {
       float* to = out + pixel_at[kBegin];
       HideOrigin(to);
       const std::int64_t apart = plane;  // which no store can change
-      for_each([&](int i, int j, Vec& v) HWY_ATTR {
-        hn::StoreU(v, F32(), to + (i - kBegin) * kBlock + VectorAt(apart, j));
-      });
+      HWY_UNROLL(16)
+      for (int j = 0; j < kVecs; ++j) {
+        HWY_UNROLL(16)
+        for (int i = kBegin; i < kEnd; ++i)
+          hn::StoreU(tile.v[i][j], F32(), to + (i - kBegin) * kBlock + VectorAt(apart, j));
+      }
     } else {
       for_each([&](int i, int j, Vec& v) HWY_ATTR { hn::StoreU(v, F32(), out + at(i, j)); });
     }
