@@ -176,6 +176,12 @@ WorkEstimate work_pixels(const ConvProblem& p, const PixelGemm& gemm, const Devi
   const double row_parts = double(gemm.row_threads);
   PhaseWork gather{.name = "gather", .bytes_read = in_bytes};
   PhaseWork product{.name = "product"};
+  // Of half a vector beyond whole panels two rows share the lanes (Tile's kPairs).
+  const std::int64_t beyond = gemm.out.c % shape.cols - shape.lanes;
+  const bool pairs =
+      shape.lanes == 16 && !gemm.plain_in() && beyond > 0 && beyond <= shape.lanes / 2;
+  const double columns = double(round_up(gemm.out.c, shape.block));
+  const double multiplied = columns - (pairs ? double(shape.lanes / 2) : 0);
   for (const PixelGrid& grid : gemm.grids) {
     const double rows = double(gemm.out.n * grid.h * grid.w);
     const std::int64_t groups = gemm.depth_groups(grid);
@@ -183,8 +189,7 @@ WorkEstimate work_pixels(const ConvProblem& p, const PixelGemm& gemm, const Devi
     const bool ends = shape.lanes == 16 && grid.taps.size() == 1 && !gemm.plain_in();
     const double depth = double(ends ? gemm.in.c : groups * gemm.group_depth);
     const double chunks = std::max(1.0, double(ceil_div(groups, gemm.chunk)));
-    const double columns = double(round_up(gemm.out.c, shape.block));
-    product.flops += 2 * rows * depth * columns;
+    product.flops += 2 * rows * depth * multiplied;
     product.bytes_read += 4 * rows * columns * (chunks - (p.accumulate ? 0 : 1));
     product.bytes_written += 4 * rows * columns * chunks;
     const double blocks = packed_bytes < double(device.l2_bytes) / 2
@@ -488,7 +493,7 @@ class ImplicitGemm : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "implicit_gemm",
-                               .version = 17,
+                               .version = 18,
                                .summary = "one matrix product; columns gathered tile by tile",
                                .libraries = {}};
     return info;

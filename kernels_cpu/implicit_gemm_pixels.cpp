@@ -201,9 +201,9 @@ struct TileJob {
 
 enum class TileKind { plain, blocked, asks_rows };  // of the input
 
-template <int kRows, int kVecs, TileKind kKind>
+template <int kRows, int kVecs, TileKind kKind, bool kPairs = false>
 HWY_NOINLINE void RunTile(const TileJob& job) {
-  Tile<kRows, kVecs> tile;
+  Tile<kRows, kVecs, kPairs> tile;
   tile.SetZero();
   constexpr std::int64_t kCols = kVecs * kLanes;
   if constexpr (kKind == TileKind::plain) {  // copied just before
@@ -214,7 +214,7 @@ HWY_NOINLINE void RunTile(const TileJob& job) {
   // A core's schedulers hold the stores that wait for their sums. 28 of them leave the products of
   // the next tile no room there, and cost 50 cycles; so the two halves of a large tile end one
   // after the other.
-  constexpr int kHalf = kRows * kVecs > 24 ? kRows / 2 : kRows;
+  constexpr int kHalf = tile.kSums > 24 ? kRows / 2 : kRows;
   const std::int64_t whole = !kStraight && job.groups > 0 ? job.groups - 1 : job.groups;
   if constexpr (kKind == TileKind::asks_rows) {
     const std::int64_t done = std::min(job.asked, whole);
@@ -230,6 +230,7 @@ HWY_NOINLINE void RunTile(const TileJob& job) {
   const PanelB b{job.b + whole * kBlock * kCols, kCols, kLanes};
   const bool last = whole < job.groups;
   if (last) tile.template MultiplyAddLast<kBlock, 0, kHalf>(a, b, job.last_depth);
+  tile.Unpair();
   job.output.StoreRows<0, kHalf, true>(tile, job.row_out);
   if constexpr (kHalf < kRows) {
     if (last) tile.template MultiplyAddLast<kBlock, kHalf, kRows>(a, b, job.last_depth);
@@ -262,7 +263,13 @@ HWY_NOINLINE void RunTileToPlain(TileJob job) {
 template <int kRows, TileKind kKind>
 HWY_INLINE void DispatchVecs(const TileJob& job, int vecs) {
   constexpr int kMostVecs = kRows > kTileRows ? 1 : kTileVecs;
-  vecs == 1 ? RunTile<kRows, 1, kKind>(job) : RunTile<kRows, kMostVecs, kKind>(job);
+  constexpr bool kPairs = kLanes == 16 && kMostVecs == 2 && kKind != TileKind::plain;
+  if (vecs == 1)
+    RunTile<kRows, 1, kKind>(job);
+  else if (kPairs && job.channels <= kLanes * 3 / 2)
+    RunTile<kRows, kMostVecs, kKind, kPairs>(job);
+  else
+    RunTile<kRows, kMostVecs, kKind>(job);
 }
 template <int kRows>
 HWY_INLINE void DispatchTile(const TileJob& job, int vecs, bool plain_in, bool plain_out) {

@@ -52,6 +52,11 @@ TEST_P(ImplicitGemm, MatchesTheReference) {
       {.text = "mb3ic48ih6oc80oh6kh1ph0"},
       {.text = "mb1ic160ih7oc160oh7kh1ph0"},  // threads part within a panel
       {.text = "mb2ic300ih5oc17oh5kh1ph0"},
+      // Rows share the last vector of 24 columns, also of 7 rows or of one.
+      {.text = "mb1ic24ih6oc24oh6kh1ph0",
+       .epilogue = {.bias = true, .residual = true, .relu = true}},
+      {.text = "mb2ic56ih9oc56oh9kh3ph1", .epilogue = {.residual = true}},
+      {.text = "mb3ic33ih8oc22oh4kh1ph0sh2", .accumulate = true},
       {.text = "mb5ic40ih9oc80oh9kh3ph1"},    // chunks of backward_filter: 2, 2 and 1 images,
       {.text = "mb3ic32ih20oc48oh20kh3ph1"},  // and halves of one
       // Columns: several images a chunk, bands of one, an odd number of filters; at taps.
