@@ -13,24 +13,23 @@
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-void PackBlock(const FilterView& filter, const FilterBlock& block,
-               const std::vector<std::int64_t>& tap_of, std::int64_t tap_step, float* to) {
+// `stored` columns of a block from `first` on, at most kTileCols.
+void PackColumns(const FilterView& filter, const FilterBlock& block, std::int64_t first_column,
+                 std::int64_t stored, const std::vector<std::int64_t>& tap_of,
+                 std::int64_t tap_step, float* to) {
   const auto elements = std::int64_t(tap_of.size());
-  const std::int64_t cols = block.packed_columns;
-  if (const std::int64_t missing = block.packed_channels - block.channels; missing > 0)
-    for (const std::int64_t tap : tap_of)
-      if (tap >= 0) std::fill_n(to + tap * tap_step + block.channels * cols, missing * cols, 0.f);
-  const float* const from = filter.at(block.in, block.out);
+  const std::int64_t columns = std::min(stored, block.columns - first_column);
+  const float* const from = filter.at(block.in, block.out + first_column);
   const auto put = [&](const float* row, std::int64_t tap, std::int64_t channel) HWY_ATTR {
     if (tap < 0) return;
-    float* const place = to + tap * tap_step + channel * cols;
-    for (std::int64_t i = 0; i < cols; i += kLanes)
+    float* const place = to + tap * tap_step + channel * block.packed_columns + first_column;
+    for (std::int64_t i = 0; i < stored; i += kLanes)
       hn::StoreU(hn::Load(F32(), row + i), F32(), place + i);
   };
   alignas(64) float rows[(kTileCols + 3) * kTileCols] = {};
   if (filter.out_step == 1) {  // columns lie side by side
     for (std::int64_t channel = 0; channel < block.channels; ++channel) {
-      std::copy_n(from + channel * filter.in_step, block.columns, rows);
+      std::copy_n(from + channel * filter.in_step, columns, rows);
       put(rows, tap_of[0], channel);
     }
     return;
@@ -39,19 +38,29 @@ void PackBlock(const FilterView& filter, const FilterBlock& block,
   const std::int64_t run = filter.in_step == elements ? block.channels : 1;
   for (std::int64_t first = 0; first < block.channels; first += run) {
     // The next channel's, which the machine would not foresee.
-    for (std::int64_t i = 0; run == 1 && i < block.columns * elements; i += 16)
+    for (std::int64_t i = 0; run == 1 && i < columns * elements; i += 16)
       hwy::Prefetch(from + (first + 1) * filter.in_step + i);
     std::int64_t channel = first, element = 0;
     for (std::int64_t i = 0; i < run * elements; i += kTileCols) {
       const std::int64_t floats = std::min<std::int64_t>(kTileCols, run * elements - i);
-      TransposeSquare(from + first * filter.in_step + i, filter.out_step, block.columns, floats,
-                      rows);
+      TransposeSquare(from + first * filter.in_step + i, filter.out_step, columns, floats, rows);
       for (std::int64_t j = 0; j < floats; ++j) {
         put(rows + j * kTileCols, tap_of[std::size_t(element)], channel);
         if (++element == elements) element = 0, ++channel;
       }
     }
   }
+}
+
+void PackBlock(const FilterView& filter, const FilterBlock& block,
+               const std::vector<std::int64_t>& tap_of, std::int64_t tap_step, float* to) {
+  const std::int64_t cols = block.packed_columns;
+  if (const std::int64_t missing = block.packed_channels - block.channels; missing > 0)
+    for (const std::int64_t tap : tap_of)
+      if (tap >= 0) std::fill_n(to + tap * tap_step + block.channels * cols, missing * cols, 0.f);
+  for (std::int64_t first = 0; first < cols; first += kTileCols)
+    PackColumns(filter, block, first, std::min<std::int64_t>(kTileCols, cols - first), tap_of,
+                tap_step, to);
 }
 
 }  // namespace convlab::cpu::HWY_NAMESPACE

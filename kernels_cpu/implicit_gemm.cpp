@@ -33,7 +33,18 @@ namespace {
 
 const float* floats(const void* p) { return static_cast<const float*>(p); }
 
-std::int64_t panels(const PixelGemm& gemm) { return ceil_div(gemm.out.c, tile_shape().cols); }
+std::int64_t panels(const PixelGemm& gemm) { return ceil_div(gemm.out.c, gemm.tile.cols); }
+
+// With AVX-512, columns of a single vector lie as such (and tiles may have twice the rows), and an
+// odd number of vectors that threes divide are no pairs and a single one.
+TileShape tile_of(const PixelGemm& gemm) {
+  TileShape shape = tile_shape();
+  const std::int64_t vecs = ceil_div(gemm.out.c, shape.lanes);
+  if (shape.lanes < 16 || gemm.plain_in()) return shape;
+  if (vecs == 1) shape.cols = shape.lanes;
+  if (vecs % 6 == 3) shape.rows = 8, shape.cols = 3 * shape.lanes;
+  return shape;
+}
 
 // Rows of C split over threads gather their tiles once and read all of B; panels split over threads
 // gather every tile in each thread and read B once. Costs in vector operations per group of depth:
@@ -42,7 +53,7 @@ std::int64_t panels(const PixelGemm& gemm) { return ceil_div(gemm.out.c, tile_sh
 // that stays in L2 the threads take panels: of rows, each would fetch lines ahead that the other
 // writes.
 void split_threads(PixelGemm& gemm, const DeviceInfo& device) {
-  const TileShape shape = tile_shape();
+  const TileShape& shape = gemm.tile;
   std::int64_t rows = 0, depth = 0;
   for (const PixelGrid& grid : gemm.grids) {
     rows += gemm.out.n * grid.h * grid.w;
@@ -58,8 +69,9 @@ void split_threads(PixelGemm& gemm, const DeviceInfo& device) {
     const std::int64_t panel_threads = device.threads / row_threads;
     const double own_rows =
         double(std::min(rows, ceil_div(ceil_div(rows, shape.rows), row_threads) * shape.rows));
-    // A last panel of a single vector is half a panel, which only one of the threads has.
-    const double own_panels = std::min(double(ceil_div(gemm.out.c, shape.lanes)) / 2,
+    // A last panel of a single vector is less than others, and only one of the threads has it.
+    const double panel_vecs = double(shape.cols) / double(shape.lanes);
+    const double own_panels = std::min(double(ceil_div(gemm.out.c, shape.lanes)) / panel_vecs,
                                        double(panels(gemm)) / double(panel_threads));
     const double blocks = std::max(1.0, own_rows / double(gemm.block_rows));
     const double cost = own_rows * (double(shape.lanes) * own_panels + gather) +
@@ -79,11 +91,11 @@ PlainRows plain_rows(const ConvProblem& p) {
 
 PixelGemm plan_pixels(const ConvProblem& original, const Config& config, const DeviceInfo& device) {
   const ConvProblem p = is_blocked(original.x_layout) ? flattened(original) : original;
-  const TileShape shape = tile_shape();
   const bool forward = p.pass == Pass::forward;
   PixelGemm gemm;
   gemm.in = forward ? p.x_desc() : p.y_desc();
   gemm.out = forward ? p.y_desc() : p.x_desc();
+  const TileShape shape = gemm.tile = tile_of(gemm);
   if (forward) {
     gemm.in_step_h = std::int32_t(p.stride_h);
     gemm.in_step_w = std::int32_t(p.stride_w);
@@ -134,7 +146,7 @@ PixelGemm plan_pixels(const ConvProblem& original, const Config& config, const D
 }
 
 std::size_t packed_floats(const PixelGemm& gemm) {
-  const TileShape shape = tile_shape();
+  const TileShape& shape = gemm.tile;
   std::int64_t depth = 0;
   for (const PixelGrid& g : gemm.grids) depth += gemm.depth_groups(g) * gemm.group_depth;
   return std::size_t(depth * panels(gemm) * shape.cols);
@@ -143,7 +155,7 @@ std::size_t packed_floats(const PixelGemm& gemm) {
 // [grid][panel][channel block][tap][channel in block][column], zero where channels are padding.
 void pack_pixels(const PixelGemm& gemm, const ConvProblem& p, const float* w, float* packed,
                  int threads) {
-  const TileShape shape = tile_shape();
+  const TileShape& shape = gemm.tile;
   const std::int64_t block = channel_block(gemm.in.layout);
   const FilterView filter(p, w);
   for (const PixelGrid& grid : gemm.grids) {
@@ -170,7 +182,7 @@ void pack_pixels(const PixelGemm& gemm, const ConvProblem& p, const float* w, fl
 // The gathered tiles and the chunk of B that meets them stay in the private caches; what crosses is
 // the input once per thread that gathers it, B once per block of rows, C once per chunk of depth.
 WorkEstimate work_pixels(const ConvProblem& p, const PixelGemm& gemm, const DeviceInfo& device) {
-  const TileShape shape = tile_shape();
+  const TileShape& shape = gemm.tile;
   const double in_bytes = 4.0 * double(gemm.in.elements()) * double(gemm.panel_threads);
   const double packed_bytes = 4.0 * double(packed_floats(gemm));
   const double row_parts = double(gemm.row_threads);
@@ -178,8 +190,8 @@ WorkEstimate work_pixels(const ConvProblem& p, const PixelGemm& gemm, const Devi
   PhaseWork product{.name = "product"};
   // Of half a vector beyond whole panels two rows share the lanes (Tile's kPairs).
   const std::int64_t beyond = gemm.out.c % shape.cols - shape.lanes;
-  const bool pairs =
-      shape.lanes == 16 && !gemm.plain_in() && beyond > 0 && beyond <= shape.lanes / 2;
+  const bool pairs = shape.lanes == 16 && shape.cols == 2 * shape.lanes && !gemm.plain_in() &&
+                     beyond > 0 && beyond <= shape.lanes / 2;
   const double columns = double(round_up(gemm.out.c, shape.block));
   const double multiplied = columns - (pairs ? double(shape.lanes / 2) : 0);
   for (const PixelGrid& grid : gemm.grids) {
@@ -493,7 +505,7 @@ class ImplicitGemm : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "implicit_gemm",
-                               .version = 18,
+                               .version = 19,
                                .summary = "one matrix product; columns gathered tile by tile",
                                .libraries = {}};
     return info;

@@ -34,6 +34,7 @@ struct PlainRows {
 // rows is gathered, a cache line (the channel block of one pixel) at a time.
 struct PixelGemm {
   TensorDesc in, out;
+  TileShape tile;  // threads share rows in units of its own
   std::int32_t in_step_h = 1, in_step_w = 1;
   std::int64_t out_step_h = 1, out_step_w = 1;
   std::vector<PixelGrid> grids;

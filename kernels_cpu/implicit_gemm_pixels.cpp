@@ -1,11 +1,11 @@
 // Forward and backward_data of implicit_gemm: see implicit_gemm.h.
 //
-// A thread owns a range of rows and a range of panels (kTileCols output channels each), and some
+// A thread owns a range of rows and a range of panels (tile.cols output channels each), and some
 // rows of the panels before and after:
 //   for each block of rows, for each chunk of depth:
 //     gather the block's tiles of A into L2, where they do not lie ready in the input
 //     for each panel: its chunk of B comes into L1 and stays there while
-//       for each tile of the block: kTileRows x kTileCols of C += A B
+//       for each tile of the block: tile.rows x tile.cols of C += A B
 // C is accumulated in the output itself, which a chunk reads and writes once per tile.
 #include <hwy/cache_control.h>
 
@@ -61,7 +61,7 @@ struct Scratch {
     rows.w = reinterpret_cast<std::int32_t*>(take(count * sizeof(std::int32_t)));
     rows.pixel = reinterpret_cast<std::int32_t*>(take(count * sizeof(std::int32_t)));
     // Of the last rows there are up to four smaller tiles; more entries are read ahead.
-    const std::int64_t tiles = gemm.block_rows / kTileRows + 4;
+    const std::int64_t tiles = gemm.block_rows / gemm.tile.rows + 4;
     groups = reinterpret_cast<const float**>(
         take(std::size_t(tiles * gemm.chunk + kGroupsAhead) * sizeof(float*)));
     const std::int64_t floats =
@@ -259,36 +259,37 @@ HWY_NOINLINE void RunTileToPlain(TileJob job) {
     for (int i = 0; i < kRows; ++i) to.out[row_out[i] + c * to.plane] = values[i * kTileCols + c];
 }
 
-// A tile with more rows than two vectors each leave room for has one.
-template <int kRows, TileKind kKind>
-HWY_INLINE void DispatchVecs(const TileJob& job, int vecs) {
-  constexpr int kMostVecs = kRows > kTileRows ? 1 : kTileVecs;
-  constexpr bool kPairs = kLanes == 16 && kMostVecs == 2 && kKind != TileKind::plain;
-  if (vecs == 1)
+// Of a panel that may have kVecs vectors.
+template <int kRows, int kVecs, TileKind kKind>
+HWY_INLINE void DispatchVecs(const TileJob& job) {
+  constexpr bool kPairs = kLanes == 16 && kVecs == 2 && kKind != TileKind::plain;
+  if (kLanes == kBlock && kVecs == 2 && job.channels <= kLanes)
     RunTile<kRows, 1, kKind>(job);
   else if (kPairs && job.channels <= kLanes * 3 / 2)
-    RunTile<kRows, kMostVecs, kKind, kPairs>(job);
+    RunTile<kRows, kVecs, kKind, kPairs>(job);
   else
-    RunTile<kRows, kMostVecs, kKind>(job);
+    RunTile<kRows, kVecs, kKind>(job);
 }
-template <int kRows>
-HWY_INLINE void DispatchTile(const TileJob& job, int vecs, bool plain_in, bool plain_out) {
+template <int kRows, int kMostRows, int kVecs>
+HWY_INLINE void DispatchTile(const TileJob& job, bool plain_in, bool plain_out) {
+  constexpr bool kLarge = kRows >= std::min(kMostRows, kTileRows);
   if (plain_out)
     RunTileToPlain<kRows>(job);
   else if (plain_in)
-    DispatchVecs<kRows, TileKind::plain>(job, vecs);
-  else if (kRows >= kTileRows && job.asked > 0)
-    DispatchVecs<kRows, TileKind::asks_rows>(job, vecs);
+    DispatchVecs<kRows, kVecs, TileKind::plain>(job);
+  else if (kLarge && job.asked > 0)
+    DispatchVecs<kRows, kVecs, kLarge ? TileKind::asks_rows : TileKind::blocked>(job);
   else
-    DispatchVecs<kRows, TileKind::blocked>(job, vecs);
+    DispatchVecs<kRows, kVecs, TileKind::blocked>(job);
 }
 
-// In tiles of kMostRows rows at most.
-template <int kMostRows>
+// In tiles of at most kMostRows rows by kVecs vectors: gemm.tile.
+template <int kMostRows, int kVecs>
 void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands& data,
               const Scratch& scratch, std::int64_t begin, std::int64_t end, Range panels,
               PhaseRecorder* recorder) {
   if (begin >= end || panels.size() == 0) return;
+  constexpr int kCols = kVecs * kLanes;
   const bool plain_in = gemm.plain_in(), plain_out = !is_blocked(gemm.out.layout);
   const std::int64_t groups = gemm.depth_groups(grid);
   const std::int64_t out_plane = gemm.out.h * gemm.out.w * channel_block(gemm.out.layout);
@@ -328,15 +329,14 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
     }
     const PhaseScope scope(recorder, 1);
     for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
-      const std::int64_t channel = panel * kTileCols;
-      const std::int64_t channels = std::min<std::int64_t>(kTileCols, gemm.out.c - channel);
-      const int vecs = static_cast<int>(GetTileShape().panel_cols(channels) / kLanes);
-      alignas(64) float bias[kTileCols] = {};
+      const std::int64_t channel = panel * kCols;
+      const std::int64_t channels = std::min<std::int64_t>(kCols, gemm.out.c - channel);
+      alignas(64) float bias[kCols] = {};
       if (data.bias != nullptr) std::copy_n(data.bias + channel, channels, bias);
       const std::int64_t out_at = channel / channel_block(gemm.out.layout) * out_plane;
       TileJob job{};
-      job.b = data.packed + grid.filter + panel * groups * gemm.group_depth * kTileCols +
-              gathered.begin * gemm.group_depth * vecs * kLanes;
+      job.b = data.packed + grid.filter + panel * groups * gemm.group_depth * kCols +
+              gathered.begin * gemm.group_depth * gemm.tile.panel_cols(channels);
       job.groups = gathered.size();
       job.last_depth = gathered.end == groups ? last_depth : kBlock;
       job.group_depth = gemm.group_depth;
@@ -362,8 +362,8 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
         job.row_out = rows.out + first;
         if (job.asked > 0) job.next_a = next_rows(first) + asked.begin * job.plane;
         if (first + n.value == end - begin && panel + 1 < panels.end)  // the last tile
-          job.next_b = job.b + groups * gemm.group_depth * kTileCols;
-        DispatchTile<n.value>(job, vecs, plain_in, plain_out);
+          job.next_b = job.b + groups * gemm.group_depth * kCols;
+        DispatchTile<n.value, kMostRows, kVecs>(job, plain_in, plain_out);
         job.a += job.groups;
       });
     }
@@ -377,7 +377,7 @@ struct TileRange {
 
 // Rows are shared in whole tiles, so that only the last one is ragged; or in whole output rows.
 std::int64_t RowUnit(const PixelGemm& gemm, const PixelGrid& grid) {
-  return gemm.whole_lines() ? grid.w : kTileRows;
+  return gemm.whole_lines() ? grid.w : gemm.tile.rows;
 }
 
 // A thread's tiles of a grid. Threads that share rows go through their tiles panel by panel and
@@ -388,7 +388,7 @@ std::array<TileRange, 3> OwnTiles(const PixelGemm& gemm, const PixelGrid& grid,
   const Range units = share(rows, thread / gemm.panel_threads, gemm.row_threads);
   const std::int64_t each = units.size();
   if (each == 0) return {};
-  const Range own = share(ceil_div(gemm.out.c, kTileCols) * each, thread % gemm.panel_threads,
+  const Range own = share(ceil_div(gemm.out.c, gemm.tile.cols) * each, thread % gemm.panel_threads,
                           gemm.panel_threads);
   const std::int64_t first = ceil_div(own.begin, each), last = own.end / each;
   const auto of_panel = [&](std::int64_t panel, std::int64_t begin, std::int64_t end) {
@@ -403,9 +403,12 @@ std::array<TileRange, 3> OwnTiles(const PixelGemm& gemm, const PixelGrid& grid,
 void RunThread(const PixelGemm& gemm, const PixelOperands& data, std::byte* workspace,
                std::int64_t thread, PhaseRecorder* recorder) {
   const Scratch scratch(gemm, workspace + std::size_t(thread) * gemm.thread_bytes);
-  // If all have one vector: twice the rows load as few vectors of B.
-  const bool one_vector = kLanes == 16 && gemm.out.c <= kLanes && !gemm.plain_in();
-  const auto run_block = one_vector ? RunBlock<kTileRows * kTileVecs> : RunBlock<kTileRows>;
+  auto run_block = RunBlock<kTileRows, kTileVecs>;
+  if constexpr (kLanes == 16) {
+    // Twice the rows load as few vectors of B.
+    if (gemm.tile.cols == kLanes) run_block = RunBlock<2 * kTileRows, 1>;
+    if (gemm.tile.cols == 3 * kLanes) run_block = RunBlock<8, 3>;
+  }
   for (std::size_t piece = 0; piece < 3; ++piece) {
     const auto own = [&](const PixelGrid& grid) { return OwnTiles(gemm, grid, thread)[piece]; };
     // Grids take turns block by block: they read the same input and write neighbouring pixels.

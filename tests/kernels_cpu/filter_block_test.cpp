@@ -18,55 +18,57 @@ class FilterBlocks : public testing::TestWithParam<std::string> {};
 
 TEST_P(FilterBlocks, HoldTheTapsOfTheirChannelsAndColumns) {
   const auto device = make_cpu_device({.threads = 1, .isa = GetParam()});
-  const TileShape shape = tile_shape();
-  for (const char* text :
-       {"mb1ic37ih9oc45oh9kh3ph1", "mb1ic37ih9oc45oh5kh3sh2ph1", "mb1ic40ih9oc70oh9kh1ph0",
-        "mb1ic20ih15oc20oh15kh7ph3", "g2ic96ih9oc80oh5kh5sh2ph2", "mb1ic1ih9oc1oh9kh3ph1",
-        "mb1ic20ih9oc20oh5kh1sh2ph0"})
-    for (const Pass pass : {Pass::forward, Pass::backward_data}) {
-      ConvProblem p = parse_problem(text).problem;
-      p.pass = pass;
-      const bool data = pass == Pass::backward_data;
-      const std::int64_t taps = p.r * p.s, c = p.c / p.groups, k = p.k / p.groups;
-      std::vector<float> w(std::size_t(p.k * c * taps));  // no more: what is read is there
-      std::iota(w.begin(), w.end(), 1.f);
-      for (const PixelGrid& grid : data ? backward_grids(p) : forward_grids(p)) {
-        const std::vector<std::int64_t> tap_of = tap_of_element(grid, taps);
-        const std::int64_t group = p.groups - 1, in = data ? k : c, out = data ? c : k;
-        for (std::int64_t first_in = 0; first_in < in; first_in += shape.block)
-          for (std::int64_t first_out = 0; first_out < out; first_out += shape.cols) {
-            const FilterBlock block{.in = first_in,
-                                    .out = first_out,
-                                    .channels = std::min(shape.block, in - first_in),
-                                    .columns = std::min(shape.cols, out - first_out),
-                                    .packed_channels = shape.block,
-                                    .packed_columns = shape.panel_cols(out - first_out)};
-            const std::int64_t tap_step = shape.block * block.packed_columns + shape.lanes;
-            std::vector<float> packed(grid.taps.size() * std::size_t(tap_step),
-                                      std::numeric_limits<float>::quiet_NaN());
-            pack_block(FilterView(p, w.data(), group), block, tap_of, tap_step, packed.data());
-            for (std::size_t t = 0; t < grid.taps.size(); ++t) {
-              const float* const at = packed.data() + std::int64_t(t) * tap_step;
-              for (std::int64_t i = 0; i < shape.block * block.packed_columns; ++i) {
-                const std::int64_t channel = i / block.packed_columns,
-                                   column = i % block.packed_columns;
-                const std::int64_t of_in = first_in + channel, of_out = first_out + column;
-                const std::int64_t of_k = group * k + (data ? of_in : of_out),
-                                   of_c = data ? of_out : of_in;
-                const bool real = channel < block.channels && column < block.columns;
-                ASSERT_EQ(
-                    at[i],
-                    real ? w[std::size_t((of_k * c + of_c) * taps) + std::size_t(grid.taps[t].rs)]
-                         : 0.f)
-                    << text << ' ' << to_string(pass) << ' ' << GetParam() << ": tap " << t
-                    << ", in " << of_in << ", out " << of_out;
+  TileShape wide = tile_shape();
+  wide.cols = 3 * wide.lanes;
+  for (const TileShape& shape : {tile_shape(), wide})
+    for (const char* text :
+         {"mb1ic37ih9oc45oh9kh3ph1", "mb1ic37ih9oc45oh5kh3sh2ph1", "mb1ic40ih9oc70oh9kh1ph0",
+          "mb1ic20ih15oc20oh15kh7ph3", "g2ic96ih9oc80oh5kh5sh2ph2", "mb1ic1ih9oc1oh9kh3ph1",
+          "mb1ic20ih9oc20oh5kh1sh2ph0"})
+      for (const Pass pass : {Pass::forward, Pass::backward_data}) {
+        ConvProblem p = parse_problem(text).problem;
+        p.pass = pass;
+        const bool data = pass == Pass::backward_data;
+        const std::int64_t taps = p.r * p.s, c = p.c / p.groups, k = p.k / p.groups;
+        std::vector<float> w(std::size_t(p.k * c * taps));  // no more: what is read is there
+        std::iota(w.begin(), w.end(), 1.f);
+        for (const PixelGrid& grid : data ? backward_grids(p) : forward_grids(p)) {
+          const std::vector<std::int64_t> tap_of = tap_of_element(grid, taps);
+          const std::int64_t group = p.groups - 1, in = data ? k : c, out = data ? c : k;
+          for (std::int64_t first_in = 0; first_in < in; first_in += shape.block)
+            for (std::int64_t first_out = 0; first_out < out; first_out += shape.cols) {
+              const FilterBlock block{.in = first_in,
+                                      .out = first_out,
+                                      .channels = std::min(shape.block, in - first_in),
+                                      .columns = std::min(shape.cols, out - first_out),
+                                      .packed_channels = shape.block,
+                                      .packed_columns = shape.panel_cols(out - first_out)};
+              const std::int64_t tap_step = shape.block * block.packed_columns + shape.lanes;
+              std::vector<float> packed(grid.taps.size() * std::size_t(tap_step),
+                                        std::numeric_limits<float>::quiet_NaN());
+              pack_block(FilterView(p, w.data(), group), block, tap_of, tap_step, packed.data());
+              for (std::size_t t = 0; t < grid.taps.size(); ++t) {
+                const float* const at = packed.data() + std::int64_t(t) * tap_step;
+                for (std::int64_t i = 0; i < shape.block * block.packed_columns; ++i) {
+                  const std::int64_t channel = i / block.packed_columns,
+                                     column = i % block.packed_columns;
+                  const std::int64_t of_in = first_in + channel, of_out = first_out + column;
+                  const std::int64_t of_k = group * k + (data ? of_in : of_out),
+                                     of_c = data ? of_out : of_in;
+                  const bool real = channel < block.channels && column < block.columns;
+                  ASSERT_EQ(
+                      at[i],
+                      real ? w[std::size_t((of_k * c + of_c) * taps) + std::size_t(grid.taps[t].rs)]
+                           : 0.f)
+                      << text << ' ' << to_string(pass) << ' ' << GetParam() << ": tap " << t
+                      << ", in " << of_in << ", out " << of_out;
+                }
+                for (std::int64_t i = shape.block * block.packed_columns; i < tap_step; ++i)
+                  ASSERT_TRUE(std::isnan(at[i])) << text << ": wrote beyond a tap";
               }
-              for (std::int64_t i = shape.block * block.packed_columns; i < tap_step; ++i)
-                ASSERT_TRUE(std::isnan(at[i])) << text << ": wrote beyond a tap";
             }
-          }
+        }
       }
-    }
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryIsa, FilterBlocks, testing::ValuesIn(supported_isas()),
