@@ -35,8 +35,8 @@ const float* floats(const void* p) { return static_cast<const float*>(p); }
 
 std::int64_t panels(const PixelGemm& gemm) { return ceil_div(gemm.out.c, gemm.tile.cols); }
 
-// With AVX-512, columns of a single vector lie as such (and tiles may have twice the rows), and an
-// odd number of vectors that threes divide are no pairs and a single one.
+// With AVX-512, a single vector of columns is a panel, whose tiles have room for twice the rows;
+// and an odd number that threes divide are panels of three, rather than pairs and a last one.
 TileShape tile_of(const PixelGemm& gemm) {
   TileShape shape = tile_shape();
   const std::int64_t vecs = ceil_div(gemm.out.c, shape.lanes);
