@@ -257,8 +257,9 @@ WorkEstimate work_of(const WinogradShape& s, const DeviceInfo& device) {
                   .flops = tiles * in_c * costs.input * (s.panels ? double(s.threads) : 1),
                   .bytes_read = in_bytes(s),
                   .efficiency = 0.2};
-  PhaseWork product{
-      .name = "product", .flops = 2 * products * multiplied_c * columns, .efficiency = 0.62};
+  PhaseWork product{.name = "product",
+                    .flops = 2 * products * multiplied_c * double(s.multiplied_columns()),
+                    .efficiency = 0.62};
   PhaseWork output{.name = "output_transform", .efficiency = 0.2};
   if (!block_fits) {
     input.bytes_written += v_bytes;
@@ -419,7 +420,7 @@ class Winograd : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "winograd",
-                               .version = 20,
+                               .version = 21,
                                .summary =
                                    "minimal filtering of 3x3 to 5x5; 3x3 of stride 2; "
                                    "strided first layers",

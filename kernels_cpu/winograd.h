@@ -110,9 +110,24 @@ struct WinogradShape {
   std::int64_t panel_columns(std::int64_t panel) const {
     return tile.panel_cols(out.c - panel * tile.cols);
   }
+  // Fours of columns of such a panel as QuadTile multiplies them, or none: of a single vector.
+  std::int64_t panel_fours(std::int64_t panel) const {
+    const bool single = tile.lanes == 16 && panel_columns(panel) == tile.lanes;
+    if (!single || fused || pass == Pass::backward_filter) return 0;
+    return out.c - panel * tile.cols <= 12 ? 3 : 4;
+  }
+  // Floats that a channel of the packed filter takes in a panel.
+  std::int64_t packed_columns(std::int64_t panel) const {
+    const std::int64_t fours = panel_fours(panel);
+    return fours > 0 ? 4 * fours : panel_columns(panel);
+  }
   std::int64_t columns() const {
     const std::int64_t last = phase_panels() - 1;
     return out_grid.phases * (last * tile.cols + panel_columns(last));
+  }
+  std::int64_t multiplied_columns() const {  // the same, in fours where they are multiplied so
+    const std::int64_t last = phase_panels() - 1;
+    return out_grid.phases * (last * tile.cols + packed_columns(last));
   }
   std::int64_t panels_of_thread() const {  // at most, at a time
     const std::int64_t of_phase = fused    ? 1
@@ -165,7 +180,7 @@ struct WinogradShape {
   //   V [point][channel block][tile][channel]
   //   M [point][panel][tile][column]                 (dy transformed, in backward_filter)
   //   S [panel][phase][chunk][point][channel][column]  (backward_filter: sums over tiles)
-  //   packed filter [point][panel][channel][column]
+  //   packed filter [point][panel][channel][column], or of fours of columns as QuadTile has it
   //   U [point][channel][column]                    (fused: of a panel and chunk, and its taps
   //   g [channel block][channel][tap][column]        as they are)
   std::int64_t rows() const { return block | 1; }
@@ -206,7 +221,7 @@ struct WinogradShape {
     const bool in_phased = in_grid.phases > 1;
     const std::int64_t of_panel = in_phased ? panel : phase * phase_panels() + panel;
     return of_panel * packed_panel() +
-           ((in_phased ? phase * phase_blocks() : 0) + block) * tile.block * panel_columns(panel);
+           ((in_phased ? phase * phase_blocks() : 0) + block) * tile.block * packed_columns(panel);
   }
   std::int64_t u_point() const { return (chunk * tile.block + 1) * tile.cols; }
   std::int64_t u_floats() const { return points() * u_point(); }

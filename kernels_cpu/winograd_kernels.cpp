@@ -16,6 +16,7 @@
 #include <hwy/highway.h>
 
 #include "kernels_cpu/gemm_kernel-inl.h"
+#include "kernels_cpu/quad_tile-inl.h"
 #include "kernels_cpu/winograd_filter-inl.h"
 #include "kernels_cpu/winograd_fold-inl.h"
 #include "kernels_cpu/winograd_gradient-inl.h"
@@ -26,36 +27,62 @@
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-// M = V U for one point and panel: tiles x channels by channels x columns, kVecs vectors of them: a
-// panel has room for two, a last one may need one. Channels go in parts for which U stays in L1
-// while all tiles pass; meanwhile the panel that comes next is fetched into L2, evenly spread, for
-// its first touch would wait at each page. Each channel block asks for V of the next, or of the
-// next point: all rows of a tile at once would wait for L2.
+// A panel's columns: kVecs vectors of them, or fours.
 template <int kVecs>
+struct VectorColumns {
+  static constexpr int kMostRows = kTileRows * kTileVecs / kVecs;  // what the registers hold
+  static constexpr std::int64_t kCols = kVecs * kLanes, kPacked = kCols;
+  template <int kRows>
+  struct Tile : cpu::HWY_NAMESPACE::Tile<kRows, kVecs> {
+    HWY_INLINE void Add(const float* a, const float* u, std::int64_t channels, const float* next) {
+      const PanelB panel{u, kCols};
+      if (channels >= kBlock)
+        this->template MultiplyAddGroupAhead<kBlock>(a, panel, next);
+      else
+        this->MultiplyAdd(&a, kBlock, panel, 1, channels);
+    }
+  };
+};
+template <int kFours>
+struct FourColumns {
+  static constexpr int kMostRows = 24 / kFours;
+  static constexpr std::int64_t kCols = kLanes, kPacked = 4 * kFours;
+  template <int kRows>
+  struct Tile : QuadTile<kRows, kFours> {
+    HWY_INLINE void Add(const float* a, const float* u, std::int64_t channels, const float* next) {
+      if (channels >= kBlock)
+        this->MultiplyAddGroupAhead(a, u, next);
+      else
+        this->MultiplyAdd(a, u, channels);
+    }
+  };
+};
+
+// M = V U for one point and panel: tiles x channels by channels x columns. Channels go in parts for
+// which U stays in L1 while all tiles pass; meanwhile the panel that comes next is fetched into L2,
+// evenly spread, for its first touch would wait at each page. Each channel block asks for V of the
+// next, or of the next point: all rows of a tile at once would wait for L2.
+template <class Columns>
 HWY_NOINLINE void Multiply(const float* v, const float* next_v, std::ptrdiff_t block_step,
                            std::int64_t channels, const float* u, const float* next_u,
                            std::int64_t tiles, std::int64_t depth, bool add, float* m) {
-  constexpr int kMostRows = kTileRows * kTileVecs / kVecs;  // what the registers hold
-  constexpr std::int64_t kCols = kVecs * kLanes, kLine = 16;
-  const std::int64_t blocks = ceil_div(channels, kBlock), whole = channels / kBlock;
+  constexpr std::int64_t kCols = Columns::kCols, kPacked = Columns::kPacked, kLine = 16;
+  const std::int64_t blocks = ceil_div(channels, kBlock);
   const std::int64_t parts = ceil_div(blocks * kBlock, depth);
-  const std::int64_t fetches = ceil_div(kBlock * kCols / kLine, ceil_div(tiles, kMostRows));
+  const std::int64_t fetches =
+      ceil_div(kBlock * kPacked / kLine, ceil_div(tiles, Columns::kMostRows));
   for (std::int64_t part = 0; part < parts; ++part) {
     const Range own = share(blocks, part, parts);
-    ForEachEvenRowTile<kMostRows>(tiles, [&](auto rows, std::int64_t first) HWY_ATTR {
-      Tile<decltype(rows)::value, kVecs> sum;
+    ForEachEvenRowTile<Columns::kMostRows>(tiles, [&](auto rows, std::int64_t first) HWY_ATTR {
+      typename Columns::template Tile<decltype(rows)::value> sum;
       float* const to = m + first * kCols;
       sum.SetZero();
       for (std::int64_t b = own.begin; b < own.end; ++b) {
         for (std::int64_t f = 0; f < fetches; ++f, next_u += kLine)
           __builtin_prefetch(next_u, 0, 2);
         const float* const a = v + b * block_step + first * kBlock;
-        const PanelB panel{u + b * kBlock * kCols, kCols};
-        if (b < whole)
-          sum.template MultiplyAddGroupAhead<kBlock>(
-              a, panel, b + 1 < blocks ? a + block_step : next_v + first * kBlock);
-        else
-          sum.MultiplyAdd(&a, kBlock, panel, 1, channels - whole * kBlock);
+        sum.Add(a, u + b * kBlock * kPacked, channels - b * kBlock,
+                b + 1 < blocks ? a + block_step : next_v + first * kBlock);
       }
       sum.Put(to, kCols, add || part > 0);
     });
@@ -140,21 +167,31 @@ auto OutputTransform(const Shape& s) {
                                 : TransformOutput<Output, PhaseStride(R)>;
 }
 
-// One point of one panel u, for the phases that meet there; nothing is multiplied in a panel of
-// another phase.
-void MultiplyPanel(const Shape& s, const float* u, const float* next_u, const float* v,
-                   std::int64_t point, std::int64_t out_phase, std::int64_t columns,
-                   std::int64_t tiles, float* m) {
+auto MultiplyFor(const Shape& s, std::int64_t panel) {
+  auto multiply = s.panel_columns(panel) == kLanes ? Multiply<VectorColumns<1>>
+                                                   : Multiply<VectorColumns<kTileVecs>>;
+  if constexpr (kLanes == 16) {
+    if (s.panel_fours(panel) == 3) multiply = Multiply<FourColumns<3>>;
+    if (s.panel_fours(panel) == 4) multiply = Multiply<FourColumns<4>>;
+  }
+  return multiply;
+}
+
+// One point of one panel, whose filter is u, for the phases that meet there; nothing is multiplied
+// in a panel of another phase.
+void MultiplyPanel(const Shape& s, std::int64_t panel, const float* u, const float* next_u,
+                   const float* v, std::int64_t point, std::int64_t out_phase, std::int64_t tiles,
+                   float* m) {
   const auto [first, last] = s.phases_at(point);
   if (s.out_grid.phases > 1 && (out_phase < first || out_phase >= last)) {
-    std::fill_n(m, tiles * columns, 0.f);
+    std::fill_n(m, tiles * s.panel_columns(panel), 0.f);
     return;
   }
   const bool phased = s.in_grid.phases > 1;
   const std::int64_t begin = phased ? first * s.phase_blocks() : 0;
   const std::int64_t channels = phased ? (last - first) * s.in.padded_c() : s.in.c;
-  const std::int64_t skipped = begin * kBlock * columns;
-  const auto multiply = columns == kLanes ? Multiply<1> : Multiply<kTileVecs>;
+  const std::int64_t skipped = begin * kBlock * s.packed_columns(panel);
+  const auto multiply = MultiplyFor(s, panel);
   const float* const of_point = v + point * s.v_point() + begin * s.rows() * kBlock;
   multiply(of_point, of_point + s.v_point(), s.rows() * kBlock, channels, u + skipped,
            next_u + skipped, tiles, s.depth, false, m);
@@ -197,9 +234,8 @@ void ForwardThread(const Shape& s, const WinogradOperands& data, std::int64_t th
       for (std::int64_t i = items.begin; i < items.end; ++i) {
         const std::int64_t point = i / own_panels, own = i % own_panels;
         const float* const u = std::exchange(next, filter_at(i + 1));
-        MultiplyPanel(s, u, next, v, point, own / panels.size(),
-                      s.panel_columns(panels.begin + own % panels.size()), tiles,
-                      m + point * s.m_point() + own * s.rows() * kTileCols);
+        MultiplyPanel(s, panels.begin + own % panels.size(), u, next, v, point, own / panels.size(),
+                      tiles, m + point * s.m_point() + own * s.rows() * kTileCols);
       }
     }
     team.Barrier();
@@ -220,13 +256,19 @@ void PackThread(const Shape& s, const FilterView& filter, float* packed, Range i
   alignas(64) float g[(kBlock * kTapsOf<R> + 3) * kTileCols];
   for (std::int64_t i = items.begin; i < items.end; ++i) {
     const std::int64_t panel = i / s.phase_blocks(), block = i % s.phase_blocks();
-    const std::int64_t columns = s.panel_columns(panel);
+    const std::int64_t columns = s.panel_columns(panel), fours = s.panel_fours(panel);
     GatherTaps<R>(s, filter, taps, block * kBlock, panel * kTileCols, g);
     for (std::int64_t phase = 0; phase < s.phases(); ++phase) {
       float* const to = packed + s.packed_at(phase, panel, block);
       TransformTaps<M, R>(
           s, taps, phase, g, columns, kTileCols, [&](int) { return u[0]; },
           [&](int c) HWY_ATTR {
+            if (fours > 0) {
+              for (int point = 0; point < points; ++point)
+                for (std::int64_t column = 0; column < 4 * fours; ++column)
+                  to[point * s.packed_point() + QuadAt(fours, c, column)] = u[point][column];
+              return;
+            }
             for (int point = 0; point < points; ++point)
               for (int lane = 0; lane < columns; lane += kLanes)
                 hn::Stream(hn::Load(F32(), u[point] + lane), F32(),
@@ -270,7 +312,7 @@ void ForwardFusedThread(const Shape& s, const WinogradOperands& data, std::int64
             [&](int c) { return u + (b * kBlock + c) * columns; }, [](int) {});
     }
     const PhaseScope scope(data.phases, 1);
-    const auto multiply = columns == kLanes ? Multiply<1> : Multiply<kTileVecs>;
+    const auto multiply = MultiplyFor(s, panel);
     const std::int64_t channels = std::min(blocks * kBlock, s.in.c - first * kBlock);
     const std::int64_t v_at = ((in_phased ? phase * s.phase_blocks() : 0) + first) * s.rows();
     const std::int64_t m_at = (in_phased ? 0 : phase) * s.rows();

@@ -1,0 +1,102 @@
+// A register tile for products of at most 16 columns, four steps of depth at a time.
+//
+// With a single vector of columns each multiply-add needs an element of A of its own, and a core
+// that multiplies as often as it loads waits for the loads of B and for those ahead. So a vector of
+// sums holds four columns and, of each, the sums over every fourth step: of A's row four
+// neighbouring steps are broadcast at once, to as many multiply-adds as there are fours of columns,
+// and twelve columns take three instead of a padded vector's four. In the end each four sums
+// become one, which costs some nine operations a row.
+//
+// Per-target header: include it after hwy/foreach_target.h.
+#if defined(CONVLAB_KERNELS_CPU_QUAD_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef CONVLAB_KERNELS_CPU_QUAD_TILE_INL_H_
+#undef CONVLAB_KERNELS_CPU_QUAD_TILE_INL_H_
+#else
+#define CONVLAB_KERNELS_CPU_QUAD_TILE_INL_H_
+#endif
+
+#include <cstdint>
+
+#include "kernels_cpu/gemm_kernel-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace convlab::cpu::HWY_NAMESPACE {
+
+// Where a step of a column lies in B, of 4 * fours columns: [step / 4][column % fours]
+// [column / fours][step % 4], so that a row's sums end nearly in their order.
+constexpr std::int64_t QuadAt(std::int64_t fours, std::int64_t step, std::int64_t column) {
+  return (step / 4 * fours + column % fours) * 16 + column / fours * 4 + step % 4;
+}
+
+// kVecs: 3 or 4 fours of columns.
+template <int kRows, int kVecs>
+struct QuadTile {
+  Vec v[kRows][kVecs];
+
+  HWY_INLINE void SetZero() {
+    HWY_UNROLL(32)
+    for (int i = 0; i < kRows; ++i) {
+      HWY_UNROLL(4)
+      for (int j = 0; j < kVecs; ++j) v[i][j] = hn::Zero(F32());
+    }
+  }
+
+  // tile += A B over a group of kBlock steps, row i of A at a + i * kBlock, asking for the rows
+  // from `next` on.
+  HWY_INLINE void MultiplyAddGroupAhead(const float* a, const float* b, const float* next) {
+    HWY_UNROLL(4)
+    for (int step = 0; step < kBlock; step += 4) {
+      HWY_UNROLL(8)
+      for (int i = step * kRows / kBlock; i < (step + 4) * kRows / kBlock; ++i)
+        hwy::Prefetch(next + i * kBlock);
+      FourSteps(a + step, b + step * kVecs * 4);
+    }
+  }
+  // The same over fewer steps, up to a multiple of four.
+  HWY_INLINE void MultiplyAdd(const float* a, const float* b, std::int64_t depth) {
+    for (std::int64_t step = 0; step < depth; step += 4) FourSteps(a + step, b + step * kVecs * 4);
+  }
+
+  // Stores the columns of each row in their order, or adds them, in rows `pitch` floats apart.
+  HWY_INLINE void Put(float* to, std::ptrdiff_t pitch, bool add) const {
+    HWY_UNROLL(32)
+    for (int i = 0; i < kRows; ++i, to += pitch) {
+      const Vec sum = Columns(v[i]);
+      hn::StoreU(add ? hn::Add(sum, hn::LoadU(F32(), to)) : sum, F32(), to);
+    }
+  }
+
+ private:
+  HWY_INLINE void FourSteps(const float* a, const float* b) {
+    Vec bv[kVecs];
+    HWY_UNROLL(4)
+    for (int j = 0; j < kVecs; ++j) bv[j] = hn::LoadU(F32(), b + j * kLanes);
+    HWY_UNROLL(32)
+    for (int i = 0; i < kRows; ++i) {
+      const Vec av = hn::LoadDup128(F32(), a + i * kBlock);
+      HWY_UNROLL(4)
+      for (int j = 0; j < kVecs; ++j) v[i][j] = hn::MulAdd(av, bv[j], v[i][j]);
+    }
+  }
+  // Of each 128 bits, x0 + x2, y0 + y2, x1 + x3, y1 + y3.
+  static HWY_INLINE Vec AddHalves(Vec x, Vec y) {
+    return hn::Add(hn::InterleaveLower(F32(), x, y), hn::InterleaveUpper(F32(), x, y));
+  }
+  static HWY_INLINE Vec Columns(const Vec* v) {
+    using F64 = hn::Repartition<double, F32>;
+    const auto xy = hn::BitCast(F64(), AddHalves(v[0], v[1]));
+    const auto zw =
+        hn::BitCast(F64(), AddHalves(v[2], kVecs == 4 ? v[kVecs - 1] : hn::Zero(F32())));
+    const Vec sums = hn::Add(hn::BitCast(F32(), hn::InterleaveLower(F64(), xy, zw)),
+                             hn::BitCast(F32(), hn::InterleaveUpper(F64(), xy, zw)));
+    if constexpr (kVecs == 4) return sums;
+    alignas(64) static constexpr std::int32_t order[16] = {0,  1,  2,  4,  5, 6, 8,  9,
+                                                           10, 12, 13, 14, 3, 7, 11, 15};
+    return hn::TableLookupLanes(sums, hn::SetTableIndices(F32(), order));
+  }
+};
+
+}  // namespace convlab::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
