@@ -158,11 +158,13 @@ struct Tile {
 
   // The sums that rows share to the rows, zero in the upper half.
   HWY_INLINE void Unpair() {
-    HWY_UNROLL(16)
-    for (int i = 0; kPairs && i < kRows; i += 2) {
-      Vec& both = v[i][kVecs - 1];
-      if (i + 1 < kRows) v[i + 1][kVecs - 1] = hn::ConcatUpperUpper(F32(), hn::Zero(F32()), both);
-      both = hn::IfThenElseZero(LowerHalf(), both);
+    if constexpr (kPairs) {
+      HWY_UNROLL(16)
+      for (int i = 0; i < kRows; i += 2) {
+        Vec& both = v[i][kVecs - 1];
+        if (i + 1 < kRows) v[i + 1][kVecs - 1] = hn::ConcatUpperUpper(F32(), hn::Zero(F32()), both);
+        both = hn::IfThenElseZero(LowerHalf(), both);
+      }
     }
   }
 

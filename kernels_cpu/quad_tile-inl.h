@@ -46,7 +46,6 @@ struct QuadTile {
   HWY_INLINE void MultiplyAddGroupAhead(const float* a, const float* b, const float* next) {
     HWY_UNROLL(4)
     for (int step = 0; step < kBlock; step += 4) {
-      HWY_UNROLL(8)
       for (int i = step * kRows / kBlock; i < (step + 4) * kRows / kBlock; ++i)
         hwy::Prefetch(next + i * kBlock);
       FourSteps(a + step, b + step * kVecs * 4);
