@@ -123,8 +123,8 @@ struct NothingAhead {
 };
 
 // kPairs: only the lower half of B's last vector has columns, and two rows share a vector of sums
-// there, which saves a fourth of a tile's multiply-adds. That of an even row has both, its own in
-// the lower half, until Unpair().
+// there, which of two vectors saves a fourth of the multiply-adds. That of an even row has both,
+// its own in the lower half, until Unpair().
 template <int kRows, int kVecs = kTileVecs, bool kPairs = false>
 struct Tile {
   static constexpr int kSums = kRows * kVecs - (kPairs ? kRows / 2 : 0);  // vectors

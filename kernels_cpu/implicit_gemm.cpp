@@ -48,10 +48,10 @@ TileShape tile_of(const PixelGemm& gemm) {
 
 // Rows of C split over threads gather their tiles once and read all of B; panels split over threads
 // gather every tile in each thread and read B once. Costs in vector operations per group of depth:
-// a tile costs rows * lanes for each panel and about 2 rows to gather; a chunk of a panel that does
-// not stay in L2 comes in at about lanes floats a cycle for each block of rows. But of an image
-// that stays in L2 the threads take panels: of rows, each would fetch lines ahead that the other
-// writes.
+// a tile costs rows * lanes for each two vectors of columns and about 2 rows to gather; a chunk of
+// a panel that does not stay in L2 comes in at about lanes floats a cycle for each block of rows.
+// But of an image that stays in L2 the threads take panels: of rows, each would fetch lines ahead
+// that the other writes.
 void split_threads(PixelGemm& gemm, const DeviceInfo& device) {
   const TileShape& shape = gemm.tile;
   std::int64_t rows = 0, depth = 0;
@@ -70,12 +70,12 @@ void split_threads(PixelGemm& gemm, const DeviceInfo& device) {
     const double own_rows =
         double(std::min(rows, ceil_div(ceil_div(rows, shape.rows), row_threads) * shape.rows));
     // A last panel of a single vector is less than others, and only one of the threads has it.
-    const double panel_vecs = double(shape.cols) / double(shape.lanes);
-    const double own_panels = std::min(double(ceil_div(gemm.out.c, shape.lanes)) / panel_vecs,
-                                       double(panels(gemm)) / double(panel_threads));
+    const double of_panels = double(panels(gemm) * shape.cols) / double(panel_threads);
+    const double own_pairs =
+        std::min(double(ceil_div(gemm.out.c, shape.lanes)), of_panels / double(shape.lanes)) / 2;
     const double blocks = std::max(1.0, own_rows / double(gemm.block_rows));
-    const double cost = own_rows * (double(shape.lanes) * own_panels + gather) +
-                        blocks * own_panels * stream * double(shape.block);
+    const double cost = own_rows * (double(shape.lanes) * own_pairs + gather) +
+                        blocks * own_pairs * stream * double(shape.block);
     if (cost < best) {
       best = cost;
       gemm.row_threads = row_threads;

@@ -30,16 +30,8 @@ constexpr std::int64_t QuadAt(std::int64_t fours, std::int64_t step, std::int64_
 
 // kVecs: 3 or 4 fours of columns.
 template <int kRows, int kVecs>
-struct QuadTile {
-  Vec v[kRows][kVecs];
-
-  HWY_INLINE void SetZero() {
-    HWY_UNROLL(32)
-    for (int i = 0; i < kRows; ++i) {
-      HWY_UNROLL(4)
-      for (int j = 0; j < kVecs; ++j) v[i][j] = hn::Zero(F32());
-    }
-  }
+struct QuadTile : Tile<kRows, kVecs> {
+  using Tile<kRows, kVecs>::v;
 
   // tile += A B over a group of kBlock steps, row i of A at a + i * kBlock, asking for the rows
   // from `next` on.

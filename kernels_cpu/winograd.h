@@ -110,7 +110,7 @@ struct WinogradShape {
   std::int64_t panel_columns(std::int64_t panel) const {
     return tile.panel_cols(out.c - panel * tile.cols);
   }
-  // Fours of columns of such a panel as QuadTile multiplies them, or none: of a single vector.
+  // How many fours of columns QuadTile multiplies in a panel of a single vector; 0 in others.
   std::int64_t panel_fours(std::int64_t panel) const {
     const bool single = tile.lanes == 16 && panel_columns(panel) == tile.lanes;
     if (!single || fused || pass == Pass::backward_filter) return 0;

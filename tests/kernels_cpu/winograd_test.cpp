@@ -86,6 +86,7 @@ TEST(Winograd, TakesTilesInBlocksOfAnySize) {
       const auto device = make_cpu_device({threads, isa});
       for (const char* text :
            {"mb2ic20ih18iw15oc40oh18ow15kh3ph1", "mb1ic40ih4oc5oh4kh3ph1",
+            "mb1ic14ih9oc21oh9kh3ph1",  // 13 to 16 columns of a depth that ends within four
             "mb1ic18ih9iw11oc34oh7ow9kh5ph1", "mb1ic19ih9iw12oc34oh10ow13kh4ph2"})
         for (const Pass pass : all_passes) {
           const ConvProblem p = blocked(text, pass, *device);
