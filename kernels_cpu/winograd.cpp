@@ -150,7 +150,7 @@ WinogradShape shape_of(const ConvProblem& p, std::int64_t m, bool fused, const D
   s.epilogue = p.epilogue;
   s.accumulate = p.accumulate;
   s.threads = device.threads;
-  s.ask_tiles = in_bytes(s) > double(s.threads * device.l2_bytes);
+  s.ask_ahead = in_bytes(s) > double(s.threads * device.l2_bytes);
   s.tile = tile_shape();
   // Longer sums err more: 6.3e-6 instead of 4.4e-6 for F(6,3) with 256 (measured).
   s.depth = std::min<std::int64_t>(device.l1_bytes / 2 / (4 * s.tile.cols), 128);
@@ -420,7 +420,7 @@ class Winograd : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "winograd",
-                               .version = 21,
+                               .version = 22,
                                .summary =
                                    "minimal filtering of 3x3 to 5x5; 3x3 of stride 2; "
                                    "strided first layers",

@@ -87,12 +87,6 @@ void UnfoldTile(const WinogradFold& fold, const float* from, std::int64_t image,
   }
 }
 
-template <int kSize>
-struct FoldedWindow {
-  const float* data;
-  HWY_INLINE const float* at(int i, int j) const { return data + (i * kSize + j) * kBlock; }
-};
-
 }  // namespace convlab::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -25,23 +25,30 @@ void TransformGradient(const Shape& s, const float* dy, float* m, std::int64_t f
                        Range block, Range items) {
   constexpr int M = Filter::inputs;
   constexpr int T = Filter::outputs;
-  alignas(64) float patch[M * M * kBlock];
   const std::int64_t rows = s.rows(), point = s.m_point();
-  ForEachTile(s, block, items, [&](std::int64_t vec, std::int64_t tile, const TileAt& at) HWY_ATTR {
-    const std::int64_t own = vec / kTileVecs, lane = vec % kTileVecs * kLanes;
-    const std::int64_t panel = first_panel + own, channel = panel * kTileCols + lane;
-    const std::int64_t columns = s.panel_columns(panel);
-    if (lane >= columns) return;
-    float* const to = m + own * rows * kTileCols + tile * columns + lane;
-    const Pixels<M> pixels(s, s.out, s.out_grid, 0, at.y * M, at.x * M);
-    const float* const plane = dy + pixels.Plane(s, s.out, at, channel / kBlock);
-    if (s.ask_tiles) pixels.template AskForNext<M>(plane);
-    const Window<M> g(pixels, plane, s.out.w, patch);
-    Nested<Filter>([&](int r, int c)
-                       HWY_ATTR { return hn::LoadU(F32(), g.at(r, c) + channel % kBlock); },
-                   [&](int i, int j, Vec value)
-                       HWY_ATTR { hn::StoreU(value, F32(), to + (i * T + j) * point); });
-  });
+  ForEachRun(s, block, items,
+             [&](std::int64_t vec, std::int64_t tile, const TileAt& place, int count) HWY_ATTR {
+               const std::int64_t own = vec / kTileVecs, lane = vec % kTileVecs * kLanes;
+               const std::int64_t panel = first_panel + own, channel = panel * kTileCols + lane;
+               const std::int64_t columns = s.panel_columns(panel);
+               if (lane >= columns) return;
+               float* const to = m + own * rows * kTileCols + tile * columns + lane;
+               const Pixels<M, kRunTiles * M> pixels(s, s.out, s.out_grid, 0, place.y * M,
+                                                     place.x * M, count * M);
+               const float* const plane =
+                   dy + pixels.Plane(s, s.out, place, channel / kBlock) + channel % kBlock;
+               NestedRun<Filter, M, kRunTiles>(
+                   count,
+                   [&](int c, Vec* x) HWY_ATTR {
+                     if (s.ask_ahead) pixels.template AskAhead<M>(plane, c);
+                     pixels.Load(plane, c, x);
+                   },
+                   [&](int t, int i, const Vec* y) HWY_ATTR {
+                     float* at = to + t * columns + i * T * point;
+                     HWY_UNROLL(8)
+                     for (int j = 0; j < T; ++j, at += point) hn::StoreU(y[j], F32(), at);
+                   });
+             });
 }
 
 // S += V^T M for one point and chunk: channels x tiles by tiles x columns. Tiles go in parts for

@@ -31,35 +31,32 @@ struct Team {
 // Of the phases in x that F(m, r) is for.
 constexpr int PhaseStride(int r) { return r == 2 ? 2 : 1; }
 
-// V = B^T d B for (channel block, tile) pairs; window(block, place, patch) is d.
-template <class Input, class GetWindow>
-HWY_INLINE void TransformWindows(const Shape& s, float* v, Range block, Range items,
-                                 const GetWindow& window) {
-  constexpr int T = Input::inputs;
-  alignas(64) float patch[T * T * kBlock];
-  const std::int64_t rows = s.rows(), point = s.v_point();
-  ForEachTile(s, block, items, [&](std::int64_t b, std::int64_t tile, const TileAt& at) HWY_ATTR {
-    const auto d = window(b, at, patch);
-    for (int part = 0; part < kBlock; part += kLanes) {
-      float* const to = v + (b * rows + tile) * kBlock + part;
-      Nested<Input>([&](int r, int c) HWY_ATTR { return hn::LoadU(F32(), d.at(r, c) + part); },
-                    [&](int i, int j, Vec value)
-                        HWY_ATTR { hn::StoreU(value, F32(), to + (i * T + j) * point); });
-    }
-  });
-}
-
+// V = B^T d B for (channel block, tile) pairs.
 template <class Input, int M, int kStride>
 void TransformInput(const Shape& s, const float* in, float* v, Range block, Range items) {
-  constexpr int T = Input::inputs;
-  TransformWindows<Input>(
-      s, v, block, items, [&](std::int64_t b, const TileAt& at, float* patch) HWY_ATTR {
+  constexpr int T = Input::inputs, kColumns = kRunTiles * M + T - M;
+  const std::int64_t rows = s.rows(), point = s.v_point();
+  ForEachRun(
+      s, block, items,
+      [&](std::int64_t b, std::int64_t tile, const TileAt& place, int count) HWY_ATTR {
         const std::int64_t phase = kStride == 1 ? 0 : b / s.phase_blocks();
-        const Pixels<T, kStride> pixels(s, s.in, s.in_grid, phase, at.y * M - s.pad_h,
-                                        at.x * M - s.pad_w);
-        const float* const plane = in + pixels.Plane(s, s.in, at, b - phase * s.phase_blocks());
-        if (s.ask_tiles) pixels.template AskForNext<M>(plane);
-        return Window<T, kStride>(pixels, plane, s.in.w, patch);
+        const Pixels<T, kColumns, kStride> pixels(s, s.in, s.in_grid, phase, place.y * M - s.pad_h,
+                                                  place.x * M - s.pad_w, count * M + T - M);
+        const float* const plane = in + pixels.Plane(s, s.in, place, b - phase * s.phase_blocks());
+        for (int part = 0; part < kBlock; part += kLanes) {
+          float* const to = v + (b * rows + tile) * kBlock + part;
+          NestedRun<Input, M, kRunTiles>(
+              count,
+              [&](int c, Vec* x) HWY_ATTR {
+                if (s.ask_ahead) pixels.template AskAhead<M>(plane + part, c);
+                pixels.Load(plane + part, c, x);
+              },
+              [&](int t, int i, const Vec* y) HWY_ATTR {
+                float* at = to + t * kBlock + i * T * point;
+                HWY_UNROLL(8)
+                for (int j = 0; j < T; ++j, at += point) hn::StoreU(y[j], F32(), at);
+              });
+        }
       });
 }
 
@@ -69,11 +66,18 @@ void TransformFolded(const Shape& s, const float* x, float* v, Range block, Rang
   const auto fold = s.stride == 4   ? FoldTile<T, 4>
                     : s.stride == 2 ? FoldTile<T, 2>
                                     : FoldTile<T, 1>;
-  TransformWindows<Input>(s, v, block, items,
-                          [&](std::int64_t b, const TileAt& at, float* patch) HWY_ATTR {
-                            fold(*s.fold, x, at.mosaic, b, at.y * M, at.x * M, patch);
-                            return FoldedWindow<T>{patch};
-                          });
+  alignas(64) float patch[T * T * kBlock];
+  const std::int64_t rows = s.rows(), point = s.v_point();
+  ForEachTile(s, block, items, [&](std::int64_t b, std::int64_t tile, const TileAt& at) HWY_ATTR {
+    fold(*s.fold, x, at.mosaic, b, at.y * M, at.x * M, patch);
+    for (int part = 0; part < kBlock; part += kLanes) {
+      float* const to = v + (b * rows + tile) * kBlock + part;
+      Nested<Input>([&](int r, int c)
+                        HWY_ATTR { return hn::LoadU(F32(), patch + (r * T + c) * kBlock + part); },
+                    [&](int i, int j, Vec value)
+                        HWY_ATTR { hn::StoreU(value, F32(), to + (i * T + j) * point); });
+    }
+  });
 }
 
 template <class Input, int M, int R>

@@ -103,7 +103,7 @@ void TransformOutput(const Shape& s, const WinogradOperands& data, const float* 
     const std::int64_t channel = panel * kTileCols + lane;
     if (channel >= s.out.padded_c()) return;
     const float* const from = m + own * rows * kTileCols + tile * s.panel_columns(panel) + lane;
-    const Pixels<M, kStride> pixels(s, s.out, s.out_grid, phase, at.y * M, at.x * M);
+    const Pixels<M, M, kStride> pixels(s, s.out, s.out_grid, phase, at.y * M, at.x * M);
     const std::ptrdiff_t plane = pixels.Plane(s, s.out, at, channel / kBlock) + channel % kBlock;
     // A store that waits for its line holds up those behind it; asked for now, lines come while the
     // tile is transformed.
@@ -389,16 +389,21 @@ template <class Code>
 double Flops() {
   return double(Code::outputs + Code::inputs) * Code::flops;
 }
+// Of a tile whose columns are shared with its neighbours, where they are not folded one by one.
+template <class Input, int M>
+double InputFlops(const Shape& s) {
+  return s.folds() ? Flops<Input>() : double(M + Input::outputs) * Input::flops;
+}
 WinogradCosts Costs(const Shape& s) {
   WinogradCosts costs;
   WithSizes(s, [&](auto m, auto r) {
     if (s.pass == Pass::backward_filter) {
       using Code = Transforms<r(), m(), ScaledSide::output>;
-      costs = {Flops<typename Code::Input>(), Flops<typename Code::Filter>(),
+      costs = {InputFlops<typename Code::Input, m()>(s), Flops<typename Code::Filter>(),
                Flops<typename Code::Output>()};
     } else {
       using Code = Transforms<m(), r(), ScaledSide::filter>;
-      costs = {Flops<typename Code::Input>(), Flops<typename Code::Filter>(),
+      costs = {InputFlops<typename Code::Input, m()>(s), Flops<typename Code::Filter>(),
                Flops<typename Code::Output>()};
     }
   });

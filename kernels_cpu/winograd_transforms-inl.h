@@ -189,6 +189,31 @@ HWY_INLINE void Nested(const Load& load, const Store& store) {
   }
 }
 
+// The same for a run of `count` tiles, at most kMost, whose X begin kStep columns apart: a column
+// that two of them see meets A once, and memory is read along its lines. load(c, x) gives column c
+// of the run, store(tile, i, y) takes row i of Y: along the tiles too, for the T^2 lines of a
+// single one lie in as many pages.
+template <class Code, int kStep, int kMost, class Load, class Store>
+HWY_INLINE void NestedRun(int count, const Load& load, const Store& store) {
+  constexpr int I = Code::outputs, J = Code::inputs;
+  alignas(64) float half[kMost * kStep + J - kStep][I][kLanes];  // A X
+  for (int c = 0; c < count * kStep + J - kStep; ++c) {
+    Vec x[J], y[I];
+    load(c, x);
+    Code::Apply(x, y);
+    HWY_UNROLL(8)
+    for (int i = 0; i < I; ++i) hn::Store(y[i], F32(), half[c][i]);
+  }
+  for (int i = 0; i < I; ++i)
+    for (int tile = 0; tile < count; ++tile) {
+      Vec x[J], y[I];
+      HWY_UNROLL(8)
+      for (int c = 0; c < J; ++c) x[c] = hn::Load(F32(), half[tile * kStep + c][i]);
+      Code::Apply(x, y);
+      store(tile, i, y);
+    }
+}
+
 // The transforms of F(M, R): M x M outputs of an R x R filter.
 template <int M, int R, ScaledSide kScaled>
 struct Transforms {

@@ -86,7 +86,8 @@ TEST(Winograd, TakesTilesInBlocksOfAnySize) {
       const auto device = make_cpu_device({threads, isa});
       for (const char* text :
            {"mb2ic20ih18iw15oc40oh18ow15kh3ph1", "mb1ic40ih4oc5oh4kh3ph1",
-            "mb1ic14ih9oc21oh9kh3ph1",  // 13 to 16 columns of a depth that ends within four
+            "mb1ic14ih9oc21oh9kh3ph1",          // 13 to 16 columns of a depth that ends within four
+            "mb1ic16ih5iw70oc16oh5ow70kh3ph1",  // rows of many tiles
             "mb1ic18ih9iw11oc34oh7ow9kh5ph1", "mb1ic19ih9iw12oc34oh10ow13kh4ph2"})
         for (const Pass pass : all_passes) {
           const ConvProblem p = blocked(text, pass, *device);
@@ -135,7 +136,8 @@ TEST(Winograd, TakesAStrideOfTwoPhaseByPhase) {
       const auto device = make_cpu_device({threads, isa});
       for (const char* text :
            {"mb2ic20ih32iw17oc40oh16ow9kh3sh2ph1", "mb6ic18ih7oc34oh4kh3sh2ph1",
-            "mb1ic17ih13iw12oc16oh6ow5kh3sh2ph0", "mb3ic16ih4iw5oc18oh4ow4kh3sh2ph3pw2"})
+            "mb1ic17ih13iw12oc16oh6ow5kh3sh2ph0", "mb3ic16ih4iw5oc18oh4ow4kh3sh2ph3pw2",
+            "mb1ic16ih7iw75oc16oh4ow38kh3sh2ph1"})
         for (const Pass pass : all_passes) {
           ConvProblem p = blocked(text, pass, *device);
           p.accumulate = pass == Pass::backward_data;
@@ -169,7 +171,8 @@ TEST(Winograd, FoldsTheStrideOfAFirstLayer) {
       for (const char* text :
            {"mb2ic3ih33iw30oc40oh17ow15kh7sh2ph3", "mb3ic3ih47iw51oc18oh11ow12kh11sh4ph2",
             "mb1ic1ih13iw12oc5oh6ow6kh6sh2ph2", "mb2ic2ih19iw22oc34oh9ow10kh9sh2ph3",
-            "mb1ic4ih40iw28oc16oh7ow4kh16sh4ph0", "mb2ic3ih12iw15oc20oh12ow15kh3ph1"})
+            "mb1ic4ih40iw28oc16oh7ow4kh16sh4ph0", "mb2ic3ih12iw15oc20oh12ow15kh3ph1",
+            "mb1ic3ih9iw100oc16oh5ow50kh7sh2ph3"})
         for (const Pass pass : all_passes) {
           ConvProblem p = blocked(text, pass, *device);
           if (pass == Pass::backward_data && p.stride_h == 1) continue;
