@@ -55,30 +55,30 @@ void FoldTile(const WinogradFold& fold, const float* x, std::int64_t image, std:
   }
 }
 
-// A vector of channels of the kSize x kSize folded pixels from (top, left) on goes to x, or is
-// added to it, where x has such a pixel and channel. from[i][j] = the vector whose first channel is
-// `channel`.
-template <int kSize, int kStride>
-void UnfoldTile(const WinogradFold& fold, const float* from, std::int64_t image,
-                std::int64_t channel, std::int64_t top, std::int64_t left, bool accumulate,
-                float* x) {
+// A vector of channels of kRows x `columns` folded pixels from (top, left) on goes to x, or is
+// added to it, where x has such a pixel and channel. from[kRows][kMost] = the vector whose first
+// channel is `channel`.
+template <int kRows, int kMost, int kStride>
+void UnfoldRun(const WinogradFold& fold, const float* from, std::int64_t image,
+               std::int64_t channel, std::int64_t top, std::int64_t left, std::int64_t columns,
+               bool accumulate, float* x) {
   const std::int64_t h = fold.x.h, w = fold.x.w, column = left * kStride - fold.pad_w;
-  const bool whole = !accumulate && column >= 0 && column + kSize * kStride <= w;
+  const bool whole = !accumulate && column >= 0 && column + columns * kStride <= w;
   for (int lane = 0; lane < kLanes; lane += kStride, from += kStride) {
     const std::int64_t group = (channel + lane) / kStride, c = group / kStride;
     if (c >= fold.x.c) return;
-    for (int i = 0; i < kSize; ++i) {
+    for (int i = 0; i < kRows; ++i) {
       const std::int64_t row = (top + i) * kStride + group % kStride - fold.pad_h;
       if (row < 0 || row >= h) continue;
-      const float* const pixels = from + i * kSize * kLanes;
+      const float* const pixels = from + i * kMost * kLanes;
       float* const to = x + ((image * fold.x.c + c) * h + row) * w;
       if (whole) {
-        for (int j = 0; j < kSize; ++j)
+        for (int j = 0; j < columns; ++j)
           std::memcpy(to + column + j * kStride, pixels + j * kLanes, kStride * sizeof(float));
         continue;
       }
       const std::int64_t begin = std::max<std::int64_t>(-column, 0);
-      const std::int64_t end = std::min<std::int64_t>(w - column, kSize * kStride);
+      const std::int64_t end = std::min(w - column, columns * kStride);
       for (std::int64_t j = begin; j < end; ++j) {
         const float value = pixels[j / kStride * kLanes + j % kStride];
         to[column + j] = accumulate ? to[column + j] + value : value;

@@ -89,29 +89,32 @@ HWY_NOINLINE void Multiply(const float* v, const float* next_v, std::ptrdiff_t b
   }
 }
 
+// A run's vectors of M: load(tile, r, x) of NestedTiles.
+template <int T>
+HWY_INLINE auto LoadProducts(const float* from, std::int64_t columns, std::int64_t point) {
+  return [=](int tile, int r, Vec* x) HWY_ATTR {
+    const float* at = from + tile * columns + r * point;
+    HWY_UNROLL(8)
+    for (int c = 0; c < T; ++c, at += T * point) x[c] = hn::LoadU(F32(), at);
+  };
+}
+
 // y = A^T m A for (vector of these panels of each phase, tile) pairs, then the epilogue.
 template <class Output, int kStride>
 void TransformOutput(const Shape& s, const WinogradOperands& data, const float* m, Range panels,
                      Range block, Range items) {
   constexpr int M = Output::outputs;
   constexpr int T = Output::inputs;
-  const std::int64_t rows = s.rows(), point = s.m_point();
-  ForEachTile(s, block, items, [&](std::int64_t vec, std::int64_t tile, const TileAt& at) HWY_ATTR {
+  const auto transform = [&](std::int64_t vec, std::int64_t first, const TileAt& place,
+                             int count) HWY_ATTR {
     const std::int64_t own = vec / kTileVecs, lane = vec % kTileVecs * kLanes;
     const std::int64_t phase = kStride == 1 ? 0 : own / panels.size();
     const std::int64_t panel = panels.begin + own - phase * panels.size();
-    const std::int64_t channel = panel * kTileCols + lane;
+    const std::int64_t channel = panel * kTileCols + lane, columns = s.panel_columns(panel);
     if (channel >= s.out.padded_c()) return;
-    const float* const from = m + own * rows * kTileCols + tile * s.panel_columns(panel) + lane;
-    const Pixels<M, M, kStride> pixels(s, s.out, s.out_grid, phase, at.y * M, at.x * M);
-    const std::ptrdiff_t plane = pixels.Plane(s, s.out, at, channel / kBlock) + channel % kBlock;
-    // A store that waits for its line holds up those behind it; asked for now, lines come while the
-    // tile is transformed.
-    if (!data.stream)
-      for (int y = 0; y < M; ++y)
-        for (int x = 0; x < M; ++x)
-          if (const std::ptrdiff_t pixel = pixels.at(y, x); pixel >= 0)
-            __builtin_prefetch(data.out + plane + pixel, 1);
+    const Pixels<M, kRunTiles * M, kStride> pixels(s, s.out, s.out_grid, phase, place.y * M,
+                                                   place.x * M, count * M);
+    const std::ptrdiff_t plane = pixels.Plane(s, s.out, place, channel / kBlock) + channel % kBlock;
     Vec bias = hn::Zero(F32());
     if (data.bias != nullptr) {
       const std::int64_t left = std::clamp<std::int64_t>(s.out.c - channel, 0, kLanes);
@@ -119,23 +122,38 @@ void TransformOutput(const Shape& s, const WinogradOperands& data, const float* 
       std::copy_n(data.bias + std::min(channel, s.out.c), left, padded);
       bias = hn::Load(F32(), padded);
     }
-    Nested<Output>([&](int r, int c)
-                       HWY_ATTR { return hn::LoadU(F32(), from + (c * T + r) * point); },
-                   [&](int x, int y, Vec value) HWY_ATTR {
-                     const std::ptrdiff_t pixel = pixels.at(y, x);
-                     if (pixel < 0) return;
-                     const std::ptrdiff_t to = plane + pixel;
-                     value = hn::Add(value, bias);
-                     if (data.residual != nullptr)
-                       value = hn::Add(value, hn::LoadU(F32(), data.residual + to));
-                     if (s.epilogue.relu) value = hn::Max(value, hn::Zero(F32()));
-                     if (s.accumulate) value = hn::Add(value, hn::LoadU(F32(), data.out + to));
-                     if (data.stream)
-                       hn::Stream(value, F32(), data.out + to);
-                     else
-                       hn::StoreU(value, F32(), data.out + to);
-                   });
-  });
+    const auto load = LoadProducts<T>(m + own * s.rows() * kTileCols + first * columns + lane,
+                                      columns, s.m_point());
+    NestedTiles<Output, kRunTiles>(
+        count,
+        [&](int tile, int r, Vec* x) HWY_ATTR {
+          // A store that waits for its line holds up those behind it; asked for now, lines come
+          // while the tiles are transformed.
+          if (!data.stream && r < M)
+            for (int i = 0; i < M; ++i)
+              if (const std::ptrdiff_t pixel = pixels.at(r, tile * M + i); pixel >= 0)
+                __builtin_prefetch(data.out + plane + pixel, 1);
+          load(tile, r, x);
+        },
+        [&](int tile, int y, const Vec* values) HWY_ATTR {
+          HWY_UNROLL(8)
+          for (int x = 0; x < M; ++x) {
+            const std::ptrdiff_t pixel = pixels.at(y, tile * M + x);
+            if (pixel < 0) continue;
+            const std::ptrdiff_t to = plane + pixel;
+            Vec value = hn::Add(values[x], bias);
+            if (data.residual != nullptr)
+              value = hn::Add(value, hn::LoadU(F32(), data.residual + to));
+            if (s.epilogue.relu) value = hn::Max(value, hn::Zero(F32()));
+            if (s.accumulate) value = hn::Add(value, hn::LoadU(F32(), data.out + to));
+            if (data.stream)
+              hn::Stream(value, F32(), data.out + to);
+            else
+              hn::StoreU(value, F32(), data.out + to);
+          }
+        });
+  };
+  ForEachRun(s, block, items, transform);
 }
 
 // The same into plain dx, from the channels that it folds to.
@@ -144,20 +162,27 @@ void TransformUnfolded(const Shape& s, const WinogradOperands& data, const float
                        Range block, Range items) {
   constexpr int M = Output::outputs;
   constexpr int T = Output::inputs;
-  const auto unfold = s.stride == 4 ? UnfoldTile<M, 4> : UnfoldTile<M, 2>;
-  const std::int64_t rows = s.rows(), point = s.m_point();
-  ForEachTile(s, block, items, [&](std::int64_t vec, std::int64_t tile, const TileAt& at) HWY_ATTR {
-    const std::int64_t own = vec / kTileVecs, lane = vec % kTileVecs * kLanes;
-    const std::int64_t panel = panels.begin + own, channel = panel * kTileCols + lane;
-    if (channel >= s.out.c) return;
-    const float* const from = m + own * rows * kTileCols + tile * s.panel_columns(panel) + lane;
-    alignas(64) float patch[M * M * kLanes];
-    Nested<Output>([&](int r, int c)
-                       HWY_ATTR { return hn::LoadU(F32(), from + (c * T + r) * point); },
-                   [&](int x, int y, Vec value)
-                       HWY_ATTR { hn::Store(value, F32(), patch + (y * M + x) * kLanes); });
-    unfold(*s.fold, patch, at.mosaic, channel, at.y * M, at.x * M, s.accumulate, data.out);
-  });
+  const auto unfold =
+      s.stride == 4 ? UnfoldRun<M, kRunTiles * M, 4> : UnfoldRun<M, kRunTiles * M, 2>;
+  alignas(64) float patch[M * kRunTiles * M * kLanes];
+  ForEachRun(s, block, items,
+             [&](std::int64_t vec, std::int64_t first, const TileAt& place, int count) HWY_ATTR {
+               const std::int64_t own = vec / kTileVecs, lane = vec % kTileVecs * kLanes;
+               const std::int64_t panel = panels.begin + own, channel = panel * kTileCols + lane;
+               const std::int64_t columns = s.panel_columns(panel);
+               if (channel >= s.out.c) return;
+               NestedTiles<Output, kRunTiles>(
+                   count,
+                   LoadProducts<T>(m + own * s.rows() * kTileCols + first * columns + lane, columns,
+                                   s.m_point()),
+                   [&](int tile, int y, const Vec* values) HWY_ATTR {
+                     float* const to = patch + (y * kRunTiles + tile) * M * kLanes;
+                     HWY_UNROLL(8)
+                     for (int x = 0; x < M; ++x) hn::Store(values[x], F32(), to + x * kLanes);
+                   });
+               unfold(*s.fold, patch, place.mosaic, channel, place.y * M, place.x * M, count * M,
+                      s.accumulate, data.out);
+             });
 }
 
 template <class Output, int R>

@@ -71,12 +71,14 @@ template <int kRows, int kColumns, int kStride = 1>
 struct Pixels {
   Line<kRows, kStride> rows;
   Line<kColumns, kStride> columns;
+  std::ptrdiff_t line;  // floats of an image's
 
   HWY_INLINE Pixels(const Shape& s, const TensorDesc& t, const WinogradGrid& grid,
                     std::int64_t phase, std::int64_t top, std::int64_t left, int count = kColumns)
       : rows(top, kRows, s.grid_h, s.pitch_h(), grid.at_h(phase), t.h, s.grid_w * ImageStep(t),
              t.w * kBlock),
-        columns(left, count, s.grid_w, s.pitch_w(), grid.at_w(phase), t.w, ImageStep(t), kBlock) {}
+        columns(left, count, s.grid_w, s.pitch_w(), grid.at_w(phase), t.w, ImageStep(t), kBlock),
+        line(s.grid_w == 1 ? t.w * kBlock : ImageStep(t)) {}
 
   static std::ptrdiff_t ImageStep(const TensorDesc& t) { return t.padded_c() * t.h * t.w; }
   // Below zero where there is no pixel.
@@ -88,14 +90,17 @@ struct Pixels {
                               std::int64_t block) {
     return at.mosaic * s.grid_h * s.grid_w * ImageStep(t) + block * t.h * t.w * kBlock;
   }
-  // Asks for the last kNew rows of a column after j, those that the tiles above have not read.
+  // Asks for the last kNew rows, which no tile above has read, of a column some way on: after the
+  // line's end, of the tiles below.
   template <int kNew>
   HWY_INLINE void AskAhead(const float* plane, int j) const {
-    constexpr std::ptrdiff_t kAhead = 16 * kStride * kBlock;
     if (!rows.whole || columns.at[j] < 0) return;
-    const float* const from = plane + columns.at[j] + kAhead;
+    const std::ptrdiff_t step = rows.at[1] - rows.at[0];
+    std::ptrdiff_t ahead = columns.at[j] + 24 * kStride * kBlock;
+    if (ahead >= line) ahead += kNew * step - line;
+    const float* const from = plane + rows.at[kRows - kNew] + ahead;
     HWY_UNROLL(8)
-    for (int i = kRows - kNew; i < kRows; ++i) __builtin_prefetch(from + rows.at[i]);
+    for (int i = 0; i < kNew; ++i) __builtin_prefetch(from + i * step);
   }
   // Column j of a plane, zero where there is no pixel.
   HWY_INLINE void Load(const float* plane, int j, Vec* x) const {
@@ -107,6 +112,7 @@ struct Pixels {
       for (int i = 0; i < kRows; ++i) x[i] = hn::LoadU(F32(), from + i * step);
       return;
     }
+    HWY_UNROLL(8)
     for (int i = 0; i < kRows; ++i)
       x[i] = (rows.at[i] | column) < 0 ? hn::Zero(F32())
                                        : hn::LoadU(F32(), plane + rows.at[i] + column);
@@ -134,8 +140,8 @@ HWY_INLINE void ForEachRun(const Shape& s, Range block, Range items, F&& f) {
   for (std::int64_t i = items.begin; i < items.end;) {
     const std::int64_t outer = i / tiles, inner = i % tiles;
     const TileAt at(s, block.begin + inner);
-    const std::int64_t count =
-        std::min({std::int64_t{kRunTiles}, s.tiles_w() - at.x, tiles - inner, items.end - i});
+    const std::int64_t left = std::min({s.tiles_w() - at.x, tiles - inner, items.end - i});
+    const std::int64_t count = ceil_div(left, ceil_div(left, kRunTiles));
     f(outer, inner, at, int(count));
     i += count;
   }

@@ -214,6 +214,30 @@ HWY_INLINE void NestedRun(int count, const Load& load, const Store& store) {
     }
 }
 
+// Nested for a run of tiles that share nothing: both X and Y along the tiles. load(tile, r, x)
+// gives what Nested's load does for all c, store(tile, j, y) takes its column j.
+template <class Code, int kMost, class Load, class Store>
+HWY_INLINE void NestedTiles(int count, const Load& load, const Store& store) {
+  constexpr int I = Code::outputs, J = Code::inputs;
+  alignas(64) float half[kMost][J][I][kLanes];  // X A^T
+  for (int r = 0; r < J; ++r)
+    for (int tile = 0; tile < count; ++tile) {
+      Vec x[J], y[I];
+      load(tile, r, x);
+      Code::Apply(x, y);
+      HWY_UNROLL(8)
+      for (int i = 0; i < I; ++i) hn::Store(y[i], F32(), half[tile][r][i]);
+    }
+  for (int c = 0; c < I; ++c)
+    for (int tile = 0; tile < count; ++tile) {
+      Vec x[J], y[I];
+      HWY_UNROLL(8)
+      for (int r = 0; r < J; ++r) x[r] = hn::Load(F32(), half[tile][r][c]);
+      Code::Apply(x, y);
+      store(tile, c, y);
+    }
+}
+
 // The transforms of F(M, R): M x M outputs of an R x R filter.
 template <int M, int R, ScaledSide kScaled>
 struct Transforms {
