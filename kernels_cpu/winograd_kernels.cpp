@@ -127,8 +127,8 @@ void TransformOutput(const Shape& s, const WinogradOperands& data, const float* 
     NestedTiles<Output, kRunTiles>(
         count,
         [&](int tile, int r, Vec* x) HWY_ATTR {
-          // A store that waits for its line holds up those behind it; asked for now, lines come
-          // while the tiles are transformed.
+          // A store whose line is missing holds up those behind it: all are asked for here, spread
+          // over the first half of the transform.
           if (!data.stream && r < M)
             for (int i = 0; i < M; ++i)
               if (const std::ptrdiff_t pixel = pixels.at(r, tile * M + i); pixel >= 0)
