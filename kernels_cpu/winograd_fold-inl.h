@@ -55,36 +55,69 @@ void FoldTile(const WinogradFold& fold, const float* x, std::int64_t image, std:
   }
 }
 
+// Four floats each of as many pixels as d has fours, `step` floats apart.
+template <class D>
+HWY_INLINE hn::Vec<D> LoadFours(D d, const float* from, std::ptrdiff_t step) {
+  if constexpr (hn::MaxLanes(d) == 4) {
+    return hn::LoadU(d, from);
+  } else {
+    const hn::Half<D> half;
+    return hn::Combine(d, LoadFours(half, from + hn::MaxLanes(half) / 4 * step, step),
+                       LoadFours(half, from, step));
+  }
+}
+
 // A vector of channels of kRows x `columns` folded pixels from (top, left) on goes to x, or is
 // added to it, where x has such a pixel and channel. from[kRows][kMost] = the vector whose first
 // channel is `channel`.
+//
+// Four channels are one row of x for a stride of four, two for one of two. They go there a vector
+// at a time: of single pixels' stores few lines would fill the store buffer, and all would wait.
 template <int kRows, int kMost, int kStride>
 void UnfoldRun(const WinogradFold& fold, const float* from, std::int64_t image,
                std::int64_t channel, std::int64_t top, std::int64_t left, std::int64_t columns,
                bool accumulate, float* x) {
+  static_assert(kStride == 2 || kStride == 4);
+  static_assert(kMost * kStride % kLanes == 0);
   const std::int64_t h = fold.x.h, w = fold.x.w, column = left * kStride - fold.pad_w;
-  const bool whole = !accumulate && column >= 0 && column + columns * kStride <= w;
-  for (int lane = 0; lane < kLanes; lane += kStride, from += kStride) {
-    const std::int64_t group = (channel + lane) / kStride, c = group / kStride;
-    if (c >= fold.x.c) return;
+  // What x has of a row, in floats from `column` on.
+  const std::int64_t begin = std::max<std::int64_t>(-column, 0);
+  const std::int64_t end = std::min(w - column, columns * kStride);
+  const auto put = [&](float* row, std::int64_t j, Vec v) HWY_ATTR {
+    if (row == nullptr) return;
+    if (!accumulate && j >= begin && j + kLanes <= end) return hn::StoreU(v, F32(), row + j);
+    const auto lanes_to = [j](std::int64_t at) HWY_ATTR {
+      return hn::FirstN(F32(), std::size_t(std::clamp<std::int64_t>(at - j, 0, kLanes)));
+    };
+    const auto inside = hn::AndNot(lanes_to(begin), lanes_to(end));
+    if (accumulate) v = hn::Add(v, hn::MaskedLoad(inside, F32(), row + j));
+    hn::BlendedStore(v, inside, F32(), row + j);
+  };
+  for (int lane = 0; lane < kLanes; lane += 4)
     for (int i = 0; i < kRows; ++i) {
-      const std::int64_t row = (top + i) * kStride + group % kStride - fold.pad_h;
-      if (row < 0 || row >= h) continue;
-      const float* const pixels = from + i * kMost * kLanes;
-      float* const to = x + ((image * fold.x.c + c) * h + row) * w;
-      if (whole) {
-        for (int j = 0; j < columns; ++j)
-          std::memcpy(to + column + j * kStride, pixels + j * kLanes, kStride * sizeof(float));
-        continue;
-      }
-      const std::int64_t begin = std::max<std::int64_t>(-column, 0);
-      const std::int64_t end = std::min(w - column, columns * kStride);
-      for (std::int64_t j = begin; j < end; ++j) {
-        const float value = pixels[j / kStride * kLanes + j % kStride];
-        to[column + j] = accumulate ? to[column + j] + value : value;
+      const auto row_of = [&](std::int64_t group) -> float* {
+        const std::int64_t c = group / kStride;
+        const std::int64_t row = (top + i) * kStride + group % kStride - fold.pad_h;
+        if (c >= fold.x.c || row < 0 || row >= h) return nullptr;
+        return x + ((image * fold.x.c + c) * h + row) * w + column;
+      };
+      const std::int64_t group = (channel + lane) / kStride;
+      float* const row = row_of(group);
+      const float* pixels = from + i * kMost * kLanes + lane;
+      if constexpr (kStride == 4) {
+        for (std::int64_t j = 0; j < columns * kStride; j += kLanes, pixels += kLanes / 4 * kLanes)
+          put(row, j, LoadFours(F32(), pixels, kLanes));
+      } else {
+        using Pairs = hn::Repartition<double, F32>;
+        float* const below = row_of(group + 1);
+        for (std::int64_t j = 0; j < columns * kStride; j += kLanes, pixels += kLanes / 2 * kLanes) {
+          const auto even = hn::BitCast(Pairs(), LoadFours(F32(), pixels, 2 * kLanes));
+          const auto odd = hn::BitCast(Pairs(), LoadFours(F32(), pixels + kLanes, 2 * kLanes));
+          put(row, j, hn::BitCast(F32(), hn::InterleaveLower(Pairs(), even, odd)));
+          put(below, j, hn::BitCast(F32(), hn::InterleaveUpper(Pairs(), even, odd)));
+        }
       }
     }
-  }
 }
 
 }  // namespace convlab::cpu::HWY_NAMESPACE
