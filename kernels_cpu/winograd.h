@@ -200,7 +200,10 @@ struct WinogradShape {
                12 * chunks() * chunk_floats();
   }
   std::int64_t packed_panel() const { return in_blocks() * tile.block * tile.cols; }
-  std::int64_t packed_point() const { return out_panels() * packed_panel(); }
+  std::int64_t packed_point() const {
+    const std::int64_t last = packed_columns(phase_panels() - 1);
+    return (out_panels() - 1) * packed_panel() + in_blocks() * tile.block * last;
+  }
   std::int64_t packed_floats() const { return points() * packed_point(); }
   std::int64_t v_floats() const { return round_up(points() * v_point(), 16); }
   // A thread that goes through the points of its own block in order may store M of a point where V

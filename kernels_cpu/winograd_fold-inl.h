@@ -110,7 +110,8 @@ void UnfoldRun(const WinogradFold& fold, const float* from, std::int64_t image,
       } else {
         using Pairs = hn::Repartition<double, F32>;
         float* const below = row_of(group + 1);
-        for (std::int64_t j = 0; j < columns * kStride; j += kLanes, pixels += kLanes / 2 * kLanes) {
+        for (std::int64_t j = 0; j < columns * kStride;
+             j += kLanes, pixels += kLanes / 2 * kLanes) {
           const auto even = hn::BitCast(Pairs(), LoadFours(F32(), pixels, 2 * kLanes));
           const auto odd = hn::BitCast(Pairs(), LoadFours(F32(), pixels + kLanes, 2 * kLanes));
           put(row, j, hn::BitCast(F32(), hn::InterleaveLower(Pairs(), even, odd)));

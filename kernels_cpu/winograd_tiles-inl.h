@@ -91,16 +91,13 @@ struct Pixels {
     return at.mosaic * s.grid_h * s.grid_w * ImageStep(t) + block * t.h * t.w * kBlock;
   }
   // Asks for the last kNew rows, which no tile above has read, of a column some way on: after the
-  // line's end, of the tiles below.
+  // line's end, of the tiles below. To L2 first, which waits for more of memory's lines than L1
+  // can.
   template <int kNew>
   HWY_INLINE void AskAhead(const float* plane, int j) const {
     if (!rows.whole || columns.at[j] < 0) return;
-    const std::ptrdiff_t step = rows.at[1] - rows.at[0];
-    std::ptrdiff_t ahead = columns.at[j] + 24 * kStride * kBlock;
-    if (ahead >= line) ahead += kNew * step - line;
-    const float* const from = plane + rows.at[kRows - kNew] + ahead;
-    HWY_UNROLL(8)
-    for (int i = 0; i < kNew; ++i) __builtin_prefetch(from + i * step);
+    Ask<kNew, 2>(plane, columns.at[j] + std::min<std::ptrdiff_t>(40 * kStride * kBlock, line));
+    Ask<kNew, 3>(plane, columns.at[j] + 8 * kStride * kBlock);
   }
   // Column j of a plane, zero where there is no pixel.
   HWY_INLINE void Load(const float* plane, int j, Vec* x) const {
@@ -116,6 +113,16 @@ struct Pixels {
     for (int i = 0; i < kRows; ++i)
       x[i] = (rows.at[i] | column) < 0 ? hn::Zero(F32())
                                        : hn::LoadU(F32(), plane + rows.at[i] + column);
+  }
+
+ private:
+  template <int kNew, int kCache>
+  HWY_INLINE void Ask(const float* plane, std::ptrdiff_t column) const {
+    const std::ptrdiff_t step = rows.at[1] - rows.at[0];
+    if (column >= line) column += kNew * step - line;
+    const float* const from = plane + rows.at[kRows - kNew] + column;
+    HWY_UNROLL(8)
+    for (int i = 0; i < kNew; ++i) __builtin_prefetch(from + i * step, 0, kCache);
   }
 };
 
