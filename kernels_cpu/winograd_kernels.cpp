@@ -341,6 +341,9 @@ void ForwardFusedThread(const Shape& s, const WinogradOperands& data, std::int64
   team.Barrier();
   const Taps<R> taps(s);
   const bool in_phased = s.in_grid.phases > 1;
+  // Divided once, as in MultiplyItems.
+  const std::int64_t v_point = s.v_point(), m_point = s.m_point(), u_point = s.u_point();
+  const std::int64_t phase_blocks = s.phase_blocks(), tiles = s.tiles(), rows = s.rows();
   // The phases, of input or output, meet a panel and `blocks` channel blocks from `first` on.
   const auto run_chunk = [&](std::int64_t panel, std::int64_t first, std::int64_t blocks,
                              std::int64_t phase) HWY_ATTR {
@@ -349,31 +352,31 @@ void ForwardFusedThread(const Shape& s, const WinogradOperands& data, std::int64
       const PhaseScope scope(data.phases, 3);
       for (std::int64_t b = 0; b < blocks; ++b)
         TransformTaps<M, R>(
-            s, taps, phase, g + b * s.g_block(), columns, s.u_point(),
+            s, taps, phase, g + b * s.g_block(), columns, u_point,
             [&](int c) { return u + (b * kBlock + c) * columns; }, [](int) {});
     }
     const PhaseScope scope(data.phases, 1);
     const auto multiply = MultiplyFor(s, panel);
     const std::int64_t channels = std::min(blocks * kBlock, s.in.c - first * kBlock);
-    const std::int64_t v_at = ((in_phased ? phase * s.phase_blocks() : 0) + first) * s.rows();
-    const std::int64_t m_at = (in_phased ? 0 : phase) * s.rows();
+    const std::int64_t v_at = ((in_phased ? phase * phase_blocks : 0) + first) * rows;
+    const std::int64_t m_at = (in_phased ? 0 : phase) * rows;
     for (std::int64_t point = 0; point < s.points(); ++point) {
       const auto phases = s.phases_at(point);
-      float* const to = m + point * s.m_point() + m_at * kTileCols;
+      float* const to = m + point * m_point + m_at * kTileCols;
       if (phase < phases.first || phase >= phases.second) {
-        if (!in_phased) std::fill_n(to, s.tiles() * columns, 0.f);
+        if (!in_phased) std::fill_n(to, tiles * columns, 0.f);
         continue;
       }
-      const float* const v_of = v + point * s.v_point() + v_at * kBlock;
-      const float* const u_of = u + point * s.u_point();
-      multiply(v_of, v_of + s.v_point(), s.rows() * kBlock, channels, u_of, u_of + s.u_point(),
-               s.tiles(), s.depth, first > 0 || (in_phased && phase > phases.first), to);
+      const float* const v_of = v + point * v_point + v_at * kBlock;
+      const float* const u_of = u + point * u_point;
+      multiply(v_of, v_of + v_point, rows * kBlock, channels, u_of, u_of + u_point, tiles, s.depth,
+               first > 0 || (in_phased && phase > phases.first), to);
     }
   };
   const Range own = everybody.Share(s.phase_panels());
   for (std::int64_t panel = own.begin; panel < own.end; ++panel) {
-    for (std::int64_t first = 0; first < s.phase_blocks(); first += s.chunk) {
-      const std::int64_t blocks = std::min(s.chunk, s.phase_blocks() - first);
+    for (std::int64_t first = 0; first < phase_blocks; first += s.chunk) {
+      const std::int64_t blocks = std::min(s.chunk, phase_blocks - first);
       {
         const PhaseScope scope(data.phases, 3);
         for (std::int64_t b = 0; b < blocks; ++b)
