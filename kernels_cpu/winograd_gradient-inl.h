@@ -83,27 +83,36 @@ HWY_NOINLINE void MultiplyTransposed(const float* v, std::ptrdiff_t block_step,
   }
 }
 
-// Of a chunk of panels from first_panel on.
-void MultiplyChunk(const Shape& s, const float* v, const float* m, std::int64_t point,
-                   std::int64_t first_panel, std::int64_t chunk, std::int64_t tiles, bool first,
-                   float* sums) {
-  const std::int64_t own = chunk / s.panel_chunks(), of_panel = chunk % s.panel_chunks();
-  const std::int64_t phase = of_panel / s.phase_chunks();
-  const std::int64_t begin = of_panel % s.phase_chunks() * s.chunk;
-  const std::int64_t channels = std::min(s.chunk * kBlock, s.in.c - begin * kBlock);
-  const std::int64_t block_step = s.rows() * kBlock;
-  const std::int64_t columns = s.panel_columns(first_panel + own);
-  float* const to = sums + point * s.s_point();
-  const auto phases = s.phases_at(point);
-  if (phase < phases.first || phase >= phases.second) {
-    std::fill_n(to, channels * columns, 0.f);
-    return;
+// The products of a block of tiles, of panels from first_panel on.
+struct BlockProduct {
+  const Shape& s;
+  const float *v, *m;
+  std::int64_t first_panel, tiles;
+  // Divided once, as in MultiplyItems.
+  std::int64_t v_point = s.v_point(), m_point = s.m_point(), s_point = s.s_point();
+  std::int64_t phase_chunks = s.phase_chunks(), phase_blocks = s.phase_blocks();
+
+  // S of a point and chunk, in the sums of that chunk.
+  void Multiply(std::int64_t point, std::int64_t chunk, bool first, float* sums) const {
+    const std::int64_t of_phase = chunk / phase_chunks;
+    const std::int64_t begin = (chunk - of_phase * phase_chunks) * s.chunk;
+    const std::int64_t own = of_phase / s.in_grid.phases;
+    const std::int64_t phase = of_phase - own * s.in_grid.phases;
+    const std::int64_t channels = std::min(s.chunk * kBlock, s.in.c - begin * kBlock);
+    const std::int64_t block_step = s.rows() * kBlock;
+    const std::int64_t columns = s.panel_columns(first_panel + own);
+    float* const to = sums + point * s_point;
+    const auto phases = s.phases_at(point);
+    if (phase < phases.first || phase >= phases.second) {
+      std::fill_n(to, channels * columns, 0.f);
+      return;
+    }
+    const auto multiply = columns == kLanes ? MultiplyTransposed<1> : MultiplyTransposed<kTileVecs>;
+    multiply(v + point * v_point + (phase * phase_blocks + begin) * block_step, block_step, v_point,
+             channels, m + point * m_point + own * s.rows() * kTileCols, m_point, tiles, s.depth,
+             first, to);
   }
-  const auto multiply = columns == kLanes ? MultiplyTransposed<1> : MultiplyTransposed<kTileVecs>;
-  multiply(v + point * s.v_point() + (phase * s.phase_blocks() + begin) * block_step, block_step,
-           s.v_point(), channels, m + point * s.m_point() + own * s.rows() * kTileCols, s.m_point(),
-           tiles, s.depth, first, to);
-}
+};
 
 // dw = A^T S A for a panel and some channels of one chunk, where S is the sum of `sets` copies
 // `set_step` apart; `sums` points at the first of the channels.
@@ -167,7 +176,7 @@ void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int
   float* const v = data.workspace + (s.shared ? 0 : thread * s.set_floats());
   float* const m = v + s.v_floats();
   float* const sums = m + s.m_floats();
-  const std::int64_t chunk_channels = s.chunk * kBlock;
+  const std::int64_t chunk_channels = s.chunk * kBlock, chunk_floats = s.chunk_floats();
   for (std::int64_t first = mine.begin; first < mine.end; first += s.block) {
     const Range block{first, std::min(first + s.block, mine.end)};
     const std::int64_t tiles = block.end - block.begin;
@@ -179,6 +188,7 @@ void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int
                                                team.Share(panels.size() * kTileVecs * tiles));
     }
     team.Barrier();
+    const BlockProduct product{s, v, m, panels.begin, tiles};
     if (s.sums_at_once()) {
       float* const own_sums = sums + (s.shared ? thread : 0) * s.chunk_floats();
       const Range chunks = team.Share(own_chunks);
@@ -186,7 +196,7 @@ void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int
         {
           const PhaseScope scope(data.phases, 1);
           for (std::int64_t point = 0; point < s.points(); ++point)
-            MultiplyChunk(s, v, m, point, panels.begin, chunk, tiles, true, own_sums);
+            product.Multiply(point, chunk, true, own_sums);
         }
         const PhaseScope scope(data.phases, 2);
         const std::int64_t of_panel = chunk % s.panel_chunks();
@@ -202,8 +212,7 @@ void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int
       const Range items = team.Share(s.points() * own_chunks);
       for (std::int64_t i = items.begin; i < items.end; ++i) {
         const std::int64_t point = i / own_chunks, chunk = i % own_chunks;
-        MultiplyChunk(s, v, m, point, panels.begin, chunk, tiles, first == mine.begin,
-                      sums + chunk * s.chunk_floats());
+        product.Multiply(point, chunk, first == mine.begin, sums + chunk * chunk_floats);
       }
     }
     team.Barrier();
