@@ -62,22 +62,33 @@ void TransformInput(const Shape& s, const float* in, float* v, Range block, Rang
 
 template <class Input, int M>
 void TransformFolded(const Shape& s, const float* x, float* v, Range block, Range items) {
-  constexpr int T = Input::inputs;
-  const auto fold = s.stride == 4   ? FoldTile<T, 4>
-                    : s.stride == 2 ? FoldTile<T, 2>
-                                    : FoldTile<T, 1>;
-  alignas(64) float patch[T * T * kBlock];
+  constexpr int T = Input::inputs, kColumns = kRunTiles * M + T - M;
+  constexpr int kMost = (kColumns + kLanes - 1) / kLanes * kLanes;
+  const auto fold = s.stride == 4   ? FoldRun<T, kMost, 4>
+                    : s.stride == 2 ? FoldRun<T, kMost, 2>
+                                    : FoldRun<T, kMost, 1>;
+  alignas(64) float patch[T * kMost * kBlock];
   const std::int64_t rows = s.rows(), point = s.v_point();
-  ForEachTile(s, block, items, [&](std::int64_t b, std::int64_t tile, const TileAt& at) HWY_ATTR {
-    fold(*s.fold, x, at.mosaic, b, at.y * M, at.x * M, patch);
-    for (int part = 0; part < kBlock; part += kLanes) {
-      float* const to = v + (b * rows + tile) * kBlock + part;
-      Nested<Input>([&](int r, int c)
-                        HWY_ATTR { return hn::LoadU(F32(), patch + (r * T + c) * kBlock + part); },
-                    [&](int i, int j, Vec value)
-                        HWY_ATTR { hn::StoreU(value, F32(), to + (i * T + j) * point); });
-    }
-  });
+  ForEachRun(s, block, items,
+             [&](std::int64_t b, std::int64_t tile, const TileAt& at, int count) HWY_ATTR {
+               fold(*s.fold, x, at.mosaic, b, at.y * M, at.x * M, count * M + T - M, patch);
+               for (int part = 0; part < kBlock; part += kLanes) {
+                 float* const to = v + (b * rows + tile) * kBlock + part;
+                 NestedRun<Input, M, kRunTiles>(
+                     count,
+                     [&](int c, Vec* column) HWY_ATTR {
+                       HWY_UNROLL(8)
+                       for (int r = 0; r < T; ++r)
+                         column[r] = hn::LoadU(F32(), patch + (r * kMost + c) * kBlock + part);
+                     },
+                     [&](int t, int i, const Vec* y) HWY_ATTR {
+                       float* at_point = to + t * kBlock + i * T * point;
+                       HWY_UNROLL(8)
+                       for (int j = 0; j < T; ++j, at_point += point)
+                         hn::StoreU(y[j], F32(), at_point);
+                     });
+               }
+             });
 }
 
 template <class Input, int M, int R>

@@ -28,13 +28,6 @@ struct TileAt {
       : mosaic(tile / (s.tiles_h() * s.tiles_w())),
         y(tile / s.tiles_w() % s.tiles_h()),
         x(tile % s.tiles_w()) {}
-  void Next(const Shape& s) {
-    if (++x < s.tiles_w()) return;
-    x = 0;
-    if (++y < s.tiles_h()) return;
-    y = 0;
-    ++mosaic;
-  }
 };
 
 // `count` neighbouring rows or columns of a mosaic, at most kMost, from `first` on, in pixels of a
@@ -126,21 +119,11 @@ struct Pixels {
   }
 };
 
-// f(outer, inner, place) for a range of outer * tiles + inner, where inner counts tiles of a block.
-template <class F>
-HWY_INLINE void ForEachTile(const Shape& s, Range block, Range items, F&& f) {
-  const std::int64_t tiles = block.end - block.begin;
-  for (std::int64_t i = items.begin; i < items.end;) {
-    const std::int64_t outer = i / tiles, end = std::min(items.end, (outer + 1) * tiles);
-    TileAt at(s, block.begin + i - outer * tiles);
-    for (; i < end; ++i, at.Next(s)) f(outer, i - outer * tiles, at);
-  }
-}
-
 // Neighbours in a row of tiles, at most so many, are transformed together.
 constexpr int kRunTiles = 8;
 
-// f(outer, inner, place, count) for the same range, a run of neighbours at a time.
+// f(outer, inner, place, count) for a range of outer * tiles + inner, where inner counts tiles of a
+// block, a run of neighbours at a time.
 template <class F>
 HWY_INLINE void ForEachRun(const Shape& s, Range block, Range items, F&& f) {
   const std::int64_t tiles = block.end - block.begin;
