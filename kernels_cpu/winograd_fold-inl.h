@@ -64,8 +64,7 @@ struct FoldedColumns {
   }
 };
 
-// Where the row of x begins that is row i of a channel's pixels, and goes on; null where x has
-// none.
+// The row of x that is row i of a channel's pixels; null where x has none.
 template <int kStride, class T>
 HWY_INLINE T* FoldedRow(const WinogradFold& fold, T* x, std::int64_t image, std::int64_t channel,
                         std::int64_t i) {
@@ -76,10 +75,12 @@ HWY_INLINE T* FoldedRow(const WinogradFold& fold, T* x, std::int64_t image, std:
 }
 
 // to[kRows][kMost] = a channel block of kRows x `columns` folded pixels from (top, left) on, zero
-// where x has no pixel or no channel; kMost * kStride is a multiple of the lanes.
+// where x has no pixel or no channel.
 template <int kRows, int kMost, int kStride>
 void FoldRun(const WinogradFold& fold, const float* x, std::int64_t image, std::int64_t block,
              std::int64_t top, std::int64_t left, std::int64_t columns, float* to) {
+  static_assert(kStride == 1 || kStride == 2 || kStride == 4);
+  static_assert(kMost * kStride % kLanes == 0);
   constexpr int kSources = 4 / kStride, kStep = kSources * kBlock;
   using Pairs = hn::Repartition<double, F32>;
   const FoldedColumns inside(fold, kStride, left, columns);
