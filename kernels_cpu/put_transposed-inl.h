@@ -45,37 +45,43 @@ struct WholeSums {
   float At(std::int64_t i) const { return first[i]; }
 };
 
-// Four columns of every fourth row from `at` on, as many rows as d has blocks of four lanes.
+// Blocks of four lanes from `at` on, `step` floats apart, as many as d has.
 template <class D, class Sums>
-HWY_INLINE hn::Vec<D> LoadRows(D d, const Sums& sums, std::int64_t at) {
+HWY_INLINE hn::Vec<D> LoadFours(D d, const Sums& sums, std::int64_t at, std::int64_t step) {
   if constexpr (hn::MaxLanes(d) == 4) {
     return sums.LoadAt(d, at);
   } else {
     const hn::Half<D> half;
-    return hn::Combine(d, LoadRows(half, sums, at + hn::MaxLanes(half) * kTileCols),
-                       LoadRows(half, sums, at));
+    return hn::Combine(d, LoadFours(half, sums, at + hn::MaxLanes(half) / 4 * step, step),
+                       LoadFours(half, sums, at, step));
   }
 }
 
-// to[column][row] (+)= sums[row][column] of four columns and as many rows as d has lanes: blocks of
-// 4 x 4 are transposed side by side, so that each column's rows are one vector.
-template <bool kAccumulate, class D, class Sums>
-HWY_INLINE void PutFour(D d, const Sums& sums, std::int64_t at, float* to, std::int64_t pitch) {
+// Blocks of 4 x 4 are transposed side by side: put(i, the i-th lanes of all four's blocks).
+template <class D, class V, class Put>
+HWY_INLINE void TransposeFours(D d, V r0, V r1, V r2, V r3, const Put& put) {
   const hn::Repartition<double, D> pairs;
-  const auto put = [&](auto column, float* place) HWY_ATTR {
-    const auto v = hn::BitCast(d, column);
-    hn::StoreU(kAccumulate ? hn::Add(v, hn::LoadU(d, place)) : v, d, place);
-  };
-  const auto r0 = LoadRows(d, sums, at), r1 = LoadRows(d, sums, at + kTileCols);
-  const auto r2 = LoadRows(d, sums, at + 2 * kTileCols), r3 = LoadRows(d, sums, at + 3 * kTileCols);
   const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d, r0, r1));
   const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(d, r2, r3));
   const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d, r0, r1));
   const auto high23 = hn::BitCast(pairs, hn::InterleaveUpper(d, r2, r3));
-  put(hn::InterleaveLower(pairs, low01, low23), to);
-  put(hn::InterleaveUpper(pairs, low01, low23), to + pitch);
-  put(hn::InterleaveLower(pairs, high01, high23), to + 2 * pitch);
-  put(hn::InterleaveUpper(pairs, high01, high23), to + 3 * pitch);
+  put(0, hn::BitCast(d, hn::InterleaveLower(pairs, low01, low23)));
+  put(1, hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23)));
+  put(2, hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23)));
+  put(3, hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23)));
+}
+
+// to[column][row] (+)= sums[row][column] of four columns and as many rows as d has lanes: each
+// column's rows are one vector.
+template <bool kAccumulate, class D, class Sums>
+HWY_INLINE void PutFour(D d, const Sums& sums, std::int64_t at, float* to, std::int64_t pitch) {
+  const auto load = [&](int row) HWY_ATTR {
+    return LoadFours(d, sums, at + row * kTileCols, 4 * kTileCols);
+  };
+  TransposeFours(d, load(0), load(1), load(2), load(3), [&](int column, auto v) HWY_ATTR {
+    float* const place = to + column * pitch;
+    hn::StoreU(kAccumulate ? hn::Add(v, hn::LoadU(d, place)) : v, d, place);
+  });
 }
 
 template <bool kAccumulate, class Sums>

@@ -200,7 +200,7 @@ struct WinogradShape {
                12 * chunks() * chunk_floats();
   }
   std::int64_t packed_panel() const { return in_blocks() * tile.block * tile.cols; }
-  std::int64_t packed_point() const {
+  std::int64_t packed_point() const {  // the last panel ends with its columns
     const std::int64_t last = packed_columns(phase_panels() - 1);
     return (out_panels() - 1) * packed_panel() + in_blocks() * tile.block * last;
   }

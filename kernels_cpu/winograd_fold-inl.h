@@ -19,23 +19,13 @@
 #include <cstdint>
 
 #include "kernels_cpu/gemm_kernel-inl.h"
+#include "kernels_cpu/put_transposed-inl.h"
 #include "kernels_cpu/winograd.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-// Four floats each of as many pixels as d has fours, `step` floats apart.
-template <class D>
-HWY_INLINE hn::Vec<D> LoadFours(D d, const float* from, std::ptrdiff_t step) {
-  if constexpr (hn::MaxLanes(d) == 4) {
-    return hn::LoadU(d, from);
-  } else {
-    const hn::Half<D> half;
-    return hn::Combine(d, LoadFours(half, from + hn::MaxLanes(half) / 4 * step, step),
-                       LoadFours(half, from, step));
-  }
-}
-
+// The blocks of four lanes of v, `step` floats apart.
 template <class D>
 HWY_INLINE void StoreFours(D d, hn::Vec<D> v, float* to, std::ptrdiff_t step) {
   if constexpr (hn::MaxLanes(d) == 4) {
@@ -109,15 +99,7 @@ void FoldRun(const WinogradFold& fold, const float* x, std::int64_t image, std::
           put(0, hn::InterleaveLower(Pairs(), a, b));
           put(1, hn::InterleaveUpper(Pairs(), a, b));
         } else {
-          const Vec a = load(0), b = load(1), c = load(2), d = load(3);
-          const auto low_ab = hn::BitCast(Pairs(), hn::InterleaveLower(F32(), a, b));
-          const auto low_cd = hn::BitCast(Pairs(), hn::InterleaveLower(F32(), c, d));
-          const auto high_ab = hn::BitCast(Pairs(), hn::InterleaveUpper(F32(), a, b));
-          const auto high_cd = hn::BitCast(Pairs(), hn::InterleaveUpper(F32(), c, d));
-          put(0, hn::InterleaveLower(Pairs(), low_ab, low_cd));
-          put(1, hn::InterleaveUpper(Pairs(), low_ab, low_cd));
-          put(2, hn::InterleaveLower(Pairs(), high_ab, high_cd));
-          put(3, hn::InterleaveUpper(Pairs(), high_ab, high_cd));
+          TransposeFours(F32(), load(0), load(1), load(2), load(3), put);
         }
       }
     }
@@ -147,14 +129,17 @@ void UnfoldRun(const WinogradFold& fold, const float* from, std::int64_t image,
       const float* pixels = from + i * kMost * kLanes + lane;
       if constexpr (kStride == 4) {
         for (std::int64_t j = 0; j < columns * kStride; j += kLanes, pixels += kLanes / 4 * kLanes)
-          put(row, j, LoadFours(F32(), pixels, kLanes));
+          put(row, j, LoadFours(F32(), WholeSums{pixels}, 0, kLanes));
       } else {
         using Pairs = hn::Repartition<double, F32>;
         float* const below = FoldedRow<kStride>(fold, x, image, channel + lane + 2, top + i);
         for (std::int64_t j = 0; j < columns * kStride;
              j += kLanes, pixels += kLanes / 2 * kLanes) {
-          const auto even = hn::BitCast(Pairs(), LoadFours(F32(), pixels, 2 * kLanes));
-          const auto odd = hn::BitCast(Pairs(), LoadFours(F32(), pixels + kLanes, 2 * kLanes));
+          const auto load = [&](int first) HWY_ATTR {
+            return hn::BitCast(Pairs(),
+                               LoadFours(F32(), WholeSums{pixels}, first * kLanes, 2 * kLanes));
+          };
+          const auto even = load(0), odd = load(1);
           put(row, j, hn::BitCast(F32(), hn::InterleaveLower(Pairs(), even, odd)));
           put(below, j, hn::BitCast(F32(), hn::InterleaveUpper(Pairs(), even, odd)));
         }

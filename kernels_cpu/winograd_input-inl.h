@@ -31,6 +31,16 @@ struct Team {
 // Of the phases in x that F(m, r) is for.
 constexpr int PhaseStride(int r) { return r == 2 ? 2 : 1; }
 
+// Stores row i of a run's tile t: store(t, i, y) of NestedRun.
+template <int T>
+HWY_INLINE auto StoreRows(float* to, std::int64_t point) {
+  return [=](int t, int i, const Vec* y) HWY_ATTR {
+    float* at = to + t * kBlock + i * T * point;
+    HWY_UNROLL(8)
+    for (int j = 0; j < T; ++j, at += point) hn::StoreU(y[j], F32(), at);
+  };
+}
+
 // V = B^T d B for (channel block, tile) pairs.
 template <class Input, int M, int kStride>
 void TransformInput(const Shape& s, const float* in, float* v, Range block, Range items) {
@@ -51,15 +61,12 @@ void TransformInput(const Shape& s, const float* in, float* v, Range block, Rang
                 if (s.ask_ahead) pixels.template AskAhead<M>(plane + part, c);
                 pixels.Load(plane + part, c, x);
               },
-              [&](int t, int i, const Vec* y) HWY_ATTR {
-                float* at = to + t * kBlock + i * T * point;
-                HWY_UNROLL(8)
-                for (int j = 0; j < T; ++j, at += point) hn::StoreU(y[j], F32(), at);
-              });
+              StoreRows<T>(to, point));
         }
       });
 }
 
+// The same of plain x, whose stride folds into channels.
 template <class Input, int M>
 void TransformFolded(const Shape& s, const float* x, float* v, Range block, Range items) {
   constexpr int T = Input::inputs, kColumns = kRunTiles * M + T - M;
@@ -81,12 +88,7 @@ void TransformFolded(const Shape& s, const float* x, float* v, Range block, Rang
                        for (int r = 0; r < T; ++r)
                          column[r] = hn::LoadU(F32(), patch + (r * kMost + c) * kBlock + part);
                      },
-                     [&](int t, int i, const Vec* y) HWY_ATTR {
-                       float* at_point = to + t * kBlock + i * T * point;
-                       HWY_UNROLL(8)
-                       for (int j = 0; j < T; ++j, at_point += point)
-                         hn::StoreU(y[j], F32(), at_point);
-                     });
+                     StoreRows<T>(to, point));
                }
              });
 }

