@@ -18,6 +18,7 @@
 #include "conv/algo.h"
 #include "kernels_cpu/filter_block.h"
 #include "kernels_cpu/implicit_gemm.h"
+#include "kernels_cpu/work_shares.h"
 
 namespace convlab::cpu {
 
@@ -71,8 +72,9 @@ struct WinogradShape {
   std::int64_t grid_h = 1, grid_w = 1;  // images of a mosaic; their product divides out.n
 
   std::int64_t threads = 1;
-  // Either each thread has tiles and buffers of its own, which stay in its L2, or all share each
-  // block: the transforms split over tiles, the product over points and panels, barriers between.
+  // Either each thread takes blocks and has buffers of its own, which stay in its L2, or all share
+  // each block: the transforms split over tiles, the product over points and panels, barriers
+  // between.
   bool shared = false;
   // Or each thread has panels of every phase's filter, of dw in backward_filter, and transforms all
   // tiles of the other operand for itself in buffers of its own: the filter passes through the
@@ -245,10 +247,11 @@ struct WinogradOperands {
   float* workspace = nullptr;
   bool stream = false;  // results go past the caches; `out` is aligned to vectors
   PhaseRecorder* phases = nullptr;
+  WorkShares* tiles = nullptr;  // those that no thread has taken; winograd_run sets it
 };
 
 void winograd_pack(const WinogradShape&, const FilterView&, float* packed);
-void winograd_run(const WinogradShape&, const WinogradOperands&);
+void winograd_run(const WinogradShape&, WinogradOperands);
 
 // Floating-point operations to transform one tile of one channel.
 struct WinogradCosts {

@@ -259,13 +259,15 @@ void ForwardThread(const Shape& s, const WinogradOperands& data, std::int64_t th
   const Range panels = share(s.phase_panels(), s.panels ? thread : 0, s.panels ? threads : 1);
   if (panels.size() == 0) return;
   const std::int64_t own_panels = s.out_grid.phases * panels.size();
-  const Range mine = s.shared || s.panels ? Range{0, s.tiles()} : share(s.tiles(), thread, threads);
   float* const set = data.workspace + (s.shared ? 0 : thread * s.set_floats());
   float* const v = s.overlaid() ? set + s.m_floats() : set;
   float* const m = s.overlaid() ? set : v + s.v_floats();
-  for (std::int64_t first = mine.begin; first < mine.end; first += s.block) {
-    const Range block{first, std::min(first + s.block, mine.end)};
-    const std::int64_t tiles = block.end - block.begin;
+  const auto next_block = [&](std::int64_t begin) {
+    if (!s.shared && !s.panels) return data.tiles->take(thread, s.block);
+    return Range{begin, std::min(begin + s.block, s.tiles())};
+  };
+  for (Range block = next_block(0); block.size() > 0; block = next_block(block.end)) {
+    const std::int64_t tiles = block.size();
     {
       const PhaseScope scope(data.phases, 0);
       InputTransform<typename Code::Input, M, R>(s)(s, data.in, v, block,
@@ -470,7 +472,9 @@ void winograd_pack(const WinogradShape& s, const FilterView& filter, float* pack
   (s, filter, packed, omp_get_thread_num(), omp_get_num_threads());
 }
 
-void winograd_run(const WinogradShape& s, const WinogradOperands& data) {
+void winograd_run(const WinogradShape& s, WinogradOperands data) {
+  WorkShares tiles(s.tiles(), s.threads);
+  data.tiles = &tiles;
 #pragma omp parallel num_threads(int(s.threads))
   HWY_DYNAMIC_DISPATCH(Run)(s, data, omp_get_thread_num(), omp_get_num_threads());
 }

@@ -1,0 +1,61 @@
+// Work that threads take a piece at a time, so that none waits for one that something held up.
+// Internal.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "kernels_cpu/range.h"
+
+namespace convlab::cpu {
+
+// Items [0, count), count < 2^31, an equal stretch for each thread. It takes its own from the
+// front, where neighbours meet in its caches; once they are out, it helps others from the back of
+// theirs. What one thread wrote is not made known to who takes next to it.
+class WorkShares {
+ public:
+  WorkShares(std::int64_t count, std::int64_t threads) : shares_(threads) {
+    for (std::int64_t i = 0; i < threads; ++i) {
+      const Range own = share(count, i, threads);
+      shares_[i].left = {std::int32_t(own.begin), std::int32_t(own.end)};
+    }
+  }
+
+  // At most so many items for a thread; none when there are no more. From others no more than half
+  // of what they have left.
+  Range take(std::int64_t thread, std::int64_t most) {
+    const std::int64_t threads = std::int64_t(shares_.size());
+    for (std::int64_t i = 0; i < threads; ++i) {
+      std::atomic<Left>& from = shares_[(thread + i) % threads].left;
+      Left left = from.load(std::memory_order_relaxed), kept;
+      Range taken;
+      do {
+        if (left.begin == left.end) break;
+        const std::int64_t size = left.end - left.begin;
+        kept = left;
+        if (i == 0) {
+          kept.begin += std::int32_t(std::min(most, size));
+          taken = {left.begin, kept.begin};
+        } else {
+          kept.end -= std::int32_t(std::min(most, (size + 1) / 2));
+          taken = {kept.end, left.end};
+        }
+      } while (!from.compare_exchange_weak(left, kept, std::memory_order_relaxed));
+      if (left.begin != left.end) return taken;
+    }
+    return {};
+  }
+
+ private:
+  struct alignas(8) Left {
+    std::int32_t begin = 0, end = 0;
+  };
+  struct alignas(64) Share {  // a line each
+    std::atomic<Left> left;
+  };
+  std::vector<Share> shares_;
+};
+
+}  // namespace convlab::cpu
