@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -52,8 +53,9 @@ class WorkShares {
   struct alignas(8) Left {
     std::int32_t begin = 0, end = 0;
   };
-  struct alignas(64) Share {  // a line each
+  struct Share {
     std::atomic<Left> left;
+    std::byte apart[56];  // each on a line of its own
   };
   std::vector<Share> shares_;
 };
