@@ -1,6 +1,7 @@
 // A filter from KCRS to what the products over blocked activations read. Internal.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -35,5 +36,15 @@ struct FilterBlock {
 // to[tap * tap_step + channel * packed_columns + column], zero where there is no channel or column.
 void pack_block(const FilterView&, const FilterBlock&, const std::vector<std::int64_t>& tap_of,
                 std::int64_t tap_step, float* to);
+
+// Where a step of a column lies in B for QuadTile, of 4 * fours columns: [step / 4], and there as
+// vectors [column % fours][column / fours][step % 4], so that a row's sums end nearly in their
+// order; of six fours the first four so, and then the other two.
+constexpr std::int64_t quad_at(std::int64_t fours, std::int64_t step, std::int64_t column) {
+  const std::int64_t before = column < 16 ? 0 : 4;
+  const std::int64_t part = before > 0 ? fours - before : std::min<std::int64_t>(fours, 4);
+  column -= 4 * before;
+  return (step / 4 * fours + before + column % part) * 16 + column / part * 4 + step % 4;
+}
 
 }  // namespace convlab::cpu

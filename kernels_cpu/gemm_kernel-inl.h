@@ -122,12 +122,8 @@ struct NothingAhead {
   HWY_INLINE void Ask(std::int64_t) const {}
 };
 
-// kPairs: only the lower half of B's last vector has columns, and two rows share a vector of sums
-// there, which of two vectors saves a fourth of the multiply-adds. That of an even row has both,
-// its own in the lower half, until Unpair().
-template <int kRows, int kVecs = kTileVecs, bool kPairs = false>
+template <int kRows, int kVecs = kTileVecs>
 struct Tile {
-  static constexpr int kSums = kRows * kVecs - (kPairs ? kRows / 2 : 0);  // vectors
   Vec v[kRows][kVecs];
 
   HWY_INLINE void SetZero() {
@@ -154,18 +150,6 @@ struct Tile {
                               std::int64_t groups, std::int64_t depth) {
     for (std::int64_t g = 0; g < groups; ++g)
       MultiplyAddSteps(a[g], EvenRows{row_stride}, 1, b, depth);
-  }
-
-  // The sums that rows share to the rows, zero in the upper half.
-  HWY_INLINE void Unpair() {
-    if constexpr (kPairs) {
-      HWY_UNROLL(16)
-      for (int i = 0; i < kRows; i += 2) {
-        Vec& both = v[i][kVecs - 1];
-        if (i + 1 < kRows) v[i + 1][kVecs - 1] = hn::ConcatUpperUpper(F32(), hn::Zero(F32()), both);
-        both = hn::IfThenElseZero(LowerHalf(), both);
-      }
-    }
   }
 
   // The same in rows [kBegin, kEnd) that are neighbours, asking for those kGroupsAhead later: a has
@@ -234,8 +218,6 @@ struct Tile {
   }
 
  private:
-  static HWY_INLINE auto LowerHalf() { return hn::FirstN(F32(), kLanes / 2); }
-
   struct EvenRows {
     std::ptrdiff_t stride;
     HWY_INLINE std::ptrdiff_t operator[](int i) const { return i * stride; }
@@ -294,17 +276,11 @@ struct Tile {
     Vec bv[kVecs];
     HWY_UNROLL(32)
     for (int j = 0; j < kVecs; ++j) bv[j] = hn::LoadU(F32(), b.data + j * b.vec_stride);
-    constexpr int last = kVecs - 1;
-    if constexpr (kPairs) bv[last] = hn::ConcatLowerLower(F32(), bv[last], bv[last]);
     HWY_UNROLL(32)
     for (int i = kBegin; i < kEnd; ++i) {
       const Vec av = hn::Set(F32(), a[row_at[i]]);
       HWY_UNROLL(32)
-      for (int j = 0; j < (kPairs ? last : kVecs); ++j) v[i][j] = hn::MulAdd(av, bv[j], v[i][j]);
-      if (kPairs && i % 2 == 0) {
-        const Vec next = hn::Set(F32(), a[row_at[i + 1 < kEnd ? i + 1 : i]]);
-        v[i][last] = hn::MulAdd(hn::IfThenElse(LowerHalf(), av, next), bv[last], v[i][last]);
-      }
+      for (int j = 0; j < kVecs; ++j) v[i][j] = hn::MulAdd(av, bv[j], v[i][j]);
       UsedUpToHere(av);
     }
     HWY_UNROLL(32)

@@ -172,9 +172,19 @@ void pack_pixels(const PixelGemm& gemm, const ConvProblem& p, const float* w, fl
                                .columns = columns,
                                .packed_channels = block,
                                .packed_columns = shape.panel_cols(columns)};
-        float* const to = packed + grid.filter + panel * groups * gemm.group_depth * shape.cols;
-        pack_block(filter, part, tap_of, block * part.packed_columns,
-                   to + b * taps * block * part.packed_columns);
+        const std::int64_t packed_columns = gemm.packed_cols(columns);
+        float* const to = packed + grid.filter + panel * groups * gemm.group_depth * shape.cols +
+                          b * taps * block * packed_columns;
+        if (!gemm.in_fours(columns)) {
+          pack_block(filter, part, tap_of, block * packed_columns, to);
+          continue;
+        }
+        std::vector<float> steps(std::size_t(taps * block * part.packed_columns));
+        pack_block(filter, part, tap_of, block * part.packed_columns, steps.data());
+        for (std::int64_t step = 0; step < taps * block; ++step)
+          for (std::int64_t column = 0; column < packed_columns; ++column)
+            to[quad_at(packed_columns / 4, step, column)] =
+                steps[std::size_t(step * part.packed_columns + column)];
       }
   }
 }
@@ -188,12 +198,8 @@ WorkEstimate work_pixels(const ConvProblem& p, const PixelGemm& gemm, const Devi
   const double row_parts = double(gemm.row_threads);
   PhaseWork gather{.name = "gather", .bytes_read = in_bytes};
   PhaseWork product{.name = "product"};
-  // Of half a vector beyond whole panels two rows share the lanes (Tile's kPairs).
-  const std::int64_t beyond = gemm.out.c % shape.cols - shape.lanes;
-  const bool pairs = shape.lanes == 16 && shape.cols == 2 * shape.lanes && !gemm.plain_in() &&
-                     beyond > 0 && beyond <= shape.lanes / 2;
   const double columns = double(round_up(gemm.out.c, shape.block));
-  const double multiplied = columns - (pairs ? double(shape.lanes / 2) : 0);
+  const double multiplied = columns - (gemm.in_fours(gemm.out.c % shape.cols) ? 8 : 0);
   for (const PixelGrid& grid : gemm.grids) {
     const double rows = double(gemm.out.n * grid.h * grid.w);
     const std::int64_t groups = gemm.depth_groups(grid);

@@ -56,6 +56,14 @@ struct PixelGemm {
   bool zeros_between = false;
 
   bool plain_in() const { return !is_blocked(in.layout); }
+  // A last panel of 24 columns or a few less is multiplied in fours of them (QuadTile).
+  bool in_fours(std::int64_t channels) const {
+    return tile.lanes == 16 && tile.cols == 32 && !plain_in() && channels > 16 && channels <= 24;
+  }
+  // Columns of a panel as they are packed.
+  std::int64_t packed_cols(std::int64_t channels) const {
+    return in_fours(channels) ? 24 : tile.panel_cols(channels);
+  }
   // Threads and blocks part between lines of the grid.
   bool whole_lines() const { return plain_in() || zeros_between; }
   // Rows of A are neighbours in the input: nothing is gathered but where an image ends.

@@ -23,6 +23,7 @@
 
 #include "kernels_cpu/gemm_kernel-inl.h"
 #include "kernels_cpu/plain_rows-inl.h"
+#include "kernels_cpu/quad_tile-inl.h"
 #include "kernels_cpu/tile_output-inl.h"
 #include "kernels_cpu/zero_between-inl.h"
 
@@ -201,9 +202,9 @@ struct TileJob {
 
 enum class TileKind { plain, blocked, asks_rows };  // of the input
 
-template <int kRows, int kVecs, TileKind kKind, bool kPairs = false>
+template <int kRows, int kVecs, TileKind kKind>
 HWY_NOINLINE void RunTile(const TileJob& job) {
-  Tile<kRows, kVecs, kPairs> tile;
+  Tile<kRows, kVecs> tile;
   tile.SetZero();
   constexpr std::int64_t kCols = kVecs * kLanes;
   if constexpr (kKind == TileKind::plain) {  // copied just before
@@ -214,7 +215,7 @@ HWY_NOINLINE void RunTile(const TileJob& job) {
   // A core's schedulers hold the stores that wait for their sums. 28 of them leave the products of
   // the next tile no room there, and cost 50 cycles; so the two halves of a large tile end one
   // after the other.
-  constexpr int kHalf = tile.kSums > 24 ? kRows / 2 : kRows;
+  constexpr int kHalf = kRows * kVecs > 24 ? kRows / 2 : kRows;
   const std::int64_t whole = !kStraight && job.groups > 0 ? job.groups - 1 : job.groups;
   if constexpr (kKind == TileKind::asks_rows) {
     const std::int64_t done = std::min(job.asked, whole);
@@ -230,11 +231,41 @@ HWY_NOINLINE void RunTile(const TileJob& job) {
   const PanelB b{job.b + whole * kBlock * kCols, kCols, kLanes};
   const bool last = whole < job.groups;
   if (last) tile.template MultiplyAddLast<kBlock, 0, kHalf>(a, b, job.last_depth);
-  tile.Unpair();
   job.output.StoreRows<0, kHalf, true>(tile, job.row_out);
   if constexpr (kHalf < kRows) {
     if (last) tile.template MultiplyAddLast<kBlock, kHalf, kRows>(a, b, job.last_depth);
     job.output.StoreRows<kHalf, kRows, true>(tile, job.row_out);
+  }
+}
+
+// Rows from kFirst on of 24 columns, at most four at a time: 24 sums, six vectors of B and one of
+// A.
+template <int kRows, int kFirst = 0>
+HWY_NOINLINE void RunFours(const TileJob& job) {
+  if constexpr (kFirst < kRows) {
+    constexpr int kLeft = kRows - kFirst, kParts = (kLeft + 3) / 4;
+    constexpr int kOwn = (kLeft + kParts - 1) / kParts, kFours = 6;
+    constexpr std::ptrdiff_t kAt = kFirst * kBlock;
+    QuadTile<kOwn, kFours> tile;
+    tile.SetZero();
+    const float* b = job.b;
+    const auto multiply = [&](std::int64_t begin, std::int64_t end, auto&& ask) HWY_ATTR {
+      for (std::int64_t g = begin; g < end; ++g, b += kBlock * 4 * kFours) {
+        ask(g);
+        tile.MultiplyAddGroupAhead(job.a[g] + kAt, b, job.a[g + kGroupsAhead] + kAt);
+      }
+    };
+    const std::int64_t whole = std::max<std::int64_t>(job.groups - 1, 0);
+    const std::int64_t asked = std::min(job.asked, whole);
+    multiply(0, asked, [&](std::int64_t g) HWY_ATTR {
+      for (int i = 0; i < kOwn; ++i)
+        __builtin_prefetch(job.next_a + g * job.plane + kAt + i * kBlock, 0, 2);
+    });
+    multiply(asked, whole, [](std::int64_t) {});
+    if (job.groups > 0) tile.MultiplyAdd(job.a[whole] + kAt, b, job.last_depth);
+    auto rows = tile.Columns24();
+    job.output.template StoreRows<0, kOwn, true>(rows, job.row_out + kFirst);
+    RunFours<kRows, kFirst + kOwn>(job);
   }
 }
 
@@ -262,11 +293,11 @@ HWY_NOINLINE void RunTileToPlain(TileJob job) {
 // Of a panel that may have kVecs vectors.
 template <int kRows, int kVecs, TileKind kKind>
 HWY_INLINE void DispatchVecs(const TileJob& job) {
-  constexpr bool kPairs = kLanes == 16 && kVecs == 2 && kKind != TileKind::plain;
+  constexpr bool kFours = kLanes == 16 && kVecs == 2 && kKind != TileKind::plain;
   if (kLanes == kBlock && kVecs == 2 && job.channels <= kLanes)
     RunTile<kRows, 1, kKind>(job);
-  else if (kPairs && job.channels <= kLanes * 3 / 2)
-    RunTile<kRows, kVecs, kKind, kPairs>(job);
+  else if (kFours && job.channels <= 24)
+    RunFours<kFours ? kRows : 0>(job);
   else
     RunTile<kRows, kVecs, kKind>(job);
 }
@@ -336,7 +367,7 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
       const std::int64_t out_at = channel / channel_block(gemm.out.layout) * out_plane;
       TileJob job{};
       job.b = data.packed + grid.filter + panel * groups * gemm.group_depth * kCols +
-              gathered.begin * gemm.group_depth * gemm.tile.panel_cols(channels);
+              gathered.begin * gemm.group_depth * gemm.packed_cols(channels);
       job.groups = gathered.size();
       job.last_depth = gathered.end == groups ? last_depth : kBlock;
       job.group_depth = gemm.group_depth;

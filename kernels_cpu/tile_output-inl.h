@@ -32,9 +32,9 @@ struct TileOutput {
   // kNeighbours: mostly they lie side by side, and are displacements then: looking each up costs 8%
   // of a tile 64 deep on AVX2, 2% of one 32 deep on AVX-512. But GCC 12 keeps some sums of direct's
   // AVX-512 tile in memory with it.
-  template <int kBegin, int kEnd, bool kNeighbours = kLanes == 8, int kRows, int kVecs, bool kPairs,
+  template <int kBegin, int kEnd, bool kNeighbours = kLanes == 8, int kRows, int kVecs,
             class PixelAt>
-  HWY_INLINE void StoreRows(Tile<kRows, kVecs, kPairs>& tile, const PixelAt& pixel_at) const {
+  HWY_INLINE void StoreRows(Tile<kRows, kVecs>& tile, const PixelAt& pixel_at) const {
     static_assert(kBegin < kEnd, "pixel_at may have nothing there");
     const auto at = [&](int i, int j) HWY_ATTR { return pixel_at[i] + VectorAt(plane, j); };
     const auto for_each = [&](auto&& f) HWY_ATTR { tile.template ForEach<kBegin, kEnd>(f); };

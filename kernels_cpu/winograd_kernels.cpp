@@ -309,7 +309,7 @@ void PackThread(const Shape& s, const FilterView& filter, float* packed, Range i
             if (fours > 0) {
               for (int point = 0; point < points; ++point)
                 for (std::int64_t column = 0; column < 4 * fours; ++column)
-                  to[point * s.packed_point() + QuadAt(fours, c, column)] = u[point][column];
+                  to[point * s.packed_point() + quad_at(fours, c, column)] = u[point][column];
               return;
             }
             for (int point = 0; point < points; ++point)

@@ -52,7 +52,7 @@ TEST_P(ImplicitGemm, MatchesTheReference) {
       {.text = "mb3ic48ih6oc80oh6kh1ph0"},
       {.text = "mb1ic160ih7oc160oh7kh1ph0"},  // threads part within a panel
       {.text = "mb2ic300ih5oc17oh5kh1ph0"},
-      // Rows share the last vector of 24 columns, also of 7 rows or of one.
+      // At most 24 columns, or so many in the last panel, in fours; also of 7 rows or of one.
       {.text = "mb1ic24ih6oc24oh6kh1ph0",
        .epilogue = {.bias = true, .residual = true, .relu = true}},
       {.text = "mb2ic56ih9oc56oh9kh3ph1", .epilogue = {.residual = true}},
