@@ -238,8 +238,7 @@ HWY_NOINLINE void RunTile(const TileJob& job) {
   }
 }
 
-// Rows from kFirst on of 24 columns, at most four at a time: 24 sums, six vectors of B and one of
-// A.
+// Of 24 columns, rows from kFirst on, four at a time: 24 sums, six vectors of B and one of A.
 template <int kRows, int kFirst = 0>
 HWY_NOINLINE void RunFours(const TileJob& job) {
   if constexpr (kFirst < kRows) {
