@@ -22,6 +22,11 @@ void PackColumns(const FilterView& filter, const FilterBlock& block, std::int64_
   const float* const from = filter.at(block.in, block.out + first_column);
   const auto put = [&](const float* row, std::int64_t tap, std::int64_t channel) HWY_ATTR {
     if (tap < 0) return;
+    if (block.in_fours) {
+      for (std::int64_t column = 0; column < stored; ++column)
+        to[tap * tap_step + quad_at(block.packed_columns / 4, channel, column)] = row[column];
+      return;
+    }
     float* const place = to + tap * tap_step + channel * block.packed_columns + first_column;
     for (std::int64_t i = 0; i < stored; i += kLanes)
       hn::StoreU(hn::Load(F32(), row + i), F32(), place + i);
@@ -55,9 +60,10 @@ void PackColumns(const FilterView& filter, const FilterBlock& block, std::int64_
 void PackBlock(const FilterView& filter, const FilterBlock& block,
                const std::vector<std::int64_t>& tap_of, std::int64_t tap_step, float* to) {
   const std::int64_t cols = block.packed_columns;
-  if (const std::int64_t missing = block.packed_channels - block.channels; missing > 0)
+  const std::int64_t whole = block.in_fours ? block.channels / 4 * 4 : block.channels;
+  if (const std::int64_t missing = block.packed_channels - whole; missing > 0)
     for (const std::int64_t tap : tap_of)
-      if (tap >= 0) std::fill_n(to + tap * tap_step + block.channels * cols, missing * cols, 0.f);
+      if (tap >= 0) std::fill_n(to + tap * tap_step + whole * cols, missing * cols, 0.f);
   for (std::int64_t first = 0; first < cols; first += kTileCols)
     PackColumns(filter, block, first, std::min<std::int64_t>(kTileCols, cols - first), tap_of,
                 tap_step, to);

@@ -31,9 +31,11 @@ struct FilterBlock {
   std::int64_t in = 0, out = 0;
   std::int64_t channels = 0, columns = 0;
   std::int64_t packed_channels = 0, packed_columns = 0;
+  bool in_fours = false;  // of columns, as QuadTile reads them: at most 32
 };
 
-// to[tap * tap_step + channel * packed_columns + column], zero where there is no channel or column.
+// to[tap * tap_step + channel * packed_columns + column], or in fours quad_at(...) in place of the
+// latter two; zero where there is no channel or column.
 void pack_block(const FilterView&, const FilterBlock&, const std::vector<std::int64_t>& tap_of,
                 std::int64_t tap_step, float* to);
 

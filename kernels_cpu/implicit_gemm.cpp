@@ -171,20 +171,11 @@ void pack_pixels(const PixelGemm& gemm, const ConvProblem& p, const float* w, fl
                                .channels = std::min(block, gemm.in.c - b * block),
                                .columns = columns,
                                .packed_channels = block,
-                               .packed_columns = shape.panel_cols(columns)};
-        const std::int64_t packed_columns = gemm.packed_cols(columns);
-        float* const to = packed + grid.filter + panel * groups * gemm.group_depth * shape.cols +
-                          b * taps * block * packed_columns;
-        if (!gemm.in_fours(columns)) {
-          pack_block(filter, part, tap_of, block * packed_columns, to);
-          continue;
-        }
-        std::vector<float> steps(std::size_t(taps * block * part.packed_columns));
-        pack_block(filter, part, tap_of, block * part.packed_columns, steps.data());
-        for (std::int64_t step = 0; step < taps * block; ++step)
-          for (std::int64_t column = 0; column < packed_columns; ++column)
-            to[quad_at(packed_columns / 4, step, column)] =
-                steps[std::size_t(step * part.packed_columns + column)];
+                               .packed_columns = gemm.packed_cols(columns),
+                               .in_fours = gemm.in_fours(columns)};
+        float* const to = packed + grid.filter + panel * groups * gemm.group_depth * shape.cols;
+        pack_block(filter, part, tap_of, block * part.packed_columns,
+                   to + b * taps * block * part.packed_columns);
       }
   }
 }

@@ -241,31 +241,29 @@ HWY_NOINLINE void RunTile(const TileJob& job) {
 // Of 24 columns, rows from kFirst on, four at a time: 24 sums, six vectors of B and one of A.
 template <int kRows, int kFirst = 0>
 HWY_NOINLINE void RunFours(const TileJob& job) {
-  if constexpr (kFirst < kRows) {
-    constexpr int kLeft = kRows - kFirst, kParts = (kLeft + 3) / 4;
-    constexpr int kOwn = (kLeft + kParts - 1) / kParts, kFours = 6;
-    constexpr std::ptrdiff_t kAt = kFirst * kBlock;
-    QuadTile<kOwn, kFours> tile;
-    tile.SetZero();
-    const float* b = job.b;
-    const auto multiply = [&](std::int64_t begin, std::int64_t end, auto&& ask) HWY_ATTR {
-      for (std::int64_t g = begin; g < end; ++g, b += kBlock * 4 * kFours) {
-        ask(g);
-        tile.MultiplyAddGroupAhead(job.a[g] + kAt, b, job.a[g + kGroupsAhead] + kAt);
-      }
-    };
-    const std::int64_t whole = std::max<std::int64_t>(job.groups - 1, 0);
-    const std::int64_t asked = std::min(job.asked, whole);
-    multiply(0, asked, [&](std::int64_t g) HWY_ATTR {
-      for (int i = 0; i < kOwn; ++i)
-        __builtin_prefetch(job.next_a + g * job.plane + kAt + i * kBlock, 0, 2);
-    });
-    multiply(asked, whole, [](std::int64_t) {});
-    if (job.groups > 0) tile.MultiplyAdd(job.a[whole] + kAt, b, job.last_depth);
-    auto rows = tile.Columns24();
-    job.output.template StoreRows<0, kOwn, true>(rows, job.row_out + kFirst);
-    RunFours<kRows, kFirst + kOwn>(job);
-  }
+  constexpr int kLeft = kRows - kFirst, kParts = (kLeft + 3) / 4;
+  constexpr int kOwn = (kLeft + kParts - 1) / kParts, kFours = 6;
+  constexpr std::ptrdiff_t kAt = kFirst * kBlock;
+  QuadTile<kOwn, kFours> tile;
+  tile.SetZero();
+  const float* b = job.b;
+  const auto multiply = [&](std::int64_t begin, std::int64_t end, auto&& ask) HWY_ATTR {
+    for (std::int64_t g = begin; g < end; ++g, b += kBlock * 4 * kFours) {
+      ask(g);
+      tile.MultiplyAddGroupAhead(job.a[g] + kAt, b, job.a[g + kGroupsAhead] + kAt);
+    }
+  };
+  const std::int64_t whole = std::max<std::int64_t>(job.groups - 1, 0);
+  const std::int64_t asked = std::min(job.asked, whole);
+  multiply(0, asked, [&](std::int64_t g) HWY_ATTR {
+    for (int i = 0; i < kOwn; ++i)
+      __builtin_prefetch(job.next_a + g * job.plane + kAt + i * kBlock, 0, 2);
+  });
+  multiply(asked, whole, [](std::int64_t) {});
+  if (job.groups > 0) tile.MultiplyAdd(job.a[whole] + kAt, b, job.last_depth);
+  auto rows = tile.Columns24();
+  job.output.template StoreRows<0, kOwn, true>(rows, job.row_out + kFirst);
+  if constexpr (kFirst + kOwn < kRows) RunFours<kRows, kFirst + kOwn>(job);
 }
 
 // The same into plain NCHW, channel by channel; at most 4 of them, which the least panel holds.
@@ -292,13 +290,12 @@ HWY_NOINLINE void RunTileToPlain(TileJob job) {
 // Of a panel that may have kVecs vectors.
 template <int kRows, int kVecs, TileKind kKind>
 HWY_INLINE void DispatchVecs(const TileJob& job) {
-  constexpr bool kFours = kLanes == 16 && kVecs == 2 && kKind != TileKind::plain;
   if (kLanes == kBlock && kVecs == 2 && job.channels <= kLanes)
-    RunTile<kRows, 1, kKind>(job);
-  else if (kFours && job.channels <= 24)
-    RunFours<kFours ? kRows : 0>(job);
-  else
-    RunTile<kRows, kVecs, kKind>(job);
+    return RunTile<kRows, 1, kKind>(job);
+  if constexpr (kLanes == 16 && kVecs == 2 && kKind != TileKind::plain) {
+    if (job.channels <= 24) return RunFours<kRows>(job);  // PixelGemm::in_fours
+  }
+  RunTile<kRows, kVecs, kKind>(job);
 }
 template <int kRows, int kMostRows, int kVecs>
 HWY_INLINE void DispatchTile(const TileJob& job, bool plain_in, bool plain_out) {

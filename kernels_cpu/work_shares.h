@@ -14,7 +14,7 @@ namespace convlab::cpu {
 
 // Items [0, count), count < 2^31, an equal stretch for each thread. It takes its own from the
 // front, where neighbours meet in its caches; once they are out, it helps others from the back of
-// theirs. What one thread wrote is not made known to who takes next to it.
+// theirs. Taking orders nothing else between threads.
 class WorkShares {
  public:
   WorkShares(std::int64_t count, std::int64_t threads) : shares_(threads) {
@@ -30,21 +30,17 @@ class WorkShares {
     const std::int64_t threads = std::int64_t(shares_.size());
     for (std::int64_t i = 0; i < threads; ++i) {
       std::atomic<Left>& from = shares_[(thread + i) % threads].left;
-      Left left = from.load(std::memory_order_relaxed), kept;
-      Range taken;
-      do {
-        if (left.begin == left.end) break;
+      Left left = from.load(std::memory_order_relaxed);
+      while (left.begin < left.end) {
         const std::int64_t size = left.end - left.begin;
-        kept = left;
-        if (i == 0) {
+        Left kept = left;
+        if (i == 0)
           kept.begin += std::int32_t(std::min(most, size));
-          taken = {left.begin, kept.begin};
-        } else {
+        else
           kept.end -= std::int32_t(std::min(most, (size + 1) / 2));
-          taken = {kept.end, left.end};
-        }
-      } while (!from.compare_exchange_weak(left, kept, std::memory_order_relaxed));
-      if (left.begin != left.end) return taken;
+        if (from.compare_exchange_weak(left, kept, std::memory_order_relaxed))
+          return i == 0 ? Range{left.begin, kept.begin} : Range{kept.end, left.end};
+      }
     }
     return {};
   }
