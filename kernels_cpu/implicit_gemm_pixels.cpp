@@ -182,65 +182,69 @@ void PlainGroups(const PixelGemm& gemm, const float* buffer, std::int64_t first,
       *groups++ = buffer + first * gemm.in_step_w + g * gemm.plain.step_w;
 }
 
-// One tile of C, one chunk of depth.
-struct TileJob {
-  const float* const* a;      // of each group, and of kGroupsAhead to come
+// The tiles of a panel of C, one chunk of depth.
+struct PanelJob {
   std::int64_t group_depth;   // of a plain input, as is
   std::ptrdiff_t row_stride;  // this; else both are kBlock
   const float* b;
-  const float* next_b;  // the next panel's, or null
-  // Or, of the rows as far on in the next block: where the first of so many groups lies, the others
-  // `plane` floats apart.
-  const float* next_a;
   std::int64_t asked;
   std::ptrdiff_t plane;
   std::int64_t groups, last_depth;  // steps of the last group
   TileOutput output;
-  const std::int64_t* row_out;
   std::int64_t channels;  // of the panel
 };
+
+// And of each tile, as arguments: what has just been written to memory is there too late for a
+// tile's first loads, by 20 cycles of 14 x 32 and 40 of 8 x 48 (Zen 4).
+//   a: where the rows of each group lie, and of kGroupsAhead to come;
+//   row_out: where its rows go;
+//   ahead: what is asked for on the side, or null. TileKind::blocked: the next panel's B.
+//          asks_rows: of the rows as far on in the next block, the first of `asked` groups, the
+//          others `plane` floats apart.
+using GroupsOfA = const float* const*;
 
 enum class TileKind { plain, blocked, asks_rows };  // of the input
 
 template <int kRows, int kVecs, TileKind kKind>
-HWY_NOINLINE void RunTile(const TileJob& job) {
+HWY_NOINLINE void RunTile(const PanelJob& job, GroupsOfA a, const std::int64_t* row_out,
+                          const float* ahead) {
   Tile<kRows, kVecs> tile;
   tile.SetZero();
   constexpr std::int64_t kCols = kVecs * kLanes;
   if constexpr (kKind == TileKind::plain) {  // copied just before
-    tile.MultiplyAdd(job.a, job.row_stride, {job.b, kCols, kLanes}, job.groups, job.group_depth);
-    job.output.Store(tile, job.row_out);
+    tile.MultiplyAdd(a, job.row_stride, {job.b, kCols, kLanes}, job.groups, job.group_depth);
+    job.output.Store(tile, row_out);
     return;
   }
   // A core's schedulers hold the stores that wait for their sums. 28 of them leave the products of
   // the next tile no room there, and cost 50 cycles; so the two halves of a large tile end one
   // after the other.
-  constexpr int kHalf = kRows * kVecs > 24 ? kRows / 2 : kRows;
+  constexpr int kHalf = kRows * kVecs >= 24 ? kRows / 2 : kRows;
   const std::int64_t whole = !kStraight && job.groups > 0 ? job.groups - 1 : job.groups;
   if constexpr (kKind == TileKind::asks_rows) {
     const std::int64_t done = std::min(job.asked, whole);
-    tile.template MultiplyAddAhead<kBlock>(job.a, {job.b, kCols, kLanes}, done, job.next_a,
-                                           job.plane);
-    tile.template MultiplyAddAhead<kBlock>(
-        job.a + done, {job.b + done * kBlock * kCols, kCols, kLanes}, whole - done);
+    tile.template MultiplyAddAhead<kBlock>(a, {job.b, kCols, kLanes}, done, ahead, job.plane);
+    tile.template MultiplyAddAhead<kBlock>(a + done, {job.b + done * kBlock * kCols, kCols, kLanes},
+                                           whole - done);
   } else {
-    tile.template MultiplyAddAhead<kBlock, 0, kRows, kCols>(job.a, {job.b, kCols, kLanes}, whole,
-                                                            job.next_b, kBlock * kCols);
+    tile.template MultiplyAddAhead<kBlock, 0, kRows, kCols>(a, {job.b, kCols, kLanes}, whole, ahead,
+                                                            kBlock * kCols);
   }
-  const float* const* const a = job.a + whole;
+  a += whole;
   const PanelB b{job.b + whole * kBlock * kCols, kCols, kLanes};
   const bool last = whole < job.groups;
   if (last) tile.template MultiplyAddLast<kBlock, 0, kHalf>(a, b, job.last_depth);
-  job.output.StoreRows<0, kHalf, true>(tile, job.row_out);
+  job.output.StoreRows<0, kHalf, true>(tile, row_out);
   if constexpr (kHalf < kRows) {
     if (last) tile.template MultiplyAddLast<kBlock, kHalf, kRows>(a, b, job.last_depth);
-    job.output.StoreRows<kHalf, kRows, true>(tile, job.row_out);
+    job.output.StoreRows<kHalf, kRows, true>(tile, row_out);
   }
 }
 
 // Of 24 columns, rows from kFirst on, four at a time: 24 sums, six vectors of B and one of A.
 template <int kRows, int kFirst = 0>
-HWY_NOINLINE void RunFours(const TileJob& job) {
+HWY_NOINLINE void RunFours(const PanelJob& job, GroupsOfA a, const std::int64_t* row_out,
+                           const float* ahead) {
   constexpr int kLeft = kRows - kFirst, kParts = (kLeft + 3) / 4;
   constexpr int kOwn = (kLeft + kParts - 1) / kParts, kFours = 6;
   constexpr std::ptrdiff_t kAt = kFirst * kBlock;
@@ -250,30 +254,29 @@ HWY_NOINLINE void RunFours(const TileJob& job) {
   const auto multiply = [&](std::int64_t begin, std::int64_t end, auto&& ask) HWY_ATTR {
     for (std::int64_t g = begin; g < end; ++g, b += kBlock * 4 * kFours) {
       ask(g);
-      tile.MultiplyAddGroupAhead(job.a[g] + kAt, b, job.a[g + kGroupsAhead] + kAt);
+      tile.MultiplyAddGroupAhead(a[g] + kAt, b, a[g + kGroupsAhead] + kAt);
     }
   };
   const std::int64_t whole = std::max<std::int64_t>(job.groups - 1, 0);
-  const std::int64_t asked = std::min(job.asked, whole);
+  const std::int64_t asked = ahead == nullptr ? 0 : std::min(job.asked, whole);
   multiply(0, asked, [&](std::int64_t g) HWY_ATTR {
     for (int i = 0; i < kOwn; ++i)
-      __builtin_prefetch(job.next_a + g * job.plane + kAt + i * kBlock, 0, 2);
+      __builtin_prefetch(ahead + g * job.plane + kAt + i * kBlock, 0, 2);
   });
   multiply(asked, whole, [](std::int64_t) {});
-  if (job.groups > 0) tile.MultiplyAdd(job.a[whole] + kAt, b, job.last_depth);
+  if (job.groups > 0) tile.MultiplyAdd(a[whole] + kAt, b, job.last_depth);
   auto rows = tile.Columns24();
-  job.output.template StoreRows<0, kOwn, true>(rows, job.row_out + kFirst);
-  if constexpr (kFirst + kOwn < kRows) RunFours<kRows, kFirst + kOwn>(job);
+  job.output.template StoreRows<0, kOwn, true>(rows, row_out + kFirst);
+  if constexpr (kFirst + kOwn < kRows) RunFours<kRows, kFirst + kOwn>(job, a, row_out, ahead);
 }
 
 // The same into plain NCHW, channel by channel; at most 4 of them, which the least panel holds.
 template <int kRows>
-HWY_NOINLINE void RunTileToPlain(TileJob job) {
+HWY_NOINLINE void RunTileToPlain(PanelJob job, GroupsOfA a, const std::int64_t* row_out) {
   constexpr int kVecs = kLanes == kBlock ? 1 : kTileVecs;
   alignas(64) float values[kRows * kTileCols];
   std::int64_t rows[kRows];
   const TileOutput to = job.output;
-  const std::int64_t* const row_out = job.row_out;
   for (int i = 0; i < kRows; ++i) rows[i] = i * kTileCols;
   for (int i = 0; to.load && i < kRows; ++i)
     for (std::int64_t c = 0; c < job.channels; ++c)
@@ -281,33 +284,37 @@ HWY_NOINLINE void RunTileToPlain(TileJob job) {
   job.output.out = values;
   job.output.plane = kBlock;
   job.output.stream = false;
-  job.row_out = rows;
-  RunTile<kRows, kVecs, TileKind::blocked>(job);
+  RunTile<kRows, kVecs, TileKind::blocked>(job, a, rows, nullptr);
   for (std::int64_t c = 0; c < job.channels; ++c)
     for (int i = 0; i < kRows; ++i) to.out[row_out[i] + c * to.plane] = values[i * kTileCols + c];
 }
 
 // Of a panel that may have kVecs vectors.
 template <int kRows, int kVecs, TileKind kKind>
-HWY_INLINE void DispatchVecs(const TileJob& job) {
+HWY_INLINE void DispatchVecs(const PanelJob& job, GroupsOfA a, const std::int64_t* row_out,
+                             const float* ahead) {
   if (kLanes == kBlock && kVecs == 2 && job.channels <= kLanes)
-    return RunTile<kRows, 1, kKind>(job);
+    return RunTile<kRows, 1, kKind>(job, a, row_out, ahead);
   if constexpr (kLanes == 16 && kVecs == 2 && kKind != TileKind::plain) {
-    if (job.channels <= 24) return RunFours<kRows>(job);  // PixelGemm::in_fours
+    if (job.channels <= 24) return RunFours<kRows>(job, a, row_out, ahead);  // PixelGemm::in_fours
   }
-  RunTile<kRows, kVecs, kKind>(job);
+  RunTile<kRows, kVecs, kKind>(job, a, row_out, ahead);
 }
 template <int kRows, int kMostRows, int kVecs>
-HWY_INLINE void DispatchTile(const TileJob& job, bool plain_in, bool plain_out) {
+HWY_INLINE void DispatchTile(const PanelJob& job, GroupsOfA a, const std::int64_t* row_out,
+                             const float* ahead, bool plain_in, bool plain_out) {
   constexpr bool kLarge = kRows >= std::min(kMostRows, kTileRows);
   if (plain_out)
-    RunTileToPlain<kRows>(job);
+    RunTileToPlain<kRows>(job, a, row_out);
   else if (plain_in)
-    DispatchVecs<kRows, kVecs, TileKind::plain>(job);
-  else if (kLarge && job.asked > 0)
-    DispatchVecs<kRows, kVecs, kLarge ? TileKind::asks_rows : TileKind::blocked>(job);
+    DispatchVecs<kRows, kVecs, TileKind::plain>(job, a, row_out, nullptr);
+  else if (job.asked == 0)
+    DispatchVecs<kRows, kVecs, TileKind::blocked>(job, a, row_out, ahead);
+  else if (kLarge)
+    DispatchVecs<kRows, kVecs, kLarge ? TileKind::asks_rows : TileKind::blocked>(job, a, row_out,
+                                                                                 ahead);
   else
-    DispatchVecs<kRows, kVecs, TileKind::blocked>(job);
+    DispatchVecs<kRows, kVecs, TileKind::blocked>(job, a, row_out, nullptr);
 }
 
 // In tiles of at most kMostRows rows by kVecs vectors: gemm.tile.
@@ -361,7 +368,7 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
       alignas(64) float bias[kCols] = {};
       if (data.bias != nullptr) std::copy_n(data.bias + channel, channels, bias);
       const std::int64_t out_at = channel / channel_block(gemm.out.layout) * out_plane;
-      TileJob job{};
+      PanelJob job{};
       job.b = data.packed + grid.filter + panel * groups * gemm.group_depth * kCols +
               gathered.begin * gemm.group_depth * gemm.packed_cols(channels);
       job.groups = gathered.size();
@@ -379,19 +386,21 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
           .load = !first_chunk || gemm.accumulate,
           .relu = last_chunk && gemm.epilogue.relu,
           .stream = last_chunk && data.stream};
-      job.a = scratch.groups;
       if (gemm.zeros_between && first_chunk)
         ZeroBetween(gemm.out, gemm.out_step_h, gemm.out_step_w, {begin / grid.w, end / grid.w},
                     ceil_div(channels, kBlock), data.out + out_at, data.stream);
       const Range asked = share(gemm.ask_rows ? groups : 0, panel - panels.begin, panels.size());
       job.asked = asked.size();
+      GroupsOfA tile_a = scratch.groups;
       ForEachTile<kMostRows>(end - begin, [&](auto n, std::int64_t first) HWY_ATTR {
-        job.row_out = rows.out + first;
-        if (job.asked > 0) job.next_a = next_rows(first) + asked.begin * job.plane;
-        if (first + n.value == end - begin && panel + 1 < panels.end)  // the last tile
-          job.next_b = job.b + groups * gemm.group_depth * kCols;
-        DispatchTile<n.value, kMostRows, kVecs>(job, plain_in, plain_out);
-        job.a += job.groups;
+        const float* ahead = nullptr;
+        if (job.asked > 0)
+          ahead = next_rows(first) + asked.begin * job.plane;
+        else if (first + n.value == end - begin && panel + 1 < panels.end)  // the last tile
+          ahead = job.b + groups * gemm.group_depth * kCols;
+        DispatchTile<n.value, kMostRows, kVecs>(job, tile_a, rows.out + first, ahead, plain_in,
+                                                plain_out);
+        tile_a += gathered.size();
       });
     }
   }
@@ -435,6 +444,7 @@ void RunThread(const PixelGemm& gemm, const PixelOperands& data, std::byte* work
     // Twice the rows load as few vectors of B.
     if (gemm.tile.cols == kLanes) run_block = RunBlock<2 * kTileRows, 1>;
     if (gemm.tile.cols == 3 * kLanes) run_block = RunBlock<8, 3>;
+    if (gemm.tile.cols == 4 * kLanes) run_block = RunBlock<6, 4>;
   }
   for (std::size_t piece = 0; piece < 3; ++piece) {
     const auto own = [&](const PixelGrid& grid) { return OwnTiles(gemm, grid, thread)[piece]; };

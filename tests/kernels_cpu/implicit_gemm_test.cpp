@@ -57,6 +57,11 @@ TEST_P(ImplicitGemm, MatchesTheReference) {
        .epilogue = {.bias = true, .residual = true, .relu = true}},
       {.text = "mb2ic56ih9oc56oh9kh3ph1", .epilogue = {.residual = true}},
       {.text = "mb3ic33ih8oc22oh4kh1ph0sh2", .accumulate = true},
+      // Shallow products: tiles of three and of four vectors, whose last columns may be padding.
+      {.text = "mb2ic20ih9oc91oh9kh1ph0",
+       .epilogue = {.bias = true, .residual = true, .relu = true}},
+      {.text = "mb3ic124ih5oc64oh5kh1ph0", .epilogue = {.bias = true}},
+      {.text = "mb1ic192ih11oc120oh6kh1ph0sh2", .accumulate = true},
       {.text = "mb5ic40ih9oc80oh9kh3ph1"},    // chunks of backward_filter: 2, 2 and 1 images,
       {.text = "mb3ic32ih20oc48oh20kh3ph1"},  // and halves of one
       // Columns: several images a chunk, bands of one, an odd number of filters; at taps.
