@@ -268,7 +268,8 @@ WorkEstimate work_of(const WinogradShape& s, const DeviceInfo& device) {
   if (s.pass == Pass::backward_filter) {
     const double sets = s.shared || s.panels ? 1 : double(s.threads);
     input.flops += tiles * columns * costs.filter;
-    if (s.shared) product.bytes_read += (v_bytes + m_bytes) * (1 - 1 / cores);  // core to core
+    if (s.shared)  // core to core
+      product.bytes_read += (v_bytes + (s.owners() > 1 ? 0 : m_bytes)) * (1 - 1 / cores);
     input.bytes_read += out_bytes(s);
     if (!block_fits) {
       input.bytes_written += m_bytes;
@@ -420,7 +421,7 @@ class Winograd : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "winograd",
-                               .version = 23,
+                               .version = 24,
                                .summary =
                                    "minimal filtering of 3x3 to 5x5; 3x3 of stride 2; "
                                    "strided first layers",

@@ -187,7 +187,7 @@ struct WinogradShape {
   //   g [channel block][channel][tap][column]        as they are)
   std::int64_t rows() const { return block | 1; }
   std::int64_t v_point() const { return (in_blocks() * rows() | 1) * tile.block; }
-  std::int64_t m_point() const { return (panels_of_thread() * rows() | 1) * tile.cols; }
+  std::int64_t m_point() const { return (m_panels() * rows() | 1) * tile.cols; }
   std::int64_t s_point() const { return (chunk * tile.block | 1) * tile.cols; }
   std::int64_t phase_chunks() const { return ceil_div(phase_blocks(), chunk); }
   std::int64_t panel_chunks() const { return in_grid.phases * phase_chunks(); }
@@ -197,9 +197,23 @@ struct WinogradShape {
   // unless it is cheaper to store them all than to pass V once a panel and M once a chunk. Stored,
   // written through and read back by strides, they cost about twelve passes (measured).
   bool sums_at_once() const {
-    return (shared || panels) && block >= tiles() &&
-           panels_of_thread() * v_floats() + panel_chunks() * m_floats() <
+    const std::int64_t m_all = points() * panels_of_thread() * rows() * tile.cols;
+    return pass == Pass::backward_filter && (shared || panels) && block >= tiles() &&
+           panels_of_thread() * v_floats() + panel_chunks() * m_all <
                12 * chunks() * chunk_floats();
+  }
+  // Panels of M at a time. Beside a shared V a thread whose sums are final makes M of its panels
+  // one by one, for itself: what another core read last is slow to write.
+  std::int64_t m_panels() const { return owners() > 1 ? 1 : panels_of_thread(); }
+  // Threads that have M and sums of their own beside a shared V.
+  std::int64_t owners() const { return shared && sums_at_once() ? threads : 1; }
+  // V of a shared block goes past the caches: each line that another core has read would have to be
+  // taken from it first, one at a time. Zen 4 writes 10 GB/s of such lines, 2.3 where the cores
+  // have not the same L3, and streams 28. But not where V, like M, is read once and soon. Vectors
+  // must be whole lines.
+  bool streams_v() const {
+    return shared && threads > 1 && tile.lanes == 16 &&
+           (pass != Pass::backward_filter || sums_at_once());
   }
   std::int64_t packed_panel() const { return in_blocks() * tile.block * tile.cols; }
   std::int64_t packed_point() const {  // the last panel ends with its columns
@@ -219,7 +233,7 @@ struct WinogradShape {
   }
   std::int64_t s_floats() const {
     if (pass != Pass::backward_filter) return 0;
-    return chunk_floats() * (!sums_at_once() ? chunks() : shared ? threads : 1);
+    return chunk_floats() * (sums_at_once() ? owners() : chunks());
   }
   // Where a phase's channel block begins in a panel, of the first point.
   std::int64_t packed_at(std::int64_t phase, std::int64_t panel, std::int64_t block) const {
@@ -233,7 +247,7 @@ struct WinogradShape {
   std::int64_t g_block() const { return (tile.block * kernel * kernel + 3) * tile.cols; }
   std::int64_t g_floats() const { return chunk * g_block(); }
   std::int64_t fused_floats() const { return u_floats() + g_floats() + m_floats(); }
-  std::int64_t set_floats() const { return v_floats() + m_floats() + s_floats(); }
+  std::int64_t set_floats() const { return v_floats() + owners() * m_floats() + s_floats(); }
   std::int64_t workspace_floats() const {
     if (fused) return (shared ? 1 : threads) * v_floats() + threads * fused_floats();
     return set_floats() * (shared ? 1 : threads);

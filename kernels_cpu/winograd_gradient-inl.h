@@ -173,40 +173,51 @@ void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int
   const Range mine = all_tiles        ? Range{0, s.tiles()}
                      : thread < users ? share(s.tiles(), thread, users)
                                       : Range{};
+  const std::int64_t own = s.owners() > 1 ? thread : 0;
   float* const v = data.workspace + (s.shared ? 0 : thread * s.set_floats());
-  float* const m = v + s.v_floats();
-  float* const sums = m + s.m_floats();
+  float* const m = v + s.v_floats() + own * s.m_floats();
+  float* const sums = v + s.v_floats() + s.owners() * s.m_floats() + own * s.chunk_floats();
   const std::int64_t chunk_channels = s.chunk * kBlock, chunk_floats = s.chunk_floats();
+  const auto transform_gradient = [&](std::int64_t first_panel, Range block, Range items) {
+    TransformGradient<typename Code::Filter>(s, data.dy, m, first_panel, block, items);
+  };
   for (std::int64_t first = mine.begin; first < mine.end; first += s.block) {
     const Range block{first, std::min(first + s.block, mine.end)};
-    const std::int64_t tiles = block.end - block.begin;
+    const std::int64_t tiles = block.size();
     {
       const PhaseScope scope(data.phases, 0);
       InputTransform<typename Code::Input, M, R>(s)(s, data.in, v, block,
                                                     team.Share(s.in_blocks() * tiles));
-      TransformGradient<typename Code::Filter>(s, data.dy, m, panels.begin, block,
-                                               team.Share(panels.size() * kTileVecs * tiles));
+      if (!s.sums_at_once())
+        transform_gradient(panels.begin, block, team.Share(panels.size() * kTileVecs * tiles));
     }
     team.Barrier();
-    const BlockProduct product{s, v, m, panels.begin, tiles};
     if (s.sums_at_once()) {
-      float* const own_sums = sums + (s.shared ? thread : 0) * s.chunk_floats();
-      const Range chunks = team.Share(own_chunks);
+      const Range chunks = team.Share(own_chunks);  // [panel][of_panel]
       for (std::int64_t chunk = chunks.begin; chunk < chunks.end; ++chunk) {
+        const std::int64_t panel = chunk / s.panel_chunks(), of_panel = chunk % s.panel_chunks();
+        const std::int64_t first_of_m = panel / s.m_panels() * s.m_panels();
+        const std::int64_t in_m = chunk - first_of_m * s.panel_chunks();
+        if (chunk == chunks.begin || in_m == 0) {
+          const PhaseScope scope(data.phases, 0);
+          const std::int64_t count = std::min(s.m_panels(), panels.size() - first_of_m);
+          transform_gradient(panels.begin + first_of_m, block, {0, count * kTileVecs * tiles});
+        }
         {
           const PhaseScope scope(data.phases, 1);
+          const BlockProduct product{s, v, m, panels.begin + first_of_m, tiles};
           for (std::int64_t point = 0; point < s.points(); ++point)
-            product.Multiply(point, chunk, true, own_sums);
+            product.Multiply(point, in_m, true, sums);
         }
         const PhaseScope scope(data.phases, 2);
-        const std::int64_t of_panel = chunk % s.panel_chunks();
         const std::int64_t c = of_panel % s.phase_chunks() * chunk_channels;
-        TransformSums<typename Code::Output>(
-            s, own_sums, 1, 0, panels.begin + chunk / s.panel_chunks(), of_panel / s.phase_chunks(),
-            {c, std::min(c + chunk_channels, s.in.c)}, data.out);
+        TransformSums<typename Code::Output>(s, sums, 1, 0, panels.begin + panel,
+                                             of_panel / s.phase_chunks(),
+                                             {c, std::min(c + chunk_channels, s.in.c)}, data.out);
       }
       return;
     }
+    const BlockProduct product{s, v, m, panels.begin, tiles};
     {
       const PhaseScope scope(data.phases, 1);
       const Range items = team.Share(s.points() * own_chunks);

@@ -8,6 +8,8 @@
 #define CONVLAB_KERNELS_CPU_WINOGRAD_INPUT_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
+
 #include <cstdint>
 
 #include "kernels_cpu/winograd_fold-inl.h"
@@ -23,6 +25,7 @@ struct Team {
   Range Share(std::int64_t count) const { return share(count, rank, size); }
   void Barrier() const {
     if (size > 1) {
+      hwy::FlushStream();
 #pragma omp barrier
     }
   }
@@ -33,11 +36,16 @@ constexpr int PhaseStride(int r) { return r == 2 ? 2 : 1; }
 
 // Stores row i of a run's tile t: store(t, i, y) of NestedRun.
 template <int T>
-HWY_INLINE auto StoreRows(float* to, std::int64_t point) {
+HWY_INLINE auto StoreRows(float* to, std::int64_t point, bool stream) {
   return [=](int t, int i, const Vec* y) HWY_ATTR {
-    float* at = to + t * kBlock + i * T * point;
-    HWY_UNROLL(8)
-    for (int j = 0; j < T; ++j, at += point) hn::StoreU(y[j], F32(), at);
+    float* const at = to + t * kBlock + i * T * point;
+    if (stream) {
+      HWY_UNROLL(8)
+      for (int j = 0; j < T; ++j) hn::Stream(y[j], F32(), at + j * point);
+    } else {
+      HWY_UNROLL(8)
+      for (int j = 0; j < T; ++j) hn::StoreU(y[j], F32(), at + j * point);
+    }
   };
 }
 
@@ -46,6 +54,7 @@ template <class Input, int M, int kStride>
 void TransformInput(const Shape& s, const float* in, float* v, Range block, Range items) {
   constexpr int T = Input::inputs, kColumns = kRunTiles * M + T - M;
   const std::int64_t rows = s.rows(), point = s.v_point();
+  const bool stream = s.streams_v();
   ForEachRun(
       s, block, items,
       [&](std::int64_t b, std::int64_t tile, const TileAt& place, int count) HWY_ATTR {
@@ -61,7 +70,7 @@ void TransformInput(const Shape& s, const float* in, float* v, Range block, Rang
                 if (s.ask_ahead) pixels.template AskAhead<M>(plane + part, c);
                 pixels.Load(plane + part, c, x);
               },
-              StoreRows<T>(to, point));
+              StoreRows<T>(to, point, stream));
         }
       });
 }
@@ -76,6 +85,7 @@ void TransformFolded(const Shape& s, const float* x, float* v, Range block, Rang
                                     : FoldRun<T, kMost, 1>;
   alignas(64) float patch[T * kMost * kBlock];
   const std::int64_t rows = s.rows(), point = s.v_point();
+  const bool stream = s.streams_v();
   ForEachRun(s, block, items,
              [&](std::int64_t b, std::int64_t tile, const TileAt& at, int count) HWY_ATTR {
                fold(*s.fold, x, at.mosaic, b, at.y * M, at.x * M, count * M + T - M, patch);
@@ -88,7 +98,7 @@ void TransformFolded(const Shape& s, const float* x, float* v, Range block, Rang
                        for (int r = 0; r < T; ++r)
                          column[r] = hn::LoadU(F32(), patch + (r * kMost + c) * kBlock + part);
                      },
-                     StoreRows<T>(to, point));
+                     StoreRows<T>(to, point, stream));
                }
              });
 }
