@@ -44,7 +44,7 @@ class FftTiled final : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "fft_tiled",
-                               .version = 7,
+                               .version = 8,
                                .device = DeviceKind::cpu,
                                .origin = Origin::own,
                                .summary = "FFT of tiles of 16x16 to 40x40, fused in cache blocks",

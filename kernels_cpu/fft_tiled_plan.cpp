@@ -64,7 +64,9 @@ class FftTiledPlan final : public ConvPlan {
     out_blocks_ = to_blocks();
     if (!shared_)
       out_blocks_ = std::clamp<std::int64_t>(l2 / 3 / (item_bytes * tiles_), 1, out_blocks_);
-    channels_ = summed_channels(p, item_bytes, l2);
+    // Where all tiles are one block, the spectra of dy stay from part to part: small parts leave
+    // room in L2 for them and x's.
+    channels_ = summed_channels(p, item_bytes, blocks() == 1 ? l2 / 4 : l2);
   }
 
   std::size_t workspace_bytes() const noexcept override {
@@ -118,7 +120,8 @@ class FftTiledPlan final : public ConvPlan {
       const Worker me{.memory = memory + (alone ? thread * team_floats() : 0),
                       .scratch = memory + teams() * team_floats() + thread * scratch_floats(),
                       .rank = alone ? 0 : thread,
-                      .crew = alone ? 1 : threads_};
+                      .crew = alone ? 1 : threads_,
+                      .stream = !alone};
       if (filter_pass_)
         shared_ ? sum_together(me, args) : sum_apart(me, args);
       else
