@@ -4,11 +4,14 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -411,6 +414,32 @@ const Ceilings& ceilings_of(const DeviceInfo& device) {
 NoiseFloor measure_noise_floor(const DeviceInfo& device) {
   spread_threads(device.threads);
   return measure_noise_floor([&] { fma_on_all_threads(DType::f32, device.threads); });
+}
+
+double measure_round_trip(const DeviceInfo& device) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int batches = 21, rounds = 500;
+  if (device.threads < 2) return 0;
+  std::vector<double> seconds;
+  alignas(64) std::atomic<int> turns = 0;
+  spread_threads(device.threads);
+#pragma omp parallel num_threads(2)
+  if (omp_get_num_threads() == 2) {
+    const int me = omp_get_thread_num();
+    Clock::time_point start = Clock::now();
+    for (int turn = me; turn < 2 * batches * rounds; turn += 2) {
+      // Two threads on one processor would wait out each other's time slices.
+      for (int spins = 0; turns.load(std::memory_order_acquire) != turn; ++spins)
+        if (spins > 10'000) std::this_thread::yield();
+      turns.store(turn + 1, std::memory_order_release);
+      if (me == 0 && (turn + 2) % (2 * rounds) == 0) {
+        const Clock::time_point now = Clock::now();
+        seconds.push_back(std::chrono::duration<double>(now - start).count() / rounds);
+        start = now;
+      }
+    }
+  }
+  return median(seconds);
 }
 
 double predict_ms(const WorkEstimate& work, const ConvProblem& problem, CacheMode cache,

@@ -68,6 +68,11 @@ double bandwidth_of(const std::vector<Roof>&, int threads, std::string_view leve
 // floor with.
 NoiseFloor measure_noise_floor(const DeviceInfo&);
 
+// Seconds that a cache line takes from one thread to the next and back; 0 with a single thread.
+// Cores of one L3 take some 50 to 120 ns, others several times as long, and whatever threads share
+// waits for it. A virtual machine's cores may be of one L3 now and of two a minute later.
+double measure_round_trip(const DeviceInfo&);
+
 // The roofline model phase by phase: each takes the longer of its FLOPs at the peak times its
 // efficiency and its bytes at the bandwidth of the level where the problem's tensors lie, plus the
 // start of a parallel loop or kernel. Williams, Waterman, Patterson 2009.

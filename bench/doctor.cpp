@@ -143,6 +143,11 @@ void examine_noise(const DeviceInfo& info, Findings& findings) {
   findings.fact("bandwidth",
                 fmt::format("L2 {:.0f}, L3 {:.0f}, memory {:.0f} GB/s", ceilings.l2_bandwidth / 1e9,
                             ceilings.l3_bandwidth / 1e9, ceilings.memory_bandwidth / 1e9));
+  if (const double trip = measure_round_trip(info); trip > 0)
+    findings.judge(
+        "core to core", fmt::format("{:.0f} ns there and back", trip * 1e9), trip < 2e-7,
+        "the cores are not of one L3: keep the threads on cores that are (taskset); in a "
+        "virtual machine it can change by the minute, and measurements with it");
   const NoiseFloor noise = measure_noise_floor(info);
   findings.fact("clock", fmt::format("steps of {:.0f} ns", noise.clock_s * 1e9));
   findings.judge(

@@ -21,6 +21,11 @@ TEST(Ceilings, AreMeasuredForEachIsa) {
   make_cpu_device();
 }
 
+TEST(RoundTrip, IsOfTwoThreads) {
+  EXPECT_EQ(measure_round_trip(make_cpu_device({.threads = 1, .isa = ""})->info()), 0);
+  EXPECT_GT(measure_round_trip(make_cpu_device({.threads = 2, .isa = ""})->info()), 1e-9);
+}
+
 TEST(Roofs, AreMeasuredPerLevelKindAndThreads) {
   const auto device = make_cpu_device({.threads = 2, .isa = ""});
   const std::vector<Roof> roofs = measure_roofs(*device);
