@@ -173,10 +173,11 @@ void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int
   const Range mine = all_tiles        ? Range{0, s.tiles()}
                      : thread < users ? share(s.tiles(), thread, users)
                                       : Range{};
-  const std::int64_t own = s.owners() > 1 ? thread : 0;
+  const bool at_once = s.sums_at_once();
+  const std::int64_t owners = s.owners(), own = owners > 1 ? thread : 0;
   float* const v = data.workspace + (s.shared ? 0 : thread * s.set_floats());
   float* const m = v + s.v_floats() + own * s.m_floats();
-  float* const sums = v + s.v_floats() + s.owners() * s.m_floats() + own * s.chunk_floats();
+  float* const sums = v + s.v_floats() + owners * s.m_floats() + own * s.chunk_floats();
   const std::int64_t chunk_channels = s.chunk * kBlock, chunk_floats = s.chunk_floats();
   const auto transform_gradient = [&](std::int64_t first_panel, Range block, Range items) {
     TransformGradient<typename Code::Filter>(s, data.dy, m, first_panel, block, items);
@@ -188,24 +189,26 @@ void BackwardFilterThread(const Shape& s, const WinogradOperands& data, std::int
       const PhaseScope scope(data.phases, 0);
       InputTransform<typename Code::Input, M, R>(s)(s, data.in, v, block,
                                                     team.Share(s.in_blocks() * tiles));
-      if (!s.sums_at_once())
+      if (!at_once)
         transform_gradient(panels.begin, block, team.Share(panels.size() * kTileVecs * tiles));
     }
     team.Barrier();
-    if (s.sums_at_once()) {
+    if (at_once) {
       const Range chunks = team.Share(own_chunks);  // [panel][of_panel]
+      const std::int64_t m_panels = s.m_panels(), panel_chunks = s.panel_chunks();
+      BlockProduct product{s, v, m, panels.begin, tiles};
       for (std::int64_t chunk = chunks.begin; chunk < chunks.end; ++chunk) {
-        const std::int64_t panel = chunk / s.panel_chunks(), of_panel = chunk % s.panel_chunks();
-        const std::int64_t first_of_m = panel / s.m_panels() * s.m_panels();
-        const std::int64_t in_m = chunk - first_of_m * s.panel_chunks();
+        const std::int64_t panel = chunk / panel_chunks, of_panel = chunk - panel * panel_chunks;
+        const std::int64_t first_of_m = panel / m_panels * m_panels;
+        const std::int64_t in_m = chunk - first_of_m * panel_chunks;
         if (chunk == chunks.begin || in_m == 0) {
           const PhaseScope scope(data.phases, 0);
-          const std::int64_t count = std::min(s.m_panels(), panels.size() - first_of_m);
-          transform_gradient(panels.begin + first_of_m, block, {0, count * kTileVecs * tiles});
+          const std::int64_t count = std::min(m_panels, panels.size() - first_of_m);
+          product.first_panel = panels.begin + first_of_m;
+          transform_gradient(product.first_panel, block, {0, count * kTileVecs * tiles});
         }
         {
           const PhaseScope scope(data.phases, 1);
-          const BlockProduct product{s, v, m, panels.begin + first_of_m, tiles};
           for (std::int64_t point = 0; point < s.points(); ++point)
             product.Multiply(point, in_m, true, sums);
         }
