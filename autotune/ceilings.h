@@ -68,9 +68,9 @@ double bandwidth_of(const std::vector<Roof>&, int threads, std::string_view leve
 // floor with.
 NoiseFloor measure_noise_floor(const DeviceInfo&);
 
-// Seconds that a cache line takes from one thread to the next and back; 0 with a single thread.
-// Cores of one L3 take some 50 to 120 ns, others several times as long, and whatever threads share
-// waits for it. A virtual machine's cores may be of one L3 now and of two a minute later.
+// Seconds that a cache line takes from the first thread to the second and back; 0 with a single
+// thread. Zen 4's cores take 50 to 120 ns under one L3 and 320 to 400 under two, and whatever
+// threads share waits for it. A virtual machine's may be of one L3 now and of two a minute later.
 double measure_round_trip(const DeviceInfo&);
 
 // The roofline model phase by phase: each takes the longer of its FLOPs at the peak times its

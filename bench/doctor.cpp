@@ -146,8 +146,8 @@ void examine_noise(const DeviceInfo& info, Findings& findings) {
   if (const double trip = measure_round_trip(info); trip > 0)
     findings.judge(
         "core to core", fmt::format("{:.0f} ns there and back", trip * 1e9), trip < 2e-7,
-        "the cores are not of one L3: keep the threads on cores that are (taskset); in a "
-        "virtual machine it can change by the minute, and measurements with it");
+        "slow, as between cores that share no L3: keep the threads on cores that do (taskset); in "
+        "a virtual machine it can change by the minute, and measurements with it");
   const NoiseFloor noise = measure_noise_floor(info);
   findings.fact("clock", fmt::format("steps of {:.0f} ns", noise.clock_s * 1e9));
   findings.judge(

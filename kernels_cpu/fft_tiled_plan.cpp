@@ -121,7 +121,7 @@ class FftTiledPlan final : public ConvPlan {
                       .scratch = memory + teams() * team_floats() + thread * scratch_floats(),
                       .rank = alone ? 0 : thread,
                       .crew = alone ? 1 : threads_,
-                      .stream = !alone};
+                      .stream = !alone && threads_ > 1};
       if (filter_pass_)
         shared_ ? sum_together(me, args) : sum_apart(me, args);
       else
@@ -138,7 +138,9 @@ class FftTiledPlan final : public ConvPlan {
     float* memory;
     float* scratch;
     int rank, crew;
-    bool stream = false;  // spectra that leave L2 go past the other caches too
+    // Spectra that leave L2 go past the other caches too: packed filters, and what a crew shares,
+    // of which a line that another core has read would be slow to write (winograd.h).
+    bool stream = false;
 
     void meet() const {
       if (crew > 1) {

@@ -37,8 +37,8 @@ std::int64_t panels(const PixelGemm& gemm) { return ceil_div(gemm.out.c, gemm.ti
 
 // With AVX-512, a single vector of columns is a panel, whose tiles have room for twice the rows;
 // and an odd number that threes divide are panels of three, rather than pairs and a last one.
-// Of shallow products, whose panels of B stay in L1 at any width, the tiles are wide and flat: of
-// 24 sums rather than 28 they end sooner (see RunTile).
+// Of shallow products, whose panels of B stay in L1 at any width, the tiles are wide and flat: 24
+// sums end sooner than 28 (Zen 4: 192 to 16 backwards 5%, 256 to 32 2%; 96 and 128 deep level).
 TileShape tile_of(const PixelGemm& gemm, std::int64_t taps) {
   TileShape shape = tile_shape();
   const std::int64_t vecs = ceil_div(gemm.out.c, shape.lanes);

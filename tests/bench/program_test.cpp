@@ -393,6 +393,11 @@ TEST_F(ProgramTest, DoctorReportsTheMachineAndRemedies) {
     EXPECT_TRUE(found.contains(what)) << what;
   ASSERT_TRUE(found.contains("isa in force"));
   EXPECT_EQ(found["isa in force"]["found"], worst);
+  const auto core_to_core = [&](const char* threads) {
+    return contains(run({"doctor", "--threads", threads, "--format", "json"}).out, "core to core");
+  };
+  EXPECT_TRUE(core_to_core("2"));
+  EXPECT_FALSE(core_to_core("1"));
   if (worst == supported_isas().back()) GTEST_SKIP() << "this CPU has only one ISA to choose";
   EXPECT_EQ(found["isa in force"]["verdict"], "PROBLEM");
   EXPECT_TRUE(contains(found["isa in force"]["remedy"], "CONVLAB_ISA"));

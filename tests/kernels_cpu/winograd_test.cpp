@@ -97,6 +97,18 @@ TEST(Winograd, TakesTilesInBlocksOfAnySize) {
     }
 }
 
+// Of backward_filter's final sums each thread makes M panel by panel, also where its share begins
+// within a panel: six or more chunks of three or six panels.
+TEST(Winograd, ThreadsPartWithinAPanel) {
+  for (const std::string& isa : supported_isas())
+    for (const int threads : {2, 4}) {
+      const auto device = make_cpu_device({threads, isa});
+      const ConvProblem p = blocked("mb1ic176ih9oc96oh9kh3ph1", Pass::backward_filter, *device);
+      const ReferenceCase reference(p, 9);
+      expect_right(p, {{"tile", 6}, {"shared", 1}, {"block", 4}}, reference, *device);
+    }
+}
+
 // Small images lie side by side: their seams, paddings of every size, and what else is done to the
 // output there. In each problem some pass and tile size has a mosaic, so that it has fewer tiles
 // than the images have apart.
