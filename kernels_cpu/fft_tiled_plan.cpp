@@ -10,10 +10,11 @@
 // so what one transform gives is one element of every point.
 //
 // Tiles are worked on in blocks. A block belongs to one thread (shared=0), small enough for its
-// spectra to stay in L2 while the filters stream by; or to all threads (shared=1), which split each
-// phase and meet at barriers: then filters are read once per block, and blocks are large. In
-// backward_filter shared=0 gives each thread parts of dw, which meet all blocks: of some channels,
-// whose spectra no other thread touches, or where x has too few, of some filters.
+// spectra to stay in L2 while the filters stream by, if that holds four tiles; or to all threads
+// (shared=1), which split each phase and meet at barriers: then filters are read once per block,
+// and blocks are large. In backward_filter shared=0 gives each thread parts of dw, which meet all
+// blocks: of some channels, whose spectra no other thread touches, or where x has too few, of some
+// filters.
 //
 // Elements of one point lie far from those of the next. Where they leave the cache, a transform
 // that wrote them directly would visit a page for each: a group of transforms goes to a small
