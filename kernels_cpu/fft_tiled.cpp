@@ -99,11 +99,12 @@ class FftTiled final : public ConvAlgo {
     const double in_bytes = 4.0 * double(tiling.from.elements());
     const double out_bytes = 4.0 * double(tiling.to.elements());
     const double filters = spectrum * double(tiling.from.c) * to;
-    // Spectra of a block cost traffic only when L2 does not hold them.
+    // Spectra of a block cost traffic only when L2 does not hold them: a thread's own outputs are
+    // made in parts that it does hold.
     const bool apart = config.get("shared") == 0;
-    const bool cached = apart && (filter_pass || spectrum * tiles_per_block * from <=
-                                                     double(device.info().l2_bytes));
-    const double spill = cached ? 0 : spectrum * tiles;
+    const bool in_l2 = apart && spectrum * tiles_per_block * from <= double(device.info().l2_bytes);
+    const double in_spill = in_l2 ? 0 : spectrum * tiles;
+    const double out_spill = apart ? 0 : spectrum * tiles;
     constexpr double transform_efficiency = 0.22, product_efficiency = 0.42;
     const double one = tile_flops(double(tile));
     WorkEstimate estimate;
@@ -118,23 +119,22 @@ class FftTiled final : public ConvAlgo {
       const double kept = apart ? 0 : filters;
       estimate.phases.push_back({"input_transform", tiles * (transformed + passes * to) * one,
                                  in_bytes + passes * out_bytes,
-                                 spectrum * tiles * from + spill * to, transform_efficiency});
-      estimate.phases.push_back({"product", 8 * points * tiles * double(p.c) * to,
-                                 spectrum * tiles * from * met + spill * to + (blocks - 1) * kept,
-                                 blocks * kept, product_efficiency});
+                                 spectrum * tiles * from + out_spill * to, transform_efficiency});
+      estimate.phases.push_back(
+          {"product", 8 * points * tiles * double(p.c) * to,
+           spectrum * tiles * from * met + out_spill * to + (blocks - 1) * kept, blocks * kept,
+           product_efficiency});
       estimate.phases.push_back({"output_transform", double(p.c) * to * one, kept,
                                  double(p.filter_bytes()), transform_efficiency});
     } else {
       estimate.phases.push_back({"input_transform", tiles * transformed * one, in_bytes,
-                                 spill * from, transform_efficiency});
-      // Four rows of sums, real and imaginary, are what two multiply-adds of four cycles a cycle
-      // wait for; fewer tiles leave them idle.
-      const double busy = std::min(1.0, tiles_per_block / 4);
+                                 in_spill * from, transform_efficiency});
+      const double busy = std::min(1.0, tiles_per_block / double(product_rows));
       estimate.phases.push_back({"product", 8 * points * tiles * double(tiling.from.c) * to,
-                                 spill * from + blocks * filters, spill * to,
+                                 in_spill * from + blocks * filters, out_spill * to,
                                  product_efficiency * busy});
       estimate.phases.push_back(
-          {"output_transform", tiles * to * one, spill * to, out_bytes, transform_efficiency});
+          {"output_transform", tiles * to * one, out_spill * to, out_bytes, transform_efficiency});
       if (leaves_caches(4 * tiling.to.elements(), device.info()) && !streams(config))
         estimate.phases.back().bytes_read += out_bytes;
       estimate.pack = {"pack_filter", 0, double(p.filter_bytes()), filters, packing_efficiency};
@@ -154,6 +154,10 @@ class FftTiled final : public ConvAlgo {
   }
 
  private:
+  // Four rows of sums, real and imaginary, are what two multiply-adds of four cycles a cycle wait
+  // for; fewer tiles leave them idle, and read the filters once more each.
+  static constexpr std::int64_t product_rows = 4;
+
   // Tiles in a block.
   static std::int64_t block(const ConvProblem& p, std::int64_t tile, bool shared, Device& device) {
     const FftTiling tiling(p, tile);
@@ -166,17 +170,16 @@ class FftTiled final : public ConvAlgo {
     // block of tiles, which half of L2 makes large enough.
     const bool apart = !shared && p.pass == Pass::backward_filter;
     const std::int64_t l2 = device.info().l2_bytes;
-    // A thread's own block fills a third of L2, but has as many tiles as the product has rows,
-    // four: with fewer it reads all filters for a part of its sums (11x11 over 3 channels, bwd_d
-    // with blocks of one tile: 23.0 -> 18.1 ms on Zen 4).
-    constexpr std::int64_t full_rows = 4;
+    // A thread's own block fills a third of L2, or has as many tiles as the product has rows (11x11
+    // over 3 channels, bwd_d, in place of one tile: 23.0 -> 18.1 ms on Zen 4).
     const std::int64_t fits = shared  ? shared_bytes / (from + to)
                               : apart ? l2 / 2 / item
-                                      : std::max(l2 / 3 / std::max(from, item), full_rows);
-    const std::int64_t most = std::clamp<std::int64_t>(
-        fits, 1, shared || apart ? tiling.tiles : ceil_div(tiling.tiles, device.info().threads));
+                                      : std::max(l2 / 3 / std::max(from, item), product_rows);
+    const std::int64_t own =
+        shared || apart ? tiling.tiles : ceil_div(tiling.tiles, device.info().threads);
     // As few blocks as that allows, of equal size.
-    return ceil_div(tiling.tiles, ceil_div(tiling.tiles, most));
+    const std::int64_t most = std::clamp<std::int64_t>(fits, 1, own);
+    return ceil_div(own, ceil_div(own, most));
   }
 
   // A rough machine, only to order the candidates: FLOPs per second against bytes per second.

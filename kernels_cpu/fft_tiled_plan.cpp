@@ -27,6 +27,7 @@
 
 #include "kernels_cpu/fft_tiled.h"
 #include "kernels_cpu/fft_tiles.h"
+#include "kernels_cpu/range.h"
 #include "kernels_cpu/streaming.h"
 
 namespace convlab::cpu {
@@ -126,7 +127,7 @@ class FftTiledPlan final : public ConvPlan {
       if (filter_pass_)
         shared_ ? sum_together(me, args) : sum_apart(me, args);
       else
-        for_each_block(alone ? thread : 0, teams(),
+        for_each_block(share(tiling_.tiles, alone ? thread : 0, teams()),
                        [&](std::int64_t, std::int64_t first, std::int64_t count) {
                          convolve(me, args, first, count);
                        });
@@ -180,15 +181,17 @@ class FftTiledPlan final : public ConvPlan {
   Spectra sums(const Part& part) const { return {part.channels * part.k.count, tiling_.block}; }
 
   std::int64_t blocks() const { return ceil_div(tiling_.tiles, tiles_); }
-  // f(b, first, count) for every `step`-th block of tiles, from block b on. Blocks are of nearly
-  // equal size, none larger than tiles_.
+  // f(b, first, count) for each block b of these tiles. Blocks are of nearly equal size, none
+  // larger than tiles_.
   template <class F>
-  void for_each_block(std::int64_t b, std::int64_t step, const F& f) const {
-    for (; b < blocks(); b += step) {
-      const std::int64_t first = b * tiling_.tiles / blocks();
-      f(b, first, (b + 1) * tiling_.tiles / blocks() - first);
+  void for_each_block(Range tiles, const F& f) const {
+    const std::int64_t blocks = ceil_div(tiles.size(), tiles_);
+    for (std::int64_t b = 0; b < blocks; ++b) {
+      const Range block = share(tiles.size(), b, blocks);
+      f(b, tiles.begin + block.begin, block.size());
     }
   }
+  Range all_tiles() const { return {0, tiling_.tiles}; }
 
   int teams() const { return shared_ || filter_pass_ ? 1 : threads_; }
   std::int64_t floats(const Spectra& spectra) const {
@@ -409,7 +412,7 @@ class FftTiledPlan final : public ConvPlan {
     float* const x_data = me.memory;
     float* const dy_data = x_data + floats(inputs(tiles_));
     float* const dw_data = dy_data + floats(outputs(tiles_, to_blocks()));
-    for_each_block(0, 1, [&](std::int64_t, std::int64_t first, std::int64_t count) {
+    for_each_block(all_tiles(), [&](std::int64_t, std::int64_t first, std::int64_t count) {
       const Spectra x = inputs(count), dy = outputs(count, to_blocks());
       {
         const PhaseScope scope(args.phases, 0);
@@ -445,7 +448,7 @@ class FftTiledPlan final : public ConvPlan {
     const std::int64_t x_step = floats(x_of(tiles_));  // blocks of tiles lie one after the other
     {
       const PhaseScope scope(args.phases, 0);
-      for_each_block(0, 1, [&](std::int64_t b, std::int64_t first, std::int64_t count) {
+      for_each_block(all_tiles(), [&](std::int64_t b, std::int64_t first, std::int64_t count) {
         transform_input(of_x, args.x, x_blocks, first, count, x_data + b * x_step, x_of(count));
       });
     }
@@ -459,7 +462,7 @@ class FftTiledPlan final : public ConvPlan {
     of_x.share(to_blocks() * chunks, 1, [&](std::int64_t i, std::int64_t) {
       const std::int64_t c = c_begin + i % chunks * channels_;
       const Part part{{i / chunks, 1}, c, std::min(channels_, c_end - c)};
-      for_each_block(0, 1, [&](std::int64_t b, std::int64_t first, std::int64_t count) {
+      for_each_block(all_tiles(), [&](std::int64_t b, std::int64_t first, std::int64_t count) {
         const Spectra dy = outputs(count, 1);
         if (transformed != part.k.first) {
           const PhaseScope scope(args.phases, 0);

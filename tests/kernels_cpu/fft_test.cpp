@@ -129,6 +129,24 @@ TEST(FftTiled, TakesAnyBlockSize) {
   }
 }
 
+// The product's rows: fewer tiles would read all filters for a part of its sums. Threads have equal
+// shares: of twelve tiles two have six each, two blocks of three.
+TEST(FftTiled, OwnBlocksFillTheProductsRows) {
+  AlgoRegistry registry;
+  append_cpu_algos(registry);
+  const ConvAlgo& algo = registry.get(DeviceKind::cpu, "fft_tiled");
+  const auto device = make_cpu_device({2, ""});
+  const auto own_block = [&](const char* text, std::int64_t tile) {
+    ConvProblem p = parse_problem(text).problem;
+    p.x_layout = p.y_layout = blocked(device->info().isa);
+    for (const Config& config : algo.configs(p, *device))
+      if (config.get("tile") == tile && config.get("shared") == 0) return config.get("block");
+    return std::int64_t{0};
+  };
+  EXPECT_EQ(own_block("mb8ic4096ih20oc16oh20kh7ph3", 32), 4);
+  EXPECT_EQ(own_block("mb12ic4096ih20oc16oh20kh7ph3", 32), 3);
+}
+
 TEST(FftTiled, FusesTheEpilogue) {
   AlgoRegistry registry;
   append_cpu_algos(registry);
