@@ -20,19 +20,24 @@
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-// to[i][row] = from[row][i] of up to kTileCols rows, row_step floats apart, and up to kTileCols
-// floats of each; the rows of `to` are kTileCols long. Up to three more rows of `to` are written,
-// for columns go by fours. What follows in each row is asked for.
-HWY_INLINE void TransposeSquare(const float* from, std::int64_t row_step, std::int64_t rows,
-                                std::int64_t floats, float* to) {
-  alignas(64) float square[kTileCols * kTileCols];
+// held[row][i] = from[row][i] of up to kTileCols rows, row_step floats apart, and as many floats of
+// each. What follows in each row is asked for.
+HWY_INLINE void HoldRows(const float* from, std::int64_t row_step, std::int64_t rows,
+                         std::int64_t floats, float* held) {
   for (std::int64_t row = 0; row < rows; ++row) {
     for (int i = 0; i < kTileCols; i += 16) hwy::Prefetch(from + row * row_step + kTileCols + i);
     ForEachVector<float>(floats, [&](auto at, std::int64_t i) HWY_ATTR {
-      hn::Store(at.Load(from + row * row_step + i), VectorTag<float>(),
-                square + row * kTileCols + i);
+      hn::Store(at.Load(from + row * row_step + i), VectorTag<float>(), held + row * kTileCols + i);
     });
   }
+}
+
+// to[i][row] = from[row][i], likewise; the rows of `to` are kTileCols long. Up to three more rows
+// of `to` are written, for columns go by fours.
+HWY_INLINE void TransposeSquare(const float* from, std::int64_t row_step, std::int64_t rows,
+                                std::int64_t floats, float* to) {
+  alignas(64) float square[kTileCols * kTileCols];
+  HoldRows(from, row_step, rows, floats, square);
   PutTransposed(WholeSums{square}, false, rows, round_up(floats, 4), to, kTileCols);
 }
 

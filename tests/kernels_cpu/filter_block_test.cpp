@@ -71,6 +71,42 @@ TEST_P(FilterBlocks, HoldTheTapsOfTheirChannelsAndColumns) {
       }
 }
 
+TEST_P(FilterBlocks, HoldColumnsInFours) {
+  const auto device = make_cpu_device({.threads = 1, .isa = GetParam()});
+  if (tile_shape().cols < 32) GTEST_SKIP() << "QuadTile is of AVX-512";
+  for (const char* text : {"mb1ic19ih9oc19oh9kh1ph0", "mb1ic19ih9oc19oh9kh3ph1"})
+    for (const Pass pass : {Pass::forward, Pass::backward_data}) {
+      ConvProblem p = parse_problem(text).problem;
+      p.pass = pass;
+      const bool data = pass == Pass::backward_data;
+      const std::int64_t taps = p.r * p.s, columns = 24, channels = 20;
+      std::vector<float> w(std::size_t(p.k * p.c * taps));
+      std::iota(w.begin(), w.end(), 1.f);
+      const PixelGrid grid = (data ? backward_grids(p) : forward_grids(p)).front();
+      const FilterBlock block{.channels = 19,
+                              .columns = 19,
+                              .packed_channels = channels,
+                              .packed_columns = columns,
+                              .in_fours = true};
+      std::vector<float> packed(std::size_t(taps * channels * columns),
+                                std::numeric_limits<float>::quiet_NaN());
+      pack_block(FilterView(p, w.data()), block, tap_of_element(grid, taps), channels * columns,
+                 packed.data());
+      for (std::int64_t t = 0; t < taps; ++t)
+        for (std::int64_t in = 0; in < channels; ++in)
+          for (std::int64_t out = 0; out < columns; ++out) {
+            const std::int64_t k = data ? in : out, c = data ? out : in;
+            const std::int64_t at = t * channels * columns + quad_at(columns / 4, in, out);
+            ASSERT_EQ(packed[std::size_t(at)], in < 19 && out < 19
+                                                   ? w[std::size_t((k * p.c + c) * taps) +
+                                                       std::size_t(grid.taps[std::size_t(t)].rs)]
+                                                   : 0.f)
+                << text << ' ' << to_string(pass) << ": tap " << t << ", in " << in << ", out "
+                << out;
+          }
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(EveryIsa, FilterBlocks, testing::ValuesIn(supported_isas()),
                          [](const auto& info) { return info.param; });
 
