@@ -44,7 +44,7 @@ class FftTiled final : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "fft_tiled",
-                               .version = 9,
+                               .version = 10,
                                .device = DeviceKind::cpu,
                                .origin = Origin::own,
                                .summary = "FFT of tiles of 16x16 to 40x40, fused in cache blocks",
@@ -93,7 +93,6 @@ class FftTiled final : public ConvAlgo {
     const double points = double(fft_tile_kernels(tile).points);
     const double tiles = double(tiling.tiles), spectrum = points * 2 * 4;  // bytes
     const double from = double(tiling.kept_channels()), to = double(tiling.to.padded_c());
-    const double transformed = double(tiling.from.padded_c());  // of which `from` are kept
     const double tiles_per_block = double(std::min(config.get("block"), tiling.tiles));
     const double blocks = std::ceil(tiles / tiles_per_block);
     const double in_bytes = 4.0 * double(tiling.from.elements());
@@ -117,7 +116,7 @@ class FftTiled final : public ConvAlgo {
       const double passes = apart && blocks > 1 ? parts : 1;
       const double met = apart ? to / double(tiling.block) : 1;
       const double kept = apart ? 0 : filters;
-      estimate.phases.push_back({"input_transform", tiles * (transformed + passes * to) * one,
+      estimate.phases.push_back({"input_transform", tiles * (from + passes * to) * one,
                                  in_bytes + passes * out_bytes,
                                  spectrum * tiles * from + out_spill * to, transform_efficiency});
       estimate.phases.push_back(
@@ -127,8 +126,8 @@ class FftTiled final : public ConvAlgo {
       estimate.phases.push_back({"output_transform", double(p.c) * to * one, kept,
                                  double(p.filter_bytes()), transform_efficiency});
     } else {
-      estimate.phases.push_back({"input_transform", tiles * transformed * one, in_bytes,
-                                 in_spill * from, transform_efficiency});
+      estimate.phases.push_back(
+          {"input_transform", tiles * from * one, in_bytes, in_spill * from, transform_efficiency});
       const double busy = std::min(1.0, tiles_per_block / double(product_rows));
       estimate.phases.push_back({"product", 8 * points * tiles * double(tiling.from.c) * to,
                                  in_spill * from + blocks * filters, out_spill * to,

@@ -4,7 +4,8 @@
 // straight-line code (fft_codelets-inl.h). At each point the product is a complex matrix product
 // [tiles, C] x [C, K]; spectra lie as
 //   tiles    [point][tile][C block][re, im][lane]  the broadcast operand, and the result
-//            (of few channels, as an image's 3, the next power of two of lanes: 32 bytes, not 128)
+//            (of few channels, as an image's 3, the next power of two of lanes: 32 bytes, not 128;
+//            a transform takes as many tiles as fit a vector)
 //   filters  [point][K block][C][re, im][lane]     read in one stream
 //   dw       [point][C][K block][re, im][lane]     the result of [C, tiles] x [tiles, K]
 // so what one transform gives is one element of every point.
@@ -96,7 +97,7 @@ class FftTiledPlan final : public ConvPlan {
       const int thread = omp_get_thread_num();
       const Worker me{nullptr, memory.as<float>() + thread * scratch_floats(), thread, threads_,
                       can_stream(packed.data())};
-      float* const plane = filter_plane(me);
+      float* const plane = pixel_plane(me);
       write_items(me, to_blocks() * depth, reinterpret_cast<float*>(packed.data()), filters(),
                   [&](std::int64_t i, TileSpectrum<float> to) {
                     const std::int64_t k = i / depth * block, c = i % depth;
@@ -216,13 +217,17 @@ class FftTiledPlan final : public ConvPlan {
   std::int64_t x_floats() const {
     return blocks() * floats(inputs(tiles_, ceil_div(from_blocks(), x_owners())));
   }
-  // Per thread: for the codelets, staged items, and one block of filters as an image.
+  // Of few channels several tiles are transformed at once, side by side in a vector.
+  std::int64_t side_by_side() const { return tiling_.block / tiling_.lanes; }
+  // Per thread: for the codelets, staged items, and pixels: of a block of filters, or of tiles side
+  // by side.
   Spectra staged() const { return {staged_, tiling_.block}; }
   std::int64_t scratch_floats() const {
-    return kernels_.scratch + floats(staged()) +
-           round_up(problem_.r * problem_.s * tiling_.block, 16);
+    const std::int64_t pixels =
+        std::max(problem_.r * problem_.s, side_by_side() > 1 ? tile_ * tile_ : 0);
+    return kernels_.scratch + floats(staged()) + round_up(pixels * tiling_.block, 16);
   }
-  float* filter_plane(const Worker& me) const {
+  float* pixel_plane(const Worker& me) const {
     return me.scratch + kernels_.scratch + floats(staged());
   }
 
@@ -236,8 +241,8 @@ class FftTiledPlan final : public ConvPlan {
                    const F& transform) const {
     float* const stage = me.scratch + kernels_.scratch;
     me.share(items, staged_, [&](std::int64_t first, std::int64_t last) {
-      float* const there = to + first * spectra.element;
-      const bool whole = spectra.element == element(), direct = whole && !leaves_l2(spectra);
+      float* const there = to + first * element();
+      const bool direct = !leaves_l2(spectra);
       const std::int64_t stride = direct ? spectra.point_stride : staged().point_stride;
       for (std::int64_t i = first; i < last; ++i)
         transform(i,
@@ -247,25 +252,10 @@ class FftTiledPlan final : public ConvPlan {
         const float* const from = stage + p * stride;
         float* const at = there + p * spectra.point_stride;
         const std::int64_t count = (last - first) * element();
-        if (!whole)
-          keep_lanes(from, 2 * (last - first), at);
-        else
-          me.stream ? kernels_.stream(from, count, at) : void(std::copy_n(from, count, at));
+        me.stream ? kernels_.stream(from, count, at) : void(std::copy_n(from, count, at));
       }
     });
     if (me.stream) hwy::FlushStream();
-  }
-
-  // The first lanes of each of so many channel blocks, side by side.
-  void keep_lanes(const float* from, std::int64_t blocks, float* to) const {
-    const auto keep = [&](auto lanes) {
-      for (std::int64_t i = 0; i < blocks; ++i)
-        std::memcpy(to + i * lanes, from + i * tiling_.block, lanes * sizeof(float));
-    };
-    if (tiling_.lanes == 4)
-      keep(std::integral_constant<int, 4>());  // of an image: moves instead of calls
-    else
-      keep(std::size_t(tiling_.lanes));
   }
 
   template <class F>
@@ -285,14 +275,68 @@ class FftTiledPlan final : public ConvPlan {
     });
   }
 
+  Window input_window(const FftTiling::Place& at) const {
+    const TensorDesc& from = tiling_.from;
+    return {from.h, from.w, at.h - tiling_.pad_h, at.w - tiling_.pad_w, tile_, tile_};
+  }
+
   // The spectra of tiles [first, first + count) of the input: all that the outputs read.
   void transform_input(const Worker& me, const void* data, Blocks blocks, std::int64_t first,
                        std::int64_t count, float* to, const Spectra& spectra) const {
-    const TensorDesc& from = tiling_.from;
-    transform_tiles(
-        me, data, from, blocks, first, count, to, spectra, [&](const FftTiling::Place& at) {
-          return Window{from.h, from.w, at.h - tiling_.pad_h, at.w - tiling_.pad_w, tile_, tile_};
-        });
+    if (side_by_side() > 1)
+      me.share(ceil_div(count, side_by_side()), 1, [&](std::int64_t group, std::int64_t) {
+        const std::int64_t begin = group * side_by_side();
+        transform_side_by_side(me, data,
+                               {first + begin, first + std::min(begin + side_by_side(), count)},
+                               [&](std::int64_t tile) {
+                                 return TileSpectrum<float>{to + (tile - first) * spectra.element,
+                                                            spectra.point_stride};
+                               });
+      });
+    else
+      transform_tiles(me, data, tiling_.from, blocks, first, count, to, spectra,
+                      [&](const FftTiling::Place& at) { return input_window(at); });
+  }
+
+  // Of few channels, up to side_by_side() tiles at once: to(tile) is where the spectrum of each
+  // goes.
+  template <class F>
+  void transform_side_by_side(const Worker& me, const void* data, Range tiles, const F& to) const {
+    const auto with_lanes = [&](auto lanes) {
+      const std::int64_t block = tiling_.block;
+      float* const plane = pixel_plane(me);
+      std::fill_n(plane, tile_ * tile_ * block, 0.f);
+      for (std::int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
+        const FftTiling::Place place = tiling_.place(tile);
+        const Window at = input_window(place);
+        const float* const image =
+            static_cast<const float*>(data) + tiling_.from.offset(place.n, 0, 0, 0);
+        const std::int64_t top = std::max<std::int64_t>(0, -at.y),
+                           left = std::max<std::int64_t>(0, -at.x);
+        const std::int64_t bottom = std::min(tile_, at.h - at.y),
+                           right = std::min(tile_, at.w - at.x);
+        for (std::int64_t y = top; y < bottom; ++y)
+          for (std::int64_t x = left; x < right; ++x)
+            std::memcpy(plane + (y * tile_ + x) * block + (tile - tiles.begin) * lanes,
+                        image + ((at.y + y) * at.w + at.x + x) * block, lanes * sizeof(float));
+      }
+      float* const stage = me.scratch + kernels_.scratch;
+      const std::int64_t stride = staged().point_stride;
+      kernels_.forward({plane, {tile_, tile_, 0, 0, tile_, tile_}}, nullptr, me.scratch,
+                       {stage, stride});
+      for (std::int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
+        const float* const from = stage + (tile - tiles.begin) * lanes;
+        const TileSpectrum<float> there = to(tile);
+        for (std::int64_t p = 0; p < kernels_.points; ++p)
+          for (std::int64_t part = 0; part < 2; ++part)  // re, im
+            std::memcpy(there.data + p * there.point_stride + part * lanes,
+                        from + p * stride + part * block, lanes * sizeof(float));
+      }
+    };
+    if (tiling_.lanes == 4)
+      with_lanes(std::integral_constant<int, 4>());  // of an image: moves instead of calls
+    else
+      with_lanes(std::size_t(tiling_.lanes));
   }
 
   // The same of dy in backward_filter, of some of its channel blocks.
@@ -448,9 +492,27 @@ class FftTiledPlan final : public ConvPlan {
     const std::int64_t x_step = floats(x_of(tiles_));  // blocks of tiles lie one after the other
     {
       const PhaseScope scope(args.phases, 0);
-      for_each_block(all_tiles(), [&](std::int64_t b, std::int64_t first, std::int64_t count) {
-        transform_input(of_x, args.x, x_blocks, first, count, x_data + b * x_step, x_of(count));
-      });
+      const Range mine = owns_x ? all_tiles() : share(tiling_.tiles, me.rank, me.crew);
+      if (side_by_side() > 1)
+        for (std::int64_t tile = mine.begin; tile < mine.end; tile += side_by_side())
+          transform_side_by_side(
+              alone, args.x, {tile, std::min(tile + side_by_side(), mine.end)},
+              [&](std::int64_t i) {
+                const std::int64_t b = ceil_div((i + 1) * blocks(), tiling_.tiles) - 1;
+                const Range block = share(tiling_.tiles, b, blocks());
+                const Spectra x = x_of(block.size());
+                return TileSpectrum<float>{x_data + b * x_step + (i - block.begin) * x.element,
+                                           x.point_stride};
+              });
+      else
+        for_each_block(all_tiles(), [&](std::int64_t b, std::int64_t first, std::int64_t count) {
+          const Spectra x = x_of(count);
+          const std::int64_t begin = std::max(first, mine.begin);
+          const std::int64_t end = std::min(first + count, mine.end);
+          if (begin < end)
+            transform_input(alone, args.x, x_blocks, begin, end - begin,
+                            x_data + b * x_step + (begin - first) * x_blocks.count * x.element, x);
+        });
     }
     of_x.meet();
 
@@ -516,7 +578,7 @@ class FftTiledPlan final : public ConvPlan {
     const PhaseScope scope(args.phases, 2);
     const std::int64_t block = tiling_.block, taps = problem_.r * problem_.s;
     const float scale = 1.f / static_cast<float>(tile_ * tile_);
-    float* const plane = filter_plane(me);
+    float* const plane = pixel_plane(me);
     read_items(me, part.channels * part.k.count, dw_data, sums(part),
                [&](std::int64_t i, TileSpectrum<const float> item) {
                  const std::int64_t c = part.c + i / part.k.count;
