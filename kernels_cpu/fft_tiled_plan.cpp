@@ -492,6 +492,7 @@ class FftTiledPlan final : public ConvPlan {
     const std::int64_t x_step = floats(x_of(tiles_));  // blocks of tiles lie one after the other
     {
       const PhaseScope scope(args.phases, 0);
+      // Parted once, not in every block: of few channels both would write the lines between them.
       const Range mine = owns_x ? all_tiles() : share(tiling_.tiles, me.rank, me.crew);
       if (side_by_side() > 1)
         for (std::int64_t tile = mine.begin; tile < mine.end; tile += side_by_side())
