@@ -32,21 +32,17 @@ HWY_INLINE void HoldRows(const float* from, std::int64_t row_step, std::int64_t 
   }
 }
 
-// to[i][row] = from[row][i], likewise; the rows of `to` are kTileCols long. Up to three more rows
-// of `to` are written, for columns go by fours.
-HWY_INLINE void TransposeSquare(const float* from, std::int64_t row_step, std::int64_t rows,
-                                std::int64_t floats, float* to) {
-  alignas(64) float square[kTileCols * kTileCols];
-  HoldRows(from, row_step, rows, floats, square);
-  PutTransposed(WholeSums{square}, false, rows, round_up(floats, 4), to, kTileCols);
-}
-
-// The same of any number of floats.
+// to[i][row] = from[row][i] of up to kTileCols rows, any number of floats of each; the rows of `to`
+// are kTileCols long. Up to three more rows of `to` are written, for columns go by fours.
 HWY_INLINE void TransposeRows(const float* from, std::int64_t row_step, std::int64_t rows,
                               std::int64_t floats, float* to) {
-  for (std::int64_t i = 0; i < floats; i += kTileCols)
-    TransposeSquare(from + i, row_step, rows, std::min<std::int64_t>(kTileCols, floats - i),
-                    to + i * kTileCols);
+  alignas(64) float square[kTileCols * kTileCols];
+  for (std::int64_t i = 0; i < floats; i += kTileCols) {
+    const std::int64_t count = std::min<std::int64_t>(kTileCols, floats - i);
+    HoldRows(from + i, row_step, rows, count, square);
+    PutTransposed(WholeSums{square}, false, rows, round_up(count, 4), to + i * kTileCols,
+                  kTileCols);
+  }
 }
 
 }  // namespace convlab::cpu::HWY_NAMESPACE
