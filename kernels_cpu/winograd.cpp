@@ -455,8 +455,8 @@ class Winograd : public ConvAlgo {
 
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
     // Best first by the estimate, and none that it finds hopeless; none of needless size. What
-    // shares blocks is not held against what does not: the estimate knows no core to core, which
-    // takes six times as long where two cores are of two L3.
+    // shares blocks is not held against what does not: the estimate does not know whether cores
+    // share an L3, and where they do not a line takes six times as long from one to the other.
     struct Candidate {
       bool large;
       double cost;
@@ -498,11 +498,12 @@ class Winograd : public ConvAlgo {
       return std::tie(a.large, a.cost) < std::tie(b.large, b.cost);
     });
     std::vector<Config> configs;
-    std::map<std::int64_t, double> best;  // whether shared
-    for (const auto& [large, cost, config] : ranked)
-      if (large == ranked.front().large &&
-          cost < 1.5 * best.try_emplace(config.get("shared"), cost).first->second)
-        configs.push_back(config);
+    std::map<std::int64_t, double> best;  // of shared=0 and shared=1
+    for (const auto& [large, cost, config] : ranked) {
+      if (large != ranked.front().large) break;
+      const double least = best.try_emplace(config.get("shared"), cost).first->second;
+      if (cost < 1.5 * least) configs.push_back(config);
+    }
     return configs;
   }
 

@@ -11,6 +11,7 @@
 #include "conv/refusals.h"
 #include "conv/registry.h"
 #include "kernels_cpu/cpu.h"
+#include "tests/cpu_backed_device.h"
 
 namespace convlab {
 namespace {
@@ -297,6 +298,21 @@ TEST(Winograd, OffersEachConfigOnce) {
 }
 
 // Layers of VGG-16, ResNet-18 and AlexNet; most of their sums over tiles alone are larger.
+// Whether threads that share blocks are quick depends on which cores they run on.
+TEST(Winograd, OffersSharedBlocksAndNot) {
+  struct TwoZen4Cores : CpuBackedDevice {
+    TwoZen4Cores() : CpuBackedDevice({.threads = 2, .isa = {}}) {
+      info_.l1_bytes = 32 << 10;
+      info_.l2_bytes = 1 << 20;
+      info_.l3_bytes = 32 << 20;
+    }
+  } device;
+  const ConvProblem p = blocked("mb16ic32ih7oc128oh7kh5ph2", Pass::backward_filter, device);
+  std::set<std::int64_t> offered;
+  for (const Config& config : winograd().configs(p, device)) offered.insert(config.get("shared"));
+  EXPECT_EQ(offered, (std::set<std::int64_t>{0, 1}));
+}
+
 TEST(Winograd, FilterGradientsTakeTwiceTheirOperandsAtMost) {
   for (const int threads : {1, 2}) {
     const auto device = make_cpu_device({threads, ""});
