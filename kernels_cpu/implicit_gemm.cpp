@@ -508,7 +508,7 @@ class ImplicitGemm : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "implicit_gemm",
-                               .version = 20,
+                               .version = 21,
                                .summary = "one matrix product; columns gathered tile by tile",
                                .libraries = {}};
     return info;
@@ -548,8 +548,7 @@ class ImplicitGemm : public ConvAlgo {
     std::vector<Config> configs{Config{}};
     if (!plain_in) configs = {{{"depth", 512}}, {{"depth", 256}}};
     const TensorDesc out = p.pass == Pass::forward ? p.y_desc() : p.x_desc();
-    if (is_blocked(out.layout) && !p.accumulate &&
-        leaves_caches(4 * out.elements(), device.info())) {
+    if (is_blocked(out.layout) && may_stream(p, device.info())) {
       configs.insert(configs.begin(), configs.front());
       configs.front().set("stream", 1);
       // Sums of several chunks come back from memory in between: long chunks may be worth it.

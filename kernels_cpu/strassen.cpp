@@ -231,7 +231,7 @@ class StrassenPlan : public ConvPlan {
       : problem_(problem),
         gemm_(plan_gemm(problem, config, device)),
         threads_(device.threads),
-        stream_(!problem.accumulate && leaves_caches(4 * gemm_.out.elements(), device)) {}
+        stream_(may_stream(problem, device)) {}
 
   std::size_t workspace_bytes() const noexcept override {
     return gemm_.thread_bytes() * std::size_t(gemm_.threads);
@@ -265,7 +265,7 @@ class Strassen final : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "strassen",
-                               .version = 8,
+                               .version = 9,
                                .summary = "1x1 filters with seven products instead of eight",
                                .libraries = {}};
     return info;
