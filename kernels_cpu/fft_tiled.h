@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "conv/algo.h"
+#include "kernels_cpu/fft_tiles.h"
 
 namespace convlab::cpu {
 
@@ -16,6 +17,7 @@ struct FftTiling {
   TensorDesc from, to;  // to: what the windows are counted over (y, or dx in backward_data)
   std::int64_t block;   // channels in a block
   std::int64_t lanes;   // of a block of `from`, whose spectra are kept: not all of few channels
+  bool few_outputs;     // of a pass whose sums run over channels: FewProduct
   std::int64_t pad_h, pad_w, step_h, step_w;
   std::int64_t across, per_image, tiles;
 
@@ -25,6 +27,7 @@ struct FftTiling {
     to = turned ? p.x_desc() : p.y_desc();
     block = channel_block(p.x_layout);
     lanes = std::min(block, std::int64_t(std::bit_ceil(std::uint64_t(from.c))));
+    few_outputs = p.pass != Pass::backward_filter && lanes == block && to.c <= FewProduct::most;
     pad_h = turned ? p.r - 1 - p.pad_h : p.pad_h;
     pad_w = turned ? p.s - 1 - p.pad_w : p.pad_w;
     step_h = step(tile, p.r, pad_h, from.h, to.h);
@@ -44,6 +47,11 @@ struct FftTiling {
 
   // Of `from`, whose spectra are kept.
   std::int64_t kept_channels() const { return ceil_div(from.c, block) * lanes; }
+
+  // Spectra of filters, of `block` lanes each: of inputs if outputs are few, else of outputs.
+  std::int64_t filters() const {
+    return few_outputs ? to.c * ceil_div(from.c, block) : ceil_div(to.c, block) * from.c;
+  }
 
   struct Place {
     std::int64_t n, h, w;  // image and first output

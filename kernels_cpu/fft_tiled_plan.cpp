@@ -7,6 +7,7 @@
 //            (of few channels, as an image's 3, the next power of two of lanes: 32 bytes, not 128;
 //            a transform takes as many tiles as fit a vector)
 //   filters  [point][K block][C][re, im][lane]     read in one stream
+//            (of few outputs [C block][K], where the lanes are C's)
 //   dw       [point][C][K block][re, im][lane]     the result of [C, tiles] x [tiles, K]
 // so what one transform gives is one element of every point.
 //
@@ -84,11 +85,15 @@ class FftTiledPlan final : public ConvPlan {
   void pack_filter(ConstSpan span, Span packed, Stream&) const override {
     const float* const w = reinterpret_cast<const float*>(span.data());
     const std::int64_t block = tiling_.block, taps = problem_.r * problem_.s;
-    const std::int64_t depth = tiling_.from.c, outputs = tiling_.to.c;
     const bool turned = problem_.pass == Pass::backward_data;
-    // KCRS: strides of an output and of an input channel of this pass.
-    const std::int64_t out_stride = turned ? taps : problem_.c * taps;
-    const std::int64_t in_stride = turned ? problem_.c * taps : taps;
+    // Of each block of the channels that lie along a vector, a spectrum for each of the others.
+    // Steps between channels are of KCRS.
+    struct Channels {
+      std::int64_t count, step;
+    };
+    Channels along{tiling_.to.c, turned ? taps : problem_.c * taps};
+    Channels others{tiling_.from.c, turned ? problem_.c * taps : taps};
+    if (tiling_.few_outputs) std::swap(along, others);
     const float scale = 1.f / static_cast<float>(tile_ * tile_);
     const Buffer memory =
         device_.allocate(static_cast<std::size_t>(threads_ * scratch_floats() * 4));
@@ -98,16 +103,16 @@ class FftTiledPlan final : public ConvPlan {
       const Worker me{nullptr, memory.as<float>() + thread * scratch_floats(), thread, threads_,
                       can_stream(packed.data())};
       float* const plane = pixel_plane(me);
-      write_items(me, to_blocks() * depth, reinterpret_cast<float*>(packed.data()), filters(),
+      write_items(me, tiling_.filters(), reinterpret_cast<float*>(packed.data()), filters(),
                   [&](std::int64_t i, TileSpectrum<float> to) {
-                    const std::int64_t k = i / depth * block, c = i % depth;
-                    const float* const from = w + k * out_stride + c * in_stride;
-                    const std::int64_t lanes = std::min(block, outputs - k);
+                    const std::int64_t first = i / others.count * block, other = i % others.count;
+                    const float* const from = w + first * along.step + other * others.step;
+                    const std::int64_t lanes = std::min(block, along.count - first);
                     if (lanes < block) std::fill_n(plane, taps * block, 0.f);
                     for (std::int64_t lane = 0; lane < lanes; ++lane)
                       for (std::int64_t t = 0; t < taps; ++t)
                         plane[(turned ? taps - 1 - t : t) * block + lane] =
-                            scale * from[lane * out_stride + t];
+                            scale * from[lane * along.step + t];
                     kernels_.forward({plane, {problem_.r, problem_.s, 0, 0, tile_, tile_}}, nullptr,
                                      me.scratch, to);
                   });
@@ -171,7 +176,7 @@ class FftTiledPlan final : public ConvPlan {
   std::int64_t to_blocks() const { return tiling_.to.padded_c() / tiling_.block; }
   // Floats of one whole channel block at one point.
   std::int64_t element() const { return 2 * tiling_.block; }
-  Spectra filters() const { return {to_blocks() * tiling_.from.c, tiling_.block}; }
+  Spectra filters() const { return {tiling_.filters(), tiling_.block}; }
   Spectra inputs(std::int64_t tiles, std::int64_t blocks) const {
     return {tiles * blocks, tiling_.lanes};
   }
@@ -385,19 +390,35 @@ class FftTiledPlan final : public ConvPlan {
         const PhaseScope scope(args.phases, 1);
         const float* const w = static_cast<const float*>(args.w) + k * tiling_.from.c * element();
         me.share(kernels_.points, kernels_.points, [&](std::int64_t point, std::int64_t end) {
+          const float* const a = in_data + point * in.point_stride;
+          const float* const b = w + point * filters().point_stride;
+          float* const sums = out_data + point * out.point_stride;
+          if (tiling_.few_outputs)
+            return kernels_.few_product({.points = end - point,
+                                         .a_point = in.point_stride,
+                                         .b_point = filters().point_stride,
+                                         .out_point = out.point_stride,
+                                         .a = a,
+                                         .b = b,
+                                         .out = sums,
+                                         .a_row = from_blocks() * in.element,
+                                         .out_row = element(),
+                                         .rows = count,
+                                         .blocks = from_blocks(),
+                                         .few = tiling_.to.c});
           kernels_.product({.points = end - point,
                             .a_point = in.point_stride,
                             .b_point = filters().point_stride,
                             .out_point = out.point_stride,
-                            .a = in_data + point * in.point_stride,
+                            .a = a,
                             .a_row = from_blocks() * in.element,
                             .a_group = in.element,
                             .group = tiling_.block,
                             .a_im = tiling_.lanes,
-                            .b = w + point * filters().point_stride,
+                            .b = b,
                             .b_depth = element(),
                             .b_block = element() * tiling_.from.c,
-                            .out = out_data + point * out.point_stride,
+                            .out = sums,
                             .out_row = blocks * element(),
                             .rows = count,
                             .depth = tiling_.from.c,

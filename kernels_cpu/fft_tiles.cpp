@@ -109,6 +109,43 @@ void Product(const PointProduct& p) {
   }
 }
 
+// One row of a few columns at one point, asking for b's next point.
+template <int kFew>
+void FewSums(const FewProduct& p, const float* a, const float* b, float* out) {
+  const F32 d;
+  Vec re[kFew], im[kFew];
+  for (int v = 0; v < kFew; ++v) re[v] = im[v] = hn::Zero(d);
+  for (std::int64_t block = 0; block < p.blocks; ++block, a += 2 * kBlock, b += kFew * 2 * kBlock)
+    for (int lane = 0; lane < kBlock; lane += kLanes) {
+      const Vec ar = hn::Load(d, a + lane), ai = hn::Load(d, a + lane + kBlock);
+      HWY_UNROLL(4)
+      for (int v = 0; v < kFew; ++v) {
+        const float* const at = b + v * 2 * kBlock + lane;
+        hwy::Prefetch(at + p.b_point);
+        hwy::Prefetch(at + p.b_point + kBlock);
+        const Vec br = hn::Load(d, at), bi = hn::Load(d, at + kBlock);
+        re[v] = hn::MulAdd(ai, bi, hn::MulAdd(ar, br, re[v]));
+        im[v] = hn::NegMulAdd(ar, bi, hn::MulAdd(ai, br, im[v]));
+      }
+    }
+  for (int lane = 0; lane < 2 * kBlock; lane += kLanes) hn::Store(hn::Zero(d), d, out + lane);
+  HWY_UNROLL(4)
+  for (int v = 0; v < kFew; ++v) {
+    out[v] = hn::GetLane(hn::SumOfLanes(d, re[v]));
+    out[kBlock + v] = hn::GetLane(hn::SumOfLanes(d, im[v]));
+  }
+}
+
+void ProductOfFew(const FewProduct& p) {
+  static_assert(FewProduct::most == 4);
+  constexpr std::array sums{&FewSums<1>, &FewSums<2>, &FewSums<3>, &FewSums<4>};
+  for (std::int64_t point = 0; point < p.points; ++point)
+    for (std::int64_t row = 0; row < p.rows; ++row)
+      sums[static_cast<std::size_t>(p.few - 1)](p, p.a + point * p.a_point + row * p.a_row,
+                                                p.b + point * p.b_point,
+                                                p.out + point * p.out_point + row * p.out_row);
+}
+
 // Asks for some rows of the window.
 void AskFor(const WindowIn& window, Range rows) {
   const Window& at = window.at;
@@ -193,6 +230,7 @@ template <int n>
 constexpr TileKernels kKernels{.forward = &ForwardTile<n>,
                                .inverse = &InverseTile<n>,
                                .product = &Product,
+                               .few_product = &ProductOfFew,
                                .stream = &StreamLines,
                                .points = TileFft<n>::kPoints,
                                .scratch = round_up(TileFft<n>::kScratch, 16)};

@@ -48,6 +48,19 @@ struct PointProduct {
   bool accumulate;
 };
 
+// The same of few v, whose vectors would be mostly empty: vectors run over l, in `blocks` whole
+// channel blocks, and their lanes are summed at the end. a is [row][block][re, im][lane], b is
+// [block][v][re, im][lane]. Lanes of out past v become zero.
+struct FewProduct {
+  static constexpr std::int64_t most = 4;  // of v
+  std::int64_t points, a_point, b_point, out_point;
+  const float* a;
+  const float* b;
+  float* out;
+  std::int64_t a_row, out_row;
+  std::int64_t rows, blocks, few;
+};
+
 // The code for one tile size on the instruction set in force.
 struct TileKernels {
   // Spectrum of the window's pixels at the tile's top left, the rest zero; so are pixels of the
@@ -58,6 +71,7 @@ struct TileKernels {
   void (*inverse)(TileSpectrum<const float>, float* scratch, float* plane, const Window&,
                   const PixelEpilogue&);
   void (*product)(const PointProduct&);
+  void (*few_product)(const FewProduct&);
   // Copies `count` floats, whole cache lines, past the caches; hwy::FlushStream() completes it.
   void (*stream)(const float* from, std::int64_t count, float* to);
   std::int64_t points;   // of a spectrum

@@ -102,7 +102,9 @@ TEST(FftTiled, JoinsTilesAtTheirSeams) {
 TEST(FftTiled, RunsOnEveryIsa) {
   for (const std::string& isa : supported_isas())
     for (const char* text :
-         {"mb3ic19ih14oc21kh3ph1", "mb1ic130ih6oc40kh5ph2", "mb3ic3ih30oc21kh5ph2"})
+         {"mb3ic19ih14oc21kh3ph1", "mb1ic130ih6oc40kh5ph2", "mb3ic3ih30oc21kh5ph2",
+          // Few outputs, whose products run along the inputs' channels.
+          "mb2ic40ih30oc1kh5ph2", "mb3ic33ih14oc4kh3ph1"})
       expect_right("fft_tiled", text, DType::f32, blocked(isa), blocked(isa), isa);
 }
 
@@ -135,7 +137,7 @@ TEST(FftTiled, TakesAnyBlockSize) {
 }
 
 // The product's rows: fewer tiles would read all filters for a part of its sums. Threads have equal
-// shares: of twelve tiles two have six each, two blocks of three.
+// shares: of twelve tiles two have six each, two blocks of three. Of few outputs two tiles will do.
 TEST(FftTiled, OwnBlocksFillTheProductsRows) {
   AlgoRegistry registry;
   append_cpu_algos(registry);
@@ -150,6 +152,7 @@ TEST(FftTiled, OwnBlocksFillTheProductsRows) {
   };
   EXPECT_EQ(own_block("mb8ic4096ih20oc16oh20kh7ph3", 32), 4);
   EXPECT_EQ(own_block("mb12ic4096ih20oc16oh20kh7ph3", 32), 3);
+  EXPECT_EQ(own_block("mb8ic4096ih20oc3oh20kh7ph3", 32), 2);  // few filters
 }
 
 TEST(FftTiled, FusesTheEpilogue) {
