@@ -508,7 +508,7 @@ class ImplicitGemm : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "implicit_gemm",
-                               .version = 21,
+                               .version = 22,
                                .summary = "one matrix product; columns gathered tile by tile",
                                .libraries = {}};
     return info;

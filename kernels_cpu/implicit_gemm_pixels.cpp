@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "kernels_cpu/apart.h"
 #include "kernels_cpu/implicit_gemm.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -68,6 +69,7 @@ struct Scratch {
     const std::int64_t floats =
         gemm.plain_in() ? gemm.plain.floats() : gemm.block_rows * gemm.chunk * kBlock;
     panel = reinterpret_cast<float*>(take(std::size_t(floats) * sizeof(float)));
+    if (gemm.plain_in()) take(apart_bytes);  // whose rows are read by strides
     bytes = at;
   }
 };
