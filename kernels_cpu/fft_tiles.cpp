@@ -44,7 +44,8 @@ void ProductTile(const PointProduct& p, const float* a, const float* b, float* o
   Vec re[kCount], im[kCount];
   HWY_UNROLL(16)
   for (int i = 0; i < kCount; ++i) {
-    // Asked for now, the lines are there when the sums are; a short depth would wait for each.
+    // Asked for before the products, the lines are there when the sums are; a short depth would
+    // wait for each.
     if (!accumulate) {
       hwy::Prefetch(out + i * p.out_row);
       hwy::Prefetch(out + i * p.out_row + kBlock);

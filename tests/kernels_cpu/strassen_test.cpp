@@ -36,8 +36,8 @@ TEST_P(Strassen, MatchesTheReference) {
       {.text = "mb64ic64ih1oc64oh1kh1ph0"},
       {.text = "mb2ic64ih8iw7oc128oh4ow4kh1ph0sh2"},
       {.text = "mb2ic64ih8oc64oh4kh1ph0sh2", .accumulate = true},
-      {.text =
-           "mb2ic64ih113oc64oh57kh1ph0sh2"},  // zeros past the caches, whose L2 has 4 MB at most
+      // 6.5 MB of dx, mostly zeros: past the caches where three cores have 2 MB of L2 each or less.
+      {.text = "mb2ic64ih113oc64oh57kh1ph0sh2"},
   };
   for (const Case& c : cases)
     for (const Pass pass : all_passes) {

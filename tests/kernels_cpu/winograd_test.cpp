@@ -297,7 +297,6 @@ TEST(Winograd, OffersEachConfigOnce) {
   }
 }
 
-// Layers of VGG-16, ResNet-18 and AlexNet; most of their sums over tiles alone are larger.
 // Whether threads that share blocks are quick depends on which cores they run on.
 TEST(Winograd, OffersSharedBlocksAndNot) {
   struct TwoZen4Cores : CpuBackedDevice {
@@ -313,6 +312,7 @@ TEST(Winograd, OffersSharedBlocksAndNot) {
   EXPECT_EQ(offered, (std::set<std::int64_t>{0, 1}));
 }
 
+// Layers of VGG-16, ResNet-18 and AlexNet; most of their sums over tiles alone are larger.
 TEST(Winograd, FilterGradientsTakeTwiceTheirOperandsAtMost) {
   for (const int threads : {1, 2}) {
     const auto device = make_cpu_device({threads, ""});
