@@ -8,7 +8,8 @@ namespace {
 constexpr std::array<std::string_view, 2> cache_names{"hot", "cold"};
 constexpr std::array<std::string_view, 6> status_names{"ok",         "refused", "failed",
                                                        "inaccurate", "timeout", "dropped"};
-constexpr std::array<std::string_view, 4> verdict_names{"NONE", "WIN", "TIE", "ONLY"};
+constexpr std::array<std::string_view, 6> verdict_names{"NONE", "WIN",    "TIE",
+                                                        "ONLY", "UNSURE", "predicted"};
 
 }  // namespace
 

@@ -34,17 +34,30 @@ struct Candidate {
   bool deterministic = false;
   bool predicted = false;  // ms comes from the heuristic, nothing was run
 
-  double ms = 0, mad_ms = 0;  // median and median absolute deviation of one run
+  double ms = 0, mad_ms = 0;  // of one run, and the median absolute deviation of its samples
   double pack_ms = 0;         // packing the filter, once
   double convert_ms = 0;      // both activations from and to NCHW
   double eff_gflops = 0, exec_gflops = 0;
   double rel_error = 0;
   bool sampled_error = false;  // rel_error is over a sample of the outputs
   std::int64_t workspace_bytes = 0, packed_filter_bytes = 0;
-  std::vector<double> samples_ms;  // raw, in the order taken
+  std::vector<double> samples_ms;  // raw and undisturbed, in the order taken
+  // One a worker process that this candidate ran in: the median of a run there, and of packing the
+  // filter. Rivals' are paired by index: they ran in the same processes.
+  std::vector<double> process_ms, process_pack_ms;
 };
 
-enum class Verdict : std::uint8_t { none, win, tie, only };  // none: nothing works; only: no rival
+// Raise it when times come about in another way: rows of the store made by another are stale.
+inline constexpr int measuring_protocol = 2;
+
+enum class Verdict : std::uint8_t {
+  none,       // nothing works
+  win,        // every rival takes over 1% more time
+  tie,        // no rival takes over 2% less, and the next best takes less than 2% more
+  only,       // there is no rival
+  unsure,     // measured, but too little or too disturbed to tell; a later run goes on from it
+  predicted,  // nothing was measured
+};
 std::string_view to_string(Verdict);
 
 struct LayerResult {
@@ -53,7 +66,9 @@ struct LayerResult {
   std::vector<Candidate> candidates;  // best first: ok by cost, then dropped, then the rest
   std::optional<std::size_t> chosen;  // index into candidates
   Verdict verdict = Verdict::none;
-  // The runner-up's ms over the chosen's: 2.5%, median, 97.5% of the paired bootstrap.
+  std::string reason;  // why it is none or unsure, in words
+  // The runner-up's cost over the chosen's: low, middle, high of its interval (autotune/race.h).
+  // Low and high are 0 where too few processes ran both, all three where there is no runner-up.
   std::array<double, 3> ratio{};
 };
 

@@ -227,7 +227,7 @@ void require_store(sqlite3* db, const std::filesystem::path& path) {
   if (big_endian(&header[68]) != application_id)
     throw InputError(fmt::format("{} is not a tuning store (another program's SQLite file): {}",
                                  path.string(), remedy));
-  if (const std::uint32_t version = big_endian(&header[60]); version != store_format)
+  if (const std::uint32_t version = big_endian(&header[60]); version == 0 || version > store_format)
     throw InputError(
         fmt::format("{} has format {}, this program reads {}: use the program that "
                     "wrote it, or {}",
@@ -329,6 +329,7 @@ Store::Store(std::filesystem::path path, Open open) : path_(std::filesystem::abs
 
   if (const auto problems = problems_of(db, path_, "PRAGMA quick_check(1)"); !problems.empty())
     throw damaged(path_, problems.front());
+  if (pragma(db, path_, "PRAGMA user_version") == 1) upgrade();
   // With Open::create the version is written again even if the tables are there: better that an
   // unwritable file or directory shows now than after the first measurement.
   if (open == Open::create || pragma(db, path_, "PRAGMA user_version") == 0) {
@@ -340,6 +341,18 @@ Store::Store(std::filesystem::path path, Open open) : path_(std::filesystem::abs
     execute(db, path_, fmt::format("PRAGMA user_version = {}", store_format));
     transaction.commit();
   }
+}
+
+// Format 1 knew no processes and no protocol.
+void Store::upgrade() {
+  Transaction transaction(db_.get(), path_);
+  if (pragma(db_.get(), path_, "PRAGMA user_version") != 1) return;  // another program was faster
+  for (const char* column :
+       {"process_ms TEXT NOT NULL DEFAULT '[]'", "process_pack_ms TEXT NOT NULL DEFAULT '[]'",
+        "protocol INTEGER NOT NULL DEFAULT 1"})
+    execute(db_.get(), path_, fmt::format("ALTER TABLE candidate ADD COLUMN {}", column));
+  execute(db_.get(), path_, fmt::format("PRAGMA user_version = {}", store_format));
+  transaction.commit();
 }
 
 Store::Store(Store&&) noexcept = default;
@@ -387,7 +400,7 @@ Store::Found Store::lookup(const ConvProblem& problem, CacheMode cache, const De
       RawRow raw;
       int column = -1;
       visit_all(raw, [&](const char*, auto& field) { select.get(++column, field); });
-      if (raw.version == algo.version)
+      if (raw.version == algo.version && raw.protocol == measuring_protocol)
         found.candidates.push_back(from_raw(raw).candidate);
       else
         ++found.stale;
@@ -399,8 +412,11 @@ Store::Found Store::lookup(const ConvProblem& problem, CacheMode cache, const De
 
 void Store::record(const ConvProblem& problem, const DeviceInfo& device, const AlgoInfo& algo,
                    const Candidate& candidate) {
-  StoreRow row{problem, convlab::fingerprint(device, algo), candidate, build_info().commit, now()};
-  put(row);
+  put({.problem = problem,
+       .fingerprint = convlab::fingerprint(device, algo),
+       .candidate = candidate,
+       .commit = build_info().commit,
+       .date = now()});
 }
 
 void Store::put(const StoreRow& row) {

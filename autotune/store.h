@@ -25,6 +25,9 @@ namespace convlab {
 
 struct Roof;
 
+// Of the table and of the JSON form; raise it when a field comes, goes or changes its meaning.
+inline constexpr std::uint32_t store_format = 2;
+
 // What besides the problem decides how fast an algorithm is: CPU, ISA in force, caches, compiler
 // and flags (of a card: compute capability, multiprocessors, CUDA and driver), and the versions of
 // the libraries that this algorithm uses, and of no others. Text: "cpu=...; isa=avx512; ...;
@@ -36,8 +39,9 @@ struct StoreRow {
   ConvProblem problem;
   std::string fingerprint;
   Candidate candidate;
-  std::string commit;  // of the program that measured it
-  std::string date;    // UTC, "2026-01-31T23:59:59.999Z": compares as text
+  int protocol = measuring_protocol;  // by which it was measured
+  std::string commit;                 // of the program that measured it
+  std::string date;                   // UTC, "2026-01-31T23:59:59.999Z": compares as text
 };
 
 // All members throw InputError for a file that is damaged, foreign, or cannot be written,
@@ -49,7 +53,8 @@ class Store {
     existing,  // throws when there is none
   };
   // The file is looked at before it is touched: one that is not a store, or was written by a newer
-  // version, or fails SQLite's integrity check stays as it is, to the byte.
+  // version, or fails SQLite's integrity check stays as it is, to the byte. One of an older format
+  // is brought to this one; its rows stay, and are stale.
   explicit Store(std::filesystem::path, Open = Open::create);
   Store(Store&&) noexcept;
   Store& operator=(Store&&) noexcept;
@@ -61,7 +66,7 @@ class Store {
 
   struct Found {
     std::vector<Candidate> candidates;  // all layouts and configs, of this version
-    std::int64_t stale = 0;             // rows of other versions, left out
+    std::int64_t stale = 0;             // rows of other versions or protocols, left out
   };
   // What is known of one algorithm on this problem (its layouts are ignored), with the device's
   // number of threads.
@@ -98,6 +103,7 @@ class Store {
   struct Close {
     void operator()(sqlite3*) const;
   };
+  void upgrade();
   std::filesystem::path path_;
   std::unique_ptr<sqlite3, Close> db_;
 };

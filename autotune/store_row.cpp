@@ -63,6 +63,9 @@ RawRow to_raw(const StoreRow& row) {
           .workspace_bytes = c.workspace_bytes,
           .packed_filter_bytes = c.packed_filter_bytes,
           .samples_ms = c.samples_ms,
+          .process_ms = c.process_ms,
+          .process_pack_ms = c.process_pack_ms,
+          .protocol = row.protocol,
           .commit = row.commit,
           .date = row.date};
 }
@@ -77,6 +80,7 @@ StoreRow from_raw(const RawRow& raw) {
   parse_epilogue(raw.epilogue, row.problem);
   validate(row.problem);
   row.fingerprint = raw.fingerprint;
+  row.protocol = int(raw.protocol);
   row.commit = raw.commit;
   row.date = raw.date;
   for (double v : {raw.ms, raw.mad_ms, raw.pack_ms, raw.convert_ms, raw.eff_gflops, raw.exec_gflops,
@@ -86,6 +90,8 @@ StoreRow from_raw(const RawRow& raw) {
     throw InputError(fmt::format("threads is {}", raw.threads));
   if (raw.workspace_bytes < 0 || raw.packed_filter_bytes < 0)
     throw InputError("negative number of bytes");
+  if (raw.process_ms.size() != raw.process_pack_ms.size())
+    throw InputError("process_ms and process_pack_ms differ in length");
   row.candidate = {.algo = raw.algo,
                    .version = int(raw.version),
                    .config = Config::parse(raw.config),
@@ -107,7 +113,9 @@ StoreRow from_raw(const RawRow& raw) {
                    .sampled_error = raw.sampled_error != 0,
                    .workspace_bytes = raw.workspace_bytes,
                    .packed_filter_bytes = raw.packed_filter_bytes,
-                   .samples_ms = raw.samples_ms};
+                   .samples_ms = raw.samples_ms,
+                   .process_ms = raw.process_ms,
+                   .process_pack_ms = raw.process_pack_ms};
   return row;
 }
 

@@ -11,9 +11,6 @@
 
 namespace convlab {
 
-// Of the table and of the JSON form; raise it when a field comes, goes or changes its meaning.
-inline constexpr std::uint32_t store_format = 1;
-
 // Its fields are named once, in the visitors below: the schema, every statement and the JSON form
 // follow from them.
 
@@ -29,7 +26,8 @@ struct RawRow {
   double ms = 0, mad_ms = 0, pack_ms = 0, convert_ms = 0, eff_gflops = 0, exec_gflops = 0;
   double rel_error = 0;
   std::int64_t sampled_error = 0, workspace_bytes = 0, packed_filter_bytes = 0;
-  std::vector<double> samples_ms;
+  std::vector<double> samples_ms, process_ms, process_pack_ms;
+  std::int64_t protocol = 0;
   std::string commit, date;
 };
 
@@ -69,6 +67,9 @@ void visit_all(Row& r, Visit&& visit) {
   visit("workspace_bytes", r.workspace_bytes);
   visit("packed_filter_bytes", r.packed_filter_bytes);
   visit("samples_ms", r.samples_ms);
+  visit("process_ms", r.process_ms);
+  visit("process_pack_ms", r.process_pack_ms);
+  visit("protocol", r.protocol);
   visit("commit", r.commit);
   visit("date", r.date);
 }

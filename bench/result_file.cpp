@@ -261,7 +261,7 @@ const std::vector<Kind>& kinds() {
        [](const json& file, const std::string&, ResultFile& result) { read_time(file, result); }},
       {"convlab_plan", 1,
        [](const json&, const std::string& text, ResultFile& result) { read_plan(text, result); }},
-      {"convlab_store", 1,
+      {"convlab_store", store_format,
        [](const json&, const std::string& text, ResultFile& result) {
          read_store(import_json(text), result);
        }},

@@ -123,6 +123,26 @@ Candidate candidate(const AlgoInfo& algo) {
 
 // ---- What is remembered, and under which key.
 
+// Format 1 lacked three columns.
+TEST_F(StoreTest, BringsAnOlderFormatUpAndHoldsItsRowsStale) {
+  AlgoInfo algo;
+  algo.id = "winograd";
+  algo.version = 3;
+  Store(file()).record(problem_, device_, algo, candidate(algo));
+  for (const char* column : {"process_ms", "process_pack_ms", "protocol"})
+    sql(file(), fmt::format("ALTER TABLE candidate DROP COLUMN {}", column));
+  sql(file(), "PRAGMA user_version = 1");
+
+  const Store store(file(), Store::Open::existing);
+  ASSERT_EQ(store.rows().size(), 1u);
+  EXPECT_EQ(store.rows()[0].candidate.ms, 1.5);
+  EXPECT_EQ(store.rows()[0].protocol, 1);
+  EXPECT_TRUE(store.verify().empty());
+  const Store::Found found = store.lookup(problem_, CacheMode::hot, device_, algo);
+  EXPECT_TRUE(found.candidates.empty());
+  EXPECT_EQ(found.stale, 1);
+}
+
 TEST_F(StoreTest, KeepsAMachinesRoofs) {
   const std::vector<Roof> roofs{{"registers", "f32", 2, true, 1.5e11, 0.01, ""},
                                 {"memory", "copy", 2, true, 3e10, 0.02, ""}};
@@ -164,6 +184,8 @@ TEST_F(StoreTest, GivesBackEveryFieldOfACandidate) {
   c.workspace_bytes = std::int64_t(1) << 40;
   c.packed_filter_bytes = 4096;
   c.samples_ms = {0.1, 1.0 / 3, 1e-300};
+  c.process_ms = {0.1, 0.2};
+  c.process_pack_ms = {0, 1.0 / 3};
   Store(file()).record(problem_, device_, algo, c);
 
   const auto found = Store(file()).lookup(problem_, CacheMode::cold, device_, algo);
@@ -191,6 +213,8 @@ TEST_F(StoreTest, GivesBackEveryFieldOfACandidate) {
   EXPECT_EQ(got.workspace_bytes, c.workspace_bytes);
   EXPECT_EQ(got.packed_filter_bytes, c.packed_filter_bytes);
   EXPECT_EQ(got.samples_ms, c.samples_ms);
+  EXPECT_EQ(got.process_ms, c.process_ms);
+  EXPECT_EQ(got.process_pack_ms, c.process_pack_ms);
 }
 
 TEST_F(StoreTest, FindsARowOnlyUnderItsOwnKey) {
@@ -397,8 +421,8 @@ TEST_F(StoreTest, LeavesForeignFilesUntouched) {
 
 TEST_F(StoreTest, LeavesANewerFormatUntouched) {
   Store(file()).put(numbered_row(0, 1));
-  sql(file(), "PRAGMA user_version = 2");
-  expect_rejected(file(), "format 2");
+  sql(file(), "PRAGMA user_version = 3");
+  expect_rejected(file(), "format 3");
 }
 
 TEST_F(StoreTest, LeavesDamagedFilesUntouched) {
