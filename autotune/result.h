@@ -78,9 +78,18 @@ struct Provenance {
   std::vector<std::pair<std::string, std::string>> fields;
 };
 
+// What else used the machine while a run measured.
+struct Disturbances {
+  std::int64_t samples = 0;    // taken
+  std::int64_t disturbed = 0;  // of these, thrown away
+  double others = 0,
+         stolen = 0;  // CPU time of other programs and of a hypervisor, of all there was
+};
+
 struct TuneTable {
   Provenance provenance;
   std::vector<LayerResult> layers;
+  Disturbances disturbances;
   bool complete = true;       // false: stopped by the budget or by Ctrl-C
   double remaining_gain = 0;  // ms that untried candidates may still save over the whole table
 };
