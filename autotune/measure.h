@@ -20,12 +20,6 @@ double median_abs_deviation(std::span<const double> samples);
 std::array<double, 3> paired_ratio(std::span<const double> a, std::span<const double> b,
                                    std::uint64_t seed);
 
-// Below this, a difference is no difference.
-inline constexpr double tie_margin = 0.01;
-constexpr bool is_tie(const std::array<double, 3>& ratio) {
-  return ratio[0] <= 1 + tie_margin && ratio[2] >= 1 - tie_margin;
-}
-
 // How many runs make one sample of at least min_sample_s, so that the clock's resolution and its
 // cost vanish; 1 when a single run is longer. Never more than 10000.
 int runs_per_sample(double seconds_per_run, double min_sample_s);

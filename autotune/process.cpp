@@ -15,6 +15,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <ctime>
+#include <fstream>
 #include <thread>
 #include <vector>
 
@@ -109,6 +111,23 @@ ChildProcess::ChildProcess(const std::string& argument) {
 ChildProcess::~ChildProcess() {
   end();
   ::close(fd_);
+}
+
+// "17 (name with (any) signs) T 1 ...": the state is behind the last parenthesis.
+bool ChildProcess::is_halted() const {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid_));
+  std::string line;
+  std::getline(file, line);
+  const std::size_t name_end = line.rfind(") ");
+  return name_end != std::string::npos && line[name_end + 2] == 'T';
+}
+
+double ChildProcess::cpu_s() const {
+  clockid_t clock{};
+  timespec used{};
+  if (pid_ < 0 || ::clock_getcpuclockid(pid_, &clock) != 0 || ::clock_gettime(clock, &used) != 0)
+    return 0;
+  return double(used.tv_sec) + 1e-9 * double(used.tv_nsec);
 }
 
 std::string ChildProcess::end() {

@@ -41,6 +41,10 @@ class ChildProcess {
   ~ChildProcess();
 
   LineChannel& channel() { return channel_; }
+  // Somebody sent it SIGSTOP: it cannot answer, whatever it does.
+  bool is_halted() const;
+  // CPU time that it has used so far.
+  double cpu_s() const;
   // Kills it unless its channel has ended, waits for its end, and says in words how it ended.
   std::string end();
 

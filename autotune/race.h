@@ -1,84 +1,89 @@
 // The race between the candidates of one problem, in which noise must not choose the winner.
 //
-// 1. Each candidate, most promising first, is prepared: planned, run once and checked. Only a right
-//    result is timed. Its first sample decides whether it stays: beyond drop_factor times the
-//    best it goes. Who is predicted to be far beyond the best is not even prepared.
-// 2. Those left run in interleaved rounds, in a new order each round; the number of rounds doubles,
-//    and after each doubling go those whose paired ratio to the best excludes a tie.
-// 3. The finalists go on in the same rounds until the two fastest are told apart, or are a tie.
+// Screening, in one worker process. Each candidate, most promising first, is prepared: planned, run
+// once and checked; only a right result is timed. One that is far slower than the best, both
+// sampled afresh side by side, is dropped; one that is predicted to be far beyond the best is not
+// even prepared. Those left run in interleaved rounds, in a new order each round, until few are
+// close to the best: the finalists.
 //
-// Interleaving puts a slow spell of the machine on everybody; the ratio of two candidates is taken
-// within rounds. First samples are forgotten: they were not interleaved, and they chose.
-// Hoeffding races: Maron & Moore 1994; F-race: Birattari et al. 2002.
+// Finals, in fresh processes, a few rounds in each. After 3, 5, 8, ... of them the finalists that
+// are surely slower are dropped, and the race is over once decide() finds a verdict. Processes are
+// visited across problems: one process goes through all problems that are open still, so that each
+// problem's processes are seconds or minutes apart and a slow spell of the machine, which nothing
+// shows, meets one process and not the whole race.
+//
+// Nothing disturbed decides anything (autotune/sampler.h). F-race: Birattari et al. 2002.
 #pragma once
 
-#include <array>
 #include <functional>
-#include <optional>
-#include <span>
-#include <stdexcept>
+#include <limits>
+#include <memory>
+#include <random>
 #include <vector>
 
-#include "autotune/result.h"
+#include "autotune/candidate_runner.h"
+#include "autotune/decide.h"
+#include "autotune/sampler.h"
 
 namespace convlab {
 
-// A candidate that ended while it ran: crashed, hung, out of memory. Thrown by runners.
-class CandidateLost : public std::runtime_error {
- public:
-  CandidateLost(Status status, const std::string& reason)
-      : std::runtime_error(reason), status(status) {}
-  Status status;
-};
-
-// Runs the candidates of one problem: in this process, in a worker, or in a test by script.
-// Candidates are known by algo, config and layouts.
-class CandidateRunner {
- public:
-  virtual ~CandidateRunner() = default;
-  // Plans, packs, runs once and checks; fills in status and reason, workspace and packed filter,
-  // deterministic, rel_error, pack_ms, convert_ms. Throws CandidateLost.
-  virtual void prepare(Candidate&) = 0;
-  // Seconds of one run: the mean over `runs`, after one that is not timed where that matters to a
-  // run of about c.ms. For a candidate that prepare left `ok`. Throws CandidateLost.
-  virtual double sample(const Candidate&, int runs) = 0;
-  virtual void release(const Candidate&) = 0;  // it will not be sampled again
-};
-
 struct RaceOptions {
   std::uint64_t seed = 1;
-  double min_sample_s = 2e-3;
-  double prune_factor = 4;  // predicted over the best measured
-  double drop_factor = 2;
-  int rounds = 8;  // at most, until the finalists are known
-  std::size_t finalists = 3;
-  int final_rounds = 24;  // at most, more
-  double max_s = 4;       // of wall clock for the rounds; then it is decided with what there is
   bool count_packing = false;  // cost = ms + pack_ms
+  double min_sample_s = 2e-3;
+
+  // Screening.
+  double prune_factor = 4;    // predicted over the best measured
+  double drop_factor = 2;     // side by side
+  double reach = 1.08;        // of the best, for a finalist
+  int screening_rounds = 8;   // at most
+  std::size_t finalists = 5;  // at most, and at least the best two
+
+  // Finals.
+  std::size_t processes = 32;  // at most
+  int process_rounds = 5;      // in each, fewer of what takes long
+  double max_s = 3;            // of finals; then they end at the next look
 };
-RaceOptions exhaustive_race();  // nobody is pruned or dropped; more rounds
+RaceOptions exhaustive_race();  // nobody is pruned or dropped
 
-// ms, plus pack_ms where it counts.
-double cost_ms(const Candidate&, bool count_packing);
+// Told of each candidate in which nothing more will change.
+using CandidateEnded = std::function<void(const Candidate&)>;
 
-struct Decision {
-  std::optional<std::size_t> chosen;
-  Verdict verdict = Verdict::none;
-  std::array<double, 3> ratio{};  // cost of the runner-up over the chosen's
+// Candidates arrive with ms predicted (and `predicted` set). Finalists leave measured, with status
+// ok; who could not be measured undisturbed, or was not reached before `sampler` stopped, as it
+// came.
+void screen(std::vector<Candidate>&, CandidateRunner&, Sampler&, const RaceOptions&,
+            const CandidateEnded& = {});
+
+// The finals of one problem: between the candidates that are measured. They may have run in
+// processes before, of which the finals go on.
+class Finals {
+ public:
+  Finals(std::vector<Candidate>&, const RaceOptions&);
+
+  bool open() const { return !over_; }
+  // One process. False when nothing undisturbed came of it, or the sampler stopped. The runner is
+  // of a fresh process, or of one in which only other problems ran.
+  bool run_process(CandidateRunner&, Sampler&, const CandidateEnded& = {});
+
+ private:
+  std::vector<Candidate*> finalists() const;
+  void lose(Candidate&, const CandidateLost&, const Sampler&, const CandidateEnded&);
+  bool prepare(Candidate&, CandidateRunner&, Sampler&, const CandidateEnded&);
+  void look(const CandidateEnded&);
+  void drop_the_slower(const CandidateEnded&);
+
+  std::vector<Candidate>& candidates_;
+  RaceOptions options_;
+  std::mt19937_64 random_;
+  std::size_t processes_ = 0, before_ = 0;  // so far; before these finals
+  std::size_t failures_ = 0;                // processes of which nothing came
+  double spent_s_ = 0;
+  bool over_ = false;
 };
-// Chooses among the `ok` ones by their samples, which are paired by index where two candidates
-// have equally many. A pure function: stored samples decide as fresh ones do. The fastest wins if
-// its ratio to every other excludes a tie; else, among those tied with it and within 2% of it, the
-// first by: deterministic, less workspace, name, config, layouts. Where all rivals were dropped on
-// their first samples, the ratio is to the best of those and has no width.
-Decision decide(std::span<const Candidate>, bool count_packing, std::uint64_t seed);
 
-// Races the candidates, which arrive with ms predicted (and `predicted` set) and leave with their
-// outcome. `ended` is called for each as soon as nothing more will change in it. Stops early when
-// `stop` says so: those not yet measured stay `predicted`; those in the running keep the samples
-// they have, but have not ended.
-void race(std::vector<Candidate>&, CandidateRunner&, const RaceOptions&,
-          const std::function<void(const Candidate&)>& ended = {},
-          const std::function<bool()>& stop = {});
+// Both, of one problem alone; `process` gives the runner of a fresh process.
+void race(std::vector<Candidate>&, const std::function<std::unique_ptr<CandidateRunner>()>& process,
+          Sampler&, const RaceOptions&, const CandidateEnded& = {});
 
 }  // namespace convlab

@@ -18,12 +18,12 @@ namespace {
 constexpr double long_run_ms = 100;
 
 // Median of a few calls after one that is not timed; slow work is called less often.
-double quick_ms(const std::function<void()>& work) {
+double quick_s(const std::function<void()>& work) {
   work();
-  std::vector<double> ms{1e3 * time_runs(work, 1)};
-  if (ms[0] < 10)
-    for (int i = 0; i < 4; ++i) ms.push_back(1e3 * time_runs(work, 1));
-  return median(ms);
+  std::vector<double> s{time_runs(work, 1)};
+  if (s[0] < 10e-3)
+    for (int i = 0; i < 4; ++i) s.push_back(time_runs(work, 1));
+  return median(s);
 }
 
 }  // namespace
@@ -38,7 +38,8 @@ LocalRunner::LocalRunner(const RunnerOptions& options, const AlgoRegistry& regis
       registry_(registry),
       device_(device),
       stream_(device.make_stream()),
-      reference_(options.problem, options.seed) {}
+      reference_(options.problem, options.seed, DataKind::normal, options.evaluate),
+      meter_(device.info()) {}
 
 ConvProblem LocalRunner::with_layouts(const Candidate& c) const {
   ConvProblem problem = options_.problem;
@@ -55,9 +56,8 @@ Operands& LocalRunner::operands(const Candidate& c) {
 }
 
 // Of x and y alike, from or to NCHW: what a layer pays whose neighbours keep NCHW.
-double LocalRunner::convert_ms(const Candidate& c) {
-  const auto [found, is_new] = convert_ms_.try_emplace({c.x_layout, c.y_layout}, 0.0);
-  if (!is_new) return found->second;
+double LocalRunner::time_conversions(const Candidate& c) {
+  double sum = 0;
   const ConvProblem problem = with_layouts(c);
   for (const TensorDesc& desc : {problem.x_desc(), problem.y_desc()}) {
     if (desc.layout == Layout::nchw) continue;
@@ -69,12 +69,12 @@ double LocalRunner::convert_ms(const Candidate& c) {
     const Buffer from = device_.allocate(bytes(plain)), to = device_.allocate(bytes(desc));
     const std::vector<std::byte> zeros(from.bytes());
     device_.copy_to_device(from.data(), zeros, *stream_);
-    found->second += quick_ms([&] {
+    sum += quick_s([&] {
       device_.ops().convert_layout(problem.dtype, plain, from.data(), desc, to.data(), *stream_);
       stream_->synchronize();
     });
   }
-  return found->second;
+  return sum;
 }
 
 void LocalRunner::prepare(Candidate& c) {
@@ -99,12 +99,6 @@ void LocalRunner::prepare(Candidate& c) {
     if (noted && c.status == Status::ok) c.reason = noted->note();
     c.rel_error = verdict.rel_error;
     if (c.status != Status::ok) return;
-    c.pack_ms = c.packed_filter_bytes > 0 ? quick_ms([&] {
-      trial->pack();
-      stream_->synchronize();
-    })
-                                          : 0;
-    c.convert_ms = convert_ms(c);
     trials_[candidate_key(c)] = std::move(trial);
   } catch (const OutOfMemory& e) {
     throw CandidateLost(Status::refused, e.what());
@@ -117,20 +111,46 @@ void LocalRunner::prepare(Candidate& c) {
   }
 }
 
-double LocalRunner::sample(const Candidate& c, int runs) {
+// Once for all candidates of these layouts.
+Sample LocalRunner::sample_conversions(const Candidate& c) {
+  const Layouts layouts{c.x_layout, c.y_layout};
+  if (const auto found = convert_s_.find(layouts); found != convert_s_.end())
+    return {found->second, 0};
+  const Sample sample = metered([&] { return time_conversions(c); });
+  if (sample.lost <= most_lost) convert_s_[layouts] = sample.seconds;
+  return sample;
+}
+
+Sample LocalRunner::metered(const std::function<double()>& measure) {
+  meter_.start();
+  const double seconds = measure();
+  return {seconds, meter_.stop()};
+}
+
+Sample LocalRunner::sample(const Candidate& c, Timed timed, int runs) {
   Trial& trial = *trials_.at(candidate_key(c));
   const auto run = [&] { trial.run(); };
   try {
+    if (timed == Timed::pack)
+      return metered([&] {
+        return quick_s([&] {
+          trial.pack();
+          stream_->synchronize();
+        });
+      });
+    if (timed == Timed::convert) return sample_conversions(c);
     if (options_.cache == CacheMode::hot) {
       if (c.ms < long_run_ms) run();
-      return stream_->time(run, runs);
+      return metered([&] { return stream_->time(run, runs); });
     }
-    double seconds = 0;
+    Sample sum;
     for (int i = 0; i < runs; ++i) {
       device_.evict_from_caches(trial.memory(), *stream_);
-      seconds += stream_->time(run, 1);
+      const Sample one = metered([&] { return stream_->time(run, 1); });
+      sum.seconds += one.seconds / runs;
+      sum.lost += one.lost / runs;
     }
-    return seconds / runs;
+    return sum;
   } catch (const DeviceLost&) {
     throw;  // not this candidate alone
   } catch (const std::exception& e) {

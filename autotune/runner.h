@@ -2,13 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "autotune/race.h"
+#include "autotune/candidate_runner.h"
+#include "autotune/disturbance.h"
 #include "autotune/verify.h"
 #include "conv/registry.h"
 
@@ -21,6 +23,8 @@ struct RunnerOptions {
   std::uint64_t seed = 1;
   double max_error = std::numeric_limits<double>::infinity();
   std::optional<std::int64_t> workspace_max;
+  // sample: for candidates that were checked whole in another process.
+  ReferenceCase::Evaluate evaluate = ReferenceCase::Evaluate::whole;
 };
 
 // Names one candidate of a problem: "winograd tile=4 nchw16c nchw16c".
@@ -33,13 +37,15 @@ class LocalRunner : public CandidateRunner {
   LocalRunner(const RunnerOptions&, const AlgoRegistry&, Device&);  // evaluates the reference
 
   void prepare(Candidate&) override;
-  double sample(const Candidate&, int runs) override;
+  Sample sample(const Candidate&, Timed, int runs) override;
   void release(const Candidate&) override;
 
  private:
   ConvProblem with_layouts(const Candidate&) const;
   Operands& operands(const Candidate&);
-  double convert_ms(const Candidate&);
+  double time_conversions(const Candidate&);
+  Sample sample_conversions(const Candidate&);
+  Sample metered(const std::function<double()>& measure);
 
   RunnerOptions options_;
   const AlgoRegistry& registry_;
@@ -48,9 +54,10 @@ class LocalRunner : public CandidateRunner {
   ReferenceCase reference_;
   using Layouts = std::pair<Layout, Layout>;
   std::map<Layouts, std::unique_ptr<Operands>> operands_;
-  std::map<Layouts, double> convert_ms_;
   GuardedBuffer workspace_;  // whoever runs
+  std::map<Layouts, double> convert_s_;
   std::map<std::string, std::unique_ptr<Trial>> trials_;
+  DisturbanceMeter meter_;
 };
 
 }  // namespace convlab

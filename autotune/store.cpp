@@ -425,6 +425,35 @@ void Store::put(const StoreRow& row) {
   transaction.commit();
 }
 
+void Store::record(const std::vector<StoreRow>& rows) {
+  Transaction transaction(db_.get(), path_);
+  for (StoreRow row : rows) {
+    row.commit = build_info().commit;
+    row.date = now();
+    insert(db_.get(), path_, row);
+  }
+  transaction.commit();
+}
+
+std::vector<Candidate> Store::worst_errors(DType dtype) const {
+  Statement select(db_.get(), path_,
+                   "SELECT algo, config, max(rel_error) FROM candidate WHERE dtype = ? AND "
+                   "predicted = 0 AND rel_error > 0 GROUP BY algo, config");
+  select.bind(std::string(to_string(dtype)));
+  std::vector<Candidate> worst;
+  while (select.step()) try {
+      std::string config;
+      Candidate& c = worst.emplace_back();
+      select.get(0, c.algo);
+      select.get(1, config);
+      select.get(2, c.rel_error);
+      c.config = Config::parse(config);
+    } catch (const InputError& e) {
+      throw damaged(path_, e.what());
+    }
+  return worst;
+}
+
 // A table of its own, made when there is something to put in: programs that do not know it read
 // the store as before.
 std::vector<Roof> Store::roofs(const DeviceInfo& device) const {

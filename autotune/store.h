@@ -76,6 +76,12 @@ class Store {
   // date are filled in.
   void record(const ConvProblem&, const DeviceInfo&, const AlgoInfo&, const Candidate&);
   void put(const StoreRow&);
+  // All of one problem's, in one transaction.
+  void record(const std::vector<StoreRow>&);
+
+  // Every algorithm, config and type of which an error was measured, with the largest: algo, config
+  // and rel_error are set.
+  std::vector<Candidate> worst_errors(DType) const;
 
   // The machine's roofs (autotune/ceilings.h) with the ISA in force, as last recorded; empty when
   // they never were. They are not exported or merged: measuring them takes seconds.

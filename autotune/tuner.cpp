@@ -1,6 +1,7 @@
 #include "autotune/tuner.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -13,6 +14,7 @@
 
 #include "autotune/candidates.h"
 #include "autotune/ceilings.h"
+#include "autotune/disturbance.h"
 #include "autotune/provenance.h"
 #include "autotune/race.h"
 #include "autotune/runner.h"
@@ -38,7 +40,10 @@ struct Entry {
     double ms = 0, bound_ms = 0;  // no run can be faster than the bound
   };
   std::map<std::string, Prediction> predictions;  // by candidate_key
+  std::optional<double> earlier_ms;               // of the chosen, when an earlier run knew one
+  std::optional<Finals> finals;
   bool visited = false;
+  bool finished = false;
 };
 
 class Tuner {
@@ -64,11 +69,15 @@ class Tuner {
     if (options_.mode != TuneMode::heuristic) {
       require_taken();
       recall();
+      load_.look(cpu_s());
       for (std::size_t i = 0; Entry* entry = next_entry(); ++i) {
         progress_.begin(items_[entry->items.front()], i, entries_.size());
-        tune_entry(*entry);
-        progress_.end(result(*entry, entry->items.front()), i, entries_.size());
+        screen_entry(*entry);
       }
+      screening_ = false;
+      run_finals();
+      if (race_again()) run_finals();
+      for (Entry& entry : entries_) finish(entry);
     }
     return table();
   }
@@ -210,7 +219,11 @@ class Tuner {
 
   // Takes what the store knows. Its rows were made under any limits; ours are applied here.
   void recall() {
-    if (!store_ || options_.fresh) return;
+    if (!store_) return;
+    for (const Entry& entry : entries_)
+      if (!errors_.contains(entry.problem.dtype))
+        for (const Candidate& c : store_->worst_errors(entry.problem.dtype))
+          note_error(entry.problem.dtype, c);
     std::size_t rows = 0;
     for (Entry& entry : entries_) {
       for (const ConvAlgo* algo : algos_) {
@@ -225,10 +238,16 @@ class Tuner {
               !apply_limits(row->second, max_error(entry.problem), options_.workspace_max))
             continue;
           c = std::move(row->second);
-          ++rows;
+          rows += !options_.fresh;
         }
       }
-      rows -= reopen_unsettled(entry);
+      const Decision known = decide(entry.candidates, count_packing(entry.problem));
+      if (known.chosen && known.verdict != Verdict::predicted)
+        entry.earlier_ms = entry.candidates[*known.chosen].ms;
+      if (options_.fresh)
+        for (Candidate& c : entry.candidates) forget(entry, c);
+      else
+        rows -= reopen_unsettled(entry);
     }
     progress_.resumed(rows);
   }
@@ -246,7 +265,8 @@ class Tuner {
       const bool dropped =
           c.status == Status::dropped && (exhaustive || cost(entry, c) < beaten_at);
       const bool too_few =
-          exhaustive && is_measured(c) && std::ssize(c.samples_ms) < race.final_rounds;
+          is_measured(c) &&
+          (c.process_ms.empty() || (exhaustive && c.process_ms.size() < least_processes));
       if (!dropped && !too_few) continue;
       reopen(c);
       ++reopened;
@@ -258,7 +278,17 @@ class Tuner {
     c.status = Status::ok;
     c.reason.clear();
     c.samples_ms.clear();
+    c.process_ms.clear();
+    c.process_pack_ms.clear();
     c.predicted = true;  // by its own measured time, if it has one
+  }
+
+  // As if the store had never known it.
+  static void forget(const Entry& entry, Candidate& c) {
+    const auto prediction = entry.predictions.find(candidate_key(c));
+    if (c.status == Status::refused || prediction == entry.predictions.end()) return;
+    reopen(c);
+    c.ms = prediction->second.ms;
   }
 
   double cost(const Entry& entry, const Candidate& c) const {
@@ -282,8 +312,11 @@ class Tuner {
   }
 
   bool stopped() const {
+    // What is screened and never confirmed is worth little: finals get their share of a budget.
+    constexpr double for_screening = 0.6;
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
-    return (stop_ && *stop_) || elapsed.count() > options_.budget_s.value_or(infinity);
+    return (stop_ && *stop_) || elapsed.count() > (screening_ ? for_screening : 1.0) *
+                                                      options_.budget_s.value_or(infinity);
   }
 
   // In the order given; under a budget, where most may be gained.
@@ -310,7 +343,7 @@ class Tuner {
     return bound < chosen && chosen < infinity ? double(entry.count) * (chosen - bound) : 0;
   }
 
-  void tune_entry(Entry& entry) {
+  void screen_entry(Entry& entry) {
     const RaceOptions race_opts = race_options(entry);
     const auto ended = [&](const Candidate& c) { record(entry, c); };
     // What is already known prunes as a fresh measurement would (see race).
@@ -324,15 +357,19 @@ class Tuner {
         c.reason = fmt::format("predicted {:.1f} times the best, not run", c.ms / reach);
         ended(c);
       }
-    if (std::none_of(entry.candidates.begin(), entry.candidates.end(), is_open)) return;
+    if (std::none_of(entry.candidates.begin(), entry.candidates.end(), is_open)) {
+      const Decision known = decide(entry.candidates, count_packing(entry.problem));
+      if (known.verdict == Verdict::unsure) entry.finals.emplace(entry.candidates, race_opts);
+      return;
+    }
     reopen_incumbents(entry, race_opts.finalists);
 
     const auto first_open = std::partition(entry.candidates.begin(), entry.candidates.end(),
                                            [](const Candidate& c) { return !is_open(c); });
     std::vector<Candidate> racing(first_open, entry.candidates.end());
     try {
-      const std::unique_ptr<CandidateRunner> runner = make_runner(entry.problem);
-      race(racing, *runner, race_opts, ended, [&] { return stopped(); });
+      const auto runner = make_runner(entry.problem, ReferenceCase::Evaluate::whole);
+      screen(racing, *runner, sampler_, race_opts, ended);
     } catch (const OutOfMemory& e) {
       for (Candidate& c : racing)
         if (is_open(c)) {
@@ -340,9 +377,148 @@ class Tuner {
           c.reason = e.what();
         }
     }
-    for (Candidate& c : racing) set_rates(entry.problem, c);
+    for (const Candidate& c : racing) note_error(entry.problem.dtype, c);
     std::move(racing.begin(), racing.end(), first_open);
+    entry.finals.emplace(entry.candidates, race_opts);
   }
+
+  // Process by process, each through all problems that are open still.
+  void run_finals() {
+    const auto is_running = [](const Entry& e) { return e.finals && e.finals->open(); };
+    for (std::size_t process = 1; !stopped(); ++process) {
+      const auto open = std::count_if(entries_.begin(), entries_.end(), is_running);
+      if (open == 0) break;
+      progress_.process(process, std::size_t(open));
+      worker_.reset();
+      for (Entry& entry : entries_) {
+        if (!is_running(entry) || stopped()) continue;
+        try {
+          const auto runner = make_runner(entry.problem, ReferenceCase::Evaluate::sample);
+          entry.finals->run_process(*runner, sampler_,
+                                    [&](const Candidate& c) { record(entry, c); });
+        } catch (const OutOfMemory&) {
+          entry.finals.reset();  // what the processes before found stands
+        }
+        if (!is_running(entry) && !contradiction(entry)) finish(entry);
+      }
+    }
+  }
+
+  // What contradicts something known is raced once more, from the start, before it is believed.
+  bool race_again() {
+    bool any = false;
+    for (Entry& entry : entries_) {
+      if (entry.finished || stopped()) continue;
+      const bool disturbed = entry.visited && best_measured(entry) == infinity &&
+                             std::any_of(entry.candidates.begin(), entry.candidates.end(), is_open);
+      const std::optional<std::string> why =
+          disturbed ? std::optional<std::string>("other programs disturbed it all along")
+                    : contradiction(entry);
+      if (!why) continue;
+      progress_.again(items_[entry.items.front()], *why);
+      for (Candidate& c : entry.candidates)
+        if (!c.predicted && (c.status == Status::ok || c.status == Status::dropped)) reopen(c);
+      screen_entry(entry);
+      any = true;
+    }
+    return any;
+  }
+
+  std::optional<std::string> contradiction(const Entry& entry) const {
+    const Decision decision = decide(entry.candidates, count_packing(entry.problem));
+    if (!decision.chosen || decision.verdict == Verdict::predicted) return {};
+    const Candidate& chosen = entry.candidates[*decision.chosen];
+    const auto over_prediction = [&](const Candidate& c) {
+      return c.ms / entry.predictions.at(candidate_key(c)).ms;
+    };
+    std::vector<double> others;
+    for (const Candidate& c : entry.candidates)
+      if (&c != &chosen && !c.predicted && (is_measured(c) || c.status == Status::dropped))
+        others.push_back(over_prediction(c));
+    constexpr double far = 3;
+    if (others.size() > 2 && over_prediction(chosen) > far * median(others))
+      return fmt::format("it takes {:.1f} times its prediction, its rivals {:.1f} times theirs",
+                         over_prediction(chosen), median(others));
+
+    constexpr double above = 1.05;
+    const double work = algo_of(chosen)
+                            .work(with_layouts(entry.problem, {chosen.x_layout, chosen.y_layout}),
+                                  chosen.config, device_)
+                            .flops();
+    const double gflops = work / chosen.ms / 1e6, peak = ceilings_.flops(entry.problem.dtype) / 1e9;
+    if (device_.info().kind == DeviceKind::cpu && gflops > above * peak)
+      return fmt::format("{:.0f} GFLOP/s are above the machine's peak of {:.0f}", gflops, peak);
+
+    constexpr double changed = 1.15;
+    if (entry.earlier_ms &&
+        std::max(chosen.ms / *entry.earlier_ms, *entry.earlier_ms / chosen.ms) > changed)
+      return fmt::format("{:.3g} ms now, {:.3g} ms in an earlier run", chosen.ms,
+                         *entry.earlier_ms);
+
+    constexpr double slow_pass = 2.5;
+    for (const Entry& other : entries_) {
+      ConvProblem same_pass = other.problem;
+      same_pass.pass = entry.problem.pass;
+      if (&other == &entry || !(same_pass == entry.problem)) continue;
+      const double best = best_measured(other);
+      if (chosen.ms > slow_pass * best)
+        return fmt::format("{:.3g} ms, where {} takes {:.3g} ms", chosen.ms,
+                           to_string(other.problem.pass), best);
+    }
+    return {};
+  }
+
+  // Nothing more changes in it.
+  void finish(Entry& entry) {
+    if (entry.finished) return;
+    if (entry.finals) {
+      std::vector<StoreRow> rows;
+      for (Candidate& c : entry.candidates) {
+        set_rates(entry.problem, c);
+        const bool raced = is_measured(c) && !c.process_ms.empty();
+        if (!raced && !(c.status == Status::dropped && !c.predicted)) continue;
+        const ConvProblem problem = with_layouts(entry.problem, {c.x_layout, c.y_layout});
+        rows.push_back({.problem = problem,
+                        .fingerprint = fingerprint(device_.info(), algo_of(c).info()),
+                        .candidate = c,
+                        .commit = {},
+                        .date = {}});
+        if (raced && !entry.finals->open()) progress_.ended(problem, c);
+      }
+      if (store_) store_->record(rows);
+    }
+    entry.finished = true;
+    progress_.end(result(entry, entry.items.front()), ++finished_, entries_.size());
+  }
+
+  // What changes the arithmetic, and with it the error; block sizes do not.
+  static std::string error_class(const Candidate& c) {
+    std::string text = c.algo;
+    for (const char* key : {"tile", "tf32"})
+      if (c.config.has(key)) text += fmt::format(" {}={}", key, c.config.get(key));
+    return text;
+  }
+  void note_error(DType dtype, const Candidate& c) {
+    double& worst = errors_[dtype][error_class(c)];
+    if (!c.predicted &&
+        (c.status == Status::ok || c.status == Status::dropped || c.status == Status::inaccurate))
+      worst = std::max(worst, c.rel_error);
+  }
+  // Nothing is chosen by a prediction whose error elsewhere is over the limit.
+  void apply_known_errors(const ConvProblem& problem, std::vector<Candidate>& candidates) const {
+    const auto known = errors_.find(problem.dtype);
+    if (known == errors_.end()) return;
+    for (Candidate& c : candidates) {
+      const auto error = known->second.find(error_class(c));
+      if (!is_open(c) || error == known->second.end() || error->second <= max_error(problem))
+        continue;
+      c.status = Status::inaccurate;
+      c.reason = fmt::format("not run: its rel_error elsewhere, {:.2e}, is above the limit {:.2e}",
+                             error->second, max_error(problem));
+    }
+  }
+
+  double cpu_s() const { return own_cpu_s() + (worker_ ? worker_->cpu_s() : 0); }
 
   // Ratios are paired within a race: the best of an earlier one run again beside the newcomers.
   void reopen_incumbents(Entry& entry, std::size_t most) const {
@@ -356,12 +532,14 @@ class Tuner {
     for (Candidate* c : incumbents) reopen(*c);
   }
 
-  std::unique_ptr<CandidateRunner> make_runner(const ConvProblem& problem) {
+  std::unique_ptr<CandidateRunner> make_runner(const ConvProblem& problem,
+                                               ReferenceCase::Evaluate evaluate) {
     const RunnerOptions options{.problem = problem,
                                 .cache = options_.cache,
                                 .seed = options_.seed,
                                 .max_error = max_error(problem),
-                                .workspace_max = options_.workspace_max};
+                                .workspace_max = options_.workspace_max,
+                                .evaluate = evaluate};
     if (!options_.in_process)
       return std::make_unique<WorkerRunner>(
           options, device_.info(), options_.timeout_s, [this] { return stopped(); }, &worker_);
@@ -387,6 +565,7 @@ class Tuner {
     r.layer = items_[item].layer;
     r.first_layer = items_[item].first_layer;
     r.candidates = entry.candidates;
+    apply_known_errors(entry.problem, r.candidates);
     if (best_measured(entry) < infinity)
       for (Candidate& c : r.candidates)
         if (is_open(c)) {
@@ -399,16 +578,50 @@ class Tuner {
     };
     std::stable_sort(r.candidates.begin(), r.candidates.end(),
                      [&](const Candidate& a, const Candidate& b) { return rank(a) < rank(b); });
-    const Decision decision = decide(r.candidates, count_packing(entry.problem), options_.seed);
+    const Decision decision = decide(r.candidates, count_packing(entry.problem));
     r.chosen = decision.chosen;
     r.verdict = decision.verdict;
     r.ratio = decision.ratio;
+    r.reason = r.verdict == Verdict::none ? why_none(entry.problem, r.candidates) : decision.reason;
     return r;
   }
 
-  TuneTable table() const {
+  // What would have to be allowed for one to be left.
+  std::string why_none(const ConvProblem& problem, const std::vector<Candidate>& candidates) const {
+    const Candidate *accurate = nullptr, *frugal = nullptr;
+    for (const Candidate& c : candidates) {
+      if (c.status == Status::inaccurate && (!accurate || c.rel_error < accurate->rel_error) &&
+          c.rel_error > 0)
+        accurate = &c;
+      if (options_.workspace_max && c.status == Status::refused &&
+          c.workspace_bytes > *options_.workspace_max &&
+          (!frugal || c.workspace_bytes < frugal->workspace_bytes))
+        frugal = &c;
+    }
+    std::vector<std::string> reasons;
+    if (accurate)
+      reasons.push_back(fmt::format("--max-error {:.2e} would admit {}, {:.2e} admits none",
+                                    accurate->rel_error, accurate->algo, max_error(problem)));
+    if (frugal)
+      reasons.push_back(fmt::format("--workspace-max {} would admit {}, {} admits none",
+                                    frugal->workspace_bytes, frugal->algo,
+                                    *options_.workspace_max));
+    if (reasons.empty())
+      for (const Candidate& c : candidates)
+        if (c.status != Status::refused || candidates.size() == 1)
+          return fmt::format("{}: {} ({})", c.algo, to_string(c.status), c.reason);
+    if (reasons.empty())
+      return candidates.empty() ? "no algorithm"
+                                : fmt::format("all refuse, {}: {}", candidates.front().algo,
+                                              candidates.front().reason);
+    return fmt::format("{}", fmt::join(reasons, "; "));
+  }
+
+  TuneTable table() {
     TuneTable t;
     t.provenance = collect_provenance(device_.info());
+    const LoadMeter::Load load = load_.look(cpu_s());
+    t.disturbances = {sampler_.samples(), sampler_.disturbed(), load.others, load.stolen};
     t.layers.resize(items_.size());
     for (const Entry& entry : entries_) {
       for (std::size_t item : entry.items) t.layers[item] = result(entry, item);
@@ -436,6 +649,11 @@ class Tuner {
   bool training_ = false;                 // a backward pass is asked for
   Ceilings ceilings_;
   std::vector<Entry> entries_;
+  Sampler sampler_{[this] { return stopped(); }};
+  LoadMeter load_;
+  std::map<DType, std::map<std::string, double>> errors_;  // the worst by error_class
+  bool screening_ = true;
+  std::size_t finished_ = 0;
 };
 
 }  // namespace

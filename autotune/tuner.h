@@ -16,7 +16,7 @@
 namespace convlab {
 
 // heuristic: predicted from the work estimates and the machine's ceilings, nothing is run.
-// race: the protocol of autotune/race.h. exhaustive: every candidate, never dropped, more samples.
+// race: the protocol of autotune/race.h. exhaustive: every candidate, never dropped.
 enum class TuneMode : std::uint8_t { heuristic, race, exhaustive };
 std::string_view to_string(TuneMode);
 TuneMode parse_tune_mode(std::string_view);  // throws InputError
@@ -53,16 +53,24 @@ class TuneProgress {
  public:
   virtual ~TuneProgress() = default;
   virtual void resumed(std::size_t /*rows*/) {}  // candidates that the store already had
+  // Screening of one problem, the index-th of all.
   virtual void begin(const TuneItem&, std::size_t /*index*/, std::size_t /*total*/) {}
   virtual void ended(const ConvProblem&, const Candidate&) {}  // one candidate, for good
-  virtual void end(const LayerResult&, std::size_t /*index*/, std::size_t /*total*/) {}
+  // A fresh process for the finals of the problems that are still open.
+  virtual void process(std::size_t /*number*/, std::size_t /*open*/) {}
+  // A problem is raced again, since its result contradicts what is known: in which way.
+  virtual void again(const TuneItem&, const std::string& /*why*/) {}
+  // One more of all is finished.
+  virtual void end(const LayerResult&, std::size_t /*done*/, std::size_t /*total*/) {}
 };
 
 // Throws InputError for unknown ids, for a problem that does not fit in memory, and, before
 // anything is run, when nothing takes any of the problems but would in another data type. Every
 // candidate is in `store` as soon as it has ended. When *stop becomes true (a signal handler may
 // set it) or the budget is spent, returns what is known by then, and predictions for the rest:
-// complete is false, remaining_gain says what the rest may bring.
+// complete is false, remaining_gain says what the rest may bring. What is unsure then, or because
+// the machine was busy or the race is close, a later run with the same store takes up where it was
+// left.
 TuneTable tune(const std::vector<TuneItem>&, const TuneOptions&, const RegistryMaker&, Device&,
                Store* store = nullptr, TuneProgress* progress = nullptr,
                const std::atomic<bool>* stop = nullptr);

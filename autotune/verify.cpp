@@ -170,7 +170,7 @@ Operands::Verdict judge_output(std::span<const std::byte> bytes, const TensorDes
 }  // namespace
 
 ReferenceCase::ReferenceCase(const ConvProblem& problem, std::uint64_t seed, DataKind kind,
-                             bool evaluate)
+                             Evaluate evaluate)
     : problem_(problem) {
   validate(problem);
   const ConvProblem& f = problem_;
@@ -189,17 +189,16 @@ ReferenceCase::ReferenceCase(const ConvProblem& problem, std::uint64_t seed, Dat
   }
   input_ = {.x = x_, .w = w_, .dy = dy_, .bias = bias_, .residual = residual_, .out = out_};
 
-  if (!evaluate) return;
-  sampled_ = f.flops() / 2 > full_reference_limit;
-  constexpr std::int64_t sample_macs = 200'000'000;
+  if (evaluate == Evaluate::nothing) return;
+  const bool few = evaluate == Evaluate::sample;
+  sampled_ = few || f.flops() / 2 > full_reference_limit;
+  const double sample_macs = few ? 2e6 : 2e8;
+  const std::int64_t least = few ? 200 : 1000;
   const TensorDesc out = output_desc(f);
   const double per_output = f.flops() / 2 / double(out.n * out.c * out.h * out.w);
-  indices_ =
-      sampled_
-          ? sample_outputs(
-                f, std::max<std::int64_t>(1000, std::int64_t(double(sample_macs) / per_output)),
-                seed)
-          : all_outputs(f);
+  indices_ = sampled_
+                 ? sample_outputs(f, std::max(least, std::int64_t(sample_macs / per_output)), seed)
+                 : all_outputs(f);
   expected_ = reference_of(f, input_, indices_);
 }
 

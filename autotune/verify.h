@@ -20,12 +20,14 @@ enum class DataKind : std::uint8_t { normal, small_integers };
 
 // Data of one problem (layouts aside) and the outputs it should give. Inputs are rounded to the
 // problem's dtype first. Above full_reference_limit multiply-adds only a sample is evaluated.
-// Host memory: 8 bytes per element of the tensors that the pass reads. For who only wants operands
-// to run on, `evaluate` = false leaves the outputs out, and nothing can be judged.
+// Host memory: 8 bytes per element of the tensors that the pass reads.
 class ReferenceCase {
  public:
+  // whole: all outputs, or the sample. sample: a few hundred outputs, which finds what works no
+  // longer and says little about the error. nothing: operands to run on, and nothing can be judged.
+  enum class Evaluate : std::uint8_t { whole, sample, nothing };
   ReferenceCase(const ConvProblem&, std::uint64_t seed, DataKind = DataKind::normal,
-                bool evaluate = true);
+                Evaluate = Evaluate::whole);
 
   const ConvProblem& problem() const { return problem_; }
   const ReferenceInput& input() const { return input_; }

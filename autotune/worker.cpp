@@ -26,6 +26,9 @@ json row_of(const ConvProblem& problem, const Candidate& c) {
   StoreRow row;
   row.problem = problem;
   row.candidate = c;
+  for (std::vector<double>* of_the_race :
+       {&row.candidate.samples_ms, &row.candidate.process_ms, &row.candidate.process_pack_ms})
+    of_the_race->clear();
   return to_json(row);
 }
 
@@ -77,6 +80,7 @@ class Server {
       options.problem = row.problem;
       options.cache = c.cache;
       options.seed = request.at("seed");
+      options.evaluate = request.at("evaluate");
       if (!request.at("max_error").is_null()) options.max_error = request.at("max_error");
       if (!request.at("workspace_max").is_null())
         options.workspace_max = request.at("workspace_max").get<std::int64_t>();
@@ -87,7 +91,10 @@ class Server {
       runner_->prepare(c);
       return {{"row", to_json(row)}};
     }
-    if (op == "sample") return {{"seconds", runner_->sample(c, request.at("runs"))}};
+    if (op == "sample") {
+      const Sample sample = runner_->sample(c, request.at("timed"), request.at("runs"));
+      return {{"seconds", sample.seconds}, {"lost_share", sample.lost}};
+    }
     if (op == "release") {
       runner_->release(c);
       return {{"done", true}};
@@ -147,8 +154,9 @@ void WorkerRunner::lose_worker() {
 json WorkerRunner::ask_running(const json& request, double limit_s) {
   std::string line;
   Heard heard = Heard::end;
-  if (worker_->channel().send(line_of(request)))
-    heard = worker_->channel().receive(line, limit_s, stop_);
+  if (worker_->channel().send(line_of(request))) do
+      heard = worker_->channel().receive(line, limit_s, stop_);
+    while (heard == Heard::timeout && worker_->is_halted());
   if (heard == Heard::line) {
     const json answer = json::parse(line);
     if (answer.contains("error")) {
@@ -202,7 +210,10 @@ void WorkerRunner::start() {
     start_process();
   const json none = nullptr;
   // The reference is evaluated here, by plain loops.
-  const double reference_s = std::min(options_.problem.flops(), 2 * full_reference_limit) / 1e9;
+  const double reference_s =
+      options_.evaluate == ReferenceCase::Evaluate::whole
+          ? std::min(options_.problem.flops(), 2 * full_reference_limit) / 1e9
+          : 0;
   Candidate any;
   any.threads = device_.threads;
   any.cache = options_.cache;
@@ -212,6 +223,7 @@ void WorkerRunner::start() {
                {"index", device_.index},
                {"isa", device_.isa},
                {"seed", options_.seed},
+               {"evaluate", options_.evaluate},
                {"max_error", std::isfinite(options_.max_error) ? json(options_.max_error) : none},
                {"workspace_max", options_.workspace_max ? json(*options_.workspace_max) : none}},
               start_limit_s + limit_s(reference_s));
@@ -236,15 +248,16 @@ void WorkerRunner::prepare_in_worker(Candidate& c) {
 
 void WorkerRunner::prepare(Candidate& c) { prepare_in_worker(c); }
 
-double WorkerRunner::sample(const Candidate& c, int runs) {
+Sample WorkerRunner::sample(const Candidate& c, Timed timed, int runs) {
   if (!worker_ || !prepared_.contains(candidate_key(c))) {
     Candidate again = c;
     prepare_in_worker(again);
     if (again.status != Status::ok) throw CandidateLost(again.status, again.reason);
   }
-  return ask({{"op", "sample"}, {"row", row_of(options_.problem, c)}, {"runs", runs}},
-             1e-3 * c.ms * (runs + 1))
-      .at("seconds");
+  const json answer = ask(
+      {{"op", "sample"}, {"row", row_of(options_.problem, c)}, {"timed", timed}, {"runs", runs}},
+      1e-3 * c.ms * (runs + 1));
+  return {answer.at("seconds"), answer.at("lost_share")};
 }
 
 void WorkerRunner::release(const Candidate& c) {

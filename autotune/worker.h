@@ -54,7 +54,7 @@ class WorkerRunner : public CandidateRunner {
   ~WorkerRunner() override;
 
   void prepare(Candidate&) override;
-  double sample(const Candidate&, int runs) override;
+  Sample sample(const Candidate&, Timed, int runs) override;
   void release(const Candidate&) override;
 
  private:

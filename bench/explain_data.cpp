@@ -111,7 +111,7 @@ Explanation explain(const LayerResult& layer, const AlgoRegistry& registry, Devi
     if (chosen) row.ratio = ratio_to(c, *chosen);
     if (&c == chosen && !c.predicted) {
       e.phases = roofline_phases(algo, problem, c,
-                                 ReferenceCase(problem, 1, DataKind::normal, false), device, roofs);
+                                 ReferenceCase(problem, 1, DataKind::normal, ReferenceCase::Evaluate::nothing), device, roofs);
       e.beforehand = beforehand(algo.work(problem, c.config, device).pack, problem, c);
     }
   }

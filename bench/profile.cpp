@@ -131,7 +131,7 @@ class Profiler {
     const auto [known, fresh] = alone_.try_emplace(key);
     if (fresh) {
       const std::vector<PhaseWork> phases = algo.work(problem, plan.config, device_).phases;
-      const ReferenceCase data(problem, 0, DataKind::normal, false);
+      const ReferenceCase data(problem, 0, DataKind::normal, ReferenceCase::Evaluate::nothing);
       const PhaseTimes times =
           measure_phases(algo, problem, plan.config, CacheMode::hot, data, device_);
       for (std::size_t p = 0; p < phases.size(); ++p)

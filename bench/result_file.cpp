@@ -226,7 +226,7 @@ void read_store(const std::vector<StoreRow>& rows, ResultFile& result) {
     std::vector<Candidate> candidates;
     for (const auto& [name, stored] : problem.candidates) candidates.push_back(stored->candidate);
     ResultRow& row = problem.row;
-    if (const auto chosen = decide(candidates, false, 1).chosen) {
+    if (const auto chosen = decide(candidates, false).chosen) {
       const Candidate& c = candidates[*chosen];
       row.algo = c.algo;
       row.choice = show_choice(c);

@@ -27,13 +27,6 @@ std::string show_result(const LayerResult& result) {
                      to_string(result.verdict));
 }
 
-// Whoever waits for minutes wants to know.
-std::string show_time_left(double seconds) {
-  if (seconds < 10) return "";
-  return seconds < 90 ? fmt::format(", about {:.0f} s left", seconds)
-                      : fmt::format(", about {:.0f} min left", seconds / 60);
-}
-
 class TunePrinter : public TuneProgress {
  public:
   TunePrinter(std::string store, ClockWatch& clocks, const TuningPart& part)
@@ -41,11 +34,14 @@ class TunePrinter : public TuneProgress {
   void resumed(std::size_t rows) override;
   void begin(const TuneItem&, std::size_t index, std::size_t total) override;
   void ended(const ConvProblem&, const Candidate&) override;
-  void end(const LayerResult&, std::size_t index, std::size_t total) override;
+  void process(std::size_t number, std::size_t open) override;
+  void again(const TuneItem&, const std::string& why) override;
+  void end(const LayerResult&, std::size_t done, std::size_t total) override;
 
  private:
-  void count(std::size_t index, std::size_t total) {
-    index_ = part_.items_before + index;
+  void announce(const std::string&);
+  void count(std::size_t done, std::size_t total) {
+    done_ = part_.items_before + done;
     total_ = std::max(part_.items_total, total);
   }
 
@@ -53,7 +49,8 @@ class TunePrinter : public TuneProgress {
   std::string store_, layer_;
   ClockWatch& clocks_;
   TuningPart part_;
-  std::size_t index_ = 0, total_ = 0;
+  std::size_t done_ = 0, total_ = 0;
+  std::chrono::steady_clock::time_point last_line_;
 };
 
 void TunePrinter::resumed(std::size_t rows) {
@@ -62,24 +59,40 @@ void TunePrinter::resumed(std::size_t rows) {
 }
 
 void TunePrinter::begin(const TuneItem& item, std::size_t index, std::size_t total) {
-  count(index, total);
+  count(0, total);
   layer_ = fmt::format("{} {}", show_layer(item.layer), to_string(item.layer.problem.pass));
-  progress_.bar(index_, total_, layer_);
+  announce(fmt::format("screening {} of {}: {}", part_.items_before + index + 1, total_, layer_));
 }
 
 void TunePrinter::ended(const ConvProblem&, const Candidate& c) {
   if (c.status == Status::failed || c.status == Status::timeout)
     progress_.line(
         fmt::format("{}: {} {}: {}", layer_, show_choice(c), to_string(c.status), c.reason));
-  progress_.bar(index_, total_, fmt::format("{}: {}", layer_, show_choice(c)));
 }
 
-void TunePrinter::end(const LayerResult& result, std::size_t index, std::size_t total) {
-  count(index + 1, total);
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - part_.start;
-  const double left_s = elapsed.count() / double(index_) * double(total_ - index_);
-  progress_.step(index_, total_, show_result(result) + show_time_left(left_s));
+// A bar, or a line now and then.
+void TunePrinter::announce(const std::string& text) {
+  progress_.bar(done_, total_, text);
+  const auto now = std::chrono::steady_clock::now();
+  constexpr std::chrono::seconds pause(2);
+  if (progress_.has_terminal() || now - last_line_ < pause) return;
+  last_line_ = now;
+  progress_.line(text);
+}
+
+void TunePrinter::process(std::size_t number, std::size_t open) {
   clocks_.look();
+  announce(fmt::format("finals, process {}: {} of {} rows open", number, open, total_));
+}
+
+void TunePrinter::again(const TuneItem& item, const std::string& why) {
+  progress_.line(fmt::format("{} {}: raced again: {}", show_layer(item.layer),
+                             to_string(item.layer.problem.pass), why));
+}
+
+void TunePrinter::end(const LayerResult& result, std::size_t done, std::size_t total) {
+  count(done, total);
+  progress_.step(done_, total_, show_result(result));
 }
 
 // Which layers have no algorithm only for want of workspace, and how much would do. When that is

@@ -5,7 +5,7 @@
 #include <map>
 #include <new>
 
-#include "autotune/measure.h"
+#include "autotune/decide.h"
 #include "autotune/runner.h"
 #include "autotune/tuner.h"
 #include "conv/error.h"
@@ -151,7 +151,7 @@ void ConvChoices::recall(Known& k) const {
     option.candidate = c;
     // Its few samples may have been taken in a fast spell: it lost side by side with the best.
     if (c.status == Status::dropped && best_ms < std::numeric_limits<double>::infinity())
-      option.candidate.ms = std::max(c.ms, (1 + tie_margin) * best_ms);
+      option.candidate.ms = std::max(c.ms, (1 + win_margin) * best_ms);
     k.tuned = true;
     return false;
   });

@@ -29,14 +29,17 @@ TEST(PairedRatio, FindsARealDifference) {
   EXPECT_LT(ratio[0], ratio[1]);
   EXPECT_LT(ratio[1], ratio[2]);
   EXPECT_NEAR(ratio[1], 1.10, 0.02);
-  EXPECT_FALSE(is_tie(ratio));
+  EXPECT_GT(ratio[0], 1.01);
 }
 
-TEST(PairedRatio, CallsEqualWorkATie) {
-  int ties = 0;
-  for (std::uint64_t seed = 0; seed < 40; ++seed)
-    ties += is_tie(paired_ratio(noisy(1, 0.03, 24, 2 * seed), noisy(1, 0.03, 24, 2 * seed + 1), 1));
-  EXPECT_GE(ties, 38);  // a 95% interval around 1 that overlaps 1 +- 1%
+TEST(PairedRatio, OfEqualWorkHoldsOne) {
+  int holds = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    const auto ratio =
+        paired_ratio(noisy(1, 0.03, 24, 2 * seed), noisy(1, 0.03, 24, 2 * seed + 1), 1);
+    holds += ratio[0] <= 1.01 && ratio[2] >= 0.99;
+  }
+  EXPECT_GE(holds, 38);
 }
 
 TEST(PairedRatio, CancelsWhatSlowsAWholeRoundDown) {
@@ -62,14 +65,6 @@ TEST(PairedRatio, RepeatsWithItsSeed) {
   const auto a = noisy(1, 0.1, 9, 1), b = noisy(1, 0.1, 9, 2);
   EXPECT_EQ(paired_ratio(a, b, 7), paired_ratio(a, b, 7));
   EXPECT_EQ(paired_ratio({}, b, 7), (std::array<double, 3>{}));
-}
-
-TEST(Tie, OverlapsOnePercentOnEitherSide) {
-  EXPECT_TRUE(is_tie({0.98, 1.0, 1.02}));
-  EXPECT_TRUE(is_tie({1.005, 1.05, 1.1}));
-  EXPECT_TRUE(is_tie({0.9, 0.95, 0.995}));
-  EXPECT_FALSE(is_tie({1.011, 1.05, 1.1}));
-  EXPECT_FALSE(is_tie({0.9, 0.95, 0.989}));
 }
 
 TEST(Sampling, RepeatsShortRunsOnly) {

@@ -31,9 +31,9 @@ TEST_P(PhaseTimesTest, AreOfThePhasesThatAreEstimated) {
         const WorkEstimate work = algo->work(problem, config, *device);
         EXPECT_GT(work.flops(), 0) << what;
         EXPECT_GT(work.bytes(), 0) << what;
-        const PhaseTimes times =
-            measure_phases(*algo, problem, config, CacheMode::hot,
-                           ReferenceCase(problem, 1, DataKind::normal, false), *device);
+        const PhaseTimes times = measure_phases(
+            *algo, problem, config, CacheMode::hot,
+            ReferenceCase(problem, 1, DataKind::normal, ReferenceCase::Evaluate::nothing), *device);
         ASSERT_EQ(times.phase_ms.size(), work.phases.size()) << what;
         for (std::size_t i = 0; i < work.phases.size(); ++i)
           EXPECT_TRUE(times.phase_ms[i] > 0 || work.phases[i].flops == 0)

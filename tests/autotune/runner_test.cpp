@@ -23,7 +23,7 @@ double sample_of_tired(double expected_ms, CacheMode cache) {
   c.ms = expected_ms;
   runner.prepare(c);
   EXPECT_EQ(c.status, Status::ok) << c.reason;
-  return runner.sample(c, 1);
+  return runner.sample(c, Timed::run, 1).seconds;
 }
 
 TEST(LocalRunner, ALongRunNeedsNoneBeforeIt) {

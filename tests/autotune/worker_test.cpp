@@ -51,7 +51,7 @@ TEST_F(WorkerTest, PreparesAndSamples) {
   EXPECT_LT(c.rel_error, 1e-6);
   EXPECT_EQ(c.workspace_bytes, 64);
   EXPECT_TRUE(c.deterministic);
-  EXPECT_GT(runner().sample(c, 3), 0);
+  EXPECT_GT(runner().sample(c, Timed::run, 3).seconds, 0);
   runner().release(c);
 }
 
@@ -86,19 +86,19 @@ TEST_F(WorkerTest, KillsOneThatHangs) {
 TEST_F(WorkerTest, OthersGoOnInANewWorkerAfterACrash) {
   const Candidate plain = prepared("plain"), late = prepared("late_segfault");
   EXPECT_EQ(late.status, Status::ok);
-  EXPECT_GT(runner().sample(plain, 1), 0);
+  EXPECT_GT(runner().sample(plain, Timed::run, 1).seconds, 0);
   EXPECT_THROW(
       {
-        for (int i = 0; i < 4; ++i) runner().sample(late, 1);
+        for (int i = 0; i < 4; ++i) runner().sample(late, Timed::run, 1);
       },
       CandidateLost);
-  EXPECT_GT(runner().sample(plain, 1), 0);
+  EXPECT_GT(runner().sample(plain, Timed::run, 1).seconds, 0);
 }
 
 TEST_F(WorkerTest, ALostDeviceCostsItsProcessOnly) {
   const Candidate plain = prepared("plain");
   EXPECT_EQ(loss("loser"), "failed: the device is gone");
-  EXPECT_GT(runner().sample(plain, 1), 0);
+  EXPECT_GT(runner().sample(plain, Timed::run, 1).seconds, 0);
 }
 
 TEST_F(WorkerTest, AWorkerIsHandedOnUnlessSomethingFailedInIt) {
@@ -146,7 +146,7 @@ TEST_F(WorkerTest, ReportsAProblemItCannotOpenAsItsOwn) {
 
 TEST_F(WorkerTest, MeasuresColdToo) {
   options_.cache = CacheMode::cold;
-  EXPECT_GT(runner().sample(prepared("plain"), 2), 0);
+  EXPECT_GT(runner().sample(prepared("plain"), Timed::run, 2).seconds, 0);
 }
 
 }  // namespace

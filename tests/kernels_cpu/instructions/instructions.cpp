@@ -61,7 +61,7 @@ void run_all() {
         problem.x_layout = problem.c < 8 ? Layout::nchw : Layout::nchw8c;
         if (algo->refuse(problem, device)) continue;
         if (algo->info().id == "fft_tiled" && problem.r < 5) continue;  // slow, and nobody's choice
-        const ReferenceCase data(problem, 1, DataKind::normal, false);
+        const ReferenceCase data(problem, 1, DataKind::normal, ReferenceCase::Evaluate::nothing);
         Operands operands(data, problem, device, *stream);
         for (const Config& config : kernels_of(*algo, problem, device)) {
           GuardedBuffer workspace;

@@ -1,0 +1,202 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "autotune/measure.h"
+#include "autotune/race.h"
+
+namespace convlab {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+// A look costs a chance to be wrong, so there are few; the later, the less one process adds.
+constexpr std::array<std::size_t, 8> looks{3, 5, 8, 12, 16, 20, 26, 32};
+bool is_look(std::size_t processes) {
+  return processes > looks.back() ? processes % 8 == 0
+                                  : std::find(looks.begin(), looks.end(), processes) != looks.end();
+}
+
+// In one process the rounds of what takes long are few.
+int rounds_of(double round_s, int most) {
+  constexpr double enough_s = 0.04;
+  const int least = round_s > 0.5 ? 1 : 2;
+  return std::clamp(int(enough_s / round_s), least, std::max(least, most));
+}
+
+}  // namespace
+
+RaceOptions exhaustive_race() {
+  RaceOptions race;
+  race.prune_factor = race.drop_factor = infinity;
+  race.finalists = std::numeric_limits<std::size_t>::max();
+  race.max_s = infinity;
+  return race;
+}
+
+Finals::Finals(std::vector<Candidate>& candidates, const RaceOptions& options)
+    : candidates_(candidates), options_(options), random_(options.seed) {
+  std::size_t fewest = std::numeric_limits<std::size_t>::max();
+  for (const Candidate* c : finalists()) fewest = std::min(fewest, c->process_ms.size());
+  if (finalists().empty()) {
+    over_ = true;
+    return;
+  }
+  // A run that was killed between two records has one process more of one candidate.
+  for (Candidate* c : finalists()) {
+    c->process_ms.resize(fewest);
+    c->process_pack_ms.resize(fewest);
+  }
+  processes_ = before_ = fewest;
+  random_.discard(fewest);
+}
+
+std::vector<Candidate*> Finals::finalists() const {
+  std::vector<Candidate*> finalists;
+  for (Candidate& c : candidates_)
+    if (c.status == Status::ok && !c.predicted) finalists.push_back(&c);
+  return finalists;
+}
+
+void Finals::lose(Candidate& c, const CandidateLost& lost, const Sampler& sampler,
+                  const CandidateEnded& ended) {
+  if (sampler.stopped()) return;  // not its fault
+  c.status = lost.status;
+  c.reason = lost.what();
+  c.ms = c.mad_ms = 0;
+  c.samples_ms.clear();
+  c.process_ms.clear();
+  c.process_pack_ms.clear();
+  if (ended) ended(c);
+}
+
+// What the first process found out about it stays.
+bool Finals::prepare(Candidate& c, CandidateRunner& runner, Sampler& sampler,
+                     const CandidateEnded& ended) {
+  try {
+    Candidate again = c;
+    runner.prepare(again);
+    if (again.status == Status::ok) return true;
+    throw CandidateLost(again.status, again.reason);
+  } catch (const CandidateLost& lost) {
+    lose(c, lost, sampler, ended);
+    return false;
+  }
+}
+
+bool Finals::run_process(CandidateRunner& runner, Sampler& sampler, const CandidateEnded& ended) {
+  const double start_s = sampler.now();
+  struct Runner {
+    Candidate* candidate;
+    int runs;
+    double pack_ms = 0;
+    std::vector<double> ms;
+  };
+  std::vector<Runner> running;
+  double round_s = 0;
+  for (Candidate* c : finalists()) {
+    if (sampler.stopped()) return false;
+    if (!prepare(*c, runner, sampler, ended)) continue;
+    running.push_back({c, runs_per_sample(c->ms * 1e-3, options_.min_sample_s), 0, {}});
+    round_s += 1e-3 * c->ms * (running.back().runs + 1);
+  }
+  if (sampler.stopped()) return false;
+  const auto take = [&](Runner& r, Timed timed) {
+    std::optional<double> ms;
+    try {
+      ms = sampler.take(runner, *r.candidate, timed, timed == Timed::run ? r.runs : 1);
+    } catch (const CandidateLost& lost) {
+      lose(*r.candidate, lost, sampler, ended);
+    }
+    return sampler.stopped() ? std::nullopt : ms;
+  };
+  bool complete = true;
+  for (Runner& r : running)
+    if (r.candidate->packed_filter_bytes > 0 && complete) {
+      const std::optional<double> ms = take(r, Timed::pack);
+      r.pack_ms = ms.value_or(0);
+      complete = ms || r.candidate->status != Status::ok;
+    }
+  const int rounds = rounds_of(round_s, options_.process_rounds);
+  for (int round = 0; round < rounds && complete; ++round) {
+    std::erase_if(running, [](const Runner& r) { return r.candidate->status != Status::ok; });
+    std::shuffle(running.begin(), running.end(), random_);
+    for (Runner& r : running) {
+      const std::optional<double> ms = take(r, Timed::run);
+      if (ms) r.ms.push_back(*ms);
+      complete = ms || r.candidate->status != Status::ok;
+      if (!complete) break;
+    }
+  }
+  for (const Runner& r : running) runner.release(*r.candidate);
+  std::erase_if(running, [](const Runner& r) { return r.candidate->status != Status::ok; });
+  spent_s_ += sampler.now() - start_s;
+  if (!complete || running.empty()) {
+    // A machine that is never quiet for long enough: it stays open for a later run.
+    constexpr std::size_t most_failures = 4;
+    over_ = running.empty() || ++failures_ == most_failures;
+    return false;
+  }
+  for (Runner& r : running) {
+    Candidate& c = *r.candidate;
+    if (processes_ == 0) c.samples_ms.clear();
+    c.samples_ms.insert(c.samples_ms.end(), r.ms.begin(), r.ms.end());
+    c.process_ms.push_back(median(r.ms));
+    c.process_pack_ms.push_back(r.pack_ms);
+  }
+  ++processes_;
+  if (is_look(processes_)) look(ended);
+  return true;
+}
+
+void Finals::look(const CandidateEnded& ended) {
+  std::vector<Candidate*> all = finalists();
+  double level = infinity, level_before = infinity;
+  for (const Candidate* c : all)
+    level_before = std::min(level_before, cost_ms(*c, options_.count_packing));
+  settle_times(all, options_.count_packing);
+  for (const Candidate* c : all) level = std::min(level, cost_ms(*c, options_.count_packing));
+  // Of those dropped the ratio to the best is known, and stays.
+  for (Candidate& c : candidates_)
+    if (c.status == Status::dropped && !c.predicted) c.ms *= level / level_before;
+  over_ = decide(candidates_, options_.count_packing).verdict != Verdict::unsure ||
+          processes_ >= before_ + options_.processes || spent_s_ > options_.max_s;
+  if (!over_ && options_.drop_factor < infinity) drop_the_slower(ended);
+}
+
+// Beyond any doubt, or in every process: but the best two stay.
+void Finals::drop_the_slower(const CandidateEnded& ended) {
+  constexpr double everywhere = 1.03;
+  std::vector<Candidate*> all = finalists();
+  std::stable_sort(all.begin(), all.end(), [&](const Candidate* a, const Candidate* b) {
+    return cost_ms(*a, options_.count_packing) < cost_ms(*b, options_.count_packing);
+  });
+  const std::vector<double> best = process_costs(*all.front(), options_.count_packing);
+  for (std::size_t i = 2; i < all.size(); ++i) {
+    Candidate& c = *all[i];
+    const std::vector<double> costs = process_costs(c, options_.count_packing);
+    const std::array<double, 3> ratio = process_ratio(costs, best);
+    bool slower = ratio[0] > 1 + win_margin;
+    if (!slower) {
+      slower = true;
+      for (std::size_t p = 0; p < costs.size(); ++p) slower &= costs[p] > everywhere * best[p];
+    }
+    if (!slower) continue;
+    c.status = Status::dropped;
+    c.reason = fmt::format("{:.2f} times the best ({:.2f} to {:.2f}) over {} processes", ratio[1],
+                           ratio[0], ratio[2], processes_);
+    if (ended) ended(c);
+  }
+}
+
+void race(std::vector<Candidate>& candidates,
+          const std::function<std::unique_ptr<CandidateRunner>()>& process, Sampler& sampler,
+          const RaceOptions& options, const CandidateEnded& ended) {
+  screen(candidates, *process(), sampler, options, ended);
+  if (sampler.stopped()) return;
+  Finals finals(candidates, options);
+  while (finals.open() && !sampler.stopped()) finals.run_process(*process(), sampler, ended);
+}
+
+}  // namespace convlab
