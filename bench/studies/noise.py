@@ -72,11 +72,11 @@ def parents():
     return found
 
 
-def workers():
-    """Grandchildren of the program that started this one: it runs the tuner, which runs them."""
+def workers(grandparent):
+    """The program that started this one runs the tuner, which runs them."""
     parent_of = parents()
     tuners = {pid for pid, parent in parent_of.items()
-              if parent == os.getppid() and pid != os.getpid()}
+              if parent == grandparent and pid != os.getpid()}
     return sorted(pid for pid, parent in parent_of.items() if parent in tuners)
 
 
@@ -89,8 +89,9 @@ def send(pid, which):
 
 def sigstop(seed):
     pick = random.Random(seed)
+    starter = os.getppid()  # now: later, when that has ended, another one adopts this process
     while not ended(pick.uniform(0.5, 4)):
-        found = workers()
+        found = workers(starter)
         if not found:
             continue
         pid = pick.choice(found)

@@ -57,7 +57,7 @@ def provenance(args, log):
         kept["command"][0] += (" --device cuda" if args.device == "cuda"
                                else f" --min-time {args.min_time}")
     if args.study == "verdicts":
-        kept["command"][0] += f" --runs {args.runs} --targets {','.join(args.targets)}"
+        kept["command"][0] += f" --targets {','.join(args.targets)} --twin {args.twin}"
     if args.study != "gemm" and args.options:
         kept["command"][0] += f" --options={shlex.quote(args.options)}"
     for run in log.runs.values():

@@ -20,10 +20,10 @@ mlp compares backends: --device cuda adds a card's with one and two streams, --p
 interpreter that has torch, PyTorch's on the CPU.
 
 verdicts tunes small layers again and again in fresh stores: on the quiet machine, beside each noise
-of --noise (noise.py says what they are), and with one algorithm registered twice (CONVLAB_TWIN), the
-second as fast (A/A) or slowed by 5%. Verdicts are judged by the pooled times of the quiet runs. One
-log a build: --convlab PATH runs another, and --beside LOG compares its seconds. The default is five
-runs of each, over 300 rows a condition, in about an hour on two cores.
+of --noise (noise.py describes them), and with one algorithm registered twice (CONVLAB_TWIN), the
+second as fast (A/A) or slowed by 5%. Verdicts are judged by the pooled times of the quiet runs.
+Each build (--convlab PATH) has a log of its own; --beside LOG compares the seconds of a run. The default
+is five runs of each, over 250 rows a condition, in about an hour on two cores.
 """
 
 import argparse
@@ -82,8 +82,8 @@ def main():
                         help="micro_convolutions, layers; one of a build with another oneDNN "
                              "(-Ddnnl_DIR=...) may be given too, and they take turns")
     parser.add_argument("--beside", type=pathlib.Path, metavar="LOG",
-                        help="of the same study with another ISA, layers: its times over these; of another "
-                             "build, verdicts")
+                        help="of the same study with another ISA, layers: its times over these; "
+                             "with another build, verdicts: the seconds of a run over those")
     parser.add_argument("--one-thread", action="store_true",
                         help="each race also with one thread, at once after it, layers")
     parser.add_argument("--rounds", type=int, default=1, help="turns of each program, layers")
@@ -99,7 +99,7 @@ def main():
     parser.add_argument("--noise", type=noises, metavar="LIST", default=list(NOISES),
                         help=f"verdicts: none, or some of {','.join(NOISES)}; default: all")
     parser.add_argument("--twin", default="direct", metavar="ALGO",
-                        help="the algorithm that verdicts registers twice, or none; default: direct")
+                        help="what verdicts registers twice, or none; default: direct")
     parser.add_argument("--options", default="", help="more flags for convlab, in one word")
     args = parser.parse_args()
     # As Ctrl-C does, it ends what was started as well.

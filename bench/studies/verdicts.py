@@ -94,23 +94,23 @@ def cases(args):
 
 
 def make_run(args, log, case):
-    if not log.due(str(case)):
-        return True
+    """Whether more runs of the condition make sense."""
     variables, options = {}, shlex.split(args.options)
     if case.condition in (AA, SLOWED):
         options += ["--algos", args.twin]
         variables["CONVLAB_TWIN"] = args.twin + (f":{SLOWDOWN}" if case.condition == SLOWED else "")
-    with contextlib.ExitStack() as stack:
-        store = stack.enter_context(tempfile.TemporaryDirectory())
-        if case.condition in args.noise and not stack.enter_context(
-                noise(case.condition, case.run)):
-            return False
-        log.make(str(case), [args.convlab, "tune",
-                             *(SMALL if case.target == "small" else [case.target]), "--fresh",
-                             "--db", f"{store}/tune.db", "--format", "json", *options],
-                 keep_verdicts, **variables)
-    if variables and not any(is_twin(c) for row in log.runs[str(case)]["rows"]
-                             for c in row["times"]):
+    if log.due(str(case)):
+        with contextlib.ExitStack() as stack:
+            if case.condition in NOISES and not stack.enter_context(
+                    noise(case.condition, case.run)):
+                return False
+            store = stack.enter_context(tempfile.TemporaryDirectory())
+            log.make(str(case), [args.convlab, "tune",
+                                 *(SMALL if case.target == "small" else [case.target]), "--fresh",
+                                 "--db", f"{store}/tune.db", "--format", "json", *options],
+                     keep_verdicts, **variables)
+    rows = log.runs.get(str(case), {"rows": ()})["rows"]
+    if variables and rows and not any(is_twin(c) for row in rows for c in row["times"]):
         print(f"{case.condition}: skipped: no candidate is named {args.twin}{TWIN}: this build "
               "does not know CONVLAB_TWIN", file=sys.stderr)
         return False
@@ -230,8 +230,9 @@ def rates_of(runs):
             for condition in ("quiet", *NOISES, AA, SLOWED) if by_condition[condition]}
 
 
-# What has to hold of each condition: the name, the figure, and whether that figure is enough.
 class Goal(typing.NamedTuple):
+    """What has to hold of a condition's figure, which is None where nothing was counted."""
+
     text: str
     figure: typing.Callable[[Rates], float | None]
     holds: typing.Callable[[float], bool]
@@ -263,7 +264,8 @@ def verdicts(args, log):
     for case in cases(args):
         if case.condition not in skipped and not make_run(args, log, case):
             skipped.add(case.condition)
-    builds = {(run["machine"].get("cpu"), run["machine"].get("commit")) for run in log.runs.values()}
+    builds = {tuple(run["machine"].get(name) for name in ("cpu", "commit"))
+              for run in log.runs.values()}
     if len(builds) > 1:
         sys.exit(f"{args.log}: has runs of several machines or builds; expected one log for each")
     rates = rates_of(log.runs)
@@ -277,13 +279,15 @@ def verdicts(args, log):
                      "" if twins or None in off else f"{off[0]:.1f} ({off[1]:.1f})",
                      "" if twins else cell(r.share("time", "judged")),
                      "" if twins else cell(r.worst_total()), cell(r.seconds)])
-    print("\nA row is a layer and pass of one run. Shares, but UNSURE's, are of the rows that are not\n"
-          "UNSURE, those of the twins of all. A WIN is false where the median over the quiet runs of\n"
-          "another candidate is over 1% less than the chosen one's; times and totals are compared with\n"
-          "those medians, and totals are within the last percentage. A/A has one algorithm twice: there\n"
-          f"WIN is false. {SLOWED} slows the second one: WIN of the first is true.\n")
+    print(f"""
+A row is a layer and pass of one run. The pooled time of a candidate is its median over the quiet
+runs. Rows that are not UNSURE are judged, and shares are of those: WIN is false where another
+candidate's pooled time is over 1% less than the chosen one's; times and totals are compared with
+pooled ones, and the largest difference of a total stands here. A/A registers {args.twin} twice, so
+that WIN is false; {SLOWED} slows the second one, so that WIN of the first is true: shares of all rows.
+""")
     print(table(["condition", "rows", "UNSURE %", "false WIN %", "true WIN %",
-                 "chosen > 2% (3%) off, %", "times within 5%, %", "totals within, %",
+                 "chosen > 2% (3%) off %", "times within 5% %", "totals within %",
                  "seconds a run"], rows))
     print(f"What has to hold, each over {ROWS} rows or more:\n")
     for condition, r in rates.items():
