@@ -22,8 +22,8 @@ interpreter that has torch, PyTorch's on the CPU.
 verdicts tunes small layers again and again in fresh stores: on the quiet machine, beside each noise
 of --noise (noise.py describes them), and with one algorithm registered twice (CONVLAB_TWIN), the
 second as fast (A/A) or slowed by 5%. Verdicts are judged by the pooled times of the quiet runs.
-Each build (--convlab PATH) has a log of its own; --beside LOG compares the seconds of a run. The default
-is five runs of each, over 250 rows a condition, in about an hour on two cores.
+Each build (--convlab PATH) has a log of its own; --beside LOG compares the seconds of a run. The
+default is five runs of each, over 300 rows a condition, in about an hour on two cores.
 """
 
 import argparse

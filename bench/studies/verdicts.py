@@ -20,11 +20,11 @@ AA, SLOWED = "A/A", "+5%"  # an algorithm twice, the second time as fast, and sl
 SLOWDOWN = 1.05
 TWIN = ".twin"
 # Small layers of GoogLeNet: many rows in little time. The nets besides give totals.
-SMALL = ("mb1ic480ih14oc64oh14kh1ph0", "mb1ic512ih14oc112oh14kh1ph0",
-         "mb1ic528ih14oc32oh14kh1ph0", "mb1ic832ih7oc256oh7kh1ph0", "mb1ic832ih7oc48oh7kh1ph0",
-         "mb1ic96ih14oc208oh14kh3ph1", "mb1ic112ih14oc224oh14kh3ph1",
-         "mb1ic16ih14oc48oh14kh3ph1", "mb1ic32ih14oc128oh14kh3ph1",
-         "mb1ic160ih7oc320oh7kh3ph1", "mb1ic48ih7oc128oh7kh3ph1")
+SMALL = ("mb1ic480ih14oc64oh14kh1ph0", "mb1ic512ih14oc112oh14kh1ph0", "mb1ic528ih14oc32oh14kh1ph0",
+         "mb1ic832ih7oc256oh7kh1ph0", "mb1ic832ih7oc48oh7kh1ph0", "mb1ic96ih14oc208oh14kh3ph1",
+         "mb1ic112ih14oc224oh14kh3ph1", "mb1ic16ih14oc48oh14kh3ph1", "mb1ic32ih14oc128oh14kh3ph1",
+         "mb1ic832ih7oc32oh7kh1ph0", "mb1ic32ih14oc64oh14kh3ph1", "mb1ic160ih7oc320oh7kh3ph1",
+         "mb1ic48ih7oc128oh7kh3ph1")
 DECIDED = ("WIN", "TIE", "ONLY")
 
 
@@ -284,7 +284,8 @@ A row is a layer and pass of one run. The pooled time of a candidate is its medi
 runs. Rows that are not UNSURE are judged, and shares are of those: WIN is false where another
 candidate's pooled time is over 1% less than the chosen one's; times and totals are compared with
 pooled ones, and the largest difference of a total stands here. A/A registers {args.twin} twice, so
-that WIN is false; {SLOWED} slows the second one, so that WIN of the first is true: shares of all rows.
+that WIN is false; {SLOWED} slows the second one, so that WIN of the first is true; their shares are
+of all rows.
 """)
     print(table(["condition", "rows", "UNSURE %", "false WIN %", "true WIN %",
                  "chosen > 2% (3%) off %", "times within 5% %", "totals within %",
