@@ -45,7 +45,8 @@ def twin_of(candidate):
 
 def keep_verdicts(told):
     """What the study needs of `convlab tune --format json`. Times are ms and, where the choice
-    counts it, what packing the filter adds: in passes that read it, if any pass is backward."""
+    counts it, what packing the filter adds: in passes that read it, if any pass is backward. A
+    candidate that was dropped without a run has a predicted time, and no error."""
     packs = any(layer["pass"] != "fwd" for layer in told["layers"])
     rows = []
     for layer in told["layers"]:
@@ -53,10 +54,11 @@ def keep_verdicts(told):
             continue
         pack = packs and layer["pass"] != "bwd_w"
         rows.append({"row": f"{layer['problem']} {layer['pass']}", "count": layer["count"],
-                     "verdict": layer["verdict"], "chosen": key(layer["chosen"]),
+                     "verdict": layer["verdict"],
+                     "chosen": key(layer["chosen"]) if layer["chosen"] else "",
                      "times": {key(c): [c["ms"], c["pack_ms"] if pack else 0, c["status"]]
                                for c in layer["candidates"]
-                               if c["status"] in ("ok", "dropped") and c["ms"]}})
+                               if c["status"] in ("ok", "dropped") and c["rel_error"]}})
     fields = ("cpu", "isa", "threads", "compiler", "commit", "openblas", "onednn")
     return {"rows": rows, "date": told["provenance"]["date"],
             "machine": {f: told["provenance"][f] for f in fields if f in told["provenance"]}}
@@ -127,7 +129,8 @@ class Pool:
             for row in run["rows"]:
                 for candidate, times in row["times"].items():
                     self.all[case.target, row["row"]][candidate].append(times)
-                reported[case.target, row["row"]].append(row["times"][row["chosen"]][0])
+                if row["chosen"] in row["times"]:
+                    reported[case.target, row["row"]].append(row["times"][row["chosen"]][0])
         self.reported = {name: statistics.median(times) for name, times in reported.items()}
 
     def time(self, name, candidate, packing=True):
@@ -143,7 +146,7 @@ class Pool:
                    default=math.inf)
 
     def knows(self, name, candidate):
-        return candidate in self.all.get(name, ())
+        return name in self.reported and candidate in self.all[name]
 
 
 class Rates:

@@ -252,11 +252,13 @@ class VerdictsProgramTest : public StudyTest {
           R"({}{{"problem": "conv", "pass": "{}", "count": 1, "verdict": "WIN",
              "chosen": {{"algo": "b", "layouts": ["x", "y"], "config": ""}}, "candidates": [
              {{"algo": "{}", "layouts": ["x", "y"], "config": "", "ms": 1, "pack_ms": 1,
-               "status": "ok"}},
+               "rel_error": 1e-7, "status": "ok"}},
              {{"algo": "b", "layouts": ["x", "y"], "config": "", "ms": 1.5, "pack_ms": 0,
-               "status": "ok"}},
+               "rel_error": 1e-7, "status": "ok"}},
              {{"algo": "c", "layouts": ["x", "y"], "config": "", "ms": 0, "pack_ms": 0,
-               "status": "refused"}}]}})",
+               "rel_error": 0, "status": "refused"}},
+             {{"algo": "d", "layouts": ["x", "y"], "config": "", "ms": 0.1, "pack_ms": 0,
+               "rel_error": 0, "status": "dropped", "reason": "predicted, not run"}}]}})",
           layers.empty() ? "" : ", ", pass, twin);
     write_file(told_,
                R"({"provenance": {"cpu": "some", "date": "today"}, "layers": [)" + layers + "]}");
