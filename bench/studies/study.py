@@ -23,7 +23,8 @@ verdicts tunes small layers again and again in fresh stores: on the quiet machin
 of --noise (noise.py describes them), and with one algorithm registered twice (CONVLAB_TWIN), the
 second as fast (A/A) or slowed by 5%. Verdicts are judged by the pooled times of the quiet runs.
 Each build (--convlab PATH) has a log of its own; --beside LOG compares the seconds of a run. The
-default is five runs of each, over 300 rows a condition, in about an hour on two cores.
+default is five runs of each, over 300 rows a condition. Steady load makes a run several times as
+long: --options="--budget 60s" limits each, and rows that it did not reach are not counted.
 """
 
 import argparse
