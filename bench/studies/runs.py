@@ -30,14 +30,21 @@ class Log:
         self.path, self.only, self.runs = path, only, read_runs(path)
         self.until = time.monotonic() + 60 * minutes
 
+    def due(self, name):
+        """Whether `make` would run anything."""
+        return (name not in self.runs and self.only.search(name)
+                and time.monotonic() <= self.until)
+
     def make(self, name, command, keep, **variables):
-        if name in self.runs or not self.only.search(name):
-            return
-        if time.monotonic() > self.until:
+        if not self.due(name):
             return
         print(name, file=sys.stderr)
-        words = [str(pathlib.Path(command[0]).name), *command[1:]]
-        run = {"name": name, "command": shlex.join(words), **keep(call(command, variables))}
+        words = [f"{variable}={value}" for variable, value in variables.items()]
+        words += [str(pathlib.Path(command[0]).name), *command[1:]]
+        start = time.monotonic()
+        told = call(command, variables)
+        run = {"name": name, "command": shlex.join(words),
+               "seconds": round(time.monotonic() - start, 2), **keep(told)}
         self.runs[name] = run
         with self.path.open("a") as file:
             file.write(json.dumps(run) + "\n")
@@ -49,7 +56,9 @@ def provenance(args, log):
     if args.study == "gemm":
         kept["command"][0] += (" --device cuda" if args.device == "cuda"
                                else f" --min-time {args.min_time}")
-    elif args.options:
+    if args.study == "verdicts":
+        kept["command"][0] += f" --targets {','.join(args.targets)} --twin {args.twin}"
+    if args.study != "gemm" and args.options:
         kept["command"][0] += f" --options={shlex.quote(args.options)}"
     for run in log.runs.values():
         for name, value in run["machine"].items():

@@ -7,6 +7,8 @@
   bench/studies/study.py batch --log batch.jsonl      AlexNet, ResNet-18, VGG-16 over batch sizes
   bench/studies/study.py layers --log layers.jsonl    layers of known nets: own over oneDNN's
   bench/studies/study.py survey --log survey.jsonl    all layers of six nets: own over oneDNN's
+  bench/studies/study.py verdicts --log verdicts.jsonl
+                                                      how often verdicts of `convlab tune` hold
 
 Each run is appended to the log, one that is there already is not made again, and the tables are of
 all that it holds: a study can be stopped and goes on from there. --only PATTERN runs the cases in
@@ -16,12 +18,20 @@ tune the nets first.
 
 mlp compares backends: --device cuda adds a card's with one and two streams, --python PYTHON, of an
 interpreter that has torch, PyTorch's on the CPU.
+
+verdicts tunes small layers again and again in fresh stores: on the quiet machine, beside each noise
+of --noise (noise.py describes them), and with one algorithm registered twice (CONVLAB_TWIN), the
+second as fast (A/A) or slowed by 5%. Verdicts are judged by the pooled times of the quiet runs.
+Each build (--convlab PATH) has a log of its own; --beside LOG compares the seconds of a run. The
+default is five runs of each, over 300 rows a condition. Steady load makes a run several times as
+long: --options="--budget 60s" limits each, and rows that it did not reach are not counted.
 """
 
 import argparse
 import math
 import pathlib
 import re
+import signal
 import sys
 
 sys.dont_write_bytecode = True  # not into the sources
@@ -30,6 +40,7 @@ from layers import layers
 from nets import batch, mlp
 from runs import Log, provenance
 from survey import survey
+from verdicts import NOISES, verdicts
 
 BUILD = pathlib.Path(__file__).resolve().parents[2] / "build"
 
@@ -41,11 +52,20 @@ def pattern(text):
         raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from error
 
 
+def noises(text):
+    kinds = [] if text == "none" else text.split(",")
+    for kind in kinds:
+        if kind not in NOISES:
+            raise argparse.ArgumentTypeError(f"{kind!r} is no noise: expected none, or some of "
+                                             + ",".join(NOISES))
+    return kinds
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     studies = {"gemm": gemm, "mlp": mlp, "batch": batch, "layers": layers,
-               "survey": survey}
+               "survey": survey, "verdicts": verdicts}
     parser.add_argument("study", choices=studies)
     parser.add_argument("--log", type=pathlib.Path, required=True)
     parser.add_argument("--only", type=pattern, default="", metavar="PATTERN",
@@ -63,7 +83,8 @@ def main():
                         help="micro_convolutions, layers; one of a build with another oneDNN "
                              "(-Ddnnl_DIR=...) may be given too, and they take turns")
     parser.add_argument("--beside", type=pathlib.Path, metavar="LOG",
-                        help="of the same study with another ISA, layers: its times over these")
+                        help="of the same study with another ISA, layers: its times over these; "
+                             "with another build, verdicts: the seconds of a run over those")
     parser.add_argument("--one-thread", action="store_true",
                         help="each race also with one thread, at once after it, layers")
     parser.add_argument("--rounds", type=int, default=1, help="turns of each program, layers")
@@ -71,8 +92,19 @@ def main():
     parser.add_argument("--min-time", default="0.1",
                         help="seconds a product, gemm; a repetition, layers")
     parser.add_argument("--threads", type=int, default=2, help="the most, mlp")
+    parser.add_argument("--runs", type=int, default=5, help="of each condition, verdicts")
+    parser.add_argument("--targets", type=lambda text: text.split(","), metavar="LIST",
+                        default=["resnet20", "lenet", "small"],
+                        help="what verdicts tunes: nets, problems, @FILEs, or small (layers of "
+                             "GoogLeNet); default: resnet20,lenet,small")
+    parser.add_argument("--noise", type=noises, metavar="LIST", default=list(NOISES),
+                        help=f"verdicts: none, or some of {','.join(NOISES)}; default: all")
+    parser.add_argument("--twin", default="direct", metavar="ALGO",
+                        help="what verdicts registers twice, or none; default: direct")
     parser.add_argument("--options", default="", help="more flags for convlab, in one word")
     args = parser.parse_args()
+    # As Ctrl-C does, it ends what was started as well.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     args.micro = args.micro or [str(BUILD / "bench" / "micro" / "micro_convolutions")]
     log = Log(args.log, args.only, args.minutes)
     studies[args.study](args, log)

@@ -181,5 +181,146 @@ TEST_F(StudyTest, SurveyFindsTheLayersThatAreBehind) {
   expect(out, "| some batch 1: conv2 fwd | direct  | 2.000 | 0.50 |");
 }
 
+// As `verdicts` keeps it: one row, whose candidates a and b took these times.
+std::string tuned(const std::string& name, const char* verdict, const char* chosen, double a,
+                  double b, const char* a_status = "ok") {
+  return fmt::format(
+      R"({{"name": "{}", "seconds": 3, "machine": {{"cpu": "some"}}, "rows": [)"
+      R"({{"row": "conv fwd", "count": 2, "verdict": "{}", "chosen": "{}", )"
+      R"("times": {{"a nchw>nchw": [{}, 0, "{}"], "b nchw>nchw": [{}, 0, "ok"]}}}}]}})"
+      "\n",
+      name, verdict, chosen, a, a_status, b);
+}
+
+// Two of the quiet runs drop the best, and the others contradict their WIN. Beside noise one row is
+// UNSURE, and counts no more; of one the time is 20% off, of one the choice.
+TEST_F(StudyTest, VerdictsJudgesByThePooledQuietTimes) {
+  const char *const a = "a nchw>nchw", *const b = "b nchw>nchw";
+  std::string runs;
+  for (const int run : {1, 2})
+    runs += tuned(fmt::format("quiet, some, run {}", run), "WIN", a, 1, 1.1);
+  for (const int run : {3, 4})
+    runs += tuned(fmt::format("quiet, some, run {}", run), "WIN", b, 2, 1.1, "dropped");
+  runs += tuned("bursts, some, run 1", "UNSURE", b, 4, 3);
+  runs += tuned("bursts, some, run 2", "WIN", a, 1.2, 1.4);
+  runs += tuned("bursts, some, run 3", "TIE", b, 1.12, 1.1);
+  write_file(log(), runs);
+  const std::string out = study("verdicts --only none");
+  expect(out, "| quiet | 4 | 0.0 | 50.0 |  | 50.0 (50.0) | 100.0 | 4.8 | 3.0 |");
+  expect(out, "| bursts | 3 | 33.3 | 0.0 |  | 50.0 (50.0) | 50.0 | 14.3 | 3.0 |");
+  expect(out, "- quiet: UNSURE in at most 5%: 0.0%, of 4 rows: holds\n");
+  expect(out, "- quiet: WIN contradicted by over 1% in at most 1%: 50.0%, of 4 rows: FAILS\n");
+  expect(out, "- bursts: times within 5% in at least 99%: 50.0%, of 3 rows: FAILS\n");
+  expect(study(fmt::format("verdicts --only none --beside '{}'", log())),
+         "- quiet: at most 2.5 times the seconds of log: 1.00: holds\n");
+}
+
+// Twins as fast: WIN of one over the other is false. Slowed: it is true, and missed where the row
+// is a TIE. The row of the other problem does not count: another config is nearer than the twin.
+TEST_F(StudyTest, VerdictsOfTwins) {
+  const auto run = [](const char* name, const char* row, const char* verdict, double other) {
+    return fmt::format(R"({{"name": "{}", "seconds": 3, "machine": {{"cpu": "some"}}, "rows": [)"
+                       R"({{"row": "{}", "count": 1, "verdict": "{}", "chosen": "a x>y tile=2", )"
+                       R"("times": {{"a x>y tile=2": [1, 0, "ok"], "a.twin x>y tile=2": )"
+                       R"([1.05, 0, "ok"], "a x>y tile=4": [{}, 0, "ok"]}}}}]}})"
+                       "\n",
+                       name, row, verdict, other);
+  };
+  write_file(log(), run("A/A, some, run 1", "conv fwd", "WIN", 2) +
+                        run("A/A, some, run 2", "conv fwd", "UNSURE", 2) +
+                        run("+5%, some, run 1", "conv fwd", "WIN", 2) +
+                        run("+5%, some, run 2", "conv fwd", "TIE", 2) +
+                        run("+5%, some, run 3", "conv bwd_d", "TIE", 1.02));
+  const std::string out = study("verdicts --only none");
+  expect(out, "| A/A | 2 | 50.0 | 50.0 |  |  |  |  | 3.0 |");
+  expect(out, "| +5% | 2 | 0.0 | 0.0 | 50.0 |  |  |  | 3.0 |");
+  expect(out, "- A/A: WIN in less than 1%: 50.0%, of 2 rows: FAILS\n");
+}
+
+// What `convlab tune` prints: packing decides for `a` and against it where the pass reads filters.
+class VerdictsProgramTest : public StudyTest {
+ protected:
+  void SetUp() override {
+    StudyTest::SetUp();
+    write_file(program_,
+               "#!/bin/sh\necho \"$CONVLAB_TWIN $@\" >>'" + calls_ + "'\ncat '" + told_ + "'\n");
+    std::filesystem::permissions(program_, std::filesystem::perms::owner_all);
+  }
+  void tell(const std::string& twin) const {
+    std::string layers;
+    for (const char* const pass : {"fwd", "bwd_w"})
+      layers += fmt::format(
+          R"({}{{"problem": "conv", "pass": "{}", "count": 1, "verdict": "WIN",
+             "chosen": {{"algo": "b", "layouts": ["x", "y"], "config": ""}}, "candidates": [
+             {{"algo": "{}", "layouts": ["x", "y"], "config": "", "ms": 1, "pack_ms": 1,
+               "rel_error": 1e-7, "status": "ok"}},
+             {{"algo": "b", "layouts": ["x", "y"], "config": "", "ms": 1.5, "pack_ms": 0,
+               "rel_error": 1e-7, "status": "ok"}},
+             {{"algo": "c", "layouts": ["x", "y"], "config": "", "ms": 0, "pack_ms": 0,
+               "rel_error": 0, "status": "refused"}},
+             {{"algo": "d", "layouts": ["x", "y"], "config": "", "ms": 0.1, "pack_ms": 0,
+               "rel_error": 0, "status": "dropped", "reason": "predicted, not run"}}]}})",
+          layers.empty() ? "" : ", ", pass, twin);
+    write_file(told_,
+               R"({"provenance": {"cpu": "some", "date": "today"}, "layers": [)" + layers + "]}");
+  }
+  int calls() const {
+    const std::string called = read_file(calls_);
+    return static_cast<int>(std::count(called.begin(), called.end(), '\n'));
+  }
+  std::string program_ = directory_ / "convlab", calls_ = directory_ / "calls",
+              told_ = directory_ / "told";
+};
+
+TEST_F(VerdictsProgramTest, GoesOnWhereItWasCutOff) {
+  tell("direct.twin");
+  const std::string arguments =
+      fmt::format("verdicts --convlab '{}' --runs 2 --targets some --noise steady", program_);
+  expect(study(arguments + " --only '^quiet, some, run 1'"), "| quiet | 2 | 0.0 | 50.0 |");
+  EXPECT_EQ(calls(), 1);
+  const std::string out = study(arguments);
+  expect(out, "| steady | 4 | 0.0 | 50.0 |");
+  EXPECT_EQ(calls(), 8);
+  EXPECT_EQ(study(arguments), out);
+  EXPECT_EQ(calls(), 8);
+  const std::string called = read_file(calls_);
+  expect(called, "direct tune some --fresh --db ");
+  expect(called, "direct:1.05 tune some --fresh --db ");
+  expect(called, "--algos direct\n");
+  expect(read_file(log()), R"("command": "CONVLAB_TWIN=direct:1.05 convlab tune some)");
+}
+
+TEST_F(VerdictsProgramTest, TriesTwinsOnceWhereTheBuildHasNone) {
+  tell("direct");
+  const std::string arguments =
+      fmt::format("verdicts --convlab '{}' --runs 3 --targets some --noise none", program_);
+  study(arguments);
+  EXPECT_EQ(calls(), 5);
+  study(arguments);
+  EXPECT_EQ(calls(), 5);
+  expect(read_file(directory_ / "err"), "A/A: skipped: no candidate is named direct.twin");
+}
+
+// The pipe ends when the last program that can write to it has ended: the noise and its burners,
+// whose parent was killed and could stop nothing.
+TEST_F(StudyTest, NoiseEndsWithItsParent) {
+  const std::string folder = std::filesystem::path(CONVLAB_STUDY).parent_path();
+  for (const char* const kind : {"bursts", "four-way", "sigstop"}) {
+    const std::string script = fmt::format(
+        "import os, signal, sys; sys.dont_write_bytecode = True; sys.path.insert(0, '{}'); "
+        "import verdicts\n"
+        "with verdicts.noise('{}', 1) as there:\n"
+        "  if there: print('noise', file=sys.stderr, flush=True)\n"
+        "  os.kill(os.getpid(), signal.SIGKILL)\n",
+        folder, kind);
+    write_file(directory_ / "script.py", script);
+    const std::string out = directory_ / "out";
+    const std::string command = fmt::format("python3 '{}' 2>&1 >/dev/null | timeout 20 cat >'{}'",
+                                            (directory_ / "script.py").string(), out);
+    EXPECT_EQ(std::system(command.c_str()), 0) << kind << " goes on";
+    EXPECT_EQ(read_file(out), "noise\n");
+  }
+}
+
 }  // namespace
 }  // namespace convlab
