@@ -492,7 +492,8 @@ TEST_F(ProgramTest, ExplainMeasuresOnceAndSaysWhy) {
   EXPECT_EQ(known.exit_code, 0) << known.err;
   EXPECT_TRUE(contains(known.out, "measured before")) << known.out;
   EXPECT_TRUE(contains(known.out, "Phases of")) << known.out;
-  EXPECT_TRUE(contains(known.out, "predicted from work")) << known.out;
+  EXPECT_TRUE(contains(known.out, "By batch: ")) << known.out;
+  EXPECT_TRUE(contains(known.out, "(predicted)")) << known.out;
 }
 
 }  // namespace
