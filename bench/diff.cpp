@@ -29,8 +29,7 @@ struct Options {
 
 std::pair<std::vector<std::string>, std::vector<std::string>> sides(const Options& o) {
   const char* const usage =
-      "expected `convlab diff before.json after.json`, or with several runs a side `convlab diff "
-      "--before a1.json a2.json --after b1.json b2.json`";
+      "expected BEFORE AFTER, or of several runs --before A1 A2 --after B1 B2";
   if (o.before.empty() && o.after.empty()) {
     if (o.files.size() != 2)
       throw InputError(fmt::format("diff: {} file{}: {}", o.files.size(),
@@ -299,10 +298,9 @@ int run(const Options& o) {
   table.notes = warnings(a, b);
   // Nothing but a control tells a slower machine from code that made everything slower.
   if (o.compare.control.empty() && all.drift.ratio > 1 + o.compare.threshold)
-    table.notes.push_back(
-        fmt::format("Rows of the same choice took {:.2f}x in B, taken for the machine's drift: "
-                    "--control onednn tells.",
-                    all.drift.ratio));
+    table.notes.push_back(fmt::format(
+        "Rows of the same choice took {:.2f}x in B, taken for drift; --control onednn tells.",
+        all.drift.ratio));
   for (const std::string& line : table.notes) fmt::print(stderr, "convlab: {}\n", line);
   for (std::string& line : notes(all, o)) table.notes.push_back(std::move(line));
   table.provenance.fields = {{"A", fmt::format("{}", fmt::join(before, ", "))},

@@ -151,12 +151,13 @@ void read_time(const json& file, ResultFile& result) {
   const std::string setting =
       fmt::format("{} threads", provenance.at("threads").get<std::string>());
 
+  // Of a run that was stopped before its first whole iteration there is none.
   ResultRow whole;
   whole.key = whole.name = "iteration";
   whole.setting = setting;
   whole.count = 0;  // its parts follow
   whole.times = times_of(file.at("iteration"));
-  result.rows.push_back(std::move(whole));
+  if (whole.times->ms > 0) result.rows.push_back(std::move(whole));
   for (const json& step : file.at("steps"))
     for (const auto& [phase, entry] : step.at("phases").items()) {
       if (entry.at("ms").get<double>() <= 0) continue;  // nothing to do in this phase
@@ -340,6 +341,16 @@ void read_json(const std::string& text, ResultFile& result) {
       result.path, file.is_discarded() ? "; this is no JSON" : ""));
 }
 
+// They are compared as ratios.
+void require_positive(const RowTimes& times, const std::string& path, const std::string& name) {
+  std::vector<double> all = times.process_ms;
+  all.push_back(times.ms);
+  all.insert(all.end(), times.samples_ms.begin(), times.samples_ms.end());
+  for (const double ms : all)
+    if (!(ms > 0))
+      throw InputError(fmt::format("{}: {}: {} ms: expected a time above 0", path, name, ms));
+}
+
 }  // namespace
 
 ResultFile read_result_file(const std::string& path) {
@@ -353,6 +364,10 @@ ResultFile read_result_file(const std::string& path) {
   else
     read_json(text, result);
   if (result.rows.empty()) throw InputError(fmt::format("{}: has no rows", path));
+  for (const ResultRow& row : result.rows) {
+    if (row.times) require_positive(*row.times, path, row.name);
+    for (const ResultRival& rival : row.rivals) require_positive(rival.times, path, row.name);
+  }
 
   result.setting = result.rows.front().setting;
   for (const ResultRow& row : result.rows)

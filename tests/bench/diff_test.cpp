@@ -382,18 +382,20 @@ TEST_F(DiffTest, WhatThisBuildWritesItReads) {
 
 TEST_F(DiffTest, WhatIsNoResultFileIsRefusedInOneLine) {
   const std::string good = write("good.json", tuning({layer("l", chosen("direct", 1))}).dump());
-  json newer = json::parse(read_file(good)), torn = newer, strange = newer, impossible = newer;
+  json newer = json::parse(read_file(good)), torn = newer, strange = newer, impossible = newer,
+       timeless = newer;
   json newer_roofline = roofline("direct", 1), torn_roofline = newer_roofline;
   newer_roofline["convlab_roofline"] = 2;
   torn_roofline["points"][0].erase("ms");
   newer["convlab_tune"] = 2;
   torn["layers"][0]["chosen"].erase("ms");
+  timeless["layers"][0]["chosen"]["process_ms"][1] = 0;
   strange["layers"][0]["problem"] = "mb1ic64ih99oc64oh99kh3ph1";
   impossible["layers"][0]["problem"] = "mb1ic64ih9oc64oh5kh3ph1";
   const std::vector<std::pair<Words, std::string>> cases{
       {{}, "0 files: expected"},
       {{good}, "1 file: expected"},
-      {{good, good, good}, "expected `convlab diff before.json after.json`"},
+      {{good, good, good}, "3 files: expected BEFORE AFTER"},
       {{good, "--before", good, "--after", good}, "belongs to neither side"},
       {{"--before", good}, "--before without --after"},
       {{good, directory_ / "missing.json"}, "missing.json"},
@@ -404,6 +406,7 @@ TEST_F(DiffTest, WhatIsNoResultFileIsRefusedInOneLine) {
       {{good, write("newer_roofline.json", newer_roofline.dump())}, "version 2: expected 1"},
       {{good, write("torn_roofline.json", torn_roofline.dump())}, "'ms' not found"},
       {{good, write("empty.json", tuning({}).dump())}, "no rows"},
+      {{good, write("timeless.json", timeless.dump())}, "l n=1 fwd: 0 ms: expected a time above 0"},
       {{good, write("strange.json", strange.dump())}, "no row in common"},
       {{good, write("impossible.json", impossible.dump())}, "impossible.json: row 0: malformed"},
       {{good, write("broken.db", "SQLite format 3\nand then nothing")}, "broken.db"},
