@@ -165,7 +165,8 @@ std::vector<std::string> notes(const PlannedReport& r) {
       "times      expected are those of convolutions alone, with a {} cache", to_string(r.cache)));
   if (r.cache == CacheMode::hot)
     notes.emplace_back(
-        "           in a net they come out 2% to 38% off, as the audit shows; see --cache cold");
+        "           in a net they are often 2% to 38% off: the audit measures there; see --cache "
+        "cold");
   if (r.audit) append_audit(r, notes);
   return notes;
 }
