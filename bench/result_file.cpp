@@ -208,7 +208,9 @@ std::string machine_of_fingerprint(const std::string& fingerprint) {
     return equals < end ? fingerprint.substr(equals + 1, end - equals - 1) : fingerprint;
   };
   const std::size_t second = fingerprint.find("; isa=");
-  return second == std::string::npos ? fingerprint : fmt::format("{}, {}", field(0), field(second));
+  return second == std::string::npos
+             ? fingerprint
+             : fmt::format("{}, {}", field(0), field(second + std::string_view("; ").size()));
 }
 
 RowTimes times_of(const Candidate& c) { return {c.ms, c.process_ms, c.samples_ms}; }

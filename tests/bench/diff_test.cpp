@@ -300,6 +300,20 @@ TEST_F(DiffOfStoresTest, TheWinnersAreCompared) {
   EXPECT_NEAR(pair["B/A"].get<double>(), 0.5, 1e-12);
 }
 
+// Each names the libraries that it uses in its fingerprint.
+TEST_F(DiffOfStoresTest, AlgorithmsOfOtherLibrariesAreRivalsInOneRow) {
+  StoreRow onednn = row("onednn.direct", 0.5), blas = row("im2col", 2);
+  onednn.fingerprint += "; onednn=2.6.3";
+  blas.fingerprint += "; openblas=0.3.21";
+  const std::string file = store("a.db", {row("direct", 1), onednn, blas});
+  const Ran ran = diff({file, file, "--format", "json"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  const json rows = json::parse(ran.out)["rows"];
+  ASSERT_EQ(rows.size(), 1U) << rows;
+  EXPECT_EQ(rows[0]["what"], "mb1ic16ih8oc16oh8kh3ph1 fwd");
+  EXPECT_EQ(rows[0]["A"], "onednn.direct nchw");
+}
+
 TEST_F(DiffOfStoresTest, DroppedCandidatesWork) {
   StoreRow never_run = row("fft", 0.1, Status::dropped);
   never_run.candidate.predicted = true;
