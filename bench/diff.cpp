@@ -330,9 +330,9 @@ VerbAction declare_diff(CLI::App& app) {
   add_parsed(
       app, "--threshold",
       [o](const std::string& text) { o->compare.threshold = parse_percentage(text); },
-      "By how much a row must have changed to be FASTER or SLOWER; default: 2%", "PERCENT");
+      "What a change must exceed to be FASTER or SLOWER; default: 2%", "PERCENT");
   add_text(app, "--control", o->compare.control,
-           "Estimate the machine's drift from this algorithm's candidates alone: onednn", "ALGO");
+           "Take the machine's drift from these candidates alone: onednn", "ALGO");
   add_flag(app, "--wide", o->wide, "Tables with both sides' configs and layouts as well");
   add_output(app, o->common, {"table", "csv", "json", "md"});
   set_footer(
