@@ -1,198 +1,314 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 
-#include "autotune/measure.h"
+#include "bench/comparison.h"
 #include "bench/options.h"
 #include "bench/output.h"
-#include "bench/result_file.h"
 #include "bench/verbs.h"
 #include "conv/error.h"
 
 namespace convlab {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 struct Options {
   CommonOptions common;
-  std::vector<std::string> files;
-  double threshold = 0.02;
+  std::vector<std::string> files, before, after;
+  CompareOptions compare;
+  bool wide = false;
 };
 
-// With fewer samples on a side an interval says nothing.
-constexpr std::size_t least_samples = 5;
+// ---- The files ----
 
-enum class Change : std::uint8_t { same, faster, slower, flipped };
-constexpr std::array<const char*, 4> change_names{"SAME", "FASTER", "SLOWER", "FLIPPED"};
-
-// One row of both files.
-struct Pair {
-  const ResultRow *a, *b;
-  std::array<double, 3> ratio{};  // B's ms over A's: low, middle, high; low and high 0 without
-                                  // samples, all 0 when one side has no time
-  bool slower = false;            // beyond the threshold, or no longer working
-  Change change = Change::same;
-};
-
-Pair compare(const ResultRow& a, const ResultRow& b, double threshold) {
-  Pair pair{&a, &b};
-  const bool interval = std::min(a.samples_ms.size(), b.samples_ms.size()) >= least_samples;
-  if (a.ms && b.ms && *a.ms > 0) {
-    if (interval)
-      pair.ratio = paired_ratio(b.samples_ms, a.samples_ms, 1);
-    else
-      pair.ratio[1] = *b.ms / *a.ms;
+std::pair<std::vector<std::string>, std::vector<std::string>> sides(const Options& o) {
+  const char* const usage =
+      "expected BEFORE AFTER, or of several runs --before A1 A2 --after B1 B2";
+  if (o.before.empty() && o.after.empty()) {
+    if (o.files.size() != 2)
+      throw InputError(fmt::format("diff: {} file{}: {}", o.files.size(),
+                                   o.files.size() == 1 ? "" : "s", usage));
+    return {{o.files[0]}, {o.files[1]}};
   }
-  const auto& [low, middle, high] = pair.ratio;
-  pair.slower = (middle > 1 + threshold && (!interval || low > 1)) || (a.ms && !b.ms);
-  const bool faster = middle > 0 && middle < 1 / (1 + threshold) && (!interval || high < 1);
-  pair.change = a.algo != b.algo ? Change::flipped
-                : pair.slower    ? Change::slower
-                : faster         ? Change::faster
-                                 : Change::same;
-  return pair;
+  if (!o.files.empty())
+    throw InputError(fmt::format("diff: '{}' belongs to neither side: {}", o.files[0], usage));
+  if (o.before.empty() || o.after.empty())
+    throw InputError(fmt::format("diff: {} without {}: {}",
+                                 o.before.empty() ? "--after" : "--before",
+                                 o.before.empty() ? "--before" : "--after", usage));
+  return {o.before, o.after};
 }
 
-void require_comparable(const ResultFile& a, const ResultFile& b) {
-  if (a.family != b.family)
-    throw InputError(fmt::format("{} holds a {} and {} a {}: expected two of a kind", a.path,
-                                 a.family, b.path, b.family));
-  if (a.subject != b.subject)
-    throw InputError(
-        fmt::format("{} is about {}, {} about {}: expected the same net, batch, mode "
-                    "and type",
-                    a.path, a.subject, b.path, b.subject));
+std::vector<ResultFile> read_files(const std::vector<std::string>& paths) {
+  std::vector<ResultFile> files;
+  for (const std::string& path : paths) files.push_back(read_result_file(path));
+  return files;
 }
 
-std::vector<std::string> warnings(const ResultFile& a, const ResultFile& b) {
+// "A", or of several "A2".
+std::string file_name(const char* side, std::size_t i, std::size_t files) {
+  return files == 1 ? side : fmt::format("{}{}", side, i + 1);
+}
+
+std::vector<std::string> warnings(const std::vector<ResultFile>& a,
+                                  const std::vector<ResultFile>& b) {
   std::vector<std::string> lines;
-  const auto differ = [&](const char* what, const std::string& in_a, const std::string& in_b) {
-    if (in_a != in_b && !in_a.empty() && !in_b.empty())
-      lines.push_back(fmt::format("Different {}: A {}, B {}.", what, in_a, in_b));
+  const auto differ = [&](const char* what, std::string ResultFile::*field) {
+    const std::string& first = a.front().*field;
+    for (const auto& [side, files] : {std::pair{"A", &a}, std::pair{"B", &b}})
+      for (std::size_t i = 0; i < files->size(); ++i)
+        if (const std::string& other = (*files)[i].*field;
+            other != first && !other.empty() && !first.empty())
+          lines.push_back(fmt::format("Different {}: {} {}, {} {}.", what,
+                                      file_name("A", 0, a.size()), first,
+                                      file_name(side, i, files->size()), other));
   };
-  differ("machines", a.machine, b.machine);
-  differ("settings", a.setting, b.setting);
+  differ("machines", &ResultFile::machine);
+  differ("settings", &ResultFile::setting);
   return lines;
 }
 
-std::string names_of(const std::vector<const ResultRow*>& rows) {
-  constexpr std::size_t most = 3;
-  std::vector<std::string> names;
-  for (const ResultRow* row : rows)
-    if (names.size() < most) names.push_back(row->name);
-  return fmt::format("{}{}", fmt::join(names, ", "),
-                     rows.size() > most ? fmt::format(" and {} more", rows.size() - most) : "");
+// ---- What came out ----
+
+constexpr std::array<const char*, 4> change_names{"SAME", "FASTER", "SLOWER", "not measured"};
+constexpr std::array<const char*, 4> flipped_names{"FLIPPED same", "FLIPPED faster",
+                                                   "FLIPPED slower", "not measured"};
+
+std::string verdict(const ComparedRow& row) {
+  return (row.flipped ? flipped_names : change_names)[std::size_t(row.change)];
 }
 
-struct Comparison {
-  std::vector<Pair> pairs;  // in A's order
-  std::vector<const ResultRow*> only_a, only_b;
+std::string unsure(const ComparedRow& row) {
+  return row.a.unsure ? row.b.unsure ? "both" : "A" : row.b.unsure ? "B" : "";
+}
+
+std::string name_of(const ResultRow& row) {
+  return row.setting.empty() ? row.name : fmt::format("{} ({})", row.name, row.setting);
+}
+
+struct Summary {
+  std::array<int, 4> changed{}, flipped{};  // by Change
+  int unsure = 0, assumed = 0;
+  double a_ms = 0, b_ms = 0;  // of the rows measured on both sides
 };
 
-Comparison compare(const ResultFile& a, const ResultFile& b, double threshold) {
-  require_comparable(a, b);
-  // A setting that a whole file shares is no part of what its rows are.
-  const auto key = [](const ResultRow& row) { return row.key + " " + row.setting; };
-  std::map<std::string, const ResultRow*> in_b;
-  for (const ResultRow& row : b.rows) in_b.emplace(key(row), &row);
-  Comparison all;
-  std::map<std::string, bool> met;
-  for (const ResultRow& row : a.rows) {
-    if (!met.emplace(key(row), true).second) continue;  // a layer that two nets share
-    const auto found = in_b.find(key(row));
-    if (found == in_b.end())
-      all.only_a.push_back(&row);
-    else
-      all.pairs.push_back(compare(row, *found->second, threshold));
+Summary summarise(const Comparison& all) {
+  Summary s;
+  for (const ComparedRow& row : all.rows) {
+    const bool flipped = row.flipped && row.change != Change::not_measured;
+    ++(flipped ? s.flipped : s.changed)[std::size_t(row.change)];
+    s.unsure += !unsure(row).empty();
+    s.assumed += row.assumed;
+    if (row.ratio[1] <= 0) continue;
+    s.a_ms += double(row.a.row->count) * *row.a.ms;
+    s.b_ms += double(row.a.row->count) * *row.b.ms;
   }
-  for (const ResultRow& row : b.rows)
-    if (met.emplace(key(row), true).second) all.only_b.push_back(&row);
-  if (all.pairs.empty())
-    throw InputError(
-        fmt::format("{} and {} have no row in common: one begins with {}, the other "
-                    "with {}",
-                    a.path, b.path, a.rows.front().key, b.rows.front().key));
-  return all;
+  return s;
+}
+
+// Why the exit code is 1; empty when it is 0.
+std::vector<std::string> failures(const Comparison& all) {
+  std::vector<std::string> reasons;
+  const auto slower = std::count_if(all.rows.begin(), all.rows.end(), [](const ComparedRow& row) {
+    return row.change == Change::slower && row.b.ms;
+  });
+  const auto broken = std::count_if(all.rows.begin(), all.rows.end(), [](const ComparedRow& row) {
+    return row.change == Change::slower && !row.b.ms;
+  });
+  if (slower > 0) reasons.push_back(fmt::format("{} slower", slower));
+  if (broken > 0) reasons.push_back(fmt::format("{} without a working algorithm in B", broken));
+  if (!all.only_a.empty()) reasons.push_back(fmt::format("{} missing in B", all.only_a.size()));
+  return reasons;
+}
+
+std::string drift_note(const Comparison& all, const Options& o) {
+  const std::string& control = o.compare.control;
+  const std::string what = control.empty()
+                               ? fmt::format("{} rows of the same choice", all.drift.rows)
+                               : fmt::format("{} of {}", all.drift.rows, control);
+  if (!all.drift.removed)
+    return fmt::format(
+        "Drift of the machine is left in: only {} in all files, expected {} or more.", what,
+        least_drift_rows);
+  return fmt::format("Drift of the machine: {:.3f}x, the median of {}, divided out of B/A.",
+                     all.drift.ratio, what);
+}
+
+void append_missing(std::vector<std::string>& notes, const char* where,
+                    const std::vector<const ResultRow*>& rows) {
+  constexpr std::size_t most = 10;
+  for (std::size_t i = 0; i < std::min(most, rows.size()); ++i)
+    notes.push_back(fmt::format("Only in {}: {}.", where, name_of(*rows[i])));
+  if (rows.size() > most)
+    notes.push_back(fmt::format("Only in {}: {} more.", where, rows.size() - most));
 }
 
 std::vector<std::string> notes(const Comparison& all, const Options& o) {
+  const Summary s = summarise(all);
   std::vector<std::string> notes;
-  std::array<int, 4> counts{};
-  int flipped_slower = 0, without_samples = 0;
-  double sum_a = 0, sum_b = 0;
-  std::vector<double> unchanged;
-  for (const Pair& pair : all.pairs) {
-    ++counts[std::size_t(pair.change)];
-    flipped_slower += pair.change == Change::flipped && pair.slower;
-    without_samples += pair.ratio[1] > 0 && pair.ratio[0] == 0;
-    if (pair.ratio[1] <= 0) continue;
-    sum_a += double(pair.a->count) * *pair.a->ms;
-    sum_b += double(pair.a->count) * *pair.b->ms;
-    if (pair.a->choice == pair.b->choice) unchanged.push_back(pair.ratio[1]);
-  }
   notes.push_back(
-      fmt::format("{} FASTER, {} SLOWER, {} SAME within {}%, {} FLIPPED{}", counts[1], counts[2],
-                  counts[0], 100 * o.threshold, counts[3],
-                  flipped_slower > 0 ? fmt::format(" ({} slower)", flipped_slower) : ""));
-  if (sum_a > 0)
-    notes.push_back(fmt::format("In all {} ms in A, {} ms in B: {:.2f}x.", show_ms(sum_a),
-                                show_ms(sum_b), sum_b / sum_a));
-  if (unchanged.size() >= least_samples)
+      fmt::format("{} FASTER, {} SLOWER, {} SAME within {}%, {} FLIPPED ({} slower, {} faster)",
+                  s.changed[1], s.changed[2], s.changed[0], 100 * o.compare.threshold,
+                  s.flipped[0] + s.flipped[1] + s.flipped[2], s.flipped[2], s.flipped[1]));
+  if (s.changed[3] > 0)
+    notes.push_back(fmt::format("{} not measured: a side has only a prediction.", s.changed[3]));
+  if (s.unsure > 0)
     notes.push_back(
-        fmt::format("Over the {} rows with the same choice in both the middle B/A is "
-                    "{:.2f}.",
-                    unchanged.size(), median(unchanged)));
-  if (without_samples > 0)
+        fmt::format("* {} UNSURE in A or B: the race had left the choice open.", s.unsure));
+  if (s.a_ms > 0)
+    notes.push_back(fmt::format("In all {} ms in A, {} ms in B: {:.2f}x.", show_ms(s.a_ms),
+                                show_ms(s.b_ms), s.b_ms / s.a_ms));
+  notes.push_back(drift_note(all, o));
+  notes.push_back(fmt::format("Intervals hold for all rows together with {:.0f}%.",
+                              100 * (1 - comparison_error)));
+  if (s.assumed > 0)
     notes.push_back(
-        fmt::format("{} rows have too few samples for an interval: there only the "
-                    "threshold decides.",
-                    without_samples));
-  for (const auto& [file, rows] : {std::pair{"A", &all.only_a}, std::pair{"B", &all.only_b}})
-    if (!rows->empty()) notes.push_back(fmt::format("Only in {}: {}.", file, names_of(*rows)));
+        fmt::format("{} rows have under {} processes or runs a side: {:.0f}% between them is "
+                    "assumed (--before, --after).",
+                    s.assumed, least_values, 100 * assumed_spread));
+  append_missing(notes, "A", all.only_a);
+  append_missing(notes, "B", all.only_b);
+  if (const std::vector<std::string> reasons = failures(all); !reasons.empty())
+    notes.push_back(fmt::format("FAILED: {}.", fmt::join(reasons, ", ")));
   return notes;
 }
+
+Json summary_json(const Comparison& all, const Options& o, std::size_t runs_a, std::size_t runs_b) {
+  const Summary s = summarise(all);
+  const auto names = [](const std::vector<const ResultRow*>& rows) {
+    Json json = Json::array();
+    for (const ResultRow* row : rows) json.push_back(name_of(*row));
+    return json;
+  };
+  return {{"exit_code", all.fails() ? 1 : 0},
+          {"reasons", failures(all)},
+          {"threshold", o.compare.threshold},
+          {"runs", {{"A", runs_a}, {"B", runs_b}}},
+          {"counts",
+           {{"FASTER", s.changed[1]},
+            {"SLOWER", s.changed[2]},
+            {"SAME", s.changed[0]},
+            {"FLIPPED faster", s.flipped[1]},
+            {"FLIPPED slower", s.flipped[2]},
+            {"FLIPPED same", s.flipped[0]},
+            {"not measured", s.changed[3]},
+            {"unsure", s.unsure},
+            {"assumed_spread", s.assumed}}},
+          {"drift",
+           {{"removed", all.drift.removed},
+            {"ratio", all.drift.ratio},
+            {"control", o.compare.control},
+            {"references", all.drift.rows}}},
+          {"totals", {{"A_ms", s.a_ms}, {"B_ms", s.b_ms}}},
+          {"only_A", names(all.only_a)},
+          {"only_B", names(all.only_b)}};
+}
+
+// ---- Tables ----
 
 Cell ratio_cell(double value) {
   return value > 0 ? Cell(value, fmt::format("{:.2f}", value)) : Cell();
 }
 
-Report report(const Comparison& all) {
+Cell time_cell(const ComparedSide& side) {
+  if (!side.ms) return {};
+  return {*side.ms, (side.measured ? "" : "~") + show_ms(*side.ms)};
+}
+
+std::string choice(const ComparedSide& side) {
+  return side.ms || !side.row->choice.empty() ? side.row->choice : "nothing works";
+}
+
+Report full_report(const Comparison& all) {
   Report report;
-  report.columns = {"what", "A_ms", "B_ms", "B/A", "low", "high", "verdict", "A", "B"};
-  for (const Pair& pair : all.pairs) {
-    const ResultRow &a = *pair.a, &b = *pair.b;
-    const auto time = [](const ResultRow& row) { return row.ms ? ms_cell(*row.ms) : Cell(); };
-    const auto choice = [](const ResultRow& row) {
-      return row.ms || !row.choice.empty() ? row.choice : "nothing works";
+  report.columns = {"what", "A_ms", "B_ms", "B/A", "low", "high", "verdict", "unsure", "A", "B"};
+  for (const ComparedRow& row : all.rows)
+    report.rows.push_back({name_of(*row.a.row), time_cell(row.a), time_cell(row.b),
+                           ratio_cell(row.ratio[1]), ratio_cell(row.ratio[0]),
+                           ratio_cell(row.ratio[2]), verdict(row), unsure(row), choice(row.a),
+                           choice(row.a) == choice(row.b) ? "" : choice(row.b)});
+  return report;
+}
+
+std::string shortened(const std::string& text, std::size_t width) {
+  if (text.size() <= width) return text;
+  const std::size_t tail = width / 2 - 1;
+  return text.substr(0, width - tail - 2) + ".." + text.substr(text.size() - tail);
+}
+
+// Shortens the last column, then the first, until a line has at most 100 characters.
+void fit_terminal(Report& report) {
+  constexpr std::size_t most = 100, least_last = 20, least_first = 24, gap = 2;
+  std::vector<std::size_t> width;
+  for (std::size_t i = 0; i < report.columns.size(); ++i) {
+    width.push_back(report.columns[i].size());
+    for (const auto& row : report.rows) width[i] = std::max(width[i], row[i].shown().size());
+  }
+  std::size_t total = gap * (width.size() - 1);
+  for (const std::size_t w : width) total += w;
+  for (const auto& [column, least] :
+       {std::pair{width.size() - 1, least_last}, std::pair{std::size_t{0}, least_first}}) {
+    if (total <= most || width[column] <= least) continue;
+    const std::size_t target =
+        std::max(least, width[column] - std::min(width[column], total - most));
+    for (auto& row : report.rows) row[column] = shortened(row[column].shown(), target);
+    total -= width[column] - target;
+  }
+}
+
+Report reading_report(const Comparison& all) {
+  Report report;
+  report.columns = {"what", "A_ms", "B_ms", "B/A", "interval", "verdict", "algorithm"};
+  for (const ComparedRow& row : all.rows) {
+    const auto algo = [](const ComparedSide& side) {
+      return side.ms ? side.row->algo : "nothing works";
     };
-    report.rows.push_back({a.setting.empty() ? a.name : fmt::format("{} ({})", a.name, a.setting),
-                           time(a), time(b), ratio_cell(pair.ratio[1]), ratio_cell(pair.ratio[0]),
-                           ratio_cell(pair.ratio[2]), change_names[std::size_t(pair.change)],
-                           choice(a), choice(a) == choice(b) ? "" : choice(b)});
+    const std::string mark = unsure(row).empty() ? "" : "*";
+    report.rows.push_back(
+        {name_of(*row.a.row), time_cell(row.a), time_cell(row.b), ratio_cell(row.ratio[1]),
+         row.ratio[1] > 0 ? fmt::format("[{:.2f} {:.2f}]", row.ratio[0], row.ratio[2]) : "",
+         verdict(row) + mark,
+         algo(row.a) == algo(row.b) ? algo(row.a)
+                                    : fmt::format("{} > {}", algo(row.a), algo(row.b))});
   }
   return report;
 }
 
+std::string render_json(const Report& table, const Json& summary) {
+  Json json = Json::parse(render(table, Format::json));
+  json["summary"] = summary;
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 int run(const Options& o) {
-  if (o.files.size() != 2)
-    throw InputError(
-        fmt::format("diff: {} file{}: expected two, the one before and the one after, "
-                    "as in `convlab diff before.json after.json`",
-                    o.files.size(), o.files.size() == 1 ? "" : "s"));
+  const auto [before, after] = sides(o);
   Output output(o.common.output);
-  const ResultFile a = read_result_file(o.files[0]), b = read_result_file(o.files[1]);
-  const Comparison all = compare(a, b, o.threshold);
-  Report table = report(all);
+  const std::vector<ResultFile> a = read_files(before), b = read_files(after);
+  const Comparison all = compare(a, b, o.compare);
+  const Format format = o.common.format;
+  const bool full = o.wide || format == Format::csv || format == Format::json;
+  Report table = full ? full_report(all) : reading_report(all);
+  if (!full && format == Format::table) fit_terminal(table);
   table.notes = warnings(a, b);
+  // Nothing but a control tells a slower machine from code that made everything slower.
+  if (o.compare.control.empty() && all.drift.ratio > 1 + o.compare.threshold)
+    table.notes.push_back(fmt::format(
+        "Rows of the same choice took {:.2f}x in B, taken for drift; --control onednn tells.",
+        all.drift.ratio));
   for (const std::string& line : table.notes) fmt::print(stderr, "convlab: {}\n", line);
   for (std::string& line : notes(all, o)) table.notes.push_back(std::move(line));
-  table.provenance.fields = {{"A", a.path}, {"B", b.path}};
+  table.provenance.fields = {{"A", fmt::format("{}", fmt::join(before, ", "))},
+                             {"B", fmt::format("{}", fmt::join(after, ", "))}};
   for (const auto& field : command_provenance().fields) table.provenance.fields.push_back(field);
-  output.write(render(table, o.common.format));
-  return std::any_of(all.pairs.begin(), all.pairs.end(), [](const Pair& p) { return p.slower; });
+  output.write(format == Format::json ? render_json(table, summary_json(all, o, a.size(), b.size()))
+                                      : render(table, format));
+  return all.fails() ? 1 : 0;
 }
 
 double parse_percentage(const std::string& text) {
@@ -208,25 +324,38 @@ double parse_percentage(const std::string& text) {
 VerbAction declare_diff(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   add_texts(app, "FILE", o->files, "The results before and those after");
+  add_text_list(app, "--before", o->before, "Several runs from before, in place of FILE",
+                "FILE...");
+  add_text_list(app, "--after", o->after, "Several runs from after", "FILE...");
   add_parsed(
-      app, "--threshold", [o](const std::string& text) { o->threshold = parse_percentage(text); },
-      "By how much a row must have changed to be FASTER or SLOWER; default: 2%", "PERCENT");
+      app, "--threshold",
+      [o](const std::string& text) { o->compare.threshold = parse_percentage(text); },
+      "What a change must exceed to be FASTER or SLOWER; default: 2%", "PERCENT");
+  add_text(app, "--control", o->compare.control,
+           "Take the machine's drift from these candidates alone: onednn", "ALGO");
+  add_flag(app, "--wide", o->wide, "Tables with both sides' configs and layouts as well");
   add_output(app, o->common, {"table", "csv", "json", "md"});
   set_footer(
       app,
-      "Compares two result files of a kind: the JSON of tune, bench, sweep or roofline and tuning\n"
-      "stores; the JSON of time; or plans. Exits with 1 when any row became slower by more than "
-      "the\n"
-      "threshold or stopped working, so that a build can depend on it.\n\n"
-      "B/A is the time after over the time before. Where both files have samples, low and high\n"
-      "are its 95% interval, paired round by round, and a change counts only if the interval\n"
-      "excludes 1. FLIPPED: another algorithm was chosen. Other machines, threads or cache modes "
-      "are\n"
+      "Compares result files of a kind: the JSON of tune, bench, sweep or roofline and tuning\n"
+      "stores; the JSON of time; or plans. Exits with 1 when a row became slower by more than the\n"
+      "threshold, stopped working or is missing, so that a build can depend on it.\n\n"
+      "B/A is the time after over the time before. A row is SLOWER when the whole interval of B/A\n"
+      "lies beyond the threshold, FASTER when it lies below. The intervals come from how runs\n"
+      "differ, or with one file a side the worker processes in it, and all of them together hold\n"
+      "with 99%. Where a side has fewer than three of these, processes are taken to differ by 5%:\n"
+      "only large changes show, and three or more runs a side see more.\n\n"
+      "What all rows share (the median over those with the same choice) is the machine's drift\n"
+      "and divided out. A change to all rows looks the same: --control onednn takes the drift "
+      "from\n"
+      "an algorithm that did not change. FLIPPED: another algorithm was chosen. UNSURE rows are\n"
+      "marked *. Predicted times are not compared. Other machines, threads or cache modes are\n"
       "compared, with a warning; another net, batch or type is refused.\n\n"
       "Examples:\n"
       "  convlab diff before.json after.json\n"
+      "  convlab diff --before a1.json a2.json a3.json --after b1.json b2.json b3.json\n"
       "  convlab diff before.json after.json --threshold 5% --format md     for a review\n"
-      "  convlab diff main.db branch.db --format csv --output changes.csv");
+      "  convlab diff main.db branch.db --control onednn --format csv --output changes.csv");
   return [o] { return run(*o); };
 }
 

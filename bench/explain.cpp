@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "bench/explain_data.h"
 #include "bench/output.h"
@@ -64,33 +65,49 @@ void choose_layer(CommonOptions& common, const std::string& layer) {
   common.batches.clear();
 }
 
-// Who wins at batches 1 to 256: by the store where it knows two or more, else as predicted.
-std::string batch_sentence(const NamedProblem& layer, const TuneOptions& options, Device& device,
+BatchWinner batch_winner(const LayerResult& result) {
+  const Candidate& chosen = result.candidates[*result.chosen];
+  return {result.layer.problem.n, chosen.algo,
+          chosen.predicted                    ? "predicted"
+          : result.verdict == Verdict::unsure ? "UNSURE"
+                                              : "measured"};
+}
+
+// Who wins at the layer's own batch, which is its verdict, and at batches 1 to 256: by the store
+// where that has decided, else as predicted.
+std::string batch_sentence(const LayerResult& layer, const TuneOptions& options, Device& device,
                            Store& store) {
-  std::vector<BatchWinner> measured, predicted;
-  for (std::int64_t batch = 1; batch <= 256; batch *= 2) {
-    NamedProblem other = layer;
+  const std::int64_t own = layer.layer.problem.n;
+  std::set<std::int64_t> batches{own};
+  for (std::int64_t batch = 1; batch <= 256; batch *= 2) batches.insert(batch);
+  std::vector<BatchWinner> winners;
+  for (const std::int64_t batch : batches) {
+    if (batch == own) {
+      if (layer.chosen) winners.push_back(batch_winner(layer));
+      continue;
+    }
+    NamedProblem other = layer.layer;
     other.problem.n = batch;
     try {
       TuneOptions lookup = options;
       lookup.budget_s = 0.0;
       const TuneTable known = tune({{other}}, lookup, append_all_algos, device, &store);
-      if (const LayerResult& result = known.layers.front(); is_known(result))
-        measured.push_back({batch, result.candidates[*result.chosen].algo});
+      if (const LayerResult& result = known.layers.front();
+          is_known(result) && result.verdict != Verdict::unsure) {
+        winners.push_back(batch_winner(result));
+        continue;
+      }
       TuneOptions heuristic = options;
       heuristic.mode = TuneMode::heuristic;
       heuristic.budget_s.reset();
       const TuneTable table = tune({{other}}, heuristic, append_all_algos, device);
       if (const LayerResult& result = table.layers.front(); result.chosen)
-        predicted.push_back({batch, result.candidates[*result.chosen].algo});
+        winners.push_back(batch_winner(result));
     } catch (const InputError&) {
-      break;  // larger ones do not fit in memory either
+      if (batch > own) break;  // larger ones do not fit in memory either
     }
   }
-  return measured.size() > 1
-             ? winners_by_batch(measured, layer.problem.n, "measured rows of the store")
-             : winners_by_batch(predicted, layer.problem.n,
-                                "predicted from work and ceilings, not measured");
+  return winners_by_batch(winners, own);
 }
 
 // The best of each algorithm, or all.
@@ -258,7 +275,7 @@ int run(const ExplainArguments& given) {
     progress.bar(explanations.size(), outcome.table.layers.size(), title(layer));
     Explanation& e = explanations.emplace_back(explain(layer, registry, *device, roofs));
     e.verdict = limits_that_decide(layer, options);
-    e.verdict.push_back(batch_sentence(layer.layer, options, *device, store));
+    e.verdict.push_back(batch_sentence(layer, options, *device, store));
     if (const std::string warning = noise_warning(roofs); !warning.empty())
       e.verdict.push_back(warning);
   }

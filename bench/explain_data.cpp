@@ -18,39 +18,70 @@ bool is_measured(const Candidate& c) {
   return !c.predicted && c.ms > 0 && (c.status == Status::ok || c.status == Status::dropped);
 }
 
-std::array<double, 3> ratio_to(const Candidate& c, const Candidate& chosen) {
+// The first that works beside the chosen one: candidates stand best first.
+const Candidate* runner_up(const LayerResult& layer) {
+  for (std::size_t i = 0; i < layer.candidates.size(); ++i)
+    if (i != layer.chosen && layer.candidates[i].status == Status::ok) return &layer.candidates[i];
+  return nullptr;
+}
+
+// The runner-up's is the verdict's own. Others are paired where they ran in the same processes.
+std::array<double, 3> ratio_to_chosen(const Candidate& c, const LayerResult& layer) {
+  const Candidate& chosen = layer.candidates[*layer.chosen];
   if (c.ms <= 0 || chosen.ms <= 0) return {};
-  if (c.samples_ms.size() == chosen.samples_ms.size() && c.samples_ms.size() > 2)
-    return paired_ratio(c.samples_ms, chosen.samples_ms, 1);
+  if (&c == &chosen) return {1, 1, 1};
+  if (&c == runner_up(layer) && layer.ratio[1] > 0) return layer.ratio;
+  if (c.process_ms.size() == chosen.process_ms.size() && c.process_ms.size() > 2)
+    return paired_ratio(c.process_ms, chosen.process_ms, 1);
   return {0, c.ms / chosen.ms, 0};
 }
 
+// What cannot be told from the chosen has no cause.
+bool is_noise(const ExplainedCandidate& c, const LayerResult& layer) {
+  constexpr double tied = 1.02;  // as Verdict::tie has it
+  const bool next = c.candidate == runner_up(layer);
+  const bool interval = c.ratio[0] > 0;
+  if (layer.verdict == Verdict::tie && (next || c.ratio[1] <= tied)) return true;
+  if (layer.verdict == Verdict::unsure && c.candidate->status == Status::ok && (next || !interval))
+    return true;
+  return c.ratio[interval ? 0 : 1] <= 1 + tie_margin;
+}
+
+std::string show_ratio(const std::array<double, 3>& ratio) {
+  return fmt::format("{:.2f}x", ratio[1]) +
+         (ratio[0] > 0 ? fmt::format(" [{:.2f} {:.2f}]", ratio[0], ratio[2]) : std::string());
+}
+
 // A time is FLOPs over their rate: which of the two made the difference.
-std::string why_lost(const ExplainedCandidate& c, const ExplainedCandidate& chosen) {
+std::string why_lost(const ExplainedCandidate& c, const ExplainedCandidate& chosen,
+                     const LayerResult& layer) {
+  const bool dropped = c.candidate->status == Status::dropped;
+  if (is_noise(c, layer))
+    return dropped ? fmt::format("within noise when it was dropped: {}", c.candidate->reason)
+                   : "within noise of the chosen";
   const double flops = c.flops / chosen.flops;
   const double rate = flops / c.ratio[1];
   const std::string twice = fmt::format(
-      "{:.3g}x the time: {:.3g}x the FLOPs at {:.2g}x the rate, {:.0f}% of its roof against "
+      "{:.2f}x the time: {:.3g}x the FLOPs at {:.2g}x the rate, {:.0f}% of its roof against "
       "{:.0f}%",
       c.ratio[1], flops, rate, c.percent_of_roof, chosen.percent_of_roof);
-  return c.candidate->status == Status::dropped ? twice + "; dropped after its first samples"
-                                                : twice;
+  return dropped ? twice + "; dropped before the end" : twice;
 }
 
 std::string why_chosen(const LayerResult& layer, const ExplainedCandidate& c) {
-  const auto interval = [&] {
-    return layer.ratio[0] > 0 ? fmt::format(" [{:.2f} {:.2f}]", layer.ratio[0], layer.ratio[2])
-                              : std::string();
-  };
+  const std::string next = fmt::format("the next takes {} its time", show_ratio(layer.ratio));
   switch (layer.verdict) {
     case Verdict::win:
-      return fmt::format("won: the next takes {:.2f}x{} its time; {:.0f}% of its roof",
-                         layer.ratio[1], interval(), c.percent_of_roof);
+      return fmt::format("won: {}; {:.0f}% of its roof", next, c.percent_of_roof);
     case Verdict::tie:
-      return fmt::format(
-          "a tie, the next takes {:.2f}x{} its time: chosen as {}, with {} of workspace",
-          layer.ratio[1], interval(), c.candidate->deterministic ? "deterministic" : "the smaller",
-          show_bytes(c.candidate->workspace_bytes));
+      return fmt::format("a tie, {}: chosen as {}, with {} of workspace", next,
+                         c.candidate->deterministic ? "deterministic" : "the smaller",
+                         show_bytes(c.candidate->workspace_bytes));
+    case Verdict::unsure:
+      return fmt::format("undecided{}{}", layer.ratio[1] > 0 ? ", " + next : "",
+                         layer.reason.empty() ? "" : ": " + layer.reason);
+    case Verdict::predicted:
+      return "predicted to be the fastest, and not run";
     default:
       return "the only one that works";
   }
@@ -59,7 +90,9 @@ std::string why_chosen(const LayerResult& layer, const ExplainedCandidate& c) {
 std::string why(const ExplainedCandidate& c, const ExplainedCandidate* chosen,
                 const LayerResult& layer) {
   if (chosen && c.candidate == chosen->candidate) return why_chosen(layer, c);
-  if (is_measured(*c.candidate) && chosen) return why_lost(c, *chosen);
+  if (is_measured(*c.candidate) && chosen)
+    return chosen->candidate->predicted ? "measured; the chosen is only predicted"
+                                        : why_lost(c, *chosen, layer);
   if (c.candidate->status == Status::ok) return "predicted, and not run";
   return fmt::format("{}: {}", to_string(c.candidate->status), c.candidate->reason);
 }
@@ -108,7 +141,7 @@ Explanation explain(const LayerResult& layer, const AlgoRegistry& registry, Devi
         roofline_point(algo.work(problem, c.config, device), problem, c, device.info(), roofs);
     row.flops = point.flops;
     row.percent_of_roof = c.predicted ? 0 : point.percent_of_roof;
-    if (chosen) row.ratio = ratio_to(c, *chosen);
+    if (chosen) row.ratio = ratio_to_chosen(c, layer);
     if (&c == chosen && !c.predicted) {
       e.phases = roofline_phases(algo, problem, c,
                                  ReferenceCase(problem, 1, DataKind::normal, ReferenceCase::Evaluate::nothing), device, roofs);
@@ -127,7 +160,9 @@ std::vector<std::string> limits_that_decide(const LayerResult& layer, const Tune
   std::vector<std::string> sentences;
   const double max_error = options.max_error.value_or(default_max_error(layer.layer.problem.dtype));
   const Candidate* const chosen = layer.chosen ? &layer.candidates[*layer.chosen] : nullptr;
-  const auto would_win = [&](const Candidate& c) { return !chosen || c.ms < chosen->ms; };
+  const auto would_win = [&](const Candidate& c) {
+    return !chosen || (1 + tie_margin) * c.ms < chosen->ms;
+  };
 
   const Candidate* const inaccurate = fastest(
       layer, [&](const Candidate& c) { return c.status == Status::inaccurate && would_win(c); });
@@ -161,20 +196,20 @@ std::vector<std::string> limits_that_decide(const LayerResult& layer, const Tune
   return sentences;
 }
 
-std::string winners_by_batch(const std::vector<BatchWinner>& winners, std::int64_t batch,
-                             const std::string& how) {
+std::string winners_by_batch(const std::vector<BatchWinner>& winners, std::int64_t batch) {
+  if (winners.size() < 2) return fmt::format("Nothing is known of other batches than {}.", batch);
   std::vector<std::string> parts;
-  std::string last;
-  for (const BatchWinner& w : winners) {
-    if (w.algo == last) continue;
-    parts.push_back(fmt::format("{} from {} on", w.algo, w.batch));
-    last = w.algo;
+  for (auto first = winners.begin(); first != winners.end();) {
+    const auto end = std::find_if(first, winners.end(), [&](const BatchWinner& w) {
+      return w.algo != first->algo || w.how != first->how;
+    });
+    const std::int64_t last = std::prev(end)->batch;
+    parts.push_back(fmt::format("{} at {}{} ({})", first->algo, first->batch,
+                                last == first->batch ? "" : fmt::format(" to {}", last),
+                                first->how));
+    first = end;
   }
-  if (winners.empty()) return fmt::format("Nothing is known of other batches than {}.", batch);
-  if (parts.size() == 1)
-    return fmt::format("The winner stays {} for batches {} to {} ({}).", last,
-                       winners.front().batch, winners.back().batch, how);
-  return fmt::format("Over the batch the winner is {} ({}).", fmt::join(parts, ", "), how);
+  return fmt::format("By batch: {}.", fmt::join(parts, ", "));
 }
 
 }  // namespace convlab

@@ -15,8 +15,9 @@ inline constexpr int explain_format = 1;
 
 struct ExplainedCandidate {
   const Candidate* candidate = nullptr;
-  std::array<double, 3>
-      ratio{};  // its time over the chosen's; no width where not measured together
+  // Its time over the chosen's, as in the layer's verdict; low and high 0 where not in the same
+  // processes.
+  std::array<double, 3> ratio{};
   double flops = 0, percent_of_roof = 0;
   std::string why;  // it won, lost, or was not in the running
 };
@@ -36,13 +37,13 @@ Explanation explain(const LayerResult&, const AlgoRegistry&, Device&, const std:
 // Which limits of `options`, moved, would change the verdict; one sentence each.
 std::vector<std::string> limits_that_decide(const LayerResult&, const TuneOptions&);
 
-// From the winners for each batch, ascending: "winograd from 1 on, im2col from 8 on"; `how` says
-// where they come from ("by measured rows").
+// Who wins at a batch, and how that is known: "measured", "predicted", "UNSURE".
 struct BatchWinner {
   std::int64_t batch = 1;
-  std::string algo;
+  std::string algo, how;
 };
-std::string winners_by_batch(const std::vector<BatchWinner>&, std::int64_t batch,
-                             const std::string& how);
+// Ascending: "By batch: winograd at 1 (measured), im2col at 2 to 256 (predicted)."; `batch` is the
+// layer's own.
+std::string winners_by_batch(const std::vector<BatchWinner>&, std::int64_t batch);
 
 }  // namespace convlab

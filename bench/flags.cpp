@@ -30,6 +30,11 @@ void add_texts(CLI::App& app, const std::string& name, std::vector<std::string>&
   if (name.starts_with('-')) option->allow_extra_args(false);
 }
 
+void add_text_list(CLI::App& app, const std::string& name, std::vector<std::string>& values,
+                   const std::string& description, const std::string& value_name) {
+  app.add_option(name, values, description)->type_name(value_name);
+}
+
 void add_number(CLI::App& app, const std::string& name, std::int64_t& value, std::int64_t least,
                 std::int64_t most, const std::string& description) {
   app.add_option(name, value, description)

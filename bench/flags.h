@@ -22,6 +22,9 @@ void add_text(CLI::App&, const std::string& name, std::string&, const std::strin
 // Many: an argument takes all that follow, a flag one each time that it is given.
 void add_texts(CLI::App&, const std::string& name, std::vector<std::string>&,
                const std::string& description, const std::string& value_name = "");
+// A flag that takes all that follow, up to the next flag.
+void add_text_list(CLI::App&, const std::string& name, std::vector<std::string>&,
+                   const std::string& description, const std::string& value_name);
 // A whole number from `least` to `most`.
 void add_number(CLI::App&, const std::string& name, std::int64_t&, std::int64_t least,
                 std::int64_t most, const std::string& description);

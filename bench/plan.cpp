@@ -23,7 +23,14 @@ int run(const Options& o) {
   append_all_algos(registry);
   const PlannedNet net = planned_net(o.net, "plan", registry, *device);
   const std::vector<StepInfo> steps = describe_steps(net.graph, net.plan, registry, *device);
-  PlannedReport report{net.graph, net.plan, steps, {}, {}, provenance(*device), o.net.wide};
+  PlannedReport report{.graph = net.graph,
+                       .plan = net.plan,
+                       .steps = steps,
+                       .audit = {},
+                       .unlimited_ms = {},
+                       .provenance = provenance(*device),
+                       .wide = o.net.wide,
+                       .cache = common.cache};
   ChooseOptions unlimited = choose_options(o.net, *device);
   unlimited.workspace_max = std::numeric_limits<std::int64_t>::max();
   report.unlimited_ms = choose_by_store(net.graph, o.net, unlimited, registry, *device).plan.ms();
@@ -59,6 +66,11 @@ VerbAction declare_plan(CLI::App& app) {
       "net and says whether that came true, and which steps behave otherwise inside the net than\n"
       "alone. --format json is the plan file that `convlab time --plan` takes, and runs "
       "nothing.\n\n"
+      "Expected times of convolutions are those of the tuning store, measured alone with a hot\n"
+      "cache; in a net they are often 2% to 38% off. --cache cold expects by times measured with "
+      "a\n"
+      "cold cache; where the store lacks them, a line says which `convlab tune --cache cold`\n"
+      "command measures them.\n\n"
       "Examples:\n"
       "  convlab plan resnet18 --batch 16\n"
       "  convlab plan googlenet --forward-only --no-audit\n"

@@ -161,6 +161,12 @@ std::vector<std::string> notes(const PlannedReport& r) {
             ? "a sixth of weights and activations, training's default"
             : "little more than weights and activations, inference's default",
         show_ms(*r.unlimited_ms), 100 * (ms / *r.unlimited_ms - 1)));
+  notes.push_back(fmt::format(
+      "times      expected are those of convolutions alone, with a {} cache", to_string(r.cache)));
+  if (r.cache == CacheMode::hot)
+    notes.emplace_back(
+        "           in a net they are often 2% to 38% off: the audit measures there; see --cache "
+        "cold");
   if (r.audit) append_audit(r, notes);
   return notes;
 }

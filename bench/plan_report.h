@@ -17,7 +17,8 @@ struct PlannedReport {
   std::optional<NetTimes> audit;       // what running it took
   std::optional<double> unlimited_ms;  // expected of the best plan without the workspace limit
   Provenance provenance;
-  bool wide = false;  // for people: every column, else those that fit a terminal
+  bool wide = false;                 // for people: every column, else those that fit a terminal
+  CacheMode cache = CacheMode::hot;  // in which expected times of convolutions were measured
 };
 
 // A row a step: table and md in short, csv in full. Format::json is the plan's own, to_json.

@@ -59,6 +59,24 @@ std::string machine_of(const json& provenance) {
 
 // ---- One problem a row: tune, bench, sweep ----
 
+RowTimes times_of(const json& measured) {
+  return {measured.at("ms").get<double>(), measured.value("process_ms", std::vector<double>()),
+          measured.value("samples_ms", std::vector<double>())};
+}
+
+std::string choice_of(const json& candidate) {
+  return joined({candidate.at("algo").get<std::string>(), candidate.at("config").get<std::string>(),
+                 show_layouts(candidate.at("layouts"))});
+}
+
+// In rounds, that is: of one that was predicted, or had a single sample, the spread is 0.
+bool was_timed(const json& candidate) {
+  const std::string status = candidate.value("status", "");
+  return (status == "ok" || status == "dropped") && !candidate.value("predicted", false) &&
+         (!candidate.value("process_ms", json::array()).empty() ||
+          candidate.value("mad_ms", 0.0) > 0);
+}
+
 ResultRow layer_row(const json& layer) {
   const auto text = [&](const char* field) { return layer.at(field).get<std::string>(); };
   const std::string problem = text("problem"), pass = text("pass"), dtype = text("dtype");
@@ -76,12 +94,17 @@ ResultRow layer_row(const json& layer) {
       !any.is_null())
     row.setting =
         show_setting(any.at("threads").get<std::int64_t>(), any.at("cache").get<std::string>());
+  for (const json& candidate : candidates)
+    if (was_timed(candidate))
+      row.rivals.push_back(
+          {candidate.at("algo").get<std::string>(), choice_of(candidate), times_of(candidate)});
   if (chosen.is_null()) return row;
+  const std::string verdict = layer.value("verdict", "");
+  row.predicted = verdict == to_string(Verdict::predicted);
+  row.unsure = verdict == to_string(Verdict::unsure);
   row.algo = chosen.at("algo").get<std::string>();
-  row.choice = joined(
-      {row.algo, chosen.at("config").get<std::string>(), show_layouts(chosen.at("layouts"))});
-  row.ms = chosen.at("ms").get<double>();
-  row.samples_ms = chosen.value("samples_ms", std::vector<double>());
+  row.choice = choice_of(chosen);
+  row.times = times_of(chosen);
   return row;
 }
 
@@ -108,8 +131,7 @@ void read_roofline(const std::string& text, ResultFile& result) {
     row.algo = p.algo;
     row.choice = joined({p.algo, p.config, p.layouts});
     row.count = p.count;
-    row.ms = p.ms;
-    row.samples_ms = p.samples_ms;
+    row.times = {p.ms, {}, p.samples_ms};
     result.rows.push_back(std::move(row));
   }
 }
@@ -129,13 +151,13 @@ void read_time(const json& file, ResultFile& result) {
   const std::string setting =
       fmt::format("{} threads", provenance.at("threads").get<std::string>());
 
+  // Of a run that was stopped before its first whole iteration there is none.
   ResultRow whole;
   whole.key = whole.name = "iteration";
   whole.setting = setting;
   whole.count = 0;  // its parts follow
-  whole.ms = file.at("iteration").at("ms").get<double>();
-  whole.samples_ms = file.at("iteration").at("samples_ms").get<std::vector<double>>();
-  result.rows.push_back(std::move(whole));
+  whole.times = times_of(file.at("iteration"));
+  if (whole.times->ms > 0) result.rows.push_back(std::move(whole));
   for (const json& step : file.at("steps"))
     for (const auto& [phase, entry] : step.at("phases").items()) {
       if (entry.at("ms").get<double>() <= 0) continue;  // nothing to do in this phase
@@ -146,8 +168,7 @@ void read_time(const json& file, ResultFile& result) {
       if (!row.algo.empty())
         row.choice = joined(
             {row.algo, entry.at("config").get<std::string>(), show_layouts(step.at("layouts"))});
-      row.ms = entry.at("ms").get<double>();
-      row.samples_ms = entry.value("samples_ms", std::vector<double>());
+      row.times = times_of(entry);
       result.rows.push_back(std::move(row));
     }
 }
@@ -171,7 +192,8 @@ void read_plan(const std::string& text, ResultFile& result) {
         row.setting = fmt::format("{} threads", plan.threads);
         row.algo = chosen->algo;
         row.choice = joined({row.algo, chosen->config.text(), show_layouts(layouts)});
-        row.ms = chosen->ms;
+        row.times = {chosen->ms, {}, {}};
+        row.predicted = !chosen->measured;
         result.rows.push_back(std::move(row));
       }
 }
@@ -186,7 +208,28 @@ std::string machine_of_fingerprint(const std::string& fingerprint) {
     return equals < end ? fingerprint.substr(equals + 1, end - equals - 1) : fingerprint;
   };
   const std::size_t second = fingerprint.find("; isa=");
-  return second == std::string::npos ? fingerprint : fmt::format("{}, {}", field(0), field(second));
+  return second == std::string::npos
+             ? fingerprint
+             : fmt::format("{}, {}", field(0), field(second + std::string_view("; ").size()));
+}
+
+RowTimes times_of(const Candidate& c) { return {c.ms, c.process_ms, c.samples_ms}; }
+
+bool is_timed(const Candidate& c) {
+  return (c.status == Status::ok || c.status == Status::dropped) && !c.predicted &&
+         (!c.process_ms.empty() || c.mad_ms > 0);
+}
+
+// They work, and lost to one that is not in the store any more, or was not run to the end.
+std::optional<std::size_t> fastest_dropped(const std::vector<Candidate>& candidates) {
+  std::optional<std::size_t> fastest;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    const Candidate& c = candidates[i];
+    if (c.status == Status::dropped && !c.predicted && c.ms > 0 &&
+        (!fastest || c.ms < candidates[*fastest].ms))
+      fastest = i;
+  }
+  return fastest;
 }
 
 void read_store(const std::vector<StoreRow>& rows, ResultFile& result) {
@@ -224,14 +267,20 @@ void read_store(const std::vector<StoreRow>& rows, ResultFile& result) {
     if (problem.machine != result.machine) result.machine.clear();
   for (Problem& problem : problems) {
     std::vector<Candidate> candidates;
-    for (const auto& [name, stored] : problem.candidates) candidates.push_back(stored->candidate);
     ResultRow& row = problem.row;
-    if (const auto chosen = decide(candidates, false).chosen) {
-      const Candidate& c = candidates[*chosen];
+    for (const auto& [name, stored] : problem.candidates) {
+      const Candidate& c = candidates.emplace_back(stored->candidate);
+      if (is_timed(c)) row.rivals.push_back({c.algo, name, times_of(c)});
+    }
+    Decision decision = decide(candidates, false);
+    if (!decision.chosen) decision.chosen = fastest_dropped(candidates);
+    if (decision.chosen) {
+      const Candidate& c = candidates[*decision.chosen];
       row.algo = c.algo;
       row.choice = show_choice(c);
-      row.ms = c.ms;
-      row.samples_ms = c.samples_ms;
+      row.times = times_of(c);
+      row.unsure = decision.verdict == Verdict::unsure;
+      row.predicted = c.predicted;
     }
     if (result.machine.empty()) row.setting += ", " + problem.machine;
     result.rows.push_back(std::move(row));
@@ -259,7 +308,7 @@ const std::vector<Kind>& kinds() {
        }},
       {"convlab_time", 1,
        [](const json& file, const std::string&, ResultFile& result) { read_time(file, result); }},
-      {"convlab_plan", 1,
+      {"convlab_plan", plan_format,
        [](const json&, const std::string& text, ResultFile& result) { read_plan(text, result); }},
       {"convlab_store", store_format,
        [](const json&, const std::string& text, ResultFile& result) {
@@ -294,6 +343,16 @@ void read_json(const std::string& text, ResultFile& result) {
       result.path, file.is_discarded() ? "; this is no JSON" : ""));
 }
 
+// They are compared as ratios.
+void require_positive(const RowTimes& times, const std::string& path, const std::string& name) {
+  std::vector<double> all = times.process_ms;
+  all.push_back(times.ms);
+  all.insert(all.end(), times.samples_ms.begin(), times.samples_ms.end());
+  for (const double ms : all)
+    if (!(ms > 0))
+      throw InputError(fmt::format("{}: {}: {} ms: expected a time above 0", path, name, ms));
+}
+
 }  // namespace
 
 ResultFile read_result_file(const std::string& path) {
@@ -307,6 +366,10 @@ ResultFile read_result_file(const std::string& path) {
   else
     read_json(text, result);
   if (result.rows.empty()) throw InputError(fmt::format("{}: has no rows", path));
+  for (const ResultRow& row : result.rows) {
+    if (row.times) require_positive(*row.times, path, row.name);
+    for (const ResultRival& rival : row.rivals) require_positive(rival.times, path, row.name);
+  }
 
   result.setting = result.rows.front().setting;
   for (const ResultRow& row : result.rows)

@@ -9,6 +9,18 @@
 
 namespace convlab {
 
+struct RowTimes {
+  double ms = 0;                   // as the file gives it
+  std::vector<double> process_ms;  // medians, one a worker process; empty where they are not known
+  std::vector<double> samples_ms;  // raw, in the order taken; may be empty
+};
+
+// Another candidate of the same problem that was measured.
+struct ResultRival {
+  std::string algo, choice;
+  RowTimes times;
+};
+
 struct ResultRow {
   std::string key;      // equal in two files for what can be compared
   std::string name;     // for people: "layer1.0.conv1 n=1 fwd"
@@ -16,8 +28,10 @@ struct ResultRow {
   std::string algo;     // the chosen algorithm; empty where nothing is chosen
   std::string choice;   // with config and layouts
   std::int64_t count = 1;
-  std::optional<double> ms;        // nullopt: nothing works
-  std::vector<double> samples_ms;  // raw, in the order taken; may be empty
+  std::optional<RowTimes> times;  // nullopt: nothing works
+  bool predicted = false;         // so are the times
+  bool unsure = false;            // the choice was left undecided
+  std::vector<ResultRival> rivals;
 };
 
 struct ResultFile {

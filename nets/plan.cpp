@@ -17,8 +17,6 @@ namespace {
 // Ordered, so that a file reads as the structs above it do.
 using Json = nlohmann::ordered_json;
 
-// Raise it when a field comes, goes or changes its meaning.
-constexpr int plan_format = 2;
 constexpr const char* format_name = "convlab_plan";
 
 // ---- Values as text and numbers ----

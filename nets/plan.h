@@ -15,6 +15,9 @@
 
 namespace convlab {
 
+// Of the JSON form; raise it when a field comes, goes or changes its meaning.
+inline constexpr int plan_format = 2;
+
 // One convolution in one pass.
 struct PassPlan {
   std::string algo;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "autotune/store.h"
 #include "bench/roofline_data.h"
@@ -24,9 +25,19 @@ std::vector<double> samples(double ms, double spread = 0.01) {
   return values;
 }
 
+// Five worker processes, 0.1% apart.
+json processes(double ms) { return {ms * 0.999, ms * 0.9995, ms, ms * 1.0005, ms * 1.001}; }
+
 json chosen(const std::string& algo, double ms) {
-  return {{"algo", algo},   {"config", "tile=4"}, {"layouts", {"nchw", "nchw16c"}}, {"threads", 2},
-          {"cache", "hot"}, {"ms", ms},           {"samples_ms", samples(ms)}};
+  return {{"algo", algo},
+          {"config", "tile=4"},
+          {"layouts", {"nchw", "nchw16c"}},
+          {"threads", 2},
+          {"cache", "hot"},
+          {"status", "ok"},
+          {"ms", ms},
+          {"samples_ms", samples(ms)},
+          {"process_ms", processes(ms)}};
 }
 
 json layer(const std::string& name, const json& choice) {
@@ -36,6 +47,7 @@ json layer(const std::string& name, const json& choice) {
           {"dtype", "f32"},
           {"count", 1},
           {"chosen", choice},
+          {"verdict", choice.is_null() ? "NONE" : "WIN"},
           {"candidates", {{{"threads", 2}, {"cache", "hot"}}}}};
 }
 
@@ -111,56 +123,132 @@ TEST_F(DiffTest, EachKindOfChange) {
   const json a =
       tuning({layer("s", chosen("direct", 1)), layer("ff", chosen("direct", 1)),
               layer("lll", chosen("direct", 1)), layer("xxxx", chosen("direct", 1)),
-              layer("ooooo", chosen("direct", 1)), layer("only a", chosen("direct", 1))});
-  const json b = tuning({layer("s", chosen("direct", 1.01)), layer("ff", chosen("direct", 0.9)),
-                         layer("lll", chosen("direct", 1.1)),
-                         layer("xxxx", chosen("winograd", 0.5)), layer("ooooo", nullptr)});
+              layer("yyyyyyy", chosen("direct", 1)), layer("zzzzzzzz", chosen("direct", 1)),
+              layer("ooooo", chosen("direct", 1)), layer("w", nullptr)});
+  json b =
+      tuning({layer("s", chosen("direct", 1.01)), layer("ff", chosen("direct", 0.9)),
+              layer("lll", chosen("direct", 1.1)), layer("xxxx", chosen("winograd", 0.5)),
+              layer("yyyyyyy", chosen("winograd", 1.5)), layer("zzzzzzzz", chosen("winograd", 1)),
+              layer("ooooo", nullptr), layer("w", chosen("direct", 1))});
+  b["layers"][0]["verdict"] = "UNSURE";
   const Ran ran = diff(a, b, {"--format", "json"});
   EXPECT_EQ(ran.exit_code, 1) << ran.err;
   const std::map<std::string, std::string> expected{{"s n=1 fwd", "SAME"},
                                                     {"ff n=1 fwd", "FASTER"},
                                                     {"lll n=1 fwd", "SLOWER"},
-                                                    {"xxxx n=1 fwd", "FLIPPED"},
-                                                    {"ooooo n=1 fwd", "FLIPPED"}};
+                                                    {"xxxx n=1 fwd", "FLIPPED faster"},
+                                                    {"yyyyyyy n=1 fwd", "FLIPPED slower"},
+                                                    {"zzzzzzzz n=1 fwd", "FLIPPED same"},
+                                                    {"ooooo n=1 fwd", "FLIPPED slower"}};
   EXPECT_EQ(verdicts(ran), expected);
-  const json row = json::parse(ran.out)["rows"][2];
+  const json file = json::parse(ran.out), row = file["rows"][2];
   EXPECT_NEAR(row["B/A"].get<double>(), 1.1, 1e-12);
   EXPECT_GT(row["low"].get<double>(), 1.02);
-  EXPECT_TRUE(contains(ran.out, "Only in A: only a n=1 fwd.")) << ran.out;
+  EXPECT_EQ(file["rows"][0]["unsure"], "B");
+  const json& summary = file["summary"];
+  EXPECT_EQ(summary["exit_code"], 1);
+  EXPECT_EQ(summary["reasons"], json({"2 slower", "1 without a working algorithm in B"}));
+  EXPECT_EQ(summary["counts"]["FLIPPED slower"], 2);
+  EXPECT_EQ(summary["counts"]["unsure"], 1);
+  EXPECT_EQ(summary["drift"]["removed"], false);
+  EXPECT_NEAR(summary["totals"]["B_ms"].get<double>(), 6.01, 1e-9);
   EXPECT_EQ(ran.err, "");
+}
+
+TEST_F(DiffTest, ARowThatIsMissingFails) {
+  const json both = tuning({layer("s", chosen("direct", 1)), layer("only", chosen("direct", 1))}),
+             one = tuning({layer("s", chosen("direct", 1))});
+  const Ran ran = diff(both, one, {"--format", "json"});
+  EXPECT_EQ(ran.exit_code, 1) << ran.err;
+  EXPECT_EQ(json::parse(ran.out)["summary"]["only_A"], json({"only n=1 fwd"}));
+  EXPECT_EQ(json::parse(ran.out)["summary"]["reasons"], json({"1 missing in B"}));
+  EXPECT_TRUE(contains(ran.out, "Only in A: only n=1 fwd.")) << ran.out;
+  const Ran more = diff(one, both);
+  EXPECT_EQ(more.exit_code, 0) << more.err;
+  EXPECT_TRUE(contains(more.out, "Only in B: only n=1 fwd.")) << more.out;
 }
 
 TEST_F(DiffTest, TheThresholdDecidesTheExitCode) {
   const json a = tuning({layer("l", chosen("direct", 1))}),
              b = tuning({layer("l", chosen("direct", 1.05))});
   EXPECT_EQ(diff(a, b).exit_code, 1);
-  EXPECT_EQ(diff(a, b, {"--threshold", "4.5%"}).exit_code, 1);
+  EXPECT_EQ(diff(a, b, {"--threshold", "3.5%"}).exit_code, 1);
   EXPECT_EQ(diff(a, b, {"--threshold", "6%"}).exit_code, 0);
   EXPECT_EQ(diff(b, a).exit_code, 0);
   const Ran md = diff(a, b, {"--format", "md"});
-  EXPECT_TRUE(contains(md.out, "| l n=1 fwd | 1.000 | 1.050 | 1.05 | 1.05 | 1.05 | SLOWER |"))
+  EXPECT_TRUE(
+      contains(md.out, "| l n=1 fwd | 1.000 | 1.050 | 1.05 | [1.05 1.05] | SLOWER | direct |"))
       << md.out;
 }
 
-TEST_F(DiffTest, AChangeInsideTheNoiseIsNone) {
-  json a = tuning({layer("l", chosen("direct", 1))}),
-       b = tuning({layer("l", chosen("direct", 1.1))});
-  a["layers"][0]["chosen"]["samples_ms"] = {1.5, 0.9, 1.0, 0.8, 1.4, 1.0, 1.2};
-  b["layers"][0]["chosen"]["samples_ms"] = {0.9, 1.3, 1.1, 1.5, 0.8, 1.6, 1.1};
-  const Ran noisy = diff(a, b, {"--format", "json"});
-  EXPECT_EQ(noisy.exit_code, 0);
-  EXPECT_EQ(verdicts(noisy)["l n=1 fwd"], "SAME") << noisy.out;
-  b["layers"][0]["chosen"].erase("samples_ms");
-  const Ran blind = diff(a, b, {"--format", "json"});
-  EXPECT_EQ(blind.exit_code, 1);
-  EXPECT_TRUE(contains(blind.out, "1 rows have too few samples")) << blind.out;
+TEST_F(DiffTest, AnIntervalThatMeetsTheThresholdIsNoChange) {
+  const json a = tuning({layer("l", chosen("direct", 1))});
+  json b = tuning({layer("l", chosen("direct", 1.1))});
+  b["layers"][0]["chosen"]["process_ms"] = {1.0, 1.2, 1.1, 1.0, 1.2};
+  EXPECT_EQ(verdicts(diff(a, b, {"--format", "json"}))["l n=1 fwd"], "SAME");
+  // Samples of one process do not show what another would take.
+  json bare_a = a, bare_b = b;
+  bare_a["layers"][0]["chosen"].erase("process_ms");
+  bare_b["layers"][0]["chosen"].erase("process_ms");
+  const Ran blind = diff(bare_a, bare_b, {"--format", "json"});
+  EXPECT_EQ(blind.exit_code, 0) << blind.err;
+  EXPECT_TRUE(contains(blind.out, "1 rows have under 3 processes or runs a side")) << blind.out;
+  bare_b["layers"][0]["chosen"]["ms"] = 1.5;
+  EXPECT_EQ(diff(bare_a, bare_b).exit_code, 1);
+}
+
+TEST_F(DiffTest, SeveralRunsASideAreTheSamples) {
+  const auto bare = [&](const char* name, double ms) {
+    json file = tuning({layer("l", chosen("direct", ms))});
+    file["layers"][0]["chosen"].erase("process_ms");
+    return write(name, file.dump());
+  };
+  const std::string a1 = bare("a1", 1), a2 = bare("a2", 1.005), a3 = bare("a3", 0.995),
+                    b1 = bare("b1", 1.2), b2 = bare("b2", 1.205), b3 = bare("b3", 1.195);
+  const Ran ran = diff({"--before", a1, a2, a3, "--after", b1, b2, b3, "--format", "json"});
+  EXPECT_EQ(ran.exit_code, 1) << ran.err;
+  EXPECT_EQ(json::parse(ran.out)["summary"]["runs"], json({{"A", 3}, {"B", 3}}));
+  EXPECT_EQ(diff({a1, b1}).exit_code, 0);
+  EXPECT_EQ(diff({"--before", a1, b2, a3, "--after", b1, a2, b3}).exit_code, 0);
+}
+
+TEST_F(DiffTest, APredictionIsNotCompared) {
+  const json a = tuning({layer("l", chosen("direct", 1)), layer("xx", chosen("direct", 1))});
+  json b = tuning({layer("l", chosen("direct", 9)), layer("xx", chosen("direct", 1))});
+  b["layers"][0]["verdict"] = "predicted";
+  const Ran ran = diff(a, b, {"--format", "json"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(verdicts(ran)["l n=1 fwd"], "not measured");
+  EXPECT_EQ(json::parse(ran.out)["summary"]["counts"]["not measured"], 1);
+}
+
+TEST_F(DiffTest, DriftOfAllRowsOrOfAControlIsDividedOut) {
+  std::vector<json> before, after;
+  for (const char* name : {"a", "bb", "ccc", "dddd", "eeeee", "ffffff"}) {
+    before.push_back(layer(name, chosen("direct", 1)));
+    after.push_back(layer(name, chosen("direct", 1.2)));
+    before.back()["candidates"].push_back(chosen("onednn.gemm", 2));
+    after.back()["candidates"].push_back(chosen("onednn.gemm", 2));
+  }
+  const Ran drifted = diff(tuning(before), tuning(after), {"--format", "json"});
+  EXPECT_EQ(drifted.exit_code, 0) << drifted.err;
+  EXPECT_NEAR(json::parse(drifted.out)["summary"]["drift"]["ratio"].get<double>(), 1.2, 1e-9);
+  EXPECT_TRUE(contains(drifted.err, "--control onednn tells")) << drifted.err;
+  const Ran controlled =
+      diff(tuning(before), tuning(after), {"--format", "json", "--control", "onednn"});
+  EXPECT_EQ(controlled.exit_code, 1) << controlled.err;
+  EXPECT_EQ(json::parse(controlled.out)["summary"]["drift"]["ratio"], 1);
+  const Ran unknown = diff(tuning(before), tuning(after), {"--control", "cudnn"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_TRUE(contains(unknown.err, "--control cudnn: no candidate")) << unknown.err;
 }
 
 TEST_F(DiffTest, NetsCompareWithTheSameNetOnly) {
   const Ran ran = diff(timed(4, 1), timed(4, 2), {"--format", "csv"});
   EXPECT_EQ(ran.exit_code, 1);
-  EXPECT_TRUE(contains(ran.out, "\niteration,1,2,2,2,2,SLOWER,,\n")) << ran.out;
-  EXPECT_TRUE(contains(ran.out, "conv1 forward,1,2,2,,,SLOWER,direct nchw,\n")) << ran.out;
+  EXPECT_TRUE(contains(ran.out, "\niteration,1,2,2,")) << ran.out;
+  EXPECT_TRUE(contains(ran.out, "\nconv1 forward,1,2,2,")) << ran.out;
+  EXPECT_TRUE(contains(ran.out, ",SLOWER,,direct nchw,\n")) << ran.out;
   const Ran other = diff(timed(4, 1), timed(8, 2));
   EXPECT_EQ(other.exit_code, 2);
   EXPECT_TRUE(contains(other.err, "batch 8")) << other.err;
@@ -170,43 +258,91 @@ TEST_F(DiffTest, NetsCompareWithTheSameNetOnly) {
 TEST_F(DiffTest, RooflinesCompareWithEachOtherAndWithTunings) {
   const Ran ran = diff(roofline("direct", 1), roofline("direct", 2), {"--format", "csv"});
   EXPECT_EQ(ran.exit_code, 1) << ran.err;
-  EXPECT_TRUE(contains(ran.out, "\nl n=1 fwd,1,2,2,2,2,SLOWER,direct tile=4 nchw>nchw16c,\n"))
-      << ran.out;
+  EXPECT_TRUE(contains(ran.out, "\nl n=1 fwd,1,2,2,")) << ran.out;
+  EXPECT_TRUE(contains(ran.out, ",SLOWER,,direct tile=4 nchw>nchw16c,\n")) << ran.out;
   const Ran mixed = diff(tuning({layer("l", chosen("direct", 1))}), roofline("winograd", 0.5),
                          {"--format", "json"});
   EXPECT_EQ(mixed.exit_code, 0) << mixed.err;
-  EXPECT_EQ(verdicts(mixed)["l n=1 fwd"], "FLIPPED") << mixed.out;
-  // Files of before there were samples in them: only the threshold decides.
-  json bare = roofline("direct", 1);
-  bare["points"][1].erase("samples_ms");
-  const Ran blind = diff(bare, roofline("direct", 1.5));
-  EXPECT_EQ(blind.exit_code, 1) << blind.err;
-  EXPECT_TRUE(contains(blind.out, "1 rows have too few samples")) << blind.out;
+  EXPECT_EQ(verdicts(mixed)["l n=1 fwd"], "FLIPPED faster") << mixed.out;
 }
 
-TEST_F(DiffTest, StoresCompareByWhoWinsInThem) {
-  const auto store = [&](const char* name, double direct_ms, double winograd_ms) {
+class DiffOfStoresTest : public DiffTest {
+ protected:
+  StoreRow row(const std::string& algo, double ms, Status status = Status::ok) {
+    StoreRow row;
+    row.problem = parse_problem("mb1ic16ih8oc16oh8kh3ph1").problem;
+    row.fingerprint = "cpu=some cpu; isa=avx2; l1=1";
+    row.date = "2026-01-31T23:59:59.999Z";
+    row.candidate.algo = algo;
+    row.candidate.status = status;
+    row.candidate.threads = 2;
+    row.candidate.ms = ms;
+    row.candidate.samples_ms = samples(ms);
+    return row;
+  }
+  std::string store(const char* name, const std::vector<StoreRow>& rows) {
     Store store(directory_ / name);
-    for (const auto& [algo, ms] : {std::pair{"direct", direct_ms}, {"winograd", winograd_ms}}) {
-      StoreRow row;
-      row.problem = parse_problem("mb1ic16ih8oc16oh8kh3ph1").problem;
-      row.fingerprint = "cpu=some cpu; isa=avx2; l1=1";
-      row.date = "2026-01-31T23:59:59.999Z";
-      row.candidate.algo = algo;
-      row.candidate.threads = 2;
-      row.candidate.ms = ms;
-      row.candidate.samples_ms = samples(ms);
-      store.put(row);
-    }
+    for (const StoreRow& row : rows) store.put(row);
     return store.path().string();
-  };
-  const Ran ran = diff({store("a.db", 1, 2), store("b.db", 1, 0.5), "--format", "json"});
+  }
+};
+
+TEST_F(DiffOfStoresTest, TheWinnersAreCompared) {
+  const Ran ran =
+      diff({store("a.db", {row("direct", 1), row("winograd", 2)}),
+            store("b.db", {row("direct", 1), row("winograd", 0.5)}), "--format", "json"});
   EXPECT_EQ(ran.exit_code, 0) << ran.err;
-  const json row = json::parse(ran.out)["rows"][0];
-  EXPECT_EQ(row["verdict"], "FLIPPED");
-  EXPECT_EQ(row["A"], "direct nchw");
-  EXPECT_EQ(row["B"], "winograd nchw");
-  EXPECT_NEAR(row["B/A"].get<double>(), 0.5, 1e-12);
+  const json file = json::parse(ran.out), pair = file["rows"][0];
+  EXPECT_EQ(file["rows"].size(), 1U);
+  EXPECT_EQ(pair["verdict"], "FLIPPED faster");
+  EXPECT_EQ(pair["A"], "direct nchw");
+  EXPECT_EQ(pair["B"], "winograd nchw");
+  EXPECT_NEAR(pair["B/A"].get<double>(), 0.5, 1e-12);
+}
+
+// Each names the libraries that it uses in its fingerprint.
+TEST_F(DiffOfStoresTest, AlgorithmsOfOtherLibrariesAreRivalsInOneRow) {
+  StoreRow onednn = row("onednn.direct", 0.5), blas = row("im2col", 2);
+  onednn.fingerprint += "; onednn=2.6.3";
+  blas.fingerprint += "; openblas=0.3.21";
+  const std::string file = store("a.db", {row("direct", 1), onednn, blas});
+  const Ran ran = diff({file, file, "--format", "json"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  const json rows = json::parse(ran.out)["rows"];
+  ASSERT_EQ(rows.size(), 1U) << rows;
+  EXPECT_EQ(rows[0]["what"], "mb1ic16ih8oc16oh8kh3ph1 fwd");
+  EXPECT_EQ(rows[0]["A"], "onednn.direct nchw");
+}
+
+TEST_F(DiffOfStoresTest, DroppedCandidatesWork) {
+  StoreRow never_run = row("fft", 0.1, Status::dropped);
+  never_run.candidate.predicted = true;
+  const std::string a = store("a.db", {row("direct", 1)}),
+                    b = store("b.db", {row("direct", 1, Status::dropped),
+                                       row("winograd", 2, Status::dropped), never_run,
+                                       row("im2col", 0.1, Status::failed)});
+  const Ran ran = diff({a, b, "--format", "json"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.out;
+  EXPECT_EQ(json::parse(ran.out)["rows"][0]["verdict"], "SAME") << ran.out;
+}
+
+TEST_F(DiffOfStoresTest, TheTableFitsATerminal) {
+  const auto wide = [&](const char* algo) {
+    std::vector<StoreRow> rows{row(algo, 100.5), row("im2col", 900)};
+    for (StoreRow& r : rows) {
+      r.problem = parse_problem("g2mb128ic256ih224iw112oc512oh112ow56kh11kw7sh2ph5pw3").problem;
+      r.problem.pass = Pass::backward_filter;
+      r.candidate.config = Config::parse("tile=4,block=128,order=321");
+    }
+    return rows;
+  };
+  const std::string a = store("a.db", wide("onednn.direct")),
+                    b = store("b.db", wide("implicit_gemm"));
+  const Ran ran = diff({a, b});
+  std::istringstream lines(ran.out.substr(0, ran.out.find("\nA ")));  // provenance follows
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100U) << line;
+  EXPECT_TRUE(contains(ran.out, "bwd_w ")) << ran.out;
+  EXPECT_TRUE(contains(diff({a, b, "--wide"}).out, "order=321")) << ran.out;
 }
 
 TEST_F(DiffTest, OtherMachinesAndThreadsAreToldApartFromOtherCode) {
@@ -220,20 +356,62 @@ TEST_F(DiffTest, OtherMachinesAndThreadsAreToldApartFromOtherCode) {
   EXPECT_TRUE(contains(ran.err, "Different settings: A 2 threads, hot, B 1 thread, hot."));
 }
 
+// Every format that one verb writes and another reads, in the versions of this build.
+TEST_F(DiffTest, WhatThisBuildWritesItReads) {
+  const std::string tiny = "mb1ic4ih8oc4oh8kh3ph1", db = directory_ / "tune.db";
+  const Words few{"--threads", "1", "--algos", "direct,im2col"};
+  const std::vector<Words> commands{
+      {"tune", tiny, "--pass", "fwd"},
+      {"bench", tiny, "--pass", "fwd"},
+      {"sweep", tiny, "--pass", "fwd", "-a", "n=1,2"},
+      {"plan", "lenet", "--forward-only"},
+      {"time", "lenet", "--forward-only", "--iterations", "3"},
+  };
+  std::vector<std::string> files{db};
+  for (const Words& command : commands) {
+    files.push_back(directory_ / (command[0] + ".json"));
+    Words words = command;
+    words.insert(words.end(), few.begin(), few.end());
+    words.insert(words.end(), {"--format", "json", "--output", files.back()});
+    const Ran ran = Program(directory_, words).wait();
+    ASSERT_EQ(ran.exit_code, 0) << command[0] << ran.err;
+  }
+  files.push_back(directory_ / "export.json");
+  const Ran exported = Program(directory_, {"db", "export", "--output", files.back()}).wait();
+  ASSERT_EQ(exported.exit_code, 0) << exported.err;
+  files.push_back(write("roofline.json", roofline("direct", 1).dump()));
+  for (const std::string& file : files) {
+    const Ran ran = diff({file, file});
+    EXPECT_EQ(ran.exit_code, 0) << file << ": " << ran.err;
+  }
+  const Ran imported = Program(directory_, {"db", "import", directory_ / "export.json", "--db",
+                                            directory_ / "other.db"})
+                           .wait();
+  EXPECT_EQ(imported.exit_code, 0) << imported.err;
+  const Ran timed = Program(directory_, {"time", "lenet", "--forward-only", "--iterations", "3",
+                                         "--threads", "1", "--plan", directory_ / "plan.json"})
+                        .wait();
+  EXPECT_EQ(timed.exit_code, 0) << timed.err;
+}
+
 TEST_F(DiffTest, WhatIsNoResultFileIsRefusedInOneLine) {
   const std::string good = write("good.json", tuning({layer("l", chosen("direct", 1))}).dump());
-  json newer = json::parse(read_file(good)), torn = newer, strange = newer, impossible = newer;
+  json newer = json::parse(read_file(good)), torn = newer, strange = newer, impossible = newer,
+       timeless = newer;
   json newer_roofline = roofline("direct", 1), torn_roofline = newer_roofline;
   newer_roofline["convlab_roofline"] = 2;
   torn_roofline["points"][0].erase("ms");
   newer["convlab_tune"] = 2;
   torn["layers"][0]["chosen"].erase("ms");
+  timeless["layers"][0]["chosen"]["process_ms"][1] = 0;
   strange["layers"][0]["problem"] = "mb1ic64ih99oc64oh99kh3ph1";
   impossible["layers"][0]["problem"] = "mb1ic64ih9oc64oh5kh3ph1";
   const std::vector<std::pair<Words, std::string>> cases{
-      {{}, "expected two"},
-      {{good}, "expected two"},
-      {{good, good, good}, "expected two"},
+      {{}, "0 files: expected"},
+      {{good}, "1 file: expected"},
+      {{good, good, good}, "3 files: expected BEFORE AFTER"},
+      {{good, "--before", good, "--after", good}, "belongs to neither side"},
+      {{"--before", good}, "--before without --after"},
       {{good, directory_ / "missing.json"}, "missing.json"},
       {{good, write("text", "not json")}, "no JSON"},
       {{good, write("other.json", R"({"rows": []})")}, "other.json: expected a tuning store"},
@@ -242,6 +420,7 @@ TEST_F(DiffTest, WhatIsNoResultFileIsRefusedInOneLine) {
       {{good, write("newer_roofline.json", newer_roofline.dump())}, "version 2: expected 1"},
       {{good, write("torn_roofline.json", torn_roofline.dump())}, "'ms' not found"},
       {{good, write("empty.json", tuning({}).dump())}, "no rows"},
+      {{good, write("timeless.json", timeless.dump())}, "l n=1 fwd: 0 ms: expected a time above 0"},
       {{good, write("strange.json", strange.dump())}, "no row in common"},
       {{good, write("impossible.json", impossible.dump())}, "impossible.json: row 0: malformed"},
       {{good, write("broken.db", "SQLite format 3\nand then nothing")}, "broken.db"},

@@ -180,6 +180,24 @@ TEST_F(NetProgramTest, WhatWasNeverTunedIsSaidOnceWithTheCommandThatTunesIt) {
   }
 }
 
+TEST_F(NetProgramTest, PlansGoByColdTimesWhereAsked) {
+  const Words cold{"--forward-only", "--no-audit", "--threads", "1",       "--algos",
+                   "im2col",         "--layout",   "nchw",      "--cache", "cold"};
+  const Ran untuned = run(Words{"plan", "lenet"} + cold);
+  ASSERT_EQ(untuned.exit_code, 0) << untuned.err;
+  EXPECT_TRUE(contains(untuned.out, "alone, with a cold cache")) << untuned.out;
+  const std::size_t at = untuned.err.find("convlab tune ");
+  ASSERT_NE(at, std::string::npos) << untuned.err;
+  const std::string command = untuned.err.substr(at, untuned.err.find('\n', at) - at);
+  EXPECT_TRUE(contains(command, " --cache cold")) << command;
+  const Words words = words_of(command);
+  ASSERT_EQ(run(Words(words.begin() + 1, words.end())).exit_code, 0) << command;
+  EXPECT_FALSE(contains(run(Words{"plan", "lenet"} + cold).err, "tune"));
+  // Hot rows are others.
+  EXPECT_TRUE(contains(run(Words{"plan", "lenet"} + Words(cold.begin(), cold.end() - 2)).err,
+                       "never tuned here"));
+}
+
 // ---- The plan ----
 
 TEST_F(NetProgramTest, APlanIsAFileThatTimeTakes) {
@@ -252,7 +270,8 @@ TEST_F(NetProgramTest, PlanAuditsItself) {
   const Ran table =
       run({"plan", "lenet", "--batch", "4", "--workspace-max", "1M", "--iterations", "3"});
   ASSERT_EQ(table.exit_code, 0) << table.err;
-  for (const char* part : {"c1", "expected", "measured", "ratio", "otherwise", "without a limit"})
+  for (const char* part : {"c1", "expected", "measured", "ratio", "otherwise", "without a limit",
+                           "alone, with a hot cache"})
     EXPECT_TRUE(contains(table.out, part)) << part << table.out;
   const Ran csv = run({"plan", "lenet", "--batch", "4", "--iterations", "3", "--format", "csv"});
   EXPECT_TRUE(contains(csv.out, ",expected_ms,measured_ms,")) << csv.out;

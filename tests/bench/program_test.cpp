@@ -478,7 +478,12 @@ TEST_F(ProgramTest, ExplainMeasuresOnceAndSaysWhy) {
   EXPECT_TRUE(contains(said["times"], "measured now")) << said["times"];
   const json& layer = said["layers"][0];
   EXPECT_FALSE(layer["phases"].empty());
-  for (const json& c : layer["candidates"]) EXPECT_NE(c["why"], "") << c;
+  for (const json& c : layer["candidates"]) {
+    EXPECT_NE(c["why"], "") << c;
+    if (c["ratio"] != json({1, 1, 1})) continue;
+    const std::string own = "By batch: " + c["algo"].get<std::string>() + " at 1 (";
+    EXPECT_TRUE(contains(layer["sentences"].dump(), own)) << layer["sentences"];
+  }
 
   const Ran blocked = run({"explain", tiny, "--pass", "fwd", "--threads", "1", "--algos", "direct",
                            "--layout", "nchwc", "--format", "json"});
@@ -492,7 +497,8 @@ TEST_F(ProgramTest, ExplainMeasuresOnceAndSaysWhy) {
   EXPECT_EQ(known.exit_code, 0) << known.err;
   EXPECT_TRUE(contains(known.out, "measured before")) << known.out;
   EXPECT_TRUE(contains(known.out, "Phases of")) << known.out;
-  EXPECT_TRUE(contains(known.out, "predicted from work")) << known.out;
+  EXPECT_TRUE(contains(known.out, "By batch: ")) << known.out;
+  EXPECT_TRUE(contains(known.out, "(predicted)")) << known.out;
 }
 
 }  // namespace

@@ -288,11 +288,64 @@ TEST(Explain, NamesTheLimitsThatDecide) {
 }
 
 TEST(Explain, FindsTheBatchAtWhichTheWinnerChanges) {
-  EXPECT_EQ(winners_by_batch({{1, "winograd"}, {2, "winograd"}, {4, "fft"}}, 1, "measured"),
-            "Over the batch the winner is winograd from 1 on, fft from 4 on (measured).");
-  EXPECT_EQ(winners_by_batch({{1, "fft"}, {8, "fft"}}, 1, "predicted"),
-            "The winner stays fft for batches 1 to 8 (predicted).");
-  EXPECT_EQ(winners_by_batch({}, 3, ""), "Nothing is known of other batches than 3.");
+  EXPECT_EQ(winners_by_batch({{1, "winograd", "measured"},
+                              {2, "winograd", "measured"},
+                              {4, "winograd", "predicted"},
+                              {8, "fft", "predicted"}},
+                             1),
+            "By batch: winograd at 1 to 2 (measured), winograd at 4 (predicted), fft at 8 "
+            "(predicted).");
+  EXPECT_EQ(winners_by_batch({{3, "fft", "measured"}}, 3),
+            "Nothing is known of other batches than 3.");
+}
+
+// Made-up times of three algorithms that every device has, and what explain says of the rivals.
+class ExplainRivals : public testing::Test {
+ protected:
+  ExplainRivals() {
+    append_cpu_algos(registry_);
+    layer_.layer = parse_problem("mb1ic8ih8oc8oh8kh3ph1");
+    layer_.candidates = {measured("direct", 1, 1e-7, 0), measured("im2col", 1.005, 1e-7, 0),
+                         measured("implicit_gemm", 2, 1e-7, 0)};
+    layer_.chosen = 0;
+    layer_.ratio = {0.995, 1.005, 1.015};
+    for (Candidate& c : layer_.candidates) {
+      c.config =
+          registry_.get(DeviceKind::cpu, c.algo).configs(layer_.layer.problem, *device_).front();
+      c.process_ms = {0.99 * c.ms, c.ms, 1.01 * c.ms};
+    }
+  }
+  Explanation explained() { return explain(layer_, registry_, *device_, {}); }
+  AlgoRegistry registry_;
+  std::unique_ptr<Device> device_ = make_cpu_device({1, ""});
+  LayerResult layer_;
+};
+
+TEST_F(ExplainRivals, WithinNoiseHaveNoCause) {
+  for (const Verdict verdict : {Verdict::tie, Verdict::unsure}) {
+    layer_.verdict = verdict;
+    layer_.reason = "too few processes";
+    const Explanation e = explained();
+    EXPECT_EQ(e.candidates[1].why, "within noise of the chosen");
+    EXPECT_NE(e.candidates[2].why.find("2.00x the time: "), std::string::npos)
+        << e.candidates[2].why;
+    EXPECT_NE(e.candidates[0].why.find("1.00x [0.99 1.01]"), std::string::npos)
+        << e.candidates[0].why;
+  }
+  EXPECT_EQ(explained().candidates[0].why.find("undecided"), 0U);
+}
+
+TEST_F(ExplainRivals, HaveTheVerdictsOwnRatio) {
+  layer_.verdict = Verdict::win;
+  layer_.candidates[1].ms = 1.5;
+  layer_.ratio = {1.40, 1.47, 1.55};
+  const Explanation e = explained();
+  EXPECT_EQ(e.candidates[1].ratio, layer_.ratio);
+  EXPECT_EQ(e.candidates[1].why.find("1.47x the time: "), 0U) << e.candidates[1].why;
+  EXPECT_NE(e.candidates[0].why.find("1.47x [1.40 1.55]"), std::string::npos);
+  layer_.verdict = Verdict::predicted;
+  layer_.candidates[0].predicted = true;
+  EXPECT_EQ(explained().candidates[1].why, "measured; the chosen is only predicted");
 }
 
 }  // namespace

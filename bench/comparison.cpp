@@ -1,0 +1,312 @@
+#include "bench/comparison.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numbers>
+#include <numeric>
+
+#include "autotune/measure.h"
+#include "conv/error.h"
+
+namespace convlab {
+namespace {
+
+// The clock and the sampling alone make a process's median uncertain by about this much, also
+// where a few values agree by chance.
+constexpr double least_spread = 0.002;
+// Beyond it Student's distribution is taken for as narrow as it is going to be.
+constexpr int most_freedom = 100;
+
+double mean(std::span<const double> values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / double(values.size());
+}
+
+std::vector<double> logs(std::span<const double> values) {
+  std::vector<double> result;
+  for (const double value : values) result.push_back(std::log(value));
+  return result;
+}
+
+std::vector<double> process_logs(const RowTimes& run) {
+  return logs(run.process_ms.empty() ? std::vector{run.ms} : run.process_ms);
+}
+
+double log_ms(const RowTimes& run) { return mean(process_logs(run)); }
+
+// Runs where there are enough of them, else the processes of all runs.
+std::vector<double> values_of(std::span<const RowTimes> side) {
+  std::vector<double> runs, processes;
+  for (const RowTimes& run : side) {
+    runs.push_back(log_ms(run));
+    for (const double value : process_logs(run)) processes.push_back(value);
+  }
+  return runs.size() >= least_values ? runs : processes;
+}
+
+struct Estimate {
+  double middle = 0, variance = 0, freedom = 0;  // of the mean
+};
+
+Estimate estimate(std::span<const RowTimes> side) {
+  const std::vector<double> values = values_of(side);
+  const auto n = double(values.size());
+  const double middle = mean(values);
+  if (values.size() < least_values) {
+    // The median of a process's samples is uncertain too: pi/2 times as much as their mean.
+    double within = 0;
+    for (const RowTimes& run : side)
+      if (run.process_ms.empty() && !run.samples_ms.empty()) {
+        const double deviation = 1.4826 * median_abs_deviation(logs(run.samples_ms));
+        within += std::numbers::pi / 2 * deviation * deviation / double(run.samples_ms.size());
+      }
+    return {middle, assumed_spread * assumed_spread / n + within / (n * n), most_freedom};
+  }
+  double squares = 0;
+  for (const double value : values) squares += (value - middle) * (value - middle);
+  return {middle, std::max(squares / (n - 1), least_spread * least_spread) / n, n - 1};
+}
+
+// ---- Rows that belong together ----
+
+// A row in each run of a side; null where a run lacks it.
+using Runs = std::vector<const ResultRow*>;
+
+struct Matched {
+  std::string key;
+  Runs a, b;
+};
+
+bool is_missing(const Runs& runs) {
+  return std::all_of(runs.begin(), runs.end(), [](const ResultRow* row) { return !row; });
+}
+
+// A layer that two nets share stands in a file twice: the first counts.
+std::vector<Matched> match(const std::vector<ResultFile>& a, const std::vector<ResultFile>& b) {
+  std::vector<Matched> matched;
+  std::map<std::string, std::size_t> places;
+  const auto add = [&](const std::vector<ResultFile>& side, Runs Matched::*runs) {
+    for (std::size_t i = 0; i < side.size(); ++i)
+      for (const ResultRow& row : side[i].rows) {
+        // A setting that a whole file shares is no part of what its rows are.
+        const std::string key = row.key + " " + row.setting;
+        const auto [place, fresh] = places.try_emplace(key, matched.size());
+        if (fresh) matched.push_back({key, Runs(a.size()), Runs(b.size())});
+        const ResultRow*& slot = (matched[place->second].*runs)[i];
+        if (!slot) slot = &row;
+      }
+  };
+  add(a, &Matched::a);
+  add(b, &Matched::b);
+  return matched;
+}
+
+bool is_measured(const ResultRow* row) { return row && row->times && !row->predicted; }
+
+std::vector<RowTimes> measured_times(const Runs& runs) {
+  std::vector<RowTimes> times;
+  for (const ResultRow* row : runs)
+    if (is_measured(row)) times.push_back(*row->times);
+  return times;
+}
+
+ComparedSide summary(const Runs& runs) {
+  ComparedSide side;
+  std::map<std::string, int> votes;
+  std::vector<double> ms;
+  for (const ResultRow* row : runs) {
+    if (!row) continue;
+    ++votes[row->choice];
+    if (!side.row || votes[row->choice] > votes[side.row->choice]) side.row = row;
+    side.unsure |= row->unsure;
+    side.measured |= is_measured(row);
+    if (row->times) ms.push_back(row->times->ms);
+  }
+  if (!ms.empty()) side.ms = std::exp(mean(logs(ms)));
+  return side;
+}
+
+// ---- Drift ----
+
+bool is_control(const std::string& algo, const std::string& control) {
+  return algo == control || algo.starts_with(control + ".");
+}
+
+// The same thing's time in every run, A's first; empty where a run lacks it.
+std::vector<std::vector<double>> references(const std::vector<Matched>& matched,
+                                            const std::string& control) {
+  std::vector<std::vector<double>> found;
+  for (const Matched& m : matched) {
+    Runs runs = m.a;
+    runs.insert(runs.end(), m.b.begin(), m.b.end());
+    if (!std::all_of(runs.begin(), runs.end(), is_measured)) continue;
+    if (control.empty()) {
+      std::vector<double> values;
+      for (const ResultRow* row : runs)
+        if (row->choice == runs.front()->choice) values.push_back(log_ms(*row->times));
+      if (values.size() == runs.size()) found.push_back(std::move(values));
+      continue;
+    }
+    std::map<std::string, std::vector<double>> rivals;
+    for (const ResultRow* row : runs)
+      for (const ResultRival& rival : row->rivals)
+        if (is_control(rival.algo, control)) rivals[rival.choice].push_back(log_ms(rival.times));
+    for (auto& [choice, values] : rivals)
+      if (values.size() == runs.size()) found.push_back(std::move(values));
+  }
+  return found;
+}
+
+// Log of how much slower each run's machine was than the average, the median over the references:
+// rows that did change are the smaller part and do not move it.
+std::vector<double> run_drifts(const std::vector<std::vector<double>>& references,
+                               std::size_t runs) {
+  std::vector<double> drifts;
+  for (std::size_t run = 0; run < runs; ++run) {
+    std::vector<double> offsets;
+    for (const std::vector<double>& values : references)
+      offsets.push_back(values[run] - mean(values));
+    drifts.push_back(median(offsets));
+  }
+  return drifts;
+}
+
+void divide(RowTimes& times, double by) {
+  times.ms /= by;
+  for (double& ms : times.process_ms) ms /= by;
+}
+
+// ---- Verdicts ----
+
+Change change_of(const ComparedRow& row, const CompareOptions& o) {
+  if (!row.a.ms && !row.b.ms) return Change::same;
+  if ((row.a.ms && !row.a.measured) || (row.b.ms && !row.b.measured)) return Change::not_measured;
+  if (!row.b.ms) return Change::slower;
+  if (!row.a.ms) return Change::faster;
+  if (row.ratio[0] > 1 + o.threshold) return Change::slower;
+  if (row.ratio[2] < 1 / (1 + o.threshold)) return Change::faster;
+  return Change::same;
+}
+
+void require_comparable(const std::vector<ResultFile>& a, const std::vector<ResultFile>& b) {
+  const ResultFile& first = a.front();
+  for (const std::vector<ResultFile>* side : {&a, &b})
+    for (const ResultFile& file : *side) {
+      if (file.family != first.family)
+        throw InputError(fmt::format("{} holds a {} and {} a {}: expected files of one kind",
+                                     first.path, first.family, file.path, file.family));
+      if (file.subject != first.subject)
+        throw InputError(
+            fmt::format("{} is about {}, {} about {}: expected the same net, batch, mode and type",
+                        first.path, first.subject, file.path, file.subject));
+    }
+}
+
+}  // namespace
+
+// With t = sqrt(freedom) / tan(x) the tail's integral becomes that of sin^(freedom-1) from 0 to x,
+// which integration by parts reduces by two powers at a time.
+double student_quantile(double tail, int freedom) {
+  freedom = std::min(freedom, most_freedom);
+  const auto integral = [freedom](double x) {
+    int power = (freedom - 1) % 2;
+    double value = power == 0 ? x : 1 - std::cos(x);
+    double sine = power == 0 ? std::sin(x) : std::sin(x) * std::sin(x);  // ^(power + 1)
+    while ((power += 2) < freedom) {
+      value = ((power - 1) * value - sine * std::cos(x)) / power;
+      sine *= std::sin(x) * std::sin(x);
+    }
+    return value;
+  };
+  constexpr double right = std::numbers::pi / 2;
+  const double wanted = 2 * tail * integral(right);
+  double low = 0, high = right;
+  for (int i = 0; i < 40; ++i) {
+    const double x = (low + high) / 2;
+    (integral(x) < wanted ? low : high) = x;
+  }
+  return std::sqrt(freedom) / std::tan(high);
+}
+
+bool shows_spread(std::span<const RowTimes> side) { return values_of(side).size() >= least_values; }
+
+std::array<double, 3> unpaired_ratio(std::span<const RowTimes> a, std::span<const RowTimes> b,
+                                     double error) {
+  const Estimate of_a = estimate(a), of_b = estimate(b);
+  const double va = of_a.variance, vb = of_b.variance;
+  const double freedom = (va + vb) * (va + vb) / (va * va / of_a.freedom + vb * vb / of_b.freedom);
+  // Rounded down, which is a little wide.
+  const double half = student_quantile(error / 2, int(freedom)) * std::sqrt(va + vb);
+  const double middle = of_b.middle - of_a.middle;
+  return {std::exp(middle - half), std::exp(middle), std::exp(middle + half)};
+}
+
+bool Comparison::fails() const {
+  return !only_a.empty() || std::any_of(rows.begin(), rows.end(), [](const ComparedRow& row) {
+    return row.change == Change::slower;
+  });
+}
+
+Comparison compare(const std::vector<ResultFile>& a, const std::vector<ResultFile>& b,
+                   const CompareOptions& o) {
+  require_comparable(a, b);
+  Comparison all;
+  std::vector<Matched> matched;
+  for (Matched& m : match(a, b)) {
+    if (is_missing(m.b))
+      all.only_a.push_back(summary(m.a).row);
+    else if (is_missing(m.a))
+      all.only_b.push_back(summary(m.b).row);
+    else
+      matched.push_back(std::move(m));
+  }
+  if (matched.empty())
+    throw InputError(fmt::format(
+        "{} and {} have no row in common: one begins with {}, the other with {}", a.front().path,
+        b.front().path, a.front().rows.front().key, b.front().rows.front().key));
+
+  const std::vector<std::vector<double>> found = references(matched, o.control);
+  if (found.empty() && !o.control.empty())
+    throw InputError(
+        fmt::format("--control {}: no candidate of that name was measured in every file: expected "
+                    "an algorithm that is, as onednn, or no --control",
+                    o.control));
+  std::vector<double> drifts(a.size() + b.size());
+  all.drift.rows = found.size();
+  all.drift.removed = found.size() >= least_drift_rows;
+  if (all.drift.removed) {
+    drifts = run_drifts(found, drifts.size());
+    const std::span<const double> each = drifts;
+    all.drift.ratio = std::exp(mean(each.subspan(a.size())) - mean(each.first(a.size())));
+  }
+
+  std::size_t intervals = 0;
+  for (const Matched& m : matched)
+    intervals += !measured_times(m.a).empty() && !measured_times(m.b).empty();
+  all.error = comparison_error / double(std::max<std::size_t>(intervals, 1));
+  const auto without_drift = [&](const Runs& runs, std::size_t first) {
+    std::vector<RowTimes> times;
+    for (std::size_t i = 0; i < runs.size(); ++i)
+      if (is_measured(runs[i]))
+        divide(times.emplace_back(*runs[i]->times), std::exp(drifts[first + i]));
+    return times;
+  };
+  for (const Matched& m : matched) {
+    ComparedRow& row = all.rows.emplace_back();
+    row.a = summary(m.a);
+    row.b = summary(m.b);
+    row.flipped = row.a.row->algo != row.b.row->algo;
+    const std::vector<RowTimes> times_a = without_drift(m.a, 0),
+                                times_b = without_drift(m.b, a.size());
+    if (!times_a.empty() && !times_b.empty()) {
+      row.ratio = unpaired_ratio(times_a, times_b, all.error);
+      row.assumed = !shows_spread(times_a) || !shows_spread(times_b);
+    }
+    row.change = change_of(row, o);
+  }
+  return all;
+}
+
+}  // namespace convlab
