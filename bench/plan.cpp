@@ -23,7 +23,7 @@ int run(const Options& o) {
   append_all_algos(registry);
   const PlannedNet net = planned_net(o.net, "plan", registry, *device);
   const std::vector<StepInfo> steps = describe_steps(net.graph, net.plan, registry, *device);
-  PlannedReport report{net.graph, net.plan, steps, {}, {}, provenance(*device), o.net.wide};
+  PlannedReport report{net.graph, net.plan, steps, {}, {}, provenance(*device), o.net.common.wide};
   ChooseOptions unlimited = choose_options(o.net, *device);
   unlimited.workspace_max = std::numeric_limits<std::int64_t>::max();
   report.unlimited_ms = choose_by_store(net.graph, o.net, unlimited, registry, *device).plan.ms();
@@ -46,7 +46,7 @@ VerbAction declare_plan(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   add_net_arguments(app, o->net);
   add_iterations(app, o->net);
-  add_wide(app, o->net, "the passes' parts and conversions");
+  add_wide(app, o->net.common, "the passes' parts and conversions");
   add_flag(app, "--no-audit", o->no_audit, "Only choose; run nothing");
   add_output(app, o->net.common, {"table", "csv", "json", "md"});
   set_footer(
