@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "autotune/provenance.h"
+#include "bench/flags.h"
 #include "bench/verbs.h"
 #include "conv/error.h"
 #include "conv/names.h"
@@ -78,6 +79,7 @@ int run(int argc, const char* const* argv) {
       "The convolution algorithm lab: every way to compute a 2-D convolution, checked and raced "
       "on this machine.",
       "convlab");
+  set_help_format(app);
   app.set_version_flag("--version", "convlab " CONVLAB_VERSION);
   app.footer(
       "Examples:\n"
