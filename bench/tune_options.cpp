@@ -23,8 +23,8 @@ std::string show_result(const LayerResult& result) {
       fmt::format("{} {}", show_layer(result.layer), to_string(result.layer.problem.pass));
   if (!result.chosen) return fmt::format("{}: no algorithm works", layer);
   const Candidate& c = result.candidates[*result.chosen];
-  return fmt::format("{}: {} {} ms {}", layer, show_choice(c), show_ms(c.ms),
-                     to_string(result.verdict));
+  return fmt::format("{}: {} {} ms {}", layer, show_choice(c), time_cell(c).shown(),
+                     to_string(verdict_of(result)));
 }
 
 // Whoever waits for minutes wants to know.
@@ -82,27 +82,21 @@ void TunePrinter::end(const LayerResult& result, std::size_t index, std::size_t 
   clocks_.look();
 }
 
-// Which layers have no algorithm only for want of workspace, and how much would do. When that is
-// all of them, it is the limit that makes no sense.
+// Which layers have no algorithm only for want of workspace, and how much would do.
 void report_limit(const TuneTable& table, std::int64_t limit) {
-  std::vector<std::string> lines;
-  bool any_chosen = false;
   for (const LayerResult& layer : table.layers) {
-    any_chosen |= layer.chosen.has_value();
     const Candidate* least = nullptr;
     for (const Candidate& c : layer.candidates)
       if (c.status == Status::refused && c.workspace_bytes > limit &&
           (!least || c.workspace_bytes < least->workspace_bytes))
         least = &c;
     if (!layer.chosen && least)
-      lines.push_back(fmt::format(
-          "{} {}: the workspace limit of {} bytes is too small for every algorithm: expected at "
-          "least --workspace-max {} ({})",
-          show_layer(layer.layer), to_string(layer.layer.problem.pass), limit,
-          least->workspace_bytes, show_choice(*least)));
+      fmt::print(stderr,
+                 "convlab: {} {}: the workspace limit of {} bytes is too small for every "
+                 "algorithm: expected at least --workspace-max {} ({})\n",
+                 show_layer(layer.layer), to_string(layer.layer.problem.pass), limit,
+                 least->workspace_bytes, show_choice(*least));
   }
-  if (!lines.empty() && !any_chosen) throw InputError(lines.front());
-  for (const std::string& line : lines) fmt::print(stderr, "convlab: {}\n", line);
 }
 
 }  // namespace
