@@ -19,6 +19,7 @@ namespace {
 struct Options {
   CommonOptions common;
   std::vector<std::string> files;  // merge, import
+  std::string problem;             // in its canonical text
   std::vector<std::string> algos;
   std::vector<Status> statuses;
   std::string before;
@@ -31,31 +32,52 @@ bool matches(const StoreRow& row, const Options& o) {
   const auto contains = [](const auto& list, const auto& value) {
     return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
   };
-  return contains(o.algos, row.candidate.algo) && contains(o.statuses, row.candidate.status) &&
-         (o.before.empty() || row.date < o.before);
+  return (o.problem.empty() || to_text(row.problem) == o.problem) &&
+         contains(o.common.passes, row.problem.pass) && contains(o.algos, row.candidate.algo) &&
+         contains(o.statuses, row.candidate.status) && (o.before.empty() || row.date < o.before);
+}
+
+Cell time_of(const Candidate& c) { return c.ms > 0 ? ms_cell(c.ms) : Cell(); }
+
+Report full_report(const std::vector<StoreRow>& rows) {
+  Report report;
+  report.columns = {"problem", "pass",      "dtype",   "algo",   "version",
+                    "config",  "layouts",   "threads", "cache",  "status",
+                    "ms",      "rel_error", "date",    "commit", "reason"};
+  for (const StoreRow& row : rows) {
+    const Candidate& c = row.candidate;
+    const bool ran = c.status == Status::ok || c.status == Status::inaccurate;
+    report.rows.push_back({to_text(row.problem), to_string(row.problem.pass),
+                           to_string(row.problem.dtype), c.algo, std::int64_t(c.version),
+                           c.config.text(), show_layouts(c), std::int64_t(c.threads),
+                           to_string(c.cache), to_string(c.status), time_of(c),
+                           ran ? error_cell(c.rel_error) : Cell(), row.date, row.commit, c.reason});
+  }
+  return report;
+}
+
+// For a terminal.
+Report narrow_report(const std::vector<StoreRow>& rows) {
+  Report report;
+  report.width = terminal_width;
+  report.columns = {"problem", "pass", "algo", "status", "ms", "config"};
+  for (const StoreRow& row : rows) {
+    const Candidate& c = row.candidate;
+    report.rows.push_back({to_text(row.problem), to_string(row.problem.pass), c.algo,
+                           to_string(c.status), time_of(c), c.config.text()});
+  }
+  return report;
 }
 
 int show(const Options& o) {
   Output output(o.common.output);
   const Store store = open_existing(o);
-  Report report;
-  report.columns = {"problem", "pass",      "dtype",   "algo",   "version",
-                    "config",  "layouts",   "threads", "cache",  "status",
-                    "ms",      "rel_error", "date",    "commit", "reason"};
-  std::int64_t total = 0;
-  for (const StoreRow& row : store.rows()) {
-    ++total;
-    if (!matches(row, o)) continue;
-    const Candidate& c = row.candidate;
-    const bool ran = c.status == Status::ok || c.status == Status::inaccurate;
-    report.rows.push_back(
-        {to_text(row.problem), to_string(row.problem.pass), to_string(row.problem.dtype), c.algo,
-         std::int64_t(c.version), c.config.text(), show_layouts(c), std::int64_t(c.threads),
-         to_string(c.cache), to_string(c.status), c.ms > 0 ? ms_cell(c.ms) : Cell(),
-         ran ? error_cell(c.rel_error) : Cell(), row.date, row.commit, c.reason});
-  }
-  report.notes = {
-      fmt::format("{}: {} of {} rows", store.path().string(), report.rows.size(), total)};
+  std::vector<StoreRow> rows = store.rows();
+  const std::size_t total = rows.size();
+  std::erase_if(rows, [&](const StoreRow& row) { return !matches(row, o); });
+  const bool narrow = o.common.format == Format::table && !o.common.wide;
+  Report report = narrow ? narrow_report(rows) : full_report(rows);
+  report.notes = {fmt::format("{}: {} of {} rows", store.path().string(), rows.size(), total)};
   output.write(render(report, o.common.format));
   return 0;
 }
@@ -118,8 +140,10 @@ bool is_stale(const StoreRow& row, const AlgoRegistry& registry) {
 }
 
 int prune(const Options& o) {
-  if (!o.stale && o.algos.empty() && o.statuses.empty() && o.before.empty())
-    throw InputError("db prune: what? expected --stale, --algos, --status or --before");
+  if (!o.stale && o.problem.empty() && o.common.passes.size() == all_passes.size() &&
+      o.algos.empty() && o.statuses.empty() && o.before.empty())
+    throw InputError(
+        "db prune: what? expected a problem, --stale, --pass, --algos, --status or --before");
   AlgoRegistry registry;
   append_all_algos(registry);
   Store store = open_existing(o);
@@ -133,6 +157,11 @@ int prune(const Options& o) {
 }
 
 void add_filters(CLI::App& app, Options& o) {
+  add_parsed(
+      app, "PROBLEM",
+      [&o](const std::string& text) { o.problem = to_text(parse_problem(text).problem); },
+      "Rows of this problem only: mb1ic64ih56oc64oh56kh3ph1", "");
+  add_passes(app, o.common);
   add_parsed(
       app, "--algos", [&o](const std::string& text) { o.algos = split_list(text); },
       "Rows of these algorithms only", "ID,...");
@@ -168,6 +197,7 @@ VerbAction declare_db(CLI::App& app) {
   };
   CLI::App* sub = add("show", "What is remembered, one row a candidate", show);
   add_filters(*sub, *o);
+  add_wide(*sub, o->common, "type, layouts, threads, cache, error, date, commit and reason");
   add_output(*sub, o->common, {"table", "csv", "json", "md"});
   add("verify", "Is the file sound? Exits 1 if not", verify);
   sub = add("merge", "Take over the rows of other stores; the newer row wins", merge);
@@ -185,6 +215,7 @@ VerbAction declare_db(CLI::App& app) {
            "Rows of algorithms, or versions of them, that this build does not have");
   app.footer(
       "Examples:\n"
+      "  convlab db show mb1ic64ih56oc64oh56kh3ph1 --pass fwd --wide\n"
       "  convlab db show --algos winograd --format csv\n"
       "  convlab db verify\n"
       "  convlab db export --output tuned.json    then, elsewhere: convlab db import tuned.json\n"
