@@ -9,6 +9,7 @@
 #include "autotune/store.h"
 #include "bench/options.h"
 #include "bench/output.h"
+#include "bench/targets.h"
 #include "bench/tune_report.h"
 #include "bench/verbs.h"
 #include "conv/error.h"
@@ -19,7 +20,7 @@ namespace {
 struct Options {
   CommonOptions common;
   std::vector<std::string> files;  // merge, import
-  std::string problem;             // in its canonical text
+  std::string problem;
   std::vector<std::string> algos;
   std::vector<Status> statuses;
   std::string before;
@@ -27,6 +28,17 @@ struct Options {
 };
 
 Store open_existing(const Options& o) { return Store(db_path(o.common), Store::Open::existing); }
+
+// With the problem as rows have it. It is not parsed with the flags: what follows a misspelt one
+// would be taken for a problem.
+Options with_canonical_problem(Options o) {
+  if (o.problem.empty()) return o;
+  if (!looks_like_problem(o.problem))
+    throw InputError(fmt::format(
+        "'{}' is not a problem: expected one as in mb1ic64ih56oc64oh56kh3ph1", o.problem));
+  o.problem = to_text(parse_problem(o.problem).problem);
+  return o;
+}
 
 bool matches(const StoreRow& row, const Options& o) {
   const auto contains = [](const auto& list, const auto& value) {
@@ -69,7 +81,8 @@ Report narrow_report(const std::vector<StoreRow>& rows) {
   return report;
 }
 
-int show(const Options& o) {
+int show(const Options& given) {
+  const Options o = with_canonical_problem(given);
   Output output(o.common.output);
   const Store store = open_existing(o);
   std::vector<StoreRow> rows = store.rows();
@@ -139,7 +152,8 @@ bool is_stale(const StoreRow& row, const AlgoRegistry& registry) {
   return !algo || algo->info().version != row.candidate.version;
 }
 
-int prune(const Options& o) {
+int prune(const Options& given) {
+  const Options o = with_canonical_problem(given);
   if (!o.stale && o.problem.empty() && o.common.passes.size() == all_passes.size() &&
       o.algos.empty() && o.statuses.empty() && o.before.empty())
     throw InputError(
@@ -157,10 +171,7 @@ int prune(const Options& o) {
 }
 
 void add_filters(CLI::App& app, Options& o) {
-  add_parsed(
-      app, "PROBLEM",
-      [&o](const std::string& text) { o.problem = to_text(parse_problem(text).problem); },
-      "Rows of this problem only: mb1ic64ih56oc64oh56kh3ph1", "");
+  add_text(app, "PROBLEM", o.problem, "Rows of this problem only: mb1ic64ih56oc64oh56kh3ph1", "");
   add_passes(app, o.common);
   add_parsed(
       app, "--algos", [&o](const std::string& text) { o.algos = split_list(text); },

@@ -243,7 +243,13 @@ std::vector<std::string> wrap(const std::string& text, std::size_t width) {
     }
     std::size_t most = 0;  // bytes of the characters that a line has room for
     for (std::size_t i = 0; i < width; ++i) most += all[i].size();
-    const std::size_t blank = rest.rfind(' ', most), comma = rest.rfind(',', most - 1);
+    std::size_t blank = rest.rfind(' ', most);
+    // An interval stays whole.
+    if (const std::size_t open = rest.rfind('[', blank), close = rest.rfind(']', blank);
+        blank != std::string_view::npos && open != std::string_view::npos &&
+        (close == std::string_view::npos || close < open))
+      blank = rest.rfind(' ', open);
+    const std::size_t comma = rest.rfind(',', most - 1);
     const bool at_blank = blank != std::string_view::npos && blank > 0;
     const std::size_t end = at_blank ? blank : comma != std::string_view::npos ? comma + 1 : most;
     lines.emplace_back(rest.substr(0, end));

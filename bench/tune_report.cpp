@@ -315,10 +315,9 @@ std::vector<std::string> notes(const TuneTable& table, bool with_errors) {
   notes.push_back(show_total("all", table, all));
   if (const Contest c = contest(table); c.rows > 0)
     notes.push_back(
-        fmt::format("best of all {} ms, own alone {} ms, {} alone {} ms{}; over {} of {} "
-                    "rows",
+        fmt::format("best of all {} ms, own alone {}, {} alone {}{}, over {} of {} rows",
                     show_ms(c.best_ms), show_ms(c.own_ms), peer_name(table), show_ms(c.peer_ms),
-                    Costs(table).training() ? ", packing included" : "", c.rows, c.of));
+                    Costs(table).training() ? ", with packing" : "", c.rows, c.of));
   if (first_backward)
     notes.push_back("The first layer's bwd_d is listed but in no total: nothing reads its result.");
   if (all.layers_without > 0)
@@ -585,7 +584,8 @@ std::string show_next_best(const LayerResult& layer, bool in_full) {
     if (show_layouts(*next) != show_layouts(chosen)) text += " " + show_layouts(*next);
   }
   const std::array<double, 3> ratio = shown_ratio(layer);
-  text += fmt::format(" {}{:.2f}x", next->predicted || chosen.predicted ? "~" : "", ratio[1]);
+  text += fmt::format(" {}{:.2f}{}", next->predicted || chosen.predicted ? "~" : "", ratio[1],
+                      in_full ? "x" : "");
   if (ratio[0] > 0) text += fmt::format(" [{:.2f} {:.2f}]", ratio[0], ratio[2]);
   return text;
 }

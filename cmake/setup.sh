@@ -29,9 +29,13 @@ stage() {
   shift
   say "$what; log: $log"
   printf '\n== %s: %s\n' "$what" "$*" >>"$log"
-  NINJA_STATUS='[%f/%t] ' "$@" > >(log_with_progress) 2>&1
-  local status=$?
-  wait $!  # the log's end
+  local log_input writer status
+  exec {log_input}> >(log_with_progress)
+  writer=$!
+  NINJA_STATUS='[%f/%t] ' "$@" >&"$log_input" 2>&1 {log_input}>&-
+  status=$?
+  exec {log_input}>&-
+  wait "$writer"  # until all is in the log
   ((status)) || return 0
   say "$what failed after $((SECONDS - start)) s; the end of $log:"
   tail -n 30 "$log" >&2
