@@ -60,7 +60,7 @@ VerbAction declare_tune(CLI::App& app) {
       "ONLY,\n"
       "UNSURE (measured, but too little or too disturbed to tell) or NONE; next best the\n"
       "runner-up's time over the chosen's with its 95% interval, perhaps another config of the\n"
-      "same algorithm. Equal layers are one row with a count. With --wide, mad_% is the spread of\n"
+      "same algorithm. Equal layers are one row, # how many. With --wide, mad_% is the spread of\n"
       "the samples, and eff_gflops counts direct convolution's work.");
   return [a] { return run(*a); };
 }

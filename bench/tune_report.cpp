@@ -146,7 +146,7 @@ Report narrow_report(const TuneTable& table, bool with_config) {
   report.columns = {"layer"};
   if (batches) report.columns.emplace_back("batch");
   report.columns.emplace_back("pass");
-  if (counts) report.columns.emplace_back("count");
+  if (counts) report.columns.emplace_back("#");  // how often; room is scarce
   report.columns.insert(report.columns.end(), {"algo", "ms"});
   if (!peer.empty()) report.columns.push_back("× " + peer);
   report.columns.insert(report.columns.end(), {"verdict", "next best"});

@@ -114,7 +114,7 @@ TEST(TuneReport, TotalsLeaveOutTheFirstLayersBackwardData) {
 
 TEST(TuneReport, TableNamesTheChosenAndTheRunnerUp) {
   const std::string text = render(sample(), Format::table);
-  EXPECT_NE(text.find("conv1  fwd        3  fast tile=4  1.500  WIN      slow 2.00 [1.90 2.10]\n"),
+  EXPECT_NE(text.find("conv1  fwd    3  fast tile=4  1.500  WIN      slow 2.00 [1.90 2.10]\n"),
             std::string::npos)
       << text;
   EXPECT_EQ(text.find("Stopped early"), std::string::npos);
@@ -189,7 +189,7 @@ TEST(TuneReport, EqualRowsAreOneInTablesAndApartInFiles) {
   again.layer.count = 2;
   table.layers.push_back(again);
   const std::string text = render(table, Format::table);
-  EXPECT_NE(text.find("conv1  fwd        5  "), std::string::npos) << text;
+  EXPECT_NE(text.find("conv1  fwd    5  "), std::string::npos) << text;
   EXPECT_EQ(text.find("conv9"), std::string::npos) << text;
   EXPECT_NE(text.find("total fwd    7.500 ms"), std::string::npos) << text;
   EXPECT_EQ(render(table, Format::md).find("conv9"), std::string::npos);
@@ -352,6 +352,20 @@ TEST(TuneReport, CandidatesStandOneARow) {
   EXPECT_NE(text.find("\nconv1,fwd,fast,tile=4,nchw>nchw16c,ok,1.5,"), std::string::npos) << text;
   EXPECT_NE(text.find("inaccurate"), std::string::npos);
   EXPECT_NE(text.find("\"because, \"\"so\"\"\""), std::string::npos);
+}
+
+TEST(TuneReport, NothingOfResnet18IsCutShort) {
+  TuneTable table = zoo_table("resnet18", {1});
+  std::erase_if(table.layers, [](const LayerResult& layer) { return !layer.chosen; });
+  for (LayerResult& layer : table.layers) {
+    Candidate peer = candidate("onednn.direct", 34.5);
+    layer.candidates = {candidate("implicit_gemm", 12.345), candidate("implicit_gemm", 23.4), peer};
+    layer.verdict = Verdict::win;
+  }
+  const std::string text = render(table, Format::table);
+  EXPECT_NE(text.find("layer2.0.downsample.0"), std::string::npos) << text;
+  EXPECT_NE(text.find("implicit_gemm 1.20 [1.18 1.23]\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("…"), std::string::npos) << text;
 }
 
 TEST(TuneReport, TheHeaderCompilesAndFinds) {
