@@ -12,15 +12,18 @@
 namespace convlab {
 namespace {
 
-// Student's quantiles for 1, 2, ... degrees of freedom; the last serves for more.
-constexpr std::array<double, 31> t_975{12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306,
-                                       2.262, 2.228, 2.201, 2.179, 2.16,  2.145, 2.131, 2.12,
-                                       2.11,  2.101, 2.093, 2.086, 2.08,  2.074, 2.069, 2.064,
-                                       2.06,  2.056, 2.052, 2.048, 2.045, 2.042, 2.04};
-constexpr std::array<double, 31> t_99875{254.6, 19.96, 9.465, 6.758, 5.604, 4.981, 4.595, 4.334,
-                                         4.146, 4.005, 3.895, 3.807, 3.735, 3.675, 3.624, 3.581,
-                                         3.543, 3.51,  3.481, 3.455, 3.432, 3.412, 3.393, 3.376,
-                                         3.361, 3.346, 3.333, 3.321, 3.31,  3.3,   3.29};
+// Student's, tabled: a race asks for them thousands of times.
+double quantile(Confidence confidence, std::size_t freedom) {
+  const auto table = [](double tail) {
+    std::array<double, most_student_freedom> quantiles;
+    for (int f = 1; f <= most_student_freedom; ++f)
+      quantiles[std::size_t(f) - 1] = student_quantile(tail, f);
+    return quantiles;
+  };
+  static const auto reported = table(0.025), winning = table(0.00125);
+  return (confidence == Confidence::winning ? winning : reported)
+      .at(std::min(freedom, std::size_t(most_student_freedom)) - 1);
+}
 
 constexpr double least_of_three = 0.10;  // what a win by three processes must be beyond
 
@@ -143,9 +146,7 @@ std::array<double, 3> process_ratio(std::span<const double> a, std::span<const d
   for (std::size_t i = 0; i < n; ++i) squares += std::pow(winsorized(i) - winsorized_mean, 2);
   const double kept = 1 - 2 * double(trim) / double(n);
   const double error = std::sqrt(squares / double(n - 1) / double(n)) / kept;
-  const std::size_t freedom = n - 2 * trim - 1;
-  const auto& quantiles = confidence == Confidence::winning ? t_99875 : t_975;
-  const double half = quantiles[std::min(freedom, quantiles.size()) - 1] * error;
+  const double half = quantile(confidence, n - 2 * trim - 1) * error;
   return {std::exp(mean - half), std::exp(mean), std::exp(mean + half)};
 }
 

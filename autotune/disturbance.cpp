@@ -65,7 +65,9 @@ bool readable(const char* path) { return *KernelFile(path).read() != '\0'; }
 }  // namespace
 
 DisturbanceMeter::DisturbanceMeter(const DeviceInfo& device)
-    : before_(device.kind == DeviceKind::cpu ? std::size_t(device.threads) : 0),
+    : before_(device.kind == DeviceKind::cpu && !disturbances_ignored()
+                  ? std::size_t(device.threads)
+                  : 0),
       after_(before_.size()) {}
 
 // By each thread for itself: the kernel brings a thread's clock up to date only when that thread
@@ -109,6 +111,8 @@ double DisturbanceMeter::stop() {
   return std::min(most, 1.0);
 }
 
+bool disturbances_ignored() { return std::getenv("CONVLAB_IGNORE_DISTURBANCES") != nullptr; }
+
 double own_cpu_s() {
   double sum = 0;
   for (const int who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
@@ -143,6 +147,8 @@ std::vector<Observable> observables() {
     const bool offered = readable(path);
     return Observable{what, offered, offered ? how : fmt::format("no {}: {}", path, remedy)};
   };
+  if (disturbances_ignored())
+    return {{"disturbances", false, "they are ignored: unset CONVLAB_IGNORE_DISTURBANCES"}};
   return {{"lost CPU time", true, "each thread's CPU time against the clock"},
           by_file("run delay", run_delay_path, "of threads that sleep as well",
                   "the kernel was built without CONFIG_SCHED_INFO"),

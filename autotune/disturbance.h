@@ -23,6 +23,8 @@ inline constexpr double most_lost = 0.02;
 // not. Of a device other than a CPU it sees nothing: the device's own clock times it.
 class DisturbanceMeter {
  public:
+  // With CONVLAB_IGNORE_DISTURBANCES in the environment it sees nothing: for tests of what stands
+  // on a race, which run beside one another and assert no time.
   explicit DisturbanceMeter(const DeviceInfo&);
   void start();
   // The share of the time since start() that the worst-off thread lost, 0 to 1.
@@ -57,6 +59,8 @@ class LoadMeter {
 };
 // CPU time used so far by this process and the children it has waited for.
 double own_cpu_s();
+
+bool disturbances_ignored();  // see DisturbanceMeter
 
 // What this machine offers to observe: name, and how it is used or why it is missing.
 struct Observable {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numbers>
 #include <random>
 #include <vector>
 
@@ -54,6 +55,30 @@ std::array<double, 3> paired_ratio(std::span<const double> a, std::span<const do
   }
   std::sort(medians.begin(), medians.end());
   return {medians[resamples * 25 / 1000], median(ratios), medians[resamples * 975 / 1000]};
+}
+
+// With t = sqrt(freedom) / tan(x) the tail's integral becomes that of sin^(freedom-1) from 0 to x,
+// which integration by parts reduces by two powers at a time.
+double student_quantile(double tail, int freedom) {
+  freedom = std::min(freedom, most_student_freedom);
+  const auto integral = [freedom](double x) {
+    int power = (freedom - 1) % 2;
+    double value = power == 0 ? x : 1 - std::cos(x);
+    double sine = power == 0 ? std::sin(x) : std::sin(x) * std::sin(x);  // ^(power + 1)
+    while ((power += 2) < freedom) {
+      value = ((power - 1) * value - sine * std::cos(x)) / power;
+      sine *= std::sin(x) * std::sin(x);
+    }
+    return value;
+  };
+  constexpr double right = std::numbers::pi / 2;
+  const double wanted = 2 * tail * integral(right);
+  double low = 0, high = right;
+  for (int i = 0; i < 40; ++i) {
+    const double x = (low + high) / 2;
+    (integral(x) < wanted ? low : high) = x;
+  }
+  return std::sqrt(freedom) / std::tan(high);
 }
 
 int runs_per_sample(double seconds_per_run, double min_sample_s) {

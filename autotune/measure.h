@@ -20,6 +20,11 @@ double median_abs_deviation(std::span<const double> samples);
 std::array<double, 3> paired_ratio(std::span<const double> a, std::span<const double> b,
                                    std::uint64_t seed);
 
+// Student's t with `freedom` degrees of freedom is beyond this with probability `tail`. From
+// most_student_freedom on as with that many, which is 3% wider than the normal distribution.
+inline constexpr int most_student_freedom = 100;
+double student_quantile(double tail, int freedom);
+
 // How many runs make one sample of at least min_sample_s, so that the clock's resolution and its
 // cost vanish; 1 when a single run is longer. Never more than 10000.
 int runs_per_sample(double seconds_per_run, double min_sample_s);

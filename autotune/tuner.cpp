@@ -70,14 +70,13 @@ class Tuner {
       require_taken();
       recall();
       load_.look(cpu_s());
-      for (std::size_t i = 0; Entry* entry = next_entry(); ++i) {
-        progress_.begin(items_[entry->items.front()], i, entries_.size());
-        screen_entry(*entry);
+      for (std::size_t i = 0; i < entries_.size() && !stopped();) {
+        i = screen_group(i);
+        run_finals();
+        if (race_again()) run_finals();
+        for (Entry& entry : entries_)
+          if (entry.visited) finish(entry);
       }
-      screening_ = false;
-      run_finals();
-      if (race_again()) run_finals();
-      for (Entry& entry : entries_) finish(entry);
     }
     return table();
   }
@@ -242,7 +241,7 @@ class Tuner {
         }
       }
       const Decision known = decide(entry.candidates, count_packing(entry.problem));
-      if (known.chosen && known.verdict != Verdict::predicted)
+      if (known.chosen && known.verdict != Verdict::predicted && known.verdict != Verdict::unsure)
         entry.earlier_ms = entry.candidates[*known.chosen].ms;
       if (options_.fresh)
         for (Candidate& c : entry.candidates) forget(entry, c);
@@ -311,12 +310,29 @@ class Tuner {
     return race;
   }
 
-  bool stopped() const {
-    // What is screened and never confirmed is worth little: finals get their share of a budget.
-    constexpr double for_screening = 0.6;
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
-    return (stop_ && *stop_) || elapsed.count() > (screening_ ? for_screening : 1.0) *
-                                                      options_.budget_s.value_or(infinity);
+  bool stopped() const { return (stop_ && *stop_) || elapsed_s() > deadline_s_; }
+
+  double elapsed_s() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+  // Problems are screened for so long, and go through their finals together: often enough that
+  // whoever stops a long run has finished rows, and seldom enough that starting processes costs
+  // little. Of a budget the finals keep their share: what is screened and never confirmed is worth
+  // little. Returns how many have been screened, of all.
+  std::size_t screen_group(std::size_t done) {
+    constexpr double long_enough_s = 20, share = 0.5;
+    const double budget_s = options_.budget_s.value_or(infinity);
+    const double group_end_s =
+        elapsed_s() + std::min(long_enough_s, share * (budget_s - elapsed_s()));
+    deadline_s_ = options_.budget_s ? group_end_s : infinity;
+    while (Entry* const entry = next_entry()) {
+      progress_.begin(items_[entry->items.front()], done++, entries_.size());
+      screen_entry(*entry);
+      if (elapsed_s() > group_end_s) break;
+    }
+    deadline_s_ = budget_s;
+    return done;
   }
 
   // In the order given; under a budget, where most may be gained.
@@ -513,6 +529,7 @@ class Tuner {
       if (!is_open(c) || error == known->second.end() || error->second <= max_error(problem))
         continue;
       c.status = Status::inaccurate;
+      c.rel_error = error->second;
       c.reason = fmt::format("not run: its rel_error elsewhere, {:.2e}, is above the limit {:.2e}",
                              error->second, max_error(problem));
     }
@@ -652,7 +669,7 @@ class Tuner {
   Sampler sampler_{[this] { return stopped(); }};
   LoadMeter load_;
   std::map<DType, std::map<std::string, double>> errors_;  // the worst by error_class
-  bool screening_ = true;
+  double deadline_s_ = infinity;                           // for what goes on now
   std::size_t finished_ = 0;
 };
 

@@ -17,8 +17,6 @@ namespace {
 // The clock and the sampling alone make a process's median uncertain by about this much, also
 // where a few values agree by chance.
 constexpr double least_spread = 0.002;
-// Beyond it Student's distribution is taken for as narrow as it is going to be.
-constexpr int most_freedom = 100;
 
 double mean(std::span<const double> values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / double(values.size());
@@ -62,7 +60,7 @@ Estimate estimate(std::span<const RowTimes> side) {
         const double deviation = 1.4826 * median_abs_deviation(logs(run.samples_ms));
         within += std::numbers::pi / 2 * deviation * deviation / double(run.samples_ms.size());
       }
-    return {middle, assumed_spread * assumed_spread / n + within / (n * n), most_freedom};
+    return {middle, assumed_spread * assumed_spread / n + within / (n * n), most_student_freedom};
   }
   double squares = 0;
   for (const double value : values) squares += (value - middle) * (value - middle);
@@ -205,30 +203,6 @@ void require_comparable(const std::vector<ResultFile>& a, const std::vector<Resu
 }
 
 }  // namespace
-
-// With t = sqrt(freedom) / tan(x) the tail's integral becomes that of sin^(freedom-1) from 0 to x,
-// which integration by parts reduces by two powers at a time.
-double student_quantile(double tail, int freedom) {
-  freedom = std::min(freedom, most_freedom);
-  const auto integral = [freedom](double x) {
-    int power = (freedom - 1) % 2;
-    double value = power == 0 ? x : 1 - std::cos(x);
-    double sine = power == 0 ? std::sin(x) : std::sin(x) * std::sin(x);  // ^(power + 1)
-    while ((power += 2) < freedom) {
-      value = ((power - 1) * value - sine * std::cos(x)) / power;
-      sine *= std::sin(x) * std::sin(x);
-    }
-    return value;
-  };
-  constexpr double right = std::numbers::pi / 2;
-  const double wanted = 2 * tail * integral(right);
-  double low = 0, high = right;
-  for (int i = 0; i < 40; ++i) {
-    const double x = (low + high) / 2;
-    (integral(x) < wanted ? low : high) = x;
-  }
-  return std::sqrt(freedom) / std::tan(high);
-}
 
 bool shows_spread(std::span<const RowTimes> side) { return values_of(side).size() >= least_values; }
 

@@ -40,9 +40,6 @@ std::array<double, 3> unpaired_ratio(std::span<const RowTimes> a, std::span<cons
                                      double error);
 // The side's runs, or the processes in them, are enough to show how they differ.
 bool shows_spread(std::span<const RowTimes>);
-// Student's t with `freedom` degrees of freedom is beyond this with probability `tail`. From 100
-// degrees on as with 100, which is 3% wider than the normal distribution.
-double student_quantile(double tail, int freedom);
 
 enum class Change : std::uint8_t { same, faster, slower, not_measured };
 

@@ -9,6 +9,7 @@
 #include "autotune/store.h"
 #include "bench/options.h"
 #include "bench/output.h"
+#include "bench/targets.h"
 #include "bench/tune_report.h"
 #include "bench/verbs.h"
 #include "conv/error.h"
@@ -19,6 +20,7 @@ namespace {
 struct Options {
   CommonOptions common;
   std::vector<std::string> files;  // merge, import
+  std::string problem;
   std::vector<std::string> algos;
   std::vector<Status> statuses;
   std::string before;
@@ -27,35 +29,68 @@ struct Options {
 
 Store open_existing(const Options& o) { return Store(db_path(o.common), Store::Open::existing); }
 
+// With the problem as rows have it. It is not parsed with the flags: what follows a misspelt one
+// would be taken for a problem.
+Options with_canonical_problem(Options o) {
+  if (o.problem.empty()) return o;
+  if (!looks_like_problem(o.problem))
+    throw InputError(fmt::format(
+        "'{}' is not a problem: expected one as in mb1ic64ih56oc64oh56kh3ph1", o.problem));
+  o.problem = to_text(parse_problem(o.problem).problem);
+  return o;
+}
+
 bool matches(const StoreRow& row, const Options& o) {
   const auto contains = [](const auto& list, const auto& value) {
     return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
   };
-  return contains(o.algos, row.candidate.algo) && contains(o.statuses, row.candidate.status) &&
-         (o.before.empty() || row.date < o.before);
+  return (o.problem.empty() || to_text(row.problem) == o.problem) &&
+         contains(o.common.passes, row.problem.pass) && contains(o.algos, row.candidate.algo) &&
+         contains(o.statuses, row.candidate.status) && (o.before.empty() || row.date < o.before);
 }
 
-int show(const Options& o) {
-  Output output(o.common.output);
-  const Store store = open_existing(o);
+Cell time_of(const Candidate& c) { return c.ms > 0 ? ms_cell(c.ms) : Cell(); }
+
+Report full_report(const std::vector<StoreRow>& rows) {
   Report report;
   report.columns = {"problem", "pass",      "dtype",   "algo",   "version",
                     "config",  "layouts",   "threads", "cache",  "status",
                     "ms",      "rel_error", "date",    "commit", "reason"};
-  std::int64_t total = 0;
-  for (const StoreRow& row : store.rows()) {
-    ++total;
-    if (!matches(row, o)) continue;
+  for (const StoreRow& row : rows) {
     const Candidate& c = row.candidate;
     const bool ran = c.status == Status::ok || c.status == Status::inaccurate;
-    report.rows.push_back(
-        {to_text(row.problem), to_string(row.problem.pass), to_string(row.problem.dtype), c.algo,
-         std::int64_t(c.version), c.config.text(), show_layouts(c), std::int64_t(c.threads),
-         to_string(c.cache), to_string(c.status), c.ms > 0 ? ms_cell(c.ms) : Cell(),
-         ran ? error_cell(c.rel_error) : Cell(), row.date, row.commit, c.reason});
+    report.rows.push_back({to_text(row.problem), to_string(row.problem.pass),
+                           to_string(row.problem.dtype), c.algo, std::int64_t(c.version),
+                           c.config.text(), show_layouts(c), std::int64_t(c.threads),
+                           to_string(c.cache), to_string(c.status), time_of(c),
+                           ran ? error_cell(c.rel_error) : Cell(), row.date, row.commit, c.reason});
   }
-  report.notes = {
-      fmt::format("{}: {} of {} rows", store.path().string(), report.rows.size(), total)};
+  return report;
+}
+
+// For a terminal.
+Report narrow_report(const std::vector<StoreRow>& rows) {
+  Report report;
+  report.width = terminal_width;
+  report.columns = {"problem", "pass", "algo", "status", "ms", "config"};
+  for (const StoreRow& row : rows) {
+    const Candidate& c = row.candidate;
+    report.rows.push_back({to_text(row.problem), to_string(row.problem.pass), c.algo,
+                           to_string(c.status), time_of(c), c.config.text()});
+  }
+  return report;
+}
+
+int show(const Options& given) {
+  const Options o = with_canonical_problem(given);
+  Output output(o.common.output);
+  const Store store = open_existing(o);
+  std::vector<StoreRow> rows = store.rows();
+  const std::size_t total = rows.size();
+  std::erase_if(rows, [&](const StoreRow& row) { return !matches(row, o); });
+  const bool narrow = o.common.format == Format::table && !o.common.wide;
+  Report report = narrow ? narrow_report(rows) : full_report(rows);
+  report.notes = {fmt::format("{}: {} of {} rows", store.path().string(), rows.size(), total)};
   output.write(render(report, o.common.format));
   return 0;
 }
@@ -117,9 +152,12 @@ bool is_stale(const StoreRow& row, const AlgoRegistry& registry) {
   return !algo || algo->info().version != row.candidate.version;
 }
 
-int prune(const Options& o) {
-  if (!o.stale && o.algos.empty() && o.statuses.empty() && o.before.empty())
-    throw InputError("db prune: what? expected --stale, --algos, --status or --before");
+int prune(const Options& given) {
+  const Options o = with_canonical_problem(given);
+  if (!o.stale && o.problem.empty() && o.common.passes.size() == all_passes.size() &&
+      o.algos.empty() && o.statuses.empty() && o.before.empty())
+    throw InputError(
+        "db prune: what? expected a problem, --stale, --pass, --algos, --status or --before");
   AlgoRegistry registry;
   append_all_algos(registry);
   Store store = open_existing(o);
@@ -133,6 +171,8 @@ int prune(const Options& o) {
 }
 
 void add_filters(CLI::App& app, Options& o) {
+  add_text(app, "PROBLEM", o.problem, "Rows of this problem only: mb1ic64ih56oc64oh56kh3ph1", "");
+  add_passes(app, o.common);
   add_parsed(
       app, "--algos", [&o](const std::string& text) { o.algos = split_list(text); },
       "Rows of these algorithms only", "ID,...");
@@ -168,6 +208,7 @@ VerbAction declare_db(CLI::App& app) {
   };
   CLI::App* sub = add("show", "What is remembered, one row a candidate", show);
   add_filters(*sub, *o);
+  add_wide(*sub, o->common, "type, layouts, threads, cache, error, date, commit and reason");
   add_output(*sub, o->common, {"table", "csv", "json", "md"});
   add("verify", "Is the file sound? Exits 1 if not", verify);
   sub = add("merge", "Take over the rows of other stores; the newer row wins", merge);
@@ -185,6 +226,7 @@ VerbAction declare_db(CLI::App& app) {
            "Rows of algorithms, or versions of them, that this build does not have");
   app.footer(
       "Examples:\n"
+      "  convlab db show mb1ic64ih56oc64oh56kh3ph1 --pass fwd --wide\n"
       "  convlab db show --algos winograd --format csv\n"
       "  convlab db verify\n"
       "  convlab db export --output tuned.json    then, elsewhere: convlab db import tuned.json\n"

@@ -10,6 +10,7 @@
 
 #include "autotune/build_info.h"
 #include "autotune/ceilings.h"
+#include "autotune/disturbance.h"
 #include "autotune/store.h"
 #include "bench/options.h"
 #include "bench/output.h"
@@ -32,18 +33,36 @@ class Findings {
     add(what, value, fine ? "ok" : "PROBLEM", fine ? "" : remedy);
     if (!fine) ++problems_;
   }
-  Report report() && {
-    report_.columns = {"what", "found", "verdict", "remedy"};
-    report_.notes = {problems_ == 0 ? "No problems." : fmt::format("{} problems.", problems_)};
-    return std::move(report_);
+  Report report(Provenance provenance) const {
+    Report report;
+    report.columns = {"what", "found", "verdict", "remedy"};
+    for (const Finding& f : findings_)
+      report.rows.push_back({f.what, f.found, f.verdict, f.remedy});
+    report.notes = {problems_ == 0 ? "No problems." : fmt::format("{} problems.", problems_)};
+    report.provenance = std::move(provenance);
+    return report;
+  }
+  // For a terminal: a problem's remedy stands below it.
+  Report narrow_report() const {
+    Report report = this->report({});
+    report.width = terminal_width;
+    report.columns = {"what", "verdict", "found"};
+    report.rows.clear();
+    for (const Finding& f : findings_)
+      report.rows.push_back(
+          {f.what, f.verdict, f.remedy.empty() ? f.found : f.found + "\n-> " + f.remedy});
+    return report;
   }
 
  private:
+  struct Finding {
+    std::string what, found, verdict, remedy;
+  };
   void add(const std::string& what, const std::string& value, const std::string& verdict,
            const std::string& remedy) {
-    report_.rows.push_back({what, value, verdict, remedy});
+    findings_.push_back({what, value, verdict, remedy});
   }
-  Report report_;
+  std::vector<Finding> findings_;
   int problems_ = 0;
 };
 
@@ -135,6 +154,12 @@ void examine_card(const CommonOptions& o, Findings& findings) {
   }
 }
 
+// How a race sees that something else ran: what is missing weakens it and breaks nothing.
+void examine_observables(Findings& findings) {
+  for (const Observable& o : observables())
+    findings.fact("sees " + o.what, o.offered ? o.how : "no, " + o.how);
+}
+
 void examine_noise(const DeviceInfo& info, Findings& findings) {
   const Ceilings ceilings = measure_ceilings(info);
   findings.fact("f32 peak", fmt::format("{:.0f} GFLOP/s on {} threads", ceilings.f32_flops / 1e9,
@@ -219,10 +244,13 @@ int run(const CommonOptions& o) {
   examine_openblas(findings);
   examine_build(device->info(), findings);
   examine_card(o, findings);
+  examine_observables(findings);
   examine_noise(device->info(), findings);
   examine_roofs(o, device->info(), findings);
   examine_store(o, findings);
-  output.write(render(std::move(findings).report(), o.format));
+  const bool narrow = o.format == Format::table && !o.wide;
+  output.write(
+      render(narrow ? findings.narrow_report() : findings.report(provenance(*device)), o.format));
   return 0;
 }
 
@@ -231,6 +259,7 @@ int run(const CommonOptions& o) {
 VerbAction declare_doctor(CLI::App& app) {
   const auto o = std::make_shared<CommonOptions>();
   add_device(app, *o);
+  add_wide(app, *o, "remedies in a column of their own, and what made the table,");
   add_output(app, *o, {"table", "csv", "json", "md"});
   add_db(app, *o);
   set_footer(

@@ -10,12 +10,10 @@
 
 #include "bench/explain_data.h"
 #include "bench/output.h"
-#include "bench/targets.h"
 #include "bench/tune_options.h"
 #include "bench/tune_report.h"
 #include "bench/verbs.h"
 #include "conv/error.h"
-#include "conv/names.h"
 
 namespace convlab {
 namespace {
@@ -24,7 +22,6 @@ using Json = nlohmann::ordered_json;
 
 struct ExplainArguments {
   TuneArguments tuning;
-  std::string layer;
   bool all = false;
 };
 
@@ -46,23 +43,6 @@ TuneOutcome find_out(const TuneArguments& a, std::string& source) {
   }
   source = "measured now, and kept in " + db;
   return run_tuning(a, db);
-}
-
-// Narrows a net down to one of its layers, as a problem of that name.
-void choose_layer(CommonOptions& common, const std::string& layer) {
-  const std::unique_ptr<Device> device = open_device(common);
-  std::vector<std::string> names, found;
-  for (const TuneItem& item : resolve_targets(common, device->info())) {
-    const std::string name = show_layer(item.layer), text = to_text(item.layer);
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
-    if (name == layer && std::find(found.begin(), found.end(), text) == found.end())
-      found.push_back(text);
-  }
-  if (found.empty())
-    throw InputError(
-        fmt::format("--layer '{}': did you mean {}?", layer, nearest_names(layer, names)));
-  common.targets = found;
-  common.batches.clear();
 }
 
 BatchWinner batch_winner(const LayerResult& result) {
@@ -250,13 +230,12 @@ std::string render_json(const std::vector<Explanation>& explanations, const std:
 }
 
 int run(const ExplainArguments& given) {
-  TuneArguments a = given.tuning;
+  const TuneArguments& a = given.tuning;
   if (a.common.targets.empty())
     throw InputError(
         "explain: no target: expected a net or a problem, as in `convlab explain resnet18 --layer "
         "conv1 --pass fwd`");
   Output output(a.common.output);
-  if (!given.layer.empty()) choose_layer(a.common, given.layer);
   std::string source;
   const TuneOutcome outcome = find_out(a, source);
 
@@ -292,7 +271,7 @@ VerbAction declare_explain(CLI::App& app) {
   const auto a = std::make_shared<ExplainArguments>();
   CommonOptions& common = a->tuning.common;
   add_choice(app, a->tuning);
-  add_text(app, "--layer", a->layer, "Only this layer of a net: layer1.0.conv1", "NAME");
+  add_layer(app, common);
   add_flag(app, "--all", a->all, "Every candidate; default: the best of each algorithm");
   add_output(app, common, {"table", "json", "md"});
   add_db(app, common);

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "autotune/candidates.h"
-#include "autotune/measure.h"
+#include "autotune/decide.h"
 #include "bench/report.h"
 #include "bench/tune_report.h"
 
@@ -31,20 +31,19 @@ std::array<double, 3> ratio_to_chosen(const Candidate& c, const LayerResult& lay
   if (c.ms <= 0 || chosen.ms <= 0) return {};
   if (&c == &chosen) return {1, 1, 1};
   if (&c == runner_up(layer) && layer.ratio[1] > 0) return layer.ratio;
-  if (c.process_ms.size() == chosen.process_ms.size() && c.process_ms.size() > 2)
-    return paired_ratio(c.process_ms, chosen.process_ms, 1);
+  if (c.process_ms.size() == chosen.process_ms.size() && c.process_ms.size() >= least_processes)
+    return process_ratio(c.process_ms, chosen.process_ms);
   return {0, c.ms / chosen.ms, 0};
 }
 
 // What cannot be told from the chosen has no cause.
 bool is_noise(const ExplainedCandidate& c, const LayerResult& layer) {
-  constexpr double tied = 1.02;  // as Verdict::tie has it
   const bool next = c.candidate == runner_up(layer);
   const bool interval = c.ratio[0] > 0;
-  if (layer.verdict == Verdict::tie && (next || c.ratio[1] <= tied)) return true;
+  if (layer.verdict == Verdict::tie && (next || c.ratio[1] <= 1 + tie_margin)) return true;
   if (layer.verdict == Verdict::unsure && c.candidate->status == Status::ok && (next || !interval))
     return true;
-  return c.ratio[interval ? 0 : 1] <= 1 + tie_margin;
+  return c.ratio[interval ? 0 : 1] <= 1 + win_margin;
 }
 
 std::string show_ratio(const std::array<double, 3>& ratio) {
@@ -143,8 +142,10 @@ Explanation explain(const LayerResult& layer, const AlgoRegistry& registry, Devi
     row.percent_of_roof = c.predicted ? 0 : point.percent_of_roof;
     if (chosen) row.ratio = ratio_to_chosen(c, layer);
     if (&c == chosen && !c.predicted) {
-      e.phases = roofline_phases(algo, problem, c,
-                                 ReferenceCase(problem, 1, DataKind::normal, ReferenceCase::Evaluate::nothing), device, roofs);
+      e.phases = roofline_phases(
+          algo, problem, c,
+          ReferenceCase(problem, 1, DataKind::normal, ReferenceCase::Evaluate::nothing), device,
+          roofs);
       e.beforehand = beforehand(algo.work(problem, c.config, device).pack, problem, c);
     }
   }
@@ -161,7 +162,7 @@ std::vector<std::string> limits_that_decide(const LayerResult& layer, const Tune
   const double max_error = options.max_error.value_or(default_max_error(layer.layer.problem.dtype));
   const Candidate* const chosen = layer.chosen ? &layer.candidates[*layer.chosen] : nullptr;
   const auto would_win = [&](const Candidate& c) {
-    return !chosen || (1 + tie_margin) * c.ms < chosen->ms;
+    return !chosen || (1 + win_margin) * c.ms < chosen->ms;
   };
 
   const Candidate* const inaccurate = fastest(

@@ -5,10 +5,69 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <map>
+#include <memory>
+#include <sstream>
 
+#include "bench/output.h"
+#include "bench/report.h"
 #include "conv/error.h"
 
 namespace convlab {
+namespace {
+
+std::string joined_lines(const std::vector<std::string>& lines) {
+  return fmt::format("{}", fmt::join(lines, "\n"));
+}
+
+std::string filled(const std::string& text, std::size_t width) {
+  std::string result, paragraph;
+  const auto end_paragraph = [&] {
+    if (!paragraph.empty()) result += joined_lines(wrap(paragraph, width)) + "\n";
+    paragraph.clear();
+  };
+  for (const std::string& line : CLI::detail::split(text, '\n')) {
+    if (!line.empty() && line.front() != ' ') {
+      paragraph += (paragraph.empty() ? "" : " ") + line;
+      continue;
+    }
+    end_paragraph();
+    const std::size_t indent = std::min(line.find_first_not_of(' '), line.size());
+    std::vector<std::string> parts = wrap(line.substr(indent), width - indent - 4);
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      result += std::string(indent + (i > 0 ? 4 : 0), ' ') + parts[i] + "\n";
+    if (line.empty()) result += "\n";
+  }
+  end_paragraph();
+  return result;
+}
+
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_desc(const CLI::Option* option) const override {
+    return described(CLI::Formatter::make_option_desc(option));
+  }
+  std::string make_subcommand(const CLI::App* verb) const override {
+    std::ostringstream out;
+    CLI::detail::format_help(out, verb->get_name(), described(verb->get_description()),
+                             get_column_width());
+    return out.str();
+  }
+  std::string make_description(const CLI::App* app) const override {
+    return filled(CLI::Formatter::make_description(app), width_);
+  }
+  std::string make_footer(const CLI::App* app) const override {
+    return app->get_footer().empty() ? "" : filled(app->get_footer(), width_);
+  }
+
+ private:
+  // Beside the column of names.
+  std::string described(const std::string& text) const {
+    return joined_lines(wrap(text, width_ - get_column_width()));
+  }
+  std::size_t width_ = terminal_columns(terminal_width);
+};
+
+}  // namespace
 
 void add_flag(CLI::App& app, const std::string& name, bool& value, const std::string& description) {
   app.add_flag(name, value, description)
@@ -86,6 +145,8 @@ void add_parsed(CLI::App& app, const std::string& name,
 }
 
 void set_footer(CLI::App& app, const std::string& text) { app.footer(text); }
+
+void set_help_format(CLI::App& app) { app.formatter(std::make_shared<HelpFormatter>()); }
 
 std::vector<std::string> split_list(const std::string& text) {
   std::vector<std::string> items = CLI::detail::split(text, ',');

@@ -37,8 +37,11 @@ void add_bytes(CLI::App&, const std::string& name, std::optional<std::int64_t>&,
 // One whose value is parsed by a function that throws InputError.
 void add_parsed(CLI::App&, const std::string& name, std::function<void(const std::string&)> parse,
                 const std::string& description, const std::string& value_name);
-// What stands below the flags in the verb's help.
+// What stands below the flags in the verb's help. Lines up to an empty or an indented one are a
+// paragraph, which is filled; indented lines stay lines.
 void set_footer(CLI::App&, const std::string&);
+// Help of this program and all verbs added later, filled to what a terminal shows.
+void set_help_format(CLI::App&);
 
 // "a,b" -> a, b. Throws InputError for an empty item.
 std::vector<std::string> split_list(const std::string&);

@@ -185,10 +185,6 @@ void add_iterations(CLI::App& app, NetArguments& a) {
              "s, at least 3");
 }
 
-void add_wide(CLI::App& app, NetArguments& a, const char* columns) {
-  add_flag(app, "--wide", a.wide, fmt::format("Tables with {} as well", columns));
-}
-
 void add_normalisation(CLI::App& app, PixelStatistics& given) {
   const auto parse = [](const std::string& text) {
     std::vector<double> numbers;

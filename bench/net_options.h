@@ -14,13 +14,11 @@ struct NetArguments {
   bool forward_only = false;
   std::string plan_file;        // empty: choose
   std::int64_t iterations = 0;  // 0: by time
-  bool wide = false;
 };
 
 // NET, and every flag but those below and those of output.
 void add_net_arguments(CLI::App&, NetArguments&);
-void add_iterations(CLI::App&, NetArguments&);                 // --iterations
-void add_wide(CLI::App&, NetArguments&, const char* columns);  // --wide
+void add_iterations(CLI::App&, NetArguments&);  // --iterations
 // --mean, --deviation: those that are given stand in place of a transform's own, one number for all
 // channels or one each. What makes no sense is refused where the transform is used.
 void add_normalisation(CLI::App&, PixelStatistics&);

@@ -7,6 +7,7 @@
 
 #include "autotune/candidates.h"
 #include "autotune/store.h"
+#include "bench/twin.h"
 #include "conv/error.h"
 #include "conv/names.h"
 #include "conv/refusals.h"
@@ -71,13 +72,17 @@ void add_targets(CLI::App& app, CommonOptions& o) {
       app, "--batch",
       [&o](const std::string& text) { o.batches = parse_list<std::int64_t>(text, parse_batch); },
       "Batch sizes; default: 1 for nets, a problem's own otherwise", "N,...");
+  add_passes(app, o);
+  add_parsed(
+      app, "--dtype", [&o](const std::string& text) { o.dtype = parse_dtype(text); },
+      "f32, f64, f16 or bf16; default: f32", "TYPE");
+}
+
+void add_passes(CLI::App& app, CommonOptions& o) {
   add_parsed(
       app, "--pass",
       [&o](const std::string& text) { o.passes = parse_list<Pass>(text, parse_pass); },
       "fwd, bwd_d, bwd_w; default: all three", "PASS,...");
-  add_parsed(
-      app, "--dtype", [&o](const std::string& text) { o.dtype = parse_dtype(text); },
-      "f32, f64, f16 or bf16; default: f32", "TYPE");
 }
 
 void add_net(CLI::App& app, CommonOptions& o, const std::string& batch_description) {
@@ -162,6 +167,14 @@ void add_db(CLI::App& app, CommonOptions& o) {
            "The tuning store; default: $CONVLAB_DB, else $XDG_CACHE_HOME/convlab/tune.db", "FILE");
 }
 
+void add_layer(CLI::App& app, CommonOptions& o) {
+  add_text(app, "--layer", o.layer, "Only this layer of a net: layer1.0.conv1", "NAME");
+}
+
+void add_wide(CLI::App& app, CommonOptions& o, const std::string& columns) {
+  add_flag(app, "--wide", o.wide, fmt::format("Tables with {} as well", columns));
+}
+
 std::unique_ptr<Device> open_device(const CommonOptions& o) {
   DeviceChoice choice = o.device;
   choice.threads = o.threads;
@@ -178,6 +191,7 @@ std::unique_ptr<Device> make_device(const DeviceChoice& choice) {
 void append_all_algos(AlgoRegistry& registry) {
   append_cpu_algos(registry);
   append_cuda_algos(registry);
+  append_twin(registry);
 }
 
 std::optional<Layout> chosen_layout(const CommonOptions& o, const Device& device) {

@@ -20,6 +20,7 @@ namespace convlab {
 struct CommonOptions {
   std::vector<std::string> targets;
   std::vector<std::int64_t> batches;  // empty: nets 1, literal problems their own
+  std::string layer;                  // of the targets only the one of this name; empty: all
   std::vector<Pass> passes{all_passes.begin(), all_passes.end()};
   DType dtype = DType::f32;
   DeviceChoice device;
@@ -28,11 +29,13 @@ struct CommonOptions {
   CacheMode cache = CacheMode::hot;
   std::uint64_t seed = 1;
   Format format = Format::table;
+  bool wide = false;
   std::string output;  // empty: stdout
   std::string db;      // empty: the default
 };
 
 void add_targets(CLI::App&, CommonOptions&);  // TARGET... --batch --pass --dtype
+void add_passes(CLI::App&, CommonOptions&);   // --pass, which is among these
 // NET --batch --dtype: one of each.
 void add_net(CLI::App&, CommonOptions&,
              const std::string& batch_description = "Images at a time; default: 1");
@@ -43,6 +46,9 @@ void add_seed(CLI::App&, CommonOptions&);
 void add_seed(CLI::App&, const std::function<void(std::uint64_t)>& take, const std::string& help);
 void add_output(CLI::App&, CommonOptions&, const std::vector<std::string>& formats);
 void add_db(CLI::App&, CommonOptions&);
+void add_layer(CLI::App&, CommonOptions&);  // --layer
+// --wide: tables for people with these columns as well, and wider than a terminal may be.
+void add_wide(CLI::App&, CommonOptions&, const std::string& columns);
 
 // Throws EnvironmentError for a device this build or machine does not have.
 std::unique_ptr<Device> open_device(const CommonOptions&);

@@ -68,6 +68,12 @@ void Output::write(const std::string& text) {
   temporary_.clear();
 }
 
+std::size_t terminal_columns(std::size_t most) {
+  winsize size{};
+  const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? std::clamp<std::size_t>(size.ws_col, 60, most) : most;
+}
+
 Progress::Progress() : terminal_(isatty(STDERR_FILENO) == 1) {}
 
 Progress::~Progress() { clear(); }

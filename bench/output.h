@@ -22,6 +22,9 @@ class Output {
   int file_ = -1;
 };
 
+// Of the terminal that stdout is, between 60 and `most`; `most` where it is none.
+std::size_t terminal_columns(std::size_t most);
+
 // A bar on a terminal, plain lines otherwise.
 class Progress {
  public:

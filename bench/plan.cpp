@@ -29,7 +29,7 @@ int run(const Options& o) {
                        .audit = {},
                        .unlimited_ms = {},
                        .provenance = provenance(*device),
-                       .wide = o.net.wide,
+                       .wide = o.net.common.wide,
                        .cache = common.cache};
   ChooseOptions unlimited = choose_options(o.net, *device);
   unlimited.workspace_max = std::numeric_limits<std::int64_t>::max();
@@ -53,7 +53,7 @@ VerbAction declare_plan(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   add_net_arguments(app, o->net);
   add_iterations(app, o->net);
-  add_wide(app, o->net, "the passes' parts and conversions");
+  add_wide(app, o->net.common, "the passes' parts and conversions");
   add_flag(app, "--no-audit", o->no_audit, "Only choose; run nothing");
   add_output(app, o->net.common, {"table", "csv", "json", "md"});
   set_footer(

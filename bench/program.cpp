@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "autotune/provenance.h"
+#include "bench/flags.h"
 #include "bench/verbs.h"
 #include "conv/error.h"
 #include "conv/names.h"
@@ -78,6 +79,7 @@ int run(int argc, const char* const* argv) {
       "The convolution algorithm lab: every way to compute a 2-D convolution, checked and raced "
       "on this machine.",
       "convlab");
+  set_help_format(app);
   app.set_version_flag("--version", "convlab " CONVLAB_VERSION);
   app.footer(
       "Examples:\n"
@@ -87,7 +89,8 @@ int run(int argc, const char* const* argv) {
       "  convlab time resnet18 --batch 16        where the time of a training step goes\n"
       "  convlab doctor                          is this machine fit for measuring?\n"
       "convlab VERB --help shows a verb's flags and examples.\n\n"
-      "Exit codes: 0 done; 1 a check failed; 2 bad usage or input; 3 the environment cannot do\n"
+      "Exit codes: 0 done; 1 a check failed, or no row has an algorithm; 2 bad usage or input; 3 "
+      "the environment cannot do\n"
       "it; 130 interrupted, after printing what was done.");
   VerbAction action;
   for (const Verb& verb : verbs) {

@@ -25,6 +25,12 @@ class Cell {
   Cell(std::int64_t value) : shown_(std::to_string(value)), value_(value) {}
   Cell(double value, std::string shown) : shown_(std::move(shown)), value_(value) {}
   Cell(std::int64_t value, std::string shown) : shown_(std::move(shown)), value_(value) {}
+  // No value, and what a person reads in its place.
+  static Cell without_value(std::string shown) {
+    Cell cell;
+    cell.shown_ = std::move(shown);
+    return cell;
+  }
 
   using Value = std::variant<std::monostate, std::string, std::int64_t, double>;
   const std::string& shown() const { return shown_; }
@@ -41,7 +47,20 @@ struct Report {
   std::vector<std::vector<Cell>> rows;
   std::vector<std::string> notes;  // a line each, below the table
   Provenance provenance;
+  // How wide the table and its notes may be on a terminal; 0: as wide as they are. What does not
+  // fit: the last column goes on in further lines, and the longest texts of others lose their
+  // middle.
+  std::size_t width = 0;
 };
+
+// The width that every terminal is taken to have, and what --wide is for.
+inline constexpr std::size_t terminal_width = 100;
+
+// Whether the table is within its width as it is, but for a last column that may go on.
+bool fits(const Report&);
+
+// Lines of at most `width` columns, broken between words; a longer word after a comma, or anywhere.
+std::vector<std::string> wrap(const std::string& text, std::size_t width);
 
 // table: for people; csv: RFC 4180 after `# name: value` lines of provenance; json: {"provenance",
 // "rows": [one object a row], "notes"}; md: a GitHub table. Ends in a newline.

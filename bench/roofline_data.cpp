@@ -154,7 +154,8 @@ std::vector<RooflinePoint> roofline_points(const LayerResult& layer, const AlgoR
     point.chosen = i == layer.chosen;
     if (point.chosen) point.samples_ms = c.samples_ms;
     if (with_phases) {
-      if (!data) data.emplace(layer.layer.problem, 1, DataKind::normal, ReferenceCase::Evaluate::nothing);
+      if (!data)
+        data.emplace(layer.layer.problem, 1, DataKind::normal, ReferenceCase::Evaluate::nothing);
       point.phases = roofline_phases(algo, problem, c, *data, device, roofs);
     }
     points.push_back(std::move(point));

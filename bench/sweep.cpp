@@ -1,6 +1,4 @@
 #include <fmt/format.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -77,18 +75,14 @@ Sweep planned_sweep(const Options& o) {
   sweep.points = sweep_points({{}, sweep.base, common.threads, common.layout}, sweep.axes);
   sweep.passes = common.passes;
   sweep.layers.resize(sweep.points.size() * sweep.passes.size());
+  sweep.wide = common.wide;
   sweep.predicted = o.tuning.tune.mode == TuneMode::heuristic;
   return sweep;
 }
 
-int terminal_columns() {
-  winsize size{};
-  const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return known ? std::clamp(int(size.ws_col), 60, 140) : 100;
-}
-
 std::string text_chart(const Sweep& sweep) {
-  const std::optional<std::string> chart = gnuplot(text_chart_script(sweep, terminal_columns()));
+  const std::optional<std::string> chart =
+      gnuplot(text_chart_script(sweep, int(terminal_columns(terminal_width))));
   if (!chart) return fmt::format("(No chart: {}.)\n\n", no_gnuplot);
   std::string text;  // without the blanks that fill every line
   for (std::size_t at = 0, end = 0; at < chart->size(); at = end + 1) {
@@ -158,6 +152,7 @@ VerbAction declare_sweep(CLI::App& app) {
   add_flag(app, "--fresh", o->tuning.tune.fresh,
            "Measure again what the store knows, and replace it");
   add_text(app, "--svg", o->svg, "The charts as a picture; needs gnuplot", "FILE");
+  add_wide(app, o->tuning.common, "configs, layouts and GFLOP/s");
   add_output(app, o->tuning.common, {"table", "csv", "json", "md"});
   add_db(app, o->tuning.common);
   set_footer(

@@ -171,19 +171,23 @@ std::vector<Cell> axis_cells(const Line& line, const SweepPoint& point) {
   return cells;
 }
 
-Report winners(const Sweep& s) {
+Report winners(const Sweep& s, bool wide) {
   Report report;
-  report.columns =
-      axis_columns(s, {"algo", "config", "layouts", "ms", "eff_gflops", "verdict", "next_best"});
+  report.width = wide ? 0 : terminal_width;
+  report.columns = wide ? axis_columns(s, {"algo", "config", "layouts", "ms", "eff_gflops",
+                                           "verdict", "next best"})
+                        : axis_columns(s, {"algo", "ms", "verdict", "next best"});
   for (const Line& line : lines(s))
     for (std::size_t v = 0; v < line.at.size(); ++v) {
       if (!line.at[v]) continue;
       const Candidate& c = chosen(*line.at[v]);
       std::vector<Cell> row = axis_cells(line, *line.points[v]);
-      row.insert(row.end(), {c.algo, c.config.text(), show_layouts(c),
-                             c.predicted ? Cell(c.ms, "~" + show_ms(c.ms)) : ms_cell(c.ms),
-                             gflops_cell(c.eff_gflops), to_string(line.at[v]->verdict),
-                             show_next_best(*line.at[v])});
+      row.emplace_back(c.algo);
+      if (wide) row.insert(row.end(), {c.config.text(), show_layouts(c)});
+      row.push_back(time_cell(c));
+      if (wide) row.push_back(gflops_cell(c.eff_gflops));
+      row.insert(row.end(),
+                 {to_string(verdict_of(*line.at[v])), show_next_best(*line.at[v], wide)});
       report.rows.push_back(std::move(row));
     }
   return report;
@@ -191,6 +195,7 @@ Report winners(const Sweep& s) {
 
 Report crossovers(const Sweep& s) {
   Report report;
+  report.width = s.wide ? 0 : terminal_width;
   report.columns = {"pass"};
   for (std::size_t i = 1; i < s.axes.size(); ++i) report.columns.push_back(s.axes[i].name);
   report.columns.insert(report.columns.end(), {s.axes.front().name, "wins"});
@@ -264,13 +269,15 @@ Report full_report(const Sweep& s) {
         const Candidate* const c = first ? best_of(s, line.pass, layer, candidate.algo) : nullptr;
         if (!c) continue;
         done.push_back(c->algo);
+        const auto measured = [&](Cell cell) { return c->predicted ? Cell() : std::move(cell); };
         std::vector<Cell> row = axis_cells(line, *line.points[v]);
         row.insert(
             row.end(),
             {to_text(line.points[v]->problem), c->algo, c->config.text(), to_string(c->x_layout),
              to_string(c->y_layout), to_string(c->status), std::int64_t(c->predicted),
-             std::int64_t(c == &chosen(layer)), exact(c->ms), exact(c->mad_ms), exact(c->pack_ms),
-             exact(c->eff_gflops), exact(c->exec_gflops), exact(c->rel_error), c->workspace_bytes});
+             std::int64_t(c == &chosen(layer)), exact(c->ms), measured(exact(c->mad_ms)),
+             measured(exact(c->pack_ms)), exact(c->eff_gflops), exact(c->exec_gflops),
+             measured(exact(c->rel_error)), measured(c->workspace_bytes)});
         report.rows.push_back(std::move(row));
       }
     }
@@ -377,10 +384,18 @@ std::string render(const Sweep& sweep, Format format) {
     report.provenance = sweep.provenance;
     return render(report, format);
   }
-  std::vector<Report> reports{winners(sweep), crossovers(sweep)};
+  const bool wide = sweep.wide || format == Format::md;
+  std::vector<Report> reports{winners(sweep, wide), crossovers(sweep)};
   if (sweep.axes.front().values.size() <= most_regrets) {
-    reports.push_back(regrets(sweep));
-    reports.back().notes = {"Times over the best there; - cannot run there, ~ predicted."};
+    Report costs = regrets(sweep);
+    costs.width = wide ? 0 : terminal_width;
+    // A table of numbers cannot be narrowed; its dearest entry is among the notes in any case.
+    if (fits(costs)) {
+      costs.notes = {"Times over the best there; - cannot run there, ~ predicted."};
+      reports.push_back(std::move(costs));
+    } else {
+      reports.back().notes = {"What each plan costs at the other values: --wide."};
+    }
   }
   for (std::string& note : notes(sweep)) reports.back().notes.push_back(std::move(note));
   reports.back().provenance = sweep.provenance;

@@ -19,6 +19,7 @@ struct Sweep {
   std::vector<LayerResult> layers;
   bool predicted = false;  // --mode heuristic
   bool complete = true;
+  bool wide = false;  // for people: every column, else those that fit a terminal
   Provenance provenance;
 };
 

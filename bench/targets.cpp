@@ -6,7 +6,9 @@
 #include <cctype>
 #include <cstdio>
 
+#include "bench/tune_report.h"
 #include "conv/error.h"
+#include "conv/names.h"
 #include "conv/reference.h"
 #include "nets/zoo.h"
 
@@ -93,8 +95,11 @@ double required_bytes(const ConvProblem& p) {
 
 std::vector<TuneItem> resolve_targets(const CommonOptions& options, const DeviceInfo& device) {
   std::vector<TuneItem> items;
+  std::vector<std::string> names;
   for (const std::string& target : options.targets)
-    for (TuneItem item : target_items(target, options.batches))
+    for (TuneItem item : target_items(target, options.batches)) {
+      names.push_back(show_layer(item.layer));
+      if (!options.layer.empty() && names.back() != options.layer) continue;
       for (const Pass pass : options.passes) {
         item.layer.problem.pass = pass;
         item.layer.problem.dtype = options.dtype;
@@ -102,6 +107,13 @@ std::vector<TuneItem> resolve_targets(const CommonOptions& options, const Device
         require_memory(item.layer, device);
         items.push_back(item);
       }
+    }
+  if (items.empty() && !options.layer.empty()) {
+    std::sort(names.begin(), names.end());
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    throw InputError(fmt::format("--layer '{}': did you mean {}?", options.layer,
+                                 nearest_names(options.layer, names)));
+  }
   return items;
 }
 

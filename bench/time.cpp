@@ -45,7 +45,7 @@ int run(const Options& o) {
                                    .counters = o.profile},
                                   progress, stop_on_interrupt());
   const std::vector<StepInfo> steps = describe_steps(net.graph, net.plan, registry, *device);
-  TimedNet timed{net.graph, net.plan, steps, times, provenance(*device), o.net.wide};
+  TimedNet timed{net.graph, net.plan, steps, times, provenance(*device), o.net.common.wide};
   for (auto& field : clocks.fields()) timed.provenance.fields.push_back(field);
   // What the layers that do little but read their weights are to be held against.
   timed.provenance.fields.emplace_back(
@@ -65,7 +65,7 @@ VerbAction declare_time(CLI::App& app) {
   add_net_arguments(app, o->net);
   add_plan_file(app, o->net);
   add_iterations(app, o->net);
-  add_wide(app, o->net, "executed GFLOP/s, bytes and layouts");
+  add_wide(app, o->net.common, "executed GFLOP/s, bytes and layouts");
   add_text(app, "--trace", o->trace,
            "A timeline of the first step-by-step iterations, for ui.perfetto.dev: one row for the "
            "host, one for the stream of steps, each of which all threads run together",

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <thread>
 
 #include "autotune/candidates.h"
 #include "autotune/clocks.h"
+#include "autotune/disturbance.h"
 #include "autotune/store.h"
 #include "bench/output.h"
 #include "bench/targets.h"
@@ -23,8 +25,22 @@ std::string show_result(const LayerResult& result) {
       fmt::format("{} {}", show_layer(result.layer), to_string(result.layer.problem.pass));
   if (!result.chosen) return fmt::format("{}: no algorithm works", layer);
   const Candidate& c = result.candidates[*result.chosen];
-  return fmt::format("{}: {} {} ms {}", layer, show_choice(c), show_ms(c.ms),
-                     to_string(result.verdict));
+  return fmt::format("{}: {} {} ms {}", layer, show_choice(c), time_cell(c).shown(),
+                     to_string(verdict_of(result)));
+}
+
+// Before a long run, that it would better run later.
+void warn_of_other_programs(const DeviceInfo& device) {
+  constexpr double noticeable = 0.1;
+  constexpr std::chrono::milliseconds long_enough(250);  // for /proc/stat's ticks of 10 ms
+  LoadMeter meter;
+  std::this_thread::sleep_for(long_enough);
+  const double others = meter.look(0).others;
+  if (device.kind == DeviceKind::cpu && others > noticeable)
+    fmt::print(stderr,
+               "convlab: other programs use {:.0f}% of this machine's processors now: it takes "
+               "longer, and rows may stay UNSURE\n",
+               100 * others);
 }
 
 class TunePrinter : public TuneProgress {
@@ -50,7 +66,7 @@ class TunePrinter : public TuneProgress {
   ClockWatch& clocks_;
   TuningPart part_;
   std::size_t done_ = 0, total_ = 0;
-  std::chrono::steady_clock::time_point last_line_;
+  std::chrono::steady_clock::time_point last_line_ = std::chrono::steady_clock::now();
 };
 
 void TunePrinter::resumed(std::size_t rows) {
@@ -74,7 +90,7 @@ void TunePrinter::ended(const ConvProblem&, const Candidate& c) {
 void TunePrinter::announce(const std::string& text) {
   progress_.bar(done_, total_, text);
   const auto now = std::chrono::steady_clock::now();
-  constexpr std::chrono::seconds pause(2);
+  constexpr std::chrono::seconds pause(10);
   if (progress_.has_terminal() || now - last_line_ < pause) return;
   last_line_ = now;
   progress_.line(text);
@@ -95,27 +111,21 @@ void TunePrinter::end(const LayerResult& result, std::size_t done, std::size_t t
   progress_.step(done_, total_, show_result(result));
 }
 
-// Which layers have no algorithm only for want of workspace, and how much would do. When that is
-// all of them, it is the limit that makes no sense.
+// Which layers have no algorithm only for want of workspace, and how much would do.
 void report_limit(const TuneTable& table, std::int64_t limit) {
-  std::vector<std::string> lines;
-  bool any_chosen = false;
   for (const LayerResult& layer : table.layers) {
-    any_chosen |= layer.chosen.has_value();
     const Candidate* least = nullptr;
     for (const Candidate& c : layer.candidates)
       if (c.status == Status::refused && c.workspace_bytes > limit &&
           (!least || c.workspace_bytes < least->workspace_bytes))
         least = &c;
     if (!layer.chosen && least)
-      lines.push_back(fmt::format(
-          "{} {}: the workspace limit of {} bytes is too small for every algorithm: expected at "
-          "least --workspace-max {} ({})",
-          show_layer(layer.layer), to_string(layer.layer.problem.pass), limit,
-          least->workspace_bytes, show_choice(*least)));
+      fmt::print(stderr,
+                 "convlab: {} {}: the workspace limit of {} bytes is too small for every "
+                 "algorithm: expected at least --workspace-max {} ({})\n",
+                 show_layer(layer.layer), to_string(layer.layer.problem.pass), limit,
+                 least->workspace_bytes, show_choice(*least));
   }
-  if (!lines.empty() && !any_chosen) throw InputError(lines.front());
-  for (const std::string& line : lines) fmt::print(stderr, "convlab: {}\n", line);
 }
 
 }  // namespace
@@ -197,6 +207,7 @@ TuneOutcome run_tuning(const TuneArguments& a, const std::vector<TuneItem>& item
 
   std::optional<Store> store;
   if (!db.empty()) store.emplace(db);
+  if (options.mode != TuneMode::heuristic) warn_of_other_programs(device.info());
   ClockWatch clocks(device.info());
   TunePrinter printer(db, clocks, part);
   const std::atomic<bool>& stop = stop_on_interrupt();
@@ -204,6 +215,8 @@ TuneOutcome run_tuning(const TuneArguments& a, const std::vector<TuneItem>& item
   outcome.table =
       tune(items, options, append_all_algos, device, store ? &*store : nullptr, &printer, &stop);
   outcome.table.provenance = provenance(device);
+  if (disturbances_ignored())
+    outcome.table.provenance.fields.emplace_back("disturbances", "ignored, as asked for");
   if (options.mode != TuneMode::heuristic)
     for (auto& field : clocks.fields()) outcome.table.provenance.fields.push_back(field);
   outcome.interrupted = stop;

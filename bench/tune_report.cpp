@@ -2,10 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 
-#include "autotune/measure.h"
+#include "autotune/race.h"
+#include "bench/options.h"
 
 namespace convlab {
 namespace {
@@ -19,37 +24,181 @@ const Candidate* runner_up(const LayerResult& layer) {
   return nullptr;
 }
 
+// No interval where either side was never run.
+std::array<double, 3> shown_ratio(const LayerResult& layer) {
+  std::array<double, 3> ratio = layer.ratio;
+  const Candidate* const next = runner_up(layer);
+  if (next && layer.chosen && (next->predicted || layer.candidates[*layer.chosen].predicted))
+    ratio[0] = ratio[2] = 0;
+  return ratio;
+}
+
 Cell spread_cell(const Candidate& c) {
   if (c.predicted || c.ms <= 0) return {};
   const double percent = 100 * c.mad_ms / c.ms;
   return {percent, fmt::format("{:.1f}", percent)};
 }
 
-Cell measured_error(const Candidate& c) {
-  if (c.predicted) return {};
-  return {c.rel_error, fmt::format("{:.1e}{}", c.rel_error, c.sampled_error ? "*" : "")};
+Cell measured_ms(const Candidate& c, double ms) { return c.predicted ? Cell() : ms_cell(ms); }
+
+Cell gflops_of(const Candidate& c) {
+  return {c.eff_gflops, fmt::format("{}{:.1f}", c.predicted ? "~" : "", c.eff_gflops)};
+}
+
+const Candidate& chosen_of(const LayerResult& layer) { return layer.candidates[*layer.chosen]; }
+
+TuneTable with_equal_rows_merged(const TuneTable& table) {
+  TuneTable merged = table;
+  merged.layers.clear();
+  for (const LayerResult& next : table.layers) {
+    const auto same =
+        std::find_if(merged.layers.begin(), merged.layers.end(), [&](const LayerResult& seen) {
+          return seen.first_layer == next.first_layer && seen.layer.problem == next.layer.problem;
+        });
+    if (same == merged.layers.end())
+      merged.layers.push_back(next);
+    else
+      same->layer.count += next.layer.count;
+  }
+  return merged;
+}
+
+// ---- Beside the peers, a vendor's algorithms ----
+
+const std::set<std::string>& vendor_algos() {
+  static const std::set<std::string> ids = [] {
+    AlgoRegistry registry;
+    append_all_algos(registry);
+    std::set<std::string> found;
+    for (const ConvAlgo* algo : registry.all())
+      if (algo->info().origin == Origin::vendor) found.insert(algo->info().id);
+    return found;
+  }();
+  return ids;
+}
+
+bool is_vendor(const Candidate& c) { return vendor_algos().contains(c.algo); }
+
+bool is_measured(const Candidate& c) {
+  return !c.predicted && c.ms > 0 && (c.status == Status::ok || c.status == Status::dropped);
+}
+
+// Of a vendor's algorithms or of ours. The choice is the best of its kind; otherwise candidates
+// stand best first.
+const Candidate* best_measured(const LayerResult& layer, bool vendor) {
+  const auto counts = [&](const Candidate& c) { return is_measured(c) && is_vendor(c) == vendor; };
+  if (layer.chosen && counts(chosen_of(layer))) return &chosen_of(layer);
+  const auto best = std::find_if(layer.candidates.begin(), layer.candidates.end(), counts);
+  return best == layer.candidates.end() ? nullptr : &*best;
+}
+
+// As the tuner counts: packing the filter is part of a training step.
+class Costs {
+ public:
+  explicit Costs(const TuneTable& table)
+      : training_(std::any_of(table.layers.begin(), table.layers.end(), [](const LayerResult& l) {
+          return l.layer.problem.pass != Pass::forward;
+        })) {}
+  bool training() const { return training_; }
+  double of(const LayerResult& layer, const Candidate& c) const {
+    return cost_ms(c, training_ && layer.layer.problem.pass != Pass::backward_filter);
+  }
+
+ private:
+  bool training_;
+};
+
+// "onednn" of "onednn.direct": whose algorithms were measured here; empty where none was.
+std::string peer_name(const TuneTable& table) {
+  for (const LayerResult& layer : table.layers)
+    if (const Candidate* peer = best_measured(layer, true))
+      return peer->algo.substr(0, peer->algo.find('.'));
+  return "";
+}
+
+// The best peer's cost over the chosen's.
+Cell over_peer(const LayerResult& layer, const Costs& costs) {
+  const Candidate* const peer = best_measured(layer, true);
+  if (!peer || !layer.chosen || chosen_of(layer).predicted) return {};
+  const double ratio = peer == runner_up(layer)
+                           ? layer.ratio[1]  // paired, as the next best's column has it
+                           : costs.of(layer, *peer) / costs.of(layer, chosen_of(layer));
+  return {ratio, fmt::format("{:.2f}", ratio)};
+}
+
+// ---- Tables ----
+
+template <class ValueOf>
+bool differ(const TuneTable& table, const ValueOf& value_of) {
+  return std::any_of(table.layers.begin(), table.layers.end(), [&](const LayerResult& layer) {
+    return value_of(layer) != value_of(table.layers.front());
+  });
+}
+
+Report narrow_report(const TuneTable& table, bool with_config) {
+  const bool batches = differ(table, [](const LayerResult& l) { return l.layer.problem.n; });
+  const bool counts = std::any_of(table.layers.begin(), table.layers.end(),
+                                  [](const LayerResult& l) { return l.layer.count != 1; });
+  const std::string peer = peer_name(table);
+  const Costs costs(table);
+  Report report;
+  report.width = terminal_width;
+  report.columns = {"layer"};
+  if (batches) report.columns.emplace_back("batch");
+  report.columns.emplace_back("pass");
+  if (counts) report.columns.emplace_back("#");  // how often; room is scarce
+  report.columns.insert(report.columns.end(), {"algo", "ms"});
+  if (!peer.empty()) report.columns.push_back("× " + peer);
+  report.columns.insert(report.columns.end(), {"verdict", "next best"});
+  for (const LayerResult& layer : table.layers) {
+    const ConvProblem& p = layer.layer.problem;
+    std::vector<Cell> row{show_layer(layer.layer)};
+    if (batches) row.emplace_back(p.n);
+    row.emplace_back(to_string(p.pass));
+    if (counts) row.emplace_back(layer.layer.count);
+    if (layer.chosen) {
+      const Candidate& c = chosen_of(layer);
+      const bool config = with_config && !c.config.values().empty();
+      row.insert(row.end(), {config ? c.algo + " " + c.config.text() : c.algo, time_cell(c)});
+    } else {
+      row.insert(row.end(), {"-", Cell()});
+    }
+    if (!peer.empty()) row.push_back(over_peer(layer, costs));
+    row.insert(row.end(), {to_string(verdict_of(layer)), show_next_best(layer, false)});
+    report.rows.push_back(std::move(row));
+  }
+  return report;
+}
+
+// What fits a terminal: with configs only if they do.
+Report narrow_report(const TuneTable& table) {
+  Report report = narrow_report(table, true);
+  return fits(report) ? report : narrow_report(table, false);
 }
 
 // What a person compares; the problem's text and the rest stand in csv and json.
-Report reading_report(const TuneTable& table) {
+Report wide_report(const TuneTable& table) {
+  const std::string peer = peer_name(table);
+  const Costs costs(table);
   Report report;
-  report.columns = {"layer",      "batch",     "pass",      "count",   "algo",
-                    "config",     "layouts",   "ms",        "mad_%",   "pack_ms",
-                    "eff_gflops", "rel_error", "workspace", "verdict", "next_best"};
+  report.columns = {"layer", "batch", "pass", "count", "algo", "config", "layouts", "ms"};
+  if (!peer.empty()) report.columns.push_back("× " + peer);
+  report.columns.insert(report.columns.end(), {"mad_%", "pack_ms", "eff_gflops", "rel_error",
+                                               "workspace", "verdict", "next best"});
   for (const LayerResult& layer : table.layers) {
     const ConvProblem& p = layer.layer.problem;
     std::vector<Cell> row{show_layer(layer.layer), p.n, to_string(p.pass), layer.layer.count};
     if (layer.chosen) {
-      const Candidate& c = layer.candidates[*layer.chosen];
-      row.insert(row.end(),
-                 {c.algo, c.config.text(), show_layouts(c), ms_cell(c.ms), spread_cell(c),
-                  ms_cell(c.pack_ms), gflops_cell(c.eff_gflops), measured_error(c),
-                  bytes_cell(c.workspace_bytes), to_string(layer.verdict), show_next_best(layer)});
+      const Candidate& c = chosen_of(layer);
+      row.insert(row.end(), {c.algo, c.config.text(), show_layouts(c), time_cell(c)});
+      if (!peer.empty()) row.push_back(over_peer(layer, costs));
+      row.insert(row.end(), {spread_cell(c), measured_ms(c, c.pack_ms), gflops_of(c),
+                             measured_error(c), measured_bytes(c)});
     } else {
-      row.resize(report.columns.size());
-      row[4] = "-";
-      row[13] = to_string(layer.verdict);
+      row.emplace_back("-");
+      row.resize(report.columns.size() - 2);
     }
+    row.insert(row.end(), {to_string(verdict_of(layer)), show_next_best(layer)});
     report.rows.push_back(std::move(row));
   }
   return report;
@@ -62,7 +211,8 @@ Report full_report(const TuneTable& table) {
       "algo",       "config",      "x_layout",  "y_layout",        "threads",
       "cache",      "ms",          "mad_ms",    "pack_ms",         "convert_ms",
       "eff_gflops", "exec_gflops", "rel_error", "workspace_bytes", "packed_filter_bytes",
-      "verdict",    "ratio_lo",    "ratio",     "ratio_hi",        "next_best"};
+      "verdict",    "ratio_lo",    "ratio",     "ratio_hi",        "next_best",
+      "reason"};
   const auto exact = [](double value) { return Cell(value, ""); };
   for (const LayerResult& layer : table.layers) {
     const ConvProblem& p = layer.layer.problem;
@@ -70,106 +220,149 @@ Report full_report(const TuneTable& table) {
                           layer.layer.count};
     row.resize(report.columns.size());
     if (layer.chosen) {
-      const Candidate& c = layer.candidates[*layer.chosen];
+      const Candidate& c = chosen_of(layer);
       const std::vector<Cell> cells{c.algo,
                                     c.config.text(),
                                     to_string(c.x_layout),
                                     to_string(c.y_layout),
                                     std::int64_t(c.threads),
                                     to_string(c.cache),
-                                    exact(c.ms),
-                                    exact(c.mad_ms),
-                                    exact(c.pack_ms),
-                                    exact(c.convert_ms),
-                                    exact(c.eff_gflops),
-                                    exact(c.exec_gflops),
-                                    exact(c.rel_error),
-                                    c.workspace_bytes,
-                                    c.packed_filter_bytes};
+                                    exact(c.ms)};
       std::copy(cells.begin(), cells.end(), row.begin() + 5);
+      row[15] = exact(c.eff_gflops);
+      row[16] = exact(c.exec_gflops);
+      if (!c.predicted) {
+        row[12] = exact(c.mad_ms);
+        row[13] = exact(c.pack_ms);
+        row[14] = exact(c.convert_ms);
+        row[17] = exact(c.rel_error);
+        row[18] = c.workspace_bytes;
+        row[19] = c.packed_filter_bytes;
+      }
       if (const Candidate* next = runner_up(layer)) {
-        for (std::size_t i = 0; i < 3; ++i) row[21 + i] = exact(layer.ratio[i]);
+        const std::array<double, 3> ratio = shown_ratio(layer);
+        for (std::size_t i = 0; i < 3; ++i)
+          if (ratio[i] > 0) row[21 + i] = exact(ratio[i]);
         row[24] = next->algo;
       }
     }
-    row[20] = to_string(layer.verdict);
+    row[20] = to_string(verdict_of(layer));
+    row[25] = layer.reason;
     report.rows.push_back(std::move(row));
   }
   return report;
 }
 
-// The median over the layers of how far a chosen candidate's samples spread.
-double typical_spread(const TuneTable& table) {
-  std::vector<double> spreads;
-  for (const LayerResult& layer : table.layers)
-    if (layer.chosen) {
-      const Candidate& c = layer.candidates[*layer.chosen];
-      if (c.ms > 0) spreads.push_back(c.mad_ms / c.ms);
-    }
-  return median(spreads);
+// The rows in `totals`.
+bool is_counted(const LayerResult& layer) {
+  return !layer.first_layer || layer.layer.problem.pass != Pass::backward_data;
 }
 
-std::vector<std::string> notes(const TuneTable& table) {
+// How many of the choices that make a total are predicted.
+std::int64_t predicted_rows(const TuneTable& table, std::optional<Pass> pass = {}) {
+  return std::count_if(table.layers.begin(), table.layers.end(), [&](const LayerResult& layer) {
+    return (!pass || *pass == layer.layer.problem.pass) && is_counted(layer) && layer.chosen &&
+           chosen_of(layer).predicted;
+  });
+}
+
+std::string show_total(const std::string& name, const TuneTable& table, const Totals& t,
+                       std::optional<Pass> pass = {}) {
+  const std::int64_t predicted = predicted_rows(table, pass);
+  const char* const mark = predicted > 0 ? "~" : "";
+  return fmt::format("total {:<5}  {}{} ms, packing filters {}{} ms, converting layouts {} ms{}",
+                     name, mark, show_ms(t.chosen_ms), mark, show_ms(t.pack_ms),
+                     show_ms(t.convert_ms),
+                     predicted > 0 ? fmt::format("; {} predicted", predicted) : "");
+}
+
+// What the best of all, our own alone and the peers alone take, where all three are known.
+struct Contest {
+  double best_ms = 0, own_ms = 0, peer_ms = 0;
+  std::int64_t rows = 0, of = 0;
+};
+
+Contest contest(const TuneTable& table) {
+  const Costs costs(table);
+  Contest sum;
+  for (const LayerResult& layer : table.layers) {
+    if (!is_counted(layer)) continue;
+    ++sum.of;
+    const Candidate* const own = best_measured(layer, false);
+    const Candidate* const peer = best_measured(layer, true);
+    if (!own || !peer || !layer.chosen || !is_measured(chosen_of(layer))) continue;
+    ++sum.rows;
+    const double count = double(layer.layer.count);
+    sum.best_ms += count * costs.of(layer, chosen_of(layer));
+    sum.own_ms += count * costs.of(layer, *own);
+    sum.peer_ms += count * costs.of(layer, *peer);
+  }
+  return sum;
+}
+
+std::vector<std::string> notes(const TuneTable& table, bool with_errors) {
   std::vector<std::string> notes;
   bool sampled = false, first_backward = false;
   for (const LayerResult& layer : table.layers) {
-    if (layer.chosen) sampled |= layer.candidates[*layer.chosen].sampled_error;
+    if (layer.chosen) sampled |= chosen_of(layer).sampled_error;
     first_backward |= layer.first_layer && layer.layer.problem.pass == Pass::backward_data;
   }
   for (const Pass pass : all_passes) {
     const Totals t = totals(table, pass);
-    if (t.chosen_ms > 0)
-      notes.push_back(fmt::format(
-          "total {:<5}  {} ms, packing filters {} ms, converting layouts {} ms", to_string(pass),
-          show_ms(t.chosen_ms), show_ms(t.pack_ms), show_ms(t.convert_ms)));
+    if (t.chosen_ms > 0) notes.push_back(show_total(std::string(to_string(pass)), table, t, pass));
   }
   const Totals all = totals(table);
-  notes.push_back(fmt::format("total all    {} ms, packing filters {} ms, converting layouts {} ms",
-                              show_ms(all.chosen_ms), show_ms(all.pack_ms),
-                              show_ms(all.convert_ms)));
+  notes.push_back(show_total("all", table, all));
+  if (const Contest c = contest(table); c.rows > 0)
+    notes.push_back(
+        fmt::format("best of all {} ms, own alone {}, {} alone {}{}, over {} of {} rows",
+                    show_ms(c.best_ms), show_ms(c.own_ms), peer_name(table), show_ms(c.peer_ms),
+                    Costs(table).training() ? ", with packing" : "", c.rows, c.of));
   if (first_backward)
     notes.push_back("The first layer's bwd_d is listed but in no total: nothing reads its result.");
   if (all.layers_without > 0)
     notes.push_back(fmt::format("{} without any working algorithm.", all.layers_without));
-  if (sampled) notes.push_back("* rel_error over a sample of the outputs.");
-  // A quiet machine's is about 0.02; at 0.1 single times are off by factors.
-  if (const double spread = typical_spread(table); spread > 0.1)
-    notes.push_back(
-        fmt::format("Times spread by {:.0f}%: something else used this machine. Run it "
-                    "again with --fresh when that is over.",
-                    100 * spread));
+  if (sampled && with_errors) notes.push_back("* rel_error over a sample of the outputs.");
   if (!table.complete)
     notes.push_back(
         fmt::format("Stopped early: untried candidates may save another {} ms; the same "
                     "command goes on from here.",
                     show_ms(table.remaining_gain)));
+  if (const std::string note = unsure_note(table, true); !note.empty()) notes.push_back(note);
   return notes;
 }
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 Json candidate_json(const Candidate& c) {
+  // What nothing has run is null, not 0.
+  const auto measured = [&](Json value) { return c.predicted ? Json(nullptr) : std::move(value); };
   return {{"algo", c.algo},
           {"config", c.config.text()},
           {"layouts", {to_string(c.x_layout), to_string(c.y_layout)}},
           {"threads", c.threads},
           {"cache", to_string(c.cache)},
+          {"predicted", c.predicted},
           {"ms", number(c.ms)},
-          {"mad_ms", number(c.mad_ms)},
-          {"pack_ms", number(c.pack_ms)},
-          {"convert_ms", number(c.convert_ms)},
+          {"mad_ms", measured(number(c.mad_ms))},
+          {"pack_ms", measured(number(c.pack_ms))},
+          {"convert_ms", measured(number(c.convert_ms))},
           {"eff_gflops", number(c.eff_gflops)},
           {"exec_gflops", number(c.exec_gflops)},
-          {"rel_error", number(c.rel_error)},
-          {"workspace_bytes", c.workspace_bytes},
-          {"packed_filter_bytes", c.packed_filter_bytes}};
+          {"rel_error", measured(number(c.rel_error))},
+          {"workspace_bytes", measured(c.workspace_bytes)},
+          {"packed_filter_bytes", measured(c.packed_filter_bytes)},
+          {"process_ms", c.process_ms},
+          {"process_pack_ms", c.process_pack_ms}};
 }
 
-Json totals_json(const Totals& t) {
+Json totals_json(const TuneTable& table, std::optional<Pass> pass = {}) {
+  const Totals t = totals(table, pass);
   return {{"ms", t.chosen_ms},
           {"pack_ms", t.pack_ms},
           {"convert_ms", t.convert_ms},
-          {"layers_without", t.layers_without}};
+          {"layers_without", t.layers_without},
+          {"predicted", predicted_rows(table, pass)}};
 }
 
 std::string render_json(const TuneTable& table) {
@@ -180,11 +373,80 @@ std::string render_json(const TuneTable& table) {
   for (const auto& [name, value] : table.provenance.fields) json["provenance"][name] = value;
   for (const LayerResult& layer : table.layers) json["layers"].push_back(layer_json(layer));
   for (const Pass pass : all_passes)
-    json["totals"][std::string(to_string(pass))] = totals_json(totals(table, pass));
-  json["totals"]["all"] = totals_json(totals(table));
+    json["totals"][std::string(to_string(pass))] = totals_json(table, pass);
+  json["totals"]["all"] = totals_json(table);
+  const Contest c = contest(table);
+  json["totals"]["contest"] = {{"rows", c.rows},
+                               {"of", c.of},
+                               {"best_ms", c.best_ms},
+                               {"own_ms", c.own_ms},
+                               {"peer_ms", c.peer_ms}};
+  const Disturbances& d = table.disturbances;
+  json["disturbances"] = {{"samples", d.samples},
+                          {"disturbed", d.disturbed},
+                          {"others", d.others},
+                          {"stolen", d.stolen}};
   json["totals"]["complete"] = table.complete;
   json["totals"]["remaining_gain_ms"] = table.remaining_gain;
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+// Every candidate: who takes part how, for a terminal.
+Report narrow_candidates(const TuneTable& table) {
+  Report report;
+  report.width = terminal_width;
+  const bool layers = differ(table, [](const LayerResult& l) { return show_layer(l.layer); });
+  const bool passes = differ(table, [](const LayerResult& l) { return l.layer.problem.pass; });
+  if (layers) report.columns.emplace_back("layer");
+  if (passes) report.columns.emplace_back("pass");
+  report.columns.insert(report.columns.end(),
+                        {"algo", "status", "ms", "rel_error", "config, reason"});
+  for (const LayerResult& layer : table.layers)
+    for (const Candidate& c : layer.candidates) {
+      std::vector<Cell> row;
+      if (layers) row.emplace_back(show_layer(layer.layer));
+      if (passes) row.emplace_back(to_string(layer.layer.problem.pass));
+      row.insert(row.end(), {c.algo, to_string(c.status)});
+      row.push_back(c.ms > 0 ? time_cell(c) : Cell());
+      row.push_back(c.status == Status::refused ? Cell() : measured_error(c));
+      std::string text = c.config.text();
+      if (!text.empty() && !c.reason.empty()) text += ": ";
+      row.emplace_back(text + c.reason);
+      report.rows.push_back(std::move(row));
+    }
+  return report;
+}
+
+Report wide_candidates(const TuneTable& table) {
+  Report report;
+  report.columns = {"layer",      "pass",        "algo",      "config",    "layouts",
+                    "status",     "ms",          "mad_%",     "pack_ms",   "convert_ms",
+                    "eff_gflops", "exec_gflops", "rel_error", "workspace", "reason"};
+  for (const LayerResult& layer : table.layers)
+    for (const Candidate& c : layer.candidates) {
+      std::vector<Cell> row{show_layer(layer.layer),
+                            to_string(layer.layer.problem.pass),
+                            c.algo,
+                            c.config.text(),
+                            show_layouts(c),
+                            to_string(c.status)};
+      row.resize(report.columns.size());
+      if (c.ms > 0) {
+        row[6] = time_cell(c);
+        row[7] = spread_cell(c);
+        row[10] = gflops_of(c);
+        row[11] = gflops_cell(c.exec_gflops);
+      }
+      if (c.status != Status::refused) {
+        row[8] = measured_ms(c, c.pack_ms);
+        row[9] = measured_ms(c, c.convert_ms);
+        row[12] = measured_error(c);
+        row[13] = measured_bytes(c);
+      }
+      row[14] = c.reason;
+      report.rows.push_back(std::move(row));
+    }
+  return report;
 }
 
 std::string cpp_literal(std::string_view text) {
@@ -220,6 +482,7 @@ inline constexpr Fact provenance[] = {
 struct Choice {
   std::string_view layer, problem, pass, dtype;  // problem in benchdnn's text form
   std::string_view algo, config, x_layout, y_layout;
+  bool predicted;  // never run: ms is a prediction, and the three below are -1
   double ms;
   double rel_error;
   std::int64_t workspace_bytes, packed_filter_bytes;
@@ -232,13 +495,14 @@ inline constexpr Choice choices[] = {
     if (!layer.chosen) continue;
     any = true;
     const ConvProblem& p = layer.layer.problem;
-    const Candidate& c = layer.candidates[*layer.chosen];
-    text += fmt::format("    {{{}, {}, {}, {},\n     {}, {}, {}, {},\n     {}, {}, {}, {}}},\n",
-                        cpp_literal(layer.layer.name), cpp_literal(to_text(p)),
-                        cpp_literal(to_string(p.pass)), cpp_literal(to_string(p.dtype)),
-                        cpp_literal(c.algo), cpp_literal(c.config.text()),
-                        cpp_literal(to_string(c.x_layout)), cpp_literal(to_string(c.y_layout)),
-                        c.ms, c.rel_error, c.workspace_bytes, c.packed_filter_bytes);
+    const Candidate& c = chosen_of(layer);
+    text += fmt::format(
+        "    {{{}, {}, {}, {},\n     {}, {}, {}, {},\n     {}, {}, {}, {}, {}}},\n",
+        cpp_literal(layer.layer.name), cpp_literal(to_text(p)), cpp_literal(to_string(p.pass)),
+        cpp_literal(to_string(p.dtype)), cpp_literal(c.algo), cpp_literal(c.config.text()),
+        cpp_literal(to_string(c.x_layout)), cpp_literal(to_string(c.y_layout)), c.predicted, c.ms,
+        c.predicted ? -1 : c.rel_error, c.predicted ? -1 : c.workspace_bytes,
+        c.predicted ? -1 : c.packed_filter_bytes);
   }
   if (!any) text += "    {},  // nothing was chosen\n";
   text += R"(};
@@ -258,64 +522,94 @@ constexpr const Choice* find(std::string_view problem, std::string_view pass,
 
 }  // namespace
 
-std::string render(const TuneTable& table, Format format) {
+std::string render(const TuneTable& table, Format format, bool wide) {
   if (format == Format::json) return render_json(table);
   if (format == Format::hpp) return render_header(table);
-  Report report = format == Format::csv ? full_report(table) : reading_report(table);
-  report.notes = notes(table);
+  const TuneTable merged = with_equal_rows_merged(table);
+  const bool narrow = format == Format::table && !wide;
+  Report report = format == Format::csv ? full_report(table)
+                  : narrow              ? narrow_report(merged)
+                                        : wide_report(merged);
+  report.notes = notes(merged, !narrow);
   report.provenance = table.provenance;
   return render(report, format);
 }
 
-std::string render_candidates(const TuneTable& table, Format format) {
+std::string render_candidates(const TuneTable& table, Format format, bool wide) {
   if (format == Format::json) return render_json(table);
-  Report report;
-  report.columns = {"layer",      "pass",        "algo",      "config",    "layouts",
-                    "status",     "ms",          "mad_%",     "pack_ms",   "convert_ms",
-                    "eff_gflops", "exec_gflops", "rel_error", "workspace", "reason"};
-  for (const LayerResult& layer : table.layers) {
-    const std::string name = show_layer(layer.layer);
-    const std::string_view pass = to_string(layer.layer.problem.pass);
-    for (const Candidate& c : layer.candidates) {
-      std::vector<Cell> row{
-          name, pass, c.algo, c.config.text(), show_layouts(c), to_string(c.status)};
-      row.resize(report.columns.size());
-      if (c.ms > 0) {
-        row[6] = c.predicted ? Cell(c.ms, "~" + show_ms(c.ms)) : ms_cell(c.ms);
-        row[7] = spread_cell(c);
-        row[10] = gflops_cell(c.eff_gflops);
-        row[11] = gflops_cell(c.exec_gflops);
-      }
-      if (c.status != Status::refused && !c.predicted) {
-        row[8] = ms_cell(c.pack_ms);
-        row[9] = ms_cell(c.convert_ms);
-        row[12] = measured_error(c);
-        row[13] = bytes_cell(c.workspace_bytes);
-      }
-      row[14] = c.reason;
-      report.rows.push_back(std::move(row));
-    }
-    if (layer.chosen)
-      report.notes.push_back(fmt::format("{} {}: {} {} {}", name, pass, to_string(layer.verdict),
-                                         show_choice(layer.candidates[*layer.chosen]),
-                                         show_next_best(layer)));
-  }
+  const TuneTable merged = format == Format::csv ? table : with_equal_rows_merged(table);
+  Report report =
+      format == Format::table && !wide ? narrow_candidates(merged) : wide_candidates(merged);
+  for (const LayerResult& layer : merged.layers)
+    report.notes.push_back(
+        fmt::format("{} {}: {}", show_layer(layer.layer), to_string(layer.layer.problem.pass),
+                    layer.chosen ? fmt::format("{} {} {}", to_string(verdict_of(layer)),
+                                               show_choice(chosen_of(layer)), show_next_best(layer))
+                                 : fmt::format("{} {}", to_string(layer.verdict), layer.reason)));
+  if (const std::string note = unsure_note(merged, false); !note.empty())
+    report.notes.push_back(note);
   report.provenance = table.provenance;
   return render(report, format);
 }
 
-std::string show_next_best(const LayerResult& layer) {
+std::string unsure_note(const TuneTable& table, bool resumes) {
+  const TuneTable merged = with_equal_rows_merged(table);
+  const auto unsure =
+      std::count_if(merged.layers.begin(), merged.layers.end(),
+                    [](const LayerResult& l) { return verdict_of(l) == Verdict::unsure; });
+  if (unsure == 0) return "";
+  const std::string rows = fmt::format("{} of {} rows are UNSURE: ", unsure, merged.layers.size());
+  // Less than this disturbs few samples, and those are taken again.
+  if (table.disturbances.others < 0.05)
+    return rows + "too close to tell in the processes so far" +
+           (resumes ? "; the same command goes on from here" : "");
+  std::string cores = "the machine";
+  for (const auto& [name, value] : table.provenance.fields)
+    if (name == "threads") cores = value + (value == "1" ? " core" : " cores");
+  return rows +
+         fmt::format("other programs used {:.0f}% of {}; run the command again when it is quiet",
+                     100 * table.disturbances.others, cores);
+}
+
+int exit_code(const TuneTable& table) {
+  return std::any_of(table.layers.begin(), table.layers.end(),
+                     [](const LayerResult& layer) { return layer.chosen.has_value(); })
+             ? 0
+             : 1;
+}
+
+std::string show_next_best(const LayerResult& layer, bool in_full) {
+  if (!layer.chosen) return layer.reason;
   const Candidate* next = runner_up(layer);
-  if (!next || !layer.chosen) return "";
-  const Candidate& chosen = layer.candidates[*layer.chosen];
+  if (!next) return "";
+  const Candidate& chosen = chosen_of(layer);
   std::string text = next->algo;
-  if (next->algo == chosen.algo) {
+  if (in_full && next->algo == chosen.algo) {
     if (next->config != chosen.config) text += " " + next->config.text();
     if (show_layouts(*next) != show_layouts(chosen)) text += " " + show_layouts(*next);
   }
-  text += fmt::format(" {:.2f}x", layer.ratio[1]);
-  if (layer.ratio[0] > 0) text += fmt::format(" [{:.2f} {:.2f}]", layer.ratio[0], layer.ratio[2]);
+  const std::array<double, 3> ratio = shown_ratio(layer);
+  text += fmt::format(" {}{:.2f}{}", next->predicted || chosen.predicted ? "~" : "", ratio[1],
+                      in_full ? "x" : "");
+  if (ratio[0] > 0) text += fmt::format(" [{:.2f} {:.2f}]", ratio[0], ratio[2]);
   return text;
+}
+
+Cell time_cell(const Candidate& c) {
+  return c.predicted ? Cell(c.ms, "~" + show_ms(c.ms)) : ms_cell(c.ms);
+}
+
+Cell measured_error(const Candidate& c) {
+  if (c.predicted) return Cell::without_value("not measured");
+  return {c.rel_error, fmt::format("{:.1e}{}", c.rel_error, c.sampled_error ? "*" : "")};
+}
+
+Cell measured_bytes(const Candidate& c) {
+  return c.predicted ? Cell() : bytes_cell(c.workspace_bytes);
+}
+
+Verdict verdict_of(const LayerResult& layer) {
+  return layer.chosen && chosen_of(layer).predicted ? Verdict::predicted : layer.verdict;
 }
 
 Json layer_json(const LayerResult& layer) {
@@ -328,14 +622,19 @@ Json layer_json(const LayerResult& layer) {
     candidates.push_back(std::move(candidate));
   }
   if (layer.chosen) {
-    const Candidate& c = layer.candidates[*layer.chosen];
+    const Candidate& c = chosen_of(layer);
     chosen = candidate_json(c);
     chosen["samples_ms"] = c.samples_ms;
   }
-  return {{"layer", layer.layer.name},           {"problem", to_text(p)},
-          {"pass", to_string(p.pass)},           {"dtype", to_string(p.dtype)},
-          {"count", layer.layer.count},          {"chosen", std::move(chosen)},
-          {"verdict", to_string(layer.verdict)}, {"ratio", layer.ratio},
+  return {{"layer", layer.layer.name},
+          {"problem", to_text(p)},
+          {"pass", to_string(p.pass)},
+          {"dtype", to_string(p.dtype)},
+          {"count", layer.layer.count},
+          {"chosen", std::move(chosen)},
+          {"verdict", to_string(verdict_of(layer))},
+          {"reason", layer.reason},
+          {"ratio", shown_ratio(layer)},
           {"candidates", std::move(candidates)}};
 }
 

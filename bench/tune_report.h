@@ -9,19 +9,35 @@
 
 namespace convlab {
 
-// One row a layer and pass. JSON is design's: provenance, layers with all their candidates, totals.
-// hpp is a C++ header of constexpr choices that needs nothing but the standard library.
-std::string render(const TuneTable&, Format);
+// One row a layer and pass; the table fits a terminal unless it is `wide`, md is always wide. In
+// both, equal problems are one row, their counts added. JSON is design's: provenance, layers with
+// all their candidates, totals. hpp is a C++ header of constexpr choices that needs nothing but the
+// standard library.
+std::string render(const TuneTable&, Format, bool wide = false);
 
 // The same with every candidate, best first within its layer and pass, one a row. JSON as above.
-std::string render_candidates(const TuneTable&, Format);
+std::string render_candidates(const TuneTable&, Format, bool wide = false);
+
+// How many rows are UNSURE and what to do about it; empty when none is. `resumes`: whether the same
+// command goes on from what is known.
+std::string unsure_note(const TuneTable&, bool resumes);
+// Exit code 0, or 1 when no row has an algorithm.
+int exit_code(const TuneTable&);
 
 // "nchw16c", or "nchw>nchw16c" where x and y differ.
 std::string show_layouts(const Candidate&);
 std::string show_choice(const Candidate&);    // "winograd tile=4 nchw16c"
 std::string show_layer(const NamedProblem&);  // its name, or its text when it has none
-// The runner-up and its ms over the chosen's; of one of the same algorithm, what differs.
-std::string show_next_best(const LayerResult&);
+// The runner-up and its ms over the chosen's; of one of the same algorithm, `in_full`, what
+// differs. Why nothing works, where that is so.
+std::string show_next_best(const LayerResult&, bool in_full = true);
+// As a time that was measured, or "~1.234".
+Cell time_cell(const Candidate&);
+// A number that only a measurement gives: "not measured" of a prediction.
+Cell measured_error(const Candidate&);
+Cell measured_bytes(const Candidate&);
+// Of a choice that was never run it is `predicted`.
+Verdict verdict_of(const LayerResult&);
 
 // An element of the JSON's `layers`.
 nlohmann::ordered_json layer_json(const LayerResult&);

@@ -3,16 +3,40 @@
 
 say() { echo "convlab: $*" >&2; }
 
-# stage "what happens" COMMAND...: one line on stderr, the output appended to $log; on failure the
-# log's tail.
+# log_with_progress: appends its input to $log, and shows how far Ninja is, by its [n/N], on stderr: in
+# place on a terminal, otherwise a line every tenth of the way or every 20 s.
+log_with_progress() {
+  local line n of said=0 said_at=$SECONDS drawn=
+  while IFS= read -r line || [[ -n $line ]]; do
+    printf '%s\n' "$line" >>"$log"
+    [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]] || continue
+    n=${BASH_REMATCH[1]} of=${BASH_REMATCH[2]}
+    if [[ -t 2 ]]; then
+      printf '\r\033[Kconvlab: %s of %s' "$n" "$of" >&2
+      drawn=yes
+    elif ((n * 10 / of > said || SECONDS - said_at >= 20)); then
+      say "$n of $of"
+      said=$((n * 10 / of)) said_at=$SECONDS
+    fi
+  done
+  [[ -z $drawn ]] || printf '\r\033[K' >&2
+}
+
+# stage "what happens" COMMAND...: one line on stderr that names the log, then progress; the output
+# appended to $log; on failure the log's tail.
 stage() {
   local what=$1 start=$SECONDS
   shift
-  say "$what"
+  say "$what; log: $log"
   printf '\n== %s: %s\n' "$what" "$*" >>"$log"
-  if "$@" >>"$log" 2>&1; then
-    return 0
-  fi
+  local log_input writer status
+  exec {log_input}> >(log_with_progress)
+  writer=$!
+  NINJA_STATUS='[%f/%t] ' "$@" >&"$log_input" 2>&1 {log_input}>&-
+  status=$?
+  exec {log_input}>&-
+  wait "$writer"  # until all is in the log
+  ((status)) || return 0
   say "$what failed after $((SECONDS - start)) s; the end of $log:"
   tail -n 30 "$log" >&2
   return 1

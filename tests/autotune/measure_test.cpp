@@ -67,6 +67,15 @@ TEST(PairedRatio, RepeatsWithItsSeed) {
   EXPECT_EQ(paired_ratio({}, b, 7), (std::array<double, 3>{}));
 }
 
+TEST(Student, Quantiles) {
+  EXPECT_NEAR(student_quantile(0.025, 1), 12.7062, 1e-3);
+  EXPECT_NEAR(student_quantile(0.025, 2), 4.3027, 1e-3);
+  EXPECT_NEAR(student_quantile(0.0005, 5), 6.8688, 1e-3);
+  EXPECT_NEAR(student_quantile(0.025, 8), 2.3060, 1e-3);
+  EXPECT_NEAR(student_quantile(0.005, 100), 2.6259, 1e-3);
+  EXPECT_EQ(student_quantile(0.005, 1'000'000), student_quantile(0.005, 100));
+}
+
 TEST(Sampling, RepeatsShortRunsOnly) {
   EXPECT_EQ(runs_per_sample(2e-3, 1e-3), 1);
   EXPECT_EQ(runs_per_sample(0.3e-3, 1e-3), 4);

@@ -15,15 +15,24 @@ namespace {
 
 struct Log : TuneProgress {
   void resumed(std::size_t rows) override { resumed_rows = rows; }
-  void begin(const TuneItem&, std::size_t, std::size_t total) override { ++begun, of = total; }
+  void begin(const TuneItem&, std::size_t index, std::size_t total) override {
+    ++begun, of = total;
+    if (on_begin) on_begin(index);
+  }
+  void process(std::size_t number, std::size_t) override {
+    if (on_process) on_process(number);
+  }
   void ended(const ConvProblem&, const Candidate& c) override {
     ++ended_candidates;
     if (on_ended) on_ended(c);
   }
+  void again(const TuneItem&, const std::string&) override { ++raced_again; }
   void end(const LayerResult&, std::size_t, std::size_t) override { ++finished; }
 
-  std::size_t resumed_rows = 0, begun = 0, of = 0, ended_candidates = 0, finished = 0;
+  std::size_t resumed_rows = 0, begun = 0, of = 0, ended_candidates = 0, finished = 0,
+              raced_again = 0;
   std::function<void(const Candidate&)> on_ended;
+  std::function<void(std::size_t)> on_begin, on_process;
 };
 
 class TunerTest : public ::testing::Test {
@@ -196,9 +205,10 @@ TEST_F(TunerTest, AWiderLimitRunsWhatWasInaccurate) {
 TEST_F(TunerTest, ADroppedRowRunsAgainWhenWhatBeatItIsOut) {
   add(small);
   options_.layout = Layout::nchw;
-  EXPECT_EQ(row(run({"plain", "slow"}, &store_).layers[0], "slow").status, Status::dropped);
-  options_.exclude = {"plain"};
-  EXPECT_EQ(chosen(run({"plain", "slow"}, &store_).layers[0]), "slow");
+  const std::vector<std::string> algos{"plain", "nchw_only", "slow"};
+  EXPECT_EQ(row(run(algos, &store_).layers[0], "slow").status, Status::dropped);
+  options_.exclude = {"plain", "nchw_only"};
+  EXPECT_EQ(chosen(run(algos, &store_).layers[0]), "slow");
 }
 
 TEST_F(TunerTest, ANewcomerRacesTheIncumbent) {
@@ -217,19 +227,77 @@ TEST_F(TunerTest, StoppingKeepsWhatIsDoneAndARerunGoesOn) {
   add(small);
   add("mb1ic5ih6oc8oh6kh3ph1");
   options_.layout = Layout::nchw;
-  log_.on_ended = [&](const Candidate&) { stop_ = true; };  // after the first problem
+  log_.on_begin = [&](std::size_t index) { stop_ = index == 1; };
   const TuneTable partial = run({"plain"}, &store_);
   EXPECT_FALSE(partial.complete);
   EXPECT_GT(partial.remaining_gain, 0);
   EXPECT_FALSE(row(partial.layers[0], "plain").predicted);
+  EXPECT_EQ(partial.layers[0].verdict, Verdict::unsure);  // screened, and in no process yet
+  EXPECT_EQ(partial.layers[1].verdict, Verdict::predicted);
   EXPECT_TRUE(row(partial.layers[1], "plain").predicted);
   EXPECT_EQ(chosen(partial.layers[1]), "plain");
   stop_ = false;
-  log_.on_ended = {};
+  log_.on_begin = {};
   const TuneTable whole = run({"plain"}, &store_);
-  EXPECT_EQ(log_.resumed_rows, 1u);
-  EXPECT_EQ(log_.ended_candidates, 1u);
+  EXPECT_EQ(log_.ended_candidates, 2u);
   EXPECT_TRUE(whole.complete);
+  for (const LayerResult& layer : whole.layers) EXPECT_EQ(layer.verdict, Verdict::only);
+}
+
+TEST_F(TunerTest, ALaterRunGoesOnWithAnUnsureRow) {
+  add(small);
+  options_.layout = Layout::nchw;
+  log_.on_process = [&](std::size_t number) { stop_ = number == 3; };
+  const LayerResult open = run({"plain", "slow"}, &store_).layers[0];
+  EXPECT_EQ(open.verdict, Verdict::unsure);
+  EXPECT_EQ(row(open, "plain").process_ms.size(), 2u);
+  EXPECT_NE(open.reason, "");
+  stop_ = false;
+  log_.on_process = {};
+  const LayerResult closed = run({"plain", "slow"}, &store_).layers[0];
+  EXPECT_EQ(log_.resumed_rows, 2u);
+  EXPECT_EQ(closed.verdict, Verdict::win);
+  EXPECT_EQ(row(closed, "plain").process_ms[0], row(open, "plain").process_ms[0]);
+  EXPECT_GT(row(closed, "plain").process_ms.size(), 2u);
+}
+
+// A time that contradicts what an earlier run found is measured once more before it is believed.
+TEST_F(TunerTest, WhatContradictsAnEarlierRunIsRacedAgain) {
+  add(small);
+  options_.layout = Layout::nchw;
+  run({"plain"}, &store_);
+  for (StoreRow row : store_.rows()) {
+    row.candidate.ms /= 3;
+    store_.put(row);
+  }
+  options_.fresh = true;
+  const LayerResult layer = run({"plain"}, &store_).layers[0];
+  EXPECT_EQ(log_.raced_again, 1u);
+  EXPECT_EQ(layer.verdict, Verdict::only);
+}
+
+// The error of "sloppy" is 1e-3 in the problem that was run, so it is not chosen unseen in another.
+TEST_F(TunerTest, NothingIsPredictedToBeMoreAccurateThanItWasElsewhere) {
+  add(small);
+  options_.layout = Layout::nchw;
+  options_.max_error = 1;
+  run({"sloppy"}, &store_);
+  items_.clear();
+  add("mb1ic5ih6oc8oh6kh3ph1");
+  options_.budget_s = 1e-9;
+  EXPECT_EQ(run({"sloppy"}, &store_).layers[0].verdict, Verdict::predicted);
+  options_.max_error = 1e-5;
+  const LayerResult layer = run({"sloppy"}, &store_).layers[0];
+  EXPECT_EQ(layer.verdict, Verdict::none);
+  EXPECT_EQ(layer.reason, "--max-error 1.00e-03 would admit sloppy, 1.00e-05 admits none");
+  EXPECT_EQ(chosen(run({"plain", "sloppy"}, &store_).layers[0]), "plain");
+}
+
+TEST_F(TunerTest, SaysWhatLimitWouldDo) {
+  add(small);
+  options_.layout = Layout::nchw;
+  options_.workspace_max = 8;
+  EXPECT_EQ(run({"plain"}).layers[0].reason, "--workspace-max 64 would admit plain, 8 admits none");
 }
 
 TEST_F(TunerTest, ASpentBudgetLeavesPredictions) {

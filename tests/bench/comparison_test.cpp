@@ -75,15 +75,6 @@ double share(std::size_t runs, const Simulated& before, const Simulated& after,
 bool fails(const Comparison& all) { return all.fails(); }
 bool first_is_slower(const Comparison& all) { return all.rows[0].change == Change::slower; }
 
-TEST(ComparisonTest, StudentsQuantiles) {
-  EXPECT_NEAR(student_quantile(0.025, 1), 12.7062, 1e-3);
-  EXPECT_NEAR(student_quantile(0.025, 2), 4.3027, 1e-3);
-  EXPECT_NEAR(student_quantile(0.0005, 5), 6.8688, 1e-3);
-  EXPECT_NEAR(student_quantile(0.025, 8), 2.3060, 1e-3);
-  EXPECT_NEAR(student_quantile(0.005, 100), 2.6259, 1e-3);
-  EXPECT_EQ(student_quantile(0.005, 1'000'000), student_quantile(0.005, 100));
-}
-
 // One file a side: its processes are the samples, or assumed where there are too few.
 TEST(ComparisonTest, EqualCodePassesWhateverTheProcesses) {
   for (const std::size_t processes : {0, 2, 3, 5})

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
@@ -62,6 +63,36 @@ TEST_F(ProgramTest, HelpTeachesByExampleOnStdout) {
   const Ran version = run({"--version"});
   EXPECT_EQ(version.exit_code, 0);
   EXPECT_TRUE(version.out.starts_with("convlab ")) << version.out;
+}
+
+TEST_F(ProgramTest, HelpFitsATerminal) {
+  for (const char* verb : {"", "list", "doctor", "check", "tune", "bench", "sweep", "time", "plan",
+                           "train", "predict", "explain", "roofline", "diff", "db"}) {
+    std::istringstream help(run(*verb ? Words{verb, "--help"} : Words{"--help"}).out);
+    for (std::string line; std::getline(help, line);)
+      EXPECT_LE(std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }),
+                100)
+          << verb << "\n"
+          << line;
+  }
+}
+
+TEST_F(ProgramTest, ALayerOfANetAlone) {
+  const Ran ran = run(
+      {"tune", "resnet18", "--layer", "layer2.0.conv2", "--mode", "heuristic", "--format", "json"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const json layers = json::parse(ran.out)["layers"];
+  ASSERT_EQ(layers.size(), 3u);
+  for (const json& layer : layers) EXPECT_EQ(layer["layer"], "layer2.0.conv2");
+  EXPECT_EQ(layers[0]["count"], 3);
+}
+
+TEST_F(ProgramTest, NothingThatWorksIsExitCode1) {
+  for (const char* verb : {"tune", "bench"}) {
+    const Ran ran = run({verb, strided, "--pass", "fwd", "--algos", "fft"});
+    EXPECT_EQ(ran.exit_code, 1) << ran.err;
+    EXPECT_TRUE(contains(ran.out, verb == std::string("tune") ? "NONE" : "refused")) << ran.out;
+  }
 }
 
 TEST_F(ProgramTest, BadUsageIsOneLineAndExitCode2) {
@@ -126,6 +157,9 @@ TEST_F(ProgramTest, BadUsageIsOneLineAndExitCode2) {
       {{"db", "prune"}, "--stale"},
       {{"explain"}, "no target"},
       {{"explain", "resnet18", "--layer", "layer1.0.conv9"}, "layer1.0.conv1"},
+      {{"tune", "resnet18", "--layer", "layer1.0.conv9"}, "did you mean layer1.0.conv1"},
+      {{"bench", "resnet18", "--layer", "layer1.0.conv9"}, "did you mean layer1.0.conv1"},
+      {{"db", "show", "resnet18"}, "not a problem"},
       {{"explain", tiny, "--format", "csv"}, "json"},
       {{"roofline", tiny}, "convlab tune mb1ic16ih8oc16oh8kh3ph1"},
       {{"roofline", "--svg", "a.svg"}, "TARGET"},
@@ -211,7 +245,7 @@ TEST_F(ProgramTest, ATypeThatNothingTakesIsOneLine) {
 TEST_F(ProgramTest, ALimitBelowEveryNeedSaysTheSmallestThatWouldDo) {
   const Words command{"tune", tiny, "--pass", "fwd", "--algos", "fft", "--layout", "nchw"};
   const Ran ran = run(command + Words{"--workspace-max", "10"});
-  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_EQ(ran.exit_code, 1);
   EXPECT_EQ(lines(ran.err), 2) << ran.err;  // one for the layer, one for the end
   const std::size_t at = ran.err.find("--workspace-max ", ran.err.find("too small"));
   ASSERT_NE(at, std::string::npos) << ran.err;
@@ -220,13 +254,14 @@ TEST_F(ProgramTest, ALimitBelowEveryNeedSaysTheSmallestThatWouldDo) {
   const Ran enough = run(command + Words{"--workspace-max", least});
   EXPECT_EQ(enough.exit_code, 0) << enough.err;
   const Ran less = run(command + Words{"--workspace-max", std::to_string(std::stoll(least) - 1)});
-  EXPECT_EQ(less.exit_code, 2) << less.err;
+  EXPECT_EQ(less.exit_code, 1) << less.err;
 }
 
 TEST_F(ProgramTest, TunePrintsEveryFormat) {
   const Ran table = tune();
   ASSERT_EQ(table.exit_code, 0) << table.err;
-  EXPECT_TRUE(contains(table.out, "eff_gflops")) << table.out;
+  EXPECT_TRUE(contains(table.out, "next best")) << table.out;
+  EXPECT_TRUE(contains(tune({"--wide"}).out, "eff_gflops"));
   EXPECT_TRUE(contains(table.err, "[1/1]")) << table.err;  // plain lines: stderr is no terminal
   EXPECT_FALSE(contains(table.err, "\r"));
 
@@ -398,7 +433,15 @@ TEST_F(ProgramTest, DoctorReportsTheMachineAndRemedies) {
   };
   EXPECT_TRUE(core_to_core("2"));
   EXPECT_FALSE(core_to_core("1"));
+  EXPECT_TRUE(json::parse(ran.out)["provenance"].contains("command")) << ran.out;
   if (worst == supported_isas().back()) GTEST_SKIP() << "this CPU has only one ISA to choose";
+  std::istringstream table(run({"doctor"}, {{"CONVLAB_ISA", worst}}).out);
+  bool remedy = false;
+  for (std::string line; std::getline(table, line);) {
+    EXPECT_LE(line.size(), 100u) << line;
+    remedy |= contains(line, "-> this CPU has");
+  }
+  EXPECT_TRUE(remedy);
   EXPECT_EQ(found["isa in force"]["verdict"], "PROBLEM");
   EXPECT_TRUE(contains(found["isa in force"]["remedy"], "CONVLAB_ISA"));
 }
@@ -416,6 +459,12 @@ TEST_F(ProgramTest, DbCarriesRowsFromStoreToStore) {
   };
   const json here = rows({});
   ASSERT_GE(here.size(), 1u);
+  EXPECT_EQ(rows({std::string(tiny) + "n\"any name\"", "--pass", "fwd"}), here);
+  EXPECT_EQ(rows({tiny, "--pass", "bwd_d"}).size(), 0u);
+  EXPECT_EQ(rows({strided}).size(), 0u);
+  std::istringstream table(run({"db", "show"}).out);
+  for (std::string line; std::getline(table, line);) EXPECT_LE(line.size(), 100u) << line;
+  EXPECT_TRUE(contains(run({"db", "show", "--wide"}).out, "rel_error"));
   EXPECT_EQ(rows({"--db", other}), here);
   const Ran merged = run({"db", "merge", other});
   EXPECT_EQ(merged.exit_code, 0) << merged.err;
@@ -466,6 +515,31 @@ TEST_F(ProgramTest, RooflineWithoutATargetIsTheRoofsWhichDoctorShows) {
   EXPECT_EQ(rows.size(), 14 * supported_isas().size());
   for (const json& row : rows) EXPECT_GT(row["G/s"], 0) << row;
   EXPECT_TRUE(contains(doctor_says(), " GFLOP/s on 1 thread; L1 ")) << doctor_says();
+}
+
+TEST_F(ProgramTest, ABuildShowsHowFarItIs) {
+  const std::string log = directory_ / "log";
+  const auto stage = [&](const std::string& command) {
+    const std::string err = directory_ / "stage.err";
+    const int status = std::system(("bash -c 'source " CONVLAB_SETUP "; log=" + log + "; " +
+                                    "stage building " + command + "' 2>" + err)
+                                       .c_str());
+    return std::pair(WEXITSTATUS(status), read_file(err));
+  };
+  write_file(directory_ / "build.sh",
+             "for i in $(seq 200); do echo \"[$i/200] step $i\"; done; exit $1");
+  const std::string script = "bash " + (directory_ / "build.sh").string();
+  const auto [fine, said] = stage(script + " 0");
+  EXPECT_EQ(fine, 0);
+  EXPECT_TRUE(said.starts_with("convlab: building; log: " + log + "\nconvlab: 20 of 200\n"))
+      << said;
+  EXPECT_TRUE(said.ends_with("convlab: 200 of 200\n")) << said;
+  EXPECT_EQ(lines(said), 11) << said;
+  EXPECT_TRUE(contains(read_file(log), "[123/200] step 123\n"));
+  const auto [failed, told] = stage(script + " 7");
+  EXPECT_EQ(failed, 1);
+  EXPECT_TRUE(contains(told, "failed after")) << told;
+  EXPECT_TRUE(told.ends_with("[200/200] step 200\n")) << told;
 }
 
 TEST_F(ProgramTest, ExplainMeasuresOnceAndSaysWhy) {

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 namespace convlab {
 namespace {
@@ -30,6 +32,67 @@ TEST(Report, TableAlignsNumbersRightAndTextLeft) {
             "a note\n"
             "\n"
             "cpu         some cpu\n");
+}
+
+// Columns of a line: every character of these tests is one wide.
+std::size_t columns(const std::string& line) {
+  return std::size_t(
+      std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+TEST(Report, ATableKeepsToItsWidthAndItsLastTextWhole) {
+  Report report;
+  report.width = 60;
+  report.columns = {"name", "ms", "why"};
+  report.rows = {{"a_name_of_forty_characters_that_is_cut_up", ms_cell(1), "short"},
+                 {"b", ms_cell(123), "it takes 3.2 times as long as the best, or so it seems"},
+                 {"c", Cell(), "tile=4,shared=0,block=49,panels=1,fused=1"}};
+  report.notes = {"a note which is so long that it has to go on in one more line below"};
+  const std::string text = render(report, Format::table);
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(columns(line), 60u) << line;
+  EXPECT_EQ(text,
+            "name                   ms why\n"
+            "------------------- ----- ----------------------------------\n"
+            "a_name_of…is_cut_up 1.000 short\n"
+            "b                   123.0 it takes 3.2 times as long as the\n"
+            "                          best, or so it seems\n"
+            "c                         tile=4,shared=0,block=49,panels=1,\n"
+            "                          fused=1\n"
+            "\n"
+            "a note which is so long that it has to go on in one more\n"
+            "line below\n");
+  EXPECT_FALSE(fits(report));
+  report.width = 120;
+  EXPECT_TRUE(fits(report));
+  EXPECT_NE(render(report, Format::table).find("that_is_cut_up  1.000  short"), std::string::npos);
+}
+
+TEST(Report, WidthsAreOfCharactersNotBytes) {
+  Report report;
+  report.columns = {"× peer", "b"};
+  report.rows = {{Cell(1.5, "1.50"), "x"}};
+  EXPECT_EQ(render(report, Format::table), "× peer  b\n------  -\n  1.50  x\n");
+}
+
+TEST(Report, ATextMayStandForNoValue) {
+  Report report;
+  report.columns = {"a", "b"};
+  report.rows = {{Cell::without_value("not measured"), "x"}};
+  EXPECT_EQ(render(report, Format::csv), "a,b\n,x\n");
+  EXPECT_NE(render(report, Format::md).find("| not measured | x |"), std::string::npos);
+  EXPECT_TRUE(nlohmann::json::parse(render(report, Format::json))["rows"][0]["a"].is_null());
+}
+
+TEST(Report, WrapBreaksBetweenWordsElseAfterCommas) {
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(wrap("", 10), Lines());
+  EXPECT_EQ(wrap("one two three", 7), (Lines{"one two", "three"}));
+  EXPECT_EQ(wrap("a=1,b=2,c=3", 9), (Lines{"a=1,b=2,", "c=3"}));
+  EXPECT_EQ(wrap("abcdefghij", 4), (Lines{"abcd", "efgh", "ij"}));
+  EXPECT_EQ(wrap("algo 1.2 [1.1 1.3]", 14), (Lines{"algo 1.2", "[1.1 1.3]"}));
+  EXPECT_EQ(wrap("one\ntwo", 20), (Lines{"one", "two"}));
+  EXPECT_EQ(wrap("××××× ××", 5), (Lines{"×××××", "××"}));
 }
 
 TEST(Report, CsvQuotesAndKeepsFullPrecision) {

@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "bench/gnuplot.h"
 #include "bench/sweep_axes.h"
@@ -109,6 +110,44 @@ TEST(SweepReport, CrossoversAndRegret) {
   EXPECT_TRUE(contains(csv, "fwd,4,mb4ic16ih8oc16oh8kh3ph1,direct,")) << csv;
 }
 
+TEST(SweepReport, TablesFitATerminalUnlessWide) {
+  Sweep s = sample();
+  s.axes = {parse_axis("n=1:24"), parse_axis("dtype=f32,f64"), parse_axis("layout=nchw,nhwc")};
+  s.points = sweep_points({{}, s.base, 0, "auto"}, s.axes);
+  LayerResult one = s.layers.front();
+  one.candidates[0].algo = "implicit_gemm";
+  one.candidates[0].config = Config::parse("tile=4,shared=0,block=49,panels=1,fused=1");
+  one.candidates[1].algo = "onednn.winograd";
+  s.layers.assign(s.points.size(), one);
+  const auto widest = [](const Sweep& sweep) {
+    std::istringstream lines(render(sweep, Format::table));
+    std::size_t widest = 0;
+    for (std::string line; std::getline(lines, line);) widest = std::max(widest, line.size());
+    return widest;
+  };
+  EXPECT_LE(widest(s), 100u) << render(s, Format::table);
+  EXPECT_TRUE(contains(render(s, Format::table), "onednn.winograd 2.00 [1.00 3.00]"));
+  EXPECT_TRUE(contains(render(s, Format::table), "at the other values: --wide"));
+  s.wide = true;
+  EXPECT_GT(widest(s), 100u);
+  EXPECT_TRUE(contains(render(s, Format::table), "tile=4,shared=0,block=49,panels=1,fused=1"));
+}
+
+TEST(SweepReport, PredictionsAreNeverDressedAsMeasurements) {
+  Sweep s = sample();
+  s.predicted = true;
+  for (LayerResult& layer : s.layers)
+    for (Candidate& c : layer.candidates) c.predicted = true;
+  const std::string text = render(s, Format::table);
+  EXPECT_TRUE(contains(text, " ~1.000  predicted  fft ~2.00\n")) << text;
+  EXPECT_FALSE(contains(text, "WIN")) << text;
+  const json file = json::parse(render(s, Format::json));
+  EXPECT_EQ(file["layers"][0]["verdict"], "predicted");
+  EXPECT_TRUE(file["layers"][0]["chosen"]["rel_error"].is_null());
+  const std::string csv = render(s, Format::csv);
+  EXPECT_TRUE(contains(csv, "direct,,nchw,nchw,ok,1,1,1,,,1,0,,\n")) << csv;
+}
+
 TEST(SweepReport, ChartsHaveEveryAlgorithm) {
   const auto svg = gnuplot(svg_chart_script(sample())),
              text = gnuplot(text_chart_script(sample(), 80));
@@ -160,8 +199,8 @@ TEST_F(SweepTest, TableAndPicture) {
 
 TEST_F(SweepTest, CtrlCKeepsWhatIsDone) {
   Program program(directory_,
-                  {"sweep", tiny, "-a", "n=1:200", "--pass", "fwd", "--algos", "im2col"});
-  for (int i = 0; i < 1200 && !contains(program.err(), "[2/200]"); ++i) usleep(50'000);
+                  {"sweep", tiny, "-a", "n=1:60", "--pass", "fwd", "--algos", "im2col"});
+  for (int i = 0; i < 1200 && !contains(program.err(), "[2/60]"); ++i) usleep(50'000);
   program.signal_group(SIGINT);
   const Ran ran = program.wait();
   EXPECT_EQ(ran.exit_code, 130) << ran.err;
