@@ -162,6 +162,7 @@ void Finals::look(const CandidateEnded& ended) {
     if (c.status == Status::dropped && !c.predicted) c.ms *= level / level_before;
   over_ = decide(candidates_, options_.count_packing).verdict != Verdict::unsure ||
           processes_ >= before_ + options_.processes || spent_s_ > options_.max_s;
+  over_ |= all.size() < 2 && processes_ >= least_processes;  // more would tell nothing
   if (!over_ && options_.drop_factor < infinity) drop_the_slower(ended);
 }
 

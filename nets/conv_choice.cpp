@@ -139,6 +139,10 @@ void ConvChoices::recall(Known& k) const {
          store_->lookup(plain(k.problem), options_.cache, device_.info(), algo->info()).candidates)
       if (apply_limits(row, max_error, {}))
         rows.insert_or_assign(candidate_key(row), std::move(row));
+  std::vector<Candidate> raced;
+  for (const auto& [key, row] : rows) raced.push_back(row);
+  // Times of a race that is open still are used as predictions are.
+  const bool decided = decide(raced, must_pack(k.problem.pass)).verdict != Verdict::unsure;
   double best_ms = std::numeric_limits<double>::infinity();
   for (const auto& [key, row] : rows)
     if (row.status == Status::ok && !row.predicted) best_ms = std::min(best_ms, row.ms);
@@ -152,7 +156,7 @@ void ConvChoices::recall(Known& k) const {
     // Its few samples may have been taken in a fast spell: it lost side by side with the best.
     if (c.status == Status::dropped && best_ms < std::numeric_limits<double>::infinity())
       option.candidate.ms = std::max(c.ms, (1 + win_margin) * best_ms);
-    k.tuned = true;
+    k.tuned |= decided;
     return false;
   });
 }

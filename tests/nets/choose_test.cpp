@@ -128,6 +128,8 @@ class Choose : public testing::Test {
         c.threads = device_->info().threads;
         c.ms = ms;
         c.rel_error = 1e-7;
+        c.process_ms.assign(5, ms);
+        c.process_pack_ms.assign(5, 0);
         if (change) change(c);
         store().record(problem, device_->info(), algo.info(), c);
       }
@@ -285,6 +287,20 @@ TEST_F(Choose, PrefersWhatIsMeasured) {
   EXPECT_EQ(pass_of(chosen, "b", Pass::forward).algo, "fast");
   EXPECT_FALSE(pass_of(chosen, "b", Pass::forward).measured);
   EXPECT_EQ(chosen.untuned, std::vector<std::string>{"b fwd"});
+}
+
+TEST_F(Choose, UsesAnOpenRaceAsAPrediction) {
+  const AlgoRegistry registry = registry_of({{.id = "fast"}, {.id = "slow"}});
+  const ConvAlgo& slow = *registry.all()[1];
+  const Graph graph = two_convs(4);
+  const auto one_process = [](Candidate& c) {
+    c.process_ms.resize(1);
+    c.process_pack_ms.resize(1);
+  };
+  measured(graph, "a", Pass::forward, slow, Layout::nhwc, 1e-9, one_process);
+  const Chosen chosen = choose(graph, registry, inference_);
+  EXPECT_EQ(pass_of(chosen, "a", Pass::forward).algo, "slow");
+  EXPECT_EQ(chosen.untuned, (std::vector<std::string>{"a fwd", "b fwd"}));
 }
 
 TEST_F(Choose, UsesWhatWasDroppedButNotWhatFailed) {
