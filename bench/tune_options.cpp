@@ -30,13 +30,13 @@ std::string show_result(const LayerResult& result) {
 }
 
 // Before a long run, that it would better run later.
-void warn_of_other_programs(const DeviceInfo& device) {
+void warn_of_other_programs() {
   constexpr double noticeable = 0.1;
   constexpr std::chrono::milliseconds long_enough(250);  // for /proc/stat's ticks of 10 ms
   LoadMeter meter;
   std::this_thread::sleep_for(long_enough);
   const double others = meter.look(0).others;
-  if (device.kind == DeviceKind::cpu && others > noticeable)
+  if (others > noticeable)
     fmt::print(stderr,
                "convlab: other programs use {:.0f}% of this machine's processors now: it takes "
                "longer, and rows may stay UNSURE\n",
@@ -45,8 +45,8 @@ void warn_of_other_programs(const DeviceInfo& device) {
 
 class TunePrinter : public TuneProgress {
  public:
-  TunePrinter(std::string store, ClockWatch& clocks, const TuningPart& part)
-      : store_(std::move(store)), clocks_(clocks), part_(part) {}
+  TunePrinter(std::string store, bool on_cpu, ClockWatch& clocks, const TuningPart& part)
+      : store_(std::move(store)), on_cpu_(on_cpu), clocks_(clocks), part_(part) {}
   void resumed(std::size_t rows) override;
   void begin(const TuneItem&, std::size_t index, std::size_t total) override;
   void ended(const ConvProblem&, const Candidate&) override;
@@ -63,6 +63,7 @@ class TunePrinter : public TuneProgress {
 
   Progress progress_;
   std::string store_, layer_;
+  bool on_cpu_;
   ClockWatch& clocks_;
   TuningPart part_;
   std::size_t done_ = 0, total_ = 0;
@@ -77,6 +78,8 @@ void TunePrinter::resumed(std::size_t rows) {
 void TunePrinter::begin(const TuneItem& item, std::size_t index, std::size_t total) {
   count(0, total);
   layer_ = fmt::format("{} {}", show_layer(item.layer), to_string(item.layer.problem.pass));
+  if (index == 0 && part_.items_before == 0 && on_cpu_ && !disturbances_ignored())
+    warn_of_other_programs();
   announce(fmt::format("screening {} of {}: {}", part_.items_before + index + 1, total_, layer_));
 }
 
@@ -207,9 +210,8 @@ TuneOutcome run_tuning(const TuneArguments& a, const std::vector<TuneItem>& item
 
   std::optional<Store> store;
   if (!db.empty()) store.emplace(db);
-  if (options.mode != TuneMode::heuristic) warn_of_other_programs(device.info());
   ClockWatch clocks(device.info());
-  TunePrinter printer(db, clocks, part);
+  TunePrinter printer(db, device.info().kind == DeviceKind::cpu, clocks, part);
   const std::atomic<bool>& stop = stop_on_interrupt();
   TuneOutcome outcome;
   outcome.table =

@@ -283,9 +283,8 @@ TEST_F(ProgramTest, TunePrintsEveryFormat) {
 
 TEST_F(ProgramTest, ASecondRunResumesFromTheStore) {
   // A single candidate: between several, noise may call for another race.
-  const Words command{"tune",      tiny,    "--pass",   "fwd",
-                      "--threads", "1",     "--algos",  "implicit_gemm",
-                      "--layout",  "nchwc", "--format", "json"};
+  const Words command{"tune",    tiny,     "--pass",   "fwd",  "--threads", "1",
+                      "--algos", "im2col", "--layout", "nchw", "--format",  "json"};
   const Ran first = run(command);
   ASSERT_EQ(first.exit_code, 0) << first.err;
   EXPECT_FALSE(contains(first.err, "resuming")) << first.err;
