@@ -12,7 +12,7 @@ namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // A look costs a chance to be wrong, so there are few; the later, the less one process adds.
-constexpr std::array<std::size_t, 8> looks{3, 5, 8, 12, 16, 20, 26, 32};
+constexpr std::array<std::size_t, 6> looks{3, 5, 8, 12, 16, 20};
 bool is_look(std::size_t processes) {
   return processes > looks.back() ? processes % 8 == 0
                                   : std::find(looks.begin(), looks.end(), processes) != looks.end();

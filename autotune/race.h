@@ -40,7 +40,7 @@ struct RaceOptions {
   std::size_t finalists = 5;  // at most, and at least the best two
 
   // Finals.
-  std::size_t processes = 32;  // at most
+  std::size_t processes = 20;  // at most
   int process_rounds = 5;      // in each, fewer of what takes long
   double max_s = 3;            // of finals; then they end at the next look
 };
