@@ -43,6 +43,7 @@ struct Entry {
   std::optional<double> earlier_ms;               // of the chosen, when an earlier run knew one
   std::optional<Finals> finals;
   bool visited = false;
+  bool disturbed = false;  // nothing could be measured, for other programs
   bool finished = false;
 };
 
@@ -395,6 +396,8 @@ class Tuner {
     }
     for (const Candidate& c : racing) note_error(entry.problem.dtype, c);
     std::move(racing.begin(), racing.end(), first_open);
+    entry.disturbed = !stopped() && best_measured(entry) == infinity &&
+                      std::any_of(entry.candidates.begin(), entry.candidates.end(), is_open);
     entry.finals.emplace(entry.candidates, race_opts);
   }
 
@@ -425,11 +428,9 @@ class Tuner {
     bool any = false;
     for (Entry& entry : entries_) {
       if (entry.finished || stopped()) continue;
-      const bool disturbed = entry.visited && best_measured(entry) == infinity &&
-                             std::any_of(entry.candidates.begin(), entry.candidates.end(), is_open);
       const std::optional<std::string> why =
-          disturbed ? std::optional<std::string>("other programs disturbed it all along")
-                    : contradiction(entry);
+          entry.disturbed ? std::optional<std::string>("other programs disturbed it all along")
+                          : contradiction(entry);
       if (!why) continue;
       progress_.again(items_[entry.items.front()], *why);
       for (Candidate& c : entry.candidates)
@@ -599,6 +600,11 @@ class Tuner {
     r.chosen = decision.chosen;
     r.verdict = decision.verdict;
     r.ratio = decision.ratio;
+    if (r.verdict == Verdict::predicted && entry.disturbed) {
+      r.verdict = Verdict::unsure;
+      r.reason = "other programs disturbed every sample: its time is a prediction";
+      return r;
+    }
     r.reason = r.verdict == Verdict::none ? why_none(entry.problem, r.candidates) : decision.reason;
     return r;
   }
