@@ -96,18 +96,25 @@ double DisturbanceMeter::stop() {
   read(after_);
   static const bool run_delay_is_known = readable(run_delay_path);
   const double pressure = pressure_s() - pressure_s_;
-  double most = 0;
+  double most = 0, whole = 0, wanted = 0;
+  const auto count = [&](double lost, double wall) {
+    constexpr double clocks_s = 20e-6;  // readings of two clocks are not one, and interrupts happen
+    if (lost > clocks_s) most = std::max(most, lost / wall);
+  };
   for (std::size_t i = 0; i < before_.size(); ++i) {
     const Reading &a = before_[i], &b = after_[i];
     const double wall = b.wall_s - a.wall_s;
     if (wall <= 0) continue;
+    whole = std::max(whole, wall);
+    wanted += b.cpu_s - a.cpu_s + (run_delay_is_known ? b.delayed_s - a.delayed_s : 0);
     double lost = std::max(0.0, wall - (b.cpu_s - a.cpu_s));
     // Of a thread that slept as well, only what it was kept from running counts.
     if (b.slept > a.slept)
       lost = std::min(lost, run_delay_is_known ? b.delayed_s - a.delayed_s : pressure);
-    constexpr double clocks_s = 20e-6;  // readings of two clocks are not one, and interrupts happen
-    if (lost > clocks_s) most = std::max(most, lost / wall);
+    count(lost, wall);
   }
+  // SIGSTOP and a freezer look like sleep. But somebody always has work.
+  count(whole - wanted - (run_delay_is_known ? 0 : pressure), whole);
   return std::min(most, 1.0);
 }
 

@@ -43,7 +43,7 @@ Finals::Finals(std::vector<Candidate>& candidates, const RaceOptions& options)
     over_ = true;
     return;
   }
-  // A run that was killed between two records has one process more of one candidate.
+  // Processes that not all of them ran in pair with nothing.
   for (Candidate* c : finalists()) {
     c->process_ms.resize(fewest);
     c->process_pack_ms.resize(fewest);
@@ -78,6 +78,7 @@ bool Finals::prepare(Candidate& c, CandidateRunner& runner, Sampler& sampler,
     Candidate again = c;
     runner.prepare(again);
     if (again.status == Status::ok) return true;
+    c.rel_error = again.rel_error;
     throw CandidateLost(again.status, again.reason);
   } catch (const CandidateLost& lost) {
     lose(c, lost, sampler, ended);
@@ -102,6 +103,10 @@ bool Finals::run_process(CandidateRunner& runner, Sampler& sampler, const Candid
     round_s += 1e-3 * c->ms * (running.back().runs + 1);
   }
   if (sampler.stopped()) return false;
+  if (running.empty()) {
+    over_ = true;
+    return false;
+  }
   const auto take = [&](Runner& r, Timed timed) {
     std::optional<double> ms;
     try {
@@ -146,11 +151,13 @@ bool Finals::run_process(CandidateRunner& runner, Sampler& sampler, const Candid
     c.process_pack_ms.push_back(r.pack_ms);
   }
   ++processes_;
+  settle();
   if (is_look(processes_)) look(ended);
   return true;
 }
 
-void Finals::look(const CandidateEnded& ended) {
+// After every process: whoever stops between two looks has times of all processes.
+void Finals::settle() {
   std::vector<Candidate*> all = finalists();
   double level = infinity, level_before = infinity;
   for (const Candidate* c : all)
@@ -160,6 +167,9 @@ void Finals::look(const CandidateEnded& ended) {
   // Of those dropped the ratio to the best is known, and stays.
   for (Candidate& c : candidates_)
     if (c.status == Status::dropped && !c.predicted) c.ms *= level / level_before;
+}
+
+void Finals::look(const CandidateEnded& ended) {
   over_ = decide(candidates_, options_.count_packing).verdict != Verdict::unsure ||
           processes_ >= before_ + options_.processes || spent_s_ > options_.max_s;
   over_ |= all.size() < 2 && processes_ >= least_processes;  // more would tell nothing

@@ -62,6 +62,7 @@ class Finals {
   Finals(std::vector<Candidate>&, const RaceOptions&);
 
   bool open() const { return !over_; }
+  void give_up() { over_ = true; }  // what the processes before found stands
   // One process. False when nothing undisturbed came of it, or the sampler stopped. The runner is
   // of a fresh process, or of one in which only other problems ran.
   bool run_process(CandidateRunner&, Sampler&, const CandidateEnded& = {});
@@ -70,6 +71,7 @@ class Finals {
   std::vector<Candidate*> finalists() const;
   void lose(Candidate&, const CandidateLost&, const Sampler&, const CandidateEnded&);
   bool prepare(Candidate&, CandidateRunner&, Sampler&, const CandidateEnded&);
+  void settle();
   void look(const CandidateEnded&);
   void drop_the_slower(const CandidateEnded&);
 

@@ -31,22 +31,23 @@ Sampler::Sampler(std::function<bool()> stop, RaceClock clock)
 
 std::optional<double> Sampler::take(CandidateRunner& runner, const Candidate& c, Timed timed,
                                     int runs) {
-  double pause_s = first_pause_s, start_s = clock_.now();
+  double pause_s = first_pause_s;
   for (int tried = 1;; ++tried) {
+    const double start_s = clock_.now();
     const Sample sample = runner.sample(c, timed, runs);
+    const double took_s = clock_.now() - start_s;
     ++samples_;
-    const double now_s = clock_.now();
     if (sample.lost <= most_lost) {
-      patience_s_ = std::min(most_patience_s, patience_s_ + refill * (now_s - start_s));
+      patience_s_ = std::min(most_patience_s, patience_s_ + refill * took_s);
       return 1e3 * sample.seconds;
     }
     ++disturbed_;
-    patience_s_ -= now_s - start_s;
-    start_s = now_s;
+    patience_s_ -= took_s;
     if (stopped()) return {};
     if (tried < tries_at_once) continue;
     if (patience_s_ <= 0) return {};
     clock_.sleep(pause_s);
+    patience_s_ -= pause_s;
     pause_s = std::min(longest_pause_s, 2 * pause_s);
   }
 }

@@ -127,11 +127,11 @@ class Screening {
                      [&](std::size_t a, std::size_t b) { return cost(a) < cost(b); });
     // Predictions are held against a prediction too: ceilings that were measured in a bad moment
     // must not rule out everybody but the first. Nobody wins for want of a rival that was measured.
-    double best_predicted = 0;
     for (const std::size_t i : order) {
       if (sampler_.stopped()) return;
       const double predicted = candidates_[i].ms;
-      const double reach = alive_.empty() ? infinity : std::max(cost(best()), best_predicted);
+      const double reach =
+          alive_.empty() ? infinity : std::max(cost(best()), as_they_came_[best()].ms);
       if (alive_.size() > 1 && predicted > options_.prune_factor * reach) {
         end(i, Status::dropped,
             fmt::format("predicted {:.1f} times the best, not run", predicted / reach));
@@ -139,7 +139,6 @@ class Screening {
       }
       if (!measure_first(i)) continue;
       alive_.push_back(i);
-      if (cost(i) < cost(best())) best_predicted = predicted;
       sort_alive();
       if (alive_.size() > 2 && alive_.back() == i)
         if (const std::optional<double> ratio = far_behind(i)) {
@@ -156,6 +155,7 @@ class Screening {
 
   // Its ratio to the best when that is beyond drop_factor, both sampled anew.
   std::optional<double> far_behind(std::size_t i) {
+    if (candidates_[best()].status != Status::ok) return {};  // lost beside another
     if (cost(i) <= options_.drop_factor * cost(best())) return {};
     const std::optional<double> fresh_best = sample(best());
     const std::optional<double> fresh = fresh_best ? sample(i) : std::nullopt;

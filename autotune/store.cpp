@@ -400,10 +400,12 @@ Store::Found Store::lookup(const ConvProblem& problem, CacheMode cache, const De
       RawRow raw;
       int column = -1;
       visit_all(raw, [&](const char*, auto& field) { select.get(++column, field); });
-      if (raw.version == algo.version && raw.protocol == measuring_protocol)
+      if (raw.version == algo.version && raw.protocol == measuring_protocol) {
         found.candidates.push_back(from_raw(raw).candidate);
-      else
+        found.dates.push_back(raw.date);
+      } else {
         ++found.stale;
+      }
     } catch (const InputError& e) {
       throw damaged(path_, e.what());
     }
@@ -427,9 +429,10 @@ void Store::put(const StoreRow& row) {
 
 void Store::record(const std::vector<StoreRow>& rows) {
   Transaction transaction(db_.get(), path_);
+  const std::string date = now();
   for (StoreRow row : rows) {
     row.commit = build_info().commit;
-    row.date = now();
+    row.date = date;
     insert(db_.get(), path_, row);
   }
   transaction.commit();

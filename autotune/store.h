@@ -66,6 +66,7 @@ class Store {
 
   struct Found {
     std::vector<Candidate> candidates;  // all layouts and configs, of this version
+    std::vector<std::string> dates;     // of each, when it was recorded
     std::int64_t stale = 0;             // rows of other versions or protocols, left out
   };
   // What is known of one algorithm on this problem (its layouts are ignored), with the device's
@@ -76,7 +77,8 @@ class Store {
   // date are filled in.
   void record(const ConvProblem&, const DeviceInfo&, const AlgoInfo&, const Candidate&);
   void put(const StoreRow&);
-  // All of one problem's, in one transaction.
+  // All of one problem's race, in one transaction and with one date, by which lookup() shows who
+  // ran in the same processes.
   void record(const std::vector<StoreRow>&);
 
   // Every algorithm, config and type of which an error was measured, with the largest: algo, config

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <new>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -71,12 +72,22 @@ class Tuner {
       require_taken();
       recall();
       load_.look(cpu_s());
-      for (std::size_t i = 0; i < entries_.size() && !stopped();) {
-        i = screen_group(i);
-        run_finals();
-        if (race_again()) run_finals();
+      try {
+        for (std::size_t i = 0; i < entries_.size() && !stopped();) {
+          i = screen_group(i);
+          run_finals();
+          if (race_again()) run_finals();
+          for (Entry& entry : entries_)
+            if (entry.visited) finish(entry);
+        }
+      } catch (...) {
+        // Processes that ran are stored even if no other can be started.
         for (Entry& entry : entries_)
-          if (entry.visited) finish(entry);
+          if (!entry.finished) {
+            for (Candidate& c : entry.candidates) set_rates(entry.problem, c);
+            record_finals(entry);
+          }
+        throw;
       }
     }
     return table();
@@ -226,26 +237,38 @@ class Tuner {
           note_error(entry.problem.dtype, c);
     std::size_t rows = 0;
     for (Entry& entry : entries_) {
+      const std::vector<Candidate> enumerated = entry.candidates;
+      std::set<std::string> races;  // of the measured, by when they were recorded
       for (const ConvAlgo* algo : algos_) {
-        std::map<std::string, Candidate> known;
-        for (Candidate& row :
-             store_->lookup(entry.problem, options_.cache, device_.info(), algo->info()).candidates)
-          known.insert_or_assign(candidate_key(row), std::move(row));
+        const Store::Found found =
+            store_->lookup(entry.problem, options_.cache, device_.info(), algo->info());
+        std::map<std::string, std::size_t> known;
+        for (std::size_t i = 0; i < found.candidates.size(); ++i)
+          known.insert_or_assign(candidate_key(found.candidates[i]), i);
         for (Candidate& c : entry.candidates) {
           const auto row =
               c.algo == algo->info().id && is_open(c) ? known.find(candidate_key(c)) : known.end();
-          if (row == known.end() ||
-              !apply_limits(row->second, max_error(entry.problem), options_.workspace_max))
-            continue;
-          c = std::move(row->second);
+          if (row == known.end()) continue;
+          Candidate remembered = found.candidates[row->second];
+          if (!apply_limits(remembered, max_error(entry.problem), options_.workspace_max)) continue;
+          c = std::move(remembered);
+          if (is_measured(c)) races.insert(found.dates[row->second]);
           rows += !options_.fresh;
         }
       }
+      // Processes of different races do not pair: with another choice of algorithms some of these
+      // have been raced without the others.
+      if (races.size() > 1)
+        for (Candidate& c : entry.candidates)
+          if (is_measured(c)) {
+            reopen(c);
+            rows -= !options_.fresh;
+          }
       const Decision known = decide(entry.candidates, count_packing(entry.problem));
       if (known.chosen && known.verdict != Verdict::predicted && known.verdict != Verdict::unsure)
         entry.earlier_ms = entry.candidates[*known.chosen].ms;
       if (options_.fresh)
-        for (Candidate& c : entry.candidates) forget(entry, c);
+        entry.candidates = enumerated;
       else
         rows -= reopen_unsettled(entry);
     }
@@ -259,11 +282,14 @@ class Tuner {
     const RaceOptions race = race_options(entry);
     const double best = best_measured(entry);
     const bool exhaustive = options_.mode == TuneMode::exhaustive;
+    // The runner-up of a race whose winner is out has no rival but those that were dropped.
+    const bool alone =
+        std::count_if(entry.candidates.begin(), entry.candidates.end(), is_measured) == 1;
     std::size_t reopened = 0;
     for (Candidate& c : entry.candidates) {
       const double beaten_at = best * (c.predicted ? predicted_room * race.prune_factor : room);
       const bool dropped =
-          c.status == Status::dropped && (exhaustive || cost(entry, c) < beaten_at);
+          c.status == Status::dropped && (exhaustive || alone || cost(entry, c) < beaten_at);
       const bool too_few =
           is_measured(c) &&
           (c.process_ms.empty() || (exhaustive && c.process_ms.size() < least_processes));
@@ -281,14 +307,6 @@ class Tuner {
     c.process_ms.clear();
     c.process_pack_ms.clear();
     c.predicted = true;  // by its own measured time, if it has one
-  }
-
-  // As if the store had never known it.
-  static void forget(const Entry& entry, Candidate& c) {
-    const auto prediction = entry.predictions.find(candidate_key(c));
-    if (c.status == Status::refused || prediction == entry.predictions.end()) return;
-    reopen(c);
-    c.ms = prediction->second.ms;
   }
 
   double cost(const Entry& entry, const Candidate& c) const {
@@ -363,13 +381,15 @@ class Tuner {
   void screen_entry(Entry& entry) {
     const RaceOptions race_opts = race_options(entry);
     const auto ended = [&](const Candidate& c) { record(entry, c); };
-    // What is already known prunes as a fresh measurement would (see race).
+    // What is already known prunes as a fresh measurement would (see race): two that are measured.
     double reach = 0;
     for (const Candidate& c : entry.candidates)
       if (is_measured(c) && cost(entry, c) == best_measured(entry))
         reach = std::max(cost(entry, c), entry.predictions.at(candidate_key(c)).ms);
+    const auto measured =
+        std::count_if(entry.candidates.begin(), entry.candidates.end(), is_measured);
     for (Candidate& c : entry.candidates)
-      if (reach > 0 && is_open(c) && c.ms > race_opts.prune_factor * reach) {
+      if (measured > 1 && is_open(c) && c.ms > race_opts.prune_factor * reach) {
         c.status = Status::dropped;
         c.reason = fmt::format("predicted {:.1f} times the best, not run", c.ms / reach);
         ended(c);
@@ -416,7 +436,7 @@ class Tuner {
           entry.finals->run_process(*runner, sampler_,
                                     [&](const Candidate& c) { record(entry, c); });
         } catch (const OutOfMemory&) {
-          entry.finals.reset();  // what the processes before found stands
+          entry.finals->give_up();
         }
         if (!is_running(entry) && !contradiction(entry)) finish(entry);
       }
@@ -427,7 +447,7 @@ class Tuner {
   bool race_again() {
     bool any = false;
     for (Entry& entry : entries_) {
-      if (entry.finished || stopped()) continue;
+      if (entry.finished || !entry.finals || stopped()) continue;
       const std::optional<std::string> why =
           entry.disturbed ? std::optional<std::string>("other programs disturbed it all along")
                           : contradiction(entry);
@@ -488,24 +508,28 @@ class Tuner {
   // Nothing more changes in it.
   void finish(Entry& entry) {
     if (entry.finished) return;
-    if (entry.finals) {
-      std::vector<StoreRow> rows;
-      for (Candidate& c : entry.candidates) {
-        set_rates(entry.problem, c);
-        const bool raced = is_measured(c) && !c.process_ms.empty();
-        if (!raced && !(c.status == Status::dropped && !c.predicted)) continue;
-        const ConvProblem problem = with_layouts(entry.problem, {c.x_layout, c.y_layout});
-        rows.push_back({.problem = problem,
+    for (Candidate& c : entry.candidates) set_rates(entry.problem, c);
+    record_finals(entry);
+    if (entry.finals && !entry.finals->open())
+      for (const Candidate& c : entry.candidates)
+        if (raced(c)) progress_.ended(with_layouts(entry.problem, {c.x_layout, c.y_layout}), c);
+    entry.finished = true;
+    progress_.end(result(entry, entry.items.front()), ++finished_, entries_.size());
+  }
+
+  static bool raced(const Candidate& c) { return is_measured(c) && !c.process_ms.empty(); }
+
+  void record_finals(const Entry& entry) const {
+    if (!store_ || !entry.finals) return;
+    std::vector<StoreRow> rows;
+    for (const Candidate& c : entry.candidates)
+      if (raced(c) || (c.status == Status::dropped && !c.predicted))
+        rows.push_back({.problem = with_layouts(entry.problem, {c.x_layout, c.y_layout}),
                         .fingerprint = fingerprint(device_.info(), algo_of(c).info()),
                         .candidate = c,
                         .commit = {},
                         .date = {}});
-        if (raced && !entry.finals->open()) progress_.ended(problem, c);
-      }
-      if (store_) store_->record(rows);
-    }
-    entry.finished = true;
-    progress_.end(result(entry, entry.items.front()), ++finished_, entries_.size());
+    store_->record(rows);
   }
 
   // What changes the arithmetic, and with it the error; block sizes do not.
@@ -546,16 +570,24 @@ class Tuner {
     std::sort(incumbents.begin(), incumbents.end(), [&](const Candidate* a, const Candidate* b) {
       return cost(entry, *a) < cost(entry, *b);
     });
-    if (incumbents.size() > most) incumbents.resize(most);
-    for (Candidate* c : incumbents) reopen(*c);
+    for (std::size_t i = 0; i < incumbents.size(); ++i) {
+      if (i < most) {
+        reopen(*incumbents[i]);
+        continue;
+      }
+      incumbents[i]->status = Status::dropped;
+      incumbents[i]->reason = fmt::format("not among the fastest {} of an earlier race", most);
+    }
   }
 
   std::unique_ptr<CandidateRunner> make_runner(const ConvProblem& problem,
                                                ReferenceCase::Evaluate evaluate) {
+    // The error of a few outputs is over or under that of all, which was judged before.
+    const double slack = evaluate == ReferenceCase::Evaluate::sample ? 4 : 1;
     const RunnerOptions options{.problem = problem,
                                 .cache = options_.cache,
                                 .seed = options_.seed,
-                                .max_error = max_error(problem),
+                                .max_error = slack * max_error(problem),
                                 .workspace_max = options_.workspace_max,
                                 .evaluate = evaluate};
     if (!options_.in_process)

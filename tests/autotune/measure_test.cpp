@@ -1,9 +1,17 @@
 #include "autotune/measure.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <random>
+#include <thread>
 #include <vector>
+
+#include "autotune/disturbance.h"
 
 namespace convlab {
 namespace {
@@ -97,6 +105,28 @@ TEST(NoiseFloor, IsFiniteAndPositive) {
   EXPECT_LT(floor.clock_s, 1e-3);
   EXPECT_GE(floor.mad, 0);
   EXPECT_GE(floor.interval, 0);
+}
+
+// To the thread's own counters that is a sleep.
+TEST(Disturbance, AStoppedProcessLostItsTime) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::unsetenv("CONVLAB_IGNORE_DISTURBANCES");
+    DeviceInfo device;
+    device.kind = DeviceKind::cpu;
+    device.threads = 1;
+    DisturbanceMeter meter(device);
+    meter.start();
+    ::raise(SIGSTOP);
+    ::_exit(meter.stop() > most_lost ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, WUNTRACED), child);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  ::kill(child, SIGCONT);
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace

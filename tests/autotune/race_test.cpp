@@ -237,7 +237,7 @@ TEST_F(RaceTest, EverybodyRunsInEveryRoundInANewOrder) {
 }
 
 TEST_F(RaceTest, ATieIsBrokenByDeterminismThenWorkspaceThenName) {
-  for (const char* name : {"d", "c", "b", "a"}) add(name, noisy(1, 0.01, std::uint64_t(*name)));
+  for (const char* name : {"d", "c", "b", "a"}) add(name, noisy(1, 0.003, std::uint64_t(*name)));
   of("a").deterministic = false;
   of("b").workspace_bytes = of("a").workspace_bytes = 10;
   of("c").workspace_bytes = of("d").workspace_bytes = 5;
@@ -264,6 +264,54 @@ TEST_F(RaceTest, TheBestTwoFinishHoweverFarApart) {
   EXPECT_EQ(decision.verdict, Verdict::win);
   EXPECT_NEAR(decision.ratio[1], 1.5, 0.01);
   EXPECT_GT(decision.ratio[0], 1.4);
+}
+
+// Predictions that are all far too slow rule out nobody, though the first to be measured is best.
+TEST_F(RaceTest, ThePredictionOfTheBestIsHeldAgainstOthers) {
+  add("a", noisy(1, 0.003, 1), 8);
+  add("b", noisy(1.3, 0.003, 2), 9);
+  add("c", noisy(1.2, 0.003, 3), 10);
+  run();
+  EXPECT_GT(script.parts["c"].samples, 0);
+  EXPECT_FALSE(of("c").predicted);
+}
+
+TEST_F(RaceTest, ABestThatIsLostIsLostOnce) {
+  for (char name = 'b'; name <= 'g'; ++name) add({name}, steady(10 + name - 'b'), name - 'b' + 1.);
+  add(
+      "a",
+      [](int n) -> double {
+        if (n > 0) throw CandidateLost(Status::timeout, "hung");
+        return 3;
+      },
+      7);
+  run();
+  EXPECT_EQ(std::count(ended.begin(), ended.end(), 'a'), 1) << ended;
+  EXPECT_EQ(chosen(), "b");
+}
+
+// Two that are predicted alike change places after the last look.
+TEST_F(RaceTest, ARaceThatStopsBetweenTwoLooksHasTimesOfAllProcesses) {
+  add("a", noisy(1, 0.003, 1));
+  add("b", noisy(1.05, 0.003, 2));
+  stop = [&] { return processes() > 5; };
+  script.machine = [&](int) { return processes() < 3 ? 1.0 : 3.0; };
+  run();
+  ASSERT_EQ(of("a").process_ms.size(), 4u);
+  std::vector<double> ms = of("a").process_ms;
+  std::sort(ms.begin(), ms.end());
+  EXPECT_DOUBLE_EQ(of("a").ms, (ms[1] + ms[2]) / 2);
+}
+
+TEST_F(RaceTest, NobodyLeftEndsTheFinals) {
+  add("a", noisy(1, 0.003, 1));
+  script.parts["a"].prepare = [&](Candidate& c) {
+    if (script.parts["a"].prepared == 2) c.status = Status::inaccurate, c.rel_error = 0.5;
+  };
+  run();
+  EXPECT_EQ(decision.verdict, Verdict::none);
+  EXPECT_EQ(of("a").rel_error, 0.5);
+  EXPECT_EQ(processes(), 2);
 }
 
 TEST_F(RaceTest, WrongResultsAreNeverTimed) {

@@ -267,6 +267,68 @@ TEST_F(TunerTest, ALaterRunGoesOnWithAnUnsureRow) {
   EXPECT_GT(row(closed, "plain").process_ms.size(), 2u);
 }
 
+// Without the one that won, its runner-up has only rivals that were dropped.
+TEST_F(TunerTest, WhoIsLeftAloneRacesThoseThatWereDropped) {
+  add(small);
+  options_.layout = Layout::nchw;
+  const std::vector<std::string> algos{"plain", "nchw_only", "chooser"};
+  run(algos, &store_);
+  for (StoreRow row : store_.rows()) {
+    Candidate& c = row.candidate;
+    c.status = c.algo == "chooser" ? Status::dropped : Status::ok;
+    c.ms = c.algo == "chooser" ? 1.2 : 1;
+    c.predicted = false;
+    c.process_ms = {1, 1, 1}, c.process_pack_ms = {0, 0, 0};
+    row.date = "2026-01-01T00:00:00.000Z";
+    store_.put(row);
+  }
+  options_.exclude = {"plain"};
+  const LayerResult layer = run(algos, &store_).layers[0];
+  EXPECT_FALSE(row(layer, "chooser").process_ms.empty());
+  EXPECT_EQ(row(layer, "chooser").process_ms.size(), row(layer, "nchw_only").process_ms.size());
+}
+
+// "slow" ran in other processes beside "nchw_only" than beside "plain".
+TEST_F(TunerTest, ProcessesOfTwoRacesAreNotPaired) {
+  add(small);
+  options_.layout = Layout::nchw;
+  run({"plain", "slow"}, &store_);
+  run({"nchw_only", "slow"}, &store_);
+  run({"plain", "nchw_only"}, &store_);
+  run({"plain", "nchw_only"}, &store_);
+  EXPECT_EQ(log_.resumed_rows, 2u);  // of one race
+  EXPECT_EQ(run({"plain", "nchw_only", "slow"}, &store_).layers[0].candidates.size(), 3u);
+  EXPECT_EQ(log_.resumed_rows, 0u);
+}
+
+// A backward pass may take long: what was raced again then is believed later.
+TEST_F(TunerTest, WhatIsKnownIsNotRacedAgain) {
+  add(small);
+  add(small, Pass::backward_data);
+  options_.layout = Layout::nchw;
+  run({"plain"}, &store_);
+  for (StoreRow row : store_.rows())
+    if (row.problem.pass == Pass::backward_data) {
+      row.candidate.ms *= 10;
+      store_.put(row);
+    }
+  log_.raced_again = 0;
+  run({"plain"}, &store_);
+  EXPECT_EQ(log_.raced_again, 0u);
+  EXPECT_EQ(log_.ended_candidates, 0u);
+}
+
+TEST_F(TunerTest, WhatRanIsStoredWhenTheRunFails) {
+  add(small);
+  options_.layout = Layout::nchw;
+  log_.on_process = [&](std::size_t number) {
+    if (number == 3) throw EnvironmentError("cannot start a worker");
+  };
+  EXPECT_THROW(run({"plain", "slow"}, &store_), EnvironmentError);
+  ASSERT_EQ(store_.size(), 2);
+  EXPECT_EQ(store_.rows()[0].candidate.process_ms.size(), 2u);
+}
+
 // A time that contradicts what an earlier run found is measured once more before it is believed.
 TEST_F(TunerTest, WhatContradictsAnEarlierRunIsRacedAgain) {
   add(small);
