@@ -114,12 +114,13 @@ ComparedSide summary(const Runs& runs) {
   ComparedSide side;
   std::map<std::string, int> votes;
   std::vector<double> ms;
+  side.measured = std::any_of(runs.begin(), runs.end(), is_measured);
   for (const ResultRow* row : runs) {
-    if (!row) continue;
+    // A prediction counts only where no run measured the row.
+    if (!row || (side.measured && !is_measured(row))) continue;
     ++votes[row->choice];
     if (!side.row || votes[row->choice] > votes[side.row->choice]) side.row = row;
     side.unsure |= row->unsure;
-    side.measured |= is_measured(row);
     if (row->times) ms.push_back(row->times->ms);
   }
   if (!ms.empty()) side.ms = std::exp(mean(logs(ms)));

@@ -157,7 +157,7 @@ int prune(const Options& given) {
   if (!o.stale && o.problem.empty() && o.common.passes.size() == all_passes.size() &&
       o.algos.empty() && o.statuses.empty() && o.before.empty())
     throw InputError(
-        "db prune: what? expected a problem, --stale, --pass, --algos, --status or --before");
+        "db prune: no filter: expected a problem, --stale, --pass, --algos, --status or --before");
   AlgoRegistry registry;
   append_all_algos(registry);
   Store store = open_existing(o);

@@ -338,9 +338,8 @@ void read_json(const std::string& text, ResultFile& result) {
     return;
   }
   throw InputError(fmt::format(
-      "{}: expected a tuning store, or the --format json of tune, bench, sweep, roofline, time or "
-      "plan{}",
-      result.path, file.is_discarded() ? "; this is no JSON" : ""));
+      "{}: {}expected a tuning store, or JSON of tune, bench, sweep, roofline, time or plan",
+      result.path, file.is_discarded() ? "not JSON: " : ""));
 }
 
 // They are compared as ratios.

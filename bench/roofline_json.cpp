@@ -42,7 +42,7 @@ RooflineReport roofline_from_json(const std::string& text, const std::string& na
         name, why, roofline_format));
   };
   const Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded()) throw refuse("no JSON");
+  if (json.is_discarded()) throw refuse("not JSON");
   if (!json.is_object() || !json.contains("convlab_roofline")) throw refuse("no roofline report");
   if (json["convlab_roofline"] != roofline_format)
     throw refuse(fmt::format("format {}, this program reads {}", json["convlab_roofline"].dump(),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "bench/gnuplot.h"
@@ -12,6 +13,7 @@
 #include "bench/tune_options.h"
 #include "bench/verbs.h"
 #include "conv/error.h"
+#include "nets/zoo.h"
 
 namespace convlab {
 namespace {
@@ -67,7 +69,11 @@ Sweep planned_sweep(const Options& o) {
     throw InputError("sweep: nothing to vary: expected an axis, as in -a n=1:256:*2 or -a r=1,3,5");
   Sweep sweep;
   for (const std::string& text : o.axes) sweep.axes.push_back(parse_axis(text));
-  sweep.base = parse_problem(common.targets.front()).problem;
+  const std::string& target = common.targets.front();
+  if (target.starts_with('@') || std::ranges::count(net_names(), target) > 0)
+    throw InputError(fmt::format(
+        "sweep: '{}' is not a problem: expected one as in mb1ic64ih56oc64oh56kh3ph1", target));
+  sweep.base = parse_problem(target).problem;
   sweep.base.dtype = common.dtype;
   if (common.batches.size() > 1)
     throw InputError("sweep: --batch takes one size here: expected -a n=... to vary it");

@@ -111,7 +111,7 @@ std::vector<TuneItem> resolve_targets(const CommonOptions& options, const Device
   if (items.empty() && !options.layer.empty()) {
     std::sort(names.begin(), names.end());
     names.erase(std::unique(names.begin(), names.end()), names.end());
-    throw InputError(fmt::format("--layer '{}': did you mean {}?", options.layer,
+    throw InputError(fmt::format("--layer: unknown layer '{}': did you mean {}?", options.layer,
                                  nearest_names(options.layer, names)));
   }
   return items;

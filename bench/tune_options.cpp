@@ -37,10 +37,11 @@ void warn_of_other_programs() {
   std::this_thread::sleep_for(long_enough);
   const double others = meter.look(0).others;
   if (others > noticeable)
-    fmt::print(stderr,
-               "convlab: other programs use {:.0f}% of this machine's processors now: it takes "
-               "longer, and rows may stay UNSURE\n",
-               100 * others);
+    fmt::print(
+        stderr,
+        "convlab: other programs use {:.0f}% of the processors: tuning takes longer, and rows "
+        "may stay UNSURE\n",
+        100 * others);
 }
 
 class TunePrinter : public TuneProgress {

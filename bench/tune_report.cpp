@@ -558,7 +558,9 @@ std::string unsure_note(const TuneTable& table, bool resumes) {
       std::count_if(merged.layers.begin(), merged.layers.end(),
                     [](const LayerResult& l) { return verdict_of(l) == Verdict::unsure; });
   if (unsure == 0) return "";
-  const std::string rows = fmt::format("{} of {} rows are UNSURE: ", unsure, merged.layers.size());
+  const std::size_t all = merged.layers.size();
+  const std::string rows = fmt::format("{} of {} {} {} UNSURE: ", unsure, all,
+                                       all == 1 ? "row" : "rows", unsure == 1 ? "is" : "are");
   // Less than this disturbs few samples, and those are taken again.
   if (table.disturbances.others < 0.05)
     return rows + "too close to tell in the processes so far" +
@@ -589,8 +591,9 @@ std::string show_next_best(const LayerResult& layer, bool in_full) {
     if (show_layouts(*next) != show_layouts(chosen)) text += " " + show_layouts(*next);
   }
   const std::array<double, 3> ratio = shown_ratio(layer);
-  text += fmt::format(" {}{:.2f}{}", next->predicted || chosen.predicted ? "~" : "", ratio[1],
-                      in_full ? "x" : "");
+  if (ratio[1] > 0)  // 0: no ratio is known
+    text += fmt::format(" {}{:.2f}{}", next->predicted || chosen.predicted ? "~" : "", ratio[1],
+                        in_full ? "x" : "");
   if (ratio[0] > 0) text += fmt::format(" [{:.2f} {:.2f}]", ratio[0], ratio[2]);
   return text;
 }

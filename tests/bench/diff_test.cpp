@@ -413,7 +413,7 @@ TEST_F(DiffTest, WhatIsNoResultFileIsRefusedInOneLine) {
       {{good, "--before", good, "--after", good}, "belongs to neither side"},
       {{"--before", good}, "--before without --after"},
       {{good, directory_ / "missing.json"}, "missing.json"},
-      {{good, write("text", "not json")}, "no JSON"},
+      {{good, write("text", "not json")}, "not JSON"},
       {{good, write("other.json", R"({"rows": []})")}, "other.json: expected a tuning store"},
       {{good, write("newer.json", newer.dump())}, "convlab_tune is of version 2: expected 1"},
       {{good, write("torn.json", torn.dump())}, "'ms' not found"},

@@ -166,7 +166,7 @@ TEST(RooflineReports, OfOtherVersionsAndOtherThingsAreRefused) {
            {incomplete.dump(), "ms"},
            {"{}", "no roofline report"},
            {"[1]", "no roofline report"},
-           {"roof", "no JSON"}}) {
+           {"roof", "not JSON"}}) {
     try {
       roofline_from_json(text, "old.json");
       ADD_FAILURE() << text;

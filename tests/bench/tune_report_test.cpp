@@ -244,19 +244,29 @@ TEST(TuneReport, UnsureRowsAreCountedInTheLastNote) {
   table.layers[0].verdict = Verdict::unsure;
   table.provenance.fields.emplace_back("threads", "2");
   table.disturbances.others = 0.412;
-  EXPECT_EQ(
-      unsure_note(table, true),
-      "1 of 3 rows are UNSURE: other programs used 41% of 2 cores; run the command again when "
-      "it is quiet");
+  EXPECT_EQ(unsure_note(table, true),
+            "1 of 3 rows is UNSURE: other programs used 41% of 2 cores; run the command again when "
+            "it is quiet");
   const std::string text = render(table, Format::table);
   EXPECT_NE(text.find("  1.500  UNSURE   slow"), std::string::npos) << text;
   EXPECT_NE(text.find(unsure_note(table, true)), std::string::npos) << text;
   table.disturbances.others = 0.04;
   EXPECT_EQ(unsure_note(table, true),
-            "1 of 3 rows are UNSURE: too close to tell in the processes so far; the same command "
+            "1 of 3 rows is UNSURE: too close to tell in the processes so far; the same command "
             "goes on from here");
   EXPECT_EQ(unsure_note(table, false),
-            "1 of 3 rows are UNSURE: too close to tell in the processes so far");
+            "1 of 3 rows is UNSURE: too close to tell in the processes so far");
+}
+
+// A prediction may come without a ratio; one row is singular.
+TEST(TuneReport, NextBestWithoutARatioIsANameOnly) {
+  TuneTable table = predicted_sample();
+  table.layers.resize(1);
+  table.layers[0].ratio = {};
+  EXPECT_EQ(show_next_best(table.layers[0], false), "slow");
+  table.layers[0].verdict = Verdict::unsure;
+  for (Candidate& c : table.layers[0].candidates) c.predicted = false;
+  EXPECT_TRUE(unsure_note(table, false).starts_with("1 of 1 row is UNSURE: "));
 }
 
 // Long names, long configs, intervals, every verdict, packing, and batches.
