@@ -63,13 +63,14 @@ class Decider {
   std::size_t processes() const { return candidates_[order_[0]].process_ms.size(); }
 
   Decision predicted_or_none() const {
-    Decision decision;
+    std::vector<std::size_t> order;
     for (std::size_t i = 0; i < candidates_.size(); ++i)
-      if (candidates_[i].status == Status::ok &&
-          (!decision.chosen || cost(i) < cost(*decision.chosen)))
-        decision.chosen = i;
-    if (decision.chosen) decision.verdict = Verdict::predicted;
-    return decision;
+      if (candidates_[i].status == Status::ok) order.push_back(i);
+    if (order.empty()) return {};
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return cost(a) < cost(b); });
+    const double ratio = order.size() > 1 ? cost(order[1]) / cost(order[0]) : 0;
+    return {order[0], Verdict::predicted, {0, ratio, 0}, {}};
   }
 
   Decision alone() const {

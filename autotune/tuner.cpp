@@ -453,10 +453,17 @@ class Tuner {
                           : contradiction(entry);
       if (!why) continue;
       progress_.again(items_[entry.items.front()], *why);
+      const std::vector<Candidate> first = entry.candidates;
       for (Candidate& c : entry.candidates)
         if (!c.predicted && (c.status == Status::ok || c.status == Status::dropped)) reopen(c);
       screen_entry(entry);
       any = true;
+      if (!entry.disturbed && !stopped()) continue;
+      // The second race did not come off: the first is what is known.
+      entry.candidates = first;
+      entry.disturbed = best_measured(entry) == infinity;
+      entry.finals.emplace(entry.candidates, race_options(entry));
+      entry.finals->give_up();
     }
     return any;
   }

@@ -448,7 +448,13 @@ TEST(Decide, NothingOrOne) {
   other.status = Status::ok;
   other.predicted = true;
   EXPECT_EQ(decide(std::vector{one, other}, false).verdict, Verdict::unsure);
+  other.ms = 2;
   EXPECT_EQ(decide(std::vector{other}, false).verdict, Verdict::predicted);
+  EXPECT_EQ(decide(std::vector{other}, false).ratio, (std::array{0.0, 0.0, 0.0}));
+  Candidate slower = other;
+  slower.ms = 3;
+  EXPECT_EQ(decide(std::vector{slower, other}, false).chosen, 1u);
+  EXPECT_EQ(decide(std::vector{slower, other}, false).ratio, (std::array{0.0, 1.5, 0.0}));
 }
 
 TEST(Decide, ByTheWholeInterval) {
