@@ -146,10 +146,12 @@ int import_rows(const Options& o) {
   return 0;
 }
 
-// Versions that this build's algorithms no longer have, and algorithms it does not know.
+// Versions that this build's algorithms no longer have, algorithms it does not know, and times that
+// came about by another protocol.
 bool is_stale(const StoreRow& row, const AlgoRegistry& registry) {
   const ConvAlgo* const algo = registry.find(DeviceKind::cpu, row.candidate.algo);
-  return !algo || algo->info().version != row.candidate.version;
+  return !algo || algo->info().version != row.candidate.version ||
+         row.protocol != measuring_protocol;
 }
 
 int prune(const Options& given) {
@@ -223,7 +225,9 @@ VerbAction declare_db(CLI::App& app) {
   sub = add("prune", "Forget rows that match every filter given", prune);
   add_filters(*sub, *o);
   add_flag(*sub, "--stale", o->stale,
-           "Rows of algorithms, or versions of them, that this build does not have");
+           "Rows of algorithms, or versions of them, that this build does not have, and rows "
+           "measured by "
+           "a former protocol");
   app.footer(
       "Examples:\n"
       "  convlab db show mb1ic64ih56oc64oh56kh3ph1 --pass fwd --wide\n"

@@ -468,6 +468,12 @@ TEST_F(ProgramTest, DbCarriesRowsFromStoreToStore) {
   const Ran merged = run({"db", "merge", other});
   EXPECT_EQ(merged.exit_code, 0) << merged.err;
   EXPECT_TRUE(contains(merged.out, std::to_string(here.size()) + " kept")) << merged.out;
+  json former = json::parse(read_file(file));
+  former["rows"][0]["protocol"] = 1;
+  write_file(file, former.dump());
+  const std::string third = directory_ / "third.db";
+  EXPECT_EQ(run({"db", "import", file, "--db", third}).exit_code, 0);
+  EXPECT_TRUE(contains(run({"db", "prune", "--stale", "--db", third}).out, " 1 rows dropped"));
   EXPECT_EQ(run({"db", "prune", "--algos", "im2col"}).exit_code, 0);
   EXPECT_EQ(rows({"--algos", "im2col"}).size(), 0u);
   write_file(file, "{}");
