@@ -12,7 +12,7 @@
 namespace convlab {
 namespace {
 
-// Student's, tabled: a race asks for them thousands of times.
+// A table of Student's quantiles: a race looks them up thousands of times.
 double quantile(Confidence confidence, std::size_t freedom) {
   const auto table = [](double tail) {
     std::array<double, most_student_freedom> quantiles;

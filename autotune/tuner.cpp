@@ -16,6 +16,7 @@
 #include "autotune/candidates.h"
 #include "autotune/ceilings.h"
 #include "autotune/disturbance.h"
+#include "autotune/limits.h"
 #include "autotune/provenance.h"
 #include "autotune/race.h"
 #include "autotune/runner.h"
@@ -232,9 +233,8 @@ class Tuner {
   void recall() {
     if (!store_) return;
     for (const Entry& entry : entries_)
-      if (!errors_.contains(entry.problem.dtype))
-        for (const Candidate& c : store_->worst_errors(entry.problem.dtype))
-          note_error(entry.problem.dtype, c);
+      if (const auto [errors, fresh] = errors_.try_emplace(entry.problem.dtype); fresh)
+        for (const Candidate& c : store_->worst_errors(entry.problem.dtype)) errors->second.note(c);
     std::size_t rows = 0;
     for (Entry& entry : entries_) {
       const std::vector<Candidate> enumerated = entry.candidates;
@@ -414,7 +414,7 @@ class Tuner {
           c.reason = e.what();
         }
     }
-    for (const Candidate& c : racing) note_error(entry.problem.dtype, c);
+    for (const Candidate& c : racing) errors_[entry.problem.dtype].note(c);
     std::move(racing.begin(), racing.end(), first_open);
     entry.disturbed = !stopped() && best_measured(entry) == infinity &&
                       std::any_of(entry.candidates.begin(), entry.candidates.end(), is_open);
@@ -539,34 +539,6 @@ class Tuner {
     store_->record(rows);
   }
 
-  // What changes the arithmetic, and with it the error; block sizes do not.
-  static std::string error_class(const Candidate& c) {
-    std::string text = c.algo;
-    for (const char* key : {"tile", "tf32"})
-      if (c.config.has(key)) text += fmt::format(" {}={}", key, c.config.get(key));
-    return text;
-  }
-  void note_error(DType dtype, const Candidate& c) {
-    double& worst = errors_[dtype][error_class(c)];
-    if (!c.predicted &&
-        (c.status == Status::ok || c.status == Status::dropped || c.status == Status::inaccurate))
-      worst = std::max(worst, c.rel_error);
-  }
-  // Nothing is chosen by a prediction whose error elsewhere is over the limit.
-  void apply_known_errors(const ConvProblem& problem, std::vector<Candidate>& candidates) const {
-    const auto known = errors_.find(problem.dtype);
-    if (known == errors_.end()) return;
-    for (Candidate& c : candidates) {
-      const auto error = known->second.find(error_class(c));
-      if (!is_open(c) || error == known->second.end() || error->second <= max_error(problem))
-        continue;
-      c.status = Status::inaccurate;
-      c.rel_error = error->second;
-      c.reason = fmt::format("not run: its rel_error elsewhere, {:.2e}, is above the limit {:.2e}",
-                             error->second, max_error(problem));
-    }
-  }
-
   double cpu_s() const { return own_cpu_s() + (worker_ ? worker_->cpu_s() : 0); }
 
   // Ratios are paired within a race: the best of an earlier one run again beside the newcomers.
@@ -622,7 +594,8 @@ class Tuner {
     r.layer = items_[item].layer;
     r.first_layer = items_[item].first_layer;
     r.candidates = entry.candidates;
-    apply_known_errors(entry.problem, r.candidates);
+    if (const auto known = errors_.find(entry.problem.dtype); known != errors_.end())
+      known->second.apply(r.candidates, max_error(entry.problem));
     if (best_measured(entry) < infinity)
       for (Candidate& c : r.candidates)
         if (is_open(c)) {
@@ -644,39 +617,10 @@ class Tuner {
       r.reason = "other programs disturbed every sample: its time is a prediction";
       return r;
     }
-    r.reason = r.verdict == Verdict::none ? why_none(entry.problem, r.candidates) : decision.reason;
+    r.reason = r.verdict == Verdict::none
+                   ? why_none(r.candidates, max_error(entry.problem), options_.workspace_max)
+                   : decision.reason;
     return r;
-  }
-
-  // What would have to be allowed for one to be left.
-  std::string why_none(const ConvProblem& problem, const std::vector<Candidate>& candidates) const {
-    const Candidate *accurate = nullptr, *frugal = nullptr;
-    for (const Candidate& c : candidates) {
-      if (c.status == Status::inaccurate && (!accurate || c.rel_error < accurate->rel_error) &&
-          c.rel_error > 0)
-        accurate = &c;
-      if (options_.workspace_max && c.status == Status::refused &&
-          c.workspace_bytes > *options_.workspace_max &&
-          (!frugal || c.workspace_bytes < frugal->workspace_bytes))
-        frugal = &c;
-    }
-    std::vector<std::string> reasons;
-    if (accurate)
-      reasons.push_back(fmt::format("--max-error {:.2e} would admit {}, {:.2e} admits none",
-                                    accurate->rel_error, accurate->algo, max_error(problem)));
-    if (frugal)
-      reasons.push_back(fmt::format("--workspace-max {} would admit {}, {} admits none",
-                                    frugal->workspace_bytes, frugal->algo,
-                                    *options_.workspace_max));
-    if (reasons.empty())
-      for (const Candidate& c : candidates)
-        if (c.status != Status::refused || candidates.size() == 1)
-          return fmt::format("{}: {} ({})", c.algo, to_string(c.status), c.reason);
-    if (reasons.empty())
-      return candidates.empty() ? "no algorithm"
-                                : fmt::format("all refuse, {}: {}", candidates.front().algo,
-                                              candidates.front().reason);
-    return fmt::format("{}", fmt::join(reasons, "; "));
   }
 
   TuneTable table() {
@@ -713,8 +657,8 @@ class Tuner {
   std::vector<Entry> entries_;
   Sampler sampler_{[this] { return stopped(); }};
   LoadMeter load_;
-  std::map<DType, std::map<std::string, double>> errors_;  // the worst by error_class
-  double deadline_s_ = infinity;                           // for what goes on now
+  std::map<DType, KnownErrors> errors_;
+  double deadline_s_ = infinity;  // for what goes on now
   std::size_t finished_ = 0;
 };
 

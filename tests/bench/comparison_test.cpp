@@ -1,4 +1,4 @@
-// How often `diff` is wrong, simulated: files whose processes lie apart by a known deviation.
+// How often `diff` is wrong, simulated: files whose processes differ by a known deviation.
 #include "bench/comparison.h"
 
 #include <gtest/gtest.h>

@@ -1,0 +1,65 @@
+#include "autotune/limits.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace convlab {
+namespace {
+
+std::string arithmetic(const Candidate& c) {
+  std::string text = c.algo;
+  for (const char* key : {"tile", "tf32"})
+    if (c.config.has(key)) text += fmt::format(" {}={}", key, c.config.get(key));
+  return text;
+}
+
+}  // namespace
+
+void KnownErrors::note(const Candidate& c) {
+  if (c.predicted ||
+      (c.status != Status::ok && c.status != Status::dropped && c.status != Status::inaccurate))
+    return;
+  double& worst = worst_[arithmetic(c)];
+  worst = std::max(worst, c.rel_error);
+}
+
+void KnownErrors::apply(std::vector<Candidate>& candidates, double max_error) const {
+  for (Candidate& c : candidates) {
+    const auto error = worst_.find(arithmetic(c));
+    if (c.status != Status::ok || !c.predicted || error == worst_.end() ||
+        error->second <= max_error)
+      continue;
+    c.status = Status::inaccurate;
+    c.rel_error = error->second;
+    c.reason = fmt::format("not run: its rel_error elsewhere, {:.2e}, is above the limit {:.2e}",
+                           error->second, max_error);
+  }
+}
+
+std::string why_none(const std::vector<Candidate>& candidates, double max_error,
+                     std::optional<std::int64_t> workspace_max) {
+  const Candidate *accurate = nullptr, *frugal = nullptr, *ended = nullptr;
+  for (const Candidate& c : candidates) {
+    if (c.status == Status::inaccurate && c.rel_error > 0 &&
+        (!accurate || c.rel_error < accurate->rel_error))
+      accurate = &c;
+    if (workspace_max && c.status == Status::refused && c.workspace_bytes > *workspace_max &&
+        (!frugal || c.workspace_bytes < frugal->workspace_bytes))
+      frugal = &c;
+    if (!ended || (ended->status == Status::refused && c.status != Status::refused)) ended = &c;
+  }
+  std::vector<std::string> reasons;
+  if (accurate)
+    reasons.push_back(fmt::format("--max-error {:.2e} would admit {}, {:.2e} admits none",
+                                  accurate->rel_error, accurate->algo, max_error));
+  if (frugal)
+    reasons.push_back(fmt::format("--workspace-max {} would admit {}, {} admits none",
+                                  frugal->workspace_bytes, frugal->algo, *workspace_max));
+  if (!reasons.empty()) return fmt::format("{}", fmt::join(reasons, "; "));
+  if (!ended) return "no algorithm is admitted";
+  return fmt::format("{} is {} ({})", ended->algo, to_string(ended->status), ended->reason);
+}
+
+}  // namespace convlab
