@@ -139,10 +139,11 @@ void ConvChoices::recall(Known& k) const {
          store_->lookup(plain(k.problem), options_.cache, device_.info(), algo->info()).candidates)
       if (apply_limits(row, max_error, {}))
         rows.insert_or_assign(candidate_key(row), std::move(row));
-  std::vector<Candidate> raced;
-  for (const auto& [key, row] : rows) raced.push_back(row);
+  std::vector<Candidate> finalists;
+  for (const auto& [key, row] : rows)
+    if (row.status == Status::ok && !row.predicted) finalists.push_back(row);
   // Times of a race that is open still are used as predictions are.
-  const bool decided = decide(raced, must_pack(k.problem.pass)).verdict != Verdict::unsure;
+  const bool decided = decide(finalists, must_pack(k.problem.pass)).verdict != Verdict::unsure;
   double best_ms = std::numeric_limits<double>::infinity();
   for (const auto& [key, row] : rows)
     if (row.status == Status::ok && !row.predicted) best_ms = std::min(best_ms, row.ms);
