@@ -297,7 +297,7 @@ TEST_F(Choose, UsesAnOpenRaceAsAPrediction) {
     c.process_ms.resize(1);
     c.process_pack_ms.resize(1);
   };
-  measured(graph, "a", Pass::forward, slow, Layout::nhwc, 1e-9, one_process);
+  measured(graph, "a", Pass::forward, slow, Layout::nchw, 1e-9, one_process);
   const Chosen chosen = choose(graph, registry, inference_);
   EXPECT_EQ(pass_of(chosen, "a", Pass::forward).algo, "slow");
   EXPECT_EQ(chosen.untuned, (std::vector<std::string>{"a fwd", "b fwd"}));
