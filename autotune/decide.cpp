@@ -20,7 +20,7 @@ double quantile(Confidence confidence, std::size_t freedom) {
       quantiles[std::size_t(f) - 1] = student_quantile(tail, f);
     return quantiles;
   };
-  static const auto reported = table(0.025), winning = table(0.00125);
+  static const auto reported = table(0.025), winning = table(0.00075);
   return (confidence == Confidence::winning ? winning : reported)
       .at(std::min(freedom, std::size_t(most_student_freedom)) - 1);
 }

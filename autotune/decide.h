@@ -21,7 +21,7 @@ inline constexpr double win_margin = 0.01, tie_margin = 0.02;
 // Fewer processes give no interval.
 inline constexpr std::size_t least_processes = 3;
 
-// reported: 95%, of one look at one rival. winning: 99.75%, since the verdict is looked for several
+// reported: 95%, of one look at one rival. winning: 99.85%, since the verdict is looked for several
 // times as processes are added, and the first look that finds one ends the race.
 enum class Confidence : std::uint8_t { reported, winning };
 

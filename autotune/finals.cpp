@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "autotune/measure.h"
 #include "autotune/race.h"
@@ -18,11 +19,30 @@ bool is_look(std::size_t processes) {
                                   : std::find(looks.begin(), looks.end(), processes) != looks.end();
 }
 
-// In one process the rounds of what takes long are few.
-int rounds_of(double round_s, int most) {
-  constexpr double enough_s = 0.04;
+// In one process. What takes long has few, and so does what few processes may decide.
+int rounds_of(double round_s, std::size_t processes, const RaceOptions& options) {
+  const int most =
+      processes < least_processes ? options.first_process_rounds : options.process_rounds;
+  constexpr double enough_s = 0.08;
   const int least = round_s > 0.5 ? 1 : 2;
   return std::clamp(int(enough_s / round_s), least, std::max(least, most));
+}
+
+// Each candidate's time from rounds in which all ran side by side: ms[candidate][round]. A round's
+// level, the geometric mean of its times, is divided out before the median is taken and the median
+// level multiplied in again, so that a slow round weighs on all alike.
+std::vector<double> times_by_rounds(const std::vector<std::vector<double>>& ms) {
+  const std::size_t rounds = ms.front().size();
+  std::vector<double> levels(rounds, 1);
+  for (std::size_t round = 0; round < rounds; ++round)
+    for (const std::vector<double>& of_one : ms)
+      levels[round] *= std::pow(of_one[round], 1 / double(ms.size()));
+  std::vector<double> times;
+  for (std::vector<double> of_one : ms) {
+    for (std::size_t round = 0; round < rounds; ++round) of_one[round] /= levels[round];
+    times.push_back(median(of_one) * median(levels));
+  }
+  return times;
 }
 
 }  // namespace
@@ -123,7 +143,7 @@ bool Finals::run_process(CandidateRunner& runner, Sampler& sampler, const Candid
       r.pack_ms = ms.value_or(0);
       complete = ms || r.candidate->status != Status::ok;
     }
-  const int rounds = rounds_of(round_s, options_.process_rounds);
+  const int rounds = rounds_of(round_s, processes_, options_);
   for (int round = 0; round < rounds && complete; ++round) {
     std::erase_if(running, [](const Runner& r) { return r.candidate->status != Status::ok; });
     std::shuffle(running.begin(), running.end(), random_);
@@ -143,12 +163,15 @@ bool Finals::run_process(CandidateRunner& runner, Sampler& sampler, const Candid
     over_ = running.empty() || ++failures_ == most_failures;
     return false;
   }
-  for (Runner& r : running) {
-    Candidate& c = *r.candidate;
+  std::vector<std::vector<double>> ms;
+  for (const Runner& r : running) ms.push_back(r.ms);
+  const std::vector<double> times = times_by_rounds(ms);
+  for (std::size_t i = 0; i < running.size(); ++i) {
+    Candidate& c = *running[i].candidate;
     if (processes_ == 0) c.samples_ms.clear();
-    c.samples_ms.insert(c.samples_ms.end(), r.ms.begin(), r.ms.end());
-    c.process_ms.push_back(median(r.ms));
-    c.process_pack_ms.push_back(r.pack_ms);
+    c.samples_ms.insert(c.samples_ms.end(), ms[i].begin(), ms[i].end());
+    c.process_ms.push_back(times[i]);
+    c.process_pack_ms.push_back(running[i].pack_ms);
   }
   ++processes_;
   settle();

@@ -40,9 +40,10 @@ struct RaceOptions {
   std::size_t finalists = 5;  // at most, and at least the best two
 
   // Finals.
-  std::size_t processes = 20;  // at most
-  int process_rounds = 5;      // in each, fewer of what takes long
-  double max_s = 3;            // of finals; then they end at the next look
+  std::size_t processes = 20;    // at most
+  int first_process_rounds = 5;  // in each of the first three, fewer of what takes long
+  int process_rounds = 8;        // in later ones
+  double max_s = 3;              // of finals; then they end at the next look
 };
 RaceOptions exhaustive_race();  // nobody is pruned or dropped
 

@@ -45,7 +45,8 @@ struct Entry {
   std::optional<double> earlier_ms;               // of the chosen, when an earlier run knew one
   std::optional<Finals> finals;
   bool visited = false;
-  bool disturbed = false;  // nothing could be measured, for other programs
+  bool interrupted = false;  // stopped before all candidates had their turn
+  bool disturbed = false;    // nothing could be measured, for other programs
   bool finished = false;
 };
 
@@ -416,8 +417,9 @@ class Tuner {
     }
     for (const Candidate& c : racing) errors_[entry.problem.dtype].note(c);
     std::move(racing.begin(), racing.end(), first_open);
-    entry.disturbed = !stopped() && best_measured(entry) == infinity &&
-                      std::any_of(entry.candidates.begin(), entry.candidates.end(), is_open);
+    const bool any_open = std::any_of(entry.candidates.begin(), entry.candidates.end(), is_open);
+    entry.interrupted = any_open && stopped();
+    entry.disturbed = any_open && !stopped() && best_measured(entry) == infinity;
     entry.finals.emplace(entry.candidates, race_opts);
   }
 
@@ -600,7 +602,8 @@ class Tuner {
       for (Candidate& c : r.candidates)
         if (is_open(c)) {
           c.status = Status::dropped;
-          c.reason = "not tried: stopped before its turn";
+          c.reason = entry.interrupted ? "not tried: stopped before its turn"
+                                       : "other programs disturbed every sample";
         }
     const auto rank = [&](const Candidate& c) {
       const int group = c.status == Status::ok ? 0 : c.status == Status::dropped ? 1 : 2;
@@ -632,9 +635,9 @@ class Tuner {
     for (const Entry& entry : entries_) {
       for (std::size_t item : entry.items) t.layers[item] = result(entry, item);
       if (options_.mode == TuneMode::heuristic) continue;
+      const bool racing = entry.finals && entry.finals->open();
+      t.complete &= entry.visited && !entry.interrupted && !racing;
       t.remaining_gain += remaining_gain(entry);
-      if (std::any_of(entry.candidates.begin(), entry.candidates.end(), is_open))
-        t.complete = false;
     }
     return t;
   }

@@ -25,6 +25,17 @@ std::uint64_t hash(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
+// From the sum of four uniform numbers of 16 bits: mean 0, variance 1, within 3.47. Each process of
+// a race draws its data anew, and the logarithms and cosines of a true N(0, 1) take ten times as
+// long.
+double nearly_normal(std::uint64_t bits) {
+  const std::uint64_t low = 0x0000FFFF0000FFFFu;
+  const std::uint64_t pairs = (bits & low) + ((bits >> 16) & low);
+  const auto sum = std::int64_t((pairs & 0xFFFFFFFFu) + (pairs >> 32));
+  constexpr double mean = 2 * 65535.0, deviation = 65536 / std::numbers::sqrt3;
+  return double(sum - std::int64_t(mean)) / deviation;
+}
+
 // Calls visit(T()) with the element type in memory.
 template <class Visit>
 auto with_type(DType dtype, const Visit& visit) {
@@ -51,14 +62,7 @@ std::vector<double> random_values(std::int64_t count, DType dtype, std::uint64_t
 #pragma omp parallel for
   for (std::int64_t i = 0; i < count; ++i) {
     const std::uint64_t bits = hash(hash(seed) + std::uint64_t(i));
-    double v;
-    if (kind == DataKind::small_integers) {
-      v = double(bits % 5) - 2;
-    } else {  // Box-Muller
-      const double u = (double(bits >> 32) + 1) / 4294967297.0;
-      const double angle = 2 * std::numbers::pi * double(bits & 0xFFFFFFFFu) / 4294967296.0;
-      v = std::sqrt(-2 * std::log(u)) * std::cos(angle);
-    }
+    const double v = kind == DataKind::small_integers ? double(bits % 5) - 2 : nearly_normal(bits);
     values[std::size_t(i)] = round_to(dtype, v);
   }
   return values;

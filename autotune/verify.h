@@ -14,8 +14,9 @@
 
 namespace convlab {
 
-// normal: N(0,1), what everything is timed and judged on. small_integers: -2..2, on which sums of
-// products are exact in every float type, so that plain algorithms must agree to the last bit.
+// normal: nearly N(0,1), what everything is timed and judged on. small_integers: -2..2, on which
+// sums of products are exact in every float type, so that plain algorithms must agree to the last
+// bit.
 enum class DataKind : std::uint8_t { normal, small_integers };
 
 // Data of one problem (layouts aside) and the outputs it should give. Inputs are rounded to the

@@ -186,8 +186,7 @@ Report winners(const Sweep& s, bool wide) {
       if (wide) row.insert(row.end(), {c.config.text(), show_layouts(c)});
       row.push_back(time_cell(c));
       if (wide) row.push_back(gflops_cell(c.eff_gflops));
-      row.insert(row.end(),
-                 {to_string(verdict_of(*line.at[v])), show_next_best(*line.at[v], wide)});
+      row.insert(row.end(), {to_string(line.at[v]->verdict), show_next_best(*line.at[v], wide)});
       report.rows.push_back(std::move(row));
     }
   return report;

@@ -26,7 +26,7 @@ std::string show_result(const LayerResult& result) {
   if (!result.chosen) return fmt::format("{}: no algorithm works", layer);
   const Candidate& c = result.candidates[*result.chosen];
   return fmt::format("{}: {} {} ms {}", layer, show_choice(c), time_cell(c).shown(),
-                     to_string(verdict_of(result)));
+                     to_string(result.verdict));
 }
 
 // Before a long run, that it would better run later.

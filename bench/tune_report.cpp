@@ -164,7 +164,7 @@ Report narrow_report(const TuneTable& table, bool with_config) {
       row.insert(row.end(), {"-", Cell()});
     }
     if (!peer.empty()) row.push_back(over_peer(layer, costs));
-    row.insert(row.end(), {to_string(verdict_of(layer)), show_next_best(layer, false)});
+    row.insert(row.end(), {to_string(layer.verdict), show_next_best(layer, false)});
     report.rows.push_back(std::move(row));
   }
   return report;
@@ -198,7 +198,7 @@ Report wide_report(const TuneTable& table) {
       row.emplace_back("-");
       row.resize(report.columns.size() - 2);
     }
-    row.insert(row.end(), {to_string(verdict_of(layer)), show_next_best(layer)});
+    row.insert(row.end(), {to_string(layer.verdict), show_next_best(layer)});
     report.rows.push_back(std::move(row));
   }
   return report;
@@ -246,7 +246,7 @@ Report full_report(const TuneTable& table) {
         row[24] = next->algo;
       }
     }
-    row[20] = to_string(verdict_of(layer));
+    row[20] = to_string(layer.verdict);
     row[25] = layer.reason;
     report.rows.push_back(std::move(row));
   }
@@ -543,7 +543,7 @@ std::string render_candidates(const TuneTable& table, Format format, bool wide) 
   for (const LayerResult& layer : merged.layers)
     report.notes.push_back(
         fmt::format("{} {}: {}", show_layer(layer.layer), to_string(layer.layer.problem.pass),
-                    layer.chosen ? fmt::format("{} {} {}", to_string(verdict_of(layer)),
+                    layer.chosen ? fmt::format("{} {} {}", to_string(layer.verdict),
                                                show_choice(chosen_of(layer)), show_next_best(layer))
                                  : fmt::format("{} {}", to_string(layer.verdict), layer.reason)));
   if (const std::string note = unsure_note(merged, false); !note.empty())
@@ -556,7 +556,7 @@ std::string unsure_note(const TuneTable& table, bool resumes) {
   const TuneTable merged = with_equal_rows_merged(table);
   const auto unsure =
       std::count_if(merged.layers.begin(), merged.layers.end(),
-                    [](const LayerResult& l) { return verdict_of(l) == Verdict::unsure; });
+                    [](const LayerResult& l) { return l.verdict == Verdict::unsure; });
   if (unsure == 0) return "";
   const std::size_t all = merged.layers.size();
   const std::string rows = fmt::format("{} of {} {} {} UNSURE: ", unsure, all,
@@ -611,10 +611,6 @@ Cell measured_bytes(const Candidate& c) {
   return c.predicted ? Cell() : bytes_cell(c.workspace_bytes);
 }
 
-Verdict verdict_of(const LayerResult& layer) {
-  return layer.chosen && chosen_of(layer).predicted ? Verdict::predicted : layer.verdict;
-}
-
 Json layer_json(const LayerResult& layer) {
   const ConvProblem& p = layer.layer.problem;
   Json candidates = Json::array(), chosen;
@@ -629,16 +625,11 @@ Json layer_json(const LayerResult& layer) {
     chosen = candidate_json(c);
     chosen["samples_ms"] = c.samples_ms;
   }
-  return {{"layer", layer.layer.name},
-          {"problem", to_text(p)},
-          {"pass", to_string(p.pass)},
-          {"dtype", to_string(p.dtype)},
-          {"count", layer.layer.count},
-          {"chosen", std::move(chosen)},
-          {"verdict", to_string(verdict_of(layer))},
-          {"reason", layer.reason},
-          {"ratio", shown_ratio(layer)},
-          {"candidates", std::move(candidates)}};
+  return {{"layer", layer.layer.name},           {"problem", to_text(p)},
+          {"pass", to_string(p.pass)},           {"dtype", to_string(p.dtype)},
+          {"count", layer.layer.count},          {"chosen", std::move(chosen)},
+          {"verdict", to_string(layer.verdict)}, {"reason", layer.reason},
+          {"ratio", shown_ratio(layer)},         {"candidates", std::move(candidates)}};
 }
 
 std::string show_layouts(const Candidate& c) {

@@ -36,8 +36,6 @@ Cell time_cell(const Candidate&);
 // A number that only a measurement gives: "not measured" of a prediction.
 Cell measured_error(const Candidate&);
 Cell measured_bytes(const Candidate&);
-// Of a choice that was never run it is `predicted`.
-Verdict verdict_of(const LayerResult&);
 
 // An element of the JSON's `layers`.
 nlohmann::ordered_json layer_json(const LayerResult&);
