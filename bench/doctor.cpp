@@ -152,6 +152,8 @@ void examine_card(const CommonOptions& o, Findings& findings) {
                               info.peak_bandwidth / 1e9));
     for (const auto& [name, version] : info.libraries) findings.fact(name, version);
   }
+  for (const auto& [name, obstacle] : missing_cuda_libraries())
+    findings.judge(name, "missing: the algorithms that call it refuse", false, obstacle);
 }
 
 // How a race sees that something else ran: what is missing weakens it and breaks nothing.

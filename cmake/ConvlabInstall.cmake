@@ -29,5 +29,5 @@ write_basic_package_version_file(
 install(FILES ${PROJECT_BINARY_DIR}/convlabConfig.cmake
               ${PROJECT_BINARY_DIR}/convlabConfigVersion.cmake
               cmake/FindFFTW.cmake cmake/FindLibZip.cmake cmake/FindOpenBLAS.cmake
-              cmake/FindcuDNN.cmake cmake/FindoneDNN.cmake cmake/ConvlabPythonWheels.cmake
+              cmake/FindoneDNN.cmake
         DESTINATION ${_package_dir})

@@ -1,7 +1,7 @@
 # The relocatable package, for a machine that has a card and its driver but no compiler:
 # `cmake --preset package && cmake --build --preset package` leaves build-package/convlab-*.tar.gz
-# with the program, the tests that need a card, tests/gpu/run, and every shared library that is
-# neither the system's nor CUDA's. CUDA's own libraries come from the machine.
+# with the program, the tests that need a card, tests/gpu/run, and every shared library that is not
+# the system's. CUDA's own libraries are not linked: they come from the machine, or from lib/.
 option(CONVLAB_RELOCATABLE "Offer the target `tgz`: a package with the shared libraries it needs" OFF)
 if(NOT CONVLAB_RELOCATABLE)
   return()
@@ -20,9 +20,9 @@ target_link_options(convlab_gpu_tests PRIVATE -Wl,--disable-new-dtags)
 
 install(TARGETS convlab convlab_gpu_tests RUNTIME_DEPENDENCY_SET convlab_runtime
         RUNTIME DESTINATION bin COMPONENT package EXCLUDE_FROM_ALL)
-# What every GNU/Linux has is left out, and so is what comes with the card.
+# What every GNU/Linux has is left out.
 install(RUNTIME_DEPENDENCY_SET convlab_runtime
-  PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread|stdc\\+\\+|gcc_s)\\.so" "^libcu" "^libnv"
+  PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread|stdc\\+\\+|gcc_s)\\.so"
   POST_EXCLUDE_REGEXES "^/lib64/ld-linux"
   DIRECTORIES /usr/lib/x86_64-linux-gnu
   LIBRARY DESTINATION lib COMPONENT package EXCLUDE_FROM_ALL)

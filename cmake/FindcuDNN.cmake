@@ -1,4 +1,4 @@
-# Finds cuDNN by its header and library: target cuDNN::cudnn. In cuDNN_ROOT, in the CUDA toolkit, in
+# Finds cuDNN: cuDNN_INCLUDE_DIR, and cuDNN_LIBRARY, which programs load at run time. In cuDNN_ROOT, in the CUDA toolkit, in
 # the system, or in the folder of its Python wheel (nvidia-cudnn-cu12, nvidia-cudnn-cu13), which has
 # no link without a version to its library.
 include(ConvlabPythonWheels)
@@ -7,7 +7,7 @@ set(_cudnn_hints ${CUDAToolkit_TARGET_DIR} ${CUDAToolkit_LIBRARY_ROOT} /usr/loca
                  ${_cudnn_wheels})
 
 find_path(cuDNN_INCLUDE_DIR cudnn_version.h HINTS ${_cudnn_hints} PATH_SUFFIXES include)
-# Only beside that header: one version's header over another's library would link, and crash.
+# Only beside that header: one version's header over another's library would load, and crash.
 get_filename_component(_cudnn_real "${cuDNN_INCLUDE_DIR}/cudnn_version.h" REALPATH)
 get_filename_component(_cudnn_real "${_cudnn_real}/../.." ABSOLUTE)
 find_library(cuDNN_LIBRARY NAMES cudnn libcudnn.so.9
@@ -27,9 +27,3 @@ endif()
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(cuDNN REQUIRED_VARS cuDNN_LIBRARY cuDNN_INCLUDE_DIR
                                         VERSION_VAR cuDNN_VERSION)
-if(cuDNN_FOUND AND NOT TARGET cuDNN::cudnn)
-  add_library(cuDNN::cudnn UNKNOWN IMPORTED)
-  set_target_properties(cuDNN::cudnn PROPERTIES
-    IMPORTED_LOCATION "${cuDNN_LIBRARY}"
-    INTERFACE_INCLUDE_DIRECTORIES "${cuDNN_INCLUDE_DIR}")
-endif()

@@ -10,6 +10,8 @@ std::string cuda_obstacle() {
 
 int cuda_device_count() { return 0; }
 
+std::map<std::string, std::string> missing_cuda_libraries() { return {}; }
+
 std::unique_ptr<Device> make_cuda_device(int) { throw EnvironmentError(cuda_obstacle()); }
 
 void append_cuda_algos(AlgoRegistry&) {}

@@ -1,13 +1,18 @@
 // The vendor seam's products, by cuBLAS.
-#include <cublas_v2.h>
 #include <cuda_runtime.h>
 
 #include <complex>
 
 #include "kernels_cuda/column_major.h"
+#include "kernels_cuda/cublas_calls.h"
 #include "kernels_cuda/cuda_device.h"
 
 namespace convlab::cuda {
+
+constinit LazyLibrary cublas_library(
+    "cuBLAS", "libcublas.so.", CUBLAS_VER_MAJOR, CONVLAB_LIBRARY_FOLDER,
+    "it is part of the CUDA toolkit: add its folder to LD_LIBRARY_PATH");
+
 namespace {
 
 void check(cublasStatus_t status, const char* call, const char* file = __builtin_FILE(),

@@ -2,6 +2,7 @@
 // built without CUDA, there is no device and there are no algorithms.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 
@@ -15,6 +16,11 @@ namespace convlab {
 std::string cuda_obstacle();
 
 int cuda_device_count();  // 0 when there is an obstacle
+
+// The CUDA libraries that some algorithms call and that cannot be loaded here, each with the reason
+// and the remedy: {"cufft", "cuFFT: libcufft.so.12: cannot open ..."}. Those algorithms refuse; the
+// rest of the card works.
+std::map<std::string, std::string> missing_cuda_libraries();
 
 // Throws EnvironmentError with cuda_obstacle() when there is no card at all, InputError for an
 // index beyond the last card.

@@ -1,9 +1,7 @@
 // The card: facts, memory and streams through the CUDA runtime.
 #include "kernels_cuda/cuda_device.h"
 
-#include <cublas_v2.h>
 #include <cuda_runtime.h>
-#include <cufft.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,12 +11,15 @@
 
 #include "conv/error.h"
 #include "kernels_cuda/ceilings.h"
+#include "kernels_cuda/cublas_calls.h"
 #include "kernels_cuda/cuda.h"
+#include "kernels_cuda/cufft_calls.h"
 #include "kernels_cuda/kernel_log.h"
 #include "kernels_cuda/layer_ops.h"
 #include "kernels_cuda/nvtx.h"
 #if CONVLAB_HAVE_CUDNN
-#include <cudnn.h>
+#include "kernels_cuda/cudnn_calls.h"
+#include "kernels_cuda/cudnn_rules.h"
 #endif
 
 namespace convlab {
@@ -37,8 +38,8 @@ std::string driver_text() {
 }
 
 // "13.1.0" from a library's cublasGetProperty or cufftGetProperty, which need no card.
-template <class Status>
-std::string library_version(Status (*get_property)(libraryPropertyType, int*)) {
+template <class Function>
+std::string library_version(const LazyFunction<Function>& get_property) {
   int part[3] = {};
   for (int i = 0; i < 3; ++i) get_property(libraryPropertyType(MAJOR_VERSION + i), &part[i]);
   return fmt::format("{}.{}.{}", part[0], part[1], part[2]);
@@ -82,11 +83,11 @@ DeviceInfo describe(int device) {
   set_peaks(properties, device, info);
   info.libraries["driver"] = driver_text();
   info.libraries["cuda"] = version_text(runtime);
-  info.libraries["cublas"] = library_version(cublasGetProperty);
-  info.libraries["cufft"] = library_version(cufftGetProperty);
+  const auto missing = missing_cuda_libraries();
+  if (!missing.contains("cublas")) info.libraries["cublas"] = library_version(cublasGetProperty);
+  if (!missing.contains("cufft")) info.libraries["cufft"] = library_version(cufftGetProperty);
 #if CONVLAB_HAVE_CUDNN
-  const std::size_t v = cudnnGetVersion();  // 91900 is 9.19.0
-  info.libraries["cudnn"] = fmt::format("{}.{}.{}", v / 10000, v / 100 % 100, v % 100);
+  if (!missing.contains("cudnn")) info.libraries["cudnn"] = cudnn_version_text(cudnnGetVersion());
 #endif
   return info;
 }
@@ -217,6 +218,16 @@ std::string cuda_obstacle() {
   cudaRuntimeGetVersion(&runtime);
   cudaGetLastError();
   return cuda::obstacle_text(error, cudaGetErrorString(error), cards, driver, runtime);
+}
+
+std::map<std::string, std::string> missing_cuda_libraries() {
+  std::map<std::string, std::string> obstacles{{"cublas", cuda::cublas_library.obstacle()},
+                                               {"cufft", cuda::cufft_library.obstacle()}};
+#if CONVLAB_HAVE_CUDNN
+  obstacles["cudnn"] = cuda::cudnn_obstacle();
+#endif
+  std::erase_if(obstacles, [](const auto& entry) { return entry.second.empty(); });
+  return obstacles;
 }
 
 int cuda_device_count() {

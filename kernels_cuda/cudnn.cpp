@@ -16,12 +16,13 @@
 #include "conv/plan_note.h"
 #include "kernels_cuda/algos.h"
 #include "kernels_cuda/cudnn_plan.h"
+#include "kernels_cuda/vendor.h"
 
 namespace convlab::cuda {
 namespace {
 
 // One of cuDNN's descriptors, made and destroyed by the functions named.
-template <class T, cudnnStatus_t (*create)(T*), cudnnStatus_t (*destroy)(T)>
+template <class T, const auto& create, const auto& destroy>
 class Descriptor {
  public:
   Descriptor() { check(create(&descriptor_), "cudnnCreate...Descriptor"); }
@@ -319,6 +320,7 @@ class Cudnn : public ConvAlgo {
     if (algo_)
       if (auto refusal = refuse_pass(*algo_, p.pass)) return refusal;
     if (auto refusal = refuse_shape(p, CudnnInterface::legacy)) return refusal;
+    if (auto refusal = refuse_missing_libraries(info_)) return refusal;
     std::string reason;
     if (!supported_math(p, device, &reason).empty()) return {};
     return Refusal{reason};

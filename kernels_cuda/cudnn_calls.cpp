@@ -5,7 +5,18 @@
 #include <map>
 #include <mutex>
 
+#include "kernels_cuda/cudnn_rules.h"
+
 namespace convlab::cuda {
+
+constinit LazyLibrary cudnn_library(
+    "cuDNN", "libcudnn.so.", CUDNN_MAJOR, CONVLAB_LIBRARY_FOLDER,
+    "install cuDNN for this CUDA, or add its folder to LD_LIBRARY_PATH");
+
+std::string cudnn_obstacle() {
+  const std::string obstacle = cudnn_library.obstacle();
+  return obstacle.empty() ? cudnn_version_obstacle(cudnnGetVersion()) : obstacle;
+}
 
 void check(cudnnStatus_t status, const char* call, const char* file, int line) {
   if (status == CUDNN_STATUS_SUCCESS) return;

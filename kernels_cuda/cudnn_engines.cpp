@@ -7,6 +7,7 @@
 #include "kernels_cuda/algos.h"
 #include "kernels_cuda/cudnn_graph.h"
 #include "kernels_cuda/cudnn_plan.h"
+#include "kernels_cuda/vendor.h"
 
 namespace convlab::cuda {
 namespace {
@@ -59,6 +60,7 @@ class CudnnGraph : public ConvAlgo {
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
     if (auto refusal = refuse_shape(p, CudnnInterface::graph)) return refusal;
+    if (auto refusal = refuse_missing_libraries(info())) return refusal;
     std::string reason = "cuDNN's heuristic offers no engine that works";
     if (!usable(p, device, 1, &reason).empty()) return {};
     return Refusal{reason};

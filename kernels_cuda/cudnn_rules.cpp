@@ -18,6 +18,17 @@ std::optional<Refusal> refuse_pass(const CudnnAlgo& algo, Pass pass) {
   return Refusal{fmt::format("cuDNN has it for {} only", passes)};
 }
 
+std::string cudnn_version_text(std::size_t v) {
+  return fmt::format("{}.{}.{}", v / 10000, v / 100 % 100, v % 100);
+}
+
+std::string cudnn_version_obstacle(std::size_t version) {
+  constexpr std::size_t oldest = 90800;  // as find_package(cuDNN) is asked for in cmake/
+  if (version >= oldest) return {};
+  return fmt::format("needs cuDNN {} or newer, has {}", cudnn_version_text(oldest),
+                     cudnn_version_text(version));
+}
+
 std::string choice_text(Pass pass, int number, CudnnMath math) {
   std::string name = fmt::format("algorithm {}", number);
   for (const CudnnAlgo& algo : cudnn_algos)

@@ -33,6 +33,11 @@ inline constexpr std::array cudnn_algos{
 };
 std::optional<Refusal> refuse_pass(const CudnnAlgo&, Pass);
 
+// Versions as cudnnGetVersion counts them: 91900 -> "9.19.0".
+std::string cudnn_version_text(std::size_t version);
+// Why a version that was found at run time does not do; empty if it does.
+std::string cudnn_version_obstacle(std::size_t version);
+
 // Atomic additions make the gradients of algo_0 and algo_3 differ from run to run; of what cuDNN
 // chooses itself (null), nothing is known.
 bool is_deterministic(const CudnnAlgo*, const ConvProblem&);

@@ -1,15 +1,20 @@
 // The vendor seam's transforms, by cuFFT.
 #include <cuda_runtime.h>
-#include <cufft.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <mutex>
 
 #include "kernels_cuda/cuda_device.h"
+#include "kernels_cuda/cufft_calls.h"
 #include "kernels_cuda/vendor.h"
 
 namespace convlab::cuda {
+
+constinit LazyLibrary cufft_library(
+    "cuFFT", "libcufft.so.", CUFFT_VER_MAJOR, CONVLAB_LIBRARY_FOLDER,
+    "it is part of the CUDA toolkit: add its folder to LD_LIBRARY_PATH");
+
 namespace {
 
 void check(cufftResult result, const char* call, const char* file = __builtin_FILE(),

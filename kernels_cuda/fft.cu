@@ -452,7 +452,7 @@ class Fft final : public ConvAlgo {
     if (std::max(p.c, p.k) > most_channels)
       return Refusal{
           fmt::format("needs at most {} channels, has {}", most_channels, std::max(p.c, p.k))};
-    return {};
+    return refuse_missing_libraries(info());
   }
 
   // Spectra of 256 MB should keep the card busy; of 16 MB, a run's working set stays in L2; the

@@ -237,7 +237,7 @@ class FftTiled final : public ConvAlgo {
       return Refusal{fmt::format("needs less than {} tiles, has {}", most_items, tiles)};
     if (p.k * p.c >= most_items)
       return Refusal{fmt::format("needs K C less than {}, has {}", most_items, p.k * p.c)};
-    return {};
+    return refuse_missing_libraries(info());
   }
 
   // Strict FMA first, then 3xTF32, then TF32; each ordered by a rough machine.

@@ -498,7 +498,7 @@ class Im2col final : public ConvAlgo {
       return Refusal{fmt::format("needs padded images narrower than 2^28, has {}", reach)};
     if (p.c / p.groups * p.r * p.s >= most)
       return Refusal{fmt::format("needs less than 2^31 taps, has {}", p.c / p.groups * p.r * p.s)};
-    return {};
+    return refuse_missing_libraries(info());
   }
 
   // Columns of 256 MB make large products; those of 24 MB stay in L2; the last takes what memory

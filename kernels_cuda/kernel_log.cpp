@@ -2,7 +2,6 @@
 
 #include <cuda_runtime_api.h>
 #include <cxxabi.h>
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "conv/error.h"
+#include "kernels_cuda/lazy_library.h"
 #if __has_include(<cupti.h>)
 #include <cupti.h>
 #endif
@@ -21,45 +21,21 @@ namespace convlab::cuda {
 #if __has_include(<cupti.h>)
 namespace {
 
-struct Cupti {
-  decltype(&cuptiActivityRegisterCallbacks) register_callbacks;
-  decltype(&cuptiActivityEnable) enable;
-  decltype(&cuptiActivityDisable) disable;
-  decltype(&cuptiActivityFlushAll) flush_all;
-  decltype(&cuptiActivityGetNextRecord) next_record;
-  decltype(&cuptiGetResultString) result_string;
-};
+constinit LazyLibrary cupti_library(
+    "CUPTI", "libcupti.so.", CUDART_VERSION / 1000, CONVLAB_LIBRARY_FOLDER,
+    "it is part of the CUDA toolkit: add its folder to LD_LIBRARY_PATH");
 
-// Throws EnvironmentError when it is not there.
-const Cupti& cupti() {
-  static const Cupti functions = [] {
-    const std::string name = fmt::format("libcupti.so.{}", CUDART_VERSION / 1000);
-    void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);  // never unloaded
-    if (library == nullptr)
-      throw EnvironmentError(
-          fmt::format("CUPTI: {}; it is part of the CUDA toolkit: add its folder to "
-                      "LD_LIBRARY_PATH",
-                      dlerror()));
-    const auto find = [&]<class F>(F*& function, const char* symbol) {
-      function = reinterpret_cast<F*>(dlsym(library, symbol));
-      if (function == nullptr) throw EnvironmentError(fmt::format("CUPTI: {}", dlerror()));
-    };
-    Cupti found{};
-    find(found.register_callbacks, "cuptiActivityRegisterCallbacks");
-    find(found.enable, "cuptiActivityEnable");
-    find(found.disable, "cuptiActivityDisable");
-    find(found.flush_all, "cuptiActivityFlushAll");
-    find(found.next_record, "cuptiActivityGetNextRecord");
-    find(found.result_string, "cuptiGetResultString");
-    return found;
-  }();
-  return functions;
-}
+CONVLAB_LAZY_FUNCTION(cupti_library, cuptiActivityDisable);
+CONVLAB_LAZY_FUNCTION(cupti_library, cuptiActivityEnable);
+CONVLAB_LAZY_FUNCTION(cupti_library, cuptiActivityFlushAll);
+CONVLAB_LAZY_FUNCTION(cupti_library, cuptiActivityGetNextRecord);
+CONVLAB_LAZY_FUNCTION(cupti_library, cuptiActivityRegisterCallbacks);
+CONVLAB_LAZY_FUNCTION(cupti_library, cuptiGetResultString);
 
 void check_cupti(CUptiResult result, const char* call) {
   if (result == CUPTI_SUCCESS) return;
   const char* said = "unknown";
-  cupti().result_string(result, &said);
+  cuptiGetResultString(result, &said);
   throw EnvironmentError(
       fmt::format("CUPTI: {}: {}; other profilers must not run, and the driver "
                   "may keep counters to administrators",
@@ -111,14 +87,14 @@ void start_kernel_log() {
   Log& log = kernel_log();
   log.runs.clear();
   log.failed.clear();
-  check_cupti(cupti().register_callbacks(&give_buffer, &take_buffer),
+  check_cupti(cuptiActivityRegisterCallbacks(&give_buffer, &take_buffer),
               "cuptiActivityRegisterCallbacks");
-  check_cupti(cupti().enable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL), "cuptiActivityEnable");
+  check_cupti(cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL), "cuptiActivityEnable");
 }
 
 std::vector<KernelRun> finish_kernel_log() {
-  check_cupti(cupti().flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED), "cuptiActivityFlushAll");
-  check_cupti(cupti().disable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL), "cuptiActivityDisable");
+  check_cupti(cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED), "cuptiActivityFlushAll");
+  check_cupti(cuptiActivityDisable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL), "cuptiActivityDisable");
   Log& log = kernel_log();
   const std::lock_guard lock(log.mutex);
   if (!log.failed.empty()) throw EnvironmentError(log.failed);
@@ -130,8 +106,8 @@ std::vector<KernelRun> kernel_runs(std::byte* records, std::size_t bytes) {
   std::vector<KernelRun> runs;
   CUpti_Activity* record = nullptr;
   CUptiResult result = CUPTI_SUCCESS;
-  while ((result = cupti().next_record(reinterpret_cast<std::uint8_t*>(records), bytes, &record)) ==
-         CUPTI_SUCCESS) {
+  while ((result = cuptiActivityGetNextRecord(reinterpret_cast<std::uint8_t*>(records), bytes,
+                                              &record)) == CUPTI_SUCCESS) {
     if (record->kind != CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) continue;
     const auto& kernel = *reinterpret_cast<const CUpti_ActivityKernel9*>(record);
     if (kernel.end < kernel.start || kernel.name == nullptr) continue;  // nothing was recorded

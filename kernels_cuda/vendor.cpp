@@ -3,8 +3,17 @@
 #include <fmt/format.h>
 
 #include "conv/error.h"
+#include "kernels_cuda/cuda.h"
 
 namespace convlab::cuda {
+
+std::optional<Refusal> refuse_missing_libraries(const AlgoInfo& info) {
+  const auto missing = missing_cuda_libraries();
+  for (const std::string& library : info.libraries)
+    if (const auto found = missing.find(library); found != missing.end())
+      return Refusal{found->second};
+  return {};
+}
 
 void validate(const Gemm& g) {
   const bool is_16_bit = size_of(g.dtype) == 2;

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
+#include "conv/algo.h"
 #include "conv/device.h"
 #include "conv/layout.h"
 
@@ -44,6 +46,9 @@ class Fft2d {
 };
 std::unique_ptr<Fft2d> make_fft2d(DType, std::int64_t h, std::int64_t w, std::int64_t batch,
                                   Device&);
+
+// Refuses, with the remedy, where a library that the algorithm names cannot be loaded.
+std::optional<Refusal> refuse_missing_libraries(const AlgoInfo&);
 
 // What both implementations check first.
 void validate(const Gemm&);

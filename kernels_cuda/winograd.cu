@@ -514,7 +514,7 @@ class Winograd : public ConvAlgo {
                   s.tiles() * std::max(s.in.c, s.out.c), s.in.c * s.out.c * s.r * s.r});
     if (largest >= std::int64_t(1) << 31)
       return Refusal{fmt::format("counts in 32 bits, has {} elements", largest)};
-    return std::nullopt;
+    return refuse_missing_libraries(info());
   }
 
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {

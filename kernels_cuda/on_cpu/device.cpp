@@ -74,6 +74,7 @@ class OnCpuDevice : public Device, public cuda::NvtxRanges, public CeilingDevice
 
 std::string cuda_obstacle() { return {}; }
 int cuda_device_count() { return 1; }
+std::map<std::string, std::string> missing_cuda_libraries() { return {}; }
 
 std::unique_ptr<Device> make_cuda_device(int index) {
   if (index != 0) throw InputError("cuda has one device when executed on the CPU: cuda:0");

@@ -144,6 +144,12 @@ TEST(CudnnRules, FiltersAreRearrangedThereAndBack) {
   expect_rearranged<double>(DType::f64);
 }
 
+TEST(CudnnRules, AVersionThatIsTooOldIsRefused) {
+  EXPECT_EQ(cudnn_version_text(91900), "9.19.0");
+  EXPECT_EQ(cudnn_version_obstacle(90800), "");
+  EXPECT_EQ(cudnn_version_obstacle(90701), "needs cuDNN 9.8.0 or newer, has 9.7.1");
+}
+
 TEST(CudnnRules, NamesWhatAChooserTook) {
   EXPECT_EQ(choice_text(Pass::forward, 7, CudnnMath::fma),
             "took winograd_nonfused without tensor cores");

@@ -1,0 +1,41 @@
+// cuBLAS, cuFFT and cuDNN, which need no card to be loaded, have every function that is called
+// here.
+#include <gtest/gtest.h>
+
+#include "kernels_cuda/cublas_calls.h"
+#include "kernels_cuda/cufft_calls.h"
+#include "kernels_cuda/vendor.h"
+#if CONVLAB_HAVE_CUDNN
+#include "kernels_cuda/cudnn_calls.h"
+#endif
+
+namespace convlab::cuda {
+namespace {
+
+// A library that is not there is skipped; one that lacks a function fails.
+void expect_complete(LazyLibrary& library) {
+  const std::string obstacle = library.obstacle();
+  if (obstacle.find("cannot open shared object file") != std::string::npos)
+    GTEST_SKIP() << obstacle;
+  EXPECT_EQ(obstacle, "");
+}
+
+TEST(CudaLibraries, CublasHasWhatIsCalled) { expect_complete(cublas_library); }
+TEST(CudaLibraries, CufftHasWhatIsCalled) { expect_complete(cufft_library); }
+#if CONVLAB_HAVE_CUDNN
+TEST(CudaLibraries, CudnnHasWhatIsCalled) { expect_complete(cudnn_library); }
+#endif
+
+// Also where memory is limited, or LD_LIBRARY_PATH has a broken library.
+TEST(CudaLibraries, AlgorithmsRefuseWithoutTheirs) {
+  const auto refusal = [](const char* library) {
+    return refuse_missing_libraries({.id = "", .summary = "", .libraries = {"driver", library}});
+  };
+  const auto reason = [](const std::optional<Refusal>& r) { return r ? r->reason : ""; };
+  EXPECT_EQ(reason(refusal("cublas")), cublas_library.obstacle());
+  EXPECT_EQ(reason(refusal("cufft")), cufft_library.obstacle());
+  EXPECT_FALSE(refusal("cuda"));
+}
+
+}  // namespace
+}  // namespace convlab::cuda
