@@ -111,15 +111,17 @@ bool Finals::run_process(CandidateRunner& runner, Sampler& sampler, const Candid
   struct Runner {
     Candidate* candidate;
     int runs;
-    double pack_ms = 0;
-    std::vector<double> ms;
+    std::vector<double> ms, pack_ms;
   };
   std::vector<Runner> running;
   double round_s = 0;
-  for (Candidate* c : finalists()) {
+  // In a new order each time, so that no one of them has the first allocations every time.
+  std::vector<Candidate*> all = finalists();
+  std::shuffle(all.begin(), all.end(), random_);
+  for (Candidate* c : all) {
     if (sampler.stopped()) return false;
     if (!prepare(*c, runner, sampler, ended)) continue;
-    running.push_back({c, runs_per_sample(c->ms * 1e-3, options_.min_sample_s), 0, {}});
+    running.push_back({c, runs_per_sample(c->ms * 1e-3, options_.min_sample_s), {}, {}});
     round_s += 1e-3 * c->ms * (running.back().runs + 1);
   }
   if (sampler.stopped()) return false;
@@ -127,35 +129,33 @@ bool Finals::run_process(CandidateRunner& runner, Sampler& sampler, const Candid
     over_ = true;
     return false;
   }
-  const auto take = [&](Runner& r, Timed timed) {
+  // False when nothing undisturbed was to be had.
+  const auto take = [&](Runner& r, Timed timed, std::vector<double>& times) {
     std::optional<double> ms;
     try {
       ms = sampler.take(runner, *r.candidate, timed, timed == Timed::run ? r.runs : 1);
     } catch (const CandidateLost& lost) {
       lose(*r.candidate, lost, sampler, ended);
+      return !sampler.stopped();
     }
-    return sampler.stopped() ? std::nullopt : ms;
+    if (ms) times.push_back(*ms);
+    return ms.has_value() && !sampler.stopped();
   };
+  constexpr int packing_rounds = 3;
   bool complete = true;
-  for (Runner& r : running)
-    if (r.candidate->packed_filter_bytes > 0 && complete) {
-      const std::optional<double> ms = take(r, Timed::pack);
-      r.pack_ms = ms.value_or(0);
-      complete = ms || r.candidate->status != Status::ok;
-    }
   const int rounds = rounds_of(round_s, processes_, options_);
   for (int round = 0; round < rounds && complete; ++round) {
-    std::erase_if(running, [](const Runner& r) { return r.candidate->status != Status::ok; });
     std::shuffle(running.begin(), running.end(), random_);
     for (Runner& r : running) {
-      const std::optional<double> ms = take(r, Timed::run);
-      if (ms) r.ms.push_back(*ms);
-      complete = ms || r.candidate->status != Status::ok;
+      complete = take(r, Timed::run, r.ms);
+      const Candidate& c = *r.candidate;
+      if (complete && round < packing_rounds && c.status == Status::ok && c.packed_filter_bytes > 0)
+        complete = take(r, Timed::pack, r.pack_ms);
       if (!complete) break;
     }
+    std::erase_if(running, [](const Runner& r) { return r.candidate->status != Status::ok; });
   }
   for (const Runner& r : running) runner.release(*r.candidate);
-  std::erase_if(running, [](const Runner& r) { return r.candidate->status != Status::ok; });
   spent_s_ += sampler.now() - start_s;
   if (!complete || running.empty()) {
     // A machine that is never quiet for long enough: it stays open for a later run.
@@ -171,7 +171,7 @@ bool Finals::run_process(CandidateRunner& runner, Sampler& sampler, const Candid
     if (processes_ == 0) c.samples_ms.clear();
     c.samples_ms.insert(c.samples_ms.end(), ms[i].begin(), ms[i].end());
     c.process_ms.push_back(times[i]);
-    c.process_pack_ms.push_back(running[i].pack_ms);
+    c.process_pack_ms.push_back(median(running[i].pack_ms));
   }
   ++processes_;
   settle();

@@ -17,13 +17,12 @@ namespace {
 // before it left there makes no difference, and would double what the sample costs.
 constexpr double long_run_ms = 100;
 
-// Median of a few calls after one that is not timed; slow work is called once more only.
+// Median of the calls that fill a millisecond, after one that is not timed.
 double quick_s(const std::function<void()>& work) {
-  constexpr double slow_s = 1e-3;
+  constexpr double enough_s = 1e-3;
   work();
-  std::vector<double> s{time_runs(work, 1)};
-  if (s[0] < slow_s)
-    for (int i = 0; i < 4; ++i) s.push_back(time_runs(work, 1));
+  std::vector<double> s;
+  for (double sum_s = 0; sum_s < enough_s; sum_s += s.back()) s.push_back(time_runs(work, 1));
   return median(s);
 }
 

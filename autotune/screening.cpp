@@ -24,7 +24,8 @@ class Screening {
         random_(options.seed),
         as_they_came_(candidates),
         runs_(candidates.size(), 1),
-        rounds_ms_(candidates.size()) {}
+        rounds_ms_(candidates.size()),
+        packs_ms_(candidates.size()) {}
 
   void run() {
     first_samples();
@@ -194,18 +195,28 @@ class Screening {
   bool one_round() {
     std::vector<std::size_t> order = alive_;
     std::shuffle(order.begin(), order.end(), random_);
-    std::vector<std::pair<std::size_t, double>> taken;
+    std::vector<std::vector<double>*> whose;
+    std::vector<double> taken;
+    const auto take = [&](std::size_t i, Timed timed, std::vector<double>& samples) {
+      const std::optional<double> ms = sample(i, timed);
+      if (!ms) return candidates_[i].status != Status::ok;  // lost: the round goes on without it
+      whose.push_back(&samples);
+      taken.push_back(*ms);
+      return true;
+    };
     for (const std::size_t i : order) {
-      if (sampler_.stopped()) return false;
-      if (const std::optional<double> ms = sample(i))
-        taken.emplace_back(i, *ms);
-      else if (candidates_[i].status == Status::ok)
+      if (sampler_.stopped() || !take(i, Timed::run, rounds_ms_[i])) return false;
+      const bool packs = options_.count_packing && candidates_[i].packed_filter_bytes > 0;
+      if (packs && candidates_[i].status == Status::ok && !take(i, Timed::pack, packs_ms_[i]))
         return false;
     }
-    for (const auto& [i, ms] : taken) {
-      rounds_ms_[i].push_back(ms);
-      candidates_[i].ms = median(rounds_ms_[i]);
-      candidates_[i].mad_ms = median_abs_deviation(rounds_ms_[i]);
+    for (std::size_t t = 0; t < taken.size(); ++t) whose[t]->push_back(taken[t]);
+    for (const std::size_t i : order) {
+      Candidate& c = candidates_[i];
+      if (c.status != Status::ok) continue;
+      c.ms = median(rounds_ms_[i]);
+      c.mad_ms = median_abs_deviation(rounds_ms_[i]);
+      if (!packs_ms_[i].empty()) c.pack_ms = median(packs_ms_[i]);
     }
     erase_lost();
     sort_alive();
@@ -257,9 +268,9 @@ class Screening {
   const CandidateEnded& ended_;
   std::mt19937_64 random_;
   const std::vector<Candidate> as_they_came_;
-  std::vector<int> runs_;                       // per sample, by candidate
-  std::vector<std::vector<double>> rounds_ms_;  // by candidate
-  std::vector<std::size_t> alive_;              // best first
+  std::vector<int> runs_;                                  // per sample, by candidate
+  std::vector<std::vector<double>> rounds_ms_, packs_ms_;  // by candidate
+  std::vector<std::size_t> alive_;                         // best first
   int rounds_ = 0;
 };
 
