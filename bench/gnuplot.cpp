@@ -78,6 +78,16 @@ std::optional<std::string> gnuplot(const std::string& script) {
   return drawing.substr(drawing.starts_with('\f'));  // a new page, before each dumb one
 }
 
+std::string chart_titles(std::string_view title, std::string_view y_axis, ChartKind kind) {
+  if (kind == ChartKind::picture)
+    return fmt::format("set title {}\nset ylabel {}\n", gnuplot_quoted(title),
+                       gnuplot_quoted(y_axis));
+  return fmt::format(
+      "set tmargin 3\nset label 1 {} at graph 0, graph 1 left offset -4, 2\n"
+      "set label 2 {} at graph 0, graph 1 left offset -4, 1\n",
+      gnuplot_quoted(title), gnuplot_quoted(y_axis));
+}
+
 std::string gnuplot_quoted(std::string_view text) {
   std::string quoted = "'";
   for (const char c : text) {

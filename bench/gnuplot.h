@@ -16,6 +16,12 @@ std::optional<std::string> gnuplot(const std::string& script);
 inline constexpr const char* no_gnuplot =
     "gnuplot is not installed: `apt-get install gnuplot-nox` brings charts";
 
+enum class ChartKind { text, picture };
+
+// Sets the title and the y axis' label. In a terminal both stand above the axis, from the left:
+// gnuplot draws no such label there, and no title that is wider than the plot.
+std::string chart_titles(std::string_view title, std::string_view y_axis, ChartKind);
+
 // 'text', as a script takes it whatever it contains.
 std::string gnuplot_quoted(std::string_view text);
 

@@ -3,6 +3,7 @@
 #include <string>
 #include <string_view>
 
+#include "bench/algo_marks.h"
 #include "bench/roofline_report.h"
 #include "conv/error.h"
 
@@ -39,9 +40,13 @@ void require_chart_library() {
 
 std::string roofline_html(const RooflineReport& report) {
   require_chart_library();
-  const std::array<std::pair<std::string_view, std::string>, 5> parts{
-      {{"@style@", roofline_page_css},
+  const std::string headline = escaped(roofline_headline(report));
+  const std::array<std::pair<std::string_view, std::string>, 8> parts{
+      {{"@headline@", headline},
+       {"@style@", roofline_page_css},
+       {"@headline@", headline},
        {"@licence@", escaped(chart_licence)},
+       {"@marks@", json_in_html(algo_marks_json)},
        {"@data@", json_in_html(to_json(report))},
        {"@library@", chart_js},
        {"@script@", roofline_page_js}}};

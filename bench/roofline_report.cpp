@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
-#include <set>
 
+#include "bench/algo_marks.h"
 #include "bench/gnuplot.h"
 
 namespace convlab {
@@ -28,10 +27,6 @@ double intensity(const RooflinePoint& p) {
   return level ? level->flops_per_byte : 0;
 }
 
-// Okabe and Ito's, which the colour-blind can tell apart, as on the page.
-constexpr std::array colours{"#0072b2", "#e69f00", "#009e73", "#cc79a7",
-                             "#d55e00", "#56b4e9", "#b3a400", "#8a6fd1"};
-
 struct Panel {
   bool backward;  // forward comes first
   std::string pass, dtype;
@@ -47,9 +42,39 @@ std::map<Panel, std::vector<const RooflinePoint*>> panels(const RooflineReport& 
   return found;
 }
 
+// How much of their time the chosen would need under their roofs, in percent.
+double percent_of_roofs(const std::vector<const RooflinePoint*>& chosen) {
+  double ms = 0, headroom_ms = 0;
+  for (const RooflinePoint* p : chosen) {
+    ms += double(p->count) * p->ms;
+    headroom_ms += double(p->count) * p->headroom_ms;
+  }
+  return ms > 0 ? 100 * (1 - headroom_ms / ms) : 0;
+}
+
+// "winograd is chosen in 17 of 33"; of several that are chosen as often the first by name.
+std::string most_chosen(const std::vector<const RooflinePoint*>& chosen) {
+  std::map<std::string, int> times;
+  for (const RooflinePoint* p : chosen) ++times[p->algo];
+  const auto most = std::max_element(times.begin(), times.end(),
+                                     [](auto& a, auto& b) { return a.second < b.second; });
+  return fmt::format("{} is chosen in {} of {}", most->first, most->second, chosen.size());
+}
+
+std::string panel_title(const Panel& panel, const std::vector<const RooflinePoint*>& points) {
+  std::string title = fmt::format("{} {}, {} threads", panel.pass, panel.dtype, panel.threads);
+  std::vector<const RooflinePoint*> chosen;
+  for (const RooflinePoint* p : points)
+    if (p->chosen) chosen.push_back(p);
+  if (!chosen.empty())
+    title +=
+        fmt::format(": {}, at {:.0f}% of the roofs", most_chosen(chosen), percent_of_roofs(chosen));
+  return title;
+}
+
 // One panel's plot command with its data in line.
 std::string plot_panel(const Panel& panel, const std::vector<const RooflinePoint*>& points,
-                       const std::vector<Roof>& roofs) {
+                       const std::vector<Roof>& roofs, ChartKind kind) {
   std::map<std::string, std::vector<const RooflinePoint*>> by_algo;
   double least = 0.1, most = 1000, lowest = 1e9;
   for (const RooflinePoint* p : points) {
@@ -60,34 +85,30 @@ std::string plot_panel(const Panel& panel, const std::vector<const RooflinePoint
   }
   const double peak = peak_of(roofs, panel.threads, panel.dtype) / 1e9;
   std::string script =
-      fmt::format("set title {}\nset xrange [{}:{}]\nset yrange [{}:{}]\n",
-                  // A terminal has no room for the axis' own label.
-                  gnuplot_quoted(fmt::format("GFLOP/s, {} {}, {} threads", panel.pass, panel.dtype,
-                                             panel.threads)),
-                  least, most, lowest, peak > 0 ? peak * 2 : 1e5);
+      fmt::format("{}set xrange [{}:{}]\nset yrange [{}:{}]\n",
+                  chart_titles(panel_title(panel, points), "executed GFLOP/s", kind), least, most,
+                  lowest, peak > 0 ? peak * 2 : 1e5);
   std::vector<std::string> plots;
-  int dashes = 0;
+  int level_number = 0;
   for (const char* level : memory_levels) {
-    ++dashes;
+    ++level_number;
     const double bandwidth = bandwidth_of(roofs, panel.threads, level) / 1e9;
     if (bandwidth <= 0) continue;
     const std::string slope = fmt::format("{}*x", bandwidth);
-    plots.push_back(
-        fmt::format("({}) with lines lc rgb '#707070' dt {} title {}",
-                    peak > 0 ? fmt::format("{0} < {1} ? {0} : 1/0", slope, peak) : slope, dashes,
-                    gnuplot_quoted(fmt::format("{} {:.0f} GB/s", level, bandwidth))));
+    // The line type is a terminal's, the dashes a picture's.
+    plots.push_back(fmt::format(
+        "({}) with lines lt {} lc rgb '#707070' dt {} title {}",
+        peak > 0 ? fmt::format("{0} < {1} ? {0} : 1/0", slope, peak) : slope, level_number,
+        level_number, gnuplot_quoted(fmt::format("{} {:.0f} GB/s", level, bandwidth))));
   }
   if (peak > 0)
     plots.push_back(
-        fmt::format("{} with lines lc rgb 'black' lw 1.5 title {}", peak,
+        fmt::format("{} with lines lt {} lc rgb 'black' lw 1.5 title {}", peak, level_number + 1,
                     gnuplot_quoted(fmt::format("{} peak {:.0f} GFLOP/s", panel.dtype, peak))));
   std::string data;
-  int colour = 0;
   for (const auto& group : by_algo) {
-    ++colour;
-    plots.push_back(fmt::format("'-' using 1:2 with points lc rgb '{}' pt {} title {}",
-                                colours[std::size_t(colour - 1) % colours.size()], colour + 3,
-                                gnuplot_quoted(group.first)));
+    plots.push_back(fmt::format("'-' using 1:2 with points {} title {}",
+                                algo_mark(group.first, kind), gnuplot_quoted(group.first)));
     for (const RooflinePoint* p : group.second)
       data += fmt::format("{} {}\n", intensity(*p), p->attained_gflops);
     data += "e\n";
@@ -95,17 +116,40 @@ std::string plot_panel(const Panel& panel, const std::vector<const RooflinePoint
   return fmt::format("{}plot {}\n{}", script, fmt::join(plots, ", "), data);
 }
 
-std::string chart_script(const RooflineReport& report, const std::string& terminal) {
-  std::string script = terminal +
-                       "set logscale xy\nset xlabel 'executed FLOPs per byte'\n"
-                       "set key outside right\nset samples 1000\n";
+std::string chart_script(const RooflineReport& report, const std::string& terminal,
+                         ChartKind kind) {
   const auto parts = panels(report);
-  if (parts.size() > 1) script += fmt::format("set multiplot layout {},1\n", parts.size());
-  for (const auto& part : parts) script += plot_panel(part.first, part.second, report.roofs);
-  return script + (parts.size() > 1 ? "unset multiplot\n" : "");
+  std::string script = fmt::format(
+      "{}set logscale xy\nset xlabel 'executed FLOPs per byte'\nset key outside right\n"
+      "set samples 1000\nset multiplot layout {},1{}\n",
+      terminal, parts.size(),
+      kind == ChartKind::picture ? " title " + gnuplot_quoted(roofline_headline(report)) : "");
+  for (const auto& part : parts) script += plot_panel(part.first, part.second, report.roofs, kind);
+  return script + "unset multiplot\n";
 }
 
 }  // namespace
+
+std::string roofline_headline(const RooflineReport& report) {
+  std::vector<const RooflinePoint*> chosen;
+  const RooflinePoint* dearest = nullptr;
+  double ms = 0, headroom_ms = 0;
+  const auto headroom = [](const RooflinePoint* p) { return double(p->count) * p->headroom_ms; };
+  for (const RooflinePoint& p : report.points) {
+    if (!p.chosen) continue;
+    chosen.push_back(&p);
+    ms += double(p.count) * p.ms;
+    headroom_ms += headroom(&p);
+    if (!dearest || headroom(&p) > headroom(dearest)) dearest = &p;
+  }
+  if (chosen.empty())
+    return report.points.empty() ? "No point was measured" : "Nothing is chosen yet";
+  const std::string text = fmt::format("{} cases; {:.3g} of {:.3g} ms are above the roofs",
+                                       most_chosen(chosen), std::max(headroom_ms, 0.0), ms);
+  return headroom(dearest) > 0
+             ? fmt::format("{}, most in {} {}", text, dearest->layer, dearest->pass)
+             : text;
+}
 
 Report roofline_table(const RooflineReport& report) {
   Report table;
@@ -142,14 +186,18 @@ std::optional<std::string> roofline_svg(const RooflineReport& report) {
   return gnuplot(chart_script(
       report,
       fmt::format("set terminal svg size 900,{} dynamic noenhanced background rgb 'white'\n",
-                  420 * count)));
+                  420 * count),
+      ChartKind::picture));
 }
 
 std::optional<std::string> roofline_chart(const RooflineReport& report) {
   const auto count = panels(report).size();
   if (count == 0) return "";
-  return gnuplot(chart_script(
-      report, fmt::format("set terminal dumb 100,{} nofeed noenhanced\n", 28 * count)));
+  const std::optional<std::string> chart = gnuplot(
+      chart_script(report, fmt::format("set terminal dumb 100,{} nofeed noenhanced\n", 28 * count),
+                   ChartKind::text));
+  if (!chart) return {};
+  return roofline_headline(report) + "\n" + *chart;
 }
 
 }  // namespace convlab

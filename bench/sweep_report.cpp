@@ -10,6 +10,7 @@
 #include "autotune/measure.h"
 #include "autotune/race.h"
 #include "autotune/runner.h"
+#include "bench/algo_marks.h"
 #include "bench/gnuplot.h"
 #include "bench/tune_report.h"
 
@@ -331,8 +332,34 @@ std::string render_json(const Sweep& s) {
 
 // ---- Charts ----
 
+// The finding, as in "fwd: direct wins up to n=2, then fft".
+std::string headline(const Sweep& s, const Line& line) {
+  const std::string wins = s.predicted ? "is predicted to win" : "wins";
+  const Axis& axis = s.axes.front();
+  const std::vector<Segment> found = segments(s, line);
+  std::string text = show(s, line) + ": ";
+  if (found.empty()) return text + "no result";
+  if (found.size() == 1) return text + fmt::format("{} {} throughout", found.front().algo, wins);
+  // A line that changes more often is told by who wins most of it.
+  if (found.size() > 3) {
+    std::map<std::string, std::size_t> points;
+    for (const Segment& segment : found) points[segment.algo] += segment.to + 1 - segment.from;
+    const auto most = std::max_element(points.begin(), points.end(),
+                                       [](auto& a, auto& b) { return a.second < b.second; });
+    const auto known = line.at.size() - std::size_t(std::ranges::count(line.at, nullptr));
+    return text + fmt::format("{} {} at {} of {} values of {}", most->first, wins, most->second,
+                              known, axis.name);
+  }
+  for (const Segment& segment : found)
+    text += &segment == &found.front()
+                ? fmt::format("{} {} up to {}={}", segment.algo, wins, axis.name,
+                              axis.values[segment.to])
+                : fmt::format(", {} from {}", segment.algo, axis.values[segment.from]);
+  return text;
+}
+
 // Those that come nearest to the best anywhere on the line, nearest first.
-std::vector<std::string> leading_algos(const Sweep& s, const Line& line, std::size_t most) {
+std::vector<std::string> leading_algos(const Sweep& s, const Line& line) {
   std::map<std::string, double> nearness;
   for (const LayerResult* layer : line.at)
     for (const Candidate& c : layer ? layer->candidates : std::vector<Candidate>())
@@ -345,14 +372,15 @@ std::vector<std::string> leading_algos(const Sweep& s, const Line& line, std::si
   std::stable_sort(algos.begin(), algos.end(), [&](const std::string& a, const std::string& b) {
     return nearness[a] > nearness[b];
   });
-  if (algos.size() > most) algos.resize(most);
   return algos;
 }
 
-// The values stand at equal distances, whatever they are.
-std::string line_script(const Sweep& s, const Line& line, std::size_t most) {
-  const std::vector<std::string> algos = leading_algos(s, line, most);
+// One chart of at most `most` algorithms. The values stand at equal distances, whatever they are.
+std::string line_script(const Sweep& s, const Line& line, ChartKind kind, std::size_t most) {
+  std::vector<std::string> algos = leading_algos(s, line);
   if (algos.empty()) return "";
+  const std::size_t left_out = algos.size() - std::min(algos.size(), most);
+  algos.resize(algos.size() - left_out);
   std::string script = "$data << EOD\n";
   for (std::size_t v = 0; v < line.at.size(); ++v) {
     script += fmt::format("{} {}", v, s.axes.front().values[v]);
@@ -363,13 +391,17 @@ std::string line_script(const Sweep& s, const Line& line, std::size_t most) {
     script += "\n";
   }
   script += fmt::format(
-      "EOD\nset datafile missing '?'\nset title {}\nset xlabel {}\nset ylabel 'eff GFLOP/s'\n"
-      "set yrange [0:*]\nset xrange [-0.3:{}]\nplot ",
-      gnuplot_quoted(fmt::format("{}, {}", to_text(s.base), show(s, line))),
-      gnuplot_quoted(s.axes.front().name), double(line.at.size()) - 0.7);
+      "EOD\nset datafile missing '?'\n{}set xlabel {}\nset yrange [0:*]\n"
+      "set xrange [-0.3:{}]\nplot ",
+      chart_titles(headline(s, line), "eff GFLOP/s", kind),
+      gnuplot_quoted(
+          fmt::format("{} of {}{}", s.axes.front().name, to_text(s.base),
+                      left_out > 0 ? fmt::format("; {} slower ones left out", left_out) : "")),
+      double(line.at.size()) - 0.7);
   for (std::size_t i = 0; i < algos.size(); ++i)
-    script += fmt::format("{}$data using 1:{}:xtic(2) with linespoints linewidth 2 title {}",
-                          i > 0 ? ", " : "", i + 3, gnuplot_quoted(algos[i]));
+    script +=
+        fmt::format("{}$data using 1:{}:xtic(2) with linespoints lw 2 {} title {}",
+                    i > 0 ? ", " : "", i + 3, algo_mark(algos[i], kind), gnuplot_quoted(algos[i]));
   return script + "\n";
 }
 
@@ -406,7 +438,7 @@ std::string render(const Sweep& sweep, Format format) {
 std::string text_chart_script(const Sweep& sweep, int columns) {
   std::string script =
       fmt::format("set terminal dumb {} 22 noenhanced\nset key outside\n", columns);
-  for (const Line& line : lines(sweep)) script += line_script(sweep, line, 5);
+  for (const Line& line : lines(sweep)) script += line_script(sweep, line, ChartKind::text, 5);
   return script;
 }
 
@@ -416,7 +448,7 @@ std::string svg_chart_script(const Sweep& sweep) {
       "set terminal svg size 900,{} noenhanced font 'sans-serif,13' background '#ffffff'\n"
       "set key outside\nset grid ytics\nset multiplot layout {},1\n",
       360 * all.size(), all.size());
-  for (const Line& line : all) script += line_script(sweep, line, 8);
+  for (const Line& line : all) script += line_script(sweep, line, ChartKind::picture, 12);
   return script + "unset multiplot\n";
 }
 

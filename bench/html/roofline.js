@@ -13,11 +13,17 @@ const algos = unique(points.map(p => p.algo)).sort();
 const layers = unique(points.map(p => p.layer));
 const batches = unique(points.map(p => p.batch)).sort((a, b) => a - b);
 
-// Okabe and Ito's colours, which the colour-blind can tell apart, and a shape each besides.
-const colours = ['#0072b2', '#e69f00', '#009e73', '#cc79a7', '#d55e00', '#56b4e9', '#b3a400', '#8a6fd1'];
-const shapes = ['circle', 'triangle', 'rect', 'rectRot', 'star', 'crossRot', 'rectRounded', 'cross'];
-const colourOf = algo => colours[algos.indexOf(algo) % colours.length];
-const shapeOf = algo => shapes[algos.indexOf(algo) % shapes.length];
+// One colour and one mark an algorithm, as in all charts of this program.
+const table = JSON.parse(document.getElementById('marks').textContent);
+const markOf = algo => {
+  const {colour, mark} = table.algos[algo] ?? table.unlisted, shape = table.marks[mark];
+  return {colour, style: shape.chart, turned: shape.turned ?? 0, fill: shape.open ? '#0000' : colour};
+};
+const marked = (algo, more = {}) => {
+  const {colour, style, turned, fill} = markOf(algo);
+  return {label: algo, backgroundColor: fill, borderColor: colour, pointBorderWidth: 2, pointStyle: style,
+    pointRotation: turned, rotation: turned, ...more};
+};
 
 const style = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const short = value => value === 0 ? '0' : Math.abs(value) >= 100 ? value.toFixed(0)
@@ -155,9 +161,8 @@ function drawRooflines(list) {
     const left = Math.min(Math.min(...xs) / 2, peak / Math.max(...speeds) / 12 || Infinity);
     const right = Math.max(...xs, 2 * peak / Math.min(...speeds) || 10) * 2;
     const bottom = Math.min(...ys) / 2, top = (peak || Math.max(...ys)) * 2;
-    const sets = algos.map(algo => ({
-      label: algo, backgroundColor: colourOf(algo), borderColor: colourOf(algo),
-      pointStyle: shapeOf(algo), pointRadius: c => c.raw && c.raw.p.chosen ? 6 : 4, pointHoverRadius: 8,
+    const sets = algos.map(algo => marked(algo, {
+      pointRadius: c => c.raw && c.raw.p.chosen ? 6 : 4, pointHoverRadius: 8,
       data: mine.filter(p => p.algo === algo)
         .map(p => ({x: levelOf(p).flops_per_byte, y: p.attained_gflops, p})),
     }));
@@ -180,7 +185,36 @@ function drawRooflines(list) {
   }
 }
 
-// Of the chosen algorithm for each layer; of one layer alone every algorithm.
+// What multiplies is the phase with most FLOPs; the others of a run come before it or after it.
+const phaseKinds = [['before', 'before the multiplications'], ['multiply', 'the multiplications'],
+  ['after', 'after them'], ['other', 'other']];
+function kindsOf(phases) {
+  const own = phases.filter(f => f.name !== 'other');
+  const most = own.reduce((best, f, i) => f.flops > own[best].flops ? i : best, 0);
+  return phases.map((f, i) => f.name === 'other' ? 'other' : i < most ? 'before' : i > most ? 'after' : 'multiply');
+}
+
+const phaseNames = {
+  id: 'phaseNames',
+  afterDatasetsDraw(chart) {
+    const {ctx} = chart;
+    ctx.save();
+    ctx.font = '11px sans-serif';
+    ctx.textAlign = 'center';
+    ctx.textBaseline = 'middle';
+    for (const [i, set] of chart.data.datasets.entries())
+      for (const [j, bar] of chart.getDatasetMeta(i).data.entries()) {
+        const {phase, kind} = set.data[j];
+        if (!phase || kind === 'other' || ctx.measureText(phase.name).width + 6 > Math.abs(bar.x - bar.base)) continue;
+        ctx.fillStyle = kind === 'multiply' ? style('--on-multiply') : style('--fore');
+        ctx.fillText(phase.name, (bar.x + bar.base) / 2, bar.y);
+      }
+    ctx.restore();
+  },
+};
+
+// Of the chosen algorithm for each layer; of one layer alone every algorithm. A phase has its place
+// in the run; its colour is its kind's, so that none is an algorithm's.
 function drawPhases(list) {
   const one = byId('layer').value !== '' || byId('algo').value !== '';
   const wanted = list.filter(p => p.phases.length > 0 && (one || p.chosen));
@@ -188,20 +222,18 @@ function drawPhases(list) {
     ? 'The phases of these were not measured.'
     : `ms of one run, ${one ? 'every algorithm shown' : 'the chosen algorithms; choose a layer to see its others'}. ` +
       '“other” is threads that start, wait, or have less to do.';
-  // One colour a phase in all passes, and what is no phase last.
-  const all = unique(wanted.flatMap(p => p.phases.map(f => f.name))).filter(name => name !== 'other').concat('other');
+  byId('phases-legend').hidden = wanted.length === 0;
   for (const pass of passes) {
     const mine = wanted.filter(p => p.pass === pass);
     if (mine.length === 0) continue;
-    const names = all.map((name, i) => [name, i]).filter(([name]) => mine.some(p => p.phases.some(f => f.name === name)));
-    const sets = names.map(([name, i]) => ({
-      label: name, backgroundColor: name === 'other' ? style('--line') : colours[i % colours.length],
-      data: mine.map(p => {
-        const phase = p.phases.find(f => f.name === name);
-        return {x: phase ? phase.ms : 0, y: rowName(p), p, phase};
-      }),
+    const kinds = mine.map(p => kindsOf(p.phases));
+    const sets = Array.from({length: Math.max(...mine.map(p => p.phases.length))}, (_, place) => ({
+      label: `${place + 1}`, borderColor: style('--back'), borderWidth: 1, borderSkipped: false,
+      backgroundColor: mine.map((_, row) => style(`--${kinds[row][place] ?? 'other'}`)),
+      data: mine.map((p, row) => ({x: p.phases[place]?.ms ?? 0, y: rowName(p), p, phase: p.phases[place],
+        kind: kinds[row][place]})),
     }));
-    const config = {type: 'bar', data: {labels: mine.map(rowName), datasets: sets},
+    const config = {type: 'bar', plugins: [phaseNames], data: {labels: mine.map(rowName), datasets: sets},
       options: options({x: axis('ms', {stacked: true}),
         y: axis('', {stacked: true, title: {display: false}, ticks: {color: style('--faint'), autoSkip: false}})},
       {title: items => items.length ? describe(items[0].raw.p)[0] : '',
@@ -209,8 +241,6 @@ function drawPhases(list) {
           `${short(item.raw.phase.flops / 1e6)} MFLOP, ${bytes(item.raw.phase.bytes)}`,
           `${short(item.raw.phase.percent_of_roof)}% of roof`] : ''},
       {indexAxis: 'y'})};
-    config.options.plugins.legend = {display: true, position: 'bottom',
-      labels: {color: style('--fore'), boxWidth: 12}};
     figure('phases', pass, config, `${Math.max(10, 6 + 1.5 * mine.length)}rem`);
   }
 }
@@ -225,9 +255,10 @@ const rowName = p => {
 function lines(rows, x) {
   const layer = byId('layer').value, algo = byId('algo').value, found = new Map();
   const mine = rows.filter(r => (!layer || r.layer === layer) && (!algo || r.algo === algo));
-  const best = new Map();
+  const best = new Map(), whose = new Map();
   for (const r of mine) {
     const name = layer || algo ? `${r.pass} ${r.algo}` : `${r.pass}, the fastest of each layer`;
+    whose.set(name, {pass: r.pass, algo: layer || algo ? r.algo : undefined});
     const key = JSON.stringify([name, r.layer, r[x]]);
     if (!best.has(key) || r.ms < best.get(key).ms) best.set(key, {name, x: r[x], layer: r.layer, ms: r.ms, count: r.count || 1});
   }
@@ -240,10 +271,13 @@ function lines(rows, x) {
   }
   return [...found].map(([name, sums]) => {
     const most = Math.max(...[...sums.keys()].map(at => layersAt.get(JSON.stringify([name, at]))));
-    return {name, data: [...sums].filter(([at]) => layersAt.get(JSON.stringify([name, at])) === most)
+    return {name, ...whose.get(name), data: [...sums].filter(([at]) => layersAt.get(JSON.stringify([name, at])) === most)
       .sort((a, b) => a[0] - b[0]).map(([at, ms]) => ({x: at, y: ms}))};
   }).filter(line => line.data.length > 1);
 }
+
+// The pass is in the dashes, the algorithm in colour and mark.
+const dashes = {fwd: [], bwd_d: [6, 3], bwd_w: [2, 2]};
 
 function drawCurves() {
   const batch = byId('batch').value, counts = new Map(points.map(p => [p.layer + p.pass, p.count]));
@@ -255,18 +289,36 @@ function drawCurves() {
     const found = lines(rows, x);
     if (found.length === 0) continue;
     ++drawn;
-    const config = {type: 'line', data: {datasets: found.map((line, i) => ({
-      label: line.name, data: line.data, borderColor: colours[i % colours.length],
-      backgroundColor: colours[i % colours.length], pointStyle: shapes[i % shapes.length], pointRadius: 4}))},
+    const config = {type: 'line', data: {datasets: found.map(line => ({
+      ...(line.algo ? marked(line.algo) : {borderColor: style('--fore'), backgroundColor: style('--fore')}),
+      label: line.name, data: line.data, pointRadius: 4, borderDash: dashes[line.pass]}))},
     options: options({x: axis(x, {type: 'linear', ticks: {color: style('--faint'), stepSize: x === 'threads' ? 1 : undefined}}),
       y: axis(y, {beginAtZero: true})}, {title: items => items.length ? `${x} ${items[0].raw.x}` : '',
       label: item => `${item.dataset.label}: ${short(item.raw.y)} ms`})};
-    config.options.plugins.legend = {display: true, position: 'bottom', labels: {color: style('--fore'), boxWidth: 12}};
+    config.options.plugins.legend = {display: true, position: 'bottom', labels: {color: style('--fore'), boxWidth: 12, usePointStyle: true}};
     figure('curves', `over ${x}`, config);
   }
   byId('curves-what').textContent = drawn ? 'Layers count as often as they occur in the net.'
     : 'This report has one batch and one number of threads: give --batch 1,16, or tune with other --threads too.';
 }
+
+const frontRings = {
+  id: 'frontRings',
+  afterDatasetsDraw(chart) {
+    const {ctx} = chart;
+    ctx.save();
+    ctx.strokeStyle = style('--fore');
+    for (const [i, set] of chart.data.datasets.entries())
+      for (const [j, {front, r}] of set.data.entries()) {
+        if (!front) continue;
+        const {x, y} = chart.getDatasetMeta(i).data[j];
+        ctx.beginPath();
+        ctx.arc(x, y, r + 4, 0, 2 * Math.PI);
+        ctx.stroke();
+      }
+    ctx.restore();
+  },
+};
 
 function drawPareto(list) {
   const key = p => JSON.stringify([p.layer, p.pass, p.batch]);
@@ -278,14 +330,12 @@ function drawPareto(list) {
     if (mine.length === 0) continue;
     const beaten = p => points.some(q => key(q) === key(p) && q.ms <= p.ms && q.rel_error <= p.rel_error &&
       (q.ms < p.ms || q.rel_error < p.rel_error));
-    const sets = algos.map(algo => ({
-      label: algo, backgroundColor: colourOf(algo) + '99',
-      borderColor: c => c.raw && c.raw.front ? style('--fore') : colourOf(algo),
-      borderWidth: c => c.raw && c.raw.front ? 2 : 0,
+    const sets = algos.map(algo => marked(algo, {
+      borderWidth: 2,
       data: mine.filter(p => p.algo === algo).map(p => ({x: p.ms / best.get(key(p)), y: p.rel_error,
         r: 3 + 15 * Math.sqrt(p.workspace_bytes / largest), p, front: !beaten(p)})),
     }));
-    figure('pareto', pass, {type: 'bubble', data: {datasets: sets},
+    figure('pareto', pass, {type: 'bubble', plugins: [frontRings], data: {datasets: sets},
       options: options({x: logAxis('time over the fastest, ×', {min: 0.9}),
       y: logAxis('relative error')}, aboutPoint)});
   }
@@ -348,11 +398,19 @@ function fillOnce() {
   byId('chosen').addEventListener('change', draw);
   byId('filters').addEventListener('submit', event => event.preventDefault());
   byId('legend').append(...algos.map(algo => {
-    const item = element('li'), canvas = element('canvas', undefined, {width: 14, height: 14, 'aria-hidden': 'true'});
-    const ctx = canvas.getContext('2d');
-    ctx.fillStyle = ctx.strokeStyle = colourOf(algo);
-    Chart.helpers.drawPoint(ctx, {pointStyle: shapeOf(algo), radius: 5, borderWidth: 2}, 7, 7);
+    const item = element('li'), canvas = element('canvas', undefined, {width: 16, height: 16, 'aria-hidden': 'true'});
+    const ctx = canvas.getContext('2d'), {colour, style, turned, fill} = markOf(algo);
+    ctx.strokeStyle = colour;
+    ctx.fillStyle = fill;
+    ctx.lineWidth = 2;
+    Chart.helpers.drawPoint(ctx, {pointStyle: style, rotation: turned, radius: 5, borderWidth: 2}, 8, 8);
     item.append(canvas, algo);
+    return item;
+  }));
+  byId('phases-legend').append(...phaseKinds.map(([kind, text]) => {
+    const item = element('li');
+    item.append(element('span', undefined, {class: 'swatch', style: `background: var(--${kind})`, 'aria-hidden': 'true'}),
+      text);
     return item;
   }));
   const above = points.filter(p => p.status === 'above roof').length;
@@ -402,6 +460,16 @@ function selftest() {
   canvas.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight'}));
   result.hover = charts[0].tooltip.body ? charts[0].tooltip.body[0].lines : [];
   result.again = drawnPoints();
+  // One colour and mark an algorithm in every chart, and the first column stays where tables scroll.
+  const seen = new Map();
+  for (const set of charts.filter(c => c.canvas.closest('#rooflines, #pareto')).flatMap(c => c.data.datasets))
+    if (!set.roof) seen.set(set.label, [...(seen.get(set.label) ?? []), `${set.borderColor} ${set.pointStyle} ${set.rotation}`]);
+  result.marks = Object.fromEntries([...seen].map(([algo, list]) => [algo, unique(list)]));
+  result.phases = unique(charts.filter(c => c.canvas.closest('#phases')).flatMap(c => c.data.datasets)
+    .flatMap(set => set.data.flatMap(bar => bar.phase ? `${bar.phase.name}: ${bar.kind}` : [])));
+  const box = byId('table').parentElement, cell = byId('table').tBodies[0].rows[0].cells[0];
+  box.scrollLeft = 200;
+  result.sticky = [box.scrollLeft, cell.getBoundingClientRect().left - box.getBoundingClientRect().left];
   result.overflow = document.documentElement.scrollWidth - document.documentElement.clientWidth;
   result.errors = errors;
   byId('selftest').textContent = JSON.stringify(result);

@@ -1,5 +1,6 @@
 """Products of matrices by size: own, OpenBLAS's, and cuBLAS's on a card."""
 
+import collections
 import re
 import statistics
 
@@ -65,7 +66,13 @@ def gemm(args, log):
                        for size in sizes]
                 for n in BATCHES]
         print(table(["N"] + [f"M = K = {size}" for size in sizes], rows))
-        curves(args, f"gemm-{dtype}", f"M = K by N, NN, {dtype}", "N", "GFLOP/s", BATCHES,
+        first = collections.Counter(
+            max(there, key=lambda whose: rate(whose, dtype, "NN", size, n))
+            for size in sizes for n in BATCHES)
+        (leader, times), = first.most_common(1)
+        curves(args, f"gemm-{dtype}",
+               f"{dtype}, M = K by N, NN: {NAMES[leader]} is fastest in {times} of "
+               f"{first.total()} products", "N", "GFLOP/s", BATCHES,
                {f"{whose} {size}": [rate(whose, dtype, "NN", size, n) for n in BATCHES]
                 for size in sizes for whose in there})
 

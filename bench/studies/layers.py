@@ -10,7 +10,7 @@ import re
 import statistics
 import sys
 
-from charts import draw, table
+from charts import draw, fills, table
 from runs import read_runs
 
 LAYERS = {
@@ -237,14 +237,20 @@ def layers(args, log):
     print(f"- oneDNN: {', '.join(versions)}\n- peak, measured before each layer: "
           f"{statistics.median(peaks):.0f} GFLOP/s ({min(peaks):.0f} to {max(peaks):.0f})")
     for which in PASSES:
+        both = [(layer, race, *race.peer(PEERS["direct"]))
+                for (_, layer, each), race in races.items() if each == which]
         bars_of = [[layer, 100 * race.of_peak(race.best),
                     100 * race.of_peak(fastest) if fastest else None]
-                   for (_, layer, each), race in races.items() if each == which
-                   for fastest, _ in [race.peer(PEERS["direct"])]]
+                   for layer, race, fastest, _ in both]
+        ratios_of = [pair[0] for _, _, _, pair in both if pair]
         if not bars_of:
             continue
         draw(args, f"layers-{which}",
-             f"set title \"{which}: executed FLOPs, % of the measured peak\"\nset style data "
-             "histograms\nset style fill solid 0.8\nset yrange [0:100]\nset xtics rotate by -60",
-             ['$data using 2:xtic(1) title "best own"', '$data using 3 title "oneDNN\'s direct"'],
+             f"set title \"{which}: the best own algorithm is faster than oneDNN's direct in "
+             f"{sum(ratio > 1 for ratio in ratios_of)} of {len(ratios_of)} layers\"\n"
+             "set ylabel 'executed FLOPs, % of the measured peak'\nset style data histograms\n"
+             "set yrange [0:100]\nset xtics rotate by -60",
+             [f'$data using {column} {fill} title "{title}"' for column, title, fill in
+              zip(("2:xtic(1)", 3), ("best own", "oneDNN's direct"),
+                  fills(("best own", "onednn.direct")))],
              bars_of)

@@ -137,7 +137,8 @@ def mlp(args, log):
     if chart:
         title = "Forward and backward of 20 -> 5 x 256 -> 1 at batch 1024"
         print(bars(title, chart, "GFLOP/s"))
-        stacks(args, "mlp", title, "GFLOP/s", list(chart), {"both passes": list(chart.values())})
+        fastest = max(chart, key=chart.get)
+        stacks(args, "mlp", f"{title}: {fastest} is fastest", "GFLOP/s", list(chart), {"both passes": list(chart.values())})
     print("Shares of the steps' time by routine, width 256, batch 1024:\n")
     for case in cases:
         if (case.width, case.batch) != (256, 1024) or case.units != args.threads:
@@ -187,7 +188,10 @@ def batch(args, log):
         print(table(["part"] + [f"batch {size}" for size in runs],
                     [[name] + [f"{parts[name].get(size, 0):.1f}" for size in runs]
                      for name in order]))
-        stacks(args, f"batch-{net}", f"{net}, a training step over the batch size", "% of its time",
+        share, size = max((share, size) for size, share in parts[order[0]].items())
+        stacks(args, f"batch-{net}",
+               f"{net}: {order[0]} takes up to {share:.0f}% of a training step, at batch {size}",
+               "% of a step's time",
                list(runs), {name: [parts[name].get(size, 0) for size in runs] for name in order})
         print("Algorithms, forward/backward_data/backward_filter where they differ:\n")
         layers = list(next(iter(runs.values()))["layers"])

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "autotune/candidates.h"
+#include "bench/algo_marks.h"
 #include "bench/explain_data.h"
 #include "bench/gnuplot.h"
 #include "bench/roofline_report.h"
@@ -194,7 +195,28 @@ TEST(RooflineReports, AreChartsWhereGnuplotIs) {
   EXPECT_NE(svg->find("winograd"), std::string::npos);
   EXPECT_NE(svg->find("f32 peak 100 GFLOP/s"), std::string::npos);
   EXPECT_LT(svg->find("fwd f32"), svg->find("bwd_w f32"));
-  EXPECT_NE(roofline_chart(sample_report())->find("GFLOP/s"), std::string::npos);
+  const std::string text = *roofline_chart(sample_report());
+  EXPECT_EQ(text.find(roofline_headline(sample_report()) + "\n"), 0u) << text;
+  EXPECT_NE(text.find("fwd f32, 2 threads: winograd is chosen in 4 of 4, at 100% of the roofs"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("\n  executed GFLOP/s "), std::string::npos) << text;
+}
+
+TEST(RooflineReports, HaveTheirFindingForAHeadline) {
+  RooflineReport report = sample_report();
+  EXPECT_EQ(roofline_headline(report),
+            "winograd is chosen in 8 of 8 cases; 0 of 2 ms are above the roofs");
+  report.points[4].chosen = false;  // one of winograd's
+  report.points[9].chosen = true;   // fft's
+  report.points[9].count = 3;
+  report.points[9].headroom_ms = 0.5;
+  EXPECT_EQ(roofline_headline(report),
+            "winograd is chosen in 7 of 8 cases; 1.5 of 4.3 ms are above the roofs, most in conv1 "
+            "fwd");
+  for (RooflinePoint& p : report.points) p.chosen = false;
+  EXPECT_EQ(roofline_headline(report), "Nothing is chosen yet");
+  EXPECT_EQ(roofline_headline({}), "No point was measured");
 }
 
 // ---- the page
@@ -247,6 +269,17 @@ TEST(RooflinePage, WorksInABrowser) {
   EXPECT_EQ(result["batch"]["rows"], 12);
   EXPECT_EQ(result["again"], 20);
   EXPECT_EQ(result["overflow"], 0);  // at 400 pixels
+  EXPECT_GT(result["sticky"][0], 0);
+  EXPECT_EQ(result["sticky"][1], 0);
+  const json marks = json::parse(algo_marks_json);
+  for (const char* algo : {"direct", "winograd", "fft"}) {
+    const json& mark = marks["marks"][marks["algos"][algo]["mark"].get<std::string>()];
+    const json once = {fmt::format("{} {} {}", marks["algos"][algo]["colour"].get<std::string>(),
+                                   mark["chart"].get<std::string>(), mark.value("turned", 0))};
+    EXPECT_EQ(result["marks"][algo], once) << algo;
+  }
+  EXPECT_EQ(result["phases"], json({"transform: multiply", "other: other"}));
+  EXPECT_NE(text.find("<h1>" + roofline_headline(sample_report()) + "</h1>"), std::string::npos);
   ASSERT_FALSE(result["hover"].empty());
   EXPECT_NE(result["hover"].dump().find("conv1 fwd"), std::string::npos) << result["hover"];
 }

@@ -29,8 +29,8 @@ class StudyTest : public testing::Test {
   static void expect(const std::string& text, const std::string& part) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\nin\n" << text;
   }
-  void expect_plot(const std::string& name) {
-    if (!plots_.empty()) expect(read_file(directory_ / "plots" / name), "<svg");
+  void expect_plot(const std::string& name, const std::string& part = "<svg") {
+    if (!plots_.empty()) expect(read_file(directory_ / "plots" / name), part);
   }
   TemporaryDirectory directory_;
   std::string plots_;
@@ -56,7 +56,7 @@ TEST_F(StudyTest, MlpComparesBackendsByTheFlopModel) {
   expect(out, "cuda f32, 2 streams");
   expect(out, "- cpu: some\n");
   expect(out, "- command: bench/studies/study.py mlp --log log\n");
-  expect_plot("mlp.svg");
+  expect_plot("mlp.svg", "cuda f32, 2 streams is fastest");
 }
 
 // A card's products: 10 GFLOP/s a column of the batch, TN half of that. The explicit transpose,
@@ -88,7 +88,7 @@ TEST_F(StudyTest, GemmOfACardStandsByItself) {
   expect(out, "| 7 to 8 | cuBLAS | 1.00 |");
   expect(out, "- gpu: some\n");
   expect(out, "--log log --device cuda\n");
-  expect_plot("gemm-f32.svg");
+  expect_plot("gemm-f32.svg", "cuBLAS is fastest in 14 of 14 products");
 }
 
 TEST_F(StudyTest, BatchMakesEachRunOnceAndSharesItsTime) {
@@ -109,7 +109,9 @@ TEST_F(StudyTest, BatchMakesEachRunOnceAndSharesItsTime) {
   expect(out, "| pooling backward | 25.0 |");
   expect(out, "| everything else | 0.0 |");
   expect(out, "| conv1 | direct |");
-  expect_plot("batch-alexnet.svg");
+  expect_plot("batch-alexnet.svg", "copies from the host takes up to 50% of a training step");
+  // An algorithm has the program's colour.
+  expect_plot("batch-alexnet.svg", "rgb(101,  86, 171)");
   EXPECT_EQ(study(arguments), out);
   const std::string called = read_file(calls);
   EXPECT_EQ(std::count(called.begin(), called.end(), '\n'), 5) << called;
@@ -148,7 +150,7 @@ TEST_F(StudyTest, LayersComparesTheBestOwnWithOneDnn) {
          "Times in one_thread over these, each with its own best algorithm; the peak there is "
          "0.50 of this one:");
   expect(out, "| ResNet layer2.0 | 1.90 |  |  |");
-  expect_plot("layers-fwd.svg");
+  expect_plot("layers-fwd.svg", "faster than oneDNN's direct in 1 of 1 layers");
 }
 
 // The machine is slower while the newer version runs, which is the faster one beside our own.

@@ -156,6 +156,10 @@ TEST(SweepReport, ChartsHaveEveryAlgorithm) {
     EXPECT_TRUE(contains(*svg, algo)) << *svg;
     EXPECT_TRUE(contains(*text, algo)) << *text;
   }
+  EXPECT_TRUE(contains(*svg, "fwd: direct wins up to n=2, fft from 4")) << *svg;
+  EXPECT_TRUE(contains(*text, "\n  fwd: direct wins up to n=2, fft from 4 ")) << *text;
+  EXPECT_TRUE(contains(*text, "\n  eff GFLOP/s ")) << *text;
+  EXPECT_TRUE(contains(*text, "+..D..+")) << *text;
 }
 
 class SweepTest : public testing::Test {
