@@ -1,5 +1,6 @@
 #include "autotune/ceilings.h"
 
+#include <fmt/format.h>
 #include <omp.h>
 #include <sys/mman.h>
 
@@ -10,12 +11,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <thread>
 #include <tuple>
 #include <vector>
 
 #include "conv/ceiling_loops.h"
+#include "conv/error.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "autotune/ceilings.cpp"
@@ -190,7 +193,10 @@ class Slices {
         slices_(std::size_t(threads)) {
     // Allocated out here: an exception must not leave a parallel region.
     for (Slice& slice : slices_) {
-      slice.reset(static_cast<float*>(::operator new(count_ * sizeof(float), page)));
+      slice.reset(static_cast<float*>(::operator new(count_ * sizeof(float), page, std::nothrow)));
+      if (slice == nullptr)
+        throw OutOfMemory(fmt::format("measuring this machine's bandwidth takes {} times {} MiB",
+                                      threads, count_ * sizeof(float) >> 20));
       // As the device's own buffers: with small pages the TLB would be the roof.
       madvise(slice.get(), count_ * sizeof(float), MADV_HUGEPAGE);
     }

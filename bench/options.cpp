@@ -38,8 +38,10 @@ T parse_whole(const std::string& what, const std::string& text, T least,
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc{} || stop != end || value < least || value > most)
-    throw InputError(
-        fmt::format("{} '{}': expected a whole number from {} to {}", what, text, least, most));
+    throw InputError(fmt::format(
+        "{} '{}': expected a whole number, {}", what, text,
+        most < std::numeric_limits<T>::max() ? fmt::format("{} to {}", least, most)
+                                             : fmt::format("{} or more", least)));
   return value;
 }
 
@@ -192,6 +194,7 @@ std::unique_ptr<Device> open_device(const CommonOptions& o) {
 }
 
 std::unique_ptr<Device> make_device(const DeviceChoice& choice) {
+  // The last device made decides; one without a wish gets what the process began with.
   static const int threads_at_start = omp_get_max_threads();
   omp_set_num_threads(threads_at_start);
   omp_set_dynamic(0);

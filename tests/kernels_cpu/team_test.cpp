@@ -55,7 +55,7 @@ class Teams : public testing::TestWithParam<const char*> {};
 TEST_P(Teams, EveryAlgoIsRightWithFewerThreads) {
   AlgoRegistry registry;
   append_cpu_algos(registry);
-  const auto device = make_cpu_device({.threads = many_threads()});
+  const auto device = make_cpu_device({many_threads(), ""});
   const auto stream = device->make_stream();
   ConvProblem p = parse_problem(GetParam()).problem;
   int ran = 0;
@@ -109,7 +109,7 @@ TEST(Threads, ADeviceMadeInsideAParallelRegionHasOne) {
   {
     threads = make_cpu_device()->info().threads;
     try {
-      make_cpu_device({.threads = 2});
+      make_cpu_device({2, ""});
     } catch (const EnvironmentError&) {
       refused = true;
     }
@@ -119,9 +119,9 @@ TEST(Threads, ADeviceMadeInsideAParallelRegionHasOne) {
 }
 
 TEST(Threads, MoreThanAnyMachineHasAreRefused) {
-  EXPECT_THROW(make_cpu_device({.threads = most_threads + 1}), InputError);
-  EXPECT_THROW(make_cpu_device({.threads = 2147483647}), InputError);
-  EXPECT_THROW(make_cpu_device({.threads = -1}), InputError);
+  EXPECT_THROW(make_cpu_device({most_threads + 1, ""}), InputError);
+  EXPECT_THROW(make_cpu_device({2147483647, ""}), InputError);
+  EXPECT_THROW(make_cpu_device({-1, ""}), InputError);
 }
 
 // OpenMP would end the process.
@@ -132,7 +132,7 @@ TEST(ThreadsDeathTest, ThatTheSystemDoesNotGiveAreAnError) {
     setrlimit(RLIMIT_NPROC, &limit);
     if (getuid() == 0 && setuid(54321) != 0) std::_Exit(4);  // root has no limit
     try {
-      make_cpu_device({.threads = 700});
+      make_cpu_device({700, ""});
     } catch (const EnvironmentError& e) {
       fmt::print(stderr, "{}\n", e.what());
       std::_Exit(3);
@@ -147,7 +147,7 @@ TEST(ThreadsDeathTest, WithTinyStacksAreAnError) {
   const auto tiny_stacks = [] {
     setenv("OMP_STACKSIZE", "16k", 1);
     try {
-      make_cpu_device({.threads = 2});
+      make_cpu_device({2, ""});
     } catch (const EnvironmentError& e) {
       fmt::print(stderr, "{}\n", e.what());
       std::_Exit(3);
@@ -158,7 +158,7 @@ TEST(ThreadsDeathTest, WithTinyStacksAreAnError) {
 }
 
 TEST(Threads, ARoundTripBetweenThreadsThatAreNotThereIsNone) {
-  const auto device = make_cpu_device({.threads = 2});
+  const auto device = make_cpu_device({2, ""});
   double seconds = -1;
   surroundings()[1].run([&] { seconds = measure_round_trip(device->info()); });
   EXPECT_EQ(seconds, 0);
