@@ -1,5 +1,6 @@
 #include "autotune/ceilings.h"
 
+#include <fmt/format.h>
 #include <omp.h>
 #include <sys/mman.h>
 
@@ -10,12 +11,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <thread>
 #include <tuple>
 #include <vector>
 
 #include "conv/ceiling_loops.h"
+#include "conv/error.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "autotune/ceilings.cpp"
@@ -187,67 +190,75 @@ class Slices {
  public:
   Slices(std::int64_t bytes_per_thread, int threads)
       : count_(std::max<std::size_t>(std::size_t(bytes_per_thread) / sizeof(float) / 256, 1) * 256),
-        slices_(std::size_t(threads), nullptr) {
-#pragma omp parallel num_threads(threads)
-    {
-      float*& slice = slices_[std::size_t(omp_get_thread_num())];
-      slice = static_cast<float*>(::operator new(count_ * sizeof(float), page));
+        slices_(std::size_t(threads)) {
+    // Allocated out here: an exception must not leave a parallel region.
+    for (Slice& slice : slices_) {
+      slice.reset(static_cast<float*>(::operator new(count_ * sizeof(float), page, std::nothrow)));
+      if (slice == nullptr)
+        throw OutOfMemory(fmt::format("measuring this machine's bandwidth takes {} times {} MiB",
+                                      threads, count_ * sizeof(float) >> 20));
       // As the device's own buffers: with small pages the TLB would be the roof.
-      madvise(slice, count_ * sizeof(float), MADV_HUGEPAGE);
-      std::fill_n(slice, count_, 1.0f);
+      madvise(slice.get(), count_ * sizeof(float), MADV_HUGEPAGE);
     }
-  }
-  Slices(const Slices&) = delete;
-  ~Slices() {
-    for (float* slice : slices_) ::operator delete(slice, page);
+    on_all([&](float* slice) {
+      std::fill_n(slice, count_, 1.0f);
+      return 0.0;
+    });
   }
 
   // Small slices are gone through several times over, so that starting the threads does not count.
   Best read() const {
     double keep = 0;
     const Best best =
-        on_all([&](float* slice) { return HWY_DYNAMIC_DISPATCH(ReadAll)(slice, count_); }, &keep);
+        measure([&](float* slice) { return HWY_DYNAMIC_DISPATCH(ReadAll)(slice, count_); }, &keep);
     volatile double used = keep;
     (void)used;
     return best;
   }
   Best write() const {
-    return on_all([&](float* slice) {
+    return measure([&](float* slice) {
       HWY_DYNAMIC_DISPATCH(WriteAll)(slice, count_, 1.0f);
       return 0.0;
     });
   }
   // Half of the slice to the other half: as many bytes read and written as the others move.
   Best copy() const {
-    return on_all([&](float* slice) {
+    return measure([&](float* slice) {
       HWY_DYNAMIC_DISPATCH(CopyAll)(slice, slice + count_ / 2, count_ / 2);
       return 0.0;
     });
   }
 
  private:
+  static constexpr std::align_val_t page{2 << 20};
+  struct Delete {
+    void operator()(float* slice) const { ::operator delete(slice, page); }
+  };
+  using Slice = std::unique_ptr<float, Delete>;
+
+  // The sum of visit(slice), each by a thread of its own where the team is large enough.
   template <class Visit>
-  Best on_all(const Visit& visit, double* keep = nullptr) const {
+  double on_all(const Visit& visit, int repeats = 1) const {
     const int threads = int(slices_.size());
+    double sum = 0;
+#pragma omp parallel for num_threads(threads) schedule(static, 1) reduction(+ : sum)
+    for (int t = 0; t < threads; ++t)
+      for (int r = 0; r < repeats; ++r) sum += visit(slices_[std::size_t(t)].get());
+    return sum;
+  }
+  template <class Visit>
+  Best measure(const Visit& visit, double* keep = nullptr) const {
     const double bytes = double(count_ * sizeof(float));
     const auto repeats = std::max(1, int(double(16 << 20) / bytes));
     double sum = 0;
-    const Best best = best_of(bytes * repeats * threads, sampling_s, [&] {
-      return time_runs(
-          [&] {
-#pragma omp parallel num_threads(threads) reduction(+ : sum)
-            for (int r = 0; r < repeats; ++r)
-              sum += visit(slices_[std::size_t(omp_get_thread_num())]);
-          },
-          1);
-    });
+    const Best best = best_of(bytes * repeats * double(slices_.size()), sampling_s,
+                              [&] { return time_runs([&] { sum += on_all(visit, repeats); }, 1); });
     if (keep) *keep = sum;
     return best;
   }
 
-  static constexpr std::align_val_t page{2 << 20};
   std::size_t count_;
-  std::vector<float*> slices_;
+  std::vector<Slice> slices_;
 };
 
 struct Level {
@@ -421,6 +432,7 @@ double measure_round_trip(const DeviceInfo& device) {
   constexpr int batches = 21, rounds = 500;
   if (device.threads < 2) return 0;
   std::vector<double> seconds;
+  seconds.reserve(batches);
   alignas(64) std::atomic<int> turns = 0;
   spread_threads(device.threads);
 #pragma omp parallel num_threads(2)
@@ -439,7 +451,7 @@ double measure_round_trip(const DeviceInfo& device) {
       }
     }
   }
-  return median(seconds);
+  return seconds.empty() ? 0 : median(seconds);
 }
 
 double predict_ms(const WorkEstimate& work, const ConvProblem& problem, CacheMode cache,

@@ -85,7 +85,7 @@ InputError damaged(const std::filesystem::path& path, const std::string& how) {
     case SQLITE_READONLY:
     case SQLITE_CANTOPEN:
     case SQLITE_PERM:
-      throw InputError(fmt::format(
+      throw EnvironmentError(fmt::format(
           "{} cannot be written ({}): make it and its directory writable, or name another store "
           "with --db or CONVLAB_DB",
           path.string(), message));
@@ -313,7 +313,7 @@ Store::Store(std::filesystem::path path, Open open) : path_(std::filesystem::abs
     std::error_code error;
     std::filesystem::create_directories(path_.parent_path(), error);
     if (error)
-      throw InputError(
+      throw EnvironmentError(
           fmt::format("cannot make the directory {} ({}): name another store with "
                       "--db or CONVLAB_DB",
                       path_.parent_path().string(), error.message()));
@@ -368,10 +368,7 @@ std::filesystem::path Store::default_path() {
   std::filesystem::path cache = variable("XDG_CACHE_HOME");
   if (!cache.is_absolute()) {  // the XDG specification says to ignore a relative one
     const std::string home = variable("HOME");
-    if (home.empty())
-      throw InputError(
-          "no place for the tuning store: HOME is not set; name a file with --db or "
-          "CONVLAB_DB");
+    if (home.empty()) return {};
     cache = std::filesystem::path(home) / ".cache";
   }
   return cache / "convlab" / "tune.db";

@@ -44,8 +44,8 @@ struct StoreRow {
   std::string date;                   // UTC, "2026-01-31T23:59:59.999Z": compares as text
 };
 
-// All members throw InputError for a file that is damaged, foreign, or cannot be written,
-// EnvironmentError when it stays locked or the disk is full; both name the file.
+// All members throw InputError for a file that is damaged or foreign, EnvironmentError when it cannot
+// be written, stays locked or the disk is full; both name the file.
 class Store {
  public:
   enum class Open : std::uint8_t {
@@ -60,7 +60,8 @@ class Store {
   Store& operator=(Store&&) noexcept;
   ~Store();
 
-  // $CONVLAB_DB, else $XDG_CACHE_HOME/convlab/tune.db, else ~/.cache/convlab/tune.db.
+  // $CONVLAB_DB, else $XDG_CACHE_HOME/convlab/tune.db, else ~/.cache/convlab/tune.db; empty
+  // where HOME is not set either.
   static std::filesystem::path default_path();
   const std::filesystem::path& path() const { return path_; }
 

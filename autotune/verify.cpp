@@ -355,6 +355,8 @@ Operands::Verdict check_candidate(const ConvAlgo& algo, const ConvProblem& probl
     return Trial(algo, config, operands, workspace, device, stream).check(reference, max_error);
   } catch (const OutOfMemory& e) {
     return {Status::refused, e.what(), 0};
+  } catch (const std::bad_alloc&) {
+    return {Status::refused, "out of memory", 0};
   } catch (const DeviceLost&) {
     throw;
   } catch (const std::exception& e) {

@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <memory>
-#include <thread>
 
 #include "autotune/build_info.h"
 #include "autotune/ceilings.h"
@@ -18,6 +17,7 @@
 #include "bench/verbs.h"
 #include "conv/error.h"
 #include "kernels_cpu/cpu.h"
+#include "kernels_cpu/cpu_limits.h"
 #include "kernels_cpu/openblas.h"
 #include "kernels_cuda/cuda.h"
 
@@ -81,17 +81,19 @@ void examine_cpu(const DeviceInfo& info, Findings& findings) {
   findings.fact("caches", fmt::format("L1d {}, L2 {} a core, L3 {}", show_bytes(info.l1_bytes),
                                       show_bytes(info.l2_bytes), show_bytes(info.l3_bytes)));
   findings.fact("memory", show_bytes(info.memory_bytes));
-  const int cores = int(std::thread::hardware_concurrency());
-  findings.judge("threads", fmt::format("{} of {} processors", info.threads, cores),
-                 info.threads <= cores,
-                 "more threads than processors: lower --threads or OMP_NUM_THREADS");
+  const int processors = int(sysconf(_SC_NPROCESSORS_ONLN)), cores = usable_cores();
+  findings.judge(
+      "threads",
+      fmt::format("{} on {} usable cores, of {} processors", info.threads, cores, processors),
+      info.threads <= cores,
+      "more threads than cores, affinity or CPU quota allow: lower --threads or OMP_NUM_THREADS");
   const std::string governor = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
   if (!governor.empty())
     findings.judge("frequency governor", governor, governor == "performance",
                    "sudo cpupower frequency-set -g performance");
   double load = 0;
   std::ifstream("/proc/loadavg") >> load;
-  findings.judge("load", fmt::format("{:.2f}", load), load < 0.5 * cores,
+  findings.judge("load", fmt::format("{:.2f}", load), load < 0.5 * processors,
                  "other programs are running: measurements will be noisy");
 }
 
@@ -187,7 +189,7 @@ void examine_noise(const DeviceInfo& info, Findings& findings) {
 
 // What `roofline` measured, ISA by ISA; on all threads, and the peaks also on one.
 void examine_roofs(const CommonOptions& o, const DeviceInfo& info, Findings& findings) {
-  const std::string path = db_path(o);
+  const std::string path = db_path_if_any(o);
   for (const std::string& isa : supported_isas()) {
     DeviceInfo with_isa = info;
     with_isa.isa = isa;
@@ -222,7 +224,12 @@ void examine_roofs(const CommonOptions& o, const DeviceInfo& info, Findings& fin
 }
 
 void examine_store(const CommonOptions& o, Findings& findings) {
-  const std::string path = db_path(o);
+  const std::string path = db_path_if_any(o);
+  if (path.empty()) {
+    findings.judge("store", "no place for one", false,
+                   "HOME is not set: set it, or CONVLAB_DB to a file");
+    return;
+  }
   if (access(path.c_str(), F_OK) != 0) {
     findings.fact("store", path + " (none yet)");
     return;

@@ -1,6 +1,7 @@
 #include "bench/net_options.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -94,8 +95,11 @@ PlannedNet net_of_plan(const NetArguments& a, const DeviceInfo& device) {
 
 // What a net may take: a card's own, or what this machine can give without swapping.
 double usable_bytes(const DeviceInfo& device) {
-  const auto all = double(device.memory_bytes);
+  auto all = double(device.memory_bytes);
   if (device.kind != DeviceKind::cpu) return all;
+  // A limit also holds for what this process has already.
+  if (std::int64_t pages = 0, resident = 0; std::ifstream("/proc/self/statm") >> pages >> resident)
+    all -= double(resident * sysconf(_SC_PAGESIZE));
   std::ifstream meminfo("/proc/meminfo");
   double kib = 0;
   for (std::string word; meminfo >> word;)
@@ -242,7 +246,7 @@ ChooseOptions choose_options(const NetArguments& a, const Device& device) {
 
 Chosen choose_by_store(const Graph& graph, const NetArguments& a, const ChooseOptions& options,
                        const AlgoRegistry& registry, Device& device) {
-  const std::string db = db_path(a.common);
+  const std::string db = db_path_if_any(a.common);
   std::optional<Store> store;
   // One that was asked for must be there; the default one may be missing.
   if (!a.common.db.empty() || std::filesystem::exists(db)) store.emplace(db, Store::Open::existing);

@@ -1,9 +1,11 @@
 #include "bench/options.h"
 
 #include <fmt/format.h>
+#include <omp.h>
 
 #include <charconv>
 #include <cstdlib>
+#include <limits>
 
 #include "autotune/candidates.h"
 #include "autotune/store.h"
@@ -30,13 +32,16 @@ std::vector<T> parse_list(const std::string& text, const Parse& parse) {
 }
 
 template <class T>
-T parse_whole(const std::string& what, const std::string& text, T least) {
+T parse_whole(const std::string& what, const std::string& text, T least,
+              T most = std::numeric_limits<T>::max()) {
   T value{};
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc{} || stop != end || value < least)
-    throw InputError(
-        fmt::format("{} '{}': expected a whole number, {} or more", what, text, least));
+  if (error != std::errc{} || stop != end || value < least || value > most)
+    throw InputError(fmt::format(
+        "{} '{}': expected a whole number, {}", what, text,
+        most < std::numeric_limits<T>::max() ? fmt::format("{} to {}", least, most)
+                                             : fmt::format("{} or more", least)));
   return value;
 }
 
@@ -109,9 +114,14 @@ void add_device(CLI::App& app, CommonOptions& o) {
       app, "--device", [&o](const std::string& text) { o.device = parse_device(text); },
       "cpu, or cuda or cuda:i for a card; default: cpu", "DEVICE");
   add_parsed(
-      app, "--threads",
-      [&o](const std::string& text) { o.threads = parse_whole<int>("threads", text, 1); },
-      "Threads of the CPU; default: one a core", "N");
+      app, "--threads", [&o](const std::string& text) { o.threads = parse_threads(text); },
+      "Threads of the CPU; default: OMP_NUM_THREADS, else one a core that this process may use, by "
+      "its affinity and its CPU quota",
+      "N");
+}
+
+int parse_threads(const std::string& text) {
+  return parse_whole<int>("threads", text, 1, most_threads);
 }
 
 void add_layout(CLI::App& app, CommonOptions& o) {
@@ -184,8 +194,13 @@ std::unique_ptr<Device> open_device(const CommonOptions& o) {
 }
 
 std::unique_ptr<Device> make_device(const DeviceChoice& choice) {
+  // The last device made decides; one without a wish gets what the process began with.
+  static const int threads_at_start = omp_get_max_threads();
+  omp_set_num_threads(threads_at_start);
+  omp_set_dynamic(0);
+  omp_set_num_threads(start_threads(choice.threads));
   if (choice.kind == DeviceKind::cuda) return make_cuda_device(choice.index);
-  return make_cpu_device({.threads = choice.threads, .isa = choice.isa});
+  return make_cpu_device({.threads = omp_get_max_threads(), .isa = choice.isa});
 }
 
 void append_all_algos(AlgoRegistry& registry) {
@@ -202,8 +217,16 @@ std::optional<Layout> chosen_layout(const CommonOptions& o, const Device& device
   return parse_layout(o.layout);
 }
 
-std::string db_path(const CommonOptions& o) {
+std::string db_path_if_any(const CommonOptions& o) {
   return o.db.empty() ? Store::default_path().string() : o.db;
+}
+
+std::string db_path(const CommonOptions& o) {
+  const std::string path = db_path_if_any(o);
+  if (path.empty())
+    throw EnvironmentError(
+        "no place for the tuning store: HOME is not set; name a file with --db or CONVLAB_DB");
+  return path;
 }
 
 }  // namespace convlab

@@ -24,7 +24,7 @@ struct CommonOptions {
   std::vector<Pass> passes{all_passes.begin(), all_passes.end()};
   DType dtype = DType::f32;
   DeviceChoice device;
-  int threads = 0;  // 0: all
+  int threads = 0;  // 0: one a core
   std::string layout = "auto";
   CacheMode cache = CacheMode::hot;
   std::uint64_t seed = 1;
@@ -40,6 +40,7 @@ void add_passes(CLI::App&, CommonOptions&);   // --pass, which is among these
 void add_net(CLI::App&, CommonOptions&,
              const std::string& batch_description = "Images at a time; default: 1");
 void add_device(CLI::App&, CommonOptions&);  // --device --threads
+int parse_threads(const std::string&);       // what --threads takes
 void add_layout(CLI::App&, CommonOptions&);
 void add_cache(CLI::App&, CommonOptions&);
 void add_seed(CLI::App&, CommonOptions&);
@@ -50,14 +51,17 @@ void add_layer(CLI::App&, CommonOptions&);  // --layer
 // --wide: tables for people with these columns as well, and wider than a terminal may be.
 void add_wide(CLI::App&, CommonOptions&, const std::string& columns);
 
-// Throws EnvironmentError for a device this build or machine does not have.
+// Throws EnvironmentError for a device this build or machine does not have, or threads that it does
+// not give. What runs beside the kernels, as the reference does, keeps to as many threads.
 std::unique_ptr<Device> open_device(const CommonOptions&);
 std::unique_ptr<Device> make_device(const DeviceChoice&);
 // Every algorithm of this build.
 void append_all_algos(AlgoRegistry&);
 // nullopt for `auto`; `nchwc` in the block of the device.
 std::optional<Layout> chosen_layout(const CommonOptions&, const Device&);
-// --db, else $CONVLAB_DB, else the default.
+// --db, else $CONVLAB_DB, else the default. Throws EnvironmentError where there is no place for it.
 std::string db_path(const CommonOptions&);
+// The same for whoever can go on without a store: empty where there is no place.
+std::string db_path_if_any(const CommonOptions&);
 
 }  // namespace convlab

@@ -82,7 +82,7 @@ void set_value(const std::string& axis, const std::string& value, SweepPoint& po
   else if (axis == "layout")
     point.layout = value;
   else if (axis == "threads")
-    point.threads = int(parse_number(value));
+    point.threads = parse_threads(value);
   else
     set_size(axis, parse_number(value), point.problem);
 }

@@ -11,15 +11,23 @@
 
 namespace convlab {
 
+inline constexpr int most_threads = 1024;
+
 struct CpuOptions {
-  int threads = 0;  // 0: all that OpenMP offers
+  // 0: one a core that this process may use, by its affinity and its CPU quota, or OMP_NUM_THREADS;
+  // fewer where OpenMP's limits say so.
+  int threads = 0;
   // "baseline", "avx2" or "avx512"; empty: CONVLAB_ISA, else the best the CPU has. The ISA is a
   // property of the process: the last device made decides it.
   std::string isa;
 };
 
-// Throws EnvironmentError when the CPU lacks the ISA asked for, InputError for an unknown name.
+// Throws EnvironmentError when the CPU lacks the ISA asked for or the threads are not to be had,
+// InputError for an unknown name and more than most_threads.
 std::unique_ptr<Device> make_cpu_device(const CpuOptions& = {});
+
+// What make_cpu_device does about threads: starts them and returns how many there are.
+int start_threads(int wanted = 0);
 
 // The ISAs this CPU can run, worst first: "baseline", ...
 std::vector<std::string> supported_isas();

@@ -3,20 +3,18 @@
 #include <fmt/ranges.h>
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
-#include <omp.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <limits>
 
 #include "conv/error.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/cpu.h"
+#include "kernels_cpu/cpu_limits.h"
 #include "kernels_cpu/layer_ops.h"
 #include "kernels_cpu/openblas.h"
 
@@ -106,26 +104,6 @@ void read_caches(DeviceInfo& info) {
   if (info.l2_bytes == 0) info.l2_bytes = 512 << 10;
 }
 
-// The least memory limit of this process's control group and its ancestors, in cgroup v2 or v1.
-std::int64_t cgroup_limit() {
-  std::int64_t limit = std::numeric_limits<std::int64_t>::max();
-  std::ifstream groups("/proc/self/cgroup");  // lines "id:controllers:/path"
-  for (std::string line; std::getline(groups, line);) {
-    const std::size_t second = line.find(':', line.find(':') + 1);
-    if (second == std::string::npos) continue;
-    const bool v2 = line.starts_with("0::");
-    if (!v2 && line.find("memory") == std::string::npos) continue;
-    const std::string root = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
-    const std::string file = v2 ? "/memory.max" : "/memory.limit_in_bytes";
-    for (std::string path = line.substr(second + 1);; path.erase(path.rfind('/'))) {
-      const std::int64_t bytes = std::atoll(first_line(root + path + file).c_str());
-      if (bytes > 0) limit = std::min(limit, bytes);  // absent and "max" read as 0
-      if (path.find('/') == std::string::npos) break;
-    }
-  }
-  return limit;
-}
-
 DeviceInfo describe(const Isa& isa, int threads) {
   DeviceInfo info;
   info.kind = DeviceKind::cpu;
@@ -139,8 +117,7 @@ DeviceInfo describe(const Isa& isa, int threads) {
 #if CONVLAB_HAVE_ONEDNN
   info.libraries["onednn"] = cpu::onednn_version();
 #endif
-  info.memory_bytes =
-      std::min<std::int64_t>(sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE), cgroup_limit());
+  info.memory_bytes = usable_memory();
   info.libraries["openblas"] = openblas_info().text();
   return info;
 }
@@ -213,13 +190,9 @@ std::vector<std::string> supported_isas() {
 }
 
 std::unique_ptr<Device> make_cpu_device(const CpuOptions& options) {
-  if (options.threads < 0)
-    throw InputError(
-        fmt::format("threads is {}: expected a positive number, or 0 for all", options.threads));
   const Isa& isa = choose_isa(options.isa);
   force_isa(isa);
-  const int threads = options.threads > 0 ? options.threads : omp_get_max_threads();
-  return std::make_unique<CpuDevice>(describe(isa, threads));
+  return std::make_unique<CpuDevice>(describe(isa, start_threads(options.threads)));
 }
 
 }  // namespace convlab

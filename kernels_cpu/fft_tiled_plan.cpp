@@ -77,7 +77,7 @@ class FftTiledPlan final : public ConvPlan {
   }
 
   std::size_t workspace_bytes() const noexcept override {
-    return static_cast<std::size_t>((teams() * team_floats() + threads_ * scratch_floats()) * 4);
+    return static_cast<std::size_t>((parts() * part_floats() + threads_ * scratch_floats()) * 4);
   }
 
   std::size_t packed_filter_bytes() const noexcept override {
@@ -103,8 +103,8 @@ class FftTiledPlan final : public ConvPlan {
 #pragma omp parallel num_threads(threads_)
     {
       const int thread = omp_get_thread_num();
-      const Worker me{nullptr, memory.as<float>() + thread * scratch_floats(), thread, threads_,
-                      can_stream(packed.data())};
+      const Worker me{nullptr, memory.as<float>() + thread * scratch_floats(), thread,
+                      omp_get_num_threads(), can_stream(packed.data())};
       float* const plane = pixel_plane(me);
       write_items(me, tiling_.filters(), reinterpret_cast<float*>(packed.data()), filters(),
                   [&](std::int64_t i, TileSpectrum<float> to) {
@@ -126,20 +126,24 @@ class FftTiledPlan final : public ConvPlan {
     float* const memory = reinterpret_cast<float*>(workspace.data());
 #pragma omp parallel num_threads(threads_)
     {
-      const int thread = omp_get_thread_num();
-      const bool alone = teams() > 1;
-      const Worker me{.memory = memory + (alone ? thread * team_floats() : 0),
-                      .scratch = memory + teams() * team_floats() + thread * scratch_floats(),
-                      .rank = alone ? 0 : thread,
-                      .crew = alone ? 1 : threads_,
-                      .stream = !alone && threads_ > 1};
-      if (filter_pass_)
-        shared_ ? sum_together(me, args) : sum_apart(me, args);
-      else
-        for_each_block(share(tiling_.tiles, alone ? thread : 0, teams()),
-                       [&](std::int64_t, std::int64_t first, std::int64_t count) {
-                         convolve(me, args, first, count);
-                       });
+      const int thread = omp_get_thread_num(), team = omp_get_num_threads();
+      float* const scratch = memory + parts() * part_floats() + thread * scratch_floats();
+      const Worker all{memory, scratch, thread, team, team > 1};
+      if (shared_ && filter_pass_) {
+        sum_together(all, args);
+      } else if (shared_) {
+        convolve_blocks(all, args, all_tiles());
+      } else if (filter_pass_ && x_owners() == 1) {
+        sum_apart(all, args);
+      } else {
+        // Parts that share nothing: as many as were planned for, by however many threads.
+        for (int part = thread; part < threads_; part += team)
+          if (filter_pass_)
+            sum_apart({memory, scratch, part, threads_}, args);
+          else
+            convolve_blocks({memory + part * part_floats(), scratch, 0, 1}, args,
+                            share(tiling_.tiles, part, threads_));
+      }
     }
   }
 
@@ -202,13 +206,14 @@ class FftTiledPlan final : public ConvPlan {
   }
   Range all_tiles() const { return {0, tiling_.tiles}; }
 
-  int teams() const { return shared_ || filter_pass_ ? 1 : threads_; }
+  // How many parts of the tiles have spectra of their own.
+  int parts() const { return shared_ || filter_pass_ ? 1 : threads_; }
   std::int64_t floats(const Spectra& spectra) const {
     return kernels_.points * spectra.point_stride;
   }
   // The spectra of the input and the output of a block of tiles; in backward_filter also of dw, or
   // of the whole input, and each thread's parts of the outputs and of dw.
-  std::int64_t team_floats() const {
+  std::int64_t part_floats() const {
     if (filter_pass_ && !shared_) return x_owners() * x_floats() + threads_ * own_floats();
     return floats(inputs(tiles_)) + floats(outputs(tiles_, out_blocks_)) +
            (filter_pass_ ? floats(sums({{0, to_blocks()}, 0, problem_.c})) : 0) + apart;
@@ -375,6 +380,11 @@ class FftTiledPlan final : public ConvPlan {
   }
 
   // forward and backward_data.
+  void convolve_blocks(const Worker& me, const ConvArgs& args, Range tiles) const {
+    for_each_block(tiles, [&](std::int64_t, std::int64_t first, std::int64_t count) {
+      convolve(me, args, first, count);
+    });
+  }
   void convolve(const Worker& me, const ConvArgs& args, std::int64_t first,
                 std::int64_t count) const {
     const void* const data = problem_.pass == Pass::forward ? args.x : args.dy;
@@ -500,7 +510,7 @@ class FftTiledPlan final : public ConvPlan {
   // The same where each thread has parts of dw of its own, whose spectra stay in its L2 from the
   // first tile to the inverse transform.
   void sum_apart(const Worker& me, const ConvArgs& args) const {
-    const bool owns_x = x_owners() == me.crew;
+    const bool owns_x = x_owners() > 1;
     float* const x_data = me.memory + (owns_x ? me.rank * x_floats() : 0);
     float* const dy_data = me.memory + x_owners() * x_floats() + me.rank * own_floats();
     float* const dw_data = dy_data + floats(outputs(tiles_, 1));

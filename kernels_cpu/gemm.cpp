@@ -14,7 +14,7 @@
 #include "conv/error.h"
 #include "kernels_cpu/layer_jobs.h"
 #include "kernels_cpu/layer_ops.h"
-#include "kernels_cpu/thread_count.h"
+#include "kernels_cpu/team.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels_cpu/gemm.cpp"

@@ -25,7 +25,7 @@
 #include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/range.h"
-#include "kernels_cpu/thread_count.h"
+#include "kernels_cpu/team.h"
 
 namespace convlab::cpu {
 namespace {

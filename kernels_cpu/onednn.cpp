@@ -18,7 +18,7 @@
 #include "conv/error.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/inside_taps.h"
-#include "kernels_cpu/thread_count.h"
+#include "kernels_cpu/team.h"
 
 namespace convlab::cpu {
 namespace {
@@ -207,7 +207,7 @@ class Plan : public ConvPlan {
   }
 
   void pack_filter(ConstSpan w, Span packed, Stream&) const override {
-    const ThreadCount count(threads_);
+    const ThreadCount count = require_threads();
     std::vector<std::byte> scratchpad(reorder_->scratchpad_bytes());
     reorder_->execute({{DNNL_ARG_FROM, view(plain_filter_, w.data())},
                        {DNNL_ARG_TO, view(filter_, packed.data())}},
@@ -215,7 +215,7 @@ class Plan : public ConvPlan {
   }
 
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
-    const ThreadCount count(threads_);
+    const ThreadCount count = require_threads();
     std::byte* const scratchpad = workspace.data() + blocked_dw_bytes_;
     switch (problem_.pass) {
       case Pass::forward:
@@ -251,6 +251,17 @@ class Plan : public ConvPlan {
 
  private:
   bool backward_filter() const { return problem_.pass == Pass::backward_filter; }
+
+  // A primitive knows how many threads it was made for, and with fewer it waits for ever or leaves
+  // outputs unwritten.
+  ThreadCount require_threads() const {
+    if (const int team = team_here(threads_); team < threads_)
+      throw EnvironmentError(
+          fmt::format("this oneDNN plan is for {} threads, and OpenMP gives {} here: run it "
+                      "outside of parallel regions, or make it inside",
+                      threads_, team));
+    return ThreadCount(threads_);
+  }
 
   void forward(const ConvArgs& args, std::byte* scratchpad) const {
     const PhaseScope phase(args.phases, 0);
@@ -374,7 +385,7 @@ class OneDnn : public ConvAlgo {
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
     const ThreadCount count(device.info().threads);
-    return std::make_unique<Plan>(p, choose(p, config), device.info().threads);
+    return std::make_unique<Plan>(p, choose(p, config), count.threads());
   }
 
  private:

@@ -1,6 +1,9 @@
 #include "kernels_cpu/openblas.h"
 
 #include <cblas.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,8 +11,14 @@
 #include <cstdlib>
 #include <sstream>
 #include <string_view>
+#include <vector>
 
+#include "conv/error.h"
 #include "kernels_cpu/cpu.h"
+
+// Exported, but in none of its headers. Buffers that are given back stay OpenBLAS's.
+extern "C" void* blas_memory_alloc(int);
+extern "C" void blas_memory_free(void*);
 
 namespace convlab {
 namespace {
@@ -27,6 +36,26 @@ bool contains(const std::array<std::string_view, N>& cores, std::string_view cor
   return std::any_of(cores.begin(), cores.end(), [&](std::string_view known) {
     return std::equal(known.begin(), known.end(), core.begin(), core.end(), same_letter);
   });
+}
+
+bool memory_is_limited() {
+  for (const auto resource : {RLIMIT_AS, RLIMIT_DATA})
+    if (rlimit limit{}; getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+      return true;
+  return false;
+}
+
+bool there_is_room_for(int buffers) {
+  std::vector<void*> taken;
+  const auto take = [&] {
+    void* const at = mmap(nullptr, openblas_buffer_bytes, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at != MAP_FAILED) taken.push_back(at);
+    return at != MAP_FAILED;
+  };
+  while (int(taken.size()) < buffers && take()) continue;
+  for (void* const at : taken) munmap(at, openblas_buffer_bytes);
+  return int(taken.size()) == buffers;
 }
 
 }  // namespace
@@ -54,6 +83,21 @@ std::string advisable_openblas_core(const std::string& core, const std::string& 
 std::string openblas_core_to_restart_with(const OpenBlasInfo& info, bool coretype_is_set,
                                           bool restarted) {
   return coretype_is_set || restarted ? "" : info.advisable_core;
+}
+
+void reserve_openblas_memory(int threads) {
+  if (!memory_is_limited()) return;
+  // One for each thread's part of a product, and one for each product at a time.
+  const int buffers = threads + std::max(0, threads - openblas_get_num_threads());
+  if (!there_is_room_for(buffers))
+    throw EnvironmentError(fmt::format(
+        "OpenBLAS needs {} buffers of {} MiB for {} threads, and the memory limit leaves no room: "
+        "raise ulimit -v, or lower --threads",
+        buffers, openblas_buffer_bytes >> 20, threads));
+  if (threads > openblas_get_num_threads()) openblas_set_num_threads(threads);
+  std::vector<void*> products;
+  for (int i = 0; i < threads; ++i) products.push_back(blas_memory_alloc(0));
+  for (void* const buffer : products) blas_memory_free(buffer);
 }
 
 void restart_with_suitable_openblas(char** argv) {

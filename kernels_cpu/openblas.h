@@ -5,9 +5,13 @@
 // variable OPENBLAS_CORETYPE overrides its choice, also only when it is loaded.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 namespace convlab {
+
+// Of one of its buffers on x86-64, with some room.
+inline constexpr std::size_t openblas_buffer_bytes = (std::size_t{128} << 20) + (64 << 10);
 
 struct OpenBlasInfo {
   std::string version;         // "0.3.21"
@@ -27,6 +31,10 @@ std::string advisable_openblas_core(const std::string& core, const std::string& 
 // variable, and when this is already the second start.
 std::string openblas_core_to_restart_with(const OpenBlasInfo&, bool coretype_is_set,
                                           bool restarted);
+
+// Under a memory limit (ulimit -v): has OpenBLAS allocate now what so many threads will use. Throws
+// EnvironmentError where that is not to be had; later OpenBLAS would ask for it for ever.
+void reserve_openblas_memory(int threads);
 
 // Call first in main: replaces the process by itself with OPENBLAS_CORETYPE set if that is
 // advisable. Returns otherwise, and also if the new start fails.

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <numeric>
 #include <set>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -42,18 +43,20 @@ class DataLoader::Impl {
         slot.on_device = device.allocate(options.batch * image_bytes_);
       slot.labels.resize(options.batch);
     }
-    for (int i = 0; i < options.threads; ++i)
-      threads_.emplace_back([this] { work_until_stopped(); });
+    threads_.reserve(std::size_t(options.threads));
+    try {
+      for (int i = 0; i < options.threads; ++i)
+        threads_.emplace_back([this] { work_until_stopped(); });
+    } catch (const std::system_error& error) {
+      stop();
+      throw EnvironmentError(
+          fmt::format("cannot start {} threads to load data: the system gives {} ({}); expected "
+                      "fewer, as with --data-threads {}",
+                      options.threads, threads_.size(), error.code().message(), threads_.size()));
+    }
   }
 
-  ~Impl() {
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    claimable_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-  }
+  ~Impl() { stop(); }
 
   std::int64_t batches() const {
     return options_.drop_last ? size_ / options_.batch
@@ -131,6 +134,15 @@ class DataLoader::Impl {
     }
     bool must_be_copied() const { return on_device.data() != nullptr; }
   };
+
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    claimable_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
 
   static std::int64_t bytes_of(DType dtype) { return dtype == DType::f64 ? 8 : 4; }
 

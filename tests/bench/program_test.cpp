@@ -119,6 +119,12 @@ TEST_F(ProgramTest, BadUsageIsOneLineAndExitCode2) {
       {{"doctor", "resnet18"}, "unexpected argument 'resnet18'"},
       {{"tune", tiny, "--batch", "0"}, "1 or more"},
       {{"tune", tiny, "--batch", "-1"}, "1 or more"},
+      {{"tune", tiny, "--threads", "100000"}, "1 to 1024"},
+      {{"tune", tiny, "--threads", "2147483648"}, "1 to 1024"},
+      {{"sweep", tiny, "-a", "threads=4294967297"}, "1 to 1024"},
+      {{"sweep", tiny, "-a", "threads=1:4096:*4"}, "1 to 1024"},
+      {{"tune", tiny, "--workspace-max", "18446744073709551615"}, "at most 9223372036854775807"},
+      {{"tune", tiny, "--workspace-max", "9223372036854775808"}, "at most 9223372036854775807"},
       {{"tune", tiny, "--batch", "x"}, "'x'"},
       {{"tune", tiny, "--batch", "1,,2"}, "empty item"},
       {{"tune", tiny, "--batch", "1,1"}, "twice"},
@@ -341,7 +347,7 @@ TEST_F(ProgramTest, AStoreThatCannotBeUsedIsNamedAndLeftAlone) {
   EXPECT_TRUE(contains(foreign.err, "tune.db")) << foreign.err;
   EXPECT_EQ(read_file(directory_ / "tune.db"), "this is no store");
   const Ran unwritable = tune({"--db", "/proc/convlab/tune.db"});
-  EXPECT_EQ(unwritable.exit_code, 2);
+  EXPECT_EQ(unwritable.exit_code, 3);
   EXPECT_EQ(lines(unwritable.err), 1) << unwritable.err;
   EXPECT_TRUE(contains(unwritable.err, "/proc/convlab")) << unwritable.err;
 }
@@ -578,6 +584,75 @@ TEST_F(ProgramTest, ExplainMeasuresOnceAndSaysWhy) {
   EXPECT_TRUE(contains(known.out, "Phases of")) << known.out;
   EXPECT_TRUE(contains(known.out, "By batch: ")) << known.out;
   EXPECT_TRUE(contains(known.out, "(predicted)")) << known.out;
+}
+
+// ---- What the environment grants.
+
+TEST_F(ProgramTest, FewerThreadsThanAskedForAreObeyedOrRefused) {
+  const Words check{"check", tiny, "--pass", "fwd"};
+  for (const char* limit : {"OMP_THREAD_LIMIT=1", "OMP_MAX_ACTIVE_LEVELS=0", "OMP_DYNAMIC=true"}) {
+    const std::string text = limit;
+    const std::map<std::string, std::string> environment{
+        {text.substr(0, text.find('=')), text.substr(text.find('=') + 1)}};
+    const Ran obeyed = run(check, environment);
+    EXPECT_EQ(obeyed.exit_code, 0) << limit << obeyed.out << obeyed.err;
+    const Ran asked = run(check + Words{"--threads", "3"}, environment);
+    if (text.starts_with("OMP_DYNAMIC")) {
+      EXPECT_EQ(asked.exit_code, 0) << asked.out << asked.err;
+    } else {
+      EXPECT_EQ(asked.exit_code, 3) << limit << asked.out << asked.err;
+      EXPECT_EQ(lines(asked.err), 1) << asked.err;
+      EXPECT_TRUE(contains(asked.err, "OpenMP gives 1: OMP_")) << asked.err;
+    }
+  }
+}
+
+TEST_F(ProgramTest, TrainingIsTheSameWithFewerThreads) {
+  const auto losses = [&](const std::map<std::string, std::string>& environment) {
+    const Ran ran = run({"train", "lenet", "--data", "synthetic:64", "--epochs", "1", "--batch",
+                         "16", "--format", "csv"},
+                        environment);
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    return ran.out;
+  };
+  EXPECT_NE(losses({{"OMP_THREAD_LIMIT", "1"}}), "");
+}
+
+TEST_F(ProgramTest, StacksTooSmallForThreadsAreRefused) {
+  const Ran ran = run({"check", tiny, "--pass", "fwd", "--threads", "2", "--algos", "direct"},
+                      {{"OMP_STACKSIZE", "16k"}});
+  EXPECT_EQ(ran.exit_code, 3) << ran.err;
+  EXPECT_EQ(lines(ran.err), 1) << ran.err;
+  EXPECT_TRUE(contains(ran.err, "OMP_STACKSIZE=2M")) << ran.err;
+}
+
+// OpenBLAS asks for ever for memory that it does not get, even before main.
+TEST_F(ProgramTest, MemoryLimitsEndInOneLine) {
+  if (CONVLAB_SANITIZED) GTEST_SKIP() << "a sanitizer takes terabytes of addresses";
+  for (const int megabytes : {1200, 1400, 1600, 1800, 2000}) {
+    const Ran ran =
+        Program(directory_,
+                {"-c", "ulimit -v " + std::to_string(megabytes << 10) + "; exec \"$0\" \"$@\"",
+                 CONVLAB_PROGRAM, "check", tiny, "--threads", "2"},
+                {}, "/bin/sh")
+            .wait();
+    EXPECT_TRUE(ran.exit_code == 0 || ran.exit_code == 3) << megabytes << ran.exit_code << ran.err;
+    if (ran.exit_code == 3) EXPECT_EQ(lines(ran.err), 1) << megabytes << ran.err;
+  }
+}
+
+TEST_F(ProgramTest, WithoutAHomeOnlyVerbsThatNeedAStoreRefuse) {
+  const std::map<std::string, std::string> homeless{
+      {"HOME", ""}, {"XDG_CACHE_HOME", ""}, {"CONVLAB_DB", ""}};
+  for (const Words& verb : {Words{"doctor"}, Words{"plan", "lenet"},
+                            Words{"time", "lenet", "--forward-only", "--iterations", "1"}}) {
+    const Ran ran = run(verb, homeless);
+    EXPECT_FALSE(contains(ran.err, "no place for the tuning store")) << ran.err;
+    EXPECT_LE(ran.exit_code, 1) << verb.front() << ran.err;
+  }
+  const Ran tuned = run({"tune", tiny, "--pass", "fwd", "--threads", "1"}, homeless);
+  EXPECT_EQ(tuned.exit_code, 3) << tuned.err;
+  EXPECT_EQ(lines(tuned.err), 1) << tuned.err;
 }
 
 }  // namespace

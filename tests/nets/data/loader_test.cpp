@@ -2,10 +2,15 @@
 #include "nets/data/loader.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <thread>
 
+#include "conv/error.h"
 #include "kernels_cpu/cpu.h"
 #include "scratch.h"
 #include "tests/nets/late_device.h"
@@ -192,6 +197,25 @@ TEST_F(Loader, EndsAndStartsAnewWhileThreadsWork) {
     EXPECT_GT(loader.waited_s(), 0);
   }
   const DataLoader idle(numbers, plain, {.threads = 2}, *device_);
+}
+
+TEST(LoaderDeathTest, ThreadsThatTheSystemDoesNotGiveAreAnError) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  const auto few_threads = [] {
+    const std::unique_ptr<Device> device = make_cpu_device({1, ""});
+    const rlimit limit{4, 4};
+    setrlimit(RLIMIT_NPROC, &limit);
+    if (getuid() == 0 && setuid(54321) != 0) std::_Exit(4);  // root has no limit
+    const Numbers numbers(10);
+    try {
+      DataLoader loader(numbers, plain, {.batch = 4, .threads = 16}, *device);
+    } catch (const EnvironmentError& error) {
+      std::fputs(error.what(), stderr);
+      std::_Exit(3);
+    }
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(few_threads(), testing::ExitedWithCode(3), "cannot start 16 threads to load data");
 }
 
 TEST_F(Loader, RefusesNonsense) {

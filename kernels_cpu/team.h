@@ -1,0 +1,43 @@
+// How many threads OpenMP gives. A region may get fewer than it asks for: inside another region, by
+// OMP_THREAD_LIMIT, OMP_MAX_ACTIVE_LEVELS or OMP_DYNAMIC. Our own kernels are right with any team.
+// OpenBLAS and oneDNN are not: they wait for ever for threads that never come, or leave outputs
+// unwritten.
+#pragma once
+
+#include <omp.h>
+
+#include <algorithm>
+
+namespace convlab::cpu {
+
+// The team of a region that asks for so many threads here, while dynamic adjustment is off. Inside
+// an active region one: OpenBLAS and oneDNN start none there.
+inline int team_here(int threads) {
+  if (omp_in_parallel() || omp_get_max_active_levels() < 1) return 1;
+  return std::min(threads, omp_get_thread_limit());
+}
+
+// OpenBLAS's OpenMP build and oneDNN take their number of threads from the calling thread's OpenMP
+// setting; oneDNN when a primitive is made and again when it runs, and the two must agree.
+class ThreadCount {
+ public:
+  explicit ThreadCount(int threads)
+      : before_(omp_get_max_threads()),
+        dynamic_before_(omp_get_dynamic()),
+        threads_(team_here(threads)) {
+    omp_set_dynamic(0);
+    omp_set_num_threads(threads_);
+  }
+  ThreadCount(const ThreadCount&) = delete;
+  ~ThreadCount() {
+    omp_set_num_threads(before_);
+    omp_set_dynamic(dynamic_before_);
+  }
+
+  int threads() const { return threads_; }
+
+ private:
+  int before_, dynamic_before_, threads_;
+};
+
+}  // namespace convlab::cpu
