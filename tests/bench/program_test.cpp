@@ -637,7 +637,9 @@ TEST_F(ProgramTest, MemoryLimitsEndInOneLine) {
                 {}, "/bin/sh")
             .wait();
     EXPECT_TRUE(ran.exit_code == 0 || ran.exit_code == 3) << megabytes << ran.exit_code << ran.err;
-    if (ran.exit_code == 3) EXPECT_EQ(lines(ran.err), 1) << megabytes << ran.err;
+    if (ran.exit_code == 3) {
+      EXPECT_EQ(lines(ran.err), 1) << megabytes << ran.err;
+    }
   }
 }
 
