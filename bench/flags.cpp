@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <memory>
 #include <sstream>
@@ -120,7 +121,13 @@ void add_seconds(CLI::App& app, const std::string& name, std::optional<double>& 
 void add_bytes(CLI::App& app, const std::string& name, std::optional<std::int64_t>& value,
                const std::string& description) {
   app.add_option_function<std::uint64_t>(
-         name, [&value](std::uint64_t bytes) { value = std::int64_t(bytes); }, description)
+         name,
+         [name, &value](std::uint64_t bytes) {
+           if (bytes > std::uint64_t(std::numeric_limits<std::int64_t>::max()))
+             throw InputError(fmt::format("{}: {} bytes: expected less than 8E", name, bytes));
+           value = std::int64_t(bytes);
+         },
+         description)
       ->transform(CLI::AsSizeValue(false).description(""))
       ->transform(CLI::Validator(  // runs before the other, which would wrap around
           [](const std::string& text) {
