@@ -113,7 +113,7 @@ void require_checkpoint(const Options& o) {
     throw InputError(fmt::format(
         "--checkpoint: '{}': expected a name that ends in .safetensors, the format it is in",
         o.checkpoint));
-  require_writable(o.checkpoint, "--checkpoint");
+  Output(o.checkpoint, "--checkpoint");  // throws where it cannot be written
   if (o.checkpoint != o.resume && std::filesystem::exists(o.checkpoint))
     throw InputError(fmt::format(
         "--checkpoint: '{}' is there already: go on with it by --resume, or name another file",
