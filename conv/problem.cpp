@@ -76,10 +76,10 @@ std::string too_much_padding(const Axis& a, std::int64_t padding) {
       field_names[a.out_field], a.out, padding, a.dilated_filter());
 }
 
-// The far padding may be more or less than the near one, and be negative by up to stride - 1 (rows
-// that the last step does not reach). oneDNN takes any; here more than the near one and the filter
-// is refused, since only the text of a transposed layer, whose oh is larger than its ih, comes out
-// like that.
+// As in oneDNN, the far padding may be more or less than the near one, and be negative by up to
+// stride - 1 (rows that the last step does not reach). But more rows than the image has are
+// refused: only the text of a transposed layer, whose oh is larger than its ih, comes out like
+// that.
 std::optional<Flaw> axis_flaw(const Axis& a) {
   const std::int64_t reach = add(mul(a.out - 1, a.stride), a.dilated_filter());
   if (reach >= too_much)
@@ -89,7 +89,7 @@ std::optional<Flaw> axis_flaw(const Axis& a) {
     return Flaw{a.out_field, fmt::format("{} {} is too small for {}: it is at least {}",
                                          field_names[a.out_field], a.out, describe(a),
                                          (a.image + a.pad - a.dilated_filter()) / a.stride + 1)};
-  if (far_padding > std::max(a.pad, a.dilated_filter()))
+  if (far_padding > std::max(a.image, add(a.pad, a.dilated_filter())))
     return Flaw{a.out_field, too_much_padding(a, far_padding)};
   return std::nullopt;
 }

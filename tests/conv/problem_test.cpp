@@ -156,9 +156,9 @@ TEST(ParseProblem, PointsAtTheOffendingCharacter) {
       {"ic3ih9oc4kh3oh3ph0sh2", 13,
        "oh 3 is too small for ih 9, padding 0, a filter that spans 3 and stride 2: it is at least "
        "4"},
-      {"ic16ih224oc8oh448kh2sh2", 11,
+      {"ic16ih224oc8oh448kh2sh2", 13,
        "oh 448 takes padding of 336, more than the filter's 2: a tran"},
-      {"ic16ih224oc8oh448kh2sh2ph0", 11, "oh 448 takes padding of 672, more than the filter's 2"},
+      {"ic16ih224oc8oh448kh2sh2ph0", 13, "oh 448 takes padding of 672, more than the filter's 2"},
       {"ic3ih8oc4kh3oh3", 13, "oh 3 leaves part of ih 8 unread: ph can only be derived from a "},
       // Sizes beyond 64 bits, each named.
       {"ic1000000ih1000000iw1000000oc1kh1", 1, "tensor x takes 2^62 bytes or more"},
@@ -224,7 +224,9 @@ ConvProblem random_problem(Random& random) {
     const std::int64_t dilated = (filter - 1) * dilation + 1;
     do {
       size = random.between(1, 40);
-      out = (size + pad + random.between(0, 8) - dilated) / stride + 1;
+      const std::int64_t far =
+          random.between(0, std::min<std::int64_t>(8, std::max(size, pad + dilated)));
+      out = (size + pad + far - dilated) / stride + 1;
     } while (size + pad < dilated || out < 1);
   };
   direction(p.h, p.r, p.p, p.stride_h, p.pad_h, p.dilation_h);
@@ -348,11 +350,11 @@ TEST(Validate, NamesTheFieldOfAnImpossibleProblem) {
             "impossible problem: ow 7 is too small for iw 9, padding 1, a filter that spans 3 and "
             "stride 1: it is at least 8");
   EXPECT_EQ(refusal([](P& p) { p.q = 8; }), "accepted");
-  EXPECT_EQ(refusal([](P& p) { p.q = 11; }), "accepted");
-  EXPECT_EQ(refusal([](P& p) { p.q = 12; }),
-            "impossible problem: ow 12 takes padding of 4, more than the filter's 3: a transposed "
+  EXPECT_EQ(refusal([](P& p) { p.q = 17; }), "accepted");
+  EXPECT_EQ(refusal([](P& p) { p.q = 18; }),
+            "impossible problem: ow 18 takes padding of 10, more than the filter's 3: a transposed "
             "layer is written as its mirror in pass bwd_d, ic and oc swapped, ih and oh too");
-  EXPECT_EQ(refusal([](P& p) { p.pad_w = 9, p.q = 25; }), "accepted");
+  EXPECT_EQ(refusal([](P& p) { p.pad_w = 20, p.q = 47; }), "accepted");
   EXPECT_EQ(refusal([](P& p) { p.pass = Pass::backward_data, p.epilogue.relu = true; }),
             "impossible problem: an epilogue belongs to pass fwd, not bwd_d");
   EXPECT_EQ(refusal([](P& p) { p.accumulate = p.epilogue.bias = true; }),
