@@ -76,6 +76,11 @@ ChildProcess::ChildProcess(const std::string& argument) {
   // Out of the way of the numbers that the child's files will have.
   const int theirs = ::fcntl(ends[1], F_DUPFD_CLOEXEC, 10);
   ::close(ends[1]);
+  if (theirs < 0) {
+    ::close(ends[0]);
+    throw EnvironmentError(
+        "cannot start a worker: too few open files are allowed (ulimit -n): expected 32 or more");
+  }
   fd_ = ends[0];
   channel_ = LineChannel(fd_);
 
@@ -88,7 +93,7 @@ ChildProcess::ChildProcess(const std::string& argument) {
   posix_spawnattr_init(&attributes);
   sigset_t blocked;
   ::sigprocmask(SIG_SETMASK, nullptr, &blocked);
-  for (const int signal : {SIGINT, SIGTERM}) ::sigaddset(&blocked, signal);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&blocked, signal);
   posix_spawnattr_setsigmask(&attributes, &blocked);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
 

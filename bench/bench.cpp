@@ -19,8 +19,7 @@ int run(const TuneArguments& a) {
   Output output(a.common.output);
   const TuneOutcome outcome = run_tuning(a, "");
   output.write(render_candidates(outcome.table, a.common.format, a.common.wide));
-  if (const std::string note = unsure_note(outcome.table, false); !note.empty())
-    fmt::print(stderr, "convlab: {}\n", note);
+  if (const std::string note = unsure_note(outcome.table, false); !note.empty()) say(note);
   return outcome.interrupted ? interrupted_exit_code : exit_code(outcome.table);
 }
 

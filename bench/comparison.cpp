@@ -218,10 +218,15 @@ std::array<double, 3> unpaired_ratio(std::span<const RowTimes> a, std::span<cons
   return {std::exp(middle - half), std::exp(middle), std::exp(middle + half)};
 }
 
+bool Comparison::nothing_measured() const {
+  return std::all_of(rows.begin(), rows.end(),
+                     [](const ComparedRow& row) { return row.change == Change::not_measured; });
+}
+
 bool Comparison::fails() const {
-  return !only_a.empty() || std::any_of(rows.begin(), rows.end(), [](const ComparedRow& row) {
-    return row.change == Change::slower;
-  });
+  return nothing_measured() || !only_a.empty() ||
+         std::any_of(rows.begin(), rows.end(),
+                     [](const ComparedRow& row) { return row.change == Change::slower; });
 }
 
 Comparison compare(const std::vector<ResultFile>& a, const std::vector<ResultFile>& b,

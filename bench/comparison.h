@@ -69,8 +69,10 @@ struct Comparison {
   std::vector<ComparedRow> rows;                 // in A's order
   std::vector<const ResultRow*> only_a, only_b;  // missing on the other side
   Drift drift;
-  double error = 0;    // of one row's interval
-  bool fails() const;  // a row is slower, works no longer, or is missing in B
+  double error = 0;               // of one row's interval
+  bool nothing_measured() const;  // every row has a side with only a prediction
+  // That, or a row is slower, works no longer, or is missing in B.
+  bool fails() const;
 };
 
 // Refers to the files, which must stay. Throws InputError where they are not of a kind, are about

@@ -2,8 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <memory>
 
 #include "autotune/store.h"
@@ -13,6 +11,7 @@
 #include "bench/tune_report.h"
 #include "bench/verbs.h"
 #include "conv/error.h"
+#include "conv/text_file.h"
 
 namespace convlab {
 namespace {
@@ -131,9 +130,7 @@ int export_rows(const Options& o) {
 int import_rows(const Options& o) {
   std::vector<StoreRow> rows;
   for (const std::string& path : o.files) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) throw InputError(fmt::format("cannot read '{}'", path));
-    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    const std::string text = read_text_file(path);
     try {
       const std::vector<StoreRow> read = import_json(text);
       rows.insert(rows.end(), read.begin(), read.end());

@@ -121,6 +121,7 @@ std::vector<std::string> failures(const Comparison& all) {
   const auto broken = std::count_if(all.rows.begin(), all.rows.end(), [](const ComparedRow& row) {
     return row.change == Change::slower && !row.b.ms;
   });
+  if (all.nothing_measured()) reasons.emplace_back("no row is measured on both sides");
   if (slower > 0) reasons.push_back(fmt::format("{} slower", slower));
   if (broken > 0) reasons.push_back(fmt::format("{} without a working algorithm in B", broken));
   if (!all.only_a.empty()) reasons.push_back(fmt::format("{} missing in B", all.only_a.size()));
@@ -301,7 +302,7 @@ int run(const Options& o) {
     table.notes.push_back(fmt::format(
         "Rows of the same choice took {:.2f}x in B, taken for drift; --control onednn tells.",
         all.drift.ratio));
-  for (const std::string& line : table.notes) fmt::print(stderr, "convlab: {}\n", line);
+  for (const std::string& line : table.notes) say(line);
   for (std::string& line : notes(all, o)) table.notes.push_back(std::move(line));
   table.provenance.fields = {{"A", fmt::format("{}", fmt::join(before, ", "))},
                              {"B", fmt::format("{}", fmt::join(after, ", "))}};
@@ -339,7 +340,9 @@ VerbAction declare_diff(CLI::App& app) {
       app,
       "Compares result files of a kind: the JSON of tune, bench, sweep or roofline and tuning\n"
       "stores; the JSON of time; or plans. Exits with 1 when a row became slower by more than the\n"
-      "threshold, stopped working or is missing, so that a build can depend on it.\n\n"
+      "threshold, stopped working or is missing, or when no row is measured on both sides, so that "
+      "a\n"
+      "build can depend on it.\n\n"
       "B/A is the time after over the time before. A row is SLOWER when the whole interval of B/A\n"
       "lies beyond the threshold, FASTER when it lies below. The intervals come from how runs\n"
       "differ, or with one file a side the worker processes in it, and all of them together hold\n"

@@ -9,6 +9,7 @@
 
 #include "autotune/worker.h"
 #include "bench/options.h"
+#include "bench/output.h"
 #include "bench/verbs.h"
 #include "kernels_cpu/openblas.h"
 
@@ -51,6 +52,7 @@ __attribute__((no_sanitize("address", "thread", "undefined"))) void require_room
 }  // namespace
 
 int main(int argc, char** argv) {
+  convlab::settle_descriptors_and_signals();
   convlab::restart_with_suitable_openblas(argv);
   if (const auto code =
           convlab::worker_main(argc, argv, convlab::append_all_algos, convlab::make_device))

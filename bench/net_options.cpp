@@ -10,14 +10,16 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iterator>
 
 #include "bench/net_timing.h"
+#include "bench/output.h"
 #include "bench/report.h"
 #include "bench/step_info.h"
 #include "bench/targets.h"
+#include "bench/text.h"
 #include "bench/tune_options.h"
 #include "conv/error.h"
+#include "conv/text_file.h"
 #include "nets/zoo.h"
 
 namespace convlab {
@@ -44,17 +46,16 @@ std::string tune_command(const NetArguments& a, const Graph& graph, const Choose
   add(o.deterministic, "--deterministic");
   add(!o.algos.empty(), fmt::format("--algos {}", fmt::join(o.algos, ",")));
   add(!o.exclude.empty(), fmt::format("--exclude {}", fmt::join(o.exclude, ",")));
-  add(!c.db.empty(), fmt::format("--db {}", c.db));
+  add(!c.db.empty(), fmt::format("--db {}", shell_word(c.db)));
   return text;
 }
 
 NetPlan read_plan(const std::string& file) {
-  std::ifstream stream(file, std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(stream)), {});
-  if (!stream.is_open() || stream.bad() || text.empty())
-    throw InputError(fmt::format(
-        "--plan: cannot read '{}': expected a file of `convlab plan NET --format json`", file));
-  return plan_from_json(text, file);
+  try {
+    return plan_from_json(read_text_file(file), file);
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("--plan: {}", error.what()));
+  }
 }
 
 // What a plan has decided cannot be asked for beside it.
@@ -277,10 +278,10 @@ PlannedNet planned_net(const NetArguments& a, const std::string& verb, const Alg
   const ChooseOptions options = choose_options(a, device);
   Chosen chosen = fitting_plan(graph, a, options, registry, device);
   if (!chosen.untuned.empty())
-    fmt::print(stderr,
-               "convlab: {} passes of convolutions were never tuned here and go by predictions; to "
-               "measure them: {}\n",
-               chosen.untuned.size(), tune_command(a, graph, options));
+    say(
+        fmt::format("{} passes of convolutions were never tuned here and go by predictions; to "
+                    "tune them:\n  {}",
+                    chosen.untuned.size(), tune_command(a, graph, options)));
   return {std::move(graph), std::move(chosen.plan)};
 }
 

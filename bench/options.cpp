@@ -69,10 +69,8 @@ Format parse_format(const std::string& text) {
 
 }  // namespace
 
-void add_targets(CLI::App& app, CommonOptions& o) {
-  add_texts(app, "TARGET", o.targets,
-            "A net (resnet18), a problem (mb1ic64ih56oc64oh56kh3ph1), or @FILE with one "
-            "problem a line");
+void add_targets(CLI::App& app, CommonOptions& o, const std::string& target_description) {
+  add_texts(app, "TARGET", o.targets, target_description);
   add_parsed(
       app, "--batch",
       [&o](const std::string& text) { o.batches = parse_list<std::int64_t>(text, parse_batch); },
@@ -169,7 +167,8 @@ void add_output(CLI::App& app, CommonOptions& o, const std::vector<std::string>&
         o.format = format;
       },
       fmt::format("{}; default: table", fmt::join(formats, ", ")), "FORMAT");
-  add_text(app, "--output", o.output, "Write there instead of to stdout, all or nothing", "FILE");
+  add_text(app, "--output", o.output,
+           "Write there instead of to stdout, all or nothing; - is stdout", "FILE");
 }
 
 void add_db(CLI::App& app, CommonOptions& o) {

@@ -34,8 +34,11 @@ struct CommonOptions {
   std::string db;      // empty: the default
 };
 
-void add_targets(CLI::App&, CommonOptions&);  // TARGET... --batch --pass --dtype
-void add_passes(CLI::App&, CommonOptions&);   // --pass, which is among these
+inline const std::string any_target =
+    "A net (resnet18), a problem (mb1ic64ih56oc64oh56kh3ph1), or @FILE with one problem a line";
+// TARGET... --batch --pass --dtype
+void add_targets(CLI::App&, CommonOptions&, const std::string& target_description = any_target);
+void add_passes(CLI::App&, CommonOptions&);  // --pass, which is among these
 // NET --batch --dtype: one of each.
 void add_net(CLI::App&, CommonOptions&,
              const std::string& batch_description = "Images at a time; default: 1");

@@ -9,11 +9,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <span>
+#include <string_view>
 #include <utility>
 
+#include "bench/text.h"
 #include "conv/error.h"
+#include "nets/weights/file_io.h"
 
 namespace convlab {
 namespace {
@@ -26,47 +30,70 @@ void on_interrupt(int signal) {
   std::signal(signal, SIG_DFL);
 }
 
+// False, with errno, where not all of it can be written.
+bool write_all(int file, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(file, text.data(), text.size());
+    if (written == 0 || (written < 0 && errno != EINTR)) return false;
+    text.remove_prefix(std::size_t(std::max<ssize_t>(written, 0)));
+  }
+  return true;
+}
+
+void to_stderr(std::string_view text) { static_cast<void>(write_all(STDERR_FILENO, text)); }
+
+// As programs end whose reader has read enough.
+[[noreturn]] void end_by_broken_pipe() {
+  std::signal(SIGPIPE, SIG_DFL);
+  std::raise(SIGPIPE);
+  std::abort();
+}
+
 }  // namespace
 
 Output::Output(std::string path, const std::string& flag) : path_(std::move(path)) {
+  if (path_ == "-" || path_ == "/dev/stdout") path_.clear();
   if (path_.empty()) return;
   struct stat status {};
   if (stat(path_.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
-    // A device or a pipe cannot be replaced; it is written as it is.
-    file_ = open(path_.c_str(), O_WRONLY | O_CLOEXEC);
-  } else {
-    temporary_ = fmt::format("{}.{}.tmp", path_, getpid());
-    file_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    device_ = open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+    if (device_ < 0)
+      throw InputError(fmt::format("{}: cannot write '{}': {}", flag, path_, std::strerror(errno)));
+    return;
   }
-  if (file_ < 0)
-    throw InputError(fmt::format("{}: cannot write '{}': {}", flag, path_, std::strerror(errno)));
+  try {
+    require_replaceable(path_);
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("{}: {}", flag, error.what()));
+  }
 }
 
 Output::~Output() {
-  if (file_ >= 0) close(file_);
-  if (!temporary_.empty()) unlink(temporary_.c_str());
+  if (device_ >= 0) close(device_);
 }
 
 void Output::write(const std::string& text) {
-  const auto require = [this](bool fine) {
-    if (!fine)
-      throw EnvironmentError(fmt::format("cannot write {}: {}", path_.empty() ? "stdout" : path_,
-                                         std::strerror(errno)));
-  };
-  if (path_.empty()) {
-    require(std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
-            std::fflush(stdout) == 0);
-    return;
+  if (!path_.empty() && device_ < 0) {
+    const ConstSpan piece = std::as_bytes(std::span(text));
+    return replace_file(path_, {&piece, 1});
   }
-  for (std::size_t done = 0; done < text.size();) {
-    const ssize_t written = ::write(file_, text.data() + done, text.size() - done);
-    require(written > 0 || errno == EINTR);
-    done += std::size_t(std::max<ssize_t>(written, 0));
-  }
-  if (temporary_.empty()) return;
-  require(fsync(file_) == 0 && std::rename(temporary_.c_str(), path_.c_str()) == 0);
-  temporary_.clear();
+  const int file = path_.empty() ? STDOUT_FILENO : device_;
+  if (write_all(file, isatty(file) ? printable(text) : text)) return;
+  const int error = errno;
+  if (error == EPIPE && path_.empty()) end_by_broken_pipe();
+  throw EnvironmentError(
+      fmt::format("cannot write {}: {}", path_.empty() ? "stdout" : path_, std::strerror(error)));
 }
+
+void settle_descriptors_and_signals() {
+  for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(file, F_GETFD) < 0)
+      static_cast<void>(open("/dev/null", file == STDOUT_FILENO ? O_RDONLY : O_RDWR));
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+}
+
+void say(const std::string& text) { to_stderr(fmt::format("convlab: {}\n", printable(text))); }
 
 std::size_t terminal_columns(std::size_t most) {
   winsize size{};
@@ -79,12 +106,12 @@ Progress::Progress() : terminal_(isatty(STDERR_FILENO) == 1) {}
 Progress::~Progress() { clear(); }
 
 void Progress::clear() {
-  if (std::exchange(drawn_, false)) fmt::print(stderr, "\r\033[K");
+  if (std::exchange(drawn_, false)) to_stderr("\r\033[K");
 }
 
 void Progress::line(const std::string& text) {
   clear();
-  fmt::print(stderr, "{}\n", text);
+  to_stderr(printable(text) + "\n");
 }
 
 void Progress::step(std::size_t done, std::size_t total, const std::string& text) {
@@ -103,14 +130,17 @@ void Progress::bar(std::size_t done, std::size_t total, const std::string& text)
   std::string line = fmt::format("[{}{}] {}/{} {}", std::string(filled, '#'),
                                  std::string(cells - filled, '.'), done, total, text);
   if (line.size() >= columns) line.resize(columns - 1);
-  fmt::print(stderr, "\r\033[K{}", line);
+  to_stderr(fmt::format("\r\033[K{}", printable(line)));
   drawn_ = true;
 }
 
 const std::atomic<bool>& stop_on_interrupt() {
   struct sigaction action {};
   action.sa_handler = on_interrupt;
+  struct sigaction hangup {};
+  sigaction(SIGHUP, nullptr, &hangup);
   for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
+  if (hangup.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
   return interrupted;
 }
 

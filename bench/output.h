@@ -6,21 +6,31 @@
 
 namespace convlab {
 
-// Opens its destination before any work is done, so that a path that cannot be written is refused
-// first, and fills it at the end.
+// Looks at its destination before any work is done, so that a path that cannot be written is
+// refused first, and fills it at the end.
 class Output {
  public:
-  // Empty: stdout. Throws InputError, naming the flag, when the file's directory cannot be written.
+  // Empty, "-" or "/dev/stdout": stdout. Throws InputError, naming the flag, where nothing can be
+  // written.
   explicit Output(std::string path, const std::string& flag = "--output");
   Output(const Output&) = delete;
-  ~Output();  // leaves no trace unless write() was called
-  // The file appears with all of the text or keeps what it had. Throws EnvironmentError.
+  ~Output();
+  // A file appears with all of the text or keeps what it had. Throws EnvironmentError.
   void write(const std::string& text);
 
  private:
-  std::string path_, temporary_;
-  int file_ = -1;
+  std::string path_;  // empty: stdout
+  int device_ = -1;   // what cannot be replaced: a device, a pipe
 };
+
+// First thing in main. Descriptors 0 to 2 that are closed would become files of this program, and
+// take its messages; a closed stdout stays one that cannot be written. A pipe without a reader and
+// a file that must not grow become errors, in place of a death in the middle.
+void settle_descriptors_and_signals();
+
+// A line on stderr, "convlab: ...". That nobody reads it, or that it cannot be written, changes
+// nothing: what a command says on the way is not its result.
+void say(const std::string& text);
 
 // Of the terminal that stdout is, between 60 and `most`; `most` where it is none.
 std::size_t terminal_columns(std::size_t most);
@@ -43,7 +53,8 @@ class Progress {
   bool terminal_ = false, drawn_ = false;
 };
 
-// Becomes true at the first Ctrl-C or SIGTERM after the call; a second one ends the process.
+// Becomes true at the first Ctrl-C, SIGTERM or SIGHUP (the terminal is gone; not under nohup) after
+// the call; a second one ends the process.
 const std::atomic<bool>& stop_on_interrupt();
 // The exit code of a command that was interrupted and has printed what was done by then.
 inline constexpr int interrupted_exit_code = 130;

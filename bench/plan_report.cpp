@@ -20,9 +20,13 @@ bool measured(const StepPlan& step) {
                      [](const auto& pass) { return !pass || pass->measured; });
 }
 
+std::string show_expected(double ms, bool from_store) {
+  return (from_store || ms <= 0 ? "" : "~") + show_ms(ms);
+}
+
 Cell expected_cell(double ms, bool from_store) {
   if (ms <= 0) return {};
-  return {ms, (from_store ? "" : "~") + show_ms(ms)};
+  return {ms, show_expected(ms, from_store)};
 }
 
 Cell pass_cell(const std::optional<PassPlan>& pass) {
@@ -146,12 +150,13 @@ std::vector<std::string> notes(const PlannedReport& r) {
     convert += step.convert_ms;
   }
   const double ms = r.plan.ms();
+  const bool known = std::all_of(r.plan.steps.begin(), r.plan.steps.end(), measured);
   std::vector<std::string> notes;
   notes.push_back(fmt::format(
       "expected   {} ms an iteration, {:.1f} images/s: convolutions {}, other layers {}, "
       "converting layouts {}",
-      show_ms(ms), 1e3 * double(r.plan.batch) / ms, show_ms(conv), show_ms(other),
-      show_ms(convert)));
+      show_expected(ms, known && other <= 0 && convert <= 0), 1e3 * double(r.plan.batch) / ms,
+      show_expected(conv, known), show_expected(other, false), show_expected(convert, false)));
   if (r.unlimited_ms)
     notes.push_back(fmt::format(
         "limit      {}; without a limit {} ms: it costs {:.1f}%",

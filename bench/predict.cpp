@@ -74,9 +74,8 @@ Transform input_transform(const Options& o, const WeightsNotes& notes, const Dat
 void read_weights(Net& net, const ArrayFile& file, const std::string& name) {
   const LoadedWeights loaded = load_weights(net, file, name);
   if (!loaded.ignored.empty())
-    fmt::print(stderr,
-               "convlab: {}: ignored the auxiliary classifiers {}, which {} here leaves out\n",
-               name, fmt::join(loaded.ignored, ", "), net.graph().name());
+    say(fmt::format("{}: ignored the auxiliary classifiers {}, which {} here leaves out", name,
+                    fmt::join(loaded.ignored, ", "), net.graph().name()));
 }
 
 std::vector<double> as_doubles(const Buffer& buffer, DType dtype) {

@@ -16,7 +16,10 @@ using Json = nlohmann::ordered_json;
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 std::string render_json(const Predictions& p) {
-  Json json{{"provenance", Json::object()}, {"net", p.net}, {"weights", p.weights}};
+  Json json{{"convlab_predict", predict_format},
+            {"provenance", Json::object()},
+            {"net", p.net},
+            {"weights", p.weights}};
   for (const auto& [name, value] : p.provenance.fields) json["provenance"][name] = value;
   if (!p.classes.empty()) json["classes"] = p.classes;
   json["images"] = Json::array();

@@ -8,6 +8,9 @@
 
 namespace convlab {
 
+// The version of `convlab_predict` that is written.
+inline constexpr int predict_format = 1;
+
 struct Prediction {
   std::string image;           // its file
   std::vector<double> logits;  // the net's output, before the softmax

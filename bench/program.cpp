@@ -1,13 +1,15 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <exception>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 
 #include "autotune/provenance.h"
 #include "bench/flags.h"
+#include "bench/output.h"
+#include "bench/text.h"
 #include "bench/verbs.h"
 #include "conv/error.h"
 #include "conv/names.h"
@@ -102,7 +104,10 @@ int run(int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& request) {  // --help, --version
-    return app.exit(request);
+    std::ostringstream out, err;
+    const int code = app.exit(request, out, err);
+    Output(std::string()).write(out.str());
+    return code;
   } catch (const CLI::ParseError& error) {
     throw InputError(error.what());
   }
@@ -121,10 +126,7 @@ std::string command_line() {
   std::string text = "convlab";
   for (std::size_t at = raw.find('\0'); at != std::string::npos && at + 1 < raw.size();) {
     const std::string argument = raw.c_str() + at + 1;
-    const bool plain = argument.find_first_not_of(
-                           "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                           "-_=,.:/@+%") == std::string::npos;
-    text += plain && !argument.empty() ? " " + argument : fmt::format(" '{}'", argument);
+    text += " " + shell_word(argument);
     at += 1 + argument.size();
   }
   return text;
@@ -134,8 +136,7 @@ std::string command_line() {
 
 int run_program(int argc, const char* const* argv) {
   const auto fail = [](int code, const char* what) {
-    std::fflush(stdout);
-    fmt::print(stderr, "convlab: {}\n", what);
+    say(what);
     return code;
   };
   try {

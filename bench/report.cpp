@@ -141,14 +141,23 @@ std::string render_table(const Report& report) {
   return text;
 }
 
+// A spreadsheet would compute a text that begins like a formula: an apostrophe keeps it a text.
 std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string quoted = "\"";
+  const bool formula =
+      text.size() > 1 && std::string_view("=+-@").find(text[0]) != std::string::npos;
+  if (!formula && text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = formula ? "\"'" : "\"";
   for (const char c : text) {
     if (c == '"') quoted += '"';
     quoted += c;
   }
   return quoted + "\"";
+}
+
+std::string one_line(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  return text;
 }
 
 struct ValueText {
@@ -161,8 +170,8 @@ struct ValueText {
 std::string render_csv(const Report& report) {
   std::string text;
   for (const auto& [name, value] : report.provenance.fields)
-    text += fmt::format("# {}: {}\n", name, value);
-  for (const std::string& note : report.notes) text += fmt::format("# {}\n", note);
+    text += fmt::format("# {}: {}\n", one_line(name), one_line(value));
+  for (const std::string& note : report.notes) text += fmt::format("# {}\n", one_line(note));
   std::vector<std::string> fields;
   for (const std::string& column : report.columns) fields.push_back(csv_field(column));
   text += fmt::format("{}\n", fmt::join(fields, ","));
@@ -176,7 +185,7 @@ std::string render_csv(const Report& report) {
 
 std::string markdown_field(const std::string& text) {
   std::string escaped;
-  for (const char c : text) {
+  for (const char c : one_line(text)) {
     if (c == '|') escaped += '\\';
     escaped += c;
   }
@@ -199,7 +208,7 @@ std::string render_markdown(const Report& report) {
   for (const std::string& note : report.notes) text += fmt::format("\n{}\n", note);
   if (!report.provenance.fields.empty()) text += "\n";
   for (const auto& [name, value] : report.provenance.fields)
-    text += fmt::format("- {}: {}\n", name, value);
+    text += fmt::format("- {}: {}\n", name, one_line(value));
   return text;
 }
 
@@ -215,7 +224,7 @@ struct ValueJson {
 };
 
 std::string render_json(const Report& report) {
-  Json json{{"convlab_table", 1},
+  Json json{{"convlab_table", table_format},
             {"provenance", Json::object()},
             {"rows", rows_json(report)},
             {"notes", report.notes}};

@@ -12,6 +12,9 @@
 
 namespace convlab {
 
+// The version of `convlab_table` that is written.
+inline constexpr int table_format = 1;
+
 enum class Format : std::uint8_t { table, csv, json, md, hpp };
 
 // One cell: the value, which CSV and JSON give in full, and how a person reads it.

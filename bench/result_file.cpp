@@ -3,18 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "autotune/race.h"
 #include "autotune/store.h"
+#include "bench/choice.h"
 #include "bench/roofline_data.h"
+#include "bench/sweep_report.h"
+#include "bench/time_report.h"
 #include "bench/tune_report.h"
 #include "conv/error.h"
+#include "conv/text_file.h"
 #include "nets/plan.h"
 
 namespace convlab {
@@ -300,13 +302,13 @@ const std::vector<Kind>& kinds() {
     read_layers(file, result);
   };
   static const std::vector<Kind> kinds{
-      {"convlab_tune", 1, layers},
-      {"convlab_sweep", 1, layers},
+      {"convlab_tune", tune_format, layers},
+      {"convlab_sweep", sweep_format, layers},
       {"convlab_roofline", roofline_format,
        [](const json&, const std::string& text, ResultFile& result) {
          read_roofline(text, result);
        }},
-      {"convlab_time", 1,
+      {"convlab_time", time_format,
        [](const json& file, const std::string&, ResultFile& result) { read_time(file, result); }},
       {"convlab_plan", plan_format,
        [](const json&, const std::string& text, ResultFile& result) { read_plan(text, result); }},
@@ -352,22 +354,13 @@ void require_positive(const RowTimes& times, const std::string& path, const std:
       throw InputError(fmt::format("{}: {}: {} ms: expected a time above 0", path, name, ms));
 }
 
-}  // namespace
-
-ResultFile read_result_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw InputError(fmt::format("cannot read '{}'", path));
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
-  ResultFile result;
-  result.path = path;
-  if (text.starts_with("SQLite format 3"))
-    read_store(Store(path, Store::Open::existing).rows(), result);
-  else
-    read_json(text, result);
-  if (result.rows.empty()) throw InputError(fmt::format("{}: has no rows", path));
+// Not without rows, times above 0, and settings that all rows share said once.
+ResultFile checked(ResultFile result) {
+  if (result.rows.empty()) throw InputError(fmt::format("{}: has no rows", result.path));
   for (const ResultRow& row : result.rows) {
-    if (row.times) require_positive(*row.times, path, row.name);
-    for (const ResultRival& rival : row.rivals) require_positive(rival.times, path, row.name);
+    if (row.times) require_positive(*row.times, result.path, row.name);
+    for (const ResultRival& rival : row.rivals)
+      require_positive(rival.times, result.path, row.name);
   }
 
   result.setting = result.rows.front().setting;
@@ -376,6 +369,24 @@ ResultFile read_result_file(const std::string& path) {
   if (!result.setting.empty())
     for (ResultRow& row : result.rows) row.setting.clear();
   return result;
+}
+
+}  // namespace
+
+ResultFile read_result_file(const std::string& path) {
+  const std::string text = read_text_file(path);
+  if (!text.starts_with("SQLite format 3")) return parse_result_file(text, path);
+  ResultFile result;
+  result.path = path;
+  read_store(Store(path, Store::Open::existing).rows(), result);
+  return checked(std::move(result));
+}
+
+ResultFile parse_result_file(const std::string& text, const std::string& path) {
+  ResultFile result;
+  result.path = path;
+  read_json(text, result);
+  return checked(std::move(result));
 }
 
 }  // namespace convlab

@@ -47,5 +47,7 @@ struct ResultFile {
 // Throws InputError, in one line that names the file, for what cannot be read, is something else,
 // or has a version that this build does not know.
 ResultFile read_result_file(const std::string& path);
+// The same of JSON that was read from there.
+ResultFile parse_result_file(const std::string& text, const std::string& path);
 
 }  // namespace convlab

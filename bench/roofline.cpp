@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 
 #include "autotune/candidates.h"
@@ -13,10 +11,12 @@
 #include "bench/output.h"
 #include "bench/roofline_report.h"
 #include "bench/targets.h"
+#include "bench/text.h"
 #include "bench/tune_options.h"
 #include "bench/tune_report.h"
 #include "bench/verbs.h"
 #include "conv/error.h"
+#include "conv/text_file.h"
 #include "kernels_cpu/cpu.h"
 
 namespace convlab {
@@ -31,7 +31,7 @@ struct RooflineArguments {
 // `convlab tune ...` that fills the store with what these flags ask for.
 std::string tune_command(const CommonOptions& o) {
   std::string command = "convlab tune";
-  for (const std::string& target : o.targets) command += " " + target;
+  for (const std::string& target : o.targets) command += " " + shell_word(target);
   if (!o.batches.empty()) command += fmt::format(" --batch {}", fmt::join(o.batches, ","));
   if (o.passes.size() < all_passes.size()) {
     std::vector<std::string_view> passes;
@@ -43,7 +43,7 @@ std::string tune_command(const CommonOptions& o) {
     command += fmt::format(" --device cuda:{}", o.device.index);
   if (o.threads > 0) command += fmt::format(" --threads {}", o.threads);
   if (o.cache == CacheMode::cold) command += " --cache cold";
-  if (!o.db.empty()) command += " --db " + o.db;
+  if (!o.db.empty()) command += " --db " + shell_word(o.db);
   return command;
 }
 
@@ -102,6 +102,7 @@ void add_notes(RooflineReport& report) {
         above));
 }
 
+// Without points where it was interrupted before there was one.
 RooflineReport gather(const RooflineArguments& a) {
   TuneArguments tuning = a.tuning;
   const CommonOptions& common = tuning.common;
@@ -125,7 +126,8 @@ RooflineReport gather(const RooflineArguments& a) {
           fmt::format("{} {}", show_layer(layer.layer), to_string(layer.layer.problem.pass)));
   const std::string remedy =
       fmt::format("`{}` measures it, or --measure here", tune_command(common));
-  if (unknown.size() == outcome.table.layers.size() && !outcome.interrupted)
+  if (unknown.size() == outcome.table.layers.size() && outcome.interrupted) return {};
+  if (unknown.size() == outcome.table.layers.size())
     throw InputError(fmt::format("roofline: {} knows nothing of {}: {}", db,
                                  fmt::join(common.targets, " "), remedy));
   if (!unknown.empty())
@@ -137,10 +139,9 @@ RooflineReport gather(const RooflineArguments& a) {
   Progress progress;
   std::size_t done = 0;
   for (const LayerResult& layer : outcome.table.layers) {
-    if (stop) break;
     progress.bar(++done, outcome.table.layers.size(), "phases of " + show_layer(layer.layer));
     for (RooflinePoint& point :
-         roofline_points(layer, registry, *device, report.roofs, !a.no_phases))
+         roofline_points(layer, registry, *device, report.roofs, !a.no_phases && !stop))
       report.points.push_back(std::move(point));
   }
   if (device->info().kind == DeviceKind::cpu)
@@ -151,11 +152,11 @@ RooflineReport gather(const RooflineArguments& a) {
 }
 
 RooflineReport read_report(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file)
-    throw InputError(fmt::format(
-        "--from: cannot read '{}': expected a file that `roofline --format json` wrote", path));
-  return roofline_from_json({std::istreambuf_iterator<char>(file), {}}, path);
+  try {
+    return roofline_from_json(read_text_file(path), path);
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("--from: {}", error.what()));
+  }
 }
 
 // Without a TARGET: the roofs alone, of every ISA this CPU has.
@@ -193,6 +194,10 @@ int run(const RooflineArguments& a) {
   if (!a.html.empty()) require_chart_library();
   if (!a.svg.empty() && !gnuplot("")) throw EnvironmentError(fmt::format("--svg: {}", no_gnuplot));
   RooflineReport report = a.from.empty() ? gather(a) : read_report(a.from);
+  if (report.points.empty() && stop_on_interrupt()) {
+    say("stopped before a layer was measured: the same command goes on from here");
+    return interrupted_exit_code;
+  }
   if (!a.html.empty()) html.write(roofline_html(report));
   if (!a.svg.empty()) svg.write(roofline_svg(report).value());
   if (common.format == Format::json) {

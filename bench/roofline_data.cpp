@@ -193,10 +193,8 @@ std::string noise_warning(const std::vector<Roof>& roofs) {
           roof.level == "memory" && its > 0 && 1.25 * its < roof.per_second)
         sign = fmt::format("{} looks slower than memory", nearer);
   if (sign.empty()) return "";
-  return fmt::format(
-      "{}: something else used this machine. Measure the roofs again with `convlab roofline "
-      "--remeasure` when that is over.",
-      sign);
+  return fmt::format("{}: this machine was busy; `convlab roofline --remeasure` measures again.",
+                     sign);
 }
 
 std::string counters_obstacle(const DeviceInfo& device) {

@@ -13,7 +13,6 @@
 #include "bench/tune_options.h"
 #include "bench/verbs.h"
 #include "conv/error.h"
-#include "nets/zoo.h"
 
 namespace convlab {
 namespace {
@@ -70,7 +69,7 @@ Sweep planned_sweep(const Options& o) {
   Sweep sweep;
   for (const std::string& text : o.axes) sweep.axes.push_back(parse_axis(text));
   const std::string& target = common.targets.front();
-  if (target.starts_with('@') || std::ranges::count(net_names(), target) > 0)
+  if (!looks_like_problem(target))
     throw InputError(fmt::format(
         "sweep: '{}' is not a problem: expected one as in mb1ic64ih56oc64oh56kh3ph1", target));
   sweep.base = parse_problem(target).problem;
@@ -140,8 +139,8 @@ int run(const Options& o) {
   sweep.complete = !interrupted;
 
   const Format format = o.tuning.common.format;
-  output.write((format == Format::table ? text_chart(sweep) : "") + render(sweep, format));
   if (svg) svg->write(gnuplot(svg_chart_script(sweep)).value_or(""));
+  output.write((format == Format::table ? text_chart(sweep) : "") + render(sweep, format));
   return interrupted ? interrupted_exit_code : 0;
 }
 
@@ -149,7 +148,7 @@ int run(const Options& o) {
 
 VerbAction declare_sweep(CLI::App& app) {
   const auto o = std::make_shared<Options>();
-  add_tuning(app, o->tuning);
+  add_tuning(app, o->tuning, "The problem that is varied: mb1ic64ih56oc64oh56kh3ph1");
   add_texts(app, "-a,--axis", o->axes,
             "What to vary: n c h k r stride threads dtype layout, each with a list or range. "
             "Several axes make every combination; along the first the charts and crossovers "

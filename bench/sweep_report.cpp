@@ -148,9 +148,13 @@ std::string worst_regret(const Sweep& s, const Line& line) {
       const Regret r = regret(s, line, i, j);
       if (r.predicted || r.ratio <= worst) continue;
       worst = r.ratio;
-      text = fmt::format("{}: the plan tuned at {}={} ({}) costs {:.1f}x at {}={}, where {} wins.",
-                         show(s, line), axis.name, axis.values[i], chosen(*line.at[i]).algo,
-                         r.ratio, axis.name, axis.values[j], chosen(*line.at[j]).algo);
+      const Candidate &plan = chosen(*line.at[i]), &best = chosen(*line.at[j]);
+      // Of one algorithm the configs or layouts differ.
+      const bool choices = plan.algo == best.algo;
+      text = fmt::format("{}: the plan tuned at {}={} ({}) costs {:.2f}x at {}={}, where {} wins.",
+                         show(s, line), axis.name, axis.values[i],
+                         choices ? show_choice(plan) : plan.algo, r.ratio, axis.name,
+                         axis.values[j], choices ? show_choice(best) : best.algo);
     }
   return text.empty() ? fmt::format("{}: one plan does for every {} that was measured.",
                                     show(s, line), axis.name)
@@ -296,10 +300,15 @@ Json point_json(const Sweep& s, const SweepPoint& point) {
 }
 
 std::string render_json(const Sweep& s) {
-  Json json{
-      {"convlab_sweep", 1},       {"provenance", Json::object()}, {"problem", to_text(s.base)},
-      {"axes", Json::array()},    {"layers", Json::array()},      {"crossovers", Json::array()},
-      {"regrets", Json::array()}, {"complete", s.complete},       {"notes", notes(s)}};
+  Json json{{"convlab_sweep", sweep_format},
+            {"provenance", Json::object()},
+            {"problem", to_text(s.base)},
+            {"axes", Json::array()},
+            {"layers", Json::array()},
+            {"crossovers", Json::array()},
+            {"regrets", Json::array()},
+            {"complete", s.complete},
+            {"notes", notes(s)}};
   for (const auto& [name, value] : s.provenance.fields) json["provenance"][name] = value;
   for (const Axis& axis : s.axes)
     json["axes"].push_back({{"name", axis.name}, {"values", axis.values}});

@@ -10,6 +10,9 @@
 
 namespace convlab {
 
+// The version of `convlab_sweep` that is written, and that diff reads.
+inline constexpr int sweep_format = 1;
+
 struct Sweep {
   ConvProblem base;
   std::vector<Axis> axes;          // one or more

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdio>
+#include <utility>
 
+#include "bench/output.h"
 #include "bench/tune_report.h"
 #include "conv/error.h"
 #include "conv/names.h"
+#include "conv/problem_text.h"
 #include "conv/reference.h"
 #include "nets/zoo.h"
 
@@ -24,20 +26,17 @@ std::vector<TuneItem> net_items(const std::string& name, std::int64_t batch) {
   return items;
 }
 
-std::vector<NamedProblem> read_file(const std::string& path) {
-  std::vector<std::string> warnings;
-  std::vector<NamedProblem> problems = read_problem_file(path, &warnings);
-  for (const std::string& warning : warnings) fmt::print(stderr, "convlab: {}\n", warning);
-  return problems;
-}
-
 std::vector<TuneItem> target_items(const std::string& target,
                                    const std::vector<std::int64_t>& batches) {
   std::vector<TuneItem> items;
   const bool is_file = target.starts_with('@');
   if (is_file || looks_like_problem(target)) {
-    const std::vector<NamedProblem> problems =
-        is_file ? read_file(target.substr(1)) : std::vector{parse_problem(target)};
+    std::vector<std::string> warnings;
+    const std::vector<NamedProblem> problems = is_file
+                                                   ? read_problem_file(target.substr(1), &warnings)
+                                                   : std::vector{parse_problem(target, warnings)};
+    if (is_file || batches.empty())
+      for (const std::string& warning : warnings) say(warning);
     for (const NamedProblem& problem : problems) items.push_back({problem, false});
     if (batches.empty()) return items;
     const std::vector<TuneItem> as_given = std::exchange(items, {});

@@ -310,7 +310,7 @@ Json step_json(const TimedNet& net, std::size_t i, double total_ms) {
 }
 
 std::string render_json(const TimedNet& net, const Profile* profile) {
-  Json json{{"convlab_time", 1},
+  Json json{{"convlab_time", time_format},
             {"provenance", Json::object()},
             {"net",
              {{"name", net.graph.name()},

@@ -9,6 +9,9 @@
 
 namespace convlab {
 
+// The version of `convlab_time` that is written, and that diff reads.
+inline constexpr int time_format = 1;
+
 struct TimedNet {
   const Graph& graph;
   const NetPlan& plan;

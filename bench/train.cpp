@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstring>
@@ -11,6 +10,7 @@
 #include "bench/net_options.h"
 #include "bench/output.h"
 #include "bench/step_info.h"
+#include "bench/text.h"
 #include "bench/tune_options.h"
 #include "bench/verbs.h"
 #include "conv/error.h"
@@ -107,20 +107,13 @@ Settings settings_of(const Options& o, const std::optional<Checkpoint>& checkpoi
 // ---- Files ----
 
 // Before hours are spent on what could not be written afterwards.
-void require_writable(const std::string& file, const char* flag) {
-  const std::filesystem::path path(file),
-      folder = path.has_parent_path() ? path.parent_path() : ".";
-  if (access(folder.c_str(), W_OK) != 0)
-    throw InputError(fmt::format("{}: cannot write '{}': {}", flag, file, std::strerror(errno)));
-}
-
 void require_checkpoint(const Options& o) {
   if (o.checkpoint.empty()) return;
   if (!o.checkpoint.ends_with(".safetensors"))
     throw InputError(fmt::format(
         "--checkpoint: '{}': expected a name that ends in .safetensors, the format it is in",
         o.checkpoint));
-  require_writable(o.checkpoint, "--checkpoint");
+  Output(o.checkpoint, "--checkpoint");  // throws where it cannot be written
   if (o.checkpoint != o.resume && std::filesystem::exists(o.checkpoint))
     throw InputError(fmt::format(
         "--checkpoint: '{}' is there already: go on with it by --resume, or name another file",
@@ -132,9 +125,11 @@ class Log {
  public:
   Log(const std::string& file, bool append) : path_(file) {
     if (file.empty()) return;
-    require_writable(file, "--log");
-    const bool fresh = !append || !std::filesystem::exists(file);
-    stream_.open(file, fresh ? std::ios::trunc : std::ios::app);
+    if (path_ == "-") path_ = "/dev/stdout";
+    const bool fresh = !append || !std::filesystem::exists(path_);
+    stream_.open(path_, fresh && file != "-" ? std::ios::trunc : std::ios::app);
+    if (!stream_)
+      throw InputError(fmt::format("--log: cannot write '{}': {}", file, std::strerror(errno)));
     if (fresh) write("epoch,rate,loss,top1,test_loss,test_top1,test_top5,images_per_s,t_io_s,s\n");
   }
   void write(const std::string& line) {
@@ -285,13 +280,13 @@ std::optional<Plans> plans_of(const Checkpoint& checkpoint, const TuneOptions& l
   if (limits.max_error || limits.workspace_max || (limits.deterministic && !training.deterministic))
     why = "--max-error, --workspace-max or --deterministic was not given then";
   if (why.empty()) {
-    fmt::print(stderr, "convlab: layouts and algorithms are those of {}\n", checkpoint.file);
+    say(fmt::format("layouts and algorithms are those of {}", checkpoint.file));
     return Plans{graph, training, testing};
   }
-  fmt::print(stderr,
-             "convlab: layouts and algorithms are not those of {}, so that results may differ in "
-             "their last digits: {}\n",
-             checkpoint.file, why);
+  say(fmt::format(
+      "layouts and algorithms are not those of {}, so that results may differ in their last "
+      "digits: {}",
+      checkpoint.file, why));
   return std::nullopt;
 }
 
@@ -339,11 +334,11 @@ Plans planned(const Options& o, const std::optional<Checkpoint>& checkpoint, con
 
 std::string headline(const Graph& net, const Settings& s, const Data& data, const Device& device) {
   return fmt::format(
-      "{}, {} weights; {}: {} images of {} classes, {} to test; batch {}, {} epochs, {}, {}, seed "
-      "{}; {}, {} threads",
+      "{}, {} weights; {}: {} images of {} classes, {} to test; {}, {} threads\n"
+      "batch {}, {} epochs, {}, {}, seed {}",
       net.name(), net.parameters(), s.data, data.train->size(), data.train->classes().size(),
-      data.test->size(), batch_of(net), s.epochs, to_string(s.rule), to_string(s.schedule), s.seed,
-      device.info().name, device.info().threads);
+      data.test->size(), device.info().name, device.info().threads, batch_of(net), s.epochs,
+      to_string(s.rule), to_string(s.schedule), s.seed);
 }
 
 int run(Options o) {
@@ -390,6 +385,7 @@ int run(Options o) {
   DataLoader test_loader = make_loader(*data.test, plain, graph, Split::test, o, s, dtype, *device);
 
   Log log(o.log, checkpoint.has_value());
+  Output result{std::string()};
   Progress progress;
   std::optional<Reporter> reporter;
   std::optional<Scores> test;
@@ -436,7 +432,7 @@ int run(Options o) {
     progress.line(o.checkpoint.empty()
                       ? "stopped; nothing was kept, for want of --checkpoint FILE"
                       : fmt::format("stopped; to go on: convlab train {} --resume {}", graph.name(),
-                                    o.checkpoint));
+                                    shell_word(o.checkpoint)));
     return interrupted_exit_code;
   }
   if (!test) {  // all epochs were done before
@@ -445,8 +441,9 @@ int run(Options o) {
     if (!test) return interrupted_exit_code;
   }
   if (!o.checkpoint.empty()) progress.line(fmt::format("the weights are in {}", o.checkpoint));
-  fmt::print("top-1 {}, top-5 {}, loss {:.4f} on {} test images\n", show_rate(test->top1_rate()),
-             show_rate(test->top5_rate()), test->mean_loss(), test->images);
+  result.write(fmt::format("top-1 {}, top-5 {}, loss {:.4f} on {} test images\n",
+                           show_rate(test->top1_rate()), show_rate(test->top5_rate()),
+                           test->mean_loss(), test->images));
   return 0;
 }
 
@@ -523,7 +520,7 @@ VerbAction declare_train(CLI::App& app) {
       "  convlab train lenet --data mnist --optimizer adam --lr 1e-3 --log lenet.csv\n"
       "  convlab train resnet18 --data photos --weights resnet18.safetensors --lr 0.001\n\n"
       "Not given, epochs, batch, rate and schedule are usual ones for the net: SGD with momentum\n"
-      "and a cosine with warm-up, its rate scaled to the batch. The first line says them.\n"
+      "and a cosine with warm-up, its rate scaled to the batch. The first lines say them.\n"
       "With --deterministic, a run that was stopped and resumed ends with the very bits of one\n"
       "that was not: the checkpoint keeps layouts and algorithms too, until --plan or limits ask\n"
       "for others.\n\n"

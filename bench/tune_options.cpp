@@ -37,11 +37,10 @@ void warn_of_other_programs() {
   std::this_thread::sleep_for(long_enough);
   const double others = meter.look(0).others;
   if (others > noticeable)
-    fmt::print(
-        stderr,
-        "convlab: other programs use {:.0f}% of the processors: tuning takes longer, and rows "
-        "may stay UNSURE\n",
-        100 * others);
+    say(
+        fmt::format("other programs use {:.0f}% of the processors: tuning takes longer, and rows "
+                    "may stay UNSURE",
+                    100 * others));
 }
 
 class TunePrinter : public TuneProgress {
@@ -124,18 +123,18 @@ void report_limit(const TuneTable& table, std::int64_t limit) {
           (!least || c.workspace_bytes < least->workspace_bytes))
         least = &c;
     if (!layer.chosen && least)
-      fmt::print(stderr,
-                 "convlab: {} {}: the workspace limit of {} bytes is too small for every "
-                 "algorithm: expected at least --workspace-max {} ({})\n",
-                 show_layer(layer.layer), to_string(layer.layer.problem.pass), limit,
-                 least->workspace_bytes, show_choice(*least));
+      say(fmt::format(
+          "{} {}: the workspace limit of {} bytes is too small for every algorithm: expected at "
+          "least --workspace-max {} ({})",
+          show_layer(layer.layer), to_string(layer.layer.problem.pass), limit,
+          least->workspace_bytes, show_choice(*least)));
   }
 }
 
 }  // namespace
 
-void add_choice(CLI::App& app, TuneArguments& a) {
-  add_targets(app, a.common);
+void add_choice(CLI::App& app, TuneArguments& a, const std::string& target_description) {
+  add_targets(app, a.common, target_description);
   add_device(app, a.common);
   add_layout(app, a.common);
   add_cache(app, a.common);
@@ -144,8 +143,8 @@ void add_choice(CLI::App& app, TuneArguments& a) {
   add_algo_choice(app, a.tune);
 }
 
-void add_tuning(CLI::App& app, TuneArguments& a) {
-  add_choice(app, a);
+void add_tuning(CLI::App& app, TuneArguments& a, const std::string& target_description) {
+  add_choice(app, a, target_description);
   add_mode(app, a.tune);
 }
 

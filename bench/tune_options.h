@@ -14,8 +14,9 @@ struct TuneArguments {
 };
 
 // TARGETs and every flag but those of output, store and budget.
-void add_tuning(CLI::App&, TuneArguments&);
-void add_choice(CLI::App&, TuneArguments&);  // those but --mode
+void add_tuning(CLI::App&, TuneArguments&, const std::string& target_description = any_target);
+void add_choice(CLI::App&, TuneArguments&,  // those but --mode
+                const std::string& target_description = any_target);
 
 // The same flags apart.
 void add_max_error(CLI::App&, TuneOptions&);

@@ -366,7 +366,7 @@ Json totals_json(const TuneTable& table, std::optional<Pass> pass = {}) {
 }
 
 std::string render_json(const TuneTable& table) {
-  Json json{{"convlab_tune", 1},
+  Json json{{"convlab_tune", tune_format},
             {"provenance", Json::object()},
             {"layers", Json::array()},
             {"totals", Json::object()}};
@@ -563,14 +563,13 @@ std::string unsure_note(const TuneTable& table, bool resumes) {
                                        all == 1 ? "row" : "rows", unsure == 1 ? "is" : "are");
   // Less than this disturbs few samples, and those are taken again.
   if (table.disturbances.others < 0.05)
-    return rows + "too close to tell in the processes so far" +
+    return rows + "too close to tell so far" +
            (resumes ? "; the same command goes on from here" : "");
   std::string cores = "the machine";
   for (const auto& [name, value] : table.provenance.fields)
     if (name == "threads") cores = value + (value == "1" ? " core" : " cores");
-  return rows +
-         fmt::format("other programs used {:.0f}% of {}; run the command again when it is quiet",
-                     100 * table.disturbances.others, cores);
+  return rows + fmt::format("other programs used {:.0f}% of {}; run it again when they are idle",
+                            100 * table.disturbances.others, cores);
 }
 
 int exit_code(const TuneTable& table) {
@@ -630,17 +629,6 @@ Json layer_json(const LayerResult& layer) {
           {"count", layer.layer.count},          {"chosen", std::move(chosen)},
           {"verdict", to_string(layer.verdict)}, {"reason", layer.reason},
           {"ratio", shown_ratio(layer)},         {"candidates", std::move(candidates)}};
-}
-
-std::string show_layouts(const Candidate& c) {
-  std::string text(to_string(c.x_layout));
-  if (c.y_layout != c.x_layout) text += fmt::format(">{}", to_string(c.y_layout));
-  return text;
-}
-
-std::string show_choice(const Candidate& c) {
-  return fmt::format("{} {}{}{}", c.algo, c.config.text(), c.config.values().empty() ? "" : " ",
-                     show_layouts(c));
 }
 
 std::string show_layer(const NamedProblem& layer) {

@@ -5,9 +5,13 @@
 #include <string>
 
 #include "autotune/tuner.h"
+#include "bench/choice.h"
 #include "bench/report.h"
 
 namespace convlab {
+
+// The version of `convlab_tune` that is written, and that diff reads.
+inline constexpr int tune_format = 1;
 
 // One row a layer and pass; the table fits a terminal unless it is `wide`, md is always wide. In
 // both, equal problems are one row, their counts added. JSON is design's: provenance, layers with
@@ -24,9 +28,6 @@ std::string unsure_note(const TuneTable&, bool resumes);
 // Exit code 0, or 1 when no row has an algorithm.
 int exit_code(const TuneTable&);
 
-// "nchw16c", or "nchw>nchw16c" where x and y differ.
-std::string show_layouts(const Candidate&);
-std::string show_choice(const Candidate&);    // "winograd tile=4 nchw16c"
 std::string show_layer(const NamedProblem&);  // its name, or its text when it has none
 // The runner-up and its ms over the chosen's; of one of the same algorithm, `in_full`, what
 // differs. Why nothing works, where that is so.

@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <optional>
 
 #include "conv/error.h"
 #include "conv/names.h"
+#include "conv/problem_text.h"
+#include "conv/text_file.h"
 
 namespace convlab {
 namespace {
@@ -68,9 +69,17 @@ std::string describe(const Axis& a) {
                      field_names[a.image_field], a.image, a.pad, a.dilated_filter(), a.stride);
 }
 
-// As in oneDNN, the far padding may be anything that leaves no room for one more output position:
-// it may pad more or less than the near side, and be negative by up to stride - 1 (rows that the
-// last step does not reach).
+std::string too_much_padding(const Axis& a, std::int64_t padding) {
+  return fmt::format(
+      "{} {} takes padding of {}, more than the filter's {}: a transposed layer is written as its "
+      "mirror in pass bwd_d, ic and oc swapped, ih and oh too",
+      field_names[a.out_field], a.out, padding, a.dilated_filter());
+}
+
+// As in oneDNN, the far padding may be more or less than the near one, and be negative by up to
+// stride - 1 (rows that the last step does not reach). But more rows than the image has are
+// refused: only the text of a transposed layer, whose oh is larger than its ih, comes out like
+// that.
 std::optional<Flaw> axis_flaw(const Axis& a) {
   const std::int64_t reach = add(mul(a.out - 1, a.stride), a.dilated_filter());
   if (reach >= too_much)
@@ -80,6 +89,8 @@ std::optional<Flaw> axis_flaw(const Axis& a) {
     return Flaw{a.out_field, fmt::format("{} {} is too small for {}: it is at least {}",
                                          field_names[a.out_field], a.out, describe(a),
                                          (a.image + a.pad - a.dilated_filter()) / a.stride + 1)};
+  if (far_padding > std::max(a.image, add(a.pad, a.dilated_filter())))
+    return Flaw{a.out_field, too_much_padding(a, far_padding)};
   return std::nullopt;
 }
 
@@ -166,6 +177,8 @@ class Parser {
     value_.fill(absent);
     at_.fill(text.size());
   }
+
+  bool has_batch() const { return given(MB); }
 
   NamedProblem parse() {
     NamedProblem result;
@@ -274,6 +287,7 @@ class Parser {
                          "{}",
                          field_names[a.out_field], a.out, field_names[a.image_field], a.image,
                          field_names[pad_field], field_names[a.out_field]));
+      if (a.pad > a.dilated_filter()) fail(text_, at_[a.out_field], too_much_padding(a, a.pad));
     }
   }
 
@@ -347,6 +361,14 @@ void validate(const ConvProblem& problem) {
 
 NamedProblem parse_problem(std::string_view text) { return Parser(trim(text)).parse(); }
 
+NamedProblem parse_problem(std::string_view text, std::vector<std::string>& warnings) {
+  Parser parser(trim(text));
+  NamedProblem problem = parser.parse();
+  if (!parser.has_batch())
+    warnings.push_back(fmt::format("{}: no mb: 2 images, as in benchdnn", trim(text)));
+  return problem;
+}
+
 std::string to_text(const ConvProblem& p) {
   const bool square = p.h == p.w && p.r == p.s && p.p == p.q && p.stride_h == p.stride_w &&
                       p.pad_h == p.pad_w && p.dilation_h == p.dilation_w;
@@ -381,30 +403,41 @@ std::string to_text(const NamedProblem& named) {
   return text + '"';
 }
 
+std::vector<NamedProblem> parse_problems(std::string_view text, const std::string& name,
+                                         std::vector<std::string>* warnings) {
+  std::vector<NamedProblem> problems;
+  std::int64_t without_batch = 0;
+  for (int number = 1; !text.empty(); ++number) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = trim(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    while (line.starts_with("--")) {
+      const std::size_t blank = std::min(line.find_first_of(" \t"), line.size());
+      if (warnings)
+        warnings->push_back(
+            fmt::format("{}:{}: option skipped: {}", name, number, line.substr(0, blank)));
+      line = trim(line.substr(blank));
+    }
+    if (line.empty() || line.front() == '#') continue;
+    Parser parser(trim(line.substr(0, comment_start(line))));
+    try {
+      problems.push_back(parser.parse());
+    } catch (const InputError& error) {
+      throw InputError(fmt::format("{}:{}: {}", name, number, error.what()));
+    }
+    without_batch += !parser.has_batch();
+  }
+  if (problems.empty()) throw InputError(fmt::format("problem file '{}' holds no problem", name));
+  if (without_batch > 0 && warnings)
+    warnings->push_back(
+        fmt::format("{}: {} of {} problems have no mb: 2 images, as in benchdnn, without --batch",
+                    name, without_batch, problems.size()));
+  return problems;
+}
+
 std::vector<NamedProblem> read_problem_file(const std::string& path,
                                             std::vector<std::string>* warnings) {
-  std::ifstream file(path);
-  if (!file) throw InputError(fmt::format("cannot read problem file '{}'", path));
-  std::vector<NamedProblem> problems;
-  std::string line;
-  for (int number = 1; std::getline(file, line); ++number) {
-    std::string_view text = trim(line);
-    if (text.empty() || text.front() == '#') continue;
-    if (text.substr(0, 2) == "--") {
-      if (warnings)
-        warnings->push_back(fmt::format("{}:{}: option line skipped: {}", path, number, text));
-      continue;
-    }
-    text = trim(text.substr(0, comment_start(text)));
-    try {
-      problems.push_back(parse_problem(text));
-    } catch (const InputError& error) {
-      throw InputError(fmt::format("{}:{}: {}", path, number, error.what()));
-    }
-  }
-  if (file.bad()) throw InputError(fmt::format("cannot read problem file '{}' to its end", path));
-  if (problems.empty()) throw InputError(fmt::format("problem file '{}' holds no problem", path));
-  return problems;
+  return parse_problems(read_text_file(path), path, warnings);
 }
 
 }  // namespace convlab

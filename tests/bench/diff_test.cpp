@@ -394,6 +394,65 @@ TEST_F(DiffTest, WhatThisBuildWritesItReads) {
   EXPECT_EQ(timed.exit_code, 0) << timed.err;
 }
 
+// Every format that this program writes and reads, as it is written now.
+class EveryFormat : public DiffTest, public testing::WithParamInterface<Words> {};
+
+const Words quick{"mb1ic16ih8oc16oh8kh3ph1",
+                  "--pass",
+                  "fwd",
+                  "--algos",
+                  "im2col",
+                  "--threads",
+                  "1",
+                  "--format",
+                  "json"};
+Words quickly(const char* verb, const Words& more = {}) {
+  Words words = quick;
+  words.insert(words.begin(), verb);
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Verbs, EveryFormat,
+    testing::Values(quickly("tune"), quickly("bench"), quickly("sweep", {"-a", "n=1,2"}),
+                    quickly("roofline", {"--measure", "--no-phases"}),
+                    Words{"time", "lenet", "--forward-only", "--iterations", "2", "--format",
+                          "json"},
+                    Words{"plan", "lenet", "--forward-only", "--format", "json"},
+                    Words{"db", "export"}),
+    [](const auto& info) { return info.param[0]; });
+
+TEST_P(EveryFormat, IsReadAgain) {
+  if (GetParam()[0] == "db") ASSERT_EQ(Program(directory_, quickly("tune")).wait().exit_code, 0);
+  const Ran ran = Program(directory_, GetParam()).wait();
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const std::string file = write("result", ran.out);
+  const Ran same = diff({file, file});
+  // A plan without a store has nothing but predictions.
+  EXPECT_EQ(same.exit_code, GetParam()[0] == "plan" ? 1 : 0) << same.out << same.err;
+  EXPECT_TRUE(contains(same.out, GetParam()[0] == "plan" ? "not measured" : "SAME")) << same.out;
+  if (GetParam()[0] == "plan") {
+    const Ran run =
+        Program(directory_, {"time", "lenet", "--plan", file, "--iterations", "1"}).wait();
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+  }
+  if (GetParam()[0] == "roofline")
+    EXPECT_EQ(Program(directory_, {"roofline", "--from", file}).wait().exit_code, 0);
+  if (GetParam()[0] == "db")
+    EXPECT_EQ(
+        Program(directory_, {"db", "import", file, "--db", directory_ / "b.db"}).wait().exit_code,
+        0);
+}
+
+TEST_F(DiffTest, NothingMeasuredOnBothSidesFails) {
+  json predicted = tuning({layer("l", chosen("direct", 1))});
+  predicted["layers"][0]["verdict"] = "predicted";
+  const Ran ran = diff(predicted, tuning({layer("l", chosen("direct", 1))}));
+  EXPECT_EQ(ran.exit_code, 1) << ran.err;
+  EXPECT_TRUE(contains(ran.out, "FAILED: no row is measured on both sides.")) << ran.out;
+}
+
 TEST_F(DiffTest, WhatIsNoResultFileIsRefusedInOneLine) {
   const std::string good = write("good.json", tuning({layer("l", chosen("direct", 1))}).dump());
   json newer = json::parse(read_file(good)), torn = newer, strange = newer, impossible = newer,
@@ -412,7 +471,8 @@ TEST_F(DiffTest, WhatIsNoResultFileIsRefusedInOneLine) {
       {{good, good, good}, "3 files: expected BEFORE AFTER"},
       {{good, "--before", good, "--after", good}, "belongs to neither side"},
       {{"--before", good}, "--before without --after"},
-      {{good, directory_ / "missing.json"}, "missing.json"},
+      {{good, directory_ / "missing.json"}, "missing.json': No such file"},
+      {{good, directory_.path()}, "': Is a directory"},
       {{good, write("text", "not json")}, "not JSON"},
       {{good, write("other.json", R"({"rows": []})")}, "other.json: expected a tuning store"},
       {{good, write("newer.json", newer.dump())}, "convlab_tune is of version 2: expected 1"},

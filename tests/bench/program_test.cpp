@@ -1,5 +1,6 @@
 // The command line end to end: the built program, its exit codes, what it prints and where.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -148,6 +149,12 @@ TEST_F(ProgramTest, BadUsageIsOneLineAndExitCode2) {
       {{"bench", tiny, "--format", "hpp"}, "json"},
       {{"tune", tiny, "--max-error", "-1"}, "--max-error"},
       {{"tune", tiny, "--workspace-max", "-1"}, "--workspace-max"},
+      {{"tune", tiny, "--workspace-max", "18446744073709551615"}, "expected less than 8E"},
+      {{"tune", tiny, "--workspace-max", "8E"}, "expected less than 8E"},
+      {{"sweep", "resnet18", "-a", "n=1,2"}, "'resnet18' is not a problem"},
+      {{"sweep", "mlp:20-256x5-1", "-a", "n=1,2"}, "'mlp:20-256x5-1' is not a problem"},
+      {{"sweep", "@list", "-a", "n=1,2"}, "'@list' is not a problem"},
+      {{"time", "lenet", "--plan", missing}, "--plan: cannot read '"},
       {{"tune", tiny, "--workspace-max", "1parsec"}, "--workspace-max"},
       {{"tune", tiny, "--budget", "0s"}, "--budget: expected a time above 0"},
       {{"tune", tiny, "--budget", "soon"}, "--budget"},
@@ -318,8 +325,12 @@ TEST_F(ProgramTest, TheStoreIsWhereItIsSaidToBe) {
 
 class Interruption : public ProgramTest, public testing::WithParamInterface<int> {};
 
-INSTANTIATE_TEST_SUITE_P(Signals, Interruption, testing::Values(SIGINT, SIGTERM),
-                         [](const auto& info) { return info.param == SIGINT ? "CtrlC" : "Term"; });
+INSTANTIATE_TEST_SUITE_P(Signals, Interruption, testing::Values(SIGINT, SIGTERM, SIGHUP),
+                         [](const auto& info) {
+                           return info.param == SIGINT    ? "CtrlC"
+                                  : info.param == SIGTERM ? "Term"
+                                                          : "Hangup";
+                         });
 
 TEST_P(Interruption, KeepsAndPrintsWhatIsDone) {
   Program program(directory_, {"tune", "resnet18", "--pass", "fwd"});
@@ -527,6 +538,44 @@ TEST_F(ProgramTest, RooflineWithoutATargetIsTheRoofsWhichDoctorShows) {
   EXPECT_EQ(rows.size(), 14 * supported_isas().size());
   for (const json& row : rows) EXPECT_GT(row["G/s"], 0) << row;
   EXPECT_TRUE(contains(doctor_says(), " GFLOP/s on 1 thread; L1 ")) << doctor_says();
+}
+
+// In a checkout of somebody else, and from a directory that is gone.
+TEST_F(ProgramTest, TheStartScriptRunsWhatIsBuiltWhereItCannotWrite) {
+  const std::filesystem::path cmake = std::filesystem::path(CONVLAB_SETUP).parent_path(),
+                              checkout = directory_ / "checkout";
+  std::filesystem::create_directories(checkout / "cmake");
+  for (const char* name : {"setup.sh", "debian-packages.txt"})
+    std::filesystem::copy(cmake / name, checkout / "cmake");
+  std::filesystem::copy(cmake.parent_path() / "convlab", checkout);
+  std::filesystem::permissions(directory_.path(), std::filesystem::perms(0755));
+  const std::string start = std::string(geteuid() == 0 ? "setpriv --reuid=65534 --regid=65534 "
+                                                         "--clear-groups "
+                                                       : "") +
+                            (checkout / "convlab").string() + " list";
+  const auto run_script = [&](const std::string& before) {
+    std::filesystem::permissions(checkout, std::filesystem::perms(0555));
+    const Ran ran = Program(directory_, {"-c", before + start}, {}, "/bin/bash").wait();
+    std::filesystem::permissions(checkout, std::filesystem::perms(0755));
+    return ran;
+  };
+  const Ran nothing = run_script("");
+  EXPECT_EQ(nothing.exit_code, 3);
+  EXPECT_TRUE(nothing.err.starts_with("convlab: cannot write ")) << nothing.err;
+  EXPECT_EQ(lines(nothing.err), 1) << nothing.err;
+  std::filesystem::create_directories(checkout / "build" / "bench");
+  write_file(checkout / "build" / "bench" / "convlab", "#!/bin/sh\necho \"built, $1\"\n");
+  std::filesystem::permissions(checkout / "build", std::filesystem::perms(0555));
+  std::filesystem::permissions(checkout / "build" / "bench" / "convlab",
+                               std::filesystem::perms(0755));
+  const std::string gone = directory_ / "gone";
+  for (const std::string& before :
+       {std::string(), "mkdir " + gone + "; cd " + gone + "; rmdir " + gone + "; "}) {
+    const Ran ran = run_script(before);
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    EXPECT_EQ(ran.out, "built, list\n");
+  }
+  std::filesystem::permissions(checkout / "build", std::filesystem::perms(0755));
 }
 
 TEST_F(ProgramTest, ABuildShowsHowFarItIs) {

@@ -95,6 +95,17 @@ TEST(Report, WrapBreaksBetweenWordsElseAfterCommas) {
   EXPECT_EQ(wrap("××××× ××", 5), (Lines{"×××××", "××"}));
 }
 
+TEST(Report, CsvHoldsNoFormulaAndNoLineOfAComment) {
+  Report report;
+  report.columns = {"a", "=b"};
+  report.rows = {{"=1+1", "-"}, {"@x,\"", Cell(-1.5, "")}};
+  report.notes = {"two\nlines"};
+  report.provenance.fields = {{"command", "convlab\rx\ny"}};
+  EXPECT_EQ(render(report, Format::csv),
+            "# command: convlab x y\n# two lines\na,\"'=b\"\n\"'=1+1\",-\n\"'@x,\"\"\",-1.5\n");
+  EXPECT_NE(render(report, Format::md).find("- command: convlab x y\n"), std::string::npos);
+}
+
 TEST(Report, CsvQuotesAndKeepsFullPrecision) {
   EXPECT_EQ(render(sample(), Format::csv),
             "# cpu: some cpu\n"

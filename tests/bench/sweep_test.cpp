@@ -103,7 +103,7 @@ TEST(SweepReport, CrossoversAndRegret) {
     if (r["tuned_at"]["n"] == 4 && r["used_at"]["n"] == 1) at_1 = r["ratio"];
   EXPECT_EQ(at_1, 2);
   const std::string text = render(sample(), Format::table);
-  EXPECT_TRUE(contains(text, "the plan tuned at n=1 (direct) costs 3.0x at n=4, where fft wins"))
+  EXPECT_TRUE(contains(text, "the plan tuned at n=1 (direct) costs 3.00x at n=4, where fft wins"))
       << text;
   EXPECT_TRUE(contains(text, "Stopped early")) << text;
   const std::string csv = render(sample(), Format::csv);

@@ -245,17 +245,15 @@ TEST(TuneReport, UnsureRowsAreCountedInTheLastNote) {
   table.provenance.fields.emplace_back("threads", "2");
   table.disturbances.others = 0.412;
   EXPECT_EQ(unsure_note(table, true),
-            "1 of 3 rows is UNSURE: other programs used 41% of 2 cores; run the command again when "
-            "it is quiet");
+            "1 of 3 rows is UNSURE: other programs used 41% of 2 cores; run it again when they are "
+            "idle");
   const std::string text = render(table, Format::table);
   EXPECT_NE(text.find("  1.500  UNSURE   slow"), std::string::npos) << text;
   EXPECT_NE(text.find(unsure_note(table, true)), std::string::npos) << text;
   table.disturbances.others = 0.04;
   EXPECT_EQ(unsure_note(table, true),
-            "1 of 3 rows is UNSURE: too close to tell in the processes so far; the same command "
-            "goes on from here");
-  EXPECT_EQ(unsure_note(table, false),
-            "1 of 3 rows is UNSURE: too close to tell in the processes so far");
+            "1 of 3 rows is UNSURE: too close to tell so far; the same command goes on from here");
+  EXPECT_EQ(unsure_note(table, false), "1 of 3 rows is UNSURE: too close to tell so far");
 }
 
 // A prediction may come without a ratio; one row is singular.

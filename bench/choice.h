@@ -1,0 +1,14 @@
+// A candidate in a few words.
+#pragma once
+
+#include <string>
+
+#include "autotune/result.h"
+
+namespace convlab {
+
+// "nchw16c", or "nchw>nchw16c" where x and y differ.
+std::string show_layouts(const Candidate&);
+std::string show_choice(const Candidate&);  // "winograd tile=4 nchw16c"
+
+}  // namespace convlab

@@ -1,0 +1,12 @@
+// Texts that people and other programs write: lists of problems, plans, results.
+#pragma once
+
+#include <string>
+
+namespace convlab {
+
+// All of a file, or of stdin for "-", without the byte order mark that some editors put first. A
+// pipe is read to its end. Throws InputError that names the file and says why it cannot be read.
+std::string read_text_file(const std::string& path);
+
+}  // namespace convlab

@@ -1,0 +1,28 @@
+// For libFuzzer: no bytes make the reader of result files read too far or throw anything but
+// InputError, and all that it accepts are times above 0.
+#include <cstdlib>
+
+#include "autotune/build_info.h"
+#include "bench/result_file.h"
+#include "conv/error.h"
+
+namespace convlab {
+
+const BuildInfo& build_info() {  // the store's writer wants one
+  static const BuildInfo none;
+  return none;
+}
+
+}  // namespace convlab
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace convlab;
+  try {
+    const ResultFile file =
+        parse_result_file(std::string(reinterpret_cast<const char*>(data), size), "results");
+    for (const ResultRow& row : file.rows)
+      if (row.times && !(row.times->ms > 0)) std::abort();
+  } catch (const InputError&) {
+  }
+  return 0;
+}

@@ -1,0 +1,33 @@
+// For libFuzzer: no bytes make the parsers of problems and of lists of them read too far or throw
+// anything but InputError; and what they accept comes back as it was from its own text.
+#include <cstdlib>
+
+#include "conv/error.h"
+#include "conv/problem_text.h"
+
+namespace convlab {
+namespace {
+
+void require_round_trip(const NamedProblem& problem) {
+  validate(problem.problem);
+  if (parse_problem(to_text(problem)) != problem) std::abort();
+}
+
+}  // namespace
+}  // namespace convlab
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace convlab;
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  try {
+    require_round_trip(parse_problem(text));
+  } catch (const InputError&) {
+  }
+  try {
+    std::vector<std::string> warnings;
+    for (const NamedProblem& problem : parse_problems(text, "list", &warnings))
+      require_round_trip(problem);
+  } catch (const InputError&) {
+  }
+  return 0;
+}

@@ -1,0 +1,18 @@
+// For libFuzzer: no bytes make the reader of plans read too far or throw anything but InputError;
+// and what it accepts comes back as it was from the writer.
+#include <cstdlib>
+
+#include "conv/error.h"
+#include "nets/plan.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace convlab;
+  NetPlan plan;
+  try {
+    plan = plan_from_json(std::string(reinterpret_cast<const char*>(data), size), "plan");
+  } catch (const InputError&) {
+    return 0;
+  }
+  if (plan_from_json(to_json(plan), "written") != plan) std::abort();
+  return 0;
+}
