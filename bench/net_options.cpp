@@ -6,11 +6,10 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iterator>
 
+#include "bench/input.h"
 #include "bench/net_timing.h"
 #include "bench/report.h"
 #include "bench/step_info.h"
@@ -48,11 +47,7 @@ std::string tune_command(const NetArguments& a, const Graph& graph, const Choose
 }
 
 NetPlan read_plan(const std::string& file) {
-  std::ifstream stream(file, std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(stream)), {});
-  if (!stream.is_open() || stream.bad() || text.empty())
-    throw InputError(fmt::format(
-        "--plan: cannot read '{}': expected a file of `convlab plan NET --format json`", file));
+  const std::string text = read_input(file, "a file of `convlab plan NET --format json`", "--plan");
   return plan_from_json(text, file);
 }
 
@@ -245,7 +240,7 @@ Chosen choose_by_store(const Graph& graph, const NetArguments& a, const ChooseOp
   const std::string db = db_path(a.common);
   std::optional<Store> store;
   // One that was asked for must be there; the default one may be missing.
-  if (!a.common.db.empty() || std::filesystem::exists(db)) store.emplace(db, Store::Open::existing);
+  if (!a.common.db.empty() || Store::exists(db)) store.emplace(db, Store::Open::existing);
   return choose_plan(graph, options, registry, device, store ? &*store : nullptr);
 }
 

@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
 
 #include "autotune/candidates.h"
 #include "autotune/store.h"
@@ -203,7 +204,15 @@ std::optional<Layout> chosen_layout(const CommonOptions& o, const Device& device
 }
 
 std::string db_path(const CommonOptions& o) {
-  return o.db.empty() ? Store::default_path().string() : o.db;
+  const std::string path = o.db.empty() ? Store::default_path().string() : o.db;
+  std::error_code error;  // of a looped link: the store says so
+  const auto place = [&error](const std::string& file) {
+    return std::filesystem::weakly_canonical(file, error);
+  };
+  if (!o.output.empty() && place(o.output) == place(path))
+    throw InputError(
+        fmt::format("--output: '{}' is the tuning store: name another file", o.output));
+  return path;
 }
 
 }  // namespace convlab

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <utility>
 
+#include "autotune/store.h"
 #include "conv/error.h"
 
 namespace convlab {
@@ -30,6 +31,8 @@ void on_interrupt(int signal) {
 
 Output::Output(std::string path, const std::string& flag) : path_(std::move(path)) {
   if (path_.empty()) return;
+  if (Store::is_store(path_))
+    throw InputError(fmt::format("{}: '{}' is a tuning store: name another file", flag, path_));
   struct stat status {};
   if (stat(path_.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
     // A device or a pipe cannot be replaced; it is written as it is.

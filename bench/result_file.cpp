@@ -3,15 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "autotune/race.h"
 #include "autotune/store.h"
+#include "bench/input.h"
 #include "bench/roofline_data.h"
 #include "bench/tune_report.h"
 #include "conv/error.h"
@@ -310,7 +309,7 @@ const std::vector<Kind>& kinds() {
        [](const json& file, const std::string&, ResultFile& result) { read_time(file, result); }},
       {"convlab_plan", plan_format,
        [](const json&, const std::string& text, ResultFile& result) { read_plan(text, result); }},
-      {"convlab_store", store_format,
+      {"convlab_store", store_json_format,
        [](const json&, const std::string& text, ResultFile& result) {
          read_store(import_json(text), result);
        }},
@@ -355,9 +354,8 @@ void require_positive(const RowTimes& times, const std::string& path, const std:
 }  // namespace
 
 ResultFile read_result_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw InputError(fmt::format("cannot read '{}'", path));
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const std::string text =
+      read_input(path, "a tuning store, or JSON of tune, bench, sweep, roofline, time or plan");
   ResultFile result;
   result.path = path;
   if (text.starts_with("SQLite format 3"))

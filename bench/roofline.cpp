@@ -2,14 +2,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 
 #include "autotune/candidates.h"
 #include "autotune/store.h"
 #include "bench/gnuplot.h"
+#include "bench/input.h"
 #include "bench/output.h"
 #include "bench/roofline_report.h"
 #include "bench/targets.h"
@@ -106,7 +104,7 @@ RooflineReport gather(const RooflineArguments& a) {
   TuneArguments tuning = a.tuning;
   const CommonOptions& common = tuning.common;
   const std::string db = db_path(common);
-  const bool has_store = std::filesystem::exists(db);
+  const bool has_store = Store::exists(db);
   if (!a.measure) tuning.tune.budget_s = 0.0;  // only what the store knows
   const TuneOutcome outcome = run_tuning(tuning, a.measure || has_store ? db : "");
 
@@ -143,7 +141,7 @@ RooflineReport gather(const RooflineArguments& a) {
          roofline_points(layer, registry, *device, report.roofs, !a.no_phases))
       report.points.push_back(std::move(point));
   }
-  if (device->info().kind == DeviceKind::cpu)
+  if (device->info().kind == DeviceKind::cpu && outcome.table.store_error.empty())
     add_thread_curves(report, outcome.table, Store(db, Store::Open::existing), registry,
                       device->info(), common.cache);
   add_notes(report);
@@ -151,11 +149,8 @@ RooflineReport gather(const RooflineArguments& a) {
 }
 
 RooflineReport read_report(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file)
-    throw InputError(fmt::format(
-        "--from: cannot read '{}': expected a file that `roofline --format json` wrote", path));
-  return roofline_from_json({std::istreambuf_iterator<char>(file), {}}, path);
+  return roofline_from_json(
+      read_input(path, "a file that `roofline --format json` wrote", "--from"), path);
 }
 
 // Without a TARGET: the roofs alone, of every ISA this CPU has.
