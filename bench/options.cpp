@@ -205,11 +205,12 @@ std::optional<Layout> chosen_layout(const CommonOptions& o, const Device& device
 
 std::string db_path(const CommonOptions& o) {
   const std::string path = o.db.empty() ? Store::default_path().string() : o.db;
-  std::error_code error;  // of a looped link: the store says so
-  const auto place = [&error](const std::string& file) {
-    return std::filesystem::weakly_canonical(file, error);
+  // Empty for a looped link: the store says so.
+  const auto place = [](const std::string& file) {
+    std::error_code error;
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(file), error);
   };
-  if (!o.output.empty() && place(o.output) == place(path))
+  if (!o.output.empty() && !place(path).empty() && place(o.output) == place(path))
     throw InputError(
         fmt::format("--output: '{}' is the tuning store: name another file", o.output));
   return path;
