@@ -39,25 +39,24 @@ bool LineChannel::send(std::string line) {
 
 Heard LineChannel::receive(std::string& line, double seconds, const std::function<bool()>& stop) {
   using Clock = std::chrono::steady_clock;
-  constexpr int slice_ms = 200;  // between two looks at `stop`
-  const auto start = Clock::now();
-  for (;;) {
+  constexpr double slice_s = 0.2;  // between two looks at `stop`
+  for (double waited_s = 0;;) {
     const std::size_t newline = pending_.find('\n');
     if (newline != std::string::npos) {
       line = pending_.substr(0, newline);
       pending_.erase(0, newline + 1);
       return Heard::line;
     }
-    int wait_ms = stop ? slice_ms : -1;
-    if (seconds >= 0) {
-      const double left = seconds - std::chrono::duration<double>(Clock::now() - start).count();
-      if (left <= 0) return Heard::timeout;
-      const int left_ms = int(std::min(left, 1e6) * 1e3) + 1;
-      wait_ms = wait_ms < 0 ? left_ms : std::min(wait_ms, left_ms);
-    }
+    if (seconds >= 0 && waited_s >= seconds) return Heard::timeout;
     if (stop && stop()) return Heard::stopped;
+    const double wait_s = seconds < 0 ? slice_s : std::min(slice_s, seconds - waited_s);
+    const auto start = Clock::now();
     pollfd waiting{fd_, POLLIN, 0};
-    if (::poll(&waiting, 1, wait_ms) <= 0) continue;
+    const int ready = ::poll(&waiting, 1, seconds < 0 && !stop ? -1 : int(1e3 * wait_s) + 1);
+    // A slice that took longer than asked for: the clock went on while this process was stopped.
+    const double took_s = std::chrono::duration<double>(Clock::now() - start).count();
+    waited_s += std::min(took_s, wait_s);
+    if (ready <= 0) continue;
     char buffer[4096];
     const ssize_t n = ::recv(fd_, buffer, sizeof buffer, 0);
     if (n < 0 && errno == EINTR) continue;
@@ -135,8 +134,8 @@ double ChildProcess::cpu_s() const {
   return double(used.tv_sec) + 1e-9 * double(used.tv_nsec);
 }
 
-std::string ChildProcess::end() {
-  if (pid_ < 0) return "ended";
+std::optional<int> ChildProcess::end() {
+  if (pid_ < 0) return {};
   // A closed channel means that it is on its way out by itself: let its own status be seen.
   constexpr int grace_ms = 5000;
   int status = 0;
@@ -149,10 +148,8 @@ std::string ChildProcess::end() {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   pid_ = -1;
-  if (killed) return "killed";
-  if (WIFSIGNALED(status))
-    return fmt::format("crashed: signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
-  return fmt::format("ended the process with exit status {}", WEXITSTATUS(status));
+  if (killed) return {};
+  return status;
 }
 
 void settle_as_child() {

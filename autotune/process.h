@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 namespace convlab {
@@ -21,7 +22,8 @@ class LineChannel {
   explicit LineChannel(int fd) : fd_(fd) {}
   // False when the other end is gone.
   bool send(std::string line);
-  // Waits at most `seconds` (negative: for ever); gives up when `stop` says so.
+  // Waits at most `seconds` (negative: for ever), not counting those in which this process was
+  // stopped; gives up when `stop` says so.
   Heard receive(std::string& line, double seconds, const std::function<bool()>& stop = {});
   bool ended() const { return ended_; }  // seen by send or receive
 
@@ -45,8 +47,9 @@ class ChildProcess {
   bool is_halted() const;
   // CPU time that it has used so far.
   double cpu_s() const;
-  // Kills it unless its channel has ended, waits for its end, and says in words how it ended.
-  std::string end();
+  // Kills it unless its channel has ended, and waits for its end. Its status, as waitpid says;
+  // nullopt when it was killed here.
+  std::optional<int> end();
 
  private:
   int fd_ = -1;

@@ -91,6 +91,7 @@ struct TuneTable {
   std::vector<LayerResult> layers;
   Disturbances disturbances;
   bool complete = true;       // false: stopped by the budget or by Ctrl-C
+  std::string store_error;    // why results could no longer be stored; empty: all are
   double remaining_gain = 0;  // ms that untried candidates may still save over the whole table
 };
 

@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <new>
 #include <vector>
 
+#include "autotune/loss.h"
 #include "autotune/measure.h"
-#include "conv/error.h"
 #include "conv/plan_note.h"
 
 namespace convlab {
@@ -24,6 +23,12 @@ double quick_s(const std::function<void()>& work) {
   std::vector<double> s;
   for (double sum_s = 0; sum_s < enough_s; sum_s += s.back()) s.push_back(time_runs(work, 1));
   return median(s);
+}
+
+// For a handler of exceptions.
+[[noreturn]] void lose_candidate() {
+  const Loss loss = loss_by(std::current_exception());
+  throw CandidateLost(loss.status, loss.reason);
 }
 
 }  // namespace
@@ -100,14 +105,8 @@ void LocalRunner::prepare(Candidate& c) {
     c.rel_error = verdict.rel_error;
     if (c.status != Status::ok) return;
     trials_[candidate_key(c)] = std::move(trial);
-  } catch (const OutOfMemory& e) {
-    throw CandidateLost(Status::refused, e.what());
-  } catch (const std::bad_alloc&) {
-    throw CandidateLost(Status::refused, "out of memory");
-  } catch (const DeviceLost&) {
-    throw;  // not this candidate alone
-  } catch (const std::exception& e) {
-    throw CandidateLost(Status::failed, e.what());
+  } catch (const std::exception&) {
+    lose_candidate();
   }
 }
 
@@ -151,10 +150,8 @@ Sample LocalRunner::sample(const Candidate& c, Timed timed, int runs) {
       sum.lost += one.lost / runs;
     }
     return sum;
-  } catch (const DeviceLost&) {
-    throw;  // not this candidate alone
-  } catch (const std::exception& e) {
-    throw CandidateLost(Status::failed, e.what());
+  } catch (const std::exception&) {
+    lose_candidate();
   }
 }
 

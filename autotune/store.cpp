@@ -3,65 +3,22 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sqlite3.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
-#include <nlohmann/json.hpp>
+#include <fstream>
 #include <optional>
+#include <set>
 
 #include "autotune/build_info.h"
 #include "autotune/ceilings.h"
+#include "autotune/store_file.h"
 #include "autotune/store_row.h"
-#include "conv/error.h"
+#include "autotune/store_schema.h"
 
 namespace convlab {
 namespace {
-
-using Json = nlohmann::json;
-
-constexpr std::uint32_t application_id = 0x434C4254;  // "CLBT": what `file` and we know it by
-constexpr int busy_timeout_ms = 60'000;
-
-std::vector<std::string> key_names() {
-  std::vector<std::string> names;
-  RawRow row;
-  visit_key(row, [&](const char* name, auto&) { names.push_back(fmt::format("\"{}\"", name)); });
-  return names;
-}
-
-std::vector<std::string> all_names() {
-  std::vector<std::string> names;
-  RawRow row;
-  visit_all(row, [&](const char* name, auto&) { names.push_back(fmt::format("\"{}\"", name)); });
-  return names;
-}
-
-const char* sql_type(const std::string&) { return "TEXT"; }
-const char* sql_type(const std::vector<double>&) { return "TEXT"; }  // JSON, for json_each()
-const char* sql_type(std::int64_t) { return "INTEGER"; }
-const char* sql_type(double) { return "REAL"; }
-
-std::string schema() {
-  std::vector<std::string> columns{"id INTEGER PRIMARY KEY"};
-  RawRow row;
-  visit_all(row, [&](const char* name, auto& field) {
-    columns.push_back(fmt::format("\"{}\" {} NOT NULL", name, sql_type(field)));
-  });
-  return fmt::format("CREATE TABLE candidate ({}, UNIQUE ({}))", fmt::join(columns, ", "),
-                     fmt::join(key_names(), ", "));
-}
-
-// "problem"=? AND ...: the first `count` fields of the key.
-std::string key_condition(std::size_t count) {
-  std::vector<std::string> names = key_names();
-  names.resize(count);
-  return fmt::format("{}=?", fmt::join(names, "=? AND "));
-}
 
 std::string now() {
   const auto time = std::chrono::system_clock::now();
@@ -70,213 +27,82 @@ std::string now() {
                      fmt::gmtime(std::chrono::system_clock::to_time_t(time)), ms.count() % 1000);
 }
 
-constexpr const char* remedy = "move it away, or name another store with --db or CONVLAB_DB";
-
-InputError damaged(const std::filesystem::path& path, const std::string& how) {
-  return InputError(fmt::format("{} is damaged ({}): {}", path.string(), how, remedy));
+// "problem"=? AND ...: the first `count` fields of the key.
+std::string key_condition(std::size_t count) {
+  std::vector<std::string> names = candidate_table().key;
+  names.resize(count);
+  return fmt::format("{}=?", fmt::join(names, "=? AND "));
 }
 
-[[noreturn]] void fail(sqlite3* db, const std::filesystem::path& path) {
-  const char* const message = sqlite3_errmsg(db);
-  switch (sqlite3_errcode(db)) {
-    case SQLITE_CORRUPT:
-    case SQLITE_NOTADB:
-      throw damaged(path, message);
-    case SQLITE_READONLY:
-    case SQLITE_CANTOPEN:
-    case SQLITE_PERM:
-      throw EnvironmentError(fmt::format(
-          "{} cannot be written ({}): make it and its directory writable, or name another store "
-          "with --db or CONVLAB_DB",
-          path.string(), message));
-    case SQLITE_BUSY:
-      throw EnvironmentError(fmt::format("{} was locked by another process for {} s", path.string(),
-                                         busy_timeout_ms / 1000));
-    default:
-      throw EnvironmentError(fmt::format("{}: {}", path.string(), message));
-  }
+// Of each row its fields, and whether they are those that were written.
+std::string select_rows(const std::string& condition) {
+  const std::string names = candidate_table().names();
+  return fmt::format("SELECT id, checksum IS row_sum({}), {} FROM candidate {} ORDER BY id", names,
+                     names, condition);
 }
 
-class Statement {
- public:
-  Statement(sqlite3* db, const std::filesystem::path& path, const std::string& sql)
-      : db_(db), path_(path) {
-    if (sqlite3_prepare_v2(db, sql.c_str(), int(sql.size()), &statement_, nullptr) != SQLITE_OK)
-      fail(db, path);
-  }
-  ~Statement() { sqlite3_finalize(statement_); }
-  Statement(const Statement&) = delete;
-
-  Statement& bind(const std::string& v) {
-    return check(sqlite3_bind_text64(statement_, ++bound_, v.data(), v.size(), SQLITE_TRANSIENT,
-                                     SQLITE_UTF8));
-  }
-  Statement& bind(std::int64_t v) { return check(sqlite3_bind_int64(statement_, ++bound_, v)); }
-  Statement& bind(double v) { return check(sqlite3_bind_double(statement_, ++bound_, v)); }
-  Statement& bind(const std::vector<double>& v) { return bind(Json(v).dump()); }
-
-  // True while there is a row.
-  bool step() {
-    const int rc = sqlite3_step(statement_);
-    if (rc != SQLITE_ROW && rc != SQLITE_DONE) fail(db_, path_);
-    return rc == SQLITE_ROW;
-  }
-  void reset() {
-    sqlite3_reset(statement_);
-    bound_ = 0;
-  }
-
-  // Columns. Throws InputError for a value of another type, or for what is no list of numbers.
-  void get(int column, std::string& v) const {
-    require(column, SQLITE_TEXT);
-    v.assign(reinterpret_cast<const char*>(sqlite3_column_text(statement_, column)),
-             std::size_t(sqlite3_column_bytes(statement_, column)));
-  }
-  void get(int column, std::int64_t& v) const {
-    require(column, SQLITE_INTEGER);
-    v = sqlite3_column_int64(statement_, column);
-  }
-  void get(int column, double& v) const {
-    require(column, SQLITE_FLOAT);
-    v = sqlite3_column_double(statement_, column);
-  }
-  void get(int column, std::vector<double>& v) const {
-    std::string text;
-    get(column, text);
-    try {
-      v = Json::parse(text).get<std::vector<double>>();
-    } catch (const Json::exception&) {
-      throw InputError(fmt::format("{} is no list of numbers", name(column)));
-    }
-  }
-
- private:
-  const char* name(int column) const { return sqlite3_column_name(statement_, column); }
-  void require(int column, int type) const {
-    if (sqlite3_column_type(statement_, column) != type)
-      throw InputError(fmt::format("{} has a value of the wrong type", name(column)));
-  }
-  Statement& check(int rc) {
-    if (rc != SQLITE_OK) fail(db_, path_);
-    return *this;
-  }
-
-  sqlite3* db_;
-  const std::filesystem::path& path_;
-  sqlite3_stmt* statement_ = nullptr;
-  int bound_ = 0;
+struct ReadRow {
+  RawRow raw;
+  StoreRow row;
 };
 
-void execute(sqlite3* db, const std::filesystem::path& path, const std::string& sql) {
-  Statement statement(db, path, sql);
-  while (statement.step()) {
-  }
+// Throws InputError for a row that this program cannot have written.
+ReadRow read_row(const Statement& select) {
+  ReadRow read;
+  int column = 1;
+  visit_all(read.raw, [&](const char*, auto& field) { select.get(++column, field); });
+  read.row = from_raw(read.raw);
+  require_date(read.row);
+  std::int64_t intact = 0;
+  select.get(1, intact);
+  if (!intact) throw InputError("its checksum is not that of its values");
+  return read;
 }
 
-// Immediate: it waits for its turn to write at the start, where waiting is safe. One that started
-// as a reader could not be let through later, and would fail as locked.
-class Transaction {
- public:
-  Transaction(sqlite3* db, const std::filesystem::path& path) : db_(db), path_(path) {
-    execute(db_, path_, "BEGIN IMMEDIATE");
-  }
-  ~Transaction() {
-    if (!done_) sqlite3_exec(db_, "ROLLBACK", nullptr, nullptr, nullptr);
-  }
-  Transaction(const Transaction&) = delete;
-  void commit() {
-    execute(db_, path_, "COMMIT");
-    done_ = true;
-  }
+constexpr const char* row_remedy =
+    "`convlab db verify` lists the damaged rows, `convlab db prune --damaged` deletes them";
 
- private:
-  sqlite3* db_;
-  const std::filesystem::path& path_;
-  bool done_ = false;
-};
-
-std::int64_t pragma(sqlite3* db, const std::filesystem::path& path, const std::string& what) {
-  Statement statement(db, path, what);
-  std::int64_t value = 0;
-  if (statement.step()) statement.get(0, value);
-  return value;
+DamagedStore damaged_row(const std::filesystem::path& path, std::int64_t id, const char* how) {
+  return DamagedStore(
+      fmt::format("{} is damaged (row {}: {}): {}", path.string(), id, how, row_remedy));
 }
 
-std::uint32_t big_endian(const char* bytes) {
-  std::uint32_t value = 0;
-  for (int i = 0; i < 4; ++i) value = value << 8 | std::uint8_t(bytes[i]);
-  return value;
-}
-
-// Looks at the file's first 100 bytes (https://sqlite.org/fileformat.html, section 1.3) before any
-// statement runs: the first one would roll back a foreign file's journal. Read through SQLite's own
-// handle, since closing another one would drop the locks that this process holds on the file. An
-// empty file is fine: a process killed while it made a store leaves one.
-void require_store(sqlite3* db, const std::filesystem::path& path) {
-  sqlite3_file* file = nullptr;
-  sqlite3_int64 size = 0;
-  std::array<char, 100> header{};
-  if (sqlite3_file_control(db, "main", SQLITE_FCNTL_FILE_POINTER, &file) != SQLITE_OK ||
-      file->pMethods->xFileSize(file, &size) != SQLITE_OK)
-    fail(db, path);
-  if (size == 0) return;
-  if (file->pMethods->xRead(file, header.data(), int(header.size()), 0) != SQLITE_OK ||
-      std::memcmp(header.data(), "SQLite format 3", 16) != 0)
-    throw InputError(
-        fmt::format("{} is not a tuning store (no SQLite file): {}", path.string(), remedy));
-  if (big_endian(&header[68]) != application_id)
-    throw InputError(fmt::format("{} is not a tuning store (another program's SQLite file): {}",
-                                 path.string(), remedy));
-  if (const std::uint32_t version = big_endian(&header[60]); version == 0 || version > store_format)
-    throw InputError(
-        fmt::format("{} has format {}, this program reads {}: use the program that "
-                    "wrote it, or {}",
-                    path.string(), version, store_format, remedy));
-}
-
-std::vector<std::string> problems_of(sqlite3* db, const std::filesystem::path& path,
-                                     const std::string& check) {
-  std::vector<std::string> problems;
-  Statement statement(db, path, check);
-  for (std::string text; statement.step(); problems.push_back(text)) statement.get(0, text);
-  if (problems == std::vector<std::string>{"ok"}) problems.clear();
-  return problems;
-}
-
-// All rows with their ids, in order of recording. One with impossible values goes to `problems`,
-// or is thrown.
+// All rows with their ids, in order of recording. Damaged ones go to `bad`, or are thrown.
 std::vector<std::pair<std::int64_t, StoreRow>> read_rows(
-    sqlite3* db, const std::filesystem::path& path, std::vector<std::string>* problems = nullptr) {
+    StoreFile& file, std::vector<std::pair<std::int64_t, std::string>>* bad = nullptr) {
   std::vector<std::pair<std::int64_t, StoreRow>> rows;
-  Statement select(
-      db, path,
-      fmt::format("SELECT id, {} FROM candidate ORDER BY id", fmt::join(all_names(), ", ")));
+  Statement select(file, select_rows(""));
   while (select.step()) {
     std::int64_t id = 0;
     select.get(0, id);
     try {
-      RawRow raw;
-      int column = 0;
-      visit_all(raw, [&](const char*, auto& field) { select.get(++column, field); });
-      rows.emplace_back(id, from_raw(raw));
+      rows.emplace_back(id, read_row(select).row);
     } catch (const InputError& e) {
-      const std::string problem = fmt::format("row {}: {}", id, e.what());
-      if (!problems) throw damaged(path, problem);
-      problems->push_back(problem);
+      if (!bad) throw damaged_row(file.path(), id, e.what());
+      bad->emplace_back(id, e.what());
     }
   }
   return rows;
 }
 
-void insert(sqlite3* db, const std::filesystem::path& path, const StoreRow& row) {
-  const std::vector<std::string> names = all_names();
-  Statement statement(
-      db, path,
-      fmt::format("INSERT OR REPLACE INTO candidate ({}) VALUES ({})", fmt::join(names, ", "),
-                  fmt::join(std::vector<std::string>(names.size(), "?"), ", ")));
+void insert(StoreFile& file, const StoreRow& row) {
+  Statement statement(file, candidate_table().insert());
   const RawRow raw = to_raw(row);
   visit_all(raw, [&](const char*, const auto& field) { statement.bind(field); });
   statement.step();
+}
+
+bool has_roofs(StoreFile& file) {
+  return file.number("SELECT count(*) FROM sqlite_schema WHERE name = 'roof'") != 0;
+}
+
+std::vector<std::int64_t> damaged_roofs(StoreFile& file) {
+  std::vector<std::int64_t> ids;
+  if (!has_roofs(file)) return ids;
+  Statement select(file, fmt::format("SELECT id FROM roof WHERE checksum IS NOT row_sum({})",
+                                     roof_table().names()));
+  while (select.step()) select.get(0, ids.emplace_back());
+  return ids;
 }
 
 }  // namespace
@@ -298,66 +124,104 @@ std::string fingerprint(const DeviceInfo& device, const AlgoInfo& algo) {
   return text;
 }
 
-void Store::Close::operator()(sqlite3* db) const { sqlite3_close(db); }
+DeviceKind device_kind(const std::string& fingerprint) {
+  return fingerprint.starts_with("cuda=") ? DeviceKind::cuda : DeviceKind::cpu;
+}
 
-Store::Store(std::filesystem::path path, Open open) : path_(std::filesystem::absolute(path)) {
-  if (open == Open::existing && !std::filesystem::exists(path_))
-    throw InputError(
-        fmt::format("there is no tuning store {}: `convlab tune` makes one, --db or "
-                    "CONVLAB_DB name another",
-                    path_.string()));
-  if (std::filesystem::is_directory(path_))
-    throw InputError(
-        fmt::format("{} is a directory: name a file with --db or CONVLAB_DB", path_.string()));
-  if (open == Open::create) {
-    std::error_code error;
-    std::filesystem::create_directories(path_.parent_path(), error);
-    if (error)
-      throw EnvironmentError(
-          fmt::format("cannot make the directory {} ({}): name another store with "
-                      "--db or CONVLAB_DB",
-                      path_.parent_path().string(), error.message()));
+std::string parse_date(const std::string& text) {
+  const InputError wrong(
+      fmt::format("'{}': expected a date as in 2026-01-31 or 2026-01-31T12:00", text));
+  const std::string given = text.ends_with('Z') ? text.substr(0, text.size() - 1) : text;
+  std::string date = "0000-00-00T00:00:00.000";
+  if (std::set<std::size_t>{10, 16, 19, 23}.count(given.size()) == 0) throw wrong;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const bool digit = given[i] >= '0' && given[i] <= '9';
+    if (date[i] == '0' ? !digit : given[i] != date[i]) throw wrong;
+    date[i] = given[i];
   }
-  sqlite3* db = nullptr;
-  const int rc = sqlite3_open_v2(
-      path_.c_str(), &db, SQLITE_OPEN_READWRITE | (open == Open::create ? SQLITE_OPEN_CREATE : 0),
-      nullptr);
-  db_.reset(db);
-  if (rc != SQLITE_OK) fail(db, path_);
-  sqlite3_busy_timeout(db, busy_timeout_ms);
-  require_store(db, path_);
+  const auto number = [&](std::size_t at, std::size_t count) {
+    return unsigned(std::stoul(date.substr(at, count)));
+  };
+  const std::chrono::year_month_day day{std::chrono::year(int(number(0, 4))),
+                                        std::chrono::month(number(5, 2)),
+                                        std::chrono::day(number(8, 2))};
+  if (!day.ok() || number(11, 2) > 23 || number(14, 2) > 59 || number(17, 2) > 59) throw wrong;
+  return date + "Z";
+}
 
-  if (const auto problems = problems_of(db, path_, "PRAGMA quick_check(1)"); !problems.empty())
-    throw damaged(path_, problems.front());
-  if (pragma(db, path_, "PRAGMA user_version") == 1) upgrade();
+Store::Store(std::filesystem::path path, Open open)
+    : file_(std::make_unique<StoreFile>(std::filesystem::absolute(path), open)) {
+  require_schema();
+  if (const auto complaints = file_->complaints("PRAGMA quick_check(1)"); !complaints.empty())
+    throw damaged(this->path(), complaints.front());
+  const std::int64_t format = file_->number("PRAGMA user_version");
+  if (format != 0 && format != store_format) upgrade();
   // With Open::create the version is written again even if the tables are there: better that an
   // unwritable file or directory shows now than after the first measurement.
-  if (open == Open::create || pragma(db, path_, "PRAGMA user_version") == 0) {
-    Transaction transaction(db, path_);
-    if (pragma(db, path_, "PRAGMA user_version") == 0) {
-      execute(db, path_, schema());
-      execute(db, path_, fmt::format("PRAGMA application_id = {}", application_id));
+  if (open == Open::create || format == 0) {
+    Transaction transaction(*file_);
+    if (file_->number("PRAGMA user_version") == 0) {
+      file_->execute(candidate_table().create());
+      file_->execute(fmt::format("PRAGMA application_id = {}", store_application_id));
     }
-    execute(db, path_, fmt::format("PRAGMA user_version = {}", store_format));
+    file_->execute(fmt::format("PRAGMA user_version = {}", store_format));
     transaction.commit();
   }
 }
 
-// Format 1 knew no processes and no protocol.
+// In one transaction: another process may be making the store, or bringing it to this format.
+void Store::require_schema() {
+  file_->execute("BEGIN");
+  const std::int64_t format = file_->number("PRAGMA user_version");
+  std::vector<SchemaObject> objects;
+  Statement select(*file_, "SELECT type, name, ifnull(sql, '') FROM sqlite_schema");
+  while (select.step()) try {
+      SchemaObject& object = objects.emplace_back();
+      select.get(0, object.type);
+      select.get(1, object.name);
+      select.get(2, object.sql);
+    } catch (const InputError& e) {
+      throw damaged(path(), fmt::format("schema: {}", e.what()));
+    }
+  file_->execute("COMMIT");
+  if (format == 0 && objects.empty()) return;
+  if (const std::string fault = schema_fault(objects, std::uint32_t(format)); !fault.empty())
+    throw damaged(path(), fault);
+}
+
 void Store::upgrade() {
-  Transaction transaction(db_.get(), path_);
-  if (pragma(db_.get(), path_, "PRAGMA user_version") != 1) return;  // another program was faster
-  for (const char* column :
-       {"process_ms TEXT NOT NULL DEFAULT '[]'", "process_pack_ms TEXT NOT NULL DEFAULT '[]'",
-        "protocol INTEGER NOT NULL DEFAULT 1"})
-    execute(db_.get(), path_, fmt::format("ALTER TABLE candidate ADD COLUMN {}", column));
-  execute(db_.get(), path_, fmt::format("PRAGMA user_version = {}", store_format));
+  Transaction transaction(*file_);
+  const std::int64_t format = file_->number("PRAGMA user_version");
+  if (format == store_format) return;  // another program was faster
+  std::vector<const StoreTable*> tables{&candidate_table()};
+  if (has_roofs(*file_)) tables.push_back(&roof_table());
+  for (const StoreTable* table : tables)
+    for (const std::string& statement : upgrade_statements(*table, std::uint32_t(format)))
+      file_->execute(statement);
+  file_->execute(fmt::format("PRAGMA user_version = {}", store_format));
   transaction.commit();
 }
 
 Store::Store(Store&&) noexcept = default;
 Store& Store::operator=(Store&&) noexcept = default;
 Store::~Store() = default;
+
+const std::filesystem::path& Store::path() const { return file_->path(); }
+
+bool Store::exists(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error) || error;
+}
+
+bool Store::is_store(const std::filesystem::path& path) {
+  std::error_code error;
+  StoreHeader header{};
+  return std::filesystem::is_regular_file(path, error) &&
+         std::ifstream(path, std::ios::binary).read(header.data(), header.size()) &&
+         is_store_header(header);
+}
+
+void Store::interrupt_by(const std::atomic<bool>* stop) { file_->interrupt_by(stop); }
 
 std::filesystem::path Store::default_path() {
   const auto variable = [](const char* name) -> std::string {
@@ -383,9 +247,7 @@ Store::Found Store::lookup(const ConvProblem& problem, CacheMode cache, const De
   wanted.candidate.threads = device.threads;
   wanted.candidate.cache = cache;
 
-  Statement select(db_.get(), path_,
-                   fmt::format("SELECT {} FROM candidate WHERE {} ORDER BY id",
-                               fmt::join(all_names(), ", "), key_condition(lookup_fields)));
+  Statement select(*file_, select_rows("WHERE " + key_condition(lookup_fields)));
   const RawRow key = to_raw(wanted);
   int field_number = 0;
   visit_key(key, [&](const char*, const auto& field) {
@@ -393,19 +255,21 @@ Store::Found Store::lookup(const ConvProblem& problem, CacheMode cache, const De
   });
 
   Found found;
-  while (select.step()) try {
-      RawRow raw;
-      int column = -1;
-      visit_all(raw, [&](const char*, auto& field) { select.get(++column, field); });
-      if (raw.version == algo.version && raw.protocol == measuring_protocol) {
-        found.candidates.push_back(from_raw(raw).candidate);
-        found.dates.push_back(raw.date);
+  while (select.step()) {
+    std::int64_t id = 0;
+    select.get(0, id);
+    try {
+      ReadRow read = read_row(select);
+      if (read.raw.version == algo.version && read.raw.protocol == measuring_protocol) {
+        found.candidates.push_back(std::move(read.row.candidate));
+        found.dates.push_back(std::move(read.row.date));
       } else {
         ++found.stale;
       }
     } catch (const InputError& e) {
-      throw damaged(path_, e.what());
+      throw damaged_row(path(), id, e.what());
     }
+  }
   return found;
 }
 
@@ -419,26 +283,29 @@ void Store::record(const ConvProblem& problem, const DeviceInfo& device, const A
 }
 
 void Store::put(const StoreRow& row) {
-  Transaction transaction(db_.get(), path_);
-  insert(db_.get(), path_, row);
+  Transaction transaction(*file_);
+  insert(*file_, row);
   transaction.commit();
 }
 
 void Store::record(const std::vector<StoreRow>& rows) {
-  Transaction transaction(db_.get(), path_);
+  Transaction transaction(*file_);
   const std::string date = now();
   for (StoreRow row : rows) {
     row.commit = build_info().commit;
     row.date = date;
-    insert(db_.get(), path_, row);
+    insert(*file_, row);
   }
   transaction.commit();
 }
 
 std::vector<Candidate> Store::worst_errors(DType dtype) const {
-  Statement select(db_.get(), path_,
-                   "SELECT algo, config, max(rel_error) FROM candidate WHERE dtype = ? AND "
-                   "predicted = 0 AND rel_error > 0 GROUP BY algo, config");
+  // A damaged row decides nothing here; whoever reads all of it says so.
+  Statement select(*file_,
+                   fmt::format("SELECT algo, config, max(rel_error) FROM candidate WHERE dtype = ? "
+                               "AND predicted = 0 AND rel_error > 0 AND checksum IS row_sum({}) "
+                               "GROUP BY algo, config",
+                               candidate_table().names()));
   select.bind(std::string(to_string(dtype)));
   std::vector<Candidate> worst;
   while (select.step()) try {
@@ -449,52 +316,48 @@ std::vector<Candidate> Store::worst_errors(DType dtype) const {
       select.get(2, c.rel_error);
       c.config = Config::parse(config);
     } catch (const InputError& e) {
-      throw damaged(path_, e.what());
+      throw damaged(path(), e.what());
     }
   return worst;
 }
 
-// A table of its own, made when there is something to put in: programs that do not know it read
-// the store as before.
+// A table of its own, made when there is something to put in.
 std::vector<Roof> Store::roofs(const DeviceInfo& device) const {
   std::vector<Roof> roofs;
-  if (pragma(db_.get(), path_, "SELECT count(*) FROM sqlite_master WHERE name = 'roof'") == 0)
-    return roofs;
-  Statement select(db_.get(), path_,
-                   "SELECT level, what, threads, measured, per_second, noise, date FROM roof "
-                   "WHERE fingerprint = ? ORDER BY id");
+  if (!has_roofs(*file_)) return roofs;
+  const std::string names = roof_table().names();
+  Statement select(*file_, fmt::format("SELECT checksum IS row_sum({}), {} FROM roof "
+                                       "WHERE fingerprint = ? ORDER BY id",
+                                       names, names));
   select.bind(convlab::fingerprint(device, {}));
   while (select.step()) try {
       Roof roof;
-      std::int64_t threads = 0, measured = 0;
-      select.get(0, roof.level);
-      select.get(1, roof.what);
-      select.get(2, threads);
-      select.get(3, measured);
-      select.get(4, roof.per_second);
-      select.get(5, roof.noise);
-      select.get(6, roof.date);
+      std::int64_t intact = 0, threads = 0, measured = 0;
+      select.get(0, intact);
+      select.get(2, roof.level);
+      select.get(3, roof.what);
+      select.get(4, threads);
+      select.get(5, measured);
+      select.get(6, roof.per_second);
+      select.get(7, roof.noise);
+      select.get(8, roof.date);
+      if (!intact) throw InputError("a roof's checksum is not that of its values");
       roof.threads = int(threads);
       roof.measured = measured != 0;
       roofs.push_back(std::move(roof));
     } catch (const InputError& e) {
-      throw damaged(path_, e.what());
+      throw DamagedStore(
+          fmt::format("{} is damaged ({}): {}", path().string(), e.what(), row_remedy));
     }
   return roofs;
 }
 
 void Store::record(const DeviceInfo& device, const std::vector<Roof>& roofs) {
   const std::string machine = convlab::fingerprint(device, {}), date = now();
-  Transaction transaction(db_.get(), path_);
-  execute(db_.get(), path_,
-          "CREATE TABLE IF NOT EXISTS roof (id INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL, "
-          "level TEXT NOT NULL, what TEXT NOT NULL, threads INTEGER NOT NULL, "
-          "measured INTEGER NOT NULL, per_second REAL NOT NULL, noise REAL NOT NULL, "
-          "date TEXT NOT NULL)");
-  Statement(db_.get(), path_, "DELETE FROM roof WHERE fingerprint = ?").bind(machine).step();
-  Statement insert(db_.get(), path_,
-                   "INSERT INTO roof (fingerprint, level, what, threads, measured, per_second, "
-                   "noise, date) VALUES (?, ?, ?, ?, ?, ?, ?, ?)");
+  Transaction transaction(*file_);
+  if (!has_roofs(*file_)) file_->execute(roof_table().create());
+  Statement(*file_, "DELETE FROM roof WHERE fingerprint = ?").bind(machine).step();
+  Statement insert(*file_, roof_table().insert());
   for (const Roof& roof : roofs) {
     insert.bind(machine).bind(roof.level).bind(roof.what).bind(std::int64_t(roof.threads));
     insert.bind(std::int64_t(roof.measured)).bind(roof.per_second).bind(roof.noise).bind(date);
@@ -506,28 +369,30 @@ void Store::record(const DeviceInfo& device, const std::vector<Roof>& roofs) {
 
 std::vector<StoreRow> Store::rows() const {
   std::vector<StoreRow> rows;
-  for (auto& [id, row] : read_rows(db_.get(), path_)) rows.push_back(std::move(row));
+  for (auto& [id, row] : read_rows(*file_)) rows.push_back(std::move(row));
   return rows;
 }
 
-std::int64_t Store::size() const {
-  return pragma(db_.get(), path_, "SELECT count(*) FROM candidate");
-}
+std::int64_t Store::size() const { return file_->number("SELECT count(*) FROM candidate"); }
 
 std::vector<std::string> Store::verify() const {
-  std::vector<std::string> problems = problems_of(db_.get(), path_, "PRAGMA integrity_check");
-  if (problems.empty()) read_rows(db_.get(), path_, &problems);
-  return problems;
+  std::vector<std::string> all = file_->complaints("PRAGMA integrity_check");
+  if (!all.empty()) return all;
+  std::vector<std::pair<std::int64_t, std::string>> bad;
+  read_rows(*file_, &bad);
+  for (const auto& [id, how] : bad) all.push_back(fmt::format("row {}: {}", id, how));
+  for (const std::int64_t id : damaged_roofs(*file_))
+    all.push_back(fmt::format("roof {}: its checksum is not that of its values", id));
+  return all;
 }
 
 Store::Merged Store::merge(const Store& other) { return merge(other.rows()); }
 
 Store::Merged Store::merge(const std::vector<StoreRow>& rows) {
   Merged merged;
-  Transaction transaction(db_.get(), path_);
-  Statement select(
-      db_.get(), path_,
-      fmt::format("SELECT date FROM candidate WHERE {}", key_condition(key_names().size())));
+  Transaction transaction(*file_);
+  Statement select(*file_, fmt::format("SELECT date FROM candidate WHERE {}",
+                                       key_condition(candidate_table().key.size())));
   for (const StoreRow& row : rows) {
     const RawRow raw = to_raw(row);
     visit_key(raw, [&](const char*, const auto& field) { select.bind(field); });
@@ -538,25 +403,46 @@ Store::Merged Store::merge(const std::vector<StoreRow>& rows) {
       ++merged.kept;
       continue;
     }
-    insert(db_.get(), path_, row);
+    insert(*file_, row);
     ++(date ? merged.replaced : merged.added);
   }
   transaction.commit();
   return merged;
 }
 
-std::int64_t Store::prune(const std::function<bool(const StoreRow&)>& drop) {
-  Transaction transaction(db_.get(), path_);
-  Statement statement(db_.get(), path_, "DELETE FROM candidate WHERE id = ?");
+std::filesystem::path Store::undo_path() const { return path().string() + ".undo"; }
+
+// Rows that another process writes after the copy was made have other ids, and stay.
+std::int64_t Store::remove(const std::vector<std::int64_t>& ids, const std::string& table) {
+  Transaction transaction(*file_);
+  Statement statement(*file_, fmt::format("DELETE FROM {} WHERE id = ? RETURNING id", table));
   std::int64_t count = 0;
-  for (const auto& [id, row] : read_rows(db_.get(), path_))
-    if (drop(row)) {
-      statement.bind(id).step();
-      statement.reset();
-      ++count;
-    }
+  for (const std::int64_t id : ids) {
+    count += statement.bind(id).step();
+    statement.reset();
+  }
   transaction.commit();
   return count;
+}
+
+std::int64_t Store::prune(const std::function<bool(const StoreRow&)>& drop) {
+  std::vector<std::int64_t> ids;
+  for (const auto& [id, row] : read_rows(*file_))
+    if (drop(row)) ids.push_back(id);
+  if (ids.empty()) return 0;
+  file_->copy_to(undo_path());
+  return remove(ids, "candidate");
+}
+
+std::int64_t Store::prune_damaged() {
+  std::vector<std::pair<std::int64_t, std::string>> bad;
+  read_rows(*file_, &bad);
+  std::vector<std::int64_t> ids;
+  for (const auto& [id, how] : bad) ids.push_back(id);
+  const std::vector<std::int64_t> roofs = damaged_roofs(*file_);
+  if (ids.empty() && roofs.empty()) return 0;
+  file_->copy_to(undo_path());
+  return remove(ids, "candidate") + remove(roofs, "roof");
 }
 
 }  // namespace convlab

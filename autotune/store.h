@@ -9,6 +9,7 @@
 // provenance.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -18,21 +19,41 @@
 
 #include "autotune/result.h"
 #include "conv/algo.h"
-
-struct sqlite3;
+#include "conv/error.h"
 
 namespace convlab {
 
 struct Roof;
+class StoreFile;
 
-// Of the table and of the JSON form; raise it when a field comes, goes or changes its meaning.
-inline constexpr std::uint32_t store_format = 2;
+// Of the file and of the JSON form; raise both when a field comes, goes or changes its meaning.
+inline constexpr std::uint32_t store_format = 3;
+inline constexpr std::uint32_t store_json_format = 2;
+
+inline constexpr std::uint32_t store_application_id = 0x434C4254;  // "CLBT", as `file` shows it
+
+// A store, but its bytes or its schema are not as this program writes them.
+class DamagedStore : public InputError {
+ public:
+  using InputError::InputError;
+};
+
+// What Store::interrupt_by was given has become true.
+class StoreInterrupted : public EnvironmentError {
+ public:
+  using EnvironmentError::EnvironmentError;
+};
 
 // What besides the problem decides how fast an algorithm is: CPU, ISA in force, caches, compiler
 // and flags (of a card: compute capability, multiprocessors, CUDA and driver), and the versions of
 // the libraries that this algorithm uses, and of no others. Text: "cpu=...; isa=avx512; ...;
 // onednn=2.6.3".
 std::string fingerprint(const DeviceInfo&, const AlgoInfo&);
+DeviceKind device_kind(const std::string& fingerprint);
+
+// A date from its beginning on, "2026-01-31", "2026-01-31T12:00" and so on, perhaps with a Z behind
+// it: in full, as rows have it. Throws InputError for what is no date of the calendar.
+std::string parse_date(const std::string& text);
 
 // One row. The candidate's layouts are the row's; the problem's layouts are the same.
 struct StoreRow {
@@ -44,8 +65,9 @@ struct StoreRow {
   std::string date;                   // UTC, "2026-01-31T23:59:59.999Z": compares as text
 };
 
-// All members throw InputError for a file that is damaged or foreign, EnvironmentError when it cannot
-// be written, stays locked or the disk is full; both name the file.
+// All members throw DamagedStore for a file that is damaged, InputError for one that is foreign,
+// EnvironmentError when it cannot be written, stays locked, the disk is full, or somebody removed
+// it; all name the file.
 class Store {
  public:
   enum class Open : std::uint8_t {
@@ -53,8 +75,8 @@ class Store {
     existing,  // throws when there is none
   };
   // The file is looked at before it is touched: one that is not a store, or was written by a newer
-  // version, or fails SQLite's integrity check stays as it is, to the byte. One of an older format
-  // is brought to this one; its rows stay, and are stale.
+  // version, or fails SQLite's integrity check, or has tables, triggers or views of somebody else,
+  // stays as it is, to the byte. One of an older format is brought to this one; its rows stay.
   explicit Store(std::filesystem::path, Open = Open::create);
   Store(Store&&) noexcept;
   Store& operator=(Store&&) noexcept;
@@ -63,7 +85,14 @@ class Store {
   // $CONVLAB_DB, else $XDG_CACHE_HOME/convlab/tune.db, else ~/.cache/convlab/tune.db; empty
   // where HOME is not set either.
   static std::filesystem::path default_path();
-  const std::filesystem::path& path() const { return path_; }
+  // Whether something is there: a store, or what Store's constructor says why it is none.
+  static bool exists(const std::filesystem::path&);
+  static bool is_store(const std::filesystem::path&);  // by its first bytes
+  const std::filesystem::path& path() const;
+
+  // When *stop becomes true, a statement that takes long throws StoreInterrupted, and none waits
+  // long for another process. Writing a row is short.
+  void interrupt_by(const std::atomic<bool>* stop);
 
   struct Found {
     std::vector<Candidate> candidates;  // all layouts and configs, of this version
@@ -95,7 +124,8 @@ class Store {
   std::vector<StoreRow> rows() const;
   std::int64_t size() const;
 
-  // What is wrong, one line each; empty: nothing. SQLite's integrity check, then every value.
+  // What is wrong, one line each; empty: nothing. SQLite's integrity check, then every row's values
+  // and its checksum.
   std::vector<std::string> verify() const;
 
   struct Merged {
@@ -105,16 +135,18 @@ class Store {
   Merged merge(const Store& other);
   Merged merge(const std::vector<StoreRow>&);
 
-  // Deletes the rows for which `drop` says so; returns how many. All or nothing.
+  // Deletes the rows for which `drop` says so, all or none, and returns how many. What the store
+  // was before is in undo_path() then, unless there was nothing to delete.
   std::int64_t prune(const std::function<bool(const StoreRow&)>& drop);
+  // The same, of the rows in which verify() finds something wrong.
+  std::int64_t prune_damaged();
+  std::filesystem::path undo_path() const;
 
  private:
-  struct Close {
-    void operator()(sqlite3*) const;
-  };
+  void require_schema();
   void upgrade();
-  std::filesystem::path path_;
-  std::unique_ptr<sqlite3, Close> db_;
+  std::int64_t remove(const std::vector<std::int64_t>& ids, const std::string& table);
+  std::unique_ptr<StoreFile> file_;
 };
 
 // Rows as JSON text and back. Throws InputError that says which row and field is wrong.

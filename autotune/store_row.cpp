@@ -119,6 +119,12 @@ StoreRow from_raw(const RawRow& raw) {
   return row;
 }
 
+void require_date(const StoreRow& row) {
+  if (parse_date(row.date) != row.date)
+    throw InputError(
+        fmt::format("date '{}': expected one as in 2026-01-31T23:59:59.999Z", row.date));
+}
+
 Json to_json(const StoreRow& row) {
   Json object;
   const RawRow raw = to_raw(row);
@@ -148,7 +154,7 @@ StoreRow row_from_json(const Json& object) {
 std::string export_json(const std::vector<StoreRow>& rows) {
   Json list = Json::array();
   for (const StoreRow& row : rows) list.push_back(to_json(row));
-  return Json{{"convlab_store", store_format}, {"rows", std::move(list)}}.dump(1) + "\n";
+  return Json{{"convlab_store", store_json_format}, {"rows", std::move(list)}}.dump(1) + "\n";
 }
 
 std::vector<StoreRow> import_json(const std::string& text) {
@@ -158,14 +164,16 @@ std::vector<StoreRow> import_json(const std::string& text) {
   } catch (const Json::exception& e) {
     throw InputError(fmt::format("not JSON: {}", e.what()));
   }
-  if (!json.is_object() || json.value("convlab_store", Json()) != store_format ||
+  if (!json.is_object() || json.value("convlab_store", Json()) != store_json_format ||
       !json.value("rows", Json()).is_array())
     throw InputError(fmt::format(
         "not an exported tuning store: expected {{\"convlab_store\": {}, \"rows\": [...]}}",
-        store_format));
+        store_json_format));
   std::vector<StoreRow> rows;
   for (const Json& object : json["rows"]) try {
-      rows.push_back(row_from_json(object));
+      StoreRow row = row_from_json(object);
+      require_date(row);
+      rows.push_back(std::move(row));
     } catch (const InputError& e) {
       throw InputError(fmt::format("row {}: {}", rows.size(), e.what()));
     }

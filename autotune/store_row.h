@@ -76,6 +76,8 @@ void visit_all(Row& r, Visit&& visit) {
 
 RawRow to_raw(const StoreRow&);
 StoreRow from_raw(const RawRow&);  // throws InputError for a value that cannot be
+void require_date(
+    const StoreRow&);  // throws InputError unless its date is whole: dates compare as text
 
 nlohmann::json to_json(const StoreRow&);
 StoreRow row_from_json(const nlohmann::json&);  // throws InputError that says which field is wrong

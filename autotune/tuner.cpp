@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
@@ -72,7 +73,11 @@ class Tuner {
     for (Entry& entry : entries_) enumerate(entry);
     if (options_.mode != TuneMode::heuristic) {
       require_taken();
-      recall();
+      try {
+        recall();
+      } catch (const StoreInterrupted&) {
+        // Stopped: what is known by now is the result.
+      }
       load_.look(cpu_s());
       try {
         for (std::size_t i = 0; i < entries_.size() && !stopped();) {
@@ -236,7 +241,7 @@ class Tuner {
     for (const Entry& entry : entries_)
       if (const auto [errors, fresh] = errors_.try_emplace(entry.problem.dtype); fresh)
         for (const Candidate& c : store_->worst_errors(entry.problem.dtype)) errors->second.note(c);
-    std::size_t rows = 0;
+    std::size_t rows = 0, failed = 0;
     for (Entry& entry : entries_) {
       const std::vector<Candidate> enumerated = entry.candidates;
       std::set<std::string> races;  // of the measured, by when they were recorded
@@ -252,6 +257,10 @@ class Tuner {
           if (row == known.end()) continue;
           Candidate remembered = found.candidates[row->second];
           if (!apply_limits(remembered, max_error(entry.problem), options_.workspace_max)) continue;
+          const bool fails =
+              remembered.status == Status::failed || remembered.status == Status::timeout;
+          if (fails && options_.retry_failed) continue;
+          failed += fails && !options_.fresh;
           c = std::move(remembered);
           if (is_measured(c)) races.insert(found.dates[row->second]);
           rows += !options_.fresh;
@@ -273,7 +282,7 @@ class Tuner {
       else
         rows -= reopen_unsettled(entry);
     }
-    progress_.resumed(rows);
+    progress_.resumed(rows, failed);
   }
 
   // A row stays dropped while one that ran to the end beats it: the best of then may be out of
@@ -528,7 +537,7 @@ class Tuner {
 
   static bool raced(const Candidate& c) { return is_measured(c) && !c.process_ms.empty(); }
 
-  void record_finals(const Entry& entry) const {
+  void record_finals(const Entry& entry) {
     if (!store_ || !entry.finals) return;
     std::vector<StoreRow> rows;
     for (const Candidate& c : entry.candidates)
@@ -538,7 +547,19 @@ class Tuner {
                         .candidate = c,
                         .commit = {},
                         .date = {}});
-    store_->record(rows);
+    remember([&](Store& store) { store.record(rows); });
+  }
+
+  // Without its store a run still has its table.
+  void remember(const std::function<void(Store&)>& write) {
+    if (!store_) return;
+    try {
+      write(*store_);
+    } catch (const Error& e) {
+      store_ = nullptr;
+      store_error_ = e.what();
+      progress_.store_lost(store_error_);
+    }
   }
 
   double cpu_s() const { return own_cpu_s() + (worker_ ? worker_->cpu_s() : 0); }
@@ -586,8 +607,8 @@ class Tuner {
     set_rates(entry.problem, c);
     const ConvProblem problem = with_layouts(entry.problem, {c.x_layout, c.y_layout});
     // A refusal depends on limits and on the memory of the moment.
-    if (store_ && c.status != Status::refused)
-      store_->record(problem, device_.info(), algo_of(c).info(), c);
+    if (c.status != Status::refused)
+      remember([&](Store& store) { store.record(problem, device_.info(), algo_of(c).info(), c); });
     progress_.ended(problem, c);
   }
 
@@ -631,6 +652,7 @@ class Tuner {
     t.provenance = collect_provenance(device_.info());
     const LoadMeter::Load load = load_.look(cpu_s());
     t.disturbances = {sampler_.samples(), sampler_.disturbed(), load.others, load.stolen};
+    t.store_error = store_error_;
     t.layers.resize(items_.size());
     for (const Entry& entry : entries_) {
       for (std::size_t item : entry.items) t.layers[item] = result(entry, item);
@@ -648,6 +670,7 @@ class Tuner {
   const TuneOptions& options_;
   Device& device_;
   Store* store_;
+  std::string store_error_;
   TuneProgress silent_;
   TuneProgress& progress_;
   const std::atomic<bool>* stop_;

@@ -32,6 +32,7 @@ struct TuneOptions {
   std::vector<std::string> algos, exclude;    // as admitted_algos
   std::optional<double> budget_s;             // wall clock for the whole run
   bool fresh = false;                         // ignores what the store knows (and replaces it)
+  bool retry_failed = false;                  // runs again what failed or timed out
   // Runs candidates in the calling process: no crash or hang is survived. Otherwise they run in
   // a worker process, and main() must pass its arguments to worker_main (autotune/worker.h).
   bool in_process = false;
@@ -52,7 +53,10 @@ struct TuneItem {
 class TuneProgress {
  public:
   virtual ~TuneProgress() = default;
-  virtual void resumed(std::size_t /*rows*/) {}  // candidates that the store already had
+  // Candidates that the store already had, and how many of them failed or timed out.
+  virtual void resumed(std::size_t /*rows*/, std::size_t /*failed*/) {}
+  // Nothing more can be stored. The run goes on without.
+  virtual void store_lost(const std::string& /*why*/) {}
   // Screening of one problem, the index-th of all.
   virtual void begin(const TuneItem&, std::size_t /*index*/, std::size_t /*total*/) {}
   virtual void ended(const ConvProblem&, const Candidate&) {}  // one candidate, for good

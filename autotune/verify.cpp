@@ -8,7 +8,7 @@
 #include <cstring>
 #include <numbers>
 
-#include "conv/error.h"
+#include "autotune/loss.h"
 #include "conv/half.h"
 
 namespace convlab {
@@ -353,14 +353,9 @@ Operands::Verdict check_candidate(const ConvAlgo& algo, const ConvProblem& probl
     Operands operands(reference, problem, device, stream);
     GuardedBuffer workspace;
     return Trial(algo, config, operands, workspace, device, stream).check(reference, max_error);
-  } catch (const OutOfMemory& e) {
-    return {Status::refused, e.what(), 0};
-  } catch (const std::bad_alloc&) {
-    return {Status::refused, "out of memory", 0};
-  } catch (const DeviceLost&) {
-    throw;
-  } catch (const std::exception& e) {
-    return {Status::failed, e.what(), INFINITY};
+  } catch (const std::exception&) {
+    const Loss loss = loss_by(std::current_exception());
+    return {loss.status, loss.reason, loss.status == Status::refused ? 0 : INFINITY};
   }
 }
 

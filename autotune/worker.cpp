@@ -1,11 +1,13 @@
 #include "autotune/worker.h"
 
 #include <fmt/format.h>
+#include <sys/wait.h>
 
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "autotune/loss.h"
 #include "autotune/store_row.h"
 #include "conv/error.h"
 #include "kernels_cpu/cpu.h"
@@ -125,6 +127,7 @@ std::optional<int> worker_main(int argc, const char* const* argv,
                                const RegistryMaker& make_registry, const DeviceMaker& make_device) {
   if (argc != 2 || std::string_view(argv[1]) != worker_argument) return {};
   settle_as_child();
+  exit_when_the_machine_fails();
   AlgoRegistry registry;
   make_registry(registry);
   LineChannel channel(child_fd);
@@ -173,12 +176,14 @@ json WorkerRunner::ask_running(const json& request, double limit_s) {
     }
     return answer;
   }
-  const std::string end = worker_->end();
+  const std::optional<int> end = worker_->end();
+  killed_ = end && WIFSIGNALED(*end);
   lose_worker();
   if (heard == Heard::stopped) throw CandidateLost(Status::dropped, "stopped");
   if (heard == Heard::timeout)
     throw CandidateLost(Status::timeout, fmt::format("no answer within {:.3g} s", limit_s));
-  throw CandidateLost(Status::failed, end);
+  const Loss loss = end ? loss_by_end(*end) : Loss{Status::failed, "its process did not end"};
+  throw CandidateLost(loss.status, loss.reason);
 }
 
 void WorkerRunner::start_process() {
@@ -191,23 +196,35 @@ void WorkerRunner::start_process() {
   std::string line;
   const Heard heard = worker_->channel().receive(line, start_limit_s, stop_);
   if (heard != Heard::line || line != R"({"ready":true})") {
-    const std::string end = worker_->end();
+    const std::optional<int> end = worker_->end();
     worker_.reset();
     if (heard == Heard::stopped) throw CandidateLost(Status::dropped, "stopped");
     throw EnvironmentError(
         fmt::format("the worker process did not report itself ready ({}): main() must call "
                     "convlab::worker_main first thing (autotune/worker.h)",
-                    end));
+                    end ? loss_by_end(*end).reason : "it did not answer"));
   }
 }
 
 void WorkerRunner::start() {
-  constexpr double start_limit_s = 60;  // of a device that was asleep
   trusted_ = true;
   if (spare_ && *spare_)
     worker_ = std::move(*spare_);
   else
     start_process();
+  try {
+    open();
+  } catch (const CandidateLost& lost) {
+    if (lost.status == Status::dropped) throw;  // stopped
+    const std::string what = fmt::format("the worker process could not make ready for {}: {}",
+                                         to_text(options_.problem), lost.what());
+    if (killed_ && lost.status == Status::refused) throw OutOfMemory(what);
+    throw EnvironmentError(what);
+  }
+}
+
+void WorkerRunner::open() {
+  constexpr double start_limit_s = 60;  // of a device that was asleep
   const json none = nullptr;
   // The reference is evaluated here, by plain loops.
   const double reference_s =

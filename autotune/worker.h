@@ -47,7 +47,9 @@ class WorkerRunner : public CandidateRunner {
  public:
   // The worker makes a device of the same kind, index, ISA and threads. A call that takes longer
   // than timeout_s plus 100 times its expected time ends as Status::timeout; when `stop` says so
-  // while waiting, as Status::dropped.
+  // while waiting, as Status::dropped; what ends for want of something that the machine lacks, as
+  // Status::refused (autotune/loss.h). A worker that ends before it has a candidate in hand is
+  // nobody's fault: EnvironmentError, or OutOfMemory when it was killed.
   // A worker in `spare` is used before a new one is started, and left there at the end.
   WorkerRunner(const RunnerOptions&, const DeviceInfo&, double timeout_s,
                std::function<bool()> stop = {}, std::unique_ptr<ChildProcess>* spare = nullptr);
@@ -60,6 +62,7 @@ class WorkerRunner : public CandidateRunner {
  private:
   nlohmann::json ask(const nlohmann::json& request, double expected_s);
   nlohmann::json ask_running(const nlohmann::json& request, double limit_s);
+  void open();
   double limit_s(double expected_s) const;
   void start();
   void start_process();
@@ -73,6 +76,7 @@ class WorkerRunner : public CandidateRunner {
   std::unique_ptr<ChildProcess>* spare_;
   std::unique_ptr<ChildProcess> worker_;
   bool trusted_ = true;             // no candidate has failed in the worker that runs now
+  bool killed_ = false;             // the last worker that ended, by a signal
   std::set<std::string> prepared_;  // in the worker that runs now
 };
 

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <map>
 #include <memory>
 
 #include "autotune/store.h"
@@ -23,7 +24,7 @@ struct Options {
   std::vector<std::string> algos;
   std::vector<Status> statuses;
   std::string before;
-  bool stale = false;
+  bool stale = false, damaged = false, dry_run = false;
 };
 
 Store open_existing(const Options& o) { return Store(db_path(o.common), Store::Open::existing); }
@@ -95,14 +96,21 @@ int show(const Options& given) {
 }
 
 int verify(const Options& o) {
-  const Store store = open_existing(o);
-  const std::vector<std::string> wrong = store.verify();
   std::string text;
-  for (const std::string& line : wrong) text += line + "\n";
-  if (wrong.empty())
-    text = fmt::format("{}: {} rows, all sound\n", store.path().string(), store.size());
+  int code = 1;
+  try {
+    const Store store = open_existing(o);
+    const std::vector<std::string> wrong = store.verify();
+    for (const std::string& line : wrong) text += line + "\n";
+    if (wrong.empty()) {
+      text = fmt::format("{}: {} rows, all sound\n", store.path().string(), store.size());
+      code = 0;
+    }
+  } catch (const DamagedStore& error) {
+    text = fmt::format("{}\n", error.what());
+  }
   Output(std::string()).write(text);
-  return wrong.empty() ? 0 : 1;
+  return code;
 }
 
 void print_merged(const std::string& source, const Store& store, const Store::Merged& merged) {
@@ -130,7 +138,7 @@ int export_rows(const Options& o) {
 int import_rows(const Options& o) {
   std::vector<StoreRow> rows;
   for (const std::string& path : o.files) {
-    const std::string text = read_text_file(path);
+    const std::string text = read_text_file(path, "a file that `convlab db export` wrote");
     try {
       const std::vector<StoreRow> read = import_json(text);
       rows.insert(rows.end(), read.begin(), read.end());
@@ -144,28 +152,79 @@ int import_rows(const Options& o) {
 }
 
 // Versions that this build's algorithms no longer have, algorithms it does not know, and times that
-// came about by another protocol.
+// came about by another protocol. A build without a backend cannot tell of that backend's rows.
 bool is_stale(const StoreRow& row, const AlgoRegistry& registry) {
-  const ConvAlgo* const algo = registry.find(DeviceKind::cpu, row.candidate.algo);
+  const DeviceKind kind = device_kind(row.fingerprint);
+  if (registry.for_device(kind).empty()) return false;
+  const ConvAlgo* const algo = registry.find(kind, row.candidate.algo);
   return !algo || algo->info().version != row.candidate.version ||
          row.protocol != measuring_protocol;
 }
 
+// "direct 3, fft 12"
+std::string count_algos(const std::vector<StoreRow>& rows) {
+  std::map<std::string, int> counts;
+  for (const StoreRow& row : rows) ++counts[row.candidate.algo];
+  std::vector<std::string> words;
+  for (const auto& [algo, count] : counts) words.push_back(fmt::format("{} {}", algo, count));
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+std::string undo_note(const Store& store, std::int64_t dropped) {
+  if (dropped == 0) return "";
+  return fmt::format("{} is the store as it was: `convlab db merge` with it takes the rows back\n",
+                     store.undo_path().string());
+}
+
+int prune_damaged(const Options& o) {
+  Store store = open_existing(o);
+  Output output{std::string()};
+  if (o.dry_run) {
+    std::string text;
+    for (const std::string& line : store.verify()) text += line + "\n";
+    output.write(text + fmt::format("{}: nothing dropped yet\n", store.path().string()));
+    return 0;
+  }
+  const std::int64_t dropped = store.prune_damaged();
+  output.write(fmt::format("{}: {} damaged rows dropped, {} left\n{}", store.path().string(),
+                           dropped, store.size(), undo_note(store, dropped)));
+  return 0;
+}
+
 int prune(const Options& given) {
   const Options o = with_canonical_problem(given);
-  if (!o.stale && o.problem.empty() && o.common.passes.size() == all_passes.size() &&
-      o.algos.empty() && o.statuses.empty() && o.before.empty())
+  const bool filtered = o.stale || !o.problem.empty() ||
+                        o.common.passes.size() != all_passes.size() || !o.algos.empty() ||
+                        !o.statuses.empty() || !o.before.empty();
+  if (o.damaged && filtered)
+    throw InputError("db prune: a damaged row matches no filter: give --damaged alone");
+  if (o.damaged) return prune_damaged(o);
+  if (!filtered)
     throw InputError(
-        "db prune: no filter: expected a problem, --stale, --pass, --algos, --status or --before");
+        "db prune: no filter: expected a problem, --stale, --damaged, --pass, --algos, --status or "
+        "--before");
   AlgoRegistry registry;
   append_all_algos(registry);
   Store store = open_existing(o);
-  const std::int64_t dropped = store.prune([&](const StoreRow& row) {
+  std::vector<StoreRow> going;
+  const auto goes = [&](const StoreRow& row) {
     return matches(row, o) && (!o.stale || is_stale(row, registry));
-  });
-  Output(std::string())
-      .write(fmt::format("{}: {} rows dropped, {} left\n", store.path().string(), dropped,
-                         store.size()));
+  };
+  for (StoreRow& row : store.rows())
+    if (goes(row)) going.push_back(std::move(row));
+  Output output{std::string()};
+  const std::string path = store.path().string();
+  if (o.dry_run) {
+    Report report = narrow_report(going);
+    report.notes = {
+        fmt::format("{}: {} of {} rows would be dropped", path, going.size(), store.size())};
+    output.write(render(report, Format::table));
+    return 0;
+  }
+  const std::int64_t dropped = store.prune(goes);
+  output.write(fmt::format("{}: {} rows dropped{}, {} left\n{}", path, dropped,
+                           going.empty() ? "" : fmt::format(" ({})", count_algos(going)),
+                           store.size(), undo_note(store, dropped)));
   return 0;
 }
 
@@ -183,13 +242,7 @@ void add_filters(CLI::App& app, Options& o) {
       },
       "Rows with these outcomes only: ok, failed, inaccurate, timeout, dropped", "STATUS,...");
   add_parsed(
-      app, "--before",
-      [&o](const std::string& text) {
-        if (text.size() < 4 || text.find_first_not_of("0123456789-:TZ.") != std::string::npos)
-          throw InputError(
-              fmt::format("'{}': expected a date as in 2026-01-31 or 2026-01-31T12:00", text));
-        o.before = text;
-      },
+      app, "--before", [&o](const std::string& text) { o.before = parse_date(text); },
       "Rows older than this UTC date only, as in 2026-01-31", "DATE");
 }
 
@@ -209,7 +262,7 @@ VerbAction declare_db(CLI::App& app) {
   add_filters(*sub, *o);
   add_wide(*sub, o->common, "type, layouts, threads, cache, error, date, commit and reason");
   add_output(*sub, o->common, {"table", "csv", "json", "md"});
-  add("verify", "Is the file sound? Exits 1 if not", verify);
+  add("verify", "Is the file sound? Exits 1 if the store is damaged", verify);
   sub = add("merge", "Take over the rows of other stores; the newer row wins", merge);
   sub->add_option("FILE", o->files, "Stores")->required()->type_name("");
   sub = add("export", "All rows as JSON", export_rows);
@@ -219,12 +272,14 @@ VerbAction declare_db(CLI::App& app) {
   sub->add_option("FILE", o->files, "Files that `convlab db export` wrote")
       ->required()
       ->type_name("");
-  sub = add("prune", "Forget rows that match every filter given", prune);
+  sub = add("prune", "Forget rows that match every filter given; leaves a copy beside the store",
+            prune);
   add_filters(*sub, *o);
   add_flag(*sub, "--stale", o->stale,
            "Rows of algorithms, or versions of them, that this build does not have, and rows "
-           "measured by "
-           "a former protocol");
+           "measured by a former protocol; not those of a device that this build does not know");
+  add_flag(*sub, "--damaged", o->damaged, "Rows in which verify finds something wrong");
+  add_flag(*sub, "--dry-run", o->dry_run, "Only say which rows would go");
   app.footer(
       "Examples:\n"
       "  convlab db show mb1ic64ih56oc64oh56kh3ph1 --pass fwd --wide\n"
@@ -232,7 +287,8 @@ VerbAction declare_db(CLI::App& app) {
       "  convlab db verify\n"
       "  convlab db export --output tuned.json    then, elsewhere: convlab db import tuned.json\n"
       "  convlab db merge colleague.db --db team.db\n"
-      "  convlab db prune --stale\n"
+      "  convlab db prune --stale --dry-run\n"
+      "  convlab db prune --status failed,timeout --before 2026-01-31\n"
       "convlab db SUBVERB --help shows its flags.");
   return [chosen] {
     if (!*chosen)

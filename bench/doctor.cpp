@@ -194,7 +194,7 @@ void examine_roofs(const CommonOptions& o, const DeviceInfo& info, Findings& fin
     DeviceInfo with_isa = info;
     with_isa.isa = isa;
     std::vector<Roof> roofs;
-    if (access(path.c_str(), F_OK) == 0) try {
+    if (Store::exists(path)) try {
         roofs = Store(path, Store::Open::existing).roofs(with_isa);
       } catch (const Error&) {  // its own row says why
       }
@@ -230,7 +230,7 @@ void examine_store(const CommonOptions& o, Findings& findings) {
                    "HOME is not set: set it, or CONVLAB_DB to a file");
     return;
   }
-  if (access(path.c_str(), F_OK) != 0) {
+  if (!Store::exists(path)) {
     findings.fact("store", path + " (none yet)");
     return;
   }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -32,7 +31,7 @@ bool is_known(const LayerResult& layer) {
 // The store's rows where it has any for each layer; else whatever it lacks is measured, and kept.
 TuneOutcome find_out(const TuneArguments& a, std::string& source) {
   const std::string db = db_path(a.common);
-  if (std::filesystem::exists(db)) {
+  if (Store::exists(db)) {
     TuneArguments only_known = a;
     only_known.tune.budget_s = 0.0;
     TuneOutcome known = run_tuning(only_known, db);

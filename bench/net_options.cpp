@@ -7,7 +7,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 
@@ -52,7 +51,7 @@ std::string tune_command(const NetArguments& a, const Graph& graph, const Choose
 
 NetPlan read_plan(const std::string& file) {
   try {
-    return plan_from_json(read_text_file(file), file);
+    return plan_from_json(read_text_file(file, "a file of `convlab plan NET --format json`"), file);
   } catch (const InputError& error) {
     throw InputError(fmt::format("--plan: {}", error.what()));
   }
@@ -250,7 +249,7 @@ Chosen choose_by_store(const Graph& graph, const NetArguments& a, const ChooseOp
   const std::string db = db_path_if_any(a.common);
   std::optional<Store> store;
   // One that was asked for must be there; the default one may be missing.
-  if (!a.common.db.empty() || std::filesystem::exists(db)) store.emplace(db, Store::Open::existing);
+  if (!a.common.db.empty() || Store::exists(db)) store.emplace(db, Store::Open::existing);
   return choose_plan(graph, options, registry, device, store ? &*store : nullptr);
 }
 

@@ -5,6 +5,7 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
 #include <limits>
 
 #include "autotune/candidates.h"
@@ -38,10 +39,10 @@ T parse_whole(const std::string& what, const std::string& text, T least,
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc{} || stop != end || value < least || value > most)
-    throw InputError(fmt::format(
-        "{} '{}': expected a whole number, {}", what, text,
-        most < std::numeric_limits<T>::max() ? fmt::format("{} to {}", least, most)
-                                             : fmt::format("{} or more", least)));
+    throw InputError(fmt::format("{} '{}': expected a whole number, {}", what, text,
+                                 most < std::numeric_limits<T>::max()
+                                     ? fmt::format("{} to {}", least, most)
+                                     : fmt::format("{} or more", least)));
   return value;
 }
 
@@ -217,7 +218,16 @@ std::optional<Layout> chosen_layout(const CommonOptions& o, const Device& device
 }
 
 std::string db_path_if_any(const CommonOptions& o) {
-  return o.db.empty() ? Store::default_path().string() : o.db;
+  const std::string path = o.db.empty() ? Store::default_path().string() : o.db;
+  // Empty for a looped link: the store says so.
+  const auto place = [](const std::string& file) {
+    std::error_code error;
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(file), error);
+  };
+  if (!path.empty() && !o.output.empty() && !place(path).empty() && place(o.output) == place(path))
+    throw InputError(
+        fmt::format("--output: '{}' is the tuning store: name another file", o.output));
+  return path;
 }
 
 std::string db_path(const CommonOptions& o) {

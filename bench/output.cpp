@@ -15,6 +15,7 @@
 #include <string_view>
 #include <utility>
 
+#include "autotune/store.h"
 #include "bench/text.h"
 #include "conv/error.h"
 #include "nets/weights/file_io.h"
@@ -54,6 +55,8 @@ void to_stderr(std::string_view text) { static_cast<void>(write_all(STDERR_FILEN
 Output::Output(std::string path, const std::string& flag) : path_(std::move(path)) {
   if (path_ == "-" || path_ == "/dev/stdout") path_.clear();
   if (path_.empty()) return;
+  if (Store::is_store(path_))
+    throw InputError(fmt::format("{}: '{}' is a tuning store: name another file", flag, path_));
   struct stat status {};
   if (stat(path_.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
     device_ = open(path_.c_str(), O_WRONLY | O_CLOEXEC);

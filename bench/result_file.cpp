@@ -312,7 +312,7 @@ const std::vector<Kind>& kinds() {
        [](const json& file, const std::string&, ResultFile& result) { read_time(file, result); }},
       {"convlab_plan", plan_format,
        [](const json&, const std::string& text, ResultFile& result) { read_plan(text, result); }},
-      {"convlab_store", store_format,
+      {"convlab_store", store_json_format,
        [](const json&, const std::string& text, ResultFile& result) {
          read_store(import_json(text), result);
        }},
@@ -374,7 +374,8 @@ ResultFile checked(ResultFile result) {
 }  // namespace
 
 ResultFile read_result_file(const std::string& path) {
-  const std::string text = read_text_file(path);
+  const std::string text =
+      read_text_file(path, "a tuning store, or JSON of tune, bench, sweep, roofline, time or plan");
   if (!text.starts_with("SQLite format 3")) return parse_result_file(text, path);
   ResultFile result;
   result.path = path;

@@ -107,7 +107,7 @@ RooflineReport gather(const RooflineArguments& a) {
   TuneArguments tuning = a.tuning;
   const CommonOptions& common = tuning.common;
   const std::string db = db_path(common);
-  const bool has_store = std::filesystem::exists(db);
+  const bool has_store = Store::exists(db);
   if (!a.measure) tuning.tune.budget_s = 0.0;  // only what the store knows
   const TuneOutcome outcome = run_tuning(tuning, a.measure || has_store ? db : "");
 
@@ -144,7 +144,7 @@ RooflineReport gather(const RooflineArguments& a) {
          roofline_points(layer, registry, *device, report.roofs, !a.no_phases && !stop))
       report.points.push_back(std::move(point));
   }
-  if (device->info().kind == DeviceKind::cpu)
+  if (device->info().kind == DeviceKind::cpu && outcome.table.store_error.empty())
     add_thread_curves(report, outcome.table, Store(db, Store::Open::existing), registry,
                       device->info(), common.cache);
   add_notes(report);
@@ -153,7 +153,8 @@ RooflineReport gather(const RooflineArguments& a) {
 
 RooflineReport read_report(const std::string& path) {
   try {
-    return roofline_from_json(read_text_file(path), path);
+    return roofline_from_json(read_text_file(path, "a file that `roofline --format json` wrote"),
+                              path);
   } catch (const InputError& error) {
     throw InputError(fmt::format("--from: {}", error.what()));
   }

@@ -164,7 +164,7 @@ std::vector<RooflinePoint> roofline_points(const LayerResult& layer, const AlgoR
 }
 
 std::vector<Roof> find_roofs(Device& device, const std::string& db, bool again) {
-  if (!again && access(db.c_str(), F_OK) == 0) {
+  if (!again && Store::exists(db)) {
     const std::vector<Roof> known = Store(db, Store::Open::existing).roofs(device.info());
     const bool for_these_threads = std::any_of(known.begin(), known.end(), [&](const Roof& roof) {
       return roof.threads == device.info().threads;
@@ -174,8 +174,13 @@ std::vector<Roof> find_roofs(Device& device, const std::string& db, bool again) 
   Store store(db);
   Progress().line(fmt::format("measuring the roofs of {}, {}, on {} threads; kept in {}",
                               device.info().name, device.info().isa, device.info().threads, db));
-  store.record(device.info(), measure_roofs(device));
-  std::vector<Roof> measured = store.roofs(device.info());
+  std::vector<Roof> measured = measure_roofs(device);
+  try {
+    store.record(device.info(), measured);
+    measured = store.roofs(device.info());
+  } catch (const Error& e) {
+    Progress().line(fmt::format("{}: the roofs are not kept", e.what()));
+  }
   if (const std::string warning = noise_warning(measured); !warning.empty())
     Progress().line(warning);
   return measured;

@@ -123,12 +123,16 @@ int run(const Options& o) {
 
   const std::size_t passes = sweep.passes.size();
   TuningPart progress{.items_before = 0, .items_total = sweep.layers.size()};
-  const std::string db = sweep.predicted ? "" : db_path(o.tuning.common);
-  bool interrupted = false;
+  std::string db = sweep.predicted ? "" : db_path(o.tuning.common);
+  bool interrupted = false, stored = true;
   for (Part& part : parts) {
     if (interrupted) break;
     TuneOutcome outcome = run_tuning(part.arguments, part.items, *part.device, db, progress);
     interrupted = outcome.interrupted;
+    if (!outcome.table.store_error.empty()) {
+      stored = false;
+      db.clear();  // the other points go on without
+    }
     for (std::size_t i = 0; i < part.points.size(); ++i)
       std::move(outcome.table.layers.begin() + std::ptrdiff_t(i * passes),
                 outcome.table.layers.begin() + std::ptrdiff_t((i + 1) * passes),
@@ -141,7 +145,7 @@ int run(const Options& o) {
   const Format format = o.tuning.common.format;
   if (svg) svg->write(gnuplot(svg_chart_script(sweep)).value_or(""));
   output.write((format == Format::table ? text_chart(sweep) : "") + render(sweep, format));
-  return interrupted ? interrupted_exit_code : 0;
+  return interrupted ? interrupted_exit_code : stored ? 0 : 3;
 }
 
 }  // namespace
@@ -156,6 +160,8 @@ VerbAction declare_sweep(CLI::App& app) {
             "NAME=VALUES");
   add_flag(app, "--fresh", o->tuning.tune.fresh,
            "Measure again what the store knows, and replace it");
+  add_flag(app, "--retry-failed", o->tuning.tune.retry_failed,
+           "Run again what the store knows to have failed or timed out");
   add_text(app, "--svg", o->svg, "The charts as a picture; needs gnuplot", "FILE");
   add_wide(app, o->tuning.common, "configs, layouts and GFLOP/s");
   add_output(app, o->tuning.common, {"table", "csv", "json", "md"});

@@ -36,6 +36,8 @@ VerbAction declare_tune(CLI::App& app) {
               "Wall clock for the run: 90, 60s, 5m, 1h. Spent where most may be gained; prints "
               "what gain may remain");
   add_flag(app, "--fresh", a->tune.fresh, "Measure again what the store knows, and replace it");
+  add_flag(app, "--retry-failed", a->tune.retry_failed,
+           "Run again what the store knows to have failed or timed out");
   add_wide(app, a->common, "config, layouts, packing, error, workspace and the rest");
   add_output(app, a->common, {"table", "csv", "json", "md", "hpp"});
   add_db(app, a->common);

@@ -47,7 +47,8 @@ class TunePrinter : public TuneProgress {
  public:
   TunePrinter(std::string store, bool on_cpu, ClockWatch& clocks, const TuningPart& part)
       : store_(std::move(store)), on_cpu_(on_cpu), clocks_(clocks), part_(part) {}
-  void resumed(std::size_t rows) override;
+  void resumed(std::size_t rows, std::size_t failed) override;
+  void store_lost(const std::string& why) override;
   void begin(const TuneItem&, std::size_t index, std::size_t total) override;
   void ended(const ConvProblem&, const Candidate&) override;
   void process(std::size_t number, std::size_t open) override;
@@ -70,9 +71,16 @@ class TunePrinter : public TuneProgress {
   std::chrono::steady_clock::time_point last_line_ = std::chrono::steady_clock::now();
 };
 
-void TunePrinter::resumed(std::size_t rows) {
-  if (rows > 0)
-    progress_.line(fmt::format("resuming: {} candidates are known from {}", rows, store_));
+void TunePrinter::resumed(std::size_t rows, std::size_t failed) {
+  if (rows == 0) return;
+  const std::string failures =
+      failed > 0 ? fmt::format("; {} of them failed, --retry-failed tries them again", failed) : "";
+  progress_.line(
+      fmt::format("resuming: {} candidates are known from {}{}", rows, store_, failures));
+}
+
+void TunePrinter::store_lost(const std::string& why) {
+  progress_.line(fmt::format("{}: the run goes on, and what follows is not stored", why));
 }
 
 void TunePrinter::begin(const TuneItem& item, std::size_t index, std::size_t total) {
@@ -213,6 +221,7 @@ TuneOutcome run_tuning(const TuneArguments& a, const std::vector<TuneItem>& item
   ClockWatch clocks(device.info());
   TunePrinter printer(db, device.info().kind == DeviceKind::cpu, clocks, part);
   const std::atomic<bool>& stop = stop_on_interrupt();
+  if (store) store->interrupt_by(&stop);
   TuneOutcome outcome;
   outcome.table =
       tune(items, options, append_all_algos, device, store ? &*store : nullptr, &printer, &stop);

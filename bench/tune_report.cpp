@@ -573,6 +573,7 @@ std::string unsure_note(const TuneTable& table, bool resumes) {
 }
 
 int exit_code(const TuneTable& table) {
+  if (!table.store_error.empty()) return 3;
   return std::any_of(table.layers.begin(), table.layers.end(),
                      [](const LayerResult& layer) { return layer.chosen.has_value(); })
              ? 0

@@ -437,7 +437,7 @@ std::vector<NamedProblem> parse_problems(std::string_view text, const std::strin
 
 std::vector<NamedProblem> read_problem_file(const std::string& path,
                                             std::vector<std::string>* warnings) {
-  return parse_problems(read_text_file(path), path, warnings);
+  return parse_problems(read_text_file(path, "a file with one problem a line"), path, warnings);
 }
 
 }  // namespace convlab

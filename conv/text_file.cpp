@@ -12,9 +12,11 @@
 
 namespace convlab {
 
-std::string read_text_file(const std::string& path) {
+std::string read_text_file(const std::string& path, const std::string& expected) {
   const auto require = [&](bool fine) {
-    if (!fine) throw InputError(fmt::format("cannot read '{}': {}", path, std::strerror(errno)));
+    if (!fine)
+      throw InputError(
+          fmt::format("cannot read '{}' ({}): expected {}", path, std::strerror(errno), expected));
   };
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> opened(nullptr, &std::fclose);
   if (path != "-") opened.reset(std::fopen(path.c_str(), "rbe"));

@@ -6,7 +6,7 @@
 namespace convlab {
 
 // All of a file, or of stdin for "-", without the byte order mark that some editors put first. A
-// pipe is read to its end. Throws InputError that names the file and says why it cannot be read.
-std::string read_text_file(const std::string& path);
+// pipe is read to its end. Throws InputError, "cannot read 'PATH' (why): expected WHAT".
+std::string read_text_file(const std::string& path, const std::string& expected);
 
 }  // namespace convlab

@@ -2,12 +2,35 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+#include <string>
+
 #include "autotune/worker.h"
+#include "conv/error.h"
 #include "tests/autotune/test_algos.h"
 
+namespace {
+
+std::unique_ptr<convlab::Device> make_test_device(const convlab::DeviceChoice& choice) {
+  if (choice.index == convlab::device_that_exits) std::_Exit(1);
+  if (choice.index == convlab::device_that_is_killed) std::raise(SIGKILL);
+  if (choice.index == convlab::device_that_is_lost) throw convlab::DeviceLost("it is gone");
+  return convlab::make_cpu_device_only(choice);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-  if (const std::optional<int> code = convlab::worker_main(argc, argv, convlab::append_test_algos))
+  if (const std::optional<int> code =
+          convlab::worker_main(argc, argv, convlab::append_test_algos, make_test_device))
     return *code;
+  // In workers a sanitizer ends a crash by a signal, as it would end without one.
+  for (const char* name : {"ASAN_OPTIONS", "TSAN_OPTIONS"}) {
+    const char* const before = std::getenv(name);
+    setenv(name, ((before ? before : "") + std::string(":abort_on_error=1")).c_str(), 1);
+  }
   setenv("CONVLAB_IGNORE_DISTURBANCES", "1", 0);  // tests run beside one another
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

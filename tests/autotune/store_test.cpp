@@ -1,6 +1,7 @@
 #include "autotune/store.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sqlite3.h>
@@ -19,6 +20,7 @@
 #include <thread>
 
 #include "autotune/ceilings.h"
+#include "autotune/store_file.h"
 #include "conv/error.h"
 #include "store_rows.h"
 
@@ -26,6 +28,7 @@ namespace convlab {
 namespace {
 
 namespace fs = std::filesystem;
+using std::string_literals::operator""s;
 
 std::string read(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -123,12 +126,13 @@ Candidate candidate(const AlgoInfo& algo) {
 
 // ---- What is remembered, and under which key.
 
-// Format 1 lacked three columns.
+// Format 1 lacked three columns, and the checksum as format 2 did.
 TEST_F(StoreTest, BringsAnOlderFormatUpAndHoldsItsRowsStale) {
   AlgoInfo algo;
   algo.id = "winograd";
   algo.version = 3;
   Store(file()).record(problem_, device_, algo, candidate(algo));
+  sql(file(), "ALTER TABLE candidate DROP COLUMN checksum");
   for (const char* column : {"process_ms", "process_pack_ms", "protocol"})
     sql(file(), fmt::format("ALTER TABLE candidate DROP COLUMN {}", column));
   sql(file(), "PRAGMA user_version = 1");
@@ -141,6 +145,41 @@ TEST_F(StoreTest, BringsAnOlderFormatUpAndHoldsItsRowsStale) {
   const Store::Found found = store.lookup(problem_, CacheMode::hot, device_, algo);
   EXPECT_TRUE(found.candidates.empty());
   EXPECT_EQ(found.stale, 1);
+}
+
+// Made by a program of format 2, or brought to it by one: the columns are in another order.
+TEST_F(StoreTest, BringsFormat2UpWithAllItsRows) {
+  for (const bool was_format_1 : {false, true}) {
+    const fs::path path = directory_ / (was_format_1 ? "altered.db" : "made.db");
+    {
+      Store store(path);
+      for (int i = 0; i < 3; ++i) store.put(numbered_row(0, i));
+      store.record(device_, std::vector<Roof>{{"memory", "copy", 2, true, 3e10, 0.02, ""}});
+    }
+    sql(path, "ALTER TABLE candidate DROP COLUMN checksum");
+    sql(path,
+        "DROP TABLE roof; CREATE TABLE roof (id INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL, "
+        "level TEXT NOT NULL, what TEXT NOT NULL, threads INTEGER NOT NULL, measured INTEGER NOT "
+        "NULL, per_second REAL NOT NULL, noise REAL NOT NULL, date TEXT NOT NULL)");
+    sql(path, fmt::format("INSERT INTO roof VALUES (1, '{}', 'memory', 'copy', 2, 1, 3e10, 0.02, "
+                          "'2026-01-01T00:00:00.000Z')",
+                          fingerprint(device_, {})));
+    if (was_format_1)
+      sql(path,
+          "ALTER TABLE candidate DROP COLUMN process_ms;"
+          "ALTER TABLE candidate DROP COLUMN process_pack_ms;"
+          "ALTER TABLE candidate DROP COLUMN protocol;"
+          "ALTER TABLE candidate ADD COLUMN process_ms TEXT NOT NULL DEFAULT '[]';"
+          "ALTER TABLE candidate ADD COLUMN process_pack_ms TEXT NOT NULL DEFAULT '[]';"
+          "ALTER TABLE candidate ADD COLUMN protocol INTEGER NOT NULL DEFAULT 1");
+    sql(path, "PRAGMA user_version = 2");
+    const Store store(path, Store::Open::existing);
+    const auto rows = store.rows();
+    ASSERT_EQ(rows.size(), 3u);
+    for (int i = 0; i < 3; ++i) expect_same(rows[std::size_t(i)], numbered_row(0, i));
+    EXPECT_EQ(store.roofs(device_).size(), 1u);
+    EXPECT_TRUE(store.verify().empty());
+  }
 }
 
 TEST_F(StoreTest, KeepsAMachinesRoofs) {
@@ -370,6 +409,40 @@ TEST_F(StoreTest, PruneDropsWhatItIsToldTo) {
   for (const StoreRow& r : store.rows()) EXPECT_EQ(r.candidate.config.get("number") % 2, 0);
 }
 
+TEST_F(StoreTest, PruneLeavesACopyThatBringsTheRowsBack) {
+  Store store(file());
+  for (int i = 0; i < 10; ++i) store.put(numbered_row(0, i));
+  EXPECT_EQ(store.prune([](const StoreRow&) { return false; }), 0);
+  EXPECT_FALSE(fs::exists(store.undo_path()));
+  fs::permissions(file(), fs::perms(0600));
+  EXPECT_EQ(store.prune([](const StoreRow&) { return true; }), 10);
+  EXPECT_EQ(store.size(), 0);
+  EXPECT_EQ(fs::status(store.undo_path()).permissions(), fs::perms(0600));
+  const Store before(store.undo_path(), Store::Open::existing);
+  EXPECT_TRUE(before.verify().empty());
+  EXPECT_EQ(store.merge(before).added, 10);
+  EXPECT_EQ(std::distance(fs::directory_iterator(directory_), {}), 2);
+}
+
+// Without a copy nothing is deleted.
+TEST_F(StoreTest, PruneNeedsItsCopy) {
+  Store store(file());
+  store.put(numbered_row(0, 1));
+  fs::create_directories(store.undo_path() / "in the way");
+  EXPECT_THROW(store.prune([](const StoreRow&) { return true; }), EnvironmentError);
+  EXPECT_EQ(store.size(), 1);
+}
+
+TEST(StoreDate, IsOfTheCalendar) {
+  EXPECT_EQ(parse_date("2026-01-31"), "2026-01-31T00:00:00.000Z");
+  EXPECT_EQ(parse_date("2024-02-29T23:59"), "2024-02-29T23:59:00.000Z");
+  EXPECT_EQ(parse_date("2026-01-31T12:00:59.123Z"), "2026-01-31T12:00:59.123Z");
+  for (const char* text : {"", "2026", "2026-2-1", "31-12-2025", "2026-13-45", "2026-02-29",
+                           "2026-01-00", "2026-01-31T24:00", "2026-01-31T12:60", "2026-01-31 12:00",
+                           "2026-01-31T12:00:00.0000", "2026-01-31Z1", "2026-01-3x", "soon"})
+    EXPECT_THROW(parse_date(text), InputError) << text;
+}
+
 TEST(StorePath, FollowsTheEnvironment) {
   const auto path = [](const char* db, const char* cache, const char* home) {
     const auto set = [](const char* name, const char* value) {
@@ -421,8 +494,8 @@ TEST_F(StoreTest, LeavesForeignFilesUntouched) {
 
 TEST_F(StoreTest, LeavesANewerFormatUntouched) {
   Store(file()).put(numbered_row(0, 1));
-  sql(file(), "PRAGMA user_version = 3");
-  expect_rejected(file(), "format 3");
+  sql(file(), "PRAGMA user_version = 4");
+  expect_rejected(file(), "format 4");
 }
 
 TEST_F(StoreTest, LeavesDamagedFilesUntouched) {
@@ -453,20 +526,108 @@ TEST_F(StoreTest, VerifyNamesRowsWithImpossibleValues) {
   sql(file(), "UPDATE candidate SET samples_ms = 'many' WHERE id = 3");
   sql(file(), "UPDATE candidate SET ms = -1 WHERE id = 4");
   const auto problems = store.verify();
-  ASSERT_EQ(problems.size(), 3u);
+  ASSERT_EQ(problems.size(), 3u) << fmt::format("{}", fmt::join(problems, "\n"));
   EXPECT_EQ(problems[0].rfind("row 2: unknown status 'splendid'", 0), 0u) << problems[0];
   EXPECT_EQ(problems[1], "row 3: samples_ms is no list of numbers");
   EXPECT_EQ(problems[2].rfind("row 4: ", 0), 0u) << problems[2];
-  EXPECT_THROW(store.rows(), InputError);
+  EXPECT_THROW(store.rows(), DamagedStore);
+}
+
+TEST_F(StoreTest, RefusesASchemaOfSomebodyElse) {
+  Store(file()).put(numbered_row(0, 1));
+  const std::string whole = read(file());
+  const std::string endless =
+      "WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT x FROM t";
+  for (const std::string& statement :
+       {"CREATE TRIGGER t AFTER INSERT ON candidate BEGIN DELETE FROM candidate; END"s,
+        "CREATE TRIGGER t BEFORE INSERT ON candidate BEGIN SELECT RAISE(IGNORE); END"s,
+        "ALTER TABLE candidate RENAME TO rows; CREATE VIEW candidate AS " + endless,
+        "CREATE VIEW other AS " + endless, "CREATE VIEW roof AS " + endless,
+        "CREATE INDEX i ON candidate (abs(ms))"s, "CREATE TABLE other (x)"s,
+        "ALTER TABLE candidate DROP COLUMN samples_ms"s,
+        "ALTER TABLE candidate ADD COLUMN more TEXT NOT NULL DEFAULT ''"s,
+        "ALTER TABLE candidate RENAME COLUMN ms TO msec"s, "DROP TABLE candidate"s,
+        "CREATE TABLE roof (id INTEGER PRIMARY KEY)"s}) {
+    write(file(), whole);
+    sql(file(), statement);
+    expect_rejected(file(), "damaged");
+    EXPECT_THROW(Store(file(), Store::Open::existing), DamagedStore) << statement;
+  }
+}
+
+TEST_F(StoreTest, AStatementTakesNoMoreStepsThanAFileOfItsSizeNeeds) {
+  Store(file()).put(numbered_row(0, 1));
+  StoreFile opened(file(), Store::Open::existing);
+  const std::string endless =
+      "WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT count(*) FROM t";
+  EXPECT_THROW(opened.execute(endless), DamagedStore);
+  const std::atomic<bool> stop = true;
+  opened.interrupt_by(&stop);
+  EXPECT_THROW(opened.execute(endless), StoreInterrupted);
+  EXPECT_EQ(opened.number("SELECT count(*) FROM candidate"), 1);  // what is short goes on
+  EXPECT_ANY_THROW(opened.number("SELECT \"no column\" FROM candidate"));
+}
+
+TEST_F(StoreTest, VerifyNamesTextThatIsNotUtf8) {
+  Store store(file());
+  for (int i = 0; i < 2; ++i) store.put(numbered_row(0, i));
+  sql(file(), "UPDATE candidate SET reason = CAST(x'636166e9' AS TEXT) WHERE id = 2");
+  ASSERT_EQ(store.verify().size(), 1u);
+  EXPECT_EQ(store.verify()[0], "row 2: reason is not UTF-8");
+  EXPECT_THROW(store.rows(), DamagedStore);
+
+  StoreRow row = numbered_row(0, 1);
+  row.candidate.reason = "caf\xe9";
+  store.put(row);
+  EXPECT_EQ(store.verify().size(), 0u);
+  EXPECT_EQ(store.rows().back().candidate.reason, "caf\xef\xbf\xbd");
+}
+
+// Any bit of a row's values, and the rest can be saved.
+TEST_F(StoreTest, AFlippedBitIsNoticed) {
+  {
+    Store store(file());
+    for (int i = 0; i < 3; ++i) store.put(numbered_row(0, i));
+    store.record(device_, std::vector<Roof>{{"memory", "copy", 2, true, 3e10, 0.02, ""}});
+  }
+  const std::string whole = read(file());
+  std::mt19937 random(4);
+  const std::size_t row = whole.find("[1.0,1.001");
+  ASSERT_NE(row, std::string::npos);
+  for (int round = 0; round < 60; ++round) {
+    std::string flipped = whole;
+    flipped[row + random() % 1000] ^= char(1 << random() % 8);
+    write(file(), flipped);
+    Store store(file(), Store::Open::existing);
+    ASSERT_EQ(store.verify().size(), 1u) << "round " << round;
+    EXPECT_THROW(store.rows(), DamagedStore);
+  }
+  Store store(file(), Store::Open::existing);
+  EXPECT_EQ(store.prune_damaged(), 1);
+  EXPECT_EQ(store.rows().size(), 2u);
+  EXPECT_TRUE(fs::exists(store.undo_path()));
+
+  sql(file(), "UPDATE roof SET per_second = 3.5e10");
+  EXPECT_EQ(store.verify().size(), 1u);
+  EXPECT_THROW(store.roofs(device_), DamagedStore);
+  EXPECT_EQ(store.prune_damaged(), 1);
+  EXPECT_TRUE(store.verify().empty());
 }
 
 TEST_F(StoreTest, NeedsAPlaceToWrite) {
-  EXPECT_THROW(Store("/proc/tune.db"), InputError);
-  EXPECT_THROW(Store("/proc/convlab/tune.db"), InputError);
+  EXPECT_THROW(Store("/proc/tune.db"), EnvironmentError);
+  EXPECT_THROW(Store("/proc/convlab/tune.db"), EnvironmentError);
   write(directory_ / "plain", "file");
   EXPECT_THROW(Store(directory_ / "plain" / "tune.db"), InputError);
   EXPECT_THROW(Store(file(), Store::Open::existing), InputError);
   EXPECT_FALSE(fs::exists(file()));
+  fs::create_symlink("loop_b", directory_ / "loop_a");
+  fs::create_symlink("loop_a", directory_ / "loop_b");
+  EXPECT_TRUE(Store::exists(directory_ / "loop_a"));
+  for (const auto open : {Store::Open::create, Store::Open::existing}) {
+    EXPECT_THROW(Store(directory_ / "loop_a", open), InputError);
+    EXPECT_THROW(Store("/dev/null", open), InputError);
+  }
   Store(directory_ / "new" / "folders" / "tune.db").put(numbered_row(0, 1));
 }
 

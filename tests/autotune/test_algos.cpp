@@ -1,10 +1,13 @@
 #include "tests/autotune/test_algos.h"
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <functional>
+#include <new>
+#include <system_error>
 #include <thread>
 
 #include "conv/error.h"
@@ -97,6 +100,8 @@ class TestAlgo : public ConvAlgo {
   AlgoInfo info_;
 };
 
+[[gnu::noinline]] void starve() { throw std::bad_alloc(); }
+
 void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
 }  // namespace
@@ -129,7 +134,14 @@ void append_test_algos(AlgoRegistry& registry) {
        }});
   add({.id = "segfault", .misbehave = [] { std::raise(SIGSEGV); }});
   add({.id = "abort", .misbehave = [] { std::abort(); }});
+  // What is not their own doing: as the OOM killer ends one, a limit on CPU time, OpenMP's runtime
+  // when it gets no thread, and an allocation in a parallel loop.
   add({.id = "exit", .misbehave = [] { std::_Exit(3); }});
+  add({.id = "killed", .misbehave = [] { std::raise(SIGKILL); }});
+  add({.id = "limited", .misbehave = [] { std::raise(SIGXCPU); }});
+  add({.id = "starved", .misbehave = []() noexcept { starve(); }});
+  add({.id = "threadless",
+       .misbehave = [] { throw std::system_error(EAGAIN, std::generic_category(), "thread"); }});
   add({.id = "hang", .misbehave = [] {
          for (;;) sleep_ms(1000);
        }});

@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
+#include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <functional>
+#include <set>
 
 #include "conv/error.h"
 #include "kernels_cpu/cpu.h"
@@ -14,7 +18,11 @@ namespace convlab {
 namespace {
 
 struct Log : TuneProgress {
-  void resumed(std::size_t rows) override { resumed_rows = rows; }
+  void resumed(std::size_t rows, std::size_t failed) override {
+    resumed_rows = rows;
+    resumed_failed = failed;
+  }
+  void store_lost(const std::string&) override { ++stores_lost; }
   void begin(const TuneItem&, std::size_t index, std::size_t total) override {
     ++begun, of = total;
     if (on_begin) on_begin(index);
@@ -29,8 +37,8 @@ struct Log : TuneProgress {
   void again(const TuneItem&, const std::string&) override { ++raced_again; }
   void end(const LayerResult&, std::size_t, std::size_t) override { ++finished; }
 
-  std::size_t resumed_rows = 0, begun = 0, of = 0, ended_candidates = 0, finished = 0,
-              raced_again = 0;
+  std::size_t resumed_rows = 0, resumed_failed = 0, stores_lost = 0, begun = 0, of = 0,
+              ended_candidates = 0, finished = 0, raced_again = 0;
   std::function<void(const Candidate&)> on_ended;
   std::function<void(std::size_t)> on_begin, on_process;
 };
@@ -145,7 +153,8 @@ TEST_F(TunerTest, AWorkerSurvivesCrashesHangsAndLies) {
   const LayerResult layer = run({}, &store_).layers[0];
   EXPECT_EQ(row(layer, "segfault").status, Status::failed);
   EXPECT_EQ(row(layer, "abort").status, Status::failed);
-  EXPECT_EQ(row(layer, "exit").status, Status::failed);
+  EXPECT_EQ(row(layer, "exit").status, Status::refused);
+  EXPECT_EQ(row(layer, "killed").status, Status::refused);
   EXPECT_EQ(row(layer, "liar").status, Status::failed);
   EXPECT_EQ(row(layer, "thrower").status, Status::failed);
   EXPECT_EQ(row(layer, "late_segfault").status, Status::failed);
@@ -157,7 +166,11 @@ TEST_F(TunerTest, AWorkerSurvivesCrashesHangsAndLies) {
   // These three do the same.
   EXPECT_TRUE(best == "plain" || best == "nchw_only" || best == "chooser") << best;
   // Refusals are found again; all else is remembered.
-  EXPECT_EQ(std::size_t(store_.size()), layer.candidates.size() - 2);
+  const auto refused =
+      std::count_if(layer.candidates.begin(), layer.candidates.end(),
+                    [](const Candidate& c) { return c.status == Status::refused; });
+  EXPECT_EQ(refused, 7);
+  EXPECT_EQ(store_.size(), std::int64_t(layer.candidates.size()) - refused);
 }
 
 TEST_F(TunerTest, ASecondRunMeasuresNothing) {
@@ -176,6 +189,62 @@ TEST_F(TunerTest, ASecondRunMeasuresNothing) {
   options_.fresh = true;
   run({"plain", "slow", "liar", "sloppy"}, &store_);
   EXPECT_EQ(log_.ended_candidates, 4u);
+}
+
+TEST_F(TunerTest, KnownFailuresAreCountedAndRunAgainWhenAsked) {
+  add(small);
+  options_.layout = Layout::nchw;
+  run({"plain", "liar", "thrower"}, &store_);
+  run({"plain", "liar", "thrower"}, &store_);
+  EXPECT_EQ(log_.resumed_rows, 3u);
+  EXPECT_EQ(log_.resumed_failed, 2u);
+  std::set<std::string> ended;
+  log_.on_ended = [&](const Candidate& c) { ended.insert(c.algo); };
+  options_.retry_failed = true;
+  const LayerResult layer = run({"plain", "liar", "thrower"}, &store_).layers[0];
+  EXPECT_EQ(log_.resumed_rows, 1u);
+  EXPECT_EQ(log_.resumed_failed, 0u);
+  EXPECT_TRUE(ended.contains("liar") && ended.contains("thrower"));
+  EXPECT_EQ(row(layer, "liar").status, Status::failed);
+  EXPECT_EQ(chosen(layer), "plain");
+}
+
+TEST_F(TunerTest, WhatTheMachineLacksIsNotRemembered) {
+  add(small);
+  options_.layout = Layout::nchw;
+  EXPECT_EQ(row(run({"plain", "threadless"}, &store_).layers[0], "threadless").status,
+            Status::refused);
+  EXPECT_EQ(store_.size(), 1);
+}
+
+TEST_F(TunerTest, TheTableOutlivesItsStore) {
+  add(small);
+  add("mb1ic5ih6oc8oh6kh3ph1");
+  options_.layout = Layout::nchw;
+  log_.on_begin = [&](std::size_t index) {
+    if (index == 1) std::filesystem::remove(store_.path());
+  };
+  const TuneTable table = run({"plain", "liar"}, &store_);
+  EXPECT_EQ(log_.stores_lost, 1u);
+  EXPECT_NE(table.store_error.find("was removed"), std::string::npos) << table.store_error;
+  EXPECT_TRUE(table.complete);
+  for (const LayerResult& layer : table.layers) EXPECT_EQ(chosen(layer), "plain");
+}
+
+TEST_F(TunerTest, TheTableOutlivesAFullDisk) {
+  add(small);
+  options_.layout = Layout::nchw;
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small_files{1024, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small_files), 0);
+  const TuneTable table = run({"plain", "liar"}, &store_);
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_NE(table.store_error, "");
+  EXPECT_EQ(chosen(table.layers[0]), "plain");
+  EXPECT_TRUE(store_.verify().empty());
 }
 
 TEST_F(TunerTest, LimitsFilterWhatIsRemembered) {

@@ -1,9 +1,14 @@
 #include "autotune/worker.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "conv/error.h"
 #include "kernels_cpu/cpu.h"
+#include "tests/autotune/test_algos.h"
 
 namespace convlab {
 namespace {
@@ -63,10 +68,56 @@ TEST_F(WorkerTest, PassesOnWhatAPlanNotes) {
 TEST_F(WorkerTest, SaysHowACandidateEndedTheProcess) {
   EXPECT_EQ(loss("segfault").substr(0, 8), "failed: ");  // sanitizers turn it into an exit
   EXPECT_EQ(loss("abort"), "failed: crashed: signal 6 (Aborted)");
-  EXPECT_EQ(loss("exit"), "failed: ended the process with exit status 3");
   EXPECT_EQ(loss("thrower"), "failed: no luck today");
   EXPECT_EQ(loss("greedy"), "refused: 1 TB is not there");
   EXPECT_EQ(prepared("plain").status, Status::ok);
+}
+
+TEST_F(WorkerTest, TellsWhatTheMachineDidFromWhatTheCandidateDid) {
+  EXPECT_EQ(loss("killed"),
+            "refused: its process was killed: signal 9 (Killed), as when memory runs out");
+  EXPECT_EQ(loss("limited"),
+            "refused: its process was killed: signal 24 (CPU time limit exceeded)");
+  EXPECT_EQ(loss("exit"), "refused: its process ended with exit status 3");
+  EXPECT_EQ(loss("starved"), "refused: its process ended with exit status 1");
+  EXPECT_EQ(loss("threadless").substr(0, 15), "refused: thread");
+  EXPECT_EQ(prepared("plain").status, Status::ok);
+}
+
+// Before any candidate had its turn.
+TEST_F(WorkerTest, AWorkerThatCannotMakeReadyIsNobodysFault) {
+  DeviceInfo device = make_cpu_device()->info();
+  const auto prepare = [&](int index) {
+    device.index = index;
+    runner_ = std::make_unique<WorkerRunner>(options_, device, timeout_s_);
+    prepared("plain");
+  };
+  EXPECT_THROW(prepare(device_that_exits), EnvironmentError);
+  EXPECT_THROW(prepare(device_that_is_killed), OutOfMemory);
+  EXPECT_THROW(prepare(device_that_is_lost), EnvironmentError);
+}
+
+// The clock goes on while this process is stopped, and nobody hung.
+TEST(LineChannel, DoesNotCountTheTimeInWhichThisProcessWasStopped) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  const pid_t parent = ::getpid(), child = ::fork();
+  if (child == 0) {
+    ::usleep(50'000);
+    ::kill(parent, SIGSTOP);
+    ::usleep(600'000);
+    ::kill(parent, SIGCONT);
+    ::usleep(50'000);
+    LineChannel(ends[1]).send("here");
+    ::_exit(0);
+  }
+  std::string line;
+  EXPECT_EQ(LineChannel(ends[0]).receive(line, 0.5), Heard::line);
+  EXPECT_EQ(line, "here");
+  ::waitpid(child, nullptr, 0);
+  EXPECT_EQ(LineChannel(ends[0]).receive(line, 0.05), Heard::timeout);
+  ::close(ends[0]);
+  ::close(ends[1]);
 }
 
 TEST_F(WorkerTest, TellsWrongFromInaccurate) {

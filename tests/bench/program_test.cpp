@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "autotune/store.h"
+#include "bench/options.h"
 #include "kernels_cpu/cpu.h"
 #include "kernels_cuda/cuda.h"
 #include "tests/bench/run_program.h"
@@ -166,6 +167,13 @@ TEST_F(ProgramTest, BadUsageIsOneLineAndExitCode2) {
       {{"tune", tiny, "--output", missing + "/table"}, missing},
       {{"db", "show", "--db", missing}, missing},
       {{"db", "show", "--before", "soon"}, "--before"},
+      {{"db", "prune", "--before", "2026-2-1"}, "2026-01-31"},
+      {{"db", "prune", "--before", "2026-13-45"}, "2026-01-31"},
+      {{"db", "prune", "--damaged", "--stale"}, "--damaged alone"},
+      {{"db", "import", "/"}, "Is a directory"},
+      {{"diff", "/", "/"}, "Is a directory"},
+      {{"time", "lenet", "--plan", "/"}, "Is a directory"},
+      {{"roofline", "--from", "/"}, "Is a directory"},
       {{"db", "merge", missing}, missing},
       {{"db", "import", missing}, missing},
       {{"db", "prune"}, "--stale"},
@@ -491,11 +499,68 @@ TEST_F(ProgramTest, DbCarriesRowsFromStoreToStore) {
   write_file(file, former.dump());
   const std::string third = directory_ / "third.db";
   EXPECT_EQ(run({"db", "import", file, "--db", third}).exit_code, 0);
+  const Ran dry = run({"db", "prune", "--stale", "--dry-run", "--db", third});
+  EXPECT_TRUE(contains(dry.out, "1 of ")) << dry.out;
   EXPECT_TRUE(contains(run({"db", "prune", "--stale", "--db", third}).out, " 1 rows dropped"));
+  EXPECT_EQ(rows({"--db", third}).size() + 1, here.size());
+  EXPECT_EQ(run({"db", "merge", third + ".undo", "--db", third}).exit_code, 0);
+  EXPECT_EQ(rows({"--db", third}).size(), here.size());
   EXPECT_EQ(run({"db", "prune", "--algos", "im2col"}).exit_code, 0);
   EXPECT_EQ(rows({"--algos", "im2col"}).size(), 0u);
   write_file(file, "{}");
   EXPECT_EQ(run({"db", "import", file}).exit_code, 2);
+}
+
+// A store that both backends fill: this build knows the algorithms of one or of both.
+TEST_F(ProgramTest, StaleRowsAreNotThoseOfAnotherDevice) {
+  ASSERT_EQ(tune().exit_code, 0);
+  const std::string file = directory_ / "rows.json", other = directory_ / "other.db";
+  ASSERT_EQ(run({"db", "export", "--output", file}).exit_code, 0);
+  json rows = json::parse(read_file(file));
+  json& row = rows["rows"][0];
+  AlgoRegistry registry;
+  append_all_algos(registry);
+  for (const ConvAlgo* algo : registry.for_device(DeviceKind::cuda)) {
+    const ConvAlgo* const same = registry.find(DeviceKind::cpu, algo->info().id);
+    if (same && same->info().version == algo->info().version) continue;
+    row["algo"] = algo->info().id;
+    row["version"] = algo->info().version;
+  }
+  row["fingerprint"] = "cuda=" + row["fingerprint"].get<std::string>();
+  write_file(file, rows.dump());
+  ASSERT_EQ(run({"db", "import", file, "--db", other}).exit_code, 0);
+  const Ran ran = run({"db", "prune", "--stale", "--db", other});
+  EXPECT_TRUE(contains(ran.out, " 0 rows dropped")) << ran.out;
+}
+
+TEST_F(ProgramTest, AStoreIsNoOutput) {
+  ASSERT_EQ(tune().exit_code, 0);
+  const std::string store = directory_ / "tune.db", fresh = directory_ / "fresh.db";
+  const std::string before = read_file(store);
+  for (const Words& words :
+       {Words{"db", "export", "--output", store}, Words{"db", "show", "--output", store},
+        Words{"list", "--output", store},
+        Words{"db", "export", "--db", fresh, "--output", store}}) {
+    const Ran ran = run(words);
+    EXPECT_EQ(ran.exit_code, 2) << ran.err;
+    EXPECT_TRUE(contains(ran.err, "tuning store")) << ran.err;
+  }
+  EXPECT_EQ(read_file(store), before);
+  EXPECT_EQ(tune({"--db", fresh, "--output", fresh}).exit_code, 2);
+  EXPECT_FALSE(std::filesystem::exists(fresh));
+}
+
+TEST_F(ProgramTest, VerifyExitsOneForADamagedStore) {
+  ASSERT_EQ(tune().exit_code, 0);
+  const std::string store = directory_ / "tune.db";
+  const std::string whole = read_file(store);
+  write_file(store, whole.substr(0, whole.size() - 4096));
+  const Ran ran = run({"db", "verify"});
+  EXPECT_EQ(ran.exit_code, 1) << ran.err;
+  EXPECT_TRUE(contains(ran.out, "is damaged")) << ran.out;
+  EXPECT_EQ(run({"db", "show"}).exit_code, 2);
+  write_file(store, whole);
+  EXPECT_EQ(run({"db", "verify"}).exit_code, 0);
 }
 
 TEST_F(ProgramTest, RooflineKeepsTheRoofsAndPlacesWhatTuneMeasured) {

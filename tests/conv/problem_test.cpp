@@ -439,12 +439,14 @@ TEST_F(ProblemFile, TakesWhatBenchdnnAndEditorsWrite) {
 }
 
 TEST_F(ProblemFile, SaysWhatIsWrongWithTheFile) {
-  EXPECT_EQ(error(), "cannot read '" + path_ + "': No such file or directory");
+  EXPECT_EQ(error(), "cannot read '" + path_ +
+                         "' (No such file or directory): expected a file with one problem a line");
   write("# nothing\n");
   EXPECT_EQ(error(), "problem file '" + path_ + "' holds no problem");
   std::filesystem::remove(path_);
   std::filesystem::create_directory(path_);
-  EXPECT_EQ(error(), "cannot read '" + path_ + "': Is a directory");
+  EXPECT_EQ(error(), "cannot read '" + path_ +
+                         "' (Is a directory): expected a file with one problem a line");
 }
 
 }  // namespace
