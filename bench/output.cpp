@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "conv/error.h"
+#include "conv/text.h"
 
 namespace convlab {
 namespace {
@@ -84,7 +85,7 @@ void Progress::clear() {
 
 void Progress::line(const std::string& text) {
   clear();
-  fmt::print(stderr, "{}\n", text);
+  fmt::print(stderr, "{}\n", printable(text));
 }
 
 void Progress::step(std::size_t done, std::size_t total, const std::string& text) {
@@ -101,7 +102,7 @@ void Progress::bar(std::size_t done, std::size_t total, const std::string& text)
       ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
   const std::size_t cells = 20, filled = total > 0 ? cells * done / total : 0;
   std::string line = fmt::format("[{}{}] {}/{} {}", std::string(filled, '#'),
-                                 std::string(cells - filled, '.'), done, total, text);
+                                 std::string(cells - filled, '.'), done, total, printable(text));
   if (line.size() >= columns) line.resize(columns - 1);
   fmt::print(stderr, "\r\033[K{}", line);
   drawn_ = true;

@@ -11,6 +11,7 @@
 #include "bench/verbs.h"
 #include "conv/error.h"
 #include "conv/names.h"
+#include "conv/text.h"
 
 namespace convlab {
 namespace {
@@ -135,7 +136,7 @@ std::string command_line() {
 int run_program(int argc, const char* const* argv) {
   const auto fail = [](int code, const char* what) {
     std::fflush(stdout);
-    fmt::print(stderr, "convlab: {}\n", what);
+    fmt::print(stderr, "convlab: {}\n", printable(what));
     return code;
   };
   try {
