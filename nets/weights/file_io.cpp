@@ -39,8 +39,11 @@ std::string followed(const std::string& path) {
   constexpr int most_links = 40;  // as the kernel's
   fs::path file = path;
   std::error_code error;
-  for (int i = 0; i < most_links && fs::is_symlink(fs::symlink_status(file, error)); ++i)
+  for (int links = 0; fs::is_symlink(fs::symlink_status(file, error)); ++links) {
+    if (links == most_links)
+      throw InputError(fmt::format("cannot write '{}': {}", path, std::strerror(ELOOP)));
     file = file.parent_path() / fs::read_symlink(file, error);
+  }
   return file.string();
 }
 

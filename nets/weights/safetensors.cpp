@@ -193,6 +193,7 @@ std::string checksum_text(std::string_view value) {
 constexpr std::string_view no_checksum = "00000000";
 
 std::uint32_t checksum(std::uint32_t before, ConstSpan bytes) {
+  if (bytes.empty()) return before;  // zlib takes a null pointer for a new beginning
   return std::uint32_t(crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 

@@ -281,8 +281,9 @@ TEST_F(ArrayFiles, NoticeEachFlippedBit) {
       byte ^= std::byte(1 << bit);
       ArrayFile read;
       const std::string error = error_of([&] { read = parse_safetensors(bytes, "f"); });
-      if (error == "accepted")
+      if (error == "accepted") {
         EXPECT_EQ(read.metadata.size(), 2u) << "at " << &byte - bytes.data() << " bit " << bit;
+      }
       byte ^= std::byte(1 << bit);
     }
   bytes.back() ^= std::byte(1);
