@@ -248,7 +248,7 @@ Data open_data(const std::string& spec) {
 
 // What lies among the data and is not read, each named once: where images are held out, training
 // and testing read the same folders.
-std::vector<std::string> notes_of(const Data& data) {
+std::vector<std::string> skipped_in(const Data& data) {
   std::vector<std::string> notes = data.train->notes();
   for (const std::string& note : data.test->notes())
     if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
@@ -437,7 +437,7 @@ int run(Options o) {
   if (checkpoint) trainer.resume(*checkpoint);
   reporter.emplace(log, progress, loader, s.epochs, trainer.state());
   progress.line(headline(graph, s, data, *device));
-  for (const std::string& note : notes_of(data)) progress.line(fmt::format("convlab: {}", note));
+  for (const std::string& note : skipped_in(data)) progress.line(fmt::format("convlab: {}", note));
 
   try {
     trainer.run();

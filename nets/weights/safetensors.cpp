@@ -186,11 +186,18 @@ class HeaderReader final : public json::json_sax_t {
   std::vector<std::int64_t> shape_, offsets_;
 };
 
-// "convlab_crc32":"1a2b3c4d" as the header has it, with a value of eight digits.
-std::string checksum_text(std::string_view value) {
-  return fmt::format("\"{}\":\"{}\"", checksum_key, value);
-}
 constexpr std::string_view no_checksum = "00000000";
+
+// Replaces the header's "convlab_crc32":"1a2b3c4d"; false where that is not there, as written here.
+bool replace_checksum(std::string& header, std::string_view value, std::string_view by) {
+  const std::string text = fmt::format("\"{}\":\"{}\"", checksum_key, value);
+  std::size_t at = header.find(text);
+  // Behind a backslash it is the end of another key.
+  while (at != header.npos && at > 0 && header[at - 1] == '\\') at = header.find(text, at + 1);
+  if (at == header.npos || value.size() != by.size()) return false;
+  header.replace(at + text.size() - 1 - value.size(), value.size(), by);
+  return true;
+}
 
 std::uint32_t checksum(std::uint32_t before, ConstSpan bytes) {
   if (bytes.empty()) return before;  // zlib takes a null pointer for a new beginning
@@ -220,11 +227,8 @@ class Safetensors final : public ArraySource {
 
   void verify() const override {
     if (!checksum_) return;
-    const std::string wanted = checksum_text(*checksum_);
     std::string text = text_;
-    const std::size_t at = text.find(wanted);
-    const bool found = at != text.npos && checksum_->size() == no_checksum.size();
-    if (found) text.replace(at, wanted.size(), checksum_text(no_checksum));
+    const bool found = replace_checksum(text, *checksum_, no_checksum);
     std::uint32_t sum = checksum(0, std::as_bytes(std::span(text)));
     std::vector<std::byte> piece(1 << 20);
     for (std::size_t done = data_; found && done < file_->size();) {
@@ -333,9 +337,7 @@ SafetensorsPieces safetensors_pieces(const ArrayFile& file) {
   text.resize((text.size() + 7) / 8 * 8, ' ');
   std::uint32_t sum = checksum(0, std::as_bytes(std::span(text)));
   for (const ConstSpan piece : pieces.data) sum = checksum(sum, piece);
-  const std::string placeholder = checksum_text(no_checksum);
-  text.replace(text.find(placeholder), placeholder.size(),
-               checksum_text(fmt::format("{:08x}", sum)));
+  replace_checksum(text, no_checksum, fmt::format("{:08x}", sum));
   const std::uint64_t length = text.size();
   pieces.header.assign(reinterpret_cast<const char*>(&length), length_bytes);
   pieces.header += text;
