@@ -310,9 +310,11 @@ SafetensorsPieces safetensors_pieces(const ArrayFile& file) {
   });
   SafetensorsPieces pieces;
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  // Its own operator[] looks at every key before; these are all different.
+  auto& members = header.get_ref<nlohmann::ordered_json::object_t&>();
   std::map<std::string, std::string> metadata = file.metadata;
   metadata[std::string(checksum_key)] = no_checksum;
-  header[std::string(metadata_name)] = metadata;
+  members.emplace_back(metadata_name, metadata);
   std::size_t at = 0;
   for (const auto* entry : order) {
     const auto& [name, array] = *entry;
@@ -322,9 +324,10 @@ SafetensorsPieces safetensors_pieces(const ArrayFile& file) {
     const auto type =
         std::find_if(type_names.begin(), type_names.end(),
                      [&array = array](const TypeName& t) { return t.type == array.type; });
-    header[name] = {{"dtype", type->name},
-                    {"shape", array.shape},
-                    {"data_offsets", {at, at + array.bytes.size()}}};
+    members.emplace_back(name,
+                         nlohmann::ordered_json{{"dtype", type->name},
+                                                {"shape", array.shape},
+                                                {"data_offsets", {at, at + array.bytes.size()}}});
     at += array.bytes.size();
     pieces.data.push_back(array.bytes);
   }
