@@ -18,6 +18,7 @@
 #include "autotune/store.h"
 #include "bench/text.h"
 #include "conv/error.h"
+#include "conv/text.h"
 #include "nets/weights/file_io.h"
 
 namespace convlab {
@@ -81,7 +82,7 @@ void Output::write(const std::string& text) {
     return replace_file(path_, {&piece, 1});
   }
   const int file = path_.empty() ? STDOUT_FILENO : device_;
-  if (write_all(file, isatty(file) ? printable(text) : text)) return;
+  if (write_all(file, isatty(file) ? printable_lines(text) : text)) return;
   const int error = errno;
   if (error == EPIPE && path_.empty()) end_by_broken_pipe();
   throw EnvironmentError(
@@ -96,7 +97,9 @@ void settle_descriptors_and_signals() {
   std::signal(SIGXFSZ, SIG_IGN);
 }
 
-void say(const std::string& text) { to_stderr(fmt::format("convlab: {}\n", printable(text))); }
+void say(const std::string& text) {
+  to_stderr(fmt::format("convlab: {}\n", printable_lines(text)));
+}
 
 std::size_t terminal_columns(std::size_t most) {
   winsize size{};
@@ -114,7 +117,7 @@ void Progress::clear() {
 
 void Progress::line(const std::string& text) {
   clear();
-  to_stderr(printable(text) + "\n");
+  to_stderr(printable_lines(text) + "\n");
 }
 
 void Progress::step(std::size_t done, std::size_t total, const std::string& text) {
@@ -131,9 +134,9 @@ void Progress::bar(std::size_t done, std::size_t total, const std::string& text)
       ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
   const std::size_t cells = 20, filled = total > 0 ? cells * done / total : 0;
   std::string line = fmt::format("[{}{}] {}/{} {}", std::string(filled, '#'),
-                                 std::string(cells - filled, '.'), done, total, text);
+                                 std::string(cells - filled, '.'), done, total, printable(text));
   if (line.size() >= columns) line.resize(columns - 1);
-  to_stderr(fmt::format("\r\033[K{}", printable(line)));
+  to_stderr(fmt::format("\r\033[K{}", line));
   drawn_ = true;
 }
 

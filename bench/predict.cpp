@@ -10,6 +10,7 @@
 #include "bench/tune_options.h"
 #include "bench/verbs.h"
 #include "conv/error.h"
+#include "conv/text.h"
 #include "nets/data/loader.h"
 #include "nets/weights/file_io.h"
 #include "nets/weights/notes.h"
@@ -46,8 +47,8 @@ std::vector<std::string> class_names(const Options& o, const WeightsNotes& notes
                                      std::int64_t outputs) {
   std::vector<std::string> names = notes.classes;
   if (!o.classes.empty()) {
-    const std::vector<std::byte> text = read_file(o.classes);
-    names = lines_of({reinterpret_cast<const char*>(text.data()), text.size()});
+    names = read_lines(o.classes);
+    require_class_names(o.classes, names);
   }
   if (o.classes.empty() ? !names.empty() && std::int64_t(names.size()) != outputs
                         : std::int64_t(names.size()) != outputs)
@@ -71,11 +72,11 @@ Transform input_transform(const Options& o, const WeightsNotes& notes, const Dat
   return t;
 }
 
-void read_weights(Net& net, const ArrayFile& file, const std::string& name) {
-  const LoadedWeights loaded = load_weights(net, file, name);
+void read_weights(Net& net, const ArrayReader& file) {
+  const LoadedWeights loaded = load_weights(net, file);
   if (!loaded.ignored.empty())
-    say(fmt::format("{}: ignored the auxiliary classifiers {}, which {} here leaves out", name,
-                    fmt::join(loaded.ignored, ", "), net.graph().name()));
+    say(fmt::format("{}: ignored the auxiliary classifiers {}, which {} here leaves out",
+                    file.path(), fmt::join(loaded.ignored, ", "), net.graph().name()));
 }
 
 std::vector<double> as_doubles(const Buffer& buffer, DType dtype) {
@@ -120,12 +121,12 @@ int run(const Options& given) {
     throw InputError("predict: no weights: expected --weights FILE, a .safetensors or .npz");
   o.net.forward_only = true;
   Output output(o.net.common.output);
-  const ArrayFile weights = read_arrays(o.weights);
-  const WeightsNotes notes = notes_of(weights.metadata, o.weights);
+  const ArrayReader weights(o.weights);
+  const WeightsNotes notes = notes_of(weights.header().metadata, o.weights);
   std::string& name = o.net.common.targets.front();
   const Graph plain = make_net(name, 1);
   try {  // a number of classes is part of the net's name
-    name = make_net(name, 1, outputs_of(weights, plain)).name();
+    name = make_net(name, 1, outputs_of(weights.header(), plain)).name();
   } catch (const InputError& error) {
     throw InputError(fmt::format("{}: {}", o.weights, error.what()));
   }
@@ -144,7 +145,7 @@ int run(const Options& given) {
   const PlannedNet planned = planned_net(o.net, "predict", registry, *device);
   predictions.classes = class_names(o, notes, planned.graph.nodes().back().shape.c);
   Net net(planned.graph, planned.plan, registry, *device, {.loss = Loss::none});
-  read_weights(net, weights, o.weights);
+  read_weights(net, weights);
   net.freeze();
 
   const std::atomic<bool>& stop = stop_on_interrupt();

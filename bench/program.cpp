@@ -13,6 +13,7 @@
 #include "bench/verbs.h"
 #include "conv/error.h"
 #include "conv/names.h"
+#include "conv/text.h"
 
 namespace convlab {
 namespace {
@@ -136,6 +137,7 @@ std::string command_line() {
 
 int run_program(int argc, const char* const* argv) {
   const auto fail = [](int code, const char* what) {
+    std::fflush(stdout);
     say(what);
     return code;
   };

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "autotune/result.h"
+#include "conv/text.h"
 
 namespace convlab {
 
@@ -17,21 +18,23 @@ inline constexpr int table_format = 1;
 
 enum class Format : std::uint8_t { table, csv, json, md, hpp };
 
-// One cell: the value, which CSV and JSON give in full, and how a person reads it.
+// One cell: the value, which CSV and JSON give in full, and how a person reads it, without what a
+// terminal would obey.
 class Cell {
  public:
   Cell() = default;  // nothing: blank, null in JSON
-  Cell(std::string text) : shown_(text), value_(std::move(text)) {}
+  Cell(std::string text) : shown_(printable(text)), value_(std::move(text)) {}
   Cell(std::string_view text) : Cell(std::string(text)) {}
-  Cell(std::string text, std::string shown) : shown_(std::move(shown)), value_(std::move(text)) {}
+  Cell(std::string text, std::string_view shown)
+      : shown_(printable(shown)), value_(std::move(text)) {}
   Cell(const char* text) : Cell(std::string(text)) {}
   Cell(std::int64_t value) : shown_(std::to_string(value)), value_(value) {}
   Cell(double value, std::string shown) : shown_(std::move(shown)), value_(value) {}
   Cell(std::int64_t value, std::string shown) : shown_(std::move(shown)), value_(value) {}
   // No value, and what a person reads in its place.
-  static Cell without_value(std::string shown) {
+  static Cell without_value(std::string_view shown) {
     Cell cell;
-    cell.shown_ = std::move(shown);
+    cell.shown_ = printable(shown);
     return cell;
   }
 

@@ -336,7 +336,7 @@ std::string render_json(const Sweep& s) {
                                    {"predicted", r.predicted}});
       }
   }
-  return json.dump(2) + "\n";
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 // ---- Charts ----

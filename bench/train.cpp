@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -14,6 +15,7 @@
 #include "bench/tune_options.h"
 #include "bench/verbs.h"
 #include "conv/error.h"
+#include "conv/text.h"
 #include "nets/data/loader.h"
 #include "nets/train/optimizer.h"
 #include "nets/train/trainer.h"
@@ -109,7 +111,7 @@ Settings settings_of(const Options& o, const std::optional<Checkpoint>& checkpoi
 // Before hours are spent on what could not be written afterwards.
 void require_checkpoint(const Options& o) {
   if (o.checkpoint.empty()) return;
-  if (!o.checkpoint.ends_with(".safetensors"))
+  if (format_of(o.checkpoint) != FileFormat::safetensors)
     throw InputError(fmt::format(
         "--checkpoint: '{}': expected a name that ends in .safetensors, the format it is in",
         o.checkpoint));
@@ -239,6 +241,15 @@ Data open_data(const std::string& spec) {
   return data;
 }
 
+// What lies among the data and is not read, each named once: where images are held out, training
+// and testing read the same folders.
+std::vector<std::string> skipped_in(const Data& data) {
+  std::vector<std::string> notes = data.train->notes();
+  for (const std::string& note : data.test->notes())
+    if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
+  return notes;
+}
+
 // How images become the net's input: as is usual, with the same mean and deviation as those that
 // the weights were trained with.
 Transform make_transform(const Dataset& dataset, const Graph& graph, Split split, const Options& o,
@@ -356,13 +367,17 @@ int run(Options o) {
   if (o.data.empty() && !checkpoint)
     throw InputError("train: no --data: expected a directory of images, or synthetic");
   require_checkpoint(o);
+  if (!o.checkpoint.empty() && !is_utf8(o.data))
+    throw InputError(fmt::format(
+        "--data: '{}' is not UTF-8, as the text in a checkpoint is: name it by another path",
+        o.data));
   settings_of(o, checkpoint, 1);  // refuses what makes no sense before anything is opened
-  std::optional<ArrayFile> weights;
+  std::optional<ArrayReader> weights;
   WeightsNotes before;
   if (checkpoint) before = notes_of(checkpoint->state.notes, o.resume);
   if (!o.weights.empty()) {
-    weights = read_arrays(o.weights);
-    before = notes_of(weights->metadata, o.weights);
+    weights.emplace(o.weights);
+    before = notes_of(weights->header().metadata, o.weights);
   }
 
   const std::unique_ptr<Device> device = open_device(o.net.common);
@@ -379,7 +394,7 @@ int run(Options o) {
   Net net(graph, plans.training, registry, *device, {.dropout_seed = s.seed});
   Net test_net(graph, plans.testing, registry, *device, {.loss = Loss::none});
   net.initialise(s.seed);
-  if (weights) load_weights(net, *weights, o.weights);
+  if (weights) load_weights(net, *weights);
   DataLoader loader =
       make_loader(*data.train, augmented, graph, Split::train, o, s, dtype, *device);
   DataLoader test_loader = make_loader(*data.test, plain, graph, Split::test, o, s, dtype, *device);
@@ -417,6 +432,7 @@ int run(Options o) {
   if (checkpoint) trainer.resume(*checkpoint);
   reporter.emplace(log, progress, loader, s.epochs, trainer.state());
   progress.line(headline(graph, s, data, *device));
+  for (const std::string& note : skipped_in(data)) progress.line(fmt::format("convlab: {}", note));
 
   try {
     trainer.run();

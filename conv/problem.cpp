@@ -9,6 +9,7 @@
 #include "conv/error.h"
 #include "conv/names.h"
 #include "conv/problem_text.h"
+#include "conv/text.h"
 #include "conv/text_file.h"
 
 namespace convlab {
@@ -256,6 +257,7 @@ class Parser {
     std::string_view name = text_.substr(begin, end - begin);
     if (const std::size_t quote = name.find('"'); quote != name.npos)
       fail(text_, begin + quote, "a name holds no quotes");
+    if (!is_plain(name)) fail(text_, begin, "a name is UTF-8 without control characters");
     if (const std::size_t star = count_suffix(name); star != name.npos) {
       pos_ = begin + star + 1;
       result.count = parse_number("the count after '*'", 1, end);

@@ -242,7 +242,7 @@ void require_plan_fits(const NetPlan& plan, const Graph& graph, const DeviceInfo
 std::string to_json(const NetPlan& plan) {
   Json json{{format_name, plan_format}};
   json.update(write_object([&](auto&& visit) { visit_net(plan, visit); }));
-  return json.dump(1) + "\n";
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 NetPlan plan_from_json(const std::string& text, const std::string& source) {

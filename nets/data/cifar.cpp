@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <sstream>
+#include <string_view>
 
 #include "conv/error.h"
 #include "nets/data/readers.h"
 #include "nets/weights/file_io.h"
+#include "nets/weights/notes.h"
 
 namespace convlab {
 namespace {
@@ -47,14 +48,24 @@ bool holds(const fs::path& directory, const Kind& kind) {
 }
 
 // data_batch_1.bin, data_batch_2.bin and so on, without a gap; of CIFAR-100 the one file.
-std::vector<fs::path> files_of(const fs::path& directory, const Kind& kind, Split split) {
+std::vector<fs::path> files_of(const fs::path& directory, const Kind& kind, Split split,
+                               std::vector<std::string>& notes) {
   if (split == Split::test) return {directory / kind.test};
   std::vector<fs::path> files{directory / kind.train};
   if (kind.header > 1) return files;
   std::size_t present = 0;
   for (const auto& entry : fs::directory_iterator(directory)) {
+    constexpr std::string_view begin = "data_batch_", end = ".bin";
     const std::string name = entry.path().filename();
-    present += name.starts_with("data_batch_") && name.ends_with(".bin");
+    if (!name.starts_with(begin) || !name.ends_with(end)) continue;
+    const std::string number =
+        name.substr(begin.size(), name.size() - std::min(name.size(), begin.size() + end.size()));
+    if (!number.empty() && number.find_first_not_of("0123456789") == number.npos &&
+        number.front() != '0')
+      ++present;
+    else
+      notes.push_back(
+          fmt::format("skipped {}: expected data_batch_NUMBER.bin", entry.path().string()));
   }
   while (files.size() < present)
     files.push_back(directory / fmt::format("data_batch_{}.bin", files.size() + 1));
@@ -66,19 +77,21 @@ std::vector<std::string> class_names(const fs::path& directory, const Kind& kind
   std::vector<std::string> names;
   const fs::path path = directory / kind.class_names;
   if (fs::exists(path)) {
-    const auto bytes = read_file(path);
-    std::istringstream text(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
-    for (std::string line; std::getline(text, line);) {
-      if (line.ends_with('\r')) line.pop_back();
-      if (!line.empty()) names.push_back(line);
-    }
+    names = read_lines(path);
     if (names.size() != kind.classes)
       throw InputError(fmt::format("{} names {} classes; {} has {}", path.string(), names.size(),
                                    kind.format, kind.classes));
+    require_class_names(path.string(), names);
     return names;
   }
   for (std::size_t i = 0; i < kind.classes; ++i) names.push_back(std::to_string(i));
   return names;
+}
+
+// "is a git-lfs pointer (...) and ", or nothing.
+std::string described(ConstSpan bytes) {
+  const std::string kind = kind_of_content(bytes);
+  return kind.empty() ? "" : fmt::format("is {} and ", kind);
 }
 
 }  // namespace
@@ -97,12 +110,12 @@ std::unique_ptr<Dataset> open_cifar(const fs::path& directory, Split split) {
                       .classes = class_names(directory, kind),
                       .statistics = kind.statistics};
   const std::int64_t pixels = 3 * 32 * 32, record = kind.header + pixels;
-  for (const fs::path& path : files_of(directory, kind, split)) {
+  for (const fs::path& path : files_of(directory, kind, split, loaded.notes)) {
     const auto bytes = read_file(path);
     if (bytes.empty() || bytes.size() % record != 0)
       throw InputError(fmt::format(
-          "{} has {} bytes; {} has a whole number of images of {} bytes ({} of labels, 3x32x32)",
-          path.string(), bytes.size(), kind.format, record, kind.header));
+          "{} {}has {} bytes; {} has a whole number of images of {} bytes ({} of labels, 3x32x32)",
+          path.string(), described(bytes), bytes.size(), kind.format, record, kind.header));
     loaded.sources[std::int64_t(loaded.labels.size())] = path.string();
     const auto* image = reinterpret_cast<const std::uint8_t*>(bytes.data());
     for (const auto* const end = image + bytes.size(); image != end; image += record) {

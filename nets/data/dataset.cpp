@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <new>
+
 #include "conv/error.h"
 #include "nets/data/readers.h"
 
@@ -25,6 +27,8 @@ std::unique_ptr<Dataset> open_dataset(const std::string& spec, Split split) {
     return open_folders(directory, split);
   } catch (const fs::filesystem_error& error) {
     throw InputError(fmt::format("{}: {}", error.path1().string(), error.code().message()));
+  } catch (const std::bad_alloc&) {
+    throw EnvironmentError(fmt::format("{}: out of memory", spec));
   }
 }
 

@@ -33,6 +33,8 @@ class Dataset {
   virtual ImageShape shape() const { return {}; }
   virtual PixelStatistics statistics() const { return {}; }
   virtual std::string format() const { return {}; }  // "CIFAR-10", "folders of images"
+  // What lies among the data and was not read: lines for the user.
+  virtual std::vector<std::string> notes() const { return {}; }
 };
 
 enum class Split : std::uint8_t { train, test };
@@ -41,8 +43,8 @@ enum class Split : std::uint8_t { train, test };
 //   CIFAR-10, CIFAR-100   in binary: data_batch_1.bin, test_batch.bin; train.bin, test.bin
 //   MNIST                 IDX files, plain or gzip: train-images-idx3-ubyte.gz, t10k-...
 //   folders of images     JPEG and PNG, one folder a class, below train/ and test/ (or val/);
-//   without
-//                         train/, the folders are the classes and every fifth image is for testing
+//                         without these, the folders are the classes and every fifth image is for
+//                         testing. Links are followed, what is hidden is skipped
 //   synthetic             shapes drawn into CIFAR-10's format and kept in $XDG_CACHE_HOME/convlab:
 //                         10,000 to train with unless IMAGES says otherwise, a fifth of that to
 //                         test

@@ -27,9 +27,16 @@ PlainOrGzip::PlainOrGzip(std::filesystem::path path) : path_(std::move(path)) {
 
 PlainOrGzip::~PlainOrGzip() { gzclose_r(static_cast<gzFile>(file_)); }
 
+std::int64_t PlainOrGzip::most_bytes() const {
+  // Deflate's best: 258 bytes for two bits.
+  const auto length = std::int64_t(std::filesystem::file_size(path_));
+  return gzdirect(static_cast<gzFile>(file_)) ? length : 1032 * length;
+}
+
 std::vector<std::uint8_t> PlainOrGzip::read(std::int64_t bytes) {
   constexpr std::int64_t piece = 1 << 24;
   std::vector<std::uint8_t> data;
+  data.reserve(std::min(bytes, most_bytes()));
   while (std::int64_t(data.size()) < bytes) {
     const std::size_t have = data.size();
     data.resize(have + std::min(bytes - std::int64_t(have), piece));

@@ -16,8 +16,10 @@ class PlainOrGzip {
   PlainOrGzip& operator=(const PlainOrGzip&) = delete;
 
   // Up to `bytes` more: fewer only at the end. Throws InputError for a damaged or truncated file.
-  // Grows with what is there, so that no more is allocated than a file holds that lies about it.
+  // Takes memory for what is there, so that no more is used than a file holds that lies about it.
   std::vector<std::uint8_t> read(std::int64_t bytes);
+  // No more than this can come out: what gzip makes of the file's length at best.
+  std::int64_t most_bytes() const;
 
  private:
   std::filesystem::path path_;

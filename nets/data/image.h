@@ -14,14 +14,28 @@ struct Image {
   std::vector<std::uint8_t> pixels;
 };
 
-// A JPEG or PNG file, told by its first bytes, as RGB: grey is repeated, alpha dropped, 16 bits are
-// rounded to 8, CMYK is converted; a rotation noted in EXIF is not done. Throws InputError naming
-// the file for one that is not there, is neither, is damaged or cut short, or has more than
-// largest_image pixels.
+// A JPEG or PNG file, told by its first bytes, as Pillow's convert("RGB") gives it, which is what
+// torchvision reads; or InputError, naming the file:
+//
+//   grey, grey with alpha   repeated; 1, 2 and 4 bits are scaled to 8
+//   alpha, transparency     dropped: the colour below it counts
+//   palette                 its colours; black beyond its end
+//   16-bit colour           the upper 8 bits
+//   16-bit grey             refused: Pillow clips it to white
+//   CMYK and YCCK JPEG      as Adobe stores it, inverted
+//   gamma, ICC profiles, EXIF orientation    ignored: the stored pixels, as they lie
+//   12-bit and lossless JPEG, other files    refused
+//   damaged, cut short      refused, where Pillow would guess
+//   over 100 scans, over largest_image       refused: small files must not take minutes or
+//   gigabytes
 Image read_image(const std::string& path);
 // The same from memory; `name` is for messages.
 Image decode_image(std::span<const std::uint8_t> file, const std::string& name);
 
+#ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION  // a fuzzer looks for more than time
+inline constexpr std::int64_t largest_image = 100'000;
+#else
 inline constexpr std::int64_t largest_image = 100'000'000;
+#endif
 
 }  // namespace convlab

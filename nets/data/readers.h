@@ -33,8 +33,10 @@ struct LoadedImages {
   PixelStatistics statistics = {};
   // Which file an image came from: its first image's index, and its name.
   std::map<std::int64_t, std::string> sources = {};
+  std::vector<std::string> notes = {};
 };
 // Throws InputError for a label that is not a class.
-std::unique_ptr<Dataset> make_dataset(LoadedImages);
+void require_labels(const LoadedImages&);
+std::unique_ptr<Dataset> make_dataset(LoadedImages);  // with such labels only
 
 }  // namespace convlab

@@ -238,20 +238,26 @@ Transform usual_transform(const Dataset& dataset, std::int64_t channels, std::in
 
 void validate(const Transform& transform) {
   if ((transform.channels != 1 && transform.channels != 3) || transform.height < 1 ||
-      transform.width < 1 || transform.height * transform.width > largest_image)
+      transform.width < 1 || transform.height > largest_image / transform.width)
     throw InputError(fmt::format(
         "images cannot become {}x{}x{}; expected 1 or 3 channels and a height and width from 1 on",
         transform.channels, transform.height, transform.width));
-  if (transform.resize < 0 || transform.pad < 0)
-    throw InputError(fmt::format("resizing to {}, padding by {}: expected 0 or more",
-                                 transform.resize, transform.pad));
+  constexpr std::int64_t most = 100'000;
+  for (const std::int64_t pixels : {transform.resize, transform.pad})
+    if (pixels < 0 || pixels > most)
+      throw InputError(fmt::format("resizing to {}, padding by {}: expected 0 to {}",
+                                   transform.resize, transform.pad, most));
   const auto channels = std::size_t(transform.channels);
   const bool none = transform.mean.empty() && transform.deviation.empty();
   if (!none && (transform.mean.size() != channels || transform.deviation.size() != channels))
     throw InputError(fmt::format("{} means and {} deviations for {} channels",
                                  transform.mean.size(), transform.deviation.size(), channels));
+  for (const double mean : transform.mean)
+    if (!std::isfinite(mean))
+      throw InputError(fmt::format("a mean of {}: expected a finite number", mean));
   for (const double deviation : transform.deviation)
-    if (!(deviation > 0)) throw InputError(fmt::format("a deviation of {}", deviation));
+    if (!(deviation > 0) || std::isinf(deviation))
+      throw InputError(fmt::format("a deviation of {}: expected a number above 0", deviation));
 }
 
 template <class T>

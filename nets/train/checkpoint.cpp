@@ -20,7 +20,7 @@ namespace convlab {
 namespace {
 
 constexpr const char* format_key = "convlab_checkpoint";
-const std::string format_version = "2";  // raise it when a field comes, goes or changes
+const std::string format_version = "3";  // raise it when a field comes, goes or changes
 
 std::string text_of(const std::string& v) { return v; }
 std::string text_of(DType v) { return std::string(to_string(v)); }
@@ -92,7 +92,7 @@ std::string state_name(std::size_t s, const Parameter& p) {
 }
 
 void require_name(const std::string& file) {
-  if (!file.ends_with(".safetensors"))
+  if (format_of(file) != FileFormat::safetensors)
     throw InputError(fmt::format(
         "checkpoint '{}': expected a name that ends in .safetensors, the format it is in", file));
 }
@@ -120,9 +120,8 @@ void write_checkpoint(const std::string& file, Net& net, const TrainingState& st
 
 Checkpoint read_checkpoint(const std::string& file) {
   require_name(file);
-  ArrayFile content = read_arrays(file);
-  Checkpoint checkpoint{file, {}, std::move(content.arrays)};
-  std::map<std::string, std::string>& metadata = content.metadata;
+  Checkpoint checkpoint{file, {}, std::make_shared<const ArrayReader>(file)};
+  std::map<std::string, std::string> metadata = checkpoint.arrays->header().metadata;
   const auto found = metadata.find(format_key);
   if (found == metadata.end())
     throw InputError(fmt::format(
@@ -132,6 +131,9 @@ Checkpoint read_checkpoint(const std::string& file) {
     throw InputError(fmt::format("{} is a checkpoint of format {}, this program reads {}", file,
                                  found->second, format_version));
   metadata.erase(found);
+  if (!checkpoint.arrays->has_checksum())
+    throw InputError(fmt::format("{} is damaged: its checksum is missing", file));
+  checkpoint.arrays->verify();
   visit_fields(checkpoint.state, [&](const char* name, auto& field) {
     const auto text = metadata.find(name);
     if (text == metadata.end()) throw InputError(fmt::format("{}: {} is missing", file, name));
@@ -168,23 +170,23 @@ void restore(const Checkpoint& checkpoint, const UpdateRule& rule, Net& net) {
   };
   net.start_optimizer(rule);
 
-  std::size_t used = 0;
-  const auto write = [&](const std::string& name, const Parameter& p, std::byte* to) {
-    const auto found = checkpoint.arrays.find(name);
-    if (found == checkpoint.arrays.end()) fail(fmt::format("{} is missing", name));
-    const Array& array = found->second;
-    if (array.shape != p.shape || array.type != element_type(net.plan().dtype))
+  std::map<std::string, std::byte*> targets;
+  const auto& arrays = checkpoint.arrays->header().arrays;
+  const auto add = [&](const std::string& name, const Parameter& p, std::byte* to) {
+    const auto found = arrays.find(name);
+    if (found == arrays.end()) fail(fmt::format("{} is missing", name));
+    if (found->second.shape != p.shape || found->second.type != element_type(net.plan().dtype))
       fail(fmt::format("{} has another shape", name));
-    net.write(to, array.bytes);
-    ++used;
+    targets[name] = to;
   };
   for (const Parameter& p : net.parameters()) {
-    write(p.name, p, p.value);
+    add(p.name, p, p.value);
     for (std::size_t s = 0; s < p.state.size(); ++s)
-      if (p.state[s] != nullptr) write(state_name(s, p), p, p.state[s]);
+      if (p.state[s] != nullptr) add(state_name(s, p), p, p.state[s]);
   }
-  if (used != checkpoint.arrays.size())
-    fail(fmt::format("it has {} arrays, this one {}", checkpoint.arrays.size(), used));
+  if (targets.size() != arrays.size())
+    fail(fmt::format("it has {} arrays, this one {}", arrays.size(), targets.size()));
+  for (const auto& [name, to] : targets) net.write(to, checkpoint.arrays->read(name).bytes);
   net.set_counters(checkpoint.state.counters);
   net.parameters_changed();
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -45,10 +46,10 @@ void write_checkpoint(const std::string& file, Net&, const TrainingState&);
 struct Checkpoint {
   std::string file;
   TrainingState state;
-  std::map<std::string, Array> arrays;
+  std::shared_ptr<const ArrayReader> arrays;  // open
 };
 
-// Throws InputError, one line, for a file that is no checkpoint.
+// Throws InputError, one line, for a file that is no checkpoint or was damaged.
 Checkpoint read_checkpoint(const std::string& file);
 // Throws InputError unless training that starts so can go on from there: with a checkpoint of
 // another net, type, batch, data, seed, number of steps or kind of rule.

@@ -6,10 +6,14 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cctype>
 #include <cstring>
+#include <filesystem>
+#include <utility>
 
 #include "conv/error.h"
 #include "conv/half.h"
+#include "conv/text.h"
 #include "nets/weights/file_io.h"
 #include "nets/weights/formats.h"
 
@@ -40,12 +44,33 @@ auto with_type(ElementType type, F f) {
   return f(std::uint8_t());
 }
 
-enum class FileFormat { safetensors, npz };
-
-FileFormat format_of(const std::string& path) {
-  if (path.ends_with(".safetensors")) return FileFormat::safetensors;
-  if (path.ends_with(".npz")) return FileFormat::npz;
+FileFormat known_format(const std::string& path) {
+  if (const auto format = format_of(path)) return *format;
   throw InputError(fmt::format("'{}': expected a name that ends in .safetensors or .npz", path));
+}
+
+std::unique_ptr<ArraySource> open_source(const std::string& path) {
+  const FileFormat format = known_format(path);
+  auto file = std::make_unique<FileSource>(path);
+  return in_file(path, [&] {
+    return format == FileFormat::npz ? open_npz(std::move(file))
+                                     : open_safetensors(std::move(file));
+  });
+}
+
+Array read_one(const ArraySource& source, const std::string& name) {
+  Array array = source.header.at(name);
+  array.bytes.resize(bytes_of(array.type, array.shape).value());
+  source.read(name, array.bytes);
+  return array;
+}
+
+ArrayFile read_all(const ArraySource& source) {
+  source.verify();
+  ArrayFile file{{}, source.header.metadata};
+  for (const auto& [name, array] : source.header.arrays)
+    file.arrays.emplace_hint(file.arrays.end(), name, read_one(source, name));
+  return file;
 }
 
 }  // namespace
@@ -101,14 +126,36 @@ const Array& ArrayFile::at(const std::string& name) const {
   return found->second;
 }
 
+std::optional<FileFormat> format_of(const std::string& path) {
+  std::string end = std::filesystem::path(path).extension().string();
+  for (char& letter : end) letter = char(std::tolower(static_cast<unsigned char>(letter)));
+  if (end == ".safetensors") return FileFormat::safetensors;
+  if (end == ".npz") return FileFormat::npz;
+  return std::nullopt;
+}
+
+ArrayReader::ArrayReader(std::string path) : path_(std::move(path)), source_(open_source(path_)) {}
+ArrayReader::~ArrayReader() = default;
+
+const ArrayFile& ArrayReader::header() const { return source_->header; }
+
+Array ArrayReader::read(const std::string& name) const {
+  return in_file(path_, [&] { return read_one(*source_, name); });
+}
+
+void ArrayReader::verify() const {
+  in_file(path_, [&] { source_->verify(); });
+}
+
+bool ArrayReader::has_checksum() const { return source_->has_checksum(); }
+
 ArrayFile read_arrays(const std::string& path) {
-  const FileFormat format = format_of(path);
-  const std::vector<std::byte> bytes = read_file(path);
-  return format == FileFormat::npz ? parse_npz(bytes, path) : parse_safetensors(bytes, path);
+  const auto source = open_source(path);
+  return in_file(path, [&] { return read_all(*source); });
 }
 
 void write_arrays(const std::string& path, const ArrayFile& file) {
-  if (format_of(path) == FileFormat::npz) {
+  if (known_format(path) == FileFormat::npz) {
     const std::vector<std::byte> bytes = to_npz(file);
     replace_file(path, std::array{ConstSpan(bytes)});
   } else {
@@ -116,6 +163,15 @@ void write_arrays(const std::string& path, const ArrayFile& file) {
     pieces.data.insert(pieces.data.begin(), std::as_bytes(std::span(pieces.header)));
     replace_file(path, pieces.data);
   }
+}
+
+ArrayFile parse_safetensors(ConstSpan bytes, const std::string& name) {
+  return in_file(
+      name, [&] { return read_all(*open_safetensors(std::make_unique<MemorySource>(bytes))); });
+}
+
+ArrayFile parse_npz(ConstSpan bytes, const std::string& name) {
+  return in_file(name, [&] { return read_all(*open_npz(std::make_unique<MemorySource>(bytes))); });
 }
 
 void require_whole(const std::string& name, const Array& array) {
@@ -127,15 +183,12 @@ void require_whole(const std::string& name, const Array& array) {
 
 std::string shown(std::string_view name) {
   constexpr std::size_t most = 100;
-  std::string text(name.substr(0, most));
-  for (char& c : text)
-    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = '?';
-  if (name.size() > most) {
-    // Not in the middle of a UTF-8 sequence.
-    while (!text.empty() && (static_cast<unsigned char>(text.back()) & 0x80)) text.pop_back();
-    text += "...";
-  }
-  return text;
+  if (name.size() <= most) return printable(name);
+  // Not in the middle of a UTF-8 sequence.
+  std::string_view begin = name.substr(0, most);
+  while (!begin.empty() && (static_cast<unsigned char>(begin.back()) & 0x80))
+    begin.remove_suffix(1);
+  return printable(begin) + "...";
 }
 
 }  // namespace convlab

@@ -1,11 +1,13 @@
 // Named arrays of numbers in files: what weights and checkpoints are kept in.
-//   safetensors: an 8-byte little-endian length, that many bytes of JSON, then the data
-//   npz: a zip of .npy files (NumPy Enhancement Proposal 1), stored or deflated
+//   safetensors: an 8-byte little-endian length, that many bytes of JSON, then the data; written
+//   here with a checksum (zlib's CRC-32 of the file with zeros in its place) in the metadata npz: a
+//   zip of .npy files (NumPy Enhancement Proposal 1), stored or deflated
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -47,10 +49,35 @@ struct ArrayFile {
   const Array& at(const std::string& name) const;  // throws InputError for one that is not there
 };
 
-// By the file's name: .safetensors or .npz. Reading throws InputError, naming the file and what is
-// wrong with it, for one that is not there, is cut short, or lies about its sizes; never reads past
-// its end, and takes no more memory than in proportion to the file's length (npz: to what deflate
-// can have made of that).
+enum class FileFormat : std::uint8_t { safetensors, npz };
+// By the end of the file's name, in capitals or not.
+std::optional<FileFormat> format_of(const std::string& path);
+
+class ArraySource;
+
+// A file that is open. Its header was read and compared with its length, its data are read when
+// they are asked for: whoever knows what should be in it compares that first.
+class ArrayReader {
+ public:
+  // Throws InputError, naming the file and what is wrong with it, for one that is not there, is cut
+  // short, or lies about its sizes. Never reads past its end.
+  explicit ArrayReader(std::string path);
+  ~ArrayReader();
+
+  const std::string& path() const { return path_; }
+  const ArrayFile& header() const;  // arrays without their bytes
+  // Throw InputError, as above. npz has a checksum for each array, which `read` compares;
+  // safetensors have one for all if this program wrote them, which `verify` reads them for.
+  Array read(const std::string& name) const;
+  void verify() const;
+  bool has_checksum() const;
+
+ private:
+  std::string path_;
+  std::unique_ptr<ArraySource> source_;
+};
+
+// All of a file, verified.
 ArrayFile read_arrays(const std::string& path);
 // Atomic and durable: written beside, fsynced, then renamed over what was there. Throws InputError
 // for a path that cannot be written and EnvironmentError for a disk that is full; what was there

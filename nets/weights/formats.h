@@ -1,13 +1,32 @@
 // What the readers and writers of array files share.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "nets/weights/arrays.h"
+#include "nets/weights/file_io.h"
 
 namespace convlab {
+
+// A file of one format, of which the header has been read.
+class ArraySource {
+ public:
+  virtual ~ArraySource() = default;
+  // All bytes of an array that the header has. Throws InputError.
+  virtual void read(const std::string& name, Span to) const = 0;
+  // Throws InputError unless the whole file is as it was written.
+  virtual void verify() const = 0;
+  virtual bool has_checksum() const = 0;
+
+  ArrayFile header;  // arrays without their bytes
+};
+
+// Throw InputError.
+std::unique_ptr<ArraySource> open_safetensors(std::unique_ptr<ByteSource>);
+std::unique_ptr<ArraySource> open_npz(std::unique_ptr<ByteSource>);
 
 // A file's bytes as pieces that follow one another, so that data need not be copied together. They
 // point into the ArrayFile.

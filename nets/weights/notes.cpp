@@ -6,6 +6,8 @@
 #include <charconv>
 
 #include "conv/error.h"
+#include "conv/text.h"
+#include "nets/weights/file_io.h"
 #include "nets/weights/formats.h"
 
 namespace convlab {
@@ -45,6 +47,7 @@ Transform parse_transform(const Metadata& metadata, const std::string& input) {
     if (key == "mean") transform.mean = parse_numbers<double>(value, ',');
     if (key == "deviation") transform.deviation = parse_numbers<double>(value, ',');
   }
+  validate(transform);
   return transform;
 }
 
@@ -66,29 +69,24 @@ std::map<std::string, std::string> to_metadata(const WeightsNotes& notes) {
 }
 
 WeightsNotes notes_of(const Metadata& metadata, const std::string& name) {
-  WeightsNotes notes;
-  try {
+  return in_file(name + ": in its metadata", [&] {
+    WeightsNotes notes;
     for (const auto& [key, value] : metadata) {
       if (key == "net") notes.net = value;
       if (key == "classes") notes.classes = lines_of(value);
       if (key == "input") notes.transform = parse_transform(metadata, value);
     }
-  } catch (const InputError& error) {
-    throw InputError(fmt::format("{}: in its metadata, {}", name, error.what()));
-  }
-  return notes;
+    require_class_names("classes", notes.classes);
+    return notes;
+  });
 }
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    std::string line = text.substr(at, end - at);
-    if (line.ends_with('\r')) line.pop_back();
-    lines.push_back(std::move(line));
-    at = end + 1;
-  }
-  return lines;
+void require_class_names(const std::string& where, const std::vector<std::string>& names) {
+  for (const std::string& name : names)
+    if (!is_plain(name))
+      throw InputError(
+          fmt::format("{}: '{}' as a class's name: expected UTF-8 without control characters",
+                      where, shown(name)));
 }
 
 }  // namespace convlab

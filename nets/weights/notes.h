@@ -19,10 +19,12 @@ struct WeightsNotes {
 
 // Keys: net; classes, one a line; input ("3x32x32"), resize, pad, mean, deviation ("0.5,0.5,0.5").
 std::map<std::string, std::string> to_metadata(const WeightsNotes&);
-// Those that are there. Throws InputError, naming the file, for numbers that are none.
+// Those that are there. Throws InputError, naming the file, for numbers that are none or that no
+// transform can have.
 WeightsNotes notes_of(const std::map<std::string, std::string>& metadata, const std::string& name);
 
-// "a\nb\n" -> a, b: a line each, with neither \r nor the empty one at the end.
-std::vector<std::string> lines_of(const std::string& text);
+// Throws InputError that begins with `where` unless each is UTF-8 without control characters, so
+// that they can be kept a line each, in JSON, and shown.
+void require_class_names(const std::string& where, const std::vector<std::string>&);
 
 }  // namespace convlab

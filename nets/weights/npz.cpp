@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <memory>
@@ -198,7 +199,12 @@ std::uint32_t read_length(zip_file_t* file, std::size_t bytes) {
   return length;
 }
 
-Array read_npy(zip_file_t* file, std::uint64_t size) {
+struct NpyHeader {
+  Array array;  // without its bytes
+  std::size_t length = 0;
+};
+
+NpyHeader read_npy_header(zip_file_t* file, std::uint64_t size) {
   std::array<char, magic.size() + 2> start{};
   if (size < start.size()) throw InputError("it is too short for a .npy file");
   read_all(file, std::as_writable_bytes(std::span(start)));
@@ -212,20 +218,13 @@ Array read_npy(zip_file_t* file, std::uint64_t size) {
     throw InputError(fmt::format("its header of {} bytes is too long", length));
   std::string header(length, '\0');
   read_all(file, std::as_writable_bytes(std::span(header)));
-  Array array = HeaderParser(header).parse();
-  const auto bytes = bytes_of(array.type, array.shape);
-  const std::uint64_t rest =
-      size - std::min<std::uint64_t>(size, start.size() + length_bytes + length);
-  if (bytes != rest)
+  NpyHeader parsed{HeaderParser(header).parse(), start.size() + length_bytes + length};
+  const std::uint64_t rest = size - std::min<std::uint64_t>(size, parsed.length);
+  if (bytes_of(parsed.array.type, parsed.array.shape) != rest)
     throw InputError(fmt::format("{} of {} is not what {} bytes of data hold",
-                                 shown(to_string(array.shape)), to_string(array.type), rest));
-  array.bytes.resize(*bytes);
-  read_all(file, array.bytes);
-  char more;  // reading up to the end also compares the checksum
-  const zip_int64_t count = zip_fread(file, &more, 1);
-  if (count < 0) throw InputError(zip_file_strerror(file));
-  if (count > 0) throw InputError("it is longer than the archive says");
-  return array;
+                                 shown(to_string(parsed.array.shape)), to_string(parsed.array.type),
+                                 rest));
+  return parsed;
 }
 
 // What the archive says that the entry unpacks to, after a look at whether it can: entries that lie
@@ -247,44 +246,149 @@ std::uint64_t unpacked_size(const zip_stat_t& entry, std::uint64_t& compressed_l
   return entry.size;
 }
 
-ArrayFile parse(ConstSpan bytes) {
-  if (bytes.empty()) throw InputError("it is empty");  // libzip takes that for an empty archive
-  zip_error_t error;
-  zip_error_init(&error);
-  const Source source(zip_source_buffer_create(bytes.data(), bytes.size(), 0, &error));
-  if (!source) fail(&error);
-  const Archive archive = open_archive(source.get(), ZIP_RDONLY | ZIP_CHECKCONS);
-  ArrayFile file;
-  std::uint64_t compressed_left = bytes.size();
-  const zip_int64_t count = zip_get_num_entries(archive.get(), 0);
-  for (zip_uint64_t i = 0; i < zip_uint64_t(count); ++i) {
-    zip_stat_t entry;
-    if (zip_stat_index(archive.get(), i, 0, &entry) != 0 || (entry.valid & ZIP_STAT_NAME) == 0)
-      fail(zip_get_error(archive.get()));
-    const std::string_view name = entry.name;
-    try {
-      if (!name.ends_with(suffix)) throw InputError("an npz holds .npy files only");
-      const std::uint64_t size = unpacked_size(entry, compressed_left);
-      const ArchivedFile opened(zip_fopen_index(archive.get(), i, 0));
-      if (!opened) throw InputError(zip_strerror(archive.get()));
-      const std::string key(name.substr(0, name.size() - suffix.size()));
-      if (!file.arrays.emplace(key, read_npy(opened.get(), size)).second)
-        throw InputError("it is there twice");
-    } catch (const InputError& e) {
-      throw InputError(fmt::format("{}: {}", shown(name), e.what()));
+// libzip reads through callbacks, which must not throw.
+class ZipInput {
+ public:
+  explicit ZipInput(const ByteSource& bytes) : bytes_(bytes) { zip_error_init(&error_); }
+  ~ZipInput() { zip_error_fini(&error_); }
+  ZipInput(const ZipInput&) = delete;
+  ZipInput& operator=(const ZipInput&) = delete;
+
+  static zip_int64_t call(void* self, void* data, zip_uint64_t length, zip_source_cmd_t command) {
+    return static_cast<ZipInput*>(self)->answer(data, length, command);
+  }
+
+ private:
+  zip_int64_t answer(void* data, zip_uint64_t length, zip_source_cmd_t command) {
+    switch (command) {
+      case ZIP_SOURCE_OPEN:
+        at_ = 0;
+        return 0;
+      case ZIP_SOURCE_READ:
+        return read(static_cast<std::byte*>(data), length);
+      case ZIP_SOURCE_STAT: {
+        auto* const status = static_cast<zip_stat_t*>(data);
+        zip_stat_init(status);
+        status->size = bytes_.size();
+        status->valid |= ZIP_STAT_SIZE;
+        return sizeof(*status);
+      }
+      case ZIP_SOURCE_SEEK: {
+        const zip_int64_t to =
+            zip_source_seek_compute_offset(at_, bytes_.size(), data, length, &error_);
+        if (to >= 0) at_ = zip_uint64_t(to);
+        return to < 0 ? -1 : 0;
+      }
+      case ZIP_SOURCE_TELL:
+        return zip_int64_t(at_);
+      case ZIP_SOURCE_ERROR:
+        return zip_error_to_data(&error_, data, length);
+      case ZIP_SOURCE_SUPPORTS:
+        return zip_source_make_command_bitmap(ZIP_SOURCE_OPEN, ZIP_SOURCE_READ, ZIP_SOURCE_CLOSE,
+                                              ZIP_SOURCE_STAT, ZIP_SOURCE_SEEK, ZIP_SOURCE_TELL,
+                                              ZIP_SOURCE_ERROR, ZIP_SOURCE_FREE, -1);
+      case ZIP_SOURCE_CLOSE:
+      case ZIP_SOURCE_FREE:
+        return 0;
+      default:
+        zip_error_set(&error_, ZIP_ER_OPNOTSUPP, 0);
+        return -1;
     }
   }
-  return file;
-}
+
+  zip_int64_t read(std::byte* to, zip_uint64_t length) {
+    length = std::min<zip_uint64_t>(length, bytes_.size() - at_);
+    try {
+      bytes_.read(at_, Span(to, length));
+    } catch (const InputError&) {
+      zip_error_set(&error_, ZIP_ER_READ, errno);
+      return -1;
+    }
+    at_ += length;
+    return zip_int64_t(length);
+  }
+
+  const ByteSource& bytes_;
+  zip_uint64_t at_ = 0;
+  zip_error_t error_;
+};
+
+class Npz final : public ArraySource {
+ public:
+  explicit Npz(std::unique_ptr<ByteSource> file) : file_(std::move(file)), input_(*file_) {
+    std::vector<std::byte> first(std::min(file_->size(), kind_bytes));
+    file_->read(0, first);
+    if (first.empty()) throw InputError("it is empty");  // libzip takes that for an empty archive
+    std::string kind = kind_of_content(first);
+    if (first.size() > 8 && first[8] == std::byte('{')) kind = "safetensors";
+    if (!kind.empty() && kind.find("npz") == kind.npos)
+      throw InputError(fmt::format("it is {}, not npz", kind));
+    zip_error_t error;
+    zip_error_init(&error);
+    const Source source(zip_source_function_create(ZipInput::call, &input_, &error));
+    if (!source) fail(&error);
+    archive_ = open_archive(source.get(), ZIP_RDONLY | ZIP_CHECKCONS);
+    std::uint64_t compressed_left = file_->size();
+    const zip_int64_t count = zip_get_num_entries(archive_.get(), 0);
+    for (zip_uint64_t i = 0; i < zip_uint64_t(count); ++i) add_entry(i, compressed_left);
+  }
+
+  void read(const std::string& name, Span to) const override {
+    const Entry& entry = entries_.at(name);
+    in_file(shown(name) + std::string(suffix), [&] {
+      const ArchivedFile file = open(entry.index);
+      std::vector<std::byte> header(entry.header);
+      read_all(file.get(), header);
+      read_all(file.get(), to);
+      char more;  // reading up to the end also compares the checksum
+      const zip_int64_t count = zip_fread(file.get(), &more, 1);
+      if (count < 0) throw InputError(zip_file_strerror(file.get()));
+      if (count > 0) throw InputError("it is longer than the archive says");
+    });
+  }
+
+  void verify() const override {}  // zip has a checksum for each file
+  bool has_checksum() const override { return true; }
+
+ private:
+  struct Entry {
+    zip_uint64_t index = 0;
+    std::size_t header = 0;  // bytes before the data
+  };
+
+  ArchivedFile open(zip_uint64_t index) const {
+    ArchivedFile file(zip_fopen_index(archive_.get(), index, 0));
+    if (!file) throw InputError(zip_strerror(archive_.get()));
+    return file;
+  }
+
+  void add_entry(zip_uint64_t index, std::uint64_t& compressed_left) {
+    zip_stat_t status;
+    if (zip_stat_index(archive_.get(), index, 0, &status) != 0 ||
+        (status.valid & ZIP_STAT_NAME) == 0)
+      fail(zip_get_error(archive_.get()));
+    const std::string_view name = status.name;
+    in_file(shown(name), [&] {
+      if (!name.ends_with(suffix)) throw InputError("an npz holds .npy files only");
+      const std::uint64_t size = unpacked_size(status, compressed_left);
+      const std::string key(name.substr(0, name.size() - suffix.size()));
+      NpyHeader npy = read_npy_header(open(index).get(), size);
+      if (!header.arrays.emplace(key, std::move(npy.array)).second)
+        throw InputError("it is there twice");
+      entries_[key] = {index, npy.length};
+    });
+  }
+
+  std::unique_ptr<ByteSource> file_;
+  ZipInput input_;
+  Archive archive_;
+  std::map<std::string, Entry> entries_;
+};
 
 }  // namespace
 
-ArrayFile parse_npz(ConstSpan bytes, const std::string& name) {
-  try {
-    return parse(bytes);
-  } catch (const InputError& error) {
-    throw InputError(fmt::format("{}: {}", name, error.what()));
-  }
+std::unique_ptr<ArraySource> open_npz(std::unique_ptr<ByteSource> file) {
+  return std::make_unique<Npz>(std::move(file));
 }
 
 // Stored, as numpy.savez does: weights hardly compress.

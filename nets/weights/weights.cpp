@@ -43,21 +43,21 @@ std::string some_of(const char* what, const Strings& keys) {
                      keys.size() > most ? ", ..." : "");
 }
 
-}  // namespace
-
-std::map<std::string, std::vector<std::int64_t>> weight_shapes(
-    const std::vector<Parameter>& parameters) {
-  constexpr std::string_view running_mean = ".running_mean";
-  std::map<std::string, std::vector<std::int64_t>> shapes;
-  for (const Parameter& p : parameters) {
-    shapes[p.name] = p.shape;
-    if (p.name.ends_with(running_mean))
-      shapes[p.name.substr(0, p.name.size() - running_mean.size()) + std::string(batches_tracked)];
+// "module." where the file has every missing key behind it, as DataParallel and compiled modules
+// leave them.
+std::string prefix_of(const Strings& missing, const ArrayFile& file) {
+  for (const auto& [key, array] : file.arrays) {
+    if (missing.empty() || !key.ends_with("." + missing.front())) continue;
+    const std::string prefix = key.substr(0, key.size() - missing.front().size());
+    if (std::all_of(missing.begin(), missing.end(),
+                    [&](const std::string& name) { return file.arrays.contains(prefix + name); }))
+      return prefix;
   }
-  return shapes;
+  return "";
 }
 
-LoadedWeights load_weights(Net& net, const ArrayFile& file, const std::string& name, Fit fit) {
+// What fits and what does not, by names, types and shapes alone.
+LoadedWeights compared(const Net& net, const ArrayFile& file, const std::string& name, Fit fit) {
   const auto shapes = weight_shapes(net.parameters());
   LoadedWeights result;
   std::set<std::string> heads;
@@ -86,21 +86,56 @@ LoadedWeights load_weights(Net& net, const ArrayFile& file, const std::string& n
   if (!result.missing.empty()) problems.push_back(some_of("missing", result.missing));
   if (!result.unexpected.empty()) problems.push_back(some_of("unexpected", result.unexpected));
   if (!wrong.empty()) problems.push_back(some_of("misshapen", wrong));
+  if (const std::string prefix = prefix_of(result.missing, file); !prefix.empty())
+    problems.push_back(
+        fmt::format("the names begin with '{0}': save them without it, key.removeprefix('{0}')",
+                    shown(prefix)));
   if (fit == Fit::strict && !problems.empty())
     throw InputError(fmt::format("{}: not the weights of {}: {}", name, net.graph().name(),
                                  fmt::join(problems, "; ")));
+  return result;
+}
 
-  const std::set<std::string> left(result.misshapen.begin(), result.misshapen.end());
+// Those that are in the file and have their shape; `read` gives one.
+template <class Read>
+void copy_weights(Net& net, const ArrayFile& header, const LoadedWeights& fitting, Read read) {
+  const std::set<std::string> left(fitting.misshapen.begin(), fitting.misshapen.end());
   for (const Parameter& p : net.parameters()) {
-    const auto found = file.arrays.find(p.name);
-    if (found == file.arrays.end() || left.contains(p.name)) continue;
-    const Array& array = found->second;
+    if (!header.arrays.contains(p.name) || left.contains(p.name)) continue;
+    const Array& array = read(p.name);
     if (array.type == type_of(net))
       net.write(p.value, array.bytes);
     else
       net.write(p.value, array_of(type_of(net), p.shape, values_of(array)).bytes);
   }
   net.parameters_changed();
+}
+
+}  // namespace
+
+std::map<std::string, std::vector<std::int64_t>> weight_shapes(
+    const std::vector<Parameter>& parameters) {
+  constexpr std::string_view running_mean = ".running_mean";
+  std::map<std::string, std::vector<std::int64_t>> shapes;
+  for (const Parameter& p : parameters) {
+    shapes[p.name] = p.shape;
+    if (p.name.ends_with(running_mean))
+      shapes[p.name.substr(0, p.name.size() - running_mean.size()) + std::string(batches_tracked)];
+  }
+  return shapes;
+}
+
+LoadedWeights load_weights(Net& net, const ArrayReader& file, Fit fit) {
+  LoadedWeights result = compared(net, file.header(), file.path(), fit);
+  file.verify();
+  copy_weights(net, file.header(), result, [&](const std::string& key) { return file.read(key); });
+  return result;
+}
+
+LoadedWeights load_weights(Net& net, const ArrayFile& file, const std::string& name, Fit fit) {
+  LoadedWeights result = compared(net, file, name, fit);
+  copy_weights(net, file, result,
+               [&](const std::string& key) -> const Array& { return file.at(key); });
   return result;
 }
 
@@ -121,7 +156,8 @@ ArrayFile weights_of(Net& net) {
 
 std::int64_t outputs_of(const ArrayFile& file, const Graph& graph) {
   const auto weight = file.arrays.find(graph.nodes().back().name + ".weight");
-  if (weight == file.arrays.end() || weight->second.bytes.empty() || weight->second.shape.empty())
+  if (weight == file.arrays.end() || weight->second.shape.empty() ||
+      bytes_of(weight->second.type, weight->second.shape) == 0)
     return 0;
   return weight->second.shape.front();
 }

@@ -1,7 +1,7 @@
 // A net's weights in a file, under torchvision's key names and in its shapes: filters KCRS, and for
 // each batch norm also running_mean, running_var and num_batches_tracked.
 //
-//   load_weights(net, read_arrays("resnet18.safetensors"), "resnet18.safetensors");
+//   load_weights(net, ArrayReader("resnet18.safetensors"));
 //   write_arrays("mine.safetensors", weights_of(net));
 #pragma once
 
@@ -35,12 +35,16 @@ enum class Fit : std::uint8_t { strict, partial };
 // Copies the weights into the net, rounded to its type. Throws InputError, one line that names the
 // file and lists what is missing, unexpected or misshapen, before anything is changed. A file may
 // lack num_batches_tracked, as old ones do, and be a checkpoint (nets/train/checkpoint.h).
+// Of an open file, data are read only once all names and shapes are known to fit, one array at a
+// time.
+LoadedWeights load_weights(Net&, const ArrayReader&, Fit = Fit::strict);
 LoadedWeights load_weights(Net&, const ArrayFile&, const std::string& name, Fit = Fit::strict);
 
 // In the net's type. Batches tracked are the updates that the net has had.
 ArrayFile weights_of(Net&);
 
-// How many outputs the weights of this net's last layer have; 0 where the file does not say.
+// How many outputs the weights of this net's last layer have; 0 where the file does not say. Needs
+// no bytes of the arrays.
 std::int64_t outputs_of(const ArrayFile&, const Graph&);
 
 }  // namespace convlab

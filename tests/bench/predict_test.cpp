@@ -96,7 +96,9 @@ TEST_F(PredictTest, ShowsTheFiveMostLikely) {
   EXPECT_EQ(table.exit_code, 0) << table.err;
   EXPECT_NE(table.out.find("fox"), std::string::npos) << table.out;
   EXPECT_EQ(table.out.find("eel"), std::string::npos) << table.out;  // the least likely
-  write_file(directory_ / "names.txt", "k0\r\nk1\nk2\nk3\nk4\nk5\nk6");
+  write_file(directory_ / "names.txt",
+             "\xef\xbb\xbf"
+             "k0\r\nk1\nk2\nk3\nk4\nk5\nk6\n\n");
   const Ran csv = run(
       {"lenet", "--weights", weights, "--classes", directory_ / "names.txt", a, "--format", "csv"});
   EXPECT_NE(csv.out.find("\nimage,rank,class,name,probability\n" + a + ",1,5,k5,0.5548"),
@@ -114,6 +116,12 @@ TEST_F(PredictTest, RefusesInOneLine) {
   expect_refused(lenet + Words{a, text}, text);
   expect_refused(lenet + Words{directory_ / "none.jpg"}, "none.jpg");
   expect_refused(lenet + Words{a, "--classes", names}, "names of 1 classes");
+  write_file(names, "k0\nk1\nk2\n\x1b[2Jk3\nk4\nk5\nk6\n");
+  expect_refused(lenet + Words{a, "--classes", names}, "'\\x1b[2Jk3' as a class's name");
+  const std::string pointer = directory_ / "pointer.safetensors";
+  write_file(pointer, "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n");
+  expect_refused({"lenet", "--weights", pointer, a}, "a git-lfs pointer (`git lfs pull`");
+  expect_refused(lenet + Words{directory_ / "\x1b[2Jnone.jpg"}, "\\x1b[2Jnone.jpg");
   expect_refused({"resnet20", "--weights", weights, a}, "not of resnet20");
   expect_refused({"lenet:10", "--weights", weights, a}, "has 10 outputs");
   expect_refused({"lenet", "--weights", text, a}, ".safetensors or .npz");

@@ -7,16 +7,6 @@
 namespace convlab {
 namespace {
 
-TEST(Text, ATerminalObeysNothingOfIt) {
-  EXPECT_EQ(printable("plain, ünïcode, two\nlines"), "plain, ünïcode, two\nlines");
-  EXPECT_EQ(printable("\x1b[31mred\x07\r\t\x7f"), "?[31mred????");
-  EXPECT_EQ(printable("\xC2\x9B"
-                      "31m"),  // U+009B, as ESC [
-            "?31m");
-  EXPECT_EQ(printable("\xC2\xA0"), "\xC2\xA0");  // U+00A0 is a blank
-  EXPECT_EQ(printable("\xC2"), "\xC2");
-}
-
 TEST(Text, AShellTakesAWordAsItWas) {
   EXPECT_EQ(shell_word("resnet18"), "resnet18");
   EXPECT_EQ(shell_word("a b"), "'a b'");

@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
+#include <span>
 
 #include "encoders.h"
+#include "nets/weights/arrays.h"
 
 namespace convlab {
 namespace {
@@ -41,6 +44,34 @@ TEST(Image, PngOfEveryColourTypeAndDepth) {
   expect_colour(png(2, 16, 1, 1, {100, 100, 150, 150, 200, 200}), 1, 1, {100, 150, 200}, 0);
 }
 
+// Files of every kind that generate.py made, and what Pillow read in them.
+TEST(Image, IsWhatPillowReads) {
+  const ArrayFile file = read_arrays(CONVLAB_PILLOW_DATA "/images.npz");
+  int read = 0, refused = 0;
+  for (const auto& [name, array] : file.arrays) {
+    if (name == "pillow" || name.ends_with(".rgb")) continue;
+    SCOPED_TRACE(name);
+    const auto* const begin = reinterpret_cast<const std::uint8_t*>(array.bytes.data());
+    const std::span<const std::uint8_t> bytes(begin, array.bytes.size());
+    const auto pillow = file.arrays.find(name + ".rgb");
+    if (pillow == file.arrays.end()) {
+      expect_error([&] { decode_image(bytes, name); }, {name + ": is "});
+      ++refused;
+      continue;
+    }
+    const Image image = decode_image(bytes, name);
+    ASSERT_EQ((std::vector{image.c, image.h, image.w}), pillow->second.shape);
+    const auto* const expected = reinterpret_cast<const std::uint8_t*>(pillow->second.bytes.data());
+    std::int64_t different = 0;
+    for (std::size_t i = 0; i < image.pixels.size(); ++i)
+      different += image.pixels[i] != expected[i];
+    EXPECT_EQ(different, 0) << "of " << image.pixels.size();
+    ++read;
+  }
+  EXPECT_EQ(read, 44);
+  EXPECT_EQ(refused, 6);
+}
+
 TEST(Image, PixelsStandChannelByChannel) {
   const Image image =
       decode_image(png(2, 8, 2, 2, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}), "picture");
@@ -55,8 +86,8 @@ TEST(Image, RefusesWhatIsNoImage) {
   expect_error([&] { read_image(scratch.path("none.jpg")); }, {"none.jpg", "No such file"});
   expect_error([&] { read_image(scratch.path()); }, {scratch.path().string(), "no file"});
   expect_error(read("empty.jpg", {}), {"empty.jpg", "empty"});
-  expect_error(read("page.jpg", {'<', 'h', 't', 'm', 'l', '>'}),
-               {"page.jpg", "neither JPEG nor PNG"});
+  expect_error(read("page.jpg", {'<', 'h', 't', 'm', 'l', '>'}), {"page.jpg", "a web page"});
+  expect_error(read("text.jpg", {'h', 't', 'm', 'l'}), {"text.jpg", "neither JPEG nor PNG"});
   // Headers that promise more pixels than anybody has.
   expect_error(read("vast.png", png(2, 8, 1u << 30, 1u << 30, {})), {"vast.png"});
   expect_error(read("big.png", png(0, 1, 20000, 20000, {})), {"big.png", "20000x20000", "at most"});
@@ -65,6 +96,29 @@ TEST(Image, RefusesWhatIsNoImage) {
     if (big[i] == 0xFF && big[i + 1] == 0xC0)  // the frame: length, precision, height, width
       big[i + 5] = big[i + 7] = 0xFE;
   expect_error(read("big.jpg", big), {"big.jpg", "65032x65032", "at most"});
+}
+
+// Each scan passes over all pixels, and may take but some bytes.
+TEST(Image, RefusesAJpegOfCountlessScans) {
+  const auto with_more_scans = [](int more) {
+    Bytes file = jpeg(JpegKind::progressive, 8, 8, {200, 100, 50});
+    const Bytes marker{0xFF, 0xDA};
+    const auto last = std::find_end(file.begin(), file.end(), marker.begin(), marker.end());
+    const Bytes scan(last, file.end() - 2), end(file.end() - 2, file.end());
+    file.resize(file.size() - 2);
+    for (int i = 0; i < more; ++i) file.insert(file.end(), scan.begin(), scan.end());
+    file.insert(file.end(), end.begin(), end.end());
+    return file;
+  };
+  EXPECT_NO_THROW(decode_image(with_more_scans(50), "picture"));
+  expect_error([&] { decode_image(with_more_scans(1000), "picture"); },
+               {"picture: ", "over 100 scans"});
+}
+
+TEST(Image, NamesWhatElseItIs) {
+  const std::string pointer = "version https://git-lfs.github.com/spec/v1\n";
+  expect_error([&] { decode_image(Bytes(pointer.begin(), pointer.end()), "cat.jpg"); },
+               {"cat.jpg: is a git-lfs pointer", "git lfs pull", "expected a JPEG or PNG"});
 }
 
 // A picture with something in it, so that its bytes matter.

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <algorithm>
+
 #include "nets/data/dataset.h"
 #include "scratch.h"
 
@@ -111,6 +113,30 @@ TEST(Cifar, RefusesWhatIsBroken) {
   std::filesystem::remove(scratch.path("data_batch_3.bin"));
   scratch.write("batches.meta.txt", text("cat\ndog\n"));
   expect_error(open, {"batches.meta.txt names 2 classes", "CIFAR-10 has 10"});
+  std::string names;
+  for (int i = 0; i < 9; ++i) names += "k" + std::to_string(i) + "\n";
+  scratch.write("batches.meta.txt", text(names + "\x1b[2J\n"));
+  expect_error(open, {"batches.meta.txt: '\\x1b[2J' as a class's name"});
+  scratch.write("batches.meta.txt", text("\xef\xbb\xbf" + names + "caf\xc3\xa9\r\n\r\n"));
+  EXPECT_EQ(open_dataset(scratch.path(), Split::train)->classes().front(), "k0");
+  scratch.write("data_batch_1.bin", text("version https://git-lfs.github.com/spec/v1\n"));
+  expect_error(open, {"data_batch_1.bin is a git-lfs pointer"});
+}
+
+// As a browser calls what it downloads a second time.
+TEST(Cifar, SkipsWhatIsNoBatch) {
+  const Scratch scratch;
+  scratch.write("data_batch_1.bin", cifar_file(3, 0));
+  scratch.write("data_batch_2.bin", cifar_file(2, 0));
+  for (const char* stray : {"data_batch_1 (1).bin", "data_batch_.bin", "data_batch_02.bin"})
+    scratch.write(stray, cifar_file(1, 0));
+  const auto train = open_dataset(scratch.path(), Split::train);
+  EXPECT_EQ(train->size(), 5);
+  std::vector<std::string> notes = train->notes();
+  std::sort(notes.begin(), notes.end());
+  ASSERT_EQ(notes.size(), 3u);
+  EXPECT_EQ(notes[1], "skipped " + scratch.path("data_batch_02.bin").string() +
+                          ": expected data_batch_NUMBER.bin");
 }
 
 TEST(Cifar, ThePythonVersionIsNamed) {
@@ -152,11 +178,11 @@ TEST(Mnist, RefusesWhatIsBroken) {
   Bytes cut = images;
   cut.pop_back();
   images_are(cut);
-  expect_error(open, {"train-images-idx3-ubyte is cut short", "2x28x28", "1567"});
+  expect_error(open, {"train-images-idx3-ubyte: is cut short", "2x28x28", "1567"});
   Bytes longer = images;
   longer.push_back(0);
   images_are(longer);
-  expect_error(open, {"train-images-idx3-ubyte goes on after the 2x28x28"});
+  expect_error(open, {"train-images-idx3-ubyte: goes on after the 2x28x28"});
   images_are(labels);
   expect_error(open, {"train-images-idx3-ubyte is no IDX file", "0 0 8 3"});
   images_are({0, 0, 8, 3, 0, 0});
@@ -169,7 +195,7 @@ TEST(Mnist, RefusesWhatIsBroken) {
   expect_error(open, {"4294967295x4294967295x4294967295"});
   // Lies by gigabytes and has three bytes: that is all that is allocated.
   images_are(idx({9000, 1000, 1000}, {1, 2, 3}));
-  expect_error(open, {"is cut short", "9000x1000x1000", "has 3"});
+  expect_error(open, {"is cut short", "9000x1000x1000", "has at most 19"});
   images_are(images);
   scratch.write("train-labels-idx1-ubyte", idx({3}, {1, 2, 3}));
   expect_error(open, {"has 2 images", "has 3 labels"});
@@ -185,6 +211,26 @@ TEST(Mnist, RefusesWhatIsBroken) {
   packed[12] ^= 0x55;
   scratch.write("train-labels-idx1-ubyte.gz", packed);
   expect_error(open, {"train-labels-idx1-ubyte.gz"});
+}
+
+// Headers and labels are compared before the pixels are unpacked: these would end early.
+TEST(Mnist, UnpacksNoPixelsThatDoNotFit) {
+  const Scratch scratch;
+  const auto open = [&] { open_dataset(scratch.path(), Split::train); };
+  Bytes cut = gzip(idx({200, 28, 28}, digits(200, 28, 28)));
+  cut.resize(cut.size() / 2);
+  scratch.write("train-images-idx3-ubyte.gz", cut);
+  scratch.write("train-labels-idx1-ubyte", idx({200}, Bytes(200, 1)));
+  expect_error(open, {"train-images-idx3-ubyte.gz", "cut short"});
+  scratch.write("train-labels-idx1-ubyte", idx({199}, Bytes(199, 1)));
+  expect_error(open, {"has 200 images", "has 199 labels"});
+  Bytes labels(200, 1);
+  labels.back() = 10;
+  scratch.write("train-labels-idx1-ubyte", idx({200}, labels));
+  expect_error(open, {"#199 has the label 10"});
+  // More than deflate can make of the file.
+  scratch.write("train-images-idx3-ubyte.gz", gzip(idx({200, 10000, 5000}, Bytes(100))));
+  expect_error(open, {"200x10000x5000", "at most"});
 }
 
 TEST(OpenDataset, SaysWhatWouldBeRight) {

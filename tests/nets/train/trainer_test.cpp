@@ -9,14 +9,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <string_view>
 #include <thread>
+#include <utility>
 
 #include "nets/train/optimizer.h"
+#include "nets/weights/file_io.h"
 #include "nets/weights/weights.h"
 #include "tests/nets/late_device.h"
 #include "tests/nets/train/training_lab.h"
@@ -240,7 +244,7 @@ TEST_F(TrainerTest, RefusesAnothersCheckpointInOneLine) {
   EXPECT_EQ(change_file([](ArrayFile& f) { f.metadata.clear(); }),
             " is no checkpoint: expected a file that `convlab train --checkpoint` has written");
   EXPECT_EQ(change_file([](ArrayFile& f) { f.metadata["convlab_checkpoint"] = "7"; }),
-            " is a checkpoint of format 7, this program reads 2");
+            " is a checkpoint of format 7, this program reads 3");
   EXPECT_EQ(change_file([](ArrayFile& f) { f.metadata["epoch"] = "-1"; }),
             ": epoch: '-1' is not a number from 0 on");
   EXPECT_EQ(change_file([](ArrayFile& f) { f.metadata.erase("updates"); }), ": updates is missing");
@@ -251,6 +255,30 @@ TEST_F(TrainerTest, RefusesAnothersCheckpointInOneLine) {
   EXPECT_NE(error_of([&] { read_checkpoint(path("none.safetensors")); }), "accepted");
   EXPECT_NE(error_of([&] { read_checkpoint(path("c.npz")); }).find("ends in .safetensors"),
             std::string::npos);
+}
+
+// What a disk or a copy has changed is not gone on from.
+TEST_F(TrainerTest, ADamagedCheckpointIsRefused) {
+  const std::string file = path("c.safetensors");
+  TrainingLab lab;
+  const TrainOptions options{.epochs = 1, .rule = make_rule("sgd"), .checkpoint = file};
+  Trainer(lab.net, lab.loader, options).run();
+  std::vector<std::byte> bytes = read_file(file);
+  const auto with_change = [&](std::size_t at, std::byte to) {
+    const std::byte before = std::exchange(bytes[at], to);
+    replace_file(file, std::array{ConstSpan(bytes)});
+    bytes[at] = before;
+    return error_of([&] { read_checkpoint(file); });
+  };
+  EXPECT_EQ(with_change(0, bytes[0]), "accepted");
+  const std::string damaged = file + ": it is damaged: its checksum is not";
+  EXPECT_TRUE(with_change(bytes.size() - 1, bytes.back() ^ std::byte(1)).starts_with(damaged));
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const std::size_t epoch = text.find(R"("epoch":"1")");
+  ASSERT_NE(epoch, text.npos);
+  EXPECT_TRUE(with_change(epoch + 9, std::byte('0')).starts_with(damaged));
+  EXPECT_EQ(with_change(text.find("convlab_crc32"), std::byte('x')),
+            file + " is damaged: its checksum is missing");
 }
 
 // A process that does nothing but write the checkpoint, again and again, is killed at any moment.

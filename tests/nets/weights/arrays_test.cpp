@@ -164,7 +164,16 @@ TEST(Safetensors, SaysWhatIsWrongWithAFile) {
        "f: the header has dtype twice"},
       {R"({"a":{"dtype":"U8","shape":[[2]],"data_offsets":[0,2]}})", 2,
        "f: the header nests deeper than 3"},
-      {std::string(1 << 20, '['), 0, "f: the header nests deeper than 3"},
+      {std::string(1 << 20, '['), 0, "f: the header is no JSON object"},
+      {R"({"a":{"shape":)" + std::string(1 << 20, '['), 0, "f: the header nests deeper than 3"},
+      {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0]}})", 2,
+       "f: a: expected dtype as text, shape as a list, data_offsets as a list of two"},
+      {R"({"a":{"dtype":"U8","shape":[null],"data_offsets":[0,2]}})", 2, shape_error},
+      {R"({"a":{"dtype":"U8","shape":2,"data_offsets":[0,2]}})", 2,
+       "f: a: expected dtype as text, shape as a list, data_offsets as a list of two"},
+      {R"({"__metadata__":{},"__metadata__":{}})", 0, "f: the header has __metadata__ twice"},
+      {R"({"__metadata__":{"a":"","a":""}})", 0, "f: the header has a twice"},
+      {R"({"__metadata__":{"a":[]}})", 0, "f: __metadata__: a is no text"},
       {R"({"a":1})", 0, "f: a: expected an object with dtype, shape and data_offsets"},
       {R"({"a":{"dtype":"U8","shape":[2]}})", 2,
        "f: a: expected an object with dtype, shape and data_offsets"},
@@ -197,15 +206,91 @@ TEST(Safetensors, SaysWhatIsWrongWithAFile) {
     EXPECT_EQ(safetensors_error(file_of(c.header, c.data_bytes)), c.says) << c.header.substr(0, 99);
 
   EXPECT_EQ(safetensors_error("abc"), "f: 3 bytes are too few for a safetensors file");
-  EXPECT_EQ(safetensors_error(std::string(8, '\xff')),
-            "f: the header is 18446744073709551615 bytes long, which is past the end of 8");
+  EXPECT_EQ(
+      safetensors_error(std::string(8, '\xff')),
+      "f: it is no safetensors: the header would be 18446744073709551615 bytes long, past the "
+      "end of 8");
   EXPECT_EQ(safetensors_error(file_of("{}", 0).substr(0, 9)),
-            "f: the header is 2 bytes long, which is past the end of 9");
+            "f: it is no safetensors: the header would be 2 bytes long, past the end of 9");
   // A message stays one short line whatever the name is.
   const std::string error =
       safetensors_error(file_of("{\"a\\n" + std::string(1000, 'x') + "\":1}", 0));
-  EXPECT_TRUE(error.starts_with("f: a?xxx")) << error;
+  EXPECT_TRUE(error.starts_with("f: a\\x0axxx")) << error;
   EXPECT_LT(error.size(), 200u);
+}
+
+TEST_F(ArrayFiles, SayWhatElseTheyAre) {
+  const auto error = [&](const std::string& name, const std::string& content) {
+    std::ofstream(path(name), std::ios::binary) << content;
+    return error_of([&] { read_arrays(path(name)); }).substr(path(name).size());
+  };
+  const std::string pickle("\x80\x02}q\0.", 6), zip = "PK\3\4" + std::string(26, '\0');
+  for (const char* name : {"w.safetensors", "w.npz"}) {
+    EXPECT_NE(error(name, "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n")
+                  .find(": it is a git-lfs pointer (`git lfs pull`"),
+              std::string::npos);
+    EXPECT_NE(error(name, pickle + std::string(50, 'x')).find(": it is PyTorch's own format"),
+              std::string::npos);
+    EXPECT_NE(error(name, zip + "archive/data.pkl").find(": it is PyTorch's own format"),
+              std::string::npos);
+    EXPECT_NE(error(name, "<!DOCTYPE html><html></html>").find(": it is a web page"),
+              std::string::npos);
+  }
+  EXPECT_EQ(error("w.safetensors", zip + "x.npy"),
+            ": it is a zip archive, as an .npz, not safetensors");
+  EXPECT_EQ(error("w.npz", file_of("{}", 0)), ": it is safetensors, not npz");
+}
+
+TEST_F(ArrayFiles, AreToldByTheirNamesInCapitalsToo) {
+  const ArrayFile file = read_arrays(data / "values.npz");
+  for (const char* name : {"X.SAFETENSORS", "X.Npz"}) {
+    write_arrays(path(name), file);
+    EXPECT_EQ(read_arrays(path(name)).arrays, file.arrays) << name;
+  }
+}
+
+// ---- What is read when ----
+
+// A file of 64 GB of which only the header is there: shapes are known without reading it.
+TEST_F(ArrayFiles, AreNotReadBeforeTheyAreAskedFor) {
+  constexpr std::uint64_t bytes = std::uint64_t(1) << 36;
+  const std::string name = path("sparse.safetensors");
+  std::ofstream(name, std::ios::binary)
+      << file_of(fmt::format("{{{},{}}}", entry("a", 0, bytes, fmt::format("[{}]", bytes)),
+                             entry("b", bytes, bytes + 4, "[4]")),
+                 0);
+  std::filesystem::resize_file(name, std::filesystem::file_size(name) + bytes + 4);
+  const ArrayReader reader(name);
+  EXPECT_EQ(reader.header().at("a").shape, (std::vector<std::int64_t>{std::int64_t(bytes)}));
+  EXPECT_TRUE(reader.header().at("a").bytes.empty());
+  EXPECT_EQ(reader.read("b").bytes, std::vector<std::byte>(4));
+  EXPECT_EQ(error_of([&] { reader.read("c"); }), name + ": there is no array c");
+  std::filesystem::resize_file(name, 1000);
+  EXPECT_EQ(error_of([&] { reader.read("b"); }),
+            fmt::format("{0}: cannot read '{0}': it became shorter meanwhile", name));
+}
+
+// Wherever a bit of what was written flips, the file is refused, or the checksum itself is gone.
+TEST_F(ArrayFiles, NoticeEachFlippedBit) {
+  ArrayFile file;
+  file.metadata["epoch"] = "3";
+  file.arrays["a"] = array_of(ElementType::f32, {5}, std::array{1.0, 2.0, 3.0, 4.0, 5.0});
+  std::vector<std::byte> bytes = to_safetensors(file);
+  for (std::byte& byte : bytes)
+    for (int bit = 0; bit < 8; ++bit) {
+      byte ^= std::byte(1 << bit);
+      ArrayFile read;
+      const std::string error = error_of([&] { read = parse_safetensors(bytes, "f"); });
+      if (error == "accepted") {
+        EXPECT_EQ(read.metadata.size(), 2u) << "at " << &byte - bytes.data() << " bit " << bit;
+      }
+      byte ^= std::byte(1 << bit);
+    }
+  file.metadata["a\"convlab_crc32"] = "00000000";  // looks like it
+  EXPECT_EQ(parse_safetensors(to_safetensors(file), "f").metadata, file.metadata);
+  bytes.back() ^= std::byte(1);
+  EXPECT_NE(error_of([&] { parse_safetensors(bytes, "f"); }).find("f: it is damaged: its checksum"),
+            std::string::npos);
 }
 
 TEST(Safetensors, RefusesToWriteWhatCannotBeRead) {
@@ -310,6 +395,28 @@ TEST_F(ArrayFiles, NamesThePathThatIsWrong) {
   std::ofstream(path("empty.safetensors"));
   EXPECT_EQ(error_of([&] { read_arrays(path("empty.safetensors")); }),
             path("empty.safetensors") + ": 0 bytes are too few for a safetensors file");
+}
+
+TEST_F(ArrayFiles, KeepPermissionsAndLinks) {
+  ArrayFile file;
+  file.arrays["a"] = array_of(ElementType::f32, {1}, std::array{1.0});
+  namespace fs = std::filesystem;
+  fs::create_directory(path("place"));
+  const std::string target = path("place/t.safetensors"), link = path("l.safetensors");
+  fs::create_symlink("place/t.safetensors", link);
+  write_arrays(link, file);  // there is no target yet
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_TRUE(fs::is_regular_file(target));
+  fs::permissions(target, fs::perms::owner_read | fs::perms::owner_write);
+  file.arrays["b"] = file.at("a");
+  fs::create_symlink(link, path("again.safetensors"));
+  write_arrays(path("again.safetensors"), file);
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_EQ(fs::status(target).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  EXPECT_EQ(read_arrays(target).arrays, file.arrays);
+  EXPECT_EQ(files(), 3u);
+  fs::create_symlink("loop.npz", path("loop.npz"));
+  EXPECT_NE(error_of([&] { write_arrays(path("loop.npz"), file); }), "accepted");
 }
 
 // A limit on the size of files ends a write half-way, as a full disk does.

@@ -13,6 +13,7 @@
 #include "kernels_cpu/cpu.h"
 #include "nets/assembly.h"
 #include "nets/tensor.h"
+#include "nets/weights/file_io.h"
 #include "nets/weights/notes.h"
 #include "nets/zoo.h"
 #include "tests/nets/net_lab.h"
@@ -153,6 +154,11 @@ TEST(Weights, SayWhatDoesNotFit) {
             "w.npz: not the weights of residual: 2 misshapen (fc.bias is i32 [6], not f32 [6], "
             "fc.weight is f32 [144], not f32 [6, 24])");
   file = {};
+  for (const auto& [key, array] : whole.arrays) file.arrays["module." + key] = array;
+  EXPECT_NE(error_of(net.lab, file).find("the names begin with 'module.': save them without it"),
+            std::string::npos)
+      << error_of(net.lab, file);
+  file = {};
   file.arrays["x"] = whole.at("fc.bias");
   EXPECT_EQ(error_of(net.lab, file),
             "w.npz: not the weights of residual: 32 missing (conv1.weight, conv1.bn.weight, "
@@ -192,7 +198,37 @@ TEST(Weights, OfAuxiliaryHeadsAreIgnoredAndNamed) {
   }
 }
 
+// Shapes are compared before anything is read: this file claims 64 GB that are not there.
+TEST(Weights, ThatDoNotFitAreNotRead) {
+  Inference net(1);
+  const std::string path = testing::TempDir() + "/sparse_weights.safetensors";
+  constexpr std::uint64_t bytes = std::uint64_t(1) << 36;
+  const std::string header = fmt::format(
+      R"({{"fc.bias":{{"dtype":"F32","shape":[{}],"data_offsets":[0,{}]}}}})", bytes / 4, bytes);
+  const std::uint64_t length = header.size();
+  std::ofstream(path, std::ios::binary)
+      << std::string(reinterpret_cast<const char*>(&length), 8) << header;
+  std::filesystem::resize_file(path, 8 + length + bytes);
+  EXPECT_THROW(load_weights(net.lab.net(), ArrayReader(path)), InputError);
+  std::filesystem::remove(path);
+}
+
 // ---- What stands beside weights ----
+
+TEST(Lines, AreWithoutWhatEditorsLeave) {
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(lines_of("a\nb c\n"), (Lines{"a", "b c"}));
+  EXPECT_EQ(lines_of("\xef\xbb\xbf"
+                     "a\r\nb\r\n\r\n\n"),
+            (Lines{"a", "b"}));
+  EXPECT_EQ(lines_of(""), Lines{});
+}
+
+TEST(ClassNames, AreTextOfOneLine) {
+  EXPECT_NO_THROW(require_class_names("f", {"cat", "caf\xc3\xa9", ""}));
+  for (const char* bad : {"caf\xe9", "a\nb", "\x1b[2J", "\xc2\x9b"})
+    EXPECT_THROW(require_class_names("f", {"cat", bad}), InputError) << bad;
+}
 
 TEST(WeightsNotes, ComeBackAsTheyWere) {
   WeightsNotes notes{"resnet20:3", {"a", "b c", "d"}, Transform{}};
@@ -213,8 +249,21 @@ TEST(WeightsNotes, ComeBackAsTheyWere) {
 
   EXPECT_TRUE(to_metadata({}).empty());
   EXPECT_FALSE(notes_of({{"format", "pt"}, {"mean", "?"}}, "f").transform);
-  for (const auto& [key, value] : std::vector<std::pair<std::string, std::string>>{
-           {"input", "3x32"}, {"input", "3x32x"}, {"mean", "0.5,,0.5"}, {"resize", ""}}) {
+  for (const auto& [key, value] :
+       std::vector<std::pair<std::string, std::string>>{{"input", "3x32"},
+                                                        {"input", "3x32x"},
+                                                        {"mean", "0.5,,0.5"},
+                                                        {"resize", ""},
+                                                        {"mean", "nan,0,0"},
+                                                        {"mean", "inf,0,0"},
+                                                        {"mean", "0.5"},
+                                                        {"deviation", "1,nan,1"},
+                                                        {"deviation", "1,1,inf"},
+                                                        {"deviation", "1,0,1"},
+                                                        {"resize", "1000000000000000000"},
+                                                        {"pad", "-1"},
+                                                        {"input", "3x4294967296x4294967296"},
+                                                        {"classes", "a\n\x1b[2J"}}) {
     auto metadata = to_metadata(notes);
     metadata[key] = value;
     EXPECT_THROW(notes_of(metadata, "f"), InputError) << key << " " << value;

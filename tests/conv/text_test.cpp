@@ -1,0 +1,35 @@
+// Text from outside: what is UTF-8, and what a terminal gets to see.
+#include "conv/text.h"
+
+#include <gtest/gtest.h>
+
+namespace convlab {
+namespace {
+
+TEST(Text, KnowsUtf8) {
+  for (const char* good : {"", "cat", "caf\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x90\xb1", "a\nb"})
+    EXPECT_TRUE(is_utf8(good)) << good;
+  for (const char* bad :
+       {"caf\xe9", "\x80", "\xc3", "\xe2\x82", "\xc0\xaf", "\xe0\x80\xaf", "\xf0\x80\x80\xaf",
+        "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff", "a\xc3(b"})
+    EXPECT_FALSE(is_utf8(bad) || is_plain(bad)) << printable(bad);
+}
+
+TEST(Text, PrintsNothingThatATerminalObeys) {
+  EXPECT_EQ(printable("caf\xc3\xa9 \xf0\x9f\x90\xb1"), "caf\xc3\xa9 \xf0\x9f\x90\xb1");
+  EXPECT_EQ(printable("\x1b[2Jx"), "\\x1b[2Jx");
+  EXPECT_EQ(printable("a\nb\tc\x7f"), "a\\x0ab\\x09c\\x7f");
+  EXPECT_EQ(printable_lines("a\nb\tc\n"), "a\nb\\x09c\n");
+  EXPECT_EQ(printable("\xc2\x9b"), "\\xc2\\x9b");           // CSI, in UTF-8
+  EXPECT_EQ(printable("\xe2\x80\xa8"), "\\xe2\\x80\\xa8");  // a line's end
+  EXPECT_EQ(printable("caf\xe9"), "caf\\xe9");
+  EXPECT_EQ(printable(std::string("a\0b", 3)), "a\\x00b");
+  for (const char* text : {"\x1b", "\n", "\xc2\x9b", "\xe2\x80\xa8"}) {
+    EXPECT_TRUE(is_utf8(text));
+    EXPECT_FALSE(is_plain(text));
+    EXPECT_TRUE(is_plain(printable(text)));
+  }
+}
+
+}  // namespace
+}  // namespace convlab

@@ -1,0 +1,101 @@
+// Reads inputs of n, 2n and 4n entries of each kind, for callgrind to count: a kind a line on
+// stdout, and three calls of counted_run for it. See work.sh.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "conv/problem.h"
+#include "nets/data/dataset.h"
+#include "nets/weights/arrays.h"
+#include "nets/weights/file_io.h"
+#include "nets/weights/notes.h"
+
+// What work.sh tells callgrind to count.
+extern "C" [[gnu::noinline]] void counted_run(const std::function<void()>& run) { run(); }
+
+namespace convlab {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What reads an input of so many entries, which is made before.
+using Work = std::function<std::function<void()>(int entries)>;
+
+ArrayFile arrays(int entries) {
+  ArrayFile file;
+  for (int i = 0; i < entries; ++i)
+    file.arrays[fmt::format("layer{:06}.weight", i)] =
+        array_of(ElementType::f32, {1}, std::vector<double>{1});
+  return file;
+}
+
+std::function<void()> folders(const fs::path& place, int entries) {
+  const fs::path directory = place / std::to_string(entries);
+  for (int i = 0; i < entries; ++i) {
+    const fs::path folder = directory / fmt::format("class{}", i % (entries / 2));
+    fs::create_directories(folder);
+    std::ofstream(folder / fmt::format("{}.png", i)) << "x";
+    std::ofstream(folder / fmt::format(".{}.png", i)) << "x";
+  }
+  return [directory] { open_dataset(directory, Split::train); };
+}
+
+int run(const fs::path& place) {
+  const auto in_memory = [](auto parse, auto input) { return [parse, input] { parse(input); }; };
+  const std::vector<std::pair<const char*, Work>> works{
+      {"safetensors",
+       [&](int n) {
+         return in_memory([](const auto& bytes) { parse_safetensors(bytes, "f"); },
+                          to_safetensors(arrays(n)));
+       }},
+      {"metadata",
+       [&](int n) {
+         ArrayFile file = arrays(1);
+         for (int i = 0; i < n; ++i) file.metadata[fmt::format("key{}", i)] = "value";
+         return in_memory([](const auto& bytes) { parse_safetensors(bytes, "f"); },
+                          to_safetensors(file));
+       }},
+      {"writing safetensors",
+       [&](int n) { return in_memory([](const auto& file) { to_safetensors(file); }, arrays(n)); }},
+      {"npz",
+       [&](int n) {
+         return in_memory([](const auto& bytes) { parse_npz(bytes, "f"); }, to_npz(arrays(n)));
+       }},
+      {"writing npz",
+       [&](int n) { return in_memory([](const auto& file) { to_npz(file); }, arrays(n)); }},
+      {"classes",
+       [&](int n) {
+         std::map<std::string, std::string> metadata;
+         for (int i = 0; i < n; ++i) metadata["classes"] += fmt::format("class {}\n", i);
+         return in_memory([](const auto& all) { notes_of(all, "f"); }, metadata);
+       }},
+      {"folders", [&](int n) { return folders(place, n); }},
+      {"problems", [&](int n) {
+         const fs::path path = place / fmt::format("problems{}.txt", n);
+         std::ofstream file(path);
+         for (int i = 0; i < n; ++i) file << fmt::format("mb1ic{}ih8oc8kh3ph1n\"l{}\"\n", i + 1, i);
+         return [path] { read_problem_file(path); };
+       }}};
+  for (const auto& [name, work] : works) {
+    fmt::print("{}\n", name);
+    for (const int entries : {200, 400, 800}) counted_run(work(entries));
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace convlab
+
+int main() {
+  std::string place = (std::filesystem::temp_directory_path() / "convlab-work-XXXXXX").string();
+  if (!mkdtemp(place.data())) return 3;
+  const int code = convlab::run(place);
+  std::filesystem::remove_all(place);
+  return code;
+}
