@@ -175,6 +175,8 @@ void restore(const Checkpoint& checkpoint, const UpdateRule& rule, Net& net) {
     const Array& array = found->second;
     if (array.shape != p.shape || array.type != element_type(net.plan().dtype))
       fail(fmt::format("{} has another shape", name));
+    if (!all_finite(array.bytes, net.plan().dtype))
+      throw InputError(fmt::format("{}: {} is infinite or NaN in parts", checkpoint.file, name));
     net.write(to, array.bytes);
     ++used;
   };

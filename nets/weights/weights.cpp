@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "conv/error.h"
+#include "nets/finite.h"
 #include "nets/weights/formats.h"
 
 namespace convlab {
@@ -36,7 +37,7 @@ std::string auxiliary_head(const std::string& net, const std::string& key) {
 }
 
 // "3 missing (a, b, c)", the first few of them.
-std::string some_of(const char* what, const Strings& keys) {
+std::string some_of(std::string_view what, const Strings& keys) {
   constexpr std::size_t most = 5;
   const std::span<const std::string> first(keys.data(), std::min(keys.size(), most));
   return fmt::format("{} {} ({}{})", keys.size(), what, fmt::join(first, ", "),
@@ -71,7 +72,8 @@ LoadedWeights load_weights(Net& net, const ArrayFile& file, const std::string& n
       else
         result.unexpected.push_back(shown(key));
     } else if (!key.ends_with(batches_tracked) &&
-               (array.shape != known->second || !is_floating(array.type))) {
+               (array.shape != known->second || !is_floating(array.type) ||
+                bytes_of(array.type, array.shape) != array.bytes.size())) {
       result.misshapen.push_back(key);
       wrong.push_back(fmt::format("{} is {} {}, not {} {}", key, to_string(array.type),
                                   shown(to_string(array.shape)), to_string(type_of(net)),
@@ -90,16 +92,28 @@ LoadedWeights load_weights(Net& net, const ArrayFile& file, const std::string& n
     throw InputError(fmt::format("{}: not the weights of {}: {}", name, net.graph().name(),
                                  fmt::join(problems, "; ")));
 
+  // f(parameter, its array as the net's type) for those that fit.
   const std::set<std::string> left(result.misshapen.begin(), result.misshapen.end());
-  for (const Parameter& p : net.parameters()) {
-    const auto found = file.arrays.find(p.name);
-    if (found == file.arrays.end() || left.contains(p.name)) continue;
-    const Array& array = found->second;
-    if (array.type == type_of(net))
-      net.write(p.value, array.bytes);
-    else
-      net.write(p.value, array_of(type_of(net), p.shape, values_of(array)).bytes);
-  }
+  const auto for_each_fitting = [&](auto f) {
+    for (const Parameter& p : net.parameters()) {
+      const auto found = file.arrays.find(p.name);
+      if (found == file.arrays.end() || left.contains(p.name)) continue;
+      const Array& array = found->second;
+      if (array.type == type_of(net))
+        f(p, array);
+      else
+        f(p, array_of(type_of(net), p.shape, values_of(array)));
+    }
+  };
+  Strings broken;  // before any is written
+  for_each_fitting([&](const Parameter& p, const Array& array) {
+    if (!all_finite(array.bytes, net.plan().dtype)) broken.push_back(p.name);
+  });
+  if (!broken.empty())
+    throw InputError(fmt::format(
+        "{}: unusable weights: {}", name,
+        some_of(fmt::format("infinite or NaN in {}", to_string(type_of(net))), broken)));
+  for_each_fitting([&](const Parameter& p, const Array& a) { net.write(p.value, a.bytes); });
   net.parameters_changed();
   return result;
 }
