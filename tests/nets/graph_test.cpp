@@ -129,7 +129,9 @@ TEST(Graph, RefusesNodesThatAreNotItsOwn) {
   EXPECT_THROW((void)net.conv_problem(foreign), InputError);
   EXPECT_THROW((void)net.parameters(foreign), InputError);
   EXPECT_THROW((void)Graph("empty").batch(), InputError);
-  EXPECT_THROW(readers_of(net, {Step{.inputs = {5}}}), InputError);
+  Step beyond;
+  beyond.inputs = {5};
+  EXPECT_THROW(readers_of(net, {beyond}), InputError);
 }
 
 TEST(Graph, CountsParametersAndMultiplyAdds) {

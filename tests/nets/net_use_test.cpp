@@ -12,6 +12,7 @@
 
 #include "conv/bytes.h"
 #include "conv/error.h"
+#include "conv/refusals.h"
 #include "kernels_cpu/cpu.h"
 #include "nets/net.h"
 #include "nets/tensor.h"
@@ -160,7 +161,9 @@ TEST(NetUse, WhatIsNotTheNetsIsRefused) {
   expect_foreign([&] { net.write(bias.value, bytes); });
 
   EXPECT_THROW((void)net.memory_during(net.steps().size(), Phase::forward), InputError);
-  EXPECT_THROW(net.is_output_finite(Step{.output = 12345}), InputError);
+  Step foreign_step;
+  foreign_step.output = 12345;
+  EXPECT_THROW(net.is_output_finite(foreign_step), InputError);
   EXPECT_THROW(net.set_counters({.updates = -1}), InputError);
 
   lab.forward();
