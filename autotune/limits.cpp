@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "conv/error.h"
+
 namespace convlab {
 namespace {
 
@@ -16,6 +18,14 @@ std::string arithmetic(const Candidate& c) {
 }
 
 }  // namespace
+
+void validate_limits(std::optional<double> max_error, std::optional<std::int64_t> workspace_max) {
+  if (max_error && !(*max_error >= 0))
+    throw InputError(fmt::format("a max_error of {}: expected 0 or more, or inf", *max_error));
+  if (workspace_max && *workspace_max < 0)
+    throw InputError(
+        fmt::format("a workspace_max of {} bytes: expected 0 or more", *workspace_max));
+}
 
 void KnownErrors::note(const Candidate& c) {
   if (c.predicted ||

@@ -11,6 +11,9 @@
 
 namespace convlab {
 
+// Throws InputError for an error that is negative or NaN and for negative bytes.
+void validate_limits(std::optional<double> max_error, std::optional<std::int64_t> workspace_max);
+
 // The largest error that was ever measured for an algorithm, by what of its config changes the
 // arithmetic (the tile, the math type; block sizes do not).
 class KnownErrors {

@@ -21,6 +21,7 @@
 #include "autotune/provenance.h"
 #include "autotune/race.h"
 #include "autotune/runner.h"
+#include "conv/bytes.h"
 #include "conv/error.h"
 #include "conv/names.h"
 
@@ -128,10 +129,9 @@ class Tuner {
     const double needed = elements * double(sizeof(double) + std::size_t(size_of(problem.dtype)));
     const double there = double(device_.info().memory_bytes);
     if (there > 0 && needed > there)
-      throw InputError(
-          fmt::format("{} needs {:.1f} GB of memory, there are {:.1f} GB: use a "
-                      "smaller batch",
-                      to_text(problem), needed / 1e9, there / 1e9));
+      throw InputError(fmt::format("{} needs {} of memory, there are {}: use a smaller batch",
+                                   to_text(problem), show_bytes(std::int64_t(needed)),
+                                   show_bytes(std::int64_t(there))));
   }
 
   std::vector<Layouts> layout_pairs(const ConvProblem& problem) const {
@@ -713,6 +713,10 @@ double default_max_error(DType dtype) {
 TuneTable tune(const std::vector<TuneItem>& items, const TuneOptions& options,
                const RegistryMaker& make_registry, Device& device, Store* store,
                TuneProgress* progress, const std::atomic<bool>* stop) {
+  validate_limits(options.max_error, options.workspace_max);
+  if ((options.budget_s && !(*options.budget_s >= 0)) || !(options.timeout_s > 0))
+    throw InputError(fmt::format("a budget of {} s, {} s to answer: expected positive numbers",
+                                 options.budget_s.value_or(0), options.timeout_s));
   return Tuner(items, options, make_registry, device, store, progress, stop).run();
 }
 

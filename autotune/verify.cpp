@@ -252,6 +252,13 @@ bool GuardedBuffer::intact(Device& device, Stream& stream) const {
 Operands::Operands(const ReferenceCase& reference, const ConvProblem& problem, Device& device,
                    Stream& stream)
     : problem_(problem), device_(device), stream_(stream) {
+  ConvProblem plain = problem;
+  plain.x_layout = reference.problem().x_layout;
+  plain.y_layout = reference.problem().y_layout;
+  if (plain != reference.problem())
+    throw InputError(fmt::format("operands of {} {} cannot be those of {} {}", to_text(problem),
+                                 to_string(problem.pass), to_text(reference.problem()),
+                                 to_string(reference.problem().pass)));
   const ReferenceInput& in = reference.input();
   const auto put = [&](std::span<const double> plain, const TensorDesc& desc) {
     return plain.empty() ? GuardedBuffer{} : upload(problem.dtype, plain, desc, device, stream);

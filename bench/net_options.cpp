@@ -30,7 +30,7 @@ std::string tune_command(const NetArguments& a, const Graph& graph, const Choose
   const char* const isa = std::getenv("CONVLAB_ISA");
   std::string text =
       fmt::format("{}convlab tune {} --batch {}", isa ? fmt::format("CONVLAB_ISA={} ", isa) : "",
-                  graph.name(), graph.nodes().front().shape.n);
+                  graph.name(), graph.batch());
   const auto add = [&text](bool given, const std::string& flag) {
     if (given) text += " " + flag;
   };

@@ -295,18 +295,6 @@ std::string show_ms(double ms) {
   return ms < 100 ? fmt::format("{:.3f}", ms) : fmt::format("{:.1f}", ms);
 }
 
-std::string show_bytes(std::int64_t bytes) {
-  if (bytes < 1024) return fmt::format("{} B", bytes);
-  double value = double(bytes);
-  const char* unit = "";
-  for (const char* larger : {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}) {
-    if (value < 1024) break;
-    value /= 1024;
-    unit = larger;
-  }
-  return fmt::format("{:.{}f} {}", value, value < 10 ? 1 : 0, unit);
-}
-
 Cell ms_cell(double ms) { return {ms, show_ms(ms)}; }
 Cell bytes_cell(std::int64_t bytes) { return {bytes, show_bytes(bytes)}; }
 Cell gflops_cell(double gflops) { return {gflops, fmt::format("{:.1f}", gflops)}; }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "autotune/result.h"
+#include "conv/bytes.h"
 #include "conv/text.h"
 
 namespace convlab {
@@ -77,7 +78,6 @@ nlohmann::ordered_json rows_json(const Report&);
 // "1.23 ms" alone in its cell is 1.23: milliseconds with three significant digits, at most three
 // decimals. Bytes as "12 KiB". Errors as "1.2e-07".
 std::string show_ms(double ms);
-std::string show_bytes(std::int64_t bytes);
 Cell ms_cell(double ms);
 Cell bytes_cell(std::int64_t bytes);
 Cell gflops_cell(double gflops);

@@ -144,6 +144,6 @@ std::vector<StepInfo> describe_steps(const Graph& graph, const NetPlan& plan,
   return infos;
 }
 
-std::int64_t batch_of(const Graph& graph) { return graph.nodes().front().shape.n; }
+std::int64_t batch_of(const Graph& graph) { return graph.batch(); }
 
 }  // namespace convlab

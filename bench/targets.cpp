@@ -8,6 +8,7 @@
 
 #include "bench/output.h"
 #include "bench/tune_report.h"
+#include "conv/bytes.h"
 #include "conv/error.h"
 #include "conv/names.h"
 #include "conv/problem_text.h"
@@ -55,13 +56,11 @@ std::vector<TuneItem> target_items(const std::string& target,
 void require_memory(const NamedProblem& layer, const DeviceInfo& device) {
   const double needed = required_bytes(layer.problem);
   if (needed <= double(device.memory_bytes)) return;
-  const auto gib = [](double bytes) { return bytes / double(1 << 30); };
   const auto fits = std::int64_t(double(layer.problem.n) * double(device.memory_bytes) / needed);
   throw InputError(fmt::format(
-      "{} needs {:.1f} GiB for its tensors and their reference, but this machine has {:.1f} GiB: "
-      "{}",
+      "{} needs {} for its tensors and their reference, but this machine has {}: {}",
       layer.name.empty() ? to_text(layer.problem) : layer.name + " " + to_text(layer.problem),
-      gib(needed), gib(double(device.memory_bytes)),
+      show_bytes(std::int64_t(needed)), show_bytes(device.memory_bytes),
       fits > 0 ? fmt::format("expected a batch of at most about {}", fits)
                : "expected a smaller problem"));
 }

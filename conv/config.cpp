@@ -53,6 +53,8 @@ std::int64_t Config::get(std::string_view name) const {
 }
 
 void Config::set(std::string name, std::int64_t value) {
+  if (name.empty() || name.find_first_of("=,") != std::string::npos)
+    throw InputError(fmt::format("config: '{}' is no name: expected one without = and ,", name));
   for (auto& [n, v] : values_)
     if (n == name) {
       v = value;

@@ -2,10 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "conv/error.h"
 
 namespace convlab {
 namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
 
 void validate_axis(const char* axis, std::int64_t in, std::int64_t out, std::int64_t window,
                    std::int64_t stride, std::int64_t pad) {
@@ -25,6 +29,14 @@ void validate_channels(std::string_view which, const TensorDesc& t, std::int64_t
   if (first < 0 || channels < 1 || first + channels > t.c)
     throw InputError(fmt::format("cannot copy {} channels from channel {} on: {} has {}", channels,
                                  first, which, t.c));
+}
+
+void expect_number(std::string_view what, double value, double below) {
+  if (!(value >= 0 && value < below))
+    throw InputError(
+        below == infinity
+            ? fmt::format("{} is {}: expected a number from 0 on", what, value)
+            : fmt::format("{} is {}: expected a number from 0 to below {}", what, value, below));
 }
 
 }  // namespace
@@ -57,6 +69,9 @@ void validate(const PoolDesc& pool) {
 
 void validate(const LrnDesc& lrn) {
   if (lrn.size < 1) throw InputError(fmt::format("lrn: size {} is not >= 1", lrn.size));
+  expect_number("lrn: alpha", lrn.alpha, infinity);
+  expect_number("lrn: beta", lrn.beta, infinity);
+  expect_number("lrn: k", lrn.k, infinity);
 }
 
 void validate(const DropoutDesc& dropout) {
@@ -77,11 +92,19 @@ void validate(const GemmDesc& g) {
 }
 
 void validate(const SgdDesc& sgd, const void* velocity) {
+  expect_number("sgd: the rate", sgd.rate, infinity);
+  expect_number("sgd: the momentum", sgd.momentum, infinity);
+  expect_number("sgd: the weight decay", sgd.weight_decay, infinity);
   if (sgd.momentum != 0 && velocity == nullptr)
     throw InputError(fmt::format("sgd_update with momentum {} needs a velocity", sgd.momentum));
 }
 
 void validate(const AdamDesc& adam) {
+  expect_number("adam: the rate", adam.rate, infinity);
+  expect_number("adam: beta1", adam.beta1, 1);
+  expect_number("adam: beta2", adam.beta2, 1);
+  expect_number("adam: epsilon", adam.epsilon, infinity);
+  expect_number("adam: the weight decay", adam.weight_decay, infinity);
   if (adam.step < 1) throw InputError(fmt::format("adam_update: step {} is not >= 1", adam.step));
 }
 

@@ -1,9 +1,14 @@
 #include "conv/reference.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
+
+#include "conv/error.h"
+#include "conv/relu.h"
 
 namespace convlab {
 namespace {
@@ -27,7 +32,7 @@ double forward_at(const ConvProblem& f, const ReferenceInput& in, std::int64_t i
     }
   if (f.epilogue.bias) sum += in.bias[std::size_t(k)];
   if (f.epilogue.residual) sum += in.residual[std::size_t(index)];
-  if (f.epilogue.relu) sum = std::max(sum, 0.0);
+  if (f.epilogue.relu) sum = relu(sum);
   return sum;
 }
 
@@ -86,9 +91,7 @@ std::array<std::int64_t, 4> output_extents(const ConvProblem& f) {
   return {};
 }
 
-}  // namespace
-
-double reference_at(const ConvProblem& f, const ReferenceInput& in, std::int64_t index) {
+double value_at(const ConvProblem& f, const ReferenceInput& in, std::int64_t index) {
   const double old = f.accumulate ? in.out[std::size_t(index)] : 0.0;
   switch (f.pass) {
     case Pass::forward:
@@ -101,15 +104,45 @@ double reference_at(const ConvProblem& f, const ReferenceInput& in, std::int64_t
   return std::numeric_limits<double>::quiet_NaN();
 }
 
-std::vector<double> reference_of(const ConvProblem& problem, const ReferenceInput& in,
-                                 std::span<const std::int64_t> indices) {
-  std::vector<double> result(indices.size());
-#pragma omp parallel for schedule(dynamic, 16)
-  for (std::size_t i = 0; i < indices.size(); ++i)
-    result[i] = reference_at(problem, in, indices[i]);
-  return result;
+// The data is as long as the sizes say, and there are such outputs.
+void check(const ConvProblem& f, const ReferenceInput& in, std::span<const std::int64_t> indices) {
+  validate(f);
+  const std::int64_t x = f.n * f.c * f.h * f.w, y = f.n * f.k * f.p * f.q;
+  const auto [e0, e1, e2, e3] = output_extents(f);
+  const std::int64_t outputs = e0 * e1 * e2 * e3;
+  const auto expect = [](const char* name, bool used, std::span<const double> data,
+                         std::int64_t count) {
+    if (used && std::int64_t(data.size()) != count)
+      throw InputError(
+          fmt::format("reference: {} has {} elements, expected {}", name, data.size(), count));
+  };
+  expect("x", f.pass != Pass::backward_data, in.x, x);
+  expect("w", f.pass != Pass::backward_filter, in.w, f.filter_elements());
+  expect("dy", f.pass != Pass::forward, in.dy, y);
+  expect("bias", f.epilogue.bias, in.bias, f.k);
+  expect("residual", f.epilogue.residual, in.residual, y);
+  expect("the output", f.accumulate, in.out, outputs);
+  for (const std::int64_t index : indices)
+    if (index < 0 || index >= outputs)
+      throw InputError(fmt::format("reference: there is no output {} of {}", index, outputs));
 }
 
+}  // namespace
+
+double reference_at(const ConvProblem& f, const ReferenceInput& in, std::int64_t index) {
+  const std::int64_t indices[] = {index};
+  check(f, in, indices);
+  return value_at(f, in, index);
+}
+
+std::vector<double> reference_of(const ConvProblem& problem, const ReferenceInput& in,
+                                 std::span<const std::int64_t> indices) {
+  check(problem, in, indices);
+  std::vector<double> result(indices.size());
+#pragma omp parallel for schedule(dynamic, 16)
+  for (std::size_t i = 0; i < indices.size(); ++i) result[i] = value_at(problem, in, indices[i]);
+  return result;
+}
 std::vector<std::int64_t> all_outputs(const ConvProblem& problem) {
   const auto [e0, e1, e2, e3] = output_extents(problem);
   std::vector<std::int64_t> indices(std::size_t(e0 * e1 * e2 * e3));
@@ -153,6 +186,9 @@ std::vector<std::int64_t> sample_outputs(const ConvProblem& problem, std::int64_
 }
 
 double rel_error(std::span<const double> y, std::span<const double> ref) {
+  if (y.size() != ref.size())
+    throw InputError(
+        fmt::format("rel_error: {} results for {} of the reference", y.size(), ref.size()));
   double difference = 0, norm = 0;
   for (std::size_t i = 0; i < ref.size(); ++i) {
     difference += (y[i] - ref[i]) * (y[i] - ref[i]);

@@ -9,6 +9,9 @@
 
 namespace convlab {
 
+// All of these throw InputError for a problem that validate() refuses, and for data and indices
+// that are not the problem's.
+
 // Host data of one problem, always as double and in plain NCHW / KCRS, whatever the problem's
 // layouts are. Which tensors are used depends on the pass.
 struct ReferenceInput {

@@ -11,6 +11,7 @@ void ConvPlan::pack_filter(ConstSpan, Span, Stream&) const {
 }
 
 void AlgoRegistry::append(std::unique_ptr<ConvAlgo> algo) {
+  if (!algo) throw Error("an algorithm to append is null");
   const AlgoInfo& info = algo->info();
   if (find(info.device, info.id))
     throw Error(fmt::format("algorithm '{}' appended twice", info.id));

@@ -9,6 +9,7 @@
 // (Chan, Golub & LeVeque 1983). T sums short runs; runs are summed in double.
 #include <cmath>
 
+#include "conv/relu.h"
 #include "kernels_cpu/layer_jobs.h"
 #include "kernels_cpu/layer_ops.h"
 #include "kernels_cpu/layer_work.h"
@@ -18,6 +19,7 @@
 #include <hwy/foreach_target.h>  // first: compiles the rest once per target
 #include <hwy/highway.h>
 
+#include "kernels_cpu/relu-inl.h"
 #include "kernels_cpu/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -116,13 +118,11 @@ void Affine(const AffineJob& job, std::int64_t index) {
   const T* const residual =
       job.residual == nullptr ? nullptr : static_cast<const T*>(job.residual) + piece.offset;
   T* const y = static_cast<T*>(job.y) + piece.offset;
-  const auto zero = hn::Zero(VectorTag<T>());
   ForEachOfPiece<T>(piece.pixels, job.pieces.planes.lanes,
                     [&](auto at, std::int64_t i, auto channel) HWY_ATTR {
                       auto v = hn::MulAdd(channel(a), at.Load(x + i), channel(b));
                       if (residual != nullptr) v = hn::Add(v, at.Load(residual + i));
-                      // Not Max, which on x86 turns a NaN into 0.
-                      if (job.relu) v = hn::IfThenZeroElse(hn::Lt(v, zero), v);
+                      if (job.relu) v = Relu(v);
                       at.Store(v, y + i);
                     });
 }
@@ -152,11 +152,9 @@ struct NormGradient {
   template <class At, class Channel>
   HWY_INLINE VectorOf<T> Incoming(At at, std::int64_t i, VectorOf<T> vx, Channel channel) const {
     const auto g = at.Load(dy + i);
-    const auto zero = hn::Zero(VectorTag<T>());
     if (mask == NormGradientJob::Mask::from_x)
-      return hn::IfThenElseZero(hn::Gt(hn::MulAdd(channel(a), vx, channel(b)), zero), g);
-    if (mask == NormGradientJob::Mask::from_y)
-      return hn::IfThenElseZero(hn::Gt(at.Load(y + i), zero), g);
+      return ReluGradient(hn::MulAdd(channel(a), vx, channel(b)), g);
+    if (mask == NormGradientJob::Mask::from_y) return ReluGradient(at.Load(y + i), g);
     return g;
   }
 };
@@ -323,7 +321,7 @@ void train(DType dtype, const BatchNormDesc& desc, const BatchNormForward& io,
     }
     const double shifted = total[0] / count;
     const double mean = double(typed<T>(io.x)[pieces.planes.offset(0, c, 0)]) + shifted;
-    const double variance = std::max(0.0, total[1] / count - shifted * shifted);
+    const double variance = relu(total[1] / count - shifted * shifted);  // rounding made it < 0
     const auto average = [&](void* running, double batch) {
       T& value = typed<T>(running)[c];
       value = T((1 - statistics.momentum) * double(value) + statistics.momentum * batch);

@@ -10,7 +10,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <optional>
 
+#include "conv/config.h"
 #include "conv/error.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/cpu.h"
@@ -104,7 +106,32 @@ void read_caches(DeviceInfo& info) {
   if (info.l2_bytes == 0) info.l2_bytes = 512 << 10;
 }
 
-DeviceInfo describe(const Isa& isa, int threads) {
+// $CONVLAB_MACHINE describes another machine, so that tests plan for it:
+// "l2=262144,l3=0,threads=96". What it does not say is this one's.
+struct OtherMachine {
+  std::optional<std::int64_t> l1, l2, l3, threads;
+
+  OtherMachine() {
+    const char* const text = std::getenv("CONVLAB_MACHINE");
+    if (text == nullptr) return;
+    const Config sizes = Config::parse(text);
+    for (const auto& [name, value] : sizes.values()) {
+      std::optional<std::int64_t>* const size = name == "l1"        ? &l1
+                                                : name == "l2"      ? &l2
+                                                : name == "l3"      ? &l3
+                                                : name == "threads" ? &threads
+                                                                    : nullptr;
+      const std::int64_t most = name == "threads" ? 1024 : std::int64_t{1} << 40;
+      if (size == nullptr || value < (name == "l3" ? 0 : 1) || value > most)
+        throw InputError(fmt::format(
+            "CONVLAB_MACHINE: {}={}: expected bytes of l1, l2, l3, or 1 to 1024 threads", name,
+            value));
+      *size = value;
+    }
+  }
+};
+
+DeviceInfo describe(const Isa& isa, int threads, const OtherMachine& other) {
   DeviceInfo info;
   info.kind = DeviceKind::cpu;
   info.name = cpu_name();
@@ -112,6 +139,9 @@ DeviceInfo describe(const Isa& isa, int threads) {
   info.vector_bytes = isa.vector_bytes;
   info.threads = threads;
   read_caches(info);
+  info.l1_bytes = other.l1.value_or(info.l1_bytes);
+  info.l2_bytes = other.l2.value_or(info.l2_bytes);
+  info.l3_bytes = other.l3.value_or(info.l3_bytes);
   if (const std::string version = cpu::fftw_version(); !version.empty())
     info.libraries["fftw"] = version;
 #if CONVLAB_HAVE_ONEDNN
@@ -192,7 +222,10 @@ std::vector<std::string> supported_isas() {
 std::unique_ptr<Device> make_cpu_device(const CpuOptions& options) {
   const Isa& isa = choose_isa(options.isa);
   force_isa(isa);
-  return std::make_unique<CpuDevice>(describe(isa, start_threads(options.threads)));
+  const OtherMachine other;
+  const int threads =
+      start_threads(options.threads > 0 ? options.threads : int(other.threads.value_or(0)));
+  return std::make_unique<CpuDevice>(describe(isa, threads, other));
 }
 
 }  // namespace convlab

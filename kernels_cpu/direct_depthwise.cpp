@@ -10,6 +10,7 @@
 #include <hwy/highway.h>
 
 #include "kernels_cpu/gemm_kernel-inl.h"
+#include "kernels_cpu/relu-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
@@ -32,8 +33,8 @@ struct Channels {
     for (int i = 0; i < kVecs; ++i)
       v[i] = hn::MulAdd(hn::LoadU(D(), a + i * kLanesOfT), hn::LoadU(D(), b + i * kLanesOfT), v[i]);
   }
-  HWY_INLINE void Relu() {
-    for (int i = 0; i < kVecs; ++i) v[i] = hn::Max(v[i], hn::Zero(D()));
+  HWY_INLINE void Rectify() {
+    for (int i = 0; i < kVecs; ++i) v[i] = Relu(v[i]);
   }
   HWY_INLINE void Store(T* to) const {
     for (int i = 0; i < kVecs; ++i) hn::StoreU(v[i], D(), to + i * kLanesOfT);
@@ -73,7 +74,7 @@ void DepthwisePixels(const DirectPixels& d, const ConvArgs& args, const ConvProb
         }
         if (d.epilogue.bias) sum.Add(bias);
         if (d.epilogue.residual) sum.Add(residual + at);
-        if (d.epilogue.relu) sum.Relu();
+        if (d.epilogue.relu) sum.Rectify();
         sum.Store(out + at);
       }
     }

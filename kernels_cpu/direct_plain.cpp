@@ -3,6 +3,7 @@
 // in f32 and f64 and any layout; it vectorises where pixels lie next to each other, in NCHW.
 #include <algorithm>
 
+#include "conv/relu.h"
 #include "kernels_cpu/direct.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -95,7 +96,7 @@ struct Plain {
       T value = y[q * step];
       if (p.epilogue.bias) value += bias[k];
       if (p.epilogue.residual) value += residual[at + q * step];
-      y[q * step] = p.epilogue.relu ? std::max(value, T(0)) : value;
+      y[q * step] = p.epilogue.relu ? relu(value) : value;
     }
   }
 

@@ -9,6 +9,7 @@
 #include <hwy/highway.h>
 
 #include "hwy/contrib/math/math-inl.h"
+#include "kernels_cpu/relu-inl.h"
 #include "kernels_cpu/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -28,7 +29,7 @@ HWY_INLINE VectorOf<T> Sigmoid(VectorOf<T> x) {
 template <class T>
 void Apply(Elementwise operation, const T* a, const T* b, T* y, std::int64_t count) {
   const VectorTag<T> d;
-  const auto zero = hn::Zero(d), one = hn::Set(d, T(1));
+  const auto one = hn::Set(d, T(1));
   const auto unary = [&](auto f) HWY_ATTR {
     ForEachVector<T>(count,
                      [&](auto at, std::int64_t i) HWY_ATTR { at.Store(f(at.Load(a + i)), y + i); });
@@ -41,15 +42,14 @@ void Apply(Elementwise operation, const T* a, const T* b, T* y, std::int64_t cou
   switch (operation) {
     case Elementwise::add:
       return binary([&](V u, V v) HWY_ATTR { return hn::Add(u, v); });
-    case Elementwise::relu:  // not Max, which on x86 turns a NaN into 0
-      return unary([&](V x) HWY_ATTR { return hn::IfThenZeroElse(hn::Lt(x, zero), x); });
+    case Elementwise::relu:
+      return unary([&](V x) HWY_ATTR { return Relu(x); });
     case Elementwise::tanh:
       return unary([&](V x) HWY_ATTR { return hn::IfThenElse(hn::IsNaN(x), x, hn::Tanh(d, x)); });
     case Elementwise::sigmoid:
       return unary([&](V x) HWY_ATTR { return Sigmoid<T>(x); });
     case Elementwise::relu_backward:
-      return binary([&](V out, V dy)
-                        HWY_ATTR { return hn::IfThenElseZero(hn::Gt(out, zero), dy); });
+      return binary([&](V out, V dy) HWY_ATTR { return ReluGradient(out, dy); });
     case Elementwise::tanh_backward:
       return binary([&](V out, V dy)
                         HWY_ATTR { return hn::Mul(dy, hn::NegMulAdd(out, out, one)); });

@@ -173,6 +173,7 @@ HWY_AFTER_NAMESPACE();
 
 #include "conv/error.h"
 #include "conv/refusals.h"
+#include "conv/relu.h"
 #include "kernels_cpu/algos.h"
 
 namespace convlab::cpu {
@@ -476,7 +477,7 @@ class FftPlan final : public ConvPlan {
           for (std::int64_t w = 0; w < desc.w; ++w) {
             T value = from[column] * scale + bias;
             if (epilogue.residual) value += residual[w * step];
-            if (epilogue.relu) value = std::max(value, T(0));
+            if (epilogue.relu) value = relu(value);
             to[w * step] = problem_.accumulate ? to[w * step] + value : value;
             if (++column == shape_.grid_w) column = 0;
           }

@@ -13,6 +13,7 @@
 #include "conv/layout.h"
 #include "kernels_cpu/fft_codelets-inl.h"
 #include "kernels_cpu/range.h"
+#include "kernels_cpu/relu-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu {
@@ -210,7 +211,7 @@ void InverseTile(TileSpectrum<const float> from, float* scratch, float* plane, c
             Vec v = hn::Add(hn::Load(F32(), pixels + x * kLanes), bias);
             if (epilogue.residual)
               v = hn::Add(v, hn::Load(F32(), epilogue.residual + offset + x * kBlock));
-            if (epilogue.relu) v = hn::Max(v, hn::Zero(F32()));
+            if (epilogue.relu) v = Relu(v);
             if (epilogue.accumulate) v = hn::Add(v, hn::Load(F32(), to));
             if (epilogue.stream)
               hn::Stream(v, F32(), to);

@@ -23,6 +23,7 @@
 
 #include "conv/error.h"
 #include "conv/refusals.h"
+#include "conv/relu.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/range.h"
 #include "kernels_cpu/team.h"
@@ -344,7 +345,7 @@ class Im2colPlan : public ConvPlan {
         T value = line[j];
         if (p_.epilogue.bias) value += run.bias[k0 + (y.transposed ? j : i)];
         if (p_.epilogue.residual) value += residual[j];
-        line[j] = p_.epilogue.relu ? std::max(value, T(0)) : value;
+        line[j] = p_.epilogue.relu ? relu(value) : value;
       }
     }
   }

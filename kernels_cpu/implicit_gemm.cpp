@@ -569,10 +569,22 @@ class ImplicitGemm : public ConvAlgo {
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
+    check(p, config);
     if (config.has("columns")) return std::make_unique<ColumnsPlan>(p, device.info());
     if (p.pass == Pass::backward_filter)
       return std::make_unique<FilterPlan>(p, config, device.info());
     return std::make_unique<PixelPlan>(p, config, device.info());
+  }
+
+ private:
+  static void check(const ConvProblem& p, const Config& config) {
+    constexpr std::int64_t most = 1 << 20;  // far above what is worth trying
+    if (config.has("columns") && (p.pass != Pass::backward_filter || !takes_columns(p)))
+      throw InputError("implicit_gemm: columns: expected a filter's gradient that takes them");
+    for (const char* key : {"depth", "pixels"})
+      if (config.has(key) && (config.get(key) < 1 || config.get(key) > most))
+        throw InputError(
+            fmt::format("implicit_gemm: {}={}: expected 1 to {}", key, config.get(key), most));
   }
 };
 

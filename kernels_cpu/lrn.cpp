@@ -30,7 +30,8 @@ HWY_INLINE VectorOf<T> NegativePower(VectorOf<T> s, double beta) {
     const auto root = hn::Sqrt(s);
     return hn::Div(hn::Set(d, T(1)), hn::Mul(root, hn::Sqrt(root)));
   }
-  return hn::Exp(d, hn::Mul(hn::Set(d, T(-beta)), hn::Log(d, s)));
+  const auto power = hn::Exp(d, hn::Mul(hn::Set(d, T(-beta)), hn::Log(d, s)));
+  return hn::IfThenElse(hn::IsNaN(s), s, power);  // which Exp takes for a very small number
 }
 
 // The pixels [first, first + count) of an image as [channel][lrn_pixels].

@@ -82,17 +82,13 @@ dnnl::primitive_attr user_scratchpad() {
   return attr;
 }
 
-// Strict f32, and y = relu(conv + bias + residual): oneDNN's `sum` adds to what is in y already.
+// Strict f32, and y = conv + bias + residual: oneDNN's `sum` adds to what is in y already. Its ReLU
+// takes the maximum with 0, which turns a NaN into 0; a plan has ours instead.
 dnnl::primitive_attr attributes(const ConvProblem& p) {
   dnnl::primitive_attr attr = user_scratchpad();
   attr.set_fpmath_mode(dnnl::fpmath_mode::strict);
   dnnl::post_ops ops;
   if (p.epilogue.residual || p.accumulate) ops.append_sum();
-#if DNNL_VERSION_MAJOR >= 3
-  if (p.epilogue.relu) ops.append_eltwise(algorithm::eltwise_relu, 0, 0);
-#else
-  if (p.epilogue.relu) ops.append_eltwise(1, algorithm::eltwise_relu, 0, 0);
-#endif
   attr.set_post_ops(ops);
   return attr;
 }
@@ -181,8 +177,9 @@ memory view(const memory::desc& desc, const void* data) {
 // scratchpad that the steps of a run use one after the other.
 class Plan : public ConvPlan {
  public:
-  Plan(const ConvProblem& p, const dnnl::primitive_desc& pd, int threads)
+  Plan(const ConvProblem& p, const dnnl::primitive_desc& pd, Device& device, int threads)
       : problem_(p),
+        ops_(device.ops()),
         threads_(threads),
         x_(activation(p.x_desc())),
         y_(activation(p.y_desc())),
@@ -214,12 +211,15 @@ class Plan : public ConvPlan {
                       scratchpad.data());
   }
 
-  void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
+  void run(const ConvArgs& args, Workspace workspace, Stream& stream) const override {
     const ThreadCount count = require_threads();
     std::byte* const scratchpad = workspace.data() + blocked_dw_bytes_;
     switch (problem_.pass) {
       case Pass::forward:
         forward(args, scratchpad);
+        if (problem_.epilogue.relu)
+          ops_.activation_forward(problem_.dtype, ActivationKind::relu, problem_.y_desc(), args.out,
+                                  args.out, stream);
         break;
       case Pass::backward_data: {
         const PhaseScope phase(args.phases, 0);
@@ -277,6 +277,7 @@ class Plan : public ConvPlan {
   }
 
   ConvProblem problem_;
+  const LayerOps& ops_;
   int threads_;
   memory::desc x_, y_, plain_filter_, filter_;
   Primitive convolution_;
@@ -304,13 +305,6 @@ class OneDnn : public ConvAlgo {
         return Refusal{fmt::format("oneDNN {} has only its reference loops ({}) for {} to {}",
                                    onednn_version(), implementation, to_string(p.x_layout),
                                    to_string(p.y_layout))};
-      // Seen with 2.6.3: there its code reads the constants of the ReLU through a null pointer.
-      if (implementation.starts_with("brgconv") && p.epilogue.residual && p.epilogue.relu &&
-          sees_only_padding(p))
-        return Refusal{
-            fmt::format("oneDNN {} would crash ({}, a residual and ReLU where an output "
-                        "sees only padding)",
-                        onednn_version(), implementation)};
       // Seen with 2.6.3 and 3.14, at 1 to 6 channels; once it did not end.
       if (implementation == "jit_1x1:avx2" && p.pass == Pass::backward_filter &&
           p.stride_h * p.stride_w > 1 && p.x_layout == Layout::nhwc && p.c < 8)
@@ -385,7 +379,7 @@ class OneDnn : public ConvAlgo {
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
     const ThreadCount count(device.info().threads);
-    return std::make_unique<Plan>(p, choose(p, config), count.threads());
+    return std::make_unique<Plan>(p, choose(p, config), device, count.threads());
   }
 
  private:

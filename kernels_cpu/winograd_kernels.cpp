@@ -17,6 +17,7 @@
 
 #include "kernels_cpu/gemm_kernel-inl.h"
 #include "kernels_cpu/quad_tile-inl.h"
+#include "kernels_cpu/relu-inl.h"
 #include "kernels_cpu/winograd_filter-inl.h"
 #include "kernels_cpu/winograd_fold-inl.h"
 #include "kernels_cpu/winograd_gradient-inl.h"
@@ -144,7 +145,7 @@ void TransformOutput(const Shape& s, const WinogradOperands& data, const float* 
             Vec value = hn::Add(values[x], bias);
             if (data.residual != nullptr)
               value = hn::Add(value, hn::LoadU(F32(), data.residual + to));
-            if (s.epilogue.relu) value = hn::Max(value, hn::Zero(F32()));
+            if (s.epilogue.relu) value = Relu(value);
             if (s.accumulate) value = hn::Add(value, hn::LoadU(F32(), data.out + to));
             if (data.stream)
               hn::Stream(value, F32(), data.out + to);

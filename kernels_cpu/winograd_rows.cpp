@@ -15,6 +15,7 @@
 #include <hwy/highway.h>
 
 #include "kernels_cpu/gemm_kernel-inl.h"
+#include "kernels_cpu/relu-inl.h"
 #include "kernels_cpu/vectors-inl.h"
 #include "kernels_cpu/winograd_transforms-inl.h"
 
@@ -144,7 +145,7 @@ HWY_NOINLINE void RowTiles(const Rows& s, const WinogradOperands& data, const fl
                    HWY_ATTR { value = hn::Add(value, hn::LoadU(F32(), data.residual + pixel)); });
     if (relu) {
       HWY_UNROLL(4)
-      for (int j = 0; j < Rows::m; ++j) y[j] = hn::Max(y[j], hn::Zero(F32()));
+      for (int j = 0; j < Rows::m; ++j) y[j] = Relu(y[j]);
     }
     if (p.accumulate)
       for_each([&](Vec& value, std::ptrdiff_t pixel)

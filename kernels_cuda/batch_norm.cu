@@ -74,8 +74,8 @@ struct Affine {
   __device__ T operator()(T x) const { return std::fma(a, x, b); }
 };
 
-// What the ReLU lets through of dy: all where there is none, else dy where y > 0. Without a
-// residual y > 0 is found again from x.
+// What the ReLU lets through of dy: all where there is none. Without a residual y is found again
+// from x.
 enum class Mask { none, from_x, from_y };
 
 template <class T>
@@ -103,7 +103,7 @@ struct Gradient {
   template <int V>
   __device__ T incoming(const Operands<V>& o, int k, const Affine<T>& affine) const {
     if (mask == Mask::none) return o.dy.v[k];
-    return (mask == Mask::from_y ? o.y.v[k] : affine(o.x.v[k])) > 0 ? o.dy.v[k] : T(0);
+    return relu_gradient(mask == Mask::from_y ? o.y.v[k] : affine(o.x.v[k]), o.dy.v[k]);
   }
   template <int V>
   __device__ void add(const Operands<V>& o, int k, const Channel& c, T* sums, int step) const {
@@ -279,7 +279,7 @@ struct FinishTraining {
     const double shifted = total[0] / count;
     const double mean = double(x[c * first_step]) + shifted;
     const double spread = total[1] / count - shifted * shifted;
-    const double variance = spread < 0 ? 0 : spread;
+    const double variance = relu(spread);
     const double unbiased = count > 1 ? variance * count / (count - 1) : variance;
     running_mean[c] = T((1 - momentum) * double(running_mean[c]) + momentum * mean);
     running_variance[c] = T((1 - momentum) * double(running_variance[c]) + momentum * unbiased);
@@ -354,7 +354,7 @@ __device__ __forceinline__ void for_each_of_channels(const ChannelRows& t, F f) 
 // y = a x + b + residual, then ReLU. a is null for 1.
 template <class T, int V>
 __global__ void apply_affine(ChannelRows t, const T* x, const T* residual, const T* __restrict__ a,
-                             const T* __restrict__ b, bool relu, T* y) {
+                             const T* __restrict__ b, bool rectify, T* y) {
   for_each_of_channels<V>(t, [&](std::int64_t offset, auto channel) {
     auto v = load<V>(x + offset);
     Pack<T, V> r{};
@@ -362,7 +362,7 @@ __global__ void apply_affine(ChannelRows t, const T* x, const T* residual, const
     for (int k = 0; k < V; ++k) {
       const Affine<T> affine(a == nullptr ? T(1) : channel(a, k), channel(b, k));
       const T value = affine(v.v[k]) + r.v[k];
-      v.v[k] = relu && value < 0 ? T(0) : value;
+      v.v[k] = rectify ? relu(value) : value;
     }
     store(v, y + offset);
   });

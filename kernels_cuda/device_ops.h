@@ -41,6 +41,17 @@ __device__ __forceinline__ T narrow(Accumulator<T> v) {
     return v;
 }
 
+// max(v, 0), through which a NaN goes: fmax would turn it into 0.
+template <class T>
+__device__ __forceinline__ T relu(T v) {
+  return v < T(0) ? T(0) : v;
+}
+// What the ReLU that gave y lets through of its gradient. Where y is NaN that is all of dy.
+template <class T>
+__device__ __forceinline__ T relu_gradient(T y, T dy) {
+  return y <= T(0) ? T(0) : dy;
+}
+
 // Two 16-bit elements in a register, the first in its low half.
 template <class T>
 __device__ __forceinline__ unsigned pack(T low, T high) {

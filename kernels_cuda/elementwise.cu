@@ -17,7 +17,7 @@ struct Add {
 struct Relu {
   template <class T>
   static __device__ T f(T x, T) {
-    return x < 0 ? T(0) : x;
+    return relu(x);
   }
 };
 struct Tanh {
@@ -35,7 +35,7 @@ struct Sigmoid {
 struct ReluBackward {
   template <class T>
   static __device__ T f(T y, T dy) {
-    return y > 0 ? dy : T(0);
+    return relu_gradient(y, dy);
   }
 };
 struct TanhBackward {

@@ -282,7 +282,7 @@ struct Finish {
     if (bias) v += widen(static_cast<const T*>(bias)[channel]);
     if (residual) v += widen(static_cast<const T*>(residual)[offset]);
     if (accumulate) v += widen(*to);
-    if (relu) v = fmaxf(v, 0.0f);
+    if (relu) v = cuda::relu(v);
     store_global(to, narrow<T>(v));
   }
 };

@@ -35,7 +35,7 @@ struct Finish {
   __device__ T value(const T* out, std::int64_t at, int channel, Accumulator<T> sum) const {
     if (bias) sum += widen(bias[channel]);
     if (residual) sum += widen(residual[at]);
-    if (relu) sum = max(sum, Accumulator<T>(0));
+    if (relu) sum = cuda::relu(sum);
     if (accumulate) sum += widen(out[at]);
     return narrow<T>(sum);
   }

@@ -166,7 +166,7 @@ __device__ __forceinline__ void store_rows(const TileWindows& to, const TileOutp
       }
       if (o.relu) {
 #pragma unroll
-        for (int i = 0; i < kWidth; ++i) v.at[i] = v.at[i] > Real(0) ? v.at[i] : Real(0);
+        for (int i = 0; i < kWidth; ++i) v.at[i] = cuda::relu(v.at[i]);
       }
       if (o.accumulate) {
         const Vector e = *reinterpret_cast<const Vector*>(o.out + at);

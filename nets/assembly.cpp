@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "conv/bytes.h"
 #include "conv/error.h"
 #include "nets/step_work.h"
 
@@ -18,7 +19,7 @@ void check_plan(const Graph& graph, const NetPlan& plan, const std::vector<Step>
     throw InputError(fmt::format("net {}: the plan is not for it: {}", graph.name(), why));
   };
   if (plan.net != graph.name()) fail(fmt::format("it is for {}", plan.net));
-  const std::int64_t batch = graph.nodes().front().shape.n;
+  const std::int64_t batch = graph.batch();
   if (plan.batch != batch) fail(fmt::format("it is for batch {}, not {}", plan.batch, batch));
   if (plan.dtype != DType::f32 && plan.dtype != DType::f64)
     fail(fmt::format("nets run in f32 and f64, it is for {}", to_string(plan.dtype)));
@@ -300,8 +301,8 @@ void Assembly::check_fits() const {
   if (needed <= available) return;
   const auto batch = double(plan.batch);
   const std::string problem =
-      fmt::format("net {}: a batch of {} needs {:.2f} GB, the device has {:.2f} GB", graph.name(),
-                  plan.batch, double(needed) / 1e9, double(available) / 1e9);
+      fmt::format("net {}: a batch of {} needs {}, the device has {}", graph.name(), plan.batch,
+                  show_bytes(std::int64_t(needed)), show_bytes(std::int64_t(available)));
   const double room = (double(available) - double(rest)) / double(memory.bytes());
   if (room * batch < 1) throw OutOfMemory(problem);
   MemoryUse fullest;
@@ -362,6 +363,9 @@ MemoryUse Assembly::completed(MemoryUse use, std::size_t optimizer) const {
   return use;
 }
 MemoryUse Assembly::memory_during(std::size_t step, Phase phase) const {
+  if (step >= steps.size())
+    throw InputError(
+        fmt::format("net {}: has {} steps, there is no step {}", graph.name(), steps.size(), step));
   const std::size_t moment = phase == Phase::forward  ? step
                              : phase == Phase::update ? last_moment()
                                                       : backward_moment(step);

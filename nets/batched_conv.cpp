@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "conv/error.h"
+#include "conv/listed_config.h"
 #include "nets/arena.h"
 
 namespace convlab {
@@ -21,14 +22,14 @@ std::vector<ConvProblem> parts_of(const ConvProblem& whole, const PassPlan& plan
   return parts;
 }
 
-// The plan's config is meant for parts of plan.images; a smaller last one may be too small for it
-// and then takes the algorithm's default.
+// The config is meant for parts of so many images; a smaller last one may be too small for it and
+// then takes the algorithm's default.
 std::unique_ptr<ConvPlan> make_part(const ConvAlgo& algo, const ConvProblem& part,
-                                    const PassPlan& plan, Device& device) {
+                                    const Config& config, std::int64_t images, Device& device) {
   try {
-    return algo.plan(part, plan.config, device);
+    return plan_listed(algo, part, config, device);
   } catch (const InputError&) {
-    if (plan.images == 0 || part.n == plan.images) throw;
+    if (part.n == images) throw;
     return algo.plan(part, algo.configs(part, device).front(), device);
   }
 }
@@ -52,13 +53,15 @@ BatchedConv::BatchedConv(const ConvAlgo& algo, const ConvProblem& whole, const P
                          Device& device) {
   std::int64_t image = 0;
   std::size_t packed = 0;
-  for (const ConvProblem& problem : parts_of(whole, plan)) {
+  const std::vector<ConvProblem> parts = parts_of(whole, plan);
+  for (const ConvProblem& problem : parts) {
     const auto known = std::find_if(parts_.begin(), parts_.end(),
                                     [&](const Part& p) { return p.problem == problem; });
     runs_.push_back({std::size_t(known - parts_.begin()), image});
     image += problem.n;
     if (known != parts_.end()) continue;
-    parts_.push_back({problem, make_part(algo, problem, plan, device), packed});
+    parts_.push_back(
+        {problem, make_part(algo, problem, plan.config, parts.front().n, device), packed});
     packed += padded(parts_.back().plan->packed_filter_bytes());
   }
 }

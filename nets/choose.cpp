@@ -11,6 +11,7 @@
 
 #include "autotune/candidates.h"
 #include "autotune/ceilings.h"
+#include "autotune/limits.h"
 #include "autotune/pbqp.h"
 #include "conv/error.h"
 #include "conv/refusals.h"
@@ -58,7 +59,7 @@ class Planner {
     result.optimal = solution.optimal;
     NetPlan& plan = result.plan;
     plan.net = graph_.name();
-    plan.batch = graph_.nodes().front().shape.n;
+    plan.batch = graph_.batch();
     plan.mode = options_.mode;
     plan.dtype = options_.dtype;
     plan.deterministic = options_.deterministic;
@@ -491,6 +492,8 @@ class Planner {
 Chosen choose_plan(const Graph& graph, const ChooseOptions& options, const AlgoRegistry& registry,
                    Device& device, const Store* store) {
   validate(options.dtype, fmt::format("net {}", graph.name()));
+  validate_limits(options.max_error, options.workspace_max);
+  (void)graph.batch();  // it has layers
   return Planner(graph, options, registry, device, store).choose();
 }
 

@@ -3,13 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "conv/error.h"
+#include "conv/layer_ops.h"
 
 namespace convlab {
 namespace {
 
 std::string text(const Shape& s) { return fmt::format("{}x{}x{}x{}", s.n, s.c, s.h, s.w); }
+
+// Above any size of a window, a stride or a padding, so that their sums do not overflow.
+constexpr std::int64_t most_axis = std::int64_t{1} << 31;
 
 // What a layer gives for its inputs' shapes. Throws InputError without saying which layer.
 struct Inference {
@@ -28,16 +33,27 @@ struct Inference {
   Shape operator()(const Linear& linear) const { return {only().n, linear.outputs, 1, 1}; }
   Shape operator()(const Pool& pool) const {
     const Shape& x = only();
-    if (pool.kernel < 1 || pool.stride < 1 || pool.pad < 0 || 2 * pool.pad > pool.kernel)
+    if (pool.kernel < 1 || pool.kernel > most_axis || pool.stride < 1 || pool.stride > most_axis ||
+        pool.pad < 0 || pool.pad > pool.kernel / 2)
       throw InputError(fmt::format("window {} with stride {} and padding {} makes no sense",
                                    pool.kernel, pool.stride, pool.pad));
     return {x.n, x.c, pooled(pool, x.h), pooled(pool, x.w)};
   }
   Shape operator()(const GlobalAvgPool&) const { return {only().n, only().c, 1, 1}; }
-  Shape operator()(const BatchNorm&) const { return only(); }
-  Shape operator()(const LocalResponseNorm&) const { return only(); }
+  Shape operator()(const BatchNorm& norm) const {
+    if (!(norm.epsilon >= 0) || std::isinf(norm.epsilon))
+      throw InputError(fmt::format("epsilon is {}: expected a number from 0 on", norm.epsilon));
+    return only();
+  }
+  Shape operator()(const LocalResponseNorm& lrn) const {
+    validate(LrnDesc{.x = {}, .size = lrn.size, .alpha = lrn.alpha, .beta = lrn.beta, .k = lrn.k});
+    return only();
+  }
   Shape operator()(const Activation&) const { return only(); }
-  Shape operator()(const Dropout&) const { return only(); }
+  Shape operator()(const Dropout& dropout) const {
+    validate(DropoutDesc{.x = {}, .p = dropout.p});
+    return only();
+  }
   Shape operator()(const PadChannels& pad) const {
     const Shape& x = only();
     if (pad.channels < x.c)
@@ -96,6 +112,10 @@ ConvProblem problem_of(const Conv& conv, const Shape& x) {
 }
 
 Shape Inference::operator()(const Conv& conv) const {
+  for (const std::int64_t size : {conv.kernel, conv.stride, conv.pad})
+    if (size < 0 || size > most_axis)
+      throw InputError(fmt::format("window {} with stride {} and padding {} makes no sense",
+                                   conv.kernel, conv.stride, conv.pad));
   const ConvProblem p = problem_of(conv, only());
   validate(p);
   return {p.n, p.k, p.p, p.q};
@@ -130,8 +150,22 @@ Shape Graph::infer_shape(const Node& node) const {
   return shape;
 }
 
+std::int64_t Graph::batch() const {
+  if (nodes_.empty()) throw InputError(fmt::format("net {}: has no layers", name_));
+  return nodes_.front().shape.n;
+}
+
+const Shape& Graph::input_shape(const Node& node) const {
+  if (node.inputs.empty() || node.inputs[0] >= nodes_.size())
+    throw InputError(fmt::format("net {}: '{}' is none of its layers", name_, node.name));
+  return nodes_[node.inputs[0]].shape;
+}
+
 ConvProblem Graph::conv_problem(const Node& node) const {
-  return problem_of(std::get<Conv>(node.layer), input_shape(node));
+  const auto* const conv = std::get_if<Conv>(&node.layer);
+  if (conv == nullptr)
+    throw InputError(fmt::format("net {}, layer {}: is no convolution", name_, node.name));
+  return problem_of(*conv, input_shape(node));
 }
 
 std::int64_t Graph::parameters(const Node& node) const {

@@ -95,7 +95,10 @@ class Graph {
 
   const std::string& name() const { return name_; }
   const std::vector<Node>& nodes() const { return nodes_; }  // inputs before their users
-  // Sizes of a Conv node: forward, f32, nchw.
+  // Of the input. Throws InputError for a graph without layers.
+  std::int64_t batch() const;
+  // Sizes of a Conv node: forward, f32, nchw. Throws InputError for another, as all that take a
+  // node do for one of another graph.
   ConvProblem conv_problem(const Node&) const;
 
   // Trainable values: weights, biases, batch norm's scale and shift.
@@ -106,7 +109,7 @@ class Graph {
   std::int64_t multiply_adds() const;
 
  private:
-  const Shape& input_shape(const Node& node) const { return nodes_[node.inputs[0]].shape; }
+  const Shape& input_shape(const Node&) const;
   Shape infer_shape(const Node&) const;
 
   std::string name_;

@@ -61,15 +61,36 @@ class Net::Impl {
   }
 
   void backward() {
+    require_training("backward");
     if (!net_.has_loss())
-      throw InputError(fmt::format("net {}: backward needs {}", net_.graph.name(),
-                                   net_.training() ? "a loss" : "a plan for training"));
+      throw InputError(fmt::format("net {}: backward needs a loss, or the gradient of the output",
+                                   net_.graph.name()));
+    run_backward([this] { loss_backward(); });
+  }
+
+  void backward(ConstSpan from) {
+    require_training("backward");
+    const TensorDesc& y = net_.value(net_.output).desc;
+    expect_bytes("the output's gradient", from.size(), net_.bytes_of(plain(y)));
+    run_backward([&] {
+      std::byte* const gradient = net_.memory.data(net_.value(net_.output).gradient);
+      if (same_memory(plain(y), y)) return copy_in(gradient, from);
+      const Buffer staged = device_.allocate(from.size());
+      copy_in(staged.data(), from);
+      ops_.convert_layout(net_.plan.dtype, plain(y), staged.data(), y, gradient, *stream_);
+      stream_->synchronize();
+    });
+  }
+
+  // `begin` leaves the output's gradient where the last step reads it.
+  template <class Begin>
+  void run_backward(Begin begin) {
     if (!ran_forward_)
       throw InputError(
           fmt::format("net {}: backward needs a forward before it", net_.graph.name()));
     ran_forward_ = false;
     const ProfiledRange range(profiled_, "backward");
-    loss_backward();
+    begin();
     for (std::size_t i = net_.runs.size(); i-- > 0;) {
       StepRun& run = net_.runs[i];
       if (!run.op || !net_.value(net_.steps[i].output).wants_gradient) continue;
@@ -90,8 +111,7 @@ class Net::Impl {
   }
 
   void update(const UpdateRule& rule) {
-    if (!net_.training())
-      throw InputError(fmt::format("net {}: update needs a plan for training", net_.graph.name()));
+    require_training("update");
     const ProfiledRange range(profiled_, "update");
     net_.parameters.begin_update(rule, device_, *stream_);
     for (std::size_t i = 0; i < net_.runs.size(); ++i) {
@@ -121,7 +141,22 @@ class Net::Impl {
     return sum / double(count);
   }
 
+  void start_optimizer(const UpdateRule& rule) {
+    require_training("start_optimizer");
+    net_.parameters.start_optimizer(rule, device_, *stream_);
+  }
+  void set_counters(const NetCounters& counters) {
+    if (counters.updates < 0)
+      throw InputError(fmt::format("net {}: {} updates: expected 0 or more", net_.graph.name(),
+                                   counters.updates));
+    iteration_ = counters.forwards;
+    net_.parameters.set_updates(counters.updates);
+  }
+
   bool is_output_finite(const Step& step) {
+    if (step.output >= net_.values.size() || net_.value(step.output).desc.n == 0)
+      throw InputError(fmt::format("net {}: has no step whose output is of node {}",
+                                   net_.graph.name(), step.output));
     const Value& y = net_.value(step.output);
     std::vector<std::byte> host(net_.bytes_of(y.desc));
     device_.copy_to_host(host, net_.memory.data(y.buffer), *stream_);
@@ -166,6 +201,12 @@ class Net::Impl {
       throw InputError(
           fmt::format("net {}: without cross entropy there are no labels", net_.graph.name()));
     expect_bytes("the labels", labels.size_bytes(), net_.targets.bytes());
+    const std::int64_t classes = net_.value(net_.output).desc.c;
+    for (std::size_t i = 0; i < labels.size(); ++i)
+      if (labels[i] != no_label && (labels[i] < 0 || labels[i] >= classes))
+        throw InputError(
+            fmt::format("net {}: the label of image {} is {}: expected a class from 0 to {}",
+                        net_.graph.name(), i, labels[i], classes - 1));
     copy_in(net_.targets.data(), std::as_bytes(labels));
   }
   void set_targets(ConstSpan from) {
@@ -173,13 +214,22 @@ class Net::Impl {
       throw InputError(
           fmt::format("net {}: without squared error there are no targets", net_.graph.name()));
     const TensorDesc& y = net_.value(net_.output).desc;
-    const TensorDesc nchw{y.n, y.c, y.h, y.w, Layout::nchw};
+    const TensorDesc nchw = plain(y);
     expect_bytes("the targets", from.size(), net_.bytes_of(nchw));
     std::byte* const plain =
         same_memory(nchw, y) ? net_.targets.data() : net_.targets.data() + padded(net_.bytes_of(y));
     copy_in(plain, from);
     if (plain != net_.targets.data())
       ops_.convert_layout(net_.plan.dtype, nchw, plain, y, net_.targets.data(), *stream_);
+  }
+
+  void read(const std::byte* from, Span to) const {
+    require_parameter(from, to.size());
+    device_.copy_to_host(to, from, *stream_);
+  }
+  void write(std::byte* to, ConstSpan from) {
+    require_parameter(to, from.size());
+    copy_in(to, from);
   }
 
   void read_output(Span to) {
@@ -193,6 +243,30 @@ class Net::Impl {
 
  private:
   friend class Net;
+
+  static TensorDesc plain(const TensorDesc& d) { return {d.n, d.c, d.h, d.w, Layout::nchw}; }
+
+  void require_training(const char* what) const {
+    if (!net_.training())
+      throw InputError(
+          fmt::format("net {}: {} needs a plan for training", net_.graph.name(), what));
+  }
+
+  // Of this net, and so many bytes of it.
+  void require_parameter(const std::byte* p, std::size_t bytes) const {
+    if (p == nullptr && frozen_) refuse_frozen();
+    for (const Parameter& known : net_.parameters.list()) {
+      const std::size_t size = std::size_t(known.count * size_of(net_.plan.dtype));
+      for (const std::byte* begin : {known.value, known.gradient, known.state[0], known.state[1]})
+        if (begin != nullptr && begin <= p && p <= begin + size &&
+            bytes <= std::size_t(begin + size - p))
+          return;
+    }
+    throw InputError(
+        fmt::format("net {}: {} bytes that are not within a parameter's value, "
+                    "gradient or state",
+                    net_.graph.name(), bytes));
+  }
 
   void convert(const Conversion& c) {
     ops_.convert_layout(net_.plan.dtype, c.from_desc, net_.memory.data(c.from), c.to_desc,
@@ -279,7 +353,7 @@ class Net::Impl {
 
   // The conversion happens on the host: after training steps there is no memory to spare here.
   void read_value(const TensorDesc& desc, BufferId buffer, const char* what, Span to) {
-    const TensorDesc nchw{desc.n, desc.c, desc.h, desc.w, Layout::nchw};
+    const TensorDesc nchw = plain(desc);
     expect_bytes(what, to.size(), net_.bytes_of(nchw));
     if (same_memory(desc, nchw))
       return device_.copy_to_host(to, net_.memory.data(buffer), *stream_);
@@ -351,27 +425,17 @@ void Net::set_targets(ConstSpan from) { impl_->set_targets(from); }
 
 void Net::forward() { impl_->forward(); }
 void Net::backward() { impl_->backward(); }
+void Net::backward(ConstSpan output_gradient) { impl_->backward(output_gradient); }
 void Net::update(const UpdateRule& rule) { impl_->update(rule); }
 double Net::loss() { return impl_->loss(); }
-void Net::start_optimizer(const UpdateRule& rule) {
-  impl_->net_.parameters.start_optimizer(rule, impl_->device_, *impl_->stream_);
-}
+void Net::start_optimizer(const UpdateRule& rule) { impl_->start_optimizer(rule); }
 NetCounters Net::counters() const { return {impl_->iteration_, impl_->net_.parameters.updates()}; }
-void Net::set_counters(const NetCounters& counters) {
-  impl_->iteration_ = counters.forwards;
-  impl_->net_.parameters.set_updates(counters.updates);
-}
+void Net::set_counters(const NetCounters& counters) { impl_->set_counters(counters); }
 
 void Net::read_output(Span to) { impl_->read_output(to); }
 void Net::read_input_gradient(Span to) { impl_->read_input_gradient(to); }
-void Net::read(const std::byte* from, Span to) {
-  if (from == nullptr) impl_->refuse_frozen();
-  impl_->device_.copy_to_host(to, from, *impl_->stream_);
-}
-void Net::write(std::byte* to, ConstSpan from) {
-  if (to == nullptr) impl_->refuse_frozen();
-  impl_->copy_in(to, from);
-}
+void Net::read(const std::byte* from, Span to) { impl_->read(from, to); }
+void Net::write(std::byte* to, ConstSpan from) { impl_->write(to, from); }
 
 void Net::observe(StepObserver observer) {
   impl_->observer_ = std::move(observer);

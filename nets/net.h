@@ -6,9 +6,17 @@
 //   net.forward();  double loss = net.loss();
 //   net.backward(); net.update(SgdDesc{.rate = 0.1, .momentum = 0.9});
 //
+// Or by a loss of one's own (and .loss = Loss::none):
+//
+//   net.forward();  net.read_output(scores);
+//   net.backward(gradient_of_scores);  net.update(...);
+//
+// Whatever is given is checked: InputError says what would be right.
+//
 // All memory is allocated by the constructor (optimizer state by the first update that needs it);
-// forward, backward and update allocate nothing. Work is queued on one stream; what takes something
-// from the host, or gives it something, waits for it.
+// forward, backward and update allocate nothing (but to convert the layout of a given gradient).
+// Work is queued on one stream; what takes something from the host, or gives it something, waits
+// for it.
 #pragma once
 
 #include <array>
@@ -23,6 +31,7 @@
 
 #include "conv/device.h"
 #include "conv/registry.h"
+#include "nets/label.h"
 #include "nets/plan.h"
 
 namespace convlab {
@@ -115,15 +124,19 @@ class Net {
   // when a frozen net's weights are to change, or to be read.
   void freeze();
 
-  // From the host or the device: f32 or f64 as the net's type, NCHW of the input's shape; one label
-  // an image; targets as the output's shape. These wait for the stream, so that what is given may
-  // change once they return; what is set holds until it is set anew.
+  // From the host or the device: f32 or f64 as the net's type, NCHW of the input's shape; targets
+  // as the output's shape. One label an image, from the host: a class, or no_label. These wait for
+  // the stream, so that what is given may change once they return; what is set holds until it is
+  // set anew.
   void set_input(ConstSpan);
   void set_labels(std::span<const std::int32_t>);
   void set_targets(ConstSpan);
 
   void forward();
-  void backward();                 // of the mean loss; training mode only
+  void backward();  // of the mean loss; training mode only
+  // Of a loss of one's own, whatever NetOptions::loss is: from its gradient with respect to what
+  // read_output gives, likewise from the host or the device.
+  void backward(ConstSpan output_gradient);
   void update(const UpdateRule&);  // Adam's step is counted here
   double loss();                   // mean over the batch, of the last forward
 
@@ -133,10 +146,11 @@ class Net {
   void set_counters(const NetCounters&);
 
   // Copies to the host, NCHW, of the net's data type.
-  void read_output(Span);                  // the last node's value: scores, before the softmax
-  void read_input_gradient(Span);          // with input_gradient
-  void read(const std::byte* from, Span);  // waits for the stream
-  void write(std::byte* to, ConstSpan);    // likewise
+  void read_output(Span);          // the last node's value: scores, before the softmax
+  void read_input_gradient(Span);  // with input_gradient
+  // From and to a Parameter's value, gradient or state, or a part of one. Wait for the stream.
+  void read(const std::byte* from, Span);
+  void write(std::byte* to, ConstSpan);
 
   void observe(StepObserver);  // null: nobody
   // Once *stop is set (by a signal, say), forward and backward end before their next step and throw

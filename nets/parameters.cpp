@@ -158,6 +158,10 @@ void Parameters::start_optimizer(const UpdateRule& rule, Device& device, Stream&
 }
 
 void Parameters::begin_update(const UpdateRule& rule, Device& device, Stream& stream) {
+  if (const auto* sgd = std::get_if<SgdDesc>(&rule))
+    validate(*sgd, this);  // the velocity comes next
+  else
+    validate(std::get<AdamDesc>(rule));
   start_optimizer(rule, device, stream);
   ++updates_;
 }

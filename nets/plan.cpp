@@ -222,7 +222,7 @@ std::string plan_misfit(const NetPlan& plan, const Graph& graph, const DeviceInf
       misfit = fmt::format("the plan is for {} {}, not {}", what, has, wanted);
   };
   require("net", plan.net, graph.name());
-  require("batch", plan.batch, graph.nodes().front().shape.n);
+  require("batch", plan.batch, graph.batch());
   require("machine", plan.machine, plan_machine(device));
   require("threads", plan.threads, device.threads);
   const std::vector<Step> steps = steps_of(graph, plan.mode);
@@ -236,7 +236,7 @@ void require_plan_fits(const NetPlan& plan, const Graph& graph, const DeviceInfo
   if (const std::string misfit = plan_misfit(plan, graph, device); !misfit.empty())
     throw InputError(
         fmt::format("{}: make one with `convlab plan {} --batch {} --format json` here", misfit,
-                    graph.name(), graph.nodes().front().shape.n));
+                    graph.name(), graph.batch()));
 }
 
 std::string to_json(const NetPlan& plan) {

@@ -1,5 +1,9 @@
 #include "nets/steps.h"
 
+#include <fmt/format.h>
+
+#include "conv/error.h"
+
 namespace convlab {
 namespace {
 
@@ -94,7 +98,12 @@ std::vector<std::vector<std::size_t>> readers_of(const Graph& graph,
                                                  const std::vector<Step>& steps) {
   std::vector<std::vector<std::size_t>> readers(graph.nodes().size());
   for (std::size_t i = 0; i < steps.size(); ++i)
-    for (NodeId value : steps[i].inputs) readers[value].push_back(i);
+    for (NodeId value : steps[i].inputs) {
+      if (value >= readers.size())
+        throw InputError(
+            fmt::format("net {}: a step reads node {}, which is not there", graph.name(), value));
+      readers[value].push_back(i);
+    }
   return readers;
 }
 

@@ -2,10 +2,13 @@
 // to it appends a node and gives the next Tensor.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "conv/error.h"
 #include "nets/graph.h"
 
 namespace convlab {
@@ -50,7 +53,11 @@ class Tensor {
   }
 
   // By value: the next layer may move the nodes.
-  Shape shape() const { return graph_->nodes()[id_].shape; }
+  Shape shape() const {
+    if (id_ >= graph_->nodes().size())
+      throw InputError(fmt::format("net {}: there is no node {}", graph_->name(), id_));
+    return graph_->nodes()[id_].shape;
+  }
 
   Graph& graph() const { return *graph_; }
   NodeId id() const { return id_; }
@@ -64,15 +71,26 @@ inline Tensor input(Graph& graph, Shape shape) {
   return {graph, graph.add("input", Input{shape}, {})};
 }
 
+// Of tensors of one graph.
+inline Tensor join(std::string name, Layer layer, const std::vector<Tensor>& parts) {
+  if (parts.empty()) throw InputError(fmt::format("layer {}: has no inputs", name));
+  Graph& graph = parts.front().graph();
+  std::vector<NodeId> ids;
+  for (const Tensor& part : parts) {
+    if (&part.graph() != &graph)
+      throw InputError(fmt::format("net {}, layer {}: an input is of another net, {}", graph.name(),
+                                   name, part.graph().name()));
+    ids.push_back(part.id());
+  }
+  return {graph, graph.add(std::move(name), std::move(layer), std::move(ids))};
+}
+
 inline Tensor add(std::string name, Tensor a, Tensor b) {
-  return {a.graph(), a.graph().add(std::move(name), Add{}, {a.id(), b.id()})};
+  return join(std::move(name), Add{}, {a, b});
 }
 
 inline Tensor concat(std::string name, const std::vector<Tensor>& parts) {
-  std::vector<NodeId> ids;
-  for (const Tensor& part : parts) ids.push_back(part.id());
-  Graph& graph = parts.front().graph();
-  return {graph, graph.add(std::move(name), Concat{}, std::move(ids))};
+  return join(std::move(name), Concat{}, parts);
 }
 
 }  // namespace convlab

@@ -233,7 +233,7 @@ class DataLoader::Impl {
       }
     }
     std::fill(out, out + image_bytes_, std::byte{0});
-    slot.labels[i] = -1;
+    slot.labels[i] = no_label;
   }
 
   // An image is bad in every epoch, but named once. In the epoch's order, whoever came first.

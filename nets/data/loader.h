@@ -12,13 +12,14 @@
 #include "conv/problem.h"
 #include "nets/data/dataset.h"
 #include "nets/data/transform.h"
+#include "nets/label.h"
 
 namespace convlab {
 
 struct LoaderOptions {
   std::int64_t batch = 1;
   bool shuffle = false;
-  bool drop_last = false;  // else the last batch is filled up: zeros, labelled -1
+  bool drop_last = false;  // else the last batch is filled up: zeros, labelled no_label
   std::uint64_t seed = 0;
   int threads = 1;           // that decode, beside the caller; 0: the caller decodes
   int prefetch = 2;          // batches ahead

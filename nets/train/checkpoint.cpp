@@ -186,7 +186,12 @@ void restore(const Checkpoint& checkpoint, const UpdateRule& rule, Net& net) {
   }
   if (targets.size() != arrays.size())
     fail(fmt::format("it has {} arrays, this one {}", arrays.size(), targets.size()));
-  for (const auto& [name, to] : targets) net.write(to, checkpoint.arrays->read(name).bytes);
+  for (const auto& [name, to] : targets) {
+    const Array array = checkpoint.arrays->read(name);
+    if (!all_finite(array.bytes, net.plan().dtype))
+      throw InputError(fmt::format("{}: {} is infinite or NaN in parts", checkpoint.file, name));
+    net.write(to, array.bytes);
+  }
   net.set_counters(checkpoint.state.counters);
   net.parameters_changed();
 }

@@ -55,7 +55,7 @@ Checkpoint read_checkpoint(const std::string& file);
 // another net, type, batch, data, seed, number of steps or kind of rule.
 void require_fits(const Checkpoint&, const TrainingState& start);
 // Parameters, optimizer state and counters, of a checkpoint that fits. Throws InputError when its
-// arrays are others than the net's and the rule's.
+// arrays are others than the net's and the rule's, or not finite.
 void restore(const Checkpoint&, const UpdateRule&, Net&);
 
 }  // namespace convlab

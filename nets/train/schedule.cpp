@@ -35,6 +35,9 @@ double parse_number(const std::string& text, std::string_view part) {
 
 double Schedule::at(std::int64_t iteration, std::int64_t iterations_per_epoch,
                     std::int64_t iterations) const {
+  if (iteration < 0 || iteration >= iterations || iterations_per_epoch < 1)
+    throw InputError(fmt::format("schedule: there is no iteration {} of {}, {} an epoch", iteration,
+                                 iterations, iterations_per_epoch));
   const double per_epoch = double(iterations_per_epoch), i = double(iteration);
   const double rising = std::min(std::round(warmup * per_epoch), double(iterations));
   if (i < rising) return (i + 1) / rising;

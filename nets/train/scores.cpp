@@ -15,9 +15,15 @@ namespace {
 template <class T>
 Scores score_of(std::span<const T> values, std::span<const std::int32_t> labels) {
   Scores sum;
-  const std::size_t classes = labels.empty() ? 0 : values.size() / labels.size();
+  if (labels.empty() || values.size() % labels.size() != 0)
+    throw InputError(
+        fmt::format("score: {} scores cannot belong to {} labels", values.size(), labels.size()));
+  const std::size_t classes = values.size() / labels.size();
   for (std::size_t n = 0; n < labels.size(); ++n) {
-    if (labels[n] < 0) continue;
+    if (labels[n] == no_label) continue;
+    if (labels[n] < 0 || std::size_t(labels[n]) >= classes)
+      throw InputError(fmt::format("score: label {} of image {}: expected a class from 0 to {}",
+                                   labels[n], n, classes - 1));
     const std::span<const T> scores = values.subspan(n * classes, classes);
     const auto label = std::size_t(labels[n]);
     ++sum.images;
@@ -50,6 +56,7 @@ Scores& Scores::operator+=(const Scores& other) {
 }
 
 Scores score(ConstSpan output, DType dtype, std::span<const std::int32_t> labels) {
+  validate(dtype, "score");
   const auto as = [&]<class T>(T) {
     return std::span(reinterpret_cast<const T*>(output.data()), output.size() / sizeof(T));
   };

@@ -24,8 +24,9 @@ struct Scores {
   friend bool operator==(const Scores&, const Scores&) = default;
 };
 
-// Of one batch, by a net's output as Net::read_output gives it. Images labelled below 0 do not
-// count; of classes with equal scores the first is ahead; what is not finite is wrong.
+// Of one batch, by a net's output as Net::read_output gives it. Images with no_label do not count;
+// of classes with equal scores the first is ahead; what is not finite is wrong. Throws InputError
+// for a label that is no class, and for an output that is not one row of scores a label.
 Scores score(ConstSpan output, DType, std::span<const std::int32_t> labels);
 
 // Over all of the loader's images, with a net in inference mode. Nothing when `go_on`, asked after

@@ -39,6 +39,8 @@ Trainer::Trainer(Net& net, DataLoader& loader, TrainOptions options)
     : net_(net), loader_(loader), options_(std::move(options)) {
   if (options_.epochs < 1)
     throw InputError(fmt::format("{} epochs: expected 1 or more", options_.epochs));
+  if (net.plan().mode != Mode::training)
+    throw InputError(fmt::format("net {}: training needs a plan for training", net.graph().name()));
   if (loader.batches() < 1) throw InputError("training needs images for at least one batch");
   if (!(rate_of(options_.rule) > 0) || std::isinf(rate_of(options_.rule)))
     throw InputError(
@@ -59,6 +61,9 @@ Trainer::Trainer(Net& net, DataLoader& loader, TrainOptions options)
 }
 
 void Trainer::test_with(Net& inference, DataLoader& loader, std::function<bool()> go_on) {
+  if (inference.plan().mode != Mode::inference)
+    throw InputError(
+        fmt::format("net {}: testing needs a plan for inference", inference.graph().name()));
   test_net_ = &inference;
   state_.test_plan = inference.plan();
   test_loader_ = &loader;
@@ -160,6 +165,8 @@ std::string Trainer::where_it_diverged(double loss) {
       layer.empty() ? "the loss itself, since all layers' outputs are finite"
       : broken.empty()
           ? fmt::format("layer {} in the forward pass, whose weights are finite", layer)
+      : state_.step == 0 && state_.epoch == 0
+          ? fmt::format("layer {}, whose {} was so before training", layer, broken.front())
           : fmt::format("layer {}, whose {} the update before has made so", layer, broken.front());
   return fmt::format("the loss is {} in step {} of epoch {}: not finite first is {}",
                      std::isnan(loss) ? "NaN" : "infinite", state_.step + 1, state_.epoch + 1,

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "conv/error.h"
+#include "nets/finite.h"
 #include "nets/weights/formats.h"
 
 namespace convlab {
@@ -36,7 +37,7 @@ std::string auxiliary_head(const std::string& net, const std::string& key) {
 }
 
 // "3 missing (a, b, c)", the first few of them.
-std::string some_of(const char* what, const Strings& keys) {
+std::string some_of(std::string_view what, const Strings& keys) {
   constexpr std::size_t most = 5;
   const std::span<const std::string> first(keys.data(), std::min(keys.size(), most));
   return fmt::format("{} {} ({}{})", keys.size(), what, fmt::join(first, ", "),
@@ -71,7 +72,8 @@ LoadedWeights compared(const Net& net, const ArrayFile& file, const std::string&
       else
         result.unexpected.push_back(shown(key));
     } else if (!key.ends_with(batches_tracked) &&
-               (array.shape != known->second || !is_floating(array.type))) {
+               (array.shape != known->second || !is_floating(array.type) ||
+                bytes_of(array.type, array.shape) != array.bytes.size())) {
       result.misshapen.push_back(key);
       wrong.push_back(fmt::format("{} is {} {}, not {} {}", key, to_string(array.type),
                                   shown(to_string(array.shape)), to_string(type_of(net)),
@@ -96,18 +98,31 @@ LoadedWeights compared(const Net& net, const ArrayFile& file, const std::string&
   return result;
 }
 
-// Those that are in the file and have their shape; `read` gives one.
+// Those that are in the file and have their shape; `read` gives one. None is written unless all of
+// them are finite.
 template <class Read>
-void copy_weights(Net& net, const ArrayFile& header, const LoadedWeights& fitting, Read read) {
+void copy_weights(Net& net, const ArrayFile& header, const std::string& name,
+                  const LoadedWeights& fitting, Read read) {
   const std::set<std::string> left(fitting.misshapen.begin(), fitting.misshapen.end());
-  for (const Parameter& p : net.parameters()) {
-    if (!header.arrays.contains(p.name) || left.contains(p.name)) continue;
-    const Array& array = read(p.name);
-    if (array.type == type_of(net))
-      net.write(p.value, array.bytes);
-    else
-      net.write(p.value, array_of(type_of(net), p.shape, values_of(array)).bytes);
-  }
+  const auto for_each_fitting = [&](auto f) {  // f(parameter, its array as the net's type)
+    for (const Parameter& p : net.parameters()) {
+      if (!header.arrays.contains(p.name) || left.contains(p.name)) continue;
+      const Array& array = read(p.name);
+      if (array.type == type_of(net))
+        f(p, array);
+      else
+        f(p, array_of(type_of(net), p.shape, values_of(array)));
+    }
+  };
+  Strings broken;
+  for_each_fitting([&](const Parameter& p, const Array& array) {
+    if (!all_finite(array.bytes, net.plan().dtype)) broken.push_back(p.name);
+  });
+  if (!broken.empty())
+    throw InputError(fmt::format(
+        "{}: unusable weights: {}", name,
+        some_of(fmt::format("infinite or NaN in {}", to_string(type_of(net))), broken)));
+  for_each_fitting([&](const Parameter& p, const Array& a) { net.write(p.value, a.bytes); });
   net.parameters_changed();
 }
 
@@ -128,13 +143,14 @@ std::map<std::string, std::vector<std::int64_t>> weight_shapes(
 LoadedWeights load_weights(Net& net, const ArrayReader& file, Fit fit) {
   LoadedWeights result = compared(net, file.header(), file.path(), fit);
   file.verify();
-  copy_weights(net, file.header(), result, [&](const std::string& key) { return file.read(key); });
+  copy_weights(net, file.header(), file.path(), result,
+               [&](const std::string& key) { return file.read(key); });
   return result;
 }
 
 LoadedWeights load_weights(Net& net, const ArrayFile& file, const std::string& name, Fit fit) {
   LoadedWeights result = compared(net, file, name, fit);
-  copy_weights(net, file, result,
+  copy_weights(net, file, name, result,
                [&](const std::string& key) -> const Array& { return file.at(key); });
   return result;
 }

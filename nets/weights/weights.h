@@ -33,7 +33,8 @@ struct LoadedWeights {
 enum class Fit : std::uint8_t { strict, partial };
 
 // Copies the weights into the net, rounded to its type. Throws InputError, one line that names the
-// file and lists what is missing, unexpected or misshapen, before anything is changed. A file may
+// file and lists what is missing, unexpected, misshapen, or infinite or NaN, before anything is
+// changed. A file may
 // lack num_batches_tracked, as old ones do, and be a checkpoint (nets/train/checkpoint.h).
 // Of an open file, data are read only once all names and shapes are known to fit, one array at a
 // time.

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <set>
 
 #include "conv/error.h"
@@ -471,9 +472,20 @@ TEST_F(TunerTest, SaysHowMuchMemoryIsMissing) {
     run({"plain"});
     FAIL() << "did not throw";
   } catch (const InputError& e) {
-    EXPECT_NE(std::string(e.what()).find("needs 4816896.0 GB of memory"), std::string::npos)
-        << e.what();
+    EXPECT_NE(std::string(e.what()).find("needs 4.3 PiB of memory"), std::string::npos) << e.what();
   }
+}
+
+TEST_F(TunerTest, LimitsThatMakeNoSenseAreInputErrors) {
+  add(small);
+  options_.max_error = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_THROW(run({"plain"}), InputError);
+  options_.max_error = {};
+  options_.workspace_max = -1;
+  EXPECT_THROW(run({"plain"}), InputError);
+  options_.workspace_max = {};
+  options_.budget_s = -1;
+  EXPECT_THROW(run({"plain"}), InputError);
 }
 
 TEST_F(TunerTest, UnknownNamesAreInputErrors) {

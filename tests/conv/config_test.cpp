@@ -27,5 +27,10 @@ TEST(Config, RefusesMalformedText) {
     EXPECT_THROW(Config::parse(text), InputError) << text;
 }
 
+TEST(Config, TakesOnlyNamesThatItsTextCanHold) {
+  Config config;
+  for (const char* name : {"", "a=b", "a,b"}) EXPECT_THROW(config.set(name, 1), InputError) << name;
+}
+
 }  // namespace
 }  // namespace convlab

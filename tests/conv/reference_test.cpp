@@ -107,5 +107,27 @@ TEST(RelError, IsRelativeAndFailsOnNaN) {
   EXPECT_TRUE(std::isinf(rel_error(std::vector<double>{3, 4}, std::vector<double>{3, nan})));
 }
 
+TEST(Reference, RefusesDataThatIsNotTheProblems) {
+  ConvProblem p = parse_problem("mb1ic2ih3oc4oh3kh3ph1").problem;
+  const std::vector<double> x(2 * 9), w(4 * 2 * 9), bias(4), few(3);
+  const std::vector<std::int64_t> outputs = all_outputs(p), beyond{4 * 9}, negative{-1};
+  EXPECT_EQ(reference_of(p, {.x = x, .w = w}, outputs).size(), 36u);
+  EXPECT_THROW(reference_of(p, {.x = few, .w = w}, outputs), InputError);
+  EXPECT_THROW(reference_of(p, {.x = x}, outputs), InputError);
+  EXPECT_THROW(reference_of(p, {.x = x, .w = w}, beyond), InputError);
+  EXPECT_THROW((void)reference_at(p, {.x = x, .w = w}, -1), InputError);
+  p.epilogue.bias = true;
+  EXPECT_THROW(reference_of(p, {.x = x, .w = w, .bias = few}, outputs), InputError);
+  EXPECT_NO_THROW(reference_of(p, {.x = x, .w = w, .bias = bias}, outputs));
+  EXPECT_THROW((void)rel_error(few, bias), InputError);
+}
+
+TEST(Reference, LetsANaNThroughTheReLU) {
+  ConvProblem p = parse_problem("mb1ic1ih1oc1oh1kh1ph0").problem;
+  p.epilogue = {false, false, true};
+  const std::vector<double> x{std::nan("")}, w{1};
+  EXPECT_TRUE(std::isnan(reference_at(p, {.x = x, .w = w}, 0)));
+}
+
 }  // namespace
 }  // namespace convlab

@@ -14,9 +14,12 @@
 
 #include "autotune/verify.h"
 #include "conv/error.h"
+#include "conv/refusals.h"
 #include "kernels_cpu/cpu.h"
 #include "tests/inner_product.h"
 #include "tests/kernels_cpu/running_isa.h"
+#include "tests/listed_configs.h"
+#include "tests/nan_epilogue.h"
 #include "tests/problems.h"
 
 namespace convlab {
@@ -175,6 +178,76 @@ TEST_P(EveryAlgo, PassesAreAdjoint) {
 INSTANTIATE_TEST_SUITE_P(Problems, EveryAlgo,
                          testing::Range<std::size_t>(0, problem_texts().size()),
                          [](const auto& param) { return test_problem(param.param).name; });
+
+// What one bad weight makes of a net must not look like a class.
+TEST(Epilogue, LetsNaNsThrough) {
+  Count ran;
+  for (const std::string& isa : isas()) {
+    const auto device = make_cpu_device({2, isa});
+    for (const char* text : {"mb2ic64ih6oc64oh6kh3ph1", "mb2ic64ih6oc64oh6kh1ph0",
+                             "mb1ic3ih19oc20oh10kh5sh2ph2", "g24mb1ic24ih6oc24oh6kh3ph1"})
+      for (const DType dtype : {DType::f32, DType::f64})
+        for (const Layout x_layout : all_layouts)
+          for (const Layout y_layout : all_layouts) {
+            ConvProblem p = parse_problem(text).problem;
+            p.dtype = dtype;
+            p.epilogue = {true, true, true};
+            p.x_layout = x_layout;
+            p.y_layout = y_layout;
+            for (const ConvAlgo* algo : registry().for_device(DeviceKind::cpu)) {
+              if (algo->refuse(p, *device)) continue;
+              for (const Config& config : algo->configs(p, *device)) {
+                EXPECT_EQ(lost_nan(*algo, p, config, *device), "")
+                    << command(*algo, p, config, device->info(), 7);
+                ++ran[algo->info().id];
+              }
+            }
+          }
+  }
+  for (const ConvAlgo* algo : registry().for_device(DeviceKind::cpu))
+    EXPECT_TRUE(ran.contains(algo->info().id) || algo->info().origin == Origin::vendor)
+        << algo->info().id;
+}
+
+TEST(Configs, OnlyThoseThatAreListedArePlanned) {
+  const auto device = make_cpu_device({2, ""});
+  for (const ConvAlgo* algo : registry().for_device(DeviceKind::cpu)) {
+    int refused = 0;
+    for (const char* text : {"mb2ic64ih6oc64oh6kh3ph1", "mb2ic64ih6oc128oh6kh5ph2"})
+      for (const Pass pass : all_passes) {
+        ConvProblem p = parse_problem(text).problem;
+        p.pass = pass;
+        p.x_layout = p.y_layout = blocked_layout(device->info());
+        if (!algo->refuse(p, *device)) refused += expect_only_listed(*algo, p, *device);
+      }
+    EXPECT_TRUE(refused > 0 || algo->info().origin == Origin::vendor) << algo->info().id;
+  }
+}
+
+// With as many threads, and caches as large, as the machine says of itself.
+TEST(Machine, EveryConfigOfAllItsThreadsIsRight) {
+  const auto device = make_cpu_device();
+  const auto stream = device->make_stream();
+  for (const char* text : {"mb2ic64ih8oc64oh8kh3ph1", "mb1ic3ih23oc16oh12kh5sh2ph2"})
+    for (const Pass pass : all_passes) {
+      ConvProblem p = parse_problem(text).problem;
+      p.pass = pass;
+      const ReferenceCase reference(p, 9, DataKind::small_integers);
+      for (const Layout x_layout : {Layout::nchw, blocked_layout(device->info())}) {
+        p.x_layout = x_layout;
+        p.y_layout = blocked_layout(device->info());
+        for (const ConvAlgo* algo : registry().for_device(DeviceKind::cpu)) {
+          if (algo->refuse(p, *device)) continue;
+          for (const Config& config : algo->configs(p, *device)) {
+            const auto verdict = check_candidate(*algo, p, config, reference, *device, *stream,
+                                                 max_error(*algo, p.dtype));
+            EXPECT_TRUE(verdict.status == Status::ok || verdict.status == Status::refused)
+                << verdict.reason << "\n  " << command(*algo, p, config, device->info(), 9);
+          }
+        }
+      }
+    }
+}
 
 TEST(RandomProblems, AgreeWithTheReference) {
   const std::uint64_t seed = random_problems_seed();

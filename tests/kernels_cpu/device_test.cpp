@@ -36,6 +36,25 @@ TEST(CpuDevice, TakesTheIsaFromOptionsBeforeTheEnvironment) {
   make_cpu_device();
 }
 
+TEST(CpuDevice, DescribesTheMachineThatTheEnvironmentSays) {
+  const char* const before = std::getenv("CONVLAB_MACHINE");
+  const std::string kept = before ? before : "";
+  ASSERT_EQ(setenv("CONVLAB_MACHINE", "l2=262144,l3=0,threads=3", 1), 0);
+  const DeviceInfo info = make_cpu_device()->info();
+  EXPECT_EQ(info.l2_bytes, 262144);
+  EXPECT_EQ(info.l3_bytes, 0);
+  EXPECT_EQ(info.threads, 3);
+  EXPECT_EQ(make_cpu_device({2, ""})->info().threads, 2);  // asked for
+  for (const char* nonsense : {"l2=0", "l4=7", "threads=-1", "threads=9999999999", "big"}) {
+    ASSERT_EQ(setenv("CONVLAB_MACHINE", nonsense, 1), 0);
+    EXPECT_THROW(make_cpu_device(), InputError) << nonsense;
+  }
+  if (before)
+    setenv("CONVLAB_MACHINE", kept.c_str(), 1);
+  else
+    unsetenv("CONVLAB_MACHINE");
+}
+
 TEST(CpuDevice, RefusesMoreMemoryThanThereIs) {
   const auto device = make_cpu_device();
   EXPECT_THROW(device->allocate(std::size_t{1} << 62), OutOfMemory);

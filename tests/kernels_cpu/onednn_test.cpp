@@ -92,13 +92,11 @@ TEST_F(OneDnn, RefusesRatherThanFallBack) {
   EXPECT_TRUE(direct().refuse(p, *device_));
 }
 
-// A fault of 2.6.3 that killed the process. Without the residual it computes.
-TEST_F(OneDnn, RefusesWhereItCrashes) {
+// 2.6.3 reads the constants of its own ReLU through a null pointer here; ours comes after it.
+TEST_F(OneDnn, TakesAResidualAndReLUWhereItsOwnReLUCrashes) {
   if (device_->info().isa != "avx512") GTEST_SKIP() << "its brgconv needs avx512";
   ConvProblem p = problem("mb4ic64ih1iw22oc64oh2ow22kh1ph0");
   p.epilogue = {.bias = true, .residual = true, .relu = true};
-  check_layouts(direct(), p, 1e-5);
-  p.epilogue.residual = false;
   EXPECT_GT(check_layouts(direct(), p, 1e-5), 0);
 }
 

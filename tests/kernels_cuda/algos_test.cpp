@@ -14,6 +14,8 @@
 #include "kernels_cuda/on_cpu/executor.h"
 #include "tests/inner_product.h"
 #include "tests/kernels_cuda/one_algo.h"
+#include "tests/listed_configs.h"
+#include "tests/nan_epilogue.h"
 #include "tests/problems.h"
 
 namespace convlab {
@@ -184,6 +186,36 @@ TEST_P(EveryCudaAlgo, AppliesTheEpilogue) {
     }
   });
   EXPECT_GT(ran_, 0);
+}
+
+TEST_P(EveryCudaAlgo, PlansOnlyTheConfigsThatItLists) {
+  ConvProblem p = parse_problem("mb2ic32ih12oc32oh12kh3ph1").problem;
+  p.dtype = GetParam().dtype;
+  int refused = 0;
+  for (const Pass pass : all_passes)
+    for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
+      p.pass = pass;
+      p.x_layout = p.y_layout = layout;
+      if (!algo().refuse(p, *device_)) refused += expect_only_listed(algo(), p, *device_);
+    }
+  EXPECT_GT(refused, 0);
+}
+
+// What one bad weight makes of a net must not look like a class.
+TEST_P(EveryCudaAlgo, LetsNaNsThroughTheEpilogue) {
+  ConvProblem p = parse_problem("mb1ic8ih6oc12oh6kh3ph1").problem;
+  p.dtype = GetParam().dtype;
+  p.epilogue = {true, true, true};
+  int ran = 0;
+  for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
+    p.x_layout = p.y_layout = layout;
+    if (algo().refuse(p, *device_)) continue;
+    for (const Config& config : algo().configs(p, *device_)) {
+      EXPECT_EQ(lost_nan(algo(), p, config, *device_), "") << command(algo(), p, config, 7);
+      ++ran;
+    }
+  }
+  EXPECT_GT(ran, 0);
 }
 
 // <conv(x, w), dy> = <x, bwd_d(dy, w)> = <w, bwd_w(x, dy)>: true whatever the reference says.

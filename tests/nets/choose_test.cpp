@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <functional>
 
@@ -511,6 +512,17 @@ TEST_F(Choose, KnowsTheLayoutsOfACardAndTakesNoTF32Unasked) {
   options.max_error = 1e-2;
   chosen = choose_plan(graph, options, registry, card, nullptr);
   EXPECT_EQ(pass_of(chosen, "conv1.conv", Pass::forward).algo, "rough");
+}
+
+TEST_F(Choose, RefusesLimitsThatMakeNoSense) {
+  AlgoRegistry registry;
+  append_cpu_algos(registry);
+  const Graph graph = two_convs(1);
+  EXPECT_THROW(choose_plan(graph, {.max_error = std::nan("")}, registry, *device_, nullptr),
+               InputError);
+  EXPECT_THROW(choose_plan(graph, {.max_error = -1.0}, registry, *device_, nullptr), InputError);
+  EXPECT_THROW(choose_plan(graph, {.workspace_max = -1}, registry, *device_, nullptr), InputError);
+  EXPECT_THROW(choose_plan(Graph("empty"), {}, registry, *device_, nullptr), InputError);
 }
 
 TEST_F(Choose, KeepsToItsLimits) {

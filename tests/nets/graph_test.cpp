@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "conv/error.h"
+#include "nets/steps.h"
 #include "nets/tensor.h"
 
 namespace convlab {
@@ -94,6 +98,40 @@ TEST(Graph, SaysWhichLayerDoesNotFit) {
   EXPECT_THROW(net.add("input", Dropout{}, {0}), InputError);
   EXPECT_THROW(net.add("orphan", Dropout{}, {}), InputError);
   EXPECT_THROW(net.add("future", Dropout{}, {1}), InputError);
+}
+
+TEST(Graph, RefusesNumbersThatMakeNoSense) {
+  const Shape x{2, 8, 10, 7};
+  const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();
+  const std::int64_t huge = std::numeric_limits<std::int64_t>::max();
+  for (const Layer& layer :
+       {Layer(BatchNorm{.epsilon = nan}), Layer(BatchNorm{.epsilon = -1}), Layer(Dropout{.p = 1}),
+        Layer(Dropout{.p = nan}), Layer(LocalResponseNorm{.size = 0}),
+        Layer(LocalResponseNorm{.alpha = nan}), Layer(LocalResponseNorm{.beta = infinity}),
+        Layer(LocalResponseNorm{.k = -1}), Layer(Conv{.filters = 1, .kernel = huge}),
+        Layer(Conv{.filters = 1, .pad = huge}), Layer(Conv{.filters = 1, .stride = huge}),
+        Layer(Conv{.filters = 1, .pad = -1}), Layer(Pool{.kernel = huge, .pad = huge}),
+        Layer(Linear{.outputs = huge}), Layer(PadChannels{.channels = huge})})
+    EXPECT_NE(refusal(x, layer), "accepted") << layer.index();
+  EXPECT_NE(refusal({0, 1, 1, 1}, Activation{}), "accepted");
+}
+
+TEST(Graph, RefusesNodesThatAreNotItsOwn) {
+  Graph net("net"), other("other");
+  const Tensor x = input(net, {1, 3, 8, 8}), y = input(other, {1, 3, 8, 8});
+  EXPECT_THROW(add("sum", x, y), InputError);
+  EXPECT_THROW(concat("both", {x, y}), InputError);
+  EXPECT_THROW(concat("none", {}), InputError);
+  EXPECT_THROW((void)Tensor(net, 7).shape(), InputError);
+  EXPECT_THROW(Tensor(net, 7).relu("relu"), InputError);
+  EXPECT_THROW((void)net.conv_problem(net.nodes()[0]), InputError);
+  const Node foreign{"foreign", Conv{.filters = 1}, {9}, {}};
+  EXPECT_THROW((void)net.conv_problem(foreign), InputError);
+  EXPECT_THROW((void)net.parameters(foreign), InputError);
+  EXPECT_THROW((void)Graph("empty").batch(), InputError);
+  Step beyond;
+  beyond.inputs = {5};
+  EXPECT_THROW(readers_of(net, {beyond}), InputError);
 }
 
 TEST(Graph, CountsParametersAndMultiplyAdds) {

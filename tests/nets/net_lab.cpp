@@ -276,6 +276,8 @@ double NetLab::forward() {
   return net_.plan().mode == Mode::training && options_.loss != Loss::none ? net_.loss() : 0;
 }
 
+void NetLab::backward(const Values& output_gradient) { net_.backward(to_bytes(output_gradient)); }
+
 Values NetLab::output() {
   const Shape& y = net_.graph().nodes().back().shape;
   std::vector<std::byte> bytes(std::size_t(y.n * y.c * y.h * y.w * size_of(net_.plan().dtype)));

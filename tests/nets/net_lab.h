@@ -57,6 +57,7 @@ class NetLab {
   const Values& input() const { return input_; }
 
   double forward();  // the loss, if there is one
+  void backward(const Values& output_gradient);
   Values output();
   Values input_gradient();
   // All of them, by name; that of the input is "input".

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <random>
 
 #include "conv/error.h"
@@ -55,14 +56,20 @@ void expect_same(const Iteration& got, const Iteration& expected, double toleran
     EXPECT_LE(relative_error(got.gradients.at(name), gradient), tolerance) << name;
 }
 
+// By default the net's own.
+struct TestedLoss {
+  std::function<double(NetLab&)> forward = [](NetLab& lab) { return lab.forward(); };
+  std::function<void(NetLab&)> backward = [](NetLab& lab) { lab.net().backward(); };
+};
+
 // dloss/dvalue by central differences in a few elements, each from a net of its own, since dropout
 // draws anew in each iteration of one. ReLUs and maxima that change sides within the step would
 // show: 1e-6 away there are none.
 void check_gradients(const Graph& graph, const NetPlan& plan, Device& device,
-                     const NetOptions& options) {
+                     const NetOptions& options, const TestedLoss& tested = {}) {
   NetLab lab(graph, plan, device, options);
-  lab.forward();
-  lab.net().backward();
+  tested.forward(lab);
+  tested.backward(lab);
   const auto gradients = lab.gradients();
   for (const auto& [name, gradient] : gradients) {
     double norm = 0;
@@ -80,7 +87,7 @@ void check_gradients(const Graph& graph, const NetPlan& plan, Device& device,
         values[i] += change;
         changed.write(p.value, values);
       }
-      return changed.forward();
+      return tested.forward(changed);
     };
     const std::size_t stride = std::max<std::size_t>(1, gradient.size() / 3);
     for (std::size_t i = gradient.size() / 7; i < gradient.size(); i += stride) {
@@ -90,6 +97,22 @@ void check_gradients(const Graph& graph, const NetPlan& plan, Device& device,
           << name << "[" << i << "]";
     }
   }
+}
+
+// Half of the sum of (1 + i % 3) y_i^2.
+double own_loss(NetLab& lab) {
+  lab.forward();
+  double loss = 0, factor = 0;
+  for (const double y : lab.output()) {
+    loss += (1 + factor) * y * y / 2;
+    factor = factor == 2 ? 0 : factor + 1;
+  }
+  return loss;
+}
+void own_backward(NetLab& lab) {
+  Values gradient = lab.output();
+  for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] *= 1 + double(i % 3);
+  lab.backward(gradient);
 }
 
 class SmallNets : public testing::TestWithParam<SmallNet> {};
@@ -115,6 +138,44 @@ TEST_P(SmallNets, SquaredErrorHasGradientsToo) {
   check_gradients(graph,
                   uniform_plan(graph, Mode::training, DType::f64, "im2col", Layout::nhwc, *device),
                   *device, options);
+}
+
+// Whatever loss the net was made with, and in whatever layout it leaves its output.
+TEST_P(SmallNets, ALossOfOnesOwnHasGradientsToo) {
+  const auto device = make_cpu_device({1, ""});
+  Graph graph = GetParam().make(2);
+  NetOptions options = with_input_gradient;
+  for (const Loss loss : {Loss::none, Loss::cross_entropy}) {
+    options.loss = loss;
+    check_gradients(
+        graph, uniform_plan(graph, Mode::training, DType::f64, "im2col", Layout::nchw, *device),
+        *device, options, {own_loss, own_backward});
+  }
+}
+
+// An output of several pixels, so that layouts differ.
+TEST(OwnLoss, TakesTheGradientInNchw) {
+  const auto device = make_cpu_device({1, ""});
+  Graph graph("image to image");
+  input(graph, {2, 3, 5, 4})
+      .conv("a", {.filters = 5, .kernel = 3, .pad = 1})
+      .tanh("b")
+      .conv("c", {.filters = 7, .kernel = 3, .pad = 1});
+  for (const Layout layout : {Layout::nchw, Layout::nhwc, Layout::nchw16c}) {
+    NetOptions options = with_input_gradient;
+    options.loss = Loss::none;
+    check_gradients(graph,
+                    uniform_plan(graph, Mode::training, DType::f64, "im2col", layout, *device),
+                    *device, options, {own_loss, own_backward});
+  }
+  NetLab lab(graph,
+             uniform_plan(graph, Mode::training, DType::f64, "im2col", Layout::nhwc, *device),
+             *device, {.loss = Loss::none});
+  lab.forward();
+  EXPECT_THROW(lab.net().backward(), InputError);  // it has no loss of its own
+  EXPECT_THROW(lab.backward(Values(3)), InputError);
+  lab.backward(Values(2 * 7 * 5 * 4, 1.0));
+  EXPECT_THROW(lab.backward(Values(2 * 7 * 5 * 4, 1.0)), InputError);  // twice
 }
 
 // Rounding in f32 is 6e-8 an operation; Winograd with large tiles and batch norm over few values

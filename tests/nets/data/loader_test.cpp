@@ -81,8 +81,8 @@ TEST_F(Loader, InOrderAndTheLastFilledUp) {
   DataLoader loader(numbers, plain, {.batch = 4}, *device_);
   EXPECT_EQ(loader.batches(), 3);
   const Epoch epoch = run(loader, 0);
-  EXPECT_EQ(epoch.labels,
-            (std::vector<std::vector<std::int32_t>>{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9, -1, -1}}));
+  EXPECT_EQ(epoch.labels, (std::vector<std::vector<std::int32_t>>{
+                              {0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9, no_label, no_label}}));
   for (std::size_t i = 0; i < epoch.pixels.size(); ++i) {
     const std::size_t image = i / 16;
     ASSERT_FLOAT_EQ(epoch.pixels[i], image < 10 ? float(image) / 255 : 0.f);
@@ -148,7 +148,7 @@ TEST_F(Loader, BadImagesAreNamedOnceAndFilledUp) {
   DataLoader loader(numbers, plain, {.batch = 5, .threads = 2, .bad_images = 3}, *device_);
   for (int epoch = 0; epoch < 2; ++epoch) {
     const Epoch result = run(loader, epoch);
-    EXPECT_EQ(result.labels[0], (std::vector<std::int32_t>{0, 1, 2, -1, 4}));
+    EXPECT_EQ(result.labels[0], (std::vector<std::int32_t>{0, 1, 2, no_label, 4}));
     for (int i = 0; i < 16; ++i) EXPECT_EQ(result.pixels[3 * 16 + i], 0);
   }
   EXPECT_EQ(loader.bad_images(),

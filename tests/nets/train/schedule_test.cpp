@@ -100,7 +100,7 @@ TEST(Scores, CountRanksAndCrossEntropy) {
                                   0, 1, 2, 3, 4, 5,   // label 1: fifth
                                   1, 1, 1, 1, 1, 1,   // label 0: first of equals
                                   9, 9, 9, 9, 9, 9};  // filled up
-  const std::vector<std::int32_t> labels{5, 0, 1, 0, -1};
+  const std::vector<std::int32_t> labels{5, 0, 1, 0, no_label};
   Scores s = score(std::as_bytes(std::span(output)), DType::f32, labels);
   EXPECT_EQ(s.images, 4);
   EXPECT_EQ(s.top1, 2);

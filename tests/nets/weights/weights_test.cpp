@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -105,6 +106,27 @@ TEST(Weights, AreRoundedToTheNetsType) {
       const Parameter& p = to.lab.parameter("conv1.weight");
       EXPECT_EQ(to.lab.read(p.value, p.count), values_of(filter));
     }
+  }
+}
+
+// Which would show much later, or, lost on the way, never.
+TEST(Weights, ThatAreNotFiniteAreNamed) {
+  Inference net(1);
+  const Values before = net.output();
+  for (const double value : {std::nan(""), double(INFINITY), 1e300}) {  // too much for f32
+    ArrayFile file = weights_of(net.lab.net());
+    Array& filter = file.arrays.at("conv1.weight");
+    Values values = values_of(filter);
+    values[3] = value;
+    filter = array_of(ElementType::f64, filter.shape, values);
+    std::string error = "accepted";
+    try {
+      load_weights(net.lab.net(), file, "w.npz", Fit::partial);
+    } catch (const InputError& e) {
+      error = e.what();
+    }
+    EXPECT_EQ(error, "w.npz: unusable weights: 1 infinite or NaN in f32 (conv1.weight)");
+    EXPECT_EQ(net.output(), before);
   }
 }
 

@@ -1,0 +1,12 @@
+// The rectifier, max(v, 0), as every scalar loop on the host computes it.
+#pragma once
+
+namespace convlab {
+
+// A NaN goes through: a maximum function loses it, or keeps it, by the order of its arguments.
+template <class T>
+constexpr T relu(T v) {
+  return v < T(0) ? T(0) : v;
+}
+
+}  // namespace convlab

@@ -1,0 +1,66 @@
+// Only the configs that an algorithm itself lists are planned, whatever a file says.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "conv/error.h"
+#include "conv/listed_config.h"
+
+namespace convlab {
+
+// Of each listed config each value in turn as it must not be, one key less, and one more.
+inline std::vector<Config> spoilt(const std::vector<Config>& listed) {
+  constexpr std::int64_t values[] = {std::numeric_limits<std::int64_t>::min(),
+                                     -1,
+                                     0,
+                                     1,
+                                     7,
+                                     std::int64_t{1} << 31,
+                                     std::int64_t{1} << 62,
+                                     std::numeric_limits<std::int64_t>::max()};
+  std::vector<Config> all;
+  for (const Config& config : listed) {
+    for (const auto& [name, value] : config.values()) {
+      for (const std::int64_t other : values) {
+        all.push_back(config);
+        all.back().set(name, other);
+      }
+      Config less;
+      for (const auto& [kept, number] : config.values())
+        if (kept != name) less.set(kept, number);
+      all.push_back(less);
+    }
+    for (const char* name : {"columns", "stream", "nosuch"}) {
+      all.push_back(config);
+      if (!config.has(name)) all.back().set(name, 1);
+    }
+  }
+  return all;
+}
+
+// Returns how many were refused.
+inline int expect_only_listed(const ConvAlgo& algo, const ConvProblem& p, Device& device) {
+  const std::vector<Config> listed = algo.configs(p, device);
+  int refused = 0;
+  for (const Config& config : listed)
+    EXPECT_NO_THROW((void)plan_listed(algo, p, config, device)) << config.text();
+  for (const Config& config : spoilt(listed)) {
+    try {
+      (void)plan_listed(algo, p, config, device);
+      // With an epilogue, or adding, it may list more.
+      continue;
+    } catch (const InputError& error) {
+      EXPECT_EQ(std::find(listed.begin(), listed.end(), config), listed.end()) << error.what();
+      EXPECT_NE(std::string(error.what()).find(" has no config '"), std::string::npos)
+          << error.what();
+      ++refused;
+    }
+  }
+  return refused;
+}
+
+}  // namespace convlab
