@@ -9,6 +9,7 @@
 #include <numbers>
 
 #include "autotune/loss.h"
+#include "conv/error.h"
 #include "conv/half.h"
 
 namespace convlab {
