@@ -138,7 +138,7 @@ class ImagesIn {
 
   void collect(const fs::path& folder) {
     if (!enter(folder)) return skipped_.add(Skipped::known_folder, folder);
-    for (const auto& entry : fs::directory_iterator(folder)) switch (kind_of(entry)) {
+    for (const auto& entry : sorted_entries(folder)) switch (kind_of(entry)) {
         case Kind::folder:
           collect(entry.path());
           break;
