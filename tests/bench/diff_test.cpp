@@ -424,7 +424,9 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param[0]; });
 
 TEST_P(EveryFormat, IsReadAgain) {
-  if (GetParam()[0] == "db") ASSERT_EQ(Program(directory_, quickly("tune")).wait().exit_code, 0);
+  if (GetParam()[0] == "db") {
+    ASSERT_EQ(Program(directory_, quickly("tune")).wait().exit_code, 0);
+  }
   const Ran ran = Program(directory_, GetParam()).wait();
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   const std::string file = write("result", ran.out);
@@ -437,12 +439,14 @@ TEST_P(EveryFormat, IsReadAgain) {
         Program(directory_, {"time", "lenet", "--plan", file, "--iterations", "1"}).wait();
     EXPECT_EQ(run.exit_code, 0) << run.err;
   }
-  if (GetParam()[0] == "roofline")
+  if (GetParam()[0] == "roofline") {
     EXPECT_EQ(Program(directory_, {"roofline", "--from", file}).wait().exit_code, 0);
-  if (GetParam()[0] == "db")
+  }
+  if (GetParam()[0] == "db") {
     EXPECT_EQ(
         Program(directory_, {"db", "import", file, "--db", directory_ / "b.db"}).wait().exit_code,
         0);
+  }
 }
 
 TEST_F(DiffTest, NothingMeasuredOnBothSidesFails) {

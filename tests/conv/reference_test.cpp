@@ -8,6 +8,8 @@
 #include <random>
 #include <set>
 
+#include "conv/error.h"
+
 namespace convlab {
 namespace {
 
