@@ -187,22 +187,25 @@ TEST(Epilogue, LetsNaNsThrough) {
     for (const char* text : {"mb2ic64ih6oc64oh6kh3ph1", "mb2ic64ih6oc64oh6kh1ph0",
                              "mb1ic3ih19oc20oh10kh5sh2ph2", "g24mb1ic24ih6oc24oh6kh3ph1"})
       for (const DType dtype : {DType::f32, DType::f64})
-        for (const Layout x_layout : all_layouts)
-          for (const Layout y_layout : all_layouts) {
-            ConvProblem p = parse_problem(text).problem;
-            p.dtype = dtype;
-            p.epilogue = {true, true, true};
-            p.x_layout = x_layout;
-            p.y_layout = y_layout;
-            for (const ConvAlgo* algo : registry().for_device(DeviceKind::cpu)) {
-              if (algo->refuse(p, *device)) continue;
-              for (const Config& config : algo->configs(p, *device)) {
-                EXPECT_EQ(lost_nan(*algo, p, config, *device), "")
-                    << command(*algo, p, config, device->info(), 7);
-                ++ran[algo->info().id];
-              }
+        for (const auto& [x_layout, y_layout] : std::vector<std::pair<Layout, Layout>>{
+                 {Layout::nchw, Layout::nchw},
+                 {Layout::nhwc, Layout::nhwc},
+                 {Layout::nchw, blocked_layout(device->info())},
+                 {blocked_layout(device->info()), blocked_layout(device->info())}}) {
+          ConvProblem p = parse_problem(text).problem;
+          p.dtype = dtype;
+          p.epilogue = {true, true, true};
+          p.x_layout = x_layout;
+          p.y_layout = y_layout;
+          for (const ConvAlgo* algo : registry().for_device(DeviceKind::cpu)) {
+            if (algo->refuse(p, *device)) continue;
+            for (const Config& config : algo->configs(p, *device)) {
+              EXPECT_EQ(lost_nan(*algo, p, config, *device), "")
+                  << command(*algo, p, config, device->info(), 7);
+              ++ran[algo->info().id];
             }
           }
+        }
   }
   for (const ConvAlgo* algo : registry().for_device(DeviceKind::cpu))
     EXPECT_TRUE(ran.contains(algo->info().id) || algo->info().origin == Origin::vendor)
@@ -213,13 +216,15 @@ TEST(Configs, OnlyThoseThatAreListedArePlanned) {
   const auto device = make_cpu_device({2, ""});
   for (const ConvAlgo* algo : registry().for_device(DeviceKind::cpu)) {
     int refused = 0;
-    for (const char* text : {"mb2ic64ih6oc64oh6kh3ph1", "mb2ic64ih6oc128oh6kh5ph2"})
-      for (const Pass pass : all_passes) {
-        ConvProblem p = parse_problem(text).problem;
-        p.pass = pass;
-        p.x_layout = p.y_layout = blocked_layout(device->info());
-        if (!algo->refuse(p, *device)) refused += expect_only_listed(*algo, p, *device);
-      }
+    for (const char* text :
+         {"mb2ic64ih6oc64oh6kh3ph1", "mb2ic64ih6oc128oh6kh5ph2", "mb2ic128ih6oc128oh6kh1ph0"})
+      for (const Pass pass : all_passes)
+        for (const Layout layout : {Layout::nchw, blocked_layout(device->info())}) {
+          ConvProblem p = parse_problem(text).problem;
+          p.pass = pass;
+          p.x_layout = p.y_layout = layout;
+          if (!algo->refuse(p, *device)) refused += expect_only_listed(*algo, p, *device);
+        }
     EXPECT_TRUE(refused > 0 || algo->info().origin == Origin::vendor) << algo->info().id;
   }
 }
