@@ -5,6 +5,7 @@
 #include <exception>
 #include <fstream>
 #include <iterator>
+#include <string_view>
 
 #include "autotune/provenance.h"
 #include "bench/flags.h"
@@ -116,6 +117,13 @@ int run(int argc, const char* const* argv) {
   return action();
 }
 
+// A message about a problem's text goes on below with the place in it.
+std::string printable_lines(std::string_view text) {
+  const std::size_t end = text.find('\n');
+  const std::string first = printable(text.substr(0, end));
+  return end == text.npos ? first : first + "\n" + printable_lines(text.substr(end + 1));
+}
+
 std::string command_line() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   const std::string raw((std::istreambuf_iterator<char>(file)), {});
@@ -136,7 +144,7 @@ std::string command_line() {
 int run_program(int argc, const char* const* argv) {
   const auto fail = [](int code, const char* what) {
     std::fflush(stdout);
-    fmt::print(stderr, "convlab: {}\n", printable(what));
+    fmt::print(stderr, "convlab: {}\n", printable_lines(what));
     return code;
   };
   try {
