@@ -224,7 +224,7 @@ std::unique_ptr<Device> make_cpu_device(const CpuOptions& options) {
   force_isa(isa);
   const OtherMachine other;
   const int threads =
-      start_threads(options.threads > 0 ? options.threads : int(other.threads.value_or(0)));
+      start_threads(options.threads != 0 ? options.threads : int(other.threads.value_or(0)));
   return std::make_unique<CpuDevice>(describe(isa, threads, other));
 }
 

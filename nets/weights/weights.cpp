@@ -72,8 +72,7 @@ LoadedWeights compared(const Net& net, const ArrayFile& file, const std::string&
       else
         result.unexpected.push_back(shown(key));
     } else if (!key.ends_with(batches_tracked) &&
-               (array.shape != known->second || !is_floating(array.type) ||
-                bytes_of(array.type, array.shape) != array.bytes.size())) {
+               (array.shape != known->second || !is_floating(array.type))) {
       result.misshapen.push_back(key);
       wrong.push_back(fmt::format("{} is {} {}, not {} {}", key, to_string(array.type),
                                   shown(to_string(array.shape)), to_string(type_of(net)),
@@ -149,6 +148,11 @@ LoadedWeights load_weights(Net& net, const ArrayReader& file, Fit fit) {
 }
 
 LoadedWeights load_weights(Net& net, const ArrayFile& file, const std::string& name, Fit fit) {
+  for (const auto& [key, array] : file.arrays)
+    if (bytes_of(array.type, array.shape) != array.bytes.size())
+      throw InputError(fmt::format("{}: {} has {} bytes, which {} of {} has not", name, shown(key),
+                                   array.bytes.size(), to_string(array.type),
+                                   to_string(array.shape)));
   LoadedWeights result = compared(net, file, name, fit);
   copy_weights(net, file, name, result,
                [&](const std::string& key) -> const Array& { return file.at(key); });

@@ -29,14 +29,14 @@ class PredictTest : public testing::Test {
   Ran run(const Words& arguments) {
     return Program(directory_, Words{"predict"} + arguments, {}).wait();
   }
-  // One line on stderr, beside the one about tuning; nothing on stdout, exit code 2.
+  // One line on stderr, beside the two about tuning; nothing on stdout, exit code 2.
   void expect_refused(const Words& arguments, const std::string& says) {
     const Ran ran = run(arguments);
     EXPECT_EQ(ran.exit_code, 2) << ran.err;
     EXPECT_EQ(ran.out, "");
     EXPECT_NE(ran.err.find(says), std::string::npos) << ran.err;
     const bool tuning = ran.err.find("were never tuned here") != std::string::npos;
-    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1 + tuning) << ran.err;
+    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1 + 2 * tuning) << ran.err;
   }
   TemporaryDirectory directory_;
 };

@@ -209,7 +209,7 @@ TEST_F(SweepTest, CtrlCKeepsWhatIsDone) {
   const Ran ran = program.wait();
   EXPECT_EQ(ran.exit_code, 130) << ran.err;
   EXPECT_TRUE(contains(ran.out, "Stopped early")) << ran.out;
-  EXPECT_TRUE(contains(ran.out, "fwd   2   im2col")) << ran.out;
+  EXPECT_TRUE(contains(ran.out, "fwd   2  ")) << ran.out;
 }
 
 TEST_F(SweepTest, BadInputIsOneLineAndExitCode2) {
