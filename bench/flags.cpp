@@ -123,9 +123,8 @@ void add_bytes(CLI::App& app, const std::string& name, std::optional<std::int64_
   app.add_option_function<std::uint64_t>(
          name,
          [name, &value](std::uint64_t bytes) {
-           constexpr std::uint64_t most = std::numeric_limits<std::int64_t>::max();
-           if (bytes > most)
-             throw InputError(fmt::format("{}: {} bytes: expected at most {}", name, bytes, most));
+           if (bytes > std::uint64_t(std::numeric_limits<std::int64_t>::max()))
+             throw InputError(fmt::format("{}: {} bytes: expected less than 8E", name, bytes));
            value = std::int64_t(bytes);
          },
          description)

@@ -356,44 +356,6 @@ TEST_F(DiffTest, OtherMachinesAndThreadsAreToldApartFromOtherCode) {
   EXPECT_TRUE(contains(ran.err, "Different settings: A 2 threads, hot, B 1 thread, hot."));
 }
 
-// Every format that one verb writes and another reads, in the versions of this build.
-TEST_F(DiffTest, WhatThisBuildWritesItReads) {
-  const std::string tiny = "mb1ic4ih8oc4oh8kh3ph1", db = directory_ / "tune.db";
-  const Words few{"--threads", "1", "--algos", "direct,im2col"};
-  const std::vector<Words> commands{
-      {"tune", tiny, "--pass", "fwd"},
-      {"bench", tiny, "--pass", "fwd"},
-      {"sweep", tiny, "--pass", "fwd", "-a", "n=1,2"},
-      {"plan", "lenet", "--forward-only"},
-      {"time", "lenet", "--forward-only", "--iterations", "3"},
-  };
-  std::vector<std::string> files{db};
-  for (const Words& command : commands) {
-    files.push_back(directory_ / (command[0] + ".json"));
-    Words words = command;
-    words.insert(words.end(), few.begin(), few.end());
-    words.insert(words.end(), {"--format", "json", "--output", files.back()});
-    const Ran ran = Program(directory_, words).wait();
-    ASSERT_EQ(ran.exit_code, 0) << command[0] << ran.err;
-  }
-  files.push_back(directory_ / "export.json");
-  const Ran exported = Program(directory_, {"db", "export", "--output", files.back()}).wait();
-  ASSERT_EQ(exported.exit_code, 0) << exported.err;
-  files.push_back(write("roofline.json", roofline("direct", 1).dump()));
-  for (const std::string& file : files) {
-    const Ran ran = diff({file, file});
-    EXPECT_EQ(ran.exit_code, 0) << file << ": " << ran.err;
-  }
-  const Ran imported = Program(directory_, {"db", "import", directory_ / "export.json", "--db",
-                                            directory_ / "other.db"})
-                           .wait();
-  EXPECT_EQ(imported.exit_code, 0) << imported.err;
-  const Ran timed = Program(directory_, {"time", "lenet", "--forward-only", "--iterations", "3",
-                                         "--threads", "1", "--plan", directory_ / "plan.json"})
-                        .wait();
-  EXPECT_EQ(timed.exit_code, 0) << timed.err;
-}
-
 // Every format that this program writes and reads, as it is written now.
 class EveryFormat : public DiffTest, public testing::WithParamInterface<Words> {};
 

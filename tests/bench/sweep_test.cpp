@@ -136,8 +136,10 @@ TEST(SweepReport, TablesFitATerminalUnlessWide) {
 TEST(SweepReport, PredictionsAreNeverDressedAsMeasurements) {
   Sweep s = sample();
   s.predicted = true;
-  for (LayerResult& layer : s.layers)
+  for (LayerResult& layer : s.layers) {
     for (Candidate& c : layer.candidates) c.predicted = true;
+    layer.verdict = Verdict::predicted;
+  }
   const std::string text = render(s, Format::table);
   EXPECT_TRUE(contains(text, " ~1.000  predicted  fft ~2.00\n")) << text;
   EXPECT_FALSE(contains(text, "WIN")) << text;

@@ -144,7 +144,7 @@ TuneTable predicted_sample() {
       c.rel_error = 0;
       c.workspace_bytes = c.packed_filter_bytes = 0;
     }
-    if (layer.chosen) layer.verdict = Verdict::win;  // whatever it says
+    if (layer.chosen) layer.verdict = Verdict::predicted;
   }
   return table;
 }
