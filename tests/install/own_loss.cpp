@@ -8,6 +8,7 @@
 
 #include "kernels_cpu/cpu.h"
 #include "nets/choose.h"
+#include "nets/net.h"
 #include "nets/tensor.h"
 
 // The mean of the loss; dy becomes its gradient.
