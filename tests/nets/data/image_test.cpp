@@ -101,11 +101,11 @@ TEST(Image, RefusesWhatIsNoImage) {
 // Each scan passes over all pixels, and may take but some bytes.
 TEST(Image, RefusesAJpegOfCountlessScans) {
   const auto with_more_scans = [](int more) {
-    Bytes file = jpeg(JpegKind::progressive, 8, 8, {200, 100, 50});
+    const Bytes whole = jpeg(JpegKind::progressive, 8, 8, {200, 100, 50});
     const Bytes marker{0xFF, 0xDA};
-    const auto last = std::find_end(file.begin(), file.end(), marker.begin(), marker.end());
-    const Bytes scan(last, file.end() - 2), end(file.end() - 2, file.end());
-    file.resize(file.size() - 2);
+    const auto last = std::find_end(whole.begin(), whole.end(), marker.begin(), marker.end());
+    const Bytes scan(last, whole.end() - 2), end(whole.end() - 2, whole.end());
+    Bytes file(whole.begin(), whole.end() - 2);
     for (int i = 0; i < more; ++i) file.insert(file.end(), scan.begin(), scan.end());
     file.insert(file.end(), end.begin(), end.end());
     return file;
