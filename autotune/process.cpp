@@ -53,7 +53,7 @@ Heard LineChannel::receive(std::string& line, double seconds, const std::functio
     const auto start = Clock::now();
     pollfd waiting{fd_, POLLIN, 0};
     const int ready = ::poll(&waiting, 1, seconds < 0 && !stop ? -1 : int(1e3 * wait_s) + 1);
-    // A slice that took longer than asked for: the clock went on while this process was stopped.
+    // poll() returned late: the clock went on while this process was stopped.
     const double took_s = std::chrono::duration<double>(Clock::now() - start).count();
     waited_s += std::min(took_s, wait_s);
     if (ready <= 0) continue;

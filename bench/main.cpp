@@ -15,8 +15,8 @@
 
 namespace {
 
-// When it is loaded, OpenBLAS allocates a buffer for each thread, and asks for ever for one that a
-// memory limit (ulimit -v) denies. So this runs before any library's initialisation, in a process
+// OpenBLAS allocates a buffer for each thread when it is loaded, and retries for ever if a memory
+// limit (ulimit -v) denies one. So this runs before any library's initialisation, in a process
 // where little but system calls works yet.
 __attribute__((no_sanitize("address", "thread", "undefined"))) void require_room_for_openblas(
     int, char**, char** environment) {

@@ -22,7 +22,7 @@ struct CpuOptions {
   std::string isa;
 };
 
-// Throws EnvironmentError when the CPU lacks the ISA asked for or the threads are not to be had,
+// Throws EnvironmentError when the CPU lacks the ISA or the system does not give the threads,
 // InputError for an unknown name and more than most_threads.
 std::unique_ptr<Device> make_cpu_device(const CpuOptions& = {});
 

@@ -32,8 +32,8 @@ std::string advisable_openblas_core(const std::string& core, const std::string& 
 std::string openblas_core_to_restart_with(const OpenBlasInfo&, bool coretype_is_set,
                                           bool restarted);
 
-// Under a memory limit (ulimit -v): has OpenBLAS allocate now what so many threads will use. Throws
-// EnvironmentError where that is not to be had; later OpenBLAS would ask for it for ever.
+// Under a memory limit (ulimit -v), makes OpenBLAS allocate the buffers of so many threads now.
+// Throws EnvironmentError if they do not fit. Later, OpenBLAS would retry for ever.
 void reserve_openblas_memory(int threads);
 
 // Call first in main: replaces the process by itself with OPENBLAS_CORETYPE set if that is

@@ -1,7 +1,7 @@
-// How many threads OpenMP gives. A region may get fewer than it asks for: inside another region, by
-// OMP_THREAD_LIMIT, OMP_MAX_ACTIVE_LEVELS or OMP_DYNAMIC. Our own kernels are right with any team.
-// OpenBLAS and oneDNN are not: they wait for ever for threads that never come, or leave outputs
-// unwritten.
+// How many threads OpenMP gives. A region may get fewer than its num_threads: inside another
+// region, by OMP_THREAD_LIMIT, OMP_MAX_ACTIVE_LEVELS or OMP_DYNAMIC. Our own kernels are right with
+// any team. OpenBLAS and oneDNN are not: they wait for ever for threads that never come, or leave
+// outputs unwritten.
 #pragma once
 
 #include <omp.h>
@@ -10,8 +10,8 @@
 
 namespace convlab::cpu {
 
-// The team of a region that asks for so many threads here, while dynamic adjustment is off. Inside
-// an active region one: OpenBLAS and oneDNN start none there.
+// The team that a region of num_threads(threads) gets here, while dynamic adjustment is off. It is
+// one inside an active region, where OpenBLAS and oneDNN start no threads.
 inline int team_here(int threads) {
   if (omp_in_parallel() || omp_get_max_active_levels() < 1) return 1;
   return std::min(threads, omp_get_thread_limit());

@@ -23,7 +23,7 @@ std::string cudnn_version_text(std::size_t v) {
 }
 
 std::string cudnn_version_obstacle(std::size_t version) {
-  constexpr std::size_t oldest = 90800;  // as find_package(cuDNN) is asked for in cmake/
+  constexpr std::size_t oldest = 90800;  // as in cmake/ for find_package(cuDNN)
   if (version >= oldest) return {};
   return fmt::format("needs cuDNN {} or newer, has {}", cudnn_version_text(oldest),
                      cudnn_version_text(version));

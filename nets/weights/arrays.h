@@ -55,8 +55,8 @@ std::optional<FileFormat> format_of(const std::string& path);
 
 class ArraySource;
 
-// A file that is open. Its header was read and compared with its length, its data are read when
-// they are asked for: whoever knows what should be in it compares that first.
+// An open file. Its header has been read and compared with its length. Its data are read one array
+// at a time, so that the caller can compare names and shapes first.
 class ArrayReader {
  public:
   // Throws InputError, naming the file and what is wrong with it, for one that is not there, is cut

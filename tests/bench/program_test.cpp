@@ -754,7 +754,7 @@ TEST_F(ProgramTest, StacksTooSmallForThreadsAreRefused) {
   EXPECT_TRUE(contains(ran.err, "OMP_STACKSIZE=2M")) << ran.err;
 }
 
-// OpenBLAS asks for ever for memory that it does not get, even before main.
+// OpenBLAS retries for ever when it gets no memory, even before main.
 TEST_F(ProgramTest, MemoryLimitsEndInOneLine) {
   if (CONVLAB_SANITIZED) GTEST_SKIP() << "a sanitizer takes terabytes of addresses";
   for (const int megabytes : {1200, 1400, 1600, 1800, 2000}) {

@@ -125,19 +125,24 @@ TEST(Threads, MoreThanAnyMachineHasAreRefused) {
 }
 
 // OpenMP would end the process.
+// As the program ends: 3, with the message, for what is the environment's.
+[[noreturn]] void make_device_and_exit(int threads) {
+  try {
+    make_cpu_device({threads, ""});
+  } catch (const EnvironmentError& e) {
+    fmt::print(stderr, "{}\n", e.what());
+    std::_Exit(3);
+  }
+  std::_Exit(0);
+}
+
 TEST(ThreadsDeathTest, ThatTheSystemDoesNotGiveAreAnError) {
   testing::GTEST_FLAG(death_test_style) = "threadsafe";
   const auto few_threads = [] {
     const rlimit limit{4, 4};
     setrlimit(RLIMIT_NPROC, &limit);
     if (getuid() == 0 && setuid(54321) != 0) std::_Exit(4);  // root has no limit
-    try {
-      make_cpu_device({700, ""});
-    } catch (const EnvironmentError& e) {
-      fmt::print(stderr, "{}\n", e.what());
-      std::_Exit(3);
-    }
-    std::_Exit(0);
+    make_device_and_exit(700);
   };
   EXPECT_EXIT(few_threads(), testing::ExitedWithCode(3), "cannot start 700 threads");
 }
@@ -146,13 +151,7 @@ TEST(ThreadsDeathTest, WithTinyStacksAreAnError) {
   testing::GTEST_FLAG(death_test_style) = "threadsafe";
   const auto tiny_stacks = [] {
     setenv("OMP_STACKSIZE", "16k", 1);
-    try {
-      make_cpu_device({2, ""});
-    } catch (const EnvironmentError& e) {
-      fmt::print(stderr, "{}\n", e.what());
-      std::_Exit(3);
-    }
-    std::_Exit(0);
+    make_device_and_exit(2);
   };
   EXPECT_EXIT(tiny_stacks(), testing::ExitedWithCode(3), "stacks of 16 KiB");
 }
