@@ -83,6 +83,12 @@ Candidate predicted_candidate(const ConvAlgo& algo, const ConvProblem& problem, 
   return c;
 }
 
+void set_rates(Candidate& c, const ConvProblem& problem, const ConvAlgo& algo, Device& device) {
+  if (c.ms <= 0) return;
+  c.eff_gflops = problem.flops() / c.ms / 1e6;
+  c.exec_gflops = algo.work(problem, c.config, device).flops() / c.ms / 1e6;
+}
+
 bool apply_limits(Candidate& row, double max_error, std::optional<std::int64_t> workspace_max) {
   if (row.status == Status::refused) return false;
   if (row.status == Status::inaccurate) return row.rel_error > max_error;

@@ -34,6 +34,9 @@ Candidate new_candidate(const ConvAlgo&, Layouts, CacheMode, const DeviceInfo&);
 Candidate predicted_candidate(const ConvAlgo&, const ConvProblem&, Config, CacheMode, Device&,
                               const Ceilings&);
 
+// Sets eff_gflops and exec_gflops by its time, if it has one. The problem has its layouts.
+void set_rates(Candidate&, const ConvProblem&, const ConvAlgo&, Device&);
+
 // Applies the caller's limits to what the store remembers, which was found under others: a row may
 // become inaccurate or refused. False when under these limits the row says nothing.
 bool apply_limits(Candidate& row, double max_error, std::optional<std::int64_t> workspace_max);

@@ -1,7 +1,6 @@
 #include "autotune/tuner.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -16,12 +15,13 @@
 
 #include "autotune/candidates.h"
 #include "autotune/ceilings.h"
+#include "autotune/contradiction.h"
 #include "autotune/disturbance.h"
+#include "autotune/enumeration.h"
 #include "autotune/limits.h"
 #include "autotune/provenance.h"
 #include "autotune/race.h"
 #include "autotune/runner.h"
-#include "conv/bytes.h"
 #include "conv/error.h"
 #include "conv/names.h"
 
@@ -29,28 +29,6 @@ namespace convlab {
 namespace {
 
 constexpr std::array<std::string_view, 3> mode_names{"heuristic", "race", "exhaustive"};
-
-// To be run still: its time is a prediction.
-bool is_open(const Candidate& c) { return c.status == Status::ok && c.predicted; }
-bool is_measured(const Candidate& c) { return c.status == Status::ok && !c.predicted; }
-
-// One problem to be tuned, which may be several layers.
-struct Entry {
-  ConvProblem problem;             // in NCHW
-  std::vector<std::size_t> items;  // of the caller's list
-  std::int64_t count = 0;          // how often it counts in the totals
-  std::vector<Candidate> candidates;
-  struct Prediction {
-    double ms = 0, bound_ms = 0;  // no run can be faster than the bound
-  };
-  std::map<std::string, Prediction> predictions;  // by candidate_key
-  std::optional<double> earlier_ms;               // of the chosen, when an earlier run knew one
-  std::optional<Finals> finals;
-  bool visited = false;
-  bool interrupted = false;  // stopped before all candidates had their turn
-  bool disturbed = false;    // nothing could be measured, for other programs
-  bool finished = false;
-};
 
 class Tuner {
  public:
@@ -65,15 +43,15 @@ class Tuner {
         stop_(stop) {
     make_registry(registry_);
     algos_ = admitted_algos(registry_, device.info().kind, options.algos, options.exclude);
-    for (const TuneItem& item : items) training_ |= item.layer.problem.pass != Pass::forward;
   }
 
   TuneTable run() {
-    collect_entries();
+    entries_ = entries_of(items_, device_.info());
     if (!entries_.empty()) ceilings_ = ceilings_of(device_.info());
-    for (Entry& entry : entries_) enumerate(entry);
+    const Enumeration enumeration(options_, algos_, device_, ceilings_);
+    for (TuningEntry& entry : entries_) enumeration.fill(entry);
     if (options_.mode != TuneMode::heuristic) {
-      require_taken();
+      enumeration.require_taken(entries_);
       try {
         recall();
       } catch (const StoreInterrupted&) {
@@ -85,14 +63,14 @@ class Tuner {
           i = screen_group(i);
           run_finals();
           if (race_again()) run_finals();
-          for (Entry& entry : entries_)
+          for (TuningEntry& entry : entries_)
             if (entry.visited) finish(entry);
         }
       } catch (...) {
         // Processes that ran are stored even if no other can be started.
-        for (Entry& entry : entries_)
+        for (TuningEntry& entry : entries_)
           if (!entry.finished) {
-            for (Candidate& c : entry.candidates) set_rates(entry.problem, c);
+            set_rates(entry);
             record_finals(entry);
           }
         throw;
@@ -102,135 +80,9 @@ class Tuner {
   }
 
  private:
-  void collect_entries() {
-    for (std::size_t i = 0; i < items_.size(); ++i) {
-      const NamedProblem& layer = items_[i].layer;
-      const ConvProblem problem = with_layouts(layer.problem, {Layout::nchw, Layout::nchw});
-      validate(problem);
-      require_memory(problem);
-      auto entry = std::find_if(entries_.begin(), entries_.end(),
-                                [&](const Entry& e) { return e.problem == problem; });
-      if (entry == entries_.end()) {
-        entries_.emplace_back();
-        entry = entries_.end() - 1;
-        entry->problem = problem;
-      }
-      entry->items.push_back(i);
-      if (!(items_[i].first_layer && problem.pass == Pass::backward_data))
-        entry->count += layer.count;
-    }
-  }
-
-  // The least that one candidate takes: all tensors once on the device, and in double for the
-  // reference.
-  void require_memory(const ConvProblem& problem) const {
-    const double elements = double(problem.x_desc().elements()) +
-                            double(problem.y_desc().elements()) + double(problem.filter_elements());
-    const double needed = elements * double(sizeof(double) + std::size_t(size_of(problem.dtype)));
-    const double there = double(device_.info().memory_bytes);
-    if (there > 0 && needed > there)
-      throw InputError(fmt::format("{} needs {} of memory, there are {}: use a smaller batch",
-                                   to_text(problem), show_bytes(std::int64_t(needed)),
-                                   show_bytes(std::int64_t(there))));
-  }
-
-  std::vector<Layouts> layout_pairs(const ConvProblem& problem) const {
-    return convlab::layout_pairs(problem, options_.layout, device_.info());
-  }
-
   double max_error(const ConvProblem& problem) const {
     return options_.max_error.value_or(default_max_error(problem.dtype));
   }
-  bool count_packing(const ConvProblem& problem) const {
-    return training_ && problem.pass != Pass::backward_filter;
-  }
-
-  // Every algorithm in every layout it takes, with its predicted time.
-  void enumerate(Entry& entry) {
-    for (const ConvAlgo* algo : algos_) {
-      std::vector<Candidate> refused;
-      bool taken = false;
-      for (const Layouts& layouts : layout_pairs(entry.problem)) {
-        const ConvProblem problem = with_layouts(entry.problem, layouts);
-        if (const std::optional<Refusal> refusal = algo->refuse(problem, device_)) {
-          Candidate c = new_candidate(*algo, layouts, options_.cache, device_.info());
-          c.status = Status::refused;
-          c.reason = refusal->reason;
-          refused.push_back(std::move(c));
-          continue;
-        }
-        taken = true;
-        for (Config& config : algo->configs(problem, device_))
-          add_candidate(entry, *algo, problem, std::move(config));
-      }
-      if (!taken && !refused.empty()) entry.candidates.push_back(best_refusal(refused));
-    }
-  }
-
-  bool takes(const ConvAlgo& algo, ConvProblem problem) const {
-    for (const Layouts& layouts : layout_pairs(problem))
-      if (!algo.refuse(with_layouts(problem, layouts), device_)) return true;
-    return false;
-  }
-
-  void require_taken() const {
-    for (const Entry& entry : entries_)
-      for (const Candidate& c : entry.candidates)
-        if (c.status != Status::refused) return;
-    std::vector<std::string_view> others;
-    for (const DType dtype : all_dtypes) {
-      const bool taken = std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-        ConvProblem problem = entry.problem;
-        problem.dtype = dtype;
-        return std::any_of(algos_.begin(), algos_.end(),
-                           [&](const ConvAlgo* algo) { return takes(*algo, problem); });
-      });
-      if (taken) others.push_back(to_string(dtype));
-    }
-    if (others.empty()) return;
-    throw InputError(fmt::format(
-        "no algorithm takes {} in {} on {}: expected {}", to_text(entries_.front().problem),
-        to_string(entries_.front().problem.dtype), device_.info().name, fmt::join(others, " or ")));
-  }
-
-  void add_candidate(Entry& entry, const ConvAlgo& algo, const ConvProblem& problem,
-                     Config config) {
-    Candidate c;
-    if (options_.deterministic && !algo.deterministic(problem, config)) {
-      c = new_candidate(algo, {problem.x_layout, problem.y_layout}, options_.cache, device_.info());
-      c.config = std::move(config);
-      c.status = Status::refused;
-      c.reason = "results may differ from run to run";
-    } else {
-      c = predicted_candidate(algo, problem, std::move(config), options_.cache, device_, ceilings_);
-      WorkEstimate work = algo.work(problem, c.config, device_);
-      for (PhaseWork& phase : work.phases) phase.efficiency = std::max(phase.efficiency, 1.0);
-      entry.predictions[candidate_key(c)] = {
-          c.ms, predict_ms(work, problem, options_.cache, device_.info(), ceilings_)};
-    }
-    set_rates(problem, c);
-    entry.candidates.push_back(std::move(c));
-  }
-
-  // An algorithm that takes the problem in no layout says why once. Where layouts are refused for
-  // different reasons, the one that is not about the layout would remain if the layout were right.
-  static Candidate best_refusal(const std::vector<Candidate>& refused) {
-    for (const Candidate& c : refused) {
-      const bool about_layout = c.reason.find("layout") != std::string::npos ||
-                                c.reason.find(to_string(c.x_layout)) != std::string::npos ||
-                                c.reason.find(to_string(c.y_layout)) != std::string::npos;
-      if (!about_layout) return c;
-    }
-    return refused.front();
-  }
-
-  void set_rates(ConvProblem problem, Candidate& c) const {
-    if (c.ms <= 0) return;
-    problem = with_layouts(problem, {c.x_layout, c.y_layout});
-    c.eff_gflops = problem.flops() / c.ms / 1e6;
-    c.exec_gflops = algo_of(c).work(problem, c.config, device_).flops() / c.ms / 1e6;
-  }
-
   const ConvAlgo& algo_of(const Candidate& c) const {
     return registry_.get(device_.info().kind, c.algo);
   }
@@ -238,11 +90,11 @@ class Tuner {
   // Takes what the store knows. Its rows were made under any limits; ours are applied here.
   void recall() {
     if (!store_) return;
-    for (const Entry& entry : entries_)
+    for (const TuningEntry& entry : entries_)
       if (const auto [errors, fresh] = errors_.try_emplace(entry.problem.dtype); fresh)
         for (const Candidate& c : store_->worst_errors(entry.problem.dtype)) errors->second.note(c);
     std::size_t rows = 0, failed = 0;
-    for (Entry& entry : entries_) {
+    for (TuningEntry& entry : entries_) {
       const std::vector<Candidate> enumerated = entry.candidates;
       std::set<std::string> races;  // of the measured, by when they were recorded
       for (const ConvAlgo* algo : algos_) {
@@ -274,68 +126,24 @@ class Tuner {
             reopen(c);
             rows -= !options_.fresh;
           }
-      const Decision known = decide(entry.candidates, count_packing(entry.problem));
+      const Decision known = decide(entry.candidates, entry.count_packing);
       if (known.chosen && known.verdict != Verdict::predicted && known.verdict != Verdict::unsure)
         entry.earlier_ms = entry.candidates[*known.chosen].ms;
       if (options_.fresh)
         entry.candidates = enumerated;
       else
-        rows -= reopen_unsettled(entry);
+        rows -= entry.reopen_unsettled(race_options(entry).prune_factor,
+                                       options_.mode == TuneMode::exhaustive);
     }
     progress_.resumed(rows, failed);
   }
 
-  // A row stays dropped while one that ran to the end beats it: the best of then may be out of
-  // bounds now. Noise is left some room, so that a rerun of the same does not run again.
-  std::size_t reopen_unsettled(Entry& entry) const {
-    constexpr double room = 0.9, predicted_room = 0.7;
-    const RaceOptions race = race_options(entry);
-    const double best = best_measured(entry);
-    const bool exhaustive = options_.mode == TuneMode::exhaustive;
-    // The runner-up of a race whose winner is out has no rival but those that were dropped.
-    const bool alone =
-        std::count_if(entry.candidates.begin(), entry.candidates.end(), is_measured) == 1;
-    std::size_t reopened = 0;
-    for (Candidate& c : entry.candidates) {
-      const double beaten_at = best * (c.predicted ? predicted_room * race.prune_factor : room);
-      const bool dropped =
-          c.status == Status::dropped && (exhaustive || alone || cost(entry, c) < beaten_at);
-      const bool too_few =
-          is_measured(c) &&
-          (c.process_ms.empty() || (exhaustive && c.process_ms.size() < least_processes));
-      if (!dropped && !too_few) continue;
-      reopen(c);
-      ++reopened;
-    }
-    return reopened;
-  }
-
-  static void reopen(Candidate& c) {
-    c.status = Status::ok;
-    c.reason.clear();
-    c.samples_ms.clear();
-    c.process_ms.clear();
-    c.process_pack_ms.clear();
-    c.predicted = true;  // by its own measured time, if it has one
-  }
-
-  double cost(const Entry& entry, const Candidate& c) const {
-    return cost_ms(c, count_packing(entry.problem));
-  }
-
-  double best_measured(const Entry& entry) const {
-    double best = infinity;
-    for (const Candidate& c : entry.candidates)
-      if (is_measured(c)) best = std::min(best, cost(entry, c));
-    return best;
-  }
-
-  RaceOptions race_options(const Entry& entry) const {
+  RaceOptions race_options(const TuningEntry& entry) const {
     RaceOptions race = options_.mode == TuneMode::exhaustive ? exhaustive_race() : RaceOptions{};
     // A card's ceilings are its data sheet's and know nothing of occupancy.
     if (device_.info().kind == DeviceKind::cuda) race.prune_factor *= 4;
     race.seed = options_.seed;
-    race.count_packing = count_packing(entry.problem);
+    race.count_packing = entry.count_packing;
     return race;
   }
 
@@ -355,7 +163,7 @@ class Tuner {
     const double group_end_s =
         elapsed_s() + std::min(long_enough_s, share * (budget_s - elapsed_s()));
     deadline_s_ = options_.budget_s ? group_end_s : infinity;
-    while (Entry* const entry = next_entry()) {
+    while (TuningEntry* const entry = next_entry()) {
       progress_.begin(items_[entry->items.front()], done++, entries_.size());
       screen_entry(*entry);
       if (elapsed_s() > group_end_s) break;
@@ -365,51 +173,39 @@ class Tuner {
   }
 
   // In the order given; under a budget, where most may be gained.
-  Entry* next_entry() {
+  TuningEntry* next_entry() {
     if (stopped()) return nullptr;
-    Entry* next = nullptr;
-    for (Entry& entry : entries_) {
+    TuningEntry* next = nullptr;
+    for (TuningEntry& entry : entries_) {
       if (entry.visited) continue;
-      if (!next || (options_.budget_s && remaining_gain(entry) > remaining_gain(*next)))
+      if (!next || (options_.budget_s && entry.remaining_gain() > next->remaining_gain()))
         next = &entry;
     }
     if (next) next->visited = true;
     return next;
   }
 
-  // What the candidates not yet run might save, if they ran at the machine's ceilings.
-  double remaining_gain(const Entry& entry) const {
-    double chosen = infinity, bound = infinity;
-    bool measured = best_measured(entry) < infinity;
-    for (const Candidate& c : entry.candidates) {
-      if (is_open(c)) bound = std::min(bound, entry.predictions.at(candidate_key(c)).bound_ms);
-      if (measured ? is_measured(c) : is_open(c)) chosen = std::min(chosen, c.ms);
-    }
-    return bound < chosen && chosen < infinity ? double(entry.count) * (chosen - bound) : 0;
-  }
-
-  void screen_entry(Entry& entry) {
+  void screen_entry(TuningEntry& entry) {
     const RaceOptions race_opts = race_options(entry);
     const auto ended = [&](const Candidate& c) { record(entry, c); };
     // What is already known prunes as a fresh measurement would (see race): two that are measured.
     double reach = 0;
     for (const Candidate& c : entry.candidates)
-      if (is_measured(c) && cost(entry, c) == best_measured(entry))
-        reach = std::max(cost(entry, c), entry.predictions.at(candidate_key(c)).ms);
-    const auto measured =
-        std::count_if(entry.candidates.begin(), entry.candidates.end(), is_measured);
+      if (is_measured(c) && entry.cost(c) == entry.best_measured())
+        reach = std::max(entry.cost(c), entry.prediction(c).ms);
+    const std::size_t measured = entry.measured();
     for (Candidate& c : entry.candidates)
       if (measured > 1 && is_open(c) && c.ms > race_opts.prune_factor * reach) {
         c.status = Status::dropped;
         c.reason = fmt::format("predicted {:.1f} times the best, not run", c.ms / reach);
         ended(c);
       }
-    if (std::none_of(entry.candidates.begin(), entry.candidates.end(), is_open)) {
-      const Decision known = decide(entry.candidates, count_packing(entry.problem));
+    if (!entry.any_open()) {
+      const Decision known = decide(entry.candidates, entry.count_packing);
       if (known.verdict == Verdict::unsure) entry.finals.emplace(entry.candidates, race_opts);
       return;
     }
-    reopen_incumbents(entry, race_opts.finalists);
+    entry.reopen_incumbents(race_opts.finalists);
 
     const auto first_open = std::partition(entry.candidates.begin(), entry.candidates.end(),
                                            [](const Candidate& c) { return !is_open(c); });
@@ -426,21 +222,21 @@ class Tuner {
     }
     for (const Candidate& c : racing) errors_[entry.problem.dtype].note(c);
     std::move(racing.begin(), racing.end(), first_open);
-    const bool any_open = std::any_of(entry.candidates.begin(), entry.candidates.end(), is_open);
+    const bool any_open = entry.any_open();
     entry.interrupted = any_open && stopped();
-    entry.disturbed = any_open && !stopped() && best_measured(entry) == infinity;
+    entry.disturbed = any_open && !stopped() && entry.best_measured() == infinity;
     entry.finals.emplace(entry.candidates, race_opts);
   }
 
   // Process by process, each through all problems that are open still.
   void run_finals() {
-    const auto is_running = [](const Entry& e) { return e.finals && e.finals->open(); };
+    const auto is_running = [](const TuningEntry& e) { return e.finals && e.finals->open(); };
     for (std::size_t process = 1; !stopped(); ++process) {
       const auto open = std::count_if(entries_.begin(), entries_.end(), is_running);
       if (open == 0) break;
       progress_.process(process, std::size_t(open));
       worker_.reset();
-      for (Entry& entry : entries_) {
+      for (TuningEntry& entry : entries_) {
         if (!is_running(entry) || stopped()) continue;
         try {
           const auto runner = make_runner(entry.problem, ReferenceCase::Evaluate::sample);
@@ -449,7 +245,7 @@ class Tuner {
         } catch (const OutOfMemory&) {
           entry.finals->give_up();
         }
-        if (!is_running(entry) && !contradiction(entry)) finish(entry);
+        if (!is_running(entry) && !contradiction_of(entry)) finish(entry);
       }
     }
   }
@@ -457,11 +253,11 @@ class Tuner {
   // What contradicts something known is raced once more, from the start, before it is believed.
   bool race_again() {
     bool any = false;
-    for (Entry& entry : entries_) {
+    for (TuningEntry& entry : entries_) {
       if (entry.finished || !entry.finals || stopped()) continue;
       const std::optional<std::string> why =
           entry.disturbed ? std::optional<std::string>("other programs disturbed it all along")
-                          : contradiction(entry);
+                          : contradiction_of(entry);
       if (!why) continue;
       progress_.again(items_[entry.items.front()], *why);
       const std::vector<Candidate> first = entry.candidates;
@@ -472,61 +268,27 @@ class Tuner {
       if (!entry.disturbed && !stopped()) continue;
       // The second race did not come off: the first is what is known.
       entry.candidates = first;
-      entry.disturbed = best_measured(entry) == infinity;
+      entry.disturbed = entry.best_measured() == infinity;
       entry.finals.emplace(entry.candidates, race_options(entry));
       entry.finals->give_up();
     }
     return any;
   }
 
-  std::optional<std::string> contradiction(const Entry& entry) const {
-    const Decision decision = decide(entry.candidates, count_packing(entry.problem));
-    if (!decision.chosen || decision.verdict == Verdict::predicted) return {};
-    const Candidate& chosen = entry.candidates[*decision.chosen];
-    const auto over_prediction = [&](const Candidate& c) {
-      return c.ms / entry.predictions.at(candidate_key(c)).ms;
-    };
-    std::vector<double> others;
-    for (const Candidate& c : entry.candidates)
-      if (&c != &chosen && !c.predicted && (is_measured(c) || c.status == Status::dropped))
-        others.push_back(over_prediction(c));
-    constexpr double far = 3;
-    if (others.size() > 2 && over_prediction(chosen) > far * median(others))
-      return fmt::format("it takes {:.1f} times its prediction, its rivals {:.1f} times theirs",
-                         over_prediction(chosen), median(others));
+  std::optional<std::string> contradiction_of(const TuningEntry& entry) const {
+    return contradiction(entry, entries_, registry_, device_, ceilings_);
+  }
 
-    constexpr double above = 1.05;
-    const double work = algo_of(chosen)
-                            .work(with_layouts(entry.problem, {chosen.x_layout, chosen.y_layout}),
-                                  chosen.config, device_)
-                            .flops();
-    const double gflops = work / chosen.ms / 1e6, peak = ceilings_.flops(entry.problem.dtype) / 1e9;
-    if (device_.info().kind == DeviceKind::cpu && gflops > above * peak)
-      return fmt::format("{:.0f} GFLOP/s are above the machine's peak of {:.0f}", gflops, peak);
-
-    constexpr double changed = 1.15;
-    if (entry.earlier_ms &&
-        std::max(chosen.ms / *entry.earlier_ms, *entry.earlier_ms / chosen.ms) > changed)
-      return fmt::format("{:.3g} ms now, {:.3g} ms in an earlier run", chosen.ms,
-                         *entry.earlier_ms);
-
-    constexpr double slow_pass = 2.5;
-    for (const Entry& other : entries_) {
-      ConvProblem same_pass = other.problem;
-      same_pass.pass = entry.problem.pass;
-      if (&other == &entry || !(same_pass == entry.problem)) continue;
-      const double best = best_measured(other);
-      if (chosen.ms > slow_pass * best)
-        return fmt::format("{:.3g} ms, where {} takes {:.3g} ms", chosen.ms,
-                           to_string(other.problem.pass), best);
-    }
-    return {};
+  void set_rates(TuningEntry& entry) const {
+    for (Candidate& c : entry.candidates)
+      convlab::set_rates(c, with_layouts(entry.problem, {c.x_layout, c.y_layout}), algo_of(c),
+                         device_);
   }
 
   // Nothing more changes in it.
-  void finish(Entry& entry) {
+  void finish(TuningEntry& entry) {
     if (entry.finished) return;
-    for (Candidate& c : entry.candidates) set_rates(entry.problem, c);
+    set_rates(entry);
     record_finals(entry);
     if (entry.finals && !entry.finals->open())
       for (const Candidate& c : entry.candidates)
@@ -537,7 +299,7 @@ class Tuner {
 
   static bool raced(const Candidate& c) { return is_measured(c) && !c.process_ms.empty(); }
 
-  void record_finals(const Entry& entry) {
+  void record_finals(const TuningEntry& entry) {
     if (!store_ || !entry.finals) return;
     std::vector<StoreRow> rows;
     for (const Candidate& c : entry.candidates)
@@ -564,24 +326,6 @@ class Tuner {
 
   double cpu_s() const { return own_cpu_s() + (worker_ ? worker_->cpu_s() : 0); }
 
-  // Ratios are paired within a race: the best of an earlier one run again beside the newcomers.
-  void reopen_incumbents(Entry& entry, std::size_t most) const {
-    std::vector<Candidate*> incumbents;
-    for (Candidate& c : entry.candidates)
-      if (is_measured(c)) incumbents.push_back(&c);
-    std::sort(incumbents.begin(), incumbents.end(), [&](const Candidate* a, const Candidate* b) {
-      return cost(entry, *a) < cost(entry, *b);
-    });
-    for (std::size_t i = 0; i < incumbents.size(); ++i) {
-      if (i < most) {
-        reopen(*incumbents[i]);
-        continue;
-      }
-      incumbents[i]->status = Status::dropped;
-      incumbents[i]->reason = fmt::format("not among the fastest {} of an earlier race", most);
-    }
-  }
-
   std::unique_ptr<CandidateRunner> make_runner(const ConvProblem& problem,
                                                ReferenceCase::Evaluate evaluate) {
     // The error of a few outputs is over or under that of all, which was judged before.
@@ -602,24 +346,24 @@ class Tuner {
     }
   }
 
-  void record(const Entry& entry, const Candidate& ended) {
+  void record(const TuningEntry& entry, const Candidate& ended) {
     Candidate c = ended;
-    set_rates(entry.problem, c);
     const ConvProblem problem = with_layouts(entry.problem, {c.x_layout, c.y_layout});
+    convlab::set_rates(c, problem, algo_of(c), device_);
     // A refusal depends on limits and on the memory of the moment.
     if (c.status != Status::refused)
       remember([&](Store& store) { store.record(problem, device_.info(), algo_of(c).info(), c); });
     progress_.ended(problem, c);
   }
 
-  LayerResult result(const Entry& entry, std::size_t item) const {
+  LayerResult result(const TuningEntry& entry, std::size_t item) const {
     LayerResult r;
     r.layer = items_[item].layer;
     r.first_layer = items_[item].first_layer;
     r.candidates = entry.candidates;
     if (const auto known = errors_.find(entry.problem.dtype); known != errors_.end())
       known->second.apply(r.candidates, max_error(entry.problem));
-    if (best_measured(entry) < infinity)
+    if (entry.best_measured() < infinity)
       for (Candidate& c : r.candidates)
         if (is_open(c)) {
           c.status = Status::dropped;
@@ -628,11 +372,11 @@ class Tuner {
         }
     const auto rank = [&](const Candidate& c) {
       const int group = c.status == Status::ok ? 0 : c.status == Status::dropped ? 1 : 2;
-      return std::tuple(group, group < 2 ? cost(entry, c) : 0.0);
+      return std::tuple(group, group < 2 ? entry.cost(c) : 0.0);
     };
     std::stable_sort(r.candidates.begin(), r.candidates.end(),
                      [&](const Candidate& a, const Candidate& b) { return rank(a) < rank(b); });
-    const Decision decision = decide(r.candidates, count_packing(entry.problem));
+    const Decision decision = decide(r.candidates, entry.count_packing);
     r.chosen = decision.chosen;
     r.verdict = decision.verdict;
     r.ratio = decision.ratio;
@@ -654,12 +398,12 @@ class Tuner {
     t.disturbances = {sampler_.samples(), sampler_.disturbed(), load.others, load.stolen};
     t.store_error = store_error_;
     t.layers.resize(items_.size());
-    for (const Entry& entry : entries_) {
+    for (const TuningEntry& entry : entries_) {
       for (std::size_t item : entry.items) t.layers[item] = result(entry, item);
       if (options_.mode == TuneMode::heuristic) continue;
       const bool racing = entry.finals && entry.finals->open();
-      t.complete &= entry.visited && !entry.interrupted && !racing;
-      t.remaining_gain += remaining_gain(entry);
+      t.complete &= !entry.interrupted && !racing && (entry.visited || !entry.any_open());
+      t.remaining_gain += entry.remaining_gain();
     }
     return t;
   }
@@ -678,9 +422,8 @@ class Tuner {
   AlgoRegistry registry_;
   std::vector<const ConvAlgo*> algos_;    // that the options admit
   std::unique_ptr<ChildProcess> worker_;  // between two problems
-  bool training_ = false;                 // a backward pass is asked for
   Ceilings ceilings_;
-  std::vector<Entry> entries_;
+  std::vector<TuningEntry> entries_;
   Sampler sampler_{[this] { return stopped(); }};
   LoadMeter load_;
   std::map<DType, KnownErrors> errors_;

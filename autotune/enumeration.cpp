@@ -1,0 +1,139 @@
+#include "autotune/enumeration.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "autotune/candidates.h"
+#include "autotune/runner.h"
+#include "conv/bytes.h"
+#include "conv/error.h"
+#include "conv/names.h"
+
+namespace convlab {
+namespace {
+
+// The least that one candidate takes: all tensors once on the device, and in double for the
+// reference.
+void require_memory(const ConvProblem& problem, const DeviceInfo& device) {
+  const double elements = double(problem.x_desc().elements()) +
+                          double(problem.y_desc().elements()) + double(problem.filter_elements());
+  const double needed = elements * double(sizeof(double) + std::size_t(size_of(problem.dtype)));
+  const double there = double(device.memory_bytes);
+  if (there > 0 && needed > there)
+    throw InputError(fmt::format("{} needs {} of memory, there are {}: use a smaller batch",
+                                 to_text(problem), show_bytes(std::int64_t(needed)),
+                                 show_bytes(std::int64_t(there))));
+}
+
+// An algorithm that takes the problem in no layout says why once. Where layouts are refused for
+// different reasons, the one that is not about the layout would remain if the layout were right.
+Candidate best_refusal(const std::vector<Candidate>& refused) {
+  for (const Candidate& c : refused) {
+    const bool about_layout = c.reason.find("layout") != std::string::npos ||
+                              c.reason.find(to_string(c.x_layout)) != std::string::npos ||
+                              c.reason.find(to_string(c.y_layout)) != std::string::npos;
+    if (!about_layout) return c;
+  }
+  return refused.front();
+}
+
+}  // namespace
+
+std::vector<TuningEntry> entries_of(const std::vector<TuneItem>& items, const DeviceInfo& device) {
+  const bool training = std::any_of(items.begin(), items.end(), [](const TuneItem& item) {
+    return item.layer.problem.pass != Pass::forward;
+  });
+  std::vector<TuningEntry> entries;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const NamedProblem& layer = items[i].layer;
+    const ConvProblem problem = with_layouts(layer.problem, {Layout::nchw, Layout::nchw});
+    validate(problem);
+    require_memory(problem, device);
+    auto entry = std::find_if(entries.begin(), entries.end(),
+                              [&](const TuningEntry& e) { return e.problem == problem; });
+    if (entry == entries.end()) {
+      entries.emplace_back();
+      entry = entries.end() - 1;
+      entry->problem = problem;
+      entry->count_packing = training && problem.pass != Pass::backward_filter;
+    }
+    entry->items.push_back(i);
+    if (!(items[i].first_layer && problem.pass == Pass::backward_data)) entry->count += layer.count;
+  }
+  return entries;
+}
+
+std::vector<Layouts> Enumeration::layouts_of(const ConvProblem& problem) const {
+  return layout_pairs(problem, options_.layout, device_.info());
+}
+
+void Enumeration::fill(TuningEntry& entry) const {
+  for (const ConvAlgo* algo : algos_) {
+    std::vector<Candidate> refused;
+    bool taken = false;
+    for (const Layouts& layouts : layouts_of(entry.problem)) {
+      const ConvProblem problem = with_layouts(entry.problem, layouts);
+      if (const std::optional<Refusal> refusal = algo->refuse(problem, device_)) {
+        Candidate c = new_candidate(*algo, layouts, options_.cache, device_.info());
+        c.status = Status::refused;
+        c.reason = refusal->reason;
+        refused.push_back(std::move(c));
+        continue;
+      }
+      taken = true;
+      for (Config& config : algo->configs(problem, device_))
+        add(entry, *algo, problem, std::move(config));
+    }
+    if (!taken && !refused.empty()) entry.candidates.push_back(best_refusal(refused));
+  }
+}
+
+void Enumeration::add(TuningEntry& entry, const ConvAlgo& algo, const ConvProblem& problem,
+                      Config config) const {
+  Candidate c;
+  if (options_.deterministic && !algo.deterministic(problem, config)) {
+    c = new_candidate(algo, {problem.x_layout, problem.y_layout}, options_.cache, device_.info());
+    c.config = std::move(config);
+    c.status = Status::refused;
+    c.reason = "results may differ from run to run";
+  } else {
+    c = predicted_candidate(algo, problem, std::move(config), options_.cache, device_, ceilings_);
+    WorkEstimate work = algo.work(problem, c.config, device_);
+    for (PhaseWork& phase : work.phases) phase.efficiency = std::max(phase.efficiency, 1.0);
+    entry.predictions[candidate_key(c)] = {
+        c.ms, predict_ms(work, problem, options_.cache, device_.info(), ceilings_)};
+    set_rates(c, problem, algo, device_);
+  }
+  entry.candidates.push_back(std::move(c));
+}
+
+bool Enumeration::takes(const ConvAlgo& algo, ConvProblem problem) const {
+  for (const Layouts& layouts : layouts_of(problem))
+    if (!algo.refuse(with_layouts(problem, layouts), device_)) return true;
+  return false;
+}
+
+void Enumeration::require_taken(const std::vector<TuningEntry>& entries) const {
+  for (const TuningEntry& entry : entries)
+    for (const Candidate& c : entry.candidates)
+      if (c.status != Status::refused) return;
+  std::vector<std::string_view> others;
+  for (const DType dtype : all_dtypes) {
+    const bool taken = std::any_of(entries.begin(), entries.end(), [&](const TuningEntry& entry) {
+      ConvProblem problem = entry.problem;
+      problem.dtype = dtype;
+      return std::any_of(algos_.begin(), algos_.end(),
+                         [&](const ConvAlgo* algo) { return takes(*algo, problem); });
+    });
+    if (taken) others.push_back(to_string(dtype));
+  }
+  if (others.empty()) return;
+  throw InputError(fmt::format(
+      "no algorithm takes {} in {} on {}: expected {}", to_text(entries.front().problem),
+      to_string(entries.front().problem.dtype), device_.info().name, fmt::join(others, " or ")));
+}
+
+}  // namespace convlab

@@ -1,0 +1,41 @@
+// What a tuning run starts from: its problems, and each one's candidates with predicted times.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "autotune/candidates.h"
+#include "autotune/ceilings.h"
+#include "autotune/tuner.h"
+#include "autotune/tuning_entry.h"
+
+namespace convlab {
+
+// Equal problems become one entry. Throws InputError for a malformed problem, and for one that does
+// not fit in the device's memory.
+std::vector<TuningEntry> entries_of(const std::vector<TuneItem>&, const DeviceInfo&);
+
+// Every algorithm in every layout it takes.
+class Enumeration {
+ public:
+  // The arguments outlive it.
+  Enumeration(const TuneOptions& options, std::span<const ConvAlgo* const> algos, Device& device,
+              const Ceilings& ceilings)
+      : options_(options), algos_(algos), device_(device), ceilings_(ceilings) {}
+
+  void fill(TuningEntry&) const;  // its candidates and predictions
+  // Throws InputError when no algorithm takes any of the problems, but would in another data type.
+  void require_taken(const std::vector<TuningEntry>&) const;
+
+ private:
+  std::vector<Layouts> layouts_of(const ConvProblem&) const;
+  void add(TuningEntry&, const ConvAlgo&, const ConvProblem&, Config) const;
+  bool takes(const ConvAlgo&, ConvProblem) const;
+
+  const TuneOptions& options_;
+  std::span<const ConvAlgo* const> algos_;
+  Device& device_;
+  const Ceilings& ceilings_;
+};
+
+}  // namespace convlab

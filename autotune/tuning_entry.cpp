@@ -1,0 +1,94 @@
+#include "autotune/tuning_entry.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "autotune/decide.h"
+#include "autotune/runner.h"
+
+namespace convlab {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+void reopen(Candidate& c) {
+  c.status = Status::ok;
+  c.reason.clear();
+  c.samples_ms.clear();
+  c.process_ms.clear();
+  c.process_pack_ms.clear();
+  c.predicted = true;
+}
+
+const TuningEntry::Prediction& TuningEntry::prediction(const Candidate& c) const {
+  return predictions.at(candidate_key(c));
+}
+
+double TuningEntry::cost(const Candidate& c) const { return cost_ms(c, count_packing); }
+
+double TuningEntry::best_measured() const {
+  double best = infinity;
+  for (const Candidate& c : candidates)
+    if (is_measured(c)) best = std::min(best, cost(c));
+  return best;
+}
+
+std::size_t TuningEntry::measured() const {
+  return std::size_t(std::count_if(candidates.begin(), candidates.end(), is_measured));
+}
+
+bool TuningEntry::any_open() const {
+  return std::any_of(candidates.begin(), candidates.end(), is_open);
+}
+
+double TuningEntry::remaining_gain() const {
+  double chosen = infinity, bound = infinity;
+  for (const Candidate& c : candidates) {
+    if (is_open(c)) bound = std::min(bound, prediction(c).bound_ms);
+    if (measured() > 0 ? is_measured(c) : is_open(c)) chosen = std::min(chosen, c.ms);
+  }
+  return bound < chosen && chosen < infinity ? double(count) * (chosen - bound) : 0;
+}
+
+std::size_t TuningEntry::reopen_unsettled(double prune_factor, bool exhaustive) {
+  // The best of then may be out of bounds now. Noise has some room, so that a rerun of the same
+  // command does not run these again.
+  constexpr double room = 0.9, predicted_room = 0.7;
+  const double best = best_measured();
+  // The runner-up of a race whose winner is out has no rivals but those that were dropped.
+  const bool alone = measured() == 1;
+  std::size_t reopened = 0;
+  for (Candidate& c : candidates) {
+    const double beaten_at = best * (c.predicted ? predicted_room * prune_factor : room);
+    const bool dropped =
+        c.status == Status::dropped && (exhaustive || alone || cost(c) < beaten_at);
+    const bool too_few = is_measured(c) && (c.process_ms.empty() ||
+                                            (exhaustive && c.process_ms.size() < least_processes));
+    if (!dropped && !too_few) continue;
+    reopen(c);
+    ++reopened;
+  }
+  return reopened;
+}
+
+void TuningEntry::reopen_incumbents(std::size_t most) {
+  std::vector<Candidate*> incumbents;
+  for (Candidate& c : candidates)
+    if (is_measured(c)) incumbents.push_back(&c);
+  std::sort(incumbents.begin(), incumbents.end(),
+            [&](const Candidate* a, const Candidate* b) { return cost(*a) < cost(*b); });
+  for (std::size_t i = 0; i < incumbents.size(); ++i) {
+    if (i < most) {
+      reopen(*incumbents[i]);
+      continue;
+    }
+    incumbents[i]->status = Status::dropped;
+    incumbents[i]->reason = fmt::format("not among the fastest {} of an earlier race", most);
+  }
+}
+
+}  // namespace convlab
