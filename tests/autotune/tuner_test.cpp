@@ -187,6 +187,9 @@ TEST_F(TunerTest, ASecondRunMeasuresNothing) {
     EXPECT_EQ(first.layers[0].candidates[i].ms, second.layers[0].candidates[i].ms);
   EXPECT_EQ(first.layers[0].ratio, second.layers[0].ratio);
   EXPECT_EQ(first.layers[0].chosen, second.layers[0].chosen);
+  options_.budget_s = 0;  // is enough for nothing
+  EXPECT_TRUE(run({"plain", "slow", "liar", "sloppy"}, &store_).complete);
+  options_.budget_s.reset();
   options_.fresh = true;
   run({"plain", "slow", "liar", "sloppy"}, &store_);
   EXPECT_EQ(log_.ended_candidates, 4u);

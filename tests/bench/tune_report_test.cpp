@@ -182,6 +182,19 @@ TEST(TuneReport, PredictionsAreNeverDressedAsMeasurements) {
   EXPECT_NE(hpp.find("true, 1.5, -1, -1, -1}"), std::string::npos) << hpp;
 }
 
+// Other programs disturbed every sample: the time is a prediction, and the row is UNSURE.
+TEST(TuneReport, RowsThatWereDisturbedAllAlongAreUnsure) {
+  TuneTable table = predicted_sample();
+  for (LayerResult& layer : table.layers)
+    if (layer.chosen) layer.verdict = Verdict::unsure;
+  const std::string text = render(table, Format::table);
+  EXPECT_NE(text.find(" ~1.500 "), std::string::npos) << text;
+  EXPECT_NE(text.find(" UNSURE "), std::string::npos) << text;
+  const auto json = nlohmann::json::parse(render(table, Format::json));
+  EXPECT_EQ(json["layers"][0]["verdict"], "UNSURE");
+  EXPECT_EQ(json["layers"][0]["chosen"]["predicted"], true);
+}
+
 TEST(TuneReport, EqualRowsAreOneInTablesAndApartInFiles) {
   TuneTable table = sample();
   LayerResult again = table.layers[0];
