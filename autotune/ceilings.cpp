@@ -17,6 +17,7 @@
 #include <tuple>
 #include <vector>
 
+#include "autotune/disturbance.h"
 #include "conv/ceiling_loops.h"
 #include "conv/error.h"
 
@@ -154,17 +155,32 @@ struct Best {
   double per_second = 0, noise = 0;
 };
 
+constexpr double sampling_s = 0.05;
+
+// Of `total_s` of samples that no other program disturbed. On a busy machine they take up to ten
+// times that to get; where there are too few even then, all samples count.
 template <class Run>
-Best best_of(double work, double total_s, const Run& seconds_of_one) {
+Best best_of(double work, double total_s, const DeviceInfo& device, const Run& seconds_of_one) {
+  constexpr std::size_t least = 5, most = 200;
+  constexpr double patience = 10;
   seconds_of_one();
-  std::vector<double> seconds{seconds_of_one()};
-  const int more = std::clamp(int(total_s / seconds[0]), 4, 200);
-  for (int i = 0; i < more; ++i) seconds.push_back(seconds_of_one());
+  DisturbanceMeter meter(device);
+  std::vector<double> calm, all;
+  double calm_s = 0, all_s = 0;
+  while (calm.size() < least || (calm_s < total_s && calm.size() < most)) {
+    if (all.size() >= least && all_s > patience * total_s) break;
+    meter.start();
+    const double seconds = seconds_of_one();
+    const double lost = meter.stop();
+    all.push_back(seconds), all_s += seconds;
+    if (lost > most_lost) continue;
+    calm.push_back(seconds), calm_s += seconds;
+  }
+  const std::vector<double>& seconds = calm.size() >= least ? calm : all;
   return {work / *std::min_element(seconds.begin(), seconds.end()),
           median_abs_deviation(seconds) / median(seconds)};
 }
 
-constexpr double sampling_s = 0.05;
 constexpr std::int64_t fma_iterations = 100'000;  // about a millisecond
 
 double fma_on_all_threads(DType dtype, int threads) {
@@ -180,8 +196,14 @@ double fma_on_all_threads(DType dtype, int threads) {
   return flops;
 }
 
+DeviceInfo cpu_team(int threads) {
+  DeviceInfo team;
+  team.threads = threads;
+  return team;
+}
+
 Best peak_flops(DType dtype, int threads) {
-  return best_of(fma_on_all_threads(dtype, threads), sampling_s,
+  return best_of(fma_on_all_threads(dtype, threads), sampling_s, cpu_team(threads),
                  [&] { return time_runs([&] { fma_on_all_threads(dtype, threads); }, 1); });
 }
 
@@ -251,8 +273,9 @@ class Slices {
     const double bytes = double(count_ * sizeof(float));
     const auto repeats = std::max(1, int(double(16 << 20) / bytes));
     double sum = 0;
-    const Best best = best_of(bytes * repeats * double(slices_.size()), sampling_s,
-                              [&] { return time_runs([&] { sum += on_all(visit, repeats); }, 1); });
+    const Best best =
+        best_of(bytes * repeats * double(slices_.size()), sampling_s, cpu_team(int(slices_.size())),
+                [&] { return time_runs([&] { sum += on_all(visit, repeats); }, 1); });
     if (keep) *keep = sum;
     return best;
   }
@@ -328,7 +351,8 @@ std::vector<Roof> measure_copies(Device& device, std::int64_t cached_bytes,
   const std::unique_ptr<Stream> stream = device.make_stream();
   const auto add = [&](const char* level, const char* what, double bytes, int runs,
                        const std::function<void()>& enqueue) {
-    const Best best = best_of(bytes, sampling_s, [&] { return stream->time(enqueue, runs); });
+    const Best best =
+        best_of(bytes, sampling_s, device.info(), [&] { return stream->time(enqueue, runs); });
     roofs.push_back({level, what, device.info().threads, true, best.per_second, best.noise, ""});
   };
   const auto copy_on_device = [&](const char* level, std::int64_t bytes, int runs) {
@@ -354,7 +378,7 @@ std::vector<Roof> measure_copies(Device& device, std::int64_t cached_bytes,
         [&] { device.copy_to_device(there.data(), host.second, *stream); });
     stream->synchronize();
     // Done on return: the host's clock.
-    const Best best = best_of(double(bytes), sampling_s, [&] {
+    const Best best = best_of(double(bytes), sampling_s, device.info(), [&] {
       return time_runs([&] { device.copy_to_host(host.second, there.data(), *stream); }, 1);
     });
     roofs.push_back(
@@ -375,8 +399,9 @@ std::vector<Roof> measure_loops(Device& device) {
   const std::unique_ptr<Stream> stream = device.make_stream();
   for (const CeilingLoop& loop : its->ceiling_loops()) {
     double work = 0;
-    const Best runs = best_of(
-        1, long_enough_s, [&] { return stream->time([&] { work = loop.enqueue(*stream); }, 1); });
+    const Best runs = best_of(1, long_enough_s, info, [&] {
+      return stream->time([&] { work = loop.enqueue(*stream); }, 1);
+    });
     roofs.push_back(
         {loop.level, loop.what, info.threads, true, work * runs.per_second, runs.noise, ""});
   }

@@ -156,15 +156,16 @@ std::vector<Observable> observables() {
   };
   if (disturbances_ignored())
     return {{"disturbances", false, "they are ignored: unset CONVLAB_IGNORE_DISTURBANCES"}};
-  return {{"lost CPU time", true, "each thread's CPU time against the clock"},
-          by_file("run delay", run_delay_path, "of threads that sleep as well",
-                  "the kernel was built without CONFIG_SCHED_INFO"),
-          by_file("CPU pressure", pressure_path,
-                  "of threads that sleep, where there is no run delay", "boot with psi=1"),
-          by_file("load and stolen time", "/proc/stat", "of the whole machine, over a run",
-                  "mount /proc"),
-          by_file("frequency", frequency_path, "readable; rounds share it, so ratios cancel it",
-                  "a virtual machine's host decides; rounds share it, so ratios cancel it")};
+  return {
+      {"lost CPU time", true, "each thread's CPU time against the clock"},
+      by_file("run delay", run_delay_path, "time that threads waited for a core, sleepers included",
+              "the kernel was built without CONFIG_SCHED_INFO"),
+      by_file("CPU pressure", pressure_path, "in place of run delay, of the whole machine",
+              "boot with psi=1"),
+      by_file("load and stolen time", "/proc/stat", "of the whole machine, over a run",
+              "mount /proc"),
+      by_file("frequency", frequency_path, "readable; rounds share it, so ratios cancel it",
+              "a virtual machine's host decides; rounds share it, so ratios cancel it")};
 }
 
 }  // namespace convlab

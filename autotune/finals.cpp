@@ -19,7 +19,7 @@ bool is_look(std::size_t processes) {
                                   : std::find(looks.begin(), looks.end(), processes) != looks.end();
 }
 
-// In one process. What takes long has few, and so does what few processes may decide.
+// In one process. Slow candidates run few, and so do rows that few processes may decide.
 int rounds_of(double round_s, std::size_t processes, const RaceOptions& options) {
   const int most =
       processes < least_processes ? options.first_process_rounds : options.process_rounds;

@@ -413,9 +413,14 @@ Store::Merged Store::merge(const std::vector<StoreRow>& rows) {
 std::filesystem::path Store::undo_path() const { return path().string() + ".undo"; }
 
 // Rows that another process writes after the copy was made have other ids, and stay.
-std::int64_t Store::remove(const std::vector<std::int64_t>& ids, const std::string& table) {
+std::int64_t Store::prune(const std::function<bool(const StoreRow&)>& drop) {
+  std::vector<std::int64_t> ids;
+  for (const auto& [id, row] : read_rows(*file_))
+    if (drop(row)) ids.push_back(id);
+  if (ids.empty()) return 0;
+  file_->copy_to(undo_path());
   Transaction transaction(*file_);
-  Statement statement(*file_, fmt::format("DELETE FROM {} WHERE id = ? RETURNING id", table));
+  Statement statement(*file_, "DELETE FROM candidate WHERE id = ? RETURNING id");
   std::int64_t count = 0;
   for (const std::int64_t id : ids) {
     count += statement.bind(id).step();
@@ -425,24 +430,31 @@ std::int64_t Store::remove(const std::vector<std::int64_t>& ids, const std::stri
   return count;
 }
 
-std::int64_t Store::prune(const std::function<bool(const StoreRow&)>& drop) {
-  std::vector<std::int64_t> ids;
-  for (const auto& [id, row] : read_rows(*file_))
-    if (drop(row)) ids.push_back(id);
-  if (ids.empty()) return 0;
-  file_->copy_to(undo_path());
-  return remove(ids, "candidate");
-}
-
+// DELETE looks a row up in the index, which a damaged one need not agree with: the sound rows are
+// copied to a new table instead.
 std::int64_t Store::prune_damaged() {
+  if (verify().empty()) return 0;
+  file_->copy_to(undo_path());
+  Transaction transaction(*file_);
   std::vector<std::pair<std::int64_t, std::string>> bad;
   read_rows(*file_, &bad);
   std::vector<std::int64_t> ids;
   for (const auto& [id, how] : bad) ids.push_back(id);
   const std::vector<std::int64_t> roofs = damaged_roofs(*file_);
-  if (ids.empty() && roofs.empty()) return 0;
-  file_->copy_to(undo_path());
-  return remove(ids, "candidate") + remove(roofs, "roof");
+  const auto keep_others = [&](const StoreTable& table, const std::vector<std::int64_t>& dropped) {
+    for (const std::string& statement :
+         {fmt::format("ALTER TABLE {0} RENAME TO damaged_{0}", table.name), table.create(),
+          fmt::format(
+              "INSERT OR REPLACE INTO {0} SELECT * FROM damaged_{0} NOT INDEXED WHERE id NOT "
+              "IN ({1})",
+              table.name, fmt::join(dropped, ", ")),
+          fmt::format("DROP TABLE damaged_{}", table.name)})
+      file_->execute(statement);
+  };
+  keep_others(candidate_table(), ids);
+  if (!roofs.empty()) keep_others(roof_table(), roofs);
+  transaction.commit();
+  return std::int64_t(ids.size() + roofs.size());
 }
 
 }  // namespace convlab

@@ -38,7 +38,7 @@ class DamagedStore : public InputError {
   using InputError::InputError;
 };
 
-// What Store::interrupt_by was given has become true.
+// Thrown when the flag that Store::interrupt_by was given is set.
 class StoreInterrupted : public EnvironmentError {
  public:
   using EnvironmentError::EnvironmentError;
@@ -145,7 +145,6 @@ class Store {
  private:
   void require_schema();
   void upgrade();
-  std::int64_t remove(const std::vector<std::int64_t>& ids, const std::string& table);
   std::unique_ptr<StoreFile> file_;
 };
 

@@ -120,6 +120,8 @@ int run(const Options& o) {
   }
   report.notes.push_back(
       fmt::format("{} passed, {} failed, {} skipped", count.passed, count.failed, count.skipped));
+  if (count.passed + count.failed == 0 && !stop)
+    report.notes.push_back("Nothing was checked: every algorithm refuses these problems.");
   if (count.device_lost)
     report.notes.push_back(
         "The card was lost with the last one: what was to follow was not checked.");

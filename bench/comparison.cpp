@@ -251,7 +251,7 @@ Comparison compare(const std::vector<ResultFile>& a, const std::vector<ResultFil
   if (found.empty() && !o.control.empty())
     throw InputError(
         fmt::format("--control {}: no candidate of that name was measured in every file: expected "
-                    "an algorithm that is, as onednn, or no --control",
+                    "the name of one that the tables show, or no --control",
                     o.control));
   std::vector<double> drifts(a.size() + b.size());
   all.drift.rows = found.size();

@@ -9,6 +9,7 @@
 #include "bench/options.h"
 #include "bench/output.h"
 #include "bench/targets.h"
+#include "bench/text.h"
 #include "bench/tune_report.h"
 #include "bench/verbs.h"
 #include "conv/error.h"
@@ -49,7 +50,7 @@ bool matches(const StoreRow& row, const Options& o) {
          contains(o.statuses, row.candidate.status) && (o.before.empty() || row.date < o.before);
 }
 
-Cell time_of(const Candidate& c) { return c.ms > 0 ? ms_cell(c.ms) : Cell(); }
+Cell time_of(const Candidate& c) { return c.ms > 0 ? time_cell(c) : Cell(); }
 
 Report full_report(const std::vector<StoreRow>& rows) {
   Report report;
@@ -170,10 +171,13 @@ std::string count_algos(const std::vector<StoreRow>& rows) {
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
-std::string undo_note(const Store& store, std::int64_t dropped) {
+// Damaged rows are none that a merge would take.
+std::string undo_note(const Store& store, std::int64_t dropped, bool damaged) {
   if (dropped == 0) return "";
-  return fmt::format("{} is the store as it was: `convlab db merge` with it takes the rows back\n",
-                     store.undo_path().string());
+  const std::string undo = shell_word(store.undo_path().string());
+  const std::string path = shell_word(store.path().string());
+  return damaged ? fmt::format("to undo: cp {} {}\n", undo, path)
+                 : fmt::format("to undo: convlab db merge {} --db {}\n", undo, path);
 }
 
 int prune_damaged(const Options& o) {
@@ -182,12 +186,13 @@ int prune_damaged(const Options& o) {
   if (o.dry_run) {
     std::string text;
     for (const std::string& line : store.verify()) text += line + "\n";
-    output.write(text + fmt::format("{}: nothing dropped yet\n", store.path().string()));
+    output.write(text + fmt::format("{}: a dry run: nothing was dropped\n", store.path().string()));
     return 0;
   }
   const std::int64_t dropped = store.prune_damaged();
-  output.write(fmt::format("{}: {} damaged rows dropped, {} left\n{}", store.path().string(),
-                           dropped, store.size(), undo_note(store, dropped)));
+  output.write(fmt::format("{}: {} damaged {} dropped, {} left\n{}", store.path().string(), dropped,
+                           dropped == 1 ? "row" : "rows", store.size(),
+                           undo_note(store, dropped, true)));
   return 0;
 }
 
@@ -224,7 +229,7 @@ int prune(const Options& given) {
   const std::int64_t dropped = store.prune(goes);
   output.write(fmt::format("{}: {} rows dropped{}, {} left\n{}", path, dropped,
                            going.empty() ? "" : fmt::format(" ({})", count_algos(going)),
-                           store.size(), undo_note(store, dropped)));
+                           store.size(), undo_note(store, dropped, false)));
   return 0;
 }
 
@@ -258,7 +263,7 @@ VerbAction declare_db(CLI::App& app) {
     sub->callback([o, chosen, act] { *chosen = [o, act] { return act(*o); }; });
     return sub;
   };
-  CLI::App* sub = add("show", "What is remembered, one row a candidate", show);
+  CLI::App* sub = add("show", "Lists the stored rows, one a candidate", show);
   add_filters(*sub, *o);
   add_wide(*sub, o->common, "type, layouts, threads, cache, error, date, commit and reason");
   add_output(*sub, o->common, {"table", "csv", "json", "md"});

@@ -331,7 +331,7 @@ VerbAction declare_diff(CLI::App& app) {
   add_parsed(
       app, "--threshold",
       [o](const std::string& text) { o->compare.threshold = parse_percentage(text); },
-      "What a change must exceed to be FASTER or SLOWER; default: 2%", "PERCENT");
+      "The smallest change that is FASTER or SLOWER; default: 2%", "PERCENT");
   add_text(app, "--control", o->compare.control,
            "Take the machine's drift from these candidates alone: onednn", "ALGO");
   add_flag(app, "--wide", o->wide, "Tables with both sides' configs and layouts as well");
@@ -348,8 +348,9 @@ VerbAction declare_diff(CLI::App& app) {
       "differ, or with one file a side the worker processes in it, and all of them together hold\n"
       "with 99%. Where a side has fewer than three of these, processes are taken to differ by 5%:\n"
       "only large changes show, and three or more runs a side see more.\n\n"
-      "What all rows share (the median over those with the same choice) is the machine's drift\n"
-      "and divided out. A change to all rows looks the same: --control onednn takes the drift "
+      "The change that all rows share (the median over those with the same choice) counts as the\n"
+      "machine's drift and is divided out. A change to all rows looks the same: --control onednn "
+      "takes the drift "
       "from\n"
       "an algorithm that did not change. FLIPPED: another algorithm was chosen. UNSURE rows are\n"
       "marked *. Predicted times are not compared. Other machines, threads or cache modes are\n"

@@ -50,7 +50,8 @@ class Findings {
     report.rows.clear();
     for (const Finding& f : findings_)
       report.rows.push_back(
-          {f.what, f.verdict, f.remedy.empty() ? f.found : f.found + "\n-> " + f.remedy});
+          {f.what, f.verdict,
+           f.remedy.empty() ? Cell(f.found) : Cell::lines(f.found + "\n-> " + f.remedy)});
     return report;
   }
 

@@ -280,7 +280,7 @@ VerbAction declare_explain(CLI::App& app) {
       "its 95% interval, and why each lost or was refused; the winner's phases against the\n"
       "machine's roofs; which limit would have to move to change the verdict, and at which batch "
       "it\n"
-      "does. What the store does not know is measured first, and kept, as `tune` does.\n\n"
+      "does. Missing results are measured first and stored, as by `tune`.\n\n"
       "Examples:\n"
       "  convlab explain mb1ic64ih56oc64oh56kh3ph1 --pass fwd\n"
       "  convlab explain resnet18 --layer layer1.0.conv1 --pass bwd_w --all\n"

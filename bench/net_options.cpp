@@ -202,13 +202,13 @@ void add_normalisation(CLI::App& app, PixelStatistics& given) {
   };
   add_parsed(
       app, "--mean", [&given, parse](const std::string& text) { given.mean = parse(text); },
-      "Of the channels of pixel / 255: subtracted; default: as the weights or the data say, else "
-      "ImageNet's",
+      "Mean of each channel of pixel / 255, which is subtracted; default: as the weights or the "
+      "data say, else ImageNet's",
       "X,...");
   add_parsed(
       app, "--deviation",
       [&given, parse](const std::string& text) { given.deviation = parse(text); },
-      "Likewise: divided by", "X,...");
+      "Standard deviation of each channel, by which the rest is divided", "X,...");
 }
 
 void normalise(Transform& transform, const PixelStatistics& given) {

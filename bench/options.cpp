@@ -146,7 +146,7 @@ void add_cache(CLI::App& app, CommonOptions& o) {
 void add_seed(CLI::App& app, CommonOptions& o) {
   add_seed(
       app, [&o](std::uint64_t seed) { o.seed = seed; },
-      "Of the random data and the order of runs; default: 1");
+      "Seed of the random data and of the order of runs; default: 1");
 }
 
 void add_seed(CLI::App& app, const std::function<void(std::uint64_t)>& take,

@@ -35,7 +35,7 @@ const std::vector<Verb> verbs{
     {"plan", "A net's layouts and algorithms, chosen as a whole, and whether that comes true",
      declare_plan},
     {"train", "Trains a net on images, and classifies others to see how well", declare_train},
-    {"predict", "What a net takes images for, with weights from a file", declare_predict},
+    {"predict", "Classifies images by a net with weights from a file", declare_predict},
     {"diff", "Two result files: what became faster, slower, or another algorithm", declare_diff},
     {"explain", "Why an algorithm won a layer, phase by phase", declare_explain},
     {"roofline", "How far each layer is from what this machine can do: ceilings, points, charts",

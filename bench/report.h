@@ -32,6 +32,12 @@ class Cell {
   Cell(std::int64_t value) : shown_(std::to_string(value)), value_(value) {}
   Cell(double value, std::string shown) : shown_(std::move(shown)), value_(value) {}
   Cell(std::int64_t value, std::string shown) : shown_(std::move(shown)), value_(value) {}
+  // Of several lines.
+  static Cell lines(const std::string& text) {
+    Cell cell(text);
+    cell.shown_ = printable_lines(text);
+    return cell;
+  }
   // No value, and what a person reads in its place.
   static Cell without_value(std::string_view shown) {
     Cell cell;

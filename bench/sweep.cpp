@@ -154,7 +154,7 @@ VerbAction declare_sweep(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   add_tuning(app, o->tuning, "The problem that is varied: mb1ic64ih56oc64oh56kh3ph1");
   add_texts(app, "-a,--axis", o->axes,
-            "What to vary: n c h k r stride threads dtype layout, each with a list or range. "
+            "The axis to vary: n c h k r stride threads dtype layout, each with a list or range. "
             "Several axes make every combination; along the first the charts and crossovers "
             "run",
             "NAME=VALUES");
@@ -169,10 +169,9 @@ VerbAction declare_sweep(CLI::App& app) {
   set_footer(
       app,
       "Races every algorithm at every point, as tune does, and prints the charts, the winner of\n"
-      "each point, who wins where, and what a plan tuned at one value costs at the others. What "
-      "is\n"
-      "measured is in the store at once: Ctrl-C prints what is done, and the same command goes on\n"
-      "from there.\n\n"
+      "each point, who wins where, and what a plan tuned at one value costs at the others.\n"
+      "Results are stored as they are measured: Ctrl-C prints what is done, and the same command\n"
+      "goes on from there.\n\n"
       "Ranges: 1:256:*2 doubles from 1 to 256, 7:56:+7 goes by 7, 1:8 by 1. h is H and W, r is R\n"
       "and S; padding of (R-1)/2 goes on keeping the size, any other stays as it is.\n\n"
       "Examples:\n"

@@ -92,6 +92,9 @@ double required_bytes(const ConvProblem& p) {
 }
 
 std::vector<TuneItem> resolve_targets(const CommonOptions& options, const DeviceInfo& device) {
+  if (!options.layer.empty() && options.targets.size() > 1)
+    throw InputError(fmt::format("--layer: {} targets: expected the net that has this layer, alone",
+                                 options.targets.size()));
   std::vector<TuneItem> items;
   std::vector<std::string> names;
   for (const std::string& target : options.targets)

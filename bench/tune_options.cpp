@@ -37,10 +37,10 @@ void warn_of_other_programs() {
   std::this_thread::sleep_for(long_enough);
   const double others = meter.look(0).others;
   if (others > noticeable)
-    say(
-        fmt::format("other programs use {:.0f}% of the processors: tuning takes longer, and rows "
-                    "may stay UNSURE",
-                    100 * others));
+    say(fmt::format(
+        "other programs use {:.0f}% of the processors: measuring takes longer, and rows "
+        "may stay UNSURE",
+        100 * others));
 }
 
 class TunePrinter : public TuneProgress {

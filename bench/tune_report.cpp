@@ -324,10 +324,11 @@ std::vector<std::string> notes(const TuneTable& table, bool with_errors) {
     notes.push_back(fmt::format("{} without any working algorithm.", all.layers_without));
   if (sampled && with_errors) notes.push_back("* rel_error over a sample of the outputs.");
   if (!table.complete)
-    notes.push_back(
-        fmt::format("Stopped early: untried candidates may save another {} ms; the same "
-                    "command goes on from here.",
-                    show_ms(table.remaining_gain)));
+    notes.push_back(fmt::format("Stopped early{}; the same command goes on from here.",
+                                table.remaining_gain > 0
+                                    ? fmt::format(": untried candidates may save another {} ms",
+                                                  show_ms(table.remaining_gain))
+                                    : ""));
   if (const std::string note = unsure_note(table, true); !note.empty()) notes.push_back(note);
   return notes;
 }

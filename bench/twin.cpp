@@ -73,7 +73,7 @@ class Twin : public ConvAlgo {
 
 void append_twin(AlgoRegistry& registry) {
   const char* const wanted = std::getenv("CONVLAB_TWIN");
-  if (!wanted) return;
+  if (!wanted || *wanted == '\0') return;
   const std::string text = wanted;
   const std::size_t colon = text.find(':');
   const std::optional<double> factor =

@@ -134,8 +134,8 @@ class Net {
 
   void forward();
   void backward();  // of the mean loss; training mode only
-  // Of a loss of one's own, whatever NetOptions::loss is: from its gradient with respect to what
-  // read_output gives, likewise from the host or the device.
+  // Back-propagates the caller's own gradient of the output, whatever NetOptions::loss is: NCHW, in
+  // the net's type, on the host or the device. A mean over the batch is the caller's to divide by.
   void backward(ConstSpan output_gradient);
   void update(const UpdateRule&);  // Adam's step is counted here
   double loss();                   // mean over the batch, of the last forward
