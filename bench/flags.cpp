@@ -16,6 +16,20 @@
 namespace convlab {
 namespace {
 
+// The parser's own conversion, with an example in place of its message.
+CLI::Validator converted(const CLI::Validator& conversion, const char* expected) {
+  return CLI::Validator(
+      [conversion, expected](std::string& text) -> std::string {
+        const std::string given = text;
+        try {
+          if (conversion(text).empty()) return "";
+        } catch (const CLI::ValidationError&) {
+        }
+        return fmt::format("'{}': {}", given, expected);
+      },
+      "");
+}
+
 std::string joined_lines(const std::vector<std::string>& lines) {
   return fmt::format("{}", fmt::join(lines, "\n"));
 }
@@ -98,21 +112,30 @@ void add_text_list(CLI::App& app, const std::string& name, std::vector<std::stri
 void add_number(CLI::App& app, const std::string& name, std::int64_t& value, std::int64_t least,
                 std::int64_t most, const std::string& description) {
   app.add_option(name, value, description)
-      ->check(CLI::Range(least, most).description(""))
+      ->check(
+          [least, most](const std::string& text) {
+            const bool right = CLI::Range(least, most)(text).empty();
+            return right
+                       ? ""
+                       : fmt::format("'{}': expected a whole number, {} to {}", text, least, most);
+          },
+          "")
       ->type_name("N");
 }
+
+constexpr const char* expected_time = "expected a time above 0, as in 90, 60s, 5m or 1h";
+constexpr const char* expected_size = "expected a size >= 0, as in 0, 500k or 64MiB";
 
 void add_seconds(CLI::App& app, const std::string& name, std::optional<double>& value,
                  const std::string& description) {
   const std::map<std::string, double> units{
       {"ms", 1e-3}, {"s", 1}, {"m", 60}, {"min", 60}, {"h", 3600}};
   app.add_option(name, value, description)
-      ->transform(CLI::AsNumberWithUnit(units).description(""))
+      ->transform(converted(CLI::AsNumberWithUnit(units), expected_time))
       ->check(
           [](const std::string& text) {
             const std::optional<double> seconds = parse_number(text);
-            return seconds && *seconds > 0 ? ""
-                                           : "expected a time above 0, as in 90, 60s, 5m or 1h";
+            return seconds && *seconds > 0 ? "" : expected_time;
           },
           "")
       ->type_name("TIME");
@@ -128,13 +151,9 @@ void add_bytes(CLI::App& app, const std::string& name, std::optional<std::int64_
            value = std::int64_t(bytes);
          },
          description)
-      ->transform(CLI::AsSizeValue(false).description(""))
+      ->transform(converted(CLI::AsSizeValue(false), expected_size))
       ->transform(CLI::Validator(  // runs before the other, which would wrap around
-          [](const std::string& text) {
-            return text.starts_with('-') ? "expected a size >= 0, as in 0, 500k or 64MiB"
-                                         : std::string();
-          },
-          ""))
+          [](const std::string& text) { return text.starts_with('-') ? expected_size : ""; }, ""))
       ->type_name("BYTES");
 }
 

@@ -53,11 +53,11 @@ void refuse_extras(const CLI::App& app, const std::string& command) {
   for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
     verbs.push_back(verb->get_name());
   if (extra.starts_with('-'))
-    throw InputError(fmt::format("{}: unknown flag '{}': did you mean {}?", command, extra,
-                                 nearest_names(extra, flags)));
+    throw InputError(
+        fmt::format("{}: unknown flag '{}': {}", command, extra, did_you_mean(extra, flags)));
   if (!verbs.empty())
-    throw InputError(fmt::format("{}: unknown verb '{}': did you mean {}?", command, extra,
-                                 nearest_names(extra, verbs)));
+    throw InputError(
+        fmt::format("{}: unknown verb '{}': {}", command, extra, did_you_mean(extra, verbs)));
   throw InputError(
       fmt::format("{}: unexpected argument '{}': see convlab {} --help", command, extra, command));
 }
@@ -72,8 +72,7 @@ void require_known_verb(int argc, const char* const* argv) {
         fmt::format("no verb: expected one of {}; see convlab --help", fmt::join(names, ", ")));
   for (const std::string& name : names)
     if (name == first) return;
-  throw InputError(
-      fmt::format("unknown verb '{}': did you mean {}?", first, nearest_names(first, names)));
+  throw InputError(fmt::format("unknown verb '{}': {}", first, did_you_mean(first, names)));
 }
 
 int run(int argc, const char* const* argv) {

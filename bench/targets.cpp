@@ -112,8 +112,10 @@ std::vector<TuneItem> resolve_targets(const CommonOptions& options, const Device
   if (items.empty() && !options.layer.empty()) {
     std::sort(names.begin(), names.end());
     names.erase(std::unique(names.begin(), names.end()), names.end());
-    throw InputError(fmt::format("--layer: unknown layer '{}': did you mean {}?", options.layer,
-                                 nearest_names(options.layer, names)));
+    if (names.size() == 1)
+      throw InputError(fmt::format("--layer: {} is one layer itself: expected a net", names[0]));
+    throw InputError(fmt::format("--layer: unknown layer '{}': {}", options.layer,
+                                 did_you_mean(options.layer, names)));
   }
   return items;
 }

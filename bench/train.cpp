@@ -451,7 +451,9 @@ int run(Options o) {
                                     shell_word(o.checkpoint)));
     return interrupted_exit_code;
   }
-  if (!test) {  // all epochs were done before
+  if (!test) {
+    progress.line(
+        fmt::format("convlab: all {} epochs were done before: more by --epochs", s.epochs));
     copy_parameters(net, test_net);
     test = evaluate(test_net, test_loader, testing);
     if (!test) return interrupted_exit_code;

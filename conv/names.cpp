@@ -22,7 +22,7 @@ std::size_t distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-std::string nearest_names(std::string_view name, const std::vector<std::string>& known) {
+std::string did_you_mean(std::string_view name, const std::vector<std::string>& known) {
   const std::size_t longest_sensible = 40;  // the distance is quadratic in the length
   std::string lower(name.substr(0, longest_sensible));
   for (char& c : lower)
@@ -35,7 +35,8 @@ std::string nearest_names(std::string_view name, const std::vector<std::string>&
     if (d <= best) nearest.push_back(candidate);
     best = std::min(best, d);
   }
-  return fmt::format("{}", fmt::join(nearest.empty() ? known : nearest, " "));
+  return nearest.empty() ? fmt::format("expected one of {}", fmt::join(known, " "))
+                         : fmt::format("did you mean {}?", fmt::join(nearest, " "));
 }
 
 }  // namespace convlab

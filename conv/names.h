@@ -22,8 +22,8 @@ std::size_t index_of_name(std::string_view what, std::string_view text,
       fmt::format("unknown {} '{}': expected one of {}", what, text, fmt::join(names, ", ")));
 }
 
-// The known names nearest to `name` by edit distance, separated by spaces; all of them when none is
-// near.
-std::string nearest_names(std::string_view name, const std::vector<std::string>& known);
+// "did you mean X?" of the known names nearest to `name` by edit distance; "expected one of ..."
+// when none is near.
+std::string did_you_mean(std::string_view name, const std::vector<std::string>& known);
 
 }  // namespace convlab

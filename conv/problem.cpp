@@ -155,15 +155,16 @@ std::size_t comment_start(std::string_view line) {
   return line.npos;
 }
 
-// The message, then the text with a caret under position `at`; of a long text only what is near.
+// Of a long text only what is near position `at` is shown.
 [[noreturn]] void fail(std::string_view text, std::size_t at, const std::string& message) {
   constexpr std::size_t before = 60, after = 30;
   const std::size_t begin = at > before ? at - before : 0;
   std::string shown(text.substr(begin, before + after));
   std::replace_if(
       shown.begin(), shown.end(), [](unsigned char c) { return c < ' ' || c == 127; }, '?');
-  throw InputError(fmt::format("malformed problem at character {}: {}\n  {}\n  {:>{}}", at + 1,
-                               message, shown, '^', at - begin + 1));
+  throw InputError(fmt::format("malformed problem '{}{}{}' at character {}: {}",
+                               begin > 0 ? "..." : "", shown,
+                               begin + shown.size() < text.size() ? "..." : "", at + 1, message));
 }
 
 // Where the `*` of a trailing `*digits` stands, or npos.

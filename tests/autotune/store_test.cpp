@@ -614,6 +614,31 @@ TEST_F(StoreTest, AFlippedBitIsNoticed) {
   EXPECT_TRUE(store.verify().empty());
 }
 
+// A row of which the index knows another key can be neither looked up nor deleted by it.
+TEST_F(StoreTest, RowsGoWhoseKeyWasDamaged) {
+  StoreRow row = numbered_row(0, 0);
+  row.candidate.algo = "unmistakable";
+  {
+    Store store(file());
+    store.put(numbered_row(0, 1));
+    store.put(row);
+  }
+  const std::string whole = read(file());
+  int damaged = 0;
+  for (std::size_t at = 0; (at = whole.find(row.candidate.algo, at)) != std::string::npos; ++at) {
+    std::string flipped = whole;
+    flipped[at] ^= 1;
+    write(file(), flipped);
+    Store store(file(), Store::Open::existing);
+    if (store.verify().empty()) continue;  // the bytes of a former page
+    ++damaged;
+    EXPECT_LE(store.prune_damaged(), 1);
+    EXPECT_TRUE(store.verify().empty()) << store.verify()[0];
+    EXPECT_GE(store.size(), 1);
+  }
+  EXPECT_GE(damaged, 2);  // in the table and in its index
+}
+
 TEST_F(StoreTest, NeedsAPlaceToWrite) {
   EXPECT_THROW(Store("/proc/tune.db"), EnvironmentError);
   EXPECT_THROW(Store("/proc/convlab/tune.db"), EnvironmentError);

@@ -158,7 +158,12 @@ TEST_F(ProgramTest, BadUsageIsOneLineAndExitCode2) {
       {{"tune", tiny, "--workspace-max", "1parsec"}, "--workspace-max"},
       {{"tune", tiny, "--budget", "0s"}, "--budget: expected a time above 0"},
       {{"tune", tiny, "--budget", "soon"}, "--budget"},
+      {{"tune", tiny, "--budget", "1parsec"}, "'1parsec': expected a time above 0"},
+      {{"train", "lenet", "--epochs", "0"}, "--epochs: '0': expected a whole number, 1 to "},
       {{"tune", tiny, "--mode", "guess"}, "heuristic"},
+      {{"tune", "mb1ic16ih8oc16oh8kh3ph1zz4"}, "kh3ph1zz4' at character 24: expected a field"},
+      {{"tune", "nothing-like-it"}, "unknown net 'nothing-like-it': expected one of "},
+      {{"tune", tiny, "--layer", "conv1"}, "is one layer itself: expected a net"},
       {{"tune", tiny, "--algos", "fastest"}, "fastest"},
       {{"tune", tiny, "--exclude", "fastest"}, "fastest"},
       {{"tune", tiny, "--algos", "im2col", "--exclude", "im2col"}, "both"},
@@ -199,13 +204,6 @@ TEST_F(ProgramTest, BadUsageIsOneLineAndExitCode2) {
     EXPECT_TRUE(contains(ran.err, bad.says)) << command << "\n" << ran.err;
     EXPECT_EQ(ran.out, "") << command;
   }
-}
-
-TEST_F(ProgramTest, AMalformedProblemIsPointedAt) {
-  const Ran ran = run({"tune", "mb1ic16ih8oc16oh8kh3ph1zz4"});
-  EXPECT_EQ(ran.exit_code, 2);
-  EXPECT_TRUE(contains(ran.err, "character 24")) << ran.err;
-  EXPECT_TRUE(contains(ran.err, "^")) << ran.err;
 }
 
 TEST_F(ProgramTest, ImpossibleSizesAreRefusedByField) {
@@ -569,9 +567,9 @@ TEST_F(ProgramTest, DamagedRowsGoAndComeBackByTheLineThatPruneSays) {
   ASSERT_EQ(tune().exit_code, 0);
   const std::string store = directory_ / "tune.db";
   std::string damaged = read_file(store);
-  const std::size_t algo = damaged.find("im2colrows=");
-  ASSERT_NE(algo, std::string::npos);
-  damaged[algo] = 'j';
+  const std::string algo = "im2colrows=";
+  for (std::size_t at = 0; (at = damaged.find(algo, at)) != std::string::npos; ++at)
+    damaged[at] = 'j';
   write_file(store, damaged);
   ASSERT_EQ(run({"db", "verify"}).exit_code, 1);
 
@@ -580,7 +578,7 @@ TEST_F(ProgramTest, DamagedRowsGoAndComeBackByTheLineThatPruneSays) {
   EXPECT_TRUE(contains(dry.out, "nothing was dropped")) << dry.out;
   const Ran pruned = run({"db", "prune", "--damaged"});
   EXPECT_EQ(pruned.exit_code, 0) << pruned.err;
-  EXPECT_TRUE(contains(pruned.out, "1 damaged row dropped")) << pruned.out;
+  EXPECT_TRUE(contains(pruned.out, " dropped, 0 left")) << pruned.out;
   EXPECT_TRUE(contains(pruned.out, "to undo: cp " + store + ".undo " + store)) << pruned.out;
   EXPECT_EQ(run({"db", "verify"}).exit_code, 0);
   EXPECT_TRUE(contains(read_file(store + ".undo"), "jm2colrows="));

@@ -193,7 +193,7 @@ TEST(Zoo, NamesTheNearestNets) {
   EXPECT_EQ(error_of("vgg12"), "unknown net 'vgg12': did you mean vgg11 vgg13 vgg16 vgg19?");
   for (const char* far_off : {"", "transformer", "mlp"})
     EXPECT_EQ(error_of(far_off),
-              "unknown net '" + std::string(far_off) + "': did you mean " + all_names() + "?");
+              "unknown net '" + std::string(far_off) + "': expected one of " + all_names());
 }
 
 TEST(Zoo, RefusesImpossibleNumbersOfClasses) {
