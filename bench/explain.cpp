@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -55,7 +56,7 @@ BatchWinner batch_winner(const LayerResult& result) {
 // Who wins at the layer's own batch, which is its verdict, and at batches 1 to 256: by the store
 // where that has decided, else as predicted.
 std::string batch_sentence(const LayerResult& layer, const TuneOptions& options, Device& device,
-                           Store& store) {
+                           Store* store) {
   const std::int64_t own = layer.layer.problem.n;
   std::set<std::int64_t> batches{own};
   for (std::int64_t batch = 1; batch <= 256; batch *= 2) batches.insert(batch);
@@ -70,7 +71,7 @@ std::string batch_sentence(const LayerResult& layer, const TuneOptions& options,
     try {
       TuneOptions lookup = options;
       lookup.budget_s = 0.0;
-      const TuneTable known = tune({{other}}, lookup, append_all_algos, device, &store);
+      const TuneTable known = tune({{other}}, lookup, append_all_algos, device, store);
       if (const LayerResult& result = known.layers.front();
           is_known(result) && result.verdict != Verdict::unsure) {
         winners.push_back(batch_winner(result));
@@ -243,7 +244,8 @@ int run(const ExplainArguments& given) {
   append_all_algos(registry);
   const std::string db = db_path(a.common);
   const std::vector<Roof> roofs = find_roofs(*device, db, false);
-  Store store(db, Store::Open::existing);
+  std::optional<Store> store;
+  if (Store::exists(db)) store.emplace(db, Store::Open::existing);
   TuneOptions options = a.tune;
   options.cache = a.common.cache;
   options.layout = chosen_layout(a.common, *device);
@@ -253,7 +255,7 @@ int run(const ExplainArguments& given) {
     progress.bar(explanations.size(), outcome.table.layers.size(), title(layer));
     Explanation& e = explanations.emplace_back(explain(layer, registry, *device, roofs));
     e.verdict = limits_that_decide(layer, options);
-    e.verdict.push_back(batch_sentence(layer, options, *device, store));
+    e.verdict.push_back(batch_sentence(layer, options, *device, store ? &*store : nullptr));
     if (const std::string warning = noise_warning(roofs); !warning.empty())
       e.verdict.push_back(warning);
   }

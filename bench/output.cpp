@@ -79,7 +79,12 @@ Output::~Output() {
 void Output::write(const std::string& text) {
   if (!path_.empty() && device_ < 0) {
     const ConstSpan piece = std::as_bytes(std::span(text));
-    return replace_file(path_, {&piece, 1});
+    try {
+      return replace_file(path_, {&piece, 1});
+    } catch (const std::exception& error) {
+      if (!write_all(STDOUT_FILENO, text)) throw;
+      throw EnvironmentError(fmt::format("{}; the result went to stdout instead", error.what()));
+    }
   }
   const int file = path_.empty() ? STDOUT_FILENO : device_;
   if (write_all(file, isatty(file) ? printable_lines(text) : text)) return;

@@ -39,6 +39,7 @@ class Net::Impl {
   // ---- Running ----
 
   void forward() {
+    require_before(has_input_, "forward", "set_input");
     const ProfiledRange range(profiled_, "forward");
     if (parameters_changed_ && !net_.training()) {
       for (StepRun& run : net_.runs)
@@ -57,7 +58,7 @@ class Net::Impl {
       });
     }
     if (net_.has_loss()) at_moment(net_.runs.size(), [&] { loss_forward(); });
-    ran_forward_ = true;
+    ran_forward_ = has_output_ = true;
   }
 
   void backward() {
@@ -65,6 +66,7 @@ class Net::Impl {
     if (!net_.has_loss())
       throw InputError(fmt::format("net {}: backward needs a loss, or the gradient of the output",
                                    net_.graph.name()));
+    require_before(has_targets_, "backward", set_targets_name());
     run_backward([this] { loss_backward(); });
   }
 
@@ -85,9 +87,7 @@ class Net::Impl {
   // `begin` leaves the output's gradient where the last step reads it.
   template <class Begin>
   void run_backward(Begin begin) {
-    if (!ran_forward_)
-      throw InputError(
-          fmt::format("net {}: backward needs a forward before it", net_.graph.name()));
+    require_before(ran_forward_, "backward", "forward");
     ran_forward_ = false;
     const ProfiledRange range(profiled_, "backward");
     begin();
@@ -125,6 +125,8 @@ class Net::Impl {
 
   double loss() {
     if (!net_.has_loss()) throw InputError(fmt::format("net {}: has no loss", net_.graph.name()));
+    require_before(has_targets_, "loss", set_targets_name());
+    require_before(has_output_, "loss", "forward");
     const std::size_t count = net_.losses.bytes() / std::size_t(size_of(net_.plan.dtype));
     const std::vector<double> losses = [&] {
       std::vector<std::byte> host(net_.losses.bytes());
@@ -195,6 +197,7 @@ class Net::Impl {
   void set_input(ConstSpan from) {
     expect_bytes("the input", from.size(), net_.bytes_of(net_.value(0).desc));
     copy_in(net_.memory.data(net_.value(0).buffer), from);
+    has_input_ = true;
   }
   void set_labels(std::span<const std::int32_t> labels) {
     if (net_.options.loss != Loss::cross_entropy || !net_.training())
@@ -208,6 +211,7 @@ class Net::Impl {
             fmt::format("net {}: the label of image {} is {}: expected a class from 0 to {}",
                         net_.graph.name(), i, labels[i], classes - 1));
     copy_in(net_.targets.data(), std::as_bytes(labels));
+    has_targets_ = true;
   }
   void set_targets(ConstSpan from) {
     if (net_.options.loss != Loss::squared_error || !net_.training())
@@ -221,6 +225,7 @@ class Net::Impl {
     copy_in(plain, from);
     if (plain != net_.targets.data())
       ops_.convert_layout(net_.plan.dtype, nchw, plain, y, net_.targets.data(), *stream_);
+    has_targets_ = true;
   }
 
   void read(const std::byte* from, Span to) const {
@@ -233,6 +238,7 @@ class Net::Impl {
   }
 
   void read_output(Span to) {
+    require_before(has_output_, "read_output", "forward");
     read_value(net_.value(net_.output).desc, net_.value(net_.output).buffer, "the output", to);
   }
   void read_input_gradient(Span to) {
@@ -250,6 +256,15 @@ class Net::Impl {
     if (!net_.training())
       throw InputError(
           fmt::format("net {}: {} needs a plan for training", net_.graph.name(), what));
+  }
+
+  void require_before(bool happened, const char* what, const char* needed) const {
+    if (!happened)
+      throw InputError(
+          fmt::format("net {}: {} needs {} before it", net_.graph.name(), what, needed));
+  }
+  const char* set_targets_name() const {
+    return net_.options.loss == Loss::cross_entropy ? "set_labels" : "set_targets";
   }
 
   // Of this net, and so many bytes of it.
@@ -376,7 +391,9 @@ class Net::Impl {
   std::vector<std::byte> nan_;
 
   std::uint64_t iteration_ = 0;
-  bool parameters_changed_ = true, ran_forward_ = false, frozen_ = false;
+  bool parameters_changed_ = true, frozen_ = false;
+  bool has_input_ = false, has_targets_ = false, has_output_ = false;
+  bool ran_forward_ = false;  // and no backward since
   const std::atomic<bool>* stop_ = nullptr;
   StepObserver observer_;
   std::chrono::steady_clock::time_point observed_since_;

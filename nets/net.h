@@ -132,6 +132,7 @@ class Net {
   void set_labels(std::span<const std::int32_t>);
   void set_targets(ConstSpan);
 
+  // Each throws InputError before what it reads was set or computed.
   void forward();
   void backward();  // of the mean loss; training mode only
   // Back-propagates the caller's own gradient of the output, whatever NetOptions::loss is: NCHW, in

@@ -105,6 +105,16 @@ TEST_F(OutputTest, AFileThatMustNotGrowLeavesNothing) {
   EXPECT_EQ(files(), std::vector<std::string>());
 }
 
+TEST_F(OutputTest, AResultThatItsFileCannotTakeIsPrinted) {
+  const std::filesystem::path folder = directory_ / "folder";
+  std::filesystem::create_directory(folder);
+  Output output(folder / "result");
+  std::filesystem::remove_all(folder);
+  testing::internal::CaptureStdout();
+  EXPECT_THROW(output.write("measured for an hour\n"), EnvironmentError);
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "measured for an hour\n");
+}
+
 TEST_F(OutputTest, ADashIsStdinOrStdout) {
   const Ran ran = run(std::string("tune @- --mode heuristic --format json --output - <<< ") + tiny);
   EXPECT_EQ(ran.exit_code, 0) << ran.err;

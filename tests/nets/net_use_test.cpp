@@ -30,6 +30,12 @@ struct Training {
   explicit Training(const std::string& net, DType dtype = DType::f64, std::int64_t batch = 4)
       : graph(small_net(net).make(batch)),
         plan(uniform_plan(graph, Mode::training, dtype, "im2col", Layout::nchw16c, *device)) {}
+  // Zeros, as large as the value of a node.
+  std::vector<std::byte> zeros(const Node& node) const {
+    const Shape& s = node.shape;
+    return std::vector<std::byte>(std::size_t(s.n * s.c * s.h * s.w * size_of(plan.dtype)));
+  }
+  std::vector<std::byte> input() const { return zeros(graph.nodes().front()); }
 };
 
 // ---- Plans ----
@@ -181,9 +187,25 @@ TEST(NetUse, WhatIsNotTheNetsIsRefused) {
       uniform_plan(t.graph, Mode::inference, DType::f64, "im2col", Layout::nchw, *t.device);
   Net inference(t.graph, plan, cpu_registry(), *t.device, {.loss = Loss::none});
   EXPECT_THROW(inference.start_optimizer(AdamDesc{}), InputError);
+  inference.set_input(t.input());
   inference.forward();
   std::vector<std::byte> dy(4 * 6 * sizeof(double));
   EXPECT_THROW(inference.backward(dy), InputError);
+}
+
+TEST(NetUse, WhatIsReadMustHaveBeenThere) {
+  const Training t("plain");
+  Net net(t.graph, t.plan, cpu_registry(), *t.device);
+  net.initialise(1);
+  EXPECT_EQ(refusal_of([&] { net.forward(); }), "net plain: forward needs set_input before it");
+  net.set_input(t.input());
+  std::vector<std::byte> y = t.zeros(t.graph.nodes().back());
+  EXPECT_EQ(refusal_of([&] { net.read_output(y); }),
+            "net plain: read_output needs forward before it");
+  net.forward();
+  EXPECT_EQ(refusal_of([&] { net.loss(); }), "net plain: loss needs set_labels before it");
+  EXPECT_EQ(refusal_of([&] { net.backward(); }), "net plain: backward needs set_labels before it");
+  net.backward(y);  // a loss of one's own needs no labels
 }
 
 TEST(NetUse, AGraphWithoutLayersIsRefused) {
