@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <optional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "bench/explain_data.h"
