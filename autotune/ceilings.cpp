@@ -157,12 +157,12 @@ struct Best {
 
 constexpr double sampling_s = 0.05;
 
-// Of `total_s` of samples that no other program disturbed. On a busy machine they take up to ten
+// Of `total_s` of samples that no other program disturbed. On a busy machine they take up to four
 // times that to get; where there are too few even then, all samples count.
 template <class Run>
 Best best_of(double work, double total_s, const DeviceInfo& device, const Run& seconds_of_one) {
   constexpr std::size_t least = 5, most = 200;
-  constexpr double patience = 10;
+  constexpr double patience = 4;
   seconds_of_one();
   DisturbanceMeter meter(device);
   std::vector<double> calm, all;

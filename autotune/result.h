@@ -84,6 +84,7 @@ struct Disturbances {
   std::int64_t disturbed = 0;  // of these, thrown away
   double others = 0,
          stolen = 0;  // CPU time of other programs and of a hypervisor, of all there was
+  long processors = 0;
 };
 
 struct TuneTable {

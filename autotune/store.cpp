@@ -13,6 +13,7 @@
 
 #include "autotune/build_info.h"
 #include "autotune/ceilings.h"
+#include "autotune/disturbance.h"
 #include "autotune/store_file.h"
 #include "autotune/store_row.h"
 #include "autotune/store_schema.h"
@@ -223,6 +224,8 @@ bool Store::is_store(const std::filesystem::path& path) {
 
 void Store::interrupt_by(const std::atomic<bool>* stop) { file_->interrupt_by(stop); }
 
+int current_protocol() { return disturbances_ignored() ? -measuring_protocol : measuring_protocol; }
+
 std::filesystem::path Store::default_path() {
   const auto variable = [](const char* name) -> std::string {
     const char* const value = std::getenv(name);
@@ -260,7 +263,7 @@ Store::Found Store::lookup(const ConvProblem& problem, CacheMode cache, const De
     select.get(0, id);
     try {
       ReadRow read = read_row(select);
-      if (read.raw.version == algo.version && read.raw.protocol == measuring_protocol) {
+      if (read.raw.version == algo.version && read.raw.protocol == current_protocol()) {
         found.candidates.push_back(std::move(read.row.candidate));
         found.dates.push_back(std::move(read.row.date));
       } else {
@@ -390,6 +393,7 @@ Store::Merged Store::merge(const Store& other) { return merge(other.rows()); }
 
 Store::Merged Store::merge(const std::vector<StoreRow>& rows) {
   Merged merged;
+  const std::string today = now();
   Transaction transaction(*file_);
   Statement select(*file_, fmt::format("SELECT date FROM candidate WHERE {}",
                                        key_condition(candidate_table().key.size())));
@@ -399,7 +403,9 @@ Store::Merged Store::merge(const std::vector<StoreRow>& rows) {
     std::optional<std::string> date;
     if (select.step()) select.get(0, date.emplace());
     select.reset();
-    if (date && *date >= row.date) {
+    // A clock that was ahead must not keep its rows for ever.
+    const auto newer = [&](const std::string& d) { return d > today ? std::string() : d; };
+    if (date && newer(*date) >= newer(row.date)) {
       ++merged.kept;
       continue;
     }

@@ -55,12 +55,16 @@ DeviceKind device_kind(const std::string& fingerprint);
 // it: in full, as rows have it. Throws InputError for what is no date of the calendar.
 std::string parse_date(const std::string& text);
 
+// Of the rows that this process writes and looks for: measuring_protocol, or its negative where
+// disturbances are ignored, so that what nobody watched over is known to no other run.
+int current_protocol();
+
 // One row. The candidate's layouts are the row's; the problem's layouts are the same.
 struct StoreRow {
   ConvProblem problem;
   std::string fingerprint;
   Candidate candidate;
-  int protocol = measuring_protocol;  // by which it was measured
+  int protocol = current_protocol();  // by which it was measured
   std::string commit;                 // of the program that measured it
   std::string date;                   // UTC, "2026-01-31T23:59:59.999Z": compares as text
 };

@@ -1,6 +1,7 @@
 #include "autotune/tuner.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -71,7 +72,7 @@ class Tuner {
         for (TuningEntry& entry : entries_)
           if (!entry.finished) {
             set_rates(entry);
-            record_finals(entry);
+            record_measured(entry);
           }
         throw;
       }
@@ -226,6 +227,7 @@ class Tuner {
     entry.interrupted = any_open && stopped();
     entry.disturbed = any_open && !stopped() && entry.best_measured() == infinity;
     entry.finals.emplace(entry.candidates, race_opts);
+    record_measured(entry);
   }
 
   // Process by process, each through all problems that are open still.
@@ -289,7 +291,7 @@ class Tuner {
   void finish(TuningEntry& entry) {
     if (entry.finished) return;
     set_rates(entry);
-    record_finals(entry);
+    record_measured(entry);
     if (entry.finals && !entry.finals->open())
       for (const Candidate& c : entry.candidates)
         if (raced(c)) progress_.ended(with_layouts(entry.problem, {c.x_layout, c.y_layout}), c);
@@ -299,11 +301,12 @@ class Tuner {
 
   static bool raced(const Candidate& c) { return is_measured(c) && !c.process_ms.empty(); }
 
-  void record_finals(const TuningEntry& entry) {
+  // All at once: their common date says that they ran in the same processes.
+  void record_measured(const TuningEntry& entry) {
     if (!store_ || !entry.finals) return;
     std::vector<StoreRow> rows;
     for (const Candidate& c : entry.candidates)
-      if (raced(c) || (c.status == Status::dropped && !c.predicted))
+      if (is_measured(c) || (c.status == Status::dropped && !c.predicted))
         rows.push_back({.problem = with_layouts(entry.problem, {c.x_layout, c.y_layout}),
                         .fingerprint = fingerprint(device_.info(), algo_of(c).info()),
                         .candidate = c,
@@ -395,7 +398,8 @@ class Tuner {
     TuneTable t;
     t.provenance = collect_provenance(device_.info());
     const LoadMeter::Load load = load_.look(cpu_s());
-    t.disturbances = {sampler_.samples(), sampler_.disturbed(), load.others, load.stolen};
+    t.disturbances = {sampler_.samples(), sampler_.disturbed(), load.others, load.stolen,
+                      sysconf(_SC_NPROCESSORS_ONLN)};
     t.store_error = store_error_;
     t.layers.resize(items_.size());
     for (const TuningEntry& entry : entries_) {

@@ -66,8 +66,7 @@ std::size_t TuningEntry::reopen_unsettled(double prune_factor, bool exhaustive) 
     const double beaten_at = best * (c.predicted ? predicted_room * prune_factor : room);
     const bool dropped =
         c.status == Status::dropped && (exhaustive || alone || cost(c) < beaten_at);
-    const bool too_few = is_measured(c) && (c.process_ms.empty() ||
-                                            (exhaustive && c.process_ms.size() < least_processes));
+    const bool too_few = exhaustive && is_measured(c) && c.process_ms.size() < least_processes;
     if (!dropped && !too_few) continue;
     reopen(c);
     ++reopened;

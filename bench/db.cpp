@@ -159,7 +159,7 @@ bool is_stale(const StoreRow& row, const AlgoRegistry& registry) {
   if (registry.for_device(kind).empty()) return false;
   const ConvAlgo* const algo = registry.find(kind, row.candidate.algo);
   return !algo || algo->info().version != row.candidate.version ||
-         row.protocol != measuring_protocol;
+         row.protocol != current_protocol();
 }
 
 // "direct 3, fft 12"

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
+#include <memory>
 
 #include "autotune/candidates.h"
 #include "autotune/store.h"
@@ -158,18 +159,30 @@ void add_seed(CLI::App& app, const std::function<void(std::uint64_t)>& take,
 }
 
 void add_output(CLI::App& app, CommonOptions& o, const std::vector<std::string>& formats) {
+  const auto is_given = std::make_shared<bool>(false);
   add_parsed(
       app, "--format",
-      [&o, formats](const std::string& text) {
+      [&o, formats, is_given](const std::string& text) {
         const Format format = parse_format(text);
         if (std::find(formats.begin(), formats.end(), text) == formats.end())
           throw InputError(
               fmt::format("this verb prints {}, not {}", fmt::join(formats, ", "), text));
         o.format = format;
+        *is_given = true;
       },
       fmt::format("{}; default: table", fmt::join(formats, ", ")), "FORMAT");
-  add_text(app, "--output", o.output,
-           "Write there instead of to stdout, all or nothing; - is stdout", "FILE");
+  add_parsed(
+      app, "--output",
+      [&o, formats, is_given](const std::string& path) {
+        o.output = path;
+        const std::string suffix = std::filesystem::path(path).extension();
+        if (!*is_given && !suffix.empty() &&
+            std::find(formats.begin(), formats.end(), suffix.substr(1)) != formats.end())
+          o.format = parse_format(suffix.substr(1));
+      },
+      "Write there instead of to stdout, all or nothing, by default in the format of the suffix; - "
+      "is stdout",
+      "FILE");
 }
 
 void add_db(CLI::App& app, CommonOptions& o) {

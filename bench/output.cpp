@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -36,6 +37,11 @@ void on_interrupt(int signal) {
 bool write_all(int file, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(file, text.data(), text.size());
+    if (written < 0 && errno == EAGAIN) {  // a pipe that does not wait for its reader
+      pollfd ready{file, POLLOUT, 0};
+      poll(&ready, 1, -1);
+      continue;
+    }
     if (written == 0 || (written < 0 && errno != EINTR)) return false;
     text.remove_prefix(std::size_t(std::max<ssize_t>(written, 0)));
   }
@@ -56,8 +62,6 @@ void to_stderr(std::string_view text) { static_cast<void>(write_all(STDERR_FILEN
 Output::Output(std::string path, const std::string& flag) : path_(std::move(path)) {
   if (path_ == "-" || path_ == "/dev/stdout") path_.clear();
   if (path_.empty()) return;
-  if (Store::is_store(path_))
-    throw InputError(fmt::format("{}: '{}' is a tuning store: name another file", flag, path_));
   struct stat status {};
   if (stat(path_.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
     device_ = open(path_.c_str(), O_WRONLY | O_CLOEXEC);

@@ -1,12 +1,15 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
 
 #include "autotune/provenance.h"
+#include "autotune/store.h"
 #include "bench/flags.h"
 #include "bench/output.h"
 #include "bench/text.h"
@@ -60,6 +63,58 @@ void refuse_extras(const CLI::App& app, const std::string& command) {
         fmt::format("{}: unknown verb '{}': {}", command, extra, did_you_mean(extra, verbs)));
   throw InputError(
       fmt::format("{}: unexpected argument '{}': see convlab {} --help", command, extra, command));
+}
+
+// A file that the command line names, and the flag or argument that names it.
+struct NamedFile {
+  std::string flag, path;
+  bool written = false;
+};
+
+std::vector<NamedFile> named_files(const CLI::App& verb) {
+  constexpr std::string_view read[] = {"--weights", "--plan", "--from",
+                                       "--classes", "FILE",   "IMAGE"};
+  constexpr std::string_view written[] = {"--output",     "--trace",  "--svg", "--html",
+                                          "--checkpoint", "--resume", "--log"};
+  std::vector<NamedFile> files;
+  for (const CLI::Option* option : verb.get_options()) {
+    const std::string name = option->get_single_name();
+    const std::string flag = option->get_positional() ? name : "--" + name;
+    const bool is_written =
+        std::find(std::begin(written), std::end(written), flag) != std::end(written);
+    const bool is_read = std::find(std::begin(read), std::end(read), flag) != std::end(read);
+    for (const std::string& text : option->results())
+      if (flag == "TARGET" && text.size() > 1 && text.starts_with('@'))
+        files.push_back({flag, text.substr(1), false});
+      else if ((is_read || is_written) && text != "-")
+        files.push_back({flag, text, is_written});
+  }
+  return files;
+}
+
+// What is written over a file that is read, or written too, is lost; and so is a tuning store.
+void require_distinct_files(const CLI::App& verb) {
+  const std::vector<NamedFile> files = named_files(verb);
+  const auto is_same = [](const std::string& a, const std::string& b) {
+    std::error_code error;
+    if (std::filesystem::equivalent(a, b, error)) return std::filesystem::is_regular_file(a, error);
+    return std::filesystem::weakly_canonical(a, error) ==
+           std::filesystem::weakly_canonical(b, error);
+  };
+  for (const NamedFile& file : files) {
+    if (!file.written) continue;
+    if (file.path.empty()) throw InputError(fmt::format("{}: expected a file's name", file.flag));
+    if (Store::is_store(file.path))
+      throw InputError(
+          fmt::format("{}: '{}' is a tuning store: name another file", file.flag, file.path));
+    for (const NamedFile& other : files) {
+      const bool goes_on = (file.flag == "--checkpoint" && other.flag == "--resume") ||
+                           (file.flag == "--resume" && other.flag == "--checkpoint");
+      if (&file != &other && !goes_on && is_same(file.path, other.path))
+        throw InputError(fmt::format("{}: '{}' is {} as well: name another file", file.flag,
+                                     file.path, other.flag));
+    }
+  }
 }
 
 void require_known_verb(int argc, const char* const* argv) {
@@ -116,6 +171,7 @@ int run(int argc, const char* const* argv) {
        given = given.front()->get_subcommands()) {
     command += (command.empty() ? "" : " ") + given.front()->get_name();
     refuse_extras(*given.front(), command);
+    require_distinct_files(*given.front());
   }
   return action();
 }
@@ -123,7 +179,13 @@ int run(int argc, const char* const* argv) {
 std::string command_line() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   const std::string raw((std::istreambuf_iterator<char>(file)), {});
-  std::string text = "convlab";
+  std::string text;
+  // What decides which code runs, and so the result.
+  for (const char* name :
+       {"CONVLAB_ISA", "CONVLAB_MACHINE", "CONVLAB_TWIN", "CONVLAB_IGNORE_DISTURBANCES"})
+    if (const char* const value = std::getenv(name); value && *value != '\0')
+      text += fmt::format("{}={} ", name, shell_word(value));
+  text += "convlab";
   for (std::size_t at = raw.find('\0'); at != std::string::npos && at + 1 < raw.size();) {
     const std::string argument = raw.c_str() + at + 1;
     text += " " + shell_word(argument);
@@ -137,7 +199,7 @@ std::string command_line() {
 int run_program(int argc, const char* const* argv) {
   const auto fail = [](int code, const char* what) {
     std::fflush(stdout);
-    say(what);
+    say(printable(what));  // in one line, whatever names are in it
     return code;
   };
   try {

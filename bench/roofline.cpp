@@ -199,8 +199,6 @@ int run(const RooflineArguments& a) {
     say("stopped before a layer was measured: the same command goes on from here");
     return interrupted_exit_code;
   }
-  if (!a.html.empty()) html.write(roofline_html(report));
-  if (!a.svg.empty()) svg.write(roofline_svg(report).value());
   if (common.format == Format::json) {
     output.write(to_json(report));
   } else if (common.format == Format::table) {
@@ -210,6 +208,8 @@ int run(const RooflineArguments& a) {
   } else {
     output.write(render(roofline_table(report), common.format));
   }
+  if (!a.html.empty()) html.write(roofline_html(report));
+  if (!a.svg.empty()) svg.write(roofline_svg(report).value());
   return stop_on_interrupt() ? interrupted_exit_code : 0;
 }
 

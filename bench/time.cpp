@@ -53,8 +53,8 @@ int run(const Options& o) {
       fmt::format("{:.1f} GB/s", ceilings_of(device->info()).memory_bandwidth / 1e9));
   std::optional<Profile> profile;
   if (o.profile) profile = profile_net(timed, registry, *device);
-  if (trace) trace->write(render_trace(timed));
   output.write(render(timed, o.net.common.format, profile ? &*profile : nullptr));
+  if (trace) trace->write(render_trace(timed));
   return times.interrupted ? interrupted_exit_code : 0;
 }
 

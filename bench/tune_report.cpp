@@ -300,6 +300,12 @@ Contest contest(const TuneTable& table) {
   return sum;
 }
 
+bool measured_any(const TuneTable& table) {
+  return std::any_of(table.layers.begin(), table.layers.end(), [](const LayerResult& layer) {
+    return layer.chosen && !layer.candidates[*layer.chosen].predicted;
+  });
+}
+
 std::vector<std::string> notes(const TuneTable& table, bool with_errors) {
   std::vector<std::string> notes;
   bool sampled = false, first_backward = false;
@@ -324,7 +330,8 @@ std::vector<std::string> notes(const TuneTable& table, bool with_errors) {
     notes.push_back(fmt::format("{} without any working algorithm.", all.layers_without));
   if (sampled && with_errors) notes.push_back("* rel_error over a sample of the outputs.");
   if (!table.complete)
-    notes.push_back(fmt::format("Stopped early{}; the same command goes on from here.",
+    notes.push_back(fmt::format("Stopped early{}{}; the same command goes on from here.",
+                                measured_any(table) ? "" : " before anything was measured",
                                 table.remaining_gain > 0
                                     ? fmt::format(": untried candidates may save another {} ms",
                                                   show_ms(table.remaining_gain))
@@ -566,11 +573,9 @@ std::string unsure_note(const TuneTable& table, bool resumes) {
   if (table.disturbances.others < 0.05)
     return rows + "too close to tell so far" +
            (resumes ? "; the same command goes on from here" : "");
-  std::string cores = "the machine";
-  for (const auto& [name, value] : table.provenance.fields)
-    if (name == "threads") cores = value + (value == "1" ? " core" : " cores");
-  return rows + fmt::format("other programs used {:.0f}% of {}; run it again when they are idle",
-                            100 * table.disturbances.others, cores);
+  const long cores = table.disturbances.processors;
+  return rows + fmt::format("other programs used {:.0f}% of {} {}; run it again when they are idle",
+                            100 * table.disturbances.others, cores, cores == 1 ? "core" : "cores");
 }
 
 int exit_code(const TuneTable& table) {

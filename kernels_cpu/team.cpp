@@ -59,6 +59,18 @@ class ThreadAttributes {
   }
   ThreadAttributes(const ThreadAttributes&) = delete;
   ~ThreadAttributes() { pthread_attr_destroy(&attributes_); }
+  // As OpenMP binds its threads, to place after place.
+  void bind(int thread) {
+    const int places = omp_get_num_places();
+    if (places == 0) return;
+    const int place = thread % places;
+    std::vector<int> processors(std::size_t(omp_get_place_num_procs(place)));
+    omp_get_place_proc_ids(place, processors.data());
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (const int processor : processors) CPU_SET(processor, &set);
+    pthread_attr_setaffinity_np(&attributes_, sizeof set, &set);
+  }
   const pthread_attr_t* get() const { return &attributes_; }
 
  private:
@@ -79,12 +91,13 @@ void require_threads(int count) {
     gate.opened.wait(lock, [&] { return gate.open; });
     return nullptr;
   };
-  const ThreadAttributes attributes;
+  ThreadAttributes attributes;
   std::vector<pthread_t> threads;
   threads.reserve(std::size_t(count));
   int error = 0;
   while (error == 0 && int(threads.size()) < count - 1) {
     pthread_t thread{};
+    attributes.bind(int(threads.size()) + 1);
     error = pthread_create(&thread, attributes.get(), wait, &gate);
     if (error == 0) threads.push_back(thread);
   }
@@ -94,6 +107,11 @@ void require_threads(int count) {
   }
   gate.opened.notify_all();
   for (const pthread_t thread : threads) pthread_join(thread, nullptr);
+  if (error == EINVAL && omp_get_num_places() > 0)
+    throw EnvironmentError(
+        "cannot start threads on the processors that GOMP_CPU_AFFINITY or OMP_PLACES name: unset "
+        "it, "
+        "or name some that this process may use");
   if (error != 0)
     throw EnvironmentError(
         fmt::format("cannot start {} threads: the system gives {} ({}); raise ulimit -u or -v, or "

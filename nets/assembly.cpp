@@ -26,9 +26,15 @@ void check_plan(const Graph& graph, const NetPlan& plan, const std::vector<Step>
   if (plan.steps.size() != steps.size())
     fail(fmt::format("{} has {} steps, the plan {}", to_string(plan.mode), steps.size(),
                      plan.steps.size()));
-  for (std::size_t i = 0; i < steps.size(); ++i)
-    if (const std::string& name = graph.nodes()[steps[i].node].name; plan.steps[i].layer != name)
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const std::string& name = graph.nodes()[steps[i].node].name;
+    if (plan.steps[i].layer != name)
       fail(fmt::format("step {} is {}, the plan has {}", i, name, plan.steps[i].layer));
+    for (const std::optional<PassPlan>& pass : plan.steps[i].passes)
+      if (pass && (pass->images < 0 || pass->images > batch))
+        fail(fmt::format("layer {} takes {} images at a time: expected 0 to {}", name, pass->images,
+                         batch));
+  }
 }
 
 NodeId output_of(const Graph& graph, Mode mode) {

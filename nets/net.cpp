@@ -89,6 +89,7 @@ class Net::Impl {
   void run_backward(Begin begin) {
     require_before(ran_forward_, "backward", "forward");
     ran_forward_ = false;
+    has_gradients_ = true;
     const ProfiledRange range(profiled_, "backward");
     begin();
     for (std::size_t i = net_.runs.size(); i-- > 0;) {
@@ -112,6 +113,7 @@ class Net::Impl {
 
   void update(const UpdateRule& rule) {
     require_training("update");
+    require_before(has_gradients_, "update", "backward");
     const ProfiledRange range(profiled_, "update");
     net_.parameters.begin_update(rule, device_, *stream_);
     for (std::size_t i = 0; i < net_.runs.size(); ++i) {
@@ -392,7 +394,7 @@ class Net::Impl {
 
   std::uint64_t iteration_ = 0;
   bool parameters_changed_ = true, frozen_ = false;
-  bool has_input_ = false, has_targets_ = false, has_output_ = false;
+  bool has_input_ = false, has_targets_ = false, has_output_ = false, has_gradients_ = false;
   bool ran_forward_ = false;  // and no backward since
   const std::atomic<bool>* stop_ = nullptr;
   StepObserver observer_;

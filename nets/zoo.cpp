@@ -101,8 +101,7 @@ Graph make_net(std::string_view name, std::int64_t batch, std::int64_t classes) 
     const Graph net = entry.make(batch);
     return classes == 0 ? net : with_classes(net, classes);
   }
-  throw InputError(
-      fmt::format("unknown net '{}': {}", name, did_you_mean(plain, net_names())));
+  throw InputError(fmt::format("unknown net '{}': {}", name, did_you_mean(plain, net_names())));
 }
 
 }  // namespace convlab

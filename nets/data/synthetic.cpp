@@ -197,6 +197,9 @@ fs::path synthetic_directory(std::int64_t images) {
   const fs::path cache = cache_directory();
   const fs::path directory = cache / fmt::format("synthetic-v{}-{}", version, images);
   if (fs::exists(directory)) return directory;
+  // All of it is drawn before anything is written, which Ctrl-C would leave behind.
+  const auto train = records(1, images);
+  const auto test = records(2, std::max(images / 5, std::int64_t(10)));
   // Another process may be doing the same: who renames first has written it.
   std::string own = directory.string() + ".tmp.XXXXXX";
   try {
@@ -211,8 +214,8 @@ fs::path synthetic_directory(std::int64_t images) {
       const ConstSpan piece = std::as_bytes(std::span(contents));
       replace_file(fs::path(own) / name, {&piece, 1});
     };
-    write("data_batch_1.bin", records(1, images));
-    write("test_batch.bin", records(2, std::max(images / 5, std::int64_t(10))));
+    write("data_batch_1.bin", train);
+    write("test_batch.bin", test);
     std::string names;
     for (const Shape& shape : shapes) names += fmt::format("{}\n", shape.name);
     write("batches.meta.txt", names);

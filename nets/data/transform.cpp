@@ -247,17 +247,19 @@ void validate(const Transform& transform) {
     if (pixels < 0 || pixels > most)
       throw InputError(fmt::format("resizing to {}, padding by {}: expected 0 to {}",
                                    transform.resize, transform.pad, most));
+  constexpr double largest = 1e6;  // beyond, an f32 net would see nothing of the image, or infinity
   const auto channels = std::size_t(transform.channels);
   const bool none = transform.mean.empty() && transform.deviation.empty();
   if (!none && (transform.mean.size() != channels || transform.deviation.size() != channels))
     throw InputError(fmt::format("{} means and {} deviations for {} channels",
                                  transform.mean.size(), transform.deviation.size(), channels));
   for (const double mean : transform.mean)
-    if (!std::isfinite(mean))
-      throw InputError(fmt::format("a mean of {}: expected a finite number", mean));
+    if (!(std::abs(mean) <= largest))
+      throw InputError(fmt::format("a mean of {}: expected {} to {}", mean, -largest, largest));
   for (const double deviation : transform.deviation)
-    if (!(deviation > 0) || std::isinf(deviation))
-      throw InputError(fmt::format("a deviation of {}: expected a number above 0", deviation));
+    if (!(deviation >= 1 / largest && deviation <= largest))
+      throw InputError(
+          fmt::format("a deviation of {}: expected {} to {}", deviation, 1 / largest, largest));
 }
 
 template <class T>

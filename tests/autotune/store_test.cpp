@@ -346,16 +346,18 @@ TEST_F(StoreTest, MergeTakesWhatIsNewOrNewer) {
   ours.put(with(1, "2026-01-02T00:00:00.000Z", 1));
   ours.put(with(2, "2026-01-02T00:00:00.000Z", 1));
   ours.put(with(3, "2026-01-02T00:00:00.000Z", 1));
+  ours.put(with(5, "9999-12-31T00:00:00.000Z", 1));  // by a clock that was ahead
   theirs.put(with(1, "2026-01-01T23:59:59.999Z", 2));
   theirs.put(with(2, "2026-01-02T00:00:00.001Z", 2));
   theirs.put(with(4, "2026-01-01T00:00:00.000Z", 2));
+  theirs.put(with(5, "2026-01-01T00:00:00.000Z", 2));
   const auto merged = ours.merge(theirs);
   EXPECT_EQ(merged.added, 1);
-  EXPECT_EQ(merged.replaced, 1);
+  EXPECT_EQ(merged.replaced, 2);
   EXPECT_EQ(merged.kept, 1);
   std::map<std::int64_t, double> ms;
   for (const StoreRow& r : ours.rows()) ms[r.candidate.config.get("number")] = r.candidate.ms;
-  EXPECT_EQ(ms, (std::map<std::int64_t, double>{{1, 1}, {2, 2}, {3, 1}, {4, 2}}));
+  EXPECT_EQ(ms, (std::map<std::int64_t, double>{{1, 1}, {2, 2}, {3, 1}, {4, 2}, {5, 2}}));
 }
 
 TEST_F(StoreTest, JsonHoldsEverything) {

@@ -340,6 +340,21 @@ TEST_F(TunerTest, ALaterRunGoesOnWithAnUnsureRow) {
   EXPECT_GT(row(closed, "plain").process_ms.size(), 2u);
 }
 
+TEST_F(TunerTest, WhatWasScreenedIsKnownBeforeAProcessConfirmsIt) {
+  add(small);
+  options_.layout = Layout::nchw;
+  log_.on_process = [&](std::size_t) { stop_ = true; };
+  const LayerResult screened = run({"plain", "slow"}, &store_).layers[0];
+  stop_ = false;
+  log_.on_process = {};
+  options_.budget_s = 0;
+  const LayerResult known = run({"plain", "slow"}, &store_).layers[0];
+  EXPECT_EQ(chosen(known), "plain");
+  EXPECT_FALSE(row(known, "plain").predicted);
+  EXPECT_EQ(row(known, "plain").ms, row(screened, "plain").ms);
+  EXPECT_EQ(known.verdict, Verdict::unsure);
+}
+
 // Without the one that won, its runner-up has only rivals that were dropped.
 TEST_F(TunerTest, WhoIsLeftAloneRacesThoseThatWereDropped) {
   add(small);

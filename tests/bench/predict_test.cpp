@@ -88,6 +88,8 @@ TEST_F(PredictTest, NormalisesAsFlagsSay) {
   EXPECT_NE(got["images"][0]["logits"], expected["images"][0]["logits"]);
   expect_refused(command + Words{"--mean", "1,2"}, "2 means and 1 deviations for 1 channels");
   expect_refused(command + Words{"--deviation", "0"}, "a deviation of 0");
+  expect_refused(command + Words{"--deviation", "1e-320"}, "expected 1e-06 to 1000000");
+  expect_refused(command + Words{"--mean", "1e38"}, "expected -1000000 to 1000000");
   expect_refused(command + Words{"--mean", "half"}, "--mean: 'half' is no number");
 }
 

@@ -161,6 +161,8 @@ TEST_F(ProgramTest, BadUsageIsOneLineAndExitCode2) {
       {{"tune", tiny, "--budget", "1parsec"}, "'1parsec': expected a time above 0"},
       {{"train", "lenet", "--epochs", "0"}, "--epochs: '0': expected a whole number, 1 to "},
       {{"tune", tiny, "--mode", "guess"}, "heuristic"},
+      {{"tune", tiny, "--algos", "a\nb"}, "a\\x0ab"},
+      {{"tune", tiny, "--output", ""}, "--output: expected a file's name"},
       {{"tune", "mb1ic16ih8oc16oh8kh3ph1zz4"}, "kh3ph1zz4' at character 24: expected a field"},
       {{"tune", "nothing-like-it"}, "unknown net 'nothing-like-it': expected one of "},
       {{"tune", tiny, "--layer", "conv1"}, "is one layer itself: expected a net"},
@@ -550,6 +552,38 @@ TEST_F(ProgramTest, AStoreIsNoOutput) {
   EXPECT_FALSE(std::filesystem::exists(fresh));
 }
 
+TEST_F(ProgramTest, NoFileIsReadAndWrittenOrWrittenTwice) {
+  ASSERT_EQ(tune().exit_code, 0);
+  const std::string store = directory_ / "tune.db", list = directory_ / "list",
+                    before = directory_ / "before.json", plan = directory_ / "plan.json",
+                    fresh = directory_ / "fresh";
+  write_file(list, std::string(tiny) + "\n");
+  ASSERT_EQ(tune({"--output", before}).exit_code, 0);  // JSON by its suffix
+  ASSERT_EQ(run({"plan", "lenet", "--no-audit", "--output", plan}).exit_code, 0);
+  std::filesystem::create_symlink(before, directory_ / "link");
+  const std::vector<Words> cases{
+      {"diff", before, before, "--output", before},
+      {"diff", before, before, "--output", directory_ / "link"},
+      {"diff", before, before, "--output", directory_.path() / "." / "before.json"},
+      {"list", "@" + list, "--output", list},
+      {"time", "lenet", "--plan", plan, "--trace", plan},
+      {"time", "lenet", "--trace", fresh, "--output", fresh},
+      {"predict", "lenet", "a.png", "--weights", before, "--output", before},
+      {"train", "lenet", "--data", "synthetic", "--weights", before, "--log", before},
+      {"train", "lenet", "--data", "synthetic", "--checkpoint", fresh, "--log", fresh},
+      {"train", "lenet", "--data", "synthetic", "--log", store},
+  };
+  std::map<std::string, std::string> contents;
+  for (const std::string& file : {store, list, before, plan}) contents[file] = read_file(file);
+  for (const Words& words : cases) {
+    const Ran ran = run(words);
+    EXPECT_EQ(ran.exit_code, 2) << words[0] << ran.err;
+    EXPECT_TRUE(contains(ran.err, "name another file")) << ran.err;
+  }
+  for (const auto& [file, content] : contents) EXPECT_EQ(read_file(file) == content, true) << file;
+  EXPECT_FALSE(std::filesystem::exists(fresh));
+}
+
 TEST_F(ProgramTest, VerifyExitsOneForADamagedStore) {
   ASSERT_EQ(tune().exit_code, 0);
   const std::string store = directory_ / "tune.db";
@@ -777,6 +811,14 @@ TEST_F(ProgramTest, StacksTooSmallForThreadsAreRefused) {
   EXPECT_EQ(ran.exit_code, 3) << ran.err;
   EXPECT_EQ(lines(ran.err), 1) << ran.err;
   EXPECT_TRUE(contains(ran.err, "OMP_STACKSIZE=2M")) << ran.err;
+}
+
+TEST_F(ProgramTest, ProcessorsThatAreNotThereAreRefused) {
+  const std::string none = std::to_string(sysconf(_SC_NPROCESSORS_CONF));
+  const Ran ran = run({"list", tiny, "--threads", "2"}, {{"GOMP_CPU_AFFINITY", none}});
+  EXPECT_EQ(ran.exit_code, 3) << ran.err;
+  EXPECT_EQ(lines(ran.err), 1) << ran.err;
+  EXPECT_TRUE(contains(ran.err, "GOMP_CPU_AFFINITY")) << ran.err;
 }
 
 // OpenBLAS retries for ever when it gets no memory, even before main.

@@ -255,8 +255,8 @@ TEST(TuneReport, UnsureRowsAreCountedInTheLastNote) {
   TuneTable table = sample();
   EXPECT_EQ(unsure_note(table, true), "");
   table.layers[0].verdict = Verdict::unsure;
-  table.provenance.fields.emplace_back("threads", "2");
   table.disturbances.others = 0.412;
+  table.disturbances.processors = 2;
   EXPECT_EQ(unsure_note(table, true),
             "1 of 3 rows is UNSURE: other programs used 41% of 2 cores; run it again when they are "
             "idle");

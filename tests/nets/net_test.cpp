@@ -234,7 +234,7 @@ TEST_P(SmallNets, StepsInDifferentLayoutsGiveTheSame) {
 TEST_P(SmallNets, PartsOfTheBatchGiveTheSame) {
   const std::int64_t batch = 5;
   const Iteration expected = iterate(GetParam(), {}, batch);
-  for (const std::int64_t images : {1, 2, 5, 9}) {
+  for (const std::int64_t images : {1, 2, 5}) {
     SCOPED_TRACE(images);
     expect_same(iterate(GetParam(), {"im2col", Layout::nhwc, DType::f64, images}, batch), expected,
                 1e-10);

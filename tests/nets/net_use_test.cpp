@@ -62,6 +62,9 @@ TEST(NetPlans, ThatDoNotFitAreRefusedInOneLine) {
   expect([](NetPlan& p) { p.net = "vgg16"; }, "it is for vgg16");
   expect([](NetPlan& p) { p.batch = 16; }, "it is for batch 16, not 4");
   expect([](NetPlan& p) { p.dtype = DType::bf16; }, "nets run in f32 and f64");
+  for (const std::int64_t images : {std::int64_t(-1), std::int64_t(5), std::int64_t(1) << 62})
+    expect([images](NetPlan& p) { p.steps[1].passes[0]->images = images; },
+           "images at a time: expected 0 to 4");
   expect([](NetPlan& p) { p.mode = Mode::inference; }, "inference has");
   expect([](NetPlan& p) { p.steps[2].layer = "conv7"; }, "step 2 is conv1.bn, the plan has conv7");
   expect([](NetPlan& p) { p.steps[0].y_layout = Layout::nhwc; }, "the input is in nchw");
@@ -204,6 +207,8 @@ TEST(NetUse, WhatIsReadMustHaveBeenThere) {
             "net plain: read_output needs forward before it");
   net.forward();
   EXPECT_EQ(refusal_of([&] { net.loss(); }), "net plain: loss needs set_labels before it");
+  EXPECT_EQ(refusal_of([&] { net.update(SgdDesc{}); }),
+            "net plain: update needs backward before it");
   EXPECT_EQ(refusal_of([&] { net.backward(); }), "net plain: backward needs set_labels before it");
   net.backward(y);  // a loss of one's own needs no labels
 }
