@@ -45,29 +45,35 @@ Options with_canonical_problem(Options o) {
   return o;
 }
 
-// A store may have algorithms that this build lacks: a name is known if either knows it.
-void require_known_algos(const std::vector<std::string>& names, const std::vector<StoreRow>& rows,
-                         const AlgoRegistry& registry) {
-  std::set<std::string> known;
-  for (const ConvAlgo* algo : registry.all()) known.insert(algo->info().id);
-  for (const StoreRow& row : rows) known.insert(row.candidate.algo);
-  for (const std::string& name : names)
-    if (std::none_of(known.begin(), known.end(),
-                     [&](const std::string& algo) { return stands_for(name, algo); }))
-      throw InputError(fmt::format("--algos: unknown algorithm '{}': expected one of {}", name,
-                                   fmt::join(known, ", ")));
+// What the names stand for, as everywhere else, in this build or in the store, which may have
+// algorithms that the build lacks.
+std::vector<std::string> named_algos(const std::vector<std::string>& names,
+                                     const std::vector<StoreRow>& rows,
+                                     const AlgoRegistry& registry) {
+  std::map<std::string, bool> known;  // whether it is a vendor's
+  for (const StoreRow& row : rows) known[row.candidate.algo] = false;
+  for (const ConvAlgo* algo : registry.all())
+    known[algo->info().id] = algo->info().origin == Origin::vendor;
+  std::vector<std::string> ids;
+  for (const std::string& name : names) {
+    const std::size_t before = ids.size();
+    for (const auto& [id, vendor] : known)
+      if (stands_for(name, id) || (name == "vendor" && vendor)) ids.push_back(id);
+    if (ids.size() > before) continue;
+    std::vector<std::string> expected;
+    for (const auto& [id, vendor] : known) expected.push_back(id);
+    throw InputError(fmt::format("--algos: unknown algorithm '{}': expected one of {}", name,
+                                 fmt::join(expected, ", ")));
+  }
+  return ids;
 }
 
 bool matches(const StoreRow& row, const Options& o) {
   const auto contains = [](const auto& list, const auto& value) {
     return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
   };
-  const bool of_algos =
-      o.algos.empty() || std::any_of(o.algos.begin(), o.algos.end(), [&](const std::string& name) {
-        return stands_for(name, row.candidate.algo);
-      });
   return (o.problem.empty() || to_text(row.problem) == o.problem) &&
-         contains(o.common.passes, row.problem.pass) && of_algos &&
+         contains(o.common.passes, row.problem.pass) && contains(o.algos, row.candidate.algo) &&
          contains(o.statuses, row.candidate.status) && (o.before.empty() || row.date < o.before);
 }
 
@@ -133,13 +139,13 @@ Report narrow_report(const std::vector<StoreRow>& rows) {
 }
 
 int show(const Options& given) {
-  const Options o = with_canonical_problem(given);
+  Options o = with_canonical_problem(given);
   Output output(o.common.output);
   const Store store = open_existing(o);
   std::vector<StoreRow> rows = store.rows();
   AlgoRegistry registry;
   append_all_algos(registry);
-  require_known_algos(o.algos, rows, registry);
+  o.algos = named_algos(o.algos, rows, registry);
   const std::size_t total = rows.size();
   std::erase_if(rows, [&](const StoreRow& row) { return !matches(row, o); });
   const bool narrow = o.common.format == Format::table && !o.common.wide;
@@ -268,7 +274,7 @@ int prune_damaged(const Options& o) {
 }
 
 int prune(const Options& given) {
-  const Options o = with_canonical_problem(given);
+  Options o = with_canonical_problem(given);
   const bool filtered = o.stale || !o.problem.empty() ||
                         o.common.passes.size() != all_passes.size() || !o.algos.empty() ||
                         !o.statuses.empty() || !o.before.empty();
@@ -283,7 +289,7 @@ int prune(const Options& given) {
   append_all_algos(registry);
   Store store = open_existing(o);
   std::vector<StoreRow> going = store.rows();
-  require_known_algos(o.algos, going, registry);
+  o.algos = named_algos(o.algos, going, registry);
   const auto goes = [&](const StoreRow& row) {
     return matches(row, o) && (!o.stale || is_stale(row, registry));
   };
