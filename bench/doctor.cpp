@@ -162,7 +162,7 @@ void examine_card(const CommonOptions& o, Findings& findings) {
 // How a race sees that something else ran: what is missing weakens it and breaks nothing.
 void examine_observables(Findings& findings) {
   for (const Observable& o : observables())
-    findings.fact("notices " + o.what, o.offered ? "yes: " + o.how : "no: " + o.how);
+    findings.fact("notices " + o.what, o.offered ? "yes: " + o.how : o.how);
 }
 
 void examine_noise(const DeviceInfo& info, Findings& findings) {

@@ -296,9 +296,8 @@ std::string show_total(const std::string& name, const TuneTable& table, const To
                        std::optional<Pass> pass = {}) {
   const std::int64_t predicted = predicted_rows(table, pass);
   const char* const mark = predicted > 0 ? "~" : "";
-  return fmt::format("total {:<5}  {}{} ms, packing filters {}{} ms, converting layouts {} ms{}",
-                     name, mark, show_ms(t.chosen_ms), mark, show_ms(t.pack_ms),
-                     show_ms(t.convert_ms),
+  return fmt::format("total {}  {}{} ms, packing filters {}{} ms, converting layouts {} ms{}", name,
+                     mark, show_ms(t.chosen_ms), mark, show_ms(t.pack_ms), show_ms(t.convert_ms),
                      predicted > 0 ? fmt::format("; {} predicted", predicted) : "");
 }
 
@@ -359,10 +358,11 @@ std::vector<std::string> notes(const TuneTable& table, bool with_errors) {
     std::size_t passes = 0;
     for (const Pass pass : all_passes)
       if (const Totals t = totals(part, pass); t.chosen_ms > 0) {
-        notes.push_back(show_total(std::string(to_string(pass)) + label, part, t, pass));
+        notes.push_back(show_total(fmt::format("{:<5}{}", to_string(pass), label), part, t, pass));
         ++passes;
       }
-    if (passes != 1) notes.push_back(show_total("all" + label, part, totals(part)));
+    if (passes != 1)
+      notes.push_back(show_total(fmt::format("{:<5}{}", "all", label), part, totals(part)));
   }
   if (const Contest c = contest(table); c.rows > 0)
     notes.push_back(

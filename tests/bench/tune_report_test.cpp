@@ -406,8 +406,8 @@ TEST(TuneReport, BatchesAreToldApartAndNotAddedUp) {
         << text;
   }
   const std::string text = render(two_batches(), Format::table);
-  EXPECT_NE(text.find("total fwd n=1  4.500 ms"), std::string::npos) << text;
-  EXPECT_NE(text.find("total fwd n=2  4.500 ms"), std::string::npos) << text;
+  EXPECT_NE(text.find("total fwd   n=1  4.500 ms"), std::string::npos) << text;
+  EXPECT_NE(text.find("total fwd   n=2  4.500 ms"), std::string::npos) << text;
   EXPECT_EQ(text.find("total all"), std::string::npos) << text;  // of one pass: the same again
 }
 
