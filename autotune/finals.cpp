@@ -218,8 +218,8 @@ void Finals::drop_the_slower(const CandidateEnded& ended) {
     }
     if (!slower) continue;
     c.status = Status::dropped;
-    c.reason = fmt::format("{:.2f} times the best ({:.2f} to {:.2f}) over {} processes", ratio[1],
-                           ratio[0], ratio[2], processes_);
+    c.reason = fmt::format("{:.2f} times the best then ({:.2f} to {:.2f}) over {} processes",
+                           ratio[1], ratio[0], ratio[2], processes_);
     if (ended) ended(c);
   }
 }

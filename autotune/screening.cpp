@@ -169,7 +169,7 @@ class Screening {
     return {};
   }
   static std::string side_by_side_reason(double ratio) {
-    return fmt::format("{:.2f} times the best, side by side", ratio);
+    return fmt::format("{:.2f} times the best then, side by side", ratio);
   }
   std::optional<std::pair<double, std::string>> side_by_side(std::size_t i) {
     const std::optional<double> ratio = far_behind(i);
@@ -245,9 +245,10 @@ class Screening {
       drop_if([&](std::size_t i) -> std::optional<std::pair<double, std::string>> {
         const std::array<double, 3> ratio = ratio_to_best(i);
         if (ratio[0] <= bound) return {};
-        return std::pair(ratio[1], fmt::format("{:.2f} times the best ({:.2f} to {:.2f}) after {} "
-                                               "rounds",
-                                               ratio[1], ratio[0], ratio[2], rounds_));
+        return std::pair(ratio[1],
+                         fmt::format("{:.2f} times the best then ({:.2f} to {:.2f}) after {} "
+                                     "rounds",
+                                     ratio[1], ratio[0], ratio[2], rounds_));
       });
       if (rounds_ >= 4 && alive_.size() <= options_.finalists) break;
     }
@@ -255,7 +256,7 @@ class Screening {
     drop_if([&](std::size_t i) -> std::optional<std::pair<double, std::string>> {
       if (++place + 2 <= options_.finalists) return {};
       const double ratio = ratio_to_best(i)[1];
-      return std::pair(ratio, fmt::format("not among the fastest {}: {:.2f} times the best",
+      return std::pair(ratio, fmt::format("not among the fastest {}: {:.2f} times the best then",
                                           options_.finalists, ratio));
     });
     return true;

@@ -20,17 +20,18 @@ struct Options {
   TuneOptions tune;
 };
 
-// The command that checks this algorithm on this problem again, as a shell takes it.
+// The command that checks this algorithm on this problem in this layout again, as a shell takes it.
+// --layout nchwc also tries an x in NCHW where y is blocked. No flag chooses a config.
 std::string repeating_line(const ConvProblem& p, const Candidate& c, const Options& o) {
   const char* const isa = std::getenv("CONVLAB_ISA");
-  return fmt::format("{}convlab check {} --pass {} --dtype {} --algos {} --layout {}{} --seed {}{}",
-                     isa ? fmt::format("CONVLAB_ISA={} ", isa) : "", to_text(p), to_string(p.pass),
-                     to_string(p.dtype), c.algo, o.common.layout,
-                     o.common.device.kind == DeviceKind::cuda
-                         ? fmt::format(" --device cuda:{}", o.common.device.index)
-                         : fmt::format(" --threads {}", c.threads),
-                     o.common.seed,
-                     o.tune.max_error ? fmt::format(" --max-error {}", *o.tune.max_error) : "");
+  return fmt::format(
+      "{}convlab check {} --pass {} --dtype {} --algos {} --layout {}{} --seed {}{}",
+      isa ? fmt::format("CONVLAB_ISA={} ", isa) : "", to_text(p), to_string(p.pass),
+      to_string(p.dtype), c.algo, is_blocked(c.y_layout) ? "nchwc" : to_string(c.y_layout),
+      o.common.device.kind == DeviceKind::cuda
+          ? fmt::format(" --device cuda:{}", o.common.device.index)
+          : fmt::format(" --threads {}", c.threads),
+      o.common.seed, o.tune.max_error ? fmt::format(" --max-error {}", *o.tune.max_error) : "");
 }
 
 // Without a limit of the user's, a config is held to what its math type can give: a TF32 factor has

@@ -15,4 +15,8 @@ std::string show_choice(const Candidate& c) {
                      show_layouts(c));
 }
 
+bool stands_for(const std::string& name, const std::string& algo) {
+  return algo == name || algo.starts_with(name + ".");
+}
+
 }  // namespace convlab

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "autotune/measure.h"
+#include "bench/choice.h"
 #include "conv/error.h"
 
 namespace convlab {
@@ -129,10 +130,6 @@ ComparedSide summary(const Runs& runs) {
 
 // ---- Drift ----
 
-bool is_control(const std::string& algo, const std::string& control) {
-  return algo == control || algo.starts_with(control + ".");
-}
-
 // The same thing's time in every run, A's first; empty where a run lacks it.
 std::vector<std::vector<double>> references(const std::vector<Matched>& matched,
                                             const std::string& control) {
@@ -151,7 +148,7 @@ std::vector<std::vector<double>> references(const std::vector<Matched>& matched,
     std::map<std::string, std::vector<double>> rivals;
     for (const ResultRow* row : runs)
       for (const ResultRival& rival : row->rivals)
-        if (is_control(rival.algo, control)) rivals[rival.choice].push_back(log_ms(rival.times));
+        if (stands_for(control, rival.algo)) rivals[rival.choice].push_back(log_ms(rival.times));
     for (auto& [choice, values] : rivals)
       if (values.size() == runs.size()) found.push_back(std::move(values));
   }
@@ -194,7 +191,7 @@ void require_comparable(const std::vector<ResultFile>& a, const std::vector<Resu
   for (const std::vector<ResultFile>* side : {&a, &b})
     for (const ResultFile& file : *side) {
       if (file.family != first.family)
-        throw InputError(fmt::format("{} holds a {} and {} a {}: expected files of one kind",
+        throw InputError(fmt::format("{} holds {}, {} holds {}: expected files of one kind",
                                      first.path, first.family, file.path, file.family));
       if (file.subject != first.subject)
         throw InputError(
@@ -285,6 +282,8 @@ Comparison compare(const std::vector<ResultFile>& a, const std::vector<ResultFil
       row.assumed = !shows_spread(times_a) || !shows_spread(times_b);
     }
     row.change = change_of(row, o);
+    row.open = row.change == Change::same && row.ratio[1] > 0 &&
+               (row.ratio[2] > 1 + o.threshold || row.ratio[0] < 1 / (1 + o.threshold));
   }
   return all;
 }

@@ -57,6 +57,7 @@ struct ComparedRow {
   bool assumed = false;           // a side has too few values: its spread is assumed
   bool flipped = false;           // another algorithm
   Change change = Change::same;
+  bool open = false;  // `same`, but the interval reaches beyond the threshold
 };
 
 struct Drift {

@@ -2,10 +2,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <fstream>
 #include <map>
 #include <memory>
+#include <set>
+#include <tuple>
 
 #include "autotune/store.h"
+#include "bench/json_text.h"
 #include "bench/options.h"
 #include "bench/output.h"
 #include "bench/targets.h"
@@ -41,6 +45,29 @@ Options with_canonical_problem(Options o) {
   return o;
 }
 
+// What the names stand for, as everywhere else, in this build or in the store, which may have
+// algorithms that the build lacks.
+std::vector<std::string> named_algos(const std::vector<std::string>& names,
+                                     const std::vector<StoreRow>& rows,
+                                     const AlgoRegistry& registry) {
+  std::map<std::string, bool> known;  // whether it is a vendor's
+  for (const StoreRow& row : rows) known[row.candidate.algo] = false;
+  for (const ConvAlgo* algo : registry.all())
+    known[algo->info().id] = algo->info().origin == Origin::vendor;
+  std::vector<std::string> ids;
+  for (const std::string& name : names) {
+    const std::size_t before = ids.size();
+    for (const auto& [id, vendor] : known)
+      if (stands_for(name, id) || (name == "vendor" && vendor)) ids.push_back(id);
+    if (ids.size() > before) continue;
+    std::vector<std::string> expected;
+    for (const auto& [id, vendor] : known) expected.push_back(id);
+    throw InputError(fmt::format("--algos: unknown algorithm '{}': expected one of {}", name,
+                                 fmt::join(expected, ", ")));
+  }
+  return ids;
+}
+
 bool matches(const StoreRow& row, const Options& o) {
   const auto contains = [](const auto& list, const auto& value) {
     return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
@@ -54,39 +81,71 @@ Cell time_of(const Candidate& c) { return c.ms > 0 ? time_cell(c) : Cell(); }
 
 Report full_report(const std::vector<StoreRow>& rows) {
   Report report;
-  report.columns = {"problem", "pass",      "dtype",   "algo",   "version",
-                    "config",  "layouts",   "threads", "cache",  "status",
-                    "ms",      "rel_error", "date",    "commit", "reason"};
+  report.columns = {"problem",   "pass",    "dtype",  "algo",   "version",   "config",
+                    "layouts",   "threads", "cache",  "status", "predicted", "ms",
+                    "rel_error", "date",    "commit", "reason"};
   for (const StoreRow& row : rows) {
     const Candidate& c = row.candidate;
     const bool ran = c.status == Status::ok || c.status == Status::inaccurate;
-    report.rows.push_back({to_text(row.problem), to_string(row.problem.pass),
-                           to_string(row.problem.dtype), c.algo, std::int64_t(c.version),
-                           c.config.text(), show_layouts(c), std::int64_t(c.threads),
-                           to_string(c.cache), to_string(c.status), time_of(c),
-                           ran ? error_cell(c.rel_error) : Cell(), row.date, row.commit, c.reason});
+    report.rows.push_back(
+        {to_text(row.problem), to_string(row.problem.pass), to_string(row.problem.dtype), c.algo,
+         std::int64_t(c.version), c.config.text(), show_layouts(c), std::int64_t(c.threads),
+         to_string(c.cache), to_string(c.status), std::int64_t(c.predicted), time_of(c),
+         ran ? error_cell(c.rel_error) : Cell(), row.date, row.commit, c.reason});
   }
   return report;
 }
 
-// For a terminal.
+// What tells rows apart whose problem, algorithm and config are the same.
+std::vector<std::string> particulars(const StoreRow& row) {
+  const Candidate& c = row.candidate;
+  return {show_layouts(c),
+          std::string(to_string(row.problem.dtype)),
+          fmt::format("{} thread{}", c.threads, c.threads == 1 ? "" : "s"),
+          std::string(to_string(c.cache)),
+          fmt::format("version {}", c.version),
+          row.fingerprint};
+}
+
+// For a terminal: of a config's particulars those in which its rows differ.
 Report narrow_report(const std::vector<StoreRow>& rows) {
+  const auto key = [](const StoreRow& row) {
+    return std::tuple(to_text(row.problem), row.problem.pass, row.candidate.algo,
+                      row.candidate.config.text());
+  };
+  std::map<decltype(key(rows[0])), std::vector<std::set<std::string>>> groups;
+  for (const StoreRow& row : rows) {
+    std::vector<std::set<std::string>>& seen = groups[key(row)];
+    const std::vector<std::string> all = particulars(row);
+    seen.resize(all.size());
+    for (std::size_t i = 0; i < all.size(); ++i) seen[i].insert(all[i]);
+  }
   Report report;
   report.width = terminal_width;
   report.columns = {"problem", "pass", "algo", "status", "ms", "config"};
   for (const StoreRow& row : rows) {
     const Candidate& c = row.candidate;
+    const std::vector<std::set<std::string>>& seen = groups.at(key(row));
+    const std::vector<std::string> all = particulars(row);
+    std::vector<std::string> words;
+    if (!c.config.values().empty()) words.push_back(c.config.text());
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (seen[i].size() > 1) words.push_back(all[i]);
     report.rows.push_back({to_text(row.problem), to_string(row.problem.pass), c.algo,
-                           to_string(c.status), time_of(c), c.config.text()});
+                           to_string(c.status), time_of(c),
+                           fmt::format("{}", fmt::join(words, " "))});
   }
   return report;
 }
 
 int show(const Options& given) {
-  const Options o = with_canonical_problem(given);
+  Options o = with_canonical_problem(given);
   Output output(o.common.output);
   const Store store = open_existing(o);
   std::vector<StoreRow> rows = store.rows();
+  AlgoRegistry registry;
+  append_all_algos(registry);
+  o.algos = named_algos(o.algos, rows, registry);
   const std::size_t total = rows.size();
   std::erase_if(rows, [&](const StoreRow& row) { return !matches(row, o); });
   const bool narrow = o.common.format == Format::table && !o.common.wide;
@@ -108,7 +167,10 @@ int verify(const Options& o) {
       code = 0;
     }
   } catch (const DamagedStore& error) {
-    text = fmt::format("{}\n", error.what());
+    // SQLite's part may have several lines.
+    text = error.what();
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    text += "\n";
   }
   Output(std::string()).write(text);
   return code;
@@ -120,10 +182,24 @@ void print_merged(const std::string& source, const Store& store, const Store::Me
                          store.path().string(), merged.added, merged.replaced, merged.kept));
 }
 
+// By its first character that is not blank.
+bool is_json_file(const std::string& path) {
+  std::ifstream file(path);
+  char first = 0;
+  return file >> first && first == '{';
+}
+
 int merge(const Options& o) {
   // All sources are opened before anything is written.
   std::vector<Store> sources;
-  for (const std::string& file : o.files) sources.emplace_back(file, Store::Open::existing);
+  for (const std::string& file : o.files) {
+    if (is_json_file(file))
+      throw InputError(fmt::format(
+          "{} is JSON: expected a tuning store; `convlab db import` takes what `convlab db export` "
+          "wrote",
+          file));
+    sources.emplace_back(file, Store::Open::existing);
+  }
   Store store(db_path(o.common));
   for (const Store& source : sources)
     print_merged(source.path().string(), store, store.merge(source));
@@ -140,6 +216,7 @@ int import_rows(const Options& o) {
   std::vector<StoreRow> rows;
   for (const std::string& path : o.files) {
     const std::string text = read_text_file(path, "a file that `convlab db export` wrote");
+    require_json(text, path, "what `convlab db export` writes");
     try {
       const std::vector<StoreRow> read = import_json(text);
       rows.insert(rows.end(), read.begin(), read.end());
@@ -172,8 +249,8 @@ std::string count_algos(const std::vector<StoreRow>& rows) {
 }
 
 // Damaged rows are none that a merge would take.
-std::string undo_note(const Store& store, std::int64_t dropped, bool damaged) {
-  if (dropped == 0) return "";
+std::string undo_note(const Store& store, std::int64_t removed, bool damaged) {
+  if (removed == 0) return "";
   const std::string undo = shell_word(store.undo_path().string());
   const std::string path = shell_word(store.path().string());
   return damaged ? fmt::format("to undo: cp {} {}\n", undo, path)
@@ -186,18 +263,18 @@ int prune_damaged(const Options& o) {
   if (o.dry_run) {
     std::string text;
     for (const std::string& line : store.verify()) text += line + "\n";
-    output.write(text + fmt::format("{}: a dry run: nothing was dropped\n", store.path().string()));
+    output.write(text + fmt::format("{}: a dry run: nothing was removed\n", store.path().string()));
     return 0;
   }
-  const std::int64_t dropped = store.prune_damaged();
-  output.write(fmt::format("{}: {} damaged {} dropped, {} left\n{}", store.path().string(), dropped,
-                           dropped == 1 ? "row" : "rows", store.size(),
-                           undo_note(store, dropped, true)));
+  const std::int64_t removed = store.prune_damaged();
+  output.write(fmt::format("{}: {} damaged {} removed, {} left\n{}", store.path().string(), removed,
+                           removed == 1 ? "row" : "rows", store.size(),
+                           undo_note(store, removed, true)));
   return 0;
 }
 
 int prune(const Options& given) {
-  const Options o = with_canonical_problem(given);
+  Options o = with_canonical_problem(given);
   const bool filtered = o.stale || !o.problem.empty() ||
                         o.common.passes.size() != all_passes.size() || !o.algos.empty() ||
                         !o.statuses.empty() || !o.before.empty();
@@ -211,25 +288,29 @@ int prune(const Options& given) {
   AlgoRegistry registry;
   append_all_algos(registry);
   Store store = open_existing(o);
-  std::vector<StoreRow> going;
+  std::vector<StoreRow> going = store.rows();
+  o.algos = named_algos(o.algos, going, registry);
   const auto goes = [&](const StoreRow& row) {
     return matches(row, o) && (!o.stale || is_stale(row, registry));
   };
-  for (StoreRow& row : store.rows())
-    if (goes(row)) going.push_back(std::move(row));
+  std::erase_if(going, [&](const StoreRow& row) { return !goes(row); });
   Output output{std::string()};
   const std::string path = store.path().string();
+  if (going.empty()) {
+    output.write(fmt::format("{}: nothing matched: 0 of {} rows removed\n", path, store.size()));
+    return 0;
+  }
   if (o.dry_run) {
     Report report = narrow_report(going);
     report.notes = {
-        fmt::format("{}: {} of {} rows would be dropped", path, going.size(), store.size())};
+        fmt::format("{}: {} of {} rows would be removed", path, going.size(), store.size())};
     output.write(render(report, Format::table));
     return 0;
   }
-  const std::int64_t dropped = store.prune(goes);
-  output.write(fmt::format("{}: {} rows dropped{}, {} left\n{}", path, dropped,
-                           going.empty() ? "" : fmt::format(" ({})", count_algos(going)),
-                           store.size(), undo_note(store, dropped, false)));
+  const std::int64_t removed = store.prune(goes);
+  output.write(fmt::format("{}: {} {} removed ({}), {} left\n{}", path, removed,
+                           removed == 1 ? "row" : "rows", count_algos(going), store.size(),
+                           undo_note(store, removed, false)));
   return 0;
 }
 
@@ -238,14 +319,15 @@ void add_filters(CLI::App& app, Options& o) {
   add_passes(app, o.common);
   add_parsed(
       app, "--algos", [&o](const std::string& text) { o.algos = split_list(text); },
-      "Rows of these algorithms only", "ID,...");
+      "Rows of these algorithms only; onednn stands for all onednn.*", "ID,...");
   add_parsed(
       app, "--status",
       [&o](const std::string& text) {
         o.statuses.clear();
         for (const std::string& item : split_list(text)) o.statuses.push_back(parse_status(item));
       },
-      "Rows with these outcomes only: ok, failed, inaccurate, timeout, dropped", "STATUS,...");
+      "Rows with these outcomes only: ok, refused, failed, inaccurate, timeout, dropped",
+      "STATUS,...");
   add_parsed(
       app, "--before", [&o](const std::string& text) { o.before = parse_date(text); },
       "Rows older than this UTC date only, as in 2026-01-31", "DATE");

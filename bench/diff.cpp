@@ -84,9 +84,14 @@ std::string verdict(const ComparedRow& row) {
   return (row.flipped ? flipped_names : change_names)[std::size_t(row.change)];
 }
 
+// A row whose interval does not lie within the threshold has not been shown to be the same.
+std::string shown_verdict(const ComparedRow& row) { return verdict(row) + (row.open ? "?" : ""); }
+
 std::string unsure(const ComparedRow& row) {
   return row.a.unsure ? row.b.unsure ? "both" : "A" : row.b.unsure ? "B" : "";
 }
+
+std::string unsure_mark(const ComparedRow& row) { return unsure(row).empty() ? "" : "*"; }
 
 std::string name_of(const ResultRow& row) {
   return row.setting.empty() ? row.name : fmt::format("{} ({})", row.name, row.setting);
@@ -95,7 +100,8 @@ std::string name_of(const ResultRow& row) {
 struct Summary {
   std::array<int, 4> changed{}, flipped{};  // by Change
   int unsure = 0, assumed = 0;
-  double a_ms = 0, b_ms = 0;  // of the rows measured on both sides
+  int open = 0, open_same = 0;  // all, and those that are not flipped
+  double a_ms = 0, b_ms = 0;    // of the rows measured on both sides
 };
 
 Summary summarise(const Comparison& all) {
@@ -105,6 +111,8 @@ Summary summarise(const Comparison& all) {
     ++(flipped ? s.flipped : s.changed)[std::size_t(row.change)];
     s.unsure += !unsure(row).empty();
     s.assumed += row.assumed;
+    s.open += row.open;
+    s.open_same += row.open && !flipped;
     if (row.ratio[1] <= 0) continue;
     s.a_ms += double(row.a.row->count) * *row.a.ms;
     s.b_ms += double(row.a.row->count) * *row.b.ms;
@@ -130,13 +138,12 @@ std::vector<std::string> failures(const Comparison& all) {
 
 std::string drift_note(const Comparison& all, const Options& o) {
   const std::string& control = o.compare.control;
-  const std::string what = control.empty()
-                               ? fmt::format("{} rows of the same choice", all.drift.rows)
-                               : fmt::format("{} of {}", all.drift.rows, control);
+  const std::string what =
+      control.empty() ? fmt::format("{} rows of equal algorithm and config", all.drift.rows)
+                      : fmt::format("{} of {}", all.drift.rows, control);
   if (!all.drift.removed)
-    return fmt::format(
-        "Drift of the machine is left in: only {} in all files, expected {} or more.", what,
-        least_drift_rows);
+    return fmt::format("Drift is left in: {} in all files, expected {} or more.", what,
+                       least_drift_rows);
   return fmt::format("Drift of the machine: {:.3f}x, the median of {}, divided out of B/A.",
                      all.drift.ratio, what);
 }
@@ -154,9 +161,15 @@ std::vector<std::string> notes(const Comparison& all, const Options& o) {
   const Summary s = summarise(all);
   std::vector<std::string> notes;
   notes.push_back(
-      fmt::format("{} FASTER, {} SLOWER, {} SAME within {}%, {} FLIPPED ({} slower, {} faster)",
-                  s.changed[1], s.changed[2], s.changed[0], 100 * o.compare.threshold,
+      fmt::format("{} FASTER, {} SLOWER, {} SAME within {}%{}, {} FLIPPED ({} slower, {} faster)",
+                  s.changed[1], s.changed[2], s.changed[0] - s.open_same, 100 * o.compare.threshold,
+                  s.open_same > 0 ? fmt::format(", {} SAME?", s.open_same) : "",
                   s.flipped[0] + s.flipped[1] + s.flipped[2], s.flipped[2], s.flipped[1]));
+  if (s.open > 0)
+    notes.push_back(
+        fmt::format("{} of {} rows are open: their intervals reach beyond the threshold; more runs "
+                    "a side would tell.",
+                    s.open, all.rows.size()));
   if (s.changed[3] > 0)
     notes.push_back(fmt::format("{} not measured: a side has only a prediction.", s.changed[3]));
   if (s.unsure > 0)
@@ -200,6 +213,7 @@ Json summary_json(const Comparison& all, const Options& o, std::size_t runs_a, s
             {"FLIPPED same", s.flipped[0]},
             {"not measured", s.changed[3]},
             {"unsure", s.unsure},
+            {"open", s.open},
             {"assumed_spread", s.assumed}}},
           {"drift",
            {{"removed", all.drift.removed},
@@ -232,8 +246,9 @@ Report full_report(const Comparison& all) {
   for (const ComparedRow& row : all.rows)
     report.rows.push_back({name_of(*row.a.row), time_cell(row.a), time_cell(row.b),
                            ratio_cell(row.ratio[1]), ratio_cell(row.ratio[0]),
-                           ratio_cell(row.ratio[2]), verdict(row), unsure(row), choice(row.a),
-                           choice(row.a) == choice(row.b) ? "" : choice(row.b)});
+                           ratio_cell(row.ratio[2]),
+                           Cell(verdict(row), shown_verdict(row) + unsure_mark(row)), unsure(row),
+                           choice(row.a), choice(row.a) == choice(row.b) ? "" : choice(row.b)});
   return report;
 }
 
@@ -270,11 +285,10 @@ Report reading_report(const Comparison& all) {
     const auto algo = [](const ComparedSide& side) {
       return side.ms ? side.row->algo : "nothing works";
     };
-    const std::string mark = unsure(row).empty() ? "" : "*";
     report.rows.push_back(
         {name_of(*row.a.row), time_cell(row.a), time_cell(row.b), ratio_cell(row.ratio[1]),
          row.ratio[1] > 0 ? fmt::format("[{:.2f} {:.2f}]", row.ratio[0], row.ratio[2]) : "",
-         verdict(row) + mark,
+         shown_verdict(row) + unsure_mark(row),
          algo(row.a) == algo(row.b) ? algo(row.a)
                                     : fmt::format("{} > {}", algo(row.a), algo(row.b))});
   }
@@ -299,9 +313,10 @@ int run(const Options& o) {
   table.notes = warnings(a, b);
   // Nothing but a control tells a slower machine from code that made everything slower.
   if (o.compare.control.empty() && all.drift.ratio > 1 + o.compare.threshold)
-    table.notes.push_back(fmt::format(
-        "Rows of the same choice took {:.2f}x in B, taken for drift; --control onednn tells.",
-        all.drift.ratio));
+    table.notes.push_back(
+        fmt::format("Rows of the same algorithm and config took {:.2f}x in B, taken for drift; "
+                    "--control onednn tells.",
+                    all.drift.ratio));
   for (const std::string& line : table.notes) say(line);
   for (std::string& line : notes(all, o)) table.notes.push_back(std::move(line));
   table.provenance.fields = {{"A", fmt::format("{}", fmt::join(before, ", "))},
@@ -347,14 +362,14 @@ VerbAction declare_diff(CLI::App& app) {
       "lies beyond the threshold, FASTER when it lies below. The intervals come from how runs\n"
       "differ, or with one file a side the worker processes in it, and all of them together hold\n"
       "with 99%. Where a side has fewer than three of these, processes are taken to differ by 5%:\n"
-      "only large changes show, and three or more runs a side see more.\n\n"
-      "The change that all rows share (the median over those with the same choice) counts as the\n"
-      "machine's drift and is divided out. A change to all rows looks the same: --control onednn "
-      "takes the drift "
-      "from\n"
-      "an algorithm that did not change. FLIPPED: another algorithm was chosen. UNSURE rows are\n"
-      "marked *. Predicted times are not compared. Other machines, threads or cache modes are\n"
-      "compared, with a warning; another net, batch or type is refused.\n\n"
+      "only large changes show, and three or more runs a side see more. SAME? is a row whose\n"
+      "interval reaches beyond the threshold: it may have changed.\n\n"
+      "The change that all rows share (the median over those with the same algorithm, config and\n"
+      "layouts) counts as the machine's drift and is divided out. A change to all rows looks the\n"
+      "same: --control onednn takes the drift from an algorithm that did not change. FLIPPED:\n"
+      "another algorithm was chosen. UNSURE rows are marked *. Predicted times are not compared.\n"
+      "Other machines, threads or cache modes are compared, with a warning; another net, batch or\n"
+      "type is refused.\n\n"
       "Examples:\n"
       "  convlab diff before.json after.json\n"
       "  convlab diff --before a1.json a2.json a3.json --after b1.json b2.json b3.json\n"

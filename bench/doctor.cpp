@@ -162,14 +162,15 @@ void examine_card(const CommonOptions& o, Findings& findings) {
 // How a race sees that something else ran: what is missing weakens it and breaks nothing.
 void examine_observables(Findings& findings) {
   for (const Observable& o : observables())
-    findings.fact("sees " + o.what, o.offered ? o.how : "no, " + o.how);
+    findings.fact("notices " + o.what, o.offered ? "yes: " + o.how : o.how);
 }
 
 void examine_noise(const DeviceInfo& info, Findings& findings) {
   const Ceilings ceilings = measure_ceilings(info);
   findings.fact("f32 peak", fmt::format("{:.0f} GFLOP/s on {} threads", ceilings.f32_flops / 1e9,
                                         ceilings.threads));
-  findings.fact("f64 peak", fmt::format("{:.0f} GFLOP/s", ceilings.f64_flops / 1e9));
+  findings.fact("f64 peak", fmt::format("{:.0f} GFLOP/s on {} threads", ceilings.f64_flops / 1e9,
+                                        ceilings.threads));
   findings.fact("bandwidth",
                 fmt::format("L2 {:.0f}, L3 {:.0f}, memory {:.0f} GB/s", ceilings.l2_bandwidth / 1e9,
                             ceilings.l3_bandwidth / 1e9, ceilings.memory_bandwidth / 1e9));
@@ -182,10 +183,10 @@ void examine_noise(const DeviceInfo& info, Findings& findings) {
   findings.fact("clock", fmt::format("steps of {:.0f} ns", noise.clock_s * 1e9));
   findings.judge(
       "noise",
-      fmt::format("{:.2f}% spread, ratios to +-{:.2f}%", 100 * noise.mad, 100 * noise.interval),
+      fmt::format("{:.2f}% spread, ratios to ±{:.2f}%", 100 * noise.mad, 100 * noise.interval),
       noise.mad < 0.02 && noise.interval < 0.01,
       "the same work does not take the same time: stop other programs, fix the CPU's "
-      "frequency, or expect more ties");
+      "frequency, or expect more rows that stay UNSURE");
 }
 
 // What `roofline` measured, ISA by ISA; on all threads, and the peaks also on one.

@@ -109,7 +109,7 @@ Report refusal_report(const std::vector<TuneItem>& items, const Options& o, Devi
           ++count;
       }
       const ConvProblem& p = layer.layer.problem;
-      report.rows.push_back({layer.layer.name, to_text(p), to_string(p.pass), id,
+      report.rows.push_back({show_layer(layer.layer), to_text(p), to_string(p.pass), id,
                              count > 0 ? "yes" : "no", count, count > 0 ? "" : reason});
     }
   report.notes = {"candidates: configs x layouts that would be tried."};

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <functional>
 
+#include "bench/json_text.h"
 #include "bench/net_timing.h"
 #include "bench/output.h"
 #include "bench/report.h"
@@ -51,7 +52,9 @@ std::string tune_command(const NetArguments& a, const Graph& graph, const Choose
 
 NetPlan read_plan(const std::string& file) {
   try {
-    return plan_from_json(read_text_file(file, "a file of `convlab plan NET --format json`"), file);
+    const std::string text = read_text_file(file, "a file of `convlab plan NET --format json`");
+    require_json(text, file, "what `convlab plan NET --format json` writes");
+    return plan_from_json(text, file);
   } catch (const InputError& error) {
     throw InputError(fmt::format("--plan: {}", error.what()));
   }
@@ -213,14 +216,19 @@ void add_normalisation(CLI::App& app, PixelStatistics& given) {
 
 void normalise(Transform& transform, const PixelStatistics& given) {
   if (given.mean.empty() && given.deviation.empty()) return;
-  const auto set = [&](std::vector<double>& values, const std::vector<double>& by, double neutral) {
+  const auto set = [&](const char* flag, std::vector<double>& values, const std::vector<double>& by,
+                       double neutral) {
     const auto channels = std::size_t(transform.channels);
+    if (by.size() > 1 && by.size() != channels)
+      throw InputError(fmt::format("{}: {} numbers, but images have {} channel{} here: expected {}",
+                                   flag, by.size(), channels, channels == 1 ? "" : "s",
+                                   channels == 1 ? "one" : fmt::format("one, or {}", channels)));
     if (by.size() == 1) return values.assign(channels, by.front());
     if (!by.empty()) values = by;
     if (values.empty()) values.assign(channels, neutral);
   };
-  set(transform.mean, given.mean, 0);
-  set(transform.deviation, given.deviation, 1);
+  set("--mean", transform.mean, given.mean, 0);
+  set("--deviation", transform.deviation, given.deviation, 1);
 }
 
 void add_plan_file(CLI::App& app, NetArguments& a) {

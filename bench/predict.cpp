@@ -2,6 +2,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 
 #include "bench/net_options.h"
@@ -41,6 +43,14 @@ class ImageFiles : public Dataset {
   const std::vector<std::string>& files_;
   std::vector<std::string> classes_{"unknown"};
 };
+
+// Before a net is planned. Decoding many would take as long as classifying them: of those beyond
+// the first few only that they can be opened.
+void require_images(const ImageFiles& images) {
+  constexpr std::int64_t decoded = 16;
+  for (std::int64_t i = 0; i < images.size(); ++i)
+    if (i < decoded || !std::ifstream(images.name(i))) static_cast<void>(images.image(i));
+}
 
 // --classes, else what the weights say; empty where they do not.
 std::vector<std::string> class_names(const Options& o, const WeightsNotes& notes,
@@ -112,6 +122,13 @@ std::vector<Prediction> classify(Net& net, DataLoader& loader,
 
 int run(const Options& given) {
   Options o = given;
+  // An image in the net's place.
+  if (o.images.empty() && !o.net.common.targets.empty() &&
+      std::filesystem::is_regular_file(o.net.common.targets.front()))
+    throw InputError(
+        fmt::format("predict: no net: '{}' is a file: expected a net before the images, as in "
+                    "`convlab predict resnet18 --weights resnet18.safetensors cat.jpg`",
+                    o.net.common.targets.front()));
   if (o.net.common.targets.empty() || o.images.empty())
     throw InputError(fmt::format(
         "predict: no {}: expected a net and images, as in `convlab predict resnet18 --weights "
@@ -139,11 +156,13 @@ int run(const Options& given) {
   const ImageFiles images(o.images);
   const Shape input = plain.nodes().front().shape;
   const Transform transform = input_transform(o, notes, images, input);
+  validate(transform);
+  predictions.classes = class_names(o, notes, make_net(name, 1).nodes().back().shape.c);
+  require_images(images);
   const std::unique_ptr<Device> device = open_device(o.net.common);
   AlgoRegistry registry;
   append_all_algos(registry);
   const PlannedNet planned = planned_net(o.net, "predict", registry, *device);
-  predictions.classes = class_names(o, notes, planned.graph.nodes().back().shape.c);
   Net net(planned.graph, planned.plan, registry, *device, {.loss = Loss::none});
   read_weights(net, weights);
   net.freeze();

@@ -76,9 +76,9 @@ class Profiler {
     profile.as_ran = kernel_run_table(net_.times.kernels);
     profile.next = headrooms();
     profile.notes = {fmt::format(
-        "Times in ms over {} observed iterations. How a convolution's time divides "
-        "among its phases comes from running it alone; \"rest\" is packing, converting, "
-        "and threads that start and wait.",
+        "Kernels and layers: ms over {} observed iterations; what to tune next: ms of one. How a "
+        "convolution's time divides among its phases comes from running it alone; \"rest\" is "
+        "packing, converting, and threads that start and wait.",
         iterations())};
     count_hardware(profile);
     if (!profile.as_ran.rows.empty())
@@ -219,12 +219,18 @@ Profile profile_net(const TimedNet& net, const AlgoRegistry& registry, Device& d
 std::string render(const Profile& profile, Format format) {
   Report next = profile.next;
   next.notes = {
-      "What to tune next: how much shorter an iteration were if the step ran at this machine's "
-      "ceilings, with the algorithm it has."};
+      "Headroom: how much shorter an iteration would be if the step ran at this machine's "
+      "ceilings, "
+      "with the algorithm it has."};
   next.notes.insert(next.notes.end(), profile.notes.begin(), profile.notes.end());
-  std::string text = render(profile.kernels, format) + "\n";
-  if (!profile.as_ran.rows.empty()) text += render(profile.as_ran, format) + "\n";
-  return text + render(profile.layers, format) + "\n" + render(next, format);
+  const auto titled = [&](const std::string& title, const Report& report) {
+    return (format == Format::md ? "**" + title + "**\n\n" : title + "\n\n") +
+           render(report, format);
+  };
+  std::string text = titled("By kernel, ms over all observed iterations", profile.kernels) + "\n";
+  if (!profile.as_ran.rows.empty()) text += titled("Kernels as they ran", profile.as_ran) + "\n";
+  return text + titled("By layer, ms over all observed iterations", profile.layers) + "\n" +
+         titled("What to tune next, ms of one iteration", next);
 }
 
 Json to_json(const Profile& profile) {

@@ -171,7 +171,7 @@ std::string render_csv(const Report& report) {
   std::string text;
   for (const auto& [name, value] : report.provenance.fields)
     text += fmt::format("# {}: {}\n", one_line(name), one_line(value));
-  for (const std::string& note : report.notes) text += fmt::format("# {}\n", one_line(note));
+  for (const std::string& note : report.notes) text += fmt::format("# note: {}\n", one_line(note));
   std::vector<std::string> fields;
   for (const std::string& column : report.columns) fields.push_back(csv_field(column));
   text += fmt::format("{}\n", fmt::join(fields, ","));

@@ -75,8 +75,8 @@ bool fits(const Report&);
 // Lines of at most `width` columns, broken between words; a longer word after a comma, or anywhere.
 std::vector<std::string> wrap(const std::string& text, std::size_t width);
 
-// table: for people; csv: RFC 4180 after `# name: value` lines of provenance; json: {"provenance",
-// "rows": [one object a row], "notes"}; md: a GitHub table. Ends in a newline.
+// table: for people; csv: RFC 4180 after `# name: value` lines of provenance and notes; json:
+// {"provenance", "rows": [one object a row], "notes"}; md: a GitHub table. Ends in a newline.
 std::string render(const Report&, Format);
 // The JSON's `rows`.
 nlohmann::ordered_json rows_json(const Report&);

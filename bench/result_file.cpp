@@ -11,6 +11,7 @@
 #include "autotune/race.h"
 #include "autotune/store.h"
 #include "bench/choice.h"
+#include "bench/json_text.h"
 #include "bench/roofline_data.h"
 #include "bench/sweep_report.h"
 #include "bench/time_report.h"
@@ -111,7 +112,7 @@ ResultRow layer_row(const json& layer) {
 }
 
 void read_layers(const json& file, ResultFile& result) {
-  result.family = "layers";
+  result.family = "results of layers";
   result.machine = machine_of(file.at("provenance"));
   for (const json& layer : file.at("layers")) result.rows.push_back(layer_row(layer));
 }
@@ -119,7 +120,7 @@ void read_layers(const json& file, ResultFile& result) {
 // ---- A roofline: the points that were chosen ----
 
 void read_roofline(const std::string& text, ResultFile& result) {
-  result.family = "layers";
+  result.family = "results of layers";
   const RooflineReport report = roofline_from_json(text, "its points");
   json provenance = json::object();
   for (const auto& [name, value] : report.provenance) provenance[name] = value;
@@ -134,6 +135,7 @@ void read_roofline(const std::string& text, ResultFile& result) {
     row.choice = joined({p.algo, p.config, p.layouts});
     row.count = p.count;
     row.times = {p.ms, {}, p.samples_ms};
+    row.unsure = p.verdict == to_string(Verdict::unsure);
     result.rows.push_back(std::move(row));
   }
 }
@@ -141,7 +143,7 @@ void read_roofline(const std::string& text, ResultFile& result) {
 // ---- A timed net ----
 
 void read_time(const json& file, ResultFile& result) {
-  result.family = "timed net";
+  result.family = "the times of a net";
   const json& net = file.at("net");
   const auto text = [&](const char* field) { return net.at(field).get<std::string>(); };
   result.subject = fmt::format("{}, batch {}, {}, {}", text("name"),
@@ -179,7 +181,7 @@ void read_time(const json& file, ResultFile& result) {
 
 void read_plan(const std::string& text, ResultFile& result) {
   const NetPlan plan = plan_from_json(text, "its plan");
-  result.family = "plan";
+  result.family = "a plan";
   result.subject = fmt::format("{}, batch {}, {}, {}", plan.net, plan.batch, to_string(plan.mode),
                                to_string(plan.dtype));
   result.machine = plan.machine;
@@ -235,7 +237,7 @@ std::optional<std::size_t> fastest_dropped(const std::vector<Candidate>& candida
 }
 
 void read_store(const std::vector<StoreRow>& rows, ResultFile& result) {
-  result.family = "layers";
+  result.family = "results of layers";
   // Of a candidate measured again, as another version or by another build, the newest counts.
   struct Problem {
     ResultRow row;
@@ -321,7 +323,10 @@ const std::vector<Kind>& kinds() {
 }
 
 void read_json(const std::string& text, ResultFile& result) {
-  const json file = json::parse(text, nullptr, false);
+  const char* const expected =
+      "a tuning store, or JSON of tune, bench, sweep, roofline, time or plan";
+  require_json(text, result.path, expected);
+  const json file = json::parse(text);
   for (const Kind& kind : kinds()) {
     if (!file.is_object() || !file.contains(kind.member)) continue;
     if (file[kind.member] != kind.version)
@@ -331,7 +336,8 @@ void read_json(const std::string& text, ResultFile& result) {
       kind.read(file, text, result);
     } catch (const json::exception& error) {
       throw InputError(fmt::format("{}: row {}: not what {} {} has: {}", result.path,
-                                   result.rows.size(), kind.member, kind.version, error.what()));
+                                   result.rows.size(), kind.member, kind.version,
+                                   without_json_tag(error.what())));
     } catch (const InputError& error) {
       const std::string what = error.what();  // a problem's goes on to show the place
       throw InputError(fmt::format("{}: row {}: {}", result.path, result.rows.size(),
@@ -339,9 +345,7 @@ void read_json(const std::string& text, ResultFile& result) {
     }
     return;
   }
-  throw InputError(fmt::format(
-      "{}: {}expected a tuning store, or JSON of tune, bench, sweep, roofline, time or plan",
-      result.path, file.is_discarded() ? "not JSON: " : ""));
+  throw InputError(fmt::format("{}: expected {}", result.path, expected));
 }
 
 // They are compared as ratios.

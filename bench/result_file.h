@@ -36,7 +36,8 @@ struct ResultRow {
 
 struct ResultFile {
   std::string path;
-  std::string family;   // "layers", "timed net" or "plan": only equal ones compare
+  std::string family;   // "results of layers", "the times of a net" or "a plan": only equal
+                        // ones compare
   std::string subject;  // of a net: "resnet18, batch 16, training, f32"
   std::string machine;  // "AMD EPYC 9R45, avx512"; empty when the file holds several
   std::string setting;  // that all rows share; empty when they differ

@@ -71,11 +71,12 @@ void add_thread_curves(RooflineReport& report, const TuneTable& table, const Sto
 void add_notes(RooflineReport& report) {
   std::vector<const RooflinePoint*> chosen;
   double headroom = 0, total = 0;
-  std::size_t above = 0;
+  std::size_t above = 0, unsure = 0;
   for (const RooflinePoint& p : report.points) {
     above += p.status == "above roof" ? 1 : 0;
     if (!p.chosen) continue;
     chosen.push_back(&p);
+    unsure += p.verdict == to_string(Verdict::unsure) ? 1 : 0;
     headroom += double(p.count) * p.headroom_ms;
     total += double(p.count) * p.ms;
   }
@@ -83,9 +84,9 @@ void add_notes(RooflineReport& report) {
     return double(a->count) * a->headroom_ms > double(b->count) * b->headroom_ms;
   });
   report.notes.push_back("Bytes are " + report.bytes + ".");
-  report.notes.push_back(
-      fmt::format("The chosen algorithms take {} ms in all, {} ms of it above their roofs' time.",
-                  show_ms(total), show_ms(headroom)));
+  report.notes.push_back(fmt::format(
+      "The chosen algorithms take {} ms in all; {} ms of it could be saved at their roofs.",
+      show_ms(total), show_ms(headroom)));
   for (std::size_t i = 0; i < std::min<std::size_t>(3, chosen.size()); ++i) {
     const RooflinePoint& p = *chosen[i];
     if (p.headroom_ms <= 0) break;
@@ -93,6 +94,10 @@ void add_notes(RooflineReport& report) {
                                        i + 1, p.layer, p.pass, p.algo, show_ms(p.headroom_ms),
                                        p.count, p.percent_of_roof));
   }
+  if (unsure > 0)
+    report.notes.push_back(fmt::format(
+        "{} of {} choices {} UNSURE: a rival may be as fast; `convlab tune` takes them up again.",
+        unsure, chosen.size(), unsure == 1 ? "is" : "are"));
   if (const std::string warning = noise_warning(report.roofs); !warning.empty())
     report.notes.push_back(warning);
   if (above > 0)

@@ -152,7 +152,10 @@ std::vector<RooflinePoint> roofline_points(const LayerResult& layer, const AlgoR
     point.layer = show_layer(layer.layer);
     point.count = layer.layer.count;
     point.chosen = i == layer.chosen;
-    if (point.chosen) point.samples_ms = c.samples_ms;
+    if (point.chosen) {
+      point.samples_ms = c.samples_ms;
+      point.verdict = to_string(layer.verdict);
+    }
     if (with_phases) {
       if (!data)
         data.emplace(layer.layer.problem, 1, DataKind::normal, ReferenceCase::Evaluate::nothing);
@@ -163,9 +166,21 @@ std::vector<RooflinePoint> roofline_points(const LayerResult& layer, const AlgoR
   return points;
 }
 
+namespace {
+
+// A CPU's store may know them for more threads than were asked for.
+std::vector<Roof> stored_roofs(const Store& store, const DeviceInfo& device) {
+  std::vector<Roof> roofs = store.roofs(device);
+  if (device.kind == DeviceKind::cpu)
+    std::erase_if(roofs, [&](const Roof& roof) { return roof.threads > device.threads; });
+  return roofs;
+}
+
+}  // namespace
+
 std::vector<Roof> find_roofs(Device& device, const std::string& db, bool again) {
   if (!again && Store::exists(db)) {
-    const std::vector<Roof> known = Store(db, Store::Open::existing).roofs(device.info());
+    const std::vector<Roof> known = stored_roofs(Store(db, Store::Open::existing), device.info());
     const bool for_these_threads = std::any_of(known.begin(), known.end(), [&](const Roof& roof) {
       return roof.threads == device.info().threads;
     });
@@ -177,7 +192,7 @@ std::vector<Roof> find_roofs(Device& device, const std::string& db, bool again) 
   std::vector<Roof> measured = measure_roofs(device);
   try {
     store.record(device.info(), measured);
-    measured = store.roofs(device.info());
+    measured = stored_roofs(store, device.info());
   } catch (const Error& e) {
     Progress().line(fmt::format("{}: the roofs are not kept", e.what()));
   }

@@ -34,7 +34,8 @@ struct RooflinePoint {
   std::string layer, problem, pass, dtype, algo, config, layouts, cache;
   std::int64_t count = 1, batch = 1, threads = 1;
   bool chosen = false;
-  std::string status;  // "ok", "dropped" (slower, so timed by few samples), "above roof"
+  std::string verdict;  // of the chosen: WIN, TIE, ONLY, UNSURE; else, and in older files, empty
+  std::string status;   // "ok", "dropped" (slower, so timed by few samples), "above roof"
   double ms = 0, mad_ms = 0, rel_error = 0;
   std::int64_t workspace_bytes = 0;
   double flops = 0;  // executed

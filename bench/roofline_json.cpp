@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bench/json_text.h"
 #include "bench/roofline_data.h"
 #include "conv/error.h"
 
@@ -29,6 +30,8 @@ std::string to_json(const RooflineReport& report) {
   for (std::size_t i = 0; i < report.points.size(); ++i)
     if (!report.points[i].samples_ms.empty())
       json["points"][i]["samples_ms"] = report.points[i].samples_ms;
+  for (std::size_t i = 0; i < report.points.size(); ++i)
+    if (!report.points[i].verdict.empty()) json["points"][i]["verdict"] = report.points[i].verdict;
   json["curves"] = nlohmann::json(report.curves);
   json["notes"] = report.notes;
   // Names come from the user's command line and need not be UTF-8.
@@ -41,8 +44,8 @@ RooflineReport roofline_from_json(const std::string& text, const std::string& na
         "{}: {}: expected what `convlab roofline --format json` writes (convlab_roofline: {})",
         name, why, roofline_format));
   };
-  const Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded()) throw refuse("not JSON");
+  require_json(text, name, "what `convlab roofline --format json` writes");
+  const Json json = Json::parse(text);
   if (!json.is_object() || !json.contains("convlab_roofline")) throw refuse("no roofline report");
   if (json["convlab_roofline"] != roofline_format)
     throw refuse(fmt::format("format {}, this program reads {}", json["convlab_roofline"].dump(),
@@ -54,14 +57,15 @@ RooflineReport roofline_from_json(const std::string& text, const std::string& na
     json.at("bytes").get_to(report.bytes);
     nlohmann::json(json.at("roofs")).get_to(report.roofs);
     nlohmann::json(json.at("points")).get_to(report.points);
-    for (std::size_t i = 0; i < report.points.size(); ++i)
+    for (std::size_t i = 0; i < report.points.size(); ++i) {
       report.points[i].samples_ms = json["points"][i].value("samples_ms", std::vector<double>());
+      report.points[i].verdict = json["points"][i].value("verdict", "");
+    }
     nlohmann::json(json.at("curves")).get_to(report.curves);
     json.at("notes").get_to(report.notes);
     return report;
   } catch (const Json::exception& error) {
-    const std::string what = error.what();
-    throw refuse(what.substr(what.find("] ") + 2));
+    throw refuse(without_json_tag(error.what()));
   }
 }
 

@@ -144,7 +144,7 @@ std::string roofline_headline(const RooflineReport& report) {
   }
   if (chosen.empty())
     return report.points.empty() ? "No point was measured" : "Nothing is chosen yet";
-  const std::string text = fmt::format("{} cases; {:.3g} of {:.3g} ms are above the roofs",
+  const std::string text = fmt::format("{} cases; {:.3g} of {:.3g} ms could be saved at the roofs",
                                        most_chosen(chosen), std::max(headroom_ms, 0.0), ms);
   return headroom(dearest) > 0
              ? fmt::format("{}, most in {} {}", text, dearest->layer, dearest->pass)
@@ -153,15 +153,15 @@ std::string roofline_headline(const RooflineReport& report) {
 
 Report roofline_table(const RooflineReport& report) {
   Report table;
-  table.columns = {"layer",       "batch",       "pass",      "algo",  "config",      "layouts",
-                   "ms",          "exec_gflops", "flop/byte", "limit", "roof_gflops", "%_of_roof",
-                   "headroom_ms", "workspace",   "chosen",    "status"};
+  table.columns = {"layer",       "batch",       "pass",      "algo",   "config",      "layouts",
+                   "ms",          "exec_gflops", "flop/byte", "limit",  "roof_gflops", "%_of_roof",
+                   "headroom_ms", "workspace",   "chosen",    "status", "verdict"};
   for (const RooflinePoint& p : report.points)
     table.rows.push_back({p.layer, p.batch, p.pass, p.algo, p.config, p.layouts, ms_cell(p.ms),
                           gflops_cell(p.attained_gflops), ratio_cell(intensity(p)), p.limit,
                           gflops_cell(p.attainable_gflops), percent_cell(p.percent_of_roof),
                           ms_cell(p.headroom_ms), bytes_cell(p.workspace_bytes),
-                          p.chosen ? "*" : "", p.status});
+                          p.chosen ? "*" : "", p.status, p.verdict});
   table.notes = report.notes;
   table.provenance.fields = report.provenance;
   return table;

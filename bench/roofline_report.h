@@ -13,7 +13,8 @@ Report roofline_table(const RooflineReport&);
 // Where and how high: one row a roof, each with its ISA.
 void add_roofs(Report&, const std::string& isa, const std::vector<Roof>&);
 
-// What the report shows, in a line: who is chosen most often, and how much time is above the roofs.
+// What the report shows, in a line: who is chosen most often, and how much time the
+// roofs would save.
 std::string roofline_headline(const RooflineReport&);
 
 // Points under the roofs, one panel a pass; nothing where gnuplot is missing.

@@ -76,6 +76,10 @@ Sweep planned_sweep(const Options& o) {
   sweep.base.dtype = common.dtype;
   if (common.batches.size() > 1)
     throw InputError("sweep: --batch takes one size here: expected -a n=... to vary it");
+  if (!common.batches.empty() && std::any_of(sweep.axes.begin(), sweep.axes.end(),
+                                             [](const Axis& axis) { return axis.name == "n"; }))
+    throw InputError(fmt::format("sweep: --batch {} and -a n=... both set the batch: drop one",
+                                 common.batches.front()));
   if (!common.batches.empty()) sweep.base.n = common.batches.front();
   sweep.points = sweep_points({{}, sweep.base, common.threads, common.layout}, sweep.axes);
   sweep.passes = common.passes;
@@ -138,6 +142,8 @@ int run(const Options& o) {
                 outcome.table.layers.begin() + std::ptrdiff_t((i + 1) * passes),
                 sweep.layers.begin() + std::ptrdiff_t(part.points[i] * passes));
     sweep.provenance = std::move(outcome.table.provenance);
+    if (outcome.table.disturbances.others >= sweep.disturbances.others)
+      sweep.disturbances = outcome.table.disturbances;
     progress.items_before += part.items.size();
   }
   sweep.complete = !interrupted;

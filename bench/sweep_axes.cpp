@@ -40,13 +40,17 @@ std::vector<std::int64_t> parse_range(const std::string& text) {
   if (!factor && !step.starts_with('+'))
     throw InputError(fmt::format("'{}': expected LOW:HIGH:*FACTOR or LOW:HIGH:+STEP", text));
   const std::int64_t by = parse_number(step.substr(1));
-  if (high < low || (factor && by < 2))
-    throw InputError(fmt::format("'{}': expected LOW <= HIGH and a FACTOR of 2 or more", text));
+  if (high < low)
+    throw InputError(
+        fmt::format("'{}': expected the lower value first, as in {}:{}", text, high, low));
+  if (factor && by < 2) throw InputError(fmt::format("'{}': expected a FACTOR of 2 or more", text));
   std::vector<std::int64_t> values;
   for (std::int64_t v = low; v <= high; v = factor ? v * by : v + by) {
     values.push_back(v);
     if (values.size() > most_points)
-      throw InputError(fmt::format("'{}': more than {} values", text, most_points));
+      throw InputError(fmt::format(
+          "'{}': more than {} values: expected a larger step, or a factor as in {}:{}:*2", text,
+          most_points, low, high));
   }
   return values;
 }

@@ -48,6 +48,10 @@ std::vector<Line> lines(const Sweep& s) {
   return lines;
 }
 
+std::size_t known_values(const Line& line) {
+  return line.at.size() - std::size_t(std::ranges::count(line.at, nullptr));
+}
+
 // "fwd", "fwd dtype=f64"
 std::string show(const Sweep& s, const Line& line) {
   std::string text(to_string(line.pass));
@@ -137,28 +141,36 @@ std::string show(const Regret& r) {
   return fmt::format("{}{:.2f}", r.predicted ? "~" : "", r.ratio);
 }
 
-// The dearest mistake that was measured, in a sentence.
+// The dearest mistake that was measured, or of predictions predicted, in a sentence.
 std::string worst_regret(const Sweep& s, const Line& line) {
   const Axis& axis = s.axes.front();
+  const std::string where = show(s, line) + (s.predicted ? ", as predicted" : "");
+  if (known_values(line) < 2)
+    return fmt::format("{}: too few results to compare plans along {}.", where, axis.name);
   double worst = 1 + tie_margin;
   std::string text;
+  int unknown = 0;  // pairs whose plan has no time at the other value
   for (std::size_t i = 0; i < line.at.size(); ++i)
     for (std::size_t j = 0; j < line.at.size(); ++j) {
       if (!line.at[i] || !line.at[j]) continue;
       const Regret r = regret(s, line, i, j);
-      if (r.predicted || r.ratio <= worst) continue;
+      const bool known = r.ratio > 0 && (!r.predicted || s.predicted);
+      unknown += !known;
+      if (!known || r.ratio <= worst) continue;
       worst = r.ratio;
       const Candidate &plan = chosen(*line.at[i]), &best = chosen(*line.at[j]);
       // Of one algorithm the configs or layouts differ.
       const bool choices = plan.algo == best.algo;
-      text = fmt::format("{}: the plan tuned at {}={} ({}) costs {:.2f}x at {}={}, where {} wins.",
-                         show(s, line), axis.name, axis.values[i],
-                         choices ? show_choice(plan) : plan.algo, r.ratio, axis.name,
-                         axis.values[j], choices ? show_choice(best) : best.algo);
+      text =
+          fmt::format("{}: the plan tuned at {}={} ({}) costs {}x at {}={}, where {} wins.", where,
+                      axis.name, axis.values[i], choices ? show_choice(plan) : plan.algo, show(r),
+                      axis.name, axis.values[j], choices ? show_choice(best) : best.algo);
     }
-  return text.empty() ? fmt::format("{}: one plan does for every {} that was measured.",
-                                    show(s, line), axis.name)
-                      : text;
+  if (!text.empty()) return text;
+  if (unknown > 0)
+    return fmt::format("{}: no plan costs more elsewhere, as far as it was measured there.", where);
+  return fmt::format("{}: one plan does for every {} {}.", where, axis.name,
+                     s.predicted ? "here" : "that was measured");
 }
 
 // ---- Tables ----
@@ -253,6 +265,14 @@ std::vector<std::string> notes(const Sweep& s) {
     notes.push_back(
         fmt::format("{} points have no result: not reached, or nothing works there.", without));
   if (!s.complete) notes.emplace_back("Stopped early: the same command goes on from here.");
+  std::size_t known = 0, unsure = 0;
+  for (const Line& line : lines(s))
+    for (const LayerResult* layer : line.at) {
+      known += layer != nullptr;
+      unsure += layer && layer->verdict == Verdict::unsure;
+    }
+  if (const std::string note = unsure_note(unsure, known, s.disturbances, true); !note.empty())
+    notes.push_back(note);
   return notes;
 }
 
@@ -341,6 +361,17 @@ std::string render_json(const Sweep& s) {
 
 // ---- Charts ----
 
+// "; 5 of 7 values have no result; 2 are UNSURE": what the finding does not hold for.
+std::string reservations(const Line& line) {
+  const std::size_t all = line.at.size(), known = known_values(line);
+  const auto unsure = std::ranges::count_if(
+      line.at, [](const LayerResult* at) { return at && at->verdict == Verdict::unsure; });
+  std::string text;
+  if (known < all) text += fmt::format("; {} of {} values have no result", all - known, all);
+  if (unsure > 0) text += fmt::format("; {} of {} UNSURE", unsure, known);
+  return text;
+}
+
 // The finding, as in "fwd: direct wins up to n=2, then fft".
 std::string headline(const Sweep& s, const Line& line) {
   const std::string wins = s.predicted ? "is predicted to win" : "wins";
@@ -348,23 +379,27 @@ std::string headline(const Sweep& s, const Line& line) {
   const std::vector<Segment> found = segments(s, line);
   std::string text = show(s, line) + ": ";
   if (found.empty()) return text + "no result";
-  if (found.size() == 1) return text + fmt::format("{} {} throughout", found.front().algo, wins);
+  const std::string but = reservations(line);
+  if (std::ranges::all_of(found, [&](auto& f) { return f.algo == found.front().algo; }))
+    return text + fmt::format("{} {} {}{}", found.front().algo, wins,
+                              known_values(line) < line.at.size() ? "where there is a result"
+                                                                  : "throughout",
+                              but);
   // A line that changes more often is told by who wins most of it.
   if (found.size() > 3) {
     std::map<std::string, std::size_t> points;
     for (const Segment& segment : found) points[segment.algo] += segment.to + 1 - segment.from;
     const auto most = std::max_element(points.begin(), points.end(),
                                        [](auto& a, auto& b) { return a.second < b.second; });
-    const auto known = line.at.size() - std::size_t(std::ranges::count(line.at, nullptr));
-    return text + fmt::format("{} {} at {} of {} values of {}", most->first, wins, most->second,
-                              known, axis.name);
+    return text + fmt::format("{} {} at {} of {} values of {}{}", most->first, wins, most->second,
+                              known_values(line), axis.name, but);
   }
   for (const Segment& segment : found)
     text += &segment == &found.front()
                 ? fmt::format("{} {} up to {}={}", segment.algo, wins, axis.name,
                               axis.values[segment.to])
                 : fmt::format(", {} from {}", segment.algo, axis.values[segment.from]);
-  return text;
+  return text + but;
 }
 
 // Those that come nearest to the best anywhere on the line, nearest first.

@@ -22,7 +22,8 @@ struct Sweep {
   std::vector<LayerResult> layers;
   bool predicted = false;  // --mode heuristic
   bool complete = true;
-  bool wide = false;  // for people: every column, else those that fit a terminal
+  bool wide = false;          // for people: every column, else those that fit a terminal
+  Disturbances disturbances;  // of the device that saw most of them
   Provenance provenance;
 };
 

@@ -173,7 +173,7 @@ class Reporter {
     if (seconds_since(told_) < (progress_.has_terminal() ? 0.1 : 10)) return;
     told_ = Clock::now();
     const std::string text =
-        fmt::format("epoch {}/{}: loss {:.4f}, accuracy {}, {:.0f} images/s, t_io {:.1f}%, {} left",
+        fmt::format("epoch {}/{}: loss {:.4f}, top-1 {}, {:.0f} images/s, t_io {:.1f}%, {} left",
                     r.epoch + 1, r.epochs, r.scores.mean_loss(), show_rate(r.scores.top1_rate()),
                     images_per_s(r.scores), 100 * io_s() / seconds_since(epoch_begin_),
                     show_time(seconds_since(begin_) / double(done_) * double(total_ - done_)));
@@ -189,7 +189,7 @@ class Reporter {
 
   void epoch(const EpochReport& r) {
     const double images_per_s = double(r.train.images - before_) / trained_s_;
-    std::string text = fmt::format("epoch {}/{}: loss {:.4f}, accuracy {}", r.epoch + 1, r.epochs,
+    std::string text = fmt::format("epoch {}/{}: loss {:.4f}, top-1 {}", r.epoch + 1, r.epochs,
                                    r.train.mean_loss(), show_rate(r.train.top1_rate()));
     if (r.test)
       text += fmt::format("; test loss {:.4f}, top-1 {}{}", r.test->mean_loss(),

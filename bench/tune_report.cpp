@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -41,11 +42,32 @@ Cell spread_cell(const Candidate& c) {
 
 Cell measured_ms(const Candidate& c, double ms) { return c.predicted ? Cell() : ms_cell(ms); }
 
-Cell gflops_of(const Candidate& c) {
-  return {c.eff_gflops, fmt::format("{}{:.1f}", c.predicted ? "~" : "", c.eff_gflops)};
+Cell gflops_of(const Candidate& c, double gflops) {
+  return {gflops, fmt::format("{}{:.1f}", c.predicted ? "~" : "", gflops)};
 }
 
 const Candidate& chosen_of(const LayerResult& layer) { return layer.candidates[*layer.chosen]; }
+
+// The runner-up that there is; of the chosen one's algorithm, `in_full`, what differs.
+std::string next_best_name(const LayerResult& layer, bool in_full) {
+  const Candidate &next = *runner_up(layer), &chosen = chosen_of(layer);
+  std::string text = next.algo;
+  if (in_full && next.algo == chosen.algo) {
+    if (next.config != chosen.config) text += " " + next.config.text();
+    if (show_layouts(next) != show_layouts(chosen)) text += " " + show_layouts(next);
+  }
+  return text;
+}
+
+// "1.31 [1.27 1.35]", its unit after the first number; empty where no ratio is known.
+std::string next_best_ratio(const LayerResult& layer, const char* unit) {
+  const std::array<double, 3> ratio = shown_ratio(layer);
+  if (ratio[1] <= 0) return "";
+  const bool predicted = runner_up(layer)->predicted || chosen_of(layer).predicted;
+  std::string text = fmt::format("{}{:.2f}{}", predicted ? "~" : "", ratio[1], unit);
+  if (ratio[0] > 0) text += fmt::format(" [{:.2f} {:.2f}]", ratio[0], ratio[2]);
+  return text;
+}
 
 TuneTable with_equal_rows_merged(const TuneTable& table) {
   TuneTable merged = table;
@@ -135,8 +157,12 @@ bool differ(const TuneTable& table, const ValueOf& value_of) {
   });
 }
 
+bool has_batches(const TuneTable& table) {
+  return differ(table, [](const LayerResult& l) { return l.layer.problem.n; });
+}
+
 Report narrow_report(const TuneTable& table, bool with_config) {
-  const bool batches = differ(table, [](const LayerResult& l) { return l.layer.problem.n; });
+  const bool batches = has_batches(table);
   const bool counts = std::any_of(table.layers.begin(), table.layers.end(),
                                   [](const LayerResult& l) { return l.layer.count != 1; });
   const std::string peer = peer_name(table);
@@ -192,7 +218,7 @@ Report wide_report(const TuneTable& table) {
       const Candidate& c = chosen_of(layer);
       row.insert(row.end(), {c.algo, c.config.text(), show_layouts(c), time_cell(c)});
       if (!peer.empty()) row.push_back(over_peer(layer, costs));
-      row.insert(row.end(), {spread_cell(c), measured_ms(c, c.pack_ms), gflops_of(c),
+      row.insert(row.end(), {spread_cell(c), measured_ms(c, c.pack_ms), gflops_of(c, c.eff_gflops),
                              measured_error(c), measured_bytes(c)});
     } else {
       row.emplace_back("-");
@@ -270,10 +296,31 @@ std::string show_total(const std::string& name, const TuneTable& table, const To
                        std::optional<Pass> pass = {}) {
   const std::int64_t predicted = predicted_rows(table, pass);
   const char* const mark = predicted > 0 ? "~" : "";
-  return fmt::format("total {:<5}  {}{} ms, packing filters {}{} ms, converting layouts {} ms{}",
-                     name, mark, show_ms(t.chosen_ms), mark, show_ms(t.pack_ms),
-                     show_ms(t.convert_ms),
+  return fmt::format("total {}  {}{} ms, packing filters {}{} ms, converting layouts {} ms{}", name,
+                     mark, show_ms(t.chosen_ms), mark, show_ms(t.pack_ms), show_ms(t.convert_ms),
                      predicted > 0 ? fmt::format("; {} predicted", predicted) : "");
+}
+
+// What is summed up, with how its totals are told apart: a net at several batches is several nets.
+std::vector<std::pair<std::string, TuneTable>> summed_parts(const TuneTable& table) {
+  std::map<std::int64_t, TuneTable> by_batch;
+  std::set<std::pair<std::string, Pass>> seen;
+  bool repeated = false;
+  const auto without_batch = [](ConvProblem p) {
+    p.n = 1;
+    return std::pair(to_text(p), p.pass);
+  };
+  for (const LayerResult& layer : table.layers)
+    by_batch[layer.layer.problem.n].layers.push_back(layer);
+  for (const auto& [n, part] : by_batch) {
+    std::set<std::pair<std::string, Pass>> here;
+    for (const LayerResult& layer : part.layers) here.insert(without_batch(layer.layer.problem));
+    for (const auto& problem : here) repeated |= !seen.insert(problem).second;
+  }
+  if (!repeated) return {{"", table}};
+  std::vector<std::pair<std::string, TuneTable>> parts;
+  for (auto& [n, part] : by_batch) parts.emplace_back(fmt::format(" n={}", n), std::move(part));
+  return parts;
 }
 
 // What the best of all, our own alone and the peers alone take, where all three are known.
@@ -313,12 +360,16 @@ std::vector<std::string> notes(const TuneTable& table, bool with_errors) {
     if (layer.chosen) sampled |= chosen_of(layer).sampled_error;
     first_backward |= layer.first_layer && layer.layer.problem.pass == Pass::backward_data;
   }
-  for (const Pass pass : all_passes) {
-    const Totals t = totals(table, pass);
-    if (t.chosen_ms > 0) notes.push_back(show_total(std::string(to_string(pass)), table, t, pass));
+  for (const auto& [label, part] : summed_parts(table)) {
+    std::size_t passes = 0;
+    for (const Pass pass : all_passes)
+      if (const Totals t = totals(part, pass); t.chosen_ms > 0) {
+        notes.push_back(show_total(fmt::format("{:<5}{}", to_string(pass), label), part, t, pass));
+        ++passes;
+      }
+    if (passes != 1)
+      notes.push_back(show_total(fmt::format("{:<5}{}", "all", label), part, totals(part)));
   }
-  const Totals all = totals(table);
-  notes.push_back(show_total("all", table, all));
   if (const Contest c = contest(table); c.rows > 0)
     notes.push_back(
         fmt::format("best of all {} ms, own alone {}, {} alone {}{}, over {} of {} rows",
@@ -326,8 +377,8 @@ std::vector<std::string> notes(const TuneTable& table, bool with_errors) {
                     Costs(table).training() ? ", with packing" : "", c.rows, c.of));
   if (first_backward)
     notes.push_back("The first layer's bwd_d is listed but in no total: nothing reads its result.");
-  if (all.layers_without > 0)
-    notes.push_back(fmt::format("{} without any working algorithm.", all.layers_without));
+  if (const int without = totals(table).layers_without; without > 0)
+    notes.push_back(fmt::format("{} without any working algorithm.", without));
   if (sampled && with_errors) notes.push_back("* rel_error over a sample of the outputs.");
   if (!table.complete)
     notes.push_back(fmt::format("Stopped early{}{}; the same command goes on from here.",
@@ -399,13 +450,33 @@ std::string render_json(const TuneTable& table) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+// "conv1", and where the table has several batches "conv1 n=2"; a text says its own.
+std::string show_row(const TuneTable& table, const NamedProblem& layer) {
+  return layer.name.empty() || !has_batches(table)
+             ? show_layer(layer)
+             : fmt::format("{} n={}", layer.name, layer.problem.n);
+}
+
+// Layouts are part of what a terminal shows only where rows would be equal without them.
+std::string show_config(const LayerResult& layer, const Candidate& c) {
+  const bool twin =
+      std::any_of(layer.candidates.begin(), layer.candidates.end(), [&](const Candidate& other) {
+        return other.algo == c.algo && other.config == c.config &&
+               show_layouts(other) != show_layouts(c);
+      });
+  if (!twin) return c.config.text();
+  return c.config.values().empty() ? show_layouts(c) : c.config.text() + " " + show_layouts(c);
+}
+
 // Every candidate: who takes part how, for a terminal.
 Report narrow_candidates(const TuneTable& table) {
   Report report;
   report.width = terminal_width;
   const bool layers = differ(table, [](const LayerResult& l) { return show_layer(l.layer); });
+  const bool batches = has_batches(table);
   const bool passes = differ(table, [](const LayerResult& l) { return l.layer.problem.pass; });
   if (layers) report.columns.emplace_back("layer");
+  if (batches) report.columns.emplace_back("batch");
   if (passes) report.columns.emplace_back("pass");
   report.columns.insert(report.columns.end(),
                         {"algo", "status", "ms", "rel_error", "config, reason"});
@@ -413,11 +484,12 @@ Report narrow_candidates(const TuneTable& table) {
     for (const Candidate& c : layer.candidates) {
       std::vector<Cell> row;
       if (layers) row.emplace_back(show_layer(layer.layer));
+      if (batches) row.emplace_back(layer.layer.problem.n);
       if (passes) row.emplace_back(to_string(layer.layer.problem.pass));
       row.insert(row.end(), {c.algo, to_string(c.status)});
       row.push_back(c.ms > 0 ? time_cell(c) : Cell());
       row.push_back(c.status == Status::refused ? Cell() : measured_error(c));
-      std::string text = c.config.text();
+      std::string text = show_config(layer, c);
       if (!text.empty() && !c.reason.empty()) text += ": ";
       row.emplace_back(text + c.reason);
       report.rows.push_back(std::move(row));
@@ -425,36 +497,49 @@ Report narrow_candidates(const TuneTable& table) {
   return report;
 }
 
-Report wide_candidates(const TuneTable& table) {
+// With the problem and `predicted` for files, which have no mark at a number.
+Report wide_candidates(const TuneTable& table, bool for_file) {
+  const bool batches = !for_file && has_batches(table);
   Report report;
-  report.columns = {"layer",      "pass",        "algo",      "config",    "layouts",
-                    "status",     "ms",          "mad_%",     "pack_ms",   "convert_ms",
-                    "eff_gflops", "exec_gflops", "rel_error", "workspace", "reason"};
+  report.columns = {"layer"};
+  if (for_file) report.columns.emplace_back("problem");
+  if (batches) report.columns.emplace_back("batch");
+  report.columns.insert(report.columns.end(), {"pass", "algo", "config", "layouts", "status"});
+  if (for_file) report.columns.emplace_back("predicted");
+  report.columns.insert(report.columns.end(), {"ms", "mad_%", "pack_ms", "convert_ms", "eff_gflops",
+                                               "exec_gflops", "rel_error", "workspace", "reason"});
   for (const LayerResult& layer : table.layers)
     for (const Candidate& c : layer.candidates) {
-      std::vector<Cell> row{show_layer(layer.layer),
-                            to_string(layer.layer.problem.pass),
-                            c.algo,
-                            c.config.text(),
-                            show_layouts(c),
-                            to_string(c.status)};
-      row.resize(report.columns.size());
-      if (c.ms > 0) {
-        row[6] = time_cell(c);
-        row[7] = spread_cell(c);
-        row[10] = gflops_of(c);
-        row[11] = gflops_cell(c.exec_gflops);
-      }
-      if (c.status != Status::refused) {
-        row[8] = measured_ms(c, c.pack_ms);
-        row[9] = measured_ms(c, c.convert_ms);
-        row[12] = measured_error(c);
-        row[13] = measured_bytes(c);
-      }
-      row[14] = c.reason;
+      const ConvProblem& p = layer.layer.problem;
+      const bool timed = c.ms > 0, ran = c.status != Status::refused;
+      std::vector<Cell> row{show_layer(layer.layer)};
+      if (for_file) row.emplace_back(to_text(p));
+      if (batches) row.emplace_back(p.n);
+      row.insert(row.end(), {to_string(p.pass), c.algo, c.config.text(), show_layouts(c),
+                             to_string(c.status)});
+      if (for_file) row.emplace_back(std::int64_t(c.predicted));
+      row.insert(
+          row.end(),
+          {timed ? time_cell(c) : Cell(), timed ? spread_cell(c) : Cell(),
+           ran ? measured_ms(c, c.pack_ms) : Cell(), ran ? measured_ms(c, c.convert_ms) : Cell(),
+           timed ? gflops_of(c, c.eff_gflops) : Cell(),
+           timed ? gflops_of(c, c.exec_gflops) : Cell(), ran ? measured_error(c) : Cell(),
+           ran ? measured_bytes(c) : Cell(), c.reason});
       report.rows.push_back(std::move(row));
     }
   return report;
+}
+
+// "WIN: direct nhwc; next best fft, 1.31x [1.27 1.35]"
+std::string verdict_line(const TuneTable& table, const LayerResult& layer) {
+  std::string text = fmt::format("{} {}: {}", show_row(table, layer.layer),
+                                 to_string(layer.layer.problem.pass), to_string(layer.verdict));
+  if (!layer.chosen) return fmt::format("{}: {}", text, layer.reason);
+  text += fmt::format(": {}", show_choice(chosen_of(layer)));
+  if (!runner_up(layer)) return text;
+  const std::string ratio = next_best_ratio(layer, "x");
+  return fmt::format("{}; next best {}{}{}", text, next_best_name(layer, true),
+                     ratio.empty() ? "" : ", ", ratio);
 }
 
 std::string cpp_literal(std::string_view text) {
@@ -546,14 +631,10 @@ std::string render(const TuneTable& table, Format format, bool wide) {
 std::string render_candidates(const TuneTable& table, Format format, bool wide) {
   if (format == Format::json) return render_json(table);
   const TuneTable merged = format == Format::csv ? table : with_equal_rows_merged(table);
-  Report report =
-      format == Format::table && !wide ? narrow_candidates(merged) : wide_candidates(merged);
+  Report report = format == Format::table && !wide ? narrow_candidates(merged)
+                                                   : wide_candidates(merged, format == Format::csv);
   for (const LayerResult& layer : merged.layers)
-    report.notes.push_back(
-        fmt::format("{} {}: {}", show_layer(layer.layer), to_string(layer.layer.problem.pass),
-                    layer.chosen ? fmt::format("{} {} {}", to_string(layer.verdict),
-                                               show_choice(chosen_of(layer)), show_next_best(layer))
-                                 : fmt::format("{} {}", to_string(layer.verdict), layer.reason)));
+    report.notes.push_back(verdict_line(merged, layer));
   if (const std::string note = unsure_note(merged, false); !note.empty())
     report.notes.push_back(note);
   report.provenance = table.provenance;
@@ -565,17 +646,21 @@ std::string unsure_note(const TuneTable& table, bool resumes) {
   const auto unsure =
       std::count_if(merged.layers.begin(), merged.layers.end(),
                     [](const LayerResult& l) { return l.verdict == Verdict::unsure; });
+  return unsure_note(std::size_t(unsure), merged.layers.size(), table.disturbances, resumes);
+}
+
+std::string unsure_note(std::size_t unsure, std::size_t all, const Disturbances& disturbances,
+                        bool resumes) {
   if (unsure == 0) return "";
-  const std::size_t all = merged.layers.size();
   const std::string rows = fmt::format("{} of {} {} {} UNSURE: ", unsure, all,
                                        all == 1 ? "row" : "rows", unsure == 1 ? "is" : "are");
   // Less than this disturbs few samples, and those are taken again.
-  if (table.disturbances.others < 0.05)
+  if (disturbances.others < 0.05)
     return rows + "too close to tell so far" +
            (resumes ? "; the same command goes on from here" : "");
-  const long cores = table.disturbances.processors;
+  const long cores = disturbances.processors;
   return rows + fmt::format("other programs used {:.0f}% of {} {}; run it again when they are idle",
-                            100 * table.disturbances.others, cores, cores == 1 ? "core" : "cores");
+                            100 * disturbances.others, cores, cores == 1 ? "core" : "cores");
 }
 
 int exit_code(const TuneTable& table) {
@@ -588,20 +673,9 @@ int exit_code(const TuneTable& table) {
 
 std::string show_next_best(const LayerResult& layer, bool in_full) {
   if (!layer.chosen) return layer.reason;
-  const Candidate* next = runner_up(layer);
-  if (!next) return "";
-  const Candidate& chosen = chosen_of(layer);
-  std::string text = next->algo;
-  if (in_full && next->algo == chosen.algo) {
-    if (next->config != chosen.config) text += " " + next->config.text();
-    if (show_layouts(*next) != show_layouts(chosen)) text += " " + show_layouts(*next);
-  }
-  const std::array<double, 3> ratio = shown_ratio(layer);
-  if (ratio[1] > 0)  // 0: no ratio is known
-    text += fmt::format(" {}{:.2f}{}", next->predicted || chosen.predicted ? "~" : "", ratio[1],
-                        in_full ? "x" : "");
-  if (ratio[0] > 0) text += fmt::format(" [{:.2f} {:.2f}]", ratio[0], ratio[2]);
-  return text;
+  if (!runner_up(layer)) return "";
+  const std::string ratio = next_best_ratio(layer, "");
+  return next_best_name(layer, in_full) + (ratio.empty() ? "" : " ") + ratio;
 }
 
 Cell time_cell(const Candidate& c) {

@@ -25,6 +25,7 @@ std::string render_candidates(const TuneTable&, Format, bool wide = false);
 // How many rows are UNSURE and what to do about it; empty when none is. `resumes`: whether the same
 // command goes on from what is known.
 std::string unsure_note(const TuneTable&, bool resumes);
+std::string unsure_note(std::size_t unsure, std::size_t all, const Disturbances&, bool resumes);
 // Exit code 0, or 1 when no row has an algorithm.
 int exit_code(const TuneTable&);
 

@@ -150,12 +150,15 @@ int start_threads(int wanted) {
     reserve_openblas_memory(team);
     started = team;
   }
-  // The team itself, which is still the last word.
+  // The team itself, which is still the last word. LLVM's runtime was seen to form a smaller one
+  // once in hundreds of times, on a machine with more to do than processors.
   const cpu::ThreadCount count(team);
   int given = 0;
+  for (int tries = 0; given < team && tries < 3; ++tries) {
 #pragma omp parallel
 #pragma omp single
-  given = omp_get_num_threads();
+    given = omp_get_num_threads();
+  }
   if (given < team)
     throw EnvironmentError(fmt::format("{} threads are asked for, OpenMP gives {}", team, given));
   return team;

@@ -78,6 +78,6 @@ class LazyFunction : public LazySymbol {
 // read as if the program linked the library. A macro, since type, name and symbol must not differ.
 // Takes names as the library has them: cublasCreate_v2, not cublasCreate, which is a macro for it.
 #define CONVLAB_LAZY_FUNCTION(library, function) \
-  inline const LazyFunction<decltype(::function)> function { library, #function }
+  inline LazyFunction<decltype(::function)> function { library, #function }
 
 }  // namespace convlab::cuda

@@ -111,7 +111,7 @@ const options = (scales, tooltip, more = {}) => ({
 const describe = p => [`${p.layer} ${p.pass}, batch ${p.batch}${p.count > 1 ? `, ${p.count} times` : ''}`,
   `${p.algo} ${p.config} ${p.layouts}`, `${short(p.ms)} ms, ${short(p.attained_gflops)} GFLOP/s`,
   p.levels.length ? `${short(levelOf(p).flops_per_byte)} FLOPs a byte (${levelOf(p).level})` : '',
-  `${short(p.percent_of_roof)}% of its roof (${p.limit}), ${short(p.headroom_ms)} ms above it`,
+  `${short(p.percent_of_roof)}% of its roof (${p.limit}), ${short(p.headroom_ms)} ms to save`,
   `error ${p.rel_error.toExponential(1)}, workspace ${bytes(p.workspace_bytes)}`];
 const aboutPoint = {title: () => '', label: item => item.raw.p ? describe(item.raw.p) : ''};
 

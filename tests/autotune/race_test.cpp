@@ -124,7 +124,7 @@ TEST_F(RaceTest, DropsAtTwiceTheBestSideBySide) {
   add("c", steady(40), 3);
   run();
   EXPECT_EQ(of("c").status, Status::dropped);
-  EXPECT_EQ(of("c").reason, "40.00 times the best, side by side");
+  EXPECT_EQ(of("c").reason, "40.00 times the best then, side by side");
   EXPECT_LE(script.parts["c"].samples, 3);
   EXPECT_EQ(script.parts["c"].released, 1);
   EXPECT_EQ(decision.verdict, Verdict::win);

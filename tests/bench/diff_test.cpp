@@ -185,7 +185,17 @@ TEST_F(DiffTest, AnIntervalThatMeetsTheThresholdIsNoChange) {
   const json a = tuning({layer("l", chosen("direct", 1))});
   json b = tuning({layer("l", chosen("direct", 1.1))});
   b["layers"][0]["chosen"]["process_ms"] = {1.0, 1.2, 1.1, 1.0, 1.2};
-  EXPECT_EQ(verdicts(diff(a, b, {"--format", "json"}))["l n=1 fwd"], "SAME");
+  const Ran ran = diff(a, b, {"--format", "json"});
+  EXPECT_EQ(verdicts(ran)["l n=1 fwd"], "SAME");
+  EXPECT_EQ(json::parse(ran.out)["summary"]["counts"]["open"], 1);
+  for (const Words& words : {Words{}, Words{"--wide"}}) {
+    b["layers"][0]["verdict"] = "UNSURE";
+    const std::string table = diff(a, b, words).out;
+    EXPECT_TRUE(contains(table, " SAME?* ")) << table;
+    EXPECT_TRUE(contains(table, " 0 SAME within 2%, 1 SAME?")) << table;
+    EXPECT_TRUE(contains(table, "1 of 1 rows are open: ")) << table;
+  }
+  EXPECT_TRUE(contains(diff(a, a).out, " 1 SAME within 2%, 0 FLIPPED"));
   // Samples of one process do not show what another would take.
   json bare_a = a, bare_b = b;
   bare_a["layers"][0]["chosen"].erase("process_ms");

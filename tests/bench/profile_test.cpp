@@ -94,6 +94,7 @@ TEST_F(ProfileTest, TheTableSaysWhetherThereAreCounters) {
   const auto has = [&](const char* text) { return ran.out.find(text) != std::string::npos; };
   EXPECT_TRUE(has("Time(%)")) << ran.out;
   EXPECT_TRUE(has("Exclusive")) << ran.out;
+  EXPECT_TRUE(has("What to tune next, ms of one iteration\n\nHeadroom(%)")) << ran.out;
   EXPECT_TRUE(has("no hardware counters") || has(" instructions")) << ran.out;
 }
 

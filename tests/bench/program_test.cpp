@@ -503,14 +503,38 @@ TEST_F(ProgramTest, DbCarriesRowsFromStoreToStore) {
   EXPECT_EQ(run({"db", "import", file, "--db", third}).exit_code, 0);
   const Ran dry = run({"db", "prune", "--stale", "--dry-run", "--db", third});
   EXPECT_TRUE(contains(dry.out, "1 of ")) << dry.out;
-  EXPECT_TRUE(contains(run({"db", "prune", "--stale", "--db", third}).out, " 1 rows dropped"));
+  EXPECT_TRUE(contains(run({"db", "prune", "--stale", "--db", third}).out, " 1 row removed ("));
   EXPECT_EQ(rows({"--db", third}).size() + 1, here.size());
   EXPECT_EQ(run({"db", "merge", third + ".undo", "--db", third}).exit_code, 0);
   EXPECT_EQ(rows({"--db", third}).size(), here.size());
+  // A family's name stands for its algorithms, those of other builds included.
+  former["rows"][0]["algo"] = "elsewhere.direct";
+  write_file(file, former.dump());
+  EXPECT_EQ(run({"db", "import", file}).exit_code, 0);
+  EXPECT_EQ(rows({"--algos", "elsewhere"}).size(), 1u);
+  for (const char* verb : {"show", "prune"}) {
+    const Ran unknown = run({"db", verb, "--algos", "else"});
+    EXPECT_EQ(unknown.exit_code, 2) << unknown.out;
+    EXPECT_TRUE(contains(unknown.err, "unknown algorithm 'else': expected one of ")) << unknown.err;
+  }
+  EXPECT_TRUE(contains(run({"db", "show", "--format", "csv"}).out, ",status,predicted,ms,"));
   EXPECT_EQ(run({"db", "prune", "--algos", "im2col"}).exit_code, 0);
   EXPECT_EQ(rows({"--algos", "im2col"}).size(), 0u);
+  const Ran none = run({"db", "prune", "--algos", "im2col"});
+  EXPECT_TRUE(contains(none.out, "nothing matched")) << none.out;
+  for (const auto& [text, says] : std::vector<std::pair<std::string, std::string>>{
+           {"{}", "not an exported tuning store"},
+           {"{\n  \"rows\": [x]}",
+            "rows.json: line 2, column 12: not JSON (invalid literal): expected"},
+           {"", "line 1, column 1: not JSON (unexpected end of input)"}}) {
+    write_file(file, text);
+    const Ran bad = run({"db", "import", file});
+    EXPECT_EQ(bad.exit_code, 2);
+    EXPECT_TRUE(contains(bad.err, says)) << bad.err;
+    EXPECT_FALSE(contains(bad.err, "json.exception")) << bad.err;
+  }
   write_file(file, "{}");
-  EXPECT_EQ(run({"db", "import", file}).exit_code, 2);
+  EXPECT_TRUE(contains(run({"db", "merge", file}).err, "`convlab db import`"));
 }
 
 // A store that both backends fill: this build knows the algorithms of one or of both.
@@ -532,7 +556,7 @@ TEST_F(ProgramTest, StaleRowsAreNotThoseOfAnotherDevice) {
   write_file(file, rows.dump());
   ASSERT_EQ(run({"db", "import", file, "--db", other}).exit_code, 0);
   const Ran ran = run({"db", "prune", "--stale", "--db", other});
-  EXPECT_TRUE(contains(ran.out, " 0 rows dropped")) << ran.out;
+  EXPECT_TRUE(contains(ran.out, "nothing matched: 0 of ")) << ran.out;
 }
 
 TEST_F(ProgramTest, AStoreIsNoOutput) {
@@ -609,10 +633,10 @@ TEST_F(ProgramTest, DamagedRowsGoAndComeBackByTheLineThatPruneSays) {
 
   const Ran dry = run({"db", "prune", "--damaged", "--dry-run"});
   EXPECT_EQ(dry.exit_code, 0) << dry.err;
-  EXPECT_TRUE(contains(dry.out, "nothing was dropped")) << dry.out;
+  EXPECT_TRUE(contains(dry.out, "nothing was removed")) << dry.out;
   const Ran pruned = run({"db", "prune", "--damaged"});
   EXPECT_EQ(pruned.exit_code, 0) << pruned.err;
-  EXPECT_TRUE(contains(pruned.out, " dropped, 0 left")) << pruned.out;
+  EXPECT_TRUE(contains(pruned.out, " removed, 0 left")) << pruned.out;
   EXPECT_TRUE(contains(pruned.out, "to undo: cp " + store + ".undo " + store)) << pruned.out;
   EXPECT_EQ(run({"db", "verify"}).exit_code, 0);
   EXPECT_TRUE(contains(read_file(store + ".undo"), "jm2colrows="));

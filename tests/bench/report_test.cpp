@@ -101,15 +101,16 @@ TEST(Report, CsvHoldsNoFormulaAndNoLineOfAComment) {
   report.rows = {{"=1+1", "-"}, {"@x,\"", Cell(-1.5, "")}};
   report.notes = {"two\nlines"};
   report.provenance.fields = {{"command", "convlab\rx\ny"}};
-  EXPECT_EQ(render(report, Format::csv),
-            "# command: convlab x y\n# two lines\na,\"'=b\"\n\"'=1+1\",-\n\"'@x,\"\"\",-1.5\n");
+  EXPECT_EQ(
+      render(report, Format::csv),
+      "# command: convlab x y\n# note: two lines\na,\"'=b\"\n\"'=1+1\",-\n\"'@x,\"\"\",-1.5\n");
   EXPECT_NE(render(report, Format::md).find("- command: convlab x y\n"), std::string::npos);
 }
 
 TEST(Report, CsvQuotesAndKeepsFullPrecision) {
   EXPECT_EQ(render(sample(), Format::csv),
             "# cpu: some cpu\n"
-            "# a note\n"
+            "# note: a note\n"
             "name,ms,bytes\n"
             "plain,1.23456,2048\n"
             "\"a,\"\"b\"\"|c\",,5\n"

@@ -134,6 +134,7 @@ RooflineReport sample_report() {
           p.batch = batch;
           p.threads = 2;
           p.chosen = algo == "winograd";
+          if (p.chosen) p.verdict = layer == "conv1" ? "UNSURE" : "WIN";
           p.status = algo == "fft" && layer == "conv2" ? "above roof" : "ok";
           p.ms = batch * (algo == "fft" ? 0.2 : 0.1);
           p.flops = 5e6 * batch;
@@ -154,6 +155,9 @@ TEST(RooflineReports, SurviveTheirJson) {
   const RooflineReport report = sample_report();
   const std::string text = to_json(report);
   EXPECT_EQ(to_json(roofline_from_json(text, "file")), text);
+  EXPECT_NE(text.find("\"verdict\": \"UNSURE\""), std::string::npos);
+  EXPECT_NE(render(roofline_table(report), Format::table).find(" ok          UNSURE\n"),
+            std::string::npos);
   EXPECT_EQ(roofline_from_json(text, "file").provenance, report.provenance);
 }
 
@@ -206,14 +210,15 @@ TEST(RooflineReports, AreChartsWhereGnuplotIs) {
 TEST(RooflineReports, HaveTheirFindingForAHeadline) {
   RooflineReport report = sample_report();
   EXPECT_EQ(roofline_headline(report),
-            "winograd is chosen in 8 of 8 cases; 0 of 2 ms are above the roofs");
+            "winograd is chosen in 8 of 8 cases; 0 of 2 ms could be saved at the roofs");
   report.points[4].chosen = false;  // one of winograd's
   report.points[9].chosen = true;   // fft's
   report.points[9].count = 3;
   report.points[9].headroom_ms = 0.5;
-  EXPECT_EQ(roofline_headline(report),
-            "winograd is chosen in 7 of 8 cases; 1.5 of 4.3 ms are above the roofs, most in conv1 "
-            "fwd");
+  EXPECT_EQ(
+      roofline_headline(report),
+      "winograd is chosen in 7 of 8 cases; 1.5 of 4.3 ms could be saved at the roofs, most in "
+      "conv1 fwd");
   for (RooflinePoint& p : report.points) p.chosen = false;
   EXPECT_EQ(roofline_headline(report), "Nothing is chosen yet");
   EXPECT_EQ(roofline_headline({}), "No point was measured");

@@ -142,6 +142,9 @@ TEST(SweepReport, PredictionsAreNeverDressedAsMeasurements) {
   }
   const std::string text = render(s, Format::table);
   EXPECT_TRUE(contains(text, " ~1.000  predicted  fft ~2.00\n")) << text;
+  EXPECT_TRUE(
+      contains(text, "fwd, as predicted: the plan tuned at n=1 (direct) costs ~3.00x at n=4"))
+      << text;
   EXPECT_FALSE(contains(text, "WIN")) << text;
   const json file = json::parse(render(s, Format::json));
   EXPECT_EQ(file["layers"][0]["verdict"], "predicted");
@@ -158,10 +161,30 @@ TEST(SweepReport, ChartsHaveEveryAlgorithm) {
     EXPECT_TRUE(contains(*svg, algo)) << *svg;
     EXPECT_TRUE(contains(*text, algo)) << *text;
   }
-  EXPECT_TRUE(contains(*svg, "fwd: direct wins up to n=2, fft from 4")) << *svg;
-  EXPECT_TRUE(contains(*text, "\n  fwd: direct wins up to n=2, fft from 4 ")) << *text;
+  EXPECT_TRUE(
+      contains(*svg, "fwd: direct wins up to n=2, fft from 4; 1 of 4 values have no result"))
+      << *svg;
+  EXPECT_TRUE(contains(*text, "\n  fwd: direct wins up to n=2, fft from 4; 1 of 4 values "))
+      << *text;
   EXPECT_TRUE(contains(*text, "\n  eff GFLOP/s ")) << *text;
   EXPECT_TRUE(contains(*text, "+..D..+")) << *text;
+}
+
+TEST(SweepReport, SaysNoMoreThanWasMeasured) {
+  Sweep s = sample();
+  for (std::size_t i : {1, 2}) s.layers[i] = {};
+  EXPECT_TRUE(contains(svg_chart_script(s),
+                       "fwd: direct wins where there is a result; 3 of 4 values have no result"));
+  EXPECT_TRUE(contains(render(s, Format::table), "fwd: too few results to compare plans along n."));
+  s = sample();
+  s.layers[0].verdict = Verdict::unsure;
+  EXPECT_TRUE(contains(render(s, Format::table), "1 of 3 rows is UNSURE: too close to tell"));
+  EXPECT_TRUE(contains(svg_chart_script(s), "; 1 of 3 UNSURE"));
+  // direct cannot run at 2 and 4.
+  for (std::size_t i : {1, 2}) s.layers[i].candidates.pop_back();
+  for (std::size_t i : {1, 2}) s.layers[i].candidates[0].ms = 2;
+  s.layers[0].candidates[1].ms = 1;
+  EXPECT_TRUE(contains(render(s, Format::table), "as far as it was measured there."));
 }
 
 class SweepTest : public testing::Test {
@@ -222,6 +245,10 @@ TEST_F(SweepTest, BadInputIsOneLineAndExitCode2) {
       {{"-a", "n"}, "NAME=VALUES"},
       {{"-a", "batch=1"}, "expected one of n, c, h"},
       {{"-a", "n=1:8:2"}, "LOW:HIGH"},
+      {{"-a", "n=4:1"}, "expected the lower value first, as in 1:4"},
+      {{"-a", "n=1:8:*1"}, "expected a FACTOR of 2 or more"},
+      {{"-a", "n=1:100000:+1"}, "expected a larger step, or a factor as in 1:100000:*2"},
+      {{"-a", "n=1,2", "--batch", "4"}, "both set the batch: drop one"},
       {{"-a", "n=1", tiny}, "expected one problem"},
       {{"-a", "n=1", "--batch", "1,2"}, "-a n="},
       {{"-a", "n=1:1000000000:*1000"}, "GiB"},

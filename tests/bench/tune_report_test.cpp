@@ -119,7 +119,7 @@ TEST(TuneReport, TableNamesTheChosenAndTheRunnerUp) {
       << text;
   EXPECT_EQ(text.find("Stopped early"), std::string::npos);
   const std::string wide = render(sample(), Format::table, true);
-  EXPECT_NE(wide.find("slow 2.00x [1.90 2.10]"), std::string::npos);
+  EXPECT_NE(wide.find("slow 2.00 [1.90 2.10]"), std::string::npos);
   EXPECT_NE(wide.find("nchw>nchw16c"), std::string::npos);
   EXPECT_NE(render(sample(), Format::md).find("nchw>nchw16c"), std::string::npos);
 }
@@ -370,9 +370,57 @@ TEST(TuneReport, EveryCsvRowHasEveryColumn) {
 
 TEST(TuneReport, CandidatesStandOneARow) {
   const std::string text = render_candidates(sample(), Format::csv);
-  EXPECT_NE(text.find("\nconv1,fwd,fast,tile=4,nchw>nchw16c,ok,1.5,"), std::string::npos) << text;
+  EXPECT_NE(text.find(std::string("\nconv1,") + sizes + ",fwd,fast,tile=4,nchw>nchw16c,ok,0,1.5,"),
+            std::string::npos)
+      << text;
   EXPECT_NE(text.find("inaccurate"), std::string::npos);
   EXPECT_NE(text.find("\"because, \"\"so\"\"\""), std::string::npos);
+}
+
+TEST(TuneReport, CandidatesInFilesSayWhatWasPredicted) {
+  const std::string csv = render_candidates(predicted_sample(), Format::csv);
+  EXPECT_NE(csv.find(",status,predicted,ms,"), std::string::npos) << csv;
+  EXPECT_NE(csv.find(",ok,1,1.5,"), std::string::npos) << csv;
+  const std::string table = render_candidates(predicted_sample(), Format::table, true);
+  EXPECT_NE(table.find("~100.0        ~50.0 "), std::string::npos) << table;
+}
+
+// conv1 at two batches.
+TuneTable two_batches() {
+  TuneTable table = sample();
+  table.layers.resize(1);
+  table.layers.push_back(table.layers[0]);
+  table.layers[1].layer.problem.n = 2;
+  return table;
+}
+
+TEST(TuneReport, BatchesAreToldApartAndNotAddedUp) {
+  for (const bool wide : {false, true}) {
+    const std::string text = render_candidates(two_batches(), Format::table, wide);
+    EXPECT_NE(text.find("batch  "), std::string::npos) << text;
+    EXPECT_NE(
+        text.find(
+            "conv1 n=1 fwd: WIN: fast tile=4 nchw>nchw16c; next best slow, 2.00x [1.90 2.10]\n"
+            "conv1 n=2 fwd: "),
+        std::string::npos)
+        << text;
+  }
+  const std::string text = render(two_batches(), Format::table);
+  EXPECT_NE(text.find("total fwd   n=1  4.500 ms"), std::string::npos) << text;
+  EXPECT_NE(text.find("total fwd   n=2  4.500 ms"), std::string::npos) << text;
+  EXPECT_EQ(text.find("total all"), std::string::npos) << text;  // of one pass: the same again
+}
+
+TEST(TuneReport, RowsThatDifferInLayoutsAloneShowThem) {
+  TuneTable table = sample();
+  table.layers.resize(1);
+  EXPECT_EQ(render_candidates(table, Format::table).find("  tile=4 nchw"), std::string::npos);
+  table.layers[0].candidates[1].algo = "fast";
+  table.layers[0].candidates[1].x_layout = Layout::nchw16c;
+  const std::string text = render_candidates(table, Format::table);
+  EXPECT_NE(text.find(" tile=4 nchw>nchw16c\n"), std::string::npos) << text;
+  EXPECT_NE(text.find(" tile=4 nchw16c\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("; next best fast nchw16c, 2.00x"), std::string::npos) << text;
 }
 
 TEST(TuneReport, NothingOfResnet18IsCutShort) {
