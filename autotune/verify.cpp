@@ -8,6 +8,7 @@
 #include <cstring>
 #include <numbers>
 
+#include "autotune/limits.h"
 #include "autotune/loss.h"
 #include "conv/error.h"
 #include "conv/half.h"
@@ -355,6 +356,7 @@ Operands::Verdict Trial::check(const ReferenceCase& reference, double max_error)
 Operands::Verdict check_candidate(const ConvAlgo& algo, const ConvProblem& problem,
                                   const Config& config, const ReferenceCase& reference,
                                   Device& device, Stream& stream, double max_error) {
+  validate_limits(max_error, {});
   if (const auto refusal = algo.refuse(problem, device))
     return {Status::refused, refusal->reason, 0};
   try {

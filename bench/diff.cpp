@@ -331,7 +331,8 @@ double parse_percentage(const std::string& text) {
   const std::optional<double> percent =
       text.ends_with('%') ? parse_number(text.substr(0, text.size() - 1)) : std::nullopt;
   if (!percent || *percent < 0)
-    throw InputError(fmt::format("'{}': expected a percentage from 0% on, as in 2%", text));
+    throw InputError(
+        fmt::format("'{}': expected a percentage with its sign, 0% or more, as in 2%", text));
   return *percent / 100;
 }
 

@@ -195,6 +195,8 @@ int run(const RooflineArguments& a) {
   const CommonOptions& common = a.tuning.common;
   if (!a.from.empty() && !common.targets.empty())
     throw InputError("roofline: --from has its points already: drop it, or the TARGET");
+  if (!a.from.empty() && (a.measure || a.remeasure))
+    throw InputError("roofline: --from has its points already: drop it, or what measures them");
   if (a.from.empty() && common.targets.empty()) return show_roofs(a);
   Output output(common.output), svg(a.svg, "--svg"), html(a.html, "--html");
   if (!a.html.empty()) require_chart_library();

@@ -87,6 +87,7 @@ class DataLoader::Impl {
 
   const Batch* next() {
     std::unique_lock lock(mutex_);
+    if (order_.empty()) throw InputError("data loader: next needs start before it");
     if (std::exchange(holding_, false)) {
       slot_of(oldest_).begin(chunks_);
       ++oldest_;

@@ -194,6 +194,7 @@ TEST_F(ProgramTest, BadUsageIsOneLineAndExitCode2) {
       {{"roofline", "--svg", "a.svg"}, "TARGET"},
       {{"roofline", "--from", missing}, missing},
       {{"roofline", tiny, "--from", missing}, "drop it"},
+      {{"roofline", "--from", missing, "--measure"}, "drop it"},
       {{"roofline", tiny, "--html", missing + "/page"}, "--html"},
   };
   for (const Case& bad : cases) {

@@ -79,6 +79,7 @@ class Loader : public ::testing::Test {
 TEST_F(Loader, InOrderAndTheLastFilledUp) {
   const Numbers numbers(10);
   DataLoader loader(numbers, plain, {.batch = 4}, *device_);
+  EXPECT_THROW(loader.next(), InputError);  // before start()
   EXPECT_EQ(loader.batches(), 3);
   const Epoch epoch = run(loader, 0);
   EXPECT_EQ(epoch.labels, (std::vector<std::vector<std::int32_t>>{
