@@ -199,9 +199,14 @@ void Finals::look(const CandidateEnded& ended) {
   if (!over_ && options_.drop_factor < infinity) drop_the_slower(ended);
 }
 
+// In every process so much slower; the fewer there are, the more of it is chance, and the fastest
+// of several owes some of its lead to chance as well.
+double everywhere(std::size_t processes) {
+  return processes < 5 ? 1.15 : processes < 8 ? 1.10 : processes < 12 ? 1.06 : 1.03;
+}
+
 // Beyond any doubt, or in every process: but the best two stay.
 void Finals::drop_the_slower(const CandidateEnded& ended) {
-  constexpr double everywhere = 1.03;
   std::vector<Candidate*> all = finalists();
   std::stable_sort(all.begin(), all.end(), [&](const Candidate* a, const Candidate* b) {
     return cost_ms(*a, options_.count_packing) < cost_ms(*b, options_.count_packing);
@@ -211,10 +216,11 @@ void Finals::drop_the_slower(const CandidateEnded& ended) {
     Candidate& c = *all[i];
     const std::vector<double> costs = process_costs(c, options_.count_packing);
     const std::array<double, 3> ratio = process_ratio(costs, best);
-    bool slower = ratio[0] > 1 + win_margin;
+    bool slower = process_ratio(costs, best, Confidence::winning)[0] > 1 + win_margin;
     if (!slower) {
       slower = true;
-      for (std::size_t p = 0; p < costs.size(); ++p) slower &= costs[p] > everywhere * best[p];
+      for (std::size_t p = 0; p < costs.size(); ++p)
+        slower &= costs[p] > everywhere(costs.size()) * best[p];
     }
     if (!slower) continue;
     c.status = Status::dropped;

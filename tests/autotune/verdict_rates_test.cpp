@@ -59,6 +59,14 @@ TEST(VerdictRates, EqualCandidatesHardlyEverWin) {
   EXPECT_GE(rates({1, 1}, offset(0.005)).tie, 0.99);
 }
 
+// Each algorithm twice, in layouts and configs that differ a little: who is dropped on the way must
+// not leave its twin a win over the rest.
+TEST(VerdictRates, NobodyWinsOverTheRestForATwinThatWasDropped) {
+  for (const double deviation : {0.03, 0.05, 0.10})
+    EXPECT_LE(rates({1, 1, 1.05, 1.05, 1.08, 1.08, 1.2, 1.2}, offset(deviation)).wrong_win, 0.01)
+        << deviation;
+}
+
 TEST(VerdictRates, FivePercentIsFound) {
   for (const double deviation : {0.003, 0.007, 0.01}) {
     const Rates r = rates({1, 1.05}, offset(deviation));
