@@ -28,6 +28,12 @@ int rounds_of(double round_s, std::size_t processes, const RaceOptions& options)
   return std::clamp(int(enough_s / round_s), least, std::max(least, most));
 }
 
+// A candidate so much slower than the best in every process is dropped. The fewer the processes,
+// the more of that is chance, to which the fastest of several owes some of its lead as well.
+double slower_everywhere(std::size_t processes) {
+  return processes < 5 ? 1.15 : processes < 8 ? 1.10 : processes < 12 ? 1.06 : 1.03;
+}
+
 // Each candidate's time from rounds in which all ran side by side: ms[candidate][round]. A round's
 // level, the geometric mean of its times, is divided out before the median is taken and the median
 // level multiplied in again, so that a slow round weighs on all alike.
@@ -199,12 +205,6 @@ void Finals::look(const CandidateEnded& ended) {
   if (!over_ && options_.drop_factor < infinity) drop_the_slower(ended);
 }
 
-// In every process so much slower; the fewer there are, the more of it is chance, and the fastest
-// of several owes some of its lead to chance as well.
-double everywhere(std::size_t processes) {
-  return processes < 5 ? 1.15 : processes < 8 ? 1.10 : processes < 12 ? 1.06 : 1.03;
-}
-
 // Beyond any doubt, or in every process: but the best two stay.
 void Finals::drop_the_slower(const CandidateEnded& ended) {
   std::vector<Candidate*> all = finalists();
@@ -220,7 +220,7 @@ void Finals::drop_the_slower(const CandidateEnded& ended) {
     if (!slower) {
       slower = true;
       for (std::size_t p = 0; p < costs.size(); ++p)
-        slower &= costs[p] > everywhere(costs.size()) * best[p];
+        slower &= costs[p] > slower_everywhere(costs.size()) * best[p];
     }
     if (!slower) continue;
     c.status = Status::dropped;

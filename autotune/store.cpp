@@ -393,7 +393,10 @@ Store::Merged Store::merge(const Store& other) { return merge(other.rows()); }
 
 Store::Merged Store::merge(const std::vector<StoreRow>& rows) {
   Merged merged;
-  const std::string today = now();
+  // A clock that was ahead must not keep its rows for ever: a date to come is older than any other.
+  const auto credible = [today = now()](const std::string& date) {
+    return date > today ? std::string() : date;
+  };
   Transaction transaction(*file_);
   Statement select(*file_, fmt::format("SELECT date FROM candidate WHERE {}",
                                        key_condition(candidate_table().key.size())));
@@ -403,9 +406,7 @@ Store::Merged Store::merge(const std::vector<StoreRow>& rows) {
     std::optional<std::string> date;
     if (select.step()) select.get(0, date.emplace());
     select.reset();
-    // A clock that was ahead must not keep its rows for ever.
-    const auto newer = [&](const std::string& d) { return d > today ? std::string() : d; };
-    if (date && newer(*date) >= newer(row.date)) {
+    if (date && credible(*date) >= credible(row.date)) {
       ++merged.kept;
       continue;
     }

@@ -168,7 +168,7 @@ std::vector<RooflinePoint> roofline_points(const LayerResult& layer, const AlgoR
 
 namespace {
 
-// A CPU's store may know them for more threads than were asked for.
+// Without those of more threads than were asked for, which a CPU's store may hold.
 std::vector<Roof> stored_roofs(const Store& store, const DeviceInfo& device) {
   std::vector<Roof> roofs = store.roofs(device);
   if (device.kind == DeviceKind::cpu)

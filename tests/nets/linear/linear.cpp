@@ -1,5 +1,5 @@
 // Reads inputs of n, 2n and 4n entries of each kind, for callgrind to count: a kind a line on
-// stdout, and three calls of counted_run for it. See work.sh.
+// stdout, and three calls of counted_run for it. See linear.sh.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -16,7 +16,7 @@
 #include "nets/weights/file_io.h"
 #include "nets/weights/notes.h"
 
-// What work.sh tells callgrind to count.
+// What linear.sh tells callgrind to count.
 extern "C" [[gnu::noinline]] void counted_run(const std::function<void()>& run) { run(); }
 
 namespace convlab {

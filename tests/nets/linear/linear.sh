@@ -3,7 +3,7 @@
 # entries, the last step takes twice what the first takes. A reader that compares every entry with
 # every other takes four times as much.
 #
-#   work.sh PROGRAM
+#   linear.sh PROGRAM
 #
 # Exits 77, skipped, without valgrind.
 set -u
