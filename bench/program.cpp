@@ -71,22 +71,22 @@ struct NamedFile {
   bool written = false;
 };
 
+// By what flags and arguments say of their values: FILE or FILE.csv, and @FILE among the targets.
 std::vector<NamedFile> named_files(const CLI::App& verb) {
-  constexpr std::string_view read[] = {"--weights", "--plan", "--from",
-                                       "--classes", "FILE",   "IMAGE"};
   constexpr std::string_view written[] = {"--output",     "--trace",  "--svg", "--html",
                                           "--checkpoint", "--resume", "--log"};
   std::vector<NamedFile> files;
   for (const CLI::Option* option : verb.get_options()) {
     const std::string name = option->get_single_name();
     const std::string flag = option->get_positional() ? name : "--" + name;
+    const bool is_file =
+        option->get_type_name().starts_with("FILE") || flag == "FILE" || flag == "IMAGE";
     const bool is_written =
         std::find(std::begin(written), std::end(written), flag) != std::end(written);
-    const bool is_read = std::find(std::begin(read), std::end(read), flag) != std::end(read);
     for (const std::string& text : option->results())
       if (flag == "TARGET" && text.size() > 1 && text.starts_with('@'))
-        files.push_back({flag, text.substr(1), false});
-      else if ((is_read || is_written) && text != "-")
+        files.push_back({flag, text.substr(1)});
+      else if (is_file && text != "-")
         files.push_back({flag, text, is_written});
   }
   return files;

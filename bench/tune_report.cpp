@@ -10,80 +10,13 @@
 #include <optional>
 #include <set>
 
-#include "autotune/race.h"
 #include "bench/options.h"
+#include "bench/tune_cells.h"
 
 namespace convlab {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// The first `ok` candidate that is not the chosen one: candidates stand best first.
-const Candidate* runner_up(const LayerResult& layer) {
-  for (std::size_t i = 0; i < layer.candidates.size(); ++i)
-    if (i != layer.chosen && layer.candidates[i].status == Status::ok) return &layer.candidates[i];
-  return nullptr;
-}
-
-// No interval where either side was never run.
-std::array<double, 3> shown_ratio(const LayerResult& layer) {
-  std::array<double, 3> ratio = layer.ratio;
-  const Candidate* const next = runner_up(layer);
-  if (next && layer.chosen && (next->predicted || layer.candidates[*layer.chosen].predicted))
-    ratio[0] = ratio[2] = 0;
-  return ratio;
-}
-
-Cell spread_cell(const Candidate& c) {
-  if (c.predicted || c.ms <= 0) return {};
-  const double percent = 100 * c.mad_ms / c.ms;
-  return {percent, fmt::format("{:.1f}", percent)};
-}
-
-Cell measured_ms(const Candidate& c, double ms) { return c.predicted ? Cell() : ms_cell(ms); }
-
-Cell gflops_of(const Candidate& c, double gflops) {
-  return {gflops, fmt::format("{}{:.1f}", c.predicted ? "~" : "", gflops)};
-}
-
-const Candidate& chosen_of(const LayerResult& layer) { return layer.candidates[*layer.chosen]; }
-
-// The runner-up that there is; of the chosen one's algorithm, `in_full`, what differs.
-std::string next_best_name(const LayerResult& layer, bool in_full) {
-  const Candidate &next = *runner_up(layer), &chosen = chosen_of(layer);
-  std::string text = next.algo;
-  if (in_full && next.algo == chosen.algo) {
-    if (next.config != chosen.config) text += " " + next.config.text();
-    if (show_layouts(next) != show_layouts(chosen)) text += " " + show_layouts(next);
-  }
-  return text;
-}
-
-// "1.31 [1.27 1.35]", its unit after the first number; empty where no ratio is known.
-std::string next_best_ratio(const LayerResult& layer, const char* unit) {
-  const std::array<double, 3> ratio = shown_ratio(layer);
-  if (ratio[1] <= 0) return "";
-  const bool predicted = runner_up(layer)->predicted || chosen_of(layer).predicted;
-  std::string text = fmt::format("{}{:.2f}{}", predicted ? "~" : "", ratio[1], unit);
-  if (ratio[0] > 0) text += fmt::format(" [{:.2f} {:.2f}]", ratio[0], ratio[2]);
-  return text;
-}
-
-TuneTable with_equal_rows_merged(const TuneTable& table) {
-  TuneTable merged = table;
-  merged.layers.clear();
-  for (const LayerResult& next : table.layers) {
-    const auto same =
-        std::find_if(merged.layers.begin(), merged.layers.end(), [&](const LayerResult& seen) {
-          return seen.first_layer == next.first_layer && seen.layer.problem == next.layer.problem;
-        });
-    if (same == merged.layers.end())
-      merged.layers.push_back(next);
-    else
-      same->layer.count += next.layer.count;
-  }
-  return merged;
-}
 
 // ---- Beside the peers, a vendor's algorithms ----
 
@@ -150,17 +83,6 @@ Cell over_peer(const LayerResult& layer, const Costs& costs) {
 
 // ---- Tables ----
 
-template <class ValueOf>
-bool differ(const TuneTable& table, const ValueOf& value_of) {
-  return std::any_of(table.layers.begin(), table.layers.end(), [&](const LayerResult& layer) {
-    return value_of(layer) != value_of(table.layers.front());
-  });
-}
-
-bool has_batches(const TuneTable& table) {
-  return differ(table, [](const LayerResult& l) { return l.layer.problem.n; });
-}
-
 Report narrow_report(const TuneTable& table, bool with_config) {
   const bool batches = has_batches(table);
   const bool counts = std::any_of(table.layers.begin(), table.layers.end(),
@@ -218,8 +140,8 @@ Report wide_report(const TuneTable& table) {
       const Candidate& c = chosen_of(layer);
       row.insert(row.end(), {c.algo, c.config.text(), show_layouts(c), time_cell(c)});
       if (!peer.empty()) row.push_back(over_peer(layer, costs));
-      row.insert(row.end(), {spread_cell(c), measured_ms(c, c.pack_ms), gflops_of(c, c.eff_gflops),
-                             measured_error(c), measured_bytes(c)});
+      row.insert(row.end(), {spread_cell(c), measured_ms(c, c.pack_ms),
+                             gflops_cell(c, c.eff_gflops), measured_error(c), measured_bytes(c)});
     } else {
       row.emplace_back("-");
       row.resize(report.columns.size() - 2);
@@ -450,169 +372,6 @@ std::string render_json(const TuneTable& table) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-// "conv1", and where the table has several batches "conv1 n=2"; a text says its own.
-std::string show_row(const TuneTable& table, const NamedProblem& layer) {
-  return layer.name.empty() || !has_batches(table)
-             ? show_layer(layer)
-             : fmt::format("{} n={}", layer.name, layer.problem.n);
-}
-
-// Layouts are part of what a terminal shows only where rows would be equal without them.
-std::string show_config(const LayerResult& layer, const Candidate& c) {
-  const bool twin =
-      std::any_of(layer.candidates.begin(), layer.candidates.end(), [&](const Candidate& other) {
-        return other.algo == c.algo && other.config == c.config &&
-               show_layouts(other) != show_layouts(c);
-      });
-  if (!twin) return c.config.text();
-  return c.config.values().empty() ? show_layouts(c) : c.config.text() + " " + show_layouts(c);
-}
-
-// Every candidate: who takes part how, for a terminal.
-Report narrow_candidates(const TuneTable& table) {
-  Report report;
-  report.width = terminal_width;
-  const bool layers = differ(table, [](const LayerResult& l) { return show_layer(l.layer); });
-  const bool batches = has_batches(table);
-  const bool passes = differ(table, [](const LayerResult& l) { return l.layer.problem.pass; });
-  if (layers) report.columns.emplace_back("layer");
-  if (batches) report.columns.emplace_back("batch");
-  if (passes) report.columns.emplace_back("pass");
-  report.columns.insert(report.columns.end(),
-                        {"algo", "status", "ms", "rel_error", "config, reason"});
-  for (const LayerResult& layer : table.layers)
-    for (const Candidate& c : layer.candidates) {
-      std::vector<Cell> row;
-      if (layers) row.emplace_back(show_layer(layer.layer));
-      if (batches) row.emplace_back(layer.layer.problem.n);
-      if (passes) row.emplace_back(to_string(layer.layer.problem.pass));
-      row.insert(row.end(), {c.algo, to_string(c.status)});
-      row.push_back(c.ms > 0 ? time_cell(c) : Cell());
-      row.push_back(c.status == Status::refused ? Cell() : measured_error(c));
-      std::string text = show_config(layer, c);
-      if (!text.empty() && !c.reason.empty()) text += ": ";
-      row.emplace_back(text + c.reason);
-      report.rows.push_back(std::move(row));
-    }
-  return report;
-}
-
-// With the problem and `predicted` for files, which have no mark at a number.
-Report wide_candidates(const TuneTable& table, bool for_file) {
-  const bool batches = !for_file && has_batches(table);
-  Report report;
-  report.columns = {"layer"};
-  if (for_file) report.columns.emplace_back("problem");
-  if (batches) report.columns.emplace_back("batch");
-  report.columns.insert(report.columns.end(), {"pass", "algo", "config", "layouts", "status"});
-  if (for_file) report.columns.emplace_back("predicted");
-  report.columns.insert(report.columns.end(), {"ms", "mad_%", "pack_ms", "convert_ms", "eff_gflops",
-                                               "exec_gflops", "rel_error", "workspace", "reason"});
-  for (const LayerResult& layer : table.layers)
-    for (const Candidate& c : layer.candidates) {
-      const ConvProblem& p = layer.layer.problem;
-      const bool timed = c.ms > 0, ran = c.status != Status::refused;
-      std::vector<Cell> row{show_layer(layer.layer)};
-      if (for_file) row.emplace_back(to_text(p));
-      if (batches) row.emplace_back(p.n);
-      row.insert(row.end(), {to_string(p.pass), c.algo, c.config.text(), show_layouts(c),
-                             to_string(c.status)});
-      if (for_file) row.emplace_back(std::int64_t(c.predicted));
-      row.insert(
-          row.end(),
-          {timed ? time_cell(c) : Cell(), timed ? spread_cell(c) : Cell(),
-           ran ? measured_ms(c, c.pack_ms) : Cell(), ran ? measured_ms(c, c.convert_ms) : Cell(),
-           timed ? gflops_of(c, c.eff_gflops) : Cell(),
-           timed ? gflops_of(c, c.exec_gflops) : Cell(), ran ? measured_error(c) : Cell(),
-           ran ? measured_bytes(c) : Cell(), c.reason});
-      report.rows.push_back(std::move(row));
-    }
-  return report;
-}
-
-// "WIN: direct nhwc; next best fft, 1.31x [1.27 1.35]"
-std::string verdict_line(const TuneTable& table, const LayerResult& layer) {
-  std::string text = fmt::format("{} {}: {}", show_row(table, layer.layer),
-                                 to_string(layer.layer.problem.pass), to_string(layer.verdict));
-  if (!layer.chosen) return fmt::format("{}: {}", text, layer.reason);
-  text += fmt::format(": {}", show_choice(chosen_of(layer)));
-  if (!runner_up(layer)) return text;
-  const std::string ratio = next_best_ratio(layer, "x");
-  return fmt::format("{}; next best {}{}{}", text, next_best_name(layer, true),
-                     ratio.empty() ? "" : ", ", ratio);
-}
-
-std::string cpp_literal(std::string_view text) {
-  std::string literal = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') literal += '\\';
-    literal += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
-  }
-  return literal + "\"";
-}
-
-std::string render_header(const TuneTable& table) {
-  std::string text =
-      R"(// Convolution algorithms as `convlab tune` chose them. Written by convlab; do not edit.
-#pragma once
-
-#include <cstdint>
-#include <string_view>
-
-namespace convlab_tuned {
-
-struct Fact {
-  std::string_view name, value;
-};
-
-// Where and how the choices were made.
-inline constexpr Fact provenance[] = {
-)";
-  for (const auto& [name, value] : table.provenance.fields)
-    text += fmt::format("    {{{}, {}}},\n", cpp_literal(name), cpp_literal(value));
-  text += R"(};
-
-struct Choice {
-  std::string_view layer, problem, pass, dtype;  // problem in benchdnn's text form
-  std::string_view algo, config, x_layout, y_layout;
-  bool predicted;  // never run: ms is a prediction, and the three below are -1
-  double ms;
-  double rel_error;
-  std::int64_t workspace_bytes, packed_filter_bytes;
-};
-
-inline constexpr Choice choices[] = {
-)";
-  bool any = false;
-  for (const LayerResult& layer : table.layers) {
-    if (!layer.chosen) continue;
-    any = true;
-    const ConvProblem& p = layer.layer.problem;
-    const Candidate& c = chosen_of(layer);
-    text += fmt::format(
-        "    {{{}, {}, {}, {},\n     {}, {}, {}, {},\n     {}, {}, {}, {}, {}}},\n",
-        cpp_literal(layer.layer.name), cpp_literal(to_text(p)), cpp_literal(to_string(p.pass)),
-        cpp_literal(to_string(p.dtype)), cpp_literal(c.algo), cpp_literal(c.config.text()),
-        cpp_literal(to_string(c.x_layout)), cpp_literal(to_string(c.y_layout)), c.predicted, c.ms,
-        c.predicted ? -1 : c.rel_error, c.predicted ? -1 : c.workspace_bytes,
-        c.predicted ? -1 : c.packed_filter_bytes);
-  }
-  if (!any) text += "    {},  // nothing was chosen\n";
-  text += R"(};
-
-// Null when the problem was not tuned.
-constexpr const Choice* find(std::string_view problem, std::string_view pass,
-                             std::string_view dtype = "f32") {
-  for (const Choice& c : choices)
-    if (c.problem == problem && c.pass == pass && c.dtype == dtype) return &c;
-  return nullptr;
-}
-
-}  // namespace convlab_tuned
-)";
-  return text;
-}
-
 }  // namespace
 
 std::string render(const TuneTable& table, Format format, bool wide) {
@@ -624,19 +383,6 @@ std::string render(const TuneTable& table, Format format, bool wide) {
                   : narrow              ? narrow_report(merged)
                                         : wide_report(merged);
   report.notes = notes(merged, !narrow);
-  report.provenance = table.provenance;
-  return render(report, format);
-}
-
-std::string render_candidates(const TuneTable& table, Format format, bool wide) {
-  if (format == Format::json) return render_json(table);
-  const TuneTable merged = format == Format::csv ? table : with_equal_rows_merged(table);
-  Report report = format == Format::table && !wide ? narrow_candidates(merged)
-                                                   : wide_candidates(merged, format == Format::csv);
-  for (const LayerResult& layer : merged.layers)
-    report.notes.push_back(verdict_line(merged, layer));
-  if (const std::string note = unsure_note(merged, false); !note.empty())
-    report.notes.push_back(note);
   report.provenance = table.provenance;
   return render(report, format);
 }
@@ -671,26 +417,6 @@ int exit_code(const TuneTable& table) {
              : 1;
 }
 
-std::string show_next_best(const LayerResult& layer, bool in_full) {
-  if (!layer.chosen) return layer.reason;
-  if (!runner_up(layer)) return "";
-  const std::string ratio = next_best_ratio(layer, "");
-  return next_best_name(layer, in_full) + (ratio.empty() ? "" : " ") + ratio;
-}
-
-Cell time_cell(const Candidate& c) {
-  return c.predicted ? Cell(c.ms, "~" + show_ms(c.ms)) : ms_cell(c.ms);
-}
-
-Cell measured_error(const Candidate& c) {
-  if (c.predicted) return Cell::without_value("not measured");
-  return {c.rel_error, fmt::format("{:.1e}{}", c.rel_error, c.sampled_error ? "*" : "")};
-}
-
-Cell measured_bytes(const Candidate& c) {
-  return c.predicted ? Cell() : bytes_cell(c.workspace_bytes);
-}
-
 Json layer_json(const LayerResult& layer) {
   const ConvProblem& p = layer.layer.problem;
   Json candidates = Json::array(), chosen;
@@ -710,10 +436,6 @@ Json layer_json(const LayerResult& layer) {
           {"count", layer.layer.count},          {"chosen", std::move(chosen)},
           {"verdict", to_string(layer.verdict)}, {"reason", layer.reason},
           {"ratio", shown_ratio(layer)},         {"candidates", std::move(candidates)}};
-}
-
-std::string show_layer(const NamedProblem& layer) {
-  return layer.name.empty() ? to_text(layer.problem) : layer.name;
 }
 
 }  // namespace convlab

@@ -15,12 +15,14 @@ inline constexpr int tune_format = 1;
 
 // One row a layer and pass; the table fits a terminal unless it is `wide`, md is always wide. In
 // both, equal problems are one row, their counts added. JSON is design's: provenance, layers with
-// all their candidates, totals. hpp is a C++ header of constexpr choices that needs nothing but the
-// standard library.
+// all their candidates, totals. hpp is render_header()'s.
 std::string render(const TuneTable&, Format, bool wide = false);
 
 // The same with every candidate, best first within its layer and pass, one a row. JSON as above.
 std::string render_candidates(const TuneTable&, Format, bool wide = false);
+
+// A C++ header of constexpr choices, which needs nothing but the standard library.
+std::string render_header(const TuneTable&);
 
 // How many rows are UNSURE and what to do about it; empty when none is. `resumes`: whether the same
 // command goes on from what is known.

@@ -590,6 +590,7 @@ TEST_F(ProgramTest, NoFileIsReadAndWrittenOrWrittenTwice) {
       {"diff", before, before, "--output", before},
       {"diff", before, before, "--output", directory_ / "link"},
       {"diff", before, before, "--output", directory_.path() / "." / "before.json"},
+      {"diff", "--before", before, "--after", before, "--output", before},
       {"list", "@" + list, "--output", list},
       {"time", "lenet", "--plan", plan, "--trace", plan},
       {"time", "lenet", "--trace", fresh, "--output", fresh},
