@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 
+#include "autotune/decide.h"
 #include "bench/options.h"
 #include "bench/tune_cells.h"
 
