@@ -21,8 +21,7 @@ std::optional<std::string> contradiction(const TuningEntry& entry, std::span<con
   const auto over_prediction = [&](const Candidate& c) { return c.ms / entry.prediction(c).ms; };
   std::vector<double> others;
   for (const Candidate& c : entry.candidates)
-    if (&c != &chosen && !c.predicted && (is_measured(c) || c.status == Status::dropped))
-      others.push_back(over_prediction(c));
+    if (&c != &chosen && was_timed(c)) others.push_back(over_prediction(c));
   constexpr double far = 3;
   if (others.size() > 2 && over_prediction(chosen) > far * median(others))
     return fmt::format("it takes {:.1f} times its prediction, its rivals {:.1f} times theirs",

@@ -27,8 +27,6 @@ double quantile(Confidence confidence, std::size_t freedom) {
 
 constexpr double least_of_three = 0.10;  // what a win by three processes must be beyond
 
-bool is_measured(const Candidate& c) { return c.status == Status::ok && !c.predicted; }
-
 using Interval = std::array<double, 3>;
 bool beyond(const Interval& r, double margin) { return r[0] > 1 + margin; }
 bool within(const Interval& r, double margin) { return r[0] >= 1 - margin && r[2] <= 1 + margin; }
@@ -182,8 +180,19 @@ void settle_times(std::span<Candidate* const> candidates, bool count_packing) {
   }
 }
 
-Decision decide(std::span<const Candidate> candidates, bool count_packing) {
+Decision decide_among_measured(std::span<const Candidate> candidates, bool count_packing) {
   return Decider(candidates, count_packing).decide();
+}
+
+Decision decide(std::span<const Candidate> candidates, bool count_packing) {
+  Decision decision = decide_among_measured(candidates, count_packing);
+  if (decision.verdict == Verdict::predicted || decision.verdict == Verdict::unsure)
+    return decision;
+  const auto open = std::find_if(candidates.begin(), candidates.end(), is_open);
+  if (open == candidates.end()) return decision;
+  decision.verdict = Verdict::unsure;
+  decision.reason = fmt::format("{} was not measured and may be as fast", candidate_key(*open));
+  return decision;
 }
 
 }  // namespace convlab

@@ -48,9 +48,13 @@ struct Decision {
 // - win: every rival's interval lies beyond win_margin, also at the winning confidence; of three
 //   processes beyond 10%, since three may all be odd ones.
 // - tie: the runner-up's interval lies within tie_margin, and no rival's reaches beyond it below.
-// Of
-//   those tied with the fastest the first by: deterministic, less workspace, name, config, layouts.
-// - only: nothing else could be run. unsure: none of these. predicted: nothing was measured.
+//   Of those tied with the fastest the first by: deterministic, less workspace, name, config,
+//   layouts.
+// - only: nothing else could be run. unsure: none of these, or a rival's time is a prediction
+// still.
+//   predicted: nothing was measured.
 Decision decide(std::span<const Candidate>, bool count_packing);
+// As if nobody else were there: whether more processes of those measured would tell more.
+Decision decide_among_measured(std::span<const Candidate>, bool count_packing);
 
 }  // namespace convlab

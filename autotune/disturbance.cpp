@@ -78,7 +78,8 @@ void DisturbanceMeter::read(std::vector<Reading>& readings) const {
     rusage usage{};
     ::getrusage(RUSAGE_THREAD, &usage);
     if (const auto i = std::size_t(omp_get_thread_num()); i < readings.size())
-      readings[i] = {.wall_s = seconds(CLOCK_MONOTONIC),
+      readings[i] = {.thread = ::gettid(),
+                     .wall_s = seconds(CLOCK_MONOTONIC),
                      .cpu_s = seconds(CLOCK_THREAD_CPUTIME_ID),
                      .slept = usage.ru_nvcsw,
                      .delayed_s = run_delay_s()};
@@ -89,11 +90,13 @@ void DisturbanceMeter::start() {
   if (before_.empty()) return;
   pressure_s_ = pressure_s();
   read(before_);
+  process_cpu_s_ = seconds(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 double DisturbanceMeter::stop() {
   if (before_.empty()) return 0;
   read(after_);
+  const double process_cpu_s = seconds(CLOCK_PROCESS_CPUTIME_ID) - process_cpu_s_;
   static const bool run_delay_is_known = readable(run_delay_path);
   const double pressure = pressure_s() - pressure_s_;
   double most = 0, whole = 0, wanted = 0;
@@ -106,6 +109,10 @@ double DisturbanceMeter::stop() {
     const double wall = b.wall_s - a.wall_s;
     if (wall <= 0) continue;
     whole = std::max(whole, wall);
+    if (a.thread != b.thread) {  // of one that began meanwhile, what it waited since
+      count(b.delayed_s, wall);
+      continue;
+    }
     wanted += b.cpu_s - a.cpu_s + (run_delay_is_known ? b.delayed_s - a.delayed_s : 0);
     double lost = std::max(0.0, wall - (b.cpu_s - a.cpu_s));
     // Of a thread that slept as well, only what it was kept from running counts.
@@ -113,8 +120,9 @@ double DisturbanceMeter::stop() {
       lost = std::min(lost, run_delay_is_known ? b.delayed_s - a.delayed_s : pressure);
     count(lost, wall);
   }
-  // SIGSTOP and a freezer look like sleep. But somebody always has work.
-  count(whole - wanted - (run_delay_is_known ? 0 : pressure), whole);
+  // SIGSTOP and a freezer look like sleep. But somebody always has work, if only a thread that has
+  // ended: the process knows what that one used.
+  count(whole - std::max(wanted, process_cpu_s) - (run_delay_is_known ? 0 : pressure), whole);
   return std::min(most, 1.0);
 }
 

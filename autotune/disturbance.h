@@ -6,6 +6,8 @@
 // threads wait at a barrier for the one that was taken off, and such samples are slow steadily.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <string>
 #include <utility>
@@ -32,13 +34,14 @@ class DisturbanceMeter {
 
  private:
   struct Reading {
+    pid_t thread = 0;  // OpenMP may have ended one, and begun another
     double wall_s = 0, cpu_s = 0;
     long slept = 0;        // times that the thread gave up its processor by itself
     double delayed_s = 0;  // it was runnable and did not run, where the kernel tells
   };
   void read(std::vector<Reading>&) const;
   std::vector<Reading> before_, after_;  // by thread
-  double pressure_s_ = 0;
+  double pressure_s_ = 0, process_cpu_s_ = 0;
 };
 
 // Over a longer stretch: CPU time that went to other programs, and that a hypervisor took, as

@@ -199,7 +199,7 @@ void Finals::settle() {
 }
 
 void Finals::look(const CandidateEnded& ended) {
-  over_ = decide(candidates_, options_.count_packing).verdict != Verdict::unsure ||
+  over_ = decide_among_measured(candidates_, options_.count_packing).verdict != Verdict::unsure ||
           processes_ >= before_ + options_.processes || spent_s_ > options_.max_s;
   over_ |= finalists().size() < 2;  // more would tell nothing
   if (!over_ && options_.drop_factor < infinity) drop_the_slower(ended);

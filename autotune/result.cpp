@@ -1,5 +1,7 @@
 #include "autotune/result.h"
 
+#include <fmt/format.h>
+
 #include "conv/names.h"
 
 namespace convlab {
@@ -20,5 +22,10 @@ CacheMode parse_cache_mode(std::string_view t) {
 std::string_view to_string(Status s) { return status_names[std::size_t(s)]; }
 Status parse_status(std::string_view t) { return Status(index_of_name("status", t, status_names)); }
 std::string_view to_string(Verdict v) { return verdict_names[std::size_t(v)]; }
+
+std::string candidate_key(const Candidate& c) {
+  return fmt::format("{} {} {} {}", c.algo, c.config.text(), to_string(c.x_layout),
+                     to_string(c.y_layout));
+}
 
 }  // namespace convlab

@@ -47,6 +47,16 @@ struct Candidate {
   std::vector<double> process_ms, process_pack_ms;
 };
 
+// Names one candidate of a problem: "winograd tile=4 nchw16c nchw16c".
+std::string candidate_key(const Candidate&);
+// Still to be run: its time is a prediction.
+inline bool is_open(const Candidate& c) { return c.status == Status::ok && c.predicted; }
+inline bool is_measured(const Candidate& c) { return c.status == Status::ok && !c.predicted; }
+// It works and was timed, if only until it lost.
+inline bool was_timed(const Candidate& c) {
+  return (c.status == Status::ok || c.status == Status::dropped) && !c.predicted && c.ms > 0;
+}
+
 // Raise it when times come about in another way: rows of the store made by another are stale.
 inline constexpr int measuring_protocol = 2;
 

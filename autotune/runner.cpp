@@ -33,11 +33,6 @@ double quick_s(const std::function<void()>& work) {
 
 }  // namespace
 
-std::string candidate_key(const Candidate& c) {
-  return fmt::format("{} {} {} {}", c.algo, c.config.text(), to_string(c.x_layout),
-                     to_string(c.y_layout));
-}
-
 LocalRunner::LocalRunner(const RunnerOptions& options, const AlgoRegistry& registry, Device& device)
     : options_(options),
       registry_(registry),

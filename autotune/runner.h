@@ -27,9 +27,6 @@ struct RunnerOptions {
   ReferenceCase::Evaluate evaluate = ReferenceCase::Evaluate::whole;
 };
 
-// Names one candidate of a problem: "winograd tile=4 nchw16c nchw16c".
-std::string candidate_key(const Candidate&);
-
 // Hot: operands, workspace and output lie as the previous run of the same candidate left them.
 // Cold: all of them are evicted from every cache before each timed run.
 class LocalRunner : public CandidateRunner {

@@ -366,20 +366,22 @@ class Tuner {
     r.candidates = entry.candidates;
     if (const auto known = errors_.find(entry.problem.dtype); known != errors_.end())
       known->second.apply(r.candidates, max_error(entry.problem));
-    if (entry.best_measured() < infinity)
-      for (Candidate& c : r.candidates)
-        if (is_open(c)) {
-          c.status = Status::dropped;
-          c.reason = entry.interrupted ? "not tried: stopped before its turn"
-                                       : "other programs disturbed every sample";
-        }
+    const bool any_measured = entry.best_measured() < infinity;
     const auto rank = [&](const Candidate& c) {
-      const int group = c.status == Status::ok ? 0 : c.status == Status::dropped ? 1 : 2;
+      const bool dropped = c.status == Status::dropped || (any_measured && is_open(c));
+      const int group = dropped ? 1 : c.status == Status::ok ? 0 : 2;
       return std::tuple(group, group < 2 ? entry.cost(c) : 0.0);
     };
     std::stable_sort(r.candidates.begin(), r.candidates.end(),
                      [&](const Candidate& a, const Candidate& b) { return rank(a) < rank(b); });
     const Decision decision = decide(r.candidates, entry.count_packing);
+    if (any_measured)
+      for (Candidate& c : r.candidates)
+        if (is_open(c)) {
+          c.status = Status::dropped;
+          c.reason = entry.interrupted || !entry.visited ? "not tried: stopped before its turn"
+                                                         : "other programs disturbed every sample";
+        }
     r.chosen = decision.chosen;
     r.verdict = decision.verdict;
     r.ratio = decision.ratio;

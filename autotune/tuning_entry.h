@@ -13,9 +13,6 @@
 
 namespace convlab {
 
-// Still to be run: its time is a prediction.
-inline bool is_open(const Candidate& c) { return c.status == Status::ok && c.predicted; }
-inline bool is_measured(const Candidate& c) { return c.status == Status::ok && !c.predicted; }
 // Runs again. Its time so far, if it has one, is its prediction.
 void reopen(Candidate&);
 

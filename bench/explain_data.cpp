@@ -14,10 +14,6 @@
 namespace convlab {
 namespace {
 
-bool is_measured(const Candidate& c) {
-  return !c.predicted && c.ms > 0 && (c.status == Status::ok || c.status == Status::dropped);
-}
-
 // The first that works beside the chosen one: candidates stand best first.
 const Candidate* runner_up(const LayerResult& layer) {
   for (std::size_t i = 0; i < layer.candidates.size(); ++i)
@@ -89,7 +85,7 @@ std::string why_chosen(const LayerResult& layer, const ExplainedCandidate& c) {
 std::string why(const ExplainedCandidate& c, const ExplainedCandidate* chosen,
                 const LayerResult& layer) {
   if (chosen && c.candidate == chosen->candidate) return why_chosen(layer, c);
-  if (is_measured(*c.candidate) && chosen)
+  if (was_timed(*c.candidate) && chosen)
     return chosen->candidate->predicted ? "measured; the chosen is only predicted"
                                         : why_lost(c, *chosen, layer);
   if (c.candidate->status == Status::ok) return "predicted, and not run";
@@ -183,7 +179,7 @@ std::vector<std::string> limits_that_decide(const LayerResult& layer, const Tune
 
   const auto tighter = [&](const std::string& flag, const std::string& value, auto&& admits) {
     const Candidate* next = fastest(
-        layer, [&](const Candidate& c) { return is_measured(c) && &c != chosen && admits(c); });
+        layer, [&](const Candidate& c) { return was_timed(c) && &c != chosen && admits(c); });
     sentences.push_back(
         next ? fmt::format("With {} below {} it would be {}.", flag, value, with_time(*next))
              : fmt::format("With {} below {} nothing measured would be left.", flag, value));

@@ -139,9 +139,7 @@ std::vector<RooflinePoint> roofline_points(const LayerResult& layer, const AlgoR
   std::optional<ReferenceCase> data;  // one for all
   for (std::size_t i = 0; i < layer.candidates.size(); ++i) {
     const Candidate& c = layer.candidates[i];
-    const bool measured =
-        !c.predicted && c.ms > 0 && (c.status == Status::ok || c.status == Status::dropped);
-    if (!measured || (i != layer.chosen && seen.contains(c.algo))) continue;
+    if (!was_timed(c) || (i != layer.chosen && seen.contains(c.algo))) continue;
     if (i != layer.chosen && layer.chosen && layer.candidates[*layer.chosen].algo == c.algo)
       continue;
     seen.insert(c.algo);

@@ -35,14 +35,10 @@ const std::set<std::string>& vendor_algos() {
 
 bool is_vendor(const Candidate& c) { return vendor_algos().contains(c.algo); }
 
-bool is_measured(const Candidate& c) {
-  return !c.predicted && c.ms > 0 && (c.status == Status::ok || c.status == Status::dropped);
-}
-
 // Of a vendor's algorithms or of ours. The choice is the best of its kind; otherwise candidates
 // stand best first.
 const Candidate* best_measured(const LayerResult& layer, bool vendor) {
-  const auto counts = [&](const Candidate& c) { return is_measured(c) && is_vendor(c) == vendor; };
+  const auto counts = [&](const Candidate& c) { return was_timed(c) && is_vendor(c) == vendor; };
   if (layer.chosen && counts(chosen_of(layer))) return &chosen_of(layer);
   const auto best = std::find_if(layer.candidates.begin(), layer.candidates.end(), counts);
   return best == layer.candidates.end() ? nullptr : &*best;
@@ -260,7 +256,7 @@ Contest contest(const TuneTable& table) {
     ++sum.of;
     const Candidate* const own = best_measured(layer, false);
     const Candidate* const peer = best_measured(layer, true);
-    if (!own || !peer || !layer.chosen || !is_measured(chosen_of(layer))) continue;
+    if (!own || !peer || !layer.chosen || !was_timed(chosen_of(layer))) continue;
     ++sum.rows;
     const double count = double(layer.layer.count);
     sum.best_ms += count * costs.of(layer, chosen_of(layer));

@@ -216,6 +216,26 @@ class Im2colPlan : public ConvPlan {
     return {begin, std::clamp(end, begin, p_.q)};
   }
 
+  // What the threads share out: tasks, or within a task the lines that it copies. The other is a
+  // plain loop and no region of one thread: in such a region libgomp starts new threads for each
+  // region further in, OpenBLAS's among them.
+  template <class Body>
+  void for_tasks(i64 count, const Body& body) const {
+    if (!outer_) return in_turn(count, body);
+#pragma omp parallel for schedule(dynamic)
+    for (i64 i = 0; i < count; ++i) body(i);
+  }
+  template <class Body>
+  void for_lines(i64 count, const Body& body) const {
+    if (outer_) return in_turn(count, body);
+#pragma omp parallel for
+    for (i64 i = 0; i < count; ++i) body(i);
+  }
+  template <class Body>
+  static void in_turn(i64 count, const Body& body) {
+    for (i64 i = 0; i < count; ++i) body(i);
+  }
+
   void copy_to_columns(const T* x, T* to, i64 group, Range c, Range rows) const {
     if (by_pixel())
       copy_by_pixel(x + group * channels() + c.begin, to, c.size(), rows);
@@ -225,8 +245,7 @@ class Im2colPlan : public ConvPlan {
 
   void copy_by_tap(const T* x, T* to, i64 c_count, Range rows) const {
     const i64 ld = rows.size() * p_.q;
-#pragma omp parallel for if (!outer_)
-    for (i64 c = 0; c < c_count; ++c)
+    for_lines(c_count, [&](i64 c) {
       for (i64 r = 0; r < p_.r; ++r)
         for (i64 s = 0; s < p_.s; ++s) {
           const Range in = inside(s);
@@ -247,14 +266,15 @@ class Im2colPlan : public ConvPlan {
             std::fill(row + in.end, row + p_.q, T(0));
           }
         }
+    });
   }
 
   void copy_by_pixel(const T* x, T* to, i64 c_count, Range rows) const {
     const i64 ld = taps(c_count);
-#pragma omp parallel for if (!outer_)
-    for (i64 i = rows.begin; i < rows.end; ++i)
+    for_lines(rows.size(), [&](i64 line) {
+      const i64 i = rows.begin + line;
       for (i64 q = 0; q < p_.q; ++q) {
-        T* pixel = to + ((i - rows.begin) * p_.q + q) * ld;
+        T* pixel = to + (line * p_.q + q) * ld;
         for (i64 r = 0; r < p_.r; ++r)
           for (i64 s = 0; s < p_.s; ++s, pixel += c_count) {
             const i64 h = i % p_.p * p_.stride_h - p_.pad_h + r * p_.dilation_h;
@@ -265,28 +285,29 @@ class Im2colPlan : public ConvPlan {
               std::copy_n(x + ((i / p_.p * p_.h + h) * p_.w + w) * p_.c, c_count, pixel);
           }
       }
+    });
   }
 
   // dx += col2im of one image's chunk: the inverse walk, by input rows, so that no two threads
   // meet in one.
   void add_from_columns(const T* columns, T* dx, i64 group, Range c, Range rows) const {
     const i64 n = rows.begin / p_.p;
-#pragma omp parallel for collapse(2) if (!outer_)
-    for (i64 j = 0; j < (by_pixel() ? 1 : c.size()); ++j)
-      for (i64 h = 0; h < p_.h; ++h)
-        for (i64 r = 0; r < p_.r; ++r) {
-          const i64 up = h + p_.pad_h - r * p_.dilation_h;
-          if (up < 0 || up % p_.stride_h != 0) continue;
-          const i64 i = n * p_.p + up / p_.stride_h;
-          if (up / p_.stride_h >= p_.p || i < rows.begin || i >= rows.end) continue;
-          const i64 c0 = group * channels() + c.begin;
-          if (by_pixel())
-            add_row_by_pixel(columns + (i - rows.begin) * p_.q * taps(c.size()), r, c.size(),
-                             dx + ((n * p_.h + h) * p_.w) * p_.c + c0);
-          else
-            add_row_by_tap(columns + taps(j) * rows.size() * p_.q + (i - rows.begin) * p_.q, r,
-                           rows.size() * p_.q, dx + ((n * p_.c + c0 + j) * p_.h + h) * p_.w);
-        }
+    for_lines((by_pixel() ? 1 : c.size()) * p_.h, [&](i64 line) {
+      const i64 j = line / p_.h, h = line % p_.h;
+      for (i64 r = 0; r < p_.r; ++r) {
+        const i64 up = h + p_.pad_h - r * p_.dilation_h;
+        if (up < 0 || up % p_.stride_h != 0) continue;
+        const i64 i = n * p_.p + up / p_.stride_h;
+        if (up / p_.stride_h >= p_.p || i < rows.begin || i >= rows.end) continue;
+        const i64 c0 = group * channels() + c.begin;
+        if (by_pixel())
+          add_row_by_pixel(columns + (i - rows.begin) * p_.q * taps(c.size()), r, c.size(),
+                           dx + ((n * p_.h + h) * p_.w) * p_.c + c0);
+        else
+          add_row_by_tap(columns + taps(j) * rows.size() * p_.q + (i - rows.begin) * p_.q, r,
+                         rows.size() * p_.q, dx + ((n * p_.c + c0 + j) * p_.h + h) * p_.w);
+      }
+    });
   }
 
   void add_row_by_tap(const T* columns, i64 r, i64 ld, T* row) const {
@@ -311,34 +332,32 @@ class Im2colPlan : public ConvPlan {
 
   void forward(const Run& run) const {
     const Range c{0, channels()};
-#pragma omp parallel for collapse(2) schedule(dynamic) if (outer_)
-    for (i64 i = 0; i < chunks(); ++i)
-      for (i64 group = 0; group < p_.groups; ++group) {
-        const Range rows = chunk(i);
-        T* const scratch = columns_of_this_thread(run);
-        if (!columns_are_x(p_)) {
-          const PhaseScope scope(run.phases, copying);
-          copy_to_columns(run.x, scratch, group, c, rows);
-        }
-        const Matrix<T> y = output(run.out, group, rows);
-        {
-          const PhaseScope scope(run.phases, product);
-          multiply<T>(filters(), rows.size() * p_.q, taps(channels()), filter(run.w, group, 0),
-                      read_only(columns(run.x, scratch, group, c, rows)), T(p_.accumulate), y);
-        }
-        if (!p_.epilogue.empty()) {
-          const PhaseScope scope(run.phases, finishing);
-          finish(run, group, rows, y);
-        }
+    for_tasks(chunks() * p_.groups, [&](i64 task) {
+      const i64 group = task % p_.groups;
+      const Range rows = chunk(task / p_.groups);
+      T* const scratch = columns_of_this_thread(run);
+      if (!columns_are_x(p_)) {
+        const PhaseScope scope(run.phases, copying);
+        copy_to_columns(run.x, scratch, group, c, rows);
       }
+      const Matrix<T> y = output(run.out, group, rows);
+      {
+        const PhaseScope scope(run.phases, product);
+        multiply<T>(filters(), rows.size() * p_.q, taps(channels()), filter(run.w, group, 0),
+                    read_only(columns(run.x, scratch, group, c, rows)), T(p_.accumulate), y);
+      }
+      if (!p_.epilogue.empty()) {
+        const PhaseScope scope(run.phases, finishing);
+        finish(run, group, rows, y);
+      }
+    });
   }
 
   // The epilogue on a chunk that is still in cache, along the contiguous dimension of y.
   void finish(const Run& run, i64 group, Range rows, Matrix<T> y) const {
     const i64 pixels = rows.size() * p_.q, k0 = group * filters();
     const i64 lines = y.transposed ? pixels : filters(), length = y.transposed ? filters() : pixels;
-#pragma omp parallel for if (!outer_)
-    for (i64 i = 0; i < lines; ++i) {
+    for_lines(lines, [&](i64 i) {
       T* const line = y.data + i * y.ld;
       const T* const residual = p_.epilogue.residual ? run.residual + (line - run.out) : nullptr;
       for (i64 j = 0; j < length; ++j) {
@@ -347,67 +366,64 @@ class Im2colPlan : public ConvPlan {
         if (p_.epilogue.residual) value += residual[j];
         line[j] = p_.epilogue.relu ? relu(value) : value;
       }
-    }
+    });
   }
 
   void backward_data(const Run& run) const {
     const i64 per_image = cut_.chunks_in_span();
-#pragma omp parallel for collapse(3) schedule(dynamic) if (outer_)
-    for (i64 n = 0; n < p_.n; ++n)
-      for (i64 group = 0; group < p_.groups; ++group)
-        for (i64 range = 0; range < cut_.ranges; ++range) {
-          const Range c = share(channels(), range, cut_.ranges);
-          T* const scratch = columns_of_this_thread(run);
-          if (!columns_are_x(p_) && !p_.accumulate) {
-            const PhaseScope scope(run.phases, copying);
-            clear(run.out, n, group, c);
-          }
-          for (i64 i = n * per_image; i < (n + 1) * per_image; ++i) {
-            const Range rows = chunk(i);
-            {
-              const PhaseScope scope(run.phases, product);
-              multiply<T>(taps(c.size()), rows.size() * p_.q, filters(),
-                          filter(run.w, group, range).t(), output(run.dy, group, rows),
-                          T(columns_are_x(p_) && p_.accumulate),
-                          columns(run.out, scratch, group, c, rows));
-            }
-            if (!columns_are_x(p_)) {
-              const PhaseScope scope(run.phases, copying);
-              add_from_columns(scratch, run.out, group, c, rows);
-            }
-          }
+    for_tasks(p_.n * p_.groups * cut_.ranges, [&](i64 task) {
+      const i64 range = task % cut_.ranges, group = task / cut_.ranges % p_.groups;
+      const i64 n = task / cut_.ranges / p_.groups;
+      const Range c = share(channels(), range, cut_.ranges);
+      T* const scratch = columns_of_this_thread(run);
+      if (!columns_are_x(p_) && !p_.accumulate) {
+        const PhaseScope scope(run.phases, copying);
+        clear(run.out, n, group, c);
+      }
+      for (i64 i = n * per_image; i < (n + 1) * per_image; ++i) {
+        const Range rows = chunk(i);
+        {
+          const PhaseScope scope(run.phases, product);
+          multiply<T>(taps(c.size()), rows.size() * p_.q, filters(),
+                      filter(run.w, group, range).t(), output(run.dy, group, rows),
+                      T(columns_are_x(p_) && p_.accumulate),
+                      columns(run.out, scratch, group, c, rows));
         }
+        if (!columns_are_x(p_)) {
+          const PhaseScope scope(run.phases, copying);
+          add_from_columns(scratch, run.out, group, c, rows);
+        }
+      }
+    });
   }
 
   void clear(T* dx, i64 n, i64 group, Range c) const {
     const i64 pixels = p_.h * p_.w, c0 = group * channels() + c.begin;
     T* const first = dx + n * p_.c * pixels + (by_pixel() ? c0 : c0 * pixels);
     const i64 lines = by_pixel() ? pixels : c.size(), length = by_pixel() ? c.size() : pixels;
-#pragma omp parallel for if (!outer_)
-    for (i64 i = 0; i < lines; ++i)
-      std::fill_n(first + i * (by_pixel() ? p_.c : pixels), length, T(0));
+    for_lines(lines,
+              [&](i64 i) { std::fill_n(first + i * (by_pixel() ? p_.c : pixels), length, T(0)); });
   }
 
   void backward_filter(const Run& run) const {
     const bool packed = packed_gradient_elements() > 0;
     T* const dw = packed ? run.workspace + columns_elements() * (outer_ ? threads_ : 1) : run.out;
-#pragma omp parallel for collapse(2) schedule(dynamic) if (outer_)
-    for (i64 group = 0; group < p_.groups; ++group)
-      for (i64 range = 0; range < cut_.ranges; ++range) {
-        const Range c = share(channels(), range, cut_.ranges);
-        T* const scratch = columns_of_this_thread(run);
-        for (i64 i = 0; i < chunks(); ++i) {
-          const Range rows = chunk(i);
-          if (!columns_are_x(p_)) {
-            const PhaseScope scope(run.phases, copying);
-            copy_to_columns(run.x, scratch, group, c, rows);
-          }
-          const PhaseScope scope(run.phases, product);
-          multiply<T>(filters(), taps(c.size()), rows.size() * p_.q, output(run.dy, group, rows),
-                      read_only(columns(run.x, scratch, group, c, rows)).t(),
-                      T(i > 0 || (p_.accumulate && !packed)), filter(dw, group, range));
+    for_tasks(p_.groups * cut_.ranges, [&](i64 task) {
+      const i64 range = task % cut_.ranges, group = task / cut_.ranges;
+      const Range c = share(channels(), range, cut_.ranges);
+      T* const scratch = columns_of_this_thread(run);
+      for (i64 i = 0; i < chunks(); ++i) {
+        const Range rows = chunk(i);
+        if (!columns_are_x(p_)) {
+          const PhaseScope scope(run.phases, copying);
+          copy_to_columns(run.x, scratch, group, c, rows);
         }
+        const PhaseScope scope(run.phases, product);
+        multiply<T>(filters(), taps(c.size()), rows.size() * p_.q, output(run.dy, group, rows),
+                    read_only(columns(run.x, scratch, group, c, rows)).t(),
+                    T(i > 0 || (p_.accumulate && !packed)), filter(dw, group, range));
       }
+    });
     if (!packed) return;
     const PhaseScope scope(run.phases, finishing);
     if (p_.accumulate)
@@ -503,7 +519,7 @@ class Im2col : public ConvAlgo {
 
  private:
   AlgoInfo info_{"im2col",
-                 1,
+                 2,
                  DeviceKind::cpu,
                  Origin::own,
                  "column matrix in cache-sized chunks, times the filter by OpenBLAS",

@@ -457,6 +457,25 @@ TEST(Decide, NothingOrOne) {
   EXPECT_EQ(decide(std::vector{slower, other}, false).ratio, (std::array{0.0, 1.5, 0.0}));
 }
 
+// Somebody who could not be measured may be faster than both.
+TEST(Decide, NobodyWinsOrTiesWhileARivalIsOnlyPredicted) {
+  const Candidate a = ran("a", {1, 1, 1, 1, 1});
+  Candidate open = ran("open", {});
+  open.predicted = true;
+  open.ms = 0.5;
+  for (const double of_b : {1.0, 1.3}) {
+    const Candidate b = ran("b", std::vector(5, of_b));
+    EXPECT_NE(decided({a, b}).verdict, Verdict::unsure);
+    std::vector<Candidate> three{a, b, open};
+    std::vector<Candidate*> measured{&three[0], &three[1]};
+    settle_times(measured, false);
+    const Decision decision = decide(three, false);
+    EXPECT_EQ(decision.verdict, Verdict::unsure);
+    EXPECT_NE(decision.reason.find("open"), std::string::npos) << decision.reason;
+    EXPECT_EQ(decide_among_measured(three, false).verdict, decided({a, b}).verdict);
+  }
+}
+
 TEST(Decide, ByTheWholeInterval) {
   const Candidate a = ran("a", {1, 1.01, 0.99, 1, 1.005, 0.995});
   EXPECT_EQ(decided({a, ran("b", {1.1, 1.1, 1.1, 1.11, 1.1, 1.09})}).verdict, Verdict::win);
