@@ -122,28 +122,46 @@ void require_checkpoint(const Options& o) {
         o.checkpoint));
 }
 
-// A row for each epoch, as soon as it is over.
+// A row for each epoch, as soon as it is over: whole, or not there.
 class Log {
  public:
   Log(const std::string& file, bool append) : path_(file) {
     if (file.empty()) return;
     if (path_ == "-") path_ = "/dev/stdout";
-    const bool fresh = !append || !std::filesystem::exists(path_);
+    is_new_ = !std::filesystem::exists(path_);
+    const bool fresh = !append || is_new_;
     stream_.open(path_, fresh && file != "-" ? std::ios::trunc : std::ios::app);
     if (!stream_)
       throw InputError(fmt::format("--log: cannot write '{}': {}", file, std::strerror(errno)));
+    if (std::filesystem::is_regular_file(path_)) rows_end_ = std::filesystem::file_size(path_);
     if (fresh) write("epoch,rate,loss,top1,test_loss,test_top1,test_top5,images_per_s,t_io_s,s\n");
   }
   void write(const std::string& line) {
     if (path_.empty()) return;
     stream_ << line << std::flush;
-    if (!stream_)
-      throw EnvironmentError(fmt::format("cannot write {}: {}", path_, std::strerror(errno)));
+    if (!stream_) {
+      const int error = errno;
+      drop_half_row();
+      throw EnvironmentError(
+          fmt::format("--log: cannot write '{}': {}", path_, std::strerror(error)));
+    }
+    if (rows_end_) *rows_end_ += line.size();
   }
 
  private:
+  void drop_half_row() {
+    if (!rows_end_) return;
+    std::error_code ignored;
+    if (is_new_ && *rows_end_ == 0)
+      std::filesystem::remove(path_, ignored);
+    else
+      std::filesystem::resize_file(path_, *rows_end_, ignored);
+  }
+
   std::string path_;
   std::ofstream stream_;
+  bool is_new_ = false;
+  std::optional<std::uintmax_t> rows_end_;  // none in a device or a pipe
 };
 
 // ---- What is told meanwhile ----
@@ -434,15 +452,18 @@ int run(Options o) {
   progress.line(headline(graph, s, data, *device));
   for (const std::string& note : skipped_in(data)) progress.line(fmt::format("convlab: {}", note));
 
+  const auto kept = [&]() -> std::string {
+    return std::filesystem::exists(o.checkpoint)
+               ? fmt::format("; {} is as the checkpoint before left it", o.checkpoint)
+               : "";
+  };
   try {
     trainer.run();
   } catch (const Diverged& error) {
-    progress.line(
-        fmt::format("convlab: {}; a lower --lr may help{}", error.what(),
-                    std::filesystem::exists(o.checkpoint)
-                        ? fmt::format("; {} is as the checkpoint before left it", o.checkpoint)
-                        : ""));
+    progress.line(fmt::format("convlab: {}; a lower --lr may help{}", error.what(), kept()));
     return 1;
+  } catch (const EnvironmentError& error) {
+    throw EnvironmentError(error.what() + kept());
   }
   if (trainer.state().epoch < s.epochs) {
     progress.line(o.checkpoint.empty()
