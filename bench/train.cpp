@@ -275,6 +275,7 @@ Transform make_transform(const Dataset& dataset, const Graph& graph, Split split
   const Shape& x = graph.nodes().front().shape;
   Transform transform = usual_transform(dataset, x.c, x.h, x.w, split);
   if (before.transform) normalise(transform, {before.transform->mean, before.transform->deviation});
+  normalise(transform, before.pixels, o.weights + ": ");
   normalise(transform, o.pixels);
   return transform;
 }
