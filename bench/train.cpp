@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -487,14 +488,15 @@ int run(Options o) {
   return 0;
 }
 
-void add_positive(CLI::App& app, const std::string& flag, std::optional<double>& value,
-                  const std::string& description) {
+// A finite number that `fits`, which `range` says in words.
+void add_real(CLI::App& app, const std::string& flag, std::optional<double>& value,
+              bool (*fits)(double), const char* range, const std::string& description) {
   add_parsed(
       app, flag,
-      [&value](const std::string& text) {
+      [&value, fits, range](const std::string& text) {
         value = parse_number(text);
-        if (!value || *value < 0)
-          throw InputError(fmt::format("'{}': expected a number >= 0", text));
+        if (!value || std::isinf(*value) || !fits(*value))
+          throw InputError(fmt::format("'{}': expected a number {}", text, range));
       },
       description, "X");
 }
@@ -509,7 +511,8 @@ VerbAction declare_train(CLI::App& app) {
            "JPEG and PNG in one folder a class below train/ and test/",
            "DIR");
   add_number(app, "--epochs", o->epochs, 1, 1'000'000, "Times through the data");
-  add_positive(app, "--lr", o->rate, "The highest learning rate");
+  add_real(
+      app, "--lr", o->rate, [](double x) { return x > 0; }, "above 0", "The highest learning rate");
   add_parsed(
       app, "--schedule",
       [o](const std::string& text) {
@@ -525,9 +528,13 @@ VerbAction declare_train(CLI::App& app) {
         o->optimizer = text;
       },
       "sgd, adam or adamw; default: sgd", "NAME");
-  add_positive(app, "--momentum", o->momentum, "Of sgd; default: 0.9");
+  add_real(
+      app, "--momentum", o->momentum, [](double x) { return x >= 0 && x < 1; }, "from 0 to below 1",
+      "Of sgd; default: 0.9");
   add_flag(app, "--nesterov", o->nesterov, "Nesterov's momentum; default for nets with batch norm");
-  add_positive(app, "--weight-decay", o->weight_decay, "Default: 1e-4 or 5e-4, adamw 0.01");
+  add_real(
+      app, "--weight-decay", o->weight_decay, [](double x) { return x >= 0; }, "from 0 on",
+      "Default: 1e-4 or 5e-4, adamw 0.01");
   add_text(app, "--weights", o->weights, "Start from this file: .safetensors or .npz", "FILE");
   add_text(app, "--checkpoint", o->checkpoint,
            "Keep all that training goes on from here, after each epoch, every 10 minutes and "
