@@ -150,9 +150,11 @@ void spread_threads(int threads) {
   }
 }
 
-// Work a second at best, which is what a ceiling is, and how far the samples spread.
+// Work a second at best, which is what a ceiling is, how far the samples spread, and whether other
+// programs disturbed nearly all of them.
 struct Best {
   double per_second = 0, noise = 0;
+  bool disturbed = false;
 };
 
 constexpr double sampling_s = 0.05;
@@ -176,9 +178,10 @@ Best best_of(double work, double total_s, const DeviceInfo& device, const Run& s
     if (lost > most_lost) continue;
     calm.push_back(seconds), calm_s += seconds;
   }
-  const std::vector<double>& seconds = calm.size() >= least ? calm : all;
+  const bool disturbed = calm.size() < least;
+  const std::vector<double>& seconds = disturbed ? all : calm;
   return {work / *std::min_element(seconds.begin(), seconds.end()),
-          median_abs_deviation(seconds) / median(seconds)};
+          median_abs_deviation(seconds) / median(seconds), disturbed};
 }
 
 constexpr std::int64_t fma_iterations = 100'000;  // about a millisecond
@@ -305,7 +308,7 @@ std::vector<Roof> measure_cpu_roofs(const DeviceInfo& device, int threads) {
   spread_threads(threads);
   std::vector<Roof> roofs;
   const auto add = [&](const char* level, const char* what, Best best) {
-    roofs.push_back({level, what, threads, true, best.per_second, best.noise, ""});
+    roofs.push_back({level, what, threads, true, best.per_second, best.noise, "", best.disturbed});
   };
   add("registers", "f32", peak_flops(DType::f32, threads));
   add("registers", "f64", peak_flops(DType::f64, threads));
@@ -353,7 +356,8 @@ std::vector<Roof> measure_copies(Device& device, std::int64_t cached_bytes,
                        const std::function<void()>& enqueue) {
     const Best best =
         best_of(bytes, sampling_s, device.info(), [&] { return stream->time(enqueue, runs); });
-    roofs.push_back({level, what, device.info().threads, true, best.per_second, best.noise, ""});
+    roofs.push_back({level, what, device.info().threads, true, best.per_second, best.noise, "",
+                     best.disturbed});
   };
   const auto copy_on_device = [&](const char* level, std::int64_t bytes, int runs) {
     const TensorDesc desc{1, 1, std::max<std::int64_t>(bytes / 8 / 1024, 1), 1024, Layout::nchw};
@@ -381,8 +385,8 @@ std::vector<Roof> measure_copies(Device& device, std::int64_t cached_bytes,
     const Best best = best_of(double(bytes), sampling_s, device.info(), [&] {
       return time_runs([&] { device.copy_to_host(host.second, there.data(), *stream); }, 1);
     });
-    roofs.push_back(
-        {host.first, "to host", device.info().threads, true, best.per_second, best.noise, ""});
+    roofs.push_back({host.first, "to host", device.info().threads, true, best.per_second,
+                     best.noise, "", best.disturbed});
   }
   return roofs;
 }
@@ -402,8 +406,8 @@ std::vector<Roof> measure_loops(Device& device) {
     const Best runs = best_of(1, long_enough_s, info, [&] {
       return stream->time([&] { work = loop.enqueue(*stream); }, 1);
     });
-    roofs.push_back(
-        {loop.level, loop.what, info.threads, true, work * runs.per_second, runs.noise, ""});
+    roofs.push_back({loop.level, loop.what, info.threads, true, work * runs.per_second, runs.noise,
+                     "", runs.disturbed});
   }
   return roofs;
 }

@@ -39,10 +39,11 @@ struct Roof {
       what;  // of registers "f32", "f64", a card's "tf32 mma", "f16 mma", "bf16 mma": FLOPs;
              // else "read", "write", "copy" (both together), "to device", "to host": bytes
   int threads = 1;
-  bool measured = true;   // false: what a card's units and clocks allow on paper
-  double per_second = 0;  // the best of several samples
-  double noise = 0;       // their median absolute deviation over their median
-  std::string date;       // UTC, when it comes from the store
+  bool measured = true;    // false: what a card's units and clocks allow on paper
+  double per_second = 0;   // the best of several samples
+  double noise = 0;        // their median absolute deviation over their median
+  std::string date;        // UTC, when it comes from the store
+  bool disturbed = false;  // by other programs, so that it may be too low
 };
 
 // Every roof with the ISA in force: of the CPU for 1, 2, 4 ... and all of the device's threads,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -330,7 +331,7 @@ int run(const Options& o) {
 double parse_percentage(const std::string& text) {
   const std::optional<double> percent =
       text.ends_with('%') ? parse_number(text.substr(0, text.size() - 1)) : std::nullopt;
-  if (!percent || *percent < 0)
+  if (!percent || !(*percent >= 0) || std::isinf(*percent))
     throw InputError(
         fmt::format("'{}': expected a percentage with its sign, 0% or more, as in 2%", text));
   return *percent / 100;

@@ -135,7 +135,7 @@ void add_seconds(CLI::App& app, const std::string& name, std::optional<double>& 
       ->check(
           [](const std::string& text) {
             const std::optional<double> seconds = parse_number(text);
-            return seconds && *seconds > 0 ? "" : expected_time;
+            return seconds && *seconds > 0 && !std::isinf(*seconds) ? "" : expected_time;
           },
           "")
       ->type_name("TIME");

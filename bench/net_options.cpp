@@ -214,21 +214,22 @@ void add_normalisation(CLI::App& app, PixelStatistics& given) {
       "Standard deviation of each channel, by which the rest is divided", "X,...");
 }
 
-void normalise(Transform& transform, const PixelStatistics& given) {
+void normalise(Transform& transform, const PixelStatistics& given, const std::string& where) {
   if (given.mean.empty() && given.deviation.empty()) return;
-  const auto set = [&](const char* flag, std::vector<double>& values, const std::vector<double>& by,
+  const auto set = [&](const char* name, std::vector<double>& values, const std::vector<double>& by,
                        double neutral) {
     const auto channels = std::size_t(transform.channels);
     if (by.size() > 1 && by.size() != channels)
-      throw InputError(fmt::format("{}: {} numbers, but images have {} channel{} here: expected {}",
-                                   flag, by.size(), channels, channels == 1 ? "" : "s",
-                                   channels == 1 ? "one" : fmt::format("one, or {}", channels)));
+      throw InputError(
+          fmt::format("{}{}: {} numbers, but images have {} channel{} here: expected {}", where,
+                      name, by.size(), channels, channels == 1 ? "" : "s",
+                      channels == 1 ? "one" : fmt::format("one, or {}", channels)));
     if (by.size() == 1) return values.assign(channels, by.front());
     if (!by.empty()) values = by;
     if (values.empty()) values.assign(channels, neutral);
   };
-  set("--mean", transform.mean, given.mean, 0);
-  set("--deviation", transform.deviation, given.deviation, 1);
+  set("mean", transform.mean, given.mean, 0);
+  set("deviation", transform.deviation, given.deviation, 1);
 }
 
 void add_plan_file(CLI::App& app, NetArguments& a) {

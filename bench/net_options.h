@@ -22,7 +22,8 @@ void add_iterations(CLI::App&, NetArguments&);  // --iterations
 // --mean, --deviation: those that are given stand in place of a transform's own, one number for all
 // channels or one each. What makes no sense is refused where the transform is used.
 void add_normalisation(CLI::App&, PixelStatistics&);
-void normalise(Transform&, const PixelStatistics&);
+// `where` precedes the names of the two in messages.
+void normalise(Transform&, const PixelStatistics&, const std::string& where = "--");
 // --plan FILE; refuses flags that choose beside it.
 void add_plan_file(CLI::App&, NetArguments&);
 

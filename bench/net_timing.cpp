@@ -12,6 +12,7 @@
 #include "autotune/measure.h"
 #include "bench/cpu_counters.h"
 #include "bench/report.h"
+#include "bench/tune_options.h"
 #include "conv/error.h"
 
 namespace convlab {
@@ -312,6 +313,7 @@ UpdateRule timing_update_rule() {
 NetTimes time_net(const Graph& graph, const NetPlan& plan, const AlgoRegistry& registry,
                   Device& device, const TimingOptions& options, Progress& progress,
                   const std::atomic<bool>& stop) {
+  warn_of_other_programs(device.info());
   // Images are there before the net that takes them, and are none of its memory.
   Batch batch(graph, plan.dtype, timing_net_options(graph, plan.mode).loss, options.seed, device);
   batch.make();

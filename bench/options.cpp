@@ -11,11 +11,13 @@
 
 #include "autotune/candidates.h"
 #include "autotune/store.h"
+#include "bench/output.h"
 #include "bench/twin.h"
 #include "conv/error.h"
 #include "conv/names.h"
 #include "conv/refusals.h"
 #include "kernels_cpu/cpu.h"
+#include "kernels_cpu/cpu_limits.h"
 #include "kernels_cuda/cuda.h"
 
 namespace convlab {
@@ -203,6 +205,9 @@ std::unique_ptr<Device> open_device(const CommonOptions& o) {
   choice.threads = o.threads;
   if (choice.kind == DeviceKind::cuda && o.threads > 0)
     throw InputError("--threads is about the CPU: drop it, or say --device cpu");
+  if (const int cores = usable_cores(); o.threads > cores)
+    say(fmt::format("--threads {} of {} core{}: threads take turns, and wait for one another",
+                    o.threads, cores, cores == 1 ? "" : "s"));
   return make_device(choice);
 }
 

@@ -74,6 +74,7 @@ Transform input_transform(const Options& o, const WeightsNotes& notes, const Dat
                           const Shape& input) {
   Transform t = notes.transform ? *notes.transform
                                 : usual_transform(images, input.c, input.h, input.w, Split::test);
+  normalise(t, notes.pixels, o.weights + ": ");
   normalise(t, o.pixels);
   if (t.channels * t.height * t.width != input.c * input.h * input.w)
     throw InputError(fmt::format("{}: is for an input of {}x{}x{}, the net's is {}x{}x{}",

@@ -117,6 +117,36 @@ void require_distinct_files(const CLI::App& verb) {
   }
 }
 
+// What the parser says in words of its own, in ours.
+[[noreturn]] void refuse(const CLI::App& app, const CLI::ParseError& error) {
+  std::string command;
+  const CLI::App* verb = &app;
+  for (std::vector<CLI::App*> given = app.get_subcommands(); !given.empty();
+       given = verb->get_subcommands()) {
+    verb = given.front();
+    command += (command.empty() ? "" : " ") + verb->get_name();
+  }
+  const std::string text = error.what(), name = text.substr(0, text.find(':'));
+  if (error.get_name() == "ArgumentMismatch") {
+    const CLI::Option* const option = verb->get_option_no_throw(name);
+    if (option && option->count() > 1)
+      throw InputError(
+          fmt::format("{} is given {}: say it once", name,
+                      option->count() == 2 ? "twice" : fmt::format("{} times", option->count())));
+    if (option)
+      throw InputError(
+          fmt::format("{} has no value: expected {} {}", name, name, option->get_type_name()));
+  }
+  if (error.get_name() == "RequiredError")
+    for (const CLI::Option* option : verb->get_options())
+      if (option->get_required() && option->count() == 0)
+        throw InputError(fmt::format("{}: no {}: see convlab {} --help", command,
+                                     option->get_single_name(), command));
+  if (error.get_name() == "ExtrasError")
+    throw InputError(fmt::format("{}: nothing can follow '--': drop it", command));
+  throw InputError(text);
+}
+
 void require_known_verb(int argc, const char* const* argv) {
   std::vector<std::string> names;
   for (const Verb& verb : verbs) names.push_back(verb.name);
@@ -164,7 +194,7 @@ int run(int argc, const char* const* argv) {
     Output(std::string()).write(out.str());
     return code;
   } catch (const CLI::ParseError& error) {
-    throw InputError(error.what());
+    refuse(app, error);
   }
   std::string command;
   for (std::vector<CLI::App*> given = app.get_subcommands(); !given.empty();
@@ -208,6 +238,11 @@ int run_program(int argc, const char* const* argv) {
     return fail(2, error.what());
   } catch (const std::bad_alloc&) {
     return fail(3, "out of memory");
+  } catch (const std::filesystem::filesystem_error& error) {
+    std::error_code gone;
+    std::filesystem::current_path(gone);
+    if (gone) return fail(3, "the current directory was deleted: change to one that exists");
+    return fail(3, fmt::format("{}: {}", error.path1().string(), error.code().message()).c_str());
   } catch (const std::exception& error) {
     return fail(3, error.what());
   }

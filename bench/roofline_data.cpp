@@ -16,6 +16,7 @@
 #include "autotune/phase_times.h"
 #include "autotune/store.h"
 #include "bench/output.h"
+#include "bench/tune_options.h"
 #include "bench/tune_report.h"
 #include "conv/error.h"
 
@@ -187,7 +188,16 @@ std::vector<Roof> find_roofs(Device& device, const std::string& db, bool again) 
   Store store(db);
   Progress().line(fmt::format("measuring the roofs of {}, {}, on {} threads; kept in {}",
                               device.info().name, device.info().isa, device.info().threads, db));
+  warn_of_other_programs(device.info());
   std::vector<Roof> measured = measure_roofs(device);
+  const auto disturbed = std::count_if(measured.begin(), measured.end(),
+                                       [](const Roof& roof) { return roof.disturbed; });
+  if (disturbed > 0) {
+    Progress().line(
+        fmt::format("other programs disturbed {} of {} roofs: they serve this run and are not kept",
+                    disturbed, measured.size()));
+    return measured;
+  }
   try {
     store.record(device.info(), measured);
     measured = stored_roofs(store, device.info());

@@ -24,7 +24,7 @@ std::int64_t parse_number(std::string_view text) {
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   constexpr std::int64_t most = std::int64_t{1} << 40;
   if (error != std::errc{} || stop != text.data() + text.size() || value < 1 || value > most)
-    throw InputError(fmt::format("'{}': expected a whole number, 1 or more", text));
+    throw InputError(fmt::format("'{}': expected a whole number, 1 to {}", text, most));
   return value;
 }
 

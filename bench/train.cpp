@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -122,28 +123,46 @@ void require_checkpoint(const Options& o) {
         o.checkpoint));
 }
 
-// A row for each epoch, as soon as it is over.
+// A row for each epoch, as soon as it is over: whole, or not there.
 class Log {
  public:
   Log(const std::string& file, bool append) : path_(file) {
     if (file.empty()) return;
     if (path_ == "-") path_ = "/dev/stdout";
-    const bool fresh = !append || !std::filesystem::exists(path_);
+    is_new_ = !std::filesystem::exists(path_);
+    const bool fresh = !append || is_new_;
     stream_.open(path_, fresh && file != "-" ? std::ios::trunc : std::ios::app);
     if (!stream_)
       throw InputError(fmt::format("--log: cannot write '{}': {}", file, std::strerror(errno)));
+    if (std::filesystem::is_regular_file(path_)) rows_end_ = std::filesystem::file_size(path_);
     if (fresh) write("epoch,rate,loss,top1,test_loss,test_top1,test_top5,images_per_s,t_io_s,s\n");
   }
   void write(const std::string& line) {
     if (path_.empty()) return;
     stream_ << line << std::flush;
-    if (!stream_)
-      throw EnvironmentError(fmt::format("cannot write {}: {}", path_, std::strerror(errno)));
+    if (!stream_) {
+      const int error = errno;
+      drop_half_row();
+      throw EnvironmentError(
+          fmt::format("--log: cannot write '{}': {}", path_, std::strerror(error)));
+    }
+    if (rows_end_) *rows_end_ += line.size();
   }
 
  private:
+  void drop_half_row() {
+    if (!rows_end_) return;
+    std::error_code ignored;
+    if (is_new_ && *rows_end_ == 0)
+      std::filesystem::remove(path_, ignored);
+    else
+      std::filesystem::resize_file(path_, *rows_end_, ignored);
+  }
+
   std::string path_;
   std::ofstream stream_;
+  bool is_new_ = false;
+  std::optional<std::uintmax_t> rows_end_;  // none in a device or a pipe
 };
 
 // ---- What is told meanwhile ----
@@ -257,6 +276,7 @@ Transform make_transform(const Dataset& dataset, const Graph& graph, Split split
   const Shape& x = graph.nodes().front().shape;
   Transform transform = usual_transform(dataset, x.c, x.h, x.w, split);
   if (before.transform) normalise(transform, {before.transform->mean, before.transform->deviation});
+  normalise(transform, before.pixels, o.weights + ": ");
   normalise(transform, o.pixels);
   return transform;
 }
@@ -434,15 +454,18 @@ int run(Options o) {
   progress.line(headline(graph, s, data, *device));
   for (const std::string& note : skipped_in(data)) progress.line(fmt::format("convlab: {}", note));
 
+  const auto kept = [&]() -> std::string {
+    return std::filesystem::exists(o.checkpoint)
+               ? fmt::format("; {} is as the checkpoint before left it", o.checkpoint)
+               : "";
+  };
   try {
     trainer.run();
   } catch (const Diverged& error) {
-    progress.line(
-        fmt::format("convlab: {}; a lower --lr may help{}", error.what(),
-                    std::filesystem::exists(o.checkpoint)
-                        ? fmt::format("; {} is as the checkpoint before left it", o.checkpoint)
-                        : ""));
+    progress.line(fmt::format("convlab: {}; a lower --lr may help{}", error.what(), kept()));
     return 1;
+  } catch (const EnvironmentError& error) {
+    throw EnvironmentError(error.what() + kept());
   }
   if (trainer.state().epoch < s.epochs) {
     progress.line(o.checkpoint.empty()
@@ -465,14 +488,15 @@ int run(Options o) {
   return 0;
 }
 
-void add_positive(CLI::App& app, const std::string& flag, std::optional<double>& value,
-                  const std::string& description) {
+// A finite number that `fits`, which `range` says in words.
+void add_real(CLI::App& app, const std::string& flag, std::optional<double>& value,
+              bool (*fits)(double), const char* range, const std::string& description) {
   add_parsed(
       app, flag,
-      [&value](const std::string& text) {
+      [&value, fits, range](const std::string& text) {
         value = parse_number(text);
-        if (!value || *value < 0)
-          throw InputError(fmt::format("'{}': expected a number >= 0", text));
+        if (!value || std::isinf(*value) || !fits(*value))
+          throw InputError(fmt::format("'{}': expected a number {}", text, range));
       },
       description, "X");
 }
@@ -487,7 +511,8 @@ VerbAction declare_train(CLI::App& app) {
            "JPEG and PNG in one folder a class below train/ and test/",
            "DIR");
   add_number(app, "--epochs", o->epochs, 1, 1'000'000, "Times through the data");
-  add_positive(app, "--lr", o->rate, "The highest learning rate");
+  add_real(
+      app, "--lr", o->rate, [](double x) { return x > 0; }, "above 0", "The highest learning rate");
   add_parsed(
       app, "--schedule",
       [o](const std::string& text) {
@@ -503,9 +528,13 @@ VerbAction declare_train(CLI::App& app) {
         o->optimizer = text;
       },
       "sgd, adam or adamw; default: sgd", "NAME");
-  add_positive(app, "--momentum", o->momentum, "Of sgd; default: 0.9");
+  add_real(
+      app, "--momentum", o->momentum, [](double x) { return x >= 0 && x < 1; }, "from 0 to below 1",
+      "Of sgd; default: 0.9");
   add_flag(app, "--nesterov", o->nesterov, "Nesterov's momentum; default for nets with batch norm");
-  add_positive(app, "--weight-decay", o->weight_decay, "Default: 1e-4 or 5e-4, adamw 0.01");
+  add_real(
+      app, "--weight-decay", o->weight_decay, [](double x) { return x >= 0; }, "from 0 on",
+      "Default: 1e-4 or 5e-4, adamw 0.01");
   add_text(app, "--weights", o->weights, "Start from this file: .safetensors or .npz", "FILE");
   add_text(app, "--checkpoint", o->checkpoint,
            "Keep all that training goes on from here, after each epoch, every 10 minutes and "

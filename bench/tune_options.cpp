@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "autotune/candidates.h"
 #include "autotune/clocks.h"
@@ -29,24 +30,11 @@ std::string show_result(const LayerResult& result) {
                      to_string(result.verdict));
 }
 
-// Before a long run, that it would better run later.
-void warn_of_other_programs() {
-  constexpr double noticeable = 0.1;
-  constexpr std::chrono::milliseconds long_enough(250);  // for /proc/stat's ticks of 10 ms
-  LoadMeter meter;
-  std::this_thread::sleep_for(long_enough);
-  const double others = meter.look(0).others;
-  if (others > noticeable)
-    say(fmt::format(
-        "other programs use {:.0f}% of the processors: measuring takes longer, and rows "
-        "may stay UNSURE",
-        100 * others));
-}
-
 class TunePrinter : public TuneProgress {
  public:
-  TunePrinter(std::string store, bool on_cpu, ClockWatch& clocks, const TuningPart& part)
-      : store_(std::move(store)), on_cpu_(on_cpu), clocks_(clocks), part_(part) {}
+  TunePrinter(std::string store, const DeviceInfo& device, ClockWatch& clocks,
+              const TuningPart& part)
+      : store_(std::move(store)), device_(device), clocks_(clocks), part_(part) {}
   void resumed(std::size_t rows, std::size_t failed) override;
   void store_lost(const std::string& why) override;
   void begin(const TuneItem&, std::size_t index, std::size_t total) override;
@@ -64,7 +52,7 @@ class TunePrinter : public TuneProgress {
 
   Progress progress_;
   std::string store_, layer_;
-  bool on_cpu_;
+  const DeviceInfo& device_;
   ClockWatch& clocks_;
   TuningPart part_;
   std::size_t done_ = 0, total_ = 0;
@@ -86,8 +74,7 @@ void TunePrinter::store_lost(const std::string& why) {
 void TunePrinter::begin(const TuneItem& item, std::size_t index, std::size_t total) {
   count(0, total);
   layer_ = fmt::format("{} {}", show_layer(item.layer), to_string(item.layer.problem.pass));
-  if (index == 0 && part_.items_before == 0 && on_cpu_ && !disturbances_ignored())
-    warn_of_other_programs();
+  if (index == 0) warn_of_other_programs(device_);
   announce(fmt::format("screening {} of {}: {}", part_.items_before + index + 1, total_, layer_));
 }
 
@@ -196,6 +183,21 @@ void add_mode(CLI::App& app, TuneOptions& o) {
       "MODE");
 }
 
+void warn_of_other_programs(const DeviceInfo& device) {
+  constexpr double noticeable = 0.1;
+  constexpr std::chrono::milliseconds long_enough(250);  // for /proc/stat's ticks of 10 ms
+  static bool done = false;
+  if (device.kind != DeviceKind::cpu || disturbances_ignored() || std::exchange(done, true)) return;
+  LoadMeter meter;
+  const double own_s = own_cpu_s();
+  std::this_thread::sleep_for(long_enough);
+  const double others = meter.look(own_cpu_s() - own_s).others;
+  if (others > noticeable)
+    say(fmt::format(
+        "other programs use {:.0f}% of the processors: measuring takes longer and is less certain",
+        100 * others));
+}
+
 TuneOutcome run_tuning(const TuneArguments& a, const std::string& db) {
   const std::unique_ptr<Device> device = open_device(a.common);
   return run_tuning(a, resolve_targets(a.common, device->info()), *device, db, {});
@@ -219,7 +221,7 @@ TuneOutcome run_tuning(const TuneArguments& a, const std::vector<TuneItem>& item
   std::optional<Store> store;
   if (!db.empty()) store.emplace(db);
   ClockWatch clocks(device.info());
-  TunePrinter printer(db, device.info().kind == DeviceKind::cpu, clocks, part);
+  TunePrinter printer(db, device.info(), clocks, part);
   const std::atomic<bool>& stop = stop_on_interrupt();
   if (store) store->interrupt_by(&stop);
   TuneOutcome outcome;

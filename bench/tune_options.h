@@ -24,6 +24,9 @@ void add_limits(CLI::App&, TuneOptions&);       // --max-error --workspace-max -
 void add_algo_choice(CLI::App&, TuneOptions&);  // --algos --exclude
 void add_mode(CLI::App&, TuneOptions&);
 
+// Before a CPU is measured, a line on stderr when other programs use it, once a process.
+void warn_of_other_programs(const DeviceInfo&);
+
 // What the flags ask for, with progress on stderr until Ctrl-C. Keeps what it finds in the store at
 // `db`, unless that is empty.
 struct TuneOutcome {

@@ -220,8 +220,9 @@ std::string show_total(const std::string& name, const TuneTable& table, const To
                      predicted > 0 ? fmt::format("; {} predicted", predicted) : "");
 }
 
-// What is summed up, with how its totals are told apart: a net at several batches is several nets.
-std::vector<std::pair<std::string, TuneTable>> summed_parts(const TuneTable& table) {
+// What is summed up: a net at several batches is several nets, each with its batch.
+std::vector<std::pair<std::optional<std::int64_t>, TuneTable>> summed_parts(
+    const TuneTable& table) {
   std::map<std::int64_t, TuneTable> by_batch;
   std::set<std::pair<std::string, Pass>> seen;
   bool repeated = false;
@@ -236,9 +237,9 @@ std::vector<std::pair<std::string, TuneTable>> summed_parts(const TuneTable& tab
     for (const LayerResult& layer : part.layers) here.insert(without_batch(layer.layer.problem));
     for (const auto& problem : here) repeated |= !seen.insert(problem).second;
   }
-  if (!repeated) return {{"", table}};
-  std::vector<std::pair<std::string, TuneTable>> parts;
-  for (auto& [n, part] : by_batch) parts.emplace_back(fmt::format(" n={}", n), std::move(part));
+  if (!repeated) return {{std::nullopt, table}};
+  std::vector<std::pair<std::optional<std::int64_t>, TuneTable>> parts;
+  for (auto& [n, part] : by_batch) parts.emplace_back(n, std::move(part));
   return parts;
 }
 
@@ -279,7 +280,8 @@ std::vector<std::string> notes(const TuneTable& table, bool with_errors) {
     if (layer.chosen) sampled |= chosen_of(layer).sampled_error;
     first_backward |= layer.first_layer && layer.layer.problem.pass == Pass::backward_data;
   }
-  for (const auto& [label, part] : summed_parts(table)) {
+  for (const auto& [batch, part] : summed_parts(table)) {
+    const std::string label = batch ? fmt::format(" n={}", *batch) : "";
     std::size_t passes = 0;
     for (const Pass pass : all_passes)
       if (const Totals t = totals(part, pass); t.chosen_ms > 0) {
@@ -334,7 +336,7 @@ Json candidate_json(const Candidate& c) {
           {"process_pack_ms", c.process_pack_ms}};
 }
 
-Json totals_json(const TuneTable& table, std::optional<Pass> pass = {}) {
+Json totals_json(const TuneTable& table, std::optional<Pass> pass) {
   const Totals t = totals(table, pass);
   return {{"ms", t.chosen_ms},
           {"pack_ms", t.pack_ms},
@@ -343,16 +345,22 @@ Json totals_json(const TuneTable& table, std::optional<Pass> pass = {}) {
           {"predicted", predicted_rows(table, pass)}};
 }
 
+Json totals_json(const TuneTable& table) {
+  Json json;
+  for (const Pass pass : all_passes) json[std::string(to_string(pass))] = totals_json(table, pass);
+  json["all"] = totals_json(table, std::nullopt);
+  return json;
+}
+
 std::string render_json(const TuneTable& table) {
   Json json{{"convlab_tune", tune_format},
             {"provenance", Json::object()},
             {"layers", Json::array()},
-            {"totals", Json::object()}};
+            {"totals", totals_json(table)}};
   for (const auto& [name, value] : table.provenance.fields) json["provenance"][name] = value;
   for (const LayerResult& layer : table.layers) json["layers"].push_back(layer_json(layer));
-  for (const Pass pass : all_passes)
-    json["totals"][std::string(to_string(pass))] = totals_json(table, pass);
-  json["totals"]["all"] = totals_json(table);
+  for (const auto& [batch, part] : summed_parts(table))
+    if (batch) json["totals"]["by_batch"][fmt::format("{}", *batch)] = totals_json(part);
   const Contest c = contest(table);
   json["totals"]["contest"] = {{"rows", c.rows},
                                {"of", c.of},

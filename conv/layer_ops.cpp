@@ -93,7 +93,7 @@ void validate(const GemmDesc& g) {
 
 void validate(const SgdDesc& sgd, const void* velocity) {
   expect_number("sgd: the rate", sgd.rate, infinity);
-  expect_number("sgd: the momentum", sgd.momentum, infinity);
+  expect_number("sgd: the momentum", sgd.momentum, 1);
   expect_number("sgd: the weight decay", sgd.weight_decay, infinity);
   if (sgd.momentum != 0 && velocity == nullptr)
     throw InputError(fmt::format("sgd_update with momentum {} needs a velocity", sgd.momentum));

@@ -8,15 +8,17 @@
 #include <cstring>
 #include <memory>
 
+#include "conv/bytes.h"
 #include "conv/error.h"
 
 namespace convlab {
 
 std::string read_text_file(const std::string& path, const std::string& expected) {
+  const auto fail = [&](const std::string& why) {
+    throw InputError(fmt::format("cannot read '{}' ({}): expected {}", path, why, expected));
+  };
   const auto require = [&](bool fine) {
-    if (!fine)
-      throw InputError(
-          fmt::format("cannot read '{}' ({}): expected {}", path, std::strerror(errno), expected));
+    if (!fine) fail(std::strerror(errno));
   };
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> opened(nullptr, &std::fclose);
   if (path != "-") opened.reset(std::fopen(path.c_str(), "rbe"));
@@ -24,8 +26,11 @@ std::string read_text_file(const std::string& path, const std::string& expected)
   require(file);
   std::string text;
   std::array<char, 1 << 14> buffer{};
-  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), file))
+  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), file)) {
     text.append(buffer.data(), n);
+    if (text.size() > longest_text)
+      fail(fmt::format("longer than {}", show_bytes(std::int64_t(longest_text))));
+  }
   require(!std::ferror(file));
   if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
   return text;

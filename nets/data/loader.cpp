@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "conv/bytes.h"
 #include "conv/error.h"
 #include "nets/data/random.h"
 
@@ -32,11 +33,9 @@ class DataLoader::Impl {
         device_(device),
         stream_(device.make_stream()) {
     check();
-    image_bytes_ =
-        transform.channels * transform.height * transform.width * bytes_of(options.dtype);
     chunk_ = std::clamp<std::int64_t>(options.batch / std::max(options.threads, 1), 1, 16);
     chunks_ = (options.batch + chunk_ - 1) / chunk_;
-    slots_.resize(options.threads > 0 ? options.prefetch + 1 : 1);
+    slots_.resize(std::size_t(slots()));
     for (Slot& slot : slots_) {
       slot.pinned = device.allocate_pinned(options.batch * image_bytes_);
       if (device.info().kind != DeviceKind::cpu)
@@ -147,7 +146,11 @@ class DataLoader::Impl {
 
   static std::int64_t bytes_of(DType dtype) { return dtype == DType::f64 ? 8 : 4; }
 
-  void check() const {
+  std::int64_t slots() const {
+    return options_.threads > 0 ? std::int64_t(options_.prefetch) + 1 : 1;
+  }
+
+  void check() {
     validate(transform_);
     const auto require = [](bool holds, const std::string& why) {
       if (!holds) throw InputError(why);
@@ -158,9 +161,20 @@ class DataLoader::Impl {
             "a loader's threads, prefetch and bad_images are 0 or more");
     require(options_.dtype == DType::f32 || options_.dtype == DType::f64,
             "a loader makes f32 or f64");
+    constexpr int most_threads = 1024;
+    require(
+        options_.threads <= most_threads,
+        fmt::format("{} threads to load data: expected 0 to {}", options_.threads, most_threads));
     require(!options_.drop_last || options_.batch <= size_,
             fmt::format("a batch of {} is more than the {} images that there are", options_.batch,
                         size_));
+    image_bytes_ =
+        transform_.channels * transform_.height * transform_.width * bytes_of(options_.dtype);
+    const double image = double(image_bytes_ * slots()), most = double(device_.info().memory_bytes);
+    require(image * double(options_.batch) <= most,
+            fmt::format("{} batches of {} images do not fit in {}: expected at most {} images",
+                        slots(), options_.batch, show_bytes(device_.info().memory_bytes),
+                        std::int64_t(most / image)));
   }
 
   Slot& slot_of(std::int64_t batch) { return slots_[batch % std::int64_t(slots_.size())]; }

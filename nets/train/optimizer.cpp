@@ -49,6 +49,12 @@ std::string rule_name(const UpdateRule& rule) {
   return std::string(names[!adam ? 0 : adam->decoupled ? 2 : 1]);
 }
 
+void validate(const UpdateRule& rule) {
+  if (const auto* adam = std::get_if<AdamDesc>(&rule)) return validate(*adam);
+  const SgdDesc& sgd = std::get<SgdDesc>(rule);
+  validate(sgd, &sgd);  // its velocity comes with its net
+}
+
 double rate_of(const UpdateRule& rule) {
   return std::visit([](const auto& r) { return r.rate; }, rule);
 }
@@ -79,12 +85,16 @@ UpdateRule parse_rule(const std::string& text) {
         std::from_chars(text.data() + at + before.size(), text.data() + text.size(), value);
     if (error != std::errc())
       throw InputError(fmt::format("optimizer '{}': {} is not a number", text, name));
-    number = std::remove_reference_t<decltype(number)>(value);
+    using Number = std::remove_reference_t<decltype(number)>;
+    if (std::is_same_v<Number, bool> && value != 0 && value != 1)
+      throw InputError(fmt::format("optimizer '{}': {} is {}: expected 0 or 1", text, name, value));
+    number = Number(value);
     at = std::size_t(stop - text.data());
   };
   std::visit([&read](auto& r) { visit_numbers(r, read); }, rule);
   if (at != text.size())
     throw InputError(fmt::format("optimizer '{}': '{}' has no place here", text, text.substr(at)));
+  validate(rule);
   return rule;
 }
 

@@ -12,11 +12,14 @@ namespace convlab {
 UpdateRule make_rule(const std::string& name);
 std::string rule_name(const UpdateRule&);
 
+// Throws InputError for numbers that no update takes, as a momentum of 1.
+void validate(const UpdateRule&);
+
 double rate_of(const UpdateRule&);
 UpdateRule with_rate(UpdateRule, double rate);
 
 // "sgd,rate=0.1,momentum=0.9,weight_decay=0.0001,nesterov=1": every number, exactly. Parsing throws
-// InputError.
+// InputError, also for numbers that no update takes.
 std::string to_string(const UpdateRule&);
 UpdateRule parse_rule(const std::string&);
 

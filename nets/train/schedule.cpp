@@ -81,8 +81,10 @@ Schedule parse_schedule(const std::string& text) {
     const double value = parse_number(text, std::string_view(part).substr(equal + 1));
     if (key == "warmup")
       schedule.warmup = value;
-    else if (key == "factor" && steps)
+    else if (key == "factor" && steps && value <= 1)
       schedule.factor = value;
+    else if (key == "factor" && steps)
+      fail(text, fmt::format("a factor of {} is above 1", value));
     else
       fail(text, fmt::format("'{}' is not one of its options", key));
   }

@@ -42,9 +42,8 @@ Trainer::Trainer(Net& net, DataLoader& loader, TrainOptions options)
   if (net.plan().mode != Mode::training)
     throw InputError(fmt::format("net {}: training needs a plan for training", net.graph().name()));
   if (loader.batches() < 1) throw InputError("training needs images for at least one batch");
-  if (!(rate_of(options_.rule) > 0) || std::isinf(rate_of(options_.rule)))
-    throw InputError(
-        fmt::format("a learning rate of {}: expected more than 0", rate_of(options_.rule)));
+  validate(options_.rule);
+  if (rate_of(options_.rule) == 0) throw InputError("a learning rate of 0: expected more than 0");
   const Shape& out = net.graph().nodes().back().shape;
   output_.resize(std::size_t(out.n * out.c * out.h * out.w * size_of(net.plan().dtype)));
   state_.net = net.graph().name();

@@ -13,6 +13,9 @@
 #include <string_view>
 #include <utility>
 
+#include "conv/bytes.h"
+#include "conv/text_file.h"
+
 namespace convlab {
 namespace {
 
@@ -161,6 +164,10 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 std::vector<std::string> read_lines(const std::string& path) {
+  if (const std::size_t size = FileSource(path).size(); size > longest_text)
+    throw InputError(fmt::format("cannot read '{}': it has {}, expected text of at most {}", path,
+                                 show_bytes(std::int64_t(size)),
+                                 show_bytes(std::int64_t(longest_text))));
   const std::vector<std::byte> bytes = read_file(path);
   return lines_of({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }

@@ -33,6 +33,30 @@ std::vector<T> parse_numbers(const std::string& text, char separator) {
   }
 }
 
+bool is_deviation(const std::string& key) { return key == "deviation" || key == "std"; }
+
+// Without `input`.
+PixelStatistics parse_pixels(const Metadata& metadata) {
+  PixelStatistics pixels;
+  const auto refuse_alone = [](const std::string& key, const char* other) {
+    throw InputError(fmt::format("{} without {}: expected both", key, other));
+  };
+  for (const auto& [key, value] : metadata) {
+    if (key == "resize" || key == "pad") refuse_alone(key, "input");
+    if (key == "mean") pixels.mean = parse_numbers<double>(value, ',');
+    if (is_deviation(key)) pixels.deviation = parse_numbers<double>(value, ',');
+  }
+  if (pixels.mean.empty() && pixels.deviation.empty()) return {};
+  if (pixels.mean.empty()) refuse_alone("deviation", "mean");
+  if (pixels.deviation.empty()) refuse_alone("mean", "deviation");
+  Transform transform;
+  transform.channels = std::int64_t(pixels.mean.size());
+  transform.mean = pixels.mean;
+  transform.deviation = pixels.deviation;
+  validate(transform);
+  return pixels;
+}
+
 Transform parse_transform(const Metadata& metadata, const std::string& input) {
   const auto shape = parse_numbers<std::int64_t>(input, 'x');
   if (shape.size() != 3)
@@ -45,7 +69,7 @@ Transform parse_transform(const Metadata& metadata, const std::string& input) {
     if (key == "resize") transform.resize = parse_numbers<std::int64_t>(value, ',').front();
     if (key == "pad") transform.pad = parse_numbers<std::int64_t>(value, ',').front();
     if (key == "mean") transform.mean = parse_numbers<double>(value, ',');
-    if (key == "deviation") transform.deviation = parse_numbers<double>(value, ',');
+    if (is_deviation(key)) transform.deviation = parse_numbers<double>(value, ',');
   }
   validate(transform);
   return transform;
@@ -76,6 +100,7 @@ WeightsNotes notes_of(const Metadata& metadata, const std::string& name) {
       if (key == "classes") notes.classes = lines_of(value);
       if (key == "input") notes.transform = parse_transform(metadata, value);
     }
+    if (!notes.transform) notes.pixels = parse_pixels(metadata);
     require_class_names("classes", notes.classes);
     return notes;
   });

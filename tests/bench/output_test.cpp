@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "conv/error.h"
 #include "tests/bench/run_program.h"
@@ -96,6 +97,22 @@ TEST_F(OutputTest, AStdoutThatCannotBeWrittenIsExitCode3) {
   // Somebody who has read enough gets no message.
   const Ran ran = run("list > >(:)", "trap '' PIPE;");
   EXPECT_EQ(ran.err, "");
+}
+
+TEST_F(OutputTest, ADeletedDirectoryIsOneLineAndExitCode3) {
+  const Ran ran = run("db show --db x.db", "mkdir gone; cd gone; rmdir ../gone;");
+  EXPECT_EQ(ran.exit_code, 3);
+  EXPECT_EQ(ran.err, "convlab: the current directory was deleted: change to one that exists\n");
+}
+
+TEST_F(OutputTest, MoreThreadsThanCoresAreWarnedOfOnStderr) {
+  const std::string list = std::string("list ") + tiny + " --format json --threads ";
+  const std::string threads = std::to_string(std::thread::hardware_concurrency() + 1);
+  const Ran many = run(list + threads);
+  EXPECT_EQ(many.exit_code, 0) << many.err;
+  EXPECT_TRUE(many.err.starts_with("convlab: --threads " + threads + " of ")) << many.err;
+  EXPECT_TRUE(json::accept(many.out)) << many.out;
+  EXPECT_EQ(run(list + "1").err, "");
 }
 
 TEST_F(OutputTest, AFileThatMustNotGrowLeavesNothing) {

@@ -140,6 +140,35 @@ TEST_F(TrainProgram, WeightsThatExplodeStopIt) {
   EXPECT_TRUE(contains(ran.err, "a lower --lr may help")) << ran.err;
 }
 
+// The limit on a file's size stands for a full disk.
+TEST_F(TrainProgram, AFullDiskLeavesTheCheckpointBeforeAndWholeRows) {
+  if (CONVLAB_SANITIZED) GTEST_SKIP() << "a sanitizer's own files must grow";
+  const std::string checkpoint = file("c.safetensors"), log = file("log.csv");
+  const auto train = [&](const std::string& limit, const std::string& flags) {
+    const std::string line = "ulimit -f " + limit + "; exec " + CONVLAB_PROGRAM +
+                             " train lenet --data synthetic:60 --batch 20 " + flags;
+    return Program(directory_, {"-c", line}, environment(), "/bin/bash").wait();
+  };
+  const auto expect_full = [&](const Ran& ran, const std::string& why) {
+    EXPECT_EQ(ran.exit_code, 3) << ran.err;
+    EXPECT_TRUE(contains(ran.err, "cannot write '" + why)) << ran.err;
+    EXPECT_EQ(ran.out, "");
+  };
+  expect_full(train("100", "--epochs 1 --checkpoint " + checkpoint), checkpoint);
+  EXPECT_FALSE(std::filesystem::exists(checkpoint));
+  ASSERT_EQ(train("unlimited", "--epochs 1 --checkpoint " + checkpoint).exit_code, 0);
+  const std::string before = read_file(checkpoint);
+  expect_full(
+      train("100", "--epochs 2 --resume " + checkpoint),
+      checkpoint + "': File too large; " + checkpoint + " is as the checkpoint before left it");
+  EXPECT_TRUE(read_file(checkpoint) == before);
+
+  const std::string rows(600 * 1024 - 4, '\n');  // a checkpoint has room, a row has not
+  write_file(log, rows);
+  expect_full(train("600", "--epochs 2 --resume " + checkpoint + " --log " + log), log);
+  EXPECT_TRUE(read_file(log) == rows);
+}
+
 TEST_F(TrainProgram, BadInputIsOneLine) {
   for (const auto& [words, why] : std::vector<std::pair<Words, std::string>>{
            {{"train"}, "train: no net"},
@@ -150,7 +179,10 @@ TEST_F(TrainProgram, BadInputIsOneLine) {
            {command({"--optimizer", "lamb"}), "expected one of sgd, adam, adamw"},
            {command({"--schedule", "linear"}), "--schedule: schedule 'linear'"},
            {command({"--optimizer", "adam", "--momentum", "0.5"}), "adam has no --momentum"},
-           {command({"--lr", "0"}), "a learning rate of 0"},
+           {command({"--lr", "0"}), "--lr: '0': expected a number above 0"},
+           {command({"--lr", "inf"}), "--lr: 'inf': expected a number above 0"},
+           {command({"--momentum", "2"}), "--momentum: '2': expected a number from 0 to below 1"},
+           {command({"--weight-decay", "-1"}), "--weight-decay: '-1': expected a number from 0 on"},
            {command({"--checkpoint", file("c.pt")}), "ends in .safetensors"},
            {command({"--checkpoint", file("no/c.safetensors")}), "cannot write"},
            {command({"--log", file("no/log.csv")}), "--log: cannot write"},

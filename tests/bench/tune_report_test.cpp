@@ -409,6 +409,15 @@ TEST(TuneReport, BatchesAreToldApartAndNotAddedUp) {
   EXPECT_NE(text.find("total fwd   n=1  4.500 ms"), std::string::npos) << text;
   EXPECT_NE(text.find("total fwd   n=2  4.500 ms"), std::string::npos) << text;
   EXPECT_EQ(text.find("total all"), std::string::npos) << text;  // of one pass: the same again
+
+  const auto totals = nlohmann::json::parse(render(two_batches(), Format::json))["totals"];
+  EXPECT_EQ(totals["all"]["ms"], 9.0);
+  EXPECT_EQ(totals["by_batch"].size(), 2u) << totals;
+  for (const char* batch : {"1", "2"})
+    for (const char* pass : {"fwd", "all"})
+      EXPECT_EQ(totals["by_batch"][batch][pass]["ms"], 4.5) << totals;
+  EXPECT_FALSE(
+      nlohmann::json::parse(render(sample(), Format::json))["totals"].contains("by_batch"));
 }
 
 TEST(TuneReport, RowsThatDifferInLayoutsAloneShowThem) {

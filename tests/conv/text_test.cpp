@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "conv/error.h"
+#include "conv/text_file.h"
+
 namespace convlab {
 namespace {
 
@@ -28,6 +31,15 @@ TEST(Text, PrintsNothingThatATerminalObeys) {
     EXPECT_TRUE(is_utf8(text));
     EXPECT_FALSE(is_plain(text));
     EXPECT_TRUE(is_plain(printable(text)));
+  }
+}
+
+TEST(TextFile, WhatHasNoEndIsRefusedByName) {
+  try {
+    read_text_file("/dev/zero", "a list");
+    ADD_FAILURE();
+  } catch (const InputError& error) {
+    EXPECT_STREQ(error.what(), "cannot read '/dev/zero' (longer than 64 MiB): expected a list");
   }
 }
 

@@ -180,9 +180,10 @@ TEST(NetUse, WhatIsNotTheNetsIsRefused) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const UpdateRule& rule :
        {UpdateRule(SgdDesc{.rate = nan}), UpdateRule(SgdDesc{.rate = -0.1}),
-        UpdateRule(SgdDesc{.momentum = nan}), UpdateRule(SgdDesc{.weight_decay = -1}),
-        UpdateRule(AdamDesc{.rate = nan}), UpdateRule(AdamDesc{.beta1 = 1}),
-        UpdateRule(AdamDesc{.beta2 = nan}), UpdateRule(AdamDesc{.epsilon = -1})})
+        UpdateRule(SgdDesc{.momentum = nan}), UpdateRule(SgdDesc{.momentum = 1}),
+        UpdateRule(SgdDesc{.weight_decay = -1}), UpdateRule(AdamDesc{.rate = nan}),
+        UpdateRule(AdamDesc{.beta1 = 1}), UpdateRule(AdamDesc{.beta2 = nan}),
+        UpdateRule(AdamDesc{.epsilon = -1})})
     EXPECT_THROW(net.update(rule), InputError);
   EXPECT_EQ(net.counters().updates, 0);
 

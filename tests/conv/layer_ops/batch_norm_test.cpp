@@ -1,5 +1,6 @@
 // Bias and batch normalisation.
 #include <cmath>
+#include <limits>
 
 #include "tests/conv/layer_ops/layer_lab.h"
 #include "tests/problems.h"
@@ -265,6 +266,76 @@ TEST_F(BatchNorm, BackwardIsTheGradientOfEveryInput) {
           if (residual) check(Of::residual, &NormInput::residual);
         }
     }
+  });
+}
+
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
+// It reaches all of its channel in training, and no other.
+TEST_F(BatchNorm, TrainingHidesNoNaN) {
+  for_each_setting([](const LayerLab& lab) {
+    for (const bool residual : flags)
+      for (const bool relu : flags) {
+        NormInput in({2, 5, 3, 7}, residual, relu);
+        const Values dy = random_values(elements(in.s), 7);
+        in.x[std::size_t(2 * in.s.h * in.s.w + 4)] = nan;  // channel 2 of the first image
+        const NormResult result = train(lab, in);
+        const Values dx = gradient(lab, in, dy, Of::x), dscale = gradient(lab, in, dy, Of::scale);
+        for_each(in.s, [&](std::size_t c, std::size_t i) {
+          EXPECT_EQ(std::isnan(result.y[i]), c == 2) << c << ' ' << i;
+          EXPECT_EQ(std::isnan(dx[i]), c == 2) << c << ' ' << i;
+        });
+        for (std::size_t c = 0; c < std::size_t(in.s.c); ++c)
+          for (const Values* values : {&result.mean, &result.inverse_deviation,
+                                       &result.running_mean, &result.running_variance, &dscale})
+            EXPECT_EQ(std::isnan((*values)[c]), c == 2) << c;
+      }
+  });
+}
+
+TEST_F(BatchNorm, BackwardHidesNoNaNOfTheGradient) {
+  for_each_setting([](const LayerLab& lab) {
+    for (const bool residual : flags)
+      for (const bool relu : flags) {
+        const NormInput in({2, 5, 3, 7}, residual, relu);
+        const Values y = train(lab, in).y;
+        Values dy = random_values(elements(in.s), 7);
+        std::size_t at = std::size_t(2 * in.s.h * in.s.w);
+        while (y[at] <= 0) ++at;  // ReLU lets it through there
+        dy[at] = nan;
+        const Values dx = gradient(lab, in, dy, Of::x), dscale = gradient(lab, in, dy, Of::scale),
+                     dshift = gradient(lab, in, dy, Of::shift);
+        for_each(in.s, [&](std::size_t c, std::size_t i) {
+          EXPECT_EQ(std::isnan(dx[i]), c == 2) << c << ' ' << i;
+        });
+        for (std::size_t c = 0; c < std::size_t(in.s.c); ++c)
+          for (const Values* values : {&dscale, &dshift})
+            EXPECT_EQ(std::isnan((*values)[c]), c == 2) << c;
+        if (residual) EXPECT_TRUE(std::isnan(gradient(lab, in, dy, Of::residual)[at]));
+      }
+  });
+}
+
+TEST_F(BatchNorm, InferenceHidesNoNaN) {
+  for_each_setting([](const LayerLab& lab) {
+    for (const bool of_residual : flags)
+      for (const bool relu : flags) {
+        NormInput in({2, 5, 3, 7}, of_residual, relu);
+        const std::size_t at = 50;
+        (of_residual ? in.residual : in.x)[at] = nan;
+        const BatchNormDesc desc = in.desc(lab);
+        auto x = lab.tensor(desc.x, in.x), residual = lab.tensor(desc.x, in.residual),
+             y = lab.tensor(desc.x);
+        auto scale = lab.array(in.scale), shift = lab.array(in.shift);
+        auto mean = lab.array(Values(5, 3.0)), variance = lab.array(Values(5, 4.0));
+        const GuardedBuffer workspace = lab.workspace(desc.x);
+        lab.ops().batch_norm_inference(
+            lab.dtype(), desc, {x.data(), residual.data(), scale.data(), shift.data(), y.data()},
+            mean.data(), variance.data(), workspace.span(), lab.stream());
+        const Values result = y.values();
+        for (std::size_t i = 0; i < result.size(); ++i)
+          EXPECT_EQ(std::isnan(result[i]), i == at) << i;
+      }
   });
 }
 

@@ -217,6 +217,16 @@ Values normalise(const LayerLab& lab, const LrnDesc& lrn, const Values& values) 
   return y.values();
 }
 
+Values lrn_gradient(const LayerLab& lab, const LrnDesc& lrn, const Values& values,
+                    const Values& dy) {
+  auto x = lab.tensor(lrn.x, values), incoming = lab.tensor(lrn.x, dy), dx = lab.tensor(lrn.x);
+  const GuardedBuffer workspace = lab.workspace(lrn.x);
+  lab.ops().lrn_backward(lab.dtype(), lrn, x.data(), incoming.data(), dx.data(), workspace.span(),
+                         lab.stream());
+  EXPECT_TRUE(lab.intact(workspace));
+  return dx.values();
+}
+
 TEST_F(Lrn, FollowsItsDefinition) {
   for_each_setting([](const LayerLab& lab) {
     for (const LrnDesc& lrn : norms(lab)) {
@@ -244,14 +254,32 @@ TEST_F(Lrn, BackwardIsTheGradient) {
       expect_backward(
           lab, random_values(count(lrn.x), 1), dy,
           [&](const LayerLab& l, const Values& x) { return normalise(l, lrn, x); },
-          [&](const LayerLab& l, const Values& values) {
-            auto x = l.tensor(lrn.x, values), incoming = l.tensor(lrn.x, dy), dx = l.tensor(lrn.x);
-            const GuardedBuffer workspace = l.workspace(lrn.x);
-            l.ops().lrn_backward(l.dtype(), lrn, x.data(), incoming.data(), dx.data(),
-                                 workspace.span(), l.stream());
-            EXPECT_TRUE(l.intact(workspace));
-            return dx.values();
-          });
+          [&](const LayerLab& l, const Values& x) { return lrn_gradient(l, lrn, x, dy); });
+    }
+  });
+}
+
+// It reaches the channels whose windows hold it, at its pixel.
+TEST_F(Lrn, HidesNoNaN) {
+  for_each_setting([](const LayerLab& lab) {
+    for (const LrnDesc& lrn : norms(lab)) {
+      const std::int64_t pixels = lrn.x.h * lrn.x.w, channel = lrn.x.c / 2;
+      const auto at = std::size_t(channel * pixels + pixels / 2);  // of the first image
+      const Values sound = random_values(count(lrn.x), 1);
+      Values broken = sound;
+      broken[at] = std::nan("");
+      const Values y = normalise(lab, lrn, broken);
+      const Values of_x = lrn_gradient(lab, lrn, broken, sound);
+      const Values of_dy = lrn_gradient(lab, lrn, sound, broken);
+      EXPECT_TRUE(std::isnan(of_x[at]) && std::isnan(of_dy[at]));
+      for (std::size_t i = 0; i < y.size(); ++i) {
+        const std::int64_t c = std::int64_t(i) / pixels - channel;  // from the NaN's
+        const bool is_beside = (std::int64_t(i) - std::int64_t(at)) % pixels == 0 &&
+                               std::int64_t(i) < lrn.x.c * pixels;
+        const std::int64_t first = -(lrn.size / 2);
+        EXPECT_EQ(std::isnan(y[i]), is_beside && -c >= first && -c < first + lrn.size) << i;
+        if (!is_beside) EXPECT_FALSE(std::isnan(of_x[i]) || std::isnan(of_dy[i])) << i;
+      }
     }
   });
 }

@@ -227,7 +227,11 @@ TEST_F(Loader, RefusesNonsense) {
   expect_error(make(none, {}), {"without images"});
   expect_error(make(numbers, {.batch = 0}), {"batch of 0"});
   expect_error(make(numbers, {.batch = 4, .drop_last = true}), {"4", "the 3 images"});
-  expect_error(make(numbers, {.threads = -1}), {"threads"});
+  for (const int power : {40, 62})
+    expect_error(make(numbers, {.batch = std::int64_t(1) << power}), {"do not fit in"});
+  expect_error(make(numbers, {.batch = 1 << 20, .prefetch = 2147483647}), {"do not fit in"});
+  for (const int threads : {-1, 2147483647})
+    expect_error(make(numbers, {.threads = threads}), {"threads"});
   expect_error(make(numbers, {.dtype = DType::f16}), {"f32 or f64"});
   DataLoader loader(numbers, plain, {}, *device_);
   expect_error([&] { loader.start(0, 4); }, {"batch 4"});

@@ -70,6 +70,7 @@ TEST(Schedule, IsWrittenAsItIsRead) {
            {"cosine,3", "'3' has no place here"},
            {"cosine,warmup=nan", "'nan' is not a number from 0 on"},
            {"cosine,factor=0.1", "'factor' is not one of its options"},
+           {"step:3,factor=2", "a factor of 2 is above 1"},
            {"step:3,warmup=1,4", "'4' has no place here"}})
     EXPECT_EQ(schedule_error(text), "schedule '" + text + "': " + why + after);
 }
@@ -92,6 +93,22 @@ TEST(Optimizer, IsWrittenAsItIsRead) {
   for (const char* text : {"", "lamb", "sgd", "sgd,rate=x", "sgd,momentum=0.9",
                            "sgd,rate=1,momentum=0,nesterov=0,weight_decay=0,more=1"})
     EXPECT_THROW(parse_rule(text), InputError) << text;
+  for (const auto& [text, why] : std::map<std::string, std::string>{
+           {"sgd,rate=inf,momentum=0,nesterov=0,weight_decay=0",
+            "sgd: the rate is inf: expected a number from 0 on"},
+           {"sgd,rate=1,momentum=2,nesterov=0,weight_decay=0",
+            "sgd: the momentum is 2: expected a number from 0 to below 1"},
+           {"sgd,rate=1,momentum=0,nesterov=0,weight_decay=nan",
+            "sgd: the weight decay is nan: expected a number from 0 on"},
+           {"adam,rate=1,beta1=1,beta2=0,epsilon=0,weight_decay=0",
+            "adam: beta1 is 1: expected a number from 0 to below 1"}})
+    try {
+      parse_rule(text);
+      ADD_FAILURE() << text;
+    } catch (const InputError& error) {
+      EXPECT_EQ(error.what(), why);
+    }
+  EXPECT_THROW(parse_rule("sgd,rate=1,momentum=0,nesterov=7,weight_decay=0"), InputError);
 }
 
 TEST(Scores, CountRanksAndCrossEntropy) {

@@ -270,7 +270,7 @@ TEST(WeightsNotes, ComeBackAsTheyWere) {
   EXPECT_EQ(back.transform->deviation, notes.transform->deviation);
 
   EXPECT_TRUE(to_metadata({}).empty());
-  EXPECT_FALSE(notes_of({{"format", "pt"}, {"mean", "?"}}, "f").transform);
+  EXPECT_FALSE(notes_of({{"format", "pt"}}, "f").transform);
   for (const auto& [key, value] :
        std::vector<std::pair<std::string, std::string>>{{"input", "3x32"},
                                                         {"input", "3x32x"},
@@ -290,6 +290,20 @@ TEST(WeightsNotes, ComeBackAsTheyWere) {
     metadata[key] = value;
     EXPECT_THROW(notes_of(metadata, "f"), InputError) << key << " " << value;
   }
+}
+
+TEST(WeightsNotes, MeanAndDeviationStandWithoutAnInput) {
+  const WeightsNotes notes = notes_of({{"mean", "0.5"}, {"std", "0.25"}}, "f");
+  EXPECT_FALSE(notes.transform);
+  EXPECT_EQ(notes.pixels.mean, std::vector<double>{0.5});
+  EXPECT_EQ(notes.pixels.deviation, std::vector<double>{0.25});
+  using Metadata = std::map<std::string, std::string>;
+  for (const Metadata& alone :
+       {Metadata{{"mean", "0.5"}}, Metadata{{"deviation", "0.5"}}, Metadata{{"resize", "36"}},
+        Metadata{{"pad", "2"}}, Metadata{{"mean", "?"}, {"std", "1"}},
+        Metadata{{"mean", "nan"}, {"std", "1"}}, Metadata{{"mean", "0,0"}, {"std", "1,1"}},
+        Metadata{{"mean", "0"}, {"std", "1,1,1"}}, Metadata{{"mean", "0"}, {"std", "0"}}})
+    EXPECT_THROW(notes_of(alone, "f"), InputError) << alone.begin()->first;
 }
 
 }  // namespace
