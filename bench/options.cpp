@@ -205,10 +205,11 @@ std::unique_ptr<Device> open_device(const CommonOptions& o) {
   choice.threads = o.threads;
   if (choice.kind == DeviceKind::cuda && o.threads > 0)
     throw InputError("--threads is about the CPU: drop it, or say --device cpu");
+  std::unique_ptr<Device> device = make_device(choice);
   if (const int cores = usable_cores(); o.threads > cores)
     say(fmt::format("--threads {} of {} core{}: threads take turns, and wait for one another",
                     o.threads, cores, cores == 1 ? "" : "s"));
-  return make_device(choice);
+  return device;
 }
 
 std::unique_ptr<Device> make_device(const DeviceChoice& choice) {

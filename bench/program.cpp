@@ -142,7 +142,7 @@ void require_distinct_files(const CLI::App& verb) {
       if (option->get_required() && option->count() == 0)
         throw InputError(fmt::format("{}: no {}: see convlab {} --help", command,
                                      option->get_single_name(), command));
-  if (error.get_name() == "ExtrasError")
+  if (dynamic_cast<const CLI::ExtrasError*>(&error))  // by name it is the verb
     throw InputError(fmt::format("{}: nothing can follow '--': drop it", command));
   throw InputError(text);
 }
@@ -240,7 +240,7 @@ int run_program(int argc, const char* const* argv) {
     return fail(3, "out of memory");
   } catch (const std::filesystem::filesystem_error& error) {
     std::error_code gone;
-    std::filesystem::current_path(gone);
+    (void)std::filesystem::current_path(gone);
     if (gone) return fail(3, "the current directory was deleted: change to one that exists");
     return fail(3, fmt::format("{}: {}", error.path1().string(), error.code().message()).c_str());
   } catch (const std::exception& error) {

@@ -152,6 +152,7 @@ class Log {
  private:
   void drop_half_row() {
     if (!rows_end_) return;
+    stream_.close();  // tries once more to write what is left
     std::error_code ignored;
     if (is_new_ && *rows_end_ == 0)
       std::filesystem::remove(path_, ignored);

@@ -9,7 +9,7 @@ namespace convlab {
 // All of a file, or of stdin for "-", without the byte order mark that some editors put first. A
 // pipe is read to its end. Throws InputError, "cannot read 'PATH' (why): expected WHAT", also for
 // more than longest_text: /dev/zero has no end.
-inline constexpr std::size_t longest_text = 64 << 20;
+inline constexpr std::size_t longest_text = 512 << 20;
 std::string read_text_file(const std::string& path, const std::string& expected);
 
 }  // namespace convlab

@@ -365,7 +365,7 @@ TEST_F(NetProgramTest, BadUsageIsOneLineAndExitCode2) {
                          {{"time", "lenet", "--pass", "fwd"}, "unknown flag '--pass'"},
                          {{"time", "lenet", "--profile=x"}, "expected the flag without a value"},
                          {{"time", "lenet", "--profile=2"}, "expected the flag without a value"},
-                         {{"train", "lenet", "--lr=-1"}, "--lr: '-1': expected a number >= 0"},
+                         {{"train", "lenet", "--lr=-1"}, "--lr: '-1': expected a number above 0"},
                          {{"train", "lenet", "--seed", "x"}, "--seed: seed 'x': expected a whole"},
                          {{"plan", "lenet", "--plan", missing}, "unknown flag '--plan'"}}) {
     const Ran ran = run(bad.arguments);

@@ -350,10 +350,10 @@ INSTANTIATE_TEST_SUITE_P(Signals, Interruption, testing::Values(SIGINT, SIGTERM,
                          });
 
 TEST_P(Interruption, KeepsAndPrintsWhatIsDone) {
-  Program program(directory_, {"tune", "resnet18", "--pass", "fwd"});
+  Program program(directory_, {"tune", "resnet20", "--pass", "fwd"});
   using Clock = std::chrono::steady_clock;
   const auto give_up = Clock::now() + std::chrono::minutes(5);
-  while (!contains(program.err(), "[1/11]") && Clock::now() < give_up)
+  while (!contains(program.err(), "[1/") && Clock::now() < give_up)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   program.signal_group(GetParam());
   const Ran ran = program.wait();
@@ -635,9 +635,9 @@ TEST_F(ProgramTest, DamagedRowsGoAndComeBackByTheLineThatPruneSays) {
   ASSERT_EQ(tune().exit_code, 0);
   const std::string store = directory_ / "tune.db";
   std::string damaged = read_file(store);
-  const std::string algo = "im2colrows=";
+  const std::string algo = "im2col", config = "rows=";  // a byte of the version is between, or none
   for (std::size_t at = 0; (at = damaged.find(algo, at)) != std::string::npos; ++at)
-    damaged[at] = 'j';
+    if (damaged.find(config, at) <= at + algo.size() + 1) damaged[at] = 'j';
   write_file(store, damaged);
   ASSERT_EQ(run({"db", "verify"}).exit_code, 1);
 
@@ -649,7 +649,7 @@ TEST_F(ProgramTest, DamagedRowsGoAndComeBackByTheLineThatPruneSays) {
   EXPECT_TRUE(contains(pruned.out, " removed, 0 left")) << pruned.out;
   EXPECT_TRUE(contains(pruned.out, "to undo: cp " + store + ".undo " + store)) << pruned.out;
   EXPECT_EQ(run({"db", "verify"}).exit_code, 0);
-  EXPECT_TRUE(contains(read_file(store + ".undo"), "jm2colrows="));
+  EXPECT_TRUE(contains(read_file(store + ".undo"), "jm2col"));
 }
 
 TEST_F(ProgramTest, RooflineKeepsTheRoofsAndPlacesWhatTuneMeasured) {

@@ -154,6 +154,7 @@ TEST_F(TrainProgram, AFullDiskLeavesTheCheckpointBeforeAndWholeRows) {
     EXPECT_TRUE(contains(ran.err, "cannot write '" + why)) << ran.err;
     EXPECT_EQ(ran.out, "");
   };
+  ASSERT_EQ(train("unlimited", "--epochs 1").exit_code, 0);  // makes the images
   expect_full(train("100", "--epochs 1 --checkpoint " + checkpoint), checkpoint);
   EXPECT_FALSE(std::filesystem::exists(checkpoint));
   ASSERT_EQ(train("unlimited", "--epochs 1 --checkpoint " + checkpoint).exit_code, 0);

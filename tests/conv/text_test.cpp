@@ -39,7 +39,7 @@ TEST(TextFile, WhatHasNoEndIsRefusedByName) {
     read_text_file("/dev/zero", "a list");
     ADD_FAILURE();
   } catch (const InputError& error) {
-    EXPECT_STREQ(error.what(), "cannot read '/dev/zero' (longer than 64 MiB): expected a list");
+    EXPECT_STREQ(error.what(), "cannot read '/dev/zero' (longer than 512 MiB): expected a list");
   }
 }
 

@@ -278,7 +278,7 @@ TEST_F(Lrn, HidesNoNaN) {
                                std::int64_t(i) < lrn.x.c * pixels;
         const std::int64_t first = -(lrn.size / 2);
         EXPECT_EQ(std::isnan(y[i]), is_beside && -c >= first && -c < first + lrn.size) << i;
-        if (!is_beside) EXPECT_FALSE(std::isnan(of_x[i]) || std::isnan(of_dy[i])) << i;
+        EXPECT_FALSE(!is_beside && (std::isnan(of_x[i]) || std::isnan(of_dy[i]))) << i;
       }
     }
   });
