@@ -117,13 +117,16 @@ ChildProcess::~ChildProcess() {
   ::close(fd_);
 }
 
+bool ChildProcess::is_halted() const { return state() == 'T'; }
+bool ChildProcess::is_runnable() const { return state() == 'R'; }
+
 // "17 (name with (any) signs) T 1 ...": the state is behind the last parenthesis.
-bool ChildProcess::is_halted() const {
+char ChildProcess::state() const {
   std::ifstream file(fmt::format("/proc/{}/stat", pid_));
   std::string line;
   std::getline(file, line);
   const std::size_t name_end = line.rfind(") ");
-  return name_end != std::string::npos && line[name_end + 2] == 'T';
+  return name_end != std::string::npos ? line[name_end + 2] : '?';
 }
 
 double ChildProcess::cpu_s() const {

@@ -110,6 +110,7 @@ class Tuner {
           if (row == known.end()) continue;
           Candidate remembered = found.candidates[row->second];
           if (!apply_limits(remembered, max_error(entry.problem), options_.workspace_max)) continue;
+          if (remembered.predicted) remembered.ms = c.ms;  // by the ceilings of now
           const bool fails =
               remembered.status == Status::failed || remembered.status == Status::timeout;
           if (fails && options_.retry_failed) continue;
@@ -161,9 +162,9 @@ class Tuner {
   std::size_t screen_group(std::size_t done) {
     constexpr double long_enough_s = 20, share = 0.5;
     const double budget_s = options_.budget_s.value_or(infinity);
-    const double group_end_s =
-        elapsed_s() + std::min(long_enough_s, share * (budget_s - elapsed_s()));
-    deadline_s_ = options_.budget_s ? group_end_s : infinity;
+    const double share_end_s = elapsed_s() + share * (budget_s - elapsed_s());
+    const double group_end_s = std::min(elapsed_s() + long_enough_s, share_end_s);
+    deadline_s_ = share_end_s;  // a group may be over within an entry, a budget's share may not
     while (TuningEntry* const entry = next_entry()) {
       progress_.begin(items_[entry->items.front()], done++, entries_.size());
       screen_entry(*entry);

@@ -128,6 +128,14 @@ ComparedSide summary(const Runs& runs) {
   return side;
 }
 
+void append_gaps(std::vector<Gap>& gaps, char side, const Runs& runs) {
+  const auto works = [](const ResultRow* row) { return row && row->times; };
+  const auto whole = std::find_if(runs.begin(), runs.end(), works);
+  if (whole == runs.end()) return;
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    if (!works(runs[i])) gaps.push_back({*whole, side, i, runs[i] == nullptr});
+}
+
 // ---- Drift ----
 
 // The same thing's time in every run, A's first; empty where a run lacks it.
@@ -222,6 +230,7 @@ bool Comparison::nothing_measured() const {
 
 bool Comparison::fails() const {
   return nothing_measured() || !only_a.empty() ||
+         std::any_of(gaps.begin(), gaps.end(), [](const Gap& gap) { return gap.side == 'B'; }) ||
          std::any_of(rows.begin(), rows.end(),
                      [](const ComparedRow& row) { return row.change == Change::slower; });
 }
@@ -238,6 +247,10 @@ Comparison compare(const std::vector<ResultFile>& a, const std::vector<ResultFil
       all.only_b.push_back(summary(m.b).row);
     else
       matched.push_back(std::move(m));
+  }
+  for (const Matched& m : matched) {
+    append_gaps(all.gaps, 'A', m.a);
+    append_gaps(all.gaps, 'B', m.b);
   }
   if (matched.empty())
     throw InputError(fmt::format(

@@ -60,6 +60,15 @@ struct ComparedRow {
   bool open = false;  // `same`, but the interval reaches beyond the threshold
 };
 
+// A row that one of a side's several runs lacks, or in which nothing works there, while others have
+// a time.
+struct Gap {
+  const ResultRow* row = nullptr;  // of another run
+  char side = 'A';
+  std::size_t run = 0;  // from 0
+  bool missing = false;
+};
+
 struct Drift {
   double ratio = 1;      // what B's times have been divided by, against A's
   std::size_t rows = 0;  // or candidates of the control that it was estimated from
@@ -69,10 +78,11 @@ struct Drift {
 struct Comparison {
   std::vector<ComparedRow> rows;                 // in A's order
   std::vector<const ResultRow*> only_a, only_b;  // missing on the other side
+  std::vector<Gap> gaps;                         // of what both sides have
   Drift drift;
   double error = 0;               // of one row's interval
   bool nothing_measured() const;  // every row has a side with only a prediction
-  // That, or a row is slower, works no longer, or is missing in B.
+  // That, or a row is slower, works no longer, or is missing in B or in one of B's runs.
   bool fails() const;
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -46,9 +47,17 @@ std::pair<std::vector<std::string>, std::vector<std::string>> sides(const Option
   return {o.before, o.after};
 }
 
+// Each file is a run: one that counted twice would narrow the intervals.
 std::vector<ResultFile> read_files(const std::vector<std::string>& paths) {
   std::vector<ResultFile> files;
-  for (const std::string& path : paths) files.push_back(read_result_file(path));
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    std::error_code error;
+    for (std::size_t j = 0; j < i; ++j)
+      if (std::filesystem::equivalent(paths[i], paths[j], error))
+        throw InputError(fmt::format(
+            "diff: '{}' and '{}' are one file: expected a file for each run", paths[j], paths[i]));
+    files.push_back(read_result_file(paths[i]));
+  }
   return files;
 }
 
@@ -134,6 +143,10 @@ std::vector<std::string> failures(const Comparison& all) {
   if (slower > 0) reasons.push_back(fmt::format("{} slower", slower));
   if (broken > 0) reasons.push_back(fmt::format("{} without a working algorithm in B", broken));
   if (!all.only_a.empty()) reasons.push_back(fmt::format("{} missing in B", all.only_a.size()));
+  if (const auto gaps = std::count_if(all.gaps.begin(), all.gaps.end(),
+                                      [](const Gap& gap) { return gap.side == 'B'; });
+      gaps > 0)
+    reasons.push_back(fmt::format("{} without a time in one of B's runs", gaps));
   return reasons;
 }
 
@@ -156,6 +169,19 @@ void append_missing(std::vector<std::string>& notes, const char* where,
     notes.push_back(fmt::format("Only in {}: {}.", where, name_of(*rows[i])));
   if (rows.size() > most)
     notes.push_back(fmt::format("Only in {}: {} more.", where, rows.size() - most));
+}
+
+std::string gap_text(const Gap& gap) {
+  return fmt::format("{} in {}{}: {}", gap.missing ? "Missing" : "Nothing works", gap.side,
+                     gap.run + 1, name_of(*gap.row));
+}
+
+void append_gaps(std::vector<std::string>& notes, const std::vector<Gap>& gaps) {
+  constexpr std::size_t most = 10;
+  for (std::size_t i = 0; i < std::min(most, gaps.size()); ++i)
+    notes.push_back(gap_text(gaps[i]) + ".");
+  if (gaps.size() > most)
+    notes.push_back(fmt::format("Rows without a time in one run: {} more.", gaps.size() - most));
 }
 
 std::vector<std::string> notes(const Comparison& all, const Options& o) {
@@ -189,6 +215,7 @@ std::vector<std::string> notes(const Comparison& all, const Options& o) {
                     s.assumed, least_values, 100 * assumed_spread));
   append_missing(notes, "A", all.only_a);
   append_missing(notes, "B", all.only_b);
+  append_gaps(notes, all.gaps);
   if (const std::vector<std::string> reasons = failures(all); !reasons.empty())
     notes.push_back(fmt::format("FAILED: {}.", fmt::join(reasons, ", ")));
   return notes;
@@ -201,6 +228,8 @@ Json summary_json(const Comparison& all, const Options& o, std::size_t runs_a, s
     for (const ResultRow* row : rows) json.push_back(name_of(*row));
     return json;
   };
+  Json gaps = Json::array();
+  for (const Gap& gap : all.gaps) gaps.push_back(gap_text(gap));
   return {{"exit_code", all.fails() ? 1 : 0},
           {"reasons", failures(all)},
           {"threshold", o.compare.threshold},
@@ -223,7 +252,8 @@ Json summary_json(const Comparison& all, const Options& o, std::size_t runs_a, s
             {"references", all.drift.rows}}},
           {"totals", {{"A_ms", s.a_ms}, {"B_ms", s.b_ms}}},
           {"only_A", names(all.only_a)},
-          {"only_B", names(all.only_b)}};
+          {"only_B", names(all.only_b)},
+          {"gaps", gaps}};
 }
 
 // ---- Tables ----

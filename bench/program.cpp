@@ -92,25 +92,51 @@ std::vector<NamedFile> named_files(const CLI::App& verb) {
   return files;
 }
 
+// Where a path leads, whether or not the file is there yet.
+std::filesystem::path place_of(std::filesystem::path path) {
+  std::error_code error;
+  constexpr int most_links = 40;
+  for (int i = 0; i < most_links && std::filesystem::is_symlink(path, error); ++i)
+    path = path.parent_path() / std::filesystem::read_symlink(path, error);
+  return std::filesystem::weakly_canonical(std::filesystem::absolute(path, error), error);
+}
+
+bool is_same_file(const std::string& a, const std::string& b) {
+  std::error_code error;
+  if (std::filesystem::equivalent(a, b, error)) return std::filesystem::is_regular_file(a, error);
+  return place_of(a) == place_of(b);
+}
+
+// SQLite's files beside a store, which it deletes or reads as part of it, and the copy that
+// `db prune` makes: the store's name, when `path` is one of them.
+std::optional<std::string> store_beside(const std::string& path,
+                                        const std::vector<NamedFile>& files) {
+  for (const std::string_view suffix : {"-journal", "-wal", "-shm", ".undo"}) {
+    if (!path.ends_with(suffix)) continue;
+    const std::string store = path.substr(0, path.size() - suffix.size());
+    if (Store::is_store(store)) return store;
+    for (const NamedFile& file : files)
+      if (file.flag == "--db" && is_same_file(file.path, store)) return store;
+  }
+  return {};
+}
+
 // What is written over a file that is read, or written too, is lost; and so is a tuning store.
 void require_distinct_files(const CLI::App& verb) {
   const std::vector<NamedFile> files = named_files(verb);
-  const auto is_same = [](const std::string& a, const std::string& b) {
-    std::error_code error;
-    if (std::filesystem::equivalent(a, b, error)) return std::filesystem::is_regular_file(a, error);
-    return std::filesystem::weakly_canonical(a, error) ==
-           std::filesystem::weakly_canonical(b, error);
-  };
   for (const NamedFile& file : files) {
     if (!file.written) continue;
     if (file.path.empty()) throw InputError(fmt::format("{}: expected a file's name", file.flag));
     if (Store::is_store(file.path))
       throw InputError(
           fmt::format("{}: '{}' is a tuning store: name another file", file.flag, file.path));
+    if (const std::optional<std::string> store = store_beside(file.path, files))
+      throw InputError(fmt::format("{}: '{}' belongs to the tuning store '{}': name another file",
+                                   file.flag, file.path, *store));
     for (const NamedFile& other : files) {
       const bool goes_on = (file.flag == "--checkpoint" && other.flag == "--resume") ||
                            (file.flag == "--resume" && other.flag == "--checkpoint");
-      if (&file != &other && !goes_on && is_same(file.path, other.path))
+      if (&file != &other && !goes_on && is_same_file(file.path, other.path))
         throw InputError(fmt::format("{}: '{}' is {} as well: name another file", file.flag,
                                      file.path, other.flag));
     }

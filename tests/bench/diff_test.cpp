@@ -1,6 +1,7 @@
 // `convlab diff` end to end, on result files written here with known differences.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -166,6 +167,44 @@ TEST_F(DiffTest, ARowThatIsMissingFails) {
   const Ran more = diff(one, both);
   EXPECT_EQ(more.exit_code, 0) << more.err;
   EXPECT_TRUE(contains(more.out, "Only in B: only n=1 fwd.")) << more.out;
+}
+
+// Two good runs of three hide neither.
+TEST_F(DiffTest, ARunWithoutARowOrWithNothingThatWorksFails) {
+  const auto run = [&](const std::string& name, const json& second) {
+    std::vector<json> layers{layer("s", chosen("direct", 1))};
+    if (!second.is_string()) layers.push_back(layer("two", second));
+    return write(name, tuning(layers).dump());
+  };
+  const json good = chosen("direct", 1);
+  const std::string a1 = run("a1", good), a2 = run("a2", good), b1 = run("b1", good),
+                    b2 = run("b2", good), broken = run("broken", nullptr),
+                    missing = run("missing", "");
+  const auto summary = [&](const Words& before, const Words& after, int exit_code) {
+    Words words{"--format", "json", "--before"};
+    words.insert(words.end(), before.begin(), before.end());
+    words.push_back("--after");
+    words.insert(words.end(), after.begin(), after.end());
+    const Ran ran = diff(words);
+    EXPECT_EQ(ran.exit_code, exit_code) << ran.err;
+    return json::parse(ran.out)["summary"];
+  };
+  const json nothing_works = summary({a1, a2}, {b1, broken, b2}, 1);
+  EXPECT_EQ(nothing_works["reasons"], json({"1 without a time in one of B's runs"}));
+  EXPECT_EQ(nothing_works["gaps"], json({"Nothing works in B2: two n=1 fwd"}));
+  EXPECT_EQ(summary({a1, a2}, {b1, b2, missing}, 1)["gaps"], json({"Missing in B3: two n=1 fwd"}));
+  EXPECT_EQ(summary({a1, missing, a2}, {b1, b2}, 0)["gaps"], json({"Missing in A2: two n=1 fwd"}));
+}
+
+TEST_F(DiffTest, AFileIsOneRun) {
+  const std::string a = write("a", tuning({layer("s", chosen("direct", 1))}).dump());
+  const std::string b = write("b", tuning({layer("s", chosen("direct", 1))}).dump());
+  std::filesystem::create_hard_link(a, directory_ / "same");
+  for (const std::string& again : {a, std::string(directory_ / "same")}) {
+    const Ran ran = diff({"--before", a, again, "--after", b});
+    EXPECT_EQ(ran.exit_code, 2) << ran.out;
+    EXPECT_TRUE(contains(ran.err, "are one file: expected a file for each run")) << ran.err;
+  }
 }
 
 TEST_F(DiffTest, TheThresholdDecidesTheExitCode) {

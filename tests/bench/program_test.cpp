@@ -606,7 +606,14 @@ TEST_F(ProgramTest, NoFileIsReadAndWrittenOrWrittenTwice) {
       {"train", "lenet", "--data", "synthetic", "--weights", before, "--log", before},
       {"train", "lenet", "--data", "synthetic", "--checkpoint", fresh, "--log", fresh},
       {"train", "lenet", "--data", "synthetic", "--log", store},
+      // None of these is there yet.
+      {"train", "lenet", "--data", "synthetic", "--checkpoint", "new", "--log", "./new"},
+      {"train", "lenet", "--data", "synthetic", "--checkpoint", fresh, "--log",
+       directory_ / "dangling"},
+      {"db", "export", "--db", store, "--output", store + "-journal"},
+      {"tune", tiny, "--db", "new.db", "--output", "./new.db.undo"},
   };
+  std::filesystem::create_symlink("fresh", directory_ / "dangling");
   std::map<std::string, std::string> contents;
   for (const std::string& file : {store, list, before, plan}) contents[file] = read_file(file);
   for (const Words& words : cases) {
