@@ -49,7 +49,7 @@ struct Estimate {
   double middle = 0, variance = 0, freedom = 0;  // of the mean
 };
 
-Estimate estimate(std::span<const RowTimes> side) {
+Estimate estimate_by_values(std::span<const RowTimes> side) {
   const std::vector<double> values = values_of(side);
   const auto n = double(values.size());
   const double middle = mean(values);
@@ -66,6 +66,19 @@ Estimate estimate(std::span<const RowTimes> side) {
   double squares = 0;
   for (const double value : values) squares += (value - middle) * (value - middle);
   return {middle, std::max(squares / (n - 1), least_spread * least_spread) / n, n - 1};
+}
+
+// Processes of one run share what the machine was like meanwhile: `run_variance` is how runs differ
+// beyond that, which fewer than least_values runs do not show.
+Estimate estimate(std::span<const RowTimes> side, double run_variance) {
+  Estimate e = estimate_by_values(side);
+  if (side.size() >= least_values) return e;
+  const double known = run_variance / double(side.size());
+  // Satterthwaite: what is known has no end of freedom.
+  e.freedom = std::min<double>(most_student_freedom,
+                               e.freedom * std::pow((e.variance + known) / e.variance, 2));
+  e.variance += known;
+  return e;
 }
 
 // ---- Rows that belong together ----
@@ -182,6 +195,36 @@ void divide(RowTimes& times, double by) {
   for (double& ms : times.process_ms) ms /= by;
 }
 
+// How runs differ from one another in a row, beyond their processes and the drift of all rows: from
+// the scatter of B over A in rows of one choice, most of which did not change. None where both
+// sides have runs enough to show it row by row.
+double run_variance_of(const std::vector<Matched>& matched, const std::vector<double>& drifts) {
+  std::vector<double> offsets, variances;
+  for (const Matched& m : matched) {
+    Runs runs = m.a;
+    runs.insert(runs.end(), m.b.begin(), m.b.end());
+    const bool comparable = std::all_of(runs.begin(), runs.end(), [&](const ResultRow* row) {
+      return is_measured(row) && row->choice == runs.front()->choice &&
+             row->times->process_ms.size() >= least_values;
+    });
+    if (!comparable) continue;
+    double offset = 0, variance = 0;
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      const bool is_a = i < m.a.size();
+      const double share = 1 / double(is_a ? m.a.size() : m.b.size());
+      offset += (is_a ? -share : share) * (log_ms(*runs[i]->times) - drifts[i]);
+      variance += share * share * estimate_by_values({&*runs[i]->times, 1}).variance;
+    }
+    offsets.push_back(offset);
+    variances.push_back(variance);
+  }
+  if (offsets.size() < least_drift_rows) return 0;
+  const Matched& any = matched.front();
+  const double deviation = 1.4826 * median_abs_deviation(offsets);
+  return std::max(0.0, deviation * deviation - median(variances)) /
+         (1 / double(any.a.size()) + 1 / double(any.b.size()));
+}
+
 // ---- Verdicts ----
 
 Change change_of(const ComparedRow& row, const CompareOptions& o) {
@@ -213,8 +256,8 @@ void require_comparable(const std::vector<ResultFile>& a, const std::vector<Resu
 bool shows_spread(std::span<const RowTimes> side) { return values_of(side).size() >= least_values; }
 
 std::array<double, 3> unpaired_ratio(std::span<const RowTimes> a, std::span<const RowTimes> b,
-                                     double error) {
-  const Estimate of_a = estimate(a), of_b = estimate(b);
+                                     double error, double run_variance) {
+  const Estimate of_a = estimate(a, run_variance), of_b = estimate(b, run_variance);
   const double va = of_a.variance, vb = of_b.variance;
   const double freedom = (va + vb) * (va + vb) / (va * va / of_a.freedom + vb * vb / of_b.freedom);
   // Rounded down, which is a little wide.
@@ -272,6 +315,7 @@ Comparison compare(const std::vector<ResultFile>& a, const std::vector<ResultFil
     all.drift.ratio = std::exp(mean(each.subspan(a.size())) - mean(each.first(a.size())));
   }
 
+  all.run_spread = std::sqrt(run_variance_of(matched, drifts));
   std::size_t intervals = 0;
   for (const Matched& m : matched)
     intervals += !measured_times(m.a).empty() && !measured_times(m.b).empty();
@@ -291,10 +335,14 @@ Comparison compare(const std::vector<ResultFile>& a, const std::vector<ResultFil
     const std::vector<RowTimes> times_a = without_drift(m.a, 0),
                                 times_b = without_drift(m.b, a.size());
     if (!times_a.empty() && !times_b.empty()) {
-      row.ratio = unpaired_ratio(times_a, times_b, all.error);
+      row.ratio = unpaired_ratio(times_a, times_b, all.error, all.run_spread * all.run_spread);
       row.assumed = !shows_spread(times_a) || !shows_spread(times_b);
     }
     row.change = change_of(row, o);
+    // What an open race chose is no news of what was chosen before.
+    const bool chance = row.ratio[1] > 0 && (row.a.unsure || row.b.unsure) &&
+                        row.a.row->choice != row.b.row->choice;
+    if (chance) row.change = Change::same;
     row.open = row.change == Change::same && row.ratio[1] > 0 &&
                (row.ratio[2] > 1 + o.threshold || row.ratio[0] < 1 / (1 + o.threshold));
   }

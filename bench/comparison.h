@@ -36,8 +36,10 @@ inline constexpr std::size_t least_drift_rows = 5;
 
 // {low, middle, high} of b's time over a's. The interval fails with probability `error`, half of
 // it on either side. A side is one RowTimes a run; neither may be empty.
+// Sides of fewer than least_values runs do not show how runs differ: `run_variance` is added, of
+// the logarithm of a run's time.
 std::array<double, 3> unpaired_ratio(std::span<const RowTimes> a, std::span<const RowTimes> b,
-                                     double error);
+                                     double error, double run_variance = 0);
 // The side's runs, or the processes in them, are enough to show how they differ.
 bool shows_spread(std::span<const RowTimes>);
 
@@ -80,7 +82,8 @@ struct Comparison {
   std::vector<const ResultRow*> only_a, only_b;  // missing on the other side
   std::vector<Gap> gaps;                         // of what both sides have
   Drift drift;
-  double error = 0;               // of one row's interval
+  double run_spread = 0;  // between runs of a row, beyond processes and drift: estimated from all
+  double error = 0;       // of one row's interval
   bool nothing_measured() const;  // every row has a side with only a prediction
   // That, or a row is slower, works no longer, or is missing in B or in one of B's runs.
   bool fails() const;

@@ -208,6 +208,10 @@ std::vector<std::string> notes(const Comparison& all, const Options& o) {
   notes.push_back(drift_note(all, o));
   notes.push_back(fmt::format("Intervals hold for all rows together with {:.0f}%.",
                               100 * (1 - comparison_error)));
+  if (all.run_spread > 0)
+    notes.push_back(fmt::format(
+        "Rows differ by {:.1f}% from run to run, as their scatter shows: that is in the intervals.",
+        100 * all.run_spread));
   if (s.assumed > 0)
     notes.push_back(
         fmt::format("{} rows have under {} processes or runs a side: {:.0f}% between them is "
@@ -250,6 +254,7 @@ Json summary_json(const Comparison& all, const Options& o, std::size_t runs_a, s
             {"ratio", all.drift.ratio},
             {"control", o.compare.control},
             {"references", all.drift.rows}}},
+          {"run_spread", all.run_spread},
           {"totals", {{"A_ms", s.a_ms}, {"B_ms", s.b_ms}}},
           {"only_A", names(all.only_a)},
           {"only_B", names(all.only_b)},

@@ -196,6 +196,34 @@ TEST_F(DiffTest, ARunWithoutARowOrWithNothingThatWorksFails) {
   EXPECT_EQ(summary({a1, missing, a2}, {b1, b2}, 0)["gaps"], json({"Missing in A2: two n=1 fwd"}));
 }
 
+// Processes of a run lie close together and apart from another run's: rows scatter by 5%, and with
+// that 15% in one row are chance. Where the others agree they are not.
+TEST_F(DiffTest, TheScatterOfRowsShowsHowRunsDiffer) {
+  const auto side = [&](double scatter, double last) {
+    std::vector<json> layers;
+    for (int i = 1; i <= 12; ++i)
+      layers.push_back(layer(std::string(i, 'r'), chosen("direct", 1 + scatter * (i % 5 - 2) / 2)));
+    layers.push_back(layer(std::string(13, 'r'), chosen("direct", last)));
+    return tuning(layers);
+  };
+  const Ran scattered = diff(side(0, 1), side(0.07, 1.15), {"--format", "json"});
+  EXPECT_EQ(scattered.exit_code, 0) << scattered.out;
+  EXPECT_NEAR(json::parse(scattered.out)["summary"]["run_spread"].get<double>(), 0.037, 0.01);
+  const Ran steady = diff(side(0, 1), side(0.001, 1.15), {"--format", "json"});
+  EXPECT_EQ(steady.exit_code, 1) << steady.out;
+  EXPECT_EQ(json::parse(steady.out)["summary"]["counts"]["SLOWER"], 1);
+}
+
+TEST_F(DiffTest, WhatAnOpenRaceChoseInsteadIsOpenToo) {
+  const json a = tuning({layer("l", chosen("direct", 1))});
+  json b = tuning({layer("l", chosen("winograd", 1.5))});
+  EXPECT_EQ(diff(a, b).exit_code, 1);
+  b["layers"][0]["verdict"] = "UNSURE";
+  const Ran ran = diff(a, b);
+  EXPECT_EQ(ran.exit_code, 0) << ran.out;
+  EXPECT_TRUE(contains(ran.out, "FLIPPED same?*")) << ran.out;
+}
+
 TEST_F(DiffTest, AFileIsOneRun) {
   const std::string a = write("a", tuning({layer("s", chosen("direct", 1))}).dump());
   const std::string b = write("b", tuning({layer("s", chosen("direct", 1))}).dump());
@@ -327,6 +355,8 @@ class DiffOfStoresTest : public DiffTest {
     row.candidate.threads = 2;
     row.candidate.ms = ms;
     row.candidate.samples_ms = samples(ms);
+    row.candidate.process_ms = processes(ms).get<std::vector<double>>();
+    row.candidate.process_pack_ms.assign(row.candidate.process_ms.size(), 0);
     return row;
   }
   std::string store(const char* name, const std::vector<StoreRow>& rows) {
