@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <chrono>
 #include <random>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -129,36 +128,6 @@ TEST(Disturbance, AStoppedProcessLostItsTime) {
   ::kill(child, SIGCONT);
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-}
-
-// libgomp ends threads that a smaller region leaves over, and begins new ones for the next, whose
-// counters begin at zero.
-TEST(Disturbance, AThreadThatBeganMeanwhileLostNothing) {
-  const char* const waiting = ::getenv("OMP_WAIT_POLICY");
-  if (!waiting || std::string(waiting) != "passive")
-    GTEST_SKIP() << "needs OMP_WAIT_POLICY=passive: a third thread that spins disturbs two cores";
-  const char* const ignored = ::getenv("CONVLAB_IGNORE_DISTURBANCES");
-  ::unsetenv("CONVLAB_IGNORE_DISTURBANCES");
-  DeviceInfo device;
-  device.kind = DeviceKind::cpu;
-  device.threads = 3;
-  DisturbanceMeter meter(device);
-  if (ignored) ::setenv("CONVLAB_IGNORE_DISTURBANCES", ignored, 1);
-  constexpr double all = 0.9;
-  double least = 1;  // other programs may take a half
-  for (int i = 0; i < 200 && least > all; ++i) {
-    meter.start();
-    volatile double sum = 0;
-#pragma omp parallel num_threads(2)
-    {
-      double x = 1;
-      for (int j = 0; j < 300000; ++j) x = x * 0.5 + 1;
-#pragma omp critical
-      sum = sum + x;
-    }
-    least = std::min(least, meter.stop());
-  }
-  EXPECT_LT(least, all);
 }
 
 }  // namespace
