@@ -157,8 +157,8 @@ void WorkerRunner::lose_worker() {
 json WorkerRunner::ask_running(const json& request, double limit_s) {
   std::string line;
   Heard heard = Heard::end;
-  // Time that other programs took is not the candidate's: it has half of the limit in CPU time, as
-  // long as it asks for it.
+  // Time that other programs took is not the candidate's: while it is runnable it may use half of
+  // the limit in CPU time.
   const double cpu_limit_s = worker_->cpu_s() + limit_s / 2;
   constexpr int most_limits = 20;
   int limits = 0;

@@ -327,6 +327,19 @@ Comparison compare(const std::vector<ResultFile>& a, const std::vector<ResultFil
         divide(times.emplace_back(*runs[i]->times), std::exp(drifts[first + i]));
     return times;
   };
+  // Of a candidate, chosen or not.
+  const auto times_of_choice = [&](const Runs& runs, const std::string& choice, std::size_t first) {
+    std::vector<RowTimes> times;
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      if (!runs[i]) continue;
+      for (const ResultRival& rival : runs[i]->rivals)
+        if (rival.choice == choice) {
+          divide(times.emplace_back(rival.times), std::exp(drifts[first + i]));
+          break;
+        }
+    }
+    return times;
+  };
   for (const Matched& m : matched) {
     ComparedRow& row = all.rows.emplace_back();
     row.a = summary(m.a);
@@ -339,10 +352,15 @@ Comparison compare(const std::vector<ResultFile>& a, const std::vector<ResultFil
       row.assumed = !shows_spread(times_a) || !shows_spread(times_b);
     }
     row.change = change_of(row, o);
-    // What an open race chose is no news of what was chosen before.
-    const bool chance = row.ratio[1] > 0 && (row.a.unsure || row.b.unsure) &&
-                        row.a.row->choice != row.b.row->choice;
-    if (chance) row.change = Change::same;
+    // An open race may choose what is slower. It is no news while what A chose is not slower in B.
+    if (row.change == Change::slower && (row.a.unsure || row.b.unsure) &&
+        row.a.row->choice != row.b.row->choice) {
+      const std::vector<RowTimes> again = times_of_choice(m.b, row.a.row->choice, a.size());
+      const bool holds =
+          !again.empty() && unpaired_ratio(times_a, again, all.error,
+                                           all.run_spread * all.run_spread)[0] <= 1 + o.threshold;
+      if (holds) row.change = Change::same;
+    }
     row.open = row.change == Change::same && row.ratio[1] > 0 &&
                (row.ratio[2] > 1 + o.threshold || row.ratio[0] < 1 / (1 + o.threshold));
   }

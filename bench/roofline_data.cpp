@@ -167,7 +167,7 @@ std::vector<RooflinePoint> roofline_points(const LayerResult& layer, const AlgoR
 
 namespace {
 
-// Without those of more threads than were asked for, which a CPU's store may hold.
+// Without those of more threads than the device has here: a CPU's store may hold such roofs.
 std::vector<Roof> stored_roofs(const Store& store, const DeviceInfo& device) {
   std::vector<Roof> roofs = store.roofs(device);
   if (device.kind == DeviceKind::cpu)

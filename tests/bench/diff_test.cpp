@@ -219,9 +219,13 @@ TEST_F(DiffTest, WhatAnOpenRaceChoseInsteadIsOpenToo) {
   json b = tuning({layer("l", chosen("winograd", 1.5))});
   EXPECT_EQ(diff(a, b).exit_code, 1);
   b["layers"][0]["verdict"] = "UNSURE";
+  EXPECT_EQ(diff(a, b).exit_code, 1);  // nobody knows what direct takes now
+  b["layers"][0]["candidates"].push_back(chosen("direct", 1));
   const Ran ran = diff(a, b);
   EXPECT_EQ(ran.exit_code, 0) << ran.out;
   EXPECT_TRUE(contains(ran.out, "FLIPPED same?*")) << ran.out;
+  b["layers"][0]["candidates"].back() = chosen("direct", 2);  // it did become slower
+  EXPECT_EQ(diff(a, b).exit_code, 1);
 }
 
 TEST_F(DiffTest, AFileIsOneRun) {

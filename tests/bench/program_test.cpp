@@ -1,55 +1,26 @@
 // The command line end to end: the built program, its exit codes, what it prints and where.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
-#include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
 
 #include "autotune/store.h"
-#include "bench/options.h"
 #include "kernels_cpu/cpu.h"
 #include "kernels_cuda/cuda.h"
-#include "tests/bench/run_program.h"
+#include "tests/bench/program_lab.h"
 
 namespace convlab {
 namespace {
 
 using nlohmann::json;
-using Words = std::vector<std::string>;
 
-constexpr const char* tiny = "mb1ic16ih8oc16oh8kh3ph1";
 constexpr const char* strided = "mb1ic16ih8oc16oh4kh3sh2ph1";  // fft refuses it
 
-Words operator+(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-std::ptrdiff_t lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
-
 json rows_of(const std::string& text) { return json::parse(text).at("rows"); }
-
-class ProgramTest : public testing::Test {
- protected:
-  Ran run(const Words& arguments, const std::map<std::string, std::string>& environment = {}) {
-    return Program(directory_, arguments, environment).wait();
-  }
-  // A short tuning run.
-  Ran tune(const Words& more = {}) {
-    return run(Words{"tune", tiny, "--pass", "fwd", "--threads", "1", "--algos", "im2col"} + more);
-  }
-  TemporaryDirectory directory_;
-};
 
 TEST_F(ProgramTest, HelpTeachesByExampleOnStdout) {
   const Ran top = run({"--help"});
@@ -312,34 +283,6 @@ TEST_F(ProgramTest, TunePrintsEveryFormat) {
   EXPECT_TRUE(contains(tune({"--format", "hpp"}).out, "constexpr"));
 }
 
-TEST_F(ProgramTest, ASecondRunResumesFromTheStore) {
-  // A single candidate: between several, noise may call for another race.
-  const Words command{"tune",    tiny,     "--pass",   "fwd",  "--threads", "1",
-                      "--algos", "im2col", "--layout", "nchw", "--format",  "json"};
-  const Ran first = run(command);
-  ASSERT_EQ(first.exit_code, 0) << first.err;
-  EXPECT_FALSE(contains(first.err, "resuming")) << first.err;
-  const Ran second = run(command);
-  ASSERT_EQ(second.exit_code, 0) << second.err;
-  EXPECT_TRUE(contains(second.err, "resuming")) << second.err;
-  EXPECT_EQ(json::parse(first.out)["layers"], json::parse(second.out)["layers"]);
-  const Ran fresh = run(command + Words{"--fresh"});
-  EXPECT_EQ(fresh.exit_code, 0);
-  EXPECT_FALSE(contains(fresh.err, "resuming")) << fresh.err;
-}
-
-TEST_F(ProgramTest, TheStoreIsWhereItIsSaidToBe) {
-  EXPECT_EQ(tune().exit_code, 0);
-  EXPECT_TRUE(std::filesystem::exists(directory_ / "tune.db"));  // CONVLAB_DB
-  EXPECT_EQ(tune({"--db", directory_ / "other.db"}).exit_code, 0);
-  EXPECT_TRUE(std::filesystem::exists(directory_ / "other.db"));
-  EXPECT_EQ(run({"tune", tiny, "--pass", "fwd", "--algos", "im2col"},
-                {{"CONVLAB_DB", ""}, {"XDG_CACHE_HOME", directory_ / "cache"}})
-                .exit_code,
-            0);
-  EXPECT_TRUE(std::filesystem::exists(directory_ / "cache" / "convlab" / "tune.db"));
-}
-
 class Interruption : public ProgramTest, public testing::WithParamInterface<int> {};
 
 INSTANTIATE_TEST_SUITE_P(Signals, Interruption, testing::Values(SIGINT, SIGTERM, SIGHUP),
@@ -366,32 +309,6 @@ TEST_P(Interruption, KeepsAndPrintsWhatIsDone) {
     EXPECT_NE(row.candidate.status, Status::failed) << row.candidate.reason;
     EXPECT_NE(row.candidate.status, Status::timeout) << row.candidate.reason;
   }
-}
-
-TEST_F(ProgramTest, AStoreThatCannotBeUsedIsNamedAndLeftAlone) {
-  write_file(directory_ / "tune.db", "this is no store");
-  const Ran foreign = tune();
-  EXPECT_EQ(foreign.exit_code, 2);
-  EXPECT_EQ(lines(foreign.err), 1) << foreign.err;
-  EXPECT_TRUE(contains(foreign.err, "tune.db")) << foreign.err;
-  EXPECT_EQ(read_file(directory_ / "tune.db"), "this is no store");
-  const Ran unwritable = tune({"--db", "/proc/convlab/tune.db"});
-  EXPECT_EQ(unwritable.exit_code, 3);
-  EXPECT_EQ(lines(unwritable.err), 1) << unwritable.err;
-  EXPECT_TRUE(contains(unwritable.err, "/proc/convlab")) << unwritable.err;
-}
-
-TEST_F(ProgramTest, OutputIsWrittenWholeOrNotAtAll) {
-  const std::string file = directory_ / "table.csv";
-  write_file(file, "old");
-  EXPECT_EQ(run({"tune", "resnet19", "--output", file}).exit_code, 2);
-  EXPECT_EQ(read_file(file), "old");
-  const Ran ran = tune({"--format", "csv", "--output", file});
-  EXPECT_EQ(ran.exit_code, 0);
-  EXPECT_EQ(ran.out, "");
-  EXPECT_TRUE(contains(read_file(file), "layer,problem")) << read_file(file);
-  for (const auto& entry : std::filesystem::directory_iterator(directory_.path()))
-    EXPECT_NE(entry.path().extension(), ".tmp") << entry.path();
 }
 
 TEST_F(ProgramTest, HeuristicModeRunsNothingAndMakesNoStore) {
@@ -482,183 +399,6 @@ TEST_F(ProgramTest, DoctorReportsTheMachineAndRemedies) {
   EXPECT_TRUE(contains(found["isa in force"]["remedy"], "CONVLAB_ISA"));
 }
 
-TEST_F(ProgramTest, DbCarriesRowsFromStoreToStore) {
-  ASSERT_EQ(tune().exit_code, 0);
-  const std::string other = directory_ / "other.db", file = directory_ / "rows.json";
-  EXPECT_EQ(run({"db", "verify"}).exit_code, 0);
-  EXPECT_EQ(run({"db", "export", "--output", file}).exit_code, 0);
-  EXPECT_EQ(run({"db", "import", file, "--db", other}).exit_code, 0);
-  const auto rows = [&](const Words& more) {
-    const Ran ran = run(Words{"db", "show", "--format", "json"} + more);
-    EXPECT_EQ(ran.exit_code, 0) << ran.err;
-    return rows_of(ran.out);
-  };
-  const json here = rows({});
-  ASSERT_GE(here.size(), 1u);
-  EXPECT_EQ(rows({std::string(tiny) + "n\"any name\"", "--pass", "fwd"}), here);
-  EXPECT_EQ(rows({tiny, "--pass", "bwd_d"}).size(), 0u);
-  EXPECT_EQ(rows({strided}).size(), 0u);
-  std::istringstream table(run({"db", "show"}).out);
-  for (std::string line; std::getline(table, line);) EXPECT_LE(line.size(), 100u) << line;
-  EXPECT_TRUE(contains(run({"db", "show", "--wide"}).out, "rel_error"));
-  EXPECT_EQ(rows({"--db", other}), here);
-  const Ran merged = run({"db", "merge", other});
-  EXPECT_EQ(merged.exit_code, 0) << merged.err;
-  EXPECT_TRUE(contains(merged.out, std::to_string(here.size()) + " kept")) << merged.out;
-  json former = json::parse(read_file(file));
-  former["rows"][0]["protocol"] = 1;
-  write_file(file, former.dump());
-  const std::string third = directory_ / "third.db";
-  EXPECT_EQ(run({"db", "import", file, "--db", third}).exit_code, 0);
-  const Ran dry = run({"db", "prune", "--stale", "--dry-run", "--db", third});
-  EXPECT_TRUE(contains(dry.out, "1 of ")) << dry.out;
-  EXPECT_TRUE(contains(run({"db", "prune", "--stale", "--db", third}).out, " 1 row removed ("));
-  EXPECT_EQ(rows({"--db", third}).size() + 1, here.size());
-  EXPECT_EQ(run({"db", "merge", third + ".undo", "--db", third}).exit_code, 0);
-  EXPECT_EQ(rows({"--db", third}).size(), here.size());
-  // A family's name stands for its algorithms, those of other builds included.
-  former["rows"][0]["algo"] = "elsewhere.direct";
-  write_file(file, former.dump());
-  EXPECT_EQ(run({"db", "import", file}).exit_code, 0);
-  EXPECT_EQ(rows({"--algos", "elsewhere"}).size(), 1u);
-  for (const char* verb : {"show", "prune"}) {
-    const Ran unknown = run({"db", verb, "--algos", "else"});
-    EXPECT_EQ(unknown.exit_code, 2) << unknown.out;
-    EXPECT_TRUE(contains(unknown.err, "unknown algorithm 'else': expected one of ")) << unknown.err;
-  }
-  EXPECT_TRUE(contains(run({"db", "show", "--format", "csv"}).out, ",status,predicted,ms,"));
-  EXPECT_EQ(run({"db", "prune", "--algos", "im2col"}).exit_code, 0);
-  EXPECT_EQ(rows({"--algos", "im2col"}).size(), 0u);
-  const Ran none = run({"db", "prune", "--algos", "im2col"});
-  EXPECT_TRUE(contains(none.out, "nothing matched")) << none.out;
-  for (const auto& [text, says] : std::vector<std::pair<std::string, std::string>>{
-           {"{}", "not an exported tuning store"},
-           {"{\n  \"rows\": [x]}",
-            "rows.json: line 2, column 12: not JSON (invalid literal): expected"},
-           {"", "line 1, column 1: not JSON (unexpected end of input)"}}) {
-    write_file(file, text);
-    const Ran bad = run({"db", "import", file});
-    EXPECT_EQ(bad.exit_code, 2);
-    EXPECT_TRUE(contains(bad.err, says)) << bad.err;
-    EXPECT_FALSE(contains(bad.err, "json.exception")) << bad.err;
-  }
-  write_file(file, "{}");
-  EXPECT_TRUE(contains(run({"db", "merge", file}).err, "`convlab db import`"));
-}
-
-// A store that both backends fill: this build knows the algorithms of one or of both.
-TEST_F(ProgramTest, StaleRowsAreNotThoseOfAnotherDevice) {
-  ASSERT_EQ(tune().exit_code, 0);
-  const std::string file = directory_ / "rows.json", other = directory_ / "other.db";
-  ASSERT_EQ(run({"db", "export", "--output", file}).exit_code, 0);
-  json rows = json::parse(read_file(file));
-  json& row = rows["rows"][0];
-  AlgoRegistry registry;
-  append_all_algos(registry);
-  for (const ConvAlgo* algo : registry.for_device(DeviceKind::cuda)) {
-    const ConvAlgo* const same = registry.find(DeviceKind::cpu, algo->info().id);
-    if (same && same->info().version == algo->info().version) continue;
-    row["algo"] = algo->info().id;
-    row["version"] = algo->info().version;
-  }
-  row["fingerprint"] = "cuda=" + row["fingerprint"].get<std::string>();
-  write_file(file, rows.dump());
-  ASSERT_EQ(run({"db", "import", file, "--db", other}).exit_code, 0);
-  const Ran ran = run({"db", "prune", "--stale", "--db", other});
-  EXPECT_TRUE(contains(ran.out, "nothing matched: 0 of ")) << ran.out;
-}
-
-TEST_F(ProgramTest, AStoreIsNoOutput) {
-  ASSERT_EQ(tune().exit_code, 0);
-  const std::string store = directory_ / "tune.db", fresh = directory_ / "fresh.db";
-  const std::string before = read_file(store);
-  for (const Words& words :
-       {Words{"db", "export", "--output", store}, Words{"db", "show", "--output", store},
-        Words{"list", "--output", store},
-        Words{"db", "export", "--db", fresh, "--output", store}}) {
-    const Ran ran = run(words);
-    EXPECT_EQ(ran.exit_code, 2) << ran.err;
-    EXPECT_TRUE(contains(ran.err, "tuning store")) << ran.err;
-  }
-  EXPECT_EQ(read_file(store), before);
-  EXPECT_EQ(tune({"--db", fresh, "--output", fresh}).exit_code, 2);
-  EXPECT_FALSE(std::filesystem::exists(fresh));
-}
-
-TEST_F(ProgramTest, NoFileIsReadAndWrittenOrWrittenTwice) {
-  ASSERT_EQ(tune().exit_code, 0);
-  const std::string store = directory_ / "tune.db", list = directory_ / "list",
-                    before = directory_ / "before.json", plan = directory_ / "plan.json",
-                    fresh = directory_ / "fresh";
-  write_file(list, std::string(tiny) + "\n");
-  ASSERT_EQ(tune({"--output", before}).exit_code, 0);  // JSON by its suffix
-  ASSERT_EQ(run({"plan", "lenet", "--no-audit", "--output", plan}).exit_code, 0);
-  std::filesystem::create_symlink(before, directory_ / "link");
-  const std::vector<Words> cases{
-      {"diff", before, before, "--output", before},
-      {"diff", before, before, "--output", directory_ / "link"},
-      {"diff", before, before, "--output", directory_.path() / "." / "before.json"},
-      {"diff", "--before", before, "--after", before, "--output", before},
-      {"list", "@" + list, "--output", list},
-      {"time", "lenet", "--plan", plan, "--trace", plan},
-      {"time", "lenet", "--trace", fresh, "--output", fresh},
-      {"predict", "lenet", "a.png", "--weights", before, "--output", before},
-      {"train", "lenet", "--data", "synthetic", "--weights", before, "--log", before},
-      {"train", "lenet", "--data", "synthetic", "--checkpoint", fresh, "--log", fresh},
-      {"train", "lenet", "--data", "synthetic", "--log", store},
-      // None of these is there yet.
-      {"train", "lenet", "--data", "synthetic", "--checkpoint", "new", "--log", "./new"},
-      {"train", "lenet", "--data", "synthetic", "--checkpoint", fresh, "--log",
-       directory_ / "dangling"},
-      {"db", "export", "--db", store, "--output", store + "-journal"},
-      {"tune", tiny, "--db", "new.db", "--output", "./new.db.undo"},
-  };
-  std::filesystem::create_symlink("fresh", directory_ / "dangling");
-  std::map<std::string, std::string> contents;
-  for (const std::string& file : {store, list, before, plan}) contents[file] = read_file(file);
-  for (const Words& words : cases) {
-    const Ran ran = run(words);
-    EXPECT_EQ(ran.exit_code, 2) << words[0] << ran.err;
-    EXPECT_TRUE(contains(ran.err, "name another file")) << ran.err;
-  }
-  for (const auto& [file, content] : contents) EXPECT_EQ(read_file(file) == content, true) << file;
-  EXPECT_FALSE(std::filesystem::exists(fresh));
-}
-
-TEST_F(ProgramTest, VerifyExitsOneForADamagedStore) {
-  ASSERT_EQ(tune().exit_code, 0);
-  const std::string store = directory_ / "tune.db";
-  const std::string whole = read_file(store);
-  write_file(store, whole.substr(0, whole.size() - 4096));
-  const Ran ran = run({"db", "verify"});
-  EXPECT_EQ(ran.exit_code, 1) << ran.err;
-  EXPECT_TRUE(contains(ran.out, "is damaged")) << ran.out;
-  EXPECT_EQ(run({"db", "show"}).exit_code, 2);
-  write_file(store, whole);
-  EXPECT_EQ(run({"db", "verify"}).exit_code, 0);
-}
-
-TEST_F(ProgramTest, DamagedRowsGoAndComeBackByTheLineThatPruneSays) {
-  ASSERT_EQ(tune().exit_code, 0);
-  const std::string store = directory_ / "tune.db";
-  std::string damaged = read_file(store);
-  const std::string algo = "im2col", config = "rows=";  // a byte of the version is between, or none
-  for (std::size_t at = 0; (at = damaged.find(algo, at)) != std::string::npos; ++at)
-    if (damaged.find(config, at) <= at + algo.size() + 1) damaged[at] = 'j';
-  write_file(store, damaged);
-  ASSERT_EQ(run({"db", "verify"}).exit_code, 1);
-
-  const Ran dry = run({"db", "prune", "--damaged", "--dry-run"});
-  EXPECT_EQ(dry.exit_code, 0) << dry.err;
-  EXPECT_TRUE(contains(dry.out, "nothing was removed")) << dry.out;
-  const Ran pruned = run({"db", "prune", "--damaged"});
-  EXPECT_EQ(pruned.exit_code, 0) << pruned.err;
-  EXPECT_TRUE(contains(pruned.out, " removed, 0 left")) << pruned.out;
-  EXPECT_TRUE(contains(pruned.out, "to undo: cp " + store + ".undo " + store)) << pruned.out;
-  EXPECT_EQ(run({"db", "verify"}).exit_code, 0);
-  EXPECT_TRUE(contains(read_file(store + ".undo"), "jm2col"));
-}
-
 TEST_F(ProgramTest, RooflineKeepsTheRoofsAndPlacesWhatTuneMeasured) {
   ASSERT_EQ(tune().exit_code, 0);
   const Words roofline{"roofline", tiny, "--pass", "fwd", "--threads", "1", "--algos", "im2col"};
@@ -701,69 +441,6 @@ TEST_F(ProgramTest, RooflineWithoutATargetIsTheRoofsWhichDoctorShows) {
   EXPECT_TRUE(contains(doctor_says(), " GFLOP/s on 1 thread; L1 ")) << doctor_says();
 }
 
-// In a checkout of somebody else, and from a directory that is gone.
-TEST_F(ProgramTest, TheStartScriptRunsWhatIsBuiltWhereItCannotWrite) {
-  const std::filesystem::path cmake = std::filesystem::path(CONVLAB_SETUP).parent_path(),
-                              checkout = directory_ / "checkout";
-  std::filesystem::create_directories(checkout / "cmake");
-  for (const char* name : {"setup.sh", "debian-packages.txt"})
-    std::filesystem::copy(cmake / name, checkout / "cmake");
-  std::filesystem::copy(cmake.parent_path() / "convlab", checkout);
-  std::filesystem::permissions(directory_.path(), std::filesystem::perms(0755));
-  const std::string start = std::string(geteuid() == 0 ? "setpriv --reuid=65534 --regid=65534 "
-                                                         "--clear-groups "
-                                                       : "") +
-                            (checkout / "convlab").string() + " list";
-  const auto run_script = [&](const std::string& before) {
-    std::filesystem::permissions(checkout, std::filesystem::perms(0555));
-    const Ran ran = Program(directory_, {"-c", before + start}, {}, "/bin/bash").wait();
-    std::filesystem::permissions(checkout, std::filesystem::perms(0755));
-    return ran;
-  };
-  const Ran nothing = run_script("");
-  EXPECT_EQ(nothing.exit_code, 3);
-  EXPECT_TRUE(nothing.err.starts_with("convlab: cannot write ")) << nothing.err;
-  EXPECT_EQ(lines(nothing.err), 1) << nothing.err;
-  std::filesystem::create_directories(checkout / "build" / "bench");
-  write_file(checkout / "build" / "bench" / "convlab", "#!/bin/sh\necho \"built, $1\"\n");
-  std::filesystem::permissions(checkout / "build", std::filesystem::perms(0555));
-  std::filesystem::permissions(checkout / "build" / "bench" / "convlab",
-                               std::filesystem::perms(0755));
-  const std::string gone = directory_ / "gone";
-  for (const std::string& before :
-       {std::string(), "mkdir " + gone + "; cd " + gone + "; rmdir " + gone + "; "}) {
-    const Ran ran = run_script(before);
-    EXPECT_EQ(ran.exit_code, 0) << ran.err;
-    EXPECT_EQ(ran.out, "built, list\n");
-  }
-  std::filesystem::permissions(checkout / "build", std::filesystem::perms(0755));
-}
-
-TEST_F(ProgramTest, ABuildShowsHowFarItIs) {
-  const std::string log = directory_ / "log";
-  const auto stage = [&](const std::string& command) {
-    const std::string err = directory_ / "stage.err";
-    const int status = std::system(("bash -c 'source " CONVLAB_SETUP "; log=" + log + "; " +
-                                    "stage building " + command + "' 2>" + err)
-                                       .c_str());
-    return std::pair(WEXITSTATUS(status), read_file(err));
-  };
-  write_file(directory_ / "build.sh",
-             "for i in $(seq 200); do echo \"[$i/200] step $i\"; done; exit $1");
-  const std::string script = "bash " + (directory_ / "build.sh").string();
-  const auto [fine, said] = stage(script + " 0");
-  EXPECT_EQ(fine, 0);
-  EXPECT_TRUE(said.starts_with("convlab: building; log: " + log + "\nconvlab: 20 of 200\n"))
-      << said;
-  EXPECT_TRUE(said.ends_with("convlab: 200 of 200\n")) << said;
-  EXPECT_EQ(lines(said), 11) << said;
-  EXPECT_TRUE(contains(read_file(log), "[123/200] step 123\n"));
-  const auto [failed, told] = stage(script + " 7");
-  EXPECT_EQ(failed, 1);
-  EXPECT_TRUE(contains(told, "failed after")) << told;
-  EXPECT_TRUE(told.ends_with("[200/200] step 200\n")) << told;
-}
-
 TEST_F(ProgramTest, ExplainMeasuresOnceAndSaysWhy) {
   const Words explain{"explain",   tiny, "--pass",  "fwd",
                       "--threads", "1",  "--algos", "im2col,direct"};
@@ -796,101 +473,6 @@ TEST_F(ProgramTest, ExplainMeasuresOnceAndSaysWhy) {
   EXPECT_TRUE(contains(known.out, "Phases of")) << known.out;
   EXPECT_TRUE(contains(known.out, "By batch: ")) << known.out;
   EXPECT_TRUE(contains(known.out, "(predicted)")) << known.out;
-}
-
-// ---- What the environment grants.
-
-TEST_F(ProgramTest, FewerThreadsThanAskedForAreObeyedOrRefused) {
-  const Words check{"check", tiny, "--pass", "fwd"};
-  for (const char* limit : {"OMP_THREAD_LIMIT=1", "OMP_MAX_ACTIVE_LEVELS=0", "OMP_DYNAMIC=true"}) {
-    const std::string text = limit;
-    const std::map<std::string, std::string> environment{
-        {text.substr(0, text.find('=')), text.substr(text.find('=') + 1)}};
-    const Ran obeyed = run(check, environment);
-    EXPECT_EQ(obeyed.exit_code, 0) << limit << obeyed.out << obeyed.err;
-    const Ran asked = run(check + Words{"--threads", "3"}, environment);
-    if (text.starts_with("OMP_DYNAMIC")) {
-      EXPECT_EQ(asked.exit_code, 0) << asked.out << asked.err;
-    } else {
-      EXPECT_EQ(asked.exit_code, 3) << limit << asked.out << asked.err;
-      EXPECT_EQ(lines(asked.err), 1) << asked.err;
-      EXPECT_TRUE(contains(asked.err, "OpenMP gives 1: OMP_")) << asked.err;
-    }
-  }
-}
-
-TEST_F(ProgramTest, TrainingIsTheSameWithFewerThreads) {
-  // Up to the test's loss: what follows in the log are times.
-  const auto losses = [&](const std::vector<std::string>& threads,
-                          const std::map<std::string, std::string>& environment) {
-    const std::filesystem::path log = directory_ / "losses.csv";
-    std::filesystem::remove(log);
-    std::vector<std::string> arguments{"train", "lenet",   "--data", "synthetic:64", "--epochs",
-                                       "1",     "--batch", "16",     "--log",        log.string()};
-    arguments.insert(arguments.end(), threads.begin(), threads.end());
-    const Ran ran = run(arguments, environment);
-    EXPECT_EQ(ran.exit_code, 0) << ran.err;
-    std::ifstream file(log);
-    std::string header, line;
-    std::getline(file, header);
-    std::getline(file, line);
-    EXPECT_TRUE(header.starts_with("epoch,rate,loss,top1,test_loss,")) << header;
-    std::size_t end = 0;
-    for (int column = 0; column < 5; ++column) end = line.find(',', end) + 1;
-    return line.substr(0, end);
-  };
-  const std::string one = losses({"--threads", "1"}, {});
-  EXPECT_TRUE(contains(one, "1,")) << one;
-  EXPECT_EQ(losses({}, {{"OMP_THREAD_LIMIT", "1"}}), one);
-}
-
-TEST_F(ProgramTest, StacksTooSmallForThreadsAreRefused) {
-  const Ran ran = run({"check", tiny, "--pass", "fwd", "--threads", "2", "--algos", "direct"},
-                      {{"OMP_STACKSIZE", "16k"}});
-  EXPECT_EQ(ran.exit_code, 3) << ran.err;
-  EXPECT_EQ(lines(ran.err), 1) << ran.err;
-  EXPECT_TRUE(contains(ran.err, "OMP_STACKSIZE=2M")) << ran.err;
-}
-
-TEST_F(ProgramTest, ProcessorsThatAreNotThereAreRefused) {
-  if (CONVLAB_SANITIZED)
-    GTEST_SKIP() << "LLVM's OpenMP, under its sanitizers, ignores such processors";
-  const std::string none = std::to_string(sysconf(_SC_NPROCESSORS_CONF));
-  const Ran ran = run({"list", tiny, "--threads", "2"}, {{"GOMP_CPU_AFFINITY", none}});
-  EXPECT_EQ(ran.exit_code, 3) << ran.err;
-  EXPECT_EQ(lines(ran.err), 1) << ran.err;
-  EXPECT_TRUE(contains(ran.err, "GOMP_CPU_AFFINITY")) << ran.err;
-}
-
-// OpenBLAS retries for ever when it gets no memory, even before main.
-TEST_F(ProgramTest, MemoryLimitsEndInOneLine) {
-  if (CONVLAB_SANITIZED) GTEST_SKIP() << "a sanitizer takes terabytes of addresses";
-  for (const int megabytes : {1200, 1400, 1600, 1800, 2000}) {
-    const Ran ran =
-        Program(directory_,
-                {"-c", "ulimit -v " + std::to_string(megabytes << 10) + "; exec \"$0\" \"$@\"",
-                 CONVLAB_PROGRAM, "check", tiny, "--threads", "2"},
-                {}, "/bin/sh")
-            .wait();
-    EXPECT_TRUE(ran.exit_code == 0 || ran.exit_code == 3) << megabytes << ran.exit_code << ran.err;
-    if (ran.exit_code == 3) {
-      EXPECT_EQ(lines(ran.err), 1) << megabytes << ran.err;
-    }
-  }
-}
-
-TEST_F(ProgramTest, WithoutAHomeOnlyVerbsThatNeedAStoreRefuse) {
-  const std::map<std::string, std::string> homeless{
-      {"HOME", ""}, {"XDG_CACHE_HOME", ""}, {"CONVLAB_DB", ""}};
-  for (const Words& verb : {Words{"doctor"}, Words{"plan", "lenet"},
-                            Words{"time", "lenet", "--forward-only", "--iterations", "1"}}) {
-    const Ran ran = run(verb, homeless);
-    EXPECT_FALSE(contains(ran.err, "no place for the tuning store")) << ran.err;
-    EXPECT_LE(ran.exit_code, 1) << verb.front() << ran.err;
-  }
-  const Ran tuned = run({"tune", tiny, "--pass", "fwd", "--threads", "1"}, homeless);
-  EXPECT_EQ(tuned.exit_code, 3) << tuned.err;
-  EXPECT_EQ(lines(tuned.err), 1) << tuned.err;
 }
 
 }  // namespace

@@ -1,0 +1,45 @@
+// What the tests of the command line share: short runs of the built program, and looking at what
+// they print.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/bench/run_program.h"
+
+namespace convlab {
+
+using Words = std::vector<std::string>;
+
+inline constexpr const char* tiny = "mb1ic16ih8oc16oh8kh3ph1";
+
+inline Words operator+(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+inline std::ptrdiff_t lines(const std::string& text) {
+  return std::count(text.begin(), text.end(), '\n');
+}
+
+class ProgramTest : public testing::Test {
+ protected:
+  Ran run(const Words& arguments, const std::map<std::string, std::string>& environment = {}) {
+    return Program(directory_, arguments, environment).wait();
+  }
+  // A short tuning run.
+  Ran tune(const Words& more = {}) {
+    return run(Words{"tune", tiny, "--pass", "fwd", "--threads", "1", "--algos", "im2col"} + more);
+  }
+  TemporaryDirectory directory_;
+};
+
+}  // namespace convlab
