@@ -50,11 +50,11 @@ struct Decision {
 // - tie: the runner-up's interval lies within tie_margin, and no rival's reaches beyond it below.
 //   Of those tied with the fastest the first by: deterministic, less workspace, name, config,
 //   layouts.
-// - only: nothing else could be run. unsure: none of these, or a rival's time is a prediction
-// still.
-//   predicted: nothing was measured.
+// - only: nothing else could be run.
+// - unsure: none of these, or a rival's time is still a prediction.
+// - predicted: nothing was measured.
 Decision decide(std::span<const Candidate>, bool count_packing);
-// As if nobody else were there: whether more processes of those measured would tell more.
+// Among the measured candidates only: whether they need more processes.
 Decision decide_among_measured(std::span<const Candidate>, bool count_packing);
 
 }  // namespace convlab

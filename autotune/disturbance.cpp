@@ -107,7 +107,7 @@ double DisturbanceMeter::stop() {
   for (std::size_t i = 0; i < before_.size(); ++i) {
     const Reading &a = before_[i], &b = after_[i];
     const double wall = b.wall_s - a.wall_s;
-    if (wall <= 0) continue;
+    if (a.thread == 0 || b.thread == 0 || wall <= 0) continue;  // the team was smaller
     whole = std::max(whole, wall);
     if (a.thread != b.thread) {  // of one that began meanwhile, what it waited since
       count(b.delayed_s, wall);

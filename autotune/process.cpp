@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 #include <vector>
@@ -25,6 +26,19 @@
 extern char** environ;
 
 namespace convlab {
+
+namespace {
+
+// "17 (name with (any) signs) T 1 ...": the state is behind the last parenthesis.
+char state_in(const std::filesystem::path& stat) {
+  std::ifstream file(stat);
+  std::string line;
+  std::getline(file, line);
+  const std::size_t name_end = line.rfind(") ");
+  return name_end != std::string::npos ? line[name_end + 2] : '?';
+}
+
+}  // namespace
 
 bool LineChannel::send(std::string line) {
   line += '\n';
@@ -117,16 +131,15 @@ ChildProcess::~ChildProcess() {
   ::close(fd_);
 }
 
-bool ChildProcess::is_halted() const { return state() == 'T'; }
-bool ChildProcess::is_runnable() const { return state() == 'R'; }
+bool ChildProcess::is_halted() const { return state_in(fmt::format("/proc/{}/stat", pid_)) == 'T'; }
 
-// "17 (name with (any) signs) T 1 ...": the state is behind the last parenthesis.
-char ChildProcess::state() const {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid_));
-  std::string line;
-  std::getline(file, line);
-  const std::size_t name_end = line.rfind(") ");
-  return name_end != std::string::npos ? line[name_end + 2] : '?';
+int ChildProcess::runnable_threads() const {
+  std::error_code ended;
+  int runnable = 0;
+  for (const auto& thread :
+       std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid_), ended))
+    runnable += state_in(thread.path() / "stat") == 'R';
+  return runnable;
 }
 
 double ChildProcess::cpu_s() const {

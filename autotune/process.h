@@ -45,8 +45,8 @@ class ChildProcess {
   LineChannel& channel() { return channel_; }
   // Somebody sent it SIGSTOP: it cannot answer, whatever it does.
   bool is_halted() const;
-  // It would go on and has no processor, or has one just now.
-  bool is_runnable() const;
+  // Threads that have a processor just now, or would go on if they had one.
+  int runnable_threads() const;
   // CPU time that it has used so far.
   double cpu_s() const;
   // Kills it unless its channel has ended, and waits for its end. Its status, as waitpid says;
@@ -54,7 +54,6 @@ class ChildProcess {
   std::optional<int> end();
 
  private:
-  char state() const;
   int fd_ = -1;
   int pid_ = -1;
   LineChannel channel_{-1};

@@ -19,6 +19,7 @@
 #include <limits>
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "autotune/candidate_runner.h"
@@ -48,6 +49,9 @@ struct RaceOptions {
   double max_s = 3;              // of finals; then they end at the next look
 };
 RaceOptions exhaustive_race();  // nobody is pruned or dropped
+
+// The reason of a candidate that is not run, for its predicted time over the best.
+std::string why_pruned(double ratio);
 
 // Told of each candidate in which nothing more will change.
 using CandidateEnded = std::function<void(const Candidate&)>;

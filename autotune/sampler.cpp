@@ -12,8 +12,6 @@ namespace {
 constexpr int tries_at_once = 3;
 constexpr double first_pause_s = 0.01, longest_pause_s = 0.2;
 constexpr double patience_at_start_s = 20, most_patience_s = 60;
-// For one sample: some candidates disturb themselves, with more threads than there are processors.
-constexpr double most_for_one_s = 4;
 constexpr double refill = 0.5;  // seconds of patience for one of undisturbed work
 
 }  // namespace
@@ -33,7 +31,10 @@ Sampler::Sampler(std::function<bool()> stop, RaceClock clock)
 
 std::optional<double> Sampler::take(CandidateRunner& runner, const Candidate& c, Timed timed,
                                     int runs) {
-  double pause_s = first_pause_s, waited_s = 0;
+  double pause_s = first_pause_s;
+  // Some candidates disturb themselves, with more threads than there are processors: one sample
+  // uses up half of the patience that is left at most.
+  const double least_patience_s = std::max(0.0, patience_s_ / 2);
   for (int tried = 1;; ++tried) {
     const double start_s = clock_.now();
     const Sample sample = runner.sample(c, timed, runs);
@@ -45,13 +46,11 @@ std::optional<double> Sampler::take(CandidateRunner& runner, const Candidate& c,
     }
     ++disturbed_;
     patience_s_ -= took_s;
-    waited_s += took_s;
     if (stopped()) return {};
     if (tried < tries_at_once) continue;
-    if (patience_s_ <= 0 || waited_s > most_for_one_s) return {};
+    if (patience_s_ <= least_patience_s) return {};
     clock_.sleep(pause_s);
     patience_s_ -= pause_s;
-    waited_s += pause_s;
     pause_s = std::min(longest_pause_s, 2 * pause_s);
   }
 }

@@ -134,8 +134,7 @@ class Screening {
       const double reach =
           alive_.empty() ? infinity : std::max(cost(best()), as_they_came_[best()].ms);
       if (alive_.size() > 1 && predicted > options_.prune_factor * reach) {
-        end(i, Status::dropped,
-            fmt::format("predicted {:.1f} times the best, not run", predicted / reach));
+        end(i, Status::dropped, why_pruned(predicted / reach));
         continue;
       }
       if (!measure_first(i)) continue;
@@ -276,6 +275,10 @@ class Screening {
 };
 
 }  // namespace
+
+std::string why_pruned(double ratio) {
+  return fmt::format("predicted {:.1f} times the best, not run", ratio);
+}
 
 void screen(std::vector<Candidate>& candidates, CandidateRunner& runner, Sampler& sampler,
             const RaceOptions& options, const CandidateEnded& ended) {

@@ -128,7 +128,11 @@ class Tuner {
             reopen(c);
             rows -= !options_.fresh;
           }
-      const Decision known = decide(entry.candidates, entry.count_packing);
+      // Pruned by a prediction of then: what is said of them is what the ceilings of now predict.
+      if (const double best = entry.best_measured(); best < infinity)
+        for (Candidate& c : entry.candidates)
+          if (c.status == Status::dropped && c.predicted) c.reason = why_pruned(c.ms / best);
+      const Decision known = decide_among_measured(entry.candidates, entry.count_packing);
       if (known.chosen && known.verdict != Verdict::predicted && known.verdict != Verdict::unsure)
         entry.earlier_ms = entry.candidates[*known.chosen].ms;
       if (options_.fresh)
@@ -199,7 +203,7 @@ class Tuner {
     for (Candidate& c : entry.candidates)
       if (measured > 1 && is_open(c) && c.ms > race_opts.prune_factor * reach) {
         c.status = Status::dropped;
-        c.reason = fmt::format("predicted {:.1f} times the best, not run", c.ms / reach);
+        c.reason = why_pruned(c.ms / reach);
         ended(c);
       }
     if (!entry.any_open()) {

@@ -157,16 +157,18 @@ void WorkerRunner::lose_worker() {
 json WorkerRunner::ask_running(const json& request, double limit_s) {
   std::string line;
   Heard heard = Heard::end;
-  // Time that other programs took is not the candidate's: while it is runnable it may use half of
-  // the limit in CPU time.
-  const double cpu_limit_s = worker_->cpu_s() + limit_s / 2;
+  // Time that other programs took is not the candidate's: each of its threads that could run may
+  // use half of the limit in CPU time.
+  const double used_before_s = worker_->cpu_s();
+  const auto is_starved = [&] {
+    return worker_->cpu_s() - used_before_s < worker_->runnable_threads() * limit_s / 2;
+  };
   constexpr int most_limits = 20;
   int limits = 0;
   if (worker_->channel().send(line_of(request))) do
       heard = worker_->channel().receive(line, limit_s, stop_);
     while (heard == Heard::timeout &&
-           (worker_->is_halted() ||
-            (worker_->is_runnable() && worker_->cpu_s() < cpu_limit_s && ++limits < most_limits)));
+           (worker_->is_halted() || (is_starved() && ++limits < most_limits)));
   if (heard == Heard::line) {
     const json answer = json::parse(line);
     if (answer.contains("error")) {

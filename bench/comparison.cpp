@@ -151,42 +151,43 @@ void append_gaps(std::vector<Gap>& gaps, char side, const Runs& runs) {
 
 // ---- Drift ----
 
-// The same thing's time in every run, A's first; empty where a run lacks it.
-std::vector<std::vector<double>> references(const std::vector<Matched>& matched,
-                                            const std::string& control) {
-  std::vector<std::vector<double>> found;
+// The same thing's times in every run, A's first.
+using Reference = std::vector<const RowTimes*>;
+
+std::vector<Reference> references(const std::vector<Matched>& matched, const std::string& control) {
+  std::vector<Reference> found;
   for (const Matched& m : matched) {
     Runs runs = m.a;
     runs.insert(runs.end(), m.b.begin(), m.b.end());
     if (!std::all_of(runs.begin(), runs.end(), is_measured)) continue;
     if (control.empty()) {
-      std::vector<double> values;
+      Reference times;
       for (const ResultRow* row : runs)
-        if (row->choice == runs.front()->choice) values.push_back(log_ms(*row->times));
-      if (values.size() == runs.size()) found.push_back(std::move(values));
+        if (row->choice == runs.front()->choice) times.push_back(&*row->times);
+      if (times.size() == runs.size()) found.push_back(std::move(times));
       continue;
     }
-    std::map<std::string, std::vector<double>> rivals;
+    std::map<std::string, Reference> rivals;
     for (const ResultRow* row : runs)
       for (const ResultRival& rival : row->rivals)
-        if (stands_for(control, rival.algo)) rivals[rival.choice].push_back(log_ms(rival.times));
-    for (auto& [choice, values] : rivals)
-      if (values.size() == runs.size()) found.push_back(std::move(values));
+        if (stands_for(control, rival.algo)) rivals[rival.choice].push_back(&rival.times);
+    for (auto& [choice, times] : rivals)
+      if (times.size() == runs.size()) found.push_back(std::move(times));
   }
   return found;
 }
 
 // Log of how much slower each run's machine was than the average, the median over the references:
 // rows that did change are the smaller part and do not move it.
-std::vector<double> run_drifts(const std::vector<std::vector<double>>& references,
-                               std::size_t runs) {
-  std::vector<double> drifts;
-  for (std::size_t run = 0; run < runs; ++run) {
-    std::vector<double> offsets;
-    for (const std::vector<double>& values : references)
-      offsets.push_back(values[run] - mean(values));
-    drifts.push_back(median(offsets));
+std::vector<double> run_drifts(const std::vector<Reference>& references, std::size_t runs) {
+  std::vector<std::vector<double>> offsets(runs);
+  for (const Reference& times : references) {
+    std::vector<double> values;
+    for (const RowTimes* run : times) values.push_back(log_ms(*run));
+    for (std::size_t run = 0; run < runs; ++run) offsets[run].push_back(values[run] - mean(values));
   }
+  std::vector<double> drifts;
+  for (const std::vector<double>& of_run : offsets) drifts.push_back(median(of_run));
   return drifts;
 }
 
@@ -196,33 +197,30 @@ void divide(RowTimes& times, double by) {
 }
 
 // How runs differ from one another in a row, beyond their processes and the drift of all rows: from
-// the scatter of B over A in rows of one choice, most of which did not change. None where both
-// sides have runs enough to show it row by row.
-double run_variance_of(const std::vector<Matched>& matched, const std::vector<double>& drifts) {
+// the scatter of B over A in the references, most of which did not change. nullopt where these are
+// too few to tell.
+std::optional<double> run_variance_of(const std::vector<Reference>& references,
+                                      const std::vector<double>& drifts, std::size_t runs_of_a) {
+  const std::size_t runs_of_b = drifts.size() - runs_of_a;
   std::vector<double> offsets, variances;
-  for (const Matched& m : matched) {
-    Runs runs = m.a;
-    runs.insert(runs.end(), m.b.begin(), m.b.end());
-    const bool comparable = std::all_of(runs.begin(), runs.end(), [&](const ResultRow* row) {
-      return is_measured(row) && row->choice == runs.front()->choice &&
-             row->times->process_ms.size() >= least_values;
-    });
-    if (!comparable) continue;
+  for (const Reference& times : references) {
+    if (!std::all_of(times.begin(), times.end(),
+                     [](const RowTimes* run) { return run->process_ms.size() >= least_values; }))
+      continue;
     double offset = 0, variance = 0;
-    for (std::size_t i = 0; i < runs.size(); ++i) {
-      const bool is_a = i < m.a.size();
-      const double share = 1 / double(is_a ? m.a.size() : m.b.size());
-      offset += (is_a ? -share : share) * (log_ms(*runs[i]->times) - drifts[i]);
-      variance += share * share * estimate_by_values({&*runs[i]->times, 1}).variance;
+    for (std::size_t i = 0; i < times.size(); ++i) {
+      const bool is_a = i < runs_of_a;
+      const double share = 1 / double(is_a ? runs_of_a : runs_of_b);
+      offset += (is_a ? -share : share) * (log_ms(*times[i]) - drifts[i]);
+      variance += share * share * estimate_by_values({times[i], 1}).variance;
     }
     offsets.push_back(offset);
     variances.push_back(variance);
   }
-  if (offsets.size() < least_drift_rows) return 0;
-  const Matched& any = matched.front();
+  if (offsets.size() < least_drift_rows) return {};
   const double deviation = 1.4826 * median_abs_deviation(offsets);
   return std::max(0.0, deviation * deviation - median(variances)) /
-         (1 / double(any.a.size()) + 1 / double(any.b.size()));
+         (1 / double(runs_of_a) + 1 / double(runs_of_b));
 }
 
 // ---- Verdicts ----
@@ -300,7 +298,7 @@ Comparison compare(const std::vector<ResultFile>& a, const std::vector<ResultFil
         "{} and {} have no row in common: one begins with {}, the other with {}", a.front().path,
         b.front().path, a.front().rows.front().key, b.front().rows.front().key));
 
-  const std::vector<std::vector<double>> found = references(matched, o.control);
+  const std::vector<Reference> found = references(matched, o.control);
   if (found.empty() && !o.control.empty())
     throw InputError(
         fmt::format("--control {}: no candidate of that name was measured in every file: expected "
@@ -315,7 +313,13 @@ Comparison compare(const std::vector<ResultFile>& a, const std::vector<ResultFil
     all.drift.ratio = std::exp(mean(each.subspan(a.size())) - mean(each.first(a.size())));
   }
 
-  all.run_spread = std::sqrt(run_variance_of(matched, drifts));
+  double run_variance = 0;
+  if (std::min(a.size(), b.size()) >= least_values) {
+    all.run_spread = 0;
+  } else if (const std::optional<double> known = run_variance_of(found, drifts, a.size())) {
+    run_variance = *known;
+    all.run_spread = std::sqrt(run_variance);
+  }
   std::size_t intervals = 0;
   for (const Matched& m : matched)
     intervals += !measured_times(m.a).empty() && !measured_times(m.b).empty();
@@ -327,19 +331,6 @@ Comparison compare(const std::vector<ResultFile>& a, const std::vector<ResultFil
         divide(times.emplace_back(*runs[i]->times), std::exp(drifts[first + i]));
     return times;
   };
-  // Of a candidate, chosen or not.
-  const auto times_of_choice = [&](const Runs& runs, const std::string& choice, std::size_t first) {
-    std::vector<RowTimes> times;
-    for (std::size_t i = 0; i < runs.size(); ++i) {
-      if (!runs[i]) continue;
-      for (const ResultRival& rival : runs[i]->rivals)
-        if (rival.choice == choice) {
-          divide(times.emplace_back(rival.times), std::exp(drifts[first + i]));
-          break;
-        }
-    }
-    return times;
-  };
   for (const Matched& m : matched) {
     ComparedRow& row = all.rows.emplace_back();
     row.a = summary(m.a);
@@ -348,19 +339,10 @@ Comparison compare(const std::vector<ResultFile>& a, const std::vector<ResultFil
     const std::vector<RowTimes> times_a = without_drift(m.a, 0),
                                 times_b = without_drift(m.b, a.size());
     if (!times_a.empty() && !times_b.empty()) {
-      row.ratio = unpaired_ratio(times_a, times_b, all.error, all.run_spread * all.run_spread);
+      row.ratio = unpaired_ratio(times_a, times_b, all.error, run_variance);
       row.assumed = !shows_spread(times_a) || !shows_spread(times_b);
     }
     row.change = change_of(row, o);
-    // An open race may choose what is slower. It is no news while what A chose is not slower in B.
-    if (row.change == Change::slower && (row.a.unsure || row.b.unsure) &&
-        row.a.row->choice != row.b.row->choice) {
-      const std::vector<RowTimes> again = times_of_choice(m.b, row.a.row->choice, a.size());
-      const bool holds =
-          !again.empty() && unpaired_ratio(times_a, again, all.error,
-                                           all.run_spread * all.run_spread)[0] <= 1 + o.threshold;
-      if (holds) row.change = Change::same;
-    }
     row.open = row.change == Change::same && row.ratio[1] > 0 &&
                (row.ratio[2] > 1 + o.threshold || row.ratio[0] < 1 / (1 + o.threshold));
   }

@@ -82,8 +82,10 @@ struct Comparison {
   std::vector<const ResultRow*> only_a, only_b;  // missing on the other side
   std::vector<Gap> gaps;                         // of what both sides have
   Drift drift;
-  double run_spread = 0;  // between runs of a row, beyond processes and drift: estimated from all
-  double error = 0;       // of one row's interval
+  // Between runs of a row, beyond processes and drift, estimated from all rows; 0 where runs show
+  // it row by row; nullopt where too few rows tell.
+  std::optional<double> run_spread;
+  double error = 0;               // of one row's interval
   bool nothing_measured() const;  // every row has a side with only a prediction
   // That, or a row is slower, works no longer, or is missing in B or in one of B's runs.
   bool fails() const;

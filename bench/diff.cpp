@@ -81,6 +81,7 @@ std::vector<std::string> warnings(const std::vector<ResultFile>& a,
   };
   differ("machines", &ResultFile::machine);
   differ("settings", &ResultFile::setting);
+  differ("packing", &ResultFile::packing);
   return lines;
 }
 
@@ -208,10 +209,15 @@ std::vector<std::string> notes(const Comparison& all, const Options& o) {
   notes.push_back(drift_note(all, o));
   notes.push_back(fmt::format("Intervals hold for all rows together with {:.0f}%.",
                               100 * (1 - comparison_error)));
-  if (all.run_spread > 0)
+  if (!all.run_spread)
+    notes.push_back(
+        "How runs differ is not in the intervals: too few rows show it, and fewer than three runs "
+        "a "
+        "side.");
+  else if (*all.run_spread > 0)
     notes.push_back(fmt::format(
         "Rows differ by {:.1f}% from run to run, as their scatter shows: that is in the intervals.",
-        100 * all.run_spread));
+        100 * *all.run_spread));
   if (s.assumed > 0)
     notes.push_back(
         fmt::format("{} rows have under {} processes or runs a side: {:.0f}% between them is "
@@ -254,7 +260,7 @@ Json summary_json(const Comparison& all, const Options& o, std::size_t runs_a, s
             {"ratio", all.drift.ratio},
             {"control", o.compare.control},
             {"references", all.drift.rows}}},
-          {"run_spread", all.run_spread},
+          {"run_spread", all.run_spread ? Json(*all.run_spread) : Json()},
           {"totals", {{"A_ms", s.a_ms}, {"B_ms", s.b_ms}}},
           {"only_A", names(all.only_a)},
           {"only_B", names(all.only_b)},
@@ -392,15 +398,15 @@ VerbAction declare_diff(CLI::App& app) {
       app,
       "Compares result files of a kind: the JSON of tune, bench, sweep or roofline and tuning\n"
       "stores; the JSON of time; or plans. Exits with 1 when a row became slower by more than the\n"
-      "threshold, stopped working or is missing, or when no row is measured on both sides, so that "
-      "a\n"
-      "build can depend on it.\n\n"
+      "threshold, stopped working or is missing, in one of several runs too, or when no row is\n"
+      "measured on both sides, so that a build can depend on it.\n\n"
       "B/A is the time after over the time before. A row is SLOWER when the whole interval of B/A\n"
       "lies beyond the threshold, FASTER when it lies below. The intervals come from how runs\n"
       "differ, or with one file a side the worker processes in it, and all of them together hold\n"
       "with 99%. Where a side has fewer than three of these, processes are taken to differ by 5%:\n"
-      "only large changes show, and three or more runs a side see more. SAME? is a row whose\n"
-      "interval reaches beyond the threshold: it may have changed.\n\n"
+      "only large changes show. With fewer than three runs a side, how runs differ comes from the\n"
+      "scatter of all rows. SAME? is a row whose interval reaches beyond the threshold: it may\n"
+      "have changed.\n\n"
       "The change that all rows share (the median over those with the same algorithm, config and\n"
       "layouts) counts as the machine's drift and is divided out. A change to all rows looks the\n"
       "same: --control onednn takes the drift from an algorithm that did not change. FLIPPED:\n"

@@ -9,17 +9,11 @@
 #include "autotune/candidates.h"
 #include "autotune/decide.h"
 #include "bench/report.h"
+#include "bench/tune_cells.h"
 #include "bench/tune_report.h"
 
 namespace convlab {
 namespace {
-
-// The first that works beside the chosen one: candidates stand best first.
-const Candidate* runner_up(const LayerResult& layer) {
-  for (std::size_t i = 0; i < layer.candidates.size(); ++i)
-    if (i != layer.chosen && layer.candidates[i].status == Status::ok) return &layer.candidates[i];
-  return nullptr;
-}
 
 // The runner-up's is the verdict's own. Others are paired where they ran in the same processes.
 std::array<double, 3> ratio_to_chosen(const Candidate& c, const LayerResult& layer) {

@@ -104,17 +104,19 @@ std::filesystem::path place_of(std::filesystem::path path) {
 bool is_same_file(const std::string& a, const std::string& b) {
   std::error_code error;
   if (std::filesystem::equivalent(a, b, error)) return std::filesystem::is_regular_file(a, error);
-  return place_of(a) == place_of(b);
+  const std::filesystem::path place = place_of(a);  // empty where the current directory is gone
+  return !place.empty() && place == place_of(b);
 }
 
 // SQLite's files beside a store, which it deletes or reads as part of it, and the copy that
 // `db prune` makes: the store's name, when `path` is one of them.
 std::optional<std::string> store_beside(const std::string& path,
                                         const std::vector<NamedFile>& files) {
+  const std::string place = place_of(path);
   for (const std::string_view suffix : {"-journal", "-wal", "-shm", ".undo"}) {
-    if (!path.ends_with(suffix)) continue;
-    const std::string store = path.substr(0, path.size() - suffix.size());
-    if (Store::is_store(store)) return store;
+    if (!place.ends_with(suffix)) continue;
+    const std::string store = place.substr(0, place.size() - suffix.size());
+    if (Store::is_store(store) || is_same_file(store, Store::default_path())) return store;
     for (const NamedFile& file : files)
       if (file.flag == "--db" && is_same_file(file.path, store)) return store;
   }

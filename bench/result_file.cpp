@@ -67,20 +67,33 @@ RowTimes times_of(const json& measured) {
           measured.value("samples_ms", std::vector<double>())};
 }
 
+// As the race counted: with packing the filter, which is part of a training step.
+RowTimes cost_of(const json& candidate, bool count_packing) {
+  RowTimes times = times_of(candidate);
+  const json pack = candidate.value("pack_ms", json());
+  if (!count_packing || !pack.is_number()) return times;
+  const auto process_pack_ms = candidate.value("process_pack_ms", std::vector<double>());
+  times.ms += pack.get<double>();
+  for (double& ms : times.samples_ms) ms += pack.get<double>();
+  for (std::size_t i = 0; i < times.process_ms.size(); ++i)
+    times.process_ms[i] += i < process_pack_ms.size() ? process_pack_ms[i] : pack.get<double>();
+  return times;
+}
+
 std::string choice_of(const json& candidate) {
   return joined({candidate.at("algo").get<std::string>(), candidate.at("config").get<std::string>(),
                  show_layouts(candidate.at("layouts"))});
 }
 
 // In rounds, that is: of one that was predicted, or had a single sample, the spread is 0.
-bool was_timed(const json& candidate) {
+bool is_timed(const json& candidate) {
   const std::string status = candidate.value("status", "");
   return (status == "ok" || status == "dropped") && !candidate.value("predicted", false) &&
          (!candidate.value("process_ms", json::array()).empty() ||
           candidate.value("mad_ms", 0.0) > 0);
 }
 
-ResultRow layer_row(const json& layer) {
+ResultRow layer_row(const json& layer, bool training) {
   const auto text = [&](const char* field) { return layer.at(field).get<std::string>(); };
   const std::string problem = text("problem"), pass = text("pass"), dtype = text("dtype");
   ResultRow row;
@@ -91,6 +104,7 @@ ResultRow layer_row(const json& layer) {
     row.key = joined({row.key, point.at("layout").get<std::string>()});
     row.name = joined({row.name, point.at("layout").get<std::string>()});
   }
+  const bool count_packing = training && pass != to_string(Pass::backward_filter);
   const json& chosen = layer.at("chosen");
   const json& candidates = layer.at("candidates");
   if (const json& any = chosen.is_null() && !candidates.empty() ? candidates.at(0) : chosen;
@@ -98,29 +112,35 @@ ResultRow layer_row(const json& layer) {
     row.setting =
         show_setting(any.at("threads").get<std::int64_t>(), any.at("cache").get<std::string>());
   for (const json& candidate : candidates)
-    if (was_timed(candidate))
-      row.rivals.push_back(
-          {candidate.at("algo").get<std::string>(), choice_of(candidate), times_of(candidate)});
+    if (is_timed(candidate))
+      row.rivals.push_back({candidate.at("algo").get<std::string>(), choice_of(candidate),
+                            cost_of(candidate, count_packing)});
   if (chosen.is_null()) return row;
   const std::string verdict = layer.value("verdict", "");
   row.predicted = verdict == to_string(Verdict::predicted);
   row.unsure = verdict == to_string(Verdict::unsure);
   row.algo = chosen.at("algo").get<std::string>();
   row.choice = choice_of(chosen);
-  row.times = times_of(chosen);
+  row.times = cost_of(chosen, count_packing);
   return row;
 }
 
 void read_layers(const json& file, ResultFile& result) {
   result.family = "results of layers";
   result.machine = machine_of(file.at("provenance"));
-  for (const json& layer : file.at("layers")) result.rows.push_back(layer_row(layer));
+  const json& layers = file.at("layers");
+  const bool training = std::any_of(layers.begin(), layers.end(), [](const json& layer) {
+    return layer.at("pass").get<std::string>() != to_string(Pass::forward);
+  });
+  result.packing = training ? "counted" : "left out";
+  for (const json& layer : layers) result.rows.push_back(layer_row(layer, training));
 }
 
 // ---- A roofline: the points that were chosen ----
 
 void read_roofline(const std::string& text, ResultFile& result) {
   result.family = "results of layers";
+  result.packing = "left out";
   const RooflineReport report = roofline_from_json(text, "its points");
   json provenance = json::object();
   for (const auto& [name, value] : report.provenance) provenance[name] = value;
@@ -238,6 +258,7 @@ std::optional<std::size_t> fastest_dropped(const std::vector<Candidate>& candida
 
 void read_store(const std::vector<StoreRow>& rows, ResultFile& result) {
   result.family = "results of layers";
+  result.packing = "left out";
   // Of a candidate measured again, as another version or by another build, the newest counts.
   struct Problem {
     ResultRow row;

@@ -41,6 +41,8 @@ struct ResultFile {
   std::string subject;  // of a net: "resnet18, batch 16, training, f32"
   std::string machine;  // "AMD EPYC 9R45, avx512"; empty when the file holds several
   std::string setting;  // that all rows share; empty when they differ
+  // "counted" in the times, as the race of a training step does, or "left out"; of layers only
+  std::string packing;
   std::vector<ResultRow> rows;
 };
 

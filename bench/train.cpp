@@ -117,7 +117,9 @@ void require_checkpoint(const Options& o) {
         "--checkpoint: '{}': expected a name that ends in .safetensors, the format it is in",
         o.checkpoint));
   Output(o.checkpoint, "--checkpoint");  // throws where it cannot be written
-  if (o.checkpoint != o.resume && std::filesystem::exists(o.checkpoint))
+  std::error_code no_file;
+  if (std::filesystem::exists(o.checkpoint) &&
+      !std::filesystem::equivalent(o.checkpoint, o.resume, no_file))
     throw InputError(fmt::format(
         "--checkpoint: '{}' is there already: go on with it by --resume, or name another file",
         o.checkpoint));

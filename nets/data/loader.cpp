@@ -170,11 +170,15 @@ class DataLoader::Impl {
                         size_));
     image_bytes_ =
         transform_.channels * transform_.height * transform_.width * bytes_of(options_.dtype);
-    const double image = double(image_bytes_ * slots()), most = double(device_.info().memory_bytes);
-    require(image * double(options_.batch) <= most,
-            fmt::format("{} batches of {} images do not fit in {}: expected at most {} images",
-                        slots(), options_.batch, show_bytes(device_.info().memory_bytes),
-                        std::int64_t(most / image)));
+    // Its images are pinned in the host's memory, which of a card's device is not known here.
+    const double there = double(device_.info().memory_bytes);
+    const double needed = double(image_bytes_) * double(slots()) * double(options_.batch);
+    require(
+        device_.info().kind != DeviceKind::cpu || needed <= there,
+        fmt::format("{} batches of {} images (prefetch {}) do not fit in {}: expected a smaller "
+                    "batch or prefetch",
+                    slots(), options_.batch, options_.prefetch,
+                    show_bytes(device_.info().memory_bytes)));
   }
 
   Slot& slot_of(std::int64_t batch) { return slots_[batch % std::int64_t(slots_.size())]; }

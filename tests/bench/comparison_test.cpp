@@ -26,7 +26,9 @@ struct Simulated {
 class Simulation {
  public:
   ResultFile file(const Simulated& s) {
-    ResultFile file{"file", "layers", "", "", "", {}};
+    ResultFile file;
+    file.path = "file";
+    file.family = "layers";
     for (std::size_t i = 0; i < file_rows; ++i) {
       ResultRow row;
       row.key = row.name = "row" + std::to_string(i);

@@ -209,23 +209,52 @@ TEST_F(DiffTest, TheScatterOfRowsShowsHowRunsDiffer) {
   const Ran scattered = diff(side(0, 1), side(0.07, 1.15), {"--format", "json"});
   EXPECT_EQ(scattered.exit_code, 0) << scattered.out;
   EXPECT_NEAR(json::parse(scattered.out)["summary"]["run_spread"].get<double>(), 0.037, 0.01);
+  Words runs{"--format", "json"};  // three a side show it row by row
+  for (const char* name : {"a", "b"}) {
+    runs.push_back(*name == 'a' ? "--before" : "--after");
+    for (const char* number : {"1", "2", "3"})
+      runs.push_back(write(std::string(name) + number,
+                           side(*name == 'a' ? 0 : 0.07, *name == 'a' ? 1 : 1.15).dump()));
+  }
+  EXPECT_EQ(json::parse(diff(runs).out)["summary"]["run_spread"], 0);
   const Ran steady = diff(side(0, 1), side(0.001, 1.15), {"--format", "json"});
   EXPECT_EQ(steady.exit_code, 1) << steady.out;
   EXPECT_EQ(json::parse(steady.out)["summary"]["counts"]["SLOWER"], 1);
 }
 
-TEST_F(DiffTest, WhatAnOpenRaceChoseInsteadIsOpenToo) {
-  const json a = tuning({layer("l", chosen("direct", 1))});
-  json b = tuning({layer("l", chosen("winograd", 1.5))});
-  EXPECT_EQ(diff(a, b).exit_code, 1);
-  b["layers"][0]["verdict"] = "UNSURE";
-  EXPECT_EQ(diff(a, b).exit_code, 1);  // nobody knows what direct takes now
-  b["layers"][0]["candidates"].push_back(chosen("direct", 1));
-  const Ran ran = diff(a, b);
-  EXPECT_EQ(ran.exit_code, 0) << ran.out;
-  EXPECT_TRUE(contains(ran.out, "FLIPPED same?*")) << ran.out;
-  b["layers"][0]["candidates"].back() = chosen("direct", 2);  // it did become slower
-  EXPECT_EQ(diff(a, b).exit_code, 1);
+// Without a control half of the rows that change look like scatter.
+TEST_F(DiffTest, ScatterIsTheControlsWhereThereIsOne) {
+  const auto side = [&](double half) {
+    std::vector<json> layers;
+    for (int i = 1; i <= 8; ++i) {
+      layers.push_back(layer(std::string(i, 'r'), chosen("direct", i % 2 ? half : 1)));
+      layers.back()["candidates"].push_back(chosen("onednn.direct", 2));
+    }
+    return tuning(layers);
+  };
+  const Ran alone = diff(side(1), side(1.5), {"--format", "json"});
+  EXPECT_GT(json::parse(alone.out)["summary"]["run_spread"].get<double>(), 0.1);
+  const Ran controlled = diff(side(1), side(1.5), {"--control", "onednn", "--format", "json"});
+  EXPECT_EQ(controlled.exit_code, 1);
+  EXPECT_EQ(json::parse(controlled.out)["summary"]["counts"]["SLOWER"], 4);
+}
+
+// 1 + 1 to pack, or 2: equal in a step of training, and in inference not.
+TEST_F(DiffTest, PackingCountsAsInTheRace) {
+  json packed = chosen("winograd", 1), whole = chosen("direct", 2);
+  packed["pack_ms"] = 1;
+  packed["process_pack_ms"] = json(std::vector<double>(5, 1));
+  whole["pack_ms"] = 0;
+  json a = tuning({layer("l", packed), layer("mm", chosen("direct", 1))});
+  json b = tuning({layer("l", whole), layer("mm", chosen("direct", 1))});
+  EXPECT_EQ(verdicts(diff(a, b, {"--format", "json"}))["l n=1 fwd"], "FLIPPED slower");
+  a["layers"][1]["pass"] = b["layers"][1]["pass"] = "bwd_w";
+  const Ran ran = diff(a, b, {"--format", "json"});
+  EXPECT_EQ(verdicts(ran)["l n=1 fwd"], "FLIPPED same") << ran.out;
+  EXPECT_NEAR(json::parse(ran.out)["rows"][0]["A_ms"].get<double>(), 2, 1e-3);
+  EXPECT_EQ(ran.err, "");
+  const Ran mixed = diff(a, tuning({layer("l", whole)}));
+  EXPECT_TRUE(contains(mixed.err, "Different packing: A counted, B left out.")) << mixed.err;
 }
 
 TEST_F(DiffTest, AFileIsOneRun) {

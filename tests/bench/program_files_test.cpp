@@ -13,10 +13,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* strided = "mb1ic16ih8oc16oh4kh3sh2ph1";  // fft refuses it
-
-json rows_of(const std::string& text) { return json::parse(text).at("rows"); }
-
 TEST_F(ProgramTest, ASecondRunResumesFromTheStore) {
   // A single candidate: between several, noise may call for another race.
   const Words command{"tune",    tiny,     "--pass",   "fwd",  "--threads", "1",
@@ -201,7 +197,9 @@ TEST_F(ProgramTest, NoFileIsReadAndWrittenOrWrittenTwice) {
        directory_ / "dangling"},
       {"db", "export", "--db", store, "--output", store + "-journal"},
       {"tune", tiny, "--db", "new.db", "--output", "./new.db.undo"},
+      {"tune", tiny, "--output", directory_ / "wal"},
   };
+  std::filesystem::create_symlink(store + "-wal", directory_ / "wal");
   std::filesystem::create_symlink("fresh", directory_ / "dangling");
   std::map<std::string, std::string> contents;
   for (const std::string& file : {store, list, before, plan}) contents[file] = read_file(file);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ namespace convlab {
 using Words = std::vector<std::string>;
 
 inline constexpr const char* tiny = "mb1ic16ih8oc16oh8kh3ph1";
+inline constexpr const char* strided = "mb1ic16ih8oc16oh4kh3sh2ph1";  // fft refuses it
 
 inline Words operator+(Words words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
@@ -28,6 +30,10 @@ inline bool contains(const std::string& text, const std::string& part) {
 
 inline std::ptrdiff_t lines(const std::string& text) {
   return std::count(text.begin(), text.end(), '\n');
+}
+
+inline nlohmann::json rows_of(const std::string& text) {
+  return nlohmann::json::parse(text).at("rows");
 }
 
 class ProgramTest : public testing::Test {

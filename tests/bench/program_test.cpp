@@ -18,10 +18,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* strided = "mb1ic16ih8oc16oh4kh3sh2ph1";  // fft refuses it
-
-json rows_of(const std::string& text) { return json::parse(text).at("rows"); }
-
 TEST_F(ProgramTest, HelpTeachesByExampleOnStdout) {
   const Ran top = run({"--help"});
   EXPECT_EQ(top.exit_code, 0);
