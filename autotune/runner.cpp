@@ -133,6 +133,7 @@ Sample LocalRunner::sample(const Candidate& c, Timed timed, int runs) {
         });
       });
     if (timed == Timed::convert) return sample_conversions(c);
+    trial.prepare();
     if (options_.cache == CacheMode::hot) {
       if (c.ms < long_run_ms) run();
       return metered([&] { return stream_->time(run, runs); });

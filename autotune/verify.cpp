@@ -10,8 +10,8 @@
 
 #include "autotune/limits.h"
 #include "autotune/loss.h"
+#include "conv/element_type.h"
 #include "conv/error.h"
-#include "conv/half.h"
 
 namespace convlab {
 namespace {
@@ -38,24 +38,8 @@ double nearly_normal(std::uint64_t bits) {
   return double(sum - std::int64_t(mean)) / deviation;
 }
 
-// Calls visit(T()) with the element type in memory.
-template <class Visit>
-auto with_type(DType dtype, const Visit& visit) {
-  switch (dtype) {
-    case DType::f64:
-      return visit(double());
-    case DType::f16:
-      return visit(Float16());
-    case DType::bf16:
-      return visit(BFloat16());
-    case DType::f32:
-      break;
-  }
-  return visit(float());
-}
-
 double round_to(DType dtype, double v) {
-  return with_type(dtype, [v](auto type) { return double(decltype(type)(v)); });
+  return with_element_type(dtype, [v](auto type) { return double(decltype(type)(v)); });
 }
 
 std::vector<double> random_values(std::int64_t count, DType dtype, std::uint64_t seed,
@@ -92,7 +76,8 @@ std::vector<std::byte> to_memory(std::span<const double> plain, const TensorDesc
 
 std::vector<std::byte> to_memory(DType dtype, std::span<const double> plain,
                                  const TensorDesc& desc) {
-  return with_type(dtype, [&](auto type) { return to_memory<decltype(type)>(plain, desc); });
+  return with_element_type(dtype,
+                           [&](auto type) { return to_memory<decltype(type)>(plain, desc); });
 }
 
 // KCRS and bias as tensors, so that one description serves all operands.
@@ -113,15 +98,6 @@ GuardedBuffer upload(DType dtype, std::span<const double> plain, const TensorDes
   return buffer;
 }
 
-void fill(const GuardedBuffer& buffer, std::byte value, Device& device, Stream& stream) {
-  const Span span = buffer.span();
-  const std::vector<std::byte> piece(std::min<std::size_t>(span.size(), 1 << 20), value);
-  for (std::size_t at = 0; at < span.size(); at += piece.size())
-    device.copy_to_device(span.data() + at,
-                          ConstSpan(piece).first(std::min(piece.size(), span.size() - at)), stream);
-  stream.synchronize();
-}
-
 template <class T>
 Operands::Verdict judge_output(std::span<const std::byte> bytes, const TensorDesc& desc,
                                const ReferenceCase& reference, double max_error) {
@@ -134,9 +110,11 @@ Operands::Verdict judge_output(std::span<const std::byte> bytes, const TensorDes
     return fmt::format("({}, {}, {}, {})", i / (desc.w * desc.h * desc.c),
                        i / (desc.w * desc.h) % desc.c, i / desc.w % desc.h, i % desc.w);
   };
-  const bool finite =
-      std::all_of(memory, memory + desc.elements(), [](T v) { return std::isfinite(double(v)); });
-  if (!finite) {
+  std::int64_t not_finite = 0;
+#pragma omp parallel for reduction(+ : not_finite)
+  for (std::int64_t i = 0; i < desc.elements(); ++i)
+    not_finite += !std::isfinite(double(memory[i]));
+  if (not_finite > 0) {
     for (std::int64_t i = 0; i < desc.n * desc.c * desc.h * desc.w; ++i)
       if (!std::isfinite(value(i)))
         return {Status::failed,
@@ -152,9 +130,9 @@ Operands::Verdict judge_output(std::span<const std::byte> bytes, const TensorDes
             return {Status::failed,
                     fmt::format("padding lane ({}, {}, {}, {}) is not zero", n, c, h, w), INFINITY};
 
-  std::vector<double> got;
-  got.reserve(reference.indices().size());
-  for (std::int64_t i : reference.indices()) got.push_back(value(i));
+  std::vector<double> got(reference.indices().size());
+#pragma omp parallel for
+  for (std::size_t i = 0; i < got.size(); ++i) got[i] = value(reference.indices()[i]);
   const double error = rel_error(got, reference.expected());
   if (error <= max_error) return {Status::ok, "", error};
   // A wrong result is off by about its own size; anything below that is a matter of rounding.
@@ -289,7 +267,7 @@ std::vector<ConstSpan> Operands::memory() const {
 }
 
 void Operands::poison_output() {
-  if (initial_out_.empty()) return fill(out_, poison_byte, device_, stream_);
+  if (initial_out_.empty()) return device_.fill(out_.span(), poison_byte, stream_);
   device_.copy_to_device(out_.data(), initial_out_, stream_);
   stream_.synchronize();
 }
@@ -306,7 +284,7 @@ Operands::Verdict Operands::judge(const ReferenceCase& reference, double max_err
   device_.copy_to_host(bytes, out_.data(), stream_);
   stream_.synchronize();
   const TensorDesc desc = output_desc(problem_);
-  return with_type(problem_.dtype, [&](auto type) {
+  return with_element_type(problem_.dtype, [&](auto type) {
     return judge_output<decltype(type)>(bytes, desc, reference, max_error);
   });
 }
@@ -324,11 +302,13 @@ void Trial::pack() {
   if (packed_.data()) plan_->pack_filter(operands_.filter(), packed_.span(), stream_);
 }
 
+void Trial::prepare() { workspace_.resize(plan_->workspace_bytes(), device_, stream_); }
+
 void Trial::run(PhaseRecorder* phases) {
+  prepare();
   ConvArgs args = operands_.args();
   if (packed_.data()) args.w = packed_.data();
   args.phases = phases;
-  workspace_.resize(plan_->workspace_bytes(), device_, stream_);
   plan_->run(args, workspace_.span(), stream_);
 }
 
@@ -339,9 +319,9 @@ std::vector<ConstSpan> Trial::memory() const {
 }
 
 Operands::Verdict Trial::check(const ReferenceCase& reference, double max_error) {
-  fill(packed_, poison_byte, device_, stream_);
-  workspace_.resize(plan_->workspace_bytes(), device_, stream_);
-  fill(workspace_, poison_byte, device_, stream_);
+  prepare();
+  device_.fill(packed_.span(), poison_byte, stream_);
+  device_.fill(workspace_.span(), poison_byte, stream_);
   operands_.poison_output();
   pack();
   run();

@@ -107,6 +107,9 @@ class Trial {
 
   const ConvPlan& plan() const { return *plan_; }
   void pack();  // does nothing for plans that take the filter as it is
+  // What run() would otherwise do first, and what no capture into a graph may hold: the workspace
+  // that trials share takes this plan's size.
+  void prepare();
   void run(PhaseRecorder* = nullptr);
   std::vector<ConstSpan> memory() const;  // all that a run may touch
   // Poisons, packs, runs, judges; also checks the guards of workspace and packed filter.

@@ -78,6 +78,7 @@ class Device {
   // Queued: `from` stays as it is until the stream is synchronized.
   virtual void copy_to_device(std::byte* to, ConstSpan from, Stream&) = 0;
   virtual void copy_to_host(Span to, const std::byte* from, Stream&) = 0;  // done on return
+  virtual void fill(Span, std::byte value, Stream&) = 0;                   // queued
 
   virtual std::unique_ptr<Stream> make_stream() = 0;
   // Pushes this memory out of every cache of the device, before whatever is queued next.

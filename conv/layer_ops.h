@@ -157,7 +157,7 @@ class LayerOps {
   // What any operation that takes a Workspace needs for a tensor of these sizes, at most.
   virtual std::size_t workspace_bytes(DType, const TensorDesc&) const = 0;
 
-  // ---- Moving ----
+  // ---- Moving, in every type ----
 
   virtual void zero(Span, Stream&) const = 0;
   // Copies a tensor into another layout of the same n, c, h, w; lanes that pad C are written as

@@ -44,15 +44,19 @@ HWY_INLINE void TransposeSquare(const T* from, std::int64_t from_pitch, T* to,
   }
 }
 
+// Elements of two bytes, which no algorithm of the CPU's takes, go one by one.
 template <class T>
 void Transpose(const T* from, std::int64_t from_pitch, std::int64_t rows, std::int64_t columns,
                T* to, std::int64_t to_pitch) {
-  constexpr std::int64_t square = 16 / sizeof(T);
-  const std::int64_t whole_rows = rows / square * square;
-  const std::int64_t whole_columns = columns / square * square;
-  for (std::int64_t j = 0; j < whole_columns; j += square)
-    for (std::int64_t i = 0; i < whole_rows; i += square)
-      TransposeSquare(from + i * from_pitch + j, from_pitch, to + j * to_pitch + i, to_pitch);
+  std::int64_t whole_rows = 0, whole_columns = 0;
+  if constexpr (sizeof(T) > 2) {
+    constexpr std::int64_t square = 16 / sizeof(T);
+    whole_rows = rows / square * square;
+    whole_columns = columns / square * square;
+    for (std::int64_t j = 0; j < whole_columns; j += square)
+      for (std::int64_t i = 0; i < whole_rows; i += square)
+        TransposeSquare(from + i * from_pitch + j, from_pitch, to + j * to_pitch + i, to_pitch);
+  }
   for (std::int64_t i = 0; i < rows; ++i)
     for (std::int64_t j = i < whole_rows ? whole_columns : 0; j < columns; ++j)
       to[j * to_pitch + i] = from[i * from_pitch + j];
@@ -116,12 +120,15 @@ void RunTile(const ChannelCopy& copy, const T* from, T* to, std::int64_t n, std:
   }
 }
 
+// By a type as wide as this one: moving elements needs no more.
 void CopyTile(DType dtype, const ChannelCopy& copy, const void* from, void* to, std::int64_t n,
               std::int64_t c, std::int64_t written, std::int64_t pixel) {
-  with_type(dtype, [&](auto zero) {
+  const auto run = [&](auto zero) {
     using T = decltype(zero);
     RunTile(copy, static_cast<const T*>(from), static_cast<T*>(to), n, c, written, pixel);
-  });
+  };
+  if (size_of(dtype) == 2) return run(std::uint16_t());
+  with_type(dtype, run);
 }
 
 }  // namespace convlab::cpu::HWY_NAMESPACE
@@ -186,7 +193,6 @@ void CpuLayerOps::zero(Span bytes, Stream&) const {
 
 void CpuLayerOps::copy_channels(DType dtype, const ChannelCopy& copy, const void* from, void* to,
                                 Stream&) const {
-  validate(dtype, "copy_channels");
   validate(copy);
   if (whole_blocks(copy)) return copy_blocks(dtype, copy, from, to, threads_);
   copy_tiles(dtype, copy, from, to, threads_);

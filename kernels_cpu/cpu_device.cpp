@@ -184,6 +184,7 @@ class CpuDevice : public Device {
   void copy_to_host(Span to, const std::byte* from, Stream&) override {
     std::copy_n(from, to.size(), to.data());
   }
+  void fill(Span span, std::byte value, Stream&) override { std::ranges::fill(span, value); }
 
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuStream>(); }
 

@@ -116,6 +116,11 @@ class CudaDevice : public Device, public NvtxRanges, public CeilingDevice {
         "cudaMemcpyAsync");
     stream.synchronize();
   }
+  void fill(Span span, std::byte value, Stream& stream) override {
+    if (span.empty()) return;
+    check(cudaMemsetAsync(span.data(), int(value), span.size(), native_stream(stream)),
+          "cudaMemsetAsync");
+  }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CudaStream>(index_); }
   // Filling twice the cache's size elsewhere leaves nothing of the rest in it.
   void evict_from_caches(std::span<const ConstSpan>, Stream& stream) override {

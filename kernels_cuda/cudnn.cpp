@@ -102,35 +102,42 @@ struct Choice {
   cudnnMathType_t math = CUDNN_FMA_MATH;
 };
 
-// cuDNN's answers come best first; those that failed say so.
+// cuDNN's answers come best first; those that failed say so. Where FMA is asked for, answers may
+// still name another math type, which from sm_80 on rounds f32 to TF32.
 template <class Perf>
-Choice first_that_works(const std::vector<Perf>& answers) {
+Choice first_that_works(const std::vector<Perf>& answers, cudnnMathType_t allowed) {
   for (const Perf& a : answers)
-    if (a.status == CUDNN_STATUS_SUCCESS) return {int(a.algo), a.mathType};
-  throw CudaError("cuDNN has no algorithm for this problem");
+    if (a.status == CUDNN_STATUS_SUCCESS &&
+        (allowed != CUDNN_FMA_MATH || a.mathType == CUDNN_FMA_MATH))
+      return {int(a.algo), a.mathType};
+  throw CudaError(fmt::format("cuDNN has no algorithm for this problem{}",
+                              allowed == CUDNN_FMA_MATH ? " by FMA" : ""));
 }
 
-// ask(room, &count, answers): one of cuDNN's questions whose answer is a list.
-template <class Perf, class Ask>
-Choice first_answer(const char* call, Ask&& ask) {
+// query(room, &count, answers): one of cuDNN's questions whose answer is a list.
+template <class Perf, class Query>
+Choice first_answer(const char* call, cudnnMathType_t allowed, Query&& query) {
   std::vector<Perf> answers(32);
   int count = 0;
-  check(ask(int(answers.size()), &count, answers.data()), call);
+  check(query(int(answers.size()), &count, answers.data()), call);
   answers.resize(std::size_t(count));
-  return first_that_works(answers);
+  return first_that_works(answers, allowed);
 }
 
-Choice heuristic_choice(cudnnHandle_t handle, const Described& d, Pass pass) {
+Choice heuristic_choice(cudnnHandle_t handle, const Described& d, Pass pass,
+                        cudnnMathType_t allowed) {
   switch (pass) {
     case Pass::forward:
       return first_answer<cudnnConvolutionFwdAlgoPerf_t>(
-          "cudnnGetConvolutionForwardAlgorithm_v7", [&](int room, int* count, auto* answers) {
+          "cudnnGetConvolutionForwardAlgorithm_v7", allowed,
+          [&](int room, int* count, auto* answers) {
             return cudnnGetConvolutionForwardAlgorithm_v7(handle, d.x, d.w, d.conv, d.y, room,
                                                           count, answers);
           });
     case Pass::backward_data:
       return first_answer<cudnnConvolutionBwdDataAlgoPerf_t>(
-          "cudnnGetConvolutionBackwardDataAlgorithm_v7", [&](int room, int* count, auto* answers) {
+          "cudnnGetConvolutionBackwardDataAlgorithm_v7", allowed,
+          [&](int room, int* count, auto* answers) {
             return cudnnGetConvolutionBackwardDataAlgorithm_v7(handle, d.w, d.y, d.conv, d.x, room,
                                                                count, answers);
           });
@@ -138,7 +145,8 @@ Choice heuristic_choice(cudnnHandle_t handle, const Described& d, Pass pass) {
       break;
   }
   return first_answer<cudnnConvolutionBwdFilterAlgoPerf_t>(
-      "cudnnGetConvolutionBackwardFilterAlgorithm_v7", [&](int room, int* count, auto* answers) {
+      "cudnnGetConvolutionBackwardFilterAlgorithm_v7", allowed,
+      [&](int room, int* count, auto* answers) {
         return cudnnGetConvolutionBackwardFilterAlgorithm_v7(handle, d.x, d.y, d.conv, d.w, room,
                                                              count, answers);
       });
@@ -172,7 +180,8 @@ Buffer largest_buffer(int device, std::size_t bytes) {
 }
 
 // By running all there is, with all the workspace that any of it asks for, if the card has it.
-Choice found_choice(CudaStream& stream, const Described& d, const ConvProblem& p) {
+Choice found_choice(CudaStream& stream, const Described& d, const ConvProblem& p,
+                    cudnnMathType_t allowed) {
   const cudnnHandle_t handle = stream.cudnn();
   std::size_t bytes = 0;
   for (const CudnnAlgo& algo : cudnn_algos) {
@@ -193,14 +202,16 @@ Choice found_choice(CudaStream& stream, const Described& d, const ConvProblem& p
   switch (p.pass) {
     case Pass::forward:
       return first_answer<cudnnConvolutionFwdAlgoPerf_t>(
-          "cudnnFindConvolutionForwardAlgorithmEx", [&](int room, int* count, auto* answers) {
+          "cudnnFindConvolutionForwardAlgorithmEx", allowed,
+          [&](int room, int* count, auto* answers) {
             return cudnnFindConvolutionForwardAlgorithmEx(handle, d.x, x.data(), d.w, w.data(),
                                                           d.conv, d.y, y.data(), room, count,
                                                           answers, workspace.data(), bytes);
           });
     case Pass::backward_data:
       return first_answer<cudnnConvolutionBwdDataAlgoPerf_t>(
-          "cudnnFindConvolutionBackwardDataAlgorithmEx", [&](int room, int* count, auto* answers) {
+          "cudnnFindConvolutionBackwardDataAlgorithmEx", allowed,
+          [&](int room, int* count, auto* answers) {
             return cudnnFindConvolutionBackwardDataAlgorithmEx(handle, d.w, w.data(), d.y, y.data(),
                                                                d.conv, d.x, x.data(), room, count,
                                                                answers, workspace.data(), bytes);
@@ -209,7 +220,8 @@ Choice found_choice(CudaStream& stream, const Described& d, const ConvProblem& p
       break;
   }
   return first_answer<cudnnConvolutionBwdFilterAlgoPerf_t>(
-      "cudnnFindConvolutionBackwardFilterAlgorithmEx", [&](int room, int* count, auto* answers) {
+      "cudnnFindConvolutionBackwardFilterAlgorithmEx", allowed,
+      [&](int room, int* count, auto* answers) {
         return cudnnFindConvolutionBackwardFilterAlgorithmEx(handle, d.x, x.data(), d.y, y.data(),
                                                              d.conv, d.w, w.data(), room, count,
                                                              answers, workspace.data(), bytes);
@@ -227,8 +239,8 @@ class LegacyPlan : public CudnnPlan, public PlanNote {
     with_query_stream(device, [&](CudaStream& stream) {
       choice_ = {number, math};
       if (chooser == Chooser::heuristic)
-        choice_ = heuristic_choice(stream.cudnn(), described_, p.pass);
-      if (chooser == Chooser::find) choice_ = found_choice(stream, described_, p);
+        choice_ = heuristic_choice(stream.cudnn(), described_, p.pass, math);
+      if (chooser == Chooser::find) choice_ = found_choice(stream, described_, p, math);
       described_.set_math(choice_.math);
       std::size_t bytes = 0;
       check(get_workspace_bytes(stream.cudnn(), described_, p.pass, choice_.number, &bytes),
@@ -337,7 +349,7 @@ class Cudnn : public ConvAlgo {
     return is_deterministic(algo_, p);
   }
   WorkEstimate work(const ConvProblem& p, const Config& config, Device&) const override {
-    return cudnn_work(p, math_type(p, config));
+    return cudnn_work(algo_, p, math_type(p, config));
   }
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {

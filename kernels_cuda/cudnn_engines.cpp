@@ -73,7 +73,7 @@ class CudnnGraph : public ConvAlgo {
     return is_deterministic(nullptr, p);
   }
   WorkEstimate work(const ConvProblem& p, const Config& config, Device&) const override {
-    return cudnn_work(p, math_type(p, config));
+    return cudnn_work(nullptr, p, math_type(p, config));
   }
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {

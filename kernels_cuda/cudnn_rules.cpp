@@ -122,7 +122,8 @@ CudnnWorkspace cudnn_workspace(const ConvProblem& p, std::size_t library_bytes) 
   return w;
 }
 
-WorkEstimate cudnn_work(const ConvProblem& p, std::int64_t tf32) {
+WorkEstimate cudnn_work(const CudnnAlgo* algo, const ConvProblem& p, std::int64_t tf32) {
+  const CudnnAlgo shares = algo ? *algo : CudnnAlgo{};
   const double in = p.pass == Pass::forward         ? double(p.x_bytes() + p.filter_bytes())
                     : p.pass == Pass::backward_data ? double(p.y_bytes() + p.filter_bytes())
                                                     : double(p.x_bytes() + p.y_bytes());
@@ -131,7 +132,7 @@ WorkEstimate cudnn_work(const ConvProblem& p, std::int64_t tf32) {
             .flops = p.flops(),
             .bytes_read = in,
             .bytes_written = double(p.output_bytes()),
-            .efficiency = tensor_cores ? 2 : 0.7}}};
+            .efficiency = tensor_cores ? shares.tensor_cores : shares.fma}}};
 }
 
 }  // namespace convlab::cuda

@@ -112,7 +112,7 @@ class Direct final : public ConvAlgo {
   WorkEstimate work(const ConvProblem& p, const Config& config, Device&) const override {
     // What blocks read again comes from L2. Register tiles execute their padding.
     const bool staged = config.get("k") > 1;
-    PhaseWork product{.name = "product", .flops = p.flops(), .efficiency = staged ? 0.6 : 0.1};
+    PhaseWork product{.name = "product", .flops = p.flops(), .efficiency = staged ? 0.35 : 0.1};
     const double x = double(p.x_bytes()), y = double(p.y_bytes()), w = double(p.filter_bytes());
     if (p.pass != Pass::backward_filter) {
       const DirectPixels d = pixels_of(p, config);

@@ -504,11 +504,11 @@ class Fft final : public ConvAlgo {
     estimate.phases.push_back(
         {"input_fft", in * transform + filters * filter_flops,
          in_bytes + 2 * in * spectrum + filters * double(p.r * p.s * size_of(p.dtype)),
-         (3 * in + filters) * spectrum, 0.1});
+         (3 * in + filters) * spectrum, 0.04});
     estimate.phases.push_back({"product", 4 * spectrum / double(size_of(p.dtype)) * double(p.n) * w,
-                               read * spectrum, written * spectrum, 0.7});
+                               read * spectrum, written * spectrum, 0.4});
     estimate.phases.push_back({"output_ifft", out * transform, 3 * out * spectrum,
-                               2 * out * spectrum + double(p.output_bytes()), 0.1});
+                               2 * out * spectrum + double(p.output_bytes()), 0.04});
     return estimate;
   }
 

@@ -459,12 +459,12 @@ WorkEstimate work_of(const Steps& steps, const DeviceInfo& device) {
                   .flops = tiles * in_c * input_flops,
                   .bytes_read = in_bytes,
                   .bytes_written = in_points,
-                  .efficiency = 0.3};
+                  .efficiency = 0.2};
   PhaseWork product{.name = "product",
                     .flops = 2 * tiles * points * in_c * out_c,
                     .bytes_read = in_points,
-                    .efficiency = 0.8};
-  PhaseWork output{.name = "output_transform", .efficiency = 0.3};
+                    .efficiency = 0.55};
+  PhaseWork output{.name = "output_transform", .efficiency = 0.2};
   if (steps.filter_pass()) {
     const double sums = double(steps.split) * filter_bytes;
     const double chunks = double(ceil_div(s.in.n, steps.images));

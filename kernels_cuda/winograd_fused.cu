@@ -476,7 +476,9 @@ WorkEstimate fused_work(const WinogradShape& s, Math math) {
             .bytes_read = 4 * blocks * deep * (kTiles * (M + 2.0) * M + B::points * B::block_k) +
                           (s.accumulate || s.epilogue.residual ? out_bytes : 0),
             .bytes_written = out_bytes,
-            .efficiency = 0.6}}};
+            .efficiency = math == Math::fma    ? 0.35
+                          : math == Math::tf32 ? 0.5
+                                               : 1.4}}};
 }
 
 }  // namespace

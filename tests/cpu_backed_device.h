@@ -21,6 +21,9 @@ class CpuBackedDevice : public Device {
   void copy_to_host(Span to, const std::byte* from, Stream& stream) override {
     cpu_->copy_to_host(to, from, stream);
   }
+  void fill(Span span, std::byte value, Stream& stream) override {
+    cpu_->fill(span, value, stream);
+  }
   std::unique_ptr<Stream> make_stream() override { return cpu_->make_stream(); }
   void evict_from_caches(std::span<const ConstSpan> memory, Stream& stream) override {
     cpu_->evict_from_caches(memory, stream);

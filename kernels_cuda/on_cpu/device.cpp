@@ -52,6 +52,7 @@ class OnCpuDevice : public Device, public cuda::NvtxRanges, public CeilingDevice
   void copy_to_host(Span to, const std::byte* from, Stream&) override {
     std::copy_n(from, to.size(), to.data());
   }
+  void fill(Span span, std::byte value, Stream&) override { std::ranges::fill(span, value); }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<OnCpuStream>(); }
   void evict_from_caches(std::span<const ConstSpan>, Stream&) override {}  // nothing is timed here
   const LayerOps& ops() const override { return ops_; }

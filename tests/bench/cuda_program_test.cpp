@@ -56,6 +56,21 @@ TEST_F(CudaProgramTest, CheckTriesTheLayoutsOfACard) {
   EXPECT_GT(passed, 0) << ran.out;
 }
 
+// Layouts are converted in every type: a candidate whose conversion cannot be timed is lost.
+TEST_F(CudaProgramTest, HalfTypesAreRacedInBothLayouts) {
+  for (const char* const dtype : {"f16", "bf16"}) {
+    const Ran ran = run({"bench", "mb1ic8ih4oc8oh4kh3ph1", "--device", "cuda", "--pass", "fwd",
+                         "--algos", "implicit_gemm", "--dtype", dtype, "--format", "json"});
+    ASSERT_EQ(ran.exit_code, 0) << ran.err;
+    std::set<std::string> measured;
+    for (const json& c : json::parse(ran.out).at("layers").at(0).at("candidates")) {
+      EXPECT_NE(c["status"], "failed") << c;
+      if (!c["predicted"].get<bool>()) measured.insert(c["layouts"][0]);
+    }
+    EXPECT_EQ(measured, (std::set<std::string>{"nchw", "nhwc"})) << dtype;
+  }
+}
+
 TEST_F(CudaProgramTest, AFailedCheckRepeatsOnTheSameDevice) {
   const Ran ran = run({"check", tiny, "--device", "cuda", "--pass", "fwd", "--algos", "direct",
                        "--max-error", "0", "--format", "json"});

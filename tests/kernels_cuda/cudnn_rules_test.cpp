@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 #include <set>
+#include <string_view>
 
 #include "conv/error.h"
 #include "kernels_cuda/cuda.h"
@@ -157,6 +159,19 @@ TEST(CudnnRules, NamesWhatAChooserTook) {
             "took fft_tiling with tensor cores allowed");
   EXPECT_EQ(choice_text(Pass::backward_data, 99, CudnnMath::unspecified),
             "took algorithm 99 with its default math");
+}
+
+// On an H200 algo_0 took 33 ms for what others do in 0.3: untuned nets must not choose it.
+TEST(CudnnRules, TheSlowOnesAreExpectedToBeSlow) {
+  const ConvProblem p = problem("mb64ic256ih56oc512oh28kh1sh2ph0");
+  const auto share = [&](const char* name) {
+    const auto algo = std::ranges::find(cudnn_algos, std::string_view(name), &CudnnAlgo::name);
+    return cudnn_work(algo, p, 0).phases.front().efficiency;
+  };
+  EXPECT_LT(10 * share("algo_0"), share("algo_1"));
+  EXPECT_LT(share("gemm"), share("implicit_precomp_gemm"));
+  EXPECT_EQ(cudnn_work(nullptr, p, 0).phases.front().efficiency, share("implicit_precomp_gemm"));
+  EXPECT_GT(cudnn_work(nullptr, p, 1).phases.front().efficiency, 1);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 
+#include "conv/element_type.h"
 #include "tests/problems.h"
 
 namespace convlab {
@@ -80,8 +81,8 @@ LayerLab::Tensor::Tensor(const LayerLab& lab, const TensorDesc& desc)
 LayerLab::Tensor::Tensor(const LayerLab& lab, const TensorDesc& desc, const Values& values)
     : lab_(lab), desc_(desc) {
   EXPECT_EQ(values.size(), static_cast<std::size_t>(desc.n * desc.c * desc.h * desc.w));
-  buffer_ = lab.bytes(lab.dtype_ == DType::f32 ? in_memory<float>(desc, values)
-                                               : in_memory<double>(desc, values));
+  buffer_ = lab.bytes(with_element_type(
+      lab.dtype_, [&](auto zero) { return in_memory<decltype(zero)>(desc, values); }));
 }
 
 Values LayerLab::Tensor::values() const {
@@ -89,8 +90,8 @@ Values LayerLab::Tensor::values() const {
   std::vector<std::byte> memory(buffer_.span().size());
   lab_.device_->copy_to_host(memory, buffer_.data(), *lab_.stream_);
   lab_.stream_->synchronize();
-  return lab_.dtype_ == DType::f32 ? read<float>(desc_, memory.data())
-                                   : read<double>(desc_, memory.data());
+  return with_element_type(lab_.dtype_,
+                           [&](auto zero) { return read<decltype(zero)>(desc_, memory.data()); });
 }
 
 GuardedBuffer LayerLab::bytes(std::size_t count) const {

@@ -53,7 +53,8 @@ class LayerLab {
       : LayerLab(layer_backend().devices.back(), threads, dtype, layout) {}
 
   // The same but for one thing.
-  LayerLab in_f64() const { return {*made_by_, threads_, DType::f64, layout_}; }
+  LayerLab in_f64() const { return in(DType::f64); }
+  LayerLab in(DType dtype) const { return {*made_by_, threads_, dtype, layout_}; }
   LayerLab with_threads(int threads) const { return {*made_by_, threads, dtype_, layout_}; }
 
   DType dtype() const { return dtype_; }
