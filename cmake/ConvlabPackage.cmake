@@ -1,7 +1,7 @@
 # The relocatable package, for a machine that has a card and its driver but no compiler:
 # `cmake --preset package && cmake --build --preset package` leaves build-package/convlab-*.tar.gz
-# with the program, the tests that need a card, tests/gpu/run, and every shared library that is not
-# the system's. CUDA's own libraries are not linked: they come from the machine, or from lib/.
+# with the program, the tests that need a card, tests/gpu/run and its parts, and every shared library
+# that is not the system's. CUDA's own libraries are not linked: they come from the machine, or from lib/.
 option(CONVLAB_RELOCATABLE "Offer the target `tgz`: a package with the shared libraries it needs" OFF)
 if(NOT CONVLAB_RELOCATABLE)
   return()
@@ -27,7 +27,9 @@ install(RUNTIME_DEPENDENCY_SET convlab_runtime
   DIRECTORIES /usr/lib/x86_64-linux-gnu
   LIBRARY DESTINATION lib COMPONENT package EXCLUDE_FROM_ALL)
 install(PROGRAMS tests/gpu/run DESTINATION tests/gpu COMPONENT package EXCLUDE_FROM_ALL)
-install(FILES tests/gpu/problems.txt DESTINATION tests/gpu COMPONENT package EXCLUDE_FROM_ALL)
+install(FILES tests/gpu/judge.py tests/gpu/lab.py tests/gpu/report.py
+              tests/gpu/layers.txt tests/gpu/problems.txt
+        DESTINATION tests/gpu COMPONENT package EXCLUDE_FROM_ALL)
 install(FILES README.md LICENSE DESTINATION . COMPONENT package EXCLUDE_FROM_ALL)
 
 set(CPACK_GENERATOR TGZ)

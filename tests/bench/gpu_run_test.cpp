@@ -1,0 +1,267 @@
+// tests/gpu/run without a card: with a convlab that is a shell script, and with the one that
+// executes kernels on the CPU.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/bench/run_program.h"
+
+namespace convlab {
+namespace {
+
+using nlohmann::json;
+using Words = std::vector<std::string>;
+
+// It has two algorithms and checks both. `list` and every check are noted in `calls`.
+constexpr const char* script = R"sh(#!/bin/sh
+cd "$(dirname "$0")"
+echo "$$ $*" >>calls
+output=$OLDPWD/$(echo "$*" | sed -n 's/.*--output \([^ ]*\).*/\1/p')
+case "$*" in
+  list*) cat list.json; exit ;;
+  *"--algos winograd"*) . ./winograd ;;
+  tune*) cat tune.json >"$output"; exit ;;
+esac
+echo '# note: 2 passed, 0 failed, 0 skipped' >"$output"
+echo 'layer,pass,algo,config,layouts,result,rel_error,reason,repeat' >>"$output"
+)sh";
+
+constexpr const char* list = R"({"provenance": {"convlab": "0.1.0", "gpu": "some card"}, "rows": [
+  {"algo": "direct", "origin": "own", "3x3": "f", "types": "f32"},
+  {"algo": "winograd", "origin": "own", "3x3": "f", "types": "f32"},
+  {"algo": "cudnn.graph", "origin": "vendor", "3x3": "fdw", "types": "f32 bf16"},
+  {"algo": "cudnn.gemm", "origin": "vendor", "3x3": "f", "types": "f64"}]})";
+
+class GpuRunTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::system("python3 -c '' 2>/dev/null") != 0) GTEST_SKIP() << "there is no python3";
+    write_script("convlab", script);
+    write_file(directory_ / "list.json", list);
+    write_file(directory_ / "winograd", "");
+  }
+  void write_script(const std::string& name, const std::string& text) {
+    write_file(directory_ / name, text);
+    std::filesystem::permissions(directory_ / name, std::filesystem::perms::owner_all);
+  }
+  Program start(const Words& more, const std::string& convlab = "") {
+    Words arguments{"--small", "--out", directory_ / "results"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Program(directory_, arguments,
+                   {{"CONVLAB", convlab.empty() ? (directory_ / "convlab").string() : convlab},
+                    {"CONVLAB_GPU_TESTS", (directory_ / "convlab_gpu_tests").string()}},
+                   CONVLAB_GPU_RUN);
+  }
+  Ran run(const Words& more, const std::string& convlab = "") {
+    return start(more, convlab).wait();
+  }
+  std::string report() const { return read_file(directory_ / "results" / "report.md"); }
+  // The last outcome of each job, by its name.
+  std::map<std::string, json> outcomes() const {
+    std::map<std::string, json> found;
+    std::istringstream lines(read_file(directory_ / "results" / "jobs.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const json outcome = json::parse(line);
+      found[outcome["name"]] = outcome;
+    }
+    return found;
+  }
+  std::ptrdiff_t calls(const std::string& part) const {
+    std::istringstream lines(read_file(directory_ / "calls"));
+    std::ptrdiff_t count = 0;
+    for (std::string line; std::getline(lines, line);)
+      count += line.find(part) != std::string::npos;
+    return count;
+  }
+  static void expect(const std::string& text, const std::string& part) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\nin\n" << text;
+  }
+  TemporaryDirectory directory_;
+};
+
+TEST_F(GpuRunTest, ChecksWhatIsListedInAProcessEach) {
+  const Ran ran = run({"--only", "check"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  const std::map<std::string, json> found = outcomes();
+  // cuDNN's only in f32 and bf16, its graphs not at all.
+  ASSERT_EQ(found.size(), 2u) << read_file(directory_ / "calls");
+  EXPECT_EQ(found.at("direct-f32-fwd")["result"], "passed");
+  EXPECT_EQ(found.at("direct-f32-fwd")["found"], "2 passed, 0 failed, 0 skipped");
+  expect(report(), "- gpu: some card\n");
+  expect(report(), "| check | 2 | 0 |");
+}
+
+TEST_F(GpuRunTest, ACandidateThatLosesTheCardLosesOneJob) {
+  write_file(directory_ / "winograd", "echo 'an illegal address'\nkill -s SEGV $$\n");
+  const Ran ran = run({"--only", "check"});
+  EXPECT_EQ(ran.exit_code, 1) << ran.err;
+  const std::map<std::string, json> found = outcomes();
+  EXPECT_EQ(found.at("direct-f32-fwd")["result"], "passed");
+  EXPECT_EQ(found.at("winograd-f32-fwd")["result"], "failed");
+  EXPECT_EQ(found.at("winograd-f32-fwd")["exit"], -SIGSEGV);
+  expect(report(), "failed: ended by SIGSEGV: an illegal address");
+  expect(report(), "convlab check @problems.txt --algos winograd --dtype f32 --pass fwd");
+}
+
+TEST_F(GpuRunTest, FailedCandidatesAreListedWithTheLineThatRepeatsThem) {
+  write_file(directory_ / "winograd", R"(cat >"$output" <<'end'
+# note: 0 passed, 1 failed, 0 skipped
+# note: The card was lost with the last one: what was to follow was not checked.
+layer,pass,algo,config,layouts,result,rel_error,reason,repeat
+tiny,fwd,winograd,tile=4,nhwc,FAILED,inf,an illegal address,convlab check tiny --algos winograd
+end
+exit 1
+)");
+  EXPECT_EQ(run({"--only", "check"}).exit_code, 1);
+  expect(outcomes().at("winograd-f32-fwd")["found"], "1 failed, 0 skipped, the card lost");
+  expect(report(),
+         "- winograd tile=4 nhwc, tiny: an illegal address: `convlab check tiny --algos "
+         "winograd`\n");
+}
+
+TEST_F(GpuRunTest, ASecondRunRepeatsOnlyWhatRanOutOfTime) {
+  write_file(directory_ / "winograd", "sleep 60\n");
+  EXPECT_EQ(run({"--only", "check", "--minutes", "0.08", "--jobs", "2"}).exit_code, 1);
+  EXPECT_EQ(outcomes().at("winograd-f32-fwd")["result"], "unfinished");
+  write_file(directory_ / "winograd", "");
+  EXPECT_EQ(run({"--only", "check"}).exit_code, 0);
+  EXPECT_EQ(outcomes().at("winograd-f32-fwd")["result"], "passed");
+  EXPECT_EQ(calls("--algos winograd"), 2);
+  EXPECT_EQ(calls("--algos direct"), 1);
+  // Logs that are lost make their jobs undone.
+  std::filesystem::remove(directory_ / "results" / "logs.tar.gz");
+  EXPECT_EQ(run({"--only", "check"}).exit_code, 0);
+  EXPECT_EQ(calls("--algos direct"), 2);
+}
+
+TEST_F(GpuRunTest, RefusesAFolderWithResultsOfAnotherCard) {
+  EXPECT_EQ(run({"--only", "check"}).exit_code, 0);
+  std::string other = list;
+  write_file(directory_ / "list.json", other.replace(other.find("some card"), 4, "any"));
+  const Ran ran = run({"--only", "check"});
+  EXPECT_EQ(ran.exit_code, 2);
+  expect(ran.err, "has results of 0.1.0  some card (small), this is 0.1.0  any card (small)");
+}
+
+TEST_F(GpuRunTest, BadUsageIsOneLine) {
+  for (const auto& [arguments, part] :
+       {std::pair<Words, const char*>{{"--only", "chek"},
+                                      "no stage 'chek': expected one of tests "},
+        {{"--device", "cpu"}, "no card 'cpu': expected cuda or cuda:i"},
+        {{"--minutes", "0"}, "--minutes: '0': expected a number above 0"},
+        {{"--jobs", "1.5"}, "--jobs: '1.5': expected a whole number above 0"},
+        {{"--ony", "check"}, "unrecognized arguments: --ony check"}}) {
+    const Ran ran = run(arguments);
+    EXPECT_EQ(ran.exit_code, 2) << ran.err;
+    expect(ran.err, part);
+    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
+  }
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "results"));
+}
+
+TEST_F(GpuRunTest, SaysInTheProgramsWordsThatThereIsNoCard) {
+  write_script("convlab", "#!/bin/sh\necho 'convlab: no NVIDIA driver' >&2\nexit 3\n");
+  const Ran ran = run({});
+  EXPECT_EQ(ran.exit_code, 3);
+  EXPECT_EQ(ran.err, "tests/gpu/run: no card to run on: convlab: no NVIDIA driver\n");
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "results"));
+}
+
+// Also those that do not listen to SIGTERM, and what they have started.
+TEST_F(GpuRunTest, ASignalEndsTheChildrenAndLeavesAReport) {
+  write_file(directory_ / "winograd",
+             "trap '' TERM\n(while :; do echo >>beats; sleep 0.05; done) &\n"
+             "while :; do sleep 1; done\n");
+  const auto beats = [&] { return read_file(directory_ / "beats").size(); };
+  Program program = start({"--only", "check"});
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (beats() == 0 && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  program.signal_group(SIGINT);
+  const Ran ran = program.wait();
+  EXPECT_EQ(ran.exit_code, 130) << ran.err;
+  expect(report(), "## Stages");
+  std::istringstream lines(read_file(directory_ / "calls"));
+  for (std::string line; std::getline(lines, line);)
+    EXPECT_NE(kill(std::stoi(line), 0), 0) << line << " is still running";
+  const std::size_t then = beats();
+  EXPECT_GT(then, 0u);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_EQ(beats(), then);
+}
+
+TEST_F(GpuRunTest, EachSuiteIsAProcessOfItsOwn) {
+  write_script("convlab_gpu_tests", R"(#!/bin/sh
+case "$*" in
+  --gtest_list_tests) printf 'Card.\n  IsDescribed\nNets/Cards.  # TypeParam = int\n  Have/a\n' ;;
+  *Card.*) echo '[ RUN      ] Card.IsDescribed'; kill -s ABRT $$ ;;
+  *) echo '[  PASSED  ] 1 test.'
+     echo '[  FAILED  ] 1 test, listed below:'
+     echo '[  FAILED  ] Nets/Cards.Have/a'
+     exit 1 ;;
+esac
+)");
+  EXPECT_EQ(run({"--only", "tests"}).exit_code, 1);
+  expect(outcomes().at("Card")["found"], "ended by SIGABRT in Card.IsDescribed");
+  expect(outcomes().at("Nets_Cards")["found"], "1 passed, 1 failed");
+  expect(report(), "- Nets/Cards.Have/a: `convlab_gpu_tests --gtest_filter=Nets/Cards.Have/a`\n");
+}
+
+// 3x3 at 2 and 8 times, 1x1 without cuDNN's; of predictions and failures nothing counts.
+TEST_F(GpuRunTest, TheRaceIsComparedByClass) {
+  const auto candidate = [](const char* algo, double ms, const char* status = "ok",
+                            bool predicted = false) {
+    return fmt::format(R"({{"algo": "{}", "config": "", "ms": {}, "eff_gflops": 5000, )"
+                       R"("status": "{}", "predicted": {}}})",
+                       algo, ms, status, predicted);
+  };
+  const auto layer = [](const char* name, const char* problem, const std::string& candidates) {
+    return fmt::format(
+        R"({{"layer": "{}", "problem": "{}", "verdict": "WIN", "candidates": [{}]}})", name,
+        problem, candidates);
+  };
+  write_file(
+      directory_ / "tune.json",
+      fmt::format(R"({{"provenance": {{"clocks": "1980 MHz"}}, "layers": [{}, {}, {}], "totals": )"
+                  R"({{"complete": true, "contest": {{"rows": 0}}}}}})",
+                  layer("a", "mb1ic64ih6oc6kh3ph1",
+                        candidate("direct", 1) + "," + candidate("winograd", 0.1, "failed") + "," +
+                            candidate("cudnn.gemm", 2, "dropped")),
+                  layer("b", "mb1ic64ih6oc6kh3ph1",
+                        candidate("winograd", 1) + "," + candidate("cudnn.gemm", 8) + "," +
+                            candidate("cudnn.fft", 0.5, "ok", true)),
+                  layer("c", "mb1ic64ih6oc6kh1", candidate("direct", 3))));
+  const Ran ran = run({"--only", "race"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  expect(report(), "- clocks while racing: 1980 MHz\n");
+  expect(report(), "| 3x3 | 4.00 (2) | 4.00 (2) |");
+  expect(report(), "| f32 a | 3x3 | 1.0000 | 5 | direct | 2.0000 | 5 | gemm | 2.00 |\n");
+  expect(report(), "| f64 c | 1x1 | 3.0000 | 5 | direct | - | - | - | - |\n");
+  EXPECT_EQ(calls("--dtype f32 --max-error 5e-3 --exclude cudnn.graph --device cuda --budget "), 1);
+}
+
+#if defined(CONVLAB_PROGRAM_ON_CPU) && !CONVLAB_SANITIZED
+TEST_F(GpuRunTest, GoesThroughItsStagesOnTheCpu) {
+  const Ran ran = run({"--only", "check", "--only", "race", "--only", "nets", "--minutes", "3"},
+                      CONVLAB_PROGRAM_ON_CPU);
+  EXPECT_EQ(ran.exit_code, 0) << ran.err << report();
+  expect(report(), "| check | 48 | 0 | 0 | 0 | 0 |");
+  expect(report(), "| race | 5 | 0 | 0 | 0 | 0 |");
+  expect(report(), "| nets | 2 | 0 | 0 | 0 | 0 |");
+  expect(report(), "| f64 tiny |");
+}
+#endif
+
+}  // namespace
+}  // namespace convlab
