@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <vector>
+
 #include "autotune/candidates.h"
 #include "kernels_cpu/cpu.h"
 #include "tests/autotune/test_algos.h"
+#include "tests/cpu_backed_device.h"
 
 namespace convlab {
 namespace {
@@ -30,6 +34,58 @@ TEST(LocalRunner, ALongRunNeedsNoneBeforeIt) {
   EXPECT_GT(sample_of_tired(200, CacheMode::hot), 0);
   EXPECT_THROW(sample_of_tired(1, CacheMode::hot), CandidateLost);
   EXPECT_GT(sample_of_tired(1, CacheMode::cold), 0);
+}
+
+// A card's stream captures into a graph what it times: that may neither allocate, copy nor wait.
+class CapturingDevice : public CpuBackedDevice {
+ public:
+  Buffer allocate(std::size_t bytes) override {
+    EXPECT_FALSE(capturing_);
+    return CpuBackedDevice::allocate(bytes);
+  }
+  void copy_to_device(std::byte* to, ConstSpan from, Stream& stream) override {
+    EXPECT_FALSE(capturing_);
+    CpuBackedDevice::copy_to_device(to, from, stream);
+  }
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<Capturing>(*this); }
+
+ private:
+  struct Capturing final : Stream {
+    explicit Capturing(CapturingDevice& d) : device(d) {}
+    void synchronize() override { EXPECT_FALSE(device.capturing_); }
+    double time(const std::function<void()>& enqueue, int) override {
+      device.capturing_ = true;
+      enqueue();
+      device.capturing_ = false;
+      return 1e-3;
+    }
+    CapturingDevice& device;
+  };
+  bool capturing_ = false;
+};
+
+TEST(LocalRunner, TheSharedWorkspaceHasItsSizeBeforeTheTimeBegins) {
+  AlgoRegistry registry;
+  append_cpu_algos(registry);
+  for (const CacheMode cache : {CacheMode::hot, CacheMode::cold}) {
+    CapturingDevice device;
+    RunnerOptions options;
+    options.problem = parse_problem("mb1ic8ih8oc8oh8kh3ph1").problem;
+    options.cache = cache;
+    LocalRunner runner(options, registry, device);
+    std::vector<Candidate> candidates;
+    for (const char* const id : {"im2col", "winograd"}) {
+      const ConvAlgo& algo = registry.get(DeviceKind::cpu, id);
+      Candidate& c = candidates.emplace_back(
+          new_candidate(algo, {Layout::nchw, Layout::nchw}, cache, device.info()));
+      c.config = algo.configs(options.problem, device).front();
+      c.ms = 200;  // so long that no run comes before it
+      runner.prepare(c);
+      ASSERT_EQ(c.status, Status::ok) << c.reason;
+    }
+    ASSERT_NE(candidates[0].workspace_bytes, candidates[1].workspace_bytes);
+    for (const Candidate& c : candidates) EXPECT_GT(runner.sample(c, Timed::run, 1).seconds, 0);
+  }
 }
 
 }  // namespace
