@@ -270,6 +270,14 @@ struct Job {
 
 // --- The product on its way out
 
+template <class T>
+inline constexpr int side_by_side = 16 / int(sizeof(T));
+
+template <class T>
+struct alignas(16) SideBySide {
+  T element[side_by_side<T>];
+};
+
 // y = relu(conv + bias + residual), or out += conv.
 struct Finish {
   void* out;
@@ -285,6 +293,28 @@ struct Finish {
     if (relu) v = cuda::relu(v);
     store_global(to, narrow<T>(v));
   }
+  // Elements that fill 16 bytes, of one channel (channel_step 0) or of as many (1).
+  template <class T>
+  __device__ void store_together(int offset, int channel, int channel_step,
+                                 float (&v)[side_by_side<T>]) const {
+    auto* const to = reinterpret_cast<SideBySide<T>*>(static_cast<T*>(out) + offset);
+    const auto add = [&](const SideBySide<T>& other) {
+#pragma unroll
+      for (int i = 0; i < side_by_side<T>; ++i) v[i] += widen(other.element[i]);
+    };
+    if (bias)
+#pragma unroll
+      for (int i = 0; i < side_by_side<T>; ++i)
+        v[i] += widen(static_cast<const T*>(bias)[channel + i * channel_step]);
+    if (residual)
+      add(*reinterpret_cast<const SideBySide<T>*>(static_cast<const T*>(residual) + offset));
+    if (accumulate) add(*to);
+    SideBySide<T> result;
+#pragma unroll
+    for (int i = 0; i < side_by_side<T>; ++i)
+      result.element[i] = narrow<T>(relu ? cuda::relu(v[i]) : v[i]);
+    store_global(to, result);
+  }
 };
 
 template <class T_, class Rows, class Columns>
@@ -296,13 +326,54 @@ struct Output {
   Finish finish;
   float* partial;  // where the depth is split: one output of f32 a part
   std::int64_t elements;
+  bool contiguous;  // columns, 16 bytes at a time: see contiguous_columns
 };
+
+// write_rows where the columns lie side by side: each lane has 16 bytes of a row, so that a row
+// takes a fraction of the instructions.
+template <int threads, int columns, int pitch, class Output, class RowOf>
+__device__ void write_rows_together(const float* staged, int rows, const Output& out,
+                                    const Phase& phase, int part, int first_row, int first_column,
+                                    const RowOf& row_of) {
+  using T = typename Output::T;
+  constexpr int together = side_by_side<T>, lanes = columns / together;
+  static_assert(threads % lanes == 0 && pitch % 4 == 0 && together % 4 == 0);
+  const int column = int(threadIdx.x) % lanes * together;
+  const Place y = out.columns.at(first_column + column, phase);
+  if (y.h < 0) return;
+  for (int i = int(threadIdx.x) / lanes; i < rows; i += threads / lanes) {
+    const int row = first_row + row_of(i);
+    const Place x = out.rows.at(row, phase);
+    if (x.h < 0) continue;
+    float v[together];
+#pragma unroll
+    for (int j = 0; j < together; j += 4) {
+      const float4 four = load_shared<float4>(staged + i * pitch + column + j);
+      v[j] = four.x, v[j + 1] = four.y, v[j + 2] = four.z, v[j + 3] = four.w;
+    }
+    const int offset = x.offset + y.offset;
+    if (out.partial) {
+#pragma unroll
+      for (int j = 0; j < together; j += 4)
+        store_global(out.partial + part * out.elements + offset + j,
+                     make_float4(v[j], v[j + 1], v[j + 2], v[j + 3]));
+    } else if (out.channels_are_rows) {
+      out.finish.template store_together<T>(offset, row, 0, v);
+    } else {
+      out.finish.template store_together<T>(offset, first_column + column, 1, v);
+    }
+  }
+}
 
 // Writes rows of the product that lie in shared memory, lanes along the columns. row_of(i) is the
 // row in the tile's matrix of the i-th one in shared memory.
 template <int threads, int columns, int pitch, class Output, class RowOf>
 __device__ void write_rows(const float* staged, int rows, const Output& out, const Phase& phase,
                            int part, int first_row, int first_column, const RowOf& row_of) {
+  using T = typename Output::T;
+  if (out.contiguous)
+    return write_rows_together<threads, columns, pitch>(staged, rows, out, phase, part, first_row,
+                                                        first_column, row_of);
   static_assert(threads % columns == 0);
   const int column = int(threadIdx.x) % columns;
   const Place y = out.columns.at(first_column + column, phase);
@@ -316,8 +387,7 @@ __device__ void write_rows(const float* staged, int rows, const Output& out, con
     if (out.partial)
       store_global(out.partial + part * out.elements + offset, v);
     else
-      out.finish.template store<typename Output::T>(
-          offset, out.channels_are_rows ? row : first_column + column, v);
+      out.finish.template store<T>(offset, out.channels_are_rows ? row : first_column + column, v);
   }
 }
 
@@ -372,6 +442,20 @@ inline OutputPixels output_pixels(const Product& p) {
           p.out.column * (data ? int(p.problem.stride_w) : 1)};
 }
 
+// Whether the output's columns, taken as many at a time as fill 16 bytes, exist together, lie side
+// by side and are aligned. Columns are channels, or pixels of planes.
+inline bool contiguous_columns(const Product& p) {
+  const int together = 16 / int(size_of(p.problem.dtype));
+  const auto is_aligned = [](const void* pointer) {
+    return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
+  };
+  const int plane = p.out.height * p.out.width;
+  const bool whole_planes = p.phases.count == 1 && p.phases.phase[0].image.divisor == plane;
+  const bool fits = p.channels_are_rows ? p.out.column == 1 && whole_planes && plane % together == 0
+                                        : p.out.channel == 1 && p.out.channels % together == 0;
+  return fits && is_aligned(p.finish.out) && is_aligned(p.finish.residual) && is_aligned(p.partial);
+}
+
 inline TapNumbers tap_numbers(const Product& p) {
   const std::int64_t taps = p.problem.r * p.problem.s;
   return {p.channels_last, int(p.gathered.channels * taps),
@@ -392,7 +476,8 @@ Output<T, Channels, FilterTaps> gradient(const Product& p) {
           true,
           p.finish,
           p.partial,
-          p.out_elements};
+          p.out_elements,
+          false};
 }
 
 // Tiles of different channels come one after the other: they read the same piece of an image.

@@ -131,18 +131,18 @@ void multiply_by_filter(const Product& p, Stream& stream) {
   const Channels channels{p.out.channels, p.out.channel};
   if (p.channels_last) {
     using Columns = Operand<float, WindowPixels, TapTable, Lanes::along_depth, Check::inside, 1>;
-    launch_tiles<Tile>(p, Columns{image, pixels, {p.taps}, p.gathered.height, p.gathered.width},
-                       filter,
-                       Output<float, OutputPixels, Channels>{out_pixels, channels, false, p.finish,
-                                                             p.partial, p.out_elements},
-                       stream);
+    launch_tiles<Tile>(
+        p, Columns{image, pixels, {p.taps}, p.gathered.height, p.gathered.width}, filter,
+        Output<float, OutputPixels, Channels>{out_pixels, channels, false, p.finish, p.partial,
+                                              p.out_elements, contiguous_columns(p)},
+        stream);
   } else {
     using Columns = Operand<float, WindowPixels, TapTable, Lanes::along_rows, Check::inside, 1>;
-    launch_tiles<Tile>(p, filter,
-                       Columns{image, pixels, {p.taps}, p.gathered.height, p.gathered.width},
-                       Output<float, Channels, OutputPixels>{channels, out_pixels, true, p.finish,
-                                                             p.partial, p.out_elements},
-                       stream);
+    launch_tiles<Tile>(
+        p, filter, Columns{image, pixels, {p.taps}, p.gathered.height, p.gathered.width},
+        Output<float, Channels, OutputPixels>{channels, out_pixels, true, p.finish, p.partial,
+                                              p.out_elements, contiguous_columns(p)},
+        stream);
   }
 }
 

@@ -219,13 +219,13 @@ void multiply_by_filter(const Product& p, Stream& stream) {
     launch_tiles<Left, Right, math>(
         p, filter, image,
         Output<T, Channels, OutputPixels>{channels, pixels, true, p.finish, p.partial,
-                                          p.out_elements},
+                                          p.out_elements, contiguous_columns(p)},
         stream);
   else
     launch_tiles<Left, Right, math>(
         p, image, filter,
         Output<T, OutputPixels, Channels>{pixels, channels, false, p.finish, p.partial,
-                                          p.out_elements},
+                                          p.out_elements, contiguous_columns(p)},
         stream);
 }
 

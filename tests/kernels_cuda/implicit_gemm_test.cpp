@@ -85,6 +85,43 @@ TEST_F(CudaImplicitGemm, FinishesShortTypes) {
     }
 }
 
+// Where the output's columns fill 16 bytes, lanes write these: beyond ragged edges nothing, in each
+// type, with all that an epilogue adds, and in parts of a split sum.
+TEST_F(CudaImplicitGemm, FinishesSixteenBytesAtATime) {
+  for (const char* text :
+       {"mb3ic5ih8oc72kh3ph1", "mb2ic72ih16iw12oc8kh1ph0", "mb2ic16ih17oc24kh3sh2ph1"})
+    for (const Pass pass : {Pass::forward, Pass::backward_data})
+      for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
+        for (const bool accumulate : {false, true}) {
+          ConvProblem p = problem(text, pass, Layout::nchw, dtype);
+          p.accumulate = accumulate;
+          if (!accumulate && pass == Pass::forward)
+            p.epilogue = {.bias = true, .residual = true, .relu = true};
+          const ReferenceCase reference(p, 1, DataKind::small_integers);
+          for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
+            p.x_layout = p.y_layout = layout;
+            for (const std::int64_t split : {1, 2})
+              expect_right(p, with(64, 128, split), reference);
+          }
+        }
+}
+
+// A 1x1 filter sums little for each output, so that the time is the writing's: 512 bytes a warp.
+TEST_F(CudaImplicitGemm, WritesAWarpsWorthOfSixteenBytes) {
+  if (reduced()) GTEST_SKIP() << "sanitizers see nothing in counts, and slow them down";
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
+      const ConvProblem p = problem("mb1ic16ih16oc128kh1", Pass::forward, layout, dtype);
+      const ReferenceCase reference(p, 1, DataKind::small_integers);
+      std::int64_t stores = 0;
+      for (const on_cpu::AccessCount& count :
+           on_cpu::count_accesses([&] { expect_right(p, with(128, 64, 1), reference); }))
+        if (count.kind == on_cpu::AccessKind::global_store && count.bytes == 16)
+          stores += count.requests;
+      EXPECT_EQ(stores, p.y_bytes() / 512) << to_string(dtype) << ' ' << to_string(layout);
+    }
+}
+
 // More parts than slices: some have nothing to add.
 TEST_F(CudaImplicitGemm, PartsMayBeEmpty) {
   for (const Pass pass : all_passes) {
