@@ -525,7 +525,7 @@ class ImplicitGemm : public ConvAlgo {
   }
 
   AlgoInfo info_{"implicit_gemm",
-                 2,
+                 3,
                  DeviceKind::cuda,
                  Origin::own,
                  "one product, image columns gathered into shared memory",
