@@ -63,7 +63,8 @@ TEST_F(CudaProgramTest, HalfTypesAreRacedInBothLayouts) {
                          "--algos", "implicit_gemm", "--dtype", dtype, "--format", "json"});
     ASSERT_EQ(ran.exit_code, 0) << ran.err;
     std::set<std::string> measured;
-    for (const json& c : json::parse(ran.out).at("layers").at(0).at("candidates")) {
+    const json told = json::parse(ran.out);
+    for (const json& c : told.at("layers").at(0).at("candidates")) {
       EXPECT_NE(c["status"], "failed") << c;
       if (!c["predicted"].get<bool>()) measured.insert(c["layouts"][0]);
     }
