@@ -5,10 +5,11 @@
 #include <memory>
 
 #include "autotune/verify.h"
+#include "bench/choice.h"
 #include "bench/output.h"
 #include "bench/targets.h"
+#include "bench/tune_cells.h"
 #include "bench/tune_options.h"
-#include "bench/tune_report.h"
 #include "bench/verbs.h"
 #include "conv/error.h"
 

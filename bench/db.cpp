@@ -9,12 +9,13 @@
 #include <tuple>
 
 #include "autotune/store.h"
+#include "bench/choice.h"
 #include "bench/json_text.h"
 #include "bench/options.h"
 #include "bench/output.h"
 #include "bench/targets.h"
 #include "bench/text.h"
-#include "bench/tune_report.h"
+#include "bench/tune_cells.h"
 #include "bench/verbs.h"
 #include "conv/error.h"
 #include "conv/text_file.h"

@@ -8,10 +8,11 @@
 #include <optional>
 #include <set>
 
+#include "bench/choice.h"
 #include "bench/explain_data.h"
 #include "bench/output.h"
+#include "bench/tune_cells.h"
 #include "bench/tune_options.h"
-#include "bench/tune_report.h"
 #include "bench/verbs.h"
 #include "conv/error.h"
 

@@ -11,9 +11,10 @@
 #include "autotune/clocks.h"
 #include "autotune/disturbance.h"
 #include "autotune/store.h"
+#include "bench/choice.h"
 #include "bench/output.h"
 #include "bench/targets.h"
-#include "bench/tune_report.h"
+#include "bench/tune_cells.h"
 #include "bench/verbs.h"
 #include "conv/error.h"
 
