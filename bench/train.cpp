@@ -551,7 +551,7 @@ VerbAction declare_train(CLI::App& app) {
   add_normalisation(app, o->pixels);
   add_limits(app, o->net.tune);
   add_device(app, o->net.common);
-  add_number(app, "--data-threads", o->data_threads, 0, 1024,
+  add_number(app, "--data-threads", o->data_threads, 0, most_data_threads,
              "Threads that read and decode images meanwhile; default: 1");
   add_seed(
       app, [o](std::uint64_t seed) { o->seed = seed; },
