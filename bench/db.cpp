@@ -250,8 +250,7 @@ std::string count_algos(const std::vector<StoreRow>& rows) {
 }
 
 // Damaged rows are none that a merge would take.
-std::string undo_note(const Store& store, std::int64_t removed, bool damaged) {
-  if (removed == 0) return "";
+std::string undo_note(const Store& store, bool damaged) {
   const std::string undo = shell_word(store.undo_path().string());
   const std::string path = shell_word(store.path().string());
   return damaged ? fmt::format("to undo: cp {} {}\n", undo, path)
@@ -267,10 +266,11 @@ int prune_damaged(const Options& o) {
     output.write(text + fmt::format("{}: a dry run: nothing was removed\n", store.path().string()));
     return 0;
   }
-  const std::int64_t removed = store.prune_damaged();
-  output.write(fmt::format("{}: {} damaged {} removed, {} left\n{}", store.path().string(), removed,
-                           removed == 1 ? "row" : "rows", store.size(),
-                           undo_note(store, removed, true)));
+  const auto [removed, rebuilt] = store.prune_damaged();
+  output.write(fmt::format("{}: {} damaged {} removed, {} left\n{}{}", store.path().string(),
+                           removed, removed == 1 ? "row" : "rows", store.size(),
+                           rebuilt ? "the index was damaged, and was made anew\n" : "",
+                           removed > 0 || rebuilt ? undo_note(store, true) : ""));
   return 0;
 }
 
@@ -311,7 +311,7 @@ int prune(const Options& given) {
   const std::int64_t removed = store.prune(goes);
   output.write(fmt::format("{}: {} {} removed ({}), {} left\n{}", path, removed,
                            removed == 1 ? "row" : "rows", count_algos(going), store.size(),
-                           undo_note(store, removed, false)));
+                           removed > 0 ? undo_note(store, false) : ""));
   return 0;
 }
 

@@ -246,5 +246,30 @@ TEST_F(ProgramTest, DamagedRowsGoAndComeBackByTheLineThatPruneSays) {
   EXPECT_TRUE(contains(read_file(store + ".undo"), "jm2col"));
 }
 
+// Of a key, the index's copy alone: the row has its values in other columns besides.
+TEST_F(ProgramTest, PruneSaysThatItMadeADamagedIndexAnew) {
+  ASSERT_EQ(tune().exit_code, 0);
+  const std::string store = directory_ / "tune.db", whole = read_file(store);
+  const json rows = rows_of(run({"db", "show", "--format", "json"}).out);
+  bool found = false;
+  for (std::size_t at = 0; !found && (at = whole.find("im2col", at)) != std::string::npos; ++at) {
+    std::string damaged = whole;
+    damaged[at] = 'j';
+    write_file(store, damaged);
+    if (run({"db", "verify"}).exit_code != 1 || run({"db", "export"}).exit_code != 0) continue;
+    found = true;
+    const Ran pruned = run({"db", "prune", "--damaged"});
+    EXPECT_EQ(pruned.exit_code, 0) << pruned.err;
+    EXPECT_TRUE(contains(pruned.out, ": 0 damaged rows removed, ")) << pruned.out;
+    EXPECT_TRUE(contains(pruned.out, "\nthe index was damaged, and was made anew\n")) << pruned.out;
+    EXPECT_TRUE(contains(pruned.out, "to undo: cp " + store + ".undo " + store)) << pruned.out;
+    EXPECT_EQ(run({"db", "verify"}).exit_code, 0);
+    EXPECT_EQ(rows_of(run({"db", "show", "--format", "json"}).out), rows);
+  }
+  EXPECT_TRUE(found);
+  const Ran sound = run({"db", "prune", "--damaged"});
+  EXPECT_FALSE(contains(sound.out, "anew")) << sound.out;
+}
+
 }  // namespace
 }  // namespace convlab
