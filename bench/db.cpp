@@ -354,8 +354,13 @@ VerbAction declare_db(CLI::App& app) {
   sub = add("merge", "Take over the rows of other stores; the newer row wins", merge);
   sub->add_option("FILE", o->files, "Stores")->required()->type_name("");
   sub = add("export", "All rows as JSON", export_rows);
-  add_text(*sub, "--output", o->common.output, "Write there instead of to stdout, all or nothing",
-           "FILE");
+  add_parsed(
+      *sub, "--output",
+      [o](const std::string& path) {
+        format_of_suffix(path, {"json"});
+        o->common.output = path;
+      },
+      "Write there instead of to stdout, all or nothing", "FILE");
   sub = add("import", "Take over exported rows; the newer row wins", import_rows);
   sub->add_option("FILE", o->files, "Files that `convlab db export` wrote")
       ->required()

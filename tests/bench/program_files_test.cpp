@@ -67,6 +67,32 @@ TEST_F(ProgramTest, OutputIsWrittenWholeOrNotAtAll) {
     EXPECT_NE(entry.path().extension(), ".tmp") << entry.path();
 }
 
+// A suffix that is no format at all is part of a name like any other.
+TEST_F(ProgramTest, ASuffixNamesAFormatThatTheVerbHas) {
+  const std::string formats = "': this verb prints table, csv, json, md, not hpp: expected another";
+  for (const Words& verb : {Words{"list"}, Words{"check", tiny}, Words{"bench", tiny},
+                            Words{"sweep", tiny, "-a", "n=1"}, Words{"time", "lenet"},
+                            Words{"plan", "lenet"}, Words{"doctor"}, Words{"db", "show"}}) {
+    const Ran ran = run(verb + Words{"--output", directory_ / "x.hpp"});
+    EXPECT_EQ(ran.exit_code, 2) << verb[0];
+    EXPECT_EQ(lines(ran.err), 1) << ran.err;
+    EXPECT_TRUE(contains(ran.err, "convlab: --output: '")) << ran.err;
+    EXPECT_TRUE(contains(ran.err, formats)) << ran.err;
+    EXPECT_FALSE(std::filesystem::exists(directory_ / "x.hpp")) << verb[0];
+  }
+  const Ran csv = run({"explain", tiny, "--output", directory_ / "x.csv"});
+  EXPECT_EQ(csv.exit_code, 2);
+  EXPECT_TRUE(contains(csv.err, "prints table, json, md, not csv")) << csv.err;
+  const Ran rows = run({"db", "export", "--output", directory_ / "x.csv"});
+  EXPECT_EQ(rows.exit_code, 2);
+  EXPECT_TRUE(contains(rows.err, "prints json, not csv")) << rows.err;
+
+  EXPECT_EQ(run({"list", "--output", directory_ / "x.hpp", "--format", "md"}).exit_code, 0);
+  EXPECT_TRUE(read_file(directory_ / "x.hpp").starts_with("| algo |"));
+  EXPECT_EQ(run({"list", "--output", directory_ / "x.txt"}).exit_code, 0);
+  EXPECT_TRUE(read_file(directory_ / "x.txt").starts_with("algo "));
+}
+
 TEST_F(ProgramTest, DbCarriesRowsFromStoreToStore) {
   ASSERT_EQ(tune().exit_code, 0);
   const std::string other = directory_ / "other.db", file = directory_ / "rows.json";
