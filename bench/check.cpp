@@ -122,6 +122,8 @@ int run(const Options& o) {
   }
   report.notes.push_back(
       fmt::format("{} passed, {} failed, {} skipped", count.passed, count.failed, count.skipped));
+  report.complete = !stop && !count.device_lost;
+  if (stop) report.notes.emplace_back("Stopped early: what was to follow was not checked.");
   if (count.passed + count.failed == 0 && !stop)
     report.notes.push_back("Nothing was checked: every algorithm refuses these problems.");
   if (count.device_lost)

@@ -173,6 +173,7 @@ int run(const Options& given) {
                     {.batch = planned.plan.batch, .dtype = planned.plan.dtype, .bad_images = 0},
                     *device);
   predictions.images = classify(net, loader, o.images, *device, stop);
+  predictions.complete = !stop;
   predictions.provenance = provenance(*device);
   output.write(render(predictions, o.net.common.format));
   return stop ? interrupted_exit_code : 0;

@@ -152,6 +152,8 @@ RooflineReport gather(const RooflineArguments& a) {
   if (device->info().kind == DeviceKind::cpu && outcome.table.store_error.empty())
     add_thread_curves(report, outcome.table, Store(db, Store::Open::existing), registry,
                       device->info(), common.cache);
+  report.complete = !stop;
+  if (stop) report.notes.emplace_back("Stopped early: the same command goes on from here.");
   add_notes(report);
   return report;
 }

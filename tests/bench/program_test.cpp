@@ -307,6 +307,20 @@ TEST_P(Interruption, KeepsAndPrintsWhatIsDone) {
   }
 }
 
+TEST_F(ProgramTest, AnInterruptedCheckSaysThatItIsIncomplete) {
+  Program program(directory_, {"check", "resnet20", "--pass", "fwd", "--format", "json"});
+  using Clock = std::chrono::steady_clock;
+  const auto give_up = Clock::now() + std::chrono::minutes(5);
+  while (!contains(program.err(), "[1/") && Clock::now() < give_up)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  program.signal_group(SIGINT);
+  const Ran ran = program.wait();
+  EXPECT_EQ(ran.exit_code, 130) << ran.err;
+  const json parsed = json::parse(ran.out);
+  EXPECT_EQ(parsed["complete"], false);
+  EXPECT_TRUE(contains(parsed["notes"].dump(), "Stopped early")) << parsed["notes"];
+}
+
 TEST_F(ProgramTest, HeuristicModeRunsNothingAndMakesNoStore) {
   const Ran ran = tune({"--mode", "heuristic"});
   EXPECT_EQ(ran.exit_code, 0) << ran.err;
@@ -320,6 +334,7 @@ TEST_F(ProgramTest, CheckPassesFailsAndSkips) {
   int passed = 0;
   for (const json& row : rows_of(good.out)) passed += row["result"] == "PASSED";
   EXPECT_GE(passed, 3);
+  EXPECT_EQ(json::parse(good.out)["complete"], true);
 
   // Sums of N(0,1) products are not exact in f32. The line it prints repeats the failure.
   const Ran bad = run({"check", tiny, "--pass", "fwd", "--algos", "im2col", "--max-error", "0"});
@@ -444,6 +459,7 @@ TEST_F(ProgramTest, ExplainMeasuresOnceAndSaysWhy) {
   ASSERT_EQ(now.exit_code, 0) << now.err;
   const json said = json::parse(now.out);
   EXPECT_EQ(said["convlab_explain"], 1);
+  EXPECT_EQ(said["complete"], true);
   EXPECT_TRUE(contains(said["times"], "measured now")) << said["times"];
   const json& layer = said["layers"][0];
   EXPECT_FALSE(layer["phases"].empty());
