@@ -100,10 +100,11 @@ int run(const Options& o) {
   TuneOptions options = o.tune;
   options.mode = TuneMode::heuristic;
   options.layout = chosen_layout(o.common, *device);
-  const TuneTable table = tune(items, options, append_all_algos, *device);
-
   AlgoRegistry registry;
   append_all_algos(registry);
+  require_known_algos(options, registry, device->info());
+  const TuneTable table = tune(items, options, append_all_algos, *device);
+
   Report report;
   report.columns = {"layer",  "pass",      "algo",   "config", "layouts",
                     "result", "rel_error", "reason", "repeat"};

@@ -139,7 +139,7 @@ int run(const Options& given) {
     throw InputError("predict: no weights: expected --weights FILE, a .safetensors or .npz");
   o.net.forward_only = true;
   Output output(o.net.common.output);
-  const ArrayReader weights(o.weights);
+  const ArrayReader weights = naming("--weights", [&] { return ArrayReader(o.weights); });
   const WeightsNotes notes = notes_of(weights.header().metadata, o.weights);
   std::string& name = o.net.common.targets.front();
   const Graph plain = make_net(name, 1);

@@ -159,12 +159,10 @@ RooflineReport gather(const RooflineArguments& a) {
 }
 
 RooflineReport read_report(const std::string& path) {
-  try {
+  return naming("--from", [&] {
     return roofline_from_json(read_text_file(path, "a file that `roofline --format json` wrote"),
                               path);
-  } catch (const InputError& error) {
-    throw InputError(fmt::format("--from: {}", error.what()));
-  }
+  });
 }
 
 // Without a TARGET: the roofs alone, of every ISA this CPU has.

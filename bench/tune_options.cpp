@@ -150,7 +150,7 @@ void add_max_error(CLI::App& app, TuneOptions& o) {
       [&o](const std::string& text) {
         o.max_error = parse_number(text);
         if (!o.max_error || *o.max_error < 0)
-          throw InputError(fmt::format("'{}': expected a number >= 0, or inf", text));
+          throw InputError(fmt::format("'{}': expected a number from 0 to 1.8e308, or inf", text));
       },
       "Largest relative error in the 2-norm; inf lifts it; default: f64 1e-12, f32 1e-4, f16 1e-2, "
       "bf16 5e-2",
@@ -174,6 +174,12 @@ void add_algo_choice(CLI::App& app, TuneOptions& o) {
   add_parsed(
       app, "--exclude", [&o](const std::string& text) { o.exclude = split_list(text); },
       "Not these; vendor stands for every vendor's", "ID,...");
+}
+
+void require_known_algos(const TuneOptions& o, const AlgoRegistry& registry,
+                         const DeviceInfo& device) {
+  naming("--algos", [&] { admitted_algos(registry, device.kind, o.algos, {}); });
+  naming("--exclude", [&] { admitted_algos(registry, device.kind, {}, o.exclude); });
 }
 
 void add_mode(CLI::App& app, TuneOptions& o) {
@@ -216,8 +222,7 @@ TuneOutcome run_tuning(const TuneArguments& a, const std::vector<TuneItem>& item
 
   AlgoRegistry registry;
   append_all_algos(registry);
-  // Throws for an unknown name, before there is a store.
-  admitted_algos(registry, device.info().kind, options.algos, options.exclude);
+  require_known_algos(options, registry, device.info());  // before there is a store
 
   std::optional<Store> store;
   if (!db.empty()) store.emplace(db);
