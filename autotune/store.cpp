@@ -97,6 +97,15 @@ bool has_roofs(StoreFile& file) {
   return file.number("SELECT count(*) FROM sqlite_schema WHERE name = 'roof'") != 0;
 }
 
+// SQLite's check fails itself where a record of an index is cut, though the rows can be read.
+std::vector<std::string> integrity_faults(StoreFile& file) {
+  try {
+    return file.complaints("PRAGMA integrity_check");
+  } catch (const DamagedStore& error) {
+    return {error.what()};
+  }
+}
+
 std::vector<std::int64_t> damaged_roofs(StoreFile& file) {
   std::vector<std::int64_t> ids;
   if (!has_roofs(file)) return ids;
@@ -379,7 +388,7 @@ std::vector<StoreRow> Store::rows() const {
 std::int64_t Store::size() const { return file_->number("SELECT count(*) FROM candidate"); }
 
 std::vector<std::string> Store::verify() const {
-  std::vector<std::string> all = file_->complaints("PRAGMA integrity_check");
+  std::vector<std::string> all = integrity_faults(*file_);
   if (!all.empty()) return all;
   std::vector<std::pair<std::int64_t, std::string>> bad;
   read_rows(*file_, &bad);
@@ -439,8 +448,9 @@ std::int64_t Store::prune(const std::function<bool(const StoreRow&)>& drop) {
 
 // DELETE looks a row up in the index, which a damaged one need not agree with: the sound rows are
 // copied to a new table instead.
-std::int64_t Store::prune_damaged() {
-  if (verify().empty()) return 0;
+Store::Pruned Store::prune_damaged() {
+  if (verify().empty()) return {};
+  const bool rebuilt = !integrity_faults(*file_).empty();
   file_->copy_to(undo_path());
   Transaction transaction(*file_);
   std::vector<std::pair<std::int64_t, std::string>> bad;
@@ -461,7 +471,7 @@ std::int64_t Store::prune_damaged() {
   keep_others(candidate_table(), ids);
   if (!roofs.empty()) keep_others(roof_table(), roofs);
   transaction.commit();
-  return std::int64_t(ids.size() + roofs.size());
+  return {std::int64_t(ids.size() + roofs.size()), rebuilt};
 }
 
 }  // namespace convlab

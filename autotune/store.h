@@ -142,8 +142,12 @@ class Store {
   // Deletes the rows for which `drop` says so, all or none, and returns how many. What the store
   // was before is in undo_path() then, unless there was nothing to delete.
   std::int64_t prune(const std::function<bool(const StoreRow&)>& drop);
-  // The same, of the rows in which verify() finds something wrong.
-  std::int64_t prune_damaged();
+  struct Pruned {
+    std::int64_t removed = 0;
+    bool rebuilt = false;  // the index: SQLite's check had found something
+  };
+  // The same, of the rows in which verify() finds something wrong. A damaged index is made anew.
+  Pruned prune_damaged();
   std::filesystem::path undo_path() const;
 
  private:

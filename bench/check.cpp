@@ -5,10 +5,11 @@
 #include <memory>
 
 #include "autotune/verify.h"
+#include "bench/choice.h"
 #include "bench/output.h"
 #include "bench/targets.h"
+#include "bench/tune_cells.h"
 #include "bench/tune_options.h"
-#include "bench/tune_report.h"
 #include "bench/verbs.h"
 #include "conv/error.h"
 
@@ -99,10 +100,11 @@ int run(const Options& o) {
   TuneOptions options = o.tune;
   options.mode = TuneMode::heuristic;
   options.layout = chosen_layout(o.common, *device);
-  const TuneTable table = tune(items, options, append_all_algos, *device);
-
   AlgoRegistry registry;
   append_all_algos(registry);
+  require_known_algos(options, registry, device->info());
+  const TuneTable table = tune(items, options, append_all_algos, *device);
+
   Report report;
   report.columns = {"layer",  "pass",      "algo",   "config", "layouts",
                     "result", "rel_error", "reason", "repeat"};
@@ -121,6 +123,8 @@ int run(const Options& o) {
   }
   report.notes.push_back(
       fmt::format("{} passed, {} failed, {} skipped", count.passed, count.failed, count.skipped));
+  report.complete = !stop && !count.device_lost;
+  if (stop) report.notes.emplace_back("Stopped early: what was to follow was not checked.");
   if (count.passed + count.failed == 0 && !stop)
     report.notes.push_back("Nothing was checked: every algorithm refuses these problems.");
   if (count.device_lost)

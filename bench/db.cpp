@@ -9,12 +9,13 @@
 #include <tuple>
 
 #include "autotune/store.h"
+#include "bench/choice.h"
 #include "bench/json_text.h"
 #include "bench/options.h"
 #include "bench/output.h"
 #include "bench/targets.h"
 #include "bench/text.h"
-#include "bench/tune_report.h"
+#include "bench/tune_cells.h"
 #include "bench/verbs.h"
 #include "conv/error.h"
 #include "conv/text_file.h"
@@ -249,8 +250,7 @@ std::string count_algos(const std::vector<StoreRow>& rows) {
 }
 
 // Damaged rows are none that a merge would take.
-std::string undo_note(const Store& store, std::int64_t removed, bool damaged) {
-  if (removed == 0) return "";
+std::string undo_note(const Store& store, bool damaged) {
   const std::string undo = shell_word(store.undo_path().string());
   const std::string path = shell_word(store.path().string());
   return damaged ? fmt::format("to undo: cp {} {}\n", undo, path)
@@ -266,10 +266,11 @@ int prune_damaged(const Options& o) {
     output.write(text + fmt::format("{}: a dry run: nothing was removed\n", store.path().string()));
     return 0;
   }
-  const std::int64_t removed = store.prune_damaged();
-  output.write(fmt::format("{}: {} damaged {} removed, {} left\n{}", store.path().string(), removed,
-                           removed == 1 ? "row" : "rows", store.size(),
-                           undo_note(store, removed, true)));
+  const auto [removed, rebuilt] = store.prune_damaged();
+  output.write(fmt::format("{}: {} damaged {} removed, {} left\n{}{}", store.path().string(),
+                           removed, removed == 1 ? "row" : "rows", store.size(),
+                           rebuilt ? "the index was damaged, and was made anew\n" : "",
+                           removed > 0 || rebuilt ? undo_note(store, true) : ""));
   return 0;
 }
 
@@ -310,7 +311,7 @@ int prune(const Options& given) {
   const std::int64_t removed = store.prune(goes);
   output.write(fmt::format("{}: {} {} removed ({}), {} left\n{}", path, removed,
                            removed == 1 ? "row" : "rows", count_algos(going), store.size(),
-                           undo_note(store, removed, false)));
+                           removed > 0 ? undo_note(store, false) : ""));
   return 0;
 }
 
@@ -353,8 +354,13 @@ VerbAction declare_db(CLI::App& app) {
   sub = add("merge", "Take over the rows of other stores; the newer row wins", merge);
   sub->add_option("FILE", o->files, "Stores")->required()->type_name("");
   sub = add("export", "All rows as JSON", export_rows);
-  add_text(*sub, "--output", o->common.output, "Write there instead of to stdout, all or nothing",
-           "FILE");
+  add_parsed(
+      *sub, "--output",
+      [o](const std::string& path) {
+        format_of_suffix(path, {"json"});
+        o->common.output = path;
+      },
+      "Write there instead of to stdout, all or nothing", "FILE");
   sub = add("import", "Take over exported rows; the newer row wins", import_rows);
   sub->add_option("FILE", o->files, "Files that `convlab db export` wrote")
       ->required()

@@ -8,10 +8,11 @@
 #include <optional>
 #include <set>
 
+#include "bench/choice.h"
 #include "bench/explain_data.h"
 #include "bench/output.h"
+#include "bench/tune_cells.h"
 #include "bench/tune_options.h"
-#include "bench/tune_report.h"
 #include "bench/verbs.h"
 #include "conv/error.h"
 
@@ -161,7 +162,7 @@ std::string title(const LayerResult& layer) {
 }
 
 std::string render_text(const std::vector<Explanation>& explanations, const std::string& source,
-                        const Provenance& provenance, bool all, Format format) {
+                        const Provenance& provenance, bool complete, bool all, Format format) {
   const char* const heading = format == Format::md ? "## " : "";
   std::string text;
   for (const Explanation& e : explanations) {
@@ -176,6 +177,7 @@ std::string render_text(const std::vector<Explanation>& explanations, const std:
       text += (format == Format::md ? "- " : "") + sentence + "\n";
     text += "\n";
   }
+  if (!complete) text += "Stopped early: the same command goes on from here.\n\n";
   for (const auto& [name, value] : provenance.fields)
     text += format == Format::md ? fmt::format("- {}: {}\n", name, value)
                                  : fmt::format("{:<10}  {}\n", name, value);
@@ -185,7 +187,7 @@ std::string render_text(const std::vector<Explanation>& explanations, const std:
 }
 
 std::string render_json(const std::vector<Explanation>& explanations, const std::string& source,
-                        const Provenance& provenance) {
+                        const Provenance& provenance, bool complete) {
   Json json{{"convlab_explain", explain_format}, {"provenance", Json::object()}};
   for (const auto& [name, value] : provenance.fields) json["provenance"][name] = value;
   json["times"] = source;
@@ -226,6 +228,7 @@ std::string render_json(const std::vector<Explanation>& explanations, const std:
     for (const RooflinePhase& phase : e.beforehand) add("beforehand", phase);
     json["layers"].push_back(std::move(layer));
   }
+  json["complete"] = complete;
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -259,10 +262,11 @@ int run(const ExplainArguments& given) {
     if (const std::string warning = noise_warning(roofs); !warning.empty())
       e.verdict.push_back(warning);
   }
+  const bool complete = !outcome.interrupted;
   output.write(a.common.format == Format::json
-                   ? render_json(explanations, source, outcome.table.provenance)
-                   : render_text(explanations, source, outcome.table.provenance, given.all,
-                                 a.common.format));
+                   ? render_json(explanations, source, outcome.table.provenance, complete)
+                   : render_text(explanations, source, outcome.table.provenance, complete,
+                                 given.all, a.common.format));
   return outcome.interrupted ? interrupted_exit_code : 0;
 }
 

@@ -8,9 +8,9 @@
 
 #include "autotune/candidates.h"
 #include "autotune/decide.h"
+#include "bench/choice.h"
 #include "bench/report.h"
 #include "bench/tune_cells.h"
-#include "bench/tune_report.h"
 
 namespace convlab {
 namespace {

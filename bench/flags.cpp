@@ -16,18 +16,13 @@
 namespace convlab {
 namespace {
 
-// The parser's own conversion, with an example in place of its message.
-CLI::Validator converted(const CLI::Validator& conversion, const char* expected) {
-  return CLI::Validator(
-      [conversion, expected](std::string& text) -> std::string {
-        const std::string given = text;
-        try {
-          if (conversion(text).empty()) return "";
-        } catch (const CLI::ValidationError&) {
-        }
-        return fmt::format("'{}': {}", given, expected);
-      },
-      "");
+// By the parser's own conversion; nullopt where that refuses the text.
+std::optional<std::string> converted(std::string text, const CLI::Validator& conversion) {
+  try {
+    if (conversion(text).empty()) return text;
+  } catch (const CLI::ValidationError&) {
+  }
+  return {};
 }
 
 std::string joined_lines(const std::vector<std::string>& lines) {
@@ -124,48 +119,43 @@ void add_number(CLI::App& app, const std::string& name, std::int64_t& value, std
 }
 
 constexpr const char* expected_time = "expected a time above 0, as in 90, 60s, 5m or 1h";
-constexpr const char* expected_size = "expected a size >= 0, as in 0, 500k or 64MiB";
+constexpr const char* expected_size =
+    "expected a whole number of bytes, k, M or G, as in 0, 500k or 64MiB";
 
 void add_seconds(CLI::App& app, const std::string& name, std::optional<double>& value,
                  const std::string& description) {
   const std::map<std::string, double> units{
       {"ms", 1e-3}, {"s", 1}, {"m", 60}, {"min", 60}, {"h", 3600}};
-  app.add_option(name, value, description)
-      ->transform(converted(CLI::AsNumberWithUnit(units), expected_time))
-      ->check(
-          [](const std::string& text) {
-            const std::optional<double> seconds = parse_number(text);
-            return seconds && *seconds > 0 && !std::isinf(*seconds) ? "" : expected_time;
-          },
-          "")
-      ->type_name("TIME");
+  const auto parse = [&value, units](const std::string& text) {
+    const std::optional<std::string> seconds = converted(text, CLI::AsNumberWithUnit(units));
+    value = seconds ? parse_number(*seconds) : std::nullopt;
+    if (!value || !(*value > 0) || std::isinf(*value))
+      throw InputError(fmt::format("'{}': {}", text, expected_time));
+  };
+  add_parsed(app, name, parse, description, "TIME");
 }
 
 void add_bytes(CLI::App& app, const std::string& name, std::optional<std::int64_t>& value,
                const std::string& description) {
-  app.add_option_function<std::uint64_t>(
-         name,
-         [name, &value](std::uint64_t bytes) {
-           if (bytes > std::uint64_t(std::numeric_limits<std::int64_t>::max()))
-             throw InputError(fmt::format("{}: {} bytes: expected less than 8E", name, bytes));
-           value = std::int64_t(bytes);
-         },
-         description)
-      ->transform(converted(CLI::AsSizeValue(false), expected_size))
-      ->transform(CLI::Validator(  // runs before the other, which would wrap around
-          [](const std::string& text) { return text.starts_with('-') ? expected_size : ""; }, ""))
-      ->type_name("BYTES");
+  const auto parse = [&value](const std::string& text) {
+    const bool negative = text.starts_with('-');  // the conversion would wrap around
+    const std::optional<std::string> bytes =
+        negative ? std::nullopt : converted(text, CLI::AsSizeValue(false));
+    if (!bytes) throw InputError(fmt::format("'{}': {}", text, expected_size));
+    std::uint64_t whole = 0;  // the largest there is where they are more
+    CLI::detail::lexical_cast(*bytes, whole);
+    if (whole > std::uint64_t(std::numeric_limits<std::int64_t>::max()))
+      throw InputError(fmt::format("'{}': expected less than 8E", text));
+    value = std::int64_t(whole);
+  };
+  add_parsed(app, name, parse, description, "BYTES");
 }
 
 void add_parsed(CLI::App& app, const std::string& name,
                 std::function<void(const std::string&)> parse, const std::string& description,
                 const std::string& value_name) {
   const auto take = [name, parse = std::move(parse)](const std::string& text) {
-    try {
-      parse(text);
-    } catch (const InputError& error) {
-      throw InputError(fmt::format("{}: {}", name, error.what()));
-    }
+    naming(name, [&] { parse(text); });
   };
   app.add_option_function<std::string>(name, take, description)->type_name(value_name);
 }
@@ -184,6 +174,8 @@ std::vector<std::string> split_list(const std::string& text) {
 std::optional<double> parse_number(const std::string& text) {
   double value = 0;
   if (!CLI::detail::lexical_cast(text, value) || std::isnan(value)) return {};
+  // Infinity is spelt in letters. With a digit it is an overflow.
+  if (std::isinf(value) && text.find_first_of("0123456789") != text.npos) return {};
   return value;
 }
 

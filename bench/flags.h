@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "conv/error.h"
+
 namespace CLI {
 class App;
 }
@@ -45,7 +47,17 @@ void set_help_format(CLI::App&);
 
 // "a,b" -> a, b. Throws InputError for an empty item.
 std::vector<std::string> split_list(const std::string&);
-// nullopt for what is no number as a whole. Takes inf.
+// nullopt for what is no number as a whole, and for one beyond the range of double. Takes inf.
 std::optional<double> parse_number(const std::string&);
+
+// What `work` returns. An InputError of it gets `where` before its text: the flag, as in "--axis".
+template <class Work>
+decltype(auto) naming(const std::string& where, const Work& work) {
+  try {
+    return work();
+  } catch (const InputError& error) {
+    throw InputError(where + ": " + error.what());
+  }
+}
 
 }  // namespace convlab

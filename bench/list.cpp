@@ -6,8 +6,8 @@
 
 #include "bench/output.h"
 #include "bench/targets.h"
+#include "bench/tune_cells.h"
 #include "bench/tune_options.h"
-#include "bench/tune_report.h"
 #include "bench/verbs.h"
 #include "nets/zoo.h"
 

@@ -51,13 +51,11 @@ std::string tune_command(const NetArguments& a, const Graph& graph, const Choose
 }
 
 NetPlan read_plan(const std::string& file) {
-  try {
+  return naming("--plan", [&] {
     const std::string text = read_text_file(file, "a file of `convlab plan NET --format json`");
     require_json(text, file, "what `convlab plan NET --format json` writes");
     return plan_from_json(text, file);
-  } catch (const InputError& error) {
-    throw InputError(fmt::format("--plan: {}", error.what()));
-  }
+  });
 }
 
 // What a plan has decided cannot be asked for beside it.
@@ -199,7 +197,8 @@ void add_normalisation(CLI::App& app, PixelStatistics& given) {
       const char* const end = item.data() + item.size();
       const auto [stop, error] = std::from_chars(item.data(), end, numbers.emplace_back());
       if (error != std::errc() || stop != end || !std::isfinite(numbers.back()))
-        throw InputError(fmt::format("'{}' is no number, as in 0.5 or 0.485,0.456,0.406", item));
+        throw InputError(
+            fmt::format("'{}' is no number up to 1.8e308, as in 0.5 or 0.485,0.456,0.406", item));
     }
     return numbers;
   };
@@ -281,6 +280,7 @@ PlannedNet planned_net(const NetArguments& a, const std::string& verb, const Alg
       refuse_size(net.graph, needed, usable, "expected a plan for a smaller batch");
     return net;
   }
+  require_known_algos(a.tune, registry, device.info());
   Graph graph =
       make_net(a.common.targets.front(), a.common.batches.empty() ? 1 : a.common.batches.front());
   const ChooseOptions options = choose_options(a, device);

@@ -66,9 +66,10 @@ DeviceChoice parse_device(const std::string& text) {
   return card;
 }
 
+constexpr std::array<std::string_view, 5> format_names{"table", "csv", "json", "md", "hpp"};
+
 Format parse_format(const std::string& text) {
-  static constexpr std::array<std::string_view, 5> names{"table", "csv", "json", "md", "hpp"};
-  return Format(index_of_name("format", text, names));
+  return Format(index_of_name("format", text, format_names));
 }
 
 }  // namespace
@@ -177,14 +178,23 @@ void add_output(CLI::App& app, CommonOptions& o, const std::vector<std::string>&
       app, "--output",
       [&o, formats, is_given](const std::string& path) {
         o.output = path;
-        const std::string suffix = std::filesystem::path(path).extension();
-        if (!*is_given && !suffix.empty() &&
-            std::find(formats.begin(), formats.end(), suffix.substr(1)) != formats.end())
-          o.format = parse_format(suffix.substr(1));
+        if (*is_given) return;
+        const std::string format = format_of_suffix(path, formats);
+        if (!format.empty()) o.format = parse_format(format);
       },
-      "Write there instead of to stdout, all or nothing, by default in the format of the suffix; - "
-      "is stdout",
+      "Write there instead of to stdout, all or nothing, by default in the format of the suffix, "
+      "if it is one; - is stdout",
       "FILE");
+}
+
+std::string format_of_suffix(const std::string& path, const std::vector<std::string>& formats) {
+  const std::string suffix = std::filesystem::path(path).extension();
+  const std::string name = suffix.empty() ? "" : suffix.substr(1);
+  if (std::find(format_names.begin(), format_names.end(), name) == format_names.end()) return "";
+  if (std::find(formats.begin(), formats.end(), name) == formats.end())
+    throw InputError(fmt::format("'{}': this verb prints {}, not {}: expected another suffix", path,
+                                 fmt::join(formats, ", "), name));
+  return name;
 }
 
 void add_db(CLI::App& app, CommonOptions& o) {

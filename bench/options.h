@@ -49,6 +49,9 @@ void add_cache(CLI::App&, CommonOptions&);
 void add_seed(CLI::App&, CommonOptions&);
 void add_seed(CLI::App&, const std::function<void(std::uint64_t)>& take, const std::string& help);
 void add_output(CLI::App&, CommonOptions&, const std::vector<std::string>& formats);
+// The one of `formats` that the file's suffix names; empty where the suffix is no format. Throws
+// InputError where it is one that only other verbs have.
+std::string format_of_suffix(const std::string& path, const std::vector<std::string>& formats);
 void add_db(CLI::App&, CommonOptions&);
 void add_layer(CLI::App&, CommonOptions&);  // --layer
 // --wide: tables for people with these columns as well, and wider than a terminal may be.

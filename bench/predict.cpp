@@ -139,7 +139,7 @@ int run(const Options& given) {
     throw InputError("predict: no weights: expected --weights FILE, a .safetensors or .npz");
   o.net.forward_only = true;
   Output output(o.net.common.output);
-  const ArrayReader weights(o.weights);
+  const ArrayReader weights = naming("--weights", [&] { return ArrayReader(o.weights); });
   const WeightsNotes notes = notes_of(weights.header().metadata, o.weights);
   std::string& name = o.net.common.targets.front();
   const Graph plain = make_net(name, 1);
@@ -173,6 +173,7 @@ int run(const Options& given) {
                     {.batch = planned.plan.batch, .dtype = planned.plan.dtype, .bad_images = 0},
                     *device);
   predictions.images = classify(net, loader, o.images, *device, stop);
+  predictions.complete = !stop;
   predictions.provenance = provenance(*device);
   output.write(render(predictions, o.net.common.format));
   return stop ? interrupted_exit_code : 0;

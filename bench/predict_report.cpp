@@ -34,6 +34,7 @@ std::string render_json(const Predictions& p) {
     for (const double logit : prediction.logits) image["logits"].push_back(number(logit));
     json["images"].push_back(std::move(image));
   }
+  json["complete"] = p.complete;
   // Names of files and classes need not be UTF-8.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -78,6 +79,8 @@ std::string render(const Predictions& p, Format format) {
       ++rank;
     }
   }
+  if (!p.complete)
+    report.notes.emplace_back("Stopped early: the other images were not classified.");
   report.provenance = p.provenance;
   return render(report, format);
 }

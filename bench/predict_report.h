@@ -21,6 +21,7 @@ struct Predictions {
   std::vector<std::string> classes;  // empty: they have numbers only
   std::vector<Prediction> images;
   Provenance provenance;
+  bool complete = true;  // else interrupted before the last image
 };
 
 struct Likely {
@@ -32,7 +33,7 @@ std::vector<Likely> most_likely(const std::vector<double>& logits, std::size_t c
 
 // A row for each image and one of its five most likely classes. json: {"provenance", "net",
 // "weights", "classes", "images": [{"image", "top": [{"class", "name", "probability"}],
-// "logits"}]}; names only where they are known.
+// "logits"}], "complete"}; names only where they are known.
 std::string render(const Predictions&, Format);
 
 }  // namespace convlab

@@ -46,6 +46,25 @@ const std::vector<Verb> verbs{
     {"db", "The tuning store: show, verify, merge, export, import, prune", declare_db},
 };
 
+struct GivenVerb {
+  const CLI::App* app;
+  std::string command;  // down to this verb: "db show"
+};
+
+// The verb that the command line gives, then the verb below it.
+std::vector<GivenVerb> given_verbs(const CLI::App& app) {
+  std::vector<GivenVerb> given;
+  for (std::vector<CLI::App*> next = app.get_subcommands(); !next.empty();
+       next = next.front()->get_subcommands())
+    given.push_back({next.front(),
+                     (given.empty() ? "" : given.back().command + " ") + next.front()->get_name()});
+  return given;
+}
+
+[[noreturn]] void refuse_double_dash(const std::string& command) {
+  throw InputError(fmt::format("{}: nothing can follow '--': drop it", command));
+}
+
 // Refuses what the parser left over, with a guess at what was meant.
 void refuse_extras(const CLI::App& app, const std::string& command) {
   if (app.remaining().empty()) return;
@@ -55,7 +74,12 @@ void refuse_extras(const CLI::App& app, const std::string& command) {
     for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
   for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
     verbs.push_back(verb->get_name());
-  if (extra.starts_with('-'))
+  if (extra == "--") refuse_double_dash(command);
+  const bool is_flag = extra.starts_with('-') && extra != "-";
+  if (is_flag && !verbs.empty())
+    throw InputError(fmt::format("{}: unknown flag '{}': expected one of {} first, then its flags",
+                                 command, extra, fmt::join(verbs, ", ")));
+  if (is_flag)
     throw InputError(
         fmt::format("{}: unknown flag '{}': {}", command, extra, did_you_mean(extra, flags)));
   if (!verbs.empty())
@@ -147,13 +171,8 @@ void require_distinct_files(const CLI::App& verb) {
 
 // What the parser says in words of its own, in ours.
 [[noreturn]] void refuse(const CLI::App& app, const CLI::ParseError& error) {
-  std::string command;
-  const CLI::App* verb = &app;
-  for (std::vector<CLI::App*> given = app.get_subcommands(); !given.empty();
-       given = verb->get_subcommands()) {
-    verb = given.front();
-    command += (command.empty() ? "" : " ") + verb->get_name();
-  }
+  const std::vector<GivenVerb> given = given_verbs(app);
+  const auto [verb, command] = given.empty() ? GivenVerb{&app, ""} : given.back();
   const std::string text = error.what(), name = text.substr(0, text.find(':'));
   if (error.get_name() == "ArgumentMismatch") {
     const CLI::Option* const option = verb->get_option_no_throw(name);
@@ -170,8 +189,7 @@ void require_distinct_files(const CLI::App& verb) {
       if (option->get_required() && option->count() == 0)
         throw InputError(fmt::format("{}: no {}: see convlab {} --help", command,
                                      option->get_single_name(), command));
-  if (dynamic_cast<const CLI::ExtrasError*>(&error))  // by name it is the verb
-    throw InputError(fmt::format("{}: nothing can follow '--': drop it", command));
+  if (dynamic_cast<const CLI::ExtrasError*>(&error)) refuse_double_dash(command);
   throw InputError(text);
 }
 
@@ -224,12 +242,9 @@ int run(int argc, const char* const* argv) {
   } catch (const CLI::ParseError& error) {
     refuse(app, error);
   }
-  std::string command;
-  for (std::vector<CLI::App*> given = app.get_subcommands(); !given.empty();
-       given = given.front()->get_subcommands()) {
-    command += (command.empty() ? "" : " ") + given.front()->get_name();
-    refuse_extras(*given.front(), command);
-    require_distinct_files(*given.front());
+  for (const auto& [verb, command] : given_verbs(app)) {
+    refuse_extras(*verb, command);
+    require_distinct_files(*verb);
   }
   return action();
 }

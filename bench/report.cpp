@@ -224,10 +224,10 @@ struct ValueJson {
 };
 
 std::string render_json(const Report& report) {
-  Json json{{"convlab_table", table_format},
-            {"provenance", Json::object()},
-            {"rows", rows_json(report)},
-            {"notes", report.notes}};
+  Json json{
+      {"convlab_table", table_format}, {"provenance", Json::object()}, {"rows", rows_json(report)}};
+  if (report.complete) json["complete"] = *report.complete;
+  json["notes"] = report.notes;
   for (const auto& [name, value] : report.provenance.fields) json["provenance"][name] = value;
   // Names come from the user's command line and need not be UTF-8.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

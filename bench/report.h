@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -60,6 +61,8 @@ struct Report {
   std::vector<std::vector<Cell>> rows;
   std::vector<std::string> notes;  // a line each, below the table
   Provenance provenance;
+  // Of what can be interrupted: whether it was done to its end.
+  std::optional<bool> complete = {};
   // How wide the table and its notes may be on a terminal; 0: as wide as they are. What does not
   // fit: the last column goes on in further lines, and the longest texts of others lose their
   // middle.
@@ -76,7 +79,8 @@ bool fits(const Report&);
 std::vector<std::string> wrap(const std::string& text, std::size_t width);
 
 // table: for people; csv: RFC 4180 after `# name: value` lines of provenance and notes; json:
-// {"provenance", "rows": [one object a row], "notes"}; md: a GitHub table. Ends in a newline.
+// {"provenance", "rows": [one object a row], "complete", "notes"}; md: a GitHub table. Ends in a
+// newline.
 std::string render(const Report&, Format);
 // The JSON's `rows`.
 nlohmann::ordered_json rows_json(const Report&);

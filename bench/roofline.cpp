@@ -12,8 +12,8 @@
 #include "bench/roofline_report.h"
 #include "bench/targets.h"
 #include "bench/text.h"
+#include "bench/tune_cells.h"
 #include "bench/tune_options.h"
-#include "bench/tune_report.h"
 #include "bench/verbs.h"
 #include "conv/error.h"
 #include "conv/text_file.h"
@@ -152,17 +152,17 @@ RooflineReport gather(const RooflineArguments& a) {
   if (device->info().kind == DeviceKind::cpu && outcome.table.store_error.empty())
     add_thread_curves(report, outcome.table, Store(db, Store::Open::existing), registry,
                       device->info(), common.cache);
+  report.complete = !stop;
+  if (stop) report.notes.emplace_back("Stopped early: the same command goes on from here.");
   add_notes(report);
   return report;
 }
 
 RooflineReport read_report(const std::string& path) {
-  try {
+  return naming("--from", [&] {
     return roofline_from_json(read_text_file(path, "a file that `roofline --format json` wrote"),
                               path);
-  } catch (const InputError& error) {
-    throw InputError(fmt::format("--from: {}", error.what()));
-  }
+  });
 }
 
 // Without a TARGET: the roofs alone, of every ISA this CPU has.

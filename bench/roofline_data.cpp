@@ -15,9 +15,10 @@
 #include "autotune/candidates.h"
 #include "autotune/phase_times.h"
 #include "autotune/store.h"
+#include "bench/choice.h"
 #include "bench/output.h"
+#include "bench/tune_cells.h"
 #include "bench/tune_options.h"
-#include "bench/tune_report.h"
 #include "conv/error.h"
 
 namespace convlab {

@@ -60,6 +60,7 @@ struct RooflineReport {
   std::vector<RooflinePoint> points;
   std::vector<RooflineCurve> curves;
   std::vector<std::string> notes;
+  bool complete = true;  // else interrupted before the last layer was measured
 };
 
 // The point of one measured candidate of this problem, without phases. The problem has the

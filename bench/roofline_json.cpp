@@ -33,6 +33,7 @@ std::string to_json(const RooflineReport& report) {
   for (std::size_t i = 0; i < report.points.size(); ++i)
     if (!report.points[i].verdict.empty()) json["points"][i]["verdict"] = report.points[i].verdict;
   json["curves"] = nlohmann::json(report.curves);
+  json["complete"] = report.complete;
   json["notes"] = report.notes;
   // Names come from the user's command line and need not be UTF-8.
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -62,6 +63,7 @@ RooflineReport roofline_from_json(const std::string& text, const std::string& na
       report.points[i].verdict = json["points"][i].value("verdict", "");
     }
     nlohmann::json(json.at("curves")).get_to(report.curves);
+    report.complete = json.value("complete", true);
     json.at("notes").get_to(report.notes);
     return report;
   } catch (const Json::exception& error) {

@@ -67,7 +67,8 @@ Sweep planned_sweep(const Options& o) {
   if (o.axes.empty())
     throw InputError("sweep: nothing to vary: expected an axis, as in -a n=1:256:*2 or -a r=1,3,5");
   Sweep sweep;
-  for (const std::string& text : o.axes) sweep.axes.push_back(parse_axis(text));
+  for (const std::string& text : o.axes)
+    sweep.axes.push_back(naming("--axis", [&] { return parse_axis(text); }));
   const std::string& target = common.targets.front();
   if (!looks_like_problem(target))
     throw InputError(fmt::format(
@@ -81,7 +82,9 @@ Sweep planned_sweep(const Options& o) {
     throw InputError(fmt::format("sweep: --batch {} and -a n=... both set the batch: drop one",
                                  common.batches.front()));
   if (!common.batches.empty()) sweep.base.n = common.batches.front();
-  sweep.points = sweep_points({{}, sweep.base, common.threads, common.layout}, sweep.axes);
+  sweep.points = naming("--axis", [&] {
+    return sweep_points({{}, sweep.base, common.threads, common.layout}, sweep.axes);
+  });
   sweep.passes = common.passes;
   sweep.layers.resize(sweep.points.size() * sweep.passes.size());
   sweep.wide = common.wide;

@@ -12,6 +12,7 @@
 #include "autotune/runner.h"
 #include "bench/algo_marks.h"
 #include "bench/gnuplot.h"
+#include "bench/tune_cells.h"
 #include "bench/tune_report.h"
 
 namespace convlab {

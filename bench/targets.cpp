@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "bench/output.h"
-#include "bench/tune_report.h"
+#include "bench/tune_cells.h"
 #include "conv/bytes.h"
 #include "conv/error.h"
 #include "conv/names.h"

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -128,10 +129,23 @@ void require_checkpoint(const Options& o) {
 // A row for each epoch, as soon as it is over: whole, or not there.
 class Log {
  public:
+  // Changes nothing. Throws InputError where no log can be written.
+  static void require_writable(const std::string& file) {
+    if (file.empty() || file == "-") return;
+    const std::filesystem::path path(file);
+    std::error_code none;
+    const bool is_folder = std::filesystem::is_directory(path, none);
+    if (!is_folder && access(file.c_str(), W_OK) == 0) return;
+    const int error = is_folder ? EISDIR : errno;
+    const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
+    if (error == ENOENT && access(folder.c_str(), W_OK) == 0) return;
+    throw InputError(fmt::format("--log: cannot write '{}': {}", file, std::strerror(error)));
+  }
   Log(const std::string& file, bool append) : path_(file) {
     if (file.empty()) return;
     if (path_ == "-") path_ = "/dev/stdout";
-    is_new_ = !std::filesystem::exists(path_);
+    std::error_code error;
+    is_new_ = !std::filesystem::exists(path_, error);
     const bool fresh = !append || is_new_;
     stream_.open(path_, fresh && file != "-" ? std::ios::trunc : std::ios::app);
     if (!stream_)
@@ -255,8 +269,11 @@ struct Data {
   std::unique_ptr<Dataset> train, test;
 };
 
-Data open_data(const std::string& spec) {
-  Data data{open_dataset(spec, Split::train), open_dataset(spec, Split::test)};
+// `where` says what names the data: the flag or a checkpoint.
+Data open_data(const std::string& spec, const std::string& where) {
+  Data data = naming(where, [&] {
+    return Data{open_dataset(spec, Split::train), open_dataset(spec, Split::test)};
+  });
   if (data.train->classes() != data.test->classes())
     throw InputError(fmt::format("--data {}: {} classes to train with, but {} others to test with",
                                  spec, data.train->classes().size(), data.test->classes().size()));
@@ -380,7 +397,7 @@ int run(Options o) {
   if (!o.resume.empty()) {
     if (!o.weights.empty())
       throw InputError("--resume brings weights along: drop --weights, or start without --resume");
-    checkpoint = read_checkpoint(o.resume);
+    checkpoint = naming("--resume", [&] { return read_checkpoint(o.resume); });
     if (o.checkpoint.empty()) o.checkpoint = o.resume;
     if (o.net.common.targets.empty()) o.net.common.targets = {checkpoint->state.net};
   }
@@ -390,6 +407,7 @@ int run(Options o) {
   if (o.data.empty() && !checkpoint)
     throw InputError("train: no --data: expected a directory of images, or synthetic");
   require_checkpoint(o);
+  Log::require_writable(o.log);
   if (!o.checkpoint.empty() && !is_utf8(o.data))
     throw InputError(fmt::format(
         "--data: '{}' is not UTF-8, as the text in a checkpoint is: name it by another path",
@@ -399,14 +417,15 @@ int run(Options o) {
   WeightsNotes before;
   if (checkpoint) before = notes_of(checkpoint->state.notes, o.resume);
   if (!o.weights.empty()) {
-    weights.emplace(o.weights);
+    naming("--weights", [&] { weights.emplace(o.weights); });
     before = notes_of(weights->header().metadata, o.weights);
   }
 
   const std::unique_ptr<Device> device = open_device(o.net.common);
   AlgoRegistry registry;
   append_all_algos(registry);
-  const Data data = open_data(o.data.empty() ? checkpoint->state.data : o.data);
+  const Data data =
+      o.data.empty() ? open_data(checkpoint->state.data, o.resume) : open_data(o.data, "--data");
   const Plans plans = planned(o, checkpoint, *data.train, registry, *device);
   const Graph& graph = plans.graph;
   const DType dtype = plans.training.dtype;
@@ -515,7 +534,8 @@ VerbAction declare_train(CLI::App& app) {
            "DIR");
   add_number(app, "--epochs", o->epochs, 1, 1'000'000, "Times through the data");
   add_real(
-      app, "--lr", o->rate, [](double x) { return x > 0; }, "above 0", "The highest learning rate");
+      app, "--lr", o->rate, [](double x) { return x > 0; }, "above 0, up to 1.8e308",
+      "The highest learning rate");
   add_parsed(
       app, "--schedule",
       [o](const std::string& text) {
@@ -536,7 +556,7 @@ VerbAction declare_train(CLI::App& app) {
       "Of sgd; default: 0.9");
   add_flag(app, "--nesterov", o->nesterov, "Nesterov's momentum; default for nets with batch norm");
   add_real(
-      app, "--weight-decay", o->weight_decay, [](double x) { return x >= 0; }, "from 0 on",
+      app, "--weight-decay", o->weight_decay, [](double x) { return x >= 0; }, "from 0 to 1.8e308",
       "Default: 1e-4 or 5e-4, adamw 0.01");
   add_text(app, "--weights", o->weights, "Start from this file: .safetensors or .npz", "FILE");
   add_text(app, "--checkpoint", o->checkpoint,
@@ -551,7 +571,7 @@ VerbAction declare_train(CLI::App& app) {
   add_normalisation(app, o->pixels);
   add_limits(app, o->net.tune);
   add_device(app, o->net.common);
-  add_number(app, "--data-threads", o->data_threads, 0, 1024,
+  add_number(app, "--data-threads", o->data_threads, 0, most_data_threads,
              "Threads that read and decode images meanwhile; default: 1");
   add_seed(
       app, [o](std::uint64_t seed) { o->seed = seed; },

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "bench/tune_report.h"
+#include "bench/choice.h"
 
 namespace convlab {
 

@@ -11,9 +11,10 @@
 #include "autotune/clocks.h"
 #include "autotune/disturbance.h"
 #include "autotune/store.h"
+#include "bench/choice.h"
 #include "bench/output.h"
 #include "bench/targets.h"
-#include "bench/tune_report.h"
+#include "bench/tune_cells.h"
 #include "bench/verbs.h"
 #include "conv/error.h"
 
@@ -149,7 +150,7 @@ void add_max_error(CLI::App& app, TuneOptions& o) {
       [&o](const std::string& text) {
         o.max_error = parse_number(text);
         if (!o.max_error || *o.max_error < 0)
-          throw InputError(fmt::format("'{}': expected a number >= 0, or inf", text));
+          throw InputError(fmt::format("'{}': expected a number from 0 to 1.8e308, or inf", text));
       },
       "Largest relative error in the 2-norm; inf lifts it; default: f64 1e-12, f32 1e-4, f16 1e-2, "
       "bf16 5e-2",
@@ -173,6 +174,12 @@ void add_algo_choice(CLI::App& app, TuneOptions& o) {
   add_parsed(
       app, "--exclude", [&o](const std::string& text) { o.exclude = split_list(text); },
       "Not these; vendor stands for every vendor's", "ID,...");
+}
+
+void require_known_algos(const TuneOptions& o, const AlgoRegistry& registry,
+                         const DeviceInfo& device) {
+  naming("--algos", [&] { admitted_algos(registry, device.kind, o.algos, {}); });
+  naming("--exclude", [&] { admitted_algos(registry, device.kind, {}, o.exclude); });
 }
 
 void add_mode(CLI::App& app, TuneOptions& o) {
@@ -215,8 +222,7 @@ TuneOutcome run_tuning(const TuneArguments& a, const std::vector<TuneItem>& item
 
   AlgoRegistry registry;
   append_all_algos(registry);
-  // Throws for an unknown name, before there is a store.
-  admitted_algos(registry, device.info().kind, options.algos, options.exclude);
+  require_known_algos(options, registry, device.info());  // before there is a store
 
   std::optional<Store> store;
   if (!db.empty()) store.emplace(db);

@@ -24,6 +24,10 @@ void add_limits(CLI::App&, TuneOptions&);       // --max-error --workspace-max -
 void add_algo_choice(CLI::App&, TuneOptions&);  // --algos --exclude
 void add_mode(CLI::App&, TuneOptions&);
 
+// Throws InputError, naming the flag, where --algos or --exclude has an algorithm that the device
+// does not have.
+void require_known_algos(const TuneOptions&, const AlgoRegistry&, const DeviceInfo&);
+
 // Before a CPU is measured, a line on stderr when other programs use it, once a process.
 void warn_of_other_programs(const DeviceInfo&);
 

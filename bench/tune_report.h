@@ -31,16 +31,6 @@ std::string unsure_note(std::size_t unsure, std::size_t all, const Disturbances&
 // Exit code 0, or 1 when no row has an algorithm.
 int exit_code(const TuneTable&);
 
-std::string show_layer(const NamedProblem&);  // its name, or its text when it has none
-// The runner-up and its ms over the chosen's; of one of the same algorithm, `in_full`, what
-// differs. Why nothing works, where that is so.
-std::string show_next_best(const LayerResult&, bool in_full = true);
-// As a time that was measured, or "~1.234".
-Cell time_cell(const Candidate&);
-// A number that only a measurement gives: "not measured" of a prediction.
-Cell measured_error(const Candidate&);
-Cell measured_bytes(const Candidate&);
-
 // An element of the JSON's `layers`.
 nlohmann::ordered_json layer_json(const LayerResult&);
 

@@ -81,8 +81,10 @@ void append_twin(AlgoRegistry& registry) {
   if (!factor || !(*factor >= 1) || *factor > 100)
     throw InputError(fmt::format(
         "CONVLAB_TWIN '{}': expected ALGO or ALGO:FACTOR with a factor from 1 to 100", text));
-  registry.append(
-      std::make_unique<Twin>(registry.get(DeviceKind::cpu, text.substr(0, colon)), *factor));
+  const ConvAlgo& algo = naming("CONVLAB_TWIN", [&]() -> const ConvAlgo& {
+    return registry.get(DeviceKind::cpu, text.substr(0, colon));
+  });
+  registry.append(std::make_unique<Twin>(algo, *factor));
 }
 
 }  // namespace convlab

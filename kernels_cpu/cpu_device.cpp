@@ -121,11 +121,11 @@ struct OtherMachine {
                                                 : name == "l3"      ? &l3
                                                 : name == "threads" ? &threads
                                                                     : nullptr;
-      const std::int64_t most = name == "threads" ? 1024 : std::int64_t{1} << 40;
+      const std::int64_t most = name == "threads" ? most_threads : std::int64_t{1} << 40;
       if (size == nullptr || value < (name == "l3" ? 0 : 1) || value > most)
-        throw InputError(fmt::format(
-            "CONVLAB_MACHINE: {}={}: expected bytes of l1, l2, l3, or 1 to 1024 threads", name,
-            value));
+        throw InputError(
+            fmt::format("CONVLAB_MACHINE: {}={}: expected bytes of l1, l2, l3, or 1 to {} threads",
+                        name, value, most_threads));
       *size = value;
     }
   }

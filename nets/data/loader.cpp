@@ -161,10 +161,9 @@ class DataLoader::Impl {
             "a loader's threads, prefetch and bad_images are 0 or more");
     require(options_.dtype == DType::f32 || options_.dtype == DType::f64,
             "a loader makes f32 or f64");
-    constexpr int most_threads = 1024;
-    require(
-        options_.threads <= most_threads,
-        fmt::format("{} threads to load data: expected 0 to {}", options_.threads, most_threads));
+    require(options_.threads <= most_data_threads,
+            fmt::format("{} threads to load data: expected 0 to {}", options_.threads,
+                        most_data_threads));
     require(!options_.drop_last || options_.batch <= size_,
             fmt::format("a batch of {} is more than the {} images that there are", options_.batch,
                         size_));

@@ -16,6 +16,8 @@
 
 namespace convlab {
 
+inline constexpr int most_data_threads = 1024;
+
 struct LoaderOptions {
   std::int64_t batch = 1;
   bool shuffle = false;

@@ -605,14 +605,14 @@ TEST_F(StoreTest, AFlippedBitIsNoticed) {
     EXPECT_THROW(store.rows(), DamagedStore);
   }
   Store store(file(), Store::Open::existing);
-  EXPECT_EQ(store.prune_damaged(), 1);
+  EXPECT_EQ(store.prune_damaged().removed, 1);
   EXPECT_EQ(store.rows().size(), 2u);
   EXPECT_TRUE(fs::exists(store.undo_path()));
 
   sql(file(), "UPDATE roof SET per_second = 3.5e10");
   EXPECT_EQ(store.verify().size(), 1u);
   EXPECT_THROW(store.roofs(device_), DamagedStore);
-  EXPECT_EQ(store.prune_damaged(), 1);
+  EXPECT_EQ(store.prune_damaged().removed, 1);
   EXPECT_TRUE(store.verify().empty());
 }
 
@@ -634,11 +634,40 @@ TEST_F(StoreTest, RowsGoWhoseKeyWasDamaged) {
     Store store(file(), Store::Open::existing);
     if (store.verify().empty()) continue;  // the bytes of a former page
     ++damaged;
-    EXPECT_LE(store.prune_damaged(), 1);
+    EXPECT_LE(store.prune_damaged().removed, 1);
     EXPECT_TRUE(store.verify().empty()) << store.verify()[0];
     EXPECT_GE(store.size(), 1);
   }
   EXPECT_GE(damaged, 2);  // in the table and in its index
+}
+
+// SQLite's own check fails on some of these, where a record of the index is cut.
+TEST_F(StoreTest, ADamagedIndexIsMadeAnewWhereRowsCanBeRead) {
+  {
+    Store store(file());
+    for (int i = 0; i < 3; ++i) store.put(numbered_row(0, i));
+  }
+  const std::string whole = read(file());
+  const std::size_t page = 4096, index = 2 * page;  // behind the schema and the table
+  ASSERT_GE(whole.size(), index + page);
+  std::mt19937 random(5);
+  int made_anew = 0;
+  for (int round = 0; round < 300; ++round) {
+    std::string flipped = whole;
+    flipped[index + random() % page] ^= char(1 << random() % 8);
+    write(file(), flipped);
+    try {
+      Store store(file(), Store::Open::existing);
+      if (store.rows().size() != 3 || store.verify().empty()) continue;
+      EXPECT_EQ(store.prune_damaged().removed, 0) << "round " << round;
+      EXPECT_TRUE(store.verify().empty()) << "round " << round;
+      EXPECT_EQ(store.size(), 3);
+      ++made_anew;
+    } catch (const DamagedStore& error) {
+      EXPECT_THROW(Store(file(), Store::Open::existing).rows(), DamagedStore) << error.what();
+    }
+  }
+  EXPECT_GE(made_anew, 10);
 }
 
 TEST_F(StoreTest, NeedsAPlaceToWrite) {

@@ -93,6 +93,19 @@ TEST_F(PredictTest, NormalisesAsFlagsSay) {
   expect_refused(command + Words{"--mean", "half"}, "--mean: 'half' is no number");
 }
 
+TEST(PredictReport, AnInterruptedOneSaysSo) {
+  Predictions some{.net = "lenet",
+                   .weights = "w.npz",
+                   .classes = {},
+                   .images = {{"a.png", {1, 2}}},
+                   .provenance = {}};
+  EXPECT_EQ(json::parse(render(some, Format::json))["complete"], true);
+  some.complete = false;
+  EXPECT_EQ(json::parse(render(some, Format::json))["complete"], false);
+  for (const Format format : {Format::table, Format::csv, Format::md})
+    EXPECT_NE(render(some, format).find("Stopped early"), std::string::npos);
+}
+
 TEST_F(PredictTest, ShowsTheFiveMostLikely) {
   const Ran table = run({"lenet", "--weights", weights, a, b});
   EXPECT_EQ(table.exit_code, 0) << table.err;

@@ -67,6 +67,32 @@ TEST_F(ProgramTest, OutputIsWrittenWholeOrNotAtAll) {
     EXPECT_NE(entry.path().extension(), ".tmp") << entry.path();
 }
 
+// A suffix that is no format at all is part of a name like any other.
+TEST_F(ProgramTest, ASuffixNamesAFormatThatTheVerbHas) {
+  const std::string formats = "': this verb prints table, csv, json, md, not hpp: expected another";
+  for (const Words& verb : {Words{"list"}, Words{"check", tiny}, Words{"bench", tiny},
+                            Words{"sweep", tiny, "-a", "n=1"}, Words{"time", "lenet"},
+                            Words{"plan", "lenet"}, Words{"doctor"}, Words{"db", "show"}}) {
+    const Ran ran = run(verb + Words{"--output", directory_ / "x.hpp"});
+    EXPECT_EQ(ran.exit_code, 2) << verb[0];
+    EXPECT_EQ(lines(ran.err), 1) << ran.err;
+    EXPECT_TRUE(contains(ran.err, "convlab: --output: '")) << ran.err;
+    EXPECT_TRUE(contains(ran.err, formats)) << ran.err;
+    EXPECT_FALSE(std::filesystem::exists(directory_ / "x.hpp")) << verb[0];
+  }
+  const Ran csv = run({"explain", tiny, "--output", directory_ / "x.csv"});
+  EXPECT_EQ(csv.exit_code, 2);
+  EXPECT_TRUE(contains(csv.err, "prints table, json, md, not csv")) << csv.err;
+  const Ran rows = run({"db", "export", "--output", directory_ / "x.csv"});
+  EXPECT_EQ(rows.exit_code, 2);
+  EXPECT_TRUE(contains(rows.err, "prints json, not csv")) << rows.err;
+
+  EXPECT_EQ(run({"list", "--output", directory_ / "x.hpp", "--format", "md"}).exit_code, 0);
+  EXPECT_TRUE(read_file(directory_ / "x.hpp").starts_with("| algo |"));
+  EXPECT_EQ(run({"list", "--output", directory_ / "x.txt"}).exit_code, 0);
+  EXPECT_TRUE(read_file(directory_ / "x.txt").starts_with("algo "));
+}
+
 TEST_F(ProgramTest, DbCarriesRowsFromStoreToStore) {
   ASSERT_EQ(tune().exit_code, 0);
   const std::string other = directory_ / "other.db", file = directory_ / "rows.json";
@@ -244,6 +270,31 @@ TEST_F(ProgramTest, DamagedRowsGoAndComeBackByTheLineThatPruneSays) {
   EXPECT_TRUE(contains(pruned.out, "to undo: cp " + store + ".undo " + store)) << pruned.out;
   EXPECT_EQ(run({"db", "verify"}).exit_code, 0);
   EXPECT_TRUE(contains(read_file(store + ".undo"), "jm2col"));
+}
+
+// Of a key, the index's copy alone: the row has its values in other columns besides.
+TEST_F(ProgramTest, PruneSaysThatItMadeADamagedIndexAnew) {
+  ASSERT_EQ(tune().exit_code, 0);
+  const std::string store = directory_ / "tune.db", whole = read_file(store);
+  const json rows = rows_of(run({"db", "show", "--format", "json"}).out);
+  bool found = false;
+  for (std::size_t at = 0; !found && (at = whole.find("im2col", at)) != std::string::npos; ++at) {
+    std::string damaged = whole;
+    damaged[at] = 'j';
+    write_file(store, damaged);
+    if (run({"db", "verify"}).exit_code != 1 || run({"db", "export"}).exit_code != 0) continue;
+    found = true;
+    const Ran pruned = run({"db", "prune", "--damaged"});
+    EXPECT_EQ(pruned.exit_code, 0) << pruned.err;
+    EXPECT_TRUE(contains(pruned.out, ": 0 damaged rows removed, ")) << pruned.out;
+    EXPECT_TRUE(contains(pruned.out, "\nthe index was damaged, and was made anew\n")) << pruned.out;
+    EXPECT_TRUE(contains(pruned.out, "to undo: cp " + store + ".undo " + store)) << pruned.out;
+    EXPECT_EQ(run({"db", "verify"}).exit_code, 0);
+    EXPECT_EQ(rows_of(run({"db", "show", "--format", "json"}).out), rows);
+  }
+  EXPECT_TRUE(found);
+  const Ran sound = run({"db", "prune", "--damaged"});
+  EXPECT_FALSE(contains(sound.out, "anew")) << sound.out;
 }
 
 }  // namespace

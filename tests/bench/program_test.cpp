@@ -93,6 +93,46 @@ TEST_F(ProgramTest, BadUsageIsOneLineAndExitCode2) {
       {{"sweep", tiny, "-a"}, "--axis has no value: expected --axis NAME=VALUES"},
       {{"db", "merge"}, "db merge: no FILE: see convlab db merge --help"},
       {{"tune", tiny, "--", "--batch", "2"}, "tune: nothing can follow '--': drop it"},
+      {{"bench", "--"}, "bench: nothing can follow '--': drop it"},
+      {{"diff", "--", "a", "b"}, "diff: nothing can follow '--': drop it"},
+      {{"db", "show", "--"}, "db show: nothing can follow '--': drop it"},
+      {{"db", "--", "show"}, "db: nothing can follow '--': drop it"},
+      {{"db", "-"}, "db: unknown verb '-': expected one of show"},
+      {{"db", "--db", "a"}, "db: unknown flag '--db': expected one of show, verify"},
+      {{"doctor", "-"}, "doctor: unexpected argument '-': see convlab doctor --help"},
+      {{"tune", tiny, "--max-error", "1e400"},
+       "--max-error: '1e400': expected a number from 0 to 1.8e308, or inf"},
+      {{"tune", tiny, "--max-error", "-1e400"}, "--max-error: '-1e400': expected a number"},
+      {{"tune", tiny, "--budget", "1e400s"}, "--budget: '1e400s': expected a time above 0"},
+      {{"tune", tiny, "--budget", "1e308h"}, "--budget: '1e308h': expected a time above 0"},
+      {{"tune", tiny, "--budget", "-1"}, "--budget: '-1': expected a time above 0"},
+      {{"diff", "a", "b", "--threshold", "1e400%"}, "--threshold: '1e400%': expected a percentage"},
+      {{"train", "lenet", "--lr", "1e400"},
+       "--lr: '1e400': expected a number above 0, up to 1.8e308"},
+      {{"train", "lenet", "--weight-decay", "1e400"},
+       "--weight-decay: '1e400': expected a number from 0 to 1.8e308"},
+      {{"train", "lenet", "--momentum", "1e400"}, "--momentum: '1e400': expected a number from 0"},
+      {{"train", "lenet", "--mean", "1e400"}, "--mean: '1e400' is no number up to 1.8e308"},
+      {{"train", "lenet", "--schedule", "step:1e400"}, "--schedule: schedule 'step:1e400'"},
+      {{"sweep", tiny, "-a", "n=1e400"}, "--axis: '1e400': expected a whole number, 1 to "},
+      {{"sweep", tiny, "-a", "n=1:0"}, "--axis: '0': expected a whole number, 1 to "},
+      {{"sweep", tiny, "-a", "n"}, "--axis: 'n': expected NAME=VALUES"},
+      {{"sweep", tiny, "-a", "x=1"}, "--axis: unknown axis 'x': expected one of n, c"},
+      {{"sweep", tiny, "-a", "n=1", "-a", "n=2"}, "--axis: two axes n"},
+      {{"sweep", tiny, "-a", "h=1000000000000"}, "--axis: impossible problem: tensor x"},
+      {{"sweep", tiny, "-a", "threads=4096"}, "--axis: threads '4096'"},
+      {{"tune", tiny, "--algos", "nope"}, "--algos: unknown algorithm 'nope': expected one of "},
+      {{"tune", tiny, "--exclude", "nope"}, "--exclude: unknown algorithm 'nope'"},
+      {{"check", tiny, "--algos", "nope"}, "--algos: unknown algorithm 'nope'"},
+      {{"time", "lenet", "--exclude", "nope"}, "--exclude: unknown algorithm 'nope'"},
+      {{"train", "lenet", "--data", "nope"}, "--data: no data in 'nope': expected synthetic"},
+      {{"train", "lenet", "--data", "synthetic:x"}, "--data: 'synthetic:x': expected"},
+      {{"train", "--resume", missing}, "--resume: checkpoint '"},
+      {{"predict", "lenet", "a.png", "--weights", missing + ".npz"}, "--weights: cannot read '"},
+      {{"tune", tiny, "--workspace-max", "1.5M"},
+       "--workspace-max: '1.5M': expected a whole number of bytes"},
+      {{"tune", tiny, "--workspace-max", "99999999999999999999"},
+       "'99999999999999999999': expected"},
       {{"tune", tiny, "--budget", "1e400"}, "expected a time above 0"},
       {{"diff", "a", "b", "--threshold", "inf%"}, "expected a percentage"},
       {{"tune", tiny, "--batch", "0"}, "1 or more"},
@@ -131,7 +171,7 @@ TEST_F(ProgramTest, BadUsageIsOneLineAndExitCode2) {
       {{"sweep", "@list", "-a", "n=1,2"}, "'@list' is not a problem"},
       {{"time", "lenet", "--plan", missing}, "--plan: cannot read '"},
       {{"tune", tiny, "--workspace-max", "1parsec"}, "--workspace-max"},
-      {{"tune", tiny, "--budget", "0s"}, "--budget: expected a time above 0"},
+      {{"tune", tiny, "--budget", "0s"}, "--budget: '0s': expected a time above 0"},
       {{"tune", tiny, "--budget", "soon"}, "--budget"},
       {{"tune", tiny, "--budget", "1parsec"}, "'1parsec': expected a time above 0"},
       {{"train", "lenet", "--epochs", "0"}, "--epochs: '0': expected a whole number, 1 to "},
@@ -307,6 +347,20 @@ TEST_P(Interruption, KeepsAndPrintsWhatIsDone) {
   }
 }
 
+TEST_F(ProgramTest, AnInterruptedCheckSaysThatItIsIncomplete) {
+  Program program(directory_, {"check", "resnet20", "--pass", "fwd", "--format", "json"});
+  using Clock = std::chrono::steady_clock;
+  const auto give_up = Clock::now() + std::chrono::minutes(5);
+  while (!contains(program.err(), "[1/") && Clock::now() < give_up)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  program.signal_group(SIGINT);
+  const Ran ran = program.wait();
+  EXPECT_EQ(ran.exit_code, 130) << ran.err;
+  const json parsed = json::parse(ran.out);
+  EXPECT_EQ(parsed["complete"], false);
+  EXPECT_TRUE(contains(parsed["notes"].dump(), "Stopped early")) << parsed["notes"];
+}
+
 TEST_F(ProgramTest, HeuristicModeRunsNothingAndMakesNoStore) {
   const Ran ran = tune({"--mode", "heuristic"});
   EXPECT_EQ(ran.exit_code, 0) << ran.err;
@@ -320,6 +374,7 @@ TEST_F(ProgramTest, CheckPassesFailsAndSkips) {
   int passed = 0;
   for (const json& row : rows_of(good.out)) passed += row["result"] == "PASSED";
   EXPECT_GE(passed, 3);
+  EXPECT_EQ(json::parse(good.out)["complete"], true);
 
   // Sums of N(0,1) products are not exact in f32. The line it prints repeats the failure.
   const Ran bad = run({"check", tiny, "--pass", "fwd", "--algos", "im2col", "--max-error", "0"});
@@ -444,6 +499,7 @@ TEST_F(ProgramTest, ExplainMeasuresOnceAndSaysWhy) {
   ASSERT_EQ(now.exit_code, 0) << now.err;
   const json said = json::parse(now.out);
   EXPECT_EQ(said["convlab_explain"], 1);
+  EXPECT_EQ(said["complete"], true);
   EXPECT_TRUE(contains(said["times"], "measured now")) << said["times"];
   const json& layer = said["layers"][0];
   EXPECT_FALSE(layer["phases"].empty());

@@ -141,6 +141,13 @@ TEST(Report, JsonHasNumbersAsNumbersAndNoInfinities) {
   EXPECT_TRUE(json["rows"][2]["ms"].is_null());
 }
 
+TEST(Report, JsonSaysWhetherItIsCompleteWhereThatCanBe) {
+  Report report = sample();
+  EXPECT_FALSE(nlohmann::json::parse(render(report, Format::json)).contains("complete"));
+  report.complete = false;
+  EXPECT_EQ(nlohmann::json::parse(render(report, Format::json))["complete"], false);
+}
+
 TEST(Report, JsonSurvivesBytesThatAreNotUtf8) {
   Report report;
   report.columns = {"name"};

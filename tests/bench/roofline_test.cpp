@@ -162,6 +162,9 @@ TEST(RooflineReports, SurviveTheirJson) {
 }
 
 TEST(RooflineReports, OfOtherVersionsAndOtherThingsAreRefused) {
+  RooflineReport interrupted = sample_report();
+  interrupted.complete = false;
+  EXPECT_FALSE(roofline_from_json(to_json(interrupted), "file").complete);
   json other = json::parse(to_json(sample_report()));
   other["convlab_roofline"] = 2;
   json incomplete = json::parse(to_json(sample_report()));

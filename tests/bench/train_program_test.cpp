@@ -171,6 +171,7 @@ TEST_F(TrainProgram, AFullDiskLeavesTheCheckpointBeforeAndWholeRows) {
 }
 
 TEST_F(TrainProgram, BadInputIsOneLine) {
+  std::filesystem::create_symlink("loop", file("loop"));
   for (const auto& [words, why] : std::vector<std::pair<Words, std::string>>{
            {{"train"}, "train: no net"},
            {{"train", "lenet"}, "train: no --data"},
@@ -183,10 +184,15 @@ TEST_F(TrainProgram, BadInputIsOneLine) {
            {command({"--lr", "0"}), "--lr: '0': expected a number above 0"},
            {command({"--lr", "inf"}), "--lr: 'inf': expected a number above 0"},
            {command({"--momentum", "2"}), "--momentum: '2': expected a number from 0 to below 1"},
-           {command({"--weight-decay", "-1"}), "--weight-decay: '-1': expected a number from 0 on"},
+           {command({"--weight-decay", "-1"}),
+            "--weight-decay: '-1': expected a number from 0 to 1.8e308"},
            {command({"--checkpoint", file("c.pt")}), "ends in .safetensors"},
            {command({"--checkpoint", file("no/c.safetensors")}), "cannot write"},
            {command({"--log", file("no/log.csv")}), "--log: cannot write"},
+           {command({"--log", file("loop")}),
+            "--log: cannot write '" + file("loop") + "': Too many levels of symbolic links"},
+           {command({"--log", directory_.path()}), "': Is a directory"},
+           {command({"--weights", file("none.bin")}), "--weights: '"},
            {command({"--weights", file("none.npz")}), "none.npz"},
            {command({"--resume", file("none.safetensors")}), "none.safetensors"},
            {command({"--batch", "1000"}), "a batch of 1000 is more than the 640 images"},

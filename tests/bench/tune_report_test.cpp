@@ -11,6 +11,7 @@
 
 #include "bench/options.h"
 #include "bench/targets.h"
+#include "bench/tune_cells.h"
 #include "conv/error.h"
 #include "nets/zoo.h"
 #include "tests/bench/run_program.h"
