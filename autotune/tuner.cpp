@@ -48,7 +48,7 @@ class Tuner {
 
   TuneTable run() {
     entries_ = entries_of(items_, device_.info());
-    if (!entries_.empty()) ceilings_ = ceilings_of(device_.info());
+    if (!entries_.empty()) ceilings_ = ceilings_of(device_.info(), stop_);
     const Enumeration enumeration(options_, algos_, device_, ceilings_);
     for (TuningEntry& entry : entries_) enumeration.fill(entry);
     if (options_.mode != TuneMode::heuristic) {

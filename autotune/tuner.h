@@ -74,7 +74,8 @@ class TuneProgress {
 // set it) or the budget is spent, returns what is known by then, and predictions for the rest:
 // complete is false, remaining_gain says what the rest may bring. What is unsure then, or because
 // the machine was busy or the race is close, a later run with the same store takes up where it was
-// left.
+// left. Throws CeilingsInterrupted when *stop becomes true while the ceilings are measured: nothing
+// is known then.
 TuneTable tune(const std::vector<TuneItem>&, const TuneOptions&, const RegistryMaker&, Device&,
                Store* store = nullptr, TuneProgress* progress = nullptr,
                const std::atomic<bool>* stop = nullptr);
