@@ -125,6 +125,12 @@ class Tuner {
       if (races.size() > 1)
         for (Candidate& c : entry.candidates)
           if (is_measured(c)) {
+            if (options_.budget_s) {
+              // Measuring all of them again may take longer than the budget, in every run.
+              c.process_ms.clear();
+              c.process_pack_ms.clear();
+              continue;
+            }
             reopen(c);
             rows -= !options_.fresh;
           }
@@ -156,7 +162,7 @@ class Tuner {
   bool stopped() const { return (stop_ && *stop_) || elapsed_s() > deadline_s_; }
 
   double elapsed_s() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - options_.start).count();
   }
 
   // Problems are screened for so long, and go through their finals together: often enough that
@@ -192,7 +198,7 @@ class Tuner {
   }
 
   void screen_entry(TuningEntry& entry) {
-    const RaceOptions race_opts = race_options(entry);
+    RaceOptions race_opts = race_options(entry);
     const auto ended = [&](const Candidate& c) { record(entry, c); };
     // What is already known prunes as a fresh measurement would (see race): two that are measured.
     double reach = 0;
@@ -208,14 +214,25 @@ class Tuner {
       }
     if (!entry.any_open()) {
       const Decision known = decide(entry.candidates, entry.count_packing);
-      if (known.verdict == Verdict::unsure) entry.finals.emplace(entry.candidates, race_opts);
+      if (known.verdict != Verdict::unsure) return;
+      if (known.chosen && entry.candidates[*known.chosen].process_ms.empty())
+        entry.drop_all_but_finalists(race_opts);
+      entry.finals.emplace(entry.candidates, race_opts);
       return;
     }
+    const std::vector<Candidate> before = entry.candidates;
+    const auto first_newcomer =
+        std::stable_partition(entry.candidates.begin(), entry.candidates.end(),
+                              [](const Candidate& c) { return !is_open(c); });
+    const auto newcomers = std::size_t(entry.candidates.end() - first_newcomer);
     entry.reopen_incumbents(race_opts.finalists);
-
-    const auto first_open = std::partition(entry.candidates.begin(), entry.candidates.end(),
-                                           [](const Candidate& c) { return !is_open(c); });
+    const auto first_open = std::stable_partition(entry.candidates.begin(), entry.candidates.end(),
+                                                  [](const Candidate& c) { return !is_open(c); });
     std::vector<Candidate> racing(first_open, entry.candidates.end());
+    if (options_.budget_s) {
+      std::rotate(racing.begin(), racing.end() - std::ptrdiff_t(newcomers), racing.end());
+      race_opts.newcomers = newcomers;
+    }
     try {
       const auto runner = make_runner(entry.problem, ReferenceCase::Evaluate::whole);
       screen(racing, *runner, sampler_, race_opts, ended);
@@ -231,6 +248,11 @@ class Tuner {
     const bool any_open = entry.any_open();
     entry.interrupted = any_open && stopped();
     entry.disturbed = any_open && !stopped() && entry.best_measured() == infinity;
+    const bool any_new = entry.best_measured() < infinity;
+    if (entry.restore(before) > 0) {
+      if (!any_new) return;  // the store has it all
+      entry.drop_all_but_finalists(race_opts);
+    }
     entry.finals.emplace(entry.candidates, race_opts);
     record_measured(entry);
   }
@@ -261,13 +283,14 @@ class Tuner {
   bool race_again() {
     bool any = false;
     for (TuningEntry& entry : entries_) {
-      if (entry.finished || !entry.finals || stopped()) continue;
+      if (entry.finished || !(entry.finals || entry.disturbed) || stopped()) continue;
       const std::optional<std::string> why =
           entry.disturbed ? std::optional<std::string>("other programs disturbed it all along")
                           : contradiction_of(entry);
       if (!why) continue;
       progress_.again(items_[entry.items.front()], *why);
       const std::vector<Candidate> first = entry.candidates;
+      const bool stored = !entry.finals;
       for (Candidate& c : entry.candidates)
         if (!c.predicted && (c.status == Status::ok || c.status == Status::dropped)) reopen(c);
       screen_entry(entry);
@@ -276,6 +299,8 @@ class Tuner {
       // The second race did not come off: the first is what is known.
       entry.candidates = first;
       entry.disturbed = entry.best_measured() == infinity;
+      entry.finals.reset();
+      if (stored) continue;
       entry.finals.emplace(entry.candidates, race_options(entry));
       entry.finals->give_up();
     }
@@ -429,7 +454,6 @@ class Tuner {
   TuneProgress silent_;
   TuneProgress& progress_;
   const std::atomic<bool>* stop_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   AlgoRegistry registry_;
   std::vector<const ConvAlgo*> algos_;    // that the options admit
   std::unique_ptr<ChildProcess> worker_;  // between two problems

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -30,9 +31,12 @@ struct TuneOptions {
   std::optional<std::int64_t> workspace_max;  // bytes, packed filter not counted
   bool deterministic = false;                 // only algorithms that are
   std::vector<std::string> algos, exclude;    // as admitted_algos
-  std::optional<double> budget_s;             // wall clock for the whole run
-  bool fresh = false;                         // ignores what the store knows (and replaces it)
-  bool retry_failed = false;                  // runs again what failed or timed out
+  std::optional<double> budget_s;             // wall clock for the whole run, from `start`
+  // When the program parsed its command line: opening the device, the ceilings and the list of
+  // candidates count too.
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  bool fresh = false;         // ignores what the store knows (and replaces it)
+  bool retry_failed = false;  // runs again what failed or timed out
   // Runs candidates in the calling process: no crash or hang is survived. Otherwise they run in
   // a worker process, and main() must pass its arguments to worker_main (autotune/worker.h).
   bool in_process = false;
