@@ -28,6 +28,7 @@ struct TuningEntry {
   std::map<std::string, Prediction> predictions;  // by candidate_key
   std::optional<double> earlier_ms;               // of the chosen, when an earlier run knew one
   std::optional<Finals> finals;
+  bool unlisted = false;  // an algorithm that is slow to list was not asked yet
   bool visited = false;
   bool interrupted = false;  // stopped before all candidates had their turn
   bool disturbed = false;    // nothing could be measured, for other programs

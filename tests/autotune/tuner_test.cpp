@@ -13,6 +13,7 @@
 
 #include "autotune/decide.h"
 #include "conv/error.h"
+#include "conv/slow_listing.h"
 #include "kernels_cpu/cpu.h"
 #include "tests/autotune/test_algos.h"
 
@@ -48,6 +49,7 @@ struct Log : TuneProgress {
 // What the tuner asks of the test algorithms.
 struct Watch {
   std::vector<std::string> planned;
+  int slow_listings = 0;  // questions to the one that is slow to list
   std::function<void()> on_plan = [] {};
 };
 
@@ -80,6 +82,19 @@ class WatchedAlgo : public ConvAlgo {
   Watch& watch_;
 };
 
+class SlowlyListedAlgo : public WatchedAlgo, public SlowListing {
+ public:
+  using WatchedAlgo::WatchedAlgo;
+  std::optional<Refusal> refuse(const ConvProblem& problem, Device& device) const override {
+    ++watch_.slow_listings;
+    return WatchedAlgo::refuse(problem, device);
+  }
+  std::vector<Config> configs(const ConvProblem& problem, Device& device) const override {
+    ++watch_.slow_listings;
+    return WatchedAlgo::configs(problem, device);
+  }
+};
+
 class TunerTest : public ::testing::Test {
  protected:
   TunerTest() { options_.in_process = true; }
@@ -95,11 +110,14 @@ class TunerTest : public ::testing::Test {
     log_.resumed_rows = log_.begun = log_.of = log_.ended_candidates = log_.finished = 0;
     return tune(items_, options_, make_registry_, *device_, store, &log_, &stop_);
   }
-  void watch() {
+  void watch(const std::string& slow_to_list = "") {
     append_test_algos(watched_);
-    make_registry_ = [this](AlgoRegistry& registry) {
+    make_registry_ = [this, slow_to_list](AlgoRegistry& registry) {
       for (const ConvAlgo* algo : watched_.all())
-        registry.append(std::make_unique<WatchedAlgo>(*algo, watch_));
+        if (algo->info().id == slow_to_list)
+          registry.append(std::make_unique<SlowlyListedAlgo>(*algo, watch_));
+        else
+          registry.append(std::make_unique<WatchedAlgo>(*algo, watch_));
     };
   }
   static const Candidate& row(const LayerResult& layer, const std::string& algo) {
@@ -591,6 +609,47 @@ TEST_F(TunerTest, TimesOfTwoRacesAreKnownUnderABudget) {
   const LayerResult raced = run({"plain", "nchw_only"}, &store_).layers[0];
   EXPECT_GE(row(raced, "plain").process_ms.size(), least_processes);
   EXPECT_EQ(row(raced, "plain").process_ms.size(), row(raced, "nchw_only").process_ms.size());
+}
+
+TEST_F(TunerTest, UnderABudgetWhatIsSlowToListIsListedWithItsRow) {
+  watch("chooser");
+  add(small);
+  add("mb1ic5ih6oc8oh6kh3ph1");
+  options_.layout = Layout::nchw;
+  const std::vector<std::string> algos{"plain", "chooser"};
+  const auto has_chooser = [](const LayerResult& layer) {
+    return std::any_of(layer.candidates.begin(), layer.candidates.end(),
+                       [](const Candidate& c) { return c.algo == "chooser"; });
+  };
+  options_.budget_s = 1e-9;
+  TuneTable table = run(algos);
+  EXPECT_EQ(watch_.slow_listings, 0);
+  for (const LayerResult& layer : table.layers) EXPECT_EQ(chosen(layer), "plain");
+
+  options_.budget_s = 1000;
+  log_.on_begin = [&](std::size_t index) { stop_ = index == 1; };
+  table = run(algos, &store_);
+  EXPECT_EQ(watch_.slow_listings, 2);  // refuse() and configs() of one row
+  EXPECT_FALSE(table.complete);
+  EXPECT_NE(has_chooser(table.layers[0]), has_chooser(table.layers[1]));
+
+  stop_ = false;
+  log_.on_begin = {};
+  EXPECT_TRUE(run(algos, &store_).complete);
+
+  // What was measured is known without being listed, and what was not is not chosen unseen.
+  watch_.slow_listings = 0;
+  options_.budget_s = 1e-9;
+  table = run(algos, &store_);
+  EXPECT_EQ(watch_.slow_listings, 0);
+  for (const LayerResult& layer : table.layers) EXPECT_FALSE(row(layer, "chooser").predicted);
+
+  // Without a budget, and where nothing else takes any row, everything is listed.
+  EXPECT_EQ(chosen(run({"chooser"}).layers[0]), "chooser");
+  EXPECT_EQ(watch_.slow_listings, 4);
+  options_.budget_s.reset();
+  options_.mode = TuneMode::heuristic;
+  EXPECT_TRUE(has_chooser(run(algos).layers[1]));
 }
 
 TEST_F(TunerTest, TheHeuristicRunsNothing) {
