@@ -159,6 +159,12 @@ struct Best {
 
 constexpr double sampling_s = 0.05;
 
+void end_if_stopped(const std::atomic<bool>* stop, const DeviceInfo& device) {
+  if (stop && *stop)
+    throw CeilingsInterrupted(
+        fmt::format("stopped while roofs were measured: those of {} are not kept", device.isa));
+}
+
 // Of `total_s` of samples that no other program disturbed. On a busy machine they take up to four
 // times that to get; where there are too few even then, all samples count.
 template <class Run>
@@ -304,10 +310,13 @@ std::vector<Level> levels(const DeviceInfo& device, int threads) {
           {"memory", std::min(most, 4 * l3) / threads}};
 }
 
-std::vector<Roof> measure_cpu_roofs(const DeviceInfo& device, int threads) {
+std::vector<Roof> measure_cpu_roofs(const DeviceInfo& device, int threads,
+                                    const std::atomic<bool>* stop) {
+  end_if_stopped(stop, device);
   spread_threads(threads);
   std::vector<Roof> roofs;
   const auto add = [&](const char* level, const char* what, Best best) {
+    end_if_stopped(stop, device);
     roofs.push_back({level, what, threads, true, best.per_second, best.noise, "", best.disturbed});
   };
   add("registers", "f32", peak_flops(DType::f32, threads));
@@ -323,7 +332,7 @@ std::vector<Roof> measure_cpu_roofs(const DeviceInfo& device, int threads) {
 
 }  // namespace
 
-Ceilings measure_ceilings(const DeviceInfo& device) {
+Ceilings measure_ceilings(const DeviceInfo& device, const std::atomic<bool>* stop) {
   if (device.kind == DeviceKind::cuda)
     return {.threads = device.threads,
             .measured = false,
@@ -333,27 +342,35 @@ Ceilings measure_ceilings(const DeviceInfo& device) {
             .l3_bandwidth = device.peak_bandwidth,
             .memory_bandwidth = device.peak_bandwidth};
   const int threads = device.threads;
+  end_if_stopped(stop, device);
   spread_threads(threads);
   const std::vector<Level> level = levels(device, threads);
   const auto read = [&](std::size_t i) {
+    end_if_stopped(stop, device);
     return Slices(level[i].bytes_per_thread, threads).read().per_second;
+  };
+  const auto peak = [&](DType dtype) {
+    end_if_stopped(stop, device);
+    return peak_flops(dtype, threads).per_second;
   };
   Ceilings c;
   c.threads = threads;
-  c.f32_flops = peak_flops(DType::f32, threads).per_second;
-  c.f64_flops = peak_flops(DType::f64, threads).per_second;
+  c.f32_flops = peak(DType::f32);
+  c.f64_flops = peak(DType::f64);
   c.l2_bandwidth = read(1);
   c.l3_bandwidth = read(2);
   c.memory_bandwidth = read(3);
+  end_if_stopped(stop, device);
   return c;
 }
 
 std::vector<Roof> measure_copies(Device& device, std::int64_t cached_bytes,
-                                 std::int64_t uncached_bytes) {
+                                 std::int64_t uncached_bytes, const std::atomic<bool>* stop) {
   std::vector<Roof> roofs;
   const std::unique_ptr<Stream> stream = device.make_stream();
   const auto add = [&](const char* level, const char* what, double bytes, int runs,
                        const std::function<void()>& enqueue) {
+    end_if_stopped(stop, device.info());
     const Best best =
         best_of(bytes, sampling_s, device.info(), [&] { return stream->time(enqueue, runs); });
     roofs.push_back({level, what, device.info().threads, true, best.per_second, best.noise, "",
@@ -381,6 +398,7 @@ std::vector<Roof> measure_copies(Device& device, std::int64_t cached_bytes,
     add(host.first, "to device", double(bytes), 1,
         [&] { device.copy_to_device(there.data(), host.second, *stream); });
     stream->synchronize();
+    end_if_stopped(stop, device.info());
     // Done on return: the host's clock.
     const Best best = best_of(double(bytes), sampling_s, device.info(), [&] {
       return time_runs([&] { device.copy_to_host(host.second, there.data(), *stream); }, 1);
@@ -391,7 +409,7 @@ std::vector<Roof> measure_copies(Device& device, std::int64_t cached_bytes,
   return roofs;
 }
 
-std::vector<Roof> measure_loops(Device& device) {
+std::vector<Roof> measure_loops(Device& device, const std::atomic<bool>* stop) {
   const DeviceInfo& info = device.info();
   auto* const its = dynamic_cast<CeilingDevice*>(&device);
   if (!its)
@@ -402,6 +420,7 @@ std::vector<Roof> measure_loops(Device& device) {
   std::vector<Roof> roofs;
   const std::unique_ptr<Stream> stream = device.make_stream();
   for (const CeilingLoop& loop : its->ceiling_loops()) {
+    end_if_stopped(stop, device.info());
     double work = 0;
     const Best runs = best_of(1, long_enough_s, info, [&] {
       return stream->time([&] { work = loop.enqueue(*stream); }, 1);
@@ -412,17 +431,18 @@ std::vector<Roof> measure_loops(Device& device) {
   return roofs;
 }
 
-std::vector<Roof> measure_roofs(Device& device) {
+std::vector<Roof> measure_roofs(Device& device, const std::atomic<bool>* stop) {
   const DeviceInfo& info = device.info();
   if (info.kind == DeviceKind::cuda) {
-    std::vector<Roof> roofs = measure_loops(device);
-    for (Roof& roof : measure_copies(device, info.l2_bytes / 4, 512 << 20))
+    std::vector<Roof> roofs = measure_loops(device, stop);
+    for (Roof& roof : measure_copies(device, info.l2_bytes / 4, 512 << 20, stop))
       roofs.push_back(std::move(roof));
+    end_if_stopped(stop, device.info());
     return roofs;
   }
   std::vector<Roof> roofs;
   for (int threads = 1;; threads = std::min(2 * threads, info.threads)) {
-    for (Roof& roof : measure_cpu_roofs(info, threads)) roofs.push_back(std::move(roof));
+    for (Roof& roof : measure_cpu_roofs(info, threads, stop)) roofs.push_back(std::move(roof));
     if (threads == info.threads) return roofs;
   }
 }
@@ -441,14 +461,14 @@ double bandwidth_of(const std::vector<Roof>& roofs, int threads, std::string_vie
   return best;
 }
 
-const Ceilings& ceilings_of(const DeviceInfo& device) {
+const Ceilings& ceilings_of(const DeviceInfo& device, const std::atomic<bool>* stop) {
   static std::mutex mutex;
   static std::map<std::tuple<DeviceKind, int, std::string, int>, Ceilings> known;
   const std::lock_guard lock(mutex);
-  const auto [found, is_new] =
-      known.try_emplace({device.kind, device.index, device.isa, device.threads});
-  if (is_new) found->second = measure_ceilings(device);
-  return found->second;
+  const std::tuple key(device.kind, device.index, device.isa, device.threads);
+  const auto found = known.find(key);
+  if (found != known.end()) return found->second;
+  return known.emplace(key, measure_ceilings(device, stop)).first->second;
 }
 
 NoiseFloor measure_noise_floor(const DeviceInfo& device) {

@@ -2,16 +2,24 @@
 // for a card start from what its units and clocks allow on paper (DeviceInfo's peaks).
 #pragma once
 
+#include <atomic>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "autotune/measure.h"
 #include "conv/device.h"
+#include "conv/error.h"
 #include "conv/phases.h"
 #include "conv/problem.h"
 
 namespace convlab {
+
+// The user stopped what this header measures. The program exits 130.
+class CeilingsInterrupted : public Error {
+ public:
+  using Error::Error;
+};
 
 // Of all `threads` together, with the ISA in force.
 struct Ceilings {
@@ -26,10 +34,12 @@ struct Ceilings {
   double flops(DType t) const { return t == DType::f64 ? f64_flops : f32_flops; }
 };
 
-// Takes about half a second on the CPU.
-Ceilings measure_ceilings(const DeviceInfo&);
+// Takes about half a second on the CPU. When *stop becomes true, this and whatever else takes
+// `stop` here throws CeilingsInterrupted before the next measurement, and keeps none of those
+// before it.
+Ceilings measure_ceilings(const DeviceInfo&, const std::atomic<bool>* stop = nullptr);
 // Measured by the first call in this process for this ISA and number of threads.
-const Ceilings& ceilings_of(const DeviceInfo&);
+const Ceilings& ceilings_of(const DeviceInfo&, const std::atomic<bool>* stop = nullptr);
 
 // One roof of a roofline: what one level gives at best.
 struct Roof {
@@ -50,12 +60,13 @@ struct Roof {
 // 0.7 s for each of these; of a card its loops, its copies within L2 and memory, and those from and
 // to the host, 3 s together. What tensor cores do by mma.sync is no roof of a library's products,
 // which reach more on some cards.
-std::vector<Roof> measure_roofs(Device&);
+std::vector<Roof> measure_roofs(Device&, const std::atomic<bool>* stop = nullptr);
 // Of the loops that a device offers (conv/ceiling_loops.h); without them, what its clocks and units
 // allow on paper.
-std::vector<Roof> measure_loops(Device&);
+std::vector<Roof> measure_loops(Device&, const std::atomic<bool>* stop = nullptr);
 // The copies alone, of any device: so many bytes in all, which its L2 holds or its caches do not.
-std::vector<Roof> measure_copies(Device&, std::int64_t cached_bytes, std::int64_t uncached_bytes);
+std::vector<Roof> measure_copies(Device&, std::int64_t cached_bytes, std::int64_t uncached_bytes,
+                                 const std::atomic<bool>* stop = nullptr);
 
 // A CPU's levels of memory, nearest first.
 inline constexpr const char* memory_levels[] = {"L1", "L2", "L3", "memory"};

@@ -11,6 +11,7 @@
 #include "conv/bytes.h"
 #include "conv/error.h"
 #include "conv/names.h"
+#include "conv/slow_listing.h"
 
 namespace convlab {
 namespace {
@@ -42,6 +43,10 @@ Candidate best_refusal(const std::vector<Candidate>& refused) {
 
 }  // namespace
 
+bool is_slow_to_list(const ConvAlgo& algo) {
+  return dynamic_cast<const SlowListing*>(&algo) != nullptr;
+}
+
 std::vector<TuningEntry> entries_of(const std::vector<TuneItem>& items, const DeviceInfo& device) {
   const bool training = std::any_of(items.begin(), items.end(), [](const TuneItem& item) {
     return item.layer.problem.pass != Pass::forward;
@@ -70,8 +75,15 @@ std::vector<Layouts> Enumeration::layouts_of(const ConvProblem& problem) const {
   return layout_pairs(problem, options_.layout, device_.info());
 }
 
-void Enumeration::fill(TuningEntry& entry) const {
+void Enumeration::fill(TuningEntry& entry, bool quick) const {
+  entry.candidates.clear();
+  entry.predictions.clear();
+  entry.unlisted = false;
   for (const ConvAlgo* algo : algos_) {
+    if (quick && is_slow_to_list(*algo)) {
+      entry.unlisted = true;
+      continue;
+    }
     std::vector<Candidate> refused;
     bool taken = false;
     for (const Layouts& layouts : layouts_of(entry.problem)) {
@@ -89,6 +101,14 @@ void Enumeration::fill(TuningEntry& entry) const {
     }
     if (!taken && !refused.empty()) entry.candidates.push_back(best_refusal(refused));
   }
+}
+
+void Enumeration::add_known(TuningEntry& entry, const ConvAlgo& algo,
+                            const std::vector<Candidate>& known) const {
+  for (const Layouts& layouts : layouts_of(entry.problem))
+    for (const Candidate& c : known)
+      if (was_timed(c) && Layouts(c.x_layout, c.y_layout) == layouts)
+        add(entry, algo, with_layouts(entry.problem, layouts), c.config);
 }
 
 void Enumeration::add(TuningEntry& entry, const ConvAlgo& algo, const ConvProblem& problem,
@@ -116,10 +136,15 @@ bool Enumeration::takes(const ConvAlgo& algo, ConvProblem problem) const {
   return false;
 }
 
-void Enumeration::require_taken(const std::vector<TuningEntry>& entries) const {
+bool Enumeration::any_taken(const std::vector<TuningEntry>& entries) {
   for (const TuningEntry& entry : entries)
     for (const Candidate& c : entry.candidates)
-      if (c.status != Status::refused) return;
+      if (c.status != Status::refused) return true;
+  return false;
+}
+
+void Enumeration::require_taken(const std::vector<TuningEntry>& entries) const {
+  if (any_taken(entries)) return;
   std::vector<std::string_view> others;
   for (const DType dtype : all_dtypes) {
     const bool taken = std::any_of(entries.begin(), entries.end(), [&](const TuningEntry& entry) {

@@ -11,6 +11,8 @@
 
 namespace convlab {
 
+bool is_slow_to_list(const ConvAlgo&);  // conv/slow_listing.h
+
 // Equal problems become one entry. Throws InputError for a malformed problem, and for one that does
 // not fit in the device's memory.
 std::vector<TuningEntry> entries_of(const std::vector<TuneItem>&, const DeviceInfo&);
@@ -23,7 +25,11 @@ class Enumeration {
               const Ceilings& ceilings)
       : options_(options), algos_(algos), device_(device), ceilings_(ceilings) {}
 
-  void fill(TuningEntry&) const;  // its candidates and predictions
+  // Its candidates and predictions; `quick`: without the algorithms that are slow to list.
+  void fill(TuningEntry&, bool quick = false) const;
+  // Of an algorithm that was left out, the configs that an earlier run measured.
+  void add_known(TuningEntry&, const ConvAlgo&, const std::vector<Candidate>&) const;
+  static bool any_taken(const std::vector<TuningEntry>&);
   // Throws InputError when no algorithm takes any of the problems, but would in another data type.
   void require_taken(const std::vector<TuningEntry>&) const;
 

@@ -41,18 +41,20 @@ class Tuner {
         device_(device),
         store_(store),
         progress_(progress ? *progress : silent_),
-        stop_(stop) {
-    make_registry(registry_);
-    algos_ = admitted_algos(registry_, device.info().kind, options.algos, options.exclude);
-  }
+        stop_(stop),
+        registry_(made(make_registry)),
+        algos_(admitted_algos(registry_, device.info().kind, options.algos, options.exclude)) {}
 
   TuneTable run() {
     entries_ = entries_of(items_, device_.info());
-    if (!entries_.empty()) ceilings_ = ceilings_of(device_.info());
-    const Enumeration enumeration(options_, algos_, device_, ceilings_);
-    for (TuningEntry& entry : entries_) enumeration.fill(entry);
+    if (!entries_.empty()) ceilings_ = ceilings_of(device_.info(), stop_);
+    // Under a budget, an algorithm that is slow to list is asked when its row is taken up.
+    const bool quick = options_.budget_s.value_or(0) > 0;
+    for (TuningEntry& entry : entries_) enumeration_.fill(entry, quick);
+    if (quick && !Enumeration::any_taken(entries_))
+      for (TuningEntry& entry : entries_) enumeration_.fill(entry);
     if (options_.mode != TuneMode::heuristic) {
-      enumeration.require_taken(entries_);
+      enumeration_.require_taken(entries_);
       try {
         recall();
       } catch (const StoreInterrupted&) {
@@ -81,6 +83,11 @@ class Tuner {
   }
 
  private:
+  static AlgoRegistry made(const RegistryMaker& make_registry) {
+    AlgoRegistry registry;
+    make_registry(registry);
+    return registry;
+  }
   double max_error(const ConvProblem& problem) const {
     return options_.max_error.value_or(default_max_error(problem.dtype));
   }
@@ -95,53 +102,64 @@ class Tuner {
       if (const auto [errors, fresh] = errors_.try_emplace(entry.problem.dtype); fresh)
         for (const Candidate& c : store_->worst_errors(entry.problem.dtype)) errors->second.note(c);
     std::size_t rows = 0, failed = 0;
-    for (TuningEntry& entry : entries_) {
-      const std::vector<Candidate> enumerated = entry.candidates;
-      std::set<std::string> races;  // of the measured, by when they were recorded
-      for (const ConvAlgo* algo : algos_) {
-        const Store::Found found =
-            store_->lookup(entry.problem, options_.cache, device_.info(), algo->info());
-        std::map<std::string, std::size_t> known;
-        for (std::size_t i = 0; i < found.candidates.size(); ++i)
-          known.insert_or_assign(candidate_key(found.candidates[i]), i);
-        for (Candidate& c : entry.candidates) {
-          const auto row =
-              c.algo == algo->info().id && is_open(c) ? known.find(candidate_key(c)) : known.end();
-          if (row == known.end()) continue;
-          Candidate remembered = found.candidates[row->second];
-          if (!apply_limits(remembered, max_error(entry.problem), options_.workspace_max)) continue;
-          if (remembered.predicted) remembered.ms = c.ms;  // by the ceilings of now
-          const bool fails =
-              remembered.status == Status::failed || remembered.status == Status::timeout;
-          if (fails && options_.retry_failed) continue;
-          failed += fails && !options_.fresh;
-          c = std::move(remembered);
-          if (is_measured(c)) races.insert(found.dates[row->second]);
-          rows += !options_.fresh;
-        }
-      }
-      // Processes of different races do not pair: with another choice of algorithms some of these
-      // have been raced without the others.
-      if (races.size() > 1)
-        for (Candidate& c : entry.candidates)
-          if (is_measured(c)) {
-            reopen(c);
-            rows -= !options_.fresh;
-          }
-      // Pruned by a prediction of then: what is said of them is what the ceilings of now predict.
-      if (const double best = entry.best_measured(); best < infinity)
-        for (Candidate& c : entry.candidates)
-          if (c.status == Status::dropped && c.predicted) c.reason = why_pruned(c.ms / best);
-      const Decision known = decide_among_measured(entry.candidates, entry.count_packing);
-      if (known.chosen && known.verdict != Verdict::predicted && known.verdict != Verdict::unsure)
-        entry.earlier_ms = entry.candidates[*known.chosen].ms;
-      if (options_.fresh)
-        entry.candidates = enumerated;
-      else
-        rows -= entry.reopen_unsettled(race_options(entry).prune_factor,
-                                       options_.mode == TuneMode::exhaustive);
-    }
+    for (TuningEntry& entry : entries_) recall(entry, rows, failed);
     progress_.resumed(rows, failed);
+  }
+
+  // Adds to `rows` what of it runs no more, and to `failed` what of that has failed.
+  void recall(TuningEntry& entry, std::size_t& rows, std::size_t& failed) {
+    const std::vector<Candidate> enumerated = entry.candidates;
+    std::set<std::string> races;  // of the measured, by when they were recorded
+    for (const ConvAlgo* algo : algos_) {
+      const Store::Found found =
+          store_->lookup(entry.problem, options_.cache, device_.info(), algo->info());
+      if (entry.unlisted && is_slow_to_list(*algo))
+        enumeration_.add_known(entry, *algo, found.candidates);
+      std::map<std::string, std::size_t> known;
+      for (std::size_t i = 0; i < found.candidates.size(); ++i)
+        known.insert_or_assign(candidate_key(found.candidates[i]), i);
+      for (Candidate& c : entry.candidates) {
+        const auto row =
+            c.algo == algo->info().id && is_open(c) ? known.find(candidate_key(c)) : known.end();
+        if (row == known.end()) continue;
+        Candidate remembered = found.candidates[row->second];
+        if (!apply_limits(remembered, max_error(entry.problem), options_.workspace_max)) continue;
+        if (remembered.predicted) remembered.ms = c.ms;  // by the ceilings of now
+        const bool fails =
+            remembered.status == Status::failed || remembered.status == Status::timeout;
+        if (fails && options_.retry_failed) continue;
+        failed += fails && !options_.fresh;
+        c = std::move(remembered);
+        if (is_measured(c)) races.insert(found.dates[row->second]);
+        rows += !options_.fresh;
+      }
+    }
+    // Processes of different races do not pair: with another choice of algorithms some of these
+    // have been raced without the others.
+    if (races.size() > 1)
+      for (Candidate& c : entry.candidates)
+        if (is_measured(c)) {
+          if (options_.budget_s) {
+            // Measuring all of them again may take longer than the budget, in every run.
+            c.process_ms.clear();
+            c.process_pack_ms.clear();
+            continue;
+          }
+          reopen(c);
+          rows -= !options_.fresh;
+        }
+    // Pruned by a prediction of then: what is said of them is what the ceilings of now predict.
+    if (const double best = entry.best_measured(); best < infinity)
+      for (Candidate& c : entry.candidates)
+        if (c.status == Status::dropped && c.predicted) c.reason = why_pruned(c.ms / best);
+    const Decision known = decide_among_measured(entry.candidates, entry.count_packing);
+    if (known.chosen && known.verdict != Verdict::predicted && known.verdict != Verdict::unsure)
+      entry.earlier_ms = entry.candidates[*known.chosen].ms;
+    if (options_.fresh)
+      entry.candidates = enumerated;
+    else
+      rows -= entry.reopen_unsettled(race_options(entry).prune_factor,
+                                     options_.mode == TuneMode::exhaustive);
   }
 
   RaceOptions race_options(const TuningEntry& entry) const {
@@ -156,7 +174,7 @@ class Tuner {
   bool stopped() const { return (stop_ && *stop_) || elapsed_s() > deadline_s_; }
 
   double elapsed_s() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - options_.start).count();
   }
 
   // Problems are screened for so long, and go through their finals together: often enough that
@@ -171,11 +189,23 @@ class Tuner {
     deadline_s_ = share_end_s;  // a group may be over within an entry, a budget's share may not
     while (TuningEntry* const entry = next_entry()) {
       progress_.begin(items_[entry->items.front()], done++, entries_.size());
+      if (entry->unlisted && !stopped()) list(*entry);
       screen_entry(*entry);
       if (elapsed_s() > group_end_s) break;
     }
     deadline_s_ = budget_s;
     return done;
+  }
+
+  // Asks all algorithms, and the store.
+  void list(TuningEntry& entry) {
+    enumeration_.fill(entry);
+    std::size_t rows = 0, failed = 0;
+    if (store_) try {
+        recall(entry, rows, failed);
+      } catch (const StoreInterrupted&) {
+        // Stopped: screening sees it too.
+      }
   }
 
   // In the order given; under a budget, where most may be gained.
@@ -192,7 +222,7 @@ class Tuner {
   }
 
   void screen_entry(TuningEntry& entry) {
-    const RaceOptions race_opts = race_options(entry);
+    RaceOptions race_opts = race_options(entry);
     const auto ended = [&](const Candidate& c) { record(entry, c); };
     // What is already known prunes as a fresh measurement would (see race): two that are measured.
     double reach = 0;
@@ -208,14 +238,25 @@ class Tuner {
       }
     if (!entry.any_open()) {
       const Decision known = decide(entry.candidates, entry.count_packing);
-      if (known.verdict == Verdict::unsure) entry.finals.emplace(entry.candidates, race_opts);
+      if (known.verdict != Verdict::unsure) return;
+      if (known.chosen && entry.candidates[*known.chosen].process_ms.empty())
+        entry.drop_all_but_finalists(race_opts);
+      entry.finals.emplace(entry.candidates, race_opts);
       return;
     }
+    const std::vector<Candidate> before = entry.candidates;
+    const auto first_newcomer =
+        std::stable_partition(entry.candidates.begin(), entry.candidates.end(),
+                              [](const Candidate& c) { return !is_open(c); });
+    const auto newcomers = std::size_t(entry.candidates.end() - first_newcomer);
     entry.reopen_incumbents(race_opts.finalists);
-
-    const auto first_open = std::partition(entry.candidates.begin(), entry.candidates.end(),
-                                           [](const Candidate& c) { return !is_open(c); });
+    const auto first_open = std::stable_partition(entry.candidates.begin(), entry.candidates.end(),
+                                                  [](const Candidate& c) { return !is_open(c); });
     std::vector<Candidate> racing(first_open, entry.candidates.end());
+    if (options_.budget_s) {
+      std::rotate(racing.begin(), racing.end() - std::ptrdiff_t(newcomers), racing.end());
+      race_opts.newcomers = newcomers;
+    }
     try {
       const auto runner = make_runner(entry.problem, ReferenceCase::Evaluate::whole);
       screen(racing, *runner, sampler_, race_opts, ended);
@@ -231,6 +272,11 @@ class Tuner {
     const bool any_open = entry.any_open();
     entry.interrupted = any_open && stopped();
     entry.disturbed = any_open && !stopped() && entry.best_measured() == infinity;
+    const bool any_new = entry.best_measured() < infinity;
+    if (entry.restore(before) > 0) {
+      if (!any_new) return;  // the store has it all
+      entry.drop_all_but_finalists(race_opts);
+    }
     entry.finals.emplace(entry.candidates, race_opts);
     record_measured(entry);
   }
@@ -261,13 +307,14 @@ class Tuner {
   bool race_again() {
     bool any = false;
     for (TuningEntry& entry : entries_) {
-      if (entry.finished || !entry.finals || stopped()) continue;
+      if (entry.finished || !(entry.finals || entry.disturbed) || stopped()) continue;
       const std::optional<std::string> why =
           entry.disturbed ? std::optional<std::string>("other programs disturbed it all along")
                           : contradiction_of(entry);
       if (!why) continue;
       progress_.again(items_[entry.items.front()], *why);
       const std::vector<Candidate> first = entry.candidates;
+      const bool stored = !entry.finals;
       for (Candidate& c : entry.candidates)
         if (!c.predicted && (c.status == Status::ok || c.status == Status::dropped)) reopen(c);
       screen_entry(entry);
@@ -276,6 +323,8 @@ class Tuner {
       // The second race did not come off: the first is what is known.
       entry.candidates = first;
       entry.disturbed = entry.best_measured() == infinity;
+      entry.finals.reset();
+      if (stored) continue;
       entry.finals.emplace(entry.candidates, race_options(entry));
       entry.finals->give_up();
     }
@@ -413,7 +462,8 @@ class Tuner {
       for (std::size_t item : entry.items) t.layers[item] = result(entry, item);
       if (options_.mode == TuneMode::heuristic) continue;
       const bool racing = entry.finals && entry.finals->open();
-      t.complete &= !entry.interrupted && !racing && (entry.visited || !entry.any_open());
+      t.complete &=
+          !entry.interrupted && !racing && (entry.visited || !(entry.any_open() || entry.unlisted));
       t.remaining_gain += entry.remaining_gain();
     }
     return t;
@@ -429,11 +479,11 @@ class Tuner {
   TuneProgress silent_;
   TuneProgress& progress_;
   const std::atomic<bool>* stop_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   AlgoRegistry registry_;
   std::vector<const ConvAlgo*> algos_;    // that the options admit
   std::unique_ptr<ChildProcess> worker_;  // between two problems
   Ceilings ceilings_;
+  const Enumeration enumeration_{options_, algos_, device_, ceilings_};
   std::vector<TuningEntry> entries_;
   Sampler sampler_{[this] { return stopped(); }};
   LoadMeter load_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -30,9 +31,12 @@ struct TuneOptions {
   std::optional<std::int64_t> workspace_max;  // bytes, packed filter not counted
   bool deterministic = false;                 // only algorithms that are
   std::vector<std::string> algos, exclude;    // as admitted_algos
-  std::optional<double> budget_s;             // wall clock for the whole run
-  bool fresh = false;                         // ignores what the store knows (and replaces it)
-  bool retry_failed = false;                  // runs again what failed or timed out
+  std::optional<double> budget_s;             // wall clock for the whole run, from `start`
+  // When the program parsed its command line: opening the device, the ceilings and the list of
+  // candidates count too.
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  bool fresh = false;         // ignores what the store knows (and replaces it)
+  bool retry_failed = false;  // runs again what failed or timed out
   // Runs candidates in the calling process: no crash or hang is survived. Otherwise they run in
   // a worker process, and main() must pass its arguments to worker_main (autotune/worker.h).
   bool in_process = false;
@@ -74,7 +78,8 @@ class TuneProgress {
 // set it) or the budget is spent, returns what is known by then, and predictions for the rest:
 // complete is false, remaining_gain says what the rest may bring. What is unsure then, or because
 // the machine was busy or the race is close, a later run with the same store takes up where it was
-// left.
+// left. Throws CeilingsInterrupted when *stop becomes true while the ceilings are measured: nothing
+// is known then.
 TuneTable tune(const std::vector<TuneItem>&, const TuneOptions&, const RegistryMaker&, Device&,
                Store* store = nullptr, TuneProgress* progress = nullptr,
                const std::atomic<bool>* stop = nullptr);

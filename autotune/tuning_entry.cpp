@@ -74,12 +74,17 @@ std::size_t TuningEntry::reopen_unsettled(double prune_factor, bool exhaustive) 
   return reopened;
 }
 
-void TuningEntry::reopen_incumbents(std::size_t most) {
-  std::vector<Candidate*> incumbents;
+std::vector<Candidate*> TuningEntry::fastest_first() {
+  std::vector<Candidate*> measured;
   for (Candidate& c : candidates)
-    if (is_measured(c)) incumbents.push_back(&c);
-  std::sort(incumbents.begin(), incumbents.end(),
+    if (is_measured(c)) measured.push_back(&c);
+  std::sort(measured.begin(), measured.end(),
             [&](const Candidate* a, const Candidate* b) { return cost(*a) < cost(*b); });
+  return measured;
+}
+
+void TuningEntry::reopen_incumbents(std::size_t most) {
+  const std::vector<Candidate*> incumbents = fastest_first();
   for (std::size_t i = 0; i < incumbents.size(); ++i) {
     if (i < most) {
       reopen(*incumbents[i]);
@@ -87,6 +92,32 @@ void TuningEntry::reopen_incumbents(std::size_t most) {
     }
     incumbents[i]->status = Status::dropped;
     incumbents[i]->reason = fmt::format("not among the fastest {} of an earlier race", most);
+  }
+}
+
+std::size_t TuningEntry::restore(const std::vector<Candidate>& before) {
+  const bool nothing_new = measured() == 0;
+  std::map<std::string, const Candidate*> known;
+  for (const Candidate& c : before)
+    if (is_measured(c)) known.emplace(candidate_key(c), &c);
+  std::size_t restored = 0;
+  for (Candidate& c : candidates) {
+    if (!is_open(c) && !(nothing_new && c.status == Status::dropped)) continue;
+    const auto found = known.find(candidate_key(c));
+    if (found == known.end()) continue;
+    c = *found->second;
+    ++restored;
+  }
+  return restored;
+}
+
+void TuningEntry::drop_all_but_finalists(const RaceOptions& race) {
+  const std::vector<Candidate*> all = fastest_first();
+  for (std::size_t i = 2; i < all.size(); ++i) {
+    const double ratio = cost(*all[i]) / cost(*all.front());
+    if (i < race.finalists && ratio <= race.drop_factor) continue;
+    all[i]->status = Status::dropped;
+    all[i]->reason = fmt::format("{:.2f} times the best, screened in another run", ratio);
   }
 }
 

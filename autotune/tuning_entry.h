@@ -28,6 +28,7 @@ struct TuningEntry {
   std::map<std::string, Prediction> predictions;  // by candidate_key
   std::optional<double> earlier_ms;               // of the chosen, when an earlier run knew one
   std::optional<Finals> finals;
+  bool unlisted = false;  // an algorithm that is slow to list was not asked yet
   bool visited = false;
   bool interrupted = false;  // stopped before all candidates had their turn
   bool disturbed = false;    // nothing could be measured, for other programs
@@ -48,6 +49,16 @@ struct TuningEntry {
   // Ratios are paired within a race: the fastest `most` of an earlier one run again beside
   // newcomers, and the others are dropped.
   void reopen_incumbents(std::size_t most);
+  // After a race that ended early: a candidate that it did not reach has the measurement that it
+  // had `before`. Where the race measured nothing, so have those that reopen_incumbents dropped.
+  // Returns how many.
+  std::size_t restore(const std::vector<Candidate>& before);
+  // Of candidates that were screened in different runs only as many stay measured as go on to
+  // finals.
+  void drop_all_but_finalists(const RaceOptions&);
+
+ private:
+  std::vector<Candidate*> fastest_first();  // of the measured
 };
 
 }  // namespace convlab

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "autotune/ceilings.h"
 #include "autotune/provenance.h"
 #include "autotune/store.h"
 #include "bench/flags.h"
@@ -279,6 +280,8 @@ int run_program(int argc, const char* const* argv) {
     return run(argc, argv);
   } catch (const InputError& error) {
     return fail(2, error.what());
+  } catch (const CeilingsInterrupted& stopped) {
+    return fail(interrupted_exit_code, stopped.what());
   } catch (const std::bad_alloc&) {
     return fail(3, "out of memory");
   } catch (const std::filesystem::filesystem_error& error) {

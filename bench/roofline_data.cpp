@@ -186,28 +186,35 @@ std::vector<Roof> find_roofs(Device& device, const std::string& db, bool again) 
     });
     if (for_these_threads) return known;
   }
+  const std::atomic<bool>& stop = stop_on_interrupt();
   Store store(db);
-  Progress().line(fmt::format("measuring the roofs of {}, {}, on {} threads; kept in {}",
-                              device.info().name, device.info().isa, device.info().threads, db));
+  Progress().line(fmt::format("measuring the roofs of {}, {}, on {} threads", device.info().name,
+                              device.info().isa, device.info().threads));
   warn_of_other_programs(device.info());
-  std::vector<Roof> measured = measure_roofs(device);
-  const auto disturbed = std::count_if(measured.begin(), measured.end(),
-                                       [](const Roof& roof) { return roof.disturbed; });
-  if (disturbed > 0) {
-    Progress().line(
-        fmt::format("other programs disturbed {} of {} roofs: they serve this run and are not kept",
-                    disturbed, measured.size()));
+  std::vector<Roof> measured = measure_roofs(device, &stop);
+  if (const std::string why = why_not_kept(measured); !why.empty()) {
+    Progress().line(why);
     return measured;
   }
   try {
     store.record(device.info(), measured);
     measured = stored_roofs(store, device.info());
+    Progress().line(fmt::format("the roofs are kept in {}", db));
   } catch (const Error& e) {
     Progress().line(fmt::format("{}: the roofs are not kept", e.what()));
   }
   if (const std::string warning = noise_warning(measured); !warning.empty())
     Progress().line(warning);
   return measured;
+}
+
+std::string why_not_kept(const std::vector<Roof>& roofs) {
+  const auto disturbed =
+      std::count_if(roofs.begin(), roofs.end(), [](const Roof& roof) { return roof.disturbed; });
+  if (disturbed == 0) return "";
+  return fmt::format(
+      "other programs disturbed {} of {} roofs: all {} serve this run, and none is kept", disturbed,
+      roofs.size(), roofs.size());
 }
 
 std::string noise_warning(const std::vector<Roof>& roofs) {

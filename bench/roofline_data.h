@@ -78,7 +78,11 @@ std::vector<RooflinePoint> roofline_points(const LayerResult&, const AlgoRegistr
                                            const std::vector<Roof>&, bool with_phases);
 
 // The machine's roofs from the store at `db`, or measured and kept there. `again` measures anyway.
+// Throws CeilingsInterrupted when the user stops it.
 std::vector<Roof> find_roofs(Device&, const std::string& db, bool again);
+
+// Roofs under which a quiet machine might pass are not for later runs: why, or empty.
+std::string why_not_kept(const std::vector<Roof>&);
 
 // What to say of roofs that a quiet machine does not have: samples that spread, or a level that is
 // slower than one farther away; empty: nothing.

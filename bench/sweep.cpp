@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "autotune/ceilings.h"
 #include "bench/gnuplot.h"
 #include "bench/output.h"
 #include "bench/sweep_report.h"
@@ -134,7 +135,14 @@ int run(const Options& o) {
   bool interrupted = false, stored = true;
   for (Part& part : parts) {
     if (interrupted) break;
-    TuneOutcome outcome = run_tuning(part.arguments, part.items, *part.device, db, progress);
+    TuneOutcome outcome;
+    try {
+      outcome = run_tuning(part.arguments, part.items, *part.device, db, progress);
+    } catch (const CeilingsInterrupted&) {
+      if (progress.items_before == 0) throw;
+      interrupted = true;
+      break;
+    }
     interrupted = outcome.interrupted;
     if (!outcome.table.store_error.empty()) {
       stored = false;

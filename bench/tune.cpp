@@ -33,8 +33,8 @@ VerbAction declare_tune(CLI::App& app) {
   add_tuning(app, *a);
   add_layer(app, a->common);
   add_seconds(app, "--budget", a->tune.budget_s,
-              "Wall clock for the run: 90, 60s, 5m, 1h. Spent where most may be gained; prints "
-              "what gain may remain");
+              "Wall clock for the run, from its start: 90, 60s, 5m, 1h. Spent where most may be "
+              "gained; prints what gain may remain");
   add_flag(app, "--fresh", a->tune.fresh, "Measure again what the store knows, and replace it");
   add_flag(app, "--retry-failed", a->tune.retry_failed,
            "Run again what the store knows to have failed or timed out");

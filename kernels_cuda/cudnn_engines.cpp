@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "conv/error.h"
+#include "conv/slow_listing.h"
 #include "kernels_cuda/algos.h"
 #include "kernels_cuda/cudnn_graph.h"
 #include "kernels_cuda/cudnn_plan.h"
@@ -45,7 +46,7 @@ class GraphPlan : public CudnnPlan {
   Node plan_;
 };
 
-class CudnnGraph : public ConvAlgo {
+class CudnnGraph : public ConvAlgo, public SlowListing {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{

@@ -41,6 +41,17 @@ TEST(Roofs, AreMeasuredPerLevelKindAndThreads) {
   EXPECT_EQ(bandwidth_of(roofs, 2, "L5"), 0);
 }
 
+TEST(Roofs, ThatAreStoppedAreNotMeasured) {
+  const auto device = make_cpu_device({.threads = 1, .isa = ""});
+  const std::atomic<bool> stop = true;
+  EXPECT_THROW(measure_roofs(*device, &stop), CeilingsInterrupted);
+  EXPECT_THROW(measure_copies(*device, 1 << 18, 1 << 22, &stop), CeilingsInterrupted);
+  DeviceInfo another = device->info();
+  another.index = 7;  // whose ceilings nobody has measured yet
+  EXPECT_THROW(ceilings_of(another, &stop), CeilingsInterrupted);
+  EXPECT_GT(ceilings_of(another).f32_flops, 0);  // half of them was not kept
+}
+
 // What a card's roofs are made of runs on any device.
 TEST(Roofs, OfCopiesByADevice) {
   const auto device = make_cpu_device({.threads = 2, .isa = ""});

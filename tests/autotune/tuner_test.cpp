@@ -11,7 +11,9 @@
 #include <limits>
 #include <set>
 
+#include "autotune/decide.h"
 #include "conv/error.h"
+#include "conv/slow_listing.h"
 #include "kernels_cpu/cpu.h"
 #include "tests/autotune/test_algos.h"
 
@@ -44,6 +46,55 @@ struct Log : TuneProgress {
   std::function<void(std::size_t)> on_begin, on_process;
 };
 
+// What the tuner asks of the test algorithms.
+struct Watch {
+  std::vector<std::string> planned;
+  int slow_listings = 0;  // questions to the one that is slow to list
+  std::function<void()> on_plan = [] {};
+};
+
+class WatchedAlgo : public ConvAlgo {
+ public:
+  WatchedAlgo(const ConvAlgo& algo, Watch& watch) : algo_(algo), watch_(watch) {}
+  const AlgoInfo& info() const noexcept override { return algo_.info(); }
+  std::optional<Refusal> refuse(const ConvProblem& problem, Device& device) const override {
+    return algo_.refuse(problem, device);
+  }
+  std::vector<Config> configs(const ConvProblem& problem, Device& device) const override {
+    return algo_.configs(problem, device);
+  }
+  bool deterministic(const ConvProblem& problem, const Config& config) const override {
+    return algo_.deterministic(problem, config);
+  }
+  WorkEstimate work(const ConvProblem& problem, const Config& config,
+                    Device& device) const override {
+    return algo_.work(problem, config, device);
+  }
+  std::unique_ptr<ConvPlan> plan(const ConvProblem& problem, const Config& config,
+                                 Device& device) const override {
+    watch_.planned.push_back(info().id);
+    watch_.on_plan();
+    return algo_.plan(problem, config, device);
+  }
+
+ protected:
+  const ConvAlgo& algo_;
+  Watch& watch_;
+};
+
+class SlowlyListedAlgo : public WatchedAlgo, public SlowListing {
+ public:
+  using WatchedAlgo::WatchedAlgo;
+  std::optional<Refusal> refuse(const ConvProblem& problem, Device& device) const override {
+    ++watch_.slow_listings;
+    return WatchedAlgo::refuse(problem, device);
+  }
+  std::vector<Config> configs(const ConvProblem& problem, Device& device) const override {
+    ++watch_.slow_listings;
+    return WatchedAlgo::configs(problem, device);
+  }
+};
+
 class TunerTest : public ::testing::Test {
  protected:
   TunerTest() { options_.in_process = true; }
@@ -57,7 +108,17 @@ class TunerTest : public ::testing::Test {
   TuneTable run(std::vector<std::string> algos, Store* store = nullptr) {
     options_.algos = std::move(algos);
     log_.resumed_rows = log_.begun = log_.of = log_.ended_candidates = log_.finished = 0;
-    return tune(items_, options_, append_test_algos, *device_, store, &log_, &stop_);
+    return tune(items_, options_, make_registry_, *device_, store, &log_, &stop_);
+  }
+  void watch(const std::string& slow_to_list = "") {
+    append_test_algos(watched_);
+    make_registry_ = [this, slow_to_list](AlgoRegistry& registry) {
+      for (const ConvAlgo* algo : watched_.all())
+        if (algo->info().id == slow_to_list)
+          registry.append(std::make_unique<SlowlyListedAlgo>(*algo, watch_));
+        else
+          registry.append(std::make_unique<WatchedAlgo>(*algo, watch_));
+    };
   }
   static const Candidate& row(const LayerResult& layer, const std::string& algo) {
     for (const Candidate& c : layer.candidates)
@@ -73,6 +134,9 @@ class TunerTest : public ::testing::Test {
   TuneOptions options_;
   Log log_;
   std::atomic<bool> stop_ = false;
+  RegistryMaker make_registry_ = append_test_algos;
+  AlgoRegistry watched_;
+  Watch watch_;
 
  private:
   static std::filesystem::path make_directory() {
@@ -464,6 +528,128 @@ TEST_F(TunerTest, ASpentBudgetLeavesPredictions) {
   EXPECT_GT(table.remaining_gain, 0);
   EXPECT_NE(chosen(table.layers[0]), "nothing");
   EXPECT_EQ(log_.ended_candidates, 0u);
+}
+
+// What came before the tuner counts: the device, the ceilings, the list.
+TEST_F(TunerTest, ABudgetCountsFromTheProgramsStart) {
+  add(small);
+  options_.budget_s = 1000;
+  options_.start -= std::chrono::seconds(2000);
+  const TuneTable table = run({"plain", "slow"});
+  EXPECT_FALSE(table.complete);
+  EXPECT_EQ(table.layers[0].verdict, Verdict::predicted);
+  EXPECT_EQ(log_.begun, 0u);
+}
+
+TEST_F(TunerTest, ARaceThatMeasuredNothingLeavesWhatTheStoreKnows) {
+  add(small);
+  options_.layout = Layout::nchw;
+  const LayerResult known = run({"plain", "slow"}, &store_).layers[0];
+  log_.on_begin = [&](std::size_t) { stop_ = true; };
+  for (const std::optional<double> budget_s : {std::optional<double>(), std::optional(1000.0)}) {
+    stop_ = false;
+    options_.budget_s = budget_s;
+    const TuneTable table = run({"plain", "nchw_only", "slow"}, &store_);
+    EXPECT_FALSE(table.complete);
+    const LayerResult& layer = table.layers[0];
+    EXPECT_EQ(chosen(layer), "plain");
+    EXPECT_EQ(layer.verdict, Verdict::unsure);  // "nchw_only" may be as fast
+    for (const char* algo : {"plain", "slow"}) {
+      EXPECT_FALSE(row(layer, algo).predicted);
+      EXPECT_EQ(row(layer, algo).ms, row(known, algo).ms);
+      EXPECT_EQ(row(layer, algo).process_ms, row(known, algo).process_ms);
+    }
+  }
+  EXPECT_EQ(store_.size(), 2);
+  stop_ = false;
+  log_.on_begin = {};
+  EXPECT_TRUE(run({"plain", "slow"}, &store_).complete);
+  EXPECT_EQ(log_.ended_candidates, 0u);
+}
+
+// Each run is stopped when it begins with its first candidate, which is measured to the end.
+TEST_F(TunerTest, RunsUnderABudgetMeasureFirstWhatWasNeverMeasured) {
+  watch();
+  add(small);
+  options_.layout = Layout::nchw;
+  options_.max_error = 1;
+  run({"plain", "nchw_only"}, &store_);
+  for (StoreRow row : store_.rows()) {
+    row.candidate.ms = 1e-6;  // so that these two come first in any other order
+    store_.put(row);
+  }
+  const std::vector<std::string> algos{"plain", "nchw_only", "chooser", "sloppy", "slow"};
+  options_.budget_s = 1000;
+  watch_.on_plan = [&] { stop_ = true; };
+  std::set<std::string> measured;
+  for (int i = 0; i < 3; ++i) {
+    watch_.planned.clear();
+    stop_ = false;
+    const LayerResult layer = run(algos, &store_).layers[0];
+    ASSERT_EQ(watch_.planned.size(), 1u);
+    measured.insert(watch_.planned.front());
+    // What was not measured again is still known, and the fastest of all is chosen.
+    EXPECT_TRUE(chosen(layer) == "plain" || chosen(layer) == "nchw_only") << chosen(layer);
+    for (const std::string& algo : measured) EXPECT_FALSE(row(layer, algo).predicted) << algo;
+  }
+  EXPECT_EQ(measured, (std::set<std::string>{"chooser", "sloppy", "slow"}));
+}
+
+TEST_F(TunerTest, TimesOfTwoRacesAreKnownUnderABudget) {
+  add(small);
+  options_.layout = Layout::nchw;
+  run({"plain", "slow"}, &store_);
+  run({"nchw_only", "slow"}, &store_);
+  options_.budget_s = 0;
+  const LayerResult known = run({"plain", "nchw_only"}, &store_).layers[0];
+  EXPECT_FALSE(known.candidates[*known.chosen].predicted);
+  EXPECT_TRUE(known.candidates[*known.chosen].process_ms.empty());
+  EXPECT_EQ(known.verdict, Verdict::unsure);
+  options_.budget_s = 1000;
+  const LayerResult raced = run({"plain", "nchw_only"}, &store_).layers[0];
+  EXPECT_GE(row(raced, "plain").process_ms.size(), least_processes);
+  EXPECT_EQ(row(raced, "plain").process_ms.size(), row(raced, "nchw_only").process_ms.size());
+}
+
+TEST_F(TunerTest, UnderABudgetWhatIsSlowToListIsListedWithItsRow) {
+  watch("chooser");
+  add(small);
+  add("mb1ic5ih6oc8oh6kh3ph1");
+  options_.layout = Layout::nchw;
+  const std::vector<std::string> algos{"plain", "chooser"};
+  const auto has_chooser = [](const LayerResult& layer) {
+    return std::any_of(layer.candidates.begin(), layer.candidates.end(),
+                       [](const Candidate& c) { return c.algo == "chooser"; });
+  };
+  options_.budget_s = 1e-9;
+  TuneTable table = run(algos);
+  EXPECT_EQ(watch_.slow_listings, 0);
+  for (const LayerResult& layer : table.layers) EXPECT_EQ(chosen(layer), "plain");
+
+  options_.budget_s = 1000;
+  log_.on_begin = [&](std::size_t index) { stop_ = index == 1; };
+  table = run(algos, &store_);
+  EXPECT_EQ(watch_.slow_listings, 2);  // refuse() and configs() of one row
+  EXPECT_FALSE(table.complete);
+  EXPECT_NE(has_chooser(table.layers[0]), has_chooser(table.layers[1]));
+
+  stop_ = false;
+  log_.on_begin = {};
+  EXPECT_TRUE(run(algos, &store_).complete);
+
+  // What was measured is known without being listed, and what was not is not chosen unseen.
+  watch_.slow_listings = 0;
+  options_.budget_s = 1e-9;
+  table = run(algos, &store_);
+  EXPECT_EQ(watch_.slow_listings, 0);
+  for (const LayerResult& layer : table.layers) EXPECT_FALSE(row(layer, "chooser").predicted);
+
+  // Without a budget, and where nothing else takes any row, everything is listed.
+  EXPECT_EQ(chosen(run({"chooser"}).layers[0]), "chooser");
+  EXPECT_EQ(watch_.slow_listings, 4);
+  options_.budget_s.reset();
+  options_.mode = TuneMode::heuristic;
+  EXPECT_TRUE(has_chooser(run(algos).layers[1]));
 }
 
 TEST_F(TunerTest, TheHeuristicRunsNothing) {

@@ -361,6 +361,14 @@ TEST_F(ProgramTest, AnInterruptedCheckSaysThatItIsIncomplete) {
   EXPECT_TRUE(contains(parsed["notes"].dump(), "Stopped early")) << parsed["notes"];
 }
 
+TEST_F(ProgramTest, ABudgetThatTheStartSpendsLeavesPredictions) {
+  const Ran ran = tune({"--budget", "0.001"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_TRUE(contains(ran.out, "~")) << ran.out;
+  EXPECT_TRUE(contains(ran.out, "Stopped early before anything was measured")) << ran.out;
+  EXPECT_FALSE(contains(ran.err, "screening")) << ran.err;
+}
+
 TEST_F(ProgramTest, HeuristicModeRunsNothingAndMakesNoStore) {
   const Ran ran = tune({"--mode", "heuristic"});
   EXPECT_EQ(ran.exit_code, 0) << ran.err;

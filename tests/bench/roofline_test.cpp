@@ -3,8 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "autotune/candidates.h"
 #include "bench/algo_marks.h"
@@ -193,6 +197,45 @@ TEST(RooflineReports, SayWhenTheirRoofsWereMeasuredOnABusyMachine) {
   busy = roofs;
   busy[5].per_second = 60e9;  // memory faster than L3
   EXPECT_NE(noise_warning(busy).find("L3 looks slower"), std::string::npos) << noise_warning(busy);
+}
+
+TEST(Roofs, AreKeptUnlessOtherProgramsDisturbedThem) {
+  EXPECT_EQ(why_not_kept(roofs), "");
+  std::vector<Roof> disturbed = roofs;
+  disturbed[1].disturbed = true;
+  EXPECT_EQ(why_not_kept(disturbed),
+            "other programs disturbed 1 of 7 roofs: all 7 serve this run, and none is kept");
+}
+
+TEST(Roofs, SayThatTheyAreKeptOnceTheyAre) {
+  const TemporaryDirectory directory;
+  const std::vector<std::string> roofline{"roofline", "--threads", "1"};
+  const std::map<std::string, std::string> calm{{"CONVLAB_IGNORE_DISTURBANCES", "1"}};
+  const Ran ran = Program(directory, roofline, calm).wait();
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const std::size_t measuring = ran.err.find("measuring the roofs of"),
+                    kept = ran.err.find("kept in");
+  ASSERT_NE(measuring, std::string::npos) << ran.err;
+  EXPECT_GT(kept, ran.err.find('\n', measuring)) << ran.err;
+  ASSERT_NE(kept, std::string::npos) << ran.err;
+  EXPECT_EQ(Program(directory, roofline, calm).wait().err.find("measuring"), std::string::npos);
+}
+
+TEST(Roofs, ThatAreInterruptedAreNotKept) {
+  const TemporaryDirectory directory;
+  Program program(directory, {"roofline", "--remeasure"});
+  using Clock = std::chrono::steady_clock;
+  const auto give_up = Clock::now() + std::chrono::minutes(5);
+  while (program.err().find("measuring the roofs") == std::string::npos && Clock::now() < give_up)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  program.signal_group(SIGINT);
+  const Ran ran = program.wait();
+  EXPECT_EQ(ran.exit_code, 130) << ran.err;
+  EXPECT_EQ(ran.out, "");
+  EXPECT_NE(ran.err.find("convlab: stopped while roofs were measured: those of "),
+            std::string::npos)
+      << ran.err;
+  EXPECT_EQ(ran.err.find("kept in"), std::string::npos) << ran.err;
 }
 
 TEST(RooflineReports, AreChartsWhereGnuplotIs) {
