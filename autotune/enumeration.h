@@ -27,7 +27,7 @@ class Enumeration {
 
   // Its candidates and predictions; `quick`: without the algorithms that are slow to list.
   void fill(TuningEntry&, bool quick = false) const;
-  // Of an algorithm that was left out, the configs that an earlier run measured.
+  // Adds the configs that an earlier run measured of an algorithm that was left out.
   void add_known(TuningEntry&, const ConvAlgo&, const std::vector<Candidate>&) const;
   static bool any_taken(const std::vector<TuningEntry>&);
   // Throws InputError when no algorithm takes any of the problems, but would in another data type.

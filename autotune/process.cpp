@@ -136,9 +136,10 @@ bool ChildProcess::is_halted() const { return state_in(fmt::format("/proc/{}/sta
 int ChildProcess::runnable_threads() const {
   std::error_code ended;
   int runnable = 0;
-  for (const auto& thread :
-       std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid_), ended))
-    runnable += state_in(thread.path() / "stat") == 'R';
+  const std::filesystem::directory_iterator none;
+  for (std::filesystem::directory_iterator thread(fmt::format("/proc/{}/task", pid_), ended);
+       !ended && thread != none; thread.increment(ended))
+    runnable += state_in(thread->path() / "stat") == 'R';
   return runnable;
 }
 

@@ -41,9 +41,6 @@ struct RaceOptions {
   double reach = 1.25;
   int screening_rounds = 8;   // at most
   std::size_t finalists = 6;  // at most, and at least the best two
-  // The first so many candidates have their turn before the others: a run that may be stopped at
-  // any time measures what was never measured before it measures anything again.
-  std::size_t newcomers = 0;
 
   // Finals.
   std::size_t processes = 20;    // at most

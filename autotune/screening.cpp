@@ -124,11 +124,8 @@ class Screening {
   void first_samples() {
     std::vector<std::size_t> order(candidates_.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
-    const auto less = [&](std::size_t a, std::size_t b) { return cost(a) < cost(b); };
-    const auto others =
-        order.begin() + std::ptrdiff_t(std::min(options_.newcomers, candidates_.size()));
-    std::stable_sort(order.begin(), others, less);
-    std::stable_sort(others, order.end(), less);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return cost(a) < cost(b); });
     // Predictions are held against a prediction too: ceilings that were measured in a bad moment
     // must not rule out everybody but the first. Nobody wins for want of a rival that was measured.
     for (const std::size_t i : order) {

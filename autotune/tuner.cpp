@@ -109,6 +109,7 @@ class Tuner {
   // Adds to `rows` what of it runs no more, and to `failed` what of that has failed.
   void recall(TuningEntry& entry, std::size_t& rows, std::size_t& failed) {
     const std::vector<Candidate> enumerated = entry.candidates;
+    entry.known.clear();
     std::set<std::string> races;  // of the measured, by when they were recorded
     for (const ConvAlgo* algo : algos_) {
       const Store::Found found =
@@ -139,12 +140,9 @@ class Tuner {
     if (races.size() > 1)
       for (Candidate& c : entry.candidates)
         if (is_measured(c)) {
-          if (options_.budget_s) {
-            // Measuring all of them again may take longer than the budget, in every run.
-            c.process_ms.clear();
-            c.process_pack_ms.clear();
-            continue;
-          }
+          c.process_ms.clear();
+          c.process_pack_ms.clear();
+          entry.known.push_back(c);
           reopen(c);
           rows -= !options_.fresh;
         }
@@ -155,11 +153,13 @@ class Tuner {
     const Decision known = decide_among_measured(entry.candidates, entry.count_packing);
     if (known.chosen && known.verdict != Verdict::predicted && known.verdict != Verdict::unsure)
       entry.earlier_ms = entry.candidates[*known.chosen].ms;
-    if (options_.fresh)
+    if (options_.fresh) {
       entry.candidates = enumerated;
-    else
+      entry.known.clear();
+    } else {
       rows -= entry.reopen_unsettled(race_options(entry).prune_factor,
                                      options_.mode == TuneMode::exhaustive);
+    }
   }
 
   RaceOptions race_options(const TuningEntry& entry) const {
@@ -222,7 +222,7 @@ class Tuner {
   }
 
   void screen_entry(TuningEntry& entry) {
-    RaceOptions race_opts = race_options(entry);
+    const RaceOptions race_opts = race_options(entry);
     const auto ended = [&](const Candidate& c) { record(entry, c); };
     // What is already known prunes as a fresh measurement would (see race): two that are measured.
     double reach = 0;
@@ -238,25 +238,14 @@ class Tuner {
       }
     if (!entry.any_open()) {
       const Decision known = decide(entry.candidates, entry.count_packing);
-      if (known.verdict != Verdict::unsure) return;
-      if (known.chosen && entry.candidates[*known.chosen].process_ms.empty())
-        entry.drop_all_but_finalists(race_opts);
-      entry.finals.emplace(entry.candidates, race_opts);
+      if (known.verdict == Verdict::unsure) entry.finals.emplace(entry.candidates, race_opts);
       return;
     }
-    const std::vector<Candidate> before = entry.candidates;
-    const auto first_newcomer =
-        std::stable_partition(entry.candidates.begin(), entry.candidates.end(),
-                              [](const Candidate& c) { return !is_open(c); });
-    const auto newcomers = std::size_t(entry.candidates.end() - first_newcomer);
+    if (entry.best_measured() < infinity) entry.known = entry.candidates;
     entry.reopen_incumbents(race_opts.finalists);
-    const auto first_open = std::stable_partition(entry.candidates.begin(), entry.candidates.end(),
-                                                  [](const Candidate& c) { return !is_open(c); });
+    const auto first_open = std::partition(entry.candidates.begin(), entry.candidates.end(),
+                                           [](const Candidate& c) { return !is_open(c); });
     std::vector<Candidate> racing(first_open, entry.candidates.end());
-    if (options_.budget_s) {
-      std::rotate(racing.begin(), racing.end() - std::ptrdiff_t(newcomers), racing.end());
-      race_opts.newcomers = newcomers;
-    }
     try {
       const auto runner = make_runner(entry.problem, ReferenceCase::Evaluate::whole);
       screen(racing, *runner, sampler_, race_opts, ended);
@@ -272,11 +261,7 @@ class Tuner {
     const bool any_open = entry.any_open();
     entry.interrupted = any_open && stopped();
     entry.disturbed = any_open && !stopped() && entry.best_measured() == infinity;
-    const bool any_new = entry.best_measured() < infinity;
-    if (entry.restore(before) > 0) {
-      if (!any_new) return;  // the store has it all
-      entry.drop_all_but_finalists(race_opts);
-    }
+    if (entry.restore_known()) return;  // the store has it all
     entry.finals.emplace(entry.candidates, race_opts);
     record_measured(entry);
   }
@@ -458,7 +443,8 @@ class Tuner {
                       sysconf(_SC_NPROCESSORS_ONLN)};
     t.store_error = store_error_;
     t.layers.resize(items_.size());
-    for (const TuningEntry& entry : entries_) {
+    for (TuningEntry& entry : entries_) {
+      if (!entry.visited) entry.restore_known();
       for (std::size_t item : entry.items) t.layers[item] = result(entry, item);
       if (options_.mode == TuneMode::heuristic) continue;
       const bool racing = entry.finals && entry.finals->open();

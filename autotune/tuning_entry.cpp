@@ -95,30 +95,17 @@ void TuningEntry::reopen_incumbents(std::size_t most) {
   }
 }
 
-std::size_t TuningEntry::restore(const std::vector<Candidate>& before) {
-  const bool nothing_new = measured() == 0;
-  std::map<std::string, const Candidate*> known;
-  for (const Candidate& c : before)
-    if (is_measured(c)) known.emplace(candidate_key(c), &c);
-  std::size_t restored = 0;
+bool TuningEntry::restore_known() {
+  if (known.empty() || measured() > 0) return false;
+  std::map<std::string, const Candidate*> by_key;
+  for (const Candidate& c : known)
+    if (is_measured(c)) by_key.emplace(candidate_key(c), &c);
   for (Candidate& c : candidates) {
-    if (!is_open(c) && !(nothing_new && c.status == Status::dropped)) continue;
-    const auto found = known.find(candidate_key(c));
-    if (found == known.end()) continue;
-    c = *found->second;
-    ++restored;
+    const auto found = by_key.find(candidate_key(c));
+    // One that has failed since is known better now.
+    if (found != by_key.end() && (is_open(c) || c.status == Status::dropped)) c = *found->second;
   }
-  return restored;
-}
-
-void TuningEntry::drop_all_but_finalists(const RaceOptions& race) {
-  const std::vector<Candidate*> all = fastest_first();
-  for (std::size_t i = 2; i < all.size(); ++i) {
-    const double ratio = cost(*all[i]) / cost(*all.front());
-    if (i < race.finalists && ratio <= race.drop_factor) continue;
-    all[i]->status = Status::dropped;
-    all[i]->reason = fmt::format("{:.2f} times the best, screened in another run", ratio);
-  }
+  return measured() > 0;
 }
 
 }  // namespace convlab

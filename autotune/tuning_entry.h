@@ -22,6 +22,7 @@ struct TuningEntry {
   std::int64_t count = 0;          // how often it counts in the totals
   bool count_packing = false;      // cost = ms + pack_ms
   std::vector<Candidate> candidates;
+  std::vector<Candidate> known;  // as the store has those that a new race measures again
   struct Prediction {
     double ms = 0, bound_ms = 0;  // no run can be faster than the bound
   };
@@ -49,13 +50,8 @@ struct TuningEntry {
   // Ratios are paired within a race: the fastest `most` of an earlier one run again beside
   // newcomers, and the others are dropped.
   void reopen_incumbents(std::size_t most);
-  // After a race that ended early: a candidate that it did not reach has the measurement that it
-  // had `before`. Where the race measured nothing, so have those that reopen_incumbents dropped.
-  // Returns how many.
-  std::size_t restore(const std::vector<Candidate>& before);
-  // Of candidates that were screened in different runs only as many stay measured as go on to
-  // finals.
-  void drop_all_but_finalists(const RaceOptions&);
+  // A race that ended before it measured anything leaves what was known. Returns whether it did.
+  bool restore_known();
 
  private:
   std::vector<Candidate*> fastest_first();  // of the measured

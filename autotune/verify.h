@@ -107,8 +107,8 @@ class Trial {
 
   const ConvPlan& plan() const { return *plan_; }
   void pack();  // does nothing for plans that take the filter as it is
-  // What run() would otherwise do first, and what no capture into a graph may hold: the workspace
-  // that trials share takes this plan's size.
+  // Gives the shared workspace this plan's size. run() does so as well, but a capture into a graph
+  // may neither allocate nor copy.
   void prepare();
   void run(PhaseRecorder* = nullptr);
   std::vector<ConstSpan> memory() const;  // all that a run may touch

@@ -211,9 +211,8 @@ std::vector<std::string> notes(const Comparison& all, const Options& o) {
                               100 * (1 - comparison_error)));
   if (!all.run_spread)
     notes.push_back(
-        "How runs differ is not in the intervals: too few rows show it, and fewer than three runs "
-        "a "
-        "side.");
+        "How runs differ is not in the intervals: too few rows show it, and there are fewer than "
+        "three runs a side.");
   else if (*all.run_spread > 0)
     notes.push_back(fmt::format(
         "Rows differ by {:.1f}% from run to run, as their scatter shows: that is in the intervals.",

@@ -485,8 +485,7 @@ class Im2col : public ConvAlgo {
     const double filter_reads = w * double(p.n * p.p / cut.span * cut.chunks_in_span());
     const bool data = p.pass == Pass::backward_data;
     const double x_once = columns_are_x(p) ? 0 : x;
-    // OpenBLAS loses a third (0.71 of the rate over 6 layers and 3 passes, two Zen 3 cores) where
-    // it shares out one product of a chunk's few columns.
+    // OpenBLAS loses a third of its rate where it shares out one product of a chunk's few columns.
     const double gemm_efficiency = config.get("outer") != 0 ? 0.65 : 0.45;
     // An element of the column matrix takes K multiply-adds, and as long to copy as about 15.
     const double efficiency = 1 / (1 / gemm_efficiency + 15 * double(p.groups) / double(p.k));

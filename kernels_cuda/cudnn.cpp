@@ -319,12 +319,12 @@ class LegacyPlan : public CudnnPlan, public PlanNote {
 class Cudnn : public ConvAlgo {
  public:
   explicit Cudnn(const CudnnAlgo& algo)
-      : algo_(&algo), chooser_(Chooser::name), info_(describe(algo.name, "cuDNN's algorithm")) {}
+      : algo_(&algo), chooser_(Chooser::name), info_(describe(algo.name, 1, "cuDNN's algorithm")) {}
   explicit Cudnn(Chooser chooser)
       : chooser_(chooser),
         info_(chooser == Chooser::find
-                  ? describe("find", "what cuDNN finds fastest, running all it has")
-                  : describe("heuristic", "what cuDNN's heuristic would choose")) {}
+                  ? describe("find", 2, "what cuDNN finds fastest, running all it has")
+                  : describe("heuristic", 2, "what cuDNN's heuristic would choose")) {}
 
   const AlgoInfo& info() const noexcept override { return info_; }
 
@@ -358,9 +358,9 @@ class Cudnn : public ConvAlgo {
   }
 
  private:
-  static AlgoInfo describe(const std::string& name, const char* summary) {
+  static AlgoInfo describe(const std::string& name, int version, const char* summary) {
     return {.id = "cudnn." + name,
-            .version = 1,
+            .version = version,
             .device = DeviceKind::cuda,
             .origin = Origin::vendor,
             .summary = summary,

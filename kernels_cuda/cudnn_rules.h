@@ -17,10 +17,9 @@ namespace convlab::cuda {
 struct CudnnAlgo {
   const char* name;
   std::array<int, 3> number;  // by Pass
-  // What direct convolution's FLOPs take, as a share of the peak of f32: by FMA, and where tensor
-  // cores are allowed. cuDNN 9.19 on an H200, ten layers forward at batch 16 in
-  // f32 and bf16; of algo_0, backward_data in f32. The rest of the backward passes was not
-  // measured.
+  // The rate of direct convolution's FLOPs as a share of the f32 peak: by FMA, and with tensor
+  // cores allowed. Forward and algo_0's backward_data are measured (bench/results), the rest of the
+  // backward passes is not.
   double fma = 0.4, tensor_cores = 2.5;
 };
 inline constexpr std::array cudnn_algos{

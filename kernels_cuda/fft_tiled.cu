@@ -292,8 +292,8 @@ class FftTiled final : public ConvAlgo {
     const double spill_to = cached ? 0 : tiles * to_bytes;
     const double one = tile_flops(double(tile));
     const double product = 2 * double(multiplies) * double(tile_points(tile)) * tiles * filters;
-    // Of the peak of f32, as measured on an H200. cuBLAS works on blocks of at least 32 x 32
-    // outputs. A product of three counts as one.
+    // Shares of the f32 peak. cuBLAS works on blocks of at least 32 x 32 outputs. A product of
+    // three counts as one.
     const auto used = [](std::int64_t n) { return double(n) / double(round_up(n, 32)); };
     const double product_efficiency =
         (tf32 == 1         ? 1

@@ -397,7 +397,7 @@ class Plan : public ConvPlan {
   std::size_t x_bytes_ = 0, dy_bytes_ = 0;
 };
 
-// Multiply-adds a clock that a multiprocessor's loop reaches, roughly, as measured on an H200.
+// Multiply-adds a clock that a multiprocessor's loop reaches, roughly.
 double rate(const Product& p) {
   if (!p.tensor_cores) return 85;
   return p.problem.dtype != DType::f32 ? 500 : p.math == 3 ? 115 : 260;
