@@ -210,9 +210,7 @@ std::vector<std::string> notes(const Comparison& all, const Options& o) {
   notes.push_back(fmt::format("Intervals hold for all rows together with {:.0f}%.",
                               100 * (1 - comparison_error)));
   if (!all.run_spread)
-    notes.push_back(
-        "How runs differ is not in the intervals: too few rows show it, and there are fewer than "
-        "three runs a side.");
+    notes.push_back("Too few rows and runs show how runs differ: that is not in the intervals.");
   else if (*all.run_spread > 0)
     notes.push_back(fmt::format(
         "Rows differ by {:.1f}% from run to run, as their scatter shows: that is in the intervals.",
