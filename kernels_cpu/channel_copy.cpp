@@ -78,8 +78,11 @@ template <class T>
 void CopyView(const TileView<const T>& from, const TileView<T>& to, std::int64_t channels,
               std::int64_t pixels) {
   const auto copy = [](const T* source, T* target, std::int64_t count) HWY_ATTR {
-    ForEachVector<T>(count, [&](auto at, std::int64_t i)
-                                HWY_ATTR { at.Store(at.Load(source + i), target + i); });
+    if constexpr (sizeof(T) == 2)  // AVX2 cannot load a part of a vector of these
+      std::copy_n(source, count, target);
+    else
+      ForEachVector<T>(count, [&](auto at, std::int64_t i)
+                                  HWY_ATTR { at.Store(at.Load(source + i), target + i); });
   };
   if (from.channel == 1 && to.channel == 1)
     for (std::int64_t p = 0; p < pixels; ++p)
