@@ -119,9 +119,10 @@ __global__ void __launch_bounds__(block_size)
               Finish finish) {
   const i64 i = i64(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= elements) return;
-  float sum = 0;
-  for (int part = 0; part < parts; ++part) sum += load_global<float>(partial + part * elements + i);
-  finish.store<T>(int(i), int(i / pixels % channels), sum);
+  float sum[1]{};
+  for (int part = 0; part < parts; ++part)
+    sum[0] += load_global<float>(partial + part * elements + i);
+  finish.store<T>(int(i), int(i / pixels % channels), 0, sum);
 }
 
 unsigned blocks_for(i64 threads) { return unsigned(ceil_div(threads, block_size)); }

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "conv/problem.h"
 #include "kernels_cuda/kernel.h"
@@ -270,12 +271,10 @@ struct Job {
 
 // --- The product on its way out
 
-template <class T>
-inline constexpr int side_by_side = 16 / int(sizeof(T));
-
-template <class T>
-struct alignas(16) SideBySide {
-  T element[side_by_side<T>];
+// Neighbours in memory that one access moves.
+template <class T, int count>
+struct alignas(count * sizeof(T)) Neighbours {
+  T element[count];
 };
 
 // y = relu(conv + bias + residual), or out += conv.
@@ -284,35 +283,24 @@ struct Finish {
   const void* bias;
   const void* residual;
   bool relu, accumulate;
-  template <class T>
-  __device__ void store(int offset, int channel, float v) const {
-    T* const to = static_cast<T*>(out) + offset;
-    if (bias) v += widen(static_cast<const T*>(bias)[channel]);
-    if (residual) v += widen(static_cast<const T*>(residual)[offset]);
-    if (accumulate) v += widen(*to);
-    if (relu) v = cuda::relu(v);
-    store_global(to, narrow<T>(v));
-  }
-  // Elements that fill 16 bytes, of one channel (channel_step 0) or of as many (1).
-  template <class T>
-  __device__ void store_together(int offset, int channel, int channel_step,
-                                 float (&v)[side_by_side<T>]) const {
-    auto* const to = reinterpret_cast<SideBySide<T>*>(static_cast<T*>(out) + offset);
-    const auto add = [&](const SideBySide<T>& other) {
+  // Of one channel (channel_step 0), or of `count` channels (1).
+  template <class T, int count>
+  __device__ void store(int offset, int channel, int channel_step, float (&v)[count]) const {
+    using Values = Neighbours<T, count>;
+    auto* const to = reinterpret_cast<Values*>(static_cast<T*>(out) + offset);
+    const auto add = [&](const Values& values) {
 #pragma unroll
-      for (int i = 0; i < side_by_side<T>; ++i) v[i] += widen(other.element[i]);
+      for (int i = 0; i < count; ++i) v[i] += widen(values.element[i]);
     };
     if (bias)
 #pragma unroll
-      for (int i = 0; i < side_by_side<T>; ++i)
+      for (int i = 0; i < count; ++i)
         v[i] += widen(static_cast<const T*>(bias)[channel + i * channel_step]);
-    if (residual)
-      add(*reinterpret_cast<const SideBySide<T>*>(static_cast<const T*>(residual) + offset));
+    if (residual) add(*reinterpret_cast<const Values*>(static_cast<const T*>(residual) + offset));
     if (accumulate) add(*to);
-    SideBySide<T> result;
+    Values result;
 #pragma unroll
-    for (int i = 0; i < side_by_side<T>; ++i)
-      result.element[i] = narrow<T>(relu ? cuda::relu(v[i]) : v[i]);
+    for (int i = 0; i < count; ++i) result.element[i] = narrow<T>(relu ? cuda::relu(v[i]) : v[i]);
     store_global(to, result);
   }
 };
@@ -329,66 +317,50 @@ struct Output {
   bool contiguous;  // columns, 16 bytes at a time: see contiguous_columns
 };
 
-// write_rows where the columns lie side by side: each lane has 16 bytes of a row, so that a row
-// takes a fraction of the instructions.
-template <int threads, int columns, int pitch, class Output, class RowOf>
-__device__ void write_rows_together(const float* staged, int rows, const Output& out,
-                                    const Phase& phase, int part, int first_row, int first_column,
-                                    const RowOf& row_of) {
-  using T = typename Output::T;
-  constexpr int together = side_by_side<T>, lanes = columns / together;
-  static_assert(threads % lanes == 0 && pitch % 4 == 0 && together % 4 == 0);
-  const int column = int(threadIdx.x) % lanes * together;
+// Writes rows of the product that lie in shared memory, lanes along the columns, `count` of them a
+// lane. row_of(i) is the row in the tile's matrix of the i-th one in shared memory.
+template <int count, int threads, int columns, int pitch, class Output, class RowOf>
+__device__ void write_neighbours(const float* staged, int rows, const Output& out,
+                                 const Phase& phase, int part, int first_row, int first_column,
+                                 const RowOf& row_of) {
+  constexpr int lanes = columns / count, at_once = count < 4 ? count : 4;
+  using Floats = Neighbours<float, at_once>;
+  static_assert(threads % lanes == 0 && pitch % at_once == 0 && count % at_once == 0);
+  const int column = int(threadIdx.x) % lanes * count;
   const Place y = out.columns.at(first_column + column, phase);
   if (y.h < 0) return;
   for (int i = int(threadIdx.x) / lanes; i < rows; i += threads / lanes) {
     const int row = first_row + row_of(i);
     const Place x = out.rows.at(row, phase);
     if (x.h < 0) continue;
-    float v[together];
-#pragma unroll
-    for (int j = 0; j < together; j += 4) {
-      const float4 four = load_shared<float4>(staged + i * pitch + column + j);
-      v[j] = four.x, v[j + 1] = four.y, v[j + 2] = four.z, v[j + 3] = four.w;
-    }
     const int offset = x.offset + y.offset;
-    if (out.partial) {
+    float v[count];
 #pragma unroll
-      for (int j = 0; j < together; j += 4)
-        store_global(out.partial + part * out.elements + offset + j,
-                     make_float4(v[j], v[j + 1], v[j + 2], v[j + 3]));
-    } else if (out.channels_are_rows) {
-      out.finish.template store_together<T>(offset, row, 0, v);
-    } else {
-      out.finish.template store_together<T>(offset, first_column + column, 1, v);
+    for (int j = 0; j < count; j += at_once) {
+      const auto floats = load_shared<Floats>(staged + i * pitch + column + j);
+      if (out.partial) store_global(out.partial + part * out.elements + offset + j, floats);
+#pragma unroll
+      for (int k = 0; k < at_once; ++k) v[j + k] = floats.element[k];
     }
+    if (!out.partial)
+      out.finish.template store<typename Output::T>(
+          offset, out.channels_are_rows ? row : first_column + column,
+          out.channels_are_rows ? 0 : 1, v);
   }
 }
 
-// Writes rows of the product that lie in shared memory, lanes along the columns. row_of(i) is the
-// row in the tile's matrix of the i-th one in shared memory.
+// 16 bytes a lane where the columns lie so, which takes a fraction of the instructions.
 template <int threads, int columns, int pitch, class Output, class RowOf>
 __device__ void write_rows(const float* staged, int rows, const Output& out, const Phase& phase,
                            int part, int first_row, int first_column, const RowOf& row_of) {
-  using T = typename Output::T;
+  const auto write = [&](auto count) {
+    write_neighbours<decltype(count)::value, threads, columns, pitch>(
+        staged, rows, out, phase, part, first_row, first_column, row_of);
+  };
   if (out.contiguous)
-    return write_rows_together<threads, columns, pitch>(staged, rows, out, phase, part, first_row,
-                                                        first_column, row_of);
-  static_assert(threads % columns == 0);
-  const int column = int(threadIdx.x) % columns;
-  const Place y = out.columns.at(first_column + column, phase);
-  if (y.h < 0) return;
-  for (int i = int(threadIdx.x) / columns; i < rows; i += threads / columns) {
-    const int row = first_row + row_of(i);
-    const Place x = out.rows.at(row, phase);
-    if (x.h < 0) continue;
-    const float v = load_shared<float>(staged + i * pitch + column);
-    const int offset = x.offset + y.offset;
-    if (out.partial)
-      store_global(out.partial + part * out.elements + offset, v);
-    else
-      out.finish.template store<T>(offset, out.channels_are_rows ? row : first_column + column, v);
-  }
+    write(std::integral_constant<int, 16 / int(sizeof(typename Output::T))>());
+  else
+    write(std::integral_constant<int, 1>());
 }
 
 // --- What a launch needs to know

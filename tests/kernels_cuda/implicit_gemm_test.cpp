@@ -19,6 +19,15 @@ Config with(std::int64_t m, std::int64_t n, std::int64_t split, std::int64_t tf3
   return {{"m", m}, {"n", n}, {"split", split}, {"tf32", tf32}};
 }
 
+// Accumulates, or adds all that forward's epilogue has.
+ConvProblem finishing(const char* text, Pass pass, bool accumulate, DType dtype = DType::f32) {
+  ConvProblem p = problem(text, pass, Layout::nchw, dtype);
+  p.accumulate = accumulate;
+  if (!accumulate && pass == Pass::forward)
+    p.epilogue = {.bias = true, .residual = true, .relu = true};
+  return p;
+}
+
 // Sums of small integers are exact in any order, and these are small enough for bf16's 8 bits.
 TEST_F(CudaImplicitGemm, EveryTileWithRaggedEdges) {
   // Two blocks and a part of images' pixels, of K, and of C.
@@ -60,10 +69,7 @@ TEST_F(CudaImplicitGemm, StridesDilationAndPadding) {
 TEST_F(CudaImplicitGemm, FinishesTheOutput) {
   for (const Pass pass : all_passes)
     for (const bool accumulate : {false, true}) {
-      ConvProblem p = problem("mb2ic5ih9oc70kh3ph1", pass);
-      p.accumulate = accumulate;
-      if (!accumulate && pass == Pass::forward)
-        p.epilogue = {.bias = true, .residual = true, .relu = true};
+      ConvProblem p = finishing("mb2ic5ih9oc70kh3ph1", pass, accumulate);
       const ReferenceCase reference(p, 1, DataKind::small_integers);
       for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
         p.x_layout = p.y_layout = layout;
@@ -85,18 +91,15 @@ TEST_F(CudaImplicitGemm, FinishesShortTypes) {
     }
 }
 
-// Where the output's columns fill 16 bytes, lanes write these: beyond ragged edges nothing, in each
-// type, with all that an epilogue adds, and in parts of a split sum.
+// A lane writes 16 bytes where the output's columns lie so. Nothing is written beyond ragged edges,
+// in any type, with all that an epilogue adds, and in the parts of a split sum.
 TEST_F(CudaImplicitGemm, FinishesSixteenBytesAtATime) {
   for (const char* text :
        {"mb3ic5ih8oc72kh3ph1", "mb2ic72ih16iw12oc8kh1ph0", "mb2ic16ih17oc24kh3sh2ph1"})
     for (const Pass pass : {Pass::forward, Pass::backward_data})
       for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
         for (const bool accumulate : {false, true}) {
-          ConvProblem p = problem(text, pass, Layout::nchw, dtype);
-          p.accumulate = accumulate;
-          if (!accumulate && pass == Pass::forward)
-            p.epilogue = {.bias = true, .residual = true, .relu = true};
+          ConvProblem p = finishing(text, pass, accumulate, dtype);
           const ReferenceCase reference(p, 1, DataKind::small_integers);
           for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
             p.x_layout = p.y_layout = layout;
@@ -106,7 +109,8 @@ TEST_F(CudaImplicitGemm, FinishesSixteenBytesAtATime) {
         }
 }
 
-// A 1x1 filter sums little for each output, so that the time is the writing's: 512 bytes a warp.
+// A 1x1 filter sums little for each output, so writing takes most of the time. A warp stores 512
+// bytes.
 TEST_F(CudaImplicitGemm, WritesAWarpsWorthOfSixteenBytes) {
   if (reduced()) GTEST_SKIP() << "sanitizers see nothing in counts, and slow them down";
   for (const DType dtype : {DType::f32, DType::bf16})
