@@ -300,6 +300,7 @@ class Tuner {
       progress_.again(items_[entry.items.front()], *why);
       const std::vector<Candidate> first = entry.candidates;
       const bool stored = !entry.finals;
+      entry.known.clear();  // `first` is known, which is newer than the store's
       for (Candidate& c : entry.candidates)
         if (!c.predicted && (c.status == Status::ok || c.status == Status::dropped)) reopen(c);
       screen_entry(entry);

@@ -9,6 +9,7 @@
 
 #include "bench/flags.h"
 #include "conv/error.h"
+#include "conv/forwarding_algo.h"
 
 namespace convlab {
 namespace {
@@ -41,30 +42,18 @@ class SlowedPlan : public ConvPlan {
   double factor_;
 };
 
-class Twin : public ConvAlgo {
+class Twin : public ForwardingAlgo {
  public:
-  Twin(const ConvAlgo& algo, double factor) : algo_(algo), factor_(factor), info_(algo.info()) {
+  Twin(const ConvAlgo& algo, double factor)
+      : ForwardingAlgo(algo), factor_(factor), info_(algo.info()) {
     info_.id += ".twin";
   }
   const AlgoInfo& info() const noexcept override { return info_; }
-  std::optional<Refusal> refuse(const ConvProblem& p, Device& d) const override {
-    return algo_.refuse(p, d);
-  }
-  std::vector<Config> configs(const ConvProblem& p, Device& d) const override {
-    return algo_.configs(p, d);
-  }
-  bool deterministic(const ConvProblem& p, const Config& c) const override {
-    return algo_.deterministic(p, c);
-  }
-  WorkEstimate work(const ConvProblem& p, const Config& c, Device& d) const override {
-    return algo_.work(p, c, d);
-  }
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& c, Device& d) const override {
-    return std::make_unique<SlowedPlan>(algo_.plan(p, c, d), factor_);
+    return std::make_unique<SlowedPlan>(ForwardingAlgo::plan(p, c, d), factor_);
   }
 
  private:
-  const ConvAlgo& algo_;
   double factor_;
   AlgoInfo info_;
 };

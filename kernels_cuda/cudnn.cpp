@@ -102,41 +102,39 @@ struct Choice {
   cudnnMathType_t math = CUDNN_FMA_MATH;
 };
 
-// cuDNN's answers come best first; those that failed say so. Where FMA is asked for, answers may
-// still name another math type, which from sm_80 on rounds f32 to TF32.
+// cuDNN's answers come best first, each with its status. An answer to a question about FMA may
+// still name another math type, which rounds f32 to TF32 from sm_80 on.
 template <class Perf>
-Choice first_that_works(const std::vector<Perf>& answers, cudnnMathType_t allowed) {
+Choice first_that_works(const std::vector<Perf>& answers, bool strict_f32) {
   for (const Perf& a : answers)
-    if (a.status == CUDNN_STATUS_SUCCESS &&
-        (allowed != CUDNN_FMA_MATH || a.mathType == CUDNN_FMA_MATH))
+    if (a.status == CUDNN_STATUS_SUCCESS && (!strict_f32 || a.mathType == CUDNN_FMA_MATH))
       return {int(a.algo), a.mathType};
-  throw CudaError(fmt::format("cuDNN has no algorithm for this problem{}",
-                              allowed == CUDNN_FMA_MATH ? " by FMA" : ""));
+  throw CudaError(
+      fmt::format("cuDNN has no algorithm for this problem{}", strict_f32 ? " by FMA" : ""));
 }
 
 // query(room, &count, answers): one of cuDNN's questions whose answer is a list.
 template <class Perf, class Query>
-Choice first_answer(const char* call, cudnnMathType_t allowed, Query&& query) {
+Choice first_answer(const char* call, bool strict_f32, Query&& query) {
   std::vector<Perf> answers(32);
   int count = 0;
   check(query(int(answers.size()), &count, answers.data()), call);
   answers.resize(std::size_t(count));
-  return first_that_works(answers, allowed);
+  return first_that_works(answers, strict_f32);
 }
 
-Choice heuristic_choice(cudnnHandle_t handle, const Described& d, Pass pass,
-                        cudnnMathType_t allowed) {
+Choice heuristic_choice(cudnnHandle_t handle, const Described& d, Pass pass, bool strict_f32) {
   switch (pass) {
     case Pass::forward:
       return first_answer<cudnnConvolutionFwdAlgoPerf_t>(
-          "cudnnGetConvolutionForwardAlgorithm_v7", allowed,
+          "cudnnGetConvolutionForwardAlgorithm_v7", strict_f32,
           [&](int room, int* count, auto* answers) {
             return cudnnGetConvolutionForwardAlgorithm_v7(handle, d.x, d.w, d.conv, d.y, room,
                                                           count, answers);
           });
     case Pass::backward_data:
       return first_answer<cudnnConvolutionBwdDataAlgoPerf_t>(
-          "cudnnGetConvolutionBackwardDataAlgorithm_v7", allowed,
+          "cudnnGetConvolutionBackwardDataAlgorithm_v7", strict_f32,
           [&](int room, int* count, auto* answers) {
             return cudnnGetConvolutionBackwardDataAlgorithm_v7(handle, d.w, d.y, d.conv, d.x, room,
                                                                count, answers);
@@ -145,7 +143,7 @@ Choice heuristic_choice(cudnnHandle_t handle, const Described& d, Pass pass,
       break;
   }
   return first_answer<cudnnConvolutionBwdFilterAlgoPerf_t>(
-      "cudnnGetConvolutionBackwardFilterAlgorithm_v7", allowed,
+      "cudnnGetConvolutionBackwardFilterAlgorithm_v7", strict_f32,
       [&](int room, int* count, auto* answers) {
         return cudnnGetConvolutionBackwardFilterAlgorithm_v7(handle, d.x, d.y, d.conv, d.w, room,
                                                              count, answers);
@@ -180,8 +178,7 @@ Buffer largest_buffer(int device, std::size_t bytes) {
 }
 
 // By running all there is, with all the workspace that any of it asks for, if the card has it.
-Choice found_choice(CudaStream& stream, const Described& d, const ConvProblem& p,
-                    cudnnMathType_t allowed) {
+Choice found_choice(CudaStream& stream, const Described& d, const ConvProblem& p, bool strict_f32) {
   const cudnnHandle_t handle = stream.cudnn();
   std::size_t bytes = 0;
   for (const CudnnAlgo& algo : cudnn_algos) {
@@ -202,7 +199,7 @@ Choice found_choice(CudaStream& stream, const Described& d, const ConvProblem& p
   switch (p.pass) {
     case Pass::forward:
       return first_answer<cudnnConvolutionFwdAlgoPerf_t>(
-          "cudnnFindConvolutionForwardAlgorithmEx", allowed,
+          "cudnnFindConvolutionForwardAlgorithmEx", strict_f32,
           [&](int room, int* count, auto* answers) {
             return cudnnFindConvolutionForwardAlgorithmEx(handle, d.x, x.data(), d.w, w.data(),
                                                           d.conv, d.y, y.data(), room, count,
@@ -210,7 +207,7 @@ Choice found_choice(CudaStream& stream, const Described& d, const ConvProblem& p
           });
     case Pass::backward_data:
       return first_answer<cudnnConvolutionBwdDataAlgoPerf_t>(
-          "cudnnFindConvolutionBackwardDataAlgorithmEx", allowed,
+          "cudnnFindConvolutionBackwardDataAlgorithmEx", strict_f32,
           [&](int room, int* count, auto* answers) {
             return cudnnFindConvolutionBackwardDataAlgorithmEx(handle, d.w, w.data(), d.y, y.data(),
                                                                d.conv, d.x, x.data(), room, count,
@@ -220,7 +217,7 @@ Choice found_choice(CudaStream& stream, const Described& d, const ConvProblem& p
       break;
   }
   return first_answer<cudnnConvolutionBwdFilterAlgoPerf_t>(
-      "cudnnFindConvolutionBackwardFilterAlgorithmEx", allowed,
+      "cudnnFindConvolutionBackwardFilterAlgorithmEx", strict_f32,
       [&](int room, int* count, auto* answers) {
         return cudnnFindConvolutionBackwardFilterAlgorithmEx(handle, d.x, x.data(), d.y, y.data(),
                                                              d.conv, d.w, w.data(), room, count,
@@ -235,12 +232,13 @@ class LegacyPlan : public CudnnPlan, public PlanNote {
   LegacyPlan(const ConvProblem& p, Chooser chooser, int number, std::int64_t tf32, int device)
       : CudnnPlan(p), chooser_(chooser), described_(p) {
     const cudnnMathType_t math = allowed_math(p.dtype, tf32);
+    const bool strict_f32 = p.dtype == DType::f32 && math == CUDNN_FMA_MATH;
     described_.set_math(math);
     with_query_stream(device, [&](CudaStream& stream) {
       choice_ = {number, math};
       if (chooser == Chooser::heuristic)
-        choice_ = heuristic_choice(stream.cudnn(), described_, p.pass, math);
-      if (chooser == Chooser::find) choice_ = found_choice(stream, described_, p, math);
+        choice_ = heuristic_choice(stream.cudnn(), described_, p.pass, strict_f32);
+      if (chooser == Chooser::find) choice_ = found_choice(stream, described_, p, strict_f32);
       described_.set_math(choice_.math);
       std::size_t bytes = 0;
       check(get_workspace_bytes(stream.cudnn(), described_, p.pass, choice_.number, &bytes),

@@ -13,6 +13,7 @@
 
 #include "autotune/decide.h"
 #include "conv/error.h"
+#include "conv/forwarding_algo.h"
 #include "conv/slow_listing.h"
 #include "kernels_cpu/cpu.h"
 #include "tests/autotune/test_algos.h"
@@ -53,32 +54,17 @@ struct Watch {
   std::function<void()> on_plan = [] {};
 };
 
-class WatchedAlgo : public ConvAlgo {
+class WatchedAlgo : public ForwardingAlgo {
  public:
-  WatchedAlgo(const ConvAlgo& algo, Watch& watch) : algo_(algo), watch_(watch) {}
-  const AlgoInfo& info() const noexcept override { return algo_.info(); }
-  std::optional<Refusal> refuse(const ConvProblem& problem, Device& device) const override {
-    return algo_.refuse(problem, device);
-  }
-  std::vector<Config> configs(const ConvProblem& problem, Device& device) const override {
-    return algo_.configs(problem, device);
-  }
-  bool deterministic(const ConvProblem& problem, const Config& config) const override {
-    return algo_.deterministic(problem, config);
-  }
-  WorkEstimate work(const ConvProblem& problem, const Config& config,
-                    Device& device) const override {
-    return algo_.work(problem, config, device);
-  }
+  WatchedAlgo(const ConvAlgo& algo, Watch& watch) : ForwardingAlgo(algo), watch_(watch) {}
   std::unique_ptr<ConvPlan> plan(const ConvProblem& problem, const Config& config,
                                  Device& device) const override {
     watch_.planned.push_back(info().id);
     watch_.on_plan();
-    return algo_.plan(problem, config, device);
+    return ForwardingAlgo::plan(problem, config, device);
   }
 
  protected:
-  const ConvAlgo& algo_;
   Watch& watch_;
 };
 

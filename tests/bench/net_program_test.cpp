@@ -395,10 +395,7 @@ INSTANTIATE_TEST_SUITE_P(Verbs, NetInterruption, testing::Values("time", "plan")
 TEST_P(NetInterruption, PrintsWhatIsKnown) {
   // Five seconds of iterations, interrupted as soon as they have begun.
   Program program(directory_, {GetParam(), "resnet20", "--batch", "8"});
-  using Clock = std::chrono::steady_clock;
-  const auto give_up = Clock::now() + std::chrono::minutes(5);
-  while (!contains(program.err(), "the first iteration") && Clock::now() < give_up)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  program.wait_until_said("the first iteration");
   program.signal_group(SIGINT);
   const Ran ran = program.wait();
   EXPECT_EQ(ran.exit_code, 130) << ran.err;

@@ -330,10 +330,7 @@ INSTANTIATE_TEST_SUITE_P(Signals, Interruption, testing::Values(SIGINT, SIGTERM,
 
 TEST_P(Interruption, KeepsAndPrintsWhatIsDone) {
   Program program(directory_, {"tune", "resnet20", "--pass", "fwd"});
-  using Clock = std::chrono::steady_clock;
-  const auto give_up = Clock::now() + std::chrono::minutes(5);
-  while (!contains(program.err(), "[1/") && Clock::now() < give_up)
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  program.wait_until_said("[1/");
   program.signal_group(GetParam());
   const Ran ran = program.wait();
   EXPECT_EQ(ran.exit_code, 130) << ran.err;
@@ -349,10 +346,7 @@ TEST_P(Interruption, KeepsAndPrintsWhatIsDone) {
 
 TEST_F(ProgramTest, AnInterruptedCheckSaysThatItIsIncomplete) {
   Program program(directory_, {"check", "resnet20", "--pass", "fwd", "--format", "json"});
-  using Clock = std::chrono::steady_clock;
-  const auto give_up = Clock::now() + std::chrono::minutes(5);
-  while (!contains(program.err(), "[1/") && Clock::now() < give_up)
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  program.wait_until_said("[1/");
   program.signal_group(SIGINT);
   const Ran ran = program.wait();
   EXPECT_EQ(ran.exit_code, 130) << ran.err;

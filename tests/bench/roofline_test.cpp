@@ -224,10 +224,7 @@ TEST(Roofs, SayThatTheyAreKeptOnceTheyAre) {
 TEST(Roofs, ThatAreInterruptedAreNotKept) {
   const TemporaryDirectory directory;
   Program program(directory, {"roofline", "--remeasure"});
-  using Clock = std::chrono::steady_clock;
-  const auto give_up = Clock::now() + std::chrono::minutes(5);
-  while (program.err().find("measuring the roofs") == std::string::npos && Clock::now() < give_up)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  program.wait_until_said("measuring the roofs");
   program.signal_group(SIGINT);
   const Ran ran = program.wait();
   EXPECT_EQ(ran.exit_code, 130) << ran.err;

@@ -6,9 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
+#include <thread>
 
 namespace convlab {
 namespace {
@@ -78,6 +80,13 @@ Program::Program(const TemporaryDirectory& directory, const std::vector<std::str
   posix_spawn_file_actions_destroy(&files);
   posix_spawnattr_destroy(&attributes);
   if (error != 0) throw std::runtime_error("cannot start " + executable);
+}
+
+void Program::wait_until_said(const std::string& text) const {
+  using Clock = std::chrono::steady_clock;
+  const auto give_up = Clock::now() + std::chrono::minutes(5);
+  while (err().find(text) == std::string::npos && Clock::now() < give_up)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
 void Program::signal_group(int signal) const { kill(-pid_, signal); }

@@ -39,6 +39,8 @@ class Program {
           const std::map<std::string, std::string>& environment = {},
           const std::string& executable = CONVLAB_PROGRAM);
   std::string err() const { return read_file(err_); }  // so far
+  // Returns when stderr has this text, or after five minutes.
+  void wait_until_said(const std::string& text) const;
   // To the program and its workers, as a terminal sends Ctrl-C and `timeout` its SIGTERM.
   void signal_group(int signal) const;
   Ran wait();
