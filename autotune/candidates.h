@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "autotune/ceilings.h"
+#include "autotune/measure/ceilings.h"
 #include "autotune/result.h"
 #include "conv/registry.h"
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "autotune/candidates.h"
-#include "autotune/decide.h"
-#include "autotune/measure.h"
+#include "autotune/measure/measure.h"
+#include "autotune/race/decide.h"
 
 namespace convlab {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "autotune/ceilings.h"
+#include "autotune/measure/ceilings.h"
 #include "autotune/tuning_entry.h"
 #include "conv/registry.h"
 

@@ -7,11 +7,11 @@
 #include <string_view>
 
 #include "autotune/candidates.h"
-#include "autotune/runner.h"
-#include "conv/bytes.h"
+#include "autotune/race/runner.h"
 #include "conv/error.h"
-#include "conv/names.h"
-#include "conv/slow_listing.h"
+#include "conv/optional/slow_listing.h"
+#include "conv/text/bytes.h"
+#include "conv/text/names.h"
 
 namespace convlab {
 namespace {

@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "autotune/candidates.h"
-#include "autotune/ceilings.h"
+#include "autotune/measure/ceilings.h"
 #include "autotune/tuner.h"
 #include "autotune/tuning_entry.h"
 
 namespace convlab {
 
-bool is_slow_to_list(const ConvAlgo&);  // conv/slow_listing.h
+bool is_slow_to_list(const ConvAlgo&);  // conv/optional/slow_listing.h
 
 // Equal problems become one entry. Throws InputError for a malformed problem, and for one that does
 // not fit in the device's memory.

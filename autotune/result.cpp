@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "conv/names.h"
+#include "conv/text/names.h"
 
 namespace convlab {
 namespace {

@@ -30,7 +30,8 @@ struct Candidate {
   CacheMode cache = CacheMode::hot;
 
   Status status = Status::ok;
-  std::string reason;  // for every status but ok; then, what the plan notes (conv/plan_note.h)
+  // For every status but ok; then, what the plan notes (conv/optional/plan_note.h).
+  std::string reason;
   bool deterministic = false;
   bool predicted = false;  // ms comes from the heuristic, nothing was run
 
@@ -77,8 +78,9 @@ struct LayerResult {
   std::optional<std::size_t> chosen;  // index into candidates
   Verdict verdict = Verdict::none;
   std::string reason;  // why it is none or unsure, in words
-  // The runner-up's cost over the chosen's: low, middle, high of its interval (autotune/race.h).
-  // Low and high are 0 where too few processes ran both, all three where there is no runner-up.
+  // The runner-up's cost over the chosen's: low, middle, high of its interval
+  // (autotune/race/race.h). Low and high are 0 where too few processes ran both, all three where
+  // there is no runner-up.
   std::array<double, 3> ratio{};
 };
 

@@ -15,16 +15,16 @@
 #include <utility>
 
 #include "autotune/candidates.h"
-#include "autotune/ceilings.h"
 #include "autotune/contradiction.h"
-#include "autotune/disturbance.h"
 #include "autotune/enumeration.h"
 #include "autotune/limits.h"
-#include "autotune/provenance.h"
-#include "autotune/race.h"
-#include "autotune/runner.h"
+#include "autotune/measure/ceilings.h"
+#include "autotune/measure/disturbance.h"
+#include "autotune/race/race.h"
+#include "autotune/race/runner.h"
+#include "autotune/store/provenance.h"
 #include "conv/error.h"
-#include "conv/names.h"
+#include "conv/text/names.h"
 
 namespace convlab {
 namespace {

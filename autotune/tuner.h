@@ -8,16 +8,16 @@
 #include <string>
 #include <vector>
 
+#include "autotune/race/worker.h"
 #include "autotune/result.h"
-#include "autotune/store.h"
-#include "autotune/worker.h"
+#include "autotune/store/store.h"
 #include "conv/device.h"
 #include "conv/registry.h"
 
 namespace convlab {
 
 // heuristic: predicted from the work estimates and the machine's ceilings, nothing is run.
-// race: the protocol of autotune/race.h. exhaustive: every candidate, never dropped.
+// race: the protocol of autotune/race/race.h. exhaustive: every candidate, never dropped.
 enum class TuneMode : std::uint8_t { heuristic, race, exhaustive };
 std::string_view to_string(TuneMode);
 TuneMode parse_tune_mode(std::string_view);  // throws InputError
@@ -38,7 +38,7 @@ struct TuneOptions {
   bool fresh = false;         // ignores what the store knows (and replaces it)
   bool retry_failed = false;  // runs again what failed or timed out
   // Runs candidates in the calling process: no crash or hang is survived. Otherwise they run in
-  // a worker process, and main() must pass its arguments to worker_main (autotune/worker.h).
+  // a worker process, and main() must pass its arguments to worker_main (autotune/race/worker.h).
   bool in_process = false;
   // A candidate that does not answer within this many seconds plus 100 times its predicted time
   // ends as `timeout`. Only with a worker.

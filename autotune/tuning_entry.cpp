@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "autotune/decide.h"
-#include "autotune/runner.h"
+#include "autotune/race/decide.h"
+#include "autotune/race/runner.h"
 
 namespace convlab {
 namespace {

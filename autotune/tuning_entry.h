@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "autotune/race.h"
+#include "autotune/race/race.h"
 #include "autotune/result.h"
 
 namespace convlab {

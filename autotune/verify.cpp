@@ -9,7 +9,7 @@
 #include <numbers>
 
 #include "autotune/limits.h"
-#include "autotune/loss.h"
+#include "autotune/race/loss.h"
 #include "conv/element_type.h"
 #include "conv/error.h"
 

@@ -7,11 +7,11 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "autotune/worker.h"
-#include "bench/options.h"
+#include "autotune/race/worker.h"
+#include "bench/options/options.h"
 #include "bench/output.h"
-#include "bench/verbs.h"
-#include "kernels_cpu/openblas.h"
+#include "bench/verbs/verbs.h"
+#include "kernels_cpu/gemm/openblas.h"
 
 namespace {
 

@@ -16,10 +16,10 @@
 #include <string_view>
 #include <utility>
 
-#include "autotune/store.h"
+#include "autotune/store/store.h"
 #include "bench/text.h"
 #include "conv/error.h"
-#include "conv/text.h"
+#include "conv/text/text.h"
 #include "nets/weights/file_io.h"
 
 namespace convlab {

@@ -8,16 +8,16 @@
 #include <iterator>
 #include <sstream>
 
-#include "autotune/ceilings.h"
-#include "autotune/provenance.h"
-#include "autotune/store.h"
-#include "bench/flags.h"
+#include "autotune/measure/ceilings.h"
+#include "autotune/store/provenance.h"
+#include "autotune/store/store.h"
+#include "bench/options/flags.h"
 #include "bench/output.h"
 #include "bench/text.h"
-#include "bench/verbs.h"
+#include "bench/verbs/verbs.h"
 #include "conv/error.h"
-#include "conv/names.h"
-#include "conv/text.h"
+#include "conv/text/names.h"
+#include "conv/text/text.h"
 
 namespace convlab {
 namespace {

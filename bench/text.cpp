@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "conv/text.h"
+#include "conv/text/text.h"
 
 namespace convlab {
 namespace {

@@ -11,7 +11,7 @@ install(TARGETS convlab_conv convlab_kernels_cpu convlab_kernels_cuda convlab_au
 install(TARGETS convlab RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY conv autotune nets DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/convlab
         FILES_MATCHING PATTERN "*.h")
-install(FILES kernels_cpu/cpu.h kernels_cpu/openblas.h
+install(FILES kernels_cpu/cpu.h kernels_cpu/gemm/openblas.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/convlab/kernels_cpu)
 install(FILES kernels_cuda/cuda.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/convlab/kernels_cuda)
 

@@ -1,6 +1,6 @@
 #include "conv/layout.h"
 
-#include "conv/names.h"
+#include "conv/text/names.h"
 
 namespace convlab {
 namespace {

@@ -7,10 +7,10 @@
 #include <optional>
 
 #include "conv/error.h"
-#include "conv/names.h"
 #include "conv/problem_text.h"
-#include "conv/text.h"
-#include "conv/text_file.h"
+#include "conv/text/names.h"
+#include "conv/text/text.h"
+#include "conv/text/text_file.h"
 
 namespace convlab {
 namespace {

@@ -8,7 +8,7 @@
 #include <random>
 
 #include "conv/error.h"
-#include "conv/relu.h"
+#include "conv/math/relu.h"
 
 namespace convlab {
 namespace {

@@ -16,7 +16,7 @@
 #pragma once
 
 #include "conv/device.h"
-#include "kernels_cuda/runtime.h"
+#include "kernels_cuda/device/runtime.h"
 
 #ifdef __CUDACC__
 
@@ -31,7 +31,7 @@
 #include "kernels_cuda/on_cpu/executor.h"
 #endif
 
-#include "kernels_cuda/device_ops.h"
+#include "kernels_cuda/device/device_ops.h"
 
 namespace convlab::cuda {
 

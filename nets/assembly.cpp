@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "conv/bytes.h"
 #include "conv/error.h"
+#include "conv/text/bytes.h"
 #include "nets/step_work.h"
 
 namespace convlab {

@@ -14,7 +14,7 @@
 #include "nets/net_memory.h"
 #include "nets/op.h"
 #include "nets/parameters.h"
-#include "nets/plan.h"
+#include "nets/plan/plan.h"
 
 namespace convlab {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "conv/registry.h"
-#include "nets/plan.h"
+#include "nets/plan/plan.h"
 
 namespace convlab {
 

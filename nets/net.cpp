@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "conv/error.h"
-#include "conv/profiled_device.h"
+#include "conv/optional/profiled_device.h"
 #include "nets/assembly.h"
 #include "nets/finite.h"
 #include "nets/step_work.h"

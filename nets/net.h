@@ -32,7 +32,7 @@
 #include "conv/device.h"
 #include "conv/registry.h"
 #include "nets/label.h"
-#include "nets/plan.h"
+#include "nets/plan/plan.h"
 
 namespace convlab {
 

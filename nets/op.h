@@ -11,7 +11,7 @@
 #include "conv/registry.h"
 #include "nets/net.h"
 #include "nets/parameters.h"
-#include "nets/plan.h"
+#include "nets/plan/plan.h"
 
 namespace convlab {
 

@@ -24,8 +24,8 @@
 #include <vector>
 
 #include "autotune/candidates.h"
-#include "autotune/ceilings.h"
-#include "autotune/phase_times.h"
+#include "autotune/measure/ceilings.h"
+#include "autotune/measure/phase_times.h"
 #include "autotune/verify.h"
 #include "bench/micro/lab.h"
 #include "conv/error.h"

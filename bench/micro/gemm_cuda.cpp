@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "autotune/provenance.h"
+#include "autotune/store/provenance.h"
 #include "conv/error.h"
 #include "conv/half.h"
 #include "kernels_cuda/cuda.h"

@@ -26,7 +26,7 @@
 
 #include "bench/micro/lab.h"
 #include "bench/micro/register_tile.h"
-#include "kernels_cpu/fft_tiles.h"
+#include "kernels_cpu/fft_tiled/tiles.h"
 
 namespace convlab::micro {
 namespace {

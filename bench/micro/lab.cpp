@@ -8,10 +8,10 @@
 #include <cstring>
 #include <random>
 
-#include "autotune/provenance.h"
+#include "autotune/store/provenance.h"
 #include "conv/error.h"
 #include "kernels_cpu/cpu.h"
-#include "kernels_cpu/openblas.h"
+#include "kernels_cpu/gemm/openblas.h"
 
 namespace convlab::micro {
 namespace {

@@ -4,11 +4,11 @@
 #include <new>
 
 #include "conv/error.h"
-#include "kernels_cuda/ceilings.h"
 #include "kernels_cuda/cuda.h"
-#include "kernels_cuda/layer_ops.h"
-#include "kernels_cuda/nvtx.h"
-#include "kernels_cuda/runtime.h"
+#include "kernels_cuda/device/ceilings.h"
+#include "kernels_cuda/device/nvtx.h"
+#include "kernels_cuda/device/runtime.h"
+#include "kernels_cuda/layers/layer_ops.h"
 
 namespace convlab {
 namespace {

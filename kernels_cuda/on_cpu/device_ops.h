@@ -1,4 +1,4 @@
-// What the operations of kernels_cuda/device_ops.h mean on the CPU. Included by executor.h.
+// What the operations of kernels_cuda/device/device_ops.h mean on the CPU. Included by executor.h.
 #pragma once
 
 #include <bit>

@@ -14,8 +14,8 @@
 #include <thread>
 #include <utility>
 
-#include "conv/bytes.h"
 #include "conv/error.h"
+#include "conv/text/bytes.h"
 #include "nets/data/random.h"
 
 namespace convlab {

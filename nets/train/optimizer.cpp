@@ -9,7 +9,7 @@
 #include <type_traits>
 
 #include "conv/error.h"
-#include "conv/names.h"
+#include "conv/text/names.h"
 
 namespace convlab {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "conv/error.h"
 #include "conv/half.h"
-#include "conv/text.h"
+#include "conv/text/text.h"
 #include "nets/weights/file_io.h"
 #include "nets/weights/formats.h"
 

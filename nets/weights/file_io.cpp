@@ -13,8 +13,8 @@
 #include <string_view>
 #include <utility>
 
-#include "conv/bytes.h"
-#include "conv/text_file.h"
+#include "conv/text/bytes.h"
+#include "conv/text/text_file.h"
 
 namespace convlab {
 namespace {

@@ -6,7 +6,7 @@
 #include <charconv>
 
 #include "conv/error.h"
-#include "conv/text.h"
+#include "conv/text/text.h"
 #include "nets/weights/file_io.h"
 #include "nets/weights/formats.h"
 

@@ -1,10 +1,10 @@
-#include "autotune/ceilings.h"
+#include "autotune/measure/ceilings.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 
-#include "autotune/provenance.h"
+#include "autotune/store/provenance.h"
 #include "kernels_cpu/cpu.h"
 
 namespace convlab {

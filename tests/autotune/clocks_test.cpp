@@ -1,4 +1,4 @@
-#include "autotune/clocks.h"
+#include "autotune/measure/clocks.h"
 
 #include <gtest/gtest.h>
 

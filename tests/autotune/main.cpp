@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "autotune/worker.h"
+#include "autotune/race/worker.h"
 #include "conv/error.h"
 #include "tests/autotune/test_algos.h"
 

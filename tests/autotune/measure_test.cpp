@@ -1,4 +1,4 @@
-#include "autotune/measure.h"
+#include "autotune/measure/measure.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "autotune/disturbance.h"
+#include "autotune/measure/disturbance.h"
 
 namespace convlab {
 namespace {

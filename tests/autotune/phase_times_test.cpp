@@ -1,5 +1,5 @@
 // Every algorithm of the CPU says in its work estimate which phases it has, and records those.
-#include "autotune/phase_times.h"
+#include "autotune/measure/phase_times.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "autotune/race.h"
+#include "autotune/race/race.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "autotune/runner.h"
+#include "autotune/race/runner.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <random>
 #include <string>
 
-#include "autotune/race.h"
+#include "autotune/race/race.h"
 
 namespace convlab {
 

@@ -12,8 +12,8 @@
 #include <set>
 #include <thread>
 
-#include "autotune/ceilings.h"
-#include "autotune/store_file.h"
+#include "autotune/measure/ceilings.h"
+#include "autotune/store/file.h"
 #include "conv/error.h"
 #include "tests/autotune/store_lab.h"
 #include "tests/autotune/store_rows.h"

@@ -10,7 +10,7 @@
 #include <iterator>
 #include <string>
 
-#include "autotune/store.h"
+#include "autotune/store/store.h"
 #include "conv/error.h"
 
 namespace convlab {

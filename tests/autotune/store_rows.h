@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "autotune/store.h"
+#include "autotune/store/store.h"
 
 namespace convlab {
 

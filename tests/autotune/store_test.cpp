@@ -1,4 +1,4 @@
-#include "autotune/store.h"
+#include "autotune/store/store.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <limits>
 #include <map>
 
-#include "autotune/ceilings.h"
+#include "autotune/measure/ceilings.h"
 #include "conv/error.h"
 #include "tests/autotune/store_lab.h"
 #include "tests/autotune/store_rows.h"

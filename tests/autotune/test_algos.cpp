@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "conv/error.h"
-#include "conv/plan_note.h"
+#include "conv/optional/plan_note.h"
 #include "conv/reference.h"
 
 namespace convlab {

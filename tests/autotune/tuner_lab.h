@@ -15,7 +15,7 @@
 
 #include "autotune/tuner.h"
 #include "conv/forwarding_algo.h"
-#include "conv/slow_listing.h"
+#include "conv/optional/slow_listing.h"
 #include "kernels_cpu/cpu.h"
 #include "tests/autotune/test_algos.h"
 

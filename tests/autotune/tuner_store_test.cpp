@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <set>
 
-#include "autotune/decide.h"
+#include "autotune/race/decide.h"
 #include "conv/error.h"
 #include "tests/autotune/tuner_lab.h"
 

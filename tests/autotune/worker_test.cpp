@@ -1,4 +1,4 @@
-#include "autotune/worker.h"
+#include "autotune/race/worker.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

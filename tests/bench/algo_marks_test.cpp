@@ -1,6 +1,6 @@
 // The table of colours and marks: complete, without a mark that two algorithms share, and readable
 // for the colour-blind.
-#include "bench/algo_marks.h"
+#include "bench/reports/algo_marks.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 
 #include "conv/registry.h"
 #include "kernels_cpu/cpu.h"
-#include "kernels_cuda/cudnn_rules.h"
+#include "kernels_cuda/cudnn/rules.h"
 
 namespace convlab {
 namespace {

@@ -1,5 +1,5 @@
 // How often `diff` is wrong, simulated: files whose processes differ by a known deviation.
-#include "bench/comparison.h"
+#include "bench/reports/comparison.h"
 
 #include <gtest/gtest.h>
 

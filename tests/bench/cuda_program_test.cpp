@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "autotune/store.h"
+#include "autotune/store/store.h"
 #include "tests/bench/run_program.h"
 
 #ifdef CONVLAB_PROGRAM_ON_CPU

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "autotune/store.h"
-#include "bench/roofline_data.h"
+#include "autotune/store/store.h"
+#include "bench/reports/roofline/roofline_data.h"
 #include "tests/bench/run_program.h"
 
 namespace convlab {

@@ -1,4 +1,4 @@
-#include "bench/gnuplot.h"
+#include "bench/reports/gnuplot.h"
 
 #include <gtest/gtest.h>
 

@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "kernels_cuda/cuda.h"
-#include "nets/plan.h"
-#include "nets/zoo.h"
+#include "nets/plan/plan.h"
+#include "nets/zoo/zoo.h"
 #include "tests/bench/run_program.h"
 
 namespace convlab {

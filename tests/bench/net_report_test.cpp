@@ -3,11 +3,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "bench/plan_report.h"
-#include "bench/time_report.h"
-#include "bench/trace.h"
+#include "bench/reports/nets/plan_report.h"
+#include "bench/reports/nets/time_report.h"
+#include "bench/reports/nets/trace.h"
 #include "kernels_cpu/cpu.h"
-#include "nets/zoo.h"
+#include "nets/zoo/zoo.h"
 
 namespace convlab {
 namespace {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "bench/predict_report.h"
+#include "bench/reports/nets/predict_report.h"
 #include "nets/weights/arrays.h"
 #include "tests/bench/run_program.h"
 

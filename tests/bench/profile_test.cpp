@@ -1,4 +1,4 @@
-#include "bench/profile.h"
+#include "bench/reports/nets/profile.h"
 
 #include <gtest/gtest.h>
 #include <linux/perf_event.h>
@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "bench/cpu_counters.h"
+#include "bench/reports/nets/cpu_counters.h"
 #include "conv/error.h"
 #include "tests/bench/run_program.h"
 

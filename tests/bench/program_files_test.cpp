@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "bench/options.h"
+#include "bench/options/options.h"
 #include "tests/bench/program_lab.h"
 
 namespace convlab {

@@ -8,7 +8,7 @@
 #include <sstream>
 #include <thread>
 
-#include "autotune/store.h"
+#include "autotune/store/store.h"
 #include "kernels_cpu/cpu.h"
 #include "kernels_cuda/cuda.h"
 #include "tests/bench/program_lab.h"

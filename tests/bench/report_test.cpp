@@ -1,4 +1,4 @@
-#include "bench/report.h"
+#include "bench/reports/report.h"
 
 #include <gtest/gtest.h>
 

@@ -2,8 +2,8 @@
 // InputError, and all that it accepts are times above 0.
 #include <cstdlib>
 
-#include "autotune/build_info.h"
-#include "bench/result_file.h"
+#include "autotune/store/build_info.h"
+#include "bench/reports/result_file.h"
 #include "conv/error.h"
 
 namespace convlab {

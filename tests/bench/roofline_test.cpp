@@ -11,10 +11,10 @@
 #include <thread>
 
 #include "autotune/candidates.h"
-#include "bench/algo_marks.h"
-#include "bench/explain_data.h"
-#include "bench/gnuplot.h"
-#include "bench/roofline_report.h"
+#include "bench/reports/algo_marks.h"
+#include "bench/reports/explain_data.h"
+#include "bench/reports/gnuplot.h"
+#include "bench/reports/roofline/roofline_report.h"
 #include "conv/error.h"
 #include "conv/refusals.h"
 #include "kernels_cpu/cpu.h"

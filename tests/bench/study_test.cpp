@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "bench/gnuplot.h"
+#include "bench/reports/gnuplot.h"
 #include "tests/bench/run_program.h"
 
 namespace convlab {

@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "bench/gnuplot.h"
-#include "bench/sweep_axes.h"
-#include "bench/sweep_report.h"
+#include "bench/reports/gnuplot.h"
+#include "bench/reports/sweep_axes.h"
+#include "bench/reports/sweep_report.h"
 #include "conv/error.h"
 #include "tests/bench/run_program.h"
 

@@ -1,4 +1,4 @@
-#include "bench/targets.h"
+#include "bench/options/targets.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "bench/tune_report.h"
+#include "bench/reports/tune_report.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -9,11 +9,11 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "bench/options.h"
-#include "bench/targets.h"
-#include "bench/tune_cells.h"
+#include "bench/options/options.h"
+#include "bench/options/targets.h"
+#include "bench/reports/tune_cells.h"
 #include "conv/error.h"
-#include "nets/zoo.h"
+#include "nets/zoo/zoo.h"
 #include "tests/bench/run_program.h"
 
 namespace convlab {

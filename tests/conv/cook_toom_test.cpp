@@ -1,4 +1,4 @@
-#include "conv/cook_toom.h"
+#include "conv/math/cook_toom.h"
 
 #include <gtest/gtest.h>
 

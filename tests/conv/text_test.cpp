@@ -1,10 +1,10 @@
 // Text from outside: what is UTF-8, and what a terminal gets to see.
-#include "conv/text.h"
+#include "conv/text/text.h"
 
 #include <gtest/gtest.h>
 
 #include "conv/error.h"
-#include "conv/text_file.h"
+#include "conv/text/text_file.h"
 
 namespace convlab {
 namespace {

@@ -4,7 +4,7 @@
 #include "autotune/verify.h"
 #include "kernels_cpu/cpu.h"
 #include "kernels_cuda/cuda.h"
-#include "nets/zoo.h"
+#include "nets/zoo/zoo.h"
 
 int main() {
   using namespace convlab;

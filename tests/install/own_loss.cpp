@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "kernels_cpu/cpu.h"
-#include "nets/choose.h"
 #include "nets/net.h"
+#include "nets/plan/choose.h"
 #include "nets/tensor.h"
 
 // The mean of the loss; dy becomes its gradient.

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "kernels_cpu/cpu.h"
-#include "nets/choose.h"
+#include "nets/plan/choose.h"
 #include "nets/tensor.h"
 #include "nets/train/trainer.h"
 

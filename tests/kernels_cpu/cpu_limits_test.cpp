@@ -1,5 +1,5 @@
 // Processors and memory that this process may use, on machines of files.
-#include "kernels_cpu/cpu_limits.h"
+#include "kernels_cpu/device/cpu_limits.h"
 
 #include <gtest/gtest.h>
 

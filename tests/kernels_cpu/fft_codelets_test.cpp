@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "kernels_cpu/cpu.h"
-#include "kernels_cpu/fft_tiles.h"
+#include "kernels_cpu/fft_tiled/tiles.h"
 
 namespace convlab::cpu {
 namespace {

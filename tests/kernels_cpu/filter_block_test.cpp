@@ -1,6 +1,6 @@
 // pack_block against its definition, on every instruction set: filters of every shape, of groups,
 // blocks and panels that end before their lanes do, grids with some of the taps.
-#include "kernels_cpu/filter_block.h"
+#include "kernels_cpu/gemm/filter_block.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <limits>
 #include <numeric>
 
-#include "kernels_cpu/implicit_gemm.h"
+#include "kernels_cpu/implicit_gemm/implicit_gemm.h"
 #include "tests/kernels_cpu/expect_exact.h"
 
 namespace convlab::cpu {

@@ -8,7 +8,7 @@
 #include <hwy/foreach_target.h>  // first: compiles the rest once per target
 #include <hwy/highway.h>
 
-#include "kernels_cpu/gemm_kernel-inl.h"
+#include "kernels_cpu/gemm/gemm_kernel-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {

@@ -1,7 +1,7 @@
 // implicit_gemm against the reference, bit for bit on small integers, on every instruction set.
 // What the registry-wide tests do not aim at: chunked depth, panels of one vector, several row
 // blocks, every phase of a strided backward_data, both ways of splitting threads.
-#include "kernels_cpu/implicit_gemm.h"
+#include "kernels_cpu/implicit_gemm/implicit_gemm.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "kernels_cpu/openblas.h"
+#include "kernels_cpu/gemm/openblas.h"
 
 #include <gtest/gtest.h>
 

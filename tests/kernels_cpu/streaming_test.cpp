@@ -1,5 +1,5 @@
 // What may be written past the caches, on a device of given caches.
-#include "kernels_cpu/streaming.h"
+#include "kernels_cpu/gemm/streaming.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 
 #include <functional>
 
-#include "autotune/ceilings.h"
+#include "autotune/measure/ceilings.h"
 #include "autotune/verify.h"
 #include "conv/error.h"
 #include "kernels_cpu/cpu.h"

@@ -1,4 +1,4 @@
-#include "kernels_cpu/work_shares.h"
+#include "kernels_cpu/device/work_shares.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels_cpu/cpu.h"
-#include "nets/zoo.h"
+#include "nets/zoo/zoo.h"
 #include "tests/kernels_cuda/one_algo.h"
 #include "tests/nets/net_lab.h"
 

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "conv/error.h"
-#include "kernels_cuda/runtime.h"
+#include "kernels_cuda/device/runtime.h"
 #include "tests/kernels_cuda/card_device.h"
 #include "tests/kernels_cuda/card_kernels.h"
 

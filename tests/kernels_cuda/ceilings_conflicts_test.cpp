@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "kernels_cuda/ceilings.h"
 #include "kernels_cuda/cuda.h"
+#include "kernels_cuda/device/ceilings.h"
 #include "kernels_cuda/on_cpu/access_counts.h"
 
 namespace convlab::cuda {

@@ -1,13 +1,13 @@
 // The loops that a card's ceilings are measured with do all the work that they claim: what every
 // thread leaves says so. On a card where there is one, else executed on the CPU.
-#include "kernels_cuda/ceilings.h"
+#include "kernels_cuda/device/ceilings.h"
 
 #include <gtest/gtest.h>
 
 #include <numeric>
 #include <vector>
 
-#include "autotune/ceilings.h"
+#include "autotune/measure/ceilings.h"
 #include "conv/error.h"
 #include "tests/kernels_cuda/card_device.h"
 

@@ -2,11 +2,11 @@
 // here.
 #include <gtest/gtest.h>
 
-#include "kernels_cuda/cublas_calls.h"
-#include "kernels_cuda/cufft_calls.h"
+#include "kernels_cuda/fft/cufft_calls.h"
+#include "kernels_cuda/gemm/cublas_calls.h"
 #include "kernels_cuda/vendor.h"
 #if CONVLAB_HAVE_CUDNN
-#include "kernels_cuda/cudnn_calls.h"
+#include "kernels_cuda/cudnn/calls.h"
 #endif
 
 namespace convlab::cuda {

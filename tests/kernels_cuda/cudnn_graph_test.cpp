@@ -1,10 +1,9 @@
 // Real cuDNN, told of a card that need not be here: which engines it offers for our graphs on an
 // H200, and that each makes a plan.
-#include "kernels_cuda/cudnn_graph.h"
-
 #include <gtest/gtest.h>
 
 #include "conv/error.h"
+#include "kernels_cuda/cudnn/graph.h"
 
 namespace convlab::cuda {
 namespace {

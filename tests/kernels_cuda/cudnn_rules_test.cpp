@@ -1,5 +1,3 @@
-#include "kernels_cuda/cudnn_rules.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,7 +7,8 @@
 
 #include "conv/error.h"
 #include "kernels_cuda/cuda.h"
-#include "kernels_cuda/filter_layout.h"
+#include "kernels_cuda/cudnn/filter_layout.h"
+#include "kernels_cuda/cudnn/rules.h"
 
 namespace convlab::cuda {
 namespace {

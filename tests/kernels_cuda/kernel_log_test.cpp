@@ -1,5 +1,5 @@
 // What CUPTI's records become, and what is said where it refuses.
-#include "kernels_cuda/kernel_log.h"
+#include "kernels_cuda/device/kernel_log.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Functions of libraries that are loaded at the first call.
-#include "kernels_cuda/lazy_library.h"
+#include "kernels_cuda/device/lazy_library.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>

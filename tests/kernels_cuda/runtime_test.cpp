@@ -1,11 +1,11 @@
 // What the runtime's wrappers decide, without a card.
-#include "kernels_cuda/runtime.h"
+#include "kernels_cuda/device/runtime.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 
-#include "kernels_cuda/column_major.h"
+#include "kernels_cuda/gemm/column_major.h"
 
 namespace convlab::cuda {
 namespace {

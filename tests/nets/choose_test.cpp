@@ -1,4 +1,4 @@
-#include "nets/choose.h"
+#include "nets/plan/choose.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "conv/error.h"
 #include "kernels_cpu/cpu.h"
-#include "nets/zoo.h"
+#include "nets/zoo/zoo.h"
 #include "tests/cpu_backed_device.h"
 
 namespace convlab {

@@ -10,9 +10,9 @@
 #include <limits>
 #include <set>
 
-#include "conv/bytes.h"
 #include "conv/error.h"
 #include "conv/refusals.h"
+#include "conv/text/bytes.h"
 #include "kernels_cpu/cpu.h"
 #include "nets/net.h"
 #include "nets/tensor.h"

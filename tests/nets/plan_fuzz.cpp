@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "conv/error.h"
-#include "nets/plan.h"
+#include "nets/plan/plan.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace convlab;

@@ -1,4 +1,4 @@
-#include "nets/plan.h"
+#include "nets/plan/plan.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "conv/error.h"
-#include "nets/zoo.h"
+#include "nets/zoo/zoo.h"
 
 namespace convlab {
 namespace {

@@ -3,7 +3,7 @@
 #include <cctype>
 #include <filesystem>
 
-#include "nets/zoo.h"
+#include "nets/zoo/zoo.h"
 #include "tests/nets/scaled.h"
 
 namespace convlab {

@@ -12,7 +12,7 @@
 
 #include "conv/error.h"
 #include "kernels_cpu/cpu.h"
-#include "nets/choose.h"
+#include "nets/plan/choose.h"
 #include "tests/nets/net_lab.h"
 #include "tests/nets/pytorch_files.h"
 

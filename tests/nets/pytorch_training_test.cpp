@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "kernels_cpu/cpu.h"
-#include "nets/choose.h"
+#include "nets/plan/choose.h"
 #include "nets/train/optimizer.h"
 #include "tests/nets/net_lab.h"
 #include "tests/nets/pytorch_files.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "nets/zoo.h"
+#include "nets/zoo/zoo.h"
 
 namespace convlab {
 namespace {

@@ -1,4 +1,4 @@
-#include "nets/zoo.h"
+#include "nets/zoo/zoo.h"
 
 #include <gtest/gtest.h>
 

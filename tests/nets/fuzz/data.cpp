@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "conv/error.h"
-#include "conv/text.h"
+#include "conv/text/text.h"
 #include "nets/data/dataset.h"
 
 namespace convlab {

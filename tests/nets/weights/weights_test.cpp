@@ -16,7 +16,7 @@
 #include "nets/tensor.h"
 #include "nets/weights/file_io.h"
 #include "nets/weights/notes.h"
-#include "nets/zoo.h"
+#include "nets/zoo/zoo.h"
 #include "tests/nets/net_lab.h"
 
 namespace convlab {

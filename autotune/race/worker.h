@@ -1,0 +1,83 @@
+// Candidates in a process of their own, so that one that crashes or hangs costs only itself.
+//
+// The worker is this executable started afresh (after a bare fork, libgomp's threads are missing
+// in the child and its next parallel loop hangs). All candidates of one problem share a worker, so
+// that they interleave. The race is run here, in the parent; the worker does as it is told, one
+// JSON object a line: prepare a candidate, sample it, release it. While it measures, the parent
+// sleeps in poll. After a crash, a hang or a lost device the next call starts a new worker, in
+// which the others are prepared again when their turn comes. A worker in which nothing failed goes
+// on to the next problem: a card takes about a second to be made ready.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "autotune/race/process.h"
+#include "autotune/race/runner.h"
+
+namespace convlab {
+
+// Fills a registry; called once more in every worker process.
+using RegistryMaker = std::function<void(AlgoRegistry&)>;
+
+// Which device a worker works on: the one its parent has.
+struct DeviceChoice {
+  DeviceKind kind = DeviceKind::cpu;
+  int index = 0;
+  std::string isa;  // CPU only
+  int threads = 0;  // CPU only
+};
+using DeviceMaker = std::function<std::unique_ptr<Device>(const DeviceChoice&)>;
+std::unique_ptr<Device> make_cpu_device_only(const DeviceChoice&);  // throws for other kinds
+
+// Call first thing in main: does a worker's work and returns its exit code if these are a worker's
+// arguments, else returns nothing. Programs that tune on other devices than the CPU say how such a
+// device is made: this library links no backend but the CPU's.
+std::optional<int> worker_main(int argc, const char* const* argv, const RegistryMaker&,
+                               const DeviceMaker& = make_cpu_device_only);
+
+// True in a worker, where no other may be started.
+bool is_worker();
+
+class WorkerRunner : public CandidateRunner {
+ public:
+  // The worker makes a device of the same kind, index, ISA and threads. A call that takes longer
+  // than timeout_s plus 100 times its expected time ends as Status::timeout; when `stop` says so
+  // while waiting, as Status::dropped; what ends for want of something that the machine lacks, as
+  // Status::refused (autotune/race/loss.h). A worker that ends before it has a candidate in hand is
+  // nobody's fault: EnvironmentError, or OutOfMemory when it was killed.
+  // A worker in `spare` is used before a new one is started, and left there at the end.
+  WorkerRunner(const RunnerOptions&, const DeviceInfo&, double timeout_s,
+               std::function<bool()> stop = {}, std::unique_ptr<ChildProcess>* spare = nullptr);
+  ~WorkerRunner() override;
+
+  void prepare(Candidate&) override;
+  Sample sample(const Candidate&, Timed, int runs) override;
+  void release(const Candidate&) override;
+
+ private:
+  nlohmann::json ask(const nlohmann::json& request, double expected_s);
+  nlohmann::json ask_running(const nlohmann::json& request, double limit_s);
+  void open();
+  double limit_s(double expected_s) const;
+  void start();
+  void start_process();
+  void lose_worker();
+  void prepare_in_worker(Candidate&);
+
+  RunnerOptions options_;
+  DeviceInfo device_;
+  double timeout_s_;
+  std::function<bool()> stop_;
+  std::unique_ptr<ChildProcess>* spare_;
+  std::unique_ptr<ChildProcess> worker_;
+  bool trusted_ = true;             // no candidate has failed in the worker that runs now
+  bool killed_ = false;             // the last worker that ended, by a signal
+  std::set<std::string> prepared_;  // in the worker that runs now
+};
+
+}  // namespace convlab

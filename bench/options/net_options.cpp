@@ -1,0 +1,296 @@
+#include "bench/options/net_options.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+
+#include "bench/json_text.h"
+#include "bench/options/targets.h"
+#include "bench/options/tune_options.h"
+#include "bench/output.h"
+#include "bench/reports/nets/net_timing.h"
+#include "bench/reports/nets/step_info.h"
+#include "bench/reports/report.h"
+#include "bench/text.h"
+#include "conv/error.h"
+#include "conv/text/text_file.h"
+#include "nets/zoo/zoo.h"
+
+namespace convlab {
+namespace {
+
+// The command that measures what the plan had to guess, as a shell takes it.
+std::string tune_command(const NetArguments& a, const Graph& graph, const ChooseOptions& o) {
+  const CommonOptions& c = a.common;
+  const char* const isa = std::getenv("CONVLAB_ISA");
+  std::string text =
+      fmt::format("{}convlab tune {} --batch {}", isa ? fmt::format("CONVLAB_ISA={} ", isa) : "",
+                  graph.name(), graph.batch());
+  const auto add = [&text](bool given, const std::string& flag) {
+    if (given) text += " " + flag;
+  };
+  add(a.forward_only, "--pass fwd");
+  add(c.dtype != DType::f32, fmt::format("--dtype {}", to_string(c.dtype)));
+  add(c.device.kind == DeviceKind::cuda, fmt::format("--device cuda:{}", c.device.index));
+  add(c.threads > 0, fmt::format("--threads {}", c.threads));
+  add(c.layout != "auto", fmt::format("--layout {}", c.layout));
+  add(c.cache != CacheMode::hot, fmt::format("--cache {}", to_string(c.cache)));
+  add(o.max_error.has_value(), fmt::format("--max-error {}", o.max_error.value_or(0)));
+  add(o.workspace_max.has_value(), fmt::format("--workspace-max {}", o.workspace_max.value_or(0)));
+  add(o.deterministic, "--deterministic");
+  add(!o.algos.empty(), fmt::format("--algos {}", fmt::join(o.algos, ",")));
+  add(!o.exclude.empty(), fmt::format("--exclude {}", fmt::join(o.exclude, ",")));
+  add(!c.db.empty(), fmt::format("--db {}", shell_word(c.db)));
+  return text;
+}
+
+NetPlan read_plan(const std::string& file) {
+  return naming("--plan", [&] {
+    const std::string text = read_text_file(file, "a file of `convlab plan NET --format json`");
+    require_json(text, file, "what `convlab plan NET --format json` writes");
+    return plan_from_json(text, file);
+  });
+}
+
+// What a plan has decided cannot be asked for beside it.
+void require_nothing_to_choose(const NetArguments& a) {
+  const auto refuse_if = [](bool given, const char* flag) {
+    if (given) throw InputError(fmt::format("--plan has decided about {}: drop one", flag));
+  };
+  refuse_if(a.common.layout != "auto", "--layout");
+  refuse_if(a.common.cache != CacheMode::hot, "--cache");
+  refuse_if(a.tune.max_error.has_value(), "--max-error");
+  refuse_if(a.tune.workspace_max.has_value(), "--workspace-max");
+  refuse_if(a.tune.deterministic, "--deterministic");
+  refuse_if(!a.tune.algos.empty(), "--algos");
+  refuse_if(!a.tune.exclude.empty(), "--exclude");
+  refuse_if(!a.common.db.empty(), "--db");
+}
+
+// The file's plan, and the net it is for.
+PlannedNet net_of_plan(const NetArguments& a, const DeviceInfo& device) {
+  require_nothing_to_choose(a);
+  NetPlan plan = read_plan(a.plan_file);
+  const CommonOptions& c = a.common;
+  Graph graph = make_net(c.targets.front(), c.batches.empty() ? plan.batch : c.batches.front());
+  try {
+    require_plan_fits(plan, graph, device);
+    if (c.dtype != DType::f32 && c.dtype != plan.dtype)
+      throw InputError(fmt::format("the plan is for {}: drop --dtype", to_string(plan.dtype)));
+    if (a.forward_only && plan.mode != Mode::inference)
+      throw InputError(fmt::format("the plan is for {}: drop --forward-only, or make one with it",
+                                   to_string(plan.mode)));
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("{}: {}", a.plan_file, error.what()));
+  }
+  return {std::move(graph), std::move(plan)};
+}
+
+// ---- Memory ----
+
+// What a net may take: a card's own, or what this machine can give without swapping.
+double usable_bytes(const DeviceInfo& device) {
+  auto all = double(device.memory_bytes);
+  if (device.kind != DeviceKind::cpu) return all;
+  // A limit also holds for what this process has already.
+  if (std::int64_t pages = 0, resident = 0; std::ifstream("/proc/self/statm") >> pages >> resident)
+    all -= double(resident * sysconf(_SC_PAGESIZE));
+  std::ifstream meminfo("/proc/meminfo");
+  double kib = 0;
+  for (std::string word; meminfo >> word;)
+    if (word == "MemAvailable:" && meminfo >> kib) return std::min(all, 1024 * kib);
+  return all;
+}
+
+// No plan does with less: what a layer reads and what it writes are there at once.
+double least_bytes(const Graph& graph, DType dtype) {
+  const auto elements = [&](NodeId id) {
+    const Shape& s = graph.nodes()[id].shape;
+    return double(s.n) * double(s.c) * double(s.h) * double(s.w);
+  };
+  double most = 0;
+  for (NodeId id = 0; id < graph.nodes().size(); ++id)
+    for (const NodeId input : graph.nodes()[id].inputs)
+      most = std::max(most, elements(input) + elements(id));
+  return double(size_of(dtype)) * most;
+}
+
+double needed_bytes(const Graph& graph, const NetPlan& plan, const AlgoRegistry& registry,
+                    Device& device) {
+  const MemoryUse use = Net::memory_needed(
+      graph, plan, registry, device, timing_net_options(graph, plan.mode), timing_update_rule());
+  return double(use.total);
+}
+
+// Below `batch`, which needs more than there is; 0: not even one image.
+std::int64_t largest_batch(std::int64_t batch, double needed, double usable,
+                           const std::function<double(std::int64_t)>& needed_at) {
+  while (needed > usable) {
+    batch = std::min(batch - 1, std::int64_t(double(batch) * usable / needed));
+    if (batch < 1) return 0;
+    needed = needed_at(batch);
+  }
+  return batch;
+}
+
+[[noreturn]] void refuse_size(const Graph& graph, double needed, double usable,
+                              const std::string& remedy) {
+  throw InputError(fmt::format("{} at batch {} needs {} of memory at least, but there are {}: {}",
+                               graph.name(), batch_of(graph), show_bytes(std::int64_t(needed)),
+                               show_bytes(std::int64_t(usable)), remedy));
+}
+
+// Chosen, and known to fit.
+Chosen fitting_plan(const Graph& graph, const NetArguments& a, const ChooseOptions& options,
+                    const AlgoRegistry& registry, Device& device) {
+  const double usable = usable_bytes(device.info());
+  const auto choose = [&](const Graph& g) {
+    return choose_by_store(g, a, options, registry, device);
+  };
+  double needed = least_bytes(graph, options.dtype);
+  if (needed <= usable) {
+    Chosen chosen = choose(graph);
+    needed = needed_bytes(graph, chosen.plan, registry, device);
+    if (needed <= usable) return chosen;
+  }
+  const std::int64_t fits = largest_batch(batch_of(graph), needed, usable, [&](std::int64_t batch) {
+    const Graph smaller = make_net(graph.name(), batch);
+    const double least = least_bytes(smaller, options.dtype);
+    return least > usable ? least : needed_bytes(smaller, choose(smaller).plan, registry, device);
+  });
+  refuse_size(
+      graph, needed, usable,
+      fits > 0 ? fmt::format("expected a batch of at most {}", fits) : "expected a smaller net");
+}
+
+}  // namespace
+
+void add_net_arguments(CLI::App& app, NetArguments& a) {
+  add_net(app, a.common);
+  add_flag(app, "--forward-only", a.forward_only,
+           "Inference: batch norm folded, dropout gone; default: a training step");
+  add_device(app, a.common);
+  add_seed(app, a.common);
+  add_layout(app, a.common);
+  add_cache(app, a.common);
+  add_limits(app, a.tune);
+  add_algo_choice(app, a.tune);
+  add_db(app, a.common);
+}
+
+void add_iterations(CLI::App& app, NetArguments& a) {
+  add_number(app, "--iterations", a.iterations, 1, 1'000'000,
+             "How many of each kind, whole and step by step; default: as many as take about 5 "
+             "s, at least 3");
+}
+
+void add_normalisation(CLI::App& app, PixelStatistics& given) {
+  const auto parse = [](const std::string& text) {
+    std::vector<double> numbers;
+    for (const std::string& item : split_list(text)) {
+      const char* const end = item.data() + item.size();
+      const auto [stop, error] = std::from_chars(item.data(), end, numbers.emplace_back());
+      if (error != std::errc() || stop != end || !std::isfinite(numbers.back()))
+        throw InputError(
+            fmt::format("'{}' is no number up to 1.8e308, as in 0.5 or 0.485,0.456,0.406", item));
+    }
+    return numbers;
+  };
+  add_parsed(
+      app, "--mean", [&given, parse](const std::string& text) { given.mean = parse(text); },
+      "Mean of each channel of pixel / 255, which is subtracted; default: as the weights or the "
+      "data say, else ImageNet's",
+      "X,...");
+  add_parsed(
+      app, "--deviation",
+      [&given, parse](const std::string& text) { given.deviation = parse(text); },
+      "Standard deviation of each channel, by which the rest is divided", "X,...");
+}
+
+void normalise(Transform& transform, const PixelStatistics& given, const std::string& where) {
+  if (given.mean.empty() && given.deviation.empty()) return;
+  const auto set = [&](const char* name, std::vector<double>& values, const std::vector<double>& by,
+                       double neutral) {
+    const auto channels = std::size_t(transform.channels);
+    if (by.size() > 1 && by.size() != channels)
+      throw InputError(
+          fmt::format("{}{}: {} numbers, but images have {} channel{} here: expected {}", where,
+                      name, by.size(), channels, channels == 1 ? "" : "s",
+                      channels == 1 ? "one" : fmt::format("one, or {}", channels)));
+    if (by.size() == 1) return values.assign(channels, by.front());
+    if (!by.empty()) values = by;
+    if (values.empty()) values.assign(channels, neutral);
+  };
+  set("mean", transform.mean, given.mean, 0);
+  set("deviation", transform.deviation, given.deviation, 1);
+}
+
+void add_plan_file(CLI::App& app, NetArguments& a) {
+  add_text(app, "--plan", a.plan_file,
+           "Run as this file of `convlab plan NET --format json` says; default: choose by the "
+           "store",
+           "FILE");
+}
+
+ChooseOptions choose_options(const NetArguments& a, const Device& device) {
+  ChooseOptions o;
+  o.mode = a.forward_only ? Mode::inference : Mode::training;
+  o.dtype = a.common.dtype;
+  o.max_error = a.tune.max_error;
+  o.workspace_max = a.tune.workspace_max;
+  o.deterministic = a.tune.deterministic;
+  o.layout = chosen_layout(a.common, device);
+  o.algos = a.tune.algos;
+  o.exclude = a.tune.exclude;
+  o.cache = a.common.cache;
+  return o;
+}
+
+Chosen choose_by_store(const Graph& graph, const NetArguments& a, const ChooseOptions& options,
+                       const AlgoRegistry& registry, Device& device) {
+  const std::string db = db_path_if_any(a.common);
+  std::optional<Store> store;
+  // One that was asked for must be there; the default one may be missing.
+  if (!a.common.db.empty() || Store::exists(db)) store.emplace(db, Store::Open::existing);
+  return choose_plan(graph, options, registry, device, store ? &*store : nullptr);
+}
+
+PlannedNet planned_net(const NetArguments& a, const std::string& verb, const AlgoRegistry& registry,
+                       Device& device) {
+  if (a.common.targets.empty())
+    throw InputError(
+        fmt::format("{}: no net: expected one, as in `convlab {} resnet18`", verb, verb));
+  if (const std::string& target = a.common.targets.front();
+      target.starts_with('@') || looks_like_problem(target))
+    throw InputError(
+        fmt::format("{}: '{}' is no net: expected one, as in `convlab {} resnet18`; problems are "
+                    "timed by `convlab bench`",
+                    verb, target, verb));
+  if (!a.plan_file.empty()) {
+    PlannedNet net = net_of_plan(a, device.info());
+    const double needed = needed_bytes(net.graph, net.plan, registry, device),
+                 usable = usable_bytes(device.info());
+    if (needed > usable)
+      refuse_size(net.graph, needed, usable, "expected a plan for a smaller batch");
+    return net;
+  }
+  require_known_algos(a.tune, registry, device.info());
+  Graph graph =
+      make_net(a.common.targets.front(), a.common.batches.empty() ? 1 : a.common.batches.front());
+  const ChooseOptions options = choose_options(a, device);
+  Chosen chosen = fitting_plan(graph, a, options, registry, device);
+  if (!chosen.untuned.empty())
+    say(
+        fmt::format("{} passes of convolutions were never tuned here and go by predictions; to "
+                    "tune them:\n  {}",
+                    chosen.untuned.size(), tune_command(a, graph, options)));
+  return {std::move(graph), std::move(chosen.plan)};
+}
+
+}  // namespace convlab

@@ -1,0 +1,123 @@
+#include "bench/options/targets.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+#include "bench/output.h"
+#include "bench/reports/tune_cells.h"
+#include "conv/error.h"
+#include "conv/problem_text.h"
+#include "conv/reference.h"
+#include "conv/text/bytes.h"
+#include "conv/text/names.h"
+#include "nets/zoo/zoo.h"
+
+namespace convlab {
+namespace {
+
+std::vector<TuneItem> net_items(const std::string& name, std::int64_t batch) {
+  std::vector<TuneItem> items;
+  for (const ConvLayer& conv : merge_equal(conv_layers(make_net(name, batch))))
+    items.push_back({conv.layer, conv.first});
+  if (items.empty())
+    throw InputError(fmt::format("{} has no convolutions: expected a net that has some", name));
+  return items;
+}
+
+std::vector<TuneItem> target_items(const std::string& target,
+                                   const std::vector<std::int64_t>& batches) {
+  std::vector<TuneItem> items;
+  const bool is_file = target.starts_with('@');
+  if (is_file || looks_like_problem(target)) {
+    std::vector<std::string> warnings;
+    const std::vector<NamedProblem> problems = is_file
+                                                   ? read_problem_file(target.substr(1), &warnings)
+                                                   : std::vector{parse_problem(target, warnings)};
+    if (is_file || batches.empty())
+      for (const std::string& warning : warnings) say(warning);
+    for (const NamedProblem& problem : problems) items.push_back({problem, false});
+    if (batches.empty()) return items;
+    const std::vector<TuneItem> as_given = std::exchange(items, {});
+    for (const std::int64_t batch : batches)
+      for (TuneItem item : as_given) {
+        item.layer.problem.n = batch;
+        items.push_back(item);
+      }
+    return items;
+  }
+  for (const std::int64_t batch : batches.empty() ? std::vector<std::int64_t>{1} : batches)
+    for (const TuneItem& item : net_items(target, batch)) items.push_back(item);
+  return items;
+}
+
+void require_memory(const NamedProblem& layer, const DeviceInfo& device) {
+  const double needed = required_bytes(layer.problem);
+  if (needed <= double(device.memory_bytes)) return;
+  const auto fits = std::int64_t(double(layer.problem.n) * double(device.memory_bytes) / needed);
+  throw InputError(fmt::format(
+      "{} needs {} for its tensors and their reference, but this machine has {}: {}",
+      layer.name.empty() ? to_text(layer.problem) : layer.name + " " + to_text(layer.problem),
+      show_bytes(std::int64_t(needed)), show_bytes(device.memory_bytes),
+      fits > 0 ? fmt::format("expected a batch of at most about {}", fits)
+               : "expected a smaller problem"));
+}
+
+}  // namespace
+
+// Problem texts start with a field and its number ("mb1ic64..."); no net's name does, except that
+// "g" alone might: "g2mb1..." against "googlenet".
+bool looks_like_problem(const std::string& target) {
+  static const std::vector<std::string> fields{"g",  "mb", "ic", "ih", "iw", "oc",
+                                               "oh", "ow", "kh", "kw", "sh", "sw",
+                                               "ph", "pw", "dh", "dw", "id", "od"};
+  return std::any_of(fields.begin(), fields.end(), [&](const std::string& field) {
+    return target.size() > field.size() && target.starts_with(field) &&
+           (std::isdigit(static_cast<unsigned char>(target[field.size()])) != 0 ||
+            target[field.size()] == '-');
+  });
+}
+
+double required_bytes(const ConvProblem& p) {
+  const double x = double(p.x_desc().elements()), y = double(p.y_desc().elements()),
+               w = double(p.filter_elements());
+  const bool sampled = p.flops() / 2 > full_reference_limit;
+  const double read = p.pass == Pass::forward         ? x + w
+                      : p.pass == Pass::backward_data ? y + w
+                                                      : x + y;
+  const double written = x + y + w - read;
+  return 8 * (read + (sampled ? 0 : written)) + double(size_of(p.dtype)) * (x + y + w);
+}
+
+std::vector<TuneItem> resolve_targets(const CommonOptions& options, const DeviceInfo& device) {
+  if (!options.layer.empty() && options.targets.size() > 1)
+    throw InputError(fmt::format("--layer: {} targets: expected the net that has this layer, alone",
+                                 options.targets.size()));
+  std::vector<TuneItem> items;
+  std::vector<std::string> names;
+  for (const std::string& target : options.targets)
+    for (TuneItem item : target_items(target, options.batches)) {
+      names.push_back(show_layer(item.layer));
+      if (!options.layer.empty() && names.back() != options.layer) continue;
+      for (const Pass pass : options.passes) {
+        item.layer.problem.pass = pass;
+        item.layer.problem.dtype = options.dtype;
+        validate(item.layer.problem);
+        require_memory(item.layer, device);
+        items.push_back(item);
+      }
+    }
+  if (items.empty() && !options.layer.empty()) {
+    std::sort(names.begin(), names.end());
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    if (names.size() == 1)
+      throw InputError(fmt::format("--layer: {} is one layer itself: expected a net", names[0]));
+    throw InputError(fmt::format("--layer: unknown layer '{}': {}", options.layer,
+                                 did_you_mean(options.layer, names)));
+  }
+  return items;
+}
+
+}  // namespace convlab

@@ -1,0 +1,31 @@
+#include "bench/reports/algo_marks.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+namespace convlab {
+namespace {
+
+const nlohmann::json& table() {
+  static const nlohmann::json parsed = nlohmann::json::parse(algo_marks_json);
+  return parsed;
+}
+
+const nlohmann::json& row(std::string_view algo) {
+  const nlohmann::json& algos = table()["algos"];
+  const auto found = algos.find(std::string(algo));
+  return found == algos.end() ? table()["unlisted"] : *found;
+}
+
+}  // namespace
+
+std::string algo_mark(std::string_view algo, ChartKind kind) {
+  const nlohmann::json& mark = row(algo);
+  if (kind == ChartKind::text)
+    return fmt::format("lt 0 pt {}", gnuplot_quoted(mark["letter"].get<std::string>()));
+  return fmt::format("lc rgb {} pt {}", gnuplot_quoted(mark["colour"].get<std::string>()),
+                     table()["marks"][mark["mark"].get<std::string>()]["gnuplot"].get<int>());
+}
+
+}  // namespace convlab

@@ -1,0 +1,120 @@
+// The table of every candidate, which `bench` prints.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "bench/options/options.h"
+#include "bench/reports/tune_cells.h"
+#include "bench/reports/tune_report.h"
+
+namespace convlab {
+namespace {
+
+// "conv1", and where the table has several batches "conv1 n=2"; a text says its own.
+std::string show_row(const TuneTable& table, const NamedProblem& layer) {
+  return layer.name.empty() || !has_batches(table)
+             ? show_layer(layer)
+             : fmt::format("{} n={}", layer.name, layer.problem.n);
+}
+
+// Layouts are part of what a terminal shows only where rows would be equal without them.
+std::string show_config(const LayerResult& layer, const Candidate& c) {
+  const bool twin =
+      std::any_of(layer.candidates.begin(), layer.candidates.end(), [&](const Candidate& other) {
+        return other.algo == c.algo && other.config == c.config &&
+               show_layouts(other) != show_layouts(c);
+      });
+  if (!twin) return c.config.text();
+  return c.config.values().empty() ? show_layouts(c) : c.config.text() + " " + show_layouts(c);
+}
+
+// Every candidate: who takes part how, for a terminal.
+Report narrow_candidates(const TuneTable& table) {
+  Report report;
+  report.width = terminal_width;
+  const bool layers = differ(table, [](const LayerResult& l) { return show_layer(l.layer); });
+  const bool batches = has_batches(table);
+  const bool passes = differ(table, [](const LayerResult& l) { return l.layer.problem.pass; });
+  if (layers) report.columns.emplace_back("layer");
+  if (batches) report.columns.emplace_back("batch");
+  if (passes) report.columns.emplace_back("pass");
+  report.columns.insert(report.columns.end(),
+                        {"algo", "status", "ms", "rel_error", "config, reason"});
+  for (const LayerResult& layer : table.layers)
+    for (const Candidate& c : layer.candidates) {
+      std::vector<Cell> row;
+      if (layers) row.emplace_back(show_layer(layer.layer));
+      if (batches) row.emplace_back(layer.layer.problem.n);
+      if (passes) row.emplace_back(to_string(layer.layer.problem.pass));
+      row.insert(row.end(), {c.algo, to_string(c.status)});
+      row.push_back(c.ms > 0 ? time_cell(c) : Cell());
+      row.push_back(c.status == Status::refused ? Cell() : measured_error(c));
+      std::string text = show_config(layer, c);
+      if (!text.empty() && !c.reason.empty()) text += ": ";
+      row.emplace_back(text + c.reason);
+      report.rows.push_back(std::move(row));
+    }
+  return report;
+}
+
+// With the problem and `predicted` for files, which have no mark at a number.
+Report wide_candidates(const TuneTable& table, bool for_file) {
+  const bool batches = !for_file && has_batches(table);
+  Report report;
+  report.columns = {"layer"};
+  if (for_file) report.columns.emplace_back("problem");
+  if (batches) report.columns.emplace_back("batch");
+  report.columns.insert(report.columns.end(), {"pass", "algo", "config", "layouts", "status"});
+  if (for_file) report.columns.emplace_back("predicted");
+  report.columns.insert(report.columns.end(), {"ms", "mad_%", "pack_ms", "convert_ms", "eff_gflops",
+                                               "exec_gflops", "rel_error", "workspace", "reason"});
+  for (const LayerResult& layer : table.layers)
+    for (const Candidate& c : layer.candidates) {
+      const ConvProblem& p = layer.layer.problem;
+      const bool timed = c.ms > 0, ran = c.status != Status::refused;
+      std::vector<Cell> row{show_layer(layer.layer)};
+      if (for_file) row.emplace_back(to_text(p));
+      if (batches) row.emplace_back(p.n);
+      row.insert(row.end(), {to_string(p.pass), c.algo, c.config.text(), show_layouts(c),
+                             to_string(c.status)});
+      if (for_file) row.emplace_back(std::int64_t(c.predicted));
+      row.insert(
+          row.end(),
+          {timed ? time_cell(c) : Cell(), timed ? spread_cell(c) : Cell(),
+           ran ? measured_ms(c, c.pack_ms) : Cell(), ran ? measured_ms(c, c.convert_ms) : Cell(),
+           timed ? gflops_cell(c, c.eff_gflops) : Cell(),
+           timed ? gflops_cell(c, c.exec_gflops) : Cell(), ran ? measured_error(c) : Cell(),
+           ran ? measured_bytes(c) : Cell(), c.reason});
+      report.rows.push_back(std::move(row));
+    }
+  return report;
+}
+
+// "WIN: direct nhwc; next best fft, 1.31x [1.27 1.35]"
+std::string verdict_line(const TuneTable& table, const LayerResult& layer) {
+  std::string text = fmt::format("{} {}: {}", show_row(table, layer.layer),
+                                 to_string(layer.layer.problem.pass), to_string(layer.verdict));
+  if (!layer.chosen) return fmt::format("{}: {}", text, layer.reason);
+  text += fmt::format(": {}", show_choice(chosen_of(layer)));
+  if (!runner_up(layer)) return text;
+  const std::string ratio = next_best_ratio(layer, "x");
+  return fmt::format("{}; next best {}{}{}", text, next_best_name(layer, true),
+                     ratio.empty() ? "" : ", ", ratio);
+}
+
+}  // namespace
+
+std::string render_candidates(const TuneTable& table, Format format, bool wide) {
+  if (format == Format::json) return render(table, format);
+  const TuneTable merged = format == Format::csv ? table : with_equal_rows_merged(table);
+  Report report = format == Format::table && !wide ? narrow_candidates(merged)
+                                                   : wide_candidates(merged, format == Format::csv);
+  for (const LayerResult& layer : merged.layers)
+    report.notes.push_back(verdict_line(merged, layer));
+  if (const std::string note = unsure_note(merged, false); !note.empty())
+    report.notes.push_back(note);
+  report.provenance = table.provenance;
+  return render(report, format);
+}
+
+}  // namespace convlab

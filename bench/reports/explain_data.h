@@ -1,0 +1,49 @@
+// Why one algorithm won a layer: everything that was known of its rivals, in numbers and sentences.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "autotune/tuner.h"
+#include "bench/reports/roofline/roofline_data.h"
+
+namespace convlab {
+
+// Of the JSON form (bench/FORMATS.md).
+inline constexpr int explain_format = 1;
+
+struct ExplainedCandidate {
+  const Candidate* candidate = nullptr;
+  // Its time over the chosen's, as in the layer's verdict; low and high 0 where not in the same
+  // processes.
+  std::array<double, 3> ratio{};
+  double flops = 0, percent_of_roof = 0;
+  std::string why;  // it won, lost, or was not in the running
+};
+
+struct Explanation {
+  const LayerResult* layer = nullptr;
+  std::vector<ExplainedCandidate> candidates;  // best first
+  std::vector<RooflinePhase> phases;           // of the chosen
+  // What its run finds done: packing the filter, converting the activations from and to NCHW.
+  std::vector<RooflinePhase> beforehand;
+  std::vector<std::string> verdict;  // sentences: the limits, then the batch
+};
+
+// The candidates against the chosen one. Nothing is run but the chosen's phases.
+Explanation explain(const LayerResult&, const AlgoRegistry&, Device&, const std::vector<Roof>&);
+
+// Which limits of `options`, moved, would change the verdict; one sentence each.
+std::vector<std::string> limits_that_decide(const LayerResult&, const TuneOptions&);
+
+// Who wins at a batch, and how that is known: "measured", "predicted", "UNSURE".
+struct BatchWinner {
+  std::int64_t batch = 1;
+  std::string algo, how;
+};
+// Ascending: "By batch: winograd at 1 (measured), im2col at 2 to 256 (predicted)."; `batch` is the
+// layer's own.
+std::string winners_by_batch(const std::vector<BatchWinner>&, std::int64_t batch);
+
+}  // namespace convlab

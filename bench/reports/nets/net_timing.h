@@ -1,0 +1,91 @@
+// Runs a net on random data and takes its times: whole iterations undisturbed, then the same step
+// by step.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bench/output.h"
+#include "conv/optional/profiled_device.h"
+#include "nets/net.h"
+
+namespace convlab {
+
+// In ms: the parts of one iteration, the device's queue drained between them.
+struct IterationTime {
+  double io = 0;        // making the batch on the host
+  double h2d = 0;       // copying it to the device
+  double forward = 0;   // loss included
+  double backward = 0;  // both passes
+  double update = 0;
+  double total() const { return h2d + forward + backward + update; }  // data are made beforehand
+};
+
+// Something that ran, in seconds since the observed iterations began.
+struct TimedStep {
+  std::size_t step = 0;
+  Phase phase = Phase::forward;
+  double begin_s = 0, end_s = 0;
+};
+struct TimedPart {
+  const char* name = "";  // "t_io", "t_h2d", "t_f", "t_b", "t_u"
+  double begin_s = 0, end_s = 0;
+};
+
+struct NetTimes {
+  std::vector<IterationTime> iterations;  // undisturbed, of all streams together
+  std::int64_t streams = 1;
+  // Of the iterations after these, with the queue drained around each step: ms by step and Phase.
+  std::vector<std::array<std::vector<double>, 4>> steps;
+  // What happened in the first few of those.
+  std::vector<TimedStep> step_events;
+  std::vector<TimedPart> part_events;
+  MemoryUse memory;
+  std::vector<std::array<MemoryUse, 4>> memory_during;  // by step and Phase
+  std::int64_t resident_before = 0, resident_peak = 0;  // bytes of this process; 0: not known
+  // Of the CPU's counters over one whole iteration, when they were asked for; else why there are
+  // none.
+  std::vector<std::string> counter_names;
+  std::vector<double> counts;
+  std::string no_counters;
+  // Then too: the kernels of some iterations more, as a card ran them; else why there are none.
+  std::vector<KernelRun> kernels;
+  std::int64_t kernel_iterations = 0;
+  std::string no_kernels;  // empty on the CPU
+  bool finite = true;      // the loss, in training
+  bool interrupted = false;
+
+  double iteration_ms() const;                    // median of the totals
+  double iteration_spread() const;                // their median absolute deviation over it
+  double step_ms(std::size_t step, Phase) const;  // median; 0 when there is no sample
+  double step_ms(std::size_t step) const;         // of all phases
+  double step_mad_ms(std::size_t step) const;
+};
+
+struct TimingOptions {
+  std::int64_t iterations = 0;  // of each kind; 0: as many as take about 5 s in all, at least 3
+  std::uint64_t seed = 1;       // of weights and data
+  // So many nets, each with weights, data and a stream of its own, in whole iterations side by
+  // side; step by step only one of them.
+  std::int64_t streams = 1;
+  bool counters = false;  // the CPU's own, over the undisturbed iterations; a card's kernels
+};
+
+// A line when the iterations spread so far that their times mean little; else empty. As for a
+// tuning run: a quiet machine's spread is about 0.02.
+std::string unrest(const NetTimes&);
+
+// How time_net has a net trained: what its loss is (a net with one output is a regression), and how
+// its weights are updated.
+NetOptions timing_net_options(const Graph&, Mode);
+UpdateRule timing_update_rule();
+
+// Makes the net, runs one iteration unmeasured, then measures. *stop ends it after the part or step
+// that is under way, with what is known by then.
+NetTimes time_net(const Graph&, const NetPlan&, const AlgoRegistry&, Device&, const TimingOptions&,
+                  Progress&, const std::atomic<bool>& stop);
+
+}  // namespace convlab

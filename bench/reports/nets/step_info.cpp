@@ -1,0 +1,149 @@
+#include "bench/reports/nets/step_info.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+
+namespace convlab {
+namespace {
+
+struct KindOf {
+  const char* operator()(const Input&) const { return "input"; }
+  const char* operator()(const Conv&) const { return "convolution"; }
+  const char* operator()(const Linear&) const { return "fully connected"; }
+  const char* operator()(const Pool&) const { return "pooling"; }
+  const char* operator()(const GlobalAvgPool&) const { return "pooling"; }
+  const char* operator()(const BatchNorm&) const { return "batch norm"; }
+  const char* operator()(const LocalResponseNorm&) const { return "response norm"; }
+  const char* operator()(const Activation&) const { return "activation"; }
+  const char* operator()(const Dropout&) const { return "dropout"; }
+  const char* operator()(const PadChannels&) const { return "padding"; }
+  const char* operator()(const Add&) const { return "addition"; }
+  const char* operator()(const Concat&) const { return "concatenation"; }
+};
+
+double elements(const Shape& s) { return double(s.n) * double(s.c) * double(s.h) * double(s.w); }
+
+// Of one pass over the whole batch, in pieces of `images` where the plan splits it.
+double executed_flops(ConvProblem problem, const PassPlan& plan, const ConvAlgo& algo,
+                      Device& device) {
+  const std::int64_t batch = problem.n, piece = plan.images > 0 ? plan.images : batch;
+  const auto flops = [&](std::int64_t images) {
+    problem.n = images;
+    return images > 0 ? algo.work(problem, plan.config, device).flops() : 0;
+  };
+  return double(batch / piece) * flops(piece) + flops(batch % piece);
+}
+
+class Describer {
+ public:
+  Describer(const Graph& graph, const NetPlan& plan, const AlgoRegistry& registry, Device& device)
+      : graph_(graph), plan_(plan), registry_(registry), device_(device) {}
+
+  StepInfo describe(const Step& step, const StepPlan& step_plan) const {
+    const Node& node = graph_.nodes()[step.node];
+    StepInfo info;
+    info.layer = node.name;
+    info.suffix = fmt::format("{}{}{}", step.batch_norm ? "+bn" : "", step.residual ? "+add" : "",
+                              step.relu ? "+relu" : "");
+    info.kind = std::visit(KindOf{}, node.layer);
+    info.plan = &step_plan;
+    count_bytes(step, info);
+    if (std::holds_alternative<Conv>(node.layer)) count_convolution(node, step_plan, info);
+    if (std::holds_alternative<Linear>(node.layer)) count_linear(node, info);
+    return info;
+  }
+
+ private:
+  bool training() const { return plan_.mode == Mode::training; }
+  static PhaseInfo& at(StepInfo& info, Phase phase) { return info.phases[std::size_t(phase)]; }
+
+  // Every phase reads what it needs and writes what it gives, once. SGD with momentum reads weight,
+  // gradient and velocity and writes weight and velocity.
+  void count_bytes(const Step& step, StepInfo& info) const {
+    const Node& node = graph_.nodes()[step.node];
+    if (std::holds_alternative<Input>(node.layer)) return;
+    const auto bytes = [&](double count) { return double(size_of(plan_.dtype)) * count; };
+    double x = 0;
+    for (const NodeId input : step.inputs) x += bytes(elements(graph_.nodes()[input].shape));
+    const double y = bytes(elements(node.shape)), w = bytes(double(graph_.parameters(node)));
+    const bool filter =
+        std::holds_alternative<Conv>(node.layer) || std::holds_alternative<Linear>(node.layer);
+    // Derivatives need the layer's value (activations) or its input (normalizations) again.
+    const bool reads_value = std::holds_alternative<Activation>(node.layer) ||
+                             std::holds_alternative<BatchNorm>(node.layer) ||
+                             std::holds_alternative<LocalResponseNorm>(node.layer);
+    at(info, Phase::forward).bytes = x + w + y;
+    if (!training()) return;
+    at(info, Phase::backward_data).bytes = y + x + (filter ? w : 0) + (reads_value ? y : 0);
+    if (filter) at(info, Phase::backward_filter).bytes = x + y + w;
+    at(info, Phase::update).bytes = 5 * w;
+  }
+
+  void count_convolution(const Node& node, const StepPlan& step_plan, StepInfo& info) const {
+    ConvProblem problem = graph_.conv_problem(node);
+    problem.dtype = plan_.dtype;
+    problem.x_layout = step_plan.x_layout;
+    problem.y_layout = step_plan.y_layout;
+    for (const Pass pass : all_passes) {
+      PhaseInfo& phase = info.phases[std::size_t(pass)];
+      if (!step_plan.passes[std::size_t(pass)]) {
+        phase = {};  // nobody needs it
+        continue;
+      }
+      phase.plan = &*step_plan.passes[std::size_t(pass)];
+      problem.pass = pass;
+      phase.problem = problem;
+      phase.eff_flops = problem.flops();
+      phase.exec_flops = executed_flops(
+          problem, *phase.plan, registry_.get(device_.info().kind, phase.plan->algo), device_);
+    }
+  }
+
+  void count_linear(const Node& node, StepInfo& info) const {
+    const double flops = 2 * double(node.shape.n) * double(graph_.multiply_adds(node));
+    for (const Pass pass : all_passes) {
+      if (pass != Pass::forward && !training()) continue;
+      PhaseInfo& phase = info.phases[std::size_t(pass)];
+      phase.eff_flops = phase.exec_flops = flops;
+    }
+  }
+
+  const Graph& graph_;
+  const NetPlan& plan_;
+  const AlgoRegistry& registry_;
+  Device& device_;
+};
+
+}  // namespace
+
+std::string StepInfo::layouts() const {
+  return plan->x_layout == plan->y_layout
+             ? std::string(to_string(plan->x_layout))
+             : fmt::format("{}>{}", to_string(plan->x_layout), to_string(plan->y_layout));
+}
+
+std::string StepInfo::algos() const {
+  std::vector<std::string> names;
+  for (const auto& pass : plan->passes)
+    if (pass) names.push_back(pass->algo);
+  const bool differ =
+      std::adjacent_find(names.begin(), names.end(), std::not_equal_to()) != names.end();
+  if (!names.empty() && !differ) return names.front();
+  return fmt::format("{}", fmt::join(names, "/"));
+}
+
+std::vector<StepInfo> describe_steps(const Graph& graph, const NetPlan& plan,
+                                     const AlgoRegistry& registry, Device& device) {
+  const std::vector<Step> steps = steps_of(graph, plan.mode);
+  const Describer describer(graph, plan, registry, device);
+  std::vector<StepInfo> infos;
+  for (std::size_t i = 0; i < steps.size(); ++i)
+    infos.push_back(describer.describe(steps[i], plan.steps[i]));
+  return infos;
+}
+
+std::int64_t batch_of(const Graph& graph) { return graph.batch(); }
+
+}  // namespace convlab

@@ -1,0 +1,31 @@
+// A net's times as tables.
+#pragma once
+
+#include <string>
+
+#include "bench/reports/nets/net_timing.h"
+#include "bench/reports/nets/step_info.h"
+#include "bench/reports/report.h"
+
+namespace convlab {
+
+// The version of `convlab_time` that is written, and that diff reads.
+inline constexpr int time_format = 1;
+
+struct TimedNet {
+  const Graph& graph;
+  const NetPlan& plan;
+  const std::vector<StepInfo>& steps;
+  const NetTimes& times;
+  Provenance provenance;
+  bool wide = false;  // for people: every column, else those that fit a terminal
+};
+
+struct Profile;
+
+// table, md: steps, then kinds of layers, then the iteration and memory as notes, then the profile.
+// csv: a row a step, the rest as comments; with a profile, a row a kernel. json: FORMATS.md's
+// convlab_time.
+std::string render(const TimedNet&, Format, const Profile* = nullptr);
+
+}  // namespace convlab

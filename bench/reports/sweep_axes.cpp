@@ -1,0 +1,143 @@
+#include "bench/reports/sweep_axes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <string_view>
+
+#include "bench/options/options.h"
+#include "conv/error.h"
+#include "conv/text/names.h"
+
+namespace convlab {
+namespace {
+
+constexpr std::array<std::string_view, 9> axis_names{"n",      "c",       "h",     "k",     "r",
+                                                     "stride", "threads", "dtype", "layout"};
+constexpr std::array<std::string_view, 4> layout_names{"auto", "nchw", "nhwc", "nchwc"};
+constexpr std::size_t most_points = 1000;
+
+std::int64_t parse_number(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  constexpr std::int64_t most = std::int64_t{1} << 40;
+  if (error != std::errc{} || stop != text.data() + text.size() || value < 1 || value > most)
+    throw InputError(fmt::format("'{}': expected a whole number, 1 to {}", text, most));
+  return value;
+}
+
+// "7", "1:8", "1:256:*2" or "7:56:+7".
+std::vector<std::int64_t> parse_range(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  if (colon == std::string::npos) return {parse_number(text)};
+  const std::size_t second = std::min(text.find(':', colon + 1), text.size());
+  const std::int64_t low = parse_number(text.substr(0, colon)),
+                     high = parse_number(text.substr(colon + 1, second - colon - 1));
+  const std::string step = second < text.size() ? text.substr(second + 1) : "+1";
+  const bool factor = step.starts_with('*');
+  if (!factor && !step.starts_with('+'))
+    throw InputError(fmt::format("'{}': expected LOW:HIGH:*FACTOR or LOW:HIGH:+STEP", text));
+  const std::int64_t by = parse_number(step.substr(1));
+  if (high < low)
+    throw InputError(
+        fmt::format("'{}': expected the lower value first, as in {}:{}", text, high, low));
+  if (factor && by < 2) throw InputError(fmt::format("'{}': expected a FACTOR of 2 or more", text));
+  std::vector<std::int64_t> values;
+  for (std::int64_t v = low; v <= high; v = factor ? v * by : v + by) {
+    values.push_back(v);
+    if (values.size() > most_points)
+      throw InputError(fmt::format(
+          "'{}': more than {} values: expected a larger step, or a factor as in {}:{}:*2", text,
+          most_points, low, high));
+  }
+  return values;
+}
+
+// 0 where the filter does not fit, which is no problem.
+std::int64_t outputs(std::int64_t padded, std::int64_t filter, std::int64_t stride) {
+  return padded < filter ? 0 : (padded - filter) / stride + 1;
+}
+
+void set_size(const std::string& axis, std::int64_t value, ConvProblem& p) {
+  const bool same_h = 2 * p.pad_h == (p.r - 1) * p.dilation_h,
+             same_w = 2 * p.pad_w == (p.s - 1) * p.dilation_w;
+  if (axis == "n") p.n = value;
+  if (axis == "c") p.c = value;
+  if (axis == "k") p.k = value;
+  if (axis == "h") p.h = p.w = value;
+  if (axis == "stride") p.stride_h = p.stride_w = value;
+  if (axis == "r") {
+    p.r = p.s = value;
+    if (same_h) p.pad_h = (value - 1) * p.dilation_h / 2;
+    if (same_w) p.pad_w = (value - 1) * p.dilation_w / 2;
+  }
+  if (axis == "h" || axis == "r" || axis == "stride") {
+    p.p = outputs(p.h + 2 * p.pad_h, (p.r - 1) * p.dilation_h + 1, p.stride_h);
+    p.q = outputs(p.w + 2 * p.pad_w, (p.s - 1) * p.dilation_w + 1, p.stride_w);
+  }
+}
+
+void set_value(const std::string& axis, const std::string& value, SweepPoint& point) {
+  point.values.push_back(value);
+  if (axis == "dtype")
+    point.problem.dtype = parse_dtype(value);
+  else if (axis == "layout")
+    point.layout = value;
+  else if (axis == "threads")
+    point.threads = parse_threads(value);
+  else
+    set_size(axis, parse_number(value), point.problem);
+}
+
+}  // namespace
+
+Axis parse_axis(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  if (equals == std::string::npos)
+    throw InputError(fmt::format("'{}': expected NAME=VALUES, as in n=1:256:*2 or r=1,3,5", text));
+  Axis axis{text.substr(0, equals), {}};
+  index_of_name("axis", axis.name, axis_names);
+  for (const std::string& item : split_list(text.substr(equals + 1))) {
+    if (axis.name == "dtype") {
+      parse_dtype(item);
+      axis.values.push_back(item);
+    } else if (axis.name == "layout") {
+      index_of_name("layout", item, layout_names);
+      axis.values.push_back(item);
+    } else {
+      for (const std::int64_t value : parse_range(item))
+        axis.values.push_back(std::to_string(value));
+    }
+  }
+  for (const std::string& value : axis.values)
+    if (std::count(axis.values.begin(), axis.values.end(), value) > 1)
+      throw InputError(fmt::format("'{}' stands twice in '{}'", value, text));
+  return axis;
+}
+
+std::vector<SweepPoint> sweep_points(const SweepPoint& base, const std::vector<Axis>& axes) {
+  const ConvProblem& p = base.problem;
+  for (const Axis& axis : axes) {
+    if (std::count_if(axes.begin(), axes.end(),
+                      [&](const Axis& a) { return a.name == axis.name; }) > 1)
+      throw InputError(fmt::format("two axes {}: expected one with all its values", axis.name));
+    if ((axis.name == "h" && p.h != p.w) || (axis.name == "r" && p.r != p.s))
+      throw InputError(fmt::format("axis {} wants a square: {} is none", axis.name, to_text(p)));
+  }
+  std::vector<SweepPoint> points{base};
+  for (const Axis& axis : axes) {
+    std::vector<SweepPoint> more;
+    for (const SweepPoint& point : points)
+      for (const std::string& value : axis.values)
+        set_value(axis.name, value, more.emplace_back(point));
+    if (more.size() > most_points)
+      throw InputError(fmt::format("more than {} points: expected fewer values", most_points));
+    points = std::move(more);
+  }
+  for (const SweepPoint& point : points) validate(point.problem);
+  return points;
+}
+
+}  // namespace convlab

@@ -1,0 +1,100 @@
+#include "bench/reports/tune_cells.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "bench/options/choice.h"
+
+namespace convlab {
+
+const Candidate* runner_up(const LayerResult& layer) {
+  for (std::size_t i = 0; i < layer.candidates.size(); ++i)
+    if (i != layer.chosen && layer.candidates[i].status == Status::ok) return &layer.candidates[i];
+  return nullptr;
+}
+
+std::array<double, 3> shown_ratio(const LayerResult& layer) {
+  std::array<double, 3> ratio = layer.ratio;
+  const Candidate* const next = runner_up(layer);
+  if (next && layer.chosen && (next->predicted || layer.candidates[*layer.chosen].predicted))
+    ratio[0] = ratio[2] = 0;
+  return ratio;
+}
+
+Cell spread_cell(const Candidate& c) {
+  if (c.predicted || c.ms <= 0) return {};
+  const double percent = 100 * c.mad_ms / c.ms;
+  return {percent, fmt::format("{:.1f}", percent)};
+}
+
+Cell measured_ms(const Candidate& c, double ms) { return c.predicted ? Cell() : ms_cell(ms); }
+
+Cell gflops_cell(const Candidate& c, double gflops) {
+  return {gflops, fmt::format("{}{:.1f}", c.predicted ? "~" : "", gflops)};
+}
+
+std::string next_best_name(const LayerResult& layer, bool in_full) {
+  const Candidate &next = *runner_up(layer), &chosen = chosen_of(layer);
+  std::string text = next.algo;
+  if (in_full && next.algo == chosen.algo) {
+    if (next.config != chosen.config) text += " " + next.config.text();
+    if (show_layouts(next) != show_layouts(chosen)) text += " " + show_layouts(next);
+  }
+  return text;
+}
+
+std::string next_best_ratio(const LayerResult& layer, const char* unit) {
+  const std::array<double, 3> ratio = shown_ratio(layer);
+  if (ratio[1] <= 0) return "";
+  const bool predicted = runner_up(layer)->predicted || chosen_of(layer).predicted;
+  std::string text = fmt::format("{}{:.2f}{}", predicted ? "~" : "", ratio[1], unit);
+  if (ratio[0] > 0) text += fmt::format(" [{:.2f} {:.2f}]", ratio[0], ratio[2]);
+  return text;
+}
+
+TuneTable with_equal_rows_merged(const TuneTable& table) {
+  TuneTable merged = table;
+  merged.layers.clear();
+  for (const LayerResult& next : table.layers) {
+    const auto same =
+        std::find_if(merged.layers.begin(), merged.layers.end(), [&](const LayerResult& seen) {
+          return seen.first_layer == next.first_layer && seen.layer.problem == next.layer.problem;
+        });
+    if (same == merged.layers.end())
+      merged.layers.push_back(next);
+    else
+      same->layer.count += next.layer.count;
+  }
+  return merged;
+}
+
+bool has_batches(const TuneTable& table) {
+  return differ(table, [](const LayerResult& l) { return l.layer.problem.n; });
+}
+
+std::string show_next_best(const LayerResult& layer, bool in_full) {
+  if (!layer.chosen) return layer.reason;
+  if (!runner_up(layer)) return "";
+  const std::string ratio = next_best_ratio(layer, "");
+  return next_best_name(layer, in_full) + (ratio.empty() ? "" : " ") + ratio;
+}
+
+Cell time_cell(const Candidate& c) {
+  return c.predicted ? Cell(c.ms, "~" + show_ms(c.ms)) : ms_cell(c.ms);
+}
+
+Cell measured_error(const Candidate& c) {
+  if (c.predicted) return Cell::without_value("not measured");
+  return {c.rel_error, fmt::format("{:.1e}{}", c.rel_error, c.sampled_error ? "*" : "")};
+}
+
+Cell measured_bytes(const Candidate& c) {
+  return c.predicted ? Cell() : bytes_cell(c.workspace_bytes);
+}
+
+std::string show_layer(const NamedProblem& layer) {
+  return layer.name.empty() ? to_text(layer.problem) : layer.name;
+}
+
+}  // namespace convlab

@@ -1,0 +1,52 @@
+// What the tables of a tuning run are put together from: a row's choice, its runner-up, its
+// numbers.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "autotune/tuner.h"
+#include "bench/reports/report.h"
+
+namespace convlab {
+
+std::string show_layer(const NamedProblem&);  // its name, or its text when it has none
+
+// Of a row that has a choice.
+inline const Candidate& chosen_of(const LayerResult& layer) {
+  return layer.candidates[*layer.chosen];
+}
+// The first `ok` candidate that is not the chosen one: candidates stand best first.
+const Candidate* runner_up(const LayerResult&);
+// No interval where either side was never run.
+std::array<double, 3> shown_ratio(const LayerResult&);
+// The runner-up that there is; of the chosen one's algorithm, `in_full`, what differs.
+std::string next_best_name(const LayerResult&, bool in_full);
+// "1.31 [1.27 1.35]", its unit after the first number; empty where no ratio is known.
+std::string next_best_ratio(const LayerResult&, const char* unit);
+// The runner-up and its ms over the chosen's; of one of the same algorithm, `in_full`, what
+// differs. Why nothing works, where that is so.
+std::string show_next_best(const LayerResult&, bool in_full = true);
+
+// As a time that was measured, or "~1.234".
+Cell time_cell(const Candidate&);
+// A number that only a measurement gives: "not measured" of a prediction.
+Cell measured_error(const Candidate&);
+Cell measured_bytes(const Candidate&);
+Cell spread_cell(const Candidate&);
+Cell measured_ms(const Candidate&, double ms);  // none of a prediction
+Cell gflops_cell(const Candidate&, double gflops);
+
+// Equal problems as one row, their counts added.
+TuneTable with_equal_rows_merged(const TuneTable&);
+template <class ValueOf>
+bool differ(const TuneTable& table, const ValueOf& value_of) {
+  return std::any_of(table.layers.begin(), table.layers.end(), [&](const LayerResult& layer) {
+    return value_of(layer) != value_of(table.layers.front());
+  });
+}
+
+bool has_batches(const TuneTable&);
+
+}  // namespace convlab

@@ -1,0 +1,162 @@
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <map>
+#include <memory>
+
+#include "autotune/verify.h"
+#include "bench/options/choice.h"
+#include "bench/options/targets.h"
+#include "bench/options/tune_options.h"
+#include "bench/output.h"
+#include "bench/reports/tune_cells.h"
+#include "bench/verbs/verbs.h"
+#include "conv/error.h"
+
+namespace convlab {
+namespace {
+
+struct Options {
+  CommonOptions common;
+  TuneOptions tune;
+};
+
+// The command that checks this algorithm on this problem in this layout again, as a shell takes it.
+// --layout nchwc also tries an x in NCHW where y is blocked. No flag chooses a config.
+std::string repeating_line(const ConvProblem& p, const Candidate& c, const Options& o) {
+  const char* const isa = std::getenv("CONVLAB_ISA");
+  return fmt::format(
+      "{}convlab check {} --pass {} --dtype {} --algos {} --layout {}{} --seed {}{}",
+      isa ? fmt::format("CONVLAB_ISA={} ", isa) : "", to_text(p), to_string(p.pass),
+      to_string(p.dtype), c.algo, is_blocked(c.y_layout) ? "nchwc" : to_string(c.y_layout),
+      o.common.device.kind == DeviceKind::cuda
+          ? fmt::format(" --device cuda:{}", o.common.device.index)
+          : fmt::format(" --threads {}", c.threads),
+      o.common.seed, o.tune.max_error ? fmt::format(" --max-error {}", *o.tune.max_error) : "");
+}
+
+// Without a limit of the user's, a config is held to what its math type can give: a TF32 factor has
+// f16's mantissa, and a transform multiplies its error.
+double fair_error(DType dtype, const Config& config) {
+  const bool tf32 = config.has("tf32") && config.get("tf32") == 1;
+  return tf32 ? 5e-2 : default_max_error(dtype);
+}
+
+struct Count {
+  std::int64_t passed = 0, failed = 0, skipped = 0;
+  bool device_lost = false;  // nothing more can be checked
+};
+
+// Every candidate of one problem and pass against one reference.
+void check_layer(const LayerResult& layer, const Options& o, const AlgoRegistry& registry,
+                 Device& device, Progress& progress, const std::atomic<bool>& stop, Report& report,
+                 Count& count) {
+  const std::unique_ptr<Stream> stream = device.make_stream();
+  std::unique_ptr<ReferenceCase> reference;
+  std::size_t done = 0;
+  for (const Candidate& c : layer.candidates) {
+    if (stop || count.device_lost) return;
+    ConvProblem problem = layer.layer.problem;
+    problem.x_layout = c.x_layout;
+    problem.y_layout = c.y_layout;
+    progress.bar(
+        done++, layer.candidates.size(),
+        fmt::format("{} {}: {}", show_layer(layer.layer), to_string(problem.pass), show_choice(c)));
+    Operands::Verdict verdict{c.status, c.reason, 0};
+    if (c.status != Status::refused) {
+      if (!reference) reference = std::make_unique<ReferenceCase>(problem, o.common.seed);
+      try {
+        verdict = check_candidate(registry.get(device.info().kind, c.algo), problem, c.config,
+                                  *reference, device, *stream,
+                                  o.tune.max_error.value_or(fair_error(problem.dtype, c.config)));
+      } catch (const DeviceLost& lost) {
+        verdict = {Status::failed, lost.what(), INFINITY};
+        count.device_lost = true;
+      }
+    }
+    const bool skipped = verdict.status == Status::refused;
+    const bool passed = verdict.status == Status::ok;
+    ++(skipped ? count.skipped : passed ? count.passed : count.failed);
+    const std::string line = repeating_line(problem, c, o);
+    report.rows.push_back({show_layer(layer.layer), to_string(problem.pass), c.algo,
+                           c.config.text(), show_layouts(c),
+                           skipped  ? "SKIPPED"
+                           : passed ? "PASSED"
+                                    : "FAILED",
+                           skipped ? Cell() : error_cell(verdict.rel_error), verdict.reason,
+                           Cell(line, passed || skipped ? "" : line)});
+  }
+}
+
+int run(const Options& o) {
+  if (o.common.targets.empty())
+    throw InputError(
+        "check: no target: expected a net, a problem or @FILE, as in "
+        "`convlab check resnet18`");
+  Output output(o.common.output);
+  const std::unique_ptr<Device> device = open_device(o.common);
+  const std::vector<TuneItem> items = resolve_targets(o.common, device->info());
+  // The heuristic runs nothing and knows every candidate and every refusal.
+  TuneOptions options = o.tune;
+  options.mode = TuneMode::heuristic;
+  options.layout = chosen_layout(o.common, *device);
+  AlgoRegistry registry;
+  append_all_algos(registry);
+  require_known_algos(options, registry, device->info());
+  const TuneTable table = tune(items, options, append_all_algos, *device);
+
+  Report report;
+  report.columns = {"layer",  "pass",      "algo",   "config", "layouts",
+                    "result", "rel_error", "reason", "repeat"};
+  Count count;
+  Progress progress;
+  const std::atomic<bool>& stop = stop_on_interrupt();
+  std::size_t done = 0;
+  for (const LayerResult& layer : table.layers) {
+    if (stop || count.device_lost) break;
+    const Count before = count;
+    check_layer(layer, o, registry, *device, progress, stop, report, count);
+    progress.step(++done, table.layers.size(),
+                  fmt::format("{} {}: {} passed, {} failed, {} skipped", show_layer(layer.layer),
+                              to_string(layer.layer.problem.pass), count.passed - before.passed,
+                              count.failed - before.failed, count.skipped - before.skipped));
+  }
+  report.notes.push_back(
+      fmt::format("{} passed, {} failed, {} skipped", count.passed, count.failed, count.skipped));
+  report.complete = !stop && !count.device_lost;
+  if (stop) report.notes.emplace_back("Stopped early: what was to follow was not checked.");
+  if (count.passed + count.failed == 0 && !stop)
+    report.notes.push_back("Nothing was checked: every algorithm refuses these problems.");
+  if (count.device_lost)
+    report.notes.push_back(
+        "The card was lost with the last one: what was to follow was not checked.");
+  report.provenance = provenance(*device);
+  output.write(render(report, o.common.format));
+  return stop ? interrupted_exit_code : count.failed > 0 ? 1 : 0;
+}
+
+}  // namespace
+
+VerbAction declare_check(CLI::App& app) {
+  const auto o = std::make_shared<Options>();
+  add_targets(app, o->common);
+  add_device(app, o->common);
+  add_layout(app, o->common);
+  add_seed(app, o->common);
+  add_max_error(app, o->tune);
+  add_algo_choice(app, o->tune);
+  add_output(app, o->common, {"table", "csv", "json", "md"});
+  set_footer(
+      app,
+      "Runs every algorithm in every config and layout once on N(0,1) data and compares with a\n"
+      "reference accumulated in double: the error's 2-norm over the reference's, poison left in\n"
+      "the output, and writes outside of buffers. Exits 1 if any failed; its row ends in the line\n"
+      "that repeats it. Without --max-error a config with tf32=1 is held to 5e-2.\n\n"
+      "Examples:\n"
+      "  convlab check resnet18 --pass fwd\n"
+      "  convlab check mb1ic64ih56oc64oh56kh3ph1 --algos winograd --seed 7\n"
+      "  CONVLAB_ISA=avx2 convlab check vgg16 --max-error 1e-5");
+  return [o] { return run(*o); };
+}
+
+}  // namespace convlab

@@ -1,0 +1,393 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <set>
+#include <tuple>
+
+#include "autotune/store/store.h"
+#include "bench/json_text.h"
+#include "bench/options/choice.h"
+#include "bench/options/options.h"
+#include "bench/options/targets.h"
+#include "bench/output.h"
+#include "bench/reports/tune_cells.h"
+#include "bench/text.h"
+#include "bench/verbs/verbs.h"
+#include "conv/error.h"
+#include "conv/text/text_file.h"
+
+namespace convlab {
+namespace {
+
+struct Options {
+  CommonOptions common;
+  std::vector<std::string> files;  // merge, import
+  std::string problem;
+  std::vector<std::string> algos;
+  std::vector<Status> statuses;
+  std::string before;
+  bool stale = false, damaged = false, dry_run = false;
+};
+
+Store open_existing(const Options& o) { return Store(db_path(o.common), Store::Open::existing); }
+
+// With the problem as rows have it. It is not parsed with the flags: what follows a misspelt one
+// would be taken for a problem.
+Options with_canonical_problem(Options o) {
+  if (o.problem.empty()) return o;
+  if (!looks_like_problem(o.problem))
+    throw InputError(fmt::format(
+        "'{}' is not a problem: expected one as in mb1ic64ih56oc64oh56kh3ph1", o.problem));
+  o.problem = to_text(parse_problem(o.problem).problem);
+  return o;
+}
+
+// What the names stand for, as everywhere else, in this build or in the store, which may have
+// algorithms that the build lacks.
+std::vector<std::string> named_algos(const std::vector<std::string>& names,
+                                     const std::vector<StoreRow>& rows,
+                                     const AlgoRegistry& registry) {
+  std::map<std::string, bool> known;  // whether it is a vendor's
+  for (const StoreRow& row : rows) known[row.candidate.algo] = false;
+  for (const ConvAlgo* algo : registry.all())
+    known[algo->info().id] = algo->info().origin == Origin::vendor;
+  std::vector<std::string> ids;
+  for (const std::string& name : names) {
+    const std::size_t before = ids.size();
+    for (const auto& [id, vendor] : known)
+      if (stands_for(name, id) || (name == "vendor" && vendor)) ids.push_back(id);
+    if (ids.size() > before) continue;
+    std::vector<std::string> expected;
+    for (const auto& [id, vendor] : known) expected.push_back(id);
+    throw InputError(fmt::format("--algos: unknown algorithm '{}': expected one of {}", name,
+                                 fmt::join(expected, ", ")));
+  }
+  return ids;
+}
+
+bool matches(const StoreRow& row, const Options& o) {
+  const auto contains = [](const auto& list, const auto& value) {
+    return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
+  };
+  return (o.problem.empty() || to_text(row.problem) == o.problem) &&
+         contains(o.common.passes, row.problem.pass) && contains(o.algos, row.candidate.algo) &&
+         contains(o.statuses, row.candidate.status) && (o.before.empty() || row.date < o.before);
+}
+
+Cell time_of(const Candidate& c) { return c.ms > 0 ? time_cell(c) : Cell(); }
+
+Report full_report(const std::vector<StoreRow>& rows) {
+  Report report;
+  report.columns = {"problem",   "pass",    "dtype",  "algo",   "version",   "config",
+                    "layouts",   "threads", "cache",  "status", "predicted", "ms",
+                    "rel_error", "date",    "commit", "reason"};
+  for (const StoreRow& row : rows) {
+    const Candidate& c = row.candidate;
+    const bool ran = c.status == Status::ok || c.status == Status::inaccurate;
+    report.rows.push_back(
+        {to_text(row.problem), to_string(row.problem.pass), to_string(row.problem.dtype), c.algo,
+         std::int64_t(c.version), c.config.text(), show_layouts(c), std::int64_t(c.threads),
+         to_string(c.cache), to_string(c.status), std::int64_t(c.predicted), time_of(c),
+         ran ? error_cell(c.rel_error) : Cell(), row.date, row.commit, c.reason});
+  }
+  return report;
+}
+
+// What tells rows apart whose problem, algorithm and config are the same.
+std::vector<std::string> particulars(const StoreRow& row) {
+  const Candidate& c = row.candidate;
+  return {show_layouts(c),
+          std::string(to_string(row.problem.dtype)),
+          fmt::format("{} thread{}", c.threads, c.threads == 1 ? "" : "s"),
+          std::string(to_string(c.cache)),
+          fmt::format("version {}", c.version),
+          row.fingerprint};
+}
+
+// For a terminal: of a config's particulars those in which its rows differ.
+Report narrow_report(const std::vector<StoreRow>& rows) {
+  const auto key = [](const StoreRow& row) {
+    return std::tuple(to_text(row.problem), row.problem.pass, row.candidate.algo,
+                      row.candidate.config.text());
+  };
+  std::map<decltype(key(rows[0])), std::vector<std::set<std::string>>> groups;
+  for (const StoreRow& row : rows) {
+    std::vector<std::set<std::string>>& seen = groups[key(row)];
+    const std::vector<std::string> all = particulars(row);
+    seen.resize(all.size());
+    for (std::size_t i = 0; i < all.size(); ++i) seen[i].insert(all[i]);
+  }
+  Report report;
+  report.width = terminal_width;
+  report.columns = {"problem", "pass", "algo", "status", "ms", "config"};
+  for (const StoreRow& row : rows) {
+    const Candidate& c = row.candidate;
+    const std::vector<std::set<std::string>>& seen = groups.at(key(row));
+    const std::vector<std::string> all = particulars(row);
+    std::vector<std::string> words;
+    if (!c.config.values().empty()) words.push_back(c.config.text());
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (seen[i].size() > 1) words.push_back(all[i]);
+    report.rows.push_back({to_text(row.problem), to_string(row.problem.pass), c.algo,
+                           to_string(c.status), time_of(c),
+                           fmt::format("{}", fmt::join(words, " "))});
+  }
+  return report;
+}
+
+int show(const Options& given) {
+  Options o = with_canonical_problem(given);
+  Output output(o.common.output);
+  const Store store = open_existing(o);
+  std::vector<StoreRow> rows = store.rows();
+  AlgoRegistry registry;
+  append_all_algos(registry);
+  o.algos = named_algos(o.algos, rows, registry);
+  const std::size_t total = rows.size();
+  std::erase_if(rows, [&](const StoreRow& row) { return !matches(row, o); });
+  const bool narrow = o.common.format == Format::table && !o.common.wide;
+  Report report = narrow ? narrow_report(rows) : full_report(rows);
+  report.notes = {fmt::format("{}: {} of {} rows", store.path().string(), rows.size(), total)};
+  output.write(render(report, o.common.format));
+  return 0;
+}
+
+int verify(const Options& o) {
+  std::string text;
+  int code = 1;
+  try {
+    const Store store = open_existing(o);
+    const std::vector<std::string> wrong = store.verify();
+    for (const std::string& line : wrong) text += line + "\n";
+    if (wrong.empty()) {
+      text = fmt::format("{}: {} rows, all sound\n", store.path().string(), store.size());
+      code = 0;
+    }
+  } catch (const DamagedStore& error) {
+    // SQLite's part may have several lines.
+    text = error.what();
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    text += "\n";
+  }
+  Output(std::string()).write(text);
+  return code;
+}
+
+void print_merged(const std::string& source, const Store& store, const Store::Merged& merged) {
+  Output(std::string())
+      .write(fmt::format("{} into {}: {} rows added, {} replaced by newer ones, {} kept\n", source,
+                         store.path().string(), merged.added, merged.replaced, merged.kept));
+}
+
+// By its first character that is not blank.
+bool is_json_file(const std::string& path) {
+  std::ifstream file(path);
+  char first = 0;
+  return file >> first && first == '{';
+}
+
+int merge(const Options& o) {
+  // All sources are opened before anything is written.
+  std::vector<Store> sources;
+  for (const std::string& file : o.files) {
+    if (is_json_file(file))
+      throw InputError(fmt::format(
+          "{} is JSON: expected a tuning store; `convlab db import` takes what `convlab db export` "
+          "wrote",
+          file));
+    sources.emplace_back(file, Store::Open::existing);
+  }
+  Store store(db_path(o.common));
+  for (const Store& source : sources)
+    print_merged(source.path().string(), store, store.merge(source));
+  return 0;
+}
+
+int export_rows(const Options& o) {
+  Output output(o.common.output);
+  output.write(export_json(open_existing(o).rows()));
+  return 0;
+}
+
+int import_rows(const Options& o) {
+  std::vector<StoreRow> rows;
+  for (const std::string& path : o.files) {
+    const std::string text = read_text_file(path, "a file that `convlab db export` wrote");
+    require_json(text, path, "what `convlab db export` writes");
+    try {
+      const std::vector<StoreRow> read = import_json(text);
+      rows.insert(rows.end(), read.begin(), read.end());
+    } catch (const InputError& error) {
+      throw InputError(fmt::format("{}: {}", path, error.what()));
+    }
+  }
+  Store store(db_path(o.common));
+  print_merged(fmt::format("{}", fmt::join(o.files, ", ")), store, store.merge(rows));
+  return 0;
+}
+
+// Versions that this build's algorithms no longer have, algorithms it does not know, and times that
+// came about by another protocol. A build without a backend cannot tell of that backend's rows.
+bool is_stale(const StoreRow& row, const AlgoRegistry& registry) {
+  const DeviceKind kind = device_kind(row.fingerprint);
+  if (registry.for_device(kind).empty()) return false;
+  const ConvAlgo* const algo = registry.find(kind, row.candidate.algo);
+  return !algo || algo->info().version != row.candidate.version ||
+         row.protocol != current_protocol();
+}
+
+// "direct 3, fft 12"
+std::string count_algos(const std::vector<StoreRow>& rows) {
+  std::map<std::string, int> counts;
+  for (const StoreRow& row : rows) ++counts[row.candidate.algo];
+  std::vector<std::string> words;
+  for (const auto& [algo, count] : counts) words.push_back(fmt::format("{} {}", algo, count));
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+// Damaged rows are none that a merge would take.
+std::string undo_note(const Store& store, bool damaged) {
+  const std::string undo = shell_word(store.undo_path().string());
+  const std::string path = shell_word(store.path().string());
+  return damaged ? fmt::format("to undo: cp {} {}\n", undo, path)
+                 : fmt::format("to undo: convlab db merge {} --db {}\n", undo, path);
+}
+
+int prune_damaged(const Options& o) {
+  Store store = open_existing(o);
+  Output output{std::string()};
+  if (o.dry_run) {
+    std::string text;
+    for (const std::string& line : store.verify()) text += line + "\n";
+    output.write(text + fmt::format("{}: a dry run: nothing was removed\n", store.path().string()));
+    return 0;
+  }
+  const auto [removed, rebuilt] = store.prune_damaged();
+  output.write(fmt::format("{}: {} damaged {} removed, {} left\n{}{}", store.path().string(),
+                           removed, removed == 1 ? "row" : "rows", store.size(),
+                           rebuilt ? "the index was damaged, and was made anew\n" : "",
+                           removed > 0 || rebuilt ? undo_note(store, true) : ""));
+  return 0;
+}
+
+int prune(const Options& given) {
+  Options o = with_canonical_problem(given);
+  const bool filtered = o.stale || !o.problem.empty() ||
+                        o.common.passes.size() != all_passes.size() || !o.algos.empty() ||
+                        !o.statuses.empty() || !o.before.empty();
+  if (o.damaged && filtered)
+    throw InputError("db prune: a damaged row matches no filter: give --damaged alone");
+  if (o.damaged) return prune_damaged(o);
+  if (!filtered)
+    throw InputError(
+        "db prune: no filter: expected a problem, --stale, --damaged, --pass, --algos, --status or "
+        "--before");
+  AlgoRegistry registry;
+  append_all_algos(registry);
+  Store store = open_existing(o);
+  std::vector<StoreRow> going = store.rows();
+  o.algos = named_algos(o.algos, going, registry);
+  const auto goes = [&](const StoreRow& row) {
+    return matches(row, o) && (!o.stale || is_stale(row, registry));
+  };
+  std::erase_if(going, [&](const StoreRow& row) { return !goes(row); });
+  Output output{std::string()};
+  const std::string path = store.path().string();
+  if (going.empty()) {
+    output.write(fmt::format("{}: nothing matched: 0 of {} rows removed\n", path, store.size()));
+    return 0;
+  }
+  if (o.dry_run) {
+    Report report = narrow_report(going);
+    report.notes = {
+        fmt::format("{}: {} of {} rows would be removed", path, going.size(), store.size())};
+    output.write(render(report, Format::table));
+    return 0;
+  }
+  const std::int64_t removed = store.prune(goes);
+  output.write(fmt::format("{}: {} {} removed ({}), {} left\n{}", path, removed,
+                           removed == 1 ? "row" : "rows", count_algos(going), store.size(),
+                           removed > 0 ? undo_note(store, false) : ""));
+  return 0;
+}
+
+void add_filters(CLI::App& app, Options& o) {
+  add_text(app, "PROBLEM", o.problem, "Rows of this problem only: mb1ic64ih56oc64oh56kh3ph1", "");
+  add_passes(app, o.common);
+  add_parsed(
+      app, "--algos", [&o](const std::string& text) { o.algos = split_list(text); },
+      "Rows of these algorithms only; onednn stands for all onednn.*", "ID,...");
+  add_parsed(
+      app, "--status",
+      [&o](const std::string& text) {
+        o.statuses.clear();
+        for (const std::string& item : split_list(text)) o.statuses.push_back(parse_status(item));
+      },
+      "Rows with these outcomes only: ok, refused, failed, inaccurate, timeout, dropped",
+      "STATUS,...");
+  add_parsed(
+      app, "--before", [&o](const std::string& text) { o.before = parse_date(text); },
+      "Rows older than this UTC date only, as in 2026-01-31", "DATE");
+}
+
+}  // namespace
+
+VerbAction declare_db(CLI::App& app) {
+  const auto o = std::make_shared<Options>();
+  const auto chosen = std::make_shared<VerbAction>();
+  const auto add = [&](const char* name, const char* summary, int (*act)(const Options&)) {
+    CLI::App* const sub = app.add_subcommand(name, summary);
+    sub->footer("");
+    add_db(*sub, o->common);
+    sub->callback([o, chosen, act] { *chosen = [o, act] { return act(*o); }; });
+    return sub;
+  };
+  CLI::App* sub = add("show", "Lists the stored rows, one a candidate", show);
+  add_filters(*sub, *o);
+  add_wide(*sub, o->common, "type, layouts, threads, cache, error, date, commit and reason");
+  add_output(*sub, o->common, {"table", "csv", "json", "md"});
+  add("verify", "Is the file sound? Exits 1 if the store is damaged", verify);
+  sub = add("merge", "Take over the rows of other stores; the newer row wins", merge);
+  sub->add_option("FILE", o->files, "Stores")->required()->type_name("");
+  sub = add("export", "All rows as JSON", export_rows);
+  add_parsed(
+      *sub, "--output",
+      [o](const std::string& path) {
+        format_of_suffix(path, {"json"});
+        o->common.output = path;
+      },
+      "Write there instead of to stdout, all or nothing", "FILE");
+  sub = add("import", "Take over exported rows; the newer row wins", import_rows);
+  sub->add_option("FILE", o->files, "Files that `convlab db export` wrote")
+      ->required()
+      ->type_name("");
+  sub = add("prune", "Forget rows that match every filter given; leaves a copy beside the store",
+            prune);
+  add_filters(*sub, *o);
+  add_flag(*sub, "--stale", o->stale,
+           "Rows of algorithms, or versions of them, that this build does not have, and rows "
+           "measured by a former protocol; not those of a device that this build does not know");
+  add_flag(*sub, "--damaged", o->damaged, "Rows in which verify finds something wrong");
+  add_flag(*sub, "--dry-run", o->dry_run, "Only say which rows would go");
+  app.footer(
+      "Examples:\n"
+      "  convlab db show mb1ic64ih56oc64oh56kh3ph1 --pass fwd --wide\n"
+      "  convlab db show --algos winograd --format csv\n"
+      "  convlab db verify\n"
+      "  convlab db export --output tuned.json    then, elsewhere: convlab db import tuned.json\n"
+      "  convlab db merge colleague.db --db team.db\n"
+      "  convlab db prune --stale --dry-run\n"
+      "  convlab db prune --status failed,timeout --before 2026-01-31\n"
+      "convlab db SUBVERB --help shows its flags.");
+  return [chosen] {
+    if (!*chosen)
+      throw InputError("db: expected one of show, verify, merge, export, import, prune");
+    return (*chosen)();
+  };
+}
+
+}  // namespace convlab

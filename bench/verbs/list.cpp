@@ -1,0 +1,153 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+
+#include "bench/options/targets.h"
+#include "bench/options/tune_options.h"
+#include "bench/output.h"
+#include "bench/reports/tune_cells.h"
+#include "bench/verbs/verbs.h"
+#include "nets/zoo/zoo.h"
+
+namespace convlab {
+namespace {
+
+struct Options {
+  CommonOptions common;
+  TuneOptions tune;
+};
+
+// Small problems that each ask for one thing more than the first.
+const std::vector<NamedProblem>& probes() {
+  static const std::vector<NamedProblem> list = [] {
+    std::vector<NamedProblem> parsed;
+    for (const char* text :
+         {"mb1ic32ih16oc32oh16kh3ph1n3x3", "mb1ic64ih16oc64oh16kh1ph0n1x1",
+          "mb1ic32ih16oc32oh16kh5ph2n5x5", "mb1ic32ih16oc32oh8kh3sh2ph1nstride",
+          "mb1ic32ih16oc32oh16kh3ph2dh1ndilation", "g2mb1ic32ih16oc32oh16kh3ph1ngroups",
+          "g32mb1ic32ih16oc32oh16kh3ph1ndepthwise", "mb1ic3ih16oc32oh16kh3ph1nC=3",
+          "mb1ic32ih16oc32oh8kh3sh2ph0nasym_pad"})
+      parsed.push_back(parse_problem(text));
+    return parsed;
+  }();
+  return list;
+}
+
+// Nothing is run: the heuristic asks every algorithm in every layout, and refusals come with it.
+TuneTable ask(const std::vector<TuneItem>& items, const Options& o, Device& device) {
+  TuneOptions options = o.tune;
+  options.mode = TuneMode::heuristic;
+  options.layout = chosen_layout(o.common, device);
+  options.max_error = 0;
+  return tune(items, options, append_all_algos, device);
+}
+
+bool takes(const LayerResult& layer, const std::string& algo) {
+  return std::any_of(layer.candidates.begin(), layer.candidates.end(), [&](const Candidate& c) {
+    return c.algo == algo && c.status != Status::refused;
+  });
+}
+
+Report support_report(const Options& o, Device& device, const AlgoRegistry& registry) {
+  std::vector<TuneItem> items;
+  for (const NamedProblem& probe : probes())
+    for (const Pass pass : all_passes)
+      for (const DType dtype : all_dtypes) {
+        items.push_back({probe, false});
+        items.back().layer.problem.pass = pass;
+        items.back().layer.problem.dtype = dtype;
+      }
+  const TuneTable table = ask(items, o, device);
+  Report report;
+  report.columns = {"algo", "version", "origin"};
+  for (const NamedProblem& probe : probes()) report.columns.push_back(probe.name);
+  report.columns.insert(report.columns.end(), {"types", "what"});
+  for (const ConvAlgo* algo : registry.for_device(device.info().kind)) {
+    const AlgoInfo& info = algo->info();
+    std::vector<Cell> row{info.id, std::int64_t(info.version),
+                          info.origin == Origin::own ? "own" : "vendor"};
+    std::set<DType> types;
+    for (const NamedProblem& probe : probes()) {
+      std::string passes;
+      for (const LayerResult& layer : table.layers) {
+        if (layer.layer.name != probe.name || !takes(layer, info.id)) continue;
+        types.insert(layer.layer.problem.dtype);
+        const char letter = "fdw"[std::size_t(layer.layer.problem.pass)];
+        if (passes.find(letter) == std::string::npos) passes += letter;
+      }
+      row.push_back(passes.empty() ? "-" : passes);
+    }
+    std::vector<std::string_view> names;
+    for (const DType type : types) names.push_back(to_string(type));
+    row.push_back(fmt::format("{}", fmt::join(names, " ")));
+    row.push_back(info.summary);
+    report.rows.push_back(std::move(row));
+  }
+  report.notes = {
+      "f, d, w: takes such problems forward, backward_data, backward_filter (some type, some "
+      "layout).",
+      fmt::format("Nets: {}", fmt::join(net_names(), " "))};
+  return report;
+}
+
+Report refusal_report(const std::vector<TuneItem>& items, const Options& o, Device& device,
+                      const AlgoRegistry& registry) {
+  Report report;
+  report.columns = {"layer", "problem", "pass", "algo", "takes", "candidates", "reason"};
+  for (const LayerResult& layer : ask(items, o, device).layers)
+    for (const ConvAlgo* algo : registry.for_device(device.info().kind)) {
+      const std::string& id = algo->info().id;
+      std::int64_t count = 0;
+      std::string reason;
+      for (const Candidate& c : layer.candidates) {
+        if (c.algo != id) continue;
+        if (c.status == Status::refused)
+          reason = c.reason;
+        else
+          ++count;
+      }
+      const ConvProblem& p = layer.layer.problem;
+      report.rows.push_back({show_layer(layer.layer), to_text(p), to_string(p.pass), id,
+                             count > 0 ? "yes" : "no", count, count > 0 ? "" : reason});
+    }
+  report.notes = {"candidates: configs x layouts that would be tried."};
+  return report;
+}
+
+int run(const Options& o) {
+  Output output(o.common.output);
+  const std::unique_ptr<Device> device = open_device(o.common);
+  AlgoRegistry registry;
+  append_all_algos(registry);
+  Report report =
+      o.common.targets.empty()
+          ? support_report(o, *device, registry)
+          : refusal_report(resolve_targets(o.common, device->info()), o, *device, registry);
+  report.provenance = provenance(*device);
+  output.write(render(report, o.common.format));
+  return 0;
+}
+
+}  // namespace
+
+VerbAction declare_list(CLI::App& app) {
+  const auto o = std::make_shared<Options>();
+  add_targets(app, o->common);
+  add_device(app, o->common);
+  add_layout(app, o->common);
+  add_output(app, o->common, {"table", "csv", "json", "md"});
+  set_footer(
+      app,
+      "Without a TARGET: each algorithm, and which kinds of problems it takes in which pass. With\n"
+      "one: for each of its problems who takes it, and why the others refuse.\n\n"
+      "Examples:\n"
+      "  convlab list\n"
+      "  convlab list --device cuda\n"
+      "  convlab list mb1ic64ih56oc64oh28kh3sh2ph1 --pass fwd\n"
+      "  convlab list googlenet --layout nchw --dtype f64 --format md");
+  return [o] { return run(*o); };
+}
+
+}  // namespace convlab

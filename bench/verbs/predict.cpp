@@ -1,0 +1,217 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include "bench/options/net_options.h"
+#include "bench/options/tune_options.h"
+#include "bench/output.h"
+#include "bench/reports/nets/predict_report.h"
+#include "bench/verbs/verbs.h"
+#include "conv/error.h"
+#include "conv/text/text.h"
+#include "nets/data/loader.h"
+#include "nets/weights/file_io.h"
+#include "nets/weights/notes.h"
+#include "nets/weights/weights.h"
+#include "nets/zoo/zoo.h"
+
+namespace convlab {
+namespace {
+
+struct Options {
+  NetArguments net;
+  std::string weights, classes;
+  std::vector<std::string> images;
+  PixelStatistics pixels;
+};
+
+// Pictures that nobody has labelled.
+class ImageFiles : public Dataset {
+ public:
+  explicit ImageFiles(const std::vector<std::string>& files) : files_(files) {}
+  std::int64_t size() const override { return std::int64_t(files_.size()); }
+  const std::vector<std::string>& classes() const override { return classes_; }
+  std::int32_t label(std::int64_t) const override { return 0; }
+  Image image(std::int64_t i) const override { return read_image(name(i)); }
+  std::string name(std::int64_t i) const override { return files_[std::size_t(i)]; }
+
+ private:
+  const std::vector<std::string>& files_;
+  std::vector<std::string> classes_{"unknown"};
+};
+
+// Before a net is planned. Decoding many would take as long as classifying them: of those beyond
+// the first few only that they can be opened.
+void require_images(const ImageFiles& images) {
+  constexpr std::int64_t decoded = 16;
+  for (std::int64_t i = 0; i < images.size(); ++i)
+    if (i < decoded || !std::ifstream(images.name(i))) static_cast<void>(images.image(i));
+}
+
+// --classes, else what the weights say; empty where they do not.
+std::vector<std::string> class_names(const Options& o, const WeightsNotes& notes,
+                                     std::int64_t outputs) {
+  std::vector<std::string> names = notes.classes;
+  if (!o.classes.empty()) {
+    names = read_lines(o.classes);
+    require_class_names(o.classes, names);
+  }
+  if (o.classes.empty() ? !names.empty() && std::int64_t(names.size()) != outputs
+                        : std::int64_t(names.size()) != outputs)
+    throw InputError(fmt::format("{}: names of {} classes, but {} has {} outputs",
+                                 o.classes.empty() ? o.weights : o.classes, names.size(), o.weights,
+                                 outputs));
+  return names;
+}
+
+// As the weights say they were tested, else as nets for images of this size usually are; flags know
+// better.
+Transform input_transform(const Options& o, const WeightsNotes& notes, const Dataset& images,
+                          const Shape& input) {
+  Transform t = notes.transform ? *notes.transform
+                                : usual_transform(images, input.c, input.h, input.w, Split::test);
+  normalise(t, notes.pixels, o.weights + ": ");
+  normalise(t, o.pixels);
+  if (t.channels * t.height * t.width != input.c * input.h * input.w)
+    throw InputError(fmt::format("{}: is for an input of {}x{}x{}, the net's is {}x{}x{}",
+                                 o.weights, t.channels, t.height, t.width, input.c, input.h,
+                                 input.w));
+  return t;
+}
+
+void read_weights(Net& net, const ArrayReader& file) {
+  const LoadedWeights loaded = load_weights(net, file);
+  if (!loaded.ignored.empty())
+    say(fmt::format("{}: ignored the auxiliary classifiers {}, which {} here leaves out",
+                    file.path(), fmt::join(loaded.ignored, ", "), net.graph().name()));
+}
+
+std::vector<double> as_doubles(const Buffer& buffer, DType dtype) {
+  const auto values = [&]<class T>(const T* data) {
+    return std::vector<double>(data, data + buffer.bytes() / sizeof(T));
+  };
+  return dtype == DType::f64 ? values(buffer.as<double>()) : values(buffer.as<float>());
+}
+
+// The logits of every image, or of those that were done when `stop` came.
+std::vector<Prediction> classify(Net& net, DataLoader& loader,
+                                 const std::vector<std::string>& names, Device& device,
+                                 const std::atomic<bool>& stop) {
+  const Shape& y = net.graph().nodes().back().shape;
+  const DType dtype = net.plan().dtype;
+  const Buffer output = device.allocate_pinned(std::size_t(y.n * y.c * size_of(dtype)));
+  std::vector<Prediction> predictions;
+  Progress progress;
+  loader.start(0);
+  while (const Batch* batch = stop ? nullptr : loader.next()) {
+    progress.bar(predictions.size(), names.size(), "images");
+    net.set_input(batch->input);
+    net.forward();
+    net.read_output(output.span());
+    const std::vector<double> logits = as_doubles(output, dtype);
+    for (std::int64_t i = 0; i < batch->images; ++i) {
+      const auto first = logits.begin() + i * y.c;
+      predictions.push_back({names[predictions.size()], {first, first + y.c}});
+    }
+  }
+  return predictions;
+}
+
+int run(const Options& given) {
+  Options o = given;
+  // An image in the net's place.
+  if (o.images.empty() && !o.net.common.targets.empty() &&
+      std::filesystem::is_regular_file(o.net.common.targets.front()))
+    throw InputError(
+        fmt::format("predict: no net: '{}' is a file: expected a net before the images, as in "
+                    "`convlab predict resnet18 --weights resnet18.safetensors cat.jpg`",
+                    o.net.common.targets.front()));
+  if (o.net.common.targets.empty() || o.images.empty())
+    throw InputError(fmt::format(
+        "predict: no {}: expected a net and images, as in `convlab predict resnet18 --weights "
+        "resnet18.safetensors cat.jpg`",
+        o.net.common.targets.empty() ? "net" : "image"));
+  if (o.weights.empty())
+    throw InputError("predict: no weights: expected --weights FILE, a .safetensors or .npz");
+  o.net.forward_only = true;
+  Output output(o.net.common.output);
+  const ArrayReader weights = naming("--weights", [&] { return ArrayReader(o.weights); });
+  const WeightsNotes notes = notes_of(weights.header().metadata, o.weights);
+  std::string& name = o.net.common.targets.front();
+  const Graph plain = make_net(name, 1);
+  try {  // a number of classes is part of the net's name
+    name = make_net(name, 1, outputs_of(weights.header(), plain)).name();
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("{}: {}", o.weights, error.what()));
+  }
+  if (!notes.net.empty() && notes.net != name)
+    throw InputError(fmt::format("{}: the weights of {}, not of {}", o.weights, notes.net, name));
+  Predictions predictions;
+  predictions.net = name;
+  predictions.weights = o.weights;
+
+  const ImageFiles images(o.images);
+  const Shape input = plain.nodes().front().shape;
+  const Transform transform = input_transform(o, notes, images, input);
+  validate(transform);
+  predictions.classes = class_names(o, notes, make_net(name, 1).nodes().back().shape.c);
+  require_images(images);
+  const std::unique_ptr<Device> device = open_device(o.net.common);
+  AlgoRegistry registry;
+  append_all_algos(registry);
+  const PlannedNet planned = planned_net(o.net, "predict", registry, *device);
+  Net net(planned.graph, planned.plan, registry, *device, {.loss = Loss::none});
+  read_weights(net, weights);
+  net.freeze();
+
+  const std::atomic<bool>& stop = stop_on_interrupt();
+  DataLoader loader(images, transform,
+                    {.batch = planned.plan.batch, .dtype = planned.plan.dtype, .bad_images = 0},
+                    *device);
+  predictions.images = classify(net, loader, o.images, *device, stop);
+  predictions.complete = !stop;
+  predictions.provenance = provenance(*device);
+  output.write(render(predictions, o.net.common.format));
+  return stop ? interrupted_exit_code : 0;
+}
+
+}  // namespace
+
+VerbAction declare_predict(CLI::App& app) {
+  const auto o = std::make_shared<Options>();
+  add_net(app, o->net.common);
+  add_texts(app, "IMAGE", o->images, "JPEG or PNG files");
+  add_text(app, "--weights", o->weights,
+           "A .safetensors or .npz with torchvision's names, as `convlab train` writes them",
+           "FILE");
+  add_text(app, "--classes", o->classes,
+           "Names of the classes, one a line; default: those in the weights, else numbers", "FILE");
+  add_normalisation(app, o->pixels);
+  add_device(app, o->net.common);
+  add_layout(app, o->net.common);
+  add_limits(app, o->net.tune);
+  add_algo_choice(app, o->net.tune);
+  add_db(app, o->net.common);
+  add_plan_file(app, o->net);
+  add_output(app, o->net.common, {"table", "csv", "json", "md"});
+  set_footer(
+      app,
+      "Prints the five most likely classes of each image with their probabilities; --format json\n"
+      "also has the logits. The weights decide the number of classes, and their metadata how an\n"
+      "image becomes the input; without any it is scaled, cropped in the middle and normalised as\n"
+      "for ImageNet. Algorithms and layouts come from the tuning store, as for `time\n"
+      "--forward-only`.\n\n"
+      "Examples:\n"
+      "  convlab predict resnet18 --weights resnet18.safetensors cat.jpg dog.png\n"
+      "  convlab predict resnet18 --weights resnet18.safetensors --classes imagenet.txt cat.jpg\n"
+      "  convlab predict resnet20 --weights trained.safetensors --batch 16 --format json *.png\n"
+      "  convlab predict vgg16 --weights vgg16.npz --device cuda cat.jpg\n\n"
+      "From PyTorch: safetensors.torch.save_file(model.state_dict(), 'resnet18.safetensors').");
+  return [o] { return run(*o); };
+}
+
+}  // namespace convlab

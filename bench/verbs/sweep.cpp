@@ -1,0 +1,202 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "autotune/measure/ceilings.h"
+#include "bench/options/targets.h"
+#include "bench/options/tune_options.h"
+#include "bench/output.h"
+#include "bench/reports/gnuplot.h"
+#include "bench/reports/sweep_report.h"
+#include "bench/verbs/verbs.h"
+#include "conv/error.h"
+
+namespace convlab {
+namespace {
+
+struct Options {
+  TuneArguments tuning;
+  std::vector<std::string> axes;
+  std::string svg;
+};
+
+// The points that one device and one --layout serve.
+struct Group {
+  CommonOptions common;
+  std::vector<std::size_t> points;
+};
+
+std::vector<Group> groups(const CommonOptions& common, const std::vector<SweepPoint>& points) {
+  std::vector<Group> groups;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& g) {
+      return g.common.threads == points[i].threads && g.common.layout == points[i].layout;
+    });
+    if (group == groups.end()) {
+      group = groups.insert(group, {common, {}});
+      group->common.threads = points[i].threads;
+      group->common.layout = points[i].layout;
+    }
+    group->points.push_back(i);
+  }
+  return groups;
+}
+
+std::vector<TuneItem> items_of(const Group& group, const std::vector<SweepPoint>& points,
+                               const DeviceInfo& device) {
+  std::vector<TuneItem> items;
+  for (const std::size_t i : group.points) {
+    CommonOptions one = group.common;
+    one.targets = {to_text(points[i].problem)};
+    one.dtype = points[i].problem.dtype;
+    one.batches.clear();
+    for (TuneItem& item : resolve_targets(one, device)) items.push_back(std::move(item));
+  }
+  return items;
+}
+
+Sweep planned_sweep(const Options& o) {
+  const CommonOptions& common = o.tuning.common;
+  if (common.targets.size() != 1)
+    throw InputError(
+        "sweep: expected one problem, as in "
+        "`convlab sweep mb1ic64ih56oc64oh56kh3ph1 -a n=1:256:*2`");
+  if (o.axes.empty())
+    throw InputError("sweep: nothing to vary: expected an axis, as in -a n=1:256:*2 or -a r=1,3,5");
+  Sweep sweep;
+  for (const std::string& text : o.axes)
+    sweep.axes.push_back(naming("--axis", [&] { return parse_axis(text); }));
+  const std::string& target = common.targets.front();
+  if (!looks_like_problem(target))
+    throw InputError(fmt::format(
+        "sweep: '{}' is not a problem: expected one as in mb1ic64ih56oc64oh56kh3ph1", target));
+  sweep.base = parse_problem(target).problem;
+  sweep.base.dtype = common.dtype;
+  if (common.batches.size() > 1)
+    throw InputError("sweep: --batch takes one size here: expected -a n=... to vary it");
+  if (!common.batches.empty() && std::any_of(sweep.axes.begin(), sweep.axes.end(),
+                                             [](const Axis& axis) { return axis.name == "n"; }))
+    throw InputError(fmt::format("sweep: --batch {} and -a n=... both set the batch: drop one",
+                                 common.batches.front()));
+  if (!common.batches.empty()) sweep.base.n = common.batches.front();
+  sweep.points = naming("--axis", [&] {
+    return sweep_points({{}, sweep.base, common.threads, common.layout}, sweep.axes);
+  });
+  sweep.passes = common.passes;
+  sweep.layers.resize(sweep.points.size() * sweep.passes.size());
+  sweep.wide = common.wide;
+  sweep.predicted = o.tuning.tune.mode == TuneMode::heuristic;
+  return sweep;
+}
+
+std::string text_chart(const Sweep& sweep) {
+  const std::optional<std::string> chart =
+      gnuplot(text_chart_script(sweep, int(terminal_columns(terminal_width))));
+  if (!chart) return fmt::format("(No chart: {}.)\n\n", no_gnuplot);
+  std::string text;  // without the blanks that fill every line
+  for (std::size_t at = 0, end = 0; at < chart->size(); at = end + 1) {
+    end = std::min(chart->find('\n', at), chart->size());
+    const std::string line = chart->substr(at, end - at);
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return text + "\n";
+}
+
+int run(const Options& o) {
+  Sweep sweep = planned_sweep(o);
+  Output output(o.tuning.common.output);
+  std::optional<Output> svg;
+  if (!o.svg.empty()) {
+    if (!gnuplot("")) throw EnvironmentError(fmt::format("--svg: {}", no_gnuplot));
+    svg.emplace(o.svg, "--svg");
+  }
+
+  // Every device and problem is looked at before the first is measured.
+  struct Part {
+    TuneArguments arguments;
+    std::vector<std::size_t> points;
+    std::unique_ptr<Device> device;
+    std::vector<TuneItem> items;
+  };
+  std::vector<Part> parts;
+  for (Group& group : groups(o.tuning.common, sweep.points)) {
+    Part part{{group.common, o.tuning.tune}, group.points, open_device(group.common), {}};
+    part.items = items_of(group, sweep.points, part.device->info());
+    parts.push_back(std::move(part));
+  }
+
+  const std::size_t passes = sweep.passes.size();
+  TuningPart progress{.items_before = 0, .items_total = sweep.layers.size()};
+  std::string db = sweep.predicted ? "" : db_path(o.tuning.common);
+  bool interrupted = false, stored = true;
+  for (Part& part : parts) {
+    if (interrupted) break;
+    TuneOutcome outcome;
+    try {
+      outcome = run_tuning(part.arguments, part.items, *part.device, db, progress);
+    } catch (const CeilingsInterrupted&) {
+      if (progress.items_before == 0) throw;
+      interrupted = true;
+      break;
+    }
+    interrupted = outcome.interrupted;
+    if (!outcome.table.store_error.empty()) {
+      stored = false;
+      db.clear();  // the other points go on without
+    }
+    for (std::size_t i = 0; i < part.points.size(); ++i)
+      std::move(outcome.table.layers.begin() + std::ptrdiff_t(i * passes),
+                outcome.table.layers.begin() + std::ptrdiff_t((i + 1) * passes),
+                sweep.layers.begin() + std::ptrdiff_t(part.points[i] * passes));
+    sweep.provenance = std::move(outcome.table.provenance);
+    if (outcome.table.disturbances.others >= sweep.disturbances.others)
+      sweep.disturbances = outcome.table.disturbances;
+    progress.items_before += part.items.size();
+  }
+  sweep.complete = !interrupted;
+
+  const Format format = o.tuning.common.format;
+  if (svg) svg->write(gnuplot(svg_chart_script(sweep)).value_or(""));
+  output.write((format == Format::table ? text_chart(sweep) : "") + render(sweep, format));
+  return interrupted ? interrupted_exit_code : stored ? 0 : 3;
+}
+
+}  // namespace
+
+VerbAction declare_sweep(CLI::App& app) {
+  const auto o = std::make_shared<Options>();
+  add_tuning(app, o->tuning, "The problem that is varied: mb1ic64ih56oc64oh56kh3ph1");
+  add_texts(app, "-a,--axis", o->axes,
+            "The axis to vary: n c h k r stride threads dtype layout, each with a list or range. "
+            "Several axes make every combination; along the first the charts and crossovers "
+            "run",
+            "NAME=VALUES");
+  add_flag(app, "--fresh", o->tuning.tune.fresh,
+           "Measure again what the store knows, and replace it");
+  add_flag(app, "--retry-failed", o->tuning.tune.retry_failed,
+           "Run again what the store knows to have failed or timed out");
+  add_text(app, "--svg", o->svg, "The charts as a picture; needs gnuplot", "FILE");
+  add_wide(app, o->tuning.common, "configs, layouts and GFLOP/s");
+  add_output(app, o->tuning.common, {"table", "csv", "json", "md"});
+  add_db(app, o->tuning.common);
+  set_footer(
+      app,
+      "Races every algorithm at every point, as tune does, and prints the charts, the winner of\n"
+      "each point, who wins where, and what a plan tuned at one value costs at the others.\n"
+      "Results are stored as they are measured: Ctrl-C prints what is done, and the same command\n"
+      "goes on from there.\n\n"
+      "Ranges: 1:256:*2 doubles from 1 to 256, 7:56:+7 goes by 7, 1:8 by 1. h is H and W, r is R\n"
+      "and S; padding of (R-1)/2 goes on keeping the size, any other stays as it is.\n\n"
+      "Examples:\n"
+      "  convlab sweep mb1ic64ih56oc64oh56kh3ph1 -a n=1:256:*2 --pass fwd\n"
+      "  convlab sweep mb8ic64ih28oc64oh28kh3ph1 -a r=1,3,5,7,9,11 --svg filters.svg\n"
+      "  convlab sweep mb8ic64ih28oc64oh28kh3ph1 -a c=16:512:*2 -a dtype=f32,f64 --format csv\n"
+      "  convlab sweep mb8ic64ih28oc64oh28kh3ph1 -a threads=1:8 --algos winograd,direct");
+  return [o] { return run(*o); };
+}
+
+}  // namespace convlab

@@ -1,0 +1,99 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+
+#include "autotune/measure/ceilings.h"
+#include "autotune/measure/clocks.h"
+#include "bench/options/net_options.h"
+#include "bench/output.h"
+#include "bench/reports/nets/profile.h"
+#include "bench/reports/nets/time_report.h"
+#include "bench/reports/nets/trace.h"
+#include "bench/verbs/verbs.h"
+#include "conv/error.h"
+
+namespace convlab {
+namespace {
+
+struct Options {
+  NetArguments net;
+  std::string trace;
+  std::int64_t streams = 1;
+  bool profile = false;
+};
+
+int run(const Options& o) {
+  Output output(o.net.common.output);
+  std::optional<Output> trace;
+  if (!o.trace.empty()) trace.emplace(o.trace, "--trace");
+  const std::unique_ptr<Device> device = open_device(o.net.common);
+  AlgoRegistry registry;
+  append_all_algos(registry);
+  if (o.streams > 1 && device->info().kind == DeviceKind::cpu)
+    throw InputError(
+        "--streams: a CPU works on one thing after the other: expected a card, as in `--device "
+        "cuda --streams 2`");
+  const PlannedNet net = planned_net(o.net, "time", registry, *device);
+
+  ClockWatch clocks(device->info());
+  Progress progress;
+  const NetTimes times = time_net(net.graph, net.plan, registry, *device,
+                                  {.iterations = o.net.iterations,
+                                   .seed = o.net.common.seed,
+                                   .streams = o.streams,
+                                   .counters = o.profile},
+                                  progress, stop_on_interrupt());
+  const std::vector<StepInfo> steps = describe_steps(net.graph, net.plan, registry, *device);
+  TimedNet timed{net.graph, net.plan, steps, times, provenance(*device), o.net.common.wide};
+  for (auto& field : clocks.fields()) timed.provenance.fields.push_back(field);
+  // What the layers that do little but read their weights are to be held against.
+  timed.provenance.fields.emplace_back(
+      "memory_read",
+      fmt::format("{:.1f} GB/s", ceilings_of(device->info()).memory_bandwidth / 1e9));
+  std::optional<Profile> profile;
+  if (o.profile) profile = profile_net(timed, registry, *device);
+  output.write(render(timed, o.net.common.format, profile ? &*profile : nullptr));
+  if (trace) trace->write(render_trace(timed));
+  return times.interrupted ? interrupted_exit_code : 0;
+}
+
+}  // namespace
+
+VerbAction declare_time(CLI::App& app) {
+  const auto o = std::make_shared<Options>();
+  add_net_arguments(app, o->net);
+  add_plan_file(app, o->net);
+  add_iterations(app, o->net);
+  add_wide(app, o->net.common, "executed GFLOP/s, bytes and layouts");
+  add_text(app, "--trace", o->trace,
+           "A timeline of the first step-by-step iterations, for ui.perfetto.dev: one row for the "
+           "host, one for the stream of steps, each of which all threads run together",
+           "FILE");
+  add_number(app, "--streams", o->streams, 1, 64,
+             "So many nets side by side, each with its own weights, batch and stream of a card; "
+             "images/s are of all, the table is of one alone; default: 1");
+  add_flag(app, "--profile", o->profile,
+           "Where the time goes by kernel and by layer, and what to tune next");
+  add_output(app, o->net.common, {"table", "csv", "json", "md"});
+  set_footer(
+      app,
+      "Trains on random data (or, with --forward-only, infers) and prints what each step took,\n"
+      "forward, backward_data, backward_filter and update. Two measurements: whole iterations\n"
+      "undisturbed, from which images/s come, then as many with a pause around each step.\n"
+      "Algorithms and layouts come from the tuning store; tune first for the best.\n\n"
+      "Examples:\n"
+      "  convlab time resnet18 --batch 16\n"
+      "  convlab time resnet18 --batch 16 --profile\n"
+      "  convlab time vgg16 --forward-only --format csv --output vgg16.csv\n"
+      "  convlab plan resnet18 --batch 16 --format json --output plan.json\n"
+      "  convlab time resnet18 --plan plan.json\n"
+      "  convlab time googlenet --batch 8 --trace googlenet.json   for ui.perfetto.dev\n\n"
+      "The iteration's parts: t_io makes the batch on the host (random, so left out of the "
+      "total),\n"
+      "t_h2d copies it to the device, t_f is forward with the loss, t_b both backward passes,\n"
+      "t_u the update (SGD with momentum).");
+  return [o] { return run(*o); };
+}
+
+}  // namespace convlab

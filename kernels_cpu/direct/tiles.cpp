@@ -1,0 +1,425 @@
+// The register-tiled loops of direct: see direct.cpp for the derivation.
+#include <hwy/cache_control.h>
+
+#include <algorithm>
+#include <cstddef>
+
+#include "kernels_cpu/device/range.h"
+#include "kernels_cpu/direct/direct.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels_cpu/direct/tiles.cpp"
+#include <hwy/foreach_target.h>  // first: compiles the rest once per target
+#include <hwy/highway.h>
+
+#include "kernels_cpu/gemm/gemm_kernel-inl.h"
+#include "kernels_cpu/gemm/tile_output-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace convlab::cpu::HWY_NAMESPACE {
+
+// What padding reads.
+alignas(64) constexpr float kZeros[kBlock] = {};
+
+// A panel's place among the channels of its tensor.
+struct Panel {
+  std::int64_t group, channel, channels, vecs;
+
+  Panel(const Panels& panels, std::int64_t index)
+      : group(index / panels.per_group),
+        channel(group * panels.channels + index % panels.per_group * kTileCols),
+        channels(std::min<std::int64_t>(kTileCols,
+                                        panels.channels - index % panels.per_group * kTileCols)),
+        vecs(kLanes == kBlock && channels <= kLanes ? 1 : kTileVecs) {}
+
+  std::int64_t at(const ChannelView& view) const { return channel / kBlock * view.block; }
+};
+
+// One panel, one chunk of its depth, one image.
+struct ChunkJob {
+  const float* in;  // the chunk's first channel
+  const float* filter;
+  std::int64_t blocks;
+  TileOutput output;
+};
+
+// kRows pixels of the grid from `first` on, along rows and on to the next.
+template <int kRows, int kVecs>
+HWY_NOINLINE void PixelTile(const DirectPixels& d, const PixelGrid& grid, const ChunkJob& job,
+                            std::int64_t first) {
+  std::int64_t h_in[kRows], w_in[kRows], out_at[kRows];
+  std::int64_t h = first / grid.w, w = first % grid.w;
+  const bool one_row = w + kRows <= grid.w;
+  for (int i = 0; i < kRows; ++i) {
+    h_in[i] = h * d.in_step_h;
+    w_in[i] = w * d.in_step_w;
+    out_at[i] =
+        ((grid.first_h + h * d.out_step_h) * d.out.width + grid.first_w + w * d.out_step_w) *
+        d.out.pixel;
+    if (++w == grid.w) w = 0, ++h;
+  }
+
+  Tile<kRows, kVecs> tile;
+  tile.SetZero();
+  constexpr std::ptrdiff_t kCols = kVecs * kLanes;
+  const float* b = job.filter;
+  for (const Tap& tap : grid.taps) {
+    const std::int64_t h0 = h_in[0] + tap.dh, w0 = w_in[0] + tap.dw;
+    const auto inside = [&](int i) {
+      return w_in[i] + tap.dw >= 0 && w_in[i] + tap.dw < d.in.width;
+    };
+    const bool first = inside(0), last = inside(kRows - 1);
+    if (one_row && (h0 < 0 || h0 >= d.in.height)) {
+      // All padding.
+    } else if (one_row && (first || last) && inside(std::min(1, kRows - 1)) &&
+               inside(std::max(0, kRows - 2))) {
+      // At most the first or the last pixel is padding; the others lie evenly spaced.
+      const PanelA a{job.in + (h0 * d.in.width + w0) * d.in.pixel, d.in_step_w * d.in.pixel,
+                     d.in.block};
+      const PanelB panel{b, kCols, kLanes};
+      if (first && last)
+        tile.template MultiplyAdd<kBlock>(a, panel, job.blocks);
+      else if (last)
+        tile.template MultiplyAdd<kBlock, 1, kRows>(a, panel, job.blocks);
+      else
+        tile.template MultiplyAdd<kBlock, 0, kRows - 1>(a, panel, job.blocks);
+    } else {
+      std::ptrdiff_t at[kRows];
+      bool reads[kRows];
+      for (int i = 0; i < kRows; ++i) {
+        const std::int64_t ih = h_in[i] + tap.dh;
+        reads[i] = ih >= 0 && ih < d.in.height && inside(i);
+        at[i] = (ih * d.in.width + w_in[i] + tap.dw) * d.in.pixel;
+      }
+      for (std::int64_t block = 0; block < job.blocks; ++block) {
+        const float* const in = job.in + block * d.in.block;
+        std::ptrdiff_t row_at[kRows];
+        for (int i = 0; i < kRows; ++i) row_at[i] = reads[i] ? at[i] : kZeros - in;
+        tile.template MultiplyAddAt<kBlock>(in, row_at, 0,
+                                            {b + block * kBlock * kCols, kCols, kLanes}, 1);
+      }
+    }
+    b += job.blocks * kBlock * kCols;
+  }
+  job.output.Store(tile, out_at);
+}
+
+// Pixels that tiles are made of apart from others: one tile's, or where half a tile is left of each
+// line, a line. Taps need not be looked up pixel by pixel there, nor zeros be multiplied.
+std::int64_t PixelsApart(const PixelGrid& grid) {
+  return grid.h > 1 && grid.w % kTileRows == kTileRows / 2 ? grid.w : kTileRows;
+}
+
+void PixelStrip(const DirectPixels& d, const PixelGrid& grid, const DirectOperands& data,
+                std::int64_t image, std::int64_t begin, std::int64_t end, std::int64_t index) {
+  const Panel panel(d.panels, index);
+  alignas(64) float bias[kTileCols] = {};
+  if (data.bias != nullptr) std::copy_n(data.bias + panel.channel, panel.channels, bias);
+  const std::int64_t taps = std::int64_t(grid.taps.size()), chunk = d.chunk(grid);
+  const std::int64_t out_at = image * d.out.image + panel.at(d.out);
+  for (std::int64_t block = 0; block < d.in_blocks; block += chunk) {
+    const bool last = block + chunk >= d.in_blocks;
+    const ChunkJob job{
+        data.in + image * d.in.image + (panel.group * d.in_blocks + block) * d.in.block,
+        data.filter + grid.filter +
+            (index * d.in_blocks * kTileCols + block * panel.vecs * kLanes) * taps * kBlock,
+        std::min(chunk, d.in_blocks - block),
+        {data.out + out_at, last && data.residual != nullptr ? data.residual + out_at : nullptr,
+         d.out.block, last && data.bias != nullptr ? bias : nullptr, block > 0 || d.accumulate,
+         last && d.epilogue.relu, last && data.stream}};
+    const std::int64_t apart = PixelsApart(grid) == grid.w ? grid.w : end - begin;
+    for (std::int64_t at = begin; at < end; at += apart)
+      ForEachTile(
+          std::min(apart, end - at),
+          [&](auto rows, std::int64_t first) HWY_ATTR {
+            panel.vecs == 1 ? PixelTile<rows.value, 1>(d, grid, job, first)
+                            : PixelTile<rows.value, kTileVecs>(d, grid, job, first);
+          },
+          at);
+  }
+}
+
+void Pixels(const DirectPixels& d, const DirectOperands& data, std::int64_t thread) {
+  const Range panels = share(d.panels.count(), thread % d.panel_threads, d.panel_threads);
+  for (const PixelGrid& grid : d.grids) {
+    const std::int64_t pixels = grid.h * grid.w, apart = PixelsApart(grid);
+    const std::int64_t tiles = ceil_div(pixels, apart);
+    const Range own = share(d.n * tiles, thread / d.panel_threads, d.row_threads);
+    for (std::int64_t tile = own.begin; tile < own.end;) {
+      const std::int64_t image = tile / tiles, begin = tile % tiles * apart;
+      const std::int64_t count = std::min(
+          {own.end - tile, tiles - tile % tiles, std::max<std::int64_t>(1, d.strip / apart)});
+      const std::int64_t end = std::min(pixels, begin + count * apart);
+      for (std::int64_t panel = panels.begin; panel < panels.end; ++panel)
+        PixelStrip(d, grid, data, image, begin, end, panel);
+      tile += count;
+    }
+  }
+  if (data.stream) hwy::FlushStream();
+}
+
+// The output columns whose tap s falls inside the image.
+HWY_INLINE Range Inside(const ConvProblem& p, std::int64_t s) {
+  const std::int64_t w = s * p.dilation_w - p.pad_w;  // of q = 0
+  const std::int64_t first = w >= 0 ? 0 : std::min(p.q, ceil_div(-w, p.stride_w));
+  const std::int64_t last = w >= p.w ? 0 : std::min(p.q, (p.w - 1 - w) / p.stride_w + 1);
+  return {first, std::max(first, last)};
+}
+
+// sums[tap][channel][column] of one panel and channel block += rows [begin, end) of one image.
+template <int kVecs>
+HWY_NOINLINE void FilterStrip(const DirectFilter& d, const float* x, const float* dy,
+                              std::int64_t begin, std::int64_t end, bool load, float* sums) {
+  const ConvProblem& p = d.problem;
+  constexpr std::int64_t kCols = kVecs * kLanes;
+  const PanelB row_of_dy{nullptr, d.dy.pixel, VectorAt(d.dy.block, 1)};
+  for (std::int64_t r = 0; r < p.r; ++r)
+    for (std::int64_t s = 0; s < p.s; ++s) {
+      const auto [first, last] = Inside(p, s);
+      const std::int64_t w = first * p.stride_w - p.pad_w + s * p.dilation_w;
+      for (int c = 0; c < kBlock; c += kFilterRows, sums += kFilterRows * kCols) {
+        Tile<kFilterRows, kVecs> tile;
+        tile.SetZero();
+        for (std::int64_t row = begin; row < end; ++row) {
+          const std::int64_t h = row * p.stride_h - p.pad_h + r * p.dilation_h;
+          if (h < 0 || h >= p.h) continue;
+          PanelB b = row_of_dy;
+          b.data = dy + (row * p.q + first) * d.dy.pixel;
+          tile.template MultiplyAdd<1>(
+              {x + (h * p.w + w) * d.x.pixel + c, 1, p.stride_w * d.x.pixel}, b, last - first);
+        }
+        tile.ForEach([&](int i, int j, Vec& v) HWY_ATTR {
+          float* const to = sums + i * kCols + j * kLanes;
+          hn::StoreU(load ? hn::Add(v, hn::LoadU(F32(), to)) : v, F32(), to);
+        });
+      }
+    }
+}
+
+// dw (+)= the sum of the copies of one unit: [tap][channel][column] becomes [column][channel][tap],
+// four (channel, tap) at a time.
+template <int kVecs>
+HWY_NOINLINE void FinishUnit(const DirectFilter& d, const float* sums, std::int64_t copies,
+                             std::int64_t copy, const Panel& panel, std::int64_t block, float* dw) {
+  const ConvProblem& p = d.problem;
+  constexpr std::int64_t kCols = kVecs * kLanes;
+  const std::int64_t area = p.r * p.s, channels = p.c / p.groups;
+  const std::int64_t elements = std::min<std::int64_t>(kBlock, channels - block * kBlock) * area;
+  dw += (panel.channel * channels + block * kBlock) * area;
+  const hn::CappedTag<float, 4> d4;
+  for (std::int64_t element = 0; element < elements; element += 4) {
+    const std::int64_t count = std::min<std::int64_t>(4, elements - element);
+    for (int j = 0; j < kVecs; ++j) {
+      Vec v[4];
+      for (std::int64_t i = 0; i < 4; ++i) {
+        const std::int64_t e = element + std::min(i, count - 1);
+        const float* from = sums + (e % area * kBlock + e / area) * kCols + j * kLanes;
+        v[i] = hn::LoadU(F32(), from);
+        for (std::int64_t n = 1; n < copies; ++n)
+          v[i] = hn::Add(v[i], hn::LoadU(F32(), from += copy));
+      }
+      alignas(64) float four[4 * kLanes];  // [column][element]
+      hn::StoreInterleaved4(v[0], v[1], v[2], v[3], F32(), four);
+      const std::int64_t columns = std::min<std::int64_t>(kLanes, panel.channels - j * kLanes);
+      for (std::int64_t k = 0; k < columns; ++k) {
+        float* const to = dw + (j * kLanes + k) * channels * area + element;
+        const float* const value = four + 4 * k;
+        if (count == 4) {
+          const auto sum = hn::LoadU(d4, value);
+          hn::StoreU(p.accumulate ? hn::Add(sum, hn::LoadU(d4, to)) : sum, d4, to);
+        } else {
+          for (std::int64_t i = 0; i < count; ++i)
+            to[i] = p.accumulate ? to[i] + value[i] : value[i];
+        }
+      }
+    }
+  }
+}
+
+void FinishFilter(const DirectFilter& d, const DirectOperands& data, std::int64_t unit,
+                  const float* sums, std::int64_t copies) {
+  const Panel panel(d.panels, unit / d.in_blocks);
+  const std::int64_t block = unit % d.in_blocks, copy = d.units() * d.unit_floats;
+  panel.vecs == 1 ? FinishUnit<1>(d, sums, copies, copy, panel, block, data.out)
+                  : FinishUnit<kTileVecs>(d, sums, copies, copy, panel, block, data.out);
+}
+
+void Filter(const DirectFilter& d, const DirectOperands& data, std::int64_t thread) {
+  const ConvProblem& p = d.problem;
+  const Range units = share(d.units(), thread % d.filter_threads, d.filter_threads);
+  const std::int64_t copy = thread / d.filter_threads;
+  const Range rows = share(d.n * p.p, copy, d.row_threads);
+  for (std::int64_t unit = units.begin; unit < units.end; ++unit) {
+    const Panel panel(d.panels, unit / d.in_blocks);
+    const std::int64_t block = panel.group * d.in_blocks + unit % d.in_blocks;
+    const bool whole = d.row_threads == 1;
+    float* const sums = data.workspace + (whole ? thread : copy * d.units() + unit) * d.unit_floats;
+    for (std::int64_t row = rows.begin; row < rows.end;) {
+      const std::int64_t image = row / p.p, begin = row % p.p;
+      const std::int64_t end = std::min({p.p, begin + d.strip, begin + rows.end - row});
+      const float* const x = data.in + image * d.x.image + block * d.x.block;
+      const float* const dy = data.dy + image * d.dy.image + panel.at(d.dy);
+      const bool load = row > rows.begin;
+      panel.vecs == 1 ? FilterStrip<1>(d, x, dy, begin, end, load, sums)
+                      : FilterStrip<kTileVecs>(d, x, dy, begin, end, load, sums);
+      row += end - begin;
+    }
+    if (whole) FinishFilter(d, data, unit, sums, 1);
+  }
+}
+
+// Brings the rows of x that one output row sees into the patch and returns their window; `first` is
+// the first output row of its image that the thread has.
+float* FillPatch(const DirectFirst& d, const float* image, std::int64_t row, std::int64_t first,
+                 float* patch) {
+  const ConvProblem& p = d.problem;
+  const std::int64_t pitch = d.pitch(), extent = d.extent(), slide = (row - first) % d.slides;
+  const std::int64_t left = std::clamp<std::int64_t>(p.pad_w, 0, pitch);
+  const std::int64_t right = std::clamp<std::int64_t>(p.w + p.pad_w, left, pitch);
+  float* const window = patch + slide * p.stride_h * pitch;
+  for (std::int64_t c = 0; c < p.c; ++c)
+    for (std::int64_t i = slide == 0 ? 0 : std::max<std::int64_t>(0, extent - p.stride_h);
+         i < extent; ++i) {
+      float* const to = window + (c * d.height() + i) * pitch;
+      const std::int64_t h = row * p.stride_h - p.pad_h + i;
+      if (h < 0 || h >= p.h) {
+        std::fill_n(to, pitch, 0.f);
+        continue;
+      }
+      const float* const from = image + (c * p.h + h) * p.w - p.pad_w;
+      std::fill_n(to, left, 0.f);
+      std::copy(from + left, from + right, to + left);
+      std::fill(to + right, to + pitch, 0.f);
+    }
+  return window;
+}
+
+struct Neighbours {
+  std::int64_t first, step;
+  HWY_INLINE std::int64_t operator[](int i) const { return first + i * step; }
+};
+
+template <int kRows, int kVecs>
+HWY_NOINLINE void FirstTile(const DirectFirst& d, const float* patch, const float* b,
+                            const TileOutput& output, std::int64_t pixel) {
+  const ConvProblem& p = d.problem;
+  constexpr std::ptrdiff_t kCols = kVecs * kLanes;
+  Tile<kRows, kVecs> tile;
+  tile.SetZero();
+  // One loop over all taps: a short one within each row costs 4% with 7 taps, 11% with 3. Of three
+  // channels, as most images have, its turns are whole.
+  HWY_UNROLL(3)
+  for (const std::ptrdiff_t at : d.tap_at) {
+    tile.template MultiplyAdd<1>({patch + at, p.stride_w, 0}, {b, kCols, kLanes}, 1);
+    b += kCols;
+  }
+  output.Store(tile, Neighbours{pixel * d.y.pixel, d.y.pixel});
+}
+
+void FirstForward(const DirectFirst& d, const DirectOperands& data, std::int64_t thread,
+                  std::int64_t threads) {
+  const ConvProblem& p = d.problem;
+  float* const patch = data.workspace + thread * d.patch_floats();
+  const Range rows = share(p.n * p.p, thread, threads);
+  for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+    const std::int64_t image = row / p.p;
+    const float* const window =
+        FillPatch(d, data.in + image * p.c * p.h * p.w, row % p.p,
+                  std::max<std::int64_t>(0, rows.begin - image * p.p), patch);
+    for (std::int64_t index = 0; index < d.panels.count(); ++index) {
+      const Panel panel(d.panels, index);
+      alignas(64) float bias[kTileCols] = {};
+      if (data.bias != nullptr) std::copy_n(data.bias + panel.channel, panel.channels, bias);
+      const std::int64_t at = image * d.y.image + panel.at(d.y);
+      const TileOutput output{
+          data.out + at, data.residual == nullptr ? nullptr : data.residual + at,
+          d.y.block,     data.bias == nullptr ? nullptr : bias,
+          p.accumulate,  p.epilogue.relu,
+          data.stream};
+      const float* const b = data.filter + index * d.taps() * kTileCols;
+      ForEachTile(p.q, [&](auto pixels, std::int64_t q) HWY_ATTR {
+        const float* const from = window + q * p.stride_w;
+        const std::int64_t pixel = row % p.p * p.q + q;
+        panel.vecs == 1 ? FirstTile<pixels.value, 1>(d, from, b, output, pixel)
+                        : FirstTile<pixels.value, kTileVecs>(d, from, b, output, pixel);
+      });
+    }
+  }
+  if (data.stream) hwy::FlushStream();
+}
+
+// kRows taps of dw for one panel, over one output row.
+template <int kRows, int kVecs>
+HWY_NOINLINE void FirstFilterTile(const DirectFirst& d, const float* patch, const float* dy,
+                                  std::int64_t tap, bool load, float* sums) {
+  const ConvProblem& p = d.problem;
+  constexpr std::int64_t kCols = kVecs * kLanes;
+  Tile<kRows, kVecs> tile;
+  tile.SetZero();
+  tile.template MultiplyAddAt<1>(patch, d.tap_at.data() + tap, p.stride_w,
+                                 {dy, d.y.pixel, VectorAt(d.y.block, 1)}, p.q);
+  tile.ForEach([&](int i, int j, Vec& v) HWY_ATTR {
+    float* const to = sums + (tap + i) * kCols + j * kLanes;
+    hn::StoreU(load ? hn::Add(v, hn::LoadU(F32(), to)) : v, F32(), to);
+  });
+}
+
+void FirstFilter(const DirectFirst& d, const DirectOperands& data, std::int64_t thread,
+                 std::int64_t threads) {
+  const ConvProblem& p = d.problem;
+  const std::int64_t copy = d.panels.count() * d.taps() * kTileCols;
+  float* const sums = data.workspace + thread * copy;
+  float* const patch = data.workspace + threads * copy + thread * d.patch_floats();
+  const Range rows = share(p.n * p.p, thread, threads);
+  for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+    const std::int64_t image = row / p.p;
+    const float* const window =
+        FillPatch(d, data.in + image * p.c * p.h * p.w, row % p.p,
+                  std::max<std::int64_t>(0, rows.begin - image * p.p), patch);
+    for (std::int64_t index = 0; index < d.panels.count(); ++index) {
+      const Panel panel(d.panels, index);
+      const float* const dy =
+          data.dy + image * d.y.image + panel.at(d.y) + row % p.p * p.q * d.y.pixel;
+      float* const to = sums + index * d.taps() * kTileCols;
+      const bool load = row > rows.begin;
+      ForEachTile(d.taps(), [&](auto taps, std::int64_t tap) HWY_ATTR {
+        panel.vecs == 1 ? FirstFilterTile<taps.value, 1>(d, window, dy, tap, load, to)
+                        : FirstFilterTile<taps.value, kTileVecs>(d, window, dy, tap, load, to);
+      });
+    }
+  }
+}
+
+}  // namespace convlab::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace convlab::cpu {
+
+HWY_EXPORT(Pixels);
+HWY_EXPORT(Filter);
+HWY_EXPORT(FinishFilter);
+HWY_EXPORT(FirstForward);
+HWY_EXPORT(FirstFilter);
+
+void direct_pixels(const DirectPixels& d, const DirectOperands& data, std::int64_t thread) {
+  HWY_DYNAMIC_DISPATCH(Pixels)(d, data, thread);
+}
+void direct_filter(const DirectFilter& d, const DirectOperands& data, std::int64_t thread) {
+  HWY_DYNAMIC_DISPATCH(Filter)(d, data, thread);
+}
+void direct_finish_filter(const DirectFilter& d, const DirectOperands& data, std::int64_t unit) {
+  HWY_DYNAMIC_DISPATCH(FinishFilter)
+  (d, data, unit, data.workspace + unit * d.unit_floats, d.row_threads);
+}
+void direct_first_forward(const DirectFirst& d, const DirectOperands& data, std::int64_t thread,
+                          std::int64_t threads) {
+  HWY_DYNAMIC_DISPATCH(FirstForward)(d, data, thread, threads);
+}
+void direct_first_filter(const DirectFirst& d, const DirectOperands& data, std::int64_t thread,
+                         std::int64_t threads) {
+  HWY_DYNAMIC_DISPATCH(FirstFilter)(d, data, thread, threads);
+}
+
+}  // namespace convlab::cpu
+#endif  // HWY_ONCE

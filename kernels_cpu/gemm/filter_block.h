@@ -1,0 +1,52 @@
+// A filter from KCRS to what the products over blocked activations read. Internal.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "conv/problem.h"
+#include "kernels_cpu/gemm/pixel_grid.h"
+
+namespace convlab::cpu {
+
+// The filter of one group, seen from the pass's input to its output, which are y and x backwards:
+// steps between neighbouring channels, in floats. Taps lie side by side.
+struct FilterView {
+  const float* w = nullptr;
+  std::int64_t in_step = 0, out_step = 0;
+
+  FilterView(const ConvProblem&, const void* w, std::int64_t group = 0);
+  const float* at(std::int64_t in, std::int64_t out) const {
+    return w + in * in_step + out * out_step;
+  }
+};
+
+// Of a grid: which of its taps each element of an r x s filter is, or below zero if none.
+std::vector<std::int64_t> tap_of_element(const PixelGrid&, std::int64_t elements);
+
+// A channel block of the input and a panel's columns of the output, from (in, out) on: how many of
+// them there are, and how many are packed.
+struct FilterBlock {
+  std::int64_t in = 0, out = 0;
+  std::int64_t channels = 0, columns = 0;
+  std::int64_t packed_channels = 0, packed_columns = 0;
+  bool in_fours = false;  // of columns, as QuadTile reads them: at most 32
+};
+
+// to[tap * tap_step + channel * packed_columns + column], or in fours quad_at(...) in place of the
+// latter two; zero where there is no channel or column.
+void pack_block(const FilterView&, const FilterBlock&, const std::vector<std::int64_t>& tap_of,
+                std::int64_t tap_step, float* to);
+
+// Where a step of a column lies in B for QuadTile, of 4 * fours columns: [step / 4], and there as
+// vectors [column % fours][column / fours][step % 4], so that a row's sums end nearly in their
+// order; of six fours the first four so, and then the other two.
+constexpr std::int64_t quad_at(std::int64_t fours, std::int64_t step, std::int64_t column) {
+  const std::int64_t before = column < 16 ? 0 : 4;
+  const std::int64_t part = before > 0 ? fours - before : std::min<std::int64_t>(fours, 4);
+  column -= 4 * before;
+  return (step / 4 * fours + before + column % part) * 16 + column / part * 4 + step % 4;
+}
+
+}  // namespace convlab::cpu

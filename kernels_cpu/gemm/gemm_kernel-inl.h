@@ -1,0 +1,344 @@
+// The register-tile micro-kernel under every product on the CPU: C[rows][cols] += A B, where the C
+// tile stays in registers, B is read a vector at a time, and each element of A is broadcast.
+//
+// With kRows x kVecs accumulators one step of depth loads kVecs vectors and kRows broadcasts for
+// kRows * kVecs multiply-adds. 14 x 2 fills the 32 registers of AVX-512 (28 + 2 + 1) and 6 x 2 the
+// 16 of AVX2 (12 + 2 + 1); both have more independent chains than the latency of a multiply-add
+// times two units (8 to 10), and more multiply-adds than loads. Van Zee & van de Geijn 2015 (BLIS)
+// has the general argument.
+//
+// Blocked activations hold the channels of one pixel in one cache line, so depth comes in groups:
+//   A(i, g * kGroup + c) = a.data[g * a.group_stride + i * a.row_stride + c]
+//   B(d, v)              = b.data[d * b.depth_stride + v * b.vec_stride], one vector.
+// Rows are pixels and kGroup the channel block; or rows are channels (row_stride 1), depth runs
+// over pixels and kGroup is 1. Everything is inlined: strides that are constants at the call become
+// displacements.
+//
+// Per-target header: include it after hwy/foreach_target.h.
+#if defined(CONVLAB_KERNELS_CPU_GEMM_GEMM_KERNEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef CONVLAB_KERNELS_CPU_GEMM_GEMM_KERNEL_INL_H_
+#undef CONVLAB_KERNELS_CPU_GEMM_GEMM_KERNEL_INL_H_
+#else
+#define CONVLAB_KERNELS_CPU_GEMM_GEMM_KERNEL_INL_H_
+#endif
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels_cpu/device/range.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace convlab::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F32 = hn::CappedTag<float, 16>;
+using Vec = hn::Vec<F32>;
+constexpr int kLanes = HWY_LANES(float);
+// Channels in one block of the blocked layout: nchw16c, else nchw8c.
+constexpr int kBlock = kLanes == 16 ? 16 : 8;
+// The shape of the full tile, and its columns in floats.
+constexpr int kTileRows = kLanes == 16 ? 14 : 6;
+constexpr int kTileVecs = 2;
+constexpr int kTileCols = kTileVecs * kLanes;
+// Rows of backward_filter's tiles: channels or filters that share a block.
+constexpr int kFilterRows = kBlock / 2;
+
+// How many groups of A before its turn one is asked for: some 800 cycles, as long as memory takes.
+constexpr int kGroupsAhead = kLanes == 16 ? 2 : 16;
+// The eight steps of a group of AVX2's are a straight line: each load then goes from group to group
+// by an even step, which the core's prefetcher follows (Zen 3, A out of L2: 0.87 of peak, 0.70 in a
+// loop of four steps). AVX-512's groups are twice as deep and its tiles larger; they loop.
+constexpr bool kStraight = kLanes == 8;
+
+// GCC 12 would read a vector from memory again for each of its uses.
+HWY_INLINE void KeepInRegister(Vec& v) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128
+  asm("" : "+v"(v.raw));
+#endif
+  (void)v;
+}
+
+// Of a straight line GCC 12 would put a product's sum where its factor was, if that is met no more,
+// and move sums about between the registers.
+HWY_INLINE void UsedUpToHere(const Vec& factor) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128
+  if constexpr (kStraight) asm volatile("" : : "v"(factor.raw));
+#endif
+  (void)factor;
+}
+
+// And it would work out each step's offset of each row beforehand, more than there are registers.
+template <class T>
+HWY_INLINE void HideOrigin(T*& p) {
+  asm("" : "+r"(p));
+}
+
+struct PanelA {
+  const float* data;
+  std::ptrdiff_t row_stride, group_stride;  // in floats
+};
+
+struct PanelB {
+  const float* data;
+  std::ptrdiff_t depth_stride = kTileCols, vec_stride = kLanes;  // in floats
+};
+
+// What is read soon after and would arrive too late: step c asks for data + c * step.
+struct Ahead {
+  const float* data;
+  std::ptrdiff_t step;  // in floats
+  HWY_INLINE void Ask(std::int64_t c) const { hwy::Prefetch(data + c * step); }
+};
+struct AheadToL2 {
+  const float* data;
+  std::ptrdiff_t step;
+  HWY_INLINE void Ask(std::int64_t c) const { __builtin_prefetch(data + c * step, 0, 2); }
+};
+// kRows groups of neighbours, a line or two a step.
+template <int kGroup, int kRows>
+struct AheadOfRows {
+  static constexpr int kFloats = (kRows > 16 ? 2 : 1) * kGroup;  // a step
+  const float* data;
+  HWY_INLINE void Ask(std::int64_t c) const {
+    if (c * kFloats % 16 == 0)
+      for (int i = 0; i < kFloats; i += 16) hwy::Prefetch(data + c * kFloats + i);
+  }
+};
+// Likewise, and kFloats a step of what must come to L2 first.
+template <class OfRows, int kFloats>
+struct AheadOfBoth {
+  OfRows rows;
+  const float* other;
+  HWY_INLINE void Ask(std::int64_t c) const {
+    rows.Ask(c);
+    for (int i = 0; i < kFloats; i += 16) __builtin_prefetch(other + c * kFloats + i, 0, 2);
+  }
+};
+struct NothingAhead {
+  HWY_INLINE void Ask(std::int64_t) const {}
+};
+
+template <int kRows, int kVecs = kTileVecs>
+struct Tile {
+  Vec v[kRows][kVecs];
+
+  HWY_INLINE void SetZero() {
+    HWY_UNROLL(32)
+    for (int i = 0; i < kRows; ++i) {
+      HWY_UNROLL(32)
+      for (int j = 0; j < kVecs; ++j) v[i][j] = hn::Zero(F32());
+    }
+  }
+
+  // tile += A B over groups * kGroup steps of depth, in rows [kBegin, kEnd) of the tile.
+  template <int kGroup, int kBegin = 0, int kEnd = kRows, class What = NothingAhead>
+  HWY_INLINE void MultiplyAdd(PanelA a, PanelB b, std::int64_t groups, const What& ahead = {}) {
+    if (kGroup > 1 && a.row_stride == kGroup)
+      MultiplyAddGroups<kGroup, kBegin, kEnd>(a.data, Neighbours<kGroup>(), a.group_stride, b,
+                                              groups, ahead);
+    else
+      MultiplyAddGroups<kGroup, kBegin, kEnd>(a.data, EvenRows{a.row_stride}, a.group_stride, b,
+                                              groups, ahead);
+  }
+
+  // The same where group g of A starts at a[g] and has `depth` steps.
+  HWY_INLINE void MultiplyAdd(const float* const* a, std::ptrdiff_t row_stride, PanelB b,
+                              std::int64_t groups, std::int64_t depth) {
+    for (std::int64_t g = 0; g < groups; ++g)
+      MultiplyAddSteps(a[g], EvenRows{row_stride}, 1, b, depth);
+  }
+
+  // The same in rows [kBegin, kEnd) that are neighbours, asking for those kGroupsAhead later: a has
+  // that many entries more. And, group by group, for kFloats a step from `other` on, `other_step`
+  // further each time, unless it is null.
+  template <int kGroup, int kBegin = 0, int kEnd = kRows,
+            int kFloats = AheadOfRows<kGroup, kRows>::kFloats>
+  HWY_INLINE void MultiplyAddAhead(const float* const* a, PanelB b, std::int64_t groups,
+                                   const float* other = nullptr, std::ptrdiff_t other_step = 0) {
+    using OfRows = AheadOfRows<kGroup, kRows>;
+    const auto ahead = [&](std::int64_t g) { return OfRows{a[g + kGroupsAhead]}; };
+    if (other == nullptr) {
+      for (std::int64_t g = 0; g < groups; ++g)
+        MultiplyAddGroup<kGroup, kBegin, kEnd>(a[g], Neighbours<kGroup>(), b, ahead(g));
+    } else {
+      for (std::int64_t g = 0; g < groups; ++g, other += other_step)
+        MultiplyAddGroup<kGroup, kBegin, kEnd>(a[g], Neighbours<kGroup>(), b,
+                                               AheadOfBoth<OfRows, kFloats>{ahead(g), other});
+    }
+  }
+
+  // One such group, which is the last of a product and may end before its lanes do.
+  template <int kGroup, int kBegin = 0, int kEnd = kRows>
+  HWY_INLINE void MultiplyAddLast(const float* const* a, PanelB b, std::int64_t depth) {
+    MultiplyAddGroup<kGroup, kBegin, kEnd>(*a, Neighbours<kGroup>(), b,
+                                           AheadOfRows<kGroup, kRows>{a[kGroupsAhead]}, depth);
+  }
+
+  // One group of neighbours, asking for the kRows from `next` on where that is no straight line,
+  // which the core's prefetcher follows by itself.
+  template <int kGroup>
+  HWY_INLINE void MultiplyAddGroupAhead(const float* a, PanelB b, const float* next) {
+    if constexpr (kStraight)
+      MultiplyAddGroup<kGroup>(a, Neighbours<kGroup>(), b);
+    else
+      MultiplyAddGroup<kGroup>(a, Neighbours<kGroup>(), b, AheadOfRows<kGroup, kRows>{next});
+  }
+
+  // The same where rows lie at a + row_at[i] instead of evenly spaced.
+  template <int kGroup, class What = NothingAhead>
+  HWY_INLINE void MultiplyAddAt(const float* a, const std::ptrdiff_t* row_at,
+                                std::ptrdiff_t group_stride, PanelB b, std::int64_t groups,
+                                const What& ahead = {}) {
+    MultiplyAddGroups<kGroup>(a, row_at, group_stride, b, groups, ahead);
+  }
+
+  // Stores the tile, or adds it to what is there, in rows `pitch` floats apart. A sum in parts is
+  // added up so: a part that went on from the sum so far would round each of its products to the
+  // size of the whole.
+  HWY_INLINE void Put(float* to, std::ptrdiff_t pitch, bool add) {
+    ForEach([&](int i, int j, const Vec& x) HWY_ATTR {
+      float* const at = to + i * pitch + j * kLanes;
+      hn::StoreU(add ? hn::Add(x, hn::LoadU(F32(), at)) : x, F32(), at);
+    });
+  }
+
+  // f(i, j, vector) for every vector of rows [kBegin, kEnd), in constant order: load, change or
+  // store it. f is a lambda marked HWY_ATTR; the vector is passed by reference.
+  template <int kBegin = 0, int kEnd = kRows, class F>
+  HWY_INLINE void ForEach(F&& f) {
+    HWY_UNROLL(32)
+    for (int i = kBegin; i < kEnd; ++i) {
+      HWY_UNROLL(32)
+      for (int j = 0; j < kVecs; ++j) f(i, j, v[i][j]);
+    }
+  }
+
+ private:
+  struct EvenRows {
+    std::ptrdiff_t stride;
+    HWY_INLINE std::ptrdiff_t operator[](int i) const { return i * stride; }
+  };
+  template <int kGroup>  // a group each: their offsets are displacements
+  struct Neighbours {
+    HWY_INLINE constexpr std::ptrdiff_t operator[](int i) const { return i * kGroup; }
+  };
+
+  // Groups one after another; those of one step of depth are steps of one group, in one loop that
+  // can be unrolled.
+  template <int kGroup, int kBegin = 0, int kEnd = kRows, class RowAt, class What>
+  HWY_INLINE void MultiplyAddGroups(const float* a, const RowAt& row_at,
+                                    std::ptrdiff_t group_stride, PanelB b, std::int64_t groups,
+                                    const What& ahead) {
+    if constexpr (kGroup == 1) {
+      MultiplyAddSteps<kBegin, kEnd>(a, row_at, group_stride, b, groups, ahead);
+    } else {
+      for (std::int64_t g = 0; g < groups; ++g, a += group_stride) {
+        ahead.Ask(g);
+        MultiplyAddGroup<kGroup, kBegin, kEnd>(a, row_at, b);
+      }
+    }
+  }
+
+  // One group, or its first `depth` steps unless it is a straight line; leaves b behind them.
+  template <int kGroup, int kBegin = 0, int kEnd = kRows, class RowAt, class What = NothingAhead>
+  HWY_INLINE void MultiplyAddGroup(const float* a, const RowAt& row_at, PanelB& b,
+                                   const What& ahead = {}, std::int64_t depth = kGroup) {
+    if constexpr (kStraight) {
+      HWY_UNROLL(8)
+      for (int c = 0; c < kGroup; ++c, b.data += b.depth_stride) {
+        ahead.Ask(c);
+        const float* at = a + c;
+        if constexpr (!std::is_same_v<RowAt, Neighbours<kGroup>>) HideOrigin(at);
+        Step<kBegin, kEnd>(at, row_at, b);
+      }
+    } else {
+      MultiplyAddSteps<kBegin, kEnd>(a, row_at, 1, b, depth, ahead);
+    }
+  }
+
+  // As many steps as there are, a_step apart in A; leaves b at the next one.
+  template <int kBegin = 0, int kEnd = kRows, class RowAt, class What = NothingAhead>
+  HWY_INLINE void MultiplyAddSteps(const float* a, const RowAt& row_at, std::ptrdiff_t a_step,
+                                   PanelB& b, std::int64_t depth, const What& ahead = {}) {
+    HWY_UNROLL(4)  // the loop's own instructions cost 6% of a 7-row tile otherwise
+    for (std::int64_t c = 0; c < depth; ++c, a += a_step, b.data += b.depth_stride) {
+      ahead.Ask(c);
+      Step<kBegin, kEnd>(a, row_at, b);
+    }
+  }
+
+  template <int kBegin, int kEnd, class RowAt>
+  HWY_INLINE void Step(const float* a, const RowAt& row_at, const PanelB& b) {
+    Vec bv[kVecs];
+    HWY_UNROLL(32)
+    for (int j = 0; j < kVecs; ++j) bv[j] = hn::LoadU(F32(), b.data + j * b.vec_stride);
+    HWY_UNROLL(32)
+    for (int i = kBegin; i < kEnd; ++i) {
+      const Vec av = hn::Set(F32(), a[row_at[i]]);
+      HWY_UNROLL(32)
+      for (int j = 0; j < kVecs; ++j) v[i][j] = hn::MulAdd(av, bv[j], v[i][j]);
+      UsedUpToHere(av);
+    }
+    HWY_UNROLL(32)
+    for (int j = 0; j < kVecs; ++j) UsedUpToHere(bv[j]);
+  }
+};
+
+// f(std::integral_constant<int, rows>()), for 1 to kMost rows.
+template <int kMost = kTileRows, class F>
+HWY_INLINE void WithRows(std::int64_t rows, F&& f) {
+  if constexpr (kMost > 1) {
+    if (rows < kMost) return WithRows<kMost - 1>(rows, f);
+  }
+  f(std::integral_constant<int, kMost>());
+}
+
+// Covers `rows` rows with tiles of at most kRows rows, so that nothing outside is read or computed:
+// f(std::integral_constant<int, n>, first). What full tiles leave is taken by tiles of half the
+// size each time (7, 4, 2, 1): few sizes are instantiated, and of a kRows that divides a channel
+// block no tile lies in two.
+template <int kRows, class F>
+HWY_INLINE void ForEachRowTile(std::int64_t rows, F&& f, std::int64_t first = 0) {
+  for (; rows >= kRows; rows -= kRows, first += kRows)
+    f(std::integral_constant<int, kRows>(), first);
+  if constexpr (kRows > 1) {
+    if (rows > 0) ForEachRowTile<(kRows + 1) / 2>(rows, f, first);
+  }
+}
+
+// The same with tiles of at most kMost rows. Where full tiles have six, the last two share evenly
+// what is left: one of fewer than four rows waits for its own sums, and 49 pixels are 8 x 6 + 1.
+template <int kMost = kTileRows, class F>
+HWY_INLINE void ForEachTile(std::int64_t rows, F&& f, std::int64_t first = 0) {
+  if constexpr (kTileRows > 6) {
+    ForEachRowTile<kMost>(rows, f, first);
+  } else {
+    for (; rows >= 2 * kTileRows; rows -= kTileRows, first += kTileRows)
+      f(std::integral_constant<int, kTileRows>(), first);
+    for (std::int64_t parts = rows > kTileRows ? 2 : 1; rows > 0; --parts) {
+      const std::int64_t part = (rows + parts - 1) / parts;
+      WithRows(part, [&](auto n) HWY_ATTR { f(n, first); });
+      rows -= part, first += part;
+    }
+  }
+}
+
+// The same with as few tiles of at most kMost rows as may be, all nearly of one size, which takes
+// code for each size: where B streams past, tiles of few rows would wait for it.
+template <int kMost, class F>
+HWY_INLINE void ForEachEvenRowTile(std::int64_t rows, F&& f) {
+  const std::int64_t parts = (rows + kMost - 1) / kMost;
+  for (std::int64_t part = 0; part < parts; ++part) {
+    const Range own = share(rows, part, parts);
+    WithRows<kMost>(own.size(), [&](auto n) HWY_ATTR { f(n, own.begin); });
+  }
+}
+
+}  // namespace convlab::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

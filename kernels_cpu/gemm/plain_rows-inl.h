@@ -1,0 +1,41 @@
+// The padded rows of a plain NCHW image that one output row sees. Per-target header: include it
+// after hwy/foreach_target.h.
+#if defined(CONVLAB_KERNELS_CPU_GEMM_PLAIN_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef CONVLAB_KERNELS_CPU_GEMM_PLAIN_ROWS_INL_H_
+#undef CONVLAB_KERNELS_CPU_GEMM_PLAIN_ROWS_INL_H_
+#else
+#define CONVLAB_KERNELS_CPU_GEMM_PLAIN_ROWS_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+
+#include "kernels_cpu/implicit_gemm/implicit_gemm.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace convlab::cpu::HWY_NAMESPACE {
+
+// to[c][r][column] = image[c][first_h + r * step_h][first_w + column], zero outside.
+HWY_INLINE void CopyPlainRows(const PlainRows& rows, const float* image, std::int64_t first_h,
+                              std::int64_t first_w, float* to) {
+  const std::int64_t left = std::clamp<std::int64_t>(-first_w, 0, rows.width);
+  const std::int64_t right = std::clamp(rows.w - first_w, left, rows.width);
+  for (std::int64_t c = 0; c < rows.channels; ++c)
+    for (std::int64_t r = 0; r < rows.r; ++r, to += rows.width) {
+      const std::int64_t h = first_h + r * rows.step_h;
+      if (h < 0 || h >= rows.h) {
+        std::fill_n(to, rows.width, 0.f);
+        continue;
+      }
+      const float* const from = image + (c * rows.h + h) * rows.w + first_w;
+      std::fill(to, to + left, 0.f);
+      std::copy(from + left, from + right, to + left);
+      std::fill(to + right, to + rows.width, 0.f);
+    }
+}
+
+}  // namespace convlab::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,595 @@
+// Implicit GEMM: convolution as one matrix product whose big operand, the matrix of image columns,
+// is never stored.
+//
+// forward:        y[pixel][k]  = sum over (c, tap) of x[pixel * stride + tap][c] w[k][c][tap]
+// backward_data:  dx[pixel][c] = sum over (k, tap) of dy[...][k] w[k][c][tap]. With stride > 1 the
+//                 pixels of dx fall into stride_h x stride_w phases, each of which meets only the
+//                 taps that have its remainder: one small dense product a phase (polyphase), and no
+//                 multiplication by inserted zeros.
+// backward_filter: dw[c, tap][k] = sum over pixels of x[pixel * stride + tap][c] dy[pixel][k]; or
+//                 its transpose, dw as it lies in memory, from columns that are made after all.
+//
+// Chetlur et al. 2014 (cuDNN, arXiv:1410.0759) form tiles of the column matrix on the fly;
+// Georganas et al. 2018 (arXiv:1808.05567) have the channel-blocked layout that makes a tile's
+// piece one cache line. Blocking follows Goto & van de Geijn 2008.
+#include "kernels_cpu/implicit_gemm/implicit_gemm.h"
+
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "conv/error.h"
+#include "conv/refusals.h"
+#include "kernels_cpu/algos.h"
+#include "kernels_cpu/gemm/filter_block.h"
+#include "kernels_cpu/gemm/streaming.h"
+#include "kernels_cpu/inside_taps.h"
+
+namespace convlab::cpu {
+namespace {
+
+const float* floats(const void* p) { return static_cast<const float*>(p); }
+
+std::int64_t panels(const PixelGemm& gemm) { return ceil_div(gemm.out.c, gemm.tile.cols); }
+
+// With AVX-512, a single vector of columns is a panel, whose tiles have room for twice the rows;
+// and an odd number that threes divide are panels of three, rather than pairs and a last one.
+// Of shallow products, whose panels of B stay in L1 at any width, the tiles are wide and flat: 24
+// sums end sooner than 28 (Zen 4: 192 to 16 backwards 5%, 256 to 32 2%; 96 and 128 deep level).
+TileShape tile_of(const PixelGemm& gemm, std::int64_t taps) {
+  TileShape shape = tile_shape();
+  const std::int64_t vecs = ceil_div(gemm.out.c, shape.lanes);
+  if (shape.lanes < 16 || gemm.plain_in()) return shape;
+  if (vecs == 1) shape.cols = shape.lanes;
+  const bool shallow = gemm.in.padded_c() * taps <= 64;
+  if (vecs % 6 == 3 || (shallow && vecs % 3 == 0))
+    shape.rows = 8, shape.cols = 3 * shape.lanes;
+  else if (shallow && vecs % 4 == 0)
+    shape.rows = 6, shape.cols = 4 * shape.lanes;
+  return shape;
+}
+
+// Rows of C split over threads gather their tiles once and read all of B; panels split over threads
+// gather every tile in each thread and read B once. Costs in vector operations per group of depth:
+// a tile costs rows * lanes for each two vectors of columns and about 2 rows to gather; a chunk of
+// a panel that does not stay in L2 comes in at about lanes floats a cycle for each block of rows.
+// But of an image that stays in L2 the threads take panels: of rows, each would fetch lines ahead
+// that the other writes.
+void split_threads(PixelGemm& gemm, const DeviceInfo& device) {
+  const TileShape& shape = gemm.tile;
+  std::int64_t rows = 0, depth = 0;
+  for (const PixelGrid& grid : gemm.grids) {
+    rows += gemm.out.n * grid.h * grid.w;
+    depth += gemm.depth_groups(grid);
+  }
+  const std::int64_t filter_bytes = depth * gemm.group_depth * panels(gemm) * shape.cols * 4;
+  const double stream = filter_bytes > device.l2_bytes / 2 ? 2.0 * double(shape.lanes) : 0;
+  const bool ready = gemm.in_place() && gemm.in.n < device.threads &&
+                     4 * gemm.in.elements() <= device.l2_bytes / 2;
+  const double gather = ready ? 0 : 2;
+  double best = std::numeric_limits<double>::infinity();
+  for (std::int64_t row_threads = 1; row_threads <= device.threads; ++row_threads) {
+    const std::int64_t panel_threads = device.threads / row_threads;
+    const double own_rows =
+        double(std::min(rows, ceil_div(ceil_div(rows, shape.rows), row_threads) * shape.rows));
+    // A last panel of a single vector is less than others, and only one of the threads has it.
+    const double of_panels = double(panels(gemm) * shape.cols) / double(panel_threads);
+    const double own_pairs =
+        std::min(double(ceil_div(gemm.out.c, shape.lanes)), of_panels / double(shape.lanes)) / 2;
+    const double blocks = std::max(1.0, own_rows / double(gemm.block_rows));
+    const double cost = own_rows * (double(shape.lanes) * own_pairs + gather) +
+                        blocks * own_pairs * stream * double(shape.block);
+    if (cost < best) {
+      best = cost;
+      gemm.row_threads = row_threads;
+      gemm.panel_threads = panel_threads;
+    }
+  }
+}
+
+PlainRows plain_rows(const ConvProblem& p) {
+  return {p.c, p.h,          p.w,          p.r,
+          p.s, p.dilation_h, p.dilation_w, (p.q - 1) * p.stride_w + (p.s - 1) * p.dilation_w + 1};
+}
+
+PixelGemm plan_pixels(const ConvProblem& original, const Config& config, const DeviceInfo& device) {
+  const ConvProblem p = is_blocked(original.x_layout) ? flattened(original) : original;
+  const bool forward = p.pass == Pass::forward;
+  PixelGemm gemm;
+  gemm.in = forward ? p.x_desc() : p.y_desc();
+  gemm.out = forward ? p.y_desc() : p.x_desc();
+  const TileShape shape = gemm.tile = tile_of(gemm, p.r * p.s);
+  if (forward) {
+    gemm.in_step_h = std::int32_t(p.stride_h);
+    gemm.in_step_w = std::int32_t(p.stride_w);
+  } else {
+    gemm.out_step_h = p.stride_h;
+    gemm.out_step_w = p.stride_w;
+  }
+  gemm.plain = plain_rows(p);
+  gemm.group_depth = is_blocked(gemm.in.layout) ? shape.block : p.dilation_w == 1 ? p.s : 1;
+  gemm.grids = forward ? forward_grids(p) : backward_grids(p);
+  // Of a 1x1 filter only one phase meets a tap. No tap adds nothing.
+  if (p.r * p.s == 1 && gemm.grids.size() > 1 && !gemm.grids[0].taps.empty() &&
+      is_blocked(gemm.out.layout)) {
+    gemm.grids.resize(1);
+    gemm.zeros_between = !p.accumulate;
+  }
+  gemm.epilogue = p.epilogue;
+  gemm.accumulate = p.accumulate;
+  gemm.stream = streams(config);
+  std::int64_t filter = 0, most_rows = 0;
+  for (PixelGrid& g : gemm.grids) {
+    g.filter = filter;
+    filter += panels(gemm) * gemm.depth_groups(g) * gemm.group_depth * shape.cols;
+    most_rows = std::max(most_rows, gemm.out.n * g.h * g.w);
+  }
+  if (gemm.plain_in()) {
+    gemm.chunk = gemm.depth_groups(gemm.grids.front());
+    gemm.block_rows = gemm.out.w;
+  } else {
+    gemm.chunk = std::max<std::int64_t>(1, config.get("depth") / shape.block);
+    const std::int64_t row_bytes = gemm.chunk * shape.block * 4;
+    gemm.block_rows = std::clamp(device.l2_bytes / 2 / row_bytes / shape.rows * shape.rows,
+                                 shape.rows, round_up(most_rows, shape.rows));
+    if (const std::int64_t line = gemm.grids[0].w; gemm.zeros_between)
+      gemm.block_rows = std::max<std::int64_t>(1, gemm.block_rows / line) * line;
+  }
+  if (gemm.in_place() && 4 * gemm.in.elements() > device.threads * device.l2_bytes) {
+    const std::int64_t row_bytes = gemm.depth_groups(gemm.grids[0]) * shape.block * 4;
+    const std::int64_t filter_bytes = row_bytes * panels(gemm) * shape.cols;
+    // A single panel has its own rows to wait for, which come soon enough but from memory.
+    gemm.ask_rows = (panels(gemm) > 1 || leaves_caches(4 * gemm.in.elements(), device)) &&
+                    gemm.depth_groups(gemm.grids[0]) <= gemm.chunk &&
+                    2 * gemm.block_rows * row_bytes + filter_bytes <= device.l2_bytes;
+  }
+  split_threads(gemm, device);
+  gemm.thread_bytes = thread_workspace(gemm);
+  return gemm;
+}
+
+std::size_t packed_floats(const PixelGemm& gemm) {
+  const TileShape& shape = gemm.tile;
+  std::int64_t depth = 0;
+  for (const PixelGrid& g : gemm.grids) depth += gemm.depth_groups(g) * gemm.group_depth;
+  return std::size_t(depth * panels(gemm) * shape.cols);
+}
+
+// [grid][panel][channel block][tap][channel in block][column], zero where channels are padding.
+void pack_pixels(const PixelGemm& gemm, const ConvProblem& p, const float* w, float* packed,
+                 int threads) {
+  const TileShape& shape = gemm.tile;
+  const std::int64_t block = channel_block(gemm.in.layout);
+  const FilterView filter(p, w);
+  for (const PixelGrid& grid : gemm.grids) {
+    const std::int64_t groups = gemm.depth_groups(grid);
+    const auto taps = std::int64_t(grid.taps.size());
+    const std::vector<std::int64_t> tap_of = tap_of_element(grid, p.r * p.s);
+#pragma omp parallel for num_threads(threads) schedule(static) collapse(2)
+    for (std::int64_t panel = 0; panel < panels(gemm); ++panel)
+      for (std::int64_t b = 0; b < gemm.in.padded_c() / block; ++b) {
+        const std::int64_t columns = std::min(shape.cols, gemm.out.c - panel * shape.cols);
+        const FilterBlock part{.in = b * block,
+                               .out = panel * shape.cols,
+                               .channels = std::min(block, gemm.in.c - b * block),
+                               .columns = columns,
+                               .packed_channels = block,
+                               .packed_columns = gemm.packed_cols(columns),
+                               .in_fours = gemm.in_fours(columns)};
+        float* const to = packed + grid.filter + panel * groups * gemm.group_depth * shape.cols;
+        pack_block(filter, part, tap_of, block * part.packed_columns,
+                   to + b * taps * block * part.packed_columns);
+      }
+  }
+}
+
+// The gathered tiles and the chunk of B that meets them stay in the private caches; what crosses is
+// the input once per thread that gathers it, B once per block of rows, C once per chunk of depth.
+WorkEstimate work_pixels(const ConvProblem& p, const PixelGemm& gemm, const DeviceInfo& device) {
+  const TileShape& shape = gemm.tile;
+  const double in_bytes = 4.0 * double(gemm.in.elements()) * double(gemm.panel_threads);
+  const double packed_bytes = 4.0 * double(packed_floats(gemm));
+  const double row_parts = double(gemm.row_threads);
+  PhaseWork gather{.name = "gather", .bytes_read = in_bytes};
+  PhaseWork product{.name = "product"};
+  const double columns = double(round_up(gemm.out.c, shape.block));
+  const double multiplied = columns - (gemm.in_fours(gemm.out.c % shape.cols) ? 8 : 0);
+  for (const PixelGrid& grid : gemm.grids) {
+    const double rows = double(gemm.out.n * grid.h * grid.w);
+    const std::int64_t groups = gemm.depth_groups(grid);
+    // AVX-512's 1x1 products end with the channels, others with the lanes that pad them.
+    const bool ends = shape.lanes == 16 && grid.taps.size() == 1 && !gemm.plain_in();
+    const double depth = double(ends ? gemm.in.c : groups * gemm.group_depth);
+    const double chunks = std::max(1.0, double(ceil_div(groups, gemm.chunk)));
+    product.flops += 2 * rows * depth * multiplied;
+    product.bytes_read += 4 * rows * columns * (chunks - (p.accumulate ? 0 : 1));
+    product.bytes_written += 4 * rows * columns * chunks;
+    const double blocks = packed_bytes < double(device.l2_bytes) / 2
+                              ? row_parts
+                              : std::max(row_parts, rows / double(gemm.block_rows));
+    product.bytes_read += blocks * 4 * depth * columns;
+  }
+  if (p.epilogue.residual) product.bytes_read += double(p.y_bytes());
+  const std::int64_t out_bytes = 4 * gemm.out.elements();
+  if (leaves_caches(out_bytes, device) && !gemm.stream && !p.accumulate)
+    product.bytes_read += double(out_bytes);
+  product.efficiency = 0.77;
+  return {{gather, product},
+          {"pack_filter", 0, double(p.filter_bytes()), packed_bytes, packing_efficiency}};
+}
+
+class PixelPlan : public ConvPlan {
+ public:
+  PixelPlan(const ConvProblem& problem, const Config& config, const DeviceInfo& device)
+      : problem_(problem), gemm_(plan_pixels(problem, config, device)), threads_(device.threads) {}
+
+  std::size_t workspace_bytes() const noexcept override {
+    return gemm_.thread_bytes * std::size_t(used_threads());
+  }
+  std::size_t packed_filter_bytes() const noexcept override {
+    return packed_floats(gemm_) * sizeof(float);
+  }
+  void pack_filter(ConstSpan w, Span packed, Stream&) const override {
+    pack_pixels(gemm_, problem_, floats(w.data()), reinterpret_cast<float*>(packed.data()),
+                threads_);
+  }
+  void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
+    const PixelOperands data{floats(problem_.pass == Pass::forward ? args.x : args.dy),
+                             floats(args.w),
+                             problem_.epilogue.bias ? floats(args.bias) : nullptr,
+                             problem_.epilogue.residual ? floats(args.residual) : nullptr,
+                             static_cast<float*>(args.out),
+                             gemm_.stream && can_stream(args.out)};
+#pragma omp parallel num_threads(used_threads())
+    for (int t = omp_get_thread_num(); t < used_threads(); t += omp_get_num_threads())
+      run_thread(gemm_, data, workspace.data(), t, args.phases);
+  }
+
+ private:
+  int used_threads() const { return int(gemm_.row_threads * gemm_.panel_threads); }
+
+  ConvProblem problem_;
+  PixelGemm gemm_;
+  int threads_;
+};
+
+// Outputs [begin, end) of one dimension whose input i * stride + offset is no padding.
+struct TapRange {
+  std::int64_t begin, end, offset;
+};
+std::vector<TapRange> tap_ranges(std::int64_t taps, std::int64_t count, std::int64_t stride,
+                                 std::int64_t dilation, std::int64_t pad, std::int64_t size) {
+  std::vector<TapRange> ranges;
+  for (std::int64_t tap = 0; tap < taps; ++tap) {
+    const std::int64_t offset = tap * dilation - pad;
+    const std::int64_t begin = offset >= 0 ? 0 : std::min(count, ceil_div(-offset, stride));
+    const std::int64_t end = offset >= size ? 0 : (size - 1 - offset) / stride + 1;
+    ranges.push_back({begin, std::clamp(end, begin, count), offset});
+  }
+  return ranges;
+}
+
+std::vector<FilterTap> filter_taps(const ConvProblem& p, std::int64_t block) {
+  std::vector<FilterTap> taps;
+  for (const TapRange& h : tap_ranges(p.r, p.p, p.stride_h, p.dilation_h, p.pad_h, p.h))
+    for (const TapRange& w : tap_ranges(p.s, p.q, p.stride_w, p.dilation_w, p.pad_w, p.w)) {
+      const std::int64_t width = w.end - w.begin;
+      taps.push_back({.begin = h.begin,
+                      .end = width > 0 ? h.end : h.begin,
+                      .width = width,
+                      .x_at = (h.offset * p.w + w.begin * p.stride_w + w.offset) * block,
+                      .dy_at = w.begin * block,
+                      .joined = width == p.q && p.w == p.q && p.stride_h == 1 && p.stride_w == 1});
+    }
+  return taps;
+}
+
+// Lines at a time, of about `pixels`: whole images or an even share of one, so that joined lines
+// make long runs.
+std::int64_t chunk_lines(const ConvProblem& p, std::int64_t pixels) {
+  const double images = double(std::max<std::int64_t>(1, pixels)) / double(p.p * p.q);
+  if (images >= 1) return std::llround(images) * p.p;
+  return ceil_div(p.p, std::int64_t{std::llround(1 / images)});
+}
+
+// Cuts dw and the pixels so that the estimated time is least. Per pixel a tile of rows x cols
+// costs as many vector operations as rows, and a unit reads its panels of dy and its blocks of x
+// from beyond L2; parts cost one more pass over dw each.
+FilterGemm plan_filter(const ConvProblem& p, const Config& config, const DeviceInfo& device) {
+  const TileShape shape = tile_shape();
+  FilterGemm gemm;
+  gemm.problem = p;
+  gemm.plain_x = !is_blocked(p.x_layout);
+  gemm.plain = plain_rows(p);
+  gemm.panels = ceil_div(p.k, shape.cols);
+  gemm.blocks = gemm.plain_x ? 1 : ceil_div(p.c, shape.block);
+  gemm.block_rows = (gemm.plain_x ? p.c : shape.block) * p.r * p.s;
+  gemm.threads = device.threads;
+  if (!gemm.plain_x) {
+    gemm.chunk_lines = chunk_lines(p, config.get("pixels"));
+    gemm.taps = filter_taps(p, shape.block);
+    for (std::int64_t c = 0; c < p.c; ++c)
+      gemm.row_at.push_back(c / shape.block * p.h * p.w * shape.block + c % shape.block);
+  } else {
+    gemm.buffer_floats = std::size_t(gemm.plain.floats());
+    for (std::int64_t cr = 0; cr < p.c * p.r; ++cr)
+      for (std::int64_t col = 0; col < p.s; ++col)
+        gemm.row_at.push_back(cr * gemm.plain.width + col * p.dilation_w);
+  }
+
+  const double pixels = double(p.n * p.p * p.q);
+  const std::int64_t lines = p.n * p.p;
+  const std::int64_t block_floats = gemm.block_rows * shape.cols;
+  const std::int64_t fit = std::max<std::int64_t>(1, device.l2_bytes / 4 / 4 / block_floats);
+  const std::int64_t most_parts = std::min<std::int64_t>(device.threads, lines);
+  const double bytes_per_cycle = 6;  // of one core from beyond L2
+  double best = std::numeric_limits<double>::infinity();
+  for (std::int64_t panel_splits = 1; panel_splits <= gemm.panels; ++panel_splits)
+    for (std::int64_t block_splits = 1; block_splits <= gemm.blocks; ++block_splits) {
+      const std::int64_t panels = ceil_div(gemm.panels, panel_splits);
+      const std::int64_t blocks = ceil_div(gemm.blocks, block_splits);
+      if (panels * blocks > fit && (panels > 1 || blocks > 1)) continue;
+      const std::int64_t rows = gemm.plain_x ? p.c : row_cost(std::min(p.c, blocks * shape.block));
+      for (std::int64_t parts = 1; parts <= most_parts; ++parts) {
+        const double rounds = double(ceil_div(panel_splits * block_splits * parts, device.threads));
+        const double compute = double(panels * rows * p.r * p.s);
+        const double copy = double(gemm.buffer_floats) / double(8 * p.q);
+        const double read =
+            4 * double(panels * shape.cols + blocks * shape.block) / bytes_per_cycle;
+        const double sums = double(panels * blocks * block_floats) * 4 / bytes_per_cycle;
+        const double cost = rounds * (pixels / double(parts) * (std::max(compute, read) + copy) +
+                                      (parts > 1 ? 3 : 1) * sums);
+        if (cost < best) {
+          best = cost;
+          gemm.panel_splits = panel_splits;
+          gemm.block_splits = block_splits;
+          gemm.parts = parts;
+          gemm.unit_floats = std::size_t(panels * blocks * block_floats);
+        }
+      }
+    }
+  return gemm;
+}
+
+WorkEstimate work_filter(const ConvProblem& p, const Config& config, const DeviceInfo& device) {
+  const FilterGemm gemm = plan_filter(p, config, device);
+  const TileShape shape = tile_shape();
+  const double x_bytes = double(p.x_bytes()), dy_bytes = double(p.y_bytes());
+  const double sums = 4.0 * double(gemm.unit_floats) * double(gemm.rectangles());
+  PhaseWork product{.name = "product"};
+  product.flops = 2.0 * double(p.n * p.p * p.q) * double(gemm.blocks * gemm.block_rows) *
+                  double(round_up(p.k, shape.block)) * (gemm.plain_x ? 1 : inside_share(p));
+  product.bytes_read = x_bytes * double(gemm.panel_splits) + dy_bytes * double(gemm.block_splits);
+  product.bytes_written = gemm.parts > 1 ? sums * double(gemm.parts) : 0;
+  product.efficiency = 0.77;
+  PhaseWork reduce{.name = "reduce"};
+  reduce.flops = sums / 4 * double(gemm.parts - 1);
+  reduce.bytes_read = gemm.parts > 1 ? sums * double(gemm.parts) : 0;
+  reduce.bytes_written = double(p.filter_bytes());
+  return {{product, reduce}};
+}
+
+class FilterPlan : public ConvPlan {
+ public:
+  FilterPlan(const ConvProblem& problem, const Config& config, const DeviceInfo& device)
+      : gemm_(plan_filter(problem, config, device)) {}
+
+  std::size_t workspace_bytes() const noexcept override {
+    return 4 * (sums_slots() * slot_floats() + std::size_t(gemm_.threads) * gemm_.buffer_floats);
+  }
+
+  void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
+    float* const sums = reinterpret_cast<float*>(workspace.data());
+    float* const buffers = sums + sums_slots() * slot_floats();
+    float* const dw = static_cast<float*>(args.out);
+    const int threads = int(gemm_.threads);
+    // A unit at a time for each thread. With one part its sums are final.
+    const std::int64_t units = gemm_.rectangles() * gemm_.parts;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (std::int64_t unit = 0; unit < units; ++unit) {
+      const std::int64_t rectangle = unit / gemm_.parts;
+      const auto thread = std::size_t(omp_get_thread_num());
+      float* const own = sums + (gemm_.parts > 1 ? std::size_t(unit) : thread) * slot_floats();
+      {
+        const PhaseScope scope(args.phases, 0);
+        run_unit(gemm_, floats(args.x), floats(args.dy), own,
+                 buffers + thread * gemm_.buffer_floats, rectangle, unit % gemm_.parts);
+      }
+      if (gemm_.parts > 1) continue;
+      const PhaseScope scope(args.phases, 1);
+      finish_rectangle(gemm_, own, slot_floats(), dw, rectangle);
+    }
+    if (gemm_.parts == 1) return;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (std::int64_t rectangle = 0; rectangle < gemm_.rectangles(); ++rectangle) {
+      const PhaseScope scope(args.phases, 1);
+      finish_rectangle(gemm_, sums + std::size_t(rectangle * gemm_.parts) * slot_floats(),
+                       slot_floats(), dw, rectangle);
+    }
+  }
+
+ private:
+  std::size_t slot_floats() const { return (gemm_.unit_floats + 15) / 16 * 16; }
+  std::size_t sums_slots() const {
+    return std::size_t(gemm_.parts > 1 ? gemm_.rectangles() * gemm_.parts : gemm_.threads);
+  }
+
+  FilterGemm gemm_;
+};
+
+// Columns of more taps have to be turned around, which takes as long as some 20 filters' products,
+// and are as many times x as there are taps: worth it where dw is the largest tensor by far.
+bool takes_columns(const ConvProblem& p) {
+  const std::int64_t taps = p.r * p.s;
+  return is_blocked(p.x_layout) && p.c % tile_shape().lanes == 0 &&
+         (taps == 1 || (taps <= FilterColumns::most_taps && p.k >= 128 && p.p * p.q <= 64));
+}
+
+// A chunk is as long as leaves one panel of it in a quarter of L2: each costs a pass over dw. But
+// no longer than 2048 pixels, sums of which err by 1e-6 where multiplying and adding both round.
+FilterColumns plan_columns(const ConvProblem& p, const DeviceInfo& device) {
+  FilterColumns f;
+  f.problem = p;
+  f.in_place = p.r * p.s == 1 && p.stride_h * p.stride_w == 1 && p.p == p.h && p.q == p.w &&
+               all_inside(p) && tile_shape().lanes == tile_shape().block;
+  const std::int64_t fit = device.l2_bytes / 4;
+  const std::int64_t lines =
+      std::max<std::int64_t>(1, std::min(fit / (4 * f.panel_floats()), 2048 / p.q));
+  f.images = std::clamp<std::int64_t>(lines / p.p, 1, p.n);
+  f.images = ceil_div(p.n, ceil_div(p.n, f.images));  // evenly
+  f.rows = ceil_div(p.p, ceil_div(p.p, lines));
+  f.panels = std::max<std::int64_t>(1, fit / (4 * f.panel_floats()));
+  return f;
+}
+
+// A tile's steps but for some 15 that it takes to begin and to store it.
+WorkEstimate work_columns(const ConvProblem& p, const DeviceInfo& device) {
+  const FilterColumns f = plan_columns(p, device);
+  const double chunks = double(ceil_div(p.n, f.images) * ceil_div(p.p, f.rows));
+  const double made = 4 * chunks * double(f.column_floats()), dw = double(p.filter_bytes());
+  const double depth = double(f.images * f.rows * p.q);
+  PhaseWork product{.name = "product", .flops = p.flops()};
+  product.bytes_read = (f.in_place ? double(p.x_bytes()) : made) * double(device.threads);
+  product.bytes_read += double(p.y_bytes()) + (chunks - 1) * dw;
+  product.bytes_written = chunks * dw;
+  product.efficiency = 0.86 * depth / (depth + 15);
+  WorkEstimate estimate{{product}};
+  if (!f.in_place)
+    estimate.phases.push_back(
+        {.name = "columns", .bytes_read = double(p.x_bytes()), .bytes_written = made});
+  return estimate;
+}
+
+class ColumnsPlan : public ConvPlan {
+ public:
+  ColumnsPlan(const ConvProblem& p, const DeviceInfo& device)
+      : columns_(plan_columns(p, device)), threads_(device.threads) {}
+
+  std::size_t workspace_bytes() const noexcept override {
+    return std::size_t(columns_.column_floats()) * sizeof(float);
+  }
+  void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
+    const ConvProblem& p = columns_.problem;
+    float* const made = reinterpret_cast<float*>(workspace.data());
+    for (std::int64_t n = 0; n < p.n; n += columns_.images)
+      for (std::int64_t row = 0; row < p.p; row += columns_.rows)
+        run(args, made,
+            {.images = {n, std::min(p.n, n + columns_.images)},
+             .rows = {row, std::min(p.p, row + columns_.rows)}});
+  }
+
+ private:
+  void run(const ConvArgs& args, float* made, const ColumnsChunk& chunk) const {
+    const float* columns = floats(args.x);
+    if (!columns_.in_place) {
+#pragma omp parallel for num_threads(threads_) schedule(static, 1)
+      for (int thread = 0; thread < threads_; ++thread) {
+        const PhaseScope scope(args.phases, 1);
+        fill_columns(columns_, chunk, floats(args.x), made, thread, threads_);
+      }
+      columns = made;
+    }
+#pragma omp parallel for num_threads(threads_) schedule(static, 1)
+    for (int thread = 0; thread < threads_; ++thread) {
+      const PhaseScope scope(args.phases, 0);
+      run_columns(columns_, chunk, columns, floats(args.dy), static_cast<float*>(args.out), thread,
+                  threads_);
+    }
+  }
+
+  FilterColumns columns_;
+  int threads_;
+};
+
+class ImplicitGemm : public ConvAlgo {
+ public:
+  const AlgoInfo& info() const noexcept override {
+    static const AlgoInfo info{.id = "implicit_gemm",
+                               .version = 22,
+                               .summary = "one matrix product; columns gathered tile by tile",
+                               .libraries = {}};
+    return info;
+  }
+
+  std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
+    const Layout blocked = blocked_layout(device.info());
+    if (p.dtype != DType::f32) return Refusal{fmt::format("takes f32, not {}", to_string(p.dtype))};
+    if (p.groups != 1) return Refusal{fmt::format("takes one group, has {}", p.groups)};
+    if (p.y_layout != blocked)
+      return Refusal{fmt::format("takes y as {} on this instruction set, not {}",
+                                 to_string(blocked), to_string(p.y_layout))};
+    if (p.x_layout != blocked && p.x_layout != Layout::nchw)
+      return Refusal{fmt::format("takes x as {} on this instruction set, or as nchw, not {}",
+                                 to_string(blocked), to_string(p.x_layout))};
+    if (p.x_layout == Layout::nchw && p.c > 4)
+      return Refusal{fmt::format("takes x as nchw up to 4 channels, has {}", p.c)};
+    // Positions within one image are 32-bit.
+    constexpr std::int64_t limit = std::numeric_limits<std::int32_t>::max() / 2;
+    const std::int64_t reach =
+        std::max({p.h * p.w, p.p * p.q * p.stride_h * p.stride_w, p.r * p.dilation_h * p.w,
+                  p.s * p.dilation_w, p.r * p.dilation_h * p.q});
+    if (reach > limit)
+      return Refusal{fmt::format("takes images up to {} pixels, has {}", limit, reach)};
+    return std::nullopt;
+  }
+
+  // Products over a plain input work row by row: nothing to choose.
+  std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
+    const bool plain_in = p.pass != Pass::backward_data && !is_blocked(p.x_layout);
+    if (p.pass == Pass::backward_filter) {
+      if (plain_in) return {Config{}};
+      std::vector<Config> configs{{{"pixels", 192}}, {{"pixels", 384}}};
+      if (takes_columns(p)) configs.insert(configs.begin(), {{"columns", 1}});
+      return configs;
+    }
+    std::vector<Config> configs{Config{}};
+    if (!plain_in) configs = {{{"depth", 512}}, {{"depth", 256}}};
+    const TensorDesc out = p.pass == Pass::forward ? p.y_desc() : p.x_desc();
+    if (is_blocked(out.layout) && may_stream(p, device.info())) {
+      configs.insert(configs.begin(), configs.front());
+      configs.front().set("stream", 1);
+      // Sums of several chunks come back from memory in between: long chunks may be worth it.
+      const std::int64_t depth = (p.pass == Pass::forward ? p.c : p.k) * p.r * p.s;
+      if (!plain_in && depth > configs.front().get("depth"))
+        configs.push_back({{"depth", 1024}, {"stream", 1}});
+    }
+    return configs;
+  }
+
+  bool deterministic(const ConvProblem&, const Config&) const override { return true; }
+
+  WorkEstimate work(const ConvProblem& p, const Config& config, Device& device) const override {
+    if (config.has("columns")) return work_columns(p, device.info());
+    if (p.pass == Pass::backward_filter) return work_filter(p, config, device.info());
+    return work_pixels(p, plan_pixels(p, config, device.info()), device.info());
+  }
+
+  std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
+                                 Device& device) const override {
+    check(p, config);
+    if (config.has("columns")) return std::make_unique<ColumnsPlan>(p, device.info());
+    if (p.pass == Pass::backward_filter)
+      return std::make_unique<FilterPlan>(p, config, device.info());
+    return std::make_unique<PixelPlan>(p, config, device.info());
+  }
+
+ private:
+  static void check(const ConvProblem& p, const Config& config) {
+    constexpr std::int64_t most = 1 << 20;  // far above what is worth trying
+    if (config.has("columns") && (p.pass != Pass::backward_filter || !takes_columns(p)))
+      throw InputError("implicit_gemm: columns: expected a filter's gradient that takes them");
+    for (const char* key : {"depth", "pixels"})
+      if (config.has(key) && (config.get(key) < 1 || config.get(key) > most))
+        throw InputError(
+            fmt::format("implicit_gemm: {}={}: expected 1 to {}", key, config.get(key), most));
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<ConvAlgo> make_implicit_gemm() { return std::make_unique<ImplicitGemm>(); }
+
+}  // namespace convlab::cpu

@@ -1,0 +1,157 @@
+// The two products that implicit_gemm.cpp plans, and the loops that run them. Internal.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "conv/algo.h"
+#include "kernels_cpu/device/range.h"
+#include "kernels_cpu/gemm/pixel_grid.h"
+
+namespace convlab::cpu {
+
+// What the instruction set in force works on.
+struct TileShape {
+  std::int64_t lanes, block, rows, cols;
+  // Columns that a panel really has; the last one may need a single vector.
+  std::int64_t panel_cols(std::int64_t channels) const {
+    return lanes == block && channels <= lanes ? lanes : cols;
+  }
+};
+TileShape tile_shape();
+
+// The rows of a plain NCHW image that one output row sees, with their padding.
+struct PlainRows {
+  std::int64_t channels = 0, h = 0, w = 0;  // of the image
+  std::int64_t r = 0, s = 0, step_h = 1, step_w = 1;
+  std::int64_t width = 0;  // of a padded row
+
+  std::int64_t floats() const { return channels * r * width; }
+};
+
+// Forward and backward_data are the same product, C[pixel][channel] = A[pixel][depth] B, where a
+// row is an output pixel and depth runs over (input channel, tap). A is never stored: a tile of its
+// rows is gathered, a cache line (the channel block of one pixel) at a time.
+struct PixelGemm {
+  TensorDesc in, out;
+  TileShape tile;  // threads share rows in units of its own
+  std::int32_t in_step_h = 1, in_step_w = 1;
+  std::int64_t out_step_h = 1, out_step_w = 1;
+  std::vector<PixelGrid> grids;
+  PlainRows plain;  // of a plain input
+  Epilogue epilogue;
+  bool accumulate = false;
+
+  // A group is the channels of a block at one tap; of a plain input, which is copied row by row
+  // into a padded buffer, one channel's taps that are neighbours there.
+  std::int64_t group_depth = 0;
+  std::int64_t block_rows = 0;   // rows gathered at a time, so that they stay in L2
+  std::int64_t chunk = 0;        // groups of depth at a time, so that a panel of B stays in L1
+  std::int64_t row_threads = 1;  // threads = row_threads x panel_threads
+  std::int64_t panel_threads = 1;
+  std::size_t thread_bytes = 0;  // workspace of one thread
+  bool stream = false;           // streaming.h
+  bool ask_rows = false;         // of the next block, if they come from afar and both blocks fit L2
+  // The only grid is of backward_data, and the pixels between its own are to become zero.
+  bool zeros_between = false;
+
+  bool plain_in() const { return !is_blocked(in.layout); }
+  // A last panel of 24 columns or a few less is multiplied in fours of them (QuadTile).
+  bool in_fours(std::int64_t channels) const {
+    return tile.lanes == 16 && tile.cols == 32 && !plain_in() && channels > 16 && channels <= 24;
+  }
+  // Columns of a panel as they are packed.
+  std::int64_t packed_cols(std::int64_t channels) const {
+    return in_fours(channels) ? 24 : tile.panel_cols(channels);
+  }
+  // Threads and blocks part between lines of the grid.
+  bool whole_lines() const { return plain_in() || zeros_between; }
+  // Rows of A are neighbours in the input: nothing is gathered but where an image ends.
+  bool in_place() const {
+    return !plain_in() && grids.size() == 1 && grids[0].taps.size() == 1 && in_step_h == 1 &&
+           in_step_w == 1;
+  }
+  std::int64_t depth_groups(const PixelGrid& g) const {
+    return in.padded_c() * std::int64_t(g.taps.size()) / group_depth;
+  }
+};
+
+struct PixelOperands {
+  const float *in, *packed, *bias, *residual;
+  float* out;
+  bool stream;  // `out` is aligned for it
+};
+
+// Bytes of workspace that one thread needs; reads all but the thread fields.
+std::size_t thread_workspace(const PixelGemm&);
+// One thread's part.
+void run_thread(const PixelGemm&, const PixelOperands&, std::byte* workspace, std::int64_t thread,
+                PhaseRecorder*);
+
+// The pixels that one tap sees: in output rows [begin, end) `width` of them, which for row 0 would
+// start at these floats of a plane. Where both operands' rows lie one behind the other, they are
+// one run.
+struct FilterTap {
+  std::int64_t begin, end, width, x_at, dy_at;
+  bool joined;
+};
+
+// backward_filter: C[(c, tap)][k] = sum over pixels of x[pixel at tap][c] dy[pixel][k]. Both
+// operands are read in place: a row of dy's pixels meets a row of x's. The sums are dw transposed.
+//
+// dw is cut into panel_splits x block_splits rectangles, the pixels into `parts`. A unit is one
+// part of one rectangle; with more than one part the sums of each are kept and added at the end.
+struct FilterGemm {
+  ConvProblem problem;
+  bool plain_x = false;         // x is NCHW: its rows are copied, and there is one block
+  std::vector<FilterTap> taps;  // but of a plain x
+  PlainRows plain;
+  std::vector<std::ptrdiff_t> row_at;   // where c lies in x; of a plain x (c, tap) in its rows
+  std::int64_t panels = 0, blocks = 0;  // of tile_shape().cols k, of tile_shape().block c
+  std::int64_t block_rows = 0;          // rows (c, tap) of a block
+  std::int64_t panel_splits = 1, block_splits = 1, parts = 1;
+  std::int64_t chunk_lines = 0;  // rows of dy at a time, so that those of a panel stay near
+  std::int64_t threads = 1;
+  std::size_t unit_floats = 0;    // sums of the largest unit
+  std::size_t buffer_floats = 0;  // the copied rows of one thread
+
+  std::int64_t rectangles() const { return panel_splits * block_splits; }
+};
+
+// What so many neighbouring channels at one tap cost against one panel, in rows of full tiles: a
+// tile of fewer than four rows waits for its own sums as long as one of four.
+std::int64_t row_cost(std::int64_t channels);
+// Sums one unit into sums[panel][block][row][column].
+void run_unit(const FilterGemm&, const float* x, const float* dy, float* sums, float* buffer,
+              std::int64_t rectangle, std::int64_t part);
+// Adds the parts' sums, part_stride floats apart, and writes (or adds) them to dw.
+void finish_rectangle(const FilterGemm&, const float* sums, std::size_t part_stride, float* dw,
+                      std::int64_t rectangle);
+
+// backward_filter as C[k][(c, tap)] = sum over pixels of dy[pixel][k] columns[pixel][(c, tap)],
+// which is dw as it lies in memory, a chunk of pixels at a time: whole images or rows of one.
+// Columns come in panels of three vectors; of a 1x1 filter of stride 1 they are x, read in place.
+struct FilterColumns {
+  static constexpr std::int64_t most_taps = 9;
+  ConvProblem problem;
+  bool in_place = false;
+  std::int64_t images = 1, rows = 1;  // of dy, of a chunk
+  std::int64_t panels = 1;            // that stay in L2
+
+  std::int64_t filter() const { return problem.c * problem.r * problem.s; }
+  std::int64_t panel_floats() const { return images * rows * problem.q * 3 * tile_shape().lanes; }
+  std::int64_t column_floats() const {  // to be made
+    return in_place ? 0 : ceil_div(filter(), 3 * tile_shape().lanes) * panel_floats();
+  }
+};
+struct ColumnsChunk {
+  Range images, rows;
+};
+
+// One thread's part of the columns, and of dw.
+void fill_columns(const FilterColumns&, const ColumnsChunk&, const float* x, float* columns,
+                  std::int64_t thread, std::int64_t threads);
+void run_columns(const FilterColumns&, const ColumnsChunk&, const float* columns, const float* dy,
+                 float* dw, std::int64_t thread, std::int64_t threads);
+
+}  // namespace convlab::cpu

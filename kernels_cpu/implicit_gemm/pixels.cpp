@@ -1,0 +1,493 @@
+// Forward and backward_data of implicit_gemm: see implicit_gemm.h.
+//
+// A thread owns a range of rows and a range of panels (tile.cols output channels each), and some
+// rows of the panels before and after:
+//   for each block of rows, for each chunk of depth:
+//     gather the block's tiles of A into L2, where they do not lie ready in the input
+//     for each panel: its chunk of B comes into L1 and stays there while
+//       for each tile of the block: tile.rows x tile.cols of C += A B
+// C is accumulated in the output itself, which a chunk reads and writes once per tile.
+#include <hwy/cache_control.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <utility>
+
+#include "kernels_cpu/device/apart.h"
+#include "kernels_cpu/implicit_gemm/implicit_gemm.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels_cpu/implicit_gemm/pixels.cpp"
+#include <hwy/foreach_target.h>  // first: compiles the rest once per target
+#include <hwy/highway.h>
+
+#include "kernels_cpu/gemm/gemm_kernel-inl.h"
+#include "kernels_cpu/gemm/plain_rows-inl.h"
+#include "kernels_cpu/gemm/quad_tile-inl.h"
+#include "kernels_cpu/gemm/tile_output-inl.h"
+#include "kernels_cpu/simd/zero_between-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace convlab::cpu::HWY_NAMESPACE {
+
+TileShape GetTileShape() { return {kLanes, kBlock, kTileRows, kTileCols}; }
+
+// What is known of each row of the current block, one array a field, padded to whole vectors.
+struct RowTable {
+  std::int64_t* image;  // where the pixel's image starts in the input
+  std::int64_t* out;    // where the pixel's first channel lies in the output
+  std::int32_t* h;      // input position of a tap at (0, 0), and the same as h * W + w
+  std::int32_t* w;
+  std::int32_t* pixel;
+};
+
+// Carves a thread's workspace up; with a null base it only measures.
+struct Scratch {
+  RowTable rows;
+  const float** groups;  // [tile][group]: where the tile's rows of A start
+  float* panel;
+  std::size_t bytes;
+
+  Scratch(const PixelGemm& gemm, std::byte* base) {
+    const std::size_t count = std::size_t(round_up(gemm.block_rows, 16)) + 16;
+    std::size_t at = 0;
+    const auto take = [&](std::size_t size) {
+      std::byte* const p = base == nullptr ? nullptr : base + at;
+      at += (size + 63) / 64 * 64;
+      return p;
+    };
+    rows.image = reinterpret_cast<std::int64_t*>(take(count * sizeof(std::int64_t)));
+    rows.out = reinterpret_cast<std::int64_t*>(take(count * sizeof(std::int64_t)));
+    rows.h = reinterpret_cast<std::int32_t*>(take(count * sizeof(std::int32_t)));
+    rows.w = reinterpret_cast<std::int32_t*>(take(count * sizeof(std::int32_t)));
+    rows.pixel = reinterpret_cast<std::int32_t*>(take(count * sizeof(std::int32_t)));
+    // Of the last rows there are up to four smaller tiles; more entries are read ahead.
+    const std::int64_t tiles = gemm.block_rows / gemm.tile.rows + 4;
+    groups = reinterpret_cast<const float**>(
+        take(std::size_t(tiles * gemm.chunk + kGroupsAhead) * sizeof(float*)));
+    const std::int64_t floats =
+        gemm.plain_in() ? gemm.plain.floats() : gemm.block_rows * gemm.chunk * kBlock;
+    panel = reinterpret_cast<float*>(take(std::size_t(floats) * sizeof(float)));
+    if (gemm.plain_in()) take(apart_bytes);  // whose rows are read by strides
+    bytes = at;
+  }
+};
+
+std::size_t ThreadWorkspace(const PixelGemm& gemm) { return Scratch(gemm, nullptr).bytes; }
+
+void FillRows(const PixelGemm& gemm, const PixelGrid& grid, std::int64_t first, std::int64_t count,
+              const RowTable& rows) {
+  const std::int64_t out_block = channel_block(gemm.out.layout);
+  const std::int64_t in_image = gemm.in.padded_c() * gemm.in.h * gemm.in.w;
+  const std::int64_t out_image = gemm.out.padded_c() * gemm.out.h * gemm.out.w;
+  const std::int64_t out_step = gemm.out_step_w * out_block;
+  std::int64_t w = first % grid.w, h = first / grid.w % grid.h, n = first / (grid.w * grid.h);
+  for (std::int64_t begin = 0; begin < count;) {  // a line of the grid at a time
+    const std::int64_t end = std::min(count, begin + grid.w - w);
+    const std::int64_t out_h = grid.first_h + h * gemm.out_step_h;
+    const std::int64_t out_w = grid.first_w + w * gemm.out_step_w;
+    const std::int64_t image = n * in_image;
+    const std::int64_t out = n * out_image + (out_h * gemm.out.w + out_w) * out_block;
+    const std::int32_t in_h = static_cast<std::int32_t>(h) * gemm.in_step_h;
+    const std::int32_t in_w = static_cast<std::int32_t>(w) * gemm.in_step_w;
+    const std::int32_t pixel = in_h * static_cast<std::int32_t>(gemm.in.w) + in_w;
+    const std::int32_t in_step = gemm.in_step_w;
+    std::int64_t* HWY_RESTRICT const images = rows.image + begin;
+    std::int64_t* HWY_RESTRICT const outs = rows.out + begin;
+    std::int32_t* HWY_RESTRICT const hs = rows.h + begin;
+    std::int32_t* HWY_RESTRICT const ws = rows.w + begin;
+    std::int32_t* HWY_RESTRICT const pixels = rows.pixel + begin;
+    const auto line = static_cast<std::int32_t>(end - begin);
+    for (std::int32_t i = 0; i < line; ++i) {
+      images[i] = image;
+      outs[i] = out + i * out_step;
+      hs[i] = in_h;
+      ws[i] = in_w + i * in_step;
+      pixels[i] = pixel + i * in_step;
+    }
+    begin = end;
+    w = 0;
+    if (++h == grid.h) h = 0, ++n;
+  }
+}
+
+// Pixels (h W + w within an image) that one tap reads for kRows rows; -1 is padding. True if they
+// are neighbours in memory.
+template <int kRows>
+HWY_INLINE bool TapPixels(const PixelGemm& gemm, const Tap& tap, const RowTable& rows,
+                          std::int64_t first, std::int32_t* pixels) {
+  const auto height = static_cast<std::uint32_t>(gemm.in.h);
+  const auto width = static_cast<std::uint32_t>(gemm.in.w);
+  const std::int32_t delta = tap.dh * static_cast<std::int32_t>(width) + tap.dw;
+  const auto inside = [&](std::int64_t i) HWY_ATTR {
+    return (static_cast<std::uint32_t>(rows.h[i] + tap.dh) < height) &
+           (static_cast<std::uint32_t>(rows.w[i] + tap.dw) < width);
+  };
+  const std::int64_t last = first + kRows - 1;
+  if (gemm.in_step_w == 1 && rows.h[first] == rows.h[last] &&
+      rows.image[first] == rows.image[last] && inside(first) && inside(last)) {
+    pixels[0] = rows.pixel[first] + delta;  // so are all between
+    return true;
+  }
+  std::int32_t gaps = 0;
+  for (int i = 0; i < kRows; ++i) {
+    pixels[i] = inside(first + i) ? rows.pixel[first + i] + delta : -1;
+    gaps |= pixels[i] ^ (rows.pixel[first] + delta + i);
+  }
+  return gaps == 0 && pixels[0] >= 0 && rows.image[first] == rows.image[last];
+}
+
+// Finds the rows of A of one tile for groups [begin, end), where group = channel block * taps +
+// tap. Rows that are neighbours in the input stay there; others are gathered into panel
+// [group][row][kBlock].
+template <int kRows>
+HWY_NOINLINE void GatherBlocked(const PixelGemm& gemm, const PixelGrid& grid, const float* in,
+                                const RowTable& rows, std::int64_t first, std::int64_t begin,
+                                std::int64_t end, const float** groups, float* panel) {
+  const std::int64_t plane = gemm.in.h * gemm.in.w * kBlock;
+  const auto taps = std::int64_t(grid.taps.size());
+  std::int64_t tap = begin % taps, channels = begin / taps;
+  std::int32_t pixels[kRows] = {};
+  bool neighbours = TapPixels<kRows>(gemm, grid.taps[std::size_t(tap)], rows, first, pixels);
+  if (taps == 1 && neighbours) {  // nothing changes but the channels
+    const float* line =
+        in + channels * plane + rows.image[first] + pixels[0] * std::int64_t{kBlock};
+    for (std::int64_t g = begin; g < end; ++g, line += plane) *groups++ = line;
+    return;
+  }
+  for (std::int64_t g = begin; g < end; ++g, panel += kRows * kBlock) {
+    if (g > begin && taps > 1)
+      neighbours = TapPixels<kRows>(gemm, grid.taps[std::size_t(tap)], rows, first, pixels);
+    const float* const block = in + channels * plane;
+    if (neighbours) {
+      *groups++ = block + rows.image[first] + pixels[0] * std::int64_t{kBlock};
+    } else {
+      *groups++ = panel;
+      for (int i = 0; i < kRows; ++i) {
+        const float* const line = block + rows.image[first + i] + pixels[i] * std::int64_t{kBlock};
+        for (int lane = 0; lane < kBlock; lane += kLanes)
+          hn::StoreU(pixels[i] < 0 ? hn::Zero(F32()) : hn::LoadU(F32(), line + lane), F32(),
+                     panel + i * kBlock + lane);
+      }
+    }
+    if (++tap == taps) tap = 0, ++channels;
+  }
+}
+
+// Where the groups of the tile that starts at output column `first` lie in that buffer.
+void PlainGroups(const PixelGemm& gemm, const float* buffer, std::int64_t first,
+                 const float** groups) {
+  const std::int64_t per_row = gemm.plain.s / gemm.group_depth;
+  for (std::int64_t row = 0; row < gemm.in.c * gemm.plain.r; ++row, buffer += gemm.plain.width)
+    for (std::int64_t g = 0; g < per_row; ++g)
+      *groups++ = buffer + first * gemm.in_step_w + g * gemm.plain.step_w;
+}
+
+// The tiles of a panel of C, one chunk of depth.
+struct PanelJob {
+  std::int64_t group_depth;   // of a plain input, as is
+  std::ptrdiff_t row_stride;  // this; else both are kBlock
+  const float* b;
+  std::int64_t asked;
+  std::ptrdiff_t plane;
+  std::int64_t groups, last_depth;  // steps of the last group
+  TileOutput output;
+  std::int64_t channels;  // of the panel
+};
+
+// And of each tile, as arguments: what has just been written to memory is there too late for a
+// tile's first loads, by 20 cycles of 14 x 32 and 40 of 8 x 48 (Zen 4).
+//   a: where the rows of each group lie, and of kGroupsAhead to come;
+//   row_out: where its rows go;
+//   ahead: what is asked for on the side, or null. TileKind::blocked: the next panel's B.
+//          asks_rows: of the rows as far on in the next block, the first of `asked` groups, the
+//          others `plane` floats apart.
+using GroupsOfA = const float* const*;
+
+enum class TileKind { plain, blocked, asks_rows };  // of the input
+
+template <int kRows, int kVecs, TileKind kKind>
+HWY_NOINLINE void RunTile(const PanelJob& job, GroupsOfA a, const std::int64_t* row_out,
+                          const float* ahead) {
+  Tile<kRows, kVecs> tile;
+  tile.SetZero();
+  constexpr std::int64_t kCols = kVecs * kLanes;
+  if constexpr (kKind == TileKind::plain) {  // copied just before
+    tile.MultiplyAdd(a, job.row_stride, {job.b, kCols, kLanes}, job.groups, job.group_depth);
+    job.output.Store(tile, row_out);
+    return;
+  }
+  // A core's schedulers hold the stores that wait for their sums. 28 of them leave the products of
+  // the next tile no room there, and cost 50 cycles; so the two halves of a large tile end one
+  // after the other (8 x 48, 16 deep: 430 -> 413 cycles on Zen 4).
+  constexpr int kHalf = kRows * kVecs >= 24 ? kRows / 2 : kRows;
+  const std::int64_t whole = !kStraight && job.groups > 0 ? job.groups - 1 : job.groups;
+  if constexpr (kKind == TileKind::asks_rows) {
+    const std::int64_t done = std::min(job.asked, whole);
+    tile.template MultiplyAddAhead<kBlock>(a, {job.b, kCols, kLanes}, done, ahead, job.plane);
+    tile.template MultiplyAddAhead<kBlock>(a + done, {job.b + done * kBlock * kCols, kCols, kLanes},
+                                           whole - done);
+  } else {
+    tile.template MultiplyAddAhead<kBlock, 0, kRows, kCols>(a, {job.b, kCols, kLanes}, whole, ahead,
+                                                            kBlock * kCols);
+  }
+  a += whole;
+  const PanelB b{job.b + whole * kBlock * kCols, kCols, kLanes};
+  const bool last = whole < job.groups;
+  if (last) tile.template MultiplyAddLast<kBlock, 0, kHalf>(a, b, job.last_depth);
+  job.output.StoreRows<0, kHalf, true>(tile, row_out);
+  if constexpr (kHalf < kRows) {
+    if (last) tile.template MultiplyAddLast<kBlock, kHalf, kRows>(a, b, job.last_depth);
+    job.output.StoreRows<kHalf, kRows, true>(tile, row_out);
+  }
+}
+
+// Of 24 columns, rows from kFirst on, four at a time: 24 sums, six vectors of B and one of A.
+template <int kRows, int kFirst = 0>
+HWY_NOINLINE void RunFours(const PanelJob& job, GroupsOfA a, const std::int64_t* row_out,
+                           const float* ahead) {
+  constexpr int kLeft = kRows - kFirst, kParts = (kLeft + 3) / 4;
+  constexpr int kOwn = (kLeft + kParts - 1) / kParts, kFours = 6;
+  constexpr std::ptrdiff_t kAt = kFirst * kBlock;
+  QuadTile<kOwn, kFours> tile;
+  tile.SetZero();
+  const float* b = job.b;
+  const auto multiply = [&](std::int64_t begin, std::int64_t end, auto&& ask) HWY_ATTR {
+    for (std::int64_t g = begin; g < end; ++g, b += kBlock * 4 * kFours) {
+      ask(g);
+      tile.MultiplyAddGroupAhead(a[g] + kAt, b, a[g + kGroupsAhead] + kAt);
+    }
+  };
+  const std::int64_t whole = std::max<std::int64_t>(job.groups - 1, 0);
+  const std::int64_t asked = ahead == nullptr ? 0 : std::min(job.asked, whole);
+  multiply(0, asked, [&](std::int64_t g) HWY_ATTR {
+    for (int i = 0; i < kOwn; ++i)
+      __builtin_prefetch(ahead + g * job.plane + kAt + i * kBlock, 0, 2);
+  });
+  multiply(asked, whole, [](std::int64_t) {});
+  if (job.groups > 0) tile.MultiplyAdd(a[whole] + kAt, b, job.last_depth);
+  auto rows = tile.Columns24();
+  job.output.template StoreRows<0, kOwn, true>(rows, row_out + kFirst);
+  if constexpr (kFirst + kOwn < kRows) RunFours<kRows, kFirst + kOwn>(job, a, row_out, ahead);
+}
+
+// The same into plain NCHW, channel by channel; at most 4 of them, which the least panel holds.
+template <int kRows>
+HWY_NOINLINE void RunTileToPlain(PanelJob job, GroupsOfA a, const std::int64_t* row_out) {
+  constexpr int kVecs = kLanes == kBlock ? 1 : kTileVecs;
+  alignas(64) float values[kRows * kTileCols];
+  std::int64_t rows[kRows];
+  const TileOutput to = job.output;
+  for (int i = 0; i < kRows; ++i) rows[i] = i * kTileCols;
+  for (int i = 0; to.load && i < kRows; ++i)
+    for (std::int64_t c = 0; c < job.channels; ++c)
+      values[i * kTileCols + c] = to.out[row_out[i] + c * to.plane];
+  job.output.out = values;
+  job.output.plane = kBlock;
+  job.output.stream = false;
+  RunTile<kRows, kVecs, TileKind::blocked>(job, a, rows, nullptr);
+  for (std::int64_t c = 0; c < job.channels; ++c)
+    for (int i = 0; i < kRows; ++i) to.out[row_out[i] + c * to.plane] = values[i * kTileCols + c];
+}
+
+// Of a panel that may have kVecs vectors.
+template <int kRows, int kVecs, TileKind kKind>
+HWY_INLINE void DispatchVecs(const PanelJob& job, GroupsOfA a, const std::int64_t* row_out,
+                             const float* ahead) {
+  if (kLanes == kBlock && kVecs == 2 && job.channels <= kLanes)
+    return RunTile<kRows, 1, kKind>(job, a, row_out, ahead);
+  if constexpr (kLanes == 16 && kVecs == 2 && kKind != TileKind::plain) {
+    if (job.channels <= 24) return RunFours<kRows>(job, a, row_out, ahead);  // PixelGemm::in_fours
+  }
+  RunTile<kRows, kVecs, kKind>(job, a, row_out, ahead);
+}
+template <int kRows, int kMostRows, int kVecs>
+HWY_INLINE void DispatchTile(const PanelJob& job, GroupsOfA a, const std::int64_t* row_out,
+                             const float* ahead, bool plain_in, bool plain_out) {
+  constexpr bool kLarge = kRows >= std::min(kMostRows, kTileRows);
+  if (plain_out)
+    RunTileToPlain<kRows>(job, a, row_out);
+  else if (plain_in)
+    DispatchVecs<kRows, kVecs, TileKind::plain>(job, a, row_out, nullptr);
+  else if (kLarge && job.asked > 0)
+    DispatchVecs<kRows, kVecs, kLarge ? TileKind::asks_rows : TileKind::blocked>(job, a, row_out,
+                                                                                 ahead);
+  else
+    DispatchVecs<kRows, kVecs, TileKind::blocked>(job, a, row_out,
+                                                  job.asked == 0 ? ahead : nullptr);
+}
+
+// In tiles of at most kMostRows rows by kVecs vectors: gemm.tile.
+template <int kMostRows, int kVecs>
+void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands& data,
+              const Scratch& scratch, std::int64_t begin, std::int64_t end, Range panels,
+              PhaseRecorder* recorder) {
+  if (begin >= end || panels.size() == 0) return;
+  constexpr int kCols = kVecs * kLanes;
+  const bool plain_in = gemm.plain_in(), plain_out = !is_blocked(gemm.out.layout);
+  const std::int64_t groups = gemm.depth_groups(grid);
+  const std::int64_t out_plane = gemm.out.h * gemm.out.w * channel_block(gemm.out.layout);
+  const RowTable& rows = scratch.rows;
+  FillRows(gemm, grid, begin, end - begin, rows);
+
+  // The first panel reads the block from memory, which the others would leave idle: each asks for a
+  // share of the groups of the next block.
+  const std::int64_t image_pixels = grid.h * grid.w;
+  const auto next_rows = [&](std::int64_t first) {
+    const std::int64_t row = end + first;
+    const std::int64_t image = row / image_pixels, pixel = row % image_pixels;
+    return data.in + image * gemm.in.padded_c() * image_pixels + pixel * kBlock;
+  };
+  // Lanes that pad the last channel block are zero; of several taps each would end so.
+  const std::int64_t last_depth =
+      grid.taps.size() == 1 ? gemm.in.c - (gemm.in.c - 1) / kBlock * kBlock : kBlock;
+  const std::int64_t chunks = std::max<std::int64_t>(1, ceil_div(groups, gemm.chunk));
+  for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+    const Range gathered = share(groups, chunk, chunks);
+    if (groups > 0) {
+      const PhaseScope scope(recorder, 0);
+      if (plain_in)
+        CopyPlainRows(gemm.plain, data.in + rows.image[0], rows.h[0] + grid.taps[0].dh,
+                      rows.w[0] + grid.taps[0].dw, scratch.panel);
+      const float** tile_groups = scratch.groups;
+      ForEachTile<kMostRows>(end - begin, [&](auto n, std::int64_t first) HWY_ATTR {
+        if (plain_in)
+          PlainGroups(gemm, scratch.panel, first, tile_groups);
+        else
+          GatherBlocked<n.value>(gemm, grid, data.in, rows, first, gathered.begin, gathered.end,
+                                 tile_groups, scratch.panel + first * gemm.chunk * kBlock);
+        tile_groups += gathered.size();
+      });
+      // After the last tile comes the first one again, for the next panel.
+      for (int i = 0; i < kGroupsAhead; ++i) tile_groups[i] = scratch.groups[i];
+    }
+    const PhaseScope scope(recorder, 1);
+    for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
+      const std::int64_t channel = panel * kCols;
+      const std::int64_t channels = std::min<std::int64_t>(kCols, gemm.out.c - channel);
+      alignas(64) float bias[kCols] = {};
+      if (data.bias != nullptr) std::copy_n(data.bias + channel, channels, bias);
+      const std::int64_t out_at = channel / channel_block(gemm.out.layout) * out_plane;
+      PanelJob job{};
+      job.b = data.packed + grid.filter + panel * groups * gemm.group_depth * kCols +
+              gathered.begin * gemm.group_depth * gemm.packed_cols(channels);
+      job.groups = gathered.size();
+      job.last_depth = gathered.end == groups ? last_depth : kBlock;
+      job.group_depth = gemm.group_depth;
+      job.row_stride = gemm.in_step_w;
+      job.channels = channels;
+      job.plane = image_pixels * kBlock;
+      const bool first_chunk = chunk == 0, last_chunk = chunk + 1 == chunks;
+      job.output = {
+          .out = data.out + out_at,
+          .residual = first_chunk && data.residual != nullptr ? data.residual + out_at : nullptr,
+          .plane = out_plane,
+          .bias = first_chunk && data.bias != nullptr ? bias : nullptr,
+          .load = !first_chunk || gemm.accumulate,
+          .relu = last_chunk && gemm.epilogue.relu,
+          .stream = last_chunk && data.stream};
+      if (gemm.zeros_between && first_chunk)
+        ZeroBetween(gemm.out, gemm.out_step_h, gemm.out_step_w, {begin / grid.w, end / grid.w},
+                    ceil_div(channels, kBlock), data.out + out_at, data.stream);
+      const Range asked = share(gemm.ask_rows ? groups : 0, panel - panels.begin, panels.size());
+      job.asked = asked.size();
+      GroupsOfA tile_a = scratch.groups;
+      ForEachTile<kMostRows>(end - begin, [&](auto n, std::int64_t first) HWY_ATTR {
+        const float* ahead = nullptr;
+        if (job.asked > 0)
+          ahead = next_rows(first) + asked.begin * job.plane;
+        else if (first + n.value == end - begin && panel + 1 < panels.end)  // the last tile
+          ahead = job.b + groups * gemm.group_depth * kCols;
+        DispatchTile<n.value, kMostRows, kVecs>(job, tile_a, rows.out + first, ahead, plain_in,
+                                                plain_out);
+        tile_a += gathered.size();
+      });
+    }
+  }
+}
+
+// A rectangle of tiles: panels x units of rows.
+struct TileRange {
+  Range panels, units;
+};
+
+// Rows are shared in whole tiles, so that only the last one is ragged; or in whole output rows.
+std::int64_t RowUnit(const PixelGemm& gemm, const PixelGrid& grid) {
+  return gemm.whole_lines() ? grid.w : gemm.tile.rows;
+}
+
+// A thread's tiles of a grid. Threads that share rows go through their tiles panel by panel and
+// part where they have equally many: a panel's last rows, whole panels, and another's first rows.
+std::array<TileRange, 3> OwnTiles(const PixelGemm& gemm, const PixelGrid& grid,
+                                  std::int64_t thread) {
+  const std::int64_t rows = ceil_div(gemm.out.n * grid.h * grid.w, RowUnit(gemm, grid));
+  const Range units = share(rows, thread / gemm.panel_threads, gemm.row_threads);
+  const std::int64_t each = units.size();
+  if (each == 0) return {};
+  const Range own = share(ceil_div(gemm.out.c, gemm.tile.cols) * each, thread % gemm.panel_threads,
+                          gemm.panel_threads);
+  const std::int64_t first = ceil_div(own.begin, each), last = own.end / each;
+  const auto of_panel = [&](std::int64_t panel, std::int64_t begin, std::int64_t end) {
+    const std::int64_t at = units.begin - panel * each;
+    return TileRange{{panel, panel + 1}, {at + begin, at + end}};
+  };
+  if (first > last) return {of_panel(last, own.begin, own.end)};
+  return {of_panel(first - 1, own.begin, first * each), TileRange{{first, last}, units},
+          of_panel(last, last * each, own.end)};
+}
+
+void RunThread(const PixelGemm& gemm, const PixelOperands& data, std::byte* workspace,
+               std::int64_t thread, PhaseRecorder* recorder) {
+  const Scratch scratch(gemm, workspace + std::size_t(thread) * gemm.thread_bytes);
+  auto run_block = RunBlock<kTileRows, kTileVecs>;
+  if constexpr (kLanes == 16) {
+    // Twice the rows load as few vectors of B.
+    if (gemm.tile.cols == kLanes) run_block = RunBlock<2 * kTileRows, 1>;
+    if (gemm.tile.cols == 3 * kLanes) run_block = RunBlock<8, 3>;
+    if (gemm.tile.cols == 4 * kLanes) run_block = RunBlock<6, 4>;
+  }
+  for (std::size_t piece = 0; piece < 3; ++piece) {
+    const auto own = [&](const PixelGrid& grid) { return OwnTiles(gemm, grid, thread)[piece]; };
+    // Grids take turns block by block: they read the same input and write neighbouring pixels.
+    std::int64_t blocks = 0;
+    for (const PixelGrid& grid : gemm.grids)
+      blocks =
+          std::max(blocks, ceil_div(own(grid).units.size() * RowUnit(gemm, grid), gemm.block_rows));
+    for (std::int64_t block = 0; block < blocks; ++block)
+      for (const PixelGrid& grid : gemm.grids) {
+        const TileRange tiles = own(grid);
+        const std::int64_t unit = RowUnit(gemm, grid);
+        const Range part = share(tiles.units.size(), block, blocks);
+        const std::int64_t end =
+            std::min(gemm.out.n * grid.h * grid.w, (tiles.units.begin + part.end) * unit);
+        run_block(gemm, grid, data, scratch, (tiles.units.begin + part.begin) * unit, end,
+                  tiles.panels, recorder);
+      }
+  }
+  if (data.stream) hwy::FlushStream();
+}
+
+}  // namespace convlab::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace convlab::cpu {
+
+HWY_EXPORT(GetTileShape);
+HWY_EXPORT(ThreadWorkspace);
+HWY_EXPORT(RunThread);
+
+TileShape tile_shape() { return HWY_DYNAMIC_DISPATCH(GetTileShape)(); }
+
+std::size_t thread_workspace(const PixelGemm& gemm) {
+  return HWY_DYNAMIC_DISPATCH(ThreadWorkspace)(gemm);
+}
+
+void run_thread(const PixelGemm& gemm, const PixelOperands& data, std::byte* workspace,
+                std::int64_t thread, PhaseRecorder* recorder) {
+  HWY_DYNAMIC_DISPATCH(RunThread)(gemm, data, workspace, thread, recorder);
+}
+
+}  // namespace convlab::cpu
+#endif  // HWY_ONCE

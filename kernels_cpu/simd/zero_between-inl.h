@@ -1,0 +1,50 @@
+// backward_data of a 1x1 filter with a stride: dx between the pixels that the filter meets is zero.
+// Per-target header: include it after hwy/foreach_target.h.
+#if defined(CONVLAB_KERNELS_CPU_SIMD_ZERO_BETWEEN_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef CONVLAB_KERNELS_CPU_SIMD_ZERO_BETWEEN_INL_H_
+#undef CONVLAB_KERNELS_CPU_SIMD_ZERO_BETWEEN_INL_H_
+#else
+#define CONVLAB_KERNELS_CPU_SIMD_ZERO_BETWEEN_INL_H_
+#endif
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "conv/layout.h"
+#include "kernels_cpu/device/range.h"
+#include "kernels_cpu/gemm/gemm_kernel-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace convlab::cpu::HWY_NAMESPACE {
+
+// Zeroes what lies between some lines of pixels met, and between the pixels of each, in `planes`
+// channel blocks from dx on. Image n's line h is n * ceil(desc.h / step_h) + h.
+HWY_INLINE void ZeroBetween(const TensorDesc& desc, std::int64_t step_h, std::int64_t step_w,
+                            Range lines, std::int64_t planes, float* dx, bool stream) {
+  const std::int64_t image_lines = ceil_div(desc.h, step_h);
+  const std::int64_t line_floats = desc.w * kBlock, plane_floats = desc.h * line_floats;
+  const std::int64_t step = step_w * kBlock;
+  for (std::int64_t plane = 0; plane < planes; ++plane)
+    for (std::int64_t i = lines.begin; i < lines.end; ++i) {
+      const std::int64_t first = i % image_lines * step_h, last = std::min(desc.h, first + step_h);
+      float* const image =
+          dx + i / image_lines * desc.padded_c() * desc.h * desc.w + plane * plane_floats;
+      for (std::int64_t h = first; h < last; ++h) {
+        float* const line = image + h * line_floats;
+        for (std::int64_t w = 0; w < line_floats; w += step) {
+          const std::int64_t end = std::min(line_floats, w + step);
+          for (std::int64_t at = h == first ? w + kBlock : w; at < end; at += kLanes)
+            stream ? hn::Stream(hn::Zero(F32()), F32(), line + at)
+                   : hn::StoreU(hn::Zero(F32()), F32(), line + at);
+        }
+      }
+    }
+}
+
+}  // namespace convlab::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

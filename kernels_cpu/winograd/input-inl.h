@@ -1,0 +1,116 @@
+// Winograd's first step: V = B^T d B of the input's tiles, by the threads that share them.
+//
+// Per-target header: include it after hwy/foreach_target.h.
+#if defined(CONVLAB_KERNELS_CPU_WINOGRAD_INPUT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef CONVLAB_KERNELS_CPU_WINOGRAD_INPUT_INL_H_
+#undef CONVLAB_KERNELS_CPU_WINOGRAD_INPUT_INL_H_
+#else
+#define CONVLAB_KERNELS_CPU_WINOGRAD_INPUT_INL_H_
+#endif
+
+#include <hwy/cache_control.h>
+
+#include <cstdint>
+
+#include "kernels_cpu/winograd/fold-inl.h"
+#include "kernels_cpu/winograd/tiles-inl.h"
+#include "kernels_cpu/winograd/transforms-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace convlab::cpu::HWY_NAMESPACE {
+
+// A thread's place among those that share its buffers.
+struct Team {
+  std::int64_t rank = 0, size = 1;
+  Range Share(std::int64_t count) const { return share(count, rank, size); }
+  void Barrier() const {
+    if (size > 1) {
+      hwy::FlushStream();
+#pragma omp barrier
+    }
+  }
+};
+
+// Of the phases in x that F(m, r) is for.
+constexpr int PhaseStride(int r) { return r == 2 ? 2 : 1; }
+
+// Stores row i of a run's tile t: store(t, i, y) of NestedRun.
+template <int T>
+HWY_INLINE auto StoreRows(float* to, std::int64_t point, bool stream) {
+  return [=](int t, int i, const Vec* y) HWY_ATTR {
+    float* const at = to + t * kBlock + i * T * point;
+    if (stream) {
+      HWY_UNROLL(8)
+      for (int j = 0; j < T; ++j) hn::Stream(y[j], F32(), at + j * point);
+    } else {
+      HWY_UNROLL(8)
+      for (int j = 0; j < T; ++j) hn::StoreU(y[j], F32(), at + j * point);
+    }
+  };
+}
+
+// V = B^T d B for (channel block, tile) pairs.
+template <class Input, int M, int kStride>
+void TransformInput(const Shape& s, const float* in, float* v, Range block, Range items) {
+  constexpr int T = Input::inputs, kColumns = kRunTiles * M + T - M;
+  const std::int64_t rows = s.rows(), point = s.v_point();
+  const bool stream = s.streams_v();
+  ForEachRun(
+      s, block, items,
+      [&](std::int64_t b, std::int64_t tile, const TileAt& place, int count) HWY_ATTR {
+        const std::int64_t phase = kStride == 1 ? 0 : b / s.phase_blocks();
+        const Pixels<T, kColumns, kStride> pixels(s, s.in, s.in_grid, phase, place.y * M - s.pad_h,
+                                                  place.x * M - s.pad_w, count * M + T - M);
+        const float* const plane = in + pixels.Plane(s, s.in, place, b - phase * s.phase_blocks());
+        for (int part = 0; part < kBlock; part += kLanes) {
+          float* const to = v + (b * rows + tile) * kBlock + part;
+          NestedRun<Input, M, kRunTiles>(
+              count,
+              [&](int c, Vec* x) HWY_ATTR {
+                if (s.ask_ahead) pixels.template AskAhead<M>(plane + part, c);
+                pixels.Load(plane + part, c, x);
+              },
+              StoreRows<T>(to, point, stream));
+        }
+      });
+}
+
+// The same of plain x, whose stride folds into channels.
+template <class Input, int M>
+void TransformFolded(const Shape& s, const float* x, float* v, Range block, Range items) {
+  constexpr int T = Input::inputs, kColumns = kRunTiles * M + T - M;
+  constexpr int kMost = (kColumns + kLanes - 1) / kLanes * kLanes;
+  const auto fold = s.stride == 4   ? FoldRun<T, kMost, 4>
+                    : s.stride == 2 ? FoldRun<T, kMost, 2>
+                                    : FoldRun<T, kMost, 1>;
+  alignas(64) float patch[T * kMost * kBlock];
+  const std::int64_t rows = s.rows(), point = s.v_point();
+  const bool stream = s.streams_v();
+  ForEachRun(s, block, items,
+             [&](std::int64_t b, std::int64_t tile, const TileAt& at, int count) HWY_ATTR {
+               fold(*s.fold, x, at.mosaic, b, at.y * M, at.x * M, count * M + T - M, patch);
+               for (int part = 0; part < kBlock; part += kLanes) {
+                 float* const to = v + (b * rows + tile) * kBlock + part;
+                 NestedRun<Input, M, kRunTiles>(
+                     count,
+                     [&](int c, Vec* column) HWY_ATTR {
+                       HWY_UNROLL(8)
+                       for (int r = 0; r < T; ++r)
+                         column[r] = hn::LoadU(F32(), patch + (r * kMost + c) * kBlock + part);
+                     },
+                     StoreRows<T>(to, point, stream));
+               }
+             });
+}
+
+template <class Input, int M, int R>
+auto InputTransform(const Shape& s) {
+  if (s.folds()) return TransformFolded<Input, M>;
+  return s.in_grid.phases == 1 ? TransformInput<Input, M, 1>
+                               : TransformInput<Input, M, PhaseStride(R)>;
+}
+
+}  // namespace convlab::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

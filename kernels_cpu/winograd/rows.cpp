@@ -1,0 +1,244 @@
+// Winograd along the rows of a first layer's plain x: see rows.h.
+#include "kernels_cpu/winograd/rows.h"
+
+#include <hwy/cache_control.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels_cpu/winograd/rows.cpp"
+#include <hwy/foreach_target.h>  // first: compiles the rest once per target
+#include <hwy/highway.h>
+
+#include "kernels_cpu/gemm/gemm_kernel-inl.h"
+#include "kernels_cpu/simd/relu-inl.h"
+#include "kernels_cpu/simd/vectors-inl.h"
+#include "kernels_cpu/winograd/transforms-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace convlab::cpu::HWY_NAMESPACE {
+
+using Rows = WinogradRows;
+using RowTransforms = Transforms<Rows::m, Rows::r, ScaledSide::filter>;
+
+// Tiles of a register tile, and points at a time: AVX2 has registers for half of the 6 x 4 sums,
+// and 15 loads of one operand or the other for 12 multiply-adds where all points of two tiles would
+// take 18.
+constexpr int kRowTiles = 4;
+constexpr int kPoints = kLanes == 16 ? 6 : 3;
+// Pixels that y's lines are asked for before they are stored to: some 800 cycles.
+constexpr int kAhead = 4 * kRowTiles * Rows::m;
+
+// One row of one channel of V. Position k of tile i is pixel m i + k, and so one of those with that
+// remainder: `line` takes the padded row, and what follows it the m kinds of pixels apart.
+void TransformRow(const Rows& s, const float* x, float* line, float* v) {
+  const ConvProblem& p = s.problem;
+  const std::int64_t pixels = Rows::m * s.line(), tiles = s.row_tiles();
+  const std::int64_t left = std::clamp<std::int64_t>(p.pad_w, 0, pixels);
+  const std::int64_t right = std::clamp<std::int64_t>(p.w + p.pad_w, left, pixels);
+  std::fill(line, line + left, 0.f);
+  std::copy(x + left - p.pad_w, x + right - p.pad_w, line + left);
+  std::fill(line + right, line + pixels, 0.f);
+  float* const split = line + pixels;
+  for (std::int64_t i = 0; i <= tiles; i += kLanes) {
+    Vec kind[Rows::m];
+    hn::LoadInterleaved4(F32(), line + Rows::m * i, kind[0], kind[1], kind[2], kind[3]);
+    for (int k = 0; k < Rows::m; ++k) hn::StoreU(kind[k], F32(), split + k * s.line() + i);
+  }
+  for (std::int64_t i = 0; i < tiles; i += kLanes, v += Rows::t * kLanes) {
+    Vec d[Rows::t], transformed[Rows::t];
+    HWY_UNROLL(8)
+    for (int k = 0; k < Rows::t; ++k)
+      d[k] = hn::LoadU(F32(), split + k % Rows::m * s.line() + k / Rows::m + i);
+    RowTransforms::Input::Apply(d, transformed);
+    HWY_UNROLL(8)
+    for (int point = 0; point < Rows::t; ++point)
+      hn::StoreU(transformed[point], F32(), v + point * kLanes);
+  }
+}
+
+// V of the rows that output rows [first, first + count) of an image meet.
+void TransformBand(const Rows& s, const float* image, std::int64_t first, std::int64_t count,
+                   float* v, float* line) {
+  const ConvProblem& p = s.problem;
+  for (std::int64_t c = 0; c < p.c; ++c)
+    for (std::int64_t row = 0; row < count + p.r - 1; ++row) {
+      const std::int64_t h = first + row - p.pad_h;
+      float* const to = v + (c * s.v_rows() + row) * s.v_row();
+      if (h >= 0 && h < p.h)
+        TransformRow(s, image + (c * p.h + h) * p.w, line, to);
+      else
+        std::fill_n(to, s.v_row(), 0.f);
+    }
+}
+
+// f(i) for every i in [0, kCount), a constant each time.
+template <int kCount, class F, int i = 0>
+HWY_INLINE void ForEachIndex(const F& f) {
+  if constexpr (i < kCount) {
+    f(std::integral_constant<int, i>());
+    ForEachIndex<kCount, F, i + 1>(f);
+  }
+}
+
+// kTiles tiles, of `pixels` pixels, for the vector of filters u, which is that of k; y's first
+// pixel is at `to`. A row of V and one such vector stay in L1 from tile to tile.
+template <int kTiles>
+HWY_NOINLINE void RowTiles(const Rows& s, const WinogradOperands& data, const float* u,
+                           std::int64_t k, const float* v, std::ptrdiff_t to, std::int64_t pixels) {
+  const ConvProblem& p = s.problem;
+  const std::ptrdiff_t row_step = s.v_row();
+  const std::ptrdiff_t channel_step = (s.v_rows() - Rows::r) * row_step;  // from its last row
+  const bool whole = pixels == kTiles * Rows::m, relu = p.epilogue.relu;
+  // A store that waits for its line holds up those behind it: asks for lines some tiles before.
+  if (!data.stream)
+    for (int i = 0; i < kTiles * Rows::m * kBlock; i += 16)
+      __builtin_prefetch(data.out + to + kAhead * kBlock + i, 1);
+  const std::int64_t left = p.k - k;
+  Vec bias = hn::Zero(F32());
+  if (data.bias != nullptr && left > 0)
+    bias = left >= kLanes ? hn::LoadU(F32(), data.bias + k)
+                          : FirstLanes{std::size_t(left)}.Load(data.bias + k);
+  Vec sum[kTiles][Rows::t];
+  ForEachIndex<Rows::t / kPoints>([&](auto part) HWY_ATTR {
+    constexpr int kFirst = decltype(part)::value * kPoints;
+    HWY_UNROLL(4)
+    for (int i = 0; i < kTiles; ++i) {
+      HWY_UNROLL(8)
+      for (int point = kFirst; point < kFirst + kPoints; ++point) sum[i][point] = hn::Zero(F32());
+    }
+    const float* d = v;
+    for (std::int64_t c = 0; c < p.c; ++c, d += channel_step) {
+      HWY_UNROLL(4)
+      for (int r = 0; r < Rows::r; ++r, d += row_step) {
+        HWY_UNROLL(8)
+        for (int point = kFirst; point < kFirst + kPoints; ++point, u += kLanes) {
+          Vec filter = hn::LoadU(F32(), u);
+          KeepInRegister(filter);
+          HWY_UNROLL(4)
+          for (int i = 0; i < kTiles; ++i)
+            sum[i][point] =
+                hn::MulAdd(hn::Set(F32(), d[point * kLanes + i]), filter, sum[i][point]);
+        }
+      }
+    }
+  });
+  ForEachIndex<kTiles>([&](auto i) HWY_ATTR {
+    Vec x[Rows::t], y[Rows::m];
+    HWY_UNROLL(8)
+    for (int point = 0; point < Rows::t; ++point) x[point] = sum[i][point];
+    RowTransforms::Output::Apply(x, y);
+    const std::ptrdiff_t first = to + i * Rows::m * kBlock;
+    const auto for_each = [&](auto&& f) HWY_ATTR {
+      HWY_UNROLL(4)
+      for (int j = 0; j < Rows::m; ++j)
+        if (i * Rows::m + j < pixels) f(y[j], first + j * kBlock);
+    };
+    HWY_UNROLL(4)
+    for (int j = 0; j < Rows::m; ++j) y[j] = hn::Add(y[j], bias);
+    if (data.residual != nullptr)
+      for_each([&](Vec& value, std::ptrdiff_t pixel)
+                   HWY_ATTR { value = hn::Add(value, hn::LoadU(F32(), data.residual + pixel)); });
+    if (relu) {
+      HWY_UNROLL(4)
+      for (int j = 0; j < Rows::m; ++j) y[j] = Relu(y[j]);
+    }
+    if (p.accumulate)
+      for_each([&](Vec& value, std::ptrdiff_t pixel)
+                   HWY_ATTR { value = hn::Add(value, hn::LoadU(F32(), data.out + pixel)); });
+    const auto store = [&](const Vec& value, std::ptrdiff_t pixel) HWY_ATTR {
+      if (data.stream)
+        hn::Stream(value, F32(), data.out + pixel);
+      else
+        hn::StoreU(value, F32(), data.out + pixel);
+    };
+    if (whole) {
+      HWY_UNROLL(4)
+      for (int j = 0; j < Rows::m; ++j) store(y[j], first + j * kBlock);
+    } else {
+      for_each(store);
+    }
+  });
+}
+
+void Run(const Rows& s, const WinogradOperands& data, std::int64_t thread, std::int64_t threads) {
+  const ConvProblem& p = s.problem;
+  float* const v = data.workspace + thread * s.thread_floats();
+  const Range rows = share(p.n * p.p, thread, threads);
+  for (std::int64_t row = rows.begin; row < rows.end;) {
+    const std::int64_t image = row / p.p, first = row % p.p;
+    const std::int64_t count = std::min({Rows::band, rows.end - row, p.p - first});
+    {
+      const PhaseScope scope(data.phases, 0);
+      TransformBand(s, data.in + image * p.c * p.h * p.w, first, count, v, v + s.v_floats());
+    }
+    const PhaseScope scope(data.phases, 1);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::ptrdiff_t at = (image * s.filters() * p.p + (first + i) * kBlock) * p.q;
+      for (std::int64_t k = 0; k < s.filters(); k += kLanes) {
+        const float* const u = data.packed + k * s.taps() * Rows::t;
+        const std::ptrdiff_t to = at + k / kBlock * kBlock * p.p * p.q + k % kBlock;
+        ForEachRowTile<kRowTiles>(s.row_tiles(), [&](auto tiles, std::int64_t tile) HWY_ATTR {
+          constexpr int kTiles = decltype(tiles)::value;
+          const std::int64_t q = tile * Rows::m;
+          RowTiles<kTiles>(s, data, u, k,
+                           v + i * s.v_row() + tile / kLanes * Rows::t * kLanes + tile % kLanes,
+                           to + q * kBlock, std::min<std::int64_t>(kTiles * Rows::m, p.q - q));
+        });
+      }
+    }
+    row += count;
+  }
+  if (data.stream) hwy::FlushStream();
+}
+
+// U = G g of each row of each filter, in the order in which RowTiles reads it.
+void Pack(const Rows& s, const float* w, float* packed) {
+  for (std::int64_t first = 0; first < s.filters(); first += kLanes)
+    for (std::int64_t tap = 0; tap < s.taps(); ++tap) {
+      alignas(64) float g[Rows::r][kLanes] = {};
+      for (std::int64_t k = first; k < std::min(first + kLanes, s.problem.k); ++k)
+        for (int j = 0; j < Rows::r; ++j) g[j][k - first] = w[(k * s.taps() + tap) * Rows::r + j];
+      Vec x[Rows::r], u[Rows::t];
+      for (int j = 0; j < Rows::r; ++j) x[j] = hn::Load(F32(), g[j]);
+      RowTransforms::Filter::Apply(x, u);
+      for (int point = 0; point < Rows::t; ++point) {
+        const std::int64_t part = point / kPoints * s.taps() + tap;
+        hn::StoreU(
+            u[point], F32(),
+            packed + (first * s.taps() * Rows::t) + (part * kPoints + point % kPoints) * kLanes);
+      }
+    }
+}
+
+WinogradCosts Costs() {
+  return {RowTransforms::Input::flops, RowTransforms::Filter::flops, RowTransforms::Output::flops};
+}
+
+}  // namespace convlab::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace convlab::cpu {
+
+HWY_EXPORT(Pack);
+HWY_EXPORT(Run);
+HWY_EXPORT(Costs);
+
+void winograd_rows_pack(const WinogradRows& s, const float* w, float* packed) {
+  HWY_DYNAMIC_DISPATCH(Pack)(s, w, packed);
+}
+
+void winograd_rows_run(const WinogradRows& s, const WinogradOperands& data) {
+#pragma omp parallel num_threads(int(s.threads))
+  HWY_DYNAMIC_DISPATCH(Run)(s, data, omp_get_thread_num(), omp_get_num_threads());
+}
+
+WinogradCosts winograd_rows_costs() { return HWY_DYNAMIC_DISPATCH(Costs)(); }
+
+}  // namespace convlab::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,143 @@
+// Where the pixels of Winograd's tiles lie: in mosaics of images (winograd.h), phase by phase.
+//
+// Per-target header: include it after hwy/foreach_target.h.
+#if defined(CONVLAB_KERNELS_CPU_WINOGRAD_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef CONVLAB_KERNELS_CPU_WINOGRAD_TILES_INL_H_
+#undef CONVLAB_KERNELS_CPU_WINOGRAD_TILES_INL_H_
+#else
+#define CONVLAB_KERNELS_CPU_WINOGRAD_TILES_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels_cpu/device/range.h"
+#include "kernels_cpu/gemm/gemm_kernel-inl.h"
+#include "kernels_cpu/winograd/winograd.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace convlab::cpu::HWY_NAMESPACE {
+
+using Shape = WinogradShape;
+
+// Where a tile lies: mosaic, row and column of tiles. Tiles are counted along rows.
+struct TileAt {
+  std::int64_t mosaic, y, x;
+  TileAt(const Shape& s, std::int64_t tile)
+      : mosaic(tile / (s.tiles_h() * s.tiles_w())),
+        y(tile / s.tiles_w() % s.tiles_h()),
+        x(tile % s.tiles_w()) {}
+};
+
+// `count` neighbouring rows or columns of a mosaic, at most kMost, from `first` on, in pixels of a
+// phase: where each lies, in floats from the mosaic's first pixel, or below zero if it is of no
+// image. Pixel i of the phase is i * kStride + offset of its image.
+template <int kMost, int kStride>
+struct Line {
+  std::ptrdiff_t at[kMost];
+  bool whole = true;  // all of one image
+
+  HWY_INLINE Line(std::int64_t first, int count, std::int64_t images, std::int64_t pitch,
+                  std::int64_t offset, std::int64_t size, std::ptrdiff_t image_step,
+                  std::ptrdiff_t step) {
+    std::int64_t image = first < 0 ? -1 : images == 1 ? 0 : first / pitch;
+    std::int64_t i = first - image * pitch;
+    whole = image >= 0 && image < images && (i + count - 1) * kStride + offset < size;
+    if constexpr (kStride > 1) whole = whole && i * kStride + offset >= 0 && i + count <= pitch;
+    if (whole) {
+      at[0] = image * image_step + (i * kStride + offset) * step;
+      for (int k = 1; k < count; ++k) at[k] = at[0] + k * kStride * step;
+      return;
+    }
+    for (int k = 0; k < count; ++k) {
+      const std::int64_t pixel = i * kStride + offset;
+      const bool inside = image >= 0 && image < images && pixel >= 0 && pixel < size;
+      at[k] = inside ? image * image_step + pixel * step : -1;
+      if (++i == pitch) i = 0, ++image;
+    }
+  }
+};
+
+// kRows x `count` pixels from (top, left) of their mosaic on, in a phase of tensor t.
+template <int kRows, int kColumns, int kStride = 1>
+struct Pixels {
+  Line<kRows, kStride> rows;
+  Line<kColumns, kStride> columns;
+  std::ptrdiff_t line;  // floats of an image's
+
+  HWY_INLINE Pixels(const Shape& s, const TensorDesc& t, const WinogradGrid& grid,
+                    std::int64_t phase, std::int64_t top, std::int64_t left, int count = kColumns)
+      : rows(top, kRows, s.grid_h, s.pitch_h(), grid.at_h(phase), t.h, s.grid_w * ImageStep(t),
+             t.w * kBlock),
+        columns(left, count, s.grid_w, s.pitch_w(), grid.at_w(phase), t.w, ImageStep(t), kBlock),
+        line(s.grid_w == 1 ? t.w * kBlock : ImageStep(t)) {}
+
+  static std::ptrdiff_t ImageStep(const TensorDesc& t) { return t.padded_c() * t.h * t.w; }
+  // Below zero where there is no pixel.
+  HWY_INLINE std::ptrdiff_t at(int i, int j) const {
+    return (rows.at[i] | columns.at[j]) < 0 ? -1 : rows.at[i] + columns.at[j];
+  }
+  // Of a channel block of the mosaic's first image.
+  static std::ptrdiff_t Plane(const Shape& s, const TensorDesc& t, const TileAt& at,
+                              std::int64_t block) {
+    return at.mosaic * s.grid_h * s.grid_w * ImageStep(t) + block * t.h * t.w * kBlock;
+  }
+  // Asks for the last kNew rows, which no tile above has read, of a column some way on: after the
+  // line's end, of the tiles below. To L2 first, which waits for more of memory's lines than L1
+  // can.
+  template <int kNew>
+  HWY_INLINE void AskAhead(const float* plane, int j) const {
+    if (!rows.whole || columns.at[j] < 0) return;
+    Ask<kNew, 2>(plane, columns.at[j] + std::min<std::ptrdiff_t>(40 * kStride * kBlock, line));
+    Ask<kNew, 3>(plane, columns.at[j] + 8 * kStride * kBlock);
+  }
+  // Column j of a plane, zero where there is no pixel.
+  HWY_INLINE void Load(const float* plane, int j, Vec* x) const {
+    const std::ptrdiff_t column = columns.at[j];
+    if (rows.whole && column >= 0) {
+      const float* const from = plane + rows.at[0] + column;
+      const std::ptrdiff_t step = rows.at[1] - rows.at[0];
+      HWY_UNROLL(8)
+      for (int i = 0; i < kRows; ++i) x[i] = hn::LoadU(F32(), from + i * step);
+      return;
+    }
+    HWY_UNROLL(8)
+    for (int i = 0; i < kRows; ++i)
+      x[i] = (rows.at[i] | column) < 0 ? hn::Zero(F32())
+                                       : hn::LoadU(F32(), plane + rows.at[i] + column);
+  }
+
+ private:
+  template <int kNew, int kCache>
+  HWY_INLINE void Ask(const float* plane, std::ptrdiff_t column) const {
+    const std::ptrdiff_t step = rows.at[1] - rows.at[0];
+    if (column >= line) column += kNew * step - line;
+    const float* const from = plane + rows.at[kRows - kNew] + column;
+    HWY_UNROLL(8)
+    for (int i = 0; i < kNew; ++i) __builtin_prefetch(from + i * step, 0, kCache);
+  }
+};
+
+// Neighbours in a row of tiles, at most so many, are transformed together.
+constexpr int kRunTiles = 8;
+
+// f(outer, inner, place, count) for a range of outer * tiles + inner, where inner counts tiles of a
+// block, a run of neighbours at a time.
+template <class F>
+HWY_INLINE void ForEachRun(const Shape& s, Range block, Range items, F&& f) {
+  const std::int64_t tiles = block.end - block.begin;
+  for (std::int64_t i = items.begin; i < items.end;) {
+    const std::int64_t outer = i / tiles, inner = i % tiles;
+    const TileAt at(s, block.begin + inner);
+    const std::int64_t left = std::min({s.tiles_w() - at.x, tiles - inner, items.end - i});
+    const std::int64_t count = ceil_div(left, ceil_div(left, kRunTiles));
+    f(outer, inner, at, int(count));
+    i += count;
+  }
+}
+
+}  // namespace convlab::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

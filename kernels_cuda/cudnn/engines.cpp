@@ -1,0 +1,126 @@
+// cuDNN's graph interface as a peer: `cudnn.graph`, with the rank in its heuristic's list of
+// engines as configuration. It has kernels that the older interface does not reach, pads the two
+// sides of an image differently, and fuses bias and ReLU, and a residual where there is a bias.
+#include <fmt/format.h>
+
+#include "conv/error.h"
+#include "conv/optional/slow_listing.h"
+#include "kernels_cuda/algos.h"
+#include "kernels_cuda/cudnn/graph.h"
+#include "kernels_cuda/cudnn/plan.h"
+#include "kernels_cuda/vendor.h"
+
+namespace convlab::cuda {
+namespace {
+
+// Of each math type that configs() lists, since making a plan of each takes a while. A config may
+// name any rank.
+constexpr int most_engines = 4;
+
+class GraphPlan : public CudnnPlan {
+ public:
+  GraphPlan(const ConvProblem& p, Node plan) : CudnnPlan(p), plan_(std::move(plan)) {
+    workspace_ = cudnn_workspace(p, cuda::workspace_bytes(plan_));
+  }
+
+ private:
+  void queue(const ConvArgs& args, Workspace workspace, CudaStream& stream) const override {
+    const void* const x = p_.pass == Pass::backward_data ? args.out : args.x;
+    const void* const w = p_.pass == Pass::backward_filter ? args.out : args.w;
+    const void* const y = p_.pass == Pass::forward ? args.out : args.dy;
+    std::vector<std::int64_t> ids{id_x, id_w, id_y};
+    std::vector<const void*> pointers{x, w, y};
+    if (p_.epilogue.bias) ids.push_back(id_bias), pointers.push_back(args.bias);
+    if (p_.epilogue.residual) ids.push_back(id_residual), pointers.push_back(args.residual);
+
+    void* const scratch = workspace.data();
+    Node pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+    pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
+             std::int64_t(pointers.size()), pointers.data())
+        .set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, ids)
+        .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &scratch)
+        .finalize();
+    check(cudnnBackendExecute(stream.cudnn(), plan_.get(), pack.get()), "cudnnBackendExecute");
+  }
+
+  Node plan_;
+};
+
+class CudnnGraph : public ConvAlgo, public SlowListing {
+ public:
+  const AlgoInfo& info() const noexcept override {
+    static const AlgoInfo info{
+        .id = "cudnn.graph",
+        .version = 1,
+        .device = DeviceKind::cuda,
+        .origin = Origin::vendor,
+        .summary = "cuDNN's graph interface: its heuristic's best four engines",
+        .libraries = {"cudnn"}};
+    return info;
+  }
+
+  std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
+    if (auto refusal = refuse_shape(p, CudnnInterface::graph)) return refusal;
+    if (auto refusal = refuse_missing_libraries(info())) return refusal;
+    std::string reason = "cuDNN's heuristic offers no engine that works";
+    if (!usable(p, device, 1, &reason).empty()) return {};
+    return Refusal{reason};
+  }
+  std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
+    return usable(p, device, most_engines, nullptr);
+  }
+  // Every engine has a note about it, but the store must know before there is an engine.
+  bool deterministic(const ConvProblem& p, const Config&) const override {
+    return is_deterministic(nullptr, p);
+  }
+  WorkEstimate work(const ConvProblem& p, const Config& config, Device&) const override {
+    return cudnn_work(nullptr, p, math_type(p, config));
+  }
+  std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
+                                 Device& device) const override {
+    const std::int64_t rank = config.get("rank"), tf32 = math_type(p, config);
+    std::unique_ptr<ConvPlan> plan;
+    with_query_stream(device_index(device), [&](CudaStream& stream) {
+      const CudnnTarget target(stream.cudnn());
+      const OperationGraph graph(p, target);
+      const std::vector<Node> engines = graph.engines(tf32);
+      if (rank < 0 || rank >= std::int64_t(engines.size()))
+        throw InputError(
+            fmt::format("cudnn.graph: rank={}, and {} engines do that math", rank, engines.size()));
+      plan = std::make_unique<GraphPlan>(p, execution_plan(engines[rank], target));
+    });
+    return plan;
+  }
+
+ private:
+  // Engines are offered that turn out not to support the problem: those that make a plan count.
+  static std::vector<Config> usable(const ConvProblem& p, Device& device, int most,
+                                    std::string* reason) {
+    std::vector<Config> configs;
+    with_query_stream(device_index(device), [&](CudaStream& stream) {
+      try {
+        const CudnnTarget target(stream.cudnn());
+        const OperationGraph graph(p, target);
+        for (const std::int64_t tf32 : math_types(p.dtype)) {
+          const std::vector<Node> engines = graph.engines(tf32);
+          int found = 0;
+          for (std::size_t rank = 0; rank < engines.size() && found < most; ++rank) try {
+              execution_plan(engines[rank], target);
+              configs.push_back(with_math({{"rank", std::int64_t(rank)}}, p, tf32));
+              ++found;
+            } catch (const CudaError&) {
+            }
+        }
+      } catch (const CudaError& e) {
+        if (reason) *reason = e.what();
+      }
+    });
+    return configs;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<ConvAlgo> make_cudnn_graph() { return std::make_unique<CudnnGraph>(); }
+
+}  // namespace convlab::cuda

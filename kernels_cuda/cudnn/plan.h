@@ -1,0 +1,26 @@
+// What a plan of cuDNN's does whichever interface it uses: filters are rearranged where cuDNN wants
+// another order, and in the workspace what cuDNN needs comes before the rearranged gradient.
+#pragma once
+
+#include "kernels_cuda/cudnn/calls.h"
+#include "kernels_cuda/cudnn/rules.h"
+
+namespace convlab::cuda {
+
+class CudnnPlan : public ConvPlan {
+ public:
+  std::size_t workspace_bytes() const noexcept override { return workspace_.total_bytes; }
+  std::size_t packed_filter_bytes() const noexcept override;
+  void pack_filter(ConstSpan w, Span packed, Stream&) const override;
+  void run(const ConvArgs&, Workspace, Stream&) const override;
+
+ protected:
+  explicit CudnnPlan(const ConvProblem& p) : p_(p) {}
+  // With filters in cuDNN's order; the stream's device is current.
+  virtual void queue(const ConvArgs&, Workspace, CudaStream&) const = 0;
+
+  const ConvProblem p_;
+  CudnnWorkspace workspace_;  // the derived class's constructor says how much
+};
+
+}  // namespace convlab::cuda

@@ -1,0 +1,52 @@
+// The card as the wrappers of its libraries see it. Kernels need kernel.h only.
+#pragma once
+
+#include <memory>
+
+#include "conv/device.h"
+#include "kernels_cuda/device/runtime.h"
+
+struct cublasContext;  // what cublasHandle_t and cudnnHandle_t point to
+struct cudnnContext;
+
+namespace convlab::cuda {
+
+class CudaStream : public Stream {
+ public:
+  explicit CudaStream(int device);
+  ~CudaStream() override;
+  CudaStream(const CudaStream&) = delete;
+  void synchronize() override;
+  double time(const std::function<void()>& enqueue, int runs) override;
+
+  int device() const { return device_; }
+  cudaStream_t native() const;  // makes the device the calling thread's
+
+  // Set to this stream; made at their first use, which therefore allocates. A library's run after
+  // that does not. Defined beside what uses them, in cublas.cpp and cudnn.cpp.
+  cublasContext* cublas();
+  cudnnContext* cudnn();
+
+ private:
+  int device_;
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t start_ = nullptr, stop_ = nullptr;
+  Buffer cublas_workspace_;
+  std::unique_ptr<cublasContext, void (*)(cublasContext*)> cublas_{nullptr, nullptr};
+  std::unique_ptr<cudnnContext, void (*)(cudnnContext*)> cudnn_{nullptr, nullptr};
+};
+
+// Every Stream of this backend is one.
+inline CudaStream& cuda_stream(Stream& stream) { return static_cast<CudaStream&>(stream); }
+
+int device_index(const Device&);  // 1 for cuda:1
+
+// Device memory of the runtime's pool, which keeps what is freed for the next one.
+Buffer allocate_on(int device, std::size_t bytes);
+
+// A library's call that failed, as `check` would throw it. Libraries say of a lost context only
+// that they could not execute: the runtime is asked first.
+[[noreturn]] void throw_library_failed(bool out_of_memory, const std::string& said,
+                                       const char* call, const char* file, int line);
+
+}  // namespace convlab::cuda

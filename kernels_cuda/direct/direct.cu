@@ -1,0 +1,270 @@
+// direct: the definition itself, in registers. No matrices and no copy of the input: a block reads
+// its part of the image once for all taps. The loops are in direct_pixels.cu (forward and
+// backward_data) and direct_filter.cu (backward_filter).
+//
+// f16 and bf16 are widened on their way to shared memory, and summed in f32. Filters are packed
+// with output channels innermost, so that neighbouring threads read neighbouring values.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "conv/error.h"
+#include "conv/refusals.h"
+#include "kernels_cuda/algos.h"
+#include "kernels_cuda/direct/direct.h"
+
+namespace convlab::cuda {
+namespace {
+
+constexpr std::int64_t most_blocks = 65535;  // in y and z
+
+DirectPixels pixels_of(const ConvProblem& p, const Config& c) {
+  if (c.get("k") == 1) return DirectPixels(p, 1, 1, 1, 1);
+  return DirectPixels(p, int(c.get("k")), int(c.get("pixels")), int(c.get("warps")),
+                      int(c.get("width")));
+}
+DirectFilter filter_of(const ConvProblem& p, const Config& c) {
+  return DirectFilter(p, int(c.get("k")), c.get("k") == 1 ? 1 : int(c.get("warps")),
+                      int(c.get("split")));
+}
+
+class PixelsPlan final : public ConvPlan {
+ public:
+  PixelsPlan(const ConvProblem& problem, const DirectPixels& direct)
+      : problem_(problem), direct_(direct) {}
+  std::size_t workspace_bytes() const noexcept override { return 0; }
+  std::size_t packed_filter_bytes() const noexcept override {
+    return std::size_t(direct_.packed_elements() * size_of(problem_.dtype));
+  }
+  void pack_filter(ConstSpan w, Span packed, Stream& stream) const override {
+    direct_.pack(problem_.dtype, w.data(), packed.data(), stream);
+  }
+  void run(const ConvArgs& args, Workspace, Stream& stream) const override {
+    run_phase(args.phases, 0, stream, [&] { direct_.run(problem_, args, stream); });
+  }
+
+ private:
+  const ConvProblem problem_;
+  const DirectPixels direct_;
+};
+
+// Sums are kept in f32, or f64.
+std::int64_t sum_bytes(DType dtype) { return dtype == DType::f64 ? 8 : 4; }
+
+class FilterPlan final : public ConvPlan {
+ public:
+  FilterPlan(const ConvProblem& problem, const DirectFilter& direct)
+      : problem_(problem), direct_(direct) {}
+  std::size_t workspace_bytes() const noexcept override {
+    if (direct_.split == 1) return 0;
+    return std::size_t(direct_.split * direct_.elements() * sum_bytes(problem_.dtype));
+  }
+  void run(const ConvArgs& args, Workspace workspace, Stream& stream) const override {
+    direct_.run(problem_, args, workspace, stream);
+  }
+
+ private:
+  const ConvProblem problem_;
+  const DirectFilter direct_;
+};
+
+class Direct final : public ConvAlgo {
+ public:
+  const AlgoInfo& info() const noexcept override {
+    static const AlgoInfo info{.id = "direct",
+                               .version = 2,
+                               .device = DeviceKind::cuda,
+                               .origin = Origin::own,
+                               .summary = "the definition, in register tiles",
+                               .libraries = {}};
+    return info;
+  }
+
+  std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
+    if (auto refusal = refuse_blocked_layouts(p)) return refusal;
+    // Positions within an image, and coordinates with their padding, are counted in int.
+    constexpr std::int64_t most = std::int64_t(1) << 31, far = 1 << 28;
+    if (const std::int64_t image = std::max(p.c * p.h * p.w, p.k * p.p * p.q); image >= most)
+      return Refusal{fmt::format("needs images of less than 2^31 elements, has {}", image)};
+    const std::int64_t reach = std::max({p.p * p.stride_h + p.r * p.dilation_h + p.pad_h + p.h,
+                                         p.q * p.stride_w + p.s * p.dilation_w + p.pad_w + p.w});
+    if (reach >= far)
+      return Refusal{fmt::format("needs padded images narrower than 2^28, has {}", reach)};
+    // The numbers of blocks, with the smallest tiles.
+    if (const std::int64_t filters = p.k * p.c / p.groups * ceil_div(p.r * p.s, 9); filters >= most)
+      return Refusal{fmt::format("needs filters of less than 2^31 parts, has {}", filters)};
+    if (const std::int64_t pixels = p.n * std::max(p.p * p.q, p.h * p.w); pixels >= most)
+      return Refusal{fmt::format("needs less than 2^31 pixels in all, has {}", pixels)};
+    if (std::max(p.c, p.k) > 4 * most_blocks)
+      return Refusal{
+          fmt::format("needs at most {} channels, has {}", 4 * most_blocks, std::max(p.c, p.k))};
+    if (p.pass == Pass::backward_data && p.stride_h * p.stride_w > most_blocks)
+      return Refusal{fmt::format("needs strides whose product is at most {}, has {}x{}",
+                                 most_blocks, p.stride_h, p.stride_w)};
+    return {};
+  }
+
+  std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
+    return p.pass == Pass::backward_filter ? filter_configs(p, device) : pixel_configs(p, device);
+  }
+  bool deterministic(const ConvProblem&, const Config&) const override { return true; }
+
+  WorkEstimate work(const ConvProblem& p, const Config& config, Device&) const override {
+    // What blocks read again comes from L2. Register tiles execute their padding.
+    const bool staged = config.get("k") > 1;
+    PhaseWork product{.name = "product", .flops = p.flops(), .efficiency = staged ? 0.35 : 0.1};
+    const double x = double(p.x_bytes()), y = double(p.y_bytes()), w = double(p.filter_bytes());
+    if (p.pass != Pass::backward_filter) {
+      const DirectPixels d = pixels_of(p, config);
+      const double inputs = p.pass == Pass::forward ? x : y, outputs = double(p.output_bytes());
+      product.bytes_read = inputs + w + (p.epilogue.residual || p.accumulate ? outputs : 0);
+      product.bytes_written = outputs;
+      if (staged) {
+        const double rows = double(ceil_div(d.h.out, d.h.classes()));
+        const double columns = double(ceil_div(d.w.out, d.w.classes()));
+        const std::int64_t tile_h = 32 * d.pixels / d.tile_w;
+        product.flops *= double(round_up(std::int64_t(rows), tile_h)) / rows *
+                         double(round_up(std::int64_t(columns), d.tile_w)) / columns *
+                         double(d.padded_channels) / double(d.out_channels);
+      }
+      return {{product}};
+    }
+    const DirectFilter d = filter_of(p, config);
+    const double sums =
+        d.split == 1 ? 0 : double(d.split) * double(d.elements()) * double(sum_bytes(p.dtype));
+    product.bytes_read = x + y;
+    product.bytes_written = d.split == 1 ? w : sums;
+    if (staged) {
+      const std::int64_t columns = std::int64_t(d.channels) * d.r * d.s;
+      product.flops *= double(round_up(columns, 32 * DirectFilter::columns)) / double(columns) *
+                       double(round_up(d.filters, d.tile_k())) / double(d.filters) *
+                       double(round_up(p.p, d.tile_h)) / double(p.p) *
+                       double(round_up(p.q, d.tile_w)) / double(p.q);
+    }
+    WorkEstimate estimate{{product}};
+    estimate.phases.push_back({.name = "sum",
+                               .flops = double(d.split > 1 ? d.split : 0) * double(d.elements()),
+                               .bytes_read = sums,
+                               .bytes_written = d.split == 1 ? 0 : w});
+    return estimate;
+  }
+
+  std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
+                                 Device&) const override {
+    const auto expect = [&](bool right, const char* what) {
+      if (!right) throw InputError(fmt::format("direct: '{}': expected {}", config.text(), what));
+    };
+    const std::int64_t k = config.get("k");
+    if (p.pass == Pass::backward_filter) {
+      expect(k == 1 || k == 8, "k=1 or 8");
+      if (k > 1) expect(is_one_of(config.get("warps"), {1, 2, 4, 8}), "warps=1, 2, 4 or 8");
+      const std::int64_t split = config.get("split");
+      expect(split >= 1 && split <= most_blocks, "split=1 to 65535");
+      const DirectFilter d = filter_of(p, config);
+      expect(fits(d), "fewer warps, or k=1: there is not enough shared memory");
+      return std::make_unique<FilterPlan>(p, d);
+    }
+    expect(k == 1 || k == 8 || k == 16, "k=1, 8 or 16");
+    if (k > 1) {
+      expect(is_one_of(config.get("pixels"), {2, 4}), "pixels=2 or 4");
+      expect(k == 8 || (config.get("pixels") == 4 && p.dtype != DType::f64),
+             "k=16 with pixels=4 and not with f64");
+      expect(is_one_of(config.get("warps"), {1, 2, 4, 8}), "warps=1, 2, 4 or 8");
+      expect(config.get("warps") <= most_warps_of(p, config), "warps=4 at most for such tiles");
+      expect(is_one_of(config.get("width"), {8, 16, 32}), "width=8, 16 or 32");
+    }
+    const DirectPixels d = pixels_of(p, config);
+    expect(fits(d), "smaller tiles, or k=1: there is not enough shared memory");
+    return std::make_unique<PixelsPlan>(p, d);
+  }
+
+ private:
+  static bool is_one_of(std::int64_t value, std::initializer_list<std::int64_t> values) {
+    return std::find(values.begin(), values.end(), value) != values.end();
+  }
+  static int most_warps_of(const ConvProblem& p, const Config& c) {
+    return most_warps(int(c.get("k")), int(c.get("pixels")), int(sum_bytes(p.dtype)));
+  }
+  static bool fits(const DirectPixels& d) {
+    return d.k == 1 ||
+           (d.shared_bytes <= max_shared_bytes &&
+            std::int64_t(d.groups) * (d.padded_channels / (d.k * d.warps)) <= most_blocks);
+  }
+  static bool fits(const DirectFilter& d) {
+    return d.k == 1 || (d.shared_bytes <= max_shared_bytes &&
+                        d.groups * ceil_div(d.filters, d.tile_k()) <= most_blocks);
+  }
+
+  // The largest tiles of which there is one for each multiprocessor come first; those without
+  // staging where a group has too few output channels to share what is staged.
+  static std::vector<Config> pixel_configs(const ConvProblem& p, Device& device) {
+    const bool forward = p.pass == Pass::forward;
+    const std::int64_t outputs = (forward ? p.k : p.c) / p.groups;
+    const std::int64_t rows = forward ? p.p : ceil_div(p.h, p.stride_h);
+    const std::int64_t columns = forward ? p.q : ceil_div(p.w, p.stride_w);
+    struct Tile {
+      std::int64_t k, pixels, warps;
+    };
+    std::vector<Config> large, small;
+    for (const Tile t : {Tile{16, 4, 4}, Tile{8, 4, 8}, Tile{8, 4, 4}, Tile{8, 2, 8}, Tile{8, 2, 4},
+                         Tile{8, 2, 2}}) {
+      if ((t.k == 16 && p.dtype == DType::f64) || outputs < t.k) continue;
+      if (t.warps > 2 && outputs <= t.k * t.warps / 2) continue;
+      std::int64_t width = 32, best = 0;  // that with the fewest pixels outside
+      for (const std::int64_t w : {32, 16, 8})
+        if (const std::int64_t area = round_up(columns, w) * round_up(rows, 32 * t.pixels / w);
+            best == 0 || area < best)
+          width = w, best = area;
+      const Config config{{"k", t.k}, {"pixels", t.pixels}, {"warps", t.warps}, {"width", width}};
+      if (t.warps > most_warps_of(p, config) || !fits(pixels_of(p, config))) continue;
+      const std::int64_t classes = forward ? 1 : p.stride_h * p.stride_w;
+      const std::int64_t blocks =
+          p.n * classes * p.groups * best / (32 * t.pixels) * ceil_div(outputs, t.k * t.warps);
+      (blocks >= device.info().threads ? large : small).push_back(config);
+    }
+    std::reverse(small.begin(), small.end());
+    large.insert(large.end(), small.begin(), small.end());
+    large.push_back({{"k", 1}});
+    return large;
+  }
+
+  // The partial sums take at most as much memory as this.
+  static constexpr std::int64_t most_sums = std::int64_t(256) << 20;
+
+  static std::vector<Config> filter_configs(const ConvProblem& p, Device& device) {
+    std::vector<Config> configs;
+    // Enough parts for two blocks, or eight, on each multiprocessor.
+    const auto add = [&](const Config& tile, std::int64_t blocks, std::int64_t parts) {
+      const std::int64_t most = std::min(
+          {parts, most_blocks,
+           std::max<std::int64_t>(most_sums / (p.filter_elements() * sum_bytes(p.dtype)), 1)});
+      for (const std::int64_t waves : {2, 8}) {
+        Config config = tile;
+        config.set("split",
+                   std::clamp<std::int64_t>(ceil_div(waves * device.info().threads, blocks), 1,
+                                            std::max<std::int64_t>(most, 1)));
+        if (std::find(configs.begin(), configs.end(), config) == configs.end())
+          configs.push_back(std::move(config));
+      }
+    };
+    const std::int64_t filters = p.k / p.groups, channels = p.c / p.groups;
+    for (const std::int64_t warps : {8, 4, 2}) {
+      if (filters < 8 || (warps > 2 && filters <= warps * 4)) continue;
+      const Config tile{{"k", 8}, {"warps", warps}};
+      const DirectFilter d(p, 8, int(warps), 1);
+      if (fits(d))
+        add(tile,
+            p.groups * ceil_div(filters, d.tile_k()) *
+                ceil_div(channels * p.r * p.s, 32 * DirectFilter::columns),
+            p.n * ceil_div(p.p, d.tile_h) * ceil_div(p.q, d.tile_w));
+    }
+    add({{"k", 1}}, p.k * channels * ceil_div(p.r * p.s, 9), ceil_div(p.n * p.p * p.q, 1024));
+    return configs;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<ConvAlgo> make_direct() { return std::make_unique<Direct>(); }
+
+}  // namespace convlab::cuda

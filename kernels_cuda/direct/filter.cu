@@ -1,0 +1,285 @@
+// The loops of direct for backward_filter: dw[k, (c, r, s)] sums dy[k, pixel] x[c, pixel, r, s]
+// over the pixels of all images. `split` blocks share the pixels of each part of dw; their sums are
+// added in a fixed order by a second kernel.
+//
+// Staged: for a tile of pixels, a box of x with a halo serves all taps of its channels. The lanes
+// of a warp are consecutive (c, r, s); they read x at positions that box's pitch and plane spread
+// over the banks, and dy's values together, several pixels at a time.
+#include <algorithm>
+
+#include "kernels_cuda/direct/direct.h"
+
+namespace convlab::cuda {
+namespace {
+
+// Where sums go: straight into dw if nobody else adds to them.
+template <class T>
+struct Sums {
+  Accumulator<T>* partial;  // [split][dw], or null
+  T* dw;
+  std::int64_t elements;
+  bool accumulate;
+
+  __device__ void store(int split, std::int64_t at, Accumulator<T> value) const {
+    if (partial)
+      partial[split * elements + at] = value;
+    else
+      dw[at] = narrow<T>(accumulate ? widen(dw[at]) + value : value);
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(256) add_up(Sums<T> sums, int split) {
+  const std::int64_t at = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (at >= sums.elements) return;
+  Accumulator<T> sum = 0;
+  for (int i = 0; i < split; ++i) sum += sums.partial[i * sums.elements + at];
+  if (sums.accumulate) sum += widen(sums.dw[at]);
+  sums.dw[at] = narrow<T>(sum);
+}
+
+// Pixels of a tile, at most, and dy's plane in shared memory: the next one is 4 banks on.
+template <class A>
+constexpr int max_area = int(512 / sizeof(A));
+template <class A>
+constexpr int gradient_plane = max_area<A> + 4;
+
+// With stride 1 in W, offsets of neighbouring pixels are constants.
+template <class T, bool UnitStride>
+__global__ void __launch_bounds__(256, 2)
+    sum_products(DirectFilter d, const T* x, const T* dy, Sums<T> sums) {
+  using A = Accumulator<T>;
+  constexpr int K = DirectFilter::filters_per_thread, J = DirectFilter::columns,
+                step = Quad<A>::size;
+  SHARED_DYN(A, shared);
+  const int taps = d.r * d.s, all_columns = d.channels * taps, tile_k = d.warps * K;
+  const int k_tiles = (d.filters + tile_k - 1) / tile_k;
+  const int group = int(blockIdx.y) / k_tiles, k0 = int(blockIdx.y) % k_tiles * tile_k;
+  const int column0 = int(blockIdx.x) * 32 * J, c0 = column0 / taps;
+  const int channels = min(d.channels, (min(column0 + 32 * J, all_columns) - 1) / taps + 1) - c0;
+  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
+
+  const int down = (d.dy.h + d.tile_h - 1) / d.tile_h, across = (d.dy.w + d.tile_w - 1) / d.tile_w;
+  const std::int64_t tiles = std::int64_t(d.n) * down * across;
+  const int split = int(blockIdx.z);
+  const std::int64_t begin = tiles * split / d.split, end = tiles * (split + 1) / d.split;
+  const int buffer = d.x_elements + tile_k * gradient_plane<A>;
+  const int stride_w = UnitStride ? 1 : d.stride_w;
+
+  const T* const x_group = x + std::int64_t(group * d.channels + c0) * d.x.channel;
+  const T* const dy_group = dy + std::int64_t(group * d.filters + k0) * d.dy.channel;
+  const auto stage_tile = [&](std::int64_t tile, A* to) {
+    const std::int64_t n = tile / (down * across);
+    const int index = int(tile - n * (down * across));
+    const int p = index / across * d.tile_h, q = index % across * d.tile_w;
+    stage(d.x, x_group + n * d.x.image, channels, channels, p * d.stride_h - d.pad_h,
+          q * d.stride_w - d.pad_w, d.box, to);
+    stage(d.dy, dy_group + n * d.dy.image, tile_k, d.filters - k0, p, q, d.dy_box,
+          to + d.x_elements);
+  };
+
+  int offset[J];  // in the box, of the tile's first pixel
+#pragma unroll
+  for (int j = 0; j < J; ++j) {
+    const int column = min(column0 + j * 32 + lane, all_columns - 1), c = column / taps;
+    const int r = column % taps / d.s, s = column % d.s;
+    offset[j] = (c - c0) * d.box.plane + r * d.dilation_h * d.box.pitch + s * d.dilation_w;
+  }
+  const int next_row = d.stride_h * d.box.pitch - d.tile_w * stride_w;
+  A sum[K][J] = {};
+  if (begin < end) stage_tile(begin, shared);
+  cp_async_commit();
+  int turn = 0;
+  for (std::int64_t tile = begin; tile < end; ++tile, turn ^= 1) {
+    if (tile + 1 < end) stage_tile(tile + 1, shared + (turn ^ 1) * buffer);
+    cp_async_commit();
+    cp_async_wait<1>();
+    __syncthreads();
+    const A* const box = shared + turn * buffer;
+    const A* gradient = box + d.x_elements + warp * K * gradient_plane<A>;
+    const A* row[J];
+#pragma unroll
+    for (int j = 0; j < J; ++j) row[j] = box + offset[j];
+    for (int p = 0; p < d.tile_h; ++p) {
+      for (int q = 0; q < d.tile_w; q += step, gradient += step) {
+        Quad<A> g[K];
+#pragma unroll
+        for (int i = 0; i < K; ++i) g[i] = load_shared<Quad<A>>(gradient + i * gradient_plane<A>);
+#pragma unroll
+        for (int v = 0; v < step; ++v) {
+          A value[J];
+#pragma unroll
+          for (int j = 0; j < J; ++j) value[j] = load_shared<A>(row[j] + v * stride_w);
+#pragma unroll
+          for (int i = 0; i < K; ++i)
+#pragma unroll
+            for (int j = 0; j < J; ++j) sum[i][j] += g[i].v[v] * value[j];
+        }
+#pragma unroll
+        for (int j = 0; j < J; ++j) row[j] += step * stride_w;
+      }
+#pragma unroll
+      for (int j = 0; j < J; ++j) row[j] += next_row;
+    }
+    __syncthreads();
+  }
+#pragma unroll
+  for (int i = 0; i < K; ++i) {
+    const int k = k0 + warp * K + i;
+    if (k >= d.filters) break;
+#pragma unroll
+    for (int j = 0; j < J; ++j) {
+      const int column = column0 + j * 32 + lane;
+      if (column < all_columns)
+        sums.store(split, std::int64_t(group * d.filters + k) * all_columns + column, sum[i][j]);
+    }
+  }
+}
+
+// Without staging, through L1, for few channels a group: each thread sums up to plain_taps taps of
+// one filter's channel over some of the pixels; the block adds up its threads. In NCHW the block's
+// threads share one channel of one filter and take pixels side by side; in NHWC the lanes of a warp
+// take 32 of them, and the warps other pixels.
+constexpr int plain_block = 128, plain_taps = 9;
+
+template <class T>
+__global__ void __launch_bounds__(plain_block)
+    sum_products_plain(DirectFilter d, const T* x, const T* dy, Sums<T> sums) {
+  using A = Accumulator<T>;
+  SHARED(A, shared, [plain_taps][plain_block]);
+  const int lanes = d.x.channels_last ? 32 : 1, workers = plain_block / lanes;
+  const int thread = int(threadIdx.x), worker = thread / lanes;
+  const int taps = d.r * d.s, chunks = (taps + plain_taps - 1) / plain_taps;
+  const int tap0 = int(blockIdx.x) % chunks * plain_taps;
+  const int pairs = d.groups * d.filters * d.channels;
+  const int pair = int(blockIdx.x) / chunks * lanes + thread % lanes;  // k * channels + c
+  const int k = min(pair, pairs - 1) / d.channels, c = min(pair, pairs - 1) % d.channels;
+
+  const int split = int(blockIdx.z), pixels = d.dy.h * d.dy.w;
+  const std::int64_t all = std::int64_t(d.n) * pixels;
+  const std::int64_t begin = all * split / d.split, end = all * (split + 1) / d.split;
+  const T* const x_channel = x + std::int64_t(k / d.filters * d.channels + c) * d.x.channel;
+  const T* const dy_channel = dy + std::int64_t(k) * d.dy.channel;
+  // Of output pixel (0, 0); outside if there is no tap.
+  int row[plain_taps], column[plain_taps], offset[plain_taps];
+#pragma unroll
+  for (int t = 0; t < plain_taps; ++t) {
+    const int tap = tap0 + t;
+    row[t] = tap < taps ? tap / d.s * d.dilation_h - d.pad_h : d.x.h;
+    column[t] = tap % d.s * d.dilation_w - d.pad_w;
+    offset[t] = row[t] * d.x.row + column[t] * d.x.column;
+  }
+  A sum[plain_taps] = {};
+  for (std::int64_t i = begin + worker; i < end; i += workers) {
+    const unsigned n = unsigned(i) / unsigned(pixels), pixel = unsigned(i) - n * pixels;
+    const int p = int(pixel) / d.dy.w, q = int(pixel) - p * d.dy.w;
+    const A g = widen(load_global<T>(dy_channel + n * d.dy.image + p * d.dy.row + q * d.dy.column));
+    const int h0 = p * d.stride_h, w0 = q * d.stride_w;
+    const T* const at = x_channel + n * d.x.image + h0 * d.x.row + w0 * d.x.column;
+#pragma unroll
+    for (int t = 0; t < plain_taps; ++t)
+      if (unsigned(row[t] + h0) < unsigned(d.x.h) && unsigned(column[t] + w0) < unsigned(d.x.w))
+        sum[t] += g * widen(load_global<T>(at + offset[t]));
+  }
+#pragma unroll
+  for (int t = 0; t < plain_taps; ++t) shared[t][thread] = sum[t];
+  for (int half = workers / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (worker < half)
+      for (int t = 0; t < plain_taps; ++t) shared[t][thread] += shared[t][thread + half * lanes];
+  }
+  if (worker == 0 && pair < pairs)
+    for (int t = 0; t < plain_taps && tap0 + t < taps; ++t)
+      sums.store(split, std::int64_t(pair) * taps + tap0 + t, shared[t][thread]);
+}
+
+}  // namespace
+
+DirectFilter::DirectFilter(const ConvProblem& p, int k_, int warps_, int split_)
+    : x(p.x_desc()),
+      dy(p.y_desc()),
+      n(int(p.n)),
+      groups(int(p.groups)),
+      channels(int(p.c / p.groups)),
+      filters(int(p.k / p.groups)),
+      r(int(p.r)),
+      s(int(p.s)),
+      stride_h(int(p.stride_h)),
+      stride_w(int(p.stride_w)),
+      pad_h(int(p.pad_h)),
+      pad_w(int(p.pad_w)),
+      dilation_h(int(p.dilation_h)),
+      dilation_w(int(p.dilation_w)),
+      k(k_),
+      warps(warps_),
+      split(split_),
+      tile_h(0),
+      tile_w(0),
+      max_channels(0),
+      x_elements(0),
+      shared_bytes(0) {
+  if (k == 1) return;
+  const int taps = r * s, element = p.dtype == DType::f64 ? 8 : 4;
+  const int plane_of_dy = element == 8 ? gradient_plane<double> : gradient_plane<float>;
+  // 32 * columns consecutive (c, r, s), from anywhere in a channel.
+  const int meets = 32 * columns % taps == 0 || taps % (32 * columns) == 0
+                        ? int(ceil_div(32 * columns, taps))
+                        : (32 * columns - 2) / taps + 2;
+  max_channels = std::min(channels, meets);
+  const auto lay_out = [&](int rows, int width) {
+    tile_h = rows, tile_w = width;
+    box.h = (tile_h - 1) * stride_h + (r - 1) * dilation_h + 1;
+    box.w = (tile_w - 1) * stride_w + (s - 1) * dilation_w + 1;
+    int best = 33;
+    for (int pitch = box.w; pitch < box.w + 32 && best > 1; ++pitch)
+      for (int plane = box.h * pitch; plane < box.h * pitch + 32 && best > 1; ++plane) {
+        const int conflicts = bank_conflicts(element, [&](int i) {
+          return i / taps * plane + i % taps / s * dilation_h * pitch + i % s * dilation_w;
+        });
+        if (conflicts < best) best = conflicts, box.pitch = pitch, box.plane = plane;
+      }
+    x_elements = int(round_up(std::int64_t(max_channels) * box.plane, 4));
+    dy_box = {tile_h, tile_w, tile_w, plane_of_dy, 1, tile_w};
+    shared_bytes = std::size_t(x_elements + tile_k() * dy_box.plane) * 2 * element;
+  };
+  // The largest tile that leaves room for other blocks; the smallest if none does.
+  constexpr std::size_t share = 72 * 1024;
+  const int width = dy.w > 16 ? 32 : dy.w > 8 ? 16 : 8;
+  for (int area = element == 8 ? max_area<double> : max_area<float>; area >= 16; area /= 2)
+    for (int w = std::min(width, area); w >= 4; w /= 2) {
+      lay_out(area / w, w);
+      if (shared_bytes <= share) return;
+    }
+}
+
+void DirectFilter::run(const ConvProblem& problem, const ConvArgs& args, Workspace workspace,
+                       Stream& stream) const {
+  with_element(problem.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const Sums<T> sums{split > 1 ? reinterpret_cast<Accumulator<T>*>(workspace.data()) : nullptr,
+                       static_cast<T*>(args.out), elements(), problem.accumulate};
+    const auto* from = static_cast<const T*>(args.x);
+    const auto* gradient = static_cast<const T*>(args.dy);
+    run_phase(args.phases, 0, stream, [&] {
+      if (k == 1) {
+        const std::int64_t pairs = std::int64_t(groups) * filters * channels;
+        launch(
+            sum_products_plain<T>,
+            dim3(unsigned(ceil_div(pairs, x.channels_last ? 32 : 1) * ceil_div(r * s, plain_taps)),
+                 1, unsigned(split)),
+            plain_block, 0, stream, *this, from, gradient, sums);
+      } else {
+        launch(stride_w == 1 ? sum_products<T, true> : sum_products<T, false>,
+               dim3(unsigned(ceil_div(std::int64_t(channels) * r * s, 32 * columns)),
+                    unsigned(groups * ceil_div(filters, tile_k())), unsigned(split)),
+               unsigned(32 * warps), shared_bytes, stream, *this, from, gradient, sums);
+      }
+    });
+    if (split > 1)
+      run_phase(args.phases, 1, stream, [&] {
+        launch(add_up<T>, unsigned(ceil_div(elements(), 256)), 256, 0, stream, sums, split);
+      });
+  });
+}
+
+}  // namespace convlab::cuda

@@ -1,0 +1,189 @@
+// implicit_gemm on CUDA cores: f32 products, fused multiply-adds.
+//
+// A thread owns 8 x 8 elements of the block's tile as 2 x 2 quads, a warp 32 x 64; each step along
+// the depth takes 4 vector loads from shared memory for 64 multiply-adds. Slices of 8 steps come by
+// cp.async into a ring of four stages, one barrier a slice; where the next slice's elements lie is
+// looked up before half of a slice is multiplied and used after it, so that nobody waits for the
+// table. Up to 168 registers a thread leave 12 warps a multiprocessor, 8 with the largest tile.
+#include "conv/error.h"
+#include "kernels_cuda/implicit_gemm/implicit_gemm.h"
+
+namespace convlab::cuda::implicit_gemm {
+namespace {
+
+template <int rows_, int columns_>
+struct FmaTile {
+  static constexpr int rows = rows_, columns = columns_;
+  static constexpr int depth = 8, stages = 4;
+  static constexpr int threads = rows * columns / 64;
+  static constexpr int row_pitch = rows + 4, column_pitch = columns + 4;
+  static constexpr int stage = depth * (row_pitch + column_pitch);
+  static constexpr int shared_bytes = stages * stage * int(sizeof(float));
+  static_assert(rows / 2 * column_pitch <= stages * stage);  // half of the product is staged
+};
+
+// The quads' products of one step: sums[i][j] += a[i] b[j].
+__device__ __forceinline__ void multiply(float (&sums)[8][8], const float4 (&a)[2],
+                                         const float4 (&b)[2]) {
+  const float x[8]{a[0].x, a[0].y, a[0].z, a[0].w, a[1].x, a[1].y, a[1].z, a[1].w};
+  const float y[8]{b[0].x, b[0].y, b[0].z, b[0].w, b[1].x, b[1].y, b[1].z, b[1].w};
+#pragma unroll
+  for (int i = 0; i < 8; ++i)
+#pragma unroll
+    for (int j = 0; j < 8; ++j) sums[i][j] = fmaf(x[i], y[j], sums[i][j]);
+}
+
+template <class Tile, class A, class B, class Output>
+__global__ void __launch_bounds__(Tile::threads, 384 / Tile::threads)
+    multiply_tiles(A a, B b, Phases phases, Output out, int channel_tiles) {
+  SHARED_DYN(float, shared);
+  const Job job(phases);
+  const Phase phase = phases.phase[job.phase];
+  const int channels = int(blockIdx.x) % channel_tiles, others = int(blockIdx.x) / channel_tiles;
+  const int first_row = (out.channels_are_rows ? channels : others) * Tile::rows;
+  const int first_column = (out.channels_are_rows ? others : channels) * Tile::columns;
+  Loader<A, Tile::rows, Tile::depth, Tile::threads, DepthMajor<Tile::row_pitch>> load_a(a, phase,
+                                                                                        first_row);
+  Loader<B, Tile::columns, Tile::depth, Tile::threads, DepthMajor<Tile::column_pitch>> load_b(
+      b, phase, first_column);
+
+  const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
+  const int row = warp % (Tile::rows / 32) * 32 + lane / 8 * 4;
+  const int column = warp / (Tile::rows / 32) * 64 + lane % 8 * 4;
+  float sums[8][8]{};
+
+  constexpr int b_tile = Tile::depth * Tile::row_pitch;
+  for (int i = 0; i < Tile::stages - 1; ++i) {
+    if (job.first_slice + i < job.end_slice) {
+      load_a.look_up(job.first_slice + i);
+      load_b.look_up(job.first_slice + i);
+      load_a.issue(shared + i * Tile::stage);
+      load_b.issue(shared + i * Tile::stage + b_tile);
+    }
+    cp_async_commit();
+  }
+  unsigned stage = 0;
+  for (int slice = job.first_slice; slice < job.end_slice; ++slice) {
+    cp_async_wait<Tile::stages - 2>();
+    __syncthreads();  // this slice has come for everybody, and everybody is done with the last one
+    const int next = slice + Tile::stages - 1;
+    const bool more = next < job.end_slice;
+    if (more) {
+      load_a.look_up(next);
+      load_b.look_up(next);
+    }
+    const float* const tile_a = shared + stage * Tile::stage + row;
+    const float* const tile_b = shared + stage * Tile::stage + b_tile + column;
+    const auto steps = [&](int begin, int end) {
+#pragma unroll
+      for (int k = begin; k < end; ++k) {
+        const float4 x[2]{load_shared<float4>(tile_a + k * Tile::row_pitch),
+                          load_shared<float4>(tile_a + k * Tile::row_pitch + 16)};
+        const float4 y[2]{load_shared<float4>(tile_b + k * Tile::column_pitch),
+                          load_shared<float4>(tile_b + k * Tile::column_pitch + 32)};
+        multiply(sums, x, y);
+      }
+    };
+    steps(0, Tile::depth / 2);
+    if (more) {
+      float* const free = shared + (stage + Tile::stages - 1) % Tile::stages * Tile::stage;
+      load_a.issue(free);
+      load_b.issue(free + b_tile);
+    }
+    cp_async_commit();
+    steps(Tile::depth / 2, Tile::depth);
+    stage = (stage + 1) % Tile::stages;
+  }
+
+  // The upper quads, then the lower ones, through shared memory: lanes write along a row.
+  cp_async_wait<0>();
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float* const to = shared + (row / 32 * 16 + row % 32 + i) * Tile::column_pitch + column;
+      const float* const from = sums[half * 4 + i];
+      store_shared(to, make_float4(from[0], from[1], from[2], from[3]));
+      store_shared(to + 32, make_float4(from[4], from[5], from[6], from[7]));
+    }
+    __syncthreads();
+    write_rows<Tile::threads, Tile::columns, Tile::column_pitch>(
+        shared, Tile::rows / 2, out, phase, job.part, first_row, first_column,
+        [&](int i) { return i / 16 * 32 + half * 16 + i % 16; });
+  }
+}
+
+template <class Tile, class A, class B, class Output>
+void launch_tiles(const Product& p, const A& a, const B& b, const Output& out, Stream& stream) {
+  launch(multiply_tiles<Tile, A, B, Output>, grid_of(p), Tile::threads, Tile::shared_bytes, stream,
+         a, b, p.phases, out, channel_tiles(p));
+}
+
+// Filters are packed with `filter_pitch` channels of the output a step along the depth.
+template <class Tile>
+void multiply_by_filter(const Product& p, Stream& stream) {
+  using Filter = Operand<float, Steps, Steps, Lanes::along_rows, Check::none, 4>;
+  const Filter filter{static_cast<const float*>(p.other_data), {1}, {p.filter_pitch}, 0, 0};
+  const WindowPixels pixels = window_pixels(p);
+  const auto* const image = static_cast<const float*>(p.gathered_data);
+  const OutputPixels out_pixels = output_pixels(p);
+  const Channels channels{p.out.channels, p.out.channel};
+  if (p.channels_last) {
+    using Columns = Operand<float, WindowPixels, TapTable, Lanes::along_depth, Check::inside, 1>;
+    launch_tiles<Tile>(
+        p, Columns{image, pixels, {p.taps}, p.gathered.height, p.gathered.width}, filter,
+        Output<float, OutputPixels, Channels>{out_pixels, channels, false, p.finish, p.partial,
+                                              p.out_elements, contiguous_columns(p)},
+        stream);
+  } else {
+    using Columns = Operand<float, WindowPixels, TapTable, Lanes::along_rows, Check::inside, 1>;
+    launch_tiles<Tile>(
+        p, filter, Columns{image, pixels, {p.taps}, p.gathered.height, p.gathered.width},
+        Output<float, Channels, OutputPixels>{channels, out_pixels, true, p.finish, p.partial,
+                                              p.out_elements, contiguous_columns(p)},
+        stream);
+  }
+}
+
+template <class Tile, Lanes lanes, int vector>
+void multiply_pixels(const Product& p, Stream& stream) {
+  using Dy = Operand<float, Channels, PlainPixels, lanes, Check::exists, vector>;
+  using X = Operand<float, WindowTaps, WindowPixels, lanes, Check::inside, vector>;
+  launch_tiles<Tile>(p,
+                     Dy{static_cast<const float*>(p.other_data),
+                        {p.out.channels, p.out.channel},
+                        {p.out.image, p.out.column},
+                        0,
+                        0},
+                     X{static_cast<const float*>(p.gathered_data), window_taps(p), window_pixels(p),
+                       p.gathered.height, p.gathered.width},
+                     gradient<float>(p), stream);
+}
+
+template <class Tile>
+void multiply(const Product& p, Stream& stream) {
+  if (p.problem.pass != Pass::backward_filter)
+    multiply_by_filter<Tile>(p, stream);
+  else if (!p.channels_last)
+    multiply_pixels<Tile, Lanes::along_depth, 1>(p, stream);
+  else if (p.dy.channels % 4 == 0 && p.gathered.channels % 4 == 0)
+    multiply_pixels<Tile, Lanes::along_rows, 4>(p, stream);
+  else
+    multiply_pixels<Tile, Lanes::along_rows, 1>(p, stream);
+}
+
+}  // namespace
+
+void multiply_fma(const Product& p, Stream& stream) {
+  const auto is = [&](int rows, int columns) {
+    return p.tile.rows == rows && p.tile.columns == columns;
+  };
+  if (is(128, 128)) return multiply<FmaTile<128, 128>>(p, stream);
+  if (is(128, 64)) return multiply<FmaTile<128, 64>>(p, stream);
+  if (is(64, 128)) return multiply<FmaTile<64, 128>>(p, stream);
+  if (is(64, 64)) return multiply<FmaTile<64, 64>>(p, stream);
+  throw Error("implicit_gemm: no such tile");
+}
+
+}  // namespace convlab::cuda::implicit_gemm

@@ -1,0 +1,543 @@
+// implicit_gemm: a convolution as one matrix product, whose big operand, the matrix of image
+// columns, never lies in memory: its tiles are gathered straight into shared memory.
+//
+// forward:         y[k][npq]  = sum over (c, r, s) of w[k][crs] x[npq + crs]
+// backward_data:   dx[c][nhw] = sum over (k, r, s) of w[c][krs] dy[(nhw - krs) / stride]. Pixels of
+//                  dx with one remainder by the stride meet only the taps with that remainder, so
+//                  each of the stride_h x stride_w phases is a dense product of its own
+//                  (polyphase), all in one launch.
+// backward_filter: dw[k][crs] = sum over (n, p, q) of dy[k][npq] x[npq + crs]
+//
+// Small outputs with a long sum are split along the depth, to occupy every multiprocessor: each
+// part writes its own sums to the workspace, and a second kernel adds them up in a fixed order.
+//
+// The filter is packed once: as rows along the depth, filled up with zeros to whole tiles, behind
+// a table that says where each step along the depth lies in the image. So main loops read it in
+// vectors and without a check.
+//
+// Chetlur et al. 2014 (cuDNN, arXiv:1410.0759); tiles as in Kerr et al., "CUTLASS" (2017).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "conv/error.h"
+#include "kernels_cuda/algos.h"
+#include "kernels_cuda/implicit_gemm/implicit_gemm.h"
+
+namespace convlab::cuda {
+namespace implicit_gemm {
+namespace {
+
+using i64 = std::int64_t;
+
+constexpr int block_size = 256;
+constexpr i64 limit = (i64(1) << 31) - (1 << 16);
+constexpr i64 max_split = 1024;  // times phases, it has to fit the grid's last dimension
+
+constexpr Tile tiles[]{{128, 128}, {128, 64}, {64, 128}, {64, 64}};
+
+// --- Kernels beside the product
+
+struct Packing {
+  Phases phases;
+  int depth;   // of all phases
+  int vector;  // steps of the depth to an entry of the table
+  int slice;   // steps of the depth to a slice
+  int channels, out_channels;
+  int padded_out_channels;
+  bool depth_fast;  // packed with a row for each channel of the output, not for each step
+  bool channels_last, transposed;
+  bool round_to_tf32;  // so that the loop need not
+  int r, s;
+  Image gathered;
+};
+
+// One thread an element: step of the depth, channel of the output.
+template <class T>
+__global__ void __launch_bounds__(block_size) pack(Packing p, const T* w, int4* table, T* packed) {
+  const int i = int(blockIdx.x) * int(blockDim.x) + int(threadIdx.x);
+  if (i >= p.depth * p.padded_out_channels) return;
+  const int step = p.depth_fast ? i % p.depth : i / p.padded_out_channels;
+  const int channel = p.depth_fast ? i / p.depth : i % p.padded_out_channels;
+  int f = 0;
+  while (step >= (p.phases.phase[f].first_slice + p.phases.phase[f].slices) * p.slice) ++f;
+  const Phase phase = p.phases.phase[f];
+  const int in_phase = step - phase.first_slice * p.slice;
+  const int taps = phase.r.count * phase.s.count;
+  int4 place{0, nowhere, nowhere, 0};
+  T value = narrow<T>(0);
+  if (in_phase < taps * p.gathered.channels) {
+    const int c = p.channels_last ? in_phase % p.gathered.channels : in_phase / taps;
+    const int tap = p.channels_last ? in_phase / p.gathered.channels : in_phase % taps;
+    const int a = tap / phase.s.count, b = tap % phase.s.count;
+    const int h = phase.r.place + a * phase.r.move, v = phase.s.place + b * phase.s.move;
+    place = {c * p.gathered.channel + h * p.gathered.row + v * p.gathered.column, h, v, 0};
+    const int r = phase.r.first + a * phase.r.step, s = phase.s.first + b * phase.s.step;
+    if (channel < p.out_channels && c < p.channels) {
+      const int filter = p.transposed ? c * p.out_channels + channel : channel * p.channels + c;
+      value = w[(filter * p.r + r) * p.s + s];
+      if constexpr (std::is_same_v<T, float>)
+        if (p.round_to_tf32) value = __uint_as_float(to_tf32(value));
+    }
+  }
+  if (channel == 0 && step % p.vector == 0) table[step / p.vector] = place;
+  packed[i] = value;
+}
+
+// An image into NHWC with channels filled up with zeros, through tiles of 32 pixels x 32 channels.
+// T: anything of the elements' size.
+constexpr int tile_side = 32;
+template <class T>
+__global__ void __launch_bounds__(block_size)
+    pad_channels(Image from, int padded_channels, const T* x, T* padded) {
+  SHARED(T, tile, [tile_side][tile_side + 1]);
+  const int pixels = from.height * from.width;
+  const int tiles = (pixels + tile_side - 1) / tile_side;
+  const int n = int(blockIdx.x) / tiles, first_pixel = int(blockIdx.x) % tiles * tile_side;
+  const int first_channel = int(blockIdx.y) * tile_side;
+  const int lane = int(threadIdx.x) % tile_side, group = int(threadIdx.x) / tile_side;
+  for (int i = group; i < tile_side; i += block_size / tile_side) {
+    const int pixel = from.channel == 1 ? i : lane, c = from.channel == 1 ? lane : i;
+    const bool exists = first_pixel + pixel < pixels && first_channel + c < from.channels;
+    tile[pixel][c] = exists
+                         ? load_global<T>(x + n * from.image + (first_pixel + pixel) * from.column +
+                                          (first_channel + c) * from.channel)
+                         : T(0);
+  }
+  __syncthreads();
+  for (int i = group; i < tile_side; i += block_size / tile_side)
+    if (first_pixel + i < pixels && first_channel + lane < padded_channels)
+      store_global(padded + (n * pixels + first_pixel + i) * padded_channels + first_channel + lane,
+                   tile[i][lane]);
+}
+
+template <class T>
+__global__ void __launch_bounds__(block_size)
+    add_parts(const float* partial, int parts, i64 elements, int channels, int pixels,
+              Finish finish) {
+  const i64 i = i64(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= elements) return;
+  float sum[1]{};
+  for (int part = 0; part < parts; ++part)
+    sum[0] += load_global<float>(partial + part * elements + i);
+  finish.store<T>(int(i), int(i / pixels % channels), 0, sum);
+}
+
+unsigned blocks_for(i64 threads) { return unsigned(ceil_div(threads, block_size)); }
+
+// --- The convolution as a product
+
+i64 floor_mod(i64 a, i64 b) { return (a % b + b) % b; }
+
+// Taps r with r * dilation = remainder (mod stride), and the rows of dy that they lead to from the
+// one that tap `remainder` would.
+TapAxis taps_of_phase(i64 taps, i64 stride, i64 dilation, i64 remainder) {
+  const i64 step = stride / std::gcd(stride, dilation);
+  for (i64 first = 0; first < std::min(step, taps); ++first)
+    if (first * dilation % stride == remainder)
+      return {int(first), int(step), int(ceil_div(taps - first, step)),
+              -int(first * dilation / stride), -int(step * dilation / stride)};
+  return {0, 1, 0, 0, 0};
+}
+
+struct PhaseAxis {
+  TapAxis taps;
+  i64 first, count;  // output pixels first, first + stride, ...
+  i64 origin;        // where the first lies in the gathered image
+};
+
+PhaseAxis phase_axis(i64 image, i64 pad, i64 taps, i64 stride, i64 dilation, i64 remainder) {
+  const i64 first = floor_mod(remainder - pad, stride);
+  return {taps_of_phase(taps, stride, dilation, remainder), first,
+          first < image ? ceil_div(image - first, stride) : 0, (first + pad) / stride};
+}
+
+Image image_of(const TensorDesc& t) {
+  const bool last = t.layout == Layout::nhwc;
+  return {int(t.c),
+          int(t.h),
+          int(t.w),
+          int(t.c * t.h * t.w),
+          int(last ? t.w * t.c : t.w),
+          int(last ? t.c : 1),
+          int(last ? 1 : t.h * t.w)};
+}
+
+// As the tensor cores' kernels read it: NHWC in whole vectors of 16 bytes.
+TensorDesc vectorised(TensorDesc t, DType dtype) {
+  t.c = round_up(t.c, 16 / size_of(dtype));
+  t.layout = Layout::nhwc;
+  return t;
+}
+
+// Steps of the depth in a slice: on tensor cores 128 bytes of them.
+int slice_of(const Product& p) { return p.tensor_cores ? 128 / int(size_of(p.problem.dtype)) : 8; }
+
+// Channels of the output, filled up to whole tiles.
+int padded_out_channels(const Product& p) {
+  return int(round_up(p.out.channels, p.channels_are_rows ? p.tile.rows : p.tile.columns));
+}
+
+// The config's choices, and how images lie.
+Product operands(const ConvProblem& p, const Config& config) {
+  const bool data = p.pass == Pass::backward_data;
+  Product product{};
+  product.problem = p;
+  product.math = p.dtype == DType::f32 ? int(config.get("tf32")) : 0;
+  product.tensor_cores = p.dtype != DType::f32 || product.math != 0;
+  product.tile = {int(config.get("m")), int(config.get("n"))};
+  product.phases.split = int(config.get("split"));
+  const auto operand = [&](const TensorDesc& t) {
+    return image_of(product.tensor_cores ? vectorised(t, p.dtype) : t);
+  };
+  product.channels_last = product.tensor_cores || p.x_layout == Layout::nhwc;
+  product.channels_are_rows = p.pass == Pass::backward_filter || p.y_layout != Layout::nhwc;
+  product.gathered = operand(data ? p.y_desc() : p.x_desc());
+  product.dy = operand(p.y_desc());
+  product.out = image_of(data ? p.x_desc() : p.y_desc());
+  product.out_elements = p.output_bytes() / size_of(p.dtype);
+  return product;
+}
+
+void add_data_phases(const ConvProblem& p, const Image& dx, Phases& phases) {
+  for (i64 i = 0; i < p.stride_h; ++i)
+    for (i64 j = 0; j < p.stride_w; ++j) {
+      const PhaseAxis h = phase_axis(p.h, p.pad_h, p.r, p.stride_h, p.dilation_h, i);
+      const PhaseAxis w = phase_axis(p.w, p.pad_w, p.s, p.stride_w, p.dilation_w, j);
+      if (h.count * w.count == 0) continue;
+      Phase& phase = phases.phase[phases.count++];
+      phase.image = Divisor(h.count * w.count);
+      phase.row = Divisor(w.count);
+      phase.pixels = int(p.n * h.count * w.count);
+      phase.origin_h = int(h.origin);
+      phase.origin_w = int(w.origin);
+      phase.first_out = int(h.first * dx.row + w.first * dx.column);
+      phase.r = h.taps;
+      phase.s = w.taps;
+    }
+}
+
+void add_only_phase(const ConvProblem& p, Phases& phases) {
+  Phase& phase = phases.phase[phases.count++];
+  phase.image = Divisor(p.p * p.q);
+  phase.row = Divisor(p.q);
+  phase.pixels = int(p.n * p.p * p.q);
+  phase.origin_h = -int(p.pad_h);
+  phase.origin_w = -int(p.pad_w);
+  phase.r = {0, 1, int(p.r), 0, int(p.dilation_h)};
+  phase.s = {0, 1, int(p.s), 0, int(p.dilation_w)};
+}
+
+// All of a Product but the pointers.
+Product lower(const ConvProblem& p, const Config& config) {
+  const bool filter = p.pass == Pass::backward_filter;
+  Product product = operands(p, config);
+  Phases& phases = product.phases;
+  if (p.pass == Pass::backward_data)
+    add_data_phases(p, product.out, phases);
+  else
+    add_only_phase(p, phases);
+
+  int slices = 0, pixels = 0;
+  for (int i = 0; i < phases.count; ++i) {
+    Phase& phase = phases.phase[i];
+    const i64 depth =
+        filter ? phase.pixels : i64(phase.r.count) * phase.s.count * product.gathered.channels;
+    phase.first_slice = slices;
+    phase.slices = int(ceil_div(depth, slice_of(product)));
+    slices += phase.slices;
+    pixels = std::max(pixels, phase.pixels);
+  }
+  const int others = filter ? product.gathered.channels * int(p.r * p.s) : pixels;
+  product.rows = product.channels_are_rows ? product.out.channels : others;
+  product.columns = product.channels_are_rows ? others : product.out.channels;
+  product.filter_pitch =
+      product.tensor_cores ? slices * slice_of(product) : padded_out_channels(product);
+  return product;
+}
+
+int total_slices(const Product& p) {
+  const Phase& last = p.phases.phase[p.phases.count - 1];
+  return last.first_slice + last.slices;
+}
+
+int longest_sum(const Product& p) {  // in slices
+  int slices = 0;
+  for (int i = 0; i < p.phases.count; ++i) slices = std::max(slices, p.phases.phase[i].slices);
+  return slices;
+}
+
+// visit(T()) with the problem's type.
+template <class Visit>
+void with_type(DType dtype, const Visit& visit) {
+  if (dtype == DType::f32)
+    visit(float());
+  else if (dtype == DType::f16)
+    visit(f16());
+  else
+    visit(bf16());
+}
+
+// Workspace: x and dy as the tensor cores' kernels want them, where they are not already; then the
+// parts of a split sum. Packed filter: the table, then the filter.
+class Plan : public ConvPlan {
+ public:
+  explicit Plan(const Product& product) : product_(product) {
+    if (!product.tensor_cores) return;
+    const ConvProblem& p = problem();
+    if (p.pass != Pass::backward_data) x_bytes_ = padded_bytes(p.x_desc());
+    if (p.pass != Pass::forward) dy_bytes_ = padded_bytes(p.y_desc());
+  }
+
+  std::size_t padded_bytes() const { return x_bytes_ + dy_bytes_; }
+  std::size_t partial_bytes() const {
+    const int split = product_.phases.split;
+    return split == 1 ? 0 : std::size_t(split * product_.out_elements) * sizeof(float);
+  }
+
+  std::size_t workspace_bytes() const noexcept override { return padded_bytes() + partial_bytes(); }
+
+  std::size_t packed_filter_bytes() const noexcept override {
+    if (problem().pass == Pass::backward_filter) return 0;
+    return table_bytes() + std::size_t(depth() * padded_out_channels(product_) * element_bytes());
+  }
+
+  void pack_filter(ConstSpan w, Span packed, Stream& stream) const override {
+    const bool data = problem().pass == Pass::backward_data;
+    const Packing packing{product_.phases,
+                          int(depth()),
+                          vector(),
+                          slice_of(product_),
+                          int(data ? problem().k : problem().c),
+                          int(data ? problem().c : problem().k),
+                          padded_out_channels(product_),
+                          product_.tensor_cores,
+                          product_.channels_last,
+                          data,
+                          product_.math == 1,
+                          int(problem().r),
+                          int(problem().s),
+                          product_.gathered};
+    with_type(problem().dtype, [&](auto zero) {
+      using T = decltype(zero);
+      launch(pack<T>, blocks_for(depth() * packing.padded_out_channels), block_size, 0, stream,
+             packing, reinterpret_cast<const T*>(w.data()), reinterpret_cast<int4*>(packed.data()),
+             reinterpret_cast<T*>(packed.data() + table_bytes()));
+    });
+  }
+
+  void run(const ConvArgs& args, Workspace workspace, Stream& stream) const override {
+    const ConvProblem& p = problem();
+    Product product = product_;
+    const Epilogue& epilogue = p.epilogue;
+    product.finish = {args.out, epilogue.bias ? args.bias : nullptr,
+                      epilogue.residual ? args.residual : nullptr, epilogue.relu, p.accumulate};
+    const void* x = args.x;
+    const void* dy = args.dy;
+    int phase = 0;
+    if (padded_bytes() > 0)
+      run_phase(args.phases, phase++, stream, [&] {
+        if (x_bytes_ > 0) x = pad(p.x_desc(), args.x, workspace.data(), stream);
+        if (dy_bytes_ > 0) dy = pad(p.y_desc(), args.dy, workspace.data() + x_bytes_, stream);
+      });
+    product.gathered_data = p.pass == Pass::backward_data ? dy : x;
+    if (p.pass == Pass::backward_filter) {
+      product.other_data = dy;
+    } else {
+      product.taps = static_cast<const int4*>(args.w);
+      product.other_data = static_cast<const std::byte*>(args.w) + table_bytes();
+    }
+    if (partial_bytes() > 0)
+      product.partial = reinterpret_cast<float*>(workspace.data() + padded_bytes());
+    run_phase(args.phases, phase++, stream, [&] {
+      product.tensor_cores ? multiply_tensor(product, stream) : multiply_fma(product, stream);
+    });
+    if (partial_bytes() == 0) return;
+    run_phase(args.phases, phase, stream, [&] {
+      const int pixels = product.channels_are_rows ? product.out.height * product.out.width : 1;
+      with_type(p.dtype, [&](auto zero) {
+        launch(add_parts<decltype(zero)>, blocks_for(product.out_elements), block_size, 0, stream,
+               product.partial, product.phases.split, product.out_elements, product.out.channels,
+               pixels, product.finish);
+      });
+    });
+  }
+
+ private:
+  const ConvProblem& problem() const { return product_.problem; }
+  i64 element_bytes() const { return size_of(problem().dtype); }
+  i64 depth() const { return i64(total_slices(product_)) * slice_of(product_); }
+  int vector() const { return product_.tensor_cores ? 16 / int(element_bytes()) : 1; }
+  std::size_t table_bytes() const { return std::size_t(depth() / vector()) * sizeof(int4); }
+
+  // 0 if the kernels take the image as it is.
+  std::size_t padded_bytes(const TensorDesc& t) const {
+    const TensorDesc wanted = vectorised(t, problem().dtype);
+    return wanted == t ? 0 : std::size_t(round_up(wanted.elements() * element_bytes(), 256));
+  }
+
+  const void* pad(const TensorDesc& t, const void* from, std::byte* to, Stream& stream) const {
+    const int channels = int(vectorised(t, problem().dtype).c);
+    const dim3 grid(unsigned(t.n * ceil_div(t.h * t.w, tile_side)),
+                    unsigned(ceil_div(channels, tile_side)));
+    const auto run = [&](auto zero) {
+      using T = decltype(zero);
+      launch(pad_channels<T>, grid, block_size, 0, stream, image_of(t), channels,
+             static_cast<const T*>(from), reinterpret_cast<T*>(to));
+    };
+    if (element_bytes() == 4)
+      run(float());
+    else
+      run(static_cast<unsigned short>(0));
+    return to;
+  }
+
+  Product product_;
+  std::size_t x_bytes_ = 0, dy_bytes_ = 0;
+};
+
+// Multiply-adds a clock that a multiprocessor's loop reaches, roughly.
+double rate(const Product& p) {
+  if (!p.tensor_cores) return 85;
+  return p.problem.dtype != DType::f32 ? 500 : p.math == 3 ? 115 : 260;
+}
+
+// Clock cycles that a multiprocessor is busy for, roughly: what ranks tiles and splits.
+double cycles(const Product& p, const DeviceInfo& device) {
+  const dim3 grid = grid_of(p);
+  const double blocks = double(grid.x) * grid.z;
+  const double in_turn = std::ceil(blocks / double(device.threads));
+  const double area = double(p.tile.rows) * p.tile.columns;
+  const double warps = in_turn * (p.tensor_cores ? 4 : area / 64 / 32);
+  // Small tiles load more for each product.
+  const double reuse = area >= 128 * 128 ? 1 : area > 64 * 64 ? 0.9 : 0.75;
+  const double slices = std::ceil(double(longest_sum(p)) / p.phases.split) + 6;  // and to start up
+  const double adding =
+      p.phases.split == 1 ? 0 : 4000 + (p.phases.split + 1) * 4.0 * double(p.out_elements) / 2000;
+  return in_turn * slices * slice_of(p) * area / (rate(p) * reuse * std::min(1.0, warps / 8)) +
+         adding;
+}
+
+// What is multiplied: tiles and slices in full.
+double executed_flops(const Product& p) {
+  double sum = 0;
+  for (int i = 0; i < p.phases.count; ++i) {
+    const Phase& phase = p.phases.phase[i];
+    const bool filter = p.problem.pass == Pass::backward_filter;
+    const i64 rows = filter || p.channels_are_rows ? p.rows : phase.pixels;
+    const i64 columns = filter || !p.channels_are_rows ? p.columns : phase.pixels;
+    sum += 2.0 * double(round_up(rows, p.tile.rows)) * double(round_up(columns, p.tile.columns)) *
+           double(phase.slices) * slice_of(p);
+  }
+  return sum;
+}
+
+class ImplicitGemm : public ConvAlgo {
+ public:
+  const AlgoInfo& info() const noexcept override { return info_; }
+
+  std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
+    if (p.dtype == DType::f64) return Refusal{"needs f32, f16 or bf16, has f64"};
+    if (p.x_layout != p.y_layout || is_blocked(p.x_layout))
+      return Refusal{fmt::format("needs nchw or nhwc for both tensors, has {} and {}",
+                                 to_string(p.x_layout), to_string(p.y_layout))};
+    if (p.groups != 1) return Refusal{fmt::format("needs one group, has {}", p.groups)};
+    if (p.pass == Pass::backward_data && p.stride_h * p.stride_w > max_phases)
+      return Refusal{fmt::format("takes strides whose product is at most {}, has {}x{}", max_phases,
+                                 p.stride_h, p.stride_w)};
+    // Offsets within a tensor are 32-bit; so are the steps along the depth and the pixels.
+    const i64 k = round_up(p.k, 128), c = round_up(p.c, 128);
+    const i64 filter = k * c * p.r * p.s + std::max(k, c) * 64 * max_phases;
+    const i64 largest = std::max({vectorised(p.x_desc(), p.dtype).elements(),
+                                  vectorised(p.y_desc(), p.dtype).elements(), filter});
+    if (largest > limit)
+      return Refusal{fmt::format("takes up to {} elements a tensor, has {}", limit, largest)};
+    return {};
+  }
+
+  // Each tile with the split that occupies the device best, and unsplit; fastest first by estimate,
+  // but for strict f32, which comes before 3xTF32 and TF32.
+  std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
+    std::vector<Config> configs;
+    if (p.dtype == DType::f32)
+      for (const i64 tf32 : {0, 3, 1}) add_ranked(p, device.info(), tf32, configs);
+    else
+      add_ranked(p, device.info(), {}, configs);
+    return configs;
+  }
+
+  bool deterministic(const ConvProblem&, const Config&) const override { return true; }
+
+  WorkEstimate work(const ConvProblem& p, const Config& config, Device& device) const override {
+    const Product product = lower(p, config);
+    const Plan plan(product);
+    const double padded = double(plan.padded_bytes()), partial = double(plan.partial_bytes());
+    const double out = double(p.output_bytes());
+    const double in = double(p.x_bytes() + p.y_bytes() + p.filter_bytes()) - out;
+    const double flops = executed_flops(product);
+    // Of the peak of CUDA cores, 128 multiply-adds a clock; tensor cores exceed it.
+    const double peak = 2 * 128.0 * device.info().threads;
+    const double efficiency = flops / peak / cycles(product, device.info());
+    WorkEstimate estimate;
+    if (padded > 0) estimate.phases.push_back({"pad_channels", 0, in, padded, 1});
+    estimate.phases.push_back({"product", flops, in + (p.epilogue.residual ? out : 0),
+                               partial > 0 ? partial : out, std::max(efficiency, 0.01)});
+    if (partial > 0) estimate.phases.push_back({"add_parts", 0, partial, out, 1});
+    return estimate;
+  }
+
+  std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
+                                 Device&) const override {
+    const i64 m = config.get("m"), n = config.get("n"), split = config.get("split");
+    const i64 tf32 = p.dtype == DType::f32 ? config.get("tf32") : 0;
+    const bool known = std::any_of(std::begin(tiles), std::end(tiles), [&](const Tile& tile) {
+      return tile.rows == m && tile.columns == n;
+    });
+    if (!known || split < 1 || split > max_split || (tf32 != 0 && tf32 != 1 && tf32 != 3))
+      throw InputError(fmt::format(
+          "implicit_gemm: config '{}': expected m and n 64 or 128, split 1 to {}, tf32 0, 1 or 3",
+          config.text(), max_split));
+    return std::make_unique<Plan>(lower(p, config));
+  }
+
+ private:
+  static void add_ranked(const ConvProblem& p, const DeviceInfo& device, std::optional<i64> tf32,
+                         std::vector<Config>& configs) {
+    std::vector<std::pair<double, Config>> ranked;
+    for (const Tile tile : tiles) {
+      Config config{{"m", tile.rows}, {"n", tile.columns}, {"split", 1}};
+      if (tf32) config.set("tf32", *tf32);
+      const auto cost = [&] { return cycles(lower(p, config), device); };
+      ranked.push_back({cost(), config});
+      std::pair<double, Config> best = ranked.back();
+      const int slices = longest_sum(lower(p, config));
+      for (int split = 2; split <= std::min(slices / 2, 256); split *= 2) {
+        config.set("split", split);
+        if (cost() < best.first) best = {cost(), config};
+      }
+      if (best.second != ranked.back().second) ranked.push_back(best);
+    }
+    std::stable_sort(ranked.begin(), ranked.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (const auto& [cost, config] : ranked)
+      if (cost < 4 * ranked.front().first) configs.push_back(config);
+  }
+
+  AlgoInfo info_{"implicit_gemm",
+                 3,
+                 DeviceKind::cuda,
+                 Origin::own,
+                 "one product, image columns gathered into shared memory",
+                 {}};
+};
+
+}  // namespace
+}  // namespace implicit_gemm
+
+std::unique_ptr<ConvAlgo> make_implicit_gemm() {
+  return std::make_unique<implicit_gemm::ImplicitGemm>();
+}
+
+}  // namespace convlab::cuda

@@ -1,0 +1,275 @@
+// implicit_gemm on tensor cores, through mma.sync: TF32, 3xTF32, f16 and bf16, summed in f32.
+//
+// Images are NHWC here, with channels filled up to 16 bytes, so that one cp.async brings one
+// pixel's next 4 or 8 channels. Four warps share a tile, a quarter each; slices of 128 bytes of the
+// depth come into a ring of three stages.
+//
+// forward and backward_data sum over channels, which lie along the rows of both operands: that is
+// what ldmatrix hands to mma, for 4-byte elements as for 2-byte ones. backward_filter sums over
+// pixels, across the rows: ldmatrix transposes 2-byte elements, and those of 4 bytes are read one
+// by one, from rows whose pitch keeps the lanes in different banks.
+//
+// 3xTF32: a = A + a' with A and a' in TF32, and a b = a' B + A b' + A B up to 2^-22, the small
+// products added first.
+#include "conv/error.h"
+#include "kernels_cuda/implicit_gemm/implicit_gemm.h"
+
+namespace convlab::cuda::implicit_gemm {
+namespace {
+
+constexpr int threads = 128;
+
+// Rows of the depth: 128 bytes of both operands, each a row's.
+template <class T, int rows_>
+struct AcrossRows {
+  static constexpr int rows = rows_, vector = 16 / int(sizeof(T));
+  static constexpr int units = 8, elements = rows * 8 * vector;
+  using Layout = Swizzled<vector>;
+
+  // Fragments of rows [row, row + 16) for step k (32 bytes of the depth) of mma's left operand.
+  __device__ static void left(unsigned* r, const T* tile, int row, int k) {
+    const int lane = lane_id();
+    ldmatrix<4>(r, tile + Layout::at(row + lane % 16, 2 * k + lane / 16));
+  }
+  // Of its right operand: r[0], r[1] of the first eight, r[2], r[3] of the others.
+  __device__ static void right(unsigned* r, const T* tile, int row, int k) {
+    const int lane = lane_id();
+    ldmatrix<4>(r, tile + Layout::at(row + lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2));
+  }
+};
+
+// A row for each step of the depth.
+template <class T, int rows_>
+struct AlongRows {
+  static constexpr int rows = rows_;
+  static constexpr int units = 128 / int(sizeof(T)), pitch = rows + 8;
+  static constexpr int elements = units * pitch;
+  using Layout = DepthMajor<pitch>;
+
+  __device__ static void left(unsigned* r, const T* tile, int row, int k) {
+    const int lane = lane_id();
+    if constexpr (sizeof(T) == 2) {
+      ldmatrix_trans<4>(
+          r, tile + Layout::at(row + lane / 8 % 2 * 8, k * 16 + lane / 16 * 8 + lane % 8));
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        r[i] = load_shared<unsigned>(
+            tile + Layout::at(row + lane / 4 + i % 2 * 8, k * 8 + lane % 4 + i / 2 * 4));
+    }
+  }
+  __device__ static void right(unsigned* r, const T* tile, int row, int k) {
+    const int lane = lane_id();
+    if constexpr (sizeof(T) == 2) {
+      ldmatrix_trans<4>(r, tile + Layout::at(row + lane / 16 * 8, k * 16 + lane % 16));
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        r[i] = load_shared<unsigned>(
+            tile + Layout::at(row + lane / 4 + i / 2 * 8, k * 8 + lane % 4 + i % 2 * 4));
+    }
+  }
+};
+
+// As mma takes them; elements of 4 bytes are rounded or split after they were read.
+template <int math>
+struct Fragment {
+  unsigned big[4], small[math == 3 ? 4 : 1];
+  // Packed filters were rounded to TF32 already.
+  template <Check check>
+  __device__ void prepare() {
+    if constexpr (math == 3 || (math == 1 && check != Check::none)) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float v = __uint_as_float(big[i]);
+        if constexpr (math == 3)
+          split_tf32(v, big[i], small[i]);
+        else
+          big[i] = to_tf32(v);
+      }
+    }
+  }
+};
+
+template <class T, int math>
+__device__ __forceinline__ void multiply(float* sums, const Fragment<math>& a,
+                                         const Fragment<math>& b, int half) {
+  if constexpr (math == 0) {
+    mma_m16n8k16<T>(sums, a.big, b.big + 2 * half, sums);
+  } else {
+    if constexpr (math == 3) {
+      mma_m16n8k8_tf32(sums, a.small, b.big + 2 * half, sums);
+      mma_m16n8k8_tf32(sums, a.big, b.small + 2 * half, sums);
+    }
+    mma_m16n8k8_tf32(sums, a.big, b.big + 2 * half, sums);
+  }
+}
+
+template <class Left, class Right, int math, class A, class B, class Output>
+__global__ void __launch_bounds__(threads, 2)
+    multiply_tiles(A a, B b, Phases phases, Output out, int channel_tiles) {
+  using T = typename A::T;
+  constexpr int rows = Left::rows, columns = Right::rows, stages = 3;
+  constexpr int stage_elements = Left::elements + Right::elements;
+  SHARED_DYN(T, shared);
+  const Job job(phases);
+  const Phase phase = phases.phase[job.phase];
+  const int channels = int(blockIdx.x) % channel_tiles, others = int(blockIdx.x) / channel_tiles;
+  const int first_row = (out.channels_are_rows ? channels : others) * rows;
+  const int first_column = (out.channels_are_rows ? others : channels) * columns;
+  Loader<A, rows, Left::units, threads, typename Left::Layout> load_a(a, phase, first_row);
+  Loader<B, columns, Right::units, threads, typename Right::Layout> load_b(b, phase, first_column);
+
+  constexpr int high = rows / 32, wide = columns / 32;  // of a warp's quarter, in units of 16
+  const int warp = int(threadIdx.x) / 32;
+  const int row = warp % 2 * (rows / 2), column = warp / 2 * (columns / 2);
+  float sums[high][2 * wide][4]{};
+
+  for (int i = 0; i < stages - 1; ++i) {
+    if (job.first_slice + i < job.end_slice) {
+      load_a.look_up(job.first_slice + i);
+      load_b.look_up(job.first_slice + i);
+      load_a.issue(shared + i * stage_elements);
+      load_b.issue(shared + i * stage_elements + Left::elements);
+    }
+    cp_async_commit();
+  }
+  unsigned stage = 0;
+  for (int slice = job.first_slice; slice < job.end_slice; ++slice) {
+    cp_async_wait<stages - 2>();
+    __syncthreads();  // this slice has come for everybody, and everybody is done with the last one
+    const int next = slice + stages - 1;
+    if (next < job.end_slice) {
+      load_a.look_up(next);
+      load_b.look_up(next);
+      T* const free = shared + (stage + stages - 1) % stages * stage_elements;
+      load_a.issue(free);
+      load_b.issue(free + Left::elements);
+    }
+    cp_async_commit();
+    const T* const tile_a = shared + stage * stage_elements;
+    const T* const tile_b = tile_a + Left::elements;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      Fragment<math> x[high];
+#pragma unroll
+      for (int i = 0; i < high; ++i) {
+        Left::left(x[i].big, tile_a, row + 16 * i, k);
+        x[i].template prepare<A::check>();
+      }
+#pragma unroll
+      for (int j = 0; j < wide; ++j) {
+        Fragment<math> y;
+        Right::right(y.big, tile_b, column + 16 * j, k);
+        y.template prepare<B::check>();
+#pragma unroll
+        for (int i = 0; i < high; ++i)
+#pragma unroll
+          for (int half = 0; half < 2; ++half) multiply<T>(sums[i][2 * j + half], x[i], y, half);
+      }
+    }
+    stage = (stage + 1) % stages;
+  }
+
+  cp_async_wait<0>();
+  __syncthreads();
+  float* const staged = reinterpret_cast<float*>(shared);
+  constexpr int pitch = columns + 8;
+  static_assert(rows * pitch * sizeof(float) <= stages * stage_elements * sizeof(T));
+  const int lane = lane_id();
+#pragma unroll
+  for (int i = 0; i < high; ++i)
+#pragma unroll
+    for (int j = 0; j < 2 * wide; ++j)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        store_shared(
+            staged + (row + 16 * i + 8 * half + lane / 4) * pitch + column + 8 * j + lane % 4 * 2,
+            make_float2(sums[i][j][2 * half], sums[i][j][2 * half + 1]));
+  __syncthreads();
+  write_rows<threads, columns, pitch>(staged, rows, out, phase, job.part, first_row, first_column,
+                                      [](int i) { return i; });
+}
+
+template <class Left, class Right, int math, class A, class B, class Output>
+void launch_tiles(const Product& p, const A& a, const B& b, const Output& out, Stream& stream) {
+  constexpr int shared_bytes = 3 * (Left::elements + Right::elements) * int(sizeof(typename A::T));
+  launch(multiply_tiles<Left, Right, math, A, B, Output>, grid_of(p), threads, shared_bytes, stream,
+         a, b, p.phases, out, channel_tiles(p));
+}
+
+// Filters are packed with a row of `filter_pitch` steps along the depth for each channel of the
+// output.
+template <class T, int math, int rows, int columns>
+void multiply_by_filter(const Product& p, Stream& stream) {
+  constexpr int vector = 16 / int(sizeof(T));
+  using Filter = Operand<T, Steps, Steps, Lanes::along_depth, Check::none, vector>;
+  using Columns = Operand<T, WindowPixels, TapTable, Lanes::along_depth, Check::inside, vector>;
+  using Left = AcrossRows<T, rows>;
+  using Right = AcrossRows<T, columns>;
+  const Filter filter{static_cast<const T*>(p.other_data), {p.filter_pitch}, {vector}, 0, 0};
+  const Columns image{static_cast<const T*>(p.gathered_data),
+                      window_pixels(p),
+                      {p.taps},
+                      p.gathered.height,
+                      p.gathered.width};
+  const OutputPixels pixels = output_pixels(p);
+  const Channels channels{p.out.channels, p.out.channel};
+  if (p.channels_are_rows)
+    launch_tiles<Left, Right, math>(
+        p, filter, image,
+        Output<T, Channels, OutputPixels>{channels, pixels, true, p.finish, p.partial,
+                                          p.out_elements, contiguous_columns(p)},
+        stream);
+  else
+    launch_tiles<Left, Right, math>(
+        p, image, filter,
+        Output<T, OutputPixels, Channels>{pixels, channels, false, p.finish, p.partial,
+                                          p.out_elements, contiguous_columns(p)},
+        stream);
+}
+
+template <class T, int math, int rows, int columns>
+void multiply_pixels(const Product& p, Stream& stream) {
+  constexpr int vector = 16 / int(sizeof(T));
+  using Dy = Operand<T, Channels, PlainPixels, Lanes::along_rows, Check::exists, vector>;
+  using X = Operand<T, WindowTaps, WindowPixels, Lanes::along_rows, Check::inside, vector>;
+  launch_tiles<AlongRows<T, rows>, AlongRows<T, columns>, math>(
+      p,
+      Dy{static_cast<const T*>(p.other_data),
+         {p.dy.channels, p.dy.channel},
+         {p.dy.image, p.dy.column},
+         0,
+         0},
+      X{static_cast<const T*>(p.gathered_data), window_taps(p), window_pixels(p), p.gathered.height,
+        p.gathered.width},
+      gradient<T>(p), stream);
+}
+
+template <class T, int math>
+void multiply(const Product& p, Stream& stream) {
+  const auto with = [&](auto rows, auto columns) {
+    if (p.problem.pass == Pass::backward_filter)
+      multiply_pixels<T, math, rows, columns>(p, stream);
+    else
+      multiply_by_filter<T, math, rows, columns>(p, stream);
+  };
+  constexpr std::integral_constant<int, 64> small;
+  constexpr std::integral_constant<int, 128> large;
+  if (p.tile.rows == 128 && p.tile.columns == 128) return with(large, large);
+  if (p.tile.rows == 128 && p.tile.columns == 64) return with(large, small);
+  if (p.tile.rows == 64 && p.tile.columns == 128) return with(small, large);
+  if (p.tile.rows == 64 && p.tile.columns == 64) return with(small, small);
+  throw Error("implicit_gemm: no such tile");
+}
+
+}  // namespace
+
+void multiply_tensor(const Product& p, Stream& stream) {
+  if (p.problem.dtype == DType::f16) return multiply<f16, 0>(p, stream);
+  if (p.problem.dtype == DType::bf16) return multiply<bf16, 0>(p, stream);
+  if (p.math == 3) return multiply<float, 3>(p, stream);
+  multiply<float, 1>(p, stream);
+}
+
+}  // namespace convlab::cuda::implicit_gemm

@@ -1,0 +1,236 @@
+// Pooling, one thread an element of the output: of y forward, of dx backward, which collects what
+// falls on it from dy; so nothing is added to by two threads, and sums have one fixed order. In
+// NHWC a thread takes V neighbouring channels.
+#include <cmath>
+#include <limits>
+
+#include "kernels_cuda/layers/layer_ops.h"
+#include "kernels_cuda/layers/layer_work.h"
+
+namespace convlab::cuda {
+namespace {
+
+// The axes fit an int, so that an element's row and column cost a 32-bit division.
+struct Pool {
+  int h, w, p, q;
+  int window_h, window_w, stride_h, stride_w, pad_h, pad_w;
+  std::int64_t channels;
+  bool mean, count_padding, inner;  // inner: channels lie side by side
+
+  // A plane of one image: elements from one channel, and from one pixel, to the next.
+  __device__ std::int64_t channel_step(int plane) const { return inner ? 1 : plane; }
+  __device__ std::int64_t pixel_step() const { return inner ? channels : 1; }
+};
+
+struct Range {
+  int begin, end;
+  __device__ int size() const { return end - begin; }
+};
+
+// Window elements of output position `out` that lie inside an axis of `size`.
+__device__ __forceinline__ Range window_inside(int out, int stride, int pad, int window, int size) {
+  const int first = out * stride - pad;
+  return {max(0, -first), min(window, size - first)};
+}
+
+// Output positions whose window holds input position `in`.
+__device__ __forceinline__ Range outputs_of(int in, int stride, int pad, int window, int out) {
+  const int reach = in + pad;
+  return {reach < window ? 0 : (reach - window) / stride + 1, min(out, reach / stride + 1)};
+}
+
+// 1 / the number of elements that the mean at (p, q) counts.
+template <class T>
+__device__ __forceinline__ T mean_share(const Pool& pool, int p, int q) {
+  if (pool.count_padding) return T(1) / T(pool.window_h * pool.window_w);
+  return T(1) / T(window_inside(p, pool.stride_h, pool.pad_h, pool.window_h, pool.h).size() *
+                  window_inside(q, pool.stride_w, pool.pad_w, pool.window_w, pool.w).size());
+}
+
+// f(image, channel, pixel) for rows over a tensor with `plane` pixels.
+template <int V, class F>
+__device__ __forceinline__ void for_each_output(const Pool& pool, const Rows& rows, F f) {
+  for_each_in_rows(rows, [&](std::int64_t image, std::int64_t middle, std::int64_t i) {
+    if (pool.inner)
+      f(image, i * V, int(middle));
+    else
+      f(image, middle, int(i));
+  });
+}
+
+template <class T, int V>
+__global__ void pool_forward_kernel(Pool pool, Rows rows, const T* x, T* y, std::uint8_t* index) {
+  const int out_plane = pool.p * pool.q, in_plane = pool.h * pool.w;
+  for_each_output<V>(pool, rows, [&](std::int64_t image, std::int64_t channel, int pixel) {
+    const int p = pixel / pool.q, q = pixel - p * pool.q;
+    const Range r = window_inside(p, pool.stride_h, pool.pad_h, pool.window_h, pool.h);
+    const Range s = window_inside(q, pool.stride_w, pool.pad_w, pool.window_w, pool.w);
+    const std::int64_t step = pool.pixel_step();
+    const T* const from =
+        x + image * pool.channels * in_plane + channel * pool.channel_step(in_plane) +
+        ((p * pool.stride_h - pool.pad_h) * std::int64_t(pool.w) + q * pool.stride_w - pool.pad_w) *
+            step;
+    const std::int64_t to =
+        image * pool.channels * out_plane + channel * pool.channel_step(out_plane) + pixel * step;
+    Pack<T, V> out;
+    Pack<std::uint8_t, V> winner;
+    for (int k = 0; k < V; ++k) {
+      out.v[k] = pool.mean ? T(0) : -T(INFINITY);
+      winner.v[k] = std::uint8_t(r.begin * pool.window_w + s.begin);
+    }
+    for (int i = r.begin; i < r.end; ++i)
+      for (int j = s.begin; j < s.end; ++j) {
+        const auto v = load<V>(from + (i * std::int64_t(pool.w) + j) * step);
+        for (int k = 0; k < V; ++k) {
+          if (pool.mean) {
+            out.v[k] += v.v[k];
+          } else if (v.v[k] > out.v[k] || v.v[k] != v.v[k]) {  // a NaN wins and stays
+            out.v[k] = v.v[k];
+            winner.v[k] = std::uint8_t(i * pool.window_w + j);
+          }
+        }
+      }
+    if (pool.mean) {
+      const T share = mean_share<T>(pool, p, q);
+      for (int k = 0; k < V; ++k) out.v[k] *= share;
+    } else if (index != nullptr) {
+      store(winner, index + to);
+    }
+    store(out, y + to);
+  });
+}
+
+// Means of windows that are large and of one channel, as in global pooling in NCHW: a warp each.
+template <class T>
+__global__ void pool_large_means(Pool pool, std::int64_t outputs, const T* x, T* y) {
+  const int lane = int(threadIdx.x), out_plane = pool.p * pool.q;
+  for (std::int64_t out = std::int64_t(blockIdx.x) * blockDim.y + threadIdx.y; out < outputs;
+       out += std::int64_t(gridDim.x) * blockDim.y) {
+    const std::int64_t plane = out / out_plane;
+    const int pixel = int(out - plane * out_plane), p = pixel / pool.q, q = pixel - p * pool.q;
+    const Range r = window_inside(p, pool.stride_h, pool.pad_h, pool.window_h, pool.h);
+    const Range s = window_inside(q, pool.stride_w, pool.pad_w, pool.window_w, pool.w);
+    const T* const from = x + (plane * pool.h + p * pool.stride_h - pool.pad_h) * pool.w +
+                          q * pool.stride_w - pool.pad_w;
+    T sum = 0;
+    for (int i = lane; i < r.size() * s.size(); i += 32)
+      sum += from[std::int64_t(r.begin + i / s.size()) * pool.w + s.begin + i % s.size()];
+    sum = warp_sum(sum) * mean_share<T>(pool, p, q);
+    if (lane == 0) y[out] = sum;
+  }
+}
+
+template <class T, int V>
+__global__ void pool_backward_kernel(Pool pool, Rows rows, const T* dy, const std::uint8_t* index,
+                                     T* dx) {
+  const int out_plane = pool.p * pool.q, in_plane = pool.h * pool.w;
+  for_each_output<V>(pool, rows, [&](std::int64_t image, std::int64_t channel, int pixel) {
+    const int h = pixel / pool.w, w = pixel - h * pool.w;
+    const Range p = outputs_of(h, pool.stride_h, pool.pad_h, pool.window_h, pool.p);
+    const Range q = outputs_of(w, pool.stride_w, pool.pad_w, pool.window_w, pool.q);
+    const std::int64_t step = pool.pixel_step();
+    const std::int64_t from =
+        image * pool.channels * out_plane + channel * pool.channel_step(out_plane);
+    Pack<T, V> sum{};
+    for (int i = p.begin; i < p.end; ++i)
+      for (int j = q.begin; j < q.end; ++j) {
+        const std::int64_t at = from + (i * pool.q + j) * step;
+        const auto v = load<V>(dy + at);
+        if (pool.mean) {
+          const T share = mean_share<T>(pool, i, j);
+          for (int k = 0; k < V; ++k) sum.v[k] += v.v[k] * share;
+        } else {
+          const auto element = std::uint8_t((h + pool.pad_h - i * pool.stride_h) * pool.window_w +
+                                            w + pool.pad_w - j * pool.stride_w);
+          const auto winner = load<V>(index + at);
+          for (int k = 0; k < V; ++k) sum.v[k] += winner.v[k] == element ? v.v[k] : T(0);
+        }
+      }
+    store(sum, dx + image * pool.channels * in_plane + channel * pool.channel_step(in_plane) +
+                   pixel * step);
+  });
+}
+
+// ---- Launching ----
+
+Pool pool_of(const PoolDesc& d) {
+  for (const std::int64_t size :
+       {d.x.h * d.x.w, d.y.h * d.y.w, d.x.h + d.window_h + d.pad_h, d.x.w + d.window_w + d.pad_w})
+    if (size > std::numeric_limits<int>::max() / 2)
+      throw InputError(
+          fmt::format("pooling on CUDA takes planes below 2^30 elements, not {}x{}", d.x.h, d.x.w));
+  return {.h = int(d.x.h),
+          .w = int(d.x.w),
+          .p = int(d.y.h),
+          .q = int(d.y.w),
+          .window_h = int(d.window_h),
+          .window_w = int(d.window_w),
+          .stride_h = int(d.stride_h),
+          .stride_w = int(d.stride_w),
+          .pad_h = int(d.pad_h),
+          .pad_w = int(d.pad_w),
+          .channels = d.x.c,
+          .mean = d.kind == PoolKind::average,
+          .count_padding = d.count_padding,
+          .inner = d.x.layout == Layout::nhwc};
+}
+
+// launch_with(Width<V>, rows over the tensor `to` in packs, their launch)
+template <class T, class F>
+void over_outputs(const TensorDesc& to, bool aligned_operands, int multiprocessors, F launch_with) {
+  Rows rows{to.n, to.c, to.h * to.w};
+  const bool inner = to.layout == Layout::nhwc;
+  if (inner) std::swap(rows.middle, rows.inner);
+  with_width<T>(inner && aligned_operands && to.c % whole_pack<T> == 0, [&](auto width) {
+    rows.inner /= decltype(width)::value;
+    launch_with(width, rows, row_launch(rows, multiprocessors));
+  });
+}
+
+}  // namespace
+
+void CudaLayerOps::pool_forward(DType dtype, const PoolDesc& desc, const void* x, void* y,
+                                void* index, Stream& stream) const {
+  validate(dtype, "pool_forward");
+  validate(desc);
+  require_plain(desc.x, "pool_forward");
+  const Pool pool = pool_of(desc);
+  with_type(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const auto* const from = static_cast<const T*>(x);
+    auto* const to = static_cast<T*>(y);
+    if (pool.mean && !pool.inner && desc.window_h * desc.window_w >= 32) {
+      constexpr int warps = 8;
+      const std::int64_t outputs = desc.y.elements();
+      return launch(pool_large_means<T>,
+                    dim3(unsigned(std::min<std::int64_t>(ceil_div(outputs, warps), 1 << 20))),
+                    dim3(32, warps), 0, stream, pool, outputs, from, to);
+    }
+    over_outputs<T>(desc.y, aligned(x, y, index), multiprocessors_,
+                    [&](auto width, const Rows& rows, const RowLaunch& shape) {
+                      launch(pool_forward_kernel<T, decltype(width)::value>, shape.grid,
+                             shape.block, 0, stream, pool, rows, from, to,
+                             static_cast<std::uint8_t*>(index));
+                    });
+  });
+}
+
+void CudaLayerOps::pool_backward(DType dtype, const PoolDesc& desc, const void* dy,
+                                 const void* index, void* dx, Stream& stream) const {
+  validate(dtype, "pool_backward");
+  validate(desc);
+  require_plain(desc.x, "pool_backward");
+  const Pool pool = pool_of(desc);
+  with_type(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const auto* const winners = pool.mean ? nullptr : static_cast<const std::uint8_t*>(index);
+    over_outputs<T>(desc.x, aligned(dy, winners, dx), multiprocessors_,
+                    [&](auto width, const Rows& rows, const RowLaunch& shape) {
+                      launch(pool_backward_kernel<T, decltype(width)::value>, shape.grid,
+                             shape.block, 0, stream, pool, rows, static_cast<const T*>(dy), winners,
+                             static_cast<T*>(dx));
+                    });
+  });
+}
+
+}  // namespace convlab::cuda

@@ -1,0 +1,511 @@
+// winograd, fused: transform, product and transform back in one kernel, for 3x3 filters in forward
+// and backward_data. Nothing but the packed filter takes memory.
+//
+// A block makes kBlockK channels of 32 tiles. Of its warps some produce and the others consume,
+// kDepth channels at a time, double-buffered in shared memory:
+// - Producers read windows of the input, transform them to V[point][c][tile], and copy the packed
+//   filter's U[point][c][k] with cp.async. Having warps of their own, they hide their latency
+//   behind the consumers' arithmetic without taking registers from it.
+// - Each consumer warp owns some points, and multiplies kBlockK x kDepth by kDepth x 32 for each;
+//   the sums stay in registers until the last channel.
+// Then the points meet in shared memory, and all warps transform them to outputs.
+//
+// Shared memory without bank conflicts: vector g of four tiles of a row lies at g ^ (row % 8), so
+// that eight channels of four tiles (NHWC) can be stored at once as well as 32 tiles of one channel
+// (NCHW).
+//
+// Lavin & Gray 2015 (arXiv:1509.09308); blocking of F(2,3): Yan et al. 2020 (PPoPP).
+#include <fmt/format.h>
+
+#include "conv/error.h"
+#include "kernels_cuda/winograd/transforms.h"
+#include "kernels_cuda/winograd/winograd.h"
+
+namespace convlab::cuda {
+namespace {
+
+constexpr int kTiles = 32;  // of a block
+constexpr int kDepth = 8;   // channels at a time
+constexpr int kProducers = 4 * 32;
+
+// F(2,3): 8 warps of 2 points, 64 x 32 each. F(4,3): 12 warps of 3 points, 32 x 32 each.
+template <int M>
+struct Blocking {
+  static constexpr int T = M + 2, points = T * T;
+  static constexpr int block_k = M == 2 ? 64 : 32;
+  static constexpr int warps = M == 2 ? 8 : 12;  // that consume
+  static constexpr int warp_points = points / warps;
+  static constexpr int threads = warps * 32 + kProducers;
+  // A thread's part of a product.
+  static constexpr int thread_k = 8;
+  static constexpr int thread_tiles = block_k * kTiles / 32 / thread_k;
+
+  static constexpr int v_floats = points * kDepth * kTiles;
+  static constexpr int u_floats = points * kDepth * block_k;
+  static constexpr int stage_floats = v_floats + u_floats;
+  static constexpr int m_floats = points * block_k * kTiles;
+  static constexpr std::size_t shared_bytes =
+      sizeof(float) * (2 * stage_floats > m_floats ? 2 * stage_floats : m_floats);
+};
+
+// Where an element lies in rows of kTiles.
+__device__ __forceinline__ constexpr int swizzle(int row) { return (row & 7) << 2; }
+__device__ __forceinline__ int swizzled(int row, int column) {
+  return row * kTiles + (column ^ swizzle(row));
+}
+
+struct FusedSizes {
+  int in_channels, out_channels;
+  int blocks_k;
+  int chunks;  // of kDepth input channels
+  int tiles;
+};
+
+// Where a tile's window lies, and which of its elements exist: one bit each.
+template <int T>
+struct Window {
+  std::int64_t offset;
+  std::uint64_t inside = 0;
+
+  __device__ Window(const TileWindows& w, int tile) {
+    const int column = tile % w.tiles_w * w.step - w.pad_w;
+    const int row = tile / w.tiles_w % w.tiles_h * w.step - w.pad_h;
+    const int image = tile / w.tiles_w / w.tiles_h;
+    offset = image * w.image_step + std::int64_t(row) * w.row_step +
+             std::int64_t(column) * w.column_step;
+    for (int r = 0; r < T; ++r)
+      for (int s = 0; s < T; ++s)
+        if (image < w.images && unsigned(row + r) < unsigned(w.h) &&
+            unsigned(column + s) < unsigned(w.w))
+          inside |= std::uint64_t(1) << (r * T + s);
+  }
+};
+
+// What a producer thread does for every chunk: two windows, and its share of the filter.
+// Neighbouring threads take neighbouring tiles, or channels of a tile where these lie together.
+template <int M, bool kChannelsLast>
+struct Producer {
+  using B = Blocking<M>;
+  static_assert(kTiles * kDepth == 2 * kProducers);
+  static constexpr int tiles_apart = kChannelsLast ? kProducers / kDepth : 0;
+  static constexpr int channels_apart = kChannelsLast ? 0 : kProducers / kTiles;
+
+  const float* data;
+  const float* filter;  // this thread's part
+  int channels, channel_step, row_step, column_step, thread, tile, channel;
+  Window<B::T> first, second;
+  float x[B::T][B::T];  // of the first
+
+  __device__ __forceinline__ Producer(const TileWindows& in, const float* input, const float* u,
+                                      int in_channels, int first_tile, int producer)
+      : data(input),
+        filter(u + producer * 4),
+        channels(in_channels),
+        channel_step(kChannelsLast ? 1 : in.channel_step),
+        row_step(in.row_step),
+        column_step(kChannelsLast ? in.column_step : 1),
+        thread(producer),
+        tile(kChannelsLast ? thread / kDepth : thread % kTiles),
+        channel(kChannelsLast ? thread % kDepth : thread / kTiles),
+        first(in, first_tile + tile),
+        second(in, first_tile + tile + tiles_apart) {
+    load(first, channel, x);
+  }
+
+  __device__ __forceinline__ void load(const Window<B::T>& window, int c,
+                                       float (&to)[B::T][B::T]) const {
+    const std::uint64_t inside = c < channels ? window.inside : 0;
+    const float* row = data + window.offset + std::int64_t(c) * channel_step;
+#pragma unroll
+    for (int r = 0; r < B::T; ++r, row += row_step)
+#pragma unroll
+      for (int s = 0; s < B::T; ++s)
+        to[r][s] = inside >> (r * B::T + s) & 1 ? load_global<float>(row + s * column_step) : 0.f;
+  }
+
+  __device__ __forceinline__ void transform(const float (&from)[B::T][B::T], float* v) const {
+    float y[B::T][B::T];
+    nested<typename Transforms<M, 3>::Input>(from, y);
+#pragma unroll
+    for (int r = 0; r < B::T; ++r)
+#pragma unroll
+      for (int s = 0; s < B::T; ++s) store_shared(v + (r * B::T + s) * kDepth * kTiles, y[r][s]);
+  }
+
+  // One window is on its way while the other is transformed. The order also keeps within the
+  // registers that consumers leave.
+  __device__ __forceinline__ void produce(int chunk, float* v, float* u) {
+    float x2[B::T][B::T];
+    load(second, chunk * kDepth + channel + channels_apart, x2);
+    transform(x, v + swizzled(channel, tile));
+    const float* const from = filter + std::int64_t(chunk) * B::u_floats;
+    static_assert(B::u_floats % (kProducers * 4) == 0);
+#pragma unroll
+    for (int i = 0; i < B::u_floats; i += kProducers * 4)
+      cp_async<16>(u + thread * 4 + i, from + i);
+    cp_async_commit();
+    load(first, (chunk + 1) * kDepth + channel, x);
+    transform(x2, v + swizzled(channel + channels_apart, tile + tiles_apart));
+    cp_async_wait<0>();
+  }
+};
+
+// Multiply-adds in f32. A lane's sums are thread_k x thread_tiles for each of its warp's points.
+// Lanes are interleaved (tile, k, tile, k, tile), so that two that differ in one of the two lowest
+// bits read the same vector, which makes a 16-byte load two accesses in place of four.
+template <int M>
+struct FmaConsumer {
+  using B = Blocking<M>;
+  int point, lane_k, lane_tile;
+  float sum[B::warp_points][B::thread_k][B::thread_tiles];
+
+  __device__ __forceinline__ FmaConsumer(int warp, int lane) {
+    point = warp * B::warp_points;
+    lane_k = (lane >> 1 & 1) | (lane >> 2 & 2) | (M == 2 ? lane >> 2 & 4 : 0);
+    lane_tile = (lane & 1) | (lane >> 1 & 2) | (M == 4 ? lane >> 2 & 4 : 0);
+#pragma unroll
+    for (int p = 0; p < B::warp_points; ++p)
+#pragma unroll
+      for (int i = 0; i < B::thread_k; ++i)
+#pragma unroll
+        for (int j = 0; j < B::thread_tiles; ++j) sum[p][i][j] = 0;
+  }
+
+  // Where the packed filter has a channel pair of a point.
+  static __device__ int filter_place(int c, int k) { return c * B::block_k + k; }
+
+  // Fours of k are half a block apart, fours of tiles half of 32.
+  __device__ int k(int i) const { return i / 4 * (B::block_k / 2) + lane_k * 4 + i % 4; }
+  __device__ int tile(int j) const { return j / 4 * (kTiles / 2) + lane_tile * 4 + j % 4; }
+
+  // Where the point's v begins is part of what is swizzled, so that no address lives longer than
+  // its use.
+  __device__ __forceinline__ void consume(const float* shared, int stage) {
+    const int v = stage + point * kDepth * kTiles + lane_tile * 4;
+    const float* const u = shared + stage + B::v_floats + point * kDepth * B::block_k + lane_k * 4;
+#pragma unroll
+    for (int c = 0; c < kDepth; ++c)
+#pragma unroll
+      for (int p = 0; p < B::warp_points; ++p) {
+        float a[B::thread_k], b[B::thread_tiles];
+#pragma unroll
+        for (int i = 0; i < B::thread_k; i += 4) {
+          const float4 four =
+              load_shared<float4>(u + (p * kDepth + c) * B::block_k + i / 4 * (B::block_k / 2));
+          a[i] = four.x, a[i + 1] = four.y, a[i + 2] = four.z, a[i + 3] = four.w;
+        }
+#pragma unroll
+        for (int j = 0; j < B::thread_tiles; j += 4) {
+          const int at = (v + p * kDepth * kTiles + j / 4 * (kTiles / 2)) ^ swizzle(c);
+          const float4 four = load_shared<float4>(shared + at + c * kTiles);
+          b[j] = four.x, b[j + 1] = four.y, b[j + 2] = four.z, b[j + 3] = four.w;
+        }
+#pragma unroll
+        for (int i = 0; i < B::thread_k; ++i)
+#pragma unroll
+          for (int j = 0; j < B::thread_tiles; ++j) sum[p][i][j] += a[i] * b[j];
+      }
+  }
+
+  // To m[point][k][tile].
+  __device__ __forceinline__ void store(float* m, int, int) const {
+#pragma unroll
+    for (int p = 0; p < B::warp_points; ++p)
+#pragma unroll
+      for (int i = 0; i < B::thread_k; ++i)
+#pragma unroll
+        for (int j = 0; j < B::thread_tiles; j += 4) {
+          const float* const s = sum[p][i] + j;
+          store_shared(m + (point + p) * B::block_k * kTiles + swizzled(k(i), tile(j)),
+                       make_float4(s[0], s[1], s[2], s[3]));
+        }
+  }
+};
+
+// Tensor cores: kProducts of TF32 for one of f32. With 3 of them (x = big + small, without small *
+// small) the result is as good as with f32's own.
+//
+// Rows of an mma are tiles, columns are k. Which channel it takes for which index of its sum, and
+// which tile for which row, is free: index t + 4 i is channel 2 t + i, and rows g and g + 8 are
+// tiles 2 g and 2 g + 1, so that operands come in pairs of neighbouring registers, without bank
+// conflicts. The filter is packed in the order of lanes.
+template <int M, int kProducts>
+struct TensorConsumer {
+  using B = Blocking<M>;
+  static constexpr int rows = kTiles / 16, columns = B::block_k / 8;  // of 16 x 8
+  int at_v, at_u;
+  float sum[B::warp_points][rows][columns][4];
+
+  __device__ __forceinline__ TensorConsumer(int warp, int lane)
+      : at_v(warp * B::warp_points * kDepth * kTiles + swizzled(lane % 4 * 2, lane / 4 * 2)),
+        at_u(B::v_floats + warp * B::warp_points * kDepth * B::block_k + lane * 2) {
+#pragma unroll
+    for (int p = 0; p < B::warp_points; ++p)
+#pragma unroll
+      for (int m = 0; m < rows; ++m)
+#pragma unroll
+        for (int n = 0; n < columns; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) sum[p][m][n][i] = 0;
+  }
+
+  static __device__ int filter_place(int c, int k) {
+    return (k / 8 * 32 + k % 8 * 4 + c / 2) * 2 + c % 2;
+  }
+
+  __device__ __forceinline__ void consume(const float* shared, int stage) {
+#pragma unroll
+    for (int p = 0; p < B::warp_points; ++p) {
+      unsigned big[rows][4], small[rows][4];
+#pragma unroll
+      for (int m = 0; m < rows; ++m)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          // swizzled(2 t + i, 2 g + 16 m)
+          const int at = (stage + at_v + (p * kDepth + i) * kTiles) ^ (m * 16 + i * 4);
+          const float2 two = load_shared<float2>(shared + at);
+          split(two.x, big[m][2 * i], small[m][2 * i]);
+          split(two.y, big[m][2 * i + 1], small[m][2 * i + 1]);
+        }
+#pragma unroll
+      for (int n = 0; n < columns; ++n) {
+        const float2 two = load_shared<float2>(shared + stage + at_u + (p * columns + n) * 64);
+        unsigned u_big[2], u_small[2];
+        split(two.x, u_big[0], u_small[0]);
+        split(two.y, u_big[1], u_small[1]);
+#pragma unroll
+        for (int product = 3 - kProducts; product < 3; ++product)
+#pragma unroll
+          for (int m = 0; m < rows; ++m) {
+            float* const to = sum[p][m][n];
+            mma_m16n8k8_tf32(to, product == 0 ? small[m] : big[m], product == 1 ? u_small : u_big,
+                             to);
+          }
+      }
+    }
+  }
+
+  // To m[point][k][tile].
+  __device__ __forceinline__ void store(float* m, int warp, int lane) const {
+    const int g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int p = 0; p < B::warp_points; ++p)
+#pragma unroll
+      for (int row = 0; row < rows; ++row)
+#pragma unroll
+        for (int n = 0; n < columns; ++n)
+#pragma unroll
+          for (int i = 0; i < 2; ++i)
+            store_shared(m + (warp * B::warp_points + p) * B::block_k * kTiles +
+                             swizzled(n * 8 + 2 * t + i, row * 16 + 2 * g),
+                         make_float2(sum[p][row][n][i], sum[p][row][n][2 + i]));
+  }
+
+ private:
+  // Truncated, not rounded as by split_tf32(), which takes eight instructions to these two: the
+  // tensor core drops what is beyond small's 11 bits by itself, and all but 2^-20 of x is there.
+  static __device__ __forceinline__ void split(float x, unsigned& big, unsigned& small) {
+    if constexpr (kProducts == 3) {
+      big = __float_as_uint(x) & 0xffffe000u;
+      small = __float_as_uint(x - __uint_as_float(big));
+    } else {
+      big = to_tf32(x);
+    }
+  }
+};
+
+template <int M, Math kMath>
+using Consumer =
+    std::conditional_t<kMath == Math::fma, FmaConsumer<M>, TensorConsumer<M, int(kMath)>>;
+
+// A^T m A for the block's channels and tiles, over all its threads.
+template <int M>
+__device__ __forceinline__ void finish(const float* m, const TileWindows& out,
+                                       const TileOutput<float>& output, const FusedSizes& sizes) {
+  using B = Blocking<M>;
+  const bool channels_last = out.channel_step == 1;
+  for (int i = threadIdx.x; i < B::block_k * kTiles; i += B::threads) {
+    // A warp takes eight channels of four tiles, or 32 tiles of one channel.
+    const int low = i % kDepth, high = i / kDepth;
+    const int k = channels_last ? high / kTiles * kDepth + low : i / kTiles;
+    const int t = channels_last ? high % kTiles : i % kTiles;
+    const int channel = int(blockIdx.x) * B::block_k + k, tile = int(blockIdx.y) * kTiles + t;
+    if (channel >= sizes.out_channels || tile >= sizes.tiles) continue;
+    float x[B::T][B::T], y[M][M];
+#pragma unroll
+    for (int r = 0; r < B::T; ++r)
+#pragma unroll
+      for (int s = 0; s < B::T; ++s)
+        x[r][s] = load_shared<float>(m + (r * B::T + s) * B::block_k * kTiles + swizzled(k, t));
+    nested<typename Transforms<M, 3>::Output>(x, y);
+    const int column = tile % out.tiles_w * M, row = tile / out.tiles_w % out.tiles_h * M;
+    const int image = tile / out.tiles_w / out.tiles_h;
+    const std::int64_t offset = image * out.image_step + std::int64_t(channel) * out.channel_step +
+                                std::int64_t(row) * out.row_step +
+                                std::int64_t(column) * out.column_step;
+    store_tile(out, output, offset, channel, out.h - row, out.w - column, y);
+  }
+}
+
+// G g G^T to [block of K][chunk of C][point][c, k as its consumer
+// wants them]: what one block takes at a time lies together.
+// Channels that fill up blocks and chunks are zero.
+template <int M, Math kMath>
+__global__ void __launch_bounds__(256)
+    pack_fused(TileWindows from, const float* filter, FusedSizes sizes, float* packed) {
+  using B = Blocking<M>;
+  using Code = typename Transforms<M, 3>::Filter;
+  const unsigned i = blockIdx.x * 256u + threadIdx.x;
+  const unsigned filled_k = unsigned(sizes.blocks_k) * B::block_k;
+  const unsigned k = i % filled_k, c = i / filled_k;
+  if (c >= unsigned(sizes.chunks) * kDepth) return;
+  const bool exists = int(k) < sizes.out_channels && int(c) < sizes.in_channels;
+  const float* const taps =
+      filter + std::int64_t(k) * from.image_step + std::int64_t(c) * from.channel_step;
+  float x[3][3], y[B::T][B::T];
+#pragma unroll
+  for (int r = 0; r < 3; ++r)
+#pragma unroll
+    for (int s = 0; s < 3; ++s)
+      x[r][s] = exists ? taps[r * from.row_step + s * from.column_step] : 0.f;
+  nested<Code>(x, y);
+  float* const to = packed +
+                    (std::int64_t(k / B::block_k) * sizes.chunks + c / kDepth) * B::u_floats +
+                    Consumer<M, kMath>::filter_place(int(c % kDepth), int(k % B::block_k));
+#pragma unroll
+  for (int r = 0; r < B::T; ++r)
+#pragma unroll
+    for (int s = 0; s < B::T; ++s) to[(r * B::T + s) * kDepth * B::block_k] = y[r][s];
+}
+
+// Producers and consumers wait for each other here.
+__device__ __forceinline__ void meet() { __syncthreads(); }
+
+template <int M, Math kMath, bool kChannelsLast>
+__global__ void __launch_bounds__(Blocking<M>::threads, 1)
+    winograd_fused(TileWindows in, const float* data, const float* packed, TileWindows out,
+                   TileOutput<float> output, FusedSizes sizes) {
+  using B = Blocking<M>;
+  SHARED_DYN(float, shared);
+  const auto stage = [](int chunk) { return chunk % 2 * B::stage_floats; };
+  const int warp = int(threadIdx.x) / 32;
+  if (warp < B::warps) {
+    Consumer<M, kMath> consumer(warp, lane_id());
+    meet();
+    for (int chunk = 0; chunk < sizes.chunks; ++chunk) {
+      consumer.consume(shared, stage(chunk));
+      meet();
+    }
+    consumer.store(shared, warp, lane_id());
+  } else {
+    Producer<M, kChannelsLast> producer(
+        in, data, packed + std::int64_t(blockIdx.x) * sizes.chunks * B::u_floats, sizes.in_channels,
+        int(blockIdx.y) * kTiles, int(threadIdx.x) - B::warps * 32);
+    for (int chunk = 0; chunk < sizes.chunks; ++chunk) {
+      float* const v = shared + stage(chunk);
+      producer.produce(chunk, v, v + B::v_floats);
+      meet();
+    }
+    meet();
+  }
+  meet();
+  finish<M>(shared, out, output, sizes);
+}
+
+// ---- The plan ----
+
+template <int M>
+FusedSizes fused_sizes(const WinogradShape& s) {
+  return {int(s.in.c), int(s.out.c), int(ceil_div(s.out.c, Blocking<M>::block_k)),
+          int(ceil_div(s.in.c, kDepth)), int(s.tiles())};
+}
+
+template <int M, Math kMath>
+class FusedPlan : public ConvPlan {
+  using B = Blocking<M>;
+
+ public:
+  explicit FusedPlan(const WinogradShape& shape) : shape_(shape), sizes_(fused_sizes<M>(shape)) {}
+
+  std::size_t workspace_bytes() const noexcept override { return 0; }
+  std::size_t packed_filter_bytes() const noexcept override {
+    return sizeof(float) * std::size_t(sizes_.blocks_k) * sizes_.chunks * B::u_floats;
+  }
+
+  void pack_filter(ConstSpan w, Span packed, Stream& stream) const override {
+    const std::int64_t threads =
+        std::int64_t(sizes_.blocks_k) * B::block_k * sizes_.chunks * kDepth;
+    launch(pack_fused<M, kMath>, dim3(unsigned(ceil_div(threads, 256))), 256, 0, stream,
+           filter_windows(shape_), first_tap<float>(shape_, w), sizes_,
+           reinterpret_cast<float*>(packed.data()));
+  }
+
+  void run(const ConvArgs& args, Workspace, Stream& stream) const override {
+    // Neighbouring blocks share their tiles.
+    const dim3 grid(unsigned(sizes_.blocks_k), unsigned(ceil_div(shape_.tiles(), kTiles)));
+    run_phase(args.phases, 0, stream, [&] {
+      launch(shape_.in.layout == Layout::nhwc ? winograd_fused<M, kMath, true>
+                                              : winograd_fused<M, kMath, false>,
+             grid, B::threads, B::shared_bytes, stream, in_windows(shape_, shape_.in.n),
+             in_image<float>(shape_, args, 0), static_cast<const float*>(args.w),
+             out_windows(shape_, shape_.out.n), tile_output<M, float>(shape_, args, 0), sizes_);
+    });
+  }
+
+ private:
+  WinogradShape shape_;
+  FusedSizes sizes_;
+};
+
+// What really runs: whole blocks. Each block reads its windows and its part of the filter, most of
+// them from L2.
+template <int M>
+WorkEstimate fused_work(const WinogradShape& s, Math math) {
+  using B = Blocking<M>;
+  using Code = Transforms<M, 3>;
+  const FusedSizes sizes = fused_sizes<M>(s);
+  const double blocks = double(winograd_fused_blocks(s));
+  const double deep = double(sizes.chunks) * kDepth;
+  const double product =
+      2.0 * B::points * B::block_k * kTiles * deep * (math == Math::tf32x3 ? 3 : 1);
+  const double input = nested_flops<typename Code::Input> * kTiles * deep;
+  const double output = nested_flops<typename Code::Output> * kTiles * B::block_k;
+  const double out_bytes = 4 * double(s.out.elements());
+  return {{{.name = "fused",
+            .flops = blocks * (product + input + output),
+            .bytes_read = 4 * blocks * deep * (kTiles * (M + 2.0) * M + B::points * B::block_k) +
+                          (s.accumulate || s.epilogue.residual ? out_bytes : 0),
+            .bytes_written = out_bytes,
+            .efficiency = math == Math::fma    ? 0.35
+                          : math == Math::tf32 ? 0.5
+                                               : 1.4}}};
+}
+
+}  // namespace
+
+bool winograd_fused_takes(const WinogradShape& s) {
+  return s.dtype == DType::f32 && s.r == 3 && (s.m == 2 || s.m == 4) &&
+         s.pass != Pass::backward_filter &&
+         ceil_div(s.tiles(), kTiles) <= 65535;  // a grid's height
+}
+
+std::int64_t winograd_fused_blocks(const WinogradShape& s) {
+  const std::int64_t block_k = s.m == 2 ? Blocking<2>::block_k : Blocking<4>::block_k;
+  return ceil_div(s.out.c, block_k) * ceil_div(s.tiles(), kTiles);
+}
+
+WorkEstimate winograd_fused_work(const WinogradShape& s, Math math) {
+  return s.m == 2 ? fused_work<2>(s, math) : fused_work<4>(s, math);
+}
+
+std::unique_ptr<ConvPlan> make_winograd_fused_plan(const WinogradShape& s, Math math) {
+  const auto make = [&](auto m) -> std::unique_ptr<ConvPlan> {
+    if (math == Math::fma) return std::make_unique<FusedPlan<m(), Math::fma>>(s);
+    if (math == Math::tf32) return std::make_unique<FusedPlan<m(), Math::tf32>>(s);
+    return std::make_unique<FusedPlan<m(), Math::tf32x3>>(s);
+  };
+  if (s.m == 2) return make(std::integral_constant<int, 2>());
+  return make(std::integral_constant<int, 4>());
+}
+
+}  // namespace convlab::cuda

@@ -1,0 +1,500 @@
+#include "nets/plan/choose.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+#include <variant>
+
+#include "autotune/candidates.h"
+#include "autotune/limits.h"
+#include "autotune/measure/ceilings.h"
+#include "autotune/pbqp.h"
+#include "conv/error.h"
+#include "conv/refusals.h"
+#include "nets/plan/conv_choice.h"
+#include "nets/step_work.h"
+
+namespace convlab {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+// One way to run a step.
+struct Alternative {
+  StepPlan plan;
+  double ms = 0;                           // without bringing its inputs into their layouts
+  double cost = 0;                         // that, and what its growth costs
+  std::int64_t workspace = 0, growth = 0;  // bytes of convolutions, as ConvChoice
+};
+
+// What one set of alternatives comes to.
+struct Solution {
+  MemoryTerms terms;
+  PbqpSolution pbqp;
+  double ms = 0;
+  std::int64_t workspace = 0, growth = 0;  // the largest; the sum
+};
+
+class Planner {
+ public:
+  Planner(const Graph& graph, const ChooseOptions& options, const AlgoRegistry& registry,
+          Device& device, const Store* store)
+      : graph_(graph),
+        options_(options),
+        device_(device.info()),
+        ceilings_(ceilings_of(device_)),
+        convs_(options, registry, device, ceilings_, store),
+        steps_(steps_of(graph, options.mode)) {
+    find_values();
+    find_room();
+  }
+
+  Chosen choose() {
+    const PbqpSolution solution = solve_at(terms()).pbqp;
+    Chosen result;
+    result.optimal = solution.optimal;
+    NetPlan& plan = result.plan;
+    plan.net = graph_.name();
+    plan.batch = graph_.batch();
+    plan.mode = options_.mode;
+    plan.dtype = options_.dtype;
+    plan.deterministic = options_.deterministic;
+    plan.workspace_max = options_.workspace_max;
+    plan.threads = device_.threads;
+    plan.machine = plan_machine(device_);
+    for (std::size_t i = 0; i < steps_.size(); ++i)
+      plan.steps.push_back(alternatives_[i][solution.chosen[i]].plan);
+    add_conversions(plan);
+    result.untuned = untuned();
+    return result;
+  }
+
+ private:
+  bool training() const { return options_.mode == Mode::training; }
+  const Node& node_of(const Step& step) const { return graph_.nodes()[step.node]; }
+
+  // Whether a step finds its tensors in cache depends on all that the net does in between.
+  double predict(const WorkEstimate& work) const {
+    return predict_ms(work, options_.dtype, net_bytes_, options_.cache, device_, ceilings_);
+  }
+
+  // ---- Values: what a step leaves, and who reads it ----
+
+  void find_values() {
+    readers_ = readers_of(graph_, steps_);
+    writer_.resize(graph_.nodes().size());
+    wants_gradient_.resize(graph_.nodes().size());
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      const Step& step = steps_[i];
+      writer_[step.output] = i;
+      bool wants = graph_.parameters(node_of(step)) > 0 ||
+                   (options_.input_gradient && std::holds_alternative<Input>(node_of(step).layer));
+      for (NodeId input : step.inputs) wants = wants || wants_gradient_[input];
+      wants_gradient_[step.output] = training() && wants;
+      const TensorDesc value = tensor_desc(graph_.nodes()[step.output].shape, Layout::nchw);
+      net_bytes_ += double(value.elements() + graph_.parameters(node_of(step))) *
+                    double(size_of(options_.dtype));
+    }
+  }
+
+  std::vector<bool> wants_dx(const Step& step) const {
+    std::vector<bool> wants;
+    for (NodeId input : step.inputs) wants.push_back(wants_gradient_[input]);
+    return wants;
+  }
+
+  // In which layout a step reads its j-th input: an epilogue adds a residual that lies like y.
+  static Layout reads(const Step& step, std::size_t j, const StepPlan& plan) {
+    return step.residual && j + 1 == step.inputs.size() ? plan.y_layout : plan.x_layout;
+  }
+
+  // ---- Memory ----
+
+  // What lies free beside the values that live while a step runs, where fewer do than at the net's
+  // fullest moment: a workspace there takes nothing. About, since layouts that pad are not chosen
+  // yet.
+  void find_room() {
+    std::vector<std::int64_t> live(steps_.size(), 0);
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      const NodeId value = steps_[i].output;
+      const std::size_t last = readers_[value].empty() ? i : readers_[value].back();
+      const std::int64_t bytes = tensor_desc(graph_.nodes()[value].shape, Layout::nchw).elements() *
+                                 size_of(options_.dtype);
+      for (std::size_t j = i; j <= last; ++j) live[j] += bytes;
+    }
+    const std::int64_t fullest = *std::max_element(live.begin(), live.end());
+    for (const std::int64_t bytes : live) room_.push_back(fullest - bytes);
+  }
+
+  // Under which a plan keeps to the limits; the fastest of those that were tried.
+  MemoryTerms terms() {
+    if (training()) {
+      const auto usual = std::max(std::int64_t(net_bytes_ / 6), std::int64_t{96 << 20});
+      return {.workspace = options_.workspace_max.value_or(usual), .ms_per_byte = 0};
+    }
+    if (!options_.workspace_max) {
+      const std::int64_t limit = std::max<std::int64_t>(filter_bytes() / 8, 1 << 20);
+      const auto within = [&](const Solution& s) { return s.growth <= limit; };
+      const std::optional<Solution> found = cheapest(limit, within);
+      return found ? found->terms : MemoryTerms{limit, dearest};
+    }
+    // How much of the limit goes to the workspace, how much to filters that stay packed.
+    const std::int64_t limit = *options_.workspace_max;
+    const auto within = [&](const Solution& s) { return s.workspace + s.growth <= limit; };
+    std::optional<Solution> best;
+    for (const std::int64_t workspace : {limit, limit / 2, limit / 4}) {
+      std::optional<Solution> found = cheapest(workspace, within);
+      if (found && (!best || found->ms < best->ms)) best = std::move(found);
+      if (best && best->terms.ms_per_byte == 0) break;  // nothing that stays packed wants room
+    }
+    if (best) return best->terms;
+    const Solution least = solve_at({limit, dearest});
+    throw InputError(fmt::format(
+        "net {}: no plan is known whose workspace and packed filters take less than {} bytes: "
+        "expected a limit of that or more, not {}",
+        graph_.name(), least.workspace + least.growth, limit));
+  }
+
+  static constexpr double dearest = 1e-3;  // ms a byte
+
+  // The least price of growth at which the solution is `within`, by halving on a logarithmic scale.
+  template <class Within>
+  std::optional<Solution> cheapest(std::int64_t workspace, const Within& within) {
+    if (!complete_at({workspace, dearest})) return {};
+    Solution found = solve_at({workspace, 0});
+    if (within(found)) return found;
+    double low = 1e-10, high = dearest;
+    if (!within(found = solve_at({workspace, high}))) return {};
+    for (int i = 0; i < 10; ++i) {
+      const double middle = std::sqrt(low * high);
+      Solution s = solve_at({workspace, middle});
+      const bool enough = within(s);
+      (enough ? high : low) = middle;
+      if (enough && s.ms <= found.ms) found = std::move(s);
+    }
+    return found;
+  }
+
+  bool complete_at(const MemoryTerms& terms) {
+    make_alternatives(terms);
+    return std::none_of(alternatives_.begin(), alternatives_.end(),
+                        [](const auto& of_step) { return of_step.empty(); });
+  }
+
+  Solution solve_at(const MemoryTerms& terms) {
+    if (!complete_at(terms))
+      for (std::size_t i = 0; i < steps_.size(); ++i)
+        if (alternatives_[i].empty()) fail(steps_[i]);
+    Solution s{terms, solve(pbqp())};
+    s.ms = s.pbqp.cost;
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      const Alternative& a = alternatives_[i][s.pbqp.chosen[i]];
+      s.ms += a.ms - a.cost;
+      s.growth += a.growth;
+      s.workspace = std::max(s.workspace, a.workspace);
+    }
+    return s;
+  }
+
+  std::int64_t filter_bytes() const {
+    std::int64_t bytes = 0;
+    for (const Step& step : steps_)
+      if (std::holds_alternative<Conv>(node_of(step).layer))
+        bytes += graph_.parameters(node_of(step)) * size_of(options_.dtype);
+    return bytes;
+  }
+
+  // ---- Alternatives of a step ----
+
+  void make_alternatives(const MemoryTerms& terms) {
+    alternatives_.clear();
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      if (!std::holds_alternative<Conv>(node_of(steps_[i]).layer)) {
+        alternatives_.push_back(alternatives_of(steps_[i]));
+        continue;
+      }
+      const bool ours = !options_.workspace_max;  // the limit, not the user's
+      MemoryTerms here = terms;
+      if (ours && !training()) here.workspace += room_[i];
+      alternatives_.push_back(alternatives_of_conv(steps_[i], here));
+      if (alternatives_[i].empty() && ours)
+        alternatives_[i] = alternatives_of_conv(steps_[i], {unbounded_bytes, terms.ms_per_byte});
+    }
+  }
+
+  std::vector<Alternative> alternatives_of(const Step& step) {
+    std::vector<Alternative> found;
+    for (const Layouts& layouts : layouts_of(step)) found.push_back(alternative(step, layouts));
+    return found;
+  }
+
+  std::vector<Layouts> layouts_of(const Step& step) const {
+    const Layer& layer = node_of(step).layer;
+    constexpr Layouts plain{Layout::nchw, Layout::nchw};
+    if (std::holds_alternative<Input>(layer) || std::holds_alternative<Linear>(layer))
+      return {plain};
+    // Of single pixels all layouts are one, but for padding.
+    const auto is_pixel = [&](NodeId id) {
+      return graph_.nodes()[id].shape.h * graph_.nodes()[id].shape.w == 1;
+    };
+    if (is_pixel(step.node) && is_pixel(step.inputs[0])) return {plain};
+
+    std::vector<Layout> offered{Layout::nchw, Layout::nhwc};
+    if (device_.kind == DeviceKind::cpu) offered.push_back(blocked_layout(device_));
+    if (options_.layout) offered = {*options_.layout};
+    // These copy channels, which takes any two layouts.
+    const bool copies =
+        std::holds_alternative<Concat>(layer) || std::holds_alternative<PadChannels>(layer);
+    std::vector<Layouts> pairs;
+    for (const Layout x : offered)
+      for (const Layout y : offered)
+        if (copies || x == y) pairs.emplace_back(x, y);
+    return pairs;
+  }
+
+  Alternative alternative(const Step& step, Layouts layouts) const {
+    const WorkEstimate other = other_work(graph_, step, options_.mode, options_.dtype,
+                                          layouts.first, layouts.second, wants_dx(step));
+    Alternative a;
+    a.plan.layer = node_of(step).name;
+    a.plan.x_layout = layouts.first;
+    a.plan.y_layout = layouts.second;
+    a.cost = a.ms = a.plan.other_ms = predict(other);
+    return a;
+  }
+
+  // ---- Convolutions ----
+
+  // What a convolution step computes in each pass that is needed.
+  std::vector<ConvProblem> problems_of(const Step& step) const {
+    ConvProblem forward = graph_.conv_problem(node_of(step));
+    forward.dtype = options_.dtype;
+    std::vector<ConvProblem> problems{forward};
+    problems[0].epilogue = {.bias = step.batch_norm || std::get<Conv>(node_of(step).layer).bias,
+                            .residual = step.residual,
+                            .relu = step.relu};
+    if (!training()) return problems;
+    forward.pass = Pass::backward_filter;
+    problems.push_back(forward);
+    forward.pass = Pass::backward_data;
+    if (wants_gradient_[step.inputs[0]]) problems.push_back(forward);
+    return problems;
+  }
+
+  std::vector<Layouts> layouts_of_conv(const Step& step) const {
+    return layout_pairs(graph_.conv_problem(node_of(step)), options_.layout, device_);
+  }
+
+  // Every pass measured, or else whatever can be had; none where the terms allow none.
+  std::vector<Alternative> alternatives_of_conv(const Step& step, const MemoryTerms& terms) {
+    for (const bool guess : {false, true}) {
+      std::vector<Alternative> found;
+      for (const Layouts& layouts : layouts_of_conv(step)) {
+        Alternative a = alternative(step, layouts);
+        bool complete = true;
+        for (const ConvProblem& problem : problems_of(step)) {
+          std::optional<ConvChoice> pass = convs_.best(problem, layouts, terms, guess);
+          if (!(complete = pass.has_value())) break;
+          a.ms += pass->plan.ms;
+          a.cost += pass->cost;
+          a.growth += pass->growth;
+          a.workspace = std::max(a.workspace, pass->workspace);
+          a.plan.passes[std::size_t(problem.pass)] = std::move(pass->plan);
+        }
+        if (complete) found.push_back(std::move(a));
+      }
+      if (!found.empty()) return found;
+    }
+    return {};
+  }
+
+  // The least workspace with which a convolution runs, all its passes in the same layouts.
+  std::optional<std::int64_t> least_workspace(const Step& step) {
+    std::optional<std::int64_t> least;
+    for (const Layouts& layouts : layouts_of_conv(step)) {
+      std::optional<std::int64_t> most = 0;
+      for (const ConvProblem& problem : problems_of(step)) {
+        const std::optional<std::int64_t> bytes = convs_.least_workspace(problem, layouts);
+        most = most && bytes ? std::optional(std::max(*most, *bytes)) : std::nullopt;
+      }
+      if (most) least = least ? std::min(*least, *most) : *most;
+    }
+    return least;
+  }
+
+  [[noreturn]] void fail(const Step& step) {
+    const std::string where =
+        fmt::format("net {}, layer {}", graph_.name(), graph_.nodes()[step.node].name);
+    if (!least_workspace(step))
+      throw InputError(fmt::format(
+          "{}: no algorithm that is admitted takes {} in {} in all of its passes: admit more "
+          "algorithms, layouts or error",
+          where, to_text(graph_.conv_problem(node_of(step))), to_string(options_.dtype)));
+    std::int64_t needed = 0;
+    const Step* who = &step;
+    for (const Step& other : steps_) {
+      if (!std::holds_alternative<Conv>(node_of(other).layer)) continue;
+      const std::int64_t bytes = least_workspace(other).value_or(0);
+      if (bytes > needed) needed = bytes, who = &other;
+    }
+    throw InputError(fmt::format(
+        "{}: no algorithm works within {} bytes of workspace: expected {} or more, which layer {} "
+        "needs",
+        where, options_.workspace_max.value_or(0), needed, node_of(*who).name));
+  }
+
+  std::vector<std::string> untuned() {
+    std::vector<std::string> names;
+    for (const Step& step : steps_)
+      if (std::holds_alternative<Conv>(node_of(step).layer))
+        for (const ConvProblem& problem : problems_of(step))
+          if (!convs_.tuned(problem))
+            names.push_back(fmt::format("{} {}", node_of(step).name, to_string(problem.pass)));
+    return names;
+  }
+
+  // ---- Conversions ----
+
+  double convert_ms(const Shape& shape, Layout from, Layout to) const {
+    return predict(convert_work(tensor_desc(shape, from), tensor_desc(shape, to), options_.dtype));
+  }
+
+  // Of the gradient that a reader gives in its own layout; where another has written one before,
+  // it is added.
+  double gradient_ms(NodeId value, Layout written, Layout read) const {
+    if (!wants_gradient_[value]) return 0;
+    const Shape& shape = graph_.nodes()[value].shape;
+    const double ms = convert_ms(shape, read, written);
+    if (ms == 0 || readers_[value].size() == 1) return ms;
+    return ms + predict(add_work(tensor_desc(shape, written), options_.dtype));
+  }
+
+  // One node for each step. A value that one step reads is an edge between its two steps. One that
+  // several read is a node of its own, whose alternatives are the layout it is written in together
+  // with those it is converted to: so that a conversion that serves two readers counts once.
+  PbqpProblem pbqp() const {
+    PbqpProblem problem;
+    for (const std::vector<Alternative>& alternatives : alternatives_) {
+      problem.nodes.emplace_back();
+      for (const Alternative& a : alternatives) problem.nodes.back().push_back(a.cost);
+    }
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      const NodeId value = steps_[i].output;
+      if (readers_[value].size() == 1)
+        problem.edges.push_back(edge(value));
+      else if (readers_[value].size() > 1)
+        add_shared_value(problem, value);
+    }
+    return problem;
+  }
+
+  PbqpEdge edge(NodeId value) const {
+    const std::size_t writer = writer_[value], reader = readers_[value][0];
+    PbqpEdge e{writer, reader, {}};
+    for (const Alternative& from : alternatives_[writer])
+      for (const Alternative& to : alternatives_[reader]) {
+        const Layout written = from.plan.y_layout, read = read_layout(value, reader, to.plan);
+        e.cost.push_back(convert_ms(graph_.nodes()[value].shape, written, read) +
+                         gradient_ms(value, written, read));
+      }
+    return e;
+  }
+
+  Layout read_layout(NodeId value, std::size_t reader, const StepPlan& plan) const {
+    const std::vector<NodeId>& inputs = steps_[reader].inputs;
+    const auto j = std::size_t(std::find(inputs.begin(), inputs.end(), value) - inputs.begin());
+    return reads(steps_[reader], j, plan);
+  }
+
+  // A layout a value is written in, and those it is in afterwards.
+  struct Availability {
+    Layout written;
+    std::set<Layout> there;
+  };
+
+  void add_shared_value(PbqpProblem& problem, NodeId value) const {
+    const Shape& shape = graph_.nodes()[value].shape;
+    const std::size_t writer = writer_[value], node = problem.nodes.size();
+    std::set<Layout> written, wanted;
+    for (const Alternative& a : alternatives_[writer]) written.insert(a.plan.y_layout);
+    for (const std::size_t reader : readers_[value])
+      for (const Alternative& a : alternatives_[reader])
+        wanted.insert(read_layout(value, reader, a.plan));
+
+    std::vector<Availability> availabilities;
+    problem.nodes.emplace_back();
+    for (const Layout from : written) {
+      std::vector<Layout> others(wanted.begin(), wanted.end());
+      std::erase(others, from);
+      for (std::size_t subset = 0; subset < std::size_t(1) << others.size(); ++subset) {
+        Availability a{from, {from}};
+        double ms = 0;
+        for (std::size_t i = 0; i < others.size(); ++i)
+          if (subset >> i & 1) {
+            a.there.insert(others[i]);
+            ms += convert_ms(shape, from, others[i]);
+          }
+        availabilities.push_back(std::move(a));
+        problem.nodes.back().push_back(ms);
+      }
+    }
+
+    PbqpEdge from{writer, node, {}};
+    for (const Alternative& w : alternatives_[writer])
+      for (const Availability& a : availabilities)
+        from.cost.push_back(w.plan.y_layout == a.written ? 0 : infinity);
+    problem.edges.push_back(std::move(from));
+    for (const std::size_t reader : readers_[value]) {
+      PbqpEdge to{node, reader, {}};
+      for (const Availability& a : availabilities)
+        for (const Alternative& r : alternatives_[reader]) {
+          const Layout read = read_layout(value, reader, r.plan);
+          to.cost.push_back(a.there.count(read) ? gradient_ms(value, a.written, read) : infinity);
+        }
+      problem.edges.push_back(std::move(to));
+    }
+  }
+
+  // Each conversion is the first reader's that needs it.
+  void add_conversions(NetPlan& plan) const {
+    std::set<std::pair<NodeId, Layout>> there;
+    for (std::size_t i = 0; i < steps_.size(); ++i)
+      for (std::size_t j = 0; j < steps_[i].inputs.size(); ++j) {
+        const NodeId value = steps_[i].inputs[j];
+        const Layout written = plan.steps[writer_[value]].y_layout,
+                     read = reads(steps_[i], j, plan.steps[i]);
+        if (there.insert({value, read}).second)
+          plan.steps[i].convert_ms += convert_ms(graph_.nodes()[value].shape, written, read);
+        plan.steps[i].convert_ms += gradient_ms(value, written, read);
+      }
+  }
+
+  const Graph& graph_;
+  const ChooseOptions& options_;
+  const DeviceInfo device_;
+  const Ceilings& ceilings_;
+  ConvChoices convs_;
+  std::vector<Step> steps_;
+  std::vector<std::vector<std::size_t>> readers_;       // of a value, by node
+  std::vector<std::size_t> writer_;                     // of a value, by node
+  std::vector<bool> wants_gradient_;                    // a value, by node
+  std::vector<std::int64_t> room_;                      // bytes, by step
+  double net_bytes_ = 0;                                // of all values and parameters
+  std::vector<std::vector<Alternative>> alternatives_;  // by step
+};
+
+}  // namespace
+
+Chosen choose_plan(const Graph& graph, const ChooseOptions& options, const AlgoRegistry& registry,
+                   Device& device, const Store* store) {
+  validate(options.dtype, fmt::format("net {}", graph.name()));
+  validate_limits(options.max_error, options.workspace_max);
+  (void)graph.batch();  // it has layers
+  return Planner(graph, options, registry, device, store).choose();
+}
+
+}  // namespace convlab

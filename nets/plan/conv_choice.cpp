@@ -1,0 +1,251 @@
+#include "nets/plan/conv_choice.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <new>
+
+#include "autotune/race/decide.h"
+#include "autotune/race/runner.h"
+#include "autotune/tuner.h"
+#include "conv/error.h"
+
+namespace convlab {
+namespace {
+
+// A product of TF32 factors, which have 11 bits, is expected to be no better than their rounding,
+// and must not be chosen unseen.
+double expected_error(DType dtype, const Config& config) {
+  return dtype == DType::f32 && config.has("tf32") && config.get("tf32") == 1 ? 0x1p-11 : 0;
+}
+
+// The tuning store has rows of plain convolutions: what else a run does counts for little.
+ConvProblem plain(ConvProblem problem) {
+  problem.epilogue = {};
+  problem.accumulate = false;
+  return with_layouts(problem, {Layout::nchw, Layout::nchw});
+}
+
+// Of a pass over part of the batch; but for the first, backward_filter adds to what is there.
+ConvProblem part_of(ConvProblem problem, std::int64_t images) {
+  problem.n = images;
+  problem.accumulate = problem.pass == Pass::backward_filter;
+  return problem;
+}
+
+// The numbers of images, most first, into which a batch is split evenly in halves, quarters, ...
+// as far as it goes.
+std::vector<std::int64_t> part_sizes(std::int64_t batch) {
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t most = batch / 2; most >= 1; most /= 2) {
+    std::int64_t images = most;
+    while (batch % images != 0) --images;
+    if (sizes.empty() || images < sizes.back()) sizes.push_back(images);
+  }
+  return sizes;
+}
+
+}  // namespace
+
+ConvChoices::ConvChoices(const ChooseOptions& options, const AlgoRegistry& registry, Device& device,
+                         const Ceilings& ceilings, const Store* store)
+    : options_(options),
+      device_(device),
+      ceilings_(ceilings),
+      store_(store),
+      algos_(admitted_algos(registry, device.info().kind, options.algos, options.exclude)) {}
+
+bool ConvChoices::tuned(const ConvProblem& problem) { return known(problem).tuned; }
+
+std::optional<ConvChoice> ConvChoices::best(const ConvProblem& problem, Layouts layouts,
+                                            const MemoryTerms& terms, bool guess) {
+  Known& all = known(problem);
+  std::vector<Option*> order;
+  for (Option& option : all.options)
+    if (Layouts{option.candidate.x_layout, option.candidate.y_layout} == layouts &&
+        (guess || !all.tuned || !option.candidate.predicted))
+      order.push_back(&option);
+  std::stable_sort(order.begin(), order.end(), [&](const Option* a, const Option* b) {
+    return cost(*a, problem.pass) < cost(*b, problem.pass);
+  });
+  std::optional<ConvChoice> best;
+  for (Option* option : order) {
+    if (best && cost(*option, problem.pass) >= best->cost) break;
+    std::optional<ConvChoice> found = choice(problem, *option, terms);
+    if (!found) found = in_parts(problem, *option, terms);
+    if (found && (!best || found->cost < best->cost)) best = std::move(found);
+  }
+  return best;
+}
+
+std::optional<std::int64_t> ConvChoices::least_workspace(const ConvProblem& problem,
+                                                         Layouts layouts) {
+  std::int64_t least = unbounded_bytes;
+  const auto consider = [&](const ConvProblem& p, Option& option) {
+    find_bytes(p, option);
+    if (*option.workspace == unbounded_bytes) return;
+    const std::int64_t filter = must_pack(p.pass)
+                                    ? *option.packed
+                                    : std::max<std::int64_t>(0, *option.packed - p.filter_bytes());
+    least = std::min(least, *option.workspace + filter);
+  };
+  for (Option& option : known(problem).options) {
+    if (Layouts{option.candidate.x_layout, option.candidate.y_layout} != layouts) continue;
+    consider(problem, option);
+    const ConvProblem image = part_of(problem, 1);
+    if (Option* alone = twin(known(image), option); alone && problem.n > 1) consider(image, *alone);
+  }
+  if (least == unbounded_bytes) return {};
+  return least;
+}
+
+ConvChoices::Known& ConvChoices::known(const ConvProblem& asked) {
+  const ConvProblem problem = with_layouts(asked, {Layout::nchw, Layout::nchw});
+  for (Known& k : known_)
+    if (k.problem == problem) return k;
+  Known& k = known_.emplace_back();
+  k.problem = problem;
+  enumerate(k);
+  if (store_) recall(k);
+  return k;
+}
+
+void ConvChoices::enumerate(Known& k) const {
+  const double max_error = options_.max_error.value_or(default_max_error(k.problem.dtype));
+  for (const ConvAlgo* algo : algos_)
+    for (const Layouts& layouts : layout_pairs(k.problem, options_.layout, device_.info())) {
+      const ConvProblem problem = with_layouts(k.problem, layouts);
+      // The first part of a batch does not add up, the others do.
+      ConvProblem first = problem;
+      first.accumulate = false;
+      if (algo->refuse(problem, device_) || algo->refuse(first, device_)) continue;
+      for (Config& config : algo->configs(problem, device_)) {
+        if (options_.deterministic && !algo->deterministic(problem, config)) continue;
+        if (expected_error(problem.dtype, config) > max_error) continue;
+        Candidate c = predicted_candidate(*algo, problem, std::move(config), options_.cache,
+                                          device_, ceilings_);
+        const double ms = c.ms;
+        k.options.push_back({algo, std::move(c), ms, {}, {}});
+      }
+    }
+}
+
+// Candidates that failed or are not accurate enough go; of those measured the time is known.
+void ConvChoices::recall(Known& k) const {
+  const double max_error = options_.max_error.value_or(default_max_error(k.problem.dtype));
+  std::map<std::string, Candidate> rows;
+  for (const ConvAlgo* algo : algos_)
+    for (Candidate& row :
+         store_->lookup(plain(k.problem), options_.cache, device_.info(), algo->info()).candidates)
+      if (apply_limits(row, max_error, {}))
+        rows.insert_or_assign(candidate_key(row), std::move(row));
+  std::vector<Candidate> finalists;
+  for (const auto& [key, row] : rows)
+    if (row.status == Status::ok && !row.predicted) finalists.push_back(row);
+  // Times of a race that is open still are used as predictions are.
+  const bool decided = decide(finalists, must_pack(k.problem.pass)).verdict != Verdict::unsure;
+  double best_ms = std::numeric_limits<double>::infinity();
+  for (const auto& [key, row] : rows)
+    if (row.status == Status::ok && !row.predicted) best_ms = std::min(best_ms, row.ms);
+  std::erase_if(k.options, [&](Option& option) {
+    const auto row = rows.find(candidate_key(option.candidate));
+    if (row == rows.end()) return false;
+    const Candidate& c = row->second;
+    if (c.status != Status::ok && c.status != Status::dropped) return true;
+    if (c.predicted) return false;
+    option.candidate = c;
+    // Its few samples may have been taken in a fast spell: it lost side by side with the best.
+    if (c.status == Status::dropped && best_ms < std::numeric_limits<double>::infinity())
+      option.candidate.ms = std::max(c.ms, (1 + win_margin) * best_ms);
+    k.tuned |= decided;
+    return false;
+  });
+}
+
+// In training weights change, so that each step packs them again.
+bool ConvChoices::must_pack(Pass pass) const {
+  return options_.mode == Mode::training && pass != Pass::backward_filter;
+}
+
+double ConvChoices::cost(const Option& option, Pass pass) const {
+  return cost_ms(option.candidate, must_pack(pass));
+}
+
+// Of the run as it will be, epilogue and all; more than there is where no plan can be made.
+void ConvChoices::find_bytes(const ConvProblem& asked, Option& option) {
+  if (option.workspace) return;
+  ConvProblem problem = with_layouts(asked, {option.candidate.x_layout, option.candidate.y_layout});
+  option.workspace = option.packed = 0;
+  const auto add = [&] {
+    const auto plan = option.algo->plan(problem, option.candidate.config, device_);
+    option.workspace = std::max(*option.workspace, std::int64_t(plan->workspace_bytes()));
+    option.packed = std::max(*option.packed, std::int64_t(plan->packed_filter_bytes()));
+  };
+  try {
+    add();
+    if (!problem.accumulate) return;
+    problem.accumulate = false;
+    add();
+  } catch (const Error&) {
+    option.workspace = unbounded_bytes;
+  } catch (const std::bad_alloc&) {
+    option.workspace = unbounded_bytes;
+  }
+}
+
+// The filter kept packed, or packed by each run, whichever costs less of what the terms allow.
+std::optional<ConvChoice> ConvChoices::choice(const ConvProblem& problem, Option& option,
+                                              const MemoryTerms& terms) {
+  const Candidate& c = option.candidate;
+  ConvChoice kept{{c.algo, c.config, 0, cost(option, problem.pass), !c.predicted}, 0, 0, 0};
+  kept.cost = kept.plan.ms;
+  if (terms.workspace == unbounded_bytes && terms.ms_per_byte == 0) return kept;
+  // What was measured without an epilogue says enough where it is too much.
+  if (!c.predicted && c.workspace_bytes > terms.workspace) return {};
+  find_bytes(problem, option);
+  if (*option.workspace > terms.workspace) return {};
+  kept.workspace = *option.workspace;
+  ConvChoice packs = kept;
+  packs.workspace += *option.packed;
+  const bool packs_fits = packs.workspace <= terms.workspace;
+  if (must_pack(problem.pass)) return packs_fits ? std::optional(packs) : std::nullopt;
+  kept.growth = std::max<std::int64_t>(0, *option.packed - problem.filter_bytes());
+  kept.cost += terms.ms_per_byte * double(kept.growth);
+  if (kept.growth == 0 || !packs_fits) return kept;
+  packs.plan.packs_each_run = true;
+  packs.plan.ms = packs.cost = cost_ms(c, true);
+  return packs.cost < kept.cost ? packs : kept;
+}
+
+ConvChoices::Option* ConvChoices::twin(Known& part, const Option& whole) const {
+  const std::string key = candidate_key(whole.candidate);
+  for (Option& option : part.options)
+    if (candidate_key(option.candidate) == key) return &option;
+  return nullptr;
+}
+
+// As few parts as fit. Where the store knows the whole batch but not the part, the prediction for
+// the part is off by as much as the one for the whole was.
+std::optional<ConvChoice> ConvChoices::in_parts(const ConvProblem& problem, const Option& whole,
+                                                const MemoryTerms& terms) {
+  for (const std::int64_t images : part_sizes(problem.n)) {
+    const ConvProblem part = part_of(problem, images);
+    Known& parts = known(part);
+    Option* const option = twin(parts, whole);
+    if (!option) continue;
+    std::optional<ConvChoice> found = choice(part, *option, terms);
+    if (!found) continue;
+    const double price = found->cost - found->plan.ms;
+    const double pack_ms = found->plan.ms - option->candidate.ms;
+    const bool measured = !option->candidate.predicted;
+    const double correction =
+        measured || whole.candidate.predicted ? 1 : whole.candidate.ms / whole.predicted_ms;
+    found->plan.images = images;
+    found->plan.ms = double(problem.n / images) * option->candidate.ms * correction + pack_ms;
+    found->cost = found->plan.ms + price;
+    return found;
+  }
+  return {};
+}
+
+}  // namespace convlab

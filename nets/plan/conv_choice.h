@@ -1,0 +1,79 @@
+// Which algorithm runs one convolution and pass in given layouts, within limits: measured where the
+// tuning store knows the problem, else predicted; in parts of the batch where the whole needs more
+// workspace than there is.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autotune/candidates.h"
+#include "nets/plan/choose.h"
+
+namespace convlab {
+
+inline constexpr std::int64_t unbounded_bytes = std::numeric_limits<std::int64_t>::max();
+
+// Packed filters of a net for inference stay between runs: what they take beyond the filters they
+// stand for is the plan's growth. Or each run packs its filter into the workspace, as in training.
+struct MemoryTerms {
+  std::int64_t workspace = unbounded_bytes;  // at most, with filters that are packed for one run
+  double ms_per_byte = 0;                    // what growth costs
+};
+
+struct ConvChoice {
+  PassPlan plan;
+  double cost = 0;  // plan.ms and what its growth costs
+  std::int64_t workspace = 0, growth = 0;
+};
+
+class ConvChoices {
+ public:
+  // All must outlive this object. Throws InputError for unknown names in algos and exclude.
+  ConvChoices(const ChooseOptions&, const AlgoRegistry&, Device&, const Ceilings&, const Store*);
+
+  // A problem has its pass, data type and epilogue; its layouts are ignored.
+
+  bool tuned(const ConvProblem&);  // has the store measured it?
+  // What costs least. Nothing when nobody takes it. Of a problem that is tuned only what was
+  // measured counts, unless `guess`.
+  std::optional<ConvChoice> best(const ConvProblem&, Layouts, const MemoryTerms&, bool guess);
+  // The least that best(..., guess = true) needs of workspace and growth together to find
+  // something; nothing when it never does.
+  std::optional<std::int64_t> least_workspace(const ConvProblem&, Layouts);
+
+ private:
+  struct Option {
+    const ConvAlgo* algo;
+    Candidate candidate;  // its ms measured, or predicted
+    double predicted_ms = 0;
+    std::optional<std::int64_t> workspace, packed;  // bytes, once somebody asked
+  };
+  struct Known {
+    ConvProblem problem;
+    bool tuned = false;
+    std::vector<Option> options;
+  };
+
+  Known& known(const ConvProblem&);
+  void enumerate(Known&) const;
+  void recall(Known&) const;
+  bool must_pack(Pass) const;
+  double cost(const Option&, Pass) const;
+  void find_bytes(const ConvProblem&, Option&);
+  std::optional<ConvChoice> choice(const ConvProblem&, Option&, const MemoryTerms&);
+  Option* twin(Known& part, const Option&) const;
+  std::optional<ConvChoice> in_parts(const ConvProblem&, const Option&, const MemoryTerms&);
+
+  const ChooseOptions& options_;
+  Device& device_;
+  const Ceilings& ceilings_;
+  const Store* store_;
+  std::vector<const ConvAlgo*> algos_;
+  std::deque<Known> known_;  // where references stay valid
+};
+
+}  // namespace convlab

@@ -1,0 +1,110 @@
+#include <fmt/format.h>
+
+#include <array>
+
+#include "conv/error.h"
+#include "nets/tensor.h"
+#include "nets/zoo/zoo.h"
+
+namespace convlab {
+namespace {
+
+Tensor conv_bn(Tensor x, const std::string& conv, const std::string& bn, Conv layer) {
+  layer.bias = false;
+  return x.conv(conv, layer).batch_norm(bn);
+}
+
+// The shortcut of a block whose shape changes: a 1x1 convolution (option B).
+Tensor projection(Tensor x, const std::string& name, const Shape& to, std::int64_t stride) {
+  if (x.shape() == to) return x;
+  return conv_bn(x, name + ".downsample.0", name + ".downsample.1",
+                 {.filters = to.c, .stride = stride});
+}
+
+// The shortcut without parameters (option A): every stride-th pixel, new channels zero.
+Tensor zero_padding(Tensor x, const std::string& name, const Shape& to, std::int64_t stride) {
+  if (x.shape() == to) return x;
+  return x.max_pool(name + ".subsample", 1, stride).pad_channels(name + ".pad_channels", to.c);
+}
+
+using Shortcut = Tensor (*)(Tensor, const std::string&, const Shape&, std::int64_t);
+
+Tensor basic_block(Tensor x, const std::string& name, std::int64_t channels, std::int64_t stride,
+                   Shortcut shortcut) {
+  Tensor y = conv_bn(x, name + ".conv1", name + ".bn1",
+                     {.filters = channels, .kernel = 3, .stride = stride, .pad = 1})
+                 .relu(name + ".relu1");
+  y = conv_bn(y, name + ".conv2", name + ".bn2", {.filters = channels, .kernel = 3, .pad = 1});
+  return add(name + ".add", y, shortcut(x, name, y.shape(), stride)).relu(name + ".relu");
+}
+
+// With the stride in the 3x3 convolution, as torchvision has it; the paper strides in the first.
+Tensor bottleneck(Tensor x, const std::string& name, std::int64_t channels, std::int64_t stride) {
+  Tensor y =
+      conv_bn(x, name + ".conv1", name + ".bn1", {.filters = channels}).relu(name + ".relu1");
+  y = conv_bn(y, name + ".conv2", name + ".bn2",
+              {.filters = channels, .kernel = 3, .stride = stride, .pad = 1})
+          .relu(name + ".relu2");
+  y = conv_bn(y, name + ".conv3", name + ".bn3", {.filters = 4 * channels});
+  return add(name + ".add", y, projection(x, name, y.shape(), stride)).relu(name + ".relu");
+}
+
+}  // namespace
+
+// He et al. 2015, "Deep residual learning" (arXiv:1512.03385), table 1, named as in torchvision.
+Graph resnet(int depth, std::int64_t batch) {
+  std::array<int, 4> blocks{};
+  switch (depth) {
+    case 18:
+      blocks = {2, 2, 2, 2};
+      break;
+    case 34:
+    case 50:
+      blocks = {3, 4, 6, 3};
+      break;
+    case 101:
+      blocks = {3, 4, 23, 3};
+      break;
+    case 152:
+      blocks = {3, 8, 36, 3};
+      break;
+    default:
+      throw InputError(
+          fmt::format("resnet has no depth {}: expected 18, 34, 50, 101 or 152", depth));
+  }
+
+  Graph net(fmt::format("resnet{}", depth));
+  Tensor x = conv_bn(input(net, {batch, 3, 224, 224}), "conv1", "bn1",
+                     {.filters = 64, .kernel = 7, .stride = 2, .pad = 3})
+                 .relu("relu")
+                 .max_pool("maxpool", 3, 2, 1);
+  for (int stage = 0; stage < 4; ++stage) {
+    const std::int64_t channels = 64 << stage;
+    for (int i = 0; i < blocks[stage]; ++i) {
+      const std::string name = fmt::format("layer{}.{}", stage + 1, i);
+      const std::int64_t stride = stage > 0 && i == 0 ? 2 : 1;
+      x = depth < 50 ? basic_block(x, name, channels, stride, projection)
+                     : bottleneck(x, name, channels, stride);
+    }
+  }
+  x.global_avg_pool("avgpool").linear("fc", 1000);
+  return net;
+}
+
+// Section 4.2 of the same paper, for CIFAR-10: three stages of n blocks, shortcuts of option A.
+Graph cifar_resnet(int depth, std::int64_t batch) {
+  if (depth < 8 || depth % 6 != 2)
+    throw InputError(fmt::format("CIFAR resnet has no depth {}: expected 6 n + 2, n >= 1", depth));
+  Graph net(fmt::format("resnet{}", depth));
+  Tensor x = conv_bn(input(net, {batch, 3, 32, 32}), "conv1", "bn1",
+                     {.filters = 16, .kernel = 3, .pad = 1})
+                 .relu("relu");
+  for (int stage = 0; stage < 3; ++stage)
+    for (int i = 0; i < (depth - 2) / 6; ++i)
+      x = basic_block(x, fmt::format("layer{}.{}", stage + 1, i), 16 << stage,
+                      stage > 0 && i == 0 ? 2 : 1, zero_padding);
+  x.global_avg_pool("avgpool").linear("fc", 10);
+  return net;
+}
+
+}  // namespace convlab

@@ -1,0 +1,107 @@
+#include "nets/zoo/zoo.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <functional>
+
+#include "conv/error.h"
+#include "conv/text/names.h"
+
+namespace convlab {
+namespace {
+
+struct Entry {
+  std::string name;
+  std::function<Graph(std::int64_t batch)> make;
+};
+
+const std::vector<Entry>& zoo() {
+  static const std::vector<Entry> entries = [] {
+    std::vector<Entry> list{
+        {"alexnet", alexnet}, {"alexnet2012", alexnet2012}, {"overfeat", overfeat}};
+    for (bool bn : {false, true})
+      for (int depth : {11, 13, 16, 19})
+        list.push_back({fmt::format("vgg{}{}", depth, bn ? "_bn" : ""),
+                        [=](std::int64_t batch) { return vgg(depth, bn, batch); }});
+    list.push_back({"googlenet", googlenet});
+    list.push_back({"googlenet2014", googlenet2014});
+    for (int depth : {18, 34, 50, 101, 152})
+      list.push_back({fmt::format("resnet{}", depth),
+                      [=](std::int64_t batch) { return resnet(depth, batch); }});
+    for (int depth : {20, 56})
+      list.push_back({fmt::format("resnet{}", depth),
+                      [=](std::int64_t batch) { return cifar_resnet(depth, batch); }});
+    list.push_back({"lenet", lenet});
+    return list;
+  }();
+  return entries;
+}
+
+// The number behind the colon.
+std::int64_t parse_classes(std::string_view name, std::string_view text) {
+  constexpr std::int64_t most = 1 << 20;
+  std::int64_t classes = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), classes);
+  if (error != std::errc() || end != text.data() + text.size() || classes < 1 || classes > most)
+    throw InputError(fmt::format(
+        "malformed net '{}': '{}' is not a number of classes from 1 to {}, as in resnet18:10", name,
+        text, most));
+  return classes;
+}
+
+std::int64_t classes_of(const Graph& net) {
+  return std::get<Linear>(net.nodes().back().layer).outputs;  // what every net here ends with
+}
+
+Graph with_classes(const Graph& net, std::int64_t classes) {
+  if (classes == classes_of(net)) return net;
+  Graph other(fmt::format("{}:{}", net.name(), classes));
+  for (const Node& node : net.nodes()) {
+    const bool last = &node == &net.nodes().back();
+    other.add(node.name, last ? Layer(Linear{classes}) : node.layer, node.inputs);
+  }
+  return other;
+}
+
+}  // namespace
+
+const std::vector<std::string>& net_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> list;
+    for (const Entry& entry : zoo()) list.push_back(entry.name);
+    list.push_back("mlp:20-256x5-1");
+    return list;
+  }();
+  return names;
+}
+
+Graph make_net(std::string_view name, std::int64_t batch, std::int64_t classes) {
+  if (batch < 1) throw InputError(fmt::format("batch is {}: it takes 1 or more", batch));
+  const auto require = [&](std::int64_t said) {
+    if (classes != 0 && said != classes)
+      throw InputError(
+          fmt::format("net {} has {} outputs, but there are {} classes", name, said, classes));
+  };
+  if (name.substr(0, 4) == "mlp:") {
+    Graph net = mlp(name, batch);
+    require(classes_of(net));
+    return net;
+  }
+  const std::size_t colon = std::min(name.find(':'), name.size());
+  const std::string_view plain = name.substr(0, colon);
+  for (const Entry& entry : zoo()) {
+    if (entry.name != plain) continue;
+    if (colon < name.size()) {
+      const std::int64_t said = parse_classes(name, name.substr(colon + 1));
+      require(said);
+      classes = said;
+    }
+    const Graph net = entry.make(batch);
+    return classes == 0 ? net : with_classes(net, classes);
+  }
+  throw InputError(fmt::format("unknown net '{}': {}", name, did_you_mean(plain, net_names())));
+}
+
+}  // namespace convlab
