@@ -274,7 +274,7 @@ struct TileFft {
     for (const int v : {0, n / 2}) {
       const float* const from = column(v);
       float* const first = to.at(Column(v));
-      AskFor(first, to.point_stride, to.im_offset, kHalf);
+      PrefetchLines(first, to.point_stride, to.im_offset, kHalf);
       RealTransform<n>([&](auto y)
                            CONVLAB_INLINE_LAMBDA { return hn::Load(F32(), from + y * kRow); },
                        [&](auto u, Complex value)
@@ -284,7 +284,7 @@ struct TileFft {
       at_column(v);
       const float* const from = column(v);
       float* const first = to.at(Column(v));
-      AskFor(first, to.point_stride, to.im_offset, n);
+      PrefetchLines(first, to.point_stride, to.im_offset, n);
       Transform<n>([&](auto y) CONVLAB_INLINE_LAMBDA { return LoadAt(from + y * kRow); },
                    [&](auto u, Complex value)
                        CONVLAB_INLINE_LAMBDA { store(first + u * to.point_stride, value); });
@@ -301,7 +301,7 @@ struct TileFft {
     for (const int v : {0, n / 2}) {
       const float* const first = from.at(Column(v));
       float* const to = scratch + v * 2 * kLanes;
-      AskFor(to, kRow, 0, rows);
+      PrefetchLines(to, kRow, 0, rows);
       InverseRealTransform<n>(
           [&](auto u) CONVLAB_INLINE_LAMBDA { return load(first + u * from.point_stride); },
           [&](auto y, Vec value) CONVLAB_INLINE_LAMBDA {
@@ -311,7 +311,7 @@ struct TileFft {
     for (int v = 1; v < n / 2; ++v) {
       const float* const first = from.at(Column(v));
       float* const to = scratch + v * 2 * kLanes;
-      AskFor(to, kRow, kLanes, rows);
+      PrefetchLines(to, kRow, kLanes, rows);
       InverseTransform<n>([&](auto u)
                               CONVLAB_INLINE_LAMBDA { return load(first + u * from.point_stride); },
                           [&](auto y, Complex value) CONVLAB_INLINE_LAMBDA {
@@ -332,10 +332,10 @@ struct TileFft {
  private:
   static constexpr int kRow = kHalf * 2 * kLanes;  // one row of scratch: its half spectrum
 
-  // Stores that wait for their lines hold up all that follows: asked for before a transform, the
+  // Stores that wait for their lines hold up all that follows: prefetched before a transform, the
   // lines of its `count` results are there after it.
-  static HWY_INLINE void AskFor(const float* at, std::ptrdiff_t step, std::ptrdiff_t im_offset,
-                                int count) {
+  static HWY_INLINE void PrefetchLines(const float* at, std::ptrdiff_t step,
+                                       std::ptrdiff_t im_offset, int count) {
     for (int i = 0; i < count; ++i, at += step) {
       hwy::Prefetch(at);
       hwy::Prefetch(at + im_offset);

@@ -45,7 +45,7 @@ void ProductTile(const PointProduct& p, const float* a, const float* b, float* o
   Vec re[kCount], im[kCount];
   HWY_UNROLL(16)
   for (int i = 0; i < kCount; ++i) {
-    // Asked for before the products, the lines are there when the sums are; a short depth would
+    // Prefetched before the products, the lines are there when the sums are; a short depth would
     // wait for each.
     if (!accumulate) {
       hwy::Prefetch(out + i * p.out_row);
@@ -111,7 +111,7 @@ void Product(const PointProduct& p) {
   }
 }
 
-// One row of a few columns at one point, asking for b's next point.
+// One row of a few columns at one point, prefetching b's next point.
 template <int kFew>
 void FewSums(const FewProduct& p, const float* a, const float* b, float* out) {
   const F32 d;
@@ -148,8 +148,8 @@ void ProductOfFew(const FewProduct& p) {
                                                 p.out + point * p.out_point + row * p.out_row);
 }
 
-// Asks for some rows of the window.
-void AskFor(const WindowIn& window, Range rows) {
+// Prefetches some rows of the window.
+void PrefetchLines(const WindowIn& window, Range rows) {
   const Window& at = window.at;
   const std::int64_t first = std::max<std::int64_t>(at.x, 0);
   const std::int64_t last = std::min(at.w, at.x + at.cols);
@@ -159,7 +159,7 @@ void AskFor(const WindowIn& window, Range rows) {
       __builtin_prefetch(window.plane + (y * at.w + x) * kBlock, 0, 2);
 }
 
-// Rows want more of memory than it gives, columns nothing: these ask for the next window's rows.
+// Rows want more of memory than it gives, columns nothing: these prefetch the next window's rows.
 template <int n>
 void ForwardTile(const WindowIn& in, const WindowIn* next, float* scratch, TileSpectrum<float> to) {
   const Window& window = in.at;
@@ -174,15 +174,15 @@ void ForwardTile(const WindowIn& in, const WindowIn* next, float* scratch, TileS
       return in.plane + (row * window.w + window.x) * kBlock + lane;
     };
     // A row lies too far from the one before for the machine to foresee it.
-    const auto ask_for = [&](int y) HWY_ATTR {
+    const auto prefetch_row = [&](int y) HWY_ATTR {
       if (const float* const row = row_at(y))
         for (std::int64_t x = first; x < last; ++x) hwy::Prefetch(row + x * kBlock);
     };
-    constexpr int kAhead = 4;
-    for (int y = 0; y < kAhead; ++y) ask_for(y);
+    constexpr int kPrefetchRows = 4;
+    for (int y = 0; y < kPrefetchRows; ++y) prefetch_row(y);
     TileFft<n>::Forward(
         [&](int y) HWY_ATTR -> const float* {
-          ask_for(y + kAhead);
+          prefetch_row(y + kPrefetchRows);
           const float* const from = row_at(y);
           if (from == nullptr) return nullptr;
           if (first == 0 && last == n) return from;
@@ -192,7 +192,8 @@ void ForwardTile(const WindowIn& in, const WindowIn* next, float* scratch, TileS
         },
         kBlock, scratch, {to.data + lane, to.point_stride, kBlock},
         [&](int v) HWY_ATTR {
-          if (next != nullptr && lane == 0) AskFor(*next, share(next->at.rows, v - 1, n / 2 - 1));
+          if (next != nullptr && lane == 0)
+            PrefetchLines(*next, share(next->at.rows, v - 1, n / 2 - 1));
         });
   }
 }

@@ -64,7 +64,7 @@ struct FewProduct {
 // The code for one tile size on the instruction set in force.
 struct TileKernels {
   // Spectrum of the window's pixels at the tile's top left, the rest zero; so are pixels of the
-  // window outside the plane. Asks for `next`, of which there may be none, while no pixels are
+  // window outside the plane. Prefetches `next`, of which there may be none, while no pixels are
   // read.
   void (*forward)(const WindowIn&, const WindowIn* next, float* scratch, TileSpectrum<float>);
   // Writes the window, which lies in the plane, from the tile's top left, times tile * tile.

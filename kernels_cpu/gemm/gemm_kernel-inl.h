@@ -47,8 +47,8 @@ constexpr int kTileCols = kTileVecs * kLanes;
 // Rows of backward_filter's tiles: channels or filters that share a block.
 constexpr int kFilterRows = kBlock / 2;
 
-// How many groups of A before its turn one is asked for: some 800 cycles, as long as memory takes.
-constexpr int kGroupsAhead = kLanes == 16 ? 2 : 16;
+// How many groups of A before its turn one is prefetched: some 800 cycles, as long as memory takes.
+constexpr int kPrefetchGroups = kLanes == 16 ? 2 : 16;
 // The eight steps of a group of AVX2's are a straight line: each load then goes from group to group
 // by an even step, which the core's prefetcher follows (Zen 3, A out of L2: 0.87 of peak, 0.70 in a
 // loop of four steps). AVX-512's groups are twice as deep and its tiles larger; they loop.
@@ -87,39 +87,39 @@ struct PanelB {
   std::ptrdiff_t depth_stride = kTileCols, vec_stride = kLanes;  // in floats
 };
 
-// What is read soon after and would arrive too late: step c asks for data + c * step.
-struct Ahead {
+// What is read soon after and would arrive too late: step c prefetches data + c * step.
+struct PrefetchToL1 {
   const float* data;
   std::ptrdiff_t step;  // in floats
-  HWY_INLINE void Ask(std::int64_t c) const { hwy::Prefetch(data + c * step); }
+  HWY_INLINE void Step(std::int64_t c) const { hwy::Prefetch(data + c * step); }
 };
-struct AheadToL2 {
+struct PrefetchToL2 {
   const float* data;
   std::ptrdiff_t step;
-  HWY_INLINE void Ask(std::int64_t c) const { __builtin_prefetch(data + c * step, 0, 2); }
+  HWY_INLINE void Step(std::int64_t c) const { __builtin_prefetch(data + c * step, 0, 2); }
 };
 // kRows groups of neighbours, a line or two a step.
 template <int kGroup, int kRows>
-struct AheadOfRows {
+struct PrefetchRows {
   static constexpr int kFloats = (kRows > 16 ? 2 : 1) * kGroup;  // a step
   const float* data;
-  HWY_INLINE void Ask(std::int64_t c) const {
+  HWY_INLINE void Step(std::int64_t c) const {
     if (c * kFloats % 16 == 0)
       for (int i = 0; i < kFloats; i += 16) hwy::Prefetch(data + c * kFloats + i);
   }
 };
 // Likewise, and kFloats a step of what must come to L2 first.
 template <class OfRows, int kFloats>
-struct AheadOfBoth {
+struct PrefetchBoth {
   OfRows rows;
   const float* other;
-  HWY_INLINE void Ask(std::int64_t c) const {
-    rows.Ask(c);
+  HWY_INLINE void Step(std::int64_t c) const {
+    rows.Step(c);
     for (int i = 0; i < kFloats; i += 16) __builtin_prefetch(other + c * kFloats + i, 0, 2);
   }
 };
-struct NothingAhead {
-  HWY_INLINE void Ask(std::int64_t) const {}
+struct NoPrefetch {
+  HWY_INLINE void Step(std::int64_t) const {}
 };
 
 template <int kRows, int kVecs = kTileVecs>
@@ -135,14 +135,15 @@ struct Tile {
   }
 
   // tile += A B over groups * kGroup steps of depth, in rows [kBegin, kEnd) of the tile.
-  template <int kGroup, int kBegin = 0, int kEnd = kRows, class What = NothingAhead>
-  HWY_INLINE void MultiplyAdd(PanelA a, PanelB b, std::int64_t groups, const What& ahead = {}) {
+  template <int kGroup, int kBegin = 0, int kEnd = kRows, class Prefetch = NoPrefetch>
+  HWY_INLINE void MultiplyAdd(PanelA a, PanelB b, std::int64_t groups,
+                              const Prefetch& prefetch = {}) {
     if (kGroup > 1 && a.row_stride == kGroup)
       MultiplyAddGroups<kGroup, kBegin, kEnd>(a.data, Neighbours<kGroup>(), a.group_stride, b,
-                                              groups, ahead);
+                                              groups, prefetch);
     else
       MultiplyAddGroups<kGroup, kBegin, kEnd>(a.data, EvenRows{a.row_stride}, a.group_stride, b,
-                                              groups, ahead);
+                                              groups, prefetch);
   }
 
   // The same where group g of A starts at a[g] and has `depth` steps.
@@ -152,22 +153,23 @@ struct Tile {
       MultiplyAddSteps(a[g], EvenRows{row_stride}, 1, b, depth);
   }
 
-  // The same in rows [kBegin, kEnd) that are neighbours, asking for those kGroupsAhead later: a has
-  // that many entries more. And, group by group, for kFloats a step from `other` on, `other_step`
-  // further each time, unless it is null.
+  // The same in rows [kBegin, kEnd) that are neighbours, prefetching those kPrefetchGroups later: a
+  // has that many entries more. And, group by group, for kFloats a step from `other` on,
+  // `other_step` further each time, unless it is null.
   template <int kGroup, int kBegin = 0, int kEnd = kRows,
-            int kFloats = AheadOfRows<kGroup, kRows>::kFloats>
-  HWY_INLINE void MultiplyAddAhead(const float* const* a, PanelB b, std::int64_t groups,
-                                   const float* other = nullptr, std::ptrdiff_t other_step = 0) {
-    using OfRows = AheadOfRows<kGroup, kRows>;
-    const auto ahead = [&](std::int64_t g) { return OfRows{a[g + kGroupsAhead]}; };
+            int kFloats = PrefetchRows<kGroup, kRows>::kFloats>
+  HWY_INLINE void MultiplyAddPrefetching(const float* const* a, PanelB b, std::int64_t groups,
+                                         const float* other = nullptr,
+                                         std::ptrdiff_t other_step = 0) {
+    using OfRows = PrefetchRows<kGroup, kRows>;
+    const auto prefetch = [&](std::int64_t g) { return OfRows{a[g + kPrefetchGroups]}; };
     if (other == nullptr) {
       for (std::int64_t g = 0; g < groups; ++g)
-        MultiplyAddGroup<kGroup, kBegin, kEnd>(a[g], Neighbours<kGroup>(), b, ahead(g));
+        MultiplyAddGroup<kGroup, kBegin, kEnd>(a[g], Neighbours<kGroup>(), b, prefetch(g));
     } else {
       for (std::int64_t g = 0; g < groups; ++g, other += other_step)
         MultiplyAddGroup<kGroup, kBegin, kEnd>(a[g], Neighbours<kGroup>(), b,
-                                               AheadOfBoth<OfRows, kFloats>{ahead(g), other});
+                                               PrefetchBoth<OfRows, kFloats>{prefetch(g), other});
     }
   }
 
@@ -175,25 +177,25 @@ struct Tile {
   template <int kGroup, int kBegin = 0, int kEnd = kRows>
   HWY_INLINE void MultiplyAddLast(const float* const* a, PanelB b, std::int64_t depth) {
     MultiplyAddGroup<kGroup, kBegin, kEnd>(*a, Neighbours<kGroup>(), b,
-                                           AheadOfRows<kGroup, kRows>{a[kGroupsAhead]}, depth);
+                                           PrefetchRows<kGroup, kRows>{a[kPrefetchGroups]}, depth);
   }
 
-  // One group of neighbours, asking for the kRows from `next` on where that is no straight line,
+  // One group of neighbours, prefetching the kRows from `next` on where that is no straight line,
   // which the core's prefetcher follows by itself.
   template <int kGroup>
-  HWY_INLINE void MultiplyAddGroupAhead(const float* a, PanelB b, const float* next) {
+  HWY_INLINE void MultiplyAddGroupPrefetching(const float* a, PanelB b, const float* next) {
     if constexpr (kStraight)
       MultiplyAddGroup<kGroup>(a, Neighbours<kGroup>(), b);
     else
-      MultiplyAddGroup<kGroup>(a, Neighbours<kGroup>(), b, AheadOfRows<kGroup, kRows>{next});
+      MultiplyAddGroup<kGroup>(a, Neighbours<kGroup>(), b, PrefetchRows<kGroup, kRows>{next});
   }
 
   // The same where rows lie at a + row_at[i] instead of evenly spaced.
-  template <int kGroup, class What = NothingAhead>
+  template <int kGroup, class Prefetch = NoPrefetch>
   HWY_INLINE void MultiplyAddAt(const float* a, const std::ptrdiff_t* row_at,
                                 std::ptrdiff_t group_stride, PanelB b, std::int64_t groups,
-                                const What& ahead = {}) {
-    MultiplyAddGroups<kGroup>(a, row_at, group_stride, b, groups, ahead);
+                                const Prefetch& prefetch = {}) {
+    MultiplyAddGroups<kGroup>(a, row_at, group_stride, b, groups, prefetch);
   }
 
   // Stores the tile, or adds it to what is there, in rows `pitch` floats apart. A sum in parts is
@@ -229,44 +231,44 @@ struct Tile {
 
   // Groups one after another; those of one step of depth are steps of one group, in one loop that
   // can be unrolled.
-  template <int kGroup, int kBegin = 0, int kEnd = kRows, class RowAt, class What>
+  template <int kGroup, int kBegin = 0, int kEnd = kRows, class RowAt, class Prefetch>
   HWY_INLINE void MultiplyAddGroups(const float* a, const RowAt& row_at,
                                     std::ptrdiff_t group_stride, PanelB b, std::int64_t groups,
-                                    const What& ahead) {
+                                    const Prefetch& prefetch) {
     if constexpr (kGroup == 1) {
-      MultiplyAddSteps<kBegin, kEnd>(a, row_at, group_stride, b, groups, ahead);
+      MultiplyAddSteps<kBegin, kEnd>(a, row_at, group_stride, b, groups, prefetch);
     } else {
       for (std::int64_t g = 0; g < groups; ++g, a += group_stride) {
-        ahead.Ask(g);
+        prefetch.Step(g);
         MultiplyAddGroup<kGroup, kBegin, kEnd>(a, row_at, b);
       }
     }
   }
 
   // One group, or its first `depth` steps unless it is a straight line; leaves b behind them.
-  template <int kGroup, int kBegin = 0, int kEnd = kRows, class RowAt, class What = NothingAhead>
+  template <int kGroup, int kBegin = 0, int kEnd = kRows, class RowAt, class Prefetch = NoPrefetch>
   HWY_INLINE void MultiplyAddGroup(const float* a, const RowAt& row_at, PanelB& b,
-                                   const What& ahead = {}, std::int64_t depth = kGroup) {
+                                   const Prefetch& prefetch = {}, std::int64_t depth = kGroup) {
     if constexpr (kStraight) {
       HWY_UNROLL(8)
       for (int c = 0; c < kGroup; ++c, b.data += b.depth_stride) {
-        ahead.Ask(c);
+        prefetch.Step(c);
         const float* at = a + c;
         if constexpr (!std::is_same_v<RowAt, Neighbours<kGroup>>) HideOrigin(at);
         Step<kBegin, kEnd>(at, row_at, b);
       }
     } else {
-      MultiplyAddSteps<kBegin, kEnd>(a, row_at, 1, b, depth, ahead);
+      MultiplyAddSteps<kBegin, kEnd>(a, row_at, 1, b, depth, prefetch);
     }
   }
 
   // As many steps as there are, a_step apart in A; leaves b at the next one.
-  template <int kBegin = 0, int kEnd = kRows, class RowAt, class What = NothingAhead>
+  template <int kBegin = 0, int kEnd = kRows, class RowAt, class Prefetch = NoPrefetch>
   HWY_INLINE void MultiplyAddSteps(const float* a, const RowAt& row_at, std::ptrdiff_t a_step,
-                                   PanelB& b, std::int64_t depth, const What& ahead = {}) {
+                                   PanelB& b, std::int64_t depth, const Prefetch& prefetch = {}) {
     HWY_UNROLL(4)  // the loop's own instructions cost 6% of a 7-row tile otherwise
     for (std::int64_t c = 0; c < depth; ++c, a += a_step, b.data += b.depth_stride) {
-      ahead.Ask(c);
+      prefetch.Step(c);
       Step<kBegin, kEnd>(a, row_at, b);
     }
   }

@@ -27,9 +27,9 @@ template <int kRows, int kVecs>
 struct QuadTile : Tile<kRows, kVecs> {
   using Tile<kRows, kVecs>::v;
 
-  // tile += A B over a group of kBlock steps, row i of A at a + i * kBlock, asking for the rows
+  // tile += A B over a group of kBlock steps, row i of A at a + i * kBlock, prefetching the rows
   // from `next` on.
-  HWY_INLINE void MultiplyAddGroupAhead(const float* a, const float* b, const float* next) {
+  HWY_INLINE void MultiplyAddGroupPrefetching(const float* a, const float* b, const float* next) {
     HWY_UNROLL(4)
     for (int step = 0; step < kBlock; step += 4) {
       for (int i = step * kRows / kBlock; i < (step + 4) * kRows / kBlock; ++i)

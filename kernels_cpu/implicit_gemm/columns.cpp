@@ -104,7 +104,7 @@ HWY_NOINLINE void RunColumnsTile(const ColumnsJob& job, const float* columns, co
   for (std::int64_t n = 0; n < job.images;
        ++n, dy += job.dy_image, next_dy += job.dy_image, columns += job.image)
     tile.template MultiplyAdd<1>({dy, 1, kBlock}, {columns, job.pixel, job.vec}, job.pixels,
-                                 AheadToL2{next_dy, kBlock});
+                                 PrefetchToL2{next_dy, kBlock});
   tile.Put(dw, job.filter, job.accumulate);
 }
 
@@ -138,7 +138,7 @@ void RunColumns(const FilterColumns& f, const ColumnsChunk& chunk, const float* 
     for (std::int64_t k = own_tiles.begin * kFilterRows; k < end; k += at_once)
       for (std::int64_t panel = group; panel < std::min(own.end, group + f.panels); ++panel) {
         const Range vecs = panels.of(panel);
-        // The last panel's tiles ask for the next filters' dy, which comes from memory.
+        // The last panel's tiles prefetch the next filters' dy, which comes from memory.
         const bool last = panel + 1 == std::min(own.end, group + f.panels);
         const float* const from =
             columns + (f.in_place ? vecs.begin * plane : panel * panel_floats);

@@ -51,8 +51,8 @@ struct TapJob {
   std::int64_t n = 0, first = 0, lines = 0;
   float* sums = nullptr;
   std::int64_t pitch = 0;
-  bool add = false;  // to those of the pixels before these
-  Ahead ahead = {};  // a part of the dy or x that comes next, a step a pixel
+  bool add = false;            // to those of the pixels before these
+  PrefetchToL1 prefetch = {};  // a part of the dy or x that comes next, a step a pixel
 };
 
 // A tile may be as short as 49 steps, some 300 cycles: what the calls have in common is worked out
@@ -63,7 +63,7 @@ HWY_NOINLINE void RunTap(const FilterSteps& step, const TapJob& job) {
   Tile<kRows, kVecs> tile;
   tile.SetZero();
   std::int64_t n = job.n, first = job.first;
-  Ahead ahead = job.ahead;
+  PrefetchToL1 prefetch = job.prefetch;
   for (std::int64_t left = job.lines; left > 0; ++n, first = 0) {
     const std::int64_t last = std::min(step.rows, first + left);
     left -= last - first;
@@ -75,10 +75,10 @@ HWY_NOINLINE void RunTap(const FilterSteps& step, const TapJob& job) {
     for (std::int64_t i = 0; i < runs; ++i, a += step.x_row, b += step.dy_row) {
       const PanelB panel{b, kBlock, step.dy_vec};
       if constexpr (kBlock % kRowsOf<kVecs> == 0)
-        tile.template MultiplyAdd<1>({a + job.row_at[0], 1, step.x_pixel}, panel, run, ahead);
+        tile.template MultiplyAdd<1>({a + job.row_at[0], 1, step.x_pixel}, panel, run, prefetch);
       else
-        tile.template MultiplyAddAt<1>(a, job.row_at, step.x_pixel, panel, run, ahead);
-      ahead.data += run * ahead.step;
+        tile.template MultiplyAddAt<1>(a, job.row_at, step.x_pixel, panel, run, prefetch);
+      prefetch.data += run * prefetch.step;
     }
   }
   tile.Put(job.sums, job.pitch, job.add);
@@ -124,14 +124,14 @@ struct Stretches {
   std::ptrdiff_t step;
   std::int64_t at = 0;
 
-  HWY_INLINE Ahead Take(std::int64_t pixels) {
-    const Ahead ahead{data + at, step};
+  HWY_INLINE PrefetchToL1 Take(std::int64_t pixels) {
+    const PrefetchToL1 prefetch{data + at, step};
     at += pixels * step;
     if (at >= stretch) {
       at = 0;
       if (--planes > 0) data += apart;
     }
-    return ahead;
+    return prefetch;
   }
 };
 
@@ -143,7 +143,7 @@ void RunBlocked(const FilterGemm& gemm, const float* x, const float* dy, float* 
   const Range own = share(p.n * p.p, part, gemm.parts);
   const Range channels{blocks.begin * kBlock, std::min(p.c, blocks.end * kBlock)};
   // The first calls that read a chunk of dy or x would wait for memory, which those after them,
-  // finding the chunk in the caches, leave idle. So calls ask for what comes next, a part each: by
+  // finding the chunk in the caches, leave idle. So calls prefetch what comes next, a part each: by
   // turns for the next panel's dy and for the next chunk's x.
   constexpr std::int64_t dy_planes = kTileCols / kBlock;
   const std::int64_t calls = ceil_div(ceil_div(channels.size(), kTileChannels) * taps, 2);
@@ -173,7 +173,7 @@ void RunBlocked(const FilterGemm& gemm, const float* x, const float* dy, float* 
                         .stretch = lines * step.dy_row,
                         .apart = dy_plane,
                         .step = dy_step};
-      bool ask_dy = true;
+      bool prefetch_dy = true;
       const auto run_panel = [&](auto vecs) HWY_ATTR {
         const auto run_rows = [&](auto rows, std::int64_t row) HWY_ATTR {
           TapJob job{.x = x,
@@ -187,10 +187,10 @@ void RunBlocked(const FilterGemm& gemm, const float* x, const float* dy, float* 
                      .add = line > own.begin};
           for (const FilterTap& tap : gemm.taps) {
             job.tap = &tap;
-            job.ahead = (ask_dy ? next_dy : next_x).Take(lines * p.q);
+            job.prefetch = (prefetch_dy ? next_dy : next_x).Take(lines * p.q);
             RunTap<rows.value, vecs.value>(step, job);
             job.sums += kTileCols;
-            ask_dy = !ask_dy;
+            prefetch_dy = !prefetch_dy;
           }
         };
         ForEachFilterTile<vecs.value>(channels.size(), run_rows);

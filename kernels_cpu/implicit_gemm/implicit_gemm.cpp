@@ -142,9 +142,9 @@ PixelGemm plan_pixels(const ConvProblem& original, const Config& config, const D
     const std::int64_t row_bytes = gemm.depth_groups(gemm.grids[0]) * shape.block * 4;
     const std::int64_t filter_bytes = row_bytes * panels(gemm) * shape.cols;
     // A single panel has its own rows to wait for, which come soon enough but from memory.
-    gemm.ask_rows = (panels(gemm) > 1 || leaves_caches(4 * gemm.in.elements(), device)) &&
-                    gemm.depth_groups(gemm.grids[0]) <= gemm.chunk &&
-                    2 * gemm.block_rows * row_bytes + filter_bytes <= device.l2_bytes;
+    gemm.prefetch_rows = (panels(gemm) > 1 || leaves_caches(4 * gemm.in.elements(), device)) &&
+                         gemm.depth_groups(gemm.grids[0]) <= gemm.chunk &&
+                         2 * gemm.block_rows * row_bytes + filter_bytes <= device.l2_bytes;
   }
   split_threads(gemm, device);
   gemm.thread_bytes = thread_workspace(gemm);

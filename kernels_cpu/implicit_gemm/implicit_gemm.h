@@ -51,7 +51,7 @@ struct PixelGemm {
   std::int64_t panel_threads = 1;
   std::size_t thread_bytes = 0;  // workspace of one thread
   bool stream = false;           // streaming.h
-  bool ask_rows = false;         // of the next block, if they come from afar and both blocks fit L2
+  bool prefetch_rows = false;    // of the next block, if they come from afar and both blocks fit L2
   // The only grid is of backward_data, and the pixels between its own are to become zero.
   bool zeros_between = false;
 

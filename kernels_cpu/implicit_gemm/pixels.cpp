@@ -65,7 +65,7 @@ struct Scratch {
     // Of the last rows there are up to four smaller tiles; more entries are read ahead.
     const std::int64_t tiles = gemm.block_rows / gemm.tile.rows + 4;
     groups = reinterpret_cast<const float**>(
-        take(std::size_t(tiles * gemm.chunk + kGroupsAhead) * sizeof(float*)));
+        take(std::size_t(tiles * gemm.chunk + kPrefetchGroups) * sizeof(float*)));
     const std::int64_t floats =
         gemm.plain_in() ? gemm.plain.floats() : gemm.block_rows * gemm.chunk * kBlock;
     panel = reinterpret_cast<float*>(take(std::size_t(floats) * sizeof(float)));
@@ -189,7 +189,7 @@ struct PanelJob {
   std::int64_t group_depth;   // of a plain input, as is
   std::ptrdiff_t row_stride;  // this; else both are kBlock
   const float* b;
-  std::int64_t asked;
+  std::int64_t prefetched;
   std::ptrdiff_t plane;
   std::int64_t groups, last_depth;  // steps of the last group
   TileOutput output;
@@ -198,18 +198,18 @@ struct PanelJob {
 
 // And of each tile, as arguments: what has just been written to memory is there too late for a
 // tile's first loads, by 20 cycles of 14 x 32 and 40 of 8 x 48 (Zen 4).
-//   a: where the rows of each group lie, and of kGroupsAhead to come;
+//   a: where the rows of each group lie, and of kPrefetchGroups to come;
 //   row_out: where its rows go;
-//   ahead: what is asked for on the side, or null. TileKind::blocked: the next panel's B.
-//          asks_rows: of the rows as far on in the next block, the first of `asked` groups, the
-//          others `plane` floats apart.
+//   prefetch: what is prefetched on the side, or null. TileKind::blocked: the next panel's B.
+//          prefetches_rows: of the rows as far on in the next block, the first of `prefetched`
+//          groups, the others `plane` floats apart.
 using GroupsOfA = const float* const*;
 
-enum class TileKind { plain, blocked, asks_rows };  // of the input
+enum class TileKind { plain, blocked, prefetches_rows };  // of the input
 
 template <int kRows, int kVecs, TileKind kKind>
 HWY_NOINLINE void RunTile(const PanelJob& job, GroupsOfA a, const std::int64_t* row_out,
-                          const float* ahead) {
+                          const float* prefetch) {
   Tile<kRows, kVecs> tile;
   tile.SetZero();
   constexpr std::int64_t kCols = kVecs * kLanes;
@@ -223,14 +223,15 @@ HWY_NOINLINE void RunTile(const PanelJob& job, GroupsOfA a, const std::int64_t* 
   // after the other (8 x 48, 16 deep: 430 -> 413 cycles on Zen 4).
   constexpr int kHalf = kRows * kVecs >= 24 ? kRows / 2 : kRows;
   const std::int64_t whole = !kStraight && job.groups > 0 ? job.groups - 1 : job.groups;
-  if constexpr (kKind == TileKind::asks_rows) {
-    const std::int64_t done = std::min(job.asked, whole);
-    tile.template MultiplyAddAhead<kBlock>(a, {job.b, kCols, kLanes}, done, ahead, job.plane);
-    tile.template MultiplyAddAhead<kBlock>(a + done, {job.b + done * kBlock * kCols, kCols, kLanes},
-                                           whole - done);
+  if constexpr (kKind == TileKind::prefetches_rows) {
+    const std::int64_t done = std::min(job.prefetched, whole);
+    tile.template MultiplyAddPrefetching<kBlock>(a, {job.b, kCols, kLanes}, done, prefetch,
+                                                 job.plane);
+    tile.template MultiplyAddPrefetching<kBlock>(
+        a + done, {job.b + done * kBlock * kCols, kCols, kLanes}, whole - done);
   } else {
-    tile.template MultiplyAddAhead<kBlock, 0, kRows, kCols>(a, {job.b, kCols, kLanes}, whole, ahead,
-                                                            kBlock * kCols);
+    tile.template MultiplyAddPrefetching<kBlock, 0, kRows, kCols>(a, {job.b, kCols, kLanes}, whole,
+                                                                  prefetch, kBlock * kCols);
   }
   a += whole;
   const PanelB b{job.b + whole * kBlock * kCols, kCols, kLanes};
@@ -246,30 +247,30 @@ HWY_NOINLINE void RunTile(const PanelJob& job, GroupsOfA a, const std::int64_t* 
 // Of 24 columns, rows from kFirst on, four at a time: 24 sums, six vectors of B and one of A.
 template <int kRows, int kFirst = 0>
 HWY_NOINLINE void RunFours(const PanelJob& job, GroupsOfA a, const std::int64_t* row_out,
-                           const float* ahead) {
+                           const float* prefetch) {
   constexpr int kLeft = kRows - kFirst, kParts = (kLeft + 3) / 4;
   constexpr int kOwn = (kLeft + kParts - 1) / kParts, kFours = 6;
   constexpr std::ptrdiff_t kAt = kFirst * kBlock;
   QuadTile<kOwn, kFours> tile;
   tile.SetZero();
   const float* b = job.b;
-  const auto multiply = [&](std::int64_t begin, std::int64_t end, auto&& ask) HWY_ATTR {
+  const auto multiply = [&](std::int64_t begin, std::int64_t end, auto&& prefetch) HWY_ATTR {
     for (std::int64_t g = begin; g < end; ++g, b += kBlock * 4 * kFours) {
-      ask(g);
-      tile.MultiplyAddGroupAhead(a[g] + kAt, b, a[g + kGroupsAhead] + kAt);
+      prefetch(g);
+      tile.MultiplyAddGroupPrefetching(a[g] + kAt, b, a[g + kPrefetchGroups] + kAt);
     }
   };
   const std::int64_t whole = std::max<std::int64_t>(job.groups - 1, 0);
-  const std::int64_t asked = ahead == nullptr ? 0 : std::min(job.asked, whole);
-  multiply(0, asked, [&](std::int64_t g) HWY_ATTR {
+  const std::int64_t prefetched = prefetch == nullptr ? 0 : std::min(job.prefetched, whole);
+  multiply(0, prefetched, [&](std::int64_t g) HWY_ATTR {
     for (int i = 0; i < kOwn; ++i)
-      __builtin_prefetch(ahead + g * job.plane + kAt + i * kBlock, 0, 2);
+      __builtin_prefetch(prefetch + g * job.plane + kAt + i * kBlock, 0, 2);
   });
-  multiply(asked, whole, [](std::int64_t) {});
+  multiply(prefetched, whole, [](std::int64_t) {});
   if (job.groups > 0) tile.MultiplyAdd(a[whole] + kAt, b, job.last_depth);
   auto rows = tile.Columns24();
   job.output.template StoreRows<0, kOwn, true>(rows, row_out + kFirst);
-  if constexpr (kFirst + kOwn < kRows) RunFours<kRows, kFirst + kOwn>(job, a, row_out, ahead);
+  if constexpr (kFirst + kOwn < kRows) RunFours<kRows, kFirst + kOwn>(job, a, row_out, prefetch);
 }
 
 // The same into plain NCHW, channel by channel; at most 4 of them, which the least panel holds.
@@ -294,28 +295,29 @@ HWY_NOINLINE void RunTileToPlain(PanelJob job, GroupsOfA a, const std::int64_t* 
 // Of a panel that may have kVecs vectors.
 template <int kRows, int kVecs, TileKind kKind>
 HWY_INLINE void DispatchVecs(const PanelJob& job, GroupsOfA a, const std::int64_t* row_out,
-                             const float* ahead) {
+                             const float* prefetch) {
   if (kLanes == kBlock && kVecs == 2 && job.channels <= kLanes)
-    return RunTile<kRows, 1, kKind>(job, a, row_out, ahead);
+    return RunTile<kRows, 1, kKind>(job, a, row_out, prefetch);
   if constexpr (kLanes == 16 && kVecs == 2 && kKind != TileKind::plain) {
-    if (job.channels <= 24) return RunFours<kRows>(job, a, row_out, ahead);  // PixelGemm::in_fours
+    if (job.channels <= 24)
+      return RunFours<kRows>(job, a, row_out, prefetch);  // PixelGemm::in_fours
   }
-  RunTile<kRows, kVecs, kKind>(job, a, row_out, ahead);
+  RunTile<kRows, kVecs, kKind>(job, a, row_out, prefetch);
 }
 template <int kRows, int kMostRows, int kVecs>
 HWY_INLINE void DispatchTile(const PanelJob& job, GroupsOfA a, const std::int64_t* row_out,
-                             const float* ahead, bool plain_in, bool plain_out) {
+                             const float* prefetch, bool plain_in, bool plain_out) {
   constexpr bool kLarge = kRows >= std::min(kMostRows, kTileRows);
   if (plain_out)
     RunTileToPlain<kRows>(job, a, row_out);
   else if (plain_in)
     DispatchVecs<kRows, kVecs, TileKind::plain>(job, a, row_out, nullptr);
-  else if (kLarge && job.asked > 0)
-    DispatchVecs<kRows, kVecs, kLarge ? TileKind::asks_rows : TileKind::blocked>(job, a, row_out,
-                                                                                 ahead);
+  else if (kLarge && job.prefetched > 0)
+    DispatchVecs<kRows, kVecs, kLarge ? TileKind::prefetches_rows : TileKind::blocked>(
+        job, a, row_out, prefetch);
   else
     DispatchVecs<kRows, kVecs, TileKind::blocked>(job, a, row_out,
-                                                  job.asked == 0 ? ahead : nullptr);
+                                                  job.prefetched == 0 ? prefetch : nullptr);
 }
 
 // In tiles of at most kMostRows rows by kVecs vectors: gemm.tile.
@@ -331,8 +333,8 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
   const RowTable& rows = scratch.rows;
   FillRows(gemm, grid, begin, end - begin, rows);
 
-  // The first panel reads the block from memory, which the others would leave idle: each asks for a
-  // share of the groups of the next block.
+  // The first panel reads the block from memory, which the others would leave idle: each prefetches
+  // a share of the groups of the next block.
   const std::int64_t image_pixels = grid.h * grid.w;
   const auto next_rows = [&](std::int64_t first) {
     const std::int64_t row = end + first;
@@ -360,7 +362,7 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
         tile_groups += gathered.size();
       });
       // After the last tile comes the first one again, for the next panel.
-      for (int i = 0; i < kGroupsAhead; ++i) tile_groups[i] = scratch.groups[i];
+      for (int i = 0; i < kPrefetchGroups; ++i) tile_groups[i] = scratch.groups[i];
     }
     const PhaseScope scope(recorder, 1);
     for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
@@ -390,16 +392,17 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
       if (gemm.zeros_between && first_chunk)
         ZeroBetween(gemm.out, gemm.out_step_h, gemm.out_step_w, {begin / grid.w, end / grid.w},
                     ceil_div(channels, kBlock), data.out + out_at, data.stream);
-      const Range asked = share(gemm.ask_rows ? groups : 0, panel - panels.begin, panels.size());
-      job.asked = asked.size();
+      const Range prefetched =
+          share(gemm.prefetch_rows ? groups : 0, panel - panels.begin, panels.size());
+      job.prefetched = prefetched.size();
       GroupsOfA tile_a = scratch.groups;
       ForEachTile<kMostRows>(end - begin, [&](auto n, std::int64_t first) HWY_ATTR {
-        const float* ahead = nullptr;
-        if (job.asked > 0)
-          ahead = next_rows(first) + asked.begin * job.plane;
+        const float* prefetch = nullptr;
+        if (job.prefetched > 0)
+          prefetch = next_rows(first) + prefetched.begin * job.plane;
         else if (first + n.value == end - begin && panel + 1 < panels.end)  // the last tile
-          ahead = job.b + groups * gemm.group_depth * kCols;
-        DispatchTile<n.value, kMostRows, kVecs>(job, tile_a, rows.out + first, ahead, plain_in,
+          prefetch = job.b + groups * gemm.group_depth * kCols;
+        DispatchTile<n.value, kMostRows, kVecs>(job, tile_a, rows.out + first, prefetch, plain_in,
                                                 plain_out);
         tile_a += gathered.size();
       });

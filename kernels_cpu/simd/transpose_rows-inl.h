@@ -21,7 +21,7 @@ HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
 // held[row][i] = from[row][i] of up to kTileCols rows, row_step floats apart, and as many floats of
-// each. What follows in each row is asked for.
+// each. What follows in each row is prefetched.
 HWY_INLINE void HoldRows(const float* from, std::int64_t row_step, std::int64_t rows,
                          std::int64_t floats, float* held) {
   for (std::int64_t row = 0; row < rows; ++row) {

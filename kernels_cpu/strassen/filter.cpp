@@ -67,7 +67,7 @@ struct Side {
   }
 };
 
-// kInPlace: products read the quadrants where they are. Each pair asks for its own in the next
+// kInPlace: products read the quadrants where they are. Each pair prefetches its own in the next
 // plane: all come from memory, where the machine foresees nothing beyond a page.
 template <class Sums, bool kInPlace>
 void MakeSums(const Side& s, std::int64_t pairs, std::int64_t block) {
@@ -100,7 +100,7 @@ PanelB PanelOf(const StrassenFilter& f, const Side& b, int m, std::int64_t panel
 }
 
 // Adds the products of a block to their sums, which have left L2 since they were last here: each
-// tile asks for its own before it begins.
+// tile prefetches its own before it begins.
 void MultiplySums(const StrassenFilter& f, const Side& a, const Side& b, std::int64_t pairs,
                   bool first, float* products) {
   const std::int64_t channels = a.groups * kBlock;

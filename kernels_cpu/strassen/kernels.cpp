@@ -62,12 +62,12 @@ void MakeOperands(const StrassenGemm& gemm, const float* in, const std::int64_t*
       }
 }
 
-// A quadrant's pixels of the tile that comes next: group g's are asked for at group g.
+// A quadrant's pixels of the tile that comes next: group g's are prefetched at group g.
 struct NextRows {
   const float* in;
   const std::int64_t* in_at;
   std::int64_t rows, plane;
-  HWY_INLINE void Ask(std::int64_t g) const {
+  HWY_INLINE void Step(std::int64_t g) const {
     for (std::int64_t i = 0; i < rows; ++i) hwy::Prefetch(in + in_at[i] + g * plane);
   }
 };
@@ -92,14 +92,15 @@ struct TileJob {
   }
 };
 
-template <int kRows, class What>
-HWY_INLINE void Multiply(const TileJob& job, Operand k, Tile<kRows>& tile, const What& ahead) {
+template <int kRows, class Prefetch>
+HWY_INLINE void Multiply(const TileJob& job, Operand k, Tile<kRows>& tile,
+                         const Prefetch& prefetch) {
   tile.template MultiplyAdd<kBlock>(
       {job.a + k * job.groups * kRows * kBlock, kBlock, kRows * kBlock},
-      PanelB{job.b + k * job.b_step}, job.groups, ahead);
+      PanelB{job.b + k * job.b_step}, job.groups, prefetch);
 }
 
-// next(quadrant of A) asks for what comes next.
+// next(quadrant of A) prefetches what comes next.
 template <int kRows, class Next>
 HWY_NOINLINE void RunTile(const TileJob& job, const Next& next) {
   Tile<kRows> tile;
@@ -111,17 +112,17 @@ HWY_NOINLINE void RunTile(const TileJob& job, const Next& next) {
   tile.SetZero();
   Multiply(job, kA11, tile, next(0));
   tile.Put(u[0], kTileCols, false);
-  Multiply(job, kA12, tile, NothingAhead());
+  Multiply(job, kA12, tile, NoPrefetch());
   job.Quadrant(false, false).Store(tile, job.out_at);
   load(u[0]);
   Multiply(job, kS2, tile, next(1));
   tile.Put(u[0], kTileCols, false);  // U2
-  Multiply(job, kS3, tile, NothingAhead());
+  Multiply(job, kS3, tile, NoPrefetch());
   tile.Put(u[1], kTileCols, false);  // U3
   Multiply(job, kA22, tile, next(2));
   job.Quadrant(false, true).Store(tile, job.out_at);
   tile.SetZero();
-  Multiply(job, kS1, tile, NothingAhead());
+  Multiply(job, kS1, tile, NoPrefetch());
   tile.Put(u[0], kTileCols, true);  // U2 + S1 T1
   tile.Put(u[1], kTileCols, true);  // C22
   load(u[0]);

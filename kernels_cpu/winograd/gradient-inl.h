@@ -40,7 +40,7 @@ void TransformGradient(const Shape& s, const float* dy, float* m, std::int64_t f
                NestedRun<Filter, M, kRunTiles>(
                    count,
                    [&](int c, Vec* x) HWY_ATTR {
-                     if (s.ask_ahead) pixels.template AskAhead<M>(plane, c);
+                     if (s.prefetch_input) pixels.template PrefetchColumn<M>(plane, c);
                      pixels.Load(plane, c, x);
                    },
                    [&](int t, int i, const Vec* y) HWY_ATTR {
@@ -53,8 +53,8 @@ void TransformGradient(const Shape& s, const float* dy, float* m, std::int64_t f
 
 // S += V^T M for one point and chunk: channels x tiles by tiles x columns. Tiles go in parts for
 // which M stays in L1 while all channels pass. S, of all points, has left L2 since it was last
-// here: its lines are asked for before the product that is added to them. V and M of the next
-// point lie next_v and next_m floats on: in each channel block one row tile asks for V, the other
+// here: its lines are prefetched before the product that is added to them. V and M of the next
+// point lie next_v and next_m floats on: in each channel block one row tile prefetches V, the other
 // for a vector of M.
 template <int kVecs>
 HWY_NOINLINE void MultiplyTransposed(const float* v, std::ptrdiff_t block_step,
@@ -73,9 +73,9 @@ HWY_NOINLINE void MultiplyTransposed(const float* v, std::ptrdiff_t block_step,
       const std::int64_t block = row / kBlock;
       const float* const a = v + block * block_step + own.begin * kBlock;
       const float* const b = m + own.begin * kCols;
-      const AheadToL2 next = row % kBlock < kFilterRows
-                                 ? AheadToL2{a + next_v, kBlock}
-                                 : AheadToL2{b + next_m + block % kVecs * kLanes, kCols};
+      const PrefetchToL2 next = row % kBlock < kFilterRows
+                                    ? PrefetchToL2{a + next_v, kBlock}
+                                    : PrefetchToL2{b + next_m + block % kVecs * kLanes, kCols};
       sum.template MultiplyAdd<1>({a + row % kBlock, 1, kBlock}, {b, kCols}, own.end - own.begin,
                                   next);
       sum.Put(to, kCols, !first || part > 0);

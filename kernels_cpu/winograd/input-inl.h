@@ -67,7 +67,7 @@ void TransformInput(const Shape& s, const float* in, float* v, Range block, Rang
           NestedRun<Input, M, kRunTiles>(
               count,
               [&](int c, Vec* x) HWY_ATTR {
-                if (s.ask_ahead) pixels.template AskAhead<M>(plane + part, c);
+                if (s.prefetch_input) pixels.template PrefetchColumn<M>(plane + part, c);
                 pixels.Load(plane + part, c, x);
               },
               StoreRows<T>(to, point, stream));

@@ -38,7 +38,7 @@ struct VectorColumns {
     HWY_INLINE void Add(const float* a, const float* u, std::int64_t channels, const float* next) {
       const PanelB panel{u, kCols};
       if (channels >= kBlock)
-        this->template MultiplyAddGroupAhead<kBlock>(a, panel, next);
+        this->template MultiplyAddGroupPrefetching<kBlock>(a, panel, next);
       else
         this->MultiplyAdd(&a, kBlock, panel, 1, channels);
     }
@@ -52,7 +52,7 @@ struct FourColumns {
   struct Tile : QuadTile<kRows, kFours> {
     HWY_INLINE void Add(const float* a, const float* u, std::int64_t channels, const float* next) {
       if (channels >= kBlock)
-        this->MultiplyAddGroupAhead(a, u, next);
+        this->MultiplyAddGroupPrefetching(a, u, next);
       else
         this->MultiplyAdd(a, u, channels);
     }
@@ -61,8 +61,8 @@ struct FourColumns {
 
 // M = V U for one point and panel: tiles x channels by channels x columns. Channels go in parts for
 // which U stays in L1 while all tiles pass; meanwhile the panel that comes next is fetched into L2,
-// evenly spread, for its first touch would wait at each page. Each channel block asks for V of the
-// next, or of the next point: all rows of a tile at once would wait for L2.
+// evenly spread, for its first touch would wait at each page. Each channel block prefetches V of
+// the next, or of the next point: all rows of a tile at once would wait for L2.
 template <class Columns>
 HWY_NOINLINE void Multiply(const float* v, const float* next_v, std::ptrdiff_t block_step,
                            std::int64_t channels, const float* u, const float* next_u,
@@ -128,7 +128,7 @@ void TransformOutput(const Shape& s, const WinogradOperands& data, const float* 
     NestedTiles<Output, kRunTiles>(
         count,
         [&](int tile, int r, Vec* x) HWY_ATTR {
-          // A store whose line is missing holds up those behind it: all are asked for here, spread
+          // A store whose line is missing holds up those behind it: all are prefetched here, spread
           // over the first half of the transform.
           if (!data.stream && r < M)
             for (int i = 0; i < M; ++i)

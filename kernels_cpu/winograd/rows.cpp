@@ -30,8 +30,8 @@ using RowTransforms = Transforms<Rows::m, Rows::r, ScaledSide::filter>;
 // take 18.
 constexpr int kRowTiles = 4;
 constexpr int kPoints = kLanes == 16 ? 6 : 3;
-// Pixels that y's lines are asked for before they are stored to: some 800 cycles.
-constexpr int kAhead = 4 * kRowTiles * Rows::m;
+// Pixels that y's lines are prefetched before they are stored to: some 800 cycles.
+constexpr int kPrefetchPixels = 4 * kRowTiles * Rows::m;
 
 // One row of one channel of V. Position k of tile i is pixel m i + k, and so one of those with that
 // remainder: `line` takes the padded row, and what follows it the m kinds of pixels apart.
@@ -94,10 +94,10 @@ HWY_NOINLINE void RowTiles(const Rows& s, const WinogradOperands& data, const fl
   const std::ptrdiff_t row_step = s.v_row();
   const std::ptrdiff_t channel_step = (s.v_rows() - Rows::r) * row_step;  // from its last row
   const bool whole = pixels == kTiles * Rows::m, relu = p.epilogue.relu;
-  // A store that waits for its line holds up those behind it: asks for lines some tiles before.
+  // A store that waits for its line holds up those behind it: prefetches lines some tiles before.
   if (!data.stream)
     for (int i = 0; i < kTiles * Rows::m * kBlock; i += 16)
-      __builtin_prefetch(data.out + to + kAhead * kBlock + i, 1);
+      __builtin_prefetch(data.out + to + kPrefetchPixels * kBlock + i, 1);
   const std::int64_t left = p.k - k;
   Vec bias = hn::Zero(F32());
   if (data.bias != nullptr && left > 0)

@@ -83,14 +83,15 @@ struct Pixels {
                               std::int64_t block) {
     return at.mosaic * s.grid_h * s.grid_w * ImageStep(t) + block * t.h * t.w * kBlock;
   }
-  // Asks for the last kNew rows, which no tile above has read, of a column some way on: after the
+  // Prefetches the last kNew rows, which no tile above has read, of a column some way on: after the
   // line's end, of the tiles below. To L2 first, which waits for more of memory's lines than L1
   // can.
   template <int kNew>
-  HWY_INLINE void AskAhead(const float* plane, int j) const {
+  HWY_INLINE void PrefetchColumn(const float* plane, int j) const {
     if (!rows.whole || columns.at[j] < 0) return;
-    Ask<kNew, 2>(plane, columns.at[j] + std::min<std::ptrdiff_t>(40 * kStride * kBlock, line));
-    Ask<kNew, 3>(plane, columns.at[j] + 8 * kStride * kBlock);
+    PrefetchNewRows<kNew, 2>(plane,
+                             columns.at[j] + std::min<std::ptrdiff_t>(40 * kStride * kBlock, line));
+    PrefetchNewRows<kNew, 3>(plane, columns.at[j] + 8 * kStride * kBlock);
   }
   // Column j of a plane, zero where there is no pixel.
   HWY_INLINE void Load(const float* plane, int j, Vec* x) const {
@@ -110,7 +111,7 @@ struct Pixels {
 
  private:
   template <int kNew, int kCache>
-  HWY_INLINE void Ask(const float* plane, std::ptrdiff_t column) const {
+  HWY_INLINE void PrefetchNewRows(const float* plane, std::ptrdiff_t column) const {
     const std::ptrdiff_t step = rows.at[1] - rows.at[0];
     if (column >= line) column += kNew * step - line;
     const float* const from = plane + rows.at[kRows - kNew] + column;

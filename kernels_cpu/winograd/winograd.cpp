@@ -151,7 +151,7 @@ WinogradShape shape_of(const ConvProblem& p, std::int64_t m, bool fused, const D
   s.epilogue = p.epilogue;
   s.accumulate = p.accumulate;
   s.threads = device.threads;
-  s.ask_ahead = in_bytes(s) > double(s.threads * device.l2_bytes);
+  s.prefetch_input = in_bytes(s) > double(s.threads * device.l2_bytes);
   s.tile = tile_shape();
   // Longer sums err more: 6.3e-6 instead of 4.4e-6 for F(6,3) with 256 (measured).
   s.depth = std::min<std::int64_t>(device.l1_bytes / 2 / (4 * s.tile.cols), 128);

@@ -84,12 +84,12 @@ struct WinogradShape {
   // some channels at a time, which meet the block and are forgotten: nothing is packed. The block
   // is shared, or with `panels` each thread's own.
   bool fused = false;
-  std::int64_t block = 0;  // tiles transformed at a time
-  bool stream = false;     // results past the caches: lines of them need not be read first
-  bool ask_ahead = false;  // for the input: what comes from afar the machine foresees too late
-  std::int64_t depth = 1;  // of a product before its operand leaves L1
-  std::int64_t chunk = 1;  // channel blocks whose sums, or filters if fused, stay in L2
-  TileShape tile;          // of the product
+  std::int64_t block = 0;       // tiles transformed at a time
+  bool stream = false;          // results past the caches: lines of them need not be read first
+  bool prefetch_input = false;  // for the input: what comes from afar the machine foresees too late
+  std::int64_t depth = 1;       // of a product before its operand leaves L1
+  std::int64_t chunk = 1;       // channel blocks whose sums, or filters if fused, stay in L2
+  TileShape tile;               // of the product
 
   std::int64_t t() const { return m + r - 1; }
   std::int64_t points() const { return t() * t(); }
