@@ -15,10 +15,32 @@
 
 namespace convlab {
 
-// Why an algorithm does not take a problem: one clause, lower case, no full stop, with the number
-// that decides ("needs stride 1, has 2x2").
+// The property of a problem, or of the device, that an algorithm does not take.
+enum class Field : std::uint8_t {
+  dtype,
+  pass,
+  layout,
+  filter,  // R and S
+  stride,
+  dilation,
+  groups,
+  padding,
+  channels,  // C and K
+  image,     // H and W, P and Q
+  size,      // elements, or how many of something a kernel counts
+  epilogue,
+  library,  // of a vendor: absent, or without such a convolution
+  device,
+};
+
+// Why an algorithm does not take a problem. {Field::stride, "stride 1", "2x2"} reads "needs stride
+// 1, has 2x2"; without `has` it reads "needs stride 1". Clauses without full stop.
 struct Refusal {
-  std::string reason;
+  Field field;
+  std::string needs;
+  std::string has = {};
+
+  std::string reason() const { return "needs " + needs + (has.empty() ? "" : ", has " + has); }
 };
 
 enum class Origin : std::uint8_t { own, vendor };
@@ -30,6 +52,7 @@ struct AlgoInfo {
   Origin origin = Origin::own;
   std::string summary;                 // one line for `convlab list`
   std::vector<std::string> libraries;  // names in DeviceInfo::libraries that it depends on
+  std::string family;  // of several algorithms, "winograd"; empty: it is the only one
 };
 
 // Pointers for one run. Which are read depends on the pass and the epilogue; the rest are ignored.

@@ -1,33 +1,48 @@
-// The tunable choices of one algorithm, as text and as numbers.
+// The tunable choices of one algorithm.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
+
+#include "conv/text/names.h"
 
 namespace convlab {
 
-// Ordered name=integer pairs; prints as "tile=4,rows=14", empty as "". Round-trips through text,
-// which is how the store and the tables hold it.
+// A whole number, or the name of one of several ways: letters, digits and _, no digit first.
+using ConfigValue = std::variant<std::int64_t, std::string>;
+
+// Ordered name=value pairs; prints as "tile=4,schedule=shared", empty as "". Round-trips through
+// text, which is how the store and the tables hold it.
 class Config {
  public:
   Config() = default;
-  Config(std::initializer_list<std::pair<std::string, std::int64_t>> values) : values_(values) {}
+  Config(std::initializer_list<std::pair<std::string, ConfigValue>> values) : values_(values) {}
 
   static Config parse(std::string_view text);  // throws InputError
   std::string text() const;
 
   bool has(std::string_view name) const;
-  std::int64_t get(std::string_view name) const;  // throws InputError when absent
-  void set(std::string name, std::int64_t value);
+  // Throw InputError when it is absent, or of the other kind.
+  std::int64_t get(std::string_view name) const;
+  const std::string& choice(std::string_view name) const;
+  // The same as an enumerator whose values are positions in `names`; InputError lists those.
+  template <class Enum, std::size_t N>
+  Enum choice(std::string_view name, const std::array<std::string_view, N>& names) const {
+    return Enum(index_of_name(name, choice(name), names));
+  }
+  void set(std::string name, ConfigValue value);
   const auto& values() const { return values_; }
 
   friend bool operator==(const Config&, const Config&) = default;
 
  private:
-  std::vector<std::pair<std::string, std::int64_t>> values_;
+  const ConfigValue* find(std::string_view name) const;  // null when absent
+  std::vector<std::pair<std::string, ConfigValue>> values_;
 };
 
 }  // namespace convlab

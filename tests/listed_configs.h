@@ -29,6 +29,8 @@ inline std::vector<Config> spoilt(const std::vector<Config>& listed) {
         all.push_back(config);
         all.back().set(name, other);
       }
+      all.push_back(config);
+      all.back().set(name, "nosuch");
       Config less;
       for (const auto& [kept, number] : config.values())
         if (kept != name) less.set(kept, number);

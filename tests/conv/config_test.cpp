@@ -8,7 +8,8 @@ namespace convlab {
 namespace {
 
 TEST(Config, RoundTripsThroughText) {
-  for (const char* text : {"", "tile=4", "tile=4,rows=14", "z=-1,a=9223372036854775807"})
+  for (const char* text : {"", "tile=4", "tile=4,rows=14", "schedule=own,tile=4", "math=tf32x3",
+                           "z=-1,a=9223372036854775807"})
     EXPECT_EQ(Config::parse(text).text(), text);
 }
 
@@ -21,15 +22,35 @@ TEST(Config, KeepsOrderAndReplacesInPlace) {
   EXPECT_THROW(config.get("block"), InputError);
 }
 
+TEST(Config, NamesOneOfSeveralChoices) {
+  enum class Schedule { own, shared };
+  constexpr std::array<std::string_view, 2> names{"own", "shared"};
+  const Config config = Config::parse("tile=4,schedule=shared");
+  EXPECT_EQ(config, (Config{{"tile", 4}, {"schedule", "shared"}}));
+  EXPECT_EQ(config.choice("schedule"), "shared");
+  EXPECT_EQ(config.choice<Schedule>("schedule", names), Schedule::shared);
+  EXPECT_THROW(config.get("schedule"), InputError);
+  EXPECT_THROW(config.choice("tile"), InputError);
+  EXPECT_THROW(config.choice("block"), InputError);
+  try {
+    Config::parse("schedule=shard").choice<Schedule>("schedule", names);
+    FAIL();
+  } catch (const InputError& e) {
+    EXPECT_STREQ(e.what(), "unknown schedule 'shard': expected one of own, shared");
+  }
+}
+
 TEST(Config, RefusesMalformedText) {
-  for (const char* text : {"tile", "tile=", "=4", "tile=4,", ",tile=4", "tile=4x", "tile=4,tile=5",
-                           "tile=99999999999999999999"})
+  for (const char* text : {"tile", "tile=", "=4", "tile=4,", ",tile=4", "tile=4x", "tile=x-y",
+                           "tile=X", "tile=4,tile=5", "tile=99999999999999999999"})
     EXPECT_THROW(Config::parse(text), InputError) << text;
 }
 
 TEST(Config, TakesOnlyNamesThatItsTextCanHold) {
   Config config;
   for (const char* name : {"", "a=b", "a,b"}) EXPECT_THROW(config.set(name, 1), InputError) << name;
+  for (const char* value : {"", "4x", "a=b", "a,b", "A"})
+    EXPECT_THROW(config.set("schedule", value), InputError) << value;
 }
 
 }  // namespace
