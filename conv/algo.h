@@ -52,7 +52,7 @@ struct AlgoInfo {
   Origin origin = Origin::own;
   std::string summary;                 // one line for `convlab list`
   std::vector<std::string> libraries;  // names in DeviceInfo::libraries that it depends on
-  std::string family;  // of several algorithms, "winograd"; empty: it is the only one
+  std::string family = {};  // of several algorithms, "winograd"; empty: it is the only one
 };
 
 // Pointers for one run. Which are read depends on the pass and the epilogue; the rest are ignored.
