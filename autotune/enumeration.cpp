@@ -29,15 +29,16 @@ void require_memory(const ConvProblem& problem, const DeviceInfo& device) {
                                  show_bytes(std::int64_t(there))));
 }
 
-// An algorithm that takes the problem in no layout says why once. Where layouts are refused for
+struct RefusedLayouts {
+  Layouts layouts;
+  Refusal refusal;
+};
+
+// An algorithm that takes the problem in no layout says why once. If layouts are refused for
 // different reasons, the one that is not about the layout would remain if the layout were right.
-Candidate best_refusal(const std::vector<Candidate>& refused) {
-  for (const Candidate& c : refused) {
-    const bool about_layout = c.reason.find("layout") != std::string::npos ||
-                              c.reason.find(to_string(c.x_layout)) != std::string::npos ||
-                              c.reason.find(to_string(c.y_layout)) != std::string::npos;
-    if (!about_layout) return c;
-  }
+const RefusedLayouts& best_refusal(const std::vector<RefusedLayouts>& refused) {
+  for (const RefusedLayouts& r : refused)
+    if (r.refusal.field != Field::layout) return r;
   return refused.front();
 }
 
@@ -84,22 +85,24 @@ void Enumeration::fill(TuningEntry& entry, bool quick) const {
       entry.unlisted = true;
       continue;
     }
-    std::vector<Candidate> refused;
+    std::vector<RefusedLayouts> refused;
     bool taken = false;
     for (const Layouts& layouts : layouts_of(entry.problem)) {
       const ConvProblem problem = with_layouts(entry.problem, layouts);
-      if (const std::optional<Refusal> refusal = algo->refuse(problem, device_)) {
-        Candidate c = new_candidate(*algo, layouts, options_.cache, device_.info());
-        c.status = Status::refused;
-        c.reason = refusal->reason;
-        refused.push_back(std::move(c));
+      if (std::optional<Refusal> refusal = algo->refuse(problem, device_)) {
+        refused.push_back({layouts, *std::move(refusal)});
         continue;
       }
       taken = true;
       for (Config& config : algo->configs(problem, device_))
         add(entry, *algo, problem, std::move(config));
     }
-    if (!taken && !refused.empty()) entry.candidates.push_back(best_refusal(refused));
+    if (taken || refused.empty()) continue;
+    const auto& [layouts, refusal] = best_refusal(refused);
+    Candidate c = new_candidate(*algo, layouts, options_.cache, device_.info());
+    c.status = Status::refused;
+    c.reason = refusal.reason();
+    entry.candidates.push_back(std::move(c));
   }
 }
 

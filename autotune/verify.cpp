@@ -338,7 +338,7 @@ Operands::Verdict check_candidate(const ConvAlgo& algo, const ConvProblem& probl
                                   Device& device, Stream& stream, double max_error) {
   validate_limits(max_error, {});
   if (const auto refusal = algo.refuse(problem, device))
-    return {Status::refused, refusal->reason, 0};
+    return {Status::refused, refusal->reason(), 0};
   try {
     Operands operands(reference, problem, device, stream);
     GuardedBuffer workspace;

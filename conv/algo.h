@@ -34,13 +34,14 @@ enum class Field : std::uint8_t {
 };
 
 // Why an algorithm does not take a problem. {Field::stride, "stride 1", "2x2"} reads "needs stride
-// 1, has 2x2"; without `has` it reads "needs stride 1". Clauses without full stop.
+// 1, has 2x2"; without `has` it reads "needs stride 1"; without `needs` it is a library's own word,
+// `has`. Clauses without full stop.
 struct Refusal {
   Field field;
   std::string needs;
   std::string has = {};
 
-  std::string reason() const { return "needs " + needs + (has.empty() ? "" : ", has " + has); }
+  std::string reason() const;
 };
 
 enum class Origin : std::uint8_t { own, vendor };

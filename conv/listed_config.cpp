@@ -13,7 +13,7 @@ std::unique_ptr<ConvPlan> plan_listed(const ConvAlgo& algo, const ConvProblem& p
                                       const Config& config, Device& device) {
   if (const auto refusal = algo.refuse(problem, device))
     throw InputError(
-        fmt::format("{} refuses {}: {}", algo.info().id, to_text(problem), refusal->reason));
+        fmt::format("{} refuses {}: {}", algo.info().id, to_text(problem), refusal->reason()));
   ConvProblem plain = problem, adding = problem;
   plain.epilogue = adding.epilogue = {};
   plain.accumulate = false;

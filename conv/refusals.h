@@ -1,11 +1,19 @@
 // What several algorithms refuse, on every device.
 #pragma once
 
+#include <initializer_list>
 #include <optional>
+#include <string>
 
 #include "conv/algo.h"
 
 namespace convlab {
+
+// "3x3": a height and a width, for a refusal.
+std::string extent(std::int64_t height, std::int64_t width);
+
+std::optional<Refusal> refuse_all_but(std::initializer_list<DType>, const ConvProblem&);
+std::optional<Refusal> refuse_groups(const ConvProblem&);
 
 // Strides, dilation and groups: what transforms of neighbouring pixels cannot do.
 std::optional<Refusal> refuse_all_but_dense(const ConvProblem&);
@@ -16,6 +24,9 @@ Layout blocked_layout(const DeviceInfo&);
 
 // All but that one, for x or y.
 std::optional<Refusal> refuse_all_but_blocked(const ConvProblem&, const DeviceInfo&);
+
+// Unlike layouts of x and y.
+std::optional<Refusal> refuse_two_layouts(const ConvProblem&);
 
 // All but NCHW and NHWC, for x or y.
 std::optional<Refusal> refuse_blocked_layouts(const ConvProblem&);

@@ -11,7 +11,7 @@ std::optional<Refusal> refuse_missing_libraries(const AlgoInfo& info) {
   const auto missing = missing_cuda_libraries();
   for (const std::string& library : info.libraries)
     if (const auto found = missing.find(library); found != missing.end())
-      return Refusal{found->second};
+      return Refusal{Field::library, {}, found->second};
   return {};
 }
 

@@ -148,7 +148,7 @@ class ConvOp : public Op {
     if (const auto refusal = refuse(problem))
       throw InputError(fmt::format("the plan has {} for {}, which refuses x in {} and y in {}: {}",
                                    plan.algo, to_string(problem.pass), to_string(problem.x_layout),
-                                   to_string(problem.y_layout), refusal->reason));
+                                   to_string(problem.y_layout), refusal->reason()));
     auto conv = std::make_unique<BatchedConv>(algo(plan), problem, plan, context_.device);
     std::size_t& workspace =
         problem.pass == Pass::forward ? needs_.forward_workspace : needs_.backward_workspace;

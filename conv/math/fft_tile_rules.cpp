@@ -12,11 +12,12 @@
 namespace convlab {
 
 std::optional<Refusal> refuse_tiled_fft(const ConvProblem& p, std::int64_t largest_tile) {
-  if (p.dtype != DType::f32) return Refusal{fmt::format("needs f32, has {}", to_string(p.dtype))};
+  if (auto refusal = refuse_all_but({DType::f32}, p)) return refusal;
   if (auto refusal = refuse_all_but_dense(p)) return refusal;
   const std::int64_t most = largest_filter(largest_tile);
   if (std::max(p.r, p.s) > most)
-    return Refusal{fmt::format("needs a filter of at most {0}x{0}, has {1}x{2}", most, p.r, p.s)};
+    return Refusal{Field::filter, fmt::format("a filter of at most {0}x{0}", most),
+                   extent(p.r, p.s)};
   return {};
 }
 

@@ -530,18 +530,18 @@ class Direct : public ConvAlgo {
   const AlgoInfo& info() const noexcept override { return info_; }
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
-    if (p.dtype != DType::f32 && p.dtype != DType::f64)
-      return Refusal{fmt::format("needs f32 or f64, has {}", to_string(p.dtype))};
+    if (auto refusal = refuse_all_but({DType::f32, DType::f64}, p)) return refusal;
     const Layout blocked = blocked_layout(device.info());
     for (const Layout layout : {p.x_layout, p.y_layout})
       if (is_blocked(layout) && layout != blocked)
-        return Refusal{fmt::format("blocks channels as {} on this instruction set, not {}",
-                                   to_string(blocked), to_string(layout))};
+        return Refusal{Field::layout, fmt::format("{} on this instruction set", to_string(blocked)),
+                       std::string(to_string(layout))};
     if (path_of(p) == Path::plain && p.x_layout != p.y_layout)
-      return Refusal{fmt::format(
-          "its plain loops take x and y in one layout, not {} and {} (register tiles need f32, "
-          "{} or nhwc in whole blocks, and groups of whole blocks)",
-          to_string(p.x_layout), to_string(p.y_layout), to_string(blocked))};
+      return Refusal{Field::layout,
+                     fmt::format("one layout for x and y, or f32, {} or nhwc in whole blocks, and "
+                                 "groups of whole blocks",
+                                 to_string(blocked)),
+                     fmt::format("{} and {}", to_string(p.x_layout), to_string(p.y_layout))};
     return {};
   }
 

@@ -5,7 +5,7 @@
 namespace convlab::cpu {
 namespace {
 
-constexpr const char* absent = "built without FFTW (CONVLAB_FFTW=OFF)";
+constexpr const char* absent = "a build without FFTW (CONVLAB_FFTW=OFF)";
 
 class FftAbsent final : public ConvAlgo {
  public:
@@ -14,12 +14,12 @@ class FftAbsent final : public ConvAlgo {
                                .version = 1,
                                .device = DeviceKind::cpu,
                                .origin = Origin::own,
-                               .summary = "whole-image FFT; " + std::string(absent),
+                               .summary = "whole-image FFT: " + std::string(absent),
                                .libraries = {}};
     return info;
   }
   std::optional<Refusal> refuse(const ConvProblem&, Device&) const override {
-    return Refusal{absent};
+    return Refusal{Field::library, "FFTW", absent};
   }
   std::vector<Config> configs(const ConvProblem&, Device&) const override { return {Config{}}; }
   bool deterministic(const ConvProblem&, const Config&) const override { return true; }

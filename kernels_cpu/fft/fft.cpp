@@ -528,14 +528,13 @@ class Fft final : public ConvAlgo {
   }
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
-    if (p.dtype != DType::f32 && p.dtype != DType::f64)
-      return Refusal{fmt::format("needs f32 or f64, has {}", to_string(p.dtype))};
+    if (auto refusal = refuse_all_but({DType::f32, DType::f64}, p)) return refusal;
     if (auto refusal = refuse_all_but_dense(p)) return refusal;
     if (auto refusal = refuse_blocked_layouts(p)) return refusal;
     constexpr std::int64_t longest = 1 << 15;  // FFTW counts in int
     if (std::max({p.h, p.w, p.r, p.s, p.p, p.q}) > longest)
-      return Refusal{fmt::format("needs images and filters of at most {0}x{0}, has {1}x{2}",
-                                 longest, std::max({p.h, p.r, p.p}), std::max({p.w, p.s, p.q}))};
+      return Refusal{Field::image, fmt::format("images and filters of at most {0}x{0}", longest),
+                     extent(std::max({p.h, p.r, p.p}), std::max({p.w, p.s, p.q}))};
     return {};
   }
 

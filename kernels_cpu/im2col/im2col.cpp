@@ -443,13 +443,13 @@ class Im2col : public ConvAlgo {
   const AlgoInfo& info() const noexcept override { return info_; }
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
-    if (p.dtype != DType::f32 && p.dtype != DType::f64)
-      return Refusal{fmt::format("needs f32 or f64, has {}", to_string(p.dtype))};
+    if (auto refusal = refuse_all_but({DType::f32, DType::f64}, p)) return refusal;
     if (auto refusal = refuse_blocked_layouts(p)) return refusal;
     const i64 largest = std::max({p.h * p.w, p.p * p.q, p.c, p.k, p.c / p.groups * p.r * p.s});
     if (largest > INT_MAX)
-      return Refusal{
-          fmt::format("BLAS takes matrix dimensions up to {}, has {}", INT_MAX, largest)};
+      return Refusal{Field::size,
+                     fmt::format("matrices of at most {} rows and columns for BLAS", INT_MAX),
+                     std::to_string(largest)};
     return {};
   }
 

@@ -516,23 +516,26 @@ class ImplicitGemm : public ConvAlgo {
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
     const Layout blocked = blocked_layout(device.info());
-    if (p.dtype != DType::f32) return Refusal{fmt::format("takes f32, not {}", to_string(p.dtype))};
-    if (p.groups != 1) return Refusal{fmt::format("takes one group, has {}", p.groups)};
+    if (auto refusal = refuse_all_but({DType::f32}, p)) return refusal;
+    if (auto refusal = refuse_groups(p)) return refusal;
     if (p.y_layout != blocked)
-      return Refusal{fmt::format("takes y as {} on this instruction set, not {}",
-                                 to_string(blocked), to_string(p.y_layout))};
+      return Refusal{Field::layout,
+                     fmt::format("y as {} on this instruction set", to_string(blocked)),
+                     std::string(to_string(p.y_layout))};
     if (p.x_layout != blocked && p.x_layout != Layout::nchw)
-      return Refusal{fmt::format("takes x as {} on this instruction set, or as nchw, not {}",
-                                 to_string(blocked), to_string(p.x_layout))};
+      return Refusal{Field::layout,
+                     fmt::format("x as {} on this instruction set, or as nchw", to_string(blocked)),
+                     std::string(to_string(p.x_layout))};
     if (p.x_layout == Layout::nchw && p.c > 4)
-      return Refusal{fmt::format("takes x as nchw up to 4 channels, has {}", p.c)};
+      return Refusal{Field::layout, "x as nchw of at most 4 channels", std::to_string(p.c)};
     // Positions within one image are 32-bit.
     constexpr std::int64_t limit = std::numeric_limits<std::int32_t>::max() / 2;
     const std::int64_t reach =
         std::max({p.h * p.w, p.p * p.q * p.stride_h * p.stride_w, p.r * p.dilation_h * p.w,
                   p.s * p.dilation_w, p.r * p.dilation_h * p.q});
     if (reach > limit)
-      return Refusal{fmt::format("takes images up to {} pixels, has {}", limit, reach)};
+      return Refusal{Field::image, fmt::format("images of at most {} pixels", limit),
+                     std::to_string(reach)};
     return std::nullopt;
   }
 

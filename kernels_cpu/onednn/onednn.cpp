@@ -292,30 +292,35 @@ class OneDnn : public ConvAlgo {
   const AlgoInfo& info() const noexcept override { return info_; }
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
-    if (p.dtype != DType::f32)
-      return Refusal{fmt::format("computes in f32 only, not {}", to_string(p.dtype))};
+    if (auto refusal = refuse_all_but({DType::f32}, p)) return refusal;
     const DeviceInfo& d = device.info();
     if (const std::string& isa = isa_in_force(d.isa); isa != d.isa)
-      return Refusal{
-          fmt::format("oneDNN runs on {} in this process, the device on {}", isa, d.isa)};
+      return Refusal{Field::device,
+                     fmt::format("a device on {}, as oneDNN runs on it in this process", isa),
+                     d.isa};
     try {
       const ThreadCount count(d.threads);
       const std::string implementation = describe(p, algo_).front().impl_info_str();
       if (implementation.find("ref") != std::string::npos)
-        return Refusal{fmt::format("oneDNN {} has only its reference loops ({}) for {} to {}",
-                                   onednn_version(), implementation, to_string(p.x_layout),
+        return Refusal{Field::layout,
+                       fmt::format("more than the reference loops of oneDNN {}", onednn_version()),
+                       fmt::format("{} for {} to {}", implementation, to_string(p.x_layout),
                                    to_string(p.y_layout))};
       // Seen with 2.6.3 and 3.14, at 1 to 6 channels; once it did not end.
       if (implementation == "jit_1x1:avx2" && p.pass == Pass::backward_filter &&
           p.stride_h * p.stride_w > 1 && p.x_layout == Layout::nhwc && p.c < 8)
-        return Refusal{
-            fmt::format("oneDNN {} would compute wrong sums or never end ({}, fewer than 8 "
-                        "channels and a stride)",
-                        onednn_version(), implementation)};
+        return Refusal{Field::channels,
+                       fmt::format("8 channels: with a stride, {} of oneDNN {} computes wrong sums "
+                                   "or never ends",
+                                   implementation, onednn_version()),
+                       std::to_string(p.c)};
     } catch (const dnnl::error& e) {
       if (e.status != dnnl_unimplemented)
-        return Refusal{fmt::format("oneDNN {}: {}", onednn_version(), e.what())};
-      return Refusal{fmt::format("oneDNN {} has no {} convolution for {} with x in {}, y in {}",
+        return Refusal{
+            Field::library, {}, fmt::format("oneDNN {}: {}", onednn_version(), e.what())};
+      return Refusal{Field::layout,
+                     {},
+                     fmt::format("oneDNN {} has no {} convolution for {} with x in {}, y in {}",
                                  onednn_version(), winograd() ? "Winograd" : "direct",
                                  to_string(p.pass), to_string(p.x_layout), to_string(p.y_layout))};
     }

@@ -273,27 +273,31 @@ class Strassen final : public ConvAlgo {
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
     const TileShape shape = tile_shape();
-    if (p.dtype != DType::f32) return Refusal{fmt::format("takes f32, not {}", to_string(p.dtype))};
-    if (p.groups != 1) return Refusal{fmt::format("takes one group, has {}", p.groups)};
-    if (p.r * p.s != 1) return Refusal{fmt::format("takes 1x1 filters, has {}x{}", p.r, p.s)};
+    if (auto refusal = refuse_all_but({DType::f32}, p)) return refusal;
+    if (auto refusal = refuse_groups(p)) return refusal;
+    if (p.r * p.s != 1) return Refusal{Field::filter, "a 1x1 filter", extent(p.r, p.s)};
     if (!all_inside(p))
-      return Refusal{fmt::format("takes no padding, has some around {}x{}", p.h, p.w)};
+      return Refusal{Field::padding, "taps inside the image",
+                     fmt::format("padding around {}x{}", p.h, p.w)};
     if (auto refusal = refuse_all_but_blocked(p, device.info())) return refusal;
     if (p.pass == Pass::backward_filter) {
       if (p.c % (2 * shape.cols) != 0 || p.k % (2 * shape.block) != 0)
-        return Refusal{
-            fmt::format("halves multiples of {} channels of x and of {} of y, has {} and {}",
-                        2 * shape.cols, 2 * shape.block, p.c, p.k)};
+        return Refusal{Field::channels,
+                       fmt::format("multiples of {} channels of x and of {} of y", 2 * shape.cols,
+                                   2 * shape.block),
+                       fmt::format("{} and {}", p.c, p.k)};
     } else {
       const bool forward = p.pass == Pass::forward;
       const std::int64_t in = forward ? p.c : p.k, out = forward ? p.k : p.c;
       if (in % (2 * shape.block) != 0 || out % (2 * shape.cols) != 0)
-        return Refusal{
-            fmt::format("halves multiples of {} channels into multiples of {}, has {} into {}",
-                        2 * shape.block, 2 * shape.cols, in, out)};
+        return Refusal{Field::channels,
+                       fmt::format("multiples of {} channels into multiples of {}", 2 * shape.block,
+                                   2 * shape.cols),
+                       fmt::format("{} into {}", in, out)};
     }
     if (p.n % 2 != 0 && p.p % 2 != 0)
-      return Refusal{fmt::format("halves the images or their lines, has {} of {}", p.n, p.p)};
+      return Refusal{Field::size, "an even number of images or of their rows",
+                     fmt::format("{} of {}", p.n, p.p)};
     return std::nullopt;
   }
 

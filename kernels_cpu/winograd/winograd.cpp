@@ -431,22 +431,21 @@ class Winograd : public ConvAlgo {
   }
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
-    if (p.dtype != DType::f32) return Refusal{fmt::format("takes f32, not {}", to_string(p.dtype))};
+    if (auto refusal = refuse_all_but({DType::f32}, p)) return refusal;
     ConvProblem dense = p;
     if (folds(p)) {
       const std::int64_t stride = p.stride_h, taps = taps_of(p);
       if (p.pass == Pass::backward_data && stride == 1)
-        return Refusal{"takes gradients of a plain input where a stride folds, has stride 1"};
+        return Refusal{Field::stride, "a stride of 2 or 4 for the gradient of a plain input", "1"};
       if (p.r != p.s || p.stride_w != stride || (stride != 1 && stride != 2 && stride != 4) ||
           taps < 3 || taps > 5)
-        return Refusal{fmt::format(
-            "folds a stride of 1, 2 or 4 where 3x3 to 5x5 taps are left, has {}x{} of stride {}x{}",
-            p.r, p.s, p.stride_h, p.stride_w)};
+        return Refusal{Field::filter, "a stride of 1, 2 or 4 whose folding leaves 3x3 to 5x5 taps",
+                       fmt::format("{}x{} of stride {}x{}", p.r, p.s, p.stride_h, p.stride_w)};
       dense.stride_h = dense.stride_w = 1;
       dense.x_layout = blocked_layout(device.info());
     } else {
       if (p.r != p.s || p.r < 3 || p.r > 5)
-        return Refusal{fmt::format("takes 3x3 to 5x5 filters, has {}x{}", p.r, p.s)};
+        return Refusal{Field::filter, "a 3x3 to 5x5 filter", extent(p.r, p.s)};
       if (p.r == 3 && p.stride_h == 2 && p.stride_w == 2) dense.stride_h = dense.stride_w = 1;
     }
     if (auto refusal = refuse_all_but_dense(dense)) return refusal;

@@ -333,7 +333,7 @@ class Cudnn : public ConvAlgo {
     if (auto refusal = refuse_missing_libraries(info_)) return refusal;
     std::string reason;
     if (!supported_math(p, device, &reason).empty()) return {};
-    return Refusal{reason};
+    return Refusal{Field::library, {}, reason};
   }
 
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {

@@ -64,7 +64,7 @@ class CudnnGraph : public ConvAlgo, public SlowListing {
     if (auto refusal = refuse_missing_libraries(info())) return refusal;
     std::string reason = "cuDNN's heuristic offers no engine that works";
     if (!usable(p, device, 1, &reason).empty()) return {};
-    return Refusal{reason};
+    return Refusal{Field::library, {}, reason};
   }
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
     return usable(p, device, most_engines, nullptr);

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "conv/error.h"
+#include "conv/refusals.h"
 
 namespace convlab::cuda {
 
@@ -14,8 +15,8 @@ std::optional<Refusal> refuse_pass(const CudnnAlgo& algo, Pass pass) {
   std::string passes;
   for (const Pass p : all_passes)
     if (algo.number[std::size_t(p)] >= 0)
-      passes += (passes.empty() ? "" : " and ") + std::string(to_string(p));
-  return Refusal{fmt::format("cuDNN has it for {} only", passes)};
+      passes += (passes.empty() ? "" : " or ") + std::string(to_string(p));
+  return Refusal{Field::pass, passes, std::string(to_string(pass))};
 }
 
 std::string cudnn_version_text(std::size_t v) {
@@ -61,25 +62,23 @@ std::optional<std::int64_t> padding_after(std::int64_t inputs, std::int64_t outp
 }
 
 std::optional<Refusal> refuse_shape(const ConvProblem& p, CudnnInterface interface) {
-  for (const Layout layout : {p.x_layout, p.y_layout})
-    if (layout != Layout::nchw && layout != Layout::nhwc)
-      return Refusal{fmt::format("takes nchw and nhwc, not {}", to_string(layout))};
-  if (p.x_layout != p.y_layout)
-    return Refusal{fmt::format("takes one layout, has {} and {}", to_string(p.x_layout),
-                               to_string(p.y_layout))};
+  if (auto refusal = refuse_blocked_layouts(p)) return refusal;
+  if (auto refusal = refuse_two_layouts(p)) return refusal;
   const std::int64_t most =
       std::max({p.x_desc().elements(), p.y_desc().elements(), p.filter_elements()});
   if (most >= std::int64_t(1) << 31)
-    return Refusal{fmt::format("counts in 32 bits, has {} elements", most)};
+    return Refusal{Field::size, "tensors of less than 2^31 elements", std::to_string(most)};
 
   const auto after_h = padding_after(p.h, p.p, p.r, p.stride_h, p.dilation_h, p.pad_h),
              after_w = padding_after(p.w, p.q, p.s, p.stride_w, p.dilation_w, p.pad_w);
   if (!after_h || !after_w)
-    return Refusal{fmt::format("leaves out no input, has padding {} below and {} to the right",
-                               p.pad_bottom(), p.pad_right())};
+    return Refusal{
+        Field::padding, "all of the input to be read",
+        fmt::format("padding {} below and {} to the right", p.pad_bottom(), p.pad_right())};
   if (interface == CudnnInterface::legacy && (*after_h != p.pad_h || *after_w != p.pad_w))
-    return Refusal{fmt::format("pads both sides alike, has {}x{} before and {}x{} after", p.pad_h,
-                               p.pad_w, *after_h, *after_w)};
+    return Refusal{
+        Field::padding, "the same padding on both sides",
+        fmt::format("{}x{} before and {}x{} after", p.pad_h, p.pad_w, *after_h, *after_w)};
   return {};
 }
 

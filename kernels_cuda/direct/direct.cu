@@ -85,22 +85,22 @@ class Direct final : public ConvAlgo {
     // Positions within an image, and coordinates with their padding, are counted in int.
     constexpr std::int64_t most = std::int64_t(1) << 31, far = 1 << 28;
     if (const std::int64_t image = std::max(p.c * p.h * p.w, p.k * p.p * p.q); image >= most)
-      return Refusal{fmt::format("needs images of less than 2^31 elements, has {}", image)};
+      return Refusal{Field::image, "images of less than 2^31 elements", std::to_string(image)};
     const std::int64_t reach = std::max({p.p * p.stride_h + p.r * p.dilation_h + p.pad_h + p.h,
                                          p.q * p.stride_w + p.s * p.dilation_w + p.pad_w + p.w});
     if (reach >= far)
-      return Refusal{fmt::format("needs padded images narrower than 2^28, has {}", reach)};
+      return Refusal{Field::image, "padded images narrower than 2^28", std::to_string(reach)};
     // The numbers of blocks, with the smallest tiles.
     if (const std::int64_t filters = p.k * p.c / p.groups * ceil_div(p.r * p.s, 9); filters >= most)
-      return Refusal{fmt::format("needs filters of less than 2^31 parts, has {}", filters)};
+      return Refusal{Field::filter, "filters of less than 2^31 parts", std::to_string(filters)};
     if (const std::int64_t pixels = p.n * std::max(p.p * p.q, p.h * p.w); pixels >= most)
-      return Refusal{fmt::format("needs less than 2^31 pixels in all, has {}", pixels)};
+      return Refusal{Field::size, "less than 2^31 pixels in all", std::to_string(pixels)};
     if (std::max(p.c, p.k) > 4 * most_blocks)
-      return Refusal{
-          fmt::format("needs at most {} channels, has {}", 4 * most_blocks, std::max(p.c, p.k))};
+      return Refusal{Field::channels, fmt::format("at most {} channels", 4 * most_blocks),
+                     std::to_string(std::max(p.c, p.k))};
     if (p.pass == Pass::backward_data && p.stride_h * p.stride_w > most_blocks)
-      return Refusal{fmt::format("needs strides whose product is at most {}, has {}x{}",
-                                 most_blocks, p.stride_h, p.stride_w)};
+      return Refusal{Field::stride, fmt::format("strides whose product is at most {}", most_blocks),
+                     extent(p.stride_h, p.stride_w)};
     return {};
   }
 

@@ -433,25 +433,24 @@ class Fft final : public ConvAlgo {
   }
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
-    if (p.dtype != DType::f32 && p.dtype != DType::f64)
-      return Refusal{fmt::format("needs f32 or f64, has {}", to_string(p.dtype))};
+    if (auto refusal = refuse_all_but({DType::f32, DType::f64}, p)) return refusal;
     if (auto refusal = refuse_all_but_dense(p)) return refusal;
     if (auto refusal = refuse_blocked_layouts(p)) return refusal;
     // filter_spectra holds a column's roots and the rows of 32 filters in shared memory; positions
     // within a grid are counted in int, channels by 32 in blockIdx.y.
     constexpr std::int64_t longest = 4096, most_taps = 200, most_channels = 1 << 16;
     if (std::max(p.r, p.s) > most_taps)
-      return Refusal{
-          fmt::format("needs filters of at most {0}x{0}, has {1}x{2}", most_taps, p.r, p.s)};
+      return Refusal{Field::filter, fmt::format("filters of at most {0}x{0}", most_taps),
+                     extent(p.r, p.s)};
     if (std::max({p.h, p.w, p.p, p.q}) > longest)
-      return Refusal{fmt::format("needs images of at most {0}x{0}, has {1}x{2}", longest,
-                                 std::max(p.h, p.p), std::max(p.w, p.q))};
+      return Refusal{Field::image, fmt::format("images of at most {0}x{0}", longest),
+                     extent(std::max(p.h, p.p), std::max(p.w, p.q))};
     if (const Grid grid(p); std::max(grid.h, grid.w) > longest)
-      return Refusal{fmt::format("needs padded images of at most {0}x{0}, has {1}x{2}", longest,
-                                 grid.h, grid.w)};
+      return Refusal{Field::image, fmt::format("padded images of at most {0}x{0}", longest),
+                     extent(grid.h, grid.w)};
     if (std::max(p.c, p.k) > most_channels)
-      return Refusal{
-          fmt::format("needs at most {} channels, has {}", most_channels, std::max(p.c, p.k))};
+      return Refusal{Field::channels, fmt::format("at most {} channels", most_channels),
+                     std::to_string(std::max(p.c, p.k))};
     return refuse_missing_libraries(info());
   }
 

@@ -230,13 +230,15 @@ class FftTiled final : public ConvAlgo {
     // So that everything within an image, and every number of tiles, is an int.
     for (const std::int64_t elements : {p.x_desc().elements(), p.y_desc().elements()})
       if (elements / p.n >= most_items)
-        return Refusal{fmt::format("needs images of less than {} elements, has {}", most_items,
-                                   elements / p.n)};
+        return Refusal{Field::image, fmt::format("images of less than {} elements", most_items),
+                       std::to_string(elements / p.n)};
     const std::int64_t tiles = Tiling(p, std::max(p.r, p.s) > largest_filter(16) ? 32 : 16).tiles;
     if (tiles >= most_items)
-      return Refusal{fmt::format("needs less than {} tiles, has {}", most_items, tiles)};
+      return Refusal{Field::size, fmt::format("less than {} tiles", most_items),
+                     std::to_string(tiles)};
     if (p.k * p.c >= most_items)
-      return Refusal{fmt::format("needs K C less than {}, has {}", most_items, p.k * p.c)};
+      return Refusal{Field::channels, fmt::format("K C less than {}", most_items),
+                     std::to_string(p.k * p.c)};
     return refuse_missing_libraries(info());
   }
 

@@ -489,21 +489,20 @@ class Im2col final : public ConvAlgo {
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
     if (auto refusal = refuse_blocked_layouts(p)) return refusal;
-    if (p.x_layout != p.y_layout)
-      return Refusal{fmt::format("needs one layout for x and y, has {} and {}",
-                                 to_string(p.x_layout), to_string(p.y_layout))};
+    if (auto refusal = refuse_two_layouts(p)) return refusal;
     // Kernels count positions within an image, pixels, and coordinates with their padding in int.
     constexpr std::int64_t most = std::int64_t(1) << 31, far = 1 << 28;
     if (const std::int64_t image = std::max(p.c * p.h * p.w, p.k * p.p * p.q); image >= most)
-      return Refusal{fmt::format("needs images of less than 2^31 elements, has {}", image)};
+      return Refusal{Field::image, "images of less than 2^31 elements", std::to_string(image)};
     if (p.n * p.p * p.q >= most)
-      return Refusal{fmt::format("needs less than 2^31 output pixels, has {}", p.n * p.p * p.q)};
+      return Refusal{Field::size, "less than 2^31 output pixels", std::to_string(p.n * p.p * p.q)};
     const std::int64_t reach = std::max({p.p * p.stride_h + p.r * p.dilation_h + p.pad_h + p.h,
                                          p.q * p.stride_w + p.s * p.dilation_w + p.pad_w + p.w});
     if (reach >= far)
-      return Refusal{fmt::format("needs padded images narrower than 2^28, has {}", reach)};
+      return Refusal{Field::image, "padded images narrower than 2^28", std::to_string(reach)};
     if (p.c / p.groups * p.r * p.s >= most)
-      return Refusal{fmt::format("needs less than 2^31 taps, has {}", p.c / p.groups * p.r * p.s)};
+      return Refusal{Field::filter, "less than 2^31 taps",
+                     std::to_string(p.c / p.groups * p.r * p.s)};
     return refuse_missing_libraries(info());
   }
 

@@ -23,6 +23,7 @@
 #include <numeric>
 
 #include "conv/error.h"
+#include "conv/refusals.h"
 #include "kernels_cuda/algos.h"
 #include "kernels_cuda/implicit_gemm/implicit_gemm.h"
 
@@ -439,21 +440,21 @@ class ImplicitGemm : public ConvAlgo {
   const AlgoInfo& info() const noexcept override { return info_; }
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
-    if (p.dtype == DType::f64) return Refusal{"needs f32, f16 or bf16, has f64"};
-    if (p.x_layout != p.y_layout || is_blocked(p.x_layout))
-      return Refusal{fmt::format("needs nchw or nhwc for both tensors, has {} and {}",
-                                 to_string(p.x_layout), to_string(p.y_layout))};
-    if (p.groups != 1) return Refusal{fmt::format("needs one group, has {}", p.groups)};
+    if (auto refusal = refuse_all_but({DType::f32, DType::f16, DType::bf16}, p)) return refusal;
+    if (auto refusal = refuse_blocked_layouts(p)) return refusal;
+    if (auto refusal = refuse_two_layouts(p)) return refusal;
+    if (auto refusal = refuse_groups(p)) return refusal;
     if (p.pass == Pass::backward_data && p.stride_h * p.stride_w > max_phases)
-      return Refusal{fmt::format("takes strides whose product is at most {}, has {}x{}", max_phases,
-                                 p.stride_h, p.stride_w)};
+      return Refusal{Field::stride, fmt::format("strides whose product is at most {}", max_phases),
+                     extent(p.stride_h, p.stride_w)};
     // Offsets within a tensor are 32-bit; so are the steps along the depth and the pixels.
     const i64 k = round_up(p.k, 128), c = round_up(p.c, 128);
     const i64 filter = k * c * p.r * p.s + std::max(k, c) * 64 * max_phases;
     const i64 largest = std::max({vectorised(p.x_desc(), p.dtype).elements(),
                                   vectorised(p.y_desc(), p.dtype).elements(), filter});
     if (largest > limit)
-      return Refusal{fmt::format("takes up to {} elements a tensor, has {}", limit, largest)};
+      return Refusal{Field::size, fmt::format("tensors of at most {} elements", limit),
+                     std::to_string(largest)};
     return {};
   }
 

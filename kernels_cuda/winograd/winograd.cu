@@ -501,10 +501,9 @@ class Winograd : public ConvAlgo {
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
     // Rounded to 11 bits or 8 the points lose another digit or two.
-    if (p.dtype != DType::f32 && p.dtype != DType::f64)
-      return Refusal{fmt::format("takes f32 and f64, not {}", to_string(p.dtype))};
+    if (auto refusal = refuse_all_but({DType::f32, DType::f64}, p)) return refusal;
     if (p.r != p.s || (p.r != 3 && p.r != 5))
-      return Refusal{fmt::format("takes 3x3 and 5x5 filters, has {}x{}", p.r, p.s)};
+      return Refusal{Field::filter, "a 3x3 or 5x5 filter", extent(p.r, p.s)};
     if (auto refusal = refuse_all_but_dense(p)) return refusal;
     if (auto refusal = refuse_blocked_layouts(p)) return refusal;
     // Kernels count elements of an image, and pairs of a tile and a channel, in 32 bits.
@@ -513,7 +512,9 @@ class Winograd : public ConvAlgo {
         std::max({s.in.c * s.in.h * s.in.w, s.out.c * s.out.h * s.out.w,
                   s.tiles() * std::max(s.in.c, s.out.c), s.in.c * s.out.c * s.r * s.r});
     if (largest >= std::int64_t(1) << 31)
-      return Refusal{fmt::format("counts in 32 bits, has {} elements", largest)};
+      return Refusal{Field::size,
+                     "less than 2^31 elements of an image, tiles and channels, or taps",
+                     std::to_string(largest)};
     return refuse_missing_libraries(info());
   }
 

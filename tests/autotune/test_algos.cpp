@@ -54,7 +54,9 @@ struct Behaviour {
   double factor = 1;
   std::string note = {};
   std::function<void()> misbehave = [] {};
-  std::function<std::string(const ConvProblem&)> refuse = [](const ConvProblem&) { return ""; };
+  std::function<std::optional<Refusal>(const ConvProblem&)> refuse = [](const ConvProblem&) {
+    return std::nullopt;
+  };
 };
 
 class TestAlgo : public ConvAlgo {
@@ -64,9 +66,7 @@ class TestAlgo : public ConvAlgo {
   }
   const AlgoInfo& info() const noexcept override { return info_; }
   std::optional<Refusal> refuse(const ConvProblem& problem, Device&) const override {
-    const std::string reason = behaviour_.refuse(problem);
-    if (reason.empty()) return {};
-    return Refusal{reason};
+    return behaviour_.refuse(problem);
   }
   std::vector<Config> configs(const ConvProblem&, Device&) const override { return {Config{}}; }
   bool deterministic(const ConvProblem&, const Config&) const override {
@@ -118,11 +118,14 @@ void append_test_algos(AlgoRegistry& registry) {
          need_device();
        }});
   add({.id = "slow", .misbehave = [] { sleep_ms(10); }});
-  add({.id = "nchw_only", .refuse = [](const ConvProblem& f) -> std::string {
-         return f.x_layout == Layout::nchw && f.y_layout == Layout::nchw ? "" : "needs layout nchw";
+  const Refusal layout{Field::layout, "layout nchw"};
+  add({.id = "nchw_only", .refuse = [layout](const ConvProblem& f) -> std::optional<Refusal> {
+         if (f.x_layout == Layout::nchw && f.y_layout == Layout::nchw) return {};
+         return layout;
        }});
-  add({.id = "picky", .refuse = [](const ConvProblem& f) -> std::string {
-         return f.x_layout == Layout::nchw ? "needs stride 7, has 1" : "needs layout nchw";
+  add({.id = "picky", .refuse = [layout](const ConvProblem& f) -> std::optional<Refusal> {
+         if (f.x_layout == Layout::nchw) return Refusal{Field::stride, "stride 7", "1"};
+         return layout;
        }});
   add({.id = "chooser", .note = "took the plain way"});
   add({.id = "sloppy", .factor = 1.001});

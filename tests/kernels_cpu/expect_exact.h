@@ -33,7 +33,7 @@ inline void expect_exact(
     const auto device = make_cpu_device({.threads = threads, .isa = isa});
     const auto stream = device->make_stream();
     const auto refusal = algo.refuse(p, *device);
-    ASSERT_FALSE(refusal) << to_text(p) << ' ' << refusal->reason;
+    ASSERT_FALSE(refusal) << to_text(p) << ' ' << refusal->reason();
     std::vector<Config> configs = algo.configs(p, *device);
     change(configs);
     for (const Config& config : configs) {

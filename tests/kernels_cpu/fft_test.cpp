@@ -27,7 +27,7 @@ void expect_right(const std::string& id, const std::string& text, DType dtype, L
     p.x_layout = x_layout;
     p.y_layout = y_layout;
     const auto refusal = algo.refuse(p, *device);
-    ASSERT_FALSE(refusal) << text << ": " << refusal->reason;
+    ASSERT_FALSE(refusal) << text << ": " << refusal->reason();
     const ReferenceCase reference(p, 7);
     for (const Config& config : algo.configs(p, *device)) {
       const auto verdict =
@@ -47,7 +47,7 @@ class Fft : public testing::Test {
     const auto device = make_cpu_device();
     const auto refusal =
         registry.get(DeviceKind::cpu, "fft").refuse(parse_problem("ic1ih4oc1kh1").problem, *device);
-    if (refusal) GTEST_SKIP() << refusal->reason;
+    if (refusal) GTEST_SKIP() << refusal->reason();
   }
 };
 

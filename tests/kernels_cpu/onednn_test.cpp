@@ -85,7 +85,7 @@ TEST_F(OneDnn, RefusesRatherThanFallBack) {
   p.y_layout = Layout::nhwc;
   const auto refusal = direct().refuse(p, *device_);
   ASSERT_TRUE(refusal);
-  EXPECT_NE(refusal->reason.find("reference loops"), std::string::npos) << refusal->reason;
+  EXPECT_NE(refusal->reason().find("reference loops"), std::string::npos) << refusal->reason();
 
   p = problem(plain);
   p.dtype = DType::f64;

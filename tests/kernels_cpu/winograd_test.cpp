@@ -333,7 +333,7 @@ TEST(Winograd, SaysWhyItRefuses) {
   const auto device = make_cpu_device();
   const auto reason = [&](const ConvProblem& p) {
     const auto refusal = winograd().refuse(p, *device);
-    return refusal ? refusal->reason : "";
+    return refusal ? refusal->reason() : "";
   };
   const auto problem = [&](const char* text) { return blocked(text, Pass::forward, *device); };
   ConvProblem p = problem("ic16ih8oc16oh8kh3ph1");

@@ -31,7 +31,7 @@ TEST(CudaLibraries, AlgorithmsRefuseWithoutTheirs) {
   const auto refusal = [](const char* library) {
     return refuse_missing_libraries({.id = "", .summary = "", .libraries = {"driver", library}});
   };
-  const auto reason = [](const std::optional<Refusal>& r) { return r ? r->reason : ""; };
+  const auto reason = [](const std::optional<Refusal>& r) { return r ? r->reason() : ""; };
   EXPECT_EQ(reason(refusal("cublas")), cublas_library.obstacle());
   EXPECT_EQ(reason(refusal("cufft")), cufft_library.obstacle());
   EXPECT_FALSE(refusal("cuda"));

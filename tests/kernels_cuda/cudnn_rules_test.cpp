@@ -19,7 +19,7 @@ ConvProblem problem(const char* text, Layout layout = Layout::nchw) {
   return p;
 }
 
-std::string reason(const std::optional<Refusal>& refusal) { return refusal ? refusal->reason : ""; }
+std::string reason(const std::optional<Refusal>& refusal) { return refusal ? refusal->reason() : ""; }
 
 TEST(CudnnRules, EveryNumberOfEveryPassHasOneName) {
   for (const auto& [pass, numbers] :

@@ -22,7 +22,7 @@ class CudaDirect : public OneCudaAlgo {
     if (p.pass == Pass::forward) p.epilogue = {.bias = true, .residual = true, .relu = true};
     p.accumulate = p.pass != Pass::forward;
     const auto refusal = algo_.refuse(p, *device_);
-    ASSERT_FALSE(refusal) << to_text(p) << ": " << refusal->reason;
+    ASSERT_FALSE(refusal) << to_text(p) << ": " << refusal->reason();
     if (configs.empty()) configs = algo_.configs(p, *device_);
     const ReferenceCase reference(p, 3, DataKind::small_integers);
     for (const Config& config : configs) expect_right(p, config, reference);

@@ -35,7 +35,7 @@ void expect_right(const std::string& id, const std::string& text, const Case& ho
     if (pass == Pass::forward) p.epilogue = {.bias = true, .residual = true, .relu = true};
     p.accumulate = pass != Pass::forward;
     const auto refusal = algo.refuse(p, *device);
-    ASSERT_FALSE(refusal) << text << ": " << refusal->reason;
+    ASSERT_FALSE(refusal) << text << ": " << refusal->reason();
     const ReferenceCase reference(p, 7);
     for (const Config& config : how.configs.empty() ? algo.configs(p, *device) : how.configs) {
       if (config.has("tf32") && config.get("tf32") == 1) continue;

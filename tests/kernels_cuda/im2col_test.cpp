@@ -24,7 +24,7 @@ class CudaIm2col : public OneCudaAlgo {
           if (more && pass == Pass::forward) p.epilogue = {true, true, true};
           if (more && pass != Pass::forward) p.accumulate = true;
           const auto refusal = algo_.refuse(p, *device_);
-          ASSERT_FALSE(refusal) << text << ": " << refusal->reason;
+          ASSERT_FALSE(refusal) << text << ": " << refusal->reason();
           const ReferenceCase reference(p, 5, DataKind::small_integers);
           for (const std::int64_t count : rows) {
             Config config{{"rows", count}};

@@ -230,7 +230,7 @@ TEST(CudaWinograd, SaysWhyItRefuses) {
   const auto device = make_cuda_device();
   const auto reason = [&](const ConvProblem& p) {
     const auto refusal = winograd().refuse(p, *device);
-    return refusal ? refusal->reason : "";
+    return refusal ? refusal->reason() : "";
   };
   const auto forward = [&](const char* text) { return problem(text, Pass::forward); };
   EXPECT_EQ(reason(forward("ic16ih8oc16oh8kh3ph1")), "");

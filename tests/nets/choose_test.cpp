@@ -35,7 +35,7 @@ class FakeAlgo : public ConvAlgo {
   const AlgoInfo& info() const noexcept override { return info_; }
   std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
     if (behaviour_.takes(p)) return {};
-    return Refusal{"not to its taste"};
+    return Refusal{Field::device, {}, "not to its taste"};
   }
   std::vector<Config> configs(const ConvProblem&, Device&) const override {
     return {behaviour_.config};
