@@ -116,17 +116,18 @@ struct OtherMachine {
     if (text == nullptr) return;
     const Config sizes = Config::parse(text);
     for (const auto& [name, value] : sizes.values()) {
+      const auto* const number = std::get_if<std::int64_t>(&value);
       std::optional<std::int64_t>* const size = name == "l1"        ? &l1
                                                 : name == "l2"      ? &l2
                                                 : name == "l3"      ? &l3
                                                 : name == "threads" ? &threads
                                                                     : nullptr;
       const std::int64_t most = name == "threads" ? most_threads : std::int64_t{1} << 40;
-      if (size == nullptr || value < (name == "l3" ? 0 : 1) || value > most)
+      if (!size || !number || *number < (name == "l3" ? 0 : 1) || *number > most)
         throw InputError(
-            fmt::format("CONVLAB_MACHINE: {}={}: expected bytes of l1, l2, l3, or 1 to {} threads",
-                        name, value, most_threads));
-      *size = value;
+            fmt::format("CONVLAB_MACHINE: {}: {}: expected bytes of l1, l2, l3, or 1 to {} threads",
+                        text, name, most_threads));
+      *size = *number;
     }
   }
 };
