@@ -1,10 +1,10 @@
 // implicit_gemm on CUDA cores: f32 products, fused multiply-adds.
 //
-// A thread owns 8 x 8 elements of the block's tile as 2 x 2 quads, a warp 32 x 64; each step along
-// the depth takes 4 vector loads from shared memory for 64 multiply-adds. Slices of 8 steps come by
-// cp.async into a ring of four stages, one barrier a slice; where the next slice's elements lie is
-// looked up before half of a slice is multiplied and used after it, so that nobody waits for the
-// table. Up to 168 registers a thread leave 12 warps a multiprocessor, 8 with the largest tile.
+// A thread owns 8 x 8 elements of the block's tile as 2 x 2 quads, a warp 32 x 64. A step along the
+// depth takes 4 vector loads from shared memory for 64 multiply-adds. cp.async copies slices of 8
+// steps into a ring of four stages, with one barrier a slice. The table's entries for the next slice
+// are loaded before the first half of a slice is multiplied and used after it, which hides their
+// latency. Up to 168 registers a thread allow 12 warps a multiprocessor, 8 with the largest tile.
 #include "conv/error.h"
 #include "kernels_cuda/implicit_gemm/implicit_gemm.h"
 
@@ -35,10 +35,10 @@ __device__ __forceinline__ void multiply(float (&sums)[8][8], const float4 (&a)[
 
 template <class Tile, class A, class B, class Output>
 __global__ void __launch_bounds__(Tile::threads, 384 / Tile::threads)
-    multiply_tiles(A a, B b, Phases phases, Output out, int channel_tiles) {
+    multiply_tiles(A a, B b, StridePhases phases, Output out, int channel_tiles) {
   SHARED_DYN(float, shared);
   const Job job(phases);
-  const Phase phase = phases.phase[job.phase];
+  const StridePhase phase = phases.phase[job.phase];
   const int channels = int(blockIdx.x) % channel_tiles, others = int(blockIdx.x) / channel_tiles;
   const int first_row = (out.channels_are_rows ? channels : others) * Tile::rows;
   const int first_column = (out.channels_are_rows ? others : channels) * Tile::columns;
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(Tile::threads, 384 / Tile::threads)
   unsigned stage = 0;
   for (int slice = job.first_slice; slice < job.end_slice; ++slice) {
     cp_async_wait<Tile::stages - 2>();
-    __syncthreads();  // this slice has come for everybody, and everybody is done with the last one
+    __syncthreads();  // this slice has arrived, and all threads are done with the last one
     const int next = slice + Tile::stages - 1;
     const bool more = next < job.end_slice;
     if (more) {
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(Tile::threads, 384 / Tile::threads)
     stage = (stage + 1) % Tile::stages;
   }
 
-  // The upper quads, then the lower ones, through shared memory: lanes write along a row.
+  // The upper quads, then the lower ones, through shared memory: lanes write along the columns.
   cp_async_wait<0>();
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -120,29 +120,23 @@ void launch_tiles(const Product& p, const A& a, const B& b, const Output& out, S
          a, b, p.phases, out, channel_tiles(p));
 }
 
-// Filters are packed with `filter_pitch` channels of the output a step along the depth.
+// Packed filters have `filter_pitch` channels of the output for each step along the depth.
 template <class Tile>
 void multiply_by_filter(const Product& p, Stream& stream) {
   using Filter = Operand<float, Steps, Steps, Lanes::along_rows, Check::none, 4>;
   const Filter filter{static_cast<const float*>(p.other_data), {1}, {p.filter_pitch}, 0, 0};
   const WindowPixels pixels = window_pixels(p);
   const auto* const image = static_cast<const float*>(p.gathered_data);
-  const OutputPixels out_pixels = output_pixels(p);
-  const Channels channels{p.out.channels, p.out.channel};
   if (p.channels_last) {
     using Columns = Operand<float, WindowPixels, TapTable, Lanes::along_depth, Check::inside, 1>;
     launch_tiles<Tile>(
         p, Columns{image, pixels, {p.taps}, p.gathered.height, p.gathered.width}, filter,
-        Output<float, OutputPixels, Channels>{out_pixels, channels, false, p.finish, p.partial,
-                                              p.out_elements, contiguous_columns(p)},
-        stream);
+        pixels_by_channels<float>(p), stream);
   } else {
     using Columns = Operand<float, WindowPixels, TapTable, Lanes::along_rows, Check::inside, 1>;
     launch_tiles<Tile>(
         p, filter, Columns{image, pixels, {p.taps}, p.gathered.height, p.gathered.width},
-        Output<float, Channels, OutputPixels>{channels, out_pixels, true, p.finish, p.partial,
-                                              p.out_elements, contiguous_columns(p)},
-        stream);
+        channels_by_pixels<float>(p), stream);
   }
 }
 

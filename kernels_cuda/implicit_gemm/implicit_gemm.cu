@@ -1,19 +1,18 @@
-// implicit_gemm: a convolution as one matrix product, whose big operand, the matrix of image
-// columns, never lies in memory: its tiles are gathered straight into shared memory.
+// implicit_gemm: a convolution as one matrix product. The larger operand, the column matrix, is never
+// written to memory: kernels gather its tiles from the image straight into shared memory.
 //
 // forward:         y[k][npq]  = sum over (c, r, s) of w[k][crs] x[npq + crs]
 // backward_data:   dx[c][nhw] = sum over (k, r, s) of w[c][krs] dy[(nhw - krs) / stride]. Pixels of
-//                  dx with one remainder by the stride meet only the taps with that remainder, so
-//                  each of the stride_h x stride_w phases is a dense product of its own
-//                  (polyphase), all in one launch.
+//                  dx with one remainder by the stride have only the taps with that remainder, so
+//                  each of the stride_h x stride_w stride phases is a dense product (polyphase).
+//                  One launch computes them all.
 // backward_filter: dw[k][crs] = sum over (n, p, q) of dy[k][npq] x[npq + crs]
 //
-// Small outputs with a long sum are split along the depth, to occupy every multiprocessor: each
-// part writes its own sums to the workspace, and a second kernel adds them up in a fixed order.
+// Small outputs with a long sum are split along the depth (split-K), to occupy every multiprocessor:
+// each part writes partial sums to the workspace, and a second kernel adds them in a fixed order.
 //
-// The filter is packed once: as rows along the depth, filled up with zeros to whole tiles, behind
-// a table that says where each step along the depth lies in the image. So main loops read it in
-// vectors and without a check.
+// The filter is packed once, padded with zeros to whole tiles, behind a table with the address of
+// each step along the depth in the image. So main loops read it in vectors and without a check.
 //
 // Chetlur et al. 2014 (cuDNN, arXiv:1410.0759); tiles as in Kerr et al., "CUTLASS" (2017).
 #include <fmt/format.h>
@@ -42,20 +41,20 @@ constexpr Tile tiles[]{{128, 128}, {128, 64}, {64, 128}, {64, 64}};
 // --- Kernels beside the product
 
 struct Packing {
-  Phases phases;
-  int depth;   // of all phases
+  StridePhases phases;
+  int depth;   // of all stride phases
   int vector;  // steps of the depth to an entry of the table
   int slice;   // steps of the depth to a slice
   int channels, out_channels;
   int padded_out_channels;
-  bool depth_fast;  // packed with a row for each channel of the output, not for each step
+  bool depth_fast;  // packed [channel of the output][step], not [step][channel]
   bool channels_last, transposed;
   bool round_to_tf32;  // so that the loop need not
   int r, s;
   Image gathered;
 };
 
-// One thread an element: step of the depth, channel of the output.
+// A thread packs one element: a step of the depth and a channel of the output.
 template <class T>
 __global__ void __launch_bounds__(block_size) pack(Packing p, const T* w, int4* table, T* packed) {
   const int i = int(blockIdx.x) * int(blockDim.x) + int(threadIdx.x);
@@ -64,7 +63,7 @@ __global__ void __launch_bounds__(block_size) pack(Packing p, const T* w, int4* 
   const int channel = p.depth_fast ? i / p.depth : i % p.padded_out_channels;
   int f = 0;
   while (step >= (p.phases.phase[f].first_slice + p.phases.phase[f].slices) * p.slice) ++f;
-  const Phase phase = p.phases.phase[f];
+  const StridePhase phase = p.phases.phase[f];
   const int in_phase = step - phase.first_slice * p.slice;
   const int taps = phase.r.count * phase.s.count;
   int4 place{0, nowhere, nowhere, 0};
@@ -87,8 +86,8 @@ __global__ void __launch_bounds__(block_size) pack(Packing p, const T* w, int4* 
   packed[i] = value;
 }
 
-// An image into NHWC with channels filled up with zeros, through tiles of 32 pixels x 32 channels.
-// T: anything of the elements' size.
+// Copies an image into NHWC with channels padded by zeros, through tiles of 32 pixels x 32 channels.
+// T: any type of the elements' size.
 constexpr int tile_side = 32;
 template <class T>
 __global__ void __launch_bounds__(block_size)
@@ -117,13 +116,12 @@ __global__ void __launch_bounds__(block_size)
 template <class T>
 __global__ void __launch_bounds__(block_size)
     add_parts(const float* partial, int parts, i64 elements, int channels, int pixels,
-              Finish finish) {
+              OutputEpilogue<T> epilogue) {
   const i64 i = i64(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= elements) return;
-  float sum[1]{};
-  for (int part = 0; part < parts; ++part)
-    sum[0] += load_global<float>(partial + part * elements + i);
-  finish.store<T>(int(i), int(i / pixels % channels), 0, sum);
+  float sum = 0;
+  for (int part = 0; part < parts; ++part) sum += load_global<float>(partial + part * elements + i);
+  epilogue.store(i, int(i / pixels % channels), sum);
 }
 
 unsigned blocks_for(i64 threads) { return unsigned(ceil_div(threads, block_size)); }
@@ -132,8 +130,8 @@ unsigned blocks_for(i64 threads) { return unsigned(ceil_div(threads, block_size)
 
 i64 floor_mod(i64 a, i64 b) { return (a % b + b) % b; }
 
-// Taps r with r * dilation = remainder (mod stride), and the rows of dy that they lead to from the
-// one that tap `remainder` would.
+// Taps r with r * dilation = remainder (mod stride), and the rows of dy that they read, relative to
+// that of the phase's origin.
 TapAxis taps_of_phase(i64 taps, i64 stride, i64 dilation, i64 remainder) {
   const i64 step = stride / std::gcd(stride, dilation);
   for (i64 first = 0; first < std::min(step, taps); ++first)
@@ -166,28 +164,28 @@ Image image_of(const TensorDesc& t) {
           int(last ? 1 : t.h * t.w)};
 }
 
-// As the tensor cores' kernels read it: NHWC in whole vectors of 16 bytes.
+// The layout that the tensor cores' kernels read: NHWC in whole vectors of 16 bytes.
 TensorDesc vectorised(TensorDesc t, DType dtype) {
   t.c = round_up(t.c, 16 / size_of(dtype));
   t.layout = Layout::nhwc;
   return t;
 }
 
-// Steps of the depth in a slice: on tensor cores 128 bytes of them.
+// Steps of the depth in a slice: 128 bytes on tensor cores.
 int slice_of(const Product& p) { return p.tensor_cores ? 128 / int(size_of(p.problem.dtype)) : 8; }
 
-// Channels of the output, filled up to whole tiles.
+// Channels of the output, padded to whole tiles.
 int padded_out_channels(const Product& p) {
   return int(round_up(p.out.channels, p.channels_are_rows ? p.tile.rows : p.tile.columns));
 }
 
-// The config's choices, and how images lie.
+// The config's choices, and the images' strides.
 Product operands(const ConvProblem& p, const Config& config) {
   const bool data = p.pass == Pass::backward_data;
   Product product{};
   product.problem = p;
-  product.math = p.dtype == DType::f32 ? int(config.get("tf32")) : 0;
-  product.tensor_cores = p.dtype != DType::f32 || product.math != 0;
+  product.math = math_type(config, p.dtype, math_type_names);
+  product.tensor_cores = p.dtype != DType::f32 || product.math != MathType::f32;
   product.tile = {int(config.get("m")), int(config.get("n"))};
   product.phases.split = int(config.get("split"));
   const auto operand = [&](const TensorDesc& t) {
@@ -202,13 +200,13 @@ Product operands(const ConvProblem& p, const Config& config) {
   return product;
 }
 
-void add_data_phases(const ConvProblem& p, const Image& dx, Phases& phases) {
+void add_data_phases(const ConvProblem& p, const Image& dx, StridePhases& phases) {
   for (i64 i = 0; i < p.stride_h; ++i)
     for (i64 j = 0; j < p.stride_w; ++j) {
       const PhaseAxis h = phase_axis(p.h, p.pad_h, p.r, p.stride_h, p.dilation_h, i);
       const PhaseAxis w = phase_axis(p.w, p.pad_w, p.s, p.stride_w, p.dilation_w, j);
       if (h.count * w.count == 0) continue;
-      Phase& phase = phases.phase[phases.count++];
+      StridePhase& phase = phases.phase[phases.count++];
       phase.image = Divisor(h.count * w.count);
       phase.row = Divisor(w.count);
       phase.pixels = int(p.n * h.count * w.count);
@@ -220,8 +218,8 @@ void add_data_phases(const ConvProblem& p, const Image& dx, Phases& phases) {
     }
 }
 
-void add_only_phase(const ConvProblem& p, Phases& phases) {
-  Phase& phase = phases.phase[phases.count++];
+void add_only_phase(const ConvProblem& p, StridePhases& phases) {
+  StridePhase& phase = phases.phase[phases.count++];
   phase.image = Divisor(p.p * p.q);
   phase.row = Divisor(p.q);
   phase.pixels = int(p.n * p.p * p.q);
@@ -231,11 +229,11 @@ void add_only_phase(const ConvProblem& p, Phases& phases) {
   phase.s = {0, 1, int(p.s), 0, int(p.dilation_w)};
 }
 
-// All of a Product but the pointers.
+// A Product without its pointers.
 Product lower(const ConvProblem& p, const Config& config) {
   const bool filter = p.pass == Pass::backward_filter;
   Product product = operands(p, config);
-  Phases& phases = product.phases;
+  StridePhases& phases = product.phases;
   if (p.pass == Pass::backward_data)
     add_data_phases(p, product.out, phases);
   else
@@ -243,7 +241,7 @@ Product lower(const ConvProblem& p, const Config& config) {
 
   int slices = 0, pixels = 0;
   for (int i = 0; i < phases.count; ++i) {
-    Phase& phase = phases.phase[i];
+    StridePhase& phase = phases.phase[i];
     const i64 depth =
         filter ? phase.pixels : i64(phase.r.count) * phase.s.count * product.gathered.channels;
     phase.first_slice = slices;
@@ -260,7 +258,7 @@ Product lower(const ConvProblem& p, const Config& config) {
 }
 
 int total_slices(const Product& p) {
-  const Phase& last = p.phases.phase[p.phases.count - 1];
+  const StridePhase& last = p.phases.phase[p.phases.count - 1];
   return last.first_slice + last.slices;
 }
 
@@ -281,8 +279,8 @@ void with_type(DType dtype, const Visit& visit) {
     visit(bf16());
 }
 
-// Workspace: x and dy as the tensor cores' kernels want them, where they are not already; then the
-// parts of a split sum. Packed filter: the table, then the filter.
+// Workspace: x and dy in the layout of the tensor cores' kernels, unless they have it already; then
+// the parts of a split sum. Packed filter: the table, then the filter.
 class Plan : public ConvPlan {
  public:
   explicit Plan(const Product& product) : product_(product) {
@@ -317,7 +315,7 @@ class Plan : public ConvPlan {
                           product_.tensor_cores,
                           product_.channels_last,
                           data,
-                          product_.math == 1,
+                          product_.math == MathType::tf32,
                           int(problem().r),
                           int(problem().s),
                           product_.gathered};
@@ -332,9 +330,7 @@ class Plan : public ConvPlan {
   void run(const ConvArgs& args, Workspace workspace, Stream& stream) const override {
     const ConvProblem& p = problem();
     Product product = product_;
-    const Epilogue& epilogue = p.epilogue;
-    product.finish = {args.out, epilogue.bias ? args.bias : nullptr,
-                      epilogue.residual ? args.residual : nullptr, epilogue.relu, p.accumulate};
+    product.args = args;
     const void* x = args.x;
     const void* dy = args.dy;
     int phase = 0;
@@ -359,9 +355,10 @@ class Plan : public ConvPlan {
     run_phase(args.phases, phase, stream, [&] {
       const int pixels = product.channels_are_rows ? product.out.height * product.out.width : 1;
       with_type(p.dtype, [&](auto zero) {
-        launch(add_parts<decltype(zero)>, blocks_for(product.out_elements), block_size, 0, stream,
+        using T = decltype(zero);
+        launch(add_parts<T>, blocks_for(product.out_elements), block_size, 0, stream,
                product.partial, product.phases.split, product.out_elements, product.out.channels,
-               pixels, product.finish);
+               pixels, output_epilogue<T>(p.epilogue, p.accumulate, args));
       });
     });
   }
@@ -402,10 +399,10 @@ class Plan : public ConvPlan {
 // Multiply-adds a clock that a multiprocessor's loop reaches, roughly.
 double rate(const Product& p) {
   if (!p.tensor_cores) return 85;
-  return p.problem.dtype != DType::f32 ? 500 : p.math == 3 ? 115 : 260;
+  return p.problem.dtype != DType::f32 ? 500 : p.math == MathType::tf32x3 ? 115 : 260;
 }
 
-// Clock cycles that a multiprocessor is busy for, roughly: what ranks tiles and splits.
+// Clock cycles that a multiprocessor is busy, roughly; they rank tiles and splits.
 double cycles(const Product& p, const DeviceInfo& device) {
   const dim3 grid = grid_of(p);
   const double blocks = double(grid.x) * grid.z;
@@ -414,18 +411,18 @@ double cycles(const Product& p, const DeviceInfo& device) {
   const double warps = in_turn * (p.tensor_cores ? 4 : area / 64 / 32);
   // Small tiles load more for each product.
   const double reuse = area >= 128 * 128 ? 1 : area > 64 * 64 ? 0.9 : 0.75;
-  const double slices = std::ceil(double(longest_sum(p)) / p.phases.split) + 6;  // and to start up
+  const double slices = std::ceil(double(longest_sum(p)) / p.phases.split) + 6;  // 6: the prologue
   const double adding =
       p.phases.split == 1 ? 0 : 4000 + (p.phases.split + 1) * 4.0 * double(p.out_elements) / 2000;
   return in_turn * slices * slice_of(p) * area / (rate(p) * reuse * std::min(1.0, warps / 8)) +
          adding;
 }
 
-// What is multiplied: tiles and slices in full.
+// Of whole tiles and slices, padding included.
 double executed_flops(const Product& p) {
   double sum = 0;
   for (int i = 0; i < p.phases.count; ++i) {
-    const Phase& phase = p.phases.phase[i];
+    const StridePhase& phase = p.phases.phase[i];
     const bool filter = p.problem.pass == Pass::backward_filter;
     const i64 rows = filter || p.channels_are_rows ? p.rows : phase.pixels;
     const i64 columns = filter || !p.channels_are_rows ? p.columns : phase.pixels;
@@ -444,12 +441,12 @@ class ImplicitGemm : public ConvAlgo {
     if (auto refusal = refuse_blocked_layouts(p)) return refusal;
     if (auto refusal = refuse_two_layouts(p)) return refusal;
     if (auto refusal = refuse_groups(p)) return refusal;
-    if (p.pass == Pass::backward_data && p.stride_h * p.stride_w > max_phases)
-      return Refusal{Field::stride, fmt::format("strides whose product is at most {}", max_phases),
+    if (p.pass == Pass::backward_data && p.stride_h * p.stride_w > max_stride_phases)
+      return Refusal{Field::stride, fmt::format("strides whose product is at most {}", max_stride_phases),
                      extent(p.stride_h, p.stride_w)};
     // Offsets within a tensor are 32-bit; so are the steps along the depth and the pixels.
     const i64 k = round_up(p.k, 128), c = round_up(p.c, 128);
-    const i64 filter = k * c * p.r * p.s + std::max(k, c) * 64 * max_phases;
+    const i64 filter = k * c * p.r * p.s + std::max(k, c) * 64 * max_stride_phases;
     const i64 largest = std::max({vectorised(p.x_desc(), p.dtype).elements(),
                                   vectorised(p.y_desc(), p.dtype).elements(), filter});
     if (largest > limit)
@@ -458,14 +455,14 @@ class ImplicitGemm : public ConvAlgo {
     return {};
   }
 
-  // Each tile with the split that occupies the device best, and unsplit; fastest first by estimate,
-  // but for strict f32, which comes before 3xTF32 and TF32.
+  // Each tile with the split that occupies the device best, and unsplit. f32 comes before 3xTF32 and
+  // TF32; within a math type the fastest by estimate comes first.
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
     std::vector<Config> configs;
+    add_ranked(p, device.info(), MathType::f32, configs);
     if (p.dtype == DType::f32)
-      for (const i64 tf32 : {0, 3, 1}) add_ranked(p, device.info(), tf32, configs);
-    else
-      add_ranked(p, device.info(), {}, configs);
+      for (const MathType math : {MathType::tf32x3, MathType::tf32})
+        add_ranked(p, device.info(), math, configs);
     return configs;
   }
 
@@ -478,7 +475,7 @@ class ImplicitGemm : public ConvAlgo {
     const double out = double(p.output_bytes());
     const double in = double(p.x_bytes() + p.y_bytes() + p.filter_bytes()) - out;
     const double flops = executed_flops(product);
-    // Of the peak of CUDA cores, 128 multiply-adds a clock; tensor cores exceed it.
+    // Relative to the peak of CUDA cores, 128 multiply-adds a clock, which tensor cores exceed.
     const double peak = 2 * 128.0 * device.info().threads;
     const double efficiency = flops / peak / cycles(product, device.info());
     WorkEstimate estimate;
@@ -492,24 +489,23 @@ class ImplicitGemm : public ConvAlgo {
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device&) const override {
     const i64 m = config.get("m"), n = config.get("n"), split = config.get("split");
-    const i64 tf32 = p.dtype == DType::f32 ? config.get("tf32") : 0;
     const bool known = std::any_of(std::begin(tiles), std::end(tiles), [&](const Tile& tile) {
       return tile.rows == m && tile.columns == n;
     });
-    if (!known || split < 1 || split > max_split || (tf32 != 0 && tf32 != 1 && tf32 != 3))
-      throw InputError(fmt::format(
-          "implicit_gemm: config '{}': expected m and n 64 or 128, split 1 to {}, tf32 0, 1 or 3",
-          config.text(), max_split));
+    if (!known || split < 1 || split > max_split)
+      throw InputError(
+          fmt::format("implicit_gemm: config '{}': expected m and n 64 or 128, split 1 to {}",
+                      config.text(), max_split));
     return std::make_unique<Plan>(lower(p, config));
   }
 
  private:
-  static void add_ranked(const ConvProblem& p, const DeviceInfo& device, std::optional<i64> tf32,
+  static void add_ranked(const ConvProblem& p, const DeviceInfo& device, MathType math,
                          std::vector<Config>& configs) {
     std::vector<std::pair<double, Config>> ranked;
     for (const Tile tile : tiles) {
-      Config config{{"m", tile.rows}, {"n", tile.columns}, {"split", 1}};
-      if (tf32) config.set("tf32", *tf32);
+      Config config =
+          with_math({{"m", tile.rows}, {"n", tile.columns}, {"split", 1}}, p.dtype, math);
       const auto cost = [&] { return cycles(lower(p, config), device); };
       ranked.push_back({cost(), config});
       std::pair<double, Config> best = ranked.back();
@@ -527,7 +523,7 @@ class ImplicitGemm : public ConvAlgo {
   }
 
   AlgoInfo info_{"implicit_gemm",
-                 3,
+                 4,
                  DeviceKind::cuda,
                  Origin::own,
                  "one product, image columns gathered into shared memory",

@@ -1,24 +1,26 @@
-// What the kernels of implicit_gemm share: where the elements of the matrices lie, how tiles of
-// them come into shared memory, and how tiles of the product leave.
+// The parts that implicit_gemm's kernels share: addressing the matrices' elements, copying tiles of
+// them into shared memory, and writing tiles of the product.
 //
-// An element of the matrix of image columns belongs to an output pixel and to a tap (a channel and
-// a place in the filter). Its address is a sum, base[pixel] + offset[tap], and it is a zero of the
-// padding unless row and column, sums as well, fall inside the image. A Place holds the three
-// terms; forward has pixels as rows of the matrix and taps along the depth, backward_filter the
-// other way round, and whatever stays the same for a thread is worked out once. Plain matrices
-// (packed filters, dy) are the case where the sum is always inside.
+// An element of the column matrix belongs to an output pixel and to a tap (a channel and a position
+// in the filter). Its address is a sum, base[pixel] + offset[tap]. It is a zero of the padding
+// unless its row and column in the image, sums as well, fall inside. A Place holds the three terms.
+// In forward, pixels are rows of the matrix and taps its depth; in backward_filter it is the other
+// way round. A thread computes once the terms that stay the same for it. Packed filters and dy are
+// plain matrices, all of whose sums fall inside.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
-#include "conv/problem.h"
+#include "conv/algo.h"
+#include "conv/math_type.h"
+#include "kernels_cuda/epilogue.h"
 #include "kernels_cuda/kernel.h"
 
 namespace convlab::cuda::implicit_gemm {
 
-// Row of what does not exist. Two of them still add up to something negative.
+// The row of an element that does not exist. Two of them still add up to something negative.
 inline constexpr int nowhere = -(1 << 30);
 
 struct Place {
@@ -40,14 +42,15 @@ struct Divisor {
   }
 };
 
-// The taps of one axis that a phase meets, first + i * step, and where each leads in the image.
+// The taps of a stride phase along one axis, first + i * step: tap i reads the image at
+// place + i * move from the output pixel's origin.
 struct TapAxis {
   int first, step, count, place, move;
 };
 
-// Output pixels that meet the same taps: all of them, but for backward_data with strides, where
-// pixels of dx with one remainder make a phase. Pixel (n, a, b) has the number (n A + a) B + b.
-struct Phase {
+// Output pixels that have the same taps. Only backward_data with strides has several phases: the
+// pixels of dx with one remainder by the stride. Pixel (n, a, b) has the number (n A + a) B + b.
+struct StridePhase {
   Divisor image, row;      // A B and B
   int pixels;              // N A B
   int origin_h, origin_w;  // of pixel (0, 0) in the gathered image
@@ -56,20 +59,21 @@ struct Phase {
   TapAxis r, s;
 };
 
-inline constexpr int max_phases = 16;
+inline constexpr int max_stride_phases = 16;
 
-struct Phases {
-  Phase phase[max_phases];
-  int count, split;
+struct StridePhases {
+  StridePhase phase[max_stride_phases];
+  int count;
+  int split;  // parts of the depth
 };
 
-// --- Where things lie. at(index, phase); indices beyond the end lie nowhere.
+// --- Addresses: at(index, phase). Indices beyond the end lie nowhere.
 
-// An output pixel by number, or the last one: branches cost more than what they would save.
+// An output pixel by number, clamped to the last one: a branch would cost more than it saves.
 struct Pixel {
   bool exists;
   int n, rest, a, b;
-  __device__ Pixel(int i, const Phase& phase) {
+  __device__ Pixel(int i, const StridePhase& phase) {
     exists = i < phase.pixels;
     i = min(i, phase.pixels - 1);
     n = phase.image.quotient(i);
@@ -81,7 +85,7 @@ struct Pixel {
 
 struct WindowPixels {  // of the gathered image
   int step_h, step_w, image, row, column;
-  __device__ Place at(int i, const Phase& phase) const {
+  __device__ Place at(int i, const StridePhase& phase) const {
     const Pixel pixel(i, phase);
     const int h = pixel.a * step_h + phase.origin_h, w = pixel.b * step_w + phase.origin_w;
     return {pixel.n * image + h * row + w * column, pixel.exists ? h : nowhere, w};
@@ -90,7 +94,7 @@ struct WindowPixels {  // of the gathered image
 
 struct PlainPixels {  // of an image that has just these pixels
   int image, column;
-  __device__ Place at(int i, const Phase& phase) const {
+  __device__ Place at(int i, const StridePhase& phase) const {
     const Pixel pixel(i, phase);
     return {pixel.n * image + pixel.rest * column, pixel.exists ? 0 : nowhere, 0};
   }
@@ -98,7 +102,7 @@ struct PlainPixels {  // of an image that has just these pixels
 
 struct OutputPixels {
   int image, row, column;
-  __device__ Place at(int i, const Phase& phase) const {
+  __device__ Place at(int i, const StridePhase& phase) const {
     const Pixel pixel(i, phase);
     return {phase.first_out + pixel.n * image + pixel.a * row + pixel.b * column,
             pixel.exists ? 0 : nowhere, 0};
@@ -107,19 +111,19 @@ struct OutputPixels {
 
 struct Channels {
   int count, stride;
-  __device__ Place at(int i, const Phase&) const {
+  __device__ Place at(int i, const StridePhase&) const {
     return {i * stride, i < count ? 0 : nowhere, 0};
   }
 };
 
 struct Steps {  // without an end
   int stride;
-  __device__ Place at(int i, const Phase&) const { return {i * stride, 0, 0}; }
+  __device__ Place at(int i, const StridePhase&) const { return {i * stride, 0, 0}; }
 };
 
-struct TapTable {  // one int4 a step along the depth
+struct TapTable {  // an int4 for each step along the depth
   const int4* taps;
-  __device__ Place at(int i, const Phase&) const {
+  __device__ Place at(int i, const StridePhase&) const {
     const int4 tap = load_global<int4>(taps + i);
     return {tap.x, tap.y, tap.z};
   }
@@ -131,7 +135,7 @@ struct TapNumbers {
   int count;
   Divisor fast;  // taps of a channel, or channels of a tap
   Divisor s;
-  __device__ void split(int i, int& c, int& r, int& col) const {
+  __device__ void decompose(int i, int& c, int& r, int& col) const {
     const int slow = fast.quotient(i), rest = i - slow * fast.divisor;
     const int tap = channels_last ? slow : rest;
     c = channels_last ? rest : slow;
@@ -143,32 +147,32 @@ struct TapNumbers {
 struct WindowTaps {  // of the gathered image
   TapNumbers numbers;
   int dilation_h, dilation_w, channel, row, column;
-  __device__ Place at(int i, const Phase&) const {
+  __device__ Place at(int i, const StridePhase&) const {
     if (i >= numbers.count) return {0, nowhere, nowhere};
     int c, r, s;
-    numbers.split(i, c, r, s);
+    numbers.decompose(i, c, r, s);
     const int h = r * dilation_h, w = s * dilation_w;
     return {c * channel + h * row + w * column, h, w};
   }
 };
 
-struct FilterTaps {  // of a row of KCRS; padding channels lie nowhere
+struct FilterTaps {  // of one K in KCRS; padding channels lie nowhere
   TapNumbers numbers;
   int channels, taps;
-  __device__ Place at(int i, const Phase&) const {
+  __device__ Place at(int i, const StridePhase&) const {
     int c = channels, r = 0, s = 0;
-    if (i < numbers.count) numbers.split(i, c, r, s);
+    if (i < numbers.count) numbers.decompose(i, c, r, s);
     return {c * taps + r * numbers.s.divisor + s, c < channels ? 0 : nowhere, 0};
   }
 };
 
 // --- Operands on their way into shared memory
 
-enum class Lanes : std::uint8_t { along_rows, along_depth };  // where memory is contiguous
+enum class Lanes : std::uint8_t { along_rows, along_depth };  // the direction contiguous in memory
 enum class Check : std::uint8_t { none, exists, inside };
 
-// A matrix of rows x depth. Both are counted in units of `vector` elements in the direction of the
-// lanes: one cp.async each.
+// A matrix of rows x depth. In the direction of the lanes a unit is `vector` elements, which one
+// cp.async copies.
 template <class T_, class Rows, class Depth, Lanes lanes_, Check check_, int vector_>
 struct Operand {
   using T = T_;
@@ -181,22 +185,22 @@ struct Operand {
   int height, width;  // of the image, to tell padding
 };
 
-// Shared memory with a row for each step of the depth. Four bytes a copy may come down a column:
-// `pitch` is 4 more than a multiple of 32 for these.
+// Shared memory with a row for each step of the depth. Copies of four bytes may go down a column:
+// for them `pitch` is 4 more than a multiple of 32.
 template <int pitch>
 struct DepthMajor {
   __device__ static int at(int row, int depth) { return depth * pitch + row; }
 };
 
-// Rows of 128 bytes; 16-byte chunks change places within a row, so that eight rows' chunks of one
-// number, which ldmatrix reads together, lie in different banks.
+// Rows of 128 bytes. Their 16-byte chunks are permuted, so that chunk i of eight rows, which
+// ldmatrix reads together, lies in different banks.
 template <int vector>
 struct Swizzled {
   __device__ static int at(int row, int chunk) { return (row * 8 + (chunk ^ (row & 7))) * vector; }
 };
 
-// One thread's share of bringing an operand's tiles of `extent` rows x `depth` units: 32 lanes at
-// most along the rows, so that a thread has as few steps along the depth to look up as can be.
+// A thread's share of copying an operand's tiles of `extent` rows x `depth` units. At most 32 lanes
+// lie along the rows, so that a thread has as few steps along the depth to look up as possible.
 template <class Operand, int extent, int depth, int threads, class Layout>
 class Loader {
   using T = typename Operand::T;
@@ -210,7 +214,7 @@ class Loader {
   static_assert(threads % lanes == 0 && extent % row_step == 0 && depth % depth_step == 0);
 
  public:
-  __device__ Loader(const Operand& operand, const Phase& phase, int first_row)
+  __device__ Loader(const Operand& operand, const StridePhase& phase, int first_row)
       : operand_(operand), phase_(phase) {
     const int lane = int(threadIdx.x) % lanes, group = int(threadIdx.x) / lanes;
     const int row = along_rows ? lane * vector : group;
@@ -219,12 +223,12 @@ class Loader {
 #pragma unroll
     for (int i = 0; i < own_rows; ++i) {
       rows_[i] = operand.rows.at(first_row + row + i * row_step, phase);
-      // Sums of rows that do not exist are not written: they may read anything.
+      // Products of rows that do not exist are not written: they may read anything.
       if (Operand::check == Check::exists && rows_[i].h < 0) rows_[i].offset = 0;
     }
   }
 
-  // Looks up what the slice's steps along the depth add; issue() brings them.
+  // Looks up the terms of the slice's steps along the depth; issue() copies their elements.
   __device__ void look_up(int slice) {
 #pragma unroll
     for (int i = 0; i < own_depth; ++i)
@@ -242,7 +246,7 @@ class Loader {
         if constexpr (Operand::check == Check::exists) valid = steps_[i].h >= 0;
         if constexpr (Operand::check == Check::inside)
           valid = unsigned(h) < unsigned(operand_.height) && unsigned(w) < unsigned(operand_.width);
-        // Steps are multiples of 8 rows, which Swizzled's order does not see.
+        // Swizzled permutes alike in rows that are a multiple of 8 apart.
         static_assert(row_step % 8 == 0);
         const int to = shared_ + Layout::at(j * row_step, i * depth_step);
         cp_async<bytes>(tile + to, operand_.data + (rows_[j].offset + steps_[i].offset),
@@ -252,58 +256,24 @@ class Loader {
 
  private:
   const Operand& operand_;
-  const Phase& phase_;
+  const StridePhase& phase_;
   int depth_, shared_;
   Place rows_[own_rows], steps_[own_depth]{};
 };
 
-// Which phase a block works on, over which slices of the depth.
+// The stride phase that a block works on, and its slices of the depth.
 struct Job {
   int phase, part, first_slice, end_slice;
-  __device__ explicit Job(const Phases& phases) {
+  __device__ explicit Job(const StridePhases& phases) {
     phase = int(blockIdx.z) / phases.split;
     part = int(blockIdx.z) % phases.split;
-    const Phase& p = phases.phase[phase];
+    const StridePhase& p = phases.phase[phase];
     first_slice = p.first_slice + p.slices * part / phases.split;
     end_slice = p.first_slice + p.slices * (part + 1) / phases.split;
   }
 };
 
-// --- The product on its way out
-
-// Neighbours in memory that one access moves.
-template <class T, int count>
-struct alignas(count * sizeof(T)) Neighbours {
-  T element[count];
-};
-
-// y = relu(conv + bias + residual), or out += conv.
-struct Finish {
-  void* out;
-  const void* bias;
-  const void* residual;
-  bool relu, accumulate;
-  // Of one channel (channel_step 0), or of `count` channels (1).
-  template <class T, int count>
-  __device__ void store(int offset, int channel, int channel_step, float (&v)[count]) const {
-    using Values = Neighbours<T, count>;
-    auto* const to = reinterpret_cast<Values*>(static_cast<T*>(out) + offset);
-    const auto add = [&](const Values& values) {
-#pragma unroll
-      for (int i = 0; i < count; ++i) v[i] += widen(values.element[i]);
-    };
-    if (bias)
-#pragma unroll
-      for (int i = 0; i < count; ++i)
-        v[i] += widen(static_cast<const T*>(bias)[channel + i * channel_step]);
-    if (residual) add(*reinterpret_cast<const Values*>(static_cast<const T*>(residual) + offset));
-    if (accumulate) add(*to);
-    Values result;
-#pragma unroll
-    for (int i = 0; i < count; ++i) result.element[i] = narrow<T>(relu ? cuda::relu(v[i]) : v[i]);
-    store_global(to, result);
-  }
-};
+// --- Writing the product
 
 template <class T_, class Rows, class Columns>
 struct Output {
@@ -311,20 +281,20 @@ struct Output {
   Rows rows;
   Columns columns;
   bool channels_are_rows;
-  Finish finish;
-  float* partial;  // where the depth is split: one output of f32 a part
+  OutputEpilogue<T> epilogue;
+  float* partial;  // if the depth is split: an output in f32 for each part
   std::int64_t elements;
   bool contiguous;  // columns, 16 bytes at a time: see contiguous_columns
 };
 
-// Writes rows of the product that lie in shared memory, lanes along the columns, `count` of them a
-// lane. row_of(i) is the row in the tile's matrix of the i-th one in shared memory.
+// Writes rows of the product that lie in shared memory. A lane takes `count` columns. Row i in
+// shared memory is row_of(i) of the block's tile.
 template <int count, int threads, int columns, int pitch, class Output, class RowOf>
 __device__ void write_neighbours(const float* staged, int rows, const Output& out,
-                                 const Phase& phase, int part, int first_row, int first_column,
+                                 const StridePhase& phase, int part, int first_row, int first_column,
                                  const RowOf& row_of) {
   constexpr int lanes = columns / count, at_once = count < 4 ? count : 4;
-  using Floats = Neighbours<float, at_once>;
+  using Floats = Vector<float, at_once>;
   static_assert(threads % lanes == 0 && pitch % at_once == 0 && count % at_once == 0);
   const int column = int(threadIdx.x) % lanes * count;
   const Place y = out.columns.at(first_column + column, phase);
@@ -340,18 +310,20 @@ __device__ void write_neighbours(const float* staged, int rows, const Output& ou
       const auto floats = load_shared<Floats>(staged + i * pitch + column + j);
       if (out.partial) store_global(out.partial + part * out.elements + offset + j, floats);
 #pragma unroll
-      for (int k = 0; k < at_once; ++k) v[j + k] = floats.element[k];
+      for (int k = 0; k < at_once; ++k) v[j + k] = floats.at[k];
     }
-    if (!out.partial)
-      out.finish.template store<typename Output::T>(
-          offset, out.channels_are_rows ? row : first_column + column,
-          out.channels_are_rows ? 0 : 1, v);
+    if (out.partial) continue;
+    const int channel = out.channels_are_rows ? row : first_column + column;
+    const int channel_step = out.channels_are_rows ? 0 : 1;
+#pragma unroll
+    for (int j = 0; j < count; ++j) v[j] += out.epilogue.bias_of(channel + j * channel_step);
+    out.epilogue.store(offset, v);
   }
 }
 
-// 16 bytes a lane where the columns lie so, which takes a fraction of the instructions.
+// 16 bytes a lane if the columns are contiguous, which takes a fraction of the instructions.
 template <int threads, int columns, int pitch, class Output, class RowOf>
-__device__ void write_rows(const float* staged, int rows, const Output& out, const Phase& phase,
+__device__ void write_rows(const float* staged, int rows, const Output& out, const StridePhase& phase,
                            int part, int first_row, int first_column, const RowOf& row_of) {
   const auto write = [&](auto count) {
     write_neighbours<decltype(count)::value, threads, columns, pitch>(
@@ -363,7 +335,7 @@ __device__ void write_rows(const float* staged, int rows, const Output& out, con
     write(std::integral_constant<int, 1>());
 }
 
-// --- What a launch needs to know
+// --- The arguments of a launch
 
 struct Image {  // strides in elements; h x w pixels
   int channels, height, width;
@@ -374,16 +346,16 @@ struct Tile {
   int rows, columns;
 };
 
-// One run's matrix product, of `rows` x `columns` at most in any phase. Channels of the output are
-// its rows in NCHW and its columns in NHWC, so that columns are contiguous in memory.
+// One run's matrix product, of at most `rows` x `columns` in any stride phase. Channels of the
+// output are its rows in NCHW and its columns in NHWC, so that columns are contiguous in memory.
 struct Product {
   ConvProblem problem;
-  int math;            // of f32: Math's values
+  MathType math;       // of f32
   bool tensor_cores;   // else CUDA cores
   bool channels_last;  // in the gathered image, and along the depth
   bool channels_are_rows;
   Tile tile;
-  Phases phases;
+  StridePhases phases;
   Image gathered;  // x, or dy for backward_data
   Image dy;        // for backward_filter
   Image out;       // y or dx
@@ -393,12 +365,12 @@ struct Product {
   const void* gathered_data;
   const void* other_data;  // the packed filter, or dy
   const int4* taps;
-  Finish finish;
+  ConvArgs args;
   float* partial;
   std::int64_t out_elements;
 };
 
-// Multiply in f32 on CUDA cores, and on tensor cores.
+// In f32 on CUDA cores, and on tensor cores.
 void multiply_fma(const Product&, Stream&);
 void multiply_tensor(const Product&, Stream&);
 
@@ -414,10 +386,11 @@ inline OutputPixels output_pixels(const Product& p) {
           p.out.column * (data ? int(p.problem.stride_w) : 1)};
 }
 
-// Whether the output's columns, taken as many at a time as fill 16 bytes, exist together, lie side
-// by side and are aligned. Columns are channels, or pixels of planes.
-inline bool contiguous_columns(const Product& p) {
-  const int together = 16 / int(size_of(p.problem.dtype));
+// Whether 16 bytes of the output's columns at a time exist together, are contiguous and aligned.
+// Columns are channels, or pixels of planes.
+template <class T>
+bool contiguous_columns(const Product& p, const OutputEpilogue<T>& e) {
+  constexpr int together = 16 / int(sizeof(T));
   const auto is_aligned = [](const void* pointer) {
     return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
   };
@@ -425,7 +398,26 @@ inline bool contiguous_columns(const Product& p) {
   const bool whole_planes = p.phases.count == 1 && p.phases.phase[0].image.divisor == plane;
   const bool fits = p.channels_are_rows ? p.out.column == 1 && whole_planes && plane % together == 0
                                         : p.out.channel == 1 && p.out.channels % together == 0;
-  return fits && is_aligned(p.finish.out) && is_aligned(p.finish.residual) && is_aligned(p.partial);
+  return fits && is_aligned(e.out) && is_aligned(e.addend) && is_aligned(p.partial);
+}
+
+template <class T, class Rows, class Columns>
+Output<T, Rows, Columns> output(const Product& p, const Rows& rows, const Columns& columns,
+                                bool channels_are_rows) {
+  const auto e = output_epilogue<T>(p.problem.epilogue, p.problem.accumulate, p.args);
+  constexpr bool is_dw = std::is_same_v<Columns, FilterTaps>;
+  return {rows,          columns, channels_are_rows, e, p.partial, p.out_elements,
+          !is_dw && contiguous_columns(p, e)};
+}
+
+// y or dx, as pixels x channels or the other way round.
+template <class T>
+Output<T, OutputPixels, Channels> pixels_by_channels(const Product& p) {
+  return output<T>(p, output_pixels(p), Channels{p.out.channels, p.out.channel}, false);
+}
+template <class T>
+Output<T, Channels, OutputPixels> channels_by_pixels(const Product& p) {
+  return output<T>(p, Channels{p.out.channels, p.out.channel}, output_pixels(p), true);
 }
 
 inline TapNumbers tap_numbers(const Product& p) {
@@ -439,20 +431,15 @@ inline WindowTaps window_taps(const Product& p) {
           p.gathered.row, p.gathered.column};
 }
 
-// dw: KCRS, rows of which the product's columns number their own way.
+// dw as K x taps: the product's columns count the taps of KCRS in the order of the images.
 template <class T>
 Output<T, Channels, FilterTaps> gradient(const Product& p) {
   const int taps = int(p.problem.r * p.problem.s), channels = int(p.problem.c);
-  return {{int(p.problem.k), channels * taps},
-          {tap_numbers(p), channels, taps},
-          true,
-          p.finish,
-          p.partial,
-          p.out_elements,
-          false};
+  return output<T>(p, Channels{int(p.problem.k), channels * taps},
+                   FilterTaps{tap_numbers(p), channels, taps}, true);
 }
 
-// Tiles of different channels come one after the other: they read the same piece of an image.
+// Blocks that differ in the channels alone are neighbours: they read the same part of an image.
 inline int channel_tiles(const Product& p) {
   return int(p.channels_are_rows ? ceil_div(p.rows, p.tile.rows)
                                  : ceil_div(p.columns, p.tile.columns));

@@ -1,16 +1,16 @@
 // implicit_gemm on tensor cores, through mma.sync: TF32, 3xTF32, f16 and bf16, summed in f32.
 //
-// Images are NHWC here, with channels filled up to 16 bytes, so that one cp.async brings one
-// pixel's next 4 or 8 channels. Four warps share a tile, a quarter each; slices of 128 bytes of the
-// depth come into a ring of three stages.
+// Images are NHWC here, with channels padded to 16 bytes, so that one cp.async copies 4 or 8
+// channels of a pixel. Four warps take a quarter of the block's tile each. cp.async copies slices of
+// 128 bytes of the depth into a ring of three stages.
 //
-// forward and backward_data sum over channels, which lie along the rows of both operands: that is
-// what ldmatrix hands to mma, for 4-byte elements as for 2-byte ones. backward_filter sums over
-// pixels, across the rows: ldmatrix transposes 2-byte elements, and those of 4 bytes are read one
-// by one, from rows whose pitch keeps the lanes in different banks.
+// forward and backward_data sum over channels, which are contiguous in both operands, as ldmatrix
+// expects: it serves 4-byte elements as well as 2-byte ones. backward_filter sums over pixels, of
+// which it has one a row of shared memory: ldmatrix transposes 2-byte elements; those of 4 bytes are
+// loaded one by one, from rows whose pitch puts the lanes into different banks.
 //
-// 3xTF32: a = A + a' with A and a' in TF32, and a b = a' B + A b' + A B up to 2^-22, the small
-// products added first.
+// 3xTF32: a = A + a' with A and a' in TF32, and a b = a' B + A b' + A B up to 2^-22. The small
+// products are added first.
 #include "conv/error.h"
 #include "kernels_cuda/implicit_gemm/implicit_gemm.h"
 
@@ -19,7 +19,7 @@ namespace {
 
 constexpr int threads = 128;
 
-// Rows of the depth: 128 bytes of both operands, each a row's.
+// 128 bytes of the depth for each row of the operand.
 template <class T, int rows_>
 struct AcrossRows {
   static constexpr int rows = rows_, vector = 16 / int(sizeof(T));
@@ -31,7 +31,7 @@ struct AcrossRows {
     const int lane = lane_id();
     ldmatrix<4>(r, tile + Layout::at(row + lane % 16, 2 * k + lane / 16));
   }
-  // Of its right operand: r[0], r[1] of the first eight, r[2], r[3] of the others.
+  // The right operand's: r[0], r[1] of the first eight rows, r[2], r[3] of the others.
   __device__ static void right(unsigned* r, const T* tile, int row, int k) {
     const int lane = lane_id();
     ldmatrix<4>(r, tile + Layout::at(row + lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2));
@@ -71,18 +71,19 @@ struct AlongRows {
   }
 };
 
-// As mma takes them; elements of 4 bytes are rounded or split after they were read.
-template <int math>
+// The registers of an mma operand. Elements of 4 bytes are rounded or split after they are loaded.
+template <MathType math>
 struct Fragment {
-  unsigned big[4], small[math == 3 ? 4 : 1];
+  static constexpr bool is_split = math == MathType::tf32x3;
+  unsigned big[4], small[is_split ? 4 : 1];
   // Packed filters were rounded to TF32 already.
   template <Check check>
   __device__ void prepare() {
-    if constexpr (math == 3 || (math == 1 && check != Check::none)) {
+    if constexpr (is_split || (math == MathType::tf32 && check != Check::none)) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float v = __uint_as_float(big[i]);
-        if constexpr (math == 3)
+        if constexpr (is_split)
           split_tf32(v, big[i], small[i]);
         else
           big[i] = to_tf32(v);
@@ -91,13 +92,13 @@ struct Fragment {
   }
 };
 
-template <class T, int math>
+template <class T, MathType math>
 __device__ __forceinline__ void multiply(float* sums, const Fragment<math>& a,
                                          const Fragment<math>& b, int half) {
-  if constexpr (math == 0) {
+  if constexpr (sizeof(T) == 2) {
     mma_m16n8k16<T>(sums, a.big, b.big + 2 * half, sums);
   } else {
-    if constexpr (math == 3) {
+    if constexpr (math == MathType::tf32x3) {
       mma_m16n8k8_tf32(sums, a.small, b.big + 2 * half, sums);
       mma_m16n8k8_tf32(sums, a.big, b.small + 2 * half, sums);
     }
@@ -105,15 +106,15 @@ __device__ __forceinline__ void multiply(float* sums, const Fragment<math>& a,
   }
 }
 
-template <class Left, class Right, int math, class A, class B, class Output>
+template <class Left, class Right, MathType math, class A, class B, class Output>
 __global__ void __launch_bounds__(threads, 2)
-    multiply_tiles(A a, B b, Phases phases, Output out, int channel_tiles) {
+    multiply_tiles(A a, B b, StridePhases phases, Output out, int channel_tiles) {
   using T = typename A::T;
   constexpr int rows = Left::rows, columns = Right::rows, stages = 3;
   constexpr int stage_elements = Left::elements + Right::elements;
   SHARED_DYN(T, shared);
   const Job job(phases);
-  const Phase phase = phases.phase[job.phase];
+  const StridePhase phase = phases.phase[job.phase];
   const int channels = int(blockIdx.x) % channel_tiles, others = int(blockIdx.x) / channel_tiles;
   const int first_row = (out.channels_are_rows ? channels : others) * rows;
   const int first_column = (out.channels_are_rows ? others : channels) * columns;
@@ -137,7 +138,7 @@ __global__ void __launch_bounds__(threads, 2)
   unsigned stage = 0;
   for (int slice = job.first_slice; slice < job.end_slice; ++slice) {
     cp_async_wait<stages - 2>();
-    __syncthreads();  // this slice has come for everybody, and everybody is done with the last one
+    __syncthreads();  // this slice has arrived, and all threads are done with the last one
     const int next = slice + stages - 1;
     if (next < job.end_slice) {
       load_a.look_up(next);
@@ -191,16 +192,15 @@ __global__ void __launch_bounds__(threads, 2)
                                       [](int i) { return i; });
 }
 
-template <class Left, class Right, int math, class A, class B, class Output>
+template <class Left, class Right, MathType math, class A, class B, class Output>
 void launch_tiles(const Product& p, const A& a, const B& b, const Output& out, Stream& stream) {
   constexpr int shared_bytes = 3 * (Left::elements + Right::elements) * int(sizeof(typename A::T));
   launch(multiply_tiles<Left, Right, math, A, B, Output>, grid_of(p), threads, shared_bytes, stream,
          a, b, p.phases, out, channel_tiles(p));
 }
 
-// Filters are packed with a row of `filter_pitch` steps along the depth for each channel of the
-// output.
-template <class T, int math, int rows, int columns>
+// Packed filters have `filter_pitch` steps along the depth for each channel of the output.
+template <class T, MathType math, int rows, int columns>
 void multiply_by_filter(const Product& p, Stream& stream) {
   constexpr int vector = 16 / int(sizeof(T));
   using Filter = Operand<T, Steps, Steps, Lanes::along_depth, Check::none, vector>;
@@ -213,23 +213,13 @@ void multiply_by_filter(const Product& p, Stream& stream) {
                       {p.taps},
                       p.gathered.height,
                       p.gathered.width};
-  const OutputPixels pixels = output_pixels(p);
-  const Channels channels{p.out.channels, p.out.channel};
   if (p.channels_are_rows)
-    launch_tiles<Left, Right, math>(
-        p, filter, image,
-        Output<T, Channels, OutputPixels>{channels, pixels, true, p.finish, p.partial,
-                                          p.out_elements, contiguous_columns(p)},
-        stream);
+    launch_tiles<Left, Right, math>(p, filter, image, channels_by_pixels<T>(p), stream);
   else
-    launch_tiles<Left, Right, math>(
-        p, image, filter,
-        Output<T, OutputPixels, Channels>{pixels, channels, false, p.finish, p.partial,
-                                          p.out_elements, contiguous_columns(p)},
-        stream);
+    launch_tiles<Left, Right, math>(p, image, filter, pixels_by_channels<T>(p), stream);
 }
 
-template <class T, int math, int rows, int columns>
+template <class T, MathType math, int rows, int columns>
 void multiply_pixels(const Product& p, Stream& stream) {
   constexpr int vector = 16 / int(sizeof(T));
   using Dy = Operand<T, Channels, PlainPixels, Lanes::along_rows, Check::exists, vector>;
@@ -246,7 +236,8 @@ void multiply_pixels(const Product& p, Stream& stream) {
       gradient<T>(p), stream);
 }
 
-template <class T, int math>
+// 16-bit types have no choice of `math`.
+template <class T, MathType math = MathType::f32>
 void multiply(const Product& p, Stream& stream) {
   const auto with = [&](auto rows, auto columns) {
     if (p.problem.pass == Pass::backward_filter)
@@ -266,10 +257,10 @@ void multiply(const Product& p, Stream& stream) {
 }  // namespace
 
 void multiply_tensor(const Product& p, Stream& stream) {
-  if (p.problem.dtype == DType::f16) return multiply<f16, 0>(p, stream);
-  if (p.problem.dtype == DType::bf16) return multiply<bf16, 0>(p, stream);
-  if (p.math == 3) return multiply<float, 3>(p, stream);
-  multiply<float, 1>(p, stream);
+  if (p.problem.dtype == DType::f16) return multiply<f16>(p, stream);
+  if (p.problem.dtype == DType::bf16) return multiply<bf16>(p, stream);
+  if (p.math == MathType::tf32x3) return multiply<float, MathType::tf32x3>(p, stream);
+  multiply<float, MathType::tf32>(p, stream);
 }
 
 }  // namespace convlab::cuda::implicit_gemm

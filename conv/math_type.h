@@ -1,0 +1,41 @@
+// How products of f32 operands are formed, where an algorithm has the choice.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "conv/config.h"
+#include "conv/layout.h"
+
+namespace convlab {
+
+// f32: fused multiply-adds. tf32: on tensor cores, factors rounded to the 11 bits of TF32. tf32x3:
+// three TF32 products for each product, which together are as accurate as f32.
+enum class MathType : std::uint8_t { f32, tf32, tf32x3 };
+inline constexpr std::array<std::string_view, 3> math_type_names{"f32", "tf32", "tf32x3"};
+
+// The config's `math`; f32 if it has none.
+inline MathType math_type(const Config& config) {
+  return config.has("math") ? config.choice<MathType>("math", math_type_names) : MathType::f32;
+}
+
+// For algorithms. Only f32 has a choice: configs of other types have no `math`.
+inline Config with_math(Config config, DType dtype, MathType math) {
+  if (dtype == DType::f32) config.set("math", std::string(math_type_names[std::size_t(math)]));
+  return config;
+}
+
+// The `math` of a config for this type, one of `names`, the first of math_type_names. Throws
+// InputError.
+template <std::size_t N>
+MathType math_type(const Config& config, DType dtype,
+                   const std::array<std::string_view, N>& names) {
+  if (dtype == DType::f32) return config.choice<MathType>("math", names);
+  if (config.has("math"))
+    throw InputError(fmt::format("config '{}': math: only f32 has a choice, not {}", config.text(),
+                                 to_string(dtype)));
+  return MathType::f32;
+}
+
+}  // namespace convlab
