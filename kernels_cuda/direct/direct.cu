@@ -1,8 +1,8 @@
-// direct: the definition itself, in registers. No matrices and no copy of the input: a block reads
-// its part of the image once for all taps. The loops are in direct_pixels.cu (forward and
-// backward_data) and direct_filter.cu (backward_filter).
+// direct: the definition itself, in register tiles. There are no matrices and no copy of the input: a
+// block reads its part of the image once for all taps. The kernels are in pixels.cu (forward and
+// backward_data) and filter.cu (backward_filter).
 //
-// f16 and bf16 are widened on their way to shared memory, and summed in f32. Filters are packed
+// f16 and bf16 are widened on their way to shared memory and accumulated in f32. Filters are packed
 // with output channels innermost, so that neighbouring threads read neighbouring values.
 #include <fmt/format.h>
 
@@ -18,13 +18,17 @@ namespace {
 
 constexpr std::int64_t most_blocks = 65535;  // in y and z
 
+DirectKernel kernel_of(const Config& c) {
+  return c.choice<DirectKernel>("kernel", direct_kernel_names);
+}
 DirectPixels pixels_of(const ConvProblem& p, const Config& c) {
-  if (c.get("k") == 1) return DirectPixels(p, 1, 1, 1, 1);
-  return DirectPixels(p, int(c.get("k")), int(c.get("pixels")), int(c.get("warps")),
-                      int(c.get("width")));
+  if (kernel_of(c) == DirectKernel::plain) return DirectPixels(p, DirectKernel::plain);
+  return DirectPixels(p, DirectKernel::staged, int(c.get("k")), int(c.get("pixels")),
+                      int(c.get("warps")), int(c.get("width")));
 }
 DirectFilter filter_of(const ConvProblem& p, const Config& c) {
-  return DirectFilter(p, int(c.get("k")), c.get("k") == 1 ? 1 : int(c.get("warps")),
+  const DirectKernel kernel = kernel_of(c);
+  return DirectFilter(p, kernel, kernel == DirectKernel::plain ? 1 : int(c.get("warps")),
                       int(c.get("split")));
 }
 
@@ -48,7 +52,7 @@ class PixelsPlan final : public ConvPlan {
   const DirectPixels direct_;
 };
 
-// Sums are kept in f32, or f64.
+// Partial sums are f32, or f64.
 std::int64_t sum_bytes(DType dtype) { return dtype == DType::f64 ? 8 : 4; }
 
 class FilterPlan final : public ConvPlan {
@@ -72,7 +76,7 @@ class Direct final : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "direct",
-                               .version = 2,
+                               .version = 3,
                                .device = DeviceKind::cuda,
                                .origin = Origin::own,
                                .summary = "the definition, in register tiles",
@@ -110,8 +114,8 @@ class Direct final : public ConvAlgo {
   bool deterministic(const ConvProblem&, const Config&) const override { return true; }
 
   WorkEstimate work(const ConvProblem& p, const Config& config, Device&) const override {
-    // What blocks read again comes from L2. Register tiles execute their padding.
-    const bool staged = config.get("k") > 1;
+    // Blocks find in L2 what others have read. Register tiles execute their padding.
+    const bool staged = kernel_of(config) == DirectKernel::staged;
     PhaseWork product{.name = "product", .flops = p.flops(), .efficiency = staged ? 0.35 : 0.1};
     const double x = double(p.x_bytes()), y = double(p.y_bytes()), w = double(p.filter_bytes());
     if (p.pass != Pass::backward_filter) {
@@ -120,8 +124,8 @@ class Direct final : public ConvAlgo {
       product.bytes_read = inputs + w + (p.epilogue.residual || p.accumulate ? outputs : 0);
       product.bytes_written = outputs;
       if (staged) {
-        const double rows = double(ceil_div(d.h.out, d.h.classes()));
-        const double columns = double(ceil_div(d.w.out, d.w.classes()));
+        const double rows = double(ceil_div(d.h.out, d.h.phases()));
+        const double columns = double(ceil_div(d.w.out, d.w.phases()));
         const std::int64_t tile_h = 32 * d.pixels / d.tile_w;
         product.flops *= double(round_up(std::int64_t(rows), tile_h)) / rows *
                          double(round_up(std::int64_t(columns), d.tile_w)) / columns *
@@ -154,27 +158,26 @@ class Direct final : public ConvAlgo {
     const auto expect = [&](bool right, const char* what) {
       if (!right) throw InputError(fmt::format("direct: '{}': expected {}", config.text(), what));
     };
-    const std::int64_t k = config.get("k");
+    const bool staged = kernel_of(config) == DirectKernel::staged;
+    if (staged) expect(is_one_of(config.get("warps"), {1, 2, 4, 8}), "warps=1, 2, 4 or 8");
     if (p.pass == Pass::backward_filter) {
-      expect(k == 1 || k == 8, "k=1 or 8");
-      if (k > 1) expect(is_one_of(config.get("warps"), {1, 2, 4, 8}), "warps=1, 2, 4 or 8");
       const std::int64_t split = config.get("split");
       expect(split >= 1 && split <= most_blocks, "split=1 to 65535");
       const DirectFilter d = filter_of(p, config);
-      expect(fits(d), "fewer warps, or k=1: there is not enough shared memory");
+      expect(fits(d), "fewer warps, or kernel=plain: there is not enough shared memory");
       return std::make_unique<FilterPlan>(p, d);
     }
-    expect(k == 1 || k == 8 || k == 16, "k=1, 8 or 16");
-    if (k > 1) {
-      expect(is_one_of(config.get("pixels"), {2, 4}), "pixels=2 or 4");
-      expect(k == 8 || (config.get("pixels") == 4 && p.dtype != DType::f64),
+    if (staged) {
+      const std::int64_t k = config.get("k"), pixels = config.get("pixels");
+      expect(is_one_of(k, {8, 16}), "k=8 or 16");
+      expect(is_one_of(pixels, {2, 4}), "pixels=2 or 4");
+      expect(k == 8 || (pixels == 4 && p.dtype != DType::f64),
              "k=16 with pixels=4 and not with f64");
-      expect(is_one_of(config.get("warps"), {1, 2, 4, 8}), "warps=1, 2, 4 or 8");
       expect(config.get("warps") <= most_warps_of(p, config), "warps=4 at most for such tiles");
       expect(is_one_of(config.get("width"), {8, 16, 32}), "width=8, 16 or 32");
     }
     const DirectPixels d = pixels_of(p, config);
-    expect(fits(d), "smaller tiles, or k=1: there is not enough shared memory");
+    expect(fits(d), "smaller tiles, or kernel=plain: there is not enough shared memory");
     return std::make_unique<PixelsPlan>(p, d);
   }
 
@@ -186,17 +189,18 @@ class Direct final : public ConvAlgo {
     return most_warps(int(c.get("k")), int(c.get("pixels")), int(sum_bytes(p.dtype)));
   }
   static bool fits(const DirectPixels& d) {
-    return d.k == 1 ||
+    return d.kernel == DirectKernel::plain ||
            (d.shared_bytes <= max_shared_bytes &&
             std::int64_t(d.groups) * (d.padded_channels / (d.k * d.warps)) <= most_blocks);
   }
   static bool fits(const DirectFilter& d) {
-    return d.k == 1 || (d.shared_bytes <= max_shared_bytes &&
-                        d.groups * ceil_div(d.filters, d.tile_k()) <= most_blocks);
+    return d.kernel == DirectKernel::plain ||
+           (d.shared_bytes <= max_shared_bytes &&
+            d.groups * ceil_div(d.filters, d.tile_k()) <= most_blocks);
   }
 
-  // The largest tiles of which there is one for each multiprocessor come first; those without
-  // staging where a group has too few output channels to share what is staged.
+  // First the tiles that are a block or more for each multiprocessor, the largest first. A tile
+  // needs as many output channels in a group as it has.
   static std::vector<Config> pixel_configs(const ConvProblem& p, Device& device) {
     const bool forward = p.pass == Pass::forward;
     const std::int64_t outputs = (forward ? p.k : p.c) / p.groups;
@@ -210,21 +214,25 @@ class Direct final : public ConvAlgo {
                          Tile{8, 2, 2}}) {
       if ((t.k == 16 && p.dtype == DType::f64) || outputs < t.k) continue;
       if (t.warps > 2 && outputs <= t.k * t.warps / 2) continue;
-      std::int64_t width = 32, best = 0;  // that with the fewest pixels outside
+      std::int64_t width = 32, best = 0;  // the width with the fewest pixels outside
       for (const std::int64_t w : {32, 16, 8})
         if (const std::int64_t area = round_up(columns, w) * round_up(rows, 32 * t.pixels / w);
             best == 0 || area < best)
           width = w, best = area;
-      const Config config{{"k", t.k}, {"pixels", t.pixels}, {"warps", t.warps}, {"width", width}};
+      const Config config{{"kernel", "staged"},
+                          {"k", t.k},
+                          {"pixels", t.pixels},
+                          {"warps", t.warps},
+                          {"width", width}};
       if (t.warps > most_warps_of(p, config) || !fits(pixels_of(p, config))) continue;
-      const std::int64_t classes = forward ? 1 : p.stride_h * p.stride_w;
+      const std::int64_t phases = forward ? 1 : p.stride_h * p.stride_w;
       const std::int64_t blocks =
-          p.n * classes * p.groups * best / (32 * t.pixels) * ceil_div(outputs, t.k * t.warps);
+          p.n * phases * p.groups * best / (32 * t.pixels) * ceil_div(outputs, t.k * t.warps);
       (blocks >= device.info().threads ? large : small).push_back(config);
     }
     std::reverse(small.begin(), small.end());
     large.insert(large.end(), small.begin(), small.end());
-    large.push_back({{"k", 1}});
+    large.push_back({{"kernel", "plain"}});
     return large;
   }
 
@@ -250,15 +258,15 @@ class Direct final : public ConvAlgo {
     const std::int64_t filters = p.k / p.groups, channels = p.c / p.groups;
     for (const std::int64_t warps : {8, 4, 2}) {
       if (filters < 8 || (warps > 2 && filters <= warps * 4)) continue;
-      const Config tile{{"k", 8}, {"warps", warps}};
-      const DirectFilter d(p, 8, int(warps), 1);
+      const Config tile{{"kernel", "staged"}, {"warps", warps}};
+      const DirectFilter d(p, DirectKernel::staged, int(warps), 1);
       if (fits(d))
         add(tile,
             p.groups * ceil_div(filters, d.tile_k()) *
                 ceil_div(channels * p.r * p.s, 32 * DirectFilter::columns),
             p.n * ceil_div(p.p, d.tile_h) * ceil_div(p.q, d.tile_w));
     }
-    add({{"k", 1}}, p.k * channels * ceil_div(p.r * p.s, 9), ceil_div(p.n * p.p * p.q, 1024));
+    add({{"kernel", "plain"}}, p.k * channels * ceil_div(p.r * p.s, 9), ceil_div(p.n * p.p * p.q, 1024));
     return configs;
   }
 };

@@ -1,10 +1,10 @@
-// The loops of direct for backward_filter: dw[k, (c, r, s)] sums dy[k, pixel] x[c, pixel, r, s]
-// over the pixels of all images. `split` blocks share the pixels of each part of dw; their sums are
-// added in a fixed order by a second kernel.
+// The kernels of direct for backward_filter: dw[k, (c, r, s)] sums dy[k, pixel] x[c, pixel, r, s]
+// over the pixels of all images. The pixels may be split into parts, a block for each; a second
+// kernel adds their sums in a fixed order.
 //
 // Staged: for a tile of pixels, a box of x with a halo serves all taps of its channels. The lanes
-// of a warp are consecutive (c, r, s); they read x at positions that box's pitch and plane spread
-// over the banks, and dy's values together, several pixels at a time.
+// of a warp are consecutive (c, r, s). The box's pitch and plane spread their reads of x over the
+// banks. They read the same values of dy, several pixels at a time.
 #include <algorithm>
 
 #include "kernels_cuda/direct/direct.h"
@@ -12,33 +12,31 @@
 namespace convlab::cuda {
 namespace {
 
-// Where sums go: straight into dw if nobody else adds to them.
+// The destination of sums: dw itself if the pixels are not split.
 template <class T>
 struct Sums {
-  Accumulator<T>* partial;  // [split][dw], or null
-  T* dw;
-  std::int64_t elements;
-  bool accumulate;
+  Accumulator<T>* partial;  // [part][dw], or null
+  std::int64_t elements;    // of dw
+  OutputEpilogue<T> epilogue;
 
-  __device__ void store(int split, std::int64_t at, Accumulator<T> value) const {
+  __device__ void store(int part, std::int64_t at, Accumulator<T> sum) const {
     if (partial)
-      partial[split * elements + at] = value;
+      partial[part * elements + at] = sum;
     else
-      dw[at] = narrow<T>(accumulate ? widen(dw[at]) + value : value);
+      epilogue.store(at, 0, sum);
   }
 };
 
 template <class T>
-__global__ void __launch_bounds__(256) add_up(Sums<T> sums, int split) {
+__global__ void __launch_bounds__(256) add_parts(Sums<T> sums, int parts) {
   const std::int64_t at = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   if (at >= sums.elements) return;
   Accumulator<T> sum = 0;
-  for (int i = 0; i < split; ++i) sum += sums.partial[i * sums.elements + at];
-  if (sums.accumulate) sum += widen(sums.dw[at]);
-  sums.dw[at] = narrow<T>(sum);
+  for (int part = 0; part < parts; ++part) sum += sums.partial[part * sums.elements + at];
+  sums.epilogue.store(at, 0, sum);
 }
 
-// Pixels of a tile, at most, and dy's plane in shared memory: the next one is 4 banks on.
+// The most pixels of a tile, and the pitch of dy's planes in shared memory: each starts 4 banks on.
 template <class A>
 constexpr int max_area = int(512 / sizeof(A));
 template <class A>
@@ -61,8 +59,8 @@ __global__ void __launch_bounds__(256, 2)
 
   const int down = (d.dy.h + d.tile_h - 1) / d.tile_h, across = (d.dy.w + d.tile_w - 1) / d.tile_w;
   const std::int64_t tiles = std::int64_t(d.n) * down * across;
-  const int split = int(blockIdx.z);
-  const std::int64_t begin = tiles * split / d.split, end = tiles * (split + 1) / d.split;
+  const int part = int(blockIdx.z);
+  const std::int64_t begin = tiles * part / d.split, end = tiles * (part + 1) / d.split;
   const int buffer = d.x_elements + tile_k * gradient_plane<A>;
   const int stride_w = UnitStride ? 1 : d.stride_w;
 
@@ -113,7 +111,7 @@ __global__ void __launch_bounds__(256, 2)
 #pragma unroll
           for (int i = 0; i < K; ++i)
 #pragma unroll
-            for (int j = 0; j < J; ++j) sum[i][j] += g[i].v[v] * value[j];
+            for (int j = 0; j < J; ++j) sum[i][j] += g[i].at[v] * value[j];
         }
 #pragma unroll
         for (int j = 0; j < J; ++j) row[j] += step * stride_w;
@@ -131,15 +129,15 @@ __global__ void __launch_bounds__(256, 2)
     for (int j = 0; j < J; ++j) {
       const int column = column0 + j * 32 + lane;
       if (column < all_columns)
-        sums.store(split, std::int64_t(group * d.filters + k) * all_columns + column, sum[i][j]);
+        sums.store(part, std::int64_t(group * d.filters + k) * all_columns + column, sum[i][j]);
     }
   }
 }
 
-// Without staging, through L1, for few channels a group: each thread sums up to plain_taps taps of
-// one filter's channel over some of the pixels; the block adds up its threads. In NCHW the block's
-// threads share one channel of one filter and take pixels side by side; in NHWC the lanes of a warp
-// take 32 of them, and the warps other pixels.
+// Without staging, through L1, for groups with few channels: each thread sums up to plain_taps taps
+// of one filter's channel over some of the pixels, and the block adds up its threads' sums. In NCHW
+// the block's threads share one channel of one filter and take neighbouring pixels. In NHWC the
+// lanes of a warp take 32 pairs of a filter and a channel, and the warps differ in the pixels.
 constexpr int plain_block = 128, plain_taps = 9;
 
 template <class T>
@@ -155,12 +153,12 @@ __global__ void __launch_bounds__(plain_block)
   const int pair = int(blockIdx.x) / chunks * lanes + thread % lanes;  // k * channels + c
   const int k = min(pair, pairs - 1) / d.channels, c = min(pair, pairs - 1) % d.channels;
 
-  const int split = int(blockIdx.z), pixels = d.dy.h * d.dy.w;
+  const int part = int(blockIdx.z), pixels = d.dy.h * d.dy.w;
   const std::int64_t all = std::int64_t(d.n) * pixels;
-  const std::int64_t begin = all * split / d.split, end = all * (split + 1) / d.split;
+  const std::int64_t begin = all * part / d.split, end = all * (part + 1) / d.split;
   const T* const x_channel = x + std::int64_t(k / d.filters * d.channels + c) * d.x.channel;
   const T* const dy_channel = dy + std::int64_t(k) * d.dy.channel;
-  // Of output pixel (0, 0); outside if there is no tap.
+  // The input of output pixel (0, 0); outside if there is no such tap.
   int row[plain_taps], column[plain_taps], offset[plain_taps];
 #pragma unroll
   for (int t = 0; t < plain_taps; ++t) {
@@ -190,12 +188,12 @@ __global__ void __launch_bounds__(plain_block)
   }
   if (worker == 0 && pair < pairs)
     for (int t = 0; t < plain_taps && tap0 + t < taps; ++t)
-      sums.store(split, std::int64_t(pair) * taps + tap0 + t, shared[t][thread]);
+      sums.store(part, std::int64_t(pair) * taps + tap0 + t, shared[t][thread]);
 }
 
 }  // namespace
 
-DirectFilter::DirectFilter(const ConvProblem& p, int k_, int warps_, int split_)
+DirectFilter::DirectFilter(const ConvProblem& p, DirectKernel kernel_, int warps_, int split_)
     : x(p.x_desc()),
       dy(p.y_desc()),
       n(int(p.n)),
@@ -210,7 +208,7 @@ DirectFilter::DirectFilter(const ConvProblem& p, int k_, int warps_, int split_)
       pad_w(int(p.pad_w)),
       dilation_h(int(p.dilation_h)),
       dilation_w(int(p.dilation_w)),
-      k(k_),
+      kernel(kernel_),
       warps(warps_),
       split(split_),
       tile_h(0),
@@ -218,14 +216,14 @@ DirectFilter::DirectFilter(const ConvProblem& p, int k_, int warps_, int split_)
       max_channels(0),
       x_elements(0),
       shared_bytes(0) {
-  if (k == 1) return;
+  if (kernel == DirectKernel::plain) return;
   const int taps = r * s, element = p.dtype == DType::f64 ? 8 : 4;
   const int plane_of_dy = element == 8 ? gradient_plane<double> : gradient_plane<float>;
-  // 32 * columns consecutive (c, r, s), from anywhere in a channel.
-  const int meets = 32 * columns % taps == 0 || taps % (32 * columns) == 0
+  // Of 32 * columns consecutive (c, r, s), which start anywhere in a channel.
+  const int most_channels = 32 * columns % taps == 0 || taps % (32 * columns) == 0
                         ? int(ceil_div(32 * columns, taps))
                         : (32 * columns - 2) / taps + 2;
-  max_channels = std::min(channels, meets);
+  max_channels = std::min(channels, most_channels);
   const auto lay_out = [&](int rows, int width) {
     tile_h = rows, tile_w = width;
     box.h = (tile_h - 1) * stride_h + (r - 1) * dilation_h + 1;
@@ -257,11 +255,12 @@ void DirectFilter::run(const ConvProblem& problem, const ConvArgs& args, Workspa
   with_element(problem.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Sums<T> sums{split > 1 ? reinterpret_cast<Accumulator<T>*>(workspace.data()) : nullptr,
-                       static_cast<T*>(args.out), elements(), problem.accumulate};
+                       elements(),
+                       output_epilogue<T>(problem.epilogue, problem.accumulate, args)};
     const auto* from = static_cast<const T*>(args.x);
     const auto* gradient = static_cast<const T*>(args.dy);
     run_phase(args.phases, 0, stream, [&] {
-      if (k == 1) {
+      if (kernel == DirectKernel::plain) {
         const std::int64_t pairs = std::int64_t(groups) * filters * channels;
         launch(
             sum_products_plain<T>,
@@ -277,7 +276,7 @@ void DirectFilter::run(const ConvProblem& problem, const ConvArgs& args, Workspa
     });
     if (split > 1)
       run_phase(args.phases, 1, stream, [&] {
-        launch(add_up<T>, unsigned(ceil_div(elements(), 256)), 256, 0, stream, sums, split);
+        launch(add_parts<T>, unsigned(ceil_div(elements(), 256)), 256, 0, stream, sums, split);
       });
   });
 }

@@ -1,9 +1,9 @@
-// The loops of direct for forward and backward_data, which are one: see Direction.
+// The kernels of direct for forward and backward_data, which are the same (see Direction).
 //
 // Staged: a block's tile of pixels of one image needs, for each channel of the source, a box of the
-// image with a halo, used by all taps and all of the block's output channels. Boxes and filters of
-// `depth` channels are copied into shared memory while those before are worked on. The lanes of a
-// warp are pixels, so that they read the box side by side and one filter value together.
+// image with a halo. All taps and all of the block's output channels use it. Boxes and filters of
+// `depth` channels are copied into shared memory while the previous ones are multiplied. The lanes
+// of a warp are pixels: they read neighbours of the box, and the same value of the filter.
 #include <algorithm>
 
 #include "kernels_cuda/direct/direct.h"
@@ -11,20 +11,20 @@
 namespace convlab::cuda {
 namespace {
 
-// Of a block without staging: its warps, a thread's pixels, and so the block's: in NCHW each warp
-// has another channel, in NHWC other pixels.
+// The plain kernel's warps a block, pixels a thread, and so pixels a block: its warps differ in the
+// channel in NCHW, and in the pixels in NHWC.
 constexpr int plain_warps = 4, plain_pixels = 4;
 __host__ __device__ constexpr int plain_tile(bool channels_last) {
   return (channels_last ? plain_warps : 32) * plain_pixels;
 }
 
-// The class of the block, and where its filters start.
-struct Class {
+// The block's stride phase, and the start of its filters.
+struct StridePhase {
   Axis h, w;
   std::int64_t taps_before;
 
-  __device__ Class(const DirectPixels& d, int index) {
-    const int a = index / d.w.classes(), b = index % d.w.classes();
+  __device__ StridePhase(const DirectPixels& d, int index) {
+    const int a = index / d.w.phases(), b = index % d.w.phases();
     h = d.h.axis(a), w = d.w.axis(b);
     taps_before = std::int64_t(d.h.taps_before(a)) * d.w.taps + h.taps * d.w.taps_before(b);
   }
@@ -36,19 +36,19 @@ __global__ void __launch_bounds__(256)
     pack_filter(DirectPixels d, const T* w, T* packed, std::int64_t count) {
   const std::int64_t i = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= count) return;
-  // By position in the filter's taps, since the classes' sizes differ: k is fastest, then group, so
-  // that writes are coalesced.
+  // Threads count the taps of the whole filter, since the phases' sizes differ. k is fastest, then
+  // the group, so that writes are coalesced.
   const int k = int(i % d.padded_channels);
   std::int64_t rest = i / d.padded_channels;
   const int group = int(rest % d.groups);
   rest /= d.groups;
   const int s = int(rest % d.w.taps), r = int(rest / d.w.taps % d.h.taps);
   const int c = int(rest / d.w.taps / d.h.taps);
-  const int a = d.h.class_of(r), b = d.w.class_of(s);
-  const Class mine(d, a * d.w.classes() + b);
-  const int tap = (r - mine.h.filter_first) / mine.h.filter_step * mine.w.taps +
-                  (s - mine.w.filter_first) / mine.w.filter_step;
-  const std::int64_t row = mine.taps_before * d.in_channels + std::int64_t(c) * mine.taps() + tap;
+  const int a = d.h.phase_of(r), b = d.w.phase_of(s);
+  const StridePhase phase(d, a * d.w.phases() + b);
+  const int tap = (r - phase.h.filter_first) / phase.h.filter_step * phase.w.taps +
+                  (s - phase.w.filter_first) / phase.w.filter_step;
+  const std::int64_t row = phase.taps_before * d.in_channels + std::int64_t(c) * phase.taps() + tap;
   // In w, forward's output channels are K; backward_data's are C.
   const int filter = d.h.backward ? group * d.in_channels + c : group * d.out_channels + k;
   const int channel = d.h.backward ? k : c;
@@ -73,20 +73,20 @@ __device__ __forceinline__ void multiply_add(const A* filter, const A* const (&x
 #pragma unroll
   for (int i = 0; i < K; ++i)
 #pragma unroll
-    for (int j = 0; j < Pixels; ++j) sum[i][j] += w[i / step].v[i % step] * value[j];
+    for (int j = 0; j < Pixels; ++j) sum[i][j] += w[i / step].at[i % step] * value[j];
 }
 
 // Rows of `Row` dense taps of step 1 are unrolled; 0 takes any taps.
 template <class T, int K, int Pixels, int Row>
 __global__ void __launch_bounds__(32 * most_warps(K, Pixels, sizeof(Accumulator<T>)),
                                   most_warps(K, Pixels, sizeof(Accumulator<T>)) == 8 ? 2 : 3)
-    correlate(DirectPixels d, const T* in, const T* packed, Finish<T> finish, T* out) {
+    correlate(DirectPixels d, const T* in, const T* packed, OutputEpilogue<T> epilogue) {
   using A = Accumulator<T>;
   SHARED_DYN(A, shared);
-  const Class mine(d, int(blockIdx.z));
+  const StridePhase phase(d, int(blockIdx.z));
   const int tile_h = 32 * Pixels / d.tile_w, tile_k = d.warps * K;
-  const int tiles_h = (d.h.out + d.h.classes() - 1) / d.h.classes();
-  const int tiles_w = (d.w.out + d.w.classes() - 1) / d.w.classes();
+  const int tiles_h = (d.h.out + d.h.phases() - 1) / d.h.phases();
+  const int tiles_w = (d.w.out + d.w.phases() - 1) / d.w.phases();
   const int across = (tiles_w + d.tile_w - 1) / d.tile_w, down = (tiles_h + tile_h - 1) / tile_h;
   const int tile = int(blockIdx.x) % (across * down), n = int(blockIdx.x) / (across * down);
   const int p0 = tile / across * tile_h, q0 = tile % across * d.tile_w;
@@ -96,20 +96,20 @@ __global__ void __launch_bounds__(32 * most_warps(K, Pixels, sizeof(Accumulator<
 
   const T* const image = in + n * d.in.image + std::int64_t(group) * d.in_channels * d.in.channel;
   const std::int64_t row_pitch = std::int64_t(d.groups) * d.padded_channels;
-  const T* const filters = packed + mine.taps_before * d.in_channels * row_pitch +
+  const T* const filters = packed + phase.taps_before * d.in_channels * row_pitch +
                            std::int64_t(group) * d.padded_channels + k0;
   const int buffer = d.depth * (d.box.plane + d.max_taps * tile_k);
 
   const auto stage_chunk = [&](int c0, A* to) {
     const int channels = min(d.depth, d.in_channels - c0);
     stage(d.in, image + std::int64_t(c0) * d.in.channel, channels, channels,
-          p0 * mine.h.step + mine.h.first, q0 * mine.w.step + mine.w.first, d.box,
+          p0 * phase.h.step + phase.h.first, q0 * phase.w.step + phase.w.first, d.box,
           to + d.depth * d.max_taps * tile_k);
     constexpr int step = Quad<A>::size;
     const int quads = tile_k / step, quad = int(threadIdx.x) % quads;
-    for (int row = int(threadIdx.x) / quads; row < channels * mine.taps();
+    for (int row = int(threadIdx.x) / quads; row < channels * phase.taps();
          row += int(blockDim.x) / quads) {
-      const T* const from = filters + (std::int64_t(c0) * mine.taps() + row) * row_pitch;
+      const T* const from = filters + (std::int64_t(c0) * phase.taps() + row) * row_pitch;
       A* const target = to + row * tile_k + quad * step;
       if constexpr (sizeof(T) >= 4)
         cp_async<16>(target, from + quad * step);
@@ -122,17 +122,17 @@ __global__ void __launch_bounds__(32 * most_warps(K, Pixels, sizeof(Accumulator<
 #pragma unroll
   for (int j = 0; j < Pixels; ++j) {
     const int pixel = j * 32 + lane;
-    offset[j] = pixel / d.tile_w * mine.h.step * d.box.pitch + pixel % d.tile_w;
+    offset[j] = pixel / d.tile_w * phase.h.step * d.box.pitch + pixel % d.tile_w;
   }
   int* const tap_offsets = reinterpret_cast<int*>(shared + 2 * buffer);
   if (Row == 0)
-    for (int tap = int(threadIdx.x); tap < mine.taps(); tap += int(blockDim.x)) {
-      const int r = tap / mine.w.taps, column = tap % mine.w.taps * mine.w.dilation;
-      tap_offsets[tap] = r * mine.h.dilation * d.box.pitch + column % mine.w.step * d.box.part +
-                         column / mine.w.step;
+    for (int tap = int(threadIdx.x); tap < phase.taps(); tap += int(blockDim.x)) {
+      const int r = tap / phase.w.taps, column = tap % phase.w.taps * phase.w.dilation;
+      tap_offsets[tap] = r * phase.h.dilation * d.box.pitch + column % phase.w.step * d.box.part +
+                         column / phase.w.step;
     }
   A sum[K][Pixels] = {};
-  if (mine.taps() > 0) {
+  if (phase.taps() > 0) {
     stage_chunk(0, shared);
     cp_async_commit();
     for (int c0 = 0, turn = 0; c0 < d.in_channels; c0 += d.depth, turn ^= 1) {
@@ -147,20 +147,20 @@ __global__ void __launch_bounds__(32 * most_warps(K, Pixels, sizeof(Accumulator<
         x[j] = shared + turn * buffer + d.depth * d.max_taps * tile_k + offset[j];
       const int channels = min(d.depth, d.in_channels - c0);
       if constexpr (Row > 0) {
-        const int next_channel = d.box.plane - mine.h.taps * mine.h.dilation * d.box.pitch;
+        const int next_channel = d.box.plane - phase.h.taps * phase.h.dilation * d.box.pitch;
         for (int c = 0; c < channels; ++c) {
-          for (int r = 0; r < mine.h.taps; ++r) {
+          for (int r = 0; r < phase.h.taps; ++r) {
 #pragma unroll
             for (int s = 0; s < Row; ++s, filter += tile_k) multiply_add(filter, x, s, sum);
 #pragma unroll
-            for (int j = 0; j < Pixels; ++j) x[j] += mine.h.dilation * d.box.pitch;
+            for (int j = 0; j < Pixels; ++j) x[j] += phase.h.dilation * d.box.pitch;
           }
 #pragma unroll
           for (int j = 0; j < Pixels; ++j) x[j] += next_channel;
         }
       } else {
         for (int c = 0; c < channels; ++c) {
-          for (int tap = 0; tap < mine.taps(); ++tap, filter += tile_k)
+          for (int tap = 0; tap < phase.taps(); ++tap, filter += tile_k)
             multiply_add(filter, x, tap_offsets[tap], sum);
 #pragma unroll
           for (int j = 0; j < Pixels; ++j) x[j] += d.box.plane;
@@ -172,41 +172,48 @@ __global__ void __launch_bounds__(32 * most_warps(K, Pixels, sizeof(Accumulator<
 #pragma unroll
   for (int j = 0; j < Pixels; ++j) {
     const int p = p0 + (j * 32 + lane) / d.tile_w, q = q0 + (j * 32 + lane) % d.tile_w;
-    if (p >= mine.h.count || q >= mine.w.count) continue;
+    if (p >= phase.h.count || q >= phase.w.count) continue;
     const std::int64_t pixel = n * d.out.image +
-                               std::int64_t(mine.h.out_first + p * mine.h.out_step) * d.out.row +
-                               std::int64_t(mine.w.out_first + q * mine.w.out_step) * d.out.column;
+                               std::int64_t(phase.h.out_first + p * phase.h.out_step) * d.out.row +
+                               std::int64_t(phase.w.out_first + q * phase.w.out_step) * d.out.column;
 #pragma unroll
     for (int i = 0; i < K; i += 4) {
       const int k = k0 + warp * K + i, channel = group * d.out_channels + k;
       if (d.out.channels_last && d.out_channels % 4 == 0) {
+        constexpr int together = sizeof(T) == 8 ? 2 : 4;
         if (k < d.out_channels)
-          finish.store_quad(out, pixel + channel, channel,
-                            {sum[i][j], sum[i + 1][j], sum[i + 2][j], sum[i + 3][j]});
+#pragma unroll
+          for (int first = 0; first < 4; first += together) {
+            A sums[together];
+#pragma unroll
+            for (int e = 0; e < together; ++e)
+              sums[e] = sum[i + first + e][j] + epilogue.bias_of(channel + first + e);
+            epilogue.store(pixel + channel + first, sums);
+          }
         continue;
       }
 #pragma unroll
       for (int e = 0; e < 4; ++e)
         if (k + e < d.out_channels)
-          finish.store(out, pixel + std::int64_t(channel + e) * d.out.channel, channel + e,
-                       sum[i + e][j]);
+          epilogue.store(pixel + std::int64_t(channel + e) * d.out.channel, channel + e,
+                         sum[i + e][j]);
     }
   }
 }
 
-// Without staging, through L1: for few channels a group, where a thread's output channels would
-// share no input. The lanes of a warp are 32 columns in NCHW, 32 channels in NHWC.
+// Without staging, through L1, for groups so small that a thread's output channels would share no
+// input. The lanes of a warp are 32 columns in NCHW, 32 channels in NHWC.
 template <class T>
 __global__ void __launch_bounds__(32 * plain_warps, 5)
-    correlate_plain(DirectPixels d, const T* in, const T* packed, Finish<T> finish, T* out) {
+    correlate_plain(DirectPixels d, const T* in, const T* packed, OutputEpilogue<T> epilogue) {
   using A = Accumulator<T>;
-  const Class mine(d, int(blockIdx.z));
+  const StridePhase phase(d, int(blockIdx.z));
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
-  const int pixels = mine.h.count * mine.w.count;
+  const int pixels = phase.h.count * phase.w.count;
   const bool last = d.out.channels_last;
   const int k = last ? int(blockIdx.y) * 32 + lane : int(blockIdx.y) * plain_warps + warp;
-  const int most = ((d.h.out + d.h.classes() - 1) / d.h.classes()) *
-                   ((d.w.out + d.w.classes() - 1) / d.w.classes());
+  const int most = ((d.h.out + d.h.phases() - 1) / d.h.phases()) *
+                   ((d.w.out + d.w.phases() - 1) / d.w.phases());
   const int across = (most + plain_tile(last) - 1) / plain_tile(last);
   const int n = int(blockIdx.x) / across;
   const int first =
@@ -217,30 +224,30 @@ __global__ void __launch_bounds__(32 * plain_warps, 5)
   const int group = k / d.out_channels;
   const T* const image = in + n * d.in.image + std::int64_t(group) * d.in_channels * d.in.channel;
   const int row_pitch = d.groups * d.padded_channels;
-  const T* filter = packed + mine.taps_before * d.in_channels * row_pitch + k;
-  int h[plain_pixels], w[plain_pixels];  // of tap 0
+  const T* filter = packed + phase.taps_before * d.in_channels * row_pitch + k;
+  int h[plain_pixels], w[plain_pixels];  // input of tap 0
 #pragma unroll
   for (int j = 0; j < plain_pixels; ++j) {
-    const int pixel = first + j * apart, p = pixel / mine.w.count;
-    h[j] = pixel < pixels ? p * mine.h.step + mine.h.first : d.in.h;
-    w[j] = (pixel - p * mine.w.count) * mine.w.step + mine.w.first;
+    const int pixel = first + j * apart, p = pixel / phase.w.count;
+    h[j] = pixel < pixels ? p * phase.h.step + phase.h.first : d.in.h;
+    w[j] = (pixel - p * phase.w.count) * phase.w.step + phase.w.first;
   }
   A sum[plain_pixels] = {};
   for (int c = 0; c < d.in_channels; ++c)
-    for (int r = 0; r < mine.h.taps; ++r) {
+    for (int r = 0; r < phase.h.taps; ++r) {
       const T* row[plain_pixels];
       int column[plain_pixels];  // none is inside if the row is not
 #pragma unroll
       for (int j = 0; j < plain_pixels; ++j) {
-        const int y = h[j] + r * mine.h.dilation;
+        const int y = h[j] + r * phase.h.dilation;
         const bool inside = unsigned(y) < unsigned(d.in.h);
         column[j] = inside ? w[j] : d.in.w;
         row[j] = image + std::int64_t(c) * d.in.channel +
                  (inside ? y * d.in.row + w[j] * d.in.column : 0);
       }
-      for (int s = 0; s < mine.w.taps; ++s, filter += row_pitch) {
+      for (int s = 0; s < phase.w.taps; ++s, filter += row_pitch) {
         const A f = widen(load_global<T>(filter));
-        const int right = s * mine.w.dilation;
+        const int right = s * phase.w.dilation;
 #pragma unroll
         for (int j = 0; j < plain_pixels; ++j)
           if (unsigned(column[j] + right) < unsigned(d.in.w))
@@ -249,14 +256,13 @@ __global__ void __launch_bounds__(32 * plain_warps, 5)
     }
 #pragma unroll
   for (int j = 0; j < plain_pixels; ++j) {
-    const int pixel = first + j * apart, p = pixel / mine.w.count, q = pixel - p * mine.w.count;
+    const int pixel = first + j * apart, p = pixel / phase.w.count, q = pixel - p * phase.w.count;
     if (pixel >= pixels) break;
-    finish.store(out,
-                 n * d.out.image +
-                     std::int64_t(mine.h.out_first + p * mine.h.out_step) * d.out.row +
-                     std::int64_t(mine.w.out_first + q * mine.w.out_step) * d.out.column +
-                     std::int64_t(k) * d.out.channel,
-                 k, sum[j]);
+    epilogue.store(n * d.out.image +
+                       std::int64_t(phase.h.out_first + p * phase.h.out_step) * d.out.row +
+                       std::int64_t(phase.w.out_first + q * phase.w.out_step) * d.out.column +
+                       std::int64_t(k) * d.out.channel,
+                   k, sum[j]);
   }
 }
 
@@ -271,7 +277,8 @@ Direction direction(const ConvProblem& p, bool down) {
 
 }  // namespace
 
-DirectPixels::DirectPixels(const ConvProblem& p, int k_, int pixels_, int warps_, int tile_w_)
+DirectPixels::DirectPixels(const ConvProblem& p, DirectKernel kernel_, int k_, int pixels_,
+                           int warps_, int tile_w_)
     : in(p.pass == Pass::forward ? p.x_desc() : p.y_desc()),
       out(p.pass == Pass::forward ? p.y_desc() : p.x_desc()),
       n(int(p.n)),
@@ -280,19 +287,20 @@ DirectPixels::DirectPixels(const ConvProblem& p, int k_, int pixels_, int warps_
       out_channels(out.channels / groups),
       h(direction(p, true)),
       w(direction(p, false)),
+      kernel(kernel_),
       k(k_),
       pixels(pixels_),
       warps(warps_),
       tile_w(tile_w_) {
-  const std::int64_t tile_k = k == 1 ? 1 : k * warps;
+  const std::int64_t tile_k = k * warps;
   padded_channels = int(round_up(out_channels, tile_k));
   depth = 0, max_taps = 0, shared_bytes = 0;
-  if (k == 1) return;
-  // The box holds the class with most taps.
+  if (kernel == DirectKernel::plain) return;
+  // The box holds the stride phase with most taps.
   Axis rows{}, columns{};
-  for (int a = 0; a < h.classes(); ++a)
+  for (int a = 0; a < h.phases(); ++a)
     if (const Axis axis = h.axis(a); axis.taps > rows.taps) rows = axis;
-  for (int b = 0; b < w.classes(); ++b)
+  for (int b = 0; b < w.phases(); ++b)
     if (const Axis axis = w.axis(b); axis.taps > columns.taps) columns = axis;
   max_taps = rows.taps * columns.taps;
   const int tile_h = 32 * pixels / tile_w;
@@ -308,7 +316,7 @@ DirectPixels::DirectPixels(const ConvProblem& p, int k_, int pixels_, int warps_
         bank_conflicts(element, [&](int i) { return i / tile_w * rows.step * pitch + i % tile_w; });
     if (conflicts < best) best = conflicts, box.pitch = pitch;
   }
-  // NHWC writes 8 channels of 4 pixels at a time: planes 4 banks apart do not meet.
+  // NHWC writes 8 channels of 4 pixels at a time: planes 4 banks apart do not conflict.
   box.plane = box.h * box.pitch;
   while (box.plane % 32 != 4) ++box.plane;
   // A quarter of an SM's shared memory, so that several blocks fill it.
@@ -328,9 +336,10 @@ void DirectPixels::pack(DType dtype, const void* weights, void* packed, Stream& 
 }
 
 void DirectPixels::run(const ConvProblem& problem, const ConvArgs& args, Stream& stream) const {
-  const std::int64_t rows = ceil_div(h.out, h.classes()), columns = ceil_div(w.out, w.classes());
-  dim3 grid(0, 0, unsigned(h.classes() * w.classes()));
-  if (k == 1) {
+  const std::int64_t rows = ceil_div(h.out, h.phases()), columns = ceil_div(w.out, w.phases());
+  dim3 grid(0, 0, unsigned(h.phases() * w.phases()));
+  const bool plain = kernel == DirectKernel::plain;
+  if (plain) {
     grid.x = unsigned(n * ceil_div(rows * columns, plain_tile(out.channels_last)));
     grid.y = unsigned(ceil_div(out.channels, out.channels_last ? 32 : plain_warps));
   } else {
@@ -340,16 +349,13 @@ void DirectPixels::run(const ConvProblem& problem, const ConvArgs& args, Stream&
   const bool dense = w.taps == 3 && w.stride == 1 && w.dilation == 1;
   with_element(problem.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const Epilogue& e = problem.epilogue;
-    const Finish<T> finish{e.bias ? static_cast<const T*>(args.bias) : nullptr,
-                           e.residual ? static_cast<const T*>(args.residual) : nullptr, e.relu,
-                           problem.accumulate};
-    const auto go = [&](auto kernel) {
-      launch(kernel, grid, unsigned(32 * (k == 1 ? plain_warps : warps)), shared_bytes, stream,
+    const auto epilogue = output_epilogue<T>(problem.epilogue, problem.accumulate, args);
+    const auto go = [&](auto correlation) {
+      launch(correlation, grid, unsigned(32 * (plain ? plain_warps : warps)), shared_bytes, stream,
              *this, static_cast<const T*>(problem.pass == Pass::forward ? args.x : args.dy),
-             static_cast<const T*>(args.w), finish, static_cast<T*>(args.out));
+             static_cast<const T*>(args.w), epilogue);
     };
-    if (k == 1)
+    if (plain)
       go(correlate_plain<T>);
     else if (k == 8 && pixels == 2)
       go(dense ? correlate<T, 8, 2, 3> : correlate<T, 8, 2, 0>);
