@@ -25,6 +25,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "conv/math/twiddle.h"
+
 // A lambda of straight-line code: inlined whatever its size.
 #undef CONVLAB_INLINE_LAMBDA
 #define CONVLAB_INLINE_LAMBDA HWY_ATTR __attribute__((always_inline))
@@ -52,22 +54,12 @@ HWY_INLINE void Unrolled(F&& f) {
   (std::make_integer_sequence<int, kCount>());
 }
 
-// exp(-i angle) for angle = 2 pi k / n, by power series; exact to double over half a turn.
-struct Twiddle {
-  double cos, sin;
-  constexpr Twiddle(int k, int n) : cos(0), sin(0) {
-    const double angle = 2 * 3.14159265358979323846 * k / n;
-    double term = 1;  // angle^i / i!
-    for (int i = 0; i < 40; ++i, term *= angle / i)
-      (i % 2 == 0 ? cos : sin) += i % 4 < 2 ? term : -term;
-  }
-};
 template <int k, int n>
 inline constexpr float kCos = static_cast<float>(Twiddle(k, n).cos);
 template <int k, int n>
 inline constexpr float kSin = static_cast<float>(Twiddle(k, n).sin);
 template <int k, int n>
-inline constexpr float kTan = static_cast<float>(Twiddle(k, n).sin / Twiddle(k, n).cos);
+inline constexpr float kTan = static_cast<float>(Twiddle(k, n).tan());
 
 // sum = even + w^k odd, difference = even - w^k odd.
 template <int k, int n>

@@ -6,24 +6,22 @@
 // Writing w^k = cos (1 - i tan) makes a butterfly six fused multiply-adds.
 #pragma once
 
+#include "conv/math/twiddle.h"
 #include "kernels_cuda/fft/fft.h"
 
 namespace convlab::cuda {
 
-// cos and tan of 2 pi k / n for k < n / 2, by power series, exact to double over half a turn. Where
-// the cosine is 0 there is no tangent; nothing reads it.
+// cos and tan of 2 pi k / n for k < n / 2. Device code may read constants, but not compute them. No
+// butterfly reads the tangent of a quarter turn.
 template <int n>
 struct Roots {
   float cos[n / 2] = {}, tan[n / 2] = {};
 
   constexpr Roots() {
     for (int k = 0; k < n / 2; ++k) {
-      const double angle = 2 * 3.14159265358979323846 * k / n;
-      double c = 0, s = 0, term = 1;  // angle^i / i!
-      for (int i = 0; i < 40; ++i, term *= angle / i)
-        (i % 2 == 0 ? c : s) += i % 4 < 2 ? term : -term;
-      cos[k] = static_cast<float>(c);
-      tan[k] = 4 * k == n ? 0 : static_cast<float>(s / c);
+      const Twiddle w(k, n);
+      cos[k] = static_cast<float>(w.cos);
+      tan[k] = 4 * k == n ? 0 : static_cast<float>(w.tan());
     }
   }
 };

@@ -1,66 +1,11 @@
-// Winograd's transforms as straight-line code of one thread, made at compile time from the
-// Cook-Toom matrices.
-//
-// Points come in pairs +a, -a, so two rows of B^T (or of G) are e + o and e - o, where e has only
-// even and o only odd columns; and two columns of A^T multiply s = x1 + x2 in even and
-// d = x1 - x2 in odd rows. Both are a butterfly on pairs (1,2), (3,4), ... around a matrix that is
-// half zero. The butterfly is an exact change of basis for any matrix, so no symmetry has to be
-// detected: it shows in the zeros, for which no code is made.
+// Winograd's transforms as straight-line code of one thread, made at compile time
+// (conv/math/butterflies.h).
 #pragma once
 
-#include "conv/math/cook_toom.h"
+#include "conv/math/butterflies.h"
 #include "kernels_cuda/kernel.h"
 
 namespace convlab::cuda {
-
-// Which side of the matrix has the pairs.
-enum class Paired : std::uint8_t { rows, columns };
-
-// What is left to do between the butterflies. Device code may only read constants, so that all of
-// them are worked out here.
-template <int I, int J>
-struct TransformSteps {
-  double coefficient[I][J] = {};  // of row i, divided by scale[i]
-  int first[I] = {};  // where row i's sum starts: at a one if there is any, which costs nothing
-  double scale[I] = {};
-};
-
-template <Paired kPaired, int I, int J>
-constexpr TransformSteps<I, J> transform_steps(const Rational (&matrix)[I][J]) {
-  constexpr bool rows = kPaired == Paired::rows;
-  Rational a[I][J];
-  for (int i = 0; i < I; ++i)
-    for (int j = 0; j < J; ++j) a[i][j] = matrix[i][j];
-  for (int pair = 1; pair + 1 < (rows ? I : J) - 1; pair += 2)
-    for (int other = 0; other < (rows ? J : I); ++other) {
-      Rational& p = rows ? a[pair][other] : a[other][pair];
-      Rational& q = rows ? a[pair + 1][other] : a[other][pair + 1];
-      const Rational sum = p + q, difference = p - q;
-      p = sum / 2;
-      q = difference / 2;
-    }
-
-  TransformSteps<I, J> steps;
-  for (int i = 0; i < I; ++i) {
-    // The second of a pair is scaled when it is added and subtracted, which costs nothing either.
-    Rational scale = 1;
-    if (rows && i > 0 && i % 2 == 0 && i < I - 1)
-      for (int j = 0; j < J; ++j)
-        if (a[i][j].num != 0) scale = a[i][j];
-    steps.scale[i] = scale.value();
-    steps.first[i] = -1;
-    bool one = false;
-    for (int j = 0; j < J; ++j) {
-      const Rational c = a[i][j] / scale;
-      steps.coefficient[i][j] = c.value();
-      if (c.num != 0 && (steps.first[i] < 0 || (!one && c == Rational(1)))) {
-        steps.first[i] = j;
-        one = c == Rational(1);
-      }
-    }
-  }
-  return steps;
-}
 
 // B^T, G and A^T.
 enum class Transform : std::uint8_t { input, filter, output };
@@ -72,20 +17,14 @@ struct Codelet {
   static constexpr int outputs = kTransform == Transform::output ? M : T;
   static constexpr int inputs = kTransform == Transform::filter ? R : T;
   static constexpr Paired side = kTransform == Transform::output ? Paired::columns : Paired::rows;
-  static constexpr TransformSteps<outputs, inputs> steps = [] {
+  // Device code may read constants, but not compute them.
+  static constexpr SparseFactor<outputs, inputs> factor = [] {
     constexpr CookToom<M, R> exact = cook_toom<M, R>(default_points<T>(), kScaled);
-    if constexpr (kTransform == Transform::input) return transform_steps<side>(exact.bt);
-    if constexpr (kTransform == Transform::filter) return transform_steps<side>(exact.g);
-    if constexpr (kTransform == Transform::output) return transform_steps<side>(exact.at);
+    if constexpr (kTransform == Transform::input) return without_butterflies<side>(exact.bt);
+    if constexpr (kTransform == Transform::filter) return without_butterflies<side>(exact.g);
+    if constexpr (kTransform == Transform::output) return without_butterflies<side>(exact.at);
   }();
-
-  // Of one application: a multiply-add for each coefficient, near enough.
-  static constexpr int flops = [] {
-    int count = 0;
-    for (const auto& row : steps.coefficient)
-      for (const double a : row) count += a != 0 ? 2 : 0;
-    return count;
-  }();
+  static constexpr int flops = factor.flops();  // of one application
 
   template <class Real>
   static __device__ __forceinline__ void apply(const Real (&x)[inputs], Real (&y)[outputs]) {
@@ -111,7 +50,7 @@ struct Codelet {
     if constexpr (kRow < outputs) {
       constexpr bool paired = side == Paired::rows && kRow % 2 == 1 && kRow + 1 < outputs - 1;
       if constexpr (paired) {
-        constexpr Real scale = Real(steps.scale[kRow + 1]);
+        constexpr Real scale = Real(factor.scale[kRow + 1]);
         const Real even = row_times<kRow>(x);
         const Real odd = row_times<kRow + 1>(x);
         y[kRow] = even + scale * odd;
@@ -125,16 +64,16 @@ struct Codelet {
 
   template <int kRow, class Real>
   static __device__ __forceinline__ Real row_times(const Real (&x)[inputs]) {
-    constexpr int first = steps.first[kRow];
-    constexpr Real a = Real(steps.coefficient[kRow][first]);
+    constexpr int first = factor.first[kRow];
+    constexpr Real a = Real(factor.coefficient[kRow][first]);
     return add_terms<kRow, 0>(x, a * x[first]);
   }
 
   template <int kRow, int kColumn, class Real>
   static __device__ __forceinline__ Real add_terms(const Real (&x)[inputs], Real sum) {
     if constexpr (kColumn < inputs) {
-      constexpr Real a = Real(steps.coefficient[kRow][kColumn]);
-      if constexpr (kColumn != steps.first[kRow] && a != 0) sum += a * x[kColumn];
+      constexpr Real a = Real(factor.coefficient[kRow][kColumn]);
+      if constexpr (kColumn != factor.first[kRow] && a != 0) sum += a * x[kColumn];
       return add_terms<kRow, kColumn + 1>(x, sum);
     } else {
       return sum;
