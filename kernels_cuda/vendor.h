@@ -9,13 +9,13 @@
 #include "conv/algo.h"
 #include "conv/device.h"
 #include "conv/layout.h"
+#include "conv/math_type.h"
 
 namespace convlab::cuda {
 
-// How products of f32 operands are formed. The values are those of a config's `tf32`: how many TF32
-// products stand for one f32 product. Other types have one way only: fma for f64, and f16 or bf16
-// products summed in f32.
-enum class Math : std::uint8_t { fma = 0, tf32 = 1, tf32x3 = 3 };
+// The math types that cuBLAS and cuDNN offer for f32.
+inline constexpr std::array<std::string_view, 2> library_math_types{math_type_names[0],
+                                                                    math_type_names[1]};
 
 // Row-major: C[i] = alpha * op(A[i]) op(B[i]) + beta * C[i] for i < batch, where op(A) is m x k,
 // op(B) is k x n and C is m x n. Leading dimensions count elements of a stored row; strides count
@@ -23,7 +23,7 @@ enum class Math : std::uint8_t { fma = 0, tf32 = 1, tf32x3 = 3 };
 struct Gemm {
   DType dtype = DType::f32;
   bool complex = false;  // interleaved pairs of dtype; sizes and strides count pairs
-  Math math = Math::fma;
+  MathType math = MathType::f32;  // of f32 operands; 16-bit types are accumulated in f32
   std::int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;
   bool conjugate_a = false, conjugate_b = false;  // with its transpose only

@@ -42,7 +42,7 @@ cudaDataType_t data_type(const Gemm& g) {
 
 cublasComputeType_t compute_type(const Gemm& g) {
   if (g.dtype == DType::f64) return CUBLAS_COMPUTE_64F;
-  return g.math == Math::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  return g.math == MathType::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
 }  // namespace

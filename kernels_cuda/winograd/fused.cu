@@ -1,18 +1,17 @@
-// winograd, fused: transform, product and transform back in one kernel, for 3x3 filters in forward
-// and backward_data. Nothing but the packed filter takes memory.
+// winograd, fused: input transform, product and output transform in one kernel, for 3x3 filters in
+// forward and backward_data. Only the packed filter takes memory.
 //
-// A block makes kBlockK channels of 32 tiles. Of its warps some produce and the others consume,
-// kDepth channels at a time, double-buffered in shared memory:
+// A block computes block_k channels of 32 tiles. Its warps are producers and consumers, which work
+// on kDepth channels at a time, double-buffered in shared memory:
 // - Producers read windows of the input, transform them to V[point][c][tile], and copy the packed
-//   filter's U[point][c][k] with cp.async. Having warps of their own, they hide their latency
-//   behind the consumers' arithmetic without taking registers from it.
-// - Each consumer warp owns some points, and multiplies kBlockK x kDepth by kDepth x 32 for each;
-//   the sums stay in registers until the last channel.
-// Then the points meet in shared memory, and all warps transform them to outputs.
+//   filter's U[point][c][k] with cp.async. They are separate warps, so that the consumers' arithmetic
+//   hides their latency and keeps its registers.
+// - Each consumer warp owns some points and multiplies block_k x kDepth by kDepth x 32 for each. The
+//   accumulators stay in registers until the last channel.
+// Then consumers write the points to shared memory, and all warps transform them to outputs.
 //
-// Shared memory without bank conflicts: vector g of four tiles of a row lies at g ^ (row % 8), so
-// that eight channels of four tiles (NHWC) can be stored at once as well as 32 tiles of one channel
-// (NCHW).
+// Shared memory has no bank conflicts: vector g of four tiles of a row lies at g ^ (row % 8), so that
+// a warp can store eight channels of four tiles (NHWC) as well as 32 tiles of one channel (NCHW).
 //
 // Lavin & Gray 2015 (arXiv:1509.09308); blocking of F(2,3): Yan et al. 2020 (PPoPP).
 #include <fmt/format.h>
@@ -33,10 +32,10 @@ template <int M>
 struct Blocking {
   static constexpr int T = M + 2, points = T * T;
   static constexpr int block_k = M == 2 ? 64 : 32;
-  static constexpr int warps = M == 2 ? 8 : 12;  // that consume
+  static constexpr int warps = M == 2 ? 8 : 12;  // of consumers
   static constexpr int warp_points = points / warps;
   static constexpr int threads = warps * 32 + kProducers;
-  // A thread's part of a product.
+  // A thread's register tile of a product.
   static constexpr int thread_k = 8;
   static constexpr int thread_tiles = block_k * kTiles / 32 / thread_k;
 
@@ -48,7 +47,7 @@ struct Blocking {
       sizeof(float) * (2 * stage_floats > m_floats ? 2 * stage_floats : m_floats);
 };
 
-// Where an element lies in rows of kTiles.
+// The offset of an element in rows of kTiles.
 __device__ __forceinline__ constexpr int swizzle(int row) { return (row & 7) << 2; }
 __device__ __forceinline__ int swizzled(int row, int column) {
   return row * kTiles + (column ^ swizzle(row));
@@ -61,7 +60,7 @@ struct FusedSizes {
   int tiles;
 };
 
-// Where a tile's window lies, and which of its elements exist: one bit each.
+// The address of a tile's window, and a bit for each of its elements that exists.
 template <int T>
 struct Window {
   std::int64_t offset;
@@ -81,14 +80,14 @@ struct Window {
   }
 };
 
-// What a producer thread does for every chunk: two windows, and its share of the filter.
-// Neighbouring threads take neighbouring tiles, or channels of a tile where these lie together.
+// A producer thread's share of every chunk: two windows, and a part of the filter. Neighbouring
+// threads take neighbouring tiles in NCHW, neighbouring channels of a tile in NHWC.
 template <int M, bool kChannelsLast>
 struct Producer {
   using B = Blocking<M>;
   static_assert(kTiles * kDepth == 2 * kProducers);
-  static constexpr int tiles_apart = kChannelsLast ? kProducers / kDepth : 0;
-  static constexpr int channels_apart = kChannelsLast ? 0 : kProducers / kTiles;
+  static constexpr int second_tile = kChannelsLast ? kProducers / kDepth : 0;
+  static constexpr int second_channel = kChannelsLast ? 0 : kProducers / kTiles;
 
   const float* data;
   const float* filter;  // this thread's part
@@ -108,7 +107,7 @@ struct Producer {
         tile(kChannelsLast ? thread / kDepth : thread % kTiles),
         channel(kChannelsLast ? thread % kDepth : thread / kTiles),
         first(in, first_tile + tile),
-        second(in, first_tile + tile + tiles_apart) {
+        second(in, first_tile + tile + second_tile) {
     load(first, channel, x);
   }
 
@@ -132,11 +131,11 @@ struct Producer {
       for (int s = 0; s < B::T; ++s) store_shared(v + (r * B::T + s) * kDepth * kTiles, y[r][s]);
   }
 
-  // One window is on its way while the other is transformed. The order also keeps within the
-  // registers that consumers leave.
+  // One window is loaded while the other is transformed. This order also needs no more registers
+  // than the consumers have.
   __device__ __forceinline__ void produce(int chunk, float* v, float* u) {
     float x2[B::T][B::T];
-    load(second, chunk * kDepth + channel + channels_apart, x2);
+    load(second, chunk * kDepth + channel + second_channel, x2);
     transform(x, v + swizzled(channel, tile));
     const float* const from = filter + std::int64_t(chunk) * B::u_floats;
     static_assert(B::u_floats % (kProducers * 4) == 0);
@@ -145,14 +144,15 @@ struct Producer {
       cp_async<16>(u + thread * 4 + i, from + i);
     cp_async_commit();
     load(first, (chunk + 1) * kDepth + channel, x);
-    transform(x2, v + swizzled(channel + channels_apart, tile + tiles_apart));
+    transform(x2, v + swizzled(channel + second_channel, tile + second_tile));
     cp_async_wait<0>();
   }
 };
 
-// Multiply-adds in f32. A lane's sums are thread_k x thread_tiles for each of its warp's points.
-// Lanes are interleaved (tile, k, tile, k, tile), so that two that differ in one of the two lowest
-// bits read the same vector, which makes a 16-byte load two accesses in place of four.
+// Multiply-adds in f32. A lane's accumulators are thread_k x thread_tiles for each of its warp's
+// points. The bits of a lane's number are interleaved (tile, k, tile, k, tile): lanes that differ in
+// one of the two lowest bits read the same vector, so that a 16-byte load takes two accesses, not
+// four.
 template <int M>
 struct FmaConsumer {
   using B = Blocking<M>;
@@ -171,15 +171,14 @@ struct FmaConsumer {
         for (int j = 0; j < B::thread_tiles; ++j) sum[p][i][j] = 0;
   }
 
-  // Where the packed filter has a channel pair of a point.
+  // The offset of a pair of channels in the packed filter of a point.
   static __device__ int filter_place(int c, int k) { return c * B::block_k + k; }
 
   // Fours of k are half a block apart, fours of tiles half of 32.
   __device__ int k(int i) const { return i / 4 * (B::block_k / 2) + lane_k * 4 + i % 4; }
   __device__ int tile(int j) const { return j / 4 * (kTiles / 2) + lane_tile * 4 + j % 4; }
 
-  // Where the point's v begins is part of what is swizzled, so that no address lives longer than
-  // its use.
+  // The swizzle includes the start of the point's V, so that no address outlives its use.
   __device__ __forceinline__ void consume(const float* shared, int stage) {
     const int v = stage + point * kDepth * kTiles + lane_tile * 4;
     const float* const u = shared + stage + B::v_floats + point * kDepth * B::block_k + lane_k * 4;
@@ -222,17 +221,17 @@ struct FmaConsumer {
   }
 };
 
-// Tensor cores: kProducts of TF32 for one of f32. With 3 of them (x = big + small, without small *
-// small) the result is as good as with f32's own.
+// Tensor cores. 3xTF32 (x = big + small, without small * small) is as accurate as f32.
 //
-// Rows of an mma are tiles, columns are k. Which channel it takes for which index of its sum, and
-// which tile for which row, is free: index t + 4 i is channel 2 t + i, and rows g and g + 8 are
-// tiles 2 g and 2 g + 1, so that operands come in pairs of neighbouring registers, without bank
-// conflicts. The filter is packed in the order of lanes.
-template <int M, int kProducts>
+// Rows of an mma are tiles, columns are k. The order of the channels in its sum, and of the tiles in
+// its rows, is free. Index t + 4 i is channel 2 t + i, and rows g and g + 8 are tiles 2 g and
+// 2 g + 1, so that operands are loaded as pairs, without bank conflicts. The filter is packed in the
+// order of lanes.
+template <int M, MathType kMath>
 struct TensorConsumer {
   using B = Blocking<M>;
-  static constexpr int rows = kTiles / 16, columns = B::block_k / 8;  // of 16 x 8
+  static constexpr int products = kMath == MathType::tf32x3 ? 3 : 1;
+  static constexpr int rows = kTiles / 16, columns = B::block_k / 8;  // mma tiles of 16 x 8
   int at_v, at_u;
   float sum[B::warp_points][rows][columns][4];
 
@@ -264,17 +263,17 @@ struct TensorConsumer {
           // swizzled(2 t + i, 2 g + 16 m)
           const int at = (stage + at_v + (p * kDepth + i) * kTiles) ^ (m * 16 + i * 4);
           const float2 two = load_shared<float2>(shared + at);
-          split(two.x, big[m][2 * i], small[m][2 * i]);
-          split(two.y, big[m][2 * i + 1], small[m][2 * i + 1]);
+          to_factors(two.x, big[m][2 * i], small[m][2 * i]);
+          to_factors(two.y, big[m][2 * i + 1], small[m][2 * i + 1]);
         }
 #pragma unroll
       for (int n = 0; n < columns; ++n) {
         const float2 two = load_shared<float2>(shared + stage + at_u + (p * columns + n) * 64);
         unsigned u_big[2], u_small[2];
-        split(two.x, u_big[0], u_small[0]);
-        split(two.y, u_big[1], u_small[1]);
+        to_factors(two.x, u_big[0], u_small[0]);
+        to_factors(two.y, u_big[1], u_small[1]);
 #pragma unroll
-        for (int product = 3 - kProducts; product < 3; ++product)
+        for (int product = 3 - products; product < 3; ++product)
 #pragma unroll
           for (int m = 0; m < rows; ++m) {
             float* const to = sum[p][m][n];
@@ -302,10 +301,10 @@ struct TensorConsumer {
   }
 
  private:
-  // Truncated, not rounded as by split_tf32(), which takes eight instructions to these two: the
-  // tensor core drops what is beyond small's 11 bits by itself, and all but 2^-20 of x is there.
-  static __device__ __forceinline__ void split(float x, unsigned& big, unsigned& small) {
-    if constexpr (kProducts == 3) {
+  // For 3xTF32 truncated, in two instructions; split_tf32() rounds, in eight. The tensor core drops
+  // the bits beyond small's 11 by itself, so that the error is below 2^-20 of x.
+  static __device__ __forceinline__ void to_factors(float x, unsigned& big, unsigned& small) {
+    if constexpr (products == 3) {
       big = __float_as_uint(x) & 0xffffe000u;
       small = __float_as_uint(x - __uint_as_float(big));
     } else {
@@ -314,13 +313,13 @@ struct TensorConsumer {
   }
 };
 
-template <int M, Math kMath>
+template <int M, MathType kMath>
 using Consumer =
-    std::conditional_t<kMath == Math::fma, FmaConsumer<M>, TensorConsumer<M, int(kMath)>>;
+    std::conditional_t<kMath == MathType::f32, FmaConsumer<M>, TensorConsumer<M, kMath>>;
 
-// A^T m A for the block's channels and tiles, over all its threads.
+// A^T m A for the block's channels and tiles, by all its threads.
 template <int M>
-__device__ __forceinline__ void finish(const float* m, const TileWindows& out,
+__device__ __forceinline__ void transform_outputs(const float* m, const TileWindows& out,
                                        const TileOutput<float>& output, const FusedSizes& sizes) {
   using B = Blocking<M>;
   const bool channels_last = out.channel_step == 1;
@@ -347,10 +346,9 @@ __device__ __forceinline__ void finish(const float* m, const TileWindows& out,
   }
 }
 
-// G g G^T to [block of K][chunk of C][point][c, k as its consumer
-// wants them]: what one block takes at a time lies together.
-// Channels that fill up blocks and chunks are zero.
-template <int M, Math kMath>
+// G g G^T to [block of K][chunk of C][point][c, k in the consumer's order], so that a block copies
+// contiguous memory. The channels that pad blocks and chunks are zero.
+template <int M, MathType kMath>
 __global__ void __launch_bounds__(256)
     pack_fused(TileWindows from, const float* filter, FusedSizes sizes, float* packed) {
   using B = Blocking<M>;
@@ -378,10 +376,10 @@ __global__ void __launch_bounds__(256)
     for (int s = 0; s < B::T; ++s) to[(r * B::T + s) * kDepth * B::block_k] = y[r][s];
 }
 
-// Producers and consumers wait for each other here.
-__device__ __forceinline__ void meet() { __syncthreads(); }
+// The barrier of producers and consumers: one source line for both, as kernel.h asks.
+__device__ __forceinline__ void barrier() { __syncthreads(); }
 
-template <int M, Math kMath, bool kChannelsLast>
+template <int M, MathType kMath, bool kChannelsLast>
 __global__ void __launch_bounds__(Blocking<M>::threads, 1)
     winograd_fused(TileWindows in, const float* data, const float* packed, TileWindows out,
                    TileOutput<float> output, FusedSizes sizes) {
@@ -391,10 +389,10 @@ __global__ void __launch_bounds__(Blocking<M>::threads, 1)
   const int warp = int(threadIdx.x) / 32;
   if (warp < B::warps) {
     Consumer<M, kMath> consumer(warp, lane_id());
-    meet();
+    barrier();
     for (int chunk = 0; chunk < sizes.chunks; ++chunk) {
       consumer.consume(shared, stage(chunk));
-      meet();
+      barrier();
     }
     consumer.store(shared, warp, lane_id());
   } else {
@@ -404,12 +402,12 @@ __global__ void __launch_bounds__(Blocking<M>::threads, 1)
     for (int chunk = 0; chunk < sizes.chunks; ++chunk) {
       float* const v = shared + stage(chunk);
       producer.produce(chunk, v, v + B::v_floats);
-      meet();
+      barrier();
     }
-    meet();
+    barrier();
   }
-  meet();
-  finish<M>(shared, out, output, sizes);
+  barrier();
+  transform_outputs<M>(shared, out, output, sizes);
 }
 
 // ---- The plan ----
@@ -420,7 +418,7 @@ FusedSizes fused_sizes(const WinogradShape& s) {
           int(ceil_div(s.in.c, kDepth)), int(s.tiles())};
 }
 
-template <int M, Math kMath>
+template <int M, MathType kMath>
 class FusedPlan : public ConvPlan {
   using B = Blocking<M>;
 
@@ -457,17 +455,16 @@ class FusedPlan : public ConvPlan {
   FusedSizes sizes_;
 };
 
-// What really runs: whole blocks. Each block reads its windows and its part of the filter, most of
-// them from L2.
+// Whole blocks, padding included. Each reads its windows and its part of the filter, mostly from L2.
 template <int M>
-WorkEstimate fused_work(const WinogradShape& s, Math math) {
+WorkEstimate fused_work(const WinogradShape& s, MathType math) {
   using B = Blocking<M>;
   using Code = Transforms<M, 3>;
   const FusedSizes sizes = fused_sizes<M>(s);
   const double blocks = double(winograd_fused_blocks(s));
   const double deep = double(sizes.chunks) * kDepth;
   const double product =
-      2.0 * B::points * B::block_k * kTiles * deep * (math == Math::tf32x3 ? 3 : 1);
+      2.0 * B::points * B::block_k * kTiles * deep * (math == MathType::tf32x3 ? 3 : 1);
   const double input = nested_flops<typename Code::Input> * kTiles * deep;
   const double output = nested_flops<typename Code::Output> * kTiles * B::block_k;
   const double out_bytes = 4 * double(s.out.elements());
@@ -476,9 +473,9 @@ WorkEstimate fused_work(const WinogradShape& s, Math math) {
             .bytes_read = 4 * blocks * deep * (kTiles * (M + 2.0) * M + B::points * B::block_k) +
                           (s.accumulate || s.epilogue.residual ? out_bytes : 0),
             .bytes_written = out_bytes,
-            .efficiency = math == Math::fma    ? 0.35
-                          : math == Math::tf32 ? 0.5
-                                               : 1.4}}};
+            .efficiency = math == MathType::f32    ? 0.35
+                          : math == MathType::tf32 ? 0.5
+                                                   : 1.4}}};
 }
 
 }  // namespace
@@ -494,15 +491,15 @@ std::int64_t winograd_fused_blocks(const WinogradShape& s) {
   return ceil_div(s.out.c, block_k) * ceil_div(s.tiles(), kTiles);
 }
 
-WorkEstimate winograd_fused_work(const WinogradShape& s, Math math) {
+WorkEstimate winograd_fused_work(const WinogradShape& s, MathType math) {
   return s.m == 2 ? fused_work<2>(s, math) : fused_work<4>(s, math);
 }
 
-std::unique_ptr<ConvPlan> make_winograd_fused_plan(const WinogradShape& s, Math math) {
+std::unique_ptr<ConvPlan> make_winograd_fused_plan(const WinogradShape& s, MathType math) {
   const auto make = [&](auto m) -> std::unique_ptr<ConvPlan> {
-    if (math == Math::fma) return std::make_unique<FusedPlan<m(), Math::fma>>(s);
-    if (math == Math::tf32) return std::make_unique<FusedPlan<m(), Math::tf32>>(s);
-    return std::make_unique<FusedPlan<m(), Math::tf32x3>>(s);
+    if (math == MathType::f32) return std::make_unique<FusedPlan<m(), MathType::f32>>(s);
+    if (math == MathType::tf32) return std::make_unique<FusedPlan<m(), MathType::tf32>>(s);
+    return std::make_unique<FusedPlan<m(), MathType::tf32x3>>(s);
   };
   if (s.m == 2) return make(std::integral_constant<int, 2>());
   return make(std::integral_constant<int, 4>());

@@ -1,19 +1,20 @@
 // winograd: minimal filtering F(m x m, r x r), nested in two dimensions.
 //
-// An m x m tile of outputs comes from T x T inputs, T = m + r - 1, with T^2 multiplications for
+// An m x m tile of outputs depends on T x T inputs, T = m + r - 1. It takes T^2 multiplications for
 // each pair of channels in place of m^2 r^2 (conv/math/cook_toom.h). Sums over channels commute
-// with the transforms, so in between stand T^2 matrix products:
+// with the transforms, so T^2 matrix products stand between them:
 //   forward:          y  = A^T [ sum_c (G w G^T) . (B^T x B) ] A
-//   backward_data:    the forward of dy with the filter's taps reversed and its channels swapped
+//   backward_data:    the forward of dy with the filter flipped and its channels swapped
 //   backward_filter:  dw = A^T [ sum_tiles (B^T x B) . (G dy G^T) ] A, as F(r, m)
 // Lavin & Gray 2015 (arXiv:1509.09308).
 //
-// Here the three steps go through memory, some images at a time: best as many as keep the points
-// in L2. The matrices take the tensors' order, so that reading and writing are coalesced on both
-// sides: a channel's tiles lie together for NCHW, a tile's channels for NHWC; the product
-// transposes for free. winograd_fused.cu keeps all in one kernel.
+// The schedule `fused` keeps all steps in one kernel (fused.cu). `nonfused`, in this file, takes
+// three steps through memory, for some images at a time; the points of few images stay in L2. The
+// matrices keep the tensors' order, so that reads and writes are coalesced on both sides: a
+// channel's tiles are contiguous for NCHW, a tile's channels for NHWC, and cuBLAS transposes.
 #include <fmt/format.h>
 
+#include <array>
 #include <set>
 
 #include "conv/error.h"
@@ -28,11 +29,14 @@ namespace {
 
 constexpr int block_size = 256;
 
-// For each point a matrix of channels x tiles, or tiles x channels. Where the tiles are what a
-// product sums over they may be in several parts, multiplied side by side to fill the card; the
-// last part may lack tiles, which then are zero.
+enum class Schedule : std::uint8_t { fused, nonfused };
+constexpr std::array<std::string_view, 2> schedule_names{"fused", "nonfused"};
+
+// For each point a matrix of channels x tiles, or tiles x channels. A product that sums over the
+// tiles may split them into parts, which run side by side to fill the card. The tiles that the last
+// part lacks are zero.
 struct PointMatrices {
-  bool by_channel = true;  // a channel's tiles lie together
+  bool by_channel = true;  // a channel's tiles are contiguous
   int channels = 0, tiles = 0, parts = 1;
 
   // Vectors of 16 bytes, whatever the element.
@@ -43,7 +47,7 @@ struct PointMatrices {
   std::int64_t elements(std::int64_t points) const { return parts * points * point_step(); }
 };
 
-// One thread's tile and channel: neighbours in memory are neighbouring threads.
+// A thread's tile and channel. Neighbouring threads have neighbours in memory.
 struct TilePlace {
   int channel, tile, part;
   bool exists;
@@ -56,14 +60,14 @@ struct TilePlace {
     part = int(all / p.tiles);
     exists = p.by_channel ? channel < p.channels : all < tiles;
   }
-  // Of the first of `points` points.
+  // In the matrix of the first of `points` points.
   __device__ std::int64_t offset(const PointMatrices& p, int points) const {
     return part * points * p.point_step() + (p.by_channel ? std::int64_t(channel) * p.row() + tile
                                                           : std::int64_t(tile) * p.row() + channel);
   }
 };
 
-// Where the place's tile starts in its tensor.
+// The start of the place's tile in its tensor.
 struct TileOrigin {
   int image, row, column;
   __device__ TileOrigin(const TileWindows& w, const PointMatrices& p, const TilePlace& place) {
@@ -152,10 +156,10 @@ void launch_from_points(const PointMatrices& from, const Real* points, int parts
 
 // ---- The steps on the host ----
 
-// All that a run consists of.
+// The sizes and matrices of a nonfused run.
 struct Steps {
   WinogradShape shape;
-  Math math = Math::fma;
+  MathType math = MathType::f32;
   std::int64_t images = 1;  // at a time
   std::int64_t split = 1;   // parts of their tiles, in backward_filter
 
@@ -279,9 +283,7 @@ class WinogradPlan : public ConvPlan {
     }
     if (!steps_.filter_pass()) return;
     const WinogradShape& s = steps_.shape;
-    TileOutput<Real> output;
-    output.out = static_cast<Real*>(args.out);
-    output.accumulate = s.accumulate;
+    const TileOutput<Real> output{output_epilogue<Real>(s.epilogue, s.accumulate, args)};
     run_phase(args.phases, 2, stream, [&] {
       with_sizes(s, [&](auto m, auto r) {
         using Code = typename Transforms<r(), m(), ScaledSide::output>::Output;
@@ -323,8 +325,8 @@ class WinogradPlan : public ConvPlan {
     });
   }
 
-  // Adds what some images contribute to the filter's gradient. Whatever is left of the last part,
-  // and of a last chunk that lacks images, are tiles of zeros.
+  // Adds some images' contribution to the filter's gradient. The last part, and a last chunk that
+  // lacks images, are padded with tiles of zeros.
   void sum_images(const ConvArgs& args, std::int64_t first, std::int64_t n, Workspace workspace,
                   Stream& stream) const {
     const WinogradShape& s = steps_.shape;
@@ -355,7 +357,7 @@ std::vector<std::int64_t> tile_sizes(std::int64_t r) {
   return r == 3 ? std::vector<std::int64_t>{4, 2, 6} : std::vector<std::int64_t>{4, 2};
 }
 
-// So many images that the points of both sides take half of L2.
+// The number of images whose points, of both sides, take half of L2.
 std::int64_t images_in_cache(const Steps& steps, const DeviceInfo& device) {
   Steps one = steps;
   one.images = one.split = 1;
@@ -363,8 +365,7 @@ std::int64_t images_in_cache(const Steps& steps, const DeviceInfo& device) {
                                   steps.shape.in.n);
 }
 
-// Parts of the tiles so that the sums' products, in blocks of 64 x 64, give each multiprocessor
-// two.
+// The number of parts that gives each multiprocessor two blocks of 64 x 64 of the products.
 std::int64_t default_split(const Steps& steps, const DeviceInfo& device) {
   const WinogradShape& s = steps.shape;
   const std::int64_t blocks = s.points() * ceil_div(s.in.c, 64) * ceil_div(s.out.c, 64);
@@ -380,28 +381,18 @@ WinogradShape parse_shape(const ConvProblem& p, const Config& config) {
   return WinogradShape(p, m);
 }
 
-// Three TF32 products for one of f32 only exist in the fused variant: cuBLAS has none.
-Math parse_math(const WinogradShape& s, const Config& config) {
-  const std::int64_t math = config.get("tf32");
-  const bool known = math == 0 || (s.dtype == DType::f32 &&
-                                   (math == 1 || (math == 3 && config.get("fused") == 1)));
-  if (!known)
-    throw InputError(fmt::format("winograd has no tf32={} with fused={} for {}", math,
-                                 config.get("fused"), to_string(s.dtype)));
-  return Math(math);
-}
-
-bool is_fused(const WinogradShape& s, const Config& config) {
-  const std::int64_t fused = config.get("fused");
-  if (fused != 0 && (fused != 1 || !winograd_fused_takes(s)))
-    throw InputError(fmt::format("winograd has no fused={} with tile={} for {} filters of {} in {}",
-                                 fused, s.m, s.r, to_string(s.dtype), to_string(s.pass)));
-  return fused == 1;
+Schedule parse_schedule(const WinogradShape& s, const Config& config) {
+  const auto schedule = config.choice<Schedule>("schedule", schedule_names);
+  if (schedule == Schedule::fused && !winograd_fused_takes(s))
+    throw InputError(
+        fmt::format("winograd has no schedule=fused with tile={} for {}x{} filters of {} in {}",
+                    s.m, s.r, s.r, to_string(s.dtype), to_string(s.pass)));
+  return schedule;
 }
 
 Steps parse_steps(const WinogradShape& s, const Config& config) {
   Steps steps{s};
-  steps.math = parse_math(s, config);
+  steps.math = math_type(config, s.dtype, library_math_types);  // cuBLAS has no 3xTF32
   steps.images = config.get("images");
   if (steps.images < 1 || steps.images > s.in.n)
     throw InputError(fmt::format("winograd's images={}: expected 1 to {}", steps.images, s.in.n));
@@ -414,13 +405,20 @@ Steps parse_steps(const WinogradShape& s, const Config& config) {
   return steps;
 }
 
-// Whole and in chunks that L2 holds; in backward_filter, whole and in parts that fill the card.
-std::vector<Config> step_configs(const WinogradShape& s, std::int64_t math,
-                                 const DeviceInfo& device) {
+Config tile_config(const WinogradShape& s, Schedule schedule, MathType math) {
+  return with_math(
+      {{"tile", s.m}, {"schedule", std::string(schedule_names[std::size_t(schedule)])}}, s.dtype,
+      math);
+}
+
+// All images at once, and chunks that L2 holds; in backward_filter unsplit, and in parts that fill
+// the card.
+std::vector<Config> step_configs(const WinogradShape& s, MathType math, const DeviceInfo& device) {
   std::vector<Config> configs;
   Steps steps{s};
   for (const std::int64_t images : std::set{images_in_cache(steps, device), s.in.n}) {
-    const Config config{{"tile", s.m}, {"fused", 0}, {"tf32", math}, {"images", images}};
+    Config config = tile_config(s, Schedule::nonfused, math);
+    config.set("images", images);
     if (!steps.filter_pass()) {
       configs.push_back(config);
       continue;
@@ -434,7 +432,7 @@ std::vector<Config> step_configs(const WinogradShape& s, std::int64_t math,
   return configs;
 }
 
-// Points that stay in L2 between the steps do not count as bytes.
+// Points that stay in L2 between the steps count as no bytes.
 WorkEstimate work_of(const Steps& steps, const DeviceInfo& device) {
   const WinogradShape& s = steps.shape;
   double input_flops = 0, filter_flops = 0, output_flops = 0;
@@ -450,9 +448,9 @@ WorkEstimate work_of(const Steps& steps, const DeviceInfo& device) {
   const double in_c = double(s.in.c), out_c = double(s.out.c);
   const double in_bytes = element * double(s.in.elements());
   const double out_bytes = element * double(s.out.elements());
-  const bool leaves = steps.in_bytes() + steps.out_bytes() > device.l2_bytes * 3 / 4;
-  const double in_points = leaves ? element * tiles * points * in_c : 0;
-  const double out_points = leaves ? element * tiles * points * out_c : 0;
+  const bool evicted = steps.in_bytes() + steps.out_bytes() > device.l2_bytes * 3 / 4;
+  const double in_points = evicted ? element * tiles * points * in_c : 0;
+  const double out_points = evicted ? element * tiles * points * out_c : 0;
   const double filter_bytes = double(steps.filter_bytes());
 
   PhaseWork input{.name = "input_transform",
@@ -491,7 +489,7 @@ class Winograd : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "winograd",
-                               .version = 1,
+                               .version = 2,
                                .device = DeviceKind::cuda,
                                .origin = Origin::own,
                                .summary = "minimal filtering of 3x3 and 5x5, stride 1",
@@ -500,7 +498,7 @@ class Winograd : public ConvAlgo {
   }
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
-    // Rounded to 11 bits or 8 the points lose another digit or two.
+    // 16-bit types would round the points to 11 or 8 bits, which the transforms amplify.
     if (auto refusal = refuse_all_but({DType::f32, DType::f64}, p)) return refusal;
     if (p.r != p.s || (p.r != 3 && p.r != 5))
       return Refusal{Field::filter, "a 3x3 or 5x5 filter", extent(p.r, p.s)};
@@ -520,17 +518,17 @@ class Winograd : public ConvAlgo {
 
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
     std::vector<Config> configs;
-    for (const std::int64_t math : {0, 3, 1}) {
-      if (math != 0 && p.dtype != DType::f32) continue;
+    for (const MathType math : {MathType::f32, MathType::tf32x3, MathType::tf32}) {
+      if (math != MathType::f32 && p.dtype != DType::f32) continue;
       for (const std::int64_t m : tile_sizes(p.r)) {
         const WinogradShape s(p, m);
         std::vector<Config> of_tile;
-        if (math != 3) of_tile = step_configs(s, math, device.info());
+        if (math != MathType::tf32x3) of_tile = step_configs(s, math, device.info());
         if (winograd_fused_takes(s)) {
-          // First if its blocks fill the card; the steps have more to share out.
+          // First if its blocks fill the card; the nonfused steps have more parallelism.
           const bool fills = winograd_fused_blocks(s) >= device.info().threads;
           of_tile.insert(fills ? of_tile.begin() : of_tile.end(),
-                         Config{{"tile", m}, {"fused", 1}, {"tf32", math}});
+                         tile_config(s, Schedule::fused, math));
         }
         configs.insert(configs.end(), of_tile.begin(), of_tile.end());
       }
@@ -542,14 +540,16 @@ class Winograd : public ConvAlgo {
 
   WorkEstimate work(const ConvProblem& p, const Config& config, Device& device) const override {
     const WinogradShape s = parse_shape(p, config);
-    if (is_fused(s, config)) return winograd_fused_work(s, parse_math(s, config));
+    if (parse_schedule(s, config) == Schedule::fused)
+      return winograd_fused_work(s, math_type(config, p.dtype, math_type_names));
     return work_of(parse_steps(s, config), device.info());
   }
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device&) const override {
     const WinogradShape s = parse_shape(p, config);
-    if (is_fused(s, config)) return make_winograd_fused_plan(s, parse_math(s, config));
+    if (parse_schedule(s, config) == Schedule::fused)
+      return make_winograd_fused_plan(s, math_type(config, p.dtype, math_type_names));
     const Steps steps = parse_steps(s, config);
     if (p.dtype == DType::f64) return std::make_unique<WinogradPlan<double>>(steps);
     return std::make_unique<WinogradPlan<float>>(steps);

@@ -1,5 +1,5 @@
-// What Winograd's two variants share: winograd.cu (three steps through memory) and
-// winograd_fused.cu (one kernel). Internal.
+// Shared by winograd's two schedules: winograd.cu (three steps through memory) and fused.cu (one
+// kernel). Internal.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "conv/algo.h"
+#include "kernels_cuda/epilogue.h"
 #include "kernels_cuda/kernel.h"
 #include "kernels_cuda/vendor.h"
 
@@ -43,8 +44,8 @@ struct WinogradShape {
   std::int64_t tiles() const { return out.n * image_tiles(); }
 };
 
-// A tensor as tiles see it, in steps of elements, so that one kernel reads NCHW, NHWC and, as one
-// tile of taps for each pair of channels, the filter forwards and backwards.
+// The tiles of a tensor, with strides in elements, so that one kernel reads NCHW, NHWC and, as a
+// tile of taps for each pair of channels, the filter and the flipped filter.
 struct TileWindows {
   int images = 0, h = 0, w = 0;
   std::int64_t image_step = 0;
@@ -108,14 +109,10 @@ const Real* in_image(const WinogradShape& s, const ConvArgs& args, std::int64_t 
   return static_cast<const Real*>(in) + n * s.in.c * s.in.h * s.in.w;
 }
 
-// What becomes of a tile of outputs, in this order: + bias[channel], + residual, ReLU, + old.
 template <class Real>
 struct TileOutput {
-  Real* out = nullptr;
-  const Real* bias = nullptr;
-  const Real* residual = nullptr;  // like out
-  bool relu = false, accumulate = false;
-  bool vectors = false;  // rows of out and residual may be taken row_vector columns at a time
+  OutputEpilogue<Real> epilogue;
+  bool vectors = false;  // tiles' rows are aligned to row_vector columns
 };
 
 template <class Real, int M>
@@ -126,72 +123,48 @@ constexpr int row_vector = M % 4 == 0 && sizeof(Real) == 4 ? 4
 // Outputs of a convolution from image n on, in F(M, r).
 template <int M, class Real>
 TileOutput<Real> tile_output(const WinogradShape& s, const ConvArgs& args, std::int64_t n) {
-  const std::int64_t offset = n * s.out.c * s.out.h * s.out.w;
-  TileOutput<Real> o;
-  o.out = static_cast<Real*>(args.out) + offset;
-  if (s.epilogue.bias) o.bias = static_cast<const Real*>(args.bias);
-  if (s.epilogue.residual) o.residual = static_cast<const Real*>(args.residual) + offset;
-  o.relu = s.epilogue.relu;
-  o.accumulate = s.accumulate;
+  const auto epilogue = output_epilogue<Real>(s.epilogue, s.accumulate, args,
+                                              n * s.out.c * s.out.h * s.out.w);
   constexpr int width = row_vector<Real, M>;
   const auto aligned = [](const Real* p) {
     return reinterpret_cast<std::uintptr_t>(p) % (width * sizeof(Real)) == 0;
   };
-  o.vectors =
-      s.out.layout == Layout::nchw && s.out.w % width == 0 && aligned(o.out) && aligned(o.residual);
-  return o;
+  return {epilogue, s.out.layout == Layout::nchw && s.out.w % width == 0 &&
+                        aligned(epilogue.out) && aligned(epilogue.addend)};
 }
 
 template <int kWidth, class Real, int M>
-__device__ __forceinline__ void store_rows(const TileWindows& to, const TileOutput<Real>& o,
+__device__ __forceinline__ void store_rows(const TileWindows& to, const OutputEpilogue<Real>& e,
                                            std::int64_t offset, int channel, int rows, int columns,
                                            const Real (&y)[M][M]) {
-  struct alignas(kWidth * sizeof(Real)) Vector {
-    Real at[kWidth];
-  };
-  const Real bias = o.bias != nullptr ? o.bias[channel] : Real(0);
+  const Real bias = e.bias_of(channel);
 #pragma unroll
   for (int r = 0; r < M; ++r)
 #pragma unroll
     for (int c = 0; c < M; c += kWidth) {
       if (r >= rows || c >= columns) continue;
-      const std::int64_t at = offset + r * to.row_step + c * to.column_step;
-      Vector v;
+      Real v[kWidth];
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) v.at[i] = y[r][c + i] + bias;
-      if (o.residual != nullptr) {
-        const Vector e = *reinterpret_cast<const Vector*>(o.residual + at);
-#pragma unroll
-        for (int i = 0; i < kWidth; ++i) v.at[i] += e.at[i];
-      }
-      if (o.relu) {
-#pragma unroll
-        for (int i = 0; i < kWidth; ++i) v.at[i] = cuda::relu(v.at[i]);
-      }
-      if (o.accumulate) {
-        const Vector e = *reinterpret_cast<const Vector*>(o.out + at);
-#pragma unroll
-        for (int i = 0; i < kWidth; ++i) v.at[i] += e.at[i];
-      }
-      *reinterpret_cast<Vector*>(o.out + at) = v;
+      for (int i = 0; i < kWidth; ++i) v[i] = y[r][c + i] + bias;
+      e.store(offset + r * to.row_step + c * to.column_step, v);
     }
 }
 
-// A tile's outputs to `offset` of the tensor, as far as it has rows and columns left there.
+// Stores a tile from `offset` of the tensor on, which has so many rows and columns from there.
 template <class Real, int M>
 __device__ __forceinline__ void store_tile(const TileWindows& to, const TileOutput<Real>& o,
                                            std::int64_t offset, int channel, int rows, int columns,
                                            const Real (&y)[M][M]) {
   if (o.vectors)
-    store_rows<row_vector<Real, M>>(to, o, offset, channel, rows, columns, y);
+    store_rows<row_vector<Real, M>>(to, o.epilogue, offset, channel, rows, columns, y);
   else
-    store_rows<1>(to, o, offset, channel, rows, columns, y);
+    store_rows<1>(to, o.epilogue, offset, channel, rows, columns, y);
 }
 
-// winograd_fused.cu.
+// fused.cu
 bool winograd_fused_takes(const WinogradShape&);
 std::int64_t winograd_fused_blocks(const WinogradShape&);
-WorkEstimate winograd_fused_work(const WinogradShape&, Math);
-std::unique_ptr<ConvPlan> make_winograd_fused_plan(const WinogradShape&, Math);
+WorkEstimate winograd_fused_work(const WinogradShape&, MathType);
+std::unique_ptr<ConvPlan> make_winograd_fused_plan(const WinogradShape&, MathType);
 
 }  // namespace convlab::cuda
