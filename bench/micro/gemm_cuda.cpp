@@ -92,13 +92,13 @@ void add_case(const std::string& name, const std::function<Work()>& make) {
 struct Type {
   const char* name;
   DType dtype;
-  cuda::Math math;
+  MathType math;
 };
-constexpr Type types[] = {{"f32", DType::f32, cuda::Math::fma},
-                          {"f64", DType::f64, cuda::Math::fma},
-                          {"tf32", DType::f32, cuda::Math::tf32},
-                          {"f16", DType::f16, cuda::Math::fma},
-                          {"bf16", DType::bf16, cuda::Math::fma}};
+constexpr Type types[] = {{"f32", DType::f32, MathType::f32},
+                          {"f64", DType::f64, MathType::f32},
+                          {"tf32", DType::f32, MathType::tf32},
+                          {"f16", DType::f16, MathType::f32},
+                          {"bf16", DType::bf16, MathType::f32}};
 
 // Column-major C = A B is row-major C' = B' A', which is how cuda::gemm counts.
 void add_gemm(const Type& type, const std::string& ops, std::int64_t m, std::int64_t n,

@@ -1,6 +1,6 @@
 // Convolution by whole-image FFT: cuFFT, and a batched complex product over frequencies.
 //
-// Every pass is a cyclic sum on a grid of padded sizes, hence a product of spectra per frequency:
+// Every pass is a cyclic sum on a padded grid, hence a product of spectra for each frequency:
 //   forward          Y[n,k]  = sum over c of X[n,c] conj(W[k,c])      y at row p is row p - pad_h
 //   backward_data    DX[n,c] = sum over k of DY[n,k] W[k,c]           dx at row h is row h + pad_h
 //   backward_filter  DW[k,c] = sum over n of conj(DY[n,k]) X[n,c]     dw at row r is row r - pad_h
@@ -8,16 +8,15 @@
 // may wrap: row -1 is the grid's last row, and one strip of zeros serves both edges. So a grid of
 // H + max(pad above, pad below) rows has no aliasing, in every pass.
 //
-// Activations: pad to the grid, cuFFT (half of a real image's spectrum is kept), transpose from
-// [image, channel][frequency] to [frequency][image, channel] for the product, and all of it
-// backwards for the result. Filters are small, so that their spectra are taken by the defining sums
-// (by rows, then by columns), straight into [frequency][K, C]: less traffic than a padded FFT, and
-// no scratch memory.
+// Activations are padded to the grid, transformed by cuFFT (a real image needs half of its
+// spectrum), and transposed from [image, channel][frequency] to [frequency][image, channel] for the
+// product. The result takes the same steps backwards. Filters are small, so that the defining sums
+// compute their spectra (by rows, then by columns), straight into [frequency][K, C]: less traffic
+// than a padded FFT, and no scratch memory.
 //
-// Images are worked on `images` at a time and K `filters` at a time, since all spectra of filters
-// are K C grids: 64 x 64 of 224 x 224 take a gigabyte. Where K is taken at once, forward and
-// backward_data have them packed; else they are made again for each chunk. What is missing in the
-// last chunk is zero.
+// A chunk is `images` images and `filters` of the K filters, since all spectra of filters are K C
+// grids: 64 x 64 of 224 x 224 take a gigabyte. With all K in one chunk, forward and backward_data
+// pack them; else each chunk computes them again. The last chunk is padded with zeros.
 //
 // Mathieu, Henaff, LeCun 2013 (arXiv:1312.5851); Vasilache et al. 2014 (arXiv:1412.7580).
 #include <fmt/format.h>
@@ -29,18 +28,19 @@
 #include "conv/error.h"
 #include "conv/refusals.h"
 #include "kernels_cuda/algos.h"
+#include "kernels_cuda/epilogue.h"
 #include "kernels_cuda/fft/fft.h"
 #include "kernels_cuda/vendor.h"
 
 namespace convlab::cuda {
 namespace {
 
-// Blocks of pad, crop and transpose take 32 x 32 elements, four a thread.
+// Blocks of pad, crop and transpose take tiles of 32 x 32 elements, four a thread.
 constexpr int tile = 32, tile_rows = 8;
 
-// planes[n][c][grid_h][grid_w] = the image at the top left, zeros around it; c goes over
-// `channels`, of which the image may have fewer. A block: 32 grid points of 32 channels. In NHWC
-// the channels of a point are read side by side, and written plane by plane.
+// planes[n][c][grid_h][grid_w] = the image at the top left, zeros around it, for c < channels, of
+// which the image may have fewer. A block takes 32 grid points of 32 channels. In NHWC it reads the
+// channels of a point as neighbours, and writes plane by plane.
 template <class T, bool nhwc>
 __global__ void __launch_bounds__(tile* tile_rows)
     pad(Image image, const T* data, int channels, int grid_h, int grid_w, T* planes) {
@@ -69,11 +69,11 @@ __global__ void __launch_bounds__(tile* tile_rows)
 }
 
 // The opposite of pad: the image's element (h, w) is the grid's at (h + shift_h, w + shift_w),
-// wrapped. A block: 32 pixels of 32 channels.
+// wrapped. A block takes 32 pixels of 32 channels.
 template <class T, bool nhwc>
 __global__ void __launch_bounds__(tile* tile_rows)
     crop(Image image, const T* planes, int channels, int grid_h, int grid_w, int shift_h,
-         int shift_w, T scale, Finish<T> finish, T* out) {
+         int shift_w, T scale, OutputEpilogue<T> epilogue) {
   SHARED(T, staged, [nhwc ? tile : 1][tile + 1]);
   const int pixels = image.h * image.w, pixel = int(blockIdx.x) * tile;
   const int c0 = int(blockIdx.y) * tile, n = int(blockIdx.z), lane = int(threadIdx.x);
@@ -89,15 +89,15 @@ __global__ void __launch_bounds__(tile* tile_rows)
     if constexpr (nhwc)
       store_shared(&staged[lane][c], load_global<T>(from + c * grid));
     else
-      finish.store(out, n * image.image + h * image.row + w + std::int64_t(c0 + c) * image.channel,
-                   c0 + c, scale * load_global<T>(from + c * grid));
+      epilogue.store(n * image.image + h * image.row + w + std::int64_t(c0 + c) * image.channel,
+                     c0 + c, scale * load_global<T>(from + c * grid));
   }
   if constexpr (nhwc) {
     __syncthreads();
     if (c0 + lane >= image.c) return;
     for (int i = int(threadIdx.y); i < tile && pixel + i < pixels; i += tile_rows)
-      finish.store(out, n * image.image + std::int64_t(pixel + i) * image.column + c0 + lane,
-                   c0 + lane, scale * load_shared<T>(&staged[i][lane]));
+      epilogue.store(n * image.image + std::int64_t(pixel + i) * image.column + c0 + lane,
+                     c0 + lane, scale * load_shared<T>(&staged[i][lane]));
   }
 }
 
@@ -119,9 +119,9 @@ __global__ void __launch_bounds__(tile* tile_rows)
                    load_shared<Complex<T>>(&staged[lane][i]));
 }
 
-// to[u][v][filter] = the sum over r and s of w[filter][r][s] exp(-2 pi i (u r / grid_h + v s /
-// grid_w)), for one v and 32 of K C filters a block, the first `existing` of which are not zero;
-// the sums over s come first, once for all u.
+// to[u][v][filter] = sum over r and s of w[filter][r][s] exp(-2 pi i (u r / grid_h + v s / grid_w)).
+// A block takes one v and 32 of the K C filters; those from `existing` on are zero. It sums over s
+// first, once for all u.
 template <class T>
 __global__ void __launch_bounds__(tile* tile_rows)
     filter_spectra(const T* w, std::int64_t existing, std::int64_t filters, int R, int S,
@@ -173,9 +173,9 @@ std::int64_t good_size(std::int64_t least) {
   }
 }
 
-// What follows from the sizes of a problem.
+// The padded grid of a problem.
 struct Grid {
-  TensorDesc from, to;  // what is transformed (in backward_filter x), and the result
+  TensorDesc from, to;  // the transformed tensor (in backward_filter x), and the result
   std::int64_t h, w, frequencies;
 
   explicit Grid(const ConvProblem& p) {
@@ -191,16 +191,15 @@ struct Grid {
 };
 
 // The most images and filters at a time for which each of the spectra in flight takes `bytes`.
-Config chunks(const ConvProblem& p, std::int64_t bytes, std::int64_t tf32) {
+Config chunks(const ConvProblem& p, std::int64_t bytes, MathType math) {
   const std::int64_t spectra = bytes / Grid(p).spectrum_bytes(p.dtype);
   const auto even = [](std::int64_t all, std::int64_t most) {
     return ceil_div(all, ceil_div(all, std::clamp<std::int64_t>(most, 1, all)));
   };
   constexpr std::int64_t most_images = 65535;  // blockIdx.z
-  Config config{{"images", even(p.n, std::min(spectra / std::max(p.c, p.k), most_images))},
-                {"filters", even(p.k, std::min(spectra / p.c, most_images))}};
-  if (p.dtype == DType::f32) config.set("tf32", tf32);
-  return config;
+  return with_math({{"images", even(p.n, std::min(spectra / std::max(p.c, p.k), most_images))},
+                    {"filters", even(p.k, std::min(spectra / p.c, most_images))}},
+                   p.dtype, math);
 }
 
 template <class T>
@@ -210,8 +209,8 @@ class FftPlan final : public ConvPlan {
       : problem_(problem),
         grid_(problem),
         images_(config.get("images")),
-        filters_(config.get("filters")) {
-    if (problem.dtype == DType::f32) math_ = Math(config.get("tf32"));
+        filters_(config.get("filters")),
+        math_(math_type(config, problem.dtype, library_math_types)) {
     const auto bytes = [&](std::int64_t items) {
       return round_up(items * grid_.spectrum_bytes(problem_.dtype), 256);
     };
@@ -225,8 +224,8 @@ class FftPlan final : public ConvPlan {
     in_fft_ = fft(in);
     out_fft_ = fft(out);
     if (dy > 0) dy_fft_ = fft(dy);
-    // Two areas that each step reads and writes in turn; then what stays from chunk to chunk of K:
-    // the spectra of x, or the sum; then the filters'.
+    // Two areas that the steps read and write alternately; then the one that is kept from chunk to
+    // chunk of K, the spectra of x or the sum; then the filters' spectra.
     const bool chunked = !packs();
     const bool in_stays = chunked && !is(Pass::backward_data);
     const bool out_stays = chunked && !is(Pass::forward);
@@ -330,7 +329,7 @@ class FftPlan final : public ConvPlan {
     }
   }
 
-  // By filters from k on: the packed ones, or made on the way.
+  // By the spectra of filters from k on, packed or computed on the fly.
   void multiply_by_filters(const Run& run, const Gemm& g, std::int64_t k, double beta) const {
     const void* filters = run.args.w;
     if (!packs())
@@ -375,37 +374,33 @@ class FftPlan final : public ConvPlan {
            static_cast<const T*>(data) + desc.offset(n, c, 0, 0), int(channels), int(grid_.h),
            int(grid_.w), planes);
     fft.forward(planes, run.at(pong_), scratch(run), run.stream);
-    turn(run, pong_, images_ * channels, grid_.frequencies, to);
+    transpose_spectra(run, pong_, images_ * channels, grid_.frequencies, to);
   }
 
-  void turn(const Run& run, std::int64_t from, std::int64_t rows, std::int64_t columns,
+  void transpose_spectra(const Run& run, std::int64_t from, std::int64_t rows, std::int64_t columns,
             std::int64_t to) const {
     launch(transpose<T>, dim3(unsigned(ceil_div(rows, tile) * ceil_div(columns, tile))),
            dim3(tile, tile_rows), 0, run.stream, reinterpret_cast<Complex<T>*>(run.at(from)), rows,
            columns, reinterpret_cast<Complex<T>*>(run.at(to)));
   }
 
-  // The result's spectra become planes in their own place, and those the `images` images from n on
-  // of the output, `channels` channels from c on.
+  // Inverts the result's spectra in their area, and crops them to `images` images of the output from
+  // n on, `channels` channels from c on.
   void write(const Run& run, std::int64_t n, std::int64_t c, std::int64_t images,
              std::int64_t channels) const {
     const int sign = is(Pass::backward_data) ? 1 : -1;
     const TensorDesc& to = grid_.to;
-    turn(run, out_, grid_.frequencies, images * channels, 0);
+    transpose_spectra(run, out_, grid_.frequencies, images * channels, 0);
     out_fft_->inverse(run.at(0), run.at(out_), scratch(run), run.stream);
     const Image image(to, std::min(images, to.n - n), std::min(channels, to.c - c));
-    const std::int64_t first = to.offset(n, c, 0, 0);
-    const Epilogue& e = problem_.epilogue;
-    const Finish<T> finish{e.bias ? static_cast<const T*>(run.args.bias) + c : nullptr,
-                           e.residual ? static_cast<const T*>(run.args.residual) + first : nullptr,
-                           e.relu, problem_.accumulate};
+    const auto epilogue = output_epilogue<T>(problem_.epilogue, problem_.accumulate, run.args,
+                                             to.offset(n, c, 0, 0), c);
     launch(to.layout == Layout::nhwc ? crop<T, true> : crop<T, false>,
            dim3(unsigned(ceil_div(to.h * to.w, tile)), unsigned(ceil_div(image.c, tile)),
                 unsigned(image.n)),
            dim3(tile, tile_rows), 0, run.stream, image, reinterpret_cast<const T*>(run.at(out_)),
            int(channels), int(grid_.h), int(grid_.w), sign * int(problem_.pad_h),
-           sign * int(problem_.pad_w), T(1) / T(grid_.h * grid_.w), finish,
-           static_cast<T*>(run.args.out) + first);
+           sign * int(problem_.pad_w), T(1) / T(grid_.h * grid_.w), epilogue);
   }
 
   Workspace scratch(const Run& run) const { return {run.at(scratch_), scratch_bytes_}; }
@@ -413,9 +408,9 @@ class FftPlan final : public ConvPlan {
   const ConvProblem problem_;
   const Grid grid_;
   const std::int64_t images_, filters_;
-  Math math_ = Math::fma;
+  const MathType math_;
   std::unique_ptr<Fft2d> in_fft_, dy_fft_, out_fft_;
-  // Where the workspace's areas start; the first at 0.
+  // Offsets of the workspace's areas; the first is at 0.
   std::int64_t pong_ = 0, in_ = 0, out_ = 0, w_ = 0, scratch_ = 0;
   std::size_t scratch_bytes_ = 0;
 };
@@ -424,7 +419,7 @@ class Fft final : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "fft",
-                               .version = 2,
+                               .version = 3,
                                .device = DeviceKind::cuda,
                                .origin = Origin::own,
                                .summary = "whole-image FFT (cuFFT), complex products (cuBLAS)",
@@ -454,19 +449,18 @@ class Fft final : public ConvAlgo {
     return refuse_missing_libraries(info());
   }
 
-  // Spectra of 256 MB should keep the card busy; of 16 MB, a run's working set stays in L2; the
-  // last takes what memory there is.
+  // Spectra of 256 MB keep the card busy; with 16 MB a run's working set stays in L2; the last config
+  // takes all of the memory.
   std::vector<Config> configs(const ConvProblem& p, Device&) const override {
     std::vector<Config> configs;
-    const auto add = [&](std::int64_t bytes, std::int64_t tf32) {
-      Config config = chunks(p, bytes, tf32);
+    const auto add = [&](std::int64_t bytes, MathType math) {
+      Config config = chunks(p, bytes, math);
       if (std::find(configs.begin(), configs.end(), config) == configs.end())
         configs.push_back(std::move(config));
     };
-    const std::vector<std::int64_t> maths =
-        p.dtype == DType::f32 ? std::vector<std::int64_t>{0, 1} : std::vector<std::int64_t>{0};
-    for (const std::int64_t tf32 : maths)
-      for (const std::int64_t megabytes : {256, 16, 2048}) add(megabytes << 20, tf32);
+    for (const MathType math : {MathType::f32, MathType::tf32})
+      if (math == MathType::f32 || p.dtype == DType::f32)
+        for (const std::int64_t megabytes : {256, 16, 2048}) add(megabytes << 20, math);
     return configs;
   }
   bool deterministic(const ConvProblem&, const Config&) const override { return true; }
@@ -479,7 +473,7 @@ class Fft final : public ConvAlgo {
     const double image_chunks = double(ceil_div(p.n, config.get("images")));
     const double filter_chunks = double(ceil_div(p.k, config.get("filters")));
     const double x = double(p.n * p.c), y = double(p.n * p.k), w = double(p.k * p.c);
-    // Items transformed, read and written by the product, and filters transformed on the way.
+    // Items transformed, read and written by the product, and filters transformed on the fly.
     double in = x, in_bytes = double(p.x_bytes()), read = 0, written = 0, out = 0, filters = 0;
     if (!filter_pass && filter_chunks > 1) filters = image_chunks * w;
     if (p.pass == Pass::forward) {
@@ -521,9 +515,6 @@ class Fft final : public ConvAlgo {
     expect("images", std::min<std::int64_t>(p.n, 65535));
     expect("filters", std::min<std::int64_t>(p.k, 65535));
     if (p.dtype == DType::f64) return std::make_unique<FftPlan<double>>(p, config, device);
-    const std::int64_t tf32 = config.get("tf32");
-    if (tf32 != 0 && tf32 != 1)
-      throw InputError(fmt::format("fft: tf32={}: expected 0 or 1", tf32));
     return std::make_unique<FftPlan<float>>(p, config, device);
   }
 };

@@ -1,19 +1,19 @@
 // Convolution as matrix products with an explicit column matrix (Chellapilla et al. 2006):
 //   y = W col(x),   col(dx) = W^T dy,   dW = dy col(x)^T   for each group.
 //
-// NCHW stores columns by tap, [group][c, r, s][pixel], so that copying runs along image rows, the
-// filter is used as it is, and each image is one product of a batch. backward_filter sums over the
+// NCHW stores columns by tap, [group][c, r, s][pixel], so that copies run along image rows, the
+// filter is used unpacked, and each image is one product of a batch. backward_filter sums over the
 // pixels of all images in one product: it copies dy to [k][pixel] as well, unless a chunk is within
-// one image. NHWC stores them by pixel, [group][pixel][r, s, c], so that copying runs along
-// channels, with the filter packed to K R S C, and all pixels of a chunk are one product. Groups
-// are batches in both.
+// one image. NHWC stores them by pixel, [group][pixel][r, s, c], so that copies run along channels.
+// It packs the filter to K R S C, and all pixels of a chunk are one product. Groups are batches in
+// both layouts.
 //
-// A chunk is `rows` rows of output (rows are numbered n * P + p): some rows of an image, or whole
-// images. It bounds the workspace; a chunk whose columns stay in L2 spares their way to memory. A
-// 1x1 filter of stride 1 without padding finds its columns in x itself.
+// A chunk is `rows` rows of output, numbered n * P + p: some rows of an image, or whole images. It
+// bounds the workspace. The columns of a small chunk stay in L2. With a 1x1 filter of stride 1
+// without padding x itself is the column matrix.
 //
 // col2im gathers: each element of dx sums its taps in a fixed order. Chunks that share rows of dx
-// come one after the other.
+// run one after the other.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,6 +21,7 @@
 #include "conv/error.h"
 #include "conv/refusals.h"
 #include "kernels_cuda/algos.h"
+#include "kernels_cuda/epilogue.h"
 #include "kernels_cuda/kernel.h"
 #include "kernels_cuda/vendor.h"
 #include "kernels_cuda/view.h"
@@ -36,7 +37,7 @@ struct Chunk {
   std::int64_t n, images, p, rows;
 };
 
-// What the copying kernels know of a problem and a chunk.
+// A problem and a chunk, for the copying kernels.
 struct Columns {
   View x;  // or dx
   int channels, groups;
@@ -73,10 +74,10 @@ struct Columns {
   }
 };
 
-// Elements are only copied: E is an unsigned integer of their size.
+// The kernels that only copy take elements as unsigned integers E of their size.
 //
-// NCHW: a thread is a pixel, and copies the taps of every gridDim.y-th channel. Neighbouring
-// threads write side by side, and find what taps share in L1.
+// NCHW: a thread copies the taps of a pixel in every gridDim.y-th channel. Neighbouring threads
+// write neighbours. The inputs that taps share come from L1.
 template <class E>
 __global__ void __launch_bounds__(block_size) copy_by_tap(Columns c, const E* x, E* columns) {
   const std::int64_t i = std::int64_t(blockIdx.x) * block_size + threadIdx.x;
@@ -97,9 +98,9 @@ __global__ void __launch_bounds__(block_size) copy_by_tap(Columns c, const E* x,
   }
 }
 
-// NHWC: `lanes` neighbouring threads share a pixel, and copy its rows of taps, each S x channels
-// elements side by side. E may be 16 bytes; `width` is the number of E in a pixel of one group, and
-// `pitch` in one of x.
+// NHWC: `lanes` neighbouring threads share a pixel and copy its rows of taps, S x channels
+// contiguous elements each. E may be 16 bytes; `width` is the number of E in a pixel of one group,
+// `pitch` in a pixel of x.
 template <class E>
 __global__ void __launch_bounds__(block_size)
     copy_by_pixel(Columns c, int lanes, int width, int pitch, const E* x, E* columns) {
@@ -133,11 +134,11 @@ __device__ __forceinline__ int output_of(int distance, int stride, int first, in
              : -1;
 }
 
-// Rows [h0, h0 + height) of dx from the columns; `add` to what is there. A thread is one element.
-// In NCHW its neighbours follow in W, in NHWC in C.
+// Rows [h0, h0 + height) of dx from the columns, an element a thread. Neighbouring threads follow W in
+// NCHW, C in NHWC.
 template <class T>
 __global__ void __launch_bounds__(block_size, 4)
-    gather(Columns c, int h0, int height, bool add, const T* columns, T* dx) {
+    gather(Columns c, int h0, int height, const T* columns, OutputEpilogue<T> epilogue) {
   const bool last = c.x.channels_last;
   const int fast = last ? c.x.channels : height * c.x.w,
             slow = last ? height * c.x.w : c.x.channels;
@@ -164,9 +165,9 @@ __global__ void __launch_bounds__(block_size, 4)
         sum += widen(load_global<T>(columns + at));
       }
     }
-    T* const to = dx + (c.n + image) * c.x.image + std::int64_t(channel) * c.x.channel +
-                  std::int64_t(h) * c.x.row + std::int64_t(w) * c.x.column;
-    *to = narrow<T>(add ? widen(*to) + sum : sum);
+    epilogue.store((c.n + image) * c.x.image + std::int64_t(channel) * c.x.channel +
+                       std::int64_t(h) * c.x.row + std::int64_t(w) * c.x.column,
+                   channel, sum);
   }
 }
 
@@ -195,13 +196,13 @@ __global__ void __launch_bounds__(block_size)
 // The opposite: dw[k][c][rs] = or += from[k][rs][c].
 template <class T>
 __global__ void __launch_bounds__(block_size)
-    unpack_filter(std::int64_t count, int channels, int taps, bool add, const T* from, T* dw) {
+    unpack_filter(std::int64_t count, int channels, int taps, const T* from,
+                  OutputEpilogue<T> epilogue) {
   const std::int64_t i = std::int64_t(blockIdx.x) * block_size + threadIdx.x;
   if (i >= count) return;
   const std::int64_t row = i / taps, k = row / channels;
   const std::int64_t tap = i - row * taps, c = row - k * channels;
-  const Accumulator<T> value = widen(from[(k * taps + tap) * channels + c]);
-  dw[i] = narrow<T>(add ? widen(dw[i]) + value : value);
+  epilogue.store(i, 0, widen(from[(k * taps + tap) * channels + c]));
 }
 
 // The epilogue on `lines` x `length` elements of y, lines `pitch` apart. Line i is channel
@@ -209,12 +210,12 @@ __global__ void __launch_bounds__(block_size)
 template <class T>
 __global__ void __launch_bounds__(block_size)
     finish_lines(std::int64_t lines, std::int64_t length, std::int64_t pitch, int channels,
-                 bool channels_last, Finish<T> finish, T* y) {
+                 bool channels_last, OutputEpilogue<T> epilogue) {
   const std::int64_t j = std::int64_t(blockIdx.x) * block_size + threadIdx.x;
   if (j >= length) return;
   for (std::int64_t i = blockIdx.y; i < lines; i += gridDim.y) {
     const std::int64_t at = i * pitch + j;
-    finish.store(y, at, int((channels_last ? j : i) % channels), widen(y[at]));
+    epilogue.store(at, int((channels_last ? j : i) % channels), widen(epilogue.out[at]));
   }
 }
 
@@ -223,13 +224,13 @@ bool columns_are_x(const ConvProblem& p) {
          p.pad_w == 0 && p.p == p.h && p.q == p.w;
 }
 
-// What follows from the rows of a chunk.
+// The consequences of the rows of a chunk.
 struct Cut {
   std::int64_t rows;
   bool by_pixel;      // NHWC
-  bool in_place;      // x itself stands for the columns
+  bool in_place;      // x itself is the column matrix
   bool copies_dy;     // NCHW's backward_filter over several images
-  bool packs_filter;  // KCRS is not what NHWC multiplies by
+  bool packs_filter;  // NHWC multiplies by K R S C
 
   Cut(const ConvProblem& p, std::int64_t rows) : rows(rows) {
     by_pixel = p.x_layout == Layout::nhwc;
@@ -248,7 +249,7 @@ class Im2colPlan final : public ConvPlan {
   using Element = std::conditional_t<sizeof(T) == 2, std::uint16_t,
                                      std::conditional_t<sizeof(T) == 4, unsigned, double>>;
 
-  Im2colPlan(const ConvProblem& problem, std::int64_t rows, Math math)
+  Im2colPlan(const ConvProblem& problem, std::int64_t rows, MathType math)
       : p_(problem), cut_(problem, rows), math_(math) {
     const auto area = [&](std::int64_t elements) {
       const std::int64_t start = workspace_;
@@ -286,7 +287,8 @@ class Im2colPlan final : public ConvPlan {
       run.phase(finishing, [&] {
         const std::int64_t count = p_.filter_elements();
         launch(unpack_filter<T>, blocks(count), block_size, 0, stream, count, int(channels()),
-               int(p_.r * p_.s), p_.accumulate, run.at(dw_), static_cast<T*>(args.out));
+               int(p_.r * p_.s), run.at(dw_),
+               output_epilogue<T>(p_.epilogue, p_.accumulate, args));
       });
   }
 
@@ -356,7 +358,7 @@ class Im2colPlan final : public ConvPlan {
   }
 
   void gather_columns(const Run& run, const Chunk& chunk) const {
-    // The first chunk of an image writes all of it, those after it add to what they reach.
+    // The first chunk of an image writes all of it, the others add to the rows that they reach.
     std::int64_t h0 = 0, h1 = p_.h;
     if (chunk.p > 0) {
       h0 = std::clamp<std::int64_t>(chunk.p * p_.stride_h - p_.pad_h, 0, p_.h);
@@ -366,8 +368,8 @@ class Im2colPlan final : public ConvPlan {
     }
     if (h1 > h0)
       launch(gather<T>, dim3(blocks(p_.c * (h1 - h0) * p_.w), layers(chunk.images)), block_size, 0,
-             run.stream, Columns(p_, chunk), int(h0), int(h1 - h0), p_.accumulate || chunk.p > 0,
-             run.at(0), static_cast<T*>(run.args.out));
+             run.stream, Columns(p_, chunk), int(h0), int(h1 - h0), run.at(0),
+             output_epilogue<T>(p_.epilogue, p_.accumulate || chunk.p > 0, run.args));
   }
 
   void multiply(const Run& run, const Chunk& chunk) const {
@@ -454,32 +456,28 @@ class Im2colPlan final : public ConvPlan {
     const std::int64_t first = chunk.n * p_.k * area + chunk.p * p_.q * (last ? p_.k : 1);
     const std::int64_t length = last ? pixels(chunk) * p_.k : chunk.rows * p_.q;
     const std::int64_t lines = last ? 1 : chunk.images * p_.k;
-    const Epilogue& e = p_.epilogue;
-    const Finish<T> finish{e.bias ? static_cast<const T*>(run.args.bias) : nullptr,
-                           e.residual ? static_cast<const T*>(run.args.residual) + first : nullptr,
-                           e.relu, false};
     launch(finish_lines<T>, dim3(blocks(length), layers(lines)), block_size, 0, run.stream, lines,
-           length, area, int(p_.k), last, finish, static_cast<T*>(run.args.out) + first);
+           length, area, int(p_.k), last, output_epilogue<T>(p_.epilogue, false, run.args, first));
   }
 
   const ConvProblem p_;
   const Cut cut_;
-  const Math math_;
+  const MathType math_;
   std::int64_t workspace_ = 0;    // bytes; columns first
-  std::int64_t dy_ = 0, dw_ = 0;  // where these start
+  std::int64_t dy_ = 0, dw_ = 0;  // offsets of the copied dy and of the packed dw
 };
 
 // The rate of cuBLAS's products as a share of the f32 peak, which tensor cores exceed.
-double product_efficiency(DType dtype, bool tf32) {
+double product_efficiency(DType dtype, MathType math) {
   if (dtype == DType::f64) return 0.8;
-  return size_of(dtype) == 2 ? 3.5 : tf32 ? 2 : 0.6;
+  return size_of(dtype) == 2 ? 3.5 : math == MathType::tf32 ? 2 : 0.6;
 }
 
 class Im2col final : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "im2col",
-                               .version = 1,
+                               .version = 2,
                                .device = DeviceKind::cuda,
                                .origin = Origin::own,
                                .summary = "column matrix in chunks, products by cuBLAS",
@@ -506,8 +504,8 @@ class Im2col final : public ConvAlgo {
     return refuse_missing_libraries(info());
   }
 
-  // Columns of 256 MB make large products; those of 24 MB stay in L2; the last takes what memory
-  // there is. Without columns there is nothing to cut.
+  // Columns of 256 MB make large products; those of 24 MB stay in L2; the last config takes all of
+  // the memory. Without columns one chunk does.
   std::vector<Config> configs(const ConvProblem& p, Device&) const override {
     std::vector<std::int64_t> rows;
     const auto add = [&](std::int64_t count) {
@@ -522,24 +520,21 @@ class Im2col final : public ConvAlgo {
       if (columns_are_x(p)) add(p.p);  // one image at a time, in place
     }
     std::vector<Config> configs;
-    for (const std::int64_t tf32 : {0, 1})
-      for (const std::int64_t count : rows) {
-        Config config{{"rows", count}};
-        if (p.dtype == DType::f32) config.set("tf32", tf32);
-        if (tf32 == 0 || p.dtype == DType::f32) configs.push_back(std::move(config));
-      }
+    for (const MathType math : {MathType::f32, MathType::tf32})
+      for (const std::int64_t count : rows)
+        if (math == MathType::f32 || p.dtype == DType::f32)
+          configs.push_back(with_math({{"rows", count}}, p.dtype, math));
     return configs;
   }
   bool deterministic(const ConvProblem&, const Config&) const override { return true; }
 
   WorkEstimate work(const ConvProblem& p, const Config& config, Device& device) const override {
     const Cut cut(p, config.get("rows"));
-    const std::int64_t tf32 = config.has("tf32") ? config.get("tf32") : 0;
     const double x = double(p.x_bytes()), y = double(p.y_bytes()), w = double(p.filter_bytes());
     const double element = double(size_of(p.dtype));
     const double columns =
         cut.in_place ? 0 : double(p.c * p.r * p.s) * double(p.n * p.p * p.q) * element;
-    // Both sides of a chunk that fits into half of L2 meet there.
+    // The columns of a chunk that fits into half of L2 never go to memory.
     const bool cached = double(cut.columns(p)) * element < double(device.info().l2_bytes) / 2;
     const double spilled = cached ? 0 : columns, dy_copy = cut.copies_dy && !cached ? y : 0;
     const bool data = p.pass == Pass::backward_data;
@@ -553,7 +548,7 @@ class Im2col final : public ConvAlgo {
     const double inputs = p.pass == Pass::forward ? w + spilled : data ? w + y : y + spilled;
     estimate.phases.push_back({"product", p.flops(), inputs + (cut.in_place && !data ? x : 0),
                                output + (cut.in_place && data ? x : 0),
-                               product_efficiency(p.dtype, tf32 == 1)});
+                               product_efficiency(p.dtype, math_type(config))});
     const bool filter = p.pass == Pass::backward_filter && cut.packs_filter;
     const double finished = filter ? w : p.epilogue.empty() ? 0 : y;
     estimate.phases.push_back(
@@ -568,13 +563,7 @@ class Im2col final : public ConvAlgo {
       throw InputError(
           fmt::format("im2col: rows={}: expected 1 to {}, or a multiple of {} up to {}", rows, p.p,
                       p.p, p.n * p.p));
-    Math math = Math::fma;
-    if (p.dtype == DType::f32) {
-      const std::int64_t tf32 = config.get("tf32");
-      if (tf32 != 0 && tf32 != 1)
-        throw InputError(fmt::format("im2col: tf32={}: expected 0 or 1", tf32));
-      math = Math(tf32);
-    }
+    const MathType math = math_type(config, p.dtype, library_math_types);
     std::unique_ptr<ConvPlan> plan;
     with_element(p.dtype, [&](auto zero) {
       plan = std::make_unique<Im2colPlan<decltype(zero)>>(p, rows, math);
@@ -583,7 +572,7 @@ class Im2col final : public ConvAlgo {
   }
 
  private:
-  // At most so many rows, in chunks of nearly one size.
+  // The rows of chunks of nearly one size, at most `most`.
   static std::int64_t even_rows(const ConvProblem& p, std::int64_t most) {
     const auto even = [](std::int64_t all, std::int64_t limit) {
       return ceil_div(all, ceil_div(all, std::clamp<std::int64_t>(limit, 1, all)));

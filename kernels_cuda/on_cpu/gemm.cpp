@@ -41,8 +41,8 @@ float to_tf32(float v) {
 }
 
 template <class Sum>
-void round_operand(Sum& v, Math math) {
-  if (math != Math::tf32) return;
+void round_operand(Sum& v, MathType math) {
+  if (math != MathType::tf32) return;
   if constexpr (std::is_same_v<Sum, float>) v = to_tf32(v);
   if constexpr (std::is_same_v<Sum, std::complex<float>>)
     v = {to_tf32(v.real()), to_tf32(v.imag())};
@@ -50,7 +50,7 @@ void round_operand(Sum& v, Math math) {
 
 // op(stored), rows x columns, without gaps.
 template <class T, class Sum>
-void unpack(const T* stored, std::int64_t ld, bool transpose, bool conjugate, Math math,
+void unpack(const T* stored, std::int64_t ld, bool transpose, bool conjugate, MathType math,
             std::int64_t rows, std::int64_t columns, std::vector<Sum>& to) {
   to.resize(std::size_t(rows * columns));
   for (std::int64_t i = 0; i < rows; ++i)

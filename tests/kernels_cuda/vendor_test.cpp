@@ -122,9 +122,9 @@ TEST_F(VendorGemm, TransposesBatchesAndSkipsGaps) {
     for (const bool transpose_b : {false, true}) {
       Gemm g = ragged(transpose_a, transpose_b);
       expect_equal<float>(g);
-      g.math = Math::tf32;  // small integers are exact there too
+      g.math = MathType::tf32;  // small integers are exact there too
       expect_equal<float>(g);
-      g.math = Math::fma;
+      g.math = MathType::f32;
       g.dtype = DType::f64;
       expect_equal<double>(g);
       g.dtype = DType::f16;
@@ -172,7 +172,7 @@ TEST_F(VendorGemm, OnlyTf32LosesMantissa) {
                b = upload(std::vector<float>(64 * 64, 1)), c = upload(std::vector<float>(64 * 64));
   gemm(g, 1, a.data(), b.data(), 0, c.data(), *stream_);
   EXPECT_EQ(download<float>(c), std::vector<float>(64 * 64, 64 + 0x1p-6f));
-  g.math = Math::tf32;
+  g.math = MathType::tf32;
   gemm(g, 1, a.data(), b.data(), 0, c.data(), *stream_);
   EXPECT_EQ(download<float>(c), std::vector<float>(64 * 64, 64));
 }
@@ -192,12 +192,12 @@ TEST_F(VendorGemm, SaysWhatIsWrong) {
   g.transpose_a = true;
   EXPECT_EQ(message(g), "gemm: lda is 2, a stored row has 3");
   g.lda = 3;
-  g.math = Math::tf32x3;
+  g.math = MathType::tf32x3;
   EXPECT_EQ(message(g), "gemm: cuBLAS has no product of three TF32 ones");
-  g.math = Math::tf32;
+  g.math = MathType::tf32;
   g.dtype = DType::f16;
   EXPECT_EQ(message(g), "gemm: TF32 stands for f32 products, not f16");
-  g.math = Math::fma;
+  g.math = MathType::f32;
   g.complex = true;
   EXPECT_EQ(message(g), "gemm: no complex products of f16");
 }
