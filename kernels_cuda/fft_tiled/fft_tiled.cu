@@ -2,21 +2,21 @@
 //
 // The image is cut into n x n tiles (n = 16 or 32) that overlap by R-1 rows and S-1 columns. On a
 // tile the cyclic correlation with the filter equals the linear one in the first n-R+1 rows and
-// n-S+1 columns, and the cyclic convolution in the last ones, so a tile gives that many outputs. In
+// n-S+1 columns, and the cyclic convolution in the last ones. So a tile gives that many outputs. In
 // the frequency domain
 //   forward          Y  = sum over c of X conj(W)
 //   backward_data    DX = sum over k of DY W, where a tile of dy starts R-1-pad rows above its dx
 //   backward_filter  DW = sum over tiles of conj(DY) X, where dy's tiles are n-R+1 rows of outputs
 //                    followed by zeros; its inverse is taken once, after all tiles.
-// A real tile has n*n/2 + 2 points. At each the product is a complex matrix product, [tiles, C] x
-// [C, K], and cuBLAS does all points in one batch: as complex matrices (`multiplies` = 4), or as
-// three real products (3), which are a quarter fewer FLOPs for half as many bytes again. The
-// transforms are ours, from and to the tensors' own layouts (fft_tiles.cu); conjugates are taken
-// there. So is a factor's splitting into two TF32 numbers (tf32 = 3), of which three products on
-// tensor cores, big big + big small + small big, are as good as one in f32.
+// A real tile has n*n/2 + 2 points. Each point takes a complex matrix product, [tiles, C] x [C, K].
+// cuBLAS computes all points in one batch: as complex matrices (`product=complex`), or as three
+// real products (`gauss`), which are a quarter fewer FLOPs and half as many bytes again. Our
+// kernels transform from and to the tensors' layouts (tiles.cu) and take conjugates. For 3xTF32
+// they also split factors into pairs of TF32 numbers, big and small. Three products on tensor
+// cores, big big + big small + small big, are then as accurate as one in f32.
 //
-// Tiles are worked on `tiles` at a time: few, and their spectra stay in L2; many, and the filters'
-// spectra are read less often.
+// A chunk is `tiles` tiles: with few, their spectra stay in L2; with many, the filters' spectra are
+// read less often.
 //
 // Vasilache et al. 2014 (arXiv:1412.7580, fbfft); Zlateski, Jia, Li, Durand 2018
 // (arXiv:1809.07851).
@@ -42,27 +42,26 @@ namespace {
 // The kernels count the items of a launch in int.
 constexpr std::int64_t most_items = 1 << 30;
 
-// The tiles of a pass: `from`, those that are transformed (of x, or dy in backward_data); `to`,
-// the outputs that each of them gives (of y, or dx; in backward_filter, those of dy that pair with
-// a tile of x).
+// The tiles of a pass: `from` are transformed (x's, or dy's in backward_data), `to` are the outputs
+// that each of them gives (of y, or dx; in backward_filter, the tiles of dy that pair with x's).
 struct Tiling {
   Tiles from, to;
   std::int64_t tiles;
 
   Tiling(const ConvProblem& p, std::int64_t tile) {
-    const bool turned = p.pass == Pass::backward_data;
-    to.desc = turned ? p.x_desc() : p.y_desc();
+    const bool data = p.pass == Pass::backward_data;
+    to.desc = data ? p.x_desc() : p.y_desc();
     to.step_h = to.rows = tile - p.r + 1;
     to.step_w = to.cols = tile - p.s + 1;
     to.across = ceil_div(to.desc.w, to.step_w);
     to.per_image = ceil_div(to.desc.h, to.step_h) * to.across;
     tiles = p.n * to.per_image;
     from = to;
-    from.desc = turned ? p.y_desc() : p.x_desc();
+    from.desc = data ? p.y_desc() : p.x_desc();
     from.rows = from.cols = tile;
-    from.start_h = -(turned ? p.r - 1 - p.pad_h : p.pad_h);
-    from.start_w = -(turned ? p.s - 1 - p.pad_w : p.pad_w);
-    if (turned) to.inset_h = p.r - 1, to.inset_w = p.s - 1;
+    from.start_h = -(data ? p.r - 1 - p.pad_h : p.pad_h);
+    from.start_w = -(data ? p.s - 1 - p.pad_w : p.pad_w);
+    if (data) to.inset_h = p.r - 1, to.inset_w = p.s - 1;
   }
 };
 
@@ -71,15 +70,19 @@ Tiles filter_tiles(const ConvProblem& p) {
   return {.desc = {p.k, p.c, p.r, p.s, Layout::nchw}, .rows = p.r, .cols = p.s};
 }
 
+ComplexProduct product_of(const Config& config) {
+  return config.choice<ComplexProduct>("product", complex_product_names);
+}
+
 class FftTiledPlan final : public ConvPlan {
  public:
   FftTiledPlan(const ConvProblem& p, const Config& config)
       : problem_(p),
         filter_pass_(p.pass == Pass::backward_filter),
         tile_(config.get("tile")),
-        multiplies_(config.get("multiplies")),
-        math_(Math(config.get("tf32"))),
-        split_(math_ == Math::tf32x3),
+        product_(product_of(config)),
+        math_(math_type(config, p.dtype, math_type_names)),
+        tf32_pairs_(math_ == MathType::tf32x3),
         tiling_(p, tile_),
         tiles_(std::min(config.get("tiles"), tiling_.tiles)) {}
 
@@ -89,13 +92,13 @@ class FftTiledPlan final : public ConvPlan {
   }
 
   std::size_t packed_filter_bytes() const noexcept override {
-    return filter_pass_ ? 0 : std::size_t(spectra_bytes(problem_.k * problem_.c, split_));
+    return filter_pass_ ? 0 : std::size_t(spectra_bytes(problem_.k * problem_.c, tf32_pairs_));
   }
 
   void pack_filter(ConstSpan w, Span packed, Stream& stream) const override {
     transform_tiles(filter_tiles(problem_), reinterpret_cast<const float*>(w.data()),
-                    problem_.pass == Pass::forward, spectra(packed.data(), 0, problem_.k, split_),
-                    stream);
+                    problem_.pass == Pass::forward,
+                    spectra(packed.data(), 0, problem_.k, tf32_pairs_), stream);
   }
 
   void run(const ConvArgs& args, Workspace workspace, Stream& stream) const override {
@@ -104,8 +107,8 @@ class FftTiledPlan final : public ConvPlan {
     std::byte* const sum = b + to_bytes();
     for (std::int64_t first = 0; first < tiling_.tiles; first += tiles_) {
       const std::int64_t count = std::min(tiles_, tiling_.tiles - first);
-      const Spectra from = spectra(a, first, count, split_);
-      const Spectra to = spectra(b, first, count, split_ && filter_pass_);
+      const Spectra from = spectra(a, first, count, tf32_pairs_);
+      const Spectra to = spectra(b, first, count, tf32_pairs_ && filter_pass_);
       if (filter_pass_)
         add_up(args, from, to, sum, stream);
       else
@@ -113,25 +116,27 @@ class FftTiledPlan final : public ConvPlan {
     }
     if (!filter_pass_) return;
     run_phase(args.phases, 2, stream, [&] {
-      invert_tiles(spectra(sum, 0, problem_.k, false), filter_tiles(problem_),
-                   {.out = static_cast<float*>(args.out),
-                    .scale = scale(),
-                    .accumulate = problem_.accumulate},
-                   stream);
+      invert_tiles(spectra(sum, 0, problem_.k, false), filter_tiles(problem_), scale(),
+                   epilogue(args), stream);
     });
   }
 
  private:
   // One area of spectra; areas begin at multiples of 256 bytes.
-  std::int64_t spectra_bytes(std::int64_t items, bool split) const {
-    return round_up(items * spectrum_floats(tile_, multiplies_) * (split ? 8 : 4), 256);
+  std::int64_t spectra_bytes(std::int64_t items, bool tf32_pairs) const {
+    return round_up(items * spectrum_floats(tile_, product_) * (tf32_pairs ? 8 : 4), 256);
   }
-  std::int64_t from_bytes() const { return spectra_bytes(tiles_ * tiling_.from.desc.c, split_); }
+  std::int64_t from_bytes() const {
+    return spectra_bytes(tiles_ * tiling_.from.desc.c, tf32_pairs_);
+  }
   std::int64_t to_bytes() const {  // a factor in backward_filter, else the product
-    return spectra_bytes(tiles_ * tiling_.to.desc.c, split_ && filter_pass_);
+    return spectra_bytes(tiles_ * tiling_.to.desc.c, tf32_pairs_ && filter_pass_);
   }
-  Spectra spectra(std::byte* data, std::int64_t first, std::int64_t tiles, bool split) const {
-    return {tile_, multiplies_, first, tiles, split, reinterpret_cast<float*>(data)};
+  Spectra spectra(std::byte* data, std::int64_t first, std::int64_t tiles, bool tf32_pairs) const {
+    return {tile_, product_, first, tiles, tf32_pairs, reinterpret_cast<float*>(data)};
+  }
+  OutputEpilogue<float> epilogue(const ConvArgs& args) const {
+    return output_epilogue<float>(problem_.epilogue, problem_.accumulate, args);
   }
   // Both factors' spectra are twice the transform.
   float scale() const { return 0.25f / float(tile_ * tile_); }
@@ -152,17 +157,8 @@ class FftTiledPlan final : public ConvPlan {
       g.transpose_b = forward;
       multiply(g, from.data, static_cast<const float*>(args.w), 0, to.data, stream);
     });
-    run_phase(args.phases, 2, stream, [&] {
-      const Epilogue& e = problem_.epilogue;
-      invert_tiles(to, tiling_.to,
-                   {.out = static_cast<float*>(args.out),
-                    .scale = scale(),
-                    .bias = e.bias ? static_cast<const float*>(args.bias) : nullptr,
-                    .residual = e.residual ? static_cast<const float*>(args.residual) : nullptr,
-                    .relu = e.relu,
-                    .accumulate = problem_.accumulate},
-                   stream);
-    });
+    run_phase(args.phases, 2, stream,
+              [&] { invert_tiles(to, tiling_.to, scale(), epilogue(args), stream); });
   }
 
   void add_up(const ConvArgs& args, const Spectra& x, const Spectra& dy, std::byte* sum,
@@ -184,12 +180,12 @@ class FftTiledPlan final : public ConvPlan {
   // All points.
   void multiply(Gemm g, const float* a, const float* b, double beta, float* out,
                 Stream& stream) const {
-    g.complex = multiplies_ == 4;
-    g.math = split_ ? Math::tf32 : math_;
+    g.complex = product_ == ComplexProduct::complex;
+    g.math = tf32_pairs_ ? MathType::tf32 : math_;
     g.batch = tile_points(tile_) * (g.complex ? 1 : 3);
     g.stride_a = g.m * g.k, g.stride_b = g.k * g.n, g.stride_c = g.m * g.n;
-    if (!split_) return gemm(g, 1, a, b, beta, out, stream);
-    const std::int64_t floats = spectrum_floats(tile_, multiplies_);
+    if (!tf32_pairs_) return gemm(g, 1, a, b, beta, out, stream);
+    const std::int64_t floats = spectrum_floats(tile_, product_);
     const float* const small_a = a + g.m * g.k * floats;
     const float* const small_b = b + g.k * g.n * floats;
     gemm(g, 1, small_a, b, beta, out, stream);
@@ -199,9 +195,10 @@ class FftTiledPlan final : public ConvPlan {
 
   const ConvProblem problem_;
   const bool filter_pass_;
-  const std::int64_t tile_, multiplies_;
-  const Math math_;
-  const bool split_;
+  const std::int64_t tile_;
+  const ComplexProduct product_;
+  const MathType math_;
+  const bool tf32_pairs_;
   const Tiling tiling_;
   const std::int64_t tiles_;  // at a time
 };
@@ -209,14 +206,14 @@ class FftTiledPlan final : public ConvPlan {
 constexpr std::array<std::int64_t, 2> tile_sides{16, 32};
 
 // FLOPs of a tile's transform: n complex transforms of length n, and four additions a number to
-// take two rows apart.
+// separate two rows.
 double tile_flops(double n) { return n * transform_flops(n) + 2 * n * n; }
 
 class FftTiled final : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "fft_tiled",
-                               .version = 1,
+                               .version = 2,
                                .device = DeviceKind::cuda,
                                .origin = Origin::own,
                                .summary = "FFT of 16x16 or 32x32 tiles, products by cuBLAS",
@@ -227,7 +224,7 @@ class FftTiled final : public ConvAlgo {
   std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
     if (auto refusal = refuse_tiled_fft(p, tile_sides.back())) return refusal;
     if (auto refusal = refuse_blocked_layouts(p)) return refusal;
-    // So that everything within an image, and every number of tiles, is an int.
+    // Kernels count the elements of an image, and tiles, in int.
     for (const std::int64_t elements : {p.x_desc().elements(), p.y_desc().elements()})
       if (elements / p.n >= most_items)
         return Refusal{Field::image, fmt::format("images of less than {} elements", most_items),
@@ -242,25 +239,27 @@ class FftTiled final : public ConvAlgo {
     return refuse_missing_libraries(info());
   }
 
-  // Strict FMA first, then 3xTF32, then TF32; each ordered by a rough machine.
+  // f32 first, then 3xTF32, then TF32; each ordered by a rough machine.
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
     struct Choice {
       Config config;
       double cost;
     };
     std::vector<Config> configs;
-    for (const std::int64_t tf32 : {0, 3, 1}) {
+    for (const MathType math : {MathType::f32, MathType::tf32x3, MathType::tf32}) {
       std::vector<Choice> choices;
       for (const std::int64_t tile : tile_sides)
-        for (const std::int64_t multiplies : {3, 4}) {
-          if (std::max(p.r, p.s) > largest_filter(tile) || (tf32 != 0 && multiplies == 4)) continue;
+        for (const ComplexProduct product : {ComplexProduct::gauss, ComplexProduct::complex}) {
+          if (std::max(p.r, p.s) > largest_filter(tile)) continue;
+          if (math != MathType::f32 && product == ComplexProduct::complex) continue;
           const auto fit = [&](std::int64_t bytes) {
-            return tiles_of(p, tile, multiplies, tf32, bytes);
+            return tiles_of(p, tile, product, math, bytes);
           };
           for (const std::int64_t tiles :
                std::set{fit(device.info().l2_bytes), fit(std::int64_t(2) << 30)}) {
-            const Config config{
-                {"tile", tile}, {"multiplies", multiplies}, {"tiles", tiles}, {"tf32", tf32}};
+            const std::string name(complex_product_names[std::size_t(product)]);
+            const Config config =
+                with_math({{"tile", tile}, {"product", name}, {"tiles", tiles}}, p.dtype, math);
             choices.push_back({config, seconds(work(p, config, device))});
           }
         }
@@ -274,34 +273,35 @@ class FftTiled final : public ConvAlgo {
   bool deterministic(const ConvProblem&, const Config&) const override { return true; }
 
   WorkEstimate work(const ConvProblem& p, const Config& config, Device& device) const override {
-    const std::int64_t tile = config.get("tile"), multiplies = config.get("multiplies");
-    const std::int64_t tf32 = config.get("tf32");
+    const std::int64_t tile = config.get("tile");
+    const bool gauss = product_of(config) == ComplexProduct::gauss;
+    const MathType math = math_type(config);
     const Tiling tiling(p, tile);
     const bool filter_pass = p.pass == Pass::backward_filter;
-    const double spectrum = 4 * double(spectrum_floats(tile, multiplies));
-    const double factor = tf32 == 3 ? 2 * spectrum : spectrum;
+    const double spectrum = 4 * double(spectrum_floats(tile, product_of(config)));
+    const double factor = math == MathType::tf32x3 ? 2 * spectrum : spectrum;
     const double tiles = double(tiling.tiles), filters = double(p.k * p.c);
     const double from = double(tiling.from.desc.c), to = double(tiling.to.desc.c);
     const std::int64_t at_a_time = std::min(config.get("tiles"), tiling.tiles);
     const double chunks = double(ceil_div(tiling.tiles, at_a_time));
     const double in_bytes = 4.0 * double(tiling.from.desc.elements());
     const double out_bytes = 4.0 * double(tiling.to.desc.elements());
-    // Spectra of a chunk cost traffic only when L2 does not hold them.
+    // The spectra of a chunk that fits in L2 cause no traffic.
     const double to_bytes = to * (filter_pass ? factor : spectrum);
     const bool cached =
         double(at_a_time) * (from * factor + to_bytes) <= double(device.info().l2_bytes);
     const double spill_from = cached ? 0 : tiles * from * factor;
     const double spill_to = cached ? 0 : tiles * to_bytes;
     const double one = tile_flops(double(tile));
-    const double product = 2 * double(multiplies) * double(tile_points(tile)) * tiles * filters;
-    // Shares of the f32 peak. cuBLAS works on blocks of at least 32 x 32 outputs. A product of
-    // three counts as one.
+    const double product = 2 * (gauss ? 3.0 : 4.0) * double(tile_points(tile)) * tiles * filters;
+    // Shares of the f32 peak. cuBLAS works on blocks of at least 32 x 32 outputs. The three
+    // products of 3xTF32 count as one.
     const auto used = [](std::int64_t n) { return double(n) / double(round_up(n, 32)); };
     const double product_efficiency =
-        (tf32 == 1         ? 1
-         : tf32 == 3       ? 0.25
-         : multiplies == 4 ? 0.55
-                           : 0.4) *
+        (math == MathType::tf32     ? 1
+         : math == MathType::tf32x3 ? 0.25
+         : gauss                    ? 0.4
+                                    : 0.55) *
         (filter_pass ? used(p.k) * used(p.c) : used(at_a_time) * used(tiling.to.desc.c));
     constexpr double transform_efficiency = 0.4;
     WorkEstimate estimate;
@@ -326,28 +326,24 @@ class FftTiled final : public ConvAlgo {
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device&) const override {
-    const std::int64_t tile = config.get("tile"), multiplies = config.get("multiplies");
-    const std::int64_t tiles = config.get("tiles"), tf32 = config.get("tf32");
+    const std::int64_t tile = config.get("tile"), tiles = config.get("tiles");
     check_fft_tile(p, tile, tile_sides);
-    if (multiplies != 3 && multiplies != 4)
-      throw InputError(fmt::format("fft_tiled: multiplies={}: expected 3 or 4", multiplies));
     if (const std::int64_t most = most_items / std::max(p.c, p.k); tiles < 1 || tiles > most)
       throw InputError(fmt::format("fft_tiled: tiles={}: expected 1 to {}", tiles, most));
-    if (tf32 != 0 && tf32 != 1 && tf32 != 3)
-      throw InputError(fmt::format("fft_tiled: tf32={}: expected 0, 1 or 3", tf32));
     return std::make_unique<FftTiledPlan>(p, config);
   }
 
  private:
   // The most tiles at a time whose spectra take no more than `bytes`, in whole blocks of cuBLAS.
-  static std::int64_t tiles_of(const ConvProblem& p, std::int64_t tile, std::int64_t multiplies,
-                               std::int64_t tf32, std::int64_t bytes) {
-    const std::int64_t one = (p.c + p.k) * spectrum_floats(tile, multiplies) * (tf32 == 3 ? 8 : 4);
+  static std::int64_t tiles_of(const ConvProblem& p, std::int64_t tile, ComplexProduct product,
+                               MathType math, std::int64_t bytes) {
+    const std::int64_t one =
+        (p.c + p.k) * spectrum_floats(tile, product) * (math == MathType::tf32x3 ? 8 : 4);
     const std::int64_t fit = std::max<std::int64_t>(bytes / one, 1);
     return std::min(fit < 32 ? fit : fit / 32 * 32, Tiling(p, tile).tiles);
   }
 
-  // An H200, only to order the candidates.
+  // On an H200, only to order the candidates.
   static double seconds(const WorkEstimate& estimate) {
     double sum = 0;
     for (const PhaseWork& phase : estimate.phases)

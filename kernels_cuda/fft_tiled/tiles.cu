@@ -1,16 +1,16 @@
-// The kernels under fft_tiled.
+// The kernels of fft_tiled.
 //
 // A real n x n tile takes n/2 threads, each of which holds n complex numbers in registers, twice:
 // - rows: two rows are one complex row z = a + ib; of its transform Z, Z[v] + conj(Z[n-v]) is twice
 //   a's transform and -i (Z[v] - conj(Z[n-v])) twice b's;
-// - columns: n/2 - 1 complex ones; columns 0 and n/2 are real, and make one of the same kind.
-// Shared memory turns one into the other: [row][column][item] complex, where column 0 holds columns
-// 0 and n/2. The inverse runs backwards.
+// - columns: n/2 - 1 complex ones; columns 0 and n/2 are real, and together make a complex one.
+// They are exchanged through shared memory: [row][column][item] complex, where column 0 holds
+// columns 0 and n/2. The inverse runs backwards.
 //
-// An item is one channel of one tile, and neighbouring threads have neighbouring items. So shared
-// memory is free of bank conflicts as it is, spectra are read and written in whole lines at every
-// point, and so are the pixels of NHWC images. Of NCHW images a block reads and writes rows of one
-// item at a time, and turns them in the same shared memory.
+// An item is a channel of a tile, and neighbouring threads have neighbouring items. So shared
+// memory has no bank conflicts, and spectra and the pixels of NHWC images are read and written in
+// whole lines. From NCHW images a block reads rows of one item at a time, and transposes them in
+// the same shared memory; it writes them the same way.
 #include "kernels_cuda/fft_tiled/codelets.h"
 #include "kernels_cuda/fft_tiled/tiles.h"
 
@@ -25,7 +25,7 @@ template <int n>
 constexpr int points = int(tile_points(n));
 template <int n>
 constexpr std::size_t shared_bytes = n* n* items<n> * sizeof(float);
-// Registers enough for n complex numbers and a transform's temporaries.
+// Leaves registers for n complex numbers and a transform's temporaries.
 template <int n>
 [[maybe_unused]] constexpr int blocks_per_sm = n == 16 ? 3 : 2;
 
@@ -60,14 +60,14 @@ struct Place {
   }
 };
 
-// Is pixel (y, x) of a tile one of the tensor's, and in the part that counts?
+// Whether pixel (y, x) of a tile lies in the tensor and within the tile's rows x cols.
 __device__ __forceinline__ bool counts(const Places& t, const Place& at, int y, int x) {
   return unsigned(y - t.inset_h) < unsigned(t.rows) && unsigned(x - t.inset_w) < unsigned(t.cols) &&
          unsigned(at.h + y) < unsigned(t.image.h) && unsigned(at.w + x) < unsigned(t.image.w);
 }
 
-// f(item, channel, row, x, offset, counts) for all pixels of a block's items, those of an NCHW
-// image row by row. What is the same for all channels of a tile is worked out once.
+// f(item, channel, row, x, offset, counts) for all pixels of a block's items, an NCHW image's row
+// by row. All channels of a tile share the computation of their place.
 template <int n, class F>
 __device__ __forceinline__ void for_rows(const Places& t, int first_tile, int first, int count,
                                          const F& f) {
@@ -86,9 +86,9 @@ __device__ __forceinline__ void for_rows(const Places& t, int first_tile, int fi
   }
 }
 
-// Where shared memory has pixel (y, x) of an item. A warp accesses 32 pixels of one item, which are
-// one or two rows; or one pixel of 32 items; or of 16 items two pixels that are side by side or two
-// rows apart.
+// The offset of pixel (y, x) of an item in shared memory. A warp accesses 32 pixels of one item, in
+// one row or two; or one pixel of 32 items; or two pixels of 16 items, neighbours or two rows
+// apart.
 template <int n>
 __device__ __forceinline__ int staged(int y, int x, int item) {
   if constexpr (n == 16)
@@ -96,47 +96,47 @@ __device__ __forceinline__ int staged(int y, int x, int item) {
   else
     return (y * n + (x ^ (y >> 1 & 1))) * 16 + ((item + (x >> 1)) & 15);
 }
-// Where it has column v of row y.
+// The offset of column v of row y.
 template <int n>
 __device__ __forceinline__ int exchanged(int y, int v, int item) {
   return (y * (n / 2) + v) * items<n> + item;
 }
 
-// Stores a number; split, if there is a distance to where the rest goes.
-__device__ __forceinline__ void store_factor(float* at, std::int64_t rest, float v) {
-  if (rest == 0) return store_global(at, v);
+// Stores a number, or a TF32 pair whose small half goes to at + to_small.
+__device__ __forceinline__ void store_factor(float* at, std::int64_t to_small, float v) {
+  if (to_small == 0) return store_global(at, v);
   unsigned big, small;
   split_tf32(v, big, small);
   store_global(at, __uint_as_float(big));
-  store_global(at + rest, __uint_as_float(small));
+  store_global(at + to_small, __uint_as_float(small));
 }
-__device__ __forceinline__ void store_factor(float* at, std::int64_t rest, float re, float im) {
-  if (rest == 0) return store_global(at, Complex<float>{re, im});
+__device__ __forceinline__ void store_factor(float* at, std::int64_t to_small, float re, float im) {
+  if (to_small == 0) return store_global(at, Complex<float>{re, im});
   unsigned big_re, small_re, big_im, small_im;
   split_tf32(re, big_re, small_re);
   split_tf32(im, big_im, small_im);
   store_global(at, Complex<float>{__uint_as_float(big_re), __uint_as_float(big_im)});
-  store_global(at + rest, Complex<float>{__uint_as_float(small_re), __uint_as_float(small_im)});
+  store_global(at + to_small, Complex<float>{__uint_as_float(small_re), __uint_as_float(small_im)});
 }
 
-template <int multiplies>
+template <ComplexProduct product>
 __device__ __forceinline__ void store_point(float* spectra, int points, std::int64_t count,
-                                            std::int64_t rest, std::int64_t at, float re,
+                                            std::int64_t to_small, std::int64_t at, float re,
                                             float im) {
-  if constexpr (multiplies == 4) {
-    store_factor(spectra + 2 * at, rest, re, im);
+  if constexpr (product == ComplexProduct::complex) {
+    store_factor(spectra + 2 * at, to_small, re, im);
   } else {
     const std::int64_t part = points * count;
-    store_factor(spectra + at, rest, re);
-    store_factor(spectra + part + at, rest, im);
-    store_factor(spectra + 2 * part + at, rest, re + im);
+    store_factor(spectra + at, to_small, re);
+    store_factor(spectra + part + at, to_small, im);
+    store_factor(spectra + 2 * part + at, to_small, re + im);
   }
 }
 
-template <int multiplies>
+template <ComplexProduct product>
 __device__ __forceinline__ Complex<float> load_point(const float* spectra, int points,
                                                      std::int64_t count, std::int64_t at) {
-  if constexpr (multiplies == 4) {
+  if constexpr (product == ComplexProduct::complex) {
     const float2 v = load_global<float2>(spectra + 2 * at);
     return {v.x, v.y};
   } else {
@@ -147,10 +147,10 @@ __device__ __forceinline__ Complex<float> load_point(const float* spectra, int p
   }
 }
 
-template <int n, bool nhwc, int multiplies>
+template <int n, bool nhwc, ComplexProduct product>
 __global__ void __launch_bounds__(threads, blocks_per_sm<n>)
     transform_kernel(Places t, const float* data, int first_tile, int count, float im_sign,
-                     std::int64_t rest, float* spectra) {
+                     std::int64_t to_small, float* spectra) {
   SHARED_DYN(float, shared);
   Complex<float>* const exchange = reinterpret_cast<Complex<float>*>(shared);
   const int thread = int(threadIdx.x), item = thread % items<n>, pair = thread / items<n>;
@@ -201,8 +201,8 @@ __global__ void __launch_bounds__(threads, blocks_per_sm<n>)
     z[i] = load_shared<Complex<float>>(exchange + exchanged<n>(i, pair, item));
   forward_transform(z);
   const auto store = [&](int point, float re, float im) {
-    store_point<multiplies>(spectra, points<n>, count, rest, std::int64_t(point) * count + mine, re,
-                            im_sign * im);
+    store_point<product>(spectra, points<n>, count, to_small, std::int64_t(point) * count + mine,
+                         re, im_sign * im);
   };
   if (pair > 0) {
 #pragma unroll
@@ -218,18 +218,18 @@ __global__ void __launch_bounds__(threads, blocks_per_sm<n>)
   }
 }
 
-template <int n, bool nhwc, int multiplies>
+template <int n, bool nhwc, ComplexProduct product>
 __global__ void __launch_bounds__(threads, blocks_per_sm<n>)
     invert_kernel(const float* spectra, Places t, int first_tile, int count, float scale,
-                  Finish<float> finish, float* out) {
+                  OutputEpilogue<float> epilogue) {
   SHARED_DYN(float, shared);
   Complex<float>* const exchange = reinterpret_cast<Complex<float>*>(shared);
   const int thread = int(threadIdx.x), item = thread % items<n>, pair = thread / items<n>;
   const int first = int(blockIdx.x) * items<n>, mine = first + item, y = 2 * pair;
   const auto load = [&](int point) {
-    return mine < count ? load_point<multiplies>(spectra, points<n>, count,
-                                                 std::int64_t(point) * count + mine)
-                        : Complex<float>{0, 0};
+    return mine < count
+               ? load_point<product>(spectra, points<n>, count, std::int64_t(point) * count + mine)
+               : Complex<float>{0, 0};
   };
   Complex<float> z[n];
   if (pair > 0) {
@@ -277,33 +277,33 @@ __global__ void __launch_bounds__(threads, blocks_per_sm<n>)
 #pragma unroll 4
     for (int p = pair; p < n * n; p += n / 2)
       if (counts(t, at, p / n, p % n))
-        finish.store(out, t.image.offset(at.n, at.c, at.h + p / n, at.w + p % n), at.c,
-                     scale * load_shared<float>(shared + staged<n>(p / n, p % n, item)));
+        epilogue.store(t.image.offset(at.n, at.c, at.h + p / n, at.w + p % n), at.c,
+                       scale * load_shared<float>(shared + staged<n>(p / n, p % n, item)));
   } else {
     for_rows<n>(t, first_tile, first, count,
                 [&](int i, int c, int row, int x, std::int64_t offset, bool there) {
                   if (there)
-                    finish.store(out, offset, c,
-                                 scale * load_shared<float>(shared + staged<n>(row, x, i)));
+                    epilogue.store(offset, c,
+                                   scale * load_shared<float>(shared + staged<n>(row, x, i)));
                 });
   }
 }
 
-// f(n, nhwc, multiplies) with what is only known at run time as constants.
+// f(n, nhwc, product) with the run-time values as constants.
 template <class F>
 void specialised(const Spectra& s, Layout layout, const F& f) {
   using std::bool_constant, std::integral_constant;
-  const auto with_multiplies = [&](auto n, auto nhwc) {
-    if (s.multiplies == 3)
-      f(n, nhwc, integral_constant<int, 3>());
+  const auto with_product = [&](auto n, auto nhwc) {
+    if (s.product == ComplexProduct::gauss)
+      f(n, nhwc, integral_constant<ComplexProduct, ComplexProduct::gauss>());
     else
-      f(n, nhwc, integral_constant<int, 4>());
+      f(n, nhwc, integral_constant<ComplexProduct, ComplexProduct::complex>());
   };
   const auto with_layout = [&](auto n) {
     if (layout == Layout::nhwc)
-      with_multiplies(n, bool_constant<true>());
+      with_product(n, bool_constant<true>());
     else
-      with_multiplies(n, bool_constant<false>());
+      with_product(n, bool_constant<false>());
   };
   if (s.tile == 16)
     with_layout(integral_constant<int, 16>());
@@ -315,24 +315,23 @@ void specialised(const Spectra& s, Layout layout, const F& f) {
 
 void transform_tiles(const Tiles& tiles, const float* data, bool conjugate, const Spectra& spectra,
                      Stream& stream) {
-  specialised(spectra, tiles.desc.layout, [&](auto n, auto nhwc, auto multiplies) {
+  specialised(spectra, tiles.desc.layout, [&](auto n, auto nhwc, auto product) {
     const std::int64_t count = spectra.tiles * tiles.desc.c;
-    launch(transform_kernel<n, nhwc, multiplies>, unsigned(ceil_div(count, items<n>)), threads,
+    launch(transform_kernel<n, nhwc, product>, unsigned(ceil_div(count, items<n>)), threads,
            shared_bytes<n>, stream, Places(tiles), data, int(spectra.first), int(count),
            conjugate ? -1.f : 1.f,
-           spectra.split ? count * spectrum_floats(spectra.tile, spectra.multiplies) : 0,
+           spectra.tf32_pairs ? count * spectrum_floats(spectra.tile, spectra.product) : 0,
            spectra.data);
   });
 }
 
-void invert_tiles(const Spectra& spectra, const Tiles& tiles, const TileOutput& output,
-                  Stream& stream) {
-  specialised(spectra, tiles.desc.layout, [&](auto n, auto nhwc, auto multiplies) {
+void invert_tiles(const Spectra& spectra, const Tiles& tiles, float scale,
+                  const OutputEpilogue<float>& epilogue, Stream& stream) {
+  specialised(spectra, tiles.desc.layout, [&](auto n, auto nhwc, auto product) {
     const std::int64_t count = spectra.tiles * tiles.desc.c;
-    launch(invert_kernel<n, nhwc, multiplies>, unsigned(ceil_div(count, items<n>)), threads,
+    launch(invert_kernel<n, nhwc, product>, unsigned(ceil_div(count, items<n>)), threads,
            shared_bytes<n>, stream, spectra.data, Places(tiles), int(spectra.first), int(count),
-           output.scale,
-           Finish<float>{output.bias, output.residual, output.relu, output.accumulate}, output.out);
+           scale, epilogue);
   });
 }
 
