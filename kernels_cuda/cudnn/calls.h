@@ -1,5 +1,5 @@
-// What both of cuDNN's interfaces need here: its functions, loaded at their first call; checked
-// calls, handles, types.
+// Shared by both of cuDNN's interfaces: its functions, loaded at their first call; checked calls,
+// handles, types.
 #pragma once
 
 #include <cudnn.h>
@@ -62,7 +62,7 @@ std::string cudnn_obstacle();
 void check(cudnnStatus_t, const char* call, const char* file = __builtin_FILE(),
            int line = __builtin_LINE());
 
-// "CUDNN_STATUS_NOT_SUPPORTED: ...", with what cuDNN says of its last failure on this thread.
+// "CUDNN_STATUS_NOT_SUPPORTED: ...", with cuDNN's message about its last failure on this thread.
 std::string cudnn_reason(cudnnStatus_t);
 
 cudnnDataType_t data_type(DType);
@@ -80,8 +80,8 @@ class Scale {
   float f_;
 };
 
-// For questions that concern no stream of the caller's: one stream a device, used by one thread at
-// a time, kept until the process ends.
+// For queries without a stream of the caller's: one stream a device, used by one thread at a time,
+// kept until the process ends.
 void with_query_stream(int device, const std::function<void(CudaStream&)>& ask);
 
 }  // namespace convlab::cuda

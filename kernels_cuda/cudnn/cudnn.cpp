@@ -1,10 +1,10 @@
 // cuDNN as a peer: every algorithm of its older interface by name, and what it would choose itself,
 // by its heuristic (`cudnn.heuristic`) and by timing all it has (`cudnn.find`).
 //
-// It gets what its users would give it: as much workspace as it asks for, filters as KRSC where the
-// activations are NHWC, and each math type on its own. What it does not support it refuses in its
-// own words. The epilogue takes calls of their own: this interface fuses it for some algorithms
-// only; the graph interface (graph.cpp) fuses it everywhere.
+// cuDNN runs as its users would run it: with as much workspace as it wants, filters as KRSC if the
+// activations are NHWC, and each math type as a config. Refusals quote its own messages. The epilogue
+// takes separate calls, since this interface fuses it for some algorithms only; the graph interface
+// (graph.cpp) always fuses it.
 #include <cuda_runtime.h>
 #include <cudnn.h>
 #include <fmt/format.h>
@@ -42,7 +42,7 @@ using Convolution = Descriptor<cudnnConvolutionDescriptor_t, cudnnCreateConvolut
 using Activation = Descriptor<cudnnActivationDescriptor_t, cudnnCreateActivationDescriptor,
                               cudnnDestroyActivationDescriptor>;
 
-// A problem as cuDNN is told of it. Sizes fit in int: refuse_shape has looked.
+// A problem as cuDNN's descriptors. Sizes fit in int: refuse_shape has checked.
 struct Described {
   Tensor x, y, bias;
   Filter w;
@@ -75,8 +75,8 @@ struct Described {
   }
 };
 
-cudnnMathType_t allowed_math(DType dtype, std::int64_t tf32) {
-  const bool tensor_cores = tf32 == 1 || size_of(dtype) == 2;
+cudnnMathType_t allowed_math(DType dtype, MathType math) {
+  const bool tensor_cores = math == MathType::tf32 || size_of(dtype) == 2;
   return tensor_cores ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH;
 }
 
@@ -96,7 +96,7 @@ cudnnStatus_t get_workspace_bytes(cudnnHandle_t handle, const Described& d, Pass
   return CUDNN_STATUS_NOT_SUPPORTED;
 }
 
-// What a plan runs: an algorithm of its pass's list, and the math it is allowed.
+// A plan's choice: an algorithm of its pass's list, and the math it is allowed.
 struct Choice {
   int number = 0;
   cudnnMathType_t math = CUDNN_FMA_MATH;
@@ -150,7 +150,7 @@ Choice heuristic_choice(cudnnHandle_t handle, const Described& d, Pass pass, boo
       });
 }
 
-// Nothing is timed on zeros: a megabyte of small random numbers, over and over.
+// Zeros would be timed too fast: repeats a megabyte of small random numbers.
 void fill_random(const Buffer& buffer, DType dtype, CudaStream& stream) {
   std::mt19937 random(1);
   std::vector<std::uint16_t> block(1 << 19);
@@ -168,7 +168,7 @@ void fill_random(const Buffer& buffer, DType dtype, CudaStream& stream) {
   stream.synchronize();
 }
 
-// Of so many bytes, or half as many, and so on, until the card has room.
+// Allocates these bytes, or half as many, and so on, until they fit.
 Buffer largest_buffer(int device, std::size_t bytes) {
   for (;; bytes /= 2) try {
       return allocate_on(device, bytes);
@@ -177,7 +177,7 @@ Buffer largest_buffer(int device, std::size_t bytes) {
     }
 }
 
-// By running all there is, with all the workspace that any of it asks for, if the card has it.
+// Runs all algorithms, with the largest workspace that any of them wants, if it fits.
 Choice found_choice(CudaStream& stream, const Described& d, const ConvProblem& p, bool strict_f32) {
   const cudnnHandle_t handle = stream.cudnn();
   std::size_t bytes = 0;
@@ -229,9 +229,9 @@ enum class Chooser : std::uint8_t { name, heuristic, find };
 
 class LegacyPlan : public CudnnPlan, public PlanNote {
  public:
-  LegacyPlan(const ConvProblem& p, Chooser chooser, int number, std::int64_t tf32, int device)
+  LegacyPlan(const ConvProblem& p, Chooser chooser, int number, MathType math_type, int device)
       : CudnnPlan(p), chooser_(chooser), described_(p) {
-    const cudnnMathType_t math = allowed_math(p.dtype, tf32);
+    const cudnnMathType_t math = allowed_math(p.dtype, math_type);
     const bool strict_f32 = p.dtype == DType::f32 && math == CUDNN_FMA_MATH;
     described_.set_math(math);
     with_query_stream(device, [&](CudaStream& stream) {
@@ -317,12 +317,12 @@ class LegacyPlan : public CudnnPlan, public PlanNote {
 class Cudnn : public ConvAlgo {
  public:
   explicit Cudnn(const CudnnAlgo& algo)
-      : algo_(&algo), chooser_(Chooser::name), info_(describe(algo.name, 1, "cuDNN's algorithm")) {}
+      : algo_(&algo), chooser_(Chooser::name), info_(describe(algo.name, 2, "cuDNN's algorithm")) {}
   explicit Cudnn(Chooser chooser)
       : chooser_(chooser),
         info_(chooser == Chooser::find
-                  ? describe("find", 2, "what cuDNN finds fastest, running all it has")
-                  : describe("heuristic", 2, "what cuDNN's heuristic would choose")) {}
+                  ? describe("find", 3, "what cuDNN finds fastest, running all it has")
+                  : describe("heuristic", 3, "what cuDNN's heuristic would choose")) {}
 
   const AlgoInfo& info() const noexcept override { return info_; }
 
@@ -338,8 +338,8 @@ class Cudnn : public ConvAlgo {
 
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
     std::vector<Config> configs;
-    for (const std::int64_t tf32 : supported_math(p, device, nullptr))
-      configs.push_back(with_math({}, p, tf32));
+    for (const MathType math : supported_math(p, device, nullptr))
+      configs.push_back(with_math({}, p.dtype, math));
     return configs;
   }
 
@@ -347,11 +347,12 @@ class Cudnn : public ConvAlgo {
     return is_deterministic(algo_, p);
   }
   WorkEstimate work(const ConvProblem& p, const Config& config, Device&) const override {
-    return cudnn_work(algo_, p, math_type(p, config));
+    return cudnn_work(algo_, p, math_type(config));
   }
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
-    return std::make_unique<LegacyPlan>(p, chooser_, algo_ ? number(p) : 0, math_type(p, config),
+    return std::make_unique<LegacyPlan>(p, chooser_, algo_ ? number(p) : 0,
+                                        math_type(config, p.dtype, library_math_types),
                                         device_index(device));
   }
 
@@ -366,15 +367,15 @@ class Cudnn : public ConvAlgo {
   }
   int number(const ConvProblem& p) const { return algo_->number[std::size_t(p.pass)]; }
 
-  // Those that cuDNN can say a workspace for: it knows then whether it supports them. Its choosers
-  // need only one algorithm that can.
-  std::vector<std::int64_t> supported_math(const ConvProblem& p, Device& device,
-                                           std::string* reason) const {
-    std::vector<std::int64_t> supported;
+  // cuDNN supports the math types for which it gives the size of a workspace. Its choosers need one
+  // algorithm that supports them.
+  std::vector<MathType> supported_math(const ConvProblem& p, Device& device,
+                                       std::string* reason) const {
+    std::vector<MathType> supported;
     with_query_stream(device_index(device), [&](CudaStream& stream) {
       Described described(p);
-      for (const std::int64_t tf32 : math_types(p.dtype)) {
-        described.set_math(allowed_math(p.dtype, tf32));
+      for (const MathType math : math_types(p.dtype)) {
+        described.set_math(allowed_math(p.dtype, math));
         const auto works = [&](int number) {
           std::size_t bytes = 0;
           const cudnnStatus_t status =
@@ -388,7 +389,7 @@ class Cudnn : public ConvAlgo {
                       const int n = algo.number[std::size_t(p.pass)];
                       return n >= 0 && works(n);
                     });
-        if (any) supported.push_back(tf32);
+        if (any) supported.push_back(math);
       }
     });
     return supported;

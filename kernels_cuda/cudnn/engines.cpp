@@ -1,6 +1,6 @@
-// cuDNN's graph interface as a peer: `cudnn.graph`, with the rank in its heuristic's list of
-// engines as configuration. It has kernels that the older interface does not reach, pads the two
-// sides of an image differently, and fuses bias and ReLU, and a residual where there is a bias.
+// cuDNN's graph interface as a peer: `cudnn.graph`, configured by the rank in its heuristic's list of
+// engines. It has kernels that the older interface lacks, takes different padding on the two sides of
+// an image, and fuses bias and ReLU, and a residual beside a bias.
 #include <fmt/format.h>
 
 #include "conv/error.h"
@@ -13,8 +13,8 @@
 namespace convlab::cuda {
 namespace {
 
-// Of each math type that configs() lists, since making a plan of each takes a while. A config may
-// name any rank.
+// configs() lists so many of each math type, since each needs a plan, which takes long to make. A
+// config may name any rank.
 constexpr int most_engines = 4;
 
 class GraphPlan : public CudnnPlan {
@@ -51,7 +51,7 @@ class CudnnGraph : public ConvAlgo, public SlowListing {
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{
         .id = "cudnn.graph",
-        .version = 1,
+        .version = 2,
         .device = DeviceKind::cuda,
         .origin = Origin::vendor,
         .summary = "cuDNN's graph interface: its heuristic's best four engines",
@@ -69,21 +69,22 @@ class CudnnGraph : public ConvAlgo, public SlowListing {
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
     return usable(p, device, most_engines, nullptr);
   }
-  // Every engine has a note about it, but the store must know before there is an engine.
+  // Every engine has a note that tells, but the store must know before there is an engine.
   bool deterministic(const ConvProblem& p, const Config&) const override {
     return is_deterministic(nullptr, p);
   }
   WorkEstimate work(const ConvProblem& p, const Config& config, Device&) const override {
-    return cudnn_work(nullptr, p, math_type(p, config));
+    return cudnn_work(nullptr, p, math_type(config));
   }
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
-    const std::int64_t rank = config.get("rank"), tf32 = math_type(p, config);
+    const std::int64_t rank = config.get("rank");
+    const MathType math = math_type(config, p.dtype, library_math_types);
     std::unique_ptr<ConvPlan> plan;
     with_query_stream(device_index(device), [&](CudaStream& stream) {
       const CudnnTarget target(stream.cudnn());
       const OperationGraph graph(p, target);
-      const std::vector<Node> engines = graph.engines(tf32);
+      const std::vector<Node> engines = graph.engines(math);
       if (rank < 0 || rank >= std::int64_t(engines.size()))
         throw InputError(
             fmt::format("cudnn.graph: rank={}, and {} engines do that math", rank, engines.size()));
@@ -93,7 +94,8 @@ class CudnnGraph : public ConvAlgo, public SlowListing {
   }
 
  private:
-  // Engines are offered that turn out not to support the problem: those that make a plan count.
+  // The heuristic offers engines that turn out not to support the problem. Only those that make a
+  // plan are usable.
   static std::vector<Config> usable(const ConvProblem& p, Device& device, int most,
                                     std::string* reason) {
     std::vector<Config> configs;
@@ -101,12 +103,12 @@ class CudnnGraph : public ConvAlgo, public SlowListing {
       try {
         const CudnnTarget target(stream.cudnn());
         const OperationGraph graph(p, target);
-        for (const std::int64_t tf32 : math_types(p.dtype)) {
-          const std::vector<Node> engines = graph.engines(tf32);
+        for (const MathType math : math_types(p.dtype)) {
+          const std::vector<Node> engines = graph.engines(math);
           int found = 0;
           for (std::size_t rank = 0; rank < engines.size() && found < most; ++rank) try {
               execution_plan(engines[rank], target);
-              configs.push_back(with_math({{"rank", std::int64_t(rank)}}, p, tf32));
+              configs.push_back(with_math({{"rank", std::int64_t(rank)}}, p.dtype, math));
               ++found;
             } catch (const CudaError&) {
             }

@@ -6,8 +6,8 @@ namespace {
 
 constexpr int block_size = 256;
 
-// Of each of `count` matrices, rows x columns, the transposed one: an element a thread, written in
-// order. Filters are read from cache mostly.
+// Transposes `count` matrices of rows x columns. A thread writes one element, in order; filters are
+// mostly read from cache.
 template <class T>
 __global__ void transpose(const T* from, T* to, std::int64_t count, std::int64_t rows,
                           std::int64_t columns) {

@@ -6,7 +6,7 @@
 namespace convlab::cuda {
 namespace {
 
-// N C H W in that order, however they lie.
+// Sizes and strides are listed as N C H W in every layout.
 Node tensor(std::int64_t id, DType dtype, const std::array<std::int64_t, 4>& sizes, bool nhwc,
             bool is_virtual) {
   const auto [n, c, h, w] = sizes;
@@ -41,7 +41,7 @@ Node convolution(const ConvProblem& p) {
   return std::move(node.finalize());
 }
 
-// What one pass's operation calls its parts.
+// One pass's names for the parts of its operation.
 struct OperationNames {
   cudnnBackendDescriptorType_t type;
   cudnnBackendAttributeName_t conv, x, w, y, alpha, beta;
@@ -134,7 +134,7 @@ OperationGraph::OperationGraph(const ConvProblem& p, const CudnnTarget& target)
       .set(names.beta, scale_type, 1, Scale(p.dtype, p.accumulate ? 1 : 0).get())
       .finalize();
 
-  // In the order in which cuDNN's engines know the epilogue.
+  // In the order that cuDNN's engines fuse.
   const Epilogue& e = p.epilogue;
   if (e.residual) {
     const Node residual = tensor(id_residual, p.dtype, {p.n, p.k, p.p, p.q}, nhwc, false);
@@ -154,7 +154,7 @@ OperationGraph::OperationGraph(const ConvProblem& p, const CudnnTarget& target)
   graph_.finalize();
 }
 
-std::vector<Node> OperationGraph::engines(std::int64_t tf32) const {
+std::vector<Node> OperationGraph::engines(MathType math) const {
   const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
   Node heuristic(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristic.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph_)
@@ -173,7 +173,7 @@ std::vector<Node> OperationGraph::engines(std::int64_t tf32) const {
                                            CUDNN_TYPE_BACKEND_DESCRIPTOR, count, raw.data());
   std::vector<Node> fitting;
   for (std::int64_t i = 0; i < given; ++i)
-    if (does_math(p_.dtype, tf32, notes_of(answers[i]))) fitting.push_back(std::move(answers[i]));
+    if (does_math(p_.dtype, math, notes_of(answers[i]))) fitting.push_back(std::move(answers[i]));
   return fitting;
 }
 

@@ -1,8 +1,8 @@
-// A convolution as cuDNN's graph interface is told of it, and the engines it offers for that. Asks
-// no card anything itself: tests describe one to cuDNN and see what it would do there.
+// A convolution in cuDNN's graph interface, and the engines that it offers. Needs no card: tests
+// describe one to cuDNN and see what it would do there.
 //
 // A problem is a graph: one convolution, and behind it a pointwise operation for each part of the
-// epilogue. Engines are told apart by their notes, since here nobody can forbid TF32: strict f32
+// epilogue. This interface cannot forbid TF32, so engines are selected by their notes: math=f32
 // takes those that neither use tensor cores nor round their inputs.
 #pragma once
 
@@ -58,11 +58,11 @@ class Node {
   cudnnBackendDescriptor_t descriptor_ = nullptr;
 };
 
-// What engines are chosen for: the card of a handle, or one described to cuDNN.
+// The card that engines are chosen for: a handle's, or one described to cuDNN.
 class CudnnTarget {
  public:
   explicit CudnnTarget(cudnnHandle_t handle) : handle_(handle) {}
-  // As cuDNN writes a card's properties.
+  // A card's properties as cuDNN writes them.
   explicit CudnnTarget(const std::string& json);
 
   void tell_graph(Node&) const;
@@ -74,7 +74,7 @@ class CudnnTarget {
   std::optional<Node> properties_;
 };
 
-// What the pointers of a run are called.
+// The names of a run's pointers.
 enum CudnnTensorId : std::int64_t { id_x = 1, id_w, id_y, id_bias, id_residual, id_between };
 
 // The operations of a problem and the graph of them.
@@ -82,7 +82,7 @@ class OperationGraph {
  public:
   OperationGraph(const ConvProblem&, const CudnnTarget&);
   // The heuristic's engine configurations that do this math, best first.
-  std::vector<Node> engines(std::int64_t tf32) const;
+  std::vector<Node> engines(MathType) const;
 
  private:
   Node output(bool is_last) const;

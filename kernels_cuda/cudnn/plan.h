@@ -1,5 +1,5 @@
-// What a plan of cuDNN's does whichever interface it uses: filters are rearranged where cuDNN wants
-// another order, and in the workspace what cuDNN needs comes before the rearranged gradient.
+// The part of cuDNN's plans that both interfaces share: filters are rearranged if cuDNN wants another
+// order. In the workspace cuDNN's part comes before the rearranged gradient.
 #pragma once
 
 #include "kernels_cuda/cudnn/calls.h"

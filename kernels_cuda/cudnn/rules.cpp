@@ -82,31 +82,14 @@ std::optional<Refusal> refuse_shape(const ConvProblem& p, CudnnInterface interfa
   return {};
 }
 
-std::vector<std::int64_t> math_types(DType dtype) {
-  if (dtype == DType::f32) return {0, 1};
-  return {0};
+std::vector<MathType> math_types(DType dtype) {
+  if (dtype == DType::f32) return {MathType::f32, MathType::tf32};
+  return {MathType::f32};
 }
 
-std::int64_t math_type(const ConvProblem& p, const Config& config) {
-  if (p.dtype != DType::f32) {
-    if (config.has("tf32"))
-      throw InputError(fmt::format("cudnn: tf32 is for f32, not {}", to_string(p.dtype)));
-    return 0;
-  }
-  const std::int64_t tf32 = config.get("tf32");
-  if (tf32 != 0 && tf32 != 1)
-    throw InputError(fmt::format("cudnn: tf32={}: expected 0 or 1", tf32));
-  return tf32;
-}
-
-Config with_math(Config config, const ConvProblem& p, std::int64_t tf32) {
-  if (p.dtype == DType::f32) config.set("tf32", tf32);
-  return config;
-}
-
-bool does_math(DType dtype, std::int64_t tf32, EngineNotes notes) {
+bool does_math(DType dtype, MathType math, EngineNotes notes) {
   if (dtype != DType::f32) return true;
-  return (tf32 == 1) == (notes.tensor_cores || notes.rounds_inputs);
+  return (math == MathType::tf32) == (notes.tensor_cores || notes.rounds_inputs);
 }
 
 bool rearranges_filter(const ConvProblem& p) {
@@ -121,12 +104,12 @@ CudnnWorkspace cudnn_workspace(const ConvProblem& p, std::size_t library_bytes) 
   return w;
 }
 
-WorkEstimate cudnn_work(const CudnnAlgo* algo, const ConvProblem& p, std::int64_t tf32) {
+WorkEstimate cudnn_work(const CudnnAlgo* algo, const ConvProblem& p, MathType math) {
   const CudnnAlgo shares = algo ? *algo : CudnnAlgo{};
   const double in = p.pass == Pass::forward         ? double(p.x_bytes() + p.filter_bytes())
                     : p.pass == Pass::backward_data ? double(p.y_bytes() + p.filter_bytes())
                                                     : double(p.x_bytes() + p.y_bytes());
-  const bool tensor_cores = tf32 == 1 || size_of(p.dtype) == 2;
+  const bool tensor_cores = math == MathType::tf32 || size_of(p.dtype) == 2;
   return {{{.name = "convolution",
             .flops = p.flops(),
             .bytes_read = in,

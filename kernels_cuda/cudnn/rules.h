@@ -1,5 +1,5 @@
-// What can be said of cuDNN's convolutions before cuDNN is asked: names, what is beyond all of
-// them, math types, workspace. Needs neither cuDNN nor a card.
+// The rules of cuDNN's convolutions that need neither cuDNN nor a card: names, refusals, math types,
+// workspace.
 #pragma once
 
 #include <array>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "conv/algo.h"
+#include "conv/math_type.h"
 
 namespace convlab::cuda {
 
@@ -42,48 +43,45 @@ std::string cudnn_version_text(std::size_t version);
 // Why a version that was found at run time does not do; empty if it does.
 std::string cudnn_version_obstacle(std::size_t version);
 
-// Atomic additions make the gradients of algo_0 and algo_3 differ from run to run; of what cuDNN
-// chooses itself (null), nothing is known.
+// Atomic additions make the gradients of algo_0 and algo_3 differ from run to run. Null, a choice of
+// cuDNN's own, may be either.
 bool is_deterministic(const CudnnAlgo*, const ConvProblem&);
 
-// What a chooser of cuDNN's took, for the tables: its name, and the math it is allowed.
+// The algorithm that a chooser of cuDNN's took, for the tables: its name, and the math it is allowed.
 enum class CudnnMath : std::uint8_t { fma, tensor_cores, unspecified };
 std::string choice_text(Pass, int number, CudnnMath);
 
-// What no algorithm of the old interface, or no engine of the graph interface, takes: mixed and
-// blocked layouts, 2^31 elements and more, and padding that it cannot be told.
+// For all algorithms of the old interface, or all engines of the graph interface: mixed and blocked
+// layouts, 2^31 elements and more, and padding that the interface cannot express.
 enum class CudnnInterface : std::uint8_t { legacy, graph };
 std::optional<Refusal> refuse_shape(const ConvProblem&, CudnnInterface);
 
-// The padding below or to the right to be told to cuDNN, which finds the output's size by rounding
-// down; empty if none gives `outputs`.
+// The padding below or to the right as a parameter for cuDNN, which computes the output's size by
+// rounding down; empty if none gives `outputs`.
 std::optional<std::int64_t> padding_after(std::int64_t inputs, std::int64_t outputs,
                                           std::int64_t taps, std::int64_t stride,
                                           std::int64_t dilation, std::int64_t padding_before);
 
-// The values of `tf32` worth asking for; one value, 0, for types that have no choice.
-std::vector<std::int64_t> math_types(DType);
-// The config's `tf32`, or 0 where the type has no choice. Throws InputError.
-std::int64_t math_type(const ConvProblem&, const Config&);
-Config with_math(Config, const ConvProblem&, std::int64_t tf32);
+// The math types that cuDNN offers; MathType::f32 alone for types without a choice.
+std::vector<MathType> math_types(DType);
 
-// Whether an engine that works this way is what `tf32` asks of f32: 0 none of it, 1 nothing else.
+// Whether an engine with these notes computes in this math type: f32 takes none of them, TF32 at
+// least one.
 struct EngineNotes {
   bool tensor_cores = false, rounds_inputs = false;
 };
-bool does_math(DType, std::int64_t tf32, EngineNotes);
+bool does_math(DType, MathType, EngineNotes);
 
-// In NHWC cuDNN's fast kernels take filters as KRSC; ours are KCRS. Where that is no difference,
-// nothing is rearranged.
+// Whether KCRS, our filters' order, differs from KRSC, which cuDNN's fast kernels take in NHWC.
 bool rearranges_filter(const ConvProblem&);
 
-// A run's workspace: cuDNN's part, then the filter gradient as KRSC, where that is rearranged.
+// A run's workspace: cuDNN's part, then the filter gradient as KRSC if that is rearranged.
 struct CudnnWorkspace {
   std::size_t library_bytes = 0, filter_at = 0, total_bytes = 0;
 };
 CudnnWorkspace cudnn_workspace(const ConvProblem&, std::size_t library_bytes);
 
-// Null for what cuDNN chooses itself, which is mostly implicit_precomp_gemm or better.
-WorkEstimate cudnn_work(const CudnnAlgo*, const ConvProblem&, std::int64_t tf32);
+// Null: a choice of cuDNN's own, which is mostly implicit_precomp_gemm or better.
+WorkEstimate cudnn_work(const CudnnAlgo*, const ConvProblem&, MathType);
 
 }  // namespace convlab::cuda
