@@ -8,7 +8,7 @@
 
 namespace convlab::cuda {
 
-// Where cuDNN was found: its algorithms by name, and what it chooses itself.
+// If the build found cuDNN: its algorithms by name, and its choosers.
 std::vector<std::unique_ptr<ConvAlgo>> make_cudnn();
 std::unique_ptr<ConvAlgo> make_cudnn_graph();
 

@@ -11,7 +11,7 @@
 
 namespace convlab {
 
-// What stands between this process and a card, in one clause with its remedy ("built without CUDA:
+// The obstacle between this process and a card, in one clause with its remedy ("built without CUDA:
 // install the CUDA toolkit and configure again", "no driver: ..."); empty when there is a card.
 std::string cuda_obstacle();
 

@@ -40,8 +40,7 @@ struct OutputEpilogue {
     }
     Elements result;
 #pragma unroll
-    for (int i = 0; i < size; ++i)
-      result.at[i] = narrow<T>(relu ? cuda::relu(sums[i]) : sums[i]);
+    for (int i = 0; i < size; ++i) result.at[i] = narrow<T>(relu ? cuda::relu(sums[i]) : sums[i]);
     store_global(out + offset, result);
   }
   __device__ __forceinline__ void store(std::int64_t offset, int channel,

@@ -1,17 +1,16 @@
-// What a file with kernels includes. It compiles twice: by nvcc for the GPU, and by the host
-// compiler for the CPU, where on_cpu/executor.h executes it, so that every commit runs every
-// kernel.
+// For files with kernels. They compile twice: by nvcc for the GPU, and by the host compiler for the
+// CPU, where on_cpu/executor.h executes them, so that tests run every kernel without a card.
 //
-// What that asks of kernels:
+// Rules for kernels:
 // - SHARED and SHARED_DYN in place of __shared__; launch() in place of <<<>>>.
 // - Inline PTX only in device_ops.h, each piece with its meaning on the CPU. No __CUDA_ARCH__.
 // - Block size a multiple of 32; full or exact masks.
 // - Shuffles, ballots and mma order no memory: __syncwarp() between steps through shared memory.
 // - One __syncthreads() a source line, reached by all threads that have not exited.
-// - No spinning on what other threads or blocks write.
+// - No spinning on memory that other threads or blocks write.
 // - Typed loads and stores, no memcpy or memset. In main loops load_shared(), store_shared(),
-//   load_global() and store_global() of device_ops.h, which on the CPU are checked, and counted
-//   where a test asks for bank conflicts and uncoalesced accesses.
+//   load_global() and store_global() of device_ops.h, which the CPU checks. Tests count their bank
+//   conflicts and uncoalesced accesses.
 // - Arguments by value and trivially copyable; constexpr tables, not __constant__ uploads.
 #pragma once
 
@@ -40,7 +39,7 @@ template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes, Stream& stream,
             A&&... args) {
 #ifdef __CUDACC__
-  const cudaStream_t native = native_stream(stream);  // and its device, for all that follows
+  const cudaStream_t native = native_stream(stream);  // and makes its device current
   if (shared_bytes > 48 * 1024)
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                int(shared_bytes)),

@@ -17,7 +17,8 @@ std::optional<Refusal> refuse_missing_libraries(const AlgoInfo& info) {
 
 void validate(const Gemm& g) {
   const bool is_16_bit = size_of(g.dtype) == 2;
-  if (g.math == MathType::tf32x3) throw InputError("gemm: cuBLAS has no product of three TF32 ones");
+  if (g.math == MathType::tf32x3)
+    throw InputError("gemm: cuBLAS has no product of three TF32 ones");
   if (g.math != MathType::f32 && g.dtype != DType::f32)
     throw InputError(fmt::format("gemm: TF32 stands for f32 products, not {}", to_string(g.dtype)));
   if (g.complex && is_16_bit)

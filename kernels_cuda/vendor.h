@@ -1,5 +1,5 @@
-// The seam to cuBLAS and cuFFT. Kernels executed on the CPU find a plain stand-in behind it
-// (on_cpu/gemm.cpp, on_cpu/fft.cpp), so that whole algorithms run end to end without a card.
+// The seam to cuBLAS and cuFFT. On the CPU plain stand-ins implement it (on_cpu/gemm.cpp,
+// on_cpu/fft.cpp), so that whole algorithms run end to end without a card.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ inline constexpr std::array<std::string_view, 2> library_math_types{math_type_na
 // elements from one matrix of the batch to the next, and may be 0 for A and B.
 struct Gemm {
   DType dtype = DType::f32;
-  bool complex = false;  // interleaved pairs of dtype; sizes and strides count pairs
+  bool complex = false;           // interleaved pairs of dtype; sizes and strides count pairs
   MathType math = MathType::f32;  // of f32 operands; 16-bit types are accumulated in f32
   std::int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;
@@ -30,8 +30,8 @@ struct Gemm {
   std::int64_t lda = 0, ldb = 0, ldc = 0;
   std::int64_t batch = 1, stride_a = 0, stride_b = 0, stride_c = 0;
 };
-// alpha and beta are real. Queued on the stream. Throws InputError for what cuBLAS does not offer:
-// tf32x3, and complex products of 16-bit types.
+// alpha and beta are real. Queued on the stream. Throws InputError for products that cuBLAS lacks:
+// tf32x3, and complex ones of 16-bit types.
 void gemm(const Gemm&, double alpha, const void* a, const void* b, double beta, void* c, Stream&);
 
 // Real transforms of `batch` contiguous h x w images to h x (w / 2 + 1) interleaved complex values
@@ -47,10 +47,10 @@ class Fft2d {
 std::unique_ptr<Fft2d> make_fft2d(DType, std::int64_t h, std::int64_t w, std::int64_t batch,
                                   Device&);
 
-// Refuses, with the remedy, where a library that the algorithm names cannot be loaded.
+// Refuses, with the remedy, if a library that the algorithm names cannot be loaded.
 std::optional<Refusal> refuse_missing_libraries(const AlgoInfo&);
 
-// What both implementations check first.
+// The checks of both implementations.
 void validate(const Gemm&);
 void validate_fft2d(DType, std::int64_t h, std::int64_t w, std::int64_t batch);
 

@@ -2,10 +2,10 @@
 //
 // Points come in pairs +a, -a, so two rows of B^T (or of G) are e + o and e - o, where e has only
 // even and o only odd columns; and two columns of A^T multiply s = x1 + x2 in even and
-// d = x1 - x2 in odd rows. Both are a butterfly on pairs (1,2), (3,4), ... and a matrix that is half
-// zero. The butterfly is an exact change of basis for any matrix, so no symmetry has to be detected:
-// it shows in the zeros, for which no code is made. F(4,3) takes 12 operations for a column of
-// B^T d and 12 for one of A^T m.
+// d = x1 - x2 in odd rows. Both are a butterfly on pairs (1,2), (3,4), ... and a matrix that is
+// half zero. The butterfly is an exact change of basis for any matrix, so no symmetry has to be
+// detected: it shows in the zeros, for which no code is made. F(4,3) takes 12 operations for a
+// column of B^T d and 12 for one of A^T m.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ enum class Paired : std::uint8_t { rows, columns };
 constexpr bool is_pair(int i, int count) { return i % 2 == 1 && i + 1 < count - 1; }
 
 // The factor of a matrix without its butterflies. With paired columns y = factor * butterfly(x).
-// With paired rows y = butterfly(factor * x), where the second row of a pair is divided by scale[i],
-// which the butterfly's multiply-adds multiply back at no cost.
+// With paired rows y = butterfly(factor * x), where the second row of a pair is divided by
+// scale[i], which the butterfly's multiply-adds multiply back at no cost.
 template <int I, int J>
 struct SparseFactor {
   static constexpr int rows = I, columns = J;

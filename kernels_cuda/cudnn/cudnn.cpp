@@ -2,9 +2,9 @@
 // by its heuristic (`cudnn.heuristic`) and by timing all it has (`cudnn.find`).
 //
 // cuDNN runs as its users would run it: with as much workspace as it wants, filters as KRSC if the
-// activations are NHWC, and each math type as a config. Refusals quote its own messages. The epilogue
-// takes separate calls, since this interface fuses it for some algorithms only; the graph interface
-// (graph.cpp) always fuses it.
+// activations are NHWC, and each math type as a config. Refusals quote its own messages. The
+// epilogue takes separate calls, since this interface fuses it for some algorithms only; the graph
+// interface (graph.cpp) always fuses it.
 #include <cuda_runtime.h>
 #include <cudnn.h>
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
-// cuDNN's graph interface as a peer: `cudnn.graph`, configured by the rank in its heuristic's list of
-// engines. It has kernels that the older interface lacks, takes different padding on the two sides of
-// an image, and fuses bias and ReLU, and a residual beside a bias.
+// cuDNN's graph interface as a peer: `cudnn.graph`, configured by the rank in its heuristic's list
+// of engines. It has kernels that the older interface lacks, takes different padding on the two
+// sides of an image, and fuses bias and ReLU, and a residual beside a bias.
 #include <fmt/format.h>
 
 #include "conv/error.h"

@@ -1,5 +1,5 @@
-// The part of cuDNN's plans that both interfaces share: filters are rearranged if cuDNN wants another
-// order. In the workspace cuDNN's part comes before the rearranged gradient.
+// The part of cuDNN's plans that both interfaces share: filters are rearranged if cuDNN wants
+// another order. In the workspace cuDNN's part comes before the rearranged gradient.
 #pragma once
 
 #include "kernels_cuda/cudnn/calls.h"

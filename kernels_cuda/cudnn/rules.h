@@ -1,5 +1,5 @@
-// The rules of cuDNN's convolutions that need neither cuDNN nor a card: names, refusals, math types,
-// workspace.
+// The rules of cuDNN's convolutions that need neither cuDNN nor a card: names, refusals, math
+// types, workspace.
 #pragma once
 
 #include <array>
@@ -43,11 +43,12 @@ std::string cudnn_version_text(std::size_t version);
 // Why a version that was found at run time does not do; empty if it does.
 std::string cudnn_version_obstacle(std::size_t version);
 
-// Atomic additions make the gradients of algo_0 and algo_3 differ from run to run. Null, a choice of
-// cuDNN's own, may be either.
+// Atomic additions make the gradients of algo_0 and algo_3 differ from run to run. Null, a choice
+// of cuDNN's own, may be either.
 bool is_deterministic(const CudnnAlgo*, const ConvProblem&);
 
-// The algorithm that a chooser of cuDNN's took, for the tables: its name, and the math it is allowed.
+// The algorithm that a chooser of cuDNN's took, for the tables: its name, and the math it is
+// allowed.
 enum class CudnnMath : std::uint8_t { fma, tensor_cores, unspecified };
 std::string choice_text(Pass, int number, CudnnMath);
 

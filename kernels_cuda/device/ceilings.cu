@@ -1,6 +1,6 @@
-// One wave of blocks, so that all run from the start to the end, with chains of work enough in
-// every thread to hide their latency. Each thread leaves what it got: nothing is optimised away,
-// and a test sees that all of it was done.
+// One wave of blocks, all of which run from the start to the end. Every thread has enough chains of
+// work to hide their latency. It writes its result, so that nothing is optimised away and a test
+// sees that all of the work was done.
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,7 +23,7 @@ __device__ __forceinline__ std::int64_t global_thread() {
 // ---- Registers ----
 
 constexpr int fma_steps = 32,
-              mma_steps = 8;  // a round, unrolled: the loop itself is next to nothing
+              mma_steps = 8;  // a round, unrolled: the loop's overhead is negligible
 
 // Called with factor = term = 1, which the compiler cannot know: all is exact below 2^24.
 template <class T>
@@ -91,8 +91,8 @@ __device__ __forceinline__ void add(uint4& sum, uint4 v) {
 }
 __device__ __forceinline__ unsigned total(uint4 v) { return v.x + v.y + v.z + v.w; }
 
-// Every round starts at another place, or a compiler would read only once: the words are their own
-// indices.
+// Every round starts elsewhere: the words are their own indices, and a compiler would read equal
+// rounds only once.
 __global__ void __launch_bounds__(threads, blocks_at_once)
     read_shared(unsigned rounds, unsigned* sums) {
   SHARED(uint4, tile, [parts][threads]);
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(threads, blocks_at_once)
   sums[global_thread()] = total(sum);
 }
 
-// A block keeps to its own tiles: no two write the same.
+// Every block writes its own tiles.
 template <class F>
 __device__ __forceinline__ void for_each_tile(std::int64_t tiles, int rounds, F f) {
 #pragma unroll 1
@@ -209,8 +209,8 @@ std::vector<CeilingLoop> ceiling_loops(Device& device, const CeilingSizes& sizes
                      }});
   loops.push_back({"shared", "read",
                    [=](Stream& stream) { return queue_shared_reads(run(sizes.rounds), stream); }});
-  // Through L2 as many bytes in all as from memory; as many tiles for every block, where it holds
-  // one for each.
+  // As many bytes in all through L2 as from memory, and if L2 holds a tile for each block, as many
+  // tiles for each.
   const std::int64_t wave = blocks * std::int64_t(ceiling_tile_bytes);
   const std::int64_t cached =
       sizes.cached_bytes < wave ? sizes.cached_bytes : sizes.cached_bytes / wave * wave;

@@ -12,20 +12,20 @@
 
 namespace convlab::cuda {
 
-inline constexpr int ceiling_threads = 256;               // a block's
-inline constexpr std::size_t ceiling_tile_bytes = 16384;  // what a block reads or writes at a time
+inline constexpr int ceiling_threads = 256;               // of a block
+inline constexpr std::size_t ceiling_tile_bytes = 16384;  // read or written by a block at a time
 
 struct CeilingRun {
   int blocks = 1, rounds = 1;
-  void* sums = nullptr;  // device memory, an element for each thread, whose sum is left there
+  void* sums = nullptr;  // device memory, an element for each thread's sum
 };
 
 // Each queues one run and returns the FLOPs or bytes of it.
 
 // f32 or f64. Sums are of that type.
 double queue_multiply_adds(DType, const CeilingRun&, Stream&);
-// On tensor cores by mma.sync, summed in f32: f16, bf16, and f32 as TF32. That is all that cards
-// before sm_90 have; later ones do more through wgmma, which libraries use.
+// On tensor cores by mma.sync, accumulated in f32: f16, bf16, and f32 as TF32. Cards before sm_90
+// have no other instruction; libraries reach more on later ones by wgmma.
 double queue_tensor_multiply_adds(DType, const CeilingRun&, Stream&);
 
 // Sums from here on are unsigned 32-bit ones, of all words read, modulo 2^32.
@@ -36,9 +36,9 @@ double queue_reads(ConstSpan data, const CeilingRun&, Stream&);
 double queue_writes(Span data, std::uint32_t word, const CeilingRun&, Stream&);
 
 struct CeilingSizes {
-  std::int64_t cached_bytes = 0;    // that L2 holds
-  std::int64_t uncached_bytes = 0;  // of which it holds next to nothing
-  int rounds = 1;                   // of what stays within a multiprocessor
+  std::int64_t cached_bytes = 0;    // fit in L2
+  std::int64_t uncached_bytes = 0;  // far more than fits
+  int rounds = 1;                   // of the work within a multiprocessor
 };
 
 // All of the above, for CeilingDevice.

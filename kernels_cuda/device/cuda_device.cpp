@@ -26,7 +26,7 @@ namespace convlab {
 namespace cuda {
 namespace {
 
-// "13.0 (580.65.06)": the CUDA it offers, and its own version where the kernel module tells.
+// "13.0 (580.65.06)": the driver's CUDA version, and its own if the kernel module gives it.
 std::string driver_text() {
   int version = 0;
   check(cudaDriverGetVersion(&version), "cudaDriverGetVersion");
@@ -122,7 +122,7 @@ class CudaDevice : public Device, public NvtxRanges, public CeilingDevice {
           "cudaMemsetAsync");
   }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CudaStream>(index_); }
-  // Filling twice the cache's size elsewhere leaves nothing of the rest in it.
+  // Filling twice the cache's size elsewhere evicts the rest.
   void evict_from_caches(std::span<const ConstSpan>, Stream& stream) override {
     if (sweep_.bytes() == 0) sweep_ = allocate(2 * std::size_t(info_.l2_bytes));
     check(cudaMemsetAsync(sweep_.data(), 0, sweep_.bytes(), native_stream(stream)),
@@ -137,8 +137,8 @@ class CudaDevice : public Device, public NvtxRanges, public CeilingDevice {
     return cuda::finish_kernel_log();
   }
 
-  // Of a quarter of L2, which leaves room for what else is there; and so much that L2 holds little
-  // of it from one run to the next.
+  // A quarter of L2, which leaves room for other data; and so much that L2 keeps little of it from
+  // one run to the next.
   std::vector<CeilingLoop> ceiling_loops() override {
     const std::int64_t uncached = std::max<std::int64_t>(16 * info_.l2_bytes, 512 << 20);
     return cuda::ceiling_loops(
@@ -148,8 +148,8 @@ class CudaDevice : public Device, public NvtxRanges, public CeilingDevice {
   int index() const { return index_; }
 
  private:
-  // The pool gives back to the card only what exceeds a quarter of it, so that buffers come and go
-  // without the driver, and the libraries' own allocations still find room.
+  // The pool keeps up to a quarter of the card's memory, so that buffers are reused without the
+  // driver, and the libraries' own allocations still find room.
   void keep_freed_memory() const {
     cudaMemPool_t pool = nullptr;
     check(cudaDeviceGetDefaultMemPool(&pool, index_), "cudaDeviceGetDefaultMemPool");
@@ -168,14 +168,14 @@ class CudaDevice : public Device, public NvtxRanges, public CeilingDevice {
 
 int device_index(const Device& device) { return static_cast<const CudaDevice&>(device).index(); }
 
-// The legacy stream orders the two calls, and nothing else: a buffer is ready when this returns,
-// and is freed once all work on the device, on any stream, is done with it.
+// On the legacy stream: a buffer is ready when this returns, and is freed when all work on the
+// device, on any stream, is done.
 Buffer allocate_on(int device, std::size_t bytes) {
   check(cudaSetDevice(device), "cudaSetDevice");
   void* data = nullptr;
   const std::size_t at_least_one = std::max<std::size_t>(bytes, 1);
   cudaError_t error = cudaMallocAsync(&data, at_least_one, nullptr);
-  if (error == cudaErrorMemoryAllocation) {  // what the pool keeps may be in pieces too small
+  if (error == cudaErrorMemoryAllocation) {  // the pool's memory may be in pieces too small
     cudaGetLastError();
     cudaMemPool_t pool = nullptr;
     check(cudaDeviceGetDefaultMemPool(&pool, device), "cudaDeviceGetDefaultMemPool");

@@ -1,4 +1,4 @@
-// The card as the wrappers of its libraries see it. Kernels need kernel.h only.
+// The card for the wrappers of its libraries. Kernels need kernel.h only.
 #pragma once
 
 #include <memory>
@@ -22,8 +22,8 @@ class CudaStream : public Stream {
   int device() const { return device_; }
   cudaStream_t native() const;  // makes the device the calling thread's
 
-  // Set to this stream; made at their first use, which therefore allocates. A library's run after
-  // that does not. Defined beside what uses them, in cublas.cpp and cudnn.cpp.
+  // Set to this stream. Made at their first use, which allocates; later runs of the library do not.
+  // Defined in cublas.cpp and cudnn/calls.cpp.
   cublasContext* cublas();
   cudnnContext* cudnn();
 
@@ -41,11 +41,11 @@ inline CudaStream& cuda_stream(Stream& stream) { return static_cast<CudaStream&>
 
 int device_index(const Device&);  // 1 for cuda:1
 
-// Device memory of the runtime's pool, which keeps what is freed for the next one.
+// Device memory of the runtime's pool, which keeps freed memory for later allocations.
 Buffer allocate_on(int device, std::size_t bytes);
 
-// A library's call that failed, as `check` would throw it. Libraries say of a lost context only
-// that they could not execute: the runtime is asked first.
+// Throws as `check` does, for a failed call of a library. Libraries report a lost context as a
+// failed execution, so the runtime's error comes first.
 [[noreturn]] void throw_library_failed(bool out_of_memory, const std::string& said,
                                        const char* call, const char* file, int line);
 

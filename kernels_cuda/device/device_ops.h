@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <type_traits>
 
-// Where an operation stands in the kernel's source: a last parameter that only the CPU has.
+// The operation's place in the kernel's source: a last parameter that only the CPU has.
 #ifdef __CUDACC__
 #define CONVLAB_SITE
 #else
@@ -18,7 +18,7 @@
 
 namespace convlab::cuda {
 
-// --- element types: what kernels load and store, and what they sum in
+// --- element types, and the types that accumulate them
 
 using f16 = __half;
 using bf16 = __nv_bfloat16;
@@ -46,7 +46,7 @@ template <class T>
 __device__ __forceinline__ T relu(T v) {
   return v < T(0) ? T(0) : v;
 }
-// What the ReLU that gave y lets through of its gradient. Where y is NaN that is all of dy.
+// The gradient through the ReLU that gave y; all of dy if y is NaN.
 template <class T>
 __device__ __forceinline__ T relu_gradient(T y, T dy) {
   return y <= T(0) ? T(0) : dy;
@@ -76,10 +76,10 @@ __device__ __forceinline__ T high_half(unsigned pair) {
 // --- memory accesses that the CPU checks and counts
 //
 // Plain vector loads and stores on the card: load_shared<float4>(&tile[k][m]) reads four floats.
-// On the CPU an address that is misaligned for V, or not in shared memory, ends the program, and
-// where a test asks for it the accesses of each warp and source line are put together to count bank
-// conflicts and uncoalesced sectors. Main loops use these. (To be grouped rightly, the lanes of a
-// warp should run a line equally often between two barriers.)
+// On the CPU an address that is misaligned for V, or not in shared memory, ends the program. For
+// tests the CPU groups the accesses of each warp and source line, and counts bank conflicts and
+// uncoalesced sectors. Main loops use these. (Groups are right if the lanes of a warp run a line
+// equally often between two barriers.)
 
 template <class V, class T>
 __device__ __forceinline__ V load_shared(const T* p CONVLAB_SITE) {
@@ -137,8 +137,8 @@ __device__ __forceinline__ int lane_id() {
 
 // --- cp.async: copies from global to shared memory that run beside the kernel
 
-// Bytes is 4, 8 or 16; what lies beyond the first `valid` bytes is filled with zeros. With valid =
-// 0 nothing is read, but the source must still be an aligned address. 16 bytes bypass L1.
+// Bytes is 4, 8 or 16; bytes from `valid` on are filled with zeros. With valid = 0 nothing is read,
+// but the source must still be an aligned address. 16 bytes bypass L1.
 template <int Bytes>
 __device__ __forceinline__ void cp_async(void* shared, const void* global,
                                          int valid = Bytes CONVLAB_SITE) {
@@ -166,8 +166,8 @@ __device__ __forceinline__ void cp_async_commit() {
 #endif
 }
 
-// Waits until at most the Pending newest groups of this thread are still under way. Other threads
-// see the data after the next barrier.
+// Waits until at most the Pending newest groups of this thread are in flight. Other threads see the
+// data after the next barrier.
 template <int Pending>
 __device__ __forceinline__ void cp_async_wait() {
 #ifdef __CUDACC__
@@ -190,8 +190,8 @@ __device__ __forceinline__ unsigned to_tf32(float v) {
 #endif
 }
 
-// v = big + small up to 2^-22 of v: a product of two such sums without small * small is as good as
-// one in f32 ("3xTF32").
+// v = big + small up to 2^-22 of v: a product of two such sums without small * small is as accurate
+// as one in f32 ("3xTF32").
 __device__ __forceinline__ void split_tf32(float v, unsigned& big, unsigned& small) {
   big = to_tf32(v);
   small = to_tf32(v - __uint_as_float(big));
@@ -267,7 +267,7 @@ __device__ __forceinline__ void mma_m16n8k8_tf32(float* d, const unsigned* a, co
         "f"(c[2]), "f"(c[3]));
 #else
   on_cpu::mma_m16n8<1>(d, a, b, c, at, [](unsigned v, int) {
-    return __uint_as_float(v & 0xffffe000u);  // what the tensor core looks at
+    return __uint_as_float(v & 0xffffe000u);  // the bits that the tensor core reads
   });
 #endif
 }

@@ -101,7 +101,7 @@ std::vector<KernelRun> finish_kernel_log() {
   return std::exchange(log.runs, {});
 }
 
-// Records only ever grow at their ends: what CUDA 12.0 had is where it was.
+// Records grow at their ends only: the fields of CUDA 12.0 keep their places.
 std::vector<KernelRun> kernel_runs(std::byte* records, std::size_t bytes) {
   std::vector<KernelRun> runs;
   CUpti_Activity* record = nullptr;

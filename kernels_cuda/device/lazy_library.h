@@ -1,6 +1,6 @@
 // Shared libraries that are loaded when one of their functions is first called. cuBLAS, cuFFT and
-// cuDNN have a gigabyte: a program that links them maps and relocates it at every start, even where
-// only the CPU is used, and does not start where they are missing or memory is limited.
+// cuDNN have a gigabyte. A program that links them maps and relocates it at every start, even to
+// use the CPU alone, and does not start if they are missing or memory is limited.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@ class LazySymbol;
 // may be declared, and called, in any static object.
 class LazyLibrary {
  public:
-  // {"cuBLAS", "libcublas.so.", 13, where it was when this was built, what to do if it is missing}.
+  // {"cuBLAS", "libcublas.so.", 13, its folder when this was built, the remedy if it is missing}.
   // The major version is the headers', since another one has other functions under the same names.
   // The folder may be empty.
   constexpr LazyLibrary(const char* name, const char* file, int version, const char* folder,
@@ -27,7 +27,7 @@ class LazyLibrary {
   // Loads the library and finds every function declared of it, unless that is done. Throws
   // EnvironmentError. Any thread may call it.
   void load();
-  // What load() would throw; empty if it would not.
+  // The message that load() would throw; empty if it would not.
   std::string obstacle();
 
  private:

@@ -1,4 +1,4 @@
-// What the backend shares about the CUDA runtime, on the card and executed on the CPU.
+// The CUDA runtime's part of the backend, on a card and on the CPU.
 #pragma once
 
 #include <driver_types.h>
@@ -12,7 +12,7 @@
 
 namespace convlab::cuda {
 
-// A call of the runtime or of a library that failed: call, what it said, file and line.
+// A failed call of the runtime or of a library: the call, its message, file and line.
 class CudaError : public Error {
  public:
   using Error::Error;
@@ -36,7 +36,7 @@ void run_phase(PhaseRecorder* recorder, int phase, Stream& stream, Work&& work) 
     work();
 }
 
-// --- what needs no card, and is tested without one
+// --- needs no card, and is tested without one
 
 // The context is lost: CUDA says "the process must be terminated and relaunched", or the card's
 // memory is broken.

@@ -1,5 +1,5 @@
-// direct: the definition itself, in register tiles. There are no matrices and no copy of the input: a
-// block reads its part of the image once for all taps. The kernels are in pixels.cu (forward and
+// direct: the definition itself, in register tiles. There are no matrices and no copy of the input:
+// a block reads its part of the image once for all taps. The kernels are in pixels.cu (forward and
 // backward_data) and filter.cu (backward_filter).
 //
 // f16 and bf16 are widened on their way to shared memory and accumulated in f32. Filters are packed
@@ -266,7 +266,8 @@ class Direct final : public ConvAlgo {
                 ceil_div(channels * p.r * p.s, 32 * DirectFilter::columns),
             p.n * ceil_div(p.p, d.tile_h) * ceil_div(p.q, d.tile_w));
     }
-    add({{"kernel", "plain"}}, p.k * channels * ceil_div(p.r * p.s, 9), ceil_div(p.n * p.p * p.q, 1024));
+    add({{"kernel", "plain"}}, p.k * channels * ceil_div(p.r * p.s, 9),
+        ceil_div(p.n * p.p * p.q, 1024));
     return configs;
   }
 };

@@ -27,9 +27,10 @@ struct Axis {
 };
 
 // One direction of forward or backward_data. Forward has one stride phase. In backward_data the
-// outputs h = a mod stride are a phase: they have the taps r with r * dilation = a + pad mod stride,
-// which read dy's row p = (h + pad - r * dilation) / stride. So each phase is a correlation of
-// stride 1, and every tap belongs to one phase. Taps are flipped, so that the source's rows ascend.
+// outputs h = a mod stride are a phase: they have the taps r with r * dilation = a + pad mod
+// stride, which read dy's row p = (h + pad - r * dilation) / stride. So each phase is a correlation
+// of stride 1, and every tap belongs to one phase. Taps are flipped, so that the source's rows
+// ascend.
 struct Direction {
   int out, taps, stride, pad, dilation;
   bool backward;

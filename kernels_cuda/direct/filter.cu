@@ -219,10 +219,10 @@ DirectFilter::DirectFilter(const ConvProblem& p, DirectKernel kernel_, int warps
   if (kernel == DirectKernel::plain) return;
   const int taps = r * s, element = p.dtype == DType::f64 ? 8 : 4;
   const int plane_of_dy = element == 8 ? gradient_plane<double> : gradient_plane<float>;
-  // Of 32 * columns consecutive (c, r, s), which start anywhere in a channel.
+  // 32 * columns consecutive (c, r, s) start anywhere in a channel.
   const int most_channels = 32 * columns % taps == 0 || taps % (32 * columns) == 0
-                        ? int(ceil_div(32 * columns, taps))
-                        : (32 * columns - 2) / taps + 2;
+                                ? int(ceil_div(32 * columns, taps))
+                                : (32 * columns - 2) / taps + 2;
   max_channels = std::min(channels, most_channels);
   const auto lay_out = [&](int rows, int width) {
     tile_h = rows, tile_w = width;
@@ -255,8 +255,7 @@ void DirectFilter::run(const ConvProblem& problem, const ConvArgs& args, Workspa
   with_element(problem.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Sums<T> sums{split > 1 ? reinterpret_cast<Accumulator<T>*>(workspace.data()) : nullptr,
-                       elements(),
-                       output_epilogue<T>(problem.epilogue, problem.accumulate, args)};
+                       elements(), output_epilogue<T>(problem.epilogue, problem.accumulate, args)};
     const auto* from = static_cast<const T*>(args.x);
     const auto* gradient = static_cast<const T*>(args.dy);
     run_phase(args.phases, 0, stream, [&] {

@@ -173,9 +173,9 @@ __global__ void __launch_bounds__(32 * most_warps(K, Pixels, sizeof(Accumulator<
   for (int j = 0; j < Pixels; ++j) {
     const int p = p0 + (j * 32 + lane) / d.tile_w, q = q0 + (j * 32 + lane) % d.tile_w;
     if (p >= phase.h.count || q >= phase.w.count) continue;
-    const std::int64_t pixel = n * d.out.image +
-                               std::int64_t(phase.h.out_first + p * phase.h.out_step) * d.out.row +
-                               std::int64_t(phase.w.out_first + q * phase.w.out_step) * d.out.column;
+    const std::int64_t pixel =
+        n * d.out.image + std::int64_t(phase.h.out_first + p * phase.h.out_step) * d.out.row +
+        std::int64_t(phase.w.out_first + q * phase.w.out_step) * d.out.column;
 #pragma unroll
     for (int i = 0; i < K; i += 4) {
       const int k = k0 + warp * K + i, channel = group * d.out_channels + k;
@@ -212,8 +212,8 @@ __global__ void __launch_bounds__(32 * plain_warps, 5)
   const int pixels = phase.h.count * phase.w.count;
   const bool last = d.out.channels_last;
   const int k = last ? int(blockIdx.y) * 32 + lane : int(blockIdx.y) * plain_warps + warp;
-  const int most = ((d.h.out + d.h.phases() - 1) / d.h.phases()) *
-                   ((d.w.out + d.w.phases() - 1) / d.w.phases());
+  const int most =
+      ((d.h.out + d.h.phases() - 1) / d.h.phases()) * ((d.w.out + d.w.phases() - 1) / d.w.phases());
   const int across = (most + plain_tile(last) - 1) / plain_tile(last);
   const int n = int(blockIdx.x) / across;
   const int first =

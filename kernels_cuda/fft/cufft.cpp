@@ -32,7 +32,7 @@ class Plan {
     try {
       check(cufftSetAutoAllocation(plan_, 0), "cufftSetAutoAllocation");
       long long sizes[2] = {h, w};
-      // Without embeddings the images, and their half spectra, lie one after the other.
+      // Without embeddings the images, and their half spectra, are contiguous.
       check(cufftMakePlanMany64(plan_, 2, sizes, nullptr, 1, 0, nullptr, 1, 0, type, batch,
                                 &workspace_bytes_),
             "cufftMakePlanMany64");
@@ -69,7 +69,7 @@ class CufftFft2d : public Fft2d {
   void forward(const void* real, void* complex, Workspace ws, Stream& stream) const override {
     const std::lock_guard lock(mutex_);
     const cufftHandle plan = forward_.on(native_stream(stream), ws.data());
-    void* const in = const_cast<void*>(real);  // which an out-of-place transform leaves alone
+    void* const in = const_cast<void*>(real);  // an out-of-place transform only reads it
     check(
         f64_ ? cufftExecD2Z(plan, static_cast<cufftDoubleReal*>(in),
                             static_cast<cufftDoubleComplex*>(complex))

@@ -119,9 +119,9 @@ __global__ void __launch_bounds__(tile* tile_rows)
                    load_shared<Complex<T>>(&staged[lane][i]));
 }
 
-// to[u][v][filter] = sum over r and s of w[filter][r][s] exp(-2 pi i (u r / grid_h + v s / grid_w)).
-// A block takes one v and 32 of the K C filters; those from `existing` on are zero. It sums over s
-// first, once for all u.
+// to[u][v][filter] = sum over r and s of w[filter][r][s] exp(-2 pi i (u r / grid_h + v s /
+// grid_w)). A block takes one v and 32 of the K C filters; those from `existing` on are zero. It
+// sums over s first, once for all u.
 template <class T>
 __global__ void __launch_bounds__(tile* tile_rows)
     filter_spectra(const T* w, std::int64_t existing, std::int64_t filters, int R, int S,
@@ -378,14 +378,14 @@ class FftPlan final : public ConvPlan {
   }
 
   void transpose_spectra(const Run& run, std::int64_t from, std::int64_t rows, std::int64_t columns,
-            std::int64_t to) const {
+                         std::int64_t to) const {
     launch(transpose<T>, dim3(unsigned(ceil_div(rows, tile) * ceil_div(columns, tile))),
            dim3(tile, tile_rows), 0, run.stream, reinterpret_cast<Complex<T>*>(run.at(from)), rows,
            columns, reinterpret_cast<Complex<T>*>(run.at(to)));
   }
 
-  // Inverts the result's spectra in their area, and crops them to `images` images of the output from
-  // n on, `channels` channels from c on.
+  // Inverts the result's spectra in their area, and crops them to `images` images of the output
+  // from n on, `channels` channels from c on.
   void write(const Run& run, std::int64_t n, std::int64_t c, std::int64_t images,
              std::int64_t channels) const {
     const int sign = is(Pass::backward_data) ? 1 : -1;
@@ -449,8 +449,8 @@ class Fft final : public ConvAlgo {
     return refuse_missing_libraries(info());
   }
 
-  // Spectra of 256 MB keep the card busy; with 16 MB a run's working set stays in L2; the last config
-  // takes all of the memory.
+  // Spectra of 256 MB keep the card busy; with 16 MB a run's working set stays in L2; the last
+  // config takes all of the memory.
   std::vector<Config> configs(const ConvProblem& p, Device&) const override {
     std::vector<Config> configs;
     const auto add = [&](std::int64_t bytes, MathType math) {

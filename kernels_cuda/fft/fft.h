@@ -1,5 +1,5 @@
-// Shared by fft and fft_tiled: complex numbers, and parts of tensors by their strides. For files with
-// kernels.
+// Shared by fft and fft_tiled: complex numbers, and parts of tensors by their strides. For files
+// with kernels.
 #pragma once
 
 #include "conv/layout.h"

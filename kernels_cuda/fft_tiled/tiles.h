@@ -42,7 +42,7 @@ struct Spectra {
   bool tf32_pairs;
   float* data;
 };
-// Of one item, or of one half of its pairs.
+// Floats of one item, or of one half of its pairs.
 constexpr std::int64_t spectrum_floats(std::int64_t tile, ComplexProduct product) {
   return tile_points(tile) * (product == ComplexProduct::gauss ? 3 : 2);
 }

@@ -1,4 +1,4 @@
-// How a row-major product is asked of a library that counts columns first.
+// A row-major product as a column-major one, for cuBLAS.
 #pragma once
 
 #include "kernels_cuda/vendor.h"
@@ -17,9 +17,8 @@ struct ColumnMajorGemm {
   std::int64_t batch = 1;
 };
 
-// What lies in memory row by row is the transposed matrix column by column, and the transposed
-// product is C' = op(B)' op(A)'. So the operands change places, and an operand that was to be
-// transposed is again.
+// A row-major matrix in memory is its transpose in column-major order, and the transposed product
+// is C' = op(B)' op(A)'. So the operands change places and keep their op.
 inline ColumnMajorGemm column_major(const Gemm& g) {
   const auto op = [](bool transpose, bool conjugate) {
     return !transpose ? Op::none : conjugate ? Op::conjugate_transpose : Op::transpose;

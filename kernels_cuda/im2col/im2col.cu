@@ -134,8 +134,8 @@ __device__ __forceinline__ int output_of(int distance, int stride, int first, in
              : -1;
 }
 
-// Rows [h0, h0 + height) of dx from the columns, an element a thread. Neighbouring threads follow W in
-// NCHW, C in NHWC.
+// Rows [h0, h0 + height) of dx from the columns, an element a thread. Neighbouring threads follow W
+// in NCHW, C in NHWC.
 template <class T>
 __global__ void __launch_bounds__(block_size, 4)
     gather(Columns c, int h0, int height, const T* columns, OutputEpilogue<T> epilogue) {
@@ -287,8 +287,7 @@ class Im2colPlan final : public ConvPlan {
       run.phase(finishing, [&] {
         const std::int64_t count = p_.filter_elements();
         launch(unpack_filter<T>, blocks(count), block_size, 0, stream, count, int(channels()),
-               int(p_.r * p_.s), run.at(dw_),
-               output_epilogue<T>(p_.epilogue, p_.accumulate, args));
+               int(p_.r * p_.s), run.at(dw_), output_epilogue<T>(p_.epilogue, p_.accumulate, args));
       });
   }
 

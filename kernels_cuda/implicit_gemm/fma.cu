@@ -2,9 +2,10 @@
 //
 // A thread owns 8 x 8 elements of the block's tile as 2 x 2 quads, a warp 32 x 64. A step along the
 // depth takes 4 vector loads from shared memory for 64 multiply-adds. cp.async copies slices of 8
-// steps into a ring of four stages, with one barrier a slice. The table's entries for the next slice
-// are loaded before the first half of a slice is multiplied and used after it, which hides their
-// latency. Up to 168 registers a thread allow 12 warps a multiprocessor, 8 with the largest tile.
+// steps into a ring of four stages, with one barrier a slice. The table's entries for the next
+// slice are loaded before the first half of a slice is multiplied and used after it, which hides
+// their latency. Up to 168 registers a thread allow 12 warps a multiprocessor, 8 with the largest
+// tile.
 #include "conv/error.h"
 #include "kernels_cuda/implicit_gemm/implicit_gemm.h"
 
@@ -129,14 +130,13 @@ void multiply_by_filter(const Product& p, Stream& stream) {
   const auto* const image = static_cast<const float*>(p.gathered_data);
   if (p.channels_last) {
     using Columns = Operand<float, WindowPixels, TapTable, Lanes::along_depth, Check::inside, 1>;
-    launch_tiles<Tile>(
-        p, Columns{image, pixels, {p.taps}, p.gathered.height, p.gathered.width}, filter,
-        pixels_by_channels<float>(p), stream);
+    launch_tiles<Tile>(p, Columns{image, pixels, {p.taps}, p.gathered.height, p.gathered.width},
+                       filter, pixels_by_channels<float>(p), stream);
   } else {
     using Columns = Operand<float, WindowPixels, TapTable, Lanes::along_rows, Check::inside, 1>;
-    launch_tiles<Tile>(
-        p, filter, Columns{image, pixels, {p.taps}, p.gathered.height, p.gathered.width},
-        channels_by_pixels<float>(p), stream);
+    launch_tiles<Tile>(p, filter,
+                       Columns{image, pixels, {p.taps}, p.gathered.height, p.gathered.width},
+                       channels_by_pixels<float>(p), stream);
   }
 }
 

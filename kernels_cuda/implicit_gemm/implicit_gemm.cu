@@ -1,5 +1,5 @@
-// implicit_gemm: a convolution as one matrix product. The larger operand, the column matrix, is never
-// written to memory: kernels gather its tiles from the image straight into shared memory.
+// implicit_gemm: a convolution as one matrix product. The larger operand, the column matrix, is
+// never written to memory: kernels gather its tiles from the image straight into shared memory.
 //
 // forward:         y[k][npq]  = sum over (c, r, s) of w[k][crs] x[npq + crs]
 // backward_data:   dx[c][nhw] = sum over (k, r, s) of w[c][krs] dy[(nhw - krs) / stride]. Pixels of
@@ -8,8 +8,9 @@
 //                  One launch computes them all.
 // backward_filter: dw[k][crs] = sum over (n, p, q) of dy[k][npq] x[npq + crs]
 //
-// Small outputs with a long sum are split along the depth (split-K), to occupy every multiprocessor:
-// each part writes partial sums to the workspace, and a second kernel adds them in a fixed order.
+// Small outputs with a long sum are split along the depth (split-K), to occupy every
+// multiprocessor: each part writes partial sums to the workspace, and a second kernel adds them in
+// a fixed order.
 //
 // The filter is packed once, padded with zeros to whole tiles, behind a table with the address of
 // each step along the depth in the image. So main loops read it in vectors and without a check.
@@ -86,8 +87,8 @@ __global__ void __launch_bounds__(block_size) pack(Packing p, const T* w, int4* 
   packed[i] = value;
 }
 
-// Copies an image into NHWC with channels padded by zeros, through tiles of 32 pixels x 32 channels.
-// T: any type of the elements' size.
+// Copies an image into NHWC with channels padded by zeros, through tiles of 32 pixels x 32
+// channels. T: any type of the elements' size.
 constexpr int tile_side = 32;
 template <class T>
 __global__ void __launch_bounds__(block_size)
@@ -418,7 +419,7 @@ double cycles(const Product& p, const DeviceInfo& device) {
          adding;
 }
 
-// Of whole tiles and slices, padding included.
+// Counts whole tiles and slices, padding included.
 double executed_flops(const Product& p) {
   double sum = 0;
   for (int i = 0; i < p.phases.count; ++i) {
@@ -442,7 +443,8 @@ class ImplicitGemm : public ConvAlgo {
     if (auto refusal = refuse_two_layouts(p)) return refusal;
     if (auto refusal = refuse_groups(p)) return refusal;
     if (p.pass == Pass::backward_data && p.stride_h * p.stride_w > max_stride_phases)
-      return Refusal{Field::stride, fmt::format("strides whose product is at most {}", max_stride_phases),
+      return Refusal{Field::stride,
+                     fmt::format("strides whose product is at most {}", max_stride_phases),
                      extent(p.stride_h, p.stride_w)};
     // Offsets within a tensor are 32-bit; so are the steps along the depth and the pixels.
     const i64 k = round_up(p.k, 128), c = round_up(p.c, 128);
@@ -455,8 +457,8 @@ class ImplicitGemm : public ConvAlgo {
     return {};
   }
 
-  // Each tile with the split that occupies the device best, and unsplit. f32 comes before 3xTF32 and
-  // TF32; within a math type the fastest by estimate comes first.
+  // Each tile with the split that occupies the device best, and unsplit. f32 comes before 3xTF32
+  // and TF32; within a math type the fastest by estimate comes first.
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
     std::vector<Config> configs;
     add_ranked(p, device.info(), MathType::f32, configs);

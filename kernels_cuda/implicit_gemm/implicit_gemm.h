@@ -291,8 +291,8 @@ struct Output {
 // shared memory is row_of(i) of the block's tile.
 template <int count, int threads, int columns, int pitch, class Output, class RowOf>
 __device__ void write_neighbours(const float* staged, int rows, const Output& out,
-                                 const StridePhase& phase, int part, int first_row, int first_column,
-                                 const RowOf& row_of) {
+                                 const StridePhase& phase, int part, int first_row,
+                                 int first_column, const RowOf& row_of) {
   constexpr int lanes = columns / count, at_once = count < 4 ? count : 4;
   using Floats = Vector<float, at_once>;
   static_assert(threads % lanes == 0 && pitch % at_once == 0 && count % at_once == 0);
@@ -323,8 +323,9 @@ __device__ void write_neighbours(const float* staged, int rows, const Output& ou
 
 // 16 bytes a lane if the columns are contiguous, which takes a fraction of the instructions.
 template <int threads, int columns, int pitch, class Output, class RowOf>
-__device__ void write_rows(const float* staged, int rows, const Output& out, const StridePhase& phase,
-                           int part, int first_row, int first_column, const RowOf& row_of) {
+__device__ void write_rows(const float* staged, int rows, const Output& out,
+                           const StridePhase& phase, int part, int first_row, int first_column,
+                           const RowOf& row_of) {
   const auto write = [&](auto count) {
     write_neighbours<decltype(count)::value, threads, columns, pitch>(
         staged, rows, out, phase, part, first_row, first_column, row_of);
@@ -406,7 +407,12 @@ Output<T, Rows, Columns> output(const Product& p, const Rows& rows, const Column
                                 bool channels_are_rows) {
   const auto e = output_epilogue<T>(p.problem.epilogue, p.problem.accumulate, p.args);
   constexpr bool is_dw = std::is_same_v<Columns, FilterTaps>;
-  return {rows,          columns, channels_are_rows, e, p.partial, p.out_elements,
+  return {rows,
+          columns,
+          channels_are_rows,
+          e,
+          p.partial,
+          p.out_elements,
           !is_dw && contiguous_columns(p, e)};
 }
 

@@ -1,9 +1,9 @@
 // Bias and batch normalisation: sums over each channel, and y = a[c] * x + b[c].
 //
-// A channel's sums are formed in two stages. Each block sums a part of one channel (NCHW) or of
-// some neighbouring channels (NHWC) and leaves it in the workspace, in double; then the parts are
-// added, and what follows from the sums is worked out once a channel. How a tensor is split depends
-// on its shape alone, and so does the result.
+// A channel's sums take two stages. Each block sums a part of one channel (NCHW) or of some
+// neighbouring channels (NHWC) and writes it to the workspace, in double. Then the parts are added,
+// and the statistics computed, once a channel. The split into parts depends on the tensor's shape
+// alone, and so does the result.
 //
 // The variance is that of x shifted by one of its own elements, sum (x - x0)^2 / M - (sum (x - x0)
 // / M)^2: one pass, and little cancellation since x0 is some deviations from the mean at most
@@ -18,10 +18,10 @@ namespace {
 
 constexpr int run_length = 32;
 
-// ---- What is summed: two terms of each element ----
+// ---- The sums: two terms of each element ----
 //
-// load<V>() reads what belongs to V elements from `offset` on; add() adds the terms of the k-th of
-// them, with what channel() gives of its channel.
+// load<V>() reads the operands of V elements from `offset` on. add() adds the terms of the k-th of
+// them, given channel() of its channel.
 
 template <class T>
 struct PlainTerms {
@@ -60,8 +60,8 @@ struct Moments {
   }
 };
 
-// The factor and the constant that the forward pass applies, and the backward pass needs again to
-// the last bit.
+// The factor and the constant of the forward pass. The backward pass recomputes them to the last
+// bit.
 template <class T>
 struct Affine {
   T a, b;
@@ -74,8 +74,7 @@ struct Affine {
   __device__ T operator()(T x) const { return std::fma(a, x, b); }
 };
 
-// What the ReLU lets through of dy: all where there is none. Without a residual y is found again
-// from x.
+// The gradient through the ReLU, dy itself without one. Without a residual y is recomputed from x.
 enum class Mask { none, from_x, from_y };
 
 template <class T>
@@ -117,7 +116,7 @@ struct Gradient {
 
 struct ChannelSums {
   std::int64_t images, channels, pixels;  // NHWC: all rows of channels are one image's pixels
-  bool inner;                             // channels lie side by side
+  bool inner;                             // channels are contiguous
   std::int64_t parts;
 
   static constexpr int block = 256, warps = block / 32;     // at most
@@ -173,7 +172,7 @@ __global__ void __launch_bounds__(ChannelSums::block)
   }
 }
 
-// NHWC. A thread walks down V neighbouring channels, and the rows of threads are added in the end.
+// NHWC. A thread sums down V neighbouring channels; the rows of threads are added at the end.
 template <class T, int V, class Terms>
 __global__ void __launch_bounds__(ChannelSums::block)
     sum_columns(ChannelSums t, Terms terms, double* partial) {
@@ -200,7 +199,7 @@ __global__ void __launch_bounds__(ChannelSums::block)
   for (int term = 0; term < 2; ++term)
     for (int k = 0; k < V; ++k) rows[term][k][thread] = totals[term][k];
   __syncthreads();
-  // Each sum over the rows of threads by one of them.
+  // One thread adds each sum over the rows of threads.
   for (int i = thread; i < 2 * V * width; i += block) {
     const int x = i % width, k = i / width % V, term = i / width / V;
     double total = 0;
@@ -324,9 +323,9 @@ __global__ void inference_affine(std::int64_t channels, double epsilon, const T*
   b[c] = affine.b;
 }
 
-// ---- What is applied ----
+// ---- Applying the result ----
 
-// Rows of V elements: planes of one channel, or channels side by side.
+// Rows of V elements: planes of one channel, or contiguous channels.
 struct ChannelRows {
   Rows rows;
   bool inner, packed;

@@ -42,8 +42,8 @@ struct Transposition {
 
 constexpr int transpose_tile = 32, transpose_rows = 8;
 
-// A tile goes through shared memory, so that both sides are walked along their own rows. One more
-// column keeps columns in different banks.
+// A tile goes through shared memory, so that both sides are accessed along their rows. One more
+// column puts columns into different banks.
 template <class T>
 __global__ void __launch_bounds__(transpose_tile* transpose_rows)
     transpose(Transposition t, const T* from, T* to) {
@@ -64,9 +64,9 @@ __global__ void __launch_bounds__(transpose_tile* transpose_rows)
     }
 }
 
-// ---- Which of the two ----
+// ---- Dispatch ----
 
-// f(T()) for a type as wide as this one: moving elements needs no more.
+// f(T()) for an unsigned integer of this type's width, which is enough to copy elements.
 template <class F>
 void with_width_of(DType dtype, F f) {
   if (size_of(dtype) == 2) return f(std::uint16_t());

@@ -1,4 +1,4 @@
-// Dropout whose random bits are a function of the element's place, not of the order of drawing.
+// Dropout whose random bits are a function of the element's index, not of the order of drawing.
 //
 // Philox4x32-10 (Salmon, Moraes, Dror & Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011):
 // ten rounds of two 32 x 32 -> 64 bit products over a 128-bit counter. Counter (NCHW index, draw),

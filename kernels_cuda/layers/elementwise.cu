@@ -7,7 +7,7 @@
 namespace convlab::cuda {
 namespace {
 
-// y = f(a, b); unary functions ignore b. Backward: from the output and dy. A NaN goes through.
+// y = f(a, b); unary functions ignore b. Gradients take the output and dy. NaNs propagate.
 struct Add {
   template <class T>
   static __device__ T f(T a, T b) {

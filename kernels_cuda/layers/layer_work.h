@@ -1,4 +1,4 @@
-// What the layer operations' files share: how a tensor is spread over threads, accesses of 16
+// Shared by the layer operations' files: the distribution of a tensor over threads, accesses of 16
 // bytes, and reductions.
 #pragma once
 
@@ -27,7 +27,7 @@ inline void require_plain(const TensorDesc& desc, std::string_view operation) {
         fmt::format("{} on CUDA takes nchw and nhwc, not {}", operation, to_string(desc.layout)));
 }
 
-// Channels of one pixel lie side by side.
+// Whether the channels of a pixel are contiguous.
 constexpr bool channels_inner(const TensorDesc& desc) {
   return desc.layout == Layout::nhwc || desc.h * desc.w == 1;
 }
@@ -52,7 +52,7 @@ __device__ __forceinline__ void store(const Pack<T, V>& pack, T* p) {
   *reinterpret_cast<Pack<T, V>*>(p) = pack;
 }
 
-// Whether whole packs may be read at all of these (a null pointer is not read).
+// Whether all of these may be read in whole packs; a null pointer is not read.
 template <class... P>
 bool aligned(const P*... p) {
   return ((reinterpret_cast<std::uintptr_t>(p) % 16 == 0) && ...);
@@ -72,19 +72,19 @@ void with_width(bool packed, F f) {
     f(Width<1>());
 }
 
-// ---- Flat: any order of elements will do ----
+// ---- Flat: in any order of elements ----
 
 constexpr int flat_block = 256;
 
-// Enough threads to fill the card, or for 4 packs each.
+// Enough threads to fill the card, or one for 4 packs.
 inline dim3 flat_grid(std::int64_t count, int multiprocessors) {
   return dim3(unsigned(std::clamp<std::int64_t>(ceil_div(count, flat_block * 4), 1,
                                                 std::int64_t(multiprocessors) * 32)));
 }
 
 // f(Width<V>(), index of the first of V elements) over [0, count). Loops over the grid are not
-// unrolled, here and below: in place, no load may pass a store, and finding out the number of
-// rounds would be a 64-bit division.
+// unrolled, here and below: in place no load may pass a store, and the number of rounds would take
+// a 64-bit division.
 template <class T, class F>
 __device__ __forceinline__ void for_each_flat(std::int64_t count, bool packed, F f) {
   constexpr int whole = whole_pack<T>;
@@ -107,8 +107,8 @@ struct RowLaunch {
   dim3 grid, block;
 };
 
-// Rows of `width` threads, a power of two, to share `work`: up to `most`, and a whole warp at
-// least.
+// The number of rows of `width` threads, a power of two, that share `work`: at most `most`, and at
+// least a warp in all.
 inline unsigned rows_of_threads(std::int64_t width, std::int64_t most, std::int64_t work) {
   const auto enough = std::int64_t(std::bit_ceil(std::uint64_t(work)));
   return unsigned(std::min(most, std::max(enough, 32 / width)));
@@ -143,9 +143,9 @@ __device__ __forceinline__ void for_each_in_rows(const Rows& rows, F f) {
       f(o, m, i);
 }
 
-// ---- Over a warp or a block, in an order that depends on the threads' places alone ----
+// ---- Reductions over a warp or a block, in a fixed order of threads ----
 
-// f(v, another lane's v) until every lane has it over the whole warp.
+// Every lane gets the reduction by f of all lanes' v.
 template <class T, class F>
 __device__ __forceinline__ T warp_reduce(T v, F f) {
   for (int distance = 16; distance > 0; distance /= 2) v = f(v, __shfl_xor_sync(~0u, v, distance));
@@ -173,7 +173,7 @@ template <class T>
 __device__ __forceinline__ T block_sum(T v) {
   return block_reduce(v, [](T a, T b) { return a + b; });
 }
-// Of numbers: a NaN may get lost.
+// May lose a NaN.
 template <class T>
 __device__ __forceinline__ T block_max(T v) {
   return block_reduce(v, [](T a, T b) { return a > b ? a : b; });

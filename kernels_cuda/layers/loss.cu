@@ -12,7 +12,7 @@ __device__ __forceinline__ bool is_class(std::int64_t label, std::int64_t classe
 }
 
 // p = e^(x - max) / sum; loss = log(sum) + max - x[label]. Subtracting the greatest keeps every
-// exponential within [0, 1]. p may be x, so what a row needs of x is read before p is written.
+// exponential within [0, 1]. p may be x, so a row reads all it needs of x before it writes p.
 template <class T>
 __global__ void softmax_kernel(std::int64_t images, std::int64_t classes, const T* x,
                                const std::int32_t* label, T* p, T* loss) {

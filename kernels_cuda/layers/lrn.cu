@@ -3,9 +3,9 @@
 //   y_c  = x_c s_c^-beta
 //   dx_c = dy_c s_c^-beta - 2 alpha beta x_c * sum over the j that have c as neighbour of
 //          dy_j x_j s_j^(-beta - 1).
-// A block takes some channels at some pixels, with the channels around them that their sums reach,
-// through shared memory: x, and backward the terms of the second sum. Both are laid out as in
-// memory, a line for each channel (NCHW) or each pixel (NHWC), and a warp walks along a line.
+// A block takes some channels at some pixels, with a halo of the channels that their sums reach,
+// through shared memory: x, and backward the terms of the second sum. Both have the layout of
+// memory, a line for each channel (NCHW) or each pixel (NHWC), and a warp reads along a line.
 #include <cmath>
 
 #include "kernels_cuda/layers/layer_ops.h"
@@ -18,7 +18,7 @@ constexpr int lrn_block = 256, lrn_channels = 64, lrn_pixels = 32;
 
 struct Lrn {
   std::int64_t images, channels, pixels;
-  bool inner;  // channels lie side by side, and all pixels are one image's
+  bool inner;  // channels are contiguous, and all pixels are one image's
   int before, after;
   double k, alpha, beta;
   int tile_channels, tile_pixels;
@@ -27,7 +27,7 @@ struct Lrn {
   int around() const { return halo_before + tile_channels + halo_after; }
 };
 
-// s^-beta for s > 0. 3/4, which everybody uses, is two square roots.
+// s^-beta for s > 0. The usual 3/4 is two square roots.
 template <class T>
 __device__ __forceinline__ T negative_power(T s, double beta) {
   if (beta == 0.75) {
@@ -113,7 +113,7 @@ void run_lrn(const LrnDesc& desc, const T* x, const T* dy, T* out, Stream& strea
   Lrn lrn{};
   lrn.images = t.n, lrn.channels = t.c, lrn.pixels = t.h * t.w, lrn.inner = channels_inner(t);
   if (lrn.inner) lrn.pixels *= lrn.images, lrn.images = 1;
-  // Neighbours further away than the last channel count for nothing.
+  // No neighbour is further away than the number of channels.
   lrn.before = int(std::min(desc.size / 2, t.c - 1));
   lrn.after = int(std::min(desc.size - 1 - desc.size / 2, t.c - 1));
   lrn.k = desc.k, lrn.alpha = desc.alpha, lrn.beta = desc.beta;

@@ -33,7 +33,7 @@ __global__ void sgd(Sgd<T> s, std::int64_t count, bool packed, const T* dw, T* w
   });
 }
 
-// The bias of the averages is taken out of the rate and of the root.
+// The averages' bias corrections are factors of the rate and of the root.
 template <class T>
 struct Adam {
   T rate, beta1, rest1, beta2, rest2, root, epsilon, decay, shrink;

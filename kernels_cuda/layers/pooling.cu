@@ -1,6 +1,6 @@
-// Pooling, one thread an element of the output: of y forward, of dx backward, which collects what
-// falls on it from dy; so nothing is added to by two threads, and sums have one fixed order. In
-// NHWC a thread takes V neighbouring channels.
+// Pooling. A thread computes an element of the output: of y forward, of dx backward, which gathers
+// its gradients from dy. So no two threads add to one element, and sums have a fixed order. In NHWC
+// a thread takes V neighbouring channels.
 #include <cmath>
 #include <limits>
 
@@ -15,7 +15,7 @@ struct Pool {
   int h, w, p, q;
   int window_h, window_w, stride_h, stride_w, pad_h, pad_w;
   std::int64_t channels;
-  bool mean, count_padding, inner;  // inner: channels lie side by side
+  bool mean, count_padding, inner;  // inner: channels are contiguous
 
   // A plane of one image: elements from one channel, and from one pixel, to the next.
   __device__ std::int64_t channel_step(int plane) const { return inner ? 1 : plane; }

@@ -1,6 +1,6 @@
-// Counts what a kernel's accesses cost on the card: passes over the 32 banks of shared memory, and
-// 32-byte sectors of global memory. Only accesses through load_shared() and its siblings, cp_async
-// and ldmatrix are seen.
+// Counts the cost of a kernel's accesses on the card: passes over the 32 banks of shared memory,
+// and 32-byte sectors of global memory. Covers accesses through load_shared() and its siblings,
+// cp_async and ldmatrix.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct AccessCount {
   std::int64_t least = 0;         // the same without conflicts, or with no byte of a sector wasted
 };
 
-// Everything that is launched meanwhile, in the order of source lines.
+// Counts the accesses of all kernels launched by the function, in the order of source lines.
 std::vector<AccessCount> count_accesses(const std::function<void()>& launches);
 
 // --- for the executor

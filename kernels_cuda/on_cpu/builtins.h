@@ -13,8 +13,6 @@
 
 #include "kernels_cuda/on_cpu/worker.h"
 
-inline constexpr int warpSize = 32;
-
 namespace convlab::on_cpu {
 
 // Every lane gets the value of lane `source`, or keeps its own if that is negative.
@@ -83,7 +81,6 @@ inline void __threadfence() {
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
 }
-inline void __threadfence_block() { __threadfence(); }
 
 // --- warps
 
@@ -141,70 +138,13 @@ template <class T>
 T atomicAdd(T* p, std::type_identity_t<T> v) {
   return convlab::on_cpu::update(p, [=](T old) { return T(old + v); });
 }
-template <class T>
-T atomicSub(T* p, std::type_identity_t<T> v) {
-  return convlab::on_cpu::update(p, [=](T old) { return T(old - v); });
-}
-template <class T>
-T atomicMax(T* p, std::type_identity_t<T> v) {
-  return convlab::on_cpu::update(p, [=](T old) { return old < v ? v : old; });
-}
-template <class T>
-T atomicMin(T* p, std::type_identity_t<T> v) {
-  return convlab::on_cpu::update(p, [=](T old) { return v < old ? v : old; });
-}
-template <class T>
-T atomicExch(T* p, std::type_identity_t<T> v) {
-  return std::atomic_ref<T>(*p).exchange(v, std::memory_order_relaxed);
-}
-template <class T>
-T atomicCAS(T* p, std::type_identity_t<T> expected, std::type_identity_t<T> v) {
-  std::atomic_ref<T>(*p).compare_exchange_strong(expected, v, std::memory_order_relaxed);
-  return expected;
-}
-
-// --- loads and stores with cache hints
-
-template <class T>
-T __ldg(const T* p) {
-  return *p;
-}
-template <class T>
-T __ldcs(const T* p) {
-  return *p;
-}
-template <class T>
-void __stcs(T* p, std::type_identity_t<T> v) {
-  *p = v;
-}
-
 // --- arithmetic
 
-inline float __int_as_float(int v) { return std::bit_cast<float>(v); }
-inline int __float_as_int(float v) { return std::bit_cast<int>(v); }
 inline float __uint_as_float(unsigned v) { return std::bit_cast<float>(v); }
 inline unsigned __float_as_uint(float v) { return std::bit_cast<unsigned>(v); }
-inline int __popc(unsigned v) { return std::popcount(v); }
-inline int __clz(int v) { return std::countl_zero(unsigned(v)); }
-inline int __ffs(int v) { return v ? std::countr_zero(unsigned(v)) + 1 : 0; }
-inline unsigned __umulhi(unsigned a, unsigned b) {
-  return unsigned((unsigned long long)(a)*b >> 32);
-}
-inline float rsqrtf(float v) { return 1.0f / std::sqrt(v); }
-inline double rsqrt(double v) { return 1.0 / std::sqrt(v); }
 inline void sincospi(double v, double* sin, double* cos) {
   *sin = std::sin(v * std::numbers::pi);
   *cos = std::cos(v * std::numbers::pi);
 }
-inline float __fdividef(float a, float b) { return a / b; }
-inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
-
-// glibc declares these names itself.
-#define __expf(x) expf(x)
-#define __logf(x) logf(x)
-#define __sinf(x) sinf(x)
-#define __cosf(x) cosf(x)
-#define __sincosf(x, s, c) sincosf(x, s, c)
-
 using std::max;
 using std::min;

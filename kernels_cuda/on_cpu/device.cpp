@@ -1,5 +1,5 @@
-// A device whose kernels are executed on the CPU. It stands where a card would: the same registry,
-// plans and checks run on it.
+// A device whose kernels are executed on the CPU, in place of a card: the same registry, plans and
+// checks run on it.
 #include <algorithm>
 #include <new>
 
@@ -60,7 +60,7 @@ class OnCpuDevice : public Device, public cuda::NvtxRanges, public CeilingDevice
     throw EnvironmentError("kernels executed on the CPU leave no records");
   }
   std::vector<KernelRun> finish_kernel_log() override { return {}; }
-  // What they say of speed is nothing; that they run is what a test sees.
+  // They measure no speed: tests see that they run.
   std::vector<CeilingLoop> ceiling_loops() override {
     return cuda::ceiling_loops(*this,
                                {.cached_bytes = 1 << 15, .uncached_bytes = 1 << 17, .rounds = 1});

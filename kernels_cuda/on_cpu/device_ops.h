@@ -1,4 +1,4 @@
-// What the operations of kernels_cuda/device/device_ops.h mean on the CPU. Included by executor.h.
+// The operations of kernels_cuda/device/device_ops.h on the CPU. Included by executor.h.
 #pragma once
 
 #include <bit>
@@ -23,8 +23,8 @@ inline void access(AccessKind kind, const void* p, unsigned bytes, Site at) {
   access(kind, p, bytes, bytes, at);
 }
 
-// The most hostile legal cp.async: the destination is NaN from issue on, and the data comes only in
-// the wait.
+// The most hostile legal cp.async: the destination is NaN from the issue on, and the data arrives
+// only in the wait.
 inline void begin_copy(void* to, const void* from, unsigned bytes, int valid, Site at) {
   if (valid < 0 || unsigned(valid) > bytes) self->fail("cp_async: valid is out of range", at);
   access(AccessKind::shared_store, to, bytes, at);

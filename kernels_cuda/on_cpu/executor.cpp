@@ -17,7 +17,7 @@ unsigned variable(const char* name, unsigned otherwise) {
   return value ? unsigned(std::strtoul(value, nullptr, 10)) : otherwise;
 }
 
-// What the card's driver would refuse.
+// The launches that the card's driver would refuse.
 cudaError_t refusal(const Launch& launch) {
   const dim3 grid = launch.grid, block = launch.block;
   if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffff || grid.y > 65535 ||
@@ -52,7 +52,7 @@ cudaError_t run(const Launch& launch) {
   const std::vector<std::size_t> order = block_order(launch);
   const std::size_t count = counting ? 1 : std::clamp<std::size_t>(config.workers, 1, order.size());
   while (workers.size() < count) workers.push_back(std::make_unique<Worker>());
-  // Shares are fixed: handing blocks out would order them, and so hide a race.
+  // Workers have fixed shares: a queue of blocks would order them, and so hide a race.
   const auto work = [&](std::size_t share) {
     Worker& worker = *workers[share];
     worker.begin(launch);

@@ -1,4 +1,4 @@
-// The stand-in for cuBLAS: both operands unpacked to rows of what sums are formed in, then plain
+// The stand-in for cuBLAS: both operands unpacked to rows of the accumulator's type, then plain
 // loops over blocks that the compiler vectorises.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -15,7 +15,7 @@
 namespace convlab::cuda {
 namespace {
 
-// What sums are formed in: f32 for the 16-bit types, else the type itself.
+// The accumulator's type: f32 for the 16-bit types, else the type itself.
 template <class T>
 T widened(T v) {
   return v;
@@ -33,7 +33,7 @@ T narrowed(Sum v) {
     return v;
 }
 
-// An f32 operand as TF32 hardware sees it: rounded to 10 bits of mantissa.
+// Rounds an f32 operand to TF32's 10 bits of mantissa, as the hardware does.
 float to_tf32(float v) {
   const auto bits = std::bit_cast<std::uint32_t>(v);
   if ((bits & 0x7f800000u) == 0x7f800000u) return v;

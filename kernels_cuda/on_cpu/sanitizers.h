@@ -1,4 +1,4 @@
-// What the executor tells the sanitizers about fibers; nothing in a plain build.
+// The executor's annotations for sanitizers; empty in a plain build.
 #pragma once
 
 #include <sanitizer/common_interface_defs.h>
@@ -28,11 +28,11 @@ inline constexpr bool tsan = true;
 inline constexpr bool tsan = false;
 #endif
 
-// For functions of the executor that run inside fibers: what they read and write is no part of the
-// kernel. They use no library code, which would be instrumented.
+// For functions of the executor that run inside fibers: their accesses are no part of the kernel.
+// They use no library code, which would be instrumented.
 #define CONVLAB_UNSEEN __attribute__((no_sanitize("thread")))
 
-// What happened before release(&token) happens before what follows acquire(&token).
+// release(&token) happens before acquire(&token).
 CONVLAB_UNSEEN inline void release(char* token) {
   if constexpr (tsan) __tsan_release(token);
 }

@@ -16,7 +16,7 @@ constexpr std::size_t max_static_shared = 48 << 10;
 constexpr std::size_t max_shared = 227 << 10;
 constexpr std::align_val_t shared_alignment{128};
 
-// Every byte set gives NaNs and -1: what a kernel must not rely on.
+// Every bit set gives NaNs and -1, so that a kernel that relies on them fails.
 void poison(void* memory, std::size_t bytes) { std::memset(memory, 0xff, bytes); }
 
 }  // namespace

@@ -45,7 +45,7 @@ struct Thread {
   uint3 index{};
   Fiber fiber;
 
-  // Copies by cp.async that are under way.
+  // Copies by cp.async in flight.
   struct Copy {
     char* to;
     const char* from;
@@ -55,7 +55,7 @@ struct Thread {
   unsigned copy_group = 0;
 };
 
-// What all blocks of one launch have in common.
+// The parameters that all blocks of a launch share.
 struct Launch {
   dim3 grid, block;
   std::size_t shared_bytes;
@@ -75,7 +75,7 @@ class Worker {
   void run_block(std::size_t block);
   void end();
 
-  // --- for what kernels call
+  // --- for the functions that kernels call
 
   CONVLAB_UNSEEN Thread& current() { return *current_; }
   [[noreturn]] void fail(const char* what, Site) const;

@@ -4,14 +4,15 @@
 // A block computes block_k channels of 32 tiles. Its warps are producers and consumers, which work
 // on kDepth channels at a time, double-buffered in shared memory:
 // - Producers read windows of the input, transform them to V[point][c][tile], and copy the packed
-//   filter's U[point][c][k] with cp.async. They are separate warps, so that the consumers' arithmetic
-//   hides their latency and keeps its registers.
-// - Each consumer warp owns some points and multiplies block_k x kDepth by kDepth x 32 for each. The
-//   accumulators stay in registers until the last channel.
+//   filter's U[point][c][k] with cp.async. They are separate warps, so that the consumers'
+//   arithmetic hides their latency and keeps its registers.
+// - Each consumer warp owns some points and multiplies block_k x kDepth by kDepth x 32 for each.
+//   The accumulators stay in registers until the last channel.
 // Then consumers write the points to shared memory, and all warps transform them to outputs.
 //
-// Shared memory has no bank conflicts: vector g of four tiles of a row lies at g ^ (row % 8), so that
-// a warp can store eight channels of four tiles (NHWC) as well as 32 tiles of one channel (NCHW).
+// Shared memory has no bank conflicts: vector g of four tiles of a row lies at g ^ (row % 8), so
+// that a warp can store eight channels of four tiles (NHWC) as well as 32 tiles of one channel
+// (NCHW).
 //
 // Lavin & Gray 2015 (arXiv:1509.09308); blocking of F(2,3): Yan et al. 2020 (PPoPP).
 #include <fmt/format.h>
@@ -150,9 +151,9 @@ struct Producer {
 };
 
 // Multiply-adds in f32. A lane's accumulators are thread_k x thread_tiles for each of its warp's
-// points. The bits of a lane's number are interleaved (tile, k, tile, k, tile): lanes that differ in
-// one of the two lowest bits read the same vector, so that a 16-byte load takes two accesses, not
-// four.
+// points. The bits of a lane's number are interleaved (tile, k, tile, k, tile): lanes that differ
+// in one of the two lowest bits read the same vector, so that a 16-byte load takes two accesses,
+// not four.
 template <int M>
 struct FmaConsumer {
   using B = Blocking<M>;
@@ -223,10 +224,10 @@ struct FmaConsumer {
 
 // Tensor cores. 3xTF32 (x = big + small, without small * small) is as accurate as f32.
 //
-// Rows of an mma are tiles, columns are k. The order of the channels in its sum, and of the tiles in
-// its rows, is free. Index t + 4 i is channel 2 t + i, and rows g and g + 8 are tiles 2 g and
-// 2 g + 1, so that operands are loaded as pairs, without bank conflicts. The filter is packed in the
-// order of lanes.
+// Rows of an mma are tiles, columns are k. The order of the channels in its sum, and of the tiles
+// in its rows, is free. Index t + 4 i is channel 2 t + i, and rows g and g + 8 are tiles 2 g
+// and 2 g + 1, so that operands are loaded as pairs, without bank conflicts. The filter is packed
+// in the order of lanes.
 template <int M, MathType kMath>
 struct TensorConsumer {
   using B = Blocking<M>;
@@ -320,7 +321,8 @@ using Consumer =
 // A^T m A for the block's channels and tiles, by all its threads.
 template <int M>
 __device__ __forceinline__ void transform_outputs(const float* m, const TileWindows& out,
-                                       const TileOutput<float>& output, const FusedSizes& sizes) {
+                                                  const TileOutput<float>& output,
+                                                  const FusedSizes& sizes) {
   using B = Blocking<M>;
   const bool channels_last = out.channel_step == 1;
   for (int i = threadIdx.x; i < B::block_k * kTiles; i += B::threads) {
@@ -455,7 +457,8 @@ class FusedPlan : public ConvPlan {
   FusedSizes sizes_;
 };
 
-// Whole blocks, padding included. Each reads its windows and its part of the filter, mostly from L2.
+// Whole blocks, padding included. Each reads its windows and its part of the filter, mostly from
+// L2.
 template <int M>
 WorkEstimate fused_work(const WinogradShape& s, MathType math) {
   using B = Blocking<M>;

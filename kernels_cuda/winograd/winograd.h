@@ -123,14 +123,14 @@ constexpr int row_vector = M % 4 == 0 && sizeof(Real) == 4 ? 4
 // Outputs of a convolution from image n on, in F(M, r).
 template <int M, class Real>
 TileOutput<Real> tile_output(const WinogradShape& s, const ConvArgs& args, std::int64_t n) {
-  const auto epilogue = output_epilogue<Real>(s.epilogue, s.accumulate, args,
-                                              n * s.out.c * s.out.h * s.out.w);
+  const auto epilogue =
+      output_epilogue<Real>(s.epilogue, s.accumulate, args, n * s.out.c * s.out.h * s.out.w);
   constexpr int width = row_vector<Real, M>;
   const auto aligned = [](const Real* p) {
     return reinterpret_cast<std::uintptr_t>(p) % (width * sizeof(Real)) == 0;
   };
-  return {epilogue, s.out.layout == Layout::nchw && s.out.w % width == 0 &&
-                        aligned(epilogue.out) && aligned(epilogue.addend)};
+  return {epilogue, s.out.layout == Layout::nchw && s.out.w % width == 0 && aligned(epilogue.out) &&
+                        aligned(epilogue.addend)};
 }
 
 template <int kWidth, class Real, int M>
