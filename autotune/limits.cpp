@@ -10,10 +10,11 @@
 namespace convlab {
 namespace {
 
+// An error depends on the algorithm, the size of its transform's tile and the math type.
 std::string arithmetic(const Candidate& c) {
   std::string text = c.algo;
-  for (const char* key : {"tile", "tf32"})
-    if (c.config.has(key)) text += fmt::format(" {}={}", key, c.config.get(key));
+  for (const auto& [name, value] : c.config.values())
+    if (name == "tile" || name == "math") text += " " + Config{{name, value}}.text();
   return text;
 }
 

@@ -12,6 +12,7 @@
 #include "bench/reports/tune_cells.h"
 #include "bench/verbs/verbs.h"
 #include "conv/error.h"
+#include "conv/math_type.h"
 
 namespace convlab {
 namespace {
@@ -35,11 +36,10 @@ std::string repeating_line(const ConvProblem& p, const Candidate& c, const Optio
       o.common.seed, o.tune.max_error ? fmt::format(" --max-error {}", *o.tune.max_error) : "");
 }
 
-// Without a limit of the user's, a config is held to what its math type can give: a TF32 factor has
-// f16's mantissa, and a transform multiplies its error.
+// The default limit of a config follows its math type: a TF32 factor has f16's mantissa, and
+// transforms amplify its error.
 double fair_error(DType dtype, const Config& config) {
-  const bool tf32 = config.has("tf32") && config.get("tf32") == 1;
-  return tf32 ? 5e-2 : default_max_error(dtype);
+  return math_type(config) == MathType::tf32 ? 5e-2 : default_max_error(dtype);
 }
 
 struct Count {
@@ -151,7 +151,7 @@ VerbAction declare_check(CLI::App& app) {
       "Runs every algorithm in every config and layout once on N(0,1) data and compares with a\n"
       "reference accumulated in double: the error's 2-norm over the reference's, poison left in\n"
       "the output, and writes outside of buffers. Exits 1 if any failed; its row ends in the line\n"
-      "that repeats it. Without --max-error a config with tf32=1 is held to 5e-2.\n\n"
+      "that repeats it. Without --max-error a config with math=tf32 is held to 5e-2.\n\n"
       "Examples:\n"
       "  convlab check resnet18 --pass fwd\n"
       "  convlab check mb1ic64ih56oc64oh56kh3ph1 --algos winograd --seed 7\n"

@@ -9,14 +9,15 @@
 #include "autotune/race/runner.h"
 #include "autotune/tuner.h"
 #include "conv/error.h"
+#include "conv/math_type.h"
 
 namespace convlab {
 namespace {
 
-// A product of TF32 factors, which have 11 bits, is expected to be no better than their rounding,
-// and must not be chosen unseen.
-double expected_error(DType dtype, const Config& config) {
-  return dtype == DType::f32 && config.has("tf32") && config.get("tf32") == 1 ? 0x1p-11 : 0;
+// TF32 rounds factors to 11 bits. Its error is expected to be that, so that it is never chosen
+// unmeasured.
+double expected_error(const Config& config) {
+  return math_type(config) == MathType::tf32 ? 0x1p-11 : 0;
 }
 
 // The tuning store has rows of plain convolutions: what else a run does counts for little.
@@ -121,7 +122,7 @@ void ConvChoices::enumerate(Known& k) const {
       if (algo->refuse(problem, device_) || algo->refuse(first, device_)) continue;
       for (Config& config : algo->configs(problem, device_)) {
         if (options_.deterministic && !algo->deterministic(problem, config)) continue;
-        if (expected_error(problem.dtype, config) > max_error) continue;
+        if (expected_error(config) > max_error) continue;
         Candidate c = predicted_candidate(*algo, problem, std::move(config), options_.cache,
                                           device_, ceilings_);
         const double ms = c.ms;

@@ -87,7 +87,7 @@ TEST_F(RooflineTest, ThatIsPassedIsAnError) {
 
 TEST_F(RooflineTest, TensorCoresAreNotHeldAgainstThePeakOfOthers) {
   device_.kind = DeviceKind::cuda;
-  candidate_.config = Config{{"tf32", 1}};
+  candidate_.config = Config{{"math", "tf32"}};
   EXPECT_EQ(point(work()).limit, "L2");
 }
 

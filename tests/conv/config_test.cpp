@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "conv/error.h"
+#include "conv/math_type.h"
 
 namespace convlab {
 namespace {
@@ -51,6 +52,28 @@ TEST(Config, TakesOnlyNamesThatItsTextCanHold) {
   for (const char* name : {"", "a=b", "a,b"}) EXPECT_THROW(config.set(name, 1), InputError) << name;
   for (const char* value : {"", "4x", "a=b", "a,b", "A"})
     EXPECT_THROW(config.set("schedule", value), InputError) << value;
+}
+
+// A math type is a named value of f32's configs; other types have no choice.
+TEST(MathType, IsANamedValueOfF32Configs) {
+  EXPECT_EQ(with_math({{"rank", 2}}, DType::f32, MathType::tf32).text(), "rank=2,math=tf32");
+  EXPECT_EQ(with_math({{"rank", 2}}, DType::f16, MathType::f32).text(), "rank=2");
+  EXPECT_EQ(math_type(Config{{"rank", 2}}), MathType::f32);
+  for (const MathType math : {MathType::f32, MathType::tf32, MathType::tf32x3}) {
+    const Config config = Config::parse(with_math({}, DType::f32, math).text());
+    EXPECT_EQ(math_type(config), math);
+    EXPECT_EQ(math_type(config, DType::f32, math_type_names), math);
+  }
+  EXPECT_EQ(math_type({}, DType::f64, math_type_names), MathType::f32);
+  EXPECT_THROW(math_type({}, DType::f32, math_type_names), InputError);
+  EXPECT_THROW(math_type({{"math", 1}}, DType::f32, math_type_names), InputError);
+  EXPECT_THROW(math_type({{"math", "f32"}}, DType::f64, math_type_names), InputError);
+  try {
+    math_type({{"math", "tf32x3"}}, DType::f32, std::array<std::string_view, 2>{"f32", "tf32"});
+    ADD_FAILURE();
+  } catch (const InputError& e) {
+    EXPECT_STREQ(e.what(), "unknown math 'tf32x3': expected one of f32, tf32");
+  }
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <random>
 #include <set>
 
+#include "conv/math_type.h"
 #include "kernels_cuda/on_cpu/executor.h"
 #include "tests/inner_product.h"
 #include "tests/kernels_cuda/one_algo.h"
@@ -35,7 +36,7 @@ double max_error(const ConvAlgo& algo, const Config& config, DType dtype) {
   if (dtype == DType::bf16) return 5e-2;
   if (is_exact(algo)) return 0;
   if (dtype == DType::f64) return 1e-12;
-  return config.has("tf32") && config.get("tf32") == 1 ? 1e-2 : 5e-5;
+  return math_type(config) == MathType::tf32 ? 1e-2 : 5e-5;
 }
 
 // A failure names the schedule, which only the executor has, and the command that repeats the
@@ -130,9 +131,7 @@ class EveryCudaAlgo : public testing::TestWithParam<Candidate> {
              std::uint64_t seed, DataKind data) {
     double bound = max_error(algo(), config, p.dtype);
     if (data == DataKind::normal && bound == 0)
-      bound = p.dtype == DType::f64                           ? 1e-12
-              : config.has("tf32") && config.get("tf32") == 1 ? 2e-3
-                                                              : 2e-6;
+      bound = p.dtype == DType::f64 ? 1e-12 : math_type(config) == MathType::tf32 ? 2e-3 : 2e-6;
     const Operands::Verdict verdict =
         check_candidate(algo(), p, config, reference, *device_, *stream_, bound);
     if (verdict.status == Status::refused) return;  // its workspace is too large

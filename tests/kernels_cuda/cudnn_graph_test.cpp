@@ -22,9 +22,9 @@ const CudnnTarget& h200() {
 }
 
 // How many engines make a plan; every one offered must.
-int plans(const ConvProblem& p, std::int64_t tf32) {
+int plans(const ConvProblem& p, MathType math) {
   const OperationGraph graph(p, h200());
-  const std::vector<Node> engines = graph.engines(tf32);
+  const std::vector<Node> engines = graph.engines(math);
   for (const Node& engine : engines)
     EXPECT_LT(workspace_bytes(execution_plan(engine, h200())), std::size_t(1) << 32);
   return int(engines.size());
@@ -38,14 +38,14 @@ TEST(CudnnGraph, HasEnginesForEveryPassTypeAndLayout) {
     for (const Pass pass : all_passes)
       for (const DType dtype : all_dtypes)
         for (const Layout layout : {Layout::nchw, Layout::nhwc})
-          for (const std::int64_t tf32 : math_types(dtype)) {
+          for (const MathType math : math_types(dtype)) {
             ConvProblem p = problem(text);
             p.pass = pass;
             p.dtype = dtype;
             p.x_layout = p.y_layout = layout;
-            EXPECT_GT(plans(p, tf32), 0)
+            EXPECT_GT(plans(p, math), 0)
                 << text << " " << to_string(pass) << " " << to_string(dtype) << " "
-                << to_string(layout) << " tf32=" << tf32;
+                << to_string(layout) << " math=" << math_type_names[std::size_t(math)];
           }
 }
 
@@ -53,8 +53,8 @@ TEST(CudnnGraph, TakesWhatTheOlderInterfaceDoesNot) {
   ConvProblem p = problem("mb4ic16ih9oc16oh8kh3ph1");
   EXPECT_NE(refuse_shape(p, CudnnInterface::legacy), std::nullopt);
   EXPECT_EQ(refuse_shape(p, CudnnInterface::graph), std::nullopt);
-  EXPECT_GT(plans(p, 0), 0);
-  EXPECT_GT(plans(problem("mb4g4ic16ih9oc16kh3ph2dh1"), 0), 0);
+  EXPECT_GT(plans(p, MathType::f32), 0);
+  EXPECT_GT(plans(problem("mb4g4ic16ih9oc16kh3ph2dh1"), MathType::f32), 0);
 }
 
 TEST(CudnnGraph, AddsToItsOutput) {
@@ -62,17 +62,17 @@ TEST(CudnnGraph, AddsToItsOutput) {
     ConvProblem p = problem("mb4ic32ih28oc32kh3ph1");
     p.pass = pass;
     p.accumulate = true;
-    EXPECT_GT(plans(p, 0), 0) << to_string(pass);
+    EXPECT_GT(plans(p, MathType::f32), 0) << to_string(pass);
   }
 }
 
 TEST(CudnnGraph, FusesTheEpilogue) {
   for (const Epilogue epilogue : {Epilogue{.bias = true}, Epilogue{.bias = true, .relu = true},
                                   Epilogue{.bias = true, .residual = true, .relu = true}})
-    for (const std::int64_t tf32 : {0, 1}) {
+    for (const MathType math : {MathType::f32, MathType::tf32}) {
       ConvProblem p = problem("mb4ic32ih28oc32kh3ph1");
       p.epilogue = epilogue;
-      EXPECT_GT(plans(p, tf32), 0) << epilogue.residual << epilogue.relu << tf32;
+      EXPECT_GT(plans(p, math), 0) << epilogue.residual << epilogue.relu << int(math);
     }
 }
 

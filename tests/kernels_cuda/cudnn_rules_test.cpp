@@ -19,7 +19,9 @@ ConvProblem problem(const char* text, Layout layout = Layout::nchw) {
   return p;
 }
 
-std::string reason(const std::optional<Refusal>& refusal) { return refusal ? refusal->reason() : ""; }
+std::string reason(const std::optional<Refusal>& refusal) {
+  return refusal ? refusal->reason() : "";
+}
 
 TEST(CudnnRules, EveryNumberOfEveryPassHasOneName) {
   for (const auto& [pass, numbers] :
@@ -84,26 +86,16 @@ TEST(CudnnRules, RefuseWithTheNumberThatDecides) {
             "counts in 32 bits, has 2147483648 elements");
 }
 
-TEST(CudnnRules, MathIsAskedForByName) {
-  ConvProblem p = problem("ic8ih8oc8kh3ph1");
-  EXPECT_EQ(math_types(DType::f32), (std::vector<std::int64_t>{0, 1}));
-  EXPECT_EQ(math_type(p, Config{{"tf32", 1}}), 1);
-  EXPECT_THROW(math_type(p, Config{{"tf32", 3}}), InputError);
-  EXPECT_THROW(math_type(p, Config{}), InputError);
-  EXPECT_EQ(with_math(Config{{"rank", 2}}, p, 1).text(), "rank=2,tf32=1");
-  p.dtype = DType::f16;
-  EXPECT_EQ(math_types(p.dtype), std::vector<std::int64_t>{0});
-  EXPECT_EQ(math_type(p, Config{}), 0);
-  EXPECT_EQ(with_math(Config{}, p, 0).text(), "");
-  EXPECT_THROW(math_type(p, Config{{"tf32", 0}}), InputError);
-
+TEST(CudnnRules, EnginesAreSelectedByTheirNotes) {
+  EXPECT_EQ(math_types(DType::f32), (std::vector<MathType>{MathType::f32, MathType::tf32}));
+  EXPECT_EQ(math_types(DType::f16), std::vector<MathType>{MathType::f32});
   const EngineNotes fma{}, tensor{.tensor_cores = true}, rounding{.rounds_inputs = true};
-  EXPECT_TRUE(does_math(DType::f32, 0, fma));
-  EXPECT_FALSE(does_math(DType::f32, 1, fma));
+  EXPECT_TRUE(does_math(DType::f32, MathType::f32, fma));
+  EXPECT_FALSE(does_math(DType::f32, MathType::tf32, fma));
   for (const EngineNotes notes : {tensor, rounding}) {
-    EXPECT_FALSE(does_math(DType::f32, 0, notes));
-    EXPECT_TRUE(does_math(DType::f32, 1, notes));
-    EXPECT_TRUE(does_math(DType::bf16, 0, notes));
+    EXPECT_FALSE(does_math(DType::f32, MathType::f32, notes));
+    EXPECT_TRUE(does_math(DType::f32, MathType::tf32, notes));
+    EXPECT_TRUE(does_math(DType::bf16, MathType::f32, notes));
   }
 }
 
@@ -165,12 +157,15 @@ TEST(CudnnRules, TheSlowOnesAreExpectedToBeSlow) {
   const ConvProblem p = problem("mb64ic256ih56oc512oh28kh1sh2ph0");
   const auto share = [&](const char* name) {
     const auto algo = std::ranges::find(cudnn_algos, std::string_view(name), &CudnnAlgo::name);
-    return cudnn_work(algo, p, 0).phases.front().efficiency;
+    return cudnn_work(algo, p, MathType::f32).phases.front().efficiency;
   };
   EXPECT_LT(10 * share("algo_0"), share("algo_1"));
   EXPECT_LT(share("gemm"), share("implicit_precomp_gemm"));
-  EXPECT_EQ(cudnn_work(nullptr, p, 0).phases.front().efficiency, share("implicit_precomp_gemm"));
-  EXPECT_GT(cudnn_work(nullptr, p, 1).phases.front().efficiency, 1);
+  const auto choosers = [&](MathType math) {
+    return cudnn_work(nullptr, p, math).phases.front().efficiency;
+  };
+  EXPECT_EQ(choosers(MathType::f32), share("implicit_precomp_gemm"));
+  EXPECT_GT(choosers(MathType::tf32), 1);
 }
 
 }  // namespace

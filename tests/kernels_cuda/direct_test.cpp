@@ -1,6 +1,5 @@
-// What is special to direct on CUDA: classes of outputs under strides, boxes larger than images,
-// tiles of every shape, and the split sums of backward_filter. What every algorithm must do is
-// tested over the registry.
+// Direct on CUDA beyond the test over the registry: stride phases, boxes larger than images, tiles
+// of every shape, and the split sums of backward_filter.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -64,11 +63,9 @@ TEST_F(CudaDirect, Groups) {
 TEST_F(CudaDirect, TilesOfEveryShape) {
   for (const Layout layout : {Layout::nchw, Layout::nhwc})
     for (const int width : {8, 16, 32})
-      for (const Config& tile : {Config{{"k", 16}, {"pixels", 4}, {"warps", 2}},
-                                 Config{{"k", 8}, {"pixels", 4}, {"warps", 1}},
-                                 Config{{"k", 8}, {"pixels", 2}, {"warps", 4}}}) {
-        Config config = tile;
-        config.set("width", width);
+      for (const char* tile :
+           {"k=16,pixels=4,warps=2", "k=8,pixels=4,warps=1", "k=8,pixels=2,warps=4"}) {
+        const Config config = Config::parse(fmt::format("kernel=staged,{},width={}", tile, width));
         for (const Pass pass : {Pass::forward, Pass::backward_data})
           expect_exact(problem("mb1ic35ih18iw37oc41kh3sh2ph1", pass, layout), {config});
       }
@@ -76,12 +73,11 @@ TEST_F(CudaDirect, TilesOfEveryShape) {
 
 TEST_F(CudaDirect, SplitSumsOfEveryCount) {
   for (const Layout layout : {Layout::nchw, Layout::nhwc})
-    for (const Config& config :
-         {Config{{"k", 8}, {"warps", 1}, {"split", 1}},
-          Config{{"k", 8}, {"warps", 2}, {"split", 3}},
-          Config{{"k", 8}, {"warps", 4}, {"split", 500}},  // more than there are tiles
-          Config{{"k", 1}, {"split", 1}}, Config{{"k", 1}, {"split", 7}}})
-      expect_exact(problem("mb3ic17ih9iw13oc19kh3ph1", Pass::backward_filter, layout), {config});
+    for (const char* config : {"kernel=staged,warps=1,split=1", "kernel=staged,warps=2,split=3",
+                               "kernel=staged,warps=4,split=500",  // more than there are tiles
+                               "kernel=plain,split=1", "kernel=plain,split=7"})
+      expect_exact(problem("mb3ic17ih9iw13oc19kh3ph1", Pass::backward_filter, layout),
+                   {Config::parse(config)});
 }
 
 TEST_F(CudaDirect, DoubleToTheLastBit) {
@@ -111,7 +107,7 @@ TEST_F(CudaDirect, MainLoopsHaveNoBankConflicts) {
       const ConvProblem p = problem(text, pass);
       const ReferenceCase reference(p, 3, DataKind::small_integers);
       for (const Config& config : algo_.configs(p, *device_)) {
-        if (config.get("k") == 1) continue;
+        if (config.choice("kernel") == "plain") continue;
         const auto counts = on_cpu::count_accesses(
             [&] { check_candidate(algo_, p, config, reference, *device_, *stream_, 0); });
         int loads = 0;
@@ -129,12 +125,15 @@ TEST_F(CudaDirect, MainLoopsHaveNoBankConflicts) {
 
 TEST_F(CudaDirect, SaysWhatIsWrongWithAConfig) {
   const ConvProblem p = problem("mb1ic8ih9oc8kh3", Pass::forward);
-  EXPECT_THROW(algo_.plan(p, {{"k", 5}}, *device_), InputError);
-  EXPECT_THROW(algo_.plan(p, {{"k", 8}, {"pixels", 4}, {"warps", 4}, {"width", 9}}, *device_),
-               InputError);
-  const ConvProblem wide = problem("mb1ic8ih500oc128kh41sh10", Pass::forward);
-  EXPECT_THROW(algo_.plan(wide, {{"k", 16}, {"pixels", 4}, {"warps", 8}, {"width", 32}}, *device_),
-               InputError);
+  const auto expect_wrong = [&](const ConvProblem& of, const char* config) {
+    EXPECT_THROW(algo_.plan(of, Config::parse(config), *device_), InputError) << config;
+  };
+  expect_wrong(p, "kernel=tiled");
+  expect_wrong(p, "kernel=1");
+  expect_wrong(p, "kernel=staged,k=5,pixels=4,warps=4,width=8");
+  expect_wrong(p, "kernel=staged,k=8,pixels=4,warps=4,width=9");
+  expect_wrong(problem("mb1ic8ih500oc128kh41sh10", Pass::forward),
+               "kernel=staged,k=16,pixels=4,warps=8,width=32");
 }
 
 }  // namespace

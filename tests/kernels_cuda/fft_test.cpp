@@ -1,5 +1,5 @@
-// What is special to convolution by Fourier transforms on CUDA: grid sizes, wrapped padding, chunks
-// that do not come out even. What every algorithm must do is tested over the registry.
+// Convolution by Fourier transforms on CUDA beyond the test over the registry: grid sizes, wrapped
+// padding, ragged chunks.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +7,7 @@
 #include <numbers>
 #include <random>
 
+#include "conv/math_type.h"
 #include "kernels_cuda/fft_tiled/codelets.h"
 #include "kernels_cuda/on_cpu/access_counts.h"
 #include "tests/kernels_cuda/one_algo.h"
@@ -21,7 +22,7 @@ double tolerance(DType dtype) { return dtype == DType::f64 ? 1e-14 : 4e-6; }
 struct Case {
   DType dtype = DType::f32;
   Layout x_layout = Layout::nchw, y_layout = Layout::nchw;
-  std::vector<Config> configs = {};  // empty: the algorithm's own, but for tf32
+  std::vector<Config> configs = {};  // empty: the algorithm's own, without TF32
 };
 
 // Every pass of a problem against the reference.
@@ -38,7 +39,7 @@ void expect_right(const std::string& id, const std::string& text, const Case& ho
     ASSERT_FALSE(refusal) << text << ": " << refusal->reason();
     const ReferenceCase reference(p, 7);
     for (const Config& config : how.configs.empty() ? algo.configs(p, *device) : how.configs) {
-      if (config.has("tf32") && config.get("tf32") == 1) continue;
+      if (math_type(config) == MathType::tf32) continue;
       const auto verdict =
           check_candidate(algo, p, config, reference, *device, *stream, tolerance(how.dtype));
       EXPECT_EQ(verdict.status, Status::ok)
@@ -72,21 +73,21 @@ TEST(CudaFft, FillsUpTheLastChunk) {
     expect_right("fft", "mb5ic3ih6oc7kh3ph1",
                  {.x_layout = layout,
                   .y_layout = layout,
-                  .configs = {{{"images", 2}, {"filters", 7}, {"tf32", 0}},
-                              {{"images", 5}, {"filters", 3}, {"tf32", 0}},
-                              {{"images", 3}, {"filters", 4}, {"tf32", 0}}}});
+                  .configs = {{{"images", 2}, {"filters", 7}, {"math", "f32"}},
+                              {{"images", 5}, {"filters", 3}, {"math", "f32"}},
+                              {{"images", 3}, {"filters", 4}, {"math", "f32"}}}});
 }
 
-// Both tile sizes (or the larger alone), both products and both kinds of factors that are as good
-// as f32, a few tiles at a time.
+// Both tile sizes (or the larger alone), both products, and both math types that are as accurate as
+// f32, a few tiles at a time.
 std::vector<Config> tiled(std::int64_t tiles, bool small = true) {
   std::vector<Config> configs;
   for (const std::int64_t tile : {16, 32})
-    for (const std::int64_t multiplies : {3, 4})
-      for (const std::int64_t tf32 : {0, 3})
+    for (const char* product : {"gauss", "complex"})
+      for (const char* math : {"f32", "tf32x3"})
         if (tile == 32 || small)
           configs.push_back(
-              {{"tile", tile}, {"multiplies", multiplies}, {"tiles", tiles}, {"tf32", tf32}});
+              {{"tile", tile}, {"product", product}, {"tiles", tiles}, {"math", math}});
   return configs;
 }
 
@@ -141,13 +142,13 @@ void expect_no_conflicts(const std::string& id, const Config& config, Layout lay
         << count.site.line;
   }
   EXPECT_GE(shared, 2);
-  EXPECT_TRUE(spectra > 0 || config.get("multiplies") == 3);
+  EXPECT_TRUE(spectra > 0 || config.choice("product") == "gauss");
 }
 
 TEST(CudaFft, HasNoBankConflicts) {
   if (reduced()) GTEST_SKIP() << "sanitizers see nothing in counts, and slow them down";
   for (const Layout layout : {Layout::nchw, Layout::nhwc})
-    expect_no_conflicts("fft", {{"images", 1}, {"filters", 32}, {"tf32", 0}}, layout);
+    expect_no_conflicts("fft", {{"images", 1}, {"filters", 32}, {"math", "f32"}}, layout);
 }
 
 // Five areas of 256 MB at most, and of filters no more packed, where all spectra would take 4 GB.
@@ -167,7 +168,7 @@ TEST(CudaFftTiled, HasNoBankConflicts) {
   if (reduced()) GTEST_SKIP() << "sanitizers see nothing in counts, and slow them down";
   for (const Layout layout : {Layout::nchw, Layout::nhwc})
     for (const Config& config : tiled(4))
-      if (config.get("tf32") == 0) expect_no_conflicts("fft_tiled", config, layout);
+      if (config.choice("math") == "f32") expect_no_conflicts("fft_tiled", config, layout);
 }
 
 TEST(CudaFftTiled, TakesEveryFilterSize) {
@@ -192,6 +193,20 @@ TEST(CudaFftTiled, CrossesBlocksOfItemsInEveryLayout) {
     for (const Layout y : {Layout::nchw, Layout::nhwc})
       expect_right("fft_tiled", "mb2ic21ih17iw9oc37kh3ph1",
                    {.x_layout = x, .y_layout = y, .configs = tiled(3)});
+}
+
+TEST(CudaFftTiled, RejectsAConfigItDoesNotKnow) {
+  const auto device = make_cuda_device();
+  const ConvProblem p = problem("mb1ic2ih19oc3kh3ph1", Pass::forward);
+  const auto plan = [&](const char* config) {
+    return cuda_algo("fft_tiled").plan(p, Config::parse(config), *device);
+  };
+  EXPECT_NE(plan("tile=16,product=gauss,tiles=3,math=tf32x3"), nullptr);
+  for (const char* config :
+       {"tile=16,product=3,tiles=3,math=f32", "tile=16,product=real,tiles=3,math=f32",
+        "tile=8,product=gauss,tiles=3,math=f32", "tile=16,product=gauss,tiles=0,math=f32",
+        "tile=16,product=gauss,tiles=3,math=f64", "tile=16,product=gauss,tiles=3"})
+    EXPECT_THROW(plan(config), InputError) << config;
 }
 
 TEST(CudaFftTiled, OffersConfigsThatWork) { expect_right("fft_tiled", "mb2ic3ih17oc4kh5ph2", {}); }

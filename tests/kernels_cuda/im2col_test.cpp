@@ -1,10 +1,10 @@
-// What is special to im2col on CUDA: chunks of rows and of images, columns that are x itself,
-// groups as batches, runs of channels that make vectors or do not. What every algorithm must do is
-// tested over the registry.
+// Im2col on CUDA beyond the test over the registry: chunks of rows and of images, x as the column
+// matrix, groups as batches, runs of channels that make vectors or do not.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "conv/error.h"
+#include "conv/math_type.h"
 #include "tests/kernels_cuda/one_algo.h"
 
 namespace convlab {
@@ -26,11 +26,8 @@ class CudaIm2col : public OneCudaAlgo {
           const auto refusal = algo_.refuse(p, *device_);
           ASSERT_FALSE(refusal) << text << ": " << refusal->reason();
           const ReferenceCase reference(p, 5, DataKind::small_integers);
-          for (const std::int64_t count : rows) {
-            Config config{{"rows", count}};
-            if (dtype == DType::f32) config.set("tf32", 0);
-            expect_right(p, config, reference);
-          }
+          for (const std::int64_t count : rows)
+            expect_right(p, with_math({{"rows", count}}, dtype, MathType::f32), reference);
         }
   }
 };
@@ -86,27 +83,36 @@ TEST_F(CudaIm2col, HalfTypes) {
 TEST_F(CudaIm2col, WorkspaceFollowsTheRows) {
   const ConvProblem p = problem("mb4ic8ih16oc8kh3ph1", Pass::forward);
   const auto bytes = [&](std::int64_t rows) {
-    return algo_.plan(p, {{"rows", rows}, {"tf32", 0}}, *device_)->workspace_bytes();
+    return algo_.plan(p, {{"rows", rows}, {"math", "f32"}}, *device_)->workspace_bytes();
   };
   EXPECT_EQ(bytes(2), 8 * 9 * 2 * 16 * 4);
   EXPECT_EQ(bytes(64), 8 * 9 * 64 * 16 * 4);
   EXPECT_THROW(bytes(24), InputError);  // neither within an image nor whole images
   EXPECT_THROW(bytes(80), InputError);
   const ConvProblem pointwise = problem("mb4ic8ih16oc8kh1", Pass::forward);
-  EXPECT_EQ(algo_.plan(pointwise, {{"rows", 64}, {"tf32", 0}}, *device_)->workspace_bytes(), 0);
+  const auto plan = algo_.plan(pointwise, {{"rows", 64}, {"math", "f32"}}, *device_);
+  EXPECT_EQ(plan->workspace_bytes(), 0);
 }
 
 TEST_F(CudaIm2col, DefaultIsStrictAndTf32IsLessExact) {
   const ConvProblem p = problem("mb1ic9ih8oc8kh3ph1", Pass::forward);
   const std::vector<Config> configs = algo_.configs(p, *device_);
-  EXPECT_EQ(configs.front().get("tf32"), 0);
+  EXPECT_EQ(configs.front().choice("math"), "f32");
   const ReferenceCase reference(p, 5);
   const auto error = [&](const Config& config) {
     return check_candidate(algo_, p, config, reference, *device_, *stream_, 1e-2).rel_error;
   };
   EXPECT_LT(error(configs.front()), 1e-6);
-  EXPECT_EQ(configs.back().get("tf32"), 1);
+  EXPECT_EQ(configs.back().choice("math"), "tf32");
   EXPECT_GT(error(configs.back()), 1e-5);
+}
+
+TEST_F(CudaIm2col, RejectsMathThatCublasLacks) {
+  const ConvProblem p = problem("mb1ic9ih8oc8kh3ph1", Pass::forward);
+  for (const char* config : {"rows=8,math=tf32x3", "rows=8,math=1", "rows=8"})
+    EXPECT_THROW(algo_.plan(p, Config::parse(config), *device_), InputError) << config;
+  const ConvProblem f16 = problem("mb1ic9ih8oc8kh3ph1", Pass::forward, Layout::nchw, DType::f16);
+  EXPECT_THROW(algo_.plan(f16, {{"rows", 8}, {"math", "f32"}}, *device_), InputError);
 }
 
 }  // namespace

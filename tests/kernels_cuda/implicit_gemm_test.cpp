@@ -1,8 +1,9 @@
-// What the test over the registry does not reach: several blocks in each dimension with ragged
-// edges, both layouts, strides whose phases meet different taps, split sums, epilogues.
+// Beyond the test over the registry: several blocks in each dimension with ragged edges, both
+// layouts, stride phases with different taps, split sums, epilogues.
 #include <gtest/gtest.h>
 
 #include "conv/error.h"
+#include "conv/math_type.h"
 #include "kernels_cuda/on_cpu/access_counts.h"
 #include "tests/kernels_cuda/one_algo.h"
 #include "tests/problems.h"
@@ -15,8 +16,11 @@ class CudaImplicitGemm : public OneCudaAlgo {
   CudaImplicitGemm() : OneCudaAlgo("implicit_gemm") {}
 };
 
-Config with(std::int64_t m, std::int64_t n, std::int64_t split, std::int64_t tf32 = 0) {
-  return {{"m", m}, {"n", n}, {"split", split}, {"tf32", tf32}};
+using enum MathType;
+
+Config with(std::int64_t m, std::int64_t n, std::int64_t split, MathType math = f32,
+            DType dtype = DType::f32) {
+  return with_math({{"m", m}, {"n", n}, {"split", split}}, dtype, math);
 }
 
 // Accumulates, or adds all that forward's epilogue has.
@@ -42,17 +46,17 @@ TEST_F(CudaImplicitGemm, EveryTileWithRaggedEdges) {
           p.x_layout = p.y_layout = layout;
           for (const std::int64_t m : {64, 128})
             for (const std::int64_t n : {64, 128}) {
-              expect_right(p, with(m, n, 3, 0), reference);
-              if (dtype == DType::f32) expect_right(p, with(m, n, 1, 1), reference);
+              expect_right(p, with(m, n, 3, f32, dtype), reference);
+              if (dtype == DType::f32) expect_right(p, with(m, n, 1, tf32), reference);
             }
         }
       }
 }
 
 TEST_F(CudaImplicitGemm, StridesDilationAndPadding) {
-  // Phases with several taps, with one, and with none; gaps that share a factor with the stride or
-  // do not; padding wider than the filter's reach; rows below that no output reads; vectors of four
-  // channels in NHWC.
+  // Stride phases with several taps, with one, and with none; dilations that share a factor with
+  // the stride or do not; padding wider than the filter's reach; rows below that no output reads;
+  // vectors of four channels in NHWC.
   for (const char* text :
        {"mb2ic7ih15iw13oc5kh3sh2ph1", "mb1ic9ih13iw14oc10kh2kw1sh3sw2ph0",
         "mb1ic8ih17iw15oc12kh3sh2ph2dh1", "mb1ic4ih18iw19oc4kh3kw4sh2sw3ph3pw2dh2dw1",
@@ -61,8 +65,8 @@ TEST_F(CudaImplicitGemm, StridesDilationAndPadding) {
       const ReferenceCase reference(problem(text, pass), 1, DataKind::small_integers);
       for (const Layout layout : {Layout::nchw, Layout::nhwc})
         for (const std::int64_t split : {1, 2})
-          for (const std::int64_t tf32 : {0, split == 1 ? 1 : 3})
-            expect_right(problem(text, pass, layout), with(64, 64, split, tf32), reference);
+          for (const MathType math : {f32, split == 1 ? tf32 : tf32x3})
+            expect_right(problem(text, pass, layout), with(64, 64, split, math), reference);
     }
 }
 
@@ -74,8 +78,8 @@ TEST_F(CudaImplicitGemm, FinishesTheOutput) {
       for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
         p.x_layout = p.y_layout = layout;
         for (const std::int64_t split : {1, 2})
-          for (const std::int64_t tf32 : {0, 1})
-            expect_right(p, with(128, 64, split, tf32), reference);
+          for (const MathType math : {f32, tf32})
+            expect_right(p, with(128, 64, split, math), reference);
       }
     }
 }
@@ -87,7 +91,8 @@ TEST_F(CudaImplicitGemm, FinishesShortTypes) {
       p.dtype = dtype;
       p.epilogue = {.bias = true, .residual = true, .relu = true};
       const ReferenceCase reference(p, 1, DataKind::small_integers);
-      for (const std::int64_t split : {1, 2}) expect_right(p, with(64, 64, split), reference);
+      for (const std::int64_t split : {1, 2})
+        expect_right(p, with(64, 64, split, f32, dtype), reference);
     }
 }
 
@@ -104,7 +109,7 @@ TEST_F(CudaImplicitGemm, FinishesSixteenBytesAtATime) {
           for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
             p.x_layout = p.y_layout = layout;
             for (const std::int64_t split : {1, 2})
-              expect_right(p, with(64, 128, split), reference);
+              expect_right(p, with(64, 128, split, f32, dtype), reference);
           }
         }
 }
@@ -118,8 +123,8 @@ TEST_F(CudaImplicitGemm, WritesAWarpsWorthOfSixteenBytes) {
       const ConvProblem p = problem("mb1ic16ih16oc128kh1", Pass::forward, layout, dtype);
       const ReferenceCase reference(p, 1, DataKind::small_integers);
       std::int64_t stores = 0;
-      for (const on_cpu::AccessCount& count :
-           on_cpu::count_accesses([&] { expect_right(p, with(128, 64, 1), reference); }))
+      for (const on_cpu::AccessCount& count : on_cpu::count_accesses(
+               [&] { expect_right(p, with(128, 64, 1, f32, dtype), reference); }))
         if (count.kind == on_cpu::AccessKind::global_store && count.bytes == 16)
           stores += count.requests;
       EXPECT_EQ(stores, p.y_bytes() / 512) << to_string(dtype) << ' ' << to_string(layout);
@@ -134,17 +139,17 @@ TEST_F(CudaImplicitGemm, PartsMayBeEmpty) {
   }
 }
 
-// Of 1000 products: f32 rounds sums, and so does 3xTF32; TF32 rounds operands to 11 bits.
+// For sums of 1000 products: f32 rounds sums, and so does 3xTF32; TF32 rounds operands to 11 bits.
 TEST_F(CudaImplicitGemm, ErrsAsItsMathTypeSays) {
   for (const Pass pass : all_passes) {
     const ConvProblem p = problem("mb2ic112ih23oc16kh3ph1", pass, Layout::nhwc);
     const ReferenceCase reference(p, 1);
-    expect_right(p, with(64, 64, 1, 0), reference, 1e-6);
-    expect_right(p, with(64, 64, 1, 3), reference, 1e-6);
-    expect_right(p, with(64, 64, 1, 1), reference, 5e-4);
-    EXPECT_EQ(
-        check_candidate(algo_, p, with(64, 64, 1, 1), reference, *device_, *stream_, 1e-5).status,
-        Status::inaccurate);
+    expect_right(p, with(64, 64, 1, f32), reference, 1e-6);
+    expect_right(p, with(64, 64, 1, tf32x3), reference, 1e-6);
+    expect_right(p, with(64, 64, 1, tf32), reference, 5e-4);
+    EXPECT_EQ(check_candidate(algo_, p, with(64, 64, 1, tf32), reference, *device_, *stream_, 1e-5)
+                  .status,
+              Status::inaccurate);
   }
 }
 
@@ -160,17 +165,18 @@ TEST_F(CudaImplicitGemm, AccessesMemoryAsTheCardLikesIt) {
                                      {odd, Pass::backward_filter}}) {
       const ConvProblem p = problem(text, pass, layout);
       const ReferenceCase reference(p, 1, DataKind::small_integers);
-      for (const std::int64_t tf32 : {0, 1})
+      for (const MathType math : {f32, tf32})
         for (const std::int64_t m : {64, 128}) {
           int lines = 0;
           for (const on_cpu::AccessCount& count : on_cpu::count_accesses(
-                   [&] { expect_right(p, with(m, 192 - m, 1, tf32), reference); })) {
+                   [&] { expect_right(p, with(m, 192 - m, 1, math), reference); })) {
             const bool global = count.kind == on_cpu::AccessKind::global_load ||
                                 count.kind == on_cpu::AccessKind::global_store;
             if (global && pass == Pass::backward_filter) continue;
             EXPECT_EQ(count.transactions, count.least)
-                << to_string(layout) << ' ' << to_string(pass) << " m=" << m << " tf32=" << tf32
-                << ' ' << count.site.file << ':' << count.site.line;
+                << to_string(layout) << ' ' << to_string(pass) << " m=" << m
+                << " math=" << math_type_names[std::size_t(math)] << ' ' << count.site.file << ':'
+                << count.site.line;
             ++lines;
           }
           EXPECT_GE(lines, 5);
@@ -187,8 +193,12 @@ TEST_F(CudaImplicitGemm, SplitsWhatWouldLeaveMultiprocessorsIdle) {
 
 TEST_F(CudaImplicitGemm, RejectsAConfigItDoesNotKnow) {
   const ConvProblem p = problem("mb1ic4ih4oc4kh3ph1", Pass::forward);
-  for (const Config& config : {with(96, 64, 1), with(64, 64, 0), with(64, 64, 1, 2)})
-    EXPECT_THROW(algo_.plan(p, config, *device_), InputError);
+  for (const char* config :
+       {"m=96,n=64,split=1,math=f32", "m=64,n=64,split=0,math=f32", "m=64,n=64,split=1,math=f16",
+        "m=64,n=64,split=1,math=2", "m=64,n=64,split=1"})
+    EXPECT_THROW(algo_.plan(p, Config::parse(config), *device_), InputError) << config;
+  const ConvProblem f16 = problem("mb1ic4ih4oc4kh3ph1", Pass::forward, Layout::nchw, DType::f16);
+  EXPECT_THROW(algo_.plan(f16, with(64, 64, 1), *device_), InputError);
 }
 
 }  // namespace

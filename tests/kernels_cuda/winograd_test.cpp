@@ -1,11 +1,12 @@
-// What the test over the registry does not reach: every tile size in both variants, chunks of
-// images, parts of tiles, every layout pair; and how little winograd errs.
+// Beyond the test over the registry: every tile size in both schedules, chunks of images, parts of
+// tiles, every layout pair; and winograd's accuracy.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <set>
 
 #include "conv/error.h"
+#include "conv/math_type.h"
 #include "kernels_cuda/on_cpu/access_counts.h"
 #include "tests/kernels_cuda/one_algo.h"
 #include "tests/problems.h"
@@ -35,7 +36,7 @@ Operands::Verdict check(const ConvProblem& p, const Config& config, const Refere
 
 // Every tile size, in chunks of one, two and all images, whole and in parts: configs() offers only
 // what may be fast.
-std::vector<Config> stepwise_configs(const ConvProblem& p) {
+std::vector<Config> nonfused_configs(const ConvProblem& p) {
   std::vector<Config> configs;
   for (const std::int64_t m : {2, 4, 6}) {
     if (p.r == 5 && m == 6) continue;
@@ -43,7 +44,8 @@ std::vector<Config> stepwise_configs(const ConvProblem& p) {
                                ceil_div(p.pass == Pass::backward_data ? p.w : p.q, m);
     for (const std::int64_t images :
          std::set{std::int64_t(1), std::min<std::int64_t>(p.n, 2), p.n}) {
-      const Config config{{"tile", m}, {"fused", 0}, {"tf32", 0}, {"images", images}};
+      Config config = with_math({{"tile", m}, {"schedule", "nonfused"}}, p.dtype, MathType::f32);
+      config.set("images", images);
       if (p.pass != Pass::backward_filter) configs.push_back(config);
       for (const std::int64_t split :
            std::set{std::int64_t(1), std::min<std::int64_t>(images * tiles, 3)})
@@ -63,7 +65,7 @@ TEST(CudaWinograd, TakesImagesInChunksAndTilesInParts) {
     for (const Pass pass : all_passes) {
       const ConvProblem p = problem(text, pass);
       const ReferenceCase reference(p, 1);
-      for (const Config& config : stepwise_configs(p)) check(p, config, reference);
+      for (const Config& config : nonfused_configs(p)) check(p, config, reference);
     }
 }
 
@@ -74,7 +76,7 @@ TEST(CudaWinograd, TakesAnyPairOfLayouts) {
       for (const Layout x : {Layout::nchw, Layout::nhwc})
         for (const Layout y : {Layout::nchw, Layout::nhwc}) {
           const ConvProblem p = problem(text, pass, x, y);
-          for (const Config& config : stepwise_configs(p))
+          for (const Config& config : nonfused_configs(p))
             if (config.get("images") == 1) check(p, config, reference);
         }
     }
@@ -92,22 +94,22 @@ TEST(CudaWinograd, FinishesTheOutput) {
           else
             p.epilogue = {.bias = true, .residual = true, .relu = relu};
           const ReferenceCase reference(p, 3);
-          for (const Config& config : stepwise_configs(p)) check(p, config, reference);
+          for (const Config& config : nonfused_configs(p)) check(p, config, reference);
         }
       }
   for (const Pass pass : {Pass::backward_data, Pass::backward_filter}) {
     ConvProblem p = problem("mb2ic3ih8iw12oc4kh3ph1", pass);
     p.accumulate = true;
     const ReferenceCase reference(p, 4);
-    for (const Config& config : stepwise_configs(p)) check(p, config, reference);
+    for (const Config& config : nonfused_configs(p)) check(p, config, reference);
   }
 }
 
 std::vector<Config> fused_configs() {
   std::vector<Config> configs;
   for (const std::int64_t m : {2, 4})
-    for (const std::int64_t math : {0, 3})
-      configs.push_back({{"tile", m}, {"fused", 1}, {"tf32", math}});
+    for (const char* math : {"f32", "tf32x3"})
+      configs.push_back({{"tile", m}, {"schedule", "fused"}, {"math", math}});
   return configs;
 }
 
@@ -130,8 +132,8 @@ TEST(CudaWinograd, FusesInTf32) {
   const ConvProblem p = problem("mb1ic11ih12iw25oc34oh12ow25kh3ph1", Pass::forward);
   const ReferenceCase reference(p, 11);
   for (const std::int64_t m : {2, 4}) {
-    const auto verdict =
-        check(p, {{"tile", m}, {"fused", 1}, {"tf32", 1}}, reference, m == 2 ? 1e-3 : 3e-3);
+    const auto verdict = check(p, {{"tile", m}, {"schedule", "fused"}, {"math", "tf32"}}, reference,
+                               m == 2 ? 1e-3 : 3e-3);
     EXPECT_GT(verdict.rel_error, 1e-4);
   }
 }
@@ -180,7 +182,7 @@ TEST(CudaWinograd, TakesDoubles) {
     ConvProblem p = problem("mb2ic3ih8iw10oc4kh3ph1", pass);
     p.dtype = DType::f64;
     const ReferenceCase reference(p, 5);
-    for (const Config& config : stepwise_configs(p)) check(p, config, reference, 1e-12);
+    for (const Config& config : nonfused_configs(p)) check(p, config, reference, 1e-12);
   }
 }
 
@@ -189,7 +191,7 @@ TEST(CudaWinograd, ErrsATenthOfTheDefaultLimit) {
   for (const Pass pass : all_passes) {
     const ConvProblem p = problem("mb1ic64ih12oc8kh3ph1", pass);
     const ReferenceCase reference(p, 6);
-    std::vector<Config> configs = stepwise_configs(p);
+    std::vector<Config> configs = nonfused_configs(p);
     if (pass != Pass::backward_filter)
       for (const Config& config : fused_configs()) configs.push_back(config);
     for (const Config& config : configs)
@@ -205,7 +207,7 @@ TEST(CudaWinograd, OffersEachConfigOnce) {
     const ConvProblem p = problem("mb64ic64ih28oc64kh3ph1", pass);
     const std::vector<Config> configs = winograd().configs(p, *device);
     ASSERT_FALSE(configs.empty());
-    EXPECT_EQ(configs.front().get("tf32"), 0);
+    EXPECT_EQ(configs.front().choice("math"), "f32");
     EXPECT_EQ(configs.front().get("tile"), 4);
     std::set<std::string> texts;
     for (const Config& config : configs) {
@@ -220,10 +222,10 @@ TEST(CudaWinograd, OffersEachConfigOnce) {
 TEST(CudaWinograd, FusesFirstWhatFillsTheCard) {
   const auto device = make_cuda_device();
   const auto first = [&](const char* text) {
-    return winograd().configs(problem(text, Pass::forward), *device).front().get("fused");
+    return winograd().configs(problem(text, Pass::forward), *device).front().choice("schedule");
   };
-  EXPECT_EQ(first("mb1ic16ih14oc64oh14kh3ph1"), 1);
-  EXPECT_EQ(first("mb1ic16ih14oc32oh14kh3ph1"), 0);
+  EXPECT_EQ(first("mb1ic16ih14oc64oh14kh3ph1"), "fused");
+  EXPECT_EQ(first("mb1ic16ih14oc32oh14kh3ph1"), "nonfused");
 }
 
 TEST(CudaWinograd, SaysWhyItRefuses) {
@@ -254,20 +256,19 @@ TEST(CudaWinograd, RejectsAConfigItDoesNotKnow) {
     return winograd().plan(problem("mb2ic16ih8oc16oh8kh3ph1", pass), Config::parse(config),
                            *device);
   };
-  EXPECT_NE(plan(Pass::forward, "tile=4,fused=0,tf32=0,images=1"), nullptr);
-  EXPECT_THROW(plan(Pass::forward, "tile=3,fused=0,tf32=0,images=1"), InputError);
-  EXPECT_THROW(plan(Pass::forward, "tile=4,fused=0,tf32=2,images=1"), InputError);
-  EXPECT_THROW(plan(Pass::forward, "tile=4,fused=0,tf32=0,images=0"), InputError);
-  EXPECT_THROW(plan(Pass::forward, "tile=4,fused=0,tf32=0,images=3"), InputError);
-  EXPECT_THROW(plan(Pass::forward, "tile=4"), InputError);
-  EXPECT_NE(plan(Pass::forward, "tile=4,fused=1,tf32=0"), nullptr);
-  EXPECT_THROW(plan(Pass::forward, "tile=4,fused=2,tf32=0"), InputError);
-  EXPECT_THROW(plan(Pass::forward, "tile=6,fused=1,tf32=0"), InputError);
-  EXPECT_THROW(plan(Pass::forward, "tile=4,fused=1,tf32=2"), InputError);
-  EXPECT_THROW(plan(Pass::forward, "tile=4,fused=0,tf32=3,images=1"), InputError);
-  EXPECT_THROW(plan(Pass::backward_filter, "tile=4,fused=1,tf32=0"), InputError);
-  EXPECT_THROW(plan(Pass::backward_filter, "tile=4,fused=0,tf32=0,images=1"), InputError);
-  EXPECT_THROW(plan(Pass::backward_filter, "tile=4,fused=0,tf32=0,images=1,split=5"), InputError);
+  const char* const filter = "tile=4,schedule=nonfused,math=f32,images=1,split=5";
+  EXPECT_NE(plan(Pass::forward, "tile=4,schedule=nonfused,math=f32,images=1"), nullptr);
+  EXPECT_NE(plan(Pass::forward, "tile=4,schedule=fused,math=f32"), nullptr);
+  for (const char* config :
+       {"tile=3,schedule=nonfused,math=f32,images=1", "tile=4,schedule=nonfused,math=f16,images=1",
+        "tile=4,schedule=nonfused,math=f32,images=0", "tile=4,schedule=nonfused,math=f32,images=3",
+        "tile=4,schedule=nonfused,math=tf32x3,images=1", "tile=4", "tile=4,schedule=2,math=f32",
+        "tile=4,schedule=own,math=f32", "tile=6,schedule=fused,math=f32",
+        "tile=4,schedule=fused,math=f16"})
+    EXPECT_THROW(plan(Pass::forward, config), InputError) << config;
+  for (const char* config :
+       {"tile=4,schedule=fused,math=f32", "tile=4,schedule=nonfused,math=f32,images=1", filter})
+    EXPECT_THROW(plan(Pass::backward_filter, config), InputError) << config;
 }
 
 }  // namespace

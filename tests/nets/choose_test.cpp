@@ -499,8 +499,8 @@ TEST_F(Choose, SaysWhichWorkspaceWouldDo) {
 
 TEST_F(Choose, KnowsTheLayoutsOfACardAndTakesNoTF32Unasked) {
   const AlgoRegistry registry = registry_of(
-      {{.id = "rough", .efficiency = 8, .device = DeviceKind::cuda, .config = {{"tf32", 1}}},
-       {.id = "strict", .device = DeviceKind::cuda, .config = {{"tf32", 0}}}});
+      {{.id = "rough", .efficiency = 8, .device = DeviceKind::cuda, .config = {{"math", "tf32"}}},
+       {.id = "strict", .device = DeviceKind::cuda, .config = {{"math", "f32"}}}});
   FakeCard card;
   ChooseOptions options = training_;
   const Graph graph = googlenet(4);

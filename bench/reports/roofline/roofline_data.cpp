@@ -20,6 +20,7 @@
 #include "bench/output.h"
 #include "bench/reports/tune_cells.h"
 #include "conv/error.h"
+#include "conv/math_type.h"
 
 namespace convlab {
 namespace {
@@ -70,7 +71,7 @@ RooflinePoint roofline_point(const WorkEstimate& work, const ConvProblem& proble
   // Tensor cores have no roof of their own here, and f32's is not theirs.
   const bool tensor_cores = device.kind == DeviceKind::cuda &&
                             (problem.dtype == DType::f16 || problem.dtype == DType::bf16 ||
-                             (c.config.has("tf32") && c.config.get("tf32") != 0));
+                             math_type(c.config) != MathType::f32);
   const double peak = tensor_cores ? 0 : peak_of(roofs, c.threads, p.dtype) / 1e9;
   if (peak > 0) {
     p.attainable_gflops = peak;
