@@ -27,9 +27,17 @@ struct OutputEpilogue {
   __device__ __forceinline__ Accumulator<T> bias_of(int channel) const {
     return bias ? widen(bias[channel]) : Accumulator<T>(0);
   }
+  // For sums of channels that are `step` apart.
+  template <int size>
+  __device__ __forceinline__ void add_bias(int channel, int step,
+                                           Accumulator<T> (&sums)[size]) const {
+    if (bias)
+#pragma unroll
+      for (int i = 0; i < size; ++i) sums[i] += widen(bias[channel + i * step]);
+  }
 
-  // Neighbours in memory, in one access, to whose sums the biases have been added: a thread reads a
-  // bias once for all outputs of its channel. `offset` is a multiple of `size`.
+  // Stores neighbours in memory in one access. The caller has added the bias, so that it can read
+  // one bias for all outputs of a channel. `offset` is a multiple of `size`.
   template <int size>
   __device__ __forceinline__ void store(std::int64_t offset, Accumulator<T> (&sums)[size]) const {
     using Elements = Vector<T, size>;
@@ -45,7 +53,8 @@ struct OutputEpilogue {
   }
   __device__ __forceinline__ void store(std::int64_t offset, int channel,
                                         Accumulator<T> sum) const {
-    Accumulator<T> sums[1]{sum + bias_of(channel)};
+    Accumulator<T> sums[1]{sum};
+    add_bias(channel, 0, sums);
     store(offset, sums);
   }
 };

@@ -186,8 +186,8 @@ __global__ void __launch_bounds__(32 * most_warps(K, Pixels, sizeof(Accumulator<
           for (int first = 0; first < 4; first += together) {
             A sums[together];
 #pragma unroll
-            for (int e = 0; e < together; ++e)
-              sums[e] = sum[i + first + e][j] + epilogue.bias_of(channel + first + e);
+            for (int e = 0; e < together; ++e) sums[e] = sum[i + first + e][j];
+            epilogue.add_bias(channel + first, 1, sums);
             epilogue.store(pixel + channel + first, sums);
           }
         continue;

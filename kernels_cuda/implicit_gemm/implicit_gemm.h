@@ -313,10 +313,10 @@ __device__ void write_neighbours(const float* staged, int rows, const Output& ou
       for (int k = 0; k < at_once; ++k) v[j + k] = floats.at[k];
     }
     if (out.partial) continue;
-    const int channel = out.channels_are_rows ? row : first_column + column;
-    const int channel_step = out.channels_are_rows ? 0 : 1;
-#pragma unroll
-    for (int j = 0; j < count; ++j) v[j] += out.epilogue.bias_of(channel + j * channel_step);
+    if (out.channels_are_rows)
+      out.epilogue.add_bias(row, 0, v);
+    else
+      out.epilogue.add_bias(first_column + column, 1, v);
     out.epilogue.store(offset, v);
   }
 }
