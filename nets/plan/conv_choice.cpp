@@ -10,7 +10,7 @@
 #include "autotune/tuner.h"
 #include "conv/error.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 // A product of TF32 factors, which have 11 bits, is expected to be no better than their rounding,
@@ -248,4 +248,4 @@ std::optional<ConvChoice> ConvChoices::in_parts(const ConvProblem& problem, cons
   return {};
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

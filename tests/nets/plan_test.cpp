@@ -8,7 +8,7 @@
 #include "conv/error.h"
 #include "nets/zoo/zoo.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -163,4 +163,4 @@ TEST(Plan, FitsOneNetBatchMachineAndNumberOfThreads) {
 }
 
 }  // namespace
-}  // namespace convlab
+}  // namespace convlab::nets
