@@ -9,21 +9,39 @@
 #include <vector>
 
 #include "conv/config.h"
+#include "conv/error.h"
 #include "conv/problem.h"
 
 namespace convlab {
 
+// The user stopped a run while it measured the machine's ceilings: nothing is known yet. The
+// program exits 130.
+class CeilingsInterrupted : public Error {
+ public:
+  using Error::Error;
+};
+
+// What the caches hold when a timed run starts. hot: what the run before left there; cold: no
+// operand, no workspace and no output.
 enum class CacheMode : std::uint8_t { hot, cold };
 std::string_view to_string(CacheMode);
 CacheMode parse_cache_mode(std::string_view);  // throws InputError
 
-enum class Status : std::uint8_t { ok, refused, failed, inaccurate, timeout, dropped };
+enum class Status : std::uint8_t {
+  ok,
+  refused,     // by the algorithm, by the caller's limit on workspace, or for want of memory
+  failed,      // threw, crashed, or left outputs unwritten
+  inaccurate,  // its error is above the caller's limit
+  timeout,     // did not answer in time
+  dropped,     // lost the race before it was over
+};
 std::string_view to_string(Status);
 Status parse_status(std::string_view);  // throws InputError
 
+// One way to run a problem, and what came of it. Numbers are 0 where they are not known.
 struct Candidate {
-  std::string algo;
-  int version = 0;
+  std::string algo;  // AlgoInfo::id
+  int version = 0;   // AlgoInfo::version
   Config config;
   Layout x_layout = Layout::nchw, y_layout = Layout::nchw;
   int threads = 1;
@@ -38,8 +56,9 @@ struct Candidate {
   double ms = 0, mad_ms = 0;  // of one run, and the median absolute deviation of its samples
   double pack_ms = 0;         // packing the filter, once
   double convert_ms = 0;      // both activations from and to NCHW
+  // 1e9 FLOPs a second: as direct convolution would execute them, and as this algorithm does.
   double eff_gflops = 0, exec_gflops = 0;
-  double rel_error = 0;
+  double rel_error = 0;        // in the 2-norm; CheckResult's
   bool sampled_error = false;  // rel_error is over a sample of the outputs
   std::int64_t workspace_bytes = 0, packed_filter_bytes = 0;
   std::vector<double> samples_ms;  // raw and undisturbed, in the order taken

@@ -22,6 +22,7 @@
 #include "autotune/measure/disturbance.h"
 #include "autotune/race/race.h"
 #include "autotune/race/runner.h"
+#include "autotune/race/worker.h"
 #include "autotune/store/provenance.h"
 #include "conv/error.h"
 #include "conv/text/names.h"

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "autotune/race/worker.h"
 #include "autotune/result.h"
 #include "autotune/store/store.h"
+#include "autotune/worker.h"
 #include "conv/device.h"
 #include "conv/registry.h"
 
@@ -38,7 +38,7 @@ struct TuneOptions {
   bool fresh = false;         // ignores what the store knows (and replaces it)
   bool retry_failed = false;  // runs again what failed or timed out
   // Runs candidates in the calling process: no crash or hang is survived. Otherwise they run in
-  // a worker process, and main() must pass its arguments to worker_main (autotune/race/worker.h).
+  // a worker process, and main() must pass its arguments to worker_main (autotune/worker.h).
   bool in_process = false;
   // A candidate that does not answer within this many seconds plus 100 times its predicted time
   // ends as `timeout`. Only with a worker.

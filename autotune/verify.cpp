@@ -99,8 +99,8 @@ GuardedBuffer upload(DType dtype, std::span<const double> plain, const TensorDes
 }
 
 template <class T>
-Operands::Verdict judge_output(std::span<const std::byte> bytes, const TensorDesc& desc,
-                               const ReferenceCase& reference, double max_error) {
+CheckResult judge_output(std::span<const std::byte> bytes, const TensorDesc& desc,
+                         const ReferenceCase& reference, double max_error) {
   const T* memory = reinterpret_cast<const T*>(bytes.data());
   const auto value = [&](std::int64_t i) {  // the i-th in plain order
     const std::int64_t w = i % desc.w, h = i / desc.w % desc.h, c = i / (desc.w * desc.h) % desc.c;
@@ -272,7 +272,7 @@ void Operands::poison_output() {
   stream_.synchronize();
 }
 
-Operands::Verdict Operands::judge(const ReferenceCase& reference, double max_error) const {
+CheckResult Operands::judge(const ReferenceCase& reference, double max_error) const {
   const std::pair<const char*, const GuardedBuffer*> guarded[] = {
       {"x", &x_},           {"w", &w_}, {"dy", &dy_}, {"bias", &bias_}, {"residual", &residual_},
       {"the output", &out_}};
@@ -318,7 +318,7 @@ std::vector<ConstSpan> Trial::memory() const {
   return spans;
 }
 
-Operands::Verdict Trial::check(const ReferenceCase& reference, double max_error) {
+CheckResult Trial::check(const ReferenceCase& reference, double max_error) {
   prepare();
   device_.fill(packed_.span(), poison_byte, stream_);
   device_.fill(workspace_.span(), poison_byte, stream_);
@@ -333,9 +333,9 @@ Operands::Verdict Trial::check(const ReferenceCase& reference, double max_error)
   return operands_.judge(reference, max_error);
 }
 
-Operands::Verdict check_candidate(const ConvAlgo& algo, const ConvProblem& problem,
-                                  const Config& config, const ReferenceCase& reference,
-                                  Device& device, Stream& stream, double max_error) {
+CheckResult check_candidate(const ConvAlgo& algo, const ConvProblem& problem, const Config& config,
+                            const ReferenceCase& reference, Device& device, Stream& stream,
+                            double max_error) {
   validate_limits(max_error, {});
   if (const auto refusal = algo.refuse(problem, device))
     return {Status::refused, refusal->reason(), 0};

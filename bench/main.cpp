@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "autotune/race/worker.h"
+#include "autotune/worker.h"
 #include "bench/options/options.h"
 #include "bench/output.h"
 #include "bench/verbs/verbs.h"

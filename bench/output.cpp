@@ -23,6 +23,8 @@
 #include "nets/weights/file_io.h"
 
 namespace convlab {
+
+using namespace nets;
 namespace {
 
 std::atomic<bool> interrupted{false};

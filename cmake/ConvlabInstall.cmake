@@ -1,5 +1,5 @@
-# `cmake --install` and what find_package(convlab) needs: libraries, public headers (included as
-# "conv/problem.h"), the program, and the package files.
+# `cmake --install` and what find_package(convlab) needs: libraries, the program, and the package
+# files. Each library's convlab_library() installs its public headers (included as "conv/problem.h").
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -9,11 +9,6 @@ install(TARGETS convlab_conv convlab_kernels_cpu convlab_kernels_cuda convlab_au
         EXPORT convlab
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS convlab RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(DIRECTORY conv autotune nets DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/convlab
-        FILES_MATCHING PATTERN "*.h")
-install(FILES kernels_cpu/cpu.h kernels_cpu/gemm/openblas.h
-        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/convlab/kernels_cpu)
-install(FILES kernels_cuda/cuda.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/convlab/kernels_cuda)
 
 install(EXPORT convlab NAMESPACE convlab:: FILE convlabTargets.cmake DESTINATION ${_package_dir})
 get_target_property(_links convlab_kernels_cpu LINK_LIBRARIES)

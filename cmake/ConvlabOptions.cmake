@@ -32,10 +32,16 @@ if(CONVLAB_SANITIZE)
   list(APPEND CONVLAB_PROGRAM_OPTIONS -O0)
 endif()
 
-# convlab_library(conv SOURCES a.cpp b.cpp): target convlab_conv, alias convlab::conv, headers
-# included as "conv/a.h".
+# convlab_library(conv PUBLIC_HEADERS a.h SOURCES a.cpp b.cpp): target convlab_conv, alias
+# convlab::conv, headers included as "conv/a.h". PUBLIC_HEADERS are those that are installed. They
+# include no others: .ci/run compiles each from the installed tree.
+include(GNUInstallDirs)
 function(convlab_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "PUBLIC_HEADERS;SOURCES" ${ARGN})
+  foreach(_header IN LISTS ARG_PUBLIC_HEADERS)
+    get_filename_component(_folder ${name}/${_header} DIRECTORY)
+    install(FILES ${_header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/convlab/${_folder})
+  endforeach()
   add_library(convlab_${name} STATIC ${ARG_SOURCES})
   add_library(convlab::${name} ALIAS convlab_${name})
   set_target_properties(convlab_${name} PROPERTIES EXPORT_NAME ${name}

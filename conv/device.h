@@ -1,4 +1,4 @@
-// A device: facts, memory, streams, and the other layers' operations.
+// A device: facts, memory, streams, and the other layers' operations. It outlives what it makes.
 #pragma once
 
 #include <cstddef>
@@ -81,7 +81,7 @@ class Device {
   virtual void fill(Span, std::byte value, Stream&) = 0;                   // queued
 
   virtual std::unique_ptr<Stream> make_stream() = 0;
-  // Pushes this memory out of every cache of the device, before whatever is queued next.
+  // Queued: evicts this memory from every cache of the device.
   virtual void evict_from_caches(std::span<const ConstSpan> memory, Stream&) = 0;
   virtual const LayerOps& ops() const = 0;
 };

@@ -15,7 +15,7 @@ class AlgoRegistry {
   // Throws Error when (device kind, id) is already there.
   void append(std::unique_ptr<ConvAlgo>);
 
-  // In order of appending.
+  // In order of appending. Pointers and references are valid as long as the registry.
   std::vector<const ConvAlgo*> all() const;
   std::vector<const ConvAlgo*> for_device(DeviceKind) const;
   const ConvAlgo* find(DeviceKind, std::string_view id) const;  // null when absent

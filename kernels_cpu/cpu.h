@@ -14,8 +14,8 @@ namespace convlab {
 inline constexpr int most_threads = 1024;
 
 struct CpuOptions {
-  // 0: one a core that this process may use, by its affinity and its CPU quota, or OMP_NUM_THREADS;
-  // fewer where OpenMP's limits say so.
+  // 0: OMP_NUM_THREADS, else one thread for each core that this process may use by its affinity and
+  // its CPU quota; fewer where OpenMP's limits say so.
   int threads = 0;
   // "baseline", "avx2" or "avx512"; empty: CONVLAB_ISA, else the best the CPU has. The ISA is a
   // property of the process: the last device made decides it.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 bool meet(const Lifetime& a, const Lifetime& b) { return a.first <= b.last && b.first <= a.last; }
@@ -47,4 +47,4 @@ std::size_t peak_bytes(std::span<const Lifetime> buffers) {
   return live.empty() ? 0 : *std::max_element(live.begin(), live.end());
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-namespace convlab {
+namespace convlab::nets {
 
 // Up to where the next buffer may begin: all begin at multiples of 64.
 constexpr std::size_t padded(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -28,4 +28,4 @@ Arena plan_arena(std::span<const Lifetime>);
 // What no arrangement can go below: the most bytes needed at any one moment.
 std::size_t peak_bytes(std::span<const Lifetime>);
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -9,7 +9,7 @@
 #include "conv/text/bytes.h"
 #include "nets/step_work.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 using Kind = NetMemory::Kind;
@@ -380,4 +380,4 @@ MemoryUse Assembly::memory_during(std::size_t step, Phase phase) const {
   return completed(use, parameters.state_bytes());
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -16,7 +16,7 @@
 #include "nets/parameters.h"
 #include "nets/plan/plan.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 // A value, wherever its buffers are.
 struct Value {
@@ -116,4 +116,4 @@ class Assembly {
   std::map<std::pair<NodeId, Layout>, BufferId> converted_;
 };
 
-}  // namespace convlab
+}  // namespace convlab::nets

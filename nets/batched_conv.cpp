@@ -6,7 +6,7 @@
 #include "conv/listed_config.h"
 #include "nets/arena.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 // The problems of the parts in turn; all but the first two and the last are like the second.
@@ -101,4 +101,4 @@ void BatchedConv::run(const ConvArgs& whole, const std::byte* packed, Workspace 
   }
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

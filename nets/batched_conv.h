@@ -7,7 +7,7 @@
 #include "conv/registry.h"
 #include "nets/plan/plan.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 class BatchedConv {
  public:
@@ -38,4 +38,4 @@ class BatchedConv {
   std::vector<Run> runs_;
 };
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -7,7 +7,7 @@
 #include "conv/problem.h"
 #include "conv/span.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 // Elements of type f32 or f64.
 inline bool all_finite(ConstSpan bytes, DType dtype) {
@@ -18,4 +18,4 @@ inline bool all_finite(ConstSpan bytes, DType dtype) {
   return dtype == DType::f64 ? all(double()) : all(float());
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -8,7 +8,7 @@
 #include "conv/error.h"
 #include "conv/layer_ops.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 std::string text(const Shape& s) { return fmt::format("{}x{}x{}x{}", s.n, s.c, s.h, s.w); }
@@ -226,4 +226,4 @@ std::vector<ConvLayer> merge_equal(const std::vector<ConvLayer>& layers) {
   return merged;
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

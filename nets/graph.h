@@ -9,20 +9,22 @@
 
 #include "conv/problem.h"
 
-namespace convlab {
+namespace convlab::nets {
 
-// Of an activation. What follows a fully connected layer has h = w = 1.
+// N C H W of an activation. What follows a fully connected layer has h = w = 1.
 struct Shape {
   std::int64_t n = 1, c = 1, h = 1, w = 1;
   friend bool operator==(const Shape&, const Shape&) = default;
 };
 
-// ---- Layers. Windows are square and padded alike on all sides. ----
+// ---- Layers. Windows are square and padded alike on all sides. Graph::add refuses sizes that make
+// no sense. ----
 
 struct Input {
   Shape shape;
 };
 
+// N C H W to N `filters` P Q, where P = (H + 2 pad - kernel) / stride + 1, rounded down.
 struct Conv {
   std::int64_t filters = 1, kernel = 1, stride = 1, pad = 0, groups = 1;
   bool bias = true;
@@ -41,7 +43,7 @@ struct Pool {
   bool ceil_mode = false;
 };
 
-struct GlobalAvgPool {};
+struct GlobalAvgPool {};  // N C H W to N C 1 1
 
 // With a scale and a shift per channel; running statistics are buffers, not parameters.
 struct BatchNorm {
@@ -130,4 +132,4 @@ std::vector<ConvLayer> conv_layers(const Graph&);
 // net's first layer stays by itself, since its totals differ.
 std::vector<ConvLayer> merge_equal(const std::vector<ConvLayer>&);
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -13,7 +13,7 @@
 #include "nets/finite.h"
 #include "nets/step_work.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 std::string_view to_string(Phase phase) {
   constexpr std::array<std::string_view, 4> names{"fwd", "bwd_d", "bwd_w", "update"};
@@ -464,4 +464,4 @@ bool Net::is_output_finite(const Step& step) { return impl_->is_output_finite(st
 
 void Net::stop_when(const std::atomic<bool>* stop) { impl_->stop_ = stop; }
 
-}  // namespace convlab
+}  // namespace convlab::nets

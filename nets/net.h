@@ -34,11 +34,11 @@
 #include "nets/label.h"
 #include "nets/plan/plan.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 enum class Loss : std::uint8_t { none, cross_entropy, squared_error };
 
-// What running a step can be about.
+// What a step does in an iteration.
 enum class Phase : std::uint8_t { forward, backward_data, backward_filter, update };
 inline constexpr std::array all_phases{Phase::forward, Phase::backward_data, Phase::backward_filter,
                                        Phase::update};
@@ -86,17 +86,18 @@ struct MemoryUse {
 
 using UpdateRule = std::variant<SgdDesc, AdamDesc>;
 
-// Told of each step that ran, with the stream drained around it. Seconds since the observer was
-// set.
+// Called after each step, with the stream drained before and after it. Seconds since the observer
+// was set.
 using StepObserver = std::function<void(const Step&, Phase, double begin_s, double end_s)>;
 
-struct Interrupted {};
+struct Interrupted {};  // thrown as Net::stop_when says
 
 class Net {
  public:
   // Throws InputError when the plan is not for this graph (net, batch, steps), when an algorithm is
   // unknown or refuses, when the batch is too big for the device (naming one that would fit, nearly
-  // the largest); OutOfMemory when no batch fits, or other nets have the memory.
+  // the largest); OutOfMemory when no batch fits, or other nets have the memory. The registry and
+  // the device outlive the net; the graph and the plan are copied.
   Net(Graph, const NetPlan&, const AlgoRegistry&, Device&, const NetOptions& = {});
   ~Net();
 
@@ -119,9 +120,9 @@ class Net {
   // In inference, filters are folded and packed by the next forward after weights have changed:
   // whoever writes to Parameter::value says so.
   void parameters_changed();
-  // In inference, once the weights are what they shall be: folds and packs them now, and frees what
-  // was folded or packed, whose Parameter::value is null from then on. InputError in training, and
-  // when a frozen net's weights are to change, or to be read.
+  // In inference, once the weights are final: folds and packs them now, and frees what was folded
+  // or packed, whose Parameter::value is null from then on. InputError in training, and when a
+  // frozen net's weights are to change, or to be read.
   void freeze();
 
   // From the host or the device: f32 or f64 as the net's type, NCHW of the input's shape; targets
@@ -165,4 +166,4 @@ class Net {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -1,6 +1,6 @@
 #include "nets/net_memory.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 namespace {
 
@@ -34,4 +34,4 @@ void NetMemory::report(MemoryUse& use, std::size_t moment) const {
   use.arena = arena_.bytes;
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

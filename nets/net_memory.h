@@ -8,7 +8,7 @@
 #include "nets/arena.h"
 #include "nets/net.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 using BufferId = std::size_t;
 
@@ -48,4 +48,4 @@ class NetMemory {
   Buffer memory_;
 };
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -13,7 +13,7 @@
 #include "nets/parameters.h"
 #include "nets/plan/plan.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 // What is wanted of an input's gradient.
 enum class Gradient : std::uint8_t { none, write, add };
@@ -100,4 +100,4 @@ class Op {
 std::unique_ptr<Op> make_op(OpContext);
 std::unique_ptr<Op> make_conv_op(OpContext);
 
-}  // namespace convlab
+}  // namespace convlab::nets

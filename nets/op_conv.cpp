@@ -16,7 +16,7 @@
 #include "nets/batched_conv.h"
 #include "nets/op.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 class ConvOp : public Op {
@@ -267,4 +267,4 @@ std::unique_ptr<Op> make_conv_op(OpContext context) {
   return std::make_unique<ConvOp>(std::move(context));
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

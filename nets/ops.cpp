@@ -7,7 +7,7 @@
 #include "nets/arena.h"
 #include "nets/op.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 // Fully connected: y = x w^T + b over rows of C*H*W values.
@@ -345,4 +345,4 @@ std::unique_ptr<Op> make_op(OpContext context) {
   return std::visit(Maker{context}, layer);
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 // splitmix64 over a counter.
@@ -180,4 +180,4 @@ void Parameters::update(const UpdateRule& rule, std::size_t i, Device& device,
   }
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

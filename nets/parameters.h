@@ -9,7 +9,7 @@
 #include "nets/arena.h"
 #include "nets/net.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 // How a parameter starts.
 struct Initial {
@@ -67,4 +67,4 @@ class Parameters {
   std::int64_t updates_ = 0;
 };
 
-}  // namespace convlab
+}  // namespace convlab::nets

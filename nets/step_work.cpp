@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <variant>
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 // Fractions of the bandwidth of plain reading, and of the FLOP peak, that these operations reach.
@@ -142,4 +142,4 @@ WorkEstimate add_work(const TensorDesc& desc, DType dtype) {
   return {{{"", 0, 2 * bytes, bytes, streaming}}};
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -5,7 +5,7 @@
 #include "conv/phases.h"
 #include "nets/steps.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 // Of a convolution: only what comes with it (bias and ReLU in training, the weights' update).
 // `wants_dx`: for each input, whether its gradient is needed. x and y say in which layouts. In
@@ -22,4 +22,4 @@ WorkEstimate add_work(const TensorDesc&, DType);
 
 TensorDesc tensor_desc(const Shape&, Layout);
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -4,7 +4,7 @@
 
 #include "conv/error.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 template <class L>
@@ -107,4 +107,4 @@ std::vector<std::vector<std::size_t>> readers_of(const Graph& graph,
   return readers;
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -9,7 +9,7 @@
 
 #include "nets/graph.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 // training: forward, backward and update; batch norm takes the batch's statistics, dropout drops.
 // inference: forward only; batch norm, with its running statistics, is folded into the convolution
@@ -38,4 +38,4 @@ std::vector<Step> steps_of(const Graph&, Mode);
 // Which of the steps read each value, by node; empty for nodes that are no value.
 std::vector<std::vector<std::size_t>> readers_of(const Graph&, const std::vector<Step>&);
 
-}  // namespace convlab
+}  // namespace convlab::nets

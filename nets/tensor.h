@@ -11,9 +11,10 @@
 #include "conv/error.h"
 #include "nets/graph.h"
 
-namespace convlab {
+namespace convlab::nets {
 
-// A plain handle; the graph must outlive it and stay where it is.
+// A plain handle; the graph must outlive it and stay where it is. Names are the nodes', unique in a
+// graph. What Graph::add refuses throws InputError.
 class Tensor {
  public:
   Tensor(Graph& graph, NodeId id) : graph_(&graph), id_(id) {}
@@ -67,11 +68,12 @@ class Tensor {
   NodeId id_;
 };
 
+// The graph's input, N C H W, named "input".
 inline Tensor input(Graph& graph, Shape shape) {
   return {graph, graph.add("input", Input{shape}, {})};
 }
 
-// Of tensors of one graph.
+// A layer of several inputs, of one graph. Throws InputError for none, and for those of two graphs.
 inline Tensor join(std::string name, Layer layer, const std::vector<Tensor>& parts) {
   if (parts.empty()) throw InputError(fmt::format("layer {}: has no inputs", name));
   Graph& graph = parts.front().graph();
@@ -85,12 +87,14 @@ inline Tensor join(std::string name, Layer layer, const std::vector<Tensor>& par
   return {graph, graph.add(std::move(name), std::move(layer), std::move(ids))};
 }
 
+// Elementwise; both have one shape.
 inline Tensor add(std::string name, Tensor a, Tensor b) {
   return join(std::move(name), Add{}, {a, b});
 }
 
+// Along the channels; all have one n, h and w.
 inline Tensor concat(std::string name, const std::vector<Tensor>& parts) {
   return join(std::move(name), Concat{}, parts);
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

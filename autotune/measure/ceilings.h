@@ -8,18 +8,12 @@
 #include <vector>
 
 #include "autotune/measure/measure.h"
+#include "autotune/roof.h"
 #include "conv/device.h"
-#include "conv/error.h"
 #include "conv/phases.h"
 #include "conv/problem.h"
 
 namespace convlab {
-
-// The user stopped what this header measures. The program exits 130.
-class CeilingsInterrupted : public Error {
- public:
-  using Error::Error;
-};
 
 // Of all `threads` together, with the ISA in force.
 struct Ceilings {
@@ -40,21 +34,6 @@ struct Ceilings {
 Ceilings measure_ceilings(const DeviceInfo&, const std::atomic<bool>* stop = nullptr);
 // Measured by the first call in this process for this ISA and number of threads.
 const Ceilings& ceilings_of(const DeviceInfo&, const std::atomic<bool>* stop = nullptr);
-
-// One roof of a roofline: what one level gives at best.
-struct Roof {
-  std::string level;  // "registers", "L1", "L2", "L3", "memory"; a card's "shared", and its host's
-                      // "pinned" and "pageable"
-  std::string
-      what;  // of registers "f32", "f64", a card's "tf32 mma", "f16 mma", "bf16 mma": FLOPs;
-             // else "read", "write", "copy" (both together), "to device", "to host": bytes
-  int threads = 1;
-  bool measured = true;    // false: what a card's units and clocks allow on paper
-  double per_second = 0;   // the best of several samples
-  double noise = 0;        // their median absolute deviation over their median
-  std::string date;        // UTC, when it comes from the store
-  bool disturbed = false;  // by other programs, so that it may be too low
-};
 
 // Every roof with the ISA in force: of the CPU for 1, 2, 4 ... and all of the device's threads,
 // 0.7 s for each of these; of a card its loops, its copies within L2 and memory, and those from and

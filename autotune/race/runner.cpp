@@ -92,7 +92,7 @@ void LocalRunner::prepare(Candidate& c) {
                              *options_.workspace_max);
       return;
     }
-    const Operands::Verdict verdict = trial->check(reference_, options_.max_error);
+    const CheckResult verdict = trial->check(reference_, options_.max_error);
     c.status = verdict.status;
     c.reason = verdict.reason;
     const auto* const noted = dynamic_cast<const PlanNote*>(&trial->plan());

@@ -117,7 +117,7 @@ std::unique_ptr<Device> make_cpu_device_only(const DeviceChoice& choice) {
   if (choice.kind != DeviceKind::cpu)
     throw InputError(
         "this program's workers know no device but the CPU: its main() must give "
-        "convlab::worker_main a DeviceMaker (autotune/race/worker.h)");
+        "convlab::worker_main a DeviceMaker (autotune/worker.h)");
   return make_cpu_device({.threads = choice.threads, .isa = choice.isa});
 }
 
@@ -199,7 +199,7 @@ void WorkerRunner::start_process() {
   if (is_worker())
     throw EnvironmentError(
         "a worker process tried to start another: main() must call convlab::worker_main first "
-        "thing (autotune/race/worker.h)");
+        "thing (autotune/worker.h)");
   constexpr double start_limit_s = 60;  // nobody's fault but the machine's
   worker_ = std::make_unique<ChildProcess>(worker_argument);
   std::string line;
@@ -210,7 +210,7 @@ void WorkerRunner::start_process() {
     if (heard == Heard::stopped) throw CandidateLost(Status::dropped, "stopped");
     throw EnvironmentError(
         fmt::format("the worker process did not report itself ready ({}): main() must call "
-                    "convlab::worker_main first thing (autotune/race/worker.h)",
+                    "convlab::worker_main first thing (autotune/worker.h)",
                     end ? loss_by_end(*end).reason : "it did not answer"));
   }
 }

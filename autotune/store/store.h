@@ -18,12 +18,12 @@
 #include <vector>
 
 #include "autotune/result.h"
+#include "autotune/roof.h"
 #include "conv/algo.h"
 #include "conv/error.h"
 
 namespace convlab {
 
-struct Roof;
 class StoreFile;
 
 // Of the file and of the JSON form; raise both when a field comes, goes or changes its meaning.
@@ -119,7 +119,7 @@ class Store {
   // and rel_error are set.
   std::vector<Candidate> worst_errors(DType) const;
 
-  // The machine's roofs (autotune/measure/ceilings.h) with the ISA in force, as last recorded;
+  // The machine's roofs (autotune/roof.h) with the ISA in force, as last recorded;
   // empty when they never were. They are not exported or merged: measuring them takes seconds.
   std::vector<Roof> roofs(const DeviceInfo&) const;
   void record(const DeviceInfo&, const std::vector<Roof>&);

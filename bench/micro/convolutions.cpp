@@ -122,7 +122,7 @@ double median_pack_ms(Run& run) {
 
 Counters facts_of(Run& run) {
   constexpr double max_error = 1e-3;  // wrong, not merely rounded: the error is a column of its own
-  const Operands::Verdict verdict = run.trial.check(run.data->reference, max_error);
+  const CheckResult verdict = run.trial.check(run.data->reference, max_error);
   if (verdict.status != Status::ok) throw Error(verdict.reason);
   const ConvPlan& plan = run.trial.plan();
   return {{"rel_error", verdict.rel_error},

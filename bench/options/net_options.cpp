@@ -23,6 +23,8 @@
 #include "nets/zoo/zoo.h"
 
 namespace convlab {
+
+using namespace nets;
 namespace {
 
 // The command that measures what the plan had to guess, as a shell takes it.

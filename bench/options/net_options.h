@@ -21,15 +21,15 @@ void add_net_arguments(CLI::App&, NetArguments&);
 void add_iterations(CLI::App&, NetArguments&);  // --iterations
 // --mean, --deviation: those that are given stand in place of a transform's own, one number for all
 // channels or one each. What makes no sense is refused where the transform is used.
-void add_normalisation(CLI::App&, PixelStatistics&);
+void add_normalisation(CLI::App&, nets::PixelStatistics&);
 // `where` precedes the names of the two in messages.
-void normalise(Transform&, const PixelStatistics&, const std::string& where = "--");
+void normalise(nets::Transform&, const nets::PixelStatistics&, const std::string& where = "--");
 // --plan FILE; refuses flags that choose beside it.
 void add_plan_file(CLI::App&, NetArguments&);
 
 struct PlannedNet {
-  Graph graph;
-  NetPlan plan;
+  nets::Graph graph;
+  nets::NetPlan plan;
 };
 // As the arguments say: the plan of the file, or one chosen by the store and, where that knows
 // nothing, by predictions; then one line on stderr says which command fills it. Throws InputError
@@ -38,8 +38,8 @@ struct PlannedNet {
 PlannedNet planned_net(const NetArguments&, const std::string& verb, const AlgoRegistry&, Device&);
 
 // What planned_net chooses by, for whoever wants to choose otherwise as well.
-ChooseOptions choose_options(const NetArguments&, const Device&);
-Chosen choose_by_store(const Graph&, const NetArguments&, const ChooseOptions&, const AlgoRegistry&,
-                       Device&);
+nets::ChooseOptions choose_options(const NetArguments&, const Device&);
+nets::Chosen choose_by_store(const nets::Graph&, const NetArguments&, const nets::ChooseOptions&,
+                             const AlgoRegistry&, Device&);
 
 }  // namespace convlab

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "autotune/race/worker.h"
 #include "autotune/result.h"
+#include "autotune/worker.h"
 #include "bench/options/flags.h"
 #include "bench/reports/report.h"
 #include "conv/device.h"

@@ -16,6 +16,8 @@
 #include "nets/zoo/zoo.h"
 
 namespace convlab {
+
+using namespace nets;
 namespace {
 
 std::vector<TuneItem> net_items(const std::string& name, std::int64_t batch) {

@@ -21,6 +21,8 @@
 #include "nets/plan/plan.h"
 
 namespace convlab {
+
+using namespace nets;
 namespace {
 
 using nlohmann::json;

@@ -26,9 +26,9 @@ def read_runs(path):
 class Log:
     """Runs by name, made once and kept as lines of JSON."""
 
-    def __init__(self, path, only, minutes):
-        self.path, self.only, self.runs = path, only, read_runs(path)
-        self.until = time.monotonic() + 60 * minutes
+    def __init__(self, path, only, until):
+        """`until`: no run starts after this time of the monotonic clock."""
+        self.path, self.only, self.until, self.runs = path, only, until, read_runs(path)
 
     def due(self, name):
         """Whether `make` would run anything."""

@@ -9,12 +9,18 @@
   bench/studies/study.py survey --log survey.jsonl    all layers of six nets: own over oneDNN's
   bench/studies/study.py verdicts --log verdicts.jsonl
                                                       how often verdicts of `convlab tune` hold
+  bench/studies/study.py report --log FOLDER --batches 1,16 --repetitions 3 --min-time 0.02 >PAGE.md
+                                                      one page: ceilings and all of the above but
+                                                      verdicts
 
 Each run is appended to the log, one that is there already is not made again, and the tables are of
 all that it holds: a study can be stopped and goes on from there. --only PATTERN runs the cases in
 whose name the regular expression is found ("batch 1$"); --only none runs nothing; --minutes N
 starts no more after that time. --plots DIR also draws (gnuplot). Nothing else may run meanwhile;
 tune the nets first.
+
+report keeps a log for each study, and a tuning store, in FOLDER, and refuses runs of two commits:
+start a page in a new folder, and go on there with the same command. --sections leaves studies out.
 
 mlp compares backends: --device cuda adds a card's with one and two streams, --python PYTHON, of an
 interpreter that has torch, PyTorch's on the CPU.
@@ -33,11 +39,13 @@ import pathlib
 import re
 import signal
 import sys
+import time
 
 sys.dont_write_bytecode = True  # not into the sources
 from gemm import gemm
 from layers import layers
 from nets import batch, mlp
+from report import SECTIONS, report, sections
 from runs import Log, provenance
 from survey import survey
 from verdicts import NOISES, verdicts
@@ -66,8 +74,8 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     studies = {"gemm": gemm, "mlp": mlp, "batch": batch, "layers": layers,
                "survey": survey, "verdicts": verdicts}
-    parser.add_argument("study", choices=studies)
-    parser.add_argument("--log", type=pathlib.Path, required=True)
+    parser.add_argument("study", choices=[*studies, "report"])
+    parser.add_argument("--log", type=pathlib.Path, required=True, help="of report, a folder")
     parser.add_argument("--only", type=pattern, default="", metavar="PATTERN",
                         help="the cases in whose name this is found")
     parser.add_argument("--minutes", type=float, default=math.inf, help="start nothing after these")
@@ -101,12 +109,24 @@ def main():
                         help=f"verdicts: none, or some of {','.join(NOISES)}; default: all")
     parser.add_argument("--twin", default="direct", metavar="ALGO",
                         help="what verdicts registers twice, or none; default: direct")
+    parser.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")],
+                        default=[1, 16, 64], metavar="LIST",
+                        help="of the nets in survey; default: 1,16,64")
+    parser.add_argument("--sections", type=sections, default=list(SECTIONS), metavar="LIST",
+                        help=f"of report, some of {','.join(SECTIONS)}; default: all")
+    parser.add_argument("--title", help="of report: the machine's name; default: its CPU and ISA")
     parser.add_argument("--options", default="", help="more flags for convlab, in one word")
     args = parser.parse_args()
     # As Ctrl-C does, it ends what was started as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     args.micro = args.micro or [str(BUILD / "bench" / "micro" / "micro_convolutions")]
-    log = Log(args.log, args.only, args.minutes)
+    args.until = time.monotonic() + 60 * args.minutes
+    if args.study == "report":
+        if args.options or args.beside or args.plots:
+            parser.error("report takes no --options, --beside or --plots")
+        report(args)
+        return
+    log = Log(args.log, args.only, args.until)
     studies[args.study](args, log)
     if log.runs:
         print(provenance(args, log))

@@ -1,10 +1,11 @@
+#include "autotune/check.h"
+
 #include <fmt/format.h>
 
 #include <cstdlib>
 #include <map>
 #include <memory>
 
-#include "autotune/verify.h"
 #include "bench/options/choice.h"
 #include "bench/options/targets.h"
 #include "bench/options/tune_options.h"
@@ -62,7 +63,7 @@ void check_layer(const LayerResult& layer, const Options& o, const AlgoRegistry&
     progress.bar(
         done++, layer.candidates.size(),
         fmt::format("{} {}: {}", show_layer(layer.layer), to_string(problem.pass), show_choice(c)));
-    Operands::Verdict verdict{c.status, c.reason, 0};
+    CheckResult verdict{c.status, c.reason, 0};
     if (c.status != Status::refused) {
       if (!reference) reference = std::make_unique<ReferenceCase>(problem, o.common.seed);
       try {

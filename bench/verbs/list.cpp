@@ -12,6 +12,8 @@
 #include "nets/zoo/zoo.h"
 
 namespace convlab {
+
+using namespace nets;
 namespace {
 
 struct Options {

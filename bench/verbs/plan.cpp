@@ -8,6 +8,8 @@
 #include "bench/verbs/verbs.h"
 
 namespace convlab {
+
+using namespace nets;
 namespace {
 
 struct Options {

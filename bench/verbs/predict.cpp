@@ -20,6 +20,8 @@
 #include "nets/zoo/zoo.h"
 
 namespace convlab {
+
+using namespace nets;
 namespace {
 
 struct Options {

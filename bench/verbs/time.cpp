@@ -14,6 +14,8 @@
 #include "conv/error.h"
 
 namespace convlab {
+
+using namespace nets;
 namespace {
 
 struct Options {

@@ -26,6 +26,8 @@
 #include "nets/zoo/zoo.h"
 
 namespace convlab {
+
+using namespace nets;
 namespace {
 
 using Clock = std::chrono::steady_clock;

@@ -16,6 +16,7 @@
 #include <unordered_map>
 
 #include "conv/error.h"
+#include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/device/team.h"
 #include "kernels_cpu/inside_taps.h"

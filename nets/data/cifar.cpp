@@ -10,7 +10,7 @@
 #include "nets/weights/file_io.h"
 #include "nets/weights/notes.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 namespace fs = std::filesystem;
@@ -126,4 +126,4 @@ std::unique_ptr<Dataset> open_cifar(const fs::path& directory, Split split) {
   return make_dataset(std::move(loaded));
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -7,7 +7,7 @@
 #include "conv/error.h"
 #include "nets/data/readers.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 namespace fs = std::filesystem;
 
@@ -32,4 +32,4 @@ std::unique_ptr<Dataset> open_dataset(const std::string& spec, Split split) {
   }
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

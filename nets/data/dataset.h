@@ -8,7 +8,7 @@
 
 #include "nets/data/image.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 // What all images of a dataset have in common; 0 where they differ.
 struct ImageShape {
@@ -37,6 +37,7 @@ class Dataset {
   virtual std::vector<std::string> notes() const { return {}; }
 };
 
+// The images to train on, and those held out to test on.
 enum class Split : std::uint8_t { train, test };
 
 // What `--data` names: "synthetic[:IMAGES]", or a directory whose contents say what it is.
@@ -52,4 +53,4 @@ enum class Split : std::uint8_t { train, test };
 // synthetic images cannot be written.
 std::unique_ptr<Dataset> open_dataset(const std::string& spec, Split);
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -14,7 +14,7 @@
 #include "nets/data/readers.h"
 #include "nets/weights/notes.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 namespace fs = std::filesystem;
@@ -217,4 +217,4 @@ std::unique_ptr<Dataset> open_folders(const fs::path& directory, Split split) {
   return dataset;
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -10,7 +10,7 @@
 
 #include "conv/error.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 [[noreturn]] void fail_to_read(const std::filesystem::path& path, const std::string& why) {
@@ -57,4 +57,4 @@ std::vector<std::uint8_t> PlainOrGzip::read(std::int64_t bytes) {
   return data;
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

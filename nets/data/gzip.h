@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <vector>
 
-namespace convlab {
+namespace convlab::nets {
 
 // Reads a file piece by piece, unpacking gzip on the way where the file begins like it.
 class PlainOrGzip {
@@ -26,4 +26,4 @@ class PlainOrGzip {
   void* file_ = nullptr;  // zlib's gzFile
 };
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -12,7 +12,7 @@
 #include "nets/data/readers.h"
 #include "nets/weights/file_io.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 namespace fs = std::filesystem;
@@ -117,4 +117,4 @@ std::unique_ptr<Dataset> open_idx(const fs::path& directory, Split split) {
   return make_dataset(std::move(loaded));
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

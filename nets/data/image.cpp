@@ -15,7 +15,7 @@
 #include "conv/error.h"
 #include "nets/weights/file_io.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 using Bytes = std::span<const std::uint8_t>;
@@ -245,4 +245,4 @@ Image read_image(const std::string& path) {
   return decode_image({reinterpret_cast<const std::uint8_t*>(file.data()), file.size()}, path);
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace convlab {
+namespace convlab::nets {
 
 // 8-bit pixels, channel by channel (CHW).
 struct Image {
@@ -38,4 +38,4 @@ inline constexpr std::int64_t largest_image = 100'000;
 inline constexpr std::int64_t largest_image = 100'000'000;
 #endif
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -6,7 +6,7 @@
 #include "conv/error.h"
 #include "nets/data/readers.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 std::string name_in(const LoadedImages& images, std::int64_t index) {
@@ -52,4 +52,4 @@ std::unique_ptr<Dataset> make_dataset(LoadedImages loaded) {
   return std::make_unique<LoadedDataset>(std::move(loaded));
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -17,8 +17,9 @@
 #include "conv/error.h"
 #include "conv/text/bytes.h"
 #include "nets/data/random.h"
+#include "nets/data/transform_image.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 // Batches lie in a ring of prefetch + 1 slots: one is the caller's, the others are being filled. A
 // batch is filled in chunks of some images, which threads claim in order.
@@ -311,4 +312,4 @@ const Batch* DataLoader::next() { return impl_->next(); }
 double DataLoader::waited_s() const { return impl_->waited_s(); }
 const std::vector<std::string>& DataLoader::bad_images() const { return impl_->bad_images(); }
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -14,7 +14,7 @@
 #include "nets/data/transform.h"
 #include "nets/label.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 inline constexpr int most_data_threads = 1024;
 
@@ -42,7 +42,8 @@ class DataLoader {
  public:
   // Images are decoded into the device's pinned memory. From there, a card's batches are copied by
   // the threads on a stream of the loader's own, beside whatever the card computes. Dataset and
-  // device outlive the loader.
+  // device outlive the loader. Throws InputError for options and a transform that make no sense,
+  // and for batches that do not fit the memory.
   DataLoader(const Dataset&, const Transform&, const LoaderOptions&, Device&);
   ~DataLoader();
 
@@ -52,7 +53,7 @@ class DataLoader {
   // Net::set_input is when it returns. What a thread threw is thrown here.
   const Batch* next();
 
-  double waited_s() const;  // in next(), since the loader was made: I/O that was not hidden
+  double waited_s() const;  // seconds in next(), since the loader was made: I/O that was not hidden
   const std::vector<std::string>& bad_images() const;  // "FILE: why", as far as next() has come
 
  private:
@@ -60,4 +61,4 @@ class DataLoader {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <initializer_list>
 
-namespace convlab {
+namespace convlab::nets {
 
 // splitmix64 (Steele, Lea & Flood 2014) from a state that is a hash of the words.
 class Draws {
@@ -29,4 +29,4 @@ class Draws {
   std::uint64_t state_ = 0;
 };
 
-}  // namespace convlab
+}  // namespace convlab::nets

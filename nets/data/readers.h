@@ -12,7 +12,7 @@
 
 #include "nets/data/dataset.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 // The directory among these (itself, and where archives unpack below it) that holds such a dataset.
 std::optional<std::filesystem::path> find_cifar(const std::filesystem::path&);
@@ -39,4 +39,4 @@ struct LoadedImages {
 void require_labels(const LoadedImages&);
 std::unique_ptr<Dataset> make_dataset(LoadedImages);  // with such labels only
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -17,7 +17,7 @@
 #include "nets/data/readers.h"
 #include "nets/weights/file_io.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 namespace fs = std::filesystem;
@@ -247,4 +247,4 @@ std::unique_ptr<Dataset> open_synthetic(const std::string& spec, Split split) {
   return open_cifar(synthetic_directory(images), split);
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

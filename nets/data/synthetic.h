@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace convlab {
+namespace convlab::nets {
 
 // One 3x32x32 picture of a shape of this class (disc, ring, square ..., each its own mirror image):
 // place, size, turn, colours, background, distractors and noise follow from the seed and the index.
@@ -18,4 +18,4 @@ std::vector<std::uint8_t> draw_shape(std::int32_t label, std::uint64_t seed, std
 // when it cannot be written.
 std::filesystem::path synthetic_directory(std::int64_t images);
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -6,8 +6,9 @@
 #include <cmath>
 
 #include "conv/error.h"
+#include "nets/data/transform_image.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 // ---- What is usual ----
@@ -295,4 +296,4 @@ void transform_image(const Image& original, const Transform& transform, Draws dr
 template void transform_image(const Image&, const Transform&, Draws, float*);
 template void transform_image(const Image&, const Transform&, Draws, double*);
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -5,10 +5,8 @@
 #include <vector>
 
 #include "nets/data/dataset.h"
-#include "nets/data/image.h"
-#include "nets/data/random.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 // In this order. Grey is repeated for a net that wants RGB, RGB becomes its luma for one that wants
 // grey. Scaling is bilinear; each output pixel averages all that it covers when the image shrinks
@@ -37,8 +35,4 @@ Transform usual_transform(const Dataset&, std::int64_t channels, std::int64_t he
 // Throws InputError for sizes below 1, or a mean or deviation that is not one number a channel.
 void validate(const Transform&);
 
-// To channels x height x width floats or doubles, of an image with 1 or 3 channels.
-template <class T>
-void transform_image(const Image&, const Transform&, Draws, T* out);
-
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -18,7 +18,7 @@
 #include "nets/plan/conv_choice.h"
 #include "nets/step_work.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -497,4 +497,4 @@ Chosen choose_plan(const Graph& graph, const ChooseOptions& options, const AlgoR
   return Planner(graph, options, registry, device, store).choose();
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -17,7 +17,7 @@
 #include "conv/registry.h"
 #include "nets/plan/plan.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 struct ChooseOptions {
   Mode mode = Mode::training;
@@ -51,4 +51,4 @@ struct Chosen {
 Chosen choose_plan(const Graph&, const ChooseOptions&, const AlgoRegistry&, Device&,
                    const Store* store);
 
-}  // namespace convlab
+}  // namespace convlab::nets

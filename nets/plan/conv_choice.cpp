@@ -11,7 +11,7 @@
 #include "conv/error.h"
 #include "conv/math_type.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 // TF32 rounds factors to 11 bits. Its error is expected to be that, so that it is never chosen
@@ -249,4 +249,4 @@ std::optional<ConvChoice> ConvChoices::in_parts(const ConvProblem& problem, cons
   return {};
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

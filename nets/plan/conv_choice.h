@@ -13,7 +13,7 @@
 #include "autotune/candidates.h"
 #include "nets/plan/choose.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 inline constexpr std::int64_t unbounded_bytes = std::numeric_limits<std::int64_t>::max();
 
@@ -76,4 +76,4 @@ class ConvChoices {
   std::deque<Known> known_;  // where references stay valid
 };
 
-}  // namespace convlab
+}  // namespace convlab::nets

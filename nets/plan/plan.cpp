@@ -11,7 +11,7 @@
 #include "conv/error.h"
 #include "conv/text/names.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 // Ordered, so that a file reads as the structs above it do.
@@ -270,4 +270,4 @@ NetPlan plan_from_json(const std::string& text, const std::string& source) {
   }
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

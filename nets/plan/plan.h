@@ -13,7 +13,7 @@
 #include "conv/problem.h"
 #include "nets/steps.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 // Of the JSON form; raise it when a field comes, goes or changes its meaning.
 inline constexpr int plan_format = 2;
@@ -74,4 +74,4 @@ void require_plan_fits(const NetPlan&, const Graph&, const DeviceInfo&);
 std::string to_json(const NetPlan&);
 NetPlan plan_from_json(const std::string& text, const std::string& source);
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -16,7 +16,7 @@
 #include "nets/train/trainer.h"
 #include "nets/weights/weights.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 constexpr const char* format_key = "convlab_checkpoint";
@@ -196,4 +196,4 @@ void restore(const Checkpoint& checkpoint, const UpdateRule& rule, Net& net) {
   net.parameters_changed();
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -14,7 +14,7 @@
 #include "nets/train/scores.h"
 #include "nets/weights/arrays.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 struct TrainingState {
   // What stays as it is. The order and the augmentation of images follow from seed and epoch.
@@ -58,4 +58,4 @@ void require_fits(const Checkpoint&, const TrainingState& start);
 // arrays are others than the net's and the rule's, or not finite.
 void restore(const Checkpoint&, const UpdateRule&, Net&);
 
-}  // namespace convlab
+}  // namespace convlab::nets

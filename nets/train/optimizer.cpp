@@ -11,7 +11,7 @@
 #include "conv/error.h"
 #include "conv/text/names.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 constexpr std::array<std::string_view, 3> names{"sgd", "adam", "adamw"};
@@ -98,4 +98,4 @@ UpdateRule parse_rule(const std::string& text) {
   return rule;
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

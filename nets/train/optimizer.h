@@ -5,7 +5,7 @@
 
 #include "nets/net.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 // "sgd", "adam" or "adamw": PyTorch's defaults, but SGD with a momentum of 0.9. Throws InputError
 // for another name.
@@ -23,4 +23,4 @@ UpdateRule with_rate(UpdateRule, double rate);
 std::string to_string(const UpdateRule&);
 UpdateRule parse_rule(const std::string&);
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -11,7 +11,7 @@
 
 #include "conv/error.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 constexpr std::array<std::string_view, 3> kind_names{"constant", "cosine", "step"};
@@ -104,4 +104,4 @@ std::string to_string(const Schedule& s) {
   return text;
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

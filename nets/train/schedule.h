@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace convlab {
+namespace convlab::nets {
 
 // Loshchilov & Hutter 2017 (arXiv:1608.03983) for cosine, without restarts; Goyal et al. 2017
 // (arXiv:1706.02677) for the linear warm-up. Numbers are epochs, and may have fractions.
@@ -27,4 +27,4 @@ struct Schedule {
 Schedule parse_schedule(const std::string&);
 std::string to_string(const Schedule&);
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -9,7 +9,7 @@
 
 #include "conv/error.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 template <class T>
@@ -98,4 +98,4 @@ void copy_parameters(Net& from, Net& to) {
   to.parameters_changed();
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -9,7 +9,7 @@
 #include "nets/data/loader.h"
 #include "nets/net.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 // Sums over images.
 struct Scores {
@@ -36,4 +36,4 @@ std::optional<Scores> evaluate(Net&, DataLoader&, const std::function<bool()>& g
 // Parameters and running statistics, between nets of one graph and type on one device.
 void copy_parameters(Net& from, Net& to);
 
-}  // namespace convlab
+}  // namespace convlab::nets

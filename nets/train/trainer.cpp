@@ -10,7 +10,7 @@
 #include "nets/finite.h"
 #include "nets/train/optimizer.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 double now_s() {
@@ -172,4 +172,4 @@ std::string Trainer::where_it_diverged(double loss) {
                      where);
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

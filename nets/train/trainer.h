@@ -22,7 +22,7 @@
 #include "nets/train/schedule.h"
 #include "nets/train/scores.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 // The loss, or a weight, became infinite or NaN.
 class Diverged : public Error {
@@ -78,7 +78,7 @@ class Trainer {
   void resume(const Checkpoint&);
 
   // True when all epochs are done, false when it was stopped. Throws Diverged, naming step and
-  // layer, when the loss or a weight is not finite any more; the checkpoint is then as it was.
+  // layer, when the loss or a weight becomes NaN or infinite; the checkpoint is then as it was.
   bool run();
 
   const TrainingState& state() const { return state_; }
@@ -102,4 +102,4 @@ class Trainer {
   std::vector<std::byte> output_;
 };
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -17,7 +17,7 @@
 #include "nets/weights/file_io.h"
 #include "nets/weights/formats.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "arrays are kept as they lie in files");
@@ -191,4 +191,4 @@ std::string shown(std::string_view name) {
   return printable(begin) + "...";
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

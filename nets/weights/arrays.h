@@ -1,7 +1,9 @@
 // Named arrays of numbers in files: what weights and checkpoints are kept in.
-//   safetensors: an 8-byte little-endian length, that many bytes of JSON, then the data; written
-//   here with a checksum (zlib's CRC-32 of the file with zeros in its place) in the metadata npz: a
-//   zip of .npy files (NumPy Enhancement Proposal 1), stored or deflated
+//   safetensors  an 8-byte little-endian length, that many bytes of JSON, then the data; written
+//   here
+//                with a checksum (zlib's CRC-32 of the file with zeros in its place) in the
+//                metadata
+//   npz          a zip of .npy files (NumPy Enhancement Proposal 1), stored or deflated
 #pragma once
 
 #include <cstddef>
@@ -16,7 +18,7 @@
 
 #include "conv/span.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 enum class ElementType : std::uint8_t { f16, bf16, f32, f64, i32, i64, u8 };
 
@@ -37,9 +39,9 @@ struct Array {
 // counted.
 std::optional<std::size_t> bytes_of(ElementType, const std::vector<std::int64_t>& shape);
 
-// The elements as doubles, which are exact for every type but i64, and rounded from doubles: to
-// nearest, even when halfway.
+// The elements as doubles, which are exact for every type but i64.
 std::vector<double> values_of(const Array&);
+// Rounded to nearest, ties to even.
 Array array_of(ElementType, std::vector<std::int64_t> shape, std::span<const double>);
 
 struct ArrayFile {
@@ -91,4 +93,4 @@ std::vector<std::byte> to_safetensors(const ArrayFile&);
 ArrayFile parse_npz(ConstSpan, const std::string& name);
 std::vector<std::byte> to_npz(const ArrayFile&);
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -16,7 +16,7 @@
 #include "conv/text/bytes.h"
 #include "conv/text/text_file.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 namespace fs = std::filesystem;
@@ -222,4 +222,4 @@ void replace_file(const std::string& link, std::span<const ConstSpan> pieces) {
   require(folder.number >= 0 && (fsync(folder.number) == 0 || errno == EINVAL));
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -12,7 +12,7 @@
 #include "conv/error.h"
 #include "conv/span.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 // Bytes that are read where they are wanted.
 class ByteSource {
@@ -84,4 +84,4 @@ void replace_file(const std::string& path, std::span<const ConstSpan> pieces);
 // Throws as replace_file would, where that shows before there is anything to write.
 void require_replaceable(const std::string& path);
 
-}  // namespace convlab
+}  // namespace convlab::nets

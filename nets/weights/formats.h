@@ -9,7 +9,7 @@
 #include "nets/weights/arrays.h"
 #include "nets/weights/file_io.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 // A file of one format, of which the header has been read.
 class ArraySource {
@@ -42,4 +42,4 @@ void require_whole(const std::string& name, const Array&);
 // A name from a file, fit for one line of a message.
 std::string shown(std::string_view name);
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -10,7 +10,7 @@
 #include "nets/weights/file_io.h"
 #include "nets/weights/formats.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 using Metadata = std::map<std::string, std::string>;
@@ -114,4 +114,4 @@ void require_class_names(const std::string& where, const std::vector<std::string
                       where, shown(name)));
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

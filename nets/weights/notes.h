@@ -8,7 +8,7 @@
 
 #include "nets/data/loader.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 struct WeightsNotes {
   std::string net = {};                   // "resnet20:7"
@@ -32,4 +32,4 @@ WeightsNotes notes_of(const std::map<std::string, std::string>& metadata, const 
 // that they can be kept a line each, in JSON, and shown.
 void require_class_names(const std::string& where, const std::vector<std::string>&);
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -16,7 +16,7 @@
 #include "nets/weights/arrays.h"
 #include "nets/weights/formats.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 constexpr std::string_view magic = "\x93NUMPY", suffix = ".npy";
@@ -435,4 +435,4 @@ std::vector<std::byte> to_npz(const ArrayFile& file) {
   return bytes;
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

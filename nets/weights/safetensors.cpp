@@ -14,7 +14,7 @@
 #include "nets/weights/arrays.h"
 #include "nets/weights/formats.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 using nlohmann::json;
@@ -355,4 +355,4 @@ std::vector<std::byte> to_safetensors(const ArrayFile& file) {
   return bytes;
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -12,7 +12,7 @@
 #include "nets/finite.h"
 #include "nets/weights/formats.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 using Strings = std::vector<std::string>;
@@ -182,4 +182,4 @@ std::int64_t outputs_of(const ArrayFile& file, const Graph& graph) {
   return weight->second.shape.front();
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

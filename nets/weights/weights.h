@@ -14,7 +14,7 @@
 #include "nets/net.h"
 #include "nets/weights/arrays.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 // Before the names of a checkpoint's arrays that are no weights, but an optimizer's.
 inline constexpr std::string_view optimizer_prefix = "optimizer/";
@@ -34,10 +34,9 @@ enum class Fit : std::uint8_t { strict, partial };
 
 // Copies the weights into the net, rounded to its type. Throws InputError, one line that names the
 // file and lists what is missing, unexpected, misshapen, or infinite or NaN, before anything is
-// changed. A file may
-// lack num_batches_tracked, as old ones do, and be a checkpoint (nets/train/checkpoint.h).
-// Of an open file, data are read only once all names and shapes are known to fit, one array at a
-// time.
+// changed. A file may lack num_batches_tracked, as old ones do, and be a checkpoint
+// (nets/train/checkpoint.h). Data of an open file are read only once all names and shapes are known
+// to fit, one array at a time.
 LoadedWeights load_weights(Net&, const ArrayReader&, Fit = Fit::strict);
 LoadedWeights load_weights(Net&, const ArrayFile&, const std::string& name, Fit = Fit::strict);
 
@@ -48,4 +47,4 @@ ArrayFile weights_of(Net&);
 // no bytes of the arrays.
 std::int64_t outputs_of(const ArrayFile&, const Graph&);
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -1,7 +1,7 @@
 #include "nets/tensor.h"
 #include "nets/zoo/zoo.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 // Krizhevsky 2014, "One weird trick for parallelizing convolutional neural networks"
 // (arXiv:1404.5997), as torchvision has it. Its adaptive pooling to 6x6 does nothing at 224x224.
@@ -62,4 +62,4 @@ Graph alexnet2012(std::int64_t batch) {
   return net;
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -6,7 +6,7 @@
 #include "nets/tensor.h"
 #include "nets/zoo/zoo.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 // Szegedy et al. 2014, "Going deeper with convolutions" (arXiv:1409.4842), table 1. The columns
@@ -96,4 +96,4 @@ Graph googlenet2014(std::int64_t batch) {
   return net;
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

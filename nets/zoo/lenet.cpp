@@ -1,7 +1,7 @@
 #include "nets/tensor.h"
 #include "nets/zoo/zoo.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 // LeNet-5, LeCun et al. 1998, "Gradient-based learning applied to document recognition", figure 2,
 // in its usual modern form: C3 sees all of S2's maps (the paper connects only some), pooling has no
@@ -24,4 +24,4 @@ Graph lenet(std::int64_t batch) {
   return net;
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

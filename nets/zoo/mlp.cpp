@@ -8,7 +8,7 @@
 #include "nets/tensor.h"
 #include "nets/zoo/zoo.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 constexpr std::string_view prefix = "mlp:";
@@ -82,4 +82,4 @@ Graph mlp(std::string_view name, std::int64_t batch) {
   return net;
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

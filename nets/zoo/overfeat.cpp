@@ -1,7 +1,7 @@
 #include "nets/tensor.h"
 #include "nets/zoo/zoo.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 // Sermanet et al. 2013, "OverFeat" (arXiv:1312.6229), table 1: the fast model, at 231x231.
 Graph overfeat(std::int64_t batch) {
@@ -30,4 +30,4 @@ Graph overfeat(std::int64_t batch) {
   return net;
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -6,7 +6,7 @@
 #include "nets/tensor.h"
 #include "nets/zoo/zoo.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 Tensor conv_bn(Tensor x, const std::string& conv, const std::string& bn, Conv layer) {
@@ -107,4 +107,4 @@ Graph cifar_resnet(int depth, std::int64_t batch) {
   return net;
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -6,7 +6,7 @@
 #include "nets/tensor.h"
 #include "nets/zoo/zoo.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 // Simonyan & Zisserman 2014, "Very deep convolutional networks" (arXiv:1409.1556), table 1,
 // columns A, B, D, E: five stages of 3x3 convolutions, each closed by a 2x2 pooling.
@@ -52,4 +52,4 @@ Graph vgg(int depth, bool batch_norm, std::int64_t batch) {
   return net;
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

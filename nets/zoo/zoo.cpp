@@ -9,7 +9,7 @@
 #include "conv/error.h"
 #include "conv/text/names.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 struct Entry {
@@ -104,4 +104,4 @@ Graph make_net(std::string_view name, std::int64_t batch, std::int64_t classes) 
   throw InputError(fmt::format("unknown net '{}': {}", name, did_you_mean(plain, net_names())));
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

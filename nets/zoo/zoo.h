@@ -9,7 +9,7 @@
 
 #include "nets/graph.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 // In the order in which they are listed to users; "mlp:20-256x5-1" stands for its whole family.
 const std::vector<std::string>& net_names();
@@ -37,4 +37,4 @@ Graph lenet(std::int64_t batch);
 // stands between them.
 Graph mlp(std::string_view name, std::int64_t batch);
 
-}  // namespace convlab
+}  // namespace convlab::nets

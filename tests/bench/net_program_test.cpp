@@ -16,6 +16,8 @@
 #include "tests/bench/run_program.h"
 
 namespace convlab {
+
+using namespace nets;
 namespace {
 
 using nlohmann::json;

@@ -303,6 +303,39 @@ TEST_F(VerdictsProgramTest, TriesTwinsOnceWhereTheBuildHasNone) {
   expect(read_file(directory_ / "err"), "A/A: skipped: no candidate is named direct.twin");
 }
 
+// Ceilings and a perceptron, both of commit "abc"; then one of another commit.
+TEST_F(StudyTest, ReportIsOnePageOfOneCommit) {
+  plots_.clear();
+  const std::string machine =
+      R"("machine": {"cpu": "some", "isa": "avx2", "commit": "abc"}, "date": "today")";
+  std::filesystem::create_directories(log());
+  write_file(
+      log() + "/ceilings.jsonl",
+      R"({"name": "ceilings", "roofs": [{"isa": "avx2", "level": "registers", "what": "f32",)"
+      R"( "threads": 2, "G/s": 96, "unit": "GFLOP/s", "noise_%": 1}], )" +
+          machine + "}\n");
+  const auto write_mlp = [&](const std::string& of) {
+    write_file(log() + "/mlp.jsonl",
+               R"({"name": "cpu f32 20-256x5-1 batch 1024 2 threads", )"
+               R"("iteration": {"t_f": 1, "t_b": 1, "t_u": 0}, "kinds": {"tanh fwd": 1}, )" +
+                   of + "}\n");
+  };
+  write_mlp(machine);
+  const std::string out = study("report --only none --sections ceilings,mlp");
+  expect(out, "# some, avx2\n");
+  expect(out, "--log log --sections ceilings,mlp");
+  expect(out, "| commit | abc |\n");
+  expect(out, "| registers f32, GFLOP/s | 96.0 (1) |\n");
+  expect(out, "\n## A perceptron\n\nGFLOP/s by the FLOP model");
+
+  write_mlp(R"("machine": {"commit": "def"}, "date": "tomorrow")");
+  EXPECT_NE(std::system(fmt::format("python3 '{}' report --only none --log '{}' 2>'{}'",
+                                    CONVLAB_STUDY, log(), (directory_ / "err").string())
+                            .c_str()),
+            0);
+  expect(read_file(directory_ / "err"), "has runs of commits abc, def: a page is of one");
+}
+
 // The pipe ends when the last program that can write to it has ended: the noise and its burners,
 // whose parent was killed and could stop nothing.
 TEST_F(StudyTest, NoiseEndsWithItsParent) {

@@ -14,6 +14,8 @@
 #include "tests/bench/run_program.h"
 
 namespace convlab {
+
+using namespace nets;
 namespace {
 
 using Words = std::vector<std::string>;

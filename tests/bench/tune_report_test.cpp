@@ -17,6 +17,8 @@
 #include "tests/bench/run_program.h"
 
 namespace convlab {
+
+using namespace nets;
 namespace {
 
 constexpr const char* sizes = "mb1ic16ih8oc16oh8kh3ph1";

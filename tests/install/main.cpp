@@ -1,14 +1,14 @@
 // Checks every algorithm on one layer of ResNet-18 through the installed headers and libraries.
 #include <cstdio>
 
-#include "autotune/verify.h"
+#include "autotune/check.h"
 #include "kernels_cpu/cpu.h"
 #include "kernels_cuda/cuda.h"
 #include "nets/zoo/zoo.h"
 
 int main() {
   using namespace convlab;
-  ConvProblem problem = conv_layers(make_net("resnet18", 1)).at(1).layer.problem;
+  const ConvProblem problem = nets::conv_layers(nets::make_net("resnet18", 1)).at(1).layer.problem;
   const auto device = make_cpu_device();
   const auto stream = device->make_stream();
   AlgoRegistry registry;

@@ -25,6 +25,7 @@ double huber(const std::vector<float>& y, const std::vector<float>& target,
 
 int main() {
   using namespace convlab;
+  using namespace convlab::nets;
   constexpr std::int64_t points = 64;
   std::vector<float> x(points), target(points), y(points), dy(points);
   for (std::size_t i = 0; i < x.size(); ++i) {

@@ -11,6 +11,7 @@
 
 int main(int argc, char** argv) {
   using namespace convlab;
+  using namespace convlab::nets;
   const std::string source = argc > 1 ? argv[1] : "synthetic:2000";
   const auto device = make_cpu_device();
   AlgoRegistry algos;

@@ -7,6 +7,8 @@
 #include "tests/nets/net_lab.h"
 
 namespace convlab {
+
+using namespace nets;
 namespace {
 
 struct Case {

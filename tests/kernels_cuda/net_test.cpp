@@ -9,6 +9,8 @@
 #include "tests/problems.h"
 
 namespace convlab {
+
+using namespace nets;
 namespace {
 
 struct Iteration {

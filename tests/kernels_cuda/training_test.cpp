@@ -10,6 +10,8 @@
 #include "tests/nets/train/training_lab.h"
 
 namespace convlab {
+
+using namespace nets;
 namespace {
 
 class CudaTraining : public testing::Test {

@@ -4,7 +4,7 @@
 
 #include <random>
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 // No two buffers that are needed at one moment share a byte.
@@ -72,4 +72,4 @@ TEST(Arena, RandomLifetimesNeverOverlap) {
 }
 
 }  // namespace
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -11,7 +11,7 @@
 #include "nets/zoo/zoo.h"
 #include "tests/cpu_backed_device.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 // Takes what `takes` says; needs `workspace` bytes for each image, and `packed` filters for one.
@@ -558,4 +558,4 @@ TEST_F(Choose, KeepsToItsLimits) {
 }
 
 }  // namespace
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -9,7 +9,7 @@
 #include "nets/steps.h"
 #include "nets/tensor.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 // The shape that a layer gives for one input, or the message with which it does not fit.
@@ -189,4 +189,4 @@ TEST(ConvLayers, BatchNormOnTheInputNeedsDx) {
 }
 
 }  // namespace
-}  // namespace convlab
+}  // namespace convlab::nets

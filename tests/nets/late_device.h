@@ -11,7 +11,7 @@
 
 #include "tests/cpu_backed_device.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 class LateDevice final : public CpuBackedDevice {
  public:
@@ -69,4 +69,4 @@ class LateDevice final : public CpuBackedDevice {
   std::atomic<bool> changed_early_ = false;
 };
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -9,7 +9,7 @@
 #include "kernels_cpu/cpu.h"
 #include "nets/tensor.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 Graph plain(std::int64_t batch) {
@@ -303,4 +303,4 @@ double relative_error(const Values& got, const Values& expected) {
   return rel_error(got, expected);
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

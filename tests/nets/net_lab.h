@@ -13,7 +13,7 @@
 #include "conv/registry.h"
 #include "nets/net.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 const AlgoRegistry& cpu_registry();
 
@@ -76,4 +76,4 @@ class NetLab {
 // Norm of the difference over the norm of what is expected; infinite when anything is not finite.
 double relative_error(const Values& got, const Values& expected);
 
-}  // namespace convlab
+}  // namespace convlab::nets

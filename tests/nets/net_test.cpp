@@ -13,7 +13,7 @@
 #include "nets/tensor.h"
 #include "tests/nets/net_lab.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 constexpr NetOptions with_input_gradient{.input_gradient = true, .dropout_seed = 3};
@@ -338,4 +338,4 @@ TEST_P(SmallNets, InferenceIsTheSameInEveryAlgorithmAndLayout) {
 }
 
 }  // namespace
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -19,7 +19,7 @@
 #include "tests/cpu_backed_device.h"
 #include "tests/nets/net_lab.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 struct Training {
@@ -673,4 +673,4 @@ TEST(NetInference, WithTheBatchsStatisticsIsTheTrainingForward) {
 }
 
 }  // namespace
-}  // namespace convlab
+}  // namespace convlab::nets

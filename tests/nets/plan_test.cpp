@@ -8,7 +8,7 @@
 #include "conv/error.h"
 #include "nets/zoo/zoo.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -120,9 +120,10 @@ TEST(Plan, RefusesImpossibleValues) {
   EXPECT_EQ(read("/threads", 0), "a.json: threads: expected a whole number from 1 on");
   EXPECT_EQ(read("/mode", "guessing"),
             "a.json: mode: unknown mode 'guessing': expected one of training, inference");
-  EXPECT_EQ(read("/steps/1/passes/fwd/config", "tile"),
-            "a.json: steps[1].passes.fwd.config: malformed config 'tile': 'tile' is not "
-            "name=integer");
+  EXPECT_EQ(
+      read("/steps/1/passes/fwd/config", "tile"),
+      "a.json: steps[1].passes.fwd.config: malformed config 'tile': 'tile': expected name=value, "
+      "as in tile=4,schedule=shared");
   EXPECT_EQ(read("/convlab_plan", 3),
             "a.json: convlab_plan is 3, this program reads 2: make the plan anew");
 }
@@ -163,4 +164,4 @@ TEST(Plan, FitsOneNetBatchMachineAndNumberOfThreads) {
 }
 
 }  // namespace
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -6,7 +6,7 @@
 #include "nets/zoo/zoo.h"
 #include "tests/nets/scaled.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 const std::vector<std::string>& pytorch_nets() {
   static const std::vector<std::string> nets{"alexnet",
@@ -52,4 +52,4 @@ Loss pytorch_loss(const ArrayFile& file) {
   return file.arrays.count("labels") ? Loss::cross_entropy : Loss::squared_error;
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

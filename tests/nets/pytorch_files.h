@@ -8,7 +8,7 @@
 #include "nets/net.h"
 #include "nets/weights/arrays.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 // All that have a file.
 const std::vector<std::string>& pytorch_nets();
@@ -21,4 +21,4 @@ Graph pytorch_graph(const std::string& net, const ArrayFile&, std::int64_t batch
 // The loss that a file has data for.
 Loss pytorch_loss(const ArrayFile&);
 
-}  // namespace convlab
+}  // namespace convlab::nets

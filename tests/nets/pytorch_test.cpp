@@ -16,7 +16,7 @@
 #include "tests/nets/net_lab.h"
 #include "tests/nets/pytorch_files.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 // The rules of generate.py.
@@ -202,4 +202,4 @@ TEST(PyTorchComparison, SeesAWrongLabel) {
 }
 
 }  // namespace
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -14,7 +14,7 @@
 #include "tests/nets/net_lab.h"
 #include "tests/nets/pytorch_files.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 constexpr int steps = 20;
@@ -126,4 +126,4 @@ INSTANTIATE_TEST_SUITE_P(Nets, PyTorchTraining, testing::ValuesIn(pytorch_nets()
                          [](const auto& info) { return test_name(info.param); });
 
 }  // namespace
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -1,6 +1,6 @@
 #include "tests/nets/scaled.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 struct Scaling {
@@ -37,4 +37,4 @@ Graph scaled(const Graph& net, const Scale& scale) {
   return small;
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -5,7 +5,7 @@
 
 #include "nets/graph.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 struct Scale {
   std::int64_t batch = 1;
@@ -18,4 +18,4 @@ struct Scale {
 // The graph keeps its name, although it is another net.
 Graph scaled(const Graph&, const Scale&);
 
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -7,7 +7,7 @@
 
 #include "nets/zoo/zoo.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 // "node>output" of each step, with what is fused: b batch norm, + residual, r ReLU.
@@ -80,4 +80,4 @@ TEST(Steps, CanBeRunInOrder) {
 }
 
 }  // namespace
-}  // namespace convlab
+}  // namespace convlab::nets

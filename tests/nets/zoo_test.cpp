@@ -6,7 +6,7 @@
 
 #include "conv/error.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 struct Counts {
@@ -265,4 +265,4 @@ TEST(Mlp, SaysWhatIsWrongWithItsName) {
 }
 
 }  // namespace
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -16,6 +16,8 @@
 #include "conv/error.h"
 
 namespace convlab {
+
+using namespace nets;
 namespace {
 
 using Clock = std::chrono::steady_clock;

@@ -27,7 +27,7 @@ struct IterationTime {
 // Something that ran, in seconds since the observed iterations began.
 struct TimedStep {
   std::size_t step = 0;
-  Phase phase = Phase::forward;
+  nets::Phase phase = nets::Phase::forward;
   double begin_s = 0, end_s = 0;
 };
 struct TimedPart {
@@ -43,9 +43,9 @@ struct NetTimes {
   // What happened in the first few of those.
   std::vector<TimedStep> step_events;
   std::vector<TimedPart> part_events;
-  MemoryUse memory;
-  std::vector<std::array<MemoryUse, 4>> memory_during;  // by step and Phase
-  std::int64_t resident_before = 0, resident_peak = 0;  // bytes of this process; 0: not known
+  nets::MemoryUse memory;
+  std::vector<std::array<nets::MemoryUse, 4>> memory_during;  // by step and Phase
+  std::int64_t resident_before = 0, resident_peak = 0;        // bytes of this process; 0: not known
   // Of the CPU's counters over one whole iteration, when they were asked for; else why there are
   // none.
   std::vector<std::string> counter_names;
@@ -58,10 +58,10 @@ struct NetTimes {
   bool finite = true;      // the loss, in training
   bool interrupted = false;
 
-  double iteration_ms() const;                    // median of the totals
-  double iteration_spread() const;                // their median absolute deviation over it
-  double step_ms(std::size_t step, Phase) const;  // median; 0 when there is no sample
-  double step_ms(std::size_t step) const;         // of all phases
+  double iteration_ms() const;                          // median of the totals
+  double iteration_spread() const;                      // their median absolute deviation over it
+  double step_ms(std::size_t step, nets::Phase) const;  // median; 0 when there is no sample
+  double step_ms(std::size_t step) const;               // of all phases
   double step_mad_ms(std::size_t step) const;
 };
 
@@ -80,12 +80,12 @@ std::string unrest(const NetTimes&);
 
 // How time_net has a net trained: what its loss is (a net with one output is a regression), and how
 // its weights are updated.
-NetOptions timing_net_options(const Graph&, Mode);
-UpdateRule timing_update_rule();
+nets::NetOptions timing_net_options(const nets::Graph&, nets::Mode);
+nets::UpdateRule timing_update_rule();
 
 // Makes the net, runs one iteration unmeasured, then measures. *stop ends it after the part or step
 // that is under way, with what is known by then.
-NetTimes time_net(const Graph&, const NetPlan&, const AlgoRegistry&, Device&, const TimingOptions&,
-                  Progress&, const std::atomic<bool>& stop);
+NetTimes time_net(const nets::Graph&, const nets::NetPlan&, const AlgoRegistry&, Device&,
+                  const TimingOptions&, Progress&, const std::atomic<bool>& stop);
 
 }  // namespace convlab

@@ -6,6 +6,8 @@
 #include <cmath>
 
 namespace convlab {
+
+using namespace nets;
 namespace {
 
 bool training(const PlannedReport& r) { return r.plan.mode == Mode::training; }

@@ -11,8 +11,8 @@
 namespace convlab {
 
 struct PlannedReport {
-  const Graph& graph;
-  const NetPlan& plan;
+  const nets::Graph& graph;
+  const nets::NetPlan& plan;
   const std::vector<StepInfo>& steps;
   std::optional<NetTimes> audit;       // what running it took
   std::optional<double> unlimited_ms;  // expected of the best plan without the workspace limit
@@ -31,9 +31,9 @@ struct Surprise {
 };
 // Those off by more than a tenth, by more than their samples' spread explains, and by enough to
 // matter: a two-hundredth of the iteration. Farthest off first.
-std::vector<Surprise> surprises(const NetPlan&, const NetTimes&);
+std::vector<Surprise> surprises(const nets::NetPlan&, const NetTimes&);
 
 // Of all that a step does in one iteration.
-double expected_ms(const StepPlan&);
+double expected_ms(const nets::StepPlan&);
 
 }  // namespace convlab

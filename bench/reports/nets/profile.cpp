@@ -11,6 +11,8 @@
 #include "autotune/measure/phase_times.h"
 
 namespace convlab {
+
+using namespace nets;
 namespace {
 
 using Json = nlohmann::ordered_json;

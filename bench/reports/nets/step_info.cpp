@@ -6,6 +6,8 @@
 #include <functional>
 
 namespace convlab {
+
+using namespace nets;
 namespace {
 
 struct KindOf {

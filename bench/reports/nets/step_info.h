@@ -11,18 +11,18 @@
 namespace convlab {
 
 struct PhaseInfo {
-  double eff_flops = 0;            // direct-equivalent: convolutions and fully connected layers
-  double exec_flops = 0;           // what the algorithm really executes
-  double bytes = 0;                // of every tensor that must be read or written, once each
-  const PassPlan* plan = nullptr;  // of a convolution
-  ConvProblem problem;             // of a convolution, in this pass and the step's layouts
+  double eff_flops = 0;   // direct-equivalent: convolutions and fully connected layers
+  double exec_flops = 0;  // what the algorithm really executes
+  double bytes = 0;       // of every tensor that must be read or written, once each
+  const nets::PassPlan* plan = nullptr;  // of a convolution
+  ConvProblem problem;                   // of a convolution, in this pass and the step's layouts
 };
 
 struct StepInfo {
   std::string layer;   // "layer1.0.conv1"
   std::string suffix;  // what is fused to it: "+bn+add+relu"
   std::string kind;    // "convolution", "batch norm", "pooling", ...
-  const StepPlan* plan = nullptr;
+  const nets::StepPlan* plan = nullptr;
   std::array<PhaseInfo, 4> phases{};  // by Phase
 
   std::string layouts() const;  // "nchw>nchw16c"
@@ -31,8 +31,9 @@ struct StepInfo {
 };
 
 // In the plan's order, pointing into it. The plan is for this graph, and its algorithms are known.
-std::vector<StepInfo> describe_steps(const Graph&, const NetPlan&, const AlgoRegistry&, Device&);
+std::vector<StepInfo> describe_steps(const nets::Graph&, const nets::NetPlan&, const AlgoRegistry&,
+                                     Device&);
 
-std::int64_t batch_of(const Graph&);
+std::int64_t batch_of(const nets::Graph&);
 
 }  // namespace convlab

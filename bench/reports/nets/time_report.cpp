@@ -9,6 +9,8 @@
 #include "bench/reports/nets/profile.h"
 
 namespace convlab {
+
+using namespace nets;
 namespace {
 
 using Json = nlohmann::ordered_json;

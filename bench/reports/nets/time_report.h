@@ -13,8 +13,8 @@ namespace convlab {
 inline constexpr int time_format = 1;
 
 struct TimedNet {
-  const Graph& graph;
-  const NetPlan& plan;
+  const nets::Graph& graph;
+  const nets::NetPlan& plan;
   const std::vector<StepInfo>& steps;
   const NetTimes& times;
   Provenance provenance;

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 namespace convlab {
+
+using namespace nets;
 namespace {
 
 using Json = nlohmann::ordered_json;

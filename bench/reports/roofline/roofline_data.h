@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "autotune/check.h"
 #include "autotune/measure/ceilings.h"
 #include "autotune/tuner.h"
-#include "autotune/verify.h"
 #include "conv/registry.h"
 
 namespace convlab {

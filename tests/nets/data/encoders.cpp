@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <string_view>
 
-namespace convlab {
+namespace convlab::nets {
 
 Bytes jpeg(JpegKind kind, int h, int w, const Bytes& colour) {
   jpeg_error_mgr errors;
@@ -82,4 +82,4 @@ Bytes png(int colour_type, int bits, std::uint32_t h, std::uint32_t w, const Byt
   return file;
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

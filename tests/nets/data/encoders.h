@@ -5,7 +5,7 @@
 
 #include "scratch.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 enum class JpegKind : std::uint8_t { grey, rgb, progressive, cmyk, ycck };
 // Of one colour each: `channels` values, inks for the last two, stored inverted as Adobe does.
@@ -16,4 +16,4 @@ Bytes jpeg(JpegKind, int h, int w, const Bytes& colour);
 Bytes png(int colour_type, int bits, std::uint32_t h, std::uint32_t w, const Bytes& rows,
           const Bytes& palette = {});
 
-}  // namespace convlab
+}  // namespace convlab::nets

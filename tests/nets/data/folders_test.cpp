@@ -6,7 +6,7 @@
 #include "encoders.h"
 #include "nets/data/dataset.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 Bytes dot(std::uint8_t grey) { return png(0, 8, 1, 1, {grey}); }
@@ -139,4 +139,4 @@ TEST(Folders, RefusesWhatIsMissing) {
 }
 
 }  // namespace
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -10,7 +10,7 @@
 #include "encoders.h"
 #include "nets/weights/arrays.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 void expect_colour(const Bytes& file, std::int64_t h, std::int64_t w, std::array<int, 3> colour,
@@ -165,4 +165,4 @@ TEST(Image, DamageIsSurvivedAndUsuallyNamed) {
 }
 
 }  // namespace
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -15,7 +15,7 @@
 #include "scratch.h"
 #include "tests/nets/late_device.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 // Image i has the label i and i in every pixel; some cannot be read. Takes its time.
@@ -238,4 +238,4 @@ TEST_F(Loader, RefusesNonsense) {
 }
 
 }  // namespace
-}  // namespace convlab
+}  // namespace convlab::nets

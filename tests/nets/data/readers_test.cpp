@@ -7,7 +7,7 @@
 #include "nets/data/dataset.h"
 #include "scratch.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 // Pixels that tell where they are.
@@ -242,4 +242,4 @@ TEST(OpenDataset, SaysWhatWouldBeRight) {
 }
 
 }  // namespace
-}  // namespace convlab
+}  // namespace convlab::nets

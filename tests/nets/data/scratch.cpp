@@ -4,7 +4,7 @@
 #include <fstream>
 #include <stdexcept>
 
-namespace convlab {
+namespace convlab::nets {
 
 Scratch::Scratch() {
   std::string name = (std::filesystem::temp_directory_path() / "convlab-data-XXXXXX").string();
@@ -25,4 +25,4 @@ std::filesystem::path Scratch::write(const std::string& name, const Bytes& bytes
   return file;
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

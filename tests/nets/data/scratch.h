@@ -11,7 +11,7 @@
 
 #include "conv/error.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 using Bytes = std::vector<std::uint8_t>;
 
@@ -46,4 +46,4 @@ void expect_error(const std::function<void()>& call, const std::vector<std::stri
   ADD_FAILURE() << "no error that says '" << (says.empty() ? "" : says.front()) << "'";
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

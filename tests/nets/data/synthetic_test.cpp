@@ -14,7 +14,7 @@
 #include "nets/data/transform.h"
 #include "scratch.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 class Synthetic : public ::testing::Test {
@@ -114,4 +114,4 @@ TEST(SyntheticImages, ALinearModelFails) {
 }
 
 }  // namespace
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -1,15 +1,14 @@
 // What a transform makes of an image, against the same said in one double loop.
-#include "nets/data/transform.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
 #include <set>
 
+#include "nets/data/transform_image.h"
 #include "scratch.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 Image noise(std::int64_t c, std::int64_t h, std::int64_t w) {
@@ -210,4 +209,4 @@ TEST(Transform, RefusesNonsense) {
 }
 
 }  // namespace
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -14,7 +14,7 @@
 #include "conv/text/text.h"
 #include "nets/data/dataset.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 namespace fs = std::filesystem;
@@ -111,11 +111,11 @@ void try_dataset(const fs::path& directory) {
 }
 
 }  // namespace
-}  // namespace convlab
+}  // namespace convlab::nets
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const convlab::Place place;
+  static const convlab::nets::Place place;
   place.clear();
-  convlab::FUZZ_KIND(place, {reinterpret_cast<const char*>(data), size});
+  convlab::nets::FUZZ_KIND(place, {reinterpret_cast<const char*>(data), size});
   return 0;
 }

@@ -6,7 +6,7 @@
 #include "conv/error.h"
 #include "nets/weights/arrays.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 void try_format(ConstSpan bytes, ArrayFile (*parse)(ConstSpan, const std::string&),
@@ -28,7 +28,7 @@ void try_format(ConstSpan bytes, ArrayFile (*parse)(ConstSpan, const std::string
 }
 
 }  // namespace
-}  // namespace convlab
+}  // namespace convlab::nets
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace convlab;

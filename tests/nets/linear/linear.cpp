@@ -19,7 +19,7 @@
 // What linear.sh tells callgrind to count.
 extern "C" [[gnu::noinline]] void counted_run(const std::function<void()>& run) { run(); }
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 namespace fs = std::filesystem;
@@ -90,12 +90,12 @@ int run(const fs::path& place) {
 }
 
 }  // namespace
-}  // namespace convlab
+}  // namespace convlab::nets
 
 int main() {
   std::string place = (std::filesystem::temp_directory_path() / "convlab-work-XXXXXX").string();
   if (!mkdtemp(place.data())) return 3;
-  const int code = convlab::run(place);
+  const int code = convlab::nets::run(place);
   std::filesystem::remove_all(place);
   return code;
 }

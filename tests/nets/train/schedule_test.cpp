@@ -11,7 +11,7 @@
 #include "nets/train/optimizer.h"
 #include "nets/train/scores.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 std::vector<double> factors(const std::string& text, std::int64_t per_epoch, std::int64_t all) {
@@ -138,4 +138,4 @@ TEST(Scores, CountRanksAndCrossEntropy) {
 }
 
 }  // namespace
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -25,7 +25,7 @@
 #include "tests/nets/late_device.h"
 #include "tests/nets/train/training_lab.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 class TrainerTest : public testing::Test {
@@ -408,4 +408,4 @@ TEST_F(TrainerTest, AThousandStepsTakeNoMoreMemoryThanAHundred) {
 }
 
 }  // namespace
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -4,7 +4,7 @@
 
 #include "nets/tensor.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 Graph small(std::int64_t batch) {
@@ -84,4 +84,4 @@ std::vector<std::vector<std::byte>> TrainingLab::everything() {
   return all;
 }
 
-}  // namespace convlab
+}  // namespace convlab::nets

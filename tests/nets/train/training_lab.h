@@ -13,7 +13,7 @@
 #include "nets/train/trainer.h"
 #include "tests/nets/net_lab.h"
 
-namespace convlab {
+namespace convlab::nets {
 
 // 8x8 grey images: noise with a bright band, at a height that is the class's.
 class Bands : public Dataset {
@@ -50,4 +50,4 @@ struct TrainingLab {
   DataLoader loader, test_loader;
 };
 
-}  // namespace convlab
+}  // namespace convlab::nets

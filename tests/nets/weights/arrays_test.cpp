@@ -16,7 +16,7 @@
 #include "conv/error.h"
 #include "nets/weights/file_io.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 const std::filesystem::path data = CONVLAB_WEIGHTS_DATA;
@@ -448,4 +448,4 @@ TEST_F(ArrayFiles, KeepTheOldOneWhenTheDiskIsFull) {
 }
 
 }  // namespace
-}  // namespace convlab
+}  // namespace convlab::nets

@@ -19,7 +19,7 @@
 #include "nets/zoo/zoo.h"
 #include "tests/nets/net_lab.h"
 
-namespace convlab {
+namespace convlab::nets {
 namespace {
 
 using Shapes = std::map<std::string, std::vector<std::int64_t>>;
@@ -307,4 +307,4 @@ TEST(WeightsNotes, MeanAndDeviationStandWithoutAnInput) {
 }
 
 }  // namespace
-}  // namespace convlab
+}  // namespace convlab::nets
