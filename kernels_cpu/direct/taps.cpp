@@ -102,23 +102,23 @@ void RunPanel(const DirectTaps& d, const DirectOperands& data, std::int64_t pane
       for (std::int64_t k = filters.begin; k < filters.end;) {
         const float* const dy_of_k = dy + k / kBlock * d.dy.block + k % kBlock;
         float* const dw = data.out + (k * p.c + first) * kTaps;
-        const bool whole = k % kFilterRows == 0 && k + kFilterRows <= filters.end;
-        whole ? RunTaps<kStride, kFilterRows>(d, chunk, patch, channels, dy_of_k, add, dw)
+        const bool whole = k % kHalfBlock == 0 && k + kHalfBlock <= filters.end;
+        whole ? RunTaps<kStride, kHalfBlock>(d, chunk, patch, channels, dy_of_k, add, dw)
               : RunTaps<kStride, 1>(d, chunk, patch, channels, dy_of_k, add, dw);
-        k += whole ? kFilterRows : 1;
+        k += whole ? kHalfBlock : 1;
       }
     }
 }
 
 void Taps(const DirectTaps& d, const DirectOperands& data, std::int64_t thread) {
   float* const patch = data.workspace + thread * d.patch_floats();
-  const std::int64_t k = d.problem.k, tiles = ceil_div(k, std::int64_t(kFilterRows));
+  const std::int64_t k = d.problem.k, tiles = ceil_div(k, std::int64_t(kHalfBlock));
   const Range own = share(d.panels * tiles, thread, d.threads);
   for (std::int64_t tile = own.begin; tile < own.end;) {
     const std::int64_t begin = tile % tiles, end = std::min(tiles, begin + own.end - tile);
     (d.problem.stride_w == 1 ? RunPanel<1>
                              : RunPanel<2>)(d, data, tile / tiles,
-                                            {begin * kFilterRows, std::min(k, end * kFilterRows)},
+                                            {begin * kHalfBlock, std::min(k, end * kHalfBlock)},
                                             patch);
     tile += end - begin;
   }

@@ -12,6 +12,7 @@
 #include <hwy/foreach_target.h>  // first: compiles the rest once per target
 #include <hwy/highway.h>
 
+#include "kernels_cpu/direct/panel-inl.h"
 #include "kernels_cpu/gemm/gemm_kernel-inl.h"
 #include "kernels_cpu/gemm/tile_output-inl.h"
 
@@ -20,20 +21,6 @@ namespace convlab::cpu::HWY_NAMESPACE {
 
 // What padding reads.
 alignas(64) constexpr float kZeros[kBlock] = {};
-
-// A panel's place among the channels of its tensor.
-struct Panel {
-  std::int64_t group, channel, channels, vecs;
-
-  Panel(const Panels& panels, std::int64_t index)
-      : group(index / panels.per_group),
-        channel(group * panels.channels + index % panels.per_group * kTileCols),
-        channels(std::min<std::int64_t>(kTileCols,
-                                        panels.channels - index % panels.per_group * kTileCols)),
-        vecs(kLanes == kBlock && channels <= kLanes ? 1 : kTileVecs) {}
-
-  std::int64_t at(const ChannelView& view) const { return channel / kBlock * view.block; }
-};
 
 // One panel, one chunk of its depth, one image.
 struct ChunkJob {
@@ -177,8 +164,8 @@ HWY_NOINLINE void FilterStrip(const DirectFilter& d, const float* x, const float
     for (std::int64_t s = 0; s < p.s; ++s) {
       const auto [first, last] = Inside(p, s);
       const std::int64_t w = first * p.stride_w - p.pad_w + s * p.dilation_w;
-      for (int c = 0; c < kBlock; c += kFilterRows, sums += kFilterRows * kCols) {
-        Tile<kFilterRows, kVecs> tile;
+      for (int c = 0; c < kBlock; c += kHalfBlock, sums += kHalfBlock * kCols) {
+        Tile<kHalfBlock, kVecs> tile;
         tile.SetZero();
         for (std::int64_t row = begin; row < end; ++row) {
           const std::int64_t h = row * p.stride_h - p.pad_h + r * p.dilation_h;
@@ -268,128 +255,6 @@ void Filter(const DirectFilter& d, const DirectOperands& data, std::int64_t thre
   }
 }
 
-// Brings the rows of x that one output row sees into the patch and returns their window; `first` is
-// the first output row of its image that the thread has.
-float* FillPatch(const DirectFirst& d, const float* image, std::int64_t row, std::int64_t first,
-                 float* patch) {
-  const ConvProblem& p = d.problem;
-  const std::int64_t pitch = d.pitch(), extent = d.extent(), slide = (row - first) % d.slides;
-  const std::int64_t left = std::clamp<std::int64_t>(p.pad_w, 0, pitch);
-  const std::int64_t right = std::clamp<std::int64_t>(p.w + p.pad_w, left, pitch);
-  float* const window = patch + slide * p.stride_h * pitch;
-  for (std::int64_t c = 0; c < p.c; ++c)
-    for (std::int64_t i = slide == 0 ? 0 : std::max<std::int64_t>(0, extent - p.stride_h);
-         i < extent; ++i) {
-      float* const to = window + (c * d.height() + i) * pitch;
-      const std::int64_t h = row * p.stride_h - p.pad_h + i;
-      if (h < 0 || h >= p.h) {
-        std::fill_n(to, pitch, 0.f);
-        continue;
-      }
-      const float* const from = image + (c * p.h + h) * p.w - p.pad_w;
-      std::fill_n(to, left, 0.f);
-      std::copy(from + left, from + right, to + left);
-      std::fill(to + right, to + pitch, 0.f);
-    }
-  return window;
-}
-
-struct Neighbours {
-  std::int64_t first, step;
-  HWY_INLINE std::int64_t operator[](int i) const { return first + i * step; }
-};
-
-template <int kRows, int kVecs>
-HWY_NOINLINE void FirstTile(const DirectFirst& d, const float* patch, const float* b,
-                            const TileOutput& output, std::int64_t pixel) {
-  const ConvProblem& p = d.problem;
-  constexpr std::ptrdiff_t kCols = kVecs * kLanes;
-  Tile<kRows, kVecs> tile;
-  tile.SetZero();
-  // One loop over all taps: a short one within each row costs 4% with 7 taps, 11% with 3. Of three
-  // channels, as most images have, its turns are whole.
-  HWY_UNROLL(3)
-  for (const std::ptrdiff_t at : d.tap_at) {
-    tile.template MultiplyAdd<1>({patch + at, p.stride_w, 0}, {b, kCols, kLanes}, 1);
-    b += kCols;
-  }
-  output.Store(tile, Neighbours{pixel * d.y.pixel, d.y.pixel});
-}
-
-void FirstForward(const DirectFirst& d, const DirectOperands& data, std::int64_t thread,
-                  std::int64_t threads) {
-  const ConvProblem& p = d.problem;
-  float* const patch = data.workspace + thread * d.patch_floats();
-  const Range rows = share(p.n * p.p, thread, threads);
-  for (std::int64_t row = rows.begin; row < rows.end; ++row) {
-    const std::int64_t image = row / p.p;
-    const float* const window =
-        FillPatch(d, data.in + image * p.c * p.h * p.w, row % p.p,
-                  std::max<std::int64_t>(0, rows.begin - image * p.p), patch);
-    for (std::int64_t index = 0; index < d.panels.count(); ++index) {
-      const Panel panel(d.panels, index);
-      alignas(64) float bias[kTileCols] = {};
-      if (data.bias != nullptr) std::copy_n(data.bias + panel.channel, panel.channels, bias);
-      const std::int64_t at = image * d.y.image + panel.at(d.y);
-      const TileOutput output{
-          data.out + at, data.residual == nullptr ? nullptr : data.residual + at,
-          d.y.block,     data.bias == nullptr ? nullptr : bias,
-          p.accumulate,  p.epilogue.relu,
-          data.stream};
-      const float* const b = data.filter + index * d.taps() * kTileCols;
-      ForEachTile(p.q, [&](auto pixels, std::int64_t q) HWY_ATTR {
-        const float* const from = window + q * p.stride_w;
-        const std::int64_t pixel = row % p.p * p.q + q;
-        panel.vecs == 1 ? FirstTile<pixels.value, 1>(d, from, b, output, pixel)
-                        : FirstTile<pixels.value, kTileVecs>(d, from, b, output, pixel);
-      });
-    }
-  }
-  if (data.stream) hwy::FlushStream();
-}
-
-// kRows taps of dw for one panel, over one output row.
-template <int kRows, int kVecs>
-HWY_NOINLINE void FirstFilterTile(const DirectFirst& d, const float* patch, const float* dy,
-                                  std::int64_t tap, bool load, float* sums) {
-  const ConvProblem& p = d.problem;
-  constexpr std::int64_t kCols = kVecs * kLanes;
-  Tile<kRows, kVecs> tile;
-  tile.SetZero();
-  tile.template MultiplyAddAt<1>(patch, d.tap_at.data() + tap, p.stride_w,
-                                 {dy, d.y.pixel, VectorAt(d.y.block, 1)}, p.q);
-  tile.ForEach([&](int i, int j, Vec& v) HWY_ATTR {
-    float* const to = sums + (tap + i) * kCols + j * kLanes;
-    hn::StoreU(load ? hn::Add(v, hn::LoadU(F32(), to)) : v, F32(), to);
-  });
-}
-
-void FirstFilter(const DirectFirst& d, const DirectOperands& data, std::int64_t thread,
-                 std::int64_t threads) {
-  const ConvProblem& p = d.problem;
-  const std::int64_t copy = d.panels.count() * d.taps() * kTileCols;
-  float* const sums = data.workspace + thread * copy;
-  float* const patch = data.workspace + threads * copy + thread * d.patch_floats();
-  const Range rows = share(p.n * p.p, thread, threads);
-  for (std::int64_t row = rows.begin; row < rows.end; ++row) {
-    const std::int64_t image = row / p.p;
-    const float* const window =
-        FillPatch(d, data.in + image * p.c * p.h * p.w, row % p.p,
-                  std::max<std::int64_t>(0, rows.begin - image * p.p), patch);
-    for (std::int64_t index = 0; index < d.panels.count(); ++index) {
-      const Panel panel(d.panels, index);
-      const float* const dy =
-          data.dy + image * d.y.image + panel.at(d.y) + row % p.p * p.q * d.y.pixel;
-      float* const to = sums + index * d.taps() * kTileCols;
-      const bool load = row > rows.begin;
-      ForEachTile(d.taps(), [&](auto taps, std::int64_t tap) HWY_ATTR {
-        panel.vecs == 1 ? FirstFilterTile<taps.value, 1>(d, window, dy, tap, load, to)
-                        : FirstFilterTile<taps.value, kTileVecs>(d, window, dy, tap, load, to);
-      });
-    }
-  }
-}
-
 }  // namespace convlab::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -399,8 +264,6 @@ namespace convlab::cpu {
 HWY_EXPORT(Pixels);
 HWY_EXPORT(Filter);
 HWY_EXPORT(FinishFilter);
-HWY_EXPORT(FirstForward);
-HWY_EXPORT(FirstFilter);
 
 void direct_pixels(const DirectPixels& d, const DirectOperands& data, std::int64_t thread) {
   HWY_DYNAMIC_DISPATCH(Pixels)(d, data, thread);
@@ -411,14 +274,6 @@ void direct_filter(const DirectFilter& d, const DirectOperands& data, std::int64
 void direct_finish_filter(const DirectFilter& d, const DirectOperands& data, std::int64_t unit) {
   HWY_DYNAMIC_DISPATCH(FinishFilter)
   (d, data, unit, data.workspace + unit * d.unit_floats, d.row_threads);
-}
-void direct_first_forward(const DirectFirst& d, const DirectOperands& data, std::int64_t thread,
-                          std::int64_t threads) {
-  HWY_DYNAMIC_DISPATCH(FirstForward)(d, data, thread, threads);
-}
-void direct_first_filter(const DirectFirst& d, const DirectOperands& data, std::int64_t thread,
-                         std::int64_t threads) {
-  HWY_DYNAMIC_DISPATCH(FirstFilter)(d, data, thread, threads);
 }
 
 }  // namespace convlab::cpu
