@@ -21,7 +21,7 @@ def bars(title, values, unit):
     return f"{title}, {unit}\n\n```\n" + "\n".join(lines) + "\n```\n"
 
 
-MARKS = json.loads((pathlib.Path(__file__).parents[1] / "algo_marks.json").read_text())
+MARKS = json.loads((pathlib.Path(__file__).parents[1] / "reports" / "algo_marks.json").read_text())
 # What is no algorithm: greys, and tones of a scale in order, each of its own lightness.
 GREYS = ["#303030", "#c8c8c8", "#707070", "#e4e4e4", "#505050"]
 TONES = ["#00204d", "#2b4a7a", "#5d6d7e", "#8c8769", "#b0943a"]
