@@ -47,7 +47,7 @@ struct DirectFilter {
   std::int64_t in_blocks = 0;
   Panels panels;
   ConvProblem problem;
-  std::int64_t strip = 0;  // rows of dy that stay in L1 with the rows of x that they meet
+  std::int64_t strip = 0;  // rows of dy that stay in L1 with the rows of x that they multiply
   std::int64_t row_threads = 1;
   std::int64_t filter_threads = 1;
   std::int64_t unit_floats = 0;
@@ -55,9 +55,9 @@ struct DirectFilter {
   std::int64_t units() const { return panels.count() * in_blocks; }
 };
 
-// backward_filter of 3x3 filters of stride 1 or 2, a row of taps at a time. A thread copies what a
-// panel of x's channels and some rows of dy meet, with the padding, as much as stays in L2: whole
-// images, or a band of one.
+// backward_filter of 3x3 filters of stride 1 or 2, a row of taps at a time. A thread copies a
+// panel of x's channels, with the padding, for as many rows of dy as stay in L2: whole images, or a
+// band of one.
 struct DirectTaps {
   ConvProblem problem;
   ChannelView x, dy;

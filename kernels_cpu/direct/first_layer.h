@@ -13,9 +13,9 @@
 namespace convlab::cpu {
 
 // A first layer: x in plain NCHW with few channels. Rows of x are copied with their padding into a
-// patch [c][height][pitch]. An output row sees a window of `extent` of them, which slides down by
-// the stride: most of what the next output row meets is there already. After `slides` output rows
-// the window starts again at the top.
+// patch [c][height][pitch]. An output row reads a window of `extent` of them, which slides down
+// by the stride: most of what the next output row reads is there already. After `slides` output
+// rows the window starts again at the top.
 struct FirstLayer {
   ChannelView y;
   Panels panels;
@@ -31,9 +31,9 @@ struct FirstLayer {
   std::int64_t taps() const { return problem.c * problem.r * problem.s; }
 };
 
-// backward_data of a first layer, dx in plain NCHW. Rows are those of the phases of dx; `band` of
-// them meet band + span_h rows of dy, which are copied into planes of their own, [k][row][pitch],
-// from row and column (first_h, first_w) relative to the band on.
+// backward_data of a first layer, dx in plain NCHW. Rows are those of dx's stride phases; a band of
+// them reads band + span_h rows of dy, which are copied into planes [k][row][pitch], from row and
+// column (first_h, first_w) relative to the band on.
 struct FirstLayerData {
   ChannelView dy;
   ConvProblem problem;
@@ -43,7 +43,7 @@ struct FirstLayerData {
   std::int64_t pitch = 0, band = 0;
 
   std::int64_t bands() const { return ceil_div(ceil_div(problem.h, problem.stride_h), band); }
-  // An odd number of cache lines, lest planes meet in the same sets.
+  // An odd number of cache lines, so that planes do not share cache sets.
   std::int64_t plane_floats() const { return (ceil_div((band + span_h) * pitch, 16) | 1) * 16; }
   // The last vector may reach beyond its plane.
   std::int64_t planes_floats() const {

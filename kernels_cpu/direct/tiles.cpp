@@ -19,7 +19,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-// What padding reads.
+// What taps in the padding read.
 alignas(64) constexpr float kZeros[kBlock] = {};
 
 // One panel, one chunk of its depth, one image.
@@ -91,9 +91,9 @@ HWY_NOINLINE void PixelTile(const DirectPixels& d, const PixelGrid& grid, const 
   job.output.Store(tile, out_at);
 }
 
-// Pixels that tiles are made of apart from others: one tile's, or where half a tile is left of each
-// line, a line. Taps need not be looked up pixel by pixel there, nor zeros be multiplied.
-std::int64_t PixelsApart(const PixelGrid& grid) {
+// Tiles are cut from runs of so many pixels: a tile's, or a line's if each line leaves half a tile.
+// A tile within one line needs no look-up of taps pixel by pixel, and multiplies no zeros.
+std::int64_t RunOfPixels(const PixelGrid& grid) {
   return grid.h > 1 && grid.w % kTileRows == kTileRows / 2 ? grid.w : kTileRows;
 }
 
@@ -114,10 +114,10 @@ void PixelStrip(const DirectPixels& d, const PixelGrid& grid, const DirectOperan
         {data.out + out_at, last && data.residual != nullptr ? data.residual + out_at : nullptr,
          d.out.block, last && data.bias != nullptr ? bias : nullptr, block > 0 || d.accumulate,
          last && d.epilogue.relu, last && data.stream}};
-    const std::int64_t apart = PixelsApart(grid) == grid.w ? grid.w : end - begin;
-    for (std::int64_t at = begin; at < end; at += apart)
+    const std::int64_t run = RunOfPixels(grid) == grid.w ? grid.w : end - begin;
+    for (std::int64_t at = begin; at < end; at += run)
       ForEachTile(
-          std::min(apart, end - at),
+          std::min(run, end - at),
           [&](auto rows, std::int64_t first) HWY_ATTR {
             panel.vecs == 1 ? PixelTile<rows.value, 1>(d, grid, job, first)
                             : PixelTile<rows.value, kTileVecs>(d, grid, job, first);
@@ -129,17 +129,17 @@ void PixelStrip(const DirectPixels& d, const PixelGrid& grid, const DirectOperan
 void Pixels(const DirectPixels& d, const DirectOperands& data, std::int64_t thread) {
   const Range panels = share(d.panels.count(), thread % d.panel_threads, d.panel_threads);
   for (const PixelGrid& grid : d.grids) {
-    const std::int64_t pixels = grid.h * grid.w, apart = PixelsApart(grid);
-    const std::int64_t tiles = ceil_div(pixels, apart);
-    const Range own = share(d.n * tiles, thread / d.panel_threads, d.row_threads);
-    for (std::int64_t tile = own.begin; tile < own.end;) {
-      const std::int64_t image = tile / tiles, begin = tile % tiles * apart;
-      const std::int64_t count = std::min(
-          {own.end - tile, tiles - tile % tiles, std::max<std::int64_t>(1, d.strip / apart)});
-      const std::int64_t end = std::min(pixels, begin + count * apart);
+    const std::int64_t pixels = grid.h * grid.w, run = RunOfPixels(grid);
+    const std::int64_t runs = ceil_div(pixels, run);
+    const Range own = share(d.n * runs, thread / d.panel_threads, d.row_threads);
+    for (std::int64_t i = own.begin; i < own.end;) {
+      const std::int64_t image = i / runs, begin = i % runs * run;
+      const std::int64_t count =
+          std::min({own.end - i, runs - i % runs, std::max<std::int64_t>(1, d.strip / run)});
+      const std::int64_t end = std::min(pixels, begin + count * run);
       for (std::int64_t panel = panels.begin; panel < panels.end; ++panel)
         PixelStrip(d, grid, data, image, begin, end, panel);
-      tile += count;
+      i += count;
     }
   }
   if (data.stream) hwy::FlushStream();

@@ -72,8 +72,7 @@ struct TileKernels {
                   const PixelEpilogue&);
   void (*product)(const PointProduct&);
   void (*few_product)(const FewProduct&);
-  // Copies `count` floats, whole cache lines, by non-temporal stores, which hwy::FlushStream()
-  // completes.
+  // Copies `count` floats, whole cache lines, by non-temporal stores; end with hwy::FlushStream().
   void (*stream)(const float* from, std::int64_t count, float* to);
   std::int64_t points;   // of a spectrum
   std::int64_t scratch;  // floats that forward and inverse need, a multiple of 16

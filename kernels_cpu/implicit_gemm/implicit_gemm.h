@@ -40,7 +40,7 @@ struct PixelGemm {
   std::int64_t row_threads = 1;  // threads = row_threads x panel_threads
   std::int64_t panel_threads = 1;
   std::size_t thread_bytes = 0;  // workspace of one thread
-  bool stream = false;           // streaming.h
+  bool stream = false;           // non-temporal stores
   bool prefetch_rows = false;    // of the next block, if they come from afar and both blocks fit L2
   // The only grid is of backward_data, and the pixels between its own are to become zero.
   bool zeros_between = false;
@@ -69,7 +69,7 @@ struct PixelGemm {
 struct PixelOperands {
   const float *in, *packed, *bias, *residual;
   float* out;
-  bool stream;  // `out` is aligned for it
+  bool stream;  // non-temporal stores of `out`, which is aligned for them
 };
 
 // Bytes of workspace that one thread needs; reads all but the thread fields.
