@@ -9,11 +9,9 @@
 namespace convlab {
 namespace {
 
-bool named(const std::vector<std::string>& names, const AlgoInfo& info) {
-  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-    return name == info.id || (name == "vendor" && info.origin == Origin::vendor) ||
-           info.id.compare(0, name.size() + 1, name + ".") == 0;
-  });
+bool is_named(const std::vector<std::string>& names, const AlgoInfo& info) {
+  return std::any_of(names.begin(), names.end(),
+                     [&](const std::string& name) { return convlab::is_named(info, name); });
 }
 
 }  // namespace
@@ -42,16 +40,12 @@ std::vector<Layouts> layout_pairs(const ConvProblem& problem, std::optional<Layo
 std::vector<const ConvAlgo*> admitted_algos(const AlgoRegistry& registry, DeviceKind kind,
                                             const std::vector<std::string>& algos,
                                             const std::vector<std::string>& exclude) {
-  const std::vector<const ConvAlgo*> known = registry.for_device(kind);
   for (const std::vector<std::string>* names : {&algos, &exclude})
     for (const std::string& name : *names)
-      if (name != "vendor" && std::none_of(known.begin(), known.end(), [&](const ConvAlgo* a) {
-            return named({name}, a->info());
-          }))
-        registry.get(kind, name);  // throws, listing the ids
+      if (name != "vendor") registry.named(kind, name);  // throws if unknown
   std::vector<const ConvAlgo*> admitted;
-  for (const ConvAlgo* algo : known)
-    if ((algos.empty() || named(algos, algo->info())) && !named(exclude, algo->info()))
+  for (const ConvAlgo* algo : registry.for_device(kind))
+    if ((algos.empty() || is_named(algos, algo->info())) && !is_named(exclude, algo->info()))
       admitted.push_back(algo);
   return admitted;
 }

@@ -1,10 +1,18 @@
 #include "conv/registry.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <set>
 
 #include "conv/error.h"
 
 namespace convlab {
+
+bool is_named(const AlgoInfo& info, std::string_view name) {
+  return name == info.id || (!name.empty() && name == info.family) ||
+         (name == "vendor" && info.origin == Origin::vendor);
+}
 
 void ConvPlan::pack_filter(ConstSpan, Span, Stream&) const {
   throw Error("pack_filter: this plan takes the filter unpacked (packed_filter_bytes() is 0)");
@@ -39,10 +47,26 @@ const ConvAlgo* AlgoRegistry::find(DeviceKind device, std::string_view id) const
 
 const ConvAlgo& AlgoRegistry::get(DeviceKind device, std::string_view id) const {
   if (const ConvAlgo* algo = find(device, id)) return *algo;
-  std::string known;
-  for (const ConvAlgo* algo : for_device(device))
-    known += (known.empty() ? "" : ", ") + algo->info().id;
-  throw InputError(fmt::format("unknown algorithm '{}': expected one of {}", id, known));
+  std::vector<std::string_view> ids;
+  for (const ConvAlgo* algo : for_device(device)) ids.push_back(algo->info().id);
+  throw InputError(
+      fmt::format("unknown algorithm '{}': expected one of {}", id, fmt::join(ids, ", ")));
+}
+
+std::vector<const ConvAlgo*> AlgoRegistry::named(DeviceKind device, std::string_view name) const {
+  std::vector<const ConvAlgo*> found;
+  std::vector<std::string_view> ids;
+  std::set<std::string_view> families;
+  for (const ConvAlgo* algo : for_device(device)) {
+    if (is_named(algo->info(), name)) found.push_back(algo);
+    ids.push_back(algo->info().id);
+    if (!algo->info().family.empty()) families.insert(algo->info().family);
+  }
+  if (!found.empty()) return found;
+  const std::string or_family =
+      families.empty() ? "" : fmt::format(", or a family: {}", fmt::join(families, ", "));
+  throw InputError(fmt::format("unknown algorithm '{}': expected one of {}{}", name,
+                               fmt::join(ids, ", "), or_family));
 }
 
 }  // namespace convlab

@@ -10,6 +10,10 @@
 
 namespace convlab {
 
+// Whether a name that a user gives stands for the algorithm: it is its id or its family, or "vendor"
+// and the algorithm is a vendor's.
+bool is_named(const AlgoInfo&, std::string_view name);
+
 class AlgoRegistry {
  public:
   // Throws Error when (device kind, id) is already there.
@@ -21,6 +25,9 @@ class AlgoRegistry {
   const ConvAlgo* find(DeviceKind, std::string_view id) const;  // null when absent
   // Throws InputError naming the ids that exist.
   const ConvAlgo& get(DeviceKind, std::string_view id) const;
+  // Those that a name stands for, in order of appending, at least one: throws InputError naming the
+  // ids and the families that exist.
+  std::vector<const ConvAlgo*> named(DeviceKind, std::string_view name) const;
 
  private:
   std::vector<std::unique_ptr<ConvAlgo>> algos_;

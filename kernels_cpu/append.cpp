@@ -5,7 +5,11 @@ namespace convlab {
 
 void append_cpu_algos(AlgoRegistry& registry) {
   registry.append(cpu::make_direct());
+  registry.append(cpu::make_direct_first_layer());
+  registry.append(cpu::make_direct_depthwise());
+  registry.append(cpu::make_direct_plain());
   registry.append(cpu::make_im2col());
+  registry.append(cpu::make_im2col_blocked());
   registry.append(cpu::make_implicit_gemm());
   registry.append(cpu::make_strassen());
   registry.append(cpu::make_fft());

@@ -36,10 +36,10 @@ inline std::vector<Config> spoilt(const std::vector<Config>& listed) {
         if (kept != name) less.set(kept, number);
       all.push_back(less);
     }
-    for (const char* name : {"columns", "stream", "nosuch"}) {
-      all.push_back(config);
-      if (!config.has(name)) all.back().set(name, 1);
-    }
+    all.push_back(config);
+    all.back().set("nosuch", 1);
+    all.push_back(config);
+    if (!config.has("stores")) all.back().set("stores", "nontemporal");
   }
   return all;
 }

@@ -92,13 +92,19 @@ inline ConvProblem random_problem(std::mt19937_64& random) {
     p.dilation_w = draw(0, 3) == 0 ? draw(1, 3) : p.dilation_h;
     p.pad_h = draw(0, p.r);
     p.pad_w = draw(0, p.s);
-    if (draw(0, 3) == 0) {  // what halves of channels can be made of
+    const std::int64_t special = draw(0, 7);
+    if (special < 2) {  // what halves of channels can be made of
       p.dtype = DType::f32;
       p.n = 2 * draw(1, 2);
       p.groups = p.r = p.s = p.dilation_h = p.dilation_w = 1;
       p.pad_h = p.pad_w = 0;
       p.c = 64 * draw(1, 2);
       p.k = 64 * draw(1, 2);
+    } else if (special == 2) {  // depthwise
+      p.groups = p.c = p.k = draw(2, 40);
+    } else if (special == 3) {  // a first layer
+      p.groups = 1;
+      p.c = draw(1, 4);
     }
     const bool uneven = draw(0, 1) == 0;
     const std::int64_t below = uneven ? draw(0, p.r) : p.pad_h;

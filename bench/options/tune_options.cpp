@@ -1,6 +1,7 @@
 #include "bench/options/tune_options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <memory>
@@ -170,16 +171,24 @@ void add_limits(CLI::App& app, TuneOptions& o) {
 void add_algo_choice(CLI::App& app, TuneOptions& o) {
   add_parsed(
       app, "--algos", [&o](const std::string& text) { o.algos = split_list(text); },
-      "Only these: direct,winograd; onednn stands for all onednn.*", "ID,...");
+      "Only these, by id or family: direct,winograd; onednn is the family of all onednn.*; one "
+      "alone of a family: --algos winograd --exclude winograd_1d",
+      "ID,...");
   add_parsed(
       app, "--exclude", [&o](const std::string& text) { o.exclude = split_list(text); },
-      "Not these; vendor stands for every vendor's", "ID,...");
+      "Not these, by id or family; vendor stands for every vendor's", "ID,...");
 }
 
 void require_known_algos(const TuneOptions& o, const AlgoRegistry& registry,
                          const DeviceInfo& device) {
   naming("--algos", [&] { admitted_algos(registry, device.kind, o.algos, {}); });
-  naming("--exclude", [&] { admitted_algos(registry, device.kind, {}, o.exclude); });
+  naming("--exclude", [&] {
+    admitted_algos(registry, device.kind, {}, o.exclude);
+    if (admitted_algos(registry, device.kind, o.algos, o.exclude).empty())
+      throw InputError(fmt::format(
+          "'{}' leaves none of {}: drop a name", fmt::join(o.exclude, ","),
+          o.algos.empty() ? "the algorithms" : fmt::format("--algos {}", fmt::join(o.algos, ","))));
+  });
 }
 
 void add_mode(CLI::App& app, TuneOptions& o) {

@@ -9,10 +9,10 @@
 
 namespace convlab {
 
-// Embedded by CMake. The nine algorithms of the CPU differ in colour and in mark, cuDNN's have the
-// nine colours again, with open marks. Every colour has a contrast of 3 and more against the page's
-// light and dark backgrounds; the nine keep a CIEDE2000 distance of 10 in normal and in
-// colour-blind sight. What the table does not list is grey.
+// Embedded by CMake. The CPU's algorithms differ in mark, and in colour unless they are of one
+// family; cuDNN's have the same nine colours, with open marks. Every colour has a contrast of 3 and
+// more against the page's light and dark backgrounds; the nine keep a CIEDE2000 distance of 10 in
+// normal and in colour-blind sight. What the table does not list is grey.
 extern const std::string algo_marks_json;
 
 // The clauses of gnuplot's `plot` that draw this algorithm's points: in a terminal a letter, and

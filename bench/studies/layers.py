@@ -166,8 +166,9 @@ def layers(args, log):
             for (layer, problem), which in itertools.product(problems.items(), PASSES):
                 for number, program in enumerate(args.micro):
                     name = f"{kind}: {layer} {which}, round {turn + 1}, program {number + 1}"
-                    # Column matrices, and frequencies for small filters, are slow and never the best.
-                    slow = "im2col,fft" if kind.startswith("5x5") else "im2col,fft,fft_tiled"
+                    # Frequencies of whole images, and of tiles for small filters, are slow and
+                    # never the best.
+                    slow = "fft" if kind.startswith("5x5") else "fft,fft_tiled"
                     command = [program, "--race", f"--pass={which}", f"--exclude={slow}",
                                problem, "--benchmark_enable_random_interleaving=true",
                                f"--benchmark_repetitions={args.repetitions}",

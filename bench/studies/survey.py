@@ -30,7 +30,7 @@ def survey(args, log):
     for batch in args.batches:
         for net in NETS:
             log.make(f"{net} batch {batch}",
-                     [args.convlab, "tune", net, "--batch", str(batch), "--exclude", "im2col,fft",
+                     [args.convlab, "tune", net, "--batch", str(batch), "--exclude", "fft",
                       "--format", "json", *shlex.split(args.options)], keep_best)
     rows, behind = [], []
     for name, run in log.runs.items():

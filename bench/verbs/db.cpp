@@ -46,25 +46,28 @@ Options with_canonical_problem(Options o) {
   return o;
 }
 
-// What the names stand for, as everywhere else, in this build or in the store, which may have
-// algorithms that the build lacks.
+// The ids that the names stand for, as everywhere else, in this build or in the store, which may
+// have algorithms that the build lacks.
 std::vector<std::string> named_algos(const std::vector<std::string>& names,
                                      const std::vector<StoreRow>& rows,
                                      const AlgoRegistry& registry) {
-  std::map<std::string, bool> known;  // whether it is a vendor's
-  for (const StoreRow& row : rows) known[row.candidate.algo] = false;
-  for (const ConvAlgo* algo : registry.all())
-    known[algo->info().id] = algo->info().origin == Origin::vendor;
+  std::set<std::string> known, families;
+  for (const StoreRow& row : rows) known.insert(row.candidate.algo);
+  for (const ConvAlgo* algo : registry.all()) {
+    known.insert(algo->info().id);
+    if (!algo->info().family.empty()) families.insert(algo->info().family);
+  }
   std::vector<std::string> ids;
   for (const std::string& name : names) {
     const std::size_t before = ids.size();
-    for (const auto& [id, vendor] : known)
-      if (stands_for(name, id) || (name == "vendor" && vendor)) ids.push_back(id);
+    for (const ConvAlgo* algo : registry.all())
+      if (is_named(algo->info(), name)) ids.push_back(algo->info().id);
+    for (const std::string& id : known)
+      if (stands_for(name, id)) ids.push_back(id);
     if (ids.size() > before) continue;
-    std::vector<std::string> expected;
-    for (const auto& [id, vendor] : known) expected.push_back(id);
-    throw InputError(fmt::format("--algos: unknown algorithm '{}': expected one of {}", name,
-                                 fmt::join(expected, ", ")));
+    throw InputError(
+        fmt::format("--algos: unknown algorithm '{}': expected one of {}, or a family: {}", name,
+                    fmt::join(known, ", "), fmt::join(families, ", ")));
   }
   return ids;
 }
@@ -320,7 +323,7 @@ void add_filters(CLI::App& app, Options& o) {
   add_passes(app, o.common);
   add_parsed(
       app, "--algos", [&o](const std::string& text) { o.algos = split_list(text); },
-      "Rows of these algorithms only; onednn stands for all onednn.*", "ID,...");
+      "Rows of these algorithms only, by id or family: winograd,onednn", "ID,...");
   add_parsed(
       app, "--status",
       [&o](const std::string& text) {

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <set>
 
@@ -52,6 +53,18 @@ bool takes(const LayerResult& layer, const std::string& algo) {
   });
 }
 
+// "Families, for --algos and --exclude: direct (direct, direct_plain); ..."
+std::string families_note(const std::vector<const ConvAlgo*>& algos) {
+  std::map<std::string, std::vector<std::string>> families;
+  for (const ConvAlgo* algo : algos)
+    if (!algo->info().family.empty()) families[algo->info().family].push_back(algo->info().id);
+  std::vector<std::string> texts;
+  for (const auto& [family, ids] : families)
+    texts.push_back(fmt::format("{} ({})", family, fmt::join(ids, ", ")));
+  return fmt::format("Families, for --algos and --exclude: {}",
+                     texts.empty() ? "none" : fmt::format("{}", fmt::join(texts, "; ")));
+}
+
 Report support_report(const Options& o, Device& device, const AlgoRegistry& registry) {
   std::vector<TuneItem> items;
   for (const NamedProblem& probe : probes())
@@ -90,6 +103,7 @@ Report support_report(const Options& o, Device& device, const AlgoRegistry& regi
   report.notes = {
       "f, d, w: takes such problems forward, backward_data, backward_filter (some type, some "
       "layout).",
+      families_note(registry.for_device(device.info().kind)),
       fmt::format("Nets: {}", fmt::join(net_names(), " "))};
   return report;
 }

@@ -1,160 +1,136 @@
-// The depthwise loops of direct: one filter a channel, so a vector holds neighbouring channels of
-// one pixel and every operand is a vector. f32 and f64.
-#include <algorithm>
+// Depthwise convolution directly: each channel has one filter of its own, so that nothing is summed
+// over channels, and no operand is shared by a tile's rows or columns.
+//
+// forward:         y[k][p][q] = sum over taps of x[k][p*stride + r][q*stride + s] w[k][r][s]
+// backward_data:   dx[c] is the same sum over dy with the flipped filter, once per stride phase
+// backward_filter: dw[k][r][s] = sum over pixels of x[k][p*stride + r][q*stride + s] dy[k][p][q]
+//
+// A vector holds neighbouring channels of one pixel, and all operands are vectors. The R S
+// multiply-adds of an output read as many vectors of x from L1, which bounds the rate. Each output,
+// and each tap of dw, is computed by one thread. f32 and f64.
+#include "kernels_cpu/direct/depthwise.h"
 
-#include "kernels_cpu/direct/direct.h"
+#include <fmt/format.h>
 
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels_cpu/direct/depthwise.cpp"
-#include <hwy/foreach_target.h>  // first: compiles the rest once per target
-#include <hwy/highway.h>
+#include "conv/error.h"
+#include "conv/refusals.h"
+#include "kernels_cpu/algos.h"
+#include "kernels_cpu/gemm/streaming.h"
 
-#include "kernels_cpu/gemm/gemm_kernel-inl.h"
-#include "kernels_cpu/simd/relu-inl.h"
+namespace convlab::cpu {
+namespace {
 
-HWY_BEFORE_NAMESPACE();
-namespace convlab::cpu::HWY_NAMESPACE {
+using i64 = std::int64_t;
 
-// The channels of one block: kBlock values of T in kVecs vectors.
-template <class T>
-struct Channels {
-  using D = hn::CappedTag<T, kBlock>;
-  static constexpr int kLanesOfT = hn::MaxLanes(D());
-  static constexpr int kVecs = kBlock / kLanesOfT;
-  hn::Vec<D> v[kVecs];
+Depthwise plan_depthwise(const ConvProblem& original) {
+  const ConvProblem p = flattened(original);
+  Depthwise d;
+  d.problem = p;
+  const bool data = p.pass == Pass::backward_data;
+  d.in = view_of(data ? p.y_desc() : p.x_desc());
+  d.out = view_of(data ? p.x_desc() : p.y_desc());
+  if (p.pass == Pass::backward_filter) return d;
+  (data ? d.out_step_h : d.in_step_h) = p.stride_h;
+  (data ? d.out_step_w : d.in_step_w) = p.stride_w;
+  d.grids = data ? backward_grids(p) : forward_grids(p);
+  return d;
+}
 
-  HWY_INLINE void SetZero() {
-    for (int i = 0; i < kVecs; ++i) v[i] = hn::Zero(D());
+class DepthwisePlan : public ConvPlan {
+ public:
+  DepthwisePlan(const ConvProblem& p, const DeviceInfo& device)
+      : depthwise_(plan_depthwise(p)), threads_(device.threads) {}
+
+  std::size_t workspace_bytes() const noexcept override { return 0; }
+  std::size_t packed_filter_bytes() const noexcept override {
+    const ConvProblem& p = depthwise_.problem;
+    if (p.pass == Pass::backward_filter) return 0;
+    return std::size_t(round_up(p.k, tile_shape().block) * p.r * p.s * size_of(p.dtype));
   }
-  HWY_INLINE void Add(const T* a) {
-    for (int i = 0; i < kVecs; ++i) v[i] = hn::Add(v[i], hn::LoadU(D(), a + i * kLanesOfT));
+  void pack_filter(ConstSpan w, Span packed, Stream&) const override {
+    depthwise_.problem.dtype == DType::f64 ? pack<double>(w, packed) : pack<float>(w, packed);
   }
-  HWY_INLINE void MultiplyAdd(const T* a, const T* b) {
-    for (int i = 0; i < kVecs; ++i)
-      v[i] = hn::MulAdd(hn::LoadU(D(), a + i * kLanesOfT), hn::LoadU(D(), b + i * kLanesOfT), v[i]);
+  void run(const ConvArgs& args, Workspace, Stream&) const override {
+    const bool filter_pass = depthwise_.problem.pass == Pass::backward_filter;
+#pragma omp parallel for num_threads(threads_) schedule(static, 1)
+    for (i64 thread = 0; thread < threads_; ++thread) {
+      const PhaseScope scope(args.phases, 0);
+      (filter_pass ? depthwise_filter : depthwise_pixels)(depthwise_, args, thread, threads_);
+    }
   }
-  HWY_INLINE void Rectify() {
-    for (int i = 0; i < kVecs; ++i) v[i] = Relu(v[i]);
+
+ private:
+  template <class T>
+  void pack(ConstSpan span, Span packed) const {
+    const T* const w = reinterpret_cast<const T*>(span.data());
+    T* to = reinterpret_cast<T*>(packed.data());
+    const ConvProblem& p = depthwise_.problem;
+    const i64 block = tile_shape().block, area = p.r * p.s;
+    for (i64 first = 0; first < p.k; first += block)
+      for (i64 rs = 0; rs < area; ++rs)
+        for (i64 k = first; k < first + block; ++k) *to++ = k < p.k ? w[k * area + rs] : T(0);
   }
-  HWY_INLINE void Store(T* to) const {
-    for (int i = 0; i < kVecs; ++i) hn::StoreU(v[i], D(), to + i * kLanesOfT);
+
+  Depthwise depthwise_;
+  i64 threads_;
+};
+
+class DirectDepthwise : public ConvAlgo {
+ public:
+  const AlgoInfo& info() const noexcept override {
+    static const AlgoInfo info{.id = "direct_depthwise",
+                               .version = 1,
+                               .summary = "direct for one filter a channel, vectors of channels",
+                               .libraries = {},
+                               .family = "direct"};
+    return info;
+  }
+
+  std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
+    return refuse_direct_depthwise(p, device.info());
+  }
+  std::vector<Config> configs(const ConvProblem&, Device&) const override { return {Config{}}; }
+  bool deterministic(const ConvProblem&, const Config&) const override { return true; }
+
+  // Vectors pad channels to whole blocks.
+  WorkEstimate work(const ConvProblem& p, const Config& config, Device& device) const override {
+    const double w = double(p.filter_bytes());
+    const double padded = double(round_up(p.k, tile_shape().block)) / double(p.k);
+    PhaseWork loops{.name = "loops"};
+    if (p.pass == Pass::backward_filter) {
+      loops.bytes_read = double(p.x_bytes() + p.y_bytes());
+      loops.bytes_written = w;
+    } else {
+      loops = direct_pixel_work(p, 1, double(device.info().threads));
+      loops.bytes_read += bytes_read_for_ownership(p, config, device.info());
+    }
+    loops.flops = p.flops() * padded;
+    loops.efficiency = 0.3;
+    WorkEstimate estimate{{loops}};
+    if (p.pass != Pass::backward_filter)
+      estimate.pack = {"pack_filter", 0, w, w * padded, packing_efficiency};
+    return estimate;
+  }
+
+  std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
+                                 Device& device) const override {
+    require_no_config(info(), config);
+    return std::make_unique<DepthwisePlan>(p, device.info());
   }
 };
 
-// One thread's share of (image, channel block, row) of every grid. Packed: [block][r][s][channel].
-template <class T>
-void DepthwisePixels(const DirectPixels& d, const ConvArgs& args, const ConvProblem& p,
-                     std::int64_t thread, std::int64_t threads) {
-  const T* const in = static_cast<const T*>(p.pass == Pass::forward ? args.x : args.dy);
-  const T* const residual = static_cast<const T*>(args.residual);
-  T* const out = static_cast<T*>(args.out);
-  const std::int64_t blocks = ceil_div(p.k, kBlock);
-  for (const PixelGrid& grid : d.grids)
-    for (std::int64_t row = thread; row < d.n * blocks * grid.h; row += threads) {
-      const std::int64_t n = row / grid.h / blocks, block = row / grid.h % blocks;
-      const std::int64_t h = row % grid.h;
-      const T* const image = in + n * d.in.image + block * d.in.block;
-      const T* const filter = static_cast<const T*>(args.w) + block * p.r * p.s * kBlock;
-      T bias[kBlock] = {};
-      if (d.epilogue.bias)
-        std::copy_n(static_cast<const T*>(args.bias) + block * kBlock,
-                    std::min<std::int64_t>(kBlock, p.k - block * kBlock), bias);
-      for (std::int64_t w = 0; w < grid.w; ++w) {
-        const std::int64_t at =
-            n * d.out.image + block * d.out.block +
-            ((grid.first_h + h * d.out_step_h) * d.out.width + grid.first_w + w * d.out_step_w) *
-                d.out.pixel;
-        Channels<T> sum;
-        sum.SetZero();
-        if (d.accumulate) sum.Add(out + at);
-        for (const Tap& tap : grid.taps) {
-          const std::int64_t ih = h * d.in_step_h + tap.dh, iw = w * d.in_step_w + tap.dw;
-          if (ih >= 0 && ih < d.in.height && iw >= 0 && iw < d.in.width)
-            sum.MultiplyAdd(image + (ih * d.in.width + iw) * d.in.pixel, filter + tap.rs * kBlock);
-        }
-        if (d.epilogue.bias) sum.Add(bias);
-        if (d.epilogue.residual) sum.Add(residual + at);
-        if (d.epilogue.relu) sum.Rectify();
-        sum.Store(out + at);
-      }
-    }
+}  // namespace
+
+std::optional<Refusal> refuse_direct_depthwise(const ConvProblem& p, const DeviceInfo& device) {
+  if (auto refusal = refuse_all_but({DType::f32, DType::f64}, p)) return refusal;
+  if (!is_depthwise(p))
+    return Refusal{Field::groups, "several groups of 1 channel and 1 filter",
+                   fmt::format("{} of {} and {}", p.groups, p.c / p.groups, p.k / p.groups)};
+  if (auto refusal = refuse_two_layouts(p)) return refusal;
+  if (auto refusal = refuse_other_blocks(p, device)) return refusal;
+  return refuse_parts_of_blocks("x", p.x_layout, p.c, device);
 }
 
-// One thread's share of (channel block, tap). Four sums, since one would wait for itself.
-template <class T>
-void DepthwiseFilter(const DirectFilter& d, const ConvArgs& args, std::int64_t thread,
-                     std::int64_t threads) {
-  const ConvProblem& p = d.problem;
-  const std::int64_t area = p.r * p.s;
-  for (std::int64_t task = thread; task < ceil_div(p.k, kBlock) * area; task += threads) {
-    const std::int64_t block = task / area, r = task % area / p.s, s = task % p.s;
-    Channels<T> sums[4];
-    for (Channels<T>& sum : sums) sum.SetZero();
-    const std::int64_t left = s * p.dilation_w - p.pad_w;
-    const std::int64_t first = left >= 0 ? 0 : ceil_div(-left, p.stride_w);
-    const std::int64_t last = left >= p.w ? 0 : std::min(p.q, (p.w - 1 - left) / p.stride_w + 1);
-    for (std::int64_t row = 0; row < p.n * p.p; ++row) {
-      const std::int64_t n = row / p.p;
-      const std::int64_t h = row % p.p * p.stride_h - p.pad_h + r * p.dilation_h;
-      if (h < 0 || h >= p.h) continue;
-      const T* const x = static_cast<const T*>(args.x) + n * d.x.image + block * d.x.block +
-                         (h * p.w + left) * d.x.pixel;
-      const T* const dy = static_cast<const T*>(args.dy) + n * d.dy.image + block * d.dy.block +
-                          row % p.p * p.q * d.dy.pixel;
-      const auto add = [&](Channels<T>& sum, std::int64_t q) HWY_ATTR {
-        sum.MultiplyAdd(x + q * p.stride_w * d.x.pixel, dy + q * d.dy.pixel);
-      };
-      std::int64_t q = first;
-      for (; q + 4 <= last; q += 4) {
-        HWY_UNROLL(4)
-        for (int i = 0; i < 4; ++i) add(sums[i], q + i);
-      }
-      for (; q < last; ++q) add(sums[0], q);
-    }
-    T values[4][kBlock];
-    for (int i = 0; i < 4; ++i) sums[i].Store(values[i]);
-    for (std::int64_t lane = 0; lane < std::min<std::int64_t>(kBlock, p.k - block * kBlock);
-         ++lane) {
-      const T sum = values[0][lane] + values[1][lane] + values[2][lane] + values[3][lane];
-      T& to = static_cast<T*>(args.out)[(block * kBlock + lane) * area + task % area];
-      to = p.accumulate ? to + sum : sum;
-    }
-  }
-}
-
-void DepthwisePixelsOf(const DirectPixels& d, const ConvArgs& args, const ConvProblem& p,
-                       std::int64_t thread, std::int64_t threads) {
-  if (p.dtype == DType::f64)
-    DepthwisePixels<double>(d, args, p, thread, threads);
-  else
-    DepthwisePixels<float>(d, args, p, thread, threads);
-}
-
-void DepthwiseFilterOf(const DirectFilter& d, const ConvArgs& args, std::int64_t thread,
-                       std::int64_t threads) {
-  if (d.problem.dtype == DType::f64)
-    DepthwiseFilter<double>(d, args, thread, threads);
-  else
-    DepthwiseFilter<float>(d, args, thread, threads);
-}
-
-}  // namespace convlab::cpu::HWY_NAMESPACE
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace convlab::cpu {
-
-HWY_EXPORT(DepthwisePixelsOf);
-HWY_EXPORT(DepthwiseFilterOf);
-
-void direct_depthwise_pixels(const DirectPixels& d, const ConvArgs& args, const ConvProblem& p,
-                             std::int64_t thread, std::int64_t threads) {
-  HWY_DYNAMIC_DISPATCH(DepthwisePixelsOf)(d, args, p, thread, threads);
-}
-void direct_depthwise_filter(const DirectFilter& d, const ConvArgs& args, std::int64_t thread,
-                             std::int64_t threads) {
-  HWY_DYNAMIC_DISPATCH(DepthwiseFilterOf)(d, args, thread, threads);
-}
+std::unique_ptr<ConvAlgo> make_direct_depthwise() { return std::make_unique<DirectDepthwise>(); }
 
 }  // namespace convlab::cpu
-#endif  // HWY_ONCE

@@ -3,10 +3,10 @@
 //
 // A register tile is 4 filters times 3 vectors (AVX-512: 8 x 3), and its depth runs over the pixels
 // of dy. The vectors are one vector of channels at the three taps of a row: neighbouring pixels of
-// x, of which a panel is copied with its padding, so that nothing is gathered and L1 or L2 holds it
-// for all filters. The sums of all nine taps are turned around once, and go to dw as they lie
-// there: 9 x channels neighbours of each filter. Where the outputs are small, an image's or those
-// of a few, tiles of channels by filters spend a third of their time on that.
+// x. A panel of x is copied with its padding, so that nothing is gathered and L1 or L2 holds it for
+// all filters. The sums of all nine taps are transposed once, into the 9 x channels neighbours that
+// each filter has in dw. With few output pixels, tiles of channels by filters spend a third of
+// their time on that transpose.
 #include <algorithm>
 #include <cstddef>
 
@@ -27,13 +27,14 @@ namespace convlab::cpu::HWY_NAMESPACE {
 
 constexpr int kTaps = 9;
 
-// What a chunk is made of: rows [begin, end) of dy of some images.
+// Rows [begin, end) of dy of some images.
 struct TapsChunk {
   std::int64_t image, images;
   Range rows;
 };
 
-// patch[vector][image][h][w][lane] = a panel's channels of what a chunk meets, with the padding.
+// patch[vector][image][h][w][lane] = a panel's channels of the pixels of x that a chunk reads, with
+// the padding.
 void FillPatch(const DirectTaps& d, const TapsChunk& chunk, const float* x, std::int64_t channels,
                float* patch) {
   const ConvProblem& p = d.problem;
@@ -61,7 +62,7 @@ HWY_NOINLINE void RunTaps(const DirectTaps& d, const TapsChunk& chunk, const flo
   alignas(64) float sums[kFilters][kTaps][kTileCols];
   for (int j = 0; j * kLanes < channels; ++j, patch += chunk.images * plane)
     for (int r = 0; r < 3; ++r) {
-      // dw's lines arrive meanwhile, a share with each tile: writing it is a fifth of 7x7's time.
+      // Prefetches the lines of dw that this tile's sums will be written to.
       for (int k = 0; k < kFilters; ++k)
         for (int i = 0; i < 3 * kLanes; i += 16)
           hwy::Prefetch(dw + k * p.c * kTaps + (j * 3 + r) * 3 * kLanes + i);
@@ -102,23 +103,23 @@ void RunPanel(const DirectTaps& d, const DirectOperands& data, std::int64_t pane
       for (std::int64_t k = filters.begin; k < filters.end;) {
         const float* const dy_of_k = dy + k / kBlock * d.dy.block + k % kBlock;
         float* const dw = data.out + (k * p.c + first) * kTaps;
-        const bool whole = k % kFilterRows == 0 && k + kFilterRows <= filters.end;
-        whole ? RunTaps<kStride, kFilterRows>(d, chunk, patch, channels, dy_of_k, add, dw)
+        const bool whole = k % kHalfBlock == 0 && k + kHalfBlock <= filters.end;
+        whole ? RunTaps<kStride, kHalfBlock>(d, chunk, patch, channels, dy_of_k, add, dw)
               : RunTaps<kStride, 1>(d, chunk, patch, channels, dy_of_k, add, dw);
-        k += whole ? kFilterRows : 1;
+        k += whole ? kHalfBlock : 1;
       }
     }
 }
 
 void Taps(const DirectTaps& d, const DirectOperands& data, std::int64_t thread) {
   float* const patch = data.workspace + thread * d.patch_floats();
-  const std::int64_t k = d.problem.k, tiles = ceil_div(k, std::int64_t(kFilterRows));
+  const std::int64_t k = d.problem.k, tiles = ceil_div(k, std::int64_t(kHalfBlock));
   const Range own = share(d.panels * tiles, thread, d.threads);
   for (std::int64_t tile = own.begin; tile < own.end;) {
     const std::int64_t begin = tile % tiles, end = std::min(tiles, begin + own.end - tile);
     (d.problem.stride_w == 1 ? RunPanel<1>
                              : RunPanel<2>)(d, data, tile / tiles,
-                                            {begin * kFilterRows, std::min(k, end * kFilterRows)},
+                                            {begin * kHalfBlock, std::min(k, end * kHalfBlock)},
                                             patch);
     tile += end - begin;
   }

@@ -12,28 +12,15 @@
 #include <hwy/foreach_target.h>  // first: compiles the rest once per target
 #include <hwy/highway.h>
 
+#include "kernels_cpu/direct/panel-inl.h"
 #include "kernels_cpu/gemm/gemm_kernel-inl.h"
 #include "kernels_cpu/gemm/tile_output-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-// What padding reads.
+// What taps in the padding read.
 alignas(64) constexpr float kZeros[kBlock] = {};
-
-// A panel's place among the channels of its tensor.
-struct Panel {
-  std::int64_t group, channel, channels, vecs;
-
-  Panel(const Panels& panels, std::int64_t index)
-      : group(index / panels.per_group),
-        channel(group * panels.channels + index % panels.per_group * kTileCols),
-        channels(std::min<std::int64_t>(kTileCols,
-                                        panels.channels - index % panels.per_group * kTileCols)),
-        vecs(kLanes == kBlock && channels <= kLanes ? 1 : kTileVecs) {}
-
-  std::int64_t at(const ChannelView& view) const { return channel / kBlock * view.block; }
-};
 
 // One panel, one chunk of its depth, one image.
 struct ChunkJob {
@@ -104,9 +91,9 @@ HWY_NOINLINE void PixelTile(const DirectPixels& d, const PixelGrid& grid, const 
   job.output.Store(tile, out_at);
 }
 
-// Pixels that tiles are made of apart from others: one tile's, or where half a tile is left of each
-// line, a line. Taps need not be looked up pixel by pixel there, nor zeros be multiplied.
-std::int64_t PixelsApart(const PixelGrid& grid) {
+// Tiles are cut from runs of so many pixels: a tile's, or a line's if each line leaves half a tile.
+// A tile within one line needs no look-up of taps pixel by pixel, and multiplies no zeros.
+std::int64_t RunOfPixels(const PixelGrid& grid) {
   return grid.h > 1 && grid.w % kTileRows == kTileRows / 2 ? grid.w : kTileRows;
 }
 
@@ -127,10 +114,10 @@ void PixelStrip(const DirectPixels& d, const PixelGrid& grid, const DirectOperan
         {data.out + out_at, last && data.residual != nullptr ? data.residual + out_at : nullptr,
          d.out.block, last && data.bias != nullptr ? bias : nullptr, block > 0 || d.accumulate,
          last && d.epilogue.relu, last && data.stream}};
-    const std::int64_t apart = PixelsApart(grid) == grid.w ? grid.w : end - begin;
-    for (std::int64_t at = begin; at < end; at += apart)
+    const std::int64_t run = RunOfPixels(grid) == grid.w ? grid.w : end - begin;
+    for (std::int64_t at = begin; at < end; at += run)
       ForEachTile(
-          std::min(apart, end - at),
+          std::min(run, end - at),
           [&](auto rows, std::int64_t first) HWY_ATTR {
             panel.vecs == 1 ? PixelTile<rows.value, 1>(d, grid, job, first)
                             : PixelTile<rows.value, kTileVecs>(d, grid, job, first);
@@ -142,17 +129,17 @@ void PixelStrip(const DirectPixels& d, const PixelGrid& grid, const DirectOperan
 void Pixels(const DirectPixels& d, const DirectOperands& data, std::int64_t thread) {
   const Range panels = share(d.panels.count(), thread % d.panel_threads, d.panel_threads);
   for (const PixelGrid& grid : d.grids) {
-    const std::int64_t pixels = grid.h * grid.w, apart = PixelsApart(grid);
-    const std::int64_t tiles = ceil_div(pixels, apart);
-    const Range own = share(d.n * tiles, thread / d.panel_threads, d.row_threads);
-    for (std::int64_t tile = own.begin; tile < own.end;) {
-      const std::int64_t image = tile / tiles, begin = tile % tiles * apart;
-      const std::int64_t count = std::min(
-          {own.end - tile, tiles - tile % tiles, std::max<std::int64_t>(1, d.strip / apart)});
-      const std::int64_t end = std::min(pixels, begin + count * apart);
+    const std::int64_t pixels = grid.h * grid.w, run = RunOfPixels(grid);
+    const std::int64_t runs = ceil_div(pixels, run);
+    const Range own = share(d.n * runs, thread / d.panel_threads, d.row_threads);
+    for (std::int64_t i = own.begin; i < own.end;) {
+      const std::int64_t image = i / runs, begin = i % runs * run;
+      const std::int64_t count =
+          std::min({own.end - i, runs - i % runs, std::max<std::int64_t>(1, d.strip / run)});
+      const std::int64_t end = std::min(pixels, begin + count * run);
       for (std::int64_t panel = panels.begin; panel < panels.end; ++panel)
         PixelStrip(d, grid, data, image, begin, end, panel);
-      tile += count;
+      i += count;
     }
   }
   if (data.stream) hwy::FlushStream();
@@ -177,8 +164,8 @@ HWY_NOINLINE void FilterStrip(const DirectFilter& d, const float* x, const float
     for (std::int64_t s = 0; s < p.s; ++s) {
       const auto [first, last] = Inside(p, s);
       const std::int64_t w = first * p.stride_w - p.pad_w + s * p.dilation_w;
-      for (int c = 0; c < kBlock; c += kFilterRows, sums += kFilterRows * kCols) {
-        Tile<kFilterRows, kVecs> tile;
+      for (int c = 0; c < kBlock; c += kHalfBlock, sums += kHalfBlock * kCols) {
+        Tile<kHalfBlock, kVecs> tile;
         tile.SetZero();
         for (std::int64_t row = begin; row < end; ++row) {
           const std::int64_t h = row * p.stride_h - p.pad_h + r * p.dilation_h;
@@ -268,128 +255,6 @@ void Filter(const DirectFilter& d, const DirectOperands& data, std::int64_t thre
   }
 }
 
-// Brings the rows of x that one output row sees into the patch and returns their window; `first` is
-// the first output row of its image that the thread has.
-float* FillPatch(const DirectFirst& d, const float* image, std::int64_t row, std::int64_t first,
-                 float* patch) {
-  const ConvProblem& p = d.problem;
-  const std::int64_t pitch = d.pitch(), extent = d.extent(), slide = (row - first) % d.slides;
-  const std::int64_t left = std::clamp<std::int64_t>(p.pad_w, 0, pitch);
-  const std::int64_t right = std::clamp<std::int64_t>(p.w + p.pad_w, left, pitch);
-  float* const window = patch + slide * p.stride_h * pitch;
-  for (std::int64_t c = 0; c < p.c; ++c)
-    for (std::int64_t i = slide == 0 ? 0 : std::max<std::int64_t>(0, extent - p.stride_h);
-         i < extent; ++i) {
-      float* const to = window + (c * d.height() + i) * pitch;
-      const std::int64_t h = row * p.stride_h - p.pad_h + i;
-      if (h < 0 || h >= p.h) {
-        std::fill_n(to, pitch, 0.f);
-        continue;
-      }
-      const float* const from = image + (c * p.h + h) * p.w - p.pad_w;
-      std::fill_n(to, left, 0.f);
-      std::copy(from + left, from + right, to + left);
-      std::fill(to + right, to + pitch, 0.f);
-    }
-  return window;
-}
-
-struct Neighbours {
-  std::int64_t first, step;
-  HWY_INLINE std::int64_t operator[](int i) const { return first + i * step; }
-};
-
-template <int kRows, int kVecs>
-HWY_NOINLINE void FirstTile(const DirectFirst& d, const float* patch, const float* b,
-                            const TileOutput& output, std::int64_t pixel) {
-  const ConvProblem& p = d.problem;
-  constexpr std::ptrdiff_t kCols = kVecs * kLanes;
-  Tile<kRows, kVecs> tile;
-  tile.SetZero();
-  // One loop over all taps: a short one within each row costs 4% with 7 taps, 11% with 3. Of three
-  // channels, as most images have, its turns are whole.
-  HWY_UNROLL(3)
-  for (const std::ptrdiff_t at : d.tap_at) {
-    tile.template MultiplyAdd<1>({patch + at, p.stride_w, 0}, {b, kCols, kLanes}, 1);
-    b += kCols;
-  }
-  output.Store(tile, Neighbours{pixel * d.y.pixel, d.y.pixel});
-}
-
-void FirstForward(const DirectFirst& d, const DirectOperands& data, std::int64_t thread,
-                  std::int64_t threads) {
-  const ConvProblem& p = d.problem;
-  float* const patch = data.workspace + thread * d.patch_floats();
-  const Range rows = share(p.n * p.p, thread, threads);
-  for (std::int64_t row = rows.begin; row < rows.end; ++row) {
-    const std::int64_t image = row / p.p;
-    const float* const window =
-        FillPatch(d, data.in + image * p.c * p.h * p.w, row % p.p,
-                  std::max<std::int64_t>(0, rows.begin - image * p.p), patch);
-    for (std::int64_t index = 0; index < d.panels.count(); ++index) {
-      const Panel panel(d.panels, index);
-      alignas(64) float bias[kTileCols] = {};
-      if (data.bias != nullptr) std::copy_n(data.bias + panel.channel, panel.channels, bias);
-      const std::int64_t at = image * d.y.image + panel.at(d.y);
-      const TileOutput output{
-          data.out + at, data.residual == nullptr ? nullptr : data.residual + at,
-          d.y.block,     data.bias == nullptr ? nullptr : bias,
-          p.accumulate,  p.epilogue.relu,
-          data.stream};
-      const float* const b = data.filter + index * d.taps() * kTileCols;
-      ForEachTile(p.q, [&](auto pixels, std::int64_t q) HWY_ATTR {
-        const float* const from = window + q * p.stride_w;
-        const std::int64_t pixel = row % p.p * p.q + q;
-        panel.vecs == 1 ? FirstTile<pixels.value, 1>(d, from, b, output, pixel)
-                        : FirstTile<pixels.value, kTileVecs>(d, from, b, output, pixel);
-      });
-    }
-  }
-  if (data.stream) hwy::FlushStream();
-}
-
-// kRows taps of dw for one panel, over one output row.
-template <int kRows, int kVecs>
-HWY_NOINLINE void FirstFilterTile(const DirectFirst& d, const float* patch, const float* dy,
-                                  std::int64_t tap, bool load, float* sums) {
-  const ConvProblem& p = d.problem;
-  constexpr std::int64_t kCols = kVecs * kLanes;
-  Tile<kRows, kVecs> tile;
-  tile.SetZero();
-  tile.template MultiplyAddAt<1>(patch, d.tap_at.data() + tap, p.stride_w,
-                                 {dy, d.y.pixel, VectorAt(d.y.block, 1)}, p.q);
-  tile.ForEach([&](int i, int j, Vec& v) HWY_ATTR {
-    float* const to = sums + (tap + i) * kCols + j * kLanes;
-    hn::StoreU(load ? hn::Add(v, hn::LoadU(F32(), to)) : v, F32(), to);
-  });
-}
-
-void FirstFilter(const DirectFirst& d, const DirectOperands& data, std::int64_t thread,
-                 std::int64_t threads) {
-  const ConvProblem& p = d.problem;
-  const std::int64_t copy = d.panels.count() * d.taps() * kTileCols;
-  float* const sums = data.workspace + thread * copy;
-  float* const patch = data.workspace + threads * copy + thread * d.patch_floats();
-  const Range rows = share(p.n * p.p, thread, threads);
-  for (std::int64_t row = rows.begin; row < rows.end; ++row) {
-    const std::int64_t image = row / p.p;
-    const float* const window =
-        FillPatch(d, data.in + image * p.c * p.h * p.w, row % p.p,
-                  std::max<std::int64_t>(0, rows.begin - image * p.p), patch);
-    for (std::int64_t index = 0; index < d.panels.count(); ++index) {
-      const Panel panel(d.panels, index);
-      const float* const dy =
-          data.dy + image * d.y.image + panel.at(d.y) + row % p.p * p.q * d.y.pixel;
-      float* const to = sums + index * d.taps() * kTileCols;
-      const bool load = row > rows.begin;
-      ForEachTile(d.taps(), [&](auto taps, std::int64_t tap) HWY_ATTR {
-        panel.vecs == 1 ? FirstFilterTile<taps.value, 1>(d, window, dy, tap, load, to)
-                        : FirstFilterTile<taps.value, kTileVecs>(d, window, dy, tap, load, to);
-      });
-    }
-  }
-}
-
 }  // namespace convlab::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -399,8 +264,6 @@ namespace convlab::cpu {
 HWY_EXPORT(Pixels);
 HWY_EXPORT(Filter);
 HWY_EXPORT(FinishFilter);
-HWY_EXPORT(FirstForward);
-HWY_EXPORT(FirstFilter);
 
 void direct_pixels(const DirectPixels& d, const DirectOperands& data, std::int64_t thread) {
   HWY_DYNAMIC_DISPATCH(Pixels)(d, data, thread);
@@ -411,14 +274,6 @@ void direct_filter(const DirectFilter& d, const DirectOperands& data, std::int64
 void direct_finish_filter(const DirectFilter& d, const DirectOperands& data, std::int64_t unit) {
   HWY_DYNAMIC_DISPATCH(FinishFilter)
   (d, data, unit, data.workspace + unit * d.unit_floats, d.row_threads);
-}
-void direct_first_forward(const DirectFirst& d, const DirectOperands& data, std::int64_t thread,
-                          std::int64_t threads) {
-  HWY_DYNAMIC_DISPATCH(FirstForward)(d, data, thread, threads);
-}
-void direct_first_filter(const DirectFirst& d, const DirectOperands& data, std::int64_t thread,
-                         std::int64_t threads) {
-  HWY_DYNAMIC_DISPATCH(FirstFilter)(d, data, thread, threads);
 }
 
 }  // namespace convlab::cpu

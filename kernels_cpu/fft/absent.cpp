@@ -11,7 +11,7 @@ class FftAbsent final : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "fft",
-                               .version = 1,
+                               .version = 2,
                                .device = DeviceKind::cpu,
                                .origin = Origin::own,
                                .summary = "whole-image FFT: " + std::string(absent),

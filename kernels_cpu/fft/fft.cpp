@@ -514,12 +514,20 @@ class FftPlan final : public ConvPlan {
   typename Library::Plan r2c_ = nullptr, c2r_ = nullptr;
 };
 
+// Who chooses FFTW's plans: its cost model, or its own timing.
+enum class Planner : std::uint8_t { estimate, measure };
+constexpr std::array<std::string_view, 2> planner_names{"estimate", "measure"};
+
+bool measures(const Config& config) {
+  return config.choice<Planner>("planner", planner_names) == Planner::measure;
+}
+
 class Fft final : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{
         .id = "fft",
-        .version = 1,
+        .version = 2,
         .device = DeviceKind::cpu,
         .origin = Origin::own,
         .summary = "whole-image FFT (FFTW), product on SIMD over frequencies",
@@ -538,12 +546,12 @@ class Fft final : public ConvAlgo {
     return {};
   }
 
-  // measure=1 lets FFTW time its plans, so that two processes may choose different ones.
+  // planner=measure lets FFTW time its plans, so that two processes may choose different ones.
   std::vector<Config> configs(const ConvProblem&, Device&) const override {
-    return {{{"measure", 0}}, {{"measure", 1}}};
+    return {{{"planner", "estimate"}}, {{"planner", "measure"}}};
   }
   bool deterministic(const ConvProblem&, const Config& config) const override {
-    return config.get("measure") == 0;
+    return !measures(config);
   }
 
   WorkEstimate work(const ConvProblem& p, const Config&, Device& device) const override {
@@ -577,11 +585,9 @@ class Fft final : public ConvAlgo {
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
-    const std::int64_t measure = config.get("measure");
-    if (measure != 0 && measure != 1)
-      throw InputError(fmt::format("fft: measure={}: expected 0 or 1", measure));
-    if (p.dtype == DType::f64) return std::make_unique<FftPlan<double>>(p, measure == 1, device);
-    return std::make_unique<FftPlan<float>>(p, measure == 1, device);
+    const bool measure = measures(config);
+    if (p.dtype == DType::f64) return std::make_unique<FftPlan<double>>(p, measure, device);
+    return std::make_unique<FftPlan<float>>(p, measure, device);
   }
 };
 

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "conv/algo.h"
 #include "kernels_cpu/fft_tiled/tiles.h"
@@ -22,14 +24,14 @@ struct FftTiling {
   std::int64_t across, per_image, tiles;
 
   FftTiling(const ConvProblem& p, std::int64_t tile) {
-    const bool turned = p.pass == Pass::backward_data;
-    from = turned ? p.y_desc() : p.x_desc();
-    to = turned ? p.x_desc() : p.y_desc();
+    const bool flipped = p.pass == Pass::backward_data;
+    from = flipped ? p.y_desc() : p.x_desc();
+    to = flipped ? p.x_desc() : p.y_desc();
     block = channel_block(p.x_layout);
     lanes = std::min(block, std::int64_t(std::bit_ceil(std::uint64_t(from.c))));
     few_outputs = p.pass != Pass::backward_filter && lanes == block && to.c <= FewProduct::most;
-    pad_h = turned ? p.r - 1 - p.pad_h : p.pad_h;
-    pad_w = turned ? p.s - 1 - p.pad_w : p.pad_w;
+    pad_h = flipped ? p.r - 1 - p.pad_h : p.pad_h;
+    pad_w = flipped ? p.s - 1 - p.pad_w : p.pad_w;
     step_h = step(tile, p.r, pad_h, from.h, to.h);
     step_w = step(tile, p.s, pad_w, from.w, to.w);
     across = ceil_div(to.w, step_w);
@@ -69,6 +71,14 @@ inline std::int64_t summed_channels(const ConvProblem& p, std::int64_t item_byte
   std::int64_t channels = 1;
   while (channels < p.c && 2 * channels * item_bytes <= l2 * 2 / 3) channels *= 2;
   return std::min(channels, p.c);
+}
+
+// Whose the spectra of a block of tiles are: one thread's, or all threads' (plan.cpp).
+enum class SpectraOf : std::uint8_t { one_thread, all_threads };
+inline constexpr std::array<std::string_view, 2> spectra_names{"private", "shared"};
+
+inline SpectraOf spectra_of(const Config& config) {
+  return config.choice<SpectraOf>("spectra", spectra_names);
 }
 
 // The config is one of the algorithm's, or was checked as it does.

@@ -11,12 +11,12 @@
 //   dw       [point][C][K block][re, im][lane]     the result of [C, tiles] x [tiles, K]
 // so what one transform gives is one element of every point.
 //
-// Tiles are worked on in blocks. A block belongs to one thread (shared=0), small enough for its
-// spectra to stay in L2 while the filters stream by, if that holds four tiles; or to all threads
-// (shared=1), which split each phase and meet at barriers: then filters are read once per block,
-// and blocks are large. In backward_filter shared=0 gives each thread parts of dw, which meet all
-// blocks: of some channels, whose spectra no other thread touches, or where x has too few, of some
-// filters.
+// Tiles are worked on in blocks. A block is one thread's (spectra=private), small enough for its
+// spectra to stay in L2 while the filters are streamed, if that holds four tiles; or all threads'
+// (spectra=shared): they divide each phase, with barriers between phases, filters are read once per
+// block, and blocks are large. In backward_filter spectra=private gives each thread parts of dw,
+// summed over all blocks: of some channels, whose spectra no other thread touches, or if x has too
+// few channels, of some filters.
 //
 // Elements of one point lie far from those of the next. Where they leave the cache, a transform
 // that wrote them directly would visit a page for each: a group of transforms goes to a small
@@ -59,7 +59,7 @@ class FftTiledPlan final : public ConvPlan {
         threads_(device.info().threads),
         tile_(config.get("tile")),
         tiles_(std::min(config.get("block"), tiling_.tiles)),
-        shared_(config.get("shared") == 1),
+        shared_(spectra_of(config) == SpectraOf::all_threads),
         stream_(streams(config)),
         filter_pass_(p.pass == Pass::backward_filter) {
     const std::int64_t item_bytes = kernels_.points * 2 * tiling_.block * 4;
@@ -88,14 +88,14 @@ class FftTiledPlan final : public ConvPlan {
   void pack_filter(ConstSpan span, Span packed, Stream&) const override {
     const float* const w = reinterpret_cast<const float*>(span.data());
     const std::int64_t block = tiling_.block, taps = problem_.r * problem_.s;
-    const bool turned = problem_.pass == Pass::backward_data;
+    const bool flipped = problem_.pass == Pass::backward_data;
     // Of each block of the channels that lie along a vector, a spectrum for each of the others.
     // Steps between channels are of KCRS.
     struct Channels {
       std::int64_t count, step;
     };
-    Channels along{tiling_.to.c, turned ? taps : problem_.c * taps};
-    Channels others{tiling_.from.c, turned ? problem_.c * taps : taps};
+    Channels along{tiling_.to.c, flipped ? taps : problem_.c * taps};
+    Channels others{tiling_.from.c, flipped ? problem_.c * taps : taps};
     if (tiling_.few_outputs) std::swap(along, others);
     const float scale = 1.f / static_cast<float>(tile_ * tile_);
     const Buffer memory =
@@ -103,7 +103,7 @@ class FftTiledPlan final : public ConvPlan {
 #pragma omp parallel num_threads(threads_)
     {
       const int thread = omp_get_thread_num();
-      const Worker me{nullptr, memory.as<float>() + thread * scratch_floats(), thread,
+      const Member me{nullptr, memory.as<float>() + thread * scratch_floats(), thread,
                       omp_get_num_threads(), can_stream(packed.data())};
       float* const plane = pixel_plane(me);
       write_items(me, tiling_.filters(), reinterpret_cast<float*>(packed.data()), filters(),
@@ -114,7 +114,7 @@ class FftTiledPlan final : public ConvPlan {
                     if (lanes < block) std::fill_n(plane, taps * block, 0.f);
                     for (std::int64_t lane = 0; lane < lanes; ++lane)
                       for (std::int64_t t = 0; t < taps; ++t)
-                        plane[(turned ? taps - 1 - t : t) * block + lane] =
+                        plane[(flipped ? taps - 1 - t : t) * block + lane] =
                             scale * from[lane * along.step + t];
                     kernels_.forward({plane, {problem_.r, problem_.s, 0, 0, tile_, tile_}}, nullptr,
                                      me.scratch, to);
@@ -128,18 +128,18 @@ class FftTiledPlan final : public ConvPlan {
     {
       const int thread = omp_get_thread_num(), team = omp_get_num_threads();
       float* const scratch = memory + parts() * part_floats() + thread * scratch_floats();
-      const Worker all{memory, scratch, thread, team, team > 1};
+      const Member all{memory, scratch, thread, team, team > 1};
       if (shared_ && filter_pass_) {
-        sum_together(all, args);
+        sum_shared(all, args);
       } else if (shared_) {
         convolve_blocks(all, args, all_tiles());
       } else if (filter_pass_ && x_owners() == 1) {
-        sum_apart(all, args);
+        sum_private(all, args);
       } else {
         // Parts that share nothing: as many as were planned for, by however many threads.
         for (int part = thread; part < threads_; part += team)
           if (filter_pass_)
-            sum_apart({memory, scratch, part, threads_}, args);
+            sum_private({memory, scratch, part, threads_}, args);
           else
             convolve_blocks({memory + part * part_floats(), scratch, 0, 1}, args,
                             share(tiling_.tiles, part, threads_));
@@ -148,25 +148,25 @@ class FftTiledPlan final : public ConvPlan {
   }
 
  private:
-  // One thread's view of a run. A crew shares the memory and splits the work.
-  struct Worker {
+  // One thread's view of a run. A team shares the memory and divides the work.
+  struct Member {
     float* memory;
     float* scratch;
-    int rank, crew;
-    // Spectra that leave L2 go past the other caches too: packed filters, and what a crew shares,
-    // of which a line that another core has read would be slow to write (winograd.h).
+    int rank, team;
+    // Non-temporal stores of spectra that do not fit in L2: of packed filters, and of what a team
+    // shares, since a line that another core has read is slow to write (winograd.h).
     bool stream = false;
 
-    void meet() const {
-      if (crew > 1) {
+    void barrier() const {
+      if (team > 1) {
 #pragma omp barrier
       }
     }
-    // f(first, last) for this worker's part of [0, count), at most `most` at a time.
+    // f(first, last) for this member's part of [0, count), at most `most` at a time.
     template <class F>
     void share(std::int64_t count, std::int64_t most, const F& f) const {
-      const std::int64_t end = (rank + 1) * count / crew;
-      for (std::int64_t i = rank * count / crew; i < end; i += most) f(i, std::min(i + most, end));
+      const std::int64_t end = (rank + 1) * count / team;
+      for (std::int64_t i = rank * count / team; i < end; i += most) f(i, std::min(i + most, end));
     }
   };
 
@@ -240,7 +240,7 @@ class FftTiledPlan final : public ConvPlan {
         std::max(problem_.r * problem_.s, side_by_side() > 1 ? tile_ * tile_ : 0);
     return kernels_.scratch + floats(staged()) + round_up(pixels * tiling_.block, 16) + apart;
   }
-  float* pixel_plane(const Worker& me) const {
+  float* pixel_plane(const Member& me) const {
     return me.scratch + kernels_.scratch + floats(staged());
   }
 
@@ -248,9 +248,9 @@ class FftTiledPlan final : public ConvPlan {
     return 4 * floats(spectra) > device_.info().l2_bytes;
   }
 
-  // transform(i, where) for this worker's part of the items, where = item i of `to`.
+  // transform(i, where) for this member's part of the items, where = item i of `to`.
   template <class F>
-  void write_items(const Worker& me, std::int64_t items, float* to, const Spectra& spectra,
+  void write_items(const Member& me, std::int64_t items, float* to, const Spectra& spectra,
                    const F& transform) const {
     float* const stage = me.scratch + kernels_.scratch;
     me.share(items, staged_, [&](std::int64_t first, std::int64_t last) {
@@ -272,7 +272,7 @@ class FftTiledPlan final : public ConvPlan {
   }
 
   template <class F>
-  void read_items(const Worker& me, std::int64_t items, const float* from, const Spectra& spectra,
+  void read_items(const Member& me, std::int64_t items, const float* from, const Spectra& spectra,
                   const F& transform) const {
     float* const stage = me.scratch + kernels_.scratch;
     me.share(items, staged_, [&](std::int64_t first, std::int64_t last) {
@@ -294,7 +294,7 @@ class FftTiledPlan final : public ConvPlan {
   }
 
   // The spectra of tiles [first, first + count) of the input: all that the outputs read.
-  void transform_input(const Worker& me, const void* data, Blocks blocks, std::int64_t first,
+  void transform_input(const Member& me, const void* data, Blocks blocks, std::int64_t first,
                        std::int64_t count, float* to, const Spectra& spectra) const {
     if (side_by_side() > 1)
       me.share(ceil_div(count, side_by_side()), 1, [&](std::int64_t group, std::int64_t) {
@@ -314,7 +314,7 @@ class FftTiledPlan final : public ConvPlan {
   // Of few channels, up to side_by_side() tiles at once: to(tile) is where the spectrum of each
   // goes.
   template <class F>
-  void transform_side_by_side(const Worker& me, const void* data, Range tiles, const F& to) const {
+  void transform_side_by_side(const Member& me, const void* data, Range tiles, const F& to) const {
     const auto with_lanes = [&](auto lanes) {
       const std::int64_t block = tiling_.block;
       float* const plane = pixel_plane(me);
@@ -353,7 +353,7 @@ class FftTiledPlan final : public ConvPlan {
   }
 
   // The same of dy in backward_filter, of some of its channel blocks.
-  void transform_gradient(const Worker& me, const void* dy, Blocks k, std::int64_t first,
+  void transform_gradient(const Member& me, const void* dy, Blocks k, std::int64_t first,
                           std::int64_t count, float* to, const Spectra& spectra) const {
     const TensorDesc& desc = tiling_.to;
     transform_tiles(me, dy, desc, k, first, count, to, spectra, [&](const FftTiling::Place& at) {
@@ -362,7 +362,7 @@ class FftTiledPlan final : public ConvPlan {
   }
 
   template <class F>
-  void transform_tiles(const Worker& me, const void* data, const TensorDesc& desc, Blocks blocks,
+  void transform_tiles(const Member& me, const void* data, const TensorDesc& desc, Blocks blocks,
                        std::int64_t first, std::int64_t count, float* to, const Spectra& spectra,
                        const F& window) const {
     const auto at = [&](std::int64_t i) {
@@ -380,12 +380,12 @@ class FftTiledPlan final : public ConvPlan {
   }
 
   // forward and backward_data.
-  void convolve_blocks(const Worker& me, const ConvArgs& args, Range tiles) const {
+  void convolve_blocks(const Member& me, const ConvArgs& args, Range tiles) const {
     for_each_block(tiles, [&](std::int64_t, std::int64_t first, std::int64_t count) {
       convolve(me, args, first, count);
     });
   }
-  void convolve(const Worker& me, const ConvArgs& args, std::int64_t first,
+  void convolve(const Member& me, const ConvArgs& args, std::int64_t first,
                 std::int64_t count) const {
     const void* const data = problem_.pass == Pass::forward ? args.x : args.dy;
     const Spectra in = inputs(count);
@@ -395,7 +395,7 @@ class FftTiledPlan final : public ConvPlan {
       const PhaseScope scope(args.phases, 0);
       transform_input(me, data, {0, from_blocks()}, first, count, in_data, in);
     }
-    me.meet();
+    me.barrier();
     for (std::int64_t k = 0; k < to_blocks(); k += out_blocks_) {
       const std::int64_t blocks = std::min(out_blocks_, to_blocks() - k);
       const Spectra out = outputs(count, blocks);
@@ -439,17 +439,17 @@ class FftTiledPlan final : public ConvPlan {
                             .accumulate = false});
         });
       }
-      me.meet();
+      me.barrier();
       {
         const PhaseScope scope(args.phases, 2);
         write_outputs(me, args, first, count, k, blocks, out_data, out);
       }
-      me.meet();
+      me.barrier();
     }
   }
 
   // The outputs of channel blocks [k, k + blocks).
-  void write_outputs(const Worker& me, const ConvArgs& args, std::int64_t first, std::int64_t count,
+  void write_outputs(const Member& me, const ConvArgs& args, std::int64_t first, std::int64_t count,
                      std::int64_t k, std::int64_t blocks, const float* from,
                      const Spectra& spectra) const {
     const TensorDesc& to = tiling_.to;
@@ -484,7 +484,7 @@ class FftTiledPlan final : public ConvPlan {
 
   // backward_filter where all threads share a block of tiles, and the spectra of dw: each has some
   // of the points.
-  void sum_together(const Worker& me, const ConvArgs& args) const {
+  void sum_shared(const Member& me, const ConvArgs& args) const {
     const Part all{{0, to_blocks()}, 0, problem_.c};
     const Blocks all_x{0, from_blocks()};
     float* const x_data = me.memory;
@@ -497,25 +497,25 @@ class FftTiledPlan final : public ConvPlan {
         transform_input(me, args.x, all_x, first, count, x_data, x);
         transform_gradient(me, args.dy, all.k, first, count, dy_data, dy);
       }
-      me.meet();
+      me.barrier();
       {
         const PhaseScope scope(args.phases, 1);
         add_products(me, all, all_x, x_data, x, dy_data, dy, count, dw_data, first > 0);
       }
-      me.meet();
+      me.barrier();
     });
     write_filter_gradient(me, args, all, dw_data);
   }
 
   // The same where each thread has parts of dw of its own, whose spectra stay in its L2 from the
   // first tile to the inverse transform.
-  void sum_apart(const Worker& me, const ConvArgs& args) const {
+  void sum_private(const Member& me, const ConvArgs& args) const {
     const bool owns_x = x_owners() > 1;
     float* const x_data = me.memory + (owns_x ? me.rank * x_floats() : 0);
     float* const dy_data = me.memory + x_owners() * x_floats() + me.rank * own_floats();
     float* const dw_data = dy_data + floats(outputs(tiles_, 1));
-    const Worker alone{nullptr, me.scratch, 0, 1};
-    const Worker& of_x = owns_x ? alone : me;
+    const Member alone{nullptr, me.scratch, 0, 1};
+    const Member& of_x = owns_x ? alone : me;
 
     Blocks x_blocks{0, owns_x ? 0 : from_blocks()};
     if (owns_x)
@@ -527,7 +527,7 @@ class FftTiledPlan final : public ConvPlan {
     {
       const PhaseScope scope(args.phases, 0);
       // Parted once, not in every block: of few channels both would write the lines between them.
-      const Range mine = owns_x ? all_tiles() : share(tiling_.tiles, me.rank, me.crew);
+      const Range mine = owns_x ? all_tiles() : share(tiling_.tiles, me.rank, me.team);
       if (side_by_side() > 1)
         for (std::int64_t tile = mine.begin; tile < mine.end; tile += side_by_side())
           transform_side_by_side(
@@ -549,7 +549,7 @@ class FftTiledPlan final : public ConvPlan {
                             x_data + b * x_step + (begin - first) * x_blocks.count * x.element, x);
         });
     }
-    of_x.meet();
+    of_x.barrier();
 
     const std::int64_t c_begin = x_blocks.first * tiling_.block;
     const std::int64_t c_end =
@@ -575,7 +575,7 @@ class FftTiledPlan final : public ConvPlan {
   }
 
   // DW += X conj(DY) over `count` tiles, for a part of dw, from x's spectra of some blocks.
-  void add_products(const Worker& me, const Part& part, Blocks x_blocks, const float* x_data,
+  void add_products(const Member& me, const Part& part, Blocks x_blocks, const float* x_data,
                     const Spectra& x, const float* dy_data, const Spectra& dy, std::int64_t count,
                     float* dw_data, bool accumulate) const {
     const Spectra dw = sums(part);
@@ -608,7 +608,7 @@ class FftTiledPlan final : public ConvPlan {
     });
   }
 
-  void write_filter_gradient(const Worker& me, const ConvArgs& args, const Part& part,
+  void write_filter_gradient(const Member& me, const ConvArgs& args, const Part& part,
                              const float* dw_data) const {
     const PhaseScope scope(args.phases, 2);
     const std::int64_t block = tiling_.block, taps = problem_.r * problem_.s;

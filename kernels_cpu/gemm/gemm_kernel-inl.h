@@ -44,8 +44,8 @@ constexpr int kBlock = kLanes == 16 ? 16 : 8;
 constexpr int kTileRows = kLanes == 16 ? 14 : 6;
 constexpr int kTileVecs = 2;
 constexpr int kTileCols = kTileVecs * kLanes;
-// Rows of backward_filter's tiles: channels or filters that share a block.
-constexpr int kFilterRows = kBlock / 2;
+// Half a channel block: the rows of backward_filter's tiles, which never cross a block's end.
+constexpr int kHalfBlock = kBlock / 2;
 
 // How many groups of A before its turn one is prefetched: some 800 cycles, as long as memory takes.
 constexpr int kPrefetchGroups = kLanes == 16 ? 2 : 16;

@@ -27,7 +27,7 @@ struct TileOutput {
   std::int64_t plane;     // from one channel block to the next
   const float* bias;      // kTileCols values, or null
   bool load, relu;        // adds to what is there; rectifies
-  bool stream;            // past the caches
+  bool stream;            // non-temporal stores
 
   // Rows [kBegin, kEnd) of the tile, of which row i goes to pixel_at[i]; pixels ascend.
   // kNeighbours: mostly they lie side by side, and are displacements then: looking each up costs 8%

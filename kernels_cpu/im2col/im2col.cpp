@@ -9,16 +9,18 @@
 // runs along channels; the filter is packed to K R S C. A 1x1 convolution with stride 1 and
 // no padding finds its column matrix in x itself.
 //
-// Threads: either OpenBLAS's own in every product (`outer` = 0), or tasks that share nothing, each
-// with a single-threaded product (`outer` = 1): chunks in forward, and in the backward passes
-// ranges of C, whose column matrices, gradients and filters are disjoint.
+// Threads share either each product, which OpenBLAS divides (share=product), or tasks that have
+// nothing in common, each with single-threaded products (share=tasks): chunks in forward, and in
+// the backward passes ranges of C, whose column matrices, gradients and filters are disjoint.
 
 #include <cblas.h>
 #include <fmt/format.h>
 #include <omp.h>
 
 #include <algorithm>
+#include <array>
 #include <climits>
+#include <string_view>
 #include <type_traits>
 
 #include "conv/error.h"
@@ -32,6 +34,13 @@ namespace convlab::cpu {
 namespace {
 
 using i64 = std::int64_t;
+
+enum class Share : std::uint8_t { product, tasks };
+constexpr std::array<std::string_view, 2> share_names{"product", "tasks"};
+
+bool shares_tasks(const Config& config) {
+  return config.choice<Share>("share", share_names) == Share::tasks;
+}
 
 // A matrix in memory: element (i, j) at data[i * ld + j], or at data[j * ld + i] if transposed.
 template <class T>
@@ -80,7 +89,7 @@ struct Cut {
     span = span_of(p);
     rows = std::min(config.get("rows"), span);
     const i64 tasks = p.groups * (p.pass == Pass::backward_data ? p.n : 1);
-    ranges = p.pass == Pass::forward || !config.get("outer")
+    ranges = p.pass == Pass::forward || !shares_tasks(config)
                  ? 1
                  : std::min(channels, ceil_div(threads, tasks));
   }
@@ -98,7 +107,7 @@ class Im2colPlan : public ConvPlan {
   Im2colPlan(const ConvProblem& problem, const Config& config, int threads)
       : p_(problem),
         cut_(problem, config, threads),
-        outer_(config.get("outer") != 0),
+        shares_tasks_(shares_tasks(config)),
         threads_(threads) {}
 
   std::size_t packed_filter_bytes() const noexcept override {
@@ -111,7 +120,8 @@ class Im2colPlan : public ConvPlan {
   }
 
   std::size_t workspace_bytes() const noexcept override {
-    return (columns_elements() * (outer_ ? threads_ : 1) + packed_gradient_elements()) * sizeof(T);
+    return (columns_elements() * (shares_tasks_ ? threads_ : 1) + packed_gradient_elements()) *
+           sizeof(T);
   }
 
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
@@ -149,7 +159,7 @@ class Im2colPlan : public ConvPlan {
     return p_.pass == Pass::backward_filter && filter_is_packed(p_) ? p_.filter_elements() : 0;
   }
   T* columns_of_this_thread(const Run& run) const {
-    return run.workspace + (outer_ ? omp_get_thread_num() : 0) * columns_elements();
+    return run.workspace + (shares_tasks_ ? omp_get_thread_num() : 0) * columns_elements();
   }
 
   Range chunk(i64 i) const {  // rows
@@ -216,18 +226,18 @@ class Im2colPlan : public ConvPlan {
     return {begin, std::clamp(end, begin, p_.q)};
   }
 
-  // What the threads share out: tasks, or within a task the lines that it copies. The other is a
-  // plain loop and no region of one thread: in such a region libgomp starts new threads for each
-  // region further in, OpenBLAS's among them.
+  // Threads share tasks, or within a task the lines that it copies. The other is a plain loop, not
+  // a region of one thread: in such a region libgomp starts new threads for each nested region,
+  // OpenBLAS's among them.
   template <class Body>
   void for_tasks(i64 count, const Body& body) const {
-    if (!outer_) return in_turn(count, body);
+    if (!shares_tasks_) return in_turn(count, body);
 #pragma omp parallel for schedule(dynamic)
     for (i64 i = 0; i < count; ++i) body(i);
   }
   template <class Body>
   void for_lines(i64 count, const Body& body) const {
-    if (outer_) return in_turn(count, body);
+    if (shares_tasks_) return in_turn(count, body);
 #pragma omp parallel for
     for (i64 i = 0; i < count; ++i) body(i);
   }
@@ -288,8 +298,8 @@ class Im2colPlan : public ConvPlan {
     });
   }
 
-  // dx += col2im of one image's chunk: the inverse walk, by input rows, so that no two threads
-  // meet in one.
+  // dx += col2im of one image's chunk: the inverse walk, by input rows, each of which one thread
+  // has.
   void add_from_columns(const T* columns, T* dx, i64 group, Range c, Range rows) const {
     const i64 n = rows.begin / p_.p;
     for_lines((by_pixel() ? 1 : c.size()) * p_.h, [&](i64 line) {
@@ -407,7 +417,8 @@ class Im2colPlan : public ConvPlan {
 
   void backward_filter(const Run& run) const {
     const bool packed = packed_gradient_elements() > 0;
-    T* const dw = packed ? run.workspace + columns_elements() * (outer_ ? threads_ : 1) : run.out;
+    T* const dw =
+        packed ? run.workspace + columns_elements() * (shares_tasks_ ? threads_ : 1) : run.out;
     for_tasks(p_.groups * cut_.ranges, [&](i64 task) {
       const i64 range = task % cut_.ranges, group = task / cut_.ranges;
       const Range c = share(channels(), range, cut_.ranges);
@@ -434,7 +445,7 @@ class Im2colPlan : public ConvPlan {
 
   ConvProblem p_;
   Cut cut_;
-  bool outer_;
+  bool shares_tasks_;
   int threads_;
 };
 
@@ -460,14 +471,14 @@ class Im2col : public ConvAlgo {
     const i64 row_bytes = p.c / p.groups * p.r * p.s * p.q * size_of(p.dtype);
     const i64 span = std::min(Cut::span_of(p), INT_MAX / p.q);
     const i64 rows = std::clamp<i64>(info.l2_bytes / 2 / row_bytes, 1, span);
-    // What outer=1 shares out. The backward passes cut C as well, and always have enough.
+    // The backward passes cut C as well, and always have enough.
     const i64 tasks = p.pass == Pass::forward
                           ? p.groups * (p.n * p.p / Cut::span_of(p)) * ceil_div(span, rows)
                           : info.threads;
     std::vector<Config> configs;
     if (info.threads > 1 && tasks >= info.threads)
-      configs.push_back({{"rows", rows}, {"outer", 1}});
-    configs.push_back({{"rows", rows}, {"outer", 0}});
+      configs.push_back({{"rows", rows}, {"share", "tasks"}});
+    configs.push_back({{"rows", rows}, {"share", "product"}});
     return configs;
   }
 
@@ -485,8 +496,8 @@ class Im2col : public ConvAlgo {
     const double filter_reads = w * double(p.n * p.p / cut.span * cut.chunks_in_span());
     const bool data = p.pass == Pass::backward_data;
     const double x_once = columns_are_x(p) ? 0 : x;
-    // OpenBLAS loses a third of its rate where it shares out one product of a chunk's few columns.
-    const double gemm_efficiency = config.get("outer") != 0 ? 0.65 : 0.45;
+    // OpenBLAS loses a third of its rate if its threads share one product of a chunk's few columns.
+    const double gemm_efficiency = shares_tasks(config) ? 0.65 : 0.45;
     // An element of the column matrix takes K multiply-adds, and as long to copy as about 15.
     const double efficiency = 1 / (1 / gemm_efficiency + 15 * double(p.groups) / double(p.k));
     WorkEstimate estimate;
@@ -505,9 +516,8 @@ class Im2col : public ConvAlgo {
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
-    if (config.get("rows") < 1 || (config.get("outer") | 1) != 1)
-      throw InputError(
-          fmt::format("im2col: config '{}': expected rows >= 1, outer 0 or 1", config.text()));
+    if (config.get("rows") < 1)
+      throw InputError(fmt::format("im2col: rows={}: expected 1 or more", config.get("rows")));
     const i64 pixels = config.get("rows") * p.q;
     if (pixels > INT_MAX)
       throw InputError(fmt::format("im2col: rows={} makes {} pixels a chunk, BLAS takes {}",
@@ -519,11 +529,12 @@ class Im2col : public ConvAlgo {
 
  private:
   AlgoInfo info_{"im2col",
-                 2,
+                 3,
                  DeviceKind::cpu,
                  Origin::own,
                  "column matrix in cache-sized chunks, times the filter by OpenBLAS",
-                 {"openblas"}};
+                 {"openblas"},
+                 "im2col"};
 };
 
 }  // namespace

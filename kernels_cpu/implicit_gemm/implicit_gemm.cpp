@@ -3,11 +3,10 @@
 //
 // forward:        y[pixel][k]  = sum over (c, tap) of x[pixel * stride + tap][c] w[k][c][tap]
 // backward_data:  dx[pixel][c] = sum over (k, tap) of dy[...][k] w[k][c][tap]. With stride > 1 the
-//                 pixels of dx fall into stride_h x stride_w phases, each of which meets only the
-//                 taps that have its remainder: one small dense product a phase (polyphase), and no
+//                 pixels of dx fall into stride_h x stride_w stride phases, each of which has only
+//                 the taps with its remainder: one small dense product a phase (polyphase), and no
 //                 multiplication by inserted zeros.
-// backward_filter: dw[c, tap][k] = sum over pixels of x[pixel * stride + tap][c] dy[pixel][k]; or
-//                 its transpose, dw as it lies in memory, from columns that are made after all.
+// backward_filter: dw[c, tap][k] = sum over pixels of x[pixel * stride + tap][c] dy[pixel][k].
 //
 // Chetlur et al. 2014 (cuDNN, arXiv:1410.0759) form tiles of the column matrix on the fly;
 // Georganas et al. 2018 (arXiv:1808.05567) have the channel-blocked layout that makes a tile's
@@ -188,7 +187,8 @@ void pack_pixels(const PixelGemm& gemm, const ConvProblem& p, const float* w, fl
 
 // The gathered tiles and the chunk of B that meets them stay in the private caches; what crosses is
 // the input once per thread that gathers it, B once per block of rows, C once per chunk of depth.
-WorkEstimate work_pixels(const ConvProblem& p, const PixelGemm& gemm, const DeviceInfo& device) {
+WorkEstimate work_pixels(const ConvProblem& p, const Config& config, const DeviceInfo& device) {
+  const PixelGemm gemm = plan_pixels(p, config, device);
   const TileShape& shape = gemm.tile;
   const double in_bytes = 4.0 * double(gemm.in.elements()) * double(gemm.panel_threads);
   const double packed_bytes = 4.0 * double(packed_floats(gemm));
@@ -213,9 +213,7 @@ WorkEstimate work_pixels(const ConvProblem& p, const PixelGemm& gemm, const Devi
     product.bytes_read += blocks * 4 * depth * columns;
   }
   if (p.epilogue.residual) product.bytes_read += double(p.y_bytes());
-  const std::int64_t out_bytes = 4 * gemm.out.elements();
-  if (leaves_caches(out_bytes, device) && !gemm.stream && !p.accumulate)
-    product.bytes_read += double(out_bytes);
+  product.bytes_read += bytes_read_for_ownership(p, config, device);
   product.efficiency = 0.77;
   return {{gather, product},
           {"pack_filter", 0, double(p.filter_bytes()), packed_bytes, packing_efficiency}};
@@ -420,95 +418,11 @@ class FilterPlan : public ConvPlan {
   FilterGemm gemm_;
 };
 
-// Columns of more taps have to be turned around, which takes as long as some 20 filters' products,
-// and are as many times x as there are taps: worth it where dw is the largest tensor by far.
-bool takes_columns(const ConvProblem& p) {
-  const std::int64_t taps = p.r * p.s;
-  return is_blocked(p.x_layout) && p.c % tile_shape().lanes == 0 &&
-         (taps == 1 || (taps <= FilterColumns::most_taps && p.k >= 128 && p.p * p.q <= 64));
-}
-
-// A chunk is as long as leaves one panel of it in a quarter of L2: each costs a pass over dw. But
-// no longer than 2048 pixels, sums of which err by 1e-6 where multiplying and adding both round.
-FilterColumns plan_columns(const ConvProblem& p, const DeviceInfo& device) {
-  FilterColumns f;
-  f.problem = p;
-  f.in_place = p.r * p.s == 1 && p.stride_h * p.stride_w == 1 && p.p == p.h && p.q == p.w &&
-               all_inside(p) && tile_shape().lanes == tile_shape().block;
-  const std::int64_t fit = device.l2_bytes / 4;
-  const std::int64_t lines =
-      std::max<std::int64_t>(1, std::min(fit / (4 * f.panel_floats()), 2048 / p.q));
-  f.images = std::clamp<std::int64_t>(lines / p.p, 1, p.n);
-  f.images = ceil_div(p.n, ceil_div(p.n, f.images));  // evenly
-  f.rows = ceil_div(p.p, ceil_div(p.p, lines));
-  f.panels = std::max<std::int64_t>(1, fit / (4 * f.panel_floats()));
-  return f;
-}
-
-// A tile's steps but for some 15 that it takes to begin and to store it.
-WorkEstimate work_columns(const ConvProblem& p, const DeviceInfo& device) {
-  const FilterColumns f = plan_columns(p, device);
-  const double chunks = double(ceil_div(p.n, f.images) * ceil_div(p.p, f.rows));
-  const double made = 4 * chunks * double(f.column_floats()), dw = double(p.filter_bytes());
-  const double depth = double(f.images * f.rows * p.q);
-  PhaseWork product{.name = "product", .flops = p.flops()};
-  product.bytes_read = (f.in_place ? double(p.x_bytes()) : made) * double(device.threads);
-  product.bytes_read += double(p.y_bytes()) + (chunks - 1) * dw;
-  product.bytes_written = chunks * dw;
-  product.efficiency = 0.86 * depth / (depth + 15);
-  WorkEstimate estimate{{product}};
-  if (!f.in_place)
-    estimate.phases.push_back(
-        {.name = "columns", .bytes_read = double(p.x_bytes()), .bytes_written = made});
-  return estimate;
-}
-
-class ColumnsPlan : public ConvPlan {
- public:
-  ColumnsPlan(const ConvProblem& p, const DeviceInfo& device)
-      : columns_(plan_columns(p, device)), threads_(device.threads) {}
-
-  std::size_t workspace_bytes() const noexcept override {
-    return std::size_t(columns_.column_floats()) * sizeof(float);
-  }
-  void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
-    const ConvProblem& p = columns_.problem;
-    float* const made = reinterpret_cast<float*>(workspace.data());
-    for (std::int64_t n = 0; n < p.n; n += columns_.images)
-      for (std::int64_t row = 0; row < p.p; row += columns_.rows)
-        run(args, made,
-            {.images = {n, std::min(p.n, n + columns_.images)},
-             .rows = {row, std::min(p.p, row + columns_.rows)}});
-  }
-
- private:
-  void run(const ConvArgs& args, float* made, const ColumnsChunk& chunk) const {
-    const float* columns = floats(args.x);
-    if (!columns_.in_place) {
-#pragma omp parallel for num_threads(threads_) schedule(static, 1)
-      for (int thread = 0; thread < threads_; ++thread) {
-        const PhaseScope scope(args.phases, 1);
-        fill_columns(columns_, chunk, floats(args.x), made, thread, threads_);
-      }
-      columns = made;
-    }
-#pragma omp parallel for num_threads(threads_) schedule(static, 1)
-    for (int thread = 0; thread < threads_; ++thread) {
-      const PhaseScope scope(args.phases, 0);
-      run_columns(columns_, chunk, columns, floats(args.dy), static_cast<float*>(args.out), thread,
-                  threads_);
-    }
-  }
-
-  FilterColumns columns_;
-  int threads_;
-};
-
 class ImplicitGemm : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "implicit_gemm",
-                               .version = 22,
+                               .version = 23,
                                .summary = "one matrix product; columns gathered tile by tile",
                                .libraries = {}};
     return info;
@@ -544,20 +458,18 @@ class ImplicitGemm : public ConvAlgo {
     const bool plain_in = p.pass != Pass::backward_data && !is_blocked(p.x_layout);
     if (p.pass == Pass::backward_filter) {
       if (plain_in) return {Config{}};
-      std::vector<Config> configs{{{"pixels", 192}}, {{"pixels", 384}}};
-      if (takes_columns(p)) configs.insert(configs.begin(), {{"columns", 1}});
-      return configs;
+      return {{{"pixels", 192}}, {{"pixels", 384}}};
     }
     std::vector<Config> configs{Config{}};
     if (!plain_in) configs = {{{"depth", 512}}, {{"depth", 256}}};
     const TensorDesc out = p.pass == Pass::forward ? p.y_desc() : p.x_desc();
     if (is_blocked(out.layout) && may_stream(p, device.info())) {
       configs.insert(configs.begin(), configs.front());
-      configs.front().set("stream", 1);
+      configs.front() = with_nontemporal_stores(configs.front());
       // Sums of several chunks come back from memory in between: long chunks may be worth it.
       const std::int64_t depth = (p.pass == Pass::forward ? p.c : p.k) * p.r * p.s;
       if (!plain_in && depth > configs.front().get("depth"))
-        configs.push_back({{"depth", 1024}, {"stream", 1}});
+        configs.push_back(with_nontemporal_stores({{"depth", 1024}}));
     }
     return configs;
   }
@@ -565,25 +477,21 @@ class ImplicitGemm : public ConvAlgo {
   bool deterministic(const ConvProblem&, const Config&) const override { return true; }
 
   WorkEstimate work(const ConvProblem& p, const Config& config, Device& device) const override {
-    if (config.has("columns")) return work_columns(p, device.info());
     if (p.pass == Pass::backward_filter) return work_filter(p, config, device.info());
-    return work_pixels(p, plan_pixels(p, config, device.info()), device.info());
+    return work_pixels(p, config, device.info());
   }
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
-    check(p, config);
-    if (config.has("columns")) return std::make_unique<ColumnsPlan>(p, device.info());
+    check(config);
     if (p.pass == Pass::backward_filter)
       return std::make_unique<FilterPlan>(p, config, device.info());
     return std::make_unique<PixelPlan>(p, config, device.info());
   }
 
  private:
-  static void check(const ConvProblem& p, const Config& config) {
+  static void check(const Config& config) {
     constexpr std::int64_t most = 1 << 20;  // far above what is worth trying
-    if (config.has("columns") && (p.pass != Pass::backward_filter || !takes_columns(p)))
-      throw InputError("implicit_gemm: columns: expected a filter's gradient that takes them");
     for (const char* key : {"depth", "pixels"})
       if (config.has(key) && (config.get(key) < 1 || config.get(key) > most))
         throw InputError(

@@ -5,20 +5,10 @@
 #include <vector>
 
 #include "conv/algo.h"
-#include "kernels_cpu/device/range.h"
 #include "kernels_cpu/gemm/pixel_grid.h"
+#include "kernels_cpu/gemm/tile_shape.h"
 
 namespace convlab::cpu {
-
-// What the instruction set in force works on.
-struct TileShape {
-  std::int64_t lanes, block, rows, cols;
-  // Columns that a panel really has; the last one may need a single vector.
-  std::int64_t panel_cols(std::int64_t channels) const {
-    return lanes == block && channels <= lanes ? lanes : cols;
-  }
-};
-TileShape tile_shape();
 
 // The rows of a plain NCHW image that one output row sees, with their padding.
 struct PlainRows {
@@ -50,7 +40,7 @@ struct PixelGemm {
   std::int64_t row_threads = 1;  // threads = row_threads x panel_threads
   std::int64_t panel_threads = 1;
   std::size_t thread_bytes = 0;  // workspace of one thread
-  bool stream = false;           // streaming.h
+  bool stream = false;           // non-temporal stores
   bool prefetch_rows = false;    // of the next block, if they come from afar and both blocks fit L2
   // The only grid is of backward_data, and the pixels between its own are to become zero.
   bool zeros_between = false;
@@ -79,7 +69,7 @@ struct PixelGemm {
 struct PixelOperands {
   const float *in, *packed, *bias, *residual;
   float* out;
-  bool stream;  // `out` is aligned for it
+  bool stream;  // non-temporal stores of `out`, which is aligned for them
 };
 
 // Bytes of workspace that one thread needs; reads all but the thread fields.
@@ -127,31 +117,5 @@ void run_unit(const FilterGemm&, const float* x, const float* dy, float* sums, f
 // Adds the parts' sums, part_stride floats apart, and writes (or adds) them to dw.
 void finish_rectangle(const FilterGemm&, const float* sums, std::size_t part_stride, float* dw,
                       std::int64_t rectangle);
-
-// backward_filter as C[k][(c, tap)] = sum over pixels of dy[pixel][k] columns[pixel][(c, tap)],
-// which is dw as it lies in memory, a chunk of pixels at a time: whole images or rows of one.
-// Columns come in panels of three vectors; of a 1x1 filter of stride 1 they are x, read in place.
-struct FilterColumns {
-  static constexpr std::int64_t most_taps = 9;
-  ConvProblem problem;
-  bool in_place = false;
-  std::int64_t images = 1, rows = 1;  // of dy, of a chunk
-  std::int64_t panels = 1;            // that stay in L2
-
-  std::int64_t filter() const { return problem.c * problem.r * problem.s; }
-  std::int64_t panel_floats() const { return images * rows * problem.q * 3 * tile_shape().lanes; }
-  std::int64_t column_floats() const {  // to be made
-    return in_place ? 0 : ceil_div(filter(), 3 * tile_shape().lanes) * panel_floats();
-  }
-};
-struct ColumnsChunk {
-  Range images, rows;
-};
-
-// One thread's part of the columns, and of dw.
-void fill_columns(const FilterColumns&, const ColumnsChunk&, const float* x, float* columns,
-                  std::int64_t thread, std::int64_t threads);
-void run_columns(const FilterColumns&, const ColumnsChunk&, const float* columns, const float* dy,
-                 float* dw, std::int64_t thread, std::int64_t threads);
 
 }  // namespace convlab::cpu

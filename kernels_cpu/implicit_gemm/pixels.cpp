@@ -31,8 +31,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-TileShape GetTileShape() { return {kLanes, kBlock, kTileRows, kTileCols}; }
-
 // What is known of each row of the current block, one array a field, padded to whole vectors.
 struct RowTable {
   std::int64_t* image;  // where the pixel's image starts in the input
@@ -477,11 +475,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace convlab::cpu {
 
-HWY_EXPORT(GetTileShape);
 HWY_EXPORT(ThreadWorkspace);
 HWY_EXPORT(RunThread);
-
-TileShape tile_shape() { return HWY_DYNAMIC_DISPATCH(GetTileShape)(); }
 
 std::size_t thread_workspace(const PixelGemm& gemm) {
   return HWY_DYNAMIC_DISPATCH(ThreadWorkspace)(gemm);

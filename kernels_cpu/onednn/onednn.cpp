@@ -422,7 +422,8 @@ void append_onednn(AlgoRegistry& registry) {
                DeviceKind::cpu,
                Origin::vendor,
                "oneDNN's direct convolution, whichever implementation it picks",
-               {"onednn"}},
+               {"onednn"},
+               "onednn"},
       algorithm::convolution_direct));
 #if DNNL_VERSION_MAJOR < 3  // 3.x has none for x86
   registry.append(std::make_unique<OneDnn>(AlgoInfo{"onednn.winograd",
@@ -430,7 +431,8 @@ void append_onednn(AlgoRegistry& registry) {
                                                     DeviceKind::cpu,
                                                     Origin::vendor,
                                                     "oneDNN 2.x's Winograd convolution",
-                                                    {"onednn"}},
+                                                    {"onednn"},
+                                                    "onednn"},
                                            algorithm::convolution_winograd));
 #endif
 }

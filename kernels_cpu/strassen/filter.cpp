@@ -2,7 +2,7 @@
 // dw's quadrants over a part of the pixels:
 //   for each block of pairs of pixels:
 //     the sums of A's and of B's quadrants; the quadrants themselves only if they lie apart
-//     for each of seven products, panel and tile of channels: kFilterRows x kTileCols += A B
+//     for each of seven products, panel and tile of channels: kHalfBlock x kTileCols += A B
 // The products of all pixels go to dw at the end.
 #include <algorithm>
 
@@ -112,14 +112,14 @@ void MultiplySums(const StrassenFilter& f, const Side& a, const Side& b, std::in
     float* to = products + m * f.product_step();
     for (std::int64_t panel = 0; panel < b.groups * kBlock / kTileCols; ++panel) {
       const PanelB panel_b = PanelOf(f, b, m, panel);
-      for (std::int64_t row = 0; row < channels; row += kFilterRows) {
-        for (int i = 0; i < kFilterRows * kTileCols; i += kLanes) __builtin_prefetch(to + i, 1);
-        Tile<kFilterRows> tile;
+      for (std::int64_t row = 0; row < channels; row += kHalfBlock) {
+        for (int i = 0; i < kHalfBlock * kTileCols; i += kLanes) __builtin_prefetch(to + i, 1);
+        Tile<kHalfBlock> tile;
         tile.SetZero();
         tile.MultiplyAdd<1>({rows + row / kBlock * group_step + row % kBlock, 1, kBlock}, panel_b,
                             pairs);
         tile.Put(to, kTileCols, !first);
-        to += kFilterRows * kTileCols;
+        to += kHalfBlock * kTileCols;
       }
     }
   }

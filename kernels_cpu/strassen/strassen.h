@@ -55,7 +55,7 @@ struct StrassenGemm {
 struct StrassenOperands {
   const float *in, *packed, *bias, *residual;
   float* out;
-  bool stream;  // past the caches; `out` is aligned for it
+  bool stream;  // non-temporal stores of `out`, which is aligned for them
   PhaseRecorder* phases;
 };
 

@@ -65,7 +65,7 @@ HWY_NOINLINE void MultiplyTransposed(const float* v, std::ptrdiff_t block_step,
   const std::int64_t parts = ceil_div(tiles, depth);
   for (std::int64_t part = 0; part < parts; ++part) {
     const Range own = share(tiles, part, parts);
-    ForEachRowTile<kFilterRows>(channels, [&](auto rows, std::int64_t row) HWY_ATTR {
+    ForEachRowTile<kHalfBlock>(channels, [&](auto rows, std::int64_t row) HWY_ATTR {
       Tile<decltype(rows)::value, kVecs> sum;
       sum.SetZero();
       float* const to = sums + row * kCols;
@@ -73,7 +73,7 @@ HWY_NOINLINE void MultiplyTransposed(const float* v, std::ptrdiff_t block_step,
       const std::int64_t block = row / kBlock;
       const float* const a = v + block * block_step + own.begin * kBlock;
       const float* const b = m + own.begin * kCols;
-      const PrefetchToL2 next = row % kBlock < kFilterRows
+      const PrefetchToL2 next = row % kBlock < kHalfBlock
                                     ? PrefetchToL2{a + next_v, kBlock}
                                     : PrefetchToL2{b + next_m + block % kVecs * kLanes, kCols};
       sum.template MultiplyAdd<1>({a + row % kBlock, 1, kBlock}, {b, kCols}, own.end - own.begin,

@@ -465,7 +465,7 @@ class Winograd : public ConvAlgo {
       const Config rows{{"tile", WinogradRows::m}, {"rows", 1}};
       if (p.accumulate || !leaves_caches(p.y_bytes(), device.info())) return {rows};
       Config streaming = rows;
-      streaming.set("stream", 1);
+      streaming.set("stores", "nontemporal");
       return {streaming, rows};
     }
     std::vector<Candidate> ranked;
@@ -491,7 +491,7 @@ class Winograd : public ConvAlgo {
           continue;
         s.stream = true;
         ranked.push_back({large, rough_cost(work_of(s, device.info())), config});
-        ranked.back().config.set("stream", 1);
+        ranked.back().config.set("stores", "nontemporal");
       }
     std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) {
       return std::tie(a.large, a.cost) < std::tie(b.large, b.cost);

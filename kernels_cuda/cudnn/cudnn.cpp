@@ -363,7 +363,8 @@ class Cudnn : public ConvAlgo {
             .device = DeviceKind::cuda,
             .origin = Origin::vendor,
             .summary = summary,
-            .libraries = {"cudnn"}};
+            .libraries = {"cudnn"},
+            .family = "cudnn"};
   }
   int number(const ConvProblem& p) const { return algo_->number[std::size_t(p.pass)]; }
 

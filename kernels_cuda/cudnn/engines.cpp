@@ -55,7 +55,8 @@ class CudnnGraph : public ConvAlgo, public SlowListing {
         .device = DeviceKind::cuda,
         .origin = Origin::vendor,
         .summary = "cuDNN's graph interface: its heuristic's best four engines",
-        .libraries = {"cudnn"}};
+        .libraries = {"cudnn"},
+        .family = "cudnn"};
     return info;
   }
 

@@ -9,7 +9,10 @@ namespace {
 
 class Named : public ConvAlgo {
  public:
-  explicit Named(std::string id) { info_.id = std::move(id); }
+  explicit Named(std::string id, std::string family = "") {
+    info_.id = std::move(id);
+    info_.family = std::move(family);
+  }
   const AlgoInfo& info() const noexcept override { return info_; }
   std::optional<Refusal> refuse(const ConvProblem&, Device&) const override { return {}; }
   std::vector<Config> configs(const ConvProblem&, Device&) const override { return {Config{}}; }
@@ -48,6 +51,32 @@ TEST(AlgoRegistry, NamesWhatExistsWhenAskedForWhatDoesNot) {
   } catch (const InputError& e) {
     EXPECT_STREQ(e.what(), "unknown algorithm 'dirct': expected one of direct");
   }
+}
+
+TEST(AlgoRegistry, AFamilysNameStandsForItsMembers) {
+  AlgoRegistry registry;
+  for (const char* id : {"direct", "direct_plain"})
+    registry.append(std::make_unique<Named>(id, "direct"));
+  registry.append(std::make_unique<Named>("fft"));
+  registry.append(std::make_unique<Named>("directly"));
+  const auto ids = [&](const char* name) {
+    std::vector<std::string> found;
+    for (const ConvAlgo* algo : registry.named(DeviceKind::cpu, name))
+      found.push_back(algo->info().id);
+    return found;
+  };
+  using Ids = std::vector<std::string>;
+  EXPECT_EQ(ids("direct"), (Ids{"direct", "direct_plain"}));
+  EXPECT_EQ(ids("direct_plain"), Ids{"direct_plain"});
+  EXPECT_EQ(ids("fft"), Ids{"fft"});
+  for (const char* name : {"dirct", ""}) try {
+      registry.named(DeviceKind::cpu, name);
+      FAIL() << "did not throw";
+    } catch (const InputError& e) {
+      EXPECT_EQ(e.what(), "unknown algorithm '" + std::string(name) +
+                              "': expected one of direct, direct_plain, fft, directly, or a "
+                              "family: direct");
+    }
 }
 
 }  // namespace

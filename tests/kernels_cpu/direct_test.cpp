@@ -1,10 +1,11 @@
-// What the test over the registry does not reach: results that go past the caches, which only large
-// outputs are offered, a first layer with more rows than its window slides down, one whose dy does
-// not fit the caches at once, and gradients of 3x3 filters taken in parts.
+// The family direct, as far as the test over the registry does not reach: non-temporal stores,
+// which only large outputs are offered, a first layer with more rows than its window slides down,
+// one whose dy does not fit the caches at once, and gradients of 3x3 filters taken in parts.
 #include <gtest/gtest.h>
 
 #include "conv/error.h"
 #include "kernels_cpu/algos.h"
+#include "kernels_cpu/gemm/streaming.h"
 #include "tests/kernels_cpu/expect_exact.h"
 
 namespace convlab {
@@ -15,27 +16,29 @@ class Direct : public testing::TestWithParam<std::string> {
   ConvProblem problem(const char* text, Pass pass, bool plain_x) const {
     return blocked_problem(text, pass, GetParam(), plain_x);
   }
-  void check(const ConvProblem& p, bool stream) {
-    expect_exact(*cpu::make_direct(), p, GetParam(), [&](std::vector<Config>& configs) {
+  void check(const ConvAlgo& algo, const ConvProblem& p, bool stream = false) {
+    expect_exact(algo, p, GetParam(), [&](std::vector<Config>& configs) {
       for (Config& config : configs)
-        if (stream) config.set("stream", 1);
+        if (stream) config = cpu::with_nontemporal_stores(config);
     });
   }
+  const std::unique_ptr<ConvAlgo> direct_ = cpu::make_direct();
+  const std::unique_ptr<ConvAlgo> first_layer_ = cpu::make_direct_first_layer();
 };
 
 TEST_P(Direct, StreamsItsResults) {
   ConvProblem p = problem("mb2ic48ih9oc40oh9kh3ph1", Pass::forward, false);
   p.epilogue = {.bias = true, .residual = true, .relu = true};
-  check(p, true);
-  check(problem("mb2ic33ih14oc20oh7kh3sh2ph1", Pass::backward_data, false), true);
-  check(problem("mb2ic3ih19oc40oh19kh3ph1", Pass::forward, true), true);
+  check(*direct_, p, true);
+  check(*direct_, problem("mb2ic33ih14oc20oh7kh3sh2ph1", Pass::backward_data, false), true);
+  check(*first_layer_, problem("mb2ic3ih19oc40oh19kh3ph1", Pass::forward, true), true);
 }
 
 // Of lines that leave half a tile each, tiles end with the line: 7 or 21 pixels.
 TEST_P(Direct, EndsTilesWithShortLines) {
   for (const char* text : {"mb2ic24ih13iw41oc40oh7ow21kh3sh2ph1", "mb3ic16ih9iw7oc33oh9ow7kh5ph2"})
     for (const Pass pass : {Pass::forward, Pass::backward_data})
-      check(problem(text, pass, false), false);
+      check(*direct_, problem(text, pass, false));
 }
 
 // Threads begin within images, strides reach beyond the filter, and taps leave rows out.
@@ -45,7 +48,7 @@ TEST_P(Direct, SlidesDownAFirstLayersRows) {
         "mb1ic4ih77iw17oc34oh20ow5kh1sh4ph0", "mb1ic3ih60iw40oc16oh30ow20kh3sh2ph2dh1",
         "mb2ic3ih120iw40oc20oh29ow9kh11sh4ph2"})
     for (const Pass pass : {Pass::forward, Pass::backward_filter})
-      check(problem(text, pass, true), false);
+      check(*first_layer_, problem(text, pass, true));
 }
 
 TEST_P(Direct, TakesAFirstLayersGradientInBands) {
@@ -53,7 +56,7 @@ TEST_P(Direct, TakesAFirstLayersGradientInBands) {
        {"mb2ic3ih15iw65oc520oh8ow33kh3sh2ph1", "mb1ic1ih12iw70oc512oh12ow70kh3ph1",
         "mb1ic2ih20iw90oc300oh5ow22kh5kw7sh4sw4ph2pw3",
         "mb1ic4ih18iw40oc400oh8ow18kh3sh2ph0dh0dw1"})
-    check(problem(text, Pass::backward_data, true), false);
+    check(*first_layer_, problem(text, Pass::backward_data, true));
 }
 
 // Of 3x3 filters: filters and channels that fill no tile, outputs in bands, and several images.
@@ -62,25 +65,26 @@ TEST_P(Direct, TakesRowsOfTaps) {
        {"mb3ic40ih9oc21oh9kh3ph1", "mb2ic19ih12oc34oh6kh3sh2ph1", "mb40ic8ih7oc5oh7kh3ph1",
         "mb2ic33ih200iw70oc9oh100ow35kh3sh2ph1", "mb1ic16ih9iw5oc8oh9ow4kh3ph1pw0"}) {
     ConvProblem p = problem(text, Pass::backward_filter, false);
-    check(p, false);
+    check(*direct_, p);
     p.accumulate = true;
-    check(p, false);
+    check(*direct_, p);
   }
 }
 
 TEST(DirectConfig, StreamsOnlyWhereItSaysSo) {
   const auto device = make_cpu_device({.threads = 2, .isa = ""});
   ConvProblem p = parse_problem("mb4ic3ih20oc8oh20kh3ph1").problem;
-  const auto algo = cpu::make_direct();
-  EXPECT_EQ(algo->configs(p, *device), std::vector<Config>{Config{}});
-  EXPECT_THROW(algo->plan(p, {{"stream", 1}}, *device), InputError);  // plain loops
+  const Config streaming{{"stores", "nontemporal"}};
+  const auto plain = cpu::make_direct_plain(), algo = cpu::make_direct_first_layer();
+  EXPECT_EQ(plain->configs(p, *device), std::vector<Config>{Config{}});
+  EXPECT_THROW(plain->plan(p, streaming, *device), InputError);
   if (device->info().l3_bytes == 0) GTEST_SKIP() << "this machine does not tell its L3's size";
   p.n = 4096;
   p.x_layout = Layout::nchw;
   p.y_layout = blocked_layout(device->info());
   p.h = p.w = p.p = p.q = 100;
   ASSERT_GT(p.y_bytes(), device->info().l3_bytes);
-  EXPECT_EQ(algo->configs(p, *device).front(), (Config{{"stream", 1}}));
+  EXPECT_EQ(algo->configs(p, *device).front(), streaming);
   p.accumulate = true;
   EXPECT_EQ(algo->configs(p, *device), std::vector<Config>{Config{}});
 }

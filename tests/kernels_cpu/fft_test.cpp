@@ -126,8 +126,8 @@ TEST(FftTiled, TakesAnyBlockSize) {
       const ReferenceCase reference(p, 5);
       for (const std::int64_t tile : {16, 32, 40})
         for (const std::int64_t block : {1, 4, 5, 100})
-          for (const std::int64_t shared : {0, 1}) {
-            const Config config{{"tile", tile}, {"shared", shared}, {"block", block}};
+          for (const char* spectra : {"private", "shared"}) {
+            const Config config{{"tile", tile}, {"spectra", spectra}, {"block", block}};
             const auto verdict =
                 check_candidate(algo, p, config, reference, *device, *stream, 4e-6);
             EXPECT_EQ(verdict.status, Status::ok)
@@ -147,7 +147,8 @@ TEST(FftTiled, OwnBlocksFillTheProductsRows) {
     ConvProblem p = parse_problem(text).problem;
     p.x_layout = p.y_layout = blocked(device->info().isa);
     for (const Config& config : algo.configs(p, *device))
-      if (config.get("tile") == tile && config.get("shared") == 0) return config.get("block");
+      if (config.get("tile") == tile && config.choice("spectra") == "private")
+        return config.get("block");
     return std::int64_t{0};
   };
   EXPECT_EQ(own_block("mb8ic4096ih20oc16oh20kh7ph3", 32), 4);
@@ -166,8 +167,8 @@ TEST(FftTiled, FusesTheEpilogue) {
   p.epilogue = {.bias = true, .residual = true, .relu = true};
   const ReferenceCase reference(p, 5);
   for (Config config : algo.configs(p, *device))
-    for (const std::int64_t past_caches : {0, 1}) {
-      config.set("stream", past_caches);
+    for (const char* stores : {"ordinary", "nontemporal"}) {
+      config.set("stores", stores);
       const auto verdict = check_candidate(algo, p, config, reference, *device, *stream, 4e-6);
       EXPECT_EQ(verdict.status, Status::ok) << config.text() << ": " << verdict.reason;
     }

@@ -1,4 +1,4 @@
-// What may be written past the caches, on a device of given caches.
+// Which outputs are worth non-temporal stores, on a device of given caches.
 #include "kernels_cpu/gemm/streaming.h"
 
 #include <gtest/gtest.h>

@@ -143,11 +143,10 @@ bool choose_algos(const Graph& graph, const Node& node, DType dtype, const std::
     p.pass = pass;
     auto& plan = step.passes[std::size_t(pass)];
     plan.reset();
-    for (const std::string& id : {algo, std::string("direct"), std::string("im2col")}) {
-      const ConvAlgo& candidate = registry.get(device.info().kind, id);
-      if (!plan && !candidate.refuse(p, device))
-        plan = {id, candidate.configs(p, device).front(), images};
-    }
+    for (const std::string& name : {algo, std::string("direct"), std::string("im2col")})
+      for (const ConvAlgo* candidate : registry.named(device.info().kind, name))
+        if (!plan && !candidate->refuse(p, device))
+          plan = {candidate->info().id, candidate->configs(p, device).front(), images};
     if (!plan) return false;
   }
   return true;

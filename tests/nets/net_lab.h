@@ -28,8 +28,8 @@ struct SmallNet {
 const std::vector<SmallNet>& small_nets();
 const SmallNet& small_net(const std::string& name);
 
-// One layout and one algorithm for everything: where the algorithm refuses, direct, then im2col;
-// where the layout does not do, nchw. Has all passes.
+// One layout and one algorithm, or family, for everything: where all of it refuse, the family
+// direct, then im2col's; where the layout does not do, nchw. Has all passes.
 NetPlan uniform_plan(const Graph&, Mode, DType, const std::string& algo, Layout, Device&,
                      std::int64_t images = 0, const AlgoRegistry& = cpu_registry());
 

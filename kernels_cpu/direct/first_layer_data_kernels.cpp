@@ -1,22 +1,23 @@
-// backward_data of a first layer, into plain NCHW with at most 4 channels.
+// backward_data of direct_first_layer, into plain NCHW with at most 4 channels.
 //
-// A phase of the stride is dx[c][i][j] = sum over (k, tap) of dy[k][i + dh][j + dw] w[k][c][tap]:
+// A stride phase is dx[c][i][j] = sum over (k, tap) of dy[k][i + dh][j + dw] w[k][c][tap]:
 // far too few channels for a vector of them, but pixels abound. So vectors run along pixels: a
 // register tile is all C channels times 8 vectors of pixels, and a step loads 8 vectors of dy for
-// C times as many multiply-adds with the C broadcast filter elements. Only taps of the phase are
-// met, so nothing is multiplied by zero but what the pitch of the rows adds.
+// C times as many multiply-adds with the C broadcast filter elements. Only the phase's own taps
+// are visited, so that the only products with zeros are those between the rows, due to the pitch.
 //
-// That wants each channel of dy as a plane. A band of its rows is copied so, zeros around it, and
-// stays in L2 for all phases; a tap is then one distance from pixel to pixel, and a run of pixels
-// need not end with a row. The copy costs 2 to 3 operations an element, which R * S * C
-// multiply-adds meet. Sums of a row of phases wait in L2 until they can be woven into rows of dx.
+// That needs each channel of dy as a plane. A band of its rows is copied into planes, surrounded by
+// zeros, and stays in L2 for all phases; a tap is then one distance from pixel to pixel, and a run
+// of pixels may cross the end of a row. The copy costs 2 to 3 operations an element, which then
+// takes part in R * S * C multiply-adds. The sums of a row of phases stay in L2 until they are
+// interleaved into rows of dx.
 #include <algorithm>
 #include <cstddef>
 
-#include "kernels_cpu/direct/direct.h"
+#include "kernels_cpu/direct/first_layer.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels_cpu/direct/first_data.cpp"
+#define HWY_TARGET_INCLUDE "kernels_cpu/direct/first_layer_data_kernels.cpp"
 #include <hwy/foreach_target.h>  // first: compiles the rest once per target
 #include <hwy/highway.h>
 
@@ -53,7 +54,7 @@ HWY_INLINE void CopyRow(const float* row, std::int64_t pixel_step, std::int64_t 
 }
 
 // planes[k][row][column] = dy[k][first_row + row][first_w + column], zero outside.
-void CopyBand(const DirectFirstData& d, const float* dy, std::int64_t first_row, std::int64_t rows,
+void CopyBand(const FirstLayerData& d, const float* dy, std::int64_t first_row, std::int64_t rows,
               float* planes) {
   const ConvProblem& p = d.problem;
   const std::int64_t left = std::clamp<std::int64_t>(-d.first_w, 0, d.pitch);
@@ -79,7 +80,7 @@ void CopyBand(const DirectFirstData& d, const float* dy, std::int64_t first_row,
 // kVecs vectors of pixels, from dy (the first plane's element that tap distance 0 reads) to
 // sums[channel][pixel].
 template <int kChannels, int kVecs>
-HWY_NOINLINE void PhaseTile(const DirectFirstData& d, const std::ptrdiff_t* tap_at,
+HWY_NOINLINE void PhaseTile(const FirstLayerData& d, const std::ptrdiff_t* tap_at,
                             std::int64_t taps, const float* w, const float* dy, float* sums) {
   Vec sum[kVecs][kChannels];
   HWY_UNROLL(16)
@@ -110,7 +111,7 @@ HWY_NOINLINE void PhaseTile(const DirectFirstData& d, const std::ptrdiff_t* tap_
 }
 
 template <int kChannels>
-void Phase(const DirectFirstData& d, std::size_t phase, const float* packed, const float* planes,
+void Phase(const FirstLayerData& d, std::size_t phase, const float* packed, const float* planes,
            std::int64_t rows, float* sums) {
   const PixelGrid& grid = d.grids[phase];
   const std::int64_t pixels = (rows - 1) * d.pitch + grid.w;
@@ -132,8 +133,8 @@ void WeaveRow(const float* sums, std::int64_t step, std::int64_t stride, std::in
   }
 }
 
-void FirstData(const DirectFirstData& d, const DirectOperands& data, std::int64_t thread,
-               std::int64_t threads) {
+void Data(const FirstLayerData& d, const DirectOperands& data, std::int64_t thread,
+          std::int64_t threads) {
   const ConvProblem& p = d.problem;
   float* const planes = data.workspace + thread * d.thread_floats();
   float* const sums = planes + d.planes_floats();
@@ -142,7 +143,7 @@ void FirstData(const DirectFirstData& d, const DirectOperands& data, std::int64_
   const auto [begin, end] = share(p.n * bands, thread, threads);
   for (std::int64_t band = begin; band < end; ++band) {
     const std::int64_t image = band / bands, first = band % bands * d.band;
-    CopyBand(d, data.dy + image * d.dy.image, first + d.first_h, d.band + d.span_h, planes);
+    CopyBand(d, data.in + image * d.dy.image, first + d.first_h, d.band + d.span_h, planes);
     for (std::size_t phase = 0; phase < d.grids.size(); phase += std::size_t(columns)) {
       const std::int64_t rows = std::min(d.band, d.grids[phase].h - first);
       if (rows <= 0) continue;
@@ -167,11 +168,11 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace convlab::cpu {
 
-HWY_EXPORT(FirstData);
+HWY_EXPORT(Data);
 
-void direct_first_data(const DirectFirstData& d, const DirectOperands& data, std::int64_t thread,
-                       std::int64_t threads) {
-  HWY_DYNAMIC_DISPATCH(FirstData)(d, data, thread, threads);
+void first_layer_data(const FirstLayerData& d, const DirectOperands& data, std::int64_t thread,
+                      std::int64_t threads) {
+  HWY_DYNAMIC_DISPATCH(Data)(d, data, thread, threads);
 }
 
 }  // namespace convlab::cpu

@@ -1,20 +1,11 @@
-// backward_filter of implicit_gemm by columns: of 1x1 filters, and of 3x3 where outputs are few.
-//
-//   dw[k][c, tap] = sum over pixels of dy[pixel][k] columns[pixel][c, tap]
-//
-// The column matrix is made after all (but for a 1x1 filter of stride 1, whose columns are x), in
-// panels of 3 vectors in the order of dw. A chunk of pixels is one depth, so that a tile of 4
-// filters by a panel (AVX-512: 8) goes to dw as it lies in the registers. A few tiles of filters
-// meet a panel, then the next, of as many panels as stay in L2: dw is written along its rows, each
-// of which lies in pages of its own. Threads share filters before columns: at the seam of two that
-// write one row each would fetch lines ahead that the other writes.
+// The loops of im2col_blocked: see blocked.cpp for the derivation.
 #include <algorithm>
 #include <cstddef>
 
-#include "kernels_cpu/implicit_gemm/implicit_gemm.h"
+#include "kernels_cpu/im2col/blocked.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels_cpu/implicit_gemm/columns.cpp"
+#define HWY_TARGET_INCLUDE "kernels_cpu/im2col/blocked_kernels.cpp"
 #include <hwy/foreach_target.h>  // first: compiles the rest once per target
 #include <hwy/highway.h>
 
@@ -50,7 +41,7 @@ struct ColumnPanels {
 };
 
 // One thread's part of columns[panel][pixel][column], of a chunk.
-void FillColumns(const FilterColumns& f, const ColumnsChunk& chunk, const float* x, float* columns,
+void FillColumns(const BlockedColumns& f, const ColumnsChunk& chunk, const float* x, float* columns,
                  std::int64_t thread, std::int64_t threads) {
   const ConvProblem& p = f.problem;
   const std::int64_t taps = p.r * p.s, pixels = chunk.images.size() * chunk.rows.size() * p.q;
@@ -59,10 +50,10 @@ void FillColumns(const FilterColumns& f, const ColumnsChunk& chunk, const float*
   const std::int64_t end_h = chunk.rows.end * p.stride_h - p.pad_h;
   const ColumnPanels panels{f.filter() / kLanes};
   const Range own = share(p.c / kLanes, thread, threads);
-  // One vector of channels of one pixel, as seen at each tap and as dw has it.
-  alignas(64) float seen[FilterColumns::most_taps * kTileCols];
-  alignas(64) float turned[FilterColumns::most_taps * kLanes];
-  float* place[FilterColumns::most_taps];  // of each vector of columns
+  // One vector of channels of one pixel: [tap][channel] as x has it, [channel][tap] as dw has it.
+  alignas(64) float seen[BlockedColumns::most_taps * kTileCols];
+  alignas(64) float columns_of_pixel[BlockedColumns::most_taps * kLanes];
+  float* place[BlockedColumns::most_taps];  // of each vector of columns
   for (std::int64_t vec = own.begin; vec < own.end; ++vec) {
     const std::int64_t c = vec * kLanes;
     for (std::int64_t i = 0; i < taps; ++i) place[i] = columns + panels.at(vec * taps + i, pixels);
@@ -78,8 +69,8 @@ void FillColumns(const FilterColumns& f, const ColumnsChunk& chunk, const float*
               const float* const at = from + (h * p.w + w) * kBlock;
               hn::StoreU(inside ? hn::LoadU(F32(), at) : hn::Zero(F32()), F32(), tap);
             }
-          if (taps > 1) PutTransposed(WholeSums{seen}, false, taps, kLanes, turned, taps);
-          const float* const values = taps > 1 ? turned : seen;
+          if (taps > 1) PutTransposed(WholeSums{seen}, false, taps, kLanes, columns_of_pixel, taps);
+          const float* const values = taps > 1 ? columns_of_pixel : seen;
           for (std::int64_t i = 0; i < taps; ++i) {
             hn::StoreU(hn::LoadU(F32(), values + i * kLanes), F32(), place[i]);
             place[i] += kPanelCols;
@@ -97,8 +88,8 @@ struct ColumnsJob {
 };
 
 template <int kRows, int kVecs>
-HWY_NOINLINE void RunColumnsTile(const ColumnsJob& job, const float* columns, const float* dy,
-                                 const float* next_dy, float* dw) {
+HWY_NOINLINE void MultiplyTile(const ColumnsJob& job, const float* columns, const float* dy,
+                               const float* next_dy, float* dw) {
   Tile<kRows, kVecs> tile;
   tile.SetZero();
   for (std::int64_t n = 0; n < job.images;
@@ -108,8 +99,8 @@ HWY_NOINLINE void RunColumnsTile(const ColumnsJob& job, const float* columns, co
   tile.Put(dw, job.filter, job.accumulate);
 }
 
-void RunColumns(const FilterColumns& f, const ColumnsChunk& chunk, const float* columns,
-                const float* dy, float* dw, std::int64_t thread, std::int64_t threads) {
+void MultiplyColumns(const BlockedColumns& f, const ColumnsChunk& chunk, const float* columns,
+                     const float* dy, float* dw, std::int64_t thread, std::int64_t threads) {
   const ConvProblem& p = f.problem;
   const std::int64_t plane = p.p * p.q * kBlock, row = p.q * kBlock;
   const std::int64_t pixels = chunk.rows.size() * p.q;
@@ -126,28 +117,28 @@ void RunColumns(const FilterColumns& f, const ColumnsChunk& chunk, const float* 
   dy += chunk.images.begin * job.dy_image + chunk.rows.begin * row;
   const std::int64_t panel_floats = job.images * job.image;
   const ColumnPanels panels{f.filter() / kLanes};
-  const std::int64_t tiles = ceil_div(p.k, std::int64_t{kFilterRows});
+  const std::int64_t tiles = ceil_div(p.k, std::int64_t{kHalfBlock});
   const std::int64_t row_threads = std::min(tiles, threads);
   const std::int64_t column_threads = threads / row_threads;
   if (thread >= row_threads * column_threads) return;
   const Range own_tiles = share(tiles, thread / column_threads, row_threads);
   const Range own = share(panels.count(), thread % column_threads, column_threads);
-  const std::int64_t end = std::min(p.k, own_tiles.end * kFilterRows);
-  constexpr std::int64_t at_once = 3 * kFilterRows;  // filters that meet a panel
+  const std::int64_t end = std::min(p.k, own_tiles.end * kHalfBlock);
+  constexpr std::int64_t at_once = 3 * kHalfBlock;  // filters that a panel is multiplied by
   for (std::int64_t group = own.begin; group < own.end; group += f.panels)
-    for (std::int64_t k = own_tiles.begin * kFilterRows; k < end; k += at_once)
+    for (std::int64_t k = own_tiles.begin * kHalfBlock; k < end; k += at_once)
       for (std::int64_t panel = group; panel < std::min(own.end, group + f.panels); ++panel) {
         const Range vecs = panels.of(panel);
         // The last panel's tiles prefetch the next filters' dy, which comes from memory.
         const bool last = panel + 1 == std::min(own.end, group + f.panels);
         const float* const from =
             columns + (f.in_place ? vecs.begin * plane : panel * panel_floats);
-        ForEachRowTile<kFilterRows>(
+        ForEachRowTile<kHalfBlock>(
             std::min(at_once, end - k),
             [&](auto rows, std::int64_t i) HWY_ATTR {
-              const auto run = vecs.size() == 3   ? RunColumnsTile<rows.value, 3>
-                               : vecs.size() == 2 ? RunColumnsTile<rows.value, 2>
-                                                  : RunColumnsTile<rows.value, 1>;
+              const auto run = vecs.size() == 3   ? MultiplyTile<rows.value, 3>
+                               : vecs.size() == 2 ? MultiplyTile<rows.value, 2>
+                                                  : MultiplyTile<rows.value, 1>;
               const std::int64_t next = last && i + at_once < end ? i + at_once : i;
               run(job, from, dy + i / kBlock * plane + i % kBlock, dy + next / kBlock * plane,
                   dw + i * job.filter + vecs.begin * kLanes);
@@ -163,15 +154,15 @@ HWY_AFTER_NAMESPACE();
 namespace convlab::cpu {
 
 HWY_EXPORT(FillColumns);
-HWY_EXPORT(RunColumns);
+HWY_EXPORT(MultiplyColumns);
 
-void fill_columns(const FilterColumns& f, const ColumnsChunk& chunk, const float* x, float* columns,
-                  std::int64_t thread, std::int64_t threads) {
+void fill_columns(const BlockedColumns& f, const ColumnsChunk& chunk, const float* x,
+                  float* columns, std::int64_t thread, std::int64_t threads) {
   HWY_DYNAMIC_DISPATCH(FillColumns)(f, chunk, x, columns, thread, threads);
 }
-void run_columns(const FilterColumns& f, const ColumnsChunk& chunk, const float* columns,
-                 const float* dy, float* dw, std::int64_t thread, std::int64_t threads) {
-  HWY_DYNAMIC_DISPATCH(RunColumns)(f, chunk, columns, dy, dw, thread, threads);
+void multiply_columns(const BlockedColumns& f, const ColumnsChunk& chunk, const float* columns,
+                      const float* dy, float* dw, std::int64_t thread, std::int64_t threads) {
+  HWY_DYNAMIC_DISPATCH(MultiplyColumns)(f, chunk, columns, dy, dw, thread, threads);
 }
 
 }  // namespace convlab::cpu

@@ -1,0 +1,69 @@
+// What the algorithms of the family direct share: which of them takes a problem, where channels
+// lie, and what their loops are given. Internal.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "conv/algo.h"
+#include "kernels_cpu/gemm/tile_shape.h"
+
+namespace convlab::cpu {
+
+// Whole channel blocks of this instruction set are neighbours: in its blocked layout, which pads
+// them, or in nhwc.
+bool in_whole_blocks(Layout, std::int64_t channels);
+bool is_depthwise(const ConvProblem&);  // one channel and one filter a group, and several groups
+
+std::optional<Refusal> refuse_direct(const ConvProblem&, const DeviceInfo&);
+std::optional<Refusal> refuse_direct_first_layer(const ConvProblem&, const DeviceInfo&);
+std::optional<Refusal> refuse_direct_depthwise(const ConvProblem&, const DeviceInfo&);
+
+// Channel blocks of another instruction set, for x or y.
+std::optional<Refusal> refuse_other_blocks(const ConvProblem&, const DeviceInfo&);
+// `tensor` ("x") unless in_whole_blocks.
+std::optional<Refusal> refuse_parts_of_blocks(const char* tensor, Layout, std::int64_t channels,
+                                              const DeviceInfo&);
+
+// Throws InputError for any config but an empty one.
+void require_no_config(const AlgoInfo&, const Config&);
+
+// Where a tensor's channels lie, in elements: channel c of pixel (h, w) of image n is at
+// n * image + c / B * block + (h * width + w) * pixel + c % B, with B the channel block.
+struct ChannelView {
+  std::int64_t image = 0, block = 0, pixel = 0;
+  std::int64_t height = 0, width = 0;
+};
+ChannelView view_of(const TensorDesc&);
+
+// The output's channels in panels of one register tile's width; no panel crosses a group.
+struct Panels {
+  std::int64_t groups = 1;
+  std::int64_t channels = 0;   // of one group
+  std::int64_t per_group = 0;  // panels
+  std::int64_t count() const { return groups * per_group; }
+};
+Panels panels_of(std::int64_t groups, std::int64_t channels);
+
+// Columns of a panel that there are, and that are computed.
+struct PanelColumns {
+  std::int64_t first, count, computed;
+  PanelColumns(const Panels&, std::int64_t index);
+};
+
+// The tensors that a run of the f32 loops reads and writes; null where the pass has none.
+struct DirectOperands {
+  const float* in = nullptr;  // x, or dy in backward_data
+  const float* filter = nullptr;
+  const float* dy = nullptr;  // in backward_filter
+  const float *bias = nullptr, *residual = nullptr;
+  float *out = nullptr, *workspace = nullptr;
+  bool stream = false;  // non-temporal stores of `out`, which is aligned for them
+};
+DirectOperands direct_operands(const ConvProblem&, const ConvArgs&, Workspace, bool stream = false);
+
+// Bytes that loops over output pixels move if they pass over their input and over the filter so
+// many times, but for reads for ownership.
+PhaseWork direct_pixel_work(const ConvProblem&, double in_passes, double filter_passes);
+
+}  // namespace convlab::cpu
