@@ -158,7 +158,7 @@ enum class WinogradSchedule : std::uint8_t {
   unpacked_private,  // the same, but each thread has V of all tiles
 };
 inline constexpr std::array<std::string_view, 5> winograd_schedules{
-    "private_blocks", "shared_blocks", "private_panels", "unpacked_shared", "unpacked_private"};
+    "private", "shared", "panels", "unpacked_shared", "unpacked_private"};
 
 constexpr bool shares_v(WinogradSchedule schedule) {
   return schedule == WinogradSchedule::shared_blocks ||
