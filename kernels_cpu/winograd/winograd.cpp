@@ -165,6 +165,14 @@ bool sums_are_final(const WinogradSpec& s) {
   return panels * b.v.size + b.panel_chunks * m < 12 * panels * b.panel_chunks * b.sums_chunk;
 }
 
+// A thread that goes through the points of its own block in order may store M of a point where V of
+// the points before was, which is still in cache. M begins just so far before V that it stays
+// behind what is read. Half as many bytes cross L2 while the filter passes through.
+bool overlays_m(const WinogradSpec& s) {
+  return !shares_v(s.schedule) && packs_filter(s.schedule) &&
+         s.geometry.pass != Pass::backward_filter;
+}
+
 // Puts buffers one behind the other from `begin` on: once for the team, or once for each of so many
 // threads. Returns where they end.
 std::int64_t place(std::int64_t begin, std::initializer_list<WinogradBuffer*> buffers,
@@ -179,7 +187,7 @@ std::int64_t place(std::int64_t begin, std::initializer_list<WinogradBuffer*> bu
   return begin + std::max<std::int64_t>(threads - 1, 0) * size;
 }
 
-// All that the buffers depend on is set; sets them, and what follows from their sizes.
+// Computes the buffers from the rest of the spec, and what depends on their sizes.
 void set_buffers(WinogradSpec& s) {
   const WinogradGeometry& g = s.geometry;
   const TileShape& shape = g.register_tile;
@@ -203,12 +211,8 @@ void set_buffers(WinogradSpec& s) {
   const bool m_beside_shared_v = shares_v(s.schedule) && s.final_sums && s.threads > 1;
   b.m_panels = m_beside_shared_v ? 1 : s.panels_at_once();
   b.m_point = (b.m_panels * b.padded_tiles | 1) * shape.cols;
-  // A thread that goes through the points of its own block in order may store M of a point where V
-  // of the points before was, which is still in cache. M begins just so far before V that it stays
-  // behind what is read. Half as many bytes cross L2 while the filter passes through.
-  const bool overlaid = !shares_v(s.schedule) && packs_filter(s.schedule) && !backward_filter;
   const std::int64_t m = points * b.m_point;
-  b.m.size = round_up(overlaid ? std::max(b.m_point, m - (points - 1) * b.v_point) : m, line);
+  b.m.size = round_up(overlays_m(s) ? std::max(b.m_point, m - (points - 1) * b.v_point) : m, line);
 
   b.packed_panel = g.in_blocks() * shape.block * shape.cols;
   b.packed_point = (g.out_panels() - 1) * b.packed_panel +  // the last panel ends with its columns
@@ -240,8 +244,8 @@ void set_buffers(WinogradSpec& s) {
   }
 
   // An ordinary store to a line that another core has read takes the line from that core first, one
-  // line at a time; a non-temporal store does not. Sums that are not final read V once only, so
-  // that it better stays in the caches. Vectors must be whole lines.
+  // line at a time; a non-temporal store does not. Where sums are not final, V is better off in the
+  // caches. Vectors must be whole lines.
   s.nontemporal_v = shares_v(s.schedule) && s.threads > 1 && shape.lanes == 16 &&
                     (!backward_filter || s.final_sums);
 }
@@ -262,7 +266,7 @@ WinogradSpec spec_of(const WinogradGeometry& g, WinogradSchedule schedule, std::
   return s;
 }
 
-// What of V and M there is, in each thread or in the team.
+// How often V exists.
 std::int64_t v_copies(const WinogradSpec& s) { return shares_v(s.schedule) ? 1 : s.threads; }
 
 // The most that backward_filter's workspace may take: twice as much as x, dy and dw, where that is
@@ -304,23 +308,22 @@ std::int64_t default_block(const WinogradGeometry& g, WinogradSchedule schedule,
   if (!packs_filter(schedule) ||
       (all.final_sums && kElement * all.buffers.workspace <= most_workspace(g, device)))
     return g.tiles();
-  const bool backward_filter = g.pass == Pass::backward_filter;
-  const bool overlaid = !shares_v(schedule) && !backward_filter;
   const std::int64_t in_c = g.in_blocks() * g.register_tile.block,
                      out_c = all.panels_at_once() * g.register_tile.cols;
   const std::int64_t tile_bytes =
-      kElement * g.points() * (overlaid ? std::max(in_c, out_c) : in_c + out_c);
+      kElement * g.points() * (overlays_m(all) ? std::max(in_c, out_c) : in_c + out_c);
   const std::int64_t tiles = ceil_div(g.tiles(), sees_all_tiles(schedule) ? 1 : all.threads);
   const std::int64_t row_tile = g.register_tile.rows;
   const std::int64_t fit =
       std::max<std::int64_t>(block_bytes(all, device) / tile_bytes / row_tile, 1) * row_tile;
-  const bool nearest = sees_all_tiles(schedule) && !backward_filter;
+  const bool nearest = sees_all_tiles(schedule) && g.pass != Pass::backward_filter;
   const std::int64_t blocks =
       std::max<std::int64_t>(nearest ? (tiles + fit / 2) / fit : ceil_div(tiles, fit), 1);
   return std::min(round_up(ceil_div(tiles, blocks), row_tile), tiles);
 }
 
-// Backwards to the filter nothing is packed, and a first layer's filter is small.
+// The unpacked schedules: backward_filter packs nothing anyway, and a first layer's filter is
+// small.
 bool allows(const WinogradGeometry& g, WinogradSchedule schedule) {
   return packs_filter(schedule) || (g.pass != Pass::backward_filter && !g.fold);
 }
