@@ -24,6 +24,7 @@ std::unique_ptr<ConvAlgo> make_im2col();
 std::unique_ptr<ConvAlgo> make_im2col_blocked();
 std::unique_ptr<ConvAlgo> make_strassen();
 std::unique_ptr<ConvAlgo> make_winograd();
+std::unique_ptr<ConvAlgo> make_winograd_1d();
 
 // Present when built with oneDNN (CONVLAB_HAVE_ONEDNN): which of its algorithms there are depends
 // on its version.

@@ -20,17 +20,17 @@
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-// Which tap of the filter each of F(m, R) is, or below zero if none, in each phase of the stride
-// (WinogradShape::tap_phase). What unfolds runs backwards within its phase.
+// Which tap of the filter each tap of F(M, R) is, or below zero if none, in each stride phase
+// (WinogradGeometry::tap_phase). Where the output is unfolded, taps run backwards within a phase.
 template <int R>
 struct Taps {
   int of[16][R * R];  // strides up to 4
 
-  explicit Taps(const Shape& s) {
-    const bool flipped = s.pass == Pass::backward_data && !s.unfolds();
-    const int stride = int(s.stride), kernel = int(s.kernel);
+  explicit Taps(const Geometry& g) {
+    const bool flipped = g.pass == Pass::backward_data && !g.unfolds();
+    const int stride = int(g.stride), kernel = int(g.kernel);
     const auto tap = [&](int a, int j) {
-      const int at = stride * (s.unfolds() ? R - 1 - j : j) + a;
+      const int at = stride * (g.unfolds() ? R - 1 - j : j) + a;
       return at >= kernel ? -1 : flipped ? kernel - 1 - at : at;
     };
     for (int phase = 0; phase < stride * stride; ++phase)
@@ -41,53 +41,53 @@ struct Taps {
   }
 };
 
-// Taps of the filters that F(m, R) is for; those of a stride's phases are of 3x3.
+// Taps of the filters that F(M, R) is for; with R = 2 they are the stride phases of 3x3.
 template <int R>
 constexpr int kTapsOf = R == 2 ? 9 : R* R;
 
-// A channel block's taps for a panel's columns, [channel][tap][column]: all that the filter has, or
-// of a stride that folds the R x R of each channel.
+// A channel block's taps for a panel's columns, [channel][tap][column]: all taps of the filter, or
+// where a stride folds, the R x R of each folded channel.
 template <int R>
-void GatherTaps(const Shape& s, const FilterView& filter, const Taps<R>& taps, std::int64_t first_c,
-                std::int64_t first_k, float* g) {
-  const std::int64_t channels = std::clamp<std::int64_t>(s.in.c - first_c, 0, kBlock);
-  const std::int64_t columns = std::min<std::int64_t>(kTileCols, s.out.c - first_k);
-  if (s.fold || channels < kBlock || columns < kTileCols)
-    std::fill_n(g, kBlock * kTapsOf<R> * kTileCols, 0.f);
-  if (!s.fold) {
+void GatherTaps(const Geometry& g, const FilterView& filter, const Taps<R>& taps,
+                std::int64_t first_c, std::int64_t first_k, float* gathered) {
+  const std::int64_t channels = std::clamp<std::int64_t>(g.in.c - first_c, 0, kBlock);
+  const std::int64_t columns = std::min<std::int64_t>(kTileCols, g.out.c - first_k);
+  if (g.fold || channels < kBlock || columns < kTileCols)
+    std::fill_n(gathered, kBlock * kTapsOf<R> * kTileCols, 0.f);
+  if (!g.fold) {
     // With a column's taps its channels lie side by side, or with a channel's taps the columns.
-    const std::int64_t area = s.kernel * s.kernel;
+    const std::int64_t area = g.kernel * g.kernel;
     const std::int64_t run = filter.in_step == area ? channels : 1;
     for (std::int64_t c = 0; c < channels; c += run)
       TransposeRows(filter.at(first_c + c, first_k), filter.out_step, columns, run * area,
-                    g + c * area * kTileCols);
+                    gathered + c * area * kTileCols);
     return;
   }
-  for (std::int64_t i = 0; i < channels; ++i, g += R * R * kTileCols) {
+  for (std::int64_t i = 0; i < channels; ++i, gathered += R * R * kTileCols) {
     const std::int64_t c = first_c + i;
     for (std::int64_t k = 0; k < columns; ++k) {
-      const float* const of_k = filter.at(c / s.in_fold(), (first_k + k) / s.out_fold());
-      const int* const tap_at = taps.of[s.tap_phase(s.unfolds() ? first_k + k : c, 0)];
+      const float* const of_k = filter.at(c / g.in_fold(), (first_k + k) / g.out_fold());
+      const int* const tap_at = taps.of[g.tap_phase(g.unfolds() ? first_k + k : c, 0)];
       for (int rs = 0; rs < R * R; ++rs)
-        if (const int tap = tap_at[rs]; tap >= 0) g[rs * kTileCols + k] = of_k[tap];
+        if (const int tap = tap_at[rs]; tap >= 0) gathered[rs * kTileCols + k] = of_k[tap];
     }
   }
 }
 
-// U = G g G^T of what GatherTaps made, in a phase. A channel's goes to place(channel), its points
-// `step` floats apart; then comes done(channel).
+// U = G g G^T of what GatherTaps gathered, in a stride phase. A channel's U goes to place(channel),
+// its points `step` floats apart; then follows done(channel).
 template <int M, int R, class Place, class Done>
-HWY_INLINE void TransformTaps(const Shape& s, const Taps<R>& taps, std::int64_t phase,
-                              const float* g, std::int64_t columns, std::int64_t step,
+HWY_INLINE void TransformTaps(const Geometry& g, const Taps<R>& taps, std::int64_t phase,
+                              const float* gathered, std::int64_t columns, std::int64_t step,
                               const Place& place, const Done& done) {
   using Code = typename Transforms<M, R, ScaledSide::filter>::Filter;
   alignas(64) static constexpr float no_tap[kTileCols] = {};
-  const std::int64_t area = s.fold ? R * R : s.kernel * s.kernel;
+  const std::int64_t area = g.fold ? R * R : g.kernel * g.kernel;
   for (int c = 0; c < kBlock; ++c) {
     const float* tap_of[R * R];
     for (int rs = 0; rs < R * R; ++rs) {
-      const int tap = s.fold ? rs : taps.of[s.tap_phase(0, phase)][rs];
-      tap_of[rs] = tap < 0 ? no_tap : g + (c * area + tap) * kTileCols;
+      const int tap = g.fold ? rs : taps.of[g.tap_phase(0, phase)][rs];
+      tap_of[rs] = tap < 0 ? no_tap : gathered + (c * area + tap) * kTileCols;
     }
     float* const to = place(c);
     for (int lane = 0; lane < columns; lane += kLanes)

@@ -1,10 +1,11 @@
-// Tiles of a folded x (winograd.h), gathered from plain NCHW, and of a folded dx, put there, some
-// neighbours of a row of tiles at a time.
+// Tiles of a folded x (winograd.h), gathered from plain NCHW, and tiles of a folded dx, scattered
+// to it; a run of tiles at a time.
 //
-// The channels of one (c, a) are neighbours in x, and so are they in a pixel of the tile: a row of
-// x for a stride of four, two rows for one of two, and four planes' for one of one hold four
-// channels of some pixels. They are moved in vectors: of single pixels' stores few lines would fill
-// the store buffer, and all would wait. Folded anew each time, x needs no copy in memory.
+// The channels of one (c, a) are neighbours both in x and in a pixel of the tile. Four channels of
+// some pixels come from one row of x for a stride of four, from two rows for a stride of two, and
+// from four planes for a stride of one. They are moved in whole vectors: stores of single pixels
+// would fill the store buffer with few lines. x is folded anew each time and needs no copy in
+// memory.
 //
 // Per-target header: include it after hwy/foreach_target.h.
 #if defined(CONVLAB_KERNELS_CPU_WINOGRAD_FOLD_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -37,7 +38,7 @@ HWY_INLINE void StoreFours(D d, hn::Vec<D> v, float* to, std::ptrdiff_t step) {
   }
 }
 
-// What x has of some folded pixels' rows, in floats from the first of them on.
+// The columns of x that a row of folded pixels covers, in floats from the first of them on.
 struct FoldedColumns {
   std::int64_t first, begin, end;
 
@@ -85,7 +86,7 @@ void FoldRun(const WinogradFold& fold, const float* x, std::int64_t image, std::
         const auto load = [&](int r) HWY_ATTR {
           if (rows[r] == nullptr) return hn::Zero(F32());
           const float* const at = rows[r] + inside.first + j;
-          __builtin_prefetch(at + columns * kStride);  // of the run that comes next
+          __builtin_prefetch(at + columns * kStride);  // for the next run
           if (inside.Whole(j)) return hn::LoadU(F32(), at);
           return hn::MaskedLoad(inside.Inside(j), F32(), at);
         };
@@ -105,9 +106,9 @@ void FoldRun(const WinogradFold& fold, const float* x, std::int64_t image, std::
     }
 }
 
-// A vector of channels of kRows x `columns` folded pixels from (top, left) on goes to x, or is
-// added to it, where x has such a pixel and channel. from[kRows][kMost] = the vector whose first
-// channel is `channel`.
+// Writes a vector of channels of kRows x `columns` folded pixels from (top, left) on to x, or adds
+// it, where x has such a pixel and channel. from[kRows][kMost] = the vector whose first channel is
+// `channel`.
 template <int kRows, int kMost, int kStride>
 void UnfoldRun(const WinogradFold& fold, const float* from, std::int64_t image,
                std::int64_t channel, std::int64_t top, std::int64_t left, std::int64_t columns,

@@ -31,15 +31,15 @@ struct Team {
   }
 };
 
-// Of the phases in x that F(m, r) is for.
+// The stride of the phases that F(M, R) is for.
 constexpr int PhaseStride(int r) { return r == 2 ? 2 : 1; }
 
 // Stores row i of a run's tile t: store(t, i, y) of NestedRun.
 template <int T>
-HWY_INLINE auto StoreRows(float* to, std::int64_t point, bool stream) {
+HWY_INLINE auto StoreRows(float* to, std::int64_t point, bool nontemporal) {
   return [=](int t, int i, const Vec* y) HWY_ATTR {
     float* const at = to + t * kBlock + i * T * point;
-    if (stream) {
+    if (nontemporal) {
       HWY_UNROLL(8)
       for (int j = 0; j < T; ++j) hn::Stream(y[j], F32(), at + j * point);
     } else {
@@ -51,17 +51,17 @@ HWY_INLINE auto StoreRows(float* to, std::int64_t point, bool stream) {
 
 // V = B^T d B for (channel block, tile) pairs.
 template <class Input, int M, int kStride>
-void TransformInput(const Shape& s, const float* in, float* v, Range block, Range items) {
+void TransformInput(const Spec& s, const float* in, float* v, Range block, Range items) {
   constexpr int T = Input::inputs, kColumns = kRunTiles * M + T - M;
-  const std::int64_t rows = s.rows(), point = s.v_point();
-  const bool stream = s.streams_v();
+  const Geometry& g = s.geometry;
+  const std::int64_t rows = s.buffers.padded_tiles, point = s.buffers.v_point;
   ForEachRun(
-      s, block, items,
+      g, block, items,
       [&](std::int64_t b, std::int64_t tile, const TileAt& place, int count) HWY_ATTR {
-        const std::int64_t phase = kStride == 1 ? 0 : b / s.phase_blocks();
-        const Pixels<T, kColumns, kStride> pixels(s, s.in, s.in_grid, phase, place.y * M - s.pad_h,
-                                                  place.x * M - s.pad_w, count * M + T - M);
-        const float* const plane = in + pixels.Plane(s, s.in, place, b - phase * s.phase_blocks());
+        const std::int64_t phase = kStride == 1 ? 0 : b / g.phase_blocks();
+        const Pixels<T, kColumns, kStride> pixels(g, g.in, g.in_grid, phase, place.y * M - g.pad_h,
+                                                  place.x * M - g.pad_w, count * M + T - M);
+        const float* const plane = in + pixels.Plane(g, g.in, place, b - phase * g.phase_blocks());
         for (int part = 0; part < kBlock; part += kLanes) {
           float* const to = v + (b * rows + tile) * kBlock + part;
           NestedRun<Input, M, kRunTiles>(
@@ -70,25 +70,25 @@ void TransformInput(const Shape& s, const float* in, float* v, Range block, Rang
                 if (s.prefetch_input) pixels.template PrefetchColumn<M>(plane + part, c);
                 pixels.Load(plane + part, c, x);
               },
-              StoreRows<T>(to, point, stream));
+              StoreRows<T>(to, point, s.nontemporal_v));
         }
       });
 }
 
 // The same of plain x, whose stride folds into channels.
 template <class Input, int M>
-void TransformFolded(const Shape& s, const float* x, float* v, Range block, Range items) {
+void TransformFolded(const Spec& s, const float* x, float* v, Range block, Range items) {
   constexpr int T = Input::inputs, kColumns = kRunTiles * M + T - M;
   constexpr int kMost = (kColumns + kLanes - 1) / kLanes * kLanes;
-  const auto fold = s.stride == 4   ? FoldRun<T, kMost, 4>
-                    : s.stride == 2 ? FoldRun<T, kMost, 2>
+  const Geometry& g = s.geometry;
+  const auto fold = g.stride == 4   ? FoldRun<T, kMost, 4>
+                    : g.stride == 2 ? FoldRun<T, kMost, 2>
                                     : FoldRun<T, kMost, 1>;
   alignas(64) float patch[T * kMost * kBlock];
-  const std::int64_t rows = s.rows(), point = s.v_point();
-  const bool stream = s.streams_v();
-  ForEachRun(s, block, items,
+  const std::int64_t rows = s.buffers.padded_tiles, point = s.buffers.v_point;
+  ForEachRun(g, block, items,
              [&](std::int64_t b, std::int64_t tile, const TileAt& at, int count) HWY_ATTR {
-               fold(*s.fold, x, at.mosaic, b, at.y * M, at.x * M, count * M + T - M, patch);
+               fold(*g.fold, x, at.mosaic, b, at.y * M, at.x * M, count * M + T - M, patch);
                for (int part = 0; part < kBlock; part += kLanes) {
                  float* const to = v + (b * rows + tile) * kBlock + part;
                  NestedRun<Input, M, kRunTiles>(
@@ -98,15 +98,15 @@ void TransformFolded(const Shape& s, const float* x, float* v, Range block, Rang
                        for (int r = 0; r < T; ++r)
                          column[r] = hn::LoadU(F32(), patch + (r * kMost + c) * kBlock + part);
                      },
-                     StoreRows<T>(to, point, stream));
+                     StoreRows<T>(to, point, s.nontemporal_v));
                }
              });
 }
 
 template <class Input, int M, int R>
-auto InputTransform(const Shape& s) {
-  if (s.folds()) return TransformFolded<Input, M>;
-  return s.in_grid.phases == 1 ? TransformInput<Input, M, 1>
+auto InputTransform(const Geometry& g) {
+  if (g.folds()) return TransformFolded<Input, M>;
+  return g.in_grid.phases == 1 ? TransformInput<Input, M, 1>
                                : TransformInput<Input, M, PhaseStride(R)>;
 }
 

@@ -1,5 +1,5 @@
 // Winograd's loops: see winograd.h. Forward and backward_data are here, backward_filter is in
-// winograd_gradient-inl.h.
+// gradient-inl.h.
 #include <hwy/cache_control.h>
 #include <omp.h>
 
@@ -28,10 +28,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-// A panel's columns: kVecs vectors of them, or fours.
+// The columns of a panel: kVecs vectors, or fours of columns (QuadTile).
 template <int kVecs>
 struct VectorColumns {
-  static constexpr int kMostRows = kTileRows * kTileVecs / kVecs;  // what the registers hold
+  static constexpr int kMostRows = kTileRows * kTileVecs / kVecs;  // that the registers hold
   static constexpr std::int64_t kCols = kVecs * kLanes, kPacked = kCols;
   template <int kRows>
   struct Tile : cpu::HWY_NAMESPACE::Tile<kRows, kVecs> {
@@ -60,16 +60,16 @@ struct FourColumns {
 };
 
 // M = V U for one point and panel: tiles x channels by channels x columns. Channels go in parts for
-// which U stays in L1 while all tiles pass; meanwhile the panel that comes next is fetched into L2,
-// evenly spread, for its first touch would wait at each page. Each channel block prefetches V of
-// the next, or of the next point: all rows of a tile at once would wait for L2.
+// which U stays in L1 while all tiles pass. Meanwhile the next panel is prefetched into L2, evenly
+// spread, since its first touch would wait at each page. Each channel block prefetches V of the
+// next block, or of the next point: all rows of a register tile at once would wait for L2.
 template <class Columns>
 HWY_NOINLINE void Multiply(const float* v, const float* next_v, std::ptrdiff_t block_step,
                            std::int64_t channels, const float* u, const float* next_u,
-                           std::int64_t tiles, std::int64_t depth, bool add, float* m) {
+                           std::int64_t tiles, std::int64_t part_depth, bool add, float* m) {
   constexpr std::int64_t kCols = Columns::kCols, kPacked = Columns::kPacked, kLine = 16;
   const std::int64_t blocks = ceil_div(channels, kBlock);
-  const std::int64_t parts = ceil_div(blocks * kBlock, depth);
+  const std::int64_t parts = ceil_div(blocks * kBlock, part_depth);
   const std::int64_t fetches =
       ceil_div(kBlock * kPacked / kLine, ceil_div(tiles, Columns::kMostRows));
   for (std::int64_t part = 0; part < parts; ++part) {
@@ -90,7 +90,7 @@ HWY_NOINLINE void Multiply(const float* v, const float* next_v, std::ptrdiff_t b
   }
 }
 
-// A run's vectors of M: load(tile, r, x) of NestedTiles.
+// Loads vectors of M for a run: load(tile, r, x) of NestedTiles.
 template <int T>
 HWY_INLINE auto LoadProducts(const float* from, std::int64_t columns, std::int64_t point) {
   return [=](int tile, int r, Vec* x) HWY_ATTR {
@@ -100,37 +100,39 @@ HWY_INLINE auto LoadProducts(const float* from, std::int64_t columns, std::int64
   };
 }
 
-// y = A^T m A for (vector of these panels of each phase, tile) pairs, then the epilogue.
+// y = A^T M A for (vector of these panels of each stride phase, tile) pairs, then the epilogue.
 template <class Output, int kStride>
-void TransformOutput(const Shape& s, const WinogradOperands& data, const float* m, Range panels,
+void TransformOutput(const Spec& s, const WinogradOperands& data, const float* m, Range panels,
                      Range block, Range items) {
   constexpr int M = Output::outputs;
   constexpr int T = Output::inputs;
+  const Geometry& g = s.geometry;
   const auto transform = [&](std::int64_t vec, std::int64_t first, const TileAt& place,
                              int count) HWY_ATTR {
     const std::int64_t own = vec / kTileVecs, lane = vec % kTileVecs * kLanes;
     const std::int64_t phase = kStride == 1 ? 0 : own / panels.size();
     const std::int64_t panel = panels.begin + own - phase * panels.size();
-    const std::int64_t channel = panel * kTileCols + lane, columns = s.panel_columns(panel);
-    if (channel >= s.out.padded_c()) return;
-    const Pixels<M, kRunTiles * M, kStride> pixels(s, s.out, s.out_grid, phase, place.y * M,
+    const std::int64_t channel = panel * kTileCols + lane, columns = g.panel_columns(panel);
+    if (channel >= g.out.padded_c()) return;
+    const Pixels<M, kRunTiles * M, kStride> pixels(g, g.out, g.out_grid, phase, place.y * M,
                                                    place.x * M, count * M);
-    const std::ptrdiff_t plane = pixels.Plane(s, s.out, place, channel / kBlock) + channel % kBlock;
+    const std::ptrdiff_t plane = pixels.Plane(g, g.out, place, channel / kBlock) + channel % kBlock;
     Vec bias = hn::Zero(F32());
     if (data.bias != nullptr) {
-      const std::int64_t left = std::clamp<std::int64_t>(s.out.c - channel, 0, kLanes);
+      const std::int64_t left = std::clamp<std::int64_t>(g.out.c - channel, 0, kLanes);
       alignas(64) float padded[kLanes] = {};
-      std::copy_n(data.bias + std::min(channel, s.out.c), left, padded);
+      std::copy_n(data.bias + std::min(channel, g.out.c), left, padded);
       bias = hn::Load(F32(), padded);
     }
-    const auto load = LoadProducts<T>(m + own * s.rows() * kTileCols + first * columns + lane,
-                                      columns, s.m_point());
+    const auto load =
+        LoadProducts<T>(m + own * s.buffers.padded_tiles * kTileCols + first * columns + lane,
+                        columns, s.buffers.m_point);
     NestedTiles<Output, kRunTiles>(
         count,
         [&](int tile, int r, Vec* x) HWY_ATTR {
-          // A store whose line is missing holds up those behind it: all are prefetched here, spread
-          // over the first half of the transform.
-          if (!data.stream && r < M)
+          // A store that misses holds up the stores behind it. All lines are prefetched here,
+          // spread over the first half of the transform.
+          if (!data.nontemporal && r < M)
             for (int i = 0; i < M; ++i)
               if (const std::ptrdiff_t pixel = pixels.at(r, tile * M + i); pixel >= 0)
                 __builtin_prefetch(data.out + plane + pixel, 1);
@@ -145,57 +147,59 @@ void TransformOutput(const Shape& s, const WinogradOperands& data, const float* 
             Vec value = hn::Add(values[x], bias);
             if (data.residual != nullptr)
               value = hn::Add(value, hn::LoadU(F32(), data.residual + to));
-            if (s.epilogue.relu) value = Relu(value);
-            if (s.accumulate) value = hn::Add(value, hn::LoadU(F32(), data.out + to));
-            if (data.stream)
+            if (g.epilogue.relu) value = Relu(value);
+            if (g.accumulate) value = hn::Add(value, hn::LoadU(F32(), data.out + to));
+            if (data.nontemporal)
               hn::Stream(value, F32(), data.out + to);
             else
               hn::StoreU(value, F32(), data.out + to);
           }
         });
   };
-  ForEachRun(s, block, items, transform);
+  ForEachRun(g, block, items, transform);
 }
 
-// The same into plain dx, from the channels that it folds to.
+// The same into plain dx: its folded channels are unfolded.
 template <class Output>
-void TransformUnfolded(const Shape& s, const WinogradOperands& data, const float* m, Range panels,
+void TransformUnfolded(const Spec& s, const WinogradOperands& data, const float* m, Range panels,
                        Range block, Range items) {
   constexpr int M = Output::outputs;
   constexpr int T = Output::inputs;
+  const Geometry& g = s.geometry;
   const auto unfold =
-      s.stride == 4 ? UnfoldRun<M, kRunTiles * M, 4> : UnfoldRun<M, kRunTiles * M, 2>;
+      g.stride == 4 ? UnfoldRun<M, kRunTiles * M, 4> : UnfoldRun<M, kRunTiles * M, 2>;
   alignas(64) float patch[M * kRunTiles * M * kLanes];
-  ForEachRun(s, block, items,
-             [&](std::int64_t vec, std::int64_t first, const TileAt& place, int count) HWY_ATTR {
-               const std::int64_t own = vec / kTileVecs, lane = vec % kTileVecs * kLanes;
-               const std::int64_t panel = panels.begin + own, channel = panel * kTileCols + lane;
-               const std::int64_t columns = s.panel_columns(panel);
-               if (channel >= s.out.c) return;
-               NestedTiles<Output, kRunTiles>(
-                   count,
-                   LoadProducts<T>(m + own * s.rows() * kTileCols + first * columns + lane, columns,
-                                   s.m_point()),
-                   [&](int tile, int y, const Vec* values) HWY_ATTR {
-                     float* const to = patch + (y * kRunTiles + tile) * M * kLanes;
-                     HWY_UNROLL(8)
-                     for (int x = 0; x < M; ++x) hn::Store(values[x], F32(), to + x * kLanes);
-                   });
-               unfold(*s.fold, patch, place.mosaic, channel, place.y * M, place.x * M, count * M,
-                      s.accumulate, data.out);
-             });
+  ForEachRun(
+      g, block, items,
+      [&](std::int64_t vec, std::int64_t first, const TileAt& place, int count) HWY_ATTR {
+        const std::int64_t own = vec / kTileVecs, lane = vec % kTileVecs * kLanes;
+        const std::int64_t panel = panels.begin + own, channel = panel * kTileCols + lane;
+        const std::int64_t columns = g.panel_columns(panel);
+        if (channel >= g.out.c) return;
+        NestedTiles<Output, kRunTiles>(
+            count,
+            LoadProducts<T>(m + own * s.buffers.padded_tiles * kTileCols + first * columns + lane,
+                            columns, s.buffers.m_point),
+            [&](int tile, int y, const Vec* values) HWY_ATTR {
+              float* const to = patch + (y * kRunTiles + tile) * M * kLanes;
+              HWY_UNROLL(8)
+              for (int x = 0; x < M; ++x) hn::Store(values[x], F32(), to + x * kLanes);
+            });
+        unfold(*g.fold, patch, place.mosaic, channel, place.y * M, place.x * M, count * M,
+               g.accumulate, data.out);
+      });
 }
 
 template <class Output, int R>
-auto OutputTransform(const Shape& s) {
-  if (s.unfolds()) return TransformUnfolded<Output>;
-  return s.out_grid.phases == 1 ? TransformOutput<Output, 1>
+auto OutputTransform(const Geometry& g) {
+  if (g.unfolds()) return TransformUnfolded<Output>;
+  return g.out_grid.phases == 1 ? TransformOutput<Output, 1>
                                 : TransformOutput<Output, PhaseStride(R)>;
 }
 
-auto MultiplyFor(const Shape& s, std::int64_t panel) {
-  auto multiply = s.panel_columns(panel) == kLanes ? Multiply<VectorColumns<1>>
-                                                   : Multiply<VectorColumns<kTileVecs>>;
+auto MultiplyFor(const Spec& s, std::int64_t panel) {
+  auto multiply = s.geometry.panel_columns(panel) == kLanes ? Multiply<VectorColumns<1>>
+                                                            : Multiply<VectorColumns<kTileVecs>>;
   if constexpr (kLanes == 16) {
     if (s.panel_fours(panel) == 3) multiply = Multiply<FourColumns<3>>;
     if (s.panel_fours(panel) == 4) multiply = Multiply<FourColumns<4>>;
@@ -203,203 +207,241 @@ auto MultiplyFor(const Shape& s, std::int64_t panel) {
   return multiply;
 }
 
-// M = V U for items [point][phase of the output][panel], of some panels of each phase. Of phases of
-// the input those that meet at a point are multiplied, and nothing in a panel of an output's phase
-// that does not.
-void MultiplyItems(const Shape& s, const float* packed, Range panels, Range items, const float* v,
+// M = V U for items [point][stride phase of the output][panel], of some panels of each phase. Where
+// the input has stride phases, those with a product at the point are multiplied together; a phase
+// of the output without one gets zeros.
+void MultiplyItems(const Spec& s, const float* packed, Range panels, Range items, const float* v,
                    std::int64_t tiles, float* m) {
   struct Item {
     std::int64_t point, phase, panel;
   };
-  // Divided once: at each item it took 6% of the product of 7x7/2 (Zen 5).
-  const std::int64_t of_phase = panels.size(), of_point = s.out_grid.phases * of_phase;
-  const std::int64_t phase_panels = s.phase_panels(), rows = s.rows();
-  const std::int64_t v_point = s.v_point(), m_point = s.m_point();
-  const std::int64_t packed_point = s.packed_point(), packed_panel = s.packed_panel();
-  const bool in_phased = s.in_grid.phases > 1, out_phased = s.out_grid.phases > 1;
-  const std::int64_t phase_blocks = s.phase_blocks();
+  const Geometry& g = s.geometry;
+  const WinogradBuffers& b = s.buffers;
+  const std::int64_t of_phase = panels.size(), of_point = g.out_grid.phases * of_phase;
+  // These divide, which would take a while at each of many small products.
+  const std::int64_t phase_panels = g.phase_panels(), phase_blocks = g.phase_blocks();
+  const bool in_phases = g.in_grid.phases > 1, out_phases = g.out_grid.phases > 1;
   const auto after = [&](Item i) {
     if (++i.panel < panels.end) return i;
     i.panel = panels.begin;
-    if (++i.phase == s.out_grid.phases) i.phase = 0, ++i.point;
+    if (++i.phase == g.out_grid.phases) i.phase = 0, ++i.point;
     return i;
   };
   const auto filter = [&](const Item& i) {
     const float* const u =
-        packed + i.point * packed_point + (i.phase * phase_panels + i.panel) * packed_panel;
-    return in_phased
-               ? u + s.phases_at(i.point).first * phase_blocks * kBlock * s.packed_columns(i.panel)
+        packed + i.point * b.packed_point + (i.phase * phase_panels + i.panel) * b.packed_panel;
+    return in_phases
+               ? u + g.phases_at(i.point).first * phase_blocks * kBlock * s.packed_columns(i.panel)
                : u;
   };
   Item item{items.begin / of_point, items.begin % of_point / of_phase,
             panels.begin + items.begin % of_phase};
   for (std::int64_t left = items.size(); left > 0; --left) {
     const Item next = after(item);
-    float* const to = m + item.point * m_point +
-                      (item.phase * of_phase + item.panel - panels.begin) * rows * kTileCols;
-    const auto [first, last] = s.phases_at(item.point);
-    if (out_phased && (item.phase < first || item.phase >= last)) {
-      std::fill_n(to, tiles * s.panel_columns(item.panel), 0.f);
+    float* const to =
+        m + item.point * b.m_point +
+        (item.phase * of_phase + item.panel - panels.begin) * b.padded_tiles * kTileCols;
+    const auto [first, last] = g.phases_at(item.point);
+    if (out_phases && (item.phase < first || item.phase >= last)) {
+      std::fill_n(to, tiles * g.panel_columns(item.panel), 0.f);
     } else {
-      const float* const of =
-          v + item.point * v_point + (in_phased ? first * phase_blocks * rows * kBlock : 0);
-      MultiplyFor(s, item.panel)(of, of + v_point, rows * kBlock,
-                                 in_phased ? (last - first) * s.in.padded_c() : s.in.c,
-                                 filter(item), filter(next), tiles, s.depth, false, to);
+      const float* const of = v + item.point * b.v_point +
+                              (in_phases ? first * phase_blocks * b.padded_tiles * kBlock : 0);
+      MultiplyFor(s, item.panel)(of, of + b.v_point, b.padded_tiles * kBlock,
+                                 in_phases ? (last - first) * g.in.padded_c() : g.in.c,
+                                 filter(item), filter(next), tiles, s.part_depth, false, to);
     }
     item = next;
   }
 }
 
+// The transforms of F(tile, r), one size each.
+struct ForwardTransforms {
+  void (*input)(const Spec&, const float* in, float* v, Range block, Range items);
+  void (*output)(const Spec&, const WinogradOperands&, const float* m, Range panels, Range block,
+                 Range items);
+};
 template <int M, int R>
-void ForwardThread(const Shape& s, const WinogradOperands& data, std::int64_t thread,
-                   std::int64_t threads) {
+ForwardTransforms ForwardTransformsOf(const Geometry& g) {
   using Code = Transforms<M, R, ScaledSide::filter>;
-  const Team team = s.shared ? Team{thread, threads} : Team{};
-  // Of each of the output's phases.
-  const Range panels = share(s.phase_panels(), s.panels ? thread : 0, s.panels ? threads : 1);
-  if (panels.size() == 0) return;
-  const std::int64_t own_panels = s.out_grid.phases * panels.size();
-  float* const set = data.workspace + (s.shared ? 0 : thread * s.set_floats());
-  float* const v = s.overlaid() ? set + s.m_floats() : set;
-  float* const m = s.overlaid() ? set : v + s.v_floats();
-  const auto next_block = [&](std::int64_t begin) {
-    if (!s.shared && !s.panels) return data.tiles->take(thread, s.block);
-    return Range{begin, std::min(begin + s.block, s.tiles())};
-  };
-  for (Range block = next_block(0); block.size() > 0; block = next_block(block.end)) {
+  return {InputTransform<typename Code::Input, M, R>(g),
+          OutputTransform<typename Code::Output, R>(g)};
+}
+
+// What a thread does of a block in forward and backward_data, alone or in a team: panels of each of
+// the output's stride phases, the items of MultiplyItems, buffers.
+struct ForwardPart {
+  const Spec& s;
+  const WinogradOperands& data;
+  const ForwardTransforms& transforms;
+  std::int64_t thread;
+  Team team;
+  Range panels, items;
+
+  void RunBlock(Range block) const {
+    const Geometry& g = s.geometry;
     const std::int64_t tiles = block.size();
+    float* const v = s.buffers.v.of(data.workspace, thread);
+    float* const m = s.buffers.m.of(data.workspace, thread);
     {
-      const PhaseScope scope(data.phases, 0);
-      InputTransform<typename Code::Input, M, R>(s)(s, data.in, v, block,
-                                                    team.Share(s.in_blocks() * tiles));
+      const PhaseScope scope(data.recorder, kInputTransform);
+      transforms.input(s, data.in, v, block, team.Share(g.in_blocks() * tiles));
     }
     team.Barrier();
     {
-      const PhaseScope scope(data.phases, 1);
-      const Range steps = team.Share(s.steps());
-      const Range items = s.panels ? Range{0, s.points() * own_panels}
-                                   : Range{s.item_after(steps.begin), s.item_after(steps.end)};
+      const PhaseScope scope(data.recorder, kProduct);
       MultiplyItems(s, data.packed, panels, items, v, tiles, m);
     }
     team.Barrier();
-    const PhaseScope scope(data.phases, 2);
-    OutputTransform<typename Code::Output, R>(s)(s, data, m, panels, block,
-                                                 team.Share(own_panels * kTileVecs * tiles));
+    const PhaseScope scope(data.recorder, kOutputTransform);
+    transforms.output(s, data, m, panels, block,
+                      team.Share(g.out_grid.phases * panels.size() * kTileVecs * tiles));
   }
-  if (data.stream) hwy::FlushStream();
+  void RunAllBlocks() const {
+    const std::int64_t tiles = s.geometry.tiles();
+    for (std::int64_t first = 0; first < tiles; first += s.block_tiles)
+      RunBlock({first, std::min(first + s.block_tiles, tiles)});
+  }
+};
+
+void ForwardByPrivateBlocks(const Spec& s, const WinogradOperands& data,
+                            const ForwardTransforms& transforms, Team team) {
+  const Geometry& g = s.geometry;
+  const Range panels{0, g.phase_panels()}, items{0, g.points() * g.out_panels()};
+  const ForwardPart part{s, data, transforms, team.rank, Team{}, panels, items};
+  for (Range block = data.tiles->take(team.rank, s.block_tiles); block.size() > 0;
+       block = data.tiles->take(team.rank, s.block_tiles))
+    part.RunBlock(block);
 }
 
-// Of items [panel][channel block] of a phase. Neighbouring points lie a large power of two apart,
-// where caches have room for few lines: lines that are written whole go straight to memory instead.
+void ForwardBySharedBlocks(const Spec& s, const WinogradOperands& data,
+                           const ForwardTransforms& transforms, Team team) {
+  const Geometry& g = s.geometry;
+  const Range own = team.Share(g.product_parts());
+  const Range items{g.item_after(own.begin), g.item_after(own.end)};
+  ForwardPart{s, data, transforms, team.rank, team, {0, g.phase_panels()}, items}.RunAllBlocks();
+}
+
+void ForwardByPrivatePanels(const Spec& s, const WinogradOperands& data,
+                            const ForwardTransforms& transforms, Team team) {
+  const Geometry& g = s.geometry;
+  const Range panels = team.Share(g.phase_panels());
+  if (panels.size() == 0) return;
+  const Range items{0, g.points() * g.out_grid.phases * panels.size()};
+  ForwardPart{s, data, transforms, team.rank, Team{}, panels, items}.RunAllBlocks();
+}
+
+// Packs items [panel][channel block] of a stride phase. Neighbouring points lie a large power of
+// two apart, and map to few sets of the caches; so lines that are written whole are written by
+// non-temporal stores.
 template <int M, int R>
-void PackThread(const Shape& s, const FilterView& filter, float* packed, Range items) {
+void PackItems(const Spec& s, const FilterView& filter, float* packed, Range items) {
   constexpr int points = (M + R - 1) * (M + R - 1);
-  const Taps<R> taps(s);
+  const Geometry& g = s.geometry;
+  const std::int64_t packed_point = s.buffers.packed_point;
+  const Taps<R> taps(g);
   alignas(64) float u[points][kTileCols];
-  alignas(64) float g[(kBlock * kTapsOf<R> + 3) * kTileCols];
+  alignas(64) float gathered[(kBlock * kTapsOf<R> + 3) * kTileCols];
   for (std::int64_t i = items.begin; i < items.end; ++i) {
-    const std::int64_t panel = i / s.phase_blocks(), block = i % s.phase_blocks();
-    const std::int64_t columns = s.panel_columns(panel), fours = s.panel_fours(panel);
-    GatherTaps<R>(s, filter, taps, block * kBlock, panel * kTileCols, g);
-    for (std::int64_t phase = 0; phase < s.phases(); ++phase) {
+    const std::int64_t panel = i / g.phase_blocks(), block = i % g.phase_blocks();
+    const std::int64_t columns = g.panel_columns(panel), fours = s.panel_fours(panel);
+    GatherTaps<R>(g, filter, taps, block * kBlock, panel * kTileCols, gathered);
+    for (std::int64_t phase = 0; phase < g.phases(); ++phase) {
       float* const to = packed + s.packed_at(phase, panel, block);
       TransformTaps<M, R>(
-          s, taps, phase, g, columns, kTileCols, [&](int) { return u[0]; },
+          g, taps, phase, gathered, columns, kTileCols, [&](int) { return u[0]; },
           [&](int c) HWY_ATTR {
             if (fours > 0) {
               for (int point = 0; point < points; ++point)
                 for (std::int64_t column = 0; column < 4 * fours; ++column)
-                  to[point * s.packed_point() + quad_at(fours, c, column)] = u[point][column];
+                  to[point * packed_point + quad_at(fours, c, column)] = u[point][column];
               return;
             }
             for (int point = 0; point < points; ++point)
               for (int lane = 0; lane < columns; lane += kLanes)
                 hn::Stream(hn::Load(F32(), u[point] + lane), F32(),
-                           to + c * columns + point * s.packed_point() + lane);
+                           to + c * columns + point * packed_point + lane);
           });
     }
   }
   hwy::FlushStream();
 }
 
-// Forward with the filter as it is: see WinogradShape::fused. U of some channels of a panel stays
-// in L2 while they meet the block.
+// Forward without a packed filter. V of all tiles is the team's, or with a team of one the thread's
+// own. U of some channels of a panel stays in L2 while all tiles are multiplied by it.
 template <int M, int R>
-void ForwardFusedThread(const Shape& s, const WinogradOperands& data, std::int64_t thread,
-                        std::int64_t threads) {
-  using Code = Transforms<M, R, ScaledSide::filter>;
-  const Team everybody{thread, threads}, team = s.shared ? everybody : Team{};
-  const Range block{0, s.tiles()};
-  float* const v = data.workspace + (s.shared ? 0 : thread * s.v_floats());
-  float* const u =
-      data.workspace + (s.shared ? 1 : threads) * s.v_floats() + thread * s.fused_floats();
-  float* const g = u + s.u_floats();
-  float* const m = g + s.g_floats();
+void ForwardUnpacked(const Spec& s, const WinogradOperands& data, Team everybody, Team team) {
+  const Geometry& g = s.geometry;
+  const WinogradBuffers& b = s.buffers;
+  const ForwardTransforms transforms = ForwardTransformsOf<M, R>(g);
+  const Range all{0, g.tiles()};
+  float* const v = b.v.of(data.workspace, everybody.rank);
+  float* const u = b.filter.of(data.workspace, everybody.rank);
+  float* const gathered = b.taps.of(data.workspace, everybody.rank);
+  float* const m = b.m.of(data.workspace, everybody.rank);
   {
-    const PhaseScope scope(data.phases, 0);
-    InputTransform<typename Code::Input, M, R>(s)(s, data.in, v, block,
-                                                  team.Share(s.in_blocks() * s.tiles()));
+    const PhaseScope scope(data.recorder, kInputTransform);
+    transforms.input(s, data.in, v, all, team.Share(g.in_blocks() * all.size()));
   }
   team.Barrier();
-  const Taps<R> taps(s);
-  const bool in_phased = s.in_grid.phases > 1;
-  // Divided once, as in MultiplyItems.
-  const std::int64_t v_point = s.v_point(), m_point = s.m_point(), u_point = s.u_point();
-  const std::int64_t phase_blocks = s.phase_blocks(), tiles = s.tiles(), rows = s.rows();
-  // The phases, of input or output, meet a panel and `blocks` channel blocks from `first` on.
+  const Taps<R> taps(g);
+  const bool in_phases = g.in_grid.phases > 1;
+  // As in MultiplyItems.
+  const std::int64_t phase_blocks = g.phase_blocks(), tiles = all.size();
+  // Multiplies a stride phase, of input or output, of a panel by `blocks` channel blocks from
+  // `first` on.
   const auto run_chunk = [&](std::int64_t panel, std::int64_t first, std::int64_t blocks,
                              std::int64_t phase) HWY_ATTR {
-    const std::int64_t columns = s.panel_columns(panel);
+    const std::int64_t columns = g.panel_columns(panel);
     {
-      const PhaseScope scope(data.phases, 3);
-      for (std::int64_t b = 0; b < blocks; ++b)
+      const PhaseScope scope(data.recorder, kFilterTransform);
+      for (std::int64_t i = 0; i < blocks; ++i)
         TransformTaps<M, R>(
-            s, taps, phase, g + b * s.g_block(), columns, u_point,
-            [&](int c) { return u + (b * kBlock + c) * columns; }, [](int) {});
+            g, taps, phase, gathered + i * b.taps_block, columns, b.filter_point,
+            [&](int c) { return u + (i * kBlock + c) * columns; }, [](int) {});
     }
-    const PhaseScope scope(data.phases, 1);
+    const PhaseScope scope(data.recorder, kProduct);
     const auto multiply = MultiplyFor(s, panel);
-    const std::int64_t channels = std::min(blocks * kBlock, s.in.c - first * kBlock);
-    const std::int64_t v_at = ((in_phased ? phase * phase_blocks : 0) + first) * rows;
-    const std::int64_t m_at = (in_phased ? 0 : phase) * rows;
-    for (std::int64_t point = 0; point < s.points(); ++point) {
-      const auto phases = s.phases_at(point);
-      float* const to = m + point * m_point + m_at * kTileCols;
+    const std::int64_t channels = std::min(blocks * kBlock, g.in.c - first * kBlock);
+    const std::int64_t v_at = ((in_phases ? phase * phase_blocks : 0) + first) * b.padded_tiles;
+    const std::int64_t m_at = (in_phases ? 0 : phase) * b.padded_tiles;
+    for (std::int64_t point = 0; point < g.points(); ++point) {
+      const auto phases = g.phases_at(point);
+      float* const to = m + point * b.m_point + m_at * kTileCols;
       if (phase < phases.first || phase >= phases.second) {
-        if (!in_phased) std::fill_n(to, tiles * columns, 0.f);
+        if (!in_phases) std::fill_n(to, tiles * columns, 0.f);
         continue;
       }
-      const float* const v_of = v + point * v_point + v_at * kBlock;
-      const float* const u_of = u + point * u_point;
-      multiply(v_of, v_of + v_point, rows * kBlock, channels, u_of, u_of + u_point, tiles, s.depth,
-               first > 0 || (in_phased && phase > phases.first), to);
+      const float* const v_of = v + point * b.v_point + v_at * kBlock;
+      const float* const u_of = u + point * b.filter_point;
+      multiply(v_of, v_of + b.v_point, b.padded_tiles * kBlock, channels, u_of,
+               u_of + b.filter_point, tiles, s.part_depth,
+               first > 0 || (in_phases && phase > phases.first), to);
     }
   };
-  const Range own = everybody.Share(s.phase_panels());
+  const Range own = everybody.Share(g.phase_panels());
   for (std::int64_t panel = own.begin; panel < own.end; ++panel) {
-    for (std::int64_t first = 0; first < phase_blocks; first += s.chunk) {
-      const std::int64_t blocks = std::min(s.chunk, phase_blocks - first);
+    for (std::int64_t first = 0; first < phase_blocks; first += s.chunk_blocks) {
+      const std::int64_t blocks = std::min(s.chunk_blocks, phase_blocks - first);
       {
-        const PhaseScope scope(data.phases, 3);
-        for (std::int64_t b = 0; b < blocks; ++b)
-          GatherTaps<R>(s, *data.filter, taps, (first + b) * kBlock, panel * kTileCols,
-                        g + b * s.g_block());
+        const PhaseScope scope(data.recorder, kFilterTransform);
+        for (std::int64_t i = 0; i < blocks; ++i)
+          GatherTaps<R>(g, *data.filter, taps, (first + i) * kBlock, panel * kTileCols,
+                        gathered + i * b.taps_block);
       }
-      for (std::int64_t phase = 0; phase < s.phases(); ++phase)
+      for (std::int64_t phase = 0; phase < g.phases(); ++phase)
         run_chunk(panel, first, blocks, phase);
     }
-    const PhaseScope scope(data.phases, 2);
-    OutputTransform<typename Code::Output, R>(s)(s, data, m, {panel, panel + 1}, block,
-                                                 {0, s.out_grid.phases * kTileVecs * s.tiles()});
+    const PhaseScope scope(data.recorder, kOutputTransform);
+    transforms.output(s, data, m, {panel, panel + 1}, all,
+                      {0, g.out_grid.phases * kTileVecs * tiles});
   }
-  if (data.stream) hwy::FlushStream();
 }
 
-// f(M, R) for the shape's F(m, r), as integral constants.
+// f(M, R) for the geometry's F(tile, r), as integral constants.
 template <class F>
-void WithSizes(const Shape& s, F&& f) {
-  const auto is = [&](int m, int r) { return s.m == m && s.r == r; };
+void WithSizes(const Geometry& g, F&& f) {
+  const auto is = [&](int tile, int r) { return g.tile == tile && g.r == r; };
   const auto call = [&](auto m, auto r) { f(m, r); };
   using std::integral_constant;
   if (is(2, 3)) call(integral_constant<int, 2>(), integral_constant<int, 3>());
@@ -413,22 +455,66 @@ void WithSizes(const Shape& s, F&& f) {
   if (is(4, 5)) call(integral_constant<int, 4>(), integral_constant<int, 5>());
 }
 
-void Pack(const Shape& s, const FilterView& filter, float* packed, std::int64_t thread,
+void Pack(const Spec& s, const FilterView& filter, float* packed, std::int64_t thread,
           std::int64_t threads) {
-  const Range items = share(s.phase_panels() * s.phase_blocks(), thread, threads);
-  WithSizes(s, [&](auto m, auto r) { PackThread<m(), r()>(s, filter, packed, items); });
+  const Geometry& g = s.geometry;
+  const Range items = share(g.phase_panels() * g.phase_blocks(), thread, threads);
+  WithSizes(g, [&](auto m, auto r) { PackItems<m(), r()>(s, filter, packed, items); });
 }
 
-void Run(const Shape& s, const WinogradOperands& data, std::int64_t thread, std::int64_t threads) {
-  WithSizes(s, [&](auto m, auto r) {
-    const auto run = s.pass == Pass::backward_filter ? BackwardFilterThread<m(), r()>
-                     : s.fused                       ? ForwardFusedThread<m(), r()>
-                                                     : ForwardThread<m(), r()>;
-    if (s.panels)  // as many parts as were planned for, by however many threads
-      for (std::int64_t part = thread; part < s.threads; part += threads)
-        run(s, data, part, s.threads);
+// f(team) for the parts that were planned for, by however many threads there are. For schedules
+// whose threads share nothing.
+template <class F>
+void ForEachPart(const Spec& s, Team team, F&& f) {
+  for (std::int64_t part = team.rank; part < s.threads; part += team.size) f(Team{part, s.threads});
+}
+
+template <int M, int R>
+void RunForward(const Spec& s, const WinogradOperands& data, Team team) {
+  const ForwardTransforms transforms = ForwardTransformsOf<M, R>(s.geometry);
+  switch (s.schedule) {
+    case WinogradSchedule::private_blocks:
+      ForwardByPrivateBlocks(s, data, transforms, team);
+      break;
+    case WinogradSchedule::shared_blocks:
+      ForwardBySharedBlocks(s, data, transforms, team);
+      break;
+    case WinogradSchedule::private_panels:
+      ForEachPart(s, team, [&](Team part) { ForwardByPrivatePanels(s, data, transforms, part); });
+      break;
+    case WinogradSchedule::unpacked_shared:
+      ForwardUnpacked<M, R>(s, data, team, team);
+      break;
+    case WinogradSchedule::unpacked_private:
+      ForEachPart(s, team, [&](Team part) { ForwardUnpacked<M, R>(s, data, part, Team{}); });
+      break;
+  }
+  if (data.nontemporal) hwy::FlushStream();
+}
+
+template <int M, int R>
+void RunBackwardFilter(const Spec& s, const WinogradOperands& data, Team team) {
+  const GradientTransforms transforms = GradientTransformsOf<M, R>(s.geometry);
+  switch (s.schedule) {
+    case WinogradSchedule::private_blocks:
+      return GradientByPrivateBlocks(s, data, transforms, team);
+    case WinogradSchedule::shared_blocks:
+      return GradientBySharedBlocks(s, data, transforms, team);
+    case WinogradSchedule::private_panels:
+      return ForEachPart(s, team,
+                         [&](Team part) { GradientByPrivatePanels(s, data, transforms, part); });
+    case WinogradSchedule::unpacked_shared:
+    case WinogradSchedule::unpacked_private:
+      return;  // not planned: no filter is packed
+  }
+}
+
+void Run(const Spec& s, const WinogradOperands& data, std::int64_t thread, std::int64_t threads) {
+  WithSizes(s.geometry, [&](auto m, auto r) {
+    if (s.geometry.pass == Pass::backward_filter)
+      RunBackwardFilter<m(), r()>(s, data, {thread, threads});
     else
-      run(s, data, thread, threads);
+      RunForward<m(), r()>(s, data, {thread, threads});
   });
 }
 
@@ -436,21 +522,21 @@ template <class Code>
 double Flops() {
   return double(Code::outputs + Code::inputs) * Code::flops;
 }
-// Of a tile whose columns are shared with its neighbours, where they are not folded one by one.
+// Of one tile, which shares columns with its neighbours unless x is folded.
 template <class Input, int M>
-double InputFlops(const Shape& s) {
-  return s.folds() ? Flops<Input>() : double(M + Input::outputs) * Input::flops;
+double InputFlops(const Geometry& g) {
+  return g.folds() ? Flops<Input>() : double(M + Input::outputs) * Input::flops;
 }
-WinogradCosts Costs(const Shape& s) {
+WinogradCosts Costs(const Geometry& g) {
   WinogradCosts costs;
-  WithSizes(s, [&](auto m, auto r) {
-    if (s.pass == Pass::backward_filter) {
+  WithSizes(g, [&](auto m, auto r) {
+    if (g.pass == Pass::backward_filter) {
       using Code = Transforms<r(), m(), ScaledSide::output>;
-      costs = {InputFlops<typename Code::Input, m()>(s), Flops<typename Code::Filter>(),
+      costs = {InputFlops<typename Code::Input, m()>(g), Flops<typename Code::Filter>(),
                Flops<typename Code::Output>()};
     } else {
       using Code = Transforms<m(), r(), ScaledSide::filter>;
-      costs = {InputFlops<typename Code::Input, m()>(s), Flops<typename Code::Filter>(),
+      costs = {InputFlops<typename Code::Input, m()>(g), Flops<typename Code::Filter>(),
                Flops<typename Code::Output>()};
     }
   });
@@ -467,20 +553,20 @@ HWY_EXPORT(Pack);
 HWY_EXPORT(Run);
 HWY_EXPORT(Costs);
 
-void winograd_pack(const WinogradShape& s, const FilterView& filter, float* packed) {
+void winograd_pack(const WinogradSpec& s, const FilterView& filter, float* packed) {
 #pragma omp parallel num_threads(int(s.threads))
   HWY_DYNAMIC_DISPATCH(Pack)
   (s, filter, packed, omp_get_thread_num(), omp_get_num_threads());
 }
 
-void winograd_run(const WinogradShape& s, WinogradOperands data) {
-  WorkShares tiles(s.tiles(), s.threads);
+void winograd_run(const WinogradSpec& s, WinogradOperands data) {
+  WorkShares tiles(s.geometry.tiles(), s.threads);
   data.tiles = &tiles;
 #pragma omp parallel num_threads(int(s.threads))
   HWY_DYNAMIC_DISPATCH(Run)(s, data, omp_get_thread_num(), omp_get_num_threads());
 }
 
-WinogradCosts winograd_costs(const WinogradShape& s) { return HWY_DYNAMIC_DISPATCH(Costs)(s); }
+WinogradCosts winograd_costs(const WinogradGeometry& g) { return HWY_DYNAMIC_DISPATCH(Costs)(g); }
 
 }  // namespace convlab::cpu
 #endif  // HWY_ONCE

@@ -1,4 +1,5 @@
-// Where the pixels of Winograd's tiles lie: in mosaics of images (winograd.h), phase by phase.
+// Where the pixels of Winograd's tiles lie: in mosaics of images, one stride phase at a time
+// (winograd.h).
 //
 // Per-target header: include it after hwy/foreach_target.h.
 #if defined(CONVLAB_KERNELS_CPU_WINOGRAD_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -19,24 +20,26 @@
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-using Shape = WinogradShape;
+using Geometry = WinogradGeometry;
+using Spec = WinogradSpec;
 
-// Where a tile lies: mosaic, row and column of tiles. Tiles are counted along rows.
+// Where a tile lies: its mosaic, and its row and column of tiles there. Tiles are counted along
+// rows.
 struct TileAt {
   std::int64_t mosaic, y, x;
-  TileAt(const Shape& s, std::int64_t tile)
-      : mosaic(tile / (s.tiles_h() * s.tiles_w())),
-        y(tile / s.tiles_w() % s.tiles_h()),
-        x(tile % s.tiles_w()) {}
+  TileAt(const Geometry& g, std::int64_t tile)
+      : mosaic(tile / (g.tiles_h() * g.tiles_w())),
+        y(tile / g.tiles_w() % g.tiles_h()),
+        x(tile % g.tiles_w()) {}
 };
 
 // `count` neighbouring rows or columns of a mosaic, at most kMost, from `first` on, in pixels of a
-// phase: where each lies, in floats from the mosaic's first pixel, or below zero if it is of no
-// image. Pixel i of the phase is i * kStride + offset of its image.
+// stride phase. Each lies so many floats from the mosaic's first pixel; below zero, it is in no
+// image. Pixel i of the phase is pixel i * kStride + offset of its image.
 template <int kMost, int kStride>
 struct Line {
   std::ptrdiff_t at[kMost];
-  bool whole = true;  // all of one image
+  bool whole = true;  // all in one image
 
   HWY_INLINE Line(std::int64_t first, int count, std::int64_t images, std::int64_t pitch,
                   std::int64_t offset, std::int64_t size, std::ptrdiff_t image_step,
@@ -59,33 +62,32 @@ struct Line {
   }
 };
 
-// kRows x `count` pixels from (top, left) of their mosaic on, in a phase of tensor t.
+// kRows x `count` pixels of tensor t in a stride phase, from (top, left) of their mosaic on.
 template <int kRows, int kColumns, int kStride = 1>
 struct Pixels {
   Line<kRows, kStride> rows;
   Line<kColumns, kStride> columns;
-  std::ptrdiff_t line;  // floats of an image's
+  std::ptrdiff_t line;  // floats of an image's row
 
-  HWY_INLINE Pixels(const Shape& s, const TensorDesc& t, const WinogradGrid& grid,
+  HWY_INLINE Pixels(const Geometry& g, const TensorDesc& t, const WinogradGrid& grid,
                     std::int64_t phase, std::int64_t top, std::int64_t left, int count = kColumns)
-      : rows(top, kRows, s.grid_h, s.pitch_h(), grid.at_h(phase), t.h, s.grid_w * ImageStep(t),
+      : rows(top, kRows, g.mosaic_h, g.pitch_h(), grid.at_h(phase), t.h, g.mosaic_w * ImageStep(t),
              t.w * kBlock),
-        columns(left, count, s.grid_w, s.pitch_w(), grid.at_w(phase), t.w, ImageStep(t), kBlock),
-        line(s.grid_w == 1 ? t.w * kBlock : ImageStep(t)) {}
+        columns(left, count, g.mosaic_w, g.pitch_w(), grid.at_w(phase), t.w, ImageStep(t), kBlock),
+        line(g.mosaic_w == 1 ? t.w * kBlock : ImageStep(t)) {}
 
   static std::ptrdiff_t ImageStep(const TensorDesc& t) { return t.padded_c() * t.h * t.w; }
   // Below zero where there is no pixel.
   HWY_INLINE std::ptrdiff_t at(int i, int j) const {
     return (rows.at[i] | columns.at[j]) < 0 ? -1 : rows.at[i] + columns.at[j];
   }
-  // Of a channel block of the mosaic's first image.
-  static std::ptrdiff_t Plane(const Shape& s, const TensorDesc& t, const TileAt& at,
+  // Where a channel block of the mosaic's first image begins.
+  static std::ptrdiff_t Plane(const Geometry& g, const TensorDesc& t, const TileAt& at,
                               std::int64_t block) {
-    return at.mosaic * s.grid_h * s.grid_w * ImageStep(t) + block * t.h * t.w * kBlock;
+    return at.mosaic * g.mosaic_h * g.mosaic_w * ImageStep(t) + block * t.h * t.w * kBlock;
   }
-  // Prefetches the last kNew rows, which no tile above has read, of a column some way on: after the
-  // line's end, of the tiles below. To L2 first, which waits for more of memory's lines than L1
-  // can.
+  // Prefetches the last kNew rows, which no tile above has read, of a column ahead; past the line's
+  // end, those of the tiles below. First to L2, which has more misses in flight than L1.
   template <int kNew>
   HWY_INLINE void PrefetchColumn(const float* plane, int j) const {
     if (!rows.whole || columns.at[j] < 0) return;
@@ -120,18 +122,18 @@ struct Pixels {
   }
 };
 
-// Neighbours in a row of tiles, at most so many, are transformed together.
+// Neighbours in a row of tiles are transformed together: a run, of at most so many.
 constexpr int kRunTiles = 8;
 
-// f(outer, inner, place, count) for a range of outer * tiles + inner, where inner counts tiles of a
-// block, a run of neighbours at a time.
+// f(outer, inner, place, count) for a range of items [outer][inner], where inner counts the tiles
+// of a block, a run at a time.
 template <class F>
-HWY_INLINE void ForEachRun(const Shape& s, Range block, Range items, F&& f) {
+HWY_INLINE void ForEachRun(const Geometry& g, Range block, Range items, F&& f) {
   const std::int64_t tiles = block.end - block.begin;
   for (std::int64_t i = items.begin; i < items.end;) {
     const std::int64_t outer = i / tiles, inner = i % tiles;
-    const TileAt at(s, block.begin + inner);
-    const std::int64_t left = std::min({s.tiles_w() - at.x, tiles - inner, items.end - i});
+    const TileAt at(g, block.begin + inner);
+    const std::int64_t left = std::min({g.tiles_w() - at.x, tiles - inner, items.end - i});
     const std::int64_t count = ceil_div(left, ceil_div(left, kRunTiles));
     f(outer, inner, at, int(count));
     i += count;

@@ -115,10 +115,10 @@ HWY_INLINE void Nested(const Load& load, const Store& store) {
   }
 }
 
-// The same for a run of `count` tiles, at most kMost, whose X begin kStep columns apart: a column
-// that two of them see meets A once, and memory is read along its lines. load(c, x) gives column c
-// of the run, store(tile, i, y) takes row i of Y: along the tiles too, for the T^2 lines of a
-// single one lie in as many pages.
+// The same for a run of `count` tiles, at most kMost, whose X begin kStep columns apart. A column
+// that two tiles share is multiplied by A once, and memory is read along its lines. load(c, x)
+// gives column c of the run, store(tile, i, y) takes row i of Y. It too goes along the tiles, since
+// the T^2 lines of a single tile lie in as many pages.
 template <class Code, int kStep, int kMost, class Load, class Store>
 HWY_INLINE void NestedRun(int count, const Load& load, const Store& store) {
   constexpr int I = Code::outputs, J = Code::inputs;
@@ -140,7 +140,7 @@ HWY_INLINE void NestedRun(int count, const Load& load, const Store& store) {
     }
 }
 
-// Nested for a run of tiles that share nothing: both X and Y along the tiles. load(tile, r, x)
+// Nested for a run of tiles that share nothing: X and Y go along the tiles. load(tile, r, x)
 // gives what Nested's load does for all c, store(tile, j, y) takes its column j.
 template <class Code, int kMost, class Load, class Store>
 HWY_INLINE void NestedTiles(int count, const Load& load, const Store& store) {

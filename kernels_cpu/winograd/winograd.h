@@ -1,18 +1,20 @@
-// What winograd.cpp plans and kernels.cpp runs. Internal.
+// The state of a Winograd convolution: what winograd.cpp plans and kernels.cpp runs. Internal.
 //
-// Tiles of the output (m x m; of dy in backward_filter) go through three steps, a block of tiles at
-// a time: transform the input into V, multiply for each of the T^2 points, transform back.
+// The output (in backward_filter dy) is cut into tiles. A block of tiles at a time goes through
+// three steps: transform the input into V, multiply at each of the T^2 points, transform back.
 //
-// Tiles rarely fit an image: of 13 x 13 outputs a third of F(4,3)'s work is beyond the edge. So
-// images may lie side by side in mosaics, with just the padding that neighbours share between them,
-// and tiles cover a mosaic: one may hold outputs of four images, and only the mosaic's edge and the
-// padding between are wasted. 16 images of 14 x 14 in a mosaic of 4 x 4 take 100 tiles of F(6,3)
-// instead of 144.
+// Tiles rarely fit an image: with 13 x 13 outputs, a third of F(4,3)'s work lies beyond the edge.
+// Images may therefore lie side by side in a mosaic, where neighbours share the padding between
+// them. Tiles cover the mosaic, and one tile may hold outputs of four images. Only the mosaic's
+// edge and the padding inside it are wasted: 16 images of 14 x 14 in a mosaic of 4 x 4 take 100
+// tiles of F(6,3) instead of 144.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "conv/algo.h"
@@ -22,24 +24,24 @@
 
 namespace convlab::cpu {
 
-// A stride of two splits into phases (polyphase): output o of a 3-tap filter reads x at
-// 2 (o + j) + a - pad through tap 2 j + a, so phase a = 0 of x meets the two taps 0 and 2, and
-// phase a = 1 the one tap 1. Both are F(m, 2), of stride 1, over the pixels of their phase; four
-// phases in two dimensions are so many more channels of x. A filter (g, 0) has nothing at the point
-// at infinity, where its value is the leading coefficient: those products are left out, which makes
-// (m + m + 1)^2 for m^2 outputs in place of 9 m^2. In this order of the phases (a of rows, a of
-// columns), those that a point meets are neighbours.
-struct WinogradPhase {
+// Polyphase: a stride of two splits x into stride phases. Output o of a 3-tap filter reads x at
+// 2 (o + j) + a - pad through tap 2 j + a. Phase a = 0 has the two taps 0 and 2, phase a = 1 has
+// the one tap 1. Both are F(m, 2) of stride 1 over the pixels of their phase, and the four phases
+// of two dimensions act as four times the channels of x. A filter (g, 0) is zero at the point at
+// infinity, where its value is the leading coefficient. Those products are left out, so m^2 outputs
+// take (m + m + 1)^2 multiplications instead of 9 m^2. This order of the phases (a of rows, a of
+// columns) makes those that have a product at one point neighbours.
+struct WinogradStridePhase {
   std::int64_t h = 0, w = 0;
 };
-inline constexpr WinogradPhase kWinogradPhases[] = {{0, 1}, {0, 0}, {1, 0}, {1, 1}};
+inline constexpr WinogradStridePhase kWinogradStridePhases[] = {{0, 1}, {0, 0}, {1, 0}, {1, 1}};
 
-// With few channels of x, a stride s folds into them instead (space to depth): the channels
-// (c, a, b) of pixel (i, j) are x[c][s i + a - pad][s j + b - pad], C s^2 of them, and the filter
-// has ceil(R / s) taps and stride 1. 7x7/2 over 3 channels is 4x4 over 12, which F(4,4) does with
-// 37 multiplications an output instead of 147; 11x11/4 is 3x3 over 48. x is plain NCHW, as nets
-// read it, and is folded a tile at a time (winograd_fold-inl.h). Backwards, dx[u] in folded pixels
-// gets dy[u - j] through tap j of each channel, and what comes out is unfolded.
+// Space to depth: where x has few channels, a stride s folds into them. The channels (c, a, b) of
+// folded pixel (i, j) are x[c][s i + a - pad][s j + b - pad]. There are C s^2 of them, and the
+// filter has ceil(R / s) taps and stride 1. 7x7/2 over 3 channels becomes 4x4 over 12, which F(4,4)
+// does with 37 multiplications an output instead of 147; 11x11/4 becomes 3x3 over 48. x is plain
+// NCHW, as nets read it, and is folded a tile at a time (fold-inl.h). Backwards, folded pixel u of
+// dx gets dy[u - j] through tap j of each channel, and the result is unfolded.
 struct WinogradFold {
   TensorDesc x;
   std::int64_t pad_h = 0, pad_w = 0;
@@ -47,51 +49,33 @@ struct WinogradFold {
 
 // The pixels of one side of the convolution: one grid, or four with every second row and column.
 struct WinogradGrid {
-  std::int64_t phases = 1;
+  std::int64_t phases = 1;                        // stride phases
   std::int64_t h = 0, w = 0;                      // of one phase
-  std::int64_t first_h[2] = {}, first_w[2] = {};  // of phase a, in the tensor
+  std::int64_t first_h[2] = {}, first_w[2] = {};  // where phase a begins in the tensor
 
-  std::int64_t at_h(std::int64_t phase) const { return first_h[kWinogradPhases[phase].h]; }
-  std::int64_t at_w(std::int64_t phase) const { return first_w[kWinogradPhases[phase].w]; }
+  std::int64_t at_h(std::int64_t phase) const { return first_h[kWinogradStridePhases[phase].h]; }
+  std::int64_t at_w(std::int64_t phase) const { return first_w[kWinogradStridePhases[phase].w]; }
 };
 
-struct WinogradShape {
+// What is computed: the problem in tiles, points, stride phases, channel blocks and panels. Knows
+// nothing of threads and memory.
+struct WinogradGeometry {
   Pass pass = Pass::forward;
-  std::int64_t m = 0, r = 0;  // F(m, r); backward_filter is F(r, m), of the same T
-  std::int64_t stride = 1;    // in phases, 2 with r = 2, or folded
-  std::int64_t kernel = 0;    // taps of the whole filter
-  // Forward from `in` to `out`: backward_data is the forward of dy with the flipped filter; in
+  std::int64_t tile = 0, r = 0;  // F(tile, r); backward_filter is F(r, tile), with the same T
+  std::int64_t stride = 1;       // polyphase: 2, with r = 2; or folded
+  std::int64_t kernel = 0;       // taps of the whole filter, in one dimension
+  // Forward goes from `in` to `out`. backward_data is the forward of dy with the flipped filter; in
   // backward_filter `in` is x and `out` is dy.
   TensorDesc in, out;
-  std::optional<WinogradFold> fold;   // `in`, backwards `out`, is what x folds to
-  WinogradGrid in_grid, out_grid;     // that of x has phases
+  std::optional<WinogradFold> fold;   // `in`, in backward_data `out`, is folded x
+  WinogradGrid in_grid, out_grid;     // x's has the stride phases
   std::int64_t pad_h = 0, pad_w = 0;  // of in_grid
   Epilogue epilogue;
   bool accumulate = false;
+  std::int64_t mosaic_h = 1, mosaic_w = 1;  // images of a mosaic; their product divides out.n
+  TileShape register_tile;                  // of the product
 
-  std::int64_t grid_h = 1, grid_w = 1;  // images of a mosaic; their product divides out.n
-
-  std::int64_t threads = 1;
-  // Either each thread takes blocks and has buffers of its own, which stay in its L2, or all share
-  // each block: the transforms split over tiles, the product over points and panels, barriers
-  // between.
-  bool shared = false;
-  // Or each thread has panels of every phase's filter, of dw in backward_filter, and transforms all
-  // tiles of the other operand for itself in buffers of its own: the filter passes through the
-  // caches once, as with a shared block, and nothing else from core to core.
-  bool panels = false;
-  // Or the one block is of all tiles, and each thread transforms the filters of panels of its own,
-  // some channels at a time, which meet the block and are forgotten: nothing is packed. The block
-  // is shared, or with `panels` each thread's own.
-  bool fused = false;
-  std::int64_t block = 0;       // tiles transformed at a time
-  bool stream = false;          // results past the caches: lines of them need not be read first
-  bool prefetch_input = false;  // for the input: what comes from afar the machine foresees too late
-  std::int64_t depth = 1;       // of a product before its operand leaves L1
-  std::int64_t chunk = 1;       // channel blocks whose sums, or filters if fused, stay in L2
-  TileShape tile;               // of the product
-
-  std::int64_t t() const { return m + r - 1; }
+  std::int64_t t() const { return tile + r - 1; }
   std::int64_t points() const { return t() * t(); }
   // From image to image of a mosaic: no output sees an input of another image.
   std::int64_t pitch_h() const {
@@ -100,177 +84,204 @@ struct WinogradShape {
   std::int64_t pitch_w() const {
     return std::max({in_grid.w, out_grid.w, in_grid.w + pad_w, out_grid.w + r - 1 - pad_w});
   }
-  std::int64_t tiles_h() const { return ceil_div((grid_h - 1) * pitch_h() + out_grid.h, m); }
-  std::int64_t tiles_w() const { return ceil_div((grid_w - 1) * pitch_w() + out_grid.w, m); }
-  std::int64_t tiles() const { return out.n / (grid_h * grid_w) * tiles_h() * tiles_w(); }
-  // Channel blocks and panels of one phase, and of all: [phase][block], [phase][panel].
-  std::int64_t phase_blocks() const { return in.padded_c() / tile.block; }
-  std::int64_t phase_panels() const { return ceil_div(out.c, tile.cols); }
+  std::int64_t tiles_h() const { return ceil_div((mosaic_h - 1) * pitch_h() + out_grid.h, tile); }
+  std::int64_t tiles_w() const { return ceil_div((mosaic_w - 1) * pitch_w() + out_grid.w, tile); }
+  std::int64_t tiles() const { return out.n / (mosaic_h * mosaic_w) * tiles_h() * tiles_w(); }
+
+  // Channel blocks of `in` and panels of `out`: of one stride phase, and of all, which are ordered
+  // [phase][block] and [phase][panel].
+  std::int64_t phase_blocks() const { return in.padded_c() / register_tile.block; }
+  std::int64_t phase_panels() const { return ceil_div(out.c, register_tile.cols); }
   std::int64_t in_blocks() const { return in_grid.phases * phase_blocks(); }
   std::int64_t out_panels() const { return out_grid.phases * phase_panels(); }
-  // Of a panel of a phase, and of all, those that are multiplied.
+  // Columns that are multiplied: of one panel of a phase, and of all panels.
   std::int64_t panel_columns(std::int64_t panel) const {
-    return tile.panel_cols(out.c - panel * tile.cols);
-  }
-  // How many fours of columns QuadTile multiplies in a panel of a single vector; 0 in others.
-  std::int64_t panel_fours(std::int64_t panel) const {
-    const bool single = tile.lanes == 16 && panel_columns(panel) == tile.lanes;
-    if (!single || fused || pass == Pass::backward_filter) return 0;
-    return out.c - panel * tile.cols <= 12 ? 3 : 4;
-  }
-  // Floats that a channel of the packed filter takes in a panel.
-  std::int64_t packed_columns(std::int64_t panel) const {
-    const std::int64_t fours = panel_fours(panel);
-    return fours > 0 ? 4 * fours : panel_columns(panel);
+    return register_tile.panel_cols(out.c - panel * register_tile.cols);
   }
   std::int64_t columns() const {
     const std::int64_t last = phase_panels() - 1;
-    return out_grid.phases * (last * tile.cols + panel_columns(last));
+    return out_grid.phases * (last * register_tile.cols + panel_columns(last));
   }
-  std::int64_t multiplied_columns() const {  // the same, in fours where they are multiplied so
-    const std::int64_t last = phase_panels() - 1;
-    return out_grid.phases * (last * tile.cols + packed_columns(last));
-  }
-  std::int64_t panels_of_thread() const {  // at most, at a time
-    const std::int64_t of_phase = fused    ? 1
-                                  : panels ? ceil_div(phase_panels(), threads)
-                                           : phase_panels();
-    return out_grid.phases * of_phase;
-  }
-  std::int64_t phases() const { return in_grid.phases * out_grid.phases; }  // of one side
-  bool phased() const { return phases() > 1; }
+
+  std::int64_t phases() const { return in_grid.phases * out_grid.phases; }  // one side has them
+  bool polyphase() const { return phases() > 1; }
   // Plain x is folded where it is read, and unfolded where it is written.
   bool folds() const { return fold && pass != Pass::backward_data; }
   bool unfolds() const { return fold && pass == Pass::backward_data; }
   // How many channels of `in`, `out` are one channel of the filter.
   std::int64_t in_fold() const { return folds() ? stride * stride : 1; }
   std::int64_t out_fold() const { return unfolds() ? stride * stride : 1; }
-  // The filter meets x's channel c in the taps stride * i + a, stride * j + b: a * stride + b.
+  // x's channel c has the taps (stride * i + a, stride * j + b) of the filter: a * stride + b.
   std::int64_t tap_phase(std::int64_t c, std::int64_t phase) const {
-    if (!phased()) return c % (stride * stride);
-    return kWinogradPhases[phase].h * stride + kWinogradPhases[phase].w;
+    if (!polyphase()) return c % (stride * stride);
+    return kWinogradStridePhases[phase].h * stride + kWinogradStridePhases[phase].w;
   }
-
-  // The phases [first, second) of x that have a product at this point.
+  // The stride phases [first, second) of x that have a product at this point.
   std::pair<std::int64_t, std::int64_t> phases_at(std::int64_t point) const {
-    if (!phased()) return {0, 1};
+    if (!polyphase()) return {0, 1};
     const bool last_h = point / t() == t() - 1, last_w = point % t() == t() - 1;
     return {last_w ? 1 : 0, last_h ? 2 : last_w ? 3 : 4};
   }
 
-  // Forward's product in steps, equal work each: the phases at each point of each panel. Where in
-  // [point][panel] the first so many of them end; the last point's phases are known to be few.
-  std::int64_t steps() const {
-    const std::int64_t t_phased = phased() ? 2 * t() - 1 : t();
-    return t_phased * t_phased * phase_panels();
+  // Forward's product is split into parts of equal work: a stride phase at a point for a panel.
+  // How many there are, and how many items [point][panel] the first so many of them make up.
+  std::int64_t product_parts() const {
+    const std::int64_t t_phases = polyphase() ? 2 * t() - 1 : t();
+    return t_phases * t_phases * phase_panels();
   }
-  std::int64_t item_after(std::int64_t steps) const {
+  std::int64_t item_after(std::int64_t parts) const {
     for (std::int64_t point = 0; point < points(); ++point) {
       const auto [first, last] = phases_at(point);
       const std::int64_t here = (last - first) * phase_panels();
-      if (steps < here)
-        return point * out_panels() + (out_grid.phases > 1 ? first * phase_panels() + steps
-                                                           : ceil_div(steps, last - first));
-      steps -= here;
+      if (parts < here)
+        return point * out_panels() + (out_grid.phases > 1 ? first * phase_panels() + parts
+                                                           : ceil_div(parts, last - first));
+      parts -= here;
     }
     return points() * out_panels();
   }
+};
 
-  // Buffers, in floats. An odd number of lines between neighbours spreads them over the cache's
-  // sets. A panel takes the room of a whole one, but columns are as many as it has (panel_columns):
-  // the lines of a last one with a single vector are neighbours.
-  //   V [point][channel block][tile][channel]
-  //   M [point][panel][tile][column]                 (dy transformed, in backward_filter)
-  //   S [panel][phase][chunk][point][channel][column]  (backward_filter: sums over tiles)
-  //   packed filter [point][panel][channel][column], or of fours of columns as QuadTile has it
-  //   U [point][channel][column]                    (fused: of a panel and chunk, and its taps
-  //   g [channel block][channel][tap][column]        as they are)
-  std::int64_t rows() const { return block | 1; }
-  std::int64_t v_point() const { return (in_blocks() * rows() | 1) * tile.block; }
-  std::int64_t m_point() const { return (m_panels() * rows() | 1) * tile.cols; }
-  std::int64_t s_point() const { return (chunk * tile.block | 1) * tile.cols; }
-  std::int64_t phase_chunks() const { return ceil_div(phase_blocks(), chunk); }
-  std::int64_t panel_chunks() const { return in_grid.phases * phase_chunks(); }
-  std::int64_t chunks() const { return panels_of_thread() * panel_chunks(); }
-  std::int64_t chunk_floats() const { return round_up(points() * s_point(), 16); }
-  // All tiles are in the one block, so a chunk's sums are final and can go on to dw while in cache;
-  // unless it is cheaper to store them all than to pass V once a panel and M once a chunk. Stored,
-  // written through and read back by strides, they cost about twelve passes (measured).
-  bool sums_at_once() const {
-    const std::int64_t m_all = points() * panels_of_thread() * rows() * tile.cols;
-    return pass == Pass::backward_filter && (shared || panels) && block >= tiles() &&
-           panels_of_thread() * v_floats() + panel_chunks() * m_all <
-               12 * chunks() * chunk_floats();
+// What a thread owns, and what the team shares.
+//
+// A private block stays in its core's L2, but the filter is read once a block by every thread. A
+// team that shares larger blocks reads it once a block: where filters are many and tiles few, that
+// saves more than the barriers and the traffic between cores cost. With private panels the filter
+// is read once too, and nothing crosses between cores, but every thread transforms all tiles.
+// Where the filter changes from run to run, as in training, packing it may cost as much as a run;
+// the unpacked schedules transform it on the fly.
+enum class WinogradSchedule : std::uint8_t {
+  private_blocks,    // a thread owns a block of tiles at a time, with its V and M
+  shared_blocks,     // the team shares each block: V, M and the work of all three steps
+  private_panels,    // a thread owns panels of the filter (of dw), and V and M of every block
+  unpacked_shared,   // a thread owns panels of the filter as it is; the team shares V of all tiles
+  unpacked_private,  // the same, but each thread has V of all tiles
+};
+inline constexpr std::array<std::string_view, 5> winograd_schedules{
+    "private", "shared", "panels", "unpacked_shared", "unpacked_private"};
+
+constexpr bool shares_v(WinogradSchedule schedule) {
+  return schedule == WinogradSchedule::shared_blocks ||
+         schedule == WinogradSchedule::unpacked_shared;
+}
+constexpr bool packs_filter(WinogradSchedule schedule) {
+  return schedule != WinogradSchedule::unpacked_shared &&
+         schedule != WinogradSchedule::unpacked_private;
+}
+// One thread, or the team together, goes through all tiles for the panels it multiplies.
+constexpr bool sees_all_tiles(WinogradSchedule schedule) {
+  return schedule != WinogradSchedule::private_blocks;
+}
+// Every thread transforms all tiles of the input.
+constexpr bool repeats_transform(WinogradSchedule schedule) {
+  return sees_all_tiles(schedule) && !shares_v(schedule);
+}
+
+// A part of the workspace, in elements. A thread's begins `thread_step` after the thread's before
+// it; 0: the team shares it.
+struct WinogradBuffer {
+  std::int64_t size = 0, begin = 0, thread_step = 0;
+
+  template <class T>
+  T* of(T* workspace, std::int64_t thread) const {
+    return workspace + begin + thread * thread_step;
   }
-  // Panels of M at a time. Beside a shared V a thread whose sums are final makes M of its panels
-  // one by one, for itself: what another core read last is slow to write.
-  std::int64_t m_panels() const { return owners() > 1 ? 1 : panels_of_thread(); }
-  // Threads that have M and sums of their own beside a shared V.
-  std::int64_t owners() const { return shared && sums_at_once() ? threads : 1; }
-  // V of a shared block goes past the caches: each line that another core has read would have to be
-  // taken from it first, one at a time. Zen 4 writes 10 GB/s of such lines, 2.3 where the cores
-  // have not the same L3, and streams 28. Where sums are not final that costs 2 to 4% under one L3
-  // (layer2), so V stays in the caches there. Vectors must be whole lines.
-  bool streams_v() const {
-    return shared && threads > 1 && tile.lanes == 16 &&
-           (pass != Pass::backward_filter || sums_at_once());
+};
+
+// Where everything lies, in elements, computed once (set_buffers in winograd.cpp). An odd number of
+// cache lines between neighbours spreads them over the cache's sets. Every panel of V's and M's
+// matrices takes the room of a full one, but its tiles lie only as many columns apart as are
+// multiplied, which may be a single vector.
+struct WinogradBuffers {
+  WinogradBuffer v;       // V [point][channel block][tile][channel]
+  WinogradBuffer m;       // M [point][panel][tile][column]; in backward_filter dy transformed
+  WinogradBuffer sums;    // S [panel][phase][chunk][point][channel][column], of backward_filter
+  WinogradBuffer filter;  // U [point][channel][column] of a panel and chunk, of unpacked schedules
+  WinogradBuffer taps;    //   and its taps as they are, [channel block][channel][tap][column]
+  std::int64_t workspace = 0;
+  std::int64_t packed = 0;  // [point][panel][channel][column], or fours of columns (QuadTile)
+
+  // Steps from one to the next.
+  std::int64_t v_point = 0, m_point = 0, sums_point = 0, filter_point = 0, packed_point = 0;
+  std::int64_t sums_chunk = 0, taps_block = 0, packed_panel = 0;
+  std::int64_t padded_tiles = 0;  // a channel block of V, or a panel of M, has room for so many
+
+  std::int64_t m_panels = 0;                        // panels that M holds at a time
+  std::int64_t phase_chunks = 0, panel_chunks = 0;  // chunks of a stride phase, of a panel
+};
+
+// The state of one plan. Only spec_of in winograd.cpp makes one.
+struct WinogradSpec {
+  WinogradGeometry geometry;
+  WinogradSchedule schedule = WinogradSchedule::private_blocks;
+  std::int64_t threads = 1;
+  std::int64_t block_tiles = 0;     // transformed at a time
+  std::int64_t part_depth = 1;      // of a product: its operand stays in L1
+  std::int64_t chunk_blocks = 1;    // channel blocks whose sums, or unpacked filters, fit in L2
+  bool nontemporal_stores = false;  // of the output
+  bool nontemporal_v = false;       // of V
+  bool prefetch_input = false;      // it misses L2, and the hardware prefetcher reacts too late
+  // backward_filter: all tiles are in one block, so the sums of a chunk are final and go on to dw
+  // while they are in cache.
+  bool final_sums = false;
+  WinogradBuffers buffers;
+
+  // How many fours of columns QuadTile multiplies in a panel of a single vector; 0 in others.
+  std::int64_t panel_fours(std::int64_t panel) const {
+    const TileShape& shape = geometry.register_tile;
+    const bool single = shape.lanes == 16 && geometry.panel_columns(panel) == shape.lanes;
+    if (!single || !packs_filter(schedule) || geometry.pass == Pass::backward_filter) return 0;
+    return geometry.out.c - panel * shape.cols <= 12 ? 3 : 4;
   }
-  std::int64_t packed_panel() const { return in_blocks() * tile.block * tile.cols; }
-  std::int64_t packed_point() const {  // the last panel ends with its columns
-    const std::int64_t last = packed_columns(phase_panels() - 1);
-    return (out_panels() - 1) * packed_panel() + in_blocks() * tile.block * last;
+  // What a channel of the packed filter takes in a panel.
+  std::int64_t packed_columns(std::int64_t panel) const {
+    const std::int64_t fours = panel_fours(panel);
+    return fours > 0 ? 4 * fours : geometry.panel_columns(panel);
   }
-  std::int64_t packed_floats() const { return points() * packed_point(); }
-  std::int64_t v_floats() const { return round_up(points() * v_point(), 16); }
-  // A thread that goes through the points of its own block in order may store M of a point where V
-  // of those before was, which is in cache still: M begins just so far before V that it stays
-  // behind what is read. Half the memory crosses L2 while the filter passes through.
-  bool overlaid() const { return !shared && !fused && pass != Pass::backward_filter; }
-  std::int64_t m_floats() const {  // overlaid: those before V
-    const std::int64_t all = points() * m_point();
-    const std::int64_t before = std::max(m_point(), all - (points() - 1) * v_point());
-    return round_up(overlaid() ? before : all, 16);
-  }
-  std::int64_t s_floats() const {
-    if (pass != Pass::backward_filter) return 0;
-    return chunk_floats() * (sums_at_once() ? owners() : chunks());
-  }
-  // Where a phase's channel block begins in a panel, of the first point.
+  // Where a stride phase's channel block begins in a panel of the packed filter, at the first
+  // point.
   std::int64_t packed_at(std::int64_t phase, std::int64_t panel, std::int64_t block) const {
-    const bool in_phased = in_grid.phases > 1;
-    const std::int64_t of_panel = in_phased ? panel : phase * phase_panels() + panel;
-    return of_panel * packed_panel() +
-           ((in_phased ? phase * phase_blocks() : 0) + block) * tile.block * packed_columns(panel);
+    const bool in_phases = geometry.in_grid.phases > 1;
+    const std::int64_t of_panel = in_phases ? panel : phase * geometry.phase_panels() + panel;
+    return of_panel * buffers.packed_panel +
+           ((in_phases ? phase * geometry.phase_blocks() : 0) + block) *
+               geometry.register_tile.block * packed_columns(panel);
   }
-  std::int64_t u_point() const { return (chunk * tile.block + 1) * tile.cols; }
-  std::int64_t u_floats() const { return points() * u_point(); }
-  std::int64_t g_block() const { return (tile.block * kernel * kernel + 3) * tile.cols; }
-  std::int64_t g_floats() const { return chunk * g_block(); }
-  std::int64_t fused_floats() const { return u_floats() + g_floats() + m_floats(); }
-  std::int64_t set_floats() const { return v_floats() + owners() * m_floats() + s_floats(); }
-  std::int64_t workspace_floats() const {
-    if (fused) return (shared ? 1 : threads) * v_floats() + threads * fused_floats();
-    return set_floats() * (shared ? 1 : threads);
+  // Panels that a thread, or the team, multiplies at a time, at most.
+  std::int64_t panels_at_once() const {
+    const std::int64_t of_phase = !packs_filter(schedule) ? 1
+                                  : schedule == WinogradSchedule::private_panels
+                                      ? ceil_div(geometry.phase_panels(), threads)
+                                      : geometry.phase_panels();
+    return geometry.out_grid.phases * of_phase;
   }
 };
 
 struct WinogradOperands {
   const float *in = nullptr, *packed = nullptr, *dy = nullptr, *bias = nullptr, *residual = nullptr;
-  const FilterView* filter = nullptr;  // fused, in place of `packed`
+  const FilterView* filter = nullptr;  // in place of `packed`, if that is not packed
   float* out = nullptr;
   float* workspace = nullptr;
-  bool stream = false;  // results go past the caches; `out` is aligned to vectors
-  PhaseRecorder* phases = nullptr;
+  bool nontemporal = false;  // stores of `out`, which is aligned for them
+  PhaseRecorder* recorder = nullptr;
   WorkShares* tiles = nullptr;  // those that no thread has taken; winograd_run sets it
 };
+WinogradOperands winograd_operands(const ConvProblem&, const ConvArgs&, Workspace,
+                                   bool nontemporal_stores);
 
-void winograd_pack(const WinogradShape&, const FilterView&, float* packed);
-void winograd_run(const WinogradShape&, WinogradOperands);
+// The steps that `recorder` times, in the order of the work estimate.
+enum WinogradStep : int { kInputTransform, kProduct, kOutputTransform, kFilterTransform };
+
+void winograd_pack(const WinogradSpec&, const FilterView&, float* packed);
+void winograd_run(const WinogradSpec&, WinogradOperands);
 
 // Floating-point operations to transform one tile of one channel.
 struct WinogradCosts {
   double input = 0, filter = 0, output = 0;
 };
-WinogradCosts winograd_costs(const WinogradShape&);
+WinogradCosts winograd_costs(const WinogradGeometry&);
+
+// Whether x is that of a first layer: plain NCHW of few channels.
+bool winograd_first_layer(const ConvProblem&);
 
 }  // namespace convlab::cpu

@@ -46,7 +46,7 @@ TEST(Report, ATableKeepsToItsWidthAndItsLastTextWhole) {
   report.columns = {"name", "ms", "why"};
   report.rows = {{"a_name_of_forty_characters_that_is_cut_up", ms_cell(1), "short"},
                  {"b", ms_cell(123), "it takes 3.2 times as long as the best, or so it seems"},
-                 {"c", Cell(), "tile=4,shared=0,block=49,panels=1,fused=1"}};
+                 {"c", Cell(), "tile=4,schedule=private,block=49,stores=nontemporal"}};
   report.notes = {"a note which is so long that it has to go on in one more line below"};
   const std::string text = render(report, Format::table);
   std::istringstream lines(text);
@@ -57,8 +57,8 @@ TEST(Report, ATableKeepsToItsWidthAndItsLastTextWhole) {
             "a_name_of…is_cut_up 1.000 short\n"
             "b                   123.0 it takes 3.2 times as long as the\n"
             "                          best, or so it seems\n"
-            "c                         tile=4,shared=0,block=49,panels=1,\n"
-            "                          fused=1\n"
+            "c                         tile=4,schedule=private,block=49,\n"
+            "                          stores=nontemporal\n"
             "\n"
             "a note which is so long that it has to go on in one more\n"
             "line below\n");

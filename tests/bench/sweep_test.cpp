@@ -116,7 +116,7 @@ TEST(SweepReport, TablesFitATerminalUnlessWide) {
   s.points = sweep_points({{}, s.base, 0, "auto"}, s.axes);
   LayerResult one = s.layers.front();
   one.candidates[0].algo = "implicit_gemm";
-  one.candidates[0].config = Config::parse("tile=4,shared=0,block=49,panels=1,fused=1");
+  one.candidates[0].config = Config::parse("tile=4,schedule=private,block=49,stores=nontemporal");
   one.candidates[1].algo = "onednn.winograd";
   s.layers.assign(s.points.size(), one);
   const auto widest = [](const Sweep& sweep) {
@@ -130,7 +130,7 @@ TEST(SweepReport, TablesFitATerminalUnlessWide) {
   EXPECT_TRUE(contains(render(s, Format::table), "at the other values: --wide"));
   s.wide = true;
   EXPECT_GT(widest(s), 100u);
-  EXPECT_TRUE(contains(render(s, Format::table), "tile=4,shared=0,block=49,panels=1,fused=1"));
+  EXPECT_TRUE(contains(render(s, Format::table), "tile=4,schedule=private,block=49,stores=nontemporal"));
 }
 
 TEST(SweepReport, PredictionsAreNeverDressedAsMeasurements) {

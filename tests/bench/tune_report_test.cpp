@@ -301,7 +301,7 @@ TuneTable zoo_table(const std::string& net, const std::vector<std::int64_t>& bat
     layer.layer = item.layer;
     layer.first_layer = item.first_layer;
     Candidate best = candidate("implicit_gemm", i % 2 == 0 ? 0.123 : 1234.5);
-    best.config = Config::parse("tile=4,shared=0,block=49,panels=1,fused=1");
+    best.config = Config::parse("tile=4,schedule=private,block=49,stores=nontemporal");
     Candidate next = candidate("onednn.winograd", 1.2 * best.ms);
     Candidate no = candidate("fft_tiled", 0, Status::refused);
     no.reason = "needs a workspace of 123.4 MiB, above the limit of 64.0 MiB, as it always did";

@@ -1,5 +1,5 @@
 // What the test over the registry does not reach: blocks of few tiles, sums over several blocks,
-// products deeper than one part; and how little winograd errs.
+// products deeper than one part; and how little Winograd errs.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -16,14 +16,16 @@
 namespace convlab {
 namespace {
 
-const ConvAlgo& winograd() {
+const ConvAlgo& algo(const char* id) {
   static const AlgoRegistry registry = [] {
     AlgoRegistry r;
     append_cpu_algos(r);
     return r;
   }();
-  return registry.get(DeviceKind::cpu, "winograd");
+  return registry.get(DeviceKind::cpu, id);
 }
+const ConvAlgo& winograd() { return algo("winograd"); }
+const ConvAlgo& winograd_1d() { return algo("winograd_1d"); }
 
 ConvProblem blocked(const char* text, Pass pass, const Device& device) {
   ConvProblem p = parse_problem(text).problem;
@@ -33,21 +35,21 @@ ConvProblem blocked(const char* text, Pass pass, const Device& device) {
 }
 
 Operands::Verdict check(const ConvProblem& p, const Config& config, const ReferenceCase& reference,
-                        Device& device) {
+                        Device& device, const ConvAlgo& algo = winograd()) {
   const auto stream = device.make_stream();
-  return check_candidate(winograd(), p, config, reference, device, *stream, 5e-5);
+  return check_candidate(algo, p, config, reference, device, *stream, 5e-5);
 }
 
 void expect_right(const ConvProblem& p, const Config& config, const ReferenceCase& reference,
-                  Device& device) {
-  const Operands::Verdict verdict = check(p, config, reference, device);
+                  Device& device, const ConvAlgo& algo = winograd()) {
+  const Operands::Verdict verdict = check(p, config, reference, device, algo);
   EXPECT_EQ(verdict.status, Status::ok)
       << verdict.reason << "\n  " << to_text(p) << ' ' << to_string(p.pass) << ' ' << config.text()
       << ' ' << device.info().isa << ' ' << device.info().threads;
 }
 
-// Every tile size, shared in each way or not, in blocks of 1, of 5 and of all tiles: configs()
-// offers only what may be fast.
+// Every tile size under each schedule that packs the filter, in blocks of 1, of 5 and of all tiles:
+// configs() offers only what may be fast.
 std::vector<Config> all_configs(const ConvProblem& p) {
   const bool data = p.pass == Pass::backward_data;
   std::vector<Config> configs;
@@ -56,29 +58,12 @@ std::vector<Config> all_configs(const ConvProblem& p) {
                                                      : std::vector<std::int64_t>{2, 4};
   for (const std::int64_t m : sizes) {
     const std::int64_t tiles = p.n * ceil_div(data ? p.h : p.p, m) * ceil_div(data ? p.w : p.q, m);
-    for (const std::int64_t shared : {0, 1})
+    for (const char* const schedule : {"private", "shared", "panels"})
       for (const std::int64_t block :
-           std::set<std::int64_t>{1, std::min<std::int64_t>(5, tiles), tiles}) {
-        configs.push_back({{"tile", m}, {"shared", shared}, {"block", block}});
-        if (p.pass == Pass::backward_filter || shared == 1 || block == 1) continue;
-        configs.push_back(configs.back());
-        configs.back().set("panels", 1);
-      }
+           std::set<std::int64_t>{1, std::min<std::int64_t>(5, tiles), tiles})
+        configs.push_back({{"tile", m}, {"schedule", schedule}, {"block", block}});
   }
   return configs;
-}
-
-// Its only block is of all tiles, however many images lie side by side.
-Config fused_config(const ConvProblem& p, std::int64_t m, Device& device) {
-  for (std::int64_t tiles = p.n * p.h * p.w; tiles > 0; --tiles) {
-    Config config{{"tile", m}, {"shared", 1}, {"block", tiles}, {"fused", 1}};
-    try {
-      (void)winograd().plan(p, config, device);
-      return config;
-    } catch (const InputError&) {
-    }
-  }
-  throw std::logic_error("no number of tiles is right");
 }
 
 TEST(Winograd, TakesTilesInBlocksOfAnySize) {
@@ -106,13 +91,12 @@ TEST(Winograd, ThreadsPartWithinAPanel) {
       const auto device = make_cpu_device({threads, isa});
       const ConvProblem p = blocked("mb1ic176ih9oc96oh9kh3ph1", Pass::backward_filter, *device);
       const ReferenceCase reference(p, 9);
-      expect_right(p, {{"tile", 6}, {"shared", 1}, {"block", 4}}, reference, *device);
+      expect_right(p, {{"tile", 6}, {"schedule", "shared"}, {"block", 4}}, reference, *device);
     }
 }
 
-// Small images lie side by side: their seams, paddings of every size, and what else is done to the
-// output there. In each problem some pass and tile size has a mosaic, so that it has fewer tiles
-// than the images have apart.
+// Small images lie side by side: their seams, paddings of every size, and the epilogue there. In
+// each problem, some pass and tile size has a mosaic, with fewer tiles than the images have apart.
 TEST(Winograd, LaysSmallImagesSideBySide) {
   for (const std::string& isa : supported_isas())
     for (const int threads : {1, 3}) {
@@ -141,7 +125,7 @@ TEST(Winograd, LaysSmallImagesSideBySide) {
     }
 }
 
-// A stride of two: phases with one tap and two, rows and columns of x that no output reads,
+// A stride of two: stride phases with one tap and two, rows and columns of x that no output reads,
 // paddings of every parity, mosaics, and products over few of the phases.
 TEST(Winograd, TakesAStrideOfTwoPhaseByPhase) {
   for (const std::string& isa : supported_isas())
@@ -158,16 +142,13 @@ TEST(Winograd, TakesAStrideOfTwoPhaseByPhase) {
           const ReferenceCase reference(p, 5);
           std::vector<Config> configs = winograd().configs(p, *device);
           for (const std::int64_t m : {4, 7})
-            for (const std::int64_t shared : {0, 1})
-              configs.push_back({{"tile", m}, {"shared", shared}, {"block", 1}});
+            for (const char* const schedule : {"private", "shared"})
+              configs.push_back({{"tile", m}, {"schedule", schedule}, {"block", 1}});
           if (pass != Pass::backward_filter) {
-            configs.push_back({{"tile", 4}, {"shared", 0}, {"block", 2}, {"panels", 1}});
-            for (const std::int64_t m : {4, 7}) {
-              configs.push_back(fused_config(p, m, *device));
-              configs.push_back(configs.back());
-              configs.back().set("shared", 0);
-              configs.back().set("panels", 1);
-            }
+            configs.push_back({{"tile", 4}, {"schedule", "panels"}, {"block", 2}});
+            for (const std::int64_t m : {4, 7})
+              for (const char* const schedule : {"unpacked_shared", "unpacked_private"})
+                configs.push_back({{"tile", m}, {"schedule", schedule}});
           }
           if (!p.accumulate)
             configs.front().set("stores", "nontemporal");  // offered for large outputs
@@ -186,10 +167,12 @@ TEST(Winograd, FoldsTheStrideOfAFirstLayer) {
            {"mb2ic3ih33iw30oc40oh17ow15kh7sh2ph3", "mb3ic3ih47iw51oc18oh11ow12kh11sh4ph2",
             "mb1ic1ih13iw12oc5oh6ow6kh6sh2ph2", "mb2ic2ih19iw22oc34oh9ow10kh9sh2ph3",
             "mb1ic4ih40iw28oc16oh7ow4kh16sh4ph0", "mb2ic3ih12iw15oc20oh12ow15kh3ph1",
-            "mb1ic3ih9iw100oc16oh5ow50kh7sh2ph3", "mb1ic3ih6iw44oc16oh6ow44kh3ph1"})
+            "mb1ic3ih9iw100oc16oh5ow50kh7sh2ph3", "mb1ic3ih6iw44oc16oh6ow44kh3ph1",
+            "mb2ic3ih12iw15oc20oh11ow14kh4ph1", "mb1ic2ih6iw44oc16oh6ow44kh5ph2"})
         for (const Pass pass : all_passes) {
           ConvProblem p = blocked(text, pass, *device);
           if (pass == Pass::backward_data && p.stride_h == 1) continue;
+          if (pass == Pass::forward && p.stride_h == 1 && p.r == 3) continue;  // winograd_1d's
           p.x_layout = Layout::nchw;
           p.accumulate = threads == 1 || pass == Pass::backward_filter;
           if (pass == Pass::forward && !p.accumulate)
@@ -197,17 +180,17 @@ TEST(Winograd, FoldsTheStrideOfAFirstLayer) {
           ASSERT_FALSE(winograd().refuse(p, *device)) << text;
           const ReferenceCase reference(p, 6);
           std::vector<Config> configs = winograd().configs(p, *device);
-          for (const std::int64_t shared : {0, 1})
-            configs.push_back({{"tile", 4}, {"shared", shared}, {"block", 1}});
+          for (const char* const schedule : {"private", "shared"})
+            configs.push_back({{"tile", 4}, {"schedule", schedule}, {"block", 1}});
           for (const Config& config : configs) expect_right(p, config, reference, *device);
         }
     }
 }
 
 // First layers of stride 1: rows of every remainder, shorter than a tile and longer than a register
-// tile, filters of every number, paddings to which whole rows belong, bands that end within an
-// image, and what else is done to the output there.
-TEST(Winograd, GoesAlongTheRowsOfAFirstLayer) {
+// tile, any number of filters, padding that is whole rows, bands that end within an image, and the
+// epilogue there.
+TEST(Winograd1d, TakesFirstLayersOfStrideOne) {
   for (const std::string& isa : supported_isas())
     for (const int threads : {1, 3}) {
       const auto device = make_cpu_device({threads, isa});
@@ -219,12 +202,13 @@ TEST(Winograd, GoesAlongTheRowsOfAFirstLayer) {
         p.accumulate = threads == 1;
         if (!p.accumulate) p.epilogue = {.bias = true, .residual = true, .relu = true};
         const ReferenceCase reference(p, 8);
-        Config rows{{"tile", 4}, {"rows", 1}};
-        EXPECT_EQ(winograd().configs(p, *device).front(), rows) << text;
-        expect_right(p, rows, reference, *device);
+        ASSERT_FALSE(winograd_1d().refuse(p, *device)) << text;
+        Config config{{"tile", 4}};
+        EXPECT_EQ(winograd_1d().configs(p, *device), std::vector<Config>{config}) << text;
+        expect_right(p, config, reference, *device, winograd_1d());
         if (p.accumulate) continue;
-        rows.set("stores", "nontemporal");
-        expect_right(p, rows, reference, *device);
+        config.set("stores", "nontemporal");
+        expect_right(p, config, reference, *device, winograd_1d());
       }
     }
 }
@@ -308,9 +292,10 @@ TEST(Winograd, OffersSharedBlocksAndNot) {
     }
   } device;
   const ConvProblem p = blocked("mb16ic32ih7oc128oh7kh5ph2", Pass::backward_filter, device);
-  std::set<std::int64_t> offered;
-  for (const Config& config : winograd().configs(p, device)) offered.insert(config.get("shared"));
-  EXPECT_EQ(offered, (std::set<std::int64_t>{0, 1}));
+  std::set<bool> shared;
+  for (const Config& config : winograd().configs(p, device))
+    shared.insert(config.choice("schedule") == "shared");
+  EXPECT_EQ(shared.size(), 2U);
 }
 
 // Layers of VGG-16, ResNet-18 and AlexNet; most of their sums over tiles alone are larger.
@@ -344,52 +329,85 @@ TEST(Winograd, SaysWhyItRefuses) {
   EXPECT_EQ(reason(problem("ic16ih8oc16oh4ow8kh3sh2sw1ph1pw1")), "needs stride 1, has 2x1");
   EXPECT_EQ(reason(problem("ic16ih9oc16oh9kh3dh1ph2")), "needs dilation 1, has 2x2");
   EXPECT_EQ(reason(problem("g2ic32ih8oc32oh8kh3ph1")), "needs 1 group, has 2");
-  EXPECT_EQ(reason(problem("ic16ih8oc16oh8kh1ph0")), "takes 3x3 to 5x5 filters, has 1x1");
+  EXPECT_EQ(reason(problem("ic16ih8oc16oh8kh1ph0")), "needs a 3x3 to 5x5 filter, has 1x1");
   p = problem("ic3ih23oc16oh12kh7sh2ph3");
-  EXPECT_EQ(reason(p), "takes 3x3 to 5x5 filters, has 7x7");
+  EXPECT_EQ(reason(p), "needs a 3x3 to 5x5 filter, has 7x7");
   p.x_layout = Layout::nchw;
   EXPECT_EQ(reason(p), "");
   p = problem("ic3ih12oc16oh12kh3ph1");
   p.x_layout = Layout::nchw;
   p.pass = Pass::backward_data;
-  EXPECT_EQ(reason(p), "takes gradients of a plain input where a stride folds, has stride 1");
+  EXPECT_EQ(reason(p), "needs a stride of 2 or 4 for the gradient of a plain input, has 1");
   p = problem("ic3ih23oc16oh12kh3sh2ph1");
   p.x_layout = Layout::nchw;
   EXPECT_EQ(reason(p),
-            "folds a stride of 1, 2 or 4 where 3x3 to 5x5 taps are left, has 3x3 of stride 2x2");
+            "needs a stride of 1, 2 or 4 whose folding leaves 3x3 to 5x5 taps, has 3x3 of stride "
+            "2x2");
+  p = problem("ic3ih12oc16oh12kh3ph1");
+  p.x_layout = Layout::nchw;
+  EXPECT_EQ(reason(p),
+            "needs 4x4 or 5x5 in the forward of a first layer of stride 1, has 3x3, which "
+            "winograd_1d takes");
   p = problem("ic16ih8oc16oh8kh3ph1");
   p.dtype = DType::f64;
-  EXPECT_EQ(reason(p), "takes f32, not f64");
+  EXPECT_EQ(reason(p), "needs f32, has f64");
+}
+
+TEST(Winograd1d, SaysWhyItRefuses) {
+  const auto device = make_cpu_device();
+  const auto reason = [&](const char* text, Layout x, Pass pass = Pass::forward) {
+    ConvProblem p = blocked(text, pass, *device);
+    p.x_layout = x;
+    const auto refusal = winograd_1d().refuse(p, *device);
+    return refusal ? refusal->reason() : "";
+  };
+  EXPECT_EQ(reason("ic3ih12oc16oh12kh3ph1", Layout::nchw), "");
+  EXPECT_EQ(reason("ic3ih12oc16oh12kh3ph1", Layout::nchw, Pass::backward_filter),
+            "needs forward, has bwd_w");
+  EXPECT_EQ(reason("ic3ih12oc16oh12kh3ph1", Layout::nhwc), "needs x in nchw, has nhwc");
+  EXPECT_EQ(reason("ic5ih12oc16oh12kh3ph1", Layout::nchw), "needs at most 4 channels of x, has 5");
+  EXPECT_EQ(reason("ic3ih12oc16oh12kh5ph2", Layout::nchw), "needs a 3x3 filter, has 5x5");
+  EXPECT_EQ(reason("ic3ih12oc16oh6kh3sh2ph1", Layout::nchw), "needs stride 1, has 2x2");
 }
 
 TEST(Winograd, RejectsAConfigItDoesNotKnow) {
   const auto device = make_cpu_device();
   const ConvProblem p = blocked("mb1ic16ih8oc16oh8kh3ph1", Pass::forward, *device);
-  EXPECT_THROW(winograd().plan(p, {{"tile", 3}, {"shared", 0}, {"block", 1}}, *device), InputError);
-  EXPECT_THROW(winograd().plan(p, {{"tile", 4}, {"shared", 0}, {"block", 0}}, *device), InputError);
-  EXPECT_THROW(winograd().plan(p, {{"tile", 4}}, *device), InputError);
-  EXPECT_THROW(winograd().plan(p, {{"tile", 4}, {"rows", 1}}, *device), InputError);
-  ConvProblem first = blocked("mb1ic3ih8oc16oh8kh3ph1", Pass::forward, *device);
+  const auto reason = [&](const ConvProblem& problem, const char* config,
+                          const ConvAlgo& algo = winograd()) -> std::string {
+    try {
+      (void)algo.plan(problem, Config::parse(config), *device);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const auto expect_says = [&](const ConvProblem& problem, const char* config, const char* part) {
+    EXPECT_NE(reason(problem, config).find(part), std::string::npos)
+        << config << ": " << reason(problem, config);
+  };
+  EXPECT_EQ(reason(p, "tile=4,schedule=panels,block=1"), "");
+  expect_says(p, "tile=3,schedule=private,block=1", "no tile=3 for 3x3");
+  expect_says(p, "tile=4,schedule=private,block=0", "expected 1 to 4 tiles");
+  expect_says(p, "tile=4,schedule=both,block=1",
+              "private, shared, panels, unpacked_shared, unpacked_private");
+  EXPECT_NE(reason(p, "tile=4,schedule=1,block=1"), "");
+  EXPECT_NE(reason(p, "tile=4,block=1"), "");
+  EXPECT_NE(reason(p, "tile=4,schedule=private"), "");
+  ConvProblem first = blocked("mb1ic3ih23oc16oh12kh7sh2ph3", Pass::forward, *device);
   first.x_layout = Layout::nchw;
-  EXPECT_NO_THROW(winograd().plan(first, {{"tile", 4}, {"rows", 1}}, *device));
-  EXPECT_THROW(winograd().plan(first, {{"tile", 6}, {"rows", 1}}, *device), InputError);
-  Config panels{{"tile", 4}, {"shared", 0}, {"block", 1}, {"panels", 1}};
-  EXPECT_NO_THROW(winograd().plan(p, panels, *device));
-  panels.set("shared", 1);
-  EXPECT_THROW(winograd().plan(p, panels, *device), InputError);
-  const Config fused{{"tile", 4}, {"shared", 1}, {"block", 4}, {"fused", 1}};  // 8 x 8: 4 tiles
-  EXPECT_EQ(winograd().plan(p, fused, *device)->packed_filter_bytes(), 0u);
-  Config part = fused;
-  part.set("block", 2);
-  EXPECT_THROW(winograd().plan(p, part, *device), InputError);
-  part = fused;
-  part.set("shared", 0);
-  EXPECT_THROW(winograd().plan(p, part, *device), InputError);
-  part.set("panels", 1);
-  EXPECT_NO_THROW(winograd().plan(p, part, *device));
-  EXPECT_THROW(winograd().plan(first, fused, *device), InputError);
   const ConvProblem gradient = blocked("mb1ic16ih8oc16oh8kh3ph1", Pass::backward_filter, *device);
-  EXPECT_THROW(winograd().plan(gradient, fused, *device), InputError);
+  for (const char* const unpacked :
+       {"tile=4,schedule=unpacked_shared", "tile=4,schedule=unpacked_private"}) {
+    EXPECT_EQ(winograd().plan(p, Config::parse(unpacked), *device)->packed_filter_bytes(), 0u);
+    expect_says(p, fmt::format("{},block=4", unpacked).c_str(), "has no block");
+    expect_says(first, unpacked, "expected fwd or bwd_d, no first layer");
+    expect_says(gradient, unpacked, "expected fwd or bwd_d, no first layer");
+  }
+  first = blocked("mb1ic3ih8oc16oh8kh3ph1", Pass::forward, *device);
+  first.x_layout = Layout::nchw;
+  EXPECT_EQ(reason(first, "tile=4", winograd_1d()), "");
+  EXPECT_EQ(reason(first, "tile=6", winograd_1d()), "winograd_1d's tile: expected 4, has 6");
 }
 
 }  // namespace
