@@ -48,7 +48,7 @@ class Tuner {
 
   TuneTable run() {
     entries_ = entries_of(items_, device_.info());
-    if (!entries_.empty()) ceilings_ = ceilings_of(device_.info(), stop_);
+    if (!entries_.empty()) ceilings_ = ceilings_of(device_, stop_);
     // Under a budget, an algorithm that is slow to list is asked when its row is taken up.
     const bool quick = options_.budget_s.value_or(0) > 0;
     for (TuningEntry& entry : entries_) enumeration_.fill(entry, quick);

@@ -32,6 +32,12 @@ int start_threads(int wanted = 0);
 // The ISAs this CPU can run, worst first: "baseline", ...
 std::vector<std::string> supported_isas();
 
+// Seconds that a cache line takes from the first of so many threads to the second and back; 0 with
+// a single thread. It takes several times as long between cores that share no L3, and whatever
+// threads share waits for it. A virtual machine's cores may share one L3 now and not a minute
+// later.
+double measure_round_trip(int threads);
+
 void append_cpu_algos(AlgoRegistry&);
 
 }  // namespace convlab

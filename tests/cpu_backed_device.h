@@ -4,11 +4,12 @@
 
 #include <memory>
 
+#include "conv/optional/ceiling_loops.h"
 #include "kernels_cpu/cpu.h"
 
 namespace convlab {
 
-class CpuBackedDevice : public Device {
+class CpuBackedDevice : public Device, public CeilingDevice {
  public:
   explicit CpuBackedDevice(const CpuOptions& options = {}) : cpu_(make_cpu_device(options)) {}
 
@@ -29,6 +30,9 @@ class CpuBackedDevice : public Device {
     cpu_->evict_from_caches(memory, stream);
   }
   const LayerOps& ops() const override { return cpu_->ops(); }
+  std::vector<CeilingLoop> ceiling_loops(int threads) override {
+    return dynamic_cast<CeilingDevice&>(*cpu_).ceiling_loops(threads);
+  }
 
  private:
   std::unique_ptr<Device> cpu_;

@@ -227,7 +227,7 @@ int main(int argc, char** argv) {
     if (options.race)
       benchmark::AddCustomContext(
           "peak_GFLOPs",
-          fmt::format("{:.1f}", ceilings_of(micro::lab().device->info()).f32_flops * 1e-9));
+          fmt::format("{:.1f}", ceilings_of(*micro::lab().device).flops(DType::f32) * 1e-9));
   } catch (const InputError& error) {
     fmt::print(stderr, "micro_convolutions: {}\n", error.what());
     return 2;

@@ -165,21 +165,21 @@ void examine_observables(Findings& findings) {
     findings.fact("notices " + o.what, o.offered ? "yes: " + o.how : o.how);
 }
 
-void examine_noise(const DeviceInfo& info, Findings& findings) {
-  const Ceilings ceilings = measure_ceilings(info);
-  findings.fact("f32 peak", fmt::format("{:.0f} GFLOP/s on {} threads", ceilings.f32_flops / 1e9,
-                                        ceilings.threads));
-  findings.fact("f64 peak", fmt::format("{:.0f} GFLOP/s on {} threads", ceilings.f64_flops / 1e9,
-                                        ceilings.threads));
+void examine_noise(Device& device, Findings& findings) {
+  const Ceilings ceilings = measure_ceilings(device);
+  findings.fact("f32 peak", fmt::format("{:.0f} GFLOP/s on {} threads",
+                                        ceilings.flops(DType::f32) / 1e9, ceilings.threads));
+  findings.fact("f64 peak", fmt::format("{:.0f} GFLOP/s on {} threads",
+                                        ceilings.flops(DType::f64) / 1e9, ceilings.threads));
   findings.fact("bandwidth",
                 fmt::format("L2 {:.0f}, L3 {:.0f}, memory {:.0f} GB/s", ceilings.l2_bandwidth / 1e9,
                             ceilings.l3_bandwidth / 1e9, ceilings.memory_bandwidth / 1e9));
-  if (const double trip = measure_round_trip(info); trip > 0)
+  if (const double trip = measure_round_trip(device.info().threads); trip > 0)
     findings.judge(
         "core to core", fmt::format("{:.0f} ns there and back", trip * 1e9), trip < 2e-7,
         "slow, as between cores that share no L3: keep the threads on cores that do (taskset); in "
         "a virtual machine it can change by the minute, and measurements with it");
-  const NoiseFloor noise = measure_noise_floor(info);
+  const NoiseFloor noise = measure_noise_floor(device);
   findings.fact("clock", fmt::format("steps of {:.0f} ns", noise.clock_s * 1e9));
   findings.judge(
       "noise",
@@ -256,7 +256,7 @@ int run(const CommonOptions& o) {
   examine_build(device->info(), findings);
   examine_card(o, findings);
   examine_observables(findings);
-  examine_noise(device->info(), findings);
+  examine_noise(*device, findings);
   examine_roofs(o, device->info(), findings);
   examine_store(o, findings);
   const bool narrow = o.format == Format::table && !o.wide;

@@ -51,8 +51,7 @@ int run(const Options& o) {
   for (auto& field : clocks.fields()) timed.provenance.fields.push_back(field);
   // What the layers that do little but read their weights are to be held against.
   timed.provenance.fields.emplace_back(
-      "memory_read",
-      fmt::format("{:.1f} GB/s", ceilings_of(device->info()).memory_bandwidth / 1e9));
+      "memory_read", fmt::format("{:.1f} GB/s", ceilings_of(*device).memory_bandwidth / 1e9));
   std::optional<Profile> profile;
   if (o.profile) profile = profile_net(timed, registry, *device);
   output.write(render(timed, o.net.common.format, profile ? &*profile : nullptr));

@@ -12,8 +12,9 @@
 namespace convlab {
 
 struct CeilingLoop {
-  std::string level;  // "registers", "shared", "L2", "memory"
-  std::string what;   // of registers the arithmetic: "f32", "f64", "tf32 mma" ...; "read", "write"
+  std::string level;  // "registers", "shared", "L1", "L2", "L3", "memory"
+  std::string what;   // of registers the arithmetic: "f32", "f64", "tf32 mma" ...; "read", "write",
+                      // "copy"
   // Queues one run, of a millisecond or less, and returns its FLOPs or bytes. Owns what it works
   // on.
   std::function<double(Stream&)> enqueue;
@@ -22,8 +23,9 @@ struct CeilingLoop {
 class CeilingDevice {
  public:
   virtual ~CeilingDevice() = default;
-  // The loops live no longer than the device. Throws OutOfMemory.
-  virtual std::vector<CeilingLoop> ceiling_loops() = 0;
+  // On so many of the device's threads: DeviceInfo::threads, on a CPU also fewer. The loops live no
+  // longer than the device. This, or a loop's first run, throws OutOfMemory.
+  virtual std::vector<CeilingLoop> ceiling_loops(int threads) = 0;
 };
 
 }  // namespace convlab

@@ -16,6 +16,7 @@
 #include "conv/error.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/cpu.h"
+#include "kernels_cpu/device/ceilings.h"
 #include "kernels_cpu/device/cpu_limits.h"
 #include "kernels_cpu/gemm/openblas.h"
 #include "kernels_cpu/layers/layer_ops.h"
@@ -158,7 +159,7 @@ class CpuStream : public Stream {
   void synchronize() override {}
 };
 
-class CpuDevice : public Device {
+class CpuDevice : public Device, public CeilingDevice {
  public:
   explicit CpuDevice(DeviceInfo info) : info_(std::move(info)), ops_(info_) {}
 
@@ -206,6 +207,10 @@ class CpuDevice : public Device {
   }
 
   const LayerOps& ops() const override { return ops_; }
+
+  std::vector<CeilingLoop> ceiling_loops(int threads) override {
+    return cpu::ceiling_loops(info_, threads);
+  }
 
  private:
   DeviceInfo info_;

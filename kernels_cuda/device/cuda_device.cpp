@@ -139,7 +139,7 @@ class CudaDevice : public Device, public NvtxRanges, public CeilingDevice {
 
   // A quarter of L2, which leaves room for other data; and so much that L2 keeps little of it from
   // one run to the next.
-  std::vector<CeilingLoop> ceiling_loops() override {
+  std::vector<CeilingLoop> ceiling_loops(int) override {
     const std::int64_t uncached = std::max<std::int64_t>(16 * info_.l2_bytes, 512 << 20);
     return cuda::ceiling_loops(
         *this, {.cached_bytes = info_.l2_bytes / 4, .uncached_bytes = uncached, .rounds = 1024});

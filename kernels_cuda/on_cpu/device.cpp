@@ -61,7 +61,7 @@ class OnCpuDevice : public Device, public cuda::NvtxRanges, public CeilingDevice
   }
   std::vector<KernelRun> finish_kernel_log() override { return {}; }
   // They measure no speed: tests see that they run.
-  std::vector<CeilingLoop> ceiling_loops() override {
+  std::vector<CeilingLoop> ceiling_loops(int) override {
     return cuda::ceiling_loops(*this,
                                {.cached_bytes = 1 << 15, .uncached_bytes = 1 << 17, .rounds = 1});
   }

@@ -46,7 +46,7 @@ class Planner {
       : graph_(graph),
         options_(options),
         device_(device.info()),
-        ceilings_(ceilings_of(device_)),
+        ceilings_(ceilings_of(device)),
         convs_(options, registry, device, ceilings_, store),
         steps_(steps_of(graph, options.mode)) {
     find_values();

@@ -109,7 +109,7 @@ TEST_F(CardCeilings, MemoryThatIsNoWholeTileIsRefused) {
 
 TEST_F(CardCeilings, BecomeRoofs) {
   std::vector<std::string> names;
-  for (const Roof& roof : measure_loops(*device_)) {
+  for (const Roof& roof : measure_loops(*device_, device_->info().threads)) {
     names.push_back(roof.level + " " + roof.what);
     EXPECT_TRUE(roof.measured);
     EXPECT_EQ(roof.threads, device_->info().threads);

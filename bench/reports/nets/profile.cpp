@@ -156,7 +156,7 @@ class Profiler {
       std::string name, limit;
       double ms = 0, attainable = 0;
     };
-    const Ceilings& ceilings = ceilings_of(device_.info());
+    const Ceilings& ceilings = ceilings_of(device_);
     std::vector<Headroom> all;
     double total = 0;
     for (std::size_t i = 0; i < net_.steps.size(); ++i)
