@@ -11,16 +11,22 @@
 namespace convlab::cpu {
 
 // The filter of one group, seen from the pass's input to its output, which are y and x backwards:
-// steps between neighbouring channels, in floats. Taps lie side by side.
-struct FilterView {
-  const float* w = nullptr;
+// steps between neighbouring channels, in elements. Taps lie side by side.
+template <class T>
+struct FilterViewOf {
+  const T* w = nullptr;
   std::int64_t in_step = 0, out_step = 0;
 
-  FilterView(const ConvProblem&, const void* w, std::int64_t group = 0);
-  const float* at(std::int64_t in, std::int64_t out) const {
-    return w + in * in_step + out * out_step;
+  FilterViewOf(const ConvProblem& p, const void* filter, std::int64_t group = 0) {
+    const std::int64_t taps = p.r * p.s, of_k = p.c / p.groups * taps;
+    const bool data = p.pass == Pass::backward_data;
+    w = static_cast<const T*>(filter) + group * (p.k / p.groups) * of_k;
+    in_step = data ? of_k : taps;
+    out_step = data ? taps : of_k;
   }
+  const T* at(std::int64_t in, std::int64_t out) const { return w + in * in_step + out * out_step; }
 };
+using FilterView = FilterViewOf<float>;
 
 // Of a grid: which of its taps each element of an r x s filter is, or below zero if none.
 std::vector<std::int64_t> tap_of_element(const PixelGrid&, std::int64_t elements);
@@ -31,13 +37,15 @@ struct FilterBlock {
   std::int64_t in = 0, out = 0;
   std::int64_t channels = 0, columns = 0;
   std::int64_t packed_channels = 0, packed_columns = 0;
-  bool in_fours = false;  // of columns, as QuadTile reads them: at most 32
+  bool in_fours = false;  // of columns, as QuadTile reads them: f32, at most 32
 };
 
 // to[tap * tap_step + channel * packed_columns + column], or in fours quad_at(...) in place of the
 // latter two; zero where there is no channel or column.
-void pack_block(const FilterView&, const FilterBlock&, const std::vector<std::int64_t>& tap_of,
-                std::int64_t tap_step, float* to);
+void pack_block(const FilterViewOf<float>&, const FilterBlock&,
+                const std::vector<std::int64_t>& tap_of, std::int64_t tap_step, float* to);
+void pack_block(const FilterViewOf<double>&, const FilterBlock&,
+                const std::vector<std::int64_t>& tap_of, std::int64_t tap_step, double* to);
 
 // Where a step of a column lies in B for QuadTile, of 4 * fours columns: [step / 4], and there as
 // vectors [column % fours][column / fours][step % 4], so that a row's sums end nearly in their

@@ -35,15 +35,39 @@ HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-using F32 = hn::CappedTag<float, 16>;
-using Vec = hn::Vec<F32>;
-constexpr int kLanes = HWY_LANES(float);
-// Channels in one block of the blocked layout: nchw16c, else nchw8c.
+// One vector of the instruction set, of any element type.
+template <class T>
+using TagOf = hn::CappedTag<T, 64 / sizeof(T)>;
+template <class T>
+using VecOf = hn::Vec<TagOf<T>>;
+template <class T>
+constexpr int kLanesOf = HWY_LANES(float) * 4 / int(sizeof(T));
+
+using F32 = TagOf<float>;
+using Vec = VecOf<float>;
+constexpr int kLanes = kLanesOf<float>;
+// Channels in one block of the blocked layout, of any type: nchw16c, else nchw8c.
 constexpr int kBlock = kLanes == 16 ? 16 : 8;
-// The shape of the full tile, and its columns in floats.
+// The shape of the full tile: rows, vectors of columns, and columns. A panel of columns is one or
+// more whole channel blocks.
 constexpr int kTileRows = kLanes == 16 ? 14 : 6;
-constexpr int kTileVecs = 2;
-constexpr int kTileCols = kTileVecs * kLanes;
+template <class T>
+constexpr int kTileVecsOf = kBlock > 2 * kLanesOf<T> ? kBlock / kLanesOf<T> : 2;
+template <class T>
+constexpr int kTileColsOf = kTileVecsOf<T>* kLanesOf<T>;
+constexpr int kTileVecs = kTileVecsOf<float>;
+constexpr int kTileCols = kTileColsOf<float>;
+// Elements of a cache line.
+template <class T>
+constexpr int kLineOf = 64 / int(sizeof(T));
+
+// The types of a product: of A and B in memory, of the sums in registers, and of C in memory.
+template <class InT, class AccT = InT, class OutT = AccT>
+struct Elements {
+  using In = InT;
+  using Acc = AccT;
+  using Out = OutT;
+};
 // Half a channel block: the rows of backward_filter's tiles, which never cross a block's end.
 constexpr int kHalfBlock = kBlock / 2;
 
@@ -55,7 +79,8 @@ constexpr int kPrefetchGroups = kLanes == 16 ? 2 : 16;
 constexpr bool kStraight = kLanes == 8;
 
 // GCC 12 would read a vector from memory again for each of its uses.
-HWY_INLINE void KeepInRegister(Vec& v) {
+template <class V>
+HWY_INLINE void KeepInRegister(V& v) {
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128
   asm("" : "+v"(v.raw));
 #endif
@@ -64,7 +89,8 @@ HWY_INLINE void KeepInRegister(Vec& v) {
 
 // Of a straight line GCC 12 would put a product's sum where its factor was, if that is met no more,
 // and move sums about between the registers.
-HWY_INLINE void UsedUpToHere(const Vec& factor) {
+template <class V>
+HWY_INLINE void UsedUpToHere(const V& factor) {
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128
   if constexpr (kStraight) asm volatile("" : : "v"(factor.raw));
 #endif
@@ -77,60 +103,78 @@ HWY_INLINE void HideOrigin(T*& p) {
   asm("" : "+r"(p));
 }
 
-struct PanelA {
-  const float* data;
-  std::ptrdiff_t row_stride, group_stride;  // in floats
+template <class T>
+struct PanelAOf {
+  const T* data;
+  std::ptrdiff_t row_stride, group_stride;  // in elements
 };
 
-struct PanelB {
-  const float* data;
-  std::ptrdiff_t depth_stride = kTileCols, vec_stride = kLanes;  // in floats
+template <class T>
+struct PanelBOf {
+  const T* data;
+  std::ptrdiff_t depth_stride = kTileColsOf<T>, vec_stride = kLanesOf<T>;  // in elements
 };
+using PanelA = PanelAOf<float>;
+using PanelB = PanelBOf<float>;
 
 // What is read soon after and would arrive too late: step c prefetches data + c * step.
-struct PrefetchToL1 {
-  const float* data;
-  std::ptrdiff_t step;  // in floats
+template <class T>
+struct PrefetchToL1Of {
+  const T* data;
+  std::ptrdiff_t step;  // in elements
   HWY_INLINE void Step(std::int64_t c) const { hwy::Prefetch(data + c * step); }
 };
-struct PrefetchToL2 {
-  const float* data;
+template <class T>
+struct PrefetchToL2Of {
+  const T* data;
   std::ptrdiff_t step;
   HWY_INLINE void Step(std::int64_t c) const { __builtin_prefetch(data + c * step, 0, 2); }
 };
+using PrefetchToL1 = PrefetchToL1Of<float>;
+using PrefetchToL2 = PrefetchToL2Of<float>;
 // kRows groups of neighbours, a line or two a step.
-template <int kGroup, int kRows>
+template <class T, int kGroup, int kRows>
 struct PrefetchRows {
-  static constexpr int kFloats = (kRows > 16 ? 2 : 1) * kGroup;  // a step
-  const float* data;
+  static constexpr int kStep = (kRows > 16 ? 2 : 1) * kGroup;  // elements
+  const T* data;
   HWY_INLINE void Step(std::int64_t c) const {
-    if (c * kFloats % 16 == 0)
-      for (int i = 0; i < kFloats; i += 16) hwy::Prefetch(data + c * kFloats + i);
+    if (c * kStep % kLineOf<T> == 0)
+      for (int i = 0; i < kStep; i += kLineOf<T>) hwy::Prefetch(data + c * kStep + i);
   }
 };
-// Likewise, and kFloats a step of what must come to L2 first.
-template <class OfRows, int kFloats>
+// Likewise, and kStep elements a step of what must come to L2 first.
+template <class T, class OfRows, int kStep>
 struct PrefetchBoth {
   OfRows rows;
-  const float* other;
+  const T* other;
   HWY_INLINE void Step(std::int64_t c) const {
     rows.Step(c);
-    for (int i = 0; i < kFloats; i += 16) __builtin_prefetch(other + c * kFloats + i, 0, 2);
+    for (int i = 0; i < kStep; i += kLineOf<T>) __builtin_prefetch(other + c * kStep + i, 0, 2);
   }
 };
 struct NoPrefetch {
   HWY_INLINE void Step(std::int64_t) const {}
 };
 
-template <int kRows, int kVecs = kTileVecs>
-struct Tile {
+template <class E, int kRows, int kVecs>
+struct TileOf {
+  using In = typename E::In;
+  using Acc = typename E::Acc;
+  using Out = typename E::Out;
+  using D = TagOf<Acc>;
+  using Vec = hn::Vec<D>;
+  using PanelA = PanelAOf<In>;
+  using PanelB = PanelBOf<In>;
+  static_assert(std::is_same_v<In, Acc> && std::is_same_v<Acc, Out>,
+                "loads and stores do not convert yet");
+
   Vec v[kRows][kVecs];
 
   HWY_INLINE void SetZero() {
     HWY_UNROLL(32)
     for (int i = 0; i < kRows; ++i) {
       HWY_UNROLL(32)
-      for (int j = 0; j < kVecs; ++j) v[i][j] = hn::Zero(F32());
+      for (int j = 0; j < kVecs; ++j) v[i][j] = hn::Zero(D());
     }
   }
 
@@ -147,21 +191,20 @@ struct Tile {
   }
 
   // The same where group g of A starts at a[g] and has `depth` steps.
-  HWY_INLINE void MultiplyAdd(const float* const* a, std::ptrdiff_t row_stride, PanelB b,
+  HWY_INLINE void MultiplyAdd(const In* const* a, std::ptrdiff_t row_stride, PanelB b,
                               std::int64_t groups, std::int64_t depth) {
     for (std::int64_t g = 0; g < groups; ++g)
       MultiplyAddSteps(a[g], EvenRows{row_stride}, 1, b, depth);
   }
 
   // The same in rows [kBegin, kEnd) that are neighbours, prefetching those kPrefetchGroups later: a
-  // has that many entries more. And, group by group, for kFloats a step from `other` on,
+  // has that many entries more. And, group by group, for kStep elements a step from `other` on,
   // `other_step` further each time, unless it is null.
   template <int kGroup, int kBegin = 0, int kEnd = kRows,
-            int kFloats = PrefetchRows<kGroup, kRows>::kFloats>
-  HWY_INLINE void MultiplyAddPrefetching(const float* const* a, PanelB b, std::int64_t groups,
-                                         const float* other = nullptr,
-                                         std::ptrdiff_t other_step = 0) {
-    using OfRows = PrefetchRows<kGroup, kRows>;
+            int kStep = PrefetchRows<In, kGroup, kRows>::kStep>
+  HWY_INLINE void MultiplyAddPrefetching(const In* const* a, PanelB b, std::int64_t groups,
+                                         const In* other = nullptr, std::ptrdiff_t other_step = 0) {
+    using OfRows = PrefetchRows<In, kGroup, kRows>;
     const auto prefetch = [&](std::int64_t g) { return OfRows{a[g + kPrefetchGroups]}; };
     if (other == nullptr) {
       for (std::int64_t g = 0; g < groups; ++g)
@@ -169,42 +212,42 @@ struct Tile {
     } else {
       for (std::int64_t g = 0; g < groups; ++g, other += other_step)
         MultiplyAddGroup<kGroup, kBegin, kEnd>(a[g], Neighbours<kGroup>(), b,
-                                               PrefetchBoth<OfRows, kFloats>{prefetch(g), other});
+                                               PrefetchBoth<In, OfRows, kStep>{prefetch(g), other});
     }
   }
 
   // One such group, which is the last of a product and may end before its lanes do.
   template <int kGroup, int kBegin = 0, int kEnd = kRows>
-  HWY_INLINE void MultiplyAddLast(const float* const* a, PanelB b, std::int64_t depth) {
-    MultiplyAddGroup<kGroup, kBegin, kEnd>(*a, Neighbours<kGroup>(), b,
-                                           PrefetchRows<kGroup, kRows>{a[kPrefetchGroups]}, depth);
+  HWY_INLINE void MultiplyAddLast(const In* const* a, PanelB b, std::int64_t depth) {
+    MultiplyAddGroup<kGroup, kBegin, kEnd>(
+        *a, Neighbours<kGroup>(), b, PrefetchRows<In, kGroup, kRows>{a[kPrefetchGroups]}, depth);
   }
 
   // One group of neighbours, prefetching the kRows from `next` on where that is no straight line,
   // which the core's prefetcher follows by itself.
   template <int kGroup>
-  HWY_INLINE void MultiplyAddGroupPrefetching(const float* a, PanelB b, const float* next) {
+  HWY_INLINE void MultiplyAddGroupPrefetching(const In* a, PanelB b, const In* next) {
     if constexpr (kStraight)
       MultiplyAddGroup<kGroup>(a, Neighbours<kGroup>(), b);
     else
-      MultiplyAddGroup<kGroup>(a, Neighbours<kGroup>(), b, PrefetchRows<kGroup, kRows>{next});
+      MultiplyAddGroup<kGroup>(a, Neighbours<kGroup>(), b, PrefetchRows<In, kGroup, kRows>{next});
   }
 
   // The same where rows lie at a + row_at[i] instead of evenly spaced.
   template <int kGroup, class Prefetch = NoPrefetch>
-  HWY_INLINE void MultiplyAddAt(const float* a, const std::ptrdiff_t* row_at,
+  HWY_INLINE void MultiplyAddAt(const In* a, const std::ptrdiff_t* row_at,
                                 std::ptrdiff_t group_stride, PanelB b, std::int64_t groups,
                                 const Prefetch& prefetch = {}) {
     MultiplyAddGroups<kGroup>(a, row_at, group_stride, b, groups, prefetch);
   }
 
-  // Stores the tile, or adds it to what is there, in rows `pitch` floats apart. A sum in parts is
+  // Stores the tile, or adds it to what is there, in rows `pitch` elements apart. A sum in parts is
   // added up so: a part that went on from the sum so far would round each of its products to the
   // size of the whole.
-  HWY_INLINE void Put(float* to, std::ptrdiff_t pitch, bool add) {
+  HWY_INLINE void Put(Out* to, std::ptrdiff_t pitch, bool add) {
     ForEach([&](int i, int j, const Vec& x) HWY_ATTR {
-      float* const at = to + i * pitch + j * kLanes;
-      hn::StoreU(add ? hn::Add(x, hn::LoadU(F32(), at)) : x, F32(), at);
+      Out* const at = to + i * pitch + j * kLanesOf<Out>;
+      hn::StoreU(add ? hn::Add(x, hn::LoadU(D(), at)) : x, D(), at);
     });
   }
 
@@ -232,9 +275,8 @@ struct Tile {
   // Groups one after another; those of one step of depth are steps of one group, in one loop that
   // can be unrolled.
   template <int kGroup, int kBegin = 0, int kEnd = kRows, class RowAt, class Prefetch>
-  HWY_INLINE void MultiplyAddGroups(const float* a, const RowAt& row_at,
-                                    std::ptrdiff_t group_stride, PanelB b, std::int64_t groups,
-                                    const Prefetch& prefetch) {
+  HWY_INLINE void MultiplyAddGroups(const In* a, const RowAt& row_at, std::ptrdiff_t group_stride,
+                                    PanelB b, std::int64_t groups, const Prefetch& prefetch) {
     if constexpr (kGroup == 1) {
       MultiplyAddSteps<kBegin, kEnd>(a, row_at, group_stride, b, groups, prefetch);
     } else {
@@ -247,13 +289,13 @@ struct Tile {
 
   // One group, or its first `depth` steps unless it is a straight line; leaves b behind them.
   template <int kGroup, int kBegin = 0, int kEnd = kRows, class RowAt, class Prefetch = NoPrefetch>
-  HWY_INLINE void MultiplyAddGroup(const float* a, const RowAt& row_at, PanelB& b,
+  HWY_INLINE void MultiplyAddGroup(const In* a, const RowAt& row_at, PanelB& b,
                                    const Prefetch& prefetch = {}, std::int64_t depth = kGroup) {
     if constexpr (kStraight) {
       HWY_UNROLL(8)
       for (int c = 0; c < kGroup; ++c, b.data += b.depth_stride) {
         prefetch.Step(c);
-        const float* at = a + c;
+        const In* at = a + c;
         if constexpr (!std::is_same_v<RowAt, Neighbours<kGroup>>) HideOrigin(at);
         Step<kBegin, kEnd>(at, row_at, b);
       }
@@ -264,7 +306,7 @@ struct Tile {
 
   // As many steps as there are, a_step apart in A; leaves b at the next one.
   template <int kBegin = 0, int kEnd = kRows, class RowAt, class Prefetch = NoPrefetch>
-  HWY_INLINE void MultiplyAddSteps(const float* a, const RowAt& row_at, std::ptrdiff_t a_step,
+  HWY_INLINE void MultiplyAddSteps(const In* a, const RowAt& row_at, std::ptrdiff_t a_step,
                                    PanelB& b, std::int64_t depth, const Prefetch& prefetch = {}) {
     HWY_UNROLL(4)  // the loop's own instructions cost 6% of a 7-row tile otherwise
     for (std::int64_t c = 0; c < depth; ++c, a += a_step, b.data += b.depth_stride) {
@@ -274,13 +316,13 @@ struct Tile {
   }
 
   template <int kBegin, int kEnd, class RowAt>
-  HWY_INLINE void Step(const float* a, const RowAt& row_at, const PanelB& b) {
+  HWY_INLINE void Step(const In* a, const RowAt& row_at, const PanelB& b) {
     Vec bv[kVecs];
     HWY_UNROLL(32)
-    for (int j = 0; j < kVecs; ++j) bv[j] = hn::LoadU(F32(), b.data + j * b.vec_stride);
+    for (int j = 0; j < kVecs; ++j) bv[j] = hn::LoadU(D(), b.data + j * b.vec_stride);
     HWY_UNROLL(32)
     for (int i = kBegin; i < kEnd; ++i) {
-      const Vec av = hn::Set(F32(), a[row_at[i]]);
+      const Vec av = hn::Set(D(), a[row_at[i]]);
       HWY_UNROLL(32)
       for (int j = 0; j < kVecs; ++j) v[i][j] = hn::MulAdd(av, bv[j], v[i][j]);
       UsedUpToHere(av);
@@ -289,6 +331,9 @@ struct Tile {
     for (int j = 0; j < kVecs; ++j) UsedUpToHere(bv[j]);
   }
 };
+
+template <int kRows, int kVecs = kTileVecs>
+using Tile = TileOf<Elements<float>, kRows, kVecs>;
 
 // f(std::integral_constant<int, rows>()), for 1 to kMost rows.
 template <int kMost = kTileRows, class F>

@@ -17,21 +17,22 @@ HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
 // to[c][r][column] = image[c][first_h + r * step_h][first_w + column], zero outside.
-HWY_INLINE void CopyPlainRows(const PlainRows& rows, const float* image, std::int64_t first_h,
-                              std::int64_t first_w, float* to) {
+template <class T>
+HWY_INLINE void CopyPlainRows(const PlainRows& rows, const T* image, std::int64_t first_h,
+                              std::int64_t first_w, T* to) {
   const std::int64_t left = std::clamp<std::int64_t>(-first_w, 0, rows.width);
   const std::int64_t right = std::clamp(rows.w - first_w, left, rows.width);
   for (std::int64_t c = 0; c < rows.channels; ++c)
     for (std::int64_t r = 0; r < rows.r; ++r, to += rows.width) {
       const std::int64_t h = first_h + r * rows.step_h;
       if (h < 0 || h >= rows.h) {
-        std::fill_n(to, rows.width, 0.f);
+        std::fill_n(to, rows.width, T(0));
         continue;
       }
-      const float* const from = image + (c * rows.h + h) * rows.w + first_w;
-      std::fill(to, to + left, 0.f);
+      const T* const from = image + (c * rows.h + h) * rows.w + first_w;
+      std::fill(to, to + left, T(0));
       std::copy(from + left, from + right, to + left);
-      std::fill(to + right, to + rows.width, 0.f);
+      std::fill(to + right, to + rows.width, T(0));
     }
 }
 

@@ -16,67 +16,71 @@ HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
 // Vector j of a pixel, from the first channel of a panel, whose channel blocks lie `plane` apart.
+template <class T = float>
 HWY_INLINE std::int64_t VectorAt(std::int64_t plane, int j) {
-  return j * kLanes / kBlock * plane + j * kLanes % kBlock;
+  return j * kLanesOf<T> / kBlock * plane + j * kLanesOf<T> % kBlock;
 }
 
-// Of a panel: kTileCols channels of an activation tensor.
-struct TileOutput {
-  float* out;             // the panel's first channel
-  const float* residual;  // likewise, or null
-  std::int64_t plane;     // from one channel block to the next
-  const float* bias;      // kTileCols values, or null
-  bool load, relu;        // adds to what is there; rectifies
-  bool stream;            // non-temporal stores
+// Of a panel: the tile's columns, channels of an activation tensor.
+template <class T>
+struct TileOutputOf {
+  T* out;              // the panel's first channel
+  const T* residual;   // likewise, or null
+  std::int64_t plane;  // from one channel block to the next
+  const T* bias;       // a value a column, or null
+  bool load, relu;     // adds to what is there; rectifies
+  bool stream;         // non-temporal stores
 
   // Rows [kBegin, kEnd) of the tile, of which row i goes to pixel_at[i]; pixels ascend.
   // kNeighbours: mostly they lie side by side, and are displacements then: looking each up costs 8%
   // of a tile 64 deep on AVX2, 2% of one 32 deep on AVX-512. But GCC 12 keeps some sums of direct's
   // AVX-512 tile in memory with it.
-  template <int kBegin, int kEnd, bool kNeighbours = kLanes == 8, int kRows, int kVecs,
+  template <int kBegin, int kEnd, bool kNeighbours = kLanes == 8, class E, int kRows, int kVecs,
             class PixelAt>
-  HWY_INLINE void StoreRows(Tile<kRows, kVecs>& tile, const PixelAt& pixel_at) const {
+  HWY_INLINE void StoreRows(TileOf<E, kRows, kVecs>& tile, const PixelAt& pixel_at) const {
+    using D = TagOf<T>;
     static_assert(kBegin < kEnd, "pixel_at may have nothing there");
-    const auto at = [&](int i, int j) HWY_ATTR { return pixel_at[i] + VectorAt(plane, j); };
+    const auto at = [&](int i, int j) HWY_ATTR { return pixel_at[i] + VectorAt<T>(plane, j); };
     const auto for_each = [&](auto&& f) HWY_ATTR { tile.template ForEach<kBegin, kEnd>(f); };
     if (load)
-      for_each([&](int i, int j, Vec& v)
-                   HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), out + at(i, j))); });
+      for_each([&](int i, int j, VecOf<T>& v)
+                   HWY_ATTR { v = hn::Add(v, hn::LoadU(D(), out + at(i, j))); });
     if (bias != nullptr)
-      for_each([&](int, int j, Vec& v)
-                   HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), bias + j * kLanes)); });
+      for_each([&](int, int j, VecOf<T>& v)
+                   HWY_ATTR { v = hn::Add(v, hn::LoadU(D(), bias + j * kLanesOf<T>)); });
     if (residual != nullptr)
-      for_each([&](int i, int j, Vec& v)
-                   HWY_ATTR { v = hn::Add(v, hn::LoadU(F32(), residual + at(i, j))); });
-    if (relu) for_each([&](int, int, Vec& v) HWY_ATTR { v = Relu(v); });
+      for_each([&](int i, int j, VecOf<T>& v)
+                   HWY_ATTR { v = hn::Add(v, hn::LoadU(D(), residual + at(i, j))); });
+    if (relu) for_each([&](int, int, VecOf<T>& v) HWY_ATTR { v = Relu(v); });
     // Neighbouring lines one after the other: in turns with another plane's, shallow tiles whose
     // results go to L3 take 3% longer.
     if (stream) {
       HWY_UNROLL(16)
       for (int j = 0; j < kVecs; ++j) {
         HWY_UNROLL(16)
-        for (int i = kBegin; i < kEnd; ++i) hn::Stream(tile.v[i][j], F32(), out + at(i, j));
+        for (int i = kBegin; i < kEnd; ++i) hn::Stream(tile.v[i][j], D(), out + at(i, j));
       }
     } else if (kNeighbours &&
                pixel_at[kEnd - 1] - pixel_at[kBegin] == (kEnd - 1 - kBegin) * kBlock) {
-      float* to = out + pixel_at[kBegin];
+      T* to = out + pixel_at[kBegin];
       HideOrigin(to);
       const std::int64_t apart = plane;  // which no store can change
       HWY_UNROLL(16)
       for (int j = 0; j < kVecs; ++j) {
         HWY_UNROLL(16)
         for (int i = kBegin; i < kEnd; ++i)
-          hn::StoreU(tile.v[i][j], F32(), to + (i - kBegin) * kBlock + VectorAt(apart, j));
+          hn::StoreU(tile.v[i][j], D(), to + (i - kBegin) * kBlock + VectorAt<T>(apart, j));
       }
     } else {
-      for_each([&](int i, int j, Vec& v) HWY_ATTR { hn::StoreU(v, F32(), out + at(i, j)); });
+      for_each([&](int i, int j, VecOf<T>& v) HWY_ATTR { hn::StoreU(v, D(), out + at(i, j)); });
     }
   }
-  template <int kRows, int kVecs, class PixelAt>
-  HWY_INLINE void Store(Tile<kRows, kVecs>& tile, const PixelAt& pixel_at) const {
+  template <class E, int kRows, int kVecs, class PixelAt>
+  HWY_INLINE void Store(TileOf<E, kRows, kVecs>& tile, const PixelAt& pixel_at) const {
     StoreRows<0, kRows>(tile, pixel_at);
   }
 };
+using TileOutput = TileOutputOf<float>;
 
 }  // namespace convlab::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

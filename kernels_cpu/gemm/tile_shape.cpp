@@ -10,7 +10,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-TileShape GetTileShape() { return {kLanes, kBlock, kTileRows, kTileCols}; }
+TileShape GetTileShape(DType dtype) {
+  if (dtype == DType::f64) return {kLanesOf<double>, kBlock, kTileRows, kTileColsOf<double>};
+  return {kLanes, kBlock, kTileRows, kTileCols};
+}
 
 }  // namespace convlab::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -20,7 +23,7 @@ namespace convlab::cpu {
 
 HWY_EXPORT(GetTileShape);
 
-TileShape tile_shape() { return HWY_DYNAMIC_DISPATCH(GetTileShape)(); }
+TileShape tile_shape(DType dtype) { return HWY_DYNAMIC_DISPATCH(GetTileShape)(dtype); }
 
 }  // namespace convlab::cpu
 #endif  // HWY_ONCE

@@ -3,9 +3,12 @@
 
 #include <cstdint>
 
+#include "conv/layout.h"
+
 namespace convlab::cpu {
 
-// The microkernel of the instruction set in force.
+// The microkernel of the instruction set in force, for f32 or f64. The channel block is the same
+// for both: one vector of f32, two of f64.
 struct TileShape {
   std::int64_t lanes;  // of a vector
   std::int64_t block;  // channels in a channel block
@@ -15,6 +18,6 @@ struct TileShape {
     return lanes == block && channels <= lanes ? lanes : cols;
   }
 };
-TileShape tile_shape();
+TileShape tile_shape(DType = DType::f32);
 
 }  // namespace convlab::cpu

@@ -1,9 +1,9 @@
 // backward_filter of implicit_gemm: see implicit_gemm.h.
 //
-// A tile is kTileChannels rows (input channels at one tap) by kTileCols columns (output channels);
-// its depth runs over pixels. A unit walks its pixels a chunk at a time: the chunk of dy of one
-// panel stays in L1 or near while every row of the rectangle meets it, x comes from L2, and the
-// sums go through the registers once per chunk.
+// A tile is kTileChannels rows (input channels at one tap) by kTileColsOf<T> columns (output
+// channels); its depth runs over pixels. A unit walks its pixels a chunk at a time: the chunk of dy
+// of one panel stays in L1 or near while every row of the rectangle meets it, x comes from L2, and
+// the sums go through the registers once per chunk.
 #include <algorithm>
 #include <cstddef>
 
@@ -24,10 +24,11 @@ namespace convlab::cpu::HWY_NAMESPACE {
 // Rows of a full tile of two vectors; one of a single vector has twice as many. Under AVX-512 a
 // tile stays within a block.
 constexpr int kTileChannels = kLanes == 16 ? 8 : 6;
-template <int kVecs>
-constexpr int kRowsOf = kTileChannels* kTileVecs / kVecs;
+template <class T, int kVecs>
+constexpr int kRowsOf = kTileChannels* kTileVecsOf<T> / kVecs;
 
-// How the operands are walked, in floats; `rows` of an output image.
+// How the operands are walked, in elements; `rows` of an output image.
+template <class T>
 struct FilterSteps {
   std::int64_t rows, x_image, x_row, x_pixel, dy_image, dy_row, dy_vec;
 
@@ -38,43 +39,44 @@ struct FilterSteps {
         x_pixel(p.stride_w * kBlock),
         dy_image(p.y_desc().padded_c() * p.p * p.q),
         dy_row(p.q * kBlock),
-        // In the 128-bit baseline both vectors of a panel are of one channel block.
-        dy_vec(kLanes == kBlock ? p.p * p.q * kBlock : kLanes) {}
+        // The vectors of a panel may be of one channel block.
+        dy_vec(kLanesOf<T> == kBlock ? p.p * p.q * kBlock : kLanesOf<T>) {}
 };
 
 // One tap of some channels against one panel, over `lines` output rows from row `first` of image n
 // on.
+template <class T>
 struct TapJob {
-  const float *x = nullptr, *dy = nullptr;  // image 0, of dy the panel
-  const std::ptrdiff_t* row_at = nullptr;   // where the channels lie in x
+  const T *x = nullptr, *dy = nullptr;     // image 0, of dy the panel
+  const std::ptrdiff_t* row_at = nullptr;  // where the channels lie in x
   const FilterTap* tap = nullptr;
   std::int64_t n = 0, first = 0, lines = 0;
-  float* sums = nullptr;
+  T* sums = nullptr;
   std::int64_t pitch = 0;
-  bool add = false;            // to those of the pixels before these
-  PrefetchToL1 prefetch = {};  // a part of the dy or x that comes next, a step a pixel
+  bool add = false;                 // to those of the pixels before these
+  PrefetchToL1Of<T> prefetch = {};  // a part of the dy or x that comes next, a step a pixel
 };
 
 // A tile may be as short as 49 steps, some 300 cycles: what the calls have in common is worked out
 // before.
-template <int kRows, int kVecs>
-HWY_NOINLINE void RunTap(const FilterSteps& step, const TapJob& job) {
+template <class T, int kRows, int kVecs>
+HWY_NOINLINE void RunTap(const FilterSteps<T>& step, const TapJob<T>& job) {
   const FilterTap& tap = *job.tap;
-  Tile<kRows, kVecs> tile;
+  TileOf<Elements<T>, kRows, kVecs> tile;
   tile.SetZero();
   std::int64_t n = job.n, first = job.first;
-  PrefetchToL1 prefetch = job.prefetch;
+  PrefetchToL1Of<T> prefetch = job.prefetch;
   for (std::int64_t left = job.lines; left > 0; ++n, first = 0) {
     const std::int64_t last = std::min(step.rows, first + left);
     left -= last - first;
     const std::int64_t begin = std::max(first, tap.begin), rows = std::min(last, tap.end) - begin;
     if (rows <= 0) continue;
-    const float* a = job.x + (n * step.x_image + begin * step.x_row + tap.x_at);
-    const float* b = job.dy + (n * step.dy_image + begin * step.dy_row + tap.dy_at);
+    const T* a = job.x + (n * step.x_image + begin * step.x_row + tap.x_at);
+    const T* b = job.dy + (n * step.dy_image + begin * step.dy_row + tap.dy_at);
     const std::int64_t runs = tap.joined ? 1 : rows, run = tap.width * (tap.joined ? rows : 1);
     for (std::int64_t i = 0; i < runs; ++i, a += step.x_row, b += step.dy_row) {
-      const PanelB panel{b, kBlock, step.dy_vec};
-      if constexpr (kBlock % kRowsOf<kVecs> == 0)
+      const PanelBOf<T> panel{b, kBlock, step.dy_vec};
+      if constexpr (kBlock % kRowsOf<T, kVecs> == 0)
         tile.template MultiplyAdd<1>({a + job.row_at[0], 1, step.x_pixel}, panel, run, prefetch);
       else
         tile.template MultiplyAddAt<1>(a, job.row_at, step.x_pixel, panel, run, prefetch);
@@ -85,47 +87,49 @@ HWY_NOINLINE void RunTap(const FilterSteps& step, const TapJob& job) {
 }
 
 // Covers `rows` rows with tiles: f(std::integral_constant<int, n>, first).
-template <int kVecs, class F>
+template <class T, int kVecs, class F>
 HWY_INLINE void ForEachFilterTile(std::int64_t rows, F&& f) {
-  const std::int64_t rest = rows % kRowsOf<kVecs>, full = rows - rest;
-  ForEachRowTile<kRowsOf<kVecs>>(full, f);
-  ForEachRowTile<4 * kTileVecs / kVecs>(rest, f, full);  // not by halves: 4 of 6
+  const std::int64_t rest = rows % kRowsOf<T, kVecs>, full = rows - rest;
+  ForEachRowTile<kRowsOf<T, kVecs>>(full, f);
+  ForEachRowTile<4 * kTileVecsOf<T> / kVecs>(rest, f, full);  // not by halves: 4 of 6
 }
 
 std::int64_t RowCost(std::int64_t channels) {
   const std::int64_t rest = channels % kTileChannels;
   std::int64_t cost = channels - rest;
-  ForEachFilterTile<kTileVecs>(rest, [&](auto rows, std::int64_t) HWY_ATTR {
+  ForEachFilterTile<float, kTileVecs>(rest, [&](auto rows, std::int64_t) HWY_ATTR {
     cost += std::max<std::int64_t>(4, rows.value);
   });
   return cost;
 }
 
 // kRows rows (c, tap) of a plain input against one panel, over one output row.
-template <int kRows, int kVecs>
-HWY_NOINLINE void RunPlainTile(const float* buffer, const std::ptrdiff_t* row_at, std::int64_t step,
-                               PanelB b, std::int64_t pixels, float* sums, bool add) {
-  Tile<kRows, kVecs> tile;
+template <class T, int kRows, int kVecs>
+HWY_NOINLINE void RunPlainTile(const T* buffer, const std::ptrdiff_t* row_at, std::int64_t step,
+                               PanelBOf<T> b, std::int64_t pixels, T* sums, bool add) {
+  TileOf<Elements<T>, kRows, kVecs> tile;
   tile.SetZero();
   tile.template MultiplyAddAt<1>(buffer, row_at, step, b, pixels);
-  tile.Put(sums, kTileCols, add);
+  tile.Put(sums, kTileColsOf<T>, add);
 }
 
+template <class T>
 int PanelVecs(const FilterGemm& gemm, std::int64_t panel) {
-  const TileShape shape{kLanes, kBlock, kTileRows, kTileCols};
-  return static_cast<int>(shape.panel_cols(gemm.problem.k - panel * kTileCols) / kLanes);
+  const TileShape shape{kLanesOf<T>, kBlock, kTileRows, kTileColsOf<T>};
+  return static_cast<int>(shape.panel_cols(gemm.problem.k - panel * shape.cols) / shape.lanes);
 }
 
-// `planes` stretches of memory, `apart` floats from start to start, handed out `step` floats a
+// `planes` stretches of memory, `apart` elements from start to start, handed out `step` elements a
 // pixel; after the last one it again.
+template <class T>
 struct Stretches {
-  const float* data;
+  const T* data;
   std::int64_t planes, stretch, apart;
   std::ptrdiff_t step;
   std::int64_t at = 0;
 
-  HWY_INLINE PrefetchToL1 Take(std::int64_t pixels) {
-    const PrefetchToL1 prefetch{data + at, step};
+  HWY_INLINE PrefetchToL1Of<T> Take(std::int64_t pixels) {
+    const PrefetchToL1Of<T> prefetch{data + at, step};
     at += pixels * step;
     if (at >= stretch) {
       at = 0;
@@ -135,17 +139,19 @@ struct Stretches {
   }
 };
 
-void RunBlocked(const FilterGemm& gemm, const float* x, const float* dy, float* sums, Range panels,
+template <class T>
+void RunBlocked(const FilterGemm& gemm, const T* x, const T* dy, T* sums, Range panels,
                 Range blocks, std::int64_t part) {
+  constexpr std::int64_t kCols = kTileColsOf<T>;
   const ConvProblem& p = gemm.problem;
   const std::int64_t taps = p.r * p.s, dy_plane = p.p * p.q * kBlock, x_plane = p.h * p.w * kBlock;
-  const FilterSteps step(p);
+  const FilterSteps<T> step(p);
   const Range own = share(p.n * p.p, part, gemm.parts);
   const Range channels{blocks.begin * kBlock, std::min(p.c, blocks.end * kBlock)};
   // The first calls that read a chunk of dy or x would wait for memory, which those after them,
   // finding the chunk in the caches, leave idle. So calls prefetch what comes next, a part each: by
   // turns for the next panel's dy and for the next chunk's x.
-  constexpr std::int64_t dy_planes = kTileCols / kBlock;
+  constexpr std::int64_t dy_planes = kCols / kBlock;
   const std::int64_t calls = ceil_div(ceil_div(channels.size(), kTileChannels) * taps, 2);
   const std::ptrdiff_t dy_step = ceil_div(dy_planes * kBlock, calls);
   const std::ptrdiff_t x_step = ceil_div(blocks.size() * step.x_row, p.q * calls * panels.size());
@@ -153,75 +159,77 @@ void RunBlocked(const FilterGemm& gemm, const float* x, const float* dy, float* 
     const std::int64_t n = line / p.p, first = line % p.p;
     const std::int64_t lines = std::min(own.end - line, gemm.chunk_lines);
     const std::int64_t next_n = (line + lines) / p.p, next_first = (line + lines) % p.p;
-    Stretches next_x{
+    Stretches<T> next_x{
         .data = x + next_n * step.x_image + next_first * step.x_row + blocks.begin * x_plane,
         .planes = blocks.size(),
         .stretch = lines * step.x_row,
         .apart = x_plane,
         .step = x_step};
-    float* panel_sums = sums;
+    T* panel_sums = sums;
     for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
-      const float* const panel_dy = dy + panel * kTileCols * p.p * p.q;
+      const T* const panel_dy = dy + panel * kCols * p.p * p.q;
       // After the last panel comes the first one's next chunk.
       const bool last = panel + 1 == panels.end;
-      const float* const next =
-          last ? dy + panels.begin * kTileCols * p.p * p.q + next_n * step.dy_image +
+      const T* const next =
+          last ? dy + panels.begin * kCols * p.p * p.q + next_n * step.dy_image +
                      next_first * step.dy_row
-               : panel_dy + kTileCols * p.p * p.q + n * step.dy_image + first * step.dy_row;
-      Stretches next_dy{.data = next,
-                        .planes = dy_planes,
-                        .stretch = lines * step.dy_row,
-                        .apart = dy_plane,
-                        .step = dy_step};
+               : panel_dy + kCols * p.p * p.q + n * step.dy_image + first * step.dy_row;
+      Stretches<T> next_dy{.data = next,
+                           .planes = dy_planes,
+                           .stretch = lines * step.dy_row,
+                           .apart = dy_plane,
+                           .step = dy_step};
       bool prefetch_dy = true;
       const auto run_panel = [&](auto vecs) HWY_ATTR {
         const auto run_rows = [&](auto rows, std::int64_t row) HWY_ATTR {
-          TapJob job{.x = x,
-                     .dy = panel_dy,
-                     .row_at = gemm.row_at.data() + channels.begin + row,
-                     .n = n,
-                     .first = first,
-                     .lines = lines,
-                     .sums = panel_sums + row * taps * kTileCols,
-                     .pitch = taps * kTileCols,
-                     .add = line > own.begin};
+          TapJob<T> job{.x = x,
+                        .dy = panel_dy,
+                        .row_at = gemm.row_at.data() + channels.begin + row,
+                        .n = n,
+                        .first = first,
+                        .lines = lines,
+                        .sums = panel_sums + row * taps * kCols,
+                        .pitch = taps * kCols,
+                        .add = line > own.begin};
           for (const FilterTap& tap : gemm.taps) {
             job.tap = &tap;
             job.prefetch = (prefetch_dy ? next_dy : next_x).Take(lines * p.q);
-            RunTap<rows.value, vecs.value>(step, job);
-            job.sums += kTileCols;
+            RunTap<T, rows.value, vecs.value>(step, job);
+            job.sums += kCols;
             prefetch_dy = !prefetch_dy;
           }
         };
-        ForEachFilterTile<vecs.value>(channels.size(), run_rows);
+        ForEachFilterTile<T, vecs.value>(channels.size(), run_rows);
       };
-      if (PanelVecs(gemm, panel) == 1)
+      if (PanelVecs<T>(gemm, panel) == 1)
         run_panel(std::integral_constant<int, 1>());
       else
-        run_panel(std::integral_constant<int, kTileVecs>());
-      panel_sums += blocks.size() * gemm.block_rows * kTileCols;
+        run_panel(std::integral_constant<int, kTileVecsOf<T>>());
+      panel_sums += blocks.size() * gemm.block_rows * kCols;
     }
   }
 }
 
-void RunPlain(const FilterGemm& gemm, const float* x, const float* dy, float* sums, float* buffer,
-              Range panels, std::int64_t part) {
+template <class T>
+void RunPlain(const FilterGemm& gemm, const T* x, const T* dy, T* sums, T* buffer, Range panels,
+              std::int64_t part) {
+  constexpr std::int64_t kCols = kTileColsOf<T>;
   const ConvProblem& p = gemm.problem;
-  const std::int64_t vec_stride = kLanes == kBlock ? p.p * p.q * kBlock : kLanes;
+  const std::int64_t vec_stride = kLanesOf<T> == kBlock ? p.p * p.q * kBlock : kLanesOf<T>;
   const Range own = share(p.n * p.p, part, gemm.parts);
   for (std::int64_t line = own.begin; line < own.end; ++line) {
     const std::int64_t n = line / p.p, h = line % p.p;
     CopyPlainRows(gemm.plain, x + n * p.c * p.h * p.w, h * p.stride_h - p.pad_h, -p.pad_w, buffer);
     for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
-      const int vecs = PanelVecs(gemm, panel);
-      const PanelB b{
-          dy + (n * p.y_desc().padded_c() + panel * kTileCols) * p.p * p.q + h * p.q * kBlock,
-          kBlock, vec_stride};
-      float* const to = sums + (panel - panels.begin) * gemm.block_rows * kTileCols;
+      const int vecs = PanelVecs<T>(gemm, panel);
+      const PanelBOf<T> b{
+          dy + (n * p.y_desc().padded_c() + panel * kCols) * p.p * p.q + h * p.q * kBlock, kBlock,
+          vec_stride};
+      T* const to = sums + (panel - panels.begin) * gemm.block_rows * kCols;
       ForEachTile(gemm.block_rows, [&](auto rows, std::int64_t row) HWY_ATTR {
-        const auto run =
-            vecs == 1 ? RunPlainTile<rows.value, 1> : RunPlainTile<rows.value, kTileVecs>;
-        run(buffer, gemm.row_at.data() + row, p.stride_w, b, p.q, to + row * kTileCols,
+        const auto run = vecs == 1 ? RunPlainTile<T, rows.value, 1>
+                                   : RunPlainTile<T, rows.value, kTileVecsOf<T>>;
+        run(buffer, gemm.row_at.data() + row, p.stride_w, b, p.q, to + row * kCols,
             line > own.begin);
       });
     }
@@ -235,8 +243,9 @@ Range BlockRange(const FilterGemm& gemm, std::int64_t rectangle) {
   return share(gemm.blocks, rectangle % gemm.block_splits, gemm.block_splits);
 }
 
-void RunUnit(const FilterGemm& gemm, const float* x, const float* dy, float* sums, float* buffer,
-             std::int64_t rectangle, std::int64_t part) {
+template <class T>
+void RunUnitOf(const FilterGemm& gemm, const T* x, const T* dy, T* sums, T* buffer,
+               std::int64_t rectangle, std::int64_t part) {
   const Range panels = PanelRange(gemm, rectangle), blocks = BlockRange(gemm, rectangle);
   if (gemm.plain_x)
     RunPlain(gemm, x, dy, sums, buffer, panels, part);
@@ -244,31 +253,53 @@ void RunUnit(const FilterGemm& gemm, const float* x, const float* dy, float* sum
     RunBlocked(gemm, x, dy, sums, panels, blocks, part);
 }
 
-void FinishRectangle(const FilterGemm& gemm, const float* sums, std::size_t part_stride, float* dw,
-                     std::int64_t rectangle) {
+void RunUnit(const FilterGemm& gemm, const void* x, const void* dy, void* sums, void* buffer,
+             std::int64_t rectangle, std::int64_t part) {
+  const auto run = [&](auto element) {
+    using T = decltype(element);
+    RunUnitOf(gemm, static_cast<const T*>(x), static_cast<const T*>(dy), static_cast<T*>(sums),
+              static_cast<T*>(buffer), rectangle, part);
+  };
+  gemm.problem.dtype == DType::f64 ? run(double()) : run(float());
+}
+
+template <class T>
+void FinishRectangleOf(const FilterGemm& gemm, const T* sums, std::size_t part_stride, T* dw,
+                       std::int64_t rectangle) {
+  constexpr std::int64_t kCols = kTileColsOf<T>;
   const ConvProblem& p = gemm.problem;
   const Range panels = PanelRange(gemm, rectangle), blocks = BlockRange(gemm, rectangle);
   const std::int64_t filter = p.c * p.r * p.s;
-  const std::int64_t block_floats = gemm.block_rows * kTileCols;
+  const std::int64_t block_sums = gemm.block_rows * kCols;
   // A line of sums at a time, so that each is read once, into as many rows of dw: each of them is
   // written from end to end, which the hardware prefetches, and few of them share a cache set when
   // they are a power of two apart.
   constexpr std::int64_t group = 16;
   for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
-    const std::int64_t columns = std::min<std::int64_t>(kTileCols, p.k - panel * kTileCols);
+    const std::int64_t columns = std::min(kCols, p.k - panel * kCols);
     for (std::int64_t column = 0; column < columns; column += group)
       for (std::int64_t block = blocks.begin; block < blocks.end; ++block) {
         const std::int64_t first = block * gemm.block_rows;
-        const float* const from = sums + (block - blocks.begin) * block_floats + column;
+        const T* const from = sums + (block - blocks.begin) * block_sums + column;
         const auto put = [&](const auto& of_parts) HWY_ATTR {
           PutTransposed(of_parts, p.accumulate, std::min(gemm.block_rows, filter - first),
                         std::min(group, columns - column),
-                        dw + (panel * kTileCols + column) * filter + first, filter);
+                        dw + (panel * kCols + column) * filter + first, filter);
         };
         gemm.parts == 1 ? put(WholeSums{from}) : put(PartSums{from, part_stride, gemm.parts});
       }
-    sums += blocks.size() * block_floats;
+    sums += blocks.size() * block_sums;
   }
+}
+
+void FinishRectangle(const FilterGemm& gemm, const void* sums, std::size_t part_stride, void* dw,
+                     std::int64_t rectangle) {
+  const auto finish = [&](auto element) {
+    using T = decltype(element);
+    FinishRectangleOf(gemm, static_cast<const T*>(sums), part_stride, static_cast<T*>(dw),
+                      rectangle);
+  };
+  gemm.problem.dtype == DType::f64 ? finish(double()) : finish(float());
 }
 
 }  // namespace convlab::cpu::HWY_NAMESPACE
@@ -283,12 +314,12 @@ HWY_EXPORT(FinishRectangle);
 
 std::int64_t row_cost(std::int64_t channels) { return HWY_DYNAMIC_DISPATCH(RowCost)(channels); }
 
-void run_unit(const FilterGemm& gemm, const float* x, const float* dy, float* sums, float* buffer,
+void run_unit(const FilterGemm& gemm, const void* x, const void* dy, void* sums, void* buffer,
               std::int64_t rectangle, std::int64_t part) {
   HWY_DYNAMIC_DISPATCH(RunUnit)(gemm, x, dy, sums, buffer, rectangle, part);
 }
 
-void finish_rectangle(const FilterGemm& gemm, const float* sums, std::size_t part_stride, float* dw,
+void finish_rectangle(const FilterGemm& gemm, const void* sums, std::size_t part_stride, void* dw,
                       std::int64_t rectangle) {
   HWY_DYNAMIC_DISPATCH(FinishRectangle)(gemm, sums, part_stride, dw, rectangle);
 }

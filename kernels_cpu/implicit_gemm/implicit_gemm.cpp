@@ -39,12 +39,13 @@ std::int64_t panels(const PixelGemm& gemm) { return ceil_div(gemm.out.c, gemm.ti
 // Of shallow products, whose panels of B stay in L1 at any width, the tiles are wide and flat: 24
 // sums end sooner than 28 (Zen 4: 192 to 16 backwards 5%, 256 to 32 2%; 96 and 128 deep level).
 TileShape tile_of(const PixelGemm& gemm, std::int64_t taps) {
-  TileShape shape = tile_shape();
-  const std::int64_t vecs = ceil_div(gemm.out.c, shape.lanes);
-  if (shape.lanes < 16 || gemm.plain_in()) return shape;
-  if (vecs == 1) shape.cols = shape.lanes;
+  TileShape shape = tile_shape(gemm.dtype);
+  const std::int64_t vecs = ceil_div(gemm.out.padded_c(), shape.lanes);
+  if (shape.block < 16 || gemm.plain_in()) return shape;
+  const bool whole_blocks = shape.lanes == shape.block;  // of any number of vectors
+  if (whole_blocks && vecs == 1) shape.cols = shape.lanes;
   const bool shallow = gemm.in.padded_c() * taps <= 64;
-  if (vecs % 6 == 3 || (shallow && vecs % 3 == 0))
+  if (whole_blocks && (vecs % 6 == 3 || (shallow && vecs % 3 == 0)))
     shape.rows = 8, shape.cols = 3 * shape.lanes;
   else if (shallow && vecs % 4 == 0)
     shape.rows = 6, shape.cols = 4 * shape.lanes;
@@ -64,10 +65,11 @@ void split_threads(PixelGemm& gemm, const DeviceInfo& device) {
     rows += gemm.out.n * grid.h * grid.w;
     depth += gemm.depth_groups(grid);
   }
-  const std::int64_t filter_bytes = depth * gemm.group_depth * panels(gemm) * shape.cols * 4;
+  const std::int64_t filter_bytes =
+      depth * gemm.group_depth * panels(gemm) * shape.cols * size_of(gemm.dtype);
   const double stream = filter_bytes > device.l2_bytes / 2 ? 2.0 * double(shape.lanes) : 0;
   const bool ready = gemm.in_place() && gemm.in.n < device.threads &&
-                     4 * gemm.in.elements() <= device.l2_bytes / 2;
+                     size_of(gemm.dtype) * gemm.in.elements() <= device.l2_bytes / 2;
   const double gather = ready ? 0 : 2;
   double best = std::numeric_limits<double>::infinity();
   for (std::int64_t row_threads = 1; row_threads <= device.threads; ++row_threads) {
@@ -98,6 +100,7 @@ PixelGemm plan_pixels(const ConvProblem& original, const Config& config, const D
   const ConvProblem p = is_blocked(original.x_layout) ? flattened(original) : original;
   const bool forward = p.pass == Pass::forward;
   PixelGemm gemm;
+  gemm.dtype = p.dtype;
   gemm.in = forward ? p.x_desc() : p.y_desc();
   gemm.out = forward ? p.y_desc() : p.x_desc();
   const TileShape shape = gemm.tile = tile_of(gemm, p.r * p.s);
@@ -120,6 +123,7 @@ PixelGemm plan_pixels(const ConvProblem& original, const Config& config, const D
   gemm.epilogue = p.epilogue;
   gemm.accumulate = p.accumulate;
   gemm.stream = streams(config);
+  const std::int64_t size = size_of(p.dtype);
   std::int64_t filter = 0, most_rows = 0;
   for (PixelGrid& g : gemm.grids) {
     g.filter = filter;
@@ -131,17 +135,18 @@ PixelGemm plan_pixels(const ConvProblem& original, const Config& config, const D
     gemm.block_rows = gemm.out.w;
   } else {
     gemm.chunk = std::max<std::int64_t>(1, config.get("depth") / shape.block);
-    const std::int64_t row_bytes = gemm.chunk * shape.block * 4;
+    const std::int64_t row_bytes = gemm.chunk * shape.block * size;
     gemm.block_rows = std::clamp(device.l2_bytes / 2 / row_bytes / shape.rows * shape.rows,
                                  shape.rows, round_up(most_rows, shape.rows));
     if (const std::int64_t line = gemm.grids[0].w; gemm.zeros_between)
       gemm.block_rows = std::max<std::int64_t>(1, gemm.block_rows / line) * line;
   }
-  if (gemm.in_place() && 4 * gemm.in.elements() > device.threads * device.l2_bytes) {
-    const std::int64_t row_bytes = gemm.depth_groups(gemm.grids[0]) * shape.block * 4;
+  const std::int64_t in_bytes = size * gemm.in.elements();
+  if (gemm.in_place() && in_bytes > device.threads * device.l2_bytes) {
+    const std::int64_t row_bytes = gemm.depth_groups(gemm.grids[0]) * shape.block * size;
     const std::int64_t filter_bytes = row_bytes * panels(gemm) * shape.cols;
     // A single panel has its own rows to wait for, which come soon enough but from memory.
-    gemm.prefetch_rows = (panels(gemm) > 1 || leaves_caches(4 * gemm.in.elements(), device)) &&
+    gemm.prefetch_rows = (panels(gemm) > 1 || leaves_caches(in_bytes, device)) &&
                          gemm.depth_groups(gemm.grids[0]) <= gemm.chunk &&
                          2 * gemm.block_rows * row_bytes + filter_bytes <= device.l2_bytes;
   }
@@ -150,7 +155,7 @@ PixelGemm plan_pixels(const ConvProblem& original, const Config& config, const D
   return gemm;
 }
 
-std::size_t packed_floats(const PixelGemm& gemm) {
+std::size_t packed_elements(const PixelGemm& gemm) {
   const TileShape& shape = gemm.tile;
   std::int64_t depth = 0;
   for (const PixelGrid& g : gemm.grids) depth += gemm.depth_groups(g) * gemm.group_depth;
@@ -158,11 +163,11 @@ std::size_t packed_floats(const PixelGemm& gemm) {
 }
 
 // [grid][panel][channel block][tap][channel in block][column], zero where channels are padding.
-void pack_pixels(const PixelGemm& gemm, const ConvProblem& p, const float* w, float* packed,
-                 int threads) {
+template <class T>
+void pack_pixels(const PixelGemm& gemm, const ConvProblem& p, const T* w, T* packed, int threads) {
   const TileShape& shape = gemm.tile;
   const std::int64_t block = channel_block(gemm.in.layout);
-  const FilterView filter(p, w);
+  const FilterViewOf<T> filter(p, w);
   for (const PixelGrid& grid : gemm.grids) {
     const std::int64_t groups = gemm.depth_groups(grid);
     const auto taps = std::int64_t(grid.taps.size());
@@ -178,7 +183,7 @@ void pack_pixels(const PixelGemm& gemm, const ConvProblem& p, const float* w, fl
                                .packed_channels = block,
                                .packed_columns = gemm.packed_cols(columns),
                                .in_fours = gemm.in_fours(columns)};
-        float* const to = packed + grid.filter + panel * groups * gemm.group_depth * shape.cols;
+        T* const to = packed + grid.filter + panel * groups * gemm.group_depth * shape.cols;
         pack_block(filter, part, tap_of, block * part.packed_columns,
                    to + b * taps * block * part.packed_columns);
       }
@@ -190,8 +195,9 @@ void pack_pixels(const PixelGemm& gemm, const ConvProblem& p, const float* w, fl
 WorkEstimate work_pixels(const ConvProblem& p, const Config& config, const DeviceInfo& device) {
   const PixelGemm gemm = plan_pixels(p, config, device);
   const TileShape& shape = gemm.tile;
-  const double in_bytes = 4.0 * double(gemm.in.elements()) * double(gemm.panel_threads);
-  const double packed_bytes = 4.0 * double(packed_floats(gemm));
+  const double size = double(size_of(p.dtype));
+  const double in_bytes = size * double(gemm.in.elements()) * double(gemm.panel_threads);
+  const double packed_bytes = size * double(packed_elements(gemm));
   const double row_parts = double(gemm.row_threads);
   PhaseWork gather{.name = "gather", .bytes_read = in_bytes};
   PhaseWork product{.name = "product"};
@@ -201,16 +207,16 @@ WorkEstimate work_pixels(const ConvProblem& p, const Config& config, const Devic
     const double rows = double(gemm.out.n * grid.h * grid.w);
     const std::int64_t groups = gemm.depth_groups(grid);
     // AVX-512's 1x1 products end with the channels, others with the lanes that pad them.
-    const bool ends = shape.lanes == 16 && grid.taps.size() == 1 && !gemm.plain_in();
+    const bool ends = shape.block == 16 && grid.taps.size() == 1 && !gemm.plain_in();
     const double depth = double(ends ? gemm.in.c : groups * gemm.group_depth);
     const double chunks = std::max(1.0, double(ceil_div(groups, gemm.chunk)));
     product.flops += 2 * rows * depth * multiplied;
-    product.bytes_read += 4 * rows * columns * (chunks - (p.accumulate ? 0 : 1));
-    product.bytes_written += 4 * rows * columns * chunks;
+    product.bytes_read += size * rows * columns * (chunks - (p.accumulate ? 0 : 1));
+    product.bytes_written += size * rows * columns * chunks;
     const double blocks = packed_bytes < double(device.l2_bytes) / 2
                               ? row_parts
                               : std::max(row_parts, rows / double(gemm.block_rows));
-    product.bytes_read += blocks * 4 * depth * columns;
+    product.bytes_read += blocks * size * depth * columns;
   }
   if (p.epilogue.residual) product.bytes_read += double(p.y_bytes());
   product.bytes_read += bytes_read_for_ownership(p, config, device);
@@ -228,18 +234,22 @@ class PixelPlan : public ConvPlan {
     return gemm_.thread_bytes * std::size_t(used_threads());
   }
   std::size_t packed_filter_bytes() const noexcept override {
-    return packed_floats(gemm_) * sizeof(float);
+    return packed_elements(gemm_) * std::size_t(size_of(problem_.dtype));
   }
   void pack_filter(ConstSpan w, Span packed, Stream&) const override {
-    pack_pixels(gemm_, problem_, floats(w.data()), reinterpret_cast<float*>(packed.data()),
-                threads_);
+    const auto pack = [&](auto element) {
+      using T = decltype(element);
+      pack_pixels(gemm_, problem_, reinterpret_cast<const T*>(w.data()),
+                  reinterpret_cast<T*>(packed.data()), threads_);
+    };
+    problem_.dtype == DType::f64 ? pack(double()) : pack(float());
   }
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
-    const PixelOperands data{floats(problem_.pass == Pass::forward ? args.x : args.dy),
-                             floats(args.w),
-                             problem_.epilogue.bias ? floats(args.bias) : nullptr,
-                             problem_.epilogue.residual ? floats(args.residual) : nullptr,
-                             static_cast<float*>(args.out),
+    const PixelOperands data{problem_.pass == Pass::forward ? args.x : args.dy,
+                             args.w,
+                             problem_.epilogue.bias ? args.bias : nullptr,
+                             problem_.epilogue.residual ? args.residual : nullptr,
+                             args.out,
                              gemm_.stream && can_stream(args.out)};
 #pragma omp parallel num_threads(used_threads())
     for (int t = omp_get_thread_num(); t < used_threads(); t += omp_get_num_threads())
@@ -297,7 +307,7 @@ std::int64_t chunk_lines(const ConvProblem& p, std::int64_t pixels) {
 // costs as many vector operations as rows, and a unit reads its panels of dy and its blocks of x
 // from beyond L2; parts cost one more pass over dw each.
 FilterGemm plan_filter(const ConvProblem& p, const Config& config, const DeviceInfo& device) {
-  const TileShape shape = tile_shape();
+  const TileShape shape = tile_shape(p.dtype);
   FilterGemm gemm;
   gemm.problem = p;
   gemm.plain_x = !is_blocked(p.x_layout);
@@ -312,7 +322,7 @@ FilterGemm plan_filter(const ConvProblem& p, const Config& config, const DeviceI
     for (std::int64_t c = 0; c < p.c; ++c)
       gemm.row_at.push_back(c / shape.block * p.h * p.w * shape.block + c % shape.block);
   } else {
-    gemm.buffer_floats = std::size_t(gemm.plain.floats());
+    gemm.buffer_elements = std::size_t(gemm.plain.elements());
     for (std::int64_t cr = 0; cr < p.c * p.r; ++cr)
       for (std::int64_t col = 0; col < p.s; ++col)
         gemm.row_at.push_back(cr * gemm.plain.width + col * p.dilation_w);
@@ -320,8 +330,8 @@ FilterGemm plan_filter(const ConvProblem& p, const Config& config, const DeviceI
 
   const double pixels = double(p.n * p.p * p.q);
   const std::int64_t lines = p.n * p.p;
-  const std::int64_t block_floats = gemm.block_rows * shape.cols;
-  const std::int64_t fit = std::max<std::int64_t>(1, device.l2_bytes / 4 / 4 / block_floats);
+  const std::int64_t size = size_of(p.dtype), block_sums = gemm.block_rows * shape.cols;
+  const std::int64_t fit = std::max<std::int64_t>(1, device.l2_bytes / 4 / size / block_sums);
   const std::int64_t most_parts = std::min<std::int64_t>(device.threads, lines);
   const double bytes_per_cycle = 6;  // of one core from beyond L2
   double best = std::numeric_limits<double>::infinity();
@@ -334,10 +344,10 @@ FilterGemm plan_filter(const ConvProblem& p, const Config& config, const DeviceI
       for (std::int64_t parts = 1; parts <= most_parts; ++parts) {
         const double rounds = double(ceil_div(panel_splits * block_splits * parts, device.threads));
         const double compute = double(panels * rows * p.r * p.s);
-        const double copy = double(gemm.buffer_floats) / double(8 * p.q);
+        const double copy = double(gemm.buffer_elements) / double(8 * p.q);
         const double read =
-            4 * double(panels * shape.cols + blocks * shape.block) / bytes_per_cycle;
-        const double sums = double(panels * blocks * block_floats) * 4 / bytes_per_cycle;
+            double(size * (panels * shape.cols + blocks * shape.block)) / bytes_per_cycle;
+        const double sums = double(panels * blocks * block_sums * size) / bytes_per_cycle;
         const double cost = rounds * (pixels / double(parts) * (std::max(compute, read) + copy) +
                                       (parts > 1 ? 3 : 1) * sums);
         if (cost < best) {
@@ -345,7 +355,7 @@ FilterGemm plan_filter(const ConvProblem& p, const Config& config, const DeviceI
           gemm.panel_splits = panel_splits;
           gemm.block_splits = block_splits;
           gemm.parts = parts;
-          gemm.unit_floats = std::size_t(panels * blocks * block_floats);
+          gemm.unit_sums = std::size_t(panels * blocks * block_sums);
         }
       }
     }
@@ -354,9 +364,10 @@ FilterGemm plan_filter(const ConvProblem& p, const Config& config, const DeviceI
 
 WorkEstimate work_filter(const ConvProblem& p, const Config& config, const DeviceInfo& device) {
   const FilterGemm gemm = plan_filter(p, config, device);
-  const TileShape shape = tile_shape();
+  const TileShape shape = tile_shape(p.dtype);
   const double x_bytes = double(p.x_bytes()), dy_bytes = double(p.y_bytes());
-  const double sums = 4.0 * double(gemm.unit_floats) * double(gemm.rectangles());
+  const double size = double(size_of(p.dtype));
+  const double sums = size * double(gemm.unit_sums) * double(gemm.rectangles());
   PhaseWork product{.name = "product"};
   product.flops = 2.0 * double(p.n * p.p * p.q) * double(gemm.blocks * gemm.block_rows) *
                   double(round_up(p.k, shape.block)) * (gemm.plain_x ? 1 : inside_share(p));
@@ -364,7 +375,7 @@ WorkEstimate work_filter(const ConvProblem& p, const Config& config, const Devic
   product.bytes_written = gemm.parts > 1 ? sums * double(gemm.parts) : 0;
   product.efficiency = 0.77;
   PhaseWork reduce{.name = "reduce"};
-  reduce.flops = sums / 4 * double(gemm.parts - 1);
+  reduce.flops = sums / size * double(gemm.parts - 1);
   reduce.bytes_read = gemm.parts > 1 ? sums * double(gemm.parts) : 0;
   reduce.bytes_written = double(p.filter_bytes());
   return {{product, reduce}};
@@ -373,16 +384,15 @@ WorkEstimate work_filter(const ConvProblem& p, const Config& config, const Devic
 class FilterPlan : public ConvPlan {
  public:
   FilterPlan(const ConvProblem& problem, const Config& config, const DeviceInfo& device)
-      : gemm_(plan_filter(problem, config, device)) {}
+      : gemm_(plan_filter(problem, config, device)), size_(std::size_t(size_of(problem.dtype))) {}
 
   std::size_t workspace_bytes() const noexcept override {
-    return 4 * (sums_slots() * slot_floats() + std::size_t(gemm_.threads) * gemm_.buffer_floats);
+    return size_ * (sums_slots() * slot() + std::size_t(gemm_.threads) * gemm_.buffer_elements);
   }
 
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
-    float* const sums = reinterpret_cast<float*>(workspace.data());
-    float* const buffers = sums + sums_slots() * slot_floats();
-    float* const dw = static_cast<float*>(args.out);
+    std::byte* const sums = workspace.data();
+    std::byte* const buffers = sums + sums_slots() * slot() * size_;
     const int threads = int(gemm_.threads);
     // A unit at a time for each thread. With one part its sums are final.
     const std::int64_t units = gemm_.rectangles() * gemm_.parts;
@@ -390,32 +400,34 @@ class FilterPlan : public ConvPlan {
     for (std::int64_t unit = 0; unit < units; ++unit) {
       const std::int64_t rectangle = unit / gemm_.parts;
       const auto thread = std::size_t(omp_get_thread_num());
-      float* const own = sums + (gemm_.parts > 1 ? std::size_t(unit) : thread) * slot_floats();
+      std::byte* const own = sums + (gemm_.parts > 1 ? std::size_t(unit) : thread) * slot() * size_;
       {
         const PhaseScope scope(args.phases, 0);
-        run_unit(gemm_, floats(args.x), floats(args.dy), own,
-                 buffers + thread * gemm_.buffer_floats, rectangle, unit % gemm_.parts);
+        run_unit(gemm_, args.x, args.dy, own, buffers + thread * gemm_.buffer_elements * size_,
+                 rectangle, unit % gemm_.parts);
       }
       if (gemm_.parts > 1) continue;
       const PhaseScope scope(args.phases, 1);
-      finish_rectangle(gemm_, own, slot_floats(), dw, rectangle);
+      finish_rectangle(gemm_, own, slot(), args.out, rectangle);
     }
     if (gemm_.parts == 1) return;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (std::int64_t rectangle = 0; rectangle < gemm_.rectangles(); ++rectangle) {
       const PhaseScope scope(args.phases, 1);
-      finish_rectangle(gemm_, sums + std::size_t(rectangle * gemm_.parts) * slot_floats(),
-                       slot_floats(), dw, rectangle);
+      finish_rectangle(gemm_, sums + std::size_t(rectangle * gemm_.parts) * slot() * size_, slot(),
+                       args.out, rectangle);
     }
   }
 
  private:
-  std::size_t slot_floats() const { return (gemm_.unit_floats + 15) / 16 * 16; }
+  // Elements of a unit's sums, in whole cache lines.
+  std::size_t slot() const { return (gemm_.unit_sums + 15) / 16 * 16; }
   std::size_t sums_slots() const {
     return std::size_t(gemm_.parts > 1 ? gemm_.rectangles() * gemm_.parts : gemm_.threads);
   }
 
   FilterGemm gemm_;
+  std::size_t size_;  // of an element
 };
 
 class ImplicitGemm : public ConvAlgo {
@@ -430,7 +442,7 @@ class ImplicitGemm : public ConvAlgo {
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
     const Layout blocked = blocked_layout(device.info());
-    if (auto refusal = refuse_all_but({DType::f32}, p)) return refusal;
+    if (auto refusal = refuse_all_but({DType::f32, DType::f64}, p)) return refusal;
     if (auto refusal = refuse_groups(p)) return refusal;
     if (p.y_layout != blocked)
       return Refusal{Field::layout,

@@ -16,13 +16,14 @@ struct PlainRows {
   std::int64_t r = 0, s = 0, step_h = 1, step_w = 1;
   std::int64_t width = 0;  // of a padded row
 
-  std::int64_t floats() const { return channels * r * width; }
+  std::int64_t elements() const { return channels * r * width; }
 };
 
 // Forward and backward_data are the same product, C[pixel][channel] = A[pixel][depth] B, where a
 // row is an output pixel and depth runs over (input channel, tap). A is never stored: a tile of its
 // rows is gathered, a cache line (the channel block of one pixel) at a time.
 struct PixelGemm {
+  DType dtype = DType::f32;
   TensorDesc in, out;
   TileShape tile;  // threads share rows in units of its own
   std::int32_t in_step_h = 1, in_step_w = 1;
@@ -67,8 +68,8 @@ struct PixelGemm {
 };
 
 struct PixelOperands {
-  const float *in, *packed, *bias, *residual;
-  float* out;
+  const void *in, *packed, *bias, *residual;
+  void* out;
   bool stream;  // non-temporal stores of `out`, which is aligned for them
 };
 
@@ -102,8 +103,8 @@ struct FilterGemm {
   std::int64_t panel_splits = 1, block_splits = 1, parts = 1;
   std::int64_t chunk_lines = 0;  // rows of dy at a time, so that those of a panel stay near
   std::int64_t threads = 1;
-  std::size_t unit_floats = 0;    // sums of the largest unit
-  std::size_t buffer_floats = 0;  // the copied rows of one thread
+  std::size_t unit_sums = 0;        // sums of the largest unit
+  std::size_t buffer_elements = 0;  // the copied rows of one thread
 
   std::int64_t rectangles() const { return panel_splits * block_splits; }
 };
@@ -112,10 +113,10 @@ struct FilterGemm {
 // tile of fewer than four rows waits for its own sums as long as one of four.
 std::int64_t row_cost(std::int64_t channels);
 // Sums one unit into sums[panel][block][row][column].
-void run_unit(const FilterGemm&, const float* x, const float* dy, float* sums, float* buffer,
+void run_unit(const FilterGemm&, const void* x, const void* dy, void* sums, void* buffer,
               std::int64_t rectangle, std::int64_t part);
-// Adds the parts' sums, part_stride floats apart, and writes (or adds) them to dw.
-void finish_rectangle(const FilterGemm&, const float* sums, std::size_t part_stride, float* dw,
+// Adds the parts' sums, part_stride elements apart, and writes (or adds) them to dw.
+void finish_rectangle(const FilterGemm&, const void* sums, std::size_t part_stride, void* dw,
                       std::int64_t rectangle);
 
 }  // namespace convlab::cpu

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <type_traits>
 #include <utility>
 
 #include "kernels_cpu/device/apart.h"
@@ -41,10 +42,11 @@ struct RowTable {
 };
 
 // Carves a thread's workspace up; with a null base it only measures.
+template <class T>
 struct Scratch {
   RowTable rows;
-  const float** groups;  // [tile][group]: where the tile's rows of A start
-  float* panel;
+  const T** groups;  // [tile][group]: where the tile's rows of A start
+  T* panel;
   std::size_t bytes;
 
   Scratch(const PixelGemm& gemm, std::byte* base) {
@@ -62,17 +64,20 @@ struct Scratch {
     rows.pixel = reinterpret_cast<std::int32_t*>(take(count * sizeof(std::int32_t)));
     // Of the last rows there are up to four smaller tiles; more entries are read ahead.
     const std::int64_t tiles = gemm.block_rows / gemm.tile.rows + 4;
-    groups = reinterpret_cast<const float**>(
-        take(std::size_t(tiles * gemm.chunk + kPrefetchGroups) * sizeof(float*)));
-    const std::int64_t floats =
-        gemm.plain_in() ? gemm.plain.floats() : gemm.block_rows * gemm.chunk * kBlock;
-    panel = reinterpret_cast<float*>(take(std::size_t(floats) * sizeof(float)));
+    groups = reinterpret_cast<const T**>(
+        take(std::size_t(tiles * gemm.chunk + kPrefetchGroups) * sizeof(T*)));
+    const std::int64_t elements =
+        gemm.plain_in() ? gemm.plain.elements() : gemm.block_rows * gemm.chunk * kBlock;
+    panel = reinterpret_cast<T*>(take(std::size_t(elements) * sizeof(T)));
     if (gemm.plain_in()) take(apart_bytes);  // whose rows are read by strides
     bytes = at;
   }
 };
 
-std::size_t ThreadWorkspace(const PixelGemm& gemm) { return Scratch(gemm, nullptr).bytes; }
+std::size_t ThreadWorkspace(const PixelGemm& gemm) {
+  return gemm.dtype == DType::f64 ? Scratch<double>(gemm, nullptr).bytes
+                                  : Scratch<float>(gemm, nullptr).bytes;
+}
 
 void FillRows(const PixelGemm& gemm, const PixelGrid& grid, std::int64_t first, std::int64_t count,
               const RowTable& rows) {
@@ -139,33 +144,33 @@ HWY_INLINE bool TapPixels(const PixelGemm& gemm, const Tap& tap, const RowTable&
 // Finds the rows of A of one tile for groups [begin, end), where group = channel block * taps +
 // tap. Rows that are neighbours in the input stay there; others are gathered into panel
 // [group][row][kBlock].
-template <int kRows>
-HWY_NOINLINE void GatherBlocked(const PixelGemm& gemm, const PixelGrid& grid, const float* in,
+template <class T, int kRows>
+HWY_NOINLINE void GatherBlocked(const PixelGemm& gemm, const PixelGrid& grid, const T* in,
                                 const RowTable& rows, std::int64_t first, std::int64_t begin,
-                                std::int64_t end, const float** groups, float* panel) {
+                                std::int64_t end, const T** groups, T* panel) {
+  const TagOf<T> d;
   const std::int64_t plane = gemm.in.h * gemm.in.w * kBlock;
   const auto taps = std::int64_t(grid.taps.size());
   std::int64_t tap = begin % taps, channels = begin / taps;
   std::int32_t pixels[kRows] = {};
   bool neighbours = TapPixels<kRows>(gemm, grid.taps[std::size_t(tap)], rows, first, pixels);
   if (taps == 1 && neighbours) {  // nothing changes but the channels
-    const float* line =
-        in + channels * plane + rows.image[first] + pixels[0] * std::int64_t{kBlock};
+    const T* line = in + channels * plane + rows.image[first] + pixels[0] * std::int64_t{kBlock};
     for (std::int64_t g = begin; g < end; ++g, line += plane) *groups++ = line;
     return;
   }
   for (std::int64_t g = begin; g < end; ++g, panel += kRows * kBlock) {
     if (g > begin && taps > 1)
       neighbours = TapPixels<kRows>(gemm, grid.taps[std::size_t(tap)], rows, first, pixels);
-    const float* const block = in + channels * plane;
+    const T* const block = in + channels * plane;
     if (neighbours) {
       *groups++ = block + rows.image[first] + pixels[0] * std::int64_t{kBlock};
     } else {
       *groups++ = panel;
       for (int i = 0; i < kRows; ++i) {
-        const float* const line = block + rows.image[first + i] + pixels[i] * std::int64_t{kBlock};
-        for (int lane = 0; lane < kBlock; lane += kLanes)
-          hn::StoreU(pixels[i] < 0 ? hn::Zero(F32()) : hn::LoadU(F32(), line + lane), F32(),
+        const T* const line = block + rows.image[first + i] + pixels[i] * std::int64_t{kBlock};
+        for (int lane = 0; lane < kBlock; lane += kLanesOf<T>)
+          hn::StoreU(pixels[i] < 0 ? hn::Zero(d) : hn::LoadU(d, line + lane), d,
                      panel + i * kBlock + lane);
       }
     }
@@ -174,8 +179,8 @@ HWY_NOINLINE void GatherBlocked(const PixelGemm& gemm, const PixelGrid& grid, co
 }
 
 // Where the groups of the tile that starts at output column `first` lie in that buffer.
-void PlainGroups(const PixelGemm& gemm, const float* buffer, std::int64_t first,
-                 const float** groups) {
+template <class T>
+void PlainGroups(const PixelGemm& gemm, const T* buffer, std::int64_t first, const T** groups) {
   const std::int64_t per_row = gemm.plain.s / gemm.group_depth;
   for (std::int64_t row = 0; row < gemm.in.c * gemm.plain.r; ++row, buffer += gemm.plain.width)
     for (std::int64_t g = 0; g < per_row; ++g)
@@ -183,14 +188,15 @@ void PlainGroups(const PixelGemm& gemm, const float* buffer, std::int64_t first,
 }
 
 // The tiles of a panel of C, one chunk of depth.
+template <class T>
 struct PanelJob {
   std::int64_t group_depth;   // of a plain input, as is
   std::ptrdiff_t row_stride;  // this; else both are kBlock
-  const float* b;
+  const T* b;
   std::int64_t prefetched;
   std::ptrdiff_t plane;
   std::int64_t groups, last_depth;  // steps of the last group
-  TileOutput output;
+  TileOutputOf<T> output;
   std::int64_t channels;  // of the panel
 };
 
@@ -201,18 +207,19 @@ struct PanelJob {
 //   prefetch: what is prefetched on the side, or null. TileKind::blocked: the next panel's B.
 //          prefetches_rows: of the rows as far on in the next block, the first of `prefetched`
 //          groups, the others `plane` floats apart.
-using GroupsOfA = const float* const*;
+template <class T>
+using GroupsOfA = const T* const*;
 
 enum class TileKind { plain, blocked, prefetches_rows };  // of the input
 
-template <int kRows, int kVecs, TileKind kKind>
-HWY_NOINLINE void RunTile(const PanelJob& job, GroupsOfA a, const std::int64_t* row_out,
-                          const float* prefetch) {
-  Tile<kRows, kVecs> tile;
+template <class T, int kRows, int kVecs, TileKind kKind>
+HWY_NOINLINE void RunTile(const PanelJob<T>& job, GroupsOfA<T> a, const std::int64_t* row_out,
+                          const T* prefetch) {
+  TileOf<Elements<T>, kRows, kVecs> tile;
   tile.SetZero();
-  constexpr std::int64_t kCols = kVecs * kLanes;
+  constexpr std::int64_t kVec = kLanesOf<T>, kCols = kVecs * kVec;
   if constexpr (kKind == TileKind::plain) {  // copied just before
-    tile.MultiplyAdd(a, job.row_stride, {job.b, kCols, kLanes}, job.groups, job.group_depth);
+    tile.MultiplyAdd(a, job.row_stride, {job.b, kCols, kVec}, job.groups, job.group_depth);
     job.output.Store(tile, row_out);
     return;
   }
@@ -223,29 +230,29 @@ HWY_NOINLINE void RunTile(const PanelJob& job, GroupsOfA a, const std::int64_t* 
   const std::int64_t whole = !kStraight && job.groups > 0 ? job.groups - 1 : job.groups;
   if constexpr (kKind == TileKind::prefetches_rows) {
     const std::int64_t done = std::min(job.prefetched, whole);
-    tile.template MultiplyAddPrefetching<kBlock>(a, {job.b, kCols, kLanes}, done, prefetch,
+    tile.template MultiplyAddPrefetching<kBlock>(a, {job.b, kCols, kVec}, done, prefetch,
                                                  job.plane);
     tile.template MultiplyAddPrefetching<kBlock>(
-        a + done, {job.b + done * kBlock * kCols, kCols, kLanes}, whole - done);
+        a + done, {job.b + done * kBlock * kCols, kCols, kVec}, whole - done);
   } else {
-    tile.template MultiplyAddPrefetching<kBlock, 0, kRows, kCols>(a, {job.b, kCols, kLanes}, whole,
+    tile.template MultiplyAddPrefetching<kBlock, 0, kRows, kCols>(a, {job.b, kCols, kVec}, whole,
                                                                   prefetch, kBlock * kCols);
   }
   a += whole;
-  const PanelB b{job.b + whole * kBlock * kCols, kCols, kLanes};
+  const PanelBOf<T> b{job.b + whole * kBlock * kCols, kCols, kVec};
   const bool last = whole < job.groups;
   if (last) tile.template MultiplyAddLast<kBlock, 0, kHalf>(a, b, job.last_depth);
-  job.output.StoreRows<0, kHalf, true>(tile, row_out);
+  job.output.template StoreRows<0, kHalf, true>(tile, row_out);
   if constexpr (kHalf < kRows) {
     if (last) tile.template MultiplyAddLast<kBlock, kHalf, kRows>(a, b, job.last_depth);
-    job.output.StoreRows<kHalf, kRows, true>(tile, row_out);
+    job.output.template StoreRows<kHalf, kRows, true>(tile, row_out);
   }
 }
 
 // Of 24 columns, rows from kFirst on, four at a time: 24 sums, six vectors of B and one of A.
 template <int kRows, int kFirst = 0>
-HWY_NOINLINE void RunFours(const PanelJob& job, GroupsOfA a, const std::int64_t* row_out,
-                           const float* prefetch) {
+HWY_NOINLINE void RunFours(const PanelJob<float>& job, GroupsOfA<float> a,
+                           const std::int64_t* row_out, const float* prefetch) {
   constexpr int kLeft = kRows - kFirst, kParts = (kLeft + 3) / 4;
   constexpr int kOwn = (kLeft + kParts - 1) / kParts, kFours = 6;
   constexpr std::ptrdiff_t kAt = kFirst * kBlock;
@@ -267,64 +274,82 @@ HWY_NOINLINE void RunFours(const PanelJob& job, GroupsOfA a, const std::int64_t*
   multiply(prefetched, whole, [](std::int64_t) {});
   if (job.groups > 0) tile.MultiplyAdd(a[whole] + kAt, b, job.last_depth);
   auto rows = tile.Columns24();
-  job.output.template StoreRows<0, kOwn, true>(rows, row_out + kFirst);
+  job.output.StoreRows<0, kOwn, true>(rows, row_out + kFirst);
   if constexpr (kFirst + kOwn < kRows) RunFours<kRows, kFirst + kOwn>(job, a, row_out, prefetch);
 }
 
 // The same into plain NCHW, channel by channel; at most 4 of them, which the least panel holds.
-template <int kRows>
-HWY_NOINLINE void RunTileToPlain(PanelJob job, GroupsOfA a, const std::int64_t* row_out) {
-  constexpr int kVecs = kLanes == kBlock ? 1 : kTileVecs;
-  alignas(64) float values[kRows * kTileCols];
+template <class T, int kRows>
+HWY_NOINLINE void RunTileToPlain(PanelJob<T> job, GroupsOfA<T> a, const std::int64_t* row_out) {
+  constexpr int kVecs = kLanesOf<T> == kBlock ? 1 : kTileVecsOf<T>, kCols = kTileColsOf<T>;
+  alignas(64) T values[kRows * kCols];
   std::int64_t rows[kRows];
-  const TileOutput to = job.output;
-  for (int i = 0; i < kRows; ++i) rows[i] = i * kTileCols;
+  const TileOutputOf<T> to = job.output;
+  for (int i = 0; i < kRows; ++i) rows[i] = i * kCols;
   for (int i = 0; to.load && i < kRows; ++i)
     for (std::int64_t c = 0; c < job.channels; ++c)
-      values[i * kTileCols + c] = to.out[row_out[i] + c * to.plane];
+      values[i * kCols + c] = to.out[row_out[i] + c * to.plane];
   job.output.out = values;
   job.output.plane = kBlock;
   job.output.stream = false;
-  RunTile<kRows, kVecs, TileKind::blocked>(job, a, rows, nullptr);
+  RunTile<T, kRows, kVecs, TileKind::blocked>(job, a, rows, nullptr);
   for (std::int64_t c = 0; c < job.channels; ++c)
-    for (int i = 0; i < kRows; ++i) to.out[row_out[i] + c * to.plane] = values[i * kTileCols + c];
+    for (int i = 0; i < kRows; ++i) to.out[row_out[i] + c * to.plane] = values[i * kCols + c];
 }
 
 // Of a panel that may have kVecs vectors.
-template <int kRows, int kVecs, TileKind kKind>
-HWY_INLINE void DispatchVecs(const PanelJob& job, GroupsOfA a, const std::int64_t* row_out,
-                             const float* prefetch) {
-  if (kLanes == kBlock && kVecs == 2 && job.channels <= kLanes)
-    return RunTile<kRows, 1, kKind>(job, a, row_out, prefetch);
-  if constexpr (kLanes == 16 && kVecs == 2 && kKind != TileKind::plain) {
+template <class T, int kRows, int kVecs, TileKind kKind>
+HWY_INLINE void DispatchVecs(const PanelJob<T>& job, GroupsOfA<T> a, const std::int64_t* row_out,
+                             const T* prefetch) {
+  if constexpr (kLanesOf<T> == kBlock && kVecs == 2) {
+    if (job.channels <= kBlock) return RunTile<T, kRows, 1, kKind>(job, a, row_out, prefetch);
+  }
+  if constexpr (std::is_same_v<T, float> && kLanes == 16 && kVecs == 2 &&
+                kKind != TileKind::plain) {
     if (job.channels <= 24)
       return RunFours<kRows>(job, a, row_out, prefetch);  // PixelGemm::in_fours
   }
-  RunTile<kRows, kVecs, kKind>(job, a, row_out, prefetch);
+  RunTile<T, kRows, kVecs, kKind>(job, a, row_out, prefetch);
 }
-template <int kRows, int kMostRows, int kVecs>
-HWY_INLINE void DispatchTile(const PanelJob& job, GroupsOfA a, const std::int64_t* row_out,
-                             const float* prefetch, bool plain_in, bool plain_out) {
+template <class T, int kRows, int kMostRows, int kVecs>
+HWY_INLINE void DispatchTile(const PanelJob<T>& job, GroupsOfA<T> a, const std::int64_t* row_out,
+                             const T* prefetch, bool plain_in, bool plain_out) {
   constexpr bool kLarge = kRows >= std::min(kMostRows, kTileRows);
   if (plain_out)
-    RunTileToPlain<kRows>(job, a, row_out);
+    RunTileToPlain<T, kRows>(job, a, row_out);
   else if (plain_in)
-    DispatchVecs<kRows, kVecs, TileKind::plain>(job, a, row_out, nullptr);
+    DispatchVecs<T, kRows, kVecs, TileKind::plain>(job, a, row_out, nullptr);
   else if (kLarge && job.prefetched > 0)
-    DispatchVecs<kRows, kVecs, kLarge ? TileKind::prefetches_rows : TileKind::blocked>(
+    DispatchVecs<T, kRows, kVecs, kLarge ? TileKind::prefetches_rows : TileKind::blocked>(
         job, a, row_out, prefetch);
   else
-    DispatchVecs<kRows, kVecs, TileKind::blocked>(job, a, row_out,
-                                                  job.prefetched == 0 ? prefetch : nullptr);
+    DispatchVecs<T, kRows, kVecs, TileKind::blocked>(job, a, row_out,
+                                                     job.prefetched == 0 ? prefetch : nullptr);
 }
 
+// The operands as elements.
+template <class T>
+struct PixelOperandsOf {
+  const T *in, *packed, *bias, *residual;
+  T* out;
+  bool stream;
+
+  explicit PixelOperandsOf(const PixelOperands& data)
+      : in(static_cast<const T*>(data.in)),
+        packed(static_cast<const T*>(data.packed)),
+        bias(static_cast<const T*>(data.bias)),
+        residual(static_cast<const T*>(data.residual)),
+        out(static_cast<T*>(data.out)),
+        stream(data.stream) {}
+};
+
 // In tiles of at most kMostRows rows by kVecs vectors: gemm.tile.
-template <int kMostRows, int kVecs>
-void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands& data,
-              const Scratch& scratch, std::int64_t begin, std::int64_t end, Range panels,
+template <class T, int kMostRows, int kVecs>
+void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperandsOf<T>& data,
+              const Scratch<T>& scratch, std::int64_t begin, std::int64_t end, Range panels,
               PhaseRecorder* recorder) {
   if (begin >= end || panels.size() == 0) return;
-  constexpr int kCols = kVecs * kLanes;
+  constexpr int kCols = kVecs * kLanesOf<T>;
   const bool plain_in = gemm.plain_in(), plain_out = !is_blocked(gemm.out.layout);
   const std::int64_t groups = gemm.depth_groups(grid);
   const std::int64_t out_plane = gemm.out.h * gemm.out.w * channel_block(gemm.out.layout);
@@ -350,13 +375,13 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
       if (plain_in)
         CopyPlainRows(gemm.plain, data.in + rows.image[0], rows.h[0] + grid.taps[0].dh,
                       rows.w[0] + grid.taps[0].dw, scratch.panel);
-      const float** tile_groups = scratch.groups;
+      const T** tile_groups = scratch.groups;
       ForEachTile<kMostRows>(end - begin, [&](auto n, std::int64_t first) HWY_ATTR {
         if (plain_in)
           PlainGroups(gemm, scratch.panel, first, tile_groups);
         else
-          GatherBlocked<n.value>(gemm, grid, data.in, rows, first, gathered.begin, gathered.end,
-                                 tile_groups, scratch.panel + first * gemm.chunk * kBlock);
+          GatherBlocked<T, n.value>(gemm, grid, data.in, rows, first, gathered.begin, gathered.end,
+                                    tile_groups, scratch.panel + first * gemm.chunk * kBlock);
         tile_groups += gathered.size();
       });
       // After the last tile comes the first one again, for the next panel.
@@ -366,10 +391,10 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
     for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
       const std::int64_t channel = panel * kCols;
       const std::int64_t channels = std::min<std::int64_t>(kCols, gemm.out.c - channel);
-      alignas(64) float bias[kCols] = {};
+      alignas(64) T bias[kCols] = {};
       if (data.bias != nullptr) std::copy_n(data.bias + channel, channels, bias);
       const std::int64_t out_at = channel / channel_block(gemm.out.layout) * out_plane;
-      PanelJob job{};
+      PanelJob<T> job{};
       job.b = data.packed + grid.filter + panel * groups * gemm.group_depth * kCols +
               gathered.begin * gemm.group_depth * gemm.packed_cols(channels);
       job.groups = gathered.size();
@@ -393,15 +418,15 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands&
       const Range prefetched =
           share(gemm.prefetch_rows ? groups : 0, panel - panels.begin, panels.size());
       job.prefetched = prefetched.size();
-      GroupsOfA tile_a = scratch.groups;
+      GroupsOfA<T> tile_a = scratch.groups;
       ForEachTile<kMostRows>(end - begin, [&](auto n, std::int64_t first) HWY_ATTR {
-        const float* prefetch = nullptr;
+        const T* prefetch = nullptr;
         if (job.prefetched > 0)
           prefetch = next_rows(first) + prefetched.begin * job.plane;
         else if (first + n.value == end - begin && panel + 1 < panels.end)  // the last tile
           prefetch = job.b + groups * gemm.group_depth * kCols;
-        DispatchTile<n.value, kMostRows, kVecs>(job, tile_a, rows.out + first, prefetch, plain_in,
-                                                plain_out);
+        DispatchTile<T, n.value, kMostRows, kVecs>(job, tile_a, rows.out + first, prefetch,
+                                                   plain_in, plain_out);
         tile_a += gathered.size();
       });
     }
@@ -438,15 +463,19 @@ std::array<TileRange, 3> OwnTiles(const PixelGemm& gemm, const PixelGrid& grid,
           of_panel(last, last * each, own.end)};
 }
 
-void RunThread(const PixelGemm& gemm, const PixelOperands& data, std::byte* workspace,
-               std::int64_t thread, PhaseRecorder* recorder) {
-  const Scratch scratch(gemm, workspace + std::size_t(thread) * gemm.thread_bytes);
-  auto run_block = RunBlock<kTileRows, kTileVecs>;
+template <class T>
+void RunThreadOf(const PixelGemm& gemm, const PixelOperandsOf<T>& data, std::byte* workspace,
+                 std::int64_t thread, PhaseRecorder* recorder) {
+  const Scratch<T> scratch(gemm, workspace + std::size_t(thread) * gemm.thread_bytes);
+  auto run_block = RunBlock<T, kTileRows, kTileVecsOf<T>>;
   if constexpr (kLanes == 16) {
-    // Twice the rows load as few vectors of B.
-    if (gemm.tile.cols == kLanes) run_block = RunBlock<2 * kTileRows, 1>;
-    if (gemm.tile.cols == 3 * kLanes) run_block = RunBlock<8, 3>;
-    if (gemm.tile.cols == 4 * kLanes) run_block = RunBlock<6, 4>;
+    constexpr int kVec = kLanesOf<T>;
+    if constexpr (kVec == kBlock) {
+      // Twice the rows load as few vectors of B.
+      if (gemm.tile.cols == kVec) run_block = RunBlock<T, 2 * kTileRows, 1>;
+      if (gemm.tile.cols == 3 * kVec) run_block = RunBlock<T, 8, 3>;
+    }
+    if (gemm.tile.cols == 4 * kVec) run_block = RunBlock<T, 6, 4>;
   }
   for (std::size_t piece = 0; piece < 3; ++piece) {
     const auto own = [&](const PixelGrid& grid) { return OwnTiles(gemm, grid, thread)[piece]; };
@@ -467,6 +496,14 @@ void RunThread(const PixelGemm& gemm, const PixelOperands& data, std::byte* work
       }
   }
   if (data.stream) hwy::FlushStream();
+}
+
+void RunThread(const PixelGemm& gemm, const PixelOperands& data, std::byte* workspace,
+               std::int64_t thread, PhaseRecorder* recorder) {
+  if (gemm.dtype == DType::f64)
+    RunThreadOf(gemm, PixelOperandsOf<double>(data), workspace, thread, recorder);
+  else
+    RunThreadOf(gemm, PixelOperandsOf<float>(data), workspace, thread, recorder);
 }
 
 }  // namespace convlab::cpu::HWY_NAMESPACE

@@ -20,8 +20,9 @@ HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
 // The sums of all parts at one place.
+template <class T>
 struct PartSums {
-  const float* first;
+  const T* first;
   std::size_t part_stride;
   std::int64_t parts;
 
@@ -32,74 +33,97 @@ struct PartSums {
       sum = hn::Add(sum, hn::LoadU(d, first + std::size_t(part) * part_stride + std::size_t(i)));
     return sum;
   }
-  float At(std::int64_t i) const { return hn::GetLane(LoadAt(hn::CappedTag<float, 1>(), i)); }
+  T At(std::int64_t i) const { return hn::GetLane(LoadAt(hn::CappedTag<T, 1>(), i)); }
 };
+template <class T>
+PartSums(const T*, std::size_t, std::int64_t) -> PartSums<T>;
 // Likewise, where they are whole.
+template <class T>
 struct WholeSums {
-  const float* first;
+  const T* first;
 
   template <class D>
   HWY_INLINE hn::Vec<D> LoadAt(D d, std::int64_t i) const {
     return hn::LoadU(d, first + i);
   }
-  float At(std::int64_t i) const { return first[i]; }
+  T At(std::int64_t i) const { return first[i]; }
 };
 
-// Blocks of four lanes from `at` on, `step` floats apart, as many as d has.
+template <class T>
+WholeSums(const T*) -> WholeSums<T>;
+
+// Elements of 128 bits: squares of so many a side are transposed at a time.
+template <class T>
+constexpr int kSquare = 16 / int(sizeof(T));
+
+// Blocks of 128 bits from `at` on, `step` elements apart, as many as d has.
 template <class D, class Sums>
-HWY_INLINE hn::Vec<D> LoadFours(D d, const Sums& sums, std::int64_t at, std::int64_t step) {
-  if constexpr (hn::MaxLanes(d) == 4) {
+HWY_INLINE hn::Vec<D> LoadBlocks(D d, const Sums& sums, std::int64_t at, std::int64_t step) {
+  constexpr int kSide = kSquare<hn::TFromD<D>>;
+  if constexpr (hn::MaxLanes(d) == kSide) {
     return sums.LoadAt(d, at);
   } else {
     const hn::Half<D> half;
-    return hn::Combine(d, LoadFours(half, sums, at + hn::MaxLanes(half) / 4 * step, step),
-                       LoadFours(half, sums, at, step));
+    return hn::Combine(d, LoadBlocks(half, sums, at + hn::MaxLanes(half) / kSide * step, step),
+                       LoadBlocks(half, sums, at, step));
   }
 }
 
-// Blocks of 4 x 4 are transposed side by side: put(i, the i-th lanes of all four's blocks).
-template <class D, class V, class Put>
-HWY_INLINE void TransposeFours(D d, V r0, V r1, V r2, V r3, const Put& put) {
-  const hn::Repartition<double, D> pairs;
-  const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d, r0, r1));
-  const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(d, r2, r3));
-  const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d, r0, r1));
-  const auto high23 = hn::BitCast(pairs, hn::InterleaveUpper(d, r2, r3));
-  put(0, hn::BitCast(d, hn::InterleaveLower(pairs, low01, low23)));
-  put(1, hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23)));
-  put(2, hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23)));
-  put(3, hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23)));
+// Squares of kSquare rows and columns are transposed side by side, row i from load(i):
+// put(j, the j-th lanes of all rows' blocks).
+template <class D, class Load, class Put>
+HWY_INLINE void TransposeSquares(D d, const Load& load, const Put& put) {
+  if constexpr (sizeof(hn::TFromD<D>) == 8) {
+    const auto r0 = load(0), r1 = load(1);
+    put(0, hn::InterleaveLower(d, r0, r1));
+    put(1, hn::InterleaveUpper(d, r0, r1));
+  } else {
+    const auto r0 = load(0), r1 = load(1), r2 = load(2), r3 = load(3);
+    const hn::Repartition<double, D> pairs;
+    const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d, r0, r1));
+    const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(d, r2, r3));
+    const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d, r0, r1));
+    const auto high23 = hn::BitCast(pairs, hn::InterleaveUpper(d, r2, r3));
+    put(0, hn::BitCast(d, hn::InterleaveLower(pairs, low01, low23)));
+    put(1, hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23)));
+    put(2, hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23)));
+    put(3, hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23)));
+  }
 }
 
-// to[column][row] (+)= sums[row][column] of four columns and as many rows as d has lanes: each
+// to[column][row] (+)= sums[row][column] of kSquare columns and as many rows as d has lanes: each
 // column's rows are one vector.
-template <bool kAccumulate, class D, class Sums>
-HWY_INLINE void PutFour(D d, const Sums& sums, std::int64_t at, float* to, std::int64_t pitch) {
-  const auto load = [&](int row) HWY_ATTR {
-    return LoadFours(d, sums, at + row * kTileCols, 4 * kTileCols);
-  };
-  TransposeFours(d, load(0), load(1), load(2), load(3), [&](int column, auto v) HWY_ATTR {
-    float* const place = to + column * pitch;
-    hn::StoreU(kAccumulate ? hn::Add(v, hn::LoadU(d, place)) : v, d, place);
-  });
+template <bool kAccumulate, class D, class Sums, class T>
+HWY_INLINE void PutSquares(D d, const Sums& sums, std::int64_t at, T* to, std::int64_t pitch) {
+  TransposeSquares(
+      d,
+      [&](int row) HWY_ATTR {
+        return LoadBlocks(d, sums, at + row * kTileColsOf<T>, kSquare<T> * kTileColsOf<T>);
+      },
+      [&](int column, auto v) HWY_ATTR {
+        T* const place = to + column * pitch;
+        hn::StoreU(kAccumulate ? hn::Add(v, hn::LoadU(d, place)) : v, d, place);
+      });
 }
 
-template <bool kAccumulate, class Sums>
-HWY_INLINE void PutTransposedAs(const Sums& sums, std::int64_t rows, std::int64_t columns,
-                                float* to, std::int64_t pitch) {
-  const hn::CappedTag<float, 4> four;
-  const std::int64_t whole = columns / 4 * 4;
+template <bool kAccumulate, class Sums, class T>
+HWY_INLINE void PutTransposedAs(const Sums& sums, std::int64_t rows, std::int64_t columns, T* to,
+                                std::int64_t pitch) {
+  constexpr int kSide = kSquare<T>;
+  const hn::CappedTag<T, kSide> square;
+  const std::int64_t whole = columns / kSide * kSide;
   // All columns of some rows, which share cache lines of the sums.
-  const auto put_fours = [&](auto d, std::int64_t row) HWY_ATTR {
-    for (std::int64_t column = 0; column < whole; column += 4)
-      PutFour<kAccumulate>(d, sums, row * kTileCols + column, to + column * pitch + row, pitch);
+  const auto put_squares = [&](auto d, std::int64_t row) HWY_ATTR {
+    for (std::int64_t column = 0; column < whole; column += kSide)
+      PutSquares<kAccumulate>(d, sums, row * kTileColsOf<T> + column, to + column * pitch + row,
+                              pitch);
   };
   std::int64_t row = 0;
-  for (; row + kLanes <= rows; row += kLanes) put_fours(F32(), row);
-  for (; row + 4 <= rows; row += 4) put_fours(four, row);
+  for (; row + kLanesOf<T> <= rows; row += kLanesOf<T>) put_squares(TagOf<T>(), row);
+  for (; row + kSide <= rows; row += kSide) put_squares(square, row);
   const auto put_one = [&](std::int64_t r, std::int64_t c) HWY_ATTR {
-    float* const place = to + c * pitch + r;
-    *place = sums.At(r * kTileCols + c) + (kAccumulate ? *place : 0.f);
+    T* const place = to + c * pitch + r;
+    *place = sums.At(r * kTileColsOf<T> + c) + (kAccumulate ? *place : T(0));
   };
   for (std::int64_t r = row; r < rows; ++r)
     for (std::int64_t c = 0; c < columns; ++c) put_one(r, c);
@@ -108,9 +132,9 @@ HWY_INLINE void PutTransposedAs(const Sums& sums, std::int64_t rows, std::int64_
 }
 
 // to[column][row] (+)= sums[row][column].
-template <class Sums>
+template <class Sums, class T>
 HWY_INLINE void PutTransposed(const Sums& sums, bool accumulate, std::int64_t rows,
-                              std::int64_t columns, float* to, std::int64_t pitch) {
+                              std::int64_t columns, T* to, std::int64_t pitch) {
   if (accumulate)
     PutTransposedAs<true>(sums, rows, columns, to, pitch);
   else

@@ -20,28 +20,34 @@
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-// held[row][i] = from[row][i] of up to kTileCols rows, row_step floats apart, and as many floats of
-// each. What follows in each row is prefetched.
-HWY_INLINE void HoldRows(const float* from, std::int64_t row_step, std::int64_t rows,
-                         std::int64_t floats, float* held) {
+// held[row][i] = from[row][i] of up to kTileColsOf<T> rows, row_step elements apart, and as many
+// elements of each. What follows in each row is prefetched.
+template <class T>
+HWY_INLINE void HoldRows(const T* from, std::int64_t row_step, std::int64_t rows,
+                         std::int64_t count, T* held) {
   for (std::int64_t row = 0; row < rows; ++row) {
-    for (int i = 0; i < kTileCols; i += 16) hwy::Prefetch(from + row * row_step + kTileCols + i);
-    ForEachVector<float>(floats, [&](auto at, std::int64_t i) HWY_ATTR {
-      hn::Store(at.Load(from + row * row_step + i), VectorTag<float>(), held + row * kTileCols + i);
+    for (int i = 0; i < kTileColsOf<T>; i += kLineOf<T>)
+      hwy::Prefetch(from + row * row_step + kTileColsOf<T> + i);
+    ForEachVector<T>(count, [&](auto at, std::int64_t i) HWY_ATTR {
+      hn::Store(at.Load(from + row * row_step + i), VectorTag<T>(),
+                held + row * kTileColsOf<T> + i);
     });
   }
 }
 
-// to[i][row] = from[row][i] of up to kTileCols rows, any number of floats of each; the rows of `to`
-// are kTileCols long. Up to three more rows of `to` are written, for columns go by fours.
-HWY_INLINE void TransposeRows(const float* from, std::int64_t row_step, std::int64_t rows,
-                              std::int64_t floats, float* to) {
-  alignas(64) float square[kTileCols * kTileCols];
-  for (std::int64_t i = 0; i < floats; i += kTileCols) {
-    const std::int64_t count = std::min<std::int64_t>(kTileCols, floats - i);
-    HoldRows(from + i, row_step, rows, count, square);
-    PutTransposed(WholeSums{square}, false, rows, round_up(count, 4), to + i * kTileCols,
-                  kTileCols);
+// to[i][row] = from[row][i] of up to kTileColsOf<T> rows, any number of elements of each; the
+// rows of `to` are kTileColsOf<T> long. Up to three more rows of `to` are written, for columns go
+// by kSquare<T>.
+template <class T>
+HWY_INLINE void TransposeRows(const T* from, std::int64_t row_step, std::int64_t rows,
+                              std::int64_t count, T* to) {
+  constexpr int kCols = kTileColsOf<T>;
+  alignas(64) T square[kCols * kCols];
+  for (std::int64_t i = 0; i < count; i += kCols) {
+    const std::int64_t part = std::min<std::int64_t>(kCols, count - i);
+    HoldRows(from + i, row_step, rows, part, square);
+    PutTransposed(WholeSums<T>{square}, false, rows, round_up(part, kSquare<T>), to + i * kCols,
+                  kCols);
   }
 }
 

@@ -22,23 +22,24 @@ namespace convlab::cpu::HWY_NAMESPACE {
 
 // Zeroes what lies between some lines of pixels met, and between the pixels of each, in `planes`
 // channel blocks from dx on. Image n's line h is n * ceil(desc.h / step_h) + h.
+template <class T>
 HWY_INLINE void ZeroBetween(const TensorDesc& desc, std::int64_t step_h, std::int64_t step_w,
-                            Range lines, std::int64_t planes, float* dx, bool stream) {
+                            Range lines, std::int64_t planes, T* dx, bool stream) {
   const std::int64_t image_lines = ceil_div(desc.h, step_h);
-  const std::int64_t line_floats = desc.w * kBlock, plane_floats = desc.h * line_floats;
+  const std::int64_t line_elements = desc.w * kBlock, plane_elements = desc.h * line_elements;
   const std::int64_t step = step_w * kBlock;
   for (std::int64_t plane = 0; plane < planes; ++plane)
     for (std::int64_t i = lines.begin; i < lines.end; ++i) {
       const std::int64_t first = i % image_lines * step_h, last = std::min(desc.h, first + step_h);
-      float* const image =
-          dx + i / image_lines * desc.padded_c() * desc.h * desc.w + plane * plane_floats;
+      T* const image =
+          dx + i / image_lines * desc.padded_c() * desc.h * desc.w + plane * plane_elements;
       for (std::int64_t h = first; h < last; ++h) {
-        float* const line = image + h * line_floats;
-        for (std::int64_t w = 0; w < line_floats; w += step) {
-          const std::int64_t end = std::min(line_floats, w + step);
-          for (std::int64_t at = h == first ? w + kBlock : w; at < end; at += kLanes)
-            stream ? hn::Stream(hn::Zero(F32()), F32(), line + at)
-                   : hn::StoreU(hn::Zero(F32()), F32(), line + at);
+        T* const line = image + h * line_elements;
+        for (std::int64_t w = 0; w < line_elements; w += step) {
+          const std::int64_t end = std::min(line_elements, w + step);
+          for (std::int64_t at = h == first ? w + kBlock : w; at < end; at += kLanesOf<T>)
+            stream ? hn::Stream(hn::Zero(TagOf<T>()), TagOf<T>(), line + at)
+                   : hn::StoreU(hn::Zero(TagOf<T>()), TagOf<T>(), line + at);
         }
       }
     }

@@ -100,7 +100,7 @@ void FoldRun(const WinogradFold& fold, const float* x, std::int64_t image, std::
           put(0, hn::InterleaveLower(Pairs(), a, b));
           put(1, hn::InterleaveUpper(Pairs(), a, b));
         } else {
-          TransposeFours(F32(), load(0), load(1), load(2), load(3), put);
+          TransposeSquares(F32(), load, put);
         }
       }
     }
@@ -130,7 +130,7 @@ void UnfoldRun(const WinogradFold& fold, const float* from, std::int64_t image,
       const float* pixels = from + i * kMost * kLanes + lane;
       if constexpr (kStride == 4) {
         for (std::int64_t j = 0; j < columns * kStride; j += kLanes, pixels += kLanes / 4 * kLanes)
-          put(row, j, LoadFours(F32(), WholeSums{pixels}, 0, kLanes));
+          put(row, j, LoadBlocks(F32(), WholeSums{pixels}, 0, kLanes));
       } else {
         using Pairs = hn::Repartition<double, F32>;
         float* const below = FoldedRow<kStride>(fold, x, image, channel + lane + 2, top + i);
@@ -138,7 +138,7 @@ void UnfoldRun(const WinogradFold& fold, const float* from, std::int64_t image,
              j += kLanes, pixels += kLanes / 2 * kLanes) {
           const auto load = [&](int first) HWY_ATTR {
             return hn::BitCast(Pairs(),
-                               LoadFours(F32(), WholeSums{pixels}, first * kLanes, 2 * kLanes));
+                               LoadBlocks(F32(), WholeSums{pixels}, first * kLanes, 2 * kLanes));
           };
           const auto even = load(0), odd = load(1);
           put(row, j, hn::BitCast(F32(), hn::InterleaveLower(Pairs(), even, odd)));
