@@ -69,10 +69,10 @@ class FftTiled final : public ConvAlgo {
         const Config config{{"tile", tile},
                             {"spectra", std::string(spectra_names[std::size_t(spectra)])},
                             {"block", block(p, tile, spectra, device)}};
-        choices.push_back({config, seconds(work(p, config, device))});
+        choices.push_back({config, ranking_cost(work(p, config, device))});
         if (!may_stream(p, device.info())) continue;
         const Config streaming = with_nontemporal_stores(config);
-        choices.push_back({streaming, seconds(work(p, streaming, device))});
+        choices.push_back({streaming, ranking_cost(work(p, streaming, device))});
       }
     }
     std::stable_sort(choices.begin(), choices.end(),
@@ -181,15 +181,6 @@ class FftTiled final : public ConvAlgo {
     // As few blocks as that allows, of equal size.
     const std::int64_t most = std::clamp<std::int64_t>(fits, 1, own);
     return ceil_div(own, ceil_div(own, most));
-  }
-
-  // A rough machine, only to order the candidates: FLOPs per second against bytes per second.
-  static double seconds(const WorkEstimate& estimate) {
-    double sum = 0;
-    for (const PhaseWork& phase : estimate.phases)
-      sum +=
-          phase.flops / phase.efficiency / 300e9 + (phase.bytes_read + phase.bytes_written) / 40e9;
-    return sum;
   }
 };
 

@@ -30,8 +30,6 @@
 namespace convlab::cpu {
 namespace {
 
-const float* floats(const void* p) { return static_cast<const float*>(p); }
-
 std::int64_t panels(const PixelGemm& gemm) { return ceil_div(gemm.out.c, gemm.tile.cols); }
 
 // With AVX-512, a single vector of columns is a panel, whose tiles have room for twice the rows;

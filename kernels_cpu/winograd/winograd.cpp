@@ -451,14 +451,6 @@ WorkEstimate work_of(const WinogradSpec& s, const DeviceInfo& device) {
   return estimate;
 }
 
-// Orders configurations, in floating-point operations at peak: a byte from beyond L2 costs about
-// eight, mostly hidden behind the arithmetic.
-double rough_cost(const WorkEstimate& work) {
-  double cost = 8 * work.bytes();
-  for (const PhaseWork& phase : work.phases) cost += phase.flops / phase.efficiency;
-  return cost;
-}
-
 class WinogradPlan : public ConvPlan {
  public:
   WinogradPlan(const ConvProblem& problem, WinogradSpec spec)
@@ -548,12 +540,12 @@ class Winograd : public ConvAlgo {
         if (!packs_filter(schedule) && v_bytes > machine.l3_bytes / 2) continue;
         const bool large = p.pass == Pass::backward_filter &&
                            kElement * s.buffers.workspace > most_workspace(g, machine);
-        ranked.push_back({large, rough_cost(work_of(s, machine)), s});
+        ranked.push_back({large, ranking_cost(work_of(s, machine)), s});
         if (p.pass == Pass::backward_filter || p.accumulate || g.unfolds() ||
             !leaves_caches(kElement * g.out.elements(), machine))
           continue;
         s.nontemporal_stores = true;
-        ranked.push_back({large, rough_cost(work_of(s, machine)), s});
+        ranked.push_back({large, ranking_cost(work_of(s, machine)), s});
       }
     }
     std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) {
