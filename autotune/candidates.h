@@ -21,8 +21,8 @@ ConvProblem with_layouts(ConvProblem, Layouts);
 // x in NCHW with y blocked where x has too few channels to fill a block, as a net's image has.
 std::vector<Layouts> layout_pairs(const ConvProblem&, std::optional<Layout>, const DeviceInfo&);
 
-// Those that `algos` (all if empty) names and `exclude` does not, in the registry's order. A name is
-// an id, a family, or "vendor" (is_named): exactly one of a family is `algos` {"winograd"} with
+// Those that `algos` (all if empty) names and `exclude` does not, in the registry's order. A name
+// is an id, a family, or "vendor" (is_named): exactly one of a family is `algos` {"winograd"} with
 // `exclude` {"winograd_1d"}. Throws InputError for a name that stands for nobody; "vendor" may.
 std::vector<const ConvAlgo*> admitted_algos(const AlgoRegistry&, DeviceKind,
                                             const std::vector<std::string>& algos,
