@@ -41,6 +41,8 @@ int NVTX_API listen(NvtxGetExportTableFunc_t get_table) {
 }  // namespace
 
 namespace convlab {
+
+using namespace nets;
 namespace {
 
 TEST(Nvtx, NamesEachLayerAndPhaseInsideItsPass) {

@@ -7,6 +7,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace convlab;
+  using namespace convlab::nets;
   NetPlan plan;
   try {
     plan = plan_from_json(std::string(reinterpret_cast<const char*>(data), size), "plan");

@@ -32,6 +32,7 @@ void try_format(ConstSpan bytes, ArrayFile (*parse)(ConstSpan, const std::string
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace convlab;
+  using namespace convlab::nets;
   const auto bytes = std::as_bytes(std::span(data, size));
   try_format(bytes, parse_safetensors, to_safetensors);
   try_format(bytes, parse_npz, to_npz);
