@@ -14,7 +14,7 @@ namespace {
 std::string arithmetic(const Candidate& c) {
   std::string text = c.algo;
   for (const auto& [name, value] : c.config.values())
-    if (name == "tile" || name == "math") text += " " + Config{{name, value}}.text();
+    if (name == "tile" || name == "math") text += fmt::format(" {}", Config{{name, value}}.text());
   return text;
 }
 
