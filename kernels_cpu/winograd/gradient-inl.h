@@ -121,7 +121,6 @@ template <class Output>
 void TransformSums(const Spec& s, const float* sums, std::int64_t copies, std::int64_t copy_step,
                    std::int64_t panel, std::int64_t phase, Range channels, float* dw) {
   constexpr int R = Output::outputs;
-  constexpr int T = Output::inputs;
   const Geometry& g = s.geometry;
   const std::int64_t area = g.kernel * g.kernel, step = g.in.c / g.in_fold() * area;
   const std::int64_t pitch = g.panel_columns(panel), point = s.buffers.sums_point;
@@ -131,17 +130,19 @@ void TransformSums(const Spec& s, const float* sums, std::int64_t copies, std::i
   for (std::int64_t first = channels.begin; first < channels.end; first += kBlock) {
     const std::int64_t count = std::min<std::int64_t>(kBlock, channels.end - first);
     for (std::int64_t c = 0; c < count; ++c, sums += pitch)
-      for (int lane = 0; lane < pitch; lane += kLanes)
+      for (int lane = 0; lane < pitch; lane += kLanes) {
+        const float* at = sums + lane;  // walks through the points, which Nested takes in order
         Nested<Output>(
-            [&](int r, int col) HWY_ATTR {
-              const float* const at = sums + (r * T + col) * point + lane;
+            [&](int, int) HWY_ATTR {
               Vec sum = hn::LoadU(F32(), at);
               for (std::int64_t copy = 1; copy < copies; ++copy)
                 sum = hn::Add(sum, hn::LoadU(F32(), at + copy * copy_step));
+              at += point;
               return sum;
             },
             [&](int r, int col, Vec value)
                 HWY_ATTR { hn::Store(value, F32(), taps_of[c][r * R + col] + lane); });
+      }
     float* const to = dw + panel * kTileCols * step;
     if (g.stride == 1) {  // all taps of all channels, in their order
       PutTransposed(WholeSums{taps_of[0][0]}, g.accumulate, count * area, columns,
