@@ -77,12 +77,13 @@ class RowsPlan : public ConvPlan {
 
   void add_copies(const float* sums, float* dw) const {
     const TileShape shape = tile_shape();
+    const i64 copy = copy_floats();
     for (i64 k = 0; k < first_.problem.k; ++k) {
       const i64 index = k / shape.cols, cols = PanelColumns(first_.panels, index).computed;
       for (i64 tap = 0; tap < first_.taps(); ++tap) {
         const float* from = sums + index * first_.taps() * shape.cols + tap * cols + k % shape.cols;
         float sum = 0;
-        for (i64 thread = 0; thread < threads_; ++thread, from += copy_floats()) sum += *from;
+        for (i64 thread = 0; thread < threads_; ++thread, from += copy) sum += *from;
         float& to = dw[k * first_.taps() + tap];
         to = first_.problem.accumulate ? to + sum : sum;
       }

@@ -72,18 +72,19 @@ TEST(CudnnRules, RefuseWithTheNumberThatDecides) {
   };
   EXPECT_EQ(legacy(problem("ic3ih224oc64oh112kh7sh2ph3")), "");
   EXPECT_EQ(legacy(problem("ic3ih9oc4oh8kh3ph1")),
-            "pads both sides alike, has 1x1 before and 0x0 after");
+            "needs the same padding on both sides, has 1x1 before and 0x0 after");
   EXPECT_EQ(graph(problem("ic3ih9oc4oh8kh3ph1")), "");
   ConvProblem cropped = problem("ic3ih9oc4kh3");
   cropped.p = cropped.q = 3;
-  EXPECT_EQ(graph(cropped), "leaves out no input, has padding -4 below and -4 to the right");
+  EXPECT_EQ(graph(cropped),
+            "needs all of the input to be read, has padding -4 below and -4 to the right");
   ConvProblem p = problem("ic8ih8oc8kh3ph1");
   p.y_layout = Layout::nhwc;
-  EXPECT_EQ(legacy(p), "takes one layout, has nchw and nhwc");
+  EXPECT_EQ(legacy(p), "needs one layout for x and y, has nchw and nhwc");
   p.x_layout = Layout::nchw8c;
-  EXPECT_EQ(legacy(p), "takes nchw and nhwc, not nchw8c");
+  EXPECT_EQ(legacy(p), "needs nchw or nhwc, has nchw8c");
   EXPECT_EQ(legacy(problem("mb32768ic64ih32oc64kh1")),
-            "counts in 32 bits, has 2147483648 elements");
+            "needs tensors of less than 2^31 elements, has 2147483648");
 }
 
 TEST(CudnnRules, EnginesAreSelectedByTheirNotes) {
