@@ -10,8 +10,8 @@
 
 namespace convlab {
 
-// Whether a name that a user gives stands for the algorithm: it is its id or its family, or "vendor"
-// and the algorithm is a vendor's.
+// Whether a name that a user gives stands for the algorithm: it is its id or its family, or
+// "vendor" and the algorithm is a vendor's.
 bool is_named(const AlgoInfo&, std::string_view name);
 
 class AlgoRegistry {

@@ -130,7 +130,8 @@ TEST(SweepReport, TablesFitATerminalUnlessWide) {
   EXPECT_TRUE(contains(render(s, Format::table), "at the other values: --wide"));
   s.wide = true;
   EXPECT_GT(widest(s), 100u);
-  EXPECT_TRUE(contains(render(s, Format::table), "tile=4,schedule=private,block=49,stores=nontemporal"));
+  EXPECT_TRUE(
+      contains(render(s, Format::table), "tile=4,schedule=private,block=49,stores=nontemporal"));
 }
 
 TEST(SweepReport, PredictionsAreNeverDressedAsMeasurements) {

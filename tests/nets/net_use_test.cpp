@@ -85,8 +85,9 @@ TEST(NetPlans, ConfigsThatNoAlgorithmListsAreRefused) {
   for (const ConvAlgo* algo : cpu_registry().for_device(DeviceKind::cpu)) {
     t.plan = uniform_plan(t.graph, Mode::training, DType::f32, algo->info().id,
                           blocked_layout(t.device->info()), *t.device);
-    for (const char* config : {"stores=nontemporal,x=1", "depth=4611686018427387904", "nosuch=1",
-                               "tile=0,spectra=neither,schedule=nosuch,block=9223372036854775807"}) {
+    for (const char* config :
+         {"stores=nontemporal,x=1", "depth=4611686018427387904", "nosuch=1",
+          "tile=0,spectra=neither,schedule=nosuch,block=9223372036854775807"}) {
       NetPlan plan = t.plan;
       for (StepPlan& step : plan.steps)
         for (auto& pass : step.passes)
