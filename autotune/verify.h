@@ -49,7 +49,6 @@ class Operands {
   void poison_output();  // NaN, or the old contents when the problem accumulates
   // The output against the case: error, poison left, padding lanes not zero, guards broken.
   // failed or inaccurate carries its reason.
-  using Verdict = CheckResult;
   CheckResult judge(const ReferenceCase&, double max_error) const;
 
  private:

@@ -67,7 +67,7 @@ class VerifyTest : public ::testing::Test {
     problem_.n = 2, problem_.c = 3, problem_.h = problem_.w = problem_.p = problem_.q = 4;
     problem_.k = 10, problem_.y_layout = Layout::nchw8c;
   }
-  Operands::Verdict check(const RunFunction& run, std::size_t workspace_bytes = 0) {
+  CheckResult check(const RunFunction& run, std::size_t workspace_bytes = 0) {
     const ReferenceCase reference(problem_, 1);
     return check_candidate(Oracle(reference, run, workspace_bytes), problem_, {}, reference,
                            *device_, *stream_, 1e-6);

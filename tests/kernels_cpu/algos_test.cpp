@@ -90,8 +90,8 @@ void check_candidates(ConvProblem p, std::uint64_t seed, const std::string& isa,
           continue;
         }
         for (const Config& config : algo->configs(p, *device)) {
-          const Operands::Verdict verdict = check_candidate(*algo, p, config, reference, *device,
-                                                            *stream, max_error(*algo, p.dtype));
+          const CheckResult verdict = check_candidate(*algo, p, config, reference, *device, *stream,
+                                                      max_error(*algo, p.dtype));
           if (verdict.status == Status::refused) continue;  // its workspace is too large
           EXPECT_EQ(verdict.status, Status::ok)
               << verdict.reason << "\n  " << command(*algo, p, config, device->info(), seed);

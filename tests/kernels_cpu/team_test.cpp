@@ -75,7 +75,7 @@ TEST_P(Teams, EveryAlgoIsRightWithFewerThreads) {
             GuardedBuffer workspace;
             Trial trial(*algo, config, operands, workspace, *device, *stream);
             std::string error;
-            Operands::Verdict verdict;
+            CheckResult verdict;
             few.run([&] {
               try {
                 verdict = trial.check(reference, 5e-5);

@@ -34,15 +34,15 @@ ConvProblem blocked(const char* text, Pass pass, const Device& device) {
   return p;
 }
 
-Operands::Verdict check(const ConvProblem& p, const Config& config, const ReferenceCase& reference,
-                        Device& device, const ConvAlgo& algo = winograd()) {
+CheckResult check(const ConvProblem& p, const Config& config, const ReferenceCase& reference,
+                  Device& device, const ConvAlgo& algo = winograd()) {
   const auto stream = device.make_stream();
   return check_candidate(algo, p, config, reference, device, *stream, 5e-5);
 }
 
 void expect_right(const ConvProblem& p, const Config& config, const ReferenceCase& reference,
                   Device& device, const ConvAlgo& algo = winograd()) {
-  const Operands::Verdict verdict = check(p, config, reference, device, algo);
+  const CheckResult verdict = check(p, config, reference, device, algo);
   EXPECT_EQ(verdict.status, Status::ok)
       << verdict.reason << "\n  " << to_text(p) << ' ' << to_string(p.pass) << ' ' << config.text()
       << ' ' << device.info().isa << ' ' << device.info().threads;
@@ -248,7 +248,7 @@ TEST(Winograd, ErrsLessThanSumsOverAllChannels) {
     const ReferenceCase reference(p, 3);
     for (const Config& config : all_configs(p)) {
       if (config.get("block") != 5) continue;
-      const Operands::Verdict verdict = check(p, config, reference, *device);
+      const CheckResult verdict = check(p, config, reference, *device);
       RecordProperty(fmt::format("{} {}", to_string(pass), config.text()),
                      fmt::format("{:.2e}", verdict.rel_error));
       EXPECT_LT(verdict.rel_error, 5.5e-6) << to_string(pass) << ' ' << config.text();
@@ -263,7 +263,7 @@ TEST(Winograd, LongSumsErrLittle) {
   const ConvProblem p = blocked("mb1ic16ih224oc16oh224kh3ph1", Pass::backward_filter, *device);
   const ReferenceCase reference(p, 4);
   for (const Config& config : winograd().configs(p, *device)) {
-    const Operands::Verdict verdict = check(p, config, reference, *device);
+    const CheckResult verdict = check(p, config, reference, *device);
     EXPECT_LT(verdict.rel_error, config.get("tile") == 6 ? 7e-6 : 2e-6) << config.text();
   }
 }

@@ -132,7 +132,7 @@ class EveryCudaAlgo : public testing::TestWithParam<Candidate> {
     double bound = max_error(algo(), config, p.dtype);
     if (data == DataKind::normal && bound == 0)
       bound = p.dtype == DType::f64 ? 1e-12 : math_type(config) == MathType::tf32 ? 2e-3 : 2e-6;
-    const Operands::Verdict verdict =
+    const CheckResult verdict =
         check_candidate(algo(), p, config, reference, *device_, *stream_, bound);
     if (verdict.status == Status::refused) return;  // its workspace is too large
     EXPECT_EQ(verdict.status, Status::ok)

@@ -38,7 +38,7 @@ class OneCudaAlgo : public testing::Test {
 
   void expect_right(const ConvProblem& p, const Config& config, const ReferenceCase& reference,
                     double max_error = 0) {
-    const Operands::Verdict verdict =
+    const CheckResult verdict =
         check_candidate(algo_, p, config, reference, *device_, *stream_, max_error);
     EXPECT_EQ(verdict.status, Status::ok)
         << fmt::format("'{}' {} {} {} {}: {}", config.text(), to_string(p.pass), to_text(p),

@@ -22,11 +22,11 @@ ConvProblem problem(const char* text, Pass pass, Layout x, Layout y) {
   return p;
 }
 
-Operands::Verdict check(const ConvProblem& p, const Config& config, const ReferenceCase& reference,
-                        double max_error = 2e-5) {
+CheckResult check(const ConvProblem& p, const Config& config, const ReferenceCase& reference,
+                  double max_error = 2e-5) {
   const auto device = make_cuda_device();
   const auto stream = device->make_stream();
-  const Operands::Verdict verdict =
+  const CheckResult verdict =
       check_candidate(winograd(), p, config, reference, *device, *stream, max_error);
   EXPECT_EQ(verdict.status, Status::ok)
       << verdict.reason << "\n  " << to_text(p) << ' ' << to_string(p.pass) << ' '
