@@ -12,9 +12,9 @@
 
 namespace convlab::cpu {
 
-// Items [0, count), count < 2^31, an equal stretch for each thread. It takes its own from the
-// front, where neighbours meet in its caches; once they are out, it helps others from the back of
-// theirs. Taking orders nothing else between threads.
+// Items [0, count), count < 2^31, in an equal stretch for each thread. A thread takes its own from
+// the front, so that neighbours share its caches, and then others' from the back of theirs. Taking
+// an item orders nothing else between threads.
 class WorkShares {
  public:
   WorkShares(std::int64_t count, std::int64_t threads) : shares_(threads) {

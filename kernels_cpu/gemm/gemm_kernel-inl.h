@@ -71,11 +71,11 @@ struct Elements {
 // Half a channel block: the rows of backward_filter's tiles, which never cross a block's end.
 constexpr int kHalfBlock = kBlock / 2;
 
-// How many groups of A before its turn one is prefetched: some 800 cycles, as long as memory takes.
+// The prefetch distance in groups of A: about memory's latency.
 constexpr int kPrefetchGroups = kLanes == 16 ? 2 : 16;
-// The eight steps of a group of AVX2's are a straight line: each load then goes from group to group
-// by an even step, which the core's prefetcher follows (Zen 3, A out of L2: 0.87 of peak, 0.70 in a
-// loop of four steps). AVX-512's groups are twice as deep and its tiles larger; they loop.
+// The eight steps of a group are straight-line code with AVX2: each load then advances by a
+// constant stride from group to group, which the hardware prefetcher follows. AVX-512's groups are
+// twice as deep and its tiles larger; they loop.
 constexpr bool kStraight = kLanes == 8;
 
 // GCC 12 would read a vector from memory again for each of its uses.
@@ -87,8 +87,8 @@ HWY_INLINE void KeepInRegister(V& v) {
   (void)v;
 }
 
-// Of a straight line GCC 12 would put a product's sum where its factor was, if that is met no more,
-// and move sums about between the registers.
+// In straight-line code GCC 12 would reuse the register of a factor's last use for the accumulator,
+// and move accumulators between registers.
 template <class V>
 HWY_INLINE void UsedUpToHere(const V& factor) {
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128

@@ -16,8 +16,8 @@ inline bool leaves_caches(std::int64_t bytes, const DeviceInfo& device) {
 
 // An ordinary store that misses reads the line for ownership; a non-temporal store does not. It
 // pays for an output that leaves the caches. backward_data of a 1x1 filter with a stride writes
-// mostly zeros, in long runs between the pixels that the stride meets: those go to memory faster
-// than to L3, so there it pays as soon as the output exceeds the cores' own caches.
+// mostly zeros, in long runs between the filter's pixels. These go to memory faster than to L3, so
+// there it pays as soon as the output exceeds the cores' own caches.
 inline bool may_stream(const ConvProblem& p, const DeviceInfo& device) {
   if (p.accumulate || p.pass == Pass::backward_filter) return false;
   const bool mostly_zeros =

@@ -1,9 +1,9 @@
 // backward_filter of implicit_gemm: see implicit_gemm.h.
 //
 // A tile is kTileChannels rows (input channels at one tap) by kTileColsOf<T> columns (output
-// channels); its depth runs over pixels. A unit walks its pixels a chunk at a time: the chunk of dy
-// of one panel stays in L1 or near while every row of the rectangle meets it, x comes from L2, and
-// the sums go through the registers once per chunk.
+// channels); its depth runs over pixels. A unit takes its pixels a chunk at a time: a panel's chunk
+// of dy stays in L1 or L2 while every row of the rectangle is multiplied by it, x comes from L2,
+// and the partial sums pass through the registers once a chunk.
 #include <algorithm>
 #include <cstddef>
 
@@ -21,13 +21,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-// Rows of a full tile of two vectors; one of a single vector has twice as many. Under AVX-512 a
-// tile stays within a block.
+// Rows of a full tile of two vectors; a tile of one vector has twice as many. With AVX-512 a tile
+// stays within a channel block.
 constexpr int kTileChannels = kLanes == 16 ? 8 : 6;
 template <class T, int kVecs>
 constexpr int kRowsOf = kTileChannels* kTileVecsOf<T> / kVecs;
 
-// How the operands are walked, in elements; `rows` of an output image.
+// Steps through the operands, in elements; `rows` are those of an output image.
 template <class T>
 struct FilterSteps {
   std::int64_t rows, x_image, x_row, x_pixel, dy_image, dy_row, dy_vec;
@@ -57,8 +57,7 @@ struct TapJob {
   PrefetchToL1Of<T> prefetch = {};  // a part of the dy or x that comes next, a step a pixel
 };
 
-// A tile may be as short as 49 steps, some 300 cycles: what the calls have in common is worked out
-// before.
+// A tile may have as few as 49 steps, so that anything computed in each call would show.
 template <class T, int kRows, int kVecs>
 HWY_NOINLINE void RunTap(const FilterSteps<T>& step, const TapJob<T>& job) {
   const FilterTap& tap = *job.tap;
@@ -119,8 +118,8 @@ int PanelVecs(const FilterGemm& gemm, std::int64_t panel) {
   return static_cast<int>(shape.panel_cols(gemm.problem.k - panel * shape.cols) / shape.lanes);
 }
 
-// `planes` stretches of memory, `apart` elements from start to start, handed out `step` elements a
-// pixel; after the last one it again.
+// `planes` stretches of memory, `apart` elements from start to start, prefetched `step` elements a
+// pixel; after the last one, that one again.
 template <class T>
 struct Stretches {
   const T* data;
@@ -148,9 +147,9 @@ void RunBlocked(const FilterGemm& gemm, const T* x, const T* dy, T* sums, Range 
   const FilterSteps<T> step(p);
   const Range own = share(p.n * p.p, part, gemm.parts);
   const Range channels{blocks.begin * kBlock, std::min(p.c, blocks.end * kBlock)};
-  // The first calls that read a chunk of dy or x would wait for memory, which those after them,
-  // finding the chunk in the caches, leave idle. So calls prefetch what comes next, a part each: by
-  // turns for the next panel's dy and for the next chunk's x.
+  // The first calls that read a chunk of dy or x would wait for memory; those after them find it in
+  // the caches and leave memory idle. So each call prefetches a part of what comes next, in turn of
+  // the next panel's dy and of the next chunk's x.
   constexpr std::int64_t dy_planes = kCols / kBlock;
   const std::int64_t calls = ceil_div(ceil_div(channels.size(), kTileChannels) * taps, 2);
   const std::ptrdiff_t dy_step = ceil_div(dy_planes * kBlock, calls);
@@ -271,9 +270,9 @@ void FinishRectangleOf(const FilterGemm& gemm, const T* sums, std::size_t part_s
   const Range panels = PanelRange(gemm, rectangle), blocks = BlockRange(gemm, rectangle);
   const std::int64_t filter = p.c * p.r * p.s;
   const std::int64_t block_sums = gemm.block_rows * kCols;
-  // A line of sums at a time, so that each is read once, into as many rows of dw: each of them is
-  // written from end to end, which the hardware prefetches, and few of them share a cache set when
-  // they are a power of two apart.
+  // One cache line of sums at a time goes to as many rows of dw, so that each line is read once.
+  // Each row is written from end to end, which the hardware prefetcher follows, and few rows share
+  // a cache set if they lie a power of two apart.
   constexpr std::int64_t group = 16;
   for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
     const std::int64_t columns = std::min(kCols, p.k - panel * kCols);

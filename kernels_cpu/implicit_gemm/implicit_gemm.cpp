@@ -32,10 +32,10 @@ namespace {
 
 std::int64_t panels(const PixelGemm& gemm) { return ceil_div(gemm.out.c, gemm.tile.cols); }
 
-// With AVX-512, a single vector of columns is a panel, whose tiles have room for twice the rows;
-// and an odd number that threes divide are panels of three, rather than pairs and a last one.
-// Of shallow products, whose panels of B stay in L1 at any width, the tiles are wide and flat: 24
-// sums end sooner than 28 (Zen 4: 192 to 16 backwards 5%, 256 to 32 2%; 96 and 128 deep level).
+// AVX-512 has room for other tiles. A single vector of columns takes twice the rows. An odd number
+// of vectors that three divides is cut into panels of three, not into pairs and a remainder. A
+// shallow product, whose panels of B stay in L1 at any width, takes wide and flat tiles: the
+// epilogue of 24 accumulators is shorter than that of 28.
 TileShape tile_of(const PixelGemm& gemm, std::int64_t taps) {
   TileShape shape = tile_shape(gemm.dtype);
   const std::int64_t vecs = ceil_div(gemm.out.padded_c(), shape.lanes);
@@ -50,12 +50,12 @@ TileShape tile_of(const PixelGemm& gemm, std::int64_t taps) {
   return shape;
 }
 
-// Rows of C split over threads gather their tiles once and read all of B; panels split over threads
-// gather every tile in each thread and read B once. Costs in vector operations per group of depth:
+// Threads that share rows of C gather each tile once, and each reads all of B. Threads that share
+// panels read B once, and each gathers every tile. Costs are vector operations per group of depth:
 // a tile costs rows * lanes for each two vectors of columns and about 2 rows to gather; a chunk of
-// a panel that does not stay in L2 comes in at about lanes floats a cycle for each block of rows.
-// But of an image that stays in L2 the threads take panels: of rows, each would fetch lines ahead
-// that the other writes.
+// a panel that misses L2 arrives at about `lanes` elements a cycle, once for each block of rows. If
+// the image stays in L2, threads share panels: with shared rows each would prefetch lines that the
+// other writes.
 void split_threads(PixelGemm& gemm, const DeviceInfo& device) {
   const TileShape& shape = gemm.tile;
   std::int64_t rows = 0, depth = 0;
@@ -74,7 +74,7 @@ void split_threads(PixelGemm& gemm, const DeviceInfo& device) {
     const std::int64_t panel_threads = device.threads / row_threads;
     const double own_rows =
         double(std::min(rows, ceil_div(ceil_div(rows, shape.rows), row_threads) * shape.rows));
-    // A last panel of a single vector is less than others, and only one of the threads has it.
+    // A last panel of a single vector costs less, and only one thread has it.
     const double of_panels = double(panels(gemm) * shape.cols) / double(panel_threads);
     const double own_pairs =
         std::min(double(ceil_div(gemm.out.c, shape.lanes)), of_panels / double(shape.lanes)) / 2;
@@ -112,7 +112,7 @@ PixelGemm plan_pixels(const ConvProblem& original, const Config& config, const D
   gemm.plain = plain_rows(p);
   gemm.group_depth = is_blocked(gemm.in.layout) ? shape.block : p.dilation_w == 1 ? p.s : 1;
   gemm.grids = forward ? forward_grids(p) : backward_grids(p);
-  // Of a 1x1 filter only one phase meets a tap. No tap adds nothing.
+  // With a 1x1 filter only one stride phase has a tap; the others contribute nothing.
   if (p.r * p.s == 1 && gemm.grids.size() > 1 && !gemm.grids[0].taps.empty() &&
       is_blocked(gemm.out.layout)) {
     gemm.grids.resize(1);
@@ -143,7 +143,8 @@ PixelGemm plan_pixels(const ConvProblem& original, const Config& config, const D
   if (gemm.in_place() && in_bytes > device.threads * device.l2_bytes) {
     const std::int64_t row_bytes = gemm.depth_groups(gemm.grids[0]) * shape.block * size;
     const std::int64_t filter_bytes = row_bytes * panels(gemm) * shape.cols;
-    // A single panel has its own rows to wait for, which come soon enough but from memory.
+    // A single panel has no other panel's time to prefetch in: that pays only if its rows come from
+    // memory.
     gemm.prefetch_rows = (panels(gemm) > 1 || leaves_caches(in_bytes, device)) &&
                          gemm.depth_groups(gemm.grids[0]) <= gemm.chunk &&
                          2 * gemm.block_rows * row_bytes + filter_bytes <= device.l2_bytes;
@@ -188,8 +189,8 @@ void pack_pixels(const PixelGemm& gemm, const ConvProblem& p, const T* w, T* pac
   }
 }
 
-// The gathered tiles and the chunk of B that meets them stay in the private caches; what crosses is
-// the input once per thread that gathers it, B once per block of rows, C once per chunk of depth.
+// The gathered tiles and their chunk of B stay in the private caches. The input crosses once for
+// each thread that gathers it, B once a block of rows, and C once a chunk of depth.
 WorkEstimate work_pixels(const ConvProblem& p, const Config& config, const DeviceInfo& device) {
   const PixelGemm gemm = plan_pixels(p, config, device);
   const TileShape& shape = gemm.tile;
@@ -204,7 +205,8 @@ WorkEstimate work_pixels(const ConvProblem& p, const Config& config, const Devic
   for (const PixelGrid& grid : gemm.grids) {
     const double rows = double(gemm.out.n * grid.h * grid.w);
     const std::int64_t groups = gemm.depth_groups(grid);
-    // AVX-512's 1x1 products end with the channels, others with the lanes that pad them.
+    // The depth of AVX-512's 1x1 products ends with the channels, that of others with the padding
+    // lanes.
     const bool ends = shape.block == 16 && grid.taps.size() == 1 && !gemm.plain_in();
     const double depth = double(ends ? gemm.in.c : groups * gemm.group_depth);
     const double chunks = std::max(1.0, double(ceil_div(groups, gemm.chunk)));
@@ -293,7 +295,7 @@ std::vector<FilterTap> filter_taps(const ConvProblem& p, std::int64_t block) {
   return taps;
 }
 
-// Lines at a time, of about `pixels`: whole images or an even share of one, so that joined lines
+// How many lines make up about `pixels`: whole images or an even share of one, so that joined lines
 // make long runs.
 std::int64_t chunk_lines(const ConvProblem& p, std::int64_t pixels) {
   const double images = double(std::max<std::int64_t>(1, pixels)) / double(p.p * p.q);
@@ -301,9 +303,9 @@ std::int64_t chunk_lines(const ConvProblem& p, std::int64_t pixels) {
   return ceil_div(p.p, std::int64_t{std::llround(1 / images)});
 }
 
-// Cuts dw and the pixels so that the estimated time is least. Per pixel a tile of rows x cols
-// costs as many vector operations as rows, and a unit reads its panels of dy and its blocks of x
-// from beyond L2; parts cost one more pass over dw each.
+// Cuts dw and the pixels for the least estimated time. Each pixel costs a tile of rows x cols as
+// many vector operations as it has rows, and a unit reads its panels of dy and its blocks of x from
+// beyond L2. Each part costs one more pass over dw.
 FilterGemm plan_filter(const ConvProblem& p, const Config& config, const DeviceInfo& device) {
   const TileShape shape = tile_shape(p.dtype);
   FilterGemm gemm;
@@ -476,7 +478,7 @@ class ImplicitGemm : public ConvAlgo {
     if (is_blocked(out.layout) && may_stream(p, device.info())) {
       configs.insert(configs.begin(), configs.front());
       configs.front() = with_nontemporal_stores(configs.front());
-      // Sums of several chunks come back from memory in between: long chunks may be worth it.
+      // Partial sums of several chunks are read back from memory: longer chunks may pay.
       const std::int64_t depth = (p.pass == Pass::forward ? p.c : p.k) * p.r * p.s;
       if (!plain_in && depth > configs.front().get("depth"))
         configs.push_back(with_nontemporal_stores({{"depth", 1024}}));

@@ -33,8 +33,8 @@ struct PixelGemm {
   Epilogue epilogue;
   bool accumulate = false;
 
-  // A group is the channels of a block at one tap; of a plain input, which is copied row by row
-  // into a padded buffer, one channel's taps that are neighbours there.
+  // A group is the channels of a block at one tap. A plain input is copied row by row into a padded
+  // buffer; there a group is one channel's neighbouring taps.
   std::int64_t group_depth = 0;
   std::int64_t block_rows = 0;   // rows gathered at a time, so that they stay in L2
   std::int64_t chunk = 0;        // groups of depth at a time, so that a panel of B stays in L1
@@ -47,7 +47,7 @@ struct PixelGemm {
   bool zeros_between = false;
 
   bool plain_in() const { return !is_blocked(in.layout); }
-  // A last panel of 24 columns or a few less is multiplied in fours of them (QuadTile).
+  // A last panel of 17 to 24 columns is multiplied by QuadTile, in fours of columns.
   bool in_fours(std::int64_t channels) const {
     return tile.lanes == 16 && tile.cols == 32 && !plain_in() && channels > 16 && channels <= 24;
   }
@@ -55,9 +55,9 @@ struct PixelGemm {
   std::int64_t packed_cols(std::int64_t channels) const {
     return in_fours(channels) ? 24 : tile.panel_cols(channels);
   }
-  // Threads and blocks part between lines of the grid.
+  // Threads and blocks are split between lines of the grid.
   bool whole_lines() const { return plain_in() || zeros_between; }
-  // Rows of A are neighbours in the input: nothing is gathered but where an image ends.
+  // Rows of A are neighbours in the input: only tiles across two images are gathered.
   bool in_place() const {
     return !plain_in() && grids.size() == 1 && grids[0].taps.size() == 1 && in_step_h == 1 &&
            in_step_w == 1;
@@ -79,8 +79,8 @@ std::size_t thread_workspace(const PixelGemm&);
 void run_thread(const PixelGemm&, const PixelOperands&, std::byte* workspace, std::int64_t thread,
                 PhaseRecorder*);
 
-// The pixels that one tap sees: in output rows [begin, end) `width` of them, which for row 0 would
-// start at these floats of a plane. Where both operands' rows lie one behind the other, they are
+// The pixels that one tap reads: `width` of them in each of the output rows [begin, end), from
+// these elements of a plane on for row 0. If the rows of both operands follow one another, they are
 // one run.
 struct FilterTap {
   std::int64_t begin, end, width, x_at, dy_at;
@@ -88,7 +88,7 @@ struct FilterTap {
 };
 
 // backward_filter: C[(c, tap)][k] = sum over pixels of x[pixel at tap][c] dy[pixel][k]. Both
-// operands are read in place: a row of dy's pixels meets a row of x's. The sums are dw transposed.
+// operands are read in place, a row of dy with a row of x. The sums are dw transposed.
 //
 // dw is cut into panel_splits x block_splits rectangles, the pixels into `parts`. A unit is one
 // part of one rectangle; with more than one part the sums of each are kept and added at the end.
@@ -109,8 +109,9 @@ struct FilterGemm {
   std::int64_t rectangles() const { return panel_splits * block_splits; }
 };
 
-// What so many neighbouring channels at one tap cost against one panel, in rows of full tiles: a
-// tile of fewer than four rows waits for its own sums as long as one of four.
+// The cost of so many neighbouring channels at one tap times one panel, in rows of full tiles. A
+// tile of fewer than four rows is bound by the latency of its multiply-adds, and costs as much as
+// one of four.
 std::int64_t row_cost(std::int64_t channels);
 // Sums one unit into sums[panel][block][row][column].
 void run_unit(const FilterGemm&, const void* x, const void* dy, void* sums, void* buffer,

@@ -62,7 +62,7 @@ struct Scratch {
     rows.h = reinterpret_cast<std::int32_t*>(take(count * sizeof(std::int32_t)));
     rows.w = reinterpret_cast<std::int32_t*>(take(count * sizeof(std::int32_t)));
     rows.pixel = reinterpret_cast<std::int32_t*>(take(count * sizeof(std::int32_t)));
-    // Of the last rows there are up to four smaller tiles; more entries are read ahead.
+    // The last rows take up to four smaller tiles; kPrefetchGroups more entries are read.
     const std::int64_t tiles = gemm.block_rows / gemm.tile.rows + 4;
     groups = reinterpret_cast<const T**>(
         take(std::size_t(tiles * gemm.chunk + kPrefetchGroups) * sizeof(T*)));
@@ -200,8 +200,8 @@ struct PanelJob {
   std::int64_t channels;  // of the panel
 };
 
-// And of each tile, as arguments: what has just been written to memory is there too late for a
-// tile's first loads, by 20 cycles of 14 x 32 and 40 of 8 x 48 (Zen 4).
+// And what differs from tile to tile, as arguments: values just stored to memory would delay the
+// tile's first loads.
 //   a: where the rows of each group lie, and of kPrefetchGroups to come;
 //   row_out: where its rows go;
 //   prefetch: what is prefetched on the side, or null. TileKind::blocked: the next panel's B.
@@ -223,9 +223,8 @@ HWY_NOINLINE void RunTile(const PanelJob<T>& job, GroupsOfA<T> a, const std::int
     job.output.Store(tile, row_out);
     return;
   }
-  // A core's schedulers hold the stores that wait for their sums. 28 of them leave the products of
-  // the next tile no room there, and cost 50 cycles; so the two halves of a large tile end one
-  // after the other (8 x 48, 16 deep: 430 -> 413 cycles on Zen 4).
+  // Stores wait in the core's schedulers for their accumulators. Those of a large tile would leave
+  // no room for the next tile's multiply-adds, so its two halves end one after the other.
   constexpr int kHalf = kRows * kVecs >= 24 ? kRows / 2 : kRows;
   const std::int64_t whole = !kStraight && job.groups > 0 ? job.groups - 1 : job.groups;
   if constexpr (kKind == TileKind::prefetches_rows) {
@@ -249,7 +248,8 @@ HWY_NOINLINE void RunTile(const PanelJob<T>& job, GroupsOfA<T> a, const std::int
   }
 }
 
-// Of 24 columns, rows from kFirst on, four at a time: 24 sums, six vectors of B and one of A.
+// Rows from kFirst on of a panel of 24 columns, four rows at a time: 24 accumulators, six vectors
+// of B and one of A.
 template <int kRows, int kFirst = 0>
 HWY_NOINLINE void RunFours(const PanelJob<float>& job, GroupsOfA<float> a,
                            const std::int64_t* row_out, const float* prefetch) {
@@ -278,7 +278,7 @@ HWY_NOINLINE void RunFours(const PanelJob<float>& job, GroupsOfA<float> a,
   if constexpr (kFirst + kOwn < kRows) RunFours<kRows, kFirst + kOwn>(job, a, row_out, prefetch);
 }
 
-// The same into plain NCHW, channel by channel; at most 4 of them, which the least panel holds.
+// The same into plain NCHW, channel by channel; at most 4 channels, which the smallest panel holds.
 template <class T, int kRows>
 HWY_NOINLINE void RunTileToPlain(PanelJob<T> job, GroupsOfA<T> a, const std::int64_t* row_out) {
   constexpr int kVecs = kLanesOf<T> == kBlock ? 1 : kTileVecsOf<T>, kCols = kTileColsOf<T>;
@@ -297,7 +297,7 @@ HWY_NOINLINE void RunTileToPlain(PanelJob<T> job, GroupsOfA<T> a, const std::int
     for (int i = 0; i < kRows; ++i) to.out[row_out[i] + c * to.plane] = values[i * kCols + c];
 }
 
-// Of a panel that may have kVecs vectors.
+// For a panel of at most kVecs vectors.
 template <class T, int kRows, int kVecs, TileKind kKind>
 HWY_INLINE void DispatchVecs(const PanelJob<T>& job, GroupsOfA<T> a, const std::int64_t* row_out,
                              const T* prefetch) {
@@ -356,15 +356,16 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperandsO
   const RowTable& rows = scratch.rows;
   FillRows(gemm, grid, begin, end - begin, rows);
 
-  // The first panel reads the block from memory, which the others would leave idle: each prefetches
-  // a share of the groups of the next block.
+  // The first panel reads the block from memory; the others would leave memory idle. So each
+  // prefetches a share of the next block's groups.
   const std::int64_t image_pixels = grid.h * grid.w;
   const auto next_rows = [&](std::int64_t first) {
     const std::int64_t row = end + first;
     const std::int64_t image = row / image_pixels, pixel = row % image_pixels;
     return data.in + image * gemm.in.padded_c() * image_pixels + pixel * kBlock;
   };
-  // Lanes that pad the last channel block are zero; of several taps each would end so.
+  // Lanes that pad the last channel block are zero. With several taps each tap's depth would end
+  // so.
   const std::int64_t last_depth =
       grid.taps.size() == 1 ? gemm.in.c - (gemm.in.c - 1) / kBlock * kBlock : kBlock;
   const std::int64_t chunks = std::max<std::int64_t>(1, ceil_div(groups, gemm.chunk));
@@ -438,13 +439,14 @@ struct TileRange {
   Range panels, units;
 };
 
-// Rows are shared in whole tiles, so that only the last one is ragged; or in whole output rows.
+// Threads share rows in whole tiles, so that only the last tile is partial, or in whole output
+// rows.
 std::int64_t RowUnit(const PixelGemm& gemm, const PixelGrid& grid) {
   return gemm.whole_lines() ? grid.w : gemm.tile.rows;
 }
 
-// A thread's tiles of a grid. Threads that share rows go through their tiles panel by panel and
-// part where they have equally many: a panel's last rows, whole panels, and another's first rows.
+// A thread's tiles of a grid. Threads that share rows take their tiles panel by panel, each equally
+// many: the last rows of one panel, whole panels, and the first rows of another.
 std::array<TileRange, 3> OwnTiles(const PixelGemm& gemm, const PixelGrid& grid,
                                   std::int64_t thread) {
   const std::int64_t rows = ceil_div(gemm.out.n * grid.h * grid.w, RowUnit(gemm, grid));
@@ -471,7 +473,7 @@ void RunThreadOf(const PixelGemm& gemm, const PixelOperandsOf<T>& data, std::byt
   if constexpr (kLanes == 16) {
     constexpr int kVec = kLanesOf<T>;
     if constexpr (kVec == kBlock) {
-      // Twice the rows load as few vectors of B.
+      // Twice the rows, so that each vector of B is used as often as in a tile of two.
       if (gemm.tile.cols == kVec) run_block = RunBlock<T, 2 * kTileRows, 1>;
       if (gemm.tile.cols == 3 * kVec) run_block = RunBlock<T, 8, 3>;
     }

@@ -1,6 +1,7 @@
-// Rows of memory to columns, to gather filters: KCRS has the taps side by side, products want the
-// channels of the output so. Read row by row, a line is used up at once; read by columns it would
-// have left L1 before its next float is met, for rows lie large powers of two apart and share sets.
+// Rows of memory to columns, to gather filters: in KCRS taps are neighbours, products need the
+// output's channels as neighbours. Read row by row, a cache line is used at once. Read by columns,
+// it would be evicted from L1 before its next element is used, since rows lie large powers of two
+// apart and share sets.
 //
 // Per-target header: include it after hwy/foreach_target.h.
 #if defined(CONVLAB_KERNELS_CPU_SIMD_TRANSPOSE_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)

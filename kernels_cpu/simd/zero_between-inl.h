@@ -1,4 +1,4 @@
-// backward_data of a 1x1 filter with a stride: dx between the pixels that the filter meets is zero.
+// backward_data of a 1x1 filter with a stride: dx is zero between the pixels that the filter reads.
 // Per-target header: include it after hwy/foreach_target.h.
 #if defined(CONVLAB_KERNELS_CPU_SIMD_ZERO_BETWEEN_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CONVLAB_KERNELS_CPU_SIMD_ZERO_BETWEEN_INL_H_
@@ -20,8 +20,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-// Zeroes what lies between some lines of pixels met, and between the pixels of each, in `planes`
-// channel blocks from dx on. Image n's line h is n * ceil(desc.h / step_h) + h.
+// Zeroes dx between some lines of such pixels, and between the pixels of each, in `planes` channel
+// blocks from dx on. Image n's line h is n * ceil(desc.h / step_h) + h.
 template <class T>
 HWY_INLINE void ZeroBetween(const TensorDesc& desc, std::int64_t step_h, std::int64_t step_w,
                             Range lines, std::int64_t planes, T* dx, bool stream) {

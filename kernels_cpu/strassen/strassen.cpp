@@ -1,22 +1,23 @@
 // Strassen's algorithm for 1x1 filters: seven products of half size in each direction instead of
-// eight, so an eighth of the multiplications goes; in the form of Winograd (1971), with the fewest
-// additions. With A (pixels x input channels) and B (input x output channels) cut into quadrants,
+// eight, which saves an eighth of the multiplications, in the form of Winograd (1971), which has
+// the fewest additions. With A (pixels x input channels) and B (input x output channels) in
+// quadrants,
 //   S1 = A21 + A22   S2 = S1 - A11    S3 = A11 - A21   S4 = A12 - S2
 //   T1 = B12 - B11   T2 = B22 - T1    T3 = B22 - B12   T4 = T2 - B21
 //   U2 = A11 B11 + S2 T2    U3 = U2 + S3 T3
 //   C11 = A11 B11 + A12 B21           C12 = U2 + S1 T1 + S4 B22
 //   C21 = U3 - A22 T4                 C22 = U3 + S1 T1
-// The sums of B are made when the filter is packed; those of A a block of pixels at a time, which
-// stays in L2; those of the products in registers. One level only: a second one saves as much again
-// and pays for quadrants a quarter as large.
+// The sums of B are made when the filter is packed, those of A for a block of pixels that stays in
+// L2, and those of the products in registers. There is one level only: a second one would save as
+// much again, with quadrants a quarter as large.
 //
-// backward_filter's A is dy^T and its B is x, pixels the depth. Sums of both are made a block of
-// pixels at a time, and each of the seven products is added up over all pixels before the few of
-// them that make a quadrant of dw meet. It pays from some 256 channels on: the sums cost as much as
-// the channels are many, the product their square.
+// In backward_filter A is dy^T, B is x, and the depth runs over pixels. Sums of both are made a
+// block of pixels at a time. Each of the seven products is accumulated over all pixels before
+// quadrants of dw are formed from them. It pays from some 256 channels on: the sums grow with the
+// channels, the product with their square.
 //
-// The quadrants' sums cost accuracy: two to three times the error of plain summation (measured;
-// Higham 1990, Exploiting fast matrix multiplication within the level 3 BLAS, has the bounds).
+// The quadrants' sums cost accuracy: two to three times the error of plain summation (Higham 1990,
+// Exploiting fast matrix multiplication within the level 3 BLAS, has the bounds).
 // Huang et al. 2016 (Strassen's algorithm reloaded) fuse the sums of Strassen's own form into
 // packing and micro-kernel of BLIS.
 #include "kernels_cpu/strassen/strassen.h"
@@ -55,7 +56,7 @@ PixelPairs pair_pixels(const ConvProblem& p) {
   return {.images = p.n, .pixels = p.p / 2 * p.q, .apart_pixels = p.p / 2 * p.q};
 }
 
-// Where the pixels of an image of y or x lie that meet the filter, in floats.
+// Where the pixels of an image of y, or those of x that the filter reads, lie, in floats.
 std::vector<std::int64_t> pixels_of_y(const ConvProblem& p) {
   std::vector<std::int64_t> at;
   for (std::int64_t i = 0; i < p.p * p.q; ++i) at.push_back(i * tile_shape().block);
@@ -131,10 +132,10 @@ void pack_sums(const StrassenGemm& gemm, const ConvProblem& p, const float* w, f
     }
 }
 
-// How units are cut. Parts of the pixels, one a thread, read all of their operands once, but keep
-// seven products each: where these would be too many, threads share out rectangles of dw instead.
-// Rectangles are so small that a block's sums come back from L2, mostly: each product needs two of
-// them at a time. Larger ones make fewer sums twice.
+// How units are cut. If the pixels are cut into parts, one a thread, operands are read once, but
+// each part keeps seven products. If those are too large, threads share rectangles of dw instead.
+// Rectangles are small enough that a block's sums mostly stay in L2, where each product needs two
+// of them at a time; larger ones would repeat fewer sums.
 void split_filter(StrassenFilter& f, std::int64_t most_bytes, const DeviceInfo& device) {
   const auto widest = [&] {
     return f.unit_groups() * f.tile.block > f.unit_panels() * f.tile.cols;

@@ -33,7 +33,8 @@ struct StrassenGemm {
   std::int64_t threads = 1;
   Epilogue epilogue;
   bool accumulate = false;
-  // Of dx: the pixels met lie so far apart, and those between become zero unless this is one.
+  // Pixels of dx that the filter reaches lie so far apart; unless it is 1, those between become
+  // zero.
   std::int64_t out_step_h = 1, out_step_w = 1;
 
   // From a pair's upper pixel, in floats: the other half of the channels, and the partner.
