@@ -1,5 +1,5 @@
-// Who may run a problem, and what is expected of each before anything is measured: where both
-// tuning a layer and planning a net start from.
+// The candidates of a problem and their predicted times, before anything is measured. Both tuning a
+// layer and planning a net start here.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,14 @@ namespace convlab {
 using Layouts = std::pair<Layout, Layout>;  // of x and y
 ConvProblem with_layouts(ConvProblem, Layouts);
 
-// What to try a problem in: each layout of this device, or the given one, for x and y alike; and
-// x in NCHW with y blocked where x has too few channels to fill a block, as a net's image has.
+// The layout pairs to try: each layout of this device, or the given one, for both x and y; also x
+// in NCHW with y blocked if x has too few channels to fill a block, as a net's image has.
 std::vector<Layouts> layout_pairs(const ConvProblem&, std::optional<Layout>, const DeviceInfo&);
 
-// Those that `algos` (all if empty) names and `exclude` does not, in the registry's order. A name
-// is an id, a family, or "vendor" (is_named): exactly one of a family is `algos` {"winograd"} with
-// `exclude` {"winograd_1d"}. Throws InputError for a name that stands for nobody; "vendor" may.
+// The algorithms that `algos` (all if empty) names and `exclude` does not, in the registry's order.
+// A name is an id, a family, or "vendor" (is_named). To get exactly one of a family: `algos`
+// {"winograd"} with `exclude` {"winograd_1d"}. Throws InputError for a name that matches nothing,
+// except "vendor".
 std::vector<const ConvAlgo*> admitted_algos(const AlgoRegistry&, DeviceKind,
                                             const std::vector<std::string>& algos,
                                             const std::vector<std::string>& exclude);
@@ -37,8 +38,8 @@ Candidate predicted_candidate(const ConvAlgo&, const ConvProblem&, Config, Cache
 // Sets eff_gflops and exec_gflops by its time, if it has one. The problem has its layouts.
 void set_rates(Candidate&, const ConvProblem&, const ConvAlgo&, Device&);
 
-// Applies the caller's limits to what the store remembers, which was found under others: a row may
-// become inaccurate or refused. False when under these limits the row says nothing.
+// Applies the caller's limits to a row of the store, which was recorded under other limits: it may
+// become inaccurate or refused. Returns false if the row tells nothing under these limits.
 bool apply_limits(Candidate& row, double max_error, std::optional<std::int64_t> workspace_max);
 
 }  // namespace convlab

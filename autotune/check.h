@@ -1,4 +1,4 @@
-// Is an algorithm's result right? One reference per problem and seed, shared by every candidate.
+// Checks an algorithm's result. One reference per problem and seed is shared by every candidate.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,8 @@
 
 namespace convlab {
 
-// normal: nearly N(0,1), what everything is timed and judged on. small_integers: -2..2, on which
-// sums of products are exact in every float type, so that plain algorithms must agree to the last
-// bit.
+// normal: nearly N(0,1), used for timing and for the error. small_integers: -2..2. Sums of their
+// products are exact in every float type, so plain algorithms must agree to the last bit.
 enum class DataKind : std::uint8_t { normal, small_integers };
 
 // Data of one problem (layouts aside) and the outputs it should give. Inputs are rounded to the
@@ -21,8 +20,8 @@ enum class DataKind : std::uint8_t { normal, small_integers };
 // Host memory: 8 bytes per element of the tensors that the pass reads.
 class ReferenceCase {
  public:
-  // whole: all outputs, or the sample. sample: a few hundred outputs, which finds what works no
-  // longer and says little about the error. nothing: operands to run on, and nothing can be judged.
+  // whole: all outputs, or the sample. sample: a few hundred outputs, which detect a broken run but
+  // say little about the error. nothing: operands only; no result can be judged.
   enum class Evaluate : std::uint8_t { whole, sample, nothing };
   ReferenceCase(const ConvProblem&, std::uint64_t seed, DataKind = DataKind::normal,
                 Evaluate = Evaluate::whole);
@@ -42,17 +41,18 @@ class ReferenceCase {
   bool sampled_ = false;
 };
 
-// What a check found: ok, refused, failed or inaccurate, all but ok with the reason in one clause.
+// The result of a check: ok, refused, failed or inaccurate. All but ok carry the reason, one
+// clause.
 struct CheckResult {
   Status status = Status::ok;
   std::string reason;
-  double rel_error = 0;  // ||y - ref||2 / ||ref||2; infinite where y has a NaN or an infinity
+  double rel_error = 0;  // ||y - ref||2 / ||ref||2; infinite if y has a NaN or an infinity
 };
 
-// Plans, packs, runs once and compares, with NaN in every output and workspace before and guard
-// zones around them: the result of `convlab check`. `problem` equals the case's but for its
-// layouts. More than max_error is inaccurate. A refusal comes back as Status::refused, an exception
-// as failed; but DeviceLost is thrown on, since nothing more can be checked in this process.
+// Plans, packs, runs once and compares: the result of `convlab check`. Every output and workspace
+// holds NaN beforehand and has guard zones around it. `problem` equals the case's except for its
+// layouts. An error above max_error is inaccurate. A refusal comes back as Status::refused, an
+// exception as failed. DeviceLost is rethrown, since nothing more can be checked in this process.
 CheckResult check_candidate(const ConvAlgo&, const ConvProblem&, const Config&,
                             const ReferenceCase&, Device&, Stream&, double max_error);
 

@@ -1,4 +1,4 @@
-// A result that cannot be right is raced once more before it is believed.
+// An implausible result is raced once more before it is believed.
 #pragma once
 
 #include <optional>
@@ -11,8 +11,8 @@
 
 namespace convlab {
 
-// In which way the choice contradicts what is known: its prediction where those of its rivals hold,
-// the machine's peak, an earlier run, another pass of the same layer among `all`. Nothing for a
+// How the choice contradicts other knowledge: its prediction although its rivals' predictions hold,
+// the machine's peak, an earlier run, or another pass of the same layer among `all`. nullopt for a
 // choice that was never run.
 std::optional<std::string> contradiction(const TuningEntry&, std::span<const TuningEntry> all,
                                          const AlgoRegistry&, Device&, const Ceilings&);

@@ -16,7 +16,7 @@
 namespace convlab {
 namespace {
 
-// The least that one candidate takes: all tensors once on the device, and in double for the
+// The least memory of any candidate: all tensors once on the device, and in double for the
 // reference.
 void require_memory(const ConvProblem& problem, const DeviceInfo& device) {
   const double elements = double(problem.x_desc().elements()) +
@@ -34,8 +34,9 @@ struct RefusedLayouts {
   Refusal refusal;
 };
 
-// An algorithm that takes the problem in no layout says why once. If layouts are refused for
-// different reasons, the one that is not about the layout would remain if the layout were right.
+// For an algorithm that takes the problem in no layout, picks one reason. If layouts are refused
+// for different reasons, it picks the one that is not about the layout, which a right layout would
+// not remove.
 const RefusedLayouts& best_refusal(const std::vector<RefusedLayouts>& refused) {
   for (const RefusedLayouts& r : refused)
     if (r.refusal.field != Field::layout) return r;

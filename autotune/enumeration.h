@@ -1,4 +1,4 @@
-// What a tuning run starts from: its problems, and each one's candidates with predicted times.
+// The start of a tuning run: its problems, and each one's candidates with predicted times.
 #pragma once
 
 #include <span>
@@ -25,9 +25,9 @@ class Enumeration {
               const Ceilings& ceilings)
       : options_(options), algos_(algos), device_(device), ceilings_(ceilings) {}
 
-  // Its candidates and predictions; `quick`: without the algorithms that are slow to list.
+  // Fills in the candidates and predictions; `quick` leaves out algorithms that are slow to list.
   void fill(TuningEntry&, bool quick = false) const;
-  // Adds the configs that an earlier run measured of an algorithm that was left out.
+  // Adds the configs, measured by an earlier run, of an algorithm that was left out.
   void add_known(TuningEntry&, const ConvAlgo&, const std::vector<Candidate>&) const;
   static bool any_taken(const std::vector<TuningEntry>&);
   // Throws InputError when no algorithm takes any of the problems, but would in another data type.

@@ -10,7 +10,8 @@
 namespace convlab {
 namespace {
 
-// An error depends on the algorithm, the size of its transform's tile and the math type.
+// The part of a candidate that decides its error: the algorithm, the size of its transform's tile
+// and the math type.
 std::string arithmetic(const Candidate& c) {
   std::string text = c.algo;
   for (const auto& [name, value] : c.config.values())

@@ -19,8 +19,8 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 using Matrix = std::vector<double>;
 
 struct Node {
-  std::vector<double> cost;             // of each alternative; empty: no longer there
-  std::map<std::size_t, Matrix> links;  // by neighbour; each edge is kept at both of its ends
+  std::vector<double> cost;             // of each alternative; empty: reduced
+  std::map<std::size_t, Matrix> links;  // by neighbour; each edge is stored at both of its ends
 };
 using Nodes = std::vector<Node>;
 
@@ -42,7 +42,7 @@ void connect(Nodes& nodes, std::size_t u, std::size_t v, const Matrix& cost) {
   add_to(nodes[v].links[u], transposed(cost, nodes[u].cost.size()));
 }
 
-// A node that has left, as it was: once its neighbours are decided, so is the best it can do.
+// A reduced node as it was. Once its neighbours are decided, its best alternative follows.
 struct Reduced {
   std::size_t id;
   Node node;
@@ -61,8 +61,8 @@ struct Reduced {
   }
 };
 
-// Takes out nodes of degree 2 and less, passing on to the neighbours what they would cost at best.
-// What a reduced node costs by itself, degree 0, is added to `constant`.
+// Removes nodes of degree 2 or less and adds their least cost to their neighbours' costs. The cost
+// of an isolated node (degree 0) is added to `constant`.
 std::vector<Reduced> reduce(Nodes& nodes, double& constant) {
   std::vector<Reduced> order;
   std::vector<std::size_t> open;
@@ -112,7 +112,7 @@ std::vector<Reduced> reduce(Nodes& nodes, double& constant) {
 
 class Search {
  public:
-  // The best choice below `bound`, for the nodes that are there; nothing when there is none.
+  // The best solution below `bound` for the remaining nodes; nullopt if there is none.
   struct Found {
     std::vector<std::size_t> chosen;
     double cost = infinity;
@@ -133,14 +133,14 @@ class Search {
   std::size_t searched() const { return *searched_; }
 
  private:
-  // Effort is counted in edges of all the problems looked at, and matters only once there is a
-  // solution to fall back on: well under a second.
+  // Effort counts the edges of all subproblems, and is limited only once a solution exists: well
+  // under a second.
   static constexpr std::size_t most_effort = 2'000'000;
 
-  // Fixes the node with most neighbours to each of its alternatives in turn.
+  // Branches on the node with the most neighbours.
   std::optional<Found> branch(const Nodes& nodes, double bound) {
     std::size_t x = nodes.size(), there = 0;
-    double lower = 0;  // no choice costs less
+    double lower = 0;  // a lower bound of all solutions
     for (std::size_t id = 0; id < nodes.size(); ++id) {
       if (nodes[id].cost.empty()) continue;
       ++there;
@@ -175,7 +175,7 @@ class Search {
     return best;
   }
 
-  // What each alternative of x costs with the best that each neighbour could do about it alone.
+  // The cost of each alternative of x plus each neighbour's best response alone.
   static std::vector<std::pair<double, std::size_t>> by_promise(const Nodes& nodes, std::size_t x) {
     std::vector<std::pair<double, std::size_t>> order;
     for (std::size_t i = 0; i < nodes[x].cost.size(); ++i) {

@@ -1,5 +1,5 @@
-// Partitioned Boolean quadratic programming: one alternative for each node, so that the sum of the
-// chosen alternatives' costs and of the chosen pairs' costs over all edges is least.
+// Partitioned Boolean quadratic programming: choose one alternative for each node to minimise the
+// sum of the alternatives' costs and of the pairs' costs over all edges.
 #pragma once
 
 #include <cstddef>
@@ -21,14 +21,14 @@ struct PbqpSolution {
   std::vector<std::size_t> chosen;  // one alternative a node
   double cost = 0;
   bool optimal = true;       // false: the search was cut short
-  std::size_t searched = 0;  // nodes that the exact reductions left to the search
+  std::size_t searched = 0;  // nodes left to the search after the exact reductions
 };
 
 // Nodes of degree 0, 1 and 2 are reduced exactly (Scholz & Eckstein 2002, "Register allocation for
-// irregular architectures"), which suffices for chains, trees and series-parallel graphs, in time
-// linear in the nodes. What remains is searched by branch and bound, the locally best alternative
-// first; beyond a bounded effort the best that was found by then is taken. Throws InputError when
-// every choice is forbidden, when a cost is NaN or minus infinity, or sizes do not fit.
+// irregular architectures"), in time linear in the nodes. This solves chains, trees and
+// series-parallel graphs. Branch and bound searches the rest, the locally best alternative first;
+// when its effort limit is reached it returns the best solution so far. Throws InputError when
+// every choice is forbidden, when a cost is NaN or minus infinity, or when sizes do not fit.
 PbqpSolution solve(const PbqpProblem&);
 
 }  // namespace convlab

@@ -1,4 +1,4 @@
-// What tuning finds out: one Candidate per algorithm, config and layout; one LayerResult per
+// The results of tuning: one Candidate per algorithm, config and layout; one LayerResult per
 // problem and pass; one TuneTable per run. Plain values; `convlab tune` prints them as they are.
 #pragma once
 
@@ -14,22 +14,22 @@
 
 namespace convlab {
 
-// The user stopped a run while it measured the machine's ceilings: nothing is known yet. The
+// The user stopped a run while it measured the machine's ceilings: there is no result yet. The
 // program exits 130.
 class CeilingsInterrupted : public Error {
  public:
   using Error::Error;
 };
 
-// What the caches hold when a timed run starts. hot: what the run before left there; cold: no
-// operand, no workspace and no output.
+// Cache contents when a timed run starts. hot: as the previous run left them; cold: no operand, no
+// workspace and no output.
 enum class CacheMode : std::uint8_t { hot, cold };
 std::string_view to_string(CacheMode);
 CacheMode parse_cache_mode(std::string_view);  // throws InputError
 
 enum class Status : std::uint8_t {
   ok,
-  refused,     // by the algorithm, by the caller's limit on workspace, or for want of memory
+  refused,     // by the algorithm, by the caller's limit on workspace, or for lack of memory
   failed,      // threw, crashed, or left outputs unwritten
   inaccurate,  // its error is above the caller's limit
   timeout,     // did not answer in time
@@ -38,7 +38,7 @@ enum class Status : std::uint8_t {
 std::string_view to_string(Status);
 Status parse_status(std::string_view);  // throws InputError
 
-// One way to run a problem, and what came of it. Numbers are 0 where they are not known.
+// One way to run a problem, and its outcome. Unknown numbers are 0.
 struct Candidate {
   std::string algo;  // AlgoInfo::id
   int version = 0;   // AlgoInfo::version
@@ -48,7 +48,7 @@ struct Candidate {
   CacheMode cache = CacheMode::hot;
 
   Status status = Status::ok;
-  // For every status but ok; then, what the plan notes (conv/optional/plan_note.h).
+  // For every status but ok; for ok, the plan's note (conv/optional/plan_note.h).
   std::string reason;
   bool deterministic = false;
   bool predicted = false;  // ms comes from the heuristic, nothing was run
@@ -62,8 +62,8 @@ struct Candidate {
   bool sampled_error = false;  // rel_error is over a sample of the outputs
   std::int64_t workspace_bytes = 0, packed_filter_bytes = 0;
   std::vector<double> samples_ms;  // raw and undisturbed, in the order taken
-  // One a worker process that this candidate ran in: the median of a run there, and of packing the
-  // filter. Rivals' are paired by index: they ran in the same processes.
+  // One per worker process in which this candidate ran: the median of a run there, and of packing
+  // the filter. Rivals' are paired by index: they ran in the same processes.
   std::vector<double> process_ms, process_pack_ms;
 };
 
@@ -72,12 +72,12 @@ std::string candidate_key(const Candidate&);
 // Still to be run: its time is a prediction.
 inline bool is_open(const Candidate& c) { return c.status == Status::ok && c.predicted; }
 inline bool is_measured(const Candidate& c) { return c.status == Status::ok && !c.predicted; }
-// It works and was timed, if only until it lost.
+// It worked and was timed, perhaps before it was dropped.
 inline bool was_timed(const Candidate& c) {
   return (c.status == Status::ok || c.status == Status::dropped) && !c.predicted && c.ms > 0;
 }
 
-// Raise it when times come about in another way: rows of the store made by another are stale.
+// Raise it when the measuring method changes: rows of the store from another protocol are stale.
 inline constexpr int measuring_protocol = 2;
 
 enum class Verdict : std::uint8_t {
@@ -85,7 +85,7 @@ enum class Verdict : std::uint8_t {
   win,        // every rival takes over 1% more time
   tie,        // no rival takes over 2% less, and the next best takes less than 2% more
   only,       // there is no rival
-  unsure,     // measured, but too little or too disturbed to tell; a later run goes on from it
+  unsure,     // measured, but samples are too few or too disturbed; a later run continues
   predicted,  // nothing was measured
 };
 std::string_view to_string(Verdict);
@@ -96,25 +96,25 @@ struct LayerResult {
   std::vector<Candidate> candidates;  // best first: ok by cost, then dropped, then the rest
   std::optional<std::size_t> chosen;  // index into candidates
   Verdict verdict = Verdict::none;
-  std::string reason;  // why it is none or unsure, in words
+  std::string reason;  // why it is none or unsure
   // The runner-up's cost over the chosen's: low, middle, high of its interval
-  // (autotune/race/race.h). Low and high are 0 where too few processes ran both, all three where
-  // there is no runner-up.
+  // (autotune/race/race.h). Low and high are 0 if too few processes ran both, all three if there is
+  // no runner-up.
   std::array<double, 3> ratio{};
 };
 
-// Where and how numbers were made. Ordered name, value pairs: cpu, isa, compiler, flags, commit,
+// The origin of numbers. Ordered name, value pairs: cpu, isa, compiler, flags, commit,
 // threads, one per library, date.
 struct Provenance {
   std::vector<std::pair<std::string, std::string>> fields;
 };
 
-// What else used the machine while a run measured.
+// Other programs' use of the machine during a run's measurements.
 struct Disturbances {
   std::int64_t samples = 0;    // taken
-  std::int64_t disturbed = 0;  // of these, thrown away
+  std::int64_t disturbed = 0;  // of these, discarded
   double others = 0,
-         stolen = 0;  // CPU time of other programs and of a hypervisor, of all there was
+         stolen = 0;  // CPU time of other programs and of a hypervisor, as a share of the total
   long processors = 0;
 };
 

@@ -49,7 +49,7 @@ class Tuner {
   TuneTable run() {
     entries_ = entries_of(items_, device_.info());
     if (!entries_.empty()) ceilings_ = ceilings_of(device_, stop_);
-    // Under a budget, an algorithm that is slow to list is asked when its row is taken up.
+    // Under a budget, a slow-to-list algorithm is asked when its problem's turn comes.
     const bool quick = options_.budget_s.value_or(0) > 0;
     for (TuningEntry& entry : entries_) enumeration_.fill(entry, quick);
     if (quick && !Enumeration::any_taken(entries_))
@@ -59,7 +59,7 @@ class Tuner {
       try {
         recall();
       } catch (const StoreInterrupted&) {
-        // Stopped: what is known by now is the result.
+        // Stopped: the results so far are returned.
       }
       load_.look(cpu_s());
       try {
@@ -71,7 +71,7 @@ class Tuner {
             if (entry.visited) finish(entry);
         }
       } catch (...) {
-        // Processes that ran are stored even if no other can be started.
+        // Results of completed processes are stored even if no other process can be started.
         for (TuningEntry& entry : entries_)
           if (!entry.finished) {
             set_rates(entry);
@@ -96,7 +96,7 @@ class Tuner {
     return registry_.get(device_.info().kind, c.algo);
   }
 
-  // Takes what the store knows. Its rows were made under any limits; ours are applied here.
+  // Reads the store's rows. They were made under any limits; this run's limits are applied here.
   void recall() {
     if (!store_) return;
     for (const TuningEntry& entry : entries_)
@@ -107,11 +107,11 @@ class Tuner {
     progress_.resumed(rows, failed);
   }
 
-  // Adds to `rows` what of it runs no more, and to `failed` what of that has failed.
+  // Adds to `rows` the rows that need no rerun, and to `failed` those of them that failed.
   void recall(TuningEntry& entry, std::size_t& rows, std::size_t& failed) {
     const std::vector<Candidate> enumerated = entry.candidates;
     entry.known.clear();
-    std::set<std::string> races;  // of the measured, by when they were recorded
+    std::set<std::string> races;  // of the measured rows, by recording date
     for (const ConvAlgo* algo : algos_) {
       const Store::Found found =
           store_->lookup(entry.problem, options_.cache, device_.info(), algo->info());
@@ -126,7 +126,7 @@ class Tuner {
         if (row == known.end()) continue;
         Candidate remembered = found.candidates[row->second];
         if (!apply_limits(remembered, max_error(entry.problem), options_.workspace_max)) continue;
-        if (remembered.predicted) remembered.ms = c.ms;  // by the ceilings of now
+        if (remembered.predicted) remembered.ms = c.ms;  // by the current ceilings
         const bool fails =
             remembered.status == Status::failed || remembered.status == Status::timeout;
         if (fails && options_.retry_failed) continue;
@@ -136,8 +136,8 @@ class Tuner {
         rows += !options_.fresh;
       }
     }
-    // Processes of different races do not pair: with another choice of algorithms some of these
-    // have been raced without the others.
+    // Processes of different races cannot be paired: under another choice of algorithms some of
+    // these were raced without the others.
     if (races.size() > 1)
       for (Candidate& c : entry.candidates)
         if (is_measured(c)) {
@@ -147,7 +147,7 @@ class Tuner {
           reopen(c);
           rows -= !options_.fresh;
         }
-    // Pruned by a prediction of then: what is said of them is what the ceilings of now predict.
+    // Pruned by an old prediction: the reason is restated with the current ceilings.
     if (const double best = entry.best_measured(); best < infinity)
       for (Candidate& c : entry.candidates)
         if (c.status == Status::dropped && c.predicted) c.reason = why_pruned(c.ms / best);
@@ -165,7 +165,7 @@ class Tuner {
 
   RaceOptions race_options(const TuningEntry& entry) const {
     RaceOptions race = options_.mode == TuneMode::exhaustive ? exhaustive_race() : RaceOptions{};
-    // A card's ceilings are its data sheet's and know nothing of occupancy.
+    // A card's ceilings come from its data sheet and ignore occupancy.
     if (device_.info().kind == DeviceKind::cuda) race.prune_factor *= 4;
     race.seed = options_.seed;
     race.count_packing = entry.count_packing;
@@ -178,16 +178,16 @@ class Tuner {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - options_.start).count();
   }
 
-  // Problems are screened for so long, and go through their finals together: often enough that
-  // whoever stops a long run has finished rows, and seldom enough that starting processes costs
-  // little. Of a budget the finals keep their share: what is screened and never confirmed is worth
-  // little. Returns how many have been screened, of all.
+  // Problems are screened for a fixed time and then go through their finals together. This is often
+  // enough that a long run that is stopped has finished rows, and seldom enough that starting
+  // processes costs little. The finals keep a share of a budget, since screening without finals is
+  // worth little. Returns the total number of problems screened.
   std::size_t screen_group(std::size_t done) {
     constexpr double long_enough_s = 20, share = 0.5;
     const double budget_s = options_.budget_s.value_or(infinity);
     const double share_end_s = elapsed_s() + share * (budget_s - elapsed_s());
     const double group_end_s = std::min(elapsed_s() + long_enough_s, share_end_s);
-    deadline_s_ = share_end_s;  // a group may be over within an entry, a budget's share may not
+    deadline_s_ = share_end_s;  // a group may end within an entry; a budget's share may not
     while (TuningEntry* const entry = next_entry()) {
       progress_.begin(items_[entry->items.front()], done++, entries_.size());
       if (entry->unlisted && !stopped()) list(*entry);
@@ -198,18 +198,18 @@ class Tuner {
     return done;
   }
 
-  // Asks all algorithms, and the store.
+  // Lists every algorithm's candidates, and reads the store.
   void list(TuningEntry& entry) {
     enumeration_.fill(entry);
     std::size_t rows = 0, failed = 0;
     if (store_) try {
         recall(entry, rows, failed);
       } catch (const StoreInterrupted&) {
-        // Stopped: screening sees it too.
+        // Stopped: screening checks for it too.
       }
   }
 
-  // In the order given; under a budget, where most may be gained.
+  // In the given order; under a budget, by largest possible gain.
   TuningEntry* next_entry() {
     if (stopped()) return nullptr;
     TuningEntry* next = nullptr;
@@ -225,7 +225,7 @@ class Tuner {
   void screen_entry(TuningEntry& entry) {
     const RaceOptions race_opts = race_options(entry);
     const auto ended = [&](const Candidate& c) { record(entry, c); };
-    // What is already known prunes as a fresh measurement would (see race): two that are measured.
+    // Known times prune as fresh measurements would (see race): two measured ones are needed.
     double reach = 0;
     for (const Candidate& c : entry.candidates)
       if (is_measured(c) && entry.cost(c) == entry.best_measured())
@@ -262,12 +262,12 @@ class Tuner {
     const bool any_open = entry.any_open();
     entry.interrupted = any_open && stopped();
     entry.disturbed = any_open && !stopped() && entry.best_measured() == infinity;
-    if (entry.restore_known()) return;  // the store has it all
+    if (entry.restore_known()) return;  // the store has all of it
     entry.finals.emplace(entry.candidates, race_opts);
     record_measured(entry);
   }
 
-  // Process by process, each through all problems that are open still.
+  // Process by process; each goes through all problems that are still open.
   void run_finals() {
     const auto is_running = [](const TuningEntry& e) { return e.finals && e.finals->open(); };
     for (std::size_t process = 1; !stopped(); ++process) {
@@ -289,7 +289,8 @@ class Tuner {
     }
   }
 
-  // What contradicts something known is raced once more, from the start, before it is believed.
+  // A result that contradicts other knowledge is raced once more, from the start, before it is
+  // believed.
   bool race_again() {
     bool any = false;
     for (TuningEntry& entry : entries_) {
@@ -301,13 +302,13 @@ class Tuner {
       progress_.again(items_[entry.items.front()], *why);
       const std::vector<Candidate> first = entry.candidates;
       const bool stored = !entry.finals;
-      entry.known.clear();  // `first` is known, which is newer than the store's
+      entry.known.clear();  // `first` is newer than the store's rows
       for (Candidate& c : entry.candidates)
         if (!c.predicted && (c.status == Status::ok || c.status == Status::dropped)) reopen(c);
       screen_entry(entry);
       any = true;
       if (!entry.disturbed && !stopped()) continue;
-      // The second race did not come off: the first is what is known.
+      // The second race gave no result: the first one stands.
       entry.candidates = first;
       entry.disturbed = entry.best_measured() == infinity;
       entry.finals.reset();
@@ -328,7 +329,7 @@ class Tuner {
                          device_);
   }
 
-  // Nothing more changes in it.
+  // The entry is final.
   void finish(TuningEntry& entry) {
     if (entry.finished) return;
     set_rates(entry);
@@ -342,7 +343,7 @@ class Tuner {
 
   static bool raced(const Candidate& c) { return is_measured(c) && !c.process_ms.empty(); }
 
-  // All at once: their common date says that they ran in the same processes.
+  // In one transaction: their common date shows that they ran in the same processes.
   void record_measured(const TuningEntry& entry) {
     if (!store_ || !entry.finals) return;
     std::vector<StoreRow> rows;
@@ -356,7 +357,7 @@ class Tuner {
     remember([&](Store& store) { store.record(rows); });
   }
 
-  // Without its store a run still has its table.
+  // If the store fails, the run continues without it.
   void remember(const std::function<void(Store&)>& write) {
     if (!store_) return;
     try {
@@ -372,7 +373,7 @@ class Tuner {
 
   std::unique_ptr<CandidateRunner> make_runner(const ConvProblem& problem,
                                                ReferenceCase::Evaluate evaluate) {
-    // The error of a few outputs is over or under that of all, which was judged before.
+    // The error of a few outputs may be above or below that of all, which was judged before.
     const double slack = evaluate == ReferenceCase::Evaluate::sample ? 4 : 1;
     const RunnerOptions options{.problem = problem,
                                 .cache = options_.cache,
@@ -394,7 +395,7 @@ class Tuner {
     Candidate c = ended;
     const ConvProblem problem = with_layouts(entry.problem, {c.x_layout, c.y_layout});
     convlab::set_rates(c, problem, algo_of(c), device_);
-    // A refusal depends on limits and on the memory of the moment.
+    // A refusal depends on limits and on the memory free at the time.
     if (c.status != Status::refused)
       remember([&](Store& store) { store.record(problem, device_.info(), algo_of(c).info(), c); });
     progress_.ended(problem, c);
@@ -468,15 +469,15 @@ class Tuner {
   TuneProgress& progress_;
   const std::atomic<bool>* stop_;
   AlgoRegistry registry_;
-  std::vector<const ConvAlgo*> algos_;    // that the options admit
-  std::unique_ptr<ChildProcess> worker_;  // between two problems
+  std::vector<const ConvAlgo*> algos_;    // admitted by the options
+  std::unique_ptr<ChildProcess> worker_;  // kept between two problems
   Ceilings ceilings_;
   const Enumeration enumeration_{options_, algos_, device_, ceilings_};
   std::vector<TuningEntry> entries_;
   Sampler sampler_{[this] { return stopped(); }};
   LoadMeter load_;
   std::map<DType, KnownErrors> errors_;
-  double deadline_s_ = infinity;  // for what goes on now
+  double deadline_s_ = infinity;  // of the current activity
   std::size_t finished_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Which algorithm, config and layouts for every convolution of a list: the tuning run as a whole.
+// Chooses algorithm, config and layouts for every convolution of a list: a whole tuning run.
 #pragma once
 
 #include <atomic>
@@ -16,8 +16,8 @@
 
 namespace convlab {
 
-// heuristic: predicted from the work estimates and the machine's ceilings, nothing is run.
-// race: the protocol of autotune/race/race.h. exhaustive: every candidate, never dropped.
+// heuristic: predicted from the work estimates and the machine's ceilings; nothing is run. race:
+// the protocol of autotune/race/race.h. exhaustive: every candidate, never dropped.
 enum class TuneMode : std::uint8_t { heuristic, race, exhaustive };
 std::string_view to_string(TuneMode);
 TuneMode parse_tune_mode(std::string_view);  // throws InputError
@@ -26,19 +26,19 @@ struct TuneOptions {
   CacheMode cache = CacheMode::hot;
   TuneMode mode = TuneMode::race;
   std::uint64_t seed = 1;                     // of the data, the order of rounds, and the bootstrap
-  std::optional<Layout> layout;               // of x and y; nullopt: each as it likes best
+  std::optional<Layout> layout;               // of x and y; nullopt: any
   std::optional<double> max_error;            // nullopt: default_max_error of the problem's type
   std::optional<std::int64_t> workspace_max;  // bytes, packed filter not counted
-  bool deterministic = false;                 // only algorithms that are
+  bool deterministic = false;                 // deterministic algorithms only
   std::vector<std::string> algos, exclude;    // as admitted_algos
   std::optional<double> budget_s;             // wall clock for the whole run, from `start`
-  // When the program parsed its command line: opening the device, the ceilings and the list of
-  // candidates count too.
+  // Time at which the program parsed its command line, so that the budget covers opening the
+  // device, the ceilings and the list of candidates.
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
-  bool fresh = false;         // ignores what the store knows (and replaces it)
-  bool retry_failed = false;  // runs again what failed or timed out
-  // Runs candidates in the calling process: no crash or hang is survived. Otherwise they run in
-  // a worker process, and main() must pass its arguments to worker_main (autotune/worker.h).
+  bool fresh = false;         // ignores the store's rows (and replaces them)
+  bool retry_failed = false;  // reruns failed or timed-out candidates
+  // Runs candidates in the calling process, which a crash or a hang then ends. Otherwise they run
+  // in a worker process, and main() must pass its arguments to worker_main (autotune/worker.h).
   bool in_process = false;
   // A candidate that does not answer within this many seconds plus 100 times its predicted time
   // ends as `timeout`. Only with a worker.
@@ -47,39 +47,39 @@ struct TuneOptions {
 
 double default_max_error(DType);  // f64 1e-12, f32 1e-4, f16 1e-2, bf16 5e-2
 
-// What to tune: problem.pass and dtype set, its layouts ignored. Equal problems are tuned once.
+// A problem to tune: problem.pass and dtype set, its layouts ignored. Equal problems are tuned
+// once.
 struct TuneItem {
   NamedProblem layer;
   bool first_layer = false;  // its backward_data is listed but left out of totals
 };
 
-// Told what happens, on the calling thread. Equal problems count as one.
+// Progress callbacks, on the calling thread. Equal problems count as one.
 class TuneProgress {
  public:
   virtual ~TuneProgress() = default;
   // Candidates that the store already had, and how many of them failed or timed out.
   virtual void resumed(std::size_t /*rows*/, std::size_t /*failed*/) {}
-  // Nothing more can be stored. The run goes on without.
+  // The store can no longer be written. The run continues without it.
   virtual void store_lost(const std::string& /*why*/) {}
   // Screening of one problem, the index-th of all.
   virtual void begin(const TuneItem&, std::size_t /*index*/, std::size_t /*total*/) {}
-  virtual void ended(const ConvProblem&, const Candidate&) {}  // one candidate, for good
-  // A fresh process for the finals of the problems that are still open.
+  virtual void ended(const ConvProblem&, const Candidate&) {}  // one candidate is final
+  // A fresh process starts for the finals of the problems that are still open.
   virtual void process(std::size_t /*number*/, std::size_t /*open*/) {}
-  // A problem is raced again, since its result contradicts what is known: in which way.
+  // A problem is raced again, since its result contradicts other knowledge; `why` says how.
   virtual void again(const TuneItem&, const std::string& /*why*/) {}
   // One more of all is finished.
   virtual void end(const LayerResult&, std::size_t /*done*/, std::size_t /*total*/) {}
 };
 
-// Throws InputError for unknown ids, for a problem that does not fit in memory, and, before
-// anything is run, when nothing takes any of the problems but would in another data type. Every
-// candidate is in `store` as soon as it has ended. When *stop becomes true (a signal handler may
-// set it) or the budget is spent, returns what is known by then, and predictions for the rest:
-// complete is false, remaining_gain says what the rest may bring. What is unsure then, or because
-// the machine was busy or the race is close, a later run with the same store takes up where it was
-// left. Throws CeilingsInterrupted when *stop becomes true while the ceilings are measured: nothing
-// is known then.
+// Throws InputError for unknown ids and for a problem that does not fit in memory. It also throws,
+// before anything is run, when no algorithm takes any of the problems but one would in another data
+// type. Every candidate is in `store` as soon as it has ended. When *stop becomes true (a signal
+// handler may set it) or the budget is spent, returns the results so far and predictions for the
+// rest: complete is false, and remaining_gain estimates the gain from the rest. A later run with
+// the same store resumes results that are unsure, whether from the stop, a busy machine or a close
+// race. Throws CeilingsInterrupted when *stop becomes true while the ceilings are measured.
 TuneTable tune(const std::vector<TuneItem>&, const TuneOptions&, const RegistryMaker&, Device&,
                Store* store = nullptr, TuneProgress* progress = nullptr,
                const std::atomic<bool>* stop = nullptr);
@@ -87,7 +87,7 @@ TuneTable tune(const std::vector<TuneItem>&, const TuneOptions&, const RegistryM
 struct Totals {
   double chosen_ms = 0;  // sum of count * ms over the chosen, first layer's bwd_d left out
   double pack_ms = 0, convert_ms = 0;
-  int layers_without = 0;  // layers for which nothing works
+  int layers_without = 0;  // layers without a usable algorithm
 };
 // Over one pass, or over all.
 Totals totals(const TuneTable&, std::optional<Pass> = {});

@@ -55,11 +55,11 @@ double TuningEntry::remaining_gain() const {
 }
 
 std::size_t TuningEntry::reopen_unsettled(double prune_factor, bool exhaustive) {
-  // The best of then may be out of bounds now. Noise has some room, so that a rerun of the same
-  // command does not run these again.
+  // The earlier best may violate the current limits. The margin allows for noise, so that a rerun
+  // of the same command does not run these again.
   constexpr double room = 0.9, predicted_room = 0.7;
   const double best = best_measured();
-  // The runner-up of a race whose winner is out has no rivals but those that were dropped.
+  // If a race's winner is out, its runner-up has no rivals but the dropped ones.
   const bool alone = measured() == 1;
   std::size_t reopened = 0;
   for (Candidate& c : candidates) {
@@ -102,7 +102,7 @@ bool TuningEntry::restore_known() {
     if (is_measured(c)) by_key.emplace(candidate_key(c), &c);
   for (Candidate& c : candidates) {
     const auto found = by_key.find(candidate_key(c));
-    // One that has failed since is known better now.
+    // A failure since then is newer knowledge.
     if (found != by_key.end() && (is_open(c) || c.status == Status::dropped)) c = *found->second;
   }
   return measured() > 0;

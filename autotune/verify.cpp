@@ -27,9 +27,9 @@ std::uint64_t hash(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// From the sum of four uniform numbers of 16 bits: mean 0, variance 1, within 3.47. Each process of
-// a race draws its data anew, and the logarithms and cosines of a true N(0, 1) take ten times as
-// long.
+// From the sum of four uniform 16-bit numbers: mean 0, variance 1, magnitude at most 3.47. Each
+// process of a race draws its data again, and the logarithms and cosines of a true N(0, 1) take ten
+// times as long.
 double nearly_normal(std::uint64_t bits) {
   const std::uint64_t low = 0x0000FFFF0000FFFFu;
   const std::uint64_t pairs = (bits & low) + ((bits >> 16) & low);
@@ -54,7 +54,7 @@ std::vector<double> random_values(std::int64_t count, DType dtype, std::uint64_t
   return values;
 }
 
-// Calls visit(plain index, position in memory) for every element, padding lanes left out.
+// Calls visit(plain index, position in memory) for every element except padding lanes.
 template <class Visit>
 void for_each_element(const TensorDesc& t, const Visit& visit) {
 #pragma omp parallel for collapse(2)
@@ -135,7 +135,7 @@ CheckResult judge_output(std::span<const std::byte> bytes, const TensorDesc& des
   for (std::size_t i = 0; i < got.size(); ++i) got[i] = value(reference.indices()[i]);
   const double error = rel_error(got, reference.expected());
   if (error <= max_error) return {Status::ok, "", error};
-  // A wrong result is off by about its own size; anything below that is a matter of rounding.
+  // The error of a wrong result is about the result's own size; a smaller one is rounding.
   if (error <= 0.01 || error <= 100 * max_error)
     return {Status::inaccurate,
             fmt::format("rel_error {:.2e} is above the limit {:.2e}", error, max_error), error};
@@ -194,7 +194,7 @@ void GuardedBuffer::resize(std::size_t bytes, Device& device, Stream& stream) {
   if (bytes == bytes_) return;
   protect(false);
   if (buffer_.bytes() < bytes + 2 * guard) {
-    buffer_ = {};  // first, so that both need not fit
+    buffer_ = {};  // frees the old one first, since both may not fit
     bytes_ = 0;
     buffer_ = device.allocate(bytes + 2 * guard);
   }

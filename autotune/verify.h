@@ -1,5 +1,5 @@
-// How a result is checked: operands in each candidate's layouts; poison in whatever must be
-// written; guards around whatever must not.
+// How a result is checked: operands in each candidate's layouts, poison in all memory that must be
+// written, guards around it.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace convlab {
 
 // Device memory between two guard zones, to catch writes past either end. Under AddressSanitizer
-// the zones are poisoned, which catches reads as well. Can be used again for another size.
+// the zones are poisoned, which catches reads as well. Can be reused for another size.
 class GuardedBuffer {
  public:
   GuardedBuffer() = default;
@@ -20,7 +20,7 @@ class GuardedBuffer {
   GuardedBuffer(GuardedBuffer&&) = default;
   GuardedBuffer& operator=(GuardedBuffer&&) = default;
   ~GuardedBuffer();
-  // Makes span() this long, in the memory that is there if it suffices. Contents are lost.
+  // Gives span() this length, in the existing memory if it suffices. Contents are lost.
   void resize(std::size_t bytes, Device&, Stream&);
 
   std::byte* data() const { return buffer_.data() ? buffer_.data() + guard : nullptr; }
@@ -34,8 +34,8 @@ class GuardedBuffer {
   std::size_t bytes_ = 0;
 };
 
-// One problem's operands on a device in the layouts that `problem` asks for. Shared by all
-// candidates of those layouts, so that tuning holds one copy per layout pair.
+// One problem's operands on a device, in the layouts of `problem`. Shared by all candidates of
+// those layouts, so that tuning holds one copy per layout pair.
 class Operands {
  public:
   // `problem` equals the case's but for layouts.
@@ -47,7 +47,7 @@ class Operands {
   std::vector<ConstSpan> memory() const;  // all of it
 
   void poison_output();  // NaN, or the old contents when the problem accumulates
-  // The output against the case: error, poison left, padding lanes not zero, guards broken.
+  // Compares the output with the case: error, poison left, nonzero padding lanes, broken guards.
   // failed or inaccurate carries its reason.
   CheckResult judge(const ReferenceCase&, double max_error) const;
 
@@ -57,22 +57,22 @@ class Operands {
   Stream& stream_;
   GuardedBuffer x_, w_, dy_, bias_, residual_, out_;
   std::vector<std::byte> initial_out_;
-  mutable Buffer host_out_;  // what judge reads
+  mutable Buffer host_out_;  // host copy for judge
 };
 
-// A plan with what it needs to run: packed filter and workspace, both exactly sized and poisoned.
-// Trials take turns with one workspace, so that a race needs no more than its greediest candidate.
+// A plan with its memory: packed filter and workspace, both exactly sized and poisoned. Trials
+// share one workspace in turn, so that a race needs only its largest candidate's.
 class Trial {
  public:
   Trial(const ConvAlgo&, const Config&, Operands&, GuardedBuffer& workspace, Device&, Stream&);
 
   const ConvPlan& plan() const { return *plan_; }
-  void pack();  // does nothing for plans that take the filter as it is
+  void pack();  // does nothing for plans that take the filter unpacked
   // Gives the shared workspace this plan's size. run() does so as well, but a capture into a graph
   // may neither allocate nor copy.
   void prepare();
   void run(PhaseRecorder* = nullptr);
-  std::vector<ConstSpan> memory() const;  // all that a run may touch
+  std::vector<ConstSpan> memory() const;  // all that a run may access
   // Poisons, packs, runs, judges; also checks the guards of workspace and packed filter.
   CheckResult check(const ReferenceCase&, double max_error);
 

@@ -1,4 +1,4 @@
-// The one interface behind which every convolution strategy stands.
+// The interface of every convolution algorithm.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace convlab {
 
-// The property of a problem, or of the device, that an algorithm does not take.
+// The property of a problem, or of the device, that an algorithm does not support.
 enum class Field : std::uint8_t {
   dtype,
   pass,
@@ -27,15 +27,15 @@ enum class Field : std::uint8_t {
   padding,
   channels,  // C and K
   image,     // H and W, P and Q
-  size,      // elements, or how many of something a kernel counts
+  size,      // elements, or a count that a kernel limits
   epilogue,
-  library,  // of a vendor: absent, or without such a convolution
+  library,  // a vendor's: absent, or without such a convolution
   device,
 };
 
 // Why an algorithm does not take a problem. {Field::stride, "stride 1", "2x2"} reads "needs stride
-// 1, has 2x2"; without `has` it reads "needs stride 1"; without `needs` it is a library's own word,
-// `has`. Clauses without full stop.
+// 1, has 2x2"; without `has` it reads "needs stride 1"; without `needs` it is a library's own
+// message, `has`. Clauses without full stop.
 struct Refusal {
   Field field;
   std::string needs;
@@ -53,12 +53,12 @@ struct AlgoInfo {
   Origin origin = Origin::own;
   std::string summary;                 // one line for `convlab list`
   std::vector<std::string> libraries;  // names in DeviceInfo::libraries that it depends on
-  std::string family = {};  // of several algorithms, "winograd"; empty: it is the only one
+  std::string family = {};             // shared by several, "winograd"; empty: the only one
 };
 
-// Pointers for one run. Which are read depends on the pass and the epilogue; the rest are ignored.
-// All point to device memory in the problem's layouts. Nothing overlaps; `residual` and `out` are
-// two tensors too, since tiles may overlap and sums be stored in parts.
+// Pointers for one run. The pass and the epilogue decide which are read; the rest are ignored. All
+// point to device memory in the problem's layouts. Nothing overlaps. `residual` and `out` must
+// differ too, since tiles may overlap and partial sums may be stored.
 struct ConvArgs {
   const void* x = nullptr;         // forward, backward_filter
   const void* w = nullptr;         // forward, backward_data: KCRS, or what pack_filter wrote if the
@@ -79,8 +79,8 @@ class ConvPlan {
   virtual std::size_t packed_filter_bytes() const noexcept { return 0; }  // 0: takes w as KCRS
   // w: KCRS of the problem's dtype; packed: packed_filter_bytes() bytes, 64-byte aligned.
   virtual void pack_filter(ConstSpan w, Span packed, Stream&) const;
-  // Allocates nothing. The workspace has at least workspace_bytes() and is 64-byte aligned; what
-  // is in it, and in the output unless the problem accumulates, is garbage.
+  // Allocates nothing. The workspace has at least workspace_bytes() and is 64-byte aligned. Its
+  // contents are garbage, and so are the output's unless the problem accumulates.
   virtual void run(const ConvArgs&, Workspace, Stream&) const = 0;
 };
 
@@ -90,8 +90,8 @@ class ConvAlgo {
   virtual ~ConvAlgo() = default;
   virtual const AlgoInfo& info() const noexcept = 0;
   virtual std::optional<Refusal> refuse(const ConvProblem&, Device&) const = 0;
-  // The configurations worth trying, at least one; front() is the untuned default. The functions
-  // below and this one are only called with a problem that is not refused.
+  // The configurations worth trying, at least one; front() is the untuned default. This function
+  // and those below are only called with a problem that is not refused.
   virtual std::vector<Config> configs(const ConvProblem&, Device&) const = 0;
   // Bit-identical results from run to run for one thread count.
   virtual bool deterministic(const ConvProblem&, const Config&) const = 0;

@@ -13,7 +13,7 @@
 
 namespace convlab {
 
-// A whole number, or the name of one of several ways: letters, digits and _, no digit first.
+// An integer, or one of several names: letters, digits and _, no digit first.
 using ConfigValue = std::variant<std::int64_t, std::string>;
 
 // Ordered name=value pairs; prints as "tile=4,schedule=shared", empty as "". Round-trips through
@@ -27,10 +27,10 @@ class Config {
   std::string text() const;
 
   bool has(std::string_view name) const;
-  // Throw InputError when it is absent, or of the other kind.
+  // Throw InputError when it is absent or of the other kind.
   std::int64_t get(std::string_view name) const;
   const std::string& choice(std::string_view name) const;
-  // The same as an enumerator whose values are positions in `names`; InputError lists those.
+  // The same as an enumerator whose values are positions in `names`; InputError lists the names.
   template <class Enum, std::size_t N>
   Enum choice(std::string_view name, const std::array<std::string_view, N>& names) const {
     return Enum(index_of_name(name, choice(name), names));

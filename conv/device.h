@@ -1,4 +1,5 @@
-// A device: facts, memory, streams, and the other layers' operations. It outlives what it makes.
+// A device: facts, memory, streams, and the operations of layers other than convolution. It
+// outlives everything it makes.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@ enum class DeviceKind : std::uint8_t { cpu, cuda };
 struct DeviceInfo {
   DeviceKind kind = DeviceKind::cpu;
   int index = 0;                  // among several cards: cuda:1
-  std::string bus_id;             // where a card is: "0000:1b:00.0", what nvidia-smi knows it by
+  std::string bus_id;             // a card's, as nvidia-smi shows it: "0000:1b:00.0"
   std::string name;               // "AMD EPYC 9R45", "NVIDIA H200"
   std::string isa;                // in force: "baseline", "avx2", "avx512"; "sm_90" on CUDA
   int vector_bytes = 16;          // of the ISA in force; 64 with AVX-512
@@ -28,8 +29,9 @@ struct DeviceInfo {
   std::int64_t l2_bytes = 0;      // of one core, or the card's
   std::int64_t l3_bytes = 0;      // shared; 0 on CUDA
   std::int64_t memory_bytes = 0;  // usable in total
-  // What a card's units and clocks allow, per second: multiply-adds of its ordinary cores, 2 FLOPs
-  // each, and bytes of memory. 0 on the CPU, where autotune/measure/ceilings.h measures instead.
+  // A card's theoretical peaks per second, from its units and clocks: multiply-adds of its ordinary
+  // cores, 2 FLOPs each, and bytes of memory. 0 on the CPU, where autotune/measure/ceilings.h
+  // measures them.
   double peak_f32_flops = 0, peak_f64_flops = 0, peak_bandwidth = 0;
   std::map<std::string, std::string> libraries;  // library name -> version and build, as loaded
 };
@@ -61,10 +63,11 @@ class Stream {
   virtual ~Stream() = default;
   virtual void synchronize() = 0;  // throws Error or DeviceLost if anything queued has failed
 
-  // Seconds that one call's work takes, as the device sees it: `enqueue`, which only queues on this
-  // stream, is called back to back, `runs` times or a few less (once if runs is 1), after what was
-  // queued before is done. On the CPU by the host's clock; on CUDA by events around the work,
-  // replayed as a graph so that short launches are not timed by how fast the host queues them.
+  // Seconds per call, measured by the device. `enqueue`, which only queues on this stream, is
+  // called back to back, about `runs` times but no more (once if runs is 1), after earlier queued
+  // work is done. On the CPU, the host's clock is used. On CUDA, events around the work are used,
+  // and the work is replayed as a graph so that the host's launch rate does not limit short
+  // kernels.
   virtual double time(const std::function<void()>& enqueue, int runs);
 };
 
@@ -75,7 +78,7 @@ class Device {
 
   virtual Buffer allocate(std::size_t bytes) = 0;         // on the device; throws OutOfMemory
   virtual Buffer allocate_pinned(std::size_t bytes) = 0;  // on the host, fast to copy from
-  // Queued: `from` stays as it is until the stream is synchronized.
+  // Queued: `from` must stay unchanged until the stream is synchronized.
   virtual void copy_to_device(std::byte* to, ConstSpan from, Stream&) = 0;
   virtual void copy_to_host(Span to, const std::byte* from, Stream&) = 0;  // done on return
   virtual void fill(Span, std::byte value, Stream&) = 0;                   // queued

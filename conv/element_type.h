@@ -1,4 +1,4 @@
-// From a DType, known when a program runs, to the type that the compiler knows.
+// Maps a DType, known at run time, to a type known at compile time.
 #pragma once
 
 #include "conv/half.h"
@@ -6,7 +6,7 @@
 
 namespace convlab {
 
-// visit(T()), T being the type of an element in the host's memory.
+// visit(T()), where T is the host's element type.
 template <class Visit>
 auto with_element_type(DType dtype, const Visit& visit) {
   switch (dtype) {

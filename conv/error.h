@@ -1,4 +1,4 @@
-// What can go wrong, as exceptions. A refusal is not an error: it is a value (see algo.h).
+// Errors, as exceptions. A refusal is not an error: it is a value (see algo.h).
 #pragma once
 
 #include <stdexcept>
@@ -12,27 +12,27 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The caller asked for something that makes no sense: malformed text, impossible sizes, a foreign
-// file. Says what, where, and what would be right. The program exits 2.
+// Invalid input from the caller: malformed text, impossible sizes, a foreign file. Says what,
+// where, and what would be right. The program exits 2.
 class InputError : public Error {
  public:
   using Error::Error;
 };
 
-// The machine cannot do what was asked: a missing device or library. The program exits 3.
+// The machine lacks something required: a device or library. The program exits 3.
 class EnvironmentError : public Error {
  public:
   using Error::Error;
 };
 
-// A device ran out of memory. Inside a tuning run this refuses the candidate and no more.
+// A device ran out of memory. Inside a tuning run this only refuses the candidate.
 class OutOfMemory : public EnvironmentError {
  public:
   using EnvironmentError::EnvironmentError;
 };
 
-// Something queued has wrecked the device's context (a kernel read outside its memory, say): every
-// later call of this process fails too, while a new process may go on.
+// Queued work has destroyed the device's context (a kernel read outside its memory, say): every
+// later call of this process fails too, but a new process may continue.
 class DeviceLost : public Error {
  public:
   using Error::Error;

@@ -1,4 +1,4 @@
-// An algorithm that stands for another one.
+// An algorithm that wraps another one.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace convlab {
 
-// Hands every call on to `algo`, which must outlive it. Subclasses change what they need to.
+// Forwards every call to `algo`, which must outlive it. Subclasses override what they change.
 class ForwardingAlgo : public ConvAlgo {
  public:
   explicit ForwardingAlgo(const ConvAlgo& algo) : algo_(algo) {}

@@ -1,6 +1,6 @@
-// The 16-bit floating-point types as the host sees them: bit patterns, converted to and from
-// double. f16 is IEEE 754 binary16 (5 bits of exponent, 10 of mantissa), bf16 the upper half of a
-// binary32 (8 and 7).
+// The 16-bit floating-point types on the host: bit patterns, converted to and from double. f16 is
+// IEEE 754 binary16 (5 bits of exponent, 10 of mantissa), bf16 the upper half of a binary32 (8 and
+// 7).
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace convlab {
 
 // A float of this many bits of exponent and mantissa. Rounds to nearest, ties to even, from the
-// full double: rounding twice, by way of float, would be off by one now and then.
+// full double: rounding twice, via float, would sometimes be off by one.
 template <int exponent_bits, int mantissa_bits>
 class SmallFloat {
  public:
@@ -51,7 +51,7 @@ class SmallFloat {
     if (std::isinf(v)) return max_exponent << mantissa_bits;
     if (v == 0) return 0;
     // In units of the last place of v's binade (or of the denormals'), the pattern is the rounded
-    // count plus the binade's start; a carry out of the mantissa is the next binade, as it should.
+    // count plus the binade's start; a carry out of the mantissa correctly gives the next binade.
     const int exponent = std::max(std::ilogb(v), 1 - bias);
     const double units = std::nearbyint(std::ldexp(v, mantissa_bits - exponent));
     const double pattern = units + std::ldexp(double(exponent + bias - 1), mantissa_bits);

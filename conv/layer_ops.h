@@ -1,13 +1,13 @@
-// What a device can do besides convolution. Each backend implements it.
+// A device's operations besides convolution. Each backend implements this interface.
 //
-// Every pointer is device memory. Elements are of the given type, f32 or f64 (others throw
-// InputError); so are scales, shifts, statistics, losses and optimizer state. Work is queued on the
-// stream, allocates nothing, and gives nothing back to the host. Results are the same for any
-// number of threads.
+// Every pointer is device memory. Elements have the given type, f32 or f64 (others throw
+// InputError); so do scales, shifts, statistics, losses and optimizer state. Work is queued on the
+// stream, allocates nothing, and returns nothing to the host. Results are the same for any number
+// of threads.
 //
-// Tensors of one operation have one layout. Padding lanes are zero on entry, and zero in whatever
-// is written. An output may be the very tensor of an elementwise input where it says "in place";
-// otherwise nothing overlaps.
+// All tensors of one operation have one layout. Padding lanes are zero on entry and are written as
+// zero. An operation marked "in place" may write its output over its elementwise input. Nothing
+// else overlaps.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +21,10 @@ namespace convlab {
 
 class Stream;
 
-// Channels [from_channel, from_channel + channels) of one tensor become those from to_channel on of
-// another of the same n, h, w, in any layout. What other channels hold stays. Zero the padding
-// lanes first (LayerOps::zero) unless the last channel of `to` is among those written: it brings
-// them with it.
+// Copies channels [from_channel, from_channel + channels) of one tensor to the channels from
+// to_channel on of another with the same n, h, w, in any layout. Other channels keep their
+// contents. Zero the padding lanes first (LayerOps::zero) unless the last channel of `to` is among
+// those written: that copy zeroes them.
 struct ChannelCopy {
   TensorDesc from, to;
   std::int64_t from_channel = 0, to_channel = 0, channels = 0;
@@ -32,19 +32,19 @@ struct ChannelCopy {
 
 enum class PoolKind : std::uint8_t { max, average };
 
-// y[p, q] = the greatest, or the mean, of x[p * stride_h - pad_h + r, q * stride_w - pad_w + s].
-// pad_h and pad_w are above and to the left; what lies below and to the right follows from y's
-// size (that is where rounding up comes in). Every window holds at least one element of x.
+// y[p, q] = the maximum, or the mean, of x[p * stride_h - pad_h + r, q * stride_w - pad_w + s].
+// pad_h and pad_w are above and to the left; the padding below and to the right follows from y's
+// size (this covers rounding up). Every window holds at least one element of x.
 struct PoolDesc {
   PoolKind kind = PoolKind::max;
   TensorDesc x, y;  // same n, c and layout
   std::int64_t window_h = 1, window_w = 1;
   std::int64_t stride_h = 1, stride_w = 1;
   std::int64_t pad_h = 0, pad_w = 0;
-  bool count_padding = true;  // a mean divides by the whole window; else by its elements of x
+  bool count_padding = true;  // a mean divides by the window's size; otherwise by its elements of x
 
-  // Bytes that the forward pass leaves for the backward pass: which element was the greatest, the
-  // first of equals. 0 for means.
+  // Bytes that the forward pass saves for the backward pass: the index of the maximum, the first of
+  // equals. 0 for means.
   constexpr std::int64_t index_bytes() const { return kind == PoolKind::max ? y.elements() : 0; }
 };
 
@@ -74,7 +74,7 @@ struct BatchNormStatistics {
   double momentum = 0.1;
   void* running_mean = nullptr;
   void* running_variance = nullptr;
-  // The batch's, left by the forward pass for the backward pass.
+  // The batch's, saved by the forward pass for the backward pass.
   void* mean = nullptr;
   void* inverse_deviation = nullptr;  // 1 / sqrt(variance + epsilon)
 };
@@ -104,14 +104,14 @@ struct LrnDesc {
 
 enum class ActivationKind : std::uint8_t { relu, tanh, sigmoid };
 
-// Each element is zero with probability p, else x / (1 - p). Which ones depends on its n, c, h, w,
-// the seed and the draw, and on nothing else, so that backward draws the same again: one word of
-// Philox4x32-10 (Salmon et al. 2011) with the seed as key and (NCHW index, draw) as counter.
+// Each element is zero with probability p, else x / (1 - p). Which ones depends only on n, c, h, w,
+// the seed and the draw, so that backward repeats them: one word of Philox4x32-10 (Salmon et al.
+// 2011) with the seed as key and (NCHW index, draw) as counter.
 struct DropoutDesc {
   TensorDesc x;
   double p = 0.5;  // in [0, 1)
   std::uint64_t seed = 0;
-  std::uint64_t draw = 0;  // a number of its own for each layer and step
+  std::uint64_t draw = 0;  // a different number for each layer and step
 };
 
 // g = dw + weight_decay * w; v = momentum * v + g; w -= rate * (nesterov ? g + momentum * v : v).
@@ -125,7 +125,7 @@ struct SgdDesc {
 struct AdamDesc {
   double rate = 1e-3, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
   bool decoupled = false;
-  std::int64_t step = 1;  // of this update, from 1: corrects the averages' bias
+  std::int64_t step = 1;  // number of this update, from 1: corrects the averages' bias
 };
 
 // C = op(A) op(B), or C += with accumulate. All are row-major and dense: op(A) is m x k, op(B) is
@@ -136,10 +136,10 @@ struct GemmDesc {
   bool accumulate = false;
 };
 
-// What every backend checks first. Each throws InputError that says what is wrong: a type other
-// than f32 and f64; channels that are not there; sizes that make no sense; a window without an
-// element of x, or one of more than 256 elements to take the maximum of (an index is one byte);
-// several pixels an image where there are classes; a missing array.
+// Checks made by every backend first. Each throws InputError that says what is wrong: a type other
+// than f32 and f64; channels out of range; invalid sizes; a window without an element of x; a max
+// window of more than 256 elements (an index is one byte); several pixels per image for an
+// operation on classes; a missing array.
 void validate(DType, std::string_view operation);
 void validate(const ChannelCopy&);
 void validate(const PoolDesc&);
@@ -154,10 +154,10 @@ class LayerOps {
  public:
   virtual ~LayerOps() = default;
 
-  // What any operation that takes a Workspace needs for a tensor of these sizes, at most.
+  // An upper bound on the workspace of any operation for a tensor of these sizes.
   virtual std::size_t workspace_bytes(DType, const TensorDesc&) const = 0;
 
-  // ---- Moving, in every type ----
+  // ---- Copies, in every type ----
 
   virtual void zero(Span, Stream&) const = 0;
   // Copies a tensor into another layout of the same n, c, h, w; lanes that pad C are written as
@@ -174,7 +174,7 @@ class LayerOps {
                    Stream&) const = 0;
   virtual void activation_forward(DType, ActivationKind, const TensorDesc&, const void* x, void* y,
                                   Stream&) const = 0;
-  // From the output, which is all that these functions' derivatives need.
+  // From the output, which suffices for these functions' derivatives.
   virtual void activation_backward(DType, ActivationKind, const TensorDesc&, const void* y,
                                    const void* dy, void* dx, Stream&) const = 0;
   // Forward from x to y, and backward from dy to dx.
@@ -209,7 +209,8 @@ class LayerOps {
 
   // ---- Fully connected layers ----
 
-  // For one thread count the same bits every time, but not for any: the vendor's library may help.
+  // For one thread count the bits are the same every time. They may differ between thread counts:
+  // the vendor's library may do the work.
   virtual void gemm(DType, const GemmDesc&, const void* a, const void* b, void* c,
                     Stream&) const = 0;
 
@@ -217,8 +218,8 @@ class LayerOps {
 
   // p = softmax of x over the channels; h = w = 1. In place.
   virtual void softmax(DType, const TensorDesc&, const void* x, void* p, Stream&) const = 0;
-  // loss[n] = -log softmax(x)[n, label[n]], and p as above. A label outside [0, C) makes an image
-  // count for nothing: its loss and its gradient are zero.
+  // loss[n] = -log softmax(x)[n, label[n]], and p as above. An image whose label is outside [0, C)
+  // is ignored: its loss and its gradient are zero.
   virtual void cross_entropy_forward(DType, const TensorDesc&, const void* x,
                                      const std::int32_t* label, void* p, void* loss,
                                      Stream&) const = 0;

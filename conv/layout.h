@@ -1,4 +1,4 @@
-// How the elements of a 4-D activation tensor lie in memory.
+// Memory layouts of 4-D activation tensors.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ std::string_view to_string(DType);
 DType parse_dtype(std::string_view);  // throws InputError, listing the names it knows
 
 // nchw8c and nchw16c split C into blocks of one vector: index (n, c/B, h, w, c%B). The lanes that
-// pad C up to a whole block hold zero; whoever writes a tensor keeps them so.
+// pad C up to a whole block hold zero, and every writer of a tensor keeps them zero.
 enum class Layout : std::uint8_t { nchw, nhwc, nchw8c, nchw16c };
 inline constexpr std::array all_layouts{Layout::nchw, Layout::nhwc, Layout::nchw8c,
                                         Layout::nchw16c};

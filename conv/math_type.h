@@ -1,4 +1,4 @@
-// How products of f32 operands are formed, where an algorithm has the choice.
+// The arithmetic for products of f32 operands, for algorithms that have a choice.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 namespace convlab {
 
 // f32: fused multiply-adds. tf32: on tensor cores, factors rounded to the 11 bits of TF32. tf32x3:
-// three TF32 products for each product, which together are as accurate as f32.
+// three TF32 products for each product, together as accurate as f32.
 enum class MathType : std::uint8_t { f32, tf32, tf32x3 };
 inline constexpr std::array<std::string_view, 3> math_type_names{"f32", "tf32", "tf32x3"};
 

@@ -1,4 +1,4 @@
-// What an algorithm's phases do (estimated) and how long they took (recorded).
+// Work of an algorithm's phases (estimated) and their times (recorded).
 #pragma once
 
 #include <chrono>
@@ -8,23 +8,23 @@
 namespace convlab {
 
 // Executed work of one phase of a run, summed over all threads. FLOPs count a multiply-add as 2.
-// Bytes are what crosses between the last private cache and the rest: compulsory traffic plus
-// whatever the blocking re-reads.
+// Bytes are traffic beyond the last private cache: compulsory traffic plus what the blocking
+// re-reads.
 struct PhaseWork {
   std::string name;  // "input_transform", "product", "output_transform", ...
   double flops = 0;
   double bytes_read = 0, bytes_written = 0;
   // The fraction of the machine's FLOP peak that this phase's inner loop reaches when its data is
-  // in cache; without FLOPs, the fraction of the bandwidth that its copying reaches. The heuristic
-  // mode's only fudge. In (0, 1]; above 1 for tensor cores, which are held against the peak of
-  // ordinary multiply-adds (f32's for f16 and bf16).
+  // in cache; without FLOPs, the fraction of the bandwidth that its copying reaches. This is the
+  // only empirical factor of the heuristic mode. In (0, 1]; above 1 for tensor cores, since the
+  // peak is that of ordinary multiply-adds (f32's for f16 and bf16).
   double efficiency = 1;
 };
 
 // Phases of a run, in the order of PhaseScope's indices.
 struct WorkEstimate {
   std::vector<PhaseWork> phases;
-  PhaseWork pack{};  // of one pack_filter, which no sum here counts; empty when nothing is packed
+  PhaseWork pack{};  // of one pack_filter, in no sum here; empty when nothing is packed
   double flops() const {
     double sum = 0;
     for (const PhaseWork& p : phases) sum += p.flops;
@@ -37,9 +37,9 @@ struct WorkEstimate {
   }
 };
 
-// Orders one algorithm's configs before anything is measured, in FLOPs at peak: on CPUs a byte from
-// beyond L2 costs about eight, mostly hidden behind the arithmetic. It needs no ceilings, so that
-// the untuned default is the same at every start. Times are predicted by autotune's predict_ms.
+// Orders one algorithm's configs before anything is measured, in FLOPs at peak. On CPUs a byte from
+// beyond L2 costs about eight FLOPs, since the arithmetic mostly hides it. It needs no ceilings, so
+// that the untuned default is the same at every start. Autotune's predict_ms predicts times.
 inline double ranking_cost(const WorkEstimate& work) {
   double cost = 8 * work.bytes();
   for (const PhaseWork& phase : work.phases) cost += phase.flops / phase.efficiency;

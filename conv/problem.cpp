@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::array<std::string_view, all_passes.size()> pass_names{"fwd", "bwd_d", "bwd_w"};
 
-// ---- The fields of the text form ----
+// ---- Fields of the text form ----
 
 enum Field { G, MB, IC, IH, IW, OC, OH, OW, KH, KW, SH, SW, PH, PW, DH, DW, field_count };
 constexpr std::array<std::string_view, field_count> field_names{
@@ -27,13 +27,13 @@ constexpr std::array<std::string_view, 6> depth_names{"id", "od", "kd", "sd", "p
 // Padding and dilation count from 0, everything else from 1.
 constexpr std::int64_t least(Field f) { return f >= PH ? 0 : 1; }
 
-// What is wrong with a problem, and the field to point at (if any: the text form has only sizes).
+// A fault of a problem, and the field to point at (if any: the text form has only sizes).
 struct Flaw {
   std::optional<Field> field;
   std::string text;
 };
 
-// ---- Sizes that may be absurd: arithmetic on non-negative numbers that saturates at 2^62 ----
+// ---- Possibly absurd sizes: arithmetic on non-negative numbers that saturates at 2^62 ----
 
 constexpr std::int64_t too_much = std::int64_t{1} << 62;
 constexpr std::int64_t largest_field = std::int64_t{1} << 60;
@@ -48,7 +48,7 @@ std::int64_t mul(std::int64_t a, std::int64_t b) {
   return __builtin_mul_overflow(a, b, &product) || product > too_much ? too_much : product;
 }
 
-// ---- What makes sense ----
+// ---- Validity ----
 
 // One spatial direction.
 struct Axis {
@@ -77,10 +77,9 @@ std::string too_much_padding(const Axis& a, std::int64_t padding) {
       field_names[a.out_field], a.out, padding, a.dilated_filter());
 }
 
-// As in oneDNN, the far padding may be more or less than the near one, and be negative by up to
-// stride - 1 (rows that the last step does not reach). But more rows than the image has are
-// refused: only the text of a transposed layer, whose oh is larger than its ih, comes out like
-// that.
+// As in oneDNN, the far padding may be more or less than the near one, and may be negative by up to
+// stride - 1 (rows that the last step does not reach). But padding of more rows than the image has
+// is refused: only the text of a transposed layer, whose oh is larger than its ih, gives that.
 std::optional<Flaw> axis_flaw(const Axis& a) {
   const std::int64_t reach = add(mul(a.out - 1, a.stride), a.dilated_filter());
   if (reach >= too_much)
@@ -145,7 +144,7 @@ std::string_view trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(blank) + 1 - begin);
 }
 
-// Of a comment behind a problem: a '#' after a blank, outside quotes.
+// The start of a comment behind a problem: a '#' after a blank, outside quotes.
 std::size_t comment_start(std::string_view line) {
   bool quoted = false;
   for (std::size_t i = 1; i < line.size(); ++i) {
@@ -155,7 +154,7 @@ std::size_t comment_start(std::string_view line) {
   return line.npos;
 }
 
-// Of a long text only what is near position `at` is shown.
+// For a long text, shows only the part near position `at`.
 [[noreturn]] void fail(std::string_view text, std::size_t at, const std::string& message) {
   constexpr std::size_t before = 60, after = 30;
   const std::size_t begin = at > before ? at - before : 0;
@@ -167,7 +166,7 @@ std::size_t comment_start(std::string_view line) {
                                begin + shown.size() < text.size() ? "..." : "", at + 1, message));
 }
 
-// Where the `*` of a trailing `*digits` stands, or npos.
+// The position of the `*` in a trailing `*digits`, or npos.
 std::size_t count_suffix(std::string_view name) {
   const std::size_t star = name.find_last_not_of("0123456789");
   return star != name.npos && name[star] == '*' && star + 1 < name.size() ? star : name.npos;
@@ -268,8 +267,8 @@ class Parser {
     pos_ = text_.size();
   }
 
-  // Output and near padding follow from each other when one of them is left out; without either
-  // there is no padding.
+  // Output and near padding follow from each other when one of them is omitted; if both are, there
+  // is no padding.
   void complete(Axis& a, Field pad_field) const {
     if (a.out == absent) {
       if (a.pad == absent) a.pad = 0;
@@ -305,7 +304,7 @@ class Parser {
         given(IH) || given(OH) || given(KH) || given(SH) || given(PH) || given(DH);
     const bool any_width =
         given(IW) || given(OW) || given(KW) || given(SW) || given(PW) || given(DW);
-    // Width alone is a one-dimensional convolution: one row, filters of one row.
+    // Width alone means a one-dimensional convolution: one row, filters of one row.
     const bool one_dimensional = any_width && !any_height;
     Axis v{IH,
            OH,
@@ -325,8 +324,8 @@ class Parser {
            get(SW, v.stride),
            get(PW, absent),
            get(DW, v.dilation - 1) + 1};
-    // Omitted, width is as height: padding unless ow determines it, and the output (with its far
-    // padding) where all that it depends on is the same.
+    // An omitted width equals the height: padding unless ow determines it, and the output (with its
+    // far padding) if all that it depends on is the same.
     if (!given(PW) && !given(OW)) h.pad = v.pad;
     const bool same = h.image == v.image && h.filter == v.filter && h.stride == v.stride &&
                       h.pad == v.pad && h.dilation == v.dilation;
@@ -398,7 +397,7 @@ std::string to_text(const ConvProblem& p) {
 
 std::string to_text(const NamedProblem& named) {
   std::string text = to_text(named.problem);
-  // A name that itself ends in *digits needs its count spelled out.
+  // A name that itself ends in *digits needs an explicit count.
   const bool counted = named.count != 1 || count_suffix(named.name) != std::string::npos;
   if (named.name.empty() && !counted) return text;
   text += fmt::format("n\"{}", named.name);

@@ -16,8 +16,8 @@ inline constexpr std::array all_passes{Pass::forward, Pass::backward_data, Pass:
 std::string_view to_string(Pass);   // "fwd", "bwd_d", "bwd_w"
 Pass parse_pass(std::string_view);  // throws InputError
 
-// What happens to y before it is stored (forward only), in this order:
-// y = relu(conv(x, w) + bias[k] + residual).
+// The operations on y before it is stored (forward only), in this order:
+//   y = relu(conv(x, w) + bias[k] + residual).
 struct Epilogue {
   bool bias = false, residual = false, relu = false;
   constexpr bool empty() const { return !bias && !residual && !relu; }
@@ -43,7 +43,7 @@ struct ConvProblem {
   Layout x_layout = Layout::nchw;  // of x and dx
   Layout y_layout = Layout::nchw;  // of y, dy and the residual
   Epilogue epilogue;               // forward only
-  bool accumulate = false;         // output += result; not together with an epilogue
+  bool accumulate = false;         // output += result; not with an epilogue
 
   constexpr TensorDesc x_desc() const { return {n, c, h, w, x_layout}; }
   constexpr TensorDesc y_desc() const { return {n, k, p, q, y_layout}; }
@@ -72,9 +72,9 @@ struct ConvProblem {
   friend constexpr bool operator==(const ConvProblem&, const ConvProblem&) = default;
 };
 
-// Throws InputError naming the field when the sizes make no sense (non-positive, P or Q not what
-// the geometry can give, C or K not divisible by groups, epilogue outside forward, ...) or when
-// any tensor's size overflows 2^62 bytes. Every parser calls it; algorithms may rely on it.
+// Throws InputError naming the field when the sizes are invalid (non-positive, P or Q that the
+// geometry cannot give, C or K not divisible by groups, epilogue outside forward, ...) or when any
+// tensor's size overflows 2^62 bytes. Every parser calls it; algorithms may rely on it.
 void validate(const ConvProblem&);
 
 // The text form of oneDNN's benchdnn, `g2mb16ic64ih56oc64oh56kh3ph1n"layer1.0.conv1*4"`: sizes
@@ -95,8 +95,8 @@ struct NamedProblem {
 NamedProblem parse_problem(std::string_view text);
 // Canonical text: fields in fixed order; g1, unit strides, dense dilations and the widths of square
 // problems left out. Equal sizes give equal text, parse_problem(to_text(p)) has p's sizes, and
-// benchdnn reads it as we do. Used as the key of the tuning store. A name with a quote in it would
-// not parse.
+// benchdnn reads it the same way. Used as the key of the tuning store. A name that contains a quote
+// would not parse.
 std::string to_text(const ConvProblem&);
 std::string to_text(const NamedProblem&);
 

@@ -78,7 +78,7 @@ double backward_filter_at(const ConvProblem& f, const ReferenceInput& in, std::i
   return sum;
 }
 
-// The extents of the output of this pass, in plain order.
+// The extents of this pass's output, in plain order.
 std::array<std::int64_t, 4> output_extents(const ConvProblem& f) {
   switch (f.pass) {
     case Pass::forward:
@@ -104,7 +104,7 @@ double value_at(const ConvProblem& f, const ReferenceInput& in, std::int64_t ind
   return std::numeric_limits<double>::quiet_NaN();
 }
 
-// The data is as long as the sizes say, and there are such outputs.
+// Checks that the data's length matches the sizes, and that the indices exist.
 void check(const ConvProblem& f, const ReferenceInput& in, std::span<const std::int64_t> indices) {
   validate(f);
   const std::int64_t x = f.n * f.c * f.h * f.w, y = f.n * f.k * f.p * f.q;
@@ -156,7 +156,8 @@ std::vector<std::int64_t> sample_outputs(const ConvProblem& problem, std::int64_
   const std::int64_t total = extents[0] * extents[1] * extents[2] * extents[3];
   if (total <= count) return all_outputs(problem);
 
-  // Coordinates per dimension where mistakes live: both ends, and both sides of a tile seam.
+  // Coordinates per dimension where errors are likely: both ends, and both sides of a tile
+  // boundary.
   std::array<std::vector<std::int64_t>, 4> special;
   for (std::size_t d = 0; d < 4; ++d) {
     const std::int64_t e = extents[d], seam = e / 2 / 4 * 4;

@@ -1,4 +1,4 @@
-// The oracle: naive loops that accumulate in double, for every pass, layout, and element type.
+// The reference: naive loops that accumulate in double, for every pass, layout and element type.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 namespace convlab {
 
 // All of these throw InputError for a problem that validate() refuses, and for data and indices
-// that are not the problem's.
+// that do not match the problem.
 
 // Host data of one problem, always as double and in plain NCHW / KCRS, whatever the problem's
-// layouts are. Which tensors are used depends on the pass.
+// layouts are. The pass decides which tensors are used.
 struct ReferenceInput {
   std::span<const double> x = {}, w = {}, dy = {};   // x: NCHW, w: KCRS, dy: NKPQ
   std::span<const double> bias = {}, residual = {};  // K, NKPQ
@@ -30,13 +30,13 @@ std::vector<double> reference_of(const ConvProblem&, const ReferenceInput&,
 // Every plain index of the pass's output.
 std::vector<std::int64_t> all_outputs(const ConvProblem&);
 
-// Plain indices worth evaluating when the whole is too much: corners, edges, both sides of a
-// tile seam near the middle, and random ones; sorted and unique, at most `count`; all of them if
-// the output is no larger.
+// Plain indices worth evaluating when the whole output is too large: corners, edges, both sides of
+// a tile boundary near the middle, and random ones. Sorted and unique, at most `count`; all of them
+// if the output is no larger.
 std::vector<std::int64_t> sample_outputs(const ConvProblem&, std::int64_t count,
                                          std::uint64_t seed);
 
-// Problems of more multiply-adds than this are checked on a sample of outputs.
+// Problems with more multiply-adds than this are checked on a sample of outputs.
 inline constexpr double full_reference_limit = 2e9;
 
 // ||y - ref||2 / ||ref||2, absolute where ||ref|| = 0. NaN or Inf anywhere gives infinity, so that

@@ -1,4 +1,4 @@
-// What several algorithms refuse, on every device.
+// Refusals shared by several algorithms, on every device.
 #pragma once
 
 #include <initializer_list>
@@ -15,20 +15,20 @@ std::string extent(std::int64_t height, std::int64_t width);
 std::optional<Refusal> refuse_all_but(std::initializer_list<DType>, const ConvProblem&);
 std::optional<Refusal> refuse_groups(const ConvProblem&);
 
-// Strides, dilation and groups: what transforms of neighbouring pixels cannot do.
+// Refuses strides, dilation and groups, which transforms of neighbouring pixels cannot handle.
 std::optional<Refusal> refuse_all_but_dense(const ConvProblem&);
 
 // The CPU's channel-blocked layout whose block is one vector of the ISA in force (two for 128
 // bits).
 Layout blocked_layout(const DeviceInfo&);
 
-// All but that one, for x or y.
+// Refuses every other layout, for x or y.
 std::optional<Refusal> refuse_all_but_blocked(const ConvProblem&, const DeviceInfo&);
 
-// Unlike layouts of x and y.
+// Refuses different layouts of x and y.
 std::optional<Refusal> refuse_two_layouts(const ConvProblem&);
 
-// All but NCHW and NHWC, for x or y.
+// Refuses all layouts but NCHW and NHWC, for x or y.
 std::optional<Refusal> refuse_blocked_layouts(const ConvProblem&);
 
 }  // namespace convlab

@@ -10,8 +10,8 @@
 
 namespace convlab {
 
-// Whether a name that a user gives stands for the algorithm: it is its id or its family, or
-// "vendor" and the algorithm is a vendor's.
+// Whether a user's name matches the algorithm: it is its id or its family, or it is "vendor" and
+// the algorithm is a vendor's.
 bool is_named(const AlgoInfo&, std::string_view name);
 
 class AlgoRegistry {
@@ -19,14 +19,14 @@ class AlgoRegistry {
   // Throws Error when (device kind, id) is already there.
   void append(std::unique_ptr<ConvAlgo>);
 
-  // In order of appending. Pointers and references are valid as long as the registry.
+  // In order of appending. Pointers and references are valid for the registry's lifetime.
   std::vector<const ConvAlgo*> all() const;
   std::vector<const ConvAlgo*> for_device(DeviceKind) const;
   const ConvAlgo* find(DeviceKind, std::string_view id) const;  // null when absent
   // Throws InputError naming the ids that exist.
   const ConvAlgo& get(DeviceKind, std::string_view id) const;
-  // Those that a name stands for, in order of appending, at least one: throws InputError naming the
-  // ids and the families that exist.
+  // All that a name matches, in order of appending, at least one. Throws InputError that names the
+  // ids and families that exist.
   std::vector<const ConvAlgo*> named(DeviceKind, std::string_view name) const;
 
  private:

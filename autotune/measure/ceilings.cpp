@@ -17,7 +17,7 @@
 namespace convlab {
 namespace {
 
-// Work a second at best, which is what a ceiling is, how far the samples spread, and whether other
+// The best work rate (which defines a ceiling), the spread of the samples, and whether other
 // programs disturbed nearly all of them.
 struct Best {
   double per_second = 0, noise = 0;
@@ -32,8 +32,8 @@ void end_if_stopped(const std::atomic<bool>* stop, const DeviceInfo& device) {
         fmt::format("stopped while roofs were measured: those of {} are not kept", device.isa));
 }
 
-// Of `total_s` of samples that no other program disturbed. On a busy machine they take up to four
-// times that to get; where there are too few even then, all samples count.
+// Takes `total_s` of undisturbed samples. On a busy machine it tries for up to four times as long;
+// if there are too few even then, all samples count.
 template <class Run>
 Best best_of(double work, double total_s, const DeviceInfo& device, const Run& seconds_of_one) {
   constexpr std::size_t least = 5, most = 200;
@@ -57,7 +57,7 @@ Best best_of(double work, double total_s, const DeviceInfo& device, const Run& s
           median_abs_deviation(seconds) / median(seconds), disturbed};
 }
 
-// A disturbed thread of the team counts, others do not.
+// The device restricted to the team: only its threads' disturbances count.
 DeviceInfo team_of(DeviceInfo device, int threads) {
   device.threads = threads;
   return device;
@@ -69,7 +69,7 @@ std::vector<CeilingLoop> loops_of(Device& device, int threads) {
 }
 
 Roof measure_loop(const CeilingLoop& loop, Device& device, int threads, Stream& stream) {
-  // A card at rest raises its clocks first.
+  // An idle card first has to raise its clocks.
   const double total_s = device.info().kind == DeviceKind::cuda ? 4 * sampling_s : sampling_s;
   double work = 0;
   const Best runs = best_of(1, total_s, team_of(device.info(), threads),
@@ -105,7 +105,7 @@ Ceilings measure_ceilings(Device& device, const std::atomic<bool>* stop) {
       if (loop.level == "L3") c.l3_bandwidth = measured();
       if (loop.level == "memory") c.memory_bandwidth = measured();
     }
-    loop.enqueue = nullptr;  // and what it works on
+    loop.enqueue = nullptr;  // and its operands
   }
   end_if_stopped(stop, info);
   return c;
@@ -146,7 +146,7 @@ std::vector<Roof> measure_copies(Device& device, std::int64_t cached_bytes,
         [&] { device.copy_to_device(there.data(), host.second, *stream); });
     stream->synchronize();
     end_if_stopped(stop, device.info());
-    // Done on return: the host's clock.
+    // Complete on return, so the host's clock is used.
     const Best best = best_of(double(bytes), sampling_s, device.info(), [&] {
       return time_runs([&] { device.copy_to_host(host.second, there.data(), *stream); }, 1);
     });
@@ -168,7 +168,7 @@ std::vector<Roof> measure_loops(Device& device, int threads, const std::atomic<b
   for (CeilingLoop& loop : loops) {
     end_if_stopped(stop, info);
     roofs.push_back(measure_loop(loop, device, threads, *stream));
-    loop.enqueue = nullptr;  // and what it works on
+    loop.enqueue = nullptr;  // and its operands
   }
   end_if_stopped(stop, info);
   return roofs;

@@ -1,5 +1,5 @@
-// What a device can do at best: the roofs that predictions and rooflines stand under. Predictions
-// for a card start from what its units and clocks allow on paper (DeviceInfo's peaks).
+// A device's peak rates: the roofs of predictions and rooflines. Predictions for a card start from
+// its theoretical peaks, computed from units and clocks (DeviceInfo).
 #pragma once
 
 #include <array>
@@ -17,17 +17,17 @@
 
 namespace convlab {
 
-// Of all `threads` together, with the ISA in force.
+// Totals over all `threads`, with the ISA in force.
 struct Ceilings {
   int threads = 1;
   bool measured = true;
-  // Bytes per second of streaming reads, from data that lies in the threads' own L2, in L3, and
-  // beyond. The last reads 256 MB at most: where L3 claims more than that, it is L3 as well. Of a
-  // card's caches nothing is known: all three are its memory's.
+  // Bytes per second of streaming reads, from data in the threads' own L2, in L3, and beyond. The
+  // last reads 256 MB at most: if L3 is reported as larger, it measures L3. A card's cache
+  // bandwidths are unknown: all three are its memory's.
   double l2_bandwidth = 0, l3_bandwidth = 0, memory_bandwidth = 0;
 
-  // Per second: multiply-adds in registers only, 2 FLOPs each. A type without units of its own is
-  // converted to f32 and has that one's.
+  // FLOPs per second of multiply-adds in registers, 2 FLOPs each. A type without its own units is
+  // converted to f32 and has f32's peak.
   double flops(DType t) const {
     const double own = flops_[std::size_t(t)];
     return own > 0 ? own : flops_[std::size_t(DType::f32)];
@@ -38,22 +38,22 @@ struct Ceilings {
   std::array<double, all_dtypes.size()> flops_{};
 };
 
-// Takes about half a second on the CPU. When *stop becomes true, this and whatever else takes
-// `stop` here throws CeilingsInterrupted before the next measurement, and keeps none of those
-// before it.
+// Takes about half a second on the CPU. When *stop becomes true, every function here that takes
+// `stop` throws CeilingsInterrupted before the next measurement and discards the earlier ones.
 Ceilings measure_ceilings(Device&, const std::atomic<bool>* stop = nullptr);
 // Measured by the first call in this process for this ISA and number of threads.
 const Ceilings& ceilings_of(Device&, const std::atomic<bool>* stop = nullptr);
 
-// Every roof with the ISA in force: of the CPU for 1, 2, 4 ... and all of the device's threads,
-// 0.7 s for each of these; of a card its loops, its copies within L2 and memory, and those from and
-// to the host, 3 s together. What tensor cores do by mma.sync is no roof of a library's products,
-// which reach more on some cards.
+// Every roof with the ISA in force. A CPU's: for 1, 2, 4 ... and all of the device's threads, 0.7 s
+// for each of these. A card's: its loops, its copies within L2 and memory, and those from and to
+// the host, 3 s together. The mma.sync rate of tensor cores does not bound a library's products,
+// which exceed it on some cards.
 std::vector<Roof> measure_roofs(Device&, const std::atomic<bool>* stop = nullptr);
-// Of the loops that a device offers (conv/optional/ceiling_loops.h) on so many threads; without
-// them, what its clocks and units allow on paper.
+// Roofs of the loops that a device offers (conv/optional/ceiling_loops.h), on this many threads. A
+// device without loops gives its theoretical peaks.
 std::vector<Roof> measure_loops(Device&, int threads, const std::atomic<bool>* stop = nullptr);
-// The copies alone, of any device: so many bytes in all, which its L2 holds or its caches do not.
+// The copies alone, on any device. Total bytes: `cached_bytes` fit in its L2, `uncached_bytes`
+// exceed its caches.
 std::vector<Roof> measure_copies(Device&, std::int64_t cached_bytes, std::int64_t uncached_bytes,
                                  const std::atomic<bool>* stop = nullptr);
 
@@ -65,15 +65,15 @@ double peak_of(const std::vector<Roof>&, int threads, std::string_view dtype);
 // The highest of reading, writing and copying.
 double bandwidth_of(const std::vector<Roof>&, int threads, std::string_view level);
 
-// Multiply-adds on all threads, about 1 ms long: something steady to find the noise floor with.
+// The noise floor of multiply-adds on all threads, about 1 ms each: a steady load.
 NoiseFloor measure_noise_floor(Device&);
 
-// The roofline model phase by phase: each takes the longer of its FLOPs at the peak times its
-// efficiency and its bytes at the bandwidth of the level where the problem's tensors lie, plus the
-// start of a parallel loop or kernel. Williams, Waterman, Patterson 2009.
+// The roofline model, phase by phase. A phase takes the longer of two times: its FLOPs at the peak
+// times its efficiency, or its bytes at the bandwidth of the level that holds the problem's
+// tensors. The start of a parallel loop or kernel is added. Williams, Waterman, Patterson 2009.
 double predict_ms(const WorkEstimate&, const ConvProblem&, CacheMode, const DeviceInfo&,
                   const Ceilings&);
-// Of anything that works on tensors of so many bytes in all.
+// The same for any work on tensors of this many bytes in all.
 double predict_ms(const WorkEstimate&, DType, double tensor_bytes, CacheMode, const DeviceInfo&,
                   const Ceilings&);
 

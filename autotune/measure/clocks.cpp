@@ -58,7 +58,7 @@ std::string to_text(const Clocks& c) {
                      c.max_sm_mhz, c.memory_mhz, c.celsius, c.watts);
 }
 
-// nvmlClocksEventReasons; that the card is idle (bit 0) is no throttling.
+// nvmlClocksEventReasons; an idle card (bit 0) is not throttled.
 std::string throttle_text(std::uint64_t reasons) {
   static constexpr std::pair<std::uint64_t, const char*> names[] = {
       {0x2, "application clocks"}, {0x4, "power cap"},       {0x8, "hardware slowdown"},

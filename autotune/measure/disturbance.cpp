@@ -27,7 +27,7 @@ double seconds(clockid_t clock) {
 
 double seconds(const timeval& t) { return double(t.tv_sec) + 1e-6 * double(t.tv_usec); }
 
-// A file of the kernel's that is read again and again: its beginning, empty where it is missing.
+// The beginning of a kernel file that is read repeatedly; empty if it is missing.
 class KernelFile {
  public:
   explicit KernelFile(const char* path) : file_(::open(path, O_RDONLY | O_CLOEXEC)) {}
@@ -53,7 +53,7 @@ double run_delay_s() {
   return waiting ? 1e-9 * std::strtod(waiting, nullptr) : 0;
 }
 
-// "some avg10=0.96 avg60=1.02 avg300=0.34 total=1498274": us in which somebody waited for a CPU.
+// "some avg10=0.96 avg60=1.02 avg300=0.34 total=1498274": us in which some task waited for a CPU.
 double pressure_s() {
   thread_local KernelFile file(pressure_path);
   const char* const total = std::strstr(file.read(), "total=");
@@ -70,8 +70,8 @@ DisturbanceMeter::DisturbanceMeter(const DeviceInfo& device)
                   : 0),
       after_(before_.size()) {}
 
-// By each thread for itself: the kernel brings a thread's clock up to date only when that thread
-// asks, and other threads' lag by as much as a tick.
+// Each thread reads its own clocks: the kernel updates a thread's clock only when that thread asks,
+// and other threads' clocks lag by up to a tick.
 void DisturbanceMeter::read(std::vector<Reading>& readings) const {
 #pragma omp parallel num_threads(int(readings.size()))
   {
@@ -101,7 +101,7 @@ double DisturbanceMeter::stop() {
   const double pressure = pressure_s() - pressure_s_;
   double most = 0, whole = 0, wanted = 0;
   const auto count = [&](double lost, double wall) {
-    constexpr double clocks_s = 20e-6;  // readings of two clocks are not one, and interrupts happen
+    constexpr double clocks_s = 20e-6;  // the clocks are not read at once; interrupts happen
     if (lost > clocks_s) most = std::max(most, lost / wall);
   };
   for (std::size_t i = 0; i < before_.size(); ++i) {
@@ -109,19 +109,19 @@ double DisturbanceMeter::stop() {
     const double wall = b.wall_s - a.wall_s;
     if (a.thread == 0 || b.thread == 0 || wall <= 0) continue;  // the team was smaller
     whole = std::max(whole, wall);
-    if (a.thread != b.thread) {  // of one that began meanwhile, what it waited since
+    if (a.thread != b.thread) {  // a new thread: what it waited since it began
       count(b.delayed_s, wall);
       continue;
     }
     wanted += b.cpu_s - a.cpu_s + (run_delay_is_known ? b.delayed_s - a.delayed_s : 0);
     double lost = std::max(0.0, wall - (b.cpu_s - a.cpu_s));
-    // Of a thread that slept as well, only what it was kept from running counts.
+    // For a thread that also blocked, count only the time for which it was kept from running.
     if (b.slept > a.slept)
       lost = std::min(lost, run_delay_is_known ? b.delayed_s - a.delayed_s : pressure);
     count(lost, wall);
   }
-  // SIGSTOP and a freezer look like sleep. But somebody always has work, if only a thread that has
-  // ended: the process knows what that one used.
+  // SIGSTOP and a freezer look like sleep. But some thread always has work, possibly one that has
+  // ended: the process's CPU time includes that one.
   count(whole - std::max(wanted, process_cpu_s) - (run_delay_is_known ? 0 : pressure), whole);
   return std::min(most, 1.0);
 }

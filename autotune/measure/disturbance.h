@@ -1,9 +1,9 @@
-// What else used the machine while something was timed.
+// Other programs' use of the machine during a measurement.
 //
-// A thread that is never taken off its processor uses as much CPU time as passes on the clock. The
-// difference went to another program, to a CPU quota, to a hypervisor (whose steal the kernel takes
-// off a thread's CPU time) or to SIGSTOP. The spread of the samples does not show it: OpenMP
-// threads wait at a barrier for the one that was taken off, and such samples are slow steadily.
+// A thread that is never preempted uses as much CPU time as wall time. The difference went to
+// another program, to a CPU quota, to a hypervisor (the kernel subtracts its steal from a thread's
+// CPU time) or to SIGSTOP. The spread of the samples does not show it: OpenMP threads wait at a
+// barrier for the preempted one, so such samples are all equally slow.
 #pragma once
 
 #include <sys/types.h>
@@ -17,16 +17,17 @@
 
 namespace convlab {
 
-// A sample that lost more of its time than this is disturbed. Kernel threads take up to 1% of a
-// short one on a quiet machine.
+// A sample that lost a larger share of its time is disturbed. Kernel threads take up to 1% of a
+// short sample on a quiet machine.
 inline constexpr double most_lost = 0.02;
 
-// Around one sample, on the thread that takes it: how long the team's threads wanted to run and did
-// not. Of a device other than a CPU it sees nothing: the device's own clock times it.
+// Measures around one sample, on the thread that takes it, how long the team's threads were
+// runnable but did not run. It reports nothing for devices other than CPUs: the device's own clock
+// times them.
 class DisturbanceMeter {
  public:
-  // With CONVLAB_IGNORE_DISTURBANCES in the environment it sees nothing: for tests of what stands
-  // on a race, which run beside one another and assert no time.
+  // With CONVLAB_IGNORE_DISTURBANCES in the environment it reports nothing. This is for tests that
+  // use a race but assert no time, so that they can run in parallel.
   explicit DisturbanceMeter(const DeviceInfo&);
   void start();
   // The share of the time since start() that the worst-off thread lost, 0 to 1.
@@ -34,25 +35,25 @@ class DisturbanceMeter {
 
  private:
   struct Reading {
-    pid_t thread = 0;  // OpenMP may have ended one, and begun another
+    pid_t thread = 0;  // OpenMP may end one and start another
     double wall_s = 0, cpu_s = 0;
-    long slept = 0;        // times that the thread gave up its processor by itself
-    double delayed_s = 0;  // it was runnable and did not run, where the kernel tells
+    long slept = 0;        // times that the thread blocked voluntarily
+    double delayed_s = 0;  // runnable but not running, if the kernel reports it
   };
   void read(std::vector<Reading>&) const;
   std::vector<Reading> before_, after_;  // by thread
   double pressure_s_ = 0, process_cpu_s_ = 0;
 };
 
-// Over a longer stretch: CPU time that went to other programs, and that a hypervisor took, as
-// shares of what all processors have. Zero where /proc/stat is missing.
+// Over a longer period: CPU time that went to other programs and to a hypervisor, as shares of all
+// processors' time. Zero if /proc/stat is missing.
 class LoadMeter {
  public:
   LoadMeter() { look(0); }
   struct Load {
     double others = 0, stolen = 0;
   };
-  // Since the last look. `own_s` is the CPU time that this program and its workers have used so
+  // Since the last call. `own_s` is the CPU time that this program and its workers have used so
   // far.
   Load look(double own_s);
 
@@ -65,7 +66,7 @@ double own_cpu_s();
 
 bool disturbances_ignored();  // see DisturbanceMeter
 
-// What this machine offers to observe: name, and how it is used or why it is missing.
+// A source of observations on this machine: its name, and how it is used or why it is missing.
 struct Observable {
   std::string what;
   bool offered = false;

@@ -16,7 +16,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Of a scratch vector, which is reordered.
+// Reorders its argument, a scratch vector.
 double median_in_place(std::vector<double>& v) {
   if (v.empty()) return 0;
   const auto middle = v.begin() + std::ptrdiff_t(v.size() / 2);

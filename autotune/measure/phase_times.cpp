@@ -9,7 +9,8 @@
 namespace convlab {
 namespace {
 
-// What each thread of the team spent in each phase, a cache line or more a thread.
+// Each thread's time in each phase, padded to a cache line or more per thread to avoid false
+// sharing.
 class ThreadClocks : public PhaseRecorder {
  public:
   ThreadClocks(std::size_t threads, std::size_t phases)

@@ -1,4 +1,4 @@
-// Where one run of an algorithm spends its time, phase by phase.
+// The time that one run of an algorithm spends in each phase.
 #pragma once
 
 #include <vector>
@@ -10,15 +10,15 @@
 namespace convlab {
 
 struct PhaseTimes {
-  double ms = 0;                 // of one run with the clocks of its phases going: a median
-  std::vector<double> phase_ms;  // of that, as WorkEstimate::phases are numbered: the mean over the
-                                 // threads that recorded anything
-  double other_ms = 0;           // the rest: threads that start, wait, or have less to do
+  double ms = 0;                 // of one run with phase timing on: a median
+  std::vector<double> phase_ms;  // of that, indexed as WorkEstimate::phases: the mean over the
+                                 // recording threads
+  double other_ms = 0;           // the rest: thread start, waiting, imbalance
 };
 
 // Runs the algorithm a few times on the case's data, with hot or cold operands. The problem is the
-// case's with layouts, and not refused; what the outputs should be is not asked for. Throws
-// whatever planning and running throw.
+// case's with layouts, and not refused; the expected outputs are not used. Rethrows whatever
+// planning and running throw.
 PhaseTimes measure_phases(const ConvAlgo&, const ConvProblem&, const Config&, CacheMode,
                           const ReferenceCase&, Device&);
 

@@ -12,7 +12,7 @@ namespace {
 constexpr int tries_at_once = 3;
 constexpr double first_pause_s = 0.01, longest_pause_s = 0.2;
 constexpr double patience_at_start_s = 20, most_patience_s = 60;
-constexpr double refill = 0.5;  // seconds of patience for one of undisturbed work
+constexpr double refill = 0.5;  // seconds of patience per second of undisturbed work
 
 }  // namespace
 
@@ -33,7 +33,7 @@ std::optional<double> Sampler::take(CandidateRunner& runner, const Candidate& c,
                                     int runs) {
   double pause_s = first_pause_s;
   // Some candidates disturb themselves, with more threads than there are processors: one sample
-  // uses up half of the patience that is left at most.
+  // uses at most half of the remaining patience.
   const double least_patience_s = std::max(0.0, patience_s_ / 2);
   for (int tried = 1;; ++tried) {
     const double start_s = clock_.now();

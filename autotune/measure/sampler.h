@@ -1,4 +1,4 @@
-// Samples that nothing disturbed.
+// Takes undisturbed samples.
 #pragma once
 
 #include <functional>
@@ -8,16 +8,17 @@
 
 namespace convlab {
 
-// Time as a race sees it; a test replaces it.
+// The clock of a race; tests replace it.
 struct RaceClock {
   std::function<double()> now;        // seconds
-  std::function<void(double)> sleep;  // at most so many seconds
+  std::function<void(double)> sleep;  // for at most this many seconds
 };
 RaceClock real_clock();
 
-// A disturbed sample is taken again, at once and then after ever longer pauses: noise comes in
-// spells. Waiting draws on a patience that a whole run shares and that undisturbed work refills, so
-// that a machine which never falls quiet costs a bounded share of the run, and its rows stay open.
+// A disturbed sample is taken again, at once and then after growing pauses, since noise comes in
+// bursts. Waiting draws on a time budget ("patience") that the whole run shares and that
+// undisturbed work refills. A machine that is never quiet thus costs a bounded share of the run,
+// and its rows stay open.
 class Sampler {
  public:
   explicit Sampler(std::function<bool()> stop = {}, RaceClock = real_clock());

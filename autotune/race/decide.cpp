@@ -12,7 +12,7 @@
 namespace convlab {
 namespace {
 
-// A table of Student's quantiles: a race looks them up thousands of times.
+// A table of Student's quantiles, since a race looks them up thousands of times.
 double quantile(Confidence confidence, std::size_t freedom) {
   const auto table = [](double tail) {
     std::array<double, most_student_freedom> quantiles;
@@ -25,7 +25,7 @@ double quantile(Confidence confidence, std::size_t freedom) {
       .at(std::min(freedom, std::size_t(most_student_freedom)) - 1);
 }
 
-constexpr double least_of_three = 0.10;  // what a win by three processes must be beyond
+constexpr double least_of_three = 0.10;  // required margin of a win by three processes
 
 using Interval = std::array<double, 3>;
 bool beyond(const Interval& r, double margin) { return r[0] > 1 + margin; }
@@ -122,7 +122,7 @@ class Decider {
 
   std::span<const Candidate> candidates_;
   bool count_packing_;
-  std::vector<std::size_t> order_;  // of those measured, fastest first
+  std::vector<std::size_t> order_;  // measured candidates, fastest first
 };
 
 }  // namespace
@@ -133,12 +133,12 @@ std::array<double, 3> process_ratio(std::span<const double> a, std::span<const d
   std::vector<double> d(n);
   for (std::size_t i = 0; i < n; ++i) d[i] = std::log(a[i] / b[i]);
   std::sort(d.begin(), d.end());
-  const std::size_t trim = n < 8 ? 0 : n / 5;  // from either end
+  const std::size_t trim = n < 8 ? 0 : n / 5;  // from each end
   double mean = 0;
   for (std::size_t i = trim; i < n - trim; ++i) mean += d[i] / double(n - 2 * trim);
   if (n < least_processes) return {0, std::exp(mean), 0};
 
-  // The variance is Winsorized: what is trimmed counts as the nearest that is not.
+  // The variance is Winsorized: a trimmed value counts as the nearest untrimmed one.
   double winsorized_mean = 0, squares = 0;
   const auto winsorized = [&](std::size_t i) { return d[std::clamp(i, trim, n - trim - 1)]; };
   for (std::size_t i = 0; i < n; ++i) winsorized_mean += winsorized(i) / double(n);

@@ -12,14 +12,14 @@ namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-// A look costs a chance to be wrong, so there are few; the later, the less one process adds.
+// Each look adds a chance of error, so there are few. They become rarer as each process adds less.
 constexpr std::array<std::size_t, 6> looks{3, 5, 8, 12, 16, 20};
 bool is_look(std::size_t processes) {
   return processes > looks.back() ? processes % 8 == 0
                                   : std::find(looks.begin(), looks.end(), processes) != looks.end();
 }
 
-// In one process. Slow candidates run few, and so do rows that few processes may decide.
+// Rounds in one process. Slow candidates run fewer, and so do the first few processes.
 int rounds_of(double round_s, std::size_t processes, const RaceOptions& options) {
   const int most =
       processes < least_processes ? options.first_process_rounds : options.process_rounds;
@@ -28,15 +28,15 @@ int rounds_of(double round_s, std::size_t processes, const RaceOptions& options)
   return std::clamp(int(enough_s / round_s), least, std::max(least, most));
 }
 
-// A candidate so much slower than the best in every process is dropped. The fewer the processes,
-// the more of that is chance, to which the fastest of several owes some of its lead as well.
+// A candidate slower than the best by this factor in every process is dropped. With fewer processes
+// more of the difference is chance, and the fastest of several owes some of its lead to chance too.
 double slower_everywhere(std::size_t processes) {
   return processes < 5 ? 1.15 : processes < 8 ? 1.10 : processes < 12 ? 1.06 : 1.03;
 }
 
-// Each candidate's time from rounds in which all ran side by side: ms[candidate][round]. A round's
-// level, the geometric mean of its times, is divided out before the median is taken and the median
-// level multiplied in again, so that a slow round weighs on all alike.
+// Each candidate's time from rounds in which all ran side by side: ms[candidate][round]. Each time
+// is divided by its round's level, the geometric mean. The median of these is multiplied by the
+// median level, so that a slow round affects all alike.
 std::vector<double> times_by_rounds(const std::vector<std::vector<double>>& ms) {
   const std::size_t rounds = ms.front().size();
   std::vector<double> levels(rounds, 1);
@@ -69,7 +69,7 @@ Finals::Finals(std::vector<Candidate>& candidates, const RaceOptions& options)
     over_ = true;
     return;
   }
-  // Processes that not all of them ran in pair with nothing.
+  // Processes that not all candidates ran in cannot be paired.
   for (Candidate* c : finalists()) {
     c->process_ms.resize(fewest);
     c->process_pack_ms.resize(fewest);
@@ -97,7 +97,7 @@ void Finals::lose(Candidate& c, const CandidateLost& lost, const Sampler& sample
   if (ended) ended(c);
 }
 
-// What the first process found out about it stays.
+// The first process's findings stay.
 bool Finals::prepare(Candidate& c, CandidateRunner& runner, Sampler& sampler,
                      const CandidateEnded& ended) {
   try {
@@ -121,7 +121,7 @@ bool Finals::run_process(CandidateRunner& runner, Sampler& sampler, const Candid
   };
   std::vector<Runner> running;
   double round_s = 0;
-  // In a new order each time, so that no one of them has the first allocations every time.
+  // In a new order each time, so that no candidate always allocates first.
   std::vector<Candidate*> all = finalists();
   std::shuffle(all.begin(), all.end(), random_);
   for (Candidate* c : all) {
@@ -135,7 +135,7 @@ bool Finals::run_process(CandidateRunner& runner, Sampler& sampler, const Candid
     over_ = true;
     return false;
   }
-  // False when nothing undisturbed was to be had.
+  // False when no undisturbed sample could be taken.
   const auto take = [&](Runner& r, Timed timed, std::vector<double>& times) {
     std::optional<double> ms;
     try {
@@ -164,7 +164,7 @@ bool Finals::run_process(CandidateRunner& runner, Sampler& sampler, const Candid
   for (const Runner& r : running) runner.release(*r.candidate);
   spent_s_ += sampler.now() - start_s;
   if (!complete || running.empty()) {
-    // A machine that is never quiet for long enough: it stays open for a later run.
+    // The machine is never quiet for long enough: the problem stays open for a later run.
     constexpr std::size_t most_failures = 4;
     over_ = running.empty() || ++failures_ == most_failures;
     return false;
@@ -185,7 +185,7 @@ bool Finals::run_process(CandidateRunner& runner, Sampler& sampler, const Candid
   return true;
 }
 
-// After every process: whoever stops between two looks has times of all processes.
+// After every process, so that a stop between two looks still has times from all processes.
 void Finals::settle() {
   std::vector<Candidate*> all = finalists();
   double level = infinity, level_before = infinity;
@@ -193,7 +193,7 @@ void Finals::settle() {
     level_before = std::min(level_before, cost_ms(*c, options_.count_packing));
   settle_times(all, options_.count_packing);
   for (const Candidate* c : all) level = std::min(level, cost_ms(*c, options_.count_packing));
-  // Of those dropped the ratio to the best is known, and stays.
+  // A dropped candidate's ratio to the best is known, and stays.
   for (Candidate& c : candidates_)
     if (c.status == Status::dropped && !c.predicted) c.ms *= level / level_before;
 }
@@ -201,11 +201,11 @@ void Finals::settle() {
 void Finals::look(const CandidateEnded& ended) {
   over_ = decide_among_measured(candidates_, options_.count_packing).verdict != Verdict::unsure ||
           processes_ >= before_ + options_.processes || spent_s_ > options_.max_s;
-  over_ |= finalists().size() < 2;  // more would tell nothing
+  over_ |= finalists().size() < 2;  // more processes would decide nothing
   if (!over_ && options_.drop_factor < infinity) drop_the_slower(ended);
 }
 
-// Beyond any doubt, or in every process: but the best two stay.
+// Drops those slower at high confidence or in every process; the best two always stay.
 void Finals::drop_the_slower(const CandidateEnded& ended) {
   std::vector<Candidate*> all = finalists();
   std::stable_sort(all.begin(), all.end(), [&](const Candidate* a, const Candidate* b) {

@@ -22,7 +22,7 @@ Loss loss_by(const std::exception_ptr& thrown) {
     return {Status::refused, e.what()};
   } catch (const std::bad_alloc&) {
     return {Status::refused, "out of memory"};
-  } catch (const std::system_error& e) {  // no thread to be had
+  } catch (const std::system_error& e) {  // thread creation failed
     return {Status::refused, e.what()};
   } catch (const std::exception& e) {
     return {Status::failed, e.what()};

@@ -1,5 +1,5 @@
-// How a candidate ended that did not end well: by its own doing, which is worth remembering, or for
-// want of something that the machine may have the next time, which is not.
+// How a candidate ended abnormally: by its own fault, which is stored, or because the machine
+// lacked a resource, which may be available next time and is not stored.
 #pragma once
 
 #include <exception>
@@ -10,21 +10,21 @@
 namespace convlab {
 
 struct Loss {
-  Status status = Status::failed;  // refused: not its own doing
+  Status status = Status::failed;  // refused: not its own fault
   std::string reason;
 };
 
-// By what it threw. Throws DeviceLost on: that is not about one candidate.
+// Classifies an exception. Rethrows DeviceLost, which is not about one candidate.
 Loss loss_by(const std::exception_ptr&);
 
-// By how its process ended, as waitpid says. A signal that a wrong program gets, SIGSEGV or SIGABRT
-// say, is its own doing. Others come from outside: SIGKILL when memory runs out, SIGXCPU at a
-// limit. So does an exit, which no candidate calls: it is how OpenMP's runtime and OpenBLAS end
-// when threads or memory are not to be had.
+// Classifies the end of its process, as waitpid reports it. A signal that a faulty program gets,
+// such as SIGSEGV or SIGABRT, is its own fault. Others come from outside: SIGKILL when memory runs
+// out, SIGXCPU at a limit. An exit is not its fault either, since no candidate calls it: OpenMP's
+// runtime and OpenBLAS exit when they get no threads or memory.
 Loss loss_by_end(int wait_status);
 
-// An exception that leaves a parallel loop ends the process as a crash would. In a worker, one that
-// loss_by() calls no doing of the candidate ends it by an exit instead.
+// An exception that leaves a parallel loop ends the process as a crash would. This makes a worker
+// exit instead if loss_by() says that the exception is not the candidate's own fault.
 void exit_when_the_machine_fails();
 
 }  // namespace convlab

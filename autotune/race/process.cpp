@@ -29,7 +29,7 @@ namespace convlab {
 
 namespace {
 
-// "17 (name with (any) signs) T 1 ...": the state is behind the last parenthesis.
+// "17 (name with (any) signs) T 1 ...": the state follows the last parenthesis.
 char state_in(const std::filesystem::path& stat) {
   std::ifstream file(stat);
   std::string line;
@@ -67,7 +67,7 @@ Heard LineChannel::receive(std::string& line, double seconds, const std::functio
     const auto start = Clock::now();
     pollfd waiting{fd_, POLLIN, 0};
     const int ready = ::poll(&waiting, 1, seconds < 0 && !stop ? -1 : int(1e3 * wait_s) + 1);
-    // poll() returned late: the clock went on while this process was stopped.
+    // poll() returned late: the clock advanced while this process was stopped.
     const double took_s = std::chrono::duration<double>(Clock::now() - start).count();
     waited_s += std::min(took_s, wait_s);
     if (ready <= 0) continue;
@@ -86,7 +86,7 @@ ChildProcess::ChildProcess(const std::string& argument) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     throw EnvironmentError(fmt::format("cannot make a socket pair: {}", std::strerror(errno)));
-  // Out of the way of the numbers that the child's files will have.
+  // A number that the child's own files will not use.
   const int theirs = ::fcntl(ends[1], F_DUPFD_CLOEXEC, 10);
   ::close(ends[1]);
   if (theirs < 0) {
@@ -101,7 +101,7 @@ ChildProcess::ChildProcess(const std::string& argument) {
   posix_spawn_file_actions_init(&files);
   posix_spawn_file_actions_adddup2(&files, STDERR_FILENO, STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&files, theirs, child_fd);
-  // An ignored or blocked signal stays so over exec; blocking can be asked for here.
+  // Ignored and blocked signals stay so across exec; posix_spawn can only set blocking.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t blocked;
@@ -153,7 +153,7 @@ double ChildProcess::cpu_s() const {
 
 std::optional<int> ChildProcess::end() {
   if (pid_ < 0) return {};
-  // A closed channel means that it is on its way out by itself: let its own status be seen.
+  // A closed channel means that the child is exiting: wait for its own status.
   constexpr int grace_ms = 5000;
   int status = 0;
   bool killed = false;

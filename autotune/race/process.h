@@ -1,4 +1,4 @@
-// A child process that runs this same executable, spoken to in lines over one socket.
+// A child process that runs this same executable and exchanges lines with it over one socket.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,20 @@ namespace convlab {
 
 // The child's end of the socket.
 inline constexpr int child_fd = 3;
-// Set in the child's environment, and so in that of whatever it starts.
+// Set in the child's environment, which its own children inherit.
 inline constexpr const char* child_variable = "CONVLAB_WORKER";
 
-// What came of waiting for a line.
+// The result of waiting for a line.
 enum class Heard : std::uint8_t { line, end, timeout, stopped };
 
 // Lines in and out over one file descriptor, on either end.
 class LineChannel {
  public:
   explicit LineChannel(int fd) : fd_(fd) {}
-  // False when the other end is gone.
+  // False if the other end has closed.
   bool send(std::string line);
-  // Waits at most `seconds` (negative: for ever), not counting those in which this process was
-  // stopped; gives up when `stop` says so.
+  // Waits at most `seconds` (negative: for ever), not counting time for which this process was
+  // stopped; gives up when `stop` returns true.
   Heard receive(std::string& line, double seconds, const std::function<bool()>& stop = {});
   bool ended() const { return ended_; }  // seen by send or receive
 
@@ -33,9 +33,9 @@ class LineChannel {
   std::string pending_;
 };
 
-// Started with the given argument, and with child_variable in its environment; its standard output
-// goes to our standard error, Ctrl-C and SIGTERM, which a whole process group gets, do not reach
-// it, and it is killed with this object.
+// Started with the given argument, and with child_variable in its environment. Its standard output
+// goes to our standard error. Ctrl-C and SIGTERM, which a whole process group gets, do not reach
+// it. It is killed with this object.
 class ChildProcess {
  public:
   explicit ChildProcess(const std::string& argument);  // throws EnvironmentError
@@ -43,14 +43,14 @@ class ChildProcess {
   ~ChildProcess();
 
   LineChannel& channel() { return channel_; }
-  // Somebody sent it SIGSTOP: it cannot answer, whatever it does.
+  // It received SIGSTOP and cannot answer.
   bool is_halted() const;
-  // Threads that have a processor just now, or would go on if they had one.
+  // Threads that are running or runnable now.
   int runnable_threads() const;
-  // CPU time that it has used so far.
+  // CPU time used so far.
   double cpu_s() const;
-  // Kills it unless its channel has ended, and waits for its end. Its status, as waitpid says;
-  // nullopt when it was killed here.
+  // Kills it unless its channel has ended, and waits for its end. Returns its status, as waitpid
+  // reports it; nullopt if it was killed here.
   std::optional<int> end();
 
  private:
@@ -59,7 +59,7 @@ class ChildProcess {
   LineChannel channel_{-1};
 };
 
-// In the child: dies with its parent, leaves no core file. Called first thing.
+// In the child: makes it die with its parent and write no core file. Call it first.
 void settle_as_child();
 
 }  // namespace convlab

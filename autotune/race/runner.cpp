@@ -12,11 +12,11 @@
 namespace convlab {
 namespace {
 
-// A run this long fills the caches anew many times over (32 MiB of them take 3 ms): what the run
-// before it left there makes no difference, and would double what the sample costs.
+// A run this long replaces the caches' contents many times over (32 MiB take 3 ms), so the previous
+// run's contents make no difference. A warm-up would double the sample's cost.
 constexpr double long_run_ms = 100;
 
-// Median of the calls that fill a millisecond, after one that is not timed.
+// Median of the calls that fill a millisecond, after an untimed one.
 double quick_s(const std::function<void()>& work) {
   constexpr double enough_s = 1e-3;
   work();
@@ -25,7 +25,7 @@ double quick_s(const std::function<void()>& work) {
   return median(s);
 }
 
-// For a handler of exceptions.
+// Call it in an exception handler.
 [[noreturn]] void lose_candidate() {
   const Loss loss = loss_by(std::current_exception());
   throw CandidateLost(loss.status, loss.reason);
@@ -55,7 +55,7 @@ Operands& LocalRunner::operands(const Candidate& c) {
   return *operands;
 }
 
-// Of x and y alike, from or to NCHW: what a layer pays whose neighbours keep NCHW.
+// Converts x and y from or to NCHW: the cost for a layer whose neighbours use NCHW.
 double LocalRunner::time_conversions(const Candidate& c) {
   double sum = 0;
   const ConvProblem problem = with_layouts(c);
@@ -105,7 +105,7 @@ void LocalRunner::prepare(Candidate& c) {
   }
 }
 
-// Once for all candidates of these layouts.
+// Measured once for all candidates of these layouts.
 Sample LocalRunner::sample_conversions(const Candidate& c) {
   const Layouts layouts{c.x_layout, c.y_layout};
   if (const auto found = convert_s_.find(layouts); found != convert_s_.end())

@@ -16,7 +16,7 @@
 
 namespace convlab {
 
-// What to run candidates under, besides the candidate itself. Layouts of `problem` are ignored.
+// Settings shared by all candidates. Layouts of `problem` are ignored.
 struct RunnerOptions {
   ConvProblem problem;
   CacheMode cache = CacheMode::hot;
@@ -27,7 +27,7 @@ struct RunnerOptions {
   ReferenceCase::Evaluate evaluate = ReferenceCase::Evaluate::whole;
 };
 
-// Hot: operands, workspace and output lie as the previous run of the same candidate left them.
+// Hot: operands, workspace and output are as the previous run of the same candidate left them.
 // Cold: all of them are evicted from every cache before each timed run.
 class LocalRunner : public CandidateRunner {
  public:
@@ -51,7 +51,7 @@ class LocalRunner : public CandidateRunner {
   ReferenceCase reference_;
   using Layouts = std::pair<Layout, Layout>;
   std::map<Layouts, std::unique_ptr<Operands>> operands_;
-  GuardedBuffer workspace_;  // whoever runs
+  GuardedBuffer workspace_;  // shared by the candidates in turn
   std::map<Layouts, double> convert_s_;
   std::map<std::string, std::unique_ptr<Trial>> trials_;
   DisturbanceMeter meter_;

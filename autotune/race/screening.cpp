@@ -33,7 +33,7 @@ class Screening {
     const bool complete = !sampler_.stopped() && narrow();
     for (const std::size_t i : alive_) {
       runner_.release(candidates_[i]);
-      // Too many to be finalists, and nothing undisturbed to choose among them by.
+      // Too many for finalists, and no undisturbed samples to choose by.
       if (!complete && !sampler_.stopped() && alive_.size() > options_.finalists)
         candidates_[i] = as_they_came_[i];
     }
@@ -53,7 +53,7 @@ class Screening {
     if (ended_) ended_(candidates_[i]);
   }
 
-  // Its time is what it takes beside the best: the ratio was taken within moments.
+  // Its time is its ratio times the best's time, since both were sampled within moments.
   void drop(std::size_t i, double ratio, std::string reason) {
     Candidate& c = candidates_[i];
     runner_.release(c);
@@ -62,7 +62,7 @@ class Screening {
     end(i, Status::dropped, std::move(reason));
   }
 
-  // The numbers of a candidate that never ran to the end are of no use to anybody.
+  // The numbers of an unfinished candidate are useless.
   void lose(std::size_t i, const CandidateLost& lost) {
     if (sampler_.stopped()) return;  // not its fault: it has not ended
     Candidate& c = candidates_[i];
@@ -94,12 +94,13 @@ class Screening {
     return false;
   }
 
-  // Prepares, and takes the first samples. What cannot be measured undisturbed stays as it came.
+  // Prepares, and takes the first samples. A candidate that cannot be measured undisturbed is left
+  // unchanged.
   bool measure_first(std::size_t i) {
     Candidate& c = candidates_[i];
     if (!prepare(i)) return false;
     std::optional<double> ms = sample(i);
-    // A single slow run may be the machine's, in ways that nothing shows.
+    // A single slow run may be an undetected disturbance.
     if (ms && !alive_.empty() && *ms > options_.drop_factor * candidates_[best()].ms)
       if (const std::optional<double> again = sample(i)) ms = std::min(*ms, *again);
     if (ms) {
@@ -126,8 +127,9 @@ class Screening {
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::stable_sort(order.begin(), order.end(),
                      [&](std::size_t a, std::size_t b) { return cost(a) < cost(b); });
-    // Predictions are held against a prediction too: ceilings that were measured in a bad moment
-    // must not rule out everybody but the first. Nobody wins for want of a rival that was measured.
+    // Predictions are also compared with a prediction: ceilings that were measured at a bad moment
+    // must not prune every candidate but the first. A candidate must not win because no rival was
+    // measured.
     for (const std::size_t i : order) {
       if (sampler_.stopped()) return;
       const double predicted = candidates_[i].ms;
@@ -153,7 +155,7 @@ class Screening {
     std::erase_if(alive_, [&](std::size_t i) { return candidates_[i].status != Status::ok; });
   }
 
-  // Its ratio to the best when that is beyond drop_factor, both sampled anew.
+  // Its ratio to the best if that is beyond drop_factor, both sampled again.
   std::optional<double> far_behind(std::size_t i) {
     if (candidates_[best()].status != Status::ok) return {};  // lost beside another
     if (cost(i) <= options_.drop_factor * cost(best())) return {};
@@ -176,8 +178,8 @@ class Screening {
     return std::pair(*ratio, side_by_side_reason(*ratio));
   }
 
-  // Drops those for which there is a ratio and a reason; the best two stay whatever their distance:
-  // it is what the verdict is about.
+  // Drops candidates for which `judge` returns a ratio and a reason. The best two always stay,
+  // since the verdict compares them.
   template <class Judge>
   void drop_if(const Judge& judge) {
     std::size_t place = 0;
@@ -190,7 +192,7 @@ class Screening {
     erase_lost();
   }
 
-  // False when a sample was not to be had: then nothing is known of this round.
+  // False when a sample could not be taken: the round is then discarded.
   bool one_round() {
     std::vector<std::size_t> order = alive_;
     std::shuffle(order.begin(), order.end(), random_);
@@ -232,12 +234,12 @@ class Screening {
     return paired_ratio(costs(i), costs(best()), options_.seed);
   }
 
-  // Rounds until no more than the finalists are left. False when a round was not to be had.
+  // Runs rounds until only finalists remain. False when a round could not be taken.
   bool narrow() {
     for (int target = 2; target <= options_.screening_rounds && alive_.size() > 2; target *= 2) {
       while (rounds_ < target)
         if (!one_round()) return false;
-      // Two rounds give no interval; they show who is far off.
+      // Two rounds give no interval, but show who is far slower.
       const double bound = rounds_ < 4
                                ? 1 + (options_.drop_factor - 1) / 2
                                : (options_.drop_factor < infinity ? options_.reach : infinity);

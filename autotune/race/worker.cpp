@@ -34,7 +34,7 @@ json row_of(const ConvProblem& problem, const Candidate& c) {
   return to_json(row);
 }
 
-// The worker's side: one device, and one problem after the other, from `open` to `open`.
+// The worker's side: one device, and one problem after another, each started by `open`.
 class Server {
  public:
   Server(LineChannel& channel, const AlgoRegistry& registry, const DeviceMaker& make_device)
@@ -53,7 +53,7 @@ class Server {
       } catch (const OutOfMemory& e) {
         answer = {{"error", e.what()}, {"kind", "memory"}};
       } catch (const DeviceLost& e) {
-        // Nothing more can be done in this process.
+        // This process cannot do more.
         channel_.send(line_of(
             {{"lost", to_string(Status::failed)}, {"reason", e.what()}, {"device_lost", true}}));
         return;
@@ -153,12 +153,12 @@ void WorkerRunner::lose_worker() {
   prepared_.clear();
 }
 
-// One question to a worker that runs. Whatever goes wrong is held against the candidate in hand.
+// Sends one request to a running worker. Any failure counts against the current candidate.
 json WorkerRunner::ask_running(const json& request, double limit_s) {
   std::string line;
   Heard heard = Heard::end;
-  // Time that other programs took is not the candidate's: each of its threads that could run may
-  // use half of the limit in CPU time.
+  // Time taken by other programs does not count against the candidate: each of its runnable threads
+  // may use half of the limit in CPU time.
   const double used_before_s = worker_->cpu_s();
   const auto is_starved = [&] {
     return worker_->cpu_s() - used_before_s < worker_->runnable_threads() * limit_s / 2;
@@ -200,7 +200,7 @@ void WorkerRunner::start_process() {
     throw EnvironmentError(
         "a worker process tried to start another: main() must call convlab::worker_main first "
         "thing (autotune/worker.h)");
-  constexpr double start_limit_s = 60;  // nobody's fault but the machine's
+  constexpr double start_limit_s = 60;  // no candidate's fault
   worker_ = std::make_unique<ChildProcess>(worker_argument);
   std::string line;
   const Heard heard = worker_->channel().receive(line, start_limit_s, stop_);
@@ -233,9 +233,9 @@ void WorkerRunner::start() {
 }
 
 void WorkerRunner::open() {
-  constexpr double start_limit_s = 60;  // of a device that was asleep
+  constexpr double start_limit_s = 60;  // for a sleeping device
   const json none = nullptr;
-  // The reference is evaluated here, by plain loops.
+  // The worker evaluates the reference during this call, with plain loops.
   const double reference_s =
       options_.evaluate == ReferenceCase::Evaluate::whole
           ? std::min(options_.problem.flops(), 2 * full_reference_limit) / 1e9
@@ -291,7 +291,7 @@ void WorkerRunner::release(const Candidate& c) {
   try {
     ask_running({{"op", "release"}, {"row", row_of(options_.problem, c)}}, timeout_s_);
   } catch (const CandidateLost&) {
-    // It crashed on its way out, and its memory went with the process.
+    // It crashed while exiting, and its memory was freed with the process.
   }
 }
 

@@ -1,12 +1,12 @@
-// Candidates in a process of their own, so that one that crashes or hangs costs only itself.
+// Candidates in a separate process, so that a crash or a hang costs only the candidate.
 //
-// The worker is this executable started afresh (after a bare fork, libgomp's threads are missing
-// in the child and its next parallel loop hangs). All candidates of one problem share a worker, so
-// that they interleave. The race is run here, in the parent; the worker does as it is told, one
+// The worker is this executable started afresh (after a bare fork, libgomp's threads are missing in
+// the child and its next parallel loop hangs). All candidates of one problem share a worker, so
+// that they interleave. The race logic runs here, in the parent. The worker executes commands, one
 // JSON object a line: prepare a candidate, sample it, release it. While it measures, the parent
 // sleeps in poll. After a crash, a hang or a lost device the next call starts a new worker, in
-// which the others are prepared again when their turn comes. A worker in which nothing failed goes
-// on to the next problem: a card takes about a second to be made ready.
+// which the other candidates are prepared again when their turn comes. A worker without failures
+// continues with the next problem, since initialising a card takes about a second.
 #pragma once
 
 #include <functional>
@@ -25,11 +25,11 @@ namespace convlab {
 class WorkerRunner : public CandidateRunner {
  public:
   // The worker makes a device of the same kind, index, ISA and threads. A call that takes longer
-  // than timeout_s plus 100 times its expected time ends as Status::timeout; when `stop` says so
-  // while waiting, as Status::dropped; what ends for want of something that the machine lacks, as
-  // Status::refused (autotune/race/loss.h). A worker that ends before it has a candidate in hand is
-  // nobody's fault: EnvironmentError, or OutOfMemory when it was killed.
-  // A worker in `spare` is used before a new one is started, and left there at the end.
+  // than timeout_s plus 100 times its expected time ends as Status::timeout. It ends as
+  // Status::dropped when `stop` returns true during the wait, and as Status::refused if the machine
+  // lacks a resource (autotune/race/loss.h). A worker that ends before it has a candidate is no
+  // candidate's fault: EnvironmentError, or OutOfMemory when it was killed. A worker in `spare` is
+  // used before a new one is started, and left there at the end.
   WorkerRunner(const RunnerOptions&, const DeviceInfo&, double timeout_s,
                std::function<bool()> stop = {}, std::unique_ptr<ChildProcess>* spare = nullptr);
   ~WorkerRunner() override;
@@ -55,7 +55,7 @@ class WorkerRunner : public CandidateRunner {
   std::unique_ptr<ChildProcess>* spare_;
   std::unique_ptr<ChildProcess> worker_;
   bool trusted_ = true;             // no candidate has failed in the worker that runs now
-  bool killed_ = false;             // the last worker that ended, by a signal
+  bool killed_ = false;             // a signal ended the last worker
   std::set<std::string> prepared_;  // in the worker that runs now
 };
 

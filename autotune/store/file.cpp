@@ -115,10 +115,10 @@ StoreFile::StoreFile(std::filesystem::path path, Store::Open open) : path_(std::
 
 StoreFile::~StoreFile() = default;
 
-// Looks at the file's first bytes before any statement runs: the first one would roll back a
-// foreign file's journal. Read through SQLite's own handle, since closing another one would drop
-// the locks that this process holds on the file. An empty file is fine: a process killed while it
-// made a store leaves one.
+// Checks the file's first bytes before any statement runs, since the first one would roll back a
+// foreign file's journal. Reads through SQLite's own handle: closing another one would drop this
+// process's locks on the file. An empty file is valid: a process killed while it made a store
+// leaves one.
 void StoreFile::require_header() {
   sqlite3_file* file = nullptr;
   sqlite3_int64 size = 0;
@@ -157,7 +157,7 @@ void StoreFile::distrust() {
   execute("PRAGMA cell_size_check = ON");
 }
 
-// After Ctrl-C it waits a little still: what was measured is to be stored.
+// After Ctrl-C it still waits briefly, so that measured results are stored.
 int StoreFile::on_busy(void* self, int tries) {
   StoreFile& file = *static_cast<StoreFile*>(self);
   const auto now = std::chrono::steady_clock::now();
@@ -168,7 +168,7 @@ int StoreFile::on_busy(void* self, int tries) {
   return 1;
 }
 
-// A row takes less than two steps a byte, and is looked at a few times.
+// A row takes less than two steps per byte, and is read a few times.
 int StoreFile::on_progress(void* self) {
   StoreFile& file = *static_cast<StoreFile*>(self);
   if (file.stop_ && *file.stop_) return 1;
@@ -227,8 +227,8 @@ std::vector<std::string> StoreFile::complaints(const std::string& pragma) {
   return all;
 }
 
-// By SQLite's own means: another descriptor on the file would drop this process's locks when it is
-// closed. The copy may be read by those who may read the original.
+// Uses SQLite's own copy: closing another descriptor on the file would drop this process's locks.
+// The copy has the original's read permissions.
 void StoreFile::copy_to(const std::filesystem::path& target) {
   const std::string temporary = fmt::format("{}.{}.tmp", target.string(), getpid());
   const auto require = [&](bool fine, const char* why) {

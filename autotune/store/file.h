@@ -1,6 +1,6 @@
-// The SQLite file under the tuning store, which may be damaged or made by somebody else on purpose:
-// no trigger or view in it runs, no statement takes more steps than a file of its size needs, and a
-// statement that works or waits can be interrupted. Internal to autotune.
+// The SQLite file under the tuning store. It may be damaged or crafted, so no trigger or view in it
+// runs, no statement takes more steps than a file of its size needs, and a running or waiting
+// statement can be interrupted. Internal to autotune.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ DamagedStore damaged(const std::filesystem::path&, std::string_view how);
 
 class StoreFile {
  public:
-  // Looks at the header before any statement runs. Throws as Store does.
+  // Checks the header before any statement runs. Throws as Store does.
   StoreFile(std::filesystem::path, Store::Open);
   StoreFile(const StoreFile&) = delete;
   ~StoreFile();
@@ -57,7 +57,7 @@ class StoreFile {
   std::filesystem::path path_;
   std::unique_ptr<sqlite3, Close> db_;
   const std::atomic<bool>* stop_ = nullptr;
-  std::int64_t looks_ = 0;  // of on_progress, since the last statement began
+  std::int64_t looks_ = 0;  // calls of on_progress since the last statement began
   std::chrono::steady_clock::time_point busy_since_;
 };
 
@@ -67,7 +67,7 @@ class Statement {
   ~Statement();
   Statement(const Statement&) = delete;
 
-  // What is not UTF-8 in it is stored as U+FFFD.
+  // Invalid UTF-8 is stored as U+FFFD.
   Statement& bind(const std::string&);
   Statement& bind(std::int64_t);
   Statement& bind(double);
@@ -77,7 +77,7 @@ class Statement {
   void reset();
 
   // Columns. Throws InputError for a value of another type, for text that is not UTF-8, and for
-  // what is no list of numbers.
+  // text that is not a list of numbers.
   void get(int column, std::string&) const;
   void get(int column, std::int64_t&) const;
   void get(int column, double&) const;
@@ -93,8 +93,8 @@ class Statement {
   int bound_ = 0;
 };
 
-// Immediate: it waits for its turn to write at the start, where waiting is safe. One that started
-// as a reader could not be let through later, and would fail as locked.
+// Immediate: it waits for the write lock at the start, where waiting is safe. A transaction that
+// started as a reader could fail as locked when it upgrades.
 class Transaction {
  public:
   explicit Transaction(StoreFile& file) : file_(file) { file.execute("BEGIN IMMEDIATE"); }

@@ -5,7 +5,7 @@
 
 namespace convlab {
 
-// Of numbers made now on this device by this build.
+// Provenance of numbers measured now on this device by this build.
 Provenance collect_provenance(const DeviceInfo&);
 
 }  // namespace convlab

@@ -139,7 +139,7 @@ StoreRow row_from_json(const Json& object) {
     visit_all(raw, [&](const char* name, auto& field) {
       at = name;
       const Json& value = object.at(name);
-      // JSON has no infinity: an error that is no number goes out as null.
+      // JSON has no infinity or NaN: such an error is written as null.
       if constexpr (std::is_same_v<decltype(field), double&>)
         field = value.is_null() ? std::numeric_limits<double>::infinity() : value.get<double>();
       else

@@ -1,5 +1,5 @@
-// A row of the tuning store as SQLite and JSON hold it: text and numbers. What the worker's lines
-// carry is the same. Internal to autotune.
+// A row of the tuning store as text and numbers, as SQLite and JSON hold it. The worker's lines
+// carry the same. Internal to autotune.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct RawRow {
   std::string commit, date;
 };
 
-// The key. What a lookup is given comes first, so that the key's index serves it.
+// The key. The fields given to a lookup come first, so that the key's index serves it.
 inline constexpr int lookup_fields = 8;
 template <class Row, class Visit>
 void visit_key(Row& r, Visit&& visit) {
@@ -75,9 +75,9 @@ void visit_all(Row& r, Visit&& visit) {
 }
 
 RawRow to_raw(const StoreRow&);
-StoreRow from_raw(const RawRow&);  // throws InputError for a value that cannot be
+StoreRow from_raw(const RawRow&);  // throws InputError for an impossible value
 void require_date(
-    const StoreRow&);  // throws InputError unless its date is whole: dates compare as text
+    const StoreRow&);  // throws InputError for an incomplete date: dates compare as text
 
 nlohmann::json to_json(const StoreRow&);
 StoreRow row_from_json(const nlohmann::json&);  // throws InputError that says which field is wrong

@@ -42,8 +42,8 @@ std::vector<std::string> definitions(const Columns& columns) {
 
 // ---- Former formats ----
 
-// Format 1 knew no processes and no protocol. A program of format 2 gave a store of format 1 these,
-// behind its other columns.
+// Format 1 had no processes and no protocol. A program of format 2 appended these columns to a
+// store of format 1.
 constexpr const char* since_format_2[][2] = {
     {"process_ms", "process_ms TEXT NOT NULL DEFAULT '[]'"},
     {"process_pack_ms", "process_pack_ms TEXT NOT NULL DEFAULT '[]'"},
@@ -58,7 +58,7 @@ Columns columns_of_format_1() {
   return columns;
 }
 
-// The texts that a table may have. Before format 3 there was no checksum.
+// The definitions that a table may have. Before format 3 there was no checksum.
 std::vector<std::string> known_texts(const StoreTable& table, std::uint32_t format) {
   if (format == store_format) return {table.create()};
   if (table.name == roof_table().name) {

@@ -22,16 +22,16 @@ struct StoreTable {
 };
 
 const StoreTable& candidate_table();
-const StoreTable& roof_table();  // made when there is something to put in
+const StoreTable& roof_table();  // made when there is something to store in it
 
 // A row of sqlite_schema.
 struct SchemaObject {
   std::string type, name, sql;
 };
-// What is not as a program of this format makes it, in words; empty: nothing.
+// How the schema differs from the one a program of this format makes; empty: not at all.
 std::string schema_fault(const std::vector<SchemaObject>&, std::uint32_t format);
 
-// Statements that bring a table of a former format to this one, its rows included.
+// Statements that convert a table of a former format to this one, its rows included.
 std::vector<std::string> upgrade_statements(const StoreTable&, std::uint32_t format);
 
 }  // namespace convlab

@@ -35,7 +35,7 @@ std::string key_condition(std::size_t count) {
   return fmt::format("{}=?", fmt::join(names, "=? AND "));
 }
 
-// Of each row its fields, and whether they are those that were written.
+// Selects each row's fields, and whether its checksum matches.
 std::string select_rows(const std::string& condition) {
   const std::string names = candidate_table().names();
   return fmt::format("SELECT id, checksum IS row_sum({}), {} FROM candidate {} ORDER BY id", names,
@@ -97,7 +97,7 @@ bool has_roofs(StoreFile& file) {
   return file.number("SELECT count(*) FROM sqlite_schema WHERE name = 'roof'") != 0;
 }
 
-// SQLite's check fails itself where a record of an index is cut, though the rows can be read.
+// SQLite's check itself fails if an index record is truncated, though the rows can be read.
 std::vector<std::string> integrity_faults(StoreFile& file) {
   try {
     return file.complaints("PRAGMA integrity_check");
@@ -166,8 +166,8 @@ Store::Store(std::filesystem::path path, Open open)
     throw damaged(this->path(), complaints.front());
   const std::int64_t format = file_->number("PRAGMA user_version");
   if (format != 0 && format != store_format) upgrade();
-  // With Open::create the version is written again even if the tables are there: better that an
-  // unwritable file or directory shows now than after the first measurement.
+  // With Open::create the version is rewritten even if the tables exist, so that an unwritable file
+  // or directory shows now and not after the first measurement.
   if (open == Open::create || format == 0) {
     Transaction transaction(*file_);
     if (file_->number("PRAGMA user_version") == 0) {
@@ -179,7 +179,7 @@ Store::Store(std::filesystem::path path, Open open)
   }
 }
 
-// In one transaction: another process may be making the store, or bringing it to this format.
+// In one transaction: another process may be making the store, or converting it to this format.
 void Store::require_schema() {
   file_->execute("BEGIN");
   const std::int64_t format = file_->number("PRAGMA user_version");
@@ -202,7 +202,7 @@ void Store::require_schema() {
 void Store::upgrade() {
   Transaction transaction(*file_);
   const std::int64_t format = file_->number("PRAGMA user_version");
-  if (format == store_format) return;  // another program was faster
+  if (format == store_format) return;  // another program did it first
   std::vector<const StoreTable*> tables{&candidate_table()};
   if (has_roofs(*file_)) tables.push_back(&roof_table());
   for (const StoreTable* table : tables)
@@ -312,7 +312,7 @@ void Store::record(const std::vector<StoreRow>& rows) {
 }
 
 std::vector<Candidate> Store::worst_errors(DType dtype) const {
-  // A damaged row decides nothing here; whoever reads all of it says so.
+  // A damaged row is skipped here; functions that read all rows report it.
   Statement select(*file_,
                    fmt::format("SELECT algo, config, max(rel_error) FROM candidate WHERE dtype = ? "
                                "AND predicted = 0 AND rel_error > 0 AND checksum IS row_sum({}) "
@@ -333,7 +333,7 @@ std::vector<Candidate> Store::worst_errors(DType dtype) const {
   return worst;
 }
 
-// A table of its own, made when there is something to put in.
+// A separate table, made when there is something to store in it.
 std::vector<Roof> Store::roofs(const DeviceInfo& device) const {
   std::vector<Roof> roofs;
   if (!has_roofs(*file_)) return roofs;
@@ -402,7 +402,7 @@ Store::Merged Store::merge(const Store& other) { return merge(other.rows()); }
 
 Store::Merged Store::merge(const std::vector<StoreRow>& rows) {
   Merged merged;
-  // A clock that was ahead must not keep its rows for ever: a date to come is older than any other.
+  // A clock that was ahead must not protect its rows for ever: a future date counts as the oldest.
   const auto credible = [today = now()](const std::string& date) {
     return date > today ? std::string() : date;
   };
@@ -446,8 +446,8 @@ std::int64_t Store::prune(const std::function<bool(const StoreRow&)>& drop) {
   return count;
 }
 
-// DELETE looks a row up in the index, which a damaged one need not agree with: the sound rows are
-// copied to a new table instead.
+// DELETE looks a row up in the index, which may disagree if damaged. So the sound rows are copied
+// to a new table instead.
 Store::Pruned Store::prune_damaged() {
   if (verify().empty()) return {};
   const bool rebuilt = !integrity_faults(*file_).empty();

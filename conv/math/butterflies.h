@@ -1,11 +1,11 @@
 // Winograd's transforms as straight-line code: butterflies around a sparse matrix.
 //
 // Points come in pairs +a, -a, so two rows of B^T (or of G) are e + o and e - o, where e has only
-// even and o only odd columns; and two columns of A^T multiply s = x1 + x2 in even and
-// d = x1 - x2 in odd rows. Both are a butterfly on pairs (1,2), (3,4), ... and a matrix that is
-// half zero. The butterfly is an exact change of basis for any matrix, so no symmetry has to be
-// detected: it shows in the zeros, for which no code is made. F(4,3) takes 12 operations for a
-// column of B^T d and 12 for one of A^T m.
+// even and o only odd columns; and two columns of A^T multiply s = x1 + x2 in even and d = x1 - x2
+// in odd rows. Both are a butterfly on pairs (1,2), (3,4), ... and a matrix that is half zero. The
+// butterfly is an exact change of basis for any matrix, so no symmetry has to be detected: it gives
+// zeros, for which no code is generated. F(4,3) takes 12 operations for a column of B^T d and 12
+// for one of A^T m.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +28,9 @@ struct SparseFactor {
   static constexpr int rows = I, columns = J;
   double coefficient[I][J] = {};  // of row i, divided by scale[i]
   double scale[I] = {};
-  int first[I] = {};  // the first term of row i's sum: a coefficient of 1 if there is one
+  int first[I] = {};  // the first term of row i's sum: one with coefficient 1 if there is one
 
-  // Of one product: a multiply-add for each coefficient.
+  // FLOPs of one product: a multiply-add for each coefficient.
   constexpr int flops() const {
     int count = 0;
     for (const auto& row : coefficient)

@@ -84,8 +84,8 @@ struct CookToom {
   Rational at[M][T], g[T][R], bt[T][T];
 };
 
-// Which side carries Lagrange's denominators: the filter's when its transform is made ahead of
-// time, the output's when (as for the gradient of the filter) the output's is the rarer one.
+// The side that carries Lagrange's denominators: the filter if its transform is precomputed, the
+// output if (as for the gradient of the filter) its transform is the rarer one.
 enum class ScaledSide : std::uint8_t { filter, output };
 
 // The finite points are distinct; infinity is implied as the last one.

@@ -1,4 +1,4 @@
-// What algorithms that transform an image tile by tile (overlap-save) have in common.
+// Rules shared by algorithms that transform an image tile by tile (overlap-save).
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace convlab {
 // The longest side of a filter that leaves at least half of a tile's side as output.
 constexpr std::int64_t largest_filter(std::int64_t tile) { return tile / 2 + 1; }
 
-// What no tile takes, up to one of this side: other types than f32, strides, dilation, groups, long
-// filters.
+// Refuses what tiles up to this side cannot do: types other than f32, strides, dilation, groups,
+// long filters.
 std::optional<Refusal> refuse_tiled_fft(const ConvProblem&, std::int64_t largest_tile);
 
 // Throws InputError unless the tile's side is one of these, which ascend, and takes the problem's

@@ -3,7 +3,7 @@
 
 namespace convlab {
 
-// A NaN goes through: a maximum function loses it, or keeps it, by the order of its arguments.
+// NaN is propagated: a maximum function may drop it, depending on the order of its arguments.
 template <class T>
 constexpr T relu(T v) {
   return v < T(0) ? T(0) : v;

@@ -1,6 +1,5 @@
-// What a device offers so that its ceilings can be measured beside its work: loops that do one
-// thing and nothing else. Such a device is also a CeilingDevice:
-// `dynamic_cast<CeilingDevice*>(&device)` is null for the rest.
+// Loops for measuring a device's ceilings, each of which does one thing only. A device that offers
+// them is also a CeilingDevice: `dynamic_cast<CeilingDevice*>(&device)` is null for others.
 #pragma once
 
 #include <functional>
@@ -13,8 +12,8 @@ namespace convlab {
 
 struct CeilingLoop {
   std::string level;  // "registers", "shared", "L1", "L2", "L3", "memory"
-  std::string what;   // of registers the arithmetic: "f32", "f64", "tf32 mma" ...; "read", "write",
-                      // "copy"
+  std::string what;  // for registers the arithmetic: "f32", "f64", "tf32 mma" ...; "read", "write",
+                     // "copy"
   // Queues one run, of a millisecond or less, and returns its FLOPs or bytes. Owns what it works
   // on.
   std::function<double(Stream&)> enqueue;
@@ -23,8 +22,8 @@ struct CeilingLoop {
 class CeilingDevice {
  public:
   virtual ~CeilingDevice() = default;
-  // On so many of the device's threads: DeviceInfo::threads, on a CPU also fewer. The loops live no
-  // longer than the device. This, or a loop's first run, throws OutOfMemory.
+  // For this many of the device's threads: DeviceInfo::threads, on a CPU also fewer. The loops must
+  // not outlive the device. This, or a loop's first run, throws OutOfMemory.
   virtual std::vector<CeilingLoop> ceiling_loops(int threads) = 0;
 };
 

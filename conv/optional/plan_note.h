@@ -1,12 +1,12 @@
-// What a plan decided that its config does not say.
+// A plan's decisions that its config does not record.
 #pragma once
 
 #include <string>
 
 namespace convlab {
 
-// A ConvPlan may also be one: a library that chooses its algorithm itself says which it took. One
-// clause, lower case, no full stop; empty if there is nothing to say.
+// A ConvPlan may also implement this: a library that chooses its algorithm itself reports its
+// choice. One clause, lower case, no full stop; empty if there is nothing to say.
 class PlanNote {
  public:
   virtual std::string note() const = 0;

@@ -1,5 +1,5 @@
-// What a device that others' profilers can look into offers beside its work. Such a device is also
-// a ProfiledDevice: `dynamic_cast<ProfiledDevice*>(&device)` is null for the rest.
+// Profiling hooks of a device. A device that offers them is also a ProfiledDevice:
+// `dynamic_cast<ProfiledDevice*>(&device)` is null for others.
 #pragma once
 
 #include <string>
@@ -8,26 +8,27 @@
 namespace convlab {
 
 struct KernelRun {
-  std::string name;  // as the compiler or the vendor called it
+  std::string name;  // the compiler's or the vendor's name
   double ms = 0;     // on the device
 };
 
 class ProfiledDevice {
  public:
   virtual ~ProfiledDevice() = default;
-  // Names what the calling thread does and queues until the range ends, in a profiler's timeline.
-  // Ranges nest. Without a profiler this costs next to nothing.
+  // Names the calling thread's work, queued work included, in a profiler's timeline until the range
+  // ends. Ranges nest. Without a profiler this costs next to nothing.
   virtual void begin_range(const std::string& name) = 0;
   virtual void end_range() = 0;
 
-  // From now on every kernel that this process runs is noted. Throws EnvironmentError, saying what
-  // is missing, where that cannot be.
+  // Starts recording every kernel that this process runs. Throws EnvironmentError, saying what is
+  // missing, if that is impossible.
   virtual void start_kernel_log() = 0;
-  // Ends that, once what was queued is done. In the order in which they were reported.
+  // Stops recording, once queued work is done. Kernels are in the order in which they were
+  // reported.
   virtual std::vector<KernelRun> finish_kernel_log() = 0;
 };
 
-// A range as long as this object lives; none on a device that has none (null).
+// A range that lasts as long as this object; does nothing on a device without ranges (null).
 class ProfiledRange {
  public:
   ProfiledRange(ProfiledDevice* device, const std::string& name) : device_(device) {

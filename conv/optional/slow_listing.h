@@ -1,10 +1,10 @@
-// Algorithms that take long to say what they offer.
+// Algorithms that are slow to list their configs.
 #pragma once
 
 namespace convlab {
 
-// A ConvAlgo may also be one: its refuse() and configs() make plans to know the answer. Under a
-// budget it is asked only about problems that are taken up.
+// A ConvAlgo may also implement this: its refuse() and configs() make plans to find the answer.
+// Under a budget it is only asked about problems whose turn has come.
 class SlowListing {
  protected:
   ~SlowListing() = default;

@@ -1,4 +1,4 @@
-// Sizes in memory as people read them.
+// Memory sizes in readable form.
 #pragma once
 
 #include <fmt/format.h>
@@ -8,7 +8,7 @@
 
 namespace convlab {
 
-// In the largest unit of which there is one or more: "12 KiB", "1.5 GiB".
+// In the largest unit that gives at least 1: "12 KiB", "1.5 GiB".
 inline std::string show_bytes(std::int64_t bytes) {
   if (bytes < 1024) return fmt::format("{} B", bytes);
   double value = double(bytes);

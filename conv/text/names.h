@@ -1,4 +1,4 @@
-// Closed sets of names: parsing the text form of every enum, and guessing what a typo meant.
+// Closed sets of names: parsing every enum's text form, and suggestions for a typo.
 #pragma once
 
 #include <fmt/format.h>

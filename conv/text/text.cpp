@@ -10,11 +10,11 @@ namespace convlab {
 namespace {
 
 struct Character {
-  std::size_t bytes = 0;  // 0: no UTF-8 begins here
+  std::size_t bytes = 0;  // 0: not valid UTF-8
   char32_t code = 0;
 };
 
-// The first character: RFC 3629, without overlong forms, surrogates and what is beyond U+10FFFF.
+// The first character: RFC 3629, without overlong forms, surrogates and codes beyond U+10FFFF.
 Character first_character(std::string_view text) {
   const auto lead = static_cast<std::uint8_t>(text.front());
   if (lead < 0x80) return {1, lead};
@@ -31,7 +31,7 @@ Character first_character(std::string_view text) {
   return {bytes, code};
 }
 
-// C0, DEL, C1, and the two separators that end a line as well.
+// C0, DEL, C1, and the two separators that also end a line.
 bool is_control(char32_t code) {
   return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029;
 }

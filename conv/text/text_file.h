@@ -1,4 +1,4 @@
-// Texts that people and other programs write: lists of problems, plans, results.
+// Text files from people and other programs: lists of problems, plans, results.
 #pragma once
 
 #include <cstddef>
@@ -6,9 +6,9 @@
 
 namespace convlab {
 
-// All of a file, or of stdin for "-", without the byte order mark that some editors put first. A
-// pipe is read to its end. Throws InputError, "cannot read 'PATH' (why): expected WHAT", also for
-// more than longest_text: /dev/zero has no end.
+// All of a file, or of stdin for "-", without a leading byte order mark. A pipe is read to its end.
+// Throws InputError, "cannot read 'PATH' (why): expected WHAT", also for more than longest_text
+// bytes: /dev/zero has no end.
 inline constexpr std::size_t longest_text = 512 << 20;
 std::string read_text_file(const std::string& path, const std::string& expected);
 
