@@ -1,4 +1,4 @@
-// One piece of memory for many buffers: those that are never needed at the same time share bytes.
+// One allocation for many buffers: buffers that are never needed at the same time share bytes.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace convlab::nets {
 
-// Up to where the next buffer may begin: all begin at multiples of 64.
+// Rounds up to the next possible buffer start: all buffers start at multiples of 64.
 constexpr std::size_t padded(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // A buffer is needed from moment `first` to moment `last`, both included.
@@ -25,7 +25,7 @@ struct Arena {
 // Pisarchyk & Lee 2020, arXiv:2001.03288).
 Arena plan_arena(std::span<const Lifetime>);
 
-// What no arrangement can go below: the most bytes needed at any one moment.
+// A lower bound for any arrangement: the most bytes needed at any one moment.
 std::size_t peak_bytes(std::span<const Lifetime>);
 
 }  // namespace convlab::nets

@@ -98,7 +98,7 @@ void Assembly::find_values() {
   }
 }
 
-// In which layout a step reads its i-th input.
+// The layout in which a step reads its i-th input.
 TensorDesc Assembly::x_desc(std::size_t step, std::size_t i) const {
   const Step& s = steps[step];
   TensorDesc desc = value(s.inputs[i]).desc;
@@ -107,7 +107,7 @@ TensorDesc Assembly::x_desc(std::size_t step, std::size_t i) const {
   return desc;
 }
 
-// The first to run backward writes a gradient, those after it add to it.
+// The first reader to run backward writes a gradient; later ones add to it.
 std::vector<std::vector<Gradient>> Assembly::gradients() const {
   std::vector<std::vector<Gradient>> all(steps.size());
   std::vector<bool> written(values.size(), false);
@@ -134,7 +134,7 @@ void Assembly::make_ops(const AlgoRegistry& registry) {
     std::vector<Gradient> gradient = wanted[i];
     for (std::size_t j = 0; j < step.inputs.size(); ++j) {
       x.push_back(x_desc(i, j));
-      // Through another layout it is written beside, then converted and added.
+      // In another layout it is written to a separate buffer, then converted and added.
       if (gradient[j] == Gradient::add && !same_memory(x[j], value(step.inputs[j]).desc))
         gradient[j] = Gradient::write;
     }
@@ -154,7 +154,7 @@ void Assembly::make_ops(const AlgoRegistry& registry) {
   wanted_ = wanted;
 }
 
-// Whether a step may write its output over its input's value: nobody reads that any more.
+// Whether a step may write its output over its input's value: no later step may read that.
 bool Assembly::can_overwrite(std::size_t step, std::size_t input) const {
   const NodeId u = steps[step].inputs[input];
   const Value& x = value(u);
@@ -174,7 +174,7 @@ void Assembly::place_forward() {
     const Step& step = steps[i];
     StepRun& run = runs[i];
     Value& y = value(step.output);
-    if (!run.op) {  // the input stays where it is from one set_input to the next
+    if (!run.op) {  // the input keeps its place from one set_input to the next
       y.buffer = memory.add(bytes_of(y.desc), Kind::activation);
       memory.use(y.buffer, 0);
       memory.use(y.buffer, last_moment());
@@ -199,18 +199,18 @@ void Assembly::place_forward() {
     run.forward_scratch = during(i, needs.forward_scratch, Kind::workspace);
     run.forward_workspace = during(i, needs.forward_workspace, Kind::workspace);
   }
-  memory.use(value(output).buffer, steps.size());  // where the loss reads it
+  memory.use(value(output).buffer, steps.size());  // the loss reads it
   memory.use(value(output).buffer, last_moment());
 }
 
-// A buffer that is needed at one moment only; none for no bytes.
+// A buffer that is needed at one moment only; nullopt for zero bytes.
 std::optional<BufferId> Assembly::during(std::size_t moment, std::size_t bytes, Kind kind) {
   if (bytes == 0) return std::nullopt;
   return memory.use(memory.add(bytes, kind), moment);
 }
 
-// The buffer of a value in this layout, needed at a step's moment; the first step that reads it
-// so converts it.
+// The buffer of a value in this layout, needed at a step's moment; the first step that reads it in
+// this layout converts it.
 BufferId Assembly::in_layout(NodeId u, const TensorDesc& desc, std::size_t step) {
   const Value& v = value(u);
   if (same_memory(v.desc, desc)) return memory.use(v.buffer, step);
@@ -240,8 +240,8 @@ void Assembly::place_backward() {
   if (options.input_gradient) memory.use(value(0).gradient, last_moment());
 }
 
-// Where the i-th step writes its inputs' gradients: into a value's gradient, or beside it where
-// the layout differs or the op cannot add.
+// The buffers to which the i-th step writes its inputs' gradients: a value's gradient, or a
+// separate buffer if the layout differs or the op cannot add.
 void Assembly::place_input_gradients(std::size_t i, const Value& y) {
   StepRun& run = runs[i];
   const OpNeeds& needs = run.op->needs();
@@ -291,14 +291,14 @@ void Assembly::add_sizes() {
   if (options.loss == Loss::cross_entropy) {
     validate_classes(y, "cross entropy");
     sizes.targets = std::size_t(y.n) * sizeof(std::int32_t);
-  } else {  // in the output's layout, and as they come if that is another
+  } else {  // in the output's layout; in their own if it differs
     const TensorDesc nchw{y.n, y.c, y.h, y.w, Layout::nchw};
     sizes.targets = same_memory(nchw, y) ? bytes_of(y) : padded(bytes_of(y)) + bytes_of(nchw);
   }
 }
 
-// Activations and their gradients grow with the batch; workspaces may, or may hold a sum for each
-// thread. The batch that is named leaves room for each as it is, so that it fits.
+// Activations and their gradients grow with the batch; workspaces may grow too, or may hold partial
+// sums per thread. The suggested batch assumes workspaces of the current size, so that it fits.
 void Assembly::check_fits() const {
   const std::size_t rest =
       parameters.value_bytes() + (training() ? parameters.trained_bytes() : 0) + sizes.constants;
@@ -359,7 +359,7 @@ MemoryUse Assembly::memory_use(std::size_t optimizer) const {
   memory.report(use);
   return completed(use, optimizer);
 }
-// With everything but the arena's part.
+// Adds everything except the arena's part.
 MemoryUse Assembly::completed(MemoryUse use, std::size_t optimizer) const {
   const std::size_t gradients = training() ? parameters.trained_bytes() : 0;
   use.weights = parameters.value_bytes() + sizes.constants;

@@ -1,5 +1,5 @@
-// A net put together: an op for each step, where every value and its gradient lie and when they are
-// needed, what is converted and added between the steps. Net runs it.
+// An assembled net: an op for each step, the place and lifetime of every value and its gradient,
+// and the conversions and additions between the steps. Net runs it.
 #pragma once
 
 #include <map>
@@ -18,12 +18,12 @@
 
 namespace convlab::nets {
 
-// A value, wherever its buffers are.
+// A value and its buffers.
 struct Value {
-  TensorDesc desc;  // as its step leaves it
+  TensorDesc desc;  // as its step writes it
   BufferId buffer = 0, gradient = 0;
   bool wants_gradient = false;
-  std::size_t step = 0;  // that leaves it
+  std::size_t step = 0;  // that writes it
 };
 
 struct Conversion {
@@ -36,13 +36,13 @@ struct Addition {
   BufferId to, term;
 };
 
-// A step with everything that happens around its op.
+// A step with all work around its op.
 struct StepRun {
   std::unique_ptr<Op> op;             // null for the input
   std::vector<Conversion> inputs;     // before forward
   std::vector<Conversion> gradients;  // after backward_data, then
   std::vector<Addition> additions;
-  // Buffers, while memory is planned.
+  // Buffers, for memory planning.
   std::vector<BufferId> x;
   std::vector<std::optional<BufferId>> dx;
   std::optional<BufferId> saved, forward_scratch, backward_scratch;
@@ -58,7 +58,7 @@ class Assembly {
   Assembly(const Assembly&) = delete;  // ops refer to it
   Assembly& operator=(const Assembly&) = delete;
 
-  // Once, before anything runs. Throws where the device has not the memory.
+  // Once, before anything runs. Throws if the device has too little memory.
   void allocate(Stream&);
 
   bool training() const { return plan.mode == Mode::training; }
@@ -71,7 +71,7 @@ class Assembly {
   Value& value(NodeId id) { return values[id]; }
   const Value& value(NodeId id) const { return values[id]; }
 
-  // Of all that allocate() allocates, and the optimizer's state.
+  // Everything that allocate() allocates, and the optimizer's state.
   MemoryUse memory_use(std::size_t optimizer) const;
   MemoryUse memory_during(std::size_t step, Phase) const;
 

@@ -9,7 +9,7 @@
 namespace convlab::nets {
 namespace {
 
-// The problems of the parts in turn; all but the first two and the last are like the second.
+// The problems of the parts in order; all but the first two and the last equal the second.
 std::vector<ConvProblem> parts_of(const ConvProblem& whole, const PassPlan& plan) {
   const std::int64_t images = plan.images > 0 ? std::min(plan.images, whole.n) : whole.n;
   std::vector<ConvProblem> parts;
@@ -22,8 +22,8 @@ std::vector<ConvProblem> parts_of(const ConvProblem& whole, const PassPlan& plan
   return parts;
 }
 
-// The config is meant for parts of so many images; a smaller last one may be too small for it and
-// then takes the algorithm's default.
+// The config is for parts of this many images; a smaller last part may be too small for it, and
+// then uses the algorithm's default.
 std::unique_ptr<ConvPlan> make_part(const ConvAlgo& algo, const ConvProblem& part,
                                     const Config& config, std::int64_t images, Device& device) {
   try {

@@ -1,4 +1,5 @@
-// One convolution and pass as a plan wants it: the whole batch at once, or some images at a time.
+// One convolution and pass as a plan specifies it: the whole batch at once, or some images at a
+// time.
 #pragma once
 
 #include <memory>
@@ -14,14 +15,14 @@ class BatchedConv {
   // Why the algorithm does not take the problem in parts of plan.images.
   static std::optional<Refusal> refuse(const ConvAlgo&, const ConvProblem& whole, const PassPlan&,
                                        Device&);
-  // The problem is one that refuse() lets pass. backward_filter adds up over the parts.
+  // refuse() must accept the problem. backward_filter accumulates over the parts.
   BatchedConv(const ConvAlgo&, const ConvProblem& whole, const PassPlan&, Device&);
 
   std::size_t workspace_bytes() const;
   std::size_t packed_bytes() const;  // 0: run takes w as KCRS
 
   void pack(ConstSpan w, std::byte* packed, Stream&) const;
-  // args are those of the whole batch; packed is what pack() wrote.
+  // args cover the whole batch; packed was written by pack().
   void run(const ConvArgs&, const std::byte* packed, Workspace, Stream&) const;
 
  private:

@@ -13,10 +13,10 @@ namespace {
 
 std::string text(const Shape& s) { return fmt::format("{}x{}x{}x{}", s.n, s.c, s.h, s.w); }
 
-// Above any size of a window, a stride or a padding, so that their sums do not overflow.
+// Above any valid window, stride or padding, so that their sums do not overflow.
 constexpr std::int64_t most_axis = std::int64_t{1} << 31;
 
-// What a layer gives for its inputs' shapes. Throws InputError without saying which layer.
+// A layer's output for its inputs' shapes. Throws InputError without saying which layer.
 struct Inference {
   const std::vector<Shape>& inputs;
 
@@ -201,7 +201,7 @@ std::int64_t Graph::multiply_adds() const {
 
 std::vector<ConvLayer> conv_layers(const Graph& graph) {
   std::vector<ConvLayer> layers;
-  std::vector<bool> trained;  // per node: does a parameter stand before its output?
+  std::vector<bool> trained;  // per node: does a parameter precede its output?
   for (const Node& node : graph.nodes()) {
     const bool before =
         std::any_of(node.inputs.begin(), node.inputs.end(), [&](NodeId id) { return trained[id]; });

@@ -1,5 +1,5 @@
-// A network as a graph of layers: what each computes, its shape, its parameters, its work.
-// Nothing here runs.
+// A network as a graph of layers: each layer's operation, shape, parameters and work. Nothing here
+// runs.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace convlab::nets {
 
-// N C H W of an activation. What follows a fully connected layer has h = w = 1.
+// N C H W of an activation. After a fully connected layer, h = w = 1.
 struct Shape {
   std::int64_t n = 1, c = 1, h = 1, w = 1;
   friend bool operator==(const Shape&, const Shape&) = default;
 };
 
-// ---- Layers. Windows are square and padded alike on all sides. Graph::add refuses sizes that make
-// no sense. ----
+// ---- Layers. Windows are square and padded alike on all sides. Graph::add refuses invalid sizes.
+// ----
 
 struct Input {
   Shape shape;
@@ -97,16 +97,16 @@ class Graph {
 
   const std::string& name() const { return name_; }
   const std::vector<Node>& nodes() const { return nodes_; }  // inputs before their users
-  // Of the input. Throws InputError for a graph without layers.
+  // Batch size of the input. Throws InputError for a graph without layers.
   std::int64_t batch() const;
-  // Sizes of a Conv node: forward, f32, nchw. Throws InputError for another, as all that take a
-  // node do for one of another graph.
+  // The sizes of a Conv node: forward, f32, nchw. Throws InputError for other layers. Every
+  // function here that takes a node throws it for a node of another graph.
   ConvProblem conv_problem(const Node&) const;
 
   // Trainable values: weights, biases, batch norm's scale and shift.
   std::int64_t parameters(const Node&) const;
   std::int64_t parameters() const;
-  // For one image: those of convolutions (padded taps included) and fully connected layers.
+  // For one image, of convolutions (padded taps included) and fully connected layers.
   std::int64_t multiply_adds(const Node&) const;
   std::int64_t multiply_adds() const;
 
@@ -118,18 +118,18 @@ class Graph {
   std::vector<Node> nodes_;
 };
 
-// ---- A graph's convolutions, as what tuning works on ----
+// ---- A graph's convolutions, for tuning ----
 
 struct ConvLayer {
   NamedProblem layer;  // forward, f32, nchw; named as the node
-  bool first = false;  // nothing with parameters precedes it: training needs no dx here
+  bool first = false;  // no layer with parameters precedes it: training needs no dx here
 };
 
 // Every convolution in the graph's order, each with count 1.
 std::vector<ConvLayer> conv_layers(const Graph&);
 
-// Layers of equal sizes become one, with the first one's name and place and the sum of counts. A
-// net's first layer stays by itself, since its totals differ.
+// Merges layers of equal sizes into one, with the first one's name and place and the sum of counts.
+// A net's first layer stays separate, since its totals differ.
 std::vector<ConvLayer> merge_equal(const std::vector<ConvLayer>&);
 
 }  // namespace convlab::nets

@@ -1,4 +1,4 @@
-// Labels of images: classes, from 0 on.
+// Labels of images: classes, starting at 0.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace convlab::nets {
 
-// Of an image that counts for nothing: one that only fills up a batch.
+// The label of an image that is ignored because it only fills up a batch.
 inline constexpr std::int32_t no_label = std::numeric_limits<std::int32_t>::min();
 
 }  // namespace convlab::nets

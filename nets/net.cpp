@@ -84,7 +84,7 @@ class Net::Impl {
     });
   }
 
-  // `begin` leaves the output's gradient where the last step reads it.
+  // `begin` writes the output's gradient to the place where the last step reads it.
   template <class Begin>
   void run_backward(Begin begin) {
     require_before(ran_forward_, "backward", "forward");
@@ -178,7 +178,7 @@ class Net::Impl {
     parameters_changed_ = true;
   }
 
-  // One step after the other, so that there is hardly a moment with all filters in both forms.
+  // One step after another, so that the net never holds all filters in both forms.
   void freeze() {
     if (net_.training())
       throw InputError(
@@ -269,7 +269,7 @@ class Net::Impl {
     return net_.options.loss == Loss::cross_entropy ? "set_labels" : "set_targets";
   }
 
-  // Of this net, and so many bytes of it.
+  // Requires that this many bytes from `p` lie in this net's parameters.
   void require_parameter(const std::byte* p, std::size_t bytes) const {
     if (p == nullptr && frozen_) refuse_frozen();
     for (const Parameter& known : net_.parameters.list()) {
@@ -301,7 +301,8 @@ class Net::Impl {
                                  net_.losses.data(), *stream_);
   }
 
-  // Of the mean over the batch. The probabilities of cross entropy wait where their gradient goes.
+  // Gradient of the mean over the batch. The probabilities of cross entropy lie where their
+  // gradient is written.
   void loss_backward() {
     const Value& y = net_.value(net_.output);
     const double factor = 1.0 / double(y.desc.n);
@@ -333,8 +334,7 @@ class Net::Impl {
     observer_(net_.steps[step], phase, begin, now());
   }
 
-  // Runs what happens at this moment, for a test with everything around it NaN that it may not
-  // read.
+  // Runs the work of this moment. In a test, everything around it that it may not read is NaN.
   template <class F>
   void at_moment(std::size_t moment, F run) {
     if (stop_ != nullptr && *stop_) throw Interrupted{};
@@ -368,7 +368,7 @@ class Net::Impl {
                                    bytes, expected));
   }
 
-  // The conversion happens on the host: after training steps there is no memory to spare here.
+  // The conversion happens on the host: after training steps the device has no memory to spare.
   void read_value(const TensorDesc& desc, BufferId buffer, const char* what, Span to) {
     const TensorDesc nchw = plain(desc);
     expect_bytes(what, to.size(), net_.bytes_of(nchw));
@@ -386,7 +386,7 @@ class Net::Impl {
   }
 
   Device& device_;
-  ProfiledDevice* profiled_;  // null: no profiler asks for names
+  ProfiledDevice* profiled_;  // null: no profiler
   const LayerOps& ops_;
   std::unique_ptr<Stream> stream_;
   Assembly net_;

@@ -1,4 +1,4 @@
-// Buffers of a net while it is put together: who needs them when, and where they lie afterwards.
+// Buffers of a net during assembly: their lifetimes, and their places afterwards.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ class NetMemory {
  public:
   enum class Kind : std::uint8_t { activation, gradient, workspace };
 
-  // A buffer that nobody needs yet.
+  // A buffer without uses yet.
   BufferId add(std::size_t bytes, Kind kind) {
     lifetimes_.push_back({bytes, SIZE_MAX, 0});
     kinds_.push_back(kind);
@@ -27,7 +27,7 @@ class NetMemory {
     lifetimes_[id].last = std::max(lifetimes_[id].last, moment);
     return id;
   }
-  // Once each, in this order, after all uses.
+  // Call each once, in this order, after all uses.
   void arrange() { arena_ = plan_arena(lifetimes_); }
   void allocate(Device& device) { memory_ = device.allocate(arena_.bytes); }
 

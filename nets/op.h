@@ -1,5 +1,5 @@
-// What runs one step of a net: one class a kind of layer, behind one interface. Net makes an op for
-// each step, gives it memory by what it says it needs, and calls it.
+// Ops run the steps of a net: one class per kind of layer, behind one interface. Net makes an op
+// for each step, gives it the memory it needs, and calls it.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@
 
 namespace convlab::nets {
 
-// What is wanted of an input's gradient.
+// How an input's gradient is to be stored, if at all.
 enum class Gradient : std::uint8_t { none, write, add };
 
-// What an op is made from. References stay valid as long as the op.
+// An op's construction arguments. References stay valid as long as the op.
 struct OpContext {
   const Graph& graph;
   const Step& step;
@@ -26,7 +26,7 @@ struct OpContext {
   Mode mode;
   DType dtype;
   const NetOptions& options;
-  std::uint64_t draws, draw;  // of the net in one iteration, and this step's number among them
+  std::uint64_t draws, draw;  // of the net in one iteration, and this step's index among them
   const AlgoRegistry& registry;
   Device& device;
   Parameters& parameters;     // where the op adds its own
@@ -41,18 +41,18 @@ struct OpContext {
   const LayerOps& ops() const { return device.ops(); }
 };
 
-// What an op asks for, known once it is made.
+// An op's memory needs, known once it is made.
 struct OpNeeds {
   std::size_t forward_workspace = 0, backward_workspace = 0;
-  std::size_t saved = 0;  // bytes that forward leaves for backward
+  std::size_t saved = 0;  // bytes kept from forward to backward
   std::size_t forward_scratch = 0, backward_scratch = 0;
-  std::size_t constants = 0;        // bytes that stay as parameters_changed leaves them
-  std::vector<std::size_t> folded;  // parameters that nothing but parameters_changed reads
-  bool backward_data = false, backward_filter = false;  // has something to do there
+  std::size_t constants = 0;        // bytes that parameters_changed computes and that persist
+  std::vector<std::size_t> folded;  // parameters that only parameters_changed reads
+  bool backward_data = false, backward_filter = false;  // whether there is work in these passes
   bool backward_reads_x = false, backward_reads_y = false;
   std::optional<std::size_t> y_over;  // the input that y may be written over
   std::vector<std::size_t> dx_over;   // inputs, best first, one of whose dx may be written over dy
-  std::vector<Gradient> gradient;     // as in the context, but `write` where the op cannot add
+  std::vector<Gradient> gradient;     // as in the context, but `write` if the op cannot add
 };
 
 struct OpMemory {
@@ -81,14 +81,14 @@ class Op {
   // Called in this order.
   virtual void backward_filter(Stream&) {}
   virtual void backward_data(std::uint64_t /*iteration*/, Stream&) {}
-  // In inference, before the next forward: folds and packs what is kept so.
+  // In inference, before the next forward: folds and packs the filters that are stored that way.
   virtual void parameters_changed(Stream&) {}
 
  protected:
   const LayerOps& ops() const { return context_.ops(); }
   const Parameter& parameter(std::size_t i) const { return context_.parameters[i]; }
   bool training() const { return context_.mode == Mode::training; }
-  // Whether any input's gradient is wanted.
+  // Whether any input's gradient is needed.
   bool wants_dx() const;
 
   OpContext context_;
@@ -96,7 +96,7 @@ class Op {
   OpMemory at_;
 };
 
-// Throws InputError when the plan's layouts are not what the layer can do. The Input has no op.
+// Throws InputError when the layer does not support the plan's layouts. The Input has no op.
 std::unique_ptr<Op> make_op(OpContext);
 std::unique_ptr<Op> make_conv_op(OpContext);
 

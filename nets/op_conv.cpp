@@ -1,11 +1,11 @@
-// Convolution: through the plan's algorithms, with bias, ReLU and in inference the residual in its
-// epilogue where the algorithm takes one, as operations of their own where it does not.
+// Convolution through the plan's algorithms. Bias, ReLU and, in inference, the residual go into the
+// epilogue if the algorithm takes one, else they are separate operations.
 //
 // In inference a batch norm behind it is folded,
 //   scale * (conv(x, w) + b - mean) / sqrt(variance + epsilon) + shift
 //     = conv(x, w * f) + (b - mean) * f + shift,  f = scale / sqrt(variance + epsilon),
-// and the filter is packed once, unless the plan has it packed by each run to save memory; in
-// training each run packs it, since weights change.
+// and the filter is packed once, unless the plan packs it in each run to save memory. In training
+// each run packs it, since weights change.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -126,7 +126,7 @@ class ConvOp : public Op {
     parameters.add(name + ".running_var", {p.k}, {Initial::Kind::one}, false);
   }
 
-  // ---- Making the passes ----
+  // ---- Planning the passes ----
 
   const PassPlan& pass_plan(Pass pass) const {
     const auto& plan = context_.plan.passes[std::size_t(pass)];
@@ -185,7 +185,7 @@ class ConvOp : public Op {
     needs_.backward_scratch = data_->packed_bytes();
   }
 
-  // ---- In inference: what stays between runs ----
+  // ---- In inference: constants kept between runs ----
 
   // A folded bias, then the packed filter, or the folded one as KCRS.
   void plan_constants() {
@@ -204,7 +204,7 @@ class ConvOp : public Op {
     return !training() && needs_.forward_scratch == 0 && forward_->packed_bytes() > 0;
   }
 
-  // As KCRS, folded if it is.
+  // The KCRS filter, folded if it is to be.
   const std::byte* filter() const {
     const bool folds = !training() && context_.step.batch_norm;
     return folds ? at_.constants + filter_at_ : parameter(weight_).value;
@@ -214,7 +214,7 @@ class ConvOp : public Op {
     return own_bias_ ? parameter(bias_).value : nullptr;
   }
 
-  // A piece of the filter at a time: the host need not hold it as well.
+  // Processes the filter in pieces, so that the host need not hold all of it.
   template <class T>
   void fold(std::byte* filter, Stream& stream) const {
     const auto values = [&](std::size_t i) {
@@ -254,11 +254,11 @@ class ConvOp : public Op {
 
   ConvProblem problem_;  // forward, without an epilogue
   std::size_t weight_ = 0, bias_ = 0;
-  std::size_t norm_ = 0;  // the first of a folded batch norm's four
+  std::size_t norm_ = 0;  // index of the first of a folded batch norm's four parameters
   bool own_bias_ = false, has_bias_ = false;
   bool fused_ = false;
   std::unique_ptr<BatchedConv> forward_, data_, filter_;
-  std::size_t filter_at_ = 0;  // in the constants
+  std::size_t filter_at_ = 0;  // offset in the constants
 };
 
 }  // namespace

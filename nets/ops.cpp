@@ -84,7 +84,7 @@ class PoolOp : public Op {
   PoolDesc pool_;
 };
 
-// With the residual and the ReLU that are fused to it.
+// Includes the fused residual and ReLU.
 class BatchNormOp : public Op {
  public:
   explicit BatchNormOp(OpContext context) : Op(std::move(context)) {
@@ -108,7 +108,7 @@ class BatchNormOp : public Op {
     needs_.backward_reads_y = step.residual && step.relu;
     for (Gradient& g : needs_.gradient)
       if (g == Gradient::add) g = Gradient::write;
-    // The residual's first: a shortcut hands it on.
+    // The residual's gradient first: a shortcut passes it on.
     if (context_.gradient[0] != Gradient::none)
       needs_.dx_over = step.residual ? std::vector<std::size_t>{1, 0} : std::vector<std::size_t>{0};
   }
@@ -126,8 +126,8 @@ class BatchNormOp : public Op {
                                  at_.forward_workspace, stream);
   }
 
-  // All at once: dx needs the sums that are the parameters' gradients. A dx that nobody wants goes
-  // over dy.
+  // All at once: dx needs the sums that are the parameters' gradients. An unwanted dx overwrites
+  // dy.
   void backward_data(std::uint64_t, Stream& stream) override {
     BatchNormBackward io;
     io.x = at_.x[0];
@@ -149,7 +149,7 @@ class BatchNormOp : public Op {
   std::byte* value(std::size_t i) const { return parameter(scale_ + i).value; }
 
   BatchNormDesc desc_;
-  std::size_t scale_ = 0;  // the first of four parameters
+  std::size_t scale_ = 0;  // index of the first of four parameters
   std::size_t deviation_at_ = 0;
 };
 
@@ -175,7 +175,7 @@ class LrnOp : public Op {
   LrnDesc desc_;
 };
 
-// One in, one out, in place where memory allows.
+// One input, one output, in place if memory allows.
 class ElementwiseOp : public Op {
  public:
   explicit ElementwiseOp(OpContext context) : Op(std::move(context)) {
@@ -208,7 +208,7 @@ class ActivationOp : public ElementwiseOp {
   ActivationKind kind_;
 };
 
-// In training only; backward draws the same again.
+// In training only; backward repeats forward's draws.
 class DropoutOp : public ElementwiseOp {
  public:
   using ElementwiseOp::ElementwiseOp;
@@ -253,7 +253,7 @@ class AddOp : public Op {
     for (std::size_t i = 1; i < at_.x.size(); ++i)
       ops().add(context_.dtype, context_.y, i == 1 ? at_.x[0] : at_.y, at_.x[i], at_.y, stream);
   }
-  // Each term's gradient is dy, which one of them may be already.
+  // Each term's gradient is dy; one of them may already share its buffer.
   void backward_data(std::uint64_t, Stream& stream) override {
     const TensorDesc& desc = context_.y;
     for (std::size_t i = 0; i < at_.dx.size(); ++i) {
@@ -272,7 +272,7 @@ class ConcatOp : public Op {
     for (Gradient& g : needs_.gradient)
       if (g == Gradient::add) g = Gradient::write;
   }
-  // In order: the last part brings the padding lanes with it.
+  // In order: the last part's copy zeroes the padding lanes.
   void forward(std::uint64_t, Stream& stream) override {
     std::int64_t channel = 0;
     for (std::size_t i = 0; i < at_.x.size(); channel += context_.x[i++].c)
@@ -296,7 +296,7 @@ void require_layouts(const OpContext& context, std::string_view what) {
                                    to_string(x.layout), to_string(context.y.layout)));
 }
 
-// Makes the op of each layer, once its layouts are what it can do.
+// Makes each layer's op, once its layouts are checked.
 struct Maker {
   OpContext& context;
 

@@ -7,7 +7,7 @@
 namespace convlab::nets {
 namespace {
 
-// splitmix64 over a counter.
+// splitmix64 of a counter.
 std::uint64_t hash(std::uint64_t x) {
   x += 0x9E3779B97F4A7C15u;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -41,7 +41,7 @@ double initial_value(const Initial& initial, std::uint64_t bits) {
   return symmetric(bits) * std::sqrt(6.0 / double(initial.fan_in + initial.fan_out));
 }
 
-// Through layers that keep the sign, or at least the scale, of what they read.
+// Looks past layers that keep the sign, or at least the scale, of their input.
 bool relu_follows(const Graph& graph, NodeId id) {
   const std::vector<Node>& nodes = graph.nodes();
   for (NodeId user = id + 1; user < nodes.size(); ++user) {
@@ -111,7 +111,7 @@ void Parameters::release(std::size_t i) {
 }
 
 void Parameters::initialise(std::uint64_t seed, Device& device, Stream& stream) {
-  // A piece at a time: a fully connected layer's weights may be half of the net.
+  // In pieces: a fully connected layer's weights may be half of the net.
   constexpr std::int64_t piece = 1 << 18;
   const std::int64_t size = size_of(dtype_);
   std::vector<std::byte> host(std::size_t(piece * size));
@@ -159,7 +159,7 @@ void Parameters::start_optimizer(const UpdateRule& rule, Device& device, Stream&
 
 void Parameters::begin_update(const UpdateRule& rule, Device& device, Stream& stream) {
   if (const auto* sgd = std::get_if<SgdDesc>(&rule))
-    validate(*sgd, this);  // the velocity comes next
+    validate(*sgd, this);  // the velocity is allocated next
   else
     validate(std::get<AdamDesc>(rule));
   start_optimizer(rule, device, stream);

@@ -11,10 +11,10 @@
 
 namespace convlab::nets {
 
-// How a parameter starts.
+// A parameter's initial values.
 struct Initial {
   enum class Kind : std::uint8_t { zero, one, he, glorot } kind = Kind::zero;
-  std::int64_t fan_in = 1, fan_out = 1;  // products that an output sums, and that read an input
+  std::int64_t fan_in = 1, fan_out = 1;  // products per output, and per input
 };
 
 // For a filter or a weight matrix of this node.
@@ -24,17 +24,17 @@ class Parameters {
  public:
   explicit Parameters(DType dtype) : dtype_(dtype) {}
 
-  // Returns its index. Trained ones have a gradient once allocate was called with gradients.
+  // Returns its index. A trained parameter has a gradient once allocate was called with gradients.
   std::size_t add(std::string name, std::vector<std::int64_t> shape, Initial, bool trained = true);
   // Once, after all were added. Everything starts at zero.
   void allocate(bool with_gradients, Device&, Stream&);
 
   const Parameter& operator[](std::size_t i) const { return list_[i]; }
   const std::vector<Parameter>& list() const { return list_; }
-  // Frees its value, which is null from then on.
+  // Frees its value, which is null afterwards.
   void release(std::size_t i);
 
-  // Known before allocate; less what was released.
+  // Known before allocate; excludes released values.
   std::size_t value_bytes() const { return bytes_; }
   std::size_t value_bytes(std::size_t i) const {
     return padded(std::size_t(list_[i].count * size_of(dtype_)));
@@ -42,14 +42,14 @@ class Parameters {
   std::size_t trained_bytes() const {
     return trained_bytes_;
   }                                                  // of the gradients, if there are any
-  std::size_t state_bytes(const UpdateRule&) const;  // that updates by this rule take
+  std::size_t state_bytes(const UpdateRule&) const;  // for updates by this rule
   std::size_t state_bytes() const { return state_[0].bytes() + state_[1].bytes(); }
 
   void initialise(std::uint64_t seed, Device&, Stream&);
 
-  // Allocates the optimizer's state where this is the first rule that needs it.
+  // Allocates the optimizer's state if this is the first rule that needs it.
   void start_optimizer(const UpdateRule&, Device&, Stream&);
-  void begin_update(const UpdateRule&, Device&, Stream&);  // that, and counts the update
+  void begin_update(const UpdateRule&, Device&, Stream&);  // start_optimizer, and counts the update
   std::int64_t updates() const { return updates_; }
   void set_updates(std::int64_t updates) { updates_ = updates; }
   void update(const UpdateRule&, std::size_t i, Device&, Stream&) const;

@@ -6,7 +6,7 @@
 namespace convlab::nets {
 namespace {
 
-// Fractions of the bandwidth of plain reading, and of the FLOP peak, that these operations reach.
+// Fractions of the read bandwidth, and of the FLOP peak, that these operations reach.
 constexpr double streaming = 1, transposing = 0.6, windows = 0.6, powers = 0.15,
                  matrix_product = 0.7;
 
@@ -29,7 +29,7 @@ class Work {
 
   WorkEstimate result() {
     std::visit([&](const auto& layer) { add(layer); }, graph_.nodes()[step_.node].layer);
-    // Weight, gradient and velocity are read, weight and velocity written.
+    // Weight, gradient and velocity are read; weight and velocity are written.
     if (training_ && filter_ > 0) move(3 * filter_, 2 * filter_);
     return work_;
   }
@@ -49,7 +49,7 @@ class Work {
     if (step_.relu) move(2 * y_, y_);
     if (layer.bias) move(y_, 0);
   }
-  // As many products forward as for dx and for dw.
+  // Forward, dx and dw each take the same number of products.
   void add(const Linear&) {
     const Node& node = graph_.nodes()[step_.node];
     const double flops = 2.0 * double(node.shape.n) * double(graph_.multiply_adds(node));
@@ -73,7 +73,7 @@ class Work {
     move(x_, y_, windows);
     if (backward_) move(y_, x_, windows);
   }
-  // Statistics first, then what needs them: a channel at a time, which is still in cache then.
+  // Statistics first, then the passes that need them: one channel at a time, which stays in cache.
   void add(const BatchNorm&) {
     const double residual = step_.residual ? y_ : 0;
     move(x_ + residual, y_);
@@ -97,7 +97,7 @@ class Work {
     move(x_, x_ + y_);
     if (backward_) move(x_, x_);
   }
-  // The gradient of each term is dy, which one of them takes as it is.
+  // The gradient of each term is dy; one of them shares its buffer.
   void add(const Add&) {
     for (std::size_t i = 1; i < step_.inputs.size(); ++i) move(2 * y_, y_);
     const auto copies = std::count(wants_dx_.begin(), wants_dx_.end(), true) - 1;

@@ -17,7 +17,7 @@ bool is_relu(const Node& node) {
   return activation && activation->kind == Activation::Kind::relu;
 }
 
-// Walks the graph in order, and from each node over what can be fused to it.
+// Walks the graph in order, and from each node through the layers that can be fused to it.
 class Fuser {
  public:
   Fuser(const Graph& graph, Mode mode)
@@ -46,7 +46,7 @@ class Fuser {
   }
 
  private:
-  // The only reader of what the step leaves so far, if there is one.
+  // The only reader of the step's output so far, if there is one.
   const Node* next(const Step& step) const {
     const auto& users = users_[step.output];
     return users.size() == 1 ? &nodes_[users[0]] : nullptr;
@@ -68,7 +68,7 @@ class Fuser {
       const std::vector<NodeId>& terms = next(step)->inputs;
       if (terms.size() == 2 && terms[0] != terms[1]) {
         const NodeId other = terms[0] == step.output ? terms[1] : terms[0];
-        // Not there yet: then its own step, which comes later, does the addition.
+        // If it does not exist yet, its own step, which comes later, does the addition.
         if (value_[other]) {
           step.inputs.push_back(*value_[other]);
           step.residual = true;
@@ -85,7 +85,7 @@ class Fuser {
   const std::vector<Node>& nodes_;
   Mode mode_;
   std::vector<std::vector<NodeId>> users_;
-  std::vector<std::optional<NodeId>> value_;  // that holds a node's output, once there is one
+  std::vector<std::optional<NodeId>> value_;  // value that holds a node's output, once there is one
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A graph as the steps that run it: layers that one kernel does together become one step, and
-// layers that do nothing in this mode disappear.
+// A graph as executable steps: layers that one kernel computes together become one step, and layers
+// that do nothing in this mode disappear.
 #pragma once
 
 #include <cstdint>
@@ -11,31 +11,31 @@
 
 namespace convlab::nets {
 
-// training: forward, backward and update; batch norm takes the batch's statistics, dropout drops.
-// inference: forward only; batch norm, with its running statistics, is folded into the convolution
-// before it, and dropout does nothing.
+// training: forward, backward and update; batch norm uses the batch's statistics, dropout is
+// active. inference: forward only; batch norm, with its running statistics, is folded into the
+// preceding convolution, and dropout does nothing.
 enum class Mode : std::uint8_t { training, inference };
 std::string_view to_string(Mode);
 
-// One unit of execution. What it computes is graph.nodes()[node].layer, followed by
+// One unit of execution. It computes graph.nodes()[node].layer, followed by
 //   y = relu(batch_norm(...) + residual), as far as the flags say so.
 // A value is the output of a step and carries the number of the step's last node.
 struct Step {
   NodeId node = 0;
   std::vector<NodeId> inputs;        // values; the residual, if any, is the last
-  NodeId output = 0;                 // the value it leaves
-  std::optional<NodeId> batch_norm;  // of a convolution, in inference: folded into filter and bias
+  NodeId output = 0;                 // the value it writes
+  std::optional<NodeId> batch_norm;  // in inference, folded into a convolution's filter and bias
   bool residual = false;             // adds inputs.back()
   bool relu = false;
 };
 
-// In an order that can be run. Fused are, where nothing else reads the value in between:
+// The steps in an executable order. These are fused, if nothing else reads the value in between:
 //   training:  convolution + ReLU; batch norm (+ addition of two) (+ ReLU)
 //   inference: convolution (+ batch norm) (+ addition of two) (+ ReLU); batch norm likewise
-// An addition goes to the later of its two inputs' steps.
+// An addition is fused into the later of its two inputs' steps.
 std::vector<Step> steps_of(const Graph&, Mode);
 
-// Which of the steps read each value, by node; empty for nodes that are no value.
+// The steps that read each value, by node; empty for nodes that are not values.
 std::vector<std::vector<std::size_t>> readers_of(const Graph&, const std::vector<Step>&);
 
 }  // namespace convlab::nets

@@ -13,8 +13,8 @@
 
 namespace convlab::nets {
 
-// A plain handle; the graph must outlive it and stay where it is. Names are the nodes', unique in a
-// graph. What Graph::add refuses throws InputError.
+// A plain handle; the graph must outlive it and must not move. Names are the nodes', unique in a
+// graph. Throws InputError as Graph::add does.
 class Tensor {
  public:
   Tensor(Graph& graph, NodeId id) : graph_(&graph), id_(id) {}
@@ -53,7 +53,7 @@ class Tensor {
     return apply(std::move(name), PadChannels{channels});
   }
 
-  // By value: the next layer may move the nodes.
+  // By value: adding a layer may move the nodes.
   Shape shape() const {
     if (id_ >= graph_->nodes().size())
       throw InputError(fmt::format("net {}: there is no node {}", graph_->name(), id_));
@@ -73,7 +73,8 @@ inline Tensor input(Graph& graph, Shape shape) {
   return {graph, graph.add("input", Input{shape}, {})};
 }
 
-// A layer of several inputs, of one graph. Throws InputError for none, and for those of two graphs.
+// Applies a layer with several inputs from one graph. Throws InputError for no inputs or inputs of
+// different graphs.
 inline Tensor join(std::string name, Layer layer, const std::vector<Tensor>& parts) {
   if (parts.empty()) throw InputError(fmt::format("layer {}: has no inputs", name));
   Graph& graph = parts.front().graph();

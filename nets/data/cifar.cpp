@@ -47,7 +47,7 @@ bool holds(const fs::path& directory, const Kind& kind) {
   return fs::exists(directory / kind.train) || fs::exists(directory / kind.test);
 }
 
-// data_batch_1.bin, data_batch_2.bin and so on, without a gap; of CIFAR-100 the one file.
+// data_batch_1.bin, data_batch_2.bin and so on, without a gap; for CIFAR-100 the one file.
 std::vector<fs::path> files_of(const fs::path& directory, const Kind& kind, Split split,
                                std::vector<std::string>& notes) {
   if (split == Split::test) return {directory / kind.test};
@@ -72,7 +72,7 @@ std::vector<fs::path> files_of(const fs::path& directory, const Kind& kind, Spli
   return files;
 }
 
-// One a line, where the file is there; else numbers.
+// One per line, if the file exists; else numbers.
 std::vector<std::string> class_names(const fs::path& directory, const Kind& kind) {
   std::vector<std::string> names;
   const fs::path path = directory / kind.class_names;
@@ -88,7 +88,7 @@ std::vector<std::string> class_names(const fs::path& directory, const Kind& kind
   return names;
 }
 
-// "is a git-lfs pointer (...) and ", or nothing.
+// "is a git-lfs pointer (...) and ", or empty.
 std::string described(ConstSpan bytes) {
   const std::string kind = kind_of_content(bytes);
   return kind.empty() ? "" : fmt::format("is {} and ", kind);

@@ -1,4 +1,4 @@
-// Images in one folder a class, as torchvision's ImageFolder has them.
+// Images in one folder per class, the layout of torchvision's ImageFolder.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/stat.h>
@@ -50,7 +50,7 @@ bool named_as_image(const fs::path& path) {
   return end == ".jpg" || end == ".jpeg" || end == ".png";
 }
 
-// What lies among the images and is not read.
+// Files among the images that are not read.
 class Skipped {
  public:
   enum Why : std::uint8_t { is_hidden, other_file, broken_link, known_folder, no_class, whys };
@@ -80,7 +80,7 @@ class Skipped {
   std::array<std::vector<std::string>, whys> examples_;
 };
 
-// Links count as what they lead to.
+// A link counts as its target.
 enum class Kind : std::uint8_t { folder, image, other, broken, hidden };
 
 Kind kind_of(const fs::directory_entry& entry) {
@@ -112,8 +112,8 @@ std::vector<std::string> folders_in(const fs::path& directory, Skipped* skipped 
   return names;
 }
 
-// Of a class, at any depth. A link that leads back above the folder, or again into one, would show
-// the same images twice: as another class, or on both sides of a hold-out.
+// The images of a class, at any depth. A link back to a folder above, or into one already read,
+// would show the same images twice: as another class, or on both sides of a hold-out.
 class ImagesIn {
  public:
   ImagesIn(const fs::path& root, Skipped& skipped) : skipped_(skipped) { enter(root); }

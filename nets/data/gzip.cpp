@@ -28,7 +28,7 @@ PlainOrGzip::PlainOrGzip(std::filesystem::path path) : path_(std::move(path)) {
 PlainOrGzip::~PlainOrGzip() { gzclose_r(static_cast<gzFile>(file_)); }
 
 std::int64_t PlainOrGzip::most_bytes() const {
-  // Deflate's best: 258 bytes for two bits.
+  // Deflate's best ratio: 258 bytes for two bits.
   const auto length = std::int64_t(std::filesystem::file_size(path_));
   return gzdirect(static_cast<gzFile>(file_)) ? length : 1032 * length;
 }

@@ -1,4 +1,4 @@
-// Reading what may be packed by gzip.
+// Reads files that may be gzip-compressed.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace convlab::nets {
 
-// Reads a file piece by piece, unpacking gzip on the way where the file begins like it.
+// Reads a file piece by piece and unpacks it if it starts as a gzip file.
 class PlainOrGzip {
  public:
   explicit PlainOrGzip(std::filesystem::path);  // throws InputError
@@ -16,9 +16,9 @@ class PlainOrGzip {
   PlainOrGzip& operator=(const PlainOrGzip&) = delete;
 
   // Up to `bytes` more: fewer only at the end. Throws InputError for a damaged or truncated file.
-  // Takes memory for what is there, so that no more is used than a file holds that lies about it.
+  // Memory grows with the data actually read, so a file that lies about its size cannot exhaust it.
   std::vector<std::uint8_t> read(std::int64_t bytes);
-  // No more than this can come out: what gzip makes of the file's length at best.
+  // An upper bound on the output: gzip's best ratio times the file's length.
   std::int64_t most_bytes() const;
 
  private:

@@ -17,8 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "train-images-idx3-ubyte", as it was published or unpacked, or with the dot that some have put
-// in.
+// "train-images-idx3-ubyte", as published or unpacked, or the variant with a dot.
 std::optional<fs::path> find_file(const fs::path& directory, const std::string& begin, char rank) {
   for (const char* middle : {"-idx", ".idx"})
     for (const char* end : {"-ubyte", "-ubyte.gz"})
@@ -39,7 +38,7 @@ class IdxFile {
           "{} is {}: expected an IDX file of bytes in {} dimension{}, which begins with 0 0 8 {}",
           path.string(), kind.empty() ? "no IDX file" : kind, rank, rank == 1 ? "" : "s", rank));
     }
-    double size = 1;  // a product of lies may overflow an integer
+    double size = 1;  // double: a product of bogus sizes may overflow an integer
     for (std::size_t i = 4; i + 4 <= header.size(); i += 4) {
       dimensions_.push_back(std::int64_t(header[i]) << 24 | header[i + 1] << 16 |
                             header[i + 2] << 8 | header[i + 3]);
@@ -95,7 +94,7 @@ std::optional<fs::path> find_idx(const fs::path& directory) {
 
 std::unique_ptr<Dataset> open_idx(const fs::path& directory, Split split) {
   const std::string begin = split == Split::train ? "train" : "t10k";
-  // Headers and labels first: what does not fit together is not unpacked.
+  // Headers and labels first, so that inconsistent files are not unpacked.
   IdxFile images(need_file(directory, begin + "-images", '3'), 3),
       labels(need_file(directory, begin + "-labels", '1'), 1);
   const std::int64_t count = images.dimensions()[0], h = images.dimensions()[1],

@@ -31,9 +31,9 @@ void check_size(const std::string& name, std::int64_t h, std::int64_t w) {
 
 // ---- JPEG ----
 
-// libjpeg reports by calling back and must not return from an error, nor be left by an exception.
+// libjpeg reports errors through callbacks. They must not return from an error, nor throw.
 struct JpegErrors {
-  jpeg_error_mgr manager;  // first: libjpeg hands back its address
+  jpeg_error_mgr manager;  // first: libjpeg passes its address to callbacks
   std::jmp_buf leave;
   char message[JMSG_LENGTH_MAX];
   bool out_of_memory;
@@ -44,7 +44,7 @@ struct JpegErrors {
     errors->out_of_memory = codec->err->msg_code == JERR_OUT_OF_MEMORY;
     std::longjmp(errors->leave, 1);
   }
-  // Each scan of a progressive file passes over all pixels and may take but a few bytes. Encoders
+  // Each scan of a progressive file passes over all pixels but may take only a few bytes. Encoders
   // make about ten.
   static void on_progress(j_common_ptr codec) {
     constexpr int most_scans = 100;
@@ -55,7 +55,7 @@ struct JpegErrors {
     std::longjmp(errors->leave, 1);
   }
   // Pixels are missing or wrong; other warnings (bytes between markers, an unknown version) are
-  // about what does not matter.
+  // harmless.
   static void on_message(j_common_ptr codec, int level) {
     if (level >= 0) return;
     switch (codec->err->msg_code) {
@@ -86,7 +86,7 @@ class JpegDecoder {
     guarded([this, file] {
       jpeg_mem_src(&codec_, file.data(), file.size());
       jpeg_read_header(&codec_, TRUE);
-      // Of four inks libjpeg makes CMYK; of anything else, RGB.
+      // libjpeg converts four inks to CMYK, anything else to RGB.
       const bool inks = codec_.jpeg_color_space == JCS_CMYK || codec_.jpeg_color_space == JCS_YCCK;
       codec_.out_color_space = inks ? JCS_CMYK : JCS_RGB;
     });
@@ -107,7 +107,7 @@ class JpegDecoder {
   }
 
  private:
-  // Only C frames, and locals without destructors, stand between setjmp and longjmp.
+  // Only C frames, and locals without destructors, may lie between setjmp and longjmp.
   template <class Calls>
   void guarded(Calls calls) {
     if (setjmp(errors_.leave) == 0) {
@@ -118,8 +118,8 @@ class JpegDecoder {
     fail(name_, fmt::format("is a damaged or truncated JPEG ({})", errors_.message));
   }
 
-  // Light that the inks let through, rounded as Pillow does. Adobe, who alone writes such files,
-  // stores inks inverted.
+  // The light that the inks let through, rounded as Pillow does. Such files come only from Adobe,
+  // which stores inks inverted.
   static void unmix(std::vector<std::uint8_t>& row) {
     for (std::size_t x = 0; x < row.size(); x += 4)
       for (int c = 0; c < 3; ++c) {
@@ -148,7 +148,7 @@ struct PngErrors {
   static void on_warning(png_structp, png_const_charp) {}
 };
 
-// libpng's plain interface: the simplified one applies gamma.
+// libpng's full interface: the simplified one applies gamma.
 class PngDecoder {
  public:
   PngDecoder(Bytes file, const std::string& name) : file_(file), name_(name) {
@@ -167,7 +167,7 @@ class PngDecoder {
   Image decode() {
     guarded([this] {
       png_set_read_fn(png_, this, read);
-      // Of chunks that may be left out only transparency: no gamma, profile or text is unpacked.
+      // Keeps only transparency among the optional chunks: no gamma, profile or text is unpacked.
       png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
       png_read_info(png_, info_);
     });
@@ -204,7 +204,7 @@ class PngDecoder {
     self.file_ = self.file_.subspan(bytes);
   }
 
-  // Only C frames, and locals without destructors, stand between setjmp and longjmp.
+  // Only C frames, and locals without destructors, may lie between setjmp and longjmp.
   template <class Calls>
   void guarded(Calls calls) {
     if (setjmp(errors_.leave) == 0) {
@@ -214,7 +214,7 @@ class PngDecoder {
     fail(name_, fmt::format("is a damaged or truncated PNG ({})", errors_.message));
   }
 
-  Bytes file_;  // what is left of it
+  Bytes file_;  // the unread part
   const std::string& name_;
   PngErrors errors_{};
   png_structp png_ = nullptr;

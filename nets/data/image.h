@@ -14,8 +14,8 @@ struct Image {
   std::vector<std::uint8_t> pixels;
 };
 
-// A JPEG or PNG file, told by its first bytes, as Pillow's convert("RGB") gives it, which is what
-// torchvision reads; or InputError, naming the file:
+// Reads a JPEG or PNG file, recognised by its first bytes. The result equals Pillow's
+// convert("RGB"), which torchvision uses. Throws InputError, naming the file, for one it refuses:
 //
 //   grey, grey with alpha   repeated; 1, 2 and 4 bits are scaled to 8
 //   alpha, transparency     dropped: the colour below it counts
@@ -26,13 +26,12 @@ struct Image {
 //   gamma, ICC profiles, EXIF orientation    ignored: the stored pixels, as they lie
 //   12-bit and lossless JPEG, other files    refused
 //   damaged, cut short      refused, where Pillow would guess
-//   over 100 scans, over largest_image       refused: small files must not take minutes or
-//   gigabytes
+//   over 100 scans, over largest_image       refused: may take minutes or gigabytes
 Image read_image(const std::string& path);
 // The same from memory; `name` is for messages.
 Image decode_image(std::span<const std::uint8_t> file, const std::string& name);
 
-#ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION  // a fuzzer looks for more than time
+#ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION  // a fuzzer looks for more than slow inputs
 inline constexpr std::int64_t largest_image = 100'000;
 #else
 inline constexpr std::int64_t largest_image = 100'000'000;

@@ -21,8 +21,8 @@
 
 namespace convlab::nets {
 
-// Batches lie in a ring of prefetch + 1 slots: one is the caller's, the others are being filled. A
-// batch is filled in chunks of some images, which threads claim in order.
+// Batches lie in a ring of prefetch + 1 slots: one is the caller's, the others are being filled.
+// Threads fill a batch in chunks of several images, which they claim in order.
 class DataLoader::Impl {
  public:
   Impl(const Dataset& dataset, const Transform& transform, const LoaderOptions& options,
@@ -68,7 +68,7 @@ class DataLoader::Impl {
       throw InputError(fmt::format("epoch {} from batch {} on: an epoch has batches 0 to {}", epoch,
                                    first_batch, batches() - 1));
     std::unique_lock lock(mutex_);
-    end_ = 0;  // nothing more is claimed
+    end_ = 0;  // stops claiming
     finished_.wait(lock, [&] { return working_ == 0; });
     epoch_ = epoch;
     order_.resize(size_);
@@ -170,7 +170,7 @@ class DataLoader::Impl {
                         size_));
     image_bytes_ =
         transform_.channels * transform_.height * transform_.width * bytes_of(options_.dtype);
-    // Its images are pinned in the host's memory, which of a card's device is not known here.
+    // Its images are pinned in the host's memory; how much a card's host has is not known here.
     const double there = double(device_.info().memory_bytes);
     const double needed = double(image_bytes_) * double(slots()) * double(options_.batch);
     require(
@@ -196,7 +196,7 @@ class DataLoader::Impl {
     }
   }
 
-  // Claims one chunk and fills it in, unlocked; with a batch's last one, copies the batch.
+  // Claims one chunk and fills it in, unlocked; copies the batch after its last chunk.
   void work(std::unique_lock<std::mutex>& lock) {
     const std::int64_t batch = claimed_batch_, chunk = claimed_chunk_++;
     if (claimed_chunk_ == chunks_) {
@@ -233,7 +233,7 @@ class DataLoader::Impl {
     finished_.notify_all();
   }
 
-  // Image i of a batch, which is the one at this position of the epoch.
+  // Fills in image i of a batch, the one at this position of the epoch.
   void fill(Slot& slot, std::int64_t i, std::int64_t position, std::vector<BadImage>& bad) const {
     std::byte* const out = slot.pinned.data() + i * image_bytes_;
     if (position < size_) {
@@ -255,7 +255,8 @@ class DataLoader::Impl {
     slot.labels[i] = no_label;
   }
 
-  // An image is bad in every epoch, but named once. In the epoch's order, whoever came first.
+  // A bad image is bad in every epoch, but named once, in the epoch's order whichever thread was
+  // first.
   void report(Slot& slot) {
     std::sort(slot.bad.begin(), slot.bad.end(),
               [](const BadImage& a, const BadImage& b) { return a.position < b.position; });
@@ -280,7 +281,7 @@ class DataLoader::Impl {
   std::int64_t image_bytes_ = 0, chunk_ = 0, chunks_ = 0;
   std::vector<Slot> slots_;
 
-  // The caller's.
+  // The caller's batch.
   Batch batch_;
   double waited_s_ = 0;
   std::vector<std::string> bad_images_;
@@ -289,11 +290,11 @@ class DataLoader::Impl {
   std::mutex mutex_;
   std::condition_variable claimable_, finished_;
   std::atomic<bool> stop_ = false;
-  // Written when nobody works.
+  // Written only while no thread works.
   std::int64_t epoch_ = 0;
   std::vector<std::int64_t> order_;
-  // Batches: the first that is not given back, where threads are, and the end; the caller holds the
-  // oldest.
+  // Batches: the first not yet given back, the threads' claim position, and the end. The caller
+  // holds the oldest.
   std::int64_t oldest_ = 0, claimed_batch_ = 0, claimed_chunk_ = 0, end_ = 0, working_ = 0;
   bool holding_ = false;
 

@@ -1,5 +1,5 @@
-// Random numbers that follow from a few words alone, such as a seed, an epoch and an image: whoever
-// draws, in whatever order, draws the same.
+// Random numbers determined by a few words, such as a seed, an epoch and an image, independent of
+// the thread and of the order of draws.
 #pragma once
 
 #include <cstdint>

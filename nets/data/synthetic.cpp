@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int side = 32;
-// Part of the directory's name: another picture is another version.
+// Part of the directory's name: raise it when the pictures change.
 constexpr int version = 1;
 
 // ---- Shapes, in coordinates where each fills about [-1, 1]^2, y downwards ----
@@ -33,7 +33,7 @@ bool in_box(double x, double y, double half_w, double half_h) {
 }
 
 bool in_star(double x, double y) {
-  // Five wedges, each mirrored at its middle: one straight edge from a tip to a notch.
+  // Five wedges, each symmetric: one straight edge from a tip to a notch.
   const double radius = std::hypot(x, y), fifth = 2 * std::numbers::pi / 5;
   const double turn = std::atan2(x, -y) + 2 * std::numbers::pi;
   const double angle = std::abs(std::remainder(turn, fifth));
@@ -86,7 +86,7 @@ struct Picture {
     for (int c = 0; c < 3; ++c) pixels[c][y][x] += cover * (colour[c] - pixels[c][y][x]);
   }
 
-  // From one colour to another across the picture, with waves in it.
+  // A colour gradient across the picture, with waves.
   void background(const Colour& from, const Colour& to, Draws& draws) {
     const double angle = draws.uniform(0, 2 * std::numbers::pi), dx = std::cos(angle) / side,
                  dy = std::sin(angle) / side;
@@ -100,7 +100,7 @@ struct Picture {
       }
   }
 
-  // Each pixel is covered as far as 3x3 points in it are.
+  // A pixel's coverage is the fraction of its 3x3 sample points inside the shape.
   template <class Contains>
   void draw(Contains contains, double centre_x, double centre_y, double radius,
             const Colour& colour) {
@@ -154,7 +154,7 @@ std::vector<std::uint8_t> draw_shape(std::int32_t label, std::uint64_t seed, std
   Draws draws{seed, std::uint64_t(index)};
   const Colour from = any_colour(draws), to = any_colour(draws);
   Colour colour = any_colour(draws);
-  // Lighter or darker than the background, or of another hue, but to be seen on all of it.
+  // Lighter, darker or of another hue than the background, so that it is visible on all of it.
   while (distance(colour, from) < 0.45 || distance(colour, to) < 0.45 ||
          distance(colour, {(from[0] + to[0]) / 2, (from[1] + to[1]) / 2, (from[2] + to[2]) / 2}) <
              0.4)
@@ -182,7 +182,7 @@ std::vector<std::uint8_t> draw_shape(std::int32_t label, std::uint64_t seed, std
   for (const auto& plane : picture.pixels)
     for (const auto& row : plane)
       for (const double pixel : row) {
-        // Nearly normal: twelve uniform numbers' worth of variance in four.
+        // Nearly normal: four uniform numbers, scaled to the variance of twelve.
         double sum = -2;
         for (int i = 0; i < 4; ++i) sum += draws.uniform();
         const double value = pixel + noise * std::numbers::sqrt3 * sum;
@@ -197,10 +197,10 @@ fs::path synthetic_directory(std::int64_t images) {
   const fs::path cache = cache_directory();
   const fs::path directory = cache / fmt::format("synthetic-v{}-{}", version, images);
   if (fs::exists(directory)) return directory;
-  // All of it is drawn before anything is written, which Ctrl-C would leave behind.
+  // Everything is drawn before anything is written, since Ctrl-C would leave partial files.
   const auto train = records(1, images);
   const auto test = records(2, std::max(images / 5, std::int64_t(10)));
-  // Another process may be doing the same: who renames first has written it.
+  // Another process may be doing the same: the first rename wins.
   std::string own = directory.string() + ".tmp.XXXXXX";
   try {
     fs::create_directories(cache);

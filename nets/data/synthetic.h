@@ -1,4 +1,4 @@
-// Images that are drawn: something to train on where there are no data yet.
+// Drawn images: training data when there is no other.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,14 @@
 
 namespace convlab::nets {
 
-// One 3x32x32 picture of a shape of this class (disc, ring, square ..., each its own mirror image):
-// place, size, turn, colours, background, distractors and noise follow from the seed and the index.
+// One 3x32x32 picture of a shape of this class (disc, ring, square ..., each its own mirror image).
+// Place, size, rotation, colours, background, distractors and noise follow from the seed and the
+// index.
 std::vector<std::uint8_t> draw_shape(std::int32_t label, std::uint64_t seed, std::int64_t index);
 
 // The directory, below $XDG_CACHE_HOME/convlab or ~/.cache/convlab, that holds this many training
-// images and a fifth of that for testing in CIFAR-10's binary format; written when it is not there,
-// all at once. Throws InputError for a count that is not from 10 to 10 million, EnvironmentError
+// images and a fifth of that for testing in CIFAR-10's binary format. It is written atomically if
+// it is missing. Throws InputError for a count that is not from 10 to 10 million, EnvironmentError
 // when it cannot be written.
 std::filesystem::path synthetic_directory(std::int64_t images);
 

@@ -11,11 +11,11 @@
 namespace convlab::nets {
 namespace {
 
-// ---- What is usual ----
+// ---- The usual transform ----
 
 PixelStatistics imagenet_statistics() { return {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}}; }
 
-// Of grey for RGB, and the other way round.
+// Statistics of grey for RGB, and vice versa.
 PixelStatistics with_channels(PixelStatistics statistics, std::int64_t channels) {
   for (std::vector<double>* values : {&statistics.mean, &statistics.deviation}) {
     if (std::int64_t(values->size()) == channels) continue;
@@ -43,19 +43,20 @@ struct Range {
   std::int64_t first = 0, count = 0;
 };
 
-// Along an axis, which inputs each output averages, and how: as many for each, if need be with
-// weights of 0.
+// The inputs that each output averages along an axis, and their weights. Every output has the same
+// number, with zero weights if needed.
 struct Taps {
-  Range read;                       // by any of them
+  Range read;                       // by any output
   std::int64_t count = 0;           // for one output
-  std::vector<std::int64_t> first;  // from read.first on; ascending
-  std::vector<float> weights;       // `count` for each output, which sum to 1
+  std::vector<std::int64_t> first;  // relative to read.first; ascending
+  std::vector<float> weights;       // `count` per output, with sum 1
 
   std::int64_t outputs() const { return std::int64_t(first.size()); }
 };
 
-// Some outputs of scaling n pixels to m, with a triangle as wide as what one output pixel covers,
-// or two input pixels if that is more; what reaches over the ends is left out. At least one output.
+// Taps for some outputs of scaling n pixels to m, with a triangle filter as wide as one output
+// pixel, or as two input pixels if that is more. Taps beyond the ends are left out. At least one
+// output.
 Taps triangle_taps(std::int64_t n, std::int64_t m, Range outputs) {
   const double scale = double(n) / double(m), reach = std::max(scale, 1.0);
   Taps taps;
@@ -77,7 +78,7 @@ Taps triangle_taps(std::int64_t n, std::int64_t m, Range outputs) {
   return taps;
 }
 
-// Averages rows, of which each has so many pixels and begins `stride` after the one before.
+// Averages along rows, each of which has this many pixels and begins `stride` after the one before.
 template <class T>
 std::vector<float> down(const T* from, std::int64_t stride, std::int64_t width, const Taps& taps) {
   std::vector<float> out(taps.outputs() * width);
@@ -108,14 +109,15 @@ std::vector<float> across(const T* from, std::int64_t stride, std::int64_t heigh
   return out;
 }
 
-// How a part of an image is scaled to h x w, of which a window is wanted.
+// Scales a part of an image to h x w and takes a window of it.
 struct Scaling {
   Range rows, columns;  // of the image
   std::int64_t h = 0, w = 0;
   Range out_rows = {}, out_columns = {};
 };
 
-// Adding rows vectorises, adding columns does not: that is done where there are fewer rows.
+// Adding rows vectorises and adding columns does not, so columns are added where there are fewer
+// rows.
 Image scaled(const Image& image, const Scaling& scaling) {
   Image out{image.c, scaling.out_rows.count, scaling.out_columns.count, {}};
   if (out.h == 0 || out.w == 0) return out;
@@ -137,8 +139,8 @@ Image scaled(const Image& image, const Scaling& scaling) {
   return out;
 }
 
-// Szegedy et al. 2015, "Going deeper with convolutions", section 6: an area and an aspect that are
-// drawn until they fit; after ten attempts the middle, as near to those aspects as it goes.
+// Szegedy et al. 2015, "Going deeper with convolutions", section 6: area and aspect are drawn until
+// they fit; after ten attempts the middle is used, with an aspect as near as possible.
 Scaling random_part(const Image& image, Draws& draws) {
   const double h = double(image.h), w = double(image.w);
   constexpr double narrow = 3.0 / 4, wide = 4.0 / 3;
@@ -156,8 +158,8 @@ Scaling random_part(const Image& image, Draws& draws) {
   return {.rows = {(image.h - part_h) / 2, part_h}, .columns = {(image.w - part_w) / 2, part_w}};
 }
 
-// Where a crop begins in an image of this size; the image is padded, and the crop may be larger
-// even so. The middle is rounded as torchvision rounds it.
+// The start of a crop in an image of this size, which is padded; the crop may still be larger. The
+// middle is rounded as in torchvision.
 std::int64_t crop_begin(std::int64_t size, std::int64_t crop, const Transform& transform,
                         Draws& draws) {
   const std::int64_t room = size + 2 * transform.pad - crop;
@@ -167,18 +169,18 @@ std::int64_t crop_begin(std::int64_t size, std::int64_t crop, const Transform& t
   return begin - transform.pad;
 }
 
-// What a crop of this many pixels shows of an image of this size.
+// The part of an image of this size that a crop of this many pixels shows.
 Range visible(std::int64_t begin, std::int64_t crop, std::int64_t size) {
   const std::int64_t first = std::clamp<std::int64_t>(begin, 0, size);
   return {first, std::clamp<std::int64_t>(begin + crop, first, size) - first};
 }
 
-// Normalised, from position (y, x) of the image on, which may lie outside.
+// Normalises from position (y, x) of the image on, which may lie outside.
 template <class T>
 void crop(const Image& image, std::int64_t top, std::int64_t left, bool flip,
           const Transform& transform, T* out) {
   const std::int64_t h = transform.height, w = transform.width;
-  // Output columns that lie in the image.
+  // Output columns inside the image.
   const std::int64_t begin = std::clamp<std::int64_t>(-left, 0, w),
                      end = std::clamp<std::int64_t>(image.w - left, begin, w);
   for (std::int64_t c = 0; c < transform.channels; ++c) {
@@ -248,7 +250,7 @@ void validate(const Transform& transform) {
     if (pixels < 0 || pixels > most)
       throw InputError(fmt::format("resizing to {}, padding by {}: expected 0 to {}",
                                    transform.resize, transform.pad, most));
-  constexpr double largest = 1e6;  // beyond, an f32 net would see nothing of the image, or infinity
+  constexpr double largest = 1e6;  // beyond it, an f32 net would lose the image, or get infinity
   const auto channels = std::size_t(transform.channels);
   const bool none = transform.mean.empty() && transform.deviation.empty();
   if (!none && (transform.mean.size() != channels || transform.deviation.size() != channels))
@@ -281,7 +283,7 @@ void transform_image(const Image& original, const Transform& transform, Draws dr
     top = crop_begin(h, transform.height, transform, draws);
     left = crop_begin(w, transform.width, transform, draws);
     if (side != shorter) {
-      // Only what will be seen: a line of pixels scaled to a net's height would be huge.
+      // Only the visible part: a line of pixels scaled to a net's height would be huge.
       const Range rows = visible(top, transform.height, h),
                   columns = visible(left, transform.width, w);
       image = &(resized = scaled(*image, {{0, image->h}, {0, image->w}, h, w, rows, columns}));

@@ -1,4 +1,4 @@
-// Doing to one image what a Transform says.
+// Applies a Transform to one image.
 #pragma once
 
 #include "nets/data/image.h"
@@ -7,8 +7,8 @@
 
 namespace convlab::nets {
 
-// To channels x height x width floats or doubles (CHW), of an image with 1 or 3 channels. What is
-// random comes from `Draws` alone.
+// Writes channels x height x width floats or doubles (CHW), from an image with 1 or 3 channels. All
+// randomness comes from `Draws`.
 template <class T>
 void transform_image(const Image&, const Transform&, Draws, T* out);
 

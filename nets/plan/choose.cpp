@@ -26,17 +26,17 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 // One way to run a step.
 struct Alternative {
   StepPlan plan;
-  double ms = 0;                           // without bringing its inputs into their layouts
-  double cost = 0;                         // that, and what its growth costs
-  std::int64_t workspace = 0, growth = 0;  // bytes of convolutions, as ConvChoice
+  double ms = 0;                           // without converting inputs into its layouts
+  double cost = 0;                         // ms plus the price of growth
+  std::int64_t workspace = 0, growth = 0;  // bytes of convolutions, as in ConvChoice
 };
 
-// What one set of alternatives comes to.
+// The result of one set of alternatives.
 struct Solution {
   MemoryTerms terms;
   PbqpSolution pbqp;
   double ms = 0;
-  std::int64_t workspace = 0, growth = 0;  // the largest; the sum
+  std::int64_t workspace = 0, growth = 0;  // the maximum; the sum
 };
 
 class Planner {
@@ -77,12 +77,12 @@ class Planner {
   bool training() const { return options_.mode == Mode::training; }
   const Node& node_of(const Step& step) const { return graph_.nodes()[step.node]; }
 
-  // Whether a step finds its tensors in cache depends on all that the net does in between.
+  // Whether a step's tensors are in cache depends on all work of the net in between.
   double predict(const WorkEstimate& work) const {
     return predict_ms(work, options_.dtype, net_bytes_, options_.cache, device_, ceilings_);
   }
 
-  // ---- Values: what a step leaves, and who reads it ----
+  // ---- Values: each step's output, and its readers ----
 
   void find_values() {
     readers_ = readers_of(graph_, steps_);
@@ -107,15 +107,15 @@ class Planner {
     return wants;
   }
 
-  // In which layout a step reads its j-th input: an epilogue adds a residual that lies like y.
+  // The layout in which a step reads its j-th input: an epilogue adds a residual in y's layout.
   static Layout reads(const Step& step, std::size_t j, const StepPlan& plan) {
     return step.residual && j + 1 == step.inputs.size() ? plan.y_layout : plan.x_layout;
   }
 
   // ---- Memory ----
 
-  // What lies free beside the values that live while a step runs, where fewer do than at the net's
-  // fullest moment: a workspace there takes nothing. About, since layouts that pad are not chosen
+  // The memory free beside the live values of each step, compared with the net's fullest moment: a
+  // workspace of this size costs nothing. It is approximate, since padded layouts are not chosen
   // yet.
   void find_room() {
     std::vector<std::int64_t> live(steps_.size(), 0);
@@ -130,7 +130,7 @@ class Planner {
     for (const std::int64_t bytes : live) room_.push_back(fullest - bytes);
   }
 
-  // Under which a plan keeps to the limits; the fastest of those that were tried.
+  // The terms under which a plan keeps to the limits, the fastest of those tried.
   MemoryTerms terms() {
     if (training()) {
       const auto usual = std::max(std::int64_t(net_bytes_ / 6), std::int64_t{96 << 20});
@@ -142,14 +142,14 @@ class Planner {
       const std::optional<Solution> found = cheapest(limit, within);
       return found ? found->terms : MemoryTerms{limit, dearest};
     }
-    // How much of the limit goes to the workspace, how much to filters that stay packed.
+    // The split of the limit between workspace and permanently packed filters.
     const std::int64_t limit = *options_.workspace_max;
     const auto within = [&](const Solution& s) { return s.workspace + s.growth <= limit; };
     std::optional<Solution> best;
     for (const std::int64_t workspace : {limit, limit / 2, limit / 4}) {
       std::optional<Solution> found = cheapest(workspace, within);
       if (found && (!best || found->ms < best->ms)) best = std::move(found);
-      if (best && best->terms.ms_per_byte == 0) break;  // nothing that stays packed wants room
+      if (best && best->terms.ms_per_byte == 0) break;  // packed filters need no more room
     }
     if (best) return best->terms;
     const Solution least = solve_at({limit, dearest});
@@ -161,7 +161,8 @@ class Planner {
 
   static constexpr double dearest = 1e-3;  // ms a byte
 
-  // The least price of growth at which the solution is `within`, by halving on a logarithmic scale.
+  // The least price of growth at which the solution is `within`, by bisection on a logarithmic
+  // scale.
   template <class Within>
   std::optional<Solution> cheapest(std::int64_t workspace, const Within& within) {
     if (!complete_at({workspace, dearest})) return {};
@@ -217,7 +218,7 @@ class Planner {
         alternatives_.push_back(alternatives_of(steps_[i]));
         continue;
       }
-      const bool ours = !options_.workspace_max;  // the limit, not the user's
+      const bool ours = !options_.workspace_max;  // the default limit, not the user's
       MemoryTerms here = terms;
       if (ours && !training()) here.workspace += room_[i];
       alternatives_.push_back(alternatives_of_conv(steps_[i], here));
@@ -237,7 +238,7 @@ class Planner {
     constexpr Layouts plain{Layout::nchw, Layout::nchw};
     if (std::holds_alternative<Input>(layer) || std::holds_alternative<Linear>(layer))
       return {plain};
-    // Of single pixels all layouts are one, but for padding.
+    // For single pixels all layouts are equal except for padding.
     const auto is_pixel = [&](NodeId id) {
       return graph_.nodes()[id].shape.h * graph_.nodes()[id].shape.w == 1;
     };
@@ -246,7 +247,7 @@ class Planner {
     std::vector<Layout> offered{Layout::nchw, Layout::nhwc};
     if (device_.kind == DeviceKind::cpu) offered.push_back(blocked_layout(device_));
     if (options_.layout) offered = {*options_.layout};
-    // These copy channels, which takes any two layouts.
+    // These copy channels, which works between any two layouts.
     const bool copies =
         std::holds_alternative<Concat>(layer) || std::holds_alternative<PadChannels>(layer);
     std::vector<Layouts> pairs;
@@ -269,7 +270,7 @@ class Planner {
 
   // ---- Convolutions ----
 
-  // What a convolution step computes in each pass that is needed.
+  // A convolution step's problem in each pass that is needed.
   std::vector<ConvProblem> problems_of(const Step& step) const {
     ConvProblem forward = graph_.conv_problem(node_of(step));
     forward.dtype = options_.dtype;
@@ -289,7 +290,7 @@ class Planner {
     return layout_pairs(graph_.conv_problem(node_of(step)), options_.layout, device_);
   }
 
-  // Every pass measured, or else whatever can be had; none where the terms allow none.
+  // Alternatives with every pass measured, or else any available; none if the terms allow none.
   std::vector<Alternative> alternatives_of_conv(const Step& step, const MemoryTerms& terms) {
     for (const bool guess : {false, true}) {
       std::vector<Alternative> found;
@@ -312,7 +313,7 @@ class Planner {
     return {};
   }
 
-  // The least workspace with which a convolution runs, all its passes in the same layouts.
+  // The least workspace with which a convolution can run, with all passes in the same layouts.
   std::optional<std::int64_t> least_workspace(const Step& step) {
     std::optional<std::int64_t> least;
     for (const Layouts& layouts : layouts_of_conv(step)) {
@@ -363,8 +364,8 @@ class Planner {
     return predict(convert_work(tensor_desc(shape, from), tensor_desc(shape, to), options_.dtype));
   }
 
-  // Of the gradient that a reader gives in its own layout; where another has written one before,
-  // it is added.
+  // The time to convert a gradient from a reader's layout. If another reader has written one
+  // before, it is added.
   double gradient_ms(NodeId value, Layout written, Layout read) const {
     if (!wants_gradient_[value]) return 0;
     const Shape& shape = graph_.nodes()[value].shape;
@@ -373,9 +374,9 @@ class Planner {
     return ms + predict(add_work(tensor_desc(shape, written), options_.dtype));
   }
 
-  // One node for each step. A value that one step reads is an edge between its two steps. One that
-  // several read is a node of its own, whose alternatives are the layout it is written in together
-  // with those it is converted to: so that a conversion that serves two readers counts once.
+  // One node per step. A value with one reader is an edge between its two steps. A value with
+  // several readers is a separate node, whose alternatives combine the layout it is written in with
+  // those it is converted to. So a conversion that serves two readers counts once.
   PbqpProblem pbqp() const {
     PbqpProblem problem;
     for (const std::vector<Alternative>& alternatives : alternatives_) {
@@ -410,7 +411,7 @@ class Planner {
     return reads(steps_[reader], j, plan);
   }
 
-  // A layout a value is written in, and those it is in afterwards.
+  // The layout in which a value is written, and those it is in after conversions.
   struct Availability {
     Layout written;
     std::set<Layout> there;
@@ -459,7 +460,7 @@ class Planner {
     }
   }
 
-  // Each conversion is the first reader's that needs it.
+  // The first reader that needs a conversion does it.
   void add_conversions(NetPlan& plan) const {
     std::set<std::pair<NodeId, Layout>> there;
     for (std::size_t i = 0; i < steps_.size(); ++i)
@@ -493,7 +494,7 @@ Chosen choose_plan(const Graph& graph, const ChooseOptions& options, const AlgoR
                    Device& device, const Store* store) {
   validate(options.dtype, fmt::format("net {}", graph.name()));
   validate_limits(options.max_error, options.workspace_max);
-  (void)graph.batch();  // it has layers
+  (void)graph.batch();  // throws if it has no layers
   return Planner(graph, options, registry, device, store).choose();
 }
 

@@ -14,28 +14,27 @@
 namespace convlab::nets {
 namespace {
 
-// TF32 rounds factors to 11 bits. Its error is expected to be that, so that it is never chosen
-// unmeasured.
+// TF32 rounds factors to 11 bits, so its expected error is that, and it is never chosen unmeasured.
 double expected_error(const Config& config) {
   return math_type(config) == MathType::tf32 ? 0x1p-11 : 0;
 }
 
-// The tuning store has rows of plain convolutions: what else a run does counts for little.
+// The tuning store has rows of plain convolutions: the epilogue costs little.
 ConvProblem plain(ConvProblem problem) {
   problem.epilogue = {};
   problem.accumulate = false;
   return with_layouts(problem, {Layout::nchw, Layout::nchw});
 }
 
-// Of a pass over part of the batch; but for the first, backward_filter adds to what is there.
+// A pass over part of the batch; backward_filter adds to its output, except in the first part.
 ConvProblem part_of(ConvProblem problem, std::int64_t images) {
   problem.n = images;
   problem.accumulate = problem.pass == Pass::backward_filter;
   return problem;
 }
 
-// The numbers of images, most first, into which a batch is split evenly in halves, quarters, ...
-// as far as it goes.
+// The part sizes, largest first, that split a batch evenly into halves, quarters, ... as far as
+// possible.
 std::vector<std::int64_t> part_sizes(std::int64_t batch) {
   std::vector<std::int64_t> sizes;
   for (std::int64_t most = batch / 2; most >= 1; most /= 2) {
@@ -116,7 +115,7 @@ void ConvChoices::enumerate(Known& k) const {
   for (const ConvAlgo* algo : algos_)
     for (const Layouts& layouts : layout_pairs(k.problem, options_.layout, device_.info())) {
       const ConvProblem problem = with_layouts(k.problem, layouts);
-      // The first part of a batch does not add up, the others do.
+      // The first part of a batch overwrites its output; the others add to it.
       ConvProblem first = problem;
       first.accumulate = false;
       if (algo->refuse(problem, device_) || algo->refuse(first, device_)) continue;
@@ -131,7 +130,7 @@ void ConvChoices::enumerate(Known& k) const {
     }
 }
 
-// Candidates that failed or are not accurate enough go; of those measured the time is known.
+// Removes candidates that failed or are too inaccurate; measured ones have a known time.
 void ConvChoices::recall(Known& k) const {
   const double max_error = options_.max_error.value_or(default_max_error(k.problem.dtype));
   std::map<std::string, Candidate> rows;
@@ -143,7 +142,7 @@ void ConvChoices::recall(Known& k) const {
   std::vector<Candidate> finalists;
   for (const auto& [key, row] : rows)
     if (row.status == Status::ok && !row.predicted) finalists.push_back(row);
-  // Times of a race that is open still are used as predictions are.
+  // Times of a race that is still open are treated as predictions.
   const bool decided = decide(finalists, must_pack(k.problem.pass)).verdict != Verdict::unsure;
   double best_ms = std::numeric_limits<double>::infinity();
   for (const auto& [key, row] : rows)
@@ -155,7 +154,7 @@ void ConvChoices::recall(Known& k) const {
     if (c.status != Status::ok && c.status != Status::dropped) return true;
     if (c.predicted) return false;
     option.candidate = c;
-    // Its few samples may have been taken in a fast spell: it lost side by side with the best.
+    // Its few samples may come from a fast period: it lost side by side with the best.
     if (c.status == Status::dropped && best_ms < std::numeric_limits<double>::infinity())
       option.candidate.ms = std::max(c.ms, (1 + win_margin) * best_ms);
     k.tuned |= decided;
@@ -163,7 +162,7 @@ void ConvChoices::recall(Known& k) const {
   });
 }
 
-// In training weights change, so that each step packs them again.
+// In training weights change, so each step packs them again.
 bool ConvChoices::must_pack(Pass pass) const {
   return options_.mode == Mode::training && pass != Pass::backward_filter;
 }
@@ -172,7 +171,7 @@ double ConvChoices::cost(const Option& option, Pass pass) const {
   return cost_ms(option.candidate, must_pack(pass));
 }
 
-// Of the run as it will be, epilogue and all; more than there is where no plan can be made.
+// For the actual run, epilogue included; more than any limit if no plan can be made.
 void ConvChoices::find_bytes(const ConvProblem& asked, Option& option) {
   if (option.workspace) return;
   ConvProblem problem = with_layouts(asked, {option.candidate.x_layout, option.candidate.y_layout});
@@ -194,14 +193,14 @@ void ConvChoices::find_bytes(const ConvProblem& asked, Option& option) {
   }
 }
 
-// The filter kept packed, or packed by each run, whichever costs less of what the terms allow.
+// Packs the filter permanently or in each run, whichever the terms allow at lower cost.
 std::optional<ConvChoice> ConvChoices::choice(const ConvProblem& problem, Option& option,
                                               const MemoryTerms& terms) {
   const Candidate& c = option.candidate;
   ConvChoice kept{{c.algo, c.config, 0, cost(option, problem.pass), !c.predicted}, 0, 0, 0};
   kept.cost = kept.plan.ms;
   if (terms.workspace == unbounded_bytes && terms.ms_per_byte == 0) return kept;
-  // What was measured without an epilogue says enough where it is too much.
+  // The workspace measured without an epilogue is already too large.
   if (!c.predicted && c.workspace_bytes > terms.workspace) return {};
   find_bytes(problem, option);
   if (*option.workspace > terms.workspace) return {};
@@ -225,8 +224,8 @@ ConvChoices::Option* ConvChoices::twin(Known& part, const Option& whole) const {
   return nullptr;
 }
 
-// As few parts as fit. Where the store knows the whole batch but not the part, the prediction for
-// the part is off by as much as the one for the whole was.
+// As few parts as fit. If the store knows the whole batch but not the part, the part's prediction
+// is scaled by the whole's ratio of measured to predicted time.
 std::optional<ConvChoice> ConvChoices::in_parts(const ConvProblem& problem, const Option& whole,
                                                 const MemoryTerms& terms) {
   for (const std::int64_t images : part_sizes(problem.n)) {

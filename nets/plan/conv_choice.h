@@ -1,6 +1,6 @@
-// Which algorithm runs one convolution and pass in given layouts, within limits: measured where the
-// tuning store knows the problem, else predicted; in parts of the batch where the whole needs more
-// workspace than there is.
+// Chooses the algorithm for one convolution and pass in given layouts, within limits. Times are
+// measured if the tuning store knows the problem, else predicted. The batch is split if the whole
+// needs more workspace than allowed.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@ namespace convlab::nets {
 
 inline constexpr std::int64_t unbounded_bytes = std::numeric_limits<std::int64_t>::max();
 
-// Packed filters of a net for inference stay between runs: what they take beyond the filters they
-// stand for is the plan's growth. Or each run packs its filter into the workspace, as in training.
+// For inference, packed filters may stay between runs; their size beyond the plain filters is the
+// plan's growth. Alternatively each run packs its filter into the workspace, as in training.
 struct MemoryTerms {
-  std::int64_t workspace = unbounded_bytes;  // at most, with filters that are packed for one run
-  double ms_per_byte = 0;                    // what growth costs
+  std::int64_t workspace = unbounded_bytes;  // maximum, including filters packed for one run
+  double ms_per_byte = 0;                    // price of growth
 };
 
 struct ConvChoice {
   PassPlan plan;
-  double cost = 0;  // plan.ms and what its growth costs
+  double cost = 0;  // plan.ms plus the price of its growth
   std::int64_t workspace = 0, growth = 0;
 };
 
@@ -38,11 +38,11 @@ class ConvChoices {
   // A problem has its pass, data type and epilogue; its layouts are ignored.
 
   bool tuned(const ConvProblem&);  // has the store measured it?
-  // What costs least. Nothing when nobody takes it. Of a problem that is tuned only what was
-  // measured counts, unless `guess`.
+  // The cheapest choice; nullopt if no algorithm takes the problem. For a tuned problem only
+  // measured candidates count, unless `guess`.
   std::optional<ConvChoice> best(const ConvProblem&, Layouts, const MemoryTerms&, bool guess);
-  // The least that best(..., guess = true) needs of workspace and growth together to find
-  // something; nothing when it never does.
+  // The smallest sum of workspace and growth with which best(..., guess = true) finds a choice;
+  // nullopt if it never does.
   std::optional<std::int64_t> least_workspace(const ConvProblem&, Layouts);
 
  private:
@@ -50,7 +50,7 @@ class ConvChoices {
     const ConvAlgo* algo;
     Candidate candidate;  // its ms measured, or predicted
     double predicted_ms = 0;
-    std::optional<std::int64_t> workspace, packed;  // bytes, once somebody asked
+    std::optional<std::int64_t> workspace, packed;  // bytes, computed on demand
   };
   struct Known {
     ConvProblem problem;
@@ -73,7 +73,7 @@ class ConvChoices {
   const Ceilings& ceilings_;
   const Store* store_;
   std::vector<const ConvAlgo*> algos_;
-  std::deque<Known> known_;  // where references stay valid
+  std::deque<Known> known_;  // a deque keeps references valid
 };
 
 }  // namespace convlab::nets

@@ -14,7 +14,7 @@
 namespace convlab::nets {
 namespace {
 
-// Ordered, so that a file reads as the structs above it do.
+// Ordered, so that the file's fields follow the structs above.
 using Json = nlohmann::ordered_json;
 
 constexpr const char* format_name = "convlab_plan";
@@ -143,7 +143,7 @@ Json json_of(const std::vector<StepPlan>& steps) {
   return list;
 }
 
-// ---- Reading. A place is where in the file: "steps[3].passes.fwd.algo" ----
+// ---- Reading. A place is a path in the file: "steps[3].passes.fwd.algo" ----
 
 [[noreturn]] void fail(const std::string& place, std::string_view what) {
   throw InputError(fmt::format("{}: {}", place, what));
@@ -164,7 +164,7 @@ void read_at(const Json& json, const std::string& place, T& field) {
 void read_at(const Json&, const std::string& place, Passes&);
 void read_at(const Json&, const std::string& place, std::vector<StepPlan>&);
 
-// Every field must be there, and no other.
+// Requires every field, and rejects any other.
 template <class VisitFields>
 void read_object(const Json& json, const std::string& place, VisitFields visit_fields) {
   if (!json.is_object()) fail(place, "expected an object");

@@ -15,17 +15,17 @@
 
 namespace convlab::nets {
 
-// Of the JSON form; raise it when a field comes, goes or changes its meaning.
+// Format of the JSON form; raise it when a field is added, removed or redefined.
 inline constexpr int plan_format = 2;
 
 // One convolution in one pass.
 struct PassPlan {
   std::string algo;
   Config config;
-  std::int64_t images = 0;  // at a time; 0: the whole batch. Fewer need less workspace
+  std::int64_t images = 0;  // per run; 0: the whole batch. Fewer need less workspace
   double ms = 0;            // expected for the whole batch, packing of the filter included
   bool measured = false;    // ms comes from the tuning store; else from the work estimate
-  // In inference: packs the filter anew for each run and keeps the plain one.
+  // In inference: packs the filter for each run and keeps the plain one.
   bool packs_each_run = false;
 
   friend bool operator==(const PassPlan&, const PassPlan&) = default;
@@ -33,13 +33,13 @@ struct PassPlan {
 
 struct StepPlan {
   std::string layer;               // the name of the step's node
-  Layout x_layout = Layout::nchw;  // in which it reads its inputs and writes their gradients
-  Layout y_layout = Layout::nchw;  // in which it leaves its value, and reads that value's gradient
-                                   // and, of a convolution, its residual
+  Layout x_layout = Layout::nchw;  // of its inputs and of their gradients
+  Layout y_layout = Layout::nchw;  // of its value and of that value's gradient,
+                                   // and of a convolution's residual
   std::array<std::optional<PassPlan>, 3>
-      passes;             // by Pass; of a convolution, those that are needed
-  double other_ms = 0;    // expected of everything but convolutions, all phases together
-  double convert_ms = 0;  // expected of bringing inputs into x_layout and gradients back
+      passes;             // by Pass; for a convolution, those that are needed
+  double other_ms = 0;    // expected for everything except convolutions, all phases together
+  double convert_ms = 0;  // expected for converting inputs to x_layout and gradients back
 
   friend bool operator==(const StepPlan&, const StepPlan&) = default;
 };
@@ -55,22 +55,21 @@ struct NetPlan {
   std::string machine;          // plan_machine: "AMD EPYC 9R45, avx512"
   std::vector<StepPlan> steps;  // one for each of steps_of(graph, mode), in that order
 
-  double ms() const;  // expected of one iteration
+  double ms() const;  // expected for one iteration
 
   friend bool operator==(const NetPlan&, const NetPlan&) = default;
 };
 
-// The device's name and ISA: what a plan's times hold for, beside the number of threads.
+// The device's name and ISA. A plan's times hold for these and its number of threads.
 std::string plan_machine(const DeviceInfo&);
 
-// Empty, or for which other net, batch, machine or number of threads the plan was made: "the plan
-// is for threads 2, not 4".
+// Empty if the plan fits; otherwise the other net, batch, machine or number of threads that it was
+// made for: "the plan is for threads 2, not 4".
 std::string plan_misfit(const NetPlan&, const Graph&, const DeviceInfo&);
-// Throws InputError, one line, where there is a misfit.
+// Throws InputError, one line, on a misfit.
 void require_plan_fits(const NetPlan&, const Graph&, const DeviceInfo&);
 
-// Every field, versioned. read throws InputError for what is not such a file, naming file and
-// field.
+// Every field, versioned. Reading throws InputError, naming file and field, for any other file.
 std::string to_json(const NetPlan&);
 NetPlan plan_from_json(const std::string& text, const std::string& source);
 

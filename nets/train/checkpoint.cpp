@@ -20,7 +20,7 @@ namespace convlab::nets {
 namespace {
 
 constexpr const char* format_key = "convlab_checkpoint";
-const std::string format_version = "3";  // raise it when a field comes, goes or changes
+const std::string format_version = "3";  // raise it when a field is added, removed or redefined
 
 std::string text_of(const std::string& v) { return v; }
 std::string text_of(DType v) { return std::string(to_string(v)); }
@@ -30,7 +30,7 @@ std::string text_of(const NetPlan& v) { return to_json(v); }
 std::string text_of(const std::optional<NetPlan>& v) { return v ? to_json(*v) : ""; }
 template <class Number>
 requires std::is_arithmetic_v<Number> std::string text_of(Number v) {
-  return fmt::format("{}", v);  // what reads back as the same bits
+  return fmt::format("{}", v);  // round-trips to the same bits
 }
 
 void read(const std::string& text, std::string& v) { v = text; }

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::array<std::string_view, 3> names{"sgd", "adam", "adamw"};
 
-// Every number of a rule but Adam's step, which its net counts.
+// Every number of a rule except Adam's step, which its net counts.
 template <class Rule, class Visit>
 void visit_numbers(Rule& rule, Visit visit) {
   visit("rate", rule.rate);
@@ -52,7 +52,7 @@ std::string rule_name(const UpdateRule& rule) {
 void validate(const UpdateRule& rule) {
   if (const auto* adam = std::get_if<AdamDesc>(&rule)) return validate(*adam);
   const SgdDesc& sgd = std::get<SgdDesc>(rule);
-  validate(sgd, &sgd);  // its velocity comes with its net
+  validate(sgd, &sgd);  // its net allocates the velocity
 }
 
 double rate_of(const UpdateRule& rule) {

@@ -1,4 +1,4 @@
-// The rules that update weights: by name, and as text.
+// The weight update rules: by name, and as text.
 #pragma once
 
 #include <string>
@@ -12,14 +12,14 @@ namespace convlab::nets {
 UpdateRule make_rule(const std::string& name);
 std::string rule_name(const UpdateRule&);
 
-// Throws InputError for numbers that no update takes, as a momentum of 1.
+// Throws InputError for invalid numbers, such as a momentum of 1.
 void validate(const UpdateRule&);
 
 double rate_of(const UpdateRule&);
 UpdateRule with_rate(UpdateRule, double rate);
 
 // "sgd,rate=0.1,momentum=0.9,weight_decay=0.0001,nesterov=1": every number, exactly. Parsing throws
-// InputError, also for numbers that no update takes.
+// InputError, also for invalid numbers.
 std::string to_string(const UpdateRule&);
 UpdateRule parse_rule(const std::string&);
 

@@ -1,4 +1,4 @@
-// How the learning rate changes while a net is trained: a factor on its highest value.
+// The learning rate schedule: a factor on its highest value.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@ struct Schedule {
   enum class Kind : std::uint8_t { constant, cosine, step } kind = Kind::constant;
   std::vector<double> milestones{};  // of step: where the rate is multiplied by `factor`
   double factor = 0.1;
-  double warmup = 0;  // rises to the highest rate until here; the rest then goes its usual way
+  double warmup = 0;  // rises to the highest rate until here; then follows the schedule
 
-  // Of this iteration (from 0, over all epochs) among `iterations`.
+  // The factor at this iteration (from 0, over all epochs) among `iterations`.
   double at(std::int64_t iteration, std::int64_t iterations_per_epoch,
             std::int64_t iterations) const;
 
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };
 
-// "constant", "cosine", "step:30,60"; then, if need be, ",factor=0.2" (of step) and ",warmup=5".
+// "constant", "cosine", "step:30,60"; then, optionally, ",factor=0.2" (of step) and ",warmup=5".
 // Parsing throws InputError for anything else.
 Schedule parse_schedule(const std::string&);
 std::string to_string(const Schedule&);

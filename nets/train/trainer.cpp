@@ -89,7 +89,7 @@ bool Trainer::run() {
   return true;
 }
 
-// From wherever the epoch is. False: stopped.
+// From the current position in the epoch. False: stopped.
 bool Trainer::train_epoch() {
   loader_.start(state_.epoch, state_.step);
   while (const Batch* batch = loader_.next()) {
@@ -103,7 +103,7 @@ bool Trainer::train_epoch() {
   return true;
 }
 
-// The loss is looked at before the update, so that weights never follow one that is not finite.
+// The loss is checked before the update, so that a non-finite loss never changes the weights.
 void Trainer::take_step(const Batch& batch) {
   rate_ =
       rate_of(options_.rule) * options_.schedule.at(state_.epoch * state_.steps + state_.step,
@@ -146,7 +146,7 @@ void Trainer::save() {
   saved_s_ = now_s();
 }
 
-// Runs the batch's forward again, with the same dropout, and looks at what each step leaves.
+// Runs the batch's forward again, with the same dropout, and checks each step's output.
 std::string Trainer::where_it_diverged(double loss) {
   NetCounters counters = net_.counters();
   --counters.forwards;

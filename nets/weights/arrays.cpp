@@ -184,7 +184,7 @@ void require_whole(const std::string& name, const Array& array) {
 std::string shown(std::string_view name) {
   constexpr std::size_t most = 100;
   if (name.size() <= most) return printable(name);
-  // Not in the middle of a UTF-8 sequence.
+  // Do not cut a UTF-8 sequence.
   std::string_view begin = name.substr(0, most);
   while (!begin.empty() && (static_cast<unsigned char>(begin.back()) & 0x80))
     begin.remove_suffix(1);

@@ -1,8 +1,7 @@
-// Named arrays of numbers in files: what weights and checkpoints are kept in.
-//   safetensors  an 8-byte little-endian length, that many bytes of JSON, then the data; written
-//   here
-//                with a checksum (zlib's CRC-32 of the file with zeros in its place) in the
-//                metadata
+// Named arrays of numbers in files, the form of weights and checkpoints.
+//   safetensors  an 8-byte little-endian length, that many bytes of JSON, then the data; files
+//                written here have a checksum (zlib's CRC-32 of the file with zeros in its place)
+//                in the metadata
 //   npz          a zip of .npy files (NumPy Enhancement Proposal 1), stored or deflated
 #pragma once
 
@@ -29,14 +28,14 @@ std::string to_string(const std::vector<std::int64_t>& shape);
 
 struct Array {
   ElementType type = ElementType::f32;
-  std::vector<std::int64_t> shape;  // row-major; empty: one number
+  std::vector<std::int64_t> shape;  // row-major; empty: a scalar
   std::vector<std::byte> bytes;     // little-endian
 
   friend bool operator==(const Array&, const Array&) = default;
 };
 
-// Of an array of this type and shape; nothing for negative sizes and more bytes than can be
-// counted.
+// Size of an array of this type and shape; nullopt for negative sizes or a byte count that
+// overflows.
 std::optional<std::size_t> bytes_of(ElementType, const std::vector<std::int64_t>& shape);
 
 // The elements as doubles, which are exact for every type but i64.
@@ -46,30 +45,31 @@ Array array_of(ElementType, std::vector<std::int64_t> shape, std::span<const dou
 
 struct ArrayFile {
   std::map<std::string, Array> arrays;
-  std::map<std::string, std::string> metadata;  // of safetensors; npz has none
+  std::map<std::string, std::string> metadata;  // safetensors only
 
-  const Array& at(const std::string& name) const;  // throws InputError for one that is not there
+  const Array& at(const std::string& name) const;  // throws InputError if it is absent
 };
 
 enum class FileFormat : std::uint8_t { safetensors, npz };
-// By the end of the file's name, in capitals or not.
+// From the file name's extension, in either case.
 std::optional<FileFormat> format_of(const std::string& path);
 
 class ArraySource;
 
-// An open file. Its header has been read and compared with its length. Its data are read one array
-// at a time, so that the caller can compare names and shapes first.
+// An open file. Its header has been read and checked against its length. Data is read one array at
+// a time, so that the caller can compare names and shapes first.
 class ArrayReader {
  public:
-  // Throws InputError, naming the file and what is wrong with it, for one that is not there, is cut
-  // short, or lies about its sizes. Never reads past its end.
+  // Throws InputError, naming the file and the fault, for one that is missing, truncated, or
+  // inconsistent about its sizes. Never reads past its end.
   explicit ArrayReader(std::string path);
   ~ArrayReader();
 
   const std::string& path() const { return path_; }
   const ArrayFile& header() const;  // arrays without their bytes
-  // Throw InputError, as above. npz has a checksum for each array, which `read` compares;
-  // safetensors have one for all if this program wrote them, which `verify` reads them for.
+  // Throw InputError, as above. npz has a checksum for each array, which `read` compares.
+  // safetensors written by this program have one for the whole file, which `verify` reads and
+  // checks.
   Array read(const std::string& name) const;
   void verify() const;
   bool has_checksum() const;
@@ -81,9 +81,9 @@ class ArrayReader {
 
 // All of a file, verified.
 ArrayFile read_arrays(const std::string& path);
-// Atomic and durable: written beside, fsynced, then renamed over what was there. Throws InputError
-// for a path that cannot be written and EnvironmentError for a disk that is full; what was there
-// then still is.
+// Atomic and durable: writes a temporary file, fsyncs it, then renames it over the old one. Throws
+// InputError for a path that cannot be written and EnvironmentError for a full disk; the old file
+// then remains.
 void write_arrays(const std::string& path, const ArrayFile&);
 
 // ---- The formats, in memory. `name` is for messages. ----

@@ -34,15 +34,16 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
-// The new contents. They have no name until they are whole, so that a process that is killed leaves
-// nothing behind; on a file system that cannot do that, a name of this process.
+// The new contents. The file has no name until it is complete, so that a killed process leaves
+// nothing behind. On a file system without nameless files it gets a name with this process's
+// number.
 class Draft {
  public:
   explicit Draft(const std::string& path)
       : name_(fmt::format("{}.{}.tmp", path, getpid())),
         file_{open(folder_of(path).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666)},
         named_(file_.number < 0) {
-    // What a process of this number left when it was killed is overwritten.
+    // Overwrites the file of a killed process with the same number.
     if (named_)
       file_.number =
           open(name_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
@@ -57,7 +58,7 @@ class Draft {
     if (named_) unlink(name_.c_str());
   }
   int file() const { return file_.number; }
-  // False, with errno, when that fails.
+  // False, with errno, on failure.
   bool replace(const std::string& path) {
     if (!named_) {
       unlink(name_.c_str());
@@ -77,9 +78,9 @@ class Draft {
   bool named_;
 };
 
-// Where a link leads to, whether or not there is a file.
+// The target of a link, whether or not it exists.
 std::string followed(const std::string& path) {
-  constexpr int most_links = 40;  // as the kernel's
+  constexpr int most_links = 40;  // the kernel's limit
   fs::path file = path;
   std::error_code error;
   for (int links = 0; fs::is_symlink(fs::symlink_status(file, error)); ++links) {
@@ -90,7 +91,7 @@ std::string followed(const std::string& path) {
   return file.string();
 }
 
-// What is at `path` and may be replaced, if anything is.
+// The replaceable file at `path`, if there is one.
 std::optional<struct stat> replaceable(const std::string& path) {
   struct stat status {};
   if (stat(path.c_str(), &status) != 0) return {};
@@ -206,7 +207,7 @@ void replace_file(const std::string& link, std::span<const ConstSpan> pieces) {
       throw EnvironmentError(fmt::format("cannot write '{}': {}", path, std::strerror(errno)));
   };
   if (old) {
-    // Only root may give files away; who else may write this one keeps it.
+    // Only root may change a file's owner; otherwise the new file stays the writer's.
     const bool given = fchown(draft.file(), old->st_uid, old->st_gid) == 0;
     require(fchmod(draft.file(), old->st_mode & (given ? 07777 : 0777)) == 0);
   }

@@ -1,4 +1,4 @@
-// Files: read, and replaced by all of their new contents or not at all.
+// Reading files, and replacing them atomically.
 #pragma once
 
 #include <fmt/format.h>
@@ -14,18 +14,18 @@
 
 namespace convlab::nets {
 
-// Bytes that are read where they are wanted.
+// Random-access bytes.
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
   virtual std::size_t size() const = 0;
-  // `to` lies within the size.
+  // The range lies within the size.
   virtual void read(std::size_t offset, Span to) const = 0;
 };
 
 class MemorySource final : public ByteSource {
  public:
-  explicit MemorySource(ConstSpan bytes) : bytes_(bytes) {}  // which outlive this
+  explicit MemorySource(ConstSpan bytes) : bytes_(bytes) {}  // bytes outlive this
   std::size_t size() const override { return bytes_.size(); }
   void read(std::size_t offset, Span to) const override;
 
@@ -35,7 +35,7 @@ class MemorySource final : public ByteSource {
 
 class FileSource final : public ByteSource {
  public:
-  // Throws InputError, naming the file, unless it is one and can be read.
+  // Throws InputError, naming the file, unless it is a readable regular file.
   explicit FileSource(std::string path);
   ~FileSource() override;
   FileSource(const FileSource&) = delete;
@@ -52,11 +52,11 @@ class FileSource final : public ByteSource {
 };
 
 std::vector<std::byte> read_file(const std::string& path);
-// Its lines, without \r, a byte order mark, and lines that are empty.
+// The lines, without \r, byte order mark and empty lines.
 std::vector<std::string> read_lines(const std::string& path);
 std::vector<std::string> lines_of(const std::string& text);
 
-// Calls f. What f throws about its input, and running out of memory, then names the file.
+// Calls f. Its InputError and out-of-memory exceptions then name the file.
 template <class F>
 auto in_file(const std::string& name, F f) {
   try {
@@ -68,20 +68,19 @@ auto in_file(const std::string& name, F f) {
   }
 }
 
-// What a file's first bytes say it is, for messages about one that is something else than expected:
-// "a git-lfs pointer (...)". Empty where they say nothing.
+// The kind of file that the first bytes show, for messages about an unexpected file: "a git-lfs
+// pointer (...)". Empty if unknown.
 std::string kind_of_content(ConstSpan first);
-inline constexpr std::size_t kind_bytes = 256;  // are enough to tell
+inline constexpr std::size_t kind_bytes = 256;  // enough for that
 
 // Writes the pieces one after another into a temporary file in the directory of `path`, fsyncs it,
-// renames it over what was there, and fsyncs the directory: a process or a machine that dies
-// meanwhile leaves the old file or the new one. A link stays one, and the file that it leads to is
-// replaced; the new file has the permissions of the old one. Throws InputError for a path that
-// cannot be written, EnvironmentError when the disk is full or fails; nothing is left of the
-// temporary file then.
+// renames it over the old file, and fsyncs the directory. A crash of the process or machine leaves
+// either the old file or the new one. If `path` is a link, its target is replaced. The new file has
+// the permissions of the old one. Throws InputError for a path that cannot be written,
+// EnvironmentError when the disk is full or fails; the temporary file is then removed.
 void replace_file(const std::string& path, std::span<const ConstSpan> pieces);
 
-// Throws as replace_file would, where that shows before there is anything to write.
+// Throws as replace_file would, as far as can be known before there is data to write.
 void require_replaceable(const std::string& path);
 
 }  // namespace convlab::nets

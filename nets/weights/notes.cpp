@@ -15,7 +15,7 @@ namespace {
 
 using Metadata = std::map<std::string, std::string>;
 
-// "3x32x32" or "0.5,0.25"; fails for anything else between the separators, or nothing.
+// "3x32x32" or "0.5,0.25"; fails if a part between the separators is malformed or empty.
 template <class T>
 std::vector<T> parse_numbers(const std::string& text, char separator) {
   std::vector<T> numbers;
@@ -35,7 +35,7 @@ std::vector<T> parse_numbers(const std::string& text, char separator) {
 
 bool is_deviation(const std::string& key) { return key == "deviation" || key == "std"; }
 
-// Without `input`.
+// Used without `input`.
 PixelStatistics parse_pixels(const Metadata& metadata) {
   PixelStatistics pixels;
   const auto refuse_alone = [](const std::string& key, const char* other) {

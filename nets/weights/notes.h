@@ -1,4 +1,4 @@
-// What the user of a net must know beside its weights, kept in a safetensors file's metadata.
+// Notes for the user of a net besides its weights, kept in a safetensors file's metadata.
 #pragma once
 
 #include <map>
@@ -12,24 +12,24 @@ namespace convlab::nets {
 
 struct WeightsNotes {
   std::string net = {};                   // "resnet20:7"
-  std::vector<std::string> classes = {};  // what the outputs are called
-  // How images become the net's input when it is tested; what is random is not kept.
+  std::vector<std::string> classes = {};  // names of the outputs
+  // The transform from images to the net's input in testing; random parts are not kept.
   std::optional<Transform> transform = {};
-  // Where metadata say no `input`, and so no transform: what the usual one takes in place of its
-  // own.
+  // If the metadata have no `input`, and so no transform: statistics that replace the usual
+  // transform's own.
   PixelStatistics pixels = {};
 };
 
-// Keys: net; classes, one a line; input ("3x32x32"), resize, pad, mean, deviation ("0.5,0.5,0.5";
-// read under torchvision's name std too).
+// Keys: net; classes, one per line; input ("3x32x32"), resize, pad, mean, deviation ("0.5,0.5,0.5";
+// torchvision's name std is read too).
 std::map<std::string, std::string> to_metadata(const WeightsNotes&);
-// Those that are there. Throws InputError, naming the file, for numbers that are none or that no
-// transform can have, and for keys that say nothing without another: resize and pad without input,
-// mean without deviation.
+// The notes that are present. Throws InputError, naming the file, for malformed numbers or numbers
+// that no transform can have, and for keys that need another: resize and pad without input, mean
+// without deviation.
 WeightsNotes notes_of(const std::map<std::string, std::string>& metadata, const std::string& name);
 
 // Throws InputError that begins with `where` unless each is UTF-8 without control characters, so
-// that they can be kept a line each, in JSON, and shown.
+// that they can be stored one per line, in JSON, and shown.
 void require_class_names(const std::string& where, const std::vector<std::string>&);
 
 }  // namespace convlab::nets

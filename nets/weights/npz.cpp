@@ -1,5 +1,5 @@
-// npz: a zip archive with one .npy file an array. A .npy file is the magic, a version, the length
-// of a header, the header (the text of a Python dictionary, padded so that the data are aligned),
+// npz: a zip archive with one .npy file per array. A .npy file has the magic, a version, the length
+// of a header, the header (the text of a Python dictionary, padded so that the data is aligned),
 // and the data (NumPy Enhancement Proposal 1).
 #include <fmt/format.h>
 #include <zip.h>
@@ -22,7 +22,7 @@ namespace {
 constexpr std::string_view magic = "\x93NUMPY", suffix = ".npy";
 constexpr std::size_t alignment = 64;
 constexpr std::size_t longest_header = 1 << 16;
-// Deflate's best: 258 bytes for two bits, and less than a block's overhead.
+// Deflate's best ratio, 258 bytes for two bits, and a bound on a block's overhead.
 constexpr std::uint64_t most_compressed = 1032, overhead = 1 << 16;
 
 struct TypeName {
@@ -179,11 +179,11 @@ Archive open_archive(zip_source_t* source, int flags) {
   zip_error_init(&error);
   Archive archive(zip_open_from_source(source, flags, &error));
   if (!archive) fail(&error);
-  zip_source_keep(source);  // the archive frees the reference that it took over
+  zip_source_keep(source);  // the archive takes over a reference and frees it
   return archive;
 }
 
-// All `to.size()` bytes, which are there unless the archive lies.
+// Reads all `to.size()` bytes, which exist unless the archive is inconsistent.
 void read_all(zip_file_t* file, Span to) {
   for (std::size_t done = 0; done < to.size();) {
     const zip_int64_t count = zip_fread(file, to.data() + done, to.size() - done);
@@ -227,8 +227,8 @@ NpyHeader read_npy_header(zip_file_t* file, std::uint64_t size) {
   return parsed;
 }
 
-// What the archive says that the entry unpacks to, after a look at whether it can: entries that lie
-// over one another, or that promise more than deflate gives, are how a small file fills a memory.
+// The unpacked size in the archive, after a check that it is possible: a small file can exhaust
+// memory with overlapping entries, or with sizes beyond deflate's best ratio.
 std::uint64_t unpacked_size(const zip_stat_t& entry, std::uint64_t& compressed_left) {
   constexpr zip_uint64_t needed =
       ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD | ZIP_STAT_ENCRYPTION_METHOD;
@@ -393,7 +393,7 @@ std::unique_ptr<ArraySource> open_npz(std::unique_ptr<ByteSource> file) {
 
 // Stored, as numpy.savez does: weights hardly compress.
 std::vector<std::byte> to_npz(const ArrayFile& file) {
-  if (file.arrays.empty()) throw InputError("an npz holds one array at least");  // as libzip has it
+  if (file.arrays.empty()) throw InputError("an npz holds one array at least");  // a libzip rule
   zip_error_t error;
   zip_error_init(&error);
   const Source target(zip_source_buffer_create(nullptr, 0, 0, &error));
@@ -402,7 +402,7 @@ std::vector<std::byte> to_npz(const ArrayFile& file) {
   const auto require = [&](bool fine) {
     if (!fine) fail(zip_get_error(archive.get()));
   };
-  std::vector<std::vector<std::byte>> contents;  // stay until the archive is closed
+  std::vector<std::vector<std::byte>> contents;  // must live until the archive is closed
   for (const auto& [name, array] : file.arrays) {
     require_whole(name, array);
     const std::string header = npy_header(array);
@@ -416,7 +416,7 @@ std::vector<std::byte> to_npz(const ArrayFile& file) {
         zip_file_add(archive.get(), (name + std::string(suffix)).c_str(), source, ZIP_FL_ENC_UTF_8);
     if (index < 0) zip_source_free(source);
     require(index >= 0);
-    // 1980, the earliest that zip knows: the same arrays are the same bytes.
+    // 1980, the earliest date in zip, so that the same arrays give the same bytes.
     require(zip_set_file_compression(archive.get(), zip_uint64_t(index), ZIP_CM_STORE, 0) == 0 &&
             zip_file_set_dostime(archive.get(), zip_uint64_t(index), 0, 1 << 5 | 1, 0) == 0);
   }

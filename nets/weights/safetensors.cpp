@@ -1,5 +1,5 @@
 // The safetensors format (https://github.com/huggingface/safetensors): tensors' bytes follow the
-// header without gaps and without overlapping, each at the data_offsets that its entry has.
+// header without gaps or overlaps, each at the data_offsets in its entry.
 #include <fmt/format.h>
 #include <zlib.h>
 
@@ -20,7 +20,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t length_bytes = 8;
-constexpr std::size_t longest_header = 100'000'000;  // as the format's own reader has it
+constexpr std::size_t longest_header = 100'000'000;  // the limit of the format's own reader
 constexpr int deepest = 3;                           // {"name": {"shape": [...]}}
 constexpr std::string_view metadata_name = "__metadata__", checksum_key = "convlab_crc32";
 
@@ -41,8 +41,8 @@ struct Entry {
   const std::string* name = nullptr;
 };
 
-// Takes the header in as it is parsed: what it holds is never there twice, and a key that comes
-// again is noticed.
+// Processes the header while parsing, so that its contents are never in memory twice and duplicate
+// keys are noticed.
 class HeaderReader final : public json::json_sax_t {
  public:
   explicit HeaderReader(ArrayFile& file) : file_(file) {}
@@ -144,7 +144,7 @@ class HeaderReader final : public json::json_sax_t {
     return true;
   }
 
-  // A value that has no place where it is.
+  // A value of a type that is invalid at its position.
   bool other() const {
     if (depth_ == 0) throw InputError("the header is no JSON object");
     if (in_metadata()) fail(fmt::format("{} is no text", shown(metadata_->first)));
@@ -188,11 +188,12 @@ class HeaderReader final : public json::json_sax_t {
 
 constexpr std::string_view no_checksum = "00000000";
 
-// Replaces the header's "convlab_crc32":"1a2b3c4d"; false where that is not there, as written here.
+// Replaces the header's "convlab_crc32":"1a2b3c4d"; false if it is not there in the form written
+// here.
 bool replace_checksum(std::string& header, std::string_view value, std::string_view by) {
   const std::string text = fmt::format("\"{}\":\"{}\"", checksum_key, value);
   std::size_t at = header.find(text);
-  // Behind a backslash it is the end of another key.
+  // After a backslash it is the end of another key.
   while (at != header.npos && at > 0 && header[at - 1] == '\\') at = header.find(text, at + 1);
   if (at == header.npos || value.size() != by.size()) return false;
   header.replace(at + text.size() - 1 - value.size(), value.size(), by);
@@ -200,7 +201,7 @@ bool replace_checksum(std::string& header, std::string_view value, std::string_v
 }
 
 std::uint32_t checksum(std::uint32_t before, ConstSpan bytes) {
-  if (bytes.empty()) return before;  // zlib takes a null pointer for a new beginning
+  if (bytes.empty()) return before;  // zlib treats a null pointer as a restart
   return std::uint32_t(crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
@@ -209,7 +210,7 @@ class Safetensors final : public ArraySource {
   explicit Safetensors(std::unique_ptr<ByteSource> file) : file_(std::move(file)) {
     text_ = read_header();
     HeaderReader reader(header);
-    // Strict: nothing comes after the object.
+    // Strict: nothing may follow the object.
     json::sax_parse(text_, &reader, nlohmann::detail::input_format_t::json, true);
     require_in_order(reader.entries);
     if (const auto found = header.metadata.find(std::string(checksum_key));
@@ -288,10 +289,10 @@ class Safetensors final : public ArraySource {
   }
 
   std::unique_ptr<ByteSource> file_;
-  std::size_t data_ = 0;  // where they begin
+  std::size_t data_ = 0;  // start of the data
   std::map<std::string, std::size_t> begin_;
   std::optional<std::string> checksum_;
-  std::string text_;  // the header, where there is a checksum
+  std::string text_;  // the header, if there is a checksum
 };
 
 }  // namespace
@@ -300,8 +301,8 @@ std::unique_ptr<ArraySource> open_safetensors(std::unique_ptr<ByteSource> file) 
   return std::make_unique<Safetensors>(std::move(file));
 }
 
-// The widest elements first and the header padded to 8 bytes: then every array is aligned, as the
-// format's own writers leave it.
+// The widest elements first and the header padded to 8 bytes, so that every array is aligned, as
+// the format's own writers do.
 SafetensorsPieces safetensors_pieces(const ArrayFile& file) {
   std::vector<const std::pair<const std::string, Array>*> order;
   for (const auto& entry : file.arrays) order.push_back(&entry);
@@ -310,7 +311,7 @@ SafetensorsPieces safetensors_pieces(const ArrayFile& file) {
   });
   SafetensorsPieces pieces;
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  // Its own operator[] looks at every key before; these are all different.
+  // Its operator[] compares with every earlier key; these are all different.
   auto& members = header.get_ref<nlohmann::ordered_json::object_t&>();
   std::map<std::string, std::string> metadata = file.metadata;
   metadata[std::string(checksum_key)] = no_checksum;

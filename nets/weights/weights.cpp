@@ -44,8 +44,8 @@ std::string some_of(std::string_view what, const Strings& keys) {
                      keys.size() > most ? ", ..." : "");
 }
 
-// "module." where the file has every missing key behind it, as DataParallel and compiled modules
-// leave them.
+// "module." if the file has every missing key with that prefix, as DataParallel and compiled
+// modules write them.
 std::string prefix_of(const Strings& missing, const ArrayFile& file) {
   for (const auto& [key, array] : file.arrays) {
     if (missing.empty() || !key.ends_with("." + missing.front())) continue;
@@ -57,7 +57,7 @@ std::string prefix_of(const Strings& missing, const ArrayFile& file) {
   return "";
 }
 
-// What fits and what does not, by names, types and shapes alone.
+// Compares names, types and shapes only.
 LoadedWeights compared(const Net& net, const ArrayFile& file, const std::string& name, Fit fit) {
   const auto shapes = weight_shapes(net.parameters());
   LoadedWeights result;
@@ -97,8 +97,8 @@ LoadedWeights compared(const Net& net, const ArrayFile& file, const std::string&
   return result;
 }
 
-// Those that are in the file and have their shape; `read` gives one. None is written unless all of
-// them are finite.
+// Loads the arrays that are in the file with the right shape; `read` returns one. None is written
+// unless all are finite.
 template <class Read>
 void copy_weights(Net& net, const ArrayFile& header, const std::string& name,
                   const LoadedWeights& fitting, Read read) {

@@ -4,9 +4,9 @@
 namespace convlab::nets {
 
 // LeNet-5, LeCun et al. 1998, "Gradient-based learning applied to document recognition", figure 2,
-// in its usual modern form: C3 sees all of S2's maps (the paper connects only some), pooling has no
-// coefficients of its own, and the output is a fully connected layer. The 28x28 digits are padded
-// to the paper's 32x32. 61,706 parameters.
+// in its usual modern form: C3 reads all of S2's maps (the paper connects only some), pooling has
+// no coefficients, and the output is a fully connected layer. The 28x28 digits are padded to the
+// paper's 32x32. 61,706 parameters.
 Graph lenet(std::int64_t batch) {
   Graph net("lenet");
   input(net, {batch, 1, 28, 28})

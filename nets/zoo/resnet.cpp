@@ -14,7 +14,7 @@ Tensor conv_bn(Tensor x, const std::string& conv, const std::string& bn, Conv la
   return x.conv(conv, layer).batch_norm(bn);
 }
 
-// The shortcut of a block whose shape changes: a 1x1 convolution (option B).
+// The shortcut of a block that changes shape: a 1x1 convolution (option B).
 Tensor projection(Tensor x, const std::string& name, const Shape& to, std::int64_t stride) {
   if (x.shape() == to) return x;
   return conv_bn(x, name + ".downsample.0", name + ".downsample.1",

@@ -52,7 +52,7 @@ std::int64_t parse_classes(std::string_view name, std::string_view text) {
 }
 
 std::int64_t classes_of(const Graph& net) {
-  return std::get<Linear>(net.nodes().back().layer).outputs;  // what every net here ends with
+  return std::get<Linear>(net.nodes().back().layer).outputs;  // every net here ends with one
 }
 
 Graph with_classes(const Graph& net, std::int64_t classes) {

@@ -1,5 +1,5 @@
-// The nets by name. ImageNet nets have 1000 classes at 224x224 (OverFeat 231x231), CIFAR ones 10
-// at 32x32; all end at the classes' scores, before the softmax.
+// The nets by name. ImageNet nets have 1000 classes at 224x224 (OverFeat 231x231), CIFAR ones 10 at
+// 32x32; all end with the class scores, before the softmax.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,13 @@
 
 namespace convlab::nets {
 
-// In the order in which they are listed to users; "mlp:20-256x5-1" stands for its whole family.
+// In the order shown to users; "mlp:20-256x5-1" stands for its whole family.
 const std::vector<std::string>& net_names();
 
-// With `classes` outputs instead of its own (0: its own); the graph is then named "resnet18:7",
-// which is understood here, too, so that a plan for another number of classes is one for another
-// net. A perceptron's name says its outputs already. Throws InputError naming the nearest name(s)
-// for a net that does not exist, for a name that says another number than `classes`, or for a batch
-// < 1.
+// With `classes` outputs instead of its own (0: its own). The graph is then named "resnet18:7",
+// which is also a valid `name`, so that a plan for another number of classes is for another net. A
+// perceptron's name already includes its outputs. Throws InputError naming the nearest name(s) for
+// an unknown net, for a name that says another number than `classes`, or for a batch < 1.
 Graph make_net(std::string_view name, std::int64_t batch, std::int64_t classes = 0);
 
 // ---- One function per family, each in a file of its own ----
@@ -33,8 +32,8 @@ Graph resnet(int depth, std::int64_t batch);        // 18, 34, 50, 101, 152
 Graph cifar_resnet(int depth, std::int64_t batch);  // 6 n + 2
 Graph lenet(std::int64_t batch);
 // "mlp:20-256x5-1": 20 inputs, 5 hidden layers of 256, 1 output. More hidden parts may follow
-// ("mlp:784-512-256x2-10"); ":relu", ":sigmoid" or ":tanh" (the default) at the end says what
-// stands between them.
+// ("mlp:784-512-256x2-10"). ":relu", ":sigmoid" or ":tanh" (the default) at the end names the
+// activation between them.
 Graph mlp(std::string_view name, std::int64_t batch);
 
 }  // namespace convlab::nets
