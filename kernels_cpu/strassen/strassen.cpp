@@ -165,7 +165,7 @@ StrassenFilter plan_filter(const ConvProblem& p, const Config& config, const Dev
   f.half_panels = f.x.c / f.tile.cols / 2;
   f.threads = device.threads;
   f.block = std::min(config.get("pairs"), ceil_div(f.pairs.count(), f.threads));
-  // Short blocks cost more than what the quadrants' copies do.
+  // Short blocks would cost more than copies of the quadrants do.
   if (3 * f.pairs.pixels >= f.block) {
     f.in_place = true;
     f.x_in_place = p.p == p.h && p.q == p.w;
