@@ -66,8 +66,8 @@ class FftTiledPlan final : public ConvPlan {
     // Staged items take a quarter of L2. More than 2 KB at a time does not pay.
     const std::int64_t l2 = device.info().l2_bytes;
     staged_ = std::clamp<std::int64_t>(l2 / 4 / item_bytes, 1, 16);
-    // A thread's own block takes as many output channels at a time as have spectra that fill the
-    // same share of L2 as the input's.
+    // A thread's own block takes the output channels in parts whose spectra fill the same share of
+    // L2 as the input's.
     out_blocks_ = to_blocks();
     if (!shared_)
       out_blocks_ = std::clamp<std::int64_t>(l2 / 3 / (item_bytes * tiles_), 1, out_blocks_);

@@ -33,8 +33,8 @@ struct TileOutputOf {
 
   // Rows [kBegin, kEnd) of the tile, of which row i goes to pixel_at[i]; pixels ascend.
   // kNeighbours: pixels that lie side by side, as most do, become displacements. That saves the
-  // look-ups, which shallow tiles feel. But with it GCC 12 keeps some accumulators of direct's
-  // AVX-512 tile in memory.
+  // look-ups, which cost most in shallow tiles. But with it GCC 12 keeps some accumulators of
+  // direct's AVX-512 tile in memory.
   template <int kBegin, int kEnd, bool kNeighbours = kLanes == 8, class E, int kRows, int kVecs,
             class PixelAt>
   HWY_INLINE void StoreRows(TileOf<E, kRows, kVecs>& tile, const PixelAt& pixel_at) const {

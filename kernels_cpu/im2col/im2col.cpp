@@ -226,8 +226,8 @@ class Im2colPlan : public ConvPlan {
     return {begin, std::clamp(end, begin, p_.q)};
   }
 
-  // Threads share tasks, or within a task the lines that it copies. The other of these loops is a
-  // plain one, not a region of one thread: in such a region libgomp starts new threads for each
+  // Threads share tasks, or within a task the lines that it copies. The other loop is a plain one,
+  // not a parallel region of one thread: in such a region libgomp starts new threads for each
   // nested region, OpenBLAS's among them.
   template <class Body>
   void for_tasks(i64 count, const Body& body) const {

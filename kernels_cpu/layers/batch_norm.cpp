@@ -127,7 +127,7 @@ void Affine(const AffineJob& job, std::int64_t index) {
                     });
 }
 
-// The operands of a piece, and what both passes over it need of them.
+// The operands of a piece, and the values that both passes over it need.
 template <class T>
 struct NormGradient {
   const T *x, *y, *dy, *a, *b, *mean, *x_scale, *constant;

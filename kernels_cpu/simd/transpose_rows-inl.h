@@ -36,9 +36,9 @@ HWY_INLINE void HoldRows(const T* from, std::int64_t row_step, std::int64_t rows
   }
 }
 
-// to[i][row] = from[row][i] of up to kTileColsOf<T> rows, any number of elements of each; the
-// rows of `to` are kTileColsOf<T> long. Up to three more rows of `to` are written, for columns go
-// by kSquare<T>.
+// to[i][row] = from[row][i] of up to kTileColsOf<T> rows, any number of elements of each; the rows
+// of `to` are kTileColsOf<T> long. Up to three more rows of `to` are written, since columns go
+// kSquare<T> at a time.
 template <class T>
 HWY_INLINE void TransposeRows(const T* from, std::int64_t row_step, std::int64_t rows,
                               std::int64_t count, T* to) {
