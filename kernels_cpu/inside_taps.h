@@ -1,5 +1,5 @@
-// Which multiply-adds of a convolution have their input in the image: what a kernel executes that
-// skips the padding.
+// The multiply-adds of a convolution whose input lies in the image: those that a kernel executes if
+// it skips the padding.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace convlab::cpu {
 
-// Of one output row (or column), the taps in the image.
+// The taps of one output row (or column) that lie in the image.
 inline std::int64_t inside_taps(std::int64_t output, std::int64_t taps, std::int64_t stride,
                                 std::int64_t dilation, std::int64_t pad, std::int64_t inputs) {
   std::int64_t inside = 0;
@@ -25,8 +25,8 @@ inline std::int64_t inside_taps_w(const ConvProblem& p, std::int64_t column) {
   return inside_taps(column, p.s, p.stride_w, p.dilation_w, p.pad_w, p.w);
 }
 
-// Over all that ConvProblem::flops() counts; in (0, 1]. Of 3 x 3 taps at 7 x 7 pixels, padded by 1,
-// it is 0.82.
+// Their share of all that ConvProblem::flops() counts; in (0, 1]. With 3 x 3 taps at 7 x 7 pixels,
+// padded by 1, it is 0.82.
 inline double inside_share(const ConvProblem& p) {
   std::int64_t h = 0, w = 0;
   for (std::int64_t row = 0; row < p.p; ++row) h += inside_taps_h(p, row);

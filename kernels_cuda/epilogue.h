@@ -1,4 +1,4 @@
-// The epilogue of every own kernel that writes a convolution's output. Internal.
+// The epilogue of each of our kernels that writes a convolution's output. Internal.
 #pragma once
 
 #include <cstdint>

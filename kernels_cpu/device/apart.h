@@ -6,8 +6,8 @@
 namespace convlab::cpu {
 
 // Padding between threads' buffers. After a strided read the hardware prefetcher runs on by dozens
-// of strides, into the next thread's buffer if that is near, whose lines then move back and forth
-// between two cores. 128 KB prevent most of it; 16 KB do not.
+// of strides. If the next thread's buffer is near, its lines then move back and forth between two
+// cores. 128 KB prevent most of it; 16 KB do not.
 inline constexpr std::int64_t apart_bytes = 256 << 10;
 
 }  // namespace convlab::cpu

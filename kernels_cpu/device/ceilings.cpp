@@ -82,7 +82,7 @@ double ReadAll(const float* data, std::size_t count) {
   return double(hn::GetLane(hn::SumOfLanes(d, sum)));
 }
 
-// Plain stores, as convolutions use them: a line that is not in a cache is read first.
+// Ordinary stores, as in convolutions: a store that misses reads the line for ownership.
 void WriteAll(float* data, std::size_t count, float value) {
   const hn::ScalableTag<float> d;
   const std::size_t step = hn::Lanes(d);
@@ -122,8 +122,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A process's first threads may all be on one core, where each loop waits for the next time slice,
-// until the system moves them some 30 ms later. They are given the time for that.
+// A process's first threads may all start on one core, where they take turns by time slices. The
+// system moves them some 30 ms later. This waits until it has.
 void spread_threads(int threads) {
   constexpr int calm = 10;  // empty loops in a row that did not wait
   constexpr double waited_s = 2e-4, most_s = 0.1;
@@ -140,7 +140,7 @@ void spread_threads(int threads) {
   }
 }
 
-// What no compiler may find unused.
+// Keeps the compiler from finding the value unused.
 void use(double value) {
   volatile double used = value;
   (void)used;
@@ -160,19 +160,19 @@ double multiply_adds(DType dtype, int threads) {
   return flops;
 }
 
-// One slice a thread, each touched first by its own.
+// One slice a thread, first touched by that thread.
 class Slices {
  public:
   Slices(std::int64_t bytes_per_thread, int threads)
       : count_(std::max<std::size_t>(std::size_t(bytes_per_thread) / sizeof(float) / 256, 1) * 256),
         slices_(std::size_t(threads)) {
-    // Allocated out here: an exception must not leave a parallel region.
+    // Allocated outside the parallel region, which an exception must not leave.
     for (Slice& slice : slices_) {
       slice.reset(static_cast<float*>(::operator new(count_ * sizeof(float), page, std::nothrow)));
       if (slice == nullptr)
         throw OutOfMemory(fmt::format("measuring this machine's bandwidth takes {} times {} MiB",
                                       threads, count_ * sizeof(float) >> 20));
-      // As the device's own buffers: with small pages the TLB would be the roof.
+      // Huge pages, as the device's own buffers have: with small pages the TLB would be the limit.
       madvise(slice.get(), count_ * sizeof(float), MADV_HUGEPAGE);
     }
     visit([&](float* slice) {
@@ -181,8 +181,8 @@ class Slices {
     });
   }
 
-  // Each returns the bytes moved. Small slices are gone through several times over, so that
-  // starting the threads does not count.
+  // Each returns the bytes moved. Small slices are passed over several times, so that the cost of
+  // starting the threads is negligible.
   double read() const {
     use(visit([&](float* slice) { return HWY_DYNAMIC_DISPATCH(ReadAll)(slice, count_); },
               repeats()));
@@ -197,7 +197,8 @@ class Slices {
         repeats());
     return bytes();
   }
-  // Half of the slice to the other half: as many bytes read and written as the others move.
+  // Copies half of the slice to the other half: reads and writes together are as many bytes as the
+  // others move.
   double copy() const {
     visit(
         [&](float* slice) {
@@ -219,7 +220,7 @@ class Slices {
   int repeats() const { return std::max(1, int(double(16 << 20) / double(slice_bytes()))); }
   double bytes() const { return double(slice_bytes()) * repeats() * double(slices_.size()); }
 
-  // The sum of visit(slice), each by a thread of its own where the team is large enough.
+  // The sum of visit(slice) over the slices, one thread a slice if the team is large enough.
   template <class Visit>
   double visit(const Visit& one, int repeats = 1) const {
     const int threads = int(slices_.size());
@@ -239,7 +240,7 @@ struct Level {
   std::int64_t bytes_per_thread;
 };
 
-// Half of what the threads have of each level, but more than all of the level before.
+// Half of the threads' capacity at each level, but more than the whole level before.
 std::vector<Level> levels(const DeviceInfo& device, int threads) {
   constexpr std::int64_t most = 256 << 20;
   const std::int64_t l1 = std::max<std::int64_t>(device.l1_bytes, 16 << 10);
@@ -260,7 +261,7 @@ std::vector<CeilingLoop> ceiling_loops(const DeviceInfo& device, int threads) {
     loops.push_back({"registers", std::string(to_string(dtype)),
                      [=](Stream&) { return multiply_adds(dtype, threads); }});
   for (const Level& level : levels(device, threads)) {
-    // Its loops share the slices, which the first one that runs allocates.
+    // A level's loops share the slices; the first one to run allocates them.
     const auto shared = std::make_shared<std::unique_ptr<Slices>>();
     const auto add = [&](const char* what, double (Slices::*run)() const) {
       loops.push_back({level.name, what, [=](Stream&) {

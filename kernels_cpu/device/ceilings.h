@@ -1,4 +1,4 @@
-// Loops that do one thing as fast as so many of the CPU's threads can, with the ISA in force:
+// Loops that each do one thing as fast as so many of the CPU's threads can with the ISA in force:
 // multiply-adds in registers; reads, writes and copies of one level of memory. Internal.
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace convlab::cpu {
 
-// Levels "registers" (f32, f64), "L1", "L2", "L3" and "memory" (read, write, copy). The last reads
-// 256 MB at most: where L3 claims more than that, it is L3 as well.
+// Levels "registers" (f32, f64), "L1", "L2", "L3" and "memory" (read, write, copy). The last one
+// reads 256 MB at most; if L3 is reported as larger than that, it is L3 as well.
 std::vector<CeilingLoop> ceiling_loops(const DeviceInfo&, int threads);
 
 }  // namespace convlab::cpu

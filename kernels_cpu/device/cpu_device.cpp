@@ -36,15 +36,15 @@ const std::array<Isa, 3>& all_isas() {
   return isas;
 }
 
-// Detected once: a forced ISA hides the others. Compiled for a newer CPU (-march=haswell) there is
+// Detected once, since a forced ISA hides the others. A build for a newer CPU (-march=haswell) has
 // no baseline to run.
 bool cpu_has(const Isa& isa) {
   static const std::int64_t detected = hwy::SupportedTargets() | HWY_EMU128;
   return (HWY_TARGETS & detected & isa.target) != 0;
 }
 
-// Every HWY_DYNAMIC_DISPATCH of the process reads its table's row from the chosen target, and
-// Highway chooses anew whenever somebody asks it for the supported ones.
+// Every HWY_DYNAMIC_DISPATCH of the process takes its table's entry for the chosen target. Highway
+// chooses again whenever it is asked for the supported targets.
 void force_isa(const Isa& isa) {
   hwy::SetSupportedTargetsForTest(isa.target);
   hwy::GetChosenTarget().Update(isa.target);
@@ -108,7 +108,7 @@ void read_caches(DeviceInfo& info) {
 }
 
 // $CONVLAB_MACHINE describes another machine, so that tests plan for it:
-// "l2=262144,l3=0,threads=96". What it does not say is this one's.
+// "l2=262144,l3=0,threads=96". Values that it leaves out are this machine's.
 struct OtherMachine {
   std::optional<std::int64_t> l1, l2, l3, threads;
 

@@ -24,8 +24,8 @@ Numbers read_numbers(const std::string& path) {
   return numbers;
 }
 
-// f(directory, whether v2) for this process's control group and its ancestors, where `controller`
-// limits it.
+// Calls f(directory, whether v2) for this process's control group under `controller`, and for its
+// ancestors.
 template <class F>
 void for_each_group(const std::string& root, const std::string& controller, const F& f) {
   std::ifstream groups(root + "/proc/self/cgroup");  // lines "id:controllers:/path"
@@ -36,7 +36,8 @@ void for_each_group(const std::string& root, const std::string& controller, cons
     const std::string controllers = ',' + line.substr(first + 1, second - first - 1) + ',';
     if (!v2 && controllers.find(',' + controller + ',') == std::string::npos) continue;
     const std::string mount = root + "/sys/fs/cgroup" + (v2 ? "" : '/' + controller);
-    // A container may not see the directories that its path names, but its own limits at the mount.
+    // A container may not see the directories that its path names, but sees its own limits at the
+    // mount.
     for (std::string path = line.substr(second + 1);; path.erase(path.rfind('/'))) {
       f(mount + path, v2);
       if (path.find('/') == std::string::npos) break;
@@ -69,7 +70,7 @@ int usable_cores(const cpu_set_t& affinity, const std::string& root) {
     // Containers may hide the topology; each processor counts as a core then.
     cores.insert(std::getline(file, siblings) ? siblings : fmt::format("cpu{}", cpu));
   }
-  // Rounded down: a thread for which the quota does not pay would stop all others at each barrier.
+  // Rounded down: a thread beyond the quota would hold up all others at each barrier.
   const double most = std::min(double(cores.size()), cpu_quota(root));
   return std::max(1, int(most));
 }

@@ -1,4 +1,4 @@
-// A stretch of items, and how threads and blocks share them. Internal.
+// A range of items, and how threads and blocks share them. Internal.
 #pragma once
 
 #include <cstdint>

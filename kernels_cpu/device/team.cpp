@@ -25,7 +25,7 @@ std::string variable(const char* name) {
   return value != nullptr ? value : "";
 }
 
-// "16k" or "2M"; without a unit, KiB. OpenMP ignores what it cannot read, and so does this.
+// "16k" or "2M"; without a unit, KiB. OpenMP ignores text that it cannot parse, and so does this.
 std::optional<std::size_t> parse_stack_size(const std::string& text) {
   std::size_t number = 0;
   const char* const end = text.data() + text.size();
@@ -39,7 +39,7 @@ std::optional<std::size_t> parse_stack_size(const std::string& text) {
   return {};
 }
 
-// Kernels keep a panel's filters on the stack, and OpenBLAS and oneDNN what they like.
+// Kernels keep a panel's filters on the stack; OpenBLAS and oneDNN may keep anything there.
 constexpr std::size_t least_stack = 512 << 10;
 
 class ThreadAttributes {
@@ -59,7 +59,7 @@ class ThreadAttributes {
   }
   ThreadAttributes(const ThreadAttributes&) = delete;
   ~ThreadAttributes() { pthread_attr_destroy(&attributes_); }
-  // As OpenMP binds its threads, to place after place.
+  // Binds the thread as OpenMP would, to its number's place, round robin.
   void bind(int thread) {
     const int places = omp_get_num_places();
     if (places == 0) return;
@@ -77,8 +77,8 @@ class ThreadAttributes {
   pthread_attr_t attributes_{};
 };
 
-// OpenMP ends the process when it cannot start a thread. So the threads are started without it
-// once, all at a time.
+// OpenMP ends the process if it cannot start a thread. So the threads are first started without it,
+// all at once.
 void require_threads(int count) {
   struct Gate {
     std::mutex mutex;
@@ -119,7 +119,7 @@ void require_threads(int count) {
                     count, threads.size() + 1, std::strerror(error), threads.size() + 1));
 }
 
-// Why there are not so many threads here.
+// The reason why there are fewer threads here.
 std::string limit_here() {
   if (omp_in_parallel()) return "this is inside another parallel region";
   if (omp_get_max_active_levels() < 1)
@@ -150,8 +150,8 @@ int start_threads(int wanted) {
     reserve_openblas_memory(team);
     started = team;
   }
-  // The team itself, which is still the last word. LLVM's runtime was seen to form a smaller one
-  // once in hundreds of times, on a machine with more to do than processors.
+  // The team itself decides. On an oversubscribed machine LLVM's runtime occasionally forms a
+  // smaller one.
   const cpu::ThreadCount count(team);
   int given = 0;
   for (int tries = 0; given < team && tries < 3; ++tries) {

@@ -1,7 +1,7 @@
 // How many threads OpenMP gives. A region may get fewer than its num_threads: inside another
-// region, by OMP_THREAD_LIMIT, OMP_MAX_ACTIVE_LEVELS or OMP_DYNAMIC. Our own kernels are right with
-// any team. OpenBLAS and oneDNN are not: they wait for ever for threads that never come, or leave
-// outputs unwritten.
+// region, or because of OMP_THREAD_LIMIT, OMP_MAX_ACTIVE_LEVELS or OMP_DYNAMIC. Our own kernels are
+// correct with any team. OpenBLAS and oneDNN are not: they wait for missing threads for ever, or
+// leave outputs unwritten.
 #pragma once
 
 #include <omp.h>
@@ -10,15 +10,15 @@
 
 namespace convlab::cpu {
 
-// The team that a region of num_threads(threads) gets here, while dynamic adjustment is off. It is
-// one inside an active region, where OpenBLAS and oneDNN start no threads.
+// The size of the team that a region of num_threads(threads) gets here, while dynamic adjustment is
+// off. It is 1 inside an active region, where OpenBLAS and oneDNN start no threads.
 inline int team_here(int threads) {
   if (omp_in_parallel() || omp_get_max_active_levels() < 1) return 1;
   return std::min(threads, omp_get_thread_limit());
 }
 
 // OpenBLAS's OpenMP build and oneDNN take their number of threads from the calling thread's OpenMP
-// setting; oneDNN when a primitive is made and again when it runs, and the two must agree.
+// setting. oneDNN reads it when a primitive is made and again when it runs; the two must agree.
 class ThreadCount {
  public:
   explicit ThreadCount(int threads)

@@ -1,5 +1,4 @@
-// Work that threads take a piece at a time, so that none waits for one that something held up.
-// Internal.
+// Work that threads take a piece at a time, so that none waits for a delayed one. Internal.
 #pragma once
 
 #include <algorithm>
@@ -12,9 +11,9 @@
 
 namespace convlab::cpu {
 
-// Items [0, count), count < 2^31, in an equal stretch for each thread. A thread takes its own from
-// the front, so that neighbours share its caches, and then others' from the back of theirs. Taking
-// an item orders nothing else between threads.
+// Items [0, count), count < 2^31, in an equal range for each thread. A thread takes its own from
+// the front, so that neighbours share its caches, and then steals from the back of others' ranges.
+// Taking an item orders no other memory accesses between threads.
 class WorkShares {
  public:
   WorkShares(std::int64_t count, std::int64_t threads) : shares_(threads) {
@@ -24,8 +23,8 @@ class WorkShares {
     }
   }
 
-  // At most so many items for a thread; none when there are no more. From others no more than half
-  // of what they have left.
+  // At most so many items for a thread; none when no more are left. Takes at most half of another
+  // thread's remainder.
   Range take(std::int64_t thread, std::int64_t most) {
     const std::int64_t threads = std::int64_t(shares_.size());
     for (std::int64_t i = 0; i < threads; ++i) {

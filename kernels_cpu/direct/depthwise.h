@@ -1,4 +1,4 @@
-// What depthwise.cpp plans and the loops that run it. Internal.
+// The plan of depthwise.cpp and the loops that run it. Internal.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace convlab::cpu {
 // The packed filter is [channel block][r][s][channel].
 struct Depthwise {
   ConvProblem problem;
-  ChannelView in, out;           // in backward_filter of x and of dy
+  ChannelView in, out;           // in backward_filter those of x and dy
   std::vector<PixelGrid> grids;  // forward and backward_data
   std::int64_t in_step_h = 1, in_step_w = 1, out_step_h = 1, out_step_w = 1;
 };

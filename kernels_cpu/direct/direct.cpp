@@ -17,9 +17,9 @@
 // stay in L1 for all taps. Threads share pixels or panels; where backward_filter has to share
 // pixels, each thread has its own copy of the sums, and the copies are added in a fixed order.
 //
-// The tiles need whole channel blocks of f32. The rest of the family takes what they do not: first
-// layers with few channels (first_layer.cpp), one filter a channel (depthwise.cpp), and anything
-// else (plain.cpp).
+// The tiles need whole channel blocks of f32. The rest of the family takes the other problems:
+// first layers with few channels (first_layer.cpp), one filter a channel (depthwise.cpp), and all
+// others (plain.cpp).
 //
 // Channel-blocked layouts after Georganas et al. 2018 (arXiv:1808.05567) and Zhang et al. 2018
 // (arXiv:1809.10170).
@@ -43,8 +43,8 @@ namespace {
 
 using i64 = std::int64_t;
 
-// What threads share in forward and backward_data: each that has its own pixels reads the whole
-// filter, and each that has its own panels the whole input.
+// How threads split forward and backward_data. By pixels, each reads the whole filter; by panels,
+// each reads the whole input.
 enum class Share : std::uint8_t { pixels, panels };
 constexpr std::array<std::string_view, 2> share_names{"pixels", "panels"};
 
@@ -55,7 +55,7 @@ bool has_rows_of_taps(const ConvProblem& p) {
          p.dilation_w == 1 && p.stride_h == p.stride_w && p.stride_w <= 2 && p.groups == 1;
 }
 
-// What there is to compute, before any blocking.
+// The computation, before any blocking.
 DirectPixels pixels_of(const ConvProblem& original) {
   const ConvProblem p = flattened(original);
   const bool forward = p.pass == Pass::forward;
@@ -293,7 +293,7 @@ class Direct : public ConvAlgo {
       loops.bytes_read = double(p.x_bytes()) * threads + double(p.y_bytes());
       loops.bytes_written = w;
       loops.efficiency = has_rows_of_taps(p) ? taps_efficiency(p) : 0.67;
-      // The patch of rows of taps has the padding's zeros.
+      // The patch of taps.cpp includes the padding's zeros.
       if (!has_rows_of_taps(p)) loops.flops *= inside_share(p);
       return {{loops, {"sum", 0, w, w, 1}}};
     }

@@ -1,4 +1,4 @@
-// What direct.cpp plans and the loops that run it. Internal.
+// The plans of direct.cpp and the loops that run them. Internal.
 #pragma once
 
 #include <algorithm>
@@ -39,8 +39,8 @@ struct DirectPixels {
 };
 
 // backward_filter. A unit is a panel and a channel block; its sums are
-// [tap][channel in block][column]. With row_threads > 1 each of them has its own sums of every
-// unit, which are added at the end; otherwise a thread has room for the unit it is at.
+// [tap][channel in block][column]. With row_threads > 1 each of these threads has its own sums of
+// every unit, which are added at the end; otherwise a thread has room for the sums of one unit.
 struct DirectFilter {
   ChannelView x, dy;
   std::int64_t n = 1;

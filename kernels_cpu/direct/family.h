@@ -1,5 +1,5 @@
-// What the algorithms of the family direct share: which of them takes a problem, where channels
-// lie, and what their loops are given. Internal.
+// Shared by the algorithms of the family direct: which of them takes a problem, where channels lie,
+// and the arguments of their loops. Internal.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace convlab::cpu {
 
-// Whole channel blocks of this instruction set are neighbours: in its blocked layout, which pads
-// them, or in nhwc.
+// Whether whole channel blocks of this instruction set are neighbours: in its blocked layout, which
+// pads them, or in nhwc.
 bool in_whole_blocks(Layout, std::int64_t channels);
 bool is_depthwise(const ConvProblem&);  // one channel and one filter a group, and several groups
 
@@ -19,9 +19,9 @@ std::optional<Refusal> refuse_direct(const ConvProblem&, const DeviceInfo&);
 std::optional<Refusal> refuse_direct_first_layer(const ConvProblem&, const DeviceInfo&);
 std::optional<Refusal> refuse_direct_depthwise(const ConvProblem&, const DeviceInfo&);
 
-// Channel blocks of another instruction set, for x or y.
+// Refuses channel blocks of another instruction set, for x or y.
 std::optional<Refusal> refuse_other_blocks(const ConvProblem&, const DeviceInfo&);
-// `tensor` ("x") unless in_whole_blocks.
+// Refuses `tensor` ("x") unless in_whole_blocks.
 std::optional<Refusal> refuse_parts_of_blocks(const char* tensor, Layout, std::int64_t channels,
                                               const DeviceInfo&);
 
@@ -45,7 +45,7 @@ struct Panels {
 };
 Panels panels_of(std::int64_t groups, std::int64_t channels);
 
-// Columns of a panel that there are, and that are computed.
+// The columns of a panel that exist, and those that are computed.
 struct PanelColumns {
   std::int64_t first, count, computed;
   PanelColumns(const Panels&, std::int64_t index);
@@ -62,8 +62,8 @@ struct DirectOperands {
 };
 DirectOperands direct_operands(const ConvProblem&, const ConvArgs&, Workspace, bool stream = false);
 
-// Bytes that loops over output pixels move if they pass over their input and over the filter so
-// many times, but for reads for ownership.
+// Bytes that loops over output pixels move, given how often they pass over their input and over the
+// filter; reads for ownership are not counted.
 PhaseWork direct_pixel_work(const ConvProblem&, double in_passes, double filter_passes);
 
 }  // namespace convlab::cpu

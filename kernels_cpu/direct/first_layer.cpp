@@ -1,7 +1,7 @@
 // The first layer of a net directly: x, or dx, is an image in plain NCHW of at most 4 channels,
 // which fill no vector; y has whole channel blocks.
 //
-// forward:         a register tile is pixels along a row times vectors of K, as direct's, and its
+// forward:         a register tile is pixels along a row times vectors of K, as in direct; its
 //                  depth runs over all C R S taps. Rows of x are copied with their padding into a
 //                  patch in L1, so that a tap is one distance from pixel to pixel.
 // backward_filter: a tile is taps times vectors of K, and its depth runs over the pixels of an

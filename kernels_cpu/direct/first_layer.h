@@ -1,4 +1,4 @@
-// What first_layer.cpp plans and the loops that run it. Internal.
+// The plans of first_layer.cpp and the loops that run them. Internal.
 #pragma once
 
 #include <algorithm>
@@ -13,9 +13,9 @@
 namespace convlab::cpu {
 
 // A first layer: x in plain NCHW with few channels. Rows of x are copied with their padding into a
-// patch [c][height][pitch]. An output row reads a window of `extent` of them, which slides down
-// by the stride: most of what the next output row reads is there already. After `slides` output
-// rows the window starts again at the top.
+// patch [c][height][pitch]. An output row reads a window of `extent` of them, which slides down by
+// the stride: most of the next output row's input is there already. After `slides` output rows the
+// window starts again at the top.
 struct FirstLayer {
   ChannelView y;
   Panels panels;
@@ -32,8 +32,8 @@ struct FirstLayer {
 };
 
 // backward_data of a first layer, dx in plain NCHW. Rows are those of dx's stride phases; a band of
-// them reads band + span_h rows of dy, which are copied into planes [k][row][pitch], from row and
-// column (first_h, first_w) relative to the band on.
+// them reads band + span_h rows of dy, which are copied into planes [k][row][pitch], starting at
+// row and column (first_h, first_w) relative to the band.
 struct FirstLayerData {
   ChannelView dy;
   ConvProblem problem;
@@ -49,7 +49,7 @@ struct FirstLayerData {
   std::int64_t planes_floats() const {
     return problem.k * plane_floats() + round_up(span_w, 16) + 16;
   }
-  // Of one channel of one phase.
+  // For one channel of one phase.
   std::int64_t sums_floats() const { return round_up(band * pitch, 16); }
   std::int64_t thread_floats() const {
     return planes_floats() + std::min(problem.stride_w, problem.w) * problem.c * sums_floats();

@@ -1,10 +1,10 @@
 // backward_data of direct_first_layer, into plain NCHW with at most 4 channels.
 //
-// A stride phase is dx[c][i][j] = sum over (k, tap) of dy[k][i + dh][j + dw] w[k][c][tap]:
-// far too few channels for a vector of them, but pixels abound. So vectors run along pixels: a
-// register tile is all C channels times 8 vectors of pixels, and a step loads 8 vectors of dy for
-// C times as many multiply-adds with the C broadcast filter elements. Only the phase's own taps
-// are visited, so that the only products with zeros are those between the rows, due to the pitch.
+// A stride phase is dx[c][i][j] = sum over (k, tap) of dy[k][i + dh][j + dw] w[k][c][tap]: far too
+// few channels to fill a vector, but plenty of pixels. So vectors run along pixels: a register tile
+// is all C channels times 8 vectors of pixels, and a step loads 8 vectors of dy for C times as many
+// multiply-adds with the C broadcast filter elements. Only the phase's own taps are visited, so
+// that the only products with zeros are those between the rows, due to the pitch.
 //
 // That needs each channel of dy as a plane. A band of its rows is copied into planes, surrounded by
 // zeros, and stays in L2 for all phases; a tap is then one distance from pixel to pixel, and a run
@@ -26,7 +26,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-// What the registers hold beside C broadcasts and one vector of dy.
+// As many as fit in the registers beside C broadcasts and one vector of dy.
 template <int kChannels>
 constexpr int kPixelVecs = std::min(8, ((kLanes == 16 ? 32 : 16) - kChannels - 1) / kChannels);
 

@@ -19,8 +19,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-// Copies the rows of x that one output row sees into the patch and returns their window; `first` is
-// the thread's first output row of this image.
+// Copies the rows of x that one output row reads into the patch and returns their window; `first`
+// is the thread's first output row of this image.
 float* FillPatch(const FirstLayer& d, const float* image, std::int64_t row, std::int64_t first,
                  float* patch) {
   const ConvProblem& p = d.problem;

@@ -1,10 +1,10 @@
-// The loops of the definition for what no other algorithm of the family takes: f64 with several
-// channels a group, groups that are not whole channel blocks, plain layouts, nhwc with parts of
-// blocks. One loop over a row of pixels per filter element, in f32 and f64 and in any layout; it
-// vectorises in NCHW, where pixels are neighbours.
+// The loops of the definition, for problems that no other algorithm of the family takes: f64 with
+// several channels a group, groups that are not whole channel blocks, plain layouts, nhwc with
+// parts of blocks. One loop over a row of pixels per filter element, in f32 and f64 and in any
+// layout; it vectorises in NCHW, where pixels are neighbours.
 //
-// Where another one takes the problem this one refuses it: it is some fifty times slower, and would
-// only lengthen races.
+// It refuses problems that another one takes: it is some fifty times slower, and would only
+// lengthen races.
 #include "kernels_cpu/direct/plain.h"
 
 #include <fmt/format.h>

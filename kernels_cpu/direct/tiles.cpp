@@ -19,7 +19,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-// What taps in the padding read.
+// Taps in the padding read this.
 alignas(64) constexpr float kZeros[kBlock] = {};
 
 // One panel, one chunk of its depth, one image.
@@ -30,7 +30,7 @@ struct ChunkJob {
   TileOutput output;
 };
 
-// kRows pixels of the grid from `first` on, along rows and on to the next.
+// kRows pixels of the grid from `first` on, continuing into the next row.
 template <int kRows, int kVecs>
 HWY_NOINLINE void PixelTile(const DirectPixels& d, const PixelGrid& grid, const ChunkJob& job,
                             std::int64_t first) {
@@ -91,8 +91,9 @@ HWY_NOINLINE void PixelTile(const DirectPixels& d, const PixelGrid& grid, const 
   job.output.Store(tile, out_at);
 }
 
-// Tiles are cut from runs of so many pixels: a tile's, or a line's if each line leaves half a tile.
-// A tile within one line needs no look-up of taps pixel by pixel, and multiplies no zeros.
+// The pixels of a run, which tiles do not cross: those of a full tile, or of a line if each line
+// leaves half a tile. A tile within one line needs no look-up of taps pixel by pixel, and
+// multiplies no zeros.
 std::int64_t RunOfPixels(const PixelGrid& grid) {
   return grid.h > 1 && grid.w % kTileRows == kTileRows / 2 ? grid.w : kTileRows;
 }

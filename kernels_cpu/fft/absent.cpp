@@ -1,4 +1,4 @@
-// What `fft` is in a build without FFTW: it refuses everything.
+// `fft` in a build without FFTW: it refuses everything.
 #include "conv/error.h"
 #include "kernels_cpu/algos.h"
 

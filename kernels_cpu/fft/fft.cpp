@@ -110,7 +110,7 @@ HWY_INLINE void ProductTile(const SpectralProduct<T>& p, std::int64_t i0, std::i
     }
 }
 
-// All rows against J columns; what full tiles of I rows leave is taken by smaller ones.
+// All rows times J columns; smaller tiles take the rows that full tiles of I rows leave.
 template <int I, int J, class T>
 HWY_INLINE void ProductColumns(const SpectralProduct<T>& p, std::int64_t i, std::int64_t j,
                                std::int64_t l0, std::int64_t l1) {
@@ -249,7 +249,7 @@ struct Shape {
     half_w = grid_w / 2 + 1;
     lanes = device.vector_bytes / size_of(p.dtype);
     blocks = ceil_div(grid_h * half_w, lanes);
-    // Spectra of activations beyond this are worked on a few images at a time.
+    // If the spectra of activations exceed this, a few images are processed at a time.
     constexpr std::int64_t spectra_bytes = 256 << 20;
     const std::int64_t image_bytes = (p.c + p.k) * blocks * lanes * 2 * size_of(p.dtype);
     images = std::clamp<std::int64_t>(spectra_bytes / image_bytes, 1, p.n);
@@ -352,7 +352,7 @@ class FftPlan final : public ConvPlan {
             write_images(out, problem_.x_desc(), n, images, problem_.pad_h, problem_.pad_w, my,
                          args);
         }
-        // The next chunk's transforms write only `a` and `b`, which nobody reads any more.
+        // The next chunk's transforms write only `a` and `b`, which are no longer read.
       }
       if (filter_pass) {
         const PhaseScope scope(args.phases, 2);
@@ -394,7 +394,7 @@ class FftPlan final : public ConvPlan {
     kernels_.split(my.frequency, shape_.blocks, spectra + index * 2 * shape_.lanes,
                    shape_.stride(count));
   }
-  // The opposite; unnormalised.
+  // The inverse of transform; unnormalised.
   void invert(const T* spectra, std::int64_t index, std::int64_t count, const Scratch& my) const {
     kernels_.merge(spectra + index * 2 * shape_.lanes, shape_.stride(count), shape_.blocks,
                    my.frequency);
@@ -514,7 +514,7 @@ class FftPlan final : public ConvPlan {
   typename Library::Plan r2c_ = nullptr, c2r_ = nullptr;
 };
 
-// Who chooses FFTW's plans: its cost model, or its own timing.
+// How FFTW chooses its plans: by its cost model, or by timing them.
 enum class Planner : std::uint8_t { estimate, measure };
 constexpr std::array<std::string_view, 2> planner_names{"estimate", "measure"};
 

@@ -78,7 +78,7 @@ HWY_INLINE void Butterfly(Complex even, Complex odd, Complex& sum, Complex& diff
   }
 }
 
-// What five points come down to, where a_j are sums and b_j differences of the points j and 5-j:
+// A transform of five points, where a_j are sums and b_j differences of the points j and 5-j:
 //   F[k] = x_0 + sum over j of a_j cos(2 pi j k / 5) +- sin(2 pi / 5) odd_k,   + for k, - for 5-k.
 struct Fifth {
   Vec sum, even1, even2, odd1, odd2;
@@ -219,9 +219,9 @@ HWY_INLINE void InverseRealTransform(In in, Out out) {
   }
 }
 
-// A real n x n tile of one vector of channels and its spectrum. Half of the spectrum determines
-// the rest: columns 1 .. n/2-1 whole, and of columns 0 and n/2, which are transforms of real
-// columns, rows 0 .. n/2. That is n*n/2 + 2 points for n*n numbers.
+// A real n x n tile of one vector of channels and its spectrum. Half of the spectrum determines the
+// rest: all of columns 1 .. n/2-1, and rows 0 .. n/2 of columns 0 and n/2, which are transforms of
+// real columns. That is n*n/2 + 2 points for n*n numbers.
 template <int n>
 struct TileFft {
   static constexpr int kHalf = n / 2 + 1;
@@ -283,8 +283,8 @@ struct TileFft {
     }
   }
 
-  // Times n * n. Calls write(y, pixels) for the first `rows` rows, with n pixels of one vector
-  // each.
+  // The inverse times n * n. Calls write(y, pixels) for the first `rows` rows, with n pixels of one
+  // vector each.
   template <class Write>
   static void Inverse(Spectrum<const float> from, float* scratch, int rows, const Write& write) {
     const auto load = [&](const float* at) CONVLAB_INLINE_LAMBDA {
@@ -324,8 +324,8 @@ struct TileFft {
  private:
   static constexpr int kRow = kHalf * 2 * kLanes;  // one row of scratch: its half spectrum
 
-  // Stores that wait for their lines hold up all that follows: prefetched before a transform, the
-  // lines of its `count` results are there after it.
+  // Stores that miss hold up all that follows, so the lines of a transform's `count` results are
+  // prefetched before it.
   static HWY_INLINE void PrefetchLines(const float* at, std::ptrdiff_t step,
                                        std::ptrdiff_t im_offset, int count) {
     for (int i = 0; i < count; ++i, at += step) {

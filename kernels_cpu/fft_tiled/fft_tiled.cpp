@@ -97,8 +97,8 @@ class FftTiled final : public ConvAlgo {
     const double out_bytes = 4.0 * double(tiling.to.elements());
     const double filters = spectrum * double(tiling.filters() * tiling.block);
     const double product_flops = 8 * points * tiles * double(tiling.filters() * tiling.block);
-    // Spectra of a block cost traffic only when L2 does not hold them: a thread's own outputs are
-    // made in parts that it does hold.
+    // A block's spectra cost traffic only if they do not fit in L2. A thread's own outputs are made
+    // in parts that do.
     const bool own = spectra_of(config) == SpectraOf::one_thread;
     const bool in_l2 = own && spectrum * tiles_per_block * from <= double(device.info().l2_bytes);
     const double in_spill = in_l2 ? 0 : spectrum * tiles;
@@ -108,7 +108,7 @@ class FftTiled final : public ConvAlgo {
     WorkEstimate estimate;
     if (filter_pass) {
       // With its own spectra, each block of dy's channels is multiplied by the whole of x, and dy's
-      // spectra are computed again for each part unless they all stay.
+      // spectra are computed again for each part unless all of them are kept.
       const double parts =
           std::ceil(double(p.c) / double(summed_channels(p, std::int64_t(spectrum) * tiling.block,
                                                          device.info().l2_bytes)));
@@ -164,8 +164,8 @@ class FftTiled final : public ConvAlgo {
     const std::int64_t to = points * tiling.to.padded_c() * 2 * 4;
     const std::int64_t item = points * tiling.block * 2 * 4;  // of one channel block
     constexpr std::int64_t shared_bytes = 128 << 20;
-    // A part of dw takes one channel block of dy at a time; its sums are read and written once a
-    // block of tiles, which half of L2 makes large enough.
+    // A part of dw takes one channel block of dy at a time; its sums are read and written once for
+    // each block of tiles. Blocks that fill half of L2 make that cheap enough.
     const bool parts_of_dw = !shared && p.pass == Pass::backward_filter;
     const std::int64_t l2 = device.info().l2_bytes;
     // A thread's own block fills a third of L2, or has as many tiles as the product has rows. With

@@ -1,4 +1,4 @@
-// What fft_tiled.cpp offers and plan.cpp runs. Internal.
+// The tilings that fft_tiled.cpp offers and plan.cpp runs. Internal.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@ namespace convlab::cpu {
 struct FftTiling {
   TensorDesc from, to;  // to: what the windows are counted over (y, or dx in backward_data)
   std::int64_t block;   // channels in a block
-  std::int64_t lanes;   // of a block of `from`, whose spectra are kept: not all of few channels
-  bool few_outputs;     // of a pass whose sums run over channels: FewProduct
+  std::int64_t lanes;   // of a block of `from` whose spectra are kept; not all if channels are few
+  bool few_outputs;     // in a pass whose sums run over channels: FewProduct
   std::int64_t pad_h, pad_w, step_h, step_w;
   std::int64_t across, per_image, tiles;
 
@@ -39,7 +39,7 @@ struct FftTiling {
     tiles = p.n * per_image;
   }
 
-  // Outputs of a tile along one side: all of them where each that wraps around reads zeros on both
+  // Outputs of a tile along one side: all of them if each that wraps around reads zeros on both
   // sides of the seam.
   static std::int64_t step(std::int64_t tile, std::int64_t taps, std::int64_t pad,
                            std::int64_t from, std::int64_t to) {
@@ -47,10 +47,10 @@ struct FftTiling {
     return whole ? to : tile - taps + 1;
   }
 
-  // Of `from`, whose spectra are kept.
+  // Lanes of `from` whose spectra are kept.
   std::int64_t kept_channels() const { return ceil_div(from.c, block) * lanes; }
 
-  // Spectra of filters, of `block` lanes each: of inputs if outputs are few, else of outputs.
+  // Spectra of filters. Each has `block` lanes, which are inputs if outputs are few, else outputs.
   std::int64_t filters() const {
     return few_outputs ? to.c * ceil_div(from.c, block) : ceil_div(to.c, block) * from.c;
   }
@@ -73,7 +73,7 @@ inline std::int64_t summed_channels(const ConvProblem& p, std::int64_t item_byte
   return std::min(channels, p.c);
 }
 
-// Whose the spectra of a block of tiles are: one thread's, or all threads' (plan.cpp).
+// Whether the spectra of a block of tiles belong to one thread or to all (plan.cpp).
 enum class SpectraOf : std::uint8_t { one_thread, all_threads };
 inline constexpr std::array<std::string_view, 2> spectra_names{"private", "shared"};
 
@@ -81,7 +81,7 @@ inline SpectraOf spectra_of(const Config& config) {
   return config.choice<SpectraOf>("spectra", spectra_names);
 }
 
-// The config is one of the algorithm's, or was checked as it does.
+// The config is one of the algorithm's, or has passed its checks.
 std::unique_ptr<ConvPlan> make_fft_tiled_plan(const ConvProblem&, const Config&, Device&);
 
 }  // namespace convlab::cpu

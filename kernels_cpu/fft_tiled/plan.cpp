@@ -1,26 +1,26 @@
 // How fft_tiled runs.
 //
 // One register holds one pixel's block of channels (nchw16c, nchw8c), so transforms are
-// straight-line code (fft_codelets-inl.h). At each point the product is a complex matrix product
+// straight-line code (codelets-inl.h). At each point the product is a complex matrix product
 // [tiles, C] x [C, K]; spectra lie as
 //   tiles    [point][tile][C block][re, im][lane]  the broadcast operand, and the result
-//            (of few channels, as an image's 3, the next power of two of lanes: 32 bytes, not 128;
-//            a transform takes as many tiles as fit a vector)
+//            (if channels are few, as an image's 3: the next power of two of lanes, 32 bytes, not
+//            128; a transform takes as many tiles as fit a vector)
 //   filters  [point][K block][C][re, im][lane]     read in one stream
-//            (of few outputs [C block][K], where the lanes are C's)
+//            (if outputs are few: [C block][K], and the lanes are C's)
 //   dw       [point][C][K block][re, im][lane]     the result of [C, tiles] x [tiles, K]
-// so what one transform gives is one element of every point.
+// so one transform gives one element of every point.
 //
-// Tiles are worked on in blocks. A block is one thread's (spectra=private), small enough for its
-// spectra to stay in L2 while the filters are streamed, if that holds four tiles; or all threads'
-// (spectra=shared): they divide each phase, with barriers between phases, filters are read once per
-// block, and blocks are large. In backward_filter spectra=private gives each thread parts of dw,
-// summed over all blocks: of some channels, whose spectra no other thread touches, or if x has too
-// few channels, of some filters.
+// Tiles are processed in blocks. With spectra=private a block belongs to one thread, and its
+// spectra stay in L2 while the filters stream by, if L2 holds four tiles. With spectra=shared a
+// block belongs to all threads, which divide each phase, with barriers between phases. Such blocks
+// are large, and filters are read once per block. In backward_filter spectra=private gives each
+// thread parts of dw, summed over all blocks. A part is some channels, whose spectra no other
+// thread touches; if x has too few channels, it is some filters.
 //
-// Elements of one point lie far from those of the next. Where they leave the cache, a transform
-// that wrote them directly would visit a page for each: a group of transforms goes to a small
-// buffer first, and is copied point by point.
+// Elements of one point lie far from those of the next. If they do not fit in the cache, a
+// transform that wrote them directly would touch a page for each. So a group of transforms goes to
+// a small buffer first, and is copied point by point.
 #include <hwy/cache_control.h>
 #include <omp.h>
 
@@ -63,16 +63,16 @@ class FftTiledPlan final : public ConvPlan {
         stream_(streams(config)),
         filter_pass_(p.pass == Pass::backward_filter) {
     const std::int64_t item_bytes = kernels_.points * 2 * tiling_.block * 4;
-    // Staged items take a quarter of L2, and are worth no more than 2 KB at a time.
+    // Staged items take a quarter of L2. More than 2 KB at a time does not pay.
     const std::int64_t l2 = device.info().l2_bytes;
     staged_ = std::clamp<std::int64_t>(l2 / 4 / item_bytes, 1, 16);
-    // A thread's own block takes the part of the output channels at a time whose spectra fill as
-    // much of L2 as the input's may.
+    // A thread's own block takes the output channels in parts whose spectra fill the same share of
+    // L2 as the input's.
     out_blocks_ = to_blocks();
     if (!shared_)
       out_blocks_ = std::clamp<std::int64_t>(l2 / 3 / (item_bytes * tiles_), 1, out_blocks_);
-    // Where all tiles are one block, the spectra of dy stay from part to part: small parts leave
-    // room in L2 for them and x's.
+    // If all tiles are one block, the spectra of dy stay from part to part: small parts leave room
+    // in L2 for them and x's.
     channels_ = summed_channels(p, item_bytes, blocks() == 1 ? l2 / 4 : l2);
   }
 
@@ -89,8 +89,8 @@ class FftTiledPlan final : public ConvPlan {
     const float* const w = reinterpret_cast<const float*>(span.data());
     const std::int64_t block = tiling_.block, taps = problem_.r * problem_.s;
     const bool flipped = problem_.pass == Pass::backward_data;
-    // Of each block of the channels that lie along a vector, a spectrum for each of the others.
-    // Steps between channels are of KCRS.
+    // Some channels lie along a vector: each block of them has a spectrum for each of the other
+    // channels. Steps between channels are those of KCRS.
     struct Channels {
       std::int64_t count, step;
     };
@@ -136,7 +136,7 @@ class FftTiledPlan final : public ConvPlan {
       } else if (filter_pass_ && x_owners() == 1) {
         sum_private(all, args);
       } else {
-        // Parts that share nothing: as many as were planned for, by however many threads.
+        // Parts share nothing: any number of threads can run the planned parts.
         for (int part = thread; part < threads_; part += team)
           if (filter_pass_)
             sum_private({memory, scratch, part, threads_}, args);
@@ -153,7 +153,7 @@ class FftTiledPlan final : public ConvPlan {
     float* memory;
     float* scratch;
     int rank, team;
-    // Non-temporal stores of spectra that do not fit in L2: of packed filters, and of what a team
+    // Non-temporal stores of spectra that do not fit in L2: packed filters, and spectra that a team
     // shares, since a line that another core has read is slow to write (winograd.h).
     bool stream = false;
 
@@ -221,8 +221,8 @@ class FftTiledPlan final : public ConvPlan {
   std::int64_t own_floats() const {
     return floats(outputs(tiles_, 1)) + floats(sums({{0, 1}, 0, channels_})) + apart;
   }
-  // How many threads have x's spectra of their own channels, if these share out nearly evenly; of
-  // each, all tiles.
+  // How many threads own channels of x and keep their spectra, of all tiles: all threads if the
+  // channels divide nearly evenly, else one.
   std::int64_t x_owners() const {
     const std::int64_t most = ceil_div(from_blocks(), std::int64_t{threads_});
     return 8 * most * threads_ <= 9 * from_blocks() ? threads_ : 1;
@@ -230,10 +230,10 @@ class FftTiledPlan final : public ConvPlan {
   std::int64_t x_floats() const {
     return blocks() * floats(inputs(tiles_, ceil_div(from_blocks(), x_owners()))) + apart;
   }
-  // Of few channels several tiles are transformed at once, side by side in a vector.
+  // If channels are few, several tiles are transformed at once, side by side in a vector.
   std::int64_t side_by_side() const { return tiling_.block / tiling_.lanes; }
-  // Per thread: for the codelets, staged items, and pixels: of a block of filters, or of tiles side
-  // by side.
+  // A thread's scratch: for the codelets, for staged items, and for the pixels of a block of
+  // filters or of tiles side by side.
   Spectra staged() const { return {staged_, tiling_.block}; }
   std::int64_t scratch_floats() const {
     const std::int64_t pixels =
@@ -311,7 +311,7 @@ class FftTiledPlan final : public ConvPlan {
                       [&](const FftTiling::Place& at) { return input_window(at); });
   }
 
-  // Of few channels, up to side_by_side() tiles at once: to(tile) is where the spectrum of each
+  // If channels are few, up to side_by_side() tiles at once: to(tile) is where the spectrum of each
   // goes.
   template <class F>
   void transform_side_by_side(const Member& me, const void* data, Range tiles, const F& to) const {
@@ -352,7 +352,7 @@ class FftTiledPlan final : public ConvPlan {
       with_lanes(std::size_t(tiling_.lanes));
   }
 
-  // The same of dy in backward_filter, of some of its channel blocks.
+  // The same for some channel blocks of dy, in backward_filter.
   void transform_gradient(const Member& me, const void* dy, Blocks k, std::int64_t first,
                           std::int64_t count, float* to, const Spectra& spectra) const {
     const TensorDesc& desc = tiling_.to;
@@ -482,8 +482,8 @@ class FftTiledPlan final : public ConvPlan {
     if (stream) hwy::FlushStream();
   }
 
-  // backward_filter where all threads share a block of tiles, and the spectra of dw: each has some
-  // of the points.
+  // backward_filter if all threads share a block of tiles and the spectra of dw: each has some of
+  // the points.
   void sum_shared(const Member& me, const ConvArgs& args) const {
     const Part all{{0, to_blocks()}, 0, problem_.c};
     const Blocks all_x{0, from_blocks()};
@@ -507,8 +507,8 @@ class FftTiledPlan final : public ConvPlan {
     write_filter_gradient(me, args, all, dw_data);
   }
 
-  // The same where each thread has parts of dw of its own, whose spectra stay in its L2 from the
-  // first tile to the inverse transform.
+  // The same if each thread has its own parts of dw, whose spectra stay in its L2 from the first
+  // tile to the inverse transform.
   void sum_private(const Member& me, const ConvArgs& args) const {
     const bool owns_x = x_owners() > 1;
     float* const x_data = me.memory + (owns_x ? me.rank * x_floats() : 0);
@@ -526,7 +526,8 @@ class FftTiledPlan final : public ConvPlan {
     const std::int64_t x_step = floats(x_of(tiles_));  // blocks of tiles lie one after the other
     {
       const PhaseScope scope(args.phases, 0);
-      // Parted once, not in every block: of few channels both would write the lines between them.
+      // Divided once, not in every block: with few channels, two threads would write the lines
+      // between them.
       const Range mine = owns_x ? all_tiles() : share(tiling_.tiles, me.rank, me.team);
       if (side_by_side() > 1)
         for (std::int64_t tile = mine.begin; tile < mine.end; tile += side_by_side())

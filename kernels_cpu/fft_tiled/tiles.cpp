@@ -34,9 +34,9 @@ constexpr int kRows = kLanes == 16 ? 12 : 5;
 // Depth that keeps both panels of a register tile in L1 (12 rows and 16 columns of 128: 28 KB).
 constexpr std::int64_t kDepthBlock = 128;
 
-// One register tile over `depth`. Each step prefetches a line of what comes after this panel of b,
-// which is read once from far away. kWhole: of whole channel blocks of a; where only some lanes of
-// them are kept, im lies nearer to re, and finding it costs an addition a step.
+// One register tile over `depth`. Each step prefetches a line of what follows this panel of b,
+// which is read once and misses L2. kWhole: a has whole channel blocks. If only some of their lanes
+// are kept, im lies nearer to re, and its address costs an addition a step.
 template <bool kWhole, int kCount>
 void ProductTile(const PointProduct& p, const float* a, const float* b, float* out,
                  std::int64_t depth, bool accumulate, const float* next, std::int64_t next_step) {
@@ -45,8 +45,8 @@ void ProductTile(const PointProduct& p, const float* a, const float* b, float* o
   Vec re[kCount], im[kCount];
   HWY_UNROLL(16)
   for (int i = 0; i < kCount; ++i) {
-    // Prefetched before the products, the lines are there when the sums are; a short depth would
-    // wait for each.
+    // The output's lines are prefetched before the products, so that they arrive before the sums
+    // are ready; a short depth would wait for each line otherwise.
     if (!accumulate) {
       hwy::Prefetch(out + i * p.out_row);
       hwy::Prefetch(out + i * p.out_row + kBlock);
@@ -159,7 +159,8 @@ void PrefetchLines(const WindowIn& window, Range rows) {
       __builtin_prefetch(window.plane + (y * at.w + x) * kBlock, 0, 2);
 }
 
-// Rows want more of memory than it gives, columns nothing: these prefetch the next window's rows.
+// Row transforms are bound by memory, and column transforms read none of it: the latter prefetch
+// the next window's rows.
 template <int n>
 void ForwardTile(const WindowIn& in, const WindowIn* next, float* scratch, TileSpectrum<float> to) {
   const Window& window = in.at;
@@ -173,7 +174,7 @@ void ForwardTile(const WindowIn& in, const WindowIn* next, float* scratch, TileS
       if (row < 0 || row >= window.h || y >= window.rows || first >= last) return nullptr;
       return in.plane + (row * window.w + window.x) * kBlock + lane;
     };
-    // A row lies too far from the one before for the machine to foresee it.
+    // Rows lie too far apart for the hardware prefetcher.
     const auto prefetch_row = [&](int y) HWY_ATTR {
       if (const float* const row = row_at(y))
         for (std::int64_t x = first; x < last; ++x) hwy::Prefetch(row + x * kBlock);

@@ -24,7 +24,7 @@ struct WindowIn {
   Window at;
 };
 
-// What becomes of an output pixel; bias and residual are the plane's channel block, or null.
+// The epilogue of an output pixel; bias and residual are the plane's channel block, or null.
 struct PixelEpilogue {
   const float* bias = nullptr;
   const float* residual = nullptr;
@@ -48,7 +48,7 @@ struct PointProduct {
   bool accumulate;
 };
 
-// The same of few v, whose vectors would be mostly empty: vectors run over l, in `blocks` whole
+// The same for few v, whose vectors would be mostly empty: vectors run over l, in `blocks` whole
 // channel blocks, and their lanes are summed at the end. a is [row][block][re, im][lane], b is
 // [block][v][re, im][lane]. Lanes of out past v become zero.
 struct FewProduct {
@@ -78,8 +78,8 @@ struct TileKernels {
   std::int64_t scratch;  // floats that forward and inverse need, a multiple of 16
 };
 
-// Sides of tiles. 40 covers with few tiles what 32 just misses: 30 outputs of an 11x11 filter where
-// those of 32 are 22.
+// Sides of tiles. 40 covers in few tiles sizes that 32 just misses: with an 11x11 filter it gives
+// 30 outputs a side, 32 gives 22.
 inline constexpr std::array<std::int64_t, 3> fft_tile_sides{16, 32, 40};
 
 const TileKernels& fft_tile_kernels(std::int64_t tile);  // one of fft_tile_sides

@@ -13,8 +13,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-// put(i, column, v) of kSquare<T> elements i of each column, column_step elements apart: v is their
-// vector from that column on.
+// Calls put(i, column, v) for kSquare<T> elements i of each column; columns lie column_step
+// elements apart, and v is a vector of elements i from that column on.
 template <class T, class Put>
 HWY_INLINE void ForSquares(const T* from, std::int64_t column_step, std::int64_t columns,
                            const Put& put) {
@@ -28,9 +28,9 @@ HWY_INLINE void ForSquares(const T* from, std::int64_t column_step, std::int64_t
         [&](int i, auto v) HWY_ATTR { put(i, column, v); });
 }
 
-// Backwards: a channel's taps lie side by side, and so do its columns. Of whole vectors of columns
-// and at least a square's taps: a square's of all channels at a time, whose lines L1 holds until
-// the next ones.
+// backward_data: a channel's taps lie side by side, and so do its columns. For whole vectors of
+// columns and at least as many taps as a square has. One square's taps of all channels are packed
+// at a time; their lines stay in L1 until the next ones.
 template <class T>
 void PackSideBySide(const FilterViewOf<T>& filter, const FilterBlock& block, const T* from,
                     std::int64_t columns, const std::vector<std::int64_t>& tap_of,

@@ -1,4 +1,4 @@
-// A filter from KCRS to what the products over blocked activations read. Internal.
+// Packs a filter from KCRS for the products over blocked activations. Internal.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace convlab::cpu {
 
-// The filter of one group, seen from the pass's input to its output, which are y and x backwards:
+// The filter of one group, from the pass's input to its output (in backward_data from y to x):
 // steps between neighbouring channels, in elements. Taps lie side by side.
 template <class T>
 struct FilterViewOf {
@@ -28,11 +28,11 @@ struct FilterViewOf {
 };
 using FilterView = FilterViewOf<float>;
 
-// Of a grid: which of its taps each element of an r x s filter is, or below zero if none.
+// For each element of an r x s filter, which of the grid's taps it is; negative if none.
 std::vector<std::int64_t> tap_of_element(const PixelGrid&, std::int64_t elements);
 
 // A channel block of the input and a panel's columns of the output, from (in, out) on: how many of
-// them there are, and how many are packed.
+// them exist, and how many are packed.
 struct FilterBlock {
   std::int64_t in = 0, out = 0;
   std::int64_t channels = 0, columns = 0;
@@ -47,9 +47,9 @@ void pack_block(const FilterViewOf<float>&, const FilterBlock&,
 void pack_block(const FilterViewOf<double>&, const FilterBlock&,
                 const std::vector<std::int64_t>& tap_of, std::int64_t tap_step, double* to);
 
-// Where a step of a column lies in B for QuadTile, of 4 * fours columns: [step / 4], and there as
-// vectors [column % fours][column / fours][step % 4], so that a row's sums end nearly in their
-// order; of six fours the first four so, and then the other two.
+// The position of a step of a column in B for QuadTile, with 4 * fours columns: [step / 4], and
+// within that vectors [column % fours][column / fours][step % 4], so that a row's sums end up
+// nearly in their order. With six fours, the first four are stored so, and then the other two.
 constexpr std::int64_t quad_at(std::int64_t fours, std::int64_t step, std::int64_t column) {
   const std::int64_t before = column < 16 ? 0 : 4;
   const std::int64_t part = before > 0 ? fours - before : std::min<std::int64_t>(fours, 4);

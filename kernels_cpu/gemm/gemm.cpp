@@ -1,7 +1,7 @@
 // Products of matrices, for fully connected layers.
 //
-// With a small batch each weight takes part in a few multiply-adds only, and memory decides. The
-// kernels here walk the large matrix once, as it lies:
+// With a small batch each weight takes part in a few multiply-adds only, and memory is the bound.
+// The kernels here read the large matrix once, in place:
 //   forward          y = x w^T    few rows of dot products with the rows of w
 //   backward_data    dx = dy w    few sums of the rows of w
 //   backward_filter  dw = dy^T x  many sums of few rows of x
@@ -28,7 +28,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-// What 32 registers hold of one tile, or 16.
+// Tile sizes for 32 registers, or 16.
 constexpr bool kManyRegisters = HWY_TARGET == HWY_AVX3;
 constexpr int kDotRowsOfA = kManyRegisters ? 4 : 2;
 constexpr int kSumRows = 4;
@@ -60,7 +60,7 @@ HWY_INLINE void DotTile(const T* a, std::int64_t pitch, const T* const* b, std::
 }
 
 // Columns [column, column + dot_columns) of C. A run of A's rows stays in L2 while the rows of B
-// go by, a few at a time.
+// stream by, a few at a time.
 template <class T>
 void Dots(const GemmJob& job, std::int64_t column) {
   const GemmDesc& g = job.gemm;
@@ -70,7 +70,7 @@ void Dots(const GemmJob& job, std::int64_t column) {
   HWY_ALIGN T sums[dot_columns / dot_rows][most_dot_rows][dot_rows][kLanesOfT] = {};
   for (std::int64_t p = 0; p < g.k; p += run)
     for (std::int64_t group = 0; group * dot_rows < columns; ++group) {
-      const T* b[dot_rows];  // past the end the last row again, whose products are not used
+      const T* b[dot_rows];  // past the end the last row is repeated; its products are not used
       for (std::int64_t j = 0; j < dot_rows; ++j)
         b[j] = static_cast<const T*>(job.b) +
                std::min(column + group * dot_rows + j, g.n - 1) * g.k + p;
@@ -139,7 +139,7 @@ void Sums(const GemmJob& job, const SumBlock& block) {
     return SumTile<T>{static_cast<const T*>(job.a) + row * a_row + block.depth * a_depth, a_row,
                       a_depth, static_cast<const T*>(job.b) + block.depth * g.n + column,
                       static_cast<T*>(job.c) + row * g.n + column, g.n, block.depths,
-                      // Later steps of depth add to what the first has left.
+                      // Later steps of depth add to the first one's result.
                       g.accumulate || block.depth > 0, job.streams};
   };
   ForEachRowTile<kSumRows>(block.rows, [&](auto rows, std::int64_t first) HWY_ATTR {
@@ -180,8 +180,8 @@ void dot_products(const GemmJob& job, int threads) {
     HWY_DYNAMIC_DISPATCH(DotProducts)(job, column);
 }
 
-// Few rows of C: a wide panel of them stays in L2 while the rows of B go by, so many at a time as
-// the prefetchers follow.
+// Few rows of C: a wide panel of them stays in L2 while the rows of B stream by, as many at a time
+// as the hardware prefetcher follows.
 void sum_into_few_rows(const GemmJob& job, int threads) {
   constexpr std::int64_t widest = 1 << 14, depths = 8;
   const GemmDesc& g = job.gemm;
@@ -193,7 +193,7 @@ void sum_into_few_rows(const GemmJob& job, int threads) {
   (job, {0, g.m, column, std::min(panel, g.n - column), depth, std::min(depths, g.k - depth)});
 }
 
-// Few rows of B: a panel of them stays in the caches while the rows of C go by.
+// Few rows of B: a panel of them stays in the caches while the rows of C stream by.
 void sum_few_rows(const GemmJob& job, int threads) {
   constexpr std::int64_t panel_bytes = 1 << 16, rows = 64;
   const GemmDesc& g = job.gemm;
@@ -205,8 +205,8 @@ void sum_few_rows(const GemmJob& job, int threads) {
   (job, {row, std::min(rows, g.m - row), column, std::min(panel, g.n - column), 0, g.k});
 }
 
-// Whether C is better written around the caches: it would not fit, so nobody finds it there, and
-// its rows are whole lines. Saves reading what is overwritten, a third of the time.
+// Whether C takes non-temporal stores: it does not fit in the caches, and its rows are whole lines.
+// They save the reads for ownership, a third of the time.
 bool streams(const GemmJob& job) {
   constexpr std::int64_t line = 64, large = 32 << 20;
   const std::int64_t row = job.gemm.n * size_of(job.dtype);
@@ -240,7 +240,7 @@ void CpuLayerOps::gemm(DType dtype, const GemmDesc& desc, const void* a, const v
   validate(desc);
   GemmJob job{dtype, desc, a, b, c, false};
   GemmDesc& g = job.gemm;
-  if (g.m == 1) g.transpose_a = false;  // one row lies as one column does
+  if (g.m == 1) g.transpose_a = false;  // one row has the layout of one column
   // Up to these sizes packing does not pay.
   constexpr std::int64_t most_rows_of_c = 8, most_rows_of_b = 64;
   if (g.transpose_b && !g.transpose_a && g.m <= most_dot_rows) return dot_products(job, threads_);

@@ -78,7 +78,7 @@ constexpr int kPrefetchGroups = kLanes == 16 ? 2 : 16;
 // twice as deep and its tiles larger; they loop.
 constexpr bool kStraight = kLanes == 8;
 
-// GCC 12 would read a vector from memory again for each of its uses.
+// GCC 12 would otherwise read a vector from memory again for each use.
 template <class V>
 HWY_INLINE void KeepInRegister(V& v) {
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128
@@ -97,7 +97,7 @@ HWY_INLINE void UsedUpToHere(const V& factor) {
   (void)factor;
 }
 
-// And it would work out each step's offset of each row beforehand, more than there are registers.
+// It would also compute each row's offset for each step in advance, more than there are registers.
 template <class T>
 HWY_INLINE void HideOrigin(T*& p) {
   asm("" : "+r"(p));
@@ -117,7 +117,7 @@ struct PanelBOf {
 using PanelA = PanelAOf<float>;
 using PanelB = PanelBOf<float>;
 
-// What is read soon after and would arrive too late: step c prefetches data + c * step.
+// Prefetches data that is read soon after: step c prefetches data + c * step.
 template <class T>
 struct PrefetchToL1Of {
   const T* data;
@@ -142,7 +142,7 @@ struct PrefetchRows {
       for (int i = 0; i < kStep; i += kLineOf<T>) hwy::Prefetch(data + c * kStep + i);
   }
 };
-// Likewise, and kStep elements a step of what must come to L2 first.
+// Likewise, and kStep elements a step into L2.
 template <class T, class OfRows, int kStep>
 struct PrefetchBoth {
   OfRows rows;
@@ -198,8 +198,8 @@ struct TileOf {
   }
 
   // The same in rows [kBegin, kEnd) that are neighbours, prefetching those kPrefetchGroups later: a
-  // has that many entries more. And, group by group, for kStep elements a step from `other` on,
-  // `other_step` further each time, unless it is null.
+  // has that many entries more. Unless `other` is null, each group also prefetches kStep elements a
+  // step from there on, `other_step` further each time.
   template <int kGroup, int kBegin = 0, int kEnd = kRows,
             int kStep = PrefetchRows<In, kGroup, kRows>::kStep>
   HWY_INLINE void MultiplyAddPrefetching(const In* const* a, PanelB b, std::int64_t groups,
@@ -223,8 +223,8 @@ struct TileOf {
         *a, Neighbours<kGroup>(), b, PrefetchRows<In, kGroup, kRows>{a[kPrefetchGroups]}, depth);
   }
 
-  // One group of neighbours, prefetching the kRows from `next` on where that is no straight line,
-  // which the core's prefetcher follows by itself.
+  // One group of neighbours, prefetching the kRows from `next` on. Straight-line code needs none:
+  // the hardware prefetcher follows it.
   template <int kGroup>
   HWY_INLINE void MultiplyAddGroupPrefetching(const In* a, PanelB b, const In* next) {
     if constexpr (kStraight)
@@ -241,9 +241,9 @@ struct TileOf {
     MultiplyAddGroups<kGroup>(a, row_at, group_stride, b, groups, prefetch);
   }
 
-  // Stores the tile, or adds it to what is there, in rows `pitch` elements apart. A sum in parts is
-  // added up so: a part that went on from the sum so far would round each of its products to the
-  // size of the whole.
+  // Stores the tile, or adds it to the values there, in rows `pitch` elements apart. Partial sums
+  // are combined this way: a part that continued from the sum so far would round each of its
+  // products to the size of the whole.
   HWY_INLINE void Put(Out* to, std::ptrdiff_t pitch, bool add) {
     ForEach([&](int i, int j, const Vec& x) HWY_ATTR {
       Out* const at = to + i * pitch + j * kLanesOf<Out>;
@@ -287,7 +287,7 @@ struct TileOf {
     }
   }
 
-  // One group, or its first `depth` steps unless it is a straight line; leaves b behind them.
+  // One group, or its first `depth` steps unless it is straight-line code; advances b past them.
   template <int kGroup, int kBegin = 0, int kEnd = kRows, class RowAt, class Prefetch = NoPrefetch>
   HWY_INLINE void MultiplyAddGroup(const In* a, const RowAt& row_at, PanelB& b,
                                    const Prefetch& prefetch = {}, std::int64_t depth = kGroup) {
@@ -308,7 +308,7 @@ struct TileOf {
   template <int kBegin = 0, int kEnd = kRows, class RowAt, class Prefetch = NoPrefetch>
   HWY_INLINE void MultiplyAddSteps(const In* a, const RowAt& row_at, std::ptrdiff_t a_step,
                                    PanelB& b, std::int64_t depth, const Prefetch& prefetch = {}) {
-    HWY_UNROLL(4)  // the loop's own instructions cost 6% of a 7-row tile otherwise
+    HWY_UNROLL(4)  // or the loop's own instructions would slow short tiles
     for (std::int64_t c = 0; c < depth; ++c, a += a_step, b.data += b.depth_stride) {
       prefetch.Step(c);
       Step<kBegin, kEnd>(a, row_at, b);
@@ -345,9 +345,9 @@ HWY_INLINE void WithRows(std::int64_t rows, F&& f) {
 }
 
 // Covers `rows` rows with tiles of at most kRows rows, so that nothing outside is read or computed:
-// f(std::integral_constant<int, n>, first). What full tiles leave is taken by tiles of half the
-// size each time (7, 4, 2, 1): few sizes are instantiated, and of a kRows that divides a channel
-// block no tile lies in two.
+// f(std::integral_constant<int, n>, first). The remainder goes to tiles of half the size each time
+// (7, 4, 2, 1): few sizes are instantiated, and if kRows divides a channel block, no tile spans
+// two.
 template <int kRows, class F>
 HWY_INLINE void ForEachRowTile(std::int64_t rows, F&& f, std::int64_t first = 0) {
   for (; rows >= kRows; rows -= kRows, first += kRows)
@@ -357,8 +357,9 @@ HWY_INLINE void ForEachRowTile(std::int64_t rows, F&& f, std::int64_t first = 0)
   }
 }
 
-// The same with tiles of at most kMost rows. Where full tiles have six, the last two share evenly
-// what is left: one of fewer than four rows waits for its own sums, and 49 pixels are 8 x 6 + 1.
+// The same with tiles of at most kMost rows. If full tiles have six rows, the last two split the
+// remainder evenly: a tile of fewer than four rows is bound by the latency of its multiply-adds,
+// and 49 pixels are 8 x 6 + 1.
 template <int kMost = kTileRows, class F>
 HWY_INLINE void ForEachTile(std::int64_t rows, F&& f, std::int64_t first = 0) {
   if constexpr (kTileRows > 6) {
@@ -374,8 +375,8 @@ HWY_INLINE void ForEachTile(std::int64_t rows, F&& f, std::int64_t first = 0) {
   }
 }
 
-// The same with as few tiles of at most kMost rows as may be, all nearly of one size, which takes
-// code for each size: where B streams past, tiles of few rows would wait for it.
+// The same with the fewest tiles of at most kMost rows, all nearly of one size. That takes code for
+// each size, but tiles of few rows would wait for a B that streams past.
 template <int kMost, class F>
 HWY_INLINE void ForEachEvenRowTile(std::int64_t rows, F&& f) {
   const std::int64_t parts = (rows + kMost - 1) / kMost;

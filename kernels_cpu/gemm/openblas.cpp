@@ -16,7 +16,7 @@
 #include "conv/error.h"
 #include "kernels_cpu/cpu.h"
 
-// Exported, but in none of its headers. Buffers that are given back stay OpenBLAS's.
+// Exported, but in none of its headers. OpenBLAS keeps buffers that are given back.
 extern "C" void* blas_memory_alloc(int);
 extern "C" void blas_memory_free(void*);
 

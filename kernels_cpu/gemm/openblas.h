@@ -10,7 +10,7 @@
 
 namespace convlab {
 
-// Of one of its buffers on x86-64, with some room.
+// The size of one of its buffers on x86-64, with some room.
 inline constexpr std::size_t openblas_buffer_bytes = (std::size_t{128} << 20) + (64 << 10);
 
 struct OpenBlasInfo {

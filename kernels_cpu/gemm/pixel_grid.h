@@ -24,12 +24,13 @@ struct PixelGrid {
   std::int64_t filter = 0;  // where its packed filter starts, in floats
 };
 
-// A pointwise filter that reads each pixel once does not care where rows end: an image is one row.
+// To a pointwise filter that reads each pixel once, row ends do not matter: an image becomes one
+// row.
 ConvProblem flattened(ConvProblem);
 
-// Of y over x: one grid.
+// The grid of y over x: just one.
 std::vector<PixelGrid> forward_grids(const ConvProblem&);
-// Of dx over dy: one grid a phase of the stride, some perhaps without taps.
+// The grids of dx over dy: one for each stride phase, some perhaps without taps.
 std::vector<PixelGrid> backward_grids(const ConvProblem&);
 
 }  // namespace convlab::cpu

@@ -1,4 +1,4 @@
-// The padded rows of a plain NCHW image that one output row sees. Per-target header: include it
+// The padded rows of a plain NCHW image that one output row reads. Per-target header: include it
 // after hwy/foreach_target.h.
 #if defined(CONVLAB_KERNELS_CPU_GEMM_PLAIN_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CONVLAB_KERNELS_CPU_GEMM_PLAIN_ROWS_INL_H_

@@ -1,11 +1,12 @@
 // A register tile for products of at most 16 or of 24 columns, four steps of depth at a time.
 //
-// With a single vector of columns each multiply-add needs an element of A of its own, and a core
-// that multiplies as often as it loads waits for the loads of B and for those ahead. So a vector of
-// sums holds four columns and, of each, the sums over every fourth step: of A's row four
-// neighbouring steps are broadcast at once, to as many multiply-adds as there are fours of columns,
-// and twelve columns take three instead of a padded vector's four, 24 take six instead of eight. In
-// the end each four sums become one, which costs some nine operations a row and 16 columns.
+// With a single vector of columns each multiply-add needs its own element of A. A core that
+// multiplies as often as it loads then waits for the loads of B and for prefetches. So a vector of
+// accumulators holds four columns, and for each of them four partial sums, each over every fourth
+// step. Four neighbouring steps of a row of A are broadcast at once, for as many multiply-adds as
+// there are fours of columns. Twelve columns take three instead of a padded vector's four, 24 take
+// six instead of eight. At the end four partial sums become one, which costs some nine operations
+// for a row of 16 columns.
 //
 // Per-target header: include it after hwy/foreach_target.h.
 #if defined(CONVLAB_KERNELS_CPU_GEMM_QUAD_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -42,7 +43,7 @@ struct QuadTile : Tile<kRows, kVecs> {
     for (std::int64_t step = 0; step < depth; step += 4) FourSteps(a + step, b + step * kVecs * 4);
   }
 
-  // Of 24 columns, each row's in their order, and zeros behind them.
+  // 24 columns: each row's in their order, then zeros.
   HWY_INLINE Tile<kRows, 2> Columns24() const {
     Tile<kRows, 2> rows;
     HWY_UNROLL(4)
@@ -73,7 +74,7 @@ struct QuadTile : Tile<kRows, kVecs> {
       for (int j = 0; j < kVecs; ++j) v[i][j] = hn::MulAdd(av, bv[j], v[i][j]);
     }
   }
-  // Of each 128 bits, x0 + x2, y0 + y2, x1 + x3, y1 + y3.
+  // In each 128 bits, x0 + x2, y0 + y2, x1 + x3, y1 + y3.
   static HWY_INLINE Vec AddHalves(Vec x, Vec y) {
     return hn::Add(hn::InterleaveLower(F32(), x, y), hn::InterleaveUpper(F32(), x, y));
   }

@@ -9,15 +9,15 @@
 
 namespace convlab::cpu {
 
-// Whether a tensor is too large to be found in a cache again.
+// Whether a tensor is too large to still be in a cache when it is read again.
 inline bool leaves_caches(std::int64_t bytes, const DeviceInfo& device) {
   return device.l3_bytes > 0 && bytes > device.l3_bytes / 2;
 }
 
 // An ordinary store that misses reads the line for ownership; a non-temporal store does not. It
-// pays for an output that leaves the caches. backward_data of a 1x1 filter with a stride writes
-// mostly zeros, in long runs between the filter's pixels. These go to memory faster than to L3, so
-// there it pays as soon as the output exceeds the cores' own caches.
+// pays for an output that does not stay in the caches. backward_data of a 1x1 filter with a stride
+// writes mostly zeros, in long runs between the filter's pixels. These go to memory faster than to
+// L3, so there it pays as soon as the output exceeds the cores' own caches.
 inline bool may_stream(const ConvProblem& p, const DeviceInfo& device) {
   if (p.accumulate || p.pass == Pass::backward_filter) return false;
   const bool mostly_zeros =

@@ -1,5 +1,5 @@
-// Where the results of a register tile go, and what happens to them first. Per-target header:
-// include it after hwy/foreach_target.h.
+// The epilogue and the stores of a register tile. Per-target header: include it after
+// hwy/foreach_target.h.
 #if defined(CONVLAB_KERNELS_CPU_GEMM_TILE_OUTPUT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CONVLAB_KERNELS_CPU_GEMM_TILE_OUTPUT_INL_H_
 #undef CONVLAB_KERNELS_CPU_GEMM_TILE_OUTPUT_INL_H_
@@ -21,7 +21,7 @@ HWY_INLINE std::int64_t VectorAt(std::int64_t plane, int j) {
   return j * kLanesOf<T> / kBlock * plane + j * kLanesOf<T> % kBlock;
 }
 
-// Of a panel: the tile's columns, channels of an activation tensor.
+// The output of a panel: the tile's columns are channels of an activation tensor.
 template <class T>
 struct TileOutputOf {
   T* out;              // the panel's first channel
@@ -32,9 +32,9 @@ struct TileOutputOf {
   bool stream;         // non-temporal stores
 
   // Rows [kBegin, kEnd) of the tile, of which row i goes to pixel_at[i]; pixels ascend.
-  // kNeighbours: mostly they lie side by side, and are displacements then: looking each up costs 8%
-  // of a tile 64 deep on AVX2, 2% of one 32 deep on AVX-512. But GCC 12 keeps some sums of direct's
-  // AVX-512 tile in memory with it.
+  // kNeighbours: pixels that lie side by side, as most do, become displacements. That saves the
+  // look-ups, which cost most in shallow tiles. But with it GCC 12 keeps some accumulators of
+  // direct's AVX-512 tile in memory.
   template <int kBegin, int kEnd, bool kNeighbours = kLanes == 8, class E, int kRows, int kVecs,
             class PixelAt>
   HWY_INLINE void StoreRows(TileOf<E, kRows, kVecs>& tile, const PixelAt& pixel_at) const {
@@ -52,8 +52,8 @@ struct TileOutputOf {
       for_each([&](int i, int j, VecOf<T>& v)
                    HWY_ATTR { v = hn::Add(v, hn::LoadU(D(), residual + at(i, j))); });
     if (relu) for_each([&](int, int, VecOf<T>& v) HWY_ATTR { v = Relu(v); });
-    // Neighbouring lines one after the other: in turns with another plane's, shallow tiles whose
-    // results go to L3 take 3% longer.
+    // Neighbouring lines are written one after the other: alternating with another plane's would
+    // slow shallow tiles whose results go to L3.
     if (stream) {
       HWY_UNROLL(16)
       for (int j = 0; j < kVecs; ++j) {

@@ -1,4 +1,4 @@
-// The register tile as planning sees it. Internal.
+// The shape of the register tile, for planning. Internal.
 #pragma once
 
 #include <cstdint>

@@ -3,16 +3,15 @@
 //
 //   dw[k][c, tap] = sum over pixels of dy[pixel][k] columns[pixel][c, tap]
 //
-// which is dw as it lies in memory. Columns come in panels of 3 vectors in the order of dw, for a
-// chunk of pixels at a time; of a 1x1 filter of stride 1 they are x, and are not copied. A chunk is
-// one depth, so that a tile of 4 filters by a panel (AVX-512: 8) goes from the registers to dw
-// without a transpose. A few tiles of filters use a panel, then the next, of as many panels as stay
-// in L2: dw is written along its rows, each of which lies in pages of its own. Threads share
-// filters before columns: where two threads write one row, each would prefetch lines at the seam
-// that the other writes.
+// which is dw in memory order. Columns come in panels of 3 vectors in the order of dw, for a chunk
+// of pixels at a time; with a 1x1 filter of stride 1 they are x, and are not copied. A chunk is one
+// depth, so that a tile of 4 filters by a panel (AVX-512: 8) goes from the registers to dw without
+// a transpose. A few tiles of filters use one panel after the other, as many as stay in L2: dw is
+// written along its rows, each of which has its own pages. Threads split filters before columns: if
+// two threads wrote one row, each would prefetch lines at the seam that the other writes.
 //
-// Building columns of several taps takes as long as some 20 filters' products, and they are as many
-// times x as there are taps: that pays only if dw is the largest tensor by far.
+// Building columns of several taps takes as long as the products of some 20 filters, and the
+// columns are R S times as large as x. That pays only if dw is the largest tensor by far.
 //
 // The layouts after Georganas et al. 2018 (arXiv:1808.05567), the column matrix after Chellapilla
 // et al. 2006.
@@ -30,11 +29,11 @@
 namespace convlab::cpu {
 namespace {
 
-// What dw must be to be the largest tensor by far, if there are several taps.
+// The bounds within which dw is the largest tensor by far, if there are several taps.
 constexpr std::int64_t least_filters = 128, most_pixels = 64;
 
-// A chunk is as long as leaves one panel of it in a quarter of L2: each costs a pass over dw. But
-// no longer than 2048 pixels, whose sums err by 1e-6 if multiplying and adding both round.
+// Each chunk costs a pass over dw, so it is as long as one panel of it fits in a quarter of L2. It
+// has at most 2048 pixels, whose sums err by 1e-6 if multiplying and adding both round.
 BlockedColumns plan_columns(const ConvProblem& p, const DeviceInfo& device) {
   BlockedColumns b;
   b.problem = p;

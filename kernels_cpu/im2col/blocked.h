@@ -1,4 +1,4 @@
-// What blocked.cpp plans and the loops that run it. Internal.
+// The plan of blocked.cpp and the loops that run it. Internal.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace convlab::cpu {
 
 // A chunk of pixels at a time: whole images, or rows of one. Columns come in panels of three
-// vectors; of a 1x1 filter of stride 1 they are x, read in place.
+// vectors; with a 1x1 filter of stride 1 they are x, read in place.
 struct BlockedColumns {
   static constexpr std::int64_t most_taps = 9;
   ConvProblem problem;

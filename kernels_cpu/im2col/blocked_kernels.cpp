@@ -26,7 +26,7 @@ struct ColumnPanels {
   Range of(std::int64_t panel) const {
     return {begin(panel), panel + 1 == count() ? vecs : begin(panel + 1)};
   }
-  // Where a vector lies of pixel 0, of [panel][pixel][column].
+  // Where pixel 0 of a vector of columns lies in [panel][pixel][column].
   std::int64_t at(std::int64_t vec, std::int64_t pixels) const {
     const std::int64_t last = count() - 1;
     const std::int64_t panel = vec >= begin(last) ? last : vec / kPanelVecs;
@@ -80,8 +80,8 @@ void FillColumns(const BlockedColumns& f, const ColumnsChunk& chunk, const float
   }
 }
 
-// What all tiles have in common, in floats: of the columns from one image, pixel and vector to the
-// next, of dy from image to image, of dw from filter to filter.
+// The steps that all tiles share, in floats: in the columns from one image, pixel and vector to the
+// next, in dy from image to image, in dw from filter to filter.
 struct ColumnsJob {
   std::int64_t images, pixels, image, pixel, vec, dy_image, filter;
   bool accumulate;

@@ -78,7 +78,7 @@ bool filter_is_packed(const ConvProblem& p) {
   return p.x_layout == Layout::nhwc && p.r * p.s > 1 && p.c > p.groups;
 }
 
-// How one run is cut up. Everything about sizes that plan, work and configs share.
+// How one run is divided: all sizes that plan, work and configs share.
 struct Cut {
   i64 rows;    // output rows of a chunk; rows are numbered n * P + p
   i64 ranges;  // ranges of the C / groups channels of a group
@@ -226,9 +226,9 @@ class Im2colPlan : public ConvPlan {
     return {begin, std::clamp(end, begin, p_.q)};
   }
 
-  // Threads share tasks, or within a task the lines that it copies. The other is a plain loop, not
-  // a region of one thread: in such a region libgomp starts new threads for each nested region,
-  // OpenBLAS's among them.
+  // Threads share tasks, or within a task the lines that it copies. The other loop is a plain one,
+  // not a parallel region of one thread: in such a region libgomp starts new threads for each
+  // nested region, OpenBLAS's among them.
   template <class Body>
   void for_tasks(i64 count, const Body& body) const {
     if (!shares_tasks_) return in_turn(count, body);
@@ -298,8 +298,8 @@ class Im2colPlan : public ConvPlan {
     });
   }
 
-  // dx += col2im of one image's chunk: the inverse walk, by input rows, each of which one thread
-  // has.
+  // dx += col2im of one image's chunk: the reverse copy, by input rows, each of which belongs to
+  // one thread.
   void add_from_columns(const T* columns, T* dx, i64 group, Range c, Range rows) const {
     const i64 n = rows.begin / p_.p;
     for_lines((by_pixel() ? 1 : c.size()) * p_.h, [&](i64 line) {
@@ -464,14 +464,13 @@ class Im2col : public ConvAlgo {
     return {};
   }
 
-  // Columns that stay in half of L2: larger chunks are hardly ever faster, on 34 layers by 10% at
-  // most.
+  // Chunks whose columns stay in half of L2: larger ones are hardly ever faster.
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
     const DeviceInfo& info = device.info();
     const i64 row_bytes = p.c / p.groups * p.r * p.s * p.q * size_of(p.dtype);
     const i64 span = std::min(Cut::span_of(p), INT_MAX / p.q);
     const i64 rows = std::clamp<i64>(info.l2_bytes / 2 / row_bytes, 1, span);
-    // The backward passes cut C as well, and always have enough.
+    // The backward passes cut C as well, and always have enough tasks.
     const i64 tasks = p.pass == Pass::forward
                           ? p.groups * (p.n * p.p / Cut::span_of(p)) * ceil_div(span, rows)
                           : info.threads;

@@ -10,7 +10,7 @@
 
 namespace convlab::cpu {
 
-// The rows of a plain NCHW image that one output row sees, with their padding.
+// The rows of a plain NCHW image that one output row reads, with their padding.
 struct PlainRows {
   std::int64_t channels = 0, h = 0, w = 0;  // of the image
   std::int64_t r = 0, s = 0, step_h = 1, step_w = 1;
@@ -42,7 +42,7 @@ struct PixelGemm {
   std::int64_t panel_threads = 1;
   std::size_t thread_bytes = 0;  // workspace of one thread
   bool stream = false;           // non-temporal stores
-  bool prefetch_rows = false;    // of the next block, if they come from afar and both blocks fit L2
+  bool prefetch_rows = false;    // of the next block, if they miss L2 and both blocks fit in it
   // The only grid is of backward_data, and the pixels between its own are to become zero.
   bool zeros_between = false;
 
@@ -101,7 +101,7 @@ struct FilterGemm {
   std::int64_t panels = 0, blocks = 0;  // of tile_shape().cols k, of tile_shape().block c
   std::int64_t block_rows = 0;          // rows (c, tap) of a block
   std::int64_t panel_splits = 1, block_splits = 1, parts = 1;
-  std::int64_t chunk_lines = 0;  // rows of dy at a time, so that those of a panel stay near
+  std::int64_t chunk_lines = 0;  // rows of dy at a time, so that those of a panel stay cached
   std::int64_t threads = 1;
   std::size_t unit_sums = 0;        // sums of the largest unit
   std::size_t buffer_elements = 0;  // the copied rows of one thread

@@ -3,7 +3,7 @@
 // A thread owns a range of rows and a range of panels (tile.cols output channels each), and some
 // rows of the panels before and after:
 //   for each block of rows, for each chunk of depth:
-//     gather the block's tiles of A into L2, where they do not lie ready in the input
+//     gather the block's tiles of A into L2, unless they are contiguous in the input
 //     for each panel: its chunk of B comes into L1 and stays there while
 //       for each tile of the block: tile.rows x tile.cols of C += A B
 // C is accumulated in the output itself, which a chunk reads and writes once per tile.
@@ -32,7 +32,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-// What is known of each row of the current block, one array a field, padded to whole vectors.
+// The properties of each row of the current block, one array a field, padded to whole vectors.
 struct RowTable {
   std::int64_t* image;  // where the pixel's image starts in the input
   std::int64_t* out;    // where the pixel's first channel lies in the output

@@ -1,12 +1,12 @@
 // Bias and batch normalisation: sums over each channel, and y = a[c] * x + b[c].
 //
 // A channel's sums run over all images, so the tensor is read twice: once for the sums, once to
-// apply what follows from them. Channel blocks are taken in groups that stay in the second-level
-// caches between the two, wherever a block is small enough.
+// apply what follows from them. Groups of channel blocks stay in the threads' L2 between the two,
+// if a block is small enough.
 //
 // The variance is that of x shifted by one of its own elements, sum (x - x0)^2 / M - (sum (x - x0)
 // / M)^2: one pass, and little cancellation since x0 is some deviations from the mean at most
-// (Chan, Golub & LeVeque 1983). T sums short runs; runs are summed in double.
+// (Chan, Golub & LeVeque 1983). Short runs are summed in T, the runs in double.
 #include <cmath>
 
 #include "conv/math/relu.h"
@@ -127,7 +127,7 @@ void Affine(const AffineJob& job, std::int64_t index) {
                     });
 }
 
-// The operands of a piece, and what both passes over it need of them.
+// The operands of a piece, and the values that both passes over it need.
 template <class T>
 struct NormGradient {
   const T *x, *y, *dy, *a, *b, *mean, *x_scale, *constant;
@@ -246,7 +246,7 @@ struct Schedule {
   int threads;
   std::int64_t group;  // blocks
 
-  // `bytes` is what both passes touch of one element.
+  // `bytes`: of one element, in both passes.
   Schedule(const ChannelPieces& p, std::int64_t bytes, int threads_used, std::int64_t l2_bytes)
       : pieces(p), threads(threads_used) {
     const std::int64_t block = p.planes.images * p.planes.pixels * p.planes.lanes * bytes;
@@ -285,7 +285,8 @@ void run_affine(const AffineJob& job, int threads) {
   for (std::int64_t i = 0; i < count; ++i) HWY_DYNAMIC_DISPATCH(AffinePiece)(job, i);
 }
 
-// What the forward pass applies, and the backward pass needs again to the last bit.
+// The coefficients that the forward pass applies; the backward pass needs them again to the last
+// bit.
 template <class T>
 struct NormCoefficients {
   T a, b;

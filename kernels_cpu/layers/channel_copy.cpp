@@ -1,7 +1,7 @@
 // Layout conversion, and channels copied from one tensor into another.
 //
 // Some channels of a run of pixels are a matrix in both tensors, contiguous along its channels or
-// along its pixels. Where the two differ, 16-byte squares are transposed in registers.
+// along its pixels. If the two differ, 16-byte squares are transposed in registers.
 #include <algorithm>
 #include <cstring>
 
@@ -123,7 +123,7 @@ void RunTile(const ChannelCopy& copy, const T* from, T* to, std::int64_t n, std:
   }
 }
 
-// By a type as wide as this one: moving elements needs no more.
+// Dispatches by the element's width: that is enough to move elements.
 void CopyTile(DType dtype, const ChannelCopy& copy, const void* from, void* to, std::int64_t n,
               std::int64_t c, std::int64_t written, std::int64_t pixel) {
   const auto run = [&](auto zero) {
@@ -144,7 +144,7 @@ namespace {
 HWY_EXPORT(CopyTile);
 
 void copy_tiles(DType dtype, const ChannelCopy& copy, const void* from, void* to, int threads) {
-  // The last channel brings the padding lanes with it, as zero.
+  // Copying the last channel also zeroes the padding lanes.
   const bool last = copy.to_channel + copy.channels == copy.to.c;
   const std::int64_t written =
       last ? Planes(copy.to).padded_channels() - copy.to_channel : copy.channels;

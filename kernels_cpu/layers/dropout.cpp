@@ -2,8 +2,8 @@
 //
 // Philox4x32-10 (Salmon, Moraes, Dror & Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011):
 // ten rounds of two 32 x 32 -> 64 bit products over a 128-bit counter. Counter (NCHW index, draw),
-// key seed, first word of the result. Each 32-bit word has a 64-bit lane to itself, whose upper
-// half may hold anything: products read lower halves only, and are what shifts read.
+// key seed, first word of the result. Each 32-bit word has its own 64-bit lane. The upper half may
+// hold anything: products read lower halves only, and shifts read products only.
 #include "kernels_cpu/layers/layer_jobs.h"
 #include "kernels_cpu/layers/layer_ops.h"
 #include "kernels_cpu/layers/layer_work.h"

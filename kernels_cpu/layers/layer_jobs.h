@@ -1,5 +1,5 @@
-// What the layer operations' ordinary code hands to their vector code, which is compiled once per
-// instruction set. Pointers are to elements of `dtype`.
+// The arguments that the layer operations' ordinary code passes to their vector code, which is
+// compiled once per instruction set. Pointers are to elements of `dtype`.
 #pragma once
 
 #include <algorithm>
@@ -42,10 +42,10 @@ struct GemmJob {
   const void* a;
   const void* b;
   void* c;
-  bool streams;  // C is written around the caches
+  bool streams;  // non-temporal stores of C
 };
 
-// A part of C, and of what is summed for it.
+// A part of C, and of the depth that is summed for it.
 struct SumBlock {
   std::int64_t row, rows, column, columns, depth, depths;
 };
@@ -71,8 +71,8 @@ struct CrossEntropyGradientJob {
   void* dx;
 };
 
-// Of images of `count` elements in memory, which padding lanes (zero in both) do not change.
-// `values` of them are in the mean.
+// Images have `count` elements in memory; padding lanes are zero in both and add nothing. The mean
+// is over `values` of them.
 struct SquaredErrorJob {
   DType dtype;
   std::int64_t count, values;

@@ -1,4 +1,4 @@
-// What the layer operations' files share outside their vector code: splitting a tensor among
+// Shared by the layer operations' files outside their vector code: splitting a tensor among
 // threads. Pieces never depend on the number of threads, and neither do results.
 #pragma once
 

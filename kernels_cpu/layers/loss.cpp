@@ -1,4 +1,4 @@
-// Losses. An image's part of a batch is small, so images are what threads share.
+// Losses. An image's part of a batch is small, so threads split the images.
 #include <cmath>
 #include <limits>
 
@@ -71,7 +71,7 @@ void SquaredErrorImage(const SquaredErrorJob& job, std::int64_t image) {
   const T* const x = static_cast<const T*>(job.x) + image * job.count;
   const T* const target = static_cast<const T*>(job.target) + image * job.count;
   if (job.loss != nullptr) {
-    // T sums at most a chunk; chunks are summed in double.
+    // A chunk is summed in T, the chunks in double.
     constexpr std::int64_t chunk = 1024;
     double total = 0;
     for (std::int64_t first = 0; first < job.count; first += chunk) {

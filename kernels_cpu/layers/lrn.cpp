@@ -3,8 +3,8 @@
 //   y_c  = x_c s_c^-beta
 //   dx_c = dy_c s_c^-beta - 2 alpha beta x_c * sum over the j that have c as neighbour of
 //          dy_j x_j s_j^(-beta - 1).
-// Whatever the layout, some pixels' channels are brought into a buffer [channel][pixel], where
-// vectors run over pixels and neighbouring channels are neighbouring rows.
+// Whatever the layout, some pixels' channels are copied to a buffer [channel][pixel], where vectors
+// run over pixels and neighbouring channels are neighbouring rows.
 #include <omp.h>
 
 #include "kernels_cpu/layers/layer_jobs.h"
@@ -22,7 +22,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-// s^-beta for s > 0. 3/4, which everybody uses, is two square roots.
+// s^-beta for s > 0. The usual 3/4 is two square roots.
 template <class T>
 HWY_INLINE VectorOf<T> NegativePower(VectorOf<T> s, double beta) {
   const VectorTag<T> d;

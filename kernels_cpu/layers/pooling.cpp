@@ -1,8 +1,8 @@
-// Pooling, one row of the output at a time: of y forward, of dx backward, which collects what falls
-// on it from dy; so nothing is added to by two threads, and sums have one fixed order.
+// Pooling, one row of the output at a time: of y forward, of dx backward. A row of dx gathers its
+// gradients from dy, so no two threads add to one element, and sums have one fixed order.
 //
-// Vectors run over the lanes of one pixel. Where a plane is one channel they run over q instead,
-// and the elements of x that one window element meets are stride_w apart.
+// Vectors run over the lanes of one pixel. If a plane is one channel they run over q instead, and
+// the elements of x that one window element reads are stride_w apart.
 #include <cstring>
 #include <limits>
 
@@ -164,7 +164,8 @@ struct ForwardPoolRow {
   }
 };
 
-// A plane of dy with row h of dx, which meets row p of dy in window row h + pad_h - p * stride_h.
+// A plane of dy with row h of dx. Row p of dy reaches it through window row
+// h + pad_h - p * stride_h.
 template <class T>
 struct BackwardPoolRow {
   const PoolDesc& pool;
@@ -192,7 +193,7 @@ struct BackwardPoolRow {
       }
   }
 
-  // Adds what window column s of the vector of dy at (p, q, lane) brings.
+  // Adds the contribution of window column s of the vector of dy at (p, q, lane).
   template <class At>
   HWY_INLINE void Vector(At at, std::int64_t p, std::int64_t q, std::int64_t s, std::int64_t lane,
                          T element) const {

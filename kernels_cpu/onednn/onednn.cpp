@@ -1,12 +1,12 @@
 // oneDNN as a peer: the library that everything here is measured against.
 //
-// It gets what its users would give it: the activation layouts it likes (the tuner tries every
-// pair), filters in whatever format it chooses (packed once, outside the timed run), and as many
-// threads as everybody else. What it may not do is fall back: a problem that ends in its reference
-// loops, or in another algorithm than the one named, is refused.
+// It runs as its users would run it: with the activation layouts it prefers (the tuner tries every
+// pair), filters in the format it chooses (packed once, outside the timed run), and as many threads
+// as all others. It may not fall back: a problem that ends in its reference loops, or in another
+// algorithm than the one named, is refused.
 //
-// Both the 2.x and the 3.x C++ interface are served. They differ in how a primitive descriptor is
-// made, which is in `describe` and nowhere else.
+// Both the 2.x and the 3.x C++ interface are supported. They differ in how a primitive descriptor
+// is made, which only `describe` does.
 
 #include <fmt/format.h>
 
@@ -33,8 +33,8 @@ const dnnl::engine& engine() {
   return e;
 }
 
-// oneDNN's ISA can be limited once, before its first use. The first device asking decides; the
-// name it was given is returned ever after.
+// oneDNN's ISA can be limited once, before its first use. The first device decides; later calls
+// return the name that it was given.
 const std::string& isa_in_force(const std::string& wanted) {
   static const std::string chosen = [&]() -> std::string {
     if (wanted == "avx512") return wanted;  // no limit
@@ -62,7 +62,8 @@ memory::desc activation(const TensorDesc& t) {
   return {{t.n, t.c, t.h, t.w}, memory::data_type::f32, tag(t.layout)};
 }
 
-// The filter, KCRS: in that order in memory, as users hold it, or (any) as oneDNN likes it best.
+// The filter, KCRS: in that order in memory, as users hold it, or (any) in oneDNN's preferred
+// format.
 enum class FilterFormat : std::uint8_t { plain, any };
 
 memory::desc filter(const ConvProblem& p, FilterFormat format) {
@@ -94,8 +95,8 @@ dnnl::primitive_attr attributes(const ConvProblem& p) {
   return attr;
 }
 
-// What oneDNN would use, its favourite first: every Winograd it has, but one direct convolution.
-// Throws dnnl::error when it has none.
+// The primitives that oneDNN would use, its preferred one first: every Winograd it has, but only
+// one direct convolution. Throws dnnl::error when it has none.
 std::vector<dnnl::primitive_desc> describe(const ConvProblem& p, algorithm algo) {
   using Fwd = dnnl::convolution_forward;
   using BwdData = dnnl::convolution_backward_data;
@@ -142,7 +143,7 @@ std::vector<dnnl::primitive_desc> describe(const ConvProblem& p, algorithm algo)
 #endif
 }
 
-// A primitive, its scratchpad in somebody else's memory.
+// A primitive whose scratchpad is in the caller's memory.
 class Primitive {
  public:
   using Args = std::unordered_map<int, memory>;
@@ -328,7 +329,8 @@ class OneDnn : public ConvAlgo {
     return {};
   }
 
-  // For its Winograd every tile size it has, its favourite first; otherwise what it picks.
+  // For its Winograd every tile size it has, its preferred one first; otherwise the one that it
+  // picks.
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
     if (!winograd()) return {Config{}};
     const ThreadCount count(device.info().threads);
@@ -340,11 +342,11 @@ class OneDnn : public ConvAlgo {
   bool deterministic(const ConvProblem&, const Config&) const override { return true; }
 
   // The phase is named after the implementation that oneDNN picks ("jit:avx512_core"). For its
-  // Winograd the FLOPs are those of the products: what its transforms do is not documented.
+  // Winograd the FLOPs are those of the products: its transforms are not documented.
   WorkEstimate work(const ConvProblem& p, const Config& config, Device& device) const override {
     const ThreadCount count(device.info().threads);
     const dnnl::primitive_desc pd = choose(p, config);
-    // Where both activations are plain, its kernels reach half of what they do otherwise.
+    // If both activations are plain, its kernels reach half of their usual rate.
     const bool plain = p.x_layout == Layout::nchw && p.y_layout == Layout::nchw;
     // Its direct kernels skip the padding, or they would exceed the machine's peak.
     PhaseWork convolution{pd.impl_info_str(), p.flops() * inside_share(p), 0, 0,

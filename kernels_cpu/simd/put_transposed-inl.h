@@ -1,4 +1,4 @@
-// Sums of a panel, channels by columns, to dw, whose rows are the columns.
+// Transposes the sums of a panel, channels by columns, into dw, whose rows are the columns.
 //
 // Per-target header: include it after hwy/foreach_target.h.
 #if defined(CONVLAB_KERNELS_CPU_SIMD_PUT_TRANSPOSED_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -37,7 +37,7 @@ struct PartSums {
 };
 template <class T>
 PartSums(const T*, std::size_t, std::int64_t) -> PartSums<T>;
-// Likewise, where they are whole.
+// Likewise, if there is one part.
 template <class T>
 struct WholeSums {
   const T* first;
@@ -52,7 +52,7 @@ struct WholeSums {
 template <class T>
 WholeSums(const T*) -> WholeSums<T>;
 
-// Elements of 128 bits: squares of so many a side are transposed at a time.
+// Elements in 128 bits; squares with so many a side are transposed at a time.
 template <class T>
 constexpr int kSquare = 16 / int(sizeof(T));
 

@@ -14,12 +14,12 @@ HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// max(v, 0), through which a NaN goes: on x86 Max would turn it into 0.
+// max(v, 0), but NaN stays NaN: on x86 Max would turn it into 0.
 template <class V>
 HWY_INLINE V Relu(V v) {
   return hn::IfThenZeroElse(hn::Lt(v, hn::Zero(hn::DFromV<V>())), v);
 }
-// What the ReLU that gave y lets through of its gradient. Where y is NaN that is all of dy.
+// The part of the gradient that passes the ReLU that gave y. If y is NaN, that is all of dy.
 template <class V>
 HWY_INLINE V ReluGradient(V y, V dy) {
   return hn::IfThenZeroElse(hn::Le(y, hn::Zero(hn::DFromV<V>())), dy);

@@ -22,7 +22,7 @@ HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
 // held[row][i] = from[row][i] of up to kTileColsOf<T> rows, row_step elements apart, and as many
-// elements of each. What follows in each row is prefetched.
+// elements of each. The next elements of each row are prefetched.
 template <class T>
 HWY_INLINE void HoldRows(const T* from, std::int64_t row_step, std::int64_t rows,
                          std::int64_t count, T* held) {
@@ -36,9 +36,9 @@ HWY_INLINE void HoldRows(const T* from, std::int64_t row_step, std::int64_t rows
   }
 }
 
-// to[i][row] = from[row][i] of up to kTileColsOf<T> rows, any number of elements of each; the
-// rows of `to` are kTileColsOf<T> long. Up to three more rows of `to` are written, for columns go
-// by kSquare<T>.
+// to[i][row] = from[row][i] of up to kTileColsOf<T> rows, any number of elements of each; the rows
+// of `to` are kTileColsOf<T> long. Up to three more rows of `to` are written, since columns go
+// kSquare<T> at a time.
 template <class T>
 HWY_INLINE void TransposeRows(const T* from, std::int64_t row_step, std::int64_t rows,
                               std::int64_t count, T* to) {

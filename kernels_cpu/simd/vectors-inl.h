@@ -37,7 +37,7 @@ struct WholeVector {
   HWY_INLINE void Store(VectorOf<T> v, T* p) const {
     hn::StoreU(v, VectorTag<T>(), p);
   }
-  // v, with the lanes that are not there as zero.
+  // v, with absent lanes set to zero.
   template <class T>
   HWY_INLINE VectorOf<T> Keep(VectorOf<T> v) const {
     return v;

@@ -20,8 +20,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-// What the seven products multiply, in the order of strassen.cpp: of each a quadrant, or none if it
-// is a sum of some.
+// The factors of the seven products, in the order of strassen.cpp: a quadrant each, or none if the
+// factor is a sum of quadrants.
 enum Quadrant { kNone = -1, k11, k12, k21, k22 };
 struct LeftSums {
   static constexpr Quadrant kQuadrants[7] = {k11, k12, kNone, kNone, k22, kNone, kNone};
@@ -68,7 +68,7 @@ struct Side {
 };
 
 // kInPlace: products read the quadrants where they are. Each pair prefetches its own in the next
-// plane: all come from memory, where the machine foresees nothing beyond a page.
+// plane: all come from memory, and the hardware prefetcher stops at the end of a page.
 template <class Sums, bool kInPlace>
 void MakeSums(const Side& s, std::int64_t pairs, std::int64_t block) {
   for (std::int64_t g = 0; g < s.groups; ++g) {
@@ -99,8 +99,8 @@ PanelB PanelOf(const StrassenFilter& f, const Side& b, int m, std::int64_t panel
           kLanes == kBlock ? b.plane : kLanes};
 }
 
-// Adds the products of a block to their sums, which have left L2 since they were last here: each
-// tile prefetches its own before it begins.
+// Adds the products of a block to their sums, which have been evicted from L2 since the last block:
+// each tile prefetches its own before it begins.
 void MultiplySums(const StrassenFilter& f, const Side& a, const Side& b, std::int64_t pairs,
                   bool first, float* products) {
   const std::int64_t channels = a.groups * kBlock;

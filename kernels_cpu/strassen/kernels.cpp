@@ -19,7 +19,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-// What meets B, in the order of the products; pack_sums has B's.
+// The operands that multiply B's, in the order of the products; pack_sums has B's.
 enum Operand { kA11, kA12, kS2, kS3, kA22, kS1, kS4, kOperands };
 
 // Where pairs of pixels lie: the upper one's first channel, in floats.
@@ -150,7 +150,7 @@ void RunStrassen(const StrassenGemm& gemm, const StrassenOperands& data, std::by
     const Range pairs{own.begin + part.begin * kTileRows,
                       std::min(own.end, own.begin + part.end * kTileRows)};
     FillPairs(gemm, pairs, at);
-    // Zeros go by the way to memory while the products keep the cores busy.
+    // Zeros are stored to memory while the products keep the cores busy.
     if (gemm.out_step_h * gemm.out_step_w > 1 && !gemm.accumulate)
       ZeroBetween(gemm.out, gemm.out_step_h, gemm.out_step_w,
                   share(lines, thread * blocks + i, gemm.threads * blocks), gemm.out.c / kBlock,

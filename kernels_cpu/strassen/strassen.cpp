@@ -165,7 +165,7 @@ StrassenFilter plan_filter(const ConvProblem& p, const Config& config, const Dev
   f.half_panels = f.x.c / f.tile.cols / 2;
   f.threads = device.threads;
   f.block = std::min(config.get("pairs"), ceil_div(f.pairs.count(), f.threads));
-  // Short blocks cost more than what the quadrants' copies do.
+  // Short blocks would cost more than copies of the quadrants do.
   if (3 * f.pairs.pixels >= f.block) {
     f.in_place = true;
     f.x_in_place = p.p == p.h && p.q == p.w;
@@ -181,7 +181,7 @@ WorkEstimate work_filter(const ConvProblem& p, const StrassenFilter& f) {
   const double pairs = double(f.pairs.count()), k = double(p.k), c = double(p.c);
   const double made = pairs * (k * double(f.col_splits) + c * double(f.row_splits));
   const double products = 4 * double(f.sets_floats());
-  // Both measured: the sums wait for memory and caches.
+  // Both are measured: the sums are bound by memory and caches.
   PhaseWork sums{
       .name = "input_transform", .flops = 4 * made, .bytes_read = 8 * made, .efficiency = 0.08};
   PhaseWork product{.name = "product",
@@ -319,8 +319,8 @@ class Strassen final : public ConvAlgo {
     const double chunks = double(ceil_div(gemm.half_groups, gemm.chunk));
     const double blocks =
         std::max(double(gemm.threads), double(ceil_div(gemm.pairs.count(), gemm.block)));
-    // A pair of pixels costs as much as this many FLOPs of the product for each of A's channels,
-    // whose operands are written and read again, and for each of C's, whose sums are (measured).
+    // The cost of a pair of pixels in FLOPs of the product (measured): so many for each of A's
+    // channels, whose operands are written and read again, and for each of C's, whose sums are.
     constexpr double around = 51, inner = 0.77;
     PhaseWork sums{.name = "input_transform",
                    .flops = 2 * pairs * depth,

@@ -23,7 +23,7 @@ struct PixelPairs {
 // C[pixel][channel] = A[pixel][depth] B of a 1x1 filter, cut in halves along all three.
 struct StrassenGemm {
   TensorDesc in, out;  // blocked
-  // Of each pixel of dy or y in an image, in floats: what the product reads, and where it goes.
+  // For each pixel of dy or y in an image, in floats: where the product reads, and where it writes.
   std::vector<std::int64_t> in_at, out_at;
   PixelPairs pairs;
   std::int64_t half_groups = 0;  // channel blocks of half the depth
@@ -33,7 +33,7 @@ struct StrassenGemm {
   std::int64_t threads = 1;
   Epilogue epilogue;
   bool accumulate = false;
-  // Pixels of dx that the filter reaches lie so far apart; unless it is 1, those between become
+  // The distance between pixels of dx that the filter reaches; unless it is 1, those between become
   // zero.
   std::int64_t out_step_h = 1, out_step_w = 1;
 
@@ -45,7 +45,7 @@ struct StrassenGemm {
   std::int64_t out_below() const {
     return pairs.apart_images * out.c * out.h * out.w + out_at[std::size_t(pairs.apart_pixels)];
   }
-  // Workspace of a thread: what meets B, and where the block's pixels lie.
+  // Workspace of a thread: the operands that multiply B's, and where the block's pixels lie.
   std::size_t sum_floats() const;
   std::size_t thread_bytes() const;
   // Packed: [panel pair][product][group][channel in block][column].
@@ -72,7 +72,7 @@ void run_strassen(const StrassenGemm&, const StrassenOperands&, std::byte* works
 // added at the end.
 struct StrassenFilter {
   TensorDesc x, dy;                // blocked
-  std::vector<std::int64_t> x_at;  // of each pixel of dy in an image: what it meets, in floats
+  std::vector<std::int64_t> x_at;  // for each pixel of dy in an image: its pixel of x, in floats
   PixelPairs pairs;
   TileShape tile;
   std::int64_t half_groups = 0, half_panels = 0;  // channel blocks of dy, panels of x
@@ -107,7 +107,7 @@ struct StrassenFilter {
   }
   std::int64_t a_floats() const { return round_up(7 * a_step(), 16); }
   std::int64_t b_floats() const { return round_up(7 * b_step(), 16); }
-  // What a block fills of them.
+  // The part of them that a block fills.
   std::int64_t sums_floats() const {
     return (in_place ? 4 : 7) * a_step() + (x_in_place ? 4 : 7) * b_step();
   }

@@ -1,5 +1,5 @@
-// cuDNN as a peer: every algorithm of its older interface by name, and what it would choose itself,
-// by its heuristic (`cudnn.heuristic`) and by timing all it has (`cudnn.find`).
+// cuDNN as a peer: every algorithm of its older interface by name, and its own choice, by its
+// heuristic (`cudnn.heuristic`) and by timing all it has (`cudnn.find`).
 //
 // cuDNN runs as its users would run it: with as much workspace as it wants, filters as KRSC if the
 // activations are NHWC, and each math type as a config. Refusals quote its own messages. The
@@ -102,8 +102,8 @@ struct Choice {
   cudnnMathType_t math = CUDNN_FMA_MATH;
 };
 
-// cuDNN's answers come best first, each with its status. An answer to a question about FMA may
-// still name another math type, which rounds f32 to TF32 from sm_80 on.
+// cuDNN's answers come best first, each with its status. An answer to a query about FMA may still
+// name another math type, which rounds f32 to TF32 from sm_80 on.
 template <class Perf>
 Choice first_that_works(const std::vector<Perf>& answers, bool strict_f32) {
   for (const Perf& a : answers)
@@ -113,7 +113,7 @@ Choice first_that_works(const std::vector<Perf>& answers, bool strict_f32) {
       fmt::format("cuDNN has no algorithm for this problem{}", strict_f32 ? " by FMA" : ""));
 }
 
-// query(room, &count, answers): one of cuDNN's questions whose answer is a list.
+// query(room, &count, answers): one of cuDNN's queries whose answer is a list.
 template <class Perf, class Query>
 Choice first_answer(const char* call, bool strict_f32, Query&& query) {
   std::vector<Perf> answers(32);

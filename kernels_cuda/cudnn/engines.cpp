@@ -70,7 +70,7 @@ class CudnnGraph : public ConvAlgo, public SlowListing {
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
     return usable(p, device, most_engines, nullptr);
   }
-  // Every engine has a note that tells, but the store must know before there is an engine.
+  // Every engine has a note about it, but the store must know before there is an engine.
   bool deterministic(const ConvProblem& p, const Config&) const override {
     return is_deterministic(nullptr, p);
   }

@@ -183,7 +183,7 @@ Node OperationGraph::output(bool is_last) const {
                 {p_.n, p_.k, p_.p, p_.q}, nhwc, !is_last);
 }
 
-// Behind the last operation: of its output and, for an addition, another tensor.
+// Appends an operation on the last one's output; an addition takes another tensor as well.
 void OperationGraph::pointwise(cudnnPointwiseMode_t mode, const Node* other, bool is_last) {
   const cudnnDataType_t type = sum_type(p_.dtype);
   Node kind(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);

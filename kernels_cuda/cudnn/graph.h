@@ -1,7 +1,7 @@
 // A convolution in cuDNN's graph interface, and the engines that it offers. Needs no card: tests
 // describe one to cuDNN and see what it would do there.
 //
-// A problem is a graph: one convolution, and behind it a pointwise operation for each part of the
+// A problem is a graph: one convolution, followed by a pointwise operation for each part of the
 // epilogue. This interface cannot forbid TF32, so engines are selected by their notes: math=f32
 // takes those that neither use tensor cores nor round their inputs.
 #pragma once
@@ -45,7 +45,7 @@ class Node {
     check(cudnnBackendFinalize(descriptor_), "cudnnBackendFinalize");
     return *this;
   }
-  // How many values there are; those for which there is room are written.
+  // Returns how many values there are, and writes those for which there is room.
   std::int64_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
                    std::int64_t room, void* values) const {
     std::int64_t count = 0;

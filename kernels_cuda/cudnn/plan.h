@@ -20,7 +20,7 @@ class CudnnPlan : public ConvPlan {
   virtual void queue(const ConvArgs&, Workspace, CudaStream&) const = 0;
 
   const ConvProblem p_;
-  CudnnWorkspace workspace_;  // the derived class's constructor says how much
+  CudnnWorkspace workspace_;  // set by the derived class's constructor
 };
 
 }  // namespace convlab::cuda

@@ -40,7 +40,7 @@ std::optional<Refusal> refuse_pass(const CudnnAlgo&, Pass);
 
 // Versions as cudnnGetVersion counts them: 91900 -> "9.19.0".
 std::string cudnn_version_text(std::size_t version);
-// Why a version that was found at run time does not do; empty if it does.
+// Why a version that was found at run time is unusable; empty if it is usable.
 std::string cudnn_version_obstacle(std::size_t version);
 
 // Atomic additions make the gradients of algo_0 and algo_3 differ from run to run. Null, a choice

@@ -91,8 +91,8 @@ __device__ __forceinline__ void add(uint4& sum, uint4 v) {
 }
 __device__ __forceinline__ unsigned total(uint4 v) { return v.x + v.y + v.z + v.w; }
 
-// Every round starts elsewhere: the words are their own indices, and a compiler would read equal
-// rounds only once.
+// Every round starts elsewhere, since a compiler would read equal rounds only once. The words are
+// their own indices.
 __global__ void __launch_bounds__(threads, blocks_at_once)
     read_shared(unsigned rounds, unsigned* sums) {
   SHARED(uint4, tile, [parts][threads]);
@@ -209,8 +209,8 @@ std::vector<CeilingLoop> ceiling_loops(Device& device, const CeilingSizes& sizes
                      }});
   loops.push_back({"shared", "read",
                    [=](Stream& stream) { return queue_shared_reads(run(sizes.rounds), stream); }});
-  // As many bytes in all through L2 as from memory, and if L2 holds a tile for each block, as many
-  // tiles for each.
+  // L2 and memory move equally many bytes in total. If L2 holds a tile for each block, every block
+  // has equally many tiles.
   const std::int64_t wave = blocks * std::int64_t(ceiling_tile_bytes);
   const std::int64_t cached =
       sizes.cached_bytes < wave ? sizes.cached_bytes : sizes.cached_bytes / wave * wave;

@@ -30,7 +30,7 @@ double queue_tensor_multiply_adds(DType, const CeilingRun&, Stream&);
 
 // Sums from here on are unsigned 32-bit ones, of all words read, modulo 2^32.
 double queue_shared_reads(const CeilingRun&, Stream&);
-// Every round reads the whole tiles of `data`, past L1.
+// Every round reads the whole tiles of `data`, bypassing L1.
 double queue_reads(ConstSpan data, const CeilingRun&, Stream&);
 // Every round fills the whole tiles of `data` with this word plus its own number, from 0.
 double queue_writes(Span data, std::uint32_t word, const CeilingRun&, Stream&);

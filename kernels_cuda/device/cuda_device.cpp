@@ -137,8 +137,8 @@ class CudaDevice : public Device, public NvtxRanges, public CeilingDevice {
     return cuda::finish_kernel_log();
   }
 
-  // A quarter of L2, which leaves room for other data; and so much that L2 keeps little of it from
-  // one run to the next.
+  // One size is a quarter of L2, which leaves room for other data; the other is so large that L2
+  // keeps little of it from one run to the next.
   std::vector<CeilingLoop> ceiling_loops(int) override {
     const std::int64_t uncached = std::max<std::int64_t>(16 * info_.l2_bytes, 512 << 20);
     return cuda::ceiling_loops(
@@ -175,7 +175,7 @@ Buffer allocate_on(int device, std::size_t bytes) {
   void* data = nullptr;
   const std::size_t at_least_one = std::max<std::size_t>(bytes, 1);
   cudaError_t error = cudaMallocAsync(&data, at_least_one, nullptr);
-  if (error == cudaErrorMemoryAllocation) {  // the pool's memory may be in pieces too small
+  if (error == cudaErrorMemoryAllocation) {  // the pool's memory may be fragmented
     cudaGetLastError();
     cudaMemPool_t pool = nullptr;
     check(cudaDeviceGetDefaultMemPool(&pool, device), "cudaDeviceGetDefaultMemPool");

@@ -6,7 +6,7 @@
 #include "conv/device.h"
 #include "kernels_cuda/device/runtime.h"
 
-struct cublasContext;  // what cublasHandle_t and cudnnHandle_t point to
+struct cublasContext;  // the targets of cublasHandle_t and cudnnHandle_t
 struct cudnnContext;
 
 namespace convlab::cuda {

@@ -64,8 +64,8 @@ cudaStream_t CudaStream::native() const {
 
 void CudaStream::synchronize() { check(cudaStreamSynchronize(native()), "cudaStreamSynchronize"); }
 
-// The events are recorded inside the graph, so that no work of the host lies between them. Work
-// that cannot be captured, or timed that way, is timed call by call.
+// The events are recorded inside the graph, so that no host work lies between them. Work that
+// cannot be captured, or timed that way, is timed call by call.
 double CudaStream::time(const std::function<void()>& enqueue, int runs) {
   constexpr int most_in_a_graph = 64;
   synchronize();

@@ -41,7 +41,7 @@ __device__ __forceinline__ T narrow(Accumulator<T> v) {
     return v;
 }
 
-// max(v, 0), through which a NaN goes: fmax would turn it into 0.
+// max(v, 0), but NaN stays NaN: fmax would turn it into 0.
 template <class T>
 __device__ __forceinline__ T relu(T v) {
   return v < T(0) ? T(0) : v;
@@ -105,7 +105,7 @@ __device__ __forceinline__ V load_global(const T* p CONVLAB_SITE) {
   return *reinterpret_cast<const V*>(p);
 #endif
 }
-// From L2 or beyond.
+// Bypasses L1: from L2 or memory.
 template <class V, class T>
 __device__ __forceinline__ V load_past_l1(const T* p CONVLAB_SITE) {
 #ifdef __CUDACC__

@@ -42,7 +42,7 @@ void check_cupti(CUptiResult result, const char* call) {
                   call, said));
 }
 
-// CUPTI's callbacks carry nothing of their own.
+// CUPTI's callbacks take no user pointer.
 struct Log {
   std::mutex mutex;
   std::vector<KernelRun> runs;
@@ -68,7 +68,7 @@ void CUPTIAPI take_buffer(CUcontext, std::uint32_t, std::uint8_t* buffer, std::s
   try {
     for (KernelRun& run : kernel_runs(reinterpret_cast<std::byte*>(buffer), bytes))
       log.runs.push_back(std::move(run));
-  } catch (const Error& error) {  // no exception may pass CUPTI
+  } catch (const Error& error) {  // no exception may pass through CUPTI
     log.failed = error.what();
   }
   std::free(buffer);

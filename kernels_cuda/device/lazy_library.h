@@ -1,5 +1,5 @@
 // Shared libraries that are loaded when one of their functions is first called. cuBLAS, cuFFT and
-// cuDNN have a gigabyte. A program that links them maps and relocates it at every start, even to
+// cuDNN take a gigabyte. A program that links them maps and relocates it at every start, even to
 // use the CPU alone, and does not start if they are missing or memory is limited.
 #pragma once
 

@@ -114,7 +114,7 @@ class Direct final : public ConvAlgo {
   bool deterministic(const ConvProblem&, const Config&) const override { return true; }
 
   WorkEstimate work(const ConvProblem& p, const Config& config, Device&) const override {
-    // Blocks find in L2 what others have read. Register tiles execute their padding.
+    // Blocks hit in L2 on data that others have read. Register tiles execute their padding.
     const bool staged = kernel_of(config) == DirectKernel::staged;
     PhaseWork product{.name = "product", .flops = p.flops(), .efficiency = staged ? 0.35 : 0.1};
     const double x = double(p.x_bytes()), y = double(p.y_bytes()), w = double(p.filter_bytes());

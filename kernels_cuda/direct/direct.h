@@ -1,4 +1,4 @@
-// Between direct.cu, which plans, and the files with its kernels. Internal.
+// Shared by direct.cu, which plans, and the files with its kernels. Internal.
 #pragma once
 
 #include <array>

@@ -36,7 +36,8 @@ __global__ void __launch_bounds__(256) add_parts(Sums<T> sums, int parts) {
   sums.epilogue.store(at, 0, sum);
 }
 
-// The most pixels of a tile, and the pitch of dy's planes in shared memory: each starts 4 banks on.
+// The most pixels of a tile, and the pitch of dy's planes in shared memory: each starts 4 banks
+// after the one before.
 template <class A>
 constexpr int max_area = int(512 / sizeof(A));
 template <class A>

@@ -24,7 +24,7 @@ void check(cufftResult result, const char* call, const char* file = __builtin_FI
                        call, file, line);
 }
 
-// One direction of a batch of transforms; its memory is ours.
+// One direction of a batch of transforms; the caller provides its work area.
 class Plan {
  public:
   Plan(cufftType type, std::int64_t h, std::int64_t w, std::int64_t batch) {

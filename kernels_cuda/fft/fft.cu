@@ -10,7 +10,7 @@
 //
 // Activations are padded to the grid, transformed by cuFFT (a real image needs half of its
 // spectrum), and transposed from [image, channel][frequency] to [frequency][image, channel] for the
-// product. The result takes the same steps backwards. Filters are small, so that the defining sums
+// product. The result takes the same steps backwards. Filters are small, so the defining sums
 // compute their spectra (by rows, then by columns), straight into [frequency][K, C]: less traffic
 // than a padded FFT, and no scratch memory.
 //
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(tile* tile_rows)
   }
 }
 
-// The opposite of pad: the image's element (h, w) is the grid's at (h + shift_h, w + shift_w),
+// The inverse of pad: the image's element (h, w) is the grid's at (h + shift_h, w + shift_w),
 // wrapped. A block takes 32 pixels of 32 channels.
 template <class T, bool nhwc>
 __global__ void __launch_bounds__(tile* tile_rows)
@@ -329,7 +329,7 @@ class FftPlan final : public ConvPlan {
     }
   }
 
-  // By the spectra of filters from k on, packed or computed on the fly.
+  // Multiplies by the spectra of filters from k on, packed or computed on the fly.
   void multiply_by_filters(const Run& run, const Gemm& g, std::int64_t k, double beta) const {
     const void* filters = run.args.w;
     if (!packs())
@@ -362,7 +362,7 @@ class FftPlan final : public ConvPlan {
   }
 
   // The spectra of images from n on, `channels` channels from c on, as [frequency][image][channel]
-  // at `to`: the first area, or one behind both.
+  // at `to`: the first area, or one after both.
   void spectra(const Run& run, const Fft2d& fft, const void* data, const TensorDesc& desc,
                std::int64_t n, std::int64_t c, std::int64_t channels, std::int64_t to) const {
     const Image image(desc, std::min(images_, desc.n - n), std::min(channels, desc.c - c));

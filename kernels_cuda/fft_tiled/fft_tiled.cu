@@ -239,7 +239,7 @@ class FftTiled final : public ConvAlgo {
     return refuse_missing_libraries(info());
   }
 
-  // f32 first, then 3xTF32, then TF32; each ordered by a rough machine.
+  // f32 first, then 3xTF32, then TF32; each ordered by a rough machine model.
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
     struct Choice {
       Config config;

@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(block_size)
   to[i] = from[(k * channels + c) * taps + tap];
 }
 
-// The opposite: dw[k][c][rs] = or += from[k][rs][c].
+// The inverse: dw[k][c][rs] = or += from[k][rs][c].
 template <class T>
 __global__ void __launch_bounds__(block_size)
     unpack_filter(std::int64_t count, int channels, int taps, const T* from,
@@ -504,7 +504,7 @@ class Im2col final : public ConvAlgo {
   }
 
   // Columns of 256 MB make large products; those of 24 MB stay in L2; the last config takes all of
-  // the memory. Without columns one chunk does.
+  // the memory. Without columns one chunk suffices.
   std::vector<Config> configs(const ConvProblem& p, Device&) const override {
     std::vector<std::int64_t> rows;
     const auto add = [&](std::int64_t count) {

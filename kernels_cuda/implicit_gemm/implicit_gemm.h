@@ -20,7 +20,7 @@
 
 namespace convlab::cuda::implicit_gemm {
 
-// The row of an element that does not exist. Two of them still add up to something negative.
+// The row of an element that does not exist. The sum of two of them is still negative.
 inline constexpr int nowhere = -(1 << 30);
 
 struct Place {

@@ -5,8 +5,8 @@
 // of 128 bytes of the depth into a ring of three stages.
 //
 // forward and backward_data sum over channels, which are contiguous in both operands, as ldmatrix
-// expects: it serves 4-byte elements as well as 2-byte ones. backward_filter sums over pixels, of
-// which it has one a row of shared memory: ldmatrix transposes 2-byte elements; those of 4 bytes
+// expects: it serves 4-byte elements as well as 2-byte ones. backward_filter sums over pixels, each
+// of which has its own row of shared memory. ldmatrix transposes 2-byte elements. Those of 4 bytes
 // are loaded one by one, from rows whose pitch puts the lanes into different banks.
 //
 // 3xTF32: a = A + a' with A and a' in TF32, and a b = a' B + A b' + A B up to 2^-22. The small

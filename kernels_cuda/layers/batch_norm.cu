@@ -7,7 +7,7 @@
 //
 // The variance is that of x shifted by one of its own elements, sum (x - x0)^2 / M - (sum (x - x0)
 // / M)^2: one pass, and little cancellation since x0 is some deviations from the mean at most
-// (Chan, Golub & LeVeque 1983). T sums runs of up to 32 elements; runs are summed in double.
+// (Chan, Golub & LeVeque 1983). Runs of up to 32 elements are summed in T, the runs in double.
 #include <cmath>
 
 #include "kernels_cuda/layers/layer_ops.h"

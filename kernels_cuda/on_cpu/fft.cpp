@@ -80,7 +80,7 @@ class PlainFft2d : public Fft2d {
           x[(i * h_ + u) * w_ + v] = T(image[u * w_ + v].real());
       }
     }
-    // As cuFFT may leave it.
+    // cuFFT may overwrite the spectrum too.
     constexpr T nan = std::numeric_limits<T>::quiet_NaN();
     std::fill_n(spectrum, batch_ * h_ * half_, std::complex<T>(nan, nan));
   }

@@ -57,7 +57,7 @@ void Fiber::create(char* stack, std::size_t bytes, const char* name) {
 }
 
 void Fiber::adopt() {
-  stack_ = nullptr;  // the address sanitizer tells on the first switch away
+  stack_ = nullptr;  // set by the address sanitizer at the first switch away
   if constexpr (tsan) tsan_fiber_ = __tsan_get_current_fiber();
 }
 

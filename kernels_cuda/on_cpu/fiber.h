@@ -1,5 +1,5 @@
-// A stack of its own, and switching to it. Switches order no memory in ThreadSanitizer's eyes, so
-// that fibers race with each other just as threads would.
+// A fiber: its own stack, and switches to it. To ThreadSanitizer a switch orders no memory, so
+// fibers race with each other just as threads would.
 #pragma once
 
 #include <cstddef>

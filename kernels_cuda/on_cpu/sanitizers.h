@@ -13,7 +13,7 @@ void AnnotateIgnoreWritesEnd(const char* file, int line);
 
 namespace convlab::on_cpu {
 
-// GCC defines macros, clang answers questions.
+// GCC defines macros; clang has __has_feature.
 #ifndef __has_feature
 #define __has_feature(x) 0
 #endif
@@ -28,7 +28,7 @@ inline constexpr bool tsan = true;
 inline constexpr bool tsan = false;
 #endif
 
-// For functions of the executor that run inside fibers: their accesses are no part of the kernel.
+// For functions of the executor that run inside fibers: their accesses are not part of the kernel.
 // They use no library code, which would be instrumented.
 #define CONVLAB_UNSEEN __attribute__((no_sanitize("thread")))
 

@@ -91,7 +91,7 @@ CONVLAB_UNSEEN void Worker::fiber_main() {
   worker.exit_thread();
 }
 
-// Threads that exited count no more, neither at barriers nor in warp operations.
+// Threads that have exited no longer count at barriers and in warp operations.
 CONVLAB_UNSEEN void Worker::exit_thread() {
   current_->state = Thread::State::done;
   --alive_;
@@ -227,13 +227,14 @@ CONVLAB_UNSEEN void Worker::wait_for_warp(unsigned mask, void* operands, Site at
     run_next();
 }
 
-// Completes the operation that this thread waits in, if all lanes that live are in it.
+// Completes the operation that this thread waits in, if all lanes that have not exited are in it.
 CONVLAB_UNSEEN bool Worker::try_warp(Thread& thread) {
   const unsigned first = thread.rank / 32 * 32;
   Thread* const warp = &threads_[first];
   const unsigned lanes = count_ - first < 32 ? count_ - first : 32;
   unsigned active = 0;
-  // From the next lane on: in order, that is the one which has not arrived.
+  // Starts at the next lane: if threads take turns in order, that is the one that has not arrived
+  // yet.
   for (unsigned i = 0; i < 32; ++i) {
     const unsigned lane = (thread.lane() + i) % 32;
     if (!(thread.mask >> lane & 1) || lane >= lanes) continue;

@@ -35,8 +35,8 @@ struct Thread {
   State state = State::ready;
   unsigned rank = 0;  // in its block
 
-  // In a warp operation: who takes part, this lane's operands and result, and what the last lane to
-  // arrive does for all.
+  // In a warp operation: the participants, this lane's operands and result, and the function that
+  // the last lane to arrive calls for all.
   unsigned mask = 0;
   void* operands = nullptr;
   void (*resolve)(Thread* warp, unsigned active) = nullptr;

@@ -378,7 +378,7 @@ __global__ void __launch_bounds__(256)
     for (int s = 0; s < B::T; ++s) to[(r * B::T + s) * kDepth * B::block_k] = y[r][s];
 }
 
-// The barrier of producers and consumers: one source line for both, as kernel.h asks.
+// The barrier of producers and consumers: one source line for both, as kernel.h requires.
 __device__ __forceinline__ void barrier() { __syncthreads(); }
 
 template <int M, MathType kMath, bool kChannelsLast>
