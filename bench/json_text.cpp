@@ -35,7 +35,7 @@ void require_json(const std::string& text, const std::string& name, const std::s
                                  1 + std::count(text.begin(), before, '\n'),
                                  newline == std::string::npos ? at + 1 : at - newline,
                                  reason_of(error.what()), expected));
-  } catch (const json::exception& error) {  // a number that no type holds
+  } catch (const json::exception& error) {  // a number out of every type's range
     throw InputError(
         fmt::format("{}: not JSON ({}): expected {}", name, reason_of(error.what()), expected));
   }

@@ -1,4 +1,4 @@
-// JSON that comes from outside: what is wrong with it, where, and what would be right, in a line.
+// JSON from outside the program. One line says what is wrong, where, and what would be right.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@ namespace convlab {
 // Throws InputError, "NAME: line 3, column 7: not JSON (unexpected end of input): expected ...".
 void require_json(const std::string& text, const std::string& name, const std::string& expected);
 
-// What the JSON library says, without its tag "[json.exception.type_error.302] ".
+// The JSON library's message without its tag "[json.exception.type_error.302] ".
 std::string without_json_tag(const std::string& what);
 
 }  // namespace convlab

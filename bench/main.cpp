@@ -57,8 +57,8 @@ int main(int argc, char** argv) {
   if (const auto code =
           convlab::worker_main(argc, argv, convlab::append_all_algos, convlab::make_device))
     return *code;
-  // What is freed goes back to the system, so that resident memory is what is in use: left alone,
-  // glibc comes to keep blocks of up to 32 MB.
+  // Returns freed memory to the system, so that resident memory is the memory in use. By default
+  // glibc's threshold adapts and glibc keeps freed blocks of up to 32 MB.
   mallopt(M_MMAP_THRESHOLD, 1 << 19);
   return convlab::run_program(argc, argv);
 }

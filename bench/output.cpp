@@ -35,11 +35,11 @@ void on_interrupt(int signal) {
   std::signal(signal, SIG_DFL);
 }
 
-// False, with errno, where not all of it can be written.
+// False, with errno set, if not all of it can be written.
 bool write_all(int file, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(file, text.data(), text.size());
-    if (written < 0 && errno == EAGAIN) {  // a pipe that does not wait for its reader
+    if (written < 0 && errno == EAGAIN) {  // a full non-blocking pipe
       pollfd ready{file, POLLOUT, 0};
       poll(&ready, 1, -1);
       continue;
@@ -52,7 +52,7 @@ bool write_all(int file, std::string_view text) {
 
 void to_stderr(std::string_view text) { static_cast<void>(write_all(STDERR_FILENO, text)); }
 
-// As programs end whose reader has read enough.
+// Ends the process as SIGPIPE would, once the reader has closed the pipe.
 [[noreturn]] void end_by_broken_pipe() {
   std::signal(SIGPIPE, SIG_DFL);
   std::raise(SIGPIPE);

@@ -1,4 +1,4 @@
-// Data goes to stdout or, whole or not at all, to a file; what goes on, to stderr.
+// Data goes to stdout, or to a file whole or not at all. Progress goes to stderr.
 #pragma once
 
 #include <atomic>
@@ -6,33 +6,33 @@
 
 namespace convlab {
 
-// Looks at its destination before any work is done, so that a path that cannot be written is
-// refused first, and fills it at the end.
+// Checks its destination before any work is done, so that an unwritable path is refused first, and
+// writes it at the end.
 class Output {
  public:
-  // Empty, "-" or "/dev/stdout": stdout. Throws InputError, naming the flag, where nothing can be
-  // written.
+  // Empty, "-" or "/dev/stdout": stdout. Throws InputError, naming the flag, if the destination
+  // cannot be written.
   explicit Output(std::string path, const std::string& flag = "--output");
   Output(const Output&) = delete;
   ~Output();
-  // A file appears with all of the text or keeps what it had. Throws EnvironmentError.
+  // The file gets all of the text or keeps its old contents. Throws EnvironmentError.
   void write(const std::string& text);
 
  private:
   std::string path_;  // empty: stdout
-  int device_ = -1;   // what cannot be replaced: a device, a pipe
+  int device_ = -1;   // for files that cannot be replaced: a device, a pipe
 };
 
-// First thing in main. Descriptors 0 to 2 that are closed would become files of this program, and
-// take its messages; a closed stdout stays one that cannot be written. A pipe without a reader and
-// a file that must not grow become errors, in place of a death in the middle.
+// Must be the first call in main. If descriptors 0 to 2 are closed, files that this program opens
+// would reuse them and receive its messages. A closed stdout stays unwritable. A pipe without a
+// reader and a file at its size limit become errors instead of killing the process.
 void settle_descriptors_and_signals();
 
-// A line on stderr, "convlab: ...". That nobody reads it, or that it cannot be written, changes
-// nothing: what a command says on the way is not its result.
+// Writes a line to stderr, "convlab: ...". Write errors are ignored, because messages are not the
+// command's result.
 void say(const std::string& text);
 
-// Of the terminal that stdout is, between 60 and `most`; `most` where it is none.
+// Width of the terminal on stdout, between 60 and `most`; `most` if stdout is not a terminal.
 std::size_t terminal_columns(std::size_t most);
 
 // A bar on a terminal, plain lines otherwise.
@@ -41,11 +41,11 @@ class Progress {
   Progress();
   ~Progress();  // clears the bar
   bool has_terminal() const { return terminal_; }
-  // Worth reading in any case: a line of its own.
+  // A line that is always printed.
   void line(const std::string& text);
-  // `done` of `total` steps are finished; the text is about the last one.
+  // `done` of `total` steps are finished; the text describes the last one.
   void step(std::size_t done, std::size_t total, const std::string& text);
-  // What is going on between steps. Only on a terminal.
+  // Progress between steps. Only on a terminal.
   void bar(std::size_t done, std::size_t total, const std::string& text);
 
  private:
@@ -53,10 +53,10 @@ class Progress {
   bool terminal_ = false, drawn_ = false;
 };
 
-// Becomes true at the first Ctrl-C, SIGTERM or SIGHUP (the terminal is gone; not under nohup) after
-// the call; a second one ends the process.
+// Becomes true at the first Ctrl-C, SIGTERM or SIGHUP (closed terminal; not under nohup) after the
+// call. A second one ends the process.
 const std::atomic<bool>& stop_on_interrupt();
-// The exit code of a command that was interrupted and has printed what was done by then.
+// The exit code of a command that was interrupted and has printed its partial results.
 inline constexpr int interrupted_exit_code = 130;
 
 }  // namespace convlab

@@ -66,7 +66,7 @@ std::vector<GivenVerb> given_verbs(const CLI::App& app) {
   throw InputError(fmt::format("{}: nothing can follow '--': drop it", command));
 }
 
-// Refuses what the parser left over, with a guess at what was meant.
+// Refuses arguments the parser left over, with a guess at what was meant.
 void refuse_extras(const CLI::App& app, const std::string& command) {
   if (app.remaining().empty()) return;
   const std::string extra = app.remaining().front();
@@ -96,7 +96,8 @@ struct NamedFile {
   bool written = false;
 };
 
-// By what flags and arguments say of their values: FILE or FILE.csv, and @FILE among the targets.
+// Found by the value placeholders of flags and arguments: FILE or FILE.csv, and @FILE among the
+// targets.
 std::vector<NamedFile> named_files(const CLI::App& verb) {
   constexpr std::string_view written[] = {"--output",     "--trace",  "--svg", "--html",
                                           "--checkpoint", "--resume", "--log"};
@@ -117,7 +118,7 @@ std::vector<NamedFile> named_files(const CLI::App& verb) {
   return files;
 }
 
-// Where a path leads, whether or not the file is there yet.
+// The path with links resolved, whether or not the file exists yet.
 std::filesystem::path place_of(std::filesystem::path path) {
   std::error_code error;
   constexpr int most_links = 40;
@@ -129,12 +130,12 @@ std::filesystem::path place_of(std::filesystem::path path) {
 bool is_same_file(const std::string& a, const std::string& b) {
   std::error_code error;
   if (std::filesystem::equivalent(a, b, error)) return std::filesystem::is_regular_file(a, error);
-  const std::filesystem::path place = place_of(a);  // empty where the current directory is gone
+  const std::filesystem::path place = place_of(a);  // empty if the current directory is gone
   return !place.empty() && place == place_of(b);
 }
 
-// SQLite's files beside a store, which it deletes or reads as part of it, and the copy that
-// `db prune` makes: the store's name, when `path` is one of them.
+// If `path` is a file that belongs to a store, returns the store's name: SQLite's side files, which
+// it deletes or reads as part of the store, and the copy that `db prune` makes.
 std::optional<std::string> store_beside(const std::string& path,
                                         const std::vector<NamedFile>& files) {
   const std::string place = place_of(path);
@@ -148,7 +149,8 @@ std::optional<std::string> store_beside(const std::string& path,
   return {};
 }
 
-// What is written over a file that is read, or written too, is lost; and so is a tuning store.
+// Refuses to write over a file that is also read or written by this command, or over a tuning
+// store. The contents would be lost.
 void require_distinct_files(const CLI::App& verb) {
   const std::vector<NamedFile> files = named_files(verb);
   for (const NamedFile& file : files) {
@@ -170,7 +172,7 @@ void require_distinct_files(const CLI::App& verb) {
   }
 }
 
-// What the parser says in words of its own, in ours.
+// Rewords the parser's own messages.
 [[noreturn]] void refuse(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<GivenVerb> given = given_verbs(app);
   const auto [verb, command] = given.empty() ? GivenVerb{&app, ""} : given.back();
@@ -254,7 +256,7 @@ std::string command_line() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   const std::string raw((std::istreambuf_iterator<char>(file)), {});
   std::string text;
-  // What decides which code runs, and so the result.
+  // Variables that decide which code runs, and so the result.
   for (const char* name :
        {"CONVLAB_ISA", "CONVLAB_MACHINE", "CONVLAB_TWIN", "CONVLAB_IGNORE_DISTURBANCES"})
     if (const char* const value = std::getenv(name); value && *value != '\0')
@@ -273,7 +275,7 @@ std::string command_line() {
 int run_program(int argc, const char* const* argv) {
   const auto fail = [](int code, const char* what) {
     std::fflush(stdout);
-    say(printable(what));  // in one line, whatever names are in it
+    say(printable(what));  // one line, whatever names it contains
     return code;
   };
   try {

@@ -1,4 +1,4 @@
-// Texts that come from outside, fit for a shell.
+// Quoting of text from outside for a shell.
 #pragma once
 
 #include <string>
@@ -6,8 +6,7 @@
 
 namespace convlab {
 
-// One word as a shell takes it, on one line: quoted where that is needed, $'...' for bytes that
-// are no printable text.
+// One shell word on one line, quoted if needed; $'...' for bytes that are not printable text.
 std::string shell_word(std::string_view);
 
 }  // namespace convlab

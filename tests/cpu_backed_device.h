@@ -1,5 +1,4 @@
-// A CPU device for tests to derive from: they say what theirs does otherwise, or what it tells of
-// itself.
+// A CPU device from which tests derive devices with changed behaviour or changed properties.
 #pragma once
 
 #include <memory>

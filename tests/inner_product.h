@@ -1,5 +1,5 @@
-// One side of <conv(x, w), dy> = <x, bwd_d(dy, w)> = <w, bwd_w(x, dy)>, which is true whatever the
-// reference says.
+// One side of <conv(x, w), dy> = <x, bwd_d(dy, w)> = <w, bwd_w(x, dy)>, which holds independently
+// of the reference.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace convlab {
 
-// The result of one pass, times the operand that the pass does not read. All passes draw the same
-// x, w and dy from one seed. f32, on devices whose memory the host reads.
+// The inner product of one pass's result with the operand that the pass does not read. All passes
+// draw the same x, w and dy from one seed. f32, on devices with host-readable memory.
 inline double inner_product(const ConvAlgo& algo, const ConvProblem& p,
                             std::span<const double> other, Device& device) {
   const auto stream = device.make_stream();

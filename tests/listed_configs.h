@@ -1,4 +1,4 @@
-// Only the configs that an algorithm itself lists are planned, whatever a file says.
+// Only configs that an algorithm itself lists are planned, whatever a file says.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +12,8 @@
 
 namespace convlab {
 
-// Of each listed config each value in turn as it must not be, one key less, and one more.
+// Each listed config with each value in turn made invalid, with one key missing, and with one extra
+// key.
 inline std::vector<Config> spoilt(const std::vector<Config>& listed) {
   constexpr std::int64_t values[] = {std::numeric_limits<std::int64_t>::min(),
                                      -1,
@@ -44,7 +45,7 @@ inline std::vector<Config> spoilt(const std::vector<Config>& listed) {
   return all;
 }
 
-// Returns how many were refused.
+// Returns the number of refused configs.
 inline int expect_only_listed(const ConvAlgo& algo, const ConvProblem& p, Device& device) {
   const std::vector<Config> listed = algo.configs(p, device);
   int refused = 0;
@@ -53,7 +54,7 @@ inline int expect_only_listed(const ConvAlgo& algo, const ConvProblem& p, Device
   for (const Config& config : spoilt(listed)) {
     try {
       (void)plan_listed(algo, p, config, device);
-      // With an epilogue, or adding, it may list more.
+      // With an epilogue or accumulation it may list more configs.
       continue;
     } catch (const InputError& error) {
       EXPECT_EQ(std::find(listed.begin(), listed.end(), config), listed.end()) << error.what();

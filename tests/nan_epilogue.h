@@ -1,4 +1,4 @@
-// A NaN in an operand reaches every output that it belongs to, through bias, residual and ReLU.
+// A NaN in an operand must reach every output that depends on it, through bias, residual and ReLU.
 #pragma once
 
 #include <fmt/format.h>
@@ -29,8 +29,8 @@ inline bool is_nan(DType dtype, const std::byte* element) {
   return std::isnan(double(BFloat16::from_bits(as(std::uint16_t()))));
 }
 
-// Empty, or what got lost where. Forward, with the whole epilogue; the NaN has its sign set, as the
-// ones that x86 makes have. Algorithms that mix elements may spread one in x or w.
+// Returns what was lost and where, or empty. Forward, with the whole epilogue. The NaN has its sign
+// bit set, like those that x86 generates. Algorithms that mix elements may spread a NaN in x or w.
 inline std::string lost_nan(const ConvAlgo& algo, const ConvProblem& p, const Config& config,
                             Device& device) {
   const auto stream = device.make_stream();
@@ -38,7 +38,7 @@ inline std::string lost_nan(const ConvAlgo& algo, const ConvProblem& p, const Co
   const std::vector<std::byte> nan(std::size_t(size_of(p.dtype)), std::byte{0xFF});
   struct Case {
     const char* name;
-    std::int64_t plain, memory;  // the element's place
+    std::int64_t plain, memory;  // the element's position
     std::span<const double> ReferenceInput::*values;
     const void* ConvArgs::*pointer;
   };

@@ -22,7 +22,7 @@ inline std::uint64_t random_problems_seed() {
   return variable ? std::strtoull(variable, nullptr, 10) : 20260101;
 }
 
-// One per kind of trouble. The name says which.
+// One for each kind of difficulty. The name says which.
 inline const std::vector<std::string>& problem_texts() {
   static const std::vector<std::string> texts{
       R"(mb1ic1ih1oc1oh1kh1ph0n"one_of_everything")",
@@ -62,7 +62,7 @@ inline const std::vector<std::string>& problem_texts() {
 
 inline NamedProblem test_problem(std::size_t i) { return parse_problem(problem_texts()[i]); }
 
-// The same without what becomes of the result.
+// The same without epilogue and accumulation.
 inline ConvProblem unfinished(ConvProblem p) {
   p.epilogue = {};
   p.accumulate = false;
@@ -93,7 +93,7 @@ inline ConvProblem random_problem(std::mt19937_64& random) {
     p.pad_h = draw(0, p.r);
     p.pad_w = draw(0, p.s);
     const std::int64_t special = draw(0, 7);
-    if (special < 2) {  // what halves of channels can be made of
+    if (special < 2) {  // splittable into halves of channels
       p.dtype = DType::f32;
       p.n = 2 * draw(1, 2);
       p.groups = p.r = p.s = p.dilation_h = p.dilation_w = 1;
@@ -105,7 +105,7 @@ inline ConvProblem random_problem(std::mt19937_64& random) {
     } else if (special == 3) {  // a first layer
       p.groups = 1;
       p.c = draw(1, 4);
-      if (draw(0, 1) == 0) {  // as winograd_1d takes it
+      if (draw(0, 1) == 0) {  // as winograd_1d requires
         p.dtype = DType::f32;
         p.pass = Pass::forward;
         p.r = p.s = 3;
@@ -125,7 +125,7 @@ inline ConvProblem random_problem(std::mt19937_64& random) {
     try {
       validate(p);
       if (p.flops() < 4e6) return p;
-    } catch (const InputError&) {  // no output pixel, for one
+    } catch (const InputError&) {  // for example no output pixel
     }
   }
 }

@@ -4,11 +4,11 @@
 //   micro_convolutions --race --pass=fwd --exclude=fft mb1ic64ih56oc64oh56kh3ph1
 //       --benchmark_enable_random_interleaving=true --benchmark_repetitions=5
 //
-// Counters: best_GFLOPs as executed, and eff_over_exec, direct convolution's FLOPs over the
-// executed. By default of default configurations, with the ms of each phase (transforms, product)
-// of one run; nothing is verified then. --race takes all configurations, judges each once
-// (rel_error, and an error for a wrong result) and adds pack_ms, workspace_bytes,
-// packed_filter_bytes, and peak_GFLOPs, measured first, to the context. It is meant for one problem
+// Counters: best_GFLOPs counts executed FLOPs; eff_over_exec is direct convolution's FLOPs over the
+// executed ones. By default only default configurations run, with the ms of each phase (transforms,
+// product) of one run, and nothing is verified. --race takes all configurations and judges each
+// once (rel_error, and an error for a wrong result). It adds pack_ms, workspace_bytes and
+// packed_filter_bytes, and to the context peak_GFLOPs, measured first. It is meant for one problem
 // and pass at a time, whose candidates share their data.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
@@ -51,7 +51,7 @@ struct Options {
   std::vector<NamedProblem> problems;
 };
 
-// What candidates of one problem and pass share.
+// Data shared by the candidates of one problem and pass.
 struct Data {
   Data(const ConvProblem& problem, bool judged) : reference(problem, 1, DataKind::normal, judged) {}
 
@@ -85,7 +85,7 @@ struct Candidate {
   Config config;
 };
 
-// What a run needs, kept together: each refers to those before it.
+// Everything a run needs. Each member refers to those before it.
 struct Run {
   Run(const Candidate& c, bool judged)
       : data(data_of(c.problem, judged)),
@@ -121,7 +121,7 @@ double median_pack_ms(Run& run) {
 }
 
 Counters facts_of(Run& run) {
-  constexpr double max_error = 1e-3;  // wrong, not merely rounded: the error is a column of its own
+  constexpr double max_error = 1e-3;  // wrong, not merely rounded: a column shows the error
   const CheckResult verdict = run.trial.check(run.data->reference, max_error);
   if (verdict.status != Status::ok) throw Error(verdict.reason);
   const ConvPlan& plan = run.trial.plan();
@@ -134,7 +134,7 @@ Counters facts_of(Run& run) {
 Work work_of(const Candidate& c, bool race, std::optional<Counters>& known) {
   const auto run = std::make_shared<Run>(c, race);
   const WorkEstimate estimate = c.algo->work(c.problem, c.config, *lab().device);
-  if (!known) {  // by an earlier repetition
+  if (!known) {  // an earlier repetition may have set it
     known = race ? facts_of(*run) : phases_of(c, *run, estimate);
     (*known)["direct_GFLOP"] = c.problem.flops() * 1e-9;
     (*known)["eff_over_exec"] = c.problem.flops() / std::max(estimate.flops(), 1.0);
@@ -142,9 +142,9 @@ Work work_of(const Candidate& c, bool race, std::optional<Counters>& known) {
   return {[run] { run->trial.run(); }, 0, estimate.flops(), *known};
 }
 
-// The layouts to run an algorithm in: the own ones in their favourite, the first they take with y
-// blocked if there is such a one; peers in a race in all: for backward_filter of a 1x1 filter over
-// few pixels plain NCHW is best.
+// The layouts to run an algorithm in. Our own algorithms run in their favourite: the first pair
+// they take with y blocked, if there is one. In a race, vendors' algorithms run in all layouts:
+// plain NCHW is best for backward_filter of a 1x1 filter over few pixels.
 std::vector<Layouts> layouts_of(const ConvAlgo& algo, const ConvProblem& problem, bool race) {
   std::vector<Layouts> pairs = layout_pairs(problem, {}, lab().device->info());
   const auto rank = [](const Layouts& pair) {
@@ -178,7 +178,7 @@ void add_algo(const NamedProblem& named, Pass pass, const ConvAlgo& algo, bool r
   }
 }
 
-// Takes what is not Google Benchmark's out of the arguments.
+// Removes our own arguments and leaves Google Benchmark's.
 Options take_options(int& argc, char** argv) {
   Options options;
   int kept = 1;

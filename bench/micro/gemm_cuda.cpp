@@ -1,6 +1,7 @@
-// cuBLAS's products on a card, in the terms of micro_kernels: gemm/cublas/TYPE/OPS/MxNxK is
-// column-major and N is the batch. TYPE also says how operands are multiplied: f32 in full, tf32,
-// f16 and bf16 on tensor cores, summed in f32. `transpose/card` is an explicit one of M x K.
+// cuBLAS's products on a card, named as in micro_kernels: gemm/cublas/TYPE/OPS/MxNxK is
+// column-major and N is the batch. TYPE also gives the arithmetic: f32 multiplies in full
+// precision; tf32, f16 and bf16 multiply on tensor cores and sum in f32. `transpose/card` is an
+// explicit transpose of M x K.
 //
 //   micro_gemm_cuda --benchmark_filter=gemm/cublas/f16/NN --benchmark_out=gemm.json
 #include <benchmark/benchmark.h>
@@ -62,20 +63,20 @@ Buffer normals(DType dtype, std::int64_t count) {
   }
 }
 
-// What to queue, and how much it is of what `counter` counts.
+// Work to queue, and how much it adds to `counter`.
 struct Work {
   std::function<void()> enqueue;
   const char* counter;
   double amount;
 };
 
-// By the card's clock, the mean of a few runs each time.
+// Timed by the card's clock; each sample is the mean of a few runs.
 void add_case(const std::string& name, const std::function<Work()>& make) {
   constexpr int samples = 10, runs = 32;
   benchmark::RegisterBenchmark(name.c_str(),
                                [make](benchmark::State& state) {
                                  const Work work = make();
-                                 work.enqueue();  // what a library makes at its first call
+                                 work.enqueue();  // the library initialises at its first call
                                  double best = 1e9;
                                  for (auto _ : state) {
                                    const double s = card().stream->time(work.enqueue, runs);
@@ -100,7 +101,7 @@ constexpr Type types[] = {{"f32", DType::f32, MathType::f32},
                           {"f16", DType::f16, MathType::f32},
                           {"bf16", DType::bf16, MathType::f32}};
 
-// Column-major C = A B is row-major C' = B' A', which is how cuda::gemm counts.
+// Column-major C = A B is row-major C' = B' A', and cuda::gemm is row-major.
 void add_gemm(const Type& type, const std::string& ops, std::int64_t m, std::int64_t n,
               std::int64_t k) {
   add_case(fmt::format("gemm/cublas/{}/{}/{}x{}x{}", type.name, ops, m, n, k), [=] {
@@ -123,7 +124,7 @@ void add_gemm(const Type& type, const std::string& ops, std::int64_t m, std::int
   });
 }
 
-// Channels first to channels last is a transposition.
+// Converting channels first to channels last is a transposition.
 void add_transpose(const Type& type, std::int64_t m, std::int64_t k) {
   add_case(fmt::format("transpose/card/{}/{}x{}", type.name, m, k), [=] {
     const auto from = std::make_shared<Buffer>(normals(type.dtype, m * k)),
@@ -144,7 +145,7 @@ void add_all() {
         for (const int n : {1, 2, 4, 7, 8, 16, 31, 32, 48, 64, 96, 128, 192, 256})
           add_gemm(type, ops, size, n, size);
       if (type.name == to_string(type.dtype) && size_of(type.dtype) >= 4)
-        add_transpose(type, size, size);  // no other type's has a kernel
+        add_transpose(type, size, size);  // the other types have no kernel
     }
 }
 
@@ -157,7 +158,7 @@ int main(int argc, char** argv) {
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   try {
     for (const auto& [name, value] : collect_provenance(micro::card().device->info()).fields)
-      if (name != "date") benchmark::AddCustomContext(name, value);  // it has a date of its own
+      if (name != "date") benchmark::AddCustomContext(name, value);  // Google Benchmark adds a date
   } catch (const EnvironmentError& error) {
     fmt::print(stderr, "micro_gemm_cuda: {}\n", error.what());
     return 3;

@@ -1,8 +1,8 @@
-// What convolutions are made of:
+// The building blocks of convolutions:
 //
-//   register_tile         the micro-kernel under every product, on one thread, its operands in L1
+//   register_tile         the microkernel under every product, on one thread, operands in L1
 //   fft_tile_*            the transforms of tiles of each size, and the product at a point
-//   fftw                  whole images, as `fft` has them transformed
+//   fftw                  whole images, transformed as in `fft`
 //   gemm                  the device's own and OpenBLAS, both types, plain and transposed operands
 //   read, write, copy     memory by size, all threads
 //

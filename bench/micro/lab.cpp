@@ -37,7 +37,7 @@ Buffer random_numbers(std::int64_t count) {
   return buffer;
 }
 
-// The fastest of some copies of `bytes` read and written together, all threads.
+// The fastest of several copies, on all threads. `bytes` counts reads and writes together.
 double copy_bandwidth(std::int64_t bytes) {
   const auto half = static_cast<std::size_t>(bytes / 2);
   const Buffer from = random_floats(bytes / 8 + 1), to = random_floats(bytes / 8 + 1);
@@ -110,7 +110,7 @@ int run_cases(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   for (const auto& [name, value] : collect_provenance(lab().device->info()).fields)
-    if (name != "date") benchmark::AddCustomContext(name, value);  // it has a date of its own
+    if (name != "date") benchmark::AddCustomContext(name, value);  // Google Benchmark adds a date
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 }

@@ -1,9 +1,10 @@
-// The layers that are not convolutions, as training steps of well-known nets meet them:
+// The layers other than convolutions, as training steps of well-known nets run them:
 //
 //   micro_layer_ops --benchmark_filter=batch_norm
 //
-// best_GBps counts every tensor that an operation must read or write once, however often it does,
-// in the fastest run; of_copy is that over the fastest copy of as many bytes, measured just before.
+// best_GBps describes the fastest run. It counts each tensor that an operation must read or write
+// once, however often the operation does so. of_copy divides it by the bandwidth of the fastest
+// copy of as many bytes, measured just before.
 #include "conv/layer_ops.h"
 
 #include <fmt/format.h>
@@ -170,7 +171,7 @@ void add_sgd(std::int64_t count) {
   });
 }
 
-// A fully connected layer of k outputs and c inputs: its weights are what must be moved.
+// A fully connected layer of k outputs and c inputs. Its weights dominate the memory traffic.
 void add_fully_connected(std::int64_t images, std::int64_t k, std::int64_t c) {
   const auto add = [=](const char* pass, const GemmDesc& g) {
     add_case(fmt::format("fully_connected_{}/{}x{}x{}", pass, images, k, c), [=] {

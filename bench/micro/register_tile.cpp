@@ -10,7 +10,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-// A[depth][rows]: a step of depth is a group of one, its rows side by side.
+// A[depth][rows]: a group is one step of depth, with its rows contiguous.
 void RunTile(const float* a, const float* b, float* c, std::int64_t depth, std::int64_t times) {
   Tile<kTileRows> tile;
   tile.SetZero();
@@ -32,7 +32,7 @@ HWY_EXPORT(GetTile);
 
 namespace convlab::micro {
 RegisterTile register_tile() {
-  using namespace cpu;  // NOLINT: where the dispatch table is
+  using namespace cpu;  // namespace of the dispatch table
   return HWY_DYNAMIC_DISPATCH(GetTile)();
 }
 }  // namespace convlab::micro

@@ -4,8 +4,8 @@
 
 namespace convlab::micro {
 
-// The micro-kernel under every product, on the instruction set in force: `times` times
-// C[rows][cols] = A B over `depth`, with A[depth][rows] and B[depth][cols], on the calling thread.
+// The microkernel under every product, on the selected instruction set. Computes C[rows][cols] = A
+// B over `depth` `times` times, with A[depth][rows] and B[depth][cols], on the calling thread.
 // Writes C last, so that nothing is optimised away.
 struct RegisterTile {
   std::int64_t rows, cols;

@@ -1,4 +1,4 @@
-// A candidate in a few words.
+// Short texts for a candidate.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@ namespace convlab {
 // "nchw16c", or "nchw>nchw16c" where x and y differ.
 std::string show_layouts(const Candidate&);
 std::string show_choice(const Candidate&);  // "winograd tile=4 nchw16c"
-// Whether `name` is the algorithm's id or what stands before its dot, "onednn" of "onednn.direct":
-// the family of an id from a file, whose algorithm this build may lack.
+// Whether `name` is the algorithm's id or the part before its dot: "onednn" matches
+// "onednn.direct". That is the family of an id from a file, and this build may lack the algorithm.
 bool stands_for(const std::string& name, const std::string& algo);
 
 }  // namespace convlab

@@ -16,7 +16,7 @@
 namespace convlab {
 namespace {
 
-// By the parser's own conversion; nullopt where that refuses the text.
+// Uses the parser's own conversion; nullopt where it refuses the text.
 std::optional<std::string> converted(std::string text, const CLI::Validator& conversion) {
   try {
     if (conversion(text).empty()) return text;
@@ -70,7 +70,7 @@ class HelpFormatter : public CLI::Formatter {
   }
 
  private:
-  // Beside the column of names.
+  // The help column beside the names.
   std::string described(const std::string& text) const {
     return joined_lines(wrap(text, width_ - get_column_width()));
   }
@@ -142,7 +142,7 @@ void add_bytes(CLI::App& app, const std::string& name, std::optional<std::int64_
     const std::optional<std::string> bytes =
         negative ? std::nullopt : converted(text, CLI::AsSizeValue(false));
     if (!bytes) throw InputError(fmt::format("'{}': {}", text, expected_size));
-    std::uint64_t whole = 0;  // the largest there is where they are more
+    std::uint64_t whole = 0;  // the largest value on overflow
     CLI::detail::lexical_cast(*bytes, whole);
     if (whole > std::uint64_t(std::numeric_limits<std::int64_t>::max()))
       throw InputError(fmt::format("'{}': expected less than 8E", text));
@@ -174,7 +174,7 @@ std::vector<std::string> split_list(const std::string& text) {
 std::optional<double> parse_number(const std::string& text) {
   double value = 0;
   if (!CLI::detail::lexical_cast(text, value) || std::isnan(value)) return {};
-  // Infinity is spelt in letters. With a digit it is an overflow.
+  // Infinity is spelt in letters. An infinite result from digits is an overflow.
   if (std::isinf(value) && text.find_first_of("0123456789") != text.npos) return {};
   return value;
 }

@@ -1,5 +1,5 @@
-// How a verb declares its flags. CLI11 does the work behind these few functions: it is all headers,
-// and each file that includes them takes eight seconds longer to compile.
+// Declares a verb's flags. These few functions hide CLI11, which is header-only and slow to compile
+// in every file that includes it.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@ class App;
 
 namespace convlab {
 
-// Each adds to the verb a flag (--name) or an argument (NAME), with a line of help and what stands
-// for its value there; `name` may have a short form before it: "-a,--axis".
+// Each adds a flag (--name) or an argument (NAME) to the verb, with a line of help and the
+// placeholder for its value. `name` may start with a short form: "-a,--axis".
 void add_flag(CLI::App&, const std::string& name, bool&, const std::string& description);
 void add_text(CLI::App&, const std::string& name, std::string&, const std::string& description,
               const std::string& value_name);
-// Many: an argument takes all that follow, a flag one each time that it is given.
+// Several values: an argument takes all that follow; a flag takes one each time it is given.
 void add_texts(CLI::App&, const std::string& name, std::vector<std::string>&,
                const std::string& description, const std::string& value_name = "");
-// A flag that takes all that follow, up to the next flag.
+// A flag that takes all following values, up to the next flag.
 void add_text_list(CLI::App&, const std::string& name, std::vector<std::string>&,
                    const std::string& description, const std::string& value_name);
 // A whole number from `least` to `most`.
@@ -33,24 +33,26 @@ void add_number(CLI::App&, const std::string& name, std::int64_t&, std::int64_t 
 // A time with or without a unit: 90, 60s, 5m, 1h.
 void add_seconds(CLI::App&, const std::string& name, std::optional<double>&,
                  const std::string& description);
-// A size: 0, 500k, 64MiB; every unit is a power of 1024.
+// A size: 0, 500k, 64MiB. Every unit is a power of 1024.
 void add_bytes(CLI::App&, const std::string& name, std::optional<std::int64_t>&,
                const std::string& description);
-// One whose value is parsed by a function that throws InputError.
+// The value is parsed by a function that throws InputError.
 void add_parsed(CLI::App&, const std::string& name, std::function<void(const std::string&)> parse,
                 const std::string& description, const std::string& value_name);
-// What stands below the flags in the verb's help. Lines up to an empty or an indented one are a
-// paragraph, which is filled; indented lines stay lines.
+// Text below the flags in the verb's help. Consecutive unindented lines form a paragraph, which is
+// filled; indented lines are kept.
 void set_footer(CLI::App&, const std::string&);
-// Help of this program and all verbs added later, filled to what a terminal shows.
+// Formats the help of this program and all verbs added later, filled to the terminal's width.
 void set_help_format(CLI::App&);
 
 // "a,b" -> a, b. Throws InputError for an empty item.
 std::vector<std::string> split_list(const std::string&);
-// nullopt for what is no number as a whole, and for one beyond the range of double. Takes inf.
+// nullopt if the text as a whole is not a number, or if it is beyond the range of double. Accepts
+// inf.
 std::optional<double> parse_number(const std::string&);
 
-// What `work` returns. An InputError of it gets `where` before its text: the flag, as in "--axis".
+// Returns the result of `work`. If `work` throws InputError, `where` is put before its text: the
+// flag, as in "--axis".
 template <class Work>
 decltype(auto) naming(const std::string& where, const Work& work) {
   try {

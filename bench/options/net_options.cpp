@@ -27,7 +27,7 @@ namespace convlab {
 using namespace nets;
 namespace {
 
-// The command that measures what the plan had to guess, as a shell takes it.
+// The command that measures whatever the plan had to guess, in shell syntax.
 std::string tune_command(const NetArguments& a, const Graph& graph, const ChooseOptions& o) {
   const CommonOptions& c = a.common;
   const char* const isa = std::getenv("CONVLAB_ISA");
@@ -60,7 +60,7 @@ NetPlan read_plan(const std::string& file) {
   });
 }
 
-// What a plan has decided cannot be asked for beside it.
+// Refuses flags that choose something the plan has already decided.
 void require_nothing_to_choose(const NetArguments& a) {
   const auto refuse_if = [](bool given, const char* flag) {
     if (given) throw InputError(fmt::format("--plan has decided about {}: drop one", flag));
@@ -75,7 +75,7 @@ void require_nothing_to_choose(const NetArguments& a) {
   refuse_if(!a.common.db.empty(), "--db");
 }
 
-// The file's plan, and the net it is for.
+// The file's plan and its net.
 PlannedNet net_of_plan(const NetArguments& a, const DeviceInfo& device) {
   require_nothing_to_choose(a);
   NetPlan plan = read_plan(a.plan_file);
@@ -96,11 +96,11 @@ PlannedNet net_of_plan(const NetArguments& a, const DeviceInfo& device) {
 
 // ---- Memory ----
 
-// What a net may take: a card's own, or what this machine can give without swapping.
+// Memory available to a net: a card's own, or what this machine can give without swapping.
 double usable_bytes(const DeviceInfo& device) {
   auto all = double(device.memory_bytes);
   if (device.kind != DeviceKind::cpu) return all;
-  // A limit also holds for what this process has already.
+  // A limit also covers memory that this process already holds.
   if (std::int64_t pages = 0, resident = 0; std::ifstream("/proc/self/statm") >> pages >> resident)
     all -= double(resident * sysconf(_SC_PAGESIZE));
   std::ifstream meminfo("/proc/meminfo");
@@ -110,7 +110,7 @@ double usable_bytes(const DeviceInfo& device) {
   return all;
 }
 
-// No plan does with less: what a layer reads and what it writes are there at once.
+// A lower bound for every plan: a layer's input and output exist at the same time.
 double least_bytes(const Graph& graph, DType dtype) {
   const auto elements = [&](NodeId id) {
     const Shape& s = graph.nodes()[id].shape;
@@ -130,7 +130,7 @@ double needed_bytes(const Graph& graph, const NetPlan& plan, const AlgoRegistry&
   return double(use.total);
 }
 
-// Below `batch`, which needs more than there is; 0: not even one image.
+// The largest batch that fits, below `batch`, which does not; 0: not even one image.
 std::int64_t largest_batch(std::int64_t batch, double needed, double usable,
                            const std::function<double(std::int64_t)>& needed_at) {
   while (needed > usable) {
@@ -148,7 +148,7 @@ std::int64_t largest_batch(std::int64_t batch, double needed, double usable,
                                show_bytes(std::int64_t(usable)), remedy));
 }
 
-// Chosen, and known to fit.
+// Chooses a plan and makes sure that it fits.
 Chosen fitting_plan(const Graph& graph, const NetArguments& a, const ChooseOptions& options,
                     const AlgoRegistry& registry, Device& device) {
   const double usable = usable_bytes(device.info());
@@ -258,7 +258,7 @@ Chosen choose_by_store(const Graph& graph, const NetArguments& a, const ChooseOp
                        const AlgoRegistry& registry, Device& device) {
   const std::string db = db_path_if_any(a.common);
   std::optional<Store> store;
-  // One that was asked for must be there; the default one may be missing.
+  // A store that was asked for must exist; the default one may be missing.
   if (!a.common.db.empty() || Store::exists(db)) store.emplace(db, Store::Open::existing);
   return choose_plan(graph, options, registry, device, store ? &*store : nullptr);
 }

@@ -1,4 +1,4 @@
-// The flags of the verbs that run a net, and what they ask for.
+// The flags of the verbs that run a net, and what they select.
 #pragma once
 
 #include "autotune/tuner.h"
@@ -10,7 +10,7 @@ namespace convlab {
 
 struct NetArguments {
   CommonOptions common;  // one target, at most one batch
-  TuneOptions tune;      // what may be chosen: limits, algos, exclude
+  TuneOptions tune;      // limits on the choice: limits, algos, exclude
   bool forward_only = false;
   std::string plan_file;        // empty: choose
   std::int64_t iterations = 0;  // 0: by time
@@ -19,25 +19,25 @@ struct NetArguments {
 // NET, and every flag but those below and those of output.
 void add_net_arguments(CLI::App&, NetArguments&);
 void add_iterations(CLI::App&, NetArguments&);  // --iterations
-// --mean, --deviation: those that are given stand in place of a transform's own, one number for all
-// channels or one each. What makes no sense is refused where the transform is used.
+// --mean, --deviation: each replaces the transform's own value, with one number for all channels or
+// one each. Invalid values are refused where the transform is used.
 void add_normalisation(CLI::App&, nets::PixelStatistics&);
-// `where` precedes the names of the two in messages.
+// `where` precedes the names of the two flags in messages.
 void normalise(nets::Transform&, const nets::PixelStatistics&, const std::string& where = "--");
-// --plan FILE; refuses flags that choose beside it.
+// --plan FILE; refuses flags that choose alongside it.
 void add_plan_file(CLI::App&, NetArguments&);
 
 struct PlannedNet {
   nets::Graph graph;
   nets::NetPlan plan;
 };
-// As the arguments say: the plan of the file, or one chosen by the store and, where that knows
-// nothing, by predictions; then one line on stderr says which command fills it. Throws InputError
-// for a missing target, a net that does not exist or does not fit the memory, a plan made for
-// another net, batch, type, mode, machine or number of threads.
+// Follows the arguments: the file's plan, or one chosen from the store and, for anything the store
+// lacks, from predictions. In the latter case one line on stderr gives the command that fills the
+// store. Throws InputError for a missing target, for a net that does not exist or does not fit in
+// memory, and for a plan made for another net, batch, type, mode, machine or number of threads.
 PlannedNet planned_net(const NetArguments&, const std::string& verb, const AlgoRegistry&, Device&);
 
-// What planned_net chooses by, for whoever wants to choose otherwise as well.
+// The options planned_net chooses by, for callers that make other choices too.
 nets::ChooseOptions choose_options(const NetArguments&, const Device&);
 nets::Chosen choose_by_store(const nets::Graph&, const NetArguments&, const nets::ChooseOptions&,
                              const AlgoRegistry&, Device&);

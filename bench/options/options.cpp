@@ -223,7 +223,8 @@ std::unique_ptr<Device> open_device(const CommonOptions& o) {
 }
 
 std::unique_ptr<Device> make_device(const DeviceChoice& choice) {
-  // The last device made decides; one without a wish gets what the process began with.
+  // The last device made decides. A device without an explicit count gets the process's initial
+  // one.
   static const int threads_at_start = omp_get_max_threads();
   omp_set_num_threads(threads_at_start);
   omp_set_dynamic(0);
@@ -248,7 +249,7 @@ std::optional<Layout> chosen_layout(const CommonOptions& o, const Device& device
 
 std::string db_path_if_any(const CommonOptions& o) {
   const std::string path = o.db.empty() ? Store::default_path().string() : o.db;
-  // Empty for a looped link: the store says so.
+  // Empty for a symlink loop; the store reports it.
   const auto place = [](const std::string& file) {
     std::error_code error;
     return std::filesystem::weakly_canonical(std::filesystem::absolute(file), error);

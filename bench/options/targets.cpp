@@ -69,8 +69,8 @@ void require_memory(const NamedProblem& layer, const DeviceInfo& device) {
 
 }  // namespace
 
-// Problem texts start with a field and its number ("mb1ic64..."); no net's name does, except that
-// "g" alone might: "g2mb1..." against "googlenet".
+// Problem texts start with a field and its number ("mb1ic64..."). No net's name does, except where
+// the field is "g" alone: "g2mb1..." against "googlenet".
 bool looks_like_problem(const std::string& target) {
   static const std::vector<std::string> fields{"g",  "mb", "ic", "ih", "iw", "oc",
                                                "oh", "ow", "kh", "kw", "sh", "sw",

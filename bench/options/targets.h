@@ -1,4 +1,4 @@
-// What a command works on: TARGETs x batches x passes.
+// The work of a command: TARGETs x batches x passes.
 #pragma once
 
 #include <string>
@@ -9,17 +9,17 @@
 
 namespace convlab {
 
-// Begins as a problem's text does, "mb1ic64...", and no net's name.
+// True if the text begins like a problem's, "mb1ic64...", and unlike any net's name.
 bool looks_like_problem(const std::string& target);
 
-// In the order given: each target's problems for each batch, and for each problem every pass. Equal
-// layers of a net are one item with a count. With --layer only those of that name. Throws
+// In the order given: each target's problems for each batch, and every pass for each problem. Equal
+// layers of a net are one item with a count. --layer keeps only those of that name. Throws
 // InputError for targets that are neither a net, a problem nor a readable @FILE, and for problems
-// that do not fit the device's memory, with what they need. Warnings (skipped lines of an @FILE) go
-// to stderr.
+// that do not fit the device's memory, with the amount they need. Warnings (skipped lines of an
+// @FILE) go to stderr.
 std::vector<TuneItem> resolve_targets(const CommonOptions&, const DeviceInfo&);
 
-// The least host memory that checking and running this problem takes: the reference in double, and
+// The least host memory that checking and running this problem takes: the reference in double, plus
 // the three tensors in their own type.
 double required_bytes(const ConvProblem&);
 

@@ -22,7 +22,7 @@
 namespace convlab {
 namespace {
 
-// Who wins, in a line.
+// The winner, in one line.
 std::string show_result(const LayerResult& result) {
   const std::string layer =
       fmt::format("{} {}", show_layer(result.layer), to_string(result.layer.problem.pass));
@@ -86,7 +86,7 @@ void TunePrinter::ended(const ConvProblem&, const Candidate& c) {
         fmt::format("{}: {} {}: {}", layer_, show_choice(c), to_string(c.status), c.reason));
 }
 
-// A bar, or a line now and then.
+// A progress bar, or an occasional line.
 void TunePrinter::announce(const std::string& text) {
   progress_.bar(done_, total_, text);
   const auto now = std::chrono::steady_clock::now();
@@ -111,7 +111,8 @@ void TunePrinter::end(const LayerResult& result, std::size_t done, std::size_t t
   progress_.step(done_, total_, show_result(result));
 }
 
-// Which layers have no algorithm only for want of workspace, and how much would do.
+// Names the layers that have no algorithm only because of the workspace limit, and a sufficient
+// limit.
 void report_limit(const TuneTable& table, std::int64_t limit) {
   for (const LayerResult& layer : table.layers) {
     const Candidate* least = nullptr;
@@ -201,7 +202,7 @@ void add_mode(CLI::App& app, TuneOptions& o) {
 
 void warn_of_other_programs(const DeviceInfo& device) {
   constexpr double noticeable = 0.1;
-  constexpr std::chrono::milliseconds long_enough(250);  // for /proc/stat's ticks of 10 ms
+  constexpr std::chrono::milliseconds long_enough(250);  // /proc/stat ticks every 10 ms
   static bool done = false;
   if (device.kind != DeviceKind::cpu || disturbances_ignored() || std::exchange(done, true)) return;
   LoadMeter meter;
@@ -231,7 +232,7 @@ TuneOutcome run_tuning(const TuneArguments& a, const std::vector<TuneItem>& item
 
   AlgoRegistry registry;
   append_all_algos(registry);
-  require_known_algos(options, registry, device.info());  // before there is a store
+  require_known_algos(options, registry, device.info());  // before a store is created
 
   std::optional<Store> store;
   if (!db.empty()) store.emplace(db);

@@ -1,4 +1,4 @@
-// The flags of the verbs that tune, and what a tuning run tells its user.
+// The flags of the verbs that tune, and a tuning run's messages.
 #pragma once
 
 #include <chrono>
@@ -13,34 +13,34 @@ struct TuneArguments {
   TuneOptions tune;
 };
 
-// TARGETs and every flag but those of output, store and budget.
+// TARGETs and every flag except those of output, store and budget.
 void add_tuning(CLI::App&, TuneArguments&, const std::string& target_description = any_target);
-void add_choice(CLI::App&, TuneArguments&,  // those but --mode
+void add_choice(CLI::App&, TuneArguments&,  // all of them except --mode
                 const std::string& target_description = any_target);
 
-// The same flags apart.
+// The same flags in separate groups.
 void add_max_error(CLI::App&, TuneOptions&);
 void add_limits(CLI::App&, TuneOptions&);       // --max-error --workspace-max --deterministic
 void add_algo_choice(CLI::App&, TuneOptions&);  // --algos --exclude
 void add_mode(CLI::App&, TuneOptions&);
 
-// Throws InputError, naming the flag, where --algos or --exclude has an algorithm that the device
-// does not have.
+// Throws InputError, naming the flag, if --algos or --exclude names an algorithm that the device
+// lacks.
 void require_known_algos(const TuneOptions&, const AlgoRegistry&, const DeviceInfo&);
 
-// Before a CPU is measured, a line on stderr when other programs use it, once a process.
+// Before a CPU is measured, warns on stderr if other programs use it, once per process.
 void warn_of_other_programs(const DeviceInfo&);
 
-// What the flags ask for, with progress on stderr until Ctrl-C. Keeps what it finds in the store at
-// `db`, unless that is empty.
+// Tunes as the flags say, with progress on stderr until Ctrl-C. Keeps its results in the store at
+// `db`, unless `db` is empty.
 struct TuneOutcome {
   TuneTable table;
   bool interrupted = false;
 };
 TuneOutcome run_tuning(const TuneArguments&, const std::string& db);
 
-// The same of these items on this device, as a part of a longer run: `items_before` are done,
-// `items_total` there are.
+// Tunes these items on this device as part of a longer run: `items_before` of `items_total` are
+// done.
 struct TuningPart {
   std::size_t items_before = 0, items_total = 0;
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();

@@ -46,7 +46,7 @@ class Twin : public ForwardingAlgo {
  public:
   Twin(const ConvAlgo& algo, double factor)
       : ForwardingAlgo(algo), factor_(factor), info_(algo.info()) {
-    info_.family = info_.id;  // whoever names the algorithm names its twin too
+    info_.family = info_.id;  // naming the algorithm names its twin too
     info_.id += ".twin";
   }
   const AlgoInfo& info() const noexcept override { return info_; }

@@ -10,13 +10,13 @@
 namespace convlab {
 
 // Embedded by CMake. The CPU's algorithms differ in mark, and in colour unless they are of one
-// family; cuDNN's have the same nine colours, with open marks. Every colour has a contrast of 3 and
-// more against the page's light and dark backgrounds; the nine keep a CIEDE2000 distance of 10 in
-// normal and in colour-blind sight. What the table does not list is grey.
+// family. cuDNN's reuse the same nine colours with open marks. Every colour has a contrast of at
+// least 3 against the page's light and dark backgrounds. The nine keep a CIEDE2000 distance of at
+// least 10 in normal and in colour-blind vision. Algorithms missing from the table are grey.
 extern const std::string algo_marks_json;
 
-// The clauses of gnuplot's `plot` that draw this algorithm's points: in a terminal a letter, and
-// lines, where there are any, dotted.
+// The clauses of gnuplot's `plot` that draw this algorithm's points. In a terminal the mark is a
+// letter, and any lines are dotted.
 std::string algo_mark(std::string_view algo, ChartKind);
 
 }  // namespace convlab

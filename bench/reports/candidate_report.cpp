@@ -10,14 +10,14 @@
 namespace convlab {
 namespace {
 
-// "conv1", and where the table has several batches "conv1 n=2"; a text says its own.
+// "conv1", or "conv1 n=2" if the table has several batches; a literal problem names its own.
 std::string show_row(const TuneTable& table, const NamedProblem& layer) {
   return layer.name.empty() || !has_batches(table)
              ? show_layer(layer)
              : fmt::format("{} n={}", layer.name, layer.problem.n);
 }
 
-// Layouts are part of what a terminal shows only where rows would be equal without them.
+// A terminal shows layouts only if rows would be equal without them.
 std::string show_config(const LayerResult& layer, const Candidate& c) {
   const bool twin =
       std::any_of(layer.candidates.begin(), layer.candidates.end(), [&](const Candidate& other) {
@@ -28,7 +28,7 @@ std::string show_config(const LayerResult& layer, const Candidate& c) {
   return c.config.values().empty() ? show_layouts(c) : c.config.text() + " " + show_layouts(c);
 }
 
-// Every candidate: who takes part how, for a terminal.
+// Every candidate and its outcome, for a terminal.
 Report narrow_candidates(const TuneTable& table) {
   Report report;
   report.width = terminal_width;
@@ -57,7 +57,7 @@ Report narrow_candidates(const TuneTable& table) {
   return report;
 }
 
-// With the problem and `predicted` for files, which have no mark at a number.
+// Adds the problem and, for files, whose numbers carry no "~", the column `predicted`.
 Report wide_candidates(const TuneTable& table, bool for_file) {
   const bool batches = !for_file && has_batches(table);
   Report report;

@@ -15,8 +15,8 @@
 namespace convlab {
 namespace {
 
-// The clock and the sampling alone make a process's median uncertain by about this much, also
-// where a few values agree by chance.
+// The clock and the sampling alone make a process's median uncertain by about this much, even if a
+// few values agree by chance.
 constexpr double least_spread = 0.002;
 
 double mean(std::span<const double> values) {
@@ -35,7 +35,7 @@ std::vector<double> process_logs(const RowTimes& run) {
 
 double log_ms(const RowTimes& run) { return mean(process_logs(run)); }
 
-// Runs where there are enough of them, else the processes of all runs.
+// Uses runs if there are enough of them, else the processes of all runs.
 std::vector<double> values_of(std::span<const RowTimes> side) {
   std::vector<double> runs, processes;
   for (const RowTimes& run : side) {
@@ -54,7 +54,8 @@ Estimate estimate_by_values(std::span<const RowTimes> side) {
   const auto n = double(values.size());
   const double middle = mean(values);
   if (values.size() < least_values) {
-    // The median of a process's samples is uncertain too: pi/2 times as much as their mean.
+    // The median of a process's samples is uncertain too: its variance is pi/2 times that of their
+    // mean.
     double within = 0;
     for (const RowTimes& run : side)
       if (run.process_ms.empty() && !run.samples_ms.empty()) {
@@ -68,13 +69,13 @@ Estimate estimate_by_values(std::span<const RowTimes> side) {
   return {middle, std::max(squares / (n - 1), least_spread * least_spread) / n, n - 1};
 }
 
-// Processes of one run share what the machine was like meanwhile: `run_variance` is how runs differ
-// beyond that, which fewer than least_values runs do not show.
+// Processes of one run share the machine's state at the time. `run_variance` is the variance
+// between runs beyond their processes; fewer than least_values runs do not show it.
 Estimate estimate(std::span<const RowTimes> side, double run_variance) {
   Estimate e = estimate_by_values(side);
   if (side.size() >= least_values) return e;
   const double known = run_variance / double(side.size());
-  // Satterthwaite: what is known has no end of freedom.
+  // Satterthwaite's formula. A known variance has infinitely many degrees of freedom.
   e.freedom = std::min<double>(most_student_freedom,
                                e.freedom * std::pow((e.variance + known) / e.variance, 2));
   e.variance += known;
@@ -95,14 +96,14 @@ bool is_missing(const Runs& runs) {
   return std::all_of(runs.begin(), runs.end(), [](const ResultRow* row) { return !row; });
 }
 
-// A layer that two nets share stands in a file twice: the first counts.
+// A layer shared by two nets appears in a file twice; the first counts.
 std::vector<Matched> match(const std::vector<ResultFile>& a, const std::vector<ResultFile>& b) {
   std::vector<Matched> matched;
   std::map<std::string, std::size_t> places;
   const auto add = [&](const std::vector<ResultFile>& side, Runs Matched::*runs) {
     for (std::size_t i = 0; i < side.size(); ++i)
       for (const ResultRow& row : side[i].rows) {
-        // A setting that a whole file shares is no part of what its rows are.
+        // A setting shared by a whole file is not part of a row's identity.
         const std::string key = row.key + " " + row.setting;
         const auto [place, fresh] = places.try_emplace(key, matched.size());
         if (fresh) matched.push_back({key, Runs(a.size()), Runs(b.size())});
@@ -151,7 +152,7 @@ void append_gaps(std::vector<Gap>& gaps, char side, const Runs& runs) {
 
 // ---- Drift ----
 
-// The same thing's times in every run, A's first.
+// One row's times in every run, A's first.
 using Reference = std::vector<const RowTimes*>;
 
 std::vector<Reference> references(const std::vector<Matched>& matched, const std::string& control) {
@@ -177,8 +178,8 @@ std::vector<Reference> references(const std::vector<Matched>& matched, const std
   return found;
 }
 
-// Log of how much slower each run's machine was than the average, the median over the references:
-// rows that did change are the smaller part and do not move it.
+// The logarithm of each run's slowdown against the average run: the median over the references.
+// Rows that really changed are a minority and do not move the median.
 std::vector<double> run_drifts(const std::vector<Reference>& references, std::size_t runs) {
   std::vector<std::vector<double>> offsets(runs);
   for (const Reference& times : references) {
@@ -196,9 +197,9 @@ void divide(RowTimes& times, double by) {
   for (double& ms : times.process_ms) ms /= by;
 }
 
-// How runs differ from one another in a row, beyond their processes and the drift of all rows: from
-// the scatter of B over A in the references, most of which did not change. nullopt where these are
-// too few to tell.
+// The variance of a row between runs, beyond their processes and the drift of all rows. It is
+// estimated from the scatter of B over A in the references, most of which did not change. nullopt
+// if there are too few references.
 std::optional<double> run_variance_of(const std::vector<Reference>& references,
                                       const std::vector<double>& drifts, std::size_t runs_of_a) {
   const std::size_t runs_of_b = drifts.size() - runs_of_a;
@@ -258,7 +259,7 @@ std::array<double, 3> unpaired_ratio(std::span<const RowTimes> a, std::span<cons
   const Estimate of_a = estimate(a, run_variance), of_b = estimate(b, run_variance);
   const double va = of_a.variance, vb = of_b.variance;
   const double freedom = (va + vb) * (va + vb) / (va * va / of_a.freedom + vb * vb / of_b.freedom);
-  // Rounded down, which is a little wide.
+  // Degrees of freedom are rounded down, which makes the interval slightly wide.
   const double half = student_quantile(error / 2, int(freedom)) * std::sqrt(va + vb);
   const double middle = of_b.middle - of_a.middle;
   return {std::exp(middle - half), std::exp(middle), std::exp(middle + half)};

@@ -15,7 +15,7 @@
 namespace convlab {
 namespace {
 
-// The runner-up's is the verdict's own. Others are paired where they ran in the same processes.
+// The runner-up's ratio is the verdict's own. Others are paired if they ran in the same processes.
 std::array<double, 3> ratio_to_chosen(const Candidate& c, const LayerResult& layer) {
   const Candidate& chosen = layer.candidates[*layer.chosen];
   if (c.ms <= 0 || chosen.ms <= 0) return {};
@@ -26,7 +26,7 @@ std::array<double, 3> ratio_to_chosen(const Candidate& c, const LayerResult& lay
   return {0, c.ms / chosen.ms, 0};
 }
 
-// What cannot be told from the chosen has no cause.
+// A difference within the noise needs no explanation.
 bool is_noise(const ExplainedCandidate& c, const LayerResult& layer) {
   const bool next = c.candidate == runner_up(layer);
   const bool interval = c.ratio[0] > 0;
@@ -41,7 +41,7 @@ std::string show_ratio(const std::array<double, 3>& ratio) {
          (ratio[0] > 0 ? fmt::format(" [{:.2f} {:.2f}]", ratio[0], ratio[2]) : std::string());
 }
 
-// A time is FLOPs over their rate: which of the two made the difference.
+// Time is FLOPs over their rate. Says which of the two made the difference.
 std::string why_lost(const ExplainedCandidate& c, const ExplainedCandidate& chosen,
                      const LayerResult& layer) {
   const bool dropped = c.candidate->status == Status::dropped;
@@ -86,7 +86,7 @@ std::string why(const ExplainedCandidate& c, const ExplainedCandidate* chosen,
   return fmt::format("{}: {}", to_string(c.candidate->status), c.candidate->reason);
 }
 
-// The fastest of those that `admits` lets through; measured ones before predicted ones.
+// The fastest candidate that `admits` accepts; measured ones come before predicted ones.
 template <class Admits>
 const Candidate* fastest(const LayerResult& layer, const Admits& admits) {
   const Candidate* best = nullptr;

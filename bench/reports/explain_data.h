@@ -1,4 +1,4 @@
-// Why one algorithm won a layer: everything that was known of its rivals, in numbers and sentences.
+// Why one algorithm won a layer: everything known of its rivals, in numbers and sentences.
 #pragma once
 
 #include <array>
@@ -10,13 +10,13 @@
 
 namespace convlab {
 
-// Of the JSON form (bench/FORMATS.md).
+// Version of the JSON form (bench/FORMATS.md).
 inline constexpr int explain_format = 1;
 
 struct ExplainedCandidate {
   const Candidate* candidate = nullptr;
-  // Its time over the chosen's, as in the layer's verdict; low and high 0 where not in the same
-  // processes.
+  // Its time over the chosen's, as in the layer's verdict; low and high are 0 if the two did not
+  // run in the same processes.
   std::array<double, 3> ratio{};
   double flops = 0, percent_of_roof = 0;
   std::string why;  // it won, lost, or was not in the running
@@ -26,18 +26,18 @@ struct Explanation {
   const LayerResult* layer = nullptr;
   std::vector<ExplainedCandidate> candidates;  // best first
   std::vector<RooflinePhase> phases;           // of the chosen
-  // What its run finds done: packing the filter, converting the activations from and to NCHW.
+  // Work done before a run: packing the filter, converting activations from and to NCHW.
   std::vector<RooflinePhase> beforehand;
   std::vector<std::string> verdict;  // sentences: the limits, then the batch
 };
 
-// The candidates against the chosen one. Nothing is run but the chosen's phases.
+// Compares the candidates with the chosen one. Runs nothing but the chosen's phases.
 Explanation explain(const LayerResult&, const AlgoRegistry&, Device&, const std::vector<Roof>&);
 
-// Which limits of `options`, moved, would change the verdict; one sentence each.
+// Limits in `options` that, if moved, would change the verdict; one sentence each.
 std::vector<std::string> limits_that_decide(const LayerResult&, const TuneOptions&);
 
-// Who wins at a batch, and how that is known: "measured", "predicted", "UNSURE".
+// The winner at a batch, and the source: "measured", "predicted", "UNSURE".
 struct BatchWinner {
   std::int64_t batch = 1;
   std::string algo, how;

@@ -17,7 +17,7 @@
 namespace convlab {
 namespace {
 
-// Files rather than pipes: whoever writes much to a pipe waits for its reader.
+// Files rather than pipes: a writer to a full pipe would block until its reader catches up.
 using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 
 File temporary_file() {
@@ -36,7 +36,7 @@ std::string contents(std::FILE* file) {
   return text;
 }
 
-// gnuplot points at the place with a caret, then says what is wrong there.
+// gnuplot marks the error's position with a caret and prints the message after it.
 std::string complaint(const std::string& text) {
   std::string last = "it says nothing";
   for (std::size_t at = 0; at < text.size();) {
@@ -75,7 +75,7 @@ std::optional<std::string> gnuplot(const std::string& script) {
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
     throw EnvironmentError(fmt::format("gnuplot failed: {}", complaint(contents(err.get()))));
   const std::string drawing = contents(out.get());
-  return drawing.substr(drawing.starts_with('\f'));  // a new page, before each dumb one
+  return drawing.substr(drawing.starts_with('\f'));  // a form feed precedes each dumb chart
 }
 
 std::string chart_titles(std::string_view title, std::string_view y_axis, ChartKind kind) {

@@ -1,4 +1,4 @@
-// Charts through gnuplot, which is looked for when a chart is wanted: without it there is none.
+// Charts through gnuplot, which is looked up when a chart is wanted. Without it there is no chart.
 #pragma once
 
 #include <optional>
@@ -7,10 +7,10 @@
 
 namespace convlab {
 
-// What gnuplot writes to its standard output for this script: text under `set terminal dumb`, SVG
-// under `set terminal svg`. The user's own gnuplot settings are left out. nullopt where gnuplot is
-// not installed; `no_gnuplot` says what to do then. Throws EnvironmentError with gnuplot's message
-// when the script fails.
+// The standard output of gnuplot for this script: text under `set terminal dumb`, SVG under `set
+// terminal svg`. The user's own gnuplot settings are ignored. nullopt if gnuplot is not installed;
+// `no_gnuplot` then says what to do. Throws EnvironmentError with gnuplot's message when the script
+// fails.
 std::optional<std::string> gnuplot(const std::string& script);
 
 inline constexpr const char* no_gnuplot =
@@ -18,11 +18,11 @@ inline constexpr const char* no_gnuplot =
 
 enum class ChartKind { text, picture };
 
-// Sets the title and the y axis' label. In a terminal both stand above the axis, from the left:
-// gnuplot draws no such label there, and no title that is wider than the plot.
+// Sets the title and the y axis' label. A terminal shows both above the axis, left-aligned:
+// gnuplot's dumb terminal draws no such label there, and no title wider than the plot.
 std::string chart_titles(std::string_view title, std::string_view y_axis, ChartKind);
 
-// 'text', as a script takes it whatever it contains.
+// 'text' quoted for a gnuplot script, whatever it contains.
 std::string gnuplot_quoted(std::string_view text);
 
 }  // namespace convlab

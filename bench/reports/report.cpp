@@ -46,7 +46,7 @@ std::size_t widest_line(const std::string& text) {
   return widest;
 }
 
-// Names differ at either end, so they lose their middle.
+// Names differ at either end, so they are cut in the middle.
 std::string without_middle(const std::string& text, std::size_t width) {
   const std::vector<std::string_view> all = characters(text);
   if (all.size() <= width) return text;
@@ -60,8 +60,8 @@ std::string padded(const std::string& text, std::size_t width, bool right) {
   return right ? blanks + text : text + blanks;
 }
 
-// The last column, when it is a longer text, wants at least this much: an algorithm, a ratio and
-// its interval. No text is cut below the other.
+// The last column, when it is a longer text, gets at least last_column: an algorithm, a ratio and
+// its interval. No text is cut below shortest_text.
 constexpr std::size_t last_column = 34, shortest_text = 16;
 
 struct Layout {
@@ -72,7 +72,7 @@ struct Layout {
   }
 };
 
-// As wide as all texts, but for the last column, which may go on in further lines.
+// As wide as the texts, except the last column, which may wrap.
 Layout natural_layout(const Report& report) {
   Layout layout;
   for (std::size_t i = 0; i < report.columns.size(); ++i) {
@@ -141,7 +141,7 @@ std::string render_table(const Report& report) {
   return text;
 }
 
-// A spreadsheet would compute a text that begins like a formula: an apostrophe keeps it a text.
+// A spreadsheet would evaluate text that begins like a formula. An apostrophe keeps it text.
 std::string csv_field(const std::string& text) {
   const bool formula =
       text.size() > 1 && std::string_view("=+-@").find(text[0]) != std::string::npos;
@@ -253,7 +253,7 @@ std::vector<std::string> wrap(const std::string& text, std::size_t width) {
     std::size_t most = 0;  // bytes of the characters that a line has room for
     for (std::size_t i = 0; i < width; ++i) most += all[i].size();
     std::size_t blank = rest.rfind(' ', most);
-    // An interval stays whole.
+    // Keeps an interval on one line.
     if (const std::size_t open = rest.rfind('[', blank), close = rest.rfind(']', blank);
         blank != std::string_view::npos && open != std::string_view::npos &&
         (close == std::string_view::npos || close < open))

@@ -20,8 +20,8 @@ inline constexpr int table_format = 1;
 
 enum class Format : std::uint8_t { table, csv, json, md, hpp };
 
-// One cell: the value, which CSV and JSON give in full, and how a person reads it, without what a
-// terminal would obey.
+// One cell: the value, given in full by CSV and JSON, and its text for a person, without control
+// characters.
 class Cell {
  public:
   Cell() = default;  // nothing: blank, null in JSON
@@ -33,13 +33,13 @@ class Cell {
   Cell(std::int64_t value) : shown_(std::to_string(value)), value_(value) {}
   Cell(double value, std::string shown) : shown_(std::move(shown)), value_(value) {}
   Cell(std::int64_t value, std::string shown) : shown_(std::move(shown)), value_(value) {}
-  // Of several lines.
+  // A cell of several lines.
   static Cell lines(const std::string& text) {
     Cell cell(text);
     cell.shown_ = printable_lines(text);
     return cell;
   }
-  // No value, and what a person reads in its place.
+  // No value, with this text shown instead.
   static Cell without_value(std::string_view shown) {
     Cell cell;
     cell.shown_ = printable(shown);
@@ -61,31 +61,31 @@ struct Report {
   std::vector<std::vector<Cell>> rows;
   std::vector<std::string> notes;  // a line each, below the table
   Provenance provenance;
-  // Of what can be interrupted: whether it was done to its end.
+  // For commands that can be interrupted: whether all was done.
   std::optional<bool> complete = {};
-  // How wide the table and its notes may be on a terminal; 0: as wide as they are. What does not
-  // fit: the last column goes on in further lines, and the longest texts of others lose their
-  // middle.
+  // The greatest width of the table and its notes on a terminal; 0: no limit. To fit, the last
+  // column wraps, and the longest texts of other columns lose their middle.
   std::size_t width = 0;
 };
 
-// The width that every terminal is taken to have, and what --wide is for.
+// The width assumed for every terminal; --wide lifts it.
 inline constexpr std::size_t terminal_width = 100;
 
-// Whether the table is within its width as it is, but for a last column that may go on.
+// Whether the table is within its width as it is, apart from a last column that may wrap.
 bool fits(const Report&);
 
-// Lines of at most `width` columns, broken between words; a longer word after a comma, or anywhere.
+// Lines of at most `width` columns, broken between words. A longer word breaks after a comma, or
+// anywhere.
 std::vector<std::string> wrap(const std::string& text, std::size_t width);
 
-// table: for people; csv: RFC 4180 after `# name: value` lines of provenance and notes; json:
-// {"provenance", "rows": [one object a row], "complete", "notes"}; md: a GitHub table. Ends in a
+// table: for people. csv: RFC 4180 after `# name: value` lines of provenance and notes. json:
+// {"provenance", "rows": [one object per row], "complete", "notes"}. md: a GitHub table. Ends in a
 // newline.
 std::string render(const Report&, Format);
 // The JSON's `rows`.
 nlohmann::ordered_json rows_json(const Report&);
 
-// "1.23 ms" alone in its cell is 1.23: milliseconds with three significant digits, at most three
+// "1.23 ms", alone in its cell 1.23: milliseconds with three significant digits, at most three
 // decimals. Bytes as "12 KiB". Errors as "1.2e-07".
 std::string show_ms(double ms);
 Cell ms_cell(double ms);

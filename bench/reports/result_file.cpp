@@ -43,7 +43,7 @@ std::string problem_key(const std::string& problem, const std::string& pass,
   return joined({problem, pass, dtype});
 }
 
-// "layer1.0.conv1 n=16 fwd"; f32 goes without saying.
+// "layer1.0.conv1 n=16 fwd"; f32 is the default and not shown.
 std::string problem_name(const std::string& layer, const std::string& problem,
                          const std::string& pass, const std::string& dtype) {
   const std::string what =
@@ -69,7 +69,7 @@ RowTimes times_of(const json& measured) {
           measured.value("samples_ms", std::vector<double>())};
 }
 
-// As the race counted: with packing the filter, which is part of a training step.
+// Costs as in the race: packing the filter counts where it is part of a training step.
 RowTimes cost_of(const json& candidate, bool count_packing) {
   RowTimes times = times_of(candidate);
   const json pack = candidate.value("pack_ms", json());
@@ -87,7 +87,7 @@ std::string choice_of(const json& candidate) {
                  show_layouts(candidate.at("layouts"))});
 }
 
-// In rounds, that is: of one that was predicted, or had a single sample, the spread is 0.
+// Timed in rounds. A prediction or a single sample has a spread of 0.
 bool is_timed(const json& candidate) {
   const std::string status = candidate.value("status", "");
   return (status == "ok" || status == "dropped") && !candidate.value("predicted", false) &&
@@ -177,7 +177,7 @@ void read_time(const json& file, ResultFile& result) {
   const std::string setting =
       fmt::format("{} threads", provenance.at("threads").get<std::string>());
 
-  // Of a run that was stopped before its first whole iteration there is none.
+  // A run stopped before its first whole iteration has no times.
   ResultRow whole;
   whole.key = whole.name = "iteration";
   whole.setting = setting;
@@ -246,7 +246,7 @@ bool is_timed(const Candidate& c) {
          (!c.process_ms.empty() || c.mad_ms > 0);
 }
 
-// They work, and lost to one that is not in the store any more, or was not run to the end.
+// Dropped candidates work. They lost to one that is no longer in the store or did not finish.
 std::optional<std::size_t> fastest_dropped(const std::vector<Candidate>& candidates) {
   std::optional<std::size_t> fastest;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
@@ -261,7 +261,7 @@ std::optional<std::size_t> fastest_dropped(const std::vector<Candidate>& candida
 void read_store(const std::vector<StoreRow>& rows, ResultFile& result) {
   result.family = "results of layers";
   result.packing = "left out";
-  // Of a candidate measured again, as another version or by another build, the newest counts.
+  // If a candidate was measured again, as another version or by another build, the newest counts.
   struct Problem {
     ResultRow row;
     std::string machine;
@@ -314,7 +314,7 @@ void read_store(const std::vector<StoreRow>& rows, ResultFile& result) {
   }
 }
 
-// ---- Which of these it is ----
+// ---- The kind of file ----
 
 struct Kind {
   const char* member;  // "convlab_tune": version
@@ -362,7 +362,7 @@ void read_json(const std::string& text, ResultFile& result) {
                                    result.rows.size(), kind.member, kind.version,
                                    without_json_tag(error.what())));
     } catch (const InputError& error) {
-      const std::string what = error.what();  // a problem's goes on to show the place
+      const std::string what = error.what();  // the message for a problem continues with its place
       throw InputError(fmt::format("{}: row {}: {}", result.path, result.rows.size(),
                                    what.substr(0, what.find('\n'))));
     }
@@ -371,7 +371,7 @@ void read_json(const std::string& text, ResultFile& result) {
   throw InputError(fmt::format("{}: expected {}", result.path, expected));
 }
 
-// They are compared as ratios.
+// Times are compared as ratios.
 void require_positive(const RowTimes& times, const std::string& path, const std::string& name) {
   std::vector<double> all = times.process_ms;
   all.push_back(times.ms);
@@ -381,7 +381,7 @@ void require_positive(const RowTimes& times, const std::string& path, const std:
       throw InputError(fmt::format("{}: {}: {} ms: expected a time above 0", path, name, ms));
 }
 
-// Not without rows, times above 0, and settings that all rows share said once.
+// Requires rows, with times above 0, and moves a setting shared by all rows to the file.
 ResultFile checked(ResultFile result) {
   if (result.rows.empty()) throw InputError(fmt::format("{}: has no rows", result.path));
   for (const ResultRow& row : result.rows) {

@@ -1,4 +1,4 @@
-// What `convlab diff` compares: the rows of a result file or a tuning store, whichever verb wrote
+// The input of `convlab diff`: the rows of a result file or a tuning store, whichever verb wrote
 // it.
 #pragma once
 
@@ -11,25 +11,25 @@ namespace convlab {
 
 struct RowTimes {
   double ms = 0;                   // as the file gives it
-  std::vector<double> process_ms;  // medians, one a worker process; empty where they are not known
+  std::vector<double> process_ms;  // medians, one per worker process; empty if not known
   std::vector<double> samples_ms;  // raw, in the order taken; may be empty
 };
 
-// Another candidate of the same problem that was measured.
+// Another measured candidate of the same problem.
 struct ResultRival {
   std::string algo, choice;
   RowTimes times;
 };
 
 struct ResultRow {
-  std::string key;      // equal in two files for what can be compared
+  std::string key;      // equal in two files for rows that can be compared
   std::string name;     // for people: "layer1.0.conv1 n=1 fwd"
   std::string setting;  // "2 threads, hot"; empty when the file has one for all
-  std::string algo;     // the chosen algorithm; empty where nothing is chosen
+  std::string algo;     // the chosen algorithm; empty if there is none
   std::string choice;   // with config and layouts
   std::int64_t count = 1;
   std::optional<RowTimes> times;  // nullopt: nothing works
-  bool predicted = false;         // so are the times
+  bool predicted = false;         // the times are predictions
   bool unsure = false;            // the choice was left undecided
   std::vector<ResultRival> rivals;
 };
@@ -40,17 +40,17 @@ struct ResultFile {
                         // ones compare
   std::string subject;  // of a net: "resnet18, batch 16, training, f32"
   std::string machine;  // "AMD EPYC 9R45, avx512"; empty when the file holds several
-  std::string setting;  // that all rows share; empty when they differ
-  // "counted" in the times, as the race of a training step does, or "left out"; of layers only
+  std::string setting;  // shared by all rows; empty when they differ
+  // "counted" in the times, as in the race of a training step, or "left out"; only for layers
   std::string packing;
   std::vector<ResultRow> rows;
 };
 
-// A tuning store, an exported one, or the JSON of tune, bench, sweep, roofline, time or plan.
-// Throws InputError, in one line that names the file, for what cannot be read, is something else,
-// or has a version that this build does not know.
+// Reads a tuning store, an exported one, or the JSON of tune, bench, sweep, roofline, time or plan.
+// Throws InputError, in one line that names the file, if it cannot be read, is something else, or
+// has a version unknown to this build.
 ResultFile read_result_file(const std::string& path);
-// The same of JSON that was read from there.
+// The same for JSON text that was read from there.
 ResultFile parse_result_file(const std::string& text, const std::string& path);
 
 }  // namespace convlab

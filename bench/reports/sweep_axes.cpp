@@ -55,7 +55,7 @@ std::vector<std::int64_t> parse_range(const std::string& text) {
   return values;
 }
 
-// 0 where the filter does not fit, which is no problem.
+// 0 if the filter does not fit, which makes the problem invalid.
 std::int64_t outputs(std::int64_t padded, std::int64_t filter, std::int64_t stride) {
   return padded < filter ? 0 : (padded - filter) / stride + 1;
 }

@@ -14,8 +14,7 @@ struct Axis {
 };
 
 // "n=1:256:*2", "h=7:56:+7", "r=1,3,5", "threads=1:4", "dtype=f32,f64". Throws InputError for an
-// unknown name, a range that does not end, a value that its axis does not take or that stands
-// twice.
+// unknown name, an endless range, an invalid value, or a repeated one.
 Axis parse_axis(const std::string& text);
 
 struct SweepPoint {
@@ -25,10 +24,10 @@ struct SweepPoint {
   std::string layout;
 };
 
-// Every combination, the first axis slowest. h is H and W, r is R and S, stride both strides.
-// Padding that keeps the size at stride 1, (R-1)/2, goes on doing so; any other stays as it is.
-// Throws InputError for axes of one name, a point that is no problem, and for h or r of a base that
-// is not square.
+// Every combination, the first axis slowest. h sets H and W, r sets R and S, stride sets both
+// strides. Padding that keeps the size at stride 1, (R-1)/2, follows R; any other stays as it is.
+// Throws InputError for two axes of one name, an invalid point, and h or r of a base that is not
+// square.
 std::vector<SweepPoint> sweep_points(const SweepPoint& base, const std::vector<Axis>&);
 
 }  // namespace convlab

@@ -20,11 +20,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What one pass does along the first axis, the other axes held.
+// One pass along the first axis, with the other axes fixed.
 struct Line {
   Pass pass = Pass::forward;
   std::vector<std::string> others;     // values of the other axes
-  std::vector<const LayerResult*> at;  // by value of the first axis; null where nothing is known
+  std::vector<const LayerResult*> at;  // by value of the first axis; null if not known
   std::vector<const SweepPoint*> points;
 };
 
@@ -63,7 +63,7 @@ std::string show(const Sweep& s, const Line& line) {
 
 const Candidate& chosen(const LayerResult& layer) { return layer.candidates[*layer.chosen]; }
 
-// As the tuner counts: packing the filter is part of a training step.
+// Costs as in the tuner: packing the filter is part of a training step.
 double cost(const Sweep& s, Pass pass, const Candidate& c) {
   const bool training = s.passes != std::vector{Pass::forward};
   return cost_ms(c, training && pass != Pass::backward_filter);
@@ -73,7 +73,7 @@ bool has_time(const Candidate& c) {
   return (c.status == Status::ok || c.status == Status::dropped) && c.ms > 0;
 }
 
-// The fastest of one algorithm's candidates, those that ran before those that are predicted.
+// The fastest of one algorithm's candidates; those that ran come before predicted ones.
 const Candidate* best_of(const Sweep& s, Pass pass, const LayerResult& layer,
                          const std::string& algo) {
   const Candidate* best = nullptr;
@@ -86,14 +86,14 @@ const Candidate* best_of(const Sweep& s, Pass pass, const LayerResult& layer,
   return best;
 }
 
-// ---- Who wins where ----
+// ---- Winners along an axis ----
 
 struct Segment {
   std::size_t from = 0, to = 0;  // values of the first axis
   std::string algo;
 };
 
-// A point whose choice is tied with the algorithm that won before it changes nothing.
+// A point whose choice ties with the algorithm that won before it starts no new segment.
 std::vector<Segment> segments(const Sweep& s, const Line& line) {
   std::vector<Segment> segments;
   for (std::size_t v = 0; v < line.at.size(); ++v) {
@@ -115,17 +115,17 @@ std::vector<Segment> segments(const Sweep& s, const Line& line) {
   return segments;
 }
 
-// ---- What a plan tuned at one value costs at another ----
+// ---- The cost of using a plan tuned at one value at another ----
 
 struct Regret {
   double ratio = 0;        // 0: cannot run there
   bool predicted = false;  // never ran there
 };
 
-// All pairs of more values than this are too many to read.
+// Beyond this many values, a table of all pairs is too large to read.
 constexpr std::size_t most_regrets = 32;
 
-// The same configuration where the problem offers it, else the algorithm's best there.
+// The same configuration if the problem offers it, else the algorithm's best there.
 Regret regret(const Sweep& s, const Line& line, std::size_t tuned, std::size_t used) {
   const Candidate& plan = chosen(*line.at[tuned]);
   const LayerResult& there = *line.at[used];
@@ -142,7 +142,8 @@ std::string show(const Regret& r) {
   return fmt::format("{}{:.2f}", r.predicted ? "~" : "", r.ratio);
 }
 
-// The dearest mistake that was measured, or of predictions predicted, in a sentence.
+// The most expensive measured mistake in a sentence; in a predicted sweep, the most expensive
+// predicted one.
 std::string worst_regret(const Sweep& s, const Line& line) {
   const Axis& axis = s.axes.front();
   const std::string where = show(s, line) + (s.predicted ? ", as predicted" : "");
@@ -160,7 +161,7 @@ std::string worst_regret(const Sweep& s, const Line& line) {
       if (!known || r.ratio <= worst) continue;
       worst = r.ratio;
       const Candidate &plan = chosen(*line.at[i]), &best = chosen(*line.at[j]);
-      // Of one algorithm the configs or layouts differ.
+      // If both use one algorithm, the configs or layouts differ.
       const bool choices = plan.algo == best.algo;
       text =
           fmt::format("{}: the plan tuned at {}={} ({}) costs {}x at {}={}, where {} wins.", where,
@@ -230,7 +231,7 @@ Report crossovers(const Sweep& s) {
   return report;
 }
 
-// One row for each value that a plan was tuned at, a column for each where it is used.
+// One row per value that a plan was tuned at, one column per value where it is used.
 Report regrets(const Sweep& s) {
   Report report;
   const Axis& axis = s.axes.front();
@@ -362,7 +363,7 @@ std::string render_json(const Sweep& s) {
 
 // ---- Charts ----
 
-// "; 5 of 7 values have no result; 2 are UNSURE": what the finding does not hold for.
+// "; 5 of 7 values have no result; 2 are UNSURE": exceptions to the finding.
 std::string reservations(const Line& line) {
   const std::size_t all = line.at.size(), known = known_values(line);
   const auto unsure = std::ranges::count_if(
@@ -386,7 +387,7 @@ std::string headline(const Sweep& s, const Line& line) {
                               known_values(line) < line.at.size() ? "where there is a result"
                                                                   : "throughout",
                               but);
-  // A line that changes more often is told by who wins most of it.
+  // A line with more changes is summarised by the algorithm that wins most of it.
   if (found.size() > 3) {
     std::map<std::string, std::size_t> points;
     for (const Segment& segment : found) points[segment.algo] += segment.to + 1 - segment.from;
@@ -403,7 +404,7 @@ std::string headline(const Sweep& s, const Line& line) {
   return text + but;
 }
 
-// Those that come nearest to the best anywhere on the line, nearest first.
+// Algorithms by how close they come to the best anywhere on the line, closest first.
 std::vector<std::string> leading_algos(const Sweep& s, const Line& line) {
   std::map<std::string, double> nearness;
   for (const LayerResult* layer : line.at)
@@ -420,7 +421,7 @@ std::vector<std::string> leading_algos(const Sweep& s, const Line& line) {
   return algos;
 }
 
-// One chart of at most `most` algorithms. The values stand at equal distances, whatever they are.
+// One chart of at most `most` algorithms. Values are spaced evenly, whatever they are.
 std::string line_script(const Sweep& s, const Line& line, ChartKind kind, std::size_t most) {
   std::vector<std::string> algos = leading_algos(s, line);
   if (algos.empty()) return "";
@@ -465,7 +466,7 @@ std::string render(const Sweep& sweep, Format format) {
   if (sweep.axes.front().values.size() <= most_regrets) {
     Report costs = regrets(sweep);
     costs.width = wide ? 0 : terminal_width;
-    // A table of numbers cannot be narrowed; its dearest entry is among the notes in any case.
+    // A table of numbers cannot be narrowed. Its most expensive entry is in the notes anyway.
     if (fits(costs)) {
       costs.notes = {"Times over the best there; - cannot run there, ~ predicted."};
       reports.push_back(std::move(costs));

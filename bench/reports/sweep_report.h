@@ -18,7 +18,7 @@ struct Sweep {
   std::vector<Axis> axes;          // one or more
   std::vector<SweepPoint> points;  // as sweep_points gives them
   std::vector<Pass> passes;
-  // Of points[i] in passes[j]: i * passes.size() + j. No candidates: not reached.
+  // points[i] in passes[j] is at i * passes.size() + j. No candidates: not reached.
   std::vector<LayerResult> layers;
   bool predicted = false;  // --mode heuristic
   bool complete = true;
@@ -27,13 +27,13 @@ struct Sweep {
   Provenance provenance;
 };
 
-// table, md: the winner of every point, along the first axis who wins where, and what a plan tuned
-// at one value costs at the others. csv: a row for each point, pass and algorithm. json:
-// FORMATS.md's convlab_sweep.
+// table, md: the winner of every point, the winners along the first axis, and the cost of using a
+// plan tuned at one value at the others. csv: one row per point, pass and algorithm. json:
+// convlab_sweep of FORMATS.md.
 std::string render(const Sweep&, Format);
 
-// Scripts for gnuplot: eff_gflops over the first axis, a chart for each pass and each combination
-// of the other axes. The text is about `columns` wide.
+// Scripts for gnuplot: eff_gflops over the first axis, one chart for each pass and each combination
+// of the other axes. The text chart is about `columns` wide.
 std::string text_chart_script(const Sweep&, int columns);
 std::string svg_chart_script(const Sweep&);
 

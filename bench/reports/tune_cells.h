@@ -1,5 +1,4 @@
-// What the tables of a tuning run are put together from: a row's choice, its runner-up, its
-// numbers.
+// Parts of a tuning run's tables: a row's choice, its runner-up, its numbers.
 #pragma once
 
 #include <algorithm>
@@ -13,32 +12,33 @@ namespace convlab {
 
 std::string show_layer(const NamedProblem&);  // its name, or its text when it has none
 
-// Of a row that has a choice.
+// Only for a row that has a choice.
 inline const Candidate& chosen_of(const LayerResult& layer) {
   return layer.candidates[*layer.chosen];
 }
 // The first `ok` candidate that is not the chosen one: candidates stand best first.
 const Candidate* runner_up(const LayerResult&);
-// No interval where either side was never run.
+// No interval if either side was never run.
 std::array<double, 3> shown_ratio(const LayerResult&);
-// The runner-up that there is; of the chosen one's algorithm, `in_full`, what differs.
+// The runner-up, which must exist. If it is of the chosen's algorithm, `in_full` adds the
+// difference.
 std::string next_best_name(const LayerResult&, bool in_full);
-// "1.31 [1.27 1.35]", its unit after the first number; empty where no ratio is known.
+// "1.31 [1.27 1.35]", with the unit after the first number; empty if the ratio is not known.
 std::string next_best_ratio(const LayerResult&, const char* unit);
-// The runner-up and its ms over the chosen's; of one of the same algorithm, `in_full`, what
-// differs. Why nothing works, where that is so.
+// The runner-up and its ms over the chosen's. If it is of the same algorithm, `in_full` adds the
+// difference. If nothing works, the reason.
 std::string show_next_best(const LayerResult&, bool in_full = true);
 
-// As a time that was measured, or "~1.234".
+// A measured time, or "~1.234" for a predicted one.
 Cell time_cell(const Candidate&);
-// A number that only a measurement gives: "not measured" of a prediction.
+// A number that only a measurement gives; "not measured" for a prediction.
 Cell measured_error(const Candidate&);
 Cell measured_bytes(const Candidate&);
 Cell spread_cell(const Candidate&);
-Cell measured_ms(const Candidate&, double ms);  // none of a prediction
+Cell measured_ms(const Candidate&, double ms);  // empty for a prediction
 Cell gflops_cell(const Candidate&, double gflops);
 
-// Equal problems as one row, their counts added.
+// Merges equal problems into one row and adds their counts.
 TuneTable with_equal_rows_merged(const TuneTable&);
 template <class ValueOf>
 bool differ(const TuneTable& table, const ValueOf& value_of) {

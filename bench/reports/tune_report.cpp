@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// ---- Beside the peers, a vendor's algorithms ----
+// ---- Comparison with vendors' algorithms ----
 
 const std::set<std::string>& vendor_algos() {
   static const std::set<std::string> ids = [] {
@@ -35,8 +35,8 @@ const std::set<std::string>& vendor_algos() {
 
 bool is_vendor(const Candidate& c) { return vendor_algos().contains(c.algo); }
 
-// Of a vendor's algorithms or of ours. The choice is the best of its kind; otherwise candidates
-// stand best first.
+// The best of vendors' algorithms, or of ours. The choice is the best of its kind; otherwise
+// candidates are sorted best first.
 const Candidate* best_measured(const LayerResult& layer, bool vendor) {
   const auto counts = [&](const Candidate& c) { return was_timed(c) && is_vendor(c) == vendor; };
   if (layer.chosen && counts(chosen_of(layer))) return &chosen_of(layer);
@@ -44,7 +44,7 @@ const Candidate* best_measured(const LayerResult& layer, bool vendor) {
   return best == layer.candidates.end() ? nullptr : &*best;
 }
 
-// As the tuner counts: packing the filter is part of a training step.
+// Costs as in the tuner: packing the filter is part of a training step.
 class Costs {
  public:
   explicit Costs(const TuneTable& table)
@@ -60,7 +60,7 @@ class Costs {
   bool training_;
 };
 
-// "onednn" of "onednn.direct": whose algorithms were measured here; empty where none was.
+// The vendor whose algorithms were measured here: "onednn" of "onednn.direct"; empty if none was.
 std::string peer_name(const TuneTable& table) {
   for (const LayerResult& layer : table.layers)
     if (const Candidate* peer = best_measured(layer, true))
@@ -68,12 +68,12 @@ std::string peer_name(const TuneTable& table) {
   return "";
 }
 
-// The best peer's cost over the chosen's.
+// The best vendor's cost over the chosen's.
 Cell over_peer(const LayerResult& layer, const Costs& costs) {
   const Candidate* const peer = best_measured(layer, true);
   if (!peer || !layer.chosen || chosen_of(layer).predicted) return {};
   const double ratio = peer == runner_up(layer)
-                           ? layer.ratio[1]  // paired, as the next best's column has it
+                           ? layer.ratio[1]  // paired, as in the next best's column
                            : costs.of(layer, *peer) / costs.of(layer, chosen_of(layer));
   return {ratio, fmt::format("{:.2f}", ratio)};
 }
@@ -91,7 +91,7 @@ Report narrow_report(const TuneTable& table, bool with_config) {
   report.columns = {"layer"};
   if (batches) report.columns.emplace_back("batch");
   report.columns.emplace_back("pass");
-  if (counts) report.columns.emplace_back("#");  // how often; room is scarce
+  if (counts) report.columns.emplace_back("#");  // repetitions; space is scarce
   report.columns.insert(report.columns.end(), {"algo", "ms"});
   if (!peer.empty()) report.columns.push_back("× " + peer);
   report.columns.insert(report.columns.end(), {"verdict", "next best"});
@@ -115,13 +115,13 @@ Report narrow_report(const TuneTable& table, bool with_config) {
   return report;
 }
 
-// What fits a terminal: with configs only if they do.
+// The table that fits a terminal; configs are shown only if they fit.
 Report narrow_report(const TuneTable& table) {
   Report report = narrow_report(table, true);
   return fits(report) ? report : narrow_report(table, false);
 }
 
-// What a person compares; the problem's text and the rest stand in csv and json.
+// The columns a person compares. csv and json add the problem's text and the rest.
 Report wide_report(const TuneTable& table) {
   const std::string peer = peer_name(table);
   const Costs costs(table);
@@ -203,7 +203,7 @@ bool is_counted(const LayerResult& layer) {
   return !layer.first_layer || layer.layer.problem.pass != Pass::backward_data;
 }
 
-// How many of the choices that make a total are predicted.
+// The number of predicted choices in a total.
 std::int64_t predicted_rows(const TuneTable& table, std::optional<Pass> pass = {}) {
   return std::count_if(table.layers.begin(), table.layers.end(), [&](const LayerResult& layer) {
     return (!pass || *pass == layer.layer.problem.pass) && is_counted(layer) && layer.chosen &&
@@ -220,7 +220,7 @@ std::string show_total(const std::string& name, const TuneTable& table, const To
                      predicted > 0 ? fmt::format("; {} predicted", predicted) : "");
 }
 
-// What is summed up: a net at several batches is several nets, each with its batch.
+// The parts to total. A net at several batches counts as several nets, each with its batch.
 std::vector<std::pair<std::optional<std::int64_t>, TuneTable>> summed_parts(
     const TuneTable& table) {
   std::map<std::int64_t, TuneTable> by_batch;
@@ -243,7 +243,8 @@ std::vector<std::pair<std::optional<std::int64_t>, TuneTable>> summed_parts(
   return parts;
 }
 
-// What the best of all, our own alone and the peers alone take, where all three are known.
+// The totals of the best of all, of our own alone and of the vendors alone, over rows where all
+// three are known.
 struct Contest {
   double best_ms = 0, own_ms = 0, peer_ms = 0;
   std::int64_t rows = 0, of = 0;
@@ -315,7 +316,7 @@ std::vector<std::string> notes(const TuneTable& table, bool with_errors) {
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 Json candidate_json(const Candidate& c) {
-  // What nothing has run is null, not 0.
+  // A value that was never measured is null, not 0.
   const auto measured = [&](Json value) { return c.predicted ? Json(nullptr) : std::move(value); };
   return {{"algo", c.algo},
           {"config", c.config.text()},
@@ -405,7 +406,7 @@ std::string unsure_note(std::size_t unsure, std::size_t all, const Disturbances&
   if (unsure == 0) return "";
   const std::string rows = fmt::format("{} of {} {} {} UNSURE: ", unsure, all,
                                        all == 1 ? "row" : "rows", unsure == 1 ? "is" : "are");
-  // Less than this disturbs few samples, and those are taken again.
+  // A smaller share disturbs few samples, and those are taken again.
   if (disturbances.others < 0.05)
     return rows + "too close to tell so far" +
            (resumes ? "; the same command goes on from here" : "");

@@ -13,19 +13,19 @@ namespace convlab {
 // The version of `convlab_tune` that is written, and that diff reads.
 inline constexpr int tune_format = 1;
 
-// One row a layer and pass; the table fits a terminal unless it is `wide`, md is always wide. In
-// both, equal problems are one row, their counts added. JSON is design's: provenance, layers with
-// all their candidates, totals. hpp is render_header()'s.
+// One row per layer and pass. The table fits a terminal unless it is `wide`; md is always wide.
+// Both merge equal problems into one row and add their counts. JSON has provenance, layers with all
+// their candidates, and totals. hpp is render_header()'s.
 std::string render(const TuneTable&, Format, bool wide = false);
 
-// The same with every candidate, best first within its layer and pass, one a row. JSON as above.
+// The same with one row per candidate, best first within its layer and pass. JSON as above.
 std::string render_candidates(const TuneTable&, Format, bool wide = false);
 
-// A C++ header of constexpr choices, which needs nothing but the standard library.
+// A C++ header of constexpr choices that needs only the standard library.
 std::string render_header(const TuneTable&);
 
-// How many rows are UNSURE and what to do about it; empty when none is. `resumes`: whether the same
-// command goes on from what is known.
+// The number of UNSURE rows and what to do about it; empty if there are none. `resumes`: whether
+// the same command continues from the stored results.
 std::string unsure_note(const TuneTable&, bool resumes);
 std::string unsure_note(std::size_t unsure, std::size_t all, const Disturbances&, bool resumes);
 // Exit code 0, or 1 when no row has an algorithm.

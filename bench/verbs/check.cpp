@@ -23,8 +23,8 @@ struct Options {
   TuneOptions tune;
 };
 
-// The command that checks this algorithm on this problem in this layout again, as a shell takes it.
-// --layout nchwc also tries an x in NCHW where y is blocked. No flag chooses a config.
+// The shell command that checks this algorithm on this problem in this layout again. --layout nchwc
+// also tries x in NCHW with y blocked. No flag chooses a config.
 std::string repeating_line(const ConvProblem& p, const Candidate& c, const Options& o) {
   const char* const isa = std::getenv("CONVLAB_ISA");
   return fmt::format(
@@ -37,7 +37,7 @@ std::string repeating_line(const ConvProblem& p, const Candidate& c, const Optio
       o.common.seed, o.tune.max_error ? fmt::format(" --max-error {}", *o.tune.max_error) : "");
 }
 
-// The default limit of a config follows its math type: a TF32 factor has f16's mantissa, and
+// A config's default limit follows its math type: a factor in TF32 has f16's mantissa, and
 // transforms amplify its error.
 double fair_error(DType dtype, const Config& config) {
   return math_type(config) == MathType::tf32 ? 5e-2 : default_max_error(dtype);
@@ -45,7 +45,7 @@ double fair_error(DType dtype, const Config& config) {
 
 struct Count {
   std::int64_t passed = 0, failed = 0, skipped = 0;
-  bool device_lost = false;  // nothing more can be checked
+  bool device_lost = false;  // nothing further can be checked
 };
 
 // Every candidate of one problem and pass against one reference.
@@ -97,7 +97,7 @@ int run(const Options& o) {
   Output output(o.common.output);
   const std::unique_ptr<Device> device = open_device(o.common);
   const std::vector<TuneItem> items = resolve_targets(o.common, device->info());
-  // The heuristic runs nothing and knows every candidate and every refusal.
+  // The heuristic runs nothing, yet returns every candidate and every refusal.
   TuneOptions options = o.tune;
   options.mode = TuneMode::heuristic;
   options.layout = chosen_layout(o.common, *device);

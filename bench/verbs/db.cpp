@@ -35,8 +35,8 @@ struct Options {
 
 Store open_existing(const Options& o) { return Store(db_path(o.common), Store::Open::existing); }
 
-// With the problem as rows have it. It is not parsed with the flags: what follows a misspelt one
-// would be taken for a problem.
+// Canonicalises the problem as stored rows have it. This happens after the flags are parsed,
+// because a misspelt flag's value would be taken for a problem.
 Options with_canonical_problem(Options o) {
   if (o.problem.empty()) return o;
   if (!looks_like_problem(o.problem))
@@ -46,8 +46,8 @@ Options with_canonical_problem(Options o) {
   return o;
 }
 
-// The ids that the names stand for, as everywhere else, in this build or in the store, which may
-// have algorithms that the build lacks.
+// The ids that the names match, as everywhere else, in this build or in the store, which may have
+// algorithms that the build lacks.
 std::vector<std::string> named_algos(const std::vector<std::string>& names,
                                      const std::vector<StoreRow>& rows,
                                      const AlgoRegistry& registry) {
@@ -100,7 +100,7 @@ Report full_report(const std::vector<StoreRow>& rows) {
   return report;
 }
 
-// What tells rows apart whose problem, algorithm and config are the same.
+// Distinguishes rows whose problem, algorithm and config are the same.
 std::vector<std::string> particulars(const StoreRow& row) {
   const Candidate& c = row.candidate;
   return {show_layouts(c),
@@ -111,7 +111,7 @@ std::vector<std::string> particulars(const StoreRow& row) {
           row.fingerprint};
 }
 
-// For a terminal: of a config's particulars those in which its rows differ.
+// For a terminal: shows only the particulars of a config in which its rows differ.
 Report narrow_report(const std::vector<StoreRow>& rows) {
   const auto key = [](const StoreRow& row) {
     return std::tuple(to_text(row.problem), row.problem.pass, row.candidate.algo,
@@ -171,7 +171,7 @@ int verify(const Options& o) {
       code = 0;
     }
   } catch (const DamagedStore& error) {
-    // SQLite's part may have several lines.
+    // SQLite's part of the message may have several lines.
     text = error.what();
     std::replace(text.begin(), text.end(), '\n', ' ');
     text += "\n";
@@ -186,7 +186,7 @@ void print_merged(const std::string& source, const Store& store, const Store::Me
                          store.path().string(), merged.added, merged.replaced, merged.kept));
 }
 
-// By its first character that is not blank.
+// Decided by the first non-blank character.
 bool is_json_file(const std::string& path) {
   std::ifstream file(path);
   char first = 0;
@@ -233,8 +233,8 @@ int import_rows(const Options& o) {
   return 0;
 }
 
-// Versions that this build's algorithms no longer have, algorithms it does not know, and times that
-// came about by another protocol. A build without a backend cannot tell of that backend's rows.
+// Rows of algorithm versions that this build no longer has, of unknown algorithms, or timed by
+// another protocol. A build without a backend cannot judge that backend's rows.
 bool is_stale(const StoreRow& row, const AlgoRegistry& registry) {
   const DeviceKind kind = device_kind(row.fingerprint);
   if (registry.for_device(kind).empty()) return false;
@@ -252,7 +252,7 @@ std::string count_algos(const std::vector<StoreRow>& rows) {
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
-// Damaged rows are none that a merge would take.
+// A merge would refuse damaged rows.
 std::string undo_note(const Store& store, bool damaged) {
   const std::string undo = shell_word(store.undo_path().string());
   const std::string path = shell_word(store.path().string());

@@ -47,7 +47,7 @@ std::pair<std::vector<std::string>, std::vector<std::string>> sides(const Option
   return {o.before, o.after};
 }
 
-// Each file is a run: one that counted twice would narrow the intervals.
+// Each file is a run. Counting one twice would narrow the intervals.
 std::vector<ResultFile> read_files(const std::vector<std::string>& paths) {
   std::vector<ResultFile> files;
   for (std::size_t i = 0; i < paths.size(); ++i) {
@@ -61,7 +61,7 @@ std::vector<ResultFile> read_files(const std::vector<std::string>& paths) {
   return files;
 }
 
-// "A", or of several "A2".
+// "A", or "A2" if there are several.
 std::string file_name(const char* side, std::size_t i, std::size_t files) {
   return files == 1 ? side : fmt::format("{}{}", side, i + 1);
 }
@@ -85,7 +85,7 @@ std::vector<std::string> warnings(const std::vector<ResultFile>& a,
   return lines;
 }
 
-// ---- What came out ----
+// ---- Outcome ----
 
 constexpr std::array<const char*, 4> change_names{"SAME", "FASTER", "SLOWER", "not measured"};
 constexpr std::array<const char*, 4> flipped_names{"FLIPPED same", "FLIPPED faster",
@@ -95,7 +95,7 @@ std::string verdict(const ComparedRow& row) {
   return (row.flipped ? flipped_names : change_names)[std::size_t(row.change)];
 }
 
-// A row whose interval does not lie within the threshold has not been shown to be the same.
+// If a row's interval extends beyond the threshold, the row has not been shown to be the same.
 std::string shown_verdict(const ComparedRow& row) { return verdict(row) + (row.open ? "?" : ""); }
 
 std::string unsure(const ComparedRow& row) {
@@ -111,8 +111,8 @@ std::string name_of(const ResultRow& row) {
 struct Summary {
   std::array<int, 4> changed{}, flipped{};  // by Change
   int unsure = 0, assumed = 0;
-  int open = 0, open_same = 0;  // all, and those that are not flipped
-  double a_ms = 0, b_ms = 0;    // of the rows measured on both sides
+  int open = 0, open_same = 0;  // all rows, and those that are not flipped
+  double a_ms = 0, b_ms = 0;    // over rows measured on both sides
 };
 
 Summary summarise(const Comparison& all) {
@@ -350,7 +350,7 @@ int run(const Options& o) {
   Report table = full ? full_report(all) : reading_report(all);
   if (!full && format == Format::table) fit_terminal(table);
   table.notes = warnings(a, b);
-  // Nothing but a control tells a slower machine from code that made everything slower.
+  // Only a control distinguishes a slower machine from code that made everything slower.
   if (o.compare.control.empty() && all.drift.ratio > 1 + o.compare.threshold)
     table.notes.push_back(
         fmt::format("Rows of the same algorithm and config took {:.2f}x in B, taken for drift; "

@@ -42,7 +42,7 @@ class Findings {
     report.provenance = std::move(provenance);
     return report;
   }
-  // For a terminal: a problem's remedy stands below it.
+  // For a terminal: a problem's remedy is on the next line.
   Report narrow_report() const {
     Report report = this->report({});
     report.width = terminal_width;
@@ -125,7 +125,7 @@ void examine_build(const DeviceInfo& info, Findings& findings) {
         "again");
 }
 
-// A card that is not there is a problem only to those who asked for it.
+// A missing card is a problem only if one was asked for.
 void examine_card(const CommonOptions& o, Findings& findings) {
   const bool wanted = o.device.kind == DeviceKind::cuda;
   if (const std::string obstacle = cuda_obstacle(); !obstacle.empty()) {
@@ -159,7 +159,7 @@ void examine_card(const CommonOptions& o, Findings& findings) {
     findings.judge(name, "missing: the algorithms that call it refuse", false, obstacle);
 }
 
-// How a race sees that something else ran: what is missing weakens it and breaks nothing.
+// How a race notices that something else ran. A missing source weakens it and breaks nothing.
 void examine_observables(Findings& findings) {
   for (const Observable& o : observables())
     findings.fact("notices " + o.what, o.offered ? "yes: " + o.how : o.how);
@@ -189,7 +189,7 @@ void examine_noise(Device& device, Findings& findings) {
       "frequency, or expect more rows that stay UNSURE");
 }
 
-// What `roofline` measured, ISA by ISA; on all threads, and the peaks also on one.
+// The results of `roofline`, ISA by ISA; on all threads, and the peaks also on one.
 void examine_roofs(const CommonOptions& o, const DeviceInfo& info, Findings& findings) {
   const std::string path = db_path_if_any(o);
   for (const std::string& isa : supported_isas()) {

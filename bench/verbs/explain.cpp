@@ -30,7 +30,7 @@ bool is_known(const LayerResult& layer) {
   return layer.chosen && !layer.candidates[*layer.chosen].predicted;
 }
 
-// The store's rows where it has any for each layer; else whatever it lacks is measured, and kept.
+// Takes the store's rows if it has any for each layer; else measures and stores the missing ones.
 TuneOutcome find_out(const TuneArguments& a, std::string& source) {
   const std::string db = db_path(a.common);
   if (Store::exists(db)) {
@@ -54,8 +54,8 @@ BatchWinner batch_winner(const LayerResult& result) {
                                               : "measured"};
 }
 
-// Who wins at the layer's own batch, which is its verdict, and at batches 1 to 256: by the store
-// where that has decided, else as predicted.
+// The winner at the layer's own batch, which is its verdict, and at batches 1 to 256: from the
+// store if that has decided, else as predicted.
 std::string batch_sentence(const LayerResult& layer, const TuneOptions& options, Device& device,
                            Store* store) {
   const std::int64_t own = layer.layer.problem.n;
@@ -91,7 +91,7 @@ std::string batch_sentence(const LayerResult& layer, const TuneOptions& options,
   return winners_by_batch(winners, own);
 }
 
-// The best of each algorithm, or all.
+// The best of each algorithm, or all candidates.
 std::vector<ExplainedCandidate> shown_candidates(const Explanation& e, bool all) {
   std::vector<ExplainedCandidate> shown;
   for (const ExplainedCandidate& c : e.candidates) {

@@ -22,7 +22,7 @@ struct Options {
   TuneOptions tune;
 };
 
-// Small problems that each ask for one thing more than the first.
+// Small problems that each need one feature more than the first.
 const std::vector<NamedProblem>& probes() {
   static const std::vector<NamedProblem> list = [] {
     std::vector<NamedProblem> parsed;
@@ -38,7 +38,7 @@ const std::vector<NamedProblem>& probes() {
   return list;
 }
 
-// Nothing is run: the heuristic asks every algorithm in every layout, and refusals come with it.
+// Runs nothing: the heuristic queries every algorithm in every layout and returns the refusals.
 TuneTable ask(const std::vector<TuneItem>& items, const Options& o, Device& device) {
   TuneOptions options = o.tune;
   options.mode = TuneMode::heuristic;

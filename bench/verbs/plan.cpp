@@ -36,7 +36,7 @@ int run(const Options& o) {
   ChooseOptions unlimited = choose_options(o.net, *device);
   unlimited.workspace_max = std::numeric_limits<std::int64_t>::max();
   report.unlimited_ms = choose_by_store(net.graph, o.net, unlimited, registry, *device).plan.ms();
-  // The file is the plan and nothing else, so there is nothing to run for it.
+  // The file holds only the plan, so the net is not run.
   if (common.format != Format::json && !o.no_audit) {
     ClockWatch clocks(device->info());
     Progress progress;

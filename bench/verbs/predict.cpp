@@ -31,7 +31,7 @@ struct Options {
   PixelStatistics pixels;
 };
 
-// Pictures that nobody has labelled.
+// Images without labels.
 class ImageFiles : public Dataset {
  public:
   explicit ImageFiles(const std::vector<std::string>& files) : files_(files) {}
@@ -46,15 +46,15 @@ class ImageFiles : public Dataset {
   std::vector<std::string> classes_{"unknown"};
 };
 
-// Before a net is planned. Decoding many would take as long as classifying them: of those beyond
-// the first few only that they can be opened.
+// Runs before a net is planned. Decoding many images would take as long as classifying them, so
+// beyond the first few it only checks that they can be opened.
 void require_images(const ImageFiles& images) {
   constexpr std::int64_t decoded = 16;
   for (std::int64_t i = 0; i < images.size(); ++i)
     if (i < decoded || !std::ifstream(images.name(i))) static_cast<void>(images.image(i));
 }
 
-// --classes, else what the weights say; empty where they do not.
+// --classes, else the weights' own names; empty if they have none.
 std::vector<std::string> class_names(const Options& o, const WeightsNotes& notes,
                                      std::int64_t outputs) {
   std::vector<std::string> names = notes.classes;
@@ -70,8 +70,8 @@ std::vector<std::string> class_names(const Options& o, const WeightsNotes& notes
   return names;
 }
 
-// As the weights say they were tested, else as nets for images of this size usually are; flags know
-// better.
+// The transform with which the weights were tested, if they say so, else the usual one for images
+// of this size. Flags override either.
 Transform input_transform(const Options& o, const WeightsNotes& notes, const Dataset& images,
                           const Shape& input) {
   Transform t = notes.transform ? *notes.transform
@@ -99,7 +99,7 @@ std::vector<double> as_doubles(const Buffer& buffer, DType dtype) {
   return dtype == DType::f64 ? values(buffer.as<double>()) : values(buffer.as<float>());
 }
 
-// The logits of every image, or of those that were done when `stop` came.
+// The logits of every image, or of those done before `stop`.
 std::vector<Prediction> classify(Net& net, DataLoader& loader,
                                  const std::vector<std::string>& names, Device& device,
                                  const std::atomic<bool>& stop) {
@@ -125,7 +125,7 @@ std::vector<Prediction> classify(Net& net, DataLoader& loader,
 
 int run(const Options& given) {
   Options o = given;
-  // An image in the net's place.
+  // An image was given instead of the net.
   if (o.images.empty() && !o.net.common.targets.empty() &&
       std::filesystem::is_regular_file(o.net.common.targets.front()))
     throw InputError(
@@ -145,7 +145,7 @@ int run(const Options& given) {
   const WeightsNotes notes = notes_of(weights.header().metadata, o.weights);
   std::string& name = o.net.common.targets.front();
   const Graph plain = make_net(name, 1);
-  try {  // a number of classes is part of the net's name
+  try {  // the number of classes is part of the net's name
     name = make_net(name, 1, outputs_of(weights.header(), plain)).name();
   } catch (const InputError& error) {
     throw InputError(fmt::format("{}: {}", o.weights, error.what()));

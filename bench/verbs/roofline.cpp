@@ -28,7 +28,7 @@ struct RooflineArguments {
   bool measure = false, remeasure = false, no_phases = false;
 };
 
-// `convlab tune ...` that fills the store with what these flags ask for.
+// The `convlab tune ...` command that fills the store for these flags.
 std::string tune_command(const CommonOptions& o) {
   std::string command = "convlab tune";
   for (const std::string& target : o.targets) command += " " + shell_word(target);
@@ -47,7 +47,7 @@ std::string tune_command(const CommonOptions& o) {
   return command;
 }
 
-// The same layers on fewer threads, as far as the store knows them.
+// The same layers on fewer threads, as far as the store has them.
 void add_thread_curves(RooflineReport& report, const TuneTable& table, const Store& store,
                        const AlgoRegistry& registry, const DeviceInfo& device, CacheMode cache) {
   for (const LayerResult& layer : table.layers)
@@ -107,13 +107,13 @@ void add_notes(RooflineReport& report) {
         above));
 }
 
-// Without points where it was interrupted before there was one.
+// Has no points if interrupted before the first.
 RooflineReport gather(const RooflineArguments& a) {
   TuneArguments tuning = a.tuning;
   const CommonOptions& common = tuning.common;
   const std::string db = db_path(common);
   const bool has_store = Store::exists(db);
-  if (!a.measure) tuning.tune.budget_s = 0.0;  // only what the store knows
+  if (!a.measure) tuning.tune.budget_s = 0.0;  // only the store's results
   const TuneOutcome outcome = run_tuning(tuning, a.measure || has_store ? db : "");
 
   const std::unique_ptr<Device> device = open_device(common);
@@ -179,7 +179,7 @@ int show_roofs(const RooflineArguments& a) {
     add_roofs(report, device->info().isa, find_roofs(*device, db_path(common), a.remeasure));
     report.provenance = provenance(*device);
   } else {
-    // The last one made decides the process's ISA: the best.
+    // The last device made decides the process's ISA: the best.
     for (const std::string& isa : supported_isas()) {
       const std::unique_ptr<Device> device =
           make_cpu_device({.threads = common.threads, .isa = isa});

@@ -24,7 +24,7 @@ struct Options {
   std::string svg;
 };
 
-// The points that one device and one --layout serve.
+// Points that share one device and one --layout.
 struct Group {
   CommonOptions common;
   std::vector<std::size_t> points;
@@ -97,7 +97,7 @@ std::string text_chart(const Sweep& sweep) {
   const std::optional<std::string> chart =
       gnuplot(text_chart_script(sweep, int(terminal_columns(terminal_width))));
   if (!chart) return fmt::format("(No chart: {}.)\n\n", no_gnuplot);
-  std::string text;  // without the blanks that fill every line
+  std::string text;  // without the trailing blanks of each line
   for (std::size_t at = 0, end = 0; at < chart->size(); at = end + 1) {
     end = std::min(chart->find('\n', at), chart->size());
     const std::string line = chart->substr(at, end - at);
@@ -115,7 +115,7 @@ int run(const Options& o) {
     svg.emplace(o.svg, "--svg");
   }
 
-  // Every device and problem is looked at before the first is measured.
+  // Checks every device and problem before the first is measured.
   struct Part {
     TuneArguments arguments;
     std::vector<std::size_t> points;
@@ -146,7 +146,7 @@ int run(const Options& o) {
     interrupted = outcome.interrupted;
     if (!outcome.table.store_error.empty()) {
       stored = false;
-      db.clear();  // the other points go on without
+      db.clear();  // the other points continue without a store
     }
     for (std::size_t i = 0; i < part.points.size(); ++i)
       std::move(outcome.table.layers.begin() + std::ptrdiff_t(i * passes),

@@ -49,7 +49,7 @@ int run(const Options& o) {
   const std::vector<StepInfo> steps = describe_steps(net.graph, net.plan, registry, *device);
   TimedNet timed{net.graph, net.plan, steps, times, provenance(*device), o.net.common.wide};
   for (auto& field : clocks.fields()) timed.provenance.fields.push_back(field);
-  // What the layers that do little but read their weights are to be held against.
+  // The bandwidth to compare with for layers that mostly read their weights.
   timed.provenance.fields.emplace_back(
       "memory_read", fmt::format("{:.1f} GB/s", ceilings_of(*device).memory_bandwidth / 1e9));
   std::optional<Profile> profile;

@@ -40,7 +40,7 @@ struct Options {
   NetArguments net;
   std::string data, optimizer, schedule;
   std::optional<std::uint64_t> seed;
-  std::int64_t epochs = 0;  // 0: as usual for the net
+  std::int64_t epochs = 0;  // 0: the net's usual number
   std::optional<double> rate, momentum, weight_decay;
   bool nesterov = false;
   PixelStatistics pixels;
@@ -48,7 +48,7 @@ struct Options {
   std::string resume, weights, checkpoint, log;
 };
 
-// ---- What is trained how: as the flags say, else the checkpoint, else what is usual ----
+// ---- Settings: from the flags, else the checkpoint, else the usual ones ----
 
 struct Settings {
   std::string data;
@@ -58,8 +58,8 @@ struct Settings {
   std::uint64_t seed = 1;
 };
 
-// The papers' rates, scaled to the batch (Goyal et al. 2017, arXiv:1706.02677): for 256 images of
-// ImageNet 0.1 with batch norm and 0.01 without, for 128 small ones 0.1 and 0.05.
+// The papers' rates, scaled to the batch (Goyal et al. 2017, arXiv:1706.02677): ImageNet, 256
+// images: 0.1 with batch norm, 0.01 without. Small images, batch of 128: 0.1 and 0.05.
 Settings usual_settings(const Graph& net, const std::string& data, std::int64_t batch) {
   const Shape& x = net.nodes().front().shape;
   const bool small = x.h <= 64;
@@ -112,14 +112,14 @@ Settings settings_of(const Options& o, const std::optional<Checkpoint>& checkpoi
 
 // ---- Files ----
 
-// Before hours are spent on what could not be written afterwards.
+// Fails early instead of after hours of training.
 void require_checkpoint(const Options& o) {
   if (o.checkpoint.empty()) return;
   if (format_of(o.checkpoint) != FileFormat::safetensors)
     throw InputError(fmt::format(
         "--checkpoint: '{}': expected a name that ends in .safetensors, the format it is in",
         o.checkpoint));
-  Output(o.checkpoint, "--checkpoint");  // throws where it cannot be written
+  Output(o.checkpoint, "--checkpoint");  // throws if it cannot be written
   std::error_code no_file;
   if (std::filesystem::exists(o.checkpoint) &&
       !std::filesystem::equivalent(o.checkpoint, o.resume, no_file))
@@ -128,10 +128,10 @@ void require_checkpoint(const Options& o) {
         o.checkpoint));
 }
 
-// A row for each epoch, as soon as it is over: whole, or not there.
+// One row per epoch, written when it ends: whole or not at all.
 class Log {
  public:
-  // Changes nothing. Throws InputError where no log can be written.
+  // Writes nothing. Throws InputError if no log can be written.
   static void require_writable(const std::string& file) {
     if (file.empty() || file == "-") return;
     const std::filesystem::path path(file);
@@ -170,7 +170,7 @@ class Log {
  private:
   void drop_half_row() {
     if (!rows_end_) return;
-    stream_.close();  // tries once more to write what is left
+    stream_.close();  // tries once more to write the rest
     std::error_code ignored;
     if (is_new_ && *rows_end_ == 0)
       std::filesystem::remove(path_, ignored);
@@ -181,10 +181,10 @@ class Log {
   std::string path_;
   std::ofstream stream_;
   bool is_new_ = false;
-  std::optional<std::uintmax_t> rows_end_;  // none in a device or a pipe
+  std::optional<std::uintmax_t> rows_end_;  // nullopt for a device or a pipe
 };
 
-// ---- What is told meanwhile ----
+// ---- Progress messages ----
 
 std::string show_time(double seconds) {
   const auto s = std::int64_t(seconds + 0.5);
@@ -218,7 +218,7 @@ class Reporter {
     progress_.step(std::size_t(done_), std::size_t(total_), text);
   }
 
-  // The training part of an epoch is over, and its test begins.
+  // The training part of an epoch has ended, and its test begins.
   void testing() {
     if (trained_s_ > 0) return;
     trained_s_ = seconds_since(epoch_begin_);
@@ -259,7 +259,7 @@ class Reporter {
   Progress& progress_;
   const DataLoader& loader_;
   std::int64_t total_ = 0, done_ = 0;  // steps, of this run
-  std::int64_t before_ = 0;            // images of the epoch that another run has seen
+  std::int64_t before_ = 0;            // images of the epoch that another run processed
   std::size_t named_ = 0;              // bad images
   Clock::time_point begin_ = Clock::now(), epoch_begin_ = begin_, told_ = begin_;
   double io_before_s_ = 0, trained_s_ = 0, trained_io_s_ = 0;
@@ -271,7 +271,7 @@ struct Data {
   std::unique_ptr<Dataset> train, test;
 };
 
-// `where` says what names the data: the flag or a checkpoint.
+// `where` names the source of the data: the flag or a checkpoint.
 Data open_data(const std::string& spec, const std::string& where) {
   Data data = naming(where, [&] {
     return Data{open_dataset(spec, Split::train), open_dataset(spec, Split::test)};
@@ -282,8 +282,8 @@ Data open_data(const std::string& spec, const std::string& where) {
   return data;
 }
 
-// What lies among the data and is not read, each named once: where images are held out, training
-// and testing read the same folders.
+// Files among the data that are skipped, each named once: with held-out images, training and
+// testing read the same folders.
 std::vector<std::string> skipped_in(const Data& data) {
   std::vector<std::string> notes = data.train->notes();
   for (const std::string& note : data.test->notes())
@@ -291,8 +291,8 @@ std::vector<std::string> skipped_in(const Data& data) {
   return notes;
 }
 
-// How images become the net's input: as is usual, with the same mean and deviation as those that
-// the weights were trained with.
+// Converts images to the net's input: the usual transform, with the mean and deviation that the
+// weights were trained with.
 Transform make_transform(const Dataset& dataset, const Graph& graph, Split split, const Options& o,
                          const WeightsNotes& before) {
   const Shape& x = graph.nodes().front().shape;
@@ -322,8 +322,8 @@ struct Plans {
   NetPlan training, testing;
 };
 
-// The checkpoint's, so that training goes on to the same bits whatever was tuned meanwhile. Nothing
-// where flags ask for another choice or they do not fit any more. A line says which.
+// The checkpoint's plans, so that training continues bit for bit whatever was tuned meanwhile.
+// nullopt if flags ask for another choice or the plans no longer fit. A message says which.
 std::optional<Plans> plans_of(const Checkpoint& checkpoint, const TuneOptions& limits,
                               const Graph& graph, const Device& device) {
   const NetPlan& training = checkpoint.state.plan;
@@ -343,7 +343,7 @@ std::optional<Plans> plans_of(const Checkpoint& checkpoint, const TuneOptions& l
   return std::nullopt;
 }
 
-// Before anything is planned for it.
+// Checks before anything is planned.
 void require_fits(const Checkpoint& checkpoint, const Options& o, const Graph& graph, DType dtype,
                   const Dataset& images) {
   const Settings s = settings_of(o, checkpoint, batch_of(graph));
@@ -358,7 +358,7 @@ void require_fits(const Checkpoint& checkpoint, const Options& o, const Graph& g
   require_fits(checkpoint, start);
 }
 
-// The net, with as many outputs as there are classes, and how it runs.
+// The net, with one output per class, and its plans.
 Plans planned(const Options& o, const std::optional<Checkpoint>& checkpoint, const Dataset& images,
               const AlgoRegistry& registry, Device& device) {
   NetArguments a = o.net;
@@ -414,7 +414,7 @@ int run(Options o) {
     throw InputError(fmt::format(
         "--data: '{}' is not UTF-8, as the text in a checkpoint is: name it by another path",
         o.data));
-  settings_of(o, checkpoint, 1);  // refuses what makes no sense before anything is opened
+  settings_of(o, checkpoint, 1);  // refuses invalid values before anything is opened
   std::optional<ArrayReader> weights;
   WeightsNotes before;
   if (checkpoint) before = notes_of(checkpoint->state.notes, o.resume);
@@ -512,7 +512,7 @@ int run(Options o) {
   return 0;
 }
 
-// A finite number that `fits`, which `range` says in words.
+// A finite number that passes `fits`, which `range` puts in words.
 void add_real(CLI::App& app, const std::string& flag, std::optional<double>& value,
               bool (*fits)(double), const char* range, const std::string& description) {
   add_parsed(

@@ -13,8 +13,8 @@ class App;
 
 namespace convlab {
 
-// Each declares its flags on the subcommand it is given and returns what to do once they are
-// parsed: that returns the exit code, or throws InputError or EnvironmentError.
+// Each declares its flags on the given subcommand and returns the action to run after parsing. The
+// action returns the exit code, or throws InputError or EnvironmentError.
 using VerbAction = std::function<int()>;
 VerbAction declare_bench(CLI::App&);
 VerbAction declare_check(CLI::App&);
@@ -31,13 +31,13 @@ VerbAction declare_time(CLI::App&);
 VerbAction declare_train(CLI::App&);
 VerbAction declare_tune(CLI::App&);
 
-// Parses the command line and does what it says. Returns the exit code: 0 done, 1 a check failed,
-// 2 bad usage or input, 3 the environment cannot do it, 130 interrupted.
+// Parses the command line and runs the verb. Returns the exit code: 0 done, 1 a check failed, 2 bad
+// usage or input, 3 the environment cannot do it, 130 interrupted.
 int run_program(int argc, const char* const* argv);
 
-// The device, the build, the libraries, the date, and the command as a shell would take it again.
+// The device, the build, the libraries, the date, and the command in shell syntax.
 Provenance provenance(const Device&);
-// The part of it that knows of no device.
+// The part that does not depend on a device.
 Provenance command_provenance();
 
 }  // namespace convlab

@@ -48,14 +48,14 @@ TEST(Roofs, ThatAreStoppedAreNotMeasured) {
   const std::atomic<bool> stop = true;
   EXPECT_THROW(measure_roofs(*device, &stop), CeilingsInterrupted);
   EXPECT_THROW(measure_copies(*device, 1 << 18, 1 << 22, &stop), CeilingsInterrupted);
-  struct Another : CpuBackedDevice {  // whose ceilings nobody has measured yet
+  struct Another : CpuBackedDevice {  // its ceilings have not been measured
     Another() { info_.index = 7; }
   } another;
   EXPECT_THROW(ceilings_of(another, &stop), CeilingsInterrupted);
-  EXPECT_GT(ceilings_of(another).flops(DType::f32), 0);  // half of them was not kept
+  EXPECT_GT(ceilings_of(another).flops(DType::f32), 0);  // an incomplete set was not kept
 }
 
-// What a card's roofs are made of runs on any device.
+// The measurements behind a card's roofs run on any device.
 TEST(Roofs, OfCopiesByADevice) {
   const auto device = make_cpu_device({.threads = 2, .isa = ""});
   std::vector<std::string> names;
@@ -95,9 +95,9 @@ TEST(Ceilings, OfACardAreWhatItsClocksAllow) {
   EXPECT_FALSE(c.measured);
   EXPECT_EQ(c.flops(DType::f32), 67e12);
   EXPECT_EQ(c.flops(DType::f64), 33.5e12);
-  EXPECT_EQ(c.flops(DType::f16), 67e12);  // no units of its own are known
+  EXPECT_EQ(c.flops(DType::f16), 67e12);  // f16 has no units of its own here
   EXPECT_EQ(c.memory_bandwidth, 4.8e12);
-  EXPECT_EQ(ceilings_of(another).flops(DType::f32), 20e12);  // another card, another ceiling
+  EXPECT_EQ(ceilings_of(another).flops(DType::f32), 20e12);  // another card has its own ceilings
 }
 
 TEST(Ceilings, PredictPhaseByPhase) {

@@ -1,4 +1,4 @@
-// The tests' own main: a worker of theirs is this program with the test algorithms.
+// The tests' own main: the tests' workers run this program with the test algorithms.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
   if (const std::optional<int> code =
           convlab::worker_main(argc, argv, convlab::append_test_algos, make_test_device))
     return *code;
-  // In workers a sanitizer ends a crash by a signal, as it would end without one.
+  // In workers a crash must end by its signal, with sanitizers as without.
   for (const char* name : {"ASAN_OPTIONS", "TSAN_OPTIONS"}) {
     const char* const before = std::getenv(name);
     setenv(name, ((before ? before : "") + std::string(":abort_on_error=1")).c_str(), 1);

@@ -107,7 +107,7 @@ TEST(NoiseFloor, IsFiniteAndPositive) {
   EXPECT_GE(floor.interval, 0);
 }
 
-// To the thread's own counters that is a sleep.
+// The thread's own counters show a stopped process as asleep.
 TEST(Disturbance, AStoppedProcessLostItsTime) {
   const pid_t child = ::fork();
   if (child == 0) {

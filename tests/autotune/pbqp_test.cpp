@@ -38,7 +38,7 @@ class Random {
  public:
   explicit Random(unsigned seed) : generator_(seed) {}
   std::size_t below(std::size_t n) { return generator_() % n; }
-  // Forbidden one time in `forbidden`, if that is not 0.
+  // Forbidden once in `forbidden` draws; 0: never.
   double cost(std::size_t forbidden) {
     if (forbidden > 0 && below(forbidden) == 0) return infinity;
     return double(below(2000)) / 16 - 20;  // some negative; sums are exact
@@ -70,7 +70,7 @@ void expect_least(const PbqpProblem& problem) {
   EXPECT_EQ(cost_of(problem, solution.chosen), least);
 }
 
-class RandomGraphs : public testing::TestWithParam<std::size_t> {};  // of `forbidden`
+class RandomGraphs : public testing::TestWithParam<std::size_t> {};  // parameter: `forbidden`
 
 TEST_P(RandomGraphs, ChainsAreReduced) {
   for (unsigned seed = 0; seed < 100; ++seed) {
@@ -159,7 +159,7 @@ TEST(Pbqp, SeveralEdgesBetweenTwoNodesAddUp) {
   EXPECT_EQ(solution.cost, 2);
 }
 
-// A choice that is locally best, and forbids everything later on.
+// A choice that is locally best but forbids every later one.
 TEST(Pbqp, BacksOutOfADeadEnd) {
   PbqpProblem problem;
   for (int i = 0; i < 4; ++i) problem.nodes.push_back({0, 100});
@@ -181,7 +181,7 @@ TEST(Pbqp, LongChains) {
   const PbqpSolution solution = solve(problem);
   EXPECT_TRUE(solution.optimal);
   EXPECT_EQ(solution.searched, 0u);
-  // The forward recursion says the same.
+  // The forward recursion gives the same cost.
   std::vector<double> least = problem.nodes[0];
   for (std::size_t i = 1; i < problem.nodes.size(); ++i) {
     std::vector<double> next = problem.nodes[i];
@@ -196,7 +196,8 @@ TEST(Pbqp, LongChains) {
   EXPECT_EQ(solution.cost, *std::min_element(least.begin(), least.end()));
 }
 
-// Too big to search through: still an answer, no worse than what each node would like best.
+// Too big to search completely: the solver still returns an answer, no worse than each node's own
+// best choice.
 TEST(Pbqp, DenseBeyondTheEffort) {
   Random random(2);
   PbqpProblem problem;

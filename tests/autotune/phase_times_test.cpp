@@ -1,4 +1,4 @@
-// Every algorithm of the CPU says in its work estimate which phases it has, and records those.
+// Every CPU algorithm lists its phases in its work estimate and records those.
 #include "autotune/measure/phase_times.h"
 
 #include <gtest/gtest.h>

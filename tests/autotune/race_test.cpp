@@ -12,7 +12,7 @@
 namespace convlab {
 namespace {
 
-// Candidates whose times are scripted: milliseconds of the n-th sample. All processes share it.
+// Candidates with scripted times: milliseconds of the n-th sample. All processes share the script.
 class Script {
  public:
   using Times = std::function<double(int sample)>;
@@ -24,11 +24,11 @@ class Script {
   };
 
   std::map<std::string, Part> parts;
-  Times machine = [](int) { return 1.0; };  // slows everybody down
+  Times machine = [](int) { return 1.0; };  // slows every candidate
   std::function<double(const std::string& algo, int sample)> lost = [](const std::string&, int) {
     return 0.0;
   };
-  std::string order;  // of the samples of runs, one letter each; '|' begins a process
+  std::string order;  // samples in run order, one letter each; '|' begins a process
   double now_s = 0;
 };
 
@@ -130,8 +130,8 @@ TEST_F(RaceTest, DropsAtTwiceTheBestSideBySide) {
   EXPECT_EQ(decision.verdict, Verdict::win);
 }
 
-// The machine slows down tenfold while the best-to-be is looked at first, and the one before it was
-// lucky: a time of then is held against nobody.
+// The machine slows down tenfold during the best candidate's first look, and the candidate before
+// it was measured in a fast moment. Times from that moment must not drop anybody.
 TEST_F(RaceTest, NobodyIsDroppedForAMomentsWeather) {
   add("a", steady(1.5), 1);
   add("b", steady(1.4), 2);
@@ -145,7 +145,7 @@ TEST_F(RaceTest, NobodyIsDroppedForAMomentsWeather) {
 TEST_F(RaceTest, NobodyRanksBelowOneThatTookLonger) {
   for (char name = 'a'; name <= 'h'; ++name)
     add({name}, noisy(1 + (name - 'a') / 20.0, 0.01, std::uint64_t(name)));
-  script.machine = [](int n) { return n < 40 ? 0.5 : 1.0; };  // screening in a fast spell
+  script.machine = [](int n) { return n < 40 ? 0.5 : 1.0; };  // screening runs in a fast period
   run();
   const double best = of(chosen()).ms;
   for (const Candidate& c : candidates) EXPECT_GE(c.ms, 0.98 * best) << c.algo << c.reason;
@@ -172,7 +172,7 @@ TEST_F(RaceTest, ASlowSpellOfTheMachineFlipsNothing) {
 TEST_F(RaceTest, DisturbedSamplesAreTakenAgainAndStandNowhere) {
   add("a", noisy(1.00, 0.003, 1));
   add("b", noisy(1.20, 0.003, 2));
-  // Every third sample of either takes ten times as long.
+  // Every third sample of both takes ten times as long.
   script.lost = [&](const std::string&, int n) { return n % 3 == 1 ? 0.9 : 0.0; };
   const auto disturbed = [](Script::Times ms) {
     return [ms = std::move(ms)](int n) { return ms(n) * (n % 3 == 1 ? 10 : 1); };
@@ -266,7 +266,8 @@ TEST_F(RaceTest, TheBestTwoFinishHoweverFarApart) {
   EXPECT_GT(decision.ratio[0], 1.4);
 }
 
-// Predictions that are all far too slow rule out nobody, though the first to be measured is best.
+// All predictions are far too slow. They must rule out no candidate, even if the first one measured
+// is best.
 TEST_F(RaceTest, ThePredictionOfTheBestIsHeldAgainstOthers) {
   add("a", noisy(1, 0.003, 1), 8);
   add("b", noisy(1.3, 0.003, 2), 9);
@@ -290,7 +291,7 @@ TEST_F(RaceTest, ABestThatIsLostIsLostOnce) {
   EXPECT_EQ(chosen(), "b");
 }
 
-// Two that are predicted alike change places after the last look.
+// Two candidates with equal predictions swap places after the last look.
 TEST_F(RaceTest, ARaceThatStopsBetweenTwoLooksHasTimesOfAllProcesses) {
   add("a", noisy(1, 0.003, 1));
   add("b", noisy(1.05, 0.003, 2));
@@ -404,12 +405,12 @@ TEST_F(RaceTest, StopsWhenTold) {
   stop = [&] { return script.order.size() >= 3; };
   run();
   EXPECT_EQ(script.order, "|ab");
-  EXPECT_EQ(ended, "");  // none has ended: a later run takes them up again
+  EXPECT_EQ(ended, "");  // none has ended: a later run resumes them
   EXPECT_TRUE(of("e").predicted);
   EXPECT_EQ(of("e").status, Status::ok);
 }
 
-// Of a process that was left in the middle nothing is kept.
+// A process interrupted in the middle leaves no times.
 TEST_F(RaceTest, StopsInTheMiddleOfAProcess) {
   for (char name = 'a'; name <= 'c'; ++name) add({name}, steady(3 + (name - 'a') / 100.0));
   stop = [&] { return processes() == 3 && script.order.size() % 7 == 0; };
@@ -457,7 +458,7 @@ TEST(Decide, NothingOrOne) {
   EXPECT_EQ(decide(std::vector{slower, other}, false).ratio, (std::array{0.0, 1.5, 0.0}));
 }
 
-// Somebody who could not be measured may be faster than both.
+// A candidate that could not be measured may be faster than both.
 TEST(Decide, NobodyWinsOrTiesWhileARivalIsOnlyPredicted) {
   const Candidate a = ran("a", {1, 1, 1, 1, 1});
   Candidate open = ran("open", {});
@@ -487,7 +488,7 @@ TEST(Decide, ByTheWholeInterval) {
   EXPECT_NE(open.reason.find("6 processes"), std::string::npos);
 }
 
-// Three processes may all be odd ones.
+// All three processes may be outliers.
 TEST(Decide, ThreeProcessesShowOnlyWhatIsLarge) {
   const Candidate a = ran("a", {1, 1.001, 0.999});
   EXPECT_EQ(decided({a, ran("b", {1.07, 1.071, 1.069})}).verdict, Verdict::unsure);

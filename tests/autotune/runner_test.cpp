@@ -13,7 +13,7 @@
 namespace convlab {
 namespace {
 
-// "tired" gives up at its third run: the check is the first, a sample takes one or two.
+// "tired" fails at its third run: the check is the first, and a sample takes one or two.
 double sample_of_tired(double expected_ms, CacheMode cache) {
   AlgoRegistry registry;
   append_test_algos(registry);
@@ -36,7 +36,8 @@ TEST(LocalRunner, ALongRunNeedsNoneBeforeIt) {
   EXPECT_GT(sample_of_tired(1, CacheMode::cold), 0);
 }
 
-// A card's stream captures into a graph what it times: that may neither allocate, copy nor wait.
+// A card's stream captures the timed work into a graph, during which it may not allocate, copy or
+// wait.
 class CapturingDevice : public CpuBackedDevice {
  public:
   Buffer allocate(std::size_t bytes) override {

@@ -1,4 +1,4 @@
-// A machine for races that take no time: candidates' times, noise and the clock are made up.
+// A simulated machine for races that take no time: candidates' times, noise and clock are made up.
 #pragma once
 
 #include <algorithm>
@@ -13,17 +13,17 @@
 namespace convlab {
 
 struct SimulatedMachine {
-  // Of each algorithm by name: milliseconds of a run, and of packing.
+  // By algorithm name: milliseconds of a run, and of packing.
   std::map<std::string, double> ms, pack_ms;
   double round_noise = 0.004;    // standard deviation of the logarithm, sample by sample
   double process_offset = 0.01;  // likewise, candidate by candidate in each process
-  // How much slower everything is in a process, and at a time in seconds.
+  // The slowdown of everything in a process, and at a time in seconds.
   std::function<double(std::mt19937_64&)> process_level = [](std::mt19937_64&) { return 1.0; };
   std::function<double(double)> level = [](double) { return 1.0; };
-  // How much slower one algorithm alone is in a process.
+  // The slowdown of one algorithm alone in a process.
   std::function<double(std::mt19937_64&)> mode = [](std::mt19937_64&) { return 1.0; };
-  // The share of its time that a sample loses to other programs at a time. It takes that much
-  // longer.
+  // The share of its time that a sample loses to other programs at a given time. It takes longer by
+  // that share.
   std::function<double(double)> lost = [](double) { return 0.0; };
 
   std::mt19937_64 random;
@@ -39,7 +39,7 @@ struct SimulatedMachine {
     return {.now = [this] { return now_s; }, .sleep = [this](double s) { now_s += s; }};
   }
   std::unique_ptr<CandidateRunner> process();
-  // Candidates as a race wants them, predicted a little off.
+  // Candidates as input to a race, with slightly wrong predictions.
   std::vector<Candidate> candidates() const {
     std::vector<Candidate> all;
     for (const auto& [name, time] : ms) {
@@ -51,7 +51,7 @@ struct SimulatedMachine {
     }
     return all;
   }
-  // The race, and what comes of it.
+  // Runs the race and returns its decision.
   Decision race(std::vector<Candidate>& all, const RaceOptions& options = {}) {
     Sampler sampler({}, clock());
     convlab::race(

@@ -1,4 +1,4 @@
-// Stores that are damaged, somebody else's, out of reach, or written by several at once.
+// Stores that are damaged, not ours, inaccessible, or written by several processes at once.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ namespace {
 
 using std::string_literals::operator""s;
 
-// ---- Files that are not what they should be.
+// ---- Invalid files.
 
 TEST_F(StoreTest, LeavesForeignFilesUntouched) {
   write_bytes(file(), "dear diary\n");
@@ -39,7 +39,7 @@ TEST_F(StoreTest, LeavesForeignFilesUntouched) {
   sql(browser, "CREATE TABLE bookmarks (url TEXT); INSERT INTO bookmarks VALUES ('x')");
   expect_rejected(browser, "another program's");
 
-  // SQLite would roll this one back as soon as it read from it.
+  // SQLite would roll this one back at its first read.
   for (int i = 0; i < 9; ++i)
     sql(browser, "INSERT INTO bookmarks SELECT 'xxxxxxxx' FROM bookmarks");
   sql(browser, "INSERT INTO bookmarks SELECT a.url FROM bookmarks a, bookmarks b LIMIT 9999");
@@ -124,7 +124,7 @@ TEST_F(StoreTest, AStatementTakesNoMoreStepsThanAFileOfItsSizeNeeds) {
   const std::atomic<bool> stop = true;
   opened.interrupt_by(&stop);
   EXPECT_THROW(opened.execute(endless), StoreInterrupted);
-  EXPECT_EQ(opened.number("SELECT count(*) FROM candidate"), 1);  // what is short goes on
+  EXPECT_EQ(opened.number("SELECT count(*) FROM candidate"), 1);  // a short query still runs
   EXPECT_ANY_THROW(opened.number("SELECT \"no column\" FROM candidate"));
 }
 
@@ -143,7 +143,7 @@ TEST_F(StoreTest, VerifyNamesTextThatIsNotUtf8) {
   EXPECT_EQ(store.rows().back().candidate.reason, "caf\xef\xbf\xbd");
 }
 
-// Any bit of a row's values, and the rest can be saved.
+// A flip of any bit in a row's values is noticed, and the other rows can be saved.
 TEST_F(StoreTest, AFlippedBitIsNoticed) {
   {
     Store store(file());
@@ -174,7 +174,8 @@ TEST_F(StoreTest, AFlippedBitIsNoticed) {
   EXPECT_TRUE(store.verify().empty());
 }
 
-// A row of which the index knows another key can be neither looked up nor deleted by it.
+// If the index holds another key for a row, the row can be neither looked up nor deleted by its
+// key.
 TEST_F(StoreTest, RowsGoWhoseKeyWasDamaged) {
   StoreRow row = numbered_row(0, 0);
   row.candidate.algo = "unmistakable";
@@ -190,7 +191,7 @@ TEST_F(StoreTest, RowsGoWhoseKeyWasDamaged) {
     flipped[at] ^= 1;
     write_bytes(file(), flipped);
     Store store(file(), Store::Open::existing);
-    if (store.verify().empty()) continue;  // the bytes of a former page
+    if (store.verify().empty()) continue;  // stale bytes in a reused page
     ++damaged;
     EXPECT_LE(store.prune_damaged().removed, 1);
     EXPECT_TRUE(store.verify().empty()) << store.verify()[0];
@@ -199,14 +200,14 @@ TEST_F(StoreTest, RowsGoWhoseKeyWasDamaged) {
   EXPECT_GE(damaged, 2);  // in the table and in its index
 }
 
-// SQLite's own check fails on some of these, where a record of the index is cut.
+// SQLite's own check fails on some of these: those that truncate a record of the index.
 TEST_F(StoreTest, ADamagedIndexIsMadeAnewWhereRowsCanBeRead) {
   {
     Store store(file());
     for (int i = 0; i < 3; ++i) store.put(numbered_row(0, i));
   }
   const std::string whole = read_bytes(file());
-  const std::size_t page = 4096, index = 2 * page;  // behind the schema and the table
+  const std::size_t page = 4096, index = 2 * page;  // after the schema and the table
   ASSERT_GE(whole.size(), index + page);
   std::mt19937 random(5);
   int made_anew = 0;
@@ -245,7 +246,8 @@ TEST_F(StoreTest, NeedsAPlaceToWrite) {
   Store(directory_ / "new" / "folders" / "tune.db").put(numbered_row(0, 1));
 }
 
-// The journal needs the directory: that must show on opening, not after the first measurement.
+// The journal needs a writable directory. The error must come on opening, not after the first
+// measurement.
 TEST_F(StoreTest, SeesAReadOnlyDirectoryOnOpening) {
   Store(file()).put(numbered_row(0, 1));
   fs::permissions(file(), fs::perms::all);
@@ -263,7 +265,7 @@ TEST_F(StoreTest, SeesAReadOnlyDirectoryOnOpening) {
   fs::permissions(directory_, fs::perms(0755));
 }
 
-// ---- Several processes, and ones that die.
+// ---- Several processes, some of which die.
 
 struct Writer {
   pid_t pid;
@@ -288,7 +290,8 @@ Writer start_writer(const fs::path& path, int writer, int first, int count) {
   return {pid, ends[0]};
 }
 
-// Reads on until it has said `lines` numbers in all, or has ended; returns how many it has said.
+// Reads until the writer has printed `lines` numbers in all, or has ended; returns how many it has
+// printed.
 int listen(const Writer& writer, int heard, int lines) {
   for (char c; heard < lines && ::read(writer.output, &c, 1) == 1;) heard += c == '\n';
   return heard;
@@ -318,8 +321,8 @@ TEST_F(StoreTest, FourWritersLoseNothing) {
   EXPECT_EQ(seen.size(), 4u * count);
 }
 
-// Half of the rounds start without a file, and some are killed before the first row is there, so
-// that making one is interrupted too.
+// Half of the rounds start without a file, and some processes are killed before the first row is
+// written, so that creating a file is interrupted too.
 TEST_F(StoreTest, SurvivesKillAtAnyMoment) {
   std::mt19937 random(3);
   int next = 0;
@@ -339,7 +342,7 @@ TEST_F(StoreTest, SurvivesKillAtAnyMoment) {
     const Store store(path);
     ASSERT_TRUE(store.verify().empty()) << "round " << round;
     const auto rows = store.rows();
-    // The row being written when the kill came may have made it to the disk unannounced.
+    // The row being written at the kill may be on disk without having been acknowledged.
     const int expected = first + acknowledged;
     ASSERT_GE(int(rows.size()), expected);
     ASSERT_LE(int(rows.size()), expected + 1);

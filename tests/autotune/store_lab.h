@@ -1,4 +1,4 @@
-// What the store's tests share: a store of its own directory, and looking at its file.
+// Shared by the store's tests: a store in its own directory, and access to its file.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -63,8 +63,8 @@ class StoreTest : public testing::Test {
     sqlite3_close(db);
   }
 
-  // A copy of the file as a process killed in the middle of committing this statement leaves it:
-  // half-written pages, and beside it the journal to undo them.
+  // A copy of the file as left by a process killed while committing this statement: half-written
+  // pages, and beside it the journal to undo them.
   fs::path half_written(const fs::path& path, const std::string& statement) {
     const std::string before = read_bytes(path);
     const fs::path copy = directory_ / "killed.db";
@@ -80,7 +80,8 @@ class StoreTest : public testing::Test {
     return copy;
   }
 
-  // Opening throws an InputError that names the file, and leaves it and its surroundings alone.
+  // Opening throws an InputError that names the file, and changes neither the file nor its
+  // directory.
   void expect_rejected(const fs::path& path, const std::string& because) {
     const std::string before = read_bytes(path);
     const auto count = std::distance(fs::directory_iterator(directory_), {});

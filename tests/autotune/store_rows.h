@@ -1,4 +1,4 @@
-// Rows that can be told whole from broken: everything in them follows from two numbers.
+// Rows whose damage can be detected: every value follows from two numbers.
 #pragma once
 
 #include <string>

@@ -18,9 +18,9 @@ namespace {
 
 using std::string_literals::operator""s;
 
-// ---- What is remembered, and under which key.
+// ---- Stored data and their keys.
 
-// Format 1 lacked three columns, and the checksum as format 2 did.
+// Format 1 lacked three columns and, like format 2, the checksum.
 TEST_F(StoreTest, BringsAnOlderFormatUpAndHoldsItsRowsStale) {
   AlgoInfo algo;
   algo.id = "winograd";
@@ -41,7 +41,7 @@ TEST_F(StoreTest, BringsAnOlderFormatUpAndHoldsItsRowsStale) {
   EXPECT_EQ(found.stale, 1);
 }
 
-// Made by a program of format 2, or brought to it by one: the columns are in another order.
+// A file created by a program of format 2, or upgraded by one: its columns are in another order.
 TEST_F(StoreTest, BringsFormat2UpWithAllItsRows) {
   for (const bool was_format_1 : {false, true}) {
     const fs::path path = directory_ / (was_format_1 ? "altered.db" : "made.db");
@@ -82,7 +82,7 @@ TEST_F(StoreTest, KeepsAMachinesRoofs) {
   Store store(file());
   EXPECT_TRUE(store.roofs(device_).empty());
   store.record(device_, {roofs.front()});
-  store.record(device_, roofs);  // in place of the others
+  store.record(device_, roofs);  // replaces the others
   const std::vector<Roof> found = Store(file(), Store::Open::existing).roofs(device_);
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[1].level, "memory");
@@ -226,7 +226,7 @@ TEST_F(StoreTest, ANewLibraryConcernsOnlyTheAlgorithmsThatUseIt) {
   EXPECT_EQ(store.lookup(problem_, CacheMode::hot, device_, direct).candidates.size(), 1u);
 }
 
-// ---- Moving rows about.
+// ---- Moving rows between stores.
 
 TEST_F(StoreTest, MergeTakesWhatIsNewOrNewer) {
   Store ours(file()), theirs(directory_ / "theirs.db");
@@ -240,7 +240,7 @@ TEST_F(StoreTest, MergeTakesWhatIsNewOrNewer) {
   ours.put(with(1, "2026-01-02T00:00:00.000Z", 1));
   ours.put(with(2, "2026-01-02T00:00:00.000Z", 1));
   ours.put(with(3, "2026-01-02T00:00:00.000Z", 1));
-  ours.put(with(5, "9999-12-31T00:00:00.000Z", 1));  // by a clock that was ahead
+  ours.put(with(5, "9999-12-31T00:00:00.000Z", 1));  // from a clock that was ahead
   theirs.put(with(1, "2026-01-01T23:59:59.999Z", 2));
   theirs.put(with(2, "2026-01-02T00:00:00.001Z", 2));
   theirs.put(with(4, "2026-01-01T00:00:00.000Z", 2));
@@ -320,7 +320,7 @@ TEST_F(StoreTest, PruneLeavesACopyThatBringsTheRowsBack) {
   EXPECT_EQ(std::distance(fs::directory_iterator(directory_), {}), 2);
 }
 
-// Without a copy nothing is deleted.
+// Nothing is deleted without a copy.
 TEST_F(StoreTest, PruneNeedsItsCopy) {
   Store store(file());
   store.put(numbered_row(0, 1));

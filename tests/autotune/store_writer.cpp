@@ -1,5 +1,5 @@
-// store_writer FILE WRITER FIRST COUNT: records numbered rows, saying each number once it is on
-// disk. The store's tests run several of these, and kill them.
+// store_writer FILE WRITER FIRST COUNT: records numbered rows and prints each number once its row
+// is on disk. The store's tests run several of these, and kill them.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>

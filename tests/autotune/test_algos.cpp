@@ -27,7 +27,7 @@ std::vector<double> plain_values(const void* memory, const TensorDesc& t) {
   return values;
 }
 
-// f32 only, no epilogue. On one thread: tests run beside others.
+// f32 only, no epilogue. Single-threaded, because tests run in parallel.
 void right_answer(const ConvProblem& f, const ConvArgs& args, double factor) {
   const TensorDesc filter{f.k, f.c / f.groups, f.r, f.s};
   std::vector<double> x, w, dy;
@@ -137,8 +137,8 @@ void append_test_algos(AlgoRegistry& registry) {
        }});
   add({.id = "segfault", .misbehave = [] { std::raise(SIGSEGV); }});
   add({.id = "abort", .misbehave = [] { std::abort(); }});
-  // What is not their own doing: as the OOM killer ends one, a limit on CPU time, OpenMP's runtime
-  // when it gets no thread, and an allocation in a parallel loop.
+  // Ends by causes outside the algorithm: the OOM killer, a limit on CPU time, OpenMP's runtime
+  // when it gets no thread, and a failed allocation in a parallel loop.
   add({.id = "exit", .misbehave = [] { std::_Exit(3); }});
   add({.id = "killed", .misbehave = [] { std::raise(SIGKILL); }});
   add({.id = "limited", .misbehave = [] { std::raise(SIGXCPU); }});

@@ -1,5 +1,5 @@
-// What the tuner's tests share: runs over algorithms that are right, wrong, slow or worse, in this
-// process.
+// Shared by the tuner's tests: runs, in this process, over algorithms that are right, wrong, slow
+// or worse.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -47,10 +47,10 @@ struct Log : TuneProgress {
   std::function<void(std::size_t)> on_begin, on_process;
 };
 
-// What the tuner asks of the test algorithms.
+// Counts the tuner's calls to the test algorithms.
 struct Watch {
   std::vector<std::string> planned;
-  int slow_listings = 0;  // questions to the one that is slow to list
+  int slow_listings = 0;  // calls to the one that is slow to list
   std::function<void()> on_plan = [] {};
 };
 

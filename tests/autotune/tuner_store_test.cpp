@@ -1,5 +1,5 @@
-// Runs over one store: what an earlier one left, what a stop or a budget cuts off, and what goes
-// on.
+// Several runs over one store: rows of an earlier run, runs cut off by a stop or a budget, and runs
+// that resume.
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -29,7 +29,7 @@ TEST_F(TunerTest, ASecondRunMeasuresNothing) {
     EXPECT_EQ(first.layers[0].candidates[i].ms, second.layers[0].candidates[i].ms);
   EXPECT_EQ(first.layers[0].ratio, second.layers[0].ratio);
   EXPECT_EQ(first.layers[0].chosen, second.layers[0].chosen);
-  options_.budget_s = 0;  // is enough for nothing
+  options_.budget_s = 0;  // too little for anything
   EXPECT_TRUE(run({"plain", "slow", "liar", "sloppy"}, &store_).complete);
   options_.budget_s.reset();
   options_.fresh = true;
@@ -123,7 +123,7 @@ TEST_F(TunerTest, ADroppedRowRunsAgainWhenWhatBeatItIsOut) {
   const std::vector<std::string> algos{"plain", "nchw_only", "slow"};
   run(algos, &store_);
   for (StoreRow row : store_.rows())
-    if (row.candidate.algo == "slow") {  // a busy machine may have kept it to the end
+    if (row.candidate.algo == "slow") {  // a busy machine may have kept it until the end
       row.candidate.status = Status::dropped;
       store_.put(row);
     }
@@ -153,7 +153,7 @@ TEST_F(TunerTest, StoppingKeepsWhatIsDoneAndARerunGoesOn) {
   EXPECT_FALSE(partial.complete);
   EXPECT_GT(partial.remaining_gain, 0);
   EXPECT_FALSE(row(partial.layers[0], "plain").predicted);
-  EXPECT_EQ(partial.layers[0].verdict, Verdict::unsure);  // screened, and in no process yet
+  EXPECT_EQ(partial.layers[0].verdict, Verdict::unsure);  // screened, but in no process yet
   EXPECT_EQ(partial.layers[1].verdict, Verdict::predicted);
   EXPECT_TRUE(row(partial.layers[1], "plain").predicted);
   EXPECT_EQ(chosen(partial.layers[1]), "plain");
@@ -197,7 +197,7 @@ TEST_F(TunerTest, WhatWasScreenedIsKnownBeforeAProcessConfirmsIt) {
   EXPECT_EQ(known.verdict, Verdict::unsure);
 }
 
-// Without the one that won, its runner-up has only rivals that were dropped.
+// Excluding the winner leaves its runner-up only rivals that were dropped.
 TEST_F(TunerTest, WhoIsLeftAloneRacesThoseThatWereDropped) {
   add(small);
   options_.layout = Layout::nchw;
@@ -218,7 +218,7 @@ TEST_F(TunerTest, WhoIsLeftAloneRacesThoseThatWereDropped) {
   EXPECT_EQ(row(layer, "chooser").process_ms.size(), row(layer, "nchw_only").process_ms.size());
 }
 
-// "slow" ran in other processes beside "nchw_only" than beside "plain".
+// "slow" ran in different processes beside "nchw_only" than beside "plain".
 TEST_F(TunerTest, ProcessesOfTwoRacesAreNotPaired) {
   add(small);
   options_.layout = Layout::nchw;
@@ -231,7 +231,7 @@ TEST_F(TunerTest, ProcessesOfTwoRacesAreNotPaired) {
   EXPECT_EQ(log_.resumed_rows, 0u);
 }
 
-// A backward pass may take long: what was raced again then is believed later.
+// A backward pass may take long: times raced again are then trusted by later runs.
 TEST_F(TunerTest, WhatIsKnownIsNotRacedAgain) {
   add(small);
   add(small, Pass::backward_data);
@@ -259,7 +259,7 @@ TEST_F(TunerTest, WhatRanIsStoredWhenTheRunFails) {
   EXPECT_EQ(store_.rows()[0].candidate.process_ms.size(), 2u);
 }
 
-// A time that contradicts what an earlier run found is measured once more before it is believed.
+// A time that contradicts an earlier run is measured once more before it is trusted.
 TEST_F(TunerTest, WhatContradictsAnEarlierRunIsRacedAgain) {
   add(small);
   options_.layout = Layout::nchw;
@@ -284,7 +284,7 @@ TEST_F(TunerTest, ASpentBudgetLeavesPredictions) {
   EXPECT_EQ(log_.ended_candidates, 0u);
 }
 
-// What came before the tuner counts: the device, the ceilings, the list.
+// The budget includes the time before the tuner: the device, the ceilings, the list.
 TEST_F(TunerTest, ABudgetCountsFromTheProgramsStart) {
   add(small);
   options_.budget_s = 1000;
@@ -321,8 +321,8 @@ TEST_F(TunerTest, ARaceThatMeasuredNothingLeavesWhatTheStoreKnows) {
   EXPECT_EQ(log_.ended_candidates, 0u);
 }
 
-// What a stopped run measured stands in the store beside what it did not reach: nothing is written
-// over, nothing dropped by times of another moment.
+// A stopped run stores its measurements beside the rows it did not reach: it overwrites nothing,
+// and drops nothing by times from another run.
 TEST_F(TunerTest, ARaceThatIsStoppedKeepsWhatItDidNotReach) {
   watch();
   add(small);
@@ -385,7 +385,7 @@ TEST_F(TunerTest, UnderABudgetWhatIsSlowToListIsListedWithItsRow) {
   options_.budget_s = 1000;
   log_.on_begin = [&](std::size_t index) { stop_ = index == 1; };
   table = run(algos, &store_);
-  EXPECT_EQ(watch_.slow_listings, 2);  // refuse() and configs() of one row
+  EXPECT_EQ(watch_.slow_listings, 2);  // refuse() and configs() for one row
   EXPECT_FALSE(table.complete);
   EXPECT_NE(has_chooser(table.layers[0]), has_chooser(table.layers[1]));
 
@@ -393,14 +393,15 @@ TEST_F(TunerTest, UnderABudgetWhatIsSlowToListIsListedWithItsRow) {
   log_.on_begin = {};
   EXPECT_TRUE(run(algos, &store_).complete);
 
-  // What was measured is known without being listed, and what was not is not chosen unseen.
+  // Measured rows are used without listing configs. An unmeasured algorithm is not chosen without
+  // listing them.
   watch_.slow_listings = 0;
   options_.budget_s = 1e-9;
   table = run(algos, &store_);
   EXPECT_EQ(watch_.slow_listings, 0);
   for (const LayerResult& layer : table.layers) EXPECT_FALSE(row(layer, "chooser").predicted);
 
-  // Without a budget, and where nothing else takes any row, everything is listed.
+  // Everything is listed if there is no budget, or if no other algorithm accepts any row.
   EXPECT_EQ(chosen(run({"chooser"}).layers[0]), "chooser");
   EXPECT_EQ(watch_.slow_listings, 4);
   options_.budget_s.reset();

@@ -88,9 +88,9 @@ TEST_F(TunerTest, AWorkerSurvivesCrashesHangsAndLies) {
   EXPECT_EQ(row(layer, "greedy").status, Status::refused);
   EXPECT_EQ(row(layer, "picky").status, Status::refused);
   const std::string best = chosen(layer);
-  // These three do the same.
+  // These three are equivalent.
   EXPECT_TRUE(best == "plain" || best == "nchw_only" || best == "chooser") << best;
-  // Refusals are found again; all else is remembered.
+  // Refusals are determined again; everything else is remembered.
   const auto refused =
       std::count_if(layer.candidates.begin(), layer.candidates.end(),
                     [](const Candidate& c) { return c.status == Status::refused; });
@@ -98,7 +98,7 @@ TEST_F(TunerTest, AWorkerSurvivesCrashesHangsAndLies) {
   EXPECT_EQ(store_.size(), std::int64_t(layer.candidates.size()) - refused);
 }
 
-// The error of "sloppy" is 1e-3 in the problem that was run, so it is not chosen unseen in another.
+// The error of "sloppy" is 1e-3 in the measured problem, so it is not chosen unmeasured in another.
 TEST_F(TunerTest, NothingIsPredictedToBeMoreAccurateThanItWasElsewhere) {
   add(small);
   options_.layout = Layout::nchw;

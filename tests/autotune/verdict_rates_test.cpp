@@ -1,5 +1,5 @@
-// How often verdicts are wrong, over thousands of races on machines that are made up. Rates are
-// asserted a good way from where they stand, since other seeds move them.
+// How often verdicts are wrong, over thousands of races on simulated machines. Limits are well
+// above the observed rates, since other seeds change those.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,8 +16,8 @@ struct Rates {
   double processes = 0;
 };
 
-// Races of candidates a, b, ... with these times. A win is wrong when the best is faster by less
-// than 1% or not the chosen; a choice slow when over 2% slower than the best.
+// Races of candidates a, b, ... with these times. A win is wrong if the best is not the chosen or
+// is faster by less than 1%; a choice is slow if it is over 2% slower than the best.
 Rates rates(const std::vector<double>& times, const Setup& setup, int races = 1000) {
   Rates r;
   const double best = *std::min_element(times.begin(), times.end());
@@ -59,8 +59,8 @@ TEST(VerdictRates, EqualCandidatesHardlyEverWin) {
   EXPECT_GE(rates({1, 1}, offset(0.005)).tie, 0.99);
 }
 
-// Each algorithm twice, in layouts and configs that differ a little: who is dropped on the way must
-// not leave its twin a win over the rest.
+// Each algorithm twice, in slightly different layouts and configs. A dropped candidate must not
+// leave its twin a win over the rest.
 TEST(VerdictRates, NobodyWinsOverTheRestForATwinThatWasDropped) {
   for (const double deviation : {0.03, 0.05, 0.10})
     EXPECT_LE(rates({1, 1, 1.05, 1.05, 1.08, 1.08, 1.2, 1.2}, offset(deviation)).wrong_win, 0.01)
@@ -90,7 +90,7 @@ TEST(VerdictRates, ManyProcessesOnlyWhereTheDecisionIsOpen) {
   EXPECT_GE(rates({1, 1.016}, offset(0.007)).processes, 12);
 }
 
-// Cores under one L3 or two, a host that is busy or not: they slow all candidates of a process.
+// Cores under one L3 or two, a busy host or an idle one: these slow all candidates of a process.
 TEST(VerdictRates, AProcessThatIsSlowForAllFlipsNothing) {
   const auto bimodal = [](SimulatedMachine& m) {
     m.process_offset = 0.005;
@@ -100,8 +100,8 @@ TEST(VerdictRates, AProcessThatIsSlowForAllFlipsNothing) {
   EXPECT_LE(rates({1, 1}, bimodal).win, 0.002);
 }
 
-// And when a mode meets one candidate alone, half of the time: no small number of processes can
-// tell that from a difference.
+// A mode that affects one candidate alone, half of the time, cannot be told from a real difference
+// by a small number of processes.
 TEST(VerdictRates, AModeOfOneCandidateIsNoDifference) {
   const auto bimodal = [](SimulatedMachine& m) {
     m.process_offset = 0.003;
@@ -130,8 +130,8 @@ TEST(VerdictRates, DriftAndUnseenSpellsFlipNothing) {
   EXPECT_LE(rates({1, 1}, drift).win, 0.005);
 }
 
-// Other programs in spells of 0.05 to 1.5 s: what they touch is taken again, and nothing else
-// changes.
+// Other programs run in bursts of 0.05 to 1.5 s. Samples they disturb are taken again, and nothing
+// else changes.
 TEST(VerdictRates, SpellsThatAreSeenCostTimeAndNothingElse) {
   const auto bursts = [](SimulatedMachine& m) {
     m.process_offset = 0.007;
@@ -156,7 +156,7 @@ TEST(VerdictRates, AMachineThatIsNeverQuietGivesNoVerdictAndEnds) {
   for (const Candidate& c : all) EXPECT_TRUE(c.predicted && c.samples_ms.empty());
 }
 
-// A machine of which one sample in eight is quiet by luck still gets its verdicts, from these.
+// On a machine with one undisturbed sample in eight, verdicts still come from the undisturbed ones.
 TEST(VerdictRates, UndisturbedSamplesDecideHoweverRareTheyAre) {
   const auto rare = [](SimulatedMachine& m) {
     m.process_offset = 0.007;

@@ -15,7 +15,7 @@ namespace {
 using RunFunction =
     std::function<void(const ReferenceCase&, const ConvProblem&, const ConvArgs&, Workspace)>;
 
-// Knows the right answer, and may then do something wrong with it.
+// Knows the right answer, and may then corrupt it.
 class Oracle : public ConvAlgo {
  public:
   Oracle(const ReferenceCase& reference, RunFunction run, std::size_t workspace_bytes = 0)
@@ -84,7 +84,7 @@ TEST_F(VerifyTest, PassesTheRightAnswer) {
   });
   EXPECT_EQ(verdict.status, Status::ok) << verdict.reason;
   EXPECT_LT(verdict.rel_error, 1e-6);
-  EXPECT_GT(verdict.rel_error, 0);  // rounded to float, and really compared
+  EXPECT_GT(verdict.rel_error, 0);  // rounded to float, so a real comparison
 }
 
 TEST_F(VerifyTest, FailsAnOutputThatWasNotWritten) {
@@ -119,7 +119,7 @@ TEST_F(VerifyTest, FailsADirtyPaddingLane) {
   EXPECT_EQ(verdict.reason, "padding lane (0, 12, 1, 1) is not zero");
 }
 
-#if !defined(__SANITIZE_ADDRESS__)  // which stops the program at the write itself
+#if !defined(__SANITIZE_ADDRESS__)  // AddressSanitizer stops the program at the write itself
 TEST_F(VerifyTest, FailsAWritePastTheWorkspace) {
   const auto verdict = check(
       [](auto& reference, auto& problem, auto& args, auto workspace) {
@@ -138,8 +138,8 @@ TEST_F(VerifyTest, AnExceptionFailsAndOutOfMemoryRefuses) {
             Status::refused);
 }
 
-// Operands, output and old contents in the 16-bit types: what the oracle reads must be what it
-// expects, and what it writes must be read back.
+// Operands, output and old contents in the 16-bit types: the oracle must read the values it
+// expects, and the values it writes must be read back.
 template <class T>
 void read_and_write(const ReferenceCase& reference, const ConvProblem& problem,
                     const ConvArgs& args) {

@@ -35,7 +35,7 @@ class WorkerTest : public ::testing::Test {
     runner().prepare(c);
     return c;
   }
-  // How it was lost: "failed: reason".
+  // The worker's reported failure: "failed: reason".
   std::string loss(const std::string& algo) {
     try {
       prepared(algo);
@@ -84,7 +84,7 @@ TEST_F(WorkerTest, TellsWhatTheMachineDidFromWhatTheCandidateDid) {
   EXPECT_EQ(prepared("plain").status, Status::ok);
 }
 
-// Before any candidate had its turn.
+// Fails before any candidate has run.
 TEST_F(WorkerTest, AWorkerThatCannotMakeReadyIsNobodysFault) {
   DeviceInfo device = make_cpu_device()->info();
   const auto prepare = [&](int index) {
@@ -97,7 +97,7 @@ TEST_F(WorkerTest, AWorkerThatCannotMakeReadyIsNobodysFault) {
   EXPECT_THROW(prepare(device_that_is_lost), EnvironmentError);
 }
 
-// The clock goes on while this process is stopped, and nobody hung.
+// The clock runs on while this process is stopped, but the worker has not hung.
 TEST(LineChannel, DoesNotCountTheTimeInWhichThisProcessWasStopped) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);

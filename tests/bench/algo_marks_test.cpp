@@ -1,5 +1,5 @@
-// The table of colours and marks: complete, without a mark that two algorithms share, and readable
-// for the colour-blind.
+// The table of colours and marks is complete, no two algorithms share a mark, and it is readable
+// for colour-blind readers.
 #include "bench/reports/algo_marks.h"
 
 #include <gtest/gtest.h>
@@ -68,7 +68,7 @@ const std::map<std::string, Matrix> sights{{"normal", {{{1, 0, 0}, {0, 1, 0}, {0
                                               {0.280085, 0.672501, 0.047413},
                                               {-0.011820, 0.042940, 0.968881}}}}};
 
-const json& table() {  // not before the embedded text is there
+const json& table() {  // the embedded text must be initialised first
   static const json parsed = json::parse(algo_marks_json);
   return parsed;
 }
@@ -84,7 +84,8 @@ TEST(AlgoMarks, AreThereForEveryAlgorithm) {
   EXPECT_NE(algo_mark("direct", ChartKind::text), algo_mark("nosuch", ChartKind::text));
 }
 
-// But for the colour, which a family shares; cuDNN's borrow the others'.
+// Marks are unique apart from the colour, which a family shares. cuDNN's borrow the others'
+// colours.
 TEST(AlgoMarks, AreNeverShared) {
   AlgoRegistry registry;
   append_cpu_algos(registry);
@@ -92,7 +93,7 @@ TEST(AlgoMarks, AreNeverShared) {
     const ConvAlgo* const algo = registry.find(DeviceKind::cpu, id);
     return algo == nullptr || algo->info().family.empty() ? id : algo->info().family;
   };
-  std::map<std::string, std::string> colours;  // and whose they are
+  std::map<std::string, std::string> colours;  // and the families that use them
   std::set<std::string> looks, letters, marks;
   for (const auto& [algo, row] : table()["algos"].items()) {
     EXPECT_TRUE(looks.insert(algo_mark(algo, ChartKind::picture)).second) << algo;

@@ -1,4 +1,4 @@
-// How often `diff` is wrong, simulated: files whose processes differ by a known deviation.
+// Error rates of `diff`, simulated: files whose processes differ by a known deviation.
 #include "bench/reports/comparison.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t file_rows = 33;
 
 struct Simulated {
-  std::size_t processes = 5;  // a run; 0: samples of one process that does not show
+  std::size_t processes = 5;  // per run; 0: samples of one process whose values are not stored
   double offset = 0.01;       // standard deviation between processes
   double drift = 1;           // on all rows of the run
   double slowdown = 1;        // of the first row
@@ -60,7 +60,7 @@ class Simulation {
   std::normal_distribution<double> normal_;
 };
 
-// In what share of many pairs of sides `is` is true.
+// The share of many pairs of sides for which `is` is true.
 double share(std::size_t runs, const Simulated& before, const Simulated& after,
              const std::function<bool(const Comparison&)>& is) {
   const int pairs = std::getenv("CONVLAB_TEST_REDUCED") ? 200 : 1000;
@@ -77,7 +77,7 @@ double share(std::size_t runs, const Simulated& before, const Simulated& after,
 bool fails(const Comparison& all) { return all.fails(); }
 bool first_is_slower(const Comparison& all) { return all.rows[0].change == Change::slower; }
 
-// One file a side: its processes are the samples, or assumed where there are too few.
+// One file per side: its processes are the samples; with too few, the spread is assumed.
 TEST(ComparisonTest, EqualCodePassesWhateverTheProcesses) {
   for (const std::size_t processes : {0, 2, 3, 5})
     for (const double offset : {0.01, 0.05}) {
@@ -86,8 +86,7 @@ TEST(ComparisonTest, EqualCodePassesWhateverTheProcesses) {
     }
 }
 
-// Runs that differ by more than their processes do are no matter: from three on they are the
-// samples.
+// Runs may differ by more than their processes do: from three runs on, the runs are the samples.
 TEST(ComparisonTest, EqualCodePassesInSeveralRuns) {
   for (const std::size_t runs : {2, 3, 5}) {
     const Simulated s{.processes = 3, .offset = 0.01, .run_offset = runs < least_values ? 0 : 0.03};

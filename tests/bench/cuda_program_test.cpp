@@ -1,5 +1,5 @@
-// `--device cuda` end to end without a card: the program linked with kernels that are executed on
-// the CPU, workers included.
+// `--device cuda` end to end without a card: the program and its workers run with kernels executed
+// on the CPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -56,7 +56,7 @@ TEST_F(CudaProgramTest, CheckTriesTheLayoutsOfACard) {
   EXPECT_GT(passed, 0) << ran.out;
 }
 
-// Layouts are converted in every type: a candidate whose conversion cannot be timed is lost.
+// Layouts are converted in every type. A candidate whose conversion cannot be timed is lost.
 TEST_F(CudaProgramTest, HalfTypesAreRacedInBothLayouts) {
   for (const char* const dtype : {"f16", "bf16"}) {
     const Ran ran = run({"bench", "mb1ic8ih4oc8oh4kh3ph1", "--device", "cuda", "--pass", "fwd",
@@ -100,7 +100,7 @@ TEST_F(CudaProgramTest, TuneMeasuresInAWorkerAndRemembersTheCard) {
   EXPECT_TRUE(contains(again.err, "resuming")) << again.err;
 }
 
-// By a nvidia-smi of the test's own, asked as the program asks the real one.
+// The test's own nvidia-smi, called as the program calls the real one.
 TEST_F(CudaProgramTest, TheClocksAreInTheProvenance) {
   const std::filesystem::path tool = directory_ / "nvidia-smi";
   write_file(tool, "#!/bin/sh\n[ \"$1 $2\" = '-i 0' ] && echo '1755, 1980, 2619, 41, 310, 0x4'\n");
@@ -180,7 +180,7 @@ TEST_F(CudaProgramTest, TrainsOnTheCardAndGoesOnThere) {
   const Ran more = train({"2", "--resume", checkpoint});
   ASSERT_EQ(more.exit_code, 0) << more.err;
   EXPECT_TRUE(contains(more.err, "layouts and algorithms are those of")) << more.err;
-  // They are the card's.
+  // They belong to the card.
   const Ran elsewhere =
       Program(directory_, {"train", "--resume", checkpoint}, cache, CONVLAB_PROGRAM_ON_CPU).wait();
   EXPECT_EQ(elsewhere.exit_code, 0) << elsewhere.err;

@@ -19,7 +19,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// `spread` apart around ms; paired with themselves they make a ratio of exactly the medians'.
+// `spread` apart around ms. Paired with themselves they give exactly the ratio of the medians.
 std::vector<double> samples(double ms, double spread = 0.01) {
   std::vector<double> values;
   for (int i = -4; i <= 4; ++i) values.push_back(ms * (1 + spread * i / 4));
@@ -70,7 +70,7 @@ json timed(std::int64_t batch, double ms) {
           {"iteration", {{"ms", ms}, {"samples_ms", samples(ms)}}}};
 }
 
-// The points of layer("l", ...): the chosen one, and another that is no row.
+// The points of layer("l", ...): the chosen one, and another that is not a row.
 json roofline(const std::string& algo, double ms) {
   RooflineReport report;
   report.provenance = {{"cpu", "some cpu"}, {"isa", "avx2"}};
@@ -110,7 +110,7 @@ class DiffTest : public testing::Test {
     write_file(directory_ / name, text);
     return directory_ / name;
   }
-  // what -> verdict
+  // Row name -> verdict.
   std::map<std::string, std::string> verdicts(const Ran& ran) {
     std::map<std::string, std::string> found;
     const json file = json::parse(ran.out);
@@ -169,7 +169,7 @@ TEST_F(DiffTest, ARowThatIsMissingFails) {
   EXPECT_TRUE(contains(more.out, "Only in B: only n=1 fwd.")) << more.out;
 }
 
-// Two good runs of three hide neither.
+// Two good runs out of three do not hide either fault.
 TEST_F(DiffTest, ARunWithoutARowOrWithNothingThatWorksFails) {
   const auto run = [&](const std::string& name, const json& second) {
     std::vector<json> layers{layer("s", chosen("direct", 1))};
@@ -196,8 +196,8 @@ TEST_F(DiffTest, ARunWithoutARowOrWithNothingThatWorksFails) {
   EXPECT_EQ(summary({a1, missing, a2}, {b1, b2}, 0)["gaps"], json({"Missing in A2: two n=1 fwd"}));
 }
 
-// Processes of a run lie close together and apart from another run's: rows scatter by 5%, and with
-// that 15% in one row are chance. Where the others agree they are not.
+// Processes of a run cluster, and runs differ. When rows scatter by 5%, a change of 15% in one row
+// is chance. When the other rows agree, it is not.
 TEST_F(DiffTest, TheScatterOfRowsShowsHowRunsDiffer) {
   const auto side = [&](double scatter, double last) {
     std::vector<json> layers;
@@ -209,7 +209,7 @@ TEST_F(DiffTest, TheScatterOfRowsShowsHowRunsDiffer) {
   const Ran scattered = diff(side(0, 1), side(0.07, 1.15), {"--format", "json"});
   EXPECT_EQ(scattered.exit_code, 0) << scattered.out;
   EXPECT_NEAR(json::parse(scattered.out)["summary"]["run_spread"].get<double>(), 0.037, 0.01);
-  Words runs{"--format", "json"};  // three a side show it row by row
+  Words runs{"--format", "json"};  // three runs per side show it row by row
   for (const char* name : {"a", "b"}) {
     runs.push_back(*name == 'a' ? "--before" : "--after");
     for (const char* number : {"1", "2", "3"})
@@ -222,7 +222,7 @@ TEST_F(DiffTest, TheScatterOfRowsShowsHowRunsDiffer) {
   EXPECT_EQ(json::parse(steady.out)["summary"]["counts"]["SLOWER"], 1);
 }
 
-// Without a control half of the rows that change look like scatter.
+// Without a control, changes in half of the rows look like scatter.
 TEST_F(DiffTest, ScatterIsTheControlsWhereThereIsOne) {
   const auto side = [&](double half) {
     std::vector<json> layers;
@@ -239,7 +239,7 @@ TEST_F(DiffTest, ScatterIsTheControlsWhereThereIsOne) {
   EXPECT_EQ(json::parse(controlled.out)["summary"]["counts"]["SLOWER"], 4);
 }
 
-// 1 + 1 to pack, or 2: equal in a step of training, and in inference not.
+// 1 + 1 for packing against 2: equal in a training step, different in inference.
 TEST_F(DiffTest, PackingCountsAsInTheRace) {
   json packed = chosen("winograd", 1), whole = chosen("direct", 2);
   packed["pack_ms"] = 1;
@@ -296,7 +296,7 @@ TEST_F(DiffTest, AnIntervalThatMeetsTheThresholdIsNoChange) {
     EXPECT_TRUE(contains(table, "1 of 1 rows are open: ")) << table;
   }
   EXPECT_TRUE(contains(diff(a, a).out, " 1 SAME within 2%, 0 FLIPPED"));
-  // Samples of one process do not show what another would take.
+  // Samples of one process do not show the spread between processes.
   json bare_a = a, bare_b = b;
   bare_a["layers"][0]["chosen"].erase("process_ms");
   bare_b["layers"][0]["chosen"].erase("process_ms");
@@ -412,7 +412,7 @@ TEST_F(DiffOfStoresTest, TheWinnersAreCompared) {
   EXPECT_NEAR(pair["B/A"].get<double>(), 0.5, 1e-12);
 }
 
-// Each names the libraries that it uses in its fingerprint.
+// Each names the libraries it uses in its fingerprint.
 TEST_F(DiffOfStoresTest, AlgorithmsOfOtherLibrariesAreRivalsInOneRow) {
   StoreRow onednn = row("onednn.direct", 0.5), blas = row("im2col", 2);
   onednn.fingerprint += "; onednn=2.6.3";
@@ -468,7 +468,7 @@ TEST_F(DiffTest, OtherMachinesAndThreadsAreToldApartFromOtherCode) {
   EXPECT_TRUE(contains(ran.err, "Different settings: A 2 threads, hot, B 1 thread, hot."));
 }
 
-// Every format that this program writes and reads, as it is written now.
+// Every format that this program writes and reads, as currently written.
 class EveryFormat : public DiffTest, public testing::WithParamInterface<Words> {};
 
 const Words quick{"mb1ic16ih8oc16oh8kh3ph1",
@@ -507,7 +507,7 @@ TEST_P(EveryFormat, IsReadAgain) {
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   const std::string file = write("result", ran.out);
   const Ran same = diff({file, file});
-  // A plan without a store has nothing but predictions.
+  // Without a store a plan has only predictions.
   EXPECT_EQ(same.exit_code, verb == "plan" ? 1 : 0) << same.out << same.err;
   EXPECT_TRUE(contains(same.out, verb == "plan" ? "not measured" : "SAME")) << same.out;
   const std::map<std::string, Words> readers{

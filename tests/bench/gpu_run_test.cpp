@@ -1,5 +1,5 @@
-// tests/gpu/run without a card: with a convlab that is a shell script, and with the one that
-// executes kernels on the CPU.
+// tests/gpu/run without a card: with a shell script as convlab, and with the convlab that executes
+// kernels on the CPU.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -23,7 +23,7 @@ namespace {
 using nlohmann::json;
 using Words = std::vector<std::string>;
 
-// It has two algorithms and checks both. `list` and every check are noted in `calls`.
+// It has two algorithms and checks both. `list` and every check are logged in `calls`.
 constexpr const char* script = R"sh(#!/bin/sh
 cd "$(dirname "$0")"
 echo "$$ $*" >>calls
@@ -139,7 +139,7 @@ TEST_F(GpuRunTest, ASecondRunRepeatsOnlyWhatRanOutOfTime) {
   EXPECT_EQ(outcomes().at("winograd-f32-fwd")["result"], "passed");
   EXPECT_EQ(calls("--algos winograd"), 2);
   EXPECT_EQ(calls("--algos direct"), 1);
-  // Logs that are lost make their jobs undone.
+  // A job whose logs are lost counts as not done.
   std::filesystem::remove(directory_ / "results" / "logs.tar.gz");
   EXPECT_EQ(run({"--only", "check"}).exit_code, 0);
   EXPECT_EQ(calls("--algos direct"), 2);
@@ -178,7 +178,7 @@ TEST_F(GpuRunTest, SaysInTheProgramsWordsThatThereIsNoCard) {
   EXPECT_FALSE(std::filesystem::exists(directory_ / "results"));
 }
 
-// Also those that do not listen to SIGTERM, and what they have started.
+// This includes children that ignore SIGTERM, and their own children.
 TEST_F(GpuRunTest, ASignalEndsTheChildrenAndLeavesAReport) {
   write_file(directory_ / "winograd",
              "trap '' TERM\n(while :; do echo >>beats; sleep 0.05; done) &\n"
@@ -218,7 +218,7 @@ esac
   expect(report(), "- Nets/Cards.Have/a: `convlab_gpu_tests --gtest_filter=Nets/Cards.Have/a`\n");
 }
 
-// 3x3 at 2 and 8 times, 1x1 without cuDNN's; of predictions and failures nothing counts.
+// 3x3 at ratios 2 and 8, 1x1 without cuDNN's; predictions and failures do not count.
 TEST_F(GpuRunTest, TheRaceIsComparedByClass) {
   const auto candidate = [](const char* algo, double ms, const char* status = "ok",
                             bool predicted = false) {
@@ -255,7 +255,7 @@ TEST_F(GpuRunTest, TheRaceIsComparedByClass) {
 TEST_F(GpuRunTest, GoesThroughItsStagesOnTheCpu) {
   const Ran ran = run({"--only", "check", "--only", "race", "--only", "nets", "--minutes", "3"},
                       CONVLAB_PROGRAM_ON_CPU);
-  // A busy machine may not finish a job. Nothing fails, and what finished is on the page.
+  // A busy machine may not finish a job. Nothing fails, and finished jobs are on the page.
   EXPECT_TRUE(ran.exit_code == 0 || ran.exit_code == 1) << ran.err;
   std::map<std::string, int> passed;
   for (const auto& [name, outcome] : outcomes()) {

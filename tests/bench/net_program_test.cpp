@@ -73,7 +73,7 @@ TEST_F(NetProgramTest, TimeShowsEveryStepAndPhaseOfTraining) {
     const bool first = step["layer"] == "conv1";
     for (const char* phase : {"fwd", "bwd_d", "bwd_w", "update"}) {
       const json& p = step["phases"][phase];
-      if (first && phase == std::string("bwd_d")) {  // nobody needs the images' gradient
+      if (first && phase == std::string("bwd_d")) {  // not needed
         EXPECT_EQ(p["ms"], 0) << step;
         EXPECT_FALSE(p.contains("algo")) << step;
         continue;
@@ -195,7 +195,7 @@ TEST_F(NetProgramTest, PlansGoByColdTimesWhereAsked) {
   const Words words = words_of(command);
   ASSERT_EQ(run(Words(words.begin() + 1, words.end())).exit_code, 0) << command;
   EXPECT_FALSE(contains(run(Words{"plan", "lenet"} + cold).err, "tune"));
-  // Hot rows are others.
+  // Rows measured cold do not count for a hot plan.
   EXPECT_TRUE(contains(run(Words{"plan", "lenet"} + Words(cold.begin(), cold.end() - 2)).err,
                        "never tuned here"));
 }

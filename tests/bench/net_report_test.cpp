@@ -1,4 +1,4 @@
-// What the reports of `time` and `plan` say about given times.
+// Reports of `time` and `plan` for given times.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -16,7 +16,8 @@ namespace {
 
 using nlohmann::json;
 
-// LeNet in training, im2col everywhere, each pass expected to take 1 ms, all else nothing.
+// LeNet in training, im2col everywhere. Each pass is expected to take 1 ms and everything else
+// nothing.
 NetPlan lenet_plan(const ConvAlgo& im2col, Device& device) {
   NetPlan plan;
   plan.net = "lenet";
@@ -48,7 +49,7 @@ std::size_t step_named(const NetPlan& plan, const std::string& layer) {
   throw std::out_of_range(layer);
 }
 
-// Every phase of every step has taken `ms` in each of three iterations.
+// Every phase of every step took `ms` in each of three iterations.
 NetTimes even_times(const NetPlan& plan, double ms) {
   NetTimes times;
   times.iterations.assign(3, {.io = 9, .h2d = 1, .forward = 2, .backward = 3, .update = 4});
@@ -82,7 +83,7 @@ TEST_F(NetReportTest, WorkIsCountedForTheWholeBatch) {
   const StepInfo& f6 = steps[step_named(plan_, "f6")];
   EXPECT_EQ(f6.phases[0].eff_flops, 2.0 * 4 * 120 * 84);
   EXPECT_EQ(f6.phases[0].bytes, 4.0 * (4 * 120 + 120 * 84 + 84 + 4 * 84));
-  // Nobody needs the image's gradient.
+  // The image's gradient is not needed.
   EXPECT_EQ(steps[step_named(plan_, "c1")].phases[1].eff_flops, 0);
   EXPECT_EQ(steps[step_named(plan_, "c1")].phases[1].plan, nullptr);
 }
@@ -108,7 +109,8 @@ TEST_F(NetReportTest, TotalsAreOfWholeIterationsWithoutMakingData) {
 }
 
 TEST_F(NetReportTest, OnlyWhatCannotBeNoiseIsASurprise) {
-  // Every convolution pass as expected; the rest is expected to take nothing, and says nothing.
+  // Every convolution pass is as expected. The rest is expected to take nothing, and is not
+  // reported.
   const std::size_t c3 = step_named(plan_, "c3"), c5 = step_named(plan_, "c5");
   NetTimes times = even_times(plan_, 0.75);  // four phases where three were expected
   for (auto& phases : times.steps) EXPECT_EQ(phases.size(), 4u);
@@ -125,7 +127,7 @@ TEST_F(NetReportTest, OnlyWhatCannotBeNoiseIsASurprise) {
   EXPECT_EQ(found[0].measured_ms, 5);
   EXPECT_EQ(found[1].step, c5);
 
-  times.steps[c3][1] = {0.75, 2.75, 4.75};  // the same median, but it may be anything
+  times.steps[c3][1] = {0.75, 2.75, 4.75};  // the same median, but too uncertain
   EXPECT_EQ(surprises(plan_, times).size(), 1u);
 }
 

@@ -1,4 +1,4 @@
-// Where results and messages go: closed, full, devices, terminals.
+// Destinations of results and messages: closed, full, devices, terminals.
 #include "bench/output.h"
 
 #include <fcntl.h>
@@ -31,7 +31,7 @@ class OutputTest : public testing::Test {
                              CONVLAB_PROGRAM + " " + command;
     return Program(directory_, {"-c", line}, {}, "/bin/bash").wait();
   }
-  // What is in the directory but for stdout and stderr of the runs.
+  // The directory's files, without the runs' stdout and stderr.
   std::vector<std::string> files() const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(directory_.path()))
@@ -94,7 +94,7 @@ TEST_F(OutputTest, AStdoutThatCannotBeWrittenIsExitCode3) {
     EXPECT_TRUE(ran.err.starts_with("convlab: cannot write stdout: ")) << ran.err;
   }
   EXPECT_EQ(run("list >/dev/full 2>&-").exit_code, 3);
-  // Somebody who has read enough gets no message.
+  // A reader that stops early causes no message.
   const Ran ran = run("list > >(:)", "trap '' PIPE;");
   EXPECT_EQ(ran.err, "");
 }
@@ -144,12 +144,12 @@ TEST_F(OutputTest, ADashIsStdinOrStdout) {
 
 TEST_F(OutputTest, NothingLiesAboutBeforeTheResultIsThere) {
   const std::string path = directory_ / "result";
-  // What was killed with this process's number.
+  // Left by a killed process with the same process number.
   const std::string left = path + "." + std::to_string(getpid()) + ".tmp";
   write_file(left, "half");
   {
     Output output(path);
-    EXPECT_LE(files().size(), 1u);  // that one, where files without a name can be had
+    EXPECT_LE(files().size(), 1u);  // that one, if the file system supports unnamed files
     output.write("all");
   }
   EXPECT_EQ(read_file(path), "all");

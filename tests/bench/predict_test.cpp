@@ -75,7 +75,7 @@ TEST_F(PredictTest, GivesThemOnACard) {
 }
 #endif
 
-// With a file that does not say how to normalise, flags do.
+// If the file does not say how to normalise, the flags do.
 TEST_F(PredictTest, NormalisesAsFlagsSay) {
   const std::string bare = directory_ / "bare.safetensors";
   ArrayFile file = read_arrays(weights);
@@ -145,7 +145,7 @@ TEST_F(PredictTest, RefusesInOneLine) {
   expect_refused({"lenet", "--weights", text, a}, ".safetensors or .npz");
 }
 
-// Whatever the numbers are, there is an order and nothing overflows.
+// For any numbers there is an order, and nothing overflows.
 TEST(MostLikely, TakesEveryNumber) {
   const auto likely = most_likely({1000, 1001, -1000}, 2);
   ASSERT_EQ(likely.size(), 2u);

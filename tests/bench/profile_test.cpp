@@ -99,7 +99,7 @@ TEST_F(ProfileTest, TheTableSaysWhetherThereAreCounters) {
 }
 
 TEST(CpuCounters, CountEveryThread) {
-  // Software's clock counts where no hardware does.
+  // A software clock counts even without hardware counters.
   const CpuCounters::Event clock{"clock", PERF_TYPE_SOFTWARE, PERF_COUNT_SW_TASK_CLOCK};
   std::unique_ptr<CpuCounters> one, two;
   try {

@@ -1,4 +1,4 @@
-// The command line and what the environment grants: threads, memory, a home, a build.
+// The command line and its environment: threads, memory, home directory, build.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 namespace convlab {
 namespace {
 
-// In a checkout of somebody else, and from a directory that is gone.
+// In a read-only checkout, and from a directory that no longer exists.
 TEST_F(ProgramTest, TheStartScriptRunsWhatIsBuiltWhereItCannotWrite) {
   const std::filesystem::path cmake = std::filesystem::path(CONVLAB_SETUP).parent_path(),
                               checkout = directory_ / "checkout";
@@ -93,7 +93,7 @@ TEST_F(ProgramTest, FewerThreadsThanAskedForAreObeyedOrRefused) {
 }
 
 TEST_F(ProgramTest, TrainingIsTheSameWithFewerThreads) {
-  // Up to the test's loss: what follows in the log are times.
+  // Up to the test's loss; the rest of each log line is times.
   const auto losses = [&](const std::vector<std::string>& threads,
                           const std::map<std::string, std::string>& environment) {
     const std::filesystem::path log = directory_ / "losses.csv";

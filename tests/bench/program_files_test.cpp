@@ -1,4 +1,4 @@
-// The command line and its files: tuning stores, and what is written where.
+// The command line and its files: tuning stores and outputs.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 
 TEST_F(ProgramTest, ASecondRunResumesFromTheStore) {
-  // A single candidate: between several, noise may call for another race.
+  // A single candidate, because noise between several may trigger another race.
   const Words command{"tune",    tiny,     "--pass",   "fwd",  "--threads", "1",
                       "--algos", "im2col", "--layout", "nchw", "--format",  "json"};
   const Ran first = run(command);
@@ -67,7 +67,7 @@ TEST_F(ProgramTest, OutputIsWrittenWholeOrNotAtAll) {
     EXPECT_NE(entry.path().extension(), ".tmp") << entry.path();
 }
 
-// A suffix that is no format at all is part of a name like any other.
+// A suffix that is not a format of any verb is just part of the name.
 TEST_F(ProgramTest, ASuffixNamesAFormatThatTheVerbHas) {
   const std::string formats = "': this verb prints table, csv, json, md, not hpp: expected another";
   for (const Words& verb : {Words{"list"}, Words{"check", tiny}, Words{"bench", tiny},
@@ -127,7 +127,7 @@ TEST_F(ProgramTest, DbCarriesRowsFromStoreToStore) {
   EXPECT_EQ(rows({"--db", third}).size() + 1, here.size());
   EXPECT_EQ(run({"db", "merge", third + ".undo", "--db", third}).exit_code, 0);
   EXPECT_EQ(rows({"--db", third}).size(), here.size());
-  // A family's name stands for its algorithms, those of other builds included.
+  // A family's name matches its algorithms, including those of other builds.
   former["rows"][0]["algo"] = "elsewhere.direct";
   write_file(file, former.dump());
   EXPECT_EQ(run({"db", "import", file}).exit_code, 0);
@@ -157,7 +157,7 @@ TEST_F(ProgramTest, DbCarriesRowsFromStoreToStore) {
   EXPECT_TRUE(contains(run({"db", "merge", file}).err, "`convlab db import`"));
 }
 
-// A store that both backends fill: this build knows the algorithms of one or of both.
+// Both backends fill the store. A build knows the algorithms of one or of both.
 TEST_F(ProgramTest, StaleRowsAreNotThoseOfAnotherDevice) {
   ASSERT_EQ(tune().exit_code, 0);
   const std::string file = directory_ / "rows.json", other = directory_ / "other.db";
@@ -217,7 +217,7 @@ TEST_F(ProgramTest, NoFileIsReadAndWrittenOrWrittenTwice) {
       {"train", "lenet", "--data", "synthetic", "--weights", before, "--log", before},
       {"train", "lenet", "--data", "synthetic", "--checkpoint", fresh, "--log", fresh},
       {"train", "lenet", "--data", "synthetic", "--log", store},
-      // None of these is there yet.
+      // None of these exists yet.
       {"train", "lenet", "--data", "synthetic", "--checkpoint", "new", "--log", "./new"},
       {"train", "lenet", "--data", "synthetic", "--checkpoint", fresh, "--log",
        directory_ / "dangling"},
@@ -255,7 +255,7 @@ TEST_F(ProgramTest, DamagedRowsGoAndComeBackByTheLineThatPruneSays) {
   ASSERT_EQ(tune().exit_code, 0);
   const std::string store = directory_ / "tune.db";
   std::string damaged = read_file(store);
-  const std::string algo = "im2col", config = "rows=";  // a byte of the version is between, or none
+  const std::string algo = "im2col", config = "rows=";  // at most a byte, the version, is between
   for (std::size_t at = 0; (at = damaged.find(algo, at)) != std::string::npos; ++at)
     if (damaged.find(config, at) <= at + algo.size() + 1) damaged[at] = 'j';
   write_file(store, damaged);
@@ -272,7 +272,7 @@ TEST_F(ProgramTest, DamagedRowsGoAndComeBackByTheLineThatPruneSays) {
   EXPECT_TRUE(contains(read_file(store + ".undo"), "jm2col"));
 }
 
-// Of a key, the index's copy alone: the row has its values in other columns besides.
+// Damages only the index's copy of a key; the row has its values in other columns too.
 TEST_F(ProgramTest, PruneSaysThatItMadeADamagedIndexAnew) {
   ASSERT_EQ(tune().exit_code, 0);
   const std::string store = directory_ / "tune.db", whole = read_file(store);

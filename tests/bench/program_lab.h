@@ -1,5 +1,5 @@
-// What the tests of the command line share: short runs of the built program, and looking at what
-// they print.
+// Shared by the tests of the command line: short runs of the built program, and checks of its
+// output.
 #pragma once
 
 #include <gtest/gtest.h>

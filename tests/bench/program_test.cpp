@@ -1,4 +1,4 @@
-// The command line end to end: the built program, its exit codes, what it prints and where.
+// The command line end to end: the built program, its exit codes, its output and where that goes.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -340,7 +340,7 @@ TEST_P(Interruption, KeepsAndPrintsWhatIsDone) {
   EXPECT_TRUE(contains(ran.out, "conv1")) << ran.out;
   EXPECT_TRUE(contains(ran.out, "Stopped early")) << ran.out;
   EXPECT_EQ(run({"db", "verify"}).exit_code, 0);
-  // Nobody is blamed for having been interrupted.
+  // An interruption does not count as a failure of any candidate.
   for (const StoreRow& row : Store(directory_ / "tune.db", Store::Open::existing).rows()) {
     EXPECT_NE(row.candidate.status, Status::failed) << row.candidate.reason;
     EXPECT_NE(row.candidate.status, Status::timeout) << row.candidate.reason;
@@ -381,7 +381,7 @@ TEST_F(ProgramTest, CheckPassesFailsAndSkips) {
   EXPECT_GE(passed, 3);
   EXPECT_EQ(json::parse(good.out)["complete"], true);
 
-  // Sums of N(0,1) products are not exact in f32. The line it prints repeats the failure.
+  // Sums of N(0,1) products are not exact in f32. The printed command repeats the failure.
   const Ran bad = run({"check", tiny, "--pass", "fwd", "--algos", "im2col", "--max-error", "0"});
   EXPECT_EQ(bad.exit_code, 1);
   EXPECT_TRUE(contains(bad.out, "FAILED")) << bad.out;
@@ -407,7 +407,7 @@ TEST_F(ProgramTest, ListSaysWhoTakesWhatAndWhyNot) {
   bool im2col = false;
   for (const json& row : rows_of(all.out)) {
     if (row["algo"] == "im2col") im2col = row["3x3"] == "fdw" && row["types"] == "f32 f64";
-    if (row["algo"] == "onednn.winograd" && isa != "avx512") continue;  // takes nothing there
+    if (row["algo"] == "onednn.winograd" && isa != "avx512") continue;  // refuses everything there
     EXPECT_NE(row["types"], "") << row << " takes none of the problems asked about";
   }
   EXPECT_TRUE(im2col) << all.out;

@@ -34,7 +34,7 @@ TEST(Report, TableAlignsNumbersRightAndTextLeft) {
             "cpu         some cpu\n");
 }
 
-// Columns of a line: every character of these tests is one wide.
+// A line's width in columns: every character in these tests is one column wide.
 std::size_t columns(const std::string& line) {
   return std::size_t(
       std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }));

@@ -1,5 +1,5 @@
-// For libFuzzer: no bytes make the reader of result files read too far or throw anything but
-// InputError, and all that it accepts are times above 0.
+// For libFuzzer: on no input may the reader of result files read out of bounds or throw anything
+// but InputError, and all times it accepts are above 0.
 #include <cstdlib>
 
 #include "autotune/store/build_info.h"
@@ -8,7 +8,7 @@
 
 namespace convlab {
 
-const BuildInfo& build_info() {  // the store's writer wants one
+const BuildInfo& build_info() {  // required by the store's writer
   static const BuildInfo none;
   return none;
 }

@@ -1,4 +1,4 @@
-// Rooflines and explanations: the model's numbers, what is written down, and the page in a browser.
+// Rooflines and explanations: the model's numbers, the files, and the page in a browser.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -65,13 +65,13 @@ TEST_F(RooflineTest, IsThePeakOrTheBandwidthTimesTheIntensity) {
   EXPECT_EQ(p.levels[0].level, "L2");
   EXPECT_DOUBLE_EQ(p.levels[0].flops_per_byte, 50);
 
-  candidate_.workspace_bytes = 1 << 20;  // no longer
+  candidate_.workspace_bytes = 1 << 20;  // no longer fits
   p = point(work(4e6, 2e6));
   ASSERT_EQ(p.levels.size(), 2u);
   EXPECT_EQ(p.limit, "L3");
   EXPECT_DOUBLE_EQ(p.attainable_gflops, 80);  // 2 FLOPs a byte at 40 GB/s
 
-  candidate_.cache = CacheMode::cold;  // from memory every tensor once, not what is read again
+  candidate_.cache = CacheMode::cold;  // every tensor once from memory, repeated reads not counted
   p = point(work(4e6, 200e6));
   ASSERT_EQ(p.levels.size(), 3u);
   EXPECT_DOUBLE_EQ(p.levels[2].bytes,
@@ -81,7 +81,7 @@ TEST_F(RooflineTest, IsThePeakOrTheBandwidthTimesTheIntensity) {
 TEST_F(RooflineTest, ThatIsPassedIsAnError) {
   candidate_.ms = 0.45;  // 111 GFLOP/s under a peak of 100
   EXPECT_EQ(point(work()).status, "above roof");
-  candidate_.mad_ms = 0.03;  // but not beyond what the samples spread
+  candidate_.mad_ms = 0.03;  // but within the samples' spread
   EXPECT_EQ(point(work()).status, "ok");
 }
 
@@ -91,8 +91,8 @@ TEST_F(RooflineTest, TensorCoresAreNotHeldAgainstThePeakOfOthers) {
   EXPECT_EQ(point(work()).limit, "L2");
 }
 
-// 13 x 13 pixels under 3 x 3 taps, padded by 1: 37 of 39 in each direction lie in the image.
-// Counted in full, the fastest kernels stood above the machine's peak.
+// 13 x 13 pixels under 3 x 3 taps, padded by 1: 37 of 39 taps in each direction lie in the image.
+// Counting all of them put the fastest kernels above the machine's peak.
 TEST(ExecutedFlops, LeaveOutThePaddingThatKernelsSkip) {
   AlgoRegistry registry;
   append_cpu_algos(registry);
@@ -106,7 +106,7 @@ TEST(ExecutedFlops, LeaveOutThePaddingThatKernelsSkip) {
       const std::vector<const ConvAlgo*> algos = registry.for_device(DeviceKind::cpu);
       const auto algo = std::find_if(algos.begin(), algos.end(),
                                      [&](const ConvAlgo* a) { return a->info().id == id; });
-      if (algo == algos.end() || (*algo)->refuse(p, *device)) continue;  // oneDNN need not be there
+      if (algo == algos.end() || (*algo)->refuse(p, *device)) continue;  // oneDNN may be missing
       // implicit_gemm gathers zeros, and direct copies them into its rows of taps.
       const bool gathers = std::string(id) == "implicit_gemm" && pass != Pass::backward_filter;
       const bool copies = std::string(id) == "direct" && pass == Pass::backward_filter;
@@ -282,7 +282,7 @@ TEST(RooflinePage, NeedsNoNetworkAndCarriesItsLicence) {
   for (const char* fetches : {" src=", "<link", "@import", "url(", "@data@", "@script@"})
     EXPECT_EQ(page.substr(0, page.find("id=\"data\"")).find(fetches), std::string::npos) << fetches;
   EXPECT_NE(page.find("Permission is hereby granted"), std::string::npos);
-  EXPECT_NE(page.find("\\u003c/script>"), std::string::npos);  // the command's, made harmless
+  EXPECT_NE(page.find("\\u003c/script>"), std::string::npos);  // the command's own "<" is escaped
 }
 
 TEST(RooflinePage, WorksInABrowser) {
@@ -380,7 +380,7 @@ TEST(Explain, FindsTheBatchAtWhichTheWinnerChanges) {
             "Nothing is known of other batches than 3.");
 }
 
-// Made-up times of three algorithms that every device has, and what explain says of the rivals.
+// Made-up times of three algorithms that every device has, and the explanations of the rivals.
 class ExplainRivals : public testing::Test {
  protected:
   ExplainRivals() {

@@ -58,7 +58,7 @@ Program::Program(const TemporaryDirectory& directory, const std::vector<std::str
   }
   variables["HOME"] = directory.path();
   variables["CONVLAB_DB"] = directory / "tune.db";
-  variables["CONVLAB_IGNORE_DISTURBANCES"] = "1";  // tests run beside one another
+  variables["CONVLAB_IGNORE_DISTURBANCES"] = "1";  // tests run in parallel
   for (const auto& [name, value] : environment) variables[name] = value;
   std::vector<std::string> assignments;
   for (const auto& [name, value] : variables) assignments.push_back(name + "=" + value);

@@ -10,7 +10,7 @@
 
 namespace convlab {
 
-// A directory of this test's own, removed with it.
+// A directory private to this test, removed with the object.
 class TemporaryDirectory {
  public:
   TemporaryDirectory();
@@ -27,21 +27,21 @@ std::string read_file(const std::filesystem::path&);
 void write_file(const std::filesystem::path&, const std::string& text);
 
 struct Ran {
-  int exit_code = -1;  // minus the signal when one ended it
+  int exit_code = -1;  // the negative signal number if a signal ended it
   std::string out, err;
 };
 
-// One run of the program, with stdout and stderr in files of `directory`, its store and its home
-// there too. `environment` adds to this process's. It leads a process group of its own.
+// One run of the program. Files in `directory` hold its stdout, stderr, store and home.
+// `environment` adds to this process's environment. The program leads its own process group.
 class Program {
  public:
   Program(const TemporaryDirectory& directory, const std::vector<std::string>& arguments,
           const std::map<std::string, std::string>& environment = {},
           const std::string& executable = CONVLAB_PROGRAM);
   std::string err() const { return read_file(err_); }  // so far
-  // Returns when stderr has this text, or after five minutes.
+  // Returns when this text is on stderr, or after five minutes.
   void wait_until_said(const std::string& text) const;
-  // To the program and its workers, as a terminal sends Ctrl-C and `timeout` its SIGTERM.
+  // Signals the program and its workers, as a terminal does on Ctrl-C and `timeout` with SIGTERM.
   void signal_group(int signal) const;
   Ran wait();
 

@@ -1,4 +1,4 @@
-// bench/studies/study.py on runs whose times are known.
+// bench/studies/study.py on runs with known times.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ class StudyTest : public testing::Test {
     return read_file(out);
   }
   std::string log() const { return directory_ / "log"; }
-  // With an entry that was looked for in vain, all that there is.
+  // On failure prints the part not found and the whole text.
   static void expect(const std::string& text, const std::string& part) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\nin\n" << text;
   }
@@ -59,8 +59,9 @@ TEST_F(StudyTest, MlpComparesBackendsByTheFlopModel) {
   expect_plot("mlp.svg", "cuda f32, 2 streams is fastest");
 }
 
-// A card's products: 10 GFLOP/s a column of the batch, TN half of that. The explicit transpose,
-// 2^21 bytes at 1 GB/s, takes twenty times TN's product of one column, 2^19 FLOPs at 5 GFLOP/s.
+// A card's products: 10 GFLOP/s times the batch's columns, and half of that for TN. The explicit
+// transpose, 2^21 bytes at 1 GB/s, takes twenty times TN's product of one column, 2^19 FLOPs at 5
+// GFLOP/s.
 TEST_F(StudyTest, GemmOfACardStandsByItself) {
   std::string cases;
   for (const int n : {1, 2, 4, 7, 8, 16, 31, 32, 48, 64, 96, 128, 192, 256})
@@ -117,7 +118,7 @@ TEST_F(StudyTest, BatchMakesEachRunOnceAndSharesItsTime) {
   EXPECT_EQ(std::count(called.begin(), called.end(), '\n'), 5) << called;
 }
 
-// As `layers` keeps it, with times of ms, a little less, and much more.
+// In the format of `layers`, with times of ms, slightly less, and much more.
 std::string candidate(const char* algo, const char* config, double ms, double pack_ms,
                       double executed_share, const char* error = "2.5e-7") {
   return fmt::format(R"({{"algo": "{}", "layouts": "a>b", "config": "{}", "ms": [{}, {}, 99], )"
@@ -126,7 +127,7 @@ std::string candidate(const char* algo, const char* config, double ms, double pa
                      algo, config, ms, ms - 0.1, pack_ms, error, executed_share);
 }
 
-// With its packing counted another own candidate is the best one; the fastest errs too much.
+// Counting packing makes another of our candidates the best; the fastest has too large an error.
 TEST_F(StudyTest, LayersComparesTheBestOwnWithOneDnn) {
   const std::string run = R"({"name": "3x3/2: ResNet layer2.0 fwd, round 1, program 1", )"
                           R"("onednn": "2.6.3", "machine": {"cpu": "some"}, )";
@@ -153,7 +154,8 @@ TEST_F(StudyTest, LayersComparesTheBestOwnWithOneDnn) {
   expect_plot("layers-fwd.svg", "faster than oneDNN's direct in 1 of 1 layers");
 }
 
-// The machine is slower while the newer version runs, which is the faster one beside our own.
+// The machine is slower while the newer version runs. Relative to our own times the newer version
+// is faster.
 TEST_F(StudyTest, LayersTakesRatiosWithinAProcess) {
   const auto run = [](int program, const char* onednn, double own, double peer) {
     return fmt::format(R"({{"name": "1x1: 64 to 256 fwd, round 1, program {}", "onednn": "{}", )"
@@ -168,7 +170,7 @@ TEST_F(StudyTest, LayersTakesRatiosWithinAProcess) {
   expect(out, "- oneDNN: 2.6.3, 3.14.0\n");
 }
 
-// Of two layers one, which the net has twice, is behind.
+// One of two layers, which the net has twice, is behind.
 TEST_F(StudyTest, SurveyFindsTheLayersThatAreBehind) {
   const auto race = [](const char* layer, int count, double own, double onednn) {
     return fmt::format(R"({{"layer": "{}", "pass": "fwd", "count": {}, "own": {{"algo": "direct", )"
@@ -183,7 +185,7 @@ TEST_F(StudyTest, SurveyFindsTheLayersThatAreBehind) {
   expect(out, "| some batch 1: conv2 fwd | direct  | 2.000 | 0.50 |");
 }
 
-// As `verdicts` keeps it: one row, whose candidates a and b took these times.
+// In the format of `verdicts`: one row, in which candidates a and b took these times.
 std::string tuned(const std::string& name, const char* verdict, const char* chosen, double a,
                   double b, const char* a_status = "ok") {
   return fmt::format(
@@ -194,8 +196,9 @@ std::string tuned(const std::string& name, const char* verdict, const char* chos
       name, verdict, chosen, a, a_status, b);
 }
 
-// Two of the quiet runs drop the best, and the others contradict their WIN. Beside noise one row is
-// UNSURE, and counts no more; of one the time is 20% off, of one the choice.
+// Two of the quiet runs drop the best candidate, and the others contradict their WIN. Among the
+// noisy rows one is UNSURE and does not count, one has a time that is 20% off, and one has the
+// wrong choice.
 TEST_F(StudyTest, VerdictsJudgesByThePooledQuietTimes) {
   const char *const a = "a nchw>nchw", *const b = "b nchw>nchw";
   std::string runs;
@@ -217,8 +220,9 @@ TEST_F(StudyTest, VerdictsJudgesByThePooledQuietTimes) {
          "- quiet: at most 2.5 times the seconds of log: 1.00: holds\n");
 }
 
-// Twins as fast: WIN of one over the other is false. Slowed: it is true, and missed where the row
-// is a TIE. The row of the other problem does not count: another config is nearer than the twin.
+// With equally fast twins, a WIN of one over the other is false. With a slowed twin a WIN is true,
+// and a TIE misses it. The row of the other problem does not count, because another config is
+// nearer than the twin.
 TEST_F(StudyTest, VerdictsOfTwins) {
   const auto run = [](const char* name, const char* row, const char* verdict, double other) {
     return fmt::format(R"({{"name": "{}", "seconds": 3, "machine": {{"cpu": "some"}}, "rows": [)"
@@ -239,7 +243,8 @@ TEST_F(StudyTest, VerdictsOfTwins) {
   expect(out, "- A/A: WIN in less than 1%: 50.0%, of 2 rows: FAILS\n");
 }
 
-// What `convlab tune` prints: packing decides for `a` and against it where the pass reads filters.
+// Output of `convlab tune`: `a` beats b without its packing and loses with it. Packing counts only
+// if the pass reads filters.
 class VerdictsProgramTest : public StudyTest {
  protected:
   void SetUp() override {
@@ -336,8 +341,8 @@ TEST_F(StudyTest, ReportIsOnePageOfOneCommit) {
   expect(read_file(directory_ / "err"), "has runs of commits abc, def: a page is of one");
 }
 
-// The pipe ends when the last program that can write to it has ended: the noise and its burners,
-// whose parent was killed and could stop nothing.
+// The pipe closes when the last program that can write to it has ended: the noise and its burners.
+// Their parent was killed and could not stop them.
 TEST_F(StudyTest, NoiseEndsWithItsParent) {
   const std::string folder = std::filesystem::path(CONVLAB_STUDY).parent_path();
   for (const char* const kind : {"bursts", "four-way", "sigstop"}) {

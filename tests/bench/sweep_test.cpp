@@ -53,7 +53,7 @@ TEST(SweepAxes, PaddingThatKeepsTheSizeGoesOnDoingSo) {
   EXPECT_EQ(points(tiny, {"h=4,9", "stride=1,2"}),
             (Values{"mb1ic16ih4oc16oh4kh3ph1", "mb1ic16ih4oc16oh2kh3sh2ph1",
                     "mb1ic16ih9oc16oh9kh3ph1", "mb1ic16ih9oc16oh5kh3sh2ph1"}));
-  EXPECT_THROW(points("mb1ic16ih8oc16oh6kh3ph0", {"h=2"}), InputError);  // no output is left
+  EXPECT_THROW(points("mb1ic16ih8oc16oh6kh3ph0", {"h=2"}), InputError);  // no output remains
   EXPECT_THROW(points(tiny, {"n=1", "n=2"}), InputError);
   EXPECT_THROW(points("mb1ic16ih8iw9oc16oh8ow9kh3ph1", {"h=4"}), InputError);
   EXPECT_THROW(points(tiny, {"n=1:100", "c=1:100"}), InputError);
@@ -235,7 +235,7 @@ TEST_F(SweepTest, CtrlCKeepsWhatIsDone) {
   const Ran ran = program.wait();
   EXPECT_EQ(ran.exit_code, 130) << ran.err;
   EXPECT_TRUE(contains(ran.out, "Stopped early")) << ran.out;
-  // Ten points and more take one column more.
+  // From ten points on, the column is one wider.
   EXPECT_TRUE(contains(ran.out, "fwd   2  im2col") || contains(ran.out, "fwd   2   im2col"))
       << ran.out;
 }

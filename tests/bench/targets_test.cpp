@@ -88,7 +88,8 @@ TEST(Targets, WhatDoesNotFitInMemoryIsToldWhatItNeeds) {
   options.batches = {1024};
   DeviceInfo info;
   info.memory_bytes = std::int64_t{8} << 30;
-  // conv1: 1024 images of 3 x 224 x 224 in, read as double too, and 64 x 224 x 224 out.
+  // conv1: input 1024 images of 3 x 224 x 224, which the reference also reads as double, and output
+  // 64 x 224 x 224.
   const std::string what = refusal(options, info);
   EXPECT_NE(what.find("needs 14 GiB"), std::string::npos) << what;
   EXPECT_NE(what.find("has 8.0 GiB"), std::string::npos) << what;

@@ -1,4 +1,4 @@
-// `convlab train` end to end: a small net on few drawn images.
+// `convlab train` end to end: a small net on a few synthetic images.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ class TrainProgram : public testing::Test {
     return {{"XDG_CACHE_HOME", directory_.path() / "cache"}};
   }
   std::string file(const std::string& name) const { return directory_ / name; }
-  // By layouts and algorithms that nothing else would choose, the same in each run.
+  // Fixes layouts and algorithms that would not be chosen otherwise, the same in each run.
   Words planned(const Words& more) {
     const std::string plan = file("plan.json");
     if (!std::filesystem::exists(plan)) {
@@ -50,7 +50,7 @@ class TrainProgram : public testing::Test {
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
-  // All that a checkpoint holds, but for how long plans expect to take.
+  // Everything in a checkpoint except the plans' expected times.
   static std::map<std::string, std::string> trained(const std::string& checkpoint) {
     ArrayFile content = read_arrays(checkpoint);
     content.metadata.erase("plan");
@@ -75,11 +75,11 @@ TEST_F(TrainProgram, TrainsTestsLogsAndKeepsACheckpoint) {
   EXPECT_EQ(lines(read_file(log)), 3) << read_file(log);
   EXPECT_TRUE(read_file(log).starts_with("epoch,rate,loss,top1,test_loss,test_top1,")) << log;
 
-  // Nothing is left to do but to test again, with the same result.
+  // Only the test remains to be done again, with the same result.
   const Ran again = run({"train", "--resume", checkpoint, "--deterministic"});
   EXPECT_EQ(again.exit_code, 0) << again.err;
   EXPECT_EQ(again.out, ran.out);
-  // An epoch more, and its row.
+  // One more epoch adds one row.
   const Ran more = run({"train", "lenet", "--resume", checkpoint, "--epochs", "3", "--log", log});
   EXPECT_EQ(more.exit_code, 0) << more.err;
   EXPECT_TRUE(contains(more.err, "epoch 3/3")) << more.err;
@@ -116,7 +116,7 @@ TEST_F(TrainProgram, ResumedAfterCtrlCEndsAsIfItHadNotBeenStopped) {
   EXPECT_TRUE(trained(stopped) == trained(whole));
 }
 
-// Whatever would be chosen now; and pixels become numbers as they did.
+// Ignores the choice that would be made now, and keeps the checkpoint's pixel normalisation.
 TEST_F(TrainProgram, ResumesByTheAlgorithmsThatItBeganWith) {
   const std::string whole = file("whole.safetensors"), parts = file("parts.safetensors");
   const auto train = [&](const char* epochs, const std::string& checkpoint) {
@@ -142,7 +142,7 @@ TEST_F(TrainProgram, WeightsThatExplodeStopIt) {
   EXPECT_TRUE(contains(ran.err, "a lower --lr may help")) << ran.err;
 }
 
-// The limit on a file's size stands for a full disk.
+// A file size limit stands for a full disk.
 TEST_F(TrainProgram, AFullDiskLeavesTheCheckpointBeforeAndWholeRows) {
   if (CONVLAB_SANITIZED) GTEST_SKIP() << "a sanitizer's own files must grow";
   const std::string checkpoint = file("c.safetensors"), log = file("log.csv");
@@ -156,7 +156,7 @@ TEST_F(TrainProgram, AFullDiskLeavesTheCheckpointBeforeAndWholeRows) {
     EXPECT_TRUE(contains(ran.err, "cannot write '" + why)) << ran.err;
     EXPECT_EQ(ran.out, "");
   };
-  ASSERT_EQ(train("unlimited", "--epochs 1").exit_code, 0);  // makes the images
+  ASSERT_EQ(train("unlimited", "--epochs 1").exit_code, 0);  // creates the images
   expect_full(train("100", "--epochs 1 --checkpoint " + checkpoint), checkpoint);
   EXPECT_FALSE(std::filesystem::exists(checkpoint));
   ASSERT_EQ(train("unlimited", "--epochs 1 --checkpoint " + checkpoint).exit_code, 0);
@@ -166,7 +166,7 @@ TEST_F(TrainProgram, AFullDiskLeavesTheCheckpointBeforeAndWholeRows) {
       checkpoint + "': File too large; " + checkpoint + " is as the checkpoint before left it");
   EXPECT_TRUE(read_file(checkpoint) == before);
 
-  const std::string rows(600 * 1024 - 4, '\n');  // a checkpoint has room, a row has not
+  const std::string rows(600 * 1024 - 4, '\n');  // leaves room for a checkpoint but not for a row
   write_file(log, rows);
   expect_full(train("600", "--epochs 2 --resume " + checkpoint + " --log " + log), log);
   EXPECT_TRUE(read_file(log) == rows);

@@ -138,7 +138,7 @@ TEST(TuneReport, ARowWithoutAnAlgorithmSaysWhy) {
   EXPECT_EQ(exit_code(table), 1);
 }
 
-// The same with a choice that was never run.
+// The same with a choice that was never measured.
 TuneTable predicted_sample() {
   TuneTable table = sample();
   for (LayerResult& layer : table.layers) {
@@ -185,7 +185,7 @@ TEST(TuneReport, PredictionsAreNeverDressedAsMeasurements) {
   EXPECT_NE(hpp.find("true, 1.5, -1, -1, -1}"), std::string::npos) << hpp;
 }
 
-// Other programs disturbed every sample: the time is a prediction, and the row is UNSURE.
+// Other programs disturbed every sample, so the time is a prediction and the row is UNSURE.
 TEST(TuneReport, RowsThatWereDisturbedAllAlongAreUnsure) {
   TuneTable table = predicted_sample();
   for (LayerResult& layer : table.layers)
@@ -212,14 +212,14 @@ TEST(TuneReport, EqualRowsAreOneInTablesAndApartInFiles) {
   EXPECT_EQ(render_candidates(table, Format::table).find("conv9"), std::string::npos);
   EXPECT_NE(render(table, Format::csv).find("conv9"), std::string::npos);
   EXPECT_EQ(nlohmann::json::parse(render(table, Format::json))["layers"].size(), 4u);
-  // The first layer's bwd_d stays out of totals, so it is no other's equal.
+  // The first layer's bwd_d is left out of totals, so it equals no other row.
   table.layers.back() = table.layers[1];
   table.layers.back().first_layer = false;
   EXPECT_NE(render(table, Format::table).find("total bwd_d  4.500 ms"), std::string::npos);
 }
 
-// conv1 forward, which our own wins, and its bwd_w, which a peer does; in a third nothing was
-// measured of the peer.
+// conv1 forward, won by our own algorithm; its bwd_w, won by a vendor's; and a third row in which
+// the vendor's was not measured.
 TuneTable contested() {
   TuneTable table = sample();
   table.layers.resize(2);
@@ -240,7 +240,7 @@ TEST(TuneReport, PeersStandBesideTheChosen) {
   if (!registry.find(DeviceKind::cpu, "onednn.direct")) GTEST_SKIP() << "built without oneDNN";
   const std::string text = render(contested(), Format::table);
   EXPECT_NE(text.find("× onednn"), std::string::npos) << text;
-  // Packing the filter counts, as it does for the choice: 8.5 over 2.5.
+  // Packing the filter counts, as in the choice: 8.5 over 2.5.
   EXPECT_NE(text.find("direct tile=4         2.000      3.40  WIN "), std::string::npos) << text;
   EXPECT_NE(text.find("onednn.direct tile=4  4.000      1.00  WIN "), std::string::npos) << text;
   EXPECT_NE(text.find("direct tile=4         2.000            WIN "), std::string::npos) << text;
@@ -251,7 +251,7 @@ TEST(TuneReport, PeersStandBesideTheChosen) {
   const auto sums = nlohmann::json::parse(render(contested(), Format::json))["totals"]["contest"];
   EXPECT_EQ(sums, nlohmann::json::parse(
                       R"({"rows":2,"of":3,"best_ms":6.5,"own_ms":10.5,"peer_ms":12.5})"));
-  EXPECT_EQ(render(sample(), Format::table).find("×"), std::string::npos);  // nobody to compare
+  EXPECT_EQ(render(sample(), Format::table).find("×"), std::string::npos);  // no vendor's algorithm
 }
 
 TEST(TuneReport, UnsureRowsAreCountedInTheLastNote) {
@@ -272,7 +272,7 @@ TEST(TuneReport, UnsureRowsAreCountedInTheLastNote) {
   EXPECT_EQ(unsure_note(table, false), "1 of 3 rows is UNSURE: too close to tell so far");
 }
 
-// A prediction may come without a ratio; one row is singular.
+// A prediction may lack a ratio, and one row takes the singular.
 TEST(TuneReport, NextBestWithoutARatioIsANameOnly) {
   TuneTable table = predicted_sample();
   table.layers.resize(1);
@@ -411,7 +411,7 @@ TEST(TuneReport, BatchesAreToldApartAndNotAddedUp) {
   const std::string text = render(two_batches(), Format::table);
   EXPECT_NE(text.find("total fwd   n=1  4.500 ms"), std::string::npos) << text;
   EXPECT_NE(text.find("total fwd   n=2  4.500 ms"), std::string::npos) << text;
-  EXPECT_EQ(text.find("total all"), std::string::npos) << text;  // of one pass: the same again
+  EXPECT_EQ(text.find("total all"), std::string::npos) << text;  // one pass: the same line
 
   const auto totals = nlohmann::json::parse(render(two_batches(), Format::json))["totals"];
   EXPECT_EQ(totals["all"]["ms"], 9.0);

@@ -60,7 +60,7 @@ TEST(Butterflies, AroundTheFactorAreTheMatrix) {
   expect_transforms<5, 4>();
 }
 
-// Half of the columns of a pair's rows are even, half are odd.
+// In a pair's rows one half of the columns is even and the other odd.
 TEST(Butterflies, HalveWhatPairsOfPointsMultiply) {
   constexpr auto c = cook_toom<4, 3>(default_points<6>());
   const auto bt = without_butterflies<Paired::rows>(c.bt);

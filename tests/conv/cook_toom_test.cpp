@@ -10,8 +10,8 @@
 namespace convlab {
 namespace {
 
-// Bilinear forms agree everywhere when they agree on unit vectors: y[k] is 1 where d's 1 stands at
-// k + (where g's 1 stands), else 0.
+// Bilinear forms that agree on unit vectors agree everywhere: y[k] is 1 if d's 1 is at k +
+// (position of g's 1), else 0.
 template <int M, int R>
 constexpr bool correlates(const CookToom<M, R>& c) {
   constexpr int T = M + R - 1;
@@ -204,9 +204,9 @@ double error(const std::array<Rational, M + R - 2>& points) {
   return std::sqrt(error2 / output2);
 }
 
-// Expected: what the same experiment (C = 256, N(0,1), float transforms and sums) gave elsewhere.
-// A wrong matrix errs by far more than 1e-4, so a factor of two around it leaves room for another
-// order of summation and still notices a point set that lost a bit.
+// The limits come from the same experiment (C = 256, N(0,1), float transforms and sums) run
+// elsewhere. A wrong matrix errs by far more than 1e-4, so a factor of two leaves room for another
+// order of summation and still detects a point set that loses a bit.
 TEST(CookToom, ErrsAsLittleAsItsPointsAllow) {
   const double f23 = error<2, 3>(default_points<4>());
   const double f43 = error<4, 3>(default_points<6>());

@@ -12,7 +12,7 @@ class HalfTest : public testing::Test {};
 using Types = testing::Types<Float16, BFloat16>;
 TYPED_TEST_SUITE(HalfTest, Types);
 
-// Everything that follows is about neighbours among these, which grow with their bits.
+// The tests below are about neighbouring values, which increase with their bits.
 template <class T>
 double value(int bits) {
   return double(T::from_bits(std::uint16_t(bits)));

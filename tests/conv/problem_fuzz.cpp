@@ -1,5 +1,5 @@
-// For libFuzzer: no bytes make the parsers of problems and of lists of them read too far or throw
-// anything but InputError; and what they accept comes back as it was from its own text.
+// For libFuzzer: on no input may the parsers of problems and problem lists read out of bounds or
+// throw anything but InputError. An accepted problem must round-trip through its own text.
 #include <cstdlib>
 
 #include "conv/error.h"

@@ -28,7 +28,7 @@ TEST(Pass, NamesRoundTrip) {
   EXPECT_THROW(parse_pass(""), InputError);
 }
 
-// ---- Texts that mean something ----
+// ---- Valid texts ----
 
 struct Accepted {
   const char* text;
@@ -41,12 +41,12 @@ TEST(ParseProblem, FollowsTheRulesOfTheTextForm) {
        "mb16ic64ih56oc64oh56kh3ph1n\"layer1.0.conv1*4\""},
       // Fields in any order, underscores anywhere between them, surrounding blanks.
       {" \tph1_kh3__oh56oc64_ih56ic64mb16\r\n", "mb16ic64ih56oc64oh56kh3ph1"},
-      // An omitted mb is 2, oh follows from ph, ph from oh, and without both there is no padding.
+      // mb defaults to 2. oh follows from ph, and ph from oh; without both there is no padding.
       {"ic8ih9oc4kh3ph1", "mb2ic8ih9oc4oh9kh3ph1"},
       {"ic8ih9oc4oh9kh3", "mb2ic8ih9oc4oh9kh3ph1"},
       {"ic8ih9oc4kh3", "mb2ic8ih9oc4oh7kh3ph0"},
       {"ic3ih224oc64oh112kh7sh2", "mb2ic3ih224oc64oh112kh7sh2ph2"},
-      // An explicit ph beside oh leaves the rest to the bottom.
+      // With an explicit ph beside oh, the rest of the padding is at the bottom.
       {"ic3ih224oc64oh112kh7sh2ph3", "mb2ic3ih224oc64oh112kh7sh2ph3"},
       {"ic3ih224oc64oh113kh7sh2ph2", "mb2ic3ih224oc64oh113kh7sh2ph2"},
       // dh counts the gaps.
@@ -54,21 +54,21 @@ TEST(ParseProblem, FollowsTheRulesOfTheTextForm) {
       {"ic8ih9oc4kh3dh1ph2", "mb2ic8ih9oc4oh9kh3ph2dh1"},
       {"g1ic8ih9oc4kh3", "mb2ic8ih9oc4oh7kh3ph0"},
       {"g4mb1ic8ih9oc4kh3", "g4mb1ic8ih9oc4oh7kh3ph0"},
-      // Widths, each omitted one as its height.
+      // Widths; each omitted one equals its height.
       {"mb1ic8ih9iw9oc4oh7ow7kh3kw3sh1sw1ph0pw0dh0dw0", "mb1ic8ih9oc4oh7kh3ph0"},
       {"mb1ic8ih9iw7oc4kh3ph1", "mb1ic8ih9iw7oc4oh9ow7kh3kw3ph1pw1"},
       {"mb1ic8ih9oc4kh3kw1ph1pw0", "mb1ic8ih9iw9oc4oh9ow9kh3kw1ph1pw0"},
       {"mb1ic8ih9oc4kh3sh2sw1ph1", "mb1ic8ih9iw9oc4oh5ow9kh3kw3sh2sw1ph1pw1"},
       {"mb1ic8ih9oc4kh3ph2pw1dh1dw0", "mb1ic8ih9iw9oc4oh9ow9kh3kw3ph2pw1dh1dw0"},
       {"mb1ic8ih9oc4kh3oh9ow7", "mb1ic8ih9iw9oc4oh9ow7kh3kw3ph1pw0"},
-      // The square of a problem with asymmetric padding is asymmetric both ways.
+      // A square problem with asymmetric padding is asymmetric in both directions.
       {"mb1ic3ih224iw224oc64oh113kh7sh2ph2", "mb1ic3ih224oc64oh113kh7sh2ph2"},
       // Width alone: one row.
       {"mb1ic8iw9oc4kw3pw1", "mb1ic8ih1iw9oc4oh1ow9kh1kw3ph0pw1"},
       // A filter larger than its image, with padding; padding around a 1x1 filter.
       {"mb1ic1ih1oc1kh3ph1", "mb1ic1ih1oc1oh1kh3ph1"},
       {"mb1ic1ih4oc1kh1ph1", "mb1ic1ih4oc1oh6kh1ph1"},
-      // Names: quotes may be gone, anything but a quote may be inside, the count is optional.
+      // Names: quotes may be missing, anything but a quote may be inside, the count is optional.
       {"mb1ic1ih4oc1kh1nconv1", "mb1ic1ih4oc1oh4kh1ph0n\"conv1\""},
       {"mb1ic1ih4oc1kh1nconv_1 b*12", "mb1ic1ih4oc1oh4kh1ph0n\"conv_1 b*12\""},
       {"mb1ic1ih4oc1kh1n\" a*b*1\"", "mb1ic1ih4oc1oh4kh1ph0n\" a*b\""},
@@ -99,7 +99,7 @@ TEST(ParseProblem, FillsEveryField) {
   EXPECT_FALSE(p.symmetric_padding());
 }
 
-// ---- Texts that do not ----
+// ---- Invalid texts ----
 
 struct Refused {
   const char* text;
@@ -310,7 +310,7 @@ TEST(ParseProblem, SurvivesRandomDamage) {
       ASSERT_EQ(std::string(error.what()).rfind("malformed problem '", 0), 0u);
     }
   }
-  // The damage is neither nothing nor total.
+  // The damage is neither harmless nor always fatal.
   EXPECT_GT(accepted, 1000);
   EXPECT_GT(refused, 1000);
 }

@@ -1,4 +1,4 @@
-// Text from outside: what is UTF-8, and what a terminal gets to see.
+// Text from outside: UTF-8 validation and safe printing on a terminal.
 #include "conv/text/text.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ TEST(Text, PrintsNothingThatATerminalObeys) {
   EXPECT_EQ(printable("a\nb\tc\x7f"), "a\\x0ab\\x09c\\x7f");
   EXPECT_EQ(printable_lines("a\nb\tc\n"), "a\nb\\x09c\n");
   EXPECT_EQ(printable("\xc2\x9b"), "\\xc2\\x9b");           // CSI, in UTF-8
-  EXPECT_EQ(printable("\xe2\x80\xa8"), "\\xe2\\x80\\xa8");  // a line's end
+  EXPECT_EQ(printable("\xe2\x80\xa8"), "\\xe2\\x80\\xa8");  // line separator
   EXPECT_EQ(printable("caf\xe9"), "caf\\xe9");
   EXPECT_EQ(printable(std::string("a\0b", 3)), "a\\x00b");
   for (const char* text : {"\x1b", "\n", "\xc2\x9b", "\xe2\x80\xa8"}) {

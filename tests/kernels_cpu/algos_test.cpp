@@ -35,7 +35,7 @@ const AlgoRegistry& registry() {
   return algos;
 }
 
-// Best first: oneDNN stays with the ISA that a process asks it for first.
+// Best first: oneDNN keeps the first ISA that a process requests.
 std::vector<std::string> isas() {
   std::vector<std::string> names = supported_isas();
   std::reverse(names.begin(), names.end());
@@ -43,8 +43,8 @@ std::vector<std::string> isas() {
   return names;
 }
 
-// These only multiply and add, so that sums of small integers come out to the last bit; the
-// others transform their operands.
+// These only multiply and add, so sums of small integers are exact to the last bit. The others
+// transform their operands.
 bool is_exact(const ConvAlgo& algo) {
   static const std::set<std::string> ids{
       "direct", "direct_first_layer", "direct_depthwise", "direct_plain",
@@ -52,8 +52,8 @@ bool is_exact(const ConvAlgo& algo) {
   return ids.contains(algo.info().id);
 }
 
-// Of the transforms, F(6,3) is the least accurate: 6e-6 in f32 over 256 channels of N(0,1) data
-// (research: Barabasz et al. 2018), times a margin for small sums. f64 has 2^29 times the accuracy.
+// F(6,3) is the least accurate of the transforms: 6e-6 in f32 over 256 channels of N(0,1) data
+// (Barabasz et al. 2018), times a margin for small sums. f64 is 2^29 times as accurate.
 double max_error(const ConvAlgo& algo, DType dtype) {
   if (is_exact(algo)) return 0;
   return dtype == DType::f64 ? 1e-12 : 5e-5;
@@ -101,7 +101,7 @@ void check_candidates(ConvProblem p, std::uint64_t seed, const std::string& isa,
     }
 }
 
-// im2col takes every problem, and so does one of the family direct.
+// im2col and one algorithm of the family direct take every problem.
 void expect_all_purpose_ran(const Count& ran) {
   EXPECT_TRUE(ran.contains("im2col"));
   const std::vector<const ConvAlgo*> direct = registry().named(DeviceKind::cpu, "direct");
@@ -151,7 +151,7 @@ TEST_P(EveryAlgo, AppliesTheEpilogue) {
   expect_all_purpose_ran(ran);
 }
 
-// <conv(x, w), dy> = <x, bwd_d(dy, w)> = <w, bwd_w(x, dy)>: true whatever the reference says.
+// <conv(x, w), dy> = <x, bwd_d(dy, w)> = <w, bwd_w(x, dy)> holds independently of the reference.
 TEST_P(EveryAlgo, PassesAreAdjoint) {
   const auto device = make_cpu_device({2, ""});
   ConvProblem forward = test_problem(GetParam()).problem;
@@ -185,7 +185,7 @@ INSTANTIATE_TEST_SUITE_P(Problems, EveryAlgo,
                          testing::Range<std::size_t>(0, problem_texts().size()),
                          [](const auto& param) { return test_problem(param.param).name; });
 
-// What one bad weight makes of a net must not look like a class.
+// A net with one bad weight must not output a plausible class.
 TEST(Epilogue, LetsNaNsThrough) {
   Count ran;
   for (const std::string& isa : isas()) {
@@ -216,13 +216,13 @@ TEST(Epilogue, LetsNaNsThrough) {
   }
   for (const ConvAlgo* algo : registry().for_device(DeviceKind::cpu)) {
     const std::string& id = algo->info().id;
-    if (id == "im2col_blocked") continue;  // takes no forward, so has no epilogue
+    if (id == "im2col_blocked") continue;  // has no forward pass, so no epilogue
     EXPECT_TRUE(ran.contains(id) || algo->info().origin == Origin::vendor) << id;
   }
 }
 
-// A path through the family's four algorithms for every problem, and never two for one: races would
-// only grow longer.
+// One of the family's four algorithms takes every problem, and never two take one: that would only
+// lengthen races.
 TEST(Families, OneOfDirectTakesAProblem) {
   const auto device = make_cpu_device({2, ""});
   const std::vector<const ConvAlgo*> direct = registry().named(DeviceKind::cpu, "direct");
@@ -260,7 +260,7 @@ TEST(Families, AreNamedAndLeftOutAsOne) {
   const Ids direct{"direct", "direct_first_layer", "direct_depthwise", "direct_plain"};
   EXPECT_EQ(ids({"direct"}, {}), direct);
   EXPECT_EQ(ids({"direct_plain"}, {}), Ids{"direct_plain"});
-  EXPECT_EQ(ids({"im2col"}, {"im2col_blocked"}), Ids{"im2col"});  // exactly one of a family
+  EXPECT_EQ(ids({"im2col"}, {"im2col_blocked"}), Ids{"im2col"});  // the only member of its family
   EXPECT_EQ(ids({"direct", "fft"}, {"direct"}), Ids{"fft"});
   EXPECT_EQ(ids({"direct_plain"}, {"direct"}), Ids{});
   for (const std::string& id : ids({}, {"direct"}))
@@ -294,7 +294,7 @@ TEST(Configs, OnlyThoseThatAreListedArePlanned) {
   }
 }
 
-// With as many threads, and caches as large, as the machine says of itself.
+// With the machine's real thread count and cache sizes.
 TEST(Machine, EveryConfigOfAllItsThreadsIsRight) {
   const auto device = make_cpu_device();
   const auto stream = device->make_stream();

@@ -1,4 +1,4 @@
-// Processors and memory that this process may use, on machines of files.
+// Processors and memory available to this process, on machines simulated by files.
 #include "kernels_cpu/device/cpu_limits.h"
 
 #include <gtest/gtest.h>

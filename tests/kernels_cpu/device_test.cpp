@@ -44,7 +44,7 @@ TEST(CpuDevice, DescribesTheMachineThatTheEnvironmentSays) {
   EXPECT_EQ(info.l2_bytes, 262144);
   EXPECT_EQ(info.l3_bytes, 0);
   EXPECT_EQ(info.threads, 3);
-  EXPECT_EQ(make_cpu_device({2, ""})->info().threads, 2);  // asked for
+  EXPECT_EQ(make_cpu_device({2, ""})->info().threads, 2);  // explicit
   for (const char* nonsense : {"l2=0", "l4=7", "threads=-1", "threads=9999999999", "big"}) {
     ASSERT_EQ(setenv("CONVLAB_MACHINE", nonsense, 1), 0);
     EXPECT_THROW(make_cpu_device(), InputError) << nonsense;
@@ -63,7 +63,7 @@ TEST(CpuDevice, RefusesMoreMemoryThanThereIs) {
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data()) % 64, 0u);
 }
 
-// The index of every layout as conv/layout.h words it, apart from the implementation.
+// The index of every layout as defined in conv/layout.h, independent of the implementation.
 std::int64_t offset(const TensorDesc& t, std::int64_t n, std::int64_t c, std::int64_t h,
                     std::int64_t w) {
   if (t.layout == Layout::nchw) return ((n * t.c + c) * t.h + h) * t.w + w;

@@ -1,6 +1,6 @@
-// The family direct, as far as the test over the registry does not reach: non-temporal stores,
-// which only large outputs are offered, a first layer with more rows than its window slides down,
-// one whose dy does not fit the caches at once, and gradients of 3x3 filters taken in parts.
+// The family direct, beyond the test over the registry: non-temporal stores, which only large
+// outputs are offered; a first layer with more rows than its window slides down; one whose dy does
+// not fit in the caches at once; and gradients of 3x3 filters computed in parts.
 #include <gtest/gtest.h>
 
 #include "conv/error.h"
@@ -34,14 +34,14 @@ TEST_P(Direct, StreamsItsResults) {
   check(*first_layer_, problem("mb2ic3ih19oc40oh19kh3ph1", Pass::forward, true), true);
 }
 
-// Of lines that leave half a tile each, tiles end with the line: 7 or 21 pixels.
+// Tiles end with the line when each line leaves half a tile: 7 or 21 pixels.
 TEST_P(Direct, EndsTilesWithShortLines) {
   for (const char* text : {"mb2ic24ih13iw41oc40oh7ow21kh3sh2ph1", "mb3ic16ih9iw7oc33oh9ow7kh5ph2"})
     for (const Pass pass : {Pass::forward, Pass::backward_data})
       check(*direct_, problem(text, pass, false));
 }
 
-// Threads begin within images, strides reach beyond the filter, and taps leave rows out.
+// Thread shares begin within images, strides exceed the filter, and taps skip rows.
 TEST_P(Direct, SlidesDownAFirstLayersRows) {
   for (const char* text :
        {"mb4ic3ih37iw20oc20oh37ow20kh3ph1", "mb2ic2ih90iw21oc18oh30ow7kh2sh3ph0",
@@ -59,7 +59,8 @@ TEST_P(Direct, TakesAFirstLayersGradientInBands) {
     check(*first_layer_, problem(text, Pass::backward_data, true));
 }
 
-// Of 3x3 filters: filters and channels that fill no tile, outputs in bands, and several images.
+// 3x3 filters: numbers of filters and channels that fill no tile, outputs in bands, and several
+// images.
 TEST_P(Direct, TakesRowsOfTaps) {
   for (const char* text :
        {"mb3ic40ih9oc21oh9kh3ph1", "mb2ic19ih12oc34oh6kh3sh2ph1", "mb40ic8ih7oc5oh7kh3ph1",

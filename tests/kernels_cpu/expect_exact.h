@@ -1,5 +1,5 @@
-// How the tests of single algorithms check one: against the reference, bit for bit on small
-// integers, with every config it offers, on one thread and on three.
+// Checks one algorithm against the reference, bit for bit on small integers, with every config it
+// offers, on one thread and on three.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 namespace convlab {
 
-// Of the instruction set's own blocked layout, but for what is plain.
+// In the instruction set's blocked layout, except the tensors that are plain.
 inline ConvProblem blocked_problem(const std::string& text, Pass pass, const std::string& isa,
                                    bool plain_x = false) {
   ConvProblem p = parse_problem(text).problem;
@@ -24,7 +24,7 @@ inline ConvProblem blocked_problem(const std::string& text, Pass pass, const std
   return p;
 }
 
-// `change` adds to the configs, or changes them.
+// `change` modifies the configs or adds to them.
 inline void expect_exact(
     const ConvAlgo& algo, const ConvProblem& p, const std::string& isa,
     const std::function<void(std::vector<Config>&)>& change = [](std::vector<Config>&) {}) {

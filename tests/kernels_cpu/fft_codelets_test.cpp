@@ -45,7 +45,7 @@ class FftCodelets : public testing::TestWithParam<int> {
  protected:
   const int n = GetParam();
 
-  // The kernels of the instruction set in force, and the channel block they work on.
+  // The kernels of the selected instruction set, and their channel block.
   struct Kernels {
     const TileKernels& tile;
     std::int64_t block;
@@ -79,7 +79,7 @@ class FftCodelets : public testing::TestWithParam<int> {
                    {spectrum.data(), k.stride()});
     return spectrum;
   }
-  // Its first rows.
+  // The first `rows` rows of the inverse.
   Floats inverse(const Kernels& k, Floats& spectrum, int rows) const {
     Floats tile(rows * n * k.block), scratch(k.tile.scratch);
     k.tile.inverse({spectrum.data(), k.stride()}, scratch.data(), tile.data(),
@@ -105,7 +105,7 @@ TEST_P(FftCodelets, ForwardIsTheDefinition) {
                           std::polar(1.0, -2 * M_PI * (list[p].first * y + list[p].second * x) / n);
           const std::int64_t at = std::int64_t(p) * k.stride() + lane;
           const std::complex<double> actual(spectrum[at], spectrum[at + k.block]);
-          // |F| is about n; single precision keeps some 1e-7 of it at each of log2(n^2) stages.
+          // F| is about n; single precision loses about 1e-7 of it at each of log2(n^2) stages.
           ASSERT_LT(std::abs(expected - actual), 1e-6 * n) << isa << ", " << rows << " rows";
         }
     }

@@ -1,5 +1,5 @@
-// What is special to convolution by Fourier transforms: grid sizes, wrapped padding, tile seams.
-// What every algorithm must do is tested over the registry.
+// Convolution by Fourier transforms, beyond the test over the registry: grid sizes, wrapped
+// padding, tile seams.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -84,7 +84,7 @@ TEST(FftTiled, JoinsTilesAtTheirSeams) {
   for (const char* text : {
            "mb2ic16ih27oc32kh5ph2",        // tiles of 12 and 28 outputs over 27
            "mb1ic5ih40oc9kh3ph1",          // ragged channels; 3x3 and 2x2 tiles
-           "mb1ic3ih45iw33oc20kh11ph0",    // only 32x32 tiles take it
+           "mb1ic3ih45iw33oc20kh11ph0",    // only 32x32 tiles fit
            "mb1ic20ih9iw50oc16kh3kw7ph1",  // different in both directions
            "mb5ic1ih1oc1kh1",              // one pixel
            "mb1ic2ih1oc3kh3ph1",           // filter larger than the image
@@ -103,13 +103,13 @@ TEST(FftTiled, RunsOnEveryIsa) {
   for (const std::string& isa : supported_isas())
     for (const char* text :
          {"mb3ic19ih14oc21kh3ph1", "mb1ic130ih6oc40kh5ph2", "mb3ic3ih30oc21kh5ph2",
-          // Few outputs, whose products run along the inputs' channels.
+          // Few outputs: their products run along the inputs' channels.
           "mb2ic40ih30oc1kh5ph2", "mb3ic33ih14oc4kh3ph1"})
       expect_right("fft_tiled", text, DType::f32, blocked(isa), blocked(isa), isa);
 }
 
-// Blocks that do not divide the tiles, output channels in several chunks; input channels that
-// threads part between them, that they do not (three blocks), and so few that tiles share a vector.
+// Blocks that do not divide the tiles, and output channels in several chunks. Input channels that
+// threads split, that they do not split (three blocks), and so few that tiles share a vector.
 TEST(FftTiled, TakesAnyBlockSize) {
   AlgoRegistry registry;
   append_cpu_algos(registry);
@@ -136,8 +136,9 @@ TEST(FftTiled, TakesAnyBlockSize) {
     }
 }
 
-// The product's rows: fewer tiles would read all filters for a part of its sums. Threads have equal
-// shares: of twelve tiles two have six each, two blocks of three. Of few outputs two tiles will do.
+// The product's rows: with fewer tiles, all filters would be read for fewer rows. Threads get equal
+// shares: with twelve tiles, each of two threads has six, in two blocks of three. With few outputs
+// two tiles suffice.
 TEST(FftTiled, OwnBlocksFillTheProductsRows) {
   AlgoRegistry registry;
   append_cpu_algos(registry);

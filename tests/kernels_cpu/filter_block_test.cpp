@@ -1,5 +1,5 @@
-// pack_block against its definition, on every instruction set: filters of every shape, of groups,
-// blocks and panels that end before their lanes do, grids with some of the taps.
+// pack_block against its definition, on every instruction set: filters of every shape, groups,
+// blocks and panels that end before their lanes do, and grids with some of the taps.
 #include "kernels_cpu/gemm/filter_block.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ TEST_P(FilterBlocks, HoldTheTapsOfTheirChannelsAndColumns) {
         p.pass = pass;
         const bool data = pass == Pass::backward_data;
         const std::int64_t taps = p.r * p.s, c = p.c / p.groups, k = p.k / p.groups;
-        std::vector<float> w(std::size_t(p.k * c * taps));  // no more: what is read is there
+        std::vector<float> w(std::size_t(p.k * c * taps));  // exact size: overruns show
         std::iota(w.begin(), w.end(), 1.f);
         for (const PixelGrid& grid : data ? backward_grids(p) : forward_grids(p)) {
           const std::vector<std::int64_t> tap_of = tap_of_element(grid, taps);

@@ -1,5 +1,5 @@
-// The micro-kernel alone, on every instruction set this CPU has. Small integers make every sum
-// exact, so results are compared with ==; buffers have exactly the size the kernel may read.
+// The microkernel alone, on every instruction set this CPU has. Small integers make every sum
+// exact, so results are compared with ==. Buffers have exactly the size the kernel may read.
 #include <array>
 #include <vector>
 
@@ -13,7 +13,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-// Covers a rows x kTileCols product and returns C, row after row.
+// Computes a rows x kTileCols product and returns C, row by row.
 template <int kGroup>
 std::vector<float> TiledProduct(const std::vector<float>& a, std::int64_t rows,
                                 std::int64_t row_stride, std::int64_t group_stride,
@@ -37,7 +37,7 @@ std::vector<float> PixelRows(const std::vector<float>& a, std::int64_t rows, std
   return TiledProduct<kBlock>(a, rows, kBlock, rows * kBlock, groups, b, {});
 }
 
-// Rows are channels, depth runs over pixels; B is two blocks of another tensor, in place.
+// Rows are channels, depth runs over pixels. B is two blocks of another tensor, read in place.
 std::vector<float> ChannelRows(const std::vector<float>& a, std::int64_t rows, std::int64_t pixels,
                                const std::vector<float>& b) {
   return TiledProduct<1>(a, rows, 1, kBlock, pixels, b, {nullptr, kLanes, pixels * kLanes});

@@ -1,5 +1,5 @@
 // im2col_blocked against the reference, bit for bit on small integers, on every instruction set:
-// what the registry-wide tests do not aim at.
+// cases that the registry-wide tests do not target.
 #include <gtest/gtest.h>
 
 #include "kernels_cpu/algos.h"
@@ -15,7 +15,8 @@ class Im2colBlocked : public testing::TestWithParam<std::string> {
   }
 };
 
-// Several images a chunk, bands of one, an odd number of filters; at one tap and at several.
+// Several images per chunk, bands of one image, an odd number of filters; with one tap and with
+// several.
 TEST_P(Im2colBlocked, MatchesTheReference) {
   for (const char* text : {"mb3ic48ih6oc80oh6kh1ph0", "mb21ic64ih20oc20oh20kh1ph0",
                            "mb1ic32ih77oc17oh77kh1ph0", "mb2ic32ih56iw57oc16oh28ow29kh1ph0sh2",
@@ -28,7 +29,7 @@ TEST_P(Im2colBlocked, MatchesTheReference) {
   }
 }
 
-// As implicit_gemm's: over 50,000 pixels.
+// As in implicit_gemm's test: over 50,000 pixels.
 TEST_P(Im2colBlocked, LongSumsErrLittle) {
   const ConvProblem p = problem("mb1ic16ih224oc16oh224kh1ph0");
   const ReferenceCase reference(p, 8);

@@ -1,6 +1,6 @@
-// implicit_gemm against the reference, bit for bit on small integers, on every instruction set.
-// What the registry-wide tests do not aim at: chunked depth, panels of one vector, several row
-// blocks, every phase of a strided backward_data, both ways of splitting threads.
+// implicit_gemm against the reference, bit for bit on small integers, on every instruction set. It
+// covers cases that the registry-wide tests do not target: chunked depth, panels of one vector,
+// several row blocks, every stride phase of backward_data, both ways of splitting threads.
 #include "kernels_cpu/implicit_gemm/implicit_gemm.h"
 
 #include <gtest/gtest.h>
@@ -21,8 +21,8 @@ struct Case {
 
 class ImplicitGemm : public testing::TestWithParam<std::string> {};
 
-// Over 50,000 pixels a sum in which each product is rounded to the size of all before it errs by
-// 2.8e-6 even when two threads have a half each (measured).
+// A plain running sum over 50,000 pixels errs by 2.8e-6 even if two threads each sum half
+// (measured): each product is rounded to the magnitude of the sum so far.
 TEST_P(ImplicitGemm, LongSumsErrLittle) {
   for (const bool plain_x : {false, true}) {
     const ConvProblem p =
@@ -51,14 +51,15 @@ TEST_P(ImplicitGemm, MatchesTheReference) {
       {.text = "mb2ic40ih9iw12oc20oh3ow6kh1ph0sh3sw2pw0"},
       {.text = "mb2ic33ih9iw21oc25oh9ow8kh1ph0sh1sw3pw0"},  // padding to the right only
       {.text = "mb3ic48ih6oc80oh6kh1ph0"},
-      {.text = "mb1ic160ih7oc160oh7kh1ph0"},  // threads part within a panel
+      {.text = "mb1ic160ih7oc160oh7kh1ph0"},  // threads split a panel
       {.text = "mb2ic300ih5oc17oh5kh1ph0"},
-      // At most 24 columns, or so many in the last panel, in fours; also of 7 rows or of one.
+      // At most 24 columns, or that many in the last panel, in groups of four; also with 7 rows or
+      // one.
       {.text = "mb1ic24ih6oc24oh6kh1ph0",
        .epilogue = {.bias = true, .residual = true, .relu = true}},
       {.text = "mb2ic56ih9oc56oh9kh3ph1", .epilogue = {.residual = true}},
       {.text = "mb3ic33ih8oc22oh4kh1ph0sh2", .accumulate = true},
-      // Shallow products: tiles of three and of four vectors, whose last columns may be padding.
+      // Shallow products: tiles of three and four vectors, whose last columns may be padding.
       {.text = "mb2ic20ih9oc91oh9kh1ph0",
        .epilogue = {.bias = true, .residual = true, .relu = true}},
       {.text = "mb3ic124ih5oc64oh5kh1ph0", .epilogue = {.bias = true}},
@@ -99,8 +100,8 @@ TEST_P(ImplicitGemm, MatchesTheReference) {
     }
 }
 
-// By it dw is cut where whole tiles end: three blocks of 8 channels are four tiles of 6 rows, one
-// block a tile and a slow rest.
+// dw is split between threads by this cost, at whole tiles. Three blocks of 8 channels are four
+// tiles of 6 rows; one block is one tile and a slow remainder.
 TEST_P(ImplicitGemm, TilesOfFewRowsCostAsMuchAsOfFour) {
   const auto device = make_cpu_device({.threads = 1, .isa = GetParam()});
   EXPECT_EQ(cpu::row_cost(24), 24);

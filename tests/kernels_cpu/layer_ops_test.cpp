@@ -18,7 +18,7 @@ const LayerBackend& layer_backend() {
 
 namespace {
 
-// OpenBLAS counts in int, and would take the sizes for others.
+// OpenBLAS takes sizes as int, so larger ones would be truncated.
 TEST(CpuLayerOps, RefuseProductsTooLargeForOpenBlas) {
   const LayerLab lab;
   const std::int64_t large = std::int64_t{1} << 31;
@@ -28,7 +28,7 @@ TEST(CpuLayerOps, RefuseProductsTooLargeForOpenBlas) {
                  InputError);
 }
 
-// Larger than any cache it would have to fit in, a product is written around them.
+// A product larger than every cache is written with non-temporal stores.
 TEST(CpuLayerOps, WriteLargeProductsToTheLastElement) {
   const std::int64_t m = 1029, n = 8192;  // 33.7 MB in f32
   const Values a = random_values(m, 1), b = random_values(n, 2);

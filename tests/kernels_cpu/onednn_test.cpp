@@ -92,7 +92,7 @@ TEST_F(OneDnn, RefusesRatherThanFallBack) {
   EXPECT_TRUE(direct().refuse(p, *device_));
 }
 
-// 2.6.3 reads the constants of its own ReLU through a null pointer here; ours comes after it.
+// oneDNN 2.6.3 reads its own ReLU's constants through a null pointer here; ours runs after it.
 TEST_F(OneDnn, TakesAResidualAndReLUWhereItsOwnReLUCrashes) {
   if (device_->info().isa != "avx512") GTEST_SKIP() << "its brgconv needs avx512";
   ConvProblem p = problem("mb4ic64ih1iw22oc64oh2ow22kh1ph0");
@@ -114,7 +114,7 @@ TEST_F(OneDnn, RefusesWhereItIsWrong) {
   }
 }
 
-// The limit on its ISA can be set but once in a process.
+// oneDNN's ISA limit can be set only once per process.
 TEST_F(OneDnn, RefusesADeviceOnAnotherIsaThanItsOwn) {
   const ConvProblem p = problem(plain);
   ASSERT_FALSE(direct().refuse(p, *device_));
@@ -122,7 +122,7 @@ TEST_F(OneDnn, RefusesADeviceOnAnotherIsaThanItsOwn) {
   if (device_->info().isa == worst) GTEST_SKIP() << "no second ISA to ask for";
   const auto other = make_cpu_device({.threads = 0, .isa = worst});
   EXPECT_TRUE(direct().refuse(p, *other));
-  device_ = make_cpu_device();  // gives the process its ISA back
+  device_ = make_cpu_device();  // restores the process's ISA
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // strassen against the reference, bit for bit on small integers, on every instruction set: pairs by
-// images and by pixels, ragged tiles, several blocks and chunks, strides, epilogues; in
-// backward_filter parts of the pixels and of dw, and quadrants in place and copied.
+// images and by pixels, ragged tiles, several blocks and chunks, strides, epilogues. For
+// backward_filter also parts of the pixels and of dw, and quadrants in place and copied.
 #include <gtest/gtest.h>
 
 #include "kernels_cpu/algos.h"
@@ -36,7 +36,8 @@ TEST_P(Strassen, MatchesTheReference) {
       {.text = "mb64ic64ih1oc64oh1kh1ph0"},
       {.text = "mb2ic64ih8iw7oc128oh4ow4kh1ph0sh2"},
       {.text = "mb2ic64ih8oc64oh4kh1ph0sh2", .accumulate = true},
-      // 6.5 MB of dx, mostly zeros: past the caches where three cores have 2 MB of L2 each or less.
+      // 6.5 MB of dx, mostly zeros: non-temporal stores if three cores have at most 2 MB of L2
+      // each.
       {.text = "mb2ic64ih113oc64oh57kh1ph0sh2"},
   };
   for (const Case& c : cases)

@@ -1,4 +1,4 @@
-// Which outputs are worth non-temporal stores, on a device of given caches.
+// The choice of outputs for non-temporal stores, on a device with given caches.
 #include "kernels_cpu/gemm/streaming.h"
 
 #include <gtest/gtest.h>
@@ -23,8 +23,8 @@ TEST(Streaming, TakesWhatLeavesTheCachesAndLongRunsOfZeros) {
   EXPECT_TRUE(may(strided, Pass::backward_data));
   EXPECT_FALSE(may(strided, Pass::backward_data, true));  // no zeros are written
   EXPECT_FALSE(may(strided, Pass::forward));
-  EXPECT_FALSE(may("mb1ic64ih56oc128oh28kh1sh2ph0", Pass::backward_data));   // 0.8 MB: L2 holds it
-  EXPECT_FALSE(may("mb16ic64ih56oc128oh28kh3sh2ph1", Pass::backward_data));  // no pixel unmet
+  EXPECT_FALSE(may("mb1ic64ih56oc128oh28kh1sh2ph0", Pass::backward_data));   // 0.8 MB: fits in L2
+  EXPECT_FALSE(may("mb16ic64ih56oc128oh28kh3sh2ph1", Pass::backward_data));  // all pixels have taps
   EXPECT_TRUE(may("mb64ic64ih56oc64oh56kh3ph1", Pass::forward));             // 51 MB
   EXPECT_FALSE(may("mb16ic64ih56oc64oh56kh3ph1", Pass::forward));
 }

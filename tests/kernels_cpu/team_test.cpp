@@ -1,5 +1,5 @@
-// Fewer OpenMP threads than asked for: every algorithm is right with any team, and devices are made
-// only with threads that there are.
+// Fewer OpenMP threads than requested: every algorithm is right with any team size, and devices are
+// made only with available threads.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <omp.h>
@@ -16,7 +16,7 @@
 namespace convlab {
 namespace {
 
-// Runs something where OpenMP gives fewer threads than a plan was made for.
+// Runs a function in a context where OpenMP gives fewer threads than a plan was made for.
 struct Surroundings {
   std::string name;
   std::function<void(const std::function<void()>&)> run;
@@ -47,7 +47,7 @@ const std::vector<Surroundings>& surroundings() {
   return all;
 }
 
-// More threads than processors, so that dynamic adjustment gives fewer, and some.
+// More threads than processors, so that dynamic adjustment gives fewer, but at least one.
 int many_threads() { return omp_get_num_procs() + 3; }
 
 class Teams : public testing::TestWithParam<const char*> {};
@@ -84,7 +84,7 @@ TEST_P(Teams, EveryAlgoIsRightWithFewerThreads) {
               }
             });
             ++ran;
-            // A primitive cannot run with fewer threads than it was made for: it says so.
+            // A primitive cannot run with fewer threads than it was made for, and says so.
             if (algo->info().origin == Origin::vendor && !error.empty()) {
               EXPECT_NE(error.find("threads"), std::string::npos) << error;
               continue;
@@ -124,8 +124,8 @@ TEST(Threads, MoreThanAnyMachineHasAreRefused) {
   EXPECT_THROW(make_cpu_device({-1, ""}), InputError);
 }
 
-// OpenMP would end the process.
-// As the program ends: 3, with the message, for what is the environment's.
+// OpenMP itself would end the process. This exits as the program does for environment errors: 3,
+// with the message.
 [[noreturn]] void make_device_and_exit(int threads) {
   try {
     make_cpu_device({threads, ""});

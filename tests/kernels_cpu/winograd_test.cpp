@@ -1,5 +1,5 @@
-// What the test over the registry does not reach: blocks of few tiles, sums over several blocks,
-// products deeper than one part; and how little Winograd errs.
+// Winograd, beyond the test over the registry: blocks of few tiles, sums over several blocks,
+// products deeper than one part, and accuracy.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -48,8 +48,8 @@ void expect_right(const ConvProblem& p, const Config& config, const ReferenceCas
       << ' ' << device.info().isa << ' ' << device.info().threads;
 }
 
-// Every tile size under each schedule that packs the filter, in blocks of 1, of 5 and of all tiles:
-// configs() offers only what may be fast.
+// Every tile size under each schedule that packs the filter, in blocks of 1, of 5 and of all tiles.
+// configs() offers only those that may be fast.
 std::vector<Config> all_configs(const ConvProblem& p) {
   const bool data = p.pass == Pass::backward_data;
   std::vector<Config> configs;
@@ -72,7 +72,7 @@ TEST(Winograd, TakesTilesInBlocksOfAnySize) {
       const auto device = make_cpu_device({threads, isa});
       for (const char* text :
            {"mb2ic20ih18iw15oc40oh18ow15kh3ph1", "mb1ic40ih4oc5oh4kh3ph1",
-            "mb1ic14ih9oc21oh9kh3ph1",          // 13 to 16 columns of a depth that ends within four
+            "mb1ic14ih9oc21oh9kh3ph1",          // 13 to 16 columns, depth not a multiple of 4
             "mb1ic16ih5iw70oc16oh5ow70kh3ph1",  // rows of many tiles
             "mb1ic18ih9iw11oc34oh7ow9kh5ph1", "mb1ic19ih9iw12oc34oh10ow13kh4ph2"})
         for (const Pass pass : all_passes) {
@@ -83,7 +83,7 @@ TEST(Winograd, TakesTilesInBlocksOfAnySize) {
     }
 }
 
-// Of backward_filter's final sums each thread makes M panel by panel, also where its share begins
+// In backward_filter's final sums each thread computes M panel by panel, even if its share begins
 // within a panel: six or more chunks of three or six panels.
 TEST(Winograd, ThreadsPartWithinAPanel) {
   for (const std::string& isa : supported_isas())
@@ -95,8 +95,9 @@ TEST(Winograd, ThreadsPartWithinAPanel) {
     }
 }
 
-// Small images lie side by side: their seams, paddings of every size, and the epilogue there. In
-// each problem, some pass and tile size has a mosaic, with fewer tiles than the images have apart.
+// Small images lie side by side in a mosaic: covers their seams, paddings of every size, and the
+// epilogue there. In each problem some pass and tile size has a mosaic, with fewer tiles than
+// separate images need.
 TEST(Winograd, LaysSmallImagesSideBySide) {
   for (const std::string& isa : supported_isas())
     for (const int threads : {1, 3}) {
@@ -114,7 +115,7 @@ TEST(Winograd, LaysSmallImagesSideBySide) {
             try {
               (void)winograd().plan(p, config, *device);
             } catch (const InputError&) {
-              mosaic = true;  // has no such number of tiles
+              mosaic = true;  // a mosaic has no such number of tiles
               continue;
             }
             expect_right(p, config, reference, *device);
@@ -125,8 +126,8 @@ TEST(Winograd, LaysSmallImagesSideBySide) {
     }
 }
 
-// A stride of two: stride phases with one tap and two, rows and columns of x that no output reads,
-// paddings of every parity, mosaics, and products over few of the phases.
+// Stride 2: stride phases with one tap and with two, rows and columns of x that no output reads,
+// paddings of every parity, mosaics, and products over few of the stride phases.
 TEST(Winograd, TakesAStrideOfTwoPhaseByPhase) {
   for (const std::string& isa : supported_isas())
     for (const int threads : {1, 3}) {
@@ -157,8 +158,9 @@ TEST(Winograd, TakesAStrideOfTwoPhaseByPhase) {
     }
 }
 
-// First layers, x in plain NCHW: every stride that folds and number of taps that is left, filters
-// that end within a stride, paddings that do not divide it, pixels that no output reads.
+// First layers, x in plain NCHW: every stride that folds with every remaining number of taps,
+// filters that end within a stride, paddings that the stride does not divide, pixels that no output
+// reads.
 TEST(Winograd, FoldsTheStrideOfAFirstLayer) {
   for (const std::string& isa : supported_isas())
     for (const int threads : {1, 3}) {
@@ -172,7 +174,7 @@ TEST(Winograd, FoldsTheStrideOfAFirstLayer) {
         for (const Pass pass : all_passes) {
           ConvProblem p = blocked(text, pass, *device);
           if (pass == Pass::backward_data && p.stride_h == 1) continue;
-          if (pass == Pass::forward && p.stride_h == 1 && p.r == 3) continue;  // winograd_1d's
+          if (pass == Pass::forward && p.stride_h == 1 && p.r == 3) continue;  // see winograd_1d
           p.x_layout = Layout::nchw;
           p.accumulate = threads == 1 || pass == Pass::backward_filter;
           if (pass == Pass::forward && !p.accumulate)
@@ -188,7 +190,7 @@ TEST(Winograd, FoldsTheStrideOfAFirstLayer) {
 }
 
 // First layers of stride 1: rows of every remainder, shorter than a tile and longer than a register
-// tile, any number of filters, padding that is whole rows, bands that end within an image, and the
+// tile, any number of filters, whole rows of padding, bands that end within an image, and the
 // epilogue there.
 TEST(Winograd1d, TakesFirstLayersOfStrideOne) {
   for (const std::string& isa : supported_isas())
@@ -213,7 +215,7 @@ TEST(Winograd1d, TakesFirstLayersOfStrideOne) {
     }
 }
 
-// A program's own parallel region leaves one thread to what was planned for three.
+// Inside a program's own parallel region, a plan for three threads gets only one.
 TEST(Winograd, RunsWithFewerThreadsThanPlannedFor) {
   const auto device = make_cpu_device({3, ""});
   for (const Pass pass : all_passes) {
@@ -225,7 +227,7 @@ TEST(Winograd, RunsWithFewerThreadsThanPlannedFor) {
   }
 }
 
-// More channels, and more tiles, than one part of a product takes.
+// More channels and more tiles than fit one part of a product.
 TEST(Winograd, SplitsDeepProducts) {
   const auto device = make_cpu_device({2, ""});
   for (const char* text :
@@ -239,8 +241,8 @@ TEST(Winograd, SplitsDeepProducts) {
     }
 }
 
-// F(6,3) loses most: 6.6e-6 of the output's norm in the experiment of cook_toom_test.cpp, whose
-// sums are over all channels at once; 4.5e-6 where they are over parts of them.
+// F(6,3) loses most: 6.6e-6 of the output's norm in the experiment of cook_toom_test.cpp, which
+// sums over all channels at once; 4.5e-6 with partial sums over parts of the channels.
 TEST(Winograd, ErrsLessThanSumsOverAllChannels) {
   const auto device = make_cpu_device({2, ""});
   for (const Pass pass : all_passes) {
@@ -256,8 +258,8 @@ TEST(Winograd, ErrsLessThanSumsOverAllChannels) {
   }
 }
 
-// Over 50,000 pixels a sum in which each product is rounded to the size of all before it errs by
-// 9.8e-6 with tile=6 and by 3.7e-6 with tile=4 (measured).
+// A plain running sum over 50,000 pixels errs by 9.8e-6 with tile=6 and by 3.7e-6 with tile=4
+// (measured), because each product is rounded to the magnitude of the sum so far.
 TEST(Winograd, LongSumsErrLittle) {
   const auto device = make_cpu_device({2, ""});
   const ConvProblem p = blocked("mb1ic16ih224oc16oh224kh3ph1", Pass::backward_filter, *device);
@@ -268,7 +270,7 @@ TEST(Winograd, LongSumsErrLittle) {
   }
 }
 
-// The first is what runs untuned. Nothing else in the list is repeated or without hope.
+// The first config runs untuned. The list has no duplicates and no hopeless configs.
 TEST(Winograd, OffersEachConfigOnce) {
   const auto device = make_cpu_device({2, ""});
   for (const Pass pass : all_passes) {
@@ -282,7 +284,7 @@ TEST(Winograd, OffersEachConfigOnce) {
   }
 }
 
-// Whether threads that share blocks are quick depends on which cores they run on.
+// Whether sharing blocks between threads is fast depends on the cores they run on.
 TEST(Winograd, OffersSharedBlocksAndNot) {
   struct TwoZen4Cores : CpuBackedDevice {
     TwoZen4Cores() : CpuBackedDevice({.threads = 2, .isa = {}}) {
@@ -298,7 +300,8 @@ TEST(Winograd, OffersSharedBlocksAndNot) {
   EXPECT_EQ(shared.size(), 2U);
 }
 
-// Layers of VGG-16, ResNet-18 and AlexNet; most of their sums over tiles alone are larger.
+// Layers of VGG-16, ResNet-18 and AlexNet. For most of them, the sums over tiles alone would exceed
+// the limit.
 TEST(Winograd, FilterGradientsTakeTwiceTheirOperandsAtMost) {
   for (const int threads : {1, 2}) {
     const auto device = make_cpu_device({threads, ""});

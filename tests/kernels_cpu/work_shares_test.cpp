@@ -32,7 +32,7 @@ TEST(WorkShares, EveryItemIsTakenOnce) {
     WorkShares shares(count, kThreads);
     std::vector<int> taken(count);
     std::vector<std::thread> threads;
-    for (int t = 0; t < kThreads - 1; ++t)  // the last one never comes
+    for (int t = 0; t < kThreads - 1; ++t)  // the last one never arrives
       threads.emplace_back([&, t] {
         for (Range r = shares.take(t, 3); r.size() > 0; r = shares.take(t, 3)) {
           EXPECT_LE(r.size(), 3);

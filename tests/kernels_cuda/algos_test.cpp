@@ -2,8 +2,9 @@
 // reference: problems x passes x layouts x configs x types. New algorithms are picked up from the
 // registry, one test each, so that tests run side by side.
 //
-// What takes minutes there takes milliseconds on a card, so each problem runs with an algorithm's
-// default and one more of its configurations; over all problems, most have their turn.
+// A case that takes minutes on the executor takes milliseconds on a card, so each problem runs with
+// an algorithm's default and one more of its configurations. Over all problems, most configurations
+// have their turn.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -22,15 +23,15 @@
 namespace convlab {
 namespace {
 
-// These only multiply and add, so that sums of small integers come out to the last bit, in TF32
-// too; the others transform their operands.
+// These only multiply and add, so sums of small integers are exact to the last bit, in TF32 too.
+// The others transform their operands.
 bool is_exact(const ConvAlgo& algo) {
   static const std::set<std::string> ids{"direct", "im2col", "implicit_gemm"};
   return ids.contains(algo.info().id);
 }
 
-// TF32 rounds to 11 bits, and transforms amplify that. Results in f16 and bf16 are rounded
-// themselves. For the rest see the CPU's tests.
+// TF32 rounds to 11 bits, and transforms amplify that. In f16 and bf16 the results themselves are
+// rounded. For the others see the CPU's tests.
 double max_error(const ConvAlgo& algo, const Config& config, DType dtype) {
   if (dtype == DType::f16) return 1e-2;
   if (dtype == DType::bf16) return 5e-2;
@@ -39,8 +40,8 @@ double max_error(const ConvAlgo& algo, const Config& config, DType dtype) {
   return math_type(config) == MathType::tf32 ? 1e-2 : 5e-5;
 }
 
-// A failure names the schedule, which only the executor has, and the command that repeats the
-// rest on a card.
+// A failure names the schedule, which only the executor has, and the command that repeats the check
+// on a card.
 std::string command(const ConvAlgo& algo, const ConvProblem& p, const Config& config,
                     std::uint64_t seed) {
   return fmt::format(
@@ -52,7 +53,7 @@ std::string command(const ConvAlgo& algo, const ConvProblem& p, const Config& co
       p.accumulate ? " accumulate" : "", on_cpu::config.seed);
 }
 
-// An algorithm and a type that it takes at all.
+// An algorithm and a type that it supports.
 struct Candidate {
   std::string algo;
   DType dtype;
@@ -82,8 +83,8 @@ class EveryCudaAlgo : public testing::TestWithParam<Candidate> {
  protected:
   const ConvAlgo& algo() const { return cuda_registry().get(DeviceKind::cuda, GetParam().algo); }
 
-  // Every n-th problem, a third of them in types other than f32, a fourth with
-  // CONVLAB_TEST_REDUCED; among them the last but four, which every algorithm takes.
+  // Every n-th problem, including the last but four, which every algorithm takes. Types other than
+  // f32 run a third as many, and CONVLAB_TEST_REDUCED a fourth.
   template <class F>
   void for_problems(std::size_t n, F body) {
     if (GetParam().dtype != DType::f32) n *= 3;
@@ -98,7 +99,7 @@ class EveryCudaAlgo : public testing::TestWithParam<Candidate> {
   }
 
   // The default in every pair of layouts that the algorithm takes, and the next configuration in
-  // one of them.
+  // one of the pairs.
   void check(ConvProblem p, std::uint64_t seed, DataKind data = DataKind::small_integers) {
     const ReferenceCase reference(p, seed, data);
     std::vector<ConvProblem> taken;
@@ -140,7 +141,7 @@ class EveryCudaAlgo : public testing::TestWithParam<Candidate> {
     ++ran_;
   }
 
-  std::size_t turn_ = 0;  // which configuration beside the default is next
+  std::size_t turn_ = 0;  // index of the next configuration beside the default
 };
 
 TEST_P(EveryCudaAlgo, AgreesWithTheReference) {
@@ -153,7 +154,7 @@ TEST_P(EveryCudaAlgo, AgreesWithTheReference) {
   EXPECT_GT(ran_, 0);
 }
 
-// N(0,1) shows what small integers hide: a default that multiplies in TF32, say.
+// N(0,1) data shows errors that small integers hide, such as a default that multiplies in TF32.
 TEST_P(EveryCudaAlgo, IsAsAccurateAsItsType) {
   ConvProblem p = parse_problem("mb2ic36ih13oc40oh13kh3ph1").problem;
   p.dtype = GetParam().dtype;
@@ -200,7 +201,7 @@ TEST_P(EveryCudaAlgo, PlansOnlyTheConfigsThatItLists) {
   EXPECT_GT(refused, 0);
 }
 
-// What one bad weight makes of a net must not look like a class.
+// A net with one bad weight must not output a plausible class.
 TEST_P(EveryCudaAlgo, LetsNaNsThroughTheEpilogue) {
   ConvProblem p = parse_problem("mb1ic8ih6oc12oh6kh3ph1").problem;
   p.dtype = GetParam().dtype;
@@ -217,7 +218,7 @@ TEST_P(EveryCudaAlgo, LetsNaNsThroughTheEpilogue) {
   EXPECT_GT(ran, 0);
 }
 
-// <conv(x, w), dy> = <x, bwd_d(dy, w)> = <w, bwd_w(x, dy)>: true whatever the reference says.
+// <conv(x, w), dy> = <x, bwd_d(dy, w)> = <w, bwd_w(x, dy)> holds independently of the reference.
 TEST_P(EveryCudaAlgo, PassesAreAdjoint) {
   if (GetParam().dtype != DType::f32) GTEST_SKIP() << "in f32";
   for_problems(3, [&](const ConvProblem& p) {
@@ -247,7 +248,7 @@ TEST_P(EveryCudaAlgo, TakesRandomProblems) {
   const std::uint64_t seed = random_problems_seed();
   RecordProperty("seed", std::to_string(seed));
   std::mt19937_64 random(seed);
-  // As many draws as it takes to run some.
+  // Draws until enough problems ran.
   for (int i = 0, enough = reduced() ? 4 : 16; i < enough || (ran_ < enough && i < 2000); ++i) {
     ConvProblem p = random_problem(random);
     p.dtype = GetParam().dtype;

@@ -1,5 +1,5 @@
-// A device for tests of the CUDA backend: a card where there is one, else its kernels executed on
-// the CPU; what needs a card skips with the reason.
+// A device for tests of the CUDA backend: a card if there is one, else its kernels executed on the
+// CPU. Tests that need a card skip with the reason.
 #pragma once
 
 #include <gtest/gtest.h>

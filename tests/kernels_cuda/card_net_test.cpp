@@ -1,4 +1,4 @@
-// Whole nets on a card, by own kernels, against the CPU backend.
+// Whole nets on a card, with our own kernels, against the CPU backend.
 #include <gtest/gtest.h>
 
 #include "kernels_cpu/cpu.h"
@@ -19,7 +19,8 @@ struct Case {
   double tolerance;  // relative to each gradient's norm
 };
 
-// In f32 ReLUs change sides: two algorithms of the CPU's differ by up to 1.2e-2 in these nets.
+// In f32, rounding changes the sign of some ReLU inputs: two of the CPU's algorithms differ by up
+// to 1.2e-2 in these nets.
 const Case cases[]{{"resnet18", "implicit_gemm", Layout::nchw, DType::f32, 3e-2},
                    {"resnet18", "implicit_gemm", Layout::nhwc, DType::f32, 3e-2},
                    {"resnet18", "direct", Layout::nchw, DType::f64, 1e-9},

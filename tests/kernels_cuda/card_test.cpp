@@ -58,7 +58,7 @@ TEST_F(Card, BuffersOfAnySizeAreAligned) {
 
 TEST_F(Card, OutOfMemoryIsSaidAndPasses) {
   EXPECT_THROW(device_->allocate(std::size_t(1) << 44), OutOfMemory);
-  // What was freed can be had again in other sizes.
+  // Freed memory can be allocated again in other sizes.
   const auto most = std::size_t(device_->info().memory_bytes) / 2;
   for (const std::size_t bytes : {most, most / 3, most}) device_->allocate(bytes);
   const Buffer values = device_->allocate(4);
@@ -79,7 +79,7 @@ TEST_F(Card, AStreamKeepsOrderOnAnyThread) {
   EXPECT_EQ(seen, std::vector<std::int32_t>(zeros.size(), 300));
 }
 
-// Replayed as a graph: each timed run happens, and none besides.
+// Replayed as a graph: each timed run executes, and no others.
 TEST_F(Card, TimesWhatItRuns) {
   const std::vector<std::int32_t> zero(1);
   const Buffer value = device_->allocate(4);
@@ -92,7 +92,7 @@ TEST_F(Card, TimesWhatItRuns) {
   EXPECT_EQ(runs[0], 129);
 }
 
-// What a graph cannot hold is timed all the same, once each.
+// Work that a graph cannot capture is timed without one, once per run.
 TEST_F(Card, TimesWorkThatWaits) {
   const std::vector<std::int32_t> zero(1);
   const Buffer value = device_->allocate(4);
@@ -125,7 +125,7 @@ TEST_F(Card, AnImpossibleLaunchIsNoEnd) {
   stream_->synchronize();
 }
 
-// In a process of its own, which is lost.
+// In its own process, whose device is lost.
 TEST_F(Card, AnIllegalStoreLosesTheDevice) {
   testing::GTEST_FLAG(death_test_style) = "threadsafe";
   EXPECT_EXIT(

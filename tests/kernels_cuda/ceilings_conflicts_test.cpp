@@ -1,4 +1,5 @@
-// What the loop over shared memory must not spend its time on: every bank gives a word a clock.
+// The loop over shared memory must not spend its time on bank conflicts: every bank delivers a word
+// per clock.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -16,7 +17,7 @@ TEST(CardCeilingsAccesses, OfSharedMemoryHaveNoConflicts) {
   std::vector<unsigned> sums(ceiling_threads);
   const auto accesses = on_cpu::count_accesses(
       [&] { queue_shared_reads({.blocks = 1, .rounds = 9, .sums = sums.data()}, *stream); });
-  EXPECT_EQ(accesses.size(), 2);  // what fills it, and what reads it
+  EXPECT_EQ(accesses.size(), 2);  // the store that fills it, and the load
   for (const on_cpu::AccessCount& count : accesses) EXPECT_EQ(count.transactions, count.least);
 }
 

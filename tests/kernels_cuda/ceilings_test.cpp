@@ -1,5 +1,5 @@
-// The loops that a card's ceilings are measured with do all the work that they claim: what every
-// thread leaves says so. On a card where there is one, else executed on the CPU.
+// The loops behind a card's ceilings do all the work they claim, as every thread's result shows. On
+// a card if there is one, else executed on the CPU.
 #include "kernels_cuda/device/ceilings.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 class CardCeilings : public CardTest {
  protected:
-  // Of each thread, by queue(run); `work_` is what that claims to have done.
+  // Each thread's sum after queue(run); `work_` is the work that the loop claims.
   template <class T, class Queue>
   std::vector<T> sums(int blocks, int rounds, const Queue& queue) {
     const Buffer there = upload(std::vector<T>(std::size_t(blocks * ceiling_threads), T(-1)));
@@ -24,7 +24,7 @@ class CardCeilings : public CardTest {
     return download<T>(there);
   }
 
-  // Chains start at their own number plus the thread's, and add 1 with each multiply-add.
+  // Each chain starts at its own number plus the thread's, and adds 1 with each multiply-add.
   template <class T>
   void expect_multiply_adds(DType dtype, int rounds) {
     const auto left = sums<T>(2, rounds, [&](const CeilingRun& run) {
@@ -53,7 +53,7 @@ TEST_F(CardCeilings, MultiplyAddsAreAllDone) {
   EXPECT_THROW(expect_multiply_adds<float>(DType::f16, 1), Error);
 }
 
-// Every element of a product of ones is the number of products summed in it.
+// With operands of ones, every element of the product is the number of products summed in it.
 TEST_F(CardCeilings, TensorCoresMultiplyAddAll) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     const auto left = sums<float>(1, 2, [&](const CeilingRun& run) {
@@ -74,7 +74,7 @@ TEST_F(CardCeilings, SharedMemoryIsReadAsOftenAsClaimed) {
   EXPECT_EQ(work_, 4.0 * words * blocks * rounds);
 }
 
-// Five tiles and a bit, by fewer and by more blocks than that.
+// Five tiles and a part, read by fewer and by more blocks than tiles.
 constexpr std::size_t in_tiles = 5 * ceiling_tile_bytes / 4, in_all = in_tiles + 100;
 
 TEST_F(CardCeilings, ReadsReachEveryTile) {

@@ -1,5 +1,4 @@
-// cuBLAS, cuFFT and cuDNN, which need no card to be loaded, have every function that is called
-// here.
+// cuBLAS, cuFFT and cuDNN, which load without a card, have every function that is called here.
 #include <gtest/gtest.h>
 
 #include "kernels_cuda/fft/cufft_calls.h"
@@ -12,7 +11,7 @@
 namespace convlab::cuda {
 namespace {
 
-// A library that is not there is skipped; one that lacks a function fails.
+// A missing library is skipped; a library without a function fails.
 void expect_complete(LazyLibrary& library) {
   const std::string obstacle = library.obstacle();
   if (obstacle.find("cannot open shared object file") != std::string::npos)
@@ -26,7 +25,7 @@ TEST(CudaLibraries, CufftHasWhatIsCalled) { expect_complete(cufft_library); }
 TEST(CudaLibraries, CudnnHasWhatIsCalled) { expect_complete(cudnn_library); }
 #endif
 
-// Also where memory is limited, or LD_LIBRARY_PATH has a broken library.
+// Also with limited memory, or with a broken library in LD_LIBRARY_PATH.
 TEST(CudaLibraries, AlgorithmsRefuseWithoutTheirs) {
   const auto refusal = [](const char* library) {
     return refuse_missing_libraries({.id = "", .summary = "", .libraries = {"driver", library}});

@@ -1,5 +1,5 @@
-// Real cuDNN, told of a card that need not be here: which engines it offers for our graphs on an
-// H200, and that each makes a plan.
+// Real cuDNN with a description of an H200, which need not be present: the engines it offers for
+// our graphs, and that each makes a plan.
 #include <gtest/gtest.h>
 
 #include "conv/error.h"
@@ -21,7 +21,7 @@ const CudnnTarget& h200() {
   return target;
 }
 
-// How many engines make a plan; every one offered must.
+// The number of engines that make a plan; every engine offered must make one.
 int plans(const ConvProblem& p, MathType math) {
   const OperationGraph graph(p, h200());
   const std::vector<Node> engines = graph.engines(math);

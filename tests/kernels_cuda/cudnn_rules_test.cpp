@@ -52,7 +52,8 @@ TEST(CudnnRules, AtomicAdditionsAreNotDeterministic) {
 }
 
 TEST(CudnnRules, PaddingIsToldAsCudnnRounds) {
-  // ResNet's first layer: 3 before and 2 after are 3 and 3 to whoever rounds down.
+  // ResNet's first layer: padding of 3 before and 2 after equals 3 and 3 when sizes are rounded
+  // down.
   EXPECT_EQ(padding_after(224, 112, 7, 2, 1, 3), 3);
   EXPECT_EQ(padding_after(9, 9, 3, 1, 1, 1), 1);
   EXPECT_EQ(padding_after(9, 8, 3, 1, 1, 1), 0);
@@ -152,7 +153,7 @@ TEST(CudnnRules, NamesWhatAChooserTook) {
             "took algorithm 99 with its default math");
 }
 
-// algo_0 takes a hundred times as long as others: untuned nets must not choose it.
+// algo_0 takes a hundred times as long as the others, so untuned nets must not choose it.
 TEST(CudnnRules, TheSlowOnesAreExpectedToBeSlow) {
   const ConvProblem p = problem("mb64ic256ih56oc512oh28kh1sh2ph0");
   const auto share = [&](const char* name) {

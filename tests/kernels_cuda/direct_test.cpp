@@ -1,4 +1,4 @@
-// Direct on CUDA beyond the test over the registry: stride phases, boxes larger than images, tiles
+// Direct on CUDA, beyond the test over the registry: stride phases, boxes larger than images, tiles
 // of every shape, and the split sums of backward_filter.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -15,8 +15,8 @@ class CudaDirect : public OneCudaAlgo {
  protected:
   CudaDirect() : OneCudaAlgo("direct") {}
 
-  // Finished as the pass may be. Sums of small integers come out to the last bit. No configs: the
-  // algorithm's own.
+  // Adds the whole epilogue in forward and accumulates in backward. Sums of small integers are
+  // exact to the last bit. Without `configs` it takes the algorithm's own.
   void expect_exact(ConvProblem p, std::vector<Config> configs = {}) {
     if (p.pass == Pass::forward) p.epilogue = {.bias = true, .residual = true, .relu = true};
     p.accumulate = p.pass != Pass::forward;
@@ -39,7 +39,7 @@ TEST_F(CudaDirect, StridesLargerThanTheFilterLeaveInputsWithoutTaps) {
 }
 
 TEST_F(CudaDirect, DilationAndStrideShareAFactor) {
-  expect_exact("mb1ic8ih15oc9kh3sh2dh1ph2");  // dilation 2: odd rows of dx see no tap
+  expect_exact("mb1ic8ih15oc9kh3sh2dh1ph2");  // dilation 2: odd rows of dx have no tap
   expect_exact("mb1ic8ih19iw14oc9kh4kw3sh6sw4dh3dw5ph3pw5");
   expect_exact("mb1ic8ih15iw20oc9kh3sh3sw2dh4dw1ph4pw1");
 }
@@ -57,7 +57,7 @@ TEST_F(CudaDirect, PaddingDiffersOnAllSides) {
 TEST_F(CudaDirect, Groups) {
   expect_exact("g3mb2ic27ih6oc30kh3ph1");
   expect_exact("g37mb2ic37ih9oc37kh3ph1");   // depthwise, more than a warp's channels
-  expect_exact("g5mb1ic5ih9oc10kh5sh2ph2");  // two filters a channel, three chunks of taps
+  expect_exact("g5mb1ic5ih9oc10kh5sh2ph2");  // two filters per channel, three chunks of taps
 }
 
 TEST_F(CudaDirect, TilesOfEveryShape) {

@@ -1,5 +1,5 @@
-// The epilogue that all own kernels share: each of its parts, in every type, by single elements and
-// by 16 bytes.
+// The epilogue shared by all of our kernels: each of its parts, in every type, by single elements
+// and by 16 bytes.
 #include "kernels_cuda/epilogue.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,8 @@ namespace {
 
 constexpr int elements = 32;
 
-// A thread stores `size` neighbours, of one channel (step 0) or of `size` channels (1).
+// A thread stores `size` contiguous elements, of one channel (step 0) or of `size` channels (step
+// 1).
 template <class T, int size>
 __global__ void store_sums(OutputEpilogue<T> epilogue, const Accumulator<T>* sums, int step) {
   const int first = int(threadIdx.x) * size;
@@ -75,7 +76,7 @@ TEST(CudaEpilogue, IsTheProblemsInEveryType) {
   expect_stored<bf16>();
 }
 
-// A part of the output has its own residual and channels.
+// A part of the output uses the residual and channels at its own offset.
 TEST(CudaEpilogue, StartsWhereThePartDoes) {
   float out[8], bias[8], residual[8];
   ConvArgs args;

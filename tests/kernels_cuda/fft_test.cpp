@@ -1,4 +1,4 @@
-// Convolution by Fourier transforms on CUDA beyond the test over the registry: grid sizes, wrapped
+// Convolution by Fourier transforms on CUDA, beyond the test over the registry: grid sizes, wrapped
 // padding, ragged chunks.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -78,8 +78,8 @@ TEST(CudaFft, FillsUpTheLastChunk) {
                               {{"images", 3}, {"filters", 4}, {"math", "f32"}}}});
 }
 
-// Both tile sizes (or the larger alone), both products, and both math types that are as accurate as
-// f32, a few tiles at a time.
+// Both tile sizes (or only the larger), both products, and both math types with f32's accuracy,
+// with a few tiles at a time.
 std::vector<Config> tiled(std::int64_t tiles, bool small = true) {
   std::vector<Config> configs;
   for (const std::int64_t tile : {16, 32})
@@ -121,7 +121,7 @@ TEST(CudaFftCodelets, AreTheDefinition) {
   expect_transforms<32>();
 }
 
-// Spectra are also read and written in whole sectors; images need not begin at one.
+// Spectra must also be read and written in whole sectors; images need not be sector-aligned.
 void expect_no_conflicts(const std::string& id, const Config& config, Layout layout) {
   const auto device = make_cuda_device();
   const auto stream = device->make_stream();
@@ -151,7 +151,8 @@ TEST(CudaFft, HasNoBankConflicts) {
     expect_no_conflicts("fft", {{"images", 1}, {"filters", 32}, {"math", "f32"}}, layout);
 }
 
-// Five areas of 256 MB at most, and of filters no more packed, where all spectra would take 4 GB.
+// At most five areas of 256 MB, and packed filters of no more, although all spectra would take 4
+// GB.
 TEST(CudaFft, KeepsSpectraWithinBounds) {
   const auto device = make_cuda_device();
   for (const Pass pass : all_passes) {

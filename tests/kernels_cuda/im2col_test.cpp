@@ -1,5 +1,5 @@
-// Im2col on CUDA beyond the test over the registry: chunks of rows and of images, x as the column
-// matrix, groups as batches, runs of channels that make vectors or do not.
+// Im2col on CUDA, beyond the test over the registry: chunks of rows and of images, x as the column
+// matrix, groups as batches, runs of channels that fill vectors or do not.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ class CudaIm2col : public OneCudaAlgo {
  protected:
   CudaIm2col() : OneCudaAlgo("im2col") {}
 
-  // Sums of small integers come out to the last bit: with epilogue, accumulating, and plain.
+  // Sums of small integers are exact to the last bit: with epilogue, accumulating, and plain.
   void expect_exact(const std::string& text, std::vector<std::int64_t> rows,
                     DType dtype = DType::f32) {
     for (const Pass pass : all_passes)
@@ -33,7 +33,8 @@ class CudaIm2col : public OneCudaAlgo {
 };
 
 TEST_F(CudaIm2col, ChunksOfRowsAndOfImages) {
-  // 7 output rows an image: one, three with one left, an image, two with one left, all.
+  // 7 output rows per image. Chunks: one row; three, with a remainder of one; an image; two images,
+  // with a remainder of one; all.
   expect_exact("mb3ic5ih7iw9oc6kh3ph1", {1, 3, 7, 14, 21});
   expect_exact("mb3ic4ih13iw6oc3kh3kw2sh2ph1pw1", {2, 7, 14});  // vectors of channels in NHWC
 }
@@ -47,20 +48,20 @@ TEST_F(CudaIm2col, ChunksThatReachNoInputOrAllOfIt) {
 TEST_F(CudaIm2col, PointwiseFindsItsColumnsInX) {
   expect_exact("mb3ic9ih5iw7oc10kh1", {2, 5, 10, 15});
   expect_exact("g3mb2ic12ih5oc9kh1", {5, 10});
-  expect_exact("mb2ic9ih5oc10kh1sh2", {3, 6});     // not with a stride
+  expect_exact("mb2ic9ih5oc10kh1sh2", {3, 6});     // x is not the column matrix with a stride
   expect_exact("mb2ic3ih5oc4oh7kh1ph1", {7, 14});  // nor with padding
 }
 
 TEST_F(CudaIm2col, GroupsAreBatches) {
   expect_exact("g2mb5ic6ih6oc8kh3ph1", {3, 12, 30});   // more images than groups
   expect_exact("g5mb2ic20ih6oc10kh3ph1", {6, 12});     // fewer
-  expect_exact("g35mb2ic35ih5oc70kh3sh2ph1", {3, 6});  // two filters a channel
+  expect_exact("g35mb2ic35ih5oc70kh3sh2ph1", {3, 6});  // two filters per channel
 }
 
 TEST_F(CudaIm2col, OnePixelAndManyTaps) {
   expect_exact("mb3ic7ih1oc5kh3ph1", {1, 2, 3});
   expect_exact("mb2ic8ih7oc5kh7ph0",
-               {1, 2});  // as many runs as a filter has rows, wider than a warp
+               {1, 2});  // one run for each row of the filter, wider than a warp
 }
 
 TEST_F(CudaIm2col, SeveralBlocksOfPixelsAndChannels) {

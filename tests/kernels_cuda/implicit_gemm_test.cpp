@@ -1,5 +1,5 @@
-// Beyond the test over the registry: several blocks in each dimension with ragged edges, both
-// layouts, stride phases with different taps, split sums, epilogues.
+// Implicit GEMM on CUDA, beyond the test over the registry: several blocks in each dimension with
+// ragged edges, both layouts, stride phases with different taps, split sums, epilogues.
 #include <gtest/gtest.h>
 
 #include "conv/error.h"
@@ -23,7 +23,7 @@ Config with(std::int64_t m, std::int64_t n, std::int64_t split, MathType math = 
   return with_math({{"m", m}, {"n", n}, {"split", split}}, dtype, math);
 }
 
-// Accumulates, or adds all that forward's epilogue has.
+// Accumulates, or uses every part of forward's epilogue.
 ConvProblem finishing(const char* text, Pass pass, bool accumulate, DType dtype = DType::f32) {
   ConvProblem p = problem(text, pass, Layout::nchw, dtype);
   p.accumulate = accumulate;
@@ -34,11 +34,11 @@ ConvProblem finishing(const char* text, Pass pass, bool accumulate, DType dtype 
 
 // Sums of small integers are exact in any order, and these are small enough for bf16's 8 bits.
 TEST_F(CudaImplicitGemm, EveryTileWithRaggedEdges) {
-  // Two blocks and a part of images' pixels, of K, and of C.
+  // Two blocks and a part in the images' pixels, in K, and in C.
   for (const char* text : {"mb3ic6ih11iw9oc133kh3ph1", "mb1ic131ih12iw13oc20kh1ph0"})
     for (const Pass pass : all_passes)
       for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
-        if (reduced() && dtype == DType::bf16) continue;  // f16's kernels but for the conversion
+        if (reduced() && dtype == DType::bf16) continue;  // f16's kernels except the conversion
         ConvProblem p = problem(text, pass);
         p.dtype = dtype;
         const ReferenceCase reference(p, 1, DataKind::small_integers);
@@ -55,7 +55,7 @@ TEST_F(CudaImplicitGemm, EveryTileWithRaggedEdges) {
 
 TEST_F(CudaImplicitGemm, StridesDilationAndPadding) {
   // Stride phases with several taps, with one, and with none; dilations that share a factor with
-  // the stride or do not; padding wider than the filter's reach; rows below that no output reads;
+  // the stride or do not; padding wider than the filter's reach; bottom rows that no output reads;
   // vectors of four channels in NHWC.
   for (const char* text :
        {"mb2ic7ih15iw13oc5kh3sh2ph1", "mb1ic9ih13iw14oc10kh2kw1sh3sw2ph0",
@@ -96,8 +96,8 @@ TEST_F(CudaImplicitGemm, FinishesShortTypes) {
     }
 }
 
-// A lane writes 16 bytes where the output's columns lie so. Nothing is written beyond ragged edges,
-// in any type, with all that an epilogue adds, and in the parts of a split sum.
+// A lane writes 16 bytes where the output's columns are contiguous. Nothing may be written beyond
+// ragged edges, in any type, with the whole epilogue, and in the parts of a split sum.
 TEST_F(CudaImplicitGemm, FinishesSixteenBytesAtATime) {
   for (const char* text :
        {"mb3ic5ih8oc72kh3ph1", "mb2ic72ih16iw12oc8kh1ph0", "mb2ic16ih17oc24kh3sh2ph1"})
@@ -114,7 +114,7 @@ TEST_F(CudaImplicitGemm, FinishesSixteenBytesAtATime) {
         }
 }
 
-// A 1x1 filter sums little for each output, so writing takes most of the time. A warp stores 512
+// With a 1x1 filter each output sums few products, so stores dominate the time. A warp stores 512
 // bytes.
 TEST_F(CudaImplicitGemm, WritesAWarpsWorthOfSixteenBytes) {
   if (reduced()) GTEST_SKIP() << "sanitizers see nothing in counts, and slow them down";
@@ -131,7 +131,7 @@ TEST_F(CudaImplicitGemm, WritesAWarpsWorthOfSixteenBytes) {
     }
 }
 
-// More parts than slices: some have nothing to add.
+// With more parts than slices, some parts have nothing to add.
 TEST_F(CudaImplicitGemm, PartsMayBeEmpty) {
   for (const Pass pass : all_passes) {
     const ConvProblem p = problem("mb1ic2ih4oc3kh3ph1", pass);
@@ -139,7 +139,7 @@ TEST_F(CudaImplicitGemm, PartsMayBeEmpty) {
   }
 }
 
-// For sums of 1000 products: f32 rounds sums, and so does 3xTF32; TF32 rounds operands to 11 bits.
+// For sums of 1000 products: f32 and 3xTF32 round only the sums; TF32 rounds operands to 11 bits.
 TEST_F(CudaImplicitGemm, ErrsAsItsMathTypeSays) {
   for (const Pass pass : all_passes) {
     const ConvProblem p = problem("mb2ic112ih23oc16kh3ph1", pass, Layout::nhwc);
@@ -153,8 +153,9 @@ TEST_F(CudaImplicitGemm, ErrsAsItsMathTypeSays) {
   }
 }
 
-// Shared memory without bank conflicts; global memory in whole sectors, but for what the shape of
-// the problem dictates: windows that start anywhere, and dw, which NHWC sums in another order.
+// Shared memory has no bank conflicts. Global memory is accessed in whole sectors, except where the
+// problem's shape prevents it: windows that start anywhere, and dw, which NHWC sums in another
+// order.
 TEST_F(CudaImplicitGemm, AccessesMemoryAsTheCardLikesIt) {
   if (reduced()) GTEST_SKIP() << "sanitizers see nothing in counts, and slow them down";
   const char* const odd = "mb1ic33ih16oc65kh3ph1";  // backward_filter then takes single elements

@@ -1,4 +1,4 @@
-// What CUPTI's records become, and what is said where it refuses.
+// The conversion of CUPTI's records, and the message if CUPTI refuses.
 #include "kernels_cuda/device/kernel_log.h"
 
 #include <gtest/gtest.h>
@@ -26,14 +26,14 @@ TEST(KernelLog, KeepsWhatRanWithItsName) {
     if (std::string(error.what()).find("libcupti") != std::string::npos)
       GTEST_SKIP() << error.what();
   }
-  // Laid one after another, each of the size that the library knows for its kind.
+  // Records laid out contiguously, each of the size that the library has for its kind.
   std::array<Record, 3> records{};
   for (auto& record : records) record.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
   records[0].start = 1'000'000;
   records[0].end = 3'500'000;
   records[0].name = "_ZN7convlab4cuda4copyEPf";
   records[1].start = 5;
-  records[1].end = 4;  // of a kernel that the buffer's end cut off
+  records[1].end = 4;  // of a kernel truncated by the end of the buffer
   records[1].name = "lost";
   records[2].start = 4'000'000;
   records[2].end = 4'000'500;
@@ -50,7 +50,7 @@ TEST(KernelLog, KeepsWhatRanWithItsName) {
 TEST(KernelLog, SaysInOneLineWhyThereIsNone) {
   try {
     cuda::start_kernel_log();
-    EXPECT_TRUE(cuda::finish_kernel_log().empty());  // nothing ran on a card meanwhile
+    EXPECT_TRUE(cuda::finish_kernel_log().empty());  // nothing ran on a card in between
   } catch (const EnvironmentError& error) {
     const std::string says = error.what();
     EXPECT_TRUE(says.starts_with("CUPTI: ")) << says;

@@ -1,5 +1,5 @@
-// The tests of tests/conv/layer_ops on CUDA's kernels executed on the CPU. A "number of threads" is
-// a schedule there: in order for one, else shuffled.
+// The tests of tests/conv/layer_ops on CUDA's kernels executed on the CPU. There a "number of
+// threads" selects a schedule: in order for one, else shuffled.
 #include "conv/error.h"
 #include "kernels_cuda/cuda.h"
 #include "kernels_cuda/kernel.h"
@@ -20,7 +20,7 @@ const LayerBackend& layer_backend() {
 
 namespace {
 
-// Rows that whole packs would fit, one element past the alignment that packs need.
+// Row lengths suit whole packs, but pointers are one element past the alignment that packs need.
 TEST(CudaLayerOps, TakePointersAlignedToAnElement) {
   for_each_setting([](const LayerLab& lab) {
     const TensorDesc desc = lab.desc(2, 8, 4, 4);

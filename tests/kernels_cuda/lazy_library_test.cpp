@@ -63,7 +63,7 @@ TEST(LazyLibrary, WithoutOneOfItsFunctionsIsNotUsedAtAll) {
   EXPECT_TRUE(says.ends_with("undefined symbol: cos_of_tomorrow; install a newer one")) << says;
 }
 
-// Where the loader does not look, under a name that it does not know.
+// In a folder that the loader does not search, under a name that it does not know.
 TEST(LazyLibrary, IsFoundInItsFolder) {
   Dl_info found{};
   ASSERT_NE(dladdr(dlsym(dlopen("libm.so.6", RTLD_NOW), "cos"), &found), 0);

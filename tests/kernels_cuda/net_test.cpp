@@ -1,6 +1,6 @@
-// Whole iterations of small nets on CUDA, by own kernels only, against the CPU backend: forward,
-// loss, backward and update, and inference with batch norm folded. Runs on the CPU's executor and
-// on a card alike.
+// Whole iterations of small nets on CUDA, with our own kernels only, against the CPU backend:
+// forward, loss, backward and update, and inference with batch norm folded. Runs on the CPU's
+// executor or on a card.
 #include <gtest/gtest.h>
 
 #include "kernels_cpu/cpu.h"
@@ -19,7 +19,7 @@ struct Iteration {
   std::map<std::string, Values> gradients, updated;
 };
 
-// Trains for two steps, the second of which starts from what the first changed.
+// Trains for two steps; the second starts from the first one's updates.
 Iteration train(const Graph& graph, const NetPlan& plan, Device& device,
                 const AlgoRegistry& registry, bool poison) {
   const NetOptions options{.input_gradient = true, .dropout_seed = 3, .poison = poison};
@@ -52,7 +52,8 @@ class CudaNets : public testing::TestWithParam<SmallNet> {
     card_ = make_cuda_device();
   }
 
-  // On the card by one algorithm in one layout, on the CPU by its definition, in one data type.
+  // On the card by one algorithm in one layout, on the CPU by the definition, in the same data
+  // type.
   void expect_same_training(const std::string& algo, Layout layout, DType dtype, double tolerance) {
     SCOPED_TRACE(algo + " in " + std::string(to_string(layout)));
     const Iteration got =
@@ -77,7 +78,7 @@ class CudaNets : public testing::TestWithParam<SmallNet> {
 INSTANTIATE_TEST_SUITE_P(Nets, CudaNets, testing::ValuesIn(small_nets()),
                          [](const auto& info) { return info.param.name; });
 
-// f32 rounds at 6e-8 an operation; batch norm over few values multiplies that.
+// f32 rounds at 6e-8 per operation; batch norm over few values amplifies that.
 TEST_P(CudaNets, TrainAsOnTheCpu) {
   for (const Layout layout : {Layout::nchw, Layout::nhwc})
     expect_same_training("implicit_gemm", layout, DType::f32, 1e-4);

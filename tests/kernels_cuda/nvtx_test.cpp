@@ -1,5 +1,5 @@
-// What a profiler is told of a net on the device: NVTX's calls come here, as they would go to
-// Nsight Systems.
+// The NVTX calls that a net on the device makes. They are received here as Nsight Systems would
+// receive them.
 #include <gtest/gtest.h>
 #include <nvtx3/nvToolsExt.h>
 
@@ -35,7 +35,7 @@ int NVTX_API listen(NvtxGetExportTableFunc_t get_table) {
   return 1;
 }
 
-// Before anything calls NVTX: where it looks for a profiler that is linked in.
+// Set before anything calls NVTX: the pointer through which NVTX finds a linked-in profiler.
 [[maybe_unused]] const bool listening = (InitializeInjectionNvtx2_fnptr = &listen, true);
 
 }  // namespace

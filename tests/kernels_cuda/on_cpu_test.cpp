@@ -1,6 +1,6 @@
-// What kernels executed on the CPU may rely on, in order and in shuffled schedules: warps,
-// barriers, shared memory, grids, copies, fragments; and that what would hang or be undefined on a
-// card ends the program.
+// Guarantees for kernels executed on the CPU, in order and in shuffled schedules: warps, barriers,
+// shared memory, grids, copies, fragments. Operations that would hang or be undefined on a card end
+// the program.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -36,7 +36,7 @@ void run(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes, 
 
 // --- warps
 
-// Every thread writes what each operation gave it.
+// Every thread writes each operation's result.
 constexpr int warp_results = 9;
 __global__ void warp_operations(int* out) {
   const int lane = lane_id();
@@ -47,7 +47,7 @@ __global__ void warp_operations(int* out) {
   mine[3] = int(2 * __shfl_xor_sync(full, 1.5 * lane, 16));
   mine[4] = int(__ballot_sync(full, lane % 3 == 0));
   mine[5] = __all_sync(full, lane < 31) + 2 * __any_sync(full, lane == 31);
-  // The two halves of a warp go their own ways, and meet again.
+  // The two halves of a warp diverge and reconverge.
   if (lane < 16) {
     mine[6] = int(__reduce_add_sync(0x0000ffffu, unsigned(lane)));
   } else {
@@ -79,7 +79,7 @@ TEST(OnCpu, WarpOperations) {
   });
 }
 
-// Neighbours hand a value around through shared memory, many times, so that lanes run ahead.
+// Neighbours pass a value around through shared memory many times, so that lanes run ahead.
 __global__ void handed_around(int* out) {
   SHARED(int, cells, [64]);
   const int lane = lane_id(), first = int(threadIdx.x) / 32 * 32;
@@ -105,7 +105,7 @@ TEST(OnCpu, SyncwarpOrdersMemory) {
 
 __global__ void counts_down(int* out, int steps) {
   SHARED(int, sums, [2]);
-  if (threadIdx.x % 2 == 1) return;  // barriers wait only for who lives
+  if (threadIdx.x % 2 == 1) return;  // barriers wait only for live threads
   if (threadIdx.x == 0) sums[0] = sums[1] = 0;
   __syncthreads();
   for (int i = 0; i < steps; ++i) {
@@ -175,7 +175,7 @@ TEST(OnCpu, RefusesWhatTheDriverRefuses) {
 
 // --- cp.async
 
-// What a thread sees of four copied groups, of which the last fill with zeros.
+// A thread's view of four copied groups, the last of which are filled with zeros.
 __global__ void copies(const float* in, float* out) {
   SHARED(float, tile, [4][128]);
   const unsigned t = threadIdx.x;
@@ -183,10 +183,10 @@ __global__ void copies(const float* in, float* out) {
     cp_async<16>(&tile[group][4 * t], in + 4 * t, 4 * group);
     cp_async_commit();
   }
-  out[0 + t] = tile[0][4 * t];  // under way
+  out[0 + t] = tile[0][4 * t];  // still in flight
   cp_async_wait<2>();
   out[32 + t] = tile[1][4 * t] + tile[1][4 * t + 1];  // one element and a zero
-  out[64 + t] = tile[3][4 * t];                       // under way
+  out[64 + t] = tile[3][4 * t];                       // still in flight
   cp_async_wait<0>();
   out[96 + t] = tile[3][4 * t + 2];
   out[128 + t] = tile[3][4 * t + 3];
@@ -221,8 +221,8 @@ __global__ void tf32_product(const float* a, const float* b, float* out) {
   for (int i = 0; i < 4; ++i) out[(g + 8 * (i / 2)) * 8 + 2 * t + i % 2] = d[i];
 }
 
-// out (16 x 8) = a (16 x 16) b (16 x 8), where b comes once as stored and once transposed, and the
-// fragments come by ldmatrix.
+// out (16 x 8) = a (16 x 16) b (16 x 8). b is loaded once as stored and once transposed, and
+// ldmatrix loads the fragments.
 template <class T>
 __global__ void half_product(const float* a, const float* b, float* out) {
   SHARED(T, as, [16][24]);
@@ -274,7 +274,7 @@ TEST(OnCpu, TensorCoreProducts) {
   });
 }
 
-// Matrix i of ldmatrix<4> comes from the addresses of lanes 8 i to 8 i + 7, whatever their order.
+// Matrix i of ldmatrix<4> is read from the addresses of lanes 8 i to 8 i + 7, in any order.
 __global__ void rows_in_any_order(unsigned* out) {
   SHARED(std::uint16_t, rows, [32][8]);
   const int lane = lane_id();
@@ -312,7 +312,7 @@ TEST(OnCpu, LdmatrixFollowsItsAddresses) {
 
 TEST(OnCpu, RoundsToTf32) {
   const auto rounded = [](float v) { return __uint_as_float(to_tf32(v)); };
-  EXPECT_EQ(rounded(1.0f + 0x1p-11f), 1.0f + 0x1p-10f);  // a tie goes away from zero
+  EXPECT_EQ(rounded(1.0f + 0x1p-11f), 1.0f + 0x1p-10f);  // ties round away from zero
   EXPECT_EQ(rounded(-1.0f - 0x1p-11f), -1.0f - 0x1p-10f);
   EXPECT_EQ(rounded(1.0f + 0x1.8p-12f), 1.0f);
   EXPECT_EQ(rounded(INFINITY), INFINITY);
@@ -338,7 +338,7 @@ TEST(OnCpu, ConvertsElements) {
   EXPECT_EQ(widen(high_half<f16>(pair)), -2.0f);
 }
 
-// --- what a card would not forgive. (ThreadSanitizer follows no fork of a process with threads.)
+// --- errors on a card. (ThreadSanitizer cannot follow a fork of a process with threads.)
 
 __global__ void waits_for_nobody() {
   if (threadIdx.x < 16)
@@ -421,8 +421,8 @@ TEST_F(OnCpuDeathTest, StackOverflow) {
 
 // --- counting
 
-// Threads (x) and rows (y) of a tile of 33 columns, so that columns are free of conflicts, and of
-// one of 32, where a column is one bank.
+// Threads (x) and rows (y) of a tile of 33 columns, which makes columns conflict-free, and of one
+// of 32, where a column is in one bank.
 __global__ void tiles(const float* in, float* out) {
   SHARED(float, padded, [32][33]);
   SHARED(float, tile, [32][32]);
@@ -450,7 +450,7 @@ TEST(OnCpu, CountsConflictsAndSectors) {
       std::int64_t transactions, least;  // a warp's
     };
     using enum on_cpu::AccessKind;
-    // In the order of lines, stores after loads.
+    // In line order, stores after loads.
     const std::vector<Expected> expected{
         {shared_store, 1, 1}, {global_load, 4, 4},    // rows
         {shared_store, 1, 1}, {global_load, 32, 4},   // a column of global memory

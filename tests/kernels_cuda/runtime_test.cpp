@@ -1,4 +1,4 @@
-// What the runtime's wrappers decide, without a card.
+// Decisions of the runtime's wrappers, tested without a card.
 #include "kernels_cuda/device/runtime.h"
 
 #include <gtest/gtest.h>
@@ -55,7 +55,7 @@ TEST(CudaObstacle, NamesWhatIsMissingAndTheRemedy) {
   unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
-// The arguments that cuBLAS gets, read as cuBLAS reads them: element (i, j) of a matrix at i + j
+// The arguments passed to cuBLAS, read as cuBLAS reads them: element (i, j) of a matrix is at i + j
 // ld.
 TEST(ColumnMajorGemm, IsTheRowMajorProduct) {
   for (const bool transpose_a : {false, true})
@@ -83,7 +83,7 @@ TEST(ColumnMajorGemm, IsTheRowMajorProduct) {
             for (std::int64_t k = 0; k < s.k; ++k)
               by_columns += b(i * s.stride_first + at(s.op_first, row, k, s.ld_first)) *
                             a(i * s.stride_second + at(s.op_second, k, column, s.ld_second));
-            // That element of C, read row by row.
+            // The same element of C in row-major order.
             const std::int64_t where = i * s.stride_c + row + column * s.ld_c,
                                in_matrix = where - i * g.stride_c, r = in_matrix / g.ldc,
                                c = in_matrix % g.ldc;

@@ -1,5 +1,5 @@
-// Training on CUDA, by own kernels: a loader, a Trainer and its checkpoints. Runs on the CPU's
-// executor and on a card alike.
+// Training on CUDA, with our own kernels: a loader, a Trainer and its checkpoints. Runs on the
+// CPU's executor or on a card.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -34,7 +34,7 @@ struct Course {
   std::vector<Scores> tests;
 };
 
-// Two epochs of five steps, or until so many are done.
+// Two epochs of five steps, or fewer if stopped after a given number.
 Course train(TrainingLab& lab, const UpdateRule& rule, const std::string& checkpoint = "",
              bool resume = false, int stop_after = 1000) {
   Course course;
@@ -58,7 +58,7 @@ Course train(TrainingLab& lab, const UpdateRule& rule, const std::string& checkp
   return course;
 }
 
-// Ten updates carry roundings of f32 on.
+// Ten updates accumulate f32's rounding errors.
 TEST_F(CudaTraining, GoesAsOnTheCpu) {
   for (const UpdateRule& rule :
        {UpdateRule(SgdDesc{.rate = 0.05, .momentum = 0.9, .weight_decay = 1e-3}),
@@ -79,7 +79,7 @@ TEST_F(CudaTraining, GoesAsOnTheCpu) {
 TEST_F(CudaTraining, ResumesToTheBit) {
   const SgdDesc rule{.rate = 0.05, .momentum = 0.9};
   TrainingLab whole = on_card(), first = on_card(), second = on_card();
-  second.net.initialise(99);  // nothing of it may matter
+  second.net.initialise(99);  // all of it must be overwritten
   const Course expected = train(whole, rule);
   train(first, rule, checkpoint_, false, 3);
   const Course rest = train(second, rule, checkpoint_, true);

@@ -1,4 +1,4 @@
-// The vendor seam against plain loops: cuBLAS and cuFFT where there is a card, their stand-ins when
+// The vendor interface against plain loops: cuBLAS and cuFFT on a card, their stand-ins when
 // executed on the CPU.
 #include "kernels_cuda/vendor.h"
 
@@ -20,7 +20,7 @@ class Vendor : public CardTest {};
 
 using Complex = std::complex<double>;
 
-// f16 and bf16 travel as bits. Their values here are small integers, which both hold exactly.
+// f16 and bf16 are passed as bits. Their values here are small integers, which both hold exactly.
 std::uint16_t small_float_bits(int v, int mantissa_bits, int bias) {
   if (v == 0) return 0;
   const unsigned sign = v < 0 ? 0x8000u : 0u, magnitude = unsigned(std::abs(v));
@@ -50,7 +50,7 @@ std::int64_t elements(std::int64_t batch, std::int64_t stride, std::int64_t rows
   return (batch - 1) * stride + rows * ld;
 }
 
-// Small integers: every sum is exact in every type, so that results are equal, not close.
+// Small integers: every sum is exact in every type, so results must be equal, not just close.
 Matrices random_matrices(const Gemm& g) {
   std::mt19937 random(5);
   const auto make = [&](std::int64_t count) {
@@ -87,7 +87,7 @@ std::vector<Complex> plain_loops(const Gemm& g, double alpha, double beta, const
   return c;
 }
 
-// Ragged, with gaps after rows and between matrices, which must stay as they are.
+// Ragged sizes, with gaps after rows and between matrices, which must stay unchanged.
 Gemm ragged(bool transpose_a, bool transpose_b) {
   Gemm g{.m = 19, .n = 70, .k = 13, .transpose_a = transpose_a, .transpose_b = transpose_b};
   g.lda = (transpose_a ? g.m : g.k) + 3;
@@ -165,7 +165,7 @@ TEST_F(VendorGemm, NeverReadsTheOutputWhenBetaIsZero) {
   EXPECT_EQ(download<float>(c), std::vector<float>(15, 2));
 }
 
-// 1 + 2^-12 is 1 with 10 bits of mantissa: what TF32 drops, strict f32 keeps.
+// 1 + 2^-12 rounds to 1 with 10 bits of mantissa: TF32 drops the bit, strict f32 keeps it.
 TEST_F(VendorGemm, OnlyTf32LosesMantissa) {
   Gemm g{.m = 64, .n = 64, .k = 64, .lda = 64, .ldb = 64, .ldc = 64};
   const Buffer a = upload(std::vector<float>(64 * 64, 1 + 0x1p-12f)),

@@ -1,5 +1,5 @@
-// Beyond the test over the registry: every tile size in both schedules, chunks of images, parts of
-// tiles, every layout pair; and winograd's accuracy.
+// Winograd on CUDA, beyond the test over the registry: every tile size in both schedules, chunks of
+// images, parts of tiles, every layout pair; and accuracy.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -34,8 +34,8 @@ CheckResult check(const ConvProblem& p, const Config& config, const ReferenceCas
   return verdict;
 }
 
-// Every tile size, in chunks of one, two and all images, whole and in parts: configs() offers only
-// what may be fast.
+// Every tile size, in chunks of one, two and all images, whole and in parts. configs() offers only
+// those that may be fast.
 std::vector<Config> nonfused_configs(const ConvProblem& p) {
   std::vector<Config> configs;
   for (const std::int64_t m : {2, 4, 6}) {
@@ -59,7 +59,7 @@ std::vector<Config> nonfused_configs(const ConvProblem& p) {
 }
 
 TEST(CudaWinograd, TakesImagesInChunksAndTilesInParts) {
-  // Ragged tiles; more than a block of threads of tiles; one pixel; asymmetric padding.
+  // Ragged tiles; more tiles than a thread block has threads; one pixel; asymmetric padding.
   for (const char* text : {"mb3ic5ih14iw11oc6kh3ph1", "mb3ic3ih17oc5kh5ph2",
                            "mb5ic2ih1oc3oh1kh3ph1", "mb3ic4ih7iw9oc5oh6ow10kh3ph0pw2"})
     for (const Pass pass : all_passes) {
@@ -86,7 +86,7 @@ TEST(CudaWinograd, FinishesTheOutput) {
   for (const bool relu : {false, true})
     for (const bool accumulate : {false, true})
       for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
-        // Rows of whole vectors, and not.
+        // Rows of whole vectors, and rows with a remainder.
         for (const char* text : {"mb2ic3ih8iw12oc4kh3ph1", "mb2ic3ih5iw7oc4kh3ph1"}) {
           ConvProblem p = problem(text, Pass::forward, layout, layout);
           if (accumulate)
@@ -113,8 +113,8 @@ std::vector<Config> fused_configs() {
   return configs;
 }
 
-// Blocks are 64 or 32 channels of 32 tiles, 8 input channels at a time: several of each, and none
-// of them full; then less than one of each.
+// Blocks are 64 or 32 channels by 32 tiles, with 8 input channels at a time. The problems have
+// several of each, none of them full, and then less than one of each.
 TEST(CudaWinograd, FusesRaggedBlocks) {
   for (const char* text : {"mb2ic11ih22iw25oc70kh3ph1", "mb1ic17ih3iw9oc34oh4ow9kh3ph1",
                            "mb3ic1ih1oc1oh1kh3ph1", "mb1ic5ih7iw9oc5oh6ow10kh3ph0pw2"})
@@ -127,7 +127,7 @@ TEST(CudaWinograd, FusesRaggedBlocks) {
     }
 }
 
-// One TF32 product has 11 bits: no more than a thousandth is right, but that must be.
+// One TF32 product has 11 bits, so results are right to about a thousandth. That is required.
 TEST(CudaWinograd, FusesInTf32) {
   const ConvProblem p = problem("mb1ic11ih12iw25oc34oh12ow25kh3ph1", Pass::forward);
   const ReferenceCase reference(p, 11);
@@ -200,7 +200,7 @@ TEST(CudaWinograd, ErrsATenthOfTheDefaultLimit) {
   }
 }
 
-// The first is what runs untuned: no TF32. None is repeated.
+// The first config runs untuned, so it does not use TF32. None is repeated.
 TEST(CudaWinograd, OffersEachConfigOnce) {
   const auto device = make_cuda_device();
   for (const Pass pass : all_passes) {

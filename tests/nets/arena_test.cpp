@@ -7,7 +7,7 @@
 namespace convlab::nets {
 namespace {
 
-// No two buffers that are needed at one moment share a byte.
+// No two buffers that are live at the same time share a byte.
 void expect_disjoint(const std::vector<Lifetime>& buffers, const Arena& arena) {
   ASSERT_EQ(arena.offsets.size(), buffers.size());
   for (std::size_t i = 0; i < buffers.size(); ++i) {
@@ -35,7 +35,7 @@ TEST(Arena, BuffersOfDifferentMomentsShareBytes) {
   EXPECT_EQ(peak_bytes(buffers), 1000u);
 }
 
-// Each buffer meets its neighbours only, as in a net without branches: two take turns.
+// In a net without branches each buffer overlaps only its neighbours, so two regions alternate.
 TEST(Arena, AChainNeedsItsTwoLargestNeighbours) {
   std::vector<Lifetime> buffers;
   for (std::size_t i = 0; i < 20; ++i) buffers.push_back({64 * (100 - i), i, i + 1});

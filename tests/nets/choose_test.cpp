@@ -14,7 +14,8 @@
 namespace convlab::nets {
 namespace {
 
-// Takes what `takes` says; needs `workspace` bytes for each image, and `packed` filters for one.
+// Accepts the problems that `takes` admits; needs `workspace` bytes per image, and `packed` times
+// the filter's bytes.
 struct Behaviour {
   std::string id;
   std::function<bool(const ConvProblem&)> takes = [](const ConvProblem&) { return true; };
@@ -71,7 +72,7 @@ AlgoRegistry registry_of(const std::vector<Behaviour>& behaviours) {
   return registry;
 }
 
-// A card as far as planning sees one.
+// A card, as far as planning can tell.
 class FakeCard : public CpuBackedDevice {
  public:
   FakeCard() {
@@ -114,7 +115,7 @@ class Choose : public testing::Test {
     if (!store_) store_.emplace(path_);
     return *store_;
   }
-  // Remembers a measurement of a layer, in one layout.
+  // Stores a measurement of a layer, in one layout.
   void measured(const Graph& graph, const std::string& layer, Pass pass, const ConvAlgo& algo,
                 Layout layout, double ms, const std::function<void(Candidate&)>& change = {}) {
     for (const Node& node : graph.nodes())
@@ -195,7 +196,7 @@ TEST_F(Choose, PlansThePassesThatAreNeeded) {
   EXPECT_EQ(passes(down, 1) + passes(down, 2), "xxxxxx");
 }
 
-// Each convolution alone would rather have another layout: that pays for conversions, or not.
+// Each convolution alone is fastest in another layout; converting between them may or may not pay.
 TEST_F(Choose, ConvertsWhereThatIsWorthIt) {
   const AlgoRegistry registry = registry_of({{.id = "any"}});
   const ConvAlgo& any = *registry.all()[0];
@@ -223,7 +224,7 @@ TEST_F(Choose, ConvertsWhereThatIsWorthIt) {
   }
 }
 
-// In training the gradient comes back as well.
+// In training the gradient is converted back as well.
 TEST_F(Choose, CountsBothWaysOfAConversion) {
   const AlgoRegistry apart =
       registry_of({{.id = "any", .takes = [](const ConvProblem& p) {
@@ -236,7 +237,7 @@ TEST_F(Choose, CountsBothWaysOfAConversion) {
 
   const AlgoRegistry registry = registry_of({{.id = "any"}});
   const ConvAlgo& any = *registry.all()[0];
-  for (const double factor : {1.5, 2.5}) {  // what b would save in nhwc
+  for (const double factor : {1.5, 2.5}) {  // the time that nhwc would save in b
     for (const Pass pass : all_passes) {
       const bool forward = pass == Pass::forward;
       measured(graph, "a", pass, any, Layout::nchw, 1);
@@ -249,8 +250,8 @@ TEST_F(Choose, CountsBothWaysOfAConversion) {
   }
 }
 
-// Three readers of one value want it converted: that happens once, and the gradients come back
-// from each.
+// Three readers of one value need it converted. It is converted once, and each reader's gradient is
+// converted back.
 TEST_F(Choose, ConvertsOnceForAllReaders) {
   Graph graph("fork");
   const NodeId x = graph.add("input", Input{{4, 16, 32, 32}}, {});
@@ -267,7 +268,7 @@ TEST_F(Choose, ConvertsOnceForAllReaders) {
   EXPECT_GT(forward[2].convert_ms, 0);
   for (const std::size_t other : {1, 3, 4}) EXPECT_EQ(forward[other].convert_ms, 0);
   const std::vector<StepPlan> both = choose(graph, registry, training_).plan.steps;
-  EXPECT_GT(both[3].convert_ms, forward[2].convert_ms);  // it is added, too
+  EXPECT_GT(both[3].convert_ms, forward[2].convert_ms);  // the converted gradient is also added
   EXPECT_DOUBLE_EQ(both[4].convert_ms, both[3].convert_ms);
   EXPECT_DOUBLE_EQ(both[2].convert_ms, both[3].convert_ms + forward[2].convert_ms);
 }
@@ -278,7 +279,7 @@ TEST_F(Choose, PrefersWhatIsMeasured) {
   const ConvAlgo& slow = *registry.all()[1];
   const Graph graph = two_convs(4);
   measured(graph, "a", Pass::forward, slow, Layout::nhwc, 7);
-  // A row of what was never run says nothing.
+  // A row that was never run is ignored.
   measured(graph, "b", Pass::forward, slow, Layout::nhwc, 1e-9, [](Candidate& c) {
     c.status = Status::dropped;
     c.predicted = true;
@@ -326,7 +327,7 @@ TEST_F(Choose, UsesWhatWasDroppedButNotWhatFailed) {
   EXPECT_EQ(pass_of(choose(graph, registry, lax), "a", Pass::forward).algo, "fast");
 }
 
-// A dropped candidate lost side by side, even if its few samples were faster.
+// A dropped candidate lost the race, even if its few samples were faster.
 TEST_F(Choose, BelievesTheRaceNotTheSamplesOfWhoWasDropped) {
   const AlgoRegistry registry = registry_of({{.id = "winner"}, {.id = "loser"}});
   const Graph graph = two_convs(4);
@@ -343,7 +344,7 @@ TEST_F(Choose, BelievesTheRaceNotTheSamplesOfWhoWasDropped) {
   EXPECT_GE(pass.ms, 10);
 }
 
-// A layout that lacks one pass is left out, unless that leaves nothing.
+// A layout in which one pass is missing is left out, unless no layout remains.
 TEST_F(Choose, MixesMeasuredAndPredictedOnlyWhereItMust) {
   const AlgoRegistry registry = registry_of({{.id = "any"}});
   const ConvAlgo& any = *registry.all()[0];
@@ -393,12 +394,12 @@ TEST_F(Choose, SplitsTheBatchUnderALimit) {
   EXPECT_EQ(halves.algo, "big");
   EXPECT_EQ(halves.images, 6);
   EXPECT_FALSE(halves.measured);
-  EXPECT_NEAR(halves.ms, 12, 0.5);  // as the whole batch, but for the starts of loops
+  EXPECT_NEAR(halves.ms, 12, 0.5);  // as the whole batch, apart from loop overhead
   EXPECT_EQ(plan_under(5999).images, 3);
   EXPECT_EQ(plan_under(2999).images, 1);
   EXPECT_EQ(plan_under(999), (PassPlan{"small", {}, 0, 100, true}));
 
-  // What half a batch really takes.
+  // Measured times of half a batch.
   measured(two_convs(6), "a", Pass::forward, *registry.all()[0], Layout::nchw, 40, big(6));
   EXPECT_EQ(plan_under(11999), (PassPlan{"big", {}, 6, 80, true}));
   measured(two_convs(6), "a", Pass::forward, *registry.all()[0], Layout::nchw, 60, big(6));
@@ -439,7 +440,7 @@ TEST_F(Choose, InferenceKeepsPackedFiltersWithinTheLimit) {
   EXPECT_FALSE(pass_of(choose(graph, registry, options), "b", Pass::forward).packs_each_run);
 }
 
-// The two convolutions' weights and activations are so small that the limit is its least.
+// The two convolutions' weights and activations are so small that the limit takes its minimum.
 TEST_F(Choose, TrainingLimitsTheWorkspaceByItself) {
   constexpr std::int64_t usual = 96 << 20;
   const auto taken = [&](const std::vector<Behaviour>& offered) {
@@ -448,7 +449,7 @@ TEST_F(Choose, TrainingLimitsTheWorkspaceByItself) {
   const Behaviour plain{.id = "plain", .efficiency = 0.001};
   EXPECT_EQ(taken({{.id = "big", .workspace = usual}, plain}), "big");
   EXPECT_EQ(taken({{.id = "big", .workspace = usual + 1}, plain}), "plain");
-  EXPECT_EQ(taken({{.id = "big", .workspace = usual + 1}}), "big");  // there is nothing else
+  EXPECT_EQ(taken({{.id = "big", .workspace = usual + 1}}), "big");  // nothing else is available
 }
 
 TEST_F(Choose, TrainingCountsPackedFiltersAsWorkspace) {
@@ -462,7 +463,7 @@ TEST_F(Choose, TrainingCountsPackedFiltersAsWorkspace) {
   EXPECT_EQ(pass_of(choose(graph, registry, options), "b", Pass::forward).algo, "plain");
 }
 
-// backward_filter adds up over the parts, which not everybody can.
+// backward_filter accumulates over the parts, which some algorithms cannot.
 TEST_F(Choose, SplitsBackwardFilterOnlyForThoseThatAdd) {
   const AlgoRegistry registry =
       registry_of({{.id = "overwrites",
@@ -543,7 +544,7 @@ TEST_F(Choose, KeepsToItsLimits) {
   options.layout = Layout::nhwc;
   chosen = choose(graph, registry, options);
   EXPECT_EQ(pass_of(chosen, "a", Pass::forward).algo, "other");
-  EXPECT_EQ(chosen.plan.steps[0].y_layout, Layout::nchw);  // the input stays as it is
+  EXPECT_EQ(chosen.plan.steps[0].y_layout, Layout::nchw);  // the input keeps its layout
   EXPECT_EQ(chosen.plan.steps[1].x_layout, Layout::nhwc);
   options.algos = {"plain"};
   EXPECT_EQ(error_of([&] { choose(graph, registry, options); }),

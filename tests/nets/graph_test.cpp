@@ -12,7 +12,7 @@
 namespace convlab::nets {
 namespace {
 
-// The shape that a layer gives for one input, or the message with which it does not fit.
+// The shape that a layer gives for one input, or its error message if the input does not fit.
 Shape shape_of(Shape x, Layer layer) {
   Graph net("net");
   return input(net, x).apply("layer", std::move(layer)).shape();
@@ -68,7 +68,7 @@ TEST(Graph, JoinsBranches) {
   const Tensor small = x.max_pool("small", 2, 2);
   EXPECT_THROW(concat("sizes", {a, small}), InputError);
   EXPECT_THROW(concat("alone", {a}), InputError);
-  // What was refused left no trace.
+  // The refused layer left no trace.
   EXPECT_EQ(net.nodes().size(), 6u);
 }
 
@@ -145,7 +145,7 @@ TEST(Graph, CountsParametersAndMultiplyAdds) {
   auto parameters = [&](NodeId id) { return net.parameters(net.nodes()[id]); };
   auto multiply_adds = [&](NodeId id) { return net.multiply_adds(net.nodes()[id]); };
   EXPECT_EQ(parameters(1), 8 * 3 * 9 + 8);
-  EXPECT_EQ(multiply_adds(1), 9 * 8 * 3 * 9);  // 3x3 outputs, whatever the batch
+  EXPECT_EQ(multiply_adds(1), 9 * 8 * 3 * 9);  // 3x3 outputs, for any batch
   EXPECT_EQ(parameters(2), 16);
   EXPECT_EQ(multiply_adds(2), 0);
   EXPECT_EQ(parameters(3), 0);

@@ -1,5 +1,5 @@
-// A CPU device whose copies from pinned memory take place as late as a card's may: while their
-// stream is synchronized.
+// A CPU device whose copies from pinned memory happen as late as on a card: when their stream is
+// synchronized.
 #pragma once
 
 #include <algorithm>
@@ -15,9 +15,9 @@ namespace convlab::nets {
 
 class LateDevice final : public CpuBackedDevice {
  public:
-  // As a card, it has memory of its own, which a DataLoader copies to. As a CPU, nets run on it:
-  // their kernels wait for nothing, so that what is copied is there at once, and `changed_early`
-  // tells whether it was still the same when the copy might have taken place.
+  // As a card it has its own memory, which a DataLoader copies to. As a CPU it runs nets, whose
+  // kernels do not wait, so data are copied at once; `changed_early` tells whether the source
+  // changed before the stream was synchronized.
   explicit LateDevice(DeviceKind kind) : CpuBackedDevice({2, ""}) { info_.kind = kind; }
   bool changed_early() const { return changed_early_; }
 

@@ -45,8 +45,7 @@ Graph residual(std::int64_t batch) {
   return net;
 }
 
-// A shortcut without parameters; additions that are fused to nothing, of three terms, and of a
-// value with itself.
+// A shortcut without parameters; unfused additions, of three terms and of a value with itself.
 Graph shortcuts(std::int64_t batch) {
   Graph net("shortcuts");
   Tensor x = input(net, {batch, 4, 8, 8}).conv("conv1", {.filters = 8, .kernel = 3, .pad = 1});
@@ -95,7 +94,7 @@ Graph old_style(std::int64_t batch) {
   return net;
 }
 
-// Begins with what has no parameters, and with a batch norm on what needs no gradient.
+// Begins with layers without parameters, and with a batch norm whose input needs no gradient.
 Graph normalised_input(std::int64_t batch) {
   Graph net("normalised_input");
   input(net, {batch, 5, 6, 6})

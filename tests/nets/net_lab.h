@@ -23,26 +23,26 @@ struct SmallNet {
 
   friend void PrintTo(const SmallNet& net, std::ostream* os) { *os << net.name; }
 };
-// Together they have every kind of layer, shortcuts, parts that several steps read, channels that
-// fill no block.
+// Together they have every kind of layer, shortcuts, values that several steps read, and channels
+// that fill no block.
 const std::vector<SmallNet>& small_nets();
 const SmallNet& small_net(const std::string& name);
 
-// One layout and one algorithm, or family, for everything: where all of it refuse, the family
-// direct, then im2col's; where the layout does not do, nchw. Has all passes.
+// One layout and one algorithm, or family, everywhere. If all of it refuse, the family direct, then
+// im2col's; if the layout is unsuitable, nchw. Has all passes.
 NetPlan uniform_plan(const Graph&, Mode, DType, const std::string& algo, Layout, Device&,
                      std::int64_t images = 0, const AlgoRegistry& = cpu_registry());
 
 // Fills in all passes of a convolution's step in the step's layouts, some images at a time; false
-// when none of the algorithms takes one of them.
+// if none of the algorithms takes one of the passes.
 bool choose_algos(const Graph&, const Node&, DType, const std::string& algo, Device&,
                   std::int64_t images, const AlgoRegistry&, StepPlan&);
 
 using Values = std::vector<double>;
 Values random_values(std::int64_t count, std::uint64_t seed);
 
-// A net with everything that a seed decides: parameters away from their trivial starts, input,
-// labels or targets.
+// A net and everything that a seed decides: parameters that differ from their trivial initial
+// values, input, labels or targets.
 class NetLab {
  public:
   NetLab(Graph, const NetPlan&, Device&, NetOptions = {}, std::uint64_t seed = 1,
@@ -60,7 +60,7 @@ class NetLab {
   void backward(const Values& output_gradient);
   Values output();
   Values input_gradient();
-  // All of them, by name; that of the input is "input".
+  // All gradients by name; that of the input is "input".
   std::map<std::string, Values> gradients();
 
  private:
@@ -73,7 +73,7 @@ class NetLab {
   Values input_;
 };
 
-// Norm of the difference over the norm of what is expected; infinite when anything is not finite.
+// Norm of the difference over the norm of the expected values; infinite if anything is not finite.
 double relative_error(const Values& got, const Values& expected);
 
 }  // namespace convlab::nets

@@ -1,5 +1,5 @@
-// Whole iterations of small nets: gradients against central differences, every algorithm and
-// layout against each other, memory that is never read before it is written.
+// Whole iterations of small nets: gradients against central differences, all algorithms and layouts
+// against each other, and no memory read before it is written.
 #include "nets/net.h"
 
 #include <gtest/gtest.h>
@@ -56,15 +56,15 @@ void expect_same(const Iteration& got, const Iteration& expected, double toleran
     EXPECT_LE(relative_error(got.gradients.at(name), gradient), tolerance) << name;
 }
 
-// By default the net's own.
+// The default is the net's own loss.
 struct TestedLoss {
   std::function<double(NetLab&)> forward = [](NetLab& lab) { return lab.forward(); };
   std::function<void(NetLab&)> backward = [](NetLab& lab) { lab.net().backward(); };
 };
 
-// dloss/dvalue by central differences in a few elements, each from a net of its own, since dropout
-// draws anew in each iteration of one. ReLUs and maxima that change sides within the step would
-// show: 1e-6 away there are none.
+// dloss/dvalue by central differences in a few elements. Each uses a new net, since dropout draws
+// anew in each iteration. ReLUs and maxima that switch within the step would show; with a step of
+// 1e-6 none do.
 void check_gradients(const Graph& graph, const NetPlan& plan, Device& device,
                      const NetOptions& options, const TestedLoss& tested = {}) {
   NetLab lab(graph, plan, device, options);
@@ -140,7 +140,7 @@ TEST_P(SmallNets, SquaredErrorHasGradientsToo) {
                   *device, options);
 }
 
-// Whatever loss the net was made with, and in whatever layout it leaves its output.
+// Works with any loss that the net was made with, and any layout of its output.
 TEST_P(SmallNets, ALossOfOnesOwnHasGradientsToo) {
   const auto device = make_cpu_device({1, ""});
   Graph graph = GetParam().make(2);
@@ -172,14 +172,14 @@ TEST(OwnLoss, TakesTheGradientInNchw) {
              uniform_plan(graph, Mode::training, DType::f64, "im2col", Layout::nhwc, *device),
              *device, {.loss = Loss::none});
   lab.forward();
-  EXPECT_THROW(lab.net().backward(), InputError);  // it has no loss of its own
+  EXPECT_THROW(lab.net().backward(), InputError);  // it has no built-in loss
   EXPECT_THROW(lab.backward(Values(3)), InputError);
   lab.backward(Values(2 * 7 * 5 * 4, 1.0));
   EXPECT_THROW(lab.backward(Values(2 * 7 * 5 * 4, 1.0)), InputError);  // twice
 }
 
-// Rounding in f32 is 6e-8 an operation; Winograd with large tiles and batch norm over few values
-// multiply it.
+// f32 rounds at 6e-8 per operation; Winograd with large tiles and batch norm over few values
+// amplify that.
 TEST_P(SmallNets, EveryAlgorithmAndLayoutInF32GivesTheGradientsOfF64) {
   const Iteration expected = iterate(GetParam(), {});
   for (const ConvAlgo* algo : cpu_registry().for_device(DeviceKind::cpu))
@@ -197,8 +197,8 @@ TEST_P(SmallNets, LayoutsAgreeInF64) {
   }
 }
 
-// Each step in a layout of its own: values are converted on the way forward, their gradients on the
-// way back, and added where several steps read them.
+// Each step has a different layout: values are converted on the way forward and their gradients on
+// the way back, and gradients are added if several steps read a value.
 TEST_P(SmallNets, StepsInDifferentLayoutsGiveTheSame) {
   const Iteration expected = iterate(GetParam(), {});
   const auto device = make_cpu_device({2, ""});
@@ -230,7 +230,7 @@ TEST_P(SmallNets, StepsInDifferentLayoutsGiveTheSame) {
   }
 }
 
-// Some images at a time, the last of them fewer.
+// Some images at a time, with fewer in the last part.
 TEST_P(SmallNets, PartsOfTheBatchGiveTheSame) {
   const std::int64_t batch = 5;
   const Iteration expected = iterate(GetParam(), {}, batch);
@@ -251,7 +251,7 @@ TEST_P(SmallNets, RunsRepeatToTheLastBit) {
   EXPECT_EQ(first.gradients, second.gradients);
 }
 
-// Every buffer is NaN before it is written and after it was last read, in two iterations.
+// Every buffer is NaN before its first write and after its last read, in two iterations.
 TEST_P(SmallNets, NothingIsReadBeforeItIsWrittenOrAfterItsEnd) {
   for (const Layout layout : all_layouts)
     for (const char* algo : {"im2col", "winograd"}) {
@@ -276,8 +276,8 @@ TEST_P(SmallNets, NothingIsReadBeforeItIsWrittenOrAfterItsEnd) {
     }
 }
 
-// In inference batch norm is folded into filters, dropout is gone, and memory is reused earlier:
-// none of that shows.
+// Inference folds batch norm into filters, drops dropout, and reuses memory earlier. The results
+// must not change.
 TEST_P(SmallNets, MemoryIsKnownBeforehand) {
   const auto device = make_cpu_device({1, ""});
   const Graph graph = GetParam().make(3);

@@ -1,5 +1,5 @@
-// Around an iteration: what a plan must be, what memory is reported, how parameters start and
-// change, what an observer sees, and inference with what training has left.
+// Around an iteration: valid plans, reported memory, how parameters start and change, what an
+// observer sees, and inference after training.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -79,7 +79,7 @@ TEST(NetPlans, ThatDoNotFitAreRefusedInOneLine) {
          "the plan has winograd for fwd, which refuses");
 }
 
-// A plan is a file, which may hold anything: only what an algorithm lists is planned.
+// A plan is a file and may hold anything. Only configs that an algorithm lists are planned.
 TEST(NetPlans, ConfigsThatNoAlgorithmListsAreRefused) {
   Training t("residual", DType::f32);
   for (const ConvAlgo* algo : cpu_registry().for_device(DeviceKind::cpu)) {
@@ -122,7 +122,7 @@ TEST(NetUse, WhatCannotBeIsSaid) {
   EXPECT_THROW(net.set_targets(std::vector<std::byte>(8)), InputError);
   std::vector<std::byte> few(8);
   EXPECT_THROW(net.read_output(few), InputError);
-  EXPECT_THROW(net.read_input_gradient(few), InputError);  // not asked for
+  EXPECT_THROW(net.read_input_gradient(few), InputError);  // not requested
 }
 
 std::string refusal_of(const std::function<void()>& call) {
@@ -212,7 +212,7 @@ TEST(NetUse, WhatIsReadMustHaveBeenThere) {
   EXPECT_EQ(refusal_of([&] { net.update(SgdDesc{}); }),
             "net plain: update needs backward before it");
   EXPECT_EQ(refusal_of([&] { net.backward(); }), "net plain: backward needs set_labels before it");
-  net.backward(y);  // a loss of one's own needs no labels
+  net.backward(y);  // with an external loss no labels are needed
 }
 
 TEST(NetUse, AGraphWithoutLayersIsRefused) {
@@ -275,7 +275,7 @@ TEST(NetMemory, TotalIsWhatWasAllocated) {
     }
 }
 
-// Inference keeps no activations: with more blocks of one shape it needs no more.
+// Inference keeps no activations: more blocks of one shape need no more memory.
 TEST(NetMemory, InferenceOfADeepNetNeedsNoMoreThanOfAShallowOne) {
   const auto device = make_cpu_device({2, ""});
   const auto activations = [&](int layers, Mode mode) {
@@ -294,7 +294,7 @@ TEST(NetMemory, InferenceOfADeepNetNeedsNoMoreThanOfAShallowOne) {
 }
 
 TEST(NetMemory, ABatchThatIsTooBigNamesOneThatFits) {
-  // A device that says it has little memory.
+  // A device that reports little memory.
   class SmallDevice : public CpuBackedDevice {
    public:
     explicit SmallDevice(std::size_t bytes) { info_.memory_bytes = std::int64_t(bytes); }
@@ -312,8 +312,8 @@ TEST(NetMemory, ABatchThatIsTooBigNamesOneThatFits) {
     make(64, memory);
     FAIL() << "fits";
   } catch (const InputError& error) {
-    // How many fewer than 32 is the machine's: workspaces stay as they are, and direct keeps sums
-    // of the filter's gradient that its caches decide.
+    // How far below 32 depends on the machine: workspaces keep their size, and direct keeps partial
+    // sums of the filter's gradient whose number depends on the caches.
     const std::string what = error.what(), says = "a batch of ";
     EXPECT_NE(what.find("net residual: a batch of 64 needs"), std::string::npos) << what;
     EXPECT_NE(what.find("the device has " + show_bytes(std::int64_t(memory))), std::string::npos)
@@ -394,7 +394,7 @@ TEST(NetParameters, StartByHeOrGlorotAndTheSameInEveryType) {
   EXPECT_NEAR(deviation(values.at("glorot.weight")), limit / std::sqrt(3.0), 0.001);
   EXPECT_LE(*std::max_element(values.at("glorot.weight").begin(), values.at("glorot.weight").end()),
             limit);
-  // So many weights that they are made in pieces, none like another.
+  // So many weights that they are generated in pieces, which must all differ.
   const Values& fc = values.at("fc.weight");
   const double fc_limit = std::sqrt(6.0 / (64 * 16 + 300));
   EXPECT_NEAR(deviation(fc), fc_limit / std::sqrt(3.0), 0.001);
@@ -432,7 +432,7 @@ TEST(NetParameters, UpdateTakesAStepDownTheGradient) {
   }
 }
 
-// With one rule after the other, since each has a state of its own to start.
+// One rule after the other, since each must initialise its own state.
 TEST(NetParameters, TrainingLowersTheLoss) {
   for (const UpdateRule& rule :
        {UpdateRule(SgdDesc{.rate = 0.02, .momentum = 0.9}), UpdateRule(AdamDesc{.rate = 0.01})}) {
@@ -448,7 +448,7 @@ TEST(NetParameters, TrainingLowersTheLoss) {
   }
 }
 
-// Its bias corrections depend on the number of the update, which the net counts.
+// Adam's bias corrections depend on the number of the update, which the net counts.
 TEST(NetParameters, AdamsUpdatesAreCounted) {
   const Training t("plain");
   NetLab lab(t.graph, t.plan, *t.device);
@@ -470,10 +470,10 @@ TEST(NetParameters, AdamsUpdatesAreCounted) {
   }
 }
 
-// ---- Going on elsewhere ----
+// ---- Continuing in another net ----
 
-// A second net that is given the first one's parameters, their state and the counters continues as
-// the first one does, bit for bit: momentum, Adam's corrections and dropout's draws included.
+// A second net that gets the first one's parameters, their state and the counters continues bit for
+// bit as the first one does, including momentum, Adam's corrections and dropout's draws.
 TEST(NetState, IsAllThatTheNextIterationsDependOn) {
   const Training t("old_style", DType::f32);
   const auto step = [](NetLab& lab, const UpdateRule& rule) {
@@ -520,7 +520,7 @@ TEST(NetState, ToldWhichStepLeavesWhatIsNotFinite) {
     if (!lab.net().is_output_finite(step)) not_finite.push_back(t.graph.nodes()[step.node].name);
   });
   lab.forward();
-  // b.down.bn adds what b2.bn leaves.
+  // b.down.bn accumulates onto the output of b2.bn.
   EXPECT_EQ(not_finite,
             (std::vector<std::string>{"b1", "b1.bn", "b2", "b2.bn", "b.down.bn", "pool", "fc"}));
 }
@@ -563,7 +563,7 @@ TEST(NetUse, AnObserverSeesEveryStepAndPhaseInOrder) {
   EXPECT_EQ(count("a1 bwd_w"), 1);
   EXPECT_EQ(count("a1 update"), 1);
   EXPECT_EQ(count("conv1 bwd_w"), 1);
-  EXPECT_EQ(count("conv1 bwd_d"), 0);  // nobody wants the input's gradient
+  EXPECT_EQ(count("conv1 bwd_d"), 0);  // the input's gradient is not needed
   EXPECT_EQ(count("pool update"), 0);
   net.observe(nullptr);
   net.forward();
@@ -581,14 +581,14 @@ TEST(NetUse, StopsBetweenTwoSteps) {
   EXPECT_THROW(lab.net().forward(), Interrupted);
   EXPECT_EQ(steps, 3);
   lab.net().observe(nullptr);
-  EXPECT_THROW(lab.net().backward(), Error);  // of a forward that did not end
+  EXPECT_THROW(lab.net().backward(), Error);  // the forward was interrupted
   stop = false;
   EXPECT_EQ(lab.forward(), loss);
 }
 
 // ---- Inference ----
 
-// However the filter is kept: packed once or by each run, folded or not.
+// The filter may be packed once or by each run, and folded or not.
 TEST(NetInference, AFrozenNetComputesTheSameWithLess) {
   const auto device = make_cpu_device({1, ""});
   for (const char* name : {"residual", "old_style"})
@@ -632,8 +632,8 @@ TEST(NetInference, FreezingFreesWhatIsFoldedOrPacked) {
   EXPECT_THROW(training.net().freeze(), InputError);
 }
 
-// A training pass over one batch tells the batch's mean and variance by how it moves the running
-// statistics; inference with exactly these must give what training gave.
+// A training pass over one batch reveals the batch's mean and variance by how it moves the running
+// statistics. Inference with exactly these must give the training pass's output.
 TEST(NetInference, WithTheBatchsStatisticsIsTheTrainingForward) {
   for (const char* name : {"residual", "shortcuts", "branches", "normalised_input"}) {
     SCOPED_TRACE(name);

@@ -1,5 +1,5 @@
-// For libFuzzer: no bytes make the reader of plans read too far or throw anything but InputError;
-// and what it accepts comes back as it was from the writer.
+// For libFuzzer: on no input may the reader of plans read out of bounds or throw anything but
+// InputError. Accepted input must round-trip through the writer.
 #include <cstdlib>
 
 #include "conv/error.h"

@@ -62,11 +62,11 @@ TEST(Plan, GoesThroughJson) {
   const NetPlan plan = sample();
   EXPECT_EQ(plan_from_json(to_json(plan), "a.json"), plan);
   EXPECT_EQ(plan_from_json(to_json(NetPlan{}), "a.json"), NetPlan{});
-  // Times go through to the last bit, and text once written reads the same again.
+  // Times round-trip to the last bit, and rewritten text is unchanged.
   EXPECT_EQ(to_json(plan_from_json(to_json(plan), "a.json")), to_json(plan));
 }
 
-// Every field of the file, taken away, or of a wrong kind, is named.
+// A missing field, or one of the wrong type, is named in the error, for every field of the file.
 TEST(Plan, SaysWhichFieldIsWrong) {
   const Json good = Json::parse(to_json(sample()));
   const auto read = [](const Json& json) {

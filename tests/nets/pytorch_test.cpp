@@ -19,7 +19,7 @@
 namespace convlab::nets {
 namespace {
 
-// The rules of generate.py.
+// The rules in generate.py.
 const std::map<std::string, UpdateRule>& update_rules() {
   static const std::map<std::string, UpdateRule> rules{
       {"sgd", SgdDesc{.rate = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}},
@@ -28,7 +28,7 @@ const std::map<std::string, UpdateRule>& update_rules() {
   return rules;
 }
 
-// How a net is run here: one algorithm and layout wherever they do, or what the chooser takes,
+// How a net is run: with one algorithm and layout wherever they fit, or with the chooser's plan,
 // which leaves out the input's gradient.
 struct Setting {
   std::string algo;
@@ -47,7 +47,7 @@ NetPlan plan_of(const Graph& graph, Mode mode, const Setting& s, Device& device)
   return uniform_plan(graph, mode, s.dtype, s.algo, s.layout, device);
 }
 
-// One net with a file's values: what it computes, by the file's keys.
+// A net with a file's values; its results have the file's keys.
 class PyTorchNet {
  public:
   PyTorchNet(const std::string& name, const ArrayFile& file, Mode mode, const Setting& setting)
@@ -109,8 +109,8 @@ double norm(const Values& values) {
   return std::sqrt(std::inner_product(values.begin(), values.end(), values.begin(), 0.0));
 }
 
-// ||ours - PyTorch's|| / ||PyTorch's|| of each result. A gradient that is zero (of a bias that
-// batch norm takes away again) is held against all gradients together.
+// ours - PyTorch's|| / ||PyTorch's|| of each result. If a gradient is zero (a bias that batch norm
+// cancels), its error is relative to all gradients together.
 std::map<std::string, double> errors(const std::map<std::string, Values>& results,
                                      const ArrayFile& file) {
   double squares = 0;
@@ -132,8 +132,8 @@ std::size_t keys_beginning(const ArrayFile& file, const std::string& prefix) {
   return count;
 }
 
-// A file's own rounding to f32 is up to 6e-8. In f32 it depends on how well the net is conditioned,
-// which PyTorch's own error in f32 tells; Winograd may lose a digit more.
+// A file's own rounding to f32 is up to 6e-8. The error in f32 depends on the net's conditioning,
+// which PyTorch's own error in f32 measures; Winograd may lose a further digit.
 double tolerance(DType dtype, const ArrayFile& file) {
   return dtype == DType::f64 ? 2e-7 : 20 * std::stod(file.metadata.at("f32_error"));
 }
@@ -160,8 +160,8 @@ TEST_P(PyTorch, ComputesTheSame) {
     SCOPED_TRACE(to_string(setting));
     auto results = PyTorchNet(GetParam(), file, Mode::inference, setting).infer();
     results.merge(PyTorchNet(GetParam(), file, Mode::training, setting).train());
-    // Nothing else that PyTorch gives is left out.
-    const std::size_t given = keys_beginning(file, "value/") + 2;  // to the net: input, labels
+    // No other result of PyTorch is left out.
+    const std::size_t given = keys_beginning(file, "value/") + 2;  // net inputs: input, labels
     EXPECT_EQ(results.size(), file.arrays.size() - given - (setting.algo == "chosen"));
     for (const auto& [key, error] : errors(results, file))
       EXPECT_LE(error, tolerance(setting.dtype, file)) << key;
@@ -171,7 +171,7 @@ TEST_P(PyTorch, ComputesTheSame) {
 INSTANTIATE_TEST_SUITE_P(Nets, PyTorch, testing::ValuesIn(pytorch_nets()),
                          [](const auto& info) { return test_name(info.param); });
 
-// One weight that is off by a thousandth of the filter's norm shows in what follows it.
+// One weight that is off by a thousandth of the filter's norm shows in the results after it.
 TEST(PyTorchComparison, SeesAWrongWeight) {
   const ArrayFile file = read_pytorch("resnet8");
   PyTorchNet net("resnet8", file, Mode::training, settings[0]);

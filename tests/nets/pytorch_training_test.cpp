@@ -1,5 +1,5 @@
 // Twenty training steps of small versions of every family of nets against PyTorch: the loss of each
-// and the running statistics in the end, from the file that pytorch/training.py wrote.
+// step and the final running statistics, from the file that pytorch/training.py wrote.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr int steps = 20;
 
-// Those of training.py; the file has their rates.
+// The rules in training.py; the file has their rates.
 const std::map<std::string, UpdateRule>& rules() {
   static const std::map<std::string, UpdateRule> rules{
       {"sgd", SgdDesc{.momentum = 0.9, .weight_decay = 0.01}},
@@ -27,7 +27,7 @@ const std::map<std::string, UpdateRule>& rules() {
   return rules;
 }
 
-// The learning rate, and how far rounding carries PyTorch itself (see training.py).
+// The learning rate, and PyTorch's own deviation due to rounding (see training.py).
 struct Course {
   double rate = 0;
   int f32_steps = 0;
@@ -102,7 +102,8 @@ TEST_P(PyTorchTraining, TwentyStepsAreTheSame) {
         std::count_if(file.arrays.begin(), file.arrays.end(),
                       [&](const auto& array) { return array.first.starts_with(prefix + "/"); });
 
-    // An ulp of noise in the input, as PyTorch was given, is less than what all layers round.
+    // PyTorch's deviation comes from an ulp of noise in the input, which is less than the rounding
+    // of all layers.
     auto results = train(name, with_rate(rule, course.rate), DType::f64);
     EXPECT_EQ(std::ptrdiff_t(results.size()), given) << prefix;
     for (const auto& [key, ours] : results)

@@ -10,7 +10,7 @@
 namespace convlab::nets {
 namespace {
 
-// "node>output" of each step, with what is fused: b batch norm, + residual, r ReLU.
+// "node>output" of each step and its fused operations: b batch norm, + residual, r ReLU.
 std::vector<std::string> described(const Graph& graph, Mode mode) {
   std::vector<std::string> lines;
   for (const Step& step : steps_of(graph, mode)) {
@@ -32,7 +32,7 @@ TEST(Steps, TrainingFusesBatchNormWithAdditionAndReLU) {
   EXPECT_TRUE(has(lines, "conv1"));
   EXPECT_TRUE(has(lines, "bn1 r"));
   EXPECT_TRUE(has(lines, "layer1.0.bn2 +maxpool r"));
-  // The projection's batch norm comes last, so it adds.
+  // The projection's batch norm comes last, so it does the addition.
   EXPECT_TRUE(has(lines, "layer2.0.bn2"));
   EXPECT_TRUE(has(lines, "layer2.0.downsample.1 +layer2.0.bn2 r"));
   EXPECT_FALSE(has(lines, "layer1.0.add"));
@@ -64,7 +64,7 @@ TEST(Steps, DoNotFuseWhatSomethingElseReads) {
             (std::vector<std::string>{"input", "conv", "relu", "add"}));
 }
 
-// Every value is there before it is read, every node is done exactly once, for every net.
+// For every net, every value is computed before it is read, and every node is run exactly once.
 TEST(Steps, CanBeRunInOrder) {
   for (const std::string& name : net_names())
     for (const Mode mode : {Mode::training, Mode::inference}) {

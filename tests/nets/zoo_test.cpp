@@ -27,7 +27,7 @@ TEST_P(ZooCounts, AreExact) {
   EXPECT_EQ(conv_layers(net).size(), expected.convolutions);
 }
 
-// Parameters and multiply-adds of torchvision's models where it has them, and of the papers' nets.
+// Parameters and multiply-adds of torchvision's models if it has them, else of the papers' nets.
 INSTANTIATE_TEST_SUITE_P(Published, ZooCounts,
                          testing::Values(Counts{"alexnet", 61'100'840, 714'188'480, 5},
                                          Counts{"overfeat", 145'920'872, 2'801'403'904, 5},
@@ -106,7 +106,7 @@ TEST(Zoo, EveryNetHoldsTogether) {
                                  : name.substr(0, 3) == "mlp"       ? 1
                                                                     : 10;
     EXPECT_EQ(net.nodes().back().shape, (Shape{3, classes, 1, 1})) << name;
-    // Every layer but the last is read by another one.
+    // Every layer except the last is read by another one.
     std::set<NodeId> read;
     for (const Node& n : net.nodes()) read.insert(n.inputs.begin(), n.inputs.end());
     EXPECT_EQ(read.size(), net.nodes().size() - 1) << name;
@@ -141,7 +141,7 @@ TEST(Zoo, EveryNetTakesAnotherNumberOfClasses) {
       EXPECT_EQ(seven.nodes()[i].name, own.nodes()[i].name) << name;
       EXPECT_EQ(seven.nodes()[i].shape, own.nodes()[i].shape) << name;
     }
-    // By its name alone it is the same net; its own number of classes is nothing to mention.
+    // The name alone gives the same net, and its default number of classes is not mentioned.
     EXPECT_EQ(make_net(name + ":7", 2).parameters(), seven.parameters()) << name;
     const std::int64_t classes = own.nodes().back().shape.c;
     EXPECT_EQ(make_net(name, 2, classes).name(), name);
@@ -212,7 +212,7 @@ TEST(Zoo, RefusesImpossibleBatches) {
   EXPECT_EQ(error_of("resnet18", -4), "batch is -4: it takes 1 or more");
   EXPECT_EQ(error_of("resnet18", std::int64_t{1} << 62).rfind("net resnet18, layer input: ", 0),
             0u);
-  // However large, what still has a size is left to whoever knows the memory.
+  // Any batch whose size does not overflow is accepted here; the memory check comes later.
   EXPECT_EQ(error_of("resnet18", 1'000'000'000), "accepted");
 }
 
@@ -233,7 +233,7 @@ TEST(Mlp, ReadsItsName) {
     if (const auto* linear = std::get_if<Linear>(&n.layer)) widths.push_back(linear->outputs);
   EXPECT_EQ(widths, (std::vector<std::int64_t>{512, 256, 256, 10}));
   EXPECT_EQ(std::get<Activation>(node(net, "act1").layer).kind, Activation::Kind::relu);
-  // No activation behind the last layer.
+  // The last layer has no activation.
   EXPECT_TRUE(std::holds_alternative<Linear>(net.nodes().back().layer));
   auto kind = [](std::string_view name) {
     return std::get<Activation>(node(make_net(name, 1), "act1").layer).kind;

@@ -14,7 +14,7 @@
 namespace convlab {
 namespace {
 
-// Of the calling thread; negative errno when there is none.
+// Opens a counter of the calling thread; negative errno if there is none.
 int open_counter(const CpuCounters::Event& event) {
   perf_event_attr attributes{};
   attributes.size = sizeof attributes;

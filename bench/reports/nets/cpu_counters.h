@@ -15,17 +15,17 @@ class CpuCounters {
     std::uint32_t type = 0;
     std::uint64_t config = 0;
   };
-  static std::vector<Event> usual();  // cycles, instructions, misses of the last cache
+  static std::vector<Event> usual();  // cycles, instructions, last-level cache misses
 
-  // Counts what the OpenMP team of that many threads does from now on, outside the kernel. Throws
-  // EnvironmentError with the reason where there are no such counters or they may not be read, as
-  // in most virtual machines.
+  // Counts the events of an OpenMP team of that many threads from now on, outside the kernel.
+  // Throws EnvironmentError with the reason if there are no such counters or they may not be read,
+  // as in most virtual machines.
   CpuCounters(std::vector<Event>, int threads);
   CpuCounters(const CpuCounters&) = delete;
   ~CpuCounters();
 
-  // Since the beginning, summed over the threads; by event. Where events share a counter by turns,
-  // extrapolated.
+  // Counts since the beginning, summed over the threads, by event. Extrapolated when events share a
+  // counter by turns.
   std::vector<double> read() const;
   const std::vector<Event>& events() const { return events_; }
 

@@ -26,7 +26,7 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// A line of /proc/self/status in bytes: VmRSS is resident now, VmHWM was at most. 0: unknown.
+// A line of /proc/self/status in bytes: VmRSS is resident now, VmHWM is the peak. 0: unknown.
 std::int64_t resident(const std::string& field) {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;)
@@ -34,8 +34,7 @@ std::int64_t resident(const std::string& field) {
   return 0;
 }
 
-// VmHWM starts again from what is resident now, so that it says nothing about planning, nor about
-// making the net.
+// Resets VmHWM to the memory resident now, so that it excludes planning and making the net.
 void reset_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
 // A batch on the host, made anew for each iteration: N(0,1) images, random labels or targets.
@@ -162,7 +161,7 @@ class Timer {
       log_kernels(std::min(count, traced_iterations));
   }
 
-  // Whoever records them slows them down: after everything that is timed otherwise.
+  // Recording slows the kernels down, so it comes after all other timing.
   void log_kernels(std::int64_t count) {
     auto* const device = dynamic_cast<ProfiledDevice*>(&device_);
     if (device == nullptr) return;
@@ -181,7 +180,7 @@ class Timer {
     }
   }
 
-  // Null where there are none.
+  // Null if there are no counters.
   std::unique_ptr<CpuCounters> open_counters() {
     if (!options_.counters) return nullptr;
     if (device_.info().kind != DeviceKind::cpu) {
@@ -227,7 +226,7 @@ class Timer {
     return time;
   }
 
-  // Each only queues, on a device that has queues.
+  // On a device with queues, each call only queues work.
   template <class Work>
   void on_each(const Work& work) {
     work(net_);
@@ -255,7 +254,7 @@ class Timer {
   bool training_;
   Batch& batch_;
   Net net_;
-  std::vector<std::unique_ptr<Net>> beside_;  // on streams of their own
+  std::vector<std::unique_ptr<Net>> beside_;  // each on its own stream
   NetTimes times_;
   Clock::time_point origin_;
   bool tracing_ = false;
@@ -307,7 +306,7 @@ NetOptions timing_net_options(const Graph& graph, Mode mode) {
   return options;
 }
 
-// Small steps: random labels teach nothing, and must not let the weights run away.
+// Small steps: training on random labels must not let the weights diverge.
 UpdateRule timing_update_rule() {
   return SgdDesc{.rate = 1e-4, .momentum = 0.9, .weight_decay = 1e-4};
 }
@@ -316,7 +315,7 @@ NetTimes time_net(const Graph& graph, const NetPlan& plan, const AlgoRegistry& r
                   Device& device, const TimingOptions& options, Progress& progress,
                   const std::atomic<bool>& stop) {
   warn_of_other_programs(device.info());
-  // Images are there before the net that takes them, and are none of its memory.
+  // Images exist before the net that takes them, and are not counted as its memory.
   Batch batch(graph, plan.dtype, timing_net_options(graph, plan.mode).loss, options.seed, device);
   batch.make();
   const std::int64_t before = resident("VmRSS");

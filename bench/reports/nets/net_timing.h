@@ -1,5 +1,5 @@
-// Runs a net on random data and takes its times: whole iterations undisturbed, then the same step
-// by step.
+// Runs a net on random data and times it: first whole iterations without interruption, then the
+// same step by step.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ struct IterationTime {
   double total() const { return h2d + forward + backward + update; }  // data are made beforehand
 };
 
-// Something that ran, in seconds since the observed iterations began.
+// An interval of activity, in seconds since the observed iterations began.
 struct TimedStep {
   std::size_t step = 0;
   nets::Phase phase = nets::Phase::forward;
@@ -38,20 +38,20 @@ struct TimedPart {
 struct NetTimes {
   std::vector<IterationTime> iterations;  // undisturbed, of all streams together
   std::int64_t streams = 1;
-  // Of the iterations after these, with the queue drained around each step: ms by step and Phase.
+  // The later iterations, with the queue drained around each step: ms by step and Phase.
   std::vector<std::array<std::vector<double>, 4>> steps;
-  // What happened in the first few of those.
+  // Events of the first few of those iterations.
   std::vector<TimedStep> step_events;
   std::vector<TimedPart> part_events;
   nets::MemoryUse memory;
   std::vector<std::array<nets::MemoryUse, 4>> memory_during;  // by step and Phase
   std::int64_t resident_before = 0, resident_peak = 0;        // bytes of this process; 0: not known
-  // Of the CPU's counters over one whole iteration, when they were asked for; else why there are
-  // none.
+  // CPU counters over one whole iteration, if requested; else the reason why there are none.
   std::vector<std::string> counter_names;
   std::vector<double> counts;
   std::string no_counters;
-  // Then too: the kernels of some iterations more, as a card ran them; else why there are none.
+  // If counters were requested: the kernels of further iterations as a card ran them; else the
+  // reason why there are none.
   std::vector<KernelRun> kernels;
   std::int64_t kernel_iterations = 0;
   std::string no_kernels;  // empty on the CPU
@@ -68,23 +68,22 @@ struct NetTimes {
 struct TimingOptions {
   std::int64_t iterations = 0;  // of each kind; 0: as many as take about 5 s in all, at least 3
   std::uint64_t seed = 1;       // of weights and data
-  // So many nets, each with weights, data and a stream of its own, in whole iterations side by
-  // side; step by step only one of them.
+  // This many nets, each with its own weights, data and stream, run whole iterations side by side.
+  // Only one of them runs step by step.
   std::int64_t streams = 1;
-  bool counters = false;  // the CPU's own, over the undisturbed iterations; a card's kernels
+  bool counters = false;  // the CPU's own, over the undisturbed iterations; also a card's kernels
 };
 
-// A line when the iterations spread so far that their times mean little; else empty. As for a
-// tuning run: a quiet machine's spread is about 0.02.
+// A warning when the iterations spread so far that their times mean little; else empty. A quiet
+// machine's spread is about 0.02, as in a tuning run.
 std::string unrest(const NetTimes&);
 
-// How time_net has a net trained: what its loss is (a net with one output is a regression), and how
-// its weights are updated.
+// How time_net trains a net: its loss (a net with one output is a regression) and its update rule.
 nets::NetOptions timing_net_options(const nets::Graph&, nets::Mode);
 nets::UpdateRule timing_update_rule();
 
-// Makes the net, runs one iteration unmeasured, then measures. *stop ends it after the part or step
-// that is under way, with what is known by then.
+// Makes the net, runs one unmeasured iteration, then measures. *stop ends it after the current part
+// or step, with the results so far.
 NetTimes time_net(const nets::Graph&, const nets::NetPlan&, const AlgoRegistry&, Device&,
                   const TimingOptions&, Progress&, const std::atomic<bool>& stop);
 

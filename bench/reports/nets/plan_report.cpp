@@ -35,7 +35,7 @@ Cell pass_cell(const std::optional<PassPlan>& pass) {
   return pass ? expected_cell(pass->ms, pass->measured) : Cell();
 }
 
-// "3 x 16 images": where a pass takes the batch in pieces.
+// "3 x 16 images": a pass that takes the batch in pieces.
 std::string pieces(const StepPlan& step) {
   std::string text;
   for (std::size_t i = 0; i < step.passes.size(); ++i)

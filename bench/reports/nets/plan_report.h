@@ -1,4 +1,4 @@
-// A net's plan as a table, beside what running it took.
+// A net's plan as a table, beside measured times.
 #pragma once
 
 #include <optional>
@@ -14,26 +14,26 @@ struct PlannedReport {
   const nets::Graph& graph;
   const nets::NetPlan& plan;
   const std::vector<StepInfo>& steps;
-  std::optional<NetTimes> audit;       // what running it took
-  std::optional<double> unlimited_ms;  // expected of the best plan without the workspace limit
+  std::optional<NetTimes> audit;       // measured times of a run
+  std::optional<double> unlimited_ms;  // expected for the best plan without the workspace limit
   Provenance provenance;
   bool wide = false;                 // for people: every column, else those that fit a terminal
-  CacheMode cache = CacheMode::hot;  // in which expected times of convolutions were measured
+  CacheMode cache = CacheMode::hot;  // cache mode of the convolutions' expected times
 };
 
-// A row a step: table and md in short, csv in full. Format::json is the plan's own, to_json.
+// One row per step: table and md in short, csv in full. Format::json is the plan's own, to_json.
 std::string render(const PlannedReport&, Format);
 
-// A step that takes another time inside the net than alone.
+// A step whose time inside the net differs from its time alone.
 struct Surprise {
   std::size_t step = 0;
   double expected_ms = 0, measured_ms = 0;
 };
-// Those off by more than a tenth, by more than their samples' spread explains, and by enough to
-// matter: a two-hundredth of the iteration. Farthest off first.
+// Steps off by more than a tenth, by more than their samples' spread explains, and by at least
+// 1/200 of the iteration. Farthest off first.
 std::vector<Surprise> surprises(const nets::NetPlan&, const NetTimes&);
 
-// Of all that a step does in one iteration.
+// The expected time of everything a step does in one iteration.
 double expected_ms(const nets::StepPlan&);
 
 }  // namespace convlab

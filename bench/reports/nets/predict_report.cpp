@@ -42,7 +42,7 @@ std::string render_json(const Predictions& p) {
 }  // namespace
 
 std::vector<Likely> most_likely(const std::vector<double>& logits, std::size_t count) {
-  // What is not a number comes last.
+  // NaN sorts last.
   const auto rank = [&](std::size_t i) {
     return std::isnan(logits[i]) ? -std::numeric_limits<double>::infinity() : logits[i];
   };

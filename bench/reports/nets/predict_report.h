@@ -1,4 +1,4 @@
-// What a net takes images for, as tables.
+// A net's classification of images, as tables.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ struct Prediction {
 
 struct Predictions {
   std::string net, weights;
-  std::vector<std::string> classes;  // empty: they have numbers only
+  std::vector<std::string> classes;  // empty: classes have numbers only
   std::vector<Prediction> images;
   Provenance provenance;
   bool complete = true;  // else interrupted before the last image
@@ -31,9 +31,9 @@ struct Likely {
 // The most likely first.
 std::vector<Likely> most_likely(const std::vector<double>& logits, std::size_t count = 5);
 
-// A row for each image and one of its five most likely classes. json: {"provenance", "net",
-// "weights", "classes", "images": [{"image", "top": [{"class", "name", "probability"}],
-// "logits"}], "complete"}; names only where they are known.
+// One row for each image and each of its five most likely classes. json: {"provenance", "net",
+// "weights", "classes", "images": [{"image", "top": [{"class", "name", "probability"}], "logits"}],
+// "complete"}; names only if they are known.
 std::string render(const Predictions&, Format);
 
 }  // namespace convlab

@@ -33,7 +33,7 @@ struct Calls {
 
 using Rows = std::map<std::string, Calls>;
 
-// Vendors' templates have names of many lines, which only files keep.
+// Names of vendors' templates can take many lines, which only files keep.
 Cell name_cell(const std::string& name) {
   constexpr std::size_t most = 100;
   return name.size() <= most ? Cell(name) : Cell(name, name.substr(0, most - 3) + "...");
@@ -107,7 +107,7 @@ class Profiler {
     double alone = 0;
     for (const auto& [name, ms] : parts) alone += ms;
     for (const double ms : net_.times.steps[i][std::size_t(phase)]) {
-      // In the net it may run faster than alone, but no part longer than the whole.
+      // In the net it may run faster than alone, so its parts are scaled to fit the whole.
       const double scale = alone > ms ? ms / alone : 1;
       const double rest = parts.empty() ? ms : ms - scale * alone;
       layers_[step.layer + step.suffix].add(ms, rest);
@@ -143,7 +143,7 @@ class Profiler {
     return known->second;
   }
 
-  // Of the level that holds what a step works on.
+  // The bandwidth of the memory level that holds a step's data.
   double bandwidth(const Ceilings& c, double bytes) const {
     const DeviceInfo& info = device_.info();
     if (bytes <= double(info.l2_bytes) * info.threads) return c.l2_bandwidth;

@@ -27,7 +27,7 @@ struct KindOf {
 
 double elements(const Shape& s) { return double(s.n) * double(s.c) * double(s.h) * double(s.w); }
 
-// Of one pass over the whole batch, in pieces of `images` where the plan splits it.
+// FLOPs of one pass over the whole batch, in pieces of `images` if the plan splits it.
 double executed_flops(ConvProblem problem, const PassPlan& plan, const ConvAlgo& algo,
                       Device& device) {
   const std::int64_t batch = problem.n, piece = plan.images > 0 ? plan.images : batch;
@@ -61,7 +61,7 @@ class Describer {
   bool training() const { return plan_.mode == Mode::training; }
   static PhaseInfo& at(StepInfo& info, Phase phase) { return info.phases[std::size_t(phase)]; }
 
-  // Every phase reads what it needs and writes what it gives, once. SGD with momentum reads weight,
+  // Every phase reads its inputs and writes its outputs once. SGD with momentum reads weight,
   // gradient and velocity and writes weight and velocity.
   void count_bytes(const Step& step, StepInfo& info) const {
     const Node& node = graph_.nodes()[step.node];
@@ -91,7 +91,7 @@ class Describer {
     for (const Pass pass : all_passes) {
       PhaseInfo& phase = info.phases[std::size_t(pass)];
       if (!step_plan.passes[std::size_t(pass)]) {
-        phase = {};  // nobody needs it
+        phase = {};  // not needed
         continue;
       }
       phase.plan = &*step_plan.passes[std::size_t(pass)];

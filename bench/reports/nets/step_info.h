@@ -1,4 +1,4 @@
-// A plan's steps in words and numbers: what each is, and the work its phases cannot do without.
+// A plan's steps in words and numbers: each step's kind, and the least work of its phases.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@ namespace convlab {
 
 struct PhaseInfo {
   double eff_flops = 0;   // direct-equivalent: convolutions and fully connected layers
-  double exec_flops = 0;  // what the algorithm really executes
+  double exec_flops = 0;  // executed by the algorithm
   double bytes = 0;       // of every tensor that must be read or written, once each
   const nets::PassPlan* plan = nullptr;  // of a convolution
   ConvProblem problem;                   // of a convolution, in this pass and the step's layouts
@@ -20,17 +20,18 @@ struct PhaseInfo {
 
 struct StepInfo {
   std::string layer;   // "layer1.0.conv1"
-  std::string suffix;  // what is fused to it: "+bn+add+relu"
+  std::string suffix;  // the operations fused to it: "+bn+add+relu"
   std::string kind;    // "convolution", "batch norm", "pooling", ...
   const nets::StepPlan* plan = nullptr;
   std::array<PhaseInfo, 4> phases{};  // by Phase
 
   std::string layouts() const;  // "nchw>nchw16c"
-  // Of the passes in order: "winograd", or "winograd/direct/im2col" where they differ.
+  // Algorithms of the passes in order: "winograd", or "winograd/direct/im2col" if they differ.
   std::string algos() const;
 };
 
-// In the plan's order, pointing into it. The plan is for this graph, and its algorithms are known.
+// In the plan's order, pointing into the plan. The plan must be for this graph, and its algorithms
+// known.
 std::vector<StepInfo> describe_steps(const nets::Graph&, const nets::NetPlan&, const AlgoRegistry&,
                                      Device&);
 

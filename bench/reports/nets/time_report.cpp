@@ -40,7 +40,7 @@ Work phase_work(const TimedNet& net, std::size_t step, Phase phase) {
   Work work;
   const double ms = net.times.step_ms(step, phase);
   work.ms[std::size_t(phase)] = ms;
-  if (ms <= 0) return work;  // did not run: then neither did its work
+  if (ms <= 0) return work;  // did not run, so it did no work
   work.eff_flops = info.eff_flops;
   work.exec_flops = info.exec_flops;
   work.flops_ms = info.eff_flops > 0 ? ms : 0;

@@ -24,8 +24,8 @@ struct TimedNet {
 struct Profile;
 
 // table, md: steps, then kinds of layers, then the iteration and memory as notes, then the profile.
-// csv: a row a step, the rest as comments; with a profile, a row a kernel. json: FORMATS.md's
-// convlab_time.
+// csv: one row per step, the rest as comments; with a profile, one row per kernel. json:
+// convlab_time of FORMATS.md.
 std::string render(const TimedNet&, Format, const Profile* = nullptr);
 
 }  // namespace convlab

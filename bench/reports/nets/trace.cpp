@@ -31,7 +31,7 @@ Json slice(int row, const std::string& name, const std::string& category, double
           {"args", std::move(args)}};
 }
 
-// What is live from now on, stacked in one track.
+// Live memory from now on, stacked in one track.
 Json counter(double at_s, const MemoryUse& use) {
   return {{"ph", "C"},
           {"pid", process},

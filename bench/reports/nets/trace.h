@@ -7,9 +7,9 @@
 
 namespace convlab {
 
-// JSON with one row for the host (the parts of each iteration) and one for the device's stream (the
-// steps), in microseconds, and a counter of the memory in use. Of the first few iterations that
-// were taken step by step; the pauses around steps belong to the measurement.
+// JSON with one row for the host (the parts of each iteration), one for the device's stream (the
+// steps), in microseconds, and a counter of the memory in use. It covers the first few iterations
+// measured step by step; the gaps around steps come from the measurement.
 std::string render_trace(const TimedNet&);
 
 }  // namespace convlab

@@ -25,8 +25,9 @@
 namespace convlab {
 namespace {
 
-// The levels that a run's bytes go through: all up to the one where its data lies. The estimate's
-// bytes are those that leave the private caches. From memory comes at least every tensor once.
+// The memory levels that a run's bytes go through: every level up to the one that holds its data.
+// The estimate's bytes are those that leave the private caches. Memory traffic is at least every
+// tensor once.
 std::vector<std::pair<std::string, double>> level_bytes(const WorkEstimate& work,
                                                         const ConvProblem& problem,
                                                         const Candidate& c,
@@ -43,7 +44,7 @@ std::vector<std::pair<std::string, double>> level_bytes(const WorkEstimate& work
   return bytes;
 }
 
-// A time may fall short of the roof's by what both spread, and by what the clock's frequency does.
+// A time may lie below the roof's by the spread of both and by changes of the clock frequency.
 constexpr double slack = 0.02;
 
 }  // namespace
@@ -68,7 +69,7 @@ RooflinePoint roofline_point(const WorkEstimate& work, const ConvProblem& proble
   p.flops = work.flops();
   p.attained_gflops = p.flops / c.ms / 1e6;
 
-  // Tensor cores have no roof of their own here, and f32's is not theirs.
+  // Tensor cores have no roof here, and f32's does not apply to them.
   const bool tensor_cores = device.kind == DeviceKind::cuda &&
                             (problem.dtype == DType::f16 || problem.dtype == DType::bf16 ||
                              math_type(c.config) != MathType::f32);
@@ -114,7 +115,7 @@ std::vector<RooflinePhase> roofline_phases(const ConvAlgo& algo, const ConvProbl
     row.flops = phase.flops;
     row.bytes = phase.bytes_read + phase.bytes_written;
     if (row.ms <= 0 || (row.flops <= 0 && row.bytes <= 0)) continue;
-    // A phase is held against the roofs of the whole run's levels.
+    // A phase is compared with the roofs of the whole run's levels.
     WorkEstimate alone;
     alone.phases = {phase};
     Candidate its = c;
@@ -139,7 +140,7 @@ std::vector<RooflinePoint> roofline_points(const LayerResult& layer, const AlgoR
                                            bool with_phases) {
   std::vector<RooflinePoint> points;
   std::set<std::string> seen;
-  std::optional<ReferenceCase> data;  // one for all
+  std::optional<ReferenceCase> data;  // shared by all candidates
   for (std::size_t i = 0; i < layer.candidates.size(); ++i) {
     const Candidate& c = layer.candidates[i];
     if (!was_timed(c) || (i != layer.chosen && seen.contains(c.algo))) continue;
@@ -169,7 +170,7 @@ std::vector<RooflinePoint> roofline_points(const LayerResult& layer, const AlgoR
 
 namespace {
 
-// Without those of more threads than the device has here: a CPU's store may hold such roofs.
+// Leaves out roofs of more threads than this device has; a CPU's store may hold such roofs.
 std::vector<Roof> stored_roofs(const Store& store, const DeviceInfo& device) {
   std::vector<Roof> roofs = store.roofs(device);
   if (device.kind == DeviceKind::cpu)

@@ -1,5 +1,5 @@
-// Where measured convolutions stand under the machine's roofs. Williams, Waterman, Patterson 2009:
-// what is attainable is min(peak, bandwidth x FLOPs per byte), level by level.
+// Places measured convolutions under the machine's roofs. Williams, Waterman, Patterson 2009:
+// attainable performance is min(peak, bandwidth x FLOPs per byte), level by level.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,11 @@
 
 namespace convlab {
 
-// Of the JSON form (bench/FORMATS.md); raise it when a field goes or changes its meaning.
+// Version of the JSON form (bench/FORMATS.md). Raise it when a field is removed or changes its
+// meaning.
 inline constexpr int roofline_format = 1;
 
-// What one level of memory allows. Bytes are at least what one run moves through it, so that the
+// The limit set by one level of memory. Bytes are the least that one run moves through it, so the
 // roof is never too low.
 struct RooflineLevel {
   std::string level;
@@ -46,7 +47,7 @@ struct RooflinePoint {
   std::vector<double> samples_ms;     // raw, of the chosen
 };
 
-// The best of one algorithm for another batch or number of threads.
+// One algorithm's best for another batch or number of threads.
 struct RooflineCurve {
   std::string layer, pass, algo;
   std::int64_t batch = 1, threads = 1;
@@ -55,7 +56,7 @@ struct RooflineCurve {
 
 struct RooflineReport {
   std::vector<std::pair<std::string, std::string>> provenance;
-  std::string bytes;  // where they come from: modelled or counted
+  std::string bytes;  // their source: modelled or counted
   std::vector<Roof> roofs;
   std::vector<RooflinePoint> points;
   std::vector<RooflineCurve> curves;
@@ -68,8 +69,8 @@ struct RooflineReport {
 RooflinePoint roofline_point(const WorkEstimate&, const ConvProblem&, const Candidate&,
                              const DeviceInfo&, const std::vector<Roof>&);
 
-// Runs the candidate on the case's data with its phases recorded, and holds each against its own
-// roof.
+// Runs the candidate on the case's data with its phases recorded, and compares each phase with its
+// own roof.
 std::vector<RooflinePhase> roofline_phases(const ConvAlgo&, const ConvProblem&, const Candidate&,
                                            const ReferenceCase&, Device&, const std::vector<Roof>&);
 
@@ -77,22 +78,24 @@ std::vector<RooflinePhase> roofline_phases(const ConvAlgo&, const ConvProblem&, 
 std::vector<RooflinePoint> roofline_points(const LayerResult&, const AlgoRegistry&, Device&,
                                            const std::vector<Roof>&, bool with_phases);
 
-// The machine's roofs from the store at `db`, or measured and kept there. `again` measures anyway.
+// The machine's roofs from the store at `db`, or measured and kept there. `again` always measures.
 // Throws CeilingsInterrupted when the user stops it.
 std::vector<Roof> find_roofs(Device&, const std::string& db, bool again);
 
-// Roofs under which a quiet machine might pass are not for later runs: why, or empty.
+// Why these roofs must not be kept for later runs; empty if they may be. Roofs that a quiet machine
+// could exceed are not kept.
 std::string why_not_kept(const std::vector<Roof>&);
 
-// What to say of roofs that a quiet machine does not have: samples that spread, or a level that is
-// slower than one farther away; empty: nothing.
+// A warning about roofs that show noise: samples that spread, or a level slower than one farther
+// away. Empty: none.
 std::string noise_warning(const std::vector<Roof>&);
 
 // Why this machine's counters do not give the bytes, in a clause.
 std::string counters_obstacle(const DeviceInfo&);
 
 std::string to_json(const RooflineReport&);
-// Throws InputError for another version, or what is no such report, with `name` in it.
+// Throws InputError, with `name` in the message, for another version or anything that is not such a
+// report.
 RooflineReport roofline_from_json(const std::string& text, const std::string& name);
 
 }  // namespace convlab

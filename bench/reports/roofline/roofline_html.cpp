@@ -9,20 +9,20 @@
 
 namespace convlab {
 
-// Embedded by CMake. The library's are empty where it was missing at configure time.
+// Embedded by CMake. The library's strings are empty if it was missing at configure time.
 extern const std::string roofline_page_html, chart_licence, chart_js;
 extern const std::string roofline_page_css, roofline_page_js;
 
 namespace {
 
-// As text between tags.
+// Escapes text between tags.
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) c == '<' ? out += "&lt;" : c == '&' ? out += "&amp;" : out += c;
   return out;
 }
 
-// JSON in a script element: "<" stands in strings only, and could end the element.
+// Makes JSON safe in a script element: "<" occurs only in strings, and could end the element.
 std::string json_in_html(const std::string& json) {
   std::string out;
   for (const char c : json) c == '<' ? out += "\\u003c" : out += c;

@@ -21,7 +21,7 @@ const RooflineLevel* limiting_level(const RooflinePoint& p) {
   return p.levels.empty() ? nullptr : &p.levels.back();
 }
 
-// FLOPs per byte at the level where a point is drawn: the one that limits it, else the farthest.
+// FLOPs per byte at the level where a point is drawn: the limiting level, else the farthest.
 double intensity(const RooflinePoint& p) {
   const RooflineLevel* level = limiting_level(p);
   return level ? level->flops_per_byte : 0;
@@ -42,7 +42,7 @@ std::map<Panel, std::vector<const RooflinePoint*>> panels(const RooflineReport& 
   return found;
 }
 
-// How much of their time the chosen would need under their roofs, in percent.
+// The time that the chosen would need at their roofs, in percent of their measured time.
 double percent_of_roofs(const std::vector<const RooflinePoint*>& chosen) {
   double ms = 0, headroom_ms = 0;
   for (const RooflinePoint* p : chosen) {
@@ -52,7 +52,7 @@ double percent_of_roofs(const std::vector<const RooflinePoint*>& chosen) {
   return ms > 0 ? 100 * (1 - headroom_ms / ms) : 0;
 }
 
-// "winograd is chosen in 17 of 33"; of several that are chosen as often the first by name.
+// "winograd is chosen in 17 of 33"; ties go to the first by name.
 std::string most_chosen(const std::vector<const RooflinePoint*>& chosen) {
   std::map<std::string, int> times;
   for (const RooflinePoint* p : chosen) ++times[p->algo];
@@ -95,7 +95,7 @@ std::string plot_panel(const Panel& panel, const std::vector<const RooflinePoint
     const double bandwidth = bandwidth_of(roofs, panel.threads, level) / 1e9;
     if (bandwidth <= 0) continue;
     const std::string slope = fmt::format("{}*x", bandwidth);
-    // The line type is a terminal's, the dashes a picture's.
+    // The line type is for terminals, the dashes for SVG.
     plots.push_back(fmt::format(
         "({}) with lines lt {} lc rgb '#707070' dt {} title {}",
         peak > 0 ? fmt::format("{0} < {1} ? {0} : 1/0", slope, peak) : slope, level_number,

@@ -10,19 +10,19 @@
 namespace convlab {
 
 Report roofline_table(const RooflineReport&);
-// Where and how high: one row a roof, each with its ISA.
+// One row per roof: its level and height, with its ISA.
 void add_roofs(Report&, const std::string& isa, const std::vector<Roof>&);
 
-// What the report shows, in a line: who is chosen most often, and how much time the
-// roofs would save.
+// The report in one line: the algorithm chosen most often, and how much time reaching the roofs
+// would save.
 std::string roofline_headline(const RooflineReport&);
 
-// Points under the roofs, one panel a pass; nothing where gnuplot is missing.
+// Points under the roofs, one panel per pass; nullopt without gnuplot.
 std::optional<std::string> roofline_svg(const RooflineReport&);
 std::optional<std::string> roofline_chart(const RooflineReport&);  // for a terminal
 
-// One self-contained page. Both throw EnvironmentError where the chart library was not there at
-// build time.
+// One self-contained page. Both functions throw EnvironmentError if the chart library was missing
+// at build time.
 std::string roofline_html(const RooflineReport&);
 void require_chart_library();
 

@@ -14,8 +14,8 @@ class BatchNorm : public LayerTest {};
 struct Shape4 {
   std::int64_t n, c, h, w;
 };
-// One pixel an image; one value a channel in all; large enough for several threads and pieces of
-// each channel.
+// One pixel per image; one value per channel in all; large enough for several threads and several
+// pieces per channel.
 const std::vector<Shape4> shapes{{2, 3, 4, 5}, {1, 17, 3, 3},   {3, 8, 7, 2},   {5, 37, 1, 1},
                                  {1, 6, 1, 1}, {3, 20, 40, 33}, {11, 3, 33, 40}};
 
@@ -159,7 +159,7 @@ TEST_F(BatchNorm, TrainingNormalisesAndAverages) {
   });
 }
 
-// One pass over the values must not lose what is small beside the mean.
+// A single pass over the values must not cancel a small variance beside a large mean.
 TEST_F(BatchNorm, VarianceSurvivesALargeMean) {
   for_each_setting([](const LayerLab& lab) {
     NormInput in({2, 5, 30, 31}, false, false);
@@ -232,7 +232,7 @@ Values gradient(const LayerLab& lab, const NormInput& in, const Values& dy, Of o
     case Of::x:
       break;
   }
-  run(incoming.data());  // in place of dy
+  run(incoming.data());  // overwrites dy
   const Values in_place = incoming.values(), apart = dx.values();
   for (std::size_t i = 0; i < apart.size(); ++i)
     EXPECT_TRUE(in_place[i] == apart[i] || (std::isnan(in_place[i]) && std::isnan(apart[i]))) << i;
@@ -242,7 +242,7 @@ Values gradient(const LayerLab& lab, const NormInput& in, const Values& dy, Of o
 TEST_F(BatchNorm, BackwardIsTheGradientOfEveryInput) {
   for_each_setting([](const LayerLab& lab) {
     for (const Shape4& s : shapes) {
-      if (s.n * s.h * s.w == 1) continue;  // y does not depend on x, and the variance is none
+      if (s.n * s.h * s.w == 1) continue;  // y does not depend on x, and the variance is 0
       if (reduced() && elements(s) > 200) continue;
       for (const bool residual : flags)
         for (const bool relu : flags) {
@@ -273,7 +273,7 @@ TEST_F(BatchNorm, BackwardIsTheGradientOfEveryInput) {
 
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
-// It reaches all of its channel in training, and no other.
+// In training a NaN reaches all of its channel, and no other.
 TEST_F(BatchNorm, TrainingHidesNoNaN) {
   for_each_setting([](const LayerLab& lab) {
     for (const bool residual : flags)

@@ -72,7 +72,7 @@ TEST_F(Elementwise, Activates) {
   });
 }
 
-// Extremes saturate, small values keep their digits, and a NaN is not hidden.
+// Extreme values saturate, small values keep their digits, and NaN propagates.
 TEST_F(Elementwise, ActivatesWhatIsFarOut) {
   const double infinity = std::numeric_limits<double>::infinity();
   const Values x{-infinity, -1e30, -800, -100, -1e-7,    0,
@@ -122,7 +122,7 @@ Values drop(const LayerLab& lab, const DropoutDesc& dropout, const Values& value
   return y.values();
 }
 
-// The definition, apart from the implementation: one element at a time.
+// The definition, independent of the implementation: one element at a time.
 bool is_dropped(std::uint64_t seed, std::uint64_t draw, std::uint64_t index, double p) {
   std::uint32_t c[4] = {std::uint32_t(index), std::uint32_t(index >> 32), std::uint32_t(draw),
                         std::uint32_t(draw >> 32)};
@@ -190,7 +190,7 @@ TEST_F(CopyChannels, MovesAnyChannelsBetweenAnyLayouts) {
                            t.to_channel,
                            t.channels};
           Values source = random_values(count(copy.from), 1);
-          for (double& v : source) v = std::round(16 * v);  // which bf16 holds exactly
+          for (double& v : source) v = std::round(16 * v);  // so that bf16 holds it exactly
           Values expected(std::size_t(count(copy.to)), 7.0);
           auto from = lab.tensor(copy.from, source), to = lab.tensor(copy.to, expected);
           const std::int64_t image = h * w;
@@ -221,7 +221,7 @@ TEST_F(CopyChannels, BringsPaddingLanesAlongWithTheLastChannel) {
                               from.data(), to.data(), lab.stream());
       first += channels;
     }
-    const Values y = to.values();  // looks at the padding lanes, which were NaN
+    const Values y = to.values();  // checks the padding lanes, which were NaN
     for (std::size_t i = 0; i < y.size(); ++i) {
       const std::size_t n = i / 66, at = i % 66;
       EXPECT_EQ(y[i], at < 30 ? parts[0][n * 30 + at] : parts[1][n * 36 + at - 30]);
@@ -247,7 +247,7 @@ TEST_F(Zero, WritesZeroAndNothingElse) {
   EXPECT_EQ(x.values(), Values(100003, 0.0));
 }
 
-// Bytes that begin and end anywhere.
+// Byte ranges with any start and end.
 TEST_F(Zero, TakesAnySpan) {
   const LayerLab lab;
   const auto filled = std::bit_cast<float>(0x3f3f3f3f);

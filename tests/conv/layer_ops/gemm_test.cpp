@@ -30,7 +30,7 @@ Values product(const GemmDesc& g, const Values& a, const Values& b, const Values
 Values run(const LayerLab& lab, const GemmDesc& g, const Values& a, const Values& b,
            const Values& c) {
   auto first = lab.array(a), second = lab.array(b);
-  // What does not accumulate must not read: the output is NaN.
+  // Without accumulation the output must not be read: it starts as NaN.
   auto out = g.accumulate ? lab.array(c) : lab.array(g.m * g.n);
   lab.ops().gemm(lab.dtype(), g, first.data(), second.data(), out.data(), lab.stream());
   EXPECT_EQ(first.values(), a);
@@ -43,7 +43,7 @@ void expect_product(const LayerLab& lab, const GemmDesc& g) {
                            g.transpose_b ? " B^T" : "", g.accumulate ? " +=" : ""));
   const Values a = random_values(g.m * g.k, 1), b = random_values(g.k * g.n, 2),
                c = random_values(g.m * g.n, 3);
-  // Each sum rounds some ulps of the square root of its length.
+  // Each sum's rounding error is some ulps times the square root of its length.
   expect_near(run(lab, g, a, b, c), product(g, a, b, c),
               lab.tolerance() * (1 + std::sqrt(double(g.k))));
 }
@@ -55,7 +55,7 @@ void expect_all_products(const LayerLab& lab, std::int64_t m, std::int64_t n, st
         expect_product(lab, {m, n, k, transpose_a, transpose_b, accumulate});
 }
 
-// Layouts mean nothing to matrices.
+// Matrices have no layout.
 void for_each_device_and_type(const std::function<void(const LayerLab&)>& f) {
   for (const LayerDevice& device : layer_backend().devices)
     for (const DType dtype : {DType::f32, DType::f64}) {
@@ -84,8 +84,8 @@ TEST_F(Gemm, IsTheSumOfProducts) {
   });
 }
 
-// The three products of a fully connected layer, large enough for several threads and pieces, for
-// a row of images and for more than one.
+// The three products of a fully connected layer, large enough for several threads and pieces, with
+// one image and with several.
 TEST_F(Gemm, TrainsAFullyConnectedLayer) {
   for_each_device_and_type([](const LayerLab& lab) {
     const std::int64_t classes = 37, channels = 2099;

@@ -1,9 +1,9 @@
-// Running a layer operation in one setting, with everything around it that can go wrong watched:
-// outputs and workspace are NaN beforehand and have exactly their size between guards, padding
-// lanes must be zero afterwards. Values on the host are always double, in NCHW order.
+// Runs a layer operation in one setting and checks its surroundings: outputs and workspace start as
+// NaN and have exactly their size between guards, and padding lanes must be zero afterwards. Values
+// on the host are always double, in NCHW order.
 //
-// The tests are the same for every backend: each backend's test program links them and says with
-// layer_backend() what they run on.
+// The tests are the same for every backend. Each backend's test program links them and returns its
+// devices from layer_backend().
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ struct LayerDevice {
 };
 
 struct LayerBackend {
-  std::vector<LayerDevice> devices;  // the best last
+  std::vector<LayerDevice> devices;  // the best comes last
   std::vector<Layout> layouts;
   std::string obstacle;  // why there is no device to run on; empty when there is
 };
@@ -52,7 +52,7 @@ class LayerLab {
   explicit LayerLab(int threads = 1, DType dtype = DType::f32, Layout layout = Layout::nchw)
       : LayerLab(layer_backend().devices.back(), threads, dtype, layout) {}
 
-  // The same but for one thing.
+  // The same with one change.
   LayerLab in_f64() const { return in(DType::f64); }
   LayerLab in(DType dtype) const { return {*made_by_, threads_, dtype, layout_}; }
   LayerLab with_threads(int threads) const { return {*made_by_, threads, dtype_, layout_}; }
@@ -60,13 +60,13 @@ class LayerLab {
   DType dtype() const { return dtype_; }
   const LayerOps& ops() const { return device_->ops(); }
   Stream& stream() const { return *stream_; }
-  // Of results that are not much larger than 1.
+  // For results that are not much larger than 1.
   double tolerance() const { return dtype_ == DType::f64 ? 1e-12 : 5e-6; }
   TensorDesc desc(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) const {
     return {n, c, h, w, layout_};
   }
 
-  // A tensor, or with the default shape a plain array.
+  // A tensor, or a plain array with the default shape.
   class Tensor {
    public:
     Tensor(const LayerLab&, const TensorDesc&);                 // NaN
@@ -106,8 +106,9 @@ class LayerLab {
 // f over the backend's devices, f32 and f64, and its layouts.
 void for_each_setting(const std::function<void(const LayerLab&)>& f);
 
-// What `backward` gives for x against the gradient of forward(x) * dy by central differences, in
-// some elements spread over x, in f64; and in f32 against f64.
+// Checks the gradient that `backward` gives for x. In f64 it is compared with the gradient of
+// forward(x) * dy by central differences, in some elements spread over x; in f32 it is compared
+// with f64.
 using LayerRun = std::function<Values(const LayerLab&, const Values& x)>;
 void expect_backward(const LayerLab&, const Values& x, const Values& dy, const LayerRun& forward,
                      const LayerRun& backward);

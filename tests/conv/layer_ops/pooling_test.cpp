@@ -13,8 +13,8 @@ struct Case {
   std::int64_t n, c, h, w, window_h, window_w, stride_h, stride_w, pad_h, pad_w, p, q;
 };
 
-// The last four: rounded up beyond the padding, windows wider than the image, outputs all of them
-// in the padding's reach, and large enough for several threads.
+// The last four: rounded up beyond the padding; windows wider than the image; every output touching
+// the padding; large enough for several threads.
 const std::vector<Case> cases{
     {2, 3, 6, 8, 2, 2, 2, 2, 0, 0, 3, 4},  {1, 17, 7, 9, 3, 3, 2, 2, 1, 1, 4, 5},
     {2, 20, 5, 7, 3, 2, 1, 3, 1, 0, 5, 2}, {1, 9, 9, 6, 1, 1, 2, 2, 0, 0, 5, 3},
@@ -131,8 +131,8 @@ TEST_F(Pooling, OfEqualsTheFirstTakesTheGradient) {
   for_each_setting([](const LayerLab& lab) {
     const PoolDesc pool = pool_of({1, 3, 4, 4, 3, 3, 1, 1, 1, 1, 4, 4}, PoolKind::max, true, lab);
     const Values dx = backward(lab, pool, Values(3 * 16, 0.0), Values(3 * 16, 1.0));
-    // Windows that start outside find their first element on the border, the others one up and
-    // left of their middle.
+    // The first element of a window that starts outside is on the border; that of others is one up
+    // and one left of the window's middle.
     const Values first{4, 2, 2, 0, 2, 1, 1, 0, 2, 1, 1, 0, 0, 0, 0, 0};
     for (std::size_t i = 0; i < dx.size(); ++i) EXPECT_EQ(dx[i], first[i % 16]) << i;
   });
@@ -165,8 +165,8 @@ TEST_F(Pooling, RefusesWhatMakesNoSense) {
     EXPECT_THROW(validate(pool_of(t, kind, true, lab)), InputError);
   };
   refused({1, 1, 4, 4, 2, 2, 0, 1, 0, 0, 2, 2});        // stride 0
-  refused({1, 1, 4, 4, 2, 2, 2, 2, 2, 0, 3, 2});        // a window wholly above
-  refused({1, 1, 4, 4, 2, 2, 2, 2, 0, 0, 3, 2});        // a window wholly below
+  refused({1, 1, 4, 4, 2, 2, 2, 2, 2, 0, 3, 2});        // a window entirely above
+  refused({1, 1, 4, 4, 2, 2, 2, 2, 0, 0, 3, 2});        // a window entirely below
   refused({1, 1, 40, 40, 17, 16, 1, 1, 0, 0, 24, 25});  // 272 elements
   EXPECT_NO_THROW(
       validate(pool_of({1, 1, 40, 40, 17, 16, 1, 1, 0, 0, 24, 25}, PoolKind::average, true, lab)));

@@ -259,7 +259,7 @@ TEST_F(Lrn, BackwardIsTheGradient) {
   });
 }
 
-// It reaches the channels whose windows hold it, at its pixel.
+// A NaN reaches the channels whose windows contain it, at its pixel.
 TEST_F(Lrn, HidesNoNaN) {
   for_each_setting([](const LayerLab& lab) {
     for (const LrnDesc& lrn : norms(lab)) {

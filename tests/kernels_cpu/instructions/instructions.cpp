@@ -1,5 +1,6 @@
-// Runs each own algorithm once on small problems, one thread, AVX2, for callgrind to count: a name
-// a line on stdout, and between two names one call of counted_run. See instructions.sh.
+// Runs each of our algorithms once on small problems, on one thread with AVX2, for callgrind to
+// count. Prints one name per line on stdout, with one call of counted_run between two names. See
+// instructions.sh.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,13 +12,13 @@
 #include "kernels_cpu/cpu.h"
 #include "tests/cpu_backed_device.h"
 
-// What instructions.sh tells callgrind to count.
+// The function that instructions.sh tells callgrind to count.
 extern "C" [[gnu::noinline]] void counted_run(convlab::Trial& trial) { trial.run(); }
 
 namespace convlab {
 namespace {
 
-// The CPU with caches of one size everywhere, since kernels are blocked for them.
+// The CPU with fixed cache sizes, because kernels are blocked for the caches.
 class SameCaches : public CpuBackedDevice {
  public:
   SameCaches() : CpuBackedDevice({.threads = 1, .isa = "avx2"}) {
@@ -27,13 +28,14 @@ class SameCaches : public CpuBackedDevice {
   }
 };
 
-// Small, since an emulated multiply-add takes a microsecond, yet with full register tiles.
+// Small, because callgrind's emulation is slow, yet with full register tiles.
 constexpr const char* problems[] = {
     "mb1ic32ih12oc32oh12kh3ph1", "mb1ic32ih13oc16oh7kh3sh2ph1", "mb1ic64ih12oc32oh12kh1ph0",
     "mb1ic16ih12oc16oh12kh5ph2", "mb1ic3ih31oc16oh16kh7sh2ph3", "mb1ic3ih16oc32oh16kh3ph1",
 };
 
-// The default, and the first of each other tile size up to 16: those have transforms of their own.
+// The default, and the first of each other tile size up to 16, since those have transforms of their
+// own.
 std::vector<Config> kernels_of(const ConvAlgo& algo, const ConvProblem& problem, Device& device) {
   std::vector<Config> kept;
   for (const Config& config : algo.configs(problem, device)) {
@@ -60,7 +62,7 @@ void run_all() {
         problem.y_layout = Layout::nchw8c;
         problem.x_layout = problem.c < 8 ? Layout::nchw : Layout::nchw8c;
         if (algo->refuse(problem, device)) continue;
-        if (algo->info().id == "fft_tiled" && problem.r < 5) continue;  // slow, and nobody's choice
+        if (algo->info().id == "fft_tiled" && problem.r < 5) continue;  // slow, and never chosen
         const ReferenceCase data(problem, 1, DataKind::normal, ReferenceCase::Evaluate::nothing);
         Operands operands(data, problem, device, *stream);
         for (const Config& config : kernels_of(*algo, problem, device)) {

@@ -1,6 +1,6 @@
-// Kernels with one deliberate bug each, and the same without: `bugs NAME` says whether the result
-// was right. CMakeLists.txt states who catches which: the result itself in some schedule, the
-// executor, or a sanitizer.
+// Kernels with one deliberate bug each, and the same kernels without: `bugs NAME` reports whether
+// the result was right. CMakeLists.txt states where each bug is detected: in the result under some
+// schedule, by the executor, or by a sanitizer.
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -154,7 +154,7 @@ bool sum_is_right() {
   return out == expected;
 }
 
-// --- *out = 5, by way of another thread
+// --- *out = 5, handed over by another thread
 
 template <Bug bug>
 __global__ void handed_over(int* out) {

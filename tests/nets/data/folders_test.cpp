@@ -1,4 +1,4 @@
-// Images in one folder a class.
+// Images in one folder per class.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -55,7 +55,7 @@ std::vector<std::string> names_of(const Dataset& images) {
   return names;
 }
 
-// What is read is what a person sees; the rest is counted and named.
+// Visible files are read; other files are counted and named.
 TEST(Folders, ReadWhatAPersonSees) {
   namespace fs = std::filesystem;
   const Scratch scratch;
@@ -72,7 +72,7 @@ TEST(Folders, ReadWhatAPersonSees) {
   fs::create_symlink(elsewhere.path("dogs/more"), scratch.path("eel/linked"));
   fs::create_symlink(elsewhere.path("dogs/more/0.png"), scratch.path("eel/0.png"));
   fs::create_symlink(scratch.path(), scratch.path("eel/all"));  // would make a cat an eel
-  fs::create_symlink("linked", scratch.path("eel/z_linked"));   // and the same again
+  fs::create_symlink("linked", scratch.path("eel/z_linked"));   // would read the same images again
   fs::create_symlink(scratch.path("none.png"), scratch.path("eel/broken.png"));
   const auto train = open_dataset(scratch.path(), Split::train),
              test = open_dataset(scratch.path(), Split::test);

@@ -1,4 +1,4 @@
-// Decoding JPEG and PNG of every kind, and files that are none.
+// Decoding JPEG and PNG of every kind, and invalid files.
 #include "nets/data/image.h"
 
 #include <gtest/gtest.h>
@@ -38,13 +38,13 @@ TEST(Image, PngOfEveryColourTypeAndDepth) {
   expect_colour(png(0, 1, 2, 3, {0xE0, 0xE0}), 2, 3, {255, 255, 255}, 0);
   expect_colour(png(2, 8, 1, 2, {1, 2, 3, 1, 2, 3}), 1, 2, {1, 2, 3}, 0);
   expect_colour(png(3, 4, 1, 2, {0x11}, {9, 9, 9, 40, 50, 60}), 1, 2, {40, 50, 60}, 0);
-  // Alpha is dropped, whatever it hides.
+  // Alpha is dropped, whatever its value.
   expect_colour(png(4, 8, 1, 2, {33, 0, 33, 128}), 1, 2, {33, 33, 33}, 0);
   expect_colour(png(6, 8, 1, 2, {5, 6, 7, 0, 5, 6, 7, 255}), 1, 2, {5, 6, 7}, 0);
   expect_colour(png(2, 16, 1, 1, {100, 100, 150, 150, 200, 200}), 1, 1, {100, 150, 200}, 0);
 }
 
-// Files of every kind that generate.py made, and what Pillow read in them.
+// Files of every kind made by generate.py, and their pixels as read by Pillow.
 TEST(Image, IsWhatPillowReads) {
   const ArrayFile file = read_arrays(CONVLAB_PILLOW_DATA "/images.npz");
   int read = 0, refused = 0;
@@ -90,7 +90,7 @@ TEST(Image, RefusesWhatIsNoImage) {
   expect_error(read("empty.jpg", {}), {"empty.jpg", "empty"});
   expect_error(read("page.jpg", {'<', 'h', 't', 'm', 'l', '>'}), {"page.jpg", "a web page"});
   expect_error(read("text.jpg", {'h', 't', 'm', 'l'}), {"text.jpg", "neither JPEG nor PNG"});
-  // Headers that promise more pixels than anybody has.
+  // Headers that promise more pixels than fit in memory.
   expect_error(read("vast.png", png(2, 8, 1u << 30, 1u << 30, {})), {"vast.png"});
   expect_error(read("big.png", png(0, 1, 20000, 20000, {})), {"big.png", "20000x20000", "at most"});
   Bytes big = jpeg(JpegKind::grey, 8, 8, {80});
@@ -100,7 +100,7 @@ TEST(Image, RefusesWhatIsNoImage) {
   expect_error(read("big.jpg", big), {"big.jpg", "65032x65032", "at most"});
 }
 
-// Each scan passes over all pixels, and may take but some bytes.
+// Each scan passes over all pixels but may take only a few bytes of the file.
 TEST(Image, RefusesAJpegOfCountlessScans) {
   const auto with_more_scans = [](int more) {
     const Bytes whole = jpeg(JpegKind::progressive, 8, 8, {200, 100, 50});
@@ -123,7 +123,7 @@ TEST(Image, NamesWhatElseItIs) {
                {"cat.jpg: is a git-lfs pointer", "git lfs pull", "expected a JPEG or PNG"});
 }
 
-// A picture with something in it, so that its bytes matter.
+// A picture with varying content, so that damaged bytes matter.
 Bytes noisy_png() {
   std::mt19937 random(3);
   Bytes rows(3 * 20 * 30);
@@ -136,7 +136,7 @@ TEST(Image, ATruncatedFileIsRefusedWhereverItEnds) {
        {jpeg(JpegKind::rgb, 40, 40, {200, 100, 50}), jpeg(JpegKind::progressive, 40, 40, {9, 8, 7}),
         jpeg(JpegKind::ycck, 16, 16, {9, 8, 7, 6}), noisy_png()}) {
     EXPECT_NO_THROW(decode_image(whole, "whole"));
-    // Not the last marker: who lacks only that has all pixels.
+    // Cuts before the last marker: a file that lacks only that has all its pixels.
     const std::size_t end = whole.size() - (whole[0] == 0xFF ? 3 : 13);
     for (std::size_t size = 1; size < end; size += size < 40 ? 1 : 1 + size / 16) {
       const Bytes cut(whole.begin(), whole.begin() + std::ptrdiff_t(size));

@@ -1,4 +1,5 @@
-// Batches: their order, the same for any number of threads; bad images; ends in the middle of work.
+// Batches: an order independent of the number of threads, bad images, and shutdown in the middle of
+// work.
 #include "nets/data/loader.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +19,7 @@
 namespace convlab::nets {
 namespace {
 
-// Image i has the label i and i in every pixel; some cannot be read. Takes its time.
+// Image i has the label i, and i in every pixel. Some cannot be read. Reading is slow.
 class Numbers final : public Dataset {
  public:
   explicit Numbers(std::int64_t size, std::vector<std::int64_t> bad = {},
@@ -123,7 +124,7 @@ TEST_F(Loader, AnyNumberOfThreadsAndAnyRestartGiveTheSame) {
   EXPECT_FALSE(run(other, 2).labels == second.labels);
 }
 
-// To whose memory the loader copies.
+// The loader copies to the card's memory.
 TEST_F(Loader, ACardsBatchesAreThereWhenTheyAreGiven) {
   const Numbers numbers(103);
   LateDevice card(DeviceKind::cuda);
@@ -135,7 +136,7 @@ TEST_F(Loader, ACardsBatchesAreThereWhenTheyAreGiven) {
   }
 }
 
-// The same image is cut and mirrored another way in another epoch.
+// In another epoch the same image is cropped and mirrored differently.
 TEST_F(Loader, EpochsDrawAnew) {
   const Numbers numbers(64);
   DataLoader loader(numbers, augmented, {.batch = 64}, *device_);
@@ -184,7 +185,7 @@ TEST_F(Loader, PrefetchIsBounded) {
   for (int i = 0; i < 1000 && numbers.read < 12; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  EXPECT_EQ(numbers.read, 12);  // one batch to be handed out, two ahead
+  EXPECT_EQ(numbers.read, 12);  // one batch to hand out, two prefetched
 }
 
 TEST_F(Loader, EndsAndStartsAnewWhileThreadsWork) {

@@ -1,4 +1,4 @@
-// CIFAR in binary and MNIST's IDX files, whole and broken.
+// CIFAR in binary and MNIST's IDX files, valid and damaged.
 #include <gtest/gtest.h>
 #include <zlib.h>
 
@@ -10,7 +10,7 @@
 namespace convlab::nets {
 namespace {
 
-// Pixels that tell where they are.
+// Pixels that encode their position.
 std::uint8_t pixel_at(std::int64_t image, std::int64_t position) {
   return std::uint8_t(7 * image + position % 251);
 }
@@ -91,7 +91,7 @@ TEST(Cifar, HundredClassesWhereTheArchiveUnpacks) {
   const auto train = open_dataset(scratch.path(), Split::train);
   ASSERT_EQ(train->size(), 2);
   EXPECT_EQ(train->classes().size(), 100u);
-  EXPECT_EQ(train->label(1), 99);  // the fine one
+  EXPECT_EQ(train->label(1), 99);  // the fine label
   expect_pixels(train->image(1), 1, {3, 32, 32});
   expect_error([&] { open_dataset(scratch.path(), Split::test); }, {"test.bin", "No such file"});
 }
@@ -123,7 +123,7 @@ TEST(Cifar, RefusesWhatIsBroken) {
   expect_error(open, {"data_batch_1.bin is a git-lfs pointer"});
 }
 
-// As a browser calls what it downloads a second time.
+// A browser's name for a second download.
 TEST(Cifar, SkipsWhatIsNoBatch) {
   const Scratch scratch;
   scratch.write("data_batch_1.bin", cifar_file(3, 0));
@@ -193,7 +193,7 @@ TEST(Mnist, RefusesWhatIsBroken) {
   expect_error(open, {"0x28x28"});
   images_are(idx({0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, {}));
   expect_error(open, {"4294967295x4294967295x4294967295"});
-  // Lies by gigabytes and has three bytes: that is all that is allocated.
+  // The header claims gigabytes but three bytes follow; only those are allocated.
   images_are(idx({9000, 1000, 1000}, {1, 2, 3}));
   expect_error(open, {"is cut short", "9000x1000x1000", "has at most 19"});
   images_are(images);
@@ -213,7 +213,7 @@ TEST(Mnist, RefusesWhatIsBroken) {
   expect_error(open, {"train-labels-idx1-ubyte.gz"});
 }
 
-// Headers and labels are compared before the pixels are unpacked: these would end early.
+// Headers and labels are compared before the pixels are unpacked, which here would end early.
 TEST(Mnist, UnpacksNoPixelsThatDoNotFit) {
   const Scratch scratch;
   const auto open = [&] { open_dataset(scratch.path(), Split::train); };
@@ -228,7 +228,7 @@ TEST(Mnist, UnpacksNoPixelsThatDoNotFit) {
   labels.back() = 10;
   scratch.write("train-labels-idx1-ubyte", idx({200}, labels));
   expect_error(open, {"#199 has the label 10"});
-  // More than deflate can make of the file.
+  // More than deflate can expand this file to.
   scratch.write("train-images-idx3-ubyte.gz", gzip(idx({200, 10000, 5000}, Bytes(100))));
   expect_error(open, {"200x10000x5000", "at most"});
 }

@@ -1,4 +1,4 @@
-// What the tests of data share: a directory of their own, files, and what is said of bad ones.
+// Shared by the tests of data: a private directory, files, and checks of error messages.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace convlab::nets {
 
 using Bytes = std::vector<std::uint8_t>;
 
-// Removed with the object.
+// The directory is removed with the object.
 class Scratch {
  public:
   Scratch();
@@ -24,14 +24,14 @@ class Scratch {
   Scratch& operator=(const Scratch&) = delete;
 
   std::filesystem::path path(const std::string& name = "") const { return directory_ / name; }
-  // With the folders above it.
+  // Creates missing parent folders.
   std::filesystem::path write(const std::string& name, const Bytes&) const;
 
  private:
   std::filesystem::path directory_;
 };
 
-// An Error of this kind, of one line, that says each of these.
+// Expects an Error of this type whose message is one line and contains each of these.
 template <class E = InputError>
 void expect_error(const std::function<void()>& call, const std::vector<std::string>& says) {
   try {

@@ -1,4 +1,4 @@
-// The images that are drawn where there are no others.
+// The synthetic images used when there are no others.
 #include "nets/data/synthetic.h"
 
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ TEST_F(Synthetic, RefusesWhatCannotBe) {
                                  {"cannot write", "XDG_CACHE_HOME"});
 }
 
-// Softmax regression on normalised pixels by SGD, on as many images as it likes.
+// Softmax regression on normalised pixels by SGD, on as many images as it needs.
 TEST(SyntheticImages, ALinearModelFails) {
   constexpr int pixels = 3 * 32 * 32, classes = 10, images = 1000, tests = 500, epochs = 6;
   const auto picture = [](std::uint64_t seed, std::int64_t i) {

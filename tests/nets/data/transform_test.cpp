@@ -1,4 +1,4 @@
-// What a transform makes of an image, against the same said in one double loop.
+// Transforms against the same computation in a plain double loop.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,13 +24,14 @@ std::vector<double> apply(const Image& image, const Transform& transform, std::u
   return out;
 }
 
-// In [0, 255] of a position that may lie outside: zeros.
+// The pixel in [0, 255]; zero outside the image.
 double pixel_or_zero(const Image& image, std::int64_t c, std::int64_t y, std::int64_t x) {
   const bool inside = y >= 0 && y < image.h && x >= 0 && x < image.w;
   return inside ? image.pixels[(c * image.h + y) * image.w + x] : 0;
 }
 
-// The mean under a triangle around (y, x), as wide as an output pixel but no less than an input's.
+// The mean under a triangle around (y, x), as wide as an output pixel but at least as wide as an
+// input pixel.
 double triangle_mean(const Image& image, std::int64_t c, double y, double x, double scale_y,
                      double scale_x) {
   double sum = 0, weights = 0;
@@ -96,7 +97,7 @@ TEST(Transform, RandomCropsAndFlipsReachEveryPlaceAndNoOther) {
   EXPECT_EQ(seen.size(), 18u);
 }
 
-// Shrinking, by a fraction and along one axis more than the other, and enlarging.
+// Shrinking by a fraction, by more along one axis than the other, and enlarging.
 TEST(Transform, ScalingIsATriangleMean) {
   for (const std::int64_t side : {7, 11, 40}) {
     const Image image = noise(3, 20, 30);
@@ -115,7 +116,7 @@ TEST(Transform, ScalingIsATriangleMean) {
   }
 }
 
-// On an image whose pixels tell their places, the scaled corners tell the box that was cut out.
+// In an image whose pixels encode their position, the scaled corners give the crop box.
 TEST(Transform, RandomResizedCropsHaveTheAreaAndAspectTheyShould) {
   Image image{3, 200, 250, Bytes(3 * 200 * 250)};
   for (std::int64_t y = 0; y < 200; ++y)
@@ -127,7 +128,7 @@ TEST(Transform, RandomResizedCropsHaveTheAreaAndAspectTheyShould) {
   double smallest = 1, largest = 0, narrowest = 10, widest = 0;
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     const auto out = apply(image, transform, seed);
-    // Between the first and last output pixel's centres lies 49/50 of the box.
+    // The box between the centres of the first and last output pixels is 49/50 of the whole.
     const double h = 255 * (out[49 * 50 + 25] - out[25]) * 50 / 49,
                  w = 255 * (out[2500 + 25 * 50 + 49] - out[2500 + 25 * 50]) * 50 / 49;
     smallest = std::min(smallest, h * w / 50000);
@@ -154,7 +155,8 @@ TEST(Transform, GreyAndColourBecomeEachOther) {
   EXPECT_NEAR(255 * luma[1], 10, 1e-9);
 }
 
-// A line of pixels scaled to a net's height would be wider than memory.
+// Only the visible part is scaled: this one-pixel-high line, scaled to a net's height, would be too
+// wide for memory.
 TEST(Transform, OnlyWhatIsSeenIsScaled) {
   Image line{3, 1, 1'000'000, Bytes(3'000'000, 100)};
   const auto out = apply(line, {.height = 224, .width = 224, .resize = 256});
@@ -187,12 +189,12 @@ TEST(UsualTransform, FollowsTheDataAndTheNet) {
   EXPECT_TRUE(t.random_resized_crop && t.random_flip);
   t = usual_transform(photographs, 3, 224, 224, Split::test);
   EXPECT_TRUE(t.resize == 256 && !t.random_resized_crop && !t.random_flip);
-  // A mirrored digit is another one.
+  // A mirrored digit is a different one, so digits are not mirrored.
   t = usual_transform(digits, 1, 28, 28, Split::train);
   EXPECT_TRUE(t.pad == 0 && t.resize == 0 && !t.random_flip);
   EXPECT_EQ(usual_transform(digits, 1, 32, 32, Split::train).resize, 0);  // zeros around it
   EXPECT_EQ(usual_transform(digits, 3, 224, 224, Split::train).mean.size(), 3u);
-  // A net of plain numbers.
+  // A net whose input is a plain vector.
   t = usual_transform(digits, 784, 1, 1, Split::train);
   EXPECT_TRUE(t.channels == 1 && t.height == 28 && t.width == 28);
   expect_error([&] { usual_transform(photographs, 20, 1, 1, Split::train); }, {"20x1x1", "square"});

@@ -1,6 +1,6 @@
-// For libFuzzer: whatever a file holds and however files are called, the readers of data sets and
-// images give images of the size and with the labels that they say, or throw InputError of one
-// line. Built once for each FUZZ_KIND: fuzz_idx, fuzz_cifar, fuzz_folders, fuzz_image.
+// For libFuzzer: for any file contents and names, the readers of data sets and images either return
+// images of the stated size with the stated labels, or throw InputError with a one-line message.
+// Built once for each FUZZ_KIND: fuzz_idx, fuzz_cifar, fuzz_folders, fuzz_image.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -44,7 +44,7 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
-// What a caller may do with a dataset that was opened.
+// Makes the calls that a caller may make on an opened dataset.
 void try_dataset(const fs::path& directory) {
   for (const Split split : {Split::train, Split::test}) try {
       const auto images = open_dataset(directory, split);
@@ -61,7 +61,7 @@ void try_dataset(const fs::path& directory) {
 }
 
 [[maybe_unused]] void fuzz_idx(const Place& place, std::string_view input) {
-  // Its first byte says where labels end and images begin.
+  // The first byte says where labels end and images begin.
   if (input.empty()) return;
   const auto labels = std::min<std::size_t>(std::uint8_t(input[0]), input.size() - 1);
   place.write("train-labels-idx1-ubyte", input.substr(1, labels));
@@ -70,7 +70,7 @@ void try_dataset(const fs::path& directory) {
 }
 
 [[maybe_unused]] void fuzz_cifar(const Place& place, std::string_view input) {
-  // Names of classes, a zero byte, and the beginning of a record that goes on with zeros.
+  // Class names, a zero byte, and the start of a record that is padded with zeros.
   const std::size_t zero = std::min(input.find('\0'), input.size());
   std::string record(input.substr(std::min(zero + 1, input.size())));
   if (record.size() > 1 && record[0] % 2) record.resize(3073 * (1 + record.size() / 3073));
@@ -80,7 +80,7 @@ void try_dataset(const fs::path& directory) {
   try_dataset(place.path());
 }
 
-// Paths, a line each: "dog/a.png", "train/", "dog/link>cat".
+// Paths, one per line: "dog/a.png", "train/", "dog/link>cat".
 [[maybe_unused]] void fuzz_folders(const Place& place, std::string_view input) {
   for (int lines = 0; lines < 20 && !input.empty(); ++lines) {
     const std::size_t end = std::min(input.find('\n'), input.size());

@@ -1,5 +1,5 @@
-// For libFuzzer: no bytes make the readers of array files read too far, take memory without bound,
-// or throw anything but InputError; and what they accept comes back as it was from the writers.
+// For libFuzzer: on no input may the readers of array files read out of bounds, take unbounded
+// memory, or throw anything but InputError. Accepted input must round-trip through the writers.
 #include <cstdlib>
 #include <span>
 
@@ -20,7 +20,7 @@ void try_format(ConstSpan bytes, ArrayFile (*parse)(ConstSpan, const std::string
   std::vector<std::byte> written;
   try {
     written = write(file);
-  } catch (const InputError&) {  // names that other readers would not take
+  } catch (const InputError&) {  // names that other readers would refuse
     return;
   }
   const ArrayFile back = parse(written, "written");

@@ -1,5 +1,5 @@
-// Reads inputs of n, 2n and 4n entries of each kind, for callgrind to count: a kind a line on
-// stdout, and three calls of counted_run for it. See linear.sh.
+// Reads inputs of n, 2n and 4n entries of each kind, for callgrind to count. For each kind it
+// prints one line on stdout and makes three calls of counted_run. See linear.sh.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -16,7 +16,7 @@
 #include "nets/weights/file_io.h"
 #include "nets/weights/notes.h"
 
-// What linear.sh tells callgrind to count.
+// The function that linear.sh tells callgrind to count.
 extern "C" [[gnu::noinline]] void counted_run(const std::function<void()>& run) { run(); }
 
 namespace convlab::nets {
@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What reads an input of so many entries, which is made before.
+// Prepares an input of this many entries and returns the function that reads it.
 using Work = std::function<std::function<void()>(int entries)>;
 
 ArrayFile arrays(int entries) {

@@ -41,7 +41,7 @@ TEST(Schedule, WarmsUpThenGoesOnAsUsual) {
   EXPECT_EQ(std::vector<double>(f.begin(), f.begin() + 5),
             (std::vector<double>{0.25, 0.5, 0.75, 1, 1}));
   EXPECT_NEAR(f[14], 0.5, 1e-15);  // in the middle of the rest
-  // Warmed up for longer than it lasts.
+  // A warmup longer than the schedule.
   EXPECT_EQ(factors("constant,warmup=9", 1, 4), (std::vector<double>{0.25, 0.5, 0.75, 1}));
 }
 

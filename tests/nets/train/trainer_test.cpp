@@ -1,5 +1,5 @@
-// Training a tiny net: that it learns, is told about, stops, goes on to the very same numbers from
-// a checkpoint, and says where it diverged.
+// Training a tiny net: it learns, reports, stops, resumes bit for bit from a checkpoint, and says
+// where it diverged.
 #include "nets/train/trainer.h"
 
 #include <gtest/gtest.h>
@@ -73,16 +73,16 @@ TEST_F(TrainerTest, LearnsAndTellsHow) {
   EXPECT_EQ(epochs.back().train.images, 40);
   EXPECT_LT(epochs.back().train.mean_loss(), 0.2 * epochs.front().train.mean_loss());
   EXPECT_TRUE(epochs.front().best);
-  EXPECT_EQ(epochs.back().test->images, 20);  // 20 in batches of 8: the last is filled up
+  EXPECT_EQ(epochs.back().test->images, 20);  // 20 in batches of 8: the last is padded
   EXPECT_GE(epochs.back().test->top1_rate(), 0.95);
 
-  // The test net has the trained one's parameters, and inference drops nothing.
+  // The test net has the trained one's parameters, and inference applies no dropout.
   const std::optional<Scores> again = evaluate(lab.test_net, lab.test_loader);
   EXPECT_EQ(*again, *epochs.back().test);
   EXPECT_FALSE(evaluate(lab.test_net, lab.test_loader, [] { return false; }).has_value());
 }
 
-// Whose batches may be overwritten as soon as the net has taken them.
+// Batches may be overwritten as soon as the net has taken them.
 TEST_F(TrainerTest, IsTheLoopThatOneWouldWrite) {
   auto late = std::make_unique<LateDevice>(DeviceKind::cpu);
   const LateDevice& device = *late;
@@ -110,7 +110,7 @@ std::string everything_of(const std::string& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-// Trains for two epochs of five steps, stopped after so many and gone on with in a new net.
+// Trains for two epochs of five steps, stopping after a given number and resuming in a new net.
 struct Course {
   std::vector<std::vector<std::byte>> everything;
   std::vector<double> losses;
@@ -163,7 +163,7 @@ TEST_F(TrainerTest, AResumedRunIsAnUninterruptedOneToTheBit) {
         Course parts;
         TrainingLab first(3, dtype), second(3, dtype);
         parts.train(first, rule, file, stop, false);
-        second.net.initialise(99);  // nothing of it may matter
+        second.net.initialise(99);  // all of it must be overwritten
         parts.train(second, rule, file, 1000, true);
         EXPECT_EQ(parts.everything, whole.everything);
         EXPECT_EQ(parts.losses, whole.losses);
@@ -257,7 +257,7 @@ TEST_F(TrainerTest, RefusesAnothersCheckpointInOneLine) {
             std::string::npos);
 }
 
-// What a disk or a copy has changed is not gone on from.
+// A checkpoint changed by a disk or a copy is refused.
 TEST_F(TrainerTest, ADamagedCheckpointIsRefused) {
   const std::string file = path("c.safetensors");
   TrainingLab lab;
@@ -281,7 +281,7 @@ TEST_F(TrainerTest, ADamagedCheckpointIsRefused) {
             file + " is damaged: its checksum is missing");
 }
 
-// A process that does nothing but write the checkpoint, again and again, is killed at any moment.
+// A process that only writes the checkpoint, again and again, is killed at any moment.
 TEST_F(TrainerTest, AKilledWriterLeavesTheLastGoodCheckpoint) {
   const std::string file = path("c.safetensors");
   TrainingLab lab;
@@ -304,7 +304,7 @@ TEST_F(TrainerTest, AKilledWriterLeavesTheLastGoodCheckpoint) {
   }
 }
 
-// A limit on the size of files is refused as a full disk is.
+// A file size limit fails like a full disk.
 TEST_F(TrainerTest, AFullDiskIsAnErrorThatKeepsTheLastGoodCheckpoint) {
   const std::string file = path("c.safetensors");
   TrainingLab lab;
@@ -350,12 +350,13 @@ TEST_F(TrainerTest, DivergenceNamesStepAndLayerAndKeepsTheCheckpoint) {
     }
     return std::string("did not");
   };
-  // By the rate alone: the first update makes weights so large that the next forward overflows.
+  // By the rate alone: after the first update the weights are so large that the next forward
+  // overflows.
   const std::string by_rate =
       diverge({.epochs = 3, .rule = SgdDesc{.rate = 1e38, .momentum = 0.9}, .checkpoint = file});
   EXPECT_NE(by_rate.find(" of epoch 2: not finite first is layer "), std::string::npos) << by_rate;
 
-  // By one weight, which the callback breaks after the second step.
+  // By one weight, which the callback corrupts after the second step.
   int steps = 0;
   const std::string by_weight =
       diverge({.epochs = 3,
@@ -390,8 +391,8 @@ TEST_F(TrainerTest, RefusesOptionsThatMakeNoSense) {
   EXPECT_THROW(to_nowhere.run(), InputError);
 }
 
-// What 900 more steps leave allocated. Sanitizers have allocators of their own, and say so
-// themselves.
+// Compares the memory allocated 900 steps later. Sanitizers have their own allocators and report
+// leaks themselves.
 TEST_F(TrainerTest, AThousandStepsTakeNoMoreMemoryThanAHundred) {
   TrainingLab lab;
   std::size_t at_100 = 0, at_1000 = 0;

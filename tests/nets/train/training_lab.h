@@ -1,5 +1,5 @@
-// Everything that training a tiny net takes: images in memory, and a net with batch norm and
-// dropout that learns to tell them apart.
+// Everything needed to train a tiny net: images in memory, and a net with batch norm and dropout
+// that learns to distinguish them.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 
 namespace convlab::nets {
 
-// 8x8 grey images: noise with a bright band, at a height that is the class's.
+// 8x8 grey images: noise with a bright band at the class's height.
 class Bands : public Dataset {
  public:
   explicit Bands(std::int64_t size, std::uint64_t seed = 1);
@@ -40,7 +40,7 @@ struct TrainingLab {
               std::int64_t images = 40);
 
   std::vector<std::byte> bytes(const Parameter&);
-  // Of all parameters, their state, and the counters: what must not differ by a bit.
+  // All parameters, their state, and the counters, which must not differ by a bit.
   std::vector<std::vector<std::byte>> everything();
 
   std::unique_ptr<Device> device;

@@ -1,4 +1,4 @@
-// Files of arrays: those that Python wrote, what is written here, and everything that is refused.
+// Files of arrays: files written by Python, files written here, and everything that is refused.
 
 #include "nets/weights/arrays.h"
 
@@ -30,7 +30,7 @@ std::string error_of(const std::function<void()>& f) {
   return "accepted";
 }
 
-// A directory that is gone afterwards.
+// A directory that is removed afterwards.
 class ArrayFiles : public testing::Test {
  protected:
   ArrayFiles() { std::filesystem::create_directories(directory_); }
@@ -48,7 +48,7 @@ class ArrayFiles : public testing::Test {
                                      testing::UnitTest::GetInstance()->current_test_info()->name();
 };
 
-// ---- As Python writes them ----
+// ---- Files as written by Python ----
 
 void expect_values(const ArrayFile& file, bool bf16) {
   EXPECT_EQ(file.arrays.size(), bf16 ? 9u : 8u);
@@ -88,7 +88,7 @@ TEST_F(ArrayFiles, ComeBackAsTheyWere) {
       file.metadata.clear();
     }
     write_arrays(path(name), file);
-    write_arrays(path(name), file);  // over what is there
+    write_arrays(path(name), file);  // overwrites the existing file
     const ArrayFile back = read_arrays(path(name));
     EXPECT_EQ(back.arrays, file.arrays);
     EXPECT_EQ(back.metadata, file.metadata);
@@ -96,7 +96,7 @@ TEST_F(ArrayFiles, ComeBackAsTheyWere) {
   EXPECT_EQ(files(), 2u);
 }
 
-// What Python's readers take for granted: data aligned to 8 and to 64 bytes.
+// Python's readers assume data aligned to 8 and to 64 bytes.
 TEST(Safetensors, DataAreAligned) {
   const ArrayFile file = read_arrays(data / "values.safetensors");
   const std::vector<std::byte> bytes = to_safetensors(file);
@@ -122,7 +122,7 @@ TEST(Arrays, RoundToTheirType) {
   EXPECT_THROW(ArrayFile().at("a"), InputError);
 }
 
-// ---- Safetensors that lie ----
+// ---- Inconsistent safetensors ----
 
 std::string file_of(const std::string& header, std::size_t data_bytes) {
   const std::uint64_t length = header.size();
@@ -131,7 +131,7 @@ std::string file_of(const std::string& header, std::size_t data_bytes) {
 }
 
 std::string safetensors_error(const std::string& file) {
-  // On the heap and no longer than it is, so that the address sanitizer sees a byte too far.
+  // On the heap with its exact size, so that the address sanitizer sees any overrun.
   const std::vector<char> bytes(file.begin(), file.end());
   return error_of([&] { parse_safetensors(std::as_bytes(std::span(bytes)), "f"); });
 }
@@ -249,9 +249,9 @@ TEST_F(ArrayFiles, AreToldByTheirNamesInCapitalsToo) {
   }
 }
 
-// ---- What is read when ----
+// ---- Lazy reading ----
 
-// A file of 64 GB of which only the header is there: shapes are known without reading it.
+// A file of 64 GB of which only the header exists: shapes are known without reading data.
 TEST_F(ArrayFiles, AreNotReadBeforeTheyAreAskedFor) {
   constexpr std::uint64_t bytes = std::uint64_t(1) << 36;
   const std::string name = path("sparse.safetensors");
@@ -270,7 +270,7 @@ TEST_F(ArrayFiles, AreNotReadBeforeTheyAreAskedFor) {
             fmt::format("{0}: cannot read '{0}': it became shorter meanwhile", name));
 }
 
-// Wherever a bit of what was written flips, the file is refused, or the checksum itself is gone.
+// A flip of any bit makes the file refused, or removes the checksum itself.
 TEST_F(ArrayFiles, NoticeEachFlippedBit) {
   ArrayFile file;
   file.metadata["epoch"] = "3";
@@ -286,7 +286,7 @@ TEST_F(ArrayFiles, NoticeEachFlippedBit) {
       }
       byte ^= std::byte(1 << bit);
     }
-  file.metadata["a\"convlab_crc32"] = "00000000";  // looks like it
+  file.metadata["a\"convlab_crc32"] = "00000000";  // resembles the checksum's key
   EXPECT_EQ(parse_safetensors(to_safetensors(file), "f").metadata, file.metadata);
   bytes.back() ^= std::byte(1);
   EXPECT_NE(error_of([&] { parse_safetensors(bytes, "f"); }).find("f: it is damaged: its checksum"),
@@ -307,7 +307,7 @@ TEST(Safetensors, RefusesToWriteWhatCannotBeRead) {
   EXPECT_EQ(error_of([&] { to_safetensors(file); }), "a name or its metadata are no UTF-8");
 }
 
-// Every cut and every changed byte is an error or another file, never a read too far.
+// Any truncation or changed byte gives an error or another valid file, never an out-of-bounds read.
 void expect_no_crash(std::vector<std::byte> bytes,
                      ArrayFile (*parse)(ConstSpan, const std::string&)) {
   for (std::size_t length = 0; length < bytes.size(); ++length) {
@@ -333,7 +333,7 @@ TEST(Npz, SurvivesDamage) {
   expect_no_crash(read_file(data / "zeros.npz"), parse_npz);
 }
 
-// ---- npz that is refused ----
+// ---- Refused npz ----
 
 std::string npz_error(const std::string& name) {
   const std::string path = data / name;
@@ -350,7 +350,7 @@ TEST(Npz, SaysWhatIsWrongWithAFile) {
   EXPECT_EQ(npz_error("fields.npz"), "x.npy: it has elements of several fields");
 }
 
-// The file with each occurrence of a number replaced, as it stands in a zip's directories.
+// The file with each occurrence of a number replaced, in its encoding in a zip's directories.
 std::vector<std::byte> replaced(std::vector<std::byte> bytes, std::uint32_t from,
                                 std::uint32_t to) {
   int count = 0;
@@ -372,7 +372,7 @@ TEST(Npz, RefusesABomb) {
   EXPECT_EQ(error(size), "accepted");
   EXPECT_NE(error(4'000'000'000).find("bytes cannot unpack to 4000000000"), std::string::npos)
       << error(4'000'000'000);
-  // Within deflate's means, but not what the header inside says.
+  // Deflate could produce this size, but the header inside says otherwise.
   EXPECT_NE(error(size + 8).find("is not what 160008 bytes of data hold"), std::string::npos)
       << error(size + 8);
 }
@@ -419,7 +419,7 @@ TEST_F(ArrayFiles, KeepPermissionsAndLinks) {
   EXPECT_NE(error_of([&] { write_arrays(path("loop.npz"), file); }), "accepted");
 }
 
-// A limit on the size of files ends a write half-way, as a full disk does.
+// A file size limit stops a write halfway, as a full disk does.
 TEST_F(ArrayFiles, KeepTheOldOneWhenTheDiskIsFull) {
   ArrayFile file;
   file.arrays["a"] = array_of(ElementType::f32, {1}, std::array{1.0});

@@ -1,4 +1,4 @@
-// Weights of nets in files: torchvision's keys, round trips, and files that are another net's.
+// Weights of nets in files: torchvision's keys, round trips, and files of another net.
 
 #include "nets/weights/weights.h"
 
@@ -109,11 +109,11 @@ TEST(Weights, AreRoundedToTheNetsType) {
   }
 }
 
-// Which would show much later, or, lost on the way, never.
+// Otherwise they would show much later or, if lost on the way, never.
 TEST(Weights, ThatAreNotFiniteAreNamed) {
   Inference net(1);
   const Values before = net.output();
-  for (const double value : {std::nan(""), double(INFINITY), 1e300}) {  // too much for f32
+  for (const double value : {std::nan(""), double(INFINITY), 1e300}) {  // overflows f32
     ArrayFile file = weights_of(net.lab.net());
     Array& filter = file.arrays.at("conv1.weight");
     Values values = values_of(filter);
@@ -142,7 +142,7 @@ TEST(Weights, OfATrainingNetCountItsUpdates) {
   EXPECT_EQ(values_of(weights_of(lab.net()).at("a1.bn.num_batches_tracked")), Values{1});
 }
 
-// ---- Another net's ----
+// ---- Weights of another net ----
 
 std::string error_of(NetLab& lab, const ArrayFile& file) {
   try {
@@ -220,7 +220,7 @@ TEST(Weights, OfAuxiliaryHeadsAreIgnoredAndNamed) {
   }
 }
 
-// Shapes are compared before anything is read: this file claims 64 GB that are not there.
+// Shapes are compared before data are read: this file claims 64 GB that do not exist.
 TEST(Weights, ThatDoNotFitAreNotRead) {
   Inference net(1);
   const std::string path = testing::TempDir() + "/sparse_weights.safetensors";
@@ -235,7 +235,7 @@ TEST(Weights, ThatDoNotFitAreNotRead) {
   std::filesystem::remove(path);
 }
 
-// ---- What stands beside weights ----
+// ---- Text that accompanies weights ----
 
 TEST(Lines, AreWithoutWhatEditorsLeave) {
   using Lines = std::vector<std::string>;
