@@ -53,7 +53,9 @@ struct Options {
 
 // Data shared by the candidates of one problem and pass.
 struct Data {
-  Data(const ConvProblem& problem, bool judged) : reference(problem, 1, DataKind::normal, judged) {}
+  Data(const ConvProblem& problem, bool judged)
+      : reference(problem, 1, DataKind::normal,
+                  judged ? ReferenceCase::Evaluate::whole : ReferenceCase::Evaluate::nothing) {}
 
   Operands& in_layouts_of(const ConvProblem& problem) {
     const Layouts layouts{problem.x_layout, problem.y_layout};
