@@ -258,7 +258,7 @@ Chosen choose_by_store(const Graph& graph, const NetArguments& a, const ChooseOp
                        const AlgoRegistry& registry, Device& device) {
   const std::string db = db_path_if_any(a.common);
   std::optional<Store> store;
-  // A store that was asked for must exist; the default one may be missing.
+  // A store that the user names must exist; the default one may be missing.
   if (!a.common.db.empty() || Store::exists(db)) store.emplace(db, Store::Open::existing);
   return choose_plan(graph, options, registry, device, store ? &*store : nullptr);
 }

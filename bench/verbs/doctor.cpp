@@ -125,7 +125,7 @@ void examine_build(const DeviceInfo& info, Findings& findings) {
         "again");
 }
 
-// A missing card is a problem only if one was asked for.
+// A missing card is a problem only if the user requested one.
 void examine_card(const CommonOptions& o, Findings& findings) {
   const bool wanted = o.device.kind == DeviceKind::cuda;
   if (const std::string obstacle = cuda_obstacle(); !obstacle.empty()) {

@@ -323,7 +323,7 @@ struct Plans {
 };
 
 // The checkpoint's plans, so that training continues bit for bit whatever was tuned meanwhile.
-// nullopt if flags ask for another choice or the plans no longer fit. A message says which.
+// nullopt if flags request another choice or the plans no longer fit. A message says which.
 std::optional<Plans> plans_of(const Checkpoint& checkpoint, const TuneOptions& limits,
                               const Graph& graph, const Device& device) {
   const NetPlan& training = checkpoint.state.plan;

@@ -44,7 +44,7 @@ bool cpu_has(const Isa& isa) {
 }
 
 // Every HWY_DYNAMIC_DISPATCH of the process takes its table's entry for the chosen target. Highway
-// chooses again whenever it is asked for the supported targets.
+// chooses again at each query of the supported targets.
 void force_isa(const Isa& isa) {
   hwy::SetSupportedTargetsForTest(isa.target);
   hwy::GetChosenTarget().Update(isa.target);
