@@ -1,6 +1,7 @@
 #include "conv/config.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -80,6 +81,16 @@ const std::string& Config::choice(std::string_view name) const {
   if (!value) throw InputError(fmt::format("config '{}' has no '{}'", text(), name));
   if (const auto* const choice = std::get_if<std::string>(value)) return *choice;
   throw InputError(fmt::format("config '{}': {}: expected a name, not a number", text(), name));
+}
+
+void Config::require_only(std::initializer_list<std::string_view> names) const {
+  for (const auto& [name, value] : values_) {
+    if (std::ranges::find(names, name) != names.end()) continue;
+    const std::string expected =
+        names.size() == 0 ? "none" : fmt::format("one of {}", fmt::join(names, ", "));
+    throw InputError(
+        fmt::format("config '{}': unknown name '{}': expected {}", text(), name, expected));
+  }
 }
 
 void Config::set(std::string name, ConfigValue value) {

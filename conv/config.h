@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,6 +36,9 @@ class Config {
   Enum choice(std::string_view name, const std::array<std::string_view, N>& names) const {
     return Enum(index_of_name(name, choice(name), names));
   }
+  // Throws InputError for any other name, listing `names`: an algorithm refuses a config that it
+  // does not know rather than ignoring a part of it.
+  void require_only(std::initializer_list<std::string_view> names) const;
   void set(std::string name, ConfigValue value);
   const auto& values() const { return values_; }
 

@@ -1,10 +1,12 @@
-// Only configs that an algorithm itself lists are planned, whatever a file says.
+// Only configs that an algorithm itself lists are planned, whatever a file says; and no algorithm
+// ignores a part of a config.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "conv/error.h"
@@ -64,6 +66,26 @@ inline int expect_only_listed(const ConvAlgo& algo, const ConvProblem& p, Device
     }
   }
   return refused;
+}
+
+// An algorithm's plan() itself refuses a name that it does not know, and lists those that it knows.
+inline void expect_unknown_name_refused(const ConvAlgo& algo, const ConvProblem& p,
+                                        Device& device) {
+  for (Config config : algo.configs(p, device)) {
+    const auto known = config.values();
+    config.set("nonsense", 1);
+    try {
+      (void)algo.plan(p, config, device);
+      ADD_FAILURE() << algo.info().id << " plans the config '" << config.text() << "'";
+    } catch (const InputError& error) {
+      const std::string reason = error.what();
+      const std::size_t expected = reason.find("unknown name 'nonsense': expected ");
+      ASSERT_NE(expected, std::string::npos) << algo.info().id << ": " << reason;
+      for (const auto& [name, value] : known)
+        EXPECT_NE(reason.find(name, expected), std::string::npos)
+            << algo.info().id << " does not list " << name << ": " << reason;
+    }
+  }
 }
 
 }  // namespace convlab

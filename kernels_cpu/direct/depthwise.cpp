@@ -12,7 +12,6 @@
 
 #include <fmt/format.h>
 
-#include "conv/error.h"
 #include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/gemm/streaming.h"
@@ -114,7 +113,7 @@ class DirectDepthwise : public ConvAlgo {
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
-    require_no_config(info(), config);
+    config.require_only({});
     return std::make_unique<DepthwisePlan>(p, device.info());
   }
 };

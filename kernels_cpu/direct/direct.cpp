@@ -309,11 +309,14 @@ class Direct : public ConvAlgo {
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
     if (has_rows_of_taps(p)) {
-      require_no_config(info(), config);
+      config.require_only({});
       return std::make_unique<TapsPlan>(p, device.info());
     }
-    if (p.pass == Pass::backward_filter)
+    if (p.pass == Pass::backward_filter) {
+      config.require_only({"pixels"});
       return std::make_unique<FilterPlan>(p, config, device.info());
+    }
+    config.require_only({"depth", "share", "stores"});
     return std::make_unique<PixelPlan>(p, config, device.info());
   }
 };

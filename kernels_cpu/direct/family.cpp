@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <string>
 
-#include "conv/error.h"
 #include "conv/refusals.h"
 
 namespace convlab::cpu {
@@ -35,11 +34,6 @@ std::optional<Refusal> refuse_parts_of_blocks(const char* tensor, Layout layout,
                  fmt::format("{} as {}, or as nhwc in whole blocks of {} channels", tensor,
                              to_string(blocked_layout(device)), tile_shape().block),
                  fmt::format("{} and {} channels", to_string(layout), channels)};
-}
-
-void require_no_config(const AlgoInfo& info, const Config& config) {
-  if (config != Config{})
-    throw InputError(fmt::format("{}: config '{}': expected none", info.id, config.text()));
 }
 
 ChannelView view_of(const TensorDesc& t) {

@@ -25,9 +25,6 @@ std::optional<Refusal> refuse_other_blocks(const ConvProblem&, const DeviceInfo&
 std::optional<Refusal> refuse_parts_of_blocks(const char* tensor, Layout, std::int64_t channels,
                                               const DeviceInfo&);
 
-// Throws InputError for any config but an empty one.
-void require_no_config(const AlgoInfo&, const Config&);
-
 // Where a tensor's channels lie, in elements: channel c of pixel (h, w) of image n is at
 // n * image + c / B * block + (h * width + w) * pixel + c % B, with B the channel block.
 struct ChannelView {

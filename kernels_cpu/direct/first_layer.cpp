@@ -14,7 +14,6 @@
 
 #include <algorithm>
 
-#include "conv/error.h"
 #include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/gemm/streaming.h"
@@ -204,7 +203,10 @@ class DirectFirstLayer : public ConvAlgo {
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
-    if (p.pass != Pass::forward || !streams(config)) require_no_config(info(), config);
+    if (p.pass == Pass::forward)
+      config.require_only({"stores"});
+    else
+      config.require_only({});
     if (p.pass == Pass::backward_data) return std::make_unique<DataPlan>(p, device.info());
     return std::make_unique<RowsPlan>(p, config, device.info());
   }

@@ -9,7 +9,6 @@
 
 #include <fmt/format.h>
 
-#include "conv/error.h"
 #include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/direct/family.h"
@@ -82,7 +81,7 @@ class DirectPlain : public ConvAlgo {
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
-    require_no_config(info(), config);
+    config.require_only({});
     return std::make_unique<PlainPlan>(p, device.info());
   }
 };

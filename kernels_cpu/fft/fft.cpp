@@ -585,6 +585,7 @@ class Fft final : public ConvAlgo {
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
+    config.require_only({"planner"});
     const bool measure = measures(config);
     if (p.dtype == DType::f64) return std::make_unique<FftPlan<double>>(p, measure, device);
     return std::make_unique<FftPlan<float>>(p, measure, device);

@@ -21,7 +21,6 @@
 
 #include <algorithm>
 
-#include "conv/error.h"
 #include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/inside_taps.h"
@@ -148,8 +147,7 @@ class Im2colBlocked : public ConvAlgo {
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
-    if (config != Config{})
-      throw InputError(fmt::format("im2col_blocked: config '{}': expected none", config.text()));
+    config.require_only({});
     return std::make_unique<BlockedPlan>(p, device.info());
   }
 };

@@ -515,6 +515,7 @@ class Im2col : public ConvAlgo {
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
+    config.require_only({"rows", "share"});
     if (config.get("rows") < 1)
       throw InputError(fmt::format("im2col: rows={}: expected 1 or more", config.get("rows")));
     const i64 pixels = config.get("rows") * p.q;

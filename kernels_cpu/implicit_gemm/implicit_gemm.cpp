@@ -465,9 +465,9 @@ class ImplicitGemm : public ConvAlgo {
     return std::nullopt;
   }
 
-  // Products over a plain input work row by row: nothing to choose.
+  // Products over a plain input have nothing to choose.
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
-    const bool plain_in = p.pass != Pass::backward_data && !is_blocked(p.x_layout);
+    const bool plain_in = has_plain_input(p);
     if (p.pass == Pass::backward_filter) {
       if (plain_in) return {Config{}};
       return {{{"pixels", 192}}, {{"pixels", 384}}};
@@ -495,14 +495,24 @@ class ImplicitGemm : public ConvAlgo {
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
-    check(config);
+    check(p, config);
     if (p.pass == Pass::backward_filter)
       return std::make_unique<FilterPlan>(p, config, device.info());
     return std::make_unique<PixelPlan>(p, config, device.info());
   }
 
  private:
-  static void check(const Config& config) {
+  // Such products work row by row.
+  static bool has_plain_input(const ConvProblem& p) {
+    return p.pass != Pass::backward_data && !is_blocked(p.x_layout);
+  }
+
+  static void check(const ConvProblem& p, const Config& config) {
+    const bool filter_pass = p.pass == Pass::backward_filter, plain_in = has_plain_input(p);
+    if (filter_pass && plain_in) config.require_only({});
+    if (filter_pass && !plain_in) config.require_only({"pixels"});
+    if (!filter_pass && plain_in) config.require_only({"stores"});
+    if (!filter_pass && !plain_in) config.require_only({"depth", "stores"});
     constexpr std::int64_t most = 1 << 20;  // far above what is worth trying
     for (const char* key : {"depth", "pixels"})
       if (config.has(key) && (config.get(key) < 1 || config.get(key) > most))

@@ -386,6 +386,10 @@ class OneDnn : public ConvAlgo {
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
+    if (winograd())
+      config.require_only({"tile"});
+    else
+      config.require_only({});
     const ThreadCount count(device.info().threads);
     return std::make_unique<Plan>(p, choose(p, config), device, count.threads());
   }

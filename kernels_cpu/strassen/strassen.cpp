@@ -342,11 +342,13 @@ class Strassen final : public ConvAlgo {
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
     if (p.pass == Pass::backward_filter) {
+      config.require_only({"pairs"});
       if (config.get("pairs") < 1)
         throw InputError(
             fmt::format("strassen: pairs={}: expected 1 or more", config.get("pairs")));
       return std::make_unique<StrassenFilterPlan>(plan_filter(p, config, device.info()));
     }
+    config.require_only({"depth"});
     if (config.get("depth") < tile_shape().block)
       throw InputError(fmt::format("strassen: depth={}: expected {} or more", config.get("depth"),
                                    tile_shape().block));

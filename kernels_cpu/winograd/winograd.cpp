@@ -569,6 +569,7 @@ class Winograd : public ConvAlgo {
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
+    config.require_only({"tile", "schedule", "block", "stores"});
     return std::make_unique<WinogradPlan>(p, plan_spec(p, config, device.info()));
   }
 };

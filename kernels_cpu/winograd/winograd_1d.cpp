@@ -122,6 +122,7 @@ class Winograd1dAlgo : public ConvAlgo {
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
+    config.require_only({"tile", "stores"});
     return std::make_unique<Winograd1dPlan>(plan_1d(p, config, device.info()));
   }
 };

@@ -351,6 +351,7 @@ class Cudnn : public ConvAlgo {
   }
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
+    config.require_only({"math"});
     return std::make_unique<LegacyPlan>(p, chooser_, algo_ ? number(p) : 0,
                                         math_type(config, p.dtype, library_math_types),
                                         device_index(device));

@@ -79,6 +79,7 @@ class CudnnGraph : public ConvAlgo, public SlowListing {
   }
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
+    config.require_only({"rank", "math"});
     const std::int64_t rank = config.get("rank");
     const MathType math = math_type(config, p.dtype, library_math_types);
     std::unique_ptr<ConvPlan> plan;

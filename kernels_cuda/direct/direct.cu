@@ -161,6 +161,10 @@ class Direct final : public ConvAlgo {
     const bool staged = kernel_of(config) == DirectKernel::staged;
     if (staged) expect(is_one_of(config.get("warps"), {1, 2, 4, 8}), "warps=1, 2, 4 or 8");
     if (p.pass == Pass::backward_filter) {
+      if (staged)
+        config.require_only({"kernel", "warps", "split"});
+      else
+        config.require_only({"kernel", "split"});
       const std::int64_t split = config.get("split");
       expect(split >= 1 && split <= most_blocks, "split=1 to 65535");
       const DirectFilter d = filter_of(p, config);
@@ -168,6 +172,7 @@ class Direct final : public ConvAlgo {
       return std::make_unique<FilterPlan>(p, d);
     }
     if (staged) {
+      config.require_only({"kernel", "k", "pixels", "warps", "width"});
       const std::int64_t k = config.get("k"), pixels = config.get("pixels");
       expect(is_one_of(k, {8, 16}), "k=8 or 16");
       expect(is_one_of(pixels, {2, 4}), "pixels=2 or 4");
@@ -175,6 +180,8 @@ class Direct final : public ConvAlgo {
              "k=16 with pixels=4 and not with f64");
       expect(config.get("warps") <= most_warps_of(p, config), "warps=4 at most for such tiles");
       expect(is_one_of(config.get("width"), {8, 16, 32}), "width=8, 16 or 32");
+    } else {
+      config.require_only({"kernel"});
     }
     const DirectPixels d = pixels_of(p, config);
     expect(fits(d), "smaller tiles, or kernel=plain: there is not enough shared memory");

@@ -512,6 +512,7 @@ class Fft final : public ConvAlgo {
       if (value < 1 || value > most)
         throw InputError(fmt::format("fft: {}={}: expected 1 to {}", key, value, most));
     };
+    config.require_only({"images", "filters", "math"});
     expect("images", std::min<std::int64_t>(p.n, 65535));
     expect("filters", std::min<std::int64_t>(p.k, 65535));
     if (p.dtype == DType::f64) return std::make_unique<FftPlan<double>>(p, config, device);

@@ -326,6 +326,7 @@ class FftTiled final : public ConvAlgo {
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device&) const override {
+    config.require_only({"tile", "product", "tiles", "math"});
     const std::int64_t tile = config.get("tile"), tiles = config.get("tiles");
     check_fft_tile(p, tile, tile_sides);
     if (const std::int64_t most = most_items / std::max(p.c, p.k); tiles < 1 || tiles > most)

@@ -557,6 +557,7 @@ class Im2col final : public ConvAlgo {
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device&) const override {
+    config.require_only({"rows", "math"});
     const std::int64_t rows = config.get("rows");
     if (rows < 1 || rows > p.n * p.p || (rows > p.p && rows % p.p != 0))
       throw InputError(

@@ -490,6 +490,7 @@ class ImplicitGemm : public ConvAlgo {
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device&) const override {
+    config.require_only({"m", "n", "split", "math"});
     const i64 m = config.get("m"), n = config.get("n"), split = config.get("split");
     const bool known = std::any_of(std::begin(tiles), std::end(tiles), [&](const Tile& tile) {
       return tile.rows == m && tile.columns == n;

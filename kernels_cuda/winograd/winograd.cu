@@ -548,8 +548,14 @@ class Winograd : public ConvAlgo {
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device&) const override {
     const WinogradShape s = parse_shape(p, config);
-    if (parse_schedule(s, config) == Schedule::fused)
+    if (parse_schedule(s, config) == Schedule::fused) {
+      config.require_only({"tile", "schedule", "math"});
       return make_winograd_fused_plan(s, math_type(config, p.dtype, math_type_names));
+    }
+    if (s.pass == Pass::backward_filter)
+      config.require_only({"tile", "schedule", "math", "images", "split"});
+    else
+      config.require_only({"tile", "schedule", "math", "images"});
     const Steps steps = parse_steps(s, config);
     if (p.dtype == DType::f64) return std::make_unique<WinogradPlan<double>>(steps);
     return std::make_unique<WinogradPlan<float>>(steps);

@@ -54,6 +54,26 @@ TEST(Config, TakesOnlyNamesThatItsTextCanHold) {
     EXPECT_THROW(config.set("schedule", value), InputError) << value;
 }
 
+TEST(Config, RefusesNamesThatItsReaderDoesNotKnow) {
+  const auto reason = [](const Config& config, std::initializer_list<std::string_view> names) {
+    try {
+      config.require_only(names);
+    } catch (const InputError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  const Config config{{"tile", 4}, {"stores", "nontemporal"}};
+  EXPECT_EQ(reason({}, {}), "");
+  EXPECT_EQ(reason({}, {"tile"}), "");
+  EXPECT_EQ(reason(config, {"stores", "schedule", "tile"}), "");
+  EXPECT_EQ(reason(config, {"tile", "schedule"}),
+            "config 'tile=4,stores=nontemporal': unknown name 'stores': expected one of tile, "
+            "schedule");
+  EXPECT_EQ(reason(config, {}),
+            "config 'tile=4,stores=nontemporal': unknown name 'tile': expected none");
+}
+
 // A math type is a named value of f32's configs; other types have no choice.
 TEST(MathType, IsANamedValueOfF32Configs) {
   EXPECT_EQ(with_math({{"rank", 2}}, DType::f32, MathType::tf32).text(), "rank=2,math=tf32");

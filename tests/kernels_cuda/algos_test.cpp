@@ -196,7 +196,9 @@ TEST_P(EveryCudaAlgo, PlansOnlyTheConfigsThatItLists) {
     for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
       p.pass = pass;
       p.x_layout = p.y_layout = layout;
-      if (!algo().refuse(p, *device_)) refused += expect_only_listed(algo(), p, *device_);
+      if (algo().refuse(p, *device_)) continue;
+      refused += expect_only_listed(algo(), p, *device_);
+      expect_unknown_name_refused(algo(), p, *device_);
     }
   EXPECT_GT(refused, 0);
 }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "conv/error.h"
 #include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
 
@@ -80,7 +79,7 @@ class Pointwise final : public ConvAlgo {
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
-    if (config != Config{}) throw InputError("pointwise has no config '" + config.text() + "'");
+    config.require_only({});
     return std::make_unique<PointwisePlan>(p, device.info().threads);
   }
 };
