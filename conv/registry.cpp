@@ -10,7 +10,10 @@
 namespace convlab {
 
 bool is_named(const AlgoInfo& info, std::string_view name) {
-  return name == info.id || (!name.empty() && name == info.family) ||
+  if (name.empty()) return false;
+  const bool is_id_or_library =
+      info.id.starts_with(name) && (info.id.size() == name.size() || info.id[name.size()] == '.');
+  return is_id_or_library || name == info.family ||
          (name == "vendor" && info.origin == Origin::vendor);
 }
 

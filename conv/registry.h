@@ -10,8 +10,8 @@
 
 namespace convlab {
 
-// Whether a user's name matches the algorithm: it is its id or its family, or it is "vendor" and
-// the algorithm is a vendor's.
+// Whether a user's name matches the algorithm: its id, the part of its id before a dot ("cudnn"
+// matches "cudnn.fft"), its family, or "vendor" if the algorithm is a vendor's.
 bool is_named(const AlgoInfo&, std::string_view name);
 
 class AlgoRegistry {

@@ -46,8 +46,7 @@ class Twin : public ForwardingAlgo {
  public:
   Twin(const ConvAlgo& algo, double factor)
       : ForwardingAlgo(algo), factor_(factor), info_(algo.info()) {
-    info_.family = info_.id;  // naming the algorithm names its twin too
-    info_.id += ".twin";
+    info_.id += ".twin";  // the algorithm's name matches it too, and so does its family's
   }
   const AlgoInfo& info() const noexcept override { return info_; }
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& c, Device& d) const override {

@@ -388,7 +388,9 @@ VerbAction declare_diff(CLI::App& app) {
       [o](const std::string& text) { o->compare.threshold = parse_percentage(text); },
       "The smallest change that is FASTER or SLOWER; default: 2%", "PERCENT");
   add_text(app, "--control", o->compare.control,
-           "Take the machine's drift from these candidates alone: onednn", "ALGO");
+           "Take the machine's drift from this algorithm alone, by id, or from this library's: "
+           "onednn (no family)",
+           "ID");
   add_flag(app, "--wide", o->wide, "Tables with both sides' configs and layouts as well");
   add_output(app, o->common, {"table", "csv", "json", "md"});
   set_footer(

@@ -79,5 +79,22 @@ TEST(AlgoRegistry, AFamilysNameStandsForItsMembers) {
     }
 }
 
+TEST(IsNamed, ByIdThePartBeforeADotAndFamily) {
+  AlgoInfo info;
+  info.id = "direct_plain.twin";
+  info.family = "direct";
+  for (const char* name : {"direct_plain.twin", "direct_plain", "direct"})
+    EXPECT_TRUE(is_named(info, name)) << name;
+  for (const char* name : {"", ".", "direct_", "direct_plai", "direct_plain.", "direct_plain.twi",
+                           "direct_plain.twin.", "twin", "vendor"})
+    EXPECT_FALSE(is_named(info, name)) << name;
+  info = AlgoInfo{};
+  info.id = "cudnn.fft";
+  info.origin = Origin::vendor;
+  for (const char* name : {"cudnn.fft", "cudnn", "vendor"})
+    EXPECT_TRUE(is_named(info, name)) << name;
+  EXPECT_FALSE(is_named(info, ""));
+}
+
 }  // namespace
 }  // namespace convlab
