@@ -30,8 +30,8 @@ struct DeviceInfo {
   std::int64_t l3_bytes = 0;      // shared; 0 on CUDA
   std::int64_t memory_bytes = 0;  // usable in total
   // A card's theoretical peaks per second, from its units and clocks: multiply-adds of its ordinary
-  // cores, 2 FLOPs each, and bytes of memory. 0 on the CPU, where autotune/measure/ceilings.h
-  // measures them.
+  // cores, 2 FLOPs each, and bytes of memory. 0 on the CPU, whose ceilings are measured by
+  // its loops (conv/optional/ceiling_loops.h).
   double peak_f32_flops = 0, peak_f64_flops = 0, peak_bandwidth = 0;
   std::map<std::string, std::string> libraries;  // library name -> version and build, as loaded
 };

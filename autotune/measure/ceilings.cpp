@@ -68,6 +68,15 @@ std::vector<CeilingLoop> loops_of(Device& device, int threads) {
   return its ? its->ceiling_loops(threads) : std::vector<CeilingLoop>{};
 }
 
+// Predictions divide by both.
+void require_peaks(double f32_flops, double bandwidth, const DeviceInfo& device) {
+  if (f32_flops > 0 && bandwidth > 0) return;
+  throw Error(fmt::format("no ceilings for '{}': expected {}", device.name,
+                          device.kind == DeviceKind::cuda
+                              ? "peak_f32_flops and peak_bandwidth in its DeviceInfo"
+                              : "a CeilingDevice with f32 loops in registers and memory reads"));
+}
+
 Roof measure_loop(const CeilingLoop& loop, Device& device, int threads, Stream& stream) {
   // An idle card first has to raise its clocks.
   const double total_s = device.info().kind == DeviceKind::cuda ? 4 * sampling_s : sampling_s;
@@ -85,6 +94,7 @@ Ceilings measure_ceilings(Device& device, const std::atomic<bool>* stop) {
   Ceilings c;
   c.threads = info.threads;
   if (info.kind == DeviceKind::cuda) {
+    require_peaks(info.peak_f32_flops, info.peak_bandwidth, info);
     c.measured = false;
     c.set_flops(DType::f32, info.peak_f32_flops);
     c.set_flops(DType::f64, info.peak_f64_flops);
@@ -108,6 +118,9 @@ Ceilings measure_ceilings(Device& device, const std::atomic<bool>* stop) {
     loop.enqueue = nullptr;  // and its operands
   }
   end_if_stopped(stop, info);
+  require_peaks(c.flops(DType::f32), c.memory_bandwidth, info);
+  if (c.l3_bandwidth == 0) c.l3_bandwidth = c.memory_bandwidth;
+  if (c.l2_bandwidth == 0) c.l2_bandwidth = c.l3_bandwidth;
   return c;
 }
 
@@ -159,10 +172,12 @@ std::vector<Roof> measure_copies(Device& device, std::int64_t cached_bytes,
 std::vector<Roof> measure_loops(Device& device, int threads, const std::atomic<bool>* stop) {
   const DeviceInfo& info = device.info();
   std::vector<CeilingLoop> loops = loops_of(device, threads);
-  if (loops.empty())
+  if (loops.empty()) {
+    require_peaks(info.peak_f32_flops, info.peak_bandwidth, info);
     return {{"registers", "f32", info.threads, false, info.peak_f32_flops, 0, ""},
             {"registers", "f64", info.threads, false, info.peak_f64_flops, 0, ""},
             {"memory", "read", info.threads, false, info.peak_bandwidth, 0, ""}};
+  }
   std::vector<Roof> roofs;
   const std::unique_ptr<Stream> stream = device.make_stream();
   for (CeilingLoop& loop : loops) {

@@ -38,8 +38,10 @@ struct Ceilings {
   std::array<double, all_dtypes.size()> flops_{};
 };
 
-// Takes about half a second on the CPU. When *stop becomes true, every function here that takes
-// `stop` throws CeilingsInterrupted before the next measurement and discards the earlier ones.
+// Takes about half a second on the CPU. A level without a loop has the bandwidth of the next one
+// outwards. Throws Error for a device that offers no loops for f32 and memory, or a card that
+// states no peaks. When *stop becomes true, every function here that takes `stop` throws
+// CeilingsInterrupted before the next measurement and discards the earlier ones.
 Ceilings measure_ceilings(Device&, const std::atomic<bool>* stop = nullptr);
 // Measured by the first call in this process for this ISA and number of threads.
 const Ceilings& ceilings_of(Device&, const std::atomic<bool>* stop = nullptr);
@@ -50,7 +52,7 @@ const Ceilings& ceilings_of(Device&, const std::atomic<bool>* stop = nullptr);
 // which exceed it on some cards.
 std::vector<Roof> measure_roofs(Device&, const std::atomic<bool>* stop = nullptr);
 // Roofs of the loops that a device offers (conv/optional/ceiling_loops.h), on this many threads. A
-// device without loops gives its theoretical peaks.
+// device without loops gives its theoretical peaks; throws Error if it states none, as on a CPU.
 std::vector<Roof> measure_loops(Device&, int threads, const std::atomic<bool>* stop = nullptr);
 // The copies alone, on any device. Total bytes: `cached_bytes` fit in its L2, `uncached_bytes`
 // exceed its caches.

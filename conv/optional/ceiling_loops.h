@@ -1,5 +1,7 @@
 // Loops for measuring a device's ceilings, each of which does one thing only. A device that offers
-// them is also a CeilingDevice: `dynamic_cast<CeilingDevice*>(&device)` is null for others.
+// them is also a CeilingDevice: `dynamic_cast<CeilingDevice*>(&device)` is null for others. Tuning
+// and planning need a CPU's loops for f32 in registers and for reads from memory, and throw Error
+// without them. A card states its peaks in DeviceInfo.
 #pragma once
 
 #include <functional>

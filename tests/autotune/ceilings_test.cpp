@@ -2,9 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "autotune/store/provenance.h"
+#include "conv/error.h"
 #include "kernels_cpu/cpu.h"
 #include "tests/cpu_backed_device.h"
 
@@ -68,16 +73,70 @@ TEST(Roofs, OfCopiesByADevice) {
                                       "pinned to host", "pageable to device", "pageable to host"}));
 }
 
-TEST(Roofs, OfADeviceWithoutLoopsAreOnPaper) {
-  struct Silent : CpuBackedDevice {
-    std::vector<CeilingLoop> ceiling_loops(int) override { return {}; }
-  } device;
+// A device with these of the CPU's loops only.
+struct Loops : CpuBackedDevice {
+  explicit Loops(std::vector<std::string> levels) : levels_(std::move(levels)) {
+    info_.index = 8;  // its ceilings have not been measured
+  }
+  std::vector<CeilingLoop> ceiling_loops(int threads) override {
+    std::vector<CeilingLoop> kept;
+    for (CeilingLoop& loop : CpuBackedDevice::ceiling_loops(threads))
+      if (std::find(levels_.begin(), levels_.end(), loop.level) != levels_.end())
+        kept.push_back(std::move(loop));
+    return kept;
+  }
+  DeviceInfo& changed_info() { return info_; }
+
+ private:
+  std::vector<std::string> levels_;
+};
+
+TEST(Roofs, OfACardWithoutLoopsAreOnPaper) {
+  Loops device({});
+  device.changed_info().kind = DeviceKind::cuda;
+  device.changed_info().peak_f32_flops = device.changed_info().peak_f64_flops = 1e13;
+  device.changed_info().peak_bandwidth = 1e12;
   const std::vector<Roof> roofs = measure_loops(device, 2);
   EXPECT_EQ(roofs.size(), 3u);
   for (const Roof& roof : roofs) {
     EXPECT_FALSE(roof.measured) << roof.level << " " << roof.what;
-    EXPECT_EQ(roof.per_second, 0);  // a CPU states no peaks
+    EXPECT_GE(roof.per_second, 1e12);
   }
+}
+
+TEST(Ceilings, OfADeviceThatOffersNothingToMeasureAreAnError) {
+  const auto reason = [](const auto& measure) {
+    try {
+      measure();
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  for (const std::vector<std::string>& levels :
+       std::vector<std::vector<std::string>>{{}, {"registers"}, {"memory"}}) {
+    Loops device(levels);
+    device.changed_info().name = "a CPU";
+    EXPECT_EQ(reason([&] { (void)ceilings_of(device); }),
+              "no ceilings for 'a CPU': expected a CeilingDevice with f32 loops in registers and "
+              "memory reads");
+  }
+  Loops silent({});
+  EXPECT_THROW(measure_loops(silent, 1), Error);
+  silent.changed_info().kind = DeviceKind::cuda;
+  silent.changed_info().name = "a card";
+  const std::string expected =
+      "no ceilings for 'a card': expected peak_f32_flops and peak_bandwidth in its DeviceInfo";
+  EXPECT_EQ(reason([&] { (void)measure_ceilings(silent); }), expected);
+  EXPECT_EQ(reason([&] { (void)measure_loops(silent, 1); }), expected);
+}
+
+TEST(Ceilings, OfALevelWithoutALoopAreThoseOfTheNextOneOutwards) {
+  Loops device({"registers", "memory"});
+  const Ceilings c = measure_ceilings(device);
+  EXPECT_GT(c.memory_bandwidth, 0);
+  EXPECT_EQ(c.l3_bandwidth, c.memory_bandwidth);
+  EXPECT_EQ(c.l2_bandwidth, c.memory_bandwidth);
 }
 
 TEST(Ceilings, OfACardAreWhatItsClocksAllow) {
