@@ -123,8 +123,9 @@ class DirectDepthwise : public ConvAlgo {
 std::optional<Refusal> refuse_direct_depthwise(const ConvProblem& p, const DeviceInfo& device) {
   if (auto refusal = refuse_all_but({DType::f32, DType::f64}, p)) return refusal;
   if (!is_depthwise(p))
-    return Refusal{Field::groups, "several groups of 1 channel and 1 filter",
-                   fmt::format("{} of {} and {}", p.groups, p.c / p.groups, p.k / p.groups)};
+    return Refusal{
+        Field::groups, "several groups of 1 channel and 1 filter",
+        fmt::format("{} of {} channels and {} filters", p.groups, p.c / p.groups, p.k / p.groups)};
   if (auto refusal = refuse_two_layouts(p)) return refusal;
   if (auto refusal = refuse_other_blocks(p, device)) return refusal;
   return refuse_parts_of_blocks("x", p.x_layout, p.c, device);

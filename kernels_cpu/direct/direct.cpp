@@ -330,7 +330,8 @@ std::optional<Refusal> refuse_direct(const ConvProblem& p, const DeviceInfo& dev
   if (auto refusal = refuse_parts_of_blocks("x", p.x_layout, p.c, device)) return refusal;
   const i64 block = tile_shape().block, c = p.c / p.groups, k = p.k / p.groups;
   if (p.groups > 1 && (c % block != 0 || k % block != 0))
-    return Refusal{Field::groups, fmt::format("groups of whole blocks of {} channels", block),
+    return Refusal{Field::groups,
+                   fmt::format("channels and filters of a group in multiples of {}", block),
                    fmt::format("{} groups of {} channels and {} filters", p.groups, c, k)};
   return {};
 }

@@ -31,9 +31,9 @@ std::optional<Refusal> refuse_parts_of_blocks(const char* tensor, Layout layout,
                                               std::int64_t channels, const DeviceInfo& device) {
   if (in_whole_blocks(layout, channels)) return {};
   return Refusal{Field::layout,
-                 fmt::format("{} as {}, or as nhwc in whole blocks of {} channels", tensor,
+                 fmt::format("{} as {}, or as nhwc with a multiple of {} channels", tensor,
                              to_string(blocked_layout(device)), tile_shape().block),
-                 fmt::format("{} and {} channels", to_string(layout), channels)};
+                 fmt::format("{} with {}", to_string(layout), channels)};
 }
 
 ChannelView view_of(const TensorDesc& t) {

@@ -218,7 +218,7 @@ std::optional<Refusal> refuse_direct_first_layer(const ConvProblem& p, const Dev
   if (auto refusal = refuse_all_but({DType::f32}, p)) return refusal;
   if (auto refusal = refuse_groups(p)) return refusal;
   if (p.c > most_channels)
-    return Refusal{Field::channels, fmt::format("an image of at most {} channels", most_channels),
+    return Refusal{Field::channels, fmt::format("at most {} channels of x", most_channels),
                    std::to_string(p.c)};
   if (auto refusal = refuse_other_blocks(p, device)) return refusal;
   if (p.x_layout != Layout::nchw)

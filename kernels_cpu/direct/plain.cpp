@@ -57,8 +57,8 @@ class DirectPlain : public ConvAlgo {
                               : !refuse_direct_depthwise(p, device.info()) ? "direct_depthwise"
                                                                            : nullptr;
     if (other != nullptr)
-      return Refusal{Field::layout, "a problem that no other algorithm of its family takes",
-                     fmt::format("one for {} in {}", other, to_string(p.x_layout))};
+      return Refusal{Field::layout, "a problem that direct and direct_depthwise refuse",
+                     fmt::format("one that {} takes", other)};
     return {};
   }
 

@@ -5,7 +5,7 @@
 namespace convlab::cpu {
 namespace {
 
-constexpr const char* absent = "a build without FFTW (CONVLAB_FFTW=OFF)";
+constexpr const char* absent = "FFTW, which this build lacks (CONVLAB_FFTW=OFF)";
 
 class FftAbsent final : public ConvAlgo {
  public:
@@ -14,18 +14,18 @@ class FftAbsent final : public ConvAlgo {
                                .version = 2,
                                .device = DeviceKind::cpu,
                                .origin = Origin::own,
-                               .summary = "whole-image FFT: " + std::string(absent),
+                               .summary = "whole-image FFT: needs " + std::string(absent),
                                .libraries = {}};
     return info;
   }
   std::optional<Refusal> refuse(const ConvProblem&, Device&) const override {
-    return Refusal{Field::library, "FFTW", absent};
+    return Refusal{Field::library, absent};
   }
   std::vector<Config> configs(const ConvProblem&, Device&) const override { return {Config{}}; }
   bool deterministic(const ConvProblem&, const Config&) const override { return true; }
   WorkEstimate work(const ConvProblem&, const Config&, Device&) const override { return {}; }
   std::unique_ptr<ConvPlan> plan(const ConvProblem&, const Config&, Device&) const override {
-    throw EnvironmentError(absent);
+    throw EnvironmentError("fft needs " + std::string(absent));
   }
 };
 

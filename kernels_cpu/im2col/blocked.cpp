@@ -109,18 +109,20 @@ class Im2colBlocked : public ConvAlgo {
     if (auto refusal = refuse_groups(p)) return refusal;
     const std::int64_t lanes = tile_shape().lanes, taps = p.r * p.s;
     if (p.c % lanes != 0)
-      return Refusal{Field::channels, fmt::format("input channels in whole vectors of {}", lanes),
+      return Refusal{Field::channels, fmt::format("a multiple of {} channels of x", lanes),
                      std::to_string(p.c)};
     if (taps > BlockedColumns::most_taps)
       return Refusal{Field::filter, fmt::format("at most {} taps", BlockedColumns::most_taps),
                      std::to_string(taps)};
     if (taps > 1 && p.k < least_filters)
-      return Refusal{Field::channels, fmt::format("1 tap, or at least {} filters", least_filters),
+      return Refusal{Field::channels,
+                     fmt::format("at least {} filters unless they have 1 tap", least_filters),
                      std::to_string(p.k)};
     if (taps > 1 && p.p * p.q > most_pixels)
-      return Refusal{Field::image,
-                     fmt::format("1 tap, or at most {} output pixels an image", most_pixels),
-                     std::to_string(p.p * p.q)};
+      return Refusal{
+          Field::image,
+          fmt::format("at most {} output pixels an image unless filters have 1 tap", most_pixels),
+          std::to_string(p.p * p.q)};
     return refuse_all_but_blocked(p, device.info());
   }
 

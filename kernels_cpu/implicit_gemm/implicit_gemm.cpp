@@ -453,7 +453,7 @@ class ImplicitGemm : public ConvAlgo {
                      fmt::format("x as {} on this instruction set, or as nchw", to_string(blocked)),
                      std::string(to_string(p.x_layout))};
     if (p.x_layout == Layout::nchw && p.c > 4)
-      return Refusal{Field::layout, "x as nchw of at most 4 channels", std::to_string(p.c)};
+      return Refusal{Field::layout, "at most 4 channels for x as nchw", std::to_string(p.c)};
     // Positions within one image are 32-bit.
     constexpr std::int64_t limit = std::numeric_limits<std::int32_t>::max() / 2;
     const std::int64_t reach =

@@ -298,24 +298,24 @@ class OneDnn : public ConvAlgo {
     const DeviceInfo& d = device.info();
     if (const std::string& isa = isa_in_force(d.isa); isa != d.isa)
       return Refusal{Field::device,
-                     fmt::format("a device on {}, as oneDNN runs on it in this process", isa),
+                     fmt::format("the ISA {}, which oneDNN already uses in this process", isa),
                      d.isa};
     try {
       const ThreadCount count(d.threads);
       const std::string implementation = describe(p, algo_).front().impl_info_str();
       if (implementation.find("ref") != std::string::npos)
-        return Refusal{Field::layout,
-                       fmt::format("more than the reference loops of oneDNN {}", onednn_version()),
-                       fmt::format("{} for {} to {}", implementation, to_string(p.x_layout),
-                                   to_string(p.y_layout))};
+        return Refusal{
+            Field::layout,
+            fmt::format("faster code than the reference loops of oneDNN {}", onednn_version()),
+            fmt::format("only {} for {} to {}", implementation, to_string(p.x_layout),
+                        to_string(p.y_layout))};
       // Seen with 2.6.3 and 3.14, at 1 to 6 channels; once it did not end.
       if (implementation == "jit_1x1:avx2" && p.pass == Pass::backward_filter &&
           p.stride_h * p.stride_w > 1 && p.x_layout == Layout::nhwc && p.c < 8)
-        return Refusal{Field::channels,
-                       fmt::format("8 channels: with a stride, {} of oneDNN {} computes wrong sums "
-                                   "or never ends",
-                                   implementation, onednn_version()),
-                       std::to_string(p.c)};
+        return Refusal{
+            Field::channels, "at least 8 channels with a stride",
+            fmt::format("{}, for which {} of oneDNN {} computes wrong sums or never ends", p.c,
+                        implementation, onednn_version())};
     } catch (const dnnl::error& e) {
       if (e.status != dnnl_unimplemented)
         return Refusal{

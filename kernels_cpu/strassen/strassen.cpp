@@ -278,27 +278,28 @@ class Strassen final : public ConvAlgo {
     if (auto refusal = refuse_groups(p)) return refusal;
     if (p.r * p.s != 1) return Refusal{Field::filter, "a 1x1 filter", extent(p.r, p.s)};
     if (!all_inside(p))
-      return Refusal{Field::padding, "taps inside the image",
-                     fmt::format("padding around {}x{}", p.h, p.w)};
+      return Refusal{Field::padding, "every tap inside the image",
+                     fmt::format("taps in the padding around {}x{}", p.h, p.w)};
     if (auto refusal = refuse_all_but_blocked(p, device.info())) return refusal;
     if (p.pass == Pass::backward_filter) {
       if (p.c % (2 * shape.cols) != 0 || p.k % (2 * shape.block) != 0)
         return Refusal{Field::channels,
-                       fmt::format("multiples of {} channels of x and of {} of y", 2 * shape.cols,
-                                   2 * shape.block),
+                       fmt::format("channels of x in multiples of {} and of y in multiples of {}",
+                                   2 * shape.cols, 2 * shape.block),
                        fmt::format("{} and {}", p.c, p.k)};
     } else {
       const bool forward = p.pass == Pass::forward;
       const std::int64_t in = forward ? p.c : p.k, out = forward ? p.k : p.c;
       if (in % (2 * shape.block) != 0 || out % (2 * shape.cols) != 0)
-        return Refusal{Field::channels,
-                       fmt::format("multiples of {} channels into multiples of {}", 2 * shape.block,
-                                   2 * shape.cols),
-                       fmt::format("{} into {}", in, out)};
+        return Refusal{
+            Field::channels,
+            fmt::format("input channels in multiples of {} and output channels in multiples of {}",
+                        2 * shape.block, 2 * shape.cols),
+            fmt::format("{} and {}", in, out)};
     }
     if (p.n % 2 != 0 && p.p % 2 != 0)
-      return Refusal{Field::size, "an even number of images or of their rows",
-                     fmt::format("{} of {}", p.n, p.p)};
+      return Refusal{Field::size, "an even number of images or of output rows",
+                     fmt::format("{} and {}", p.n, p.p)};
     return std::nullopt;
   }
 

@@ -92,8 +92,7 @@ class Winograd1dAlgo : public ConvAlgo {
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
     if (auto refusal = refuse_all_but({DType::f32}, p)) return refusal;
-    if (p.pass != Pass::forward)
-      return Refusal{Field::pass, "forward", std::string(to_string(p.pass))};
+    if (p.pass != Pass::forward) return Refusal{Field::pass, "fwd", std::string(to_string(p.pass))};
     if (p.x_layout != Layout::nchw)
       return Refusal{Field::layout, "x in nchw", std::string(to_string(p.x_layout))};
     if (!winograd_first_layer(p))

@@ -67,7 +67,7 @@ std::optional<Refusal> refuse_shape(const ConvProblem& p, CudnnInterface interfa
   const std::int64_t most =
       std::max({p.x_desc().elements(), p.y_desc().elements(), p.filter_elements()});
   if (most >= std::int64_t(1) << 31)
-    return Refusal{Field::size, "tensors of less than 2^31 elements", std::to_string(most)};
+    return Refusal{Field::size, "tensors of fewer than 2^31 elements", std::to_string(most)};
 
   const auto after_h = padding_after(p.h, p.p, p.r, p.stride_h, p.dilation_h, p.pad_h),
              after_w = padding_after(p.w, p.q, p.s, p.stride_w, p.dilation_w, p.pad_w);

@@ -89,16 +89,18 @@ class Direct final : public ConvAlgo {
     // Positions within an image, and coordinates with their padding, are counted in int.
     constexpr std::int64_t most = std::int64_t(1) << 31, far = 1 << 28;
     if (const std::int64_t image = std::max(p.c * p.h * p.w, p.k * p.p * p.q); image >= most)
-      return Refusal{Field::image, "images of less than 2^31 elements", std::to_string(image)};
+      return Refusal{Field::image, "images of fewer than 2^31 elements", std::to_string(image)};
     const std::int64_t reach = std::max({p.p * p.stride_h + p.r * p.dilation_h + p.pad_h + p.h,
                                          p.q * p.stride_w + p.s * p.dilation_w + p.pad_w + p.w});
     if (reach >= far)
-      return Refusal{Field::image, "padded images narrower than 2^28", std::to_string(reach)};
+      return Refusal{Field::image, "padded images of fewer than 2^28 rows and columns",
+                     std::to_string(reach)};
     // The numbers of blocks, with the smallest tiles.
     if (const std::int64_t filters = p.k * p.c / p.groups * ceil_div(p.r * p.s, 9); filters >= most)
-      return Refusal{Field::filter, "filters of less than 2^31 parts", std::to_string(filters)};
+      return Refusal{Field::filter, "fewer than 2^31 groups of 9 filter taps",
+                     std::to_string(filters)};
     if (const std::int64_t pixels = p.n * std::max(p.p * p.q, p.h * p.w); pixels >= most)
-      return Refusal{Field::size, "less than 2^31 pixels in all", std::to_string(pixels)};
+      return Refusal{Field::size, "fewer than 2^31 pixels in all", std::to_string(pixels)};
     if (std::max(p.c, p.k) > 4 * most_blocks)
       return Refusal{Field::channels, fmt::format("at most {} channels", 4 * most_blocks),
                      std::to_string(std::max(p.c, p.k))};

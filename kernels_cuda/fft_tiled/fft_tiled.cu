@@ -227,14 +227,15 @@ class FftTiled final : public ConvAlgo {
     // Kernels count the elements of an image, and tiles, in int.
     for (const std::int64_t elements : {p.x_desc().elements(), p.y_desc().elements()})
       if (elements / p.n >= most_items)
-        return Refusal{Field::image, fmt::format("images of less than {} elements", most_items),
+        return Refusal{Field::image, fmt::format("images of fewer than {} elements", most_items),
                        std::to_string(elements / p.n)};
     const std::int64_t tiles = Tiling(p, std::max(p.r, p.s) > largest_filter(16) ? 32 : 16).tiles;
     if (tiles >= most_items)
-      return Refusal{Field::size, fmt::format("less than {} tiles", most_items),
+      return Refusal{Field::size, fmt::format("fewer than {} tiles", most_items),
                      std::to_string(tiles)};
     if (p.k * p.c >= most_items)
-      return Refusal{Field::channels, fmt::format("K C less than {}", most_items),
+      return Refusal{Field::channels,
+                     fmt::format("fewer than {} pairs of a filter and a channel", most_items),
                      std::to_string(p.k * p.c)};
     return refuse_missing_libraries(info());
   }

@@ -490,15 +490,16 @@ class Im2col final : public ConvAlgo {
     // Kernels count positions within an image, pixels, and coordinates with their padding in int.
     constexpr std::int64_t most = std::int64_t(1) << 31, far = 1 << 28;
     if (const std::int64_t image = std::max(p.c * p.h * p.w, p.k * p.p * p.q); image >= most)
-      return Refusal{Field::image, "images of less than 2^31 elements", std::to_string(image)};
+      return Refusal{Field::image, "images of fewer than 2^31 elements", std::to_string(image)};
     if (p.n * p.p * p.q >= most)
-      return Refusal{Field::size, "less than 2^31 output pixels", std::to_string(p.n * p.p * p.q)};
+      return Refusal{Field::size, "fewer than 2^31 output pixels", std::to_string(p.n * p.p * p.q)};
     const std::int64_t reach = std::max({p.p * p.stride_h + p.r * p.dilation_h + p.pad_h + p.h,
                                          p.q * p.stride_w + p.s * p.dilation_w + p.pad_w + p.w});
     if (reach >= far)
-      return Refusal{Field::image, "padded images narrower than 2^28", std::to_string(reach)};
+      return Refusal{Field::image, "padded images of fewer than 2^28 rows and columns",
+                     std::to_string(reach)};
     if (p.c / p.groups * p.r * p.s >= most)
-      return Refusal{Field::filter, "less than 2^31 taps",
+      return Refusal{Field::filter, "fewer than 2^31 taps a filter",
                      std::to_string(p.c / p.groups * p.r * p.s)};
     return refuse_missing_libraries(info());
   }

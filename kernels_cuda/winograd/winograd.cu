@@ -511,7 +511,7 @@ class Winograd : public ConvAlgo {
                   s.tiles() * std::max(s.in.c, s.out.c), s.in.c * s.out.c * s.r * s.r});
     if (largest >= std::int64_t(1) << 31)
       return Refusal{Field::size,
-                     "less than 2^31 elements of an image, tiles and channels, or taps",
+                     "fewer than 2^31 elements of an image, pairs of tile and channel, and taps",
                      std::to_string(largest)};
     return refuse_missing_libraries(info());
   }

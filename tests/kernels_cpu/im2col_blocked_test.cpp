@@ -49,9 +49,9 @@ TEST_P(Im2colBlocked, TakesSeveralTapsOnlyWhereTheFilterIsTheLargestTensor) {
   EXPECT_EQ(reason(problem("mb2ic64ih56oc16oh56kh1ph0")), "");
   EXPECT_EQ(reason(problem("mb2ic64ih8oc128oh8kh3ph1")), "");
   EXPECT_EQ(reason(problem("mb2ic64ih8oc127oh8kh3ph1")),
-            "needs 1 tap, or at least 128 filters, has 127");
+            "needs at least 128 filters unless they have 1 tap, has 127");
   EXPECT_EQ(reason(problem("mb2ic64ih9oc128oh9kh3ph1")),
-            "needs 1 tap, or at most 64 output pixels an image, has 81");
+            "needs at most 64 output pixels an image unless filters have 1 tap, has 81");
   EXPECT_EQ(reason(problem("mb2ic64ih8oc128oh8kh5ph2")), "needs at most 9 taps, has 25");
   EXPECT_NE(reason(problem("mb2ic33ih8oc128oh8kh1ph0")), "");
   ConvProblem p = problem("mb2ic64ih8oc128oh8kh1ph0");

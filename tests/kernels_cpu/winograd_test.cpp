@@ -366,7 +366,7 @@ TEST(Winograd1d, SaysWhyItRefuses) {
   };
   EXPECT_EQ(reason("ic3ih12oc16oh12kh3ph1", Layout::nchw), "");
   EXPECT_EQ(reason("ic3ih12oc16oh12kh3ph1", Layout::nchw, Pass::backward_filter),
-            "needs forward, has bwd_w");
+            "needs fwd, has bwd_w");
   EXPECT_EQ(reason("ic3ih12oc16oh12kh3ph1", Layout::nhwc), "needs x in nchw, has nhwc");
   EXPECT_EQ(reason("ic5ih12oc16oh12kh3ph1", Layout::nchw), "needs at most 4 channels of x, has 5");
   EXPECT_EQ(reason("ic3ih12oc16oh12kh5ph2", Layout::nchw), "needs a 3x3 filter, has 5x5");

@@ -84,7 +84,7 @@ TEST(CudnnRules, RefuseWithTheNumberThatDecides) {
   p.x_layout = Layout::nchw8c;
   EXPECT_EQ(legacy(p), "needs nchw or nhwc, has nchw8c");
   EXPECT_EQ(legacy(problem("mb32768ic64ih32oc64kh1")),
-            "needs tensors of less than 2^31 elements, has 2147483648");
+            "needs tensors of fewer than 2^31 elements, has 2147483648");
 }
 
 TEST(CudnnRules, EnginesAreSelectedByTheirNotes) {

@@ -240,9 +240,9 @@ TEST(CudaWinograd, SaysWhyItRefuses) {
   EXPECT_EQ(reason(forward("ic16ih9oc16oh9kh3dh1ph2")), "needs dilation 1, has 2x2");
   EXPECT_EQ(reason(forward("g2ic32ih8oc32oh8kh3ph1")), "needs 1 group, has 2");
   EXPECT_EQ(reason(forward("ic16ih8oc16oh8kh1ph0")), "needs a 3x3 or 5x5 filter, has 1x1");
-  EXPECT_EQ(
-      reason(forward("mb1ic2048ih2048oc1kh3ph1")),
-      "needs less than 2^31 elements of an image, tiles and channels, or taps, has 8589934592");
+  EXPECT_EQ(reason(forward("mb1ic2048ih2048oc1kh3ph1")),
+            "needs fewer than 2^31 elements of an image, pairs of tile and channel, and taps, has "
+            "8589934592");
   ConvProblem p = forward("ic16ih8oc16oh8kh3ph1");
   p.dtype = DType::f16;
   EXPECT_EQ(reason(p), "needs f32 or f64, has f16");
