@@ -27,8 +27,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels_cpu/device/apart.h"
 #include "kernels_cpu/device/range.h"
+#include "kernels_cpu/device/thread_padding.h"
 #include "kernels_cpu/fft_tiled/fft_tiled.h"
 #include "kernels_cpu/fft_tiled/tiles.h"
 #include "kernels_cpu/gemm/streaming.h"
@@ -36,7 +36,7 @@
 namespace convlab::cpu {
 namespace {
 
-constexpr std::int64_t apart = apart_bytes / 4;  // floats
+constexpr std::int64_t thread_padding = thread_padding_bytes / 4;  // floats
 
 // Spectra of `items` channel blocks, or of their first lanes: [point][item][re, im][lane].
 struct Spectra {
@@ -216,10 +216,10 @@ class FftTiledPlan final : public ConvPlan {
   std::int64_t part_floats() const {
     if (filter_pass_ && !shared_) return x_owners() * x_floats() + threads_ * own_floats();
     return floats(inputs(tiles_)) + floats(outputs(tiles_, out_blocks_)) +
-           (filter_pass_ ? floats(sums({{0, to_blocks()}, 0, problem_.c})) : 0) + apart;
+           (filter_pass_ ? floats(sums({{0, to_blocks()}, 0, problem_.c})) : 0) + thread_padding;
   }
   std::int64_t own_floats() const {
-    return floats(outputs(tiles_, 1)) + floats(sums({{0, 1}, 0, channels_})) + apart;
+    return floats(outputs(tiles_, 1)) + floats(sums({{0, 1}, 0, channels_})) + thread_padding;
   }
   // How many threads own channels of x and keep their spectra, of all tiles: all threads if the
   // channels divide nearly evenly, else one.
@@ -228,7 +228,7 @@ class FftTiledPlan final : public ConvPlan {
     return 8 * most * threads_ <= 9 * from_blocks() ? threads_ : 1;
   }
   std::int64_t x_floats() const {
-    return blocks() * floats(inputs(tiles_, ceil_div(from_blocks(), x_owners()))) + apart;
+    return blocks() * floats(inputs(tiles_, ceil_div(from_blocks(), x_owners()))) + thread_padding;
   }
   // If channels are few, several tiles are transformed at once, side by side in a vector.
   std::int64_t side_by_side() const { return tiling_.block / tiling_.lanes; }
@@ -238,7 +238,8 @@ class FftTiledPlan final : public ConvPlan {
   std::int64_t scratch_floats() const {
     const std::int64_t pixels =
         std::max(problem_.r * problem_.s, side_by_side() > 1 ? tile_ * tile_ : 0);
-    return kernels_.scratch + floats(staged()) + round_up(pixels * tiling_.block, 16) + apart;
+    return kernels_.scratch + floats(staged()) + round_up(pixels * tiling_.block, 16) +
+           thread_padding;
   }
   float* pixel_plane(const Member& me) const {
     return me.scratch + kernels_.scratch + floats(staged());

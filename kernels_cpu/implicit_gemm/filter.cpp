@@ -8,6 +8,7 @@
 #include <cstddef>
 
 #include "kernels_cpu/implicit_gemm/implicit_gemm.h"
+#include "kernels_cpu/implicit_gemm/plain_rows.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels_cpu/implicit_gemm/filter.cpp"
@@ -15,7 +16,6 @@
 #include <hwy/highway.h>
 
 #include "kernels_cpu/gemm/gemm_kernel-inl.h"
-#include "kernels_cpu/gemm/plain_rows-inl.h"
 #include "kernels_cpu/simd/put_transposed-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -218,7 +218,8 @@ void RunPlain(const FilterGemm& gemm, const T* x, const T* dy, T* sums, T* buffe
   const Range own = share(p.n * p.p, part, gemm.parts);
   for (std::int64_t line = own.begin; line < own.end; ++line) {
     const std::int64_t n = line / p.p, h = line % p.p;
-    CopyPlainRows(gemm.plain, x + n * p.c * p.h * p.w, h * p.stride_h - p.pad_h, -p.pad_w, buffer);
+    copy_plain_rows(gemm.plain, x + n * p.c * p.h * p.w, h * p.stride_h - p.pad_h, -p.pad_w,
+                    buffer);
     for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
       const int vecs = PanelVecs<T>(gemm, panel);
       const PanelBOf<T> b{

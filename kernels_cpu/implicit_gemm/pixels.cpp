@@ -15,8 +15,9 @@
 #include <type_traits>
 #include <utility>
 
-#include "kernels_cpu/device/apart.h"
+#include "kernels_cpu/device/thread_padding.h"
 #include "kernels_cpu/implicit_gemm/implicit_gemm.h"
+#include "kernels_cpu/implicit_gemm/plain_rows.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels_cpu/implicit_gemm/pixels.cpp"
@@ -24,7 +25,6 @@
 #include <hwy/highway.h>
 
 #include "kernels_cpu/gemm/gemm_kernel-inl.h"
-#include "kernels_cpu/gemm/plain_rows-inl.h"
 #include "kernels_cpu/gemm/quad_tile-inl.h"
 #include "kernels_cpu/gemm/tile_output-inl.h"
 #include "kernels_cpu/simd/zero_between-inl.h"
@@ -69,7 +69,7 @@ struct Scratch {
     const std::int64_t elements =
         gemm.plain_in() ? gemm.plain.elements() : gemm.block_rows * gemm.chunk * kBlock;
     panel = reinterpret_cast<T*>(take(std::size_t(elements) * sizeof(T)));
-    if (gemm.plain_in()) take(apart_bytes);  // whose rows are read by strides
+    if (gemm.plain_in()) take(thread_padding_bytes);  // whose rows are read by strides
     bytes = at;
   }
 };
@@ -374,8 +374,8 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperandsO
     if (groups > 0) {
       const PhaseScope scope(recorder, 0);
       if (plain_in)
-        CopyPlainRows(gemm.plain, data.in + rows.image[0], rows.h[0] + grid.taps[0].dh,
-                      rows.w[0] + grid.taps[0].dw, scratch.panel);
+        copy_plain_rows(gemm.plain, data.in + rows.image[0], rows.h[0] + grid.taps[0].dh,
+                        rows.w[0] + grid.taps[0].dw, scratch.panel);
       const T** tile_groups = scratch.groups;
       ForEachTile<kMostRows>(end - begin, [&](auto n, std::int64_t first) HWY_ATTR {
         if (plain_in)
