@@ -30,36 +30,14 @@
 #include <type_traits>
 
 #include "kernels_cpu/device/range.h"
+#include "kernels_cpu/simd/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// One vector of the instruction set, of any element type.
-template <class T>
-using TagOf = hn::CappedTag<T, 64 / sizeof(T)>;
-template <class T>
-using VecOf = hn::Vec<TagOf<T>>;
-template <class T>
-constexpr int kLanesOf = HWY_LANES(float) * 4 / int(sizeof(T));
-
-using F32 = TagOf<float>;
-using Vec = VecOf<float>;
-constexpr int kLanes = kLanesOf<float>;
-// Channels in one block of the blocked layout, of any type: nchw16c, else nchw8c.
-constexpr int kBlock = kLanes == 16 ? 16 : 8;
-// The shape of the full tile: rows, vectors of columns, and columns. A panel of columns is one or
-// more whole channel blocks.
+// Rows of the full tile.
 constexpr int kTileRows = kLanes == 16 ? 14 : 6;
-template <class T>
-constexpr int kTileVecsOf = kBlock > 2 * kLanesOf<T> ? kBlock / kLanesOf<T> : 2;
-template <class T>
-constexpr int kTileColsOf = kTileVecsOf<T>* kLanesOf<T>;
-constexpr int kTileVecs = kTileVecsOf<float>;
-constexpr int kTileCols = kTileColsOf<float>;
-// Elements of a cache line.
-template <class T>
-constexpr int kLineOf = 64 / int(sizeof(T));
 
 // The types of a product: of A and B in memory, of the sums in registers, and of C in memory.
 template <class InT, class AccT = InT, class OutT = AccT>

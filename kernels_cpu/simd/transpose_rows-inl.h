@@ -14,7 +14,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels_cpu/gemm/gemm_kernel-inl.h"
+#include "kernels_cpu/simd/lanes-inl.h"
 #include "kernels_cpu/simd/put_transposed-inl.h"
 #include "kernels_cpu/simd/vectors-inl.h"
 

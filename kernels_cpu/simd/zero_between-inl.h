@@ -15,7 +15,7 @@
 
 #include "conv/layout.h"
 #include "kernels_cpu/device/range.h"
-#include "kernels_cpu/gemm/gemm_kernel-inl.h"
+#include "kernels_cpu/simd/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
