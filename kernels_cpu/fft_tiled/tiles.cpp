@@ -210,11 +210,12 @@ void InverseTile(TileSpectrum<const float> from, float* scratch, float* plane, c
           const std::int64_t offset = ((window.y + y) * window.w + window.x) * kBlock + lane;
           for (std::int64_t x = 0; x < window.cols; ++x) {
             float* const to = plane + offset + x * kBlock;
-            Vec v = hn::Add(hn::Load(F32(), pixels + x * kLanes), bias);
+            Vec v = hn::Load(F32(), pixels + x * kLanes);
+            if (epilogue.accumulate) v = hn::Add(v, hn::Load(F32(), to));
+            v = hn::Add(v, bias);
             if (epilogue.residual)
               v = hn::Add(v, hn::Load(F32(), epilogue.residual + offset + x * kBlock));
             if (epilogue.relu) v = Relu(v);
-            if (epilogue.accumulate) v = hn::Add(v, hn::Load(F32(), to));
             if (epilogue.stream)
               hn::Stream(v, F32(), to);
             else
