@@ -141,7 +141,7 @@ class PixelPlan : public ConvPlan {
       : problem_(p),
         pixels_(plan_pixels(p, config, device)),
         threads_(device.threads),
-        stream_(streams(config)) {}
+        non_temporal_(streams(config)) {}
 
   std::size_t workspace_bytes() const noexcept override { return 0; }
   std::size_t packed_filter_bytes() const noexcept override {
@@ -153,7 +153,7 @@ class PixelPlan : public ConvPlan {
   }
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
     const DirectOperands data =
-        direct_operands(problem_, args, workspace, stream_ && can_stream(args.out));
+        direct_operands(problem_, args, workspace, non_temporal_ && can_stream(args.out));
     const i64 used = pixels_.row_threads * pixels_.panel_threads;
 #pragma omp parallel for num_threads(used) schedule(static, 1)
     for (i64 thread = 0; thread < used; ++thread) {
@@ -166,7 +166,7 @@ class PixelPlan : public ConvPlan {
   ConvProblem problem_;
   DirectPixels pixels_;
   int threads_;
-  bool stream_;
+  bool non_temporal_;
 };
 
 DirectFilter plan_filter(const ConvProblem& original, const Config& config,

@@ -55,7 +55,7 @@ PanelColumns::PanelColumns(const Panels& panels, std::int64_t index) {
 }
 
 DirectOperands direct_operands(const ConvProblem& p, const ConvArgs& args, Workspace workspace,
-                               bool stream) {
+                               bool non_temporal) {
   const auto floats = [](const void* data) { return static_cast<const float*>(data); };
   DirectOperands data;
   data.in = floats(p.pass == Pass::backward_data ? args.dy : args.x);
@@ -67,7 +67,7 @@ DirectOperands direct_operands(const ConvProblem& p, const ConvArgs& args, Works
   if (p.epilogue.residual) data.residual = floats(args.residual);
   data.out = static_cast<float*>(args.out);
   data.workspace = reinterpret_cast<float*>(workspace.data());
-  data.stream = stream;
+  data.non_temporal = non_temporal;
   return data;
 }
 

@@ -55,9 +55,10 @@ struct DirectOperands {
   const float* dy = nullptr;  // in backward_filter
   const float *bias = nullptr, *residual = nullptr;
   float *out = nullptr, *workspace = nullptr;
-  bool stream = false;  // non-temporal stores of `out`, which is aligned for them
+  bool non_temporal = false;  // non-temporal stores of `out`, which is aligned for them
 };
-DirectOperands direct_operands(const ConvProblem&, const ConvArgs&, Workspace, bool stream = false);
+DirectOperands direct_operands(const ConvProblem&, const ConvArgs&, Workspace,
+                               bool non_temporal = false);
 
 // Bytes that loops over output pixels move, given how often they pass over their input and over the
 // filter; reads for ownership are not counted.

@@ -31,7 +31,7 @@ class RowsPlan : public ConvPlan {
   RowsPlan(const ConvProblem& p, const Config& config, const DeviceInfo& device)
       : first_{view_of(p.y_desc()), panels_of(1, p.k), p, {}},
         threads_(std::min<i64>(device.threads, p.n * p.p)),
-        stream_(streams(config)) {
+        non_temporal_(streams(config)) {
     for (i64 c = 0; c < p.c; ++c)
       for (i64 r = 0; r < p.r; ++r)
         for (i64 s = 0; s < p.s; ++s)
@@ -59,7 +59,7 @@ class RowsPlan : public ConvPlan {
   }
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
     const DirectOperands data =
-        direct_operands(first_.problem, args, workspace, stream_ && can_stream(args.out));
+        direct_operands(first_.problem, args, workspace, non_temporal_ && can_stream(args.out));
 #pragma omp parallel for num_threads(threads_) schedule(static, 1)
     for (i64 thread = 0; thread < threads_; ++thread) {
       const PhaseScope scope(args.phases, 0);
@@ -91,7 +91,7 @@ class RowsPlan : public ConvPlan {
 
   FirstLayer first_;
   i64 threads_;
-  bool stream_;
+  bool non_temporal_;
 };
 
 FirstLayerData plan_data(const ConvProblem& p, const DeviceInfo& device) {

@@ -83,10 +83,10 @@ void Forward(const FirstLayer& d, const DirectOperands& data, std::int64_t threa
       if (data.bias != nullptr) std::copy_n(data.bias + panel.channel, panel.channels, bias);
       const std::int64_t at = image * d.y.image + panel.at(d.y);
       const TileOutput output{
-          data.out + at, data.residual == nullptr ? nullptr : data.residual + at,
-          d.y.block,     data.bias == nullptr ? nullptr : bias,
-          p.accumulate,  p.epilogue.relu,
-          data.stream};
+          data.out + at,    data.residual == nullptr ? nullptr : data.residual + at,
+          d.y.block,        data.bias == nullptr ? nullptr : bias,
+          p.accumulate,     p.epilogue.relu,
+          data.non_temporal};
       const float* const b = data.filter + index * d.taps() * kTileCols;
       ForEachTile(p.q, [&](auto pixels, std::int64_t q) HWY_ATTR {
         const float* const from = window + q * p.stride_w;
@@ -96,7 +96,7 @@ void Forward(const FirstLayer& d, const DirectOperands& data, std::int64_t threa
       });
     }
   }
-  if (data.stream) hwy::FlushStream();
+  if (data.non_temporal) hwy::FlushStream();
 }
 
 // kRows taps of dw for one panel, over one output row.

@@ -114,7 +114,7 @@ void PixelStrip(const DirectPixels& d, const PixelGrid& grid, const DirectOperan
         std::min(chunk, d.in_blocks - block),
         {data.out + out_at, last && data.residual != nullptr ? data.residual + out_at : nullptr,
          d.out.block, last && data.bias != nullptr ? bias : nullptr, block > 0 || d.accumulate,
-         last && d.epilogue.relu, last && data.stream}};
+         last && d.epilogue.relu, last && data.non_temporal}};
     const std::int64_t run = RunOfPixels(grid) == grid.w ? grid.w : end - begin;
     for (std::int64_t at = begin; at < end; at += run)
       ForEachTile(
@@ -143,7 +143,7 @@ void Pixels(const DirectPixels& d, const DirectOperands& data, std::int64_t thre
       i += count;
     }
   }
-  if (data.stream) hwy::FlushStream();
+  if (data.non_temporal) hwy::FlushStream();
 }
 
 // The output columns whose tap s falls inside the image.

@@ -60,7 +60,7 @@ class FftTiledPlan final : public ConvPlan {
         tile_(config.get("tile")),
         tiles_(std::min(config.get("block"), tiling_.tiles)),
         shared_(spectra_of(config) == SpectraOf::all_threads),
-        stream_(streams(config)),
+        non_temporal_(streams(config)),
         filter_pass_(p.pass == Pass::backward_filter) {
     const std::int64_t item_bytes = kernels_.points * 2 * tiling_.block * 4;
     // Staged items take a quarter of L2. More than 2 KB at a time does not pay.
@@ -155,7 +155,7 @@ class FftTiledPlan final : public ConvPlan {
     int rank, team;
     // Non-temporal stores of spectra that do not fit in L2: packed filters, and spectra that a team
     // shares, since a line that another core has read is slow to write (winograd.h).
-    bool stream = false;
+    bool non_temporal = false;
 
     void barrier() const {
       if (team > 1) {
@@ -266,10 +266,11 @@ class FftTiledPlan final : public ConvPlan {
         const float* const from = stage + p * stride;
         float* const at = there + p * spectra.point_stride;
         const std::int64_t count = (last - first) * element();
-        me.stream ? kernels_.stream(from, count, at) : void(std::copy_n(from, count, at));
+        me.non_temporal ? kernels_.copy_non_temporal(from, count, at)
+                        : void(std::copy_n(from, count, at));
       }
     });
-    if (me.stream) hwy::FlushStream();
+    if (me.non_temporal) hwy::FlushStream();
   }
 
   template <class F>
@@ -455,7 +456,7 @@ class FftTiledPlan final : public ConvPlan {
                      const Spectra& spectra) const {
     const TensorDesc& to = tiling_.to;
     const Epilogue& epilogue = problem_.epilogue;
-    const bool stream = stream_ && can_stream(args.out);
+    const bool non_temporal = non_temporal_ && can_stream(args.out);
     read_items(
         me, count * blocks, from, spectra, [&](std::int64_t i, TileSpectrum<const float> item) {
           const FftTiling::Place at = tiling_.place(first + i / blocks);
@@ -478,9 +479,9 @@ class FftTiledPlan final : public ConvPlan {
                    epilogue.residual ? static_cast<const float*>(args.residual) + plane : nullptr,
                .relu = epilogue.relu,
                .accumulate = problem_.accumulate,
-               .stream = stream});
+               .non_temporal = non_temporal});
         });
-    if (stream) hwy::FlushStream();
+    if (non_temporal) hwy::FlushStream();
   }
 
   // backward_filter if all threads share a block of tiles and the spectra of dw: each has some of
@@ -639,7 +640,7 @@ class FftTiledPlan final : public ConvPlan {
   Device& device_;
   const int threads_;
   const std::int64_t tile_, tiles_;  // a tile's side; tiles in a block
-  const bool shared_, stream_, filter_pass_;
+  const bool shared_, non_temporal_, filter_pass_;
   std::int64_t staged_ = 1;      // items transformed before they are copied
   std::int64_t out_blocks_ = 0;  // output channel blocks worked on at a time
   std::int64_t channels_ = 0;    // of x in a thread's part of dw

@@ -216,7 +216,7 @@ void InverseTile(TileSpectrum<const float> from, float* scratch, float* plane, c
             if (epilogue.residual)
               v = hn::Add(v, hn::Load(F32(), epilogue.residual + offset + x * kBlock));
             if (epilogue.relu) v = Relu(v);
-            if (epilogue.stream)
+            if (epilogue.non_temporal)
               hn::Stream(v, F32(), to);
             else
               hn::Store(v, F32(), to);
@@ -225,7 +225,7 @@ void InverseTile(TileSpectrum<const float> from, float* scratch, float* plane, c
   }
 }
 
-void StreamLines(const float* from, std::int64_t count, float* to) {
+void CopyNonTemporal(const float* from, std::int64_t count, float* to) {
   for (std::int64_t i = 0; i < count; i += kLanes)
     hn::Stream(hn::Load(F32(), from + i), F32(), to + i);
 }
@@ -236,7 +236,7 @@ constexpr TileKernels kKernels{.forward = &ForwardTile<n>,
                                .inverse = &InverseTile<n>,
                                .product = &Product,
                                .few_product = &ProductOfFew,
-                               .stream = &StreamLines,
+                               .copy_non_temporal = &CopyNonTemporal,
                                .points = TileFft<n>::kPoints,
                                .scratch = round_up(TileFft<n>::kScratch, 16)};
 

@@ -29,7 +29,7 @@ struct PixelEpilogue {
   const float* bias = nullptr;
   const float* residual = nullptr;
   bool relu = false, accumulate = false;
-  bool stream = false;  // non-temporal stores; the plane is aligned to vectors
+  bool non_temporal = false;  // non-temporal stores; the plane is aligned to vectors
 };
 
 // The product at each of some points: out[i][v] (+)= sum over l of a[i][l] conj(b[l][v]). a is
@@ -73,7 +73,7 @@ struct TileKernels {
   void (*product)(const PointProduct&);
   void (*few_product)(const FewProduct&);
   // Copies `count` floats, whole cache lines, by non-temporal stores; end with hwy::FlushStream().
-  void (*stream)(const float* from, std::int64_t count, float* to);
+  void (*copy_non_temporal)(const float* from, std::int64_t count, float* to);
   std::int64_t points;   // of a spectrum
   std::int64_t scratch;  // floats that forward and inverse need, a multiple of 16
 };

@@ -98,7 +98,7 @@ struct SumTile {
   const T* b;
   T* c;
   std::int64_t n, depth;
-  bool accumulate, stream;
+  bool accumulate, non_temporal;
 
   template <int kRows, int kVectors, class At>
   HWY_INLINE void Run(At at) const {
@@ -122,7 +122,7 @@ struct SumTile {
     for (int i = 0; i < kRows; ++i)
       for (int j = 0; j < kVectors; ++j) {
         T* const to = c + i * n + j * kLanesOfT;
-        if (stream)
+        if (non_temporal)
           hn::Stream(sum[i][j], d, to);
         else
           at.Store(sum[i][j], to);
@@ -140,7 +140,7 @@ void Sums(const GemmJob& job, const SumBlock& block) {
                       a_depth, static_cast<const T*>(job.b) + block.depth * g.n + column,
                       static_cast<T*>(job.c) + row * g.n + column, g.n, block.depths,
                       // Later steps of depth add to the first one's result.
-                      g.accumulate || block.depth > 0, job.streams};
+                      g.accumulate || block.depth > 0, job.non_temporal};
   };
   ForEachRowTile<kSumRows>(block.rows, [&](auto rows, std::int64_t first) HWY_ATTR {
     const std::int64_t row = block.row + first, end = block.column + block.columns;
@@ -151,7 +151,7 @@ void Sums(const GemmJob& job, const SumBlock& block) {
       tile_at(row, column + i).template Run<rows.value, 1>(at);
     });
   });
-  if (job.streams) hwy::FlushStream();
+  if (job.non_temporal) hwy::FlushStream();
 }
 
 void DotProducts(const GemmJob& job, std::int64_t column) {
@@ -207,7 +207,7 @@ void sum_few_rows(const GemmJob& job, int threads) {
 
 // Whether C takes non-temporal stores: it does not fit in the caches, and its rows are whole lines.
 // They save the reads for ownership, a third of the time.
-bool streams(const GemmJob& job) {
+bool stores_non_temporally(const GemmJob& job) {
   constexpr std::int64_t line = 64, large = 32 << 20;
   const std::int64_t row = job.gemm.n * size_of(job.dtype);
   return job.gemm.m * row > large && row % line == 0 &&
@@ -246,7 +246,7 @@ void CpuLayerOps::gemm(DType dtype, const GemmDesc& desc, const void* a, const v
   if (g.transpose_b && !g.transpose_a && g.m <= most_dot_rows) return dot_products(job, threads_);
   if (!g.transpose_b && g.m <= most_rows_of_c) return sum_into_few_rows(job, threads_);
   if (!g.transpose_b && g.k <= most_rows_of_b) {
-    job.streams = streams(job);
+    job.non_temporal = stores_non_temporally(job);
     return sum_few_rows(job, threads_);
   }
   openblas(job, threads_);

@@ -29,7 +29,7 @@ struct TileOutputOf {
   std::int64_t plane;  // from one channel block to the next
   const T* bias;       // a value a column, or null
   bool load, relu;     // adds to what is there; rectifies
-  bool stream;         // non-temporal stores
+  bool non_temporal;   // non-temporal stores
 
   // Rows [kBegin, kEnd) of the tile, of which row i goes to pixel_at[i]; pixels ascend.
   // kNeighbours: pixels that lie side by side, as most do, become displacements. That saves the
@@ -54,7 +54,7 @@ struct TileOutputOf {
     if (relu) for_each([&](int, int, VecOf<T>& v) HWY_ATTR { v = Relu(v); });
     // Neighbouring lines are written one after the other: alternating with another plane's would
     // slow shallow tiles whose results go to L3.
-    if (stream) {
+    if (non_temporal) {
       HWY_UNROLL(16)
       for (int j = 0; j < kVecs; ++j) {
         HWY_UNROLL(16)

@@ -120,7 +120,7 @@ PixelGemm plan_pixels(const ConvProblem& original, const Config& config, const D
   }
   gemm.epilogue = p.epilogue;
   gemm.accumulate = p.accumulate;
-  gemm.stream = streams(config);
+  gemm.non_temporal = streams(config);
   const std::int64_t size = size_of(p.dtype);
   std::int64_t filter = 0, most_rows = 0;
   for (PixelGrid& g : gemm.grids) {
@@ -250,7 +250,7 @@ class PixelPlan : public ConvPlan {
                              problem_.epilogue.bias ? args.bias : nullptr,
                              problem_.epilogue.residual ? args.residual : nullptr,
                              args.out,
-                             gemm_.stream && can_stream(args.out)};
+                             gemm_.non_temporal && can_stream(args.out)};
 #pragma omp parallel num_threads(used_threads())
     for (int t = omp_get_thread_num(); t < used_threads(); t += omp_get_num_threads())
       run_thread(gemm_, data, workspace.data(), t, args.phases);

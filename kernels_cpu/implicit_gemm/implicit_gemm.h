@@ -41,7 +41,7 @@ struct PixelGemm {
   std::int64_t row_threads = 1;  // threads = row_threads x panel_threads
   std::int64_t panel_threads = 1;
   std::size_t thread_bytes = 0;  // workspace of one thread
-  bool stream = false;           // non-temporal stores
+  bool non_temporal = false;     // non-temporal stores
   bool prefetch_rows = false;    // of the next block, if they miss L2 and both blocks fit in it
   // The only grid is of backward_data, and the pixels between its own are to become zero.
   bool zeros_between = false;
@@ -70,7 +70,7 @@ struct PixelGemm {
 struct PixelOperands {
   const void *in, *packed, *bias, *residual;
   void* out;
-  bool stream;  // non-temporal stores of `out`, which is aligned for them
+  bool non_temporal;  // non-temporal stores of `out`, which is aligned for them
 };
 
 // Bytes of workspace that one thread needs; reads all but the thread fields.

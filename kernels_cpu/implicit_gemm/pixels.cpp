@@ -291,7 +291,7 @@ HWY_NOINLINE void RunTileToPlain(PanelJob<T> job, GroupsOfA<T> a, const std::int
       values[i * kCols + c] = to.out[row_out[i] + c * to.plane];
   job.output.out = values;
   job.output.plane = kBlock;
-  job.output.stream = false;
+  job.output.non_temporal = false;
   RunTile<T, kRows, kVecs, TileKind::blocked>(job, a, rows, nullptr);
   for (std::int64_t c = 0; c < job.channels; ++c)
     for (int i = 0; i < kRows; ++i) to.out[row_out[i] + c * to.plane] = values[i * kCols + c];
@@ -332,7 +332,7 @@ template <class T>
 struct PixelOperandsOf {
   const T *in, *packed, *bias, *residual;
   T* out;
-  bool stream;
+  bool non_temporal;
 
   explicit PixelOperandsOf(const PixelOperands& data)
       : in(static_cast<const T*>(data.in)),
@@ -340,7 +340,7 @@ struct PixelOperandsOf {
         bias(static_cast<const T*>(data.bias)),
         residual(static_cast<const T*>(data.residual)),
         out(static_cast<T*>(data.out)),
-        stream(data.stream) {}
+        non_temporal(data.non_temporal) {}
 };
 
 // In tiles of at most kMostRows rows by kVecs vectors: gemm.tile.
@@ -412,10 +412,10 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperandsO
           .bias = first_chunk && data.bias != nullptr ? bias : nullptr,
           .load = !first_chunk || gemm.accumulate,
           .relu = last_chunk && gemm.epilogue.relu,
-          .stream = last_chunk && data.stream};
+          .non_temporal = last_chunk && data.non_temporal};
       if (gemm.zeros_between && first_chunk)
         ZeroBetween(gemm.out, gemm.out_step_h, gemm.out_step_w, {begin / grid.w, end / grid.w},
-                    ceil_div(channels, kBlock), data.out + out_at, data.stream);
+                    ceil_div(channels, kBlock), data.out + out_at, data.non_temporal);
       const Range prefetched =
           share(gemm.prefetch_rows ? groups : 0, panel - panels.begin, panels.size());
       job.prefetched = prefetched.size();
@@ -497,7 +497,7 @@ void RunThreadOf(const PixelGemm& gemm, const PixelOperandsOf<T>& data, std::byt
                   tiles.panels, recorder);
       }
   }
-  if (data.stream) hwy::FlushStream();
+  if (data.non_temporal) hwy::FlushStream();
 }
 
 void RunThread(const PixelGemm& gemm, const PixelOperands& data, std::byte* workspace,

@@ -42,7 +42,7 @@ struct GemmJob {
   const void* a;
   const void* b;
   void* c;
-  bool streams;  // non-temporal stores of C
+  bool non_temporal;  // non-temporal stores of C
 };
 
 // A part of C, and of the depth that is summed for it.

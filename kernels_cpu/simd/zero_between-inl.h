@@ -24,7 +24,7 @@ namespace convlab::cpu::HWY_NAMESPACE {
 // blocks from dx on. Image n's line h is n * ceil(desc.h / step_h) + h.
 template <class T>
 HWY_INLINE void ZeroBetween(const TensorDesc& desc, std::int64_t step_h, std::int64_t step_w,
-                            Range lines, std::int64_t planes, T* dx, bool stream) {
+                            Range lines, std::int64_t planes, T* dx, bool non_temporal) {
   const std::int64_t image_lines = ceil_div(desc.h, step_h);
   const std::int64_t line_elements = desc.w * kBlock, plane_elements = desc.h * line_elements;
   const std::int64_t step = step_w * kBlock;
@@ -38,8 +38,8 @@ HWY_INLINE void ZeroBetween(const TensorDesc& desc, std::int64_t step_h, std::in
         for (std::int64_t w = 0; w < line_elements; w += step) {
           const std::int64_t end = std::min(line_elements, w + step);
           for (std::int64_t at = h == first ? w + kBlock : w; at < end; at += kLanesOf<T>)
-            stream ? hn::Stream(hn::Zero(TagOf<T>()), TagOf<T>(), line + at)
-                   : hn::StoreU(hn::Zero(TagOf<T>()), TagOf<T>(), line + at);
+            non_temporal ? hn::Stream(hn::Zero(TagOf<T>()), TagOf<T>(), line + at)
+                         : hn::StoreU(hn::Zero(TagOf<T>()), TagOf<T>(), line + at);
         }
       }
     }

@@ -154,7 +154,7 @@ void RunStrassen(const StrassenGemm& gemm, const StrassenOperands& data, std::by
     if (gemm.out_step_h * gemm.out_step_w > 1 && !gemm.accumulate)
       ZeroBetween(gemm.out, gemm.out_step_h, gemm.out_step_w,
                   share(lines, thread * blocks + i, gemm.threads * blocks), gemm.out.c / kBlock,
-                  data.out, data.stream);
+                  data.out, data.non_temporal);
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
       const Range groups = share(gemm.half_groups, chunk, chunks);
       const bool first_chunk = chunk == 0, last_chunk = chunk + 1 == chunks;
@@ -175,7 +175,7 @@ void RunStrassen(const StrassenGemm& gemm, const StrassenOperands& data, std::by
                                                                    : nullptr,
                        .load = !first_chunk || gemm.accumulate,
                        .relu = last_chunk && gemm.epilogue.relu,
-                       .stream = last_chunk && data.stream},
+                       .non_temporal = last_chunk && data.non_temporal},
             .out_at = at.out,
             .right = gemm.half_panels * kTileCols / kBlock * plane,
             .below = gemm.out_below()};
@@ -200,7 +200,7 @@ void RunStrassen(const StrassenGemm& gemm, const StrassenOperands& data, std::by
       }
     }
   }
-  if (data.stream) hwy::FlushStream();
+  if (data.non_temporal) hwy::FlushStream();
 }
 
 }  // namespace convlab::cpu::HWY_NAMESPACE

@@ -232,7 +232,7 @@ class StrassenPlan : public ConvPlan {
       : problem_(problem),
         gemm_(plan_gemm(problem, config, device)),
         threads_(device.threads),
-        stream_(may_stream(problem, device)) {}
+        non_temporal_(may_stream(problem, device)) {}
 
   std::size_t workspace_bytes() const noexcept override {
     return gemm_.thread_bytes() * std::size_t(gemm_.threads);
@@ -247,7 +247,7 @@ class StrassenPlan : public ConvPlan {
                                 problem_.epilogue.bias ? floats(args.bias) : nullptr,
                                 problem_.epilogue.residual ? floats(args.residual) : nullptr,
                                 static_cast<float*>(args.out),
-                                stream_ && can_stream(args.out),
+                                non_temporal_ && can_stream(args.out),
                                 args.phases};
     const int threads = int(gemm_.threads);
 #pragma omp parallel num_threads(threads)
@@ -259,7 +259,7 @@ class StrassenPlan : public ConvPlan {
   ConvProblem problem_;
   StrassenGemm gemm_;
   int threads_;
-  bool stream_;
+  bool non_temporal_;
 };
 
 class Strassen final : public ConvAlgo {

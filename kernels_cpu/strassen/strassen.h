@@ -56,7 +56,7 @@ struct StrassenGemm {
 struct StrassenOperands {
   const float *in, *packed, *bias, *residual;
   float* out;
-  bool stream;  // non-temporal stores of `out`, which is aligned for them
+  bool non_temporal;  // non-temporal stores of `out`, which is aligned for them
   PhaseRecorder* phases;
 };
 
