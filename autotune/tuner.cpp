@@ -513,8 +513,8 @@ TuneTable tune(const std::vector<TuneItem>& items, const TuneOptions& options,
   return Tuner(items, options, make_registry, device, store, progress, stop).run();
 }
 
-Totals totals(const TuneTable& table, std::optional<Pass> pass) {
-  Totals t;
+TuneTotals totals(const TuneTable& table, std::optional<Pass> pass) {
+  TuneTotals t;
   for (const LayerResult& layer : table.layers) {
     const Pass its = layer.layer.problem.pass;
     if (pass && *pass != its) continue;

@@ -84,12 +84,12 @@ TuneTable tune(const std::vector<TuneItem>&, const TuneOptions&, const RegistryM
                Store* store = nullptr, TuneProgress* progress = nullptr,
                const std::atomic<bool>* stop = nullptr);
 
-struct Totals {
+struct TuneTotals {
   double chosen_ms = 0;  // sum of count * ms over the chosen, first layer's bwd_d left out
   double pack_ms = 0, convert_ms = 0;
   int layers_without = 0;  // layers without a usable algorithm
 };
 // Over one pass, or over all.
-Totals totals(const TuneTable&, std::optional<Pass> = {});
+TuneTotals totals(const TuneTable&, std::optional<Pass> = {});
 
 }  // namespace convlab

@@ -245,7 +245,8 @@ TuneOutcome run_tuning(const TuneArguments& a, const std::vector<TuneItem>& item
       tune(items, options, append_all_algos, device, store ? &*store : nullptr, &printer, &stop);
   outcome.table.provenance = provenance(device);
   if (disturbances_ignored())
-    outcome.table.provenance.fields.emplace_back("disturbances", "ignored, as asked for");
+    outcome.table.provenance.fields.emplace_back("disturbances",
+                                                 "ignored (CONVLAB_IGNORE_DISTURBANCES)");
   if (options.mode != TuneMode::heuristic)
     for (auto& field : clocks.fields()) outcome.table.provenance.fields.push_back(field);
   outcome.interrupted = stop;

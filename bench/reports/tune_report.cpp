@@ -211,7 +211,7 @@ std::int64_t predicted_rows(const TuneTable& table, std::optional<Pass> pass = {
   });
 }
 
-std::string show_total(const std::string& name, const TuneTable& table, const Totals& t,
+std::string show_total(const std::string& name, const TuneTable& table, const TuneTotals& t,
                        std::optional<Pass> pass = {}) {
   const std::int64_t predicted = predicted_rows(table, pass);
   const char* const mark = predicted > 0 ? "~" : "";
@@ -285,7 +285,7 @@ std::vector<std::string> notes(const TuneTable& table, bool with_errors) {
     const std::string label = batch ? fmt::format(" n={}", *batch) : "";
     std::size_t passes = 0;
     for (const Pass pass : all_passes)
-      if (const Totals t = totals(part, pass); t.chosen_ms > 0) {
+      if (const TuneTotals t = totals(part, pass); t.chosen_ms > 0) {
         notes.push_back(show_total(fmt::format("{:<5}{}", to_string(pass), label), part, t, pass));
         ++passes;
       }
@@ -338,7 +338,7 @@ Json candidate_json(const Candidate& c) {
 }
 
 Json totals_json(const TuneTable& table, std::optional<Pass> pass) {
-  const Totals t = totals(table, pass);
+  const TuneTotals t = totals(table, pass);
   return {{"ms", t.chosen_ms},
           {"pack_ms", t.pack_ms},
           {"convert_ms", t.convert_ms},

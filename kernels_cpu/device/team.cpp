@@ -141,7 +141,7 @@ int start_threads(int wanted) {
   const int team = cpu::team_here(threads);
   if (team < wanted)
     throw EnvironmentError(
-        fmt::format("{} threads are asked for, OpenMP gives {}: {}", wanted, team, limit_here()));
+        fmt::format("{} threads requested, OpenMP gives {}: {}", wanted, team, limit_here()));
   static std::mutex mutex;
   static int started = 0;
   const std::lock_guard lock(mutex);
@@ -160,7 +160,7 @@ int start_threads(int wanted) {
     given = omp_get_num_threads();
   }
   if (given < team)
-    throw EnvironmentError(fmt::format("{} threads are asked for, OpenMP gives {}", team, given));
+    throw EnvironmentError(fmt::format("{} threads requested, OpenMP gives {}", team, given));
   return team;
 }
 

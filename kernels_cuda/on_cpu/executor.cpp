@@ -59,10 +59,10 @@ cudaError_t run(const Launch& launch) {
     for (std::size_t i = share; i < order.size(); i += count) worker.run_block(order[i]);
     worker.end();
   };
-  std::vector<std::thread> crew;
-  for (std::size_t share = 1; share < count; ++share) crew.emplace_back(work, share);
+  std::vector<std::thread> team;
+  for (std::size_t share = 1; share < count; ++share) team.emplace_back(work, share);
   work(0);
-  for (std::thread& thread : crew) thread.join();
+  for (std::thread& thread : team) thread.join();
   return cudaSuccess;
 }
 
