@@ -9,7 +9,7 @@
 #include <hwy/highway.h>
 
 #include "kernels_cpu/gemm/gemm_kernel-inl.h"
-#include "kernels_cpu/simd/relu-inl.h"
+#include "kernels_cpu/simd/epilogue-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
@@ -32,8 +32,10 @@ struct Channels {
     for (int i = 0; i < kVecs; ++i)
       v[i] = hn::MulAdd(hn::LoadU(D(), a + i * kLanesOfT), hn::LoadU(D(), b + i * kLanesOfT), v[i]);
   }
-  HWY_INLINE void Rectify() {
-    for (int i = 0; i < kVecs; ++i) v[i] = Relu(v[i]);
+  // Finishes sums, and stores them at these elements of the output.
+  HWY_INLINE void Store(const OutputEpilogue<T>& epilogue, const T* bias, std::int64_t at) {
+    Add(bias);
+    for (int i = 0; i < kVecs; ++i) FinishAndStore(epilogue, v[i], at + i * kLanesOfT);
   }
   HWY_INLINE void Store(T* to) const {
     for (int i = 0; i < kVecs; ++i) hn::StoreU(v[i], D(), to + i * kLanesOfT);
@@ -46,8 +48,7 @@ void DepthwisePixels(const Depthwise& d, const ConvArgs& args, std::int64_t thre
                      std::int64_t threads) {
   const ConvProblem& p = d.problem;
   const T* const in = static_cast<const T*>(p.pass == Pass::forward ? args.x : args.dy);
-  const T* const residual = static_cast<const T*>(args.residual);
-  T* const out = static_cast<T*>(args.out);
+  const OutputEpilogue<T> output = output_epilogue<T>(p, args);
   const std::int64_t blocks = ceil_div(p.k, kBlock);
   for (const PixelGrid& grid : d.grids)
     for (std::int64_t row = thread; row < p.n * blocks * grid.h; row += threads) {
@@ -56,8 +57,8 @@ void DepthwisePixels(const Depthwise& d, const ConvArgs& args, std::int64_t thre
       const T* const image = in + n * d.in.image + block * d.in.block;
       const T* const filter = static_cast<const T*>(args.w) + block * p.r * p.s * kBlock;
       T bias[kBlock] = {};
-      if (p.epilogue.bias)
-        std::copy_n(static_cast<const T*>(args.bias) + block * kBlock,
+      if (output.bias != nullptr)
+        std::copy_n(output.bias + block * kBlock,
                     std::min<std::int64_t>(kBlock, p.k - block * kBlock), bias);
       for (std::int64_t w = 0; w < grid.w; ++w) {
         const std::int64_t at =
@@ -66,16 +67,12 @@ void DepthwisePixels(const Depthwise& d, const ConvArgs& args, std::int64_t thre
                 d.out.pixel;
         Channels<T> sum;
         sum.SetZero();
-        if (p.accumulate) sum.Add(out + at);
         for (const Tap& tap : grid.taps) {
           const std::int64_t ih = h * d.in_step_h + tap.dh, iw = w * d.in_step_w + tap.dw;
           if (ih >= 0 && ih < d.in.height && iw >= 0 && iw < d.in.width)
             sum.MultiplyAdd(image + (ih * d.in.width + iw) * d.in.pixel, filter + tap.rs * kBlock);
         }
-        if (p.epilogue.bias) sum.Add(bias);
-        if (p.epilogue.residual) sum.Add(residual + at);
-        if (p.epilogue.relu) sum.Rectify();
-        sum.Store(out + at);
+        sum.Store(output, bias, at);
       }
     }
 }

@@ -69,8 +69,6 @@ DirectPixels pixels_of(const ConvProblem& original) {
   d.block = tile_shape().block;
   d.in_blocks = ceil_div(d.in_channels, d.block);
   d.panels = panels_of(p.groups, out.c);
-  d.epilogue = p.epilogue;
-  d.accumulate = p.accumulate;
   (forward ? d.in_step_h : d.out_step_h) = p.stride_h;
   (forward ? d.in_step_w : d.out_step_w) = p.stride_w;
   d.grids = forward ? forward_grids(p) : backward_grids(p);

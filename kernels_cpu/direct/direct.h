@@ -22,8 +22,6 @@ struct DirectPixels {
   Panels panels;
   std::int64_t in_step_h = 1, in_step_w = 1, out_step_h = 1, out_step_w = 1;
   std::vector<PixelGrid> grids;
-  Epilogue epilogue;
-  bool accumulate = false;
 
   std::int64_t block = 1;  // channels in a channel block
   std::int64_t depth = 0;

@@ -63,11 +63,8 @@ DirectOperands direct_operands(const ConvProblem& p, const ConvArgs& args, Works
     data.dy = floats(args.dy);
   else
     data.filter = floats(args.w);
-  if (p.epilogue.bias) data.bias = floats(args.bias);
-  if (p.epilogue.residual) data.residual = floats(args.residual);
-  data.out = static_cast<float*>(args.out);
+  data.output = output_epilogue<float>(p, args, non_temporal);
   data.workspace = reinterpret_cast<float*>(workspace.data());
-  data.non_temporal = non_temporal;
   return data;
 }
 

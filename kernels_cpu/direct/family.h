@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "conv/algo.h"
+#include "kernels_cpu/epilogue.h"
 #include "kernels_cpu/gemm/tile_shape.h"
 
 namespace convlab::cpu {
@@ -53,9 +54,8 @@ struct DirectOperands {
   const float* in = nullptr;  // x, or dy in backward_data
   const float* filter = nullptr;
   const float* dy = nullptr;  // in backward_filter
-  const float *bias = nullptr, *residual = nullptr;
-  float *out = nullptr, *workspace = nullptr;
-  bool non_temporal = false;  // non-temporal stores of `out`, which is aligned for them
+  OutputEpilogue<float> output;
+  float* workspace = nullptr;
 };
 DirectOperands direct_operands(const ConvProblem&, const ConvArgs&, Workspace,
                                bool non_temporal = false);

@@ -67,7 +67,7 @@ class RowsPlan : public ConvPlan {
     }
     if (forward()) return;
     const PhaseScope scope(args.phases, 1);
-    add_copies(data.workspace, data.out);
+    add_copies(data.workspace, data.output.out);
   }
 
  private:

@@ -80,13 +80,10 @@ void Forward(const FirstLayer& d, const DirectOperands& data, std::int64_t threa
     for (std::int64_t index = 0; index < d.panels.count(); ++index) {
       const Panel panel(d.panels, index);
       alignas(64) float bias[kTileCols] = {};
-      if (data.bias != nullptr) std::copy_n(data.bias + panel.channel, panel.channels, bias);
+      if (data.output.bias != nullptr)
+        std::copy_n(data.output.bias + panel.channel, panel.channels, bias);
       const std::int64_t at = image * d.y.image + panel.at(d.y);
-      const TileOutput output{
-          data.out + at,    data.residual == nullptr ? nullptr : data.residual + at,
-          d.y.block,        data.bias == nullptr ? nullptr : bias,
-          p.accumulate,     p.epilogue.relu,
-          data.non_temporal};
+      const TileOutput output{data.output.from(at, bias), d.y.block};
       const float* const b = data.filter + index * d.taps() * kTileCols;
       ForEachTile(p.q, [&](auto pixels, std::int64_t q) HWY_ATTR {
         const float* const from = window + q * p.stride_w;
@@ -96,7 +93,7 @@ void Forward(const FirstLayer& d, const DirectOperands& data, std::int64_t threa
       });
     }
   }
-  if (data.non_temporal) hwy::FlushStream();
+  if (data.output.non_temporal) hwy::FlushStream();
 }
 
 // kRows taps of dw for one panel, over one output row.

@@ -1,8 +1,8 @@
 // The loops of direct_plain: see plain.cpp.
 #include <algorithm>
 
-#include "conv/math/relu.h"
 #include "kernels_cpu/direct/plain.h"
+#include "kernels_cpu/epilogue.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels_cpu/direct/plain_kernels.cpp"
@@ -16,7 +16,8 @@ namespace convlab::cpu::HWY_NAMESPACE {
 template <class T>
 struct Plain {
   const ConvProblem& p;
-  const T *x, *w, *dy, *bias, *residual;
+  const T *x, *w, *dy;
+  OutputEpilogue<T> output;
   T* out;
   std::int64_t thread, threads;
 
@@ -25,8 +26,7 @@ struct Plain {
         x(static_cast<const T*>(args.x)),
         w(static_cast<const T*>(args.w)),
         dy(static_cast<const T*>(args.dy)),
-        bias(static_cast<const T*>(args.bias)),
-        residual(static_cast<const T*>(args.residual)),
+        output(output_epilogue<T>(problem, args)),
         out(static_cast<T*>(args.out)),
         thread(thread),
         threads(threads) {}
@@ -85,17 +85,9 @@ struct Plain {
                                  p.stride_w * x_step, count);
                            });
           }
-        if (!p.epilogue.empty()) Finish(y, y_step, k, at);
+        if (!p.epilogue.empty())
+          for (std::int64_t q = 0; q < p.q; ++q) output.store(at + q * y_step, k, y[q * y_step]);
       }
-  }
-
-  void Finish(T* y, std::int64_t step, std::int64_t k, std::int64_t at) const {
-    for (std::int64_t q = 0; q < p.q; ++q) {
-      T value = y[q * step];
-      if (p.epilogue.bias) value += bias[k];
-      if (p.epilogue.residual) value += residual[at + q * step];
-      y[q * step] = p.epilogue.relu ? relu(value) : value;
-    }
   }
 
   void BackwardData() const {

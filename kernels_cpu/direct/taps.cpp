@@ -102,7 +102,7 @@ void RunPanel(const DirectTaps& d, const DirectOperands& data, std::int64_t pane
       const bool add = n > 0 || row > 0 || p.accumulate;
       for (std::int64_t k = filters.begin; k < filters.end;) {
         const float* const dy_of_k = dy + k / kBlock * d.dy.block + k % kBlock;
-        float* const dw = data.out + (k * p.c + first) * kTaps;
+        float* const dw = data.output.out + (k * p.c + first) * kTaps;
         const bool whole = k % kHalfBlock == 0 && k + kHalfBlock <= filters.end;
         whole ? RunTaps<kStride, kHalfBlock>(d, chunk, patch, channels, dy_of_k, add, dw)
               : RunTaps<kStride, 1>(d, chunk, patch, channels, dy_of_k, add, dw);

@@ -102,19 +102,18 @@ void PixelStrip(const DirectPixels& d, const PixelGrid& grid, const DirectOperan
                 std::int64_t image, std::int64_t begin, std::int64_t end, std::int64_t index) {
   const Panel panel(d.panels, index);
   alignas(64) float bias[kTileCols] = {};
-  if (data.bias != nullptr) std::copy_n(data.bias + panel.channel, panel.channels, bias);
+  if (data.output.bias != nullptr)
+    std::copy_n(data.output.bias + panel.channel, panel.channels, bias);
   const std::int64_t taps = std::int64_t(grid.taps.size()), chunk = d.chunk(grid);
-  const std::int64_t out_at = image * d.out.image + panel.at(d.out);
+  const OutputEpilogue<float> output =
+      data.output.from(image * d.out.image + panel.at(d.out), bias);
   for (std::int64_t block = 0; block < d.in_blocks; block += chunk) {
-    const bool last = block + chunk >= d.in_blocks;
     const ChunkJob job{
         data.in + image * d.in.image + (panel.group * d.in_blocks + block) * d.in.block,
         data.filter + grid.filter +
             (index * d.in_blocks * kTileCols + block * panel.vecs * kLanes) * taps * kBlock,
         std::min(chunk, d.in_blocks - block),
-        {data.out + out_at, last && data.residual != nullptr ? data.residual + out_at : nullptr,
-         d.out.block, last && data.bias != nullptr ? bias : nullptr, block > 0 || d.accumulate,
-         last && d.epilogue.relu, last && data.non_temporal}};
+        {output.part(block == 0, block + chunk >= d.in_blocks), d.out.block}};
     const std::int64_t run = RunOfPixels(grid) == grid.w ? grid.w : end - begin;
     for (std::int64_t at = begin; at < end; at += run)
       ForEachTile(
@@ -143,7 +142,7 @@ void Pixels(const DirectPixels& d, const DirectOperands& data, std::int64_t thre
       i += count;
     }
   }
-  if (data.non_temporal) hwy::FlushStream();
+  if (data.output.non_temporal) hwy::FlushStream();
 }
 
 // The output columns whose tap s falls inside the image.
@@ -228,8 +227,8 @@ void FinishFilter(const DirectFilter& d, const DirectOperands& data, std::int64_
                   const float* sums, std::int64_t copies) {
   const Panel panel(d.panels, unit / d.in_blocks);
   const std::int64_t block = unit % d.in_blocks, copy = d.units() * d.unit_floats;
-  panel.vecs == 1 ? FinishUnit<1>(d, sums, copies, copy, panel, block, data.out)
-                  : FinishUnit<kTileVecs>(d, sums, copies, copy, panel, block, data.out);
+  panel.vecs == 1 ? FinishUnit<1>(d, sums, copies, copy, panel, block, data.output.out)
+                  : FinishUnit<kTileVecs>(d, sums, copies, copy, panel, block, data.output.out);
 }
 
 void Filter(const DirectFilter& d, const DirectOperands& data, std::int64_t thread) {

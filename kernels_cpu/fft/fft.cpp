@@ -172,9 +172,9 @@ HWY_AFTER_NAMESPACE();
 #include <type_traits>
 
 #include "conv/error.h"
-#include "conv/math/relu.h"
 #include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
+#include "kernels_cpu/epilogue.h"
 
 namespace convlab::cpu {
 namespace {
@@ -461,24 +461,18 @@ class FftPlan final : public ConvPlan {
                     std::int64_t images, std::int64_t shift_h, std::int64_t shift_w,
                     const Scratch& my, const ConvArgs& args) const {
     const std::int64_t step = desc.offset(0, 0, 0, 1);
-    const Epilogue& epilogue = problem_.epilogue;
+    const OutputEpilogue<T> output = output_epilogue<T>(problem_, args);
     const T scale = T(1) / static_cast<T>(shape_.grid());
 #pragma omp for collapse(2) nowait
     for (std::int64_t n = 0; n < images; ++n)
       for (std::int64_t c = 0; c < desc.c; ++c) {
         invert(spectra, n * desc.c + c, images * desc.c, my);
-        const T bias = epilogue.bias ? static_cast<const T*>(args.bias)[c] : T(0);
         for (std::int64_t h = 0; h < desc.h; ++h) {
           const T* const from = my.plane + wrap(h + shift_h, shape_.grid_h) * shape_.grid_w;
           const std::int64_t offset = desc.offset(first + n, c, h, 0);
-          T* const to = static_cast<T*>(args.out) + offset;
-          const T* const residual = static_cast<const T*>(args.residual) + offset;
           std::int64_t column = wrap(shift_w, shape_.grid_w);
           for (std::int64_t w = 0; w < desc.w; ++w) {
-            T value = from[column] * scale + bias;
-            if (epilogue.residual) value += residual[w * step];
-            if (epilogue.relu) value = relu(value);
-            to[w * step] = problem_.accumulate ? to[w * step] + value : value;
+            output.store(offset + w * step, c, from[column] * scale);
             if (++column == shape_.grid_w) column = 0;
           }
         }

@@ -455,8 +455,8 @@ class FftTiledPlan final : public ConvPlan {
                      std::int64_t k, std::int64_t blocks, const float* from,
                      const Spectra& spectra) const {
     const TensorDesc& to = tiling_.to;
-    const Epilogue& epilogue = problem_.epilogue;
-    const bool non_temporal = non_temporal_ && can_stream(args.out);
+    const OutputEpilogue<float> output =
+        output_epilogue<float>(problem_, args, non_temporal_ && can_stream(args.out));
     read_items(
         me, count * blocks, from, spectra, [&](std::int64_t i, TileSpectrum<const float> item) {
           const FftTiling::Place at = tiling_.place(first + i / blocks);
@@ -469,19 +469,11 @@ class FftTiledPlan final : public ConvPlan {
                               std::min(tiling_.step_h, to.h - at.h),
                               std::min(tiling_.step_w, to.w - at.w)};
           alignas(64) float bias[16] = {};  // lanes past K stay zero
-          if (epilogue.bias)
-            std::copy_n(static_cast<const float*>(args.bias) + channel,
-                        std::min(tiling_.block, to.c - channel), bias);
-          kernels_.inverse(
-              item, me.scratch, static_cast<float*>(args.out) + plane, window,
-              {.bias = epilogue.bias ? bias : nullptr,
-               .residual =
-                   epilogue.residual ? static_cast<const float*>(args.residual) + plane : nullptr,
-               .relu = epilogue.relu,
-               .accumulate = problem_.accumulate,
-               .non_temporal = non_temporal});
+          if (output.bias != nullptr)
+            std::copy_n(output.bias + channel, std::min(tiling_.block, to.c - channel), bias);
+          kernels_.inverse(item, me.scratch, output.from(plane, bias), window);
         });
-    if (non_temporal) hwy::FlushStream();
+    if (output.non_temporal) hwy::FlushStream();
   }
 
   // backward_filter if all threads share a block of tiles and the spectra of dw: each has some of

@@ -13,7 +13,7 @@
 #include "conv/layout.h"
 #include "kernels_cpu/device/range.h"
 #include "kernels_cpu/fft_tiled/codelets-inl.h"
-#include "kernels_cpu/simd/relu-inl.h"
+#include "kernels_cpu/simd/epilogue-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu {
@@ -200,27 +200,17 @@ void ForwardTile(const WindowIn& in, const WindowIn* next, float* scratch, TileS
 }
 
 template <int n>
-void InverseTile(TileSpectrum<const float> from, float* scratch, float* plane, const Window& window,
-                 const PixelEpilogue& epilogue) {
+void InverseTile(TileSpectrum<const float> from, float* scratch, const OutputEpilogue<float>& plane,
+                 const Window& window) {
   for (int lane = 0; lane < kBlock; lane += kLanes) {
-    const Vec bias = epilogue.bias ? hn::Load(F32(), epilogue.bias + lane) : hn::Zero(F32());
+    const Vec bias = plane.bias ? hn::Load(F32(), plane.bias + lane) : hn::Zero(F32());
     TileFft<n>::Inverse(
         {from.data + lane, from.point_stride, kBlock}, scratch, static_cast<int>(window.rows),
         [&](int y, const float* pixels) HWY_ATTR {
           const std::int64_t offset = ((window.y + y) * window.w + window.x) * kBlock + lane;
-          for (std::int64_t x = 0; x < window.cols; ++x) {
-            float* const to = plane + offset + x * kBlock;
-            Vec v = hn::Load(F32(), pixels + x * kLanes);
-            if (epilogue.accumulate) v = hn::Add(v, hn::Load(F32(), to));
-            v = hn::Add(v, bias);
-            if (epilogue.residual)
-              v = hn::Add(v, hn::Load(F32(), epilogue.residual + offset + x * kBlock));
-            if (epilogue.relu) v = Relu(v);
-            if (epilogue.non_temporal)
-              hn::Stream(v, F32(), to);
-            else
-              hn::Store(v, F32(), to);
-          }
+          for (std::int64_t x = 0; x < window.cols; ++x)
+            FinishAndStore(plane, hn::Add(hn::Load(F32(), pixels + x * kLanes), bias),
+                           offset + x * kBlock);
         });
   }
 }

@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdint>
 
+#include "kernels_cpu/epilogue.h"
+
 namespace convlab::cpu {
 
 // The spectrum of one tile and channel block: [re, im][lane] of each point, point_stride floats
@@ -22,14 +24,6 @@ struct Window {
 struct WindowIn {
   const float* plane;
   Window at;
-};
-
-// The epilogue of an output pixel; bias and residual are the plane's channel block, or null.
-struct PixelEpilogue {
-  const float* bias = nullptr;
-  const float* residual = nullptr;
-  bool relu = false, accumulate = false;
-  bool non_temporal = false;  // non-temporal stores; the plane is aligned to vectors
 };
 
 // The product at each of some points: out[i][v] (+)= sum over l of a[i][l] conj(b[l][v]). a is
@@ -68,8 +62,9 @@ struct TileKernels {
   // read.
   void (*forward)(const WindowIn&, const WindowIn* next, float* scratch, TileSpectrum<float>);
   // Writes the window, which lies in the plane, from the tile's top left, times tile * tile.
-  void (*inverse)(TileSpectrum<const float>, float* scratch, float* plane, const Window&,
-                  const PixelEpilogue&);
+  // `plane` is the epilogue from the plane's first pixel on, with a channel block of biases.
+  void (*inverse)(TileSpectrum<const float>, float* scratch, const OutputEpilogue<float>& plane,
+                  const Window&);
   void (*product)(const PointProduct&);
   void (*few_product)(const FewProduct&);
   // Copies `count` floats, whole cache lines, by non-temporal stores; end with hwy::FlushStream().

@@ -1,4 +1,4 @@
-// The epilogue and the stores of a register tile. Per-target header: include it after
+// How a register tile ends: its epilogue and its stores. Per-target header: include it after
 // hwy/foreach_target.h.
 #if defined(CONVLAB_KERNELS_CPU_GEMM_TILE_OUTPUT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CONVLAB_KERNELS_CPU_GEMM_TILE_OUTPUT_INL_H_
@@ -10,7 +10,7 @@
 #include <hwy/highway.h>
 
 #include "kernels_cpu/gemm/gemm_kernel-inl.h"
-#include "kernels_cpu/simd/relu-inl.h"
+#include "kernels_cpu/simd/epilogue-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
@@ -24,12 +24,8 @@ HWY_INLINE std::int64_t VectorAt(std::int64_t plane, int j) {
 // The output of a panel: the tile's columns are channels of an activation tensor.
 template <class T>
 struct TileOutputOf {
-  T* out;              // the panel's first channel
-  const T* residual;   // likewise, or null
-  std::int64_t plane;  // from one channel block to the next
-  const T* bias;       // a value a column, or null
-  bool load, relu;     // adds to what is there; rectifies
-  bool non_temporal;   // non-temporal stores
+  OutputEpilogue<T> epilogue;  // from the panel's first channel on; a bias a column
+  std::int64_t plane;          // from one channel block to the next
 
   // Rows [kBegin, kEnd) of the tile, of which row i goes to pixel_at[i]; pixels ascend.
   // kNeighbours: pixels that lie side by side, as most do, become displacements. That saves the
@@ -42,19 +38,16 @@ struct TileOutputOf {
     static_assert(kBegin < kEnd, "pixel_at may have nothing there");
     const auto at = [&](int i, int j) HWY_ATTR { return pixel_at[i] + VectorAt<T>(plane, j); };
     const auto for_each = [&](auto&& f) HWY_ATTR { tile.template ForEach<kBegin, kEnd>(f); };
-    if (load)
-      for_each([&](int i, int j, VecOf<T>& v)
-                   HWY_ATTR { v = hn::Add(v, hn::LoadU(D(), out + at(i, j))); });
-    if (bias != nullptr)
+    if (epilogue.bias != nullptr)
       for_each([&](int, int j, VecOf<T>& v)
-                   HWY_ATTR { v = hn::Add(v, hn::LoadU(D(), bias + j * kLanesOf<T>)); });
-    if (residual != nullptr)
-      for_each([&](int i, int j, VecOf<T>& v)
-                   HWY_ATTR { v = hn::Add(v, hn::LoadU(D(), residual + at(i, j))); });
-    if (relu) for_each([&](int, int, VecOf<T>& v) HWY_ATTR { v = Relu(v); });
+                   HWY_ATTR { v = hn::Add(v, hn::LoadU(D(), epilogue.bias + j * kLanesOf<T>)); });
+    FinishSums(epilogue, [&](const auto& f) HWY_ATTR {
+      for_each([&](int i, int j, VecOf<T>& v) HWY_ATTR { f(v, at(i, j)); });
+    });
     // Neighbouring lines are written one after the other: alternating with another plane's would
     // slow shallow tiles whose results go to L3.
-    if (non_temporal) {
+    T* const out = epilogue.out;
+    if (epilogue.non_temporal) {
       HWY_UNROLL(16)
       for (int j = 0; j < kVecs; ++j) {
         HWY_UNROLL(16)

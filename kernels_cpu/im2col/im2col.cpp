@@ -24,11 +24,11 @@
 #include <type_traits>
 
 #include "conv/error.h"
-#include "conv/math/relu.h"
 #include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/device/range.h"
 #include "kernels_cpu/device/team.h"
+#include "kernels_cpu/epilogue.h"
 
 namespace convlab::cpu {
 namespace {
@@ -126,10 +126,13 @@ class Im2colPlan : public ConvPlan {
 
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
     const ThreadCount scope(threads_);
-    const Run run{static_cast<const T*>(args.x),          static_cast<const T*>(args.w),
-                  static_cast<const T*>(args.dy),         static_cast<const T*>(args.bias),
-                  static_cast<const T*>(args.residual),   static_cast<T*>(args.out),
-                  reinterpret_cast<T*>(workspace.data()), args.phases};
+    const Run run{static_cast<const T*>(args.x),
+                  static_cast<const T*>(args.w),
+                  static_cast<const T*>(args.dy),
+                  output_epilogue<T>(p_, args),
+                  static_cast<T*>(args.out),
+                  reinterpret_cast<T*>(workspace.data()),
+                  args.phases};
     if (p_.pass == Pass::forward)
       forward(run);
     else if (p_.pass == Pass::backward_data)
@@ -140,7 +143,8 @@ class Im2colPlan : public ConvPlan {
 
  private:
   struct Run {
-    const T *x, *w, *dy, *bias, *residual;
+    const T *x, *w, *dy;
+    OutputEpilogue<T> output;
     T *out, *workspace;
     PhaseRecorder* phases;
   };
@@ -368,14 +372,9 @@ class Im2colPlan : public ConvPlan {
     const i64 pixels = rows.size() * p_.q, k0 = group * filters();
     const i64 lines = y.transposed ? pixels : filters(), length = y.transposed ? filters() : pixels;
     for_lines(lines, [&](i64 i) {
-      T* const line = y.data + i * y.ld;
-      const T* const residual = p_.epilogue.residual ? run.residual + (line - run.out) : nullptr;
-      for (i64 j = 0; j < length; ++j) {
-        T value = line[j];
-        if (p_.epilogue.bias) value += run.bias[k0 + (y.transposed ? j : i)];
-        if (p_.epilogue.residual) value += residual[j];
-        line[j] = p_.epilogue.relu ? relu(value) : value;
-      }
+      const i64 line = y.data + i * y.ld - run.out;
+      for (i64 j = 0; j < length; ++j)
+        run.output.store(line + j, k0 + (y.transposed ? j : i), run.out[line + j]);
     });
   }
 

@@ -118,8 +118,6 @@ PixelGemm plan_pixels(const ConvProblem& original, const Config& config, const D
     gemm.grids.resize(1);
     gemm.zeros_between = !p.accumulate;
   }
-  gemm.epilogue = p.epilogue;
-  gemm.accumulate = p.accumulate;
   gemm.non_temporal = streams(config);
   const std::int64_t size = size_of(p.dtype);
   std::int64_t filter = 0, most_rows = 0;
@@ -245,18 +243,20 @@ class PixelPlan : public ConvPlan {
     problem_.dtype == DType::f64 ? pack(double()) : pack(float());
   }
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
-    const PixelOperands data{problem_.pass == Pass::forward ? args.x : args.dy,
-                             args.w,
-                             problem_.epilogue.bias ? args.bias : nullptr,
-                             problem_.epilogue.residual ? args.residual : nullptr,
-                             args.out,
-                             gemm_.non_temporal && can_stream(args.out)};
+    problem_.dtype == DType::f64 ? run<double>(args, workspace) : run<float>(args, workspace);
+  }
+
+ private:
+  template <class T>
+  void run(const ConvArgs& args, Workspace workspace) const {
+    const PixelOperands<T> data{
+        static_cast<const T*>(problem_.pass == Pass::forward ? args.x : args.dy),
+        static_cast<const T*>(args.w),
+        output_epilogue<T>(problem_, args, gemm_.non_temporal && can_stream(args.out))};
 #pragma omp parallel num_threads(used_threads())
     for (int t = omp_get_thread_num(); t < used_threads(); t += omp_get_num_threads())
       run_thread(gemm_, data, workspace.data(), t, args.phases);
   }
-
- private:
   int used_threads() const { return int(gemm_.row_threads * gemm_.panel_threads); }
 
   ConvProblem problem_;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "conv/algo.h"
+#include "kernels_cpu/epilogue.h"
 #include "kernels_cpu/gemm/pixel_grid.h"
 #include "kernels_cpu/gemm/tile_shape.h"
 
@@ -30,8 +31,6 @@ struct PixelGemm {
   std::int64_t out_step_h = 1, out_step_w = 1;
   std::vector<PixelGrid> grids;
   PlainRows plain;  // of a plain input
-  Epilogue epilogue;
-  bool accumulate = false;
 
   // A group is the channels of a block at one tap. A plain input is copied row by row into a padded
   // buffer; there a group is one channel's neighbouring taps.
@@ -67,17 +66,19 @@ struct PixelGemm {
   }
 };
 
+template <class T>
 struct PixelOperands {
-  const void *in, *packed, *bias, *residual;
-  void* out;
-  bool non_temporal;  // non-temporal stores of `out`, which is aligned for them
+  const T *in, *packed;
+  OutputEpilogue<T> output;
 };
 
 // Bytes of workspace that one thread needs; reads all but the thread fields.
 std::size_t thread_workspace(const PixelGemm&);
 // One thread's part.
-void run_thread(const PixelGemm&, const PixelOperands&, std::byte* workspace, std::int64_t thread,
-                PhaseRecorder*);
+void run_thread(const PixelGemm&, const PixelOperands<float>&, std::byte* workspace,
+                std::int64_t thread, PhaseRecorder*);
+void run_thread(const PixelGemm&, const PixelOperands<double>&, std::byte* workspace,
+                std::int64_t thread, PhaseRecorder*);
 
 // The pixels that one tap reads: `width` of them in each of the output rows [begin, end), from
 // these elements of a plane on for row 0. If the rows of both operands follow one another, they are

@@ -286,15 +286,15 @@ HWY_NOINLINE void RunTileToPlain(PanelJob<T> job, GroupsOfA<T> a, const std::int
   std::int64_t rows[kRows];
   const TileOutputOf<T> to = job.output;
   for (int i = 0; i < kRows; ++i) rows[i] = i * kCols;
-  for (int i = 0; to.load && i < kRows; ++i)
+  const bool adds = to.epilogue.addend != nullptr;
+  for (int i = 0; adds && i < kRows; ++i)
     for (std::int64_t c = 0; c < job.channels; ++c)
-      values[i * kCols + c] = to.out[row_out[i] + c * to.plane];
-  job.output.out = values;
-  job.output.plane = kBlock;
-  job.output.non_temporal = false;
+      values[i * kCols + c] = to.epilogue.addend[row_out[i] + c * to.plane];
+  job.output = {{values, to.epilogue.bias, adds ? values : nullptr, to.epilogue.relu}, kBlock};
   RunTile<T, kRows, kVecs, TileKind::blocked>(job, a, rows, nullptr);
   for (std::int64_t c = 0; c < job.channels; ++c)
-    for (int i = 0; i < kRows; ++i) to.out[row_out[i] + c * to.plane] = values[i * kCols + c];
+    for (int i = 0; i < kRows; ++i)
+      to.epilogue.out[row_out[i] + c * to.plane] = values[i * kCols + c];
 }
 
 // For a panel of at most kVecs vectors.
@@ -327,25 +327,9 @@ HWY_INLINE void DispatchTile(const PanelJob<T>& job, GroupsOfA<T> a, const std::
                                                      job.prefetched == 0 ? prefetch : nullptr);
 }
 
-// The operands as elements.
-template <class T>
-struct PixelOperandsOf {
-  const T *in, *packed, *bias, *residual;
-  T* out;
-  bool non_temporal;
-
-  explicit PixelOperandsOf(const PixelOperands& data)
-      : in(static_cast<const T*>(data.in)),
-        packed(static_cast<const T*>(data.packed)),
-        bias(static_cast<const T*>(data.bias)),
-        residual(static_cast<const T*>(data.residual)),
-        out(static_cast<T*>(data.out)),
-        non_temporal(data.non_temporal) {}
-};
-
 // In tiles of at most kMostRows rows by kVecs vectors: gemm.tile.
 template <class T, int kMostRows, int kVecs>
-void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperandsOf<T>& data,
+void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands<T>& data,
               const Scratch<T>& scratch, std::int64_t begin, std::int64_t end, Range panels,
               PhaseRecorder* recorder) {
   if (begin >= end || panels.size() == 0) return;
@@ -393,7 +377,7 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperandsO
       const std::int64_t channel = panel * kCols;
       const std::int64_t channels = std::min<std::int64_t>(kCols, gemm.out.c - channel);
       alignas(64) T bias[kCols] = {};
-      if (data.bias != nullptr) std::copy_n(data.bias + channel, channels, bias);
+      if (data.output.bias != nullptr) std::copy_n(data.output.bias + channel, channels, bias);
       const std::int64_t out_at = channel / channel_block(gemm.out.layout) * out_plane;
       PanelJob<T> job{};
       job.b = data.packed + grid.filter + panel * groups * gemm.group_depth * kCols +
@@ -404,18 +388,11 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperandsO
       job.row_stride = gemm.in_step_w;
       job.channels = channels;
       job.plane = image_pixels * kBlock;
-      const bool first_chunk = chunk == 0, last_chunk = chunk + 1 == chunks;
-      job.output = {
-          .out = data.out + out_at,
-          .residual = first_chunk && data.residual != nullptr ? data.residual + out_at : nullptr,
-          .plane = out_plane,
-          .bias = first_chunk && data.bias != nullptr ? bias : nullptr,
-          .load = !first_chunk || gemm.accumulate,
-          .relu = last_chunk && gemm.epilogue.relu,
-          .non_temporal = last_chunk && data.non_temporal};
-      if (gemm.zeros_between && first_chunk)
+      job.output = {data.output.from(out_at, bias).part(chunk == 0, chunk + 1 == chunks),
+                    out_plane};
+      if (gemm.zeros_between && chunk == 0)
         ZeroBetween(gemm.out, gemm.out_step_h, gemm.out_step_w, {begin / grid.w, end / grid.w},
-                    ceil_div(channels, kBlock), data.out + out_at, data.non_temporal);
+                    ceil_div(channels, kBlock), data.output.out + out_at, data.output.non_temporal);
       const Range prefetched =
           share(gemm.prefetch_rows ? groups : 0, panel - panels.begin, panels.size());
       job.prefetched = prefetched.size();
@@ -466,8 +443,8 @@ std::array<TileRange, 3> OwnTiles(const PixelGemm& gemm, const PixelGrid& grid,
 }
 
 template <class T>
-void RunThreadOf(const PixelGemm& gemm, const PixelOperandsOf<T>& data, std::byte* workspace,
-                 std::int64_t thread, PhaseRecorder* recorder) {
+void RunThread(const PixelGemm& gemm, const PixelOperands<T>& data, std::byte* workspace,
+               std::int64_t thread, PhaseRecorder* recorder) {
   const Scratch<T> scratch(gemm, workspace + std::size_t(thread) * gemm.thread_bytes);
   auto run_block = RunBlock<T, kTileRows, kTileVecsOf<T>>;
   if constexpr (kLanes == 16) {
@@ -497,15 +474,16 @@ void RunThreadOf(const PixelGemm& gemm, const PixelOperandsOf<T>& data, std::byt
                   tiles.panels, recorder);
       }
   }
-  if (data.non_temporal) hwy::FlushStream();
+  if (data.output.non_temporal) hwy::FlushStream();
 }
 
-void RunThread(const PixelGemm& gemm, const PixelOperands& data, std::byte* workspace,
-               std::int64_t thread, PhaseRecorder* recorder) {
-  if (gemm.dtype == DType::f64)
-    RunThreadOf(gemm, PixelOperandsOf<double>(data), workspace, thread, recorder);
-  else
-    RunThreadOf(gemm, PixelOperandsOf<float>(data), workspace, thread, recorder);
+void RunThreadF32(const PixelGemm& gemm, const PixelOperands<float>& data, std::byte* workspace,
+                  std::int64_t thread, PhaseRecorder* recorder) {
+  RunThread(gemm, data, workspace, thread, recorder);
+}
+void RunThreadF64(const PixelGemm& gemm, const PixelOperands<double>& data, std::byte* workspace,
+                  std::int64_t thread, PhaseRecorder* recorder) {
+  RunThread(gemm, data, workspace, thread, recorder);
 }
 
 }  // namespace convlab::cpu::HWY_NAMESPACE
@@ -515,15 +493,20 @@ HWY_AFTER_NAMESPACE();
 namespace convlab::cpu {
 
 HWY_EXPORT(ThreadWorkspace);
-HWY_EXPORT(RunThread);
+HWY_EXPORT(RunThreadF32);
+HWY_EXPORT(RunThreadF64);
 
 std::size_t thread_workspace(const PixelGemm& gemm) {
   return HWY_DYNAMIC_DISPATCH(ThreadWorkspace)(gemm);
 }
 
-void run_thread(const PixelGemm& gemm, const PixelOperands& data, std::byte* workspace,
+void run_thread(const PixelGemm& gemm, const PixelOperands<float>& data, std::byte* workspace,
                 std::int64_t thread, PhaseRecorder* recorder) {
-  HWY_DYNAMIC_DISPATCH(RunThread)(gemm, data, workspace, thread, recorder);
+  HWY_DYNAMIC_DISPATCH(RunThreadF32)(gemm, data, workspace, thread, recorder);
+}
+void run_thread(const PixelGemm& gemm, const PixelOperands<double>& data, std::byte* workspace,
+                std::int64_t thread, PhaseRecorder* recorder) {
+  HWY_DYNAMIC_DISPATCH(RunThreadF64)(gemm, data, workspace, thread, recorder);
 }
 
 }  // namespace convlab::cpu

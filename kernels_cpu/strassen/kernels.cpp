@@ -84,11 +84,8 @@ struct TileJob {
 
   HWY_INLINE TileOutput Quadrant(bool is_right, bool is_below) const {
     const std::int64_t at = (is_right ? right : 0) + (is_below ? below : 0);
-    TileOutput to = output;
-    to.out += at;
-    if (to.residual != nullptr) to.residual += at;
-    if (to.bias != nullptr && is_right) to.bias += right / output.plane * kBlock;
-    return to;
+    const OutputEpilogue<float>& e = output.epilogue;
+    return {e.from(at, e.bias + (is_right ? right / output.plane * kBlock : 0)), output.plane};
   }
 };
 
@@ -151,34 +148,25 @@ void RunStrassen(const StrassenGemm& gemm, const StrassenOperands& data, std::by
                       std::min(own.end, own.begin + part.end * kTileRows)};
     FillPairs(gemm, pairs, at);
     // Zeros are stored to memory while the products keep the cores busy.
-    if (gemm.out_step_h * gemm.out_step_w > 1 && !gemm.accumulate)
+    if (gemm.zeros_between)
       ZeroBetween(gemm.out, gemm.out_step_h, gemm.out_step_w,
                   share(lines, thread * blocks + i, gemm.threads * blocks), gemm.out.c / kBlock,
-                  data.out, data.non_temporal);
+                  data.output.out, data.output.non_temporal);
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
       const Range groups = share(gemm.half_groups, chunk, chunks);
-      const bool first_chunk = chunk == 0, last_chunk = chunk + 1 == chunks;
       for (std::int64_t panel = 0; panel < gemm.half_panels; ++panel) {
         const std::int64_t first_out = panel * kTileCols / kBlock * plane;
-        TileJob job{
-            .a = sums,
-            .groups = groups.size(),
-            .b =
-                data.packed + panel * 7 * gemm.product_floats() + groups.begin * kBlock * kTileCols,
-            .b_step = gemm.product_floats(),
-            .output = {.out = data.out + first_out,
-                       .residual = first_chunk && data.residual != nullptr
-                                       ? data.residual + first_out
-                                       : nullptr,
-                       .plane = plane,
-                       .bias = first_chunk && data.bias != nullptr ? data.bias + panel * kTileCols
-                                                                   : nullptr,
-                       .load = !first_chunk || gemm.accumulate,
-                       .relu = last_chunk && gemm.epilogue.relu,
-                       .non_temporal = last_chunk && data.non_temporal},
-            .out_at = at.out,
-            .right = gemm.half_panels * kTileCols / kBlock * plane,
-            .below = gemm.out_below()};
+        TileJob job{.a = sums,
+                    .groups = groups.size(),
+                    .b = data.packed + panel * 7 * gemm.product_floats() +
+                         groups.begin * kBlock * kTileCols,
+                    .b_step = gemm.product_floats(),
+                    .output = {data.output.from(first_out, data.output.bias + panel * kTileCols)
+                                   .part(chunk == 0, chunk + 1 == chunks),
+                               plane},
+                    .out_at = at.out,
+                    .right = gemm.half_panels * kTileCols / kBlock * plane,
+                    .below = gemm.out_below()};
         float* to = sums;
         ForEachTile(pairs.size(), [&](auto rows, std::int64_t first) HWY_ATTR {
           const bool makes = panel == 0;
@@ -200,7 +188,7 @@ void RunStrassen(const StrassenGemm& gemm, const StrassenOperands& data, std::by
       }
     }
   }
-  if (data.non_temporal) hwy::FlushStream();
+  if (data.output.non_temporal) hwy::FlushStream();
 }
 
 }  // namespace convlab::cpu::HWY_NAMESPACE

@@ -81,6 +81,7 @@ StrassenGemm plan_gemm(const ConvProblem& p, const Config& config, const DeviceI
   if (!forward) {
     gemm.out_step_h = p.stride_h;
     gemm.out_step_w = p.stride_w;
+    gemm.zeros_between = p.stride_h * p.stride_w > 1 && !p.accumulate;
   }
   gemm.pairs = pair_pixels(p);
   gemm.half_groups = gemm.in.c / shape.block / 2;
@@ -91,8 +92,6 @@ StrassenGemm plan_gemm(const ConvProblem& p, const Config& config, const DeviceI
   const std::int64_t own = ceil_div(gemm.pairs.count(), gemm.threads);
   const std::int64_t fit = device.l2_bytes / 2 / (7 * gemm.chunk * shape.block * 4);
   gemm.block = std::min(own, std::max<std::int64_t>(1, fit / shape.rows) * shape.rows);
-  gemm.epilogue = p.epilogue;
-  gemm.accumulate = p.accumulate;
   return gemm;
 }
 
@@ -242,13 +241,9 @@ class StrassenPlan : public ConvPlan {
     pack_sums(gemm_, problem_, floats(w.data()), reinterpret_cast<float*>(packed.data()), threads_);
   }
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
-    const StrassenOperands data{floats(problem_.pass == Pass::forward ? args.x : args.dy),
-                                floats(args.w),
-                                problem_.epilogue.bias ? floats(args.bias) : nullptr,
-                                problem_.epilogue.residual ? floats(args.residual) : nullptr,
-                                static_cast<float*>(args.out),
-                                non_temporal_ && can_stream(args.out),
-                                args.phases};
+    const StrassenOperands data{
+        floats(problem_.pass == Pass::forward ? args.x : args.dy), floats(args.w),
+        output_epilogue<float>(problem_, args, non_temporal_ && can_stream(args.out)), args.phases};
     const int threads = int(gemm_.threads);
 #pragma omp parallel num_threads(threads)
     for (int t = omp_get_thread_num(); t < threads; t += omp_get_num_threads())

@@ -7,6 +7,7 @@
 
 #include "conv/algo.h"
 #include "kernels_cpu/device/range.h"
+#include "kernels_cpu/epilogue.h"
 #include "kernels_cpu/implicit_gemm/implicit_gemm.h"
 
 namespace convlab::cpu {
@@ -31,8 +32,7 @@ struct StrassenGemm {
   std::int64_t chunk = 0;        // groups of half the depth at a time
   std::int64_t block = 0;        // pairs of pixels at a time
   std::int64_t threads = 1;
-  Epilogue epilogue;
-  bool accumulate = false;
+  bool zeros_between = false;  // outputs that no product reaches
   // The distance between pixels of dx that the filter reaches; unless it is 1, those between become
   // zero.
   std::int64_t out_step_h = 1, out_step_w = 1;
@@ -54,9 +54,8 @@ struct StrassenGemm {
 };
 
 struct StrassenOperands {
-  const float *in, *packed, *bias, *residual;
-  float* out;
-  bool non_temporal;  // non-temporal stores of `out`, which is aligned for them
+  const float *in, *packed;
+  OutputEpilogue<float> output;
   PhaseRecorder* phases;
 };
 
