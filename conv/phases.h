@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "conv/layout.h"
+
 namespace convlab {
 
 // Executed work of one phase of a run, summed over all threads. FLOPs count a multiply-add as 2.
@@ -38,10 +40,11 @@ struct WorkEstimate {
 };
 
 // Orders one algorithm's configs before anything is measured, in FLOPs at peak. On CPUs a byte from
-// beyond L2 costs about eight FLOPs, since the arithmetic mostly hides it. It needs no ceilings, so
-// that the untuned default is the same at every start. Autotune's predict_ms predicts times.
-inline double ranking_cost(const WorkEstimate& work) {
-  double cost = 8 * work.bytes();
+// beyond L2 costs about eight FLOPs in f32, since the arithmetic mostly hides it, and half as many
+// in f64, where FLOPs take twice as long. It needs no ceilings, so that the untuned default is the
+// same at every start. Autotune's predict_ms predicts times.
+inline double ranking_cost(const WorkEstimate& work, DType dtype = DType::f32) {
+  double cost = (dtype == DType::f64 ? 4 : 8) * work.bytes();
   for (const PhaseWork& phase : work.phases) cost += phase.flops / phase.efficiency;
   return cost;
 }

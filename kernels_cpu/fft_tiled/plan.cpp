@@ -613,8 +613,8 @@ class FftTiledPlan final : public ConvPlan {
                [&](std::int64_t i, TileSpectrum<const float> item) {
                  const std::int64_t c = part.c + i / part.k.count;
                  const std::int64_t k = (part.k.first + i % part.k.count) * block;
-                 kernels_.inverse(item, me.scratch, plane,
-                                  {problem_.r, problem_.s, 0, 0, problem_.r, problem_.s}, {});
+                 kernels_.inverse(item, me.scratch, {.out = plane},
+                                  {problem_.r, problem_.s, 0, 0, problem_.r, problem_.s});
                  for (std::int64_t lane = 0; lane < std::min(block, problem_.k - k); ++lane) {
                    float* const to =
                        static_cast<float*>(args.out) + ((k + lane) * problem_.c + c) * taps;

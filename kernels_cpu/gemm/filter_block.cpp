@@ -22,8 +22,8 @@ HWY_INLINE void ForSquares(const T* from, std::int64_t column_step, std::int64_t
     TransposeSquares(
         TagOf<T>(),
         [&](std::int64_t i) HWY_ATTR {
-          return LoadBlocks(TagOf<T>(), WholeSums<T>{from}, (column + i) * column_step,
-                            kSquare<T> * column_step);
+          return LoadBlocks<kSquare<T>>(TagOf<T>(), WholeSums<T>{from}, (column + i) * column_step,
+                                        kSquare<T> * column_step);
         },
         [&](int i, auto v) HWY_ATTR { put(i, column, v); });
 }

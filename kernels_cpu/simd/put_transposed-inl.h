@@ -56,16 +56,16 @@ WholeSums(const T*) -> WholeSums<T>;
 template <class T>
 constexpr int kSquare = 16 / int(sizeof(T));
 
-// Blocks of 128 bits from `at` on, `step` elements apart, as many as d has.
-template <class D, class Sums>
+// Blocks of kSide lanes from `at` on, `step` elements apart, as many as d has.
+template <int kSide, class D, class Sums>
 HWY_INLINE hn::Vec<D> LoadBlocks(D d, const Sums& sums, std::int64_t at, std::int64_t step) {
-  constexpr int kSide = kSquare<hn::TFromD<D>>;
   if constexpr (hn::MaxLanes(d) == kSide) {
     return sums.LoadAt(d, at);
   } else {
     const hn::Half<D> half;
-    return hn::Combine(d, LoadBlocks(half, sums, at + hn::MaxLanes(half) / kSide * step, step),
-                       LoadBlocks(half, sums, at, step));
+    return hn::Combine(d,
+                       LoadBlocks<kSide>(half, sums, at + hn::MaxLanes(half) / kSide * step, step),
+                       LoadBlocks<kSide>(half, sums, at, step));
   }
 }
 
@@ -98,7 +98,8 @@ HWY_INLINE void PutSquares(D d, const Sums& sums, std::int64_t at, T* to, std::i
   TransposeSquares(
       d,
       [&](int row) HWY_ATTR {
-        return LoadBlocks(d, sums, at + row * kTileColsOf<T>, kSquare<T> * kTileColsOf<T>);
+        return LoadBlocks<kSquare<T>>(d, sums, at + row * kTileColsOf<T>,
+                                      kSquare<T> * kTileColsOf<T>);
       },
       [&](int column, auto v) HWY_ATTR {
         T* const place = to + column * pitch;

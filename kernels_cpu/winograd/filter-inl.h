@@ -47,54 +47,57 @@ constexpr int kTapsOf = R == 2 ? 9 : R* R;
 
 // A channel block's taps for a panel's columns, [channel][tap][column]: all taps of the filter, or
 // where a stride folds, the R x R of each folded channel.
-template <int R>
-void GatherTaps(const Geometry& g, const FilterView& filter, const Taps<R>& taps,
-                std::int64_t first_c, std::int64_t first_k, float* gathered) {
+template <int R, class Real>
+void GatherTaps(const Geometry& g, const FilterViewOf<Real>& filter, const Taps<R>& taps,
+                std::int64_t first_c, std::int64_t first_k, Real* gathered) {
+  constexpr int kCols = kTileColsOf<Real>;
   const std::int64_t channels = std::clamp<std::int64_t>(g.in.c - first_c, 0, kBlock);
-  const std::int64_t columns = std::min<std::int64_t>(kTileCols, g.out.c - first_k);
-  if (g.fold || channels < kBlock || columns < kTileCols)
-    std::fill_n(gathered, kBlock * kTapsOf<R> * kTileCols, 0.f);
+  const std::int64_t columns = std::min<std::int64_t>(kCols, g.out.c - first_k);
+  if (g.fold || channels < kBlock || columns < kCols)
+    std::fill_n(gathered, kBlock * kTapsOf<R> * kCols, Real(0));
   if (!g.fold) {
     // With a column's taps its channels lie side by side, or with a channel's taps the columns.
     const std::int64_t area = g.kernel * g.kernel;
     const std::int64_t run = filter.in_step == area ? channels : 1;
     for (std::int64_t c = 0; c < channels; c += run)
       TransposeRows(filter.at(first_c + c, first_k), filter.out_step, columns, run * area,
-                    gathered + c * area * kTileCols);
+                    gathered + c * area * kCols);
     return;
   }
-  for (std::int64_t i = 0; i < channels; ++i, gathered += R * R * kTileCols) {
+  for (std::int64_t i = 0; i < channels; ++i, gathered += R * R * kCols) {
     const std::int64_t c = first_c + i;
     for (std::int64_t k = 0; k < columns; ++k) {
-      const float* const of_k = filter.at(c / g.in_fold(), (first_k + k) / g.out_fold());
+      const Real* const of_k = filter.at(c / g.in_fold(), (first_k + k) / g.out_fold());
       const int* const tap_at = taps.of[g.tap_phase(g.unfolds() ? first_k + k : c, 0)];
       for (int rs = 0; rs < R * R; ++rs)
-        if (const int tap = tap_at[rs]; tap >= 0) gathered[rs * kTileCols + k] = of_k[tap];
+        if (const int tap = tap_at[rs]; tap >= 0) gathered[rs * kCols + k] = of_k[tap];
     }
   }
 }
 
 // U = G g G^T of what GatherTaps gathered, in a stride phase. A channel's U goes to place(channel),
-// its points `step` floats apart; then follows done(channel).
-template <int M, int R, class Place, class Done>
+// its points `step` elements apart; then follows done(channel).
+template <int M, int R, class Real, class Place, class Done>
 HWY_INLINE void TransformTaps(const Geometry& g, const Taps<R>& taps, std::int64_t phase,
-                              const float* gathered, std::int64_t columns, std::int64_t step,
+                              const Real* gathered, std::int64_t columns, std::int64_t step,
                               const Place& place, const Done& done) {
   using Code = typename Transforms<M, R, ScaledSide::filter>::Filter;
-  alignas(64) static constexpr float no_tap[kTileCols] = {};
+  constexpr int kCols = kTileColsOf<Real>;
+  using D = TagOf<Real>;
+  alignas(64) static constexpr Real no_tap[kCols] = {};
   const std::int64_t area = g.fold ? R * R : g.kernel * g.kernel;
   for (int c = 0; c < kBlock; ++c) {
-    const float* tap_of[R * R];
+    const Real* tap_of[R * R];
     for (int rs = 0; rs < R * R; ++rs) {
       const int tap = g.fold ? rs : taps.of[g.tap_phase(0, phase)][rs];
-      tap_of[rs] = tap < 0 ? no_tap : gathered + (c * area + tap) * kTileCols;
+      tap_of[rs] = tap < 0 ? no_tap : gathered + (c * area + tap) * kCols;
     }
-    float* const to = place(c);
-    for (int lane = 0; lane < columns; lane += kLanes)
-      Nested<Code>(
-          [&](int r, int col) HWY_ATTR { return hn::Load(F32(), tap_of[r * R + col] + lane); },
-          [&](int r, int col, Vec value)
-              HWY_ATTR { hn::Store(value, F32(), to + (r * (M + R - 1) + col) * step + lane); });
+    Real* const to = place(c);
+    for (int lane = 0; lane < columns; lane += kLanesOf<Real>)
+      Nested<Real, Code>(
+          [&](int r, int col) HWY_ATTR { return hn::Load(D(), tap_of[r * R + col] + lane); },
+          [&](int r, int col, VecOf<Real> value)
+              HWY_ATTR { hn::Store(value, D(), to + (r * (M + R - 1) + col) * step + lane); });
     done(c);
   }
 }

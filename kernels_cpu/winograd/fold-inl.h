@@ -1,11 +1,11 @@
 // Tiles of a folded x (winograd.h), gathered from plain NCHW, and tiles of a folded dx, scattered
 // to it; a run of tiles at a time.
 //
-// The channels of one (c, a) are neighbours both in x and in a pixel of the tile. Four channels of
-// some pixels come from one row of x for a stride of four, from two rows for a stride of two, and
-// from four planes for a stride of one. They are moved in whole vectors: stores of single pixels
-// would fill the store buffer with few lines. x is folded anew each time and needs no copy in
-// memory.
+// The channels of one (c, a) are neighbours both in x and in a pixel of the tile. In f32, four
+// channels of some pixels come from one row of x for a stride of four, from two rows for a stride
+// of two, and from four planes for a stride of one. They are moved in whole vectors: stores of
+// single pixels would fill the store buffer with few lines. x is folded anew each time and needs no
+// copy in memory.
 //
 // Per-target header: include it after hwy/foreach_target.h.
 #if defined(CONVLAB_KERNELS_CPU_WINOGRAD_FOLD_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -26,19 +26,34 @@
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
-// The blocks of four lanes of v, `step` floats apart.
-template <class D>
-HWY_INLINE void StoreFours(D d, hn::Vec<D> v, float* to, std::ptrdiff_t step) {
-  if constexpr (hn::MaxLanes(d) == 4) {
+// How many channels of a pixel are moved together: as many as 128 bits hold, since those can be
+// transposed, or as many as are neighbours in x. A vector of f64 in 128 bits is shorter than a
+// stride of four: there each vector of x is half of a pixel's four channels.
+template <class Real, int kStride>
+constexpr int kFoldedChannels = std::min(kLanesOf<Real>, std::max(kSquare<Real>, kStride));
+// Elements from one such vector of a row of x to the next.
+template <class Real, int kStride>
+constexpr int kFoldedStep = std::max(kLanesOf<Real>, kStride);
+// Where the first of them begins.
+template <class Real, int kStride>
+HWY_INLINE std::int64_t FirstFolded(std::int64_t channel) {
+  return kLanesOf<Real> < kStride ? channel % kStride : 0;
+}
+
+// The blocks of kSide lanes of v, `step` elements apart.
+template <int kSide, class D>
+HWY_INLINE void StoreBlocks(D d, hn::Vec<D> v, hn::TFromD<D>* to, std::ptrdiff_t step) {
+  if constexpr (hn::MaxLanes(d) == kSide) {
     hn::StoreU(v, d, to);
   } else {
     const hn::Half<D> half;
-    StoreFours(half, hn::LowerHalf(half, v), to, step);
-    StoreFours(half, hn::UpperHalf(half, v), to + hn::MaxLanes(half) / 4 * step, step);
+    StoreBlocks<kSide>(half, hn::LowerHalf(half, v), to, step);
+    StoreBlocks<kSide>(half, hn::UpperHalf(half, v), to + hn::MaxLanes(half) / kSide * step, step);
   }
 }
 
-// The columns of x that a row of folded pixels covers, in floats from the first of them on.
+// The columns of x that a row of folded pixels covers, in elements from the first of them on.
+template <class Real>
 struct FoldedColumns {
   std::int64_t first, begin, end;
 
@@ -46,10 +61,11 @@ struct FoldedColumns {
       : first(left * stride - fold.pad_w),
         begin(std::max<std::int64_t>(-first, 0)),
         end(std::min(fold.x.w - first, columns * stride)) {}
-  bool Whole(std::int64_t j) const { return j >= begin && j + kLanes <= end; }
+  bool Whole(std::int64_t j) const { return j >= begin && j + kLanesOf<Real> <= end; }
   HWY_INLINE auto Inside(std::int64_t j) const {
     const auto lanes_to = [j](std::int64_t at) HWY_ATTR {
-      return hn::FirstN(F32(), std::size_t(std::clamp<std::int64_t>(at - j, 0, kLanes)));
+      return hn::FirstN(TagOf<Real>(),
+                        std::size_t(std::clamp<std::int64_t>(at - j, 0, kLanesOf<Real>)));
     };
     return hn::AndNot(lanes_to(begin), lanes_to(end));
   }
@@ -67,40 +83,43 @@ HWY_INLINE T* FoldedRow(const WinogradFold& fold, T* x, std::int64_t image, std:
 
 // to[kRows][kMost] = a channel block of kRows x `columns` folded pixels from (top, left) on, zero
 // where x has no pixel or no channel.
-template <int kRows, int kMost, int kStride>
-void FoldRun(const WinogradFold& fold, const float* x, std::int64_t image, std::int64_t block,
-             std::int64_t top, std::int64_t left, std::int64_t columns, float* to) {
+template <class Real, int kRows, int kMost, int kStride>
+void FoldRun(const WinogradFold& fold, const Real* x, std::int64_t image, std::int64_t block,
+             std::int64_t top, std::int64_t left, std::int64_t columns, Real* to) {
   static_assert(kStride == 1 || kStride == 2 || kStride == 4);
-  static_assert(kMost * kStride % kLanes == 0);
-  constexpr int kSources = 4 / kStride, kStep = kSources * kBlock;
-  using Pairs = hn::Repartition<double, F32>;
-  const FoldedColumns inside(fold, kStride, left, columns);
-  for (int lane = 0; lane < kBlock; lane += 4)
+  static_assert(kMost * kStride % kLanesOf<Real> == 0);
+  constexpr int kChannels = kFoldedChannels<Real, kStride>, kStep = kFoldedStep<Real, kStride>;
+  constexpr int kSources = std::max(kChannels / kStride, 1);
+  using D = TagOf<Real>;
+  const FoldedColumns<Real> inside(fold, kStride, left, columns);
+  for (int lane = 0; lane < kBlock; lane += kChannels)
     for (int i = 0; i < kRows; ++i) {
-      const float* rows[kSources];
+      const Real* rows[kSources];
       for (int r = 0; r < kSources; ++r)
         rows[r] = FoldedRow<kStride>(fold, x, image, block * kBlock + lane + r * kStride, top + i);
-      float* pixels = to + i * kMost * kBlock + lane;
-      for (std::int64_t j = 0; j < columns * kStride;
-           j += kLanes, pixels += kLanes / kStride * kBlock) {
+      Real* pixels = to + i * kMost * kBlock + lane;
+      for (std::int64_t j = FirstFolded<Real, kStride>(lane); j < columns * kStride;
+           j += kStep, pixels += kStep / kStride * kBlock) {
         const auto load = [&](int r) HWY_ATTR {
-          if (rows[r] == nullptr) return hn::Zero(F32());
-          const float* const at = rows[r] + inside.first + j;
+          if (rows[r] == nullptr) return hn::Zero(D());
+          const Real* const at = rows[r] + inside.first + j;
           __builtin_prefetch(at + columns * kStride);  // for the next run
-          if (inside.Whole(j)) return hn::LoadU(F32(), at);
-          return hn::MaskedLoad(inside.Inside(j), F32(), at);
+          if (inside.Whole(j)) return hn::LoadU(D(), at);
+          return hn::MaskedLoad(inside.Inside(j), D(), at);
         };
-        const auto put = [&](int pixel, auto fours) HWY_ATTR {
-          StoreFours(F32(), hn::BitCast(F32(), fours), pixels + pixel * kBlock, kStep);
+        const auto put = [&](int pixel, auto blocks) HWY_ATTR {
+          StoreBlocks<kChannels>(D(), hn::BitCast(D(), blocks), pixels + pixel * kBlock,
+                                 kSources * kBlock);
         };
-        if constexpr (kStride == 4) {
+        if constexpr (kSources == 1) {
           put(0, load(0));
-        } else if constexpr (kStride == 2) {
+        } else if constexpr (kStride == 2) {  // four channels
+          using Pairs = hn::Repartition<double, D>;
           const auto a = hn::BitCast(Pairs(), load(0)), b = hn::BitCast(Pairs(), load(1));
           put(0, hn::InterleaveLower(Pairs(), a, b));
           put(1, hn::InterleaveUpper(Pairs(), a, b));
         } else {
-          TransposeSquares(F32(), load, put);
+          TransposeSquares(D(), load, put);
         }
       }
     }
@@ -109,40 +128,44 @@ void FoldRun(const WinogradFold& fold, const float* x, std::int64_t image, std::
 // Writes a vector of channels of kRows x `columns` folded pixels from (top, left) on to x, or adds
 // it, where x has such a pixel and channel. from[kRows][kMost] = the vector whose first channel is
 // `channel`.
-template <int kRows, int kMost, int kStride>
-void UnfoldRun(const WinogradFold& fold, const float* from, std::int64_t image,
-               std::int64_t channel, std::int64_t top, std::int64_t left, std::int64_t columns,
-               bool accumulate, float* x) {
+template <class Real, int kRows, int kMost, int kStride>
+void UnfoldRun(const WinogradFold& fold, const Real* from, std::int64_t image, std::int64_t channel,
+               std::int64_t top, std::int64_t left, std::int64_t columns, bool accumulate,
+               Real* x) {
+  constexpr int kVec = kLanesOf<Real>;
   static_assert(kStride == 2 || kStride == 4);
-  static_assert(kMost * kStride % kLanes == 0);
-  const FoldedColumns inside(fold, kStride, left, columns);
-  const auto put = [&](float* row, std::int64_t j, Vec v) HWY_ATTR {
+  static_assert(kMost * kStride % kVec == 0);
+  constexpr int kChannels = kFoldedChannels<Real, kStride>, kStep = kFoldedStep<Real, kStride>;
+  using D = TagOf<Real>;
+  const FoldedColumns<Real> inside(fold, kStride, left, columns);
+  const auto put = [&](Real* row, std::int64_t j, VecOf<Real> v) HWY_ATTR {
     if (row == nullptr) return;
-    float* const at = row + inside.first + j;
-    if (!accumulate && inside.Whole(j)) return hn::StoreU(v, F32(), at);
+    Real* const at = row + inside.first + j;
+    if (!accumulate && inside.Whole(j)) return hn::StoreU(v, D(), at);
     const auto mask = inside.Inside(j);
-    if (accumulate) v = hn::Add(v, hn::MaskedLoad(mask, F32(), at));
-    hn::BlendedStore(v, mask, F32(), at);
+    if (accumulate) v = hn::Add(v, hn::MaskedLoad(mask, D(), at));
+    hn::BlendedStore(v, mask, D(), at);
   };
-  for (int lane = 0; lane < kLanes; lane += 4)
+  for (int lane = 0; lane < kVec; lane += kChannels)
     for (int i = 0; i < kRows; ++i) {
-      float* const row = FoldedRow<kStride>(fold, x, image, channel + lane, top + i);
-      const float* pixels = from + i * kMost * kLanes + lane;
-      if constexpr (kStride == 4) {
-        for (std::int64_t j = 0; j < columns * kStride; j += kLanes, pixels += kLanes / 4 * kLanes)
-          put(row, j, LoadBlocks(F32(), WholeSums{pixels}, 0, kLanes));
-      } else {
-        using Pairs = hn::Repartition<double, F32>;
-        float* const below = FoldedRow<kStride>(fold, x, image, channel + lane + 2, top + i);
+      Real* const row = FoldedRow<kStride>(fold, x, image, channel + lane, top + i);
+      const Real* pixels = from + i * kMost * kVec + lane;
+      if constexpr (kChannels <= kStride) {
+        for (std::int64_t j = FirstFolded<Real, kStride>(channel + lane); j < columns * kStride;
+             j += kStep, pixels += kStep / kStride * kVec)
+          put(row, j, LoadBlocks<kChannels>(D(), WholeSums{pixels}, 0, kVec));
+      } else {  // four channels, a stride of two
+        using Pairs = hn::Repartition<double, D>;
+        Real* const below = FoldedRow<kStride>(fold, x, image, channel + lane + 2, top + i);
         for (std::int64_t j = 0; j < columns * kStride;
-             j += kLanes, pixels += kLanes / 2 * kLanes) {
+             j += kStep, pixels += kStep / kStride * kVec) {
           const auto load = [&](int first) HWY_ATTR {
-            return hn::BitCast(Pairs(),
-                               LoadBlocks(F32(), WholeSums{pixels}, first * kLanes, 2 * kLanes));
+            return hn::BitCast(
+                Pairs(), LoadBlocks<kChannels>(D(), WholeSums{pixels}, first * kVec, 2 * kVec));
           };
           const auto even = load(0), odd = load(1);
-          put(row, j, hn::BitCast(F32(), hn::InterleaveLower(Pairs(), even, odd)));
-          put(below, j, hn::BitCast(F32(), hn::InterleaveUpper(Pairs(), even, odd)));
+          put(row, j, hn::BitCast(D(), hn::InterleaveLower(Pairs(), even, odd)));
+          put(below, j, hn::BitCast(D(), hn::InterleaveUpper(Pairs(), even, odd)));
         }
       }
     }

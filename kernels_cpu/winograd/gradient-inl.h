@@ -20,34 +20,35 @@ HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
 // G dy G^T for (panel's vector, tile) pairs of panels from first_panel on.
-template <class Filter>
-void TransformGradient(const Spec& s, const float* dy, float* m, std::int64_t first_panel,
+template <class Real, class Filter>
+void TransformGradient(const Spec& s, const Real* dy, Real* m, std::int64_t first_panel,
                        Range block, Range items) {
   constexpr int M = Filter::inputs;
   constexpr int T = Filter::outputs;
+  constexpr int kVecs = kTileVecsOf<Real>, kCols = kTileColsOf<Real>;
   const Geometry& g = s.geometry;
   const std::int64_t rows = s.buffers.padded_tiles, point = s.buffers.m_point;
   ForEachRun(g, block, items,
              [&](std::int64_t vec, std::int64_t tile, const TileAt& place, int count) HWY_ATTR {
-               const std::int64_t own = vec / kTileVecs, lane = vec % kTileVecs * kLanes;
-               const std::int64_t panel = first_panel + own, channel = panel * kTileCols + lane;
+               const std::int64_t own = vec / kVecs, lane = vec % kVecs * kLanesOf<Real>;
+               const std::int64_t panel = first_panel + own, channel = panel * kCols + lane;
                const std::int64_t columns = g.panel_columns(panel);
                if (lane >= columns) return;
-               float* const to = m + own * rows * kTileCols + tile * columns + lane;
+               Real* const to = m + own * rows * kCols + tile * columns + lane;
                const Pixels<M, kRunTiles * M> pixels(g, g.out, g.out_grid, 0, place.y * M,
                                                      place.x * M, count * M);
-               const float* const plane =
+               const Real* const plane =
                    dy + pixels.Plane(g, g.out, place, channel / kBlock) + channel % kBlock;
-               NestedRun<Filter, M, kRunTiles>(
+               NestedRun<Real, Filter, M, kRunTiles>(
                    count,
-                   [&](int c, Vec* x) HWY_ATTR {
+                   [&](int c, VecOf<Real>* x) HWY_ATTR {
                      if (s.prefetch_input) pixels.template PrefetchColumn<M>(plane, c);
                      pixels.Load(plane, c, x);
                    },
-                   [&](int t, int i, const Vec* y) HWY_ATTR {
-                     float* at = to + t * columns + i * T * point;
+                   [&](int t, int i, const VecOf<Real>* y) HWY_ATTR {
+                     Real* at = to + t * columns + i * T * point;
                      HWY_UNROLL(8)
-                     for (int j = 0; j < T; ++j, at += point) hn::StoreU(y[j], F32(), at);
+                     for (int j = 0; j < T; ++j, at += point) hn::StoreU(y[j], TagOf<Real>(), at);
                    });
              });
 }
@@ -55,28 +56,30 @@ void TransformGradient(const Spec& s, const float* dy, float* m, std::int64_t fi
 // S += V^T M for one point and chunk: channels x tiles by tiles x columns. Tiles go in parts for
 // which M stays in L1 while all channels pass. S of all points exceeds L2, so its lines are
 // prefetched before the product that is added to them. V and M of the next point lie next_v and
-// next_m floats on: in each channel block, one register tile prefetches V and the other a vector of
-// M.
-template <int kVecs>
-HWY_NOINLINE void MultiplyTransposed(const float* v, std::ptrdiff_t block_step,
-                                     std::ptrdiff_t next_v, std::int64_t channels, const float* m,
+// next_m elements on: in each channel block, one register tile prefetches V and the other a vector
+// of M.
+template <class Real, int kVecs>
+HWY_NOINLINE void MultiplyTransposed(const Real* v, std::ptrdiff_t block_step,
+                                     std::ptrdiff_t next_v, std::int64_t channels, const Real* m,
                                      std::ptrdiff_t next_m, std::int64_t tiles, std::int64_t depth,
-                                     bool first, float* sums) {
-  constexpr std::int64_t kCols = kVecs * kLanes;
+                                     bool first, Real* sums) {
+  constexpr int kVec = kLanesOf<Real>;
+  constexpr std::int64_t kCols = kVecs * kVec;
   const std::int64_t parts = ceil_div(tiles, depth);
   for (std::int64_t part = 0; part < parts; ++part) {
     const Range own = share(tiles, part, parts);
     ForEachRowTile<kHalfBlock>(channels, [&](auto rows, std::int64_t row) HWY_ATTR {
-      Tile<decltype(rows)::value, kVecs> sum;
+      TileOf<Elements<Real>, decltype(rows)::value, kVecs> sum;
       sum.SetZero();
-      float* const to = sums + row * kCols;
-      for (int i = 0; i < rows.value * kCols; i += kLanes) __builtin_prefetch(to + i, 1);
+      Real* const to = sums + row * kCols;
+      for (int i = 0; i < rows.value * kCols; i += kVec) __builtin_prefetch(to + i, 1);
       const std::int64_t block = row / kBlock;
-      const float* const a = v + block * block_step + own.begin * kBlock;
-      const float* const b = m + own.begin * kCols;
-      const PrefetchToL2 next = row % kBlock < kHalfBlock
-                                    ? PrefetchToL2{a + next_v, kBlock}
-                                    : PrefetchToL2{b + next_m + block % kVecs * kLanes, kCols};
+      const Real* const a = v + block * block_step + own.begin * kBlock;
+      const Real* const b = m + own.begin * kCols;
+      using Prefetch = PrefetchToL2Of<Real>;
+      const Prefetch next = row % kBlock < kHalfBlock
+                                ? Prefetch{a + next_v, kBlock}
+                                : Prefetch{b + next_m + block % kVecs * kVec, kCols};
       sum.template MultiplyAdd<1>({a + row % kBlock, 1, kBlock}, {b, kCols}, own.end - own.begin,
                                   next);
       sum.Put(to, kCols, !first || part > 0);
@@ -85,14 +88,15 @@ HWY_NOINLINE void MultiplyTransposed(const float* v, std::ptrdiff_t block_step,
 }
 
 // The products of a block of tiles, of panels from first_panel on.
+template <class Real>
 struct BlockProduct {
   const Spec& s;
-  const float *v, *m;
+  const Real *v, *m;
   std::int64_t first_panel, tiles;
   std::int64_t phase_blocks = s.geometry.phase_blocks();  // divides
 
   // S of a point and chunk, in the sums of that chunk.
-  void Multiply(std::int64_t point, std::int64_t chunk, bool first, float* sums) const {
+  void Multiply(std::int64_t point, std::int64_t chunk, bool first, Real* sums) const {
     const Geometry& g = s.geometry;
     const WinogradBuffers& b = s.buffers;
     const std::int64_t of_phase = chunk / b.phase_chunks;
@@ -102,48 +106,53 @@ struct BlockProduct {
     const std::int64_t channels = std::min(s.chunk_blocks * kBlock, g.in.c - begin * kBlock);
     const std::int64_t block_step = b.padded_tiles * kBlock;
     const std::int64_t columns = g.panel_columns(first_panel + own);
-    float* const to = sums + point * b.sums_point;
+    Real* const to = sums + point * b.sums_point;
     const auto phases = g.phases_at(point);
     if (phase < phases.first || phase >= phases.second) {
-      std::fill_n(to, channels * columns, 0.f);
+      std::fill_n(to, channels * columns, Real(0));
       return;
     }
-    const auto multiply = columns == kLanes ? MultiplyTransposed<1> : MultiplyTransposed<kTileVecs>;
+    auto multiply = MultiplyTransposed<Real, kTileVecsOf<Real>>;
+    if constexpr (kLanesOf<Real> == kBlock) {
+      if (columns == kBlock) multiply = MultiplyTransposed<Real, 1>;
+    }
     multiply(v + point * b.v_point + (phase * phase_blocks + begin) * block_step, block_step,
-             b.v_point, channels, m + point * b.m_point + own * b.padded_tiles * kTileCols,
+             b.v_point, channels, m + point * b.m_point + own * b.padded_tiles * kTileColsOf<Real>,
              b.m_point, tiles, s.part_depth, first, to);
   }
 };
 
 // dw = A^T S A for a panel and some channels of one chunk, where S is the sum of so many copies,
 // copy_step apart; `sums` points at the first of the channels.
-template <class Output>
-void TransformSums(const Spec& s, const float* sums, std::int64_t copies, std::int64_t copy_step,
-                   std::int64_t panel, std::int64_t phase, Range channels, float* dw) {
+template <class Real, class Output>
+void TransformSums(const Spec& s, const Real* sums, std::int64_t copies, std::int64_t copy_step,
+                   std::int64_t panel, std::int64_t phase, Range channels, Real* dw) {
   constexpr int R = Output::outputs;
+  constexpr int kCols = kTileColsOf<Real>;
+  using D = TagOf<Real>;
   const Geometry& g = s.geometry;
   const std::int64_t area = g.kernel * g.kernel, step = g.in.c / g.in_fold() * area;
   const std::int64_t pitch = g.panel_columns(panel), point = s.buffers.sums_point;
-  const std::int64_t columns = std::min(pitch, g.out.c - panel * kTileCols);
+  const std::int64_t columns = std::min(pitch, g.out.c - panel * kCols);
   const Taps<R> taps(g);
-  alignas(64) float taps_of[kBlock][R * R][kTileCols];  // of some channels
+  alignas(64) Real taps_of[kBlock][R * R][kCols];  // of some channels
   for (std::int64_t first = channels.begin; first < channels.end; first += kBlock) {
     const std::int64_t count = std::min<std::int64_t>(kBlock, channels.end - first);
     for (std::int64_t c = 0; c < count; ++c, sums += pitch)
-      for (int lane = 0; lane < pitch; lane += kLanes) {
-        const float* at = sums + lane;  // walks through the points, which Nested takes in order
-        Nested<Output>(
+      for (int lane = 0; lane < pitch; lane += kLanesOf<Real>) {
+        const Real* at = sums + lane;  // walks through the points, which Nested takes in order
+        Nested<Real, Output>(
             [&](int, int) HWY_ATTR {
-              Vec sum = hn::LoadU(F32(), at);
+              VecOf<Real> sum = hn::LoadU(D(), at);
               for (std::int64_t copy = 1; copy < copies; ++copy)
-                sum = hn::Add(sum, hn::LoadU(F32(), at + copy * copy_step));
+                sum = hn::Add(sum, hn::LoadU(D(), at + copy * copy_step));
               at += point;
               return sum;
             },
-            [&](int r, int col, Vec value)
-                HWY_ATTR { hn::Store(value, F32(), taps_of[c][r * R + col] + lane); });
+            [&](int r, int col, VecOf<Real> value)
+                HWY_ATTR { hn::Store(value, D(), taps_of[c][r * R + col] + lane); });
       }
-    float* const to = dw + panel * kTileCols * step;
+    Real* const to = dw + panel * kCols * step;
     if (g.stride == 1) {  // all taps of all channels, in their order
       PutTransposed(WholeSums{taps_of[0][0]}, g.accumulate, count * area, columns,
                     to + first * area, step);
@@ -151,41 +160,44 @@ void TransformSums(const Spec& s, const float* sums, std::int64_t copies, std::i
     }
     for (std::int64_t c = 0; c < count; ++c) {
       const int* const tap_at = taps.of[g.tap_phase(first + c, phase)];
-      float* at = to + (first + c) / g.in_fold() * area;
+      Real* at = to + (first + c) / g.in_fold() * area;
       for (std::int64_t k = 0; k < columns; ++k, at += step)
         for (int rs = 0; rs < R * R; ++rs)
           if (const int tap = tap_at[rs]; tap >= 0)
-            at[tap] = taps_of[c][rs][k] + (g.accumulate ? at[tap] : 0.f);
+            at[tap] = taps_of[c][rs][k] + (g.accumulate ? at[tap] : Real(0));
     }
   }
 }
 
 // The transforms of F(r, tile), one size each.
+template <class Real>
 struct GradientTransforms {
-  void (*input)(const Spec&, const float* x, float* v, Range block, Range items);
-  void (*gradient)(const Spec&, const float* dy, float* m, std::int64_t first_panel, Range block,
+  void (*input)(const Spec&, const Real* x, Real* v, Range block, Range items);
+  void (*gradient)(const Spec&, const Real* dy, Real* m, std::int64_t first_panel, Range block,
                    Range items);
-  void (*sums)(const Spec&, const float* sums, std::int64_t copies, std::int64_t copy_step,
-               std::int64_t panel, std::int64_t phase, Range channels, float* dw);
+  void (*sums)(const Spec&, const Real* sums, std::int64_t copies, std::int64_t copy_step,
+               std::int64_t panel, std::int64_t phase, Range channels, Real* dw);
 };
-template <int M, int R>
-GradientTransforms GradientTransformsOf(const Geometry& g) {
+template <class Real, int M, int R>
+GradientTransforms<Real> GradientTransformsOf(const Geometry& g) {
   using Code = Transforms<R, M, ScaledSide::output>;
-  return {InputTransform<typename Code::Input, M, R>(g), TransformGradient<typename Code::Filter>,
-          TransformSums<typename Code::Output>};
+  return {InputTransform<Real, typename Code::Input, M, R>(g),
+          TransformGradient<Real, typename Code::Filter>,
+          TransformSums<Real, typename Code::Output>};
 }
 
 // What a thread does in backward_filter, alone or in a team: panels of dw, tiles, buffers.
+template <class Real>
 struct GradientPart {
   const Spec& s;
-  const WinogradOperands& data;
-  const GradientTransforms& transforms;
+  const WinogradOperandsOf<Real>& data;
+  const GradientTransforms<Real>& transforms;
   Team team;
   Range panels, tiles;
-  float *v, *m, *sums;
+  Real *v, *m, *sums;
 
-  GradientPart(const Spec& spec, const WinogradOperands& operands,
-               const GradientTransforms& of_size, std::int64_t thread, Team its_team,
+  GradientPart(const Spec& spec, const WinogradOperandsOf<Real>& operands,
+               const GradientTransforms<Real>& of_size, std::int64_t thread, Team its_team,
                Range its_panels, Range its_tiles)
       : s(spec),
         data(operands),
@@ -211,12 +223,12 @@ struct GradientPart {
       {
         const PhaseScope scope(data.recorder, kInputTransform);
         transforms.gradient(s, data.dy, m, panels.begin, block,
-                            team.Share(panels.size() * kTileVecs * block.size()));
+                            team.Share(panels.size() * kTileVecsOf<Real> * block.size()));
       }
       team.Barrier();
       {
         const PhaseScope scope(data.recorder, kProduct);
-        const BlockProduct product{s, v, m, panels.begin, block.size()};
+        const BlockProduct<Real> product{s, v, m, panels.begin, block.size()};
         const Range items = team.Share(s.geometry.points() * chunks);
         for (std::int64_t i = items.begin; i < items.end; ++i) {
           const std::int64_t point = i / chunks, chunk = i % chunks;
@@ -228,7 +240,7 @@ struct GradientPart {
   }
 
   // dw from so many copies of S: rows [panel][phase][channel].
-  void WriteSums(const float* all, std::int64_t copies, std::int64_t copy_step, Range rows) const {
+  void WriteSums(const Real* all, std::int64_t copies, std::int64_t copy_step, Range rows) const {
     const PhaseScope scope(data.recorder, kOutputTransform);
     const Geometry& g = s.geometry;
     const WinogradBuffers& b = s.buffers;
@@ -255,7 +267,7 @@ struct GradientPart {
     TransformBlock(tiles);
     team.Barrier();
     const Range chunks = team.Share(panels.size() * panel_chunks);  // [panel][of_panel]
-    BlockProduct product{s, v, m, panels.begin, tiles.size()};
+    BlockProduct<Real> product{s, v, m, panels.begin, tiles.size()};
     for (std::int64_t chunk = chunks.begin; chunk < chunks.end; ++chunk) {
       const std::int64_t panel = chunk / panel_chunks, of_panel = chunk - panel * panel_chunks;
       const std::int64_t first_of_m = panel / b.m_panels * b.m_panels;
@@ -265,7 +277,7 @@ struct GradientPart {
         const std::int64_t count = std::min(b.m_panels, panels.size() - first_of_m);
         product.first_panel = panels.begin + first_of_m;
         transforms.gradient(s, data.dy, m, product.first_panel, tiles,
-                            {0, count * kTileVecs * tiles.size()});
+                            {0, count * kTileVecsOf<Real> * tiles.size()});
       }
       {
         const PhaseScope scope(data.recorder, kProduct);
@@ -281,33 +293,37 @@ struct GradientPart {
 };
 
 // Each thread sums over its own tiles; then all add up the threads' sums.
-inline void GradientByPrivateBlocks(const Spec& s, const WinogradOperands& data,
-                                    const GradientTransforms& transforms, Team team) {
+template <class Real>
+void GradientByPrivateBlocks(const Spec& s, const WinogradOperandsOf<Real>& data,
+                             const GradientTransforms<Real>& transforms, Team team) {
   // A thread has at least one tile, or none and no sums.
   const std::int64_t tiles = s.geometry.tiles(), users = std::min(team.size, tiles);
   const Range own = team.rank < users ? share(tiles, team.rank, users) : Range{};
-  const GradientPart part(s, data, transforms, team.rank, Team{}, {0, s.geometry.out_panels()},
-                          own);
+  const GradientPart<Real> part(s, data, transforms, team.rank, Team{},
+                                {0, s.geometry.out_panels()}, own);
   part.SumBlocks();
   team.Barrier();
   const WinogradBuffer& sums = s.buffers.sums;
   part.WriteSums(sums.of(data.workspace, 0), users, sums.thread_step, team.Share(part.Rows()));
 }
 
-inline void GradientBySharedBlocks(const Spec& s, const WinogradOperands& data,
-                                   const GradientTransforms& transforms, Team team) {
-  const GradientPart part(s, data, transforms, team.rank, team, {0, s.geometry.out_panels()},
-                          {0, s.geometry.tiles()});
+template <class Real>
+void GradientBySharedBlocks(const Spec& s, const WinogradOperandsOf<Real>& data,
+                            const GradientTransforms<Real>& transforms, Team team) {
+  const GradientPart<Real> part(s, data, transforms, team.rank, team, {0, s.geometry.out_panels()},
+                                {0, s.geometry.tiles()});
   if (s.final_sums) return part.WriteFinalSums();
   part.SumBlocks();
   part.WriteSums(part.sums, 1, 0, team.Share(part.Rows()));
 }
 
-inline void GradientByPrivatePanels(const Spec& s, const WinogradOperands& data,
-                                    const GradientTransforms& transforms, Team team) {
+template <class Real>
+void GradientByPrivatePanels(const Spec& s, const WinogradOperandsOf<Real>& data,
+                             const GradientTransforms<Real>& transforms, Team team) {
   const Range panels = team.Share(s.geometry.out_panels());
   if (panels.size() == 0) return;
-  const GradientPart part(s, data, transforms, team.rank, Team{}, panels, {0, s.geometry.tiles()});
+  const GradientPart<Real> part(s, data, transforms, team.rank, Team{}, panels,
+                                {0, s.geometry.tiles()});
   if (s.final_sums) return part.WriteFinalSums();
   part.SumBlocks();
   part.WriteSums(part.sums, 1, 0, {0, part.Rows()});

@@ -35,23 +35,24 @@ struct Team {
 constexpr int PhaseStride(int r) { return r == 2 ? 2 : 1; }
 
 // Stores row i of a run's tile t: store(t, i, y) of NestedRun.
-template <int T>
-HWY_INLINE auto StoreRows(float* to, std::int64_t point, bool nontemporal) {
-  return [=](int t, int i, const Vec* y) HWY_ATTR {
-    float* const at = to + t * kBlock + i * T * point;
+template <int T, class Real>
+HWY_INLINE auto StoreRows(Real* to, std::int64_t point, bool nontemporal) {
+  using D = TagOf<Real>;
+  return [=](int t, int i, const VecOf<Real>* y) HWY_ATTR {
+    Real* const at = to + t * kBlock + i * T * point;
     if (nontemporal) {
       HWY_UNROLL(8)
-      for (int j = 0; j < T; ++j) hn::Stream(y[j], F32(), at + j * point);
+      for (int j = 0; j < T; ++j) hn::Stream(y[j], D(), at + j * point);
     } else {
       HWY_UNROLL(8)
-      for (int j = 0; j < T; ++j) hn::StoreU(y[j], F32(), at + j * point);
+      for (int j = 0; j < T; ++j) hn::StoreU(y[j], D(), at + j * point);
     }
   };
 }
 
 // V = B^T d B for (channel block, tile) pairs.
-template <class Input, int M, int kStride>
-void TransformInput(const Spec& s, const float* in, float* v, Range block, Range items) {
+template <class Real, class Input, int M, int kStride>
+void TransformInput(const Spec& s, const Real* in, Real* v, Range block, Range items) {
   constexpr int T = Input::inputs, kColumns = kRunTiles * M + T - M;
   const Geometry& g = s.geometry;
   const std::int64_t rows = s.buffers.padded_tiles, point = s.buffers.v_point;
@@ -61,12 +62,12 @@ void TransformInput(const Spec& s, const float* in, float* v, Range block, Range
         const std::int64_t phase = kStride == 1 ? 0 : b / g.phase_blocks();
         const Pixels<T, kColumns, kStride> pixels(g, g.in, g.in_grid, phase, place.y * M - g.pad_h,
                                                   place.x * M - g.pad_w, count * M + T - M);
-        const float* const plane = in + pixels.Plane(g, g.in, place, b - phase * g.phase_blocks());
-        for (int part = 0; part < kBlock; part += kLanes) {
-          float* const to = v + (b * rows + tile) * kBlock + part;
-          NestedRun<Input, M, kRunTiles>(
+        const Real* const plane = in + pixels.Plane(g, g.in, place, b - phase * g.phase_blocks());
+        for (int part = 0; part < kBlock; part += kLanesOf<Real>) {
+          Real* const to = v + (b * rows + tile) * kBlock + part;
+          NestedRun<Real, Input, M, kRunTiles>(
               count,
-              [&](int c, Vec* x) HWY_ATTR {
+              [&](int c, VecOf<Real>* x) HWY_ATTR {
                 if (s.prefetch_input) pixels.template PrefetchColumn<M>(plane + part, c);
                 pixels.Load(plane + part, c, x);
               },
@@ -76,38 +77,39 @@ void TransformInput(const Spec& s, const float* in, float* v, Range block, Range
 }
 
 // The same of plain x, whose stride folds into channels.
-template <class Input, int M>
-void TransformFolded(const Spec& s, const float* x, float* v, Range block, Range items) {
+template <class Real, class Input, int M>
+void TransformFolded(const Spec& s, const Real* x, Real* v, Range block, Range items) {
   constexpr int T = Input::inputs, kColumns = kRunTiles * M + T - M;
-  constexpr int kMost = (kColumns + kLanes - 1) / kLanes * kLanes;
+  constexpr int kMost = (kColumns + kLanesOf<Real> - 1) / kLanesOf<Real> * kLanesOf<Real>;
   const Geometry& g = s.geometry;
-  const auto fold = g.stride == 4   ? FoldRun<T, kMost, 4>
-                    : g.stride == 2 ? FoldRun<T, kMost, 2>
-                                    : FoldRun<T, kMost, 1>;
-  alignas(64) float patch[T * kMost * kBlock];
+  const auto fold = g.stride == 4   ? FoldRun<Real, T, kMost, 4>
+                    : g.stride == 2 ? FoldRun<Real, T, kMost, 2>
+                                    : FoldRun<Real, T, kMost, 1>;
+  alignas(64) Real patch[T * kMost * kBlock];
   const std::int64_t rows = s.buffers.padded_tiles, point = s.buffers.v_point;
   ForEachRun(g, block, items,
              [&](std::int64_t b, std::int64_t tile, const TileAt& at, int count) HWY_ATTR {
                fold(*g.fold, x, at.mosaic, b, at.y * M, at.x * M, count * M + T - M, patch);
-               for (int part = 0; part < kBlock; part += kLanes) {
-                 float* const to = v + (b * rows + tile) * kBlock + part;
-                 NestedRun<Input, M, kRunTiles>(
+               for (int part = 0; part < kBlock; part += kLanesOf<Real>) {
+                 Real* const to = v + (b * rows + tile) * kBlock + part;
+                 NestedRun<Real, Input, M, kRunTiles>(
                      count,
-                     [&](int c, Vec* column) HWY_ATTR {
+                     [&](int c, VecOf<Real>* column) HWY_ATTR {
                        HWY_UNROLL(8)
                        for (int r = 0; r < T; ++r)
-                         column[r] = hn::LoadU(F32(), patch + (r * kMost + c) * kBlock + part);
+                         column[r] =
+                             hn::LoadU(TagOf<Real>(), patch + (r * kMost + c) * kBlock + part);
                      },
                      StoreRows<T>(to, point, s.nontemporal_v));
                }
              });
 }
 
-template <class Input, int M, int R>
+template <class Real, class Input, int M, int R>
 auto InputTransform(const Geometry& g) {
-  if (g.folds()) return TransformFolded<Input, M>;
-  return g.in_grid.phases == 1 ? TransformInput<Input, M, 1>
-                               : TransformInput<Input, M, PhaseStride(R)>;
+  if (g.folds()) return TransformFolded<Real, Input, M>;
+  return g.in_grid.phases == 1 ? TransformInput<Real, Input, M, 1>
+                               : TransformInput<Real, Input, M, PhaseStride(R)>;
 }
 
 }  // namespace convlab::cpu::HWY_NAMESPACE

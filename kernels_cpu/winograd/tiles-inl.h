@@ -34,7 +34,7 @@ struct TileAt {
 };
 
 // `count` neighbouring rows or columns of a mosaic, at most kMost, from `first` on, in pixels of a
-// stride phase. Each lies so many floats from the mosaic's first pixel; below zero, it is in no
+// stride phase. Each lies so many elements from the mosaic's first pixel; below zero, it is in no
 // image. Pixel i of the phase is pixel i * kStride + offset of its image.
 template <int kMost, int kStride>
 struct Line {
@@ -67,7 +67,7 @@ template <int kRows, int kColumns, int kStride = 1>
 struct Pixels {
   Line<kRows, kStride> rows;
   Line<kColumns, kStride> columns;
-  std::ptrdiff_t line;  // floats of an image's row
+  std::ptrdiff_t line;  // elements of an image's row
 
   HWY_INLINE Pixels(const Geometry& g, const TensorDesc& t, const WinogradGrid& grid,
                     std::int64_t phase, std::int64_t top, std::int64_t left, int count = kColumns)
@@ -88,35 +88,36 @@ struct Pixels {
   }
   // Prefetches the last kNew rows, which no tile above has read, of a column ahead; past the line's
   // end, those of the tiles below. First to L2, which has more misses in flight than L1.
-  template <int kNew>
-  HWY_INLINE void PrefetchColumn(const float* plane, int j) const {
+  template <int kNew, class Real>
+  HWY_INLINE void PrefetchColumn(const Real* plane, int j) const {
     if (!rows.whole || columns.at[j] < 0) return;
     PrefetchNewRows<kNew, 2>(plane,
                              columns.at[j] + std::min<std::ptrdiff_t>(40 * kStride * kBlock, line));
     PrefetchNewRows<kNew, 3>(plane, columns.at[j] + 8 * kStride * kBlock);
   }
   // Column j of a plane, zero where there is no pixel.
-  HWY_INLINE void Load(const float* plane, int j, Vec* x) const {
+  template <class Real>
+  HWY_INLINE void Load(const Real* plane, int j, VecOf<Real>* x) const {
+    const TagOf<Real> d;
     const std::ptrdiff_t column = columns.at[j];
     if (rows.whole && column >= 0) {
-      const float* const from = plane + rows.at[0] + column;
+      const Real* const from = plane + rows.at[0] + column;
       const std::ptrdiff_t step = rows.at[1] - rows.at[0];
       HWY_UNROLL(8)
-      for (int i = 0; i < kRows; ++i) x[i] = hn::LoadU(F32(), from + i * step);
+      for (int i = 0; i < kRows; ++i) x[i] = hn::LoadU(d, from + i * step);
       return;
     }
     HWY_UNROLL(8)
     for (int i = 0; i < kRows; ++i)
-      x[i] = (rows.at[i] | column) < 0 ? hn::Zero(F32())
-                                       : hn::LoadU(F32(), plane + rows.at[i] + column);
+      x[i] = (rows.at[i] | column) < 0 ? hn::Zero(d) : hn::LoadU(d, plane + rows.at[i] + column);
   }
 
  private:
-  template <int kNew, int kCache>
-  HWY_INLINE void PrefetchNewRows(const float* plane, std::ptrdiff_t column) const {
+  template <int kNew, int kCache, class Real>
+  HWY_INLINE void PrefetchNewRows(const Real* plane, std::ptrdiff_t column) const {
     const std::ptrdiff_t step = rows.at[1] - rows.at[0];
     if (column >= line) column += kNew * step - line;
-    const float* const from = plane + rows.at[kRows - kNew] + column;
+    const Real* const from = plane + rows.at[kRows - kNew] + column;
     HWY_UNROLL(8)
     for (int i = 0; i < kNew; ++i) __builtin_prefetch(from + i * step, 0, kCache);
   }

@@ -9,7 +9,7 @@
 //
 // A stride of two is four convolutions of stride 1 over the stride phases of x, with filters of two
 // taps and one. In a first layer, whose channels are few, the stride folds into them (winograd.h);
-// the forward of 3x3 with stride 1 is winograd_1d.cpp's.
+// the forward of 3x3 with stride 1 is winograd_1d.cpp's in f32.
 //
 // Lavin & Gray 2015 (arXiv:1509.09308). Blocks of tiles stay in L2 between the steps: Jia et al.
 // 2018 (PPoPP), Gelashvili et al. 2019 (arXiv:1912.02165). How threads share out blocks and filters
@@ -17,6 +17,7 @@
 #include "kernels_cpu/winograd/winograd.h"
 
 #include <fmt/format.h>
+#include <omp.h>
 
 #include <algorithm>
 #include <initializer_list>
@@ -30,10 +31,6 @@
 
 namespace convlab::cpu {
 namespace {
-
-constexpr std::int64_t kElement = sizeof(float);
-
-const float* floats(const void* p) { return static_cast<const float*>(p); }
 
 // Of the filter that is transformed, which has stride 1; in one dimension.
 std::int64_t taps_of(const ConvProblem& p) {
@@ -94,13 +91,14 @@ struct PolyphaseDimension {
 WinogradGeometry geometry_of(const ConvProblem& p, std::int64_t tile) {
   WinogradGeometry g;
   g.pass = p.pass;
+  g.dtype = p.dtype;
   g.tile = tile;
   g.r = taps_of(p);
   g.stride = p.stride_h;
   g.kernel = p.r;
   g.epilogue = p.epilogue;
   g.accumulate = p.accumulate;
-  g.register_tile = tile_shape();
+  g.register_tile = tile_shape(p.dtype);
   const bool data = p.pass == Pass::backward_data, first_layer = winograd_first_layer(p);
   g.in = data ? p.y_desc() : p.x_desc();
   g.out = data ? p.x_desc() : p.y_desc();
@@ -131,14 +129,14 @@ WinogradGeometry geometry_of(const ConvProblem& p, std::int64_t tile) {
 }
 
 double in_bytes(const WinogradGeometry& g) {
-  return double(kElement * (g.folds() ? g.fold->x : g.in).elements());
+  return double(g.element() * (g.folds() ? g.fold->x : g.in).elements());
 }
 double out_bytes(const WinogradGeometry& g) {
-  return double(kElement * (g.unfolds() ? g.fold->x : g.out).elements());
+  return double(g.element() * (g.unfolds() ? g.fold->x : g.out).elements());
 }
 double kernel_bytes(const WinogradGeometry& g) {
   const std::int64_t channels = g.in.c / g.in_fold() * (g.out.c / g.out_fold());
-  return double(kElement * channels * g.kernel * g.kernel);
+  return double(g.element() * channels * g.kernel * g.kernel);
 }
 
 // Channel blocks of a chunk, whose sums for one panel take a quarter of L2, or whose filters take
@@ -146,7 +144,7 @@ double kernel_bytes(const WinogradGeometry& g) {
 std::int64_t chunk_of(const WinogradGeometry& g, WinogradSchedule schedule,
                       const DeviceInfo& device) {
   const std::int64_t block_bytes =
-      kElement * g.points() * g.register_tile.block * g.register_tile.cols;
+      g.element() * g.points() * g.register_tile.block * g.register_tile.cols;
   const std::int64_t room = device.l2_bytes / (packs_filter(schedule) ? 4 : 2);
   const std::int64_t most = std::max<std::int64_t>(room / block_bytes, 1);
   return ceil_div(g.phase_blocks(), ceil_div(g.phase_blocks(), most));
@@ -191,7 +189,7 @@ std::int64_t place(std::int64_t begin, std::initializer_list<WinogradBuffer*> bu
 void set_buffers(WinogradSpec& s) {
   const WinogradGeometry& g = s.geometry;
   const TileShape& shape = g.register_tile;
-  const std::int64_t points = g.points(), line = 16;
+  const std::int64_t points = g.points(), line = 64 / g.element();
   const bool backward_filter = g.pass == Pass::backward_filter;
   WinogradBuffers& b = s.buffers;
   b.padded_tiles = s.block_tiles | 1;
@@ -246,7 +244,7 @@ void set_buffers(WinogradSpec& s) {
   // An ordinary store to a line that another core has read takes the line from that core first, one
   // line at a time; a non-temporal store does not. Where sums are not final, V is better off in the
   // caches. Vectors must be whole lines.
-  s.nontemporal_v = shares_v(s.schedule) && s.threads > 1 && shape.lanes == 16 &&
+  s.nontemporal_v = shares_v(s.schedule) && s.threads > 1 && shape.lanes == line &&
                     (!backward_filter || s.final_sums);
 }
 
@@ -259,7 +257,7 @@ WinogradSpec spec_of(const WinogradGeometry& g, WinogradSchedule schedule, std::
   s.block_tiles = block_tiles;
   // Longer sums err more.
   s.part_depth =
-      std::min<std::int64_t>(device.l1_bytes / 2 / (kElement * g.register_tile.cols), 128);
+      std::min<std::int64_t>(device.l1_bytes / 2 / (g.element() * g.register_tile.cols), 128);
   s.chunk_blocks = chunk_of(g, schedule, device);
   s.prefetch_input = in_bytes(g) > double(s.threads * device.l2_bytes);
   set_buffers(s);
@@ -289,7 +287,7 @@ std::int64_t block_bytes(const WinogradSpec& s, const DeviceInfo& device) {
   const std::int64_t shared_bytes = 2 * s.threads * device.l2_bytes;
   if (s.geometry.pass == Pass::backward_filter) {
     const std::int64_t sums_bytes =
-        kElement * s.panels_at_once() * s.buffers.panel_chunks * s.buffers.sums_chunk;
+        s.geometry.element() * s.panels_at_once() * s.buffers.panel_chunks * s.buffers.sums_chunk;
     const std::int64_t room = std::max(device.l3_bytes - sums_bytes, device.l3_bytes / 2);
     const std::int64_t bytes =
         shared ? std::max(shared_bytes, std::min(2 * sums_bytes, room))
@@ -297,7 +295,7 @@ std::int64_t block_bytes(const WinogradSpec& s, const DeviceInfo& device) {
     return std::min(bytes, most_workspace(s.geometry, device) / v_copies(s) - sums_bytes);
   }
   if (!shared) return device.l2_bytes / 2;
-  const bool from_memory = leaves_caches(kElement * s.buffers.packed, device);
+  const bool from_memory = leaves_caches(s.geometry.element() * s.buffers.packed, device);
   return std::max(shared_bytes, from_memory ? device.l3_bytes / 2 : 0);
 }
 
@@ -306,12 +304,12 @@ std::int64_t default_block(const WinogradGeometry& g, WinogradSchedule schedule,
                            const DeviceInfo& device) {
   const WinogradSpec all = spec_of(g, schedule, g.tiles(), device);  // in one block
   if (!packs_filter(schedule) ||
-      (all.final_sums && kElement * all.buffers.workspace <= most_workspace(g, device)))
+      (all.final_sums && g.element() * all.buffers.workspace <= most_workspace(g, device)))
     return g.tiles();
   const std::int64_t in_c = g.in_blocks() * g.register_tile.block,
                      out_c = all.panels_at_once() * g.register_tile.cols;
   const std::int64_t tile_bytes =
-      kElement * g.points() * (overlays_m(all) ? std::max(in_c, out_c) : in_c + out_c);
+      g.element() * g.points() * (overlays_m(all) ? std::max(in_c, out_c) : in_c + out_c);
   const std::int64_t tiles = ceil_div(g.tiles(), sees_all_tiles(schedule) ? 1 : all.threads);
   const std::int64_t row_tile = g.register_tile.rows;
   const std::int64_t fit =
@@ -368,7 +366,7 @@ WorkEstimate work_of(const WinogradSpec& s, const DeviceInfo& device) {
   const WinogradGeometry& g = s.geometry;
   const WinogradBuffers& b = s.buffers;
   const WinogradCosts costs = winograd_costs(g);
-  const double element = double(kElement);
+  const double element = double(g.element());
   const double tiles = double(g.tiles()), points = double(g.points());
   const double in_c = double(g.in_blocks() * g.register_tile.block),
                out_c = double(g.out_panels() * g.register_tile.cols);
@@ -457,24 +455,41 @@ class WinogradPlan : public ConvPlan {
       : problem_(problem), spec_(std::move(spec)) {}
 
   std::size_t workspace_bytes() const noexcept override {
-    return std::size_t(kElement * spec_.buffers.workspace);
+    return std::size_t(spec_.geometry.element() * spec_.buffers.workspace);
   }
   std::size_t packed_filter_bytes() const noexcept override {
-    return std::size_t(kElement * spec_.buffers.packed);
+    return std::size_t(spec_.geometry.element() * spec_.buffers.packed);
   }
 
   void pack_filter(ConstSpan w, Span packed, Stream&) const override {
-    winograd_pack(spec_, FilterView(problem_, w.data()), reinterpret_cast<float*>(packed.data()));
+    problem_.dtype == DType::f64 ? pack_filter_of<double>(w, packed)
+                                 : pack_filter_of<float>(w, packed);
   }
 
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
-    WinogradOperands data = winograd_operands(problem_, args, workspace, spec_.nontemporal_stores);
-    const FilterView filter(problem_, args.w);
-    if (!packs_filter(spec_.schedule)) data.filter = &filter;
-    winograd_run(spec_, data);
+    problem_.dtype == DType::f64 ? run_of<double>(args, workspace) : run_of<float>(args, workspace);
   }
 
  private:
+  template <class Real>
+  void pack_filter_of(ConstSpan w, Span packed) const {
+    const FilterViewOf<Real> filter(problem_, w.data());
+    Real* const to = reinterpret_cast<Real*>(packed.data());
+#pragma omp parallel num_threads(int(spec_.threads))
+    winograd_pack(spec_, filter, to, omp_get_thread_num(), omp_get_num_threads());
+  }
+
+  template <class Real>
+  void run_of(const ConvArgs& args, Workspace workspace) const {
+    WinogradOperandsOf<Real> data(problem_, args, workspace, spec_.nontemporal_stores);
+    const FilterViewOf<Real> filter(problem_, args.w);
+    if (!packs_filter(spec_.schedule)) data.filter = &filter;
+    WorkShares tiles(spec_.geometry.tiles(), spec_.threads);
+    data.tiles = &tiles;
+#pragma omp parallel num_threads(int(spec_.threads))
+    winograd_run(spec_, data, omp_get_thread_num(), omp_get_num_threads());
+  }
+
   ConvProblem problem_;
   WinogradSpec spec_;
 };
@@ -483,7 +498,7 @@ class Winograd : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "winograd",
-                               .version = 25,
+                               .version = 26,
                                .summary =
                                    "minimal filtering of 3x3 to 5x5; 3x3 of stride 2; "
                                    "strided first layers",
@@ -493,7 +508,7 @@ class Winograd : public ConvAlgo {
   }
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
-    if (auto refusal = refuse_all_but({DType::f32}, p)) return refusal;
+    if (auto refusal = refuse_all_but({DType::f32, DType::f64}, p)) return refusal;
     ConvProblem dense = p;
     if (winograd_first_layer(p)) {
       const std::int64_t stride = p.stride_h, taps = taps_of(p);
@@ -503,7 +518,7 @@ class Winograd : public ConvAlgo {
           taps < 3 || taps > 5)
         return Refusal{Field::filter, "a stride of 1, 2 or 4 whose folding leaves 3x3 to 5x5 taps",
                        fmt::format("{}x{} of stride {}x{}", p.r, p.s, p.stride_h, p.stride_w)};
-      if (p.pass == Pass::forward && stride == 1 && p.r == 3)
+      if (p.pass == Pass::forward && stride == 1 && p.r == 3 && p.dtype == DType::f32)
         return Refusal{Field::filter, "4x4 or 5x5 in the forward of a first layer of stride 1",
                        "3x3, which winograd_1d takes"};
       dense.stride_h = dense.stride_w = 1;
@@ -536,16 +551,16 @@ class Winograd : public ConvAlgo {
         if (repeats_transform(schedule) && machine.threads == 1) continue;
         WinogradSpec s = spec_of(g, schedule, default_block(g, schedule, machine), machine);
         // V of all tiles is read again for each panel, from L3 if not from L2.
-        const std::int64_t v_bytes = kElement * s.buffers.v.size * v_copies(s);
+        const std::int64_t v_bytes = g.element() * s.buffers.v.size * v_copies(s);
         if (!packs_filter(schedule) && v_bytes > machine.l3_bytes / 2) continue;
         const bool large = p.pass == Pass::backward_filter &&
-                           kElement * s.buffers.workspace > most_workspace(g, machine);
-        ranked.push_back({large, ranking_cost(work_of(s, machine)), s});
+                           g.element() * s.buffers.workspace > most_workspace(g, machine);
+        ranked.push_back({large, ranking_cost(work_of(s, machine), p.dtype), s});
         if (p.pass == Pass::backward_filter || p.accumulate || g.unfolds() ||
-            !leaves_caches(kElement * g.out.elements(), machine))
+            !leaves_caches(g.element() * g.out.elements(), machine))
           continue;
         s.nontemporal_stores = true;
-        ranked.push_back({large, ranking_cost(work_of(s, machine)), s});
+        ranked.push_back({large, ranking_cost(work_of(s, machine), p.dtype), s});
       }
     }
     std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) {
@@ -577,21 +592,6 @@ class Winograd : public ConvAlgo {
 }  // namespace
 
 bool winograd_first_layer(const ConvProblem& p) { return p.x_layout == Layout::nchw && p.c <= 4; }
-
-WinogradOperands winograd_operands(const ConvProblem& p, const ConvArgs& args, Workspace workspace,
-                                   bool nontemporal_stores) {
-  WinogradOperands data;
-  data.in = floats(p.pass == Pass::backward_data ? args.dy : args.x);
-  data.dy = floats(args.dy);
-  data.packed = floats(args.w);
-  if (p.epilogue.bias) data.bias = floats(args.bias);
-  if (p.epilogue.residual) data.residual = floats(args.residual);
-  data.out = static_cast<float*>(args.out);
-  data.workspace = reinterpret_cast<float*>(workspace.data());
-  data.nontemporal = nontemporal_stores && can_stream(args.out);
-  data.recorder = args.phases;
-  return data;
-}
 
 std::unique_ptr<ConvAlgo> make_winograd() { return std::make_unique<Winograd>(); }
 

@@ -1,4 +1,5 @@
-// The state of a Winograd convolution: what winograd.cpp plans and kernels.cpp runs. Internal.
+// The state of a Winograd convolution: what winograd.cpp plans and kernels-inl.h runs, in f32 and
+// f64. Internal.
 //
 // The output (in backward_filter dy) is cut into tiles. A block of tiles at a time goes through
 // three steps: transform the input into V, multiply at each of the T^2 points, transform back.
@@ -20,6 +21,7 @@
 #include "conv/algo.h"
 #include "kernels_cpu/device/work_shares.h"
 #include "kernels_cpu/gemm/filter_block.h"
+#include "kernels_cpu/gemm/streaming.h"
 #include "kernels_cpu/implicit_gemm/implicit_gemm.h"
 
 namespace convlab::cpu {
@@ -61,6 +63,7 @@ struct WinogradGrid {
 // nothing of threads and memory.
 struct WinogradGeometry {
   Pass pass = Pass::forward;
+  DType dtype = DType::f32;
   std::int64_t tile = 0, r = 0;  // F(tile, r); backward_filter is F(r, tile), with the same T
   std::int64_t stride = 1;       // polyphase: 2, with r = 2; or folded
   std::int64_t kernel = 0;       // taps of the whole filter, in one dimension
@@ -75,6 +78,7 @@ struct WinogradGeometry {
   std::int64_t mosaic_h = 1, mosaic_w = 1;  // images of a mosaic; their product divides out.n
   TileShape register_tile;                  // of the product
 
+  std::int64_t element() const { return size_of(dtype); }  // bytes
   std::int64_t t() const { return tile + r - 1; }
   std::int64_t points() const { return t() * t(); }
   // From image to image of a mosaic: no output sees an input of another image.
@@ -189,7 +193,7 @@ struct WinogradBuffer {
 };
 
 // Where everything lies, in elements, computed once (set_buffers in winograd.cpp). An odd number of
-// cache lines between neighbours spreads them over the cache's sets. Every panel of V's and M's
+// channel blocks between neighbours spreads them over the cache's sets. Every panel of V's and M's
 // matrices takes the room of a full one, but its tiles lie only as many columns apart as are
 // multiplied, which may be a single vector.
 struct WinogradBuffers {
@@ -226,7 +230,8 @@ struct WinogradSpec {
   bool final_sums = false;
   WinogradBuffers buffers;
 
-  // How many fours of columns QuadTile multiplies in a panel of a single vector; 0 in others.
+  // How many fours of columns QuadTile multiplies in a panel of a single vector of f32; 0 in
+  // others.
   std::int64_t panel_fours(std::int64_t panel) const {
     const TileShape& shape = geometry.register_tile;
     const bool single = shape.lanes == 16 && geometry.panel_columns(panel) == shape.lanes;
@@ -257,23 +262,45 @@ struct WinogradSpec {
   }
 };
 
-struct WinogradOperands {
-  const float *in = nullptr, *packed = nullptr, *dy = nullptr, *bias = nullptr, *residual = nullptr;
-  const FilterView* filter = nullptr;  // in place of `packed`, if that is not packed
-  float* out = nullptr;
-  float* workspace = nullptr;
+// The operands of a run as elements.
+template <class Real>
+struct WinogradOperandsOf {
+  const Real *in = nullptr, *packed = nullptr, *dy = nullptr, *bias = nullptr, *residual = nullptr;
+  const FilterViewOf<Real>* filter = nullptr;  // in place of `packed`, if that is not packed
+  Real* out = nullptr;
+  Real* workspace = nullptr;
   bool nontemporal = false;  // stores of `out`, which is aligned for them
   PhaseRecorder* recorder = nullptr;
-  WorkShares* tiles = nullptr;  // those that no thread has taken; winograd_run sets it
+  WorkShares* tiles = nullptr;  // those that no thread has taken
+
+  WinogradOperandsOf(const ConvProblem& p, const ConvArgs& args, Workspace memory,
+                     bool nontemporal_stores)
+      : in(elements(p.pass == Pass::backward_data ? args.dy : args.x)),
+        packed(elements(args.w)),
+        dy(elements(args.dy)),
+        bias(p.epilogue.bias ? elements(args.bias) : nullptr),
+        residual(p.epilogue.residual ? elements(args.residual) : nullptr),
+        out(static_cast<Real*>(args.out)),
+        workspace(reinterpret_cast<Real*>(memory.data())),
+        nontemporal(nontemporal_stores && can_stream(args.out)),
+        recorder(args.phases) {}
+
+ private:
+  static const Real* elements(const void* p) { return static_cast<const Real*>(p); }
 };
-WinogradOperands winograd_operands(const ConvProblem&, const ConvArgs&, Workspace,
-                                   bool nontemporal_stores);
 
 // The steps that `recorder` times, in the order of the work estimate.
 enum WinogradStep : int { kInputTransform, kProduct, kOutputTransform, kFilterTransform };
 
-void winograd_pack(const WinogradSpec&, const FilterView&, float* packed);
-void winograd_run(const WinogradSpec&, WinogradOperands);
+// One thread's part, of f32 (kernels.cpp) or f64 (kernels_f64.cpp).
+void winograd_pack(const WinogradSpec&, const FilterViewOf<float>&, float* packed,
+                   std::int64_t thread, std::int64_t threads);
+void winograd_pack(const WinogradSpec&, const FilterViewOf<double>&, double* packed,
+                   std::int64_t thread, std::int64_t threads);
+void winograd_run(const WinogradSpec&, const WinogradOperandsOf<float>&, std::int64_t thread,
+                  std::int64_t threads);
+void winograd_run(const WinogradSpec&, const WinogradOperandsOf<double>&, std::int64_t thread,
+                  std::int64_t threads);
 
 // Floating-point operations to transform one tile of one channel.
 struct WinogradCosts {

@@ -69,8 +69,8 @@ class Winograd1dPlan : public ConvPlan {
                      reinterpret_cast<float*>(packed.data()));
   }
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
-    winograd_1d_run(plan_,
-                    winograd_operands(plan_.problem, args, workspace, plan_.nontemporal_stores));
+    winograd_1d_run(
+        plan_, WinogradOperandsOf<float>(plan_.problem, args, workspace, plan_.nontemporal_stores));
   }
 
  private:

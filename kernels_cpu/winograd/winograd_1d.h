@@ -34,7 +34,7 @@ struct Winograd1d {
 };
 
 void winograd_1d_pack(const Winograd1d&, const float* w, float* packed);
-void winograd_1d_run(const Winograd1d&, const WinogradOperands&);
+void winograd_1d_run(const Winograd1d&, const WinogradOperandsOf<float>&);
 WinogradCosts winograd_1d_costs();  // of one tile, along its row
 
 }  // namespace convlab::cpu

@@ -88,7 +88,7 @@ HWY_INLINE void ForEachIndex(const F& f) {
 // kTiles tiles, `pixels` pixels, of y for the vector of filters u from filter k on; y's first pixel
 // is at `to`. A row of V and one such vector of filters stay in L1 from tile to tile.
 template <int kTiles>
-HWY_NOINLINE void RowTiles(const Plan& s, const WinogradOperands& data, const float* u,
+HWY_NOINLINE void RowTiles(const Plan& s, const WinogradOperandsOf<float>& data, const float* u,
                            std::int64_t k, const float* v, std::ptrdiff_t to, std::int64_t pixels) {
   const ConvProblem& p = s.problem;
   const std::ptrdiff_t row_step = s.v_row();
@@ -165,7 +165,8 @@ HWY_NOINLINE void RowTiles(const Plan& s, const WinogradOperands& data, const fl
   });
 }
 
-void Run(const Plan& s, const WinogradOperands& data, std::int64_t thread, std::int64_t threads) {
+void Run(const Plan& s, const WinogradOperandsOf<float>& data, std::int64_t thread,
+         std::int64_t threads) {
   const ConvProblem& p = s.problem;
   float* const v = data.workspace + thread * s.thread_size();
   const Range rows = share(p.n * p.p, thread, threads);
@@ -233,7 +234,7 @@ void winograd_1d_pack(const Winograd1d& s, const float* w, float* packed) {
   HWY_DYNAMIC_DISPATCH(Pack)(s, w, packed);
 }
 
-void winograd_1d_run(const Winograd1d& s, const WinogradOperands& data) {
+void winograd_1d_run(const Winograd1d& s, const WinogradOperandsOf<float>& data) {
 #pragma omp parallel num_threads(int(s.threads))
   HWY_DYNAMIC_DISPATCH(Run)(s, data, omp_get_thread_num(), omp_get_num_threads());
 }

@@ -154,31 +154,36 @@ TEST_P(EveryAlgo, AppliesTheEpilogue) {
 // <conv(x, w), dy> = <x, bwd_d(dy, w)> = <w, bwd_w(x, dy)> holds independently of the reference.
 TEST_P(EveryAlgo, PassesAreAdjoint) {
   const auto device = make_cpu_device({2, ""});
-  ConvProblem forward = test_problem(GetParam()).problem;
-  ConvProblem data = forward, filter = forward;
-  data.pass = Pass::backward_data;
-  filter.pass = Pass::backward_filter;
-  const ReferenceCase reads_xw(forward, 4, DataKind::small_integers);
-  const ReferenceCase reads_dy(data, 4, DataKind::small_integers);
-  for (const ConvAlgo* algo : registry().for_device(DeviceKind::cpu))
-    for (const Layout x_layout : all_layouts)
-      for (const Layout y_layout : all_layouts) {
-        for (ConvProblem* p : {&forward, &data, &filter}) {
-          p->x_layout = x_layout;
-          p->y_layout = y_layout;
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    ConvProblem forward = test_problem(GetParam()).problem;
+    forward.dtype = dtype;
+    ConvProblem data = forward, filter = forward;
+    data.pass = Pass::backward_data;
+    filter.pass = Pass::backward_filter;
+    const ReferenceCase reads_xw(forward, 4, DataKind::small_integers);
+    const ReferenceCase reads_dy(data, 4, DataKind::small_integers);
+    for (const ConvAlgo* algo : registry().for_device(DeviceKind::cpu))
+      for (const Layout x_layout : all_layouts)
+        for (const Layout y_layout : all_layouts) {
+          for (ConvProblem* p : {&forward, &data, &filter}) {
+            p->x_layout = x_layout;
+            p->y_layout = y_layout;
+          }
+          if (algo->refuse(forward, *device) || algo->refuse(data, *device) ||
+              algo->refuse(filter, *device))
+            continue;
+          const double y = inner_product(*algo, forward, reads_dy.input().dy, *device);
+          const double x = inner_product(*algo, data, reads_xw.input().x, *device);
+          const double w = inner_product(*algo, filter, reads_xw.input().w, *device);
+          // Summands are integers of at most 4 * 2; a transform's rounding errors average out.
+          const double f32_margin = 1e-4 * std::sqrt(forward.flops()) + 1e-5 * std::abs(y);
+          const double margin = is_exact(*algo)       ? 0
+                                : dtype == DType::f64 ? 1e-8 * f32_margin
+                                                      : f32_margin;
+          EXPECT_NEAR(y, x, margin) << command(*algo, data, {}, device->info(), 4);
+          EXPECT_NEAR(y, w, margin) << command(*algo, filter, {}, device->info(), 4);
         }
-        if (algo->refuse(forward, *device) || algo->refuse(data, *device) ||
-            algo->refuse(filter, *device))
-          continue;
-        const double y = inner_product(*algo, forward, reads_dy.input().dy, *device);
-        const double x = inner_product(*algo, data, reads_xw.input().x, *device);
-        const double w = inner_product(*algo, filter, reads_xw.input().w, *device);
-        // Summands are integers of at most 4 * 2; a transform's rounding errors average out.
-        const double margin =
-            is_exact(*algo) ? 0 : 1e-4 * std::sqrt(forward.flops()) + 1e-5 * std::abs(y);
-        EXPECT_NEAR(y, x, margin) << command(*algo, data, {}, device->info(), 4);
-        EXPECT_NEAR(y, w, margin) << command(*algo, filter, {}, device->info(), 4);
-      }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Problems, EveryAlgo,

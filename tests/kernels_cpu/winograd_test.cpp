@@ -27,9 +27,12 @@ const ConvAlgo& algo(const char* id) {
 const ConvAlgo& winograd() { return algo("winograd"); }
 const ConvAlgo& winograd_1d() { return algo("winograd_1d"); }
 
-ConvProblem blocked(const char* text, Pass pass, const Device& device) {
+constexpr DType dtypes[] = {DType::f32, DType::f64};
+
+ConvProblem blocked(const char* text, Pass pass, const Device& device, DType dtype = DType::f32) {
   ConvProblem p = parse_problem(text).problem;
   p.pass = pass;
+  p.dtype = dtype;
   p.x_layout = p.y_layout = blocked_layout(device.info());
   return p;
 }
@@ -37,15 +40,17 @@ ConvProblem blocked(const char* text, Pass pass, const Device& device) {
 CheckResult check(const ConvProblem& p, const Config& config, const ReferenceCase& reference,
                   Device& device, const ConvAlgo& algo = winograd()) {
   const auto stream = device.make_stream();
-  return check_candidate(algo, p, config, reference, device, *stream, 5e-5);
+  return check_candidate(algo, p, config, reference, device, *stream,
+                         p.dtype == DType::f64 ? 1e-12 : 5e-5);
 }
 
 void expect_right(const ConvProblem& p, const Config& config, const ReferenceCase& reference,
                   Device& device, const ConvAlgo& algo = winograd()) {
   const CheckResult verdict = check(p, config, reference, device, algo);
   EXPECT_EQ(verdict.status, Status::ok)
-      << verdict.reason << "\n  " << to_text(p) << ' ' << to_string(p.pass) << ' ' << config.text()
-      << ' ' << device.info().isa << ' ' << device.info().threads;
+      << verdict.reason << "\n  " << to_text(p) << ' ' << to_string(p.pass) << ' '
+      << to_string(p.dtype) << ' ' << config.text() << ' ' << device.info().isa << ' '
+      << device.info().threads;
 }
 
 // Every tile size under each schedule that packs the filter, in blocks of 1, of 5 and of all tiles.
@@ -75,11 +80,12 @@ TEST(Winograd, TakesTilesInBlocksOfAnySize) {
             "mb1ic14ih9oc21oh9kh3ph1",          // 13 to 16 columns, depth not a multiple of 4
             "mb1ic16ih5iw70oc16oh5ow70kh3ph1",  // rows of many tiles
             "mb1ic18ih9iw11oc34oh7ow9kh5ph1", "mb1ic19ih9iw12oc34oh10ow13kh4ph2"})
-        for (const Pass pass : all_passes) {
-          const ConvProblem p = blocked(text, pass, *device);
-          const ReferenceCase reference(p, 1);
-          for (const Config& config : all_configs(p)) expect_right(p, config, reference, *device);
-        }
+        for (const Pass pass : all_passes)
+          for (const DType dtype : dtypes) {
+            const ConvProblem p = blocked(text, pass, *device, dtype);
+            const ReferenceCase reference(p, 1);
+            for (const Config& config : all_configs(p)) expect_right(p, config, reference, *device);
+          }
     }
 }
 
@@ -89,9 +95,12 @@ TEST(Winograd, ThreadsPartWithinAPanel) {
   for (const std::string& isa : supported_isas())
     for (const int threads : {2, 4}) {
       const auto device = make_cpu_device({threads, isa});
-      const ConvProblem p = blocked("mb1ic176ih9oc96oh9kh3ph1", Pass::backward_filter, *device);
-      const ReferenceCase reference(p, 9);
-      expect_right(p, {{"tile", 6}, {"schedule", "shared"}, {"block", 4}}, reference, *device);
+      for (const DType dtype : dtypes) {
+        const ConvProblem p =
+            blocked("mb1ic176ih9oc96oh9kh3ph1", Pass::backward_filter, *device, dtype);
+        const ReferenceCase reference(p, 9);
+        expect_right(p, {{"tile", 6}, {"schedule", "shared"}, {"block", 4}}, reference, *device);
+      }
     }
 }
 
@@ -106,21 +115,22 @@ TEST(Winograd, LaysSmallImagesSideBySide) {
                                "mb7ic16ih2oc16oh2kh3ph1", "mb4ic18ih5oc34oh5kh5ph2",
                                "mb4ic16ih5oc16oh9kh3ph3", "mb4ic16ih7oc16oh11kh3ph3"}) {
         bool mosaic = false;
-        for (const Pass pass : all_passes) {
-          ConvProblem p = blocked(text, pass, *device);
-          p.accumulate = pass == Pass::backward_data;
-          if (pass == Pass::forward) p.epilogue = {.bias = true, .residual = true, .relu = true};
-          const ReferenceCase reference(p, 4);
-          for (const Config& config : all_configs(p)) {
-            try {
-              (void)winograd().plan(p, config, *device);
-            } catch (const InputError&) {
-              mosaic = true;  // a mosaic has no such number of tiles
-              continue;
+        for (const Pass pass : all_passes)
+          for (const DType dtype : dtypes) {
+            ConvProblem p = blocked(text, pass, *device, dtype);
+            p.accumulate = pass == Pass::backward_data;
+            if (pass == Pass::forward) p.epilogue = {.bias = true, .residual = true, .relu = true};
+            const ReferenceCase reference(p, 4);
+            for (const Config& config : all_configs(p)) {
+              try {
+                (void)winograd().plan(p, config, *device);
+              } catch (const InputError&) {
+                mosaic = true;  // a mosaic has no such number of tiles
+                continue;
+              }
+              expect_right(p, config, reference, *device);
             }
-            expect_right(p, config, reference, *device);
           }
-        }
         EXPECT_TRUE(mosaic) << text;
       }
     }
@@ -136,25 +146,26 @@ TEST(Winograd, TakesAStrideOfTwoPhaseByPhase) {
            {"mb2ic20ih32iw17oc40oh16ow9kh3sh2ph1", "mb6ic18ih7oc34oh4kh3sh2ph1",
             "mb1ic17ih13iw12oc16oh6ow5kh3sh2ph0", "mb3ic16ih4iw5oc18oh4ow4kh3sh2ph3pw2",
             "mb1ic16ih7iw75oc16oh4ow38kh3sh2ph1"})
-        for (const Pass pass : all_passes) {
-          ConvProblem p = blocked(text, pass, *device);
-          p.accumulate = pass == Pass::backward_data;
-          if (pass == Pass::forward) p.epilogue = {.bias = true, .residual = true, .relu = true};
-          const ReferenceCase reference(p, 5);
-          std::vector<Config> configs = winograd().configs(p, *device);
-          for (const std::int64_t m : {4, 7})
-            for (const char* const schedule : {"private", "shared"})
-              configs.push_back({{"tile", m}, {"schedule", schedule}, {"block", 1}});
-          if (pass != Pass::backward_filter) {
-            configs.push_back({{"tile", 4}, {"schedule", "panels"}, {"block", 2}});
+        for (const Pass pass : all_passes)
+          for (const DType dtype : dtypes) {
+            ConvProblem p = blocked(text, pass, *device, dtype);
+            p.accumulate = pass == Pass::backward_data;
+            if (pass == Pass::forward) p.epilogue = {.bias = true, .residual = true, .relu = true};
+            const ReferenceCase reference(p, 5);
+            std::vector<Config> configs = winograd().configs(p, *device);
             for (const std::int64_t m : {4, 7})
-              for (const char* const schedule : {"unpacked_shared", "unpacked_private"})
-                configs.push_back({{"tile", m}, {"schedule", schedule}});
+              for (const char* const schedule : {"private", "shared"})
+                configs.push_back({{"tile", m}, {"schedule", schedule}, {"block", 1}});
+            if (pass != Pass::backward_filter) {
+              configs.push_back({{"tile", 4}, {"schedule", "panels"}, {"block", 2}});
+              for (const std::int64_t m : {4, 7})
+                for (const char* const schedule : {"unpacked_shared", "unpacked_private"})
+                  configs.push_back({{"tile", m}, {"schedule", schedule}});
+            }
+            if (!p.accumulate)
+              configs.front().set("stores", "nontemporal");  // offered for large outputs
+            for (const Config& config : configs) expect_right(p, config, reference, *device);
           }
-          if (!p.accumulate)
-            configs.front().set("stores", "nontemporal");  // offered for large outputs
-          for (const Config& config : configs) expect_right(p, config, reference, *device);
-        }
     }
 }
 
@@ -171,21 +182,23 @@ TEST(Winograd, FoldsTheStrideOfAFirstLayer) {
             "mb1ic4ih40iw28oc16oh7ow4kh16sh4ph0", "mb2ic3ih12iw15oc20oh12ow15kh3ph1",
             "mb1ic3ih9iw100oc16oh5ow50kh7sh2ph3", "mb1ic3ih6iw44oc16oh6ow44kh3ph1",
             "mb2ic3ih12iw15oc20oh11ow14kh4ph1", "mb1ic2ih6iw44oc16oh6ow44kh5ph2"})
-        for (const Pass pass : all_passes) {
-          ConvProblem p = blocked(text, pass, *device);
-          if (pass == Pass::backward_data && p.stride_h == 1) continue;
-          if (pass == Pass::forward && p.stride_h == 1 && p.r == 3) continue;  // see winograd_1d
-          p.x_layout = Layout::nchw;
-          p.accumulate = threads == 1 || pass == Pass::backward_filter;
-          if (pass == Pass::forward && !p.accumulate)
-            p.epilogue = {.bias = true, .residual = true, .relu = true};
-          ASSERT_FALSE(winograd().refuse(p, *device)) << text;
-          const ReferenceCase reference(p, 6);
-          std::vector<Config> configs = winograd().configs(p, *device);
-          for (const char* const schedule : {"private", "shared"})
-            configs.push_back({{"tile", 4}, {"schedule", schedule}, {"block", 1}});
-          for (const Config& config : configs) expect_right(p, config, reference, *device);
-        }
+        for (const Pass pass : all_passes)
+          for (const DType dtype : dtypes) {
+            ConvProblem p = blocked(text, pass, *device, dtype);
+            if (pass == Pass::backward_data && p.stride_h == 1) continue;
+            if (pass == Pass::forward && p.stride_h == 1 && p.r == 3 && dtype == DType::f32)
+              continue;  // see winograd_1d
+            p.x_layout = Layout::nchw;
+            p.accumulate = threads == 1 || pass == Pass::backward_filter;
+            if (pass == Pass::forward && !p.accumulate)
+              p.epilogue = {.bias = true, .residual = true, .relu = true};
+            ASSERT_FALSE(winograd().refuse(p, *device)) << text;
+            const ReferenceCase reference(p, 6);
+            std::vector<Config> configs = winograd().configs(p, *device);
+            for (const char* const schedule : {"private", "shared"})
+              configs.push_back({{"tile", 4}, {"schedule", schedule}, {"block", 1}});
+            for (const Config& config : configs) expect_right(p, config, reference, *device);
+          }
     }
 }
 
@@ -218,13 +231,14 @@ TEST(Winograd1d, TakesFirstLayersOfStrideOne) {
 // Inside a program's own parallel region, a plan for three threads gets only one.
 TEST(Winograd, RunsWithFewerThreadsThanPlannedFor) {
   const auto device = make_cpu_device({3, ""});
-  for (const Pass pass : all_passes) {
-    const ConvProblem p = blocked("mb1ic20ih9oc100oh9kh3ph1", pass, *device);
-    const ReferenceCase reference(p, 7);
+  for (const Pass pass : all_passes)
+    for (const DType dtype : dtypes) {
+      const ConvProblem p = blocked("mb1ic20ih9oc100oh9kh3ph1", pass, *device, dtype);
+      const ReferenceCase reference(p, 7);
 #pragma omp parallel num_threads(2)
 #pragma omp single
-    for (const Config& config : all_configs(p)) expect_right(p, config, reference, *device);
-  }
+      for (const Config& config : all_configs(p)) expect_right(p, config, reference, *device);
+    }
 }
 
 // More channels and more tiles than fit one part of a product.
@@ -232,30 +246,32 @@ TEST(Winograd, SplitsDeepProducts) {
   const auto device = make_cpu_device({2, ""});
   for (const char* text :
        {"mb1ic500ih9oc40oh9kh3ph1", "mb1ic16ih60oc16oh60kh3ph1", "mb1ic32ih24oc32oh24kh3ph1"})
-    for (const Pass pass : all_passes) {
-      const ConvProblem p = blocked(text, pass, *device);
-      const ReferenceCase reference(p, 2);
-      for (const Config& config : all_configs(p))
-        EXPECT_EQ(check(p, config, reference, *device).status, Status::ok)
-            << text << ' ' << to_string(pass) << ' ' << config.text();
-    }
+    for (const Pass pass : all_passes)
+      for (const DType dtype : dtypes) {
+        const ConvProblem p = blocked(text, pass, *device, dtype);
+        const ReferenceCase reference(p, 2);
+        for (const Config& config : all_configs(p)) expect_right(p, config, reference, *device);
+      }
 }
 
 // F(6,3) loses most: 6.6e-6 of the output's norm in the experiment of cook_toom_test.cpp, which
-// sums over all channels at once; 4.5e-6 with partial sums over parts of the channels.
+// sums over all channels at once; 4.5e-6 with partial sums over parts of the channels. f64 is 2^29
+// times as accurate, but then the reference errs as well.
 TEST(Winograd, ErrsLessThanSumsOverAllChannels) {
   const auto device = make_cpu_device({2, ""});
-  for (const Pass pass : all_passes) {
-    const ConvProblem p = blocked("mb1ic256ih24oc64oh24kh3ph1", pass, *device);
-    const ReferenceCase reference(p, 3);
-    for (const Config& config : all_configs(p)) {
-      if (config.get("block") != 5) continue;
-      const CheckResult verdict = check(p, config, reference, *device);
-      RecordProperty(fmt::format("{} {}", to_string(pass), config.text()),
-                     fmt::format("{:.2e}", verdict.rel_error));
-      EXPECT_LT(verdict.rel_error, 5.5e-6) << to_string(pass) << ' ' << config.text();
+  for (const Pass pass : all_passes)
+    for (const DType dtype : dtypes) {
+      const ConvProblem p = blocked("mb1ic256ih24oc64oh24kh3ph1", pass, *device, dtype);
+      const ReferenceCase reference(p, 3);
+      for (const Config& config : all_configs(p)) {
+        if (config.get("block") != 5) continue;
+        const CheckResult verdict = check(p, config, reference, *device);
+        const std::string what =
+            fmt::format("{} {} {}", to_string(pass), to_string(dtype), config.text());
+        RecordProperty(what, fmt::format("{:.2e}", verdict.rel_error));
+        EXPECT_LT(verdict.rel_error, dtype == DType::f64 ? 1e-13 : 5.5e-6) << what;
+      }
     }
-  }
 }
 
 // A plain running sum over 50,000 pixels errs by 9.8e-6 with tile=6 and by 3.7e-6 with tile=4
@@ -273,15 +289,16 @@ TEST(Winograd, LongSumsErrLittle) {
 // The first config runs untuned. The list has no duplicates and no hopeless configs.
 TEST(Winograd, OffersEachConfigOnce) {
   const auto device = make_cpu_device({2, ""});
-  for (const Pass pass : all_passes) {
-    const ConvProblem p = blocked("mb1ic64ih14oc64oh14kh3ph1", pass, *device);
-    const std::vector<Config> configs = winograd().configs(p, *device);
-    ASSERT_FALSE(configs.empty());
-    for (std::size_t i = 0; i < configs.size(); ++i) {
-      EXPECT_GT(winograd().work(p, configs[i], *device).flops(), 0);
-      for (std::size_t j = 0; j < i; ++j) EXPECT_NE(configs[i].text(), configs[j].text());
+  for (const Pass pass : all_passes)
+    for (const DType dtype : dtypes) {
+      const ConvProblem p = blocked("mb1ic64ih14oc64oh14kh3ph1", pass, *device, dtype);
+      const std::vector<Config> configs = winograd().configs(p, *device);
+      ASSERT_FALSE(configs.empty());
+      for (std::size_t i = 0; i < configs.size(); ++i) {
+        EXPECT_GT(winograd().work(p, configs[i], *device).flops(), 0);
+        for (std::size_t j = 0; j < i; ++j) EXPECT_NE(configs[i].text(), configs[j].text());
+      }
     }
-  }
 }
 
 // Whether sharing blocks between threads is fast depends on the cores they run on.
@@ -307,14 +324,15 @@ TEST(Winograd, FilterGradientsTakeTwiceTheirOperandsAtMost) {
     const auto device = make_cpu_device({threads, ""});
     for (const char* text : {"mb4ic512ih28oc512oh28kh3ph1", "mb4ic512ih14oc512oh14kh3ph1",
                              "mb16ic512ih7oc512oh7kh3ph1", "mb16ic256ih14oc256oh14kh3ph1",
-                             "mb16ic192ih13oc384oh13kh3ph1", "mb1ic64ih56oc64oh56kh3ph1"}) {
-      const ConvProblem p = blocked(text, Pass::backward_filter, *device);
-      const std::size_t operands =
-          4 * std::size_t(p.x_desc().elements() + p.y_desc().elements() + p.k * p.c * p.r * p.s);
-      for (const Config& config : winograd().configs(p, *device))
-        EXPECT_LE(winograd().plan(p, config, *device)->workspace_bytes(), 2 * operands)
-            << text << ' ' << config.text() << ", " << threads << " threads";
-    }
+                             "mb16ic192ih13oc384oh13kh3ph1", "mb1ic64ih56oc64oh56kh3ph1"})
+      for (const DType dtype : dtypes) {
+        const ConvProblem p = blocked(text, Pass::backward_filter, *device, dtype);
+        const auto operands = std::size_t(p.x_bytes() + p.y_bytes() + p.filter_bytes());
+        for (const Config& config : winograd().configs(p, *device))
+          EXPECT_LE(winograd().plan(p, config, *device)->workspace_bytes(), 2 * operands)
+              << text << ' ' << to_string(dtype) << ' ' << config.text() << ", " << threads
+              << " threads";
+      }
   }
 }
 
@@ -351,15 +369,20 @@ TEST(Winograd, SaysWhyItRefuses) {
   EXPECT_EQ(reason(p),
             "needs 4x4 or 5x5 in the forward of a first layer of stride 1, has 3x3, which "
             "winograd_1d takes");
+  p.dtype = DType::f64;  // which winograd_1d does not take
+  EXPECT_EQ(reason(p), "");
   p = problem("ic16ih8oc16oh8kh3ph1");
   p.dtype = DType::f64;
-  EXPECT_EQ(reason(p), "needs f32, has f64");
+  EXPECT_EQ(reason(p), "");
+  p.dtype = DType::f16;
+  EXPECT_EQ(reason(p), "needs f32 or f64, has f16");
 }
 
 TEST(Winograd1d, SaysWhyItRefuses) {
   const auto device = make_cpu_device();
-  const auto reason = [&](const char* text, Layout x, Pass pass = Pass::forward) {
-    ConvProblem p = blocked(text, pass, *device);
+  const auto reason = [&](const char* text, Layout x, Pass pass = Pass::forward,
+                          DType dtype = DType::f32) {
+    ConvProblem p = blocked(text, pass, *device, dtype);
     p.x_layout = x;
     const auto refusal = winograd_1d().refuse(p, *device);
     return refusal ? refusal->reason() : "";
@@ -367,6 +390,8 @@ TEST(Winograd1d, SaysWhyItRefuses) {
   EXPECT_EQ(reason("ic3ih12oc16oh12kh3ph1", Layout::nchw), "");
   EXPECT_EQ(reason("ic3ih12oc16oh12kh3ph1", Layout::nchw, Pass::backward_filter),
             "needs fwd, has bwd_w");
+  EXPECT_EQ(reason("ic3ih12oc16oh12kh3ph1", Layout::nchw, Pass::forward, DType::f64),
+            "needs f32, has f64");
   EXPECT_EQ(reason("ic3ih12oc16oh12kh3ph1", Layout::nhwc), "needs x in nchw, has nhwc");
   EXPECT_EQ(reason("ic5ih12oc16oh12kh3ph1", Layout::nchw), "needs at most 4 channels of x, has 5");
   EXPECT_EQ(reason("ic3ih12oc16oh12kh5ph2", Layout::nchw), "needs a 3x3 filter, has 5x5");

@@ -75,8 +75,8 @@ TEST(NetPlans, ThatDoNotFitAreRefusedInOneLine) {
          "layer conv1.bn: batch norm needs one layout, the plan has x in nchw16c and y in nchw");
   expect([](NetPlan& p) { p.steps.back().x_layout = p.steps.back().y_layout = Layout::nhwc; },
          "layer fc: a fully connected layer works in nchw, the plan has nhwc");
-  expect([](NetPlan& p) { p.steps[1].passes[0]->algo = "winograd"; },
-         "the plan has winograd for fwd, which refuses");
+  expect([](NetPlan& p) { p.steps[1].passes[0]->algo = "strassen"; },
+         "the plan has strassen for fwd, which refuses");
 }
 
 // A plan is a file and may hold anything. Only configs that an algorithm lists are planned.
