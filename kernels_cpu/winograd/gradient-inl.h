@@ -252,7 +252,8 @@ struct GradientPart {
       transforms.sums(s,
                       all + (plane * b.phase_chunks + chunk) * b.sums_chunk +
                           (c - chunk * chunk_channels) * g.panel_columns(panel),
-                      copies, copy_step, panel, plane % g.in_grid.phases, {c, end}, data.out);
+                      copies, copy_step, panel, plane % g.in_grid.phases, {c, end},
+                      data.output.out);
       i += end - c;
     }
   }
@@ -287,7 +288,7 @@ struct GradientPart {
       const PhaseScope scope(data.recorder, kOutputTransform);
       const std::int64_t c = of_panel % b.phase_chunks * chunk_channels;
       transforms.sums(s, sums, 1, 0, panels.begin + panel, of_panel / b.phase_chunks,
-                      {c, std::min(c + chunk_channels, g.in.c)}, data.out);
+                      {c, std::min(c + chunk_channels, g.in.c)}, data.output.out);
     }
   }
 };

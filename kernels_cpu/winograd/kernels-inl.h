@@ -19,7 +19,7 @@
 
 #include "kernels_cpu/gemm/gemm_kernel-inl.h"
 #include "kernels_cpu/gemm/quad_tile-inl.h"
-#include "kernels_cpu/simd/relu-inl.h"
+#include "kernels_cpu/simd/epilogue-inl.h"
 #include "kernels_cpu/winograd/filter-inl.h"
 #include "kernels_cpu/winograd/fold-inl.h"
 #include "kernels_cpu/winograd/gradient-inl.h"
@@ -125,10 +125,10 @@ void TransformOutput(const Spec& s, const WinogradOperandsOf<Real>& data, const 
                                                    place.x * M, count * M);
     const std::ptrdiff_t plane = pixels.Plane(g, g.out, place, channel / kBlock) + channel % kBlock;
     Vec bias = hn::Zero(D());
-    if (data.bias != nullptr) {
+    if (data.output.bias != nullptr) {
       const std::int64_t left = std::clamp<std::int64_t>(g.out.c - channel, 0, kVec);
       alignas(64) Real padded[kVec] = {};
-      std::copy_n(data.bias + std::min(channel, g.out.c), left, padded);
+      std::copy_n(data.output.bias + std::min(channel, g.out.c), left, padded);
       bias = hn::Load(D(), padded);
     }
     const auto load =
@@ -139,10 +139,10 @@ void TransformOutput(const Spec& s, const WinogradOperandsOf<Real>& data, const 
         [&](int tile, int r, Vec* x) HWY_ATTR {
           // A store that misses holds up the stores behind it. All lines are prefetched here,
           // spread over the first half of the transform.
-          if (!data.nontemporal && r < M)
+          if (!data.output.non_temporal && r < M)
             for (int i = 0; i < M; ++i)
               if (const std::ptrdiff_t pixel = pixels.at(r, tile * M + i); pixel >= 0)
-                __builtin_prefetch(data.out + plane + pixel, 1);
+                __builtin_prefetch(data.output.out + plane + pixel, 1);
           load(tile, r, x);
         },
         [&](int tile, int y, const Vec* values) HWY_ATTR {
@@ -150,16 +150,7 @@ void TransformOutput(const Spec& s, const WinogradOperandsOf<Real>& data, const 
           for (int x = 0; x < M; ++x) {
             const std::ptrdiff_t pixel = pixels.at(y, tile * M + x);
             if (pixel < 0) continue;
-            const std::ptrdiff_t to = plane + pixel;
-            Vec value = hn::Add(values[x], bias);
-            if (data.residual != nullptr)
-              value = hn::Add(value, hn::LoadU(D(), data.residual + to));
-            if (g.epilogue.relu) value = Relu(value);
-            if (g.accumulate) value = hn::Add(value, hn::LoadU(D(), data.out + to));
-            if (data.nontemporal)
-              hn::Stream(value, D(), data.out + to);
-            else
-              hn::StoreU(value, D(), data.out + to);
+            FinishAndStore(data.output, hn::Add(values[x], bias), plane + pixel);
           }
         });
   };
@@ -194,7 +185,7 @@ void TransformUnfolded(const Spec& s, const WinogradOperandsOf<Real>& data, cons
               for (int x = 0; x < M; ++x) hn::Store(values[x], TagOf<Real>(), to + x * kVec);
             });
         unfold(*g.fold, patch, place.mosaic, channel, place.y * M, place.x * M, count * M,
-               g.accumulate, data.out);
+               g.accumulate, data.output.out);
       });
 }
 
@@ -512,7 +503,7 @@ void RunForward(const Spec& s, const WinogradOperandsOf<Real>& data, Team team) 
       ForEachPart(s, team, [&](Team part) { ForwardUnpacked<Real, M, R>(s, data, part, Team{}); });
       break;
   }
-  if (data.nontemporal) hwy::FlushStream();
+  if (data.output.non_temporal) hwy::FlushStream();
 }
 
 template <class Real, int M, int R>

@@ -20,6 +20,7 @@
 
 #include "conv/algo.h"
 #include "kernels_cpu/device/work_shares.h"
+#include "kernels_cpu/epilogue.h"
 #include "kernels_cpu/gemm/filter_block.h"
 #include "kernels_cpu/gemm/streaming.h"
 #include "kernels_cpu/implicit_gemm/implicit_gemm.h"
@@ -265,11 +266,10 @@ struct WinogradSpec {
 // The operands of a run as elements.
 template <class Real>
 struct WinogradOperandsOf {
-  const Real *in = nullptr, *packed = nullptr, *dy = nullptr, *bias = nullptr, *residual = nullptr;
+  const Real *in = nullptr, *packed = nullptr, *dy = nullptr;
   const FilterViewOf<Real>* filter = nullptr;  // in place of `packed`, if that is not packed
-  Real* out = nullptr;
+  OutputEpilogue<Real> output;
   Real* workspace = nullptr;
-  bool nontemporal = false;  // stores of `out`, which is aligned for them
   PhaseRecorder* recorder = nullptr;
   WorkShares* tiles = nullptr;  // those that no thread has taken
 
@@ -278,11 +278,8 @@ struct WinogradOperandsOf {
       : in(elements(p.pass == Pass::backward_data ? args.dy : args.x)),
         packed(elements(args.w)),
         dy(elements(args.dy)),
-        bias(p.epilogue.bias ? elements(args.bias) : nullptr),
-        residual(p.epilogue.residual ? elements(args.residual) : nullptr),
-        out(static_cast<Real*>(args.out)),
+        output(output_epilogue<Real>(p, args, nontemporal_stores && can_stream(args.out))),
         workspace(reinterpret_cast<Real*>(memory.data())),
-        nontemporal(nontemporal_stores && can_stream(args.out)),
         recorder(args.phases) {}
 
  private:

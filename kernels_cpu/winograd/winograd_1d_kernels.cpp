@@ -15,7 +15,7 @@
 #include <hwy/highway.h>
 
 #include "kernels_cpu/gemm/gemm_kernel-inl.h"
-#include "kernels_cpu/simd/relu-inl.h"
+#include "kernels_cpu/simd/epilogue-inl.h"
 #include "kernels_cpu/simd/vectors-inl.h"
 #include "kernels_cpu/winograd/transforms-inl.h"
 
@@ -93,16 +93,16 @@ HWY_NOINLINE void RowTiles(const Plan& s, const WinogradOperandsOf<float>& data,
   const ConvProblem& p = s.problem;
   const std::ptrdiff_t row_step = s.v_row();
   const std::ptrdiff_t channel_step = (s.v_rows() - Plan::r) * row_step;  // from its last row
-  const bool whole = pixels == kTiles * Plan::m, relu = p.epilogue.relu;
+  const bool whole = pixels == kTiles * Plan::m;
   // A store that misses holds up the stores behind it: its line is prefetched some tiles ahead.
-  if (!data.nontemporal)
+  if (!data.output.non_temporal)
     for (int i = 0; i < kTiles * Plan::m * kBlock; i += 16)
-      __builtin_prefetch(data.out + to + kPrefetchPixels * kBlock + i, 1);
+      __builtin_prefetch(data.output.out + to + kPrefetchPixels * kBlock + i, 1);
   const std::int64_t left = p.k - k;
   Vec bias = hn::Zero(F32());
-  if (data.bias != nullptr && left > 0)
-    bias = left >= kLanes ? hn::LoadU(F32(), data.bias + k)
-                          : FirstLanes{std::size_t(left)}.Load(data.bias + k);
+  if (data.output.bias != nullptr && left > 0)
+    bias = left >= kLanes ? hn::LoadU(F32(), data.output.bias + k)
+                          : FirstLanes{std::size_t(left)}.Load(data.output.bias + k);
   Vec sum[kTiles][Plan::t];
   ForEachIndex<Plan::t / kPoints>([&](auto part) HWY_ATTR {
     constexpr int kFirst = decltype(part)::value * kPoints;
@@ -140,22 +140,9 @@ HWY_NOINLINE void RowTiles(const Plan& s, const WinogradOperandsOf<float>& data,
     };
     HWY_UNROLL(4)
     for (int j = 0; j < Plan::m; ++j) y[j] = hn::Add(y[j], bias);
-    if (data.residual != nullptr)
-      for_each([&](Vec& value, std::ptrdiff_t pixel)
-                   HWY_ATTR { value = hn::Add(value, hn::LoadU(F32(), data.residual + pixel)); });
-    if (relu) {
-      HWY_UNROLL(4)
-      for (int j = 0; j < Plan::m; ++j) y[j] = Relu(y[j]);
-    }
-    if (p.accumulate)
-      for_each([&](Vec& value, std::ptrdiff_t pixel)
-                   HWY_ATTR { value = hn::Add(value, hn::LoadU(F32(), data.out + pixel)); });
-    const auto store = [&](const Vec& value, std::ptrdiff_t pixel) HWY_ATTR {
-      if (data.nontemporal)
-        hn::Stream(value, F32(), data.out + pixel);
-      else
-        hn::StoreU(value, F32(), data.out + pixel);
-    };
+    FinishSums(data.output, for_each);
+    const auto store = [&](const Vec& value, std::ptrdiff_t pixel)
+                           HWY_ATTR { StoreVector(data.output, value, pixel); };
     if (whole) {
       HWY_UNROLL(4)
       for (int j = 0; j < Plan::m; ++j) store(y[j], first + j * kBlock);
@@ -194,7 +181,7 @@ void Run(const Plan& s, const WinogradOperandsOf<float>& data, std::int64_t thre
     }
     row += count;
   }
-  if (data.nontemporal) hwy::FlushStream();
+  if (data.output.non_temporal) hwy::FlushStream();
 }
 
 // U = G g of each row of each filter, in the order in which RowTiles reads it.

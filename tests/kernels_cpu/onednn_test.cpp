@@ -95,9 +95,20 @@ TEST_F(OneDnn, RefusesRatherThanFallBack) {
 // oneDNN 2.6.3 reads its own ReLU's constants through a null pointer here; ours runs after it.
 TEST_F(OneDnn, TakesAResidualAndReLUWhereItsOwnReLUCrashes) {
   if (device_->info().isa != "avx512") GTEST_SKIP() << "its brgconv needs avx512";
-  ConvProblem p = problem("mb4ic64ih1iw22oc64oh2ow22kh1ph0");
+  ConvProblem p = problem("mb4ic64ih2iw22oc64oh2ow22kh1ph0");
   p.epilogue = {.bias = true, .residual = true, .relu = true};
+  EXPECT_GT(check_layouts(direct(), p, 1e-5), 1);
+}
+
+TEST_F(OneDnn, RefusesToAddWherePixelsReadPaddingOnly) {
+  if (device_->info().isa != "avx512") GTEST_SKIP() << "its brgconv needs avx512";
+  ConvProblem p = problem("mb4ic64ih1iw22oc64oh2ow22kh1ph0");
+  p.epilogue = {.bias = true};
+  EXPECT_GT(check_layouts(direct(), p, 1e-5), 1);
+  p.epilogue.residual = true;
   EXPECT_GT(check_layouts(direct(), p, 1e-5), 0);
+  p.x_layout = p.y_layout = Layout::nhwc;
+  EXPECT_TRUE(direct().refuse(p, *device_));
 }
 
 TEST_F(OneDnn, RefusesWhereItIsWrong) {

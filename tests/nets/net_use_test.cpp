@@ -294,10 +294,15 @@ TEST(NetMemory, InferenceOfADeepNetNeedsNoMoreThanOfAShallowOne) {
 }
 
 TEST(NetMemory, ABatchThatIsTooBigNamesOneThatFits) {
-  // A device that reports little memory.
+  // A device that reports little memory, and the same threads and cache on every machine: with many
+  // of them workspaces leave no room for any batch that could be named.
   class SmallDevice : public CpuBackedDevice {
    public:
-    explicit SmallDevice(std::size_t bytes) { info_.memory_bytes = std::int64_t(bytes); }
+    explicit SmallDevice(std::size_t bytes) {
+      info_.memory_bytes = std::int64_t(bytes);
+      info_.threads = 2;
+      info_.l2_bytes = 1 << 20;
+    }
   };
   const auto make = [&](std::int64_t batch, std::size_t memory) {
     SmallDevice device(memory);
