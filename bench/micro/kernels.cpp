@@ -72,7 +72,7 @@ void add_tile_fft(std::int64_t size) {
                   {spectrum->as<float>(), spectrum_stride});
       else
         k.inverse({spectrum->as<float>(), spectrum_stride}, scratch->as<float>(),
-                  plane->as<float>(), window, {});
+                  {.out = plane->as<float>()}, window);
     };
     return Work{
         [=] {

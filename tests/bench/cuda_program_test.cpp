@@ -16,8 +16,6 @@ namespace convlab {
 namespace {
 
 using nlohmann::json;
-using Words = std::vector<std::string>;
-
 constexpr const char* tiny = "mb1ic4ih6oc6oh6kh3ph1";
 
 class CudaProgramTest : public testing::Test {
@@ -30,10 +28,6 @@ class CudaProgramTest : public testing::Test {
 };
 
 json rows_of(const std::string& text) { return json::parse(text).at("rows"); }
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 TEST_F(CudaProgramTest, ListNamesItsAlgorithmsAndNoOthers) {
   const Ran ran = run({"list", "--device", "cuda", "--format", "json"});

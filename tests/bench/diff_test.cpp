@@ -13,12 +13,6 @@ namespace convlab {
 namespace {
 
 using nlohmann::json;
-using Words = std::vector<std::string>;
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 // `spread` apart around ms. Paired with themselves they give exactly the ratio of the medians.
 std::vector<double> samples(double ms, double spread = 0.01) {
   std::vector<double> values;

@@ -21,19 +21,6 @@ using namespace nets;
 namespace {
 
 using nlohmann::json;
-using Words = std::vector<std::string>;
-
-Words operator+(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-std::ptrdiff_t lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
-
 Words words_of(const std::string& line) {
   std::istringstream stream(line);
   Words words;

@@ -19,10 +19,6 @@ namespace {
 
 using nlohmann::json;
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 class OutputTest : public testing::Test {
  protected:
   // "convlab ARGUMENTS REDIRECTIONS", as a shell runs it in the test's directory.

@@ -16,15 +16,8 @@ using namespace nets;
 namespace {
 
 using nlohmann::json;
-using Words = std::vector<std::string>;
-
 const std::filesystem::path data = CONVLAB_PREDICT_DATA;
 const std::string weights = data / "lenet.safetensors", a = data / "a.png", b = data / "b.png";
-
-Words operator+(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
 
 class PredictTest : public testing::Test {
  protected:

@@ -14,23 +14,8 @@
 
 namespace convlab {
 
-using Words = std::vector<std::string>;
-
 inline constexpr const char* tiny = "mb1ic16ih8oc16oh8kh3ph1";
 inline constexpr const char* strided = "mb1ic16ih8oc16oh4kh3sh2ph1";  // fft refuses it
-
-inline Words operator+(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
-inline bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-inline std::ptrdiff_t lines(const std::string& text) {
-  return std::count(text.begin(), text.end(), '\n');
-}
 
 inline nlohmann::json rows_of(const std::string& text) {
   return nlohmann::json::parse(text).at("rows");

@@ -3,12 +3,29 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
 
 namespace convlab {
+
+using Words = std::vector<std::string>;
+
+inline Words operator+(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+inline std::ptrdiff_t lines(const std::string& text) {
+  return std::count(text.begin(), text.end(), '\n');
+}
 
 // A directory private to this test, removed with the object.
 class TemporaryDirectory {

@@ -15,14 +15,9 @@ namespace convlab {
 namespace {
 
 using nlohmann::json;
-using Words = std::vector<std::string>;
 using Values = std::vector<std::string>;
 
 constexpr const char* tiny = "mb1ic16ih8oc16oh8kh3ph1";
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 TEST(SweepAxes, RangesAndLists) {
   EXPECT_EQ(parse_axis("n=1:20:*3").values, (Values{"1", "3", "9"}));

@@ -18,14 +18,6 @@ namespace convlab {
 using namespace nets;
 namespace {
 
-using Words = std::vector<std::string>;
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-std::ptrdiff_t lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
-
 class TrainProgram : public testing::Test {
  protected:
   Words command(const Words& more) const {

@@ -82,8 +82,8 @@ class FftCodelets : public testing::TestWithParam<int> {
   // The first `rows` rows of the inverse.
   Floats inverse(const Kernels& k, Floats& spectrum, int rows) const {
     Floats tile(rows * n * k.block), scratch(k.tile.scratch);
-    k.tile.inverse({spectrum.data(), k.stride()}, scratch.data(), tile.data(),
-                   {rows, n, 0, 0, rows, n}, {});
+    k.tile.inverse({spectrum.data(), k.stride()}, scratch.data(), {.out = tile.data()},
+                   {rows, n, 0, 0, rows, n});
     return tile;
   }
 };

@@ -22,8 +22,6 @@ std::vector<TensorDesc> descs(const LayerLab& lab) {
           lab.desc(2, 37, 31, 17)};
 }
 
-std::int64_t count(const TensorDesc& t) { return t.n * t.c * t.h * t.w; }
-
 TEST_F(Elementwise, Adds) {
   for_each_setting([](const LayerLab& lab) {
     for (const TensorDesc& desc : descs(lab)) {

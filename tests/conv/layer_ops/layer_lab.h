@@ -40,6 +40,9 @@ class LayerTest : public testing::Test {
 
 using Values = std::vector<double>;
 
+// Elements without padding lanes.
+inline std::int64_t count(const TensorDesc& t) { return t.n * t.c * t.h * t.w; }
+
 // Random normal values that f32 holds exactly.
 Values random_values(std::int64_t count, unsigned seed);
 

@@ -207,8 +207,6 @@ std::vector<LrnDesc> norms(const LayerLab& lab) {
           {lab.desc(1, 139, 2, 3), 4, 0.1, 0.75, 2}};
 }
 
-std::int64_t count(const TensorDesc& t) { return t.n * t.c * t.h * t.w; }
-
 Values normalise(const LayerLab& lab, const LrnDesc& lrn, const Values& values) {
   auto x = lab.tensor(lrn.x, values), y = lab.tensor(lrn.x);
   const GuardedBuffer workspace = lab.workspace(lrn.x);
