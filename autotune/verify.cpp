@@ -10,8 +10,8 @@
 
 #include "autotune/limits.h"
 #include "autotune/race/loss.h"
-#include "conv/element_type.h"
 #include "conv/error.h"
+#include "conv/types/element_type.h"
 
 namespace convlab {
 namespace {

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "conv/layer_ops.h"
-#include "conv/span.h"
+#include "conv/types/span.h"
 
 namespace convlab {
 

@@ -14,8 +14,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "conv/layout.h"
-#include "conv/span.h"
+#include "conv/types/layout.h"
+#include "conv/types/span.h"
 
 namespace convlab {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "conv/layout.h"
+#include "conv/types/layout.h"
 
 namespace convlab {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "conv/layout.h"
+#include "conv/types/layout.h"
 
 namespace convlab {
 

@@ -8,8 +8,8 @@
 
 #include "conv/algo.h"
 #include "conv/device.h"
-#include "conv/layout.h"
-#include "conv/math_type.h"
+#include "conv/types/layout.h"
+#include "conv/types/math_type.h"
 
 namespace convlab::cuda {
 

@@ -9,9 +9,9 @@
 
 #include "conv/error.h"
 #include "conv/optional/profiled_device.h"
-#include "nets/assembly.h"
-#include "nets/finite.h"
-#include "nets/step_work.h"
+#include "nets/run/assembly.h"
+#include "nets/run/finite.h"
+#include "nets/run/step_work.h"
 
 namespace convlab::nets {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "nets/arena.h"
 #include "nets/net.h"
+#include "nets/run/arena.h"
 
 namespace convlab::nets {
 

@@ -10,7 +10,7 @@
 
 #include "autotune/verify.h"
 #include "conv/algo.h"
-#include "conv/half.h"
+#include "conv/types/half.h"
 
 namespace convlab {
 

@@ -17,7 +17,7 @@
 
 #include "autotune/store/provenance.h"
 #include "conv/error.h"
-#include "conv/half.h"
+#include "conv/types/half.h"
 #include "kernels_cuda/cuda.h"
 #include "kernels_cuda/vendor.h"
 

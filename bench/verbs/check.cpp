@@ -13,7 +13,7 @@
 #include "bench/reports/tune_cells.h"
 #include "bench/verbs/verbs.h"
 #include "conv/error.h"
-#include "conv/math_type.h"
+#include "conv/types/math_type.h"
 
 namespace convlab {
 namespace {

@@ -10,7 +10,7 @@
 #include <array>
 #include <utility>
 
-#include "conv/layout.h"
+#include "conv/types/layout.h"
 #include "kernels_cpu/device/range.h"
 #include "kernels_cpu/fft_tiled/codelets-inl.h"
 #include "kernels_cpu/simd/epilogue-inl.h"

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "conv/layout.h"
+#include "conv/types/layout.h"
 
 namespace convlab::cpu {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "conv/layout.h"
+#include "conv/types/layout.h"
 
 namespace convlab::cpu {
 

@@ -13,7 +13,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "conv/layout.h"
+#include "conv/types/layout.h"
 #include "kernels_cpu/device/range.h"
 #include "kernels_cpu/simd/lanes-inl.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "conv/algo.h"
-#include "conv/math_type.h"
+#include "conv/types/math_type.h"
 
 namespace convlab::cuda {
 

@@ -2,7 +2,7 @@
 // with kernels.
 #pragma once
 
-#include "conv/layout.h"
+#include "conv/types/layout.h"
 #include "kernels_cuda/kernel.h"
 #include "kernels_cuda/view.h"
 

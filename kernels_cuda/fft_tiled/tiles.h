@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "conv/device.h"
-#include "conv/layout.h"
+#include "conv/types/layout.h"
 #include "kernels_cuda/epilogue.h"
 
 namespace convlab::cuda {

@@ -14,7 +14,7 @@
 #include <type_traits>
 
 #include "conv/algo.h"
-#include "conv/math_type.h"
+#include "conv/types/math_type.h"
 #include "kernels_cuda/epilogue.h"
 #include "kernels_cuda/kernel.h"
 

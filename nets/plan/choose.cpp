@@ -16,7 +16,7 @@
 #include "conv/error.h"
 #include "conv/refusals.h"
 #include "nets/plan/conv_choice.h"
-#include "nets/step_work.h"
+#include "nets/run/step_work.h"
 
 namespace convlab::nets {
 namespace {

@@ -9,7 +9,7 @@
 #include "autotune/race/runner.h"
 #include "autotune/tuner.h"
 #include "conv/error.h"
-#include "conv/math_type.h"
+#include "conv/types/math_type.h"
 
 namespace convlab::nets {
 namespace {

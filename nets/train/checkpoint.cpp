@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "conv/error.h"
-#include "nets/finite.h"
+#include "nets/run/finite.h"
 #include "nets/train/optimizer.h"
 #include "nets/train/trainer.h"
 #include "nets/weights/weights.h"

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "nets/finite.h"
+#include "nets/run/finite.h"
 #include "nets/train/optimizer.h"
 
 namespace convlab::nets {

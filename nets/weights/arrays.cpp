@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "conv/error.h"
-#include "conv/half.h"
 #include "conv/text/text.h"
+#include "conv/types/half.h"
 #include "nets/weights/file_io.h"
 #include "nets/weights/formats.h"
 

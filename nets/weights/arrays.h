@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "conv/span.h"
+#include "conv/types/span.h"
 
 namespace convlab::nets {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "conv/error.h"
-#include "conv/span.h"
+#include "conv/types/span.h"
 
 namespace convlab::nets {
 

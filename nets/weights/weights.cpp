@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "conv/error.h"
-#include "nets/finite.h"
+#include "nets/run/finite.h"
 #include "nets/weights/formats.h"
 
 namespace convlab::nets {

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "conv/error.h"
-#include "conv/half.h"
+#include "conv/types/half.h"
 #include "kernels_cpu/cpu.h"
 
 namespace convlab {

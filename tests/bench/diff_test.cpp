@@ -7,7 +7,7 @@
 
 #include "autotune/store/store.h"
 #include "bench/reports/roofline/roofline_data.h"
-#include "tests/bench/run_program.h"
+#include "tests/bench/program/run_program.h"
 
 namespace convlab {
 namespace {

@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/bench/run_program.h"
+#include "tests/bench/program/run_program.h"
 
 namespace convlab {
 namespace {

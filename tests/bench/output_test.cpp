@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "conv/error.h"
-#include "tests/bench/run_program.h"
+#include "tests/bench/program/run_program.h"
 
 namespace convlab {
 namespace {

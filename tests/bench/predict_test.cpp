@@ -8,7 +8,7 @@
 
 #include "bench/reports/nets/predict_report.h"
 #include "nets/weights/arrays.h"
-#include "tests/bench/run_program.h"
+#include "tests/bench/program/run_program.h"
 
 namespace convlab {
 

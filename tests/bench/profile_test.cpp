@@ -8,7 +8,7 @@
 
 #include "bench/reports/nets/cpu_counters.h"
 #include "conv/error.h"
-#include "tests/bench/run_program.h"
+#include "tests/bench/program/run_program.h"
 
 namespace convlab {
 namespace {

@@ -18,7 +18,7 @@
 #include "conv/error.h"
 #include "conv/refusals.h"
 #include "kernels_cpu/cpu.h"
-#include "tests/bench/run_program.h"
+#include "tests/bench/program/run_program.h"
 
 namespace convlab {
 namespace {

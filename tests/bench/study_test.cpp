@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "bench/reports/gnuplot.h"
-#include "tests/bench/run_program.h"
+#include "tests/bench/program/run_program.h"
 
 namespace convlab {
 namespace {

@@ -9,7 +9,7 @@
 #include "bench/reports/sweep_axes.h"
 #include "bench/reports/sweep_report.h"
 #include "conv/error.h"
-#include "tests/bench/run_program.h"
+#include "tests/bench/program/run_program.h"
 
 namespace convlab {
 namespace {

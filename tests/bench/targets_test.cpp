@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "conv/error.h"
-#include "tests/bench/run_program.h"
+#include "tests/bench/program/run_program.h"
 
 namespace convlab {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/bench/run_program.h"
+#include "tests/bench/program/run_program.h"
 
 namespace convlab {
 namespace {

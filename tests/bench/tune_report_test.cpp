@@ -14,7 +14,7 @@
 #include "bench/reports/tune_cells.h"
 #include "conv/error.h"
 #include "nets/zoo/zoo.h"
-#include "tests/bench/run_program.h"
+#include "tests/bench/program/run_program.h"
 
 namespace convlab {
 

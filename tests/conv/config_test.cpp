@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "conv/error.h"
-#include "conv/math_type.h"
+#include "conv/types/math_type.h"
 
 namespace convlab {
 namespace {

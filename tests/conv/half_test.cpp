@@ -1,4 +1,4 @@
-#include "conv/half.h"
+#include "conv/types/half.h"
 
 #include <gtest/gtest.h>
 

@@ -63,7 +63,7 @@ TEST(CpuDevice, RefusesMoreMemoryThanThereIs) {
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data()) % 64, 0u);
 }
 
-// The index of every layout as defined in conv/layout.h, independent of the implementation.
+// The index of every layout as defined in conv/types/layout.h, independent of the implementation.
 std::int64_t offset(const TensorDesc& t, std::int64_t n, std::int64_t c, std::int64_t h,
                     std::int64_t w) {
   if (t.layout == Layout::nchw) return ((n * t.c + c) * t.h + h) * t.w + w;

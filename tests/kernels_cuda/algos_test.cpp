@@ -12,7 +12,7 @@
 #include <random>
 #include <set>
 
-#include "conv/math_type.h"
+#include "conv/types/math_type.h"
 #include "kernels_cuda/on_cpu/executor.h"
 #include "tests/inner_product.h"
 #include "tests/kernels_cuda/one_algo.h"

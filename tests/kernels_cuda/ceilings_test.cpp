@@ -9,7 +9,7 @@
 
 #include "autotune/measure/ceilings.h"
 #include "conv/error.h"
-#include "tests/kernels_cuda/card_device.h"
+#include "tests/kernels_cuda/card/card_device.h"
 
 namespace convlab::cuda {
 namespace {

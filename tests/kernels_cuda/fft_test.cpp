@@ -7,7 +7,7 @@
 #include <numbers>
 #include <random>
 
-#include "conv/math_type.h"
+#include "conv/types/math_type.h"
 #include "kernels_cuda/fft_tiled/codelets.h"
 #include "kernels_cuda/on_cpu/access_counts.h"
 #include "tests/kernels_cuda/one_algo.h"

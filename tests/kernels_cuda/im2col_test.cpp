@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "conv/error.h"
-#include "conv/math_type.h"
+#include "conv/types/math_type.h"
 #include "tests/kernels_cuda/one_algo.h"
 
 namespace convlab {

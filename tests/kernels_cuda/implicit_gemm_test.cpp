@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "conv/error.h"
-#include "conv/math_type.h"
+#include "conv/types/math_type.h"
 #include "kernels_cuda/on_cpu/access_counts.h"
 #include "tests/kernels_cuda/one_algo.h"
 #include "tests/problems.h"

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "conv/error.h"
-#include "conv/math_type.h"
+#include "conv/types/math_type.h"
 #include "kernels_cuda/on_cpu/access_counts.h"
 #include "tests/kernels_cuda/one_algo.h"
 #include "tests/problems.h"

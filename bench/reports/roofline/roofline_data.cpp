@@ -20,7 +20,7 @@
 #include "bench/output.h"
 #include "bench/reports/tune_cells.h"
 #include "conv/error.h"
-#include "conv/math_type.h"
+#include "conv/types/math_type.h"
 
 namespace convlab {
 namespace {

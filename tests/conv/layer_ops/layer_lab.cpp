@@ -7,7 +7,7 @@
 #include <numeric>
 #include <random>
 
-#include "conv/element_type.h"
+#include "conv/types/element_type.h"
 #include "tests/problems.h"
 
 namespace convlab {

@@ -12,7 +12,7 @@
 
 #include "conv/error.h"
 #include "kernels_cpu/cpu.h"
-#include "nets/assembly.h"
+#include "nets/run/assembly.h"
 #include "nets/tensor.h"
 #include "nets/weights/file_io.h"
 #include "nets/weights/notes.h"

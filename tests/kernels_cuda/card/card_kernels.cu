@@ -1,5 +1,5 @@
 #include "kernels_cuda/kernel.h"
-#include "tests/kernels_cuda/card_kernels.h"
+#include "tests/kernels_cuda/card/card_kernels.h"
 
 namespace convlab::cuda {
 namespace {

@@ -1,4 +1,4 @@
-#include "nets/net_memory.h"
+#include "nets/run/net_memory.h"
 
 namespace convlab::nets {
 

@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "bench/options/options.h"
-#include "tests/bench/program_lab.h"
+#include "tests/bench/program/program_lab.h"
 
 namespace convlab {
 namespace {

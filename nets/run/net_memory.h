@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "nets/arena.h"
 #include "nets/net.h"
+#include "nets/run/arena.h"
 
 namespace convlab::nets {
 

@@ -12,9 +12,9 @@
 #include <cstring>
 
 #include "conv/error.h"
-#include "nets/arena.h"
-#include "nets/batched_conv.h"
-#include "nets/op.h"
+#include "nets/run/arena.h"
+#include "nets/run/batched_conv.h"
+#include "nets/run/op.h"
 
 namespace convlab::nets {
 namespace {

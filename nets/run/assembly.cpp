@@ -1,4 +1,4 @@
-#include "nets/assembly.h"
+#include "nets/run/assembly.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 #include "conv/error.h"
 #include "conv/text/bytes.h"
-#include "nets/step_work.h"
+#include "nets/run/step_work.h"
 
 namespace convlab::nets {
 namespace {

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "autotune/store/store.h"
-#include "tests/bench/run_program.h"
+#include "tests/bench/program/run_program.h"
 
 #ifdef CONVLAB_PROGRAM_ON_CPU
 

@@ -11,7 +11,7 @@
 #include "autotune/store/store.h"
 #include "kernels_cpu/cpu.h"
 #include "kernels_cuda/cuda.h"
-#include "tests/bench/program_lab.h"
+#include "tests/bench/program/program_lab.h"
 
 namespace convlab {
 namespace {

@@ -1,4 +1,4 @@
-#include "conv/layout.h"
+#include "conv/types/layout.h"
 
 #include "conv/text/names.h"
 

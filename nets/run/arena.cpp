@@ -1,4 +1,4 @@
-#include "nets/arena.h"
+#include "nets/run/arena.h"
 
 #include <algorithm>
 #include <numeric>

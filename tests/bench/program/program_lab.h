@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/bench/run_program.h"
+#include "tests/bench/program/run_program.h"
 
 namespace convlab {
 

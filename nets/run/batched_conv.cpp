@@ -1,10 +1,10 @@
-#include "nets/batched_conv.h"
+#include "nets/run/batched_conv.h"
 
 #include <algorithm>
 
 #include "conv/error.h"
 #include "conv/listed_config.h"
-#include "nets/arena.h"
+#include "nets/run/arena.h"
 
 namespace convlab::nets {
 namespace {

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "conv/error.h"
-#include "nets/arena.h"
-#include "nets/op.h"
+#include "nets/run/arena.h"
+#include "nets/run/op.h"
 
 namespace convlab::nets {
 namespace {

@@ -11,10 +11,10 @@
 #include "conv/device.h"
 #include "conv/registry.h"
 #include "nets/net.h"
-#include "nets/net_memory.h"
-#include "nets/op.h"
 #include "nets/parameters.h"
 #include "nets/plan/plan.h"
+#include "nets/run/net_memory.h"
+#include "nets/run/op.h"
 
 namespace convlab::nets {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "conv/config.h"
-#include "conv/layout.h"
+#include "conv/types/layout.h"
 
 namespace convlab {
 

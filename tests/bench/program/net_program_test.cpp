@@ -13,7 +13,7 @@
 #include "kernels_cuda/cuda.h"
 #include "nets/plan/plan.h"
 #include "nets/zoo/zoo.h"
-#include "tests/bench/run_program.h"
+#include "tests/bench/program/run_program.h"
 
 namespace convlab {
 

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <map>
 
-#include "tests/bench/program_lab.h"
+#include "tests/bench/program/program_lab.h"
 
 namespace convlab {
 namespace {

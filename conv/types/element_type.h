@@ -1,8 +1,8 @@
 // Maps a DType, known at run time, to a type known at compile time.
 #pragma once
 
-#include "conv/half.h"
 #include "conv/problem.h"
+#include "conv/types/half.h"
 
 namespace convlab {
 

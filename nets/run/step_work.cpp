@@ -1,4 +1,4 @@
-#include "nets/step_work.h"
+#include "nets/run/step_work.h"
 
 #include <algorithm>
 #include <variant>

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "conv/problem.h"
-#include "conv/span.h"
+#include "conv/types/span.h"
 
 namespace convlab::nets {
 

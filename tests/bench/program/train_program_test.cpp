@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "nets/weights/arrays.h"
-#include "tests/bench/run_program.h"
+#include "tests/bench/program/run_program.h"
 
 namespace convlab {
 

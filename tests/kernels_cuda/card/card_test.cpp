@@ -7,8 +7,8 @@
 
 #include "conv/error.h"
 #include "kernels_cuda/device/runtime.h"
-#include "tests/kernels_cuda/card_device.h"
-#include "tests/kernels_cuda/card_kernels.h"
+#include "tests/kernels_cuda/card/card_device.h"
+#include "tests/kernels_cuda/card/card_kernels.h"
 
 namespace convlab::cuda {
 namespace {

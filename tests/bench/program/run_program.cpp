@@ -1,4 +1,4 @@
-#include "tests/bench/run_program.h"
+#include "tests/bench/program/run_program.h"
 
 #include <fcntl.h>
 #include <signal.h>
