@@ -79,7 +79,9 @@ class TuneProgress {
 // handler may set it) or the budget is spent, returns the results so far and predictions for the
 // rest: complete is false, and remaining_gain estimates the gain from the rest. A later run with
 // the same store resumes results that are unsure, whether from the stop, a busy machine or a close
-// race. Throws CeilingsInterrupted when *stop becomes true while the ceilings are measured.
+// race. Throws CeilingsInterrupted when *stop becomes true while the ceilings are measured, and
+// Error for a device that has neither ceiling loops (conv/optional/ceiling_loops.h) nor stated
+// peaks.
 TuneTable tune(const std::vector<TuneItem>&, const TuneOptions&, const RegistryMaker&, Device&,
                Store* store = nullptr, TuneProgress* progress = nullptr,
                const std::atomic<bool>* stop = nullptr);

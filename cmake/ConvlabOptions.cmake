@@ -21,13 +21,13 @@ if(CONVLAB_SANITIZE)
   foreach(_type RELEASE RELWITHDEBINFO)
     set(CMAKE_CXX_FLAGS_${_type} "-O1 -g1 -DNDEBUG")
   endforeach()
-  # Several sources make one object, so that templates are instrumented once for all of them. Kernels
-  # opt out, which Highway compiles by their own names.
+  # Several sources make one object, so that templates are instrumented once for all of them. Highway's
+  # kernels opt out: foreach_target.h includes each file again by its own name.
   set(CMAKE_UNITY_BUILD ON)
   set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
 endif()
 
-# convlab_alone(a.cpp ...): sources whose local names clash with others', never in one object with them.
+# convlab_alone(a.cpp ...): compiles these sources by themselves: their file-local names clash.
 function(convlab_alone)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()

@@ -1,4 +1,4 @@
-// The epilogue of every CPU kernel that writes a convolution's output. Internal.
+// The epilogue of every CPU kernel that writes y or a blocked dx. Internal.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,20 @@ struct OutputEpilogue {
   const T* bias = nullptr;    // by channel, or null
   const T* addend = nullptr;  // like out, or null
   bool relu = false;
-  bool non_temporal = false;  // stores of vectors, to which `out` is then aligned
+  bool non_temporal = false;  // vectors bypass the caches; `out` is aligned for that
 
-  // Of one part of a sum that is made in parts in the output.
+  // For one part of a sum whose partial sums are kept in the output.
   OutputEpilogue part(bool first, bool last) const {
     return {out, first ? bias : nullptr, first ? addend : out, last && relu, last && non_temporal};
   }
-  // Of the tensor that begins `elements` further on, with its own biases.
-  OutputEpilogue from(std::int64_t elements, const T* biases) const {
-    return {out + elements, bias == nullptr ? nullptr : biases,
+  // Where the output goes on `elements` further, and its channels `channels` further.
+  OutputEpilogue at(std::int64_t elements, std::int64_t channels) const {
+    return {out + elements, bias == nullptr ? nullptr : bias + channels,
             addend == nullptr ? nullptr : addend + elements, relu, non_temporal};
+  }
+  // With a padded copy of the biases, where there are any.
+  OutputEpilogue with_biases(const T* padded) const {
+    return {out, bias == nullptr ? nullptr : padded, addend, relu, non_temporal};
   }
 
   void store(std::int64_t at, std::int64_t channel, T sum) const {
@@ -36,7 +40,7 @@ struct OutputEpilogue {
   }
 };
 
-// Of a problem; `non_temporal` as above.
+// The epilogue of a problem.
 template <class T>
 OutputEpilogue<T> output_epilogue(const ConvProblem& p, const ConvArgs& args,
                                   bool non_temporal = false) {

@@ -34,6 +34,15 @@ inline double inside_share(const ConvProblem& p) {
   return double(h) / double(p.p * p.r) * (double(w) / double(p.q * p.s));
 }
 
+// Whether some pixel of y reads nothing but padding.
+inline bool some_outside(const ConvProblem& p) {
+  for (std::int64_t row = 0; row < p.p; ++row)
+    if (inside_taps_h(p, row) == 0) return true;
+  for (std::int64_t column = 0; column < p.q; ++column)
+    if (inside_taps_w(p, column) == 0) return true;
+  return false;
+}
+
 // Whether no tap falls on padding, on any side.
 inline bool all_inside(const ConvProblem& p) {
   return p.pad_h == 0 && p.pad_w == 0 && p.pad_bottom() <= 0 && p.pad_right() <= 0;

@@ -388,8 +388,8 @@ VerbAction declare_diff(CLI::App& app) {
       [o](const std::string& text) { o->compare.threshold = parse_percentage(text); },
       "The smallest change that is FASTER or SLOWER; default: 2%", "PERCENT");
   add_text(app, "--control", o->compare.control,
-           "Take the machine's drift from this algorithm alone, by id, or from this library's: "
-           "onednn (no family)",
+           "Take the machine's drift from this algorithm alone: its id, or the part of ids before "
+           "the dot: onednn",
            "ID");
   add_flag(app, "--wide", o->wide, "Tables with both sides' configs and layouts as well");
   add_output(app, o->common, {"table", "csv", "json", "md"});

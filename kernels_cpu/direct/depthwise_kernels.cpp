@@ -34,7 +34,7 @@ struct Channels {
   }
   // Finishes sums, and stores them at these elements of the output.
   HWY_INLINE void Store(const OutputEpilogue<T>& epilogue, const T* bias, std::int64_t at) {
-    Add(bias);
+    if (epilogue.bias != nullptr) Add(bias);
     for (int i = 0; i < kVecs; ++i) FinishAndStore(epilogue, v[i], at + i * kLanesOfT);
   }
   HWY_INLINE void Store(T* to) const {

@@ -252,7 +252,7 @@ class Direct : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "direct",
-                               .version = 11,
+                               .version = 12,
                                .summary = "the definition's loops, tiled for registers and caches",
                                .libraries = {},
                                .family = "direct"};

@@ -83,7 +83,7 @@ void Forward(const FirstLayer& d, const DirectOperands& data, std::int64_t threa
       if (data.output.bias != nullptr)
         std::copy_n(data.output.bias + panel.channel, panel.channels, bias);
       const std::int64_t at = image * d.y.image + panel.at(d.y);
-      const TileOutput output{data.output.from(at, bias), d.y.block};
+      const TileOutput output{data.output.at(at, 0).with_biases(bias), d.y.block};
       const float* const b = data.filter + index * d.taps() * kTileCols;
       ForEachTile(p.q, [&](auto pixels, std::int64_t q) HWY_ATTR {
         const float* const from = window + q * p.stride_w;

@@ -18,7 +18,6 @@ struct Plain {
   const ConvProblem& p;
   const T *x, *w, *dy;
   OutputEpilogue<T> output;
-  T* out;
   std::int64_t thread, threads;
 
   Plain(const ConvProblem& problem, const ConvArgs& args, int thread, int threads)
@@ -27,7 +26,6 @@ struct Plain {
         w(static_cast<const T*>(args.w)),
         dy(static_cast<const T*>(args.dy)),
         output(output_epilogue<T>(problem, args)),
-        out(static_cast<T*>(args.out)),
         thread(thread),
         threads(threads) {}
 
@@ -71,7 +69,7 @@ struct Plain {
     for (std::int64_t row = thread; row < p.n * p.p; row += threads)
       for (std::int64_t k = 0; k < yd.padded_c(); ++k) {
         const std::int64_t n = row / p.p, at = yd.offset(n, k, row % p.p, 0);
-        T* const y = out + at;
+        T* const y = output.out + at;
         if (!p.accumulate) Clear(y, y_step, p.q);
         if (k >= p.k) continue;
         for (std::int64_t c = 0; c < channels(); ++c)
@@ -96,7 +94,7 @@ struct Plain {
     for (std::int64_t row = thread; row < p.n * p.h; row += threads)
       for (std::int64_t c = 0; c < xd.padded_c(); ++c) {
         const std::int64_t n = row / p.h, group = c / channels();
-        T* const dx = out + xd.offset(n, c, row % p.h, 0);
+        T* const dx = output.out + xd.offset(n, c, row % p.h, 0);
         if (!p.accumulate) Clear(dx, x_step, p.w);
         if (c >= p.c) continue;
         for (std::int64_t k = group * filters(); k < (group + 1) * filters(); ++k)
@@ -118,7 +116,7 @@ struct Plain {
     const std::int64_t x_step = p.stride_w * pixel_stride(xd), y_step = pixel_stride(yd);
     for (std::int64_t kc = thread; kc < p.k * channels(); kc += threads)
       for (std::int64_t r = 0; r < p.r; ++r) {
-        T* const dw = out + (kc * p.r + r) * p.s;
+        T* const dw = output.out + (kc * p.r + r) * p.s;
         if (!p.accumulate) Clear(dw, 1, p.s);
         const std::int64_t k = kc / channels();
         const std::int64_t c = k / filters() * channels() + kc % channels();

@@ -106,7 +106,7 @@ void PixelStrip(const DirectPixels& d, const PixelGrid& grid, const DirectOperan
     std::copy_n(data.output.bias + panel.channel, panel.channels, bias);
   const std::int64_t taps = std::int64_t(grid.taps.size()), chunk = d.chunk(grid);
   const OutputEpilogue<float> output =
-      data.output.from(image * d.out.image + panel.at(d.out), bias);
+      data.output.at(image * d.out.image + panel.at(d.out), 0).with_biases(bias);
   for (std::int64_t block = 0; block < d.in_blocks; block += chunk) {
     const ChunkJob job{
         data.in + image * d.in.image + (panel.group * d.in_blocks + block) * d.in.block,

@@ -142,7 +142,10 @@ class FftTiled final : public ConvAlgo {
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
-    config.require_only({"tile", "spectra", "block", "stores"});
+    if (p.pass == Pass::backward_filter)
+      config.require_only({"tile", "spectra", "block"});
+    else
+      config.require_only({"tile", "spectra", "block", "stores"});
     check_fft_tile(p, config.get("tile"), fft_tile_sides);
     spectra_of(config);  // throws for another name
     if (config.get("block") < 1)

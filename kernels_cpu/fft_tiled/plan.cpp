@@ -471,7 +471,7 @@ class FftTiledPlan final : public ConvPlan {
           alignas(64) float bias[16] = {};  // lanes past K stay zero
           if (output.bias != nullptr)
             std::copy_n(output.bias + channel, std::min(tiling_.block, to.c - channel), bias);
-          kernels_.inverse(item, me.scratch, output.from(plane, bias), window);
+          kernels_.inverse(item, me.scratch, output.at(plane, 0).with_biases(bias), window);
         });
     if (output.non_temporal) hwy::FlushStream();
   }

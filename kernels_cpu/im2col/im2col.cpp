@@ -126,13 +126,9 @@ class Im2colPlan : public ConvPlan {
 
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
     const ThreadCount scope(threads_);
-    const Run run{static_cast<const T*>(args.x),
-                  static_cast<const T*>(args.w),
-                  static_cast<const T*>(args.dy),
-                  output_epilogue<T>(p_, args),
-                  static_cast<T*>(args.out),
-                  reinterpret_cast<T*>(workspace.data()),
-                  args.phases};
+    const Run run{static_cast<const T*>(args.x),          static_cast<const T*>(args.w),
+                  static_cast<const T*>(args.dy),         output_epilogue<T>(p_, args),
+                  reinterpret_cast<T*>(workspace.data()), args.phases};
     if (p_.pass == Pass::forward)
       forward(run);
     else if (p_.pass == Pass::backward_data)
@@ -145,7 +141,7 @@ class Im2colPlan : public ConvPlan {
   struct Run {
     const T *x, *w, *dy;
     OutputEpilogue<T> output;
-    T *out, *workspace;
+    T* workspace;
     PhaseRecorder* phases;
   };
   enum Phase { copying, product, finishing };
@@ -354,7 +350,7 @@ class Im2colPlan : public ConvPlan {
         const PhaseScope scope(run.phases, copying);
         copy_to_columns(run.x, scratch, group, c, rows);
       }
-      const Matrix<T> y = output(run.out, group, rows);
+      const Matrix<T> y = output(run.output.out, group, rows);
       {
         const PhaseScope scope(run.phases, product);
         multiply<T>(filters(), rows.size() * p_.q, taps(channels()), filter(run.w, group, 0),
@@ -372,9 +368,9 @@ class Im2colPlan : public ConvPlan {
     const i64 pixels = rows.size() * p_.q, k0 = group * filters();
     const i64 lines = y.transposed ? pixels : filters(), length = y.transposed ? filters() : pixels;
     for_lines(lines, [&](i64 i) {
-      const i64 line = y.data + i * y.ld - run.out;
+      const i64 line = y.data + i * y.ld - run.output.out;
       for (i64 j = 0; j < length; ++j)
-        run.output.store(line + j, k0 + (y.transposed ? j : i), run.out[line + j]);
+        run.output.store(line + j, k0 + (y.transposed ? j : i), run.output.out[line + j]);
     });
   }
 
@@ -387,7 +383,7 @@ class Im2colPlan : public ConvPlan {
       T* const scratch = columns_of_this_thread(run);
       if (!columns_are_x(p_) && !p_.accumulate) {
         const PhaseScope scope(run.phases, copying);
-        clear(run.out, n, group, c);
+        clear(run.output.out, n, group, c);
       }
       for (i64 i = n * per_image; i < (n + 1) * per_image; ++i) {
         const Range rows = chunk(i);
@@ -396,11 +392,11 @@ class Im2colPlan : public ConvPlan {
           multiply<T>(taps(c.size()), rows.size() * p_.q, filters(),
                       filter(run.w, group, range).t(), output(run.dy, group, rows),
                       T(columns_are_x(p_) && p_.accumulate),
-                      columns(run.out, scratch, group, c, rows));
+                      columns(run.output.out, scratch, group, c, rows));
         }
         if (!columns_are_x(p_)) {
           const PhaseScope scope(run.phases, copying);
-          add_from_columns(scratch, run.out, group, c, rows);
+          add_from_columns(scratch, run.output.out, group, c, rows);
         }
       }
     });
@@ -416,8 +412,8 @@ class Im2colPlan : public ConvPlan {
 
   void backward_filter(const Run& run) const {
     const bool packed = packed_gradient_elements() > 0;
-    T* const dw =
-        packed ? run.workspace + columns_elements() * (shares_tasks_ ? threads_ : 1) : run.out;
+    T* const dw = packed ? run.workspace + columns_elements() * (shares_tasks_ ? threads_ : 1)
+                         : run.output.out;
     for_tasks(p_.groups * cut_.ranges, [&](i64 task) {
       const i64 range = task % cut_.ranges, group = task / cut_.ranges;
       const Range c = share(channels(), range, cut_.ranges);
@@ -437,9 +433,9 @@ class Im2colPlan : public ConvPlan {
     if (!packed) return;
     const PhaseScope scope(run.phases, finishing);
     if (p_.accumulate)
-      permute_filter(run.out, dw, [](T& kcrs, const T& krsc) { kcrs += krsc; });
+      permute_filter(run.output.out, dw, [](T& kcrs, const T& krsc) { kcrs += krsc; });
     else
-      permute_filter(run.out, dw, [](T& kcrs, const T& krsc) { kcrs = krsc; });
+      permute_filter(run.output.out, dw, [](T& kcrs, const T& krsc) { kcrs = krsc; });
   }
 
   ConvProblem p_;

@@ -465,7 +465,7 @@ class ImplicitGemm : public ConvAlgo {
     return std::nullopt;
   }
 
-  // Products over a plain input have nothing to choose.
+  // Over a plain input only the stores are a choice.
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
     const bool plain_in = has_plain_input(p);
     if (p.pass == Pass::backward_filter) {
@@ -502,17 +502,20 @@ class ImplicitGemm : public ConvAlgo {
   }
 
  private:
-  // Such products work row by row.
+  // Products over a plain input work row by row.
   static bool has_plain_input(const ConvProblem& p) {
     return p.pass != Pass::backward_data && !is_blocked(p.x_layout);
   }
 
   static void check(const ConvProblem& p, const Config& config) {
     const bool filter_pass = p.pass == Pass::backward_filter, plain_in = has_plain_input(p);
-    if (filter_pass && plain_in) config.require_only({});
-    if (filter_pass && !plain_in) config.require_only({"pixels"});
-    if (!filter_pass && plain_in) config.require_only({"stores"});
-    if (!filter_pass && !plain_in) config.require_only({"depth", "stores"});
+    const bool plain_out = p.pass == Pass::backward_data && !is_blocked(p.x_layout);
+    if (filter_pass)
+      plain_in ? config.require_only({}) : config.require_only({"pixels"});
+    else if (plain_out)
+      config.require_only({"depth"});
+    else
+      plain_in ? config.require_only({"stores"}) : config.require_only({"depth", "stores"});
     constexpr std::int64_t most = 1 << 20;  // far above what is worth trying
     for (const char* key : {"depth", "pixels"})
       if (config.has(key) && (config.get(key) < 1 || config.get(key) > most))

@@ -286,15 +286,11 @@ HWY_NOINLINE void RunTileToPlain(PanelJob<T> job, GroupsOfA<T> a, const std::int
   std::int64_t rows[kRows];
   const TileOutputOf<T> to = job.output;
   for (int i = 0; i < kRows; ++i) rows[i] = i * kCols;
-  const bool adds = to.epilogue.addend != nullptr;
-  for (int i = 0; adds && i < kRows; ++i)
-    for (std::int64_t c = 0; c < job.channels; ++c)
-      values[i * kCols + c] = to.epilogue.addend[row_out[i] + c * to.plane];
-  job.output = {{values, to.epilogue.bias, adds ? values : nullptr, to.epilogue.relu}, kBlock};
+  job.output = {{.out = values}, kBlock};
   RunTile<T, kRows, kVecs, TileKind::blocked>(job, a, rows, nullptr);
   for (std::int64_t c = 0; c < job.channels; ++c)
     for (int i = 0; i < kRows; ++i)
-      to.epilogue.out[row_out[i] + c * to.plane] = values[i * kCols + c];
+      to.epilogue.store(row_out[i] + c * to.plane, c, values[i * kCols + c]);
 }
 
 // For a panel of at most kVecs vectors.
@@ -388,8 +384,9 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands<
       job.row_stride = gemm.in_step_w;
       job.channels = channels;
       job.plane = image_pixels * kBlock;
-      job.output = {data.output.from(out_at, bias).part(chunk == 0, chunk + 1 == chunks),
-                    out_plane};
+      job.output = {
+          data.output.at(out_at, 0).with_biases(bias).part(chunk == 0, chunk + 1 == chunks),
+          out_plane};
       if (gemm.zeros_between && chunk == 0)
         ZeroBetween(gemm.out, gemm.out_step_h, gemm.out_step_w, {begin / grid.w, end / grid.w},
                     ceil_div(channels, kBlock), data.output.out + out_at, data.output.non_temporal);

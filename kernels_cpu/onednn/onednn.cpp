@@ -287,12 +287,6 @@ class Plan : public ConvPlan {
   std::size_t scratchpad_bytes_ = 0, blocked_dw_bytes_ = 0;
 };
 
-// Whether the first or the last row or column of y reads nothing but padding.
-bool reads_padding_only(const ConvProblem& p) {
-  return (p.r - 1) * p.dilation_h < p.pad_h || (p.p - 1) * p.stride_h - p.pad_h >= p.h ||
-         (p.s - 1) * p.dilation_w < p.pad_w || (p.q - 1) * p.stride_w - p.pad_w >= p.w;
-}
-
 class OneDnn : public ConvAlgo {
  public:
   OneDnn(AlgoInfo info, algorithm algo) : info_(std::move(info)), algo_(algo) {}
@@ -324,7 +318,7 @@ class OneDnn : public ConvAlgo {
                         implementation, onednn_version())};
       // Seen with 2.6.3: it adds to those pixels twice.
       if (implementation.starts_with("brgconv") && p.pass == Pass::forward &&
-          (p.epilogue.residual || p.accumulate) && reads_padding_only(p))
+          (p.epilogue.residual || p.accumulate) && some_outside(p))
         return Refusal{
             Field::padding, "pixels of y that all read some of x",
             fmt::format("some that read padding only, where {} of oneDNN {} adds wrongly",

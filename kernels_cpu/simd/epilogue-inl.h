@@ -41,7 +41,7 @@ HWY_INLINE void StoreVector(const OutputEpilogue<T>& epilogue, V value, std::int
     hn::StoreU(value, hn::DFromV<V>(), epilogue.out + at);
 }
 
-// Both, for one vector of sums that hold their bias.
+// FinishSums and StoreVector for one vector.
 template <class T, class V>
 HWY_INLINE void FinishAndStore(const OutputEpilogue<T>& epilogue, V sum, std::int64_t at) {
   FinishSums(epilogue, [&](const auto& f) HWY_ATTR { f(sum, at); });

@@ -85,7 +85,7 @@ struct TileJob {
   HWY_INLINE TileOutput Quadrant(bool is_right, bool is_below) const {
     const std::int64_t at = (is_right ? right : 0) + (is_below ? below : 0);
     const OutputEpilogue<float>& e = output.epilogue;
-    return {e.from(at, e.bias + (is_right ? right / output.plane * kBlock : 0)), output.plane};
+    return {e.at(at, is_right ? right / output.plane * kBlock : 0), output.plane};
   }
 };
 
@@ -161,7 +161,7 @@ void RunStrassen(const StrassenGemm& gemm, const StrassenOperands& data, std::by
                     .b = data.packed + panel * 7 * gemm.product_floats() +
                          groups.begin * kBlock * kTileCols,
                     .b_step = gemm.product_floats(),
-                    .output = {data.output.from(first_out, data.output.bias + panel * kTileCols)
+                    .output = {data.output.at(first_out, panel * kTileCols)
                                    .part(chunk == 0, chunk + 1 == chunks),
                                plane},
                     .out_at = at.out,

@@ -32,10 +32,10 @@ struct StrassenGemm {
   std::int64_t chunk = 0;        // groups of half the depth at a time
   std::int64_t block = 0;        // pairs of pixels at a time
   std::int64_t threads = 1;
-  bool zeros_between = false;  // outputs that no product reaches
-  // The distance between pixels of dx that the filter reaches; unless it is 1, those between become
+  // The distance between pixels of dx that the filter reaches, and whether those between become
   // zero.
   std::int64_t out_step_h = 1, out_step_w = 1;
+  bool zeros_between = false;
 
   // From a pair's upper pixel, in floats: the other half of the channels, and the partner.
   std::int64_t in_right() const { return half_groups * in.h * in.w * channel_block(in.layout); }

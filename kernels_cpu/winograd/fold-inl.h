@@ -19,7 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels_cpu/gemm/gemm_kernel-inl.h"
+#include "kernels_cpu/simd/lanes-inl.h"
 #include "kernels_cpu/simd/put_transposed-inl.h"
 #include "kernels_cpu/winograd/winograd.h"
 

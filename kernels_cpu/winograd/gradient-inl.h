@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels_cpu/gemm/gemm_kernel-inl.h"
 #include "kernels_cpu/simd/put_transposed-inl.h"
 #include "kernels_cpu/winograd/filter-inl.h"
 #include "kernels_cpu/winograd/input-inl.h"

@@ -36,11 +36,11 @@ constexpr int PhaseStride(int r) { return r == 2 ? 2 : 1; }
 
 // Stores row i of a run's tile t: store(t, i, y) of NestedRun.
 template <int T, class Real>
-HWY_INLINE auto StoreRows(Real* to, std::int64_t point, bool nontemporal) {
+HWY_INLINE auto StoreRows(Real* to, std::int64_t point, bool non_temporal) {
   using D = TagOf<Real>;
   return [=](int t, int i, const VecOf<Real>* y) HWY_ATTR {
     Real* const at = to + t * kBlock + i * T * point;
-    if (nontemporal) {
+    if (non_temporal) {
       HWY_UNROLL(8)
       for (int j = 0; j < T; ++j) hn::Stream(y[j], D(), at + j * point);
     } else {
@@ -71,7 +71,7 @@ void TransformInput(const Spec& s, const Real* in, Real* v, Range block, Range i
                 if (s.prefetch_input) pixels.template PrefetchColumn<M>(plane + part, c);
                 pixels.Load(plane + part, c, x);
               },
-              StoreRows<T>(to, point, s.nontemporal_v));
+              StoreRows<T>(to, point, s.non_temporal_v));
         }
       });
 }
@@ -100,7 +100,7 @@ void TransformFolded(const Spec& s, const Real* x, Real* v, Range block, Range i
                          column[r] =
                              hn::LoadU(TagOf<Real>(), patch + (r * kMost + c) * kBlock + part);
                      },
-                     StoreRows<T>(to, point, s.nontemporal_v));
+                     StoreRows<T>(to, point, s.non_temporal_v));
                }
              });
 }

@@ -14,7 +14,7 @@
 #include <cstdint>
 
 #include "kernels_cpu/device/range.h"
-#include "kernels_cpu/gemm/gemm_kernel-inl.h"
+#include "kernels_cpu/simd/lanes-inl.h"
 #include "kernels_cpu/winograd/winograd.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -14,7 +14,7 @@
 #include <hwy/highway.h>
 
 #include "conv/math/butterflies.h"
-#include "kernels_cpu/gemm/gemm_kernel-inl.h"
+#include "kernels_cpu/simd/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {

@@ -244,8 +244,8 @@ void set_buffers(WinogradSpec& s) {
   // An ordinary store to a line that another core has read takes the line from that core first, one
   // line at a time; a non-temporal store does not. Where sums are not final, V is better off in the
   // caches. Vectors must be whole lines.
-  s.nontemporal_v = shares_v(s.schedule) && s.threads > 1 && shape.lanes == line &&
-                    (!backward_filter || s.final_sums);
+  s.non_temporal_v = shares_v(s.schedule) && s.threads > 1 && shape.lanes == line &&
+                     (!backward_filter || s.final_sums);
 }
 
 WinogradSpec spec_of(const WinogradGeometry& g, WinogradSchedule schedule, std::int64_t block_tiles,
@@ -347,7 +347,7 @@ WinogradSpec plan_spec(const ConvProblem& p, const Config& config, const DeviceI
                                  config.choice("schedule")));
   }
   WinogradSpec s = spec_of(g, schedule, block, device);
-  s.nontemporal_stores = streams(config);
+  s.non_temporal_stores = streams(config);
   return s;
 }
 
@@ -355,13 +355,22 @@ Config config_of(const WinogradSpec& s) {
   Config config{{"tile", s.geometry.tile},
                 {"schedule", std::string(winograd_schedules[std::size_t(s.schedule)])}};
   if (packs_filter(s.schedule)) config.set("block", s.block_tiles);
-  if (s.nontemporal_stores) config.set("stores", "nontemporal");
+  if (s.non_temporal_stores) config.set("stores", "nontemporal");
   return config;
 }
 
 // V and M, and the filter or the sums, cross L2's border unless they fit in it. The transforms and
 // the product of a shared block run on different cores; what crosses between these counts in
 // backward_filter only.
+// Whether the output may be stored past the caches. A pixel's channel block that takes several
+// vectors is written in as many passes, unless they fill whole lines with their neighbours': with
+// two f64 vectors of AVX2 each store would be half a line.
+bool stores_whole_lines(const WinogradGeometry& g) {
+  const TileShape& shape = g.register_tile;
+  return g.pass != Pass::backward_filter && !g.unfolds() &&
+         (shape.lanes == shape.block || shape.lanes * g.element() >= 64);
+}
+
 WorkEstimate work_of(const WinogradSpec& s, const DeviceInfo& device) {
   const WinogradGeometry& g = s.geometry;
   const WinogradBuffers& b = s.buffers;
@@ -430,7 +439,7 @@ WorkEstimate work_of(const WinogradSpec& s, const DeviceInfo& device) {
       product.bytes_read += filter_bytes * (all_fits ? double(s.threads) / cores : blocks);
     output.flops = tiles * columns * costs.output;
     output.bytes_written = out_bytes(g);
-    if (leaves_caches(std::int64_t(out_bytes(g)), device) && !s.nontemporal_stores)
+    if (leaves_caches(std::int64_t(out_bytes(g)), device) && !s.non_temporal_stores)
       output.bytes_read += out_bytes(g);
     if (g.accumulate || g.epilogue.residual) output.bytes_read += out_bytes(g);
     if (!block_fits) {
@@ -481,7 +490,7 @@ class WinogradPlan : public ConvPlan {
 
   template <class Real>
   void run_of(const ConvArgs& args, Workspace workspace) const {
-    WinogradOperandsOf<Real> data(problem_, args, workspace, spec_.nontemporal_stores);
+    WinogradOperandsOf<Real> data(problem_, args, workspace, spec_.non_temporal_stores);
     const FilterViewOf<Real> filter(problem_, args.w);
     if (!packs_filter(spec_.schedule)) data.filter = &filter;
     WorkShares tiles(spec_.geometry.tiles(), spec_.threads);
@@ -556,10 +565,10 @@ class Winograd : public ConvAlgo {
         const bool large = p.pass == Pass::backward_filter &&
                            g.element() * s.buffers.workspace > most_workspace(g, machine);
         ranked.push_back({large, ranking_cost(work_of(s, machine), p.dtype), s});
-        if (p.pass == Pass::backward_filter || p.accumulate || g.unfolds() ||
+        if (!stores_whole_lines(g) || p.accumulate ||
             !leaves_caches(g.element() * g.out.elements(), machine))
           continue;
-        s.nontemporal_stores = true;
+        s.non_temporal_stores = true;
         ranked.push_back({large, ranking_cost(work_of(s, machine), p.dtype), s});
       }
     }
@@ -584,8 +593,12 @@ class Winograd : public ConvAlgo {
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
-    config.require_only({"tile", "schedule", "block", "stores"});
-    return std::make_unique<WinogradPlan>(p, plan_spec(p, config, device.info()));
+    WinogradSpec spec = plan_spec(p, config, device.info());
+    if (stores_whole_lines(spec.geometry))
+      config.require_only({"tile", "schedule", "block", "stores"});
+    else
+      config.require_only({"tile", "schedule", "block"});
+    return std::make_unique<WinogradPlan>(p, std::move(spec));
   }
 };
 

@@ -220,12 +220,12 @@ struct WinogradSpec {
   WinogradGeometry geometry;
   WinogradSchedule schedule = WinogradSchedule::private_blocks;
   std::int64_t threads = 1;
-  std::int64_t block_tiles = 0;     // transformed at a time
-  std::int64_t part_depth = 1;      // of a product: its operand stays in L1
-  std::int64_t chunk_blocks = 1;    // channel blocks whose sums, or unpacked filters, fit in L2
-  bool nontemporal_stores = false;  // of the output
-  bool nontemporal_v = false;       // of V
-  bool prefetch_input = false;      // it misses L2, and the hardware prefetcher reacts too late
+  std::int64_t block_tiles = 0;      // transformed at a time
+  std::int64_t part_depth = 1;       // of a product: its operand stays in L1
+  std::int64_t chunk_blocks = 1;     // channel blocks whose sums, or unpacked filters, fit in L2
+  bool non_temporal_stores = false;  // of the output
+  bool non_temporal_v = false;       // of V
+  bool prefetch_input = false;       // it misses L2, and the hardware prefetcher reacts too late
   // backward_filter: all tiles are in one block, so the sums of a chunk are final and go on to dw
   // while they are in cache.
   bool final_sums = false;
@@ -274,11 +274,11 @@ struct WinogradOperandsOf {
   WorkShares* tiles = nullptr;  // those that no thread has taken
 
   WinogradOperandsOf(const ConvProblem& p, const ConvArgs& args, Workspace memory,
-                     bool nontemporal_stores)
+                     bool non_temporal_stores)
       : in(elements(p.pass == Pass::backward_data ? args.dy : args.x)),
         packed(elements(args.w)),
         dy(elements(args.dy)),
-        output(output_epilogue<Real>(p, args, nontemporal_stores && can_stream(args.out))),
+        output(output_epilogue<Real>(p, args, non_temporal_stores && can_stream(args.out))),
         workspace(reinterpret_cast<Real*>(memory.data())),
         recorder(args.phases) {}
 

@@ -46,7 +46,7 @@ WorkEstimate work_of(const Winograd1d& s, const DeviceInfo& device) {
                     .bytes_read = p.epilogue.residual || p.accumulate ? double(p.y_bytes()) : 0,
                     .bytes_written = double(p.y_bytes()),
                     .efficiency = 0.62};
-  if (leaves_caches(p.y_bytes(), device) && !s.nontemporal_stores)
+  if (leaves_caches(p.y_bytes(), device) && !s.non_temporal_stores)
     product.bytes_read += double(p.y_bytes());
   WorkEstimate estimate{{input, product}};
   estimate.pack = {"pack_filter", 0, double(p.filter_bytes()), kElement * double(s.packed_size()),
@@ -69,8 +69,8 @@ class Winograd1dPlan : public ConvPlan {
                      reinterpret_cast<float*>(packed.data()));
   }
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
-    winograd_1d_run(
-        plan_, WinogradOperandsOf<float>(plan_.problem, args, workspace, plan_.nontemporal_stores));
+    winograd_1d_run(plan_, WinogradOperandsOf<float>(plan_.problem, args, workspace,
+                                                     plan_.non_temporal_stores));
   }
 
  private:

@@ -16,7 +16,7 @@ struct Winograd1d {
   ConvProblem problem;  // forward, x in plain NCHW, r x r filters of stride 1
   std::int64_t threads = 1;
   TileShape register_tile;
-  bool nontemporal_stores = false;
+  bool non_temporal_stores = false;
 
   std::int64_t row_tiles() const { return ceil_div(problem.q, m); }
   std::int64_t filters() const { return round_up(problem.k, register_tile.block); }

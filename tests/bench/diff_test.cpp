@@ -1,6 +1,7 @@
 // `convlab diff` end to end, on result files written here with known differences.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -13,6 +14,7 @@ namespace convlab {
 namespace {
 
 using nlohmann::json;
+
 // `spread` apart around ms. Paired with themselves they give exactly the ratio of the medians.
 std::vector<double> samples(double ms, double spread = 0.01) {
   std::vector<double> values;

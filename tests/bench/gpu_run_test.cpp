@@ -21,8 +21,6 @@ namespace convlab {
 namespace {
 
 using nlohmann::json;
-using Words = std::vector<std::string>;
-
 // It has two algorithms and checks both. `list` and every check are logged in `calls`.
 constexpr const char* script = R"sh(#!/bin/sh
 cd "$(dirname "$0")"

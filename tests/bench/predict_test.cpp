@@ -16,6 +16,7 @@ using namespace nets;
 namespace {
 
 using nlohmann::json;
+
 const std::filesystem::path data = CONVLAB_PREDICT_DATA;
 const std::string weights = data / "lenet.safetensors", a = data / "a.png", b = data / "b.png";
 

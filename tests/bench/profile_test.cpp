@@ -14,8 +14,6 @@ namespace convlab {
 namespace {
 
 using nlohmann::json;
-using Words = std::vector<std::string>;
-
 class ProfileTest : public testing::Test {
  protected:
   Ran profile(const Words& more) {

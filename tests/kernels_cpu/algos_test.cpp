@@ -295,7 +295,7 @@ TEST(Configs, OnlyThoseThatAreListedArePlanned) {
           p.y_layout = layout;
           if (algo->refuse(p, *device)) continue;
           refused += expect_only_listed(*algo, p, *device);
-          if (algo->info().origin == Origin::own) expect_unknown_name_refused(*algo, p, *device);
+          expect_unknown_name_refused(*algo, p, *device);
         }
     EXPECT_TRUE(refused > 0 || algo->info().origin == Origin::vendor) << algo->info().id;
   }

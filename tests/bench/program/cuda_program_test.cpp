@@ -16,6 +16,7 @@ namespace convlab {
 namespace {
 
 using nlohmann::json;
+
 constexpr const char* tiny = "mb1ic4ih6oc6oh6kh3ph1";
 
 class CudaProgramTest : public testing::Test {

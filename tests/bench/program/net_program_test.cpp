@@ -21,6 +21,7 @@ using namespace nets;
 namespace {
 
 using nlohmann::json;
+
 Words words_of(const std::string& line) {
   std::istringstream stream(line);
   Words words;

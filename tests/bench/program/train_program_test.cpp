@@ -1,7 +1,6 @@
 // `convlab train` end to end: a small net on a few synthetic images.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
