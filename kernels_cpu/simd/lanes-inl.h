@@ -10,7 +10,7 @@
 
 #include <hwy/highway.h>
 
-HWY_BEFORE_NAMESPACE();
+// No functions, and so no HWY_BEFORE_NAMESPACE: clang warns of attributes that apply to none.
 namespace convlab::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -40,6 +40,5 @@ template <class T>
 constexpr int kLineOf = 64 / int(sizeof(T));
 
 }  // namespace convlab::cpu::HWY_NAMESPACE
-HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "autotune/candidates.h"
+#include "conv/refusals.h"
 #include "kernels_cpu/cpu.h"
 #include "tests/autotune/test_algos.h"
 #include "tests/cpu_backed_device.h"
@@ -75,11 +77,14 @@ TEST(LocalRunner, TheSharedWorkspaceHasItsSizeBeforeTheTimeBegins) {
     options.cache = cache;
     LocalRunner runner(options, registry, device);
     std::vector<Candidate> candidates;
-    for (const char* const id : {"im2col", "winograd"}) {
+    const Layout blocked = blocked_layout(device.info());
+    for (const auto& [id, layout] : {std::pair("im2col", Layout::nchw), {"winograd", blocked}}) {
       const ConvAlgo& algo = registry.get(DeviceKind::cpu, id);
-      Candidate& c = candidates.emplace_back(
-          new_candidate(algo, {Layout::nchw, Layout::nchw}, cache, device.info()));
-      c.config = algo.configs(options.problem, device).front();
+      Candidate& c =
+          candidates.emplace_back(new_candidate(algo, {layout, layout}, cache, device.info()));
+      const ConvProblem problem = with_layouts(options.problem, {layout, layout});
+      ASSERT_FALSE(algo.refuse(problem, device));
+      c.config = algo.configs(problem, device).front();
       c.ms = 200;  // so long that no run comes before it
       runner.prepare(c);
       ASSERT_EQ(c.status, Status::ok) << c.reason;

@@ -391,8 +391,10 @@ class ExplainRivals : public testing::Test {
     layer_.chosen = 0;
     layer_.ratio = {0.995, 1.005, 1.015};
     for (Candidate& c : layer_.candidates) {
-      c.config =
-          registry_.get(DeviceKind::cpu, c.algo).configs(layer_.layer.problem, *device_).front();
+      const Layout layout = c.algo == "im2col" ? Layout::nchw : blocked_layout(device_->info());
+      c.x_layout = c.y_layout = layout;
+      const ConvProblem problem = with_layouts(layer_.layer.problem, {layout, layout});
+      c.config = registry_.get(DeviceKind::cpu, c.algo).configs(problem, *device_).front();
       c.process_ms = {0.99 * c.ms, c.ms, 1.01 * c.ms};
     }
   }
