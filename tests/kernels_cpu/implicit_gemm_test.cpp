@@ -93,7 +93,7 @@ TEST_P(ImplicitGemm, MatchesTheReference) {
       if (pass == Pass::forward) p.epilogue = c.epilogue;
       p.accumulate = c.accumulate;
       expect_exact(*algo, p, GetParam(), [&](std::vector<Config>& configs) {
-        if (pass == Pass::backward_filter) return;
+        if (pass == Pass::backward_filter || (pass == Pass::backward_data && c.plain_x)) return;
         configs.push_back(configs.front());
         configs.back() = cpu::with_nontemporal_stores(configs.back());  // as for large outputs
       });
