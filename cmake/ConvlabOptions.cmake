@@ -26,11 +26,6 @@ if(CONVLAB_SANITIZE)
   set(CMAKE_UNITY_BUILD ON)
   set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
 endif()
-
-# convlab_alone(a.cpp ...): compiles these sources by themselves: their file-local names clash.
-function(convlab_alone)
-  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-endfunction()
 target_compile_options(convlab_build_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${_sanitize}>")
 target_link_options(convlab_build_options INTERFACE ${_sanitize})
 
@@ -58,4 +53,9 @@ function(convlab_library name)
   target_include_directories(convlab_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
                                                     $<INSTALL_INTERFACE:include/convlab>)
   target_link_libraries(convlab_${name} PRIVATE $<BUILD_INTERFACE:convlab_build_options>)
+endfunction()
+
+# convlab_alone(a.cpp ...): compiles these sources by themselves: their file-local names clash.
+function(convlab_alone)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()

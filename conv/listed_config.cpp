@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "conv/error.h"
 
@@ -19,12 +22,13 @@ std::unique_ptr<ConvPlan> plan_listed(const ConvAlgo& algo, const ConvProblem& p
   plain.accumulate = false;
   adding.accumulate = true;
   std::vector<std::string> listed;
+  std::set<std::string> seen;
   for (const ConvProblem& variant : {problem, plain, adding}) {
     if (algo.refuse(variant, device)) continue;
     for (const Config& known : algo.configs(variant, device)) {
       if (known == config) return algo.plan(problem, config, device);
-      const std::string text = fmt::format("'{}'", known.text());
-      if (std::find(listed.begin(), listed.end(), text) == listed.end()) listed.push_back(text);
+      std::string text = fmt::format("'{}'", known.text());
+      if (seen.insert(text).second) listed.push_back(std::move(text));
     }
   }
   throw InputError(fmt::format("{} has no config '{}' for {} here: expected {}", algo.info().id,

@@ -359,18 +359,18 @@ Config config_of(const WinogradSpec& s) {
   return config;
 }
 
-// V and M, and the filter or the sums, cross L2's border unless they fit in it. The transforms and
-// the product of a shared block run on different cores; what crosses between these counts in
-// backward_filter only.
-// Whether the output may be stored past the caches. A pixel's channel block that takes several
-// vectors is written in as many passes, unless they fill whole lines with their neighbours': with
-// two f64 vectors of AVX2 each store would be half a line.
+// Whether non-temporal stores of the output fill whole lines. A channel block of several vectors is
+// written in as many passes: with two f64 vectors of AVX2 each store would be half a line, and with
+// four-lane vectors less.
 bool stores_whole_lines(const WinogradGeometry& g) {
   const TileShape& shape = g.register_tile;
   return g.pass != Pass::backward_filter && !g.unfolds() &&
          (shape.lanes == shape.block || shape.lanes * g.element() >= 64);
 }
 
+// V and M, and the filter or the sums, cross L2's border unless they fit in it. The transforms and
+// the product of a shared block run on different cores; what crosses between these counts in
+// backward_filter only.
 WorkEstimate work_of(const WinogradSpec& s, const DeviceInfo& device) {
   const WinogradGeometry& g = s.geometry;
   const WinogradBuffers& b = s.buffers;

@@ -72,7 +72,7 @@ std::vector<Config> all_configs(const ConvProblem& p) {
 }
 
 // Where a pixel's channel block is one vector.
-bool may_store_past_caches(const std::string& isa, DType dtype) {
+bool fills_lines(const std::string& isa, DType dtype) {
   return isa == "avx512" || (isa == "avx2" && dtype == DType::f32);
 }
 
@@ -90,7 +90,7 @@ TEST(Winograd, TakesTilesInBlocksOfAnySize) {
             const ConvProblem p = blocked(text, pass, *device, dtype);
             const ReferenceCase reference(p, 1);
             std::vector<Config> configs = all_configs(p);
-            if (pass != Pass::backward_filter && may_store_past_caches(isa, dtype)) {
+            if (pass != Pass::backward_filter && fills_lines(isa, dtype)) {
               configs.push_back(configs.front());
               configs.back().set("stores", "nontemporal");  // offered for large outputs
             }
@@ -172,7 +172,7 @@ TEST(Winograd, TakesAStrideOfTwoPhaseByPhase) {
                 for (const char* const schedule : {"unpacked_shared", "unpacked_private"})
                   configs.push_back({{"tile", m}, {"schedule", schedule}});
             }
-            if (pass == Pass::forward && may_store_past_caches(isa, dtype))
+            if (pass == Pass::forward && fills_lines(isa, dtype))
               configs.front().set("stores", "nontemporal");  // offered for large outputs
             for (const Config& config : configs) expect_right(p, config, reference, *device);
           }
