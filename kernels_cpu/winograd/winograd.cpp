@@ -257,7 +257,7 @@ WinogradSpec spec_of(const WinogradGeometry& g, WinogradSchedule schedule, std::
   s.block_tiles = block_tiles;
   // Longer sums err more.
   s.part_depth =
-      std::min<std::int64_t>(device.l1_bytes / 2 / (g.element() * g.register_tile.cols), 128);
+      std::clamp<std::int64_t>(device.l1_bytes / 2 / (g.element() * g.register_tile.cols), 1, 128);
   s.chunk_blocks = chunk_of(g, schedule, device);
   s.prefetch_input = in_bytes(g) > double(s.threads * device.l2_bytes);
   set_buffers(s);

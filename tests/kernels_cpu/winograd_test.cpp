@@ -238,6 +238,23 @@ TEST(Winograd1d, TakesFirstLayersOfStrideOne) {
     }
 }
 
+// CONVLAB_MACHINE takes any size: with half of L1 below one row of a panel there was a division by
+// zero.
+TEST(Winograd, ComputesWithCachesOfOneByte) {
+  class TinyDevice : public CpuBackedDevice {
+   public:
+    TinyDevice() { info_.l1_bytes = info_.l2_bytes = 1, info_.l3_bytes = 0; }
+  } device;
+  for (const Pass pass : all_passes)
+    for (const DType dtype : dtypes) {
+      const ConvProblem p = blocked("mb2ic19ih13oc23oh13kh3ph1", pass, device, dtype);
+      const ReferenceCase reference(p, 6);
+      const std::vector<Config> configs = winograd().configs(p, device);
+      ASSERT_FALSE(configs.empty());
+      for (const Config& config : configs) expect_right(p, config, reference, device);
+    }
+}
+
 // Inside a program's own parallel region, a plan for three threads gets only one.
 TEST(Winograd, RunsWithFewerThreadsThanPlannedFor) {
   const auto device = make_cpu_device({3, ""});
