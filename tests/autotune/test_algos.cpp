@@ -49,8 +49,11 @@ void right_answer(const ConvProblem& f, const ConvArgs& args, double factor) {
           memory[out.offset(n, c, h, width)] = float(factor * reference_at(f, input, i++));
 }
 
+double pretended = 0;  // seconds
+
 struct Behaviour {
   std::string id;
+  double ms = 10;  // that a run pretends to take
   double factor = 1;
   std::string note = {};
   std::function<void()> misbehave = [] {};
@@ -86,6 +89,7 @@ class TestAlgo : public ConvAlgo {
       void run(const ConvArgs& args, Workspace, Stream&) const override {
         behaviour_.misbehave();
         right_answer(problem_, args, behaviour_.factor);
+        pretended += 1e-3 * behaviour_.ms;
       }
 
      private:
@@ -106,6 +110,8 @@ void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms
 
 }  // namespace
 
+double pretended_s() { return pretended; }
+
 void append_test_algos(AlgoRegistry& registry) {
   const auto add = [&](Behaviour b) { registry.append(std::make_unique<TestAlgo>(std::move(b))); };
   const auto lost = std::make_shared<std::atomic<bool>>(false);
@@ -117,7 +123,7 @@ void append_test_algos(AlgoRegistry& registry) {
          *lost = true;
          need_device();
        }});
-  add({.id = "slow", .misbehave = [] { sleep_ms(10); }});
+  add({.id = "slow", .ms = 100});
   const Refusal layout{Field::layout, "layout nchw"};
   add({.id = "nchw_only", .refuse = [layout](const ConvProblem& f) -> std::optional<Refusal> {
          if (f.x_layout == Layout::nchw && f.y_layout == Layout::nchw) return {};

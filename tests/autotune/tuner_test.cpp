@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "conv/error.h"
 #include "tests/autotune/tuner_lab.h"
@@ -70,10 +71,11 @@ TEST_F(TunerTest, TotalsCountLayersAndLeaveOutTheFirstLayersInputGradient) {
   EXPECT_DOUBLE_EQ(totals(table, Pass::backward_data).chosen_ms, 3 * ms(3));
 }
 
-TEST_F(TunerTest, AWorkerSurvivesCrashesHangsAndLies) {
+TEST_F(TunerTest, AWorkerSurvivesCrashesAndLies) {
   options_.in_process = false;
-  options_.timeout_s = 5;
+  options_.timeout_s = 100;  // a sanitizer's report of a crash takes its time
   options_.layout = Layout::nchw;
+  options_.exclude = {"hang"};
   add(small);
   const LayerResult layer = run({}, &store_).layers[0];
   EXPECT_EQ(row(layer, "segfault").status, Status::failed);
@@ -83,19 +85,29 @@ TEST_F(TunerTest, AWorkerSurvivesCrashesHangsAndLies) {
   EXPECT_EQ(row(layer, "liar").status, Status::failed);
   EXPECT_EQ(row(layer, "thrower").status, Status::failed);
   EXPECT_EQ(row(layer, "late_segfault").status, Status::failed);
-  EXPECT_EQ(row(layer, "hang").status, Status::timeout);
   EXPECT_EQ(row(layer, "sloppy").status, Status::inaccurate);
   EXPECT_EQ(row(layer, "greedy").status, Status::refused);
   EXPECT_EQ(row(layer, "picky").status, Status::refused);
   const std::string best = chosen(layer);
-  // These three are equivalent.
-  EXPECT_TRUE(best == "plain" || best == "nchw_only" || best == "chooser") << best;
+  // These are equivalent: in a worker nobody pretends.
+  const std::set<std::string> right{"plain", "slow", "nchw_only", "chooser"};
+  EXPECT_TRUE(right.contains(best)) << best;
   // Refusals are determined again; everything else is remembered.
   const auto refused =
       std::count_if(layer.candidates.begin(), layer.candidates.end(),
                     [](const Candidate& c) { return c.status == Status::refused; });
   EXPECT_EQ(refused, 7);
   EXPECT_EQ(store_.size(), std::int64_t(layer.candidates.size()) - refused);
+}
+
+TEST_F(TunerTest, AWorkerSurvivesAHang) {
+  options_.in_process = false;
+  options_.timeout_s = 5;
+  options_.layout = Layout::nchw;
+  add(small);
+  const LayerResult layer = run({"plain", "hang"}).layers[0];
+  EXPECT_EQ(row(layer, "hang").status, Status::timeout);
+  EXPECT_EQ(chosen(layer), "plain");
 }
 
 // The error of "sloppy" is 1e-3 in the measured problem, so it is not chosen unmeasured in another.

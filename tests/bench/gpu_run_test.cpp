@@ -130,7 +130,7 @@ exit 1
 
 TEST_F(GpuRunTest, ASecondRunRepeatsOnlyWhatRanOutOfTime) {
   write_file(directory_ / "winograd", "sleep 60\n");
-  EXPECT_EQ(run({"--only", "check", "--minutes", "0.3", "--jobs", "2"}).exit_code, 1);
+  EXPECT_EQ(run({"--only", "check", "--minutes", "0.5", "--jobs", "2"}).exit_code, 1);
   EXPECT_EQ(outcomes().at("winograd-f32-fwd")["result"], "unfinished");
   write_file(directory_ / "winograd", "");
   EXPECT_EQ(run({"--only", "check"}).exit_code, 0);

@@ -51,7 +51,8 @@ TEST_F(ProfileTest, KernelsAndLayersAddUpToWhatWasObserved) {
   EXPECT_TRUE(product) << rows["kernels"];
   for (const json& layer : rows["layers"]) {
     EXPECT_LE(layer["Exclusive"], layer["Inclusive"]) << layer;
-    EXPECT_GE(layer["Exclusive"], 0) << layer;
+    // 0, but for rounding, where a layer ran no faster alone than in the net.
+    EXPECT_GE(layer["Exclusive"], -1e-9) << layer;
   }
 }
 

@@ -355,7 +355,7 @@ TEST_F(StudyTest, NoiseEndsWithItsParent) {
         folder, kind);
     write_file(directory_ / "script.py", script);
     const std::string out = directory_ / "out";
-    const std::string command = fmt::format("python3 '{}' 2>&1 >/dev/null | timeout 20 cat >'{}'",
+    const std::string command = fmt::format("python3 '{}' 2>&1 >/dev/null | timeout 120 cat >'{}'",
                                             (directory_ / "script.py").string(), out);
     EXPECT_EQ(std::system(command.c_str()), 0) << kind << " goes on";
     EXPECT_EQ(read_file(out), "noise\n");

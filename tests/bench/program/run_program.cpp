@@ -1,6 +1,7 @@
 #include "tests/bench/program/run_program.h"
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -96,6 +97,32 @@ Ran Program::wait() {
   waitpid(pid_, &status, 0);
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), read_file(out_),
           read_file(err_)};
+}
+
+void expect_refused(const std::function<Ran(const Words&)>& run,
+                    const std::vector<BadUsage>& cases) {
+  for (const BadUsage& bad : cases) {
+    std::string command;
+    for (const std::string& word : bad.arguments) command += " '" + word + "'";
+    const Ran ran = run(bad.arguments);
+    EXPECT_EQ(ran.exit_code, 2) << command << "\n" << ran.err;
+    EXPECT_EQ(lines(ran.err), 1) << command << "\n" << ran.err;
+    EXPECT_TRUE(ran.err.starts_with("convlab: ")) << command << "\n" << ran.err;
+    EXPECT_TRUE(contains(ran.err, bad.says)) << command << "\n" << ran.err;
+    EXPECT_EQ(ran.out, "") << command;
+  }
+}
+
+Ran interrupted(const std::function<Program()>& start, const std::string& text, int signal) {
+  constexpr int most_tries = 5;
+  for (int tries = 1;; ++tries) {
+    Program program = start();
+    program.wait_until_said(text);
+    program.signal_group(signal);
+    Ran ran = program.wait();
+    const bool too_late = ran.exit_code == 0 && contains(ran.err, text);
+    if (!too_late || tries == most_tries) return ran;
+  }
 }
 
 }  // namespace convlab

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -25,6 +26,13 @@ inline bool contains(const std::string& text, const std::string& part) {
 
 inline std::ptrdiff_t lines(const std::string& text) {
   return std::count(text.begin(), text.end(), '\n');
+}
+
+inline std::ptrdiff_t occurrences(const std::string& text, const std::string& part) {
+  std::ptrdiff_t count = 0;
+  for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size())
+    ++count;
+  return count;
 }
 
 // A directory private to this test, removed with the object.
@@ -66,5 +74,16 @@ class Program {
   std::filesystem::path out_, err_;
   pid_t pid_ = -1;
 };
+
+struct BadUsage {
+  Words arguments;
+  std::string says;
+};
+// Expects of each run exit code 2, nothing on stdout, and one line on stderr with `says` in it.
+void expect_refused(const std::function<Ran(const Words&)>& run, const std::vector<BadUsage>&);
+
+// A run that gets the signal once it has said `text`. On a busy machine the signal may come when
+// the run is over (exit code 0): then another is started.
+Ran interrupted(const std::function<Program()>& start, const std::string& text, int signal);
 
 }  // namespace convlab

@@ -1,12 +1,10 @@
 // `convlab train` end to end: a small net on a few synthetic images.
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <map>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "nets/weights/arrays.h"
@@ -94,11 +92,11 @@ TEST_F(TrainProgram, TrainsTestsLogsAndKeepsACheckpoint) {
 TEST_F(TrainProgram, ResumedAfterCtrlCEndsAsIfItHadNotBeenStopped) {
   const std::string stopped = file("stopped.safetensors"), whole = file("whole.safetensors");
   ASSERT_EQ(run(planned({"--epochs", "8", "--checkpoint", whole})).exit_code, 0);
-  Program program(directory_, planned({"--epochs", "8", "--checkpoint", stopped}), environment());
-  for (int i = 0; i < 500 && !contains(program.err(), "epoch 1/8"); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  program.signal_group(SIGINT);
-  const Ran ran = program.wait();
+  const auto start = [&] {
+    std::filesystem::remove(stopped);
+    return Program(directory_, planned({"--epochs", "8", "--checkpoint", stopped}), environment());
+  };
+  const Ran ran = interrupted(start, "epoch 1/8", SIGINT);
   ASSERT_EQ(ran.exit_code, 130) << ran.err;
   EXPECT_TRUE(ran.out.empty()) << ran.out;
   EXPECT_TRUE(contains(ran.err, "to go on: convlab train lenet --resume " + stopped)) << ran.err;

@@ -182,7 +182,7 @@ TEST_F(Loader, PrefetchIsBounded) {
   const Numbers numbers(100);
   DataLoader loader(numbers, plain, {.batch = 4, .threads = 2, .prefetch = 2}, *device_);
   loader.start(0);
-  for (int i = 0; i < 1000 && numbers.read < 12; ++i)
+  for (int i = 0; i < 60'000 && numbers.read < 12; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
   EXPECT_EQ(numbers.read, 12);  // one batch to hand out, two prefetched
