@@ -39,12 +39,15 @@ struct WorkEstimate {
   }
 };
 
-// Orders one algorithm's configs before anything is measured, in FLOPs at peak. On CPUs a byte from
-// beyond L2 costs about eight FLOPs in f32, since the arithmetic mostly hides it, and half as many
-// in f64, where FLOPs take twice as long. It needs no ceilings, so that the untuned default is the
-// same at every start. Autotune's predict_ms predicts times.
+// What one byte from beyond L2 costs on a CPU, in FLOPs at peak: about eight in f32, since the
+// arithmetic mostly hides it, and half as many in f64, where FLOPs take twice as long.
+inline double flops_per_byte(DType dtype) { return dtype == DType::f64 ? 4 : 8; }
+
+// Orders one algorithm's configs before anything is measured, in FLOPs at peak. It needs no
+// ceilings, so that the untuned default is the same at every start. Autotune's predict_ms predicts
+// times.
 inline double ranking_cost(const WorkEstimate& work, DType dtype = DType::f32) {
-  double cost = (dtype == DType::f64 ? 4 : 8) * work.bytes();
+  double cost = flops_per_byte(dtype) * work.bytes();
   for (const PhaseWork& phase : work.phases) cost += phase.flops / phase.efficiency;
   return cost;
 }

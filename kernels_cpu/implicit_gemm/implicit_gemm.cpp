@@ -50,12 +50,16 @@ TileShape tile_of(const PixelGemm& gemm, std::int64_t taps) {
   return shape;
 }
 
+// A core multiplies and adds two vectors a cycle; in that time this many bytes come from beyond L2.
+double bytes_per_cycle(const TileShape& shape, DType dtype) {
+  return 4 * double(shape.lanes) / flops_per_byte(dtype);
+}
+
 // Threads that share rows of C gather each tile once, and each reads all of B. Threads that share
-// panels read B once, and each gathers every tile. Costs are vector operations per group of depth:
-// a tile costs rows * lanes for each two vectors of columns and about 2 rows to gather; a chunk of
-// a panel that misses L2 arrives at about `lanes` elements a cycle, once for each block of rows. If
-// the image stays in L2, threads share panels: with shared rows each would prefetch lines that the
-// other writes.
+// panels read B once, and each gathers every tile. Costs are cycles per group of depth: a tile
+// costs rows * lanes for each two vectors of columns and about 2 rows to gather; a chunk of a panel
+// that misses L2 is read once for each block of rows. If the image stays in L2, threads share
+// panels: with shared rows each would prefetch lines that the other writes.
 void split_threads(PixelGemm& gemm, const DeviceInfo& device) {
   const TileShape& shape = gemm.tile;
   std::int64_t rows = 0, depth = 0;
@@ -65,7 +69,9 @@ void split_threads(PixelGemm& gemm, const DeviceInfo& device) {
   }
   const std::int64_t filter_bytes =
       depth * gemm.group_depth * panels(gemm) * shape.cols * size_of(gemm.dtype);
-  const double stream = filter_bytes > device.l2_bytes / 2 ? 2.0 * double(shape.lanes) : 0;
+  const double pair_bytes = double(2 * shape.lanes * shape.block * size_of(gemm.dtype));
+  const double read =
+      filter_bytes > device.l2_bytes / 2 ? pair_bytes / bytes_per_cycle(shape, gemm.dtype) : 0;
   const bool ready = gemm.in_place() && gemm.in.n < device.threads &&
                      size_of(gemm.dtype) * gemm.in.elements() <= device.l2_bytes / 2;
   const double gather = ready ? 0 : 2;
@@ -79,8 +85,8 @@ void split_threads(PixelGemm& gemm, const DeviceInfo& device) {
     const double own_pairs =
         std::min(double(ceil_div(gemm.out.c, shape.lanes)), of_panels / double(shape.lanes)) / 2;
     const double blocks = std::max(1.0, own_rows / double(gemm.block_rows));
-    const double cost = own_rows * (double(shape.lanes) * own_pairs + gather) +
-                        blocks * own_pairs * stream * double(shape.block);
+    const double cost =
+        own_rows * (double(shape.lanes) * own_pairs + gather) + blocks * own_pairs * read;
     if (cost < best) {
       best = cost;
       gemm.row_threads = row_threads;
@@ -303,8 +309,8 @@ std::int64_t chunk_lines(const ConvProblem& p, std::int64_t pixels) {
   return ceil_div(p.p, std::int64_t{std::llround(1 / images)});
 }
 
-// Cuts dw and the pixels for the least estimated time. Each pixel costs a tile of rows x cols as
-// many vector operations as it has rows, and a unit reads its panels of dy and its blocks of x from
+// Cuts dw and the pixels for the least estimated time, in cycles. Each pixel costs a tile of rows x
+// cols as many cycles as it has rows, and a unit reads its panels of dy and its blocks of x from
 // beyond L2. Each part costs one more pass over dw.
 FilterGemm plan_filter(const ConvProblem& p, const Config& config, const DeviceInfo& device) {
   const TileShape shape = tile_shape(p.dtype);
@@ -333,7 +339,7 @@ FilterGemm plan_filter(const ConvProblem& p, const Config& config, const DeviceI
   const std::int64_t size = size_of(p.dtype), block_sums = gemm.block_rows * shape.cols;
   const std::int64_t fit = std::max<std::int64_t>(1, device.l2_bytes / 4 / size / block_sums);
   const std::int64_t most_parts = std::min<std::int64_t>(device.threads, lines);
-  const double bytes_per_cycle = 6;  // of one core from beyond L2
+  const double cycles_per_byte = 1 / bytes_per_cycle(shape, p.dtype);
   double best = std::numeric_limits<double>::infinity();
   for (std::int64_t panel_splits = 1; panel_splits <= gemm.panels; ++panel_splits)
     for (std::int64_t block_splits = 1; block_splits <= gemm.blocks; ++block_splits) {
@@ -346,8 +352,8 @@ FilterGemm plan_filter(const ConvProblem& p, const Config& config, const DeviceI
         const double compute = double(panels * rows * p.r * p.s);
         const double copy = double(gemm.buffer_elements) / double(8 * p.q);
         const double read =
-            double(size * (panels * shape.cols + blocks * shape.block)) / bytes_per_cycle;
-        const double sums = double(panels * blocks * block_sums * size) / bytes_per_cycle;
+            double(size * (panels * shape.cols + blocks * shape.block)) * cycles_per_byte;
+        const double sums = double(panels * blocks * block_sums * size) * cycles_per_byte;
         const double cost = rounds * (pixels / double(parts) * (std::max(compute, read) + copy) +
                                       (parts > 1 ? 3 : 1) * sums);
         if (cost < best) {
@@ -434,7 +440,7 @@ class ImplicitGemm : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "implicit_gemm",
-                               .version = 23,
+                               .version = 24,
                                .summary = "one matrix product; columns gathered tile by tile",
                                .libraries = {}};
     return info;
