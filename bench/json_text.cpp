@@ -21,10 +21,24 @@ std::string reason_of(const std::string& what) {
   return reason.substr(0, reason.find(';'));
 }
 
+// Also refuses numbers that the library would round to 0: 1e-400.
+class JsonAcceptor : public nlohmann::detail::json_sax_acceptor<json> {
+ public:
+  bool number_float(double value, const std::string& text) {
+    if (value == 0 && text.find_first_of("123456789") < text.find_first_of("eE")) underflow = text;
+    return underflow.empty();
+  }
+  std::string underflow;
+};
+
 }  // namespace
 
 void require_json(const std::string& text, const std::string& name, const std::string& expected) {
-  if (json::accept(text)) return;
+  JsonAcceptor acceptor;
+  if (json::sax_parse(text, &acceptor)) return;
+  if (!acceptor.underflow.empty())
+    throw InputError(fmt::format("{}: not JSON (number underflow parsing '{}'): expected {}", name,
+                                 acceptor.underflow, expected));
   try {
     const json never = json::parse(text);
   } catch (const json::parse_error& error) {

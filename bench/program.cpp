@@ -90,6 +90,37 @@ void refuse_extras(const CLI::App& app, const std::string& command) {
       fmt::format("{}: unexpected argument '{}': see convlab {} --help", command, extra, command));
 }
 
+// "--batch", or "TARGET" for an argument.
+std::string shown_name(const CLI::Option& option) {
+  const std::string name = option.get_single_name();
+  return option.get_positional() ? name : "--" + name;
+}
+
+[[noreturn]] void refuse_missing_value(const CLI::Option& option) {
+  const std::string name = shown_name(option);
+  throw InputError(
+      fmt::format("{} has no value: expected {} {}", name, name, option.get_type_name()));
+}
+
+// The parser would take the next word as the value of "--db=", and "--wide=" for "--wide".
+void refuse_empty_assignments(int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i)
+    if (const std::string_view word = argv[i];
+        word.starts_with("--") && word.find('=') == word.size() - 1)
+      throw InputError(fmt::format("{} has no value: expected one after '=', or no '='", word));
+}
+
+// Refuses what the parser takes for a value without a word: an empty text, and the next flag.
+void require_values(const CLI::App& verb, const std::string& command) {
+  for (const CLI::Option* option : verb.get_options())
+    for (const std::string& text : option->results()) {
+      if (option->get_positional() && text.empty())
+        throw InputError(fmt::format("{}: empty {}: see convlab {} --help", command,
+                                     shown_name(*option), command));
+      if (text.empty() || text.starts_with("--")) refuse_missing_value(*option);
+    }
+}
+
 // A file that the command line names, and the flag or argument that names it.
 struct NamedFile {
   std::string flag, path;
@@ -103,8 +134,7 @@ std::vector<NamedFile> named_files(const CLI::App& verb) {
                                           "--checkpoint", "--resume", "--log"};
   std::vector<NamedFile> files;
   for (const CLI::Option* option : verb.get_options()) {
-    const std::string name = option->get_single_name();
-    const std::string flag = option->get_positional() ? name : "--" + name;
+    const std::string flag = shown_name(*option);
     const bool is_file =
         option->get_type_name().starts_with("FILE") || flag == "FILE" || flag == "IMAGE";
     const bool is_written =
@@ -155,7 +185,6 @@ void require_distinct_files(const CLI::App& verb) {
   const std::vector<NamedFile> files = named_files(verb);
   for (const NamedFile& file : files) {
     if (!file.written) continue;
-    if (file.path.empty()) throw InputError(fmt::format("{}: expected a file's name", file.flag));
     if (Store::is_store(file.path))
       throw InputError(
           fmt::format("{}: '{}' is a tuning store: name another file", file.flag, file.path));
@@ -183,9 +212,7 @@ void require_distinct_files(const CLI::App& verb) {
       throw InputError(
           fmt::format("{} is given {}: say it once", name,
                       option->count() == 2 ? "twice" : fmt::format("{} times", option->count())));
-    if (option)
-      throw InputError(
-          fmt::format("{} has no value: expected {} {}", name, name, option->get_type_name()));
+    if (option) refuse_missing_value(*option);
   }
   if (error.get_name() == "RequiredError")
     for (const CLI::Option* option : verb->get_options())
@@ -211,6 +238,7 @@ void require_known_verb(int argc, const char* const* argv) {
 
 int run(int argc, const char* const* argv) {
   require_known_verb(argc, argv);
+  refuse_empty_assignments(argc, argv);
   CLI::App app(
       "The convolution algorithm lab: every way to compute a 2-D convolution, checked and raced "
       "on this machine.",
@@ -247,6 +275,7 @@ int run(int argc, const char* const* argv) {
   }
   for (const auto& [verb, command] : given_verbs(app)) {
     refuse_extras(*verb, command);
+    require_values(*verb, command);
     require_distinct_files(*verb);
   }
   return action();

@@ -50,6 +50,8 @@ Config Config::parse(std::string_view text) {
     rest.remove_prefix(item.size() + 1);
     if (rest.empty()) throw InputError(fmt::format("malformed config '{}': ends in a comma", text));
   }
+  if (const std::string canonical = config.text(); canonical != text)
+    throw InputError(fmt::format("malformed config '{}': expected '{}'", text, canonical));
   return config;
 }
 

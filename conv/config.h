@@ -24,7 +24,8 @@ class Config {
   Config() = default;
   Config(std::initializer_list<std::pair<std::string, ConfigValue>> values) : values_(values) {}
 
-  static Config parse(std::string_view text);  // throws InputError
+  // Throws InputError for text that no config prints, as "tile=02".
+  static Config parse(std::string_view text);
   std::string text() const;
 
   bool has(std::string_view name) const;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -173,10 +174,13 @@ std::vector<std::string> split_list(const std::string& text) {
 
 std::optional<double> parse_number(const std::string& text) {
   double value = 0;
-  if (!CLI::detail::lexical_cast(text, value) || std::isnan(value)) return {};
-  // Infinity is spelt in letters. An infinite result from digits is an overflow.
-  if (std::isinf(value) && text.find_first_of("0123456789") != text.npos) return {};
-  return value;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (stop != end || std::isnan(value)) return {};
+  if (error == std::errc::result_out_of_range)
+    throw InputError(
+        fmt::format("'{}' does not fit in a double: expected 0, or 5e-324 to 1.8e308", text));
+  return error == std::errc{} ? std::optional(value) : std::nullopt;
 }
 
 }  // namespace convlab

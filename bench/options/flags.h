@@ -47,8 +47,8 @@ void set_help_format(CLI::App&);
 
 // "a,b" -> a, b. Throws InputError for an empty item.
 std::vector<std::string> split_list(const std::string&);
-// nullopt if the text as a whole is not a number, or if it is beyond the range of double. Accepts
-// inf.
+// nullopt if the text as a whole is not a number. Accepts inf. Throws InputError for a number that
+// does not fit in a double: 1e400, 1e-400.
 std::optional<double> parse_number(const std::string&);
 
 // Returns the result of `work`. If `work` throws InputError, `where` is put before its text: the

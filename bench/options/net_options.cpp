@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -196,11 +195,11 @@ void add_normalisation(CLI::App& app, PixelStatistics& given) {
   const auto parse = [](const std::string& text) {
     std::vector<double> numbers;
     for (const std::string& item : split_list(text)) {
-      const char* const end = item.data() + item.size();
-      const auto [stop, error] = std::from_chars(item.data(), end, numbers.emplace_back());
-      if (error != std::errc() || stop != end || !std::isfinite(numbers.back()))
+      const std::optional<double> number = parse_number(item);
+      if (!number || std::isinf(*number))
         throw InputError(
             fmt::format("'{}' is no number up to 1.8e308, as in 0.5 or 0.485,0.456,0.406", item));
+      numbers.push_back(*number);
     }
     return numbers;
   };

@@ -105,9 +105,9 @@ void add_net(CLI::App& app, CommonOptions& o, const std::string& batch_descripti
   add_parsed(
       app, "--dtype",
       [&o](const std::string& text) {
+        if (text != "f32" && text != "f64")
+          throw InputError(fmt::format("'{}': nets run in f32 or f64", text));
         o.dtype = parse_dtype(text);
-        if (o.dtype != DType::f32 && o.dtype != DType::f64)
-          throw InputError(fmt::format("nets run in f32 or f64, not {}", text));
       },
       "f32 or f64; default: f32", "TYPE");
 }
@@ -166,11 +166,9 @@ void add_output(CLI::App& app, CommonOptions& o, const std::vector<std::string>&
   add_parsed(
       app, "--format",
       [&o, formats, is_given](const std::string& text) {
-        const Format format = parse_format(text);
         if (std::find(formats.begin(), formats.end(), text) == formats.end())
-          throw InputError(
-              fmt::format("this verb prints {}, not {}", fmt::join(formats, ", "), text));
-        o.format = format;
+          throw InputError(fmt::format("'{}': expected one of {}", text, fmt::join(formats, ", ")));
+        o.format = parse_format(text);
         *is_given = true;
       },
       fmt::format("{}; default: table", fmt::join(formats, ", ")), "FORMAT");

@@ -66,7 +66,9 @@ void append_twin(AlgoRegistry& registry) {
   const std::string text = wanted;
   const std::size_t colon = text.find(':');
   const std::optional<double> factor =
-      colon == std::string::npos ? std::optional(1.0) : parse_number(text.substr(colon + 1));
+      colon == std::string::npos
+          ? std::optional(1.0)
+          : naming("CONVLAB_TWIN", [&] { return parse_number(text.substr(colon + 1)); });
   if (!factor || !(*factor >= 1) || *factor > 100)
     throw InputError(fmt::format(
         "CONVLAB_TWIN '{}': expected ALGO or ALGO:FACTOR with a factor from 1 to 100", text));

@@ -36,11 +36,13 @@ const std::array<Isa, 3>& all_isas() {
   return isas;
 }
 
-// Detected once, since a forced ISA hides the others. A build for a newer CPU (-march=haswell) has
-// no baseline to run.
+// A sanitizer's build has one ISA. A build for a newer CPU (-march=haswell) has no baseline.
+bool build_has(const Isa& isa) { return (HWY_TARGETS & isa.target) != 0; }
+
+// Detected once, since a forced ISA hides the others.
 bool cpu_has(const Isa& isa) {
   static const std::int64_t detected = hwy::SupportedTargets() | HWY_EMU128;
-  return (HWY_TARGETS & detected & isa.target) != 0;
+  return (detected & isa.target) != 0;
 }
 
 // Every HWY_DYNAMIC_DISPATCH of the process takes its table's entry for the chosen target. Highway
@@ -58,9 +60,10 @@ const Isa& choose_isa(std::string name) {
                                 [&](const Isa& i) { return i.name == name; });
   if (isa == all_isas().end())
     throw InputError(fmt::format("unknown ISA '{}': expected one of baseline, avx2, avx512", name));
-  if (!cpu_has(*isa))
-    throw EnvironmentError(
-        fmt::format("this CPU has no {}: it can run {}", name, fmt::join(supported_isas(), ", ")));
+  if (!cpu_has(*isa) || !build_has(*isa))
+    throw EnvironmentError(fmt::format("this {} has no {}: expected one of {}",
+                                       cpu_has(*isa) ? "build" : "CPU", name,
+                                       fmt::join(supported_isas(), ", ")));
   return *isa;
 }
 
@@ -222,7 +225,7 @@ class CpuDevice : public Device, public CeilingDevice {
 std::vector<std::string> supported_isas() {
   std::vector<std::string> names;
   for (const Isa& isa : all_isas())
-    if (cpu_has(isa)) names.push_back(isa.name);
+    if (cpu_has(isa) && build_has(isa)) names.push_back(isa.name);
   return names;
 }
 

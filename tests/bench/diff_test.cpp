@@ -536,7 +536,7 @@ TEST_F(DiffTest, WhatIsNoResultFileIsRefusedInOneLine) {
   timeless["layers"][0]["chosen"]["process_ms"][1] = 0;
   strange["layers"][0]["problem"] = "mb1ic64ih99oc64oh99kh3ph1";
   impossible["layers"][0]["problem"] = "mb1ic64ih9oc64oh5kh3ph1";
-  const std::vector<std::pair<Words, std::string>> cases{
+  const std::vector<BadUsage> cases{
       {{}, "0 files: expected"},
       {{good}, "1 file: expected"},
       {{good, good, good}, "3 files: expected BEFORE AFTER"},
@@ -558,12 +558,7 @@ TEST_F(DiffTest, WhatIsNoResultFileIsRefusedInOneLine) {
       {{good, good, "--threshold", "2"}, "as in 2%"},
       {{good, good, "--threshold", "-2%"}, "as in 2%"},
   };
-  for (const auto& [words, says] : cases) {
-    const Ran ran = diff(words);
-    EXPECT_EQ(ran.exit_code, 2) << says << ran.err;
-    EXPECT_TRUE(contains(ran.err, says)) << ran.err;
-    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
-  }
+  expect_refused([&](const Words& words) { return diff(words); }, cases);
 }
 
 }  // namespace

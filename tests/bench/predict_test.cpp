@@ -27,11 +27,7 @@ class PredictTest : public testing::Test {
   }
   // One line on stderr, before a net is planned; nothing on stdout, exit code 2.
   void expect_refused(const Words& arguments, const std::string& says) {
-    const Ran ran = run(arguments);
-    EXPECT_EQ(ran.exit_code, 2) << ran.err;
-    EXPECT_EQ(ran.out, "");
-    EXPECT_NE(ran.err.find(says), std::string::npos) << ran.err;
-    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
+    convlab::expect_refused([&](const Words& words) { return run(words); }, {{arguments, says}});
   }
   TemporaryDirectory directory_;
 };

@@ -56,6 +56,13 @@ TEST_F(Twin, OfAnAlgorithmWithoutAFamilyIsNamedByItsId) {
 TEST_F(Twin, OfAnUnknownAlgorithmIsRefused) {
   EXPECT_THROW(registry_with("direc"), InputError);
   EXPECT_THROW(registry_with("direct:0.5"), InputError);
+  try {
+    registry_with("direct:1e400");
+    ADD_FAILURE();
+  } catch (const InputError& error) {
+    EXPECT_TRUE(std::string(error.what()).starts_with("CONVLAB_TWIN: '1e400' does not fit"))
+        << error.what();
+  }
 }
 
 }  // namespace

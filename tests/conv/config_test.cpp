@@ -1,6 +1,9 @@
 #include "conv/config.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <utility>
 
 #include "conv/error.h"
 #include "conv/types/math_type.h"
@@ -45,6 +48,17 @@ TEST(Config, RefusesMalformedText) {
   for (const char* text : {"tile", "tile=", "=4", "tile=4,", ",tile=4", "tile=4x", "tile=x-y",
                            "tile=X", "tile=4,tile=5", "tile=99999999999999999999"})
     EXPECT_THROW(Config::parse(text), InputError) << text;
+}
+
+TEST(Config, RefusesASpellingThatItWouldNotPrint) {
+  for (const auto& [text, printed] : {std::pair("tile=02", "tile=2"), std::pair("z=-0", "z=0"),
+                                      std::pair("a=1,tile=-007", "a=1,tile=-7")})
+    try {
+      Config::parse(text);
+      ADD_FAILURE() << text;
+    } catch (const InputError& e) {
+      EXPECT_EQ(e.what(), fmt::format("malformed config '{}': expected '{}'", text, printed));
+    }
 }
 
 TEST(Config, TakesOnlyNamesThatItsTextCanHold) {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <map>
@@ -34,6 +35,28 @@ TEST(CpuDevice, TakesTheIsaFromOptionsBeforeTheEnvironment) {
   ASSERT_EQ(unsetenv("CONVLAB_ISA"), 0);
   EXPECT_THROW(make_cpu_device({-1, ""}), InputError);
   make_cpu_device();
+}
+
+TEST(CpuDevice, SaysWhetherTheCpuOrTheBuildLacksAnIsa) {
+#if defined(__x86_64__)
+  const std::vector<std::string> here = supported_isas();
+  const std::map<std::string, bool> cpu_has{{"baseline", true},
+                                            {"avx2", __builtin_cpu_supports("avx2") != 0},
+                                            {"avx512", __builtin_cpu_supports("avx512vl") != 0}};
+  if (here.size() == cpu_has.size()) GTEST_SKIP() << "the CPU and the build have every ISA";
+  for (const auto& [isa, cpu] : cpu_has) {
+    if (std::find(here.begin(), here.end(), isa) != here.end()) continue;
+    try {
+      make_cpu_device({0, isa});
+      ADD_FAILURE() << isa;
+    } catch (const EnvironmentError& e) {
+      const std::string expected = std::string("this ") + (cpu ? "build" : "CPU") + " has no " +
+                                   isa + ": expected one of " + here.front();
+      EXPECT_TRUE(std::string(e.what()).starts_with(expected)) << e.what();
+    }
+  }
+  make_cpu_device();
+#endif
 }
 
 TEST(CpuDevice, DescribesTheMachineThatTheEnvironmentSays) {

@@ -124,6 +124,8 @@ TEST(Plan, RefusesImpossibleValues) {
       read("/steps/1/passes/fwd/config", "tile"),
       "a.json: steps[1].passes.fwd.config: malformed config 'tile': 'tile': expected name=value, "
       "as in tile=4,schedule=shared");
+  EXPECT_EQ(read("/steps/1/passes/fwd/config", "tile=04"),
+            "a.json: steps[1].passes.fwd.config: malformed config 'tile=04': expected 'tile=4'");
   EXPECT_EQ(read("/convlab_plan", 3),
             "a.json: convlab_plan is 3, this program reads 2: make the plan anew");
 }
