@@ -1,7 +1,6 @@
 // A device whose kernels are executed on the CPU, in place of a card: the same registry, plans and
 // checks run on it.
 #include <algorithm>
-#include <new>
 
 #include "conv/error.h"
 #include "kernels_cuda/cuda.h"
@@ -9,6 +8,7 @@
 #include "kernels_cuda/device/nvtx.h"
 #include "kernels_cuda/device/runtime.h"
 #include "kernels_cuda/layers/layer_ops.h"
+#include "kernels_cuda/on_cpu/allocations.h"
 
 namespace convlab {
 namespace {
@@ -38,12 +38,9 @@ class OnCpuDevice : public Device, public cuda::NvtxRanges, public CeilingDevice
  public:
   const DeviceInfo& info() const noexcept override { return info_; }
 
-  // Exactly sized, for the address sanitizer; aligned as cudaMalloc does.
   Buffer allocate(std::size_t bytes) override {
     if (bytes > std::size_t(info_.memory_bytes)) throw OutOfMemory("more than 1 GB on the CPU");
-    constexpr std::align_val_t alignment{256};
-    return Buffer(static_cast<std::byte*>(::operator new(bytes, alignment)), bytes,
-                  [](std::byte* p) { ::operator delete(p, alignment); });
+    return Buffer(on_cpu::allocate(bytes), bytes, &on_cpu::release);
   }
   Buffer allocate_pinned(std::size_t bytes) override { return allocate(bytes); }
   void copy_to_device(std::byte* to, ConstSpan from, Stream&) override {

@@ -1,7 +1,6 @@
 #include "kernels_cuda/on_cpu/executor.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -11,11 +10,6 @@
 
 namespace convlab::on_cpu {
 namespace {
-
-unsigned variable(const char* name, unsigned otherwise) {
-  const char* const value = std::getenv(name);
-  return value ? unsigned(std::strtoul(value, nullptr, 10)) : otherwise;
-}
 
 // The launches that the card's driver would refuse.
 cudaError_t refusal(const Launch& launch) {
@@ -38,9 +32,6 @@ std::vector<std::size_t> block_order(const Launch& launch) {
 }
 
 }  // namespace
-
-Config config{.seed = variable("CONVLAB_SCHEDULE", 0),
-              .workers = variable("CONVLAB_WORKERS", tsan ? 2 : 1)};
 
 cudaError_t run(const Launch& launch) {
   if (const cudaError_t error = refusal(launch)) return error;

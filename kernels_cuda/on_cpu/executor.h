@@ -15,6 +15,7 @@
 
 #include "kernels_cuda/on_cpu/builtins.h"
 #include "kernels_cuda/on_cpu/device_ops.h"
+#include "kernels_cuda/on_cpu/schedule.h"
 #include "kernels_cuda/on_cpu/worker.h"
 
 // Without this, `__shared__ float x[N]` would quietly be an array of each thread's own.
@@ -31,12 +32,6 @@
 #define SHARED_DYN(T, name) T* const name = static_cast<T*>(convlab::on_cpu::self->dynamic_shared())
 
 namespace convlab::on_cpu {
-
-struct Config {
-  unsigned seed = 0;     // 0: threads and blocks in order; else shuffled. CONVLAB_SCHEDULE
-  unsigned workers = 1;  // OS threads. CONVLAB_WORKERS; 2 by default under ThreadSanitizer
-};
-extern Config config;  // from the environment, until a test sets it
 
 cudaError_t run(const Launch&);
 

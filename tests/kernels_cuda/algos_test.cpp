@@ -13,7 +13,7 @@
 #include <set>
 
 #include "conv/types/math_type.h"
-#include "kernels_cuda/on_cpu/executor.h"
+#include "kernels_cuda/on_cpu/schedule.h"
 #include "tests/inner_product.h"
 #include "tests/kernels_cuda/one_algo.h"
 #include "tests/listed_configs.h"

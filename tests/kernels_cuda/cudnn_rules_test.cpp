@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <span>
 #include <string_view>
+#include <vector>
 
 #include "conv/error.h"
 #include "kernels_cuda/cuda.h"
@@ -123,12 +125,16 @@ void expect_rearranged(DType dtype) {
   std::iota(kcrs.begin(), kcrs.end(), T(1));
   const auto device = make_cuda_device();
   const auto stream = device->make_stream();
-  kcrs_to_krsc(p, kcrs.data(), krsc.data(), *stream);
+  Buffer from = device->allocate(kcrs.size() * sizeof(T)), to = device->allocate(from.bytes());
+  device->copy_to_device(from.data(), std::as_bytes(std::span(kcrs)), *stream);
+  kcrs_to_krsc(p, from.data(), to.data(), *stream);
+  device->copy_to_host(std::as_writable_bytes(std::span(krsc)), to.data(), *stream);
   for (std::int64_t k = 0; k < p.k; ++k)
     for (std::int64_t i = 0; i < c; ++i)
       for (std::int64_t j = 0; j < rs; ++j)
         ASSERT_EQ(krsc[(k * rs + j) * c + i], kcrs[(k * c + i) * rs + j]);
-  krsc_to_kcrs(p, krsc.data(), back.data(), *stream);
+  krsc_to_kcrs(p, to.data(), from.data(), *stream);
+  device->copy_to_host(std::as_writable_bytes(std::span(back)), from.data(), *stream);
   EXPECT_EQ(back, kcrs);
 }
 

@@ -1,15 +1,51 @@
 // Kernels with one deliberate bug each, and the same kernels without: `bugs NAME` reports whether
 // the result was right. CMakeLists.txt states where each bug is detected: in the result under some
-// schedule, by the executor, or by a sanitizer.
+// schedule, by the executor or the interpreter, or by a sanitizer.
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <memory>
+#include <span>
 #include <vector>
 
+#include "conv/error.h"
+#include "kernels_cuda/cuda.h"
 #include "kernels_cuda/kernel.h"
+#include "kernels_cuda/on_cpu/sanitizers.h"
+#include "kernels_cuda/on_cpu/schedule.h"
 
 namespace convlab::cuda {
 namespace {
+
+// Memory of the device, exactly as large as its values.
+template <class T>
+class Array {
+ public:
+  explicit Array(const std::vector<T>& values)
+      : count_(values.size()), buffer_(device().allocate(count_ * sizeof(T))) {
+    device().copy_to_device(buffer_.data(), std::as_bytes(std::span(values)), stream());
+  }
+  T* data() { return reinterpret_cast<T*>(buffer_.data()); }
+  std::vector<T> values() {
+    std::vector<T> all(count_);
+    device().copy_to_host(std::as_writable_bytes(std::span(all)), buffer_.data(), stream());
+    return all;
+  }
+
+  static Device& device() {
+    static const std::unique_ptr<Device> device = make_cuda_device();
+    return *device;
+  }
+  static Stream& stream() {
+    static const std::unique_ptr<Stream> stream = device().make_stream();
+    return *stream;
+  }
+
+ private:
+  std::size_t count_;
+  Buffer buffer_;
+};
+Stream& stream() { return Array<float>::stream(); }
 
 enum class Bug {
   none,
@@ -113,10 +149,10 @@ template <Bug bug>
 bool product_is_right() {
   const int m = 45, n = 40, k = 27;
   const std::vector<float> a = integers(m * k), b = integers(k * n);
-  std::vector<float> c(std::size_t(m * n), NAN);
-  on_cpu::launch(product<bug>, dim3((n + tile - 1) / tile, (m + tile - 1) / tile), 64,
-                 product_shared, nullptr, m, n, k, a.data(), b.data(), c.data());
-  return is_product(m, n, k, a, b, c);
+  Array<float> from_a(a), from_b(b), c(std::vector<float>(std::size_t(m * n), NAN));
+  launch(product<bug>, dim3((n + tile - 1) / tile, (m + tile - 1) / tile), 64, product_shared,
+         stream(), m, n, k, from_a.data(), from_b.data(), c.data());
+  return is_product(m, n, k, a, b, c.values());
 }
 
 // --- *out += the sum of x: shuffles in a warp, shared memory between warps, atomics between blocks
@@ -147,11 +183,12 @@ __global__ void sum(int n, const float* x, float* out) {
 template <Bug bug>
 bool sum_is_right() {
   const std::vector<float> x = integers(5000);
-  float expected = 0, out = 0;
+  float expected = 0;
   for (const float v : x) expected += v;
-  on_cpu::launch(sum<bug>, 2, bug == Bug::shuffle_as_fence ? 1024 : 128, 0, nullptr, 5000, x.data(),
-                 &out);
-  return out == expected;
+  Array<float> from(x), out({0.0f});
+  launch(sum<bug>, 2, bug == Bug::shuffle_as_fence ? 1024 : 128, 0, stream(), 5000, from.data(),
+         out.data());
+  return out.values()[0] == expected;
 }
 
 // --- *out = 5, handed over by another thread
@@ -169,9 +206,9 @@ __global__ void handed_over(int* out) {
 
 template <Bug bug>
 bool handed_over_is_right() {
-  int out = 0;
-  on_cpu::launch(handed_over<bug>, 1, 32, 0, nullptr, &out);
-  return out == 5;
+  Array<int> out({0});
+  launch(handed_over<bug>, 1, 32, 0, stream(), out.data());
+  return out.values()[0] == 5;
 }
 
 // --- c (m x 8) = a (m x k) b (8 x k)^T in f16 on tensor cores, tiles copied by cp.async; two warps
@@ -225,14 +262,14 @@ bool tensor_product_is_right() {
   const int m = 45, n = 8, k = 56;
   const std::vector<float> a = integers(m * k), b = integers(k * n);
   std::vector<f16> half_a(a.size()), half_b(b.size());
-  for (std::size_t i = 0; i < a.size(); ++i) half_a[i] = narrow<f16>(a[i]);
+  for (std::size_t i = 0; i < a.size(); ++i) half_a[i] = __float2half(a[i]);
   for (int l = 0; l < k; ++l)
     for (int j = 0; j < n; ++j)
-      half_b[std::size_t(j * k + l)] = narrow<f16>(b[std::size_t(l * n + j)]);
-  std::vector<float> c(std::size_t(m * n), NAN);
-  on_cpu::launch(tensor_product<bug>, 2, 64, 0, nullptr, m, k, half_a.data(), half_b.data(),
-                 c.data());
-  return is_product(m, n, k, a, b, c);
+      half_b[std::size_t(j * k + l)] = __float2half(b[std::size_t(l * n + j)]);
+  Array<f16> from_a(half_a), from_b(half_b);
+  Array<float> c(std::vector<float>(std::size_t(m * n), NAN));
+  launch(tensor_product<bug>, 2, 64, 0, stream(), m, k, from_a.data(), from_b.data(), c.data());
+  return is_product(m, n, k, a, b, c.values());
 }
 
 struct Case {
@@ -266,7 +303,7 @@ constexpr Case cases[] = {
 }  // namespace
 }  // namespace convlab::cuda
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   using namespace convlab;
   const unsigned schedules = on_cpu::asan || on_cpu::tsan ? 4 : 16;
   for (const cuda::Case& c : cuda::cases) {
@@ -282,4 +319,7 @@ int main(int argc, char** argv) {
   }
   std::fputs("usage: bugs NAME\n", stderr);
   return 2;
+} catch (const convlab::Error& error) {
+  std::puts(error.what());
+  return 1;
 }
