@@ -1,5 +1,5 @@
 // One instruction's text, read from left to right by those who know its opcode (arithmetic.cpp,
-// memory.cpp, warp.cpp). What they do not take is an error.
+// comparison.cpp, conversion.cpp, memory.cpp, warp.cpp). What they do not take is an error.
 #pragma once
 
 #include <cstdint>
@@ -116,6 +116,8 @@ class Decoder {
 
 // Each decodes the opcodes that it knows, and returns whether this is one.
 bool decode_arithmetic(Decoder&, Instruction&);
+bool decode_comparison(Decoder&, Instruction&);
+bool decode_conversion(Decoder&, Instruction&);
 bool decode_memory(Decoder&, Instruction&);
 bool decode_warp(Decoder&, Instruction&);
 

@@ -295,7 +295,8 @@ class Compiler {
     } else if (opcode == "bar" && decoder.take("sync")) {
       if (decoder.number() != 0) decoder.refuse("a barrier other than 0");
       ins.control = Control::barrier;
-    } else if (!decode_arithmetic(decoder, ins) && !decode_memory(decoder, ins) &&
+    } else if (!decode_arithmetic(decoder, ins) && !decode_comparison(decoder, ins) &&
+               !decode_conversion(decoder, ins) && !decode_memory(decoder, ins) &&
                !decode_warp(decoder, ins)) {
       decoder.unknown();
     }
