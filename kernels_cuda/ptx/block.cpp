@@ -211,7 +211,7 @@ void Warp::wait_for_copies(unsigned pending, const Instruction& ins) {
     const bool waits = active_ >> copy.lane & 1;
     if (!waits || copy.group + pending >= groups_[copy.lane]) return false;
     std::byte* const to = shared(copy.to, copy.bytes, Access::store, copy.lane, ins);
-    std::memcpy(to, copy.from, copy.valid);
+    if (copy.valid) std::memcpy(to, copy.from, copy.valid);
     std::memset(to + copy.valid, 0, copy.bytes - copy.valid);
     return true;
   });
