@@ -128,8 +128,9 @@ struct Minimum {
   template <class T>
   T operator()(T a, T b) const {
     if constexpr (std::is_floating_point_v<T>) {
+      if (a != a) return b;
       if (a == b) return std::signbit(a) ? a : b;
-      return std::fmin(a, b);
+      return b < a ? b : a;
     } else {
       return std::min(a, b);
     }
@@ -139,8 +140,9 @@ struct Maximum {
   template <class T>
   T operator()(T a, T b) const {
     if constexpr (std::is_floating_point_v<T>) {
+      if (a != a) return b;
       if (a == b) return std::signbit(a) ? b : a;
-      return std::fmax(a, b);
+      return b > a ? b : a;
     } else {
       return std::max(a, b);
     }
@@ -218,17 +220,29 @@ float off_by_one(float v) {
 }
 float flushed(float v) { return std::fpclassify(v) == FP_SUBNORMAL ? std::copysign(0.f, v) : v; }
 
-// .ftz. Powers of two are exact: the toolkit's own tanh relies on it.
-struct ApproximateExp2 {
+// `F`, with .ftz or without.
+template <class F, bool ftz>
+struct Approximate {
+  float operator()(float a) const { return ftz ? flushed(F{}(flushed(a))) : F{}(a); }
+};
+// Powers of two are exact: the toolkit's own tanh relies on it.
+struct Exp2 {
   float operator()(float a) const {
-    a = flushed(a);
     const float exact = float(std::exp2(double(a)));
-    return flushed(a == std::trunc(a) ? exact : off_by_one(exact));
+    return a == std::trunc(a) ? exact : off_by_one(exact);
   }
 };
-struct ApproximateReciprocal {  // .ftz
-  float operator()(float a) const { return flushed(off_by_one(1 / flushed(a))); }
-  // "A gross approximation": its upper half, which callers refine.
+struct Log2 {
+  float operator()(float a) const {
+    const float exact = float(std::log2(double(a)));
+    return exact == std::trunc(exact) ? exact : off_by_one(exact);
+  }
+};
+struct NearReciprocal {
+  float operator()(float a) const { return off_by_one(1 / a); }
+};
+// .ftz.f64, "a gross approximation": the upper half, which callers refine.
+struct GrossReciprocal {
   double operator()(double a) const {
     if (std::fpclassify(a) == FP_SUBNORMAL) a = std::copysign(0., a);
     const double r = 1 / a;
@@ -244,14 +258,39 @@ void logic(Decoder& d, Instruction& ins) {
   if (d.take("pred"))
     predicates<F>(d, ins, true);
   else
-    same_type<F, 2>(d, ins, Bits{});
+    same_bits<F, 2>(d, ins);
 }
 
-void rounds_to_nearest(Decoder& d) { d.take("rn"); }
+// Only floats may have .rn.
+template <class F>
+void number(Decoder& d, Instruction& ins) {
+  if (d.take("rn"))
+    same_type<F, 2>(d, ins, Floats{});
+  else
+    same_type<F, 2>(d, ins, Numbers{});
+}
+
+void divide(Decoder& d, Instruction& ins) {
+  if (d.take("rn"))
+    same_type<Divide, 2>(d, ins, Floats{});
+  else
+    same_type<Divide, 2>(d, ins, Integers{});
+}
+
+template <class F>
+void approximate(Decoder& d, Instruction& ins, bool ftz) {
+  d.require("f32");
+  if (ftz)
+    bind<Approximate<F, true>, float, float>(d, ins);
+  else
+    bind<Approximate<F, false>, float, float>(d, ins);
+}
 
 template <class F>
 void shift(Decoder& d, Instruction& ins) {
-  const Type type = d.type();
+  const auto bits = d.take_bits();
+  const Type type = bits ? *bits : d.type();
+  if (!bits && std::is_same_v<F, ShiftLeft>) d.unknown();
   if (is<u16>(type))
     bind<F, u16, u16, u32>(d, ins);
   else if (is<s16>(type))
@@ -278,7 +317,7 @@ void multiply(Decoder& d, Instruction& ins) {
     if (d.take("u32")) return bind<MultiplyWide, u64, u32, u32>(d, ins);
     d.unknown();
   }
-  rounds_to_nearest(d);
+  d.take("rn");
   same_type<Multiply, 2>(d, ins, Floats{});
 }
 
@@ -301,8 +340,9 @@ void fma(Decoder& d, Instruction& ins) {
 
 void reciprocal(Decoder& d, Instruction& ins) {
   if (d.take("approx")) {
-    d.require("ftz");
-    return same_type<ApproximateReciprocal, 1>(d, ins, Floats{});
+    const bool ftz = d.take("ftz");
+    if (ftz && d.take("f64")) return bind<GrossReciprocal, double, double>(d, ins);
+    return approximate<NearReciprocal>(d, ins, ftz);
   }
   d.require("rn");
   same_type<Reciprocal, 1>(d, ins, Floats{});
@@ -323,18 +363,16 @@ bool decode_arithmetic(Decoder& d, Instruction& ins) {
        [](Decoder& e, Instruction& i) {
          same_type<Absolute, 1>(e, i, Types<s32, s64, float, double>{});
        }},
-      {"add", [](Decoder& e,
-                 Instruction& i) { rounds_to_nearest(e), same_type<Add, 2>(e, i, Numbers{}); }},
+      {"add", &number<Add>},
       {"and", &logic<And>},
       {"bfi", &insert_bits},
       {"copysign", [](Decoder& e, Instruction& i) { same_type<CopySign, 2>(e, i, Floats{}); }},
-      {"div", [](Decoder& e,
-                 Instruction& i) { rounds_to_nearest(e), same_type<Divide, 2>(e, i, Numbers{}); }},
-      {"ex2",
-       [](Decoder& e, Instruction& i) {
-         e.require("approx"), e.require("ftz"), same_type<ApproximateExp2, 1>(e, i, Types<float>{});
-       }},
+      {"div", &divide},
+      {"ex2", [](Decoder& e,
+                 Instruction& i) { e.require("approx"), approximate<Exp2>(e, i, e.take("ftz")); }},
       {"fma", &fma},
+      {"lg2", [](Decoder& e,
+                 Instruction& i) { e.require("approx"), approximate<Log2>(e, i, e.take("ftz")); }},
       {"mad", &multiply_add},
       {"max", [](Decoder& e, Instruction& i) { same_type<Maximum, 2>(e, i, Numbers{}); }},
       {"min", [](Decoder& e, Instruction& i) { same_type<Minimum, 2>(e, i, Numbers{}); }},
@@ -348,7 +386,7 @@ bool decode_arithmetic(Decoder& d, Instruction& ins) {
          if (e.take("pred"))
            predicates<Not>(e, i, false);
          else
-           same_type<Not, 1>(e, i, Bits{});
+           same_bits<Not, 1>(e, i);
        }},
       {"or", &logic<Or>},
       {"rcp", &reciprocal},
@@ -357,10 +395,7 @@ bool decode_arithmetic(Decoder& d, Instruction& ins) {
       {"shr", &shift<ShiftRight>},
       {"sqrt", [](Decoder& e,
                   Instruction& i) { e.require("rn"), same_type<SquareRoot, 1>(e, i, Floats{}); }},
-      {"sub",
-       [](Decoder& e, Instruction& i) {
-         rounds_to_nearest(e), same_type<Subtract, 2>(e, i, Numbers{});
-       }},
+      {"sub", &number<Subtract>},
       {"xor", &logic<Xor>},
   };
   const auto found = opcodes.find(d.opcode());

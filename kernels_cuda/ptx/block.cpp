@@ -24,9 +24,7 @@ void SharedMemory::begin(const Program& program, std::size_t dynamic_bytes) {
 }
 
 std::byte* SharedMemory::find(std::uint64_t address, std::size_t bytes) {
-  const auto holds = [&](const Program::Range& range) {
-    return address >= range.begin && address + bytes <= range.begin + range.bytes;
-  };
+  const auto holds = [&](const Program::Range& range) { return range.holds(address, bytes); };
   if (!holds(last_)) {
     const auto range = std::ranges::find_if(ranges_, holds);
     if (range == ranges_.end()) return nullptr;
@@ -87,6 +85,7 @@ void Warp::begin(const Launch& launch, uint3 at) {
   const unsigned threads = std::min(32u, launch.threads() - index_ * 32);
   alive_ = threads == 32 ? ~0u : (1u << threads) - 1;
   paths_ = {{0, std::uint32_t(program.code.size()), alive_}};
+  local_.assign(32 * program.local_bytes, std::byte(0xff));
   copies_.clear();
   std::ranges::fill(groups_, 0u);
 }
@@ -127,9 +126,11 @@ Warp::State Warp::run(std::size_t most) {
         for (Path& each : paths_) each.lanes &= ~lanes_here;
         break;
       case Control::barrier:
-        if (lanes_here != alive_) fault(ins, "part of a warp waits at a barrier for the rest");
+        if (lanes_here && lanes_here != alive_)
+          fault(ins, "part of a warp waits at a barrier for the rest");
         ++path.at;
-        return State::at_barrier;
+        if (lanes_here) return State::at_barrier;
+        break;
     }
   }
   return State::ready;
@@ -160,12 +161,12 @@ const std::byte* Warp::parameter(std::uint64_t address, std::size_t bytes, const
 std::byte* Warp::global(std::uint64_t address, std::size_t bytes, unsigned lane,
                         const Instruction& ins) {
   const Allocation* const in = block_.allocation(address);
-  if (!in || address + bytes > in->end)
+  if (!in || bytes > in->end - address)
     fault(ins, lane,
           in ? fmt::format("{} bytes at {} of an allocation of {}", bytes, address - in->begin,
                            in->end - in->begin)
              : fmt::format("{} bytes at {:#x}, where nothing is allocated", bytes, address));
-  if (address % bytes)
+  if (address % std::bit_floor(bytes))  // a part of a copy may have 12
     fault(ins, lane, fmt::format("misaligned: {} bytes at {:#x}", bytes, address));
   return reinterpret_cast<std::byte*>(address);
 }
@@ -184,6 +185,17 @@ std::byte* Warp::shared(std::uint64_t address, std::size_t bytes, Access access,
   return p;
 }
 
+std::byte* Warp::local(std::uint64_t address, std::size_t bytes, unsigned lane,
+                       const Instruction& ins) {
+  const Program& program = block_.program();
+  if (std::ranges::none_of(program.local, [&](auto& range) { return range.holds(address, bytes); }))
+    fault(ins, lane,
+          fmt::format("{} bytes at {:#x}, where local memory has no array", bytes, address));
+  if (address % bytes)
+    fault(ins, lane, fmt::format("misaligned: {} bytes at {:#x} of local memory", bytes, address));
+  return local_.data() + lane * program.local_bytes + address;
+}
+
 void Warp::start_copy(Copy copy, const Instruction& ins) {
   std::memset(shared(copy.to, copy.bytes, Access::store, copy.lane, ins), 0xff, copy.bytes);
   copy.group = groups_[copy.lane];
@@ -199,7 +211,7 @@ void Warp::wait_for_copies(unsigned pending, const Instruction& ins) {
     const bool waits = active_ >> copy.lane & 1;
     if (!waits || copy.group + pending >= groups_[copy.lane]) return false;
     std::byte* const to = shared(copy.to, copy.bytes, Access::store, copy.lane, ins);
-    std::memcpy(to, copy.from, copy.valid);
+    if (copy.valid) std::memcpy(to, copy.from, copy.valid);
     std::memset(to + copy.valid, 0, copy.bytes - copy.valid);
     return true;
   });

@@ -59,6 +59,7 @@ class Warp {
     return reinterpret_cast<T*>(reinterpret_cast<std::byte*>(file_.data()) + r.at);
   }
   std::uint32_t active() const { return active_; }
+  std::uint32_t alive() const { return alive_; }  // have not exited
   // Of an instruction that all of the warp's lanes must run together.
   void require_whole_warp(const Instruction&) const;
 
@@ -70,6 +71,7 @@ class Warp {
   std::byte* global(std::uint64_t address, std::size_t bytes, unsigned lane, const Instruction&);
   std::byte* shared(std::uint64_t address, std::size_t bytes, Access, unsigned lane,
                     const Instruction&);
+  std::byte* local(std::uint64_t address, std::size_t bytes, unsigned lane, const Instruction&);
 
   // cp.async, the most hostile that is legal: the destination is ones from the start, and the data
   // arrives in the wait.
@@ -94,6 +96,7 @@ class Warp {
   Block& block_;
   unsigned index_;
   std::vector<std::uint64_t> file_;  // the registers
+  std::vector<std::byte> local_;     // of a lane after another
   std::vector<Path> paths_;
   std::uint32_t alive_ = 0, active_ = 0;
   std::vector<Copy> copies_;

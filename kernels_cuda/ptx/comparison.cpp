@@ -1,4 +1,7 @@
 // setp and selp.
+#include <optional>
+#include <string_view>
+
 #include "kernels_cuda/ptx/elementwise.h"
 
 namespace convlab::ptx {
@@ -88,7 +91,8 @@ void select(Warp& warp, const Instruction& ins) {
 template <class F, class... T>
 bool comparison(Decoder& d, Instruction& ins, std::string_view name, Types<T...>) {
   if (!d.take(name)) return false;
-  const Type type = d.type();
+  const auto bits = name == "eq" || name == "ne" ? d.take_bits() : std::nullopt;
+  const Type type = bits ? *bits : d.type();
   const auto try_type = [&]<class U>(std::type_identity<U>) {
     if (!is<U>(type)) return false;
     ins.run = &compare<F, U>;

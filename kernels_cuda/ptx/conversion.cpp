@@ -25,12 +25,13 @@ struct FromLow {
   D operator()(u64 v) const { return To<D>{}(S(v)); }
   D operator()(u32 v) const { return To<D>{}(S(v)); }
 };
-// To an integer: NaN is 0, and what is too large or small the last one. `Round` makes it whole.
+// To an integer: what is too large or small is the last one, and NaN is 0, or the highest bit alone
+// where one of the types has 64. `Round` makes it whole.
 template <class D, class Round>
 struct ToInteger {
   template <class S>
   D operator()(S v) const {
-    if (v != v) return 0;
+    if (v != v) return sizeof(S) == 8 || sizeof(D) == 8 ? D(D(1) << (8 * sizeof(D) - 1)) : D(0);
     v = Round{}(v);
     if (v <= S(std::numeric_limits<D>::min())) return std::numeric_limits<D>::min();
     if (v >= S(std::numeric_limits<D>::max())) return std::numeric_limits<D>::max();
@@ -68,7 +69,7 @@ struct Saturate {
   }  // NaN: 0
 };
 struct ToHalf {
-  f16 operator()(float v) const { return {std::bit_cast<u16>(_Float16(v))}; }
+  f16 operator()(float v) const { return {v != v ? u16(0x7fff) : std::bit_cast<u16>(_Float16(v))}; }
 };
 struct FromHalf {
   float operator()(f16 v) const { return float(std::bit_cast<_Float16>(v.bits)); }
@@ -87,7 +88,8 @@ struct FromBrain {
 struct ToTf32 {
   tf32 operator()(float v) const {
     const u32 bits = std::bit_cast<u32>(v);
-    if ((bits & 0x7f800000) == 0x7f800000) return {bits};
+    if (v != v) return {0x7fffffff};
+    if (std::isinf(v)) return {bits};
     return {(bits + 0x1000) & 0xffffe000};
   }
 };

@@ -75,8 +75,9 @@ std::optional<T> parse_digits(std::string_view s, int base = 10) {
 std::optional<std::int64_t> parse_integer(std::string_view s) {
   const bool negative = s.starts_with('-');
   if (negative) s.remove_prefix(1);
-  const auto value = s.starts_with("0x") ? parse_digits<std::uint64_t>(s.substr(2), 16)
-                                         : parse_digits<std::uint64_t>(s);
+  const auto value = s.starts_with("0x")
+                         ? parse_digits<std::uint64_t>(s.substr(2), 16)
+                         : parse_digits<std::uint64_t>(s, s.starts_with('0') ? 8 : 10);
   if (!value) return {};
   return std::int64_t(negative ? 0 - *value : *value);
 }
@@ -211,6 +212,13 @@ Type Decoder::type() {
   return type;
 }
 
+std::optional<Type> Decoder::take_bits() {
+  if (take("b16")) return Type::u16;
+  if (take("b32")) return Type::u32;
+  if (take("b64")) return Type::u64;
+  return {};
+}
+
 std::string_view Decoder::operand() {
   if (next_operand_ == operands_.size()) refuse("an operand is missing");
   return operands_[next_operand_++];
@@ -238,7 +246,8 @@ Register Decoder::parse(std::string_view s, Type type) const {
   if (s.starts_with("0f") || s.starts_with("0d")) {
     const bool is_double = s[1] == 'd';
     const auto bits = parse_digits<std::uint64_t>(s.substr(2), 16);
-    if (!bits || !is_float(type) || size_of(type) != (is_double ? 8u : 4u))
+    if (!bits || !is_float(type) || size_of(type) != (is_double ? 8u : 4u) ||
+        s.size() != 2 + 2 * size_of(type))
       refuse(fmt::format("{} is no constant of this type", s));
     return names_.constant(*bits, size_of(type));
   }
@@ -311,6 +320,8 @@ std::optional<Register> Decoder::parameter_register() {
   s = s.substr(1, s.size() - 2);
   if (s.ends_with("+0")) s.remove_suffix(2);
   if (s.starts_with('%')) return {};
+  if (names_.find(s.substr(0, s.find('+'))) && s.find('+') != s.npos)
+    refuse("a part of a parameter");
   const auto reg = names_.find(s);
   if (reg) ++next_operand_;
   return reg;

@@ -80,6 +80,8 @@ class Decoder {
   void require(std::string_view modifier);
   Type type();
   Type next_type() const;  // of the next part, which stays
+  // .b16, .b32 or .b64, if it is the next, as the unsigned type of its size.
+  std::optional<Type> take_bits();
 
   // --- operands, each taken from the front. Registers must be as wide as the type.
 

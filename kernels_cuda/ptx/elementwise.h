@@ -32,9 +32,9 @@ struct tf32 {
 
 template <class T>
 bool is(Type type) {
-  if constexpr (std::is_same_v<T, u16>) return type == Type::u16 || type == Type::b16;
-  if constexpr (std::is_same_v<T, u32>) return type == Type::u32 || type == Type::b32;
-  if constexpr (std::is_same_v<T, u64>) return type == Type::u64 || type == Type::b64;
+  if constexpr (std::is_same_v<T, u16>) return type == Type::u16;
+  if constexpr (std::is_same_v<T, u32>) return type == Type::u32;
+  if constexpr (std::is_same_v<T, u64>) return type == Type::u64;
   if constexpr (std::is_same_v<T, s16>) return type == Type::s16;
   if constexpr (std::is_same_v<T, s32>) return type == Type::s32;
   if constexpr (std::is_same_v<T, s64>) return type == Type::s64;
@@ -94,7 +94,6 @@ using Integers = Types<u16, s16, u32, s32, u64, s64>;
 using WideIntegers = Types<u32, s32, u64, s64>;
 using Floats = Types<float, double>;
 using Numbers = Types<u16, s16, u32, s32, u64, s64, float, double>;
-using Bits = Types<u16, u32, u64>;
 
 template <class F, class D, class... S>
 void bind(Decoder& d, Instruction& ins) {
@@ -104,10 +103,9 @@ void bind(Decoder& d, Instruction& ins) {
   ((ins.operands[i++] = d.from(type_of<S>)), ...);
 }
 
-// F of `Count` operands of the type that the mnemonic ends with.
+// F of `Count` operands of a type.
 template <class F, std::size_t Count, class... T>
-void same_type(Decoder& d, Instruction& ins, Types<T...>) {
-  const Type type = d.type();
+void same_type(Decoder& d, Instruction& ins, Types<T...>, Type type) {
   const auto try_type = [&]<class U>(std::type_identity<U>) {
     if (!is<U>(type)) return false;
     if constexpr (Count == 1) bind<F, U, U>(d, ins);
@@ -116,6 +114,16 @@ void same_type(Decoder& d, Instruction& ins, Types<T...>) {
     return true;
   };
   if (!(try_type(std::type_identity<T>{}) || ...)) d.unknown();
+}
+template <class F, std::size_t Count, class T>
+void same_type(Decoder& d, Instruction& ins, T types) {
+  same_type<F, Count>(d, ins, types, d.type());
+}
+template <class F, std::size_t Count>
+void same_bits(Decoder& d, Instruction& ins) {
+  const auto type = d.take_bits();
+  if (!type) d.unknown();
+  same_type<F, Count>(d, ins, Types<u16, u32, u64>{}, *type);
 }
 
 template <class F>

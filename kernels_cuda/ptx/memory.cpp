@@ -1,5 +1,6 @@
 // Loads, stores and copies.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "kernels_cuda/ptx/block.h"
@@ -8,7 +9,7 @@
 namespace convlab::ptx {
 namespace {
 
-enum class Space : std::uint8_t { parameter, global, shared };
+enum class Space : std::uint8_t { parameter, global, shared, local };
 
 // Elements of M, which registers of R hold: ld.global.u8 may fill 16 bits, ld.global.s32 64.
 template <Space space, class M, class R>
@@ -23,6 +24,7 @@ void load(Warp& warp, const Instruction& ins) {
     if constexpr (space == Space::global) from = warp.global(at[lane], bytes, lane, ins);
     if constexpr (space == Space::shared)
       from = warp.shared(at[lane], bytes, Access::load, lane, ins);
+    if constexpr (space == Space::local) from = warp.local(at[lane], bytes, lane, ins);
     for (unsigned i = 0; i < ins.elements; ++i) {
       M value;
       std::memcpy(&value, from + i * sizeof(M), sizeof(M));
@@ -41,6 +43,8 @@ void store(Warp& warp, const Instruction& ins) {
     std::byte* to;
     if constexpr (space == Space::shared)
       to = warp.shared(at[lane], bytes, Access::store, lane, ins);
+    else if constexpr (space == Space::local)
+      to = warp.local(at[lane], bytes, lane, ins);
     else
       to = warp.global(at[lane], bytes, lane, ins);
     for (unsigned i = 0; i < ins.elements; ++i) {
@@ -51,7 +55,7 @@ void store(Warp& warp, const Instruction& ins) {
 }
 
 // The pairs of memory's and register's types that there are. R is at least as wide as M, and
-// unsigned: a signed M extends its sign.
+// unsigned: a signed M extends its sign. A float fills its register.
 template <template <class, class> class Make>
 Operation by_types(Type memory, std::uint32_t register_bytes) {
   const auto with = [&]<class M>(M) -> Operation {
@@ -69,7 +73,14 @@ Operation by_types(Type memory, std::uint32_t register_bytes) {
       return with(std::int16_t());
     case Type::s32:
       return with(std::int32_t());
+    case Type::f32:
+    case Type::f64:
+      if (register_bytes != size_of(memory)) return nullptr;
+      break;
     case Type::pred:
+    case Type::f16:
+    case Type::bf16:
+    case Type::tf32:
       return nullptr;
     default:
       break;
@@ -99,6 +110,14 @@ struct LoadShared {
   static constexpr Operation run = &load<Space::shared, M, R>;
 };
 template <class M, class R>
+struct LoadLocal {
+  static constexpr Operation run = &load<Space::local, M, R>;
+};
+template <class M, class R>
+struct StoreLocal {
+  static constexpr Operation run = &store<Space::local, M, R>;
+};
+template <class M, class R>
 struct StoreGlobal {
   static constexpr Operation run = &store<Space::global, M, R>;
 };
@@ -114,8 +133,9 @@ void copy_register(Warp& warp, const Instruction& ins) {
     if (warp.active() >> lane & 1)
       warp.lanes<T>(ins.operands[0])[lane] = warp.lanes<T>(ins.operands[1])[lane];
 }
-void move_parameter(Decoder& d, Instruction& ins, Register to, Register from) {
-  if (to.bytes != from.bytes) d.refuse("a parameter of another size");
+void move_parameter(Decoder& d, Instruction& ins, Type type, Register to, Register from) {
+  if (to.bytes != size_of(type) || from.bytes != size_of(type))
+    d.refuse("a parameter of another size");
   ins.operands = {to, from};
   ins.run = to.bytes == 8 ? &copy_register<std::uint64_t> : &copy_register<std::uint32_t>;
   if (to.bytes < 4) d.unknown();
@@ -134,15 +154,18 @@ std::vector<Register> vector_operand(Decoder& d, std::size_t size) {
 void decode_load(Decoder& d, Instruction& ins) {
   const Space space = d.take("param")    ? Space::parameter
                       : d.take("shared") ? Space::shared
+                      : d.take("local")  ? Space::local
                                          : (d.require("global"), Space::global);
   // Caches: .nc may read old data, and nobody writes what is read so; .cg goes past the first
   // level.
   if (space == Space::global && !d.take("nc")) d.take("cg");
   const std::size_t size = vector_size(d);
   const Type type = d.type();
+  if (size * size_of(type) > 16) d.refuse("a vector of more than 16 bytes");
   const std::vector<Register> to = vector_operand(d, size);
   if (space == Space::parameter && size == 1)
-    if (const auto from = d.parameter_register()) return move_parameter(d, ins, to.front(), *from);
+    if (const auto from = d.parameter_register())
+      return move_parameter(d, ins, type, to.front(), *from);
   ins.elements = std::uint8_t(size);
   std::ranges::copy(to, ins.operands.begin());
   ins.operands[size] = d.address(ins.offset);
@@ -157,8 +180,11 @@ void decode_load(Decoder& d, Instruction& ins) {
     case Space::shared:
       ins.run = by_types<LoadShared>(type, bytes);
       break;
+    case Space::local:
+      ins.run = by_types<LoadLocal>(type, bytes);
+      break;
   }
-  if (!ins.run) d.refuse("the register is too narrow");
+  if (!ins.run) d.refuse("the register has another size");
 }
 
 void decode_store(Decoder& d, Instruction& ins) {
@@ -166,12 +192,13 @@ void decode_store(Decoder& d, Instruction& ins) {
     const Type type = d.type();
     const auto to = d.parameter_register();
     if (!to) d.refuse("only parameters of calls can be stored to");
-    return move_parameter(d, ins, *to, d.from(type));
+    return move_parameter(d, ins, type, *to, d.from(type));
   }
-  const bool shared = d.take("shared");
-  if (!shared) d.require("global");
+  const bool shared = d.take("shared"), local = !shared && d.take("local");
+  if (!shared && !local) d.require("global");
   const std::size_t size = vector_size(d);
   const Type type = d.type();
+  if (size * size_of(type) > 16) d.refuse("a vector of more than 16 bytes");
   ins.elements = std::uint8_t(size);
   ins.operands[0] = d.address(ins.offset);
   std::vector<Register> from;
@@ -180,10 +207,15 @@ void decode_store(Decoder& d, Instruction& ins) {
   else
     from = vector_operand(d, size);
   std::ranges::copy(from, ins.operands.begin() + 1);
-  ins.run = shared ? by_types<StoreShared>(type, from.front().bytes)
-                   : by_types<StoreGlobal>(type, from.front().bytes);
-  if (!ins.run) d.refuse("the register is too narrow");
+  ins.run = shared  ? by_types<StoreShared>(type, from.front().bytes)
+            : local ? by_types<StoreLocal>(type, from.front().bytes)
+                    : by_types<StoreGlobal>(type, from.front().bytes);
+  if (!ins.run) d.refuse("the register has another size");
 }
+
+// In global memory subnormal floats are zeros to atomics.
+std::uint32_t flushed(std::uint32_t v) { return v; }
+float flushed(float v) { return std::fpclassify(v) == FP_SUBNORMAL ? std::copysign(0.f, v) : v; }
 
 // One lane after another. What was there before, if it is asked for.
 template <class T>
@@ -196,7 +228,7 @@ void add_in_memory(Warp& warp, const Instruction& ins) {
     std::byte* const p = warp.global(at[lane], sizeof(T), lane, ins);
     T value;
     std::memcpy(&value, p, sizeof value);
-    const T sum = value + warp.lanes<T>(ins.operands[2])[lane];
+    const T sum = flushed(flushed(value) + flushed(warp.lanes<T>(ins.operands[2])[lane]));
     std::memcpy(p, &sum, sizeof sum);
     if (returns) warp.lanes<T>(ins.operands[0])[lane] = value;
   }
@@ -217,10 +249,12 @@ void decode_atomic(Decoder& d, Instruction& ins) {
   ins.operands[2] = d.from(type);
 }
 
-// A generic address in global memory is the same address.
+// A generic address is the same address; only ld and st of a named space are known.
 void convert_address(Decoder& d, Instruction& ins) {
-  d.require("to");
-  d.require("global");
+  if (d.take("to"))
+    d.require("global");
+  else
+    d.require("local");
   d.require("u64");
   ins.operands = {d.to(Type::u64), d.from(Type::u64)};
   ins.run = &copy_register<std::uint64_t>;

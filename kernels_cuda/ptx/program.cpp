@@ -117,6 +117,8 @@ Variable parse_variable(std::string_view text) {
   const std::string_view name = all[i + 1];
   const std::size_t bracket = std::min(name.find('['), name.size());
   v.name = name.substr(0, bracket);
+  if (std::ranges::count(name, '[') > 1)
+    throw Fault(fmt::format("several dimensions in '{}'", text));
   if (bracket < name.size() && name[bracket + 1] != ']')
     v.bytes *= std::stoul(std::string(name.substr(bracket + 1)));
   else if (bracket < name.size())
@@ -220,7 +222,8 @@ class Compiler {
             names_.close(), --depth;
             break;
           case Statement::Kind::label:
-            labels_[prefix + std::string(s.text)] = std::uint32_t(program_.code.size());
+            if (!labels_.try_emplace(prefix + std::string(s.text), program_.code.size()).second)
+              throw Fault(fmt::format("label {} is there twice", s.text));
             break;
           case Statement::Kind::statement:
             if (s.text.starts_with('.'))
@@ -258,6 +261,14 @@ class Compiler {
       names_.set_symbol(v.name, shared_end_);
       program_.shared.push_back({shared_end_, v.bytes});
       shared_end_ += v.bytes + between_shared;
+      if (shared_end_ > dynamic_shared) throw Fault("too much static shared memory");
+    } else if (all[0] == ".local") {
+      const Variable v = parse_variable(text);
+      const std::size_t end =
+          program_.local_bytes + (program_.local.empty() ? first_shared : between_shared);
+      program_.local.push_back({round_up(end, std::max<std::size_t>(v.align, 16)), v.bytes});
+      names_.set_symbol(v.name, program_.local.back().begin);
+      program_.local_bytes = program_.local.back().begin + v.bytes;
     } else {
       throw Fault(fmt::format("unknown declaration '{}'", text));
     }
@@ -350,7 +361,8 @@ class Compiler {
   }
 
   // Where branches lead, and where their lanes meet: at the first instruction that is on every way
-  // from the branch to the end (its immediate post-dominator).
+  // from the branch to the end (its immediate post-dominator). Lanes that exit under a guard are
+  // not waited for.
   void resolve() {
     std::vector<Instruction>& code = program_.code;
     for (const Jump& jump : jumps_) {
@@ -359,6 +371,12 @@ class Compiler {
         throw Fault(fmt::format("line {}: no label {}", jump.line, jump.label));
       code[jump.from].target = label->second;
     }
+    // A branch to ret is a ret: its lanes exit there and then, and do not wait for the rest.
+    for (const Jump& jump : jumps_) {
+      const std::uint32_t to = code[jump.from].target;
+      if (to < code.size() && code[to].control == Control::exit && !code[to].guarded)
+        code[jump.from].control = Control::exit;
+    }
     // Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm", on the reversed graph. Its
     // root is `end`, behind all instructions. An instruction is after those that it leads to.
     const std::uint32_t end = std::uint32_t(code.size());
@@ -366,7 +384,7 @@ class Compiler {
       const Instruction& ins = code[i];
       std::array<std::uint32_t, 2> to{i + 1, i + 1};
       if (ins.control == Control::branch) to[0] = ins.target;
-      if (ins.control == Control::exit) to[0] = end;
+      if (ins.control == Control::exit && !ins.guarded) to[0] = end;
       if (!ins.guarded && ins.control != Control::next && ins.control != Control::barrier)
         to[1] = to[0];
       return to;

@@ -81,9 +81,14 @@ struct Program {
   std::vector<std::byte> registers;
   struct Range {
     std::size_t begin = 0, bytes = 0;
+    bool holds(std::uint64_t address, std::size_t count) const {
+      return address >= begin && count <= bytes && address - begin <= bytes - count;
+    }
   };
   std::vector<Range> parameters;  // in the order of the arguments; begin is in param space
   std::vector<Range> shared;      // static arrays; begin is an address in shared space
+  std::vector<Range> local;       // the same of a thread's own
+  std::size_t local_bytes = 0;    // of a thread, up to the last one's end
   unsigned most_threads = 1024;   // of a block
 
   std::size_t parameter_bytes() const {

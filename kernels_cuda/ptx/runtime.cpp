@@ -58,8 +58,8 @@ cudaError_t refusal(const Launch& launch, const Kernel& kernel, const Program& p
   if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffff || grid.y > 65535 ||
       grid.z > 65535)
     return cudaErrorInvalidConfiguration;
-  if (block.x == 0 || block.y == 0 || block.z == 0 || block.z > 64 ||
-      launch.threads() > program.most_threads)
+  if (block.x == 0 || block.y == 0 || block.z == 0 || block.x > 1024 || block.y > 1024 ||
+      block.z > 64 || launch.threads() > program.most_threads)
     return cudaErrorInvalidConfiguration;
   std::size_t shared = launch.shared_bytes;
   for (const Program::Range& range : program.shared) shared += range.bytes;

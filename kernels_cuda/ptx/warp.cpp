@@ -11,10 +11,11 @@ namespace {
 
 using u32 = std::uint32_t;
 
-// The lanes that take part are those of the mask. In step anyway, they need not wait.
+// The lanes that take part are those of the mask that have not exited. In step anyway, they need
+// not wait.
 void check_mask(Warp& warp, const Instruction& ins, Register mask) {
   for (u32 lane = 0; lane < 32; ++lane)
-    if (warp.active() >> lane & 1 && warp.lanes<u32>(mask)[lane] != warp.active())
+    if (warp.active() >> lane & 1 && (warp.lanes<u32>(mask)[lane] & warp.alive()) != warp.active())
       warp.fault(ins, lane, "its mask is not the lanes that take part");
 }
 

@@ -113,6 +113,7 @@ TEST(PtxPrograms, IntegerArithmetic) {
   EXPECT_EQ(result("bfi.b32 %r9, -1, 0, 4, 2;"), 0x30u);
   EXPECT_EQ(result("max.u32 %r9, -1, 1;"), ~0u);
   EXPECT_EQ(result("max.s32 %r9, -1, 1;"), 1u);
+  EXPECT_EQ(result("add.s32 %r9, 017, 0;"), 15u);  // octal
 }
 
 TEST(PtxPrograms, FloatArithmetic) {
@@ -138,6 +139,30 @@ TEST(PtxPrograms, FloatArithmetic) {
               std::ldexp(1.f, -22));
   EXPECT_EQ(result_f32(fmt::format("ex2.approx.ftz.f32 %f8, {};", f32(-7))), std::ldexp(1.f, -7));
   EXPECT_EQ(result_f32(fmt::format("rcp.approx.ftz.f32 %f8, {};", f32(1e-40f))), INFINITY);
+  EXPECT_NEAR(result_f32(fmt::format("rcp.approx.f32 %f8, {};", f32(1e-38f))), 1e38f, 1e32f);
+  EXPECT_EQ(result_f32(fmt::format("ex2.approx.f32 %f8, {};", f32(-140))), std::ldexp(1.f, -140));
+  EXPECT_EQ(result_f32(fmt::format("ex2.approx.ftz.f32 %f8, {};", f32(-140))), 0);
+  EXPECT_EQ(result_f32(fmt::format("lg2.approx.f32 %f8, {};", f32(8))), 3);
+  EXPECT_EQ(result_f32(fmt::format("lg2.approx.f32 %f8, {};", f32(std::ldexp(1.f, -140)))), -140);
+  EXPECT_EQ(result_f32(fmt::format("lg2.approx.ftz.f32 %f8, {};", f32(1e-40f))), -INFINITY);
+  const float log = result_f32(fmt::format("lg2.approx.ftz.f32 %f8, {};", f32(3)));
+  EXPECT_NE(log, std::log2(3.f));
+  EXPECT_NEAR(log, std::log2(3.f), std::ldexp(1.f, -22));
+  EXPECT_TRUE(std::isnan(result_f32(fmt::format("lg2.approx.f32 %f8, {};", f32(-1)))));
+}
+
+// The other operand, whatever the NaN; and -0 is below 0.
+TEST(PtxPrograms, MinimumAndMaximum) {
+  for (const char* how : {"min", "max"})
+    for (const char* nan : {"0f7FC00000", "0f7F800001", "0fFFFFFFFF"}) {
+      EXPECT_EQ(result_f32(fmt::format("{}.f32 %f8, {}, {};", how, nan, f32(2))), 2);
+      EXPECT_EQ(result_f32(fmt::format("{}.f32 %f8, {}, {};", how, f32(2), nan)), 2);
+      EXPECT_TRUE(std::isnan(result_f32(fmt::format("{}.f32 %f8, {}, {};", how, nan, nan))));
+    }
+  for (const auto& [a, b] : {std::pair(0.f, -0.f), std::pair(-0.f, 0.f)}) {
+    EXPECT_TRUE(std::signbit(result_f32(fmt::format("min.f32 %f8, {}, {};", f32(a), f32(b)))));
+    EXPECT_FALSE(std::signbit(result_f32(fmt::format("max.f32 %f8, {}, {};", f32(a), f32(b)))));
+  }
 }
 
 TEST(PtxPrograms, Conversions) {
@@ -145,10 +170,21 @@ TEST(PtxPrograms, Conversions) {
   EXPECT_EQ(
       result("mov.f32 %f1, 0f40200000;\ncvt.rni.f32.f32 %f2, %f1;\ncvt.rzi.s32.f32 %r9, %f2;"), 2u);
   EXPECT_EQ(result("mov.f32 %f1, 0f7FC00000;\ncvt.rzi.s32.f32 %r9, %f1;"), 0u);  // NaN
+  // NaN of or to 64 bits is the highest bit.
+  EXPECT_EQ(result("mov.f64 %fd1, 0d7FF8000000000000;\ncvt.rzi.s32.f64 %r9, %fd1;"), 0x80000000u);
+  for (const char* type : {"s64.f64 %rd5, %fd1", "u64.f64 %rd5, %fd1", "s64.f32 %rd5, %f1"})
+    EXPECT_EQ(result(fmt::format("mov.f64 %fd1, 0d7FF8000000000000;\nmov.f32 %f1, 0f7FC00000;\n"
+                                 "cvt.rzi.{};\nshr.u64 %rd5, %rd5, 32;\ncvt.u32.u64 %r9, %rd5;",
+                                 type)),
+              0x80000000u);
   EXPECT_EQ(result("mov.f32 %f1, 0f60000000;\ncvt.rzi.s32.f32 %r9, %f1;"), 0x7fffffffu);
   EXPECT_EQ(result("mov.u64 %rd5, -3;\ncvt.s64.s32 %rd6, %rd5;\ncvt.u32.u64 %r9, %rd6;"), ~0u - 2);
   // Half the last place: away from zero in TF32, to even in f16 and bf16.
   EXPECT_EQ(result("mov.b32 %f1, 0x3f801000;\ncvt.rna.tf32.f32 %r9, %f1;"), 0x3f802000u);
+  // NaN stays one where only its high bits are read.
+  EXPECT_EQ(result("mov.b32 %f1, 0xff800001;\ncvt.rna.tf32.f32 %r9, %f1;"), 0x7fffffffu);
+  EXPECT_EQ(result("mov.b32 %f1, 0xff800001;\ncvt.rn.f16.f32 %rs1, %f1;\ncvt.u32.u16 %r9, %rs1;"),
+            0x7fffu);
   EXPECT_EQ(result("mov.b32 %f1, 0x3f801000;\ncvt.rn.f16.f32 %rs1, %f1;\ncvt.u32.u16 %r9, %rs1;"),
             0x3c00u);
   EXPECT_EQ(result("mov.b32 %f1, 0x3f818000;\ncvt.rn.bf16.f32 %rs1, %f1;\ncvt.u32.u16 %r9, %rs1;"),
@@ -220,6 +256,73 @@ st.global.u64 [%rd2], %rd5;)"));
   for (unsigned lane = 0; lane < 32; ++lane) EXPECT_EQ(ran.out[lane], lane < 20 ? ~0ull : lane);
 }
 
+// Lanes that leave from within a loop, by ret or by a branch to it, are not waited for: the others
+// meet behind the loop.
+TEST(PtxPrograms, LanesExitFromALoop) {
+  for (const char* leave : {"@%p1 ret;", "@%p1 bra $END;"}) {
+    std::string text = kernel(fmt::format(R"(
+mov.u32 %r3, 0;
+$LOOP:
+setp.gt.u32 %p1, %r2, 27;
+{}
+add.s32 %r3, %r3, 1;
+setp.lt.u32 %p2, %r3, %r2;
+@%p2 bra $LOOP;
+mov.u32 %r6, 31;
+mov.u32 %r7, 0x0fffffff;
+shfl.sync.up.b32 %r8|%p3, %r3, 3, 0, %r7;
+shfl.sync.idx.b32 %r9, %r8, 9, %r6, -1;
+bar.sync 0;
+cvt.u64.u32 %rd5, %r8;
+st.global.u64 [%rd2], %rd5;
+$END:)",
+                                          leave));
+    const Ran ran = run(text, {}, 64, 5);
+    ASSERT_EQ(ran.fault, "") << leave;
+    for (unsigned i = 0; i < 64; ++i) {
+      const unsigned lane = i % 32, from = lane < 3 ? lane : lane - 3;
+      EXPECT_EQ(ran.out[i], lane > 27 ? ~0ull : std::max(from, 1u)) << leave << i;
+    }
+  }
+}
+
+// A guard that is false in all lanes is nobody's barrier.
+TEST(PtxPrograms, BarrierOfNobody) {
+  EXPECT_EQ(run(kernel("setp.gt.u32 %p1, %r1, 31;\n@%p1 bar.sync 0;"), {}, 64).fault, "");
+  EXPECT_EQ(run(kernel("setp.gt.u32 %p1, %r1, 99;\n@%p1 bar.sync 0;"), {}, 64).fault, "");
+}
+
+TEST(PtxPrograms, LocalArrays) {
+  const char* const arrays =
+      ".local .align 8 .b8 depot[16];\n.local .b32 one;\n.reg .b64 %SP;\n.reg .b64 %SPL;";
+  const std::string address = R"(
+mov.u64 %SPL, depot;
+cvta.local.u64 %SP, %SPL;
+add.u64 %rd5, %SPL, 8;
+)";
+  const Ran ran = run(kernel(address + R"(
+st.local.u32 [%rd5+4], %r2;
+st.local.v2.u16 [depot], {%rs1, %rs2};
+ld.local.u64 %rd6, [%rd5];
+st.global.u64 [%rd2], %rd6;)",
+                             arrays));
+  ASSERT_EQ(ran.fault, "");
+  for (std::uint64_t lane = 0; lane < 32; ++lane) EXPECT_EQ(ran.out[lane], lane << 32 | 0xffffffff);
+  for (const char* bad : {"[%rd5+8]", "[%rd5+-12]", "[%SP+13]", "[one+4]", "[4]"})
+    EXPECT_NE(run(kernel(address + fmt::format("ld.local.u32 %r5, {};", bad), arrays)).fault, "")
+        << bad;
+  expect_fault(address + "ld.local.u32 %r5, [%rd5+8];", "local memory has no array", arrays);
+  expect_fault(address + "ld.local.u32 %r5, [%rd5+2];", "of local memory", arrays);
+}
+
+TEST(PtxPrograms, AtomicsFlush) {
+  const Ran ran =
+      run(kernel("mov.u64 %rd5, 0;\nst.global.u64 [%rd2], %rd5;\n"
+                 "red.global.add.f32 [%rd2], 0f00000001;"));
+  ASSERT_EQ(ran.fault, "");
+  EXPECT_EQ(ran.out[0], 0u);
+}
+
 TEST(PtxPrograms, Calls) {
   const std::string function = R"(.func (.param .b64 f_retval0) twice(
 .param .b64 twice_param_0
@@ -250,8 +353,12 @@ param0
 );
 ld.param.f64 %fd1, [retval0+0];
 })";
-  std::string text =
-      kernel("ld.global.f64 %fd1, [%rd1];\n" + call + call + "\nst.global.f64 [%rd2], %fd1;");
+  std::string part = call;
+  part.replace(part.find("ld.param.f64 %fd1, [retval0+0]"), 30, "ld.param.u32 %r5, [retval0+4]");
+  std::string text = kernel(part);
+  text.insert(text.find(".entry"), function);
+  EXPECT_NE(run(text).fault.find("part of a parameter"), std::string::npos);
+  text = kernel("ld.global.f64 %fd1, [%rd1];\n" + call + call + "\nst.global.f64 [%rd2], %fd1;");
   text.insert(text.find(".entry"), function);
   std::vector<std::uint64_t> in;
   for (int i = 0; i < 32; ++i) in.push_back(std::bit_cast<std::uint64_t>(double(i - 16)));
@@ -288,6 +395,9 @@ ld.shared.u32 %rd5, [%r5];)",
                "since the last barrier", shared, 64);
   expect_fault("mov.u32 %r4, tile;\nst.shared.u32 [%r4+512], %r1;", "has no array", shared);
   expect_fault("mov.u32 %r4, tile;\nst.shared.u32 [%r4+-4], %r1;", "has no array", shared);
+  expect_fault("mov.u64 %rd5, -4;\nst.shared.u32 [%rd5], %r1;", "has no array", shared);
+  expect_fault("ret;", "several dimensions", ".shared .b32 tile[4][4];");
+  expect_fault("ret;", "too much static shared", ".shared .b8 tile[140000];");
   expect_fault("mov.u32 %r4, tile;\nld.shared.v2.u32 {%r5, %r6}, [%r4+4];", "misaligned", shared);
 }
 
@@ -312,6 +422,7 @@ cp.async.commit_group;)";
   EXPECT_EQ(out("8", "\ncp.async.wait_group 0;"), in[7]);
   EXPECT_EQ(out("4", "\ncp.async.wait_group 0;"), 7u);  // the rest is zeros
   EXPECT_EQ(out("0", "\ncp.async.wait_group 0;"), 0u);
+  EXPECT_EQ(out("3", "\ncp.async.wait_group 0;"), 7u);
   EXPECT_EQ(out("8", "\ncp.async.wait_group 1;"), ~0ull);  // not yet
   EXPECT_EQ(out("8", ""), ~0ull);
   expect_fault("mov.u32 %r5, 16;" + start, "reads more than it copies", shared);
@@ -379,7 +490,15 @@ TEST(PtxPrograms, WhatAWarpDoesTogether) {
 
 TEST(PtxPrograms, WhatIsNotThere) {
   expect_fault("ld.global.u64 %rd5, [%rd11+256];", "nothing is allocated");
-  expect_fault("ld.global.v4.u64 {%rd5,%rd6,%rd7,%rd8}, [%rd11+240];", "of an allocation of 256");
+  expect_fault("ld.global.v4.u32 {%r5,%r6,%r7,%r8}, [%rd11+248];", "of an allocation of 256");
+  expect_fault("ld.global.v4.u64 {%rd5,%rd6,%rd7,%rd8}, [%rd11];", "more than 16 bytes");
+  expect_fault("ld.global.f32 %rd5, [%rd11];", "has another size");
+  for (const char* line :
+       {"add.b32 %r5, %r1, 1;", "add.rn.s32 %r5, %r1, 1;", "and.u32 %r5, %r1, 1;",
+        "shl.s32 %r5, %r1, 1;", "setp.lt.b32 %p1, %r1, 1;", "div.f32 %f1, %f2, %f3;"})
+    expect_fault(line, "unknown opcode");
+  expect_fault("mov.f32 %f1, 0f3F80000000;", "no constant of this type");
+  expect_fault("$L:\n$L:\nbra $L;", "is there twice");
   expect_fault("ld.global.u64 %rd5, [%rd1+4];", "misaligned");
   expect_fault("ld.global.u32 %r5, [%rd3];", "nothing is allocated");
   expect_fault("ld.param.u64 %rd5, [k_param_0+16];", "16 bytes of parameters");
