@@ -22,8 +22,8 @@ struct CpuOptions {
   std::string isa;
 };
 
-// Throws EnvironmentError when the CPU lacks the ISA or the threads cannot be started, InputError
-// for an unknown name and more than most_threads.
+// Throws EnvironmentError when the CPU or this build lacks the ISA or the threads cannot be
+// started, InputError for an unknown name and more than most_threads.
 std::unique_ptr<Device> make_cpu_device(const CpuOptions& = {});
 
 // Starts the threads as make_cpu_device does, and returns how many there are.

@@ -3,8 +3,6 @@
 #include <bit>
 #include <cfenv>
 #include <cmath>
-#include <map>
-#include <string_view>
 
 #include "kernels_cuda/ptx/elementwise.h"
 
@@ -218,7 +216,6 @@ float off_by_one(float v) {
   if (!std::isnormal(v)) return v;
   return std::bit_cast<float>(std::popcount(bits) % 2 ? bits + 1 : bits - 1);
 }
-float flushed(float v) { return std::fpclassify(v) == FP_SUBNORMAL ? std::copysign(0.f, v) : v; }
 
 // `F`, with .ftz or without.
 template <class F, bool ftz>
@@ -356,9 +353,8 @@ void insert_bits(Decoder& d, Instruction& ins) {
 
 }  // namespace
 
-bool decode_arithmetic(Decoder& d, Instruction& ins) {
-  using Decode = void (*)(Decoder&, Instruction&);
-  static const std::map<std::string_view, Decode> opcodes{
+std::span<const Opcode> arithmetic_opcodes() {
+  static constexpr Opcode opcodes[]{
       {"abs",
        [](Decoder& e, Instruction& i) {
          same_type<Absolute, 1>(e, i, Types<s32, s64, float, double>{});
@@ -398,10 +394,7 @@ bool decode_arithmetic(Decoder& d, Instruction& ins) {
       {"sub", &number<Subtract>},
       {"xor", &logic<Xor>},
   };
-  const auto found = opcodes.find(d.opcode());
-  if (found == opcodes.end()) return false;
-  found->second(d, ins);
-  return true;
+  return opcodes;
 }
 
 }  // namespace convlab::ptx

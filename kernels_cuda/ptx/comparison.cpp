@@ -144,14 +144,9 @@ void select_by_predicate(Decoder& d, Instruction& ins) {
 
 }  // namespace
 
-bool decode_comparison(Decoder& d, Instruction& ins) {
-  if (d.opcode() == "setp")
-    set_predicate(d, ins);
-  else if (d.opcode() == "selp")
-    select_by_predicate(d, ins);
-  else
-    return false;
-  return true;
+std::span<const Opcode> comparison_opcodes() {
+  static constexpr Opcode opcodes[]{{"selp", &select_by_predicate}, {"setp", &set_predicate}};
+  return opcodes;
 }
 
 }  // namespace convlab::ptx

@@ -233,14 +233,9 @@ void move(Decoder& d, Instruction& ins) {
 
 }  // namespace
 
-bool decode_conversion(Decoder& d, Instruction& ins) {
-  if (d.opcode() == "cvt")
-    convert(d, ins);
-  else if (d.opcode() == "mov")
-    move(d, ins);
-  else
-    return false;
-  return true;
+std::span<const Opcode> conversion_opcodes() {
+  static constexpr Opcode opcodes[]{{"cvt", &convert}, {"mov", &move}};
+  return opcodes;
 }
 
 }  // namespace convlab::ptx

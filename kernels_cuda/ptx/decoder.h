@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -116,11 +117,15 @@ class Decoder {
   Names& names_;
 };
 
-// Each decodes the opcodes that it knows, and returns whether this is one.
-bool decode_arithmetic(Decoder&, Instruction&);
-bool decode_comparison(Decoder&, Instruction&);
-bool decode_conversion(Decoder&, Instruction&);
-bool decode_memory(Decoder&, Instruction&);
-bool decode_warp(Decoder&, Instruction&);
+// What decodes an opcode; here the mnemonic's first word.
+struct Opcode {
+  std::string_view name;
+  void (*decode)(Decoder&, Instruction&);
+};
+std::span<const Opcode> arithmetic_opcodes();
+std::span<const Opcode> comparison_opcodes();
+std::span<const Opcode> conversion_opcodes();
+std::span<const Opcode> memory_opcodes();
+std::span<const Opcode> warp_opcodes();
 
 }  // namespace convlab::ptx

@@ -2,6 +2,7 @@
 // type.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -86,6 +87,10 @@ struct Same {
   }
   u32 operator()(u32 a, u32) const { return a; }
 };
+inline float flushed(float v) {
+  return std::fpclassify(v) == FP_SUBNORMAL ? std::copysign(0.f, v) : v;
+}
+
 // --- decoding
 
 template <class... T>

@@ -1,10 +1,8 @@
 // Loads, stores and copies.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
-#include "kernels_cuda/ptx/block.h"
-#include "kernels_cuda/ptx/decoder.h"
+#include "kernels_cuda/ptx/elementwise.h"
 
 namespace convlab::ptx {
 namespace {
@@ -56,14 +54,15 @@ void store(Warp& warp, const Instruction& ins) {
 
 // The pairs of memory's and register's types that there are. R is at least as wide as M, and
 // unsigned: a signed M extends its sign. A float fills its register.
-template <template <class, class> class Make>
-Operation by_types(Type memory, std::uint32_t register_bytes) {
+// `make` has an operation for each pair.
+template <class Make>
+Operation by_types(Type memory, std::uint32_t register_bytes, Make make) {
   const auto with = [&]<class M>(M) -> Operation {
     if constexpr (sizeof(M) <= 2)
-      if (register_bytes == 2) return Make<M, std::uint16_t>::run;
+      if (register_bytes == 2) return make.template operator()<M, std::uint16_t>();
     if constexpr (sizeof(M) <= 4)
-      if (register_bytes == 4) return Make<M, std::uint32_t>::run;
-    if (register_bytes == 8) return Make<M, std::uint64_t>::run;
+      if (register_bytes == 4) return make.template operator()<M, std::uint32_t>();
+    if (register_bytes == 8) return make.template operator()<M, std::uint64_t>();
     return nullptr;
   };
   switch (memory) {
@@ -97,34 +96,16 @@ Operation by_types(Type memory, std::uint32_t register_bytes) {
   }
 }
 
-template <class M, class R>
-struct LoadParameter {
-  static constexpr Operation run = &load<Space::parameter, M, R>;
-};
-template <class M, class R>
-struct LoadGlobal {
-  static constexpr Operation run = &load<Space::global, M, R>;
-};
-template <class M, class R>
-struct LoadShared {
-  static constexpr Operation run = &load<Space::shared, M, R>;
-};
-template <class M, class R>
-struct LoadLocal {
-  static constexpr Operation run = &load<Space::local, M, R>;
-};
-template <class M, class R>
-struct StoreLocal {
-  static constexpr Operation run = &store<Space::local, M, R>;
-};
-template <class M, class R>
-struct StoreGlobal {
-  static constexpr Operation run = &store<Space::global, M, R>;
-};
-template <class M, class R>
-struct StoreShared {
-  static constexpr Operation run = &store<Space::shared, M, R>;
-};
+template <Space space>
+Operation load_of(Type type, std::uint32_t register_bytes) {
+  return by_types(type, register_bytes,
+                  []<class M, class R>() -> Operation { return &load<space, M, R>; });
+}
+template <Space space>
+Operation store_of(Type type, std::uint32_t register_bytes) {
+  return by_types(type, register_bytes,
+                  []<class M, class R>() -> Operation { return &store<space, M, R>; });
+}
 
 // A parameter of a call is a register of the caller's.
 template <class T>
@@ -172,16 +153,16 @@ void decode_load(Decoder& d, Instruction& ins) {
   const std::uint32_t bytes = to.front().bytes;
   switch (space) {
     case Space::parameter:
-      ins.run = by_types<LoadParameter>(type, bytes);
+      ins.run = load_of<Space::parameter>(type, bytes);
       break;
     case Space::global:
-      ins.run = by_types<LoadGlobal>(type, bytes);
+      ins.run = load_of<Space::global>(type, bytes);
       break;
     case Space::shared:
-      ins.run = by_types<LoadShared>(type, bytes);
+      ins.run = load_of<Space::shared>(type, bytes);
       break;
     case Space::local:
-      ins.run = by_types<LoadLocal>(type, bytes);
+      ins.run = load_of<Space::local>(type, bytes);
       break;
   }
   if (!ins.run) d.refuse("the register has another size");
@@ -207,17 +188,14 @@ void decode_store(Decoder& d, Instruction& ins) {
   else
     from = vector_operand(d, size);
   std::ranges::copy(from, ins.operands.begin() + 1);
-  ins.run = shared  ? by_types<StoreShared>(type, from.front().bytes)
-            : local ? by_types<StoreLocal>(type, from.front().bytes)
-                    : by_types<StoreGlobal>(type, from.front().bytes);
+  ins.run = shared  ? store_of<Space::shared>(type, from.front().bytes)
+            : local ? store_of<Space::local>(type, from.front().bytes)
+                    : store_of<Space::global>(type, from.front().bytes);
   if (!ins.run) d.refuse("the register has another size");
 }
 
-// In global memory subnormal floats are zeros to atomics.
-std::uint32_t flushed(std::uint32_t v) { return v; }
-float flushed(float v) { return std::fpclassify(v) == FP_SUBNORMAL ? std::copysign(0.f, v) : v; }
-
-// One lane after another. What was there before, if it is asked for.
+// Lane by lane, in order; gives the old value if it is asked for. Subnormal floats in global memory
+// are zeros to atomics.
 template <class T>
 void add_in_memory(Warp& warp, const Instruction& ins) {
   const bool returns = ins.constant != 0;
@@ -228,7 +206,11 @@ void add_in_memory(Warp& warp, const Instruction& ins) {
     std::byte* const p = warp.global(at[lane], sizeof(T), lane, ins);
     T value;
     std::memcpy(&value, p, sizeof value);
-    const T sum = flushed(flushed(value) + flushed(warp.lanes<T>(ins.operands[2])[lane]));
+    T addend = warp.lanes<T>(ins.operands[2])[lane], sum = value;
+    if constexpr (std::is_same_v<T, float>)
+      sum = flushed(flushed(value) + flushed(addend));
+    else
+      sum += addend;
     std::memcpy(p, &sum, sizeof sum);
     if (returns) warp.lanes<T>(ins.operands[0])[lane] = value;
   }
@@ -307,20 +289,12 @@ void decode_copy(Decoder& d, Instruction& ins) {
 
 }  // namespace
 
-bool decode_memory(Decoder& d, Instruction& ins) {
-  if (d.opcode() == "ld")
-    decode_load(d, ins);
-  else if (d.opcode() == "st")
-    decode_store(d, ins);
-  else if (d.opcode() == "atom" || d.opcode() == "red")
-    decode_atomic(d, ins);
-  else if (d.opcode() == "cvta")
-    convert_address(d, ins);
-  else if (d.opcode() == "cp")
-    decode_copy(d, ins);
-  else
-    return false;
-  return true;
+std::span<const Opcode> memory_opcodes() {
+  static constexpr Opcode opcodes[]{
+      {"atom", &decode_atomic}, {"cp", &decode_copy},    {"cvta", &convert_address},
+      {"ld", &decode_load},     {"red", &decode_atomic}, {"st", &decode_store},
+  };
+  return opcodes;
 }
 
 }  // namespace convlab::ptx

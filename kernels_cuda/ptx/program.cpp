@@ -14,7 +14,7 @@
 namespace convlab::ptx {
 namespace {
 
-// Static arrays lie apart, so that an index past one's end is found, and not at 0.
+// Padding before the first static array and between them, so that an index past an end is found.
 constexpr std::size_t first_shared = 1024, between_shared = 64;
 
 constexpr std::uint32_t no_meeting = ~0u;
@@ -143,6 +143,18 @@ std::vector<Variable> parameters(std::string_view text, std::size_t& at) {
 }
 
 int lines_in(std::string_view s) { return int(std::count(s.begin(), s.end(), '\n')); }
+
+// All but those that say what runs next.
+const std::map<std::string_view, decltype(Opcode::decode)>& opcodes() {
+  static const auto all = [] {
+    std::map<std::string_view, decltype(Opcode::decode)> map;
+    for (const auto list : {arithmetic_opcodes(), comparison_opcodes(), conversion_opcodes(),
+                            memory_opcodes(), warp_opcodes()})
+      for (const Opcode& opcode : list) map[opcode.name] = opcode.decode;
+    return map;
+  }();
+  return all;
+}
 
 // Decodes one kernel.
 class Compiler {
@@ -306,10 +318,10 @@ class Compiler {
     } else if (opcode == "bar" && decoder.take("sync")) {
       if (decoder.number() != 0) decoder.refuse("a barrier other than 0");
       ins.control = Control::barrier;
-    } else if (!decode_arithmetic(decoder, ins) && !decode_comparison(decoder, ins) &&
-               !decode_conversion(decoder, ins) && !decode_memory(decoder, ins) &&
-               !decode_warp(decoder, ins)) {
-      decoder.unknown();
+    } else {
+      const auto found = opcodes().find(opcode);
+      if (found == opcodes().end()) decoder.unknown();
+      found->second(decoder, ins);
     }
     decoder.finish();
     program_.code.push_back(ins);

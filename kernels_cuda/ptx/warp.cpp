@@ -186,18 +186,12 @@ void decode_product(Decoder& d, Instruction& ins) {
 
 }  // namespace
 
-bool decode_warp(Decoder& d, Instruction& ins) {
-  if (d.opcode() == "bar")
-    decode_barrier(d, ins);
-  else if (d.opcode() == "shfl")
-    decode_shuffle(d, ins);
-  else if (d.opcode() == "ldmatrix")
-    decode_ldmatrix(d, ins);
-  else if (d.opcode() == "mma")
-    decode_product(d, ins);
-  else
-    return false;
-  return true;
+std::span<const Opcode> warp_opcodes() {
+  static constexpr Opcode opcodes[]{{"bar", &decode_barrier},
+                                    {"ldmatrix", &decode_ldmatrix},
+                                    {"mma", &decode_product},
+                                    {"shfl", &decode_shuffle}};
+  return opcodes;
 }
 
 }  // namespace convlab::ptx
