@@ -23,14 +23,14 @@ TEST(Ceilings, AreMeasuredForEachIsa) {
     EXPECT_EQ(c.threads, 2);
     for (double v : {c.flops(DType::f32), c.flops(DType::f64), c.l2_bandwidth, c.l3_bandwidth,
                      c.memory_bandwidth})
-      EXPECT_GT(v, 0) << isa;
+      EXPECT_GT(v, 1e8) << isa;
   }
   make_cpu_device();
 }
 
 TEST(RoundTrip, IsOfTwoThreads) {
   EXPECT_EQ(measure_round_trip(1), 0);
-  EXPECT_GT(measure_round_trip(2), 0);
+  EXPECT_GT(measure_round_trip(2), 1e-9);
 }
 
 TEST(Roofs, AreMeasuredPerLevelKindAndThreads) {
@@ -39,7 +39,7 @@ TEST(Roofs, AreMeasuredPerLevelKindAndThreads) {
   EXPECT_EQ(roofs.size(), 2 * (2 + 4 * 3u));  // for one thread and two
   for (const Roof& roof : roofs) {
     EXPECT_TRUE(roof.measured);
-    EXPECT_GT(roof.per_second, 0) << roof.level << " " << roof.what;
+    EXPECT_GT(roof.per_second, 1e8) << roof.level << " " << roof.what;
     EXPECT_GE(roof.noise, 0);
   }
   EXPECT_GT(peak_of(roofs, 1, "f32"), 0);
@@ -66,7 +66,7 @@ TEST(Roofs, OfCopiesByADevice) {
   std::vector<std::string> names;
   for (const Roof& roof : measure_copies(*device, 1 << 18, 1 << 22)) {
     names.push_back(roof.level + " " + roof.what);
-    EXPECT_GT(roof.per_second, 0) << names.back();
+    EXPECT_GT(roof.per_second, 1e6) << names.back();
   }
   EXPECT_EQ(names,
             (std::vector<std::string>{"L2 copy", "memory copy", "pinned to device",
