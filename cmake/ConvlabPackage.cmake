@@ -38,16 +38,21 @@ set(CPACK_COMPONENTS_ALL package)
 set(CPACK_ARCHIVE_COMPONENT_INSTALL ON)
 set(CPACK_COMPONENTS_GROUPING ALL_COMPONENTS_IN_ONE)
 list(JOIN CMAKE_CUDA_ARCHITECTURES "-" _architectures)
+string(REPLACE "-real" "" _architectures "${_architectures}")
 set(_package "convlab-${PROJECT_VERSION}-${CMAKE_SYSTEM_PROCESSOR}-sm${_architectures}")
 set(CPACK_PACKAGE_FILE_NAME ${_package})  # CPack changes it
 set(CPACK_COMPONENT_INCLUDE_TOPLEVEL_DIRECTORY ON)
 set(CPACK_STRIP_FILES ON)
 set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)
 include(CPack)
+# In the toolkit, or by itself: pip install nvidia-cuda-cuobjdump.
+find_program(CONVLAB_CUOBJDUMP cuobjdump HINTS ${CUDAToolkit_BIN_DIR})
 add_custom_target(tgz COMMAND ${CMAKE_CPACK_COMMAND} -B ${PROJECT_BINARY_DIR}
                   COMMAND ${CMAKE_COMMAND}
                     -DARCHIVE=${PROJECT_BINARY_DIR}/${_package}.tar.gz
                     "-DPROGRAMS=$<TARGET_FILE:convlab>;$<TARGET_FILE:convlab_gpu_tests>"
+                    "-DARCHITECTURES=${CMAKE_CUDA_ARCHITECTURES}"
+                    "-DCUOBJDUMP=${CONVLAB_CUOBJDUMP}"
                     -P ${PROJECT_SOURCE_DIR}/cmake/check_package.cmake
                   WORKING_DIRECTORY ${PROJECT_BINARY_DIR} VERBATIM
                   COMMENT "Packing ${_package}.tar.gz")

@@ -56,6 +56,13 @@ struct AlgoInfo {
   std::string family = {};             // shared by several, "winograd"; empty: the only one
 };
 
+// On a card each pointer of a run is a multiple of this many bytes: vector loads and cuDNN need it.
+inline constexpr std::int64_t operand_alignment = 16;
+// Whether a batch may be run in parts like this one.
+inline bool keeps_alignment(const ConvProblem& part) {
+  return part.x_bytes() % operand_alignment == 0 && part.y_bytes() % operand_alignment == 0;
+}
+
 // Pointers for one run. The pass and the epilogue decide which are read; the rest are ignored. All
 // point to device memory in the problem's layouts. Nothing overlaps. `residual` and `out` must
 // differ too, since tiles may overlap and partial sums may be stored.

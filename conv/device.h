@@ -19,21 +19,24 @@ enum class DeviceKind : std::uint8_t { cpu, cuda };
 
 struct DeviceInfo {
   DeviceKind kind = DeviceKind::cpu;
-  int index = 0;                  // among several cards: cuda:1
-  std::string bus_id;             // a card's, as nvidia-smi shows it: "0000:1b:00.0"
-  std::string name;               // "AMD EPYC 9R45", "NVIDIA H200"
-  std::string isa;                // in force: "baseline", "avx2", "avx512"; "sm_90" on CUDA
-  int vector_bytes = 16;          // of the ISA in force; 64 with AVX-512
-  int threads = 1;                // OpenMP threads that runs use; multiprocessors on CUDA
-  std::int64_t l1_bytes = 0;      // data cache of one core; shared memory of one multiprocessor
-  std::int64_t l2_bytes = 0;      // of one core, or the card's
-  std::int64_t l3_bytes = 0;      // shared; 0 on CUDA
-  std::int64_t memory_bytes = 0;  // usable in total
+  int index = 0;              // among several cards: cuda:1
+  std::string bus_id;         // a card's, as nvidia-smi shows it: "0000:1b:00.0"
+  std::string name;           // "AMD EPYC 9R45", "NVIDIA H200"
+  std::string isa;            // in force: "baseline", "avx2", "avx512"; "sm_90" on CUDA
+  int vector_bytes = 16;      // of the ISA in force; 64 with AVX-512
+  int threads = 1;            // OpenMP threads that runs use; multiprocessors on CUDA
+  std::int64_t l1_bytes = 0;  // data cache of one core; shared memory of one multiprocessor
+  std::int64_t block_shared_bytes = 0;  // the most shared memory of one block on CUDA
+  std::int64_t l2_bytes = 0;            // of one core, or the card's
+  std::int64_t l3_bytes = 0;            // shared; 0 on CUDA
+  std::int64_t memory_bytes = 0;        // usable in total
   // A card's theoretical peaks per second, from its units and clocks: multiply-adds of its ordinary
   // cores, 2 FLOPs each, and bytes of memory. 0 on the CPU, whose ceilings are measured by
   // its loops (conv/optional/ceiling_loops.h).
   double peak_f32_flops = 0, peak_f64_flops = 0, peak_bandwidth = 0;
   std::map<std::string, std::string> libraries;  // library name -> version and build, as loaded
+  // A card's driver compiles kernels from PTX when they are first used: the build has none for it.
+  bool compiles_kernels = false;
 };
 
 // Memory on a device, freed with the object. Aligned to at least 64 bytes; contents undefined.

@@ -27,6 +27,7 @@
   T* const name = reinterpret_cast<T*>(convlab_shared_dyn)
 
 #else
+#include "kernels_cuda/on_cpu/device.h"
 #include "kernels_cuda/on_cpu/executor.h"
 #endif
 
@@ -52,6 +53,8 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_byte
   check(cudaLaunchKernelEx(&config, kernel, static_cast<P>(std::forward<A>(args))...),
         "cudaLaunchKernelEx");
 #else
+  check(on_cpu::has_shared_memory(stream, shared_bytes) ? cudaSuccess : cudaErrorInvalidValue,
+        "launch");
   check(on_cpu::launch(kernel, grid, block, shared_bytes, native_stream(stream),
                        std::forward<A>(args)...),
         "launch");

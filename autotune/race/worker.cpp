@@ -136,11 +136,15 @@ std::optional<int> worker_main(int argc, const char* const* argv,
   return 0;
 }
 
+double patience_s(double timeout_s, const DeviceInfo& device) {
+  return device.compiles_kernels ? timeout_s + 120 : timeout_s;
+}
+
 WorkerRunner::WorkerRunner(const RunnerOptions& options, const DeviceInfo& device, double timeout_s,
                            std::function<bool()> stop, std::unique_ptr<ChildProcess>* spare)
     : options_(options),
       device_(device),
-      timeout_s_(timeout_s),
+      timeout_s_(patience_s(timeout_s, device)),
       stop_(std::move(stop)),
       spare_(spare) {}
 

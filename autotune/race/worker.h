@@ -22,10 +22,14 @@
 
 namespace convlab {
 
+// A card whose driver compiles kernels gets two more minutes: the largest file of kernels takes
+// nvcc half a minute.
+double patience_s(double timeout_s, const DeviceInfo&);
+
 class WorkerRunner : public CandidateRunner {
  public:
   // The worker makes a device of the same kind, index, ISA and threads. A call that takes longer
-  // than timeout_s plus 100 times its expected time ends as Status::timeout. It ends as
+  // than patience_s plus 100 times its expected time ends as Status::timeout. It ends as
   // Status::dropped when `stop` returns true during the wait, and as Status::refused if the machine
   // lacks a resource (autotune/race/loss.h). A worker that ends before it has a candidate is no
   // candidate's fault: EnvironmentError, or OutOfMemory when it was killed. A worker in `spare` is

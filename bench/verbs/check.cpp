@@ -1,11 +1,12 @@
-#include "autotune/check.h"
-
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <memory>
 
+#include "autotune/race/checker.h"
 #include "bench/options/choice.h"
 #include "bench/options/targets.h"
 #include "bench/options/tune_options.h"
@@ -45,18 +46,49 @@ double fair_error(DType dtype, const Config& config) {
 
 struct Count {
   std::int64_t passed = 0, failed = 0, skipped = 0;
-  bool device_lost = false;  // nothing further can be checked
+};
+
+// The rows so far, as CSV in OUTPUT.partial: a candidate may end this process.
+class PartialRows {
+ public:
+  PartialRows(const std::string& output, std::vector<std::string> columns)
+      : path_(output + ".partial") {
+    std::error_code unknown;
+    if (output.empty() || output == "-" ||
+        (std::filesystem::exists(output, unknown) &&
+         !std::filesystem::is_regular_file(output, unknown)))
+      return;
+    one_.columns = std::move(columns);
+    file_.open(path_, std::ios::trunc);
+    file_ << render(one_, Format::csv) << std::flush;
+  }
+  void add(const std::vector<Cell>& row) {
+    if (!file_.is_open()) return;
+    one_.rows = {row};
+    const std::string text = render(one_, Format::csv);
+    file_ << text.substr(text.find('\n') + 1) << std::flush;
+  }
+  // The whole table is written.
+  void remove() {
+    if (!file_.is_open()) return;
+    file_.close();
+    std::error_code gone;
+    std::filesystem::remove(path_, gone);
+  }
+
+ private:
+  std::string path_;
+  std::ofstream file_;
+  Report one_;
 };
 
 // Every candidate of one problem and pass against one reference.
-void check_layer(const LayerResult& layer, const Options& o, const AlgoRegistry& registry,
-                 Device& device, Progress& progress, const std::atomic<bool>& stop, Report& report,
+void check_layer(const LayerResult& layer, const Options& o, Checker& checker, Progress& progress,
+                 const std::atomic<bool>& stop, Report& report, PartialRows& partial,
                  Count& count) {
-  const std::unique_ptr<Stream> stream = device.make_stream();
-  std::unique_ptr<ReferenceCase> reference;
   std::size_t done = 0;
   for (const Candidate& c : layer.candidates) {
-    if (stop || count.device_lost) return;
+    if (stop) return;
     ConvProblem problem = layer.layer.problem;
     problem.x_layout = c.x_layout;
     problem.y_layout = c.y_layout;
@@ -64,17 +96,9 @@ void check_layer(const LayerResult& layer, const Options& o, const AlgoRegistry&
         done++, layer.candidates.size(),
         fmt::format("{} {}: {}", show_layer(layer.layer), to_string(problem.pass), show_choice(c)));
     CheckResult verdict{c.status, c.reason, 0};
-    if (c.status != Status::refused) {
-      if (!reference) reference = std::make_unique<ReferenceCase>(problem, o.common.seed);
-      try {
-        verdict = check_candidate(registry.get(device.info().kind, c.algo), problem, c.config,
-                                  *reference, device, *stream,
-                                  o.tune.max_error.value_or(fair_error(problem.dtype, c.config)));
-      } catch (const DeviceLost& lost) {
-        verdict = {Status::failed, lost.what(), INFINITY};
-        count.device_lost = true;
-      }
-    }
+    if (c.status != Status::refused)
+      verdict =
+          checker.check(problem, c, o.tune.max_error.value_or(fair_error(problem.dtype, c.config)));
     const bool skipped = verdict.status == Status::refused;
     const bool passed = verdict.status == Status::ok;
     ++(skipped ? count.skipped : passed ? count.passed : count.failed);
@@ -86,6 +110,7 @@ void check_layer(const LayerResult& layer, const Options& o, const AlgoRegistry&
                                     : "FAILED",
                            skipped ? Cell() : error_cell(verdict.rel_error), verdict.reason,
                            Cell(line, passed || skipped ? "" : line)});
+    partial.add(report.rows.back());
   }
 }
 
@@ -110,13 +135,15 @@ int run(const Options& o) {
   report.columns = {"layer",  "pass",      "algo",   "config", "layouts",
                     "result", "rel_error", "reason", "repeat"};
   Count count;
+  Checker checker(registry, *device, o.common.seed);
+  PartialRows partial(o.common.output, report.columns);
   Progress progress;
   const std::atomic<bool>& stop = stop_on_interrupt();
   std::size_t done = 0;
   for (const LayerResult& layer : table.layers) {
-    if (stop || count.device_lost) break;
+    if (stop) break;
     const Count before = count;
-    check_layer(layer, o, registry, *device, progress, stop, report, count);
+    check_layer(layer, o, checker, progress, stop, report, partial, count);
     progress.step(++done, table.layers.size(),
                   fmt::format("{} {}: {} passed, {} failed, {} skipped", show_layer(layer.layer),
                               to_string(layer.layer.problem.pass), count.passed - before.passed,
@@ -124,15 +151,16 @@ int run(const Options& o) {
   }
   report.notes.push_back(
       fmt::format("{} passed, {} failed, {} skipped", count.passed, count.failed, count.skipped));
-  report.complete = !stop && !count.device_lost;
+  report.complete = !stop;
   if (stop) report.notes.emplace_back("Stopped early: what was to follow was not checked.");
   if (count.passed + count.failed == 0 && !stop)
     report.notes.push_back("Nothing was checked: every algorithm refuses these problems.");
-  if (count.device_lost)
+  if (checker.losses() > 0)
     report.notes.push_back(
-        "The card was lost with the last one: what was to follow was not checked.");
+        "The card was lost with a candidate: those that followed ran in another process.");
   report.provenance = provenance(*device);
   output.write(render(report, o.common.format));
+  partial.remove();
   return stop ? interrupted_exit_code : count.failed > 0 ? 1 : 0;
 }
 

@@ -140,14 +140,23 @@ void examine_card(const CommonOptions& o, Findings& findings) {
     DeviceChoice choice;
     choice.kind = DeviceKind::cuda;
     choice.index = i;
-    const std::unique_ptr<Device> card = make_device(choice);
+    std::unique_ptr<Device> card;
+    try {
+      card = make_device(choice);
+    } catch (const EnvironmentError& error) {  // too old, or held by another process
+      findings.judge("card", fmt::format("cuda:{}", i), false, error.what());
+      continue;
+    }
     const DeviceInfo& info = card->info();
     findings.fact("card", fmt::format("cuda:{} {}, {}, {} multiprocessors", i, info.name, info.isa,
                                       info.threads));
-    findings.fact(
-        "card's memory",
-        fmt::format("{}, L2 {}, {} shared a multiprocessor", show_bytes(info.memory_bytes),
-                    show_bytes(info.l2_bytes), show_bytes(info.l1_bytes)));
+    findings.fact("card's memory",
+                  fmt::format("{}, L2 {}, {} shared a multiprocessor, {} a block",
+                              show_bytes(info.memory_bytes), show_bytes(info.l2_bytes),
+                              show_bytes(info.l1_bytes), show_bytes(info.block_shared_bytes)));
+    findings.judge("card's kernels", info.compiles_kernels ? "compiled by the driver" : "built in",
+                   !info.compiles_kernels,
+                   "first runs take long: configure with CMAKE_CUDA_ARCHITECTURES=native");
     findings.fact("card's peaks",
                   fmt::format("f32 {:.1f} TFLOP/s, f64 {:.1f} TFLOP/s, memory {:.0f} GB/s, by its "
                               "clocks and units",

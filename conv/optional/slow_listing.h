@@ -3,8 +3,8 @@
 
 namespace convlab {
 
-// A ConvAlgo may also implement this: its refuse() and configs() make plans to find the answer.
-// Under a budget it is only asked about problems whose turn has come.
+// A ConvAlgo may also implement this: its refuse() and configs() ask a library that takes its time
+// for each problem. Under a budget it is only asked about problems whose turn has come.
 class SlowListing {
  protected:
   ~SlowListing() = default;

@@ -102,13 +102,19 @@ struct Choice {
   cudnnMathType_t math = CUDNN_FMA_MATH;
 };
 
-// cuDNN's answers come best first, each with its status. An answer to a query about FMA may still
-// name another math type, which rounds f32 to TF32 from sm_80 on.
+CudnnMath math_of(cudnnMathType_t math) {
+  return math == CUDNN_FMA_MATH         ? CudnnMath::fma
+         : math == CUDNN_TENSOR_OP_MATH ? CudnnMath::tensor_cores
+                                        : CudnnMath::unspecified;
+}
+
 template <class Perf>
-Choice first_that_works(const std::vector<Perf>& answers, bool strict_f32) {
-  for (const Perf& a : answers)
-    if (a.status == CUDNN_STATUS_SUCCESS && (!strict_f32 || a.mathType == CUDNN_FMA_MATH))
-      return {int(a.algo), a.mathType};
+Choice first_that_works(const std::vector<Perf>& perfs, bool strict_f32) {
+  std::vector<CudnnAnswer> answers;
+  for (const Perf& a : perfs)
+    answers.push_back({a.status == CUDNN_STATUS_SUCCESS, math_of(a.mathType)});
+  if (const auto first = first_usable(answers, strict_f32))
+    return {int(perfs[*first].algo), perfs[*first].mathType};
   throw CudaError(
       fmt::format("cuDNN has no algorithm for this problem{}", strict_f32 ? " by FMA" : ""));
 }
@@ -249,10 +255,7 @@ class LegacyPlan : public CudnnPlan, public PlanNote {
 
   std::string note() const override {
     if (chooser_ == Chooser::name) return {};
-    return choice_text(p_.pass, choice_.number,
-                       choice_.math == CUDNN_FMA_MATH         ? CudnnMath::fma
-                       : choice_.math == CUDNN_TENSOR_OP_MATH ? CudnnMath::tensor_cores
-                                                              : CudnnMath::unspecified);
+    return choice_text(p_.pass, choice_.number, math_of(choice_.math));
   }
 
  private:

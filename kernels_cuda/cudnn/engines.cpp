@@ -13,8 +13,8 @@
 namespace convlab::cuda {
 namespace {
 
-// configs() lists so many of each math type, since each needs a plan, which takes long to make. A
-// config may name any rank.
+// configs() lists so many of each math type. An engine that turns out not to support the problem is
+// refused when its plan is made. A config may name any rank.
 constexpr int most_engines = 4;
 
 class GraphPlan : public CudnnPlan {
@@ -63,12 +63,15 @@ class CudnnGraph : public ConvAlgo, public SlowListing {
   std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
     if (auto refusal = refuse_shape(p, CudnnInterface::graph)) return refusal;
     if (auto refusal = refuse_missing_libraries(info())) return refusal;
-    std::string reason = "cuDNN's heuristic offers no engine that works";
-    if (!usable(p, device, 1, &reason).empty()) return {};
-    return Refusal{Field::library, {}, reason};
+    try {
+      if (!listed(p, device).empty()) return {};
+    } catch (const CudaError& e) {
+      return Refusal{Field::library, {}, e.what()};
+    }
+    return Refusal{Field::library, {}, "cuDNN's heuristic offers no engine"};
   }
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
-    return usable(p, device, most_engines, nullptr);
+    return listed(p, device);
   }
   // Every engine has a note about it, but the store must know before there is an engine.
   bool deterministic(const ConvProblem& p, const Config&) const override {
@@ -90,34 +93,21 @@ class CudnnGraph : public ConvAlgo, public SlowListing {
       if (rank < 0 || rank >= std::int64_t(engines.size()))
         throw InputError(
             fmt::format("cudnn.graph: rank={}, and {} engines do that math", rank, engines.size()));
-      plan = std::make_unique<GraphPlan>(p, execution_plan(engines[rank], target));
+      try {
+        plan = std::make_unique<GraphPlan>(p, execution_plan(engines[rank], target));
+      } catch (const CudaError& e) {
+        throw EnvironmentError(
+            fmt::format("cudnn.graph: the engine of rank {} has no plan: {}", rank, e.what()));
+      }
     });
     return plan;
   }
 
  private:
-  // The heuristic offers engines that turn out not to support the problem. Only those that make a
-  // plan are usable.
-  static std::vector<Config> usable(const ConvProblem& p, Device& device, int most,
-                                    std::string* reason) {
+  static std::vector<Config> listed(const ConvProblem& p, Device& device) {
     std::vector<Config> configs;
     with_query_stream(device_index(device), [&](CudaStream& stream) {
-      try {
-        const CudnnTarget target(stream.cudnn());
-        const OperationGraph graph(p, target);
-        for (const MathType math : math_types(p.dtype)) {
-          const std::vector<Node> engines = graph.engines(math);
-          int found = 0;
-          for (std::size_t rank = 0; rank < engines.size() && found < most; ++rank) try {
-              execution_plan(engines[rank], target);
-              configs.push_back(with_math({{"rank", std::int64_t(rank)}}, p.dtype, math));
-              ++found;
-            } catch (const CudaError&) {
-            }
-        }
-      } catch (const CudaError& e) {
-        if (reason) *reason = e.what();
-      }
+      configs = list_engines(p, CudnnTarget(stream.cudnn()), most_engines);
     });
     return configs;
   }

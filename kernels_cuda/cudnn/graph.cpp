@@ -1,5 +1,6 @@
 #include "kernels_cuda/cudnn/graph.h"
 
+#include <algorithm>
 #include <array>
 #include <optional>
 
@@ -14,7 +15,7 @@ Node tensor(std::int64_t id, DType dtype, const std::array<std::int64_t, 4>& siz
                                                 ? std::vector{h * w * c, std::int64_t(1), w * c, c}
                                                 : std::vector{c * h * w, h * w, w, std::int64_t(1)};
   const cudnnDataType_t type = is_virtual ? sum_type(dtype) : data_type(dtype);
-  const std::int64_t alignment = 16;
+  const std::int64_t alignment = operand_alignment;
   Node node(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   node.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type)
       .set(CUDNN_ATTR_TENSOR_DIMENSIONS, {n, c, h, w})
@@ -199,6 +200,17 @@ void OperationGraph::pointwise(cudnnPointwiseMode_t mode, const Node* other, boo
   if (other) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, *other);
   operation.finalize();
   outputs_.push_back(std::move(result));
+}
+
+std::vector<Config> list_engines(const ConvProblem& p, const CudnnTarget& target, int most) {
+  const OperationGraph graph(p, target);
+  std::vector<Config> configs;
+  for (const MathType math : math_types(p.dtype)) {
+    const auto offered = std::int64_t(graph.engines(math).size());
+    for (std::int64_t rank = 0; rank < std::min<std::int64_t>(offered, most); ++rank)
+      configs.push_back(with_math({{"rank", rank}}, p.dtype, math));
+  }
+  return configs;
 }
 
 Node execution_plan(const Node& engine, const CudnnTarget& target) {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "conv/config.h"
 #include "conv/problem.h"
 #include "kernels_cuda/cudnn/calls.h"
 #include "kernels_cuda/cudnn/rules.h"
@@ -94,6 +95,10 @@ class OperationGraph {
   std::vector<Node> operations_;
   Node graph_{CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR};
 };
+
+// The configs of the heuristic's best engines, at most so many of each math type, by their rank
+// among those of their math type. Makes no plan, which takes long. Empty if it offers none.
+std::vector<Config> list_engines(const ConvProblem&, const CudnnTarget&, int most);
 
 // Throws CudaError if the engine turns out not to support the problem.
 Node execution_plan(const Node& engine, const CudnnTarget&);

@@ -40,6 +40,12 @@ std::string choice_text(Pass pass, int number, CudnnMath math) {
                                                        : "with its default math");
 }
 
+std::optional<std::size_t> first_usable(std::span<const CudnnAnswer> answers, bool strict_f32) {
+  for (std::size_t i = 0; i < answers.size(); ++i)
+    if (answers[i].works && (!strict_f32 || answers[i].math == CudnnMath::fma)) return i;
+  return {};
+}
+
 bool is_deterministic(const CudnnAlgo* algo, const ConvProblem& p) {
   if (p.pass == Pass::forward) return true;
   if (!algo) return false;

@@ -52,6 +52,14 @@ bool is_deterministic(const CudnnAlgo*, const ConvProblem&);
 enum class CudnnMath : std::uint8_t { fma, tensor_cores, unspecified };
 std::string choice_text(Pass, int number, CudnnMath);
 
+// A chooser's answers come best first. One to a query about FMA may still name another math type,
+// which rounds f32 to TF32 from sm_80 on: strict_f32 takes FMA only. Empty if none will do.
+struct CudnnAnswer {
+  bool works = false;
+  CudnnMath math = CudnnMath::fma;
+};
+std::optional<std::size_t> first_usable(std::span<const CudnnAnswer>, bool strict_f32);
+
 // For all algorithms of the old interface, or all engines of the graph interface: mixed and blocked
 // layouts, 2^31 elements and more, and padding that the interface cannot express.
 enum class CudnnInterface : std::uint8_t { legacy, graph };

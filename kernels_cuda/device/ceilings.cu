@@ -135,6 +135,9 @@ __global__ void __launch_bounds__(threads, blocks_at_once)
   sums[global_thread()] = total(sum);
 }
 
+}  // namespace
+
+// Not only this file's: the device asks whether the build has it for a card (cuda_device.cpp).
 __global__ void __launch_bounds__(threads, blocks_at_once)
     write_global(uint4* data, std::int64_t tiles, int rounds, unsigned word) {
   for_each_tile(tiles, rounds, [&](int round, std::int64_t at) {
@@ -144,6 +147,8 @@ __global__ void __launch_bounds__(threads, blocks_at_once)
       store_global(data + at + part * threads, make_uint4(w, w, w, w));
   });
 }
+
+namespace {
 
 std::int64_t whole_tiles(std::size_t bytes) {
   const auto tiles = std::int64_t(bytes / ceiling_tile_bytes);

@@ -14,6 +14,7 @@
 #include "kernels_cuda/device/ceilings.h"
 #include "kernels_cuda/device/kernel_log.h"
 #include "kernels_cuda/device/nvtx.h"
+#include "kernels_cuda/device/scan.h"
 #include "kernels_cuda/fft/cufft_calls.h"
 #include "kernels_cuda/gemm/cublas_calls.h"
 #include "kernels_cuda/layers/layer_ops.h"
@@ -24,6 +25,10 @@
 
 namespace convlab {
 namespace cuda {
+
+// A kernel of ceilings.cu: on the host its function stands for it.
+void write_global(uint4* data, std::int64_t tiles, int rounds, unsigned word);
+
 namespace {
 
 // "13.0 (580.65.06)": the driver's CUDA version, and its own if the kernel module gives it.
@@ -63,9 +68,30 @@ void set_peaks(const cudaDeviceProp& properties, int device, DeviceInfo& info) {
                         attribute(cudaDevAttrGlobalMemoryBusWidth) / 8;
 }
 
+// Images of kernels are for the architecture of their PTX. A newer one is the driver's work.
+struct KernelImage {
+  cudaError_t error = cudaSuccess;  // cudaErrorNoKernelImageForDevice: the build has none
+  bool by_driver = false;
+};
+KernelImage image_for_current_device() {
+  cudaFuncAttributes attributes{};
+  const cudaError_t error =
+      cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(&write_global));
+  cudaGetLastError();
+  return {error, attributes.binaryVersion > attributes.ptxVersion};
+}
+
 DeviceInfo describe(int device) {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  check(cudaSetDevice(device), "cudaSetDevice");
+  const KernelImage image = image_for_current_device();
+  if (const std::string obstacle =
+          card_obstacle(properties.name, properties.major, properties.minor, image.error,
+                        CONVLAB_CUDA_ARCHITECTURES);
+      !obstacle.empty())
+    throw EnvironmentError(fmt::format("cuda:{}: {}", device, obstacle));
+  check(image.error, "cudaFuncGetAttributes");
   int runtime = 0;
   check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
   DeviceInfo info;
@@ -78,23 +104,29 @@ DeviceInfo describe(int device) {
   info.isa = fmt::format("sm_{}{}", properties.major, properties.minor);
   info.threads = properties.multiProcessorCount;
   info.l1_bytes = std::int64_t(properties.sharedMemPerMultiprocessor);
+  info.block_shared_bytes = std::int64_t(properties.sharedMemPerBlockOptin);
+  info.compiles_kernels = image.by_driver;
   info.l2_bytes = properties.l2CacheSize;
   info.memory_bytes = std::int64_t(properties.totalGlobalMem);
   set_peaks(properties, device, info);
   info.libraries["driver"] = driver_text();
   info.libraries["cuda"] = version_text(runtime);
   const auto missing = missing_cuda_libraries();
-  if (!missing.contains("cublas")) info.libraries["cublas"] = library_version(cublasGetProperty);
+  if (!missing.contains("cublas"))
+    info.libraries["cublas"] = with_tf32_override(library_version(cublasGetProperty));
   if (!missing.contains("cufft")) info.libraries["cufft"] = library_version(cufftGetProperty);
 #if CONVLAB_HAVE_CUDNN
-  if (!missing.contains("cudnn")) info.libraries["cudnn"] = cudnn_version_text(cudnnGetVersion());
+  if (!missing.contains("cudnn"))
+    info.libraries["cudnn"] = with_tf32_override(cudnn_version_text(cudnnGetVersion()));
 #endif
   return info;
 }
 
-class CudaDevice : public Device, public NvtxRanges, public CeilingDevice {
+class CudaDevice : public Device, public NvtxRanges, public CeilingDevice, public ScanningDevice {
  public:
-  explicit CudaDevice(int index) : index_(index), info_(describe(index)) { keep_freed_memory(); }
+  explicit CudaDevice(int index) : index_(index), info_(describe(index)) {
+    if (has_memory_pools(index)) keep_freed_memory();
+  }
 
   const DeviceInfo& info() const noexcept override { return info_; }
 
@@ -129,6 +161,14 @@ class CudaDevice : public Device, public NvtxRanges, public CeilingDevice {
           "cudaMemsetAsync");
   }
   const LayerOps& ops() const override { return ops_; }
+
+  std::int64_t count_not_finite(DType dtype, ConstSpan elements, Stream& stream) override {
+    return cuda::count_not_finite(*this, dtype, elements, stream);
+  }
+  void gather(DType dtype, const std::byte* elements, std::span<const std::int64_t> places, Span to,
+              Stream& stream) override {
+    cuda::gather(*this, dtype, elements, places, to, stream);
+  }
 
   void start_kernel_log() override { cuda::start_kernel_log(); }
   std::vector<KernelRun> finish_kernel_log() override {
@@ -168,14 +208,26 @@ class CudaDevice : public Device, public NvtxRanges, public CeilingDevice {
 
 int device_index(const Device& device) { return static_cast<const CudaDevice&>(device).index(); }
 
+bool has_memory_pools(int device) {
+  int value = 0;
+  check(cudaDeviceGetAttribute(&value, cudaDevAttrMemoryPoolsSupported, device),
+        "cudaDeviceGetAttribute");
+  return value != 0;
+}
+
+Buffer allocate_on(int device, std::size_t bytes) {
+  return allocate_on(device, bytes, has_memory_pools(device));
+}
+
 // On the legacy stream: a buffer is ready when this returns, and is freed when all work on the
 // device, on any stream, is done.
-Buffer allocate_on(int device, std::size_t bytes) {
+Buffer allocate_on(int device, std::size_t bytes, bool from_pool) {
   check(cudaSetDevice(device), "cudaSetDevice");
   void* data = nullptr;
   const std::size_t at_least_one = std::max<std::size_t>(bytes, 1);
-  cudaError_t error = cudaMallocAsync(&data, at_least_one, nullptr);
-  if (error == cudaErrorMemoryAllocation) {  // the pool's memory may be fragmented
+  cudaError_t error =
+      from_pool ? cudaMallocAsync(&data, at_least_one, nullptr) : cudaMalloc(&data, at_least_one);
+  if (error == cudaErrorMemoryAllocation && from_pool) {  // the pool's memory may be fragmented
     cudaGetLastError();
     cudaMemPool_t pool = nullptr;
     check(cudaDeviceGetDefaultMemPool(&pool, device), "cudaDeviceGetDefaultMemPool");
@@ -190,12 +242,12 @@ Buffer allocate_on(int device, std::size_t bytes) {
     throw OutOfMemory(
         fmt::format("cannot allocate {} bytes: {} of the card's {} are free", bytes, free, total));
   }
-  check(error, "cudaMallocAsync");
+  check(error, from_pool ? "cudaMallocAsync" : "cudaMalloc");
   check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
-  return Buffer(static_cast<std::byte*>(data), bytes, [device](std::byte* p) {
+  return Buffer(static_cast<std::byte*>(data), bytes, [device, from_pool](std::byte* p) {
     cudaSetDevice(device);
     cudaDeviceSynchronize();
-    cudaFreeAsync(p, nullptr);
+    from_pool ? cudaFreeAsync(p, nullptr) : cudaFree(p);
   });
 }
 

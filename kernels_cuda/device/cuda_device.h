@@ -41,8 +41,11 @@ inline CudaStream& cuda_stream(Stream& stream) { return static_cast<CudaStream&>
 
 int device_index(const Device&);  // 1 for cuda:1
 
-// Device memory of the runtime's pool, which keeps freed memory for later allocations.
+// Device memory of the runtime's pool, which keeps freed memory for later allocations. Some virtual
+// cards have none, and then it is the driver's.
+bool has_memory_pools(int device);
 Buffer allocate_on(int device, std::size_t bytes);
+Buffer allocate_on(int device, std::size_t bytes, bool from_pool);
 
 // Throws as `check` does, for a failed call of a library. Libraries report a lost context as a
 // failed execution, so the runtime's error comes first.

@@ -30,10 +30,34 @@ void throw_failed(cudaError_t error, std::string_view said, std::string_view cal
       fmt::format("{}: {} (error {}) at {}:{}", call, said, int(error), file, line);
   if (error == cudaErrorMemoryAllocation) throw OutOfMemory(what);
   if (is_sticky(error)) throw DeviceLost(what);
+  if (error == cudaErrorDevicesUnavailable)
+    throw EnvironmentError(
+        what +
+        "; if another process uses the card in exclusive mode (a worker counts as "
+        "one), allow several: nvidia-smi -c DEFAULT");
   if (error == cudaErrorNoKernelImageForDevice)
     throw EnvironmentError(
         what + "; configure with CMAKE_CUDA_ARCHITECTURES=native to build for this card");
   throw CudaError(what);
+}
+
+std::string card_obstacle(std::string_view name, int major, int minor, cudaError_t image,
+                          std::string_view built_for) {
+  constexpr int oldest = 8;  // Ampere: cp.async, bf16, TF32
+  if (major < oldest)
+    return fmt::format("{} is sm_{}{}: the kernels need sm_{}0 or newer", name, major, minor,
+                       oldest);
+  if (image == cudaErrorNoKernelImageForDevice || image == cudaErrorInvalidDeviceFunction)
+    return fmt::format(
+        "{} is sm_{}{}, and this build has kernels for {}: configure with "
+        "CMAKE_CUDA_ARCHITECTURES=native",
+        name, major, minor, built_for);
+  return {};
+}
+
+std::string with_tf32_override(const std::string& version) {
+  const char* const value = std::getenv("NVIDIA_TF32_OVERRIDE");
+  return value ? fmt::format("{} with NVIDIA_TF32_OVERRIDE={}", version, value) : version;
 }
 
 std::string version_text(int runtime_version) {

@@ -51,7 +51,17 @@ bool is_sticky(cudaError_t);
 std::string obstacle_text(cudaError_t, std::string_view said, int cards, int driver_version,
                           int runtime_version);
 
+// Why this backend cannot use a card: its architecture is older than sm_80, or the build has no
+// kernels for it. `image` is what asking for a kernel gave, `built_for` CMAKE_CUDA_ARCHITECTURES.
+// Empty if it can.
+std::string card_obstacle(std::string_view name, int major, int minor, cudaError_t image,
+                          std::string_view built_for);
+
 // 13010 -> "13.1"
 std::string version_text(int runtime_version);
+
+// A library's version with NVIDIA_TF32_OVERRIDE, which decides about TF32 in place of its caller:
+// results under it are other results.
+std::string with_tf32_override(const std::string& version);
 
 }  // namespace convlab::cuda

@@ -11,6 +11,7 @@
 #include "conv/error.h"
 #include "conv/refusals.h"
 #include "kernels_cuda/algos.h"
+#include "kernels_cuda/device/shared_memory.h"
 #include "kernels_cuda/direct/direct.h"
 
 namespace convlab::cuda {
@@ -21,14 +22,14 @@ constexpr std::int64_t most_blocks = 65535;  // in y and z
 DirectKernel kernel_of(const Config& c) {
   return c.choice<DirectKernel>("kernel", direct_kernel_names);
 }
-DirectPixels pixels_of(const ConvProblem& p, const Config& c) {
-  if (kernel_of(c) == DirectKernel::plain) return DirectPixels(p, DirectKernel::plain);
-  return DirectPixels(p, DirectKernel::staged, int(c.get("k")), int(c.get("pixels")),
+DirectPixels pixels_of(const ConvProblem& p, const Config& c, const DeviceInfo& card) {
+  if (kernel_of(c) == DirectKernel::plain) return DirectPixels(p, card, DirectKernel::plain);
+  return DirectPixels(p, card, DirectKernel::staged, int(c.get("k")), int(c.get("pixels")),
                       int(c.get("warps")), int(c.get("width")));
 }
-DirectFilter filter_of(const ConvProblem& p, const Config& c) {
+DirectFilter filter_of(const ConvProblem& p, const Config& c, const DeviceInfo& card) {
   const DirectKernel kernel = kernel_of(c);
-  return DirectFilter(p, kernel, kernel == DirectKernel::plain ? 1 : int(c.get("warps")),
+  return DirectFilter(p, card, kernel, kernel == DirectKernel::plain ? 1 : int(c.get("warps")),
                       int(c.get("split")));
 }
 
@@ -115,13 +116,13 @@ class Direct final : public ConvAlgo {
   }
   bool deterministic(const ConvProblem&, const Config&) const override { return true; }
 
-  WorkEstimate work(const ConvProblem& p, const Config& config, Device&) const override {
+  WorkEstimate work(const ConvProblem& p, const Config& config, Device& device) const override {
     // Blocks hit in L2 on data that others have read. Register tiles execute their padding.
     const bool staged = kernel_of(config) == DirectKernel::staged;
     PhaseWork product{.name = "product", .flops = p.flops(), .efficiency = staged ? 0.35 : 0.1};
     const double x = double(p.x_bytes()), y = double(p.y_bytes()), w = double(p.filter_bytes());
     if (p.pass != Pass::backward_filter) {
-      const DirectPixels d = pixels_of(p, config);
+      const DirectPixels d = pixels_of(p, config, device.info());
       const double inputs = p.pass == Pass::forward ? x : y, outputs = double(p.output_bytes());
       product.bytes_read = inputs + w + (p.epilogue.residual || p.accumulate ? outputs : 0);
       product.bytes_written = outputs;
@@ -135,7 +136,7 @@ class Direct final : public ConvAlgo {
       }
       return {{product}};
     }
-    const DirectFilter d = filter_of(p, config);
+    const DirectFilter d = filter_of(p, config, device.info());
     const double sums =
         d.split == 1 ? 0 : double(d.split) * double(d.elements()) * double(sum_bytes(p.dtype));
     product.bytes_read = x + y;
@@ -156,7 +157,8 @@ class Direct final : public ConvAlgo {
   }
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
-                                 Device&) const override {
+                                 Device& device) const override {
+    const DeviceInfo& card = device.info();
     const auto expect = [&](bool right, const char* what) {
       if (!right) throw InputError(fmt::format("direct: '{}': expected {}", config.text(), what));
     };
@@ -169,8 +171,9 @@ class Direct final : public ConvAlgo {
         config.require_only({"kernel", "split"});
       const std::int64_t split = config.get("split");
       expect(split >= 1 && split <= most_blocks, "split=1 to 65535");
-      const DirectFilter d = filter_of(p, config);
-      expect(fits(d), "fewer warps, or kernel=plain: there is not enough shared memory");
+      const DirectFilter d = filter_of(p, config, card);
+      require_shared_memory("direct", config, std::int64_t(d.shared_bytes), card);
+      expect(fits_grid(d), "more warps, or kernel=plain: these are more than 65535 blocks");
       return std::make_unique<FilterPlan>(p, d);
     }
     if (staged) {
@@ -185,8 +188,9 @@ class Direct final : public ConvAlgo {
     } else {
       config.require_only({"kernel"});
     }
-    const DirectPixels d = pixels_of(p, config);
-    expect(fits(d), "smaller tiles, or kernel=plain: there is not enough shared memory");
+    const DirectPixels d = pixels_of(p, config, card);
+    require_shared_memory("direct", config, std::int64_t(d.shared_bytes), card);
+    expect(fits_grid(d), "larger tiles, or kernel=plain: these are more than 65535 blocks");
     return std::make_unique<PixelsPlan>(p, d);
   }
 
@@ -197,15 +201,17 @@ class Direct final : public ConvAlgo {
   static int most_warps_of(const ConvProblem& p, const Config& c) {
     return most_warps(int(c.get("k")), int(c.get("pixels")), int(sum_bytes(p.dtype)));
   }
-  static bool fits(const DirectPixels& d) {
+  static bool fits_grid(const DirectPixels& d) {
     return d.kernel == DirectKernel::plain ||
-           (d.shared_bytes <= max_shared_bytes &&
-            std::int64_t(d.groups) * (d.padded_channels / (d.k * d.warps)) <= most_blocks);
+           std::int64_t(d.groups) * (d.padded_channels / (d.k * d.warps)) <= most_blocks;
   }
-  static bool fits(const DirectFilter& d) {
+  static bool fits_grid(const DirectFilter& d) {
     return d.kernel == DirectKernel::plain ||
-           (d.shared_bytes <= max_shared_bytes &&
-            d.groups * ceil_div(d.filters, d.tile_k()) <= most_blocks);
+           d.groups * ceil_div(d.filters, d.tile_k()) <= most_blocks;
+  }
+  template <class Work>
+  static bool fits(const Work& d, const DeviceInfo& card) {
+    return fits_grid(d) && fits_block(std::int64_t(d.shared_bytes), card);
   }
 
   // First the tiles that are a block or more for each multiprocessor, the largest first. A tile
@@ -233,7 +239,9 @@ class Direct final : public ConvAlgo {
                           {"pixels", t.pixels},
                           {"warps", t.warps},
                           {"width", width}};
-      if (t.warps > most_warps_of(p, config) || !fits(pixels_of(p, config))) continue;
+      if (t.warps > most_warps_of(p, config) ||
+          !fits(pixels_of(p, config, device.info()), device.info()))
+        continue;
       const std::int64_t phases = forward ? 1 : p.stride_h * p.stride_w;
       const std::int64_t blocks =
           p.n * phases * p.groups * best / (32 * t.pixels) * ceil_div(outputs, t.k * t.warps);
@@ -268,8 +276,8 @@ class Direct final : public ConvAlgo {
     for (const std::int64_t warps : {8, 4, 2}) {
       if (filters < 8 || (warps > 2 && filters <= warps * 4)) continue;
       const Config tile{{"kernel", "staged"}, {"warps", warps}};
-      const DirectFilter d(p, DirectKernel::staged, int(warps), 1);
-      if (fits(d))
+      const DirectFilter d(p, device.info(), DirectKernel::staged, int(warps), 1);
+      if (fits(d, device.info()))
         add(tile,
             p.groups * ceil_div(filters, d.tile_k()) *
                 ceil_div(channels * p.r * p.s, 32 * DirectFilter::columns),

@@ -132,8 +132,8 @@ struct DirectPixels {
   Box box;       // of the phase with most taps
   std::size_t shared_bytes;
 
-  DirectPixels(const ConvProblem&, DirectKernel, int k = 1, int pixels = 1, int warps = 1,
-               int tile_w = 1);
+  DirectPixels(const ConvProblem&, const DeviceInfo&, DirectKernel, int k = 1, int pixels = 1,
+               int warps = 1, int tile_w = 1);
   std::int64_t packed_elements() const {
     return std::int64_t(h.taps) * w.taps * in_channels * groups * padded_channels;
   }
@@ -164,7 +164,7 @@ struct DirectFilter {
 
   static constexpr int filters_per_thread = 8, columns = 4;
 
-  DirectFilter(const ConvProblem&, DirectKernel, int warps, int split);
+  DirectFilter(const ConvProblem&, const DeviceInfo&, DirectKernel, int warps, int split);
   std::int64_t tile_k() const { return warps * filters_per_thread; }
   std::int64_t elements() const {  // of dw
     return std::int64_t(filters) * groups * channels * r * s;
@@ -172,20 +172,18 @@ struct DirectFilter {
   void run(const ConvProblem&, const ConvArgs&, Workspace, Stream&) const;
 };
 
-// The most shared memory that a block may have on a card of compute capability 9.0.
-inline constexpr std::size_t max_shared_bytes = 227 * 1024;
-
 // The most lanes of a warp that access one bank, if lane i reads `bytes` at offset(i).
 template <class Offset>
 int bank_conflicts(int bytes, Offset offset) {
-  int worst = 1;
+  int worst = 1, at[32];
+  for (int i = 0; i < 32; ++i) at[i] = offset(i);
   const int lanes = bytes == 8 ? 16 : 32;  // 8-byte reads go by half warps
   for (int first = 0; first < 32; first += lanes) {
     int count[32] = {};
     for (int i = first; i < first + lanes; ++i) {
       bool seen = false;  // lanes at one address share it
-      for (int j = first; j < i; ++j) seen |= offset(j) == offset(i);
-      if (!seen) worst = max(worst, ++count[offset(i) % lanes]);
+      for (int j = first; j < i; ++j) seen |= at[j] == at[i];
+      if (!seen) worst = max(worst, ++count[at[i] % lanes]);
     }
   }
   return worst;

@@ -7,6 +7,7 @@
 // banks. They read the same values of dy, several pixels at a time.
 #include <algorithm>
 
+#include "kernels_cuda/device/shared_memory.h"
 #include "kernels_cuda/direct/direct.h"
 
 namespace convlab::cuda {
@@ -194,7 +195,8 @@ __global__ void __launch_bounds__(plain_block)
 
 }  // namespace
 
-DirectFilter::DirectFilter(const ConvProblem& p, DirectKernel kernel_, int warps_, int split_)
+DirectFilter::DirectFilter(const ConvProblem& p, const DeviceInfo& card, DirectKernel kernel_,
+                           int warps_, int split_)
     : x(p.x_desc()),
       dy(p.y_desc()),
       n(int(p.n)),
@@ -242,7 +244,7 @@ DirectFilter::DirectFilter(const ConvProblem& p, DirectKernel kernel_, int warps
     shared_bytes = std::size_t(x_elements + tile_k() * dy_box.plane) * 2 * element;
   };
   // The largest tile that leaves room for other blocks; the smallest if none does.
-  constexpr std::size_t share = 72 * 1024;
+  const auto share = std::size_t(shared_bytes_of(3, card));
   const int width = dy.w > 16 ? 32 : dy.w > 8 ? 16 : 8;
   for (int area = element == 8 ? max_area<double> : max_area<float>; area >= 16; area /= 2)
     for (int w = std::min(width, area); w >= 4; w /= 2) {

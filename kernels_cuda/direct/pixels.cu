@@ -6,6 +6,7 @@
 // of a warp are pixels: they read neighbours of the box, and the same value of the filter.
 #include <algorithm>
 
+#include "kernels_cuda/device/shared_memory.h"
 #include "kernels_cuda/direct/direct.h"
 
 namespace convlab::cuda {
@@ -277,8 +278,8 @@ Direction direction(const ConvProblem& p, bool down) {
 
 }  // namespace
 
-DirectPixels::DirectPixels(const ConvProblem& p, DirectKernel kernel_, int k_, int pixels_,
-                           int warps_, int tile_w_)
+DirectPixels::DirectPixels(const ConvProblem& p, const DeviceInfo& card, DirectKernel kernel_,
+                           int k_, int pixels_, int warps_, int tile_w_)
     : in(p.pass == Pass::forward ? p.x_desc() : p.y_desc()),
       out(p.pass == Pass::forward ? p.y_desc() : p.x_desc()),
       n(int(p.n)),
@@ -319,10 +320,11 @@ DirectPixels::DirectPixels(const ConvProblem& p, DirectKernel kernel_, int k_, i
   // NHWC writes 8 channels of 4 pixels at a time: planes 4 banks apart do not conflict.
   box.plane = box.h * box.pitch;
   while (box.plane % 32 != 4) ++box.plane;
-  // A quarter of an SM's shared memory, so that several blocks fill it.
+  // A quarter of a multiprocessor's shared memory, so that several blocks fill it.
   const std::size_t channel =
       (std::size_t(box.plane) + max_taps * std::size_t(tile_k)) * 2 * element;
-  depth = int(std::clamp<std::size_t>(56 * 1024 / channel, 1, std::min(16, in_channels)));
+  const auto fit = std::size_t(shared_bytes_of(4, card)) / channel;
+  depth = int(std::clamp<std::size_t>(fit, 1, std::min(16, in_channels)));
   shared_bytes = depth * channel + std::size_t(max_taps) * sizeof(int);
 }
 

@@ -28,6 +28,7 @@
 #include "conv/error.h"
 #include "conv/refusals.h"
 #include "kernels_cuda/algos.h"
+#include "kernels_cuda/device/shared_memory.h"
 #include "kernels_cuda/epilogue.h"
 #include "kernels_cuda/fft/fft.h"
 #include "kernels_cuda/vendor.h"
@@ -161,6 +162,12 @@ __global__ void __launch_bounds__(tile* tile_rows)
     }
     to[(std::int64_t(u) * half_w + v) * filters + filter] = sum;
   }
+}
+
+// Of a block of filter_spectra.
+std::int64_t filter_spectra_bytes(std::int64_t grid_h, std::int64_t r, std::int64_t s,
+                                  DType dtype) {
+  return (grid_h + s + r * tile) * 2 * size_of(dtype);
 }
 
 // The least even 2^a 3^b 5^c 7^d that is no smaller: the sizes that cuFFT is fast at.
@@ -346,8 +353,8 @@ class FftPlan final : public ConvPlan {
     const std::int64_t filters = filters_ * problem_.c;
     launch(filter_spectra<T>, dim3(unsigned(ceil_div(filters, tile)), unsigned(grid_.w / 2 + 1)),
            dim3(tile, tile_rows),
-           std::size_t(grid_.h + problem_.s + problem_.r * tile) * sizeof(Complex<T>), stream,
-           static_cast<const T*>(w) + k * problem_.c * problem_.r * problem_.s,
+           std::size_t(filter_spectra_bytes(grid_.h, problem_.r, problem_.s, problem_.dtype)),
+           stream, static_cast<const T*>(w) + k * problem_.c * problem_.r * problem_.s,
            std::min(filters_, problem_.k - k) * problem_.c, filters, int(problem_.r),
            int(problem_.s), int(grid_.h), int(grid_.w), 2.0 / double(grid_.h),
            2.0 / double(grid_.w), reinterpret_cast<Complex<T>*>(to));
@@ -427,7 +434,7 @@ class Fft final : public ConvAlgo {
     return info;
   }
 
-  std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
+  std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
     if (auto refusal = refuse_all_but({DType::f32, DType::f64}, p)) return refusal;
     if (auto refusal = refuse_all_but_dense(p)) return refusal;
     if (auto refusal = refuse_blocked_layouts(p)) return refusal;
@@ -446,6 +453,10 @@ class Fft final : public ConvAlgo {
     if (std::max(p.c, p.k) > most_channels)
       return Refusal{Field::channels, fmt::format("at most {} channels", most_channels),
                      std::to_string(std::max(p.c, p.k))};
+    if (p.pass != Pass::backward_filter)
+      if (auto refusal = refuse_shared_memory(filter_spectra_bytes(Grid(p).h, p.r, p.s, p.dtype),
+                                              device.info()))
+        return refusal;
     return refuse_missing_libraries(info());
   }
 

@@ -33,6 +33,7 @@
 #include "conv/refusals.h"
 #include "kernels_cuda/algos.h"
 #include "kernels_cuda/device/runtime.h"
+#include "kernels_cuda/device/shared_memory.h"
 #include "kernels_cuda/fft_tiled/tiles.h"
 #include "kernels_cuda/vendor.h"
 
@@ -221,7 +222,7 @@ class FftTiled final : public ConvAlgo {
     return info;
   }
 
-  std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
+  std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
     if (auto refusal = refuse_tiled_fft(p, tile_sides.back())) return refusal;
     if (auto refusal = refuse_blocked_layouts(p)) return refusal;
     // Kernels count the elements of an image, and tiles, in int.
@@ -229,7 +230,8 @@ class FftTiled final : public ConvAlgo {
       if (elements / p.n >= most_items)
         return Refusal{Field::image, fmt::format("images of fewer than {} elements", most_items),
                        std::to_string(elements / p.n)};
-    const std::int64_t tiles = Tiling(p, std::max(p.r, p.s) > largest_filter(16) ? 32 : 16).tiles;
+    const std::int64_t smallest = std::max(p.r, p.s) > largest_filter(16) ? 32 : 16;
+    const std::int64_t tiles = Tiling(p, smallest).tiles;
     if (tiles >= most_items)
       return Refusal{Field::size, fmt::format("fewer than {} tiles", most_items),
                      std::to_string(tiles)};
@@ -237,6 +239,8 @@ class FftTiled final : public ConvAlgo {
       return Refusal{Field::channels,
                      fmt::format("fewer than {} pairs of a filter and a channel", most_items),
                      std::to_string(p.k * p.c)};
+    if (auto refusal = refuse_shared_memory(tile_shared_bytes(smallest), device.info()))
+      return refusal;
     return refuse_missing_libraries(info());
   }
 
@@ -252,6 +256,7 @@ class FftTiled final : public ConvAlgo {
       for (const std::int64_t tile : tile_sides)
         for (const ComplexProduct product : {ComplexProduct::gauss, ComplexProduct::complex}) {
           if (std::max(p.r, p.s) > largest_filter(tile)) continue;
+          if (!fits_block(tile_shared_bytes(tile), device.info())) continue;
           if (math != MathType::f32 && product == ComplexProduct::complex) continue;
           const auto fit = [&](std::int64_t bytes) {
             return tiles_of(p, tile, product, math, bytes);
@@ -326,10 +331,11 @@ class FftTiled final : public ConvAlgo {
   }
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
-                                 Device&) const override {
+                                 Device& device) const override {
     config.require_only({"tile", "product", "tiles", "math"});
     const std::int64_t tile = config.get("tile"), tiles = config.get("tiles");
     check_fft_tile(p, tile, tile_sides);
+    require_shared_memory("fft_tiled", config, tile_shared_bytes(tile), device.info());
     if (const std::int64_t most = most_items / std::max(p.c, p.k); tiles < 1 || tiles > most)
       throw InputError(fmt::format("fft_tiled: tiles={}: expected 1 to {}", tiles, most));
     return std::make_unique<FftTiledPlan>(p, config);

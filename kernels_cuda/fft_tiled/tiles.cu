@@ -313,6 +313,10 @@ void specialised(const Spectra& s, Layout layout, const F& f) {
 
 }  // namespace
 
+std::int64_t tile_shared_bytes(std::int64_t tile) {
+  return std::int64_t(tile == 16 ? shared_bytes<16> : shared_bytes<32>);
+}
+
 void transform_tiles(const Tiles& tiles, const float* data, bool conjugate, const Spectra& spectra,
                      Stream& stream) {
   specialised(spectra, tiles.desc.layout, [&](auto n, auto nhwc, auto product) {

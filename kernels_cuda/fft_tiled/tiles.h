@@ -42,6 +42,8 @@ struct Spectra {
   bool tf32_pairs;
   float* data;
 };
+// Shared memory of a block.
+std::int64_t tile_shared_bytes(std::int64_t tile);
 // Floats of one item, or of one half of its pairs.
 constexpr std::int64_t spectrum_floats(std::int64_t tile, ComplexProduct product) {
   return tile_points(tile) * (product == ComplexProduct::gauss ? 3 : 2);

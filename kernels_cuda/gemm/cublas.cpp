@@ -1,6 +1,7 @@
 // The vendor seam's products, by cuBLAS.
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <complex>
 
 #include "kernels_cuda/device/cuda_device.h"
@@ -14,6 +15,9 @@ constinit LazyLibrary cublas_library(
     "it is part of the CUDA toolkit: add its folder to LD_LIBRARY_PATH");
 
 namespace {
+
+// The depth of a grid: a deeper batch might not be one launch.
+constexpr std::int64_t most_batch = 65535;
 
 void check(cublasStatus_t status, const char* call, const char* file = __builtin_FILE(),
            int line = __builtin_LINE()) {
@@ -75,11 +79,18 @@ void gemm(const Gemm& g, double alpha, const void* a, const void* b, double beta
   const cudaDataType_t type = data_type(g);
   CudaStream& on = cuda_stream(stream);
   on.native();
-  check(cublasGemmStridedBatchedEx_64(
-            on.cublas(), operation(s.op_first), operation(s.op_second), s.m, s.n, s.k, alpha_at, b,
-            type, s.ld_first, s.stride_first, a, type, s.ld_second, s.stride_second, beta_at, c,
-            type, s.ld_c, s.stride_c, s.batch, compute_type(g), CUBLAS_GEMM_DEFAULT),
-        "cublasGemmStridedBatchedEx");
+  const std::int64_t element = size_of(g.dtype) * (g.complex ? 2 : 1);
+  const auto matrix = [&](const void* first, std::int64_t stride, std::int64_t i) {
+    return static_cast<const std::byte*>(first) + i * stride * element;
+  };
+  for (std::int64_t i = 0; i < s.batch; i += most_batch)
+    check(cublasGemmStridedBatchedEx_64(
+              on.cublas(), operation(s.op_first), operation(s.op_second), s.m, s.n, s.k, alpha_at,
+              matrix(b, s.stride_first, i), type, s.ld_first, s.stride_first,
+              matrix(a, s.stride_second, i), type, s.ld_second, s.stride_second, beta_at,
+              const_cast<std::byte*>(matrix(c, s.stride_c, i)), type, s.ld_c, s.stride_c,
+              std::min(s.batch - i, most_batch), compute_type(g), CUBLAS_GEMM_DEFAULT),
+          "cublasGemmStridedBatchedEx");
 }
 
 }  // namespace convlab::cuda

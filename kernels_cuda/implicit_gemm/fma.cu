@@ -49,8 +49,10 @@ __global__ void __launch_bounds__(Tile::threads, 384 / Tile::threads)
       b, phase, first_column);
 
   const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
-  const int row = warp % (Tile::rows / 32) * 32 + lane / 8 * 4;
-  const int column = warp / (Tile::rows / 32) * 64 + lane % 8 * 4;
+  // Neighbours share their columns, the next pairs their rows: so a vector load from either operand
+  // takes two passes, one for each half of the warp (access_counts.cpp).
+  const int row = warp % (Tile::rows / 32) * 32 + (lane / 16 * 2 + lane % 2) * 4;
+  const int column = warp / (Tile::rows / 32) * 64 + lane / 2 % 8 * 4;
   float sums[8][8]{};
 
   constexpr int b_tile = Tile::depth * Tile::row_pitch;
@@ -167,17 +169,29 @@ void multiply(const Product& p, Stream& stream) {
     multiply_pixels<Tile, Lanes::along_rows, 1>(p, stream);
 }
 
+// visit(FmaTile<...>())
+template <class Visit>
+void with_tile(const Tile& tile, const Visit& visit) {
+  const auto is = [&](int rows, int columns) {
+    return tile.rows == rows && tile.columns == columns;
+  };
+  if (is(128, 128)) return visit(FmaTile<128, 128>());
+  if (is(128, 64)) return visit(FmaTile<128, 64>());
+  if (is(64, 128)) return visit(FmaTile<64, 128>());
+  if (is(64, 64)) return visit(FmaTile<64, 64>());
+  throw Error("implicit_gemm: no such tile");
+}
+
 }  // namespace
 
 void multiply_fma(const Product& p, Stream& stream) {
-  const auto is = [&](int rows, int columns) {
-    return p.tile.rows == rows && p.tile.columns == columns;
-  };
-  if (is(128, 128)) return multiply<FmaTile<128, 128>>(p, stream);
-  if (is(128, 64)) return multiply<FmaTile<128, 64>>(p, stream);
-  if (is(64, 128)) return multiply<FmaTile<64, 128>>(p, stream);
-  if (is(64, 64)) return multiply<FmaTile<64, 64>>(p, stream);
-  throw Error("implicit_gemm: no such tile");
+  with_tile(p.tile, [&](auto tile) { multiply<decltype(tile)>(p, stream); });
+}
+
+std::int64_t fma_shared_bytes(const Product& p) {
+  std::int64_t bytes = 0;
+  with_tile(p.tile, [&](auto tile) { bytes = decltype(tile)::shared_bytes; });
+  return bytes;
 }
 
 }  // namespace convlab::cuda::implicit_gemm

@@ -25,6 +25,7 @@
 #include "conv/error.h"
 #include "conv/refusals.h"
 #include "kernels_cuda/algos.h"
+#include "kernels_cuda/device/shared_memory.h"
 #include "kernels_cuda/implicit_gemm/implicit_gemm.h"
 
 namespace convlab::cuda {
@@ -419,6 +420,10 @@ double cycles(const Product& p, const DeviceInfo& device) {
          adding;
 }
 
+std::int64_t shared_bytes(const Product& p) {
+  return p.tensor_cores ? tensor_shared_bytes(p) : fma_shared_bytes(p);
+}
+
 // Counts whole tiles and slices, padding included.
 double executed_flops(const Product& p) {
   double sum = 0;
@@ -437,7 +442,7 @@ class ImplicitGemm : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override { return info_; }
 
-  std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
+  std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
     if (auto refusal = refuse_all_but({DType::f32, DType::f16, DType::bf16}, p)) return refusal;
     if (auto refusal = refuse_blocked_layouts(p)) return refusal;
     if (auto refusal = refuse_two_layouts(p)) return refusal;
@@ -454,10 +459,12 @@ class ImplicitGemm : public ConvAlgo {
     if (largest > limit)
       return Refusal{Field::size, fmt::format("tensors of at most {} elements", limit),
                      std::to_string(largest)};
-    return {};
+    return refuse_shared_memory(shared_bytes(lower(p, config_of(p, smallest, MathType::f32))),
+                                device.info());
   }
 
-  // Each tile with the split that occupies the device best, and unsplit. f32 comes before 3xTF32
+  // Each tile that a block has shared memory for, with the split that occupies the device best, and
+  // unsplit. f32 comes before 3xTF32
   // and TF32; within a math type the fastest by estimate comes first.
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
     std::vector<Config> configs;
@@ -489,7 +496,7 @@ class ImplicitGemm : public ConvAlgo {
   }
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
-                                 Device&) const override {
+                                 Device& device) const override {
     config.require_only({"m", "n", "split", "math"});
     const i64 m = config.get("m"), n = config.get("n"), split = config.get("split");
     const bool known = std::any_of(std::begin(tiles), std::end(tiles), [&](const Tile& tile) {
@@ -499,16 +506,23 @@ class ImplicitGemm : public ConvAlgo {
       throw InputError(
           fmt::format("implicit_gemm: config '{}': expected m and n 64 or 128, split 1 to {}",
                       config.text(), max_split));
-    return std::make_unique<Plan>(lower(p, config));
+    const Product product = lower(p, config);
+    require_shared_memory(info_.id, config, shared_bytes(product), device.info());
+    return std::make_unique<Plan>(product);
   }
 
  private:
+  static constexpr Tile smallest = tiles[std::size(tiles) - 1];
+
+  static Config config_of(const ConvProblem& p, const Tile& tile, MathType math) {
+    return with_math({{"m", tile.rows}, {"n", tile.columns}, {"split", 1}}, p.dtype, math);
+  }
   static void add_ranked(const ConvProblem& p, const DeviceInfo& device, MathType math,
                          std::vector<Config>& configs) {
     std::vector<std::pair<double, Config>> ranked;
     for (const Tile tile : tiles) {
-      Config config =
-          with_math({{"m", tile.rows}, {"n", tile.columns}, {"split", 1}}, p.dtype, math);
+      Config config = config_of(p, tile, math);
+      if (!fits_block(shared_bytes(lower(p, config)), device)) continue;
       const auto cost = [&] { return cycles(lower(p, config), device); };
       ranked.push_back({cost(), config});
       std::pair<double, Config> best = ranked.back();
@@ -526,7 +540,7 @@ class ImplicitGemm : public ConvAlgo {
   }
 
   AlgoInfo info_{"implicit_gemm",
-                 4,
+                 5,
                  DeviceKind::cuda,
                  Origin::own,
                  "one product, image columns gathered into shared memory",

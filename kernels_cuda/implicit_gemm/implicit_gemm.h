@@ -261,6 +261,11 @@ class Loader {
   Place rows_[own_rows], steps_[own_depth]{};
 };
 
+// The first slice of a part of the depth. The product slices * part may exceed an int.
+__host__ __device__ inline int first_slice_of(int part, int slices, int split) {
+  return slices / split * part + slices % split * part / split;
+}
+
 // The stride phase that a block works on, and its slices of the depth.
 struct Job {
   int phase, part, first_slice, end_slice;
@@ -268,8 +273,8 @@ struct Job {
     phase = int(blockIdx.z) / phases.split;
     part = int(blockIdx.z) % phases.split;
     const StridePhase& p = phases.phase[phase];
-    first_slice = p.first_slice + p.slices * part / phases.split;
-    end_slice = p.first_slice + p.slices * (part + 1) / phases.split;
+    first_slice = p.first_slice + first_slice_of(part, p.slices, phases.split);
+    end_slice = p.first_slice + first_slice_of(part + 1, p.slices, phases.split);
   }
 };
 
@@ -371,9 +376,11 @@ struct Product {
   std::int64_t out_elements;
 };
 
-// In f32 on CUDA cores, and on tensor cores.
+// In f32 on CUDA cores, and on tensor cores; and the shared memory of a block.
 void multiply_fma(const Product&, Stream&);
 void multiply_tensor(const Product&, Stream&);
+std::int64_t fma_shared_bytes(const Product&);
+std::int64_t tensor_shared_bytes(const Product&);
 
 inline WindowPixels window_pixels(const Product& p) {
   const bool data = p.problem.pass == Pass::backward_data;

@@ -17,13 +17,17 @@
 namespace convlab::cuda::implicit_gemm {
 namespace {
 
-constexpr int threads = 128;
+constexpr int threads = 128, stages = 3;
+
+// Of one stage of an operand.
+constexpr int bytes_across_rows(int rows) { return 128 * rows; }
+constexpr int bytes_along_rows(int rows) { return 128 * (rows + 8); }
 
 // 128 bytes of the depth for each row of the operand.
 template <class T, int rows_>
 struct AcrossRows {
   static constexpr int rows = rows_, vector = 16 / int(sizeof(T));
-  static constexpr int units = 8, elements = rows * 8 * vector;
+  static constexpr int units = 8, elements = bytes_across_rows(rows) / int(sizeof(T));
   using Layout = Swizzled<vector>;
 
   // Fragments of rows [row, row + 16) for step k (32 bytes of the depth) of mma's left operand.
@@ -43,7 +47,8 @@ template <class T, int rows_>
 struct AlongRows {
   static constexpr int rows = rows_;
   static constexpr int units = 128 / int(sizeof(T)), pitch = rows + 8;
-  static constexpr int elements = units * pitch;
+  static constexpr int elements = bytes_along_rows(rows) / int(sizeof(T));
+  static_assert(elements == units * pitch);
   using Layout = DepthMajor<pitch>;
 
   __device__ static void left(unsigned* r, const T* tile, int row, int k) {
@@ -110,7 +115,7 @@ template <class Left, class Right, MathType math, class A, class B, class Output
 __global__ void __launch_bounds__(threads, 2)
     multiply_tiles(A a, B b, StridePhases phases, Output out, int channel_tiles) {
   using T = typename A::T;
-  constexpr int rows = Left::rows, columns = Right::rows, stages = 3;
+  constexpr int rows = Left::rows, columns = Right::rows;
   constexpr int stage_elements = Left::elements + Right::elements;
   SHARED_DYN(T, shared);
   const Job job(phases);
@@ -194,9 +199,8 @@ __global__ void __launch_bounds__(threads, 2)
 
 template <class Left, class Right, MathType math, class A, class B, class Output>
 void launch_tiles(const Product& p, const A& a, const B& b, const Output& out, Stream& stream) {
-  constexpr int shared_bytes = 3 * (Left::elements + Right::elements) * int(sizeof(typename A::T));
-  launch(multiply_tiles<Left, Right, math, A, B, Output>, grid_of(p), threads, shared_bytes, stream,
-         a, b, p.phases, out, channel_tiles(p));
+  launch(multiply_tiles<Left, Right, math, A, B, Output>, grid_of(p), threads,
+         std::size_t(tensor_shared_bytes(p)), stream, a, b, p.phases, out, channel_tiles(p));
 }
 
 // Packed filters have `filter_pitch` steps along the depth for each channel of the output.
@@ -261,6 +265,14 @@ void multiply_tensor(const Product& p, Stream& stream) {
   if (p.problem.dtype == DType::bf16) return multiply<bf16>(p, stream);
   if (p.math == MathType::tf32x3) return multiply<float, MathType::tf32x3>(p, stream);
   multiply<float, MathType::tf32>(p, stream);
+}
+
+std::int64_t tensor_shared_bytes(const Product& p) {
+  const bool along = p.problem.pass == Pass::backward_filter;
+  const auto bytes = [&](int rows) {
+    return along ? bytes_along_rows(rows) : bytes_across_rows(rows);
+  };
+  return stages * (bytes(p.tile.rows) + bytes(p.tile.columns));
 }
 
 }  // namespace convlab::cuda::implicit_gemm

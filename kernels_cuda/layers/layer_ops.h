@@ -11,7 +11,8 @@ namespace convlab::cuda {
 // NCHW and NHWC; blocked layouts throw InputError.
 class CudaLayerOps : public LayerOps {
  public:
-  explicit CudaLayerOps(const DeviceInfo& info) : multiprocessors_(info.threads) {}
+  explicit CudaLayerOps(const DeviceInfo& info)
+      : multiprocessors_(info.threads), block_shared_bytes_(info.block_shared_bytes) {}
 
   std::size_t workspace_bytes(DType, const TensorDesc&) const override;
 
@@ -67,6 +68,7 @@ class CudaLayerOps : public LayerOps {
 
  private:
   int multiprocessors_;
+  std::int64_t block_shared_bytes_;
 };
 
 }  // namespace convlab::cuda

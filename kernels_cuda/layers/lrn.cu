@@ -108,7 +108,8 @@ __global__ void __launch_bounds__(lrn_block) lrn_kernel(Lrn lrn, const T* x, con
 }
 
 template <class T>
-void run_lrn(const LrnDesc& desc, const T* x, const T* dy, T* out, Stream& stream) {
+void run_lrn(const LrnDesc& desc, const T* x, const T* dy, T* out, std::int64_t most_bytes,
+             Stream& stream) {
   const TensorDesc& t = desc.x;
   Lrn lrn{};
   lrn.images = t.n, lrn.channels = t.c, lrn.pixels = t.h * t.w, lrn.inner = channels_inner(t);
@@ -121,33 +122,33 @@ void run_lrn(const LrnDesc& desc, const T* x, const T* dy, T* out, Stream& strea
   lrn.halo_before = lrn.before + (dy == nullptr ? 0 : lrn.after);
   lrn.halo_after = lrn.after + (dy == nullptr ? 0 : lrn.before);
   // Wide neighbourhoods leave room for fewer pixels.
-  constexpr std::size_t most_bytes = 227 << 10;
   const auto bytes = [&] {
-    return std::size_t(lrn.around()) * std::size_t(lrn.tile_pixels) * sizeof(T) *
+    return std::int64_t(lrn.around()) * lrn.tile_pixels * std::int64_t(sizeof(T)) *
            (dy == nullptr ? 1 : 2);
   };
   for (lrn.tile_pixels = lrn_pixels; bytes() > most_bytes && lrn.tile_pixels > 1;)
     lrn.tile_pixels /= 2;
   if (bytes() > most_bytes)
     throw InputError(
-        fmt::format("lrn on CUDA: {} channels around each do not fit {} bytes of shared memory",
-                    desc.size, most_bytes));
+        fmt::format("lrn on CUDA: {} channels around each take {} bytes of shared memory a block, "
+                    "the card has {}",
+                    desc.size, bytes(), most_bytes));
   constexpr std::int64_t max_y = 65535;
   const dim3 grid(unsigned(ceil_div(lrn.pixels, lrn.tile_pixels)),
                   unsigned(ceil_div(t.c, lrn.tile_channels)),
                   unsigned(std::min(lrn.images, max_y)));
-  launch(lrn_kernel<T>, grid, lrn_block, bytes(), stream, lrn, x, dy, out);
+  launch(lrn_kernel<T>, grid, lrn_block, std::size_t(bytes()), stream, lrn, x, dy, out);
 }
 
 void run(DType dtype, const LrnDesc& desc, const void* x, const void* dy, void* out,
-         Stream& stream) {
+         std::int64_t most_bytes, Stream& stream) {
   validate(dtype, "lrn");
   validate(desc);
   require_plain(desc.x, "lrn");
   with_type(dtype, [&](auto zero) {
     using T = decltype(zero);
     run_lrn(desc, static_cast<const T*>(x), static_cast<const T*>(dy), static_cast<T*>(out),
-            stream);
+            most_bytes, stream);
   });
 }
 
@@ -155,12 +156,12 @@ void run(DType dtype, const LrnDesc& desc, const void* x, const void* dy, void* 
 
 void CudaLayerOps::lrn_forward(DType dtype, const LrnDesc& desc, const void* x, void* y, Workspace,
                                Stream& stream) const {
-  run(dtype, desc, x, nullptr, y, stream);
+  run(dtype, desc, x, nullptr, y, block_shared_bytes_, stream);
 }
 
 void CudaLayerOps::lrn_backward(DType dtype, const LrnDesc& desc, const void* x, const void* dy,
                                 void* dx, Workspace, Stream& stream) const {
-  run(dtype, desc, x, dy, dx, stream);
+  run(dtype, desc, x, dy, dx, block_shared_bytes_, stream);
 }
 
 }  // namespace convlab::cuda

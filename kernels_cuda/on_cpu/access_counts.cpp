@@ -42,14 +42,30 @@ struct Warp {
 std::map<std::pair<Key, unsigned>, Warp> epoch;
 std::map<Key, AccessCount> totals;
 
-// Wide accesses go in parts of 128 bytes, by consecutive lanes; a part needs a pass for each
-// further word in one bank.
-void add_bank_passes(const Request& request, unsigned bytes, AccessCount& count) {
-  const unsigned lanes_per_part = std::min(32u, bank_bytes * banks / bytes);
-  for (unsigned part = 0; part < 32; part += lanes_per_part) {
+// Wide accesses go in parts of 128 bytes, by consecutive lanes. Two neighbouring parts of a load
+// are one if in both each lane reads what its neighbour does, or each what the second next does
+// (NVIDIA's microarchitecture, as its developers describe it for 64-bit and 128-bit loads).
+unsigned lanes_together(const Request& request, AccessKind kind, unsigned bytes, unsigned first) {
+  const unsigned lanes = std::min(32u, bank_bytes * banks / bytes);
+  if (lanes == 32 || kind != AccessKind::shared_load || first % (2 * lanes) != 0) return lanes;
+  std::uintptr_t at[32] = {};
+  for (const Access& access : request.lanes) at[access.lane] = access.address;
+  for (const unsigned other : {1u, 2u}) {
+    bool alike = true;
+    for (unsigned lane = first; lane < first + 2 * lanes; ++lane)
+      alike = alike && at[lane] == at[lane ^ other];
+    if (alike) return 2 * lanes;
+  }
+  return lanes;
+}
+
+// A part needs a pass for each further word in one bank.
+void add_bank_passes(const Request& request, AccessKind kind, unsigned bytes, AccessCount& count) {
+  for (unsigned part = 0, lanes; part < 32; part += lanes) {
+    lanes = lanes_together(request, kind, bytes, part);
     std::set<std::uintptr_t> words[banks];
     for (const Access& access : request.lanes)
-      if (access.lane >= part && access.lane < part + lanes_per_part)
+      if (access.lane >= part && access.lane < part + lanes)
         for (std::uintptr_t word = access.address / bank_bytes;
              word * bank_bytes < access.address + access.touched; ++word)
           words[word % banks].insert(word);
@@ -94,7 +110,7 @@ void sum_up_epoch() {
     count.requests += std::int64_t(warp.requests.size());
     for (const Request& request : warp.requests)
       if (key.kind == AccessKind::shared_load || key.kind == AccessKind::shared_store)
-        add_bank_passes(request, key.bytes, count);
+        add_bank_passes(request, key.kind, key.bytes, count);
       else
         add_sectors(request, count);
   }

@@ -17,7 +17,7 @@
 // Lavin & Gray 2015 (arXiv:1509.09308); blocking of F(2,3): Yan et al. 2020 (PPoPP).
 #include <fmt/format.h>
 
-#include "conv/error.h"
+#include "kernels_cuda/device/shared_memory.h"
 #include "kernels_cuda/winograd/transforms.h"
 #include "kernels_cuda/winograd/winograd.h"
 
@@ -28,11 +28,12 @@ constexpr int kTiles = 32;  // of a block
 constexpr int kDepth = 8;   // channels at a time
 constexpr int kProducers = 4 * 32;
 
-// F(2,3): 8 warps of 2 points, 64 x 32 each. F(4,3): 12 warps of 3 points, 32 x 32 each.
-template <int M>
+// F(2,3): 8 warps of 2 points, 64 x 32 each, or 32 x 32 on cards with less shared memory (128 or
+// 64 KB a block). F(4,3): 12 warps of 3 points, 32 x 32 each (144 KB).
+template <int M, int K>
 struct Blocking {
   static constexpr int T = M + 2, points = T * T;
-  static constexpr int block_k = M == 2 ? 64 : 32;
+  static constexpr int block_k = K;
   static constexpr int warps = M == 2 ? 8 : 12;  // of consumers
   static constexpr int warp_points = points / warps;
   static constexpr int threads = warps * 32 + kProducers;
@@ -83,9 +84,9 @@ struct Window {
 
 // A producer thread's share of every chunk: two windows, and a part of the filter. Neighbouring
 // threads take neighbouring tiles in NCHW, neighbouring channels of a tile in NHWC.
-template <int M, bool kChannelsLast>
+template <int M, int K, bool kChannelsLast>
 struct Producer {
-  using B = Blocking<M>;
+  using B = Blocking<M, K>;
   static_assert(kTiles * kDepth == 2 * kProducers);
   static constexpr int second_tile = kChannelsLast ? kProducers / kDepth : 0;
   static constexpr int second_channel = kChannelsLast ? 0 : kProducers / kTiles;
@@ -154,16 +155,16 @@ struct Producer {
 // points. The bits of a lane's number are interleaved (tile, k, tile, k, tile): lanes that differ
 // in one of the two lowest bits read the same vector, so that a 16-byte load takes two accesses,
 // not four.
-template <int M>
+template <int M, int K>
 struct FmaConsumer {
-  using B = Blocking<M>;
+  using B = Blocking<M, K>;
   int point, lane_k, lane_tile;
   float sum[B::warp_points][B::thread_k][B::thread_tiles];
 
   __device__ __forceinline__ FmaConsumer(int warp, int lane) {
     point = warp * B::warp_points;
-    lane_k = (lane >> 1 & 1) | (lane >> 2 & 2) | (M == 2 ? lane >> 2 & 4 : 0);
-    lane_tile = (lane & 1) | (lane >> 1 & 2) | (M == 4 ? lane >> 2 & 4 : 0);
+    lane_k = (lane >> 1 & 1) | (lane >> 2 & 2) | (K == 64 ? lane >> 2 & 4 : 0);
+    lane_tile = (lane & 1) | (lane >> 1 & 2) | (K == 32 ? lane >> 2 & 4 : 0);
 #pragma unroll
     for (int p = 0; p < B::warp_points; ++p)
 #pragma unroll
@@ -228,9 +229,9 @@ struct FmaConsumer {
 // in its rows, is free. Index t + 4 i is channel 2 t + i, and rows g and g + 8 are tiles 2 g
 // and 2 g + 1, so that operands are loaded as pairs, without bank conflicts. The filter is packed
 // in the order of lanes.
-template <int M, MathType kMath>
+template <int M, int K, MathType kMath>
 struct TensorConsumer {
-  using B = Blocking<M>;
+  using B = Blocking<M, K>;
   static constexpr int products = kMath == MathType::tf32x3 ? 3 : 1;
   static constexpr int rows = kTiles / 16, columns = B::block_k / 8;  // mma tiles of 16 x 8
   int at_v, at_u;
@@ -314,16 +315,16 @@ struct TensorConsumer {
   }
 };
 
-template <int M, MathType kMath>
+template <int M, int K, MathType kMath>
 using Consumer =
-    std::conditional_t<kMath == MathType::f32, FmaConsumer<M>, TensorConsumer<M, kMath>>;
+    std::conditional_t<kMath == MathType::f32, FmaConsumer<M, K>, TensorConsumer<M, K, kMath>>;
 
 // A^T m A for the block's channels and tiles, by all its threads.
-template <int M>
+template <int M, int K>
 __device__ __forceinline__ void transform_outputs(const float* m, const TileWindows& out,
                                                   const TileOutput<float>& output,
                                                   const FusedSizes& sizes) {
-  using B = Blocking<M>;
+  using B = Blocking<M, K>;
   const bool channels_last = out.channel_step == 1;
   for (int i = threadIdx.x; i < B::block_k * kTiles; i += B::threads) {
     // A warp takes eight channels of four tiles, or 32 tiles of one channel.
@@ -350,10 +351,10 @@ __device__ __forceinline__ void transform_outputs(const float* m, const TileWind
 
 // G g G^T to [block of K][chunk of C][point][c, k in the consumer's order], so that a block copies
 // contiguous memory. The channels that pad blocks and chunks are zero.
-template <int M, MathType kMath>
+template <int M, int K, MathType kMath>
 __global__ void __launch_bounds__(256)
     pack_fused(TileWindows from, const float* filter, FusedSizes sizes, float* packed) {
-  using B = Blocking<M>;
+  using B = Blocking<M, K>;
   using Code = typename Transforms<M, 3>::Filter;
   const unsigned i = blockIdx.x * 256u + threadIdx.x;
   const unsigned filled_k = unsigned(sizes.blocks_k) * B::block_k;
@@ -371,7 +372,7 @@ __global__ void __launch_bounds__(256)
   nested<Code>(x, y);
   float* const to = packed +
                     (std::int64_t(k / B::block_k) * sizes.chunks + c / kDepth) * B::u_floats +
-                    Consumer<M, kMath>::filter_place(int(c % kDepth), int(k % B::block_k));
+                    Consumer<M, K, kMath>::filter_place(int(c % kDepth), int(k % B::block_k));
 #pragma unroll
   for (int r = 0; r < B::T; ++r)
 #pragma unroll
@@ -381,16 +382,16 @@ __global__ void __launch_bounds__(256)
 // The barrier of producers and consumers: one source line for both, as kernel.h requires.
 __device__ __forceinline__ void barrier() { __syncthreads(); }
 
-template <int M, MathType kMath, bool kChannelsLast>
-__global__ void __launch_bounds__(Blocking<M>::threads, 1)
+template <int M, int K, MathType kMath, bool kChannelsLast>
+__global__ void __launch_bounds__(Blocking<M, K>::threads, 1)
     winograd_fused(TileWindows in, const float* data, const float* packed, TileWindows out,
                    TileOutput<float> output, FusedSizes sizes) {
-  using B = Blocking<M>;
+  using B = Blocking<M, K>;
   SHARED_DYN(float, shared);
   const auto stage = [](int chunk) { return chunk % 2 * B::stage_floats; };
   const int warp = int(threadIdx.x) / 32;
   if (warp < B::warps) {
-    Consumer<M, kMath> consumer(warp, lane_id());
+    Consumer<M, K, kMath> consumer(warp, lane_id());
     barrier();
     for (int chunk = 0; chunk < sizes.chunks; ++chunk) {
       consumer.consume(shared, stage(chunk));
@@ -398,7 +399,7 @@ __global__ void __launch_bounds__(Blocking<M>::threads, 1)
     }
     consumer.store(shared, warp, lane_id());
   } else {
-    Producer<M, kChannelsLast> producer(
+    Producer<M, K, kChannelsLast> producer(
         in, data, packed + std::int64_t(blockIdx.x) * sizes.chunks * B::u_floats, sizes.in_channels,
         int(blockIdx.y) * kTiles, int(threadIdx.x) - B::warps * 32);
     for (int chunk = 0; chunk < sizes.chunks; ++chunk) {
@@ -409,23 +410,23 @@ __global__ void __launch_bounds__(Blocking<M>::threads, 1)
     barrier();
   }
   barrier();
-  transform_outputs<M>(shared, out, output, sizes);
+  transform_outputs<M, K>(shared, out, output, sizes);
 }
 
 // ---- The plan ----
 
-template <int M>
+template <int K>
 FusedSizes fused_sizes(const WinogradShape& s) {
-  return {int(s.in.c), int(s.out.c), int(ceil_div(s.out.c, Blocking<M>::block_k)),
-          int(ceil_div(s.in.c, kDepth)), int(s.tiles())};
+  return {int(s.in.c), int(s.out.c), int(ceil_div(s.out.c, K)), int(ceil_div(s.in.c, kDepth)),
+          int(s.tiles())};
 }
 
-template <int M, MathType kMath>
+template <int M, int K, MathType kMath>
 class FusedPlan : public ConvPlan {
-  using B = Blocking<M>;
+  using B = Blocking<M, K>;
 
  public:
-  explicit FusedPlan(const WinogradShape& shape) : shape_(shape), sizes_(fused_sizes<M>(shape)) {}
+  explicit FusedPlan(const WinogradShape& shape) : shape_(shape), sizes_(fused_sizes<K>(shape)) {}
 
   std::size_t workspace_bytes() const noexcept override { return 0; }
   std::size_t packed_filter_bytes() const noexcept override {
@@ -435,7 +436,7 @@ class FusedPlan : public ConvPlan {
   void pack_filter(ConstSpan w, Span packed, Stream& stream) const override {
     const std::int64_t threads =
         std::int64_t(sizes_.blocks_k) * B::block_k * sizes_.chunks * kDepth;
-    launch(pack_fused<M, kMath>, dim3(unsigned(ceil_div(threads, 256))), 256, 0, stream,
+    launch(pack_fused<M, K, kMath>, dim3(unsigned(ceil_div(threads, 256))), 256, 0, stream,
            filter_windows(shape_), first_tap<float>(shape_, w), sizes_,
            reinterpret_cast<float*>(packed.data()));
   }
@@ -444,8 +445,8 @@ class FusedPlan : public ConvPlan {
     // Neighbouring blocks share their tiles.
     const dim3 grid(unsigned(sizes_.blocks_k), unsigned(ceil_div(shape_.tiles(), kTiles)));
     run_phase(args.phases, 0, stream, [&] {
-      launch(shape_.in.layout == Layout::nhwc ? winograd_fused<M, kMath, true>
-                                              : winograd_fused<M, kMath, false>,
+      launch(shape_.in.layout == Layout::nhwc ? winograd_fused<M, K, kMath, true>
+                                              : winograd_fused<M, K, kMath, false>,
              grid, B::threads, B::shared_bytes, stream, in_windows(shape_, shape_.in.n),
              in_image<float>(shape_, args, 0), static_cast<const float*>(args.w),
              out_windows(shape_, shape_.out.n), tile_output<M, float>(shape_, args, 0), sizes_);
@@ -459,12 +460,12 @@ class FusedPlan : public ConvPlan {
 
 // Whole blocks, padding included. Each reads its windows and its part of the filter, mostly from
 // L2.
-template <int M>
+template <int M, int K>
 WorkEstimate fused_work(const WinogradShape& s, MathType math) {
-  using B = Blocking<M>;
+  using B = Blocking<M, K>;
   using Code = Transforms<M, 3>;
-  const FusedSizes sizes = fused_sizes<M>(s);
-  const double blocks = double(winograd_fused_blocks(s));
+  const FusedSizes sizes = fused_sizes<K>(s);
+  const double blocks = double(sizes.blocks_k * ceil_div(s.tiles(), kTiles));
   const double deep = double(sizes.chunks) * kDepth;
   const double product =
       2.0 * B::points * B::block_k * kTiles * deep * (math == MathType::tf32x3 ? 3 : 1);
@@ -481,6 +482,17 @@ WorkEstimate fused_work(const WinogradShape& s, MathType math) {
                                                    : 1.4}}};
 }
 
+template <int n>
+using Int = std::integral_constant<int, n>;
+
+// visit(M, K) with the largest block that the card has shared memory for, else the smallest.
+template <class Visit>
+auto with_blocking(const WinogradShape& s, const DeviceInfo& card, const Visit& visit) {
+  if (s.m == 4) return visit(Int<4>(), Int<32>());
+  if (fits_block(Blocking<2, 64>::shared_bytes, card)) return visit(Int<2>(), Int<64>());
+  return visit(Int<2>(), Int<32>());
+}
+
 }  // namespace
 
 bool winograd_fused_takes(const WinogradShape& s) {
@@ -489,23 +501,27 @@ bool winograd_fused_takes(const WinogradShape& s) {
          ceil_div(s.tiles(), kTiles) <= 65535;  // a grid's height
 }
 
-std::int64_t winograd_fused_blocks(const WinogradShape& s) {
-  const std::int64_t block_k = s.m == 2 ? Blocking<2>::block_k : Blocking<4>::block_k;
+std::int64_t winograd_fused_shared_bytes(const WinogradShape& s, const DeviceInfo& card) {
+  return with_blocking(
+      s, card, [](auto m, auto k) { return std::int64_t(Blocking<m(), k()>::shared_bytes); });
+}
+
+std::int64_t winograd_fused_blocks(const WinogradShape& s, const DeviceInfo& card) {
+  const int block_k = with_blocking(s, card, [](auto, auto k) { return k(); });
   return ceil_div(s.out.c, block_k) * ceil_div(s.tiles(), kTiles);
 }
 
-WorkEstimate winograd_fused_work(const WinogradShape& s, MathType math) {
-  return s.m == 2 ? fused_work<2>(s, math) : fused_work<4>(s, math);
+WorkEstimate winograd_fused_work(const WinogradShape& s, MathType math, const DeviceInfo& card) {
+  return with_blocking(s, card, [&](auto m, auto k) { return fused_work<m(), k()>(s, math); });
 }
 
-std::unique_ptr<ConvPlan> make_winograd_fused_plan(const WinogradShape& s, MathType math) {
-  const auto make = [&](auto m) -> std::unique_ptr<ConvPlan> {
-    if (math == MathType::f32) return std::make_unique<FusedPlan<m(), MathType::f32>>(s);
-    if (math == MathType::tf32) return std::make_unique<FusedPlan<m(), MathType::tf32>>(s);
-    return std::make_unique<FusedPlan<m(), MathType::tf32x3>>(s);
-  };
-  if (s.m == 2) return make(std::integral_constant<int, 2>());
-  return make(std::integral_constant<int, 4>());
+std::unique_ptr<ConvPlan> make_winograd_fused_plan(const WinogradShape& s, MathType math,
+                                                   const DeviceInfo& card) {
+  return with_blocking(s, card, [&](auto m, auto k) -> std::unique_ptr<ConvPlan> {
+    if (math == MathType::f32) return std::make_unique<FusedPlan<m(), k(), MathType::f32>>(s);
+    if (math == MathType::tf32) return std::make_unique<FusedPlan<m(), k(), MathType::tf32>>(s);
+    return std::make_unique<FusedPlan<m(), k(), MathType::tf32x3>>(s);
+  });
 }
 
 }  // namespace convlab::cuda

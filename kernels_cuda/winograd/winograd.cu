@@ -20,6 +20,7 @@
 #include "conv/error.h"
 #include "conv/refusals.h"
 #include "kernels_cuda/algos.h"
+#include "kernels_cuda/device/shared_memory.h"
 #include "kernels_cuda/vendor.h"
 #include "kernels_cuda/winograd/transforms.h"
 #include "kernels_cuda/winograd/winograd.h"
@@ -524,9 +525,10 @@ class Winograd : public ConvAlgo {
         const WinogradShape s(p, m);
         std::vector<Config> of_tile;
         if (math != MathType::tf32x3) of_tile = step_configs(s, math, device.info());
-        if (winograd_fused_takes(s)) {
+        if (winograd_fused_takes(s) &&
+            fits_block(winograd_fused_shared_bytes(s, device.info()), device.info())) {
           // First if its blocks fill the card; the nonfused steps have more parallelism.
-          const bool fills = winograd_fused_blocks(s) >= device.info().threads;
+          const bool fills = winograd_fused_blocks(s, device.info()) >= device.info().threads;
           of_tile.insert(fills ? of_tile.begin() : of_tile.end(),
                          tile_config(s, Schedule::fused, math));
         }
@@ -541,16 +543,18 @@ class Winograd : public ConvAlgo {
   WorkEstimate work(const ConvProblem& p, const Config& config, Device& device) const override {
     const WinogradShape s = parse_shape(p, config);
     if (parse_schedule(s, config) == Schedule::fused)
-      return winograd_fused_work(s, math_type(config, p.dtype, math_type_names));
+      return winograd_fused_work(s, math_type(config, p.dtype, math_type_names), device.info());
     return work_of(parse_steps(s, config), device.info());
   }
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
-                                 Device&) const override {
+                                 Device& device) const override {
     const WinogradShape s = parse_shape(p, config);
     if (parse_schedule(s, config) == Schedule::fused) {
       config.require_only({"tile", "schedule", "math"});
-      return make_winograd_fused_plan(s, math_type(config, p.dtype, math_type_names));
+      const DeviceInfo& card = device.info();
+      require_shared_memory("winograd", config, winograd_fused_shared_bytes(s, card), card);
+      return make_winograd_fused_plan(s, math_type(config, p.dtype, math_type_names), card);
     }
     if (s.pass == Pass::backward_filter)
       config.require_only({"tile", "schedule", "math", "images", "split"});

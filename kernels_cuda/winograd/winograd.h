@@ -161,10 +161,12 @@ __device__ __forceinline__ void store_tile(const TileWindows& to, const TileOutp
     store_rows<1>(to, o.epilogue, offset, channel, rows, columns, y);
 }
 
-// fused.cu
+// fused.cu. The size of its blocks follows the card's shared memory.
 bool winograd_fused_takes(const WinogradShape&);
-std::int64_t winograd_fused_blocks(const WinogradShape&);
-WorkEstimate winograd_fused_work(const WinogradShape&, MathType);
-std::unique_ptr<ConvPlan> make_winograd_fused_plan(const WinogradShape&, MathType);
+std::int64_t winograd_fused_shared_bytes(const WinogradShape&, const DeviceInfo&);
+std::int64_t winograd_fused_blocks(const WinogradShape&, const DeviceInfo&);
+WorkEstimate winograd_fused_work(const WinogradShape&, MathType, const DeviceInfo&);
+std::unique_ptr<ConvPlan> make_winograd_fused_plan(const WinogradShape&, MathType,
+                                                   const DeviceInfo&);
 
 }  // namespace convlab::cuda

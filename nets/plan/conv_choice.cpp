@@ -33,16 +33,17 @@ ConvProblem part_of(ConvProblem problem, std::int64_t images) {
   return problem;
 }
 
-// The part sizes, largest first, that split a batch evenly into halves, quarters, ... as far as
-// possible.
-std::vector<std::int64_t> part_sizes(std::int64_t batch) {
-  std::vector<std::int64_t> sizes;
-  for (std::int64_t most = batch / 2; most >= 1; most /= 2) {
+// The parts, largest first, that split a batch evenly into halves, quarters, ... where possible.
+std::vector<ConvProblem> parts_of(const ConvProblem& problem, DeviceKind kind) {
+  std::vector<ConvProblem> parts;
+  for (std::int64_t most = problem.n / 2; most >= 1; most /= 2) {
     std::int64_t images = most;
-    while (batch % images != 0) --images;
-    if (sizes.empty() || images < sizes.back()) sizes.push_back(images);
+    while (problem.n % images != 0) --images;
+    if (!parts.empty() && images >= parts.back().n) continue;
+    const ConvProblem part = part_of(problem, images);
+    if (kind == DeviceKind::cpu || keeps_alignment(part)) parts.push_back(part);
   }
-  return sizes;
+  return parts;
 }
 
 }  // namespace
@@ -89,11 +90,12 @@ std::optional<std::int64_t> ConvChoices::least_workspace(const ConvProblem& prob
                                     : std::max<std::int64_t>(0, *option.packed - p.filter_bytes());
     least = std::min(least, *option.workspace + filter);
   };
+  const std::vector<ConvProblem> parts = parts_of(problem, device_.info().kind);
   for (Option& option : known(problem).options) {
     if (Layouts{option.candidate.x_layout, option.candidate.y_layout} != layouts) continue;
     consider(problem, option);
-    const ConvProblem image = part_of(problem, 1);
-    if (Option* alone = twin(known(image), option); alone && problem.n > 1) consider(image, *alone);
+    if (parts.empty()) continue;
+    if (Option* part = twin(known(parts.back()), option)) consider(parts.back(), *part);
   }
   if (least == unbounded_bytes) return {};
   return least;
@@ -228,10 +230,8 @@ ConvChoices::Option* ConvChoices::twin(Known& part, const Option& whole) const {
 // is scaled by the whole's ratio of measured to predicted time.
 std::optional<ConvChoice> ConvChoices::in_parts(const ConvProblem& problem, const Option& whole,
                                                 const MemoryTerms& terms) {
-  for (const std::int64_t images : part_sizes(problem.n)) {
-    const ConvProblem part = part_of(problem, images);
-    Known& parts = known(part);
-    Option* const option = twin(parts, whole);
+  for (const ConvProblem& part : parts_of(problem, device_.info().kind)) {
+    Option* const option = twin(known(part), whole);
     if (!option) continue;
     std::optional<ConvChoice> found = choice(part, *option, terms);
     if (!found) continue;
@@ -240,8 +240,8 @@ std::optional<ConvChoice> ConvChoices::in_parts(const ConvProblem& problem, cons
     const bool measured = !option->candidate.predicted;
     const double correction =
         measured || whole.candidate.predicted ? 1 : whole.candidate.ms / whole.predicted_ms;
-    found->plan.images = images;
-    found->plan.ms = double(problem.n / images) * option->candidate.ms * correction + pack_ms;
+    found->plan.images = part.n;
+    found->plan.ms = double(problem.n / part.n) * option->candidate.ms * correction + pack_ms;
     found->cost = found->plan.ms + price;
     return found;
   }

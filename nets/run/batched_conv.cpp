@@ -1,5 +1,7 @@
 #include "nets/run/batched_conv.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "conv/error.h"
@@ -44,7 +46,13 @@ T* at_image(T* data, std::int64_t bytes, std::int64_t images, std::int64_t image
 
 std::optional<Refusal> BatchedConv::refuse(const ConvAlgo& algo, const ConvProblem& whole,
                                            const PassPlan& plan, Device& device) {
-  for (const ConvProblem& part : parts_of(whole, plan))
+  const std::vector<ConvProblem> parts = parts_of(whole, plan);
+  if (const ConvProblem& part = parts.front();
+      parts.size() > 1 && device.info().kind == DeviceKind::cuda && !keeps_alignment(part))
+    return Refusal{
+        Field::image, fmt::format("parts whose bytes are multiples of {}", operand_alignment),
+        fmt::format("{} and {} bytes in {} images", part.x_bytes(), part.y_bytes(), part.n)};
+  for (const ConvProblem& part : parts)
     if (auto refusal = algo.refuse(part, device)) return refusal;
   return std::nullopt;
 }

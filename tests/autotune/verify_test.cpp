@@ -1,13 +1,17 @@
 #include "autotune/verify.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 
 #include "conv/error.h"
+#include "conv/optional/scanning_device.h"
 #include "conv/types/half.h"
 #include "kernels_cpu/cpu.h"
+#include "tests/cpu_backed_device.h"
 
 namespace convlab {
 namespace {
@@ -189,6 +193,61 @@ TEST_F(VerifyTest, AccumulatesOntoTheOldContents) {
           float(fresh.expected()[std::size_t(i)]);
   });
   EXPECT_EQ(verdict.status, Status::ok) << verdict.reason;
+}
+
+// A card, whose memory is far: counts the bytes that come home.
+class FarDevice : public CpuBackedDevice, public ScanningDevice {
+ public:
+  std::size_t came_home = 0;
+
+  void copy_to_host(Span to, const std::byte* from, Stream& stream) override {
+    came_home += to.size();
+    CpuBackedDevice::copy_to_host(to, from, stream);
+  }
+  std::int64_t count_not_finite(DType, ConstSpan elements, Stream&) override {
+    const auto* const values = reinterpret_cast<const float*>(elements.data());
+    return std::count_if(values, values + elements.size() / sizeof(float),
+                         [](float v) { return !std::isfinite(v); });
+  }
+  void gather(DType, const std::byte* elements, std::span<const std::int64_t> places, Span to,
+              Stream& stream) override {
+    for (std::size_t i = 0; i < places.size(); ++i)
+      copy_to_host(to.subspan(i * sizeof(float), sizeof(float)),
+                   elements + places[i] * sizeof(float), stream);
+  }
+};
+
+TEST(VerifyOnACard, OnlyTheSampleComesHome) {
+  const ConvProblem problem = parse_problem("mb2ic64ih32oc32oh32kh5ph2").problem;
+  const ReferenceCase reference(problem, 1, DataKind::normal, ReferenceCase::Evaluate::sample);
+  const auto output_bytes = std::size_t(problem.output_bytes());
+  ASSERT_LT(8 * reference.indices().size() * sizeof(float), output_bytes);
+  FarDevice device;
+  const auto stream = device.make_stream();
+  const auto check = [&](const std::function<void(float*)>& corrupt) {
+    const Oracle oracle(reference, [&](auto& r, auto& p, auto& args, auto) {
+      auto* const y = static_cast<float*>(args.out);
+      std::fill_n(y, p.y_desc().elements(), 0.0f);
+      for (std::size_t i = 0; i < r.indices().size(); ++i)
+        y[r.indices()[i]] = float(r.expected()[i]);
+      corrupt(y);
+    });
+    device.came_home = 0;
+    return check_candidate(oracle, problem, {}, reference, device, *stream, 1e-6);
+  };
+  EXPECT_EQ(check([](float*) {}).status, Status::ok);
+  EXPECT_LT(device.came_home, output_bytes / 4);
+
+  const std::int64_t sampled = reference.indices()[5];
+  const CheckResult wrong = check([&](float* y) { y[sampled] = 100; });
+  EXPECT_NE(wrong.reason.find("100 instead of"), std::string::npos) << wrong.reason;
+  EXPECT_LT(device.came_home, output_bytes / 4);
+
+  // Not in the sample: found all the same, and named.
+  std::int64_t other = 0;
+  while (std::ranges::binary_search(reference.indices(), other)) ++other;
+  const CheckResult missing = check([&](float* y) { y[other] = NAN; });
+  EXPECT_EQ(missing.reason, fmt::format("output (0, 0, 0, {}) is NaN or was not written", other));
 }
 
 TEST(ReferenceCaseTest, IsReproducibleAndSamplesLargeProblems) {

@@ -60,6 +60,13 @@ TEST_F(WorkerTest, PreparesAndSamples) {
   runner().release(c);
 }
 
+TEST(WorkerPatience, IsLongerWhereADriverCompilesKernels) {
+  DeviceInfo card;
+  EXPECT_EQ(patience_s(20, card), 20);
+  card.compiles_kernels = true;
+  EXPECT_GT(patience_s(20, card), 60);
+}
+
 TEST_F(WorkerTest, PassesOnWhatAPlanNotes) {
   EXPECT_EQ(prepared("chooser").reason, "took the plain way");
   EXPECT_EQ(prepared("plain").reason, "");

@@ -112,6 +112,69 @@ TEST_F(GpuRunTest, ACandidateThatLosesTheCardLosesOneJob) {
   expect(report(), "convlab check @problems.txt --algos winograd --dtype f32 --pass fwd");
 }
 
+// The rows before it are on the page.
+TEST_F(GpuRunTest, ACheckThatIsCutOffLeavesItsRows) {
+  write_file(directory_ / "winograd", R"(cat >"$output.partial" <<'end'
+layer,pass,algo,config,layouts,result,rel_error,reason,repeat
+tiny,fwd,winograd,tile=2,nhwc,FAILED,0.5,wrong result,convlab check tiny --algos winograd
+tiny,fwd,winograd,tile=4,nhwc,PASSED,1e-7,,
+end
+kill -s KILL $$
+)");
+  EXPECT_EQ(run({"--only", "check"}).exit_code, 1);
+  expect(outcomes().at("winograd-f32-fwd")["found"], "ended by SIGKILL after 2 candidates");
+  expect(report(),
+         "- winograd tile=2 nhwc, tiny: wrong result: `convlab check tiny --algos winograd`\n");
+}
+
+TEST_F(GpuRunTest, EachTypeOfAnAlgorithmIsCheckedBeforeTheNextAlgorithm) {
+  write_file(directory_ / "list.json", R"({"provenance": {}, "rows": [
+    {"algo": "direct", "origin": "own", "3x3": "f", "types": "f32 bf16"},
+    {"algo": "winograd", "origin": "own", "3x3": "f", "types": "f32 f64"}]})");
+  EXPECT_EQ(run({"--only", "check", "--jobs", "1"}).exit_code, 0);
+  std::istringstream log(read_file(directory_ / "calls"));
+  std::vector<std::string> order;
+  for (std::string line; std::getline(log, line);)
+    for (const char* part : {"direct --dtype f32", "direct --dtype bf16", "winograd --dtype f32",
+                             "winograd --dtype f64"})
+      if (contains(line, part)) order.emplace_back(part);
+  EXPECT_EQ(order, (std::vector<std::string>{"direct --dtype f32", "direct --dtype bf16",
+                                             "winograd --dtype f32", "winograd --dtype f64"}));
+}
+
+// ncu would lock the clocks and replay thousands of launches; compute-sanitizer might not end.
+TEST_F(GpuRunTest, ToolsLeaveTheClocksAloneAndEndInTime) {
+  write_script("ncu", R"sh(#!/bin/sh
+cd "$(dirname "$0")"
+echo "$*" >>ncu.calls
+log=$OLDPWD/$(echo "$*" | sed -n 's/.*--log-file \([^ ]*\).*/\1/p')
+printf '"Metric Name","Metric Unit","Metric Value"\n"Duration","us","7"\n' >"$log"
+exit 9
+)sh");
+  write_script("compute-sanitizer", "#!/bin/sh\nsleep 100\n");
+  const std::string path = directory_.path().string() + ":" + std::getenv("PATH");
+  const auto begun = std::chrono::steady_clock::now();
+  const Ran ran = Program(directory_,
+                          {"--small", "--out", directory_ / "results", "--only", "profile",
+                           "--only", "memcheck", "--minutes", "0.4"},
+                          {{"CONVLAB", directory_ / "convlab"}, {"PATH", path}}, CONVLAB_GPU_RUN)
+                      .wait();
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(60));
+  EXPECT_EQ(ran.exit_code, 1) << ran.err;
+  const std::map<std::string, json> found = outcomes();
+  EXPECT_EQ(found.at("winograd")["found"], "Duration 7 us") << ran.err;
+  for (const auto& [name, outcome] : found) {
+    const bool memcheck = outcome["stage"] == "memcheck";
+    EXPECT_EQ(outcome["result"], memcheck ? "unfinished" : "passed") << outcome;
+  }
+  std::istringstream log(read_file(directory_ / "ncu.calls"));
+  int calls = 0;
+  for (std::string line; std::getline(log, line); ++calls)
+    for (const char* part : {"--clock-control none", "--launch-count 3", "--kill yes"})
+      EXPECT_TRUE(contains(line, part)) << line;
+  EXPECT_EQ(calls, 5);
+}
+
 TEST_F(GpuRunTest, FailedCandidatesAreListedWithTheLineThatRepeatsThem) {
   write_file(directory_ / "winograd", R"(cat >"$output" <<'end'
 # note: 0 passed, 1 failed, 0 skipped

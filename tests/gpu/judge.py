@@ -35,7 +35,8 @@ def suite(code, log):
 def check(code, log):
     rows, notes = read_check(log.with_suffix(".csv"))
     if not notes or code not in (0, 1):  # such an end has no table, or not all of it
-        return "failed", f"{ended_by(code)}: {last_line(log)}"
+        after = f" after {len(rows)} candidates" if rows else ""
+        return "failed", f"{ended_by(code)}{after}: {last_line(log)}"
     if code == 0 and notes[0].startswith("0 passed"):
         return "skipped", next((row["reason"] for row in rows), notes[0])
     lost = any("card was lost" in note for note in notes)

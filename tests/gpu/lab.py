@@ -113,7 +113,8 @@ class Lab:
         """With so many OpenMP threads; 0: as many as it likes."""
         log = self.log(job.stage, job.name)
         log.parent.mkdir(exist_ok=True)
-        log.with_suffix(".csv").unlink(missing_ok=True)  # an earlier run's
+        for suffix in (".csv", ".csv.partial"):
+            log.with_suffix(suffix).unlink(missing_ok=True)  # an earlier run's
         command = job.command(seconds)
         environment = {**({"OMP_NUM_THREADS": str(threads)} if threads else {}), **os.environ}
         with log.open("w") as file:

@@ -27,8 +27,9 @@ def read_json(path):
 
 
 def read_check(path):
-    """Rows and notes of `convlab check --format csv`."""
-    lines = read_text(path).splitlines()
+    """Rows and notes of `convlab check --format csv`; of a check that did not end the rows so far."""
+    partial = path.with_name(path.name + ".partial")
+    lines = read_text(path if path.exists() else partial).splitlines()
     notes = [line[len("# note: "):] for line in lines if line.startswith("# note: ")]
     return list(csv.DictReader(line for line in lines if not line.startswith("#"))), notes
 

@@ -2,11 +2,15 @@
 // our graphs, and that each makes a plan.
 #include <gtest/gtest.h>
 
+#include <string_view>
+
 #include "conv/error.h"
 #include "kernels_cuda/cudnn/graph.h"
 
 namespace convlab::cuda {
 namespace {
+
+CONVLAB_LAZY_FUNCTION(cudnn_library, cudnnSetCallback);
 
 const CudnnTarget& h200() {
   static const CudnnTarget target(R"({
@@ -47,6 +51,26 @@ TEST(CudnnGraph, HasEnginesForEveryPassTypeAndLayout) {
                 << text << " " << to_string(pass) << " " << to_string(dtype) << " "
                 << to_string(layout) << " math=" << math_type_names[std::size_t(math)];
           }
+}
+
+// Plans take long on a card. cuDNN tells of each descriptor that it makes.
+TEST(CudnnGraph, ListsEnginesWithoutPlans) {
+  static int plans_made = 0;
+  // Lines that end in zeros, an empty one last.
+  const auto hear = [](cudnnSeverity_t, void*, const cudnnDebug_t*, const char* said) {
+    for (std::string_view line = said; !line.empty(); line = line.data() + line.size() + 1)
+      plans_made += line.find("CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR") != line.npos;
+  };
+  check(cudnnSetCallback(CUDNN_SEV_INFO_EN, nullptr, hear), "cudnnSetCallback");
+  const ConvProblem p = problem("mb16ic64ih56oc64oh56kh3ph1");
+  EXPECT_EQ(list_engines(p, h200(), 2), (std::vector<Config>{{{"rank", 0}, {"math", "f32"}},
+                                                             {{"rank", 1}, {"math", "f32"}},
+                                                             {{"rank", 0}, {"math", "tf32"}},
+                                                             {{"rank", 1}, {"math", "tf32"}}}));
+  EXPECT_EQ(plans_made, 0);
+  execution_plan(OperationGraph(p, h200()).engines(MathType::f32).front(), h200());
+  EXPECT_GT(plans_made, 0);
+  check(cudnnSetCallback(0, nullptr, nullptr), "cudnnSetCallback");
 }
 
 TEST(CudnnGraph, TakesWhatTheOlderInterfaceDoesNot) {

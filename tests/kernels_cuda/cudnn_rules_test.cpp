@@ -159,6 +159,17 @@ TEST(CudnnRules, NamesWhatAChooserTook) {
             "took algorithm 99 with its default math");
 }
 
+TEST(CudnnRules, ChoosersAreHeldToFmaInF32) {
+  const CudnnAnswer tensor{true, CudnnMath::tensor_cores},
+      unspecified{true, CudnnMath::unspecified}, fma{true, CudnnMath::fma},
+      broken{false, CudnnMath::fma};
+  const CudnnAnswer answers[]{broken, unspecified, tensor, fma};
+  EXPECT_EQ(first_usable(answers, true), 3u);
+  EXPECT_EQ(first_usable(answers, false), 1u);
+  EXPECT_EQ(first_usable(std::span(answers).first(3), true), std::nullopt);
+  EXPECT_EQ(first_usable({}, false), std::nullopt);
+}
+
 // algo_0 takes a hundred times as long as the others, so untuned nets must not choose it.
 TEST(CudnnRules, TheSlowOnesAreExpectedToBeSlow) {
   const ConvProblem p = problem("mb64ic256ih56oc512oh28kh1sh2ph0");

@@ -1,6 +1,10 @@
 // Implicit GEMM on CUDA, beyond the test over the registry: several blocks in each dimension with
 // ragged edges, both layouts, stride phases with different taps, split sums, epilogues.
+#include "kernels_cuda/implicit_gemm/implicit_gemm.h"
+
 #include <gtest/gtest.h>
+
+#include <string_view>
 
 #include "conv/error.h"
 #include "conv/types/math_type.h"
@@ -185,6 +189,25 @@ TEST_F(CudaImplicitGemm, AccessesMemoryAsTheCardLikesIt) {
     }
 }
 
+// In the main loop of FMA each operand's vector is read in two passes of its warp.
+TEST_F(CudaImplicitGemm, ReadsAVectorInTwoPasses) {
+  if (reduced()) GTEST_SKIP() << "sanitizers see nothing in counts, and slow them down";
+  const ConvProblem p = problem("mb1ic32ih16oc64kh3ph1", Pass::forward);
+  const ReferenceCase reference(p, 1, DataKind::small_integers);
+  for (const std::int64_t m : {64, 128}) {
+    int lines = 0;
+    for (const on_cpu::AccessCount& count :
+         on_cpu::count_accesses([&] { expect_right(p, with(m, 192 - m, 1, f32), reference); })) {
+      if (count.kind != on_cpu::AccessKind::shared_load || count.bytes != 16 ||
+          !std::string_view(count.site.file).ends_with("fma.cu"))
+        continue;
+      EXPECT_EQ(count.transactions, 2 * count.requests) << "line " << count.site.line;
+      ++lines;
+    }
+    EXPECT_EQ(lines, 4);
+  }
+}
+
 TEST_F(CudaImplicitGemm, SplitsWhatWouldLeaveMultiprocessorsIdle) {
   const ConvProblem p = problem("mb1ic64ih4oc32kh3ph1", Pass::forward);
   EXPECT_GT(algo_.configs(p, *device_).front().get("split"), 1);
@@ -200,6 +223,14 @@ TEST_F(CudaImplicitGemm, RejectsAConfigItDoesNotKnow) {
     EXPECT_THROW(algo_.plan(p, Config::parse(config), *device_), InputError) << config;
   const ConvProblem f16 = problem("mb1ic4ih4oc4kh3ph1", Pass::forward, Layout::nchw, DType::f16);
   EXPECT_THROW(algo_.plan(f16, with(64, 64, 1), *device_), InputError);
+}
+
+TEST(CudaImplicitGemmJob, PartsOfALongSumDoNotOverflow) {
+  using cuda::implicit_gemm::first_slice_of;
+  for (const int slices : {1, 7, 1000, (1 << 28) - 3, 1 << 28})
+    for (const int split : {1, 3, 256, 1024})
+      for (const int part : {0, 1, split / 2, split - 1, split})
+        EXPECT_EQ(first_slice_of(part, slices, split), std::int64_t(slices) * part / split);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <utility>
 
 #include "kernels_cuda/gemm/column_major.h"
 
@@ -22,6 +23,17 @@ TEST(CudaErrors, AreToldApart) {
     FAIL();
   } catch (const CudaError& e) {
     EXPECT_STREQ(e.what(), "cudaSomething: out of luck (error 1) at a.cpp:7");
+  }
+}
+
+TEST(CudaErrors, AnExclusiveCardIsSaidWithItsRemedy) {
+  try {
+    throw_failed(cudaErrorDevicesUnavailable, "busy", "cudaSetDevice", "a.cpp", 7);
+    FAIL();
+  } catch (const EnvironmentError& e) {
+    EXPECT_STREQ(e.what(),
+                 "cudaSetDevice: busy (error 46) at a.cpp:7; if another process uses the card in "
+                 "exclusive mode (a worker counts as one), allow several: nvidia-smi -c DEFAULT");
   }
 }
 
@@ -53,6 +65,28 @@ TEST(CudaObstacle, NamesWhatIsMissingAndTheRemedy) {
   EXPECT_EQ(text(cudaErrorNoDevice, 0, 13010),
             "the NVIDIA driver shows no card: CUDA_VISIBLE_DEVICES is '7'");
   unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+TEST(CardObstacle, IsAnOldCardOrABuildWithoutKernelsForIt) {
+  const auto text = [](int major, int minor, cudaError_t image) {
+    return card_obstacle("Some card", major, minor, image, "80-real;90");
+  };
+  EXPECT_EQ(text(7, 5, cudaErrorNoKernelImageForDevice),
+            "Some card is sm_75: the kernels need sm_80 or newer");
+  EXPECT_EQ(text(7, 5, cudaSuccess), "Some card is sm_75: the kernels need sm_80 or newer");
+  EXPECT_EQ(text(8, 6, cudaErrorNoKernelImageForDevice),
+            "Some card is sm_86, and this build has kernels for 80-real;90: configure with "
+            "CMAKE_CUDA_ARCHITECTURES=native");
+  for (const auto& [major, minor] : {std::pair(8, 0), {8, 9}, {9, 0}, {12, 0}})
+    EXPECT_EQ(text(major, minor, cudaSuccess), "");
+}
+
+TEST(Tf32Override, IsPartOfALibrarysVersion) {
+  unsetenv("NVIDIA_TF32_OVERRIDE");
+  EXPECT_EQ(with_tf32_override("13.1.0"), "13.1.0");
+  setenv("NVIDIA_TF32_OVERRIDE", "0", 1);
+  EXPECT_EQ(with_tf32_override("13.1.0"), "13.1.0 with NVIDIA_TF32_OVERRIDE=0");
+  unsetenv("NVIDIA_TF32_OVERRIDE");
 }
 
 // The arguments passed to cuBLAS, read as cuBLAS reads them: element (i, j) of a matrix is at i + j

@@ -135,6 +135,13 @@ TEST_F(VendorGemm, TransposesBatchesAndSkipsGaps) {
     }
 }
 
+// They go to cuBLAS in parts.
+TEST_F(VendorGemm, MultipliesMoreMatricesThanAGridIsDeep) {
+  Gemm g{.m = 2, .n = 3, .k = 2, .lda = 2, .ldb = 3, .ldc = 3, .batch = 140'001};
+  g.stride_a = 5, g.stride_b = 6, g.stride_c = 7;
+  expect_equal<float>(g);
+}
+
 TEST_F(VendorGemm, ConjugatesComplexOperands) {
   for (const bool conjugate_a : {false, true})
     for (const bool conjugate_b : {false, true}) {

@@ -11,10 +11,23 @@ __global__ void increment(std::int32_t* values, std::int64_t count, int times) {
 
 __global__ void store(std::int32_t* address) { *address = 1; }
 
+__global__ void multiply(const std::uint32_t* operands, float* sums) {
+  unsigned a[4], b[2];
+  for (int i = 0; i < 4; ++i) a[i] = operands[threadIdx.x * 6 + i];
+  for (int i = 0; i < 2; ++i) b[i] = operands[threadIdx.x * 6 + 4 + i];
+  float sum[4] = {};
+  mma_m16n8k8_tf32(sum, a, b, sum);
+  for (int i = 0; i < 4; ++i) sums[threadIdx.x * 4 + i] = sum[i];
+}
+
 }  // namespace
 
 void queue_increment(std::int32_t* values, std::int64_t count, int times, Stream& stream) {
   launch(increment, unsigned(ceil_div(count, 256)), 256, 0, stream, values, count, times);
+}
+
+void queue_tf32_product(const std::uint32_t* operands, float* sums, Stream& stream) {
+  launch(multiply, 1, 32, 0, stream, operands, sums);
 }
 
 void queue_illegal_store(Stream& stream) {

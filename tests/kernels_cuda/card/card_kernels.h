@@ -10,5 +10,7 @@ namespace convlab::cuda {
 // values[i] += times.
 void queue_increment(std::int32_t* values, std::int64_t count, int times, Stream&);
 void queue_illegal_store(Stream&);  // the context is lost
+// One mma: each lane's registers of a, then of b; and its four sums.
+void queue_tf32_product(const std::uint32_t* operands, float* sums, Stream&);
 
 }  // namespace convlab::cuda

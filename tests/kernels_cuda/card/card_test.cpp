@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "conv/error.h"
+#include "kernels_cuda/device/cuda_device.h"
 #include "kernels_cuda/device/runtime.h"
 #include "tests/kernels_cuda/card/card_device.h"
 #include "tests/kernels_cuda/card/card_kernels.h"
@@ -20,6 +21,8 @@ TEST_F(Card, IsDescribed) {
   EXPECT_FALSE(info.name.empty());
   EXPECT_EQ(info.isa.substr(0, 3), "sm_");
   EXPECT_GT(info.threads, 0);
+  EXPECT_GE(info.block_shared_bytes, 48 << 10);
+  EXPECT_LE(info.block_shared_bytes, info.l1_bytes);
   EXPECT_GT(info.l2_bytes, 0);
   EXPECT_GT(info.memory_bytes, std::int64_t(1) << 30);
   for (const char* library : {"cuda", "driver", "cublas", "cufft"})
@@ -64,6 +67,31 @@ TEST_F(Card, OutOfMemoryIsSaidAndPasses) {
   const Buffer values = device_->allocate(4);
   queue_increment(values.as<std::int32_t>(), 1, 1, *stream_);
   stream_->synchronize();
+}
+
+// As on a virtual card.
+TEST_F(Card, AllocatesWithoutMemoryPools) {
+  const int device = device_index(*device_);
+  const Buffer values = allocate_on(device, 400, false);
+  queue_increment(values.as<std::int32_t>(), 100, 1, *stream_);
+  stream_->synchronize();
+  EXPECT_THROW(allocate_on(device, std::size_t(1) << 44, false), OutOfMemory);
+}
+
+// winograd's 3xTF32 passes the lower 13 bits as they are (winograd/fused.cu).
+TEST_F(Card, TensorCoresIgnoreTheLowBitsOfTf32) {
+  std::vector<std::uint32_t> operands(32 * 6);  // of each lane: four registers of a, two of b
+  for (std::size_t i = 0; i < operands.size(); ++i)
+    operands[i] = 0x3f800000u + std::uint32_t(i) * 0x12345u;  // 1 to 2.8
+  std::vector<std::uint32_t> truncated = operands;
+  for (std::uint32_t& each : truncated) each &= 0xffffe000u;
+  const auto product = [&](const std::vector<std::uint32_t>& of) {
+    const Buffer there = upload(of), sums = device_->allocate(32 * 4 * sizeof(float));
+    queue_tf32_product(there.as<std::uint32_t>(), sums.as<float>(), *stream_);
+    return download<float>(sums);
+  };
+  EXPECT_NE(operands, truncated);
+  EXPECT_EQ(product(operands), product(truncated));
 }
 
 TEST_F(Card, AStreamKeepsOrderOnAnyThread) {

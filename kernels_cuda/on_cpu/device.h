@@ -1,0 +1,19 @@
+// Cards that do not exist, so that tests see what algorithms do on each kind.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "conv/device.h"
+
+namespace convlab::on_cpu {
+
+// What make_cuda_device() says of itself, and a device that says something else. A launch with more
+// dynamic shared memory than its blocks have fails.
+DeviceInfo default_card();
+std::unique_ptr<Device> make_card(const DeviceInfo&);
+
+// Whether the stream's card has so much shared memory for a block.
+bool has_shared_memory(const Stream&, std::size_t bytes);
+
+}  // namespace convlab::on_cpu

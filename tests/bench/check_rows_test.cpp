@@ -1,0 +1,43 @@
+// The rows of `check` are on disk as soon as they are known.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+#include "tests/bench/program/run_program.h"
+
+namespace convlab {
+namespace {
+
+TEST(CheckRows, SurviveTheEndOfTheProcess) {
+  const TemporaryDirectory directory;
+  const auto whole = directory / "rows.csv", partial = directory / "rows.csv.partial";
+  // More than can be done before the signal.
+  Program program(directory, {"check", "vgg16", "--format", "csv", "--output", whole});
+  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(5);
+  while (lines(read_file(partial)) < 4 && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  program.signal_group(SIGKILL);
+  EXPECT_EQ(program.wait().exit_code, -SIGKILL);
+  EXPECT_FALSE(std::filesystem::exists(whole));
+  const std::string rows = read_file(partial);
+  EXPECT_TRUE(rows.starts_with("layer,pass,algo,config,layouts,result,rel_error,reason,repeat\n"))
+      << rows;
+  EXPECT_GE(lines(rows), 4) << rows;
+}
+
+TEST(CheckRows, AreInTheTableAloneAtTheEnd) {
+  const TemporaryDirectory directory;
+  const auto whole = directory / "rows.csv";
+  const Ran ran = Program(directory, {"check", "mb1ic4ih6oc6kh3ph1", "--pass", "fwd", "--algos",
+                                      "direct", "--output", whole})
+                      .wait();
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_GT(lines(read_file(whole)), 2);
+  EXPECT_FALSE(std::filesystem::exists(directory / "rows.csv.partial"));
+}
+
+}  // namespace
+}  // namespace convlab
