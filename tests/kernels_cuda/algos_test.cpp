@@ -54,18 +54,18 @@ std::string command(const ConvAlgo& algo, const ConvProblem& p, const Config& co
 }
 
 // An algorithm and a type that it supports.
-struct Candidate {
+struct TypedAlgo {
   std::string algo;
   DType dtype;
 };
 
-void PrintTo(const Candidate& candidate, std::ostream* out) {
-  *out << candidate.algo << " " << to_string(candidate.dtype);
+void PrintTo(const TypedAlgo& typed, std::ostream* out) {
+  *out << typed.algo << " " << to_string(typed.dtype);
 }
 
-std::vector<Candidate> candidates() {
+std::vector<TypedAlgo> typed_algos() {
   const auto device = make_cuda_device();
-  std::vector<Candidate> all;
+  std::vector<TypedAlgo> all;
   for (const ConvAlgo* algo : cuda_registry().for_device(DeviceKind::cuda))
     for (const DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16}) {
       ConvProblem p = parse_problem("mb2ic32ih12oc32oh12kh3ph1").problem;
@@ -79,7 +79,7 @@ std::vector<Candidate> candidates() {
   return all;
 }
 
-class EveryCudaAlgo : public testing::TestWithParam<Candidate> {
+class EveryCudaAlgo : public testing::TestWithParam<TypedAlgo> {
  protected:
   const ConvAlgo& algo() const { return cuda_registry().get(DeviceKind::cuda, GetParam().algo); }
 
@@ -261,7 +261,7 @@ TEST_P(EveryCudaAlgo, TakesRandomProblems) {
   EXPECT_GT(ran_, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Registry, EveryCudaAlgo, testing::ValuesIn(candidates()),
+INSTANTIATE_TEST_SUITE_P(Registry, EveryCudaAlgo, testing::ValuesIn(typed_algos()),
                          [](const auto& param) {
                            return param.param.algo + "_" +
                                   std::string(to_string(param.param.dtype));
@@ -269,7 +269,7 @@ INSTANTIATE_TEST_SUITE_P(Registry, EveryCudaAlgo, testing::ValuesIn(candidates()
 
 TEST(CudaRegistry, EveryAlgorithmIsTested) {
   std::set<std::string> tested;
-  for (const Candidate& candidate : candidates()) tested.insert(candidate.algo);
+  for (const TypedAlgo& typed : typed_algos()) tested.insert(typed.algo);
   for (const ConvAlgo* algo : cuda_registry().for_device(DeviceKind::cuda))
     EXPECT_TRUE(tested.contains(algo->info().id)) << algo->info().id << " refused every type";
   EXPECT_GT(tested.size(), 0u);
