@@ -35,7 +35,7 @@
 #include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/gemm/filter_block.h"
-#include "kernels_cpu/gemm/streaming.h"
+#include "kernels_cpu/gemm/non_temporal.h"
 #include "kernels_cpu/inside_taps.h"
 
 namespace convlab::cpu {
@@ -139,7 +139,7 @@ class PixelPlan : public ConvPlan {
       : problem_(p),
         pixels_(plan_pixels(p, config, device)),
         threads_(device.threads),
-        non_temporal_(streams(config)) {}
+        non_temporal_(stores_non_temporal(config)) {}
 
   std::size_t workspace_bytes() const noexcept override { return 0; }
   std::size_t packed_filter_bytes() const noexcept override {
@@ -150,8 +150,8 @@ class PixelPlan : public ConvPlan {
                 reinterpret_cast<float*>(packed.data()), threads_);
   }
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
-    const DirectOperands data =
-        direct_operands(problem_, args, workspace, non_temporal_ && can_stream(args.out));
+    const DirectOperands data = direct_operands(
+        problem_, args, workspace, non_temporal_ && is_aligned_for_non_temporal(args.out));
     const i64 used = pixels_.row_threads * pixels_.panel_threads;
 #pragma omp parallel for num_threads(used) schedule(static, 1)
     for (i64 thread = 0; thread < used; ++thread) {
@@ -270,7 +270,7 @@ class Direct : public ConvAlgo {
     const i64 depth = info.l2_bytes / 8 / (tile_shape().cols * 4);
     const Config by_pixels{{"depth", depth}, {"share", "pixels"}};
     const Config by_panels{{"depth", depth}, {"share", "panels"}};
-    if (may_stream(p, info)) return {with_nontemporal_stores(by_pixels), by_pixels};
+    if (may_store_non_temporal(p, info)) return {with_nontemporal_stores(by_pixels), by_pixels};
     if (info.threads == 1) return {by_pixels};
     const i64 in_bytes = p.pass == Pass::forward ? p.x_bytes() : p.y_bytes();
     if (p.filter_bytes() > in_bytes) return {by_panels, by_pixels};

@@ -16,7 +16,7 @@
 
 #include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
-#include "kernels_cpu/gemm/streaming.h"
+#include "kernels_cpu/gemm/non_temporal.h"
 
 namespace convlab::cpu {
 namespace {
@@ -31,7 +31,7 @@ class RowsPlan : public ConvPlan {
   RowsPlan(const ConvProblem& p, const Config& config, const DeviceInfo& device)
       : first_{view_of(p.y_desc()), panels_of(1, p.k), p, {}},
         threads_(std::min<i64>(device.threads, p.n * p.p)),
-        non_temporal_(streams(config)) {
+        non_temporal_(stores_non_temporal(config)) {
     for (i64 c = 0; c < p.c; ++c)
       for (i64 r = 0; r < p.r; ++r)
         for (i64 s = 0; s < p.s; ++s)
@@ -58,8 +58,8 @@ class RowsPlan : public ConvPlan {
     return std::size_t(threads_ * (first_.patch_floats() + copy)) * sizeof(float);
   }
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
-    const DirectOperands data =
-        direct_operands(first_.problem, args, workspace, non_temporal_ && can_stream(args.out));
+    const DirectOperands data = direct_operands(
+        first_.problem, args, workspace, non_temporal_ && is_aligned_for_non_temporal(args.out));
 #pragma omp parallel for num_threads(threads_) schedule(static, 1)
     for (i64 thread = 0; thread < threads_; ++thread) {
       const PhaseScope scope(args.phases, 0);
@@ -175,7 +175,7 @@ class DirectFirstLayer : public ConvAlgo {
   }
 
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
-    if (p.pass == Pass::forward && may_stream(p, device.info()))
+    if (p.pass == Pass::forward && may_store_non_temporal(p, device.info()))
       return {with_nontemporal_stores({}), Config{}};
     return {Config{}};
   }

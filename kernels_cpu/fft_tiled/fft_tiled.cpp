@@ -26,7 +26,7 @@
 #include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/fft_tiled/tiles.h"
-#include "kernels_cpu/gemm/streaming.h"
+#include "kernels_cpu/gemm/non_temporal.h"
 
 namespace convlab::cpu {
 namespace {
@@ -70,7 +70,7 @@ class FftTiled final : public ConvAlgo {
                             {"spectra", std::string(spectra_names[std::size_t(spectra)])},
                             {"block", block(p, tile, spectra, device)}};
         choices.push_back({config, ranking_cost(work(p, config, device))});
-        if (!may_stream(p, device.info())) continue;
+        if (!may_store_non_temporal(p, device.info())) continue;
         const Config streaming = with_nontemporal_stores(config);
         choices.push_back({streaming, ranking_cost(work(p, streaming, device))});
       }

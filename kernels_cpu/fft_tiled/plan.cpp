@@ -31,7 +31,7 @@
 #include "kernels_cpu/device/thread_padding.h"
 #include "kernels_cpu/fft_tiled/fft_tiled.h"
 #include "kernels_cpu/fft_tiled/tiles.h"
-#include "kernels_cpu/gemm/streaming.h"
+#include "kernels_cpu/gemm/non_temporal.h"
 
 namespace convlab::cpu {
 namespace {
@@ -60,7 +60,7 @@ class FftTiledPlan final : public ConvPlan {
         tile_(config.get("tile")),
         tiles_(std::min(config.get("block"), tiling_.tiles)),
         shared_(spectra_of(config) == SpectraOf::all_threads),
-        non_temporal_(streams(config)),
+        non_temporal_(stores_non_temporal(config)),
         filter_pass_(p.pass == Pass::backward_filter) {
     const std::int64_t item_bytes = kernels_.points * 2 * tiling_.block * 4;
     // Staged items take a quarter of L2. More than 2 KB at a time does not pay.
@@ -104,7 +104,7 @@ class FftTiledPlan final : public ConvPlan {
     {
       const int thread = omp_get_thread_num();
       const Member me{nullptr, memory.as<float>() + thread * scratch_floats(), thread,
-                      omp_get_num_threads(), can_stream(packed.data())};
+                      omp_get_num_threads(), is_aligned_for_non_temporal(packed.data())};
       float* const plane = pixel_plane(me);
       write_items(me, tiling_.filters(), reinterpret_cast<float*>(packed.data()), filters(),
                   [&](std::int64_t i, TileSpectrum<float> to) {
@@ -374,7 +374,7 @@ class FftTiledPlan final : public ConvPlan {
                       window(place)};
     };
     const std::int64_t items = count * blocks.count;
-    const bool from_memory = leaves_caches(4 * desc.elements(), device_.info());
+    const bool from_memory = exceeds_caches(4 * desc.elements(), device_.info());
     write_items(me, items, to, spectra, [&](std::int64_t i, TileSpectrum<float> item) {
       const WindowIn next = at(std::min(i + 1, items - 1));
       kernels_.forward(at(i), from_memory && i + 1 < items ? &next : nullptr, me.scratch, item);
@@ -455,8 +455,8 @@ class FftTiledPlan final : public ConvPlan {
                      std::int64_t k, std::int64_t blocks, const float* from,
                      const Spectra& spectra) const {
     const TensorDesc& to = tiling_.to;
-    const OutputEpilogue<float> output =
-        output_epilogue<float>(problem_, args, non_temporal_ && can_stream(args.out));
+    const OutputEpilogue<float> output = output_epilogue<float>(
+        problem_, args, non_temporal_ && is_aligned_for_non_temporal(args.out));
     read_items(
         me, count * blocks, from, spectra, [&](std::int64_t i, TileSpectrum<const float> item) {
           const FftTiling::Place at = tiling_.place(first + i / blocks);

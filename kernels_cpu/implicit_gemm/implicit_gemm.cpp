@@ -24,7 +24,7 @@
 #include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/gemm/filter_block.h"
-#include "kernels_cpu/gemm/streaming.h"
+#include "kernels_cpu/gemm/non_temporal.h"
 #include "kernels_cpu/inside_taps.h"
 
 namespace convlab::cpu {
@@ -124,7 +124,7 @@ PixelGemm plan_pixels(const ConvProblem& original, const Config& config, const D
     gemm.grids.resize(1);
     gemm.zeros_between = !p.accumulate;
   }
-  gemm.non_temporal = streams(config);
+  gemm.non_temporal = stores_non_temporal(config);
   const std::int64_t size = size_of(p.dtype);
   std::int64_t filter = 0, most_rows = 0;
   for (PixelGrid& g : gemm.grids) {
@@ -149,7 +149,7 @@ PixelGemm plan_pixels(const ConvProblem& original, const Config& config, const D
     const std::int64_t filter_bytes = row_bytes * panels(gemm) * shape.cols;
     // A single panel has no other panel's time to prefetch in: that pays only if its rows come from
     // memory.
-    gemm.prefetch_rows = (panels(gemm) > 1 || leaves_caches(in_bytes, device)) &&
+    gemm.prefetch_rows = (panels(gemm) > 1 || exceeds_caches(in_bytes, device)) &&
                          gemm.depth_groups(gemm.grids[0]) <= gemm.chunk &&
                          2 * gemm.block_rows * row_bytes + filter_bytes <= device.l2_bytes;
   }
@@ -258,7 +258,8 @@ class PixelPlan : public ConvPlan {
     const PixelOperands<T> data{
         static_cast<const T*>(problem_.pass == Pass::forward ? args.x : args.dy),
         static_cast<const T*>(args.w),
-        output_epilogue<T>(problem_, args, gemm_.non_temporal && can_stream(args.out))};
+        output_epilogue<T>(problem_, args,
+                           gemm_.non_temporal && is_aligned_for_non_temporal(args.out))};
 #pragma omp parallel num_threads(used_threads())
     for (int t = omp_get_thread_num(); t < used_threads(); t += omp_get_num_threads())
       run_thread(gemm_, data, workspace.data(), t, args.phases);
@@ -481,7 +482,7 @@ class ImplicitGemm : public ConvAlgo {
     std::vector<Config> configs{Config{}};
     if (!plain_in) configs = {{{"depth", 512}}, {{"depth", 256}}};
     const TensorDesc out = p.pass == Pass::forward ? p.y_desc() : p.x_desc();
-    if (is_blocked(out.layout) && may_stream(p, device.info())) {
+    if (is_blocked(out.layout) && may_store_non_temporal(p, device.info())) {
       configs.insert(configs.begin(), configs.front());
       configs.front() = with_nontemporal_stores(configs.front());
       // Partial sums of several chunks are read back from memory: longer chunks may pay.

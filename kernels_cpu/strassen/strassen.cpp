@@ -31,7 +31,7 @@
 #include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/gemm/filter_block.h"
-#include "kernels_cpu/gemm/streaming.h"
+#include "kernels_cpu/gemm/non_temporal.h"
 #include "kernels_cpu/implicit_gemm/implicit_gemm.h"
 #include "kernels_cpu/inside_taps.h"
 
@@ -231,7 +231,7 @@ class StrassenPlan : public ConvPlan {
       : problem_(problem),
         gemm_(plan_gemm(problem, config, device)),
         threads_(device.threads),
-        non_temporal_(may_stream(problem, device)) {}
+        non_temporal_(may_store_non_temporal(problem, device)) {}
 
   std::size_t workspace_bytes() const noexcept override {
     return gemm_.thread_bytes() * std::size_t(gemm_.threads);
@@ -243,7 +243,9 @@ class StrassenPlan : public ConvPlan {
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
     const StrassenOperands data{
         floats(problem_.pass == Pass::forward ? args.x : args.dy), floats(args.w),
-        output_epilogue<float>(problem_, args, non_temporal_ && can_stream(args.out)), args.phases};
+        output_epilogue<float>(problem_, args,
+                               non_temporal_ && is_aligned_for_non_temporal(args.out)),
+        args.phases};
     const int threads = int(gemm_.threads);
 #pragma omp parallel num_threads(threads)
     for (int t = omp_get_thread_num(); t < threads; t += omp_get_num_threads())

@@ -27,7 +27,7 @@
 #include "conv/error.h"
 #include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
-#include "kernels_cpu/gemm/streaming.h"
+#include "kernels_cpu/gemm/non_temporal.h"
 
 namespace convlab::cpu {
 namespace {
@@ -295,7 +295,7 @@ std::int64_t block_bytes(const WinogradSpec& s, const DeviceInfo& device) {
     return std::min(bytes, most_workspace(s.geometry, device) / v_copies(s) - sums_bytes);
   }
   if (!shared) return device.l2_bytes / 2;
-  const bool from_memory = leaves_caches(s.geometry.element() * s.buffers.packed, device);
+  const bool from_memory = exceeds_caches(s.geometry.element() * s.buffers.packed, device);
   return std::max(shared_bytes, from_memory ? device.l3_bytes / 2 : 0);
 }
 
@@ -347,7 +347,7 @@ WinogradSpec plan_spec(const ConvProblem& p, const Config& config, const DeviceI
                                  config.choice("schedule")));
   }
   WinogradSpec s = spec_of(g, schedule, block, device);
-  s.non_temporal_stores = streams(config);
+  s.non_temporal_stores = stores_non_temporal(config);
   return s;
 }
 
@@ -439,7 +439,7 @@ WorkEstimate work_of(const WinogradSpec& s, const DeviceInfo& device) {
       product.bytes_read += filter_bytes * (all_fits ? double(s.threads) / cores : blocks);
     output.flops = tiles * columns * costs.output;
     output.bytes_written = out_bytes(g);
-    if (leaves_caches(std::int64_t(out_bytes(g)), device) && !s.non_temporal_stores)
+    if (exceeds_caches(std::int64_t(out_bytes(g)), device) && !s.non_temporal_stores)
       output.bytes_read += out_bytes(g);
     if (g.accumulate || g.epilogue.residual) output.bytes_read += out_bytes(g);
     if (!block_fits) {
@@ -566,7 +566,7 @@ class Winograd : public ConvAlgo {
                            g.element() * s.buffers.workspace > most_workspace(g, machine);
         ranked.push_back({large, ranking_cost(work_of(s, machine), p.dtype), s});
         if (!stores_whole_lines(g) || p.accumulate ||
-            !leaves_caches(g.element() * g.out.elements(), machine))
+            !exceeds_caches(g.element() * g.out.elements(), machine))
           continue;
         s.non_temporal_stores = true;
         ranked.push_back({large, ranking_cost(work_of(s, machine), p.dtype), s});

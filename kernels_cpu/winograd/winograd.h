@@ -22,7 +22,7 @@
 #include "kernels_cpu/device/work_shares.h"
 #include "kernels_cpu/epilogue.h"
 #include "kernels_cpu/gemm/filter_block.h"
-#include "kernels_cpu/gemm/streaming.h"
+#include "kernels_cpu/gemm/non_temporal.h"
 #include "kernels_cpu/implicit_gemm/implicit_gemm.h"
 
 namespace convlab::cpu {
@@ -278,7 +278,8 @@ struct WinogradOperandsOf {
       : in(elements(p.pass == Pass::backward_data ? args.dy : args.x)),
         packed(elements(args.w)),
         dy(elements(args.dy)),
-        output(output_epilogue<Real>(p, args, non_temporal_stores && can_stream(args.out))),
+        output(output_epilogue<Real>(p, args,
+                                     non_temporal_stores && is_aligned_for_non_temporal(args.out))),
         workspace(reinterpret_cast<Real*>(memory.data())),
         recorder(args.phases) {}
 

@@ -18,7 +18,7 @@
 #include "conv/error.h"
 #include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
-#include "kernels_cpu/gemm/streaming.h"
+#include "kernels_cpu/gemm/non_temporal.h"
 
 namespace convlab::cpu {
 namespace {
@@ -28,7 +28,7 @@ constexpr double kElement = sizeof(float);
 Winograd1d plan_1d(const ConvProblem& p, const Config& config, const DeviceInfo& device) {
   if (config.get("tile") != Winograd1d::m)
     throw InputError("winograd_1d's tile: expected 4, has " + std::to_string(config.get("tile")));
-  return {p, device.threads, tile_shape(), streams(config)};
+  return {p, device.threads, tile_shape(), stores_non_temporal(config)};
 }
 
 WorkEstimate work_of(const Winograd1d& s, const DeviceInfo& device) {
@@ -46,7 +46,7 @@ WorkEstimate work_of(const Winograd1d& s, const DeviceInfo& device) {
                     .bytes_read = p.epilogue.residual || p.accumulate ? double(p.y_bytes()) : 0,
                     .bytes_written = double(p.y_bytes()),
                     .efficiency = 0.62};
-  if (leaves_caches(p.y_bytes(), device) && !s.non_temporal_stores)
+  if (exceeds_caches(p.y_bytes(), device) && !s.non_temporal_stores)
     product.bytes_read += double(p.y_bytes());
   WorkEstimate estimate{{input, product}};
   estimate.pack = {"pack_filter", 0, double(p.filter_bytes()), kElement * double(s.packed_size()),
@@ -107,7 +107,7 @@ class Winograd1dAlgo : public ConvAlgo {
 
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
     const Config ordinary{{"tile", Winograd1d::m}};
-    if (p.accumulate || !leaves_caches(p.y_bytes(), device.info())) return {ordinary};
+    if (p.accumulate || !exceeds_caches(p.y_bytes(), device.info())) return {ordinary};
     Config nontemporal = ordinary;
     nontemporal.set("stores", "nontemporal");
     return {nontemporal, ordinary};

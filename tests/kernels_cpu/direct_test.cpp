@@ -5,7 +5,7 @@
 
 #include "conv/error.h"
 #include "kernels_cpu/algos.h"
-#include "kernels_cpu/gemm/streaming.h"
+#include "kernels_cpu/gemm/non_temporal.h"
 #include "tests/kernels_cpu/expect_exact.h"
 
 namespace convlab {

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels_cpu/algos.h"
-#include "kernels_cpu/gemm/streaming.h"
+#include "kernels_cpu/gemm/non_temporal.h"
 #include "tests/kernels_cpu/expect_exact.h"
 
 namespace convlab {

@@ -1,5 +1,5 @@
 // The choice of outputs for non-temporal stores, on a device with given caches.
-#include "kernels_cpu/gemm/streaming.h"
+#include "kernels_cpu/gemm/non_temporal.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 namespace convlab {
 namespace {
 
-TEST(Streaming, TakesWhatLeavesTheCachesAndLongRunsOfZeros) {
+TEST(NonTemporal, TakesWhatExceedsTheCachesAndLongRunsOfZeros) {
   DeviceInfo device;
   device.threads = 2;
   device.l2_bytes = 1 << 20;
@@ -17,7 +17,7 @@ TEST(Streaming, TakesWhatLeavesTheCachesAndLongRunsOfZeros) {
     ConvProblem p = parse_problem(text).problem;
     p.pass = pass;
     p.accumulate = accumulate;
-    return cpu::may_stream(p, device);
+    return cpu::may_store_non_temporal(p, device);
   };
   const char* const strided = "mb16ic64ih56oc128oh28kh1sh2ph0";  // x has 12.8 MB, y 6.4
   EXPECT_TRUE(may(strided, Pass::backward_data));
