@@ -88,6 +88,7 @@ void Warp::begin(const Launch& launch, uint3 at) {
   local_.assign(32 * program.local_bytes, std::byte(0xff));
   copies_.clear();
   std::ranges::fill(groups_, 0u);
+  executed_ = 0;
 }
 
 Warp::State Warp::run(std::size_t most) {
@@ -98,6 +99,8 @@ Warp::State Warp::run(std::size_t most) {
     if (paths_.empty()) return State::ended;
     Path& path = paths_.back();
     const Instruction& ins = code[path.at];
+    if (++executed_ > most_instructions)
+      fault(ins, fmt::format("the warp does not end within {} instructions", most_instructions));
     std::uint32_t lanes_here = path.lanes;
     if (ins.guarded) {
       const std::uint32_t guard = *lanes<std::uint32_t>(ins.guard);

@@ -2,8 +2,9 @@
 // active lanes run each instruction together.
 //
 // Errors are what a card would not say, or say too late: accesses outside of what was allocated or
-// misaligned; instructions of a whole warp that part of it reaches; and two warps that touch one
-// place in shared memory without a barrier between, one of them writing.
+// misaligned; instructions of a whole warp that part of it reaches; two warps that touch one
+// place in shared memory without a barrier between, one of them writing; and kernels that do not
+// end.
 #pragma once
 
 #include <vector_types.h>
@@ -21,6 +22,9 @@
 #include "kernels_cuda/ptx/program.h"
 
 namespace convlab::ptx {
+
+// Of a warp. Some seconds; what tests launch takes a hundredth of them.
+constexpr std::size_t most_instructions = std::size_t(1) << 26;
 
 enum class Access : std::uint8_t { load, store };
 
@@ -101,6 +105,7 @@ class Warp {
   std::uint32_t alive_ = 0, active_ = 0;
   std::vector<Copy> copies_;
   std::uint32_t groups_[32] = {};  // that a lane has committed
+  std::size_t executed_ = 0;       // instructions
 };
 
 // Shared memory with who touched each two bytes last.

@@ -179,6 +179,9 @@ class Compiler {
       for (std::size_t i = 1; i < sizes.size(); ++i)
         program_.most_threads *= unsigned(std::stoul(std::string(sizes[i])));
     }
+    for (const char* unknown : {".reqntid", ".explicitcluster", ".reqnctapercluster"})
+      if (bounds.find(unknown) != bounds.npos)
+        throw Fault(fmt::format("{}: {} is not known", program_.kernel, unknown));
     declare_shared(body);
     compile_body(body + 1, "", false);
     resolve();

@@ -292,6 +292,11 @@ TEST(PtxPrograms, BarrierOfNobody) {
   EXPECT_EQ(run(kernel("setp.gt.u32 %p1, %r1, 99;\n@%p1 bar.sync 0;"), {}, 64).fault, "");
 }
 
+TEST(PtxPrograms, LoopsThatDoNotEnd) {
+  expect_fault("$LOOP:\nbra $LOOP;", "does not end");
+  expect_fault("$LOOP:\nsetp.lt.u32 %p1, %r2, 5;\n@%p1 bra $LOOP;", "does not end");
+}
+
 TEST(PtxPrograms, LocalArrays) {
   const char* const arrays =
       ".local .align 8 .b8 depot[16];\n.local .b32 one;\n.reg .b64 %SP;\n.reg .b64 %SPL;";
@@ -509,6 +514,9 @@ TEST(PtxPrograms, WhatIsNotThere) {
   expect_fault("add.s32 %r5, %r1;", "an operand is missing");
   expect_fault("add.s32 %r5, %r1, 1, 2;", "one operand too many");
   expect_fault("bra $NOWHERE;", "no label $NOWHERE");
+  std::string clustered = kernel("");
+  clustered.insert(clustered.find('{'), ".reqntid 32\n");
+  EXPECT_NE(run(clustered).fault.find(".reqntid is not known"), std::string::npos);
   // The line is that of the text.
   const std::string text = kernel("foo %r1;");
   const auto line =
