@@ -1,0 +1,276 @@
+#include "nets/scaling/simulation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "conv/error.h"
+#include "conv/text/names.h"
+
+namespace convlab::nets {
+namespace {
+
+constexpr std::array<std::string_view, 3> strategy_names{"overlapped", "after", "server"};
+constexpr std::array<std::string_view, 4> lane_names{"io", "compute", "network", "from server"};
+constexpr std::array<std::string_view, 8> work_names{"t_io",       "t_h2d", "fwd",  "bwd",
+                                                     "all-reduce", "push",  "pull", "update"};
+
+void require_time(double seconds, const std::string& what) {
+  if (!(seconds >= 0) || std::isinf(seconds))
+    throw InputError(fmt::format("{} takes {} s: expected 0 or more", what, seconds));
+}
+
+void validate(const Scenario& scenario) {
+  validate(scenario.network);
+  if (scenario.workers < 1)
+    throw InputError(fmt::format("{} workers: expected 1 or more", scenario.workers));
+  if (scenario.bucket_bytes < 0)
+    throw InputError(
+        fmt::format("a bucket of {} bytes: expected 0 or more", scenario.bucket_bytes));
+}
+
+struct Bucket {
+  std::size_t first_layer = 0, last_layer = 0;  // in backward's order
+  std::int64_t bytes = 0;
+};
+
+std::vector<Bucket> buckets_of(const WorkerTimes& worker, std::int64_t full_bytes) {
+  std::vector<Bucket> buckets;
+  bool open = false;
+  for (std::size_t i = worker.layers.size(); i-- > 0;) {
+    const std::int64_t bytes = worker.layers[i].gradient_bytes;
+    if (bytes == 0) continue;
+    if (!open) buckets.push_back({i, i, 0});
+    Bucket& bucket = buckets.back();
+    bucket.last_layer = i;
+    bucket.bytes += bytes;
+    open = bucket.bytes < full_bytes;
+  }
+  return buckets;
+}
+
+// Every lane runs its tasks in the order in which they are added, so a task's times follow from
+// tasks before it, and no queue of events is needed.
+class Timeline {
+ public:
+  std::size_t add(Task task, double seconds, const std::vector<std::size_t>& after) {
+    const auto wait_for = [&](std::size_t other) {
+      if (task.awaited && tasks_[other].end_s <= task.begin_s) return;
+      task.awaited = other;
+      task.begin_s = tasks_[other].end_s;
+    };
+    for (const std::size_t other : after) wait_for(other);
+    std::optional<std::size_t>& last = last_[std::size_t(task.lane)];
+    if (last) wait_for(*last);
+    task.end_s = task.begin_s + seconds;
+    last = tasks_.size();
+    tasks_.push_back(task);
+    return *last;
+  }
+  const Task& operator[](std::size_t i) const { return tasks_[i]; }
+  std::vector<Task> take() { return std::move(tasks_); }
+
+ private:
+  std::vector<Task> tasks_;
+  std::array<std::optional<std::size_t>, 4> last_;  // by lane
+};
+
+bool is_exchange(const Task& task) {
+  return task.lane == Lane::to_others || task.lane == Lane::from_server;
+}
+
+class Simulator {
+ public:
+  Simulator(const WorkerTimes& worker, const Scenario& scenario)
+      : worker_(worker), scenario_(scenario) {
+    if (scenario.workers > 1) buckets_ = buckets_of(worker, scenario.bucket_bytes);
+  }
+
+  Simulation run() {
+    constexpr std::int64_t iterations = 3;
+    for (std::int64_t i = 0; i < iterations; ++i) iterate(i);
+    Simulation s;
+    s.iteration_s = begins_[iterations - 1] - begins_[iterations - 2];
+    s.exposed_s = timeline_[update_].begin_s - timeline_[backward_.front()].end_s;
+    s.exposed_from = exposed_from();
+    s.tasks = timeline_.take();
+    s.exchange_s = busy_s(s.tasks, iterations - 1);
+    return s;
+  }
+
+ private:
+  // The loader makes two batches ahead of the one that is computed (LoaderOptions::prefetch).
+  static constexpr std::size_t prefetch = 2;
+
+  void iterate(std::int64_t iteration) {
+    const auto task = [&](Lane lane, Work work, std::size_t first = 0, std::size_t last = 0) {
+      return Task{.lane = lane,
+                  .work = work,
+                  .iteration = iteration,
+                  .first_layer = first,
+                  .last_layer = last};
+    };
+    const auto compute = [&](Work work, double seconds, std::size_t layer,
+                             const std::vector<std::size_t>& after = {}) {
+      return timeline_.add(task(Lane::compute, work, layer, layer), seconds, after);
+    };
+    const std::vector<std::size_t> free = copies_.size() < prefetch
+                                              ? std::vector<std::size_t>{}
+                                              : std::vector{copies_[copies_.size() - prefetch]};
+    const std::size_t made = timeline_.add(task(Lane::io, Work::io), worker_.io_s, free);
+    copies_.push_back(compute(Work::h2d, worker_.h2d_s, 0, {made}));
+    begins_.push_back(timeline_[copies_.back()].begin_s);
+    const std::size_t layers = worker_.layers.size();
+    for (std::size_t i = 0; i < layers; ++i) compute(Work::forward, worker_.layers[i].forward_s, i);
+    backward_.resize(layers);
+    for (std::size_t i = layers; i-- > 0;)
+      backward_[i] = compute(Work::backward, worker_.layers[i].backward_s, i);
+
+    std::vector<std::size_t> exchanged;
+    for (const Bucket& bucket : buckets_) {
+      const bool waits = scenario_.strategy == Strategy::after;
+      const std::size_t ready = backward_[waits ? 0 : bucket.last_layer];
+      const auto exchange = [&](Lane lane, Work work, double seconds, std::size_t after) {
+        Task t = task(lane, work, bucket.first_layer, bucket.last_layer);
+        t.bytes = bucket.bytes;
+        return timeline_.add(t, seconds, {after});
+      };
+      const auto bytes = double(bucket.bytes);
+      if (scenario_.strategy == Strategy::server) {
+        const double seconds = server_s(scenario_.network, scenario_.workers, bytes);
+        const std::size_t pushed = exchange(Lane::to_others, Work::push, seconds, ready);
+        exchanged = {exchange(Lane::from_server, Work::pull, seconds, pushed)};
+      } else {
+        exchanged = {exchange(Lane::to_others, Work::all_reduce,
+                              all_reduce_s(scenario_.network, scenario_.workers, bytes), ready)};
+      }
+    }
+    exchanged.insert(exchanged.begin(), backward_[0]);
+    update_ = compute(Work::update, worker_.update_s, 0, exchanged);
+  }
+
+  // Follows what the update waited for back to an exchange that waited for backward.
+  std::optional<std::size_t> exposed_from() const {
+    std::optional<std::size_t> from;
+    for (std::optional<std::size_t> i = timeline_[update_].awaited; i && is_exchange(timeline_[*i]);
+         i = timeline_[*i].awaited)
+      from = timeline_[*i].first_layer;
+    return from;
+  }
+
+  // Both directions at once count once.
+  static double busy_s(const std::vector<Task>& tasks, std::int64_t iteration) {
+    std::vector<std::pair<double, double>> times;
+    for (const Task& task : tasks)
+      if (is_exchange(task) && task.iteration == iteration)
+        times.emplace_back(task.begin_s, task.end_s);
+    std::sort(times.begin(), times.end());
+    double sum = 0, until = 0;
+    for (const auto& [begin, end] : times) {
+      sum += std::max(end - std::max(begin, until), 0.0);
+      until = std::max(until, end);
+    }
+    return sum;
+  }
+
+  const WorkerTimes& worker_;
+  const Scenario& scenario_;
+  std::vector<Bucket> buckets_;
+  Timeline timeline_;
+  std::vector<std::size_t> copies_, backward_;  // tasks: by iteration; of the last one, by layer
+  std::vector<double> begins_;                  // by iteration
+  std::size_t update_ = 0;                      // of the last iteration
+};
+
+}  // namespace
+
+void validate(const WorkerTimes& worker) {
+  if (worker.batch < 1)
+    throw InputError(fmt::format("a batch of {}: expected 1 or more", worker.batch));
+  if (worker.layers.empty()) throw InputError("a worker without layers: expected one or more");
+  require_time(worker.io_s, "t_io");
+  require_time(worker.h2d_s, "t_h2d");
+  require_time(worker.update_s, "t_u");
+  for (const LayerTimes& layer : worker.layers) {
+    require_time(layer.forward_s, layer.name + " forward");
+    require_time(layer.backward_s, layer.name + " backward");
+    if (layer.gradient_bytes < 0)
+      throw InputError(fmt::format("{} has {} bytes of gradients: expected 0 or more", layer.name,
+                                   layer.gradient_bytes));
+  }
+}
+
+WorkerTimes with_batch(const WorkerTimes& worker, std::int64_t batch) {
+  WorkerTimes scaled = worker;
+  const double factor = double(batch) / double(worker.batch);
+  scaled.batch = batch;
+  scaled.io_s *= factor;
+  scaled.h2d_s *= factor;
+  for (LayerTimes& layer : scaled.layers) {
+    layer.forward_s *= factor;
+    layer.backward_s *= factor;
+  }
+  return scaled;
+}
+
+std::string_view to_string(Strategy strategy) { return strategy_names[std::size_t(strategy)]; }
+std::string_view to_string(Lane lane) { return lane_names[std::size_t(lane)]; }
+std::string_view to_string(Work work) { return work_names[std::size_t(work)]; }
+
+Strategy parse_strategy(std::string_view text) {
+  return Strategy(index_of_name("exchange", text, strategy_names));
+}
+
+Simulation simulate(const WorkerTimes& worker, const Scenario& scenario) {
+  validate(worker);
+  validate(scenario);
+  return Simulator(worker, scenario).run();
+}
+
+std::int64_t best_bucket(const WorkerTimes& worker, const Scenario& scenario) {
+  std::int64_t all = 0;
+  for (const LayerTimes& layer : worker.layers) all += layer.gradient_bytes;
+  std::vector<std::int64_t> sizes{all};
+  constexpr std::int64_t least = 64 << 10;
+  for (std::int64_t size = least; size < all; size *= 2) sizes.push_back(size);
+  sizes.push_back(0);
+  std::int64_t best = all;
+  double best_s = 0;
+  for (const std::int64_t size : sizes) {
+    Scenario tried = scenario;
+    tried.bucket_bytes = size;
+    const double s = simulate(worker, tried).iteration_s;
+    // Of equal ones the first: all in one.
+    constexpr double rounding = 1e-9;
+    if (size == all || s < best_s * (1 - rounding)) {
+      best = size;
+      best_s = s;
+    }
+  }
+  return best;
+}
+
+std::optional<std::int64_t> hiding_batch(const WorkerTimes& worker, const Scenario& scenario,
+                                         std::optional<std::int64_t> bucket_bytes) {
+  const auto hides = [&](std::int64_t batch) {
+    const WorkerTimes scaled = with_batch(worker, batch);
+    Scenario tried = scenario;
+    tried.bucket_bytes = bucket_bytes ? *bucket_bytes : best_bucket(scaled, scenario);
+    const Simulation s = simulate(scaled, tried);
+    return s.exposed_s <= hidden_share * s.iteration_s;
+  };
+  constexpr std::int64_t most = std::int64_t{1} << 20;
+  std::int64_t hidden = 1;
+  while (!hides(hidden))
+    if ((hidden *= 2) > most) return {};
+  for (std::int64_t exposed = hidden / 2; hidden - exposed > 1;) {
+    const std::int64_t middle = exposed + (hidden - exposed) / 2;
+    (hides(middle) ? hidden : exposed) = middle;
+  }
+  return hidden;
+}
+
+}  // namespace convlab::nets
