@@ -38,6 +38,8 @@ const std::vector<Verb> verbs{
     {"time", "A net step by step: where an iteration's time and memory go", declare_time},
     {"plan", "A net's layouts and algorithms, chosen as a whole, and whether that comes true",
      declare_plan},
+    {"scaling", "Many machines that train one net together: simulated from the times of one",
+     declare_scaling},
     {"train", "Trains a net on images, and classifies others to see how well", declare_train},
     {"predict", "Classifies images by a net with weights from a file", declare_predict},
     {"diff", "Two result files: what became faster, slower, or another algorithm", declare_diff},

@@ -78,6 +78,18 @@ std::optional<std::string> gnuplot(const std::string& script) {
   return drawing.substr(drawing.starts_with('\f'));  // a form feed precedes each dumb chart
 }
 
+std::string text_chart(const std::string& script) {
+  const std::optional<std::string> chart = gnuplot(script);
+  if (!chart) return fmt::format("(No chart: {}.)\n\n", no_gnuplot);
+  std::string text;  // without the trailing blanks of each line
+  for (std::size_t at = 0, end = 0; at < chart->size(); at = end + 1) {
+    end = std::min(chart->find('\n', at), chart->size());
+    const std::string line = chart->substr(at, end - at);
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return text + "\n";
+}
+
 std::string chart_titles(std::string_view title, std::string_view y_axis, ChartKind kind) {
   if (kind == ChartKind::picture)
     return fmt::format("set title {}\nset ylabel {}\n", gnuplot_quoted(title),

@@ -16,6 +16,10 @@ std::optional<std::string> gnuplot(const std::string& script);
 inline constexpr const char* no_gnuplot =
     "gnuplot is not installed: `apt-get install gnuplot-nox` brings charts";
 
+// The chart of a script for `set terminal dumb` and an empty line, or a line that says what to
+// install.
+std::string text_chart(const std::string& script);
+
 enum class ChartKind { text, picture };
 
 // Sets the title and the y axis' label. A terminal shows both above the axis, left-aligned:

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <string_view>
 
 #include "bench/options/options.h"
+#include "bench/options/ranges.h"
 #include "conv/error.h"
 #include "conv/text/names.h"
 
@@ -17,43 +17,7 @@ namespace {
 constexpr std::array<std::string_view, 9> axis_names{"n",      "c",       "h",     "k",     "r",
                                                      "stride", "threads", "dtype", "layout"};
 constexpr std::array<std::string_view, 4> layout_names{"auto", "nchw", "nhwc", "nchwc"};
-constexpr std::size_t most_points = 1000;
-
-std::int64_t parse_number(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  constexpr std::int64_t most = std::int64_t{1} << 40;
-  if (error != std::errc{} || stop != text.data() + text.size() || value < 1 || value > most)
-    throw InputError(fmt::format("'{}': expected a whole number, 1 to {}", text, most));
-  return value;
-}
-
-// "7", "1:8", "1:256:*2" or "7:56:+7".
-std::vector<std::int64_t> parse_range(const std::string& text) {
-  const std::size_t colon = text.find(':');
-  if (colon == std::string::npos) return {parse_number(text)};
-  const std::size_t second = std::min(text.find(':', colon + 1), text.size());
-  const std::int64_t low = parse_number(text.substr(0, colon)),
-                     high = parse_number(text.substr(colon + 1, second - colon - 1));
-  const std::string step = second < text.size() ? text.substr(second + 1) : "+1";
-  const bool factor = step.starts_with('*');
-  if (!factor && !step.starts_with('+'))
-    throw InputError(fmt::format("'{}': expected LOW:HIGH:*FACTOR or LOW:HIGH:+STEP", text));
-  const std::int64_t by = parse_number(step.substr(1));
-  if (high < low)
-    throw InputError(
-        fmt::format("'{}': expected the lower value first, as in {}:{}", text, high, low));
-  if (factor && by < 2) throw InputError(fmt::format("'{}': expected a FACTOR of 2 or more", text));
-  std::vector<std::int64_t> values;
-  for (std::int64_t v = low; v <= high; v = factor ? v * by : v + by) {
-    values.push_back(v);
-    if (values.size() > most_points)
-      throw InputError(fmt::format(
-          "'{}': more than {} values: expected a larger step, or a factor as in {}:{}:*2", text,
-          most_points, low, high));
-  }
-  return values;
-}
+constexpr std::size_t most_points = most_range_values;
 
 // 0 if the filter does not fit, which makes the problem invalid.
 std::int64_t outputs(std::int64_t padded, std::int64_t filter, std::int64_t stride) {
@@ -88,7 +52,7 @@ void set_value(const std::string& axis, const std::string& value, SweepPoint& po
   else if (axis == "threads")
     point.threads = parse_threads(value);
   else
-    set_size(axis, parse_number(value), point.problem);
+    set_size(axis, parse_count(value), point.problem);
 }
 
 }  // namespace

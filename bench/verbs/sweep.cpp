@@ -93,19 +93,6 @@ Sweep planned_sweep(const Options& o) {
   return sweep;
 }
 
-std::string text_chart(const Sweep& sweep) {
-  const std::optional<std::string> chart =
-      gnuplot(text_chart_script(sweep, int(terminal_columns(terminal_width))));
-  if (!chart) return fmt::format("(No chart: {}.)\n\n", no_gnuplot);
-  std::string text;  // without the trailing blanks of each line
-  for (std::size_t at = 0, end = 0; at < chart->size(); at = end + 1) {
-    end = std::min(chart->find('\n', at), chart->size());
-    const std::string line = chart->substr(at, end - at);
-    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
-  }
-  return text + "\n";
-}
-
 int run(const Options& o) {
   Sweep sweep = planned_sweep(o);
   Output output(o.tuning.common.output);
@@ -161,7 +148,10 @@ int run(const Options& o) {
 
   const Format format = o.tuning.common.format;
   if (svg) svg->write(gnuplot(svg_chart_script(sweep)).value_or(""));
-  output.write((format == Format::table ? text_chart(sweep) : "") + render(sweep, format));
+  const auto chart = [&] {
+    return text_chart(text_chart_script(sweep, int(terminal_columns(terminal_width))));
+  };
+  output.write((format == Format::table ? chart() : "") + render(sweep, format));
   return interrupted ? interrupted_exit_code : stored ? 0 : 3;
 }
 

@@ -25,6 +25,7 @@ VerbAction declare_explain(CLI::App&);
 VerbAction declare_list(CLI::App&);
 VerbAction declare_plan(CLI::App&);
 VerbAction declare_predict(CLI::App&);
+VerbAction declare_scaling(CLI::App&);
 VerbAction declare_sweep(CLI::App&);
 VerbAction declare_roofline(CLI::App&);
 VerbAction declare_time(CLI::App&);

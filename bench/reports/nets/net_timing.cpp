@@ -270,6 +270,18 @@ std::vector<double> totals(const NetTimes& times) {
 
 double NetTimes::iteration_ms() const { return median(totals(*this)); }
 
+IterationTime NetTimes::typical() const {
+  IterationTime typical;
+  for (double IterationTime::*const part :
+       {&IterationTime::io, &IterationTime::h2d, &IterationTime::forward, &IterationTime::backward,
+        &IterationTime::update}) {
+    std::vector<double> values;
+    for (const IterationTime& time : iterations) values.push_back(time.*part);
+    typical.*part = median(values);
+  }
+  return typical;
+}
+
 double NetTimes::iteration_spread() const {
   const double ms = iteration_ms();
   return ms > 0 ? median_abs_deviation(totals(*this)) / ms : 0;

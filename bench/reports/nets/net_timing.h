@@ -59,6 +59,7 @@ struct NetTimes {
   bool interrupted = false;
 
   double iteration_ms() const;                          // median of the totals
+  IterationTime typical() const;                        // median of each part
   double iteration_spread() const;                      // their median absolute deviation over it
   double step_ms(std::size_t step, nets::Phase) const;  // median; 0 when there is no sample
   double step_ms(std::size_t step) const;               // of all phases

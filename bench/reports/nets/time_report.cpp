@@ -157,31 +157,17 @@ Report reading_kinds(const TimedNet& net) {
 
 // ---- The iteration as a whole ----
 
-using Part = double IterationTime::*;
-
 struct Summary {
   double ms = 0, mad_ms = 0;  // of a whole iteration
-  double io = 0, h2d = 0, forward = 0, backward = 0, update = 0;
+  IterationTime parts;
   double images_per_s = 0;
 };
 
 Summary summary(const TimedNet& net) {
-  const auto each = [&](auto value_of) {
-    std::vector<double> values;
-    for (const IterationTime& time : net.times.iterations) values.push_back(value_of(time));
-    return values;
-  };
-  const auto part = [&](Part member) {
-    return median(each([member](const IterationTime& time) { return time.*member; }));
-  };
   Summary s;
   s.ms = net.times.iteration_ms();
   s.mad_ms = s.ms * net.times.iteration_spread();
-  s.io = part(&IterationTime::io);
-  s.h2d = part(&IterationTime::h2d);
-  s.forward = part(&IterationTime::forward);
-  s.backward = part(&IterationTime::backward);
-  s.update = part(&IterationTime::update);
+  s.parts = net.times.typical();
   if (s.ms > 0) s.images_per_s = 1e3 * double(net.times.streams * net.plan.batch) / s.ms;
   return s;
 }
@@ -198,11 +184,12 @@ std::vector<std::string> notes(const TimedNet& net) {
       notes.push_back(fmt::format("           of {} nets on {} streams; all else here is of one",
                                   times.streams, times.streams));
     notes.push_back(fmt::format(
-        "           t_h2d {}, t_f {}{}; t_io {} makes random data and is left out", show_ms(s.h2d),
-        show_ms(s.forward),
-        training(net) ? fmt::format(", t_b {}, t_u {}", show_ms(s.backward), show_ms(s.update))
-                      : "",
-        show_ms(s.io)));
+        "           t_h2d {}, t_f {}{}; t_io {} makes random data and is left out",
+        show_ms(s.parts.h2d), show_ms(s.parts.forward),
+        training(net)
+            ? fmt::format(", t_b {}, t_u {}", show_ms(s.parts.backward), show_ms(s.parts.update))
+            : "",
+        show_ms(s.parts.io)));
   }
   std::size_t samples = 0;
   for (const auto& phases : times.steps) samples = std::max(samples, phases[0].size());
@@ -341,11 +328,11 @@ std::string render_json(const TimedNet& net, const Profile* profile) {
   json["iteration"] = {{"ms", s.ms},
                        {"mad_ms", s.mad_ms},
                        {"images_per_s", s.images_per_s},
-                       {"t_io", s.io},
-                       {"t_h2d", s.h2d},
-                       {"t_f", s.forward},
-                       {"t_b", s.backward},
-                       {"t_u", s.update},
+                       {"t_io", s.parts.io},
+                       {"t_h2d", s.parts.h2d},
+                       {"t_f", s.parts.forward},
+                       {"t_b", s.parts.backward},
+                       {"t_u", s.parts.update},
                        {"steps_ms", total_ms},
                        {"samples_ms", std::move(samples)}};
   const MemoryUse& m = net.times.memory;

@@ -2,41 +2,23 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
+#include "bench/reports/trace_events.h"
 
 namespace convlab {
 
 using namespace nets;
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = trace::Json;
 
-constexpr int process = 1, host_row = 1, stream_row = 2;
-
-double microseconds(double seconds) { return 1e6 * seconds; }
-
-Json name_event(const char* what, int row, const std::string& name) {
-  return {{"ph", "M"}, {"pid", process}, {"tid", row}, {"name", what}, {"args", {{"name", name}}}};
-}
-
-Json slice(int row, const std::string& name, const std::string& category, double begin_s,
-           double end_s, Json args) {
-  return {{"ph", "X"},
-          {"pid", process},
-          {"tid", row},
-          {"name", name},
-          {"cat", category},
-          {"ts", microseconds(begin_s)},
-          {"dur", microseconds(end_s - begin_s)},
-          {"args", std::move(args)}};
-}
+constexpr trace::Row process{1, 0}, host_row{1, 1}, stream_row{1, 2};
 
 // Live memory from now on, stacked in one track.
 Json counter(double at_s, const MemoryUse& use) {
   return {{"ph", "C"},
-          {"pid", process},
+          {"pid", process.process},
           {"name", "memory in bytes"},
-          {"ts", microseconds(at_s)},
+          {"ts", trace::microseconds(at_s)},
           {"args",
            {{"weights", use.weights},
             {"optimizer", use.optimizer},
@@ -49,15 +31,16 @@ Json counter(double at_s, const MemoryUse& use) {
 
 std::string render_trace(const TimedNet& net) {
   Json events = Json::array();
-  events.push_back(name_event(
-      "process_name", 0,
+  events.push_back(trace::name_event(
+      "process_name", process,
       fmt::format("{}, batch {}, {}", net.graph.name(), net.plan.batch, to_string(net.plan.mode))));
-  events.push_back(name_event("thread_name", host_row, "host"));
+  events.push_back(trace::name_event("thread_name", host_row, "host"));
   events.push_back(
-      name_event("thread_name", stream_row,
-                 fmt::format("stream: {}, {} threads", net.plan.machine, net.plan.threads)));
+      trace::name_event("thread_name", stream_row,
+                        fmt::format("stream: {}, {} threads", net.plan.machine, net.plan.threads)));
   for (const TimedPart& part : net.times.part_events)
-    events.push_back(slice(host_row, part.name, "part", part.begin_s, part.end_s, Json::object()));
+    events.push_back(
+        trace::slice(host_row, part.name, "part", part.begin_s, part.end_s, Json::object()));
   for (const TimedStep& event : net.times.step_events) {
     const StepInfo& step = net.steps[event.step];
     const PhaseInfo& phase = step.phases[std::size_t(event.phase)];
@@ -68,17 +51,12 @@ std::string render_trace(const TimedNet& net) {
       args["config"] = phase.plan->config.text();
     }
     const std::string name(to_string(event.phase));
-    events.push_back(slice(stream_row, fmt::format("{}{} {}", step.layer, step.suffix, name), name,
-                           event.begin_s, event.end_s, std::move(args)));
+    events.push_back(trace::slice(stream_row, fmt::format("{}{} {}", step.layer, step.suffix, name),
+                                  name, event.begin_s, event.end_s, std::move(args)));
     events.push_back(
         counter(event.begin_s, net.times.memory_during[event.step][std::size_t(event.phase)]));
   }
-  Json provenance = Json::object();
-  for (const auto& [name, value] : net.provenance.fields) provenance[name] = value;
-  const Json trace{{"displayTimeUnit", "ms"},
-                   {"otherData", std::move(provenance)},
-                   {"traceEvents", std::move(events)}};
-  return trace.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return trace::render(std::move(events), net.provenance);
 }
 
 }  // namespace convlab

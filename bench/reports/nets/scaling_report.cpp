@@ -1,0 +1,322 @@
+#include "bench/reports/nets/scaling_report.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "bench/options/network_options.h"
+#include "bench/reports/trace_events.h"
+#include "conv/text/bytes.h"
+
+namespace convlab {
+
+using namespace nets;
+namespace {
+
+using Json = trace::Json;
+
+constexpr double ms = 1e3;  // of a second
+
+double images_per_s(const ScalingTable& table, const ScalingPoint& p) {
+  return double(p.scenario.workers * table.worker.batch) / p.simulation.iteration_s;
+}
+
+// The share of the exchange that other work hides.
+double hidden(const Simulation& s) {
+  return s.exchange_s > 0 ? std::max(1 - s.exposed_s / s.exchange_s, 0.0) : 1;
+}
+
+std::string exposed_from(const ScalingTable& table, const ScalingPoint& p) {
+  const std::optional<std::size_t> layer = p.simulation.exposed_from;
+  return layer ? table.worker.layers[*layer].name : "";
+}
+
+bool exchanges(const ScalingPoint& p) { return p.simulation.exchange_s > 0; }
+
+double sum_s(const WorkerTimes& worker, double LayerTimes::*part) {
+  double sum = 0;
+  for (const LayerTimes& layer : worker.layers) sum += layer.*part;
+  return sum;
+}
+
+std::int64_t gradient_bytes(const WorkerTimes& worker) {
+  std::int64_t sum = 0;
+  for (const LayerTimes& layer : worker.layers) sum += layer.gradient_bytes;
+  return sum;
+}
+
+// ---- Tables ----
+
+// For people. Where nothing is exchanged, what is about it is blank.
+Report reading_table(const ScalingTable& table) {
+  Report report;
+  report.width = terminal_width;
+  report.columns = {"workers", "exchange", "ms",     "images/s", "speedup",     "%",
+                    "t_comm",  "exposed",  "bucket", "batch",    "exposed from"};
+  for (const ScalingPoint& p : table.points) {
+    const Simulation& s = p.simulation;
+    std::vector<Cell> row{
+        p.scenario.workers,
+        to_string(p.scenario.strategy),
+        ms_cell(ms * s.iteration_s),
+        Cell(images_per_s(table, p), fmt::format("{:.1f}", images_per_s(table, p))),
+        Cell(p.speedup, fmt::format("{:.2f}", p.speedup)),
+        Cell(100 * p.efficiency, fmt::format("{:.1f}", 100 * p.efficiency))};
+    if (exchanges(p))
+      row.insert(row.end(),
+                 {ms_cell(ms * s.exchange_s), ms_cell(ms * s.exposed_s),
+                  p.scenario.bucket_bytes > 0 ? bytes_cell(p.scenario.bucket_bytes) : Cell("layer"),
+                  p.hiding_batch ? Cell(*p.hiding_batch) : Cell::without_value("none"),
+                  exposed_from(table, p)});
+    row.resize(report.columns.size());
+    report.rows.push_back(std::move(row));
+  }
+  return report;
+}
+
+Report full_table(const ScalingTable& table) {
+  Report report;
+  report.columns = {"workers", "exchange",     "bucket_bytes", "ms",         "images_per_s",
+                    "speedup", "efficiency",   "exchange_ms",  "exposed_ms", "hidden",
+                    "batch",   "hiding_batch", "exposed_from"};
+  const auto exact = [](double value) { return Cell(value, ""); };
+  for (const ScalingPoint& p : table.points) {
+    const Simulation& s = p.simulation;
+    report.rows.push_back({p.scenario.workers, to_string(p.scenario.strategy),
+                           p.scenario.bucket_bytes, exact(ms * s.iteration_s),
+                           exact(images_per_s(table, p)), exact(p.speedup), exact(p.efficiency),
+                           exact(ms * s.exchange_s), exact(ms * s.exposed_s), exact(hidden(s)),
+                           table.worker.batch, p.hiding_batch ? Cell(*p.hiding_batch) : Cell(),
+                           exposed_from(table, p)});
+  }
+  return report;
+}
+
+std::string show_network(const Network& n) {
+  std::string text =
+      fmt::format("{}, {} and {}", to_string(n.topology), show_latency(n.link.latency_s),
+                  show_bandwidth(n.link.bytes_per_s));
+  if (n.topology == Topology::hierarchical)
+    text += fmt::format(" between hosts; {} workers a host, {} and {} inside", n.workers_per_host,
+                        show_latency(n.inside_host.latency_s),
+                        show_bandwidth(n.inside_host.bytes_per_s));
+  return text;
+}
+
+std::vector<std::string> notes(const ScalingTable& table) {
+  const WorkerTimes& w = table.worker;
+  std::vector<std::string> notes{
+      fmt::format("worker   {} at batch {}: t_io {}, t_h2d {}, t_f {}, t_b {}, t_u {}; {} of "
+                  "gradients",
+                  table.net, w.batch, show_ms(ms * w.io_s), show_ms(ms * w.h2d_s),
+                  show_ms(ms * sum_s(w, &LayerTimes::forward_s)),
+                  show_ms(ms * sum_s(w, &LayerTimes::backward_s)), show_ms(ms * w.update_s),
+                  show_bytes(gradient_bytes(w))),
+      fmt::format("network  {}", show_network(table.network)),
+      fmt::format("ms of an iteration, simulated; t_comm: the network is busy; batch: a worker's "
+                  "least with which at most {:.0f}% of it are exposed, if compute grows with it",
+                  100 * hidden_share)};
+  notes.insert(notes.end(), table.notes.begin(), table.notes.end());
+  return notes;
+}
+
+// ---- JSON ----
+
+Json link_json(const Link& link) {
+  return {{"latency_s", link.latency_s}, {"bytes_per_s", link.bytes_per_s}};
+}
+
+std::string render_json(const ScalingTable& table) {
+  const WorkerTimes& w = table.worker;
+  const Network& n = table.network;
+  Json json{{"convlab_scaling", scaling_format},
+            {"provenance", Json::object()},
+            {"net", {{"name", table.net}, {"batch", w.batch}, {"dtype", to_string(table.dtype)}}},
+            {"worker",
+             {{"t_io", ms * w.io_s},
+              {"t_h2d", ms * w.h2d_s},
+              {"t_f", ms * sum_s(w, &LayerTimes::forward_s)},
+              {"t_b", ms * sum_s(w, &LayerTimes::backward_s)},
+              {"t_u", ms * w.update_s},
+              {"gradient_bytes", gradient_bytes(w)},
+              {"layers", Json::array()}}},
+            {"network", {{"topology", to_string(n.topology)}}},
+            {"points", Json::array()},
+            {"notes", notes(table)}};
+  for (const auto& [name, value] : table.provenance.fields) json["provenance"][name] = value;
+  for (const LayerTimes& layer : w.layers)
+    json["worker"]["layers"].push_back({{"layer", layer.name},
+                                        {"fwd_ms", ms * layer.forward_s},
+                                        {"bwd_ms", ms * layer.backward_s},
+                                        {"gradient_bytes", layer.gradient_bytes}});
+  json["network"].update(link_json(n.link));
+  if (n.topology == Topology::hierarchical) {
+    json["network"]["workers_per_host"] = n.workers_per_host;
+    json["network"]["inside_host"] = link_json(n.inside_host);
+  }
+  for (const ScalingPoint& p : table.points) {
+    const Simulation& s = p.simulation;
+    Json point{{"workers", p.scenario.workers},
+               {"exchange", to_string(p.scenario.strategy)},
+               {"bucket_bytes", p.scenario.bucket_bytes},
+               {"ms", ms * s.iteration_s},
+               {"images_per_s", images_per_s(table, p)},
+               {"speedup", p.speedup},
+               {"efficiency", p.efficiency},
+               {"exchange_ms", ms * s.exchange_s},
+               {"exposed_ms", ms * s.exposed_s},
+               {"hidden", hidden(s)},
+               {"exposed_from", nullptr},
+               {"hiding_batch", nullptr}};
+    if (s.exposed_from) point["exposed_from"] = exposed_from(table, p);
+    if (p.hiding_batch) point["hiding_batch"] = *p.hiding_batch;
+    json["points"].push_back(std::move(point));
+  }
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+// ---- Charts ----
+
+const ScalingPoint& best_of_most_workers(const ScalingTable& table) {
+  const std::int64_t most = table.last().scenario.workers;
+  return *std::max_element(table.points.begin(), table.points.end(),
+                           [&](const ScalingPoint& a, const ScalingPoint& b) {
+                             const auto rank = [&](const ScalingPoint& p) {
+                               return p.scenario.workers == most ? p.speedup : -1;
+                             };
+                             return rank(a) < rank(b);
+                           });
+}
+
+std::string headline(const ScalingTable& table) {
+  const ScalingPoint& best = best_of_most_workers(table);
+  return fmt::format("{}, {} images a worker: {} workers are worth {:.1f} with {}", table.net,
+                     table.worker.batch, best.scenario.workers, best.speedup,
+                     to_string(best.scenario.strategy));
+}
+
+// Colours that the colour-blind tell apart (Okabe and Ito 2008).
+std::string line_style(Strategy strategy, ChartKind kind) {
+  constexpr const char* colours[] = {"#0072B2", "#D55E00", "#009E73"};
+  constexpr const char* letters[] = {"o", "a", "s"};
+  const auto i = std::size_t(strategy);
+  if (kind == ChartKind::text) return fmt::format("with points pt '{}'", letters[i]);
+  return fmt::format("with linespoints lw 2 pt {} lc rgb '{}'", 5 + 2 * i, colours[i]);
+}
+
+// Numbers of workers are spaced evenly, whatever they are.
+std::string chart_script(const ScalingTable& table, ChartKind kind) {
+  std::string script = "$data << EOD\n";
+  const std::size_t lines = table.strategies.size();
+  for (std::size_t i = 0; i < table.points.size(); i += lines) {
+    script += fmt::format("{} {}", i / lines, table.points[i].scenario.workers);
+    for (std::size_t line = 0; line < lines; ++line)
+      script += fmt::format(" {:.6g}", 100 * table.points[i + line].efficiency);
+    script += "\n";
+  }
+  script += fmt::format("EOD\n{}set xlabel {}\nset yrange [0:105]\nset xrange [-0.3:{}]\nplot ",
+                        chart_titles(headline(table), "efficiency in %", kind),
+                        gnuplot_quoted(fmt::format("workers; {}", show_network(table.network))),
+                        double(table.points.size()) / double(lines) - 0.7);
+  for (std::size_t line = 0; line < lines; ++line)
+    script += fmt::format("{}$data using 1:{}:xtic(2) {} title {}", line > 0 ? ", " : "", line + 3,
+                          line_style(table.strategies[line], kind),
+                          gnuplot_quoted(to_string(table.strategies[line])));
+  return script + "\n";
+}
+
+// ---- Timeline ----
+
+std::string name_of(const ScalingTable& table, const Task& task) {
+  const auto layer = [&](std::size_t i) -> const std::string& {
+    return table.worker.layers[i].name;
+  };
+  const std::string work(to_string(task.work));
+  switch (task.work) {
+    case Work::io:
+    case Work::h2d:
+    case Work::update:
+      return work;
+    case Work::forward:
+    case Work::backward:
+      return fmt::format("{} {}", layer(task.first_layer), work);
+    case Work::all_reduce:
+    case Work::push:
+    case Work::pull:
+      break;
+  }
+  if (task.first_layer == task.last_layer)
+    return fmt::format("{} {}", work, layer(task.last_layer));
+  return fmt::format("{} {} .. {}", work, layer(task.first_layer), layer(task.last_layer));
+}
+
+}  // namespace
+
+ScalingPoint scaling_point(const WorkerTimes& worker, const Scenario& scenario,
+                           std::optional<std::int64_t> bucket_bytes) {
+  ScalingPoint p;
+  p.scenario = scenario;
+  p.scenario.bucket_bytes = bucket_bytes ? *bucket_bytes : best_bucket(worker, scenario);
+  p.simulation = simulate(worker, p.scenario);
+  Scenario alone = scenario;
+  alone.workers = 1;
+  p.speedup =
+      double(scenario.workers) * simulate(worker, alone).iteration_s / p.simulation.iteration_s;
+  p.efficiency = p.speedup / double(scenario.workers);
+  if (scenario.workers > 1) p.hiding_batch = hiding_batch(worker, scenario, bucket_bytes);
+  return p;
+}
+
+std::string render(const ScalingTable& table, Format format) {
+  if (format == Format::json) return render_json(table);
+  Report report = format == Format::csv ? full_table(table) : reading_table(table);
+  report.notes = notes(table);
+  report.provenance = table.provenance;
+  return render(report, format);
+}
+
+std::string text_chart_script(const ScalingTable& table, int columns) {
+  return fmt::format("set terminal dumb {} 22 noenhanced\nset key outside\n", columns) +
+         chart_script(table, ChartKind::text);
+}
+
+std::string svg_chart_script(const ScalingTable& table) {
+  return "set terminal svg size 900,420 noenhanced font 'sans-serif,13' background '#ffffff'\n"
+         "set key outside\nset grid ytics\n" +
+         chart_script(table, ChartKind::picture);
+}
+
+std::string render_trace(const ScalingTable& table) {
+  constexpr std::int64_t most_ranks = 4;
+  Json events = Json::array();
+  int process = 0;
+  for (const ScalingPoint& p : table.points) {
+    if (p.scenario.workers != table.last().scenario.workers) continue;
+    for (std::int64_t rank = 0; rank < std::min(p.scenario.workers, most_ranks); ++rank) {
+      ++process;
+      events.push_back(
+          trace::name_event("process_name", {process, 0},
+                            fmt::format("{}: rank {} of {}", to_string(p.scenario.strategy), rank,
+                                        p.scenario.workers)));
+      std::vector<Lane> named;
+      for (const Task& task : p.simulation.tasks) {
+        const trace::Row row{process, int(task.lane)};
+        if (std::find(named.begin(), named.end(), task.lane) == named.end()) {
+          named.push_back(task.lane);
+          events.push_back(
+              trace::name_event("thread_name", row, std::string(to_string(task.lane))));
+        }
+        Json args{{"iteration", task.iteration}};
+        if (task.bytes > 0) args["bytes"] = task.bytes;
+        events.push_back(trace::slice(row, name_of(table, task), std::string(to_string(task.work)),
+                                      task.begin_s, task.end_s, std::move(args)));
+      }
+    }
+  }
+  return trace::render(std::move(events), table.provenance);
+}
+
+}  // namespace convlab
