@@ -13,8 +13,7 @@
 namespace convlab::nets {
 namespace {
 
-constexpr std::array<std::string_view, 3> strategy_names{"overlapped", "after", "server"};
-constexpr std::array<std::string_view, 4> lane_names{"io", "compute", "network", "from server"};
+constexpr std::array<std::string_view, 3> lane_names{"io", "compute", "network"};
 constexpr std::array<std::string_view, 8> work_names{"t_io",       "t_h2d", "fwd",  "bwd",
                                                      "all-reduce", "push",  "pull", "update"};
 
@@ -75,12 +74,8 @@ class Timeline {
 
  private:
   std::vector<Task> tasks_;
-  std::array<std::optional<std::size_t>, 4> last_;  // by lane
+  std::array<std::optional<std::size_t>, lane_names.size()> last_;  // by lane
 };
-
-bool is_exchange(const Task& task) {
-  return task.lane == Lane::to_others || task.lane == Lane::from_server;
-}
 
 class Simulator {
  public:
@@ -96,8 +91,8 @@ class Simulator {
     s.iteration_s = begins_[iterations - 1] - begins_[iterations - 2];
     s.exposed_s = timeline_[update_].begin_s - timeline_[backward_.front()].end_s;
     s.exposed_from = exposed_from();
+    s.exchange_s = exchange_s_;
     s.tasks = timeline_.take();
-    s.exchange_s = busy_s(s.tasks, iterations - 1);
     return s;
   }
 
@@ -129,51 +124,37 @@ class Simulator {
     for (std::size_t i = layers; i-- > 0;)
       backward_[i] = compute(Work::backward, worker_.layers[i].backward_s, i);
 
-    std::vector<std::size_t> exchanged;
+    std::vector<std::size_t> done{backward_[0]};
+    exchange_s_ = 0;
     for (const Bucket& bucket : buckets_) {
       const bool waits = scenario_.strategy == Strategy::after;
-      const std::size_t ready = backward_[waits ? 0 : bucket.last_layer];
-      const auto exchange = [&](Lane lane, Work work, double seconds, std::size_t after) {
-        Task t = task(lane, work, bucket.first_layer, bucket.last_layer);
+      std::size_t ready = backward_[waits ? 0 : bucket.last_layer];
+      const auto exchange = [&](Work work, double seconds) {
+        Task t = task(Lane::network, work, bucket.first_layer, bucket.last_layer);
         t.bytes = bucket.bytes;
-        return timeline_.add(t, seconds, {after});
+        ready = timeline_.add(t, seconds, {ready});
+        exchange_s_ += seconds;
       };
       const auto bytes = double(bucket.bytes);
       if (scenario_.strategy == Strategy::server) {
         const double seconds = server_s(scenario_.network, scenario_.workers, bytes);
-        const std::size_t pushed = exchange(Lane::to_others, Work::push, seconds, ready);
-        exchanged = {exchange(Lane::from_server, Work::pull, seconds, pushed)};
+        exchange(Work::push, seconds);
+        exchange(Work::pull, seconds);
       } else {
-        exchanged = {exchange(Lane::to_others, Work::all_reduce,
-                              all_reduce_s(scenario_.network, scenario_.workers, bytes), ready)};
+        exchange(Work::all_reduce, all_reduce_s(scenario_.network, scenario_.workers, bytes));
       }
+      done = {backward_[0], ready};
     }
-    exchanged.insert(exchanged.begin(), backward_[0]);
-    update_ = compute(Work::update, worker_.update_s, 0, exchanged);
+    update_ = compute(Work::update, worker_.update_s, 0, done);
   }
 
   // Follows what the update waited for back to an exchange that waited for backward.
   std::optional<std::size_t> exposed_from() const {
     std::optional<std::size_t> from;
-    for (std::optional<std::size_t> i = timeline_[update_].awaited; i && is_exchange(timeline_[*i]);
-         i = timeline_[*i].awaited)
+    for (std::optional<std::size_t> i = timeline_[update_].awaited;
+         i && timeline_[*i].lane == Lane::network; i = timeline_[*i].awaited)
       from = timeline_[*i].first_layer;
     return from;
-  }
-
-  // Both directions at once count once.
-  static double busy_s(const std::vector<Task>& tasks, std::int64_t iteration) {
-    std::vector<std::pair<double, double>> times;
-    for (const Task& task : tasks)
-      if (is_exchange(task) && task.iteration == iteration)
-        times.emplace_back(task.begin_s, task.end_s);
-    std::sort(times.begin(), times.end());
-    double sum = 0, until = 0;
-    for (const auto& [begin, end] : times) {
-      sum += std::max(end - std::max(begin, until), 0.0);
-      until = std::max(until, end);
-    }
-    return sum;
   }
 
   const WorkerTimes& worker_;
@@ -183,6 +164,7 @@ class Simulator {
   std::vector<std::size_t> copies_, backward_;  // tasks: by iteration; of the last one, by layer
   std::vector<double> begins_;                  // by iteration
   std::size_t update_ = 0;                      // of the last iteration
+  double exchange_s_ = 0;                       // of one iteration
 };
 
 }  // namespace
@@ -216,13 +198,8 @@ WorkerTimes with_batch(const WorkerTimes& worker, std::int64_t batch) {
   return scaled;
 }
 
-std::string_view to_string(Strategy strategy) { return strategy_names[std::size_t(strategy)]; }
 std::string_view to_string(Lane lane) { return lane_names[std::size_t(lane)]; }
 std::string_view to_string(Work work) { return work_names[std::size_t(work)]; }
-
-Strategy parse_strategy(std::string_view text) {
-  return Strategy(index_of_name("exchange", text, strategy_names));
-}
 
 Simulation simulate(const WorkerTimes& worker, const Scenario& scenario) {
   validate(worker);

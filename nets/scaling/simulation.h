@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "nets/distributed/strategy.h"
 #include "nets/scaling/network.h"
 
 namespace convlab::nets {
@@ -37,25 +38,16 @@ void validate(const WorkerTimes&);
 // As one with another batch: all but the update in proportion to it.
 WorkerTimes with_batch(const WorkerTimes&, std::int64_t batch);
 
-// How gradients are exchanged. overlapped: all-reduced during backward, a bucket as soon as its
-// last gradient is there. after: all-reduced once backward has ended. server: as `overlapped`, but
-// sent to one worker, which sends back the sum; both directions at once.
-enum class Strategy : std::uint8_t { overlapped, after, server };
-inline constexpr Strategy all_strategies[] = {Strategy::overlapped, Strategy::after,
-                                              Strategy::server};
-std::string_view to_string(Strategy);
-Strategy parse_strategy(std::string_view);  // throws InputError
-
 struct Scenario {
   std::int64_t workers = 1;
   Strategy strategy = Strategy::overlapped;
-  // Gradients are exchanged in buckets, filled in backward's order. A bucket is full when it holds
-  // at least this many bytes; 0: each layer alone.
+  // Gradients travel in buckets, one at a time, filled in backward's order. A bucket is full when
+  // it holds at least this many bytes; 0: each layer alone.
   std::int64_t bucket_bytes = 0;
   Network network{};
 };
 
-enum class Lane : std::uint8_t { io, compute, to_others, from_server };
+enum class Lane : std::uint8_t { io, compute, network };
 enum class Work : std::uint8_t { io, h2d, forward, backward, all_reduce, push, pull, update };
 std::string_view to_string(Lane);
 std::string_view to_string(Work);

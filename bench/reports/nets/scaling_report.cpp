@@ -221,9 +221,9 @@ std::string chart_script(const ScalingTable& table, ChartKind kind) {
                         chart_titles(headline(table), "efficiency in %", kind),
                         gnuplot_quoted(fmt::format("workers; {}", show_network(table.network))),
                         double(table.points.size()) / double(lines) - 0.7);
-  for (std::size_t line = 0; line < lines; ++line)
-    script += fmt::format("{}$data using 1:{}:xtic(2) {} title {}", line > 0 ? ", " : "", line + 3,
-                          line_style(table.strategies[line], kind),
+  for (std::size_t line = lines; line-- > 0;)  // the first over the others
+    script += fmt::format("{}$data using 1:{}:xtic(2) {} title {}", line + 1 < lines ? ", " : "",
+                          line + 3, line_style(table.strategies[line], kind),
                           gnuplot_quoted(to_string(table.strategies[line])));
   return script + "\n";
 }

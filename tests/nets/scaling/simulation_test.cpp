@@ -245,18 +245,19 @@ TEST(Simulation, BucketsFillInBackwardsOrder) {
   EXPECT_EQ(s.exposed_from, 4u);
 }
 
-TEST(Simulation, AServersTwoDirectionsOverlap) {
+TEST(Simulation, AServerTakesAndGivesOneBucketAtATime) {
   const WorkerTimes w = worker_of({{"a", 1, 1, 10}, {"b", 1, 1, 10}, {"c", 1, 1, 10}});
-  // 3 workers: 20 s a bucket and direction. Pushes 4-24, 24-44, 44-64; pulls 24-44, 44-64, 64-84.
+  // 3 workers: 20 s a bucket and direction. c 4-24-44, b 44-64-84, a 84-104-124.
   const Simulation s = simulate(w, {3, Strategy::server, 0, unit});
   const std::vector<Task> pushes = tasks_of(s, Work::push, 0), pulls = tasks_of(s, Work::pull, 0);
   ASSERT_EQ(pushes.size(), 3u);
   ASSERT_EQ(pulls.size(), 3u);
-  EXPECT_EQ(pushes[2].end_s, 64);
+  EXPECT_EQ(pushes[0].begin_s, 4);
   EXPECT_EQ(pulls[0].begin_s, 24);
-  EXPECT_EQ(pulls[2].end_s, 84);
-  EXPECT_EQ(s.exchange_s, 80);
-  EXPECT_EQ(s.iteration_s, 84);
+  EXPECT_EQ(pushes[2].begin_s, 84);
+  EXPECT_EQ(pulls[2].end_s, 124);
+  EXPECT_EQ(s.exchange_s, 120);
+  EXPECT_EQ(s.iteration_s, 124);
   EXPECT_EQ(s.exposed_from, 2u);
 }
 
