@@ -118,8 +118,17 @@ struct Disturbances {
   long processors = 0;
 };
 
+// Says that a table is a part of another: the index-th of `count`, with `problems` of `of`, equal
+// ones counted once.
+struct TableShard {
+  std::int64_t index = 0, count = 0;
+  std::size_t problems = 0, of = 0;
+  bool training = false;  // the whole table has a backward pass: packing the filter counts
+};
+
 struct TuneTable {
   Provenance provenance;
+  std::optional<TableShard> shard;  // nullopt: the whole table
   std::vector<LayerResult> layers;
   Disturbances disturbances;
   bool complete = true;       // false: stopped by the budget or by Ctrl-C

@@ -23,6 +23,7 @@
 #include "autotune/race/race.h"
 #include "autotune/race/runner.h"
 #include "autotune/race/worker.h"
+#include "autotune/shard.h"
 #include "autotune/store/provenance.h"
 #include "conv/error.h"
 #include "conv/text/names.h"
@@ -48,6 +49,7 @@ class Tuner {
 
   TuneTable run() {
     entries_ = entries_of(items_, device_.info());
+    if (options_.shard) keep_shard(*options_.shard);
     if (!entries_.empty()) ceilings_ = ceilings_of(device_, stop_);
     // Under a budget, a slow-to-list algorithm is asked when its problem's turn comes.
     const bool quick = options_.budget_s.value_or(0) > 0;
@@ -89,6 +91,34 @@ class Tuner {
     make_registry(registry);
     return registry;
   }
+  // Drops the entries of other shards. What was derived from all of them stays: whether packing
+  // counts must not depend on the shard.
+  void keep_shard(const Shard& shard) {
+    if (shard.index < 1 || shard.index > shard.count)
+      throw InputError(
+          fmt::format("shard {}/{}: expected one from 1/N to N/N", shard.index, shard.count));
+    if (shard.count > std::int64_t(entries_.size()))
+      throw InputError(
+          fmt::format("shard {}/{} of {} problems and passes: expected at most {} shards",
+                      shard.index, shard.count, entries_.size(), entries_.size()));
+    ceilings_ = nominal_ceilings(device_.info());
+    std::vector<double> costs;
+    for (TuningEntry& entry : entries_) {
+      enumeration_.fill(entry, true);
+      costs.push_back(tuning_cost_s(entry, race_options(entry).prune_factor));
+    }
+    const std::vector<std::int64_t> shards = balanced_shards(costs, shard.count);
+    const bool training = std::any_of(entries_.begin(), entries_.end(), [](const TuningEntry& e) {
+      return e.problem.pass != Pass::forward;
+    });
+    shard_ = {shard.index, shard.count, 0, entries_.size(), training};
+    std::vector<TuningEntry> kept;
+    for (std::size_t i = 0; i < entries_.size(); ++i)
+      if (shards[i] == shard.index - 1) kept.push_back(std::move(entries_[i]));
+    entries_ = std::move(kept);
+    shard_->problems = entries_.size();
+  }
+
   double max_error(const ConvProblem& problem) const {
     return options_.max_error.value_or(default_max_error(problem.dtype));
   }
@@ -445,16 +475,18 @@ class Tuner {
     t.disturbances = {sampler_.samples(), sampler_.disturbed(), load.others, load.stolen,
                       sysconf(_SC_NPROCESSORS_ONLN)};
     t.store_error = store_error_;
-    t.layers.resize(items_.size());
+    t.shard = shard_;
+    std::map<std::size_t, LayerResult> layers;  // by item
     for (TuningEntry& entry : entries_) {
       if (!entry.visited) entry.restore_known();
-      for (std::size_t item : entry.items) t.layers[item] = result(entry, item);
+      for (std::size_t item : entry.items) layers[item] = result(entry, item);
       if (options_.mode == TuneMode::heuristic) continue;
       const bool racing = entry.finals && entry.finals->open();
       t.complete &=
           !entry.interrupted && !racing && (entry.visited || !(entry.any_open() || entry.unlisted));
       t.remaining_gain += entry.remaining_gain();
     }
+    for (auto& [item, layer] : layers) t.layers.push_back(std::move(layer));
     return t;
   }
 
@@ -474,6 +506,7 @@ class Tuner {
   Ceilings ceilings_;
   const Enumeration enumeration_{options_, algos_, device_, ceilings_};
   std::vector<TuningEntry> entries_;
+  std::optional<TableShard> shard_;
   Sampler sampler_{[this] { return stopped(); }};
   LoadMeter load_;
   std::map<DType, KnownErrors> errors_;

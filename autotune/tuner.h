@@ -22,6 +22,12 @@ enum class TuneMode : std::uint8_t { heuristic, race, exhaustive };
 std::string_view to_string(TuneMode);
 TuneMode parse_tune_mode(std::string_view);  // throws InputError
 
+// The index-th of `count` parts of a run, which as many equal machines tune, each into a store of
+// its own. Problems are divided by the predicted cost of tuning them, alike on equal machines.
+struct Shard {
+  std::int64_t index = 1, count = 1;  // index from 1
+};
+
 struct TuneOptions {
   CacheMode cache = CacheMode::hot;
   TuneMode mode = TuneMode::race;
@@ -35,8 +41,9 @@ struct TuneOptions {
   // Time at which the program parsed its command line, so that the budget covers opening the
   // device, the ceilings and the list of candidates.
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
-  bool fresh = false;         // ignores the store's rows (and replaces them)
-  bool retry_failed = false;  // reruns failed or timed-out candidates
+  bool fresh = false;          // ignores the store's rows (and replaces them)
+  bool retry_failed = false;   // reruns failed or timed-out candidates
+  std::optional<Shard> shard;  // tunes and returns only this part; nullopt: everything
   // Runs candidates in the calling process, which a crash or a hang then ends. Otherwise they run
   // in a worker process, and main() must pass its arguments to worker_main (autotune/worker.h).
   bool in_process = false;
@@ -73,14 +80,15 @@ class TuneProgress {
   virtual void end(const LayerResult&, std::size_t /*done*/, std::size_t /*total*/) {}
 };
 
-// Throws InputError for unknown ids and for a problem that does not fit in memory. It also throws,
-// before anything is run, when no algorithm takes any of the problems but one would in another data
-// type. Every candidate is in `store` as soon as it has ended. When *stop becomes true (a signal
-// handler may set it) or the budget is spent, returns the results so far and predictions for the
-// rest: complete is false, and remaining_gain estimates the gain from the rest. A later run with
-// the same store resumes results that are unsure, whether from the stop, a busy machine or a close
-// race. Throws CeilingsInterrupted when *stop becomes true while the ceilings are measured, and
-// Error for a device that has neither ceiling loops (conv/optional/ceiling_loops.h) nor stated
+// Throws InputError for unknown ids, for a problem that does not fit in memory, and for a shard
+// that is not from 1 to the number of shards, or one of more shards than there are problems. It
+// also throws, before anything is run, when no algorithm takes any of the problems but one would in
+// another data type. Every candidate is in `store` as soon as it has ended. When *stop becomes true
+// (a signal handler may set it) or the budget is spent, returns the results so far and predictions
+// for the rest: complete is false, and remaining_gain estimates the gain from the rest. A later run
+// with the same store resumes results that are unsure, whether from the stop, a busy machine or a
+// close race. Throws CeilingsInterrupted when *stop becomes true while the ceilings are measured,
+// and Error for a device that has neither ceiling loops (conv/optional/ceiling_loops.h) nor stated
 // peaks.
 TuneTable tune(const std::vector<TuneItem>&, const TuneOptions&, const RegistryMaker&, Device&,
                Store* store = nullptr, TuneProgress* progress = nullptr,

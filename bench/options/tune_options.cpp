@@ -13,6 +13,7 @@
 #include "autotune/measure/disturbance.h"
 #include "autotune/store/store.h"
 #include "bench/options/choice.h"
+#include "bench/options/ranges.h"
 #include "bench/options/targets.h"
 #include "bench/output.h"
 #include "bench/reports/tune_cells.h"
@@ -198,6 +199,20 @@ void add_mode(CLI::App& app, TuneOptions& o) {
       "heuristic (predicted, nothing is run), race, or exhaustive (nobody is dropped, more "
       "samples); default: race",
       "MODE");
+}
+
+Shard parse_shard(const std::string& text) {
+  const std::size_t slash = std::min(text.find('/'), text.size());
+  Shard shard{0, 0};
+  try {
+    shard = {parse_count(text.substr(0, slash)),
+             parse_count(slash < text.size() ? text.substr(slash + 1) : "")};
+  } catch (const InputError&) {
+  }
+  if (shard.index < 1 || shard.index > shard.count)
+    throw InputError(fmt::format(
+        "'{}': expected I/N with I from 1 to N, as in 1/4 for the first of four", text));
+  return shard;
 }
 
 void warn_of_other_programs(const DeviceInfo& device) {

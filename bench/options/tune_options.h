@@ -23,6 +23,7 @@ void add_max_error(CLI::App&, TuneOptions&);
 void add_limits(CLI::App&, TuneOptions&);       // --max-error --workspace-max --deterministic
 void add_algo_choice(CLI::App&, TuneOptions&);  // --algos --exclude
 void add_mode(CLI::App&, TuneOptions&);
+Shard parse_shard(const std::string&);  // "2/4"; throws InputError
 
 // Throws InputError, naming the flag, if --algos or --exclude names an algorithm that the device
 // lacks.

@@ -48,9 +48,10 @@ const Candidate* best_measured(const LayerResult& layer, bool vendor) {
 class Costs {
  public:
   explicit Costs(const TuneTable& table)
-      : training_(std::any_of(table.layers.begin(), table.layers.end(), [](const LayerResult& l) {
-          return l.layer.problem.pass != Pass::forward;
-        })) {}
+      : training_((table.shard && table.shard->training) ||
+                  std::any_of(table.layers.begin(), table.layers.end(), [](const LayerResult& l) {
+                    return l.layer.problem.pass != Pass::forward;
+                  })) {}
   bool training() const { return training_; }
   double of(const LayerResult& layer, const Candidate& c) const {
     return cost_ms(c, training_ && layer.layer.problem.pass != Pass::backward_filter);
@@ -276,6 +277,7 @@ bool measured_any(const TuneTable& table) {
 
 std::vector<std::string> notes(const TuneTable& table, bool with_errors) {
   std::vector<std::string> notes;
+  if (const std::string note = shard_note(table); !note.empty()) notes.push_back(note);
   bool sampled = false, first_backward = false;
   for (const LayerResult& layer : table.layers) {
     if (layer.chosen) sampled |= chosen_of(layer).sampled_error;
@@ -359,6 +361,9 @@ std::string render_json(const TuneTable& table) {
             {"layers", Json::array()},
             {"totals", totals_json(table)}};
   for (const auto& [name, value] : table.provenance.fields) json["provenance"][name] = value;
+  if (const auto& s = table.shard)
+    json["shard"] = {
+        {"index", s->index}, {"count", s->count}, {"problems", s->problems}, {"of", s->of}};
   for (const LayerResult& layer : table.layers) json["layers"].push_back(layer_json(layer));
   for (const auto& [batch, part] : summed_parts(table))
     if (batch) json["totals"]["by_batch"][fmt::format("{}", *batch)] = totals_json(part);
@@ -391,6 +396,16 @@ std::string render(const TuneTable& table, Format format, bool wide) {
   report.notes = notes(merged, !narrow);
   report.provenance = table.provenance;
   return render(report, format);
+}
+
+std::string shard_note(const TuneTable& table) {
+  if (!table.shard) return "";
+  const TableShard& s = *table.shard;
+  return fmt::format(
+      "Shard {}/{}: {} of {} problems and passes, a part of the table; `convlab db merge` joins "
+      "the "
+      "stores.",
+      s.index, s.count, s.problems, s.of);
 }
 
 std::string unsure_note(const TuneTable& table, bool resumes) {

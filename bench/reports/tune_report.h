@@ -24,6 +24,8 @@ std::string render_candidates(const TuneTable&, Format, bool wide = false);
 // A C++ header of constexpr choices that needs only the standard library.
 std::string render_header(const TuneTable&);
 
+// Which part of a table this is; empty for a whole one.
+std::string shard_note(const TuneTable&);
 // The number of UNSURE rows and what to do about it; empty if there are none. `resumes`: whether
 // the same command continues from the stored results.
 std::string unsure_note(const TuneTable&, bool resumes);

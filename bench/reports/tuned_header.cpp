@@ -20,8 +20,9 @@ std::string cpp_literal(std::string_view text) {
 
 std::string render_header(const TuneTable& table) {
   std::string text =
-      R"(// Convolution algorithms as `convlab tune` chose them. Written by convlab; do not edit.
-#pragma once
+      "// Convolution algorithms as `convlab tune` chose them. Written by convlab; do not edit.\n";
+  if (const std::string note = shard_note(table); !note.empty()) text += "// " + note + "\n";
+  text += R"(#pragma once
 
 #include <cstdint>
 #include <string_view>

@@ -35,6 +35,11 @@ VerbAction declare_tune(CLI::App& app) {
   add_seconds(app, "--budget", a->tune.budget_s,
               "Wall clock for the run, from its start: 90, 60s, 5m, 1h. Spent where most may be "
               "gained; prints what gain may remain");
+  add_parsed(
+      app, "--shard", [a](const std::string& text) { a->tune.shard = parse_shard(text); },
+      "Only the I-th of N parts, 1/4 to 4/4: as many equal machines tune one each, and `convlab db "
+      "merge` joins their stores",
+      "I/N");
   add_flag(app, "--fresh", a->tune.fresh, "Measure again what the store knows, and replace it");
   add_flag(app, "--retry-failed", a->tune.retry_failed,
            "Run again what the store knows to have failed or timed out");
@@ -53,7 +58,8 @@ VerbAction declare_tune(CLI::App& app) {
       "  convlab tune vgg16 --batch 1,16 --pass fwd --format csv --output vgg16.csv\n"
       "  convlab tune mb1ic64ih56oc64oh56kh3ph1 --max-error 1e-6 --workspace-max 16M\n"
       "  convlab tune @layers.txt --exclude vendor --budget 60s\n"
-      "  convlab tune resnet50 --mode heuristic     without running anything\n\n"
+      "  convlab tune resnet50 --mode heuristic     without running anything\n"
+      "  convlab tune resnet50 --shard 2/4 --db second.db   on the second of four machines\n\n"
       "Columns: ms is one run's median, filter packed and layouts converted beforehand (pack_ms),\n"
       "~ a prediction of what was never run; × onednn the time of oneDNN's best algorithm over "
       "the\n"

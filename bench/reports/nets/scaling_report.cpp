@@ -34,8 +34,6 @@ std::string exposed_from(const ScalingTable& table, const ScalingPoint& p) {
   return layer ? table.worker.layers[*layer].name : "";
 }
 
-bool exchanges(const ScalingPoint& p) { return p.simulation.exchange_s > 0; }
-
 double sum_s(const WorkerTimes& worker, double LayerTimes::*part) {
   double sum = 0;
   for (const LayerTimes& layer : worker.layers) sum += layer.*part;
@@ -50,7 +48,7 @@ std::int64_t gradient_bytes(const WorkerTimes& worker) {
 
 // ---- Tables ----
 
-// For people. Where nothing is exchanged, what is about it is blank.
+// For people. One worker, which exchanges nothing, has one row.
 Report reading_table(const ScalingTable& table) {
   Report report;
   report.width = terminal_width;
@@ -58,14 +56,16 @@ Report reading_table(const ScalingTable& table) {
                     "t_comm",  "exposed",  "bucket", "batch",    "exposed from"};
   for (const ScalingPoint& p : table.points) {
     const Simulation& s = p.simulation;
+    const bool alone = p.scenario.workers == 1;
+    if (alone && p.scenario.strategy != table.strategies.front()) continue;
     std::vector<Cell> row{
         p.scenario.workers,
-        to_string(p.scenario.strategy),
+        alone ? Cell() : Cell(to_string(p.scenario.strategy)),
         ms_cell(ms * s.iteration_s),
         Cell(images_per_s(table, p), fmt::format("{:.1f}", images_per_s(table, p))),
         Cell(p.speedup, fmt::format("{:.2f}", p.speedup)),
         Cell(100 * p.efficiency, fmt::format("{:.1f}", 100 * p.efficiency))};
-    if (exchanges(p))
+    if (!alone)
       row.insert(row.end(),
                  {ms_cell(ms * s.exchange_s), ms_cell(ms * s.exposed_s),
                   p.scenario.bucket_bytes > 0 ? bytes_cell(p.scenario.bucket_bytes) : Cell("layer"),
@@ -109,16 +109,17 @@ std::string show_network(const Network& n) {
 std::vector<std::string> notes(const ScalingTable& table) {
   const WorkerTimes& w = table.worker;
   std::vector<std::string> notes{
-      fmt::format("worker   {} at batch {}: t_io {}, t_h2d {}, t_f {}, t_b {}, t_u {}; {} of "
-                  "gradients",
+      fmt::format("worker   {} at batch {}: t_io {}, t_h2d {}, t_f {}, t_b {}, t_u {} ms; {} "
+                  "of gradients",
                   table.net, w.batch, show_ms(ms * w.io_s), show_ms(ms * w.h2d_s),
                   show_ms(ms * sum_s(w, &LayerTimes::forward_s)),
                   show_ms(ms * sum_s(w, &LayerTimes::backward_s)), show_ms(ms * w.update_s),
                   show_bytes(gradient_bytes(w))),
       fmt::format("network  {}", show_network(table.network)),
-      fmt::format("ms of an iteration, simulated; t_comm: the network is busy; batch: a worker's "
-                  "least with which at most {:.0f}% of it are exposed, if compute grows with it",
-                  100 * hidden_share)};
+      fmt::format(
+          "ms: of a simulated iteration; t_comm: the network is busy; batch: the smallest a "
+          "worker with which at most {:.0f}% of ms are exposed, if compute grows with it",
+          100 * hidden_share)};
   notes.insert(notes.end(), table.notes.begin(), table.notes.end());
   return notes;
 }
@@ -219,7 +220,7 @@ std::string chart_script(const ScalingTable& table, ChartKind kind) {
   }
   script += fmt::format("EOD\n{}set xlabel {}\nset yrange [0:105]\nset xrange [-0.3:{}]\nplot ",
                         chart_titles(headline(table), "efficiency in %", kind),
-                        gnuplot_quoted(fmt::format("workers; {}", show_network(table.network))),
+                        gnuplot_quoted(fmt::format("workers; {}", show_link(table.network))),
                         double(table.points.size()) / double(lines) - 0.7);
   for (std::size_t line = lines; line-- > 0;)  // the first over the others
     script += fmt::format("{}$data using 1:{}:xtic(2) {} title {}", line + 1 < lines ? ", " : "",
@@ -303,6 +304,7 @@ std::string render_trace(const ScalingTable& table) {
                                         p.scenario.workers)));
       std::vector<Lane> named;
       for (const Task& task : p.simulation.tasks) {
+        if (task.end_s == task.begin_s) continue;
         const trace::Row row{process, int(task.lane)};
         if (std::find(named.begin(), named.end(), task.lane) == named.end()) {
           named.push_back(task.lane);
