@@ -95,10 +95,13 @@ Report full_table(const ScalingTable& table) {
   return report;
 }
 
+std::string show_link(const Network& n) {
+  return fmt::format("{}, {} and {}", to_string(n.topology), show_latency(n.link.latency_s),
+                     show_bandwidth(n.link.bytes_per_s));
+}
+
 std::string show_network(const Network& n) {
-  std::string text =
-      fmt::format("{}, {} and {}", to_string(n.topology), show_latency(n.link.latency_s),
-                  show_bandwidth(n.link.bytes_per_s));
+  std::string text = show_link(n);
   if (n.topology == Topology::hierarchical)
     text += fmt::format(" between hosts; {} workers a host, {} and {} inside", n.workers_per_host,
                         show_latency(n.inside_host.latency_s),

@@ -243,6 +243,7 @@ TEST(Simulation, BucketsFillInBackwardsOrder) {
   const Simulation s = simulate_two(w, Strategy::overlapped, 40);
   EXPECT_EQ(tasks_of(s, Work::all_reduce, 0)[1].begin_s, 5 + 1 + 40);
   EXPECT_EQ(s.exposed_from, 4u);
+  EXPECT_EQ(simulate_two(w, Strategy::overlapped, 41).exposed_from, 4u);
 }
 
 TEST(Simulation, AServerTakesAndGivesOneBucketAtATime) {
@@ -268,6 +269,7 @@ TEST(Simulation, OneWorkerExchangesNothing) {
     EXPECT_EQ(s.exchange_s, 0);
     EXPECT_EQ(s.exposed_s, 0);
     EXPECT_FALSE(s.exposed_from);
+    for (const Task& task : s.tasks) EXPECT_NE(task.lane, Lane::network);
   }
 }
 
@@ -310,7 +312,7 @@ TEST(BestBucket, IsOneMessageWhereLatencyIsAllAndManyWhereItIsNone) {
                                    {"d", 1, 100, 1 << 20}});
   Scenario scenario{8, Strategy::overlapped, 0, {.link = {1000, 1e12}}};
   EXPECT_EQ(best_bucket(w, scenario), 4 << 20);
-  scenario.network.link = {0, 1e5};
+  scenario.network.link = {0, 1 << 17};
   EXPECT_LE(best_bucket(w, scenario), 1 << 20);
   scenario.strategy = Strategy::after;  // without latency buckets change nothing
   EXPECT_EQ(best_bucket(w, scenario), 4 << 20);
