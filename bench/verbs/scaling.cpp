@@ -45,16 +45,14 @@ std::vector<Strategy> parse_strategies(const std::string& text) {
 }
 
 // Seconds in which the loader makes a batch, when nothing else runs.
-double loading_s(const Options& o, const Graph& graph, DType dtype, Device& device,
-                 Progress& progress) {
+double loading_s(const Options& o, const Dataset& images, const Graph& graph, DType dtype,
+                 Device& device, Progress& progress) {
   using Clock = std::chrono::steady_clock;
-  const std::unique_ptr<Dataset> images =
-      naming("--data", [&] { return open_dataset(o.data, Split::train); });
   const Shape& x = graph.nodes().front().shape;
-  if (images->size() < graph.batch())
-    throw InputError(fmt::format("--data: {} images: expected {} or more, a batch", images->size(),
+  if (images.size() < graph.batch())
+    throw InputError(fmt::format("--data: {} images: expected {} or more, a batch", images.size(),
                                  graph.batch()));
-  DataLoader loader(*images, usual_transform(*images, x.c, x.h, x.w, Split::train),
+  DataLoader loader(images, usual_transform(images, x.c, x.h, x.w, Split::train),
                     {.batch = graph.batch(),
                      .shuffle = true,
                      .drop_last = true,
@@ -83,6 +81,9 @@ double loading_s(const Options& o, const Graph& graph, DType dtype, Device& devi
 
 void set_worker(const Options& o, const AlgoRegistry& registry, Device& device,
                 ScalingTable& table) {
+  std::unique_ptr<Dataset> images;  // opened before anything takes long
+  if (!o.data.empty())
+    images = naming("--data", [&] { return open_dataset(o.data, Split::train); });
   const PlannedNet net = planned_net(o.net, "scaling", registry, device);
   if (net.plan.mode != Mode::training)
     throw InputError(fmt::format("{}: the plan is for {}, expected one for training",
@@ -92,7 +93,7 @@ void set_worker(const Options& o, const AlgoRegistry& registry, Device& device,
   ClockWatch clocks(device.info());
   Progress progress;
   std::optional<double> io_s;
-  if (!o.data.empty()) io_s = loading_s(o, net.graph, net.plan.dtype, device, progress);
+  if (images) io_s = loading_s(o, *images, net.graph, net.plan.dtype, device, progress);
   const NetTimes times = time_net(net.graph, net.plan, registry, device,
                                   {.iterations = o.net.iterations, .seed = o.net.common.seed},
                                   progress, stop_on_interrupt());

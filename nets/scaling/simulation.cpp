@@ -14,7 +14,7 @@ namespace convlab::nets {
 namespace {
 
 constexpr std::array<std::string_view, 3> lane_names{"io", "compute", "network"};
-constexpr std::array<std::string_view, 8> work_names{"t_io",       "t_h2d", "fwd",  "bwd",
+constexpr std::array<std::string_view, 8> kind_names{"t_io",       "t_h2d", "fwd",  "bwd",
                                                      "all-reduce", "push",  "pull", "update"};
 
 void require_time(double seconds, const std::string& what) {
@@ -101,36 +101,37 @@ class Simulator {
   static constexpr std::size_t prefetch = 2;
 
   void iterate(std::int64_t iteration) {
-    const auto task = [&](Lane lane, Work work, std::size_t first = 0, std::size_t last = 0) {
+    const auto task = [&](Lane lane, TaskKind kind, std::size_t first = 0, std::size_t last = 0) {
       return Task{.lane = lane,
-                  .work = work,
+                  .kind = kind,
                   .iteration = iteration,
                   .first_layer = first,
                   .last_layer = last};
     };
-    const auto compute = [&](Work work, double seconds, std::size_t layer,
+    const auto compute = [&](TaskKind kind, double seconds, std::size_t layer,
                              const std::vector<std::size_t>& after = {}) {
-      return timeline_.add(task(Lane::compute, work, layer, layer), seconds, after);
+      return timeline_.add(task(Lane::compute, kind, layer, layer), seconds, after);
     };
     const std::vector<std::size_t> free = copies_.size() < prefetch
                                               ? std::vector<std::size_t>{}
                                               : std::vector{copies_[copies_.size() - prefetch]};
-    const std::size_t made = timeline_.add(task(Lane::io, Work::io), worker_.io_s, free);
-    copies_.push_back(compute(Work::h2d, worker_.h2d_s, 0, {made}));
+    const std::size_t made = timeline_.add(task(Lane::io, TaskKind::io), worker_.io_s, free);
+    copies_.push_back(compute(TaskKind::h2d, worker_.h2d_s, 0, {made}));
     begins_.push_back(timeline_[copies_.back()].begin_s);
     const std::size_t layers = worker_.layers.size();
-    for (std::size_t i = 0; i < layers; ++i) compute(Work::forward, worker_.layers[i].forward_s, i);
+    for (std::size_t i = 0; i < layers; ++i)
+      compute(TaskKind::forward, worker_.layers[i].forward_s, i);
     backward_.resize(layers);
     for (std::size_t i = layers; i-- > 0;)
-      backward_[i] = compute(Work::backward, worker_.layers[i].backward_s, i);
+      backward_[i] = compute(TaskKind::backward, worker_.layers[i].backward_s, i);
 
     std::vector<std::size_t> done{backward_[0]};
     exchange_s_ = 0;
     for (const Bucket& bucket : buckets_) {
       const bool waits = scenario_.strategy == Strategy::after;
       std::size_t ready = backward_[waits ? 0 : bucket.last_layer];
-      const auto exchange = [&](Work work, double seconds) {
-        Task t = task(Lane::network, work, bucket.first_layer, bucket.last_layer);
+      const auto exchange = [&](TaskKind kind, double seconds) {
+        Task t = task(Lane::network, kind, bucket.first_layer, bucket.last_layer);
         t.bytes = bucket.bytes;
         ready = timeline_.add(t, seconds, {ready});
         exchange_s_ += seconds;
@@ -138,14 +139,14 @@ class Simulator {
       const auto bytes = double(bucket.bytes);
       if (scenario_.strategy == Strategy::server) {
         const double seconds = server_s(scenario_.network, scenario_.workers, bytes);
-        exchange(Work::push, seconds);
-        exchange(Work::pull, seconds);
+        exchange(TaskKind::push, seconds);
+        exchange(TaskKind::pull, seconds);
       } else {
-        exchange(Work::all_reduce, all_reduce_s(scenario_.network, scenario_.workers, bytes));
+        exchange(TaskKind::all_reduce, all_reduce_s(scenario_.network, scenario_.workers, bytes));
       }
       done = {backward_[0], ready};
     }
-    update_ = compute(Work::update, worker_.update_s, 0, done);
+    update_ = compute(TaskKind::update, worker_.update_s, 0, done);
   }
 
   // Follows what the update waited for back to an exchange that waited for backward.
@@ -199,7 +200,7 @@ WorkerTimes with_batch(const WorkerTimes& worker, std::int64_t batch) {
 }
 
 std::string_view to_string(Lane lane) { return lane_names[std::size_t(lane)]; }
-std::string_view to_string(Work work) { return work_names[std::size_t(work)]; }
+std::string_view to_string(TaskKind kind) { return kind_names[std::size_t(kind)]; }
 
 Simulation simulate(const WorkerTimes& worker, const Scenario& scenario) {
   validate(worker);

@@ -48,14 +48,14 @@ struct Scenario {
 };
 
 enum class Lane : std::uint8_t { io, compute, network };
-enum class Work : std::uint8_t { io, h2d, forward, backward, all_reduce, push, pull, update };
+enum class TaskKind : std::uint8_t { io, h2d, forward, backward, all_reduce, push, pull, update };
 std::string_view to_string(Lane);
-std::string_view to_string(Work);
+std::string_view to_string(TaskKind);
 
 // A task of one worker, on one lane. Lanes work at the same time, each on one task.
 struct Task {
   Lane lane = Lane::compute;
-  Work work = Work::forward;
+  TaskKind kind = TaskKind::forward;
   std::int64_t iteration = 0;
   // Of forward, backward and exchanges: the layers, in backward's order. A bucket has several.
   std::size_t first_layer = 0, last_layer = 0;

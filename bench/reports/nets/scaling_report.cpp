@@ -18,7 +18,7 @@ namespace {
 
 using Json = trace::Json;
 
-constexpr double ms = 1e3;  // of a second
+constexpr double ms_per_s = 1e3;
 
 double images_per_s(const ScalingTable& table, const ScalingPoint& p) {
   return double(p.scenario.workers * table.worker.batch) / p.simulation.iteration_s;
@@ -61,13 +61,13 @@ Report reading_table(const ScalingTable& table) {
     std::vector<Cell> row{
         p.scenario.workers,
         alone ? Cell() : Cell(to_string(p.scenario.strategy)),
-        ms_cell(ms * s.iteration_s),
+        ms_cell(ms_per_s * s.iteration_s),
         Cell(images_per_s(table, p), fmt::format("{:.1f}", images_per_s(table, p))),
         Cell(p.speedup, fmt::format("{:.2f}", p.speedup)),
         Cell(100 * p.efficiency, fmt::format("{:.1f}", 100 * p.efficiency))};
     if (!alone)
       row.insert(row.end(),
-                 {ms_cell(ms * s.exchange_s), ms_cell(ms * s.exposed_s),
+                 {ms_cell(ms_per_s * s.exchange_s), ms_cell(ms_per_s * s.exposed_s),
                   p.scenario.bucket_bytes > 0 ? bytes_cell(p.scenario.bucket_bytes) : Cell("layer"),
                   p.hiding_batch ? Cell(*p.hiding_batch) : Cell::without_value("none"),
                   exposed_from(table, p)});
@@ -85,12 +85,12 @@ Report full_table(const ScalingTable& table) {
   const auto exact = [](double value) { return Cell(value, ""); };
   for (const ScalingPoint& p : table.points) {
     const Simulation& s = p.simulation;
-    report.rows.push_back({p.scenario.workers, to_string(p.scenario.strategy),
-                           p.scenario.bucket_bytes, exact(ms * s.iteration_s),
-                           exact(images_per_s(table, p)), exact(p.speedup), exact(p.efficiency),
-                           exact(ms * s.exchange_s), exact(ms * s.exposed_s), exact(hidden(s)),
-                           table.worker.batch, p.hiding_batch ? Cell(*p.hiding_batch) : Cell(),
-                           exposed_from(table, p)});
+    report.rows.push_back(
+        {p.scenario.workers, to_string(p.scenario.strategy), p.scenario.bucket_bytes,
+         exact(ms_per_s * s.iteration_s), exact(images_per_s(table, p)), exact(p.speedup),
+         exact(p.efficiency), exact(ms_per_s * s.exchange_s), exact(ms_per_s * s.exposed_s),
+         exact(hidden(s)), table.worker.batch, p.hiding_batch ? Cell(*p.hiding_batch) : Cell(),
+         exposed_from(table, p)});
   }
   return report;
 }
@@ -114,10 +114,10 @@ std::vector<std::string> notes(const ScalingTable& table) {
   std::vector<std::string> notes{
       fmt::format("worker   {} at batch {}: t_io {}, t_h2d {}, t_f {}, t_b {}, t_u {} ms; {} "
                   "of gradients",
-                  table.net, w.batch, show_ms(ms * w.io_s), show_ms(ms * w.h2d_s),
-                  show_ms(ms * sum_s(w, &LayerTimes::forward_s)),
-                  show_ms(ms * sum_s(w, &LayerTimes::backward_s)), show_ms(ms * w.update_s),
-                  show_bytes(gradient_bytes(w))),
+                  table.net, w.batch, show_ms(ms_per_s * w.io_s), show_ms(ms_per_s * w.h2d_s),
+                  show_ms(ms_per_s * sum_s(w, &LayerTimes::forward_s)),
+                  show_ms(ms_per_s * sum_s(w, &LayerTimes::backward_s)),
+                  show_ms(ms_per_s * w.update_s), show_bytes(gradient_bytes(w))),
       fmt::format("network  {}", show_network(table.network)),
       fmt::format(
           "ms: of a simulated iteration; t_comm: the network is busy; batch: the smallest a "
@@ -140,11 +140,11 @@ std::string render_json(const ScalingTable& table) {
             {"provenance", Json::object()},
             {"net", {{"name", table.net}, {"batch", w.batch}, {"dtype", to_string(table.dtype)}}},
             {"worker",
-             {{"t_io", ms * w.io_s},
-              {"t_h2d", ms * w.h2d_s},
-              {"t_f", ms * sum_s(w, &LayerTimes::forward_s)},
-              {"t_b", ms * sum_s(w, &LayerTimes::backward_s)},
-              {"t_u", ms * w.update_s},
+             {{"t_io", ms_per_s * w.io_s},
+              {"t_h2d", ms_per_s * w.h2d_s},
+              {"t_f", ms_per_s * sum_s(w, &LayerTimes::forward_s)},
+              {"t_b", ms_per_s * sum_s(w, &LayerTimes::backward_s)},
+              {"t_u", ms_per_s * w.update_s},
               {"gradient_bytes", gradient_bytes(w)},
               {"layers", Json::array()}}},
             {"network", {{"topology", to_string(n.topology)}}},
@@ -153,8 +153,8 @@ std::string render_json(const ScalingTable& table) {
   for (const auto& [name, value] : table.provenance.fields) json["provenance"][name] = value;
   for (const LayerTimes& layer : w.layers)
     json["worker"]["layers"].push_back({{"layer", layer.name},
-                                        {"fwd_ms", ms * layer.forward_s},
-                                        {"bwd_ms", ms * layer.backward_s},
+                                        {"fwd_ms", ms_per_s * layer.forward_s},
+                                        {"bwd_ms", ms_per_s * layer.backward_s},
                                         {"gradient_bytes", layer.gradient_bytes}});
   json["network"].update(link_json(n.link));
   if (n.topology == Topology::hierarchical) {
@@ -166,12 +166,12 @@ std::string render_json(const ScalingTable& table) {
     Json point{{"workers", p.scenario.workers},
                {"exchange", to_string(p.scenario.strategy)},
                {"bucket_bytes", p.scenario.bucket_bytes},
-               {"ms", ms * s.iteration_s},
+               {"ms", ms_per_s * s.iteration_s},
                {"images_per_s", images_per_s(table, p)},
                {"speedup", p.speedup},
                {"efficiency", p.efficiency},
-               {"exchange_ms", ms * s.exchange_s},
-               {"exposed_ms", ms * s.exposed_s},
+               {"exchange_ms", ms_per_s * s.exchange_s},
+               {"exposed_ms", ms_per_s * s.exposed_s},
                {"hidden", hidden(s)},
                {"exposed_from", nullptr},
                {"hiding_batch", nullptr}};
@@ -238,23 +238,23 @@ std::string name_of(const ScalingTable& table, const Task& task) {
   const auto layer = [&](std::size_t i) -> const std::string& {
     return table.worker.layers[i].name;
   };
-  const std::string work(to_string(task.work));
-  switch (task.work) {
-    case Work::io:
-    case Work::h2d:
-    case Work::update:
-      return work;
-    case Work::forward:
-    case Work::backward:
-      return fmt::format("{} {}", layer(task.first_layer), work);
-    case Work::all_reduce:
-    case Work::push:
-    case Work::pull:
+  const std::string kind(to_string(task.kind));
+  switch (task.kind) {
+    case TaskKind::io:
+    case TaskKind::h2d:
+    case TaskKind::update:
+      return kind;
+    case TaskKind::forward:
+    case TaskKind::backward:
+      return fmt::format("{} {}", layer(task.first_layer), kind);
+    case TaskKind::all_reduce:
+    case TaskKind::push:
+    case TaskKind::pull:
       break;
   }
   if (task.first_layer == task.last_layer)
-    return fmt::format("{} {}", work, layer(task.last_layer));
-  return fmt::format("{} {} .. {}", work, layer(task.first_layer), layer(task.last_layer));
+    return fmt::format("{} {}", kind, layer(task.last_layer));
+  return fmt::format("{} {} .. {}", kind, layer(task.first_layer), layer(task.last_layer));
 }
 
 }  // namespace
@@ -316,7 +316,7 @@ std::string render_trace(const ScalingTable& table) {
         }
         Json args{{"iteration", task.iteration}};
         if (task.bytes > 0) args["bytes"] = task.bytes;
-        events.push_back(trace::slice(row, name_of(table, task), std::string(to_string(task.work)),
+        events.push_back(trace::slice(row, name_of(table, task), std::string(to_string(task.kind)),
                                       task.begin_s, task.end_s, std::move(args)));
       }
     }

@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double ms = 1e-3;
+constexpr double s_per_ms = 1e-3;
 
 // Multiplies these times so that they add up to `sum_s`.
 void scale(std::vector<LayerTimes>& layers, double LayerTimes::*part, double sum_s) {
@@ -31,12 +31,12 @@ void scale(std::vector<LayerTimes>& layers, double LayerTimes::*part, double sum
 // `layers` have the times of single steps, in ms; those of `parts` are of whole iterations.
 WorkerTimes worker_of(const Graph& graph, std::vector<LayerTimes> layers,
                       const IterationTime& parts) {
-  scale(layers, &LayerTimes::forward_s, ms * parts.forward);
-  scale(layers, &LayerTimes::backward_s, ms * parts.backward);
+  scale(layers, &LayerTimes::forward_s, s_per_ms * parts.forward);
+  scale(layers, &LayerTimes::backward_s, s_per_ms * parts.backward);
   WorkerTimes worker;
   worker.batch = graph.batch();
-  worker.h2d_s = ms * parts.h2d;
-  worker.update_s = ms * parts.update;
+  worker.h2d_s = s_per_ms * parts.h2d;
+  worker.update_s = s_per_ms * parts.update;
   worker.layers = std::move(layers);
   return worker;
 }

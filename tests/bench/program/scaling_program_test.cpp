@@ -154,7 +154,7 @@ TEST_F(ShardProgramTest, PartsMergeIntoAWholeThatNeedsNoMore) {
     rows += part["layers"].size();
     const Ran merged = run({"db", "merge", db(i), "--db", db("all")});
     EXPECT_EQ(merged.exit_code, 0) << merged.err;
-    EXPECT_TRUE(contains(merged.out, "0 replaced, 0 kept")) << merged.out;
+    EXPECT_TRUE(contains(merged.out, "0 replaced by newer ones, 0 kept")) << merged.out;
   }
   EXPECT_EQ(rows, 6u);
   const json before = store("all");

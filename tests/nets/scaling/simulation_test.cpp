@@ -30,10 +30,10 @@ Simulation simulate_two(const WorkerTimes& worker, Strategy strategy,
   return simulate(worker, {2, strategy, bucket_bytes, unit});
 }
 
-std::vector<Task> tasks_of(const Simulation& s, Work work, std::int64_t iteration) {
+std::vector<Task> tasks_of(const Simulation& s, TaskKind kind, std::int64_t iteration) {
   std::vector<Task> tasks;
   for (const Task& task : s.tasks)
-    if (task.work == work && task.iteration == iteration) tasks.push_back(task);
+    if (task.kind == kind && task.iteration == iteration) tasks.push_back(task);
   return tasks;
 }
 
@@ -191,16 +191,16 @@ TEST(Simulation, TasksAreWhereTheyWouldBeDrawn) {
   const Simulation s = simulate_two(w, Strategy::overlapped);
   // io 0-6, h2d 6-7, forward 7-11, backward fc 11-13, relu 13-14, conv 14-17; all-reduce of fc
   // 13-18, of conv 18-22; update 22-23.
-  const std::vector<Task> exchanges = tasks_of(s, Work::all_reduce, 0);
+  const std::vector<Task> exchanges = tasks_of(s, TaskKind::all_reduce, 0);
   ASSERT_EQ(exchanges.size(), 2u);
   EXPECT_EQ(exchanges[0].begin_s, 13);
   EXPECT_EQ(exchanges[0].end_s, 18);
   EXPECT_EQ(exchanges[1].begin_s, 18);
   EXPECT_EQ(exchanges[1].end_s, 22);
-  EXPECT_EQ(tasks_of(s, Work::update, 0)[0].begin_s, 22);
-  EXPECT_EQ(tasks_of(s, Work::io, 1)[0].begin_s, 6);
-  EXPECT_EQ(tasks_of(s, Work::io, 2)[0].begin_s, 12);
-  EXPECT_EQ(tasks_of(s, Work::h2d, 1)[0].begin_s, 23);
+  EXPECT_EQ(tasks_of(s, TaskKind::update, 0)[0].begin_s, 22);
+  EXPECT_EQ(tasks_of(s, TaskKind::io, 1)[0].begin_s, 6);
+  EXPECT_EQ(tasks_of(s, TaskKind::io, 2)[0].begin_s, 12);
+  EXPECT_EQ(tasks_of(s, TaskKind::h2d, 1)[0].begin_s, 23);
   EXPECT_EQ(s.iteration_s, 17);
   EXPECT_EQ(s.exposed_s, 5);
   EXPECT_EQ(s.exchange_s, 9);
@@ -216,7 +216,7 @@ TEST(Simulation, ALoaderThatIsSlowerThanTheRestSetsThePace) {
   // No further ahead than two batches.
   w.io_s = 1;
   const Simulation s = simulate_two(w, Strategy::overlapped);
-  EXPECT_EQ(tasks_of(s, Work::io, 2)[0].begin_s, tasks_of(s, Work::h2d, 0)[0].end_s + 1);
+  EXPECT_EQ(tasks_of(s, TaskKind::io, 2)[0].begin_s, tasks_of(s, TaskKind::h2d, 0)[0].end_s + 1);
 }
 
 TEST(Simulation, BucketsFillInBackwardsOrder) {
@@ -226,7 +226,7 @@ TEST(Simulation, BucketsFillInBackwardsOrder) {
   const auto buckets = [&](std::int64_t bytes) {
     Layers layers;
     for (const Task& t :
-         tasks_of(simulate_two(w, Strategy::overlapped, bytes), Work::all_reduce, 0)) {
+         tasks_of(simulate_two(w, Strategy::overlapped, bytes), TaskKind::all_reduce, 0)) {
       layers.emplace_back(t.first_layer, t.last_layer);
       std::int64_t held = 0;
       for (std::size_t i = t.last_layer; i <= t.first_layer; ++i)
@@ -241,7 +241,7 @@ TEST(Simulation, BucketsFillInBackwardsOrder) {
   EXPECT_EQ(buckets(1000), (Layers{{4, 0}}));
   // A bucket leaves when its last gradient is there: here with backward of b.
   const Simulation s = simulate_two(w, Strategy::overlapped, 40);
-  EXPECT_EQ(tasks_of(s, Work::all_reduce, 0)[1].begin_s, 5 + 1 + 40);
+  EXPECT_EQ(tasks_of(s, TaskKind::all_reduce, 0)[1].begin_s, 5 + 1 + 40);
   EXPECT_EQ(s.exposed_from, 4u);
   EXPECT_EQ(simulate_two(w, Strategy::overlapped, 41).exposed_from, 4u);
 }
@@ -250,7 +250,8 @@ TEST(Simulation, AServerTakesAndGivesOneBucketAtATime) {
   const WorkerTimes w = worker_of({{"a", 1, 1, 10}, {"b", 1, 1, 10}, {"c", 1, 1, 10}});
   // 3 workers: 20 s a bucket and direction. c 4-24-44, b 44-64-84, a 84-104-124.
   const Simulation s = simulate(w, {3, Strategy::server, 0, unit});
-  const std::vector<Task> pushes = tasks_of(s, Work::push, 0), pulls = tasks_of(s, Work::pull, 0);
+  const std::vector<Task> pushes = tasks_of(s, TaskKind::push, 0),
+                          pulls = tasks_of(s, TaskKind::pull, 0);
   ASSERT_EQ(pushes.size(), 3u);
   ASSERT_EQ(pulls.size(), 3u);
   EXPECT_EQ(pushes[0].begin_s, 4);
@@ -289,15 +290,15 @@ TEST(Simulation, KeepsItsOrder) {
         EXPECT_EQ(task.begin_s, task.awaited ? s.tasks[*task.awaited].end_s : 0);
       }
       for (const Task& bucket : s.tasks) {
-        if (bucket.work != Work::all_reduce && bucket.work != Work::push) continue;
+        if (bucket.kind != TaskKind::all_reduce && bucket.kind != TaskKind::push) continue;
         for (const Task& task : s.tasks) {
           if (task.iteration != bucket.iteration) continue;
           const bool is_its =
-              task.work == Work::backward &&
+              task.kind == TaskKind::backward &&
               (strategy == Strategy::after ||
                (task.first_layer >= bucket.last_layer && task.first_layer <= bucket.first_layer));
           EXPECT_TRUE(!is_its || bucket.begin_s >= task.end_s);
-          EXPECT_TRUE(task.work != Work::update || task.begin_s >= bucket.end_s);
+          EXPECT_TRUE(task.kind != TaskKind::update || task.begin_s >= bucket.end_s);
         }
       }
     }
