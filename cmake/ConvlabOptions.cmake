@@ -38,12 +38,16 @@ endif()
 
 # convlab_library(conv PUBLIC_HEADERS a.h SOURCES a.cpp b.cpp): target convlab_conv, alias
 # convlab::conv, headers included as "conv/a.h". PUBLIC_HEADERS are those that are installed. They
-# include no others: .ci/run compiles each from the installed tree.
+# include no others: .ci/run compiles each from the installed tree. FOLDER is the library's, if it is
+# not its name.
 include(GNUInstallDirs)
 function(convlab_library name)
-  cmake_parse_arguments(ARG "" "" "PUBLIC_HEADERS;SOURCES" ${ARGN})
+  cmake_parse_arguments(ARG "" "FOLDER" "PUBLIC_HEADERS;SOURCES" ${ARGN})
+  if(NOT ARG_FOLDER)
+    set(ARG_FOLDER ${name})
+  endif()
   foreach(_header IN LISTS ARG_PUBLIC_HEADERS)
-    get_filename_component(_folder ${name}/${_header} DIRECTORY)
+    get_filename_component(_folder ${ARG_FOLDER}/${_header} DIRECTORY)
     install(FILES ${_header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/convlab/${_folder})
   endforeach()
   add_library(convlab_${name} STATIC ${ARG_SOURCES})

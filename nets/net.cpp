@@ -94,21 +94,25 @@ class Net::Impl {
     begin();
     for (std::size_t i = net_.runs.size(); i-- > 0;) {
       StepRun& run = net_.runs[i];
-      if (!run.op || !net_.value(net_.steps[i].output).wants_gradient) continue;
-      at_moment(net_.backward_moment(i), [&] {
-        if (run.op->needs().backward_filter)
-          observed(i, Phase::backward_filter, [&] { run.op->backward_filter(*stream_); });
-        if (!run.op->needs().backward_data) return;
-        if (run.backward_workspace) poison_if_asked(net_.memory.span(*run.backward_workspace));
-        observed(i, Phase::backward_data, [&] {
-          run.op->backward_data(iteration_, *stream_);
-          for (const Conversion& c : run.gradients) convert(c);
-          for (const Addition& a : run.additions)
-            ops_.add(net_.plan.dtype, a.desc, net_.memory.data(a.to), net_.memory.data(a.term),
-                     net_.memory.data(a.to), *stream_);
-        });
-      });
+      if (run.op && net_.value(net_.steps[i].output).wants_gradient) backward_step(i, run);
+      if (gradient_observer_) gradient_observer_(net_.first_parameter[i]);
     }
+  }
+
+  void backward_step(std::size_t i, StepRun& run) {
+    at_moment(net_.backward_moment(i), [&] {
+      if (run.op->needs().backward_filter)
+        observed(i, Phase::backward_filter, [&] { run.op->backward_filter(*stream_); });
+      if (!run.op->needs().backward_data) return;
+      if (run.backward_workspace) poison_if_asked(net_.memory.span(*run.backward_workspace));
+      observed(i, Phase::backward_data, [&] {
+        run.op->backward_data(iteration_, *stream_);
+        for (const Conversion& c : run.gradients) convert(c);
+        for (const Addition& a : run.additions)
+          ops_.add(net_.plan.dtype, a.desc, net_.memory.data(a.to), net_.memory.data(a.term),
+                   net_.memory.data(a.to), *stream_);
+      });
+    });
   }
 
   void update(const UpdateRule& rule) {
@@ -398,6 +402,7 @@ class Net::Impl {
   bool ran_forward_ = false;  // and no backward since
   const std::atomic<bool>* stop_ = nullptr;
   StepObserver observer_;
+  GradientObserver gradient_observer_;
   std::chrono::steady_clock::time_point observed_since_;
 };
 
@@ -410,6 +415,8 @@ const Graph& Net::graph() const { return impl_->net_.graph; }
 const NetPlan& Net::plan() const { return impl_->net_.plan; }
 const std::vector<Step>& Net::steps() const { return impl_->net_.steps; }
 Stream& Net::stream() { return *impl_->stream_; }
+Device& Net::device() { return impl_->device_; }
+Span Net::gradients() { return impl_->net_.parameters.gradients(); }
 MemoryUse Net::memory() const {
   return impl_->net_.memory_use(impl_->net_.parameters.state_bytes());
 }
@@ -459,6 +466,9 @@ void Net::write(std::byte* to, ConstSpan from) { impl_->write(to, from); }
 void Net::observe(StepObserver observer) {
   impl_->observer_ = std::move(observer);
   impl_->observed_since_ = std::chrono::steady_clock::now();
+}
+void Net::observe_gradients(GradientObserver observer) {
+  impl_->gradient_observer_ = std::move(observer);
 }
 bool Net::is_output_finite(const Step& step) { return impl_->is_output_finite(step); }
 

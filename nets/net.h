@@ -89,6 +89,10 @@ using UpdateRule = std::variant<SgdDesc, AdamDesc>;
 // was set.
 using StepObserver = std::function<void(const Step&, Phase, double begin_s, double end_s)>;
 
+// Called by backward when the gradients of parameters() from `first` on are final: on the CPU
+// computed, on a card queued on the stream. Ends with first = 0.
+using GradientObserver = std::function<void(std::size_t first)>;
+
 struct Interrupted {};  // thrown because of Net::stop_when
 
 class Net {
@@ -104,6 +108,7 @@ class Net {
   const NetPlan& plan() const;
   const std::vector<Step>& steps() const;
   Stream& stream();
+  Device& device();
   MemoryUse memory() const;
   // Counts the activations and gradients that are live while a step runs.
   MemoryUse memory_during(std::size_t step, Phase) const;
@@ -116,6 +121,8 @@ class Net {
   // 0, batch norm 1 and 0. The same numbers on every device.
   void initialise(std::uint64_t seed);
   const std::vector<Parameter>& parameters() const;
+  // All gradients, on the device: one block in the order of parameters(), with zeros in between.
+  Span gradients();
   // In inference, the next forward folds and packs filters after weights have changed. Call this
   // after writing to Parameter::value.
   void parameters_changed();
@@ -154,7 +161,8 @@ class Net {
   void read(const std::byte* from, Span);
   void write(std::byte* to, ConstSpan);
 
-  void observe(StepObserver);  // null: no observer
+  void observe(StepObserver);                // null: no observer
+  void observe_gradients(GradientObserver);  // null: no observer
   // Once *stop is set (by a signal, say), forward and backward end before their next step and throw
   // Interrupted. The next forward restores any missing work. null: never.
   void stop_when(const std::atomic<bool>* stop);

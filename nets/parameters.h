@@ -31,6 +31,7 @@ class Parameters {
 
   const Parameter& operator[](std::size_t i) const { return list_[i]; }
   const std::vector<Parameter>& list() const { return list_; }
+  Span gradients() const { return gradients_.span(); }
   // Frees its value, which is null afterwards.
   void release(std::size_t i);
 

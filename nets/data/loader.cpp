@@ -34,14 +34,14 @@ class DataLoader::Impl {
         device_(device),
         stream_(device.make_stream()) {
     check();
-    chunk_ = std::clamp<std::int64_t>(options.batch / std::max(options.threads, 1), 1, 16);
-    chunks_ = (options.batch + chunk_ - 1) / chunk_;
+    chunk_ = std::clamp<std::int64_t>(share_ / std::max(options.threads, 1), 1, 16);
+    chunks_ = (share_ + chunk_ - 1) / chunk_;
     slots_.resize(std::size_t(slots()));
     for (Slot& slot : slots_) {
-      slot.pinned = device.allocate_pinned(options.batch * image_bytes_);
+      slot.pinned = device.allocate_pinned(share_ * image_bytes_);
       if (device.info().kind != DeviceKind::cpu)
-        slot.on_device = device.allocate(options.batch * image_bytes_);
-      slot.labels.resize(options.batch);
+        slot.on_device = device.allocate(share_ * image_bytes_);
+      slot.labels.resize(share_);
     }
     threads_.reserve(std::size_t(options.threads));
     try {
@@ -168,17 +168,22 @@ class DataLoader::Impl {
     require(!options_.drop_last || options_.batch <= size_,
             fmt::format("a batch of {} is more than the {} images that there are", options_.batch,
                         size_));
+    require(options_.rank >= 0 && options_.rank < options_.ranks,
+            fmt::format("rank {} of {}", options_.rank, options_.ranks));
+    require(options_.batch % options_.ranks == 0,
+            fmt::format("a batch of {} does not divide among {} ranks: expected a multiple of {}",
+                        options_.batch, options_.ranks, options_.ranks));
+    share_ = options_.batch / options_.ranks;
     image_bytes_ =
         transform_.channels * transform_.height * transform_.width * bytes_of(options_.dtype);
     // Its images are pinned in the host's memory; how much a card's host has is not known here.
     const double there = double(device_.info().memory_bytes);
-    const double needed = double(image_bytes_) * double(slots()) * double(options_.batch);
+    const double needed = double(image_bytes_) * double(slots()) * double(share_);
     require(
         device_.info().kind != DeviceKind::cpu || needed <= there,
         fmt::format("{} batches of {} images (prefetch {}) do not fit in {}: expected a smaller "
                     "batch or prefetch",
-                    slots(), options_.batch, options_.prefetch,
-                    show_bytes(device_.info().memory_bytes)));
+                    slots(), share_, options_.prefetch, show_bytes(device_.info().memory_bytes)));
   }
 
   Slot& slot_of(std::int64_t batch) { return slots_[batch % std::int64_t(slots_.size())]; }
@@ -218,9 +223,9 @@ class DataLoader::Impl {
     };
     std::vector<BadImage> bad;
     unlocked([&] {
-      const std::int64_t begin = chunk * chunk_, end = std::min(begin + chunk_, options_.batch);
+      const std::int64_t begin = chunk * chunk_, end = std::min(begin + chunk_, share_);
       for (std::int64_t i = begin; i < end && !stop_; ++i)
-        fill(slot, i, batch * options_.batch + i, bad);
+        fill(slot, i, batch * options_.batch + options_.rank * share_ + i, bad);
     });
     std::move(bad.begin(), bad.end(), std::back_inserter(slot.bad));
     if (slot.unfinished == 1 && slot.must_be_copied())
@@ -278,6 +283,7 @@ class DataLoader::Impl {
   const std::int64_t size_;
   Device& device_;
   const std::unique_ptr<Stream> stream_;
+  std::int64_t share_ = 0;  // images of a batch that are this loader's
   std::int64_t image_bytes_ = 0, chunk_ = 0, chunks_ = 0;
   std::vector<Slot> slots_;
 

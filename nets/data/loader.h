@@ -20,6 +20,9 @@ inline constexpr int most_data_threads = 1024;
 
 struct LoaderOptions {
   std::int64_t batch = 1;
+  // This loader's share of each batch, the images from rank * batch / ranks on. Order and draws are
+  // those of the whole batches.
+  int rank = 0, ranks = 1;
   bool shuffle = false;
   bool drop_last = false;  // else the last batch is filled up: zeros, labelled no_label
   std::uint64_t seed = 0;
@@ -34,7 +37,8 @@ struct LoaderOptions {
 struct Batch {
   ConstSpan input;  // on the device: NCHW, of the loader's type
   std::span<const std::int32_t> labels;
-  std::int64_t images = 0;  // labelled 0 and up; any place may be a filler, not only the last
+  std::int64_t images =
+      0;  // of this share, labelled 0 and up; any place may be a filler, not only the last
 };
 
 // The order of an epoch and each image's random draws depend only on the seed and the epoch: they

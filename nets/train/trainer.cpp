@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <utility>
 #include <vector>
 
+#include "nets/distributed/replicas.h"
 #include "nets/run/finite.h"
 #include "nets/train/optimizer.h"
 
@@ -36,7 +38,12 @@ std::vector<std::string> broken_parameters(Net& net, const Step& step) {
 }  // namespace
 
 Trainer::Trainer(Net& net, DataLoader& loader, TrainOptions options)
-    : net_(net), loader_(loader), options_(std::move(options)) {
+    : net_(net),
+      loader_(loader),
+      options_(std::move(options)),
+      communicator_(options_.communicator && options_.communicator->size() > 1
+                        ? options_.communicator
+                        : nullptr) {
   if (options_.epochs < 1)
     throw InputError(fmt::format("{} epochs: expected 1 or more", options_.epochs));
   if (net.plan().mode != Mode::training)
@@ -47,7 +54,7 @@ Trainer::Trainer(Net& net, DataLoader& loader, TrainOptions options)
   const Shape& out = net.graph().nodes().back().shape;
   output_.resize(std::size_t(out.n * out.c * out.h * out.w * size_of(net.plan().dtype)));
   state_.net = net.graph().name();
-  state_.batch = net.plan().batch;
+  state_.batch = net.plan().batch * ranks();
   state_.dtype = net.plan().dtype;
   state_.data = options_.data;
   state_.steps = loader.batches();
@@ -57,6 +64,16 @@ Trainer::Trainer(Net& net, DataLoader& loader, TrainOptions options)
   state_.schedule = options_.schedule;
   state_.epochs = options_.epochs;
   state_.notes = options_.notes;
+  if (communicator_ == nullptr) return;
+  require_same(*communicator_, "training",
+               fmt::format("{}, {}, a batch of {}, {} steps an epoch, {} epochs, {}, {}, seed {}, "
+                           "images from '{}', exchange {}, buckets of {} bytes, bf16 {}",
+                           state_.net, to_string(state_.dtype), state_.batch, state_.steps,
+                           state_.epochs, to_string(state_.rule), to_string(state_.schedule),
+                           state_.seed, state_.data, to_string(options_.exchange.strategy),
+                           options_.exchange.bucket_bytes, options_.exchange.bf16));
+  exchange_ = std::make_unique<GradientExchange>(net_, *communicator_, options_.exchange);
+  times_.resize(std::size_t(ranks()));
 }
 
 void Trainer::test_with(Net& inference, DataLoader& loader, std::function<bool()> go_on) {
@@ -80,6 +97,18 @@ void Trainer::resume(const Checkpoint& checkpoint) {
 }
 
 bool Trainer::run() {
+  if (communicator_ == nullptr) return train();
+  try {
+    net_.start_optimizer(options_.rule);
+    broadcast_all(*communicator_, net_);
+    return train();
+  } catch (const std::exception& error) {
+    if (!all_fail_) communicator_->abandon(error.what());
+    throw;
+  }
+}
+
+bool Trainer::train() {
   saved_s_ = now_s();
   while (state_.epoch < options_.epochs) {
     if (train_epoch() && finish_epoch()) continue;
@@ -89,18 +118,26 @@ bool Trainer::run() {
   return true;
 }
 
+bool Trainer::all_go_on(bool mine) {
+  if (communicator_ == nullptr) return mine;
+  const std::vector<std::int64_t> all = communicator_->all_gather(std::int64_t(mine));
+  return std::find(all.begin(), all.end(), 0) == all.end();
+}
+
 // From the current position in the epoch. False: stopped.
 bool Trainer::train_epoch() {
   loader_.start(state_.epoch, state_.step);
+  step_begin_s_ = now_s();
   while (const Batch* batch = loader_.next()) {
     take_step(*batch);
     ++state_.step;
-    if (options_.on_step && !options_.on_step({state_.epoch, options_.epochs, state_.step - 1,
-                                               state_.steps, rate_, loss_, state_.scores}))
-      return false;
+    go_on_here_ =
+        !options_.on_step || options_.on_step({state_.epoch, options_.epochs, state_.step - 1,
+                                               state_.steps, rate_, loss_, state_.scores});
+    if (!(communicator_ ? go_on_everywhere_ : go_on_here_)) return false;
     if (now_s() - saved_s_ >= options_.checkpoint_every_s) save();
   }
-  return true;
+  return all_go_on(go_on_here_);
 }
 
 // The loss is checked before the update, so that a non-finite loss never changes the weights.
@@ -112,18 +149,63 @@ void Trainer::take_step(const Batch& batch) {
   net_.set_labels(batch.labels);
   net_.forward();
   net_.backward();
-  loss_ = net_.loss();
-  if (!std::isfinite(loss_)) throw Diverged(where_it_diverged(loss_));
-  net_.update(with_rate(options_.rule, rate_));
+  Share mine{net_.loss(), now_s() - step_begin_s_, {}, go_on_here_};
   net_.read_output(output_);
-  state_.scores += score(output_, net_.plan().dtype, batch.labels);
+  mine.scores = score(output_, net_.plan().dtype, batch.labels);
+  const Scores scores = add_shares(mine);
+  net_.update(with_rate(options_.rule, rate_));
+  state_.scores += scores;
+  step_begin_s_ = now_s();
+}
+
+// Of all ranks: averages the gradients and the loss, and sums the scores.
+Scores Trainer::add_shares(const Share& mine) {
+  if (communicator_ == nullptr) {
+    loss_ = mine.loss;
+    if (!std::isfinite(loss_)) throw Diverged(where_it_diverged(loss_));
+    return mine.scores;
+  }
+  exchange_->finish();
+  const std::vector<Share> all = communicator_->all_gather(mine);
+  const auto diverged =
+      std::find_if(all.begin(), all.end(), [](const Share& s) { return !std::isfinite(s.loss); });
+  if (diverged != all.end()) {
+    const int root = int(diverged - all.begin());
+    const std::string where = rank() == root ? where_it_diverged(mine.loss) : "";
+    const std::string why = communicator_->broadcast(where, root);
+    all_fail_ = true;
+    throw Diverged(why);
+  }
+  Scores sum;
+  loss_ = 0;
+  go_on_everywhere_ = true;
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    loss_ += all[r].loss / double(all.size());
+    sum += all[r].scores;
+    go_on_everywhere_ &= all[r].go_on != 0;
+    times_[r].busy_s += all[r].busy_s;
+  }
+  std::vector<double> busy;
+  for (const Share& s : all) busy.push_back(s.busy_s);
+  const auto slowest = std::max_element(busy.begin(), busy.end());
+  const auto last = std::size_t(slowest - busy.begin());
+  const double longest = std::exchange(*slowest, 0);
+  times_[last].waited_for_s += longest - *std::max_element(busy.begin(), busy.end());
+  return sum;
 }
 
 bool Trainer::finish_epoch() {
   EpochReport report{state_.epoch, options_.epochs, rate_, state_.scores, {}, false};
+  if (communicator_) {
+    report_ranks(report);
+    broadcast_statistics(*communicator_, net_);
+    all_fail_ = true;
+    require_equal_weights(*communicator_, net_, fmt::format("after epoch {}", state_.epoch + 1));
+    all_fail_ = false;
+  }
   if (test_net_ != nullptr) {
     copy_parameters(net_, *test_net_);
-    report.test = evaluate(*test_net_, *test_loader_, go_on_);
+    report.test = test();
     if (!report.test) return false;
     if (!std::isfinite(report.test->loss))
       throw Diverged(fmt::format("the loss of the test images is {} after epoch {}",
@@ -135,11 +217,28 @@ bool Trainer::finish_epoch() {
   state_.step = 0;
   state_.scores = {};
   save();
-  return !options_.on_epoch || options_.on_epoch(report);
+  return all_go_on(!options_.on_epoch || options_.on_epoch(report));
+}
+
+std::optional<Scores> Trainer::test() {
+  std::optional<Scores> scores = evaluate(*test_net_, *test_loader_, go_on_);
+  if (!all_go_on(scores.has_value())) return std::nullopt;
+  if (communicator_ == nullptr) return scores;
+  Scores sum;
+  for (const Scores& s : communicator_->all_gather(*scores)) sum += s;
+  return sum;
+}
+
+void Trainer::report_ranks(EpochReport& report) {
+  report.ranks = std::exchange(times_, std::vector<RankTime>(times_.size()));
+  report.communicated_s = exchange_->total_communicated_s() -
+                          std::exchange(communicated_before_s_, exchange_->total_communicated_s());
+  report.exposed_s =
+      exchange_->total_exposed_s() - std::exchange(exposed_before_s_, exchange_->total_exposed_s());
 }
 
 void Trainer::save() {
-  if (!options_.checkpoint.empty()) {
+  if (rank() == 0 && !options_.checkpoint.empty()) {
     state_.counters = net_.counters();
     write_checkpoint(options_.checkpoint, net_, state_);
   }

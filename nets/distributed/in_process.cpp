@@ -1,0 +1,105 @@
+#include "nets/distributed/in_process.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <tuple>
+
+#include "nets/distributed/messages.h"
+
+namespace convlab::nets {
+namespace {
+
+// The messages on their way. Sending copies, and so is complete at once.
+struct Post {
+  using Route = std::tuple<int, int, int>;  // duplicate, from, to
+  std::mutex mutex;
+  std::map<Route, std::deque<std::vector<std::byte>>> messages;
+  std::string abandoned;  // why; empty: not
+};
+
+class Sent : public Pending {
+ public:
+  bool progress() override { return true; }
+  int waits_for() const override { return 0; }
+};
+
+class Receiving : public Pending {
+ public:
+  Receiving(std::shared_ptr<Post> post, Post::Route route, Span to)
+      : post_(std::move(post)), route_(route), to_(to) {}
+  bool progress() override {
+    const std::lock_guard lock(post_->mutex);
+    auto& queue = post_->messages[route_];
+    if (queue.empty()) {
+      if (!post_->abandoned.empty()) throw RankLost(post_->abandoned);
+      return false;
+    }
+    if (queue.front().size() != to_.size())
+      throw InputError(fmt::format("rank {} sent {} bytes where {} were expected",
+                                   std::get<1>(route_), queue.front().size(), to_.size()));
+    std::copy(queue.front().begin(), queue.front().end(), to_.begin());
+    queue.pop_front();
+    return true;
+  }
+  int waits_for() const override { return std::get<1>(route_); }
+
+ private:
+  std::shared_ptr<Post> post_;
+  Post::Route route_;
+  Span to_;
+};
+
+class InProcessCommunicator : public MessageCommunicator {
+ public:
+  InProcessCommunicator(std::shared_ptr<Post> post, int duplicate, int rank, int size)
+      : post_(std::move(post)), number_(duplicate), rank_(rank), size_(size) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::unique_ptr<Pending> send(int to, ConstSpan message) override {
+    const std::lock_guard lock(post_->mutex);
+    post_->messages[{number_, rank_, to}].emplace_back(message.begin(), message.end());
+    return std::make_unique<Sent>();
+  }
+  std::unique_ptr<Pending> receive(int from, Span to) override {
+    return std::make_unique<Receiving>(post_, Post::Route{number_, from, rank_}, to);
+  }
+  // All ranks duplicate in the same order, so that equal numbers mean the same duplicate.
+  std::unique_ptr<Communicator> duplicate() override {
+    auto other = std::make_unique<InProcessCommunicator>(
+        post_, number_ * most_duplicates + ++duplicates_, rank_, size_);
+    other->patience_s = patience_s;
+    return other;
+  }
+  void abandon(const std::string& why) noexcept override {
+    const std::lock_guard lock(post_->mutex);
+    gave_up_ = true;
+    if (post_->abandoned.empty()) post_->abandoned = fmt::format("rank {} gave up: {}", rank_, why);
+  }
+  bool has_abandoned() const noexcept override { return gave_up_; }
+
+ private:
+  static constexpr int most_duplicates = 1000;
+
+  std::shared_ptr<Post> post_;
+  int number_, rank_, size_, duplicates_ = 0;
+  bool gave_up_ = false;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Communicator>> in_process_communicators(int size) {
+  if (size < 1) throw InputError(fmt::format("{} ranks: expected 1 or more", size));
+  const auto post = std::make_shared<Post>();
+  std::vector<std::unique_ptr<Communicator>> ranks;
+  for (int r = 0; r < size; ++r)
+    ranks.push_back(std::make_unique<InProcessCommunicator>(post, 0, r, size));
+  return ranks;
+}
+
+}  // namespace convlab::nets

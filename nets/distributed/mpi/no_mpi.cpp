@@ -1,0 +1,12 @@
+#include "conv/error.h"
+#include "nets/distributed/mpi/mpi.h"
+
+namespace convlab::nets {
+
+std::unique_ptr<Communicator> mpi_communicator() {
+  throw EnvironmentError(
+      "this build has no MPI: install libopenmpi-dev and openmpi-bin, then build again; without "
+      "mpirun it trains on one machine");
+}
+
+}  // namespace convlab::nets

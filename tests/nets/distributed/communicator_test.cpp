@@ -1,0 +1,159 @@
+// Averages, broadcasts and gathers among ranks, and ranks that fail.
+#include "nets/distributed/communicator.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <mutex>
+#include <numeric>
+
+#include "tests/nets/distributed/ranks_lab.h"
+
+namespace convlab::nets {
+namespace {
+
+// Each rank's values are its own; averages of these are exact.
+template <class T>
+std::vector<T> whole_numbers(int rank, std::size_t count) {
+  std::vector<T> values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = T((rank + 1) * 60 * (int(i % 17) + 1));
+  return values;
+}
+
+template <class T>
+void expect_averages(int ranks, std::size_t count, Route route) {
+  const DType dtype = sizeof(T) == 8 ? DType::f64 : DType::f32;
+  on_ranks(ranks, [&](Communicator& c) {
+    std::vector<T> values = whole_numbers<T>(c.rank(), count);
+    c.average(std::as_writable_bytes(std::span(values)), {dtype, route});
+    for (std::size_t i = 0; i < count; ++i)
+      EXPECT_EQ(values[i], T(30 * (ranks + 1) * (int(i % 17) + 1))) << ranks << " " << i;
+  });
+}
+
+TEST(Communicator, AveragesOnAnyNumberOfRanks) {
+  for (const Route route : {Route::ring, Route::server})
+    for (const int ranks : {1, 2, 3, 4, 5})
+      for (const std::size_t count : {0, 1, 4, 7, 1000}) {
+        expect_averages<float>(ranks, count, route);
+        expect_averages<double>(ranks, count, route);
+      }
+}
+
+// The sum of 1/3 of everything depends on the order of additions; on all ranks it is one.
+TEST(Communicator, AveragesAreTheSameBitsOnAllRanksAndInAllRuns) {
+  for (const Route route : {Route::ring, Route::server})
+    for (const bool bf16 : {false, true}) {
+      std::vector<std::vector<float>> results;
+      std::mutex mutex;
+      for (int run = 0; run < 2; ++run)
+        on_ranks(4, [&](Communicator& c) {
+          std::vector<float> values(999);
+          for (std::size_t i = 0; i < values.size(); ++i)
+            values[i] = std::sin(float(i) + 3.1f * float(c.rank()));
+          c.average(std::as_writable_bytes(std::span(values)), {DType::f32, route, bf16});
+          const std::lock_guard lock(mutex);
+          results.push_back(values);
+        });
+      for (const auto& result : results) EXPECT_EQ(result, results.front());
+      for (std::size_t i = 0; i < 999; ++i) {
+        double mean = 0;
+        for (int r = 0; r < 4; ++r) mean += std::sin(double(i) + 3.1 * r) / 4;
+        EXPECT_NEAR(results.front()[i], mean, bf16 ? 0.02 : 1e-4);
+      }
+      // With bf16 no more than its 16 bits arrive.
+      EXPECT_EQ(bf16, std::bit_cast<std::uint32_t>(results.front()[1]) % 65536 == 0);
+    }
+}
+
+TEST(Communicator, RefusesWhatCannotBeAveraged) {
+  on_ranks(2, [](Communicator& c) {
+    std::vector<double> values(4);
+    const Span bytes = std::as_writable_bytes(std::span(values));
+    EXPECT_THROW(c.average(bytes.first(5), {DType::f32}), InputError);
+    EXPECT_THROW(c.average(bytes, {DType::bf16}), InputError);
+    EXPECT_THROW(c.average(bytes, {DType::f64, Route::ring, true}), InputError);
+  });
+}
+
+TEST(Communicator, BroadcastsFromAnyRank) {
+  for (const int ranks : {1, 2, 3, 5, 8})
+    for (int root = 0; root < ranks; ++root)
+      on_ranks(ranks, [&](Communicator& c) {
+        std::vector<int> values(100, c.rank());
+        c.broadcast(std::as_writable_bytes(std::span(values)), root);
+        EXPECT_EQ(values, std::vector<int>(100, root));
+        EXPECT_EQ(c.broadcast(std::string(std::size_t(c.rank()), 'x'), root),
+                  std::string(std::size_t(root), 'x'));
+      });
+}
+
+TEST(Communicator, GathersInTheOrderOfRanks) {
+  on_ranks(5, [](Communicator& c) {
+    EXPECT_EQ(c.all_gather(10 * c.rank()), (std::vector<int>{0, 10, 20, 30, 40}));
+    const std::string mine(std::size_t(c.rank()), char('a' + c.rank()));
+    EXPECT_EQ(c.all_gather(mine), (std::vector<std::string>{"", "b", "cc", "ddd", "eeee"}));
+  });
+}
+
+TEST(Communicator, DuplicatesDoNotMixTheirMessages) {
+  on_ranks(2, [](Communicator& c) {
+    const std::unique_ptr<Communicator> other = c.duplicate(), third = other->duplicate();
+    std::vector<float> values(1000, float(c.rank())), more(10, float(10 * c.rank()));
+    const auto pending = other->start_average(std::as_writable_bytes(std::span(values)), {});
+    const auto last = third->start_average(std::as_writable_bytes(std::span(more)), {});
+    EXPECT_EQ(c.all_gather(c.rank()), (std::vector<int>{0, 1}));
+    third->complete(*last);
+    other->complete(*pending);
+    EXPECT_EQ(values, std::vector<float>(1000, 0.5f));
+    EXPECT_EQ(more, std::vector<float>(10, 5.0f));
+  });
+}
+
+TEST(Communicator, SaysWhoDiffers) {
+  on_ranks(3, [](Communicator& c) {
+    require_same(c, "seed", "1");
+    try {
+      require_same(c, "seed", c.rank() == 2 ? "7" : "1");
+      ADD_FAILURE() << "not refused";
+    } catch (const InputError& error) {
+      EXPECT_STREQ(error.what(), "seed: rank 2 has 7, rank 0 has 1: expected the same on all");
+    }
+  });
+}
+
+TEST(Communicator, ARankThatGivesUpEndsTheOthers) {
+  std::atomic<int> lost = 0;
+  on_ranks(4, [&](Communicator& c) {
+    if (c.rank() == 2) return c.abandon("no disk");
+    try {
+      std::vector<float> values(100);
+      c.average(std::as_writable_bytes(std::span(values)), {});
+      c.barrier();
+    } catch (const RankLost& error) {
+      EXPECT_STREQ(error.what(), "rank 2 gave up: no disk");
+      ++lost;
+    }
+  });
+  EXPECT_EQ(lost, 3);
+}
+
+TEST(Communicator, NamesTheRankThatDoesNotAnswer) {
+  on_ranks(
+      3,
+      [](Communicator& c) {
+        std::vector<float> values(100);
+        if (c.rank() == 1) return;
+        if (c.rank() == 0) return;
+        try {
+          c.average(std::as_writable_bytes(std::span(values)), {});
+          ADD_FAILURE() << "answered";
+        } catch (const RankLost& error) {
+          EXPECT_STREQ(error.what(), "rank 2 has waited 0.1 s for rank 1, which does not answer");
+        }
+      },
+      0.1);
+}
+
+}  // namespace
+}  // namespace convlab::nets
