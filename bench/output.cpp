@@ -50,7 +50,11 @@ bool write_all(int file, std::string_view text) {
   return true;
 }
 
-void to_stderr(std::string_view text) { static_cast<void>(write_all(STDERR_FILENO, text)); }
+std::atomic<bool> silent{false};
+
+void to_stderr(std::string_view text) {
+  if (!silent) static_cast<void>(write_all(STDERR_FILENO, text));
+}
 
 // Ends the process as SIGPIPE would, once the reader has closed the pipe.
 [[noreturn]] void end_by_broken_pipe() {
@@ -107,6 +111,9 @@ void settle_descriptors_and_signals() {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
 }
+
+void be_silent(bool now) { silent = now; }
+bool is_silent() { return silent; }
 
 void say(const std::string& text) {
   to_stderr(fmt::format("convlab: {}\n", printable_lines(text)));

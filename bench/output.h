@@ -28,6 +28,10 @@ class Output {
 // reader and a file at its size limit become errors instead of killing the process.
 void settle_descriptors_and_signals();
 
+// Nothing is said any more, neither by say() nor by Progress: another rank speaks. Or again.
+void be_silent(bool);
+bool is_silent();
+
 // Writes a line to stderr, "convlab: ...". Write errors are ignored, because messages are not the
 // command's result.
 void say(const std::string& text);

@@ -1,7 +1,9 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <exception>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +15,7 @@
 #include "autotune/store/store.h"
 #include "bench/options/flags.h"
 #include "bench/output.h"
+#include "bench/ranks.h"
 #include "bench/text.h"
 #include "bench/verbs/verbs.h"
 #include "conv/error.h"
@@ -25,6 +28,7 @@ namespace {
 struct Verb {
   std::string name, summary;
   VerbAction (*declare)(CLI::App&);
+  bool takes_ranks = false;  // runs under mpirun
 };
 
 const std::vector<Verb> verbs{
@@ -35,12 +39,12 @@ const std::vector<Verb> verbs{
     {"tune", "The per-layer algorithm table of a net on this machine", declare_tune},
     {"bench", "One problem under every algorithm", declare_bench},
     {"sweep", "One problem over a range of sizes, threads or types: who wins where", declare_sweep},
-    {"time", "A net step by step: where an iteration's time and memory go", declare_time},
+    {"time", "A net step by step: where an iteration's time and memory go", declare_time, true},
     {"plan", "A net's layouts and algorithms, chosen as a whole, and whether that comes true",
      declare_plan},
     {"scaling", "Many machines that train one net together: simulated from the times of one",
      declare_scaling},
-    {"train", "Trains a net on images, and classifies others to see how well", declare_train},
+    {"train", "Trains a net on images, and classifies others to see how well", declare_train, true},
     {"predict", "Classifies images by a net with weights from a file", declare_predict},
     {"diff", "Two result files: what became faster, slower, or another algorithm", declare_diff},
     {"explain", "Why an algorithm won a layer, phase by phase", declare_explain},
@@ -238,8 +242,19 @@ void require_known_verb(int argc, const char* const* argv) {
   throw InputError(fmt::format("unknown verb '{}': {}", first, did_you_mean(first, names)));
 }
 
+// Other verbs would do the same in every rank, and disturb one another.
+void require_takes_ranks(const std::string& command) {
+  const std::optional<nets::MpiPlace> place = nets::mpi_place();
+  if (!place || place->size == 1) return;
+  for (const Verb& verb : verbs)
+    if (verb.name == command && !verb.takes_ranks)
+      throw InputError(fmt::format(
+          "{} runs in one process: drop mpirun, under which train and time run", command));
+}
+
 int run(int argc, const char* const* argv) {
   require_known_verb(argc, argv);
+  require_takes_ranks(argv[1]);
   refuse_empty_assignments(argc, argv);
   CLI::App app(
       "The convolution algorithm lab: every way to compute a 2-D convolution, checked and raced "
@@ -301,9 +316,8 @@ std::string command_line() {
   return text;
 }
 
-}  // namespace
-
-int run_program(int argc, const char* const* argv) {
+// Runs it and says what goes wrong. Returns the exit code.
+int run_and_say(int argc, const char* const* argv) {
   const auto fail = [](int code, const char* what) {
     std::fflush(stdout);
     say(printable(what));  // one line, whatever names it contains
@@ -311,6 +325,8 @@ int run_program(int argc, const char* const* argv) {
   };
   try {
     return run(argc, argv);
+  } catch (const AlreadySaid& error) {
+    return error.exit_code;
   } catch (const InputError& error) {
     return fail(2, error.what());
   } catch (const CeilingsInterrupted& stopped) {
@@ -325,6 +341,22 @@ int run_program(int argc, const char* const* argv) {
   } catch (const std::exception& error) {
     return fail(3, error.what());
   }
+}
+
+// mpirun ends all ranks as soon as one ends with an error: the one that speaks is given the time.
+void wait_for_the_speaker() {
+  std::signal(SIGTERM, SIG_DFL);
+  sleep(2);
+}
+
+}  // namespace
+
+int run_program(int argc, const char* const* argv) {
+  const std::optional<nets::MpiPlace> place = nets::mpi_place();
+  be_silent(place && place->rank > 0);
+  const int code = run_and_say(argc, argv);
+  if (code != 0 && is_silent()) wait_for_the_speaker();
+  return code;
 }
 
 Provenance command_provenance() {

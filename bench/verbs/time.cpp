@@ -7,11 +7,13 @@
 #include "autotune/measure/clocks.h"
 #include "bench/options/net_options.h"
 #include "bench/output.h"
+#include "bench/ranks.h"
 #include "bench/reports/nets/profile.h"
 #include "bench/reports/nets/time_report.h"
 #include "bench/reports/nets/trace.h"
 #include "bench/verbs/verbs.h"
 #include "conv/error.h"
+#include "nets/zoo/zoo.h"
 
 namespace convlab {
 
@@ -23,12 +25,31 @@ struct Options {
   std::string trace;
   std::int64_t streams = 1;
   bool profile = false;
+  ExchangeArguments exchange;
 };
 
-int run(const Options& o) {
-  Output output(o.net.common.output);
-  std::optional<Output> trace;
-  if (!o.trace.empty()) trace.emplace(o.trace, "--trace");
+// Each rank's net, by rank 0's plan.
+PlannedNet planned(const Options& o, const AlgoRegistry& registry, Device& device, Ranks& ranks) {
+  std::optional<PlannedNet> mine;
+  if (ranks.speaks()) {
+    NetArguments a = o.net;
+    for (std::int64_t& batch : a.common.batches) batch = ranks.share(batch);
+    mine.emplace(planned_net(a, "time", registry, device));
+  }
+  if (ranks.size() == 1) return *std::move(mine);
+  ranks.agree();
+  const NetPlan plan = ranks.plan_of_rank_0(mine ? &mine->plan : nullptr);
+  if (mine) return *std::move(mine);
+  Graph graph = make_net(plan.net, plan.batch);
+  require_plan_fits(plan, graph, device.info());
+  return {std::move(graph), plan};
+}
+
+int time(Options o, Ranks& ranks) {
+  std::optional<Output> output, trace;
+  if (ranks.speaks()) output.emplace(o.net.common.output);
+  if (ranks.speaks() && !o.trace.empty()) trace.emplace(o.trace, "--trace");
+  ranks.divide_threads(o.net.common);
   const std::unique_ptr<Device> device = open_device(o.net.common);
   AlgoRegistry registry;
   append_all_algos(registry);
@@ -36,7 +57,10 @@ int run(const Options& o) {
     throw InputError(
         "--streams: a CPU works on one thing after the other: expected a card, as in `--device "
         "cuda --streams 2`");
-  const PlannedNet net = planned_net(o.net, "time", registry, *device);
+  if (o.streams > 1 && ranks.size() > 1)
+    throw InputError("--streams: expected one a rank: drop it, or drop mpirun");
+  const PlannedNet net = planned(o, registry, *device, ranks);
+  ranks.begin();
 
   ClockWatch clocks(device->info());
   Progress progress;
@@ -44,8 +68,11 @@ int run(const Options& o) {
                                   {.iterations = o.net.iterations,
                                    .seed = o.net.common.seed,
                                    .streams = o.streams,
+                                   .communicator = ranks.communicator(),
+                                   .exchange = ranks.exchange(o.exchange, *device),
                                    .counters = o.profile},
                                   progress, stop_on_interrupt());
+  if (!ranks.speaks()) return times.interrupted ? interrupted_exit_code : 0;
   const std::vector<StepInfo> steps = describe_steps(net.graph, net.plan, registry, *device);
   TimedNet timed{net.graph, net.plan, steps, times, provenance(*device), o.net.common.wide};
   for (auto& field : clocks.fields()) timed.provenance.fields.push_back(field);
@@ -54,9 +81,14 @@ int run(const Options& o) {
       "memory_read", fmt::format("{:.1f} GB/s", ceilings_of(*device).memory_bandwidth / 1e9));
   std::optional<Profile> profile;
   if (o.profile) profile = profile_net(timed, registry, *device);
-  output.write(render(timed, o.net.common.format, profile ? &*profile : nullptr));
+  output->write(render(timed, o.net.common.format, profile ? &*profile : nullptr));
   if (trace) trace->write(render_trace(timed));
   return times.interrupted ? interrupted_exit_code : 0;
+}
+
+int run(const Options& o) {
+  Ranks ranks;
+  return ranks.run([&] { return time(o, ranks); });
 }
 
 }  // namespace
@@ -74,6 +106,7 @@ VerbAction declare_time(CLI::App& app) {
   add_number(app, "--streams", o->streams, 1, 64,
              "So many nets side by side, each with its own weights, batch and stream of a card; "
              "images/s are of all, the table is of one alone; default: 1");
+  add_exchange(app, o->exchange);
   add_flag(app, "--profile", o->profile,
            "Where the time goes by kernel and by layer, and what to tune next");
   add_output(app, o->net.common, {"table", "csv", "json", "md"});
@@ -89,11 +122,13 @@ VerbAction declare_time(CLI::App& app) {
       "  convlab time vgg16 --forward-only --format csv --output vgg16.csv\n"
       "  convlab plan resnet18 --batch 16 --format json --output plan.json\n"
       "  convlab time resnet18 --plan plan.json\n"
-      "  convlab time googlenet --batch 8 --trace googlenet.json   for ui.perfetto.dev\n\n"
+      "  convlab time googlenet --batch 8 --trace googlenet.json   for ui.perfetto.dev\n"
+      "  mpirun -n 2 convlab time alexnet --batch 64   each rank half of the batch\n\n"
       "The iteration's parts: t_io makes the batch on the host (random, so left out of the "
       "total),\n"
       "t_h2d copies it to the device, t_f is forward with the loss, t_b both backward passes,\n"
-      "t_u the update (SGD with momentum).");
+      "t_u the update (SGD with momentum). Under mpirun t_comm is the exchange of gradients, of\n"
+      "which backward hides a part. The table is of rank 0.");
   return [o] { return run(*o); };
 }
 

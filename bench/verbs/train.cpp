@@ -13,6 +13,7 @@
 #include "bench/options/net_options.h"
 #include "bench/options/tune_options.h"
 #include "bench/output.h"
+#include "bench/ranks.h"
 #include "bench/reports/nets/step_info.h"
 #include "bench/text.h"
 #include "bench/verbs/verbs.h"
@@ -45,6 +46,7 @@ struct Options {
   bool nesterov = false;
   PixelStatistics pixels;
   std::int64_t data_threads = 1;
+  ExchangeArguments exchange;
   std::string resume, weights, checkpoint, log;
 };
 
@@ -234,6 +236,7 @@ class Reporter {
                           show_rate(r.test->top1_rate()), r.best ? " (best)" : "");
     progress_.line(fmt::format("{}; {:.0f} images/s, t_io {:.1f}%, {}", text, images_per_s,
                                100 * trained_io_s_ / trained_s_, show_time(trained_s_)));
+    if (!r.ranks.empty()) ranks(r);
     if (trained_io_s_ > 0.05 * trained_s_)
       progress_.line(fmt::format(
           "reading images was not hidden: {:.1f} s of that; more --data-threads may help",
@@ -250,6 +253,19 @@ class Reporter {
   }
 
  private:
+  // The exchange, and the rank that the others waited for most.
+  void ranks(const EpochReport& r) {
+    const auto slowest = std::max_element(
+        r.ranks.begin(), r.ranks.end(),
+        [](const RankTime& a, const RankTime& b) { return a.waited_for_s < b.waited_for_s; });
+    const double hidden = std::max(0.0, r.communicated_s - r.exposed_s);
+    progress_.line(fmt::format(
+        "exchange {:.1f} s, {:.0f}% of it hidden; {:.1f} s waited for rank {}{}", r.communicated_s,
+        100 * hidden / std::max(r.communicated_s, 1e-9), slowest->waited_for_s,
+        slowest - r.ranks.begin(),
+        slowest->waited_for_s > std::max(1.0, 0.1 * trained_s_) ? ", which is slow" : ""));
+  }
+
   double io_s() const { return loader_.waited_s() - io_before_s_; }
   double images_per_s(const Scores& scores) const {
     return double(scores.images - before_) / seconds_since(epoch_begin_);
@@ -305,10 +321,12 @@ Transform make_transform(const Dataset& dataset, const Graph& graph, Split split
 
 DataLoader make_loader(const Dataset& dataset, const Transform& transform, const Graph& graph,
                        Split split, const Options& o, const Settings& s, DType dtype,
-                       Device& device) {
+                       Device& device, const Ranks& ranks) {
   const bool train = split == Split::train;
   return DataLoader(dataset, transform,
-                    {.batch = batch_of(graph),
+                    {.batch = batch_of(graph) * ranks.size(),
+                     .rank = ranks.rank(),
+                     .ranks = ranks.size(),
                      .shuffle = train,
                      .drop_last = train,
                      .seed = s.seed,
@@ -345,8 +363,8 @@ std::optional<Plans> plans_of(const Checkpoint& checkpoint, const TuneOptions& l
 
 // Checks before anything is planned.
 void require_fits(const Checkpoint& checkpoint, const Options& o, const Graph& graph, DType dtype,
-                  const Dataset& images) {
-  const Settings s = settings_of(o, checkpoint, batch_of(graph));
+                  const Dataset& images, const Ranks& ranks) {
+  const Settings s = settings_of(o, checkpoint, batch_of(graph) * ranks.size());
   TrainingState start;
   start.net = graph.name();
   start.batch = s.batch;
@@ -360,17 +378,20 @@ void require_fits(const Checkpoint& checkpoint, const Options& o, const Graph& g
 
 // The net, with one output per class, and its plans.
 Plans planned(const Options& o, const std::optional<Checkpoint>& checkpoint, const Dataset& images,
-              const AlgoRegistry& registry, Device& device) {
+              const AlgoRegistry& registry, Device& device, const Ranks& ranks) {
   NetArguments a = o.net;
   CommonOptions& c = a.common;
   const Graph one = make_net(c.targets.front(), 1, std::int64_t(images.classes().size()));
   c.targets = {one.name()};
-  if (c.batches.empty() && a.plan_file.empty())
+  const bool given = !c.batches.empty();
+  if (!given && a.plan_file.empty())
     c.batches = {checkpoint ? checkpoint->state.batch : usual_settings(one, o.data, 0).batch};
+  for (std::int64_t& batch : c.batches)
+    batch = ranks.share(batch, given ? "--batch" : "a batch of");
   if (checkpoint && c.dtype == DType::f32) c.dtype = checkpoint->state.dtype;
   if (checkpoint && a.plan_file.empty()) {
     const Graph graph = make_net(one.name(), c.batches.front());
-    require_fits(*checkpoint, o, graph, c.dtype, images);
+    require_fits(*checkpoint, o, graph, c.dtype, images, ranks);
     if (std::optional<Plans> plans = plans_of(*checkpoint, a.tune, graph, device))
       return *std::move(plans);
   }
@@ -385,16 +406,38 @@ Plans planned(const Options& o, const std::optional<Checkpoint>& checkpoint, con
   return {std::move(net.graph), std::move(net.plan), std::move(testing)};
 }
 
-std::string headline(const Graph& net, const Settings& s, const Data& data, const Device& device) {
-  return fmt::format(
-      "{}, {} weights; {}: {} images of {} classes, {} to test; {}, {} threads\n"
-      "batch {}, {} epochs, {}, {}, seed {}",
-      net.name(), net.parameters(), s.data, data.train->size(), data.train->classes().size(),
-      data.test->size(), device.info().name, device.info().threads, batch_of(net), s.epochs,
-      to_string(s.rule), to_string(s.schedule), s.seed);
+// Rank 0's plans, on all ranks.
+Plans plans_of_rank_0(const Ranks& ranks, std::optional<Plans> mine, const Dataset& images,
+                      const Device& device) {
+  NetPlan plan = ranks.plan_of_rank_0(mine ? &mine->training : nullptr);
+  NetPlan testing = ranks.plan_of_rank_0(mine ? &mine->testing : nullptr);
+  if (mine) return *std::move(mine);
+  Graph graph = make_net(plan.net, plan.batch, std::int64_t(images.classes().size()));
+  require_plan_fits(plan, graph, device.info());
+  return {std::move(graph), std::move(plan), std::move(testing)};
 }
 
-int run(Options o) {
+// Two data sets with the same description differ only in pixels.
+std::string description(const Dataset& images) {
+  std::uint64_t hash = 0;
+  for (std::int64_t i = 0; i < images.size(); ++i)
+    hash = (hash ^ std::uint64_t(images.label(i))) * 0x100000001B3u;
+  return fmt::format("{} images of {} classes (labels {:x})", images.size(),
+                     images.classes().size(), hash);
+}
+
+std::string headline(const Graph& net, const Settings& s, const Data& data, const Device& device,
+                     const Ranks& ranks) {
+  return fmt::format(
+      "{}, {} weights; {}: {} images of {} classes, {} to test; {}, {}{} threads\n"
+      "batch {}, {} epochs, {}, {}, seed {}",
+      net.name(), net.parameters(), s.data, data.train->size(), data.train->classes().size(),
+      data.test->size(), device.info().name,
+      ranks.size() > 1 ? fmt::format("{} ranks with ", ranks.size()) : "", device.info().threads,
+      s.batch, s.epochs, to_string(s.rule), to_string(s.schedule), s.seed);
+}
+
+int train(Options o, Ranks& ranks) {
   std::optional<Checkpoint> checkpoint;
   if (!o.resume.empty()) {
     if (!o.weights.empty())
@@ -408,8 +451,13 @@ int run(Options o) {
         "train: no net: expected one, as in `convlab train resnet20 --data synthetic`");
   if (o.data.empty() && !checkpoint)
     throw InputError("train: no --data: expected a directory of images, or synthetic");
-  require_checkpoint(o);
-  Log::require_writable(o.log);
+  if (ranks.speaks()) {
+    require_checkpoint(o);
+    Log::require_writable(o.log);
+  } else {
+    o.log.clear();
+  }
+  ranks.divide_threads(o.net.common);
   if (!o.checkpoint.empty() && !is_utf8(o.data))
     throw InputError(fmt::format(
         "--data: '{}' is not UTF-8, as the text in a checkpoint is: name it by another path",
@@ -428,20 +476,31 @@ int run(Options o) {
   append_all_algos(registry);
   const Data data =
       o.data.empty() ? open_data(checkpoint->state.data, o.resume) : open_data(o.data, "--data");
-  const Plans plans = planned(o, checkpoint, *data.train, registry, *device);
-  const Graph& graph = plans.graph;
-  const DType dtype = plans.training.dtype;
-  const Settings s = settings_of(o, checkpoint, batch_of(graph));
+  std::optional<Plans> plans;
+  ranks.agree();
+  if (ranks.communicator()) {
+    require_same(*ranks.communicator(), "--data to train with", description(*data.train));
+    require_same(*ranks.communicator(), "--data to test with", description(*data.test));
+  }
+  if (ranks.speaks()) plans = planned(o, checkpoint, *data.train, registry, *device, ranks);
+  ranks.agree();
+  if (ranks.communicator())
+    plans = plans_of_rank_0(ranks, std::move(plans), *data.train, *device);
+  const Graph& graph = plans->graph;
+  const DType dtype = plans->training.dtype;
+  const Settings s = settings_of(o, checkpoint, batch_of(graph) * ranks.size());
   const Transform augmented = make_transform(*data.train, graph, Split::train, o, before),
                   plain = make_transform(*data.test, graph, Split::test, o, before);
 
-  Net net(graph, plans.training, registry, *device, {.dropout_seed = s.seed});
-  Net test_net(graph, plans.testing, registry, *device, {.loss = Loss::none});
+  Net net(graph, plans->training, registry, *device,
+          {.dropout_seed = s.seed + (std::uint64_t(ranks.rank()) << 32)});
+  Net test_net(graph, plans->testing, registry, *device, {.loss = Loss::none});
   net.initialise(s.seed);
   if (weights) load_weights(net, *weights);
   DataLoader loader =
-      make_loader(*data.train, augmented, graph, Split::train, o, s, dtype, *device);
-  DataLoader test_loader = make_loader(*data.test, plain, graph, Split::test, o, s, dtype, *device);
+      make_loader(*data.train, augmented, graph, Split::train, o, s, dtype, *device, ranks);
+  DataLoader test_loader =
+      make_loader(*data.test, plain, graph, Split::test, o, s, dtype, *device, ranks);
 
   Log log(o.log, checkpoint.has_value());
   Output result{std::string()};
@@ -449,6 +508,7 @@ int run(Options o) {
   std::optional<Reporter> reporter;
   std::optional<Scores> test;
   const std::atomic<bool>& stop = stop_on_interrupt();
+  ranks.agree();
   Trainer trainer(net, loader,
                   {.epochs = s.epochs,
                    .rule = s.rule,
@@ -457,6 +517,8 @@ int run(Options o) {
                    .seed = s.seed,
                    .data = s.data,
                    .notes = to_metadata({graph.name(), data.train->classes(), plain}),
+                   .communicator = ranks.communicator(),
+                   .exchange = ranks.exchange(o.exchange, *device),
                    .on_step =
                        [&](const StepReport& r) {
                          reporter->step(r);
@@ -474,8 +536,9 @@ int run(Options o) {
   };
   trainer.test_with(test_net, test_loader, testing);
   if (checkpoint) trainer.resume(*checkpoint);
+  ranks.begin();
   reporter.emplace(log, progress, loader, s.epochs, trainer.state());
-  progress.line(headline(graph, s, data, *device));
+  progress.line(headline(graph, s, data, *device, ranks));
   for (const std::string& note : skipped_in(data)) progress.line(fmt::format("convlab: {}", note));
 
   const auto kept = [&]() -> std::string {
@@ -501,15 +564,20 @@ int run(Options o) {
   if (!test) {
     progress.line(
         fmt::format("convlab: all {} epochs were done before: more by --epochs", s.epochs));
-    copy_parameters(net, test_net);
-    test = evaluate(test_net, test_loader, testing);
+    test = trainer.test();
     if (!test) return interrupted_exit_code;
   }
   if (!o.checkpoint.empty()) progress.line(fmt::format("the weights are in {}", o.checkpoint));
+  if (!ranks.speaks()) return 0;
   result.write(fmt::format("top-1 {}, top-5 {}, loss {:.4f} on {} test images\n",
                            show_rate(test->top1_rate()), show_rate(test->top5_rate()),
                            test->mean_loss(), test->images));
   return 0;
+}
+
+int run(const Options& o) {
+  Ranks ranks;
+  return ranks.run([&] { return train(o, ranks); });
 }
 
 // A finite number that passes `fits`, which `range` puts in words.
@@ -575,6 +643,7 @@ VerbAction declare_train(CLI::App& app) {
   add_device(app, o->net.common);
   add_number(app, "--data-threads", o->data_threads, 0, most_data_threads,
              "Threads that read and decode images meanwhile; default: 1");
+  add_exchange(app, o->exchange);
   add_seed(
       app, [o](std::uint64_t seed) { o->seed = seed; },
       "Of weights, dropout, order and augmentation; default: 1");
@@ -590,7 +659,8 @@ VerbAction declare_train(CLI::App& app) {
       "  convlab train resnet20 --data cifar-10-batches-bin --checkpoint r20.safetensors\n"
       "  convlab train --resume r20.safetensors           after Ctrl-C, or for more --epochs\n"
       "  convlab train lenet --data mnist --optimizer adam --lr 1e-3 --log lenet.csv\n"
-      "  convlab train resnet18 --data photos --weights resnet18.safetensors --lr 0.001\n\n"
+      "  convlab train resnet18 --data photos --weights resnet18.safetensors --lr 0.001\n"
+      "  mpirun -n 4 convlab train resnet20 --data synthetic   each rank a quarter of the batch\n\n"
       "Not given, epochs, batch, rate and schedule are usual ones for the net: SGD with momentum\n"
       "and a cosine with warm-up, its rate scaled to the batch. The first lines say them.\n"
       "With --deterministic, a run that was stopped and resumed ends with the very bits of one\n"

@@ -65,13 +65,21 @@ Trainer::Trainer(Net& net, DataLoader& loader, TrainOptions options)
   state_.epochs = options_.epochs;
   state_.notes = options_.notes;
   if (communicator_ == nullptr) return;
-  require_same(*communicator_, "training",
-               fmt::format("{}, {}, a batch of {}, {} steps an epoch, {} epochs, {}, {}, seed {}, "
-                           "images from '{}', exchange {}, buckets of {} bytes, bf16 {}",
-                           state_.net, to_string(state_.dtype), state_.batch, state_.steps,
-                           state_.epochs, to_string(state_.rule), to_string(state_.schedule),
-                           state_.seed, state_.data, to_string(options_.exchange.strategy),
-                           options_.exchange.bucket_bytes, options_.exchange.bf16));
+  const ExchangeOptions& exchange = options_.exchange;
+  const std::pair<const char*, std::string> settings[] = {
+      {"net", state_.net},
+      {"type", std::string(to_string(state_.dtype))},
+      {"batch", std::to_string(state_.batch)},
+      {"batches an epoch", std::to_string(state_.steps)},
+      {"epochs", std::to_string(state_.epochs)},
+      {"optimizer", to_string(state_.rule)},
+      {"schedule", to_string(state_.schedule)},
+      {"seed", std::to_string(state_.seed)},
+      {"data", state_.data},
+      {"exchange", std::string(to_string(exchange.strategy))},
+      {"bucket", std::to_string(exchange.bucket_bytes)},
+      {"bf16", std::to_string(exchange.bf16)}};
+  for (const auto& [what, value] : settings) require_same(*communicator_, what, value);
   exchange_ = std::make_unique<GradientExchange>(net_, *communicator_, options_.exchange);
   times_.resize(std::size_t(ranks()));
 }
@@ -204,7 +212,6 @@ bool Trainer::finish_epoch() {
     all_fail_ = false;
   }
   if (test_net_ != nullptr) {
-    copy_parameters(net_, *test_net_);
     report.test = test();
     if (!report.test) return false;
     if (!std::isfinite(report.test->loss))
@@ -221,6 +228,7 @@ bool Trainer::finish_epoch() {
 }
 
 std::optional<Scores> Trainer::test() {
+  copy_parameters(net_, *test_net_);
   std::optional<Scores> scores = evaluate(*test_net_, *test_loader_, go_on_);
   if (!all_go_on(scores.has_value())) return std::nullopt;
   if (communicator_ == nullptr) return scores;

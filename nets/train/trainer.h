@@ -107,6 +107,10 @@ class Trainer {
   // ranks after an epoch.
   bool run();
 
+  // Classifies the test images as after an epoch, without training. Collective. nullopt when
+  // `go_on` stopped it.
+  std::optional<Scores> test();
+
   const TrainingState& state() const { return state_; }
 
  private:
@@ -126,7 +130,6 @@ class Trainer {
   void take_step(const Batch&);
   Scores add_shares(const Share& mine);
   bool finish_epoch();
-  std::optional<Scores> test();
   void report_ranks(EpochReport&);
   void save();
   std::string where_it_diverged(double loss);

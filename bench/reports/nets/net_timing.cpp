@@ -106,6 +106,11 @@ class Timer {
                                               timing_net_options(graph, plan.mode)));
       start(*beside_.back());
     }
+    if (options.communicator && training_) {
+      exchange_ = std::make_unique<GradientExchange>(net_, *options.communicator, options.exchange);
+      times_.ranks = options.communicator->size();
+      times_.bucket_bytes = exchange_->bucket_bytes();
+    }
     times_.streams = options.streams;
     times_.steps.resize(net_.steps().size());
   }
@@ -115,6 +120,10 @@ class Timer {
       measure();
     } catch (const Interrupted&) {
       times_.interrupted = true;
+      if (options_.communicator) options_.communicator->abandon("interrupted");
+    } catch (const std::exception& error) {
+      if (options_.communicator) options_.communicator->abandon(error.what());
+      throw;
     }
     times_.memory = net_.memory();
     for (std::size_t i = 0; i < net_.steps().size(); ++i) {
@@ -141,10 +150,10 @@ class Timer {
     const Clock::time_point begin = Clock::now();
     iterate();  // touches every page, packs what is packed once
     const double first_s = seconds_since(begin);
-    const std::int64_t count =
+    const std::int64_t count = on_all_ranks(
         options_.iterations > 0
             ? options_.iterations
-            : std::max(least_iterations, std::int64_t(seconds / 2 / std::max(first_s, 1e-6)));
+            : std::max(least_iterations, std::int64_t(seconds / 2 / std::max(first_s, 1e-6))));
     progress_.line(fmt::format(
         "the first iteration took {} ms; measuring {} as they are, then {} step by step",
         show_ms(1e3 * first_s), count, count));
@@ -159,6 +168,10 @@ class Timer {
     observe(count);
     if (options_.counters && device_.info().kind == DeviceKind::cuda)
       log_kernels(std::min(count, traced_iterations));
+  }
+
+  std::int64_t on_all_ranks(std::int64_t count) {
+    return options_.communicator ? options_.communicator->all_gather(count).front() : count;
   }
 
   // Recording slows the kernels down, so it comes after all other timing.
@@ -221,9 +234,25 @@ class Timer {
     time.forward = part("t_f", [this] { on_each([](Net& net) { net.forward(); }); });
     if (!training_) return time;
     time.backward = part("t_b", [this] { on_each([](Net& net) { net.backward(); }); });
+    if (exchange_) {
+      time.exposed = part("t_comm", [this] { exchange_->finish(); });
+      time.communicated = 1e3 * exchange_->communicated_s();
+      if (tracing_) trace_exchange();
+    }
     time.update =
         part("t_u", [this] { on_each([](Net& net) { net.update(timing_update_rule()); }); });
     return time;
+  }
+
+  void trace_exchange() {
+    const auto since_origin = [this](Clock::time_point at) {
+      return std::chrono::duration<double>(at - origin_).count();
+    };
+    const std::vector<Parameter>& parameters = net_.parameters();
+    for (const BucketExchange& bucket : exchange_->buckets())
+      times_.bucket_events.push_back({parameters[bucket.first].name,
+                                      parameters[bucket.end - 1].name, bucket.bytes,
+                                      since_origin(bucket.begun), since_origin(bucket.ended)});
   }
 
   // On a device with queues, each call only queues work.
@@ -254,7 +283,8 @@ class Timer {
   bool training_;
   Batch& batch_;
   Net net_;
-  std::vector<std::unique_ptr<Net>> beside_;  // each on its own stream
+  std::vector<std::unique_ptr<Net>> beside_;    // each on its own stream
+  std::unique_ptr<GradientExchange> exchange_;  // with several ranks
   NetTimes times_;
   Clock::time_point origin_;
   bool tracing_ = false;
@@ -274,7 +304,7 @@ IterationTime NetTimes::typical() const {
   IterationTime typical;
   for (double IterationTime::*const part :
        {&IterationTime::io, &IterationTime::h2d, &IterationTime::forward, &IterationTime::backward,
-        &IterationTime::update}) {
+        &IterationTime::update, &IterationTime::communicated, &IterationTime::exposed}) {
     std::vector<double> values;
     for (const IterationTime& time : iterations) values.push_back(time.*part);
     typical.*part = median(values);

@@ -10,6 +10,7 @@
 
 #include "bench/output.h"
 #include "conv/optional/profiled_device.h"
+#include "nets/distributed/exchange.h"
 #include "nets/net.h"
 
 namespace convlab {
@@ -20,8 +21,11 @@ struct IterationTime {
   double h2d = 0;       // copying it to the device
   double forward = 0;   // loss included
   double backward = 0;  // both passes
+  double exposed = 0;   // after backward: the wait for other ranks' gradients
   double update = 0;
-  double total() const { return h2d + forward + backward + update; }  // data are made beforehand
+  double communicated = 0;  // all of the exchange, of which the rest was hidden by backward
+  // Data are made beforehand.
+  double total() const { return h2d + forward + backward + exposed + update; }
 };
 
 // An interval of activity, in seconds since the observed iterations began.
@@ -31,18 +35,27 @@ struct TimedStep {
   double begin_s = 0, end_s = 0;
 };
 struct TimedPart {
-  const char* name = "";  // "t_io", "t_h2d", "t_f", "t_b", "t_u"
+  const char* name = "";  // "t_io", "t_h2d", "t_f", "t_b", "t_comm", "t_u"
+  double begin_s = 0, end_s = 0;
+};
+// A bucket of gradients, of these parameters.
+struct TimedBucket {
+  std::string first, last;
+  std::size_t bytes = 0;
   double begin_s = 0, end_s = 0;
 };
 
 struct NetTimes {
   std::vector<IterationTime> iterations;  // undisturbed, of all streams together
   std::int64_t streams = 1;
+  int ranks = 1;                  // that train together, each with such a batch
+  std::int64_t bucket_bytes = 0;  // of their exchange
   // The later iterations, with the queue drained around each step: ms by step and Phase.
   std::vector<std::array<std::vector<double>, 4>> steps;
   // Events of the first few of those iterations.
   std::vector<TimedStep> step_events;
   std::vector<TimedPart> part_events;
+  std::vector<TimedBucket> bucket_events;
   nets::MemoryUse memory;
   std::vector<std::array<nets::MemoryUse, 4>> memory_during;  // by step and Phase
   std::int64_t resident_before = 0, resident_peak = 0;        // bytes of this process; 0: not known
@@ -72,6 +85,9 @@ struct TimingOptions {
   // This many nets, each with its own weights, data and stream, run whole iterations side by side.
   // Only one of them runs step by step.
   std::int64_t streams = 1;
+  // Null: one rank. Otherwise time_net is collective, and all ranks run the same iterations.
+  nets::Communicator* communicator = nullptr;
+  nets::ExchangeOptions exchange{};
   bool counters = false;  // the CPU's own, over the undisturbed iterations; also a card's kernels
 };
 

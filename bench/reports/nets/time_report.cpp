@@ -160,6 +160,9 @@ Report reading_kinds(const TimedNet& net) {
 struct Summary {
   double ms = 0, mad_ms = 0;  // of a whole iteration
   IterationTime parts;
+  double hidden() const {  // share of the exchange
+    return parts.communicated > 0 ? std::max(0.0, 1 - parts.exposed / parts.communicated) : 0;
+  }
   double images_per_s = 0;
 };
 
@@ -168,7 +171,8 @@ Summary summary(const TimedNet& net) {
   s.ms = net.times.iteration_ms();
   s.mad_ms = s.ms * net.times.iteration_spread();
   s.parts = net.times.typical();
-  if (s.ms > 0) s.images_per_s = 1e3 * double(net.times.streams * net.plan.batch) / s.ms;
+  if (s.ms > 0)
+    s.images_per_s = 1e3 * double(net.times.streams * net.times.ranks * net.plan.batch) / s.ms;
   return s;
 }
 
@@ -190,6 +194,12 @@ std::vector<std::string> notes(const TimedNet& net) {
             ? fmt::format(", t_b {}, t_u {}", show_ms(s.parts.backward), show_ms(s.parts.update))
             : "",
         show_ms(s.parts.io)));
+    if (times.ranks > 1)
+      notes.push_back(fmt::format(
+          "           t_comm {} among {} ranks, {:.0f}% of it hidden by backward, {} exposed; "
+          "buckets of {}",
+          show_ms(s.parts.communicated), times.ranks, 100 * s.hidden(), show_ms(s.parts.exposed),
+          show_bytes(times.bucket_bytes)));
   }
   std::size_t samples = 0;
   for (const auto& phases : times.steps) samples = std::max(samples, phases[0].size());
@@ -335,6 +345,12 @@ std::string render_json(const TimedNet& net, const Profile* profile) {
                        {"t_u", s.parts.update},
                        {"steps_ms", total_ms},
                        {"samples_ms", std::move(samples)}};
+  if (net.times.ranks > 1)
+    json["exchange"] = {{"ranks", net.times.ranks},
+                        {"bucket_bytes", net.times.bucket_bytes},
+                        {"t_comm", s.parts.communicated},
+                        {"exposed_ms", s.parts.exposed},
+                        {"hidden", s.hidden()}};
   const MemoryUse& m = net.times.memory;
   json["memory"] = {{"weights", m.weights},
                     {"activations", m.activations},

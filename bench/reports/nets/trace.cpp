@@ -11,7 +11,7 @@ namespace {
 
 using Json = trace::Json;
 
-constexpr trace::Row process{1, 0}, host_row{1, 1}, stream_row{1, 2};
+constexpr trace::Row process{1, 0}, host_row{1, 1}, stream_row{1, 2}, exchange_row{1, 3};
 
 // Live memory from now on, stacked in one track.
 Json counter(double at_s, const MemoryUse& use) {
@@ -41,6 +41,13 @@ std::string render_trace(const TimedNet& net) {
   for (const TimedPart& part : net.times.part_events)
     events.push_back(
         trace::slice(host_row, part.name, "part", part.begin_s, part.end_s, Json::object()));
+  if (!net.times.bucket_events.empty())
+    events.push_back(trace::name_event("thread_name", exchange_row,
+                                       fmt::format("exchange with {} ranks", net.times.ranks)));
+  for (const TimedBucket& bucket : net.times.bucket_events)
+    events.push_back(trace::slice(exchange_row, fmt::format("{} to {}", bucket.last, bucket.first),
+                                  "exchange", bucket.begin_s, bucket.end_s,
+                                  {{"bytes", bucket.bytes}}));
   for (const TimedStep& event : net.times.step_events) {
     const StepInfo& step = net.steps[event.step];
     const PhaseInfo& phase = step.phases[std::size_t(event.phase)];

@@ -8,8 +8,9 @@
 namespace convlab {
 
 // JSON with one row for the host (the parts of each iteration), one for the device's stream (the
-// steps), in microseconds, and a counter of the memory in use. It covers the first few iterations
-// measured step by step; the gaps around steps come from the measurement.
+// steps), with several ranks one for this rank's exchange of gradients, in microseconds, and a
+// counter of the memory in use. It covers the first few iterations measured step by step; the gaps
+// around steps come from the measurement.
 std::string render_trace(const TimedNet&);
 
 }  // namespace convlab

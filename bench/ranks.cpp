@@ -1,0 +1,124 @@
+#include "bench/ranks.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "autotune/store/build_info.h"
+#include "bench/output.h"
+#include "conv/error.h"
+#include "conv/text/names.h"
+#include "conv/text/text.h"
+#include "kernels_cpu/device/cpu_limits.h"
+
+namespace convlab {
+
+using namespace nets;
+namespace {
+
+int exit_code_of(const std::exception& error) {
+  return dynamic_cast<const InputError*>(&error) ? 2 : 3;
+}
+
+}  // namespace
+
+void add_exchange(CLI::App& app, ExchangeArguments& o) {
+  add_parsed(
+      app, "--exchange", [&o](const std::string& text) { o.strategy = parse_strategy(text); },
+      "How ranks under mpirun average gradients: overlapped (while backward computes), after "
+      "(backward), or server (through rank 0); default: overlapped",
+      "HOW");
+  add_bytes(app, "--bucket", o.bucket,
+            "Gradients that travel at a time; default: by the network's latency and bandwidth");
+  add_parsed(
+      app, "--compress",
+      [&o](const std::string& text) {
+        index_of_name("compression", text, std::array<std::string_view, 1>{"bf16"});
+        o.bf16 = true;
+      },
+      "bf16: rounds gradients on their way, which halves them", "TYPE");
+}
+
+Ranks::Ranks() : place_(mpi_place().value_or(MpiPlace())) {
+  if (place_.size > 1) communicator_ = mpi_communicator();
+}
+
+std::int64_t Ranks::share(std::int64_t batch, const std::string& flag) const {
+  const std::int64_t n = size(), below = batch / n * n;
+  if (batch % n != 0)
+    throw InputError(fmt::format("{} {} does not divide among {} ranks: expected {}{}", flag, batch,
+                                 n, below > 0 ? fmt::format("{} or ", below) : "", below + n));
+  return batch / n;
+}
+
+void Ranks::divide_threads(CommonOptions& o) const {
+  if (size() == 1 || o.threads > 0 || o.device.kind != DeviceKind::cpu) return;
+  const auto online = int(sysconf(_SC_NPROCESSORS_ONLN)), usable = usable_cores();
+  // mpirun may have bound each rank to cores of its own.
+  const bool bound = usable < online && usable * place_.host_size <= online;
+  o.threads = bound ? usable : std::max(1, usable / place_.host_size);
+}
+
+ExchangeOptions Ranks::exchange(const ExchangeArguments& a, const Device& device) const {
+  const bool spare_core = device.info().kind != DeviceKind::cpu ||
+                          usable_cores() > device.info().threads * place_.host_size;
+  return {.strategy = a.strategy,
+          .bucket_bytes = a.bucket.value_or(0),
+          .bf16 = a.bf16,
+          .own_thread = spare_core};
+}
+
+NetPlan Ranks::plan_of_rank_0(const NetPlan* mine) const {
+  const std::string text = communicator_->broadcast(mine ? to_json(*mine) : "");
+  return mine ? *mine : plan_from_json(text, "rank 0's plan");
+}
+
+int Ranks::run(const std::function<int()>& verb) {
+  if (!communicator_) return verb();
+  try {
+    try {
+      agree();
+      require_same(*communicator_, "convlab's build", build_info().commit);
+      return verb();
+    } catch (const AlreadySaid&) {
+      throw;
+    } catch (const std::exception& error) {
+      if (preparing_) settle(fmt::format("{}{}", exit_code_of(error), error.what()));
+      if (rank() > 0 && communicator_->has_abandoned()) {
+        be_silent(false);
+        say(printable(fmt::format("rank {}: {}", rank(), error.what())));
+        throw AlreadySaid(exit_code_of(error));
+      }
+      throw;
+    }
+  } catch (...) {
+    communicator_->abandon("");
+    throw;
+  }
+}
+
+void Ranks::agree() {
+  if (communicator_) settle("");
+}
+
+void Ranks::begin() {
+  agree();
+  preparing_ = false;
+}
+
+// Ranks that failed bring their exit code and what happened.
+void Ranks::settle(const std::string& mine) {
+  const std::vector<std::string> all = communicator_->all_gather(mine);
+  const auto first = std::find_if(all.begin(), all.end(), [](const auto& s) { return !s.empty(); });
+  if (first == all.end()) return;
+  if (const int failed = int(first - all.begin()); failed == rank()) {
+    be_silent(false);
+    say(printable(failed == 0 ? first->substr(1)
+                              : fmt::format("rank {}: {}", failed, first->substr(1))));
+  }
+  throw AlreadySaid(first->front() - '0');
+}
+
+}  // namespace convlab

@@ -1,0 +1,192 @@
+// The program under mpirun: two ranks on this machine, over shared memory.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "nets/weights/arrays.h"
+#include "tests/bench/program/run_program.h"
+
+namespace convlab {
+
+using namespace nets;
+namespace {
+
+// The process of this rank among those that a run started, once it is there.
+pid_t pid_of_rank(int rank, const std::filesystem::path& home) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string environment = read_file(entry.path() / "environ");
+    if (contains(environment, "OMPI_COMM_WORLD_RANK=" + std::to_string(rank)) &&
+        contains(environment, "HOME=" + home.string() + '\0'))
+      return std::stoi(entry.path().filename());
+  }
+  return -1;
+}
+
+class RanksProgram : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::string(CONVLAB_MPIRUN).empty())
+      GTEST_SKIP() << "no mpirun: apt-get install libopenmpi-dev openmpi-bin, then configure again";
+  }
+
+  static Words mpirun(int ranks, const Words& arguments) {
+    return Words{"-n", std::to_string(ranks), CONVLAB_PROGRAM} + arguments;
+  }
+  Program start(Words words) {
+    words = Words{"--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader"} + words;
+    return Program(directory_, words, environment(), CONVLAB_MPIRUN);
+  }
+  Ran run(const Words& words) { return start(words).wait(); }
+  Ran alone(const Words& words) { return Program(directory_, words, environment()).wait(); }
+  std::map<std::string, std::string> environment() const {
+    return {{"XDG_CACHE_HOME", directory_.path() / "cache"},
+            {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+            {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+            {"OMP_WAIT_POLICY", "passive"}};
+  }
+  std::string file(const std::string& name) const { return directory_ / name; }
+  Words train(const Words& more) const {
+    return Words{"train", "lenet", "--data", "synthetic:640", "--threads", "1"} + more;
+  }
+  // The same algorithms, whatever predictions say: batches of 64 in all.
+  Words train_planned(int ranks, const Words& more) {
+    const std::string plan = file(std::to_string(ranks) + ".json");
+    if (!std::filesystem::exists(plan)) {
+      const Ran ran = alone({"plan", "lenet", "--batch", std::to_string(64 / ranks), "--layout",
+                             "nchw", "--algos", "im2col", "--deterministic", "--threads", "1",
+                             "--format", "json", "--output", plan});
+      EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    }
+    return train({"--plan", plan}) + more;
+  }
+
+  // Exit code 2 and one line, of one rank.
+  void expect_refused(const Words& words, const std::string& says) {
+    const Ran ran = run(words);
+    EXPECT_EQ(ran.exit_code, 2) << ran.err;
+    EXPECT_EQ(ran.out, "");
+    const std::ptrdiff_t hints = occurrences(ran.err, "were never tuned here");
+    EXPECT_EQ(occurrences(ran.err, "convlab: ") - hints, 1) << ran.err;
+    EXPECT_TRUE(contains(ran.err, says)) << says << "\n" << ran.err;
+  }
+
+  TemporaryDirectory directory_;
+};
+
+double relative_error(const ArrayFile& a, const ArrayFile& b) {
+  double difference = 0, norm = 0;
+  for (const auto& [name, array] : a.arrays) {
+    const auto* x = reinterpret_cast<const float*>(array.bytes.data());
+    const auto* y = reinterpret_cast<const float*>(b.arrays.at(name).bytes.data());
+    for (std::size_t i = 0; i < array.bytes.size() / sizeof(float); ++i) {
+      difference += std::pow(double(x[i]) - double(y[i]), 2);
+      norm += std::pow(double(y[i]), 2);
+    }
+  }
+  return std::sqrt(difference / norm);
+}
+
+TEST_F(RanksProgram, TrainsWhatOneProcessTrains) {
+  const auto trained = [&](const std::string& name) { return read_arrays(file(name)); };
+  const auto with = [&](const std::string& name, const Words& more, int ranks = 2) {
+    return train_planned(ranks, {"--epochs", "1", "--checkpoint", file(name)}) + more;
+  };
+  const Ran one = alone(with("one.safetensors", {}, 1));
+  ASSERT_EQ(one.exit_code, 0) << one.err;
+  const Ran two = run(mpirun(2, with("two.safetensors", {"--log", file("log.csv")})));
+  ASSERT_EQ(two.exit_code, 0) << two.err;
+  EXPECT_TRUE(two.out.starts_with("top-1 ")) << two.out;
+  EXPECT_EQ(lines(two.out), 1) << two.out;
+  EXPECT_EQ(occurrences(two.err, "epoch 1/1: "), 1) << two.err;
+  EXPECT_TRUE(contains(two.err, "2 ranks with 1 threads\nbatch 64,")) << two.err;
+  EXPECT_TRUE(contains(two.err, "waited for rank ")) << two.err;
+  EXPECT_EQ(lines(read_file(file("log.csv"))), 2);
+  EXPECT_LT(relative_error(trained("two.safetensors"), trained("one.safetensors")), 1e-4);
+
+  // The same bits again; and in bf16 other ones, but near.
+  ASSERT_EQ(run(mpirun(2, with("again.safetensors", {}))).exit_code, 0);
+  EXPECT_EQ(relative_error(trained("again.safetensors"), trained("two.safetensors")), 0);
+  ASSERT_EQ(run(mpirun(2, with("bf16.safetensors",
+                               {"--compress", "bf16", "--exchange", "after", "--bucket", "100k"})))
+                .exit_code,
+            0);
+  const double compressed = relative_error(trained("bf16.safetensors"), trained("two.safetensors"));
+  EXPECT_GT(compressed, 0);
+  EXPECT_LT(compressed, 0.1);
+
+  // Goes on with another number of ranks.
+  const Ran four = run(mpirun(4, train_planned(4, {"--resume", file("two.safetensors"), "--epochs",
+                                                   "2", "--exchange", "server"})));
+  EXPECT_EQ(four.exit_code, 0) << four.err;
+  EXPECT_TRUE(contains(four.err, "epoch 2/2: ")) << four.err;
+  EXPECT_FALSE(contains(four.err, "epoch 1/2: ")) << four.err;
+}
+
+TEST_F(RanksProgram, RefusesByOneLine) {
+  expect_refused(mpirun(2, train({"--batch", "63"})),
+                 "--batch 63 does not divide among 2 ranks: expected 62 or 64");
+  expect_refused(mpirun(3, train({"--batch", "2"})), "among 3 ranks: expected 3");
+  expect_refused(mpirun(2, train({"--batch", "1000"})), "more than the 640 images that there are");
+  expect_refused(mpirun(2, train({"--exchange", "gossip"})),
+                 "unknown exchange 'gossip': expected one of overlapped, after, server");
+  expect_refused(mpirun(2, train({"--dtype", "f64", "--compress", "bf16"})), "expected f32");
+  expect_refused(mpirun(2, {"list"}), "list runs in one process");
+}
+
+// Ranks with different command lines: `mpirun A : B`.
+TEST_F(RanksProgram, RefusesRanksThatDiffer) {
+  const auto beside = [&](const Words& first, const Words& second) {
+    return mpirun(1, train(first)) + Words{":"} + mpirun(1, train(second));
+  };
+  expect_refused(mpirun(1, train({})) + Words{":", "-n", "1", CONVLAB_PROGRAM, "train", "lenet",
+                                              "--data", "synthetic:320", "--threads", "1"},
+                 "--data to train with: rank 1 has 320 images");
+  expect_refused(beside({"--seed", "1"}, {"--seed", "2"}),
+                 "seed: rank 1 has 2, rank 0 has 1: expected the same on all");
+  expect_refused(beside({}, {"--resume", file("nowhere.safetensors")}), "rank 1: --resume");
+}
+
+TEST_F(RanksProgram, AKilledRankEndsTheOthersAndTheCheckpointIsWhole) {
+  const std::string checkpoint = file("c.safetensors");
+  Program program = start(mpirun(2, train({"--epochs", "100000", "--checkpoint", checkpoint})));
+  program.wait_until_said("epoch 2/");
+  const pid_t rank1 = pid_of_rank(1, directory_.path());
+  ASSERT_GT(rank1, 0);
+  kill(rank1, SIGKILL);
+  const Ran ran = program.wait();
+  EXPECT_NE(ran.exit_code, 0);
+  EXPECT_TRUE(contains(ran.err, "process rank 1 with PID")) << ran.err;
+  EXPECT_EQ(pid_of_rank(0, directory_.path()), -1);
+  const Ran resumed =
+      run(mpirun(2, train({"--resume", checkpoint, "--epochs", "1", "--checkpoint", checkpoint})));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_TRUE(contains(resumed.err, "all 1 epochs were done before")) << resumed.err;
+}
+
+TEST_F(RanksProgram, TimesTheExchange) {
+  const std::string trace = file("trace.json"), result = file("time.json");
+  const Ran ran = run(mpirun(2, {"time", "lenet", "--batch", "8", "--iterations", "3", "--bucket",
+                                 "64k", "--trace", trace, "--format", "json", "--output", result}));
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const auto json = nlohmann::json::parse(read_file(result));
+  EXPECT_EQ(json["exchange"]["ranks"], 2);
+  EXPECT_EQ(json["exchange"]["bucket_bytes"], 65536);
+  EXPECT_GT(json["exchange"]["t_comm"], 0);
+  EXPECT_GE(json["exchange"]["hidden"], 0);
+  int buckets = 0;
+  const auto events = nlohmann::json::parse(read_file(trace));
+  for (const auto& event : events["traceEvents"])
+    buckets += event.value("cat", std::string()) == "exchange";
+  EXPECT_GT(buckets, 3);
+
+  const Ran table = run(mpirun(2, {"time", "lenet", "--batch", "8", "--iterations", "3"}));
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_EQ(occurrences(table.out, "t_comm "), 1) << table.out;
+}
+
+}  // namespace
+}  // namespace convlab
