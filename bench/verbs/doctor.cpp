@@ -20,6 +20,7 @@
 #include "kernels_cpu/device/cpu_limits.h"
 #include "kernels_cpu/gemm/openblas.h"
 #include "kernels_cuda/cuda.h"
+#include "nets/distributed/mpi/mpi.h"
 
 namespace convlab {
 namespace {
@@ -123,6 +124,14 @@ void examine_build(const DeviceInfo& info, Findings& findings) {
         "onednn", "not in this build", false,
         "no vendor's algorithms to compare with: apt-get install libdnnl-dev, then build "
         "again");
+}
+
+// Only training on several ranks needs it.
+void examine_mpi(Findings& findings) {
+  const std::string library = nets::mpi_library();
+  findings.fact("MPI", !library.empty() ? library
+                                        : "none: to train on several ranks apt-get install "
+                                          "libopenmpi-dev openmpi-bin, then build again");
 }
 
 // A missing card is a problem only if the user requested one.
@@ -263,6 +272,7 @@ int run(const CommonOptions& o) {
   examine_cpu(device->info(), findings);
   examine_openblas(findings);
   examine_build(device->info(), findings);
+  examine_mpi(findings);
   examine_card(o, findings);
   examine_observables(findings);
   examine_noise(*device, findings);

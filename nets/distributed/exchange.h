@@ -46,7 +46,8 @@ class GradientExchange {
   GradientExchange(Net&, Communicator&, const ExchangeOptions&);
   ~GradientExchange();
 
-  // After backward: waits until all gradients are averages. Throws RankLost.
+  // After backward: waits until all gradients are averages. Throws RankLost. When this or backward
+  // has thrown, the exchange is of no more use.
   void finish();
 
   std::int64_t bucket_bytes() const;

@@ -106,6 +106,15 @@ class MpiCommunicator : public MessageCommunicator {
 
 }  // namespace
 
+// Open MPI's text goes on with the host that built it.
+std::string mpi_library() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  const std::string library(text, std::size_t(length));
+  return library.substr(0, library.find_first_of(",\n"));
+}
+
 std::unique_ptr<Communicator> mpi_communicator() {
   int provided = 0;
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS)

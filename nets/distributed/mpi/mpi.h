@@ -17,6 +17,9 @@ struct MpiPlace {
 // nullopt without mpirun.
 std::optional<MpiPlace> mpi_place();
 
+// Its name and version, "Open MPI v4.1.4"; empty if this build has no MPI.
+std::string mpi_library();
+
 // All ranks, once per process: it initialises MPI, and finalises it when it is destroyed, unless it
 // was abandoned. mpirun then ends the other ranks as soon as this process ends with another exit
 // code than 0. Throws EnvironmentError if this build has no MPI.

@@ -3,6 +3,8 @@
 
 namespace convlab::nets {
 
+std::string mpi_library() { return ""; }
+
 std::unique_ptr<Communicator> mpi_communicator() {
   throw EnvironmentError(
       "this build has no MPI: install libopenmpi-dev and openmpi-bin, then build again; without "

@@ -5,6 +5,7 @@
 
 #include <mutex>
 
+#include "tests/cpu_backed_device.h"
 #include "tests/nets/distributed/ranks_lab.h"
 
 namespace convlab::nets {
@@ -64,6 +65,31 @@ TEST(Exchange, GradientsAndWeightsAreThoseOfOneProcess) {
       });
     }
   }
+}
+
+// It runs nets as a CPU. What looks at it later sees a card.
+class CardToBe final : public CpuBackedDevice {
+ public:
+  CardToBe() : CpuBackedDevice({1, ""}) {}
+  void become_a_card() { info_.kind = DeviceKind::cuda; }
+};
+
+TEST(Exchange, ACardsGradientsTravelFromAndToTheHost) {
+  RankLab alone(0, 1, DType::f64);
+  alone.loader.start(0);
+  alone.step(nullptr);
+  const std::vector<Values> gradients = alone.gradients();
+  for (const bool own_thread : {false, true})
+    on_ranks(2, [&](Communicator& c) {
+      auto card = std::make_unique<CardToBe>();
+      CardToBe& device = *card;
+      RankLab lab(c.rank(), c.size(), DType::f64, std::move(card));
+      lab.loader.start(0);
+      device.become_a_card();
+      GradientExchange exchange(lab.net, c, {.bucket_bytes = 500, .own_thread = own_thread});
+      lab.step(&exchange);
+      expect_near(lab.gradients(), gradients, 1e-12);
+    });
 }
 
 // Otherwise the test before would hold without any exchange.

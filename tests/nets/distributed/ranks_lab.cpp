@@ -60,8 +60,8 @@ Graph plain_net(std::int64_t batch) {
   return net;
 }
 
-RankLab::RankLab(int rank, int ranks, DType dtype)
-    : device(make_cpu_device({1, ""})),
+RankLab::RankLab(int rank, int ranks, DType dtype, std::unique_ptr<Device> on)
+    : device(std::move(on)),
       images(40),
       test_images(20, 2),
       net(plain_net(batch / ranks),

@@ -22,7 +22,7 @@ Graph plain_net(std::int64_t batch);
 // One rank's share of a training that has batches of 8 in all.
 struct RankLab {
   static constexpr std::int64_t batch = 8;
-  RankLab(int rank, int ranks, DType dtype);
+  RankLab(int rank, int ranks, DType dtype, std::unique_ptr<Device> = make_cpu_device({1, ""}));
   explicit RankLab(const Communicator& c, DType dtype = DType::f64)
       : RankLab(c.rank(), c.size(), dtype) {}
 
