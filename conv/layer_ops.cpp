@@ -67,6 +67,14 @@ void validate(const PoolDesc& pool) {
                                  pool.window_h, pool.window_w));
 }
 
+void validate(const BatchNormDesc& desc, const WholeBatch& whole) {
+  const std::int64_t own = desc.x.n * desc.x.h * desc.x.w;
+  if (whole.pairs != nullptr && whole.count < own)
+    throw InputError(
+        fmt::format("batch norm: the whole batch has {} elements a channel, its part x has {}",
+                    whole.count, own));
+}
+
 void validate(const LrnDesc& lrn) {
   if (lrn.size < 1) throw InputError(fmt::format("lrn: size {} is not >= 1", lrn.size));
   expect_number("lrn: alpha", lrn.alpha, infinity);

@@ -59,6 +59,19 @@ struct BatchNormDesc {
   bool residual = false, relu = false;
 };
 
+// A batch that several devices share, each with some of its images as x. Each pass needs two
+// numbers a channel of the whole batch:
+//   forward: the mean and the biased variance
+//   backward: the sum of g and the sum of g * (x - mean), where g is dy, or 0 where the ReLU cut y
+//     off
+// batch_norm_moments and batch_norm_gradient_sums find those of x. The caller combines them over
+// all devices, and on each of them batch_norm_training and batch_norm_backward do the rest.
+struct WholeBatch {
+  // 2 C values: the first number of every channel, then the second. Null: x is the whole batch.
+  const double* pairs = nullptr;
+  std::int64_t count = 0;  // elements of the whole batch in a channel
+};
+
 // All per-channel arrays have C elements.
 struct BatchNormForward {
   const void* x = nullptr;
@@ -77,6 +90,7 @@ struct BatchNormStatistics {
   // The batch's, saved by the forward pass for the backward pass.
   void* mean = nullptr;
   void* inverse_deviation = nullptr;  // 1 / sqrt(variance + epsilon)
+  WholeBatch whole = {};
 };
 
 struct BatchNormBackward {
@@ -91,6 +105,7 @@ struct BatchNormBackward {
   void* dresidual = nullptr;  // written only when there is a residual; may be dy
   void* dscale = nullptr;
   void* dshift = nullptr;
+  WholeBatch whole = {};
 };
 
 // Across channels: y = x / (k + alpha * sum of x^2 over `size` neighbouring channels)^beta, with
@@ -138,11 +153,12 @@ struct GemmDesc {
 
 // Checks made by every backend first. Each throws InputError that says what is wrong: a type other
 // than f32 and f64; channels out of range; invalid sizes; a window without an element of x; a max
-// window of more than 256 elements (an index is one byte); several pixels per image for an
-// operation on classes; a missing array.
+// window of more than 256 elements (an index is one byte); a whole batch smaller than x; several
+// pixels per image for an operation on classes; a missing array.
 void validate(DType, std::string_view operation);
 void validate(const ChannelCopy&);
 void validate(const PoolDesc&);
+void validate(const BatchNormDesc&, const WholeBatch&);
 void validate(const LrnDesc&);
 void validate(const DropoutDesc&);
 void validate_classes(const TensorDesc&, std::string_view operation);
@@ -187,11 +203,19 @@ class LayerOps {
                             Workspace, Stream&) const = 0;
   virtual void bias_backward(DType, const TensorDesc&, const void* dy, void* dbias, Workspace,
                              Stream&) const = 0;
+  // Writes what WholeBatch::pairs holds, of x alone; so does batch_norm_gradient_sums.
+  virtual void batch_norm_moments(DType, const TensorDesc&, const void* x, double* pairs, Workspace,
+                                  Stream&) const = 0;
   virtual void batch_norm_training(DType, const BatchNormDesc&, const BatchNormForward&,
                                    const BatchNormStatistics&, Workspace, Stream&) const = 0;
   virtual void batch_norm_inference(DType, const BatchNormDesc&, const BatchNormForward&,
                                     const void* running_mean, const void* running_variance,
                                     Workspace, Stream&) const = 0;
+  // Also writes dscale and dshift of x alone, which add up over the devices. Writes neither dx nor
+  // dresidual.
+  virtual void batch_norm_gradient_sums(DType, const BatchNormDesc&, const BatchNormBackward&,
+                                        double* pairs, Workspace, Stream&) const = 0;
+  // With WholeBatch::pairs writes only dx and dresidual.
   virtual void batch_norm_backward(DType, const BatchNormDesc&, const BatchNormBackward&, Workspace,
                                    Stream&) const = 0;
 

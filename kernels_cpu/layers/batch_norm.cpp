@@ -7,6 +7,9 @@
 // The variance is that of x shifted by one of its own elements, sum (x - x0)^2 / M - (sum (x - x0)
 // / M)^2: one pass, and little cancellation since x0 is some deviations from the mean at most
 // (Chan, Golub & LeVeque 1983). Short runs are summed in T, the runs in double.
+//
+// For a batch that several devices share, each of the two passes over x is a call of its own. The
+// caller combines the devices' sums in between.
 #include <cmath>
 
 #include "conv/math/relu.h"
@@ -143,7 +146,7 @@ struct NormGradient {
         mean(static_cast<const T*>(job.mean) + piece.channel),
         x_scale(static_cast<const T*>(job.x_scale) + piece.channel),
         constant(static_cast<const T*>(job.constant) + piece.channel),
-        dx(static_cast<T*>(job.dx) + piece.offset),
+        dx(job.dx == nullptr ? nullptr : static_cast<T*>(job.dx) + piece.offset),
         dresidual(job.dresidual == nullptr ? nullptr
                                            : static_cast<T*>(job.dresidual) + piece.offset),
         mask(job.mask) {}
@@ -278,11 +281,19 @@ struct Schedule {
   }
 };
 
-void run_affine(const AffineJob& job, int threads) {
-  const std::int64_t count = job.pieces.count();
+// map(piece) for all pieces.
+template <class Map>
+void for_each_piece(const ChannelPieces& pieces, int threads, Map map) {
+  const std::int64_t count = pieces.count();
 #pragma omp parallel for num_threads(threads) \
-    schedule(static) if (job.pieces.planes.elements() > serial_elements)
-  for (std::int64_t i = 0; i < count; ++i) HWY_DYNAMIC_DISPATCH(AffinePiece)(job, i);
+    schedule(static) if (pieces.planes.elements() > serial_elements)
+  for (std::int64_t i = 0; i < count; ++i) map(i);
+}
+
+void run_affine(const AffineJob& job, int threads) {
+  for_each_piece(job.pieces, threads, [&](std::int64_t i) {
+    HWY_DYNAMIC_DISPATCH(AffinePiece)(job, i);
+  });
 }
 
 // The coefficients that the forward pass applies; the backward pass needs them again to the last
@@ -304,25 +315,66 @@ T* typed(void* p) {
   return static_cast<T*>(p);
 }
 
+// A channel's two numbers, and their place among those of all channels: WholeBatch::pairs.
+struct Pair {
+  double first, second;
+
+  static Pair load(const double* pairs, std::int64_t channels, std::int64_t c) {
+    return {pairs[c], pairs[channels + c]};
+  }
+  void store(double* pairs, std::int64_t channels, std::int64_t c) const {
+    pairs[c] = first;
+    pairs[channels + c] = second;
+  }
+};
+
+double elements_a_channel(const TensorDesc& x) { return double(x.n * x.h * x.w); }
+
+// The first pass forward, and what follows from its sums.
+template <class T>
+struct MomentSums {
+  DType dtype;
+  ChannelPieces pieces;
+  const void* x;
+  double count;
+
+  void operator()(std::int64_t i, double* sums) const {
+    HWY_DYNAMIC_DISPATCH(MomentsPiece)(dtype, pieces, x, i, sums);
+  }
+  // The mean and the biased variance.
+  Pair moments(std::int64_t c, const double* total) const {
+    const double shifted = total[0] / count;
+    return {double(typed<T>(x)[pieces.planes.offset(0, c, 0)]) + shifted,
+            relu(total[1] / count - shifted * shifted)};  // rounding made it < 0
+  }
+};
+
+template <class T>
+void find_moments(DType dtype, const TensorDesc& desc, const void* x, double* pairs,
+                  Workspace workspace, int threads, std::int64_t l2_bytes) {
+  const MomentSums<T> sum{dtype, ChannelPieces(desc), x, elements_a_channel(desc)};
+  Schedule(sum.pieces, sizeof(T), threads, l2_bytes)
+      .run<2>(
+          ChannelScratch<T>(sum.pieces, workspace).sums, sum,
+          [&](std::int64_t c, const double* total) {
+            if (c < desc.c) sum.moments(c, total).store(pairs, desc.c, c);
+          },
+          [](std::int64_t) {});
+}
+
 template <class T>
 void train(DType dtype, const BatchNormDesc& desc, const BatchNormForward& io,
            const BatchNormStatistics& statistics, Workspace workspace, int threads,
            std::int64_t l2_bytes) {
-  const ChannelPieces pieces(desc.x);
-  const ChannelScratch<T> scratch(pieces, workspace);
-  const double count = double(desc.x.n * desc.x.h * desc.x.w);
+  const MomentSums<T> sum{dtype, ChannelPieces(desc.x), io.x, elements_a_channel(desc.x)};
+  const ChannelScratch<T> scratch(sum.pieces, workspace);
+  const WholeBatch& whole = statistics.whole;
+  const double count = whole.pairs != nullptr ? double(whole.count) : sum.count;
   T* const a = scratch.array[0];
   T* const b = scratch.array[1];
-  const AffineJob affine{dtype, pieces, io.x,      desc.residual ? io.residual : nullptr,
-                         a,     b,      desc.relu, io.y};
-  const auto finish = [&](std::int64_t c, const double* total) {
-    if (c >= desc.x.c) {
-      a[c] = b[c] = 0;
-      return;
-    }
-    const double shifted = total[0] / count;
-    const double mean = double(typed<T>(io.x)[pieces.planes.offset(0, c, 0)]) + shifted;
-    const double variance = relu(total[1] / count - shifted * shifted);  // rounding made it < 0
+  for (std::int64_t c = desc.x.c; c < sum.pieces.planes.padded_channels(); ++c) a[c] = b[c] = 0;
+  const auto normalise = [&](std::int64_t c, const Pair& moments) {
+    const auto [mean, variance] = moments;
     const auto average = [&](void* running, double batch) {
       T& value = typed<T>(running)[c];
       value = T((1 - statistics.momentum) * double(value) + statistics.momentum * batch);
@@ -336,27 +388,30 @@ void train(DType dtype, const BatchNormDesc& desc, const BatchNormForward& io,
     a[c] = k.a;
     b[c] = k.b;
   };
-  Schedule(pieces, sizeof(T), threads, l2_bytes)
+  const AffineJob affine{dtype, sum.pieces, io.x,      desc.residual ? io.residual : nullptr,
+                         a,     b,          desc.relu, io.y};
+  const auto apply = [&](std::int64_t i) { HWY_DYNAMIC_DISPATCH(AffinePiece)(affine, i); };
+  if (whole.pairs != nullptr) {
+    for (std::int64_t c = 0; c < desc.x.c; ++c) normalise(c, Pair::load(whole.pairs, desc.x.c, c));
+    return for_each_piece(sum.pieces, threads, apply);
+  }
+  Schedule(sum.pieces, sizeof(T), threads, l2_bytes)
       .run<2>(
-          scratch.sums,
-          [&](std::int64_t i, double* sums) {
-            HWY_DYNAMIC_DISPATCH(MomentsPiece)(dtype, pieces, io.x, i, sums);
+          scratch.sums, sum,
+          [&](std::int64_t c, const double* total) {
+            if (c < desc.x.c) normalise(c, sum.moments(c, total));
           },
-          finish,
-          [&](std::int64_t i) {
-            HWY_DYNAMIC_DISPATCH(AffinePiece)
-            (affine, i);
-          });
+          apply);
 }
 
 // With xhat = (x - mean) / deviation and M elements a channel,
 //   dx = scale / deviation * (g - mean of g - xhat * mean of (g xhat)).
+// `pairs`: null, or where the sums go in place of dx.
 template <class T>
-void backward(DType dtype, const BatchNormDesc& desc, const BatchNormBackward& io,
+void backward(DType dtype, const BatchNormDesc& desc, const BatchNormBackward& io, double* pairs,
               Workspace workspace, int threads, std::int64_t l2_bytes) {
   const ChannelPieces pieces(desc.x);
   const ChannelScratch<T> scratch(pieces, workspace);
-  const double count = double(desc.x.n * desc.x.h * desc.x.w);
   T *const a = scratch.array[0], *const b = scratch.array[1], *const mean = scratch.array[2],
            *const x_scale = scratch.array[3], *const constant = scratch.array[4];
   for (std::int64_t c = 0; c < pieces.planes.padded_channels(); ++c) {
@@ -383,26 +438,47 @@ void backward(DType dtype, const BatchNormDesc& desc, const BatchNormBackward& i
                             constant,
                             io.dx,
                             desc.residual ? io.dresidual : nullptr};
-  const auto finish = [&](std::int64_t c, const double* total) {
-    if (c >= desc.x.c) return;
-    const double inverse = double(typed<T>(io.inverse_deviation)[c]);
-    typed<T>(io.dshift)[c] = T(total[0]);
-    typed<T>(io.dscale)[c] = T(total[1] * inverse);
-    x_scale[c] = T(-double(a[c]) * inverse * inverse * total[1] / count);
-    constant[c] = T(-double(a[c]) * total[0] / count);
+  const auto inverse = [&](std::int64_t c) { return double(typed<T>(io.inverse_deviation)[c]); };
+  const auto sum = [&](std::int64_t i, double* sums) {
+    HWY_DYNAMIC_DISPATCH(NormGradientSumsPiece)(job, i, sums);
   };
+  const auto parameters = [&](std::int64_t c, const Pair& total) {
+    typed<T>(io.dshift)[c] = T(total.first);
+    typed<T>(io.dscale)[c] = T(total.second * inverse(c));
+  };
+  const auto coefficients = [&](std::int64_t c, const Pair& total, double count) {
+    x_scale[c] = T(-double(a[c]) * inverse(c) * inverse(c) * total.second / count);
+    constant[c] = T(-double(a[c]) * total.first / count);
+  };
+  const auto apply = [&](std::int64_t i) { HWY_DYNAMIC_DISPATCH(NormGradientPiece)(job, i); };
+
   const int tensors = mask == Mask::from_y ? 3 : 2;
-  Schedule(pieces, tensors * std::int64_t{sizeof(T)}, threads, l2_bytes)
-      .run<2>(
-          scratch.sums,
-          [&](std::int64_t i, double* sums) {
-            HWY_DYNAMIC_DISPATCH(NormGradientSumsPiece)(job, i, sums);
-          },
-          finish,
-          [&](std::int64_t i) {
-            HWY_DYNAMIC_DISPATCH(NormGradientPiece)
-            (job, i);
-          });
+  const Schedule schedule(pieces, tensors * std::int64_t{sizeof(T)}, threads, l2_bytes);
+  if (pairs != nullptr) {
+    schedule.run<2>(
+        scratch.sums, sum,
+        [&](std::int64_t c, const double* total) {
+          if (c >= desc.x.c) return;
+          const Pair pair{total[0], total[1]};
+          parameters(c, pair);
+          pair.store(pairs, desc.x.c, c);
+        },
+        [](std::int64_t) {});
+  } else if (io.whole.pairs != nullptr) {
+    for (std::int64_t c = 0; c < desc.x.c; ++c)
+      coefficients(c, Pair::load(io.whole.pairs, desc.x.c, c), double(io.whole.count));
+    for_each_piece(pieces, threads, apply);
+  } else {
+    schedule.run<2>(
+        scratch.sums, sum,
+        [&](std::int64_t c, const double* total) {
+          if (c >= desc.x.c) return;
+          const Pair pair{total[0], total[1]};
+          parameters(c, pair);
+          coefficients(c, pair, elements_a_channel(desc.x));
+        },
+        apply);
+  }
 }
 
 }  // namespace
@@ -448,11 +524,20 @@ void CpuLayerOps::bias_backward(DType dtype, const TensorDesc& desc, const void*
   });
 }
 
+void CpuLayerOps::batch_norm_moments(DType dtype, const TensorDesc& desc, const void* x,
+                                     double* pairs, Workspace workspace, Stream&) const {
+  validate(dtype, "batch_norm");
+  with_type(dtype, [&](auto zero) {
+    find_moments<decltype(zero)>(dtype, desc, x, pairs, workspace, threads_, l2_bytes_);
+  });
+}
+
 void CpuLayerOps::batch_norm_training(DType dtype, const BatchNormDesc& desc,
                                       const BatchNormForward& io,
                                       const BatchNormStatistics& statistics, Workspace workspace,
                                       Stream&) const {
   validate(dtype, "batch_norm");
+  validate(desc, statistics.whole);
   with_type(dtype, [&](auto zero) {
     train<decltype(zero)>(dtype, desc, io, statistics, workspace, threads_, l2_bytes_);
   });
@@ -484,12 +569,22 @@ void CpuLayerOps::batch_norm_inference(DType dtype, const BatchNormDesc& desc,
   });
 }
 
+void CpuLayerOps::batch_norm_gradient_sums(DType dtype, const BatchNormDesc& desc,
+                                           const BatchNormBackward& io, double* pairs,
+                                           Workspace workspace, Stream&) const {
+  validate(dtype, "batch_norm");
+  with_type(dtype, [&](auto zero) {
+    backward<decltype(zero)>(dtype, desc, io, pairs, workspace, threads_, l2_bytes_);
+  });
+}
+
 void CpuLayerOps::batch_norm_backward(DType dtype, const BatchNormDesc& desc,
                                       const BatchNormBackward& io, Workspace workspace,
                                       Stream&) const {
   validate(dtype, "batch_norm");
+  validate(desc, io.whole);
   with_type(dtype, [&](auto zero) {
-    backward<decltype(zero)>(dtype, desc, io, workspace, threads_, l2_bytes_);
+    backward<decltype(zero)>(dtype, desc, io, nullptr, workspace, threads_, l2_bytes_);
   });
 }
 

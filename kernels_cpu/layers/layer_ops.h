@@ -38,11 +38,15 @@ class CpuLayerOps : public LayerOps {
                     Stream&) const override;
   void bias_backward(DType, const TensorDesc&, const void* dy, void* dbias, Workspace,
                      Stream&) const override;
+  void batch_norm_moments(DType, const TensorDesc&, const void* x, double* pairs, Workspace,
+                          Stream&) const override;
   void batch_norm_training(DType, const BatchNormDesc&, const BatchNormForward&,
                            const BatchNormStatistics&, Workspace, Stream&) const override;
   void batch_norm_inference(DType, const BatchNormDesc&, const BatchNormForward&,
                             const void* running_mean, const void* running_variance, Workspace,
                             Stream&) const override;
+  void batch_norm_gradient_sums(DType, const BatchNormDesc&, const BatchNormBackward&,
+                                double* pairs, Workspace, Stream&) const override;
   void batch_norm_backward(DType, const BatchNormDesc&, const BatchNormBackward&, Workspace,
                            Stream&) const override;
 

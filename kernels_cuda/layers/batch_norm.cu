@@ -8,6 +8,9 @@
 // The variance is that of x shifted by one of its own elements, sum (x - x0)^2 / M - (sum (x - x0)
 // / M)^2: one pass, and little cancellation since x0 is some deviations from the mean at most
 // (Chan, Golub & LeVeque 1983). Runs of up to 32 elements are summed in T, the runs in double.
+//
+// For a batch that several devices share, one call ends with the second stage, the caller combines
+// what the devices found, and another call applies the result.
 #include <cmath>
 
 #include "kernels_cuda/layers/layer_ops.h"
@@ -17,6 +20,17 @@ namespace convlab::cuda {
 namespace {
 
 constexpr int run_length = 32;
+
+template <class T>
+const T* typed(const void* p) {
+  return static_cast<const T*>(p);
+}
+template <class T>
+T* typed(void* p) {
+  return static_cast<T*>(p);
+}
+
+double elements_a_channel(const TensorDesc& x) { return double(x.n * x.h * x.w); }
 
 // ---- The sums: two terms of each element ----
 //
@@ -81,6 +95,19 @@ template <class T>
 struct Gradient {
   Mask mask;
   const T *x, *y, *dy, *scale, *shift, *mean, *inverse_deviation;
+
+  static Gradient of(const BatchNormDesc& desc, const BatchNormBackward& io) {
+    const Mask mask = !desc.relu ? Mask::none : desc.residual ? Mask::from_y : Mask::from_x;
+    return {mask,
+            typed<T>(io.x),
+            mask == Mask::from_y ? typed<T>(io.y) : nullptr,
+            typed<T>(io.dy),
+            typed<T>(io.scale),
+            typed<T>(io.shift),
+            typed<T>(io.mean),
+            typed<T>(io.inverse_deviation)};
+  }
+  bool packed() const { return aligned(x, y, dy); }
 
   struct Channel {
     Affine<T> affine;
@@ -267,18 +294,30 @@ struct FinishBias {
   __device__ void operator()(std::int64_t c, const double* total) const { dbias[c] = T(total[0]); }
 };
 
-template <class T>
-struct FinishTraining {
-  double count, epsilon, momentum;
+// The mean and the biased variance, for `then`.
+template <class T, class Then>
+struct FinishMoments {
+  double count;
   std::int64_t first_step;  // from the first element of one channel to that of the next
-  const T *x, *scale, *shift;
-  T *running_mean, *running_variance, *batch_mean, *inverse_deviation, *a, *b;
+  const T* x;
+  Then then;
 
   __device__ void operator()(std::int64_t c, const double* total) const {
     const double shifted = total[0] / count;
-    const double mean = double(x[c * first_step]) + shifted;
     const double spread = total[1] / count - shifted * shifted;
-    const double variance = relu(spread);
+    const double moments[2] = {double(x[c * first_step]) + shifted, relu(spread)};
+    then(c, moments);
+  }
+};
+
+template <class T>
+struct Normalise {
+  double count, epsilon, momentum;
+  const T *scale, *shift;
+  T *running_mean, *running_variance, *batch_mean, *inverse_deviation, *a, *b;
+
+  __device__ void operator()(std::int64_t c, const double* moments) const {
+    const double mean = moments[0], variance = moments[1];
     const double unbiased = count > 1 ? variance * count / (count - 1) : variance;
     running_mean[c] = T((1 - momentum) * double(running_mean[c]) + momentum * mean);
     running_variance[c] = T((1 - momentum) * double(running_variance[c]) + momentum * unbiased);
@@ -291,36 +330,84 @@ struct FinishTraining {
   }
 };
 
+template <class T>
+struct NormaliseByRunning {
+  double epsilon;
+  const T *scale, *shift, *mean, *variance;
+  T *a, *b;
+
+  __device__ void operator()(std::int64_t c) const {
+    const T inverse = T(1 / std::sqrt(double(variance[c]) + epsilon));
+    const Affine<T> affine(scale[c], shift[c], mean[c], inverse);
+    a[c] = affine.a;
+    b[c] = affine.b;
+  }
+};
+
+template <class T, class Then>
+struct FinishParameters {
+  const T* inverse_deviation;
+  T *dscale, *dshift;
+  Then then;
+
+  __device__ void operator()(std::int64_t c, const double* total) const {
+    dshift[c] = T(total[0]);
+    dscale[c] = T(total[1] * double(inverse_deviation[c]));
+    then(c, total);
+  }
+};
+
 // With xhat = (x - mean) / deviation and M elements a channel,
 //   dx = scale / deviation * (g - mean of g - xhat * mean of (g xhat))
 //      = a g + x_scale (x - mean) + constant.
 template <class T>
-struct FinishGradient {
+struct GradientCoefficients {
   double count;
   const T *scale, *shift, *mean, *inverse_deviation;
-  T *dscale, *dshift, *a, *b, *x_scale, *constant;
+  T *a, *b, *x_scale, *constant;
 
   __device__ void operator()(std::int64_t c, const double* total) const {
     const double inverse = double(inverse_deviation[c]);
     const Affine<T> affine(scale[c], shift[c], mean[c], inverse_deviation[c]);
     a[c] = affine.a;
     b[c] = affine.b;
-    dshift[c] = T(total[0]);
-    dscale[c] = T(total[1] * inverse);
     x_scale[c] = T(-double(affine.a) * inverse * inverse * total[1] / count);
     constant[c] = T(-double(affine.a) * total[0] / count);
   }
 };
 
-template <class T>
-__global__ void inference_affine(std::int64_t channels, double epsilon, const T* scale,
-                                 const T* shift, const T* mean, const T* variance, T* a, T* b) {
+// Between the two passes over a part of a batch: WholeBatch::pairs.
+struct StorePair {
+  std::int64_t channels;
+  double* pairs;
+
+  __device__ void operator()(std::int64_t c, const double* pair) const {
+    pairs[c] = pair[0];
+    pairs[channels + c] = pair[1];
+  }
+};
+template <class Then>
+struct LoadPair {
+  std::int64_t channels;
+  const double* pairs;
+  Then then;
+
+  __device__ void operator()(std::int64_t c) const {
+    const double pair[2] = {pairs[c], pairs[channels + c]};
+    then(c, pair);
+  }
+};
+
+template <class F>
+__global__ void each_channel(std::int64_t channels, F f) {
   const std::int64_t c = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (c >= channels) return;
-  const T inverse = T(1 / std::sqrt(double(variance[c]) + epsilon));
-  const Affine<T> affine(scale[c], shift[c], mean[c], inverse);
-  a[c] = affine.a;
-  b[c] = affine.b;
+  if (c < channels) f(c);
+}
+
+template <class F>
+void for_each_channel(std::int64_t channels, const F& f, Stream& stream) {
+  constexpr int block = 128;
+  launch(each_channel<F>, dim3(unsigned(ceil_div(channels, block))), block, 0, stream, channels, f);
 }
 
 // ---- Applying the result ----
@@ -413,13 +500,30 @@ struct ChannelScratch {
   }
 };
 
-template <class T>
-const T* typed(const void* p) {
-  return static_cast<const T*>(p);
+// then(channel, its moments)
+template <class T, class Then>
+void find_moments(const TensorDesc& desc, const T* x, const Then& then, Workspace workspace,
+                  Stream& stream) {
+  const ChannelSums sums(desc);
+  double* const partial = ChannelScratch<T>(sums, workspace).partial;
+  sum_channels<T>(sums, aligned(x), Moments<T>{x}, partial, stream);
+  finish(sums, partial,
+         FinishMoments<T, Then>{elements_a_channel(desc), sums.inner ? 1 : sums.pixels, x, then},
+         stream);
 }
-template <class T>
-T* typed(void* p) {
-  return static_cast<T*>(p);
+
+// dscale and dshift, and then(channel, its sums)
+template <class T, class Then>
+void sum_gradient(const BatchNormDesc& desc, const BatchNormBackward& io,
+                  const Gradient<T>& gradient, const Then& then, Workspace workspace,
+                  Stream& stream) {
+  const ChannelSums sums(desc.x);
+  double* const partial = ChannelScratch<T>(sums, workspace).partial;
+  sum_channels<T>(sums, gradient.packed(), gradient, partial, stream);
+  finish(sums, partial,
+         FinishParameters<T, Then>{gradient.inverse_deviation, typed<T>(io.dscale),
+                                   typed<T>(io.dshift), then},
+         stream);
 }
 
 }  // namespace
@@ -454,33 +558,44 @@ void CudaLayerOps::bias_backward(DType dtype, const TensorDesc& desc, const void
   });
 }
 
+void CudaLayerOps::batch_norm_moments(DType dtype, const TensorDesc& desc, const void* x,
+                                      double* pairs, Workspace workspace, Stream& stream) const {
+  validate(dtype, "batch_norm");
+  require_plain(desc, "batch_norm");
+  with_type(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    find_moments<T>(desc, typed<T>(x), StorePair{desc.c, pairs}, workspace, stream);
+  });
+}
+
 void CudaLayerOps::batch_norm_training(DType dtype, const BatchNormDesc& desc,
                                        const BatchNormForward& io,
                                        const BatchNormStatistics& statistics, Workspace workspace,
                                        Stream& stream) const {
   validate(dtype, "batch_norm");
+  validate(desc, statistics.whole);
   require_plain(desc.x, "batch_norm");
   with_type(dtype, [&](auto zero) {
     using T = decltype(zero);
-    const ChannelSums sums(desc.x);
-    const ChannelScratch<T> scratch(sums, workspace);
+    const ChannelScratch<T> scratch(ChannelSums(desc.x), workspace);
     T *const a = scratch.array[0], *const b = scratch.array[1];
-    sum_channels<T>(sums, aligned(io.x), Moments<T>{typed<T>(io.x)}, scratch.partial, stream);
-    finish(sums, scratch.partial,
-           FinishTraining<T>{.count = double(sums.images * sums.pixels),
-                             .epsilon = desc.epsilon,
-                             .momentum = statistics.momentum,
-                             .first_step = sums.inner ? 1 : sums.pixels,
-                             .x = typed<T>(io.x),
-                             .scale = typed<T>(io.scale),
-                             .shift = typed<T>(io.shift),
-                             .running_mean = typed<T>(statistics.running_mean),
-                             .running_variance = typed<T>(statistics.running_variance),
-                             .batch_mean = typed<T>(statistics.mean),
-                             .inverse_deviation = typed<T>(statistics.inverse_deviation),
-                             .a = a,
-                             .b = b},
-           stream);
+    const WholeBatch& whole = statistics.whole;
+    const Normalise<T> normalise{
+        .count = whole.pairs != nullptr ? double(whole.count) : elements_a_channel(desc.x),
+        .epsilon = desc.epsilon,
+        .momentum = statistics.momentum,
+        .scale = typed<T>(io.scale),
+        .shift = typed<T>(io.shift),
+        .running_mean = typed<T>(statistics.running_mean),
+        .running_variance = typed<T>(statistics.running_variance),
+        .batch_mean = typed<T>(statistics.mean),
+        .inverse_deviation = typed<T>(statistics.inverse_deviation),
+        .a = a,
+        .b = b};
+    if (whole.pairs != nullptr)
+      for_each_channel(desc.x.c, LoadPair<Normalise<T>>{desc.x.c, whole.pairs, normalise}, stream);
+    else
+      find_moments<T>(desc.x, typed<T>(io.x), normalise, workspace, stream);
     run_affine<T>(desc.x, typed<T>(io.x), desc.residual ? typed<T>(io.residual) : nullptr, a, b,
                   desc.relu, typed<T>(io.y), multiprocessors_, stream);
   });
@@ -496,12 +611,25 @@ void CudaLayerOps::batch_norm_inference(DType dtype, const BatchNormDesc& desc,
     using T = decltype(zero);
     const ChannelScratch<T> scratch(ChannelSums(desc.x), workspace);
     T *const a = scratch.array[0], *const b = scratch.array[1];
-    constexpr int block = 128;
-    launch(inference_affine<T>, dim3(unsigned(ceil_div(desc.x.c, block))), block, 0, stream,
-           desc.x.c, desc.epsilon, typed<T>(io.scale), typed<T>(io.shift), typed<T>(running_mean),
-           typed<T>(running_variance), a, b);
+    for_each_channel(
+        desc.x.c,
+        NormaliseByRunning<T>{desc.epsilon, typed<T>(io.scale), typed<T>(io.shift),
+                              typed<T>(running_mean), typed<T>(running_variance), a, b},
+        stream);
     run_affine<T>(desc.x, typed<T>(io.x), desc.residual ? typed<T>(io.residual) : nullptr, a, b,
                   desc.relu, typed<T>(io.y), multiprocessors_, stream);
+  });
+}
+
+void CudaLayerOps::batch_norm_gradient_sums(DType dtype, const BatchNormDesc& desc,
+                                            const BatchNormBackward& io, double* pairs,
+                                            Workspace workspace, Stream& stream) const {
+  validate(dtype, "batch_norm");
+  require_plain(desc.x, "batch_norm");
+  with_type(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    sum_gradient(desc, io, Gradient<T>::of(desc, io), StorePair{desc.x.c, pairs}, workspace,
+                 stream);
   });
 }
 
@@ -509,32 +637,33 @@ void CudaLayerOps::batch_norm_backward(DType dtype, const BatchNormDesc& desc,
                                        const BatchNormBackward& io, Workspace workspace,
                                        Stream& stream) const {
   validate(dtype, "batch_norm");
+  validate(desc, io.whole);
   require_plain(desc.x, "batch_norm");
   with_type(dtype, [&](auto zero) {
     using T = decltype(zero);
-    const ChannelSums sums(desc.x);
-    const ChannelScratch<T> scratch(sums, workspace);
+    const ChannelScratch<T> scratch(ChannelSums(desc.x), workspace);
     T *const a = scratch.array[0], *const b = scratch.array[1], *const x_scale = scratch.array[2],
              *const constant = scratch.array[3];
-    const Mask mask = !desc.relu ? Mask::none : desc.residual ? Mask::from_y : Mask::from_x;
-    const Gradient<T> gradient{mask,
-                               typed<T>(io.x),
-                               mask == Mask::from_y ? typed<T>(io.y) : nullptr,
-                               typed<T>(io.dy),
-                               typed<T>(io.scale),
-                               typed<T>(io.shift),
-                               typed<T>(io.mean),
-                               typed<T>(io.inverse_deviation)};
+    const auto gradient = Gradient<T>::of(desc, io);
+    const WholeBatch& whole = io.whole;
+    const GradientCoefficients<T> coefficients{
+        whole.pairs != nullptr ? double(whole.count) : elements_a_channel(desc.x),
+        gradient.scale,
+        gradient.shift,
+        gradient.mean,
+        gradient.inverse_deviation,
+        a,
+        b,
+        x_scale,
+        constant};
+    if (whole.pairs != nullptr)
+      for_each_channel(
+          desc.x.c, LoadPair<GradientCoefficients<T>>{desc.x.c, whole.pairs, coefficients}, stream);
+    else
+      sum_gradient(desc, io, gradient, coefficients, workspace, stream);
     T* const dresidual = desc.residual ? typed<T>(io.dresidual) : nullptr;
-    const bool operands_aligned = aligned(gradient.x, gradient.y, gradient.dy);
-    sum_channels<T>(sums, operands_aligned, gradient, scratch.partial, stream);
-    finish(sums, scratch.partial,
-           FinishGradient<T>{double(sums.images * sums.pixels), gradient.scale, gradient.shift,
-                             gradient.mean, gradient.inverse_deviation, typed<T>(io.dscale),
-                             typed<T>(io.dshift), a, b, x_scale, constant},
-           stream);
     const auto t =
-        ChannelRows::of<T>(desc.x, operands_aligned && aligned(typed<T>(io.dx), dresidual));
+        ChannelRows::of<T>(desc.x, gradient.packed() && aligned(typed<T>(io.dx), dresidual));
     const RowLaunch shape = row_launch(t.rows, multiprocessors_);
     with_width<T>(t.packed, [&](auto width) {
       launch(apply_gradient<T, decltype(width)::value>, shape.grid, shape.block, 0, stream, t,

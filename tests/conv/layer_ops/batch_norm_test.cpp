@@ -1,34 +1,14 @@
 // Bias and batch normalisation.
-#include <cmath>
-#include <limits>
-
-#include "tests/conv/layer_ops/layer_lab.h"
+#include "tests/conv/layer_ops/batch_norm_lab.h"
 #include "tests/problems.h"
 
 namespace convlab {
 namespace {
 
+using namespace batch_norm_lab;
+
 class Bias : public LayerTest {};
 class BatchNorm : public LayerTest {};
-
-struct Shape4 {
-  std::int64_t n, c, h, w;
-};
-// One pixel per image; one value per channel in all; large enough for several threads and several
-// pieces per channel.
-const std::vector<Shape4> shapes{{2, 3, 4, 5}, {1, 17, 3, 3},   {3, 8, 7, 2},   {5, 37, 1, 1},
-                                 {1, 6, 1, 1}, {3, 20, 40, 33}, {11, 3, 33, 40}};
-
-std::int64_t elements(const Shape4& s) { return s.n * s.c * s.h * s.w; }
-
-// f(channel, element) over NCHW.
-template <class F>
-void for_each(const Shape4& s, F f) {
-  std::size_t i = 0;
-  for (std::int64_t n = 0; n < s.n; ++n)
-    for (std::int64_t c = 0; c < s.c; ++c)
-      for (std::int64_t p = 0; p < s.h * s.w; ++p) f(std::size_t(c), i++);
-}
 
 TEST_F(Bias, AddsToEachChannelAlsoInPlace) {
   for_each_setting([](const LayerLab& lab) {
@@ -66,75 +46,6 @@ TEST_F(Bias, GradientIsTheSumOverEachChannel) {
     }
   });
 }
-
-struct NormInput {
-  Shape4 s;
-  bool residual_used, relu;
-  Values x, residual, scale, shift;
-
-  NormInput(const Shape4& shape, bool with_residual, bool with_relu)
-      : s(shape),
-        residual_used(with_residual),
-        relu(with_relu),
-        x(random_values(elements(s), 1)),
-        residual(random_values(elements(s), 2)),
-        scale(random_values(s.c, 3)),
-        shift(random_values(s.c, 4)) {
-    for (double& v : x) v = 3 + 2 * v;
-  }
-  BatchNormDesc desc(const LayerLab& lab) const {
-    return {lab.desc(s.n, s.c, s.h, s.w), 1e-3, residual_used, relu};
-  }
-};
-
-struct NormResult {
-  Values y, running_mean, running_variance, mean, inverse_deviation;
-};
-
-NormResult train(const LayerLab& lab, const NormInput& in) {
-  const BatchNormDesc desc = in.desc(lab);
-  auto x = lab.tensor(desc.x, in.x), residual = lab.tensor(desc.x, in.residual),
-       y = lab.tensor(desc.x);
-  auto scale = lab.array(in.scale), shift = lab.array(in.shift);
-  auto running_mean = lab.array(Values(std::size_t(in.s.c), 1.0));
-  auto running_variance = lab.array(Values(std::size_t(in.s.c), 2.0));
-  auto mean = lab.array(in.s.c), inverse = lab.array(in.s.c);
-  const GuardedBuffer workspace = lab.workspace(desc.x);
-  lab.ops().batch_norm_training(
-      lab.dtype(), desc, {x.data(), residual.data(), scale.data(), shift.data(), y.data()},
-      {0.25, running_mean.data(), running_variance.data(), mean.data(), inverse.data()},
-      workspace.span(), lab.stream());
-  EXPECT_TRUE(lab.intact(workspace));
-  return {y.values(), running_mean.values(), running_variance.values(), mean.values(),
-          inverse.values()};
-}
-
-struct Statistics {
-  Values mean, variance;  // biased
-};
-
-Statistics statistics_of(const NormInput& in) {
-  const double count = double(in.s.n * in.s.h * in.s.w);
-  Statistics result{Values(std::size_t(in.s.c), 0.0), Values(std::size_t(in.s.c), 0.0)};
-  for_each(in.s, [&](std::size_t c, std::size_t i) { result.mean[c] += in.x[i] / count; });
-  for_each(in.s, [&](std::size_t c, std::size_t i) {
-    result.variance[c] += (in.x[i] - result.mean[c]) * (in.x[i] - result.mean[c]) / count;
-  });
-  return result;
-}
-
-Values normalised(const NormInput& in, const Statistics& statistics) {
-  Values y = in.x;
-  for_each(in.s, [&](std::size_t c, std::size_t i) {
-    y[i] = in.scale[c] * (in.x[i] - statistics.mean[c]) / std::sqrt(statistics.variance[c] + 1e-3) +
-           in.shift[c];
-    if (in.residual_used) y[i] += in.residual[i];
-    if (in.relu) y[i] = std::max(y[i], 0.0);
-  });
-  return y;
-}
-
-const bool flags[] = {false, true};
 
 TEST_F(BatchNorm, TrainingNormalisesAndAverages) {
   for_each_setting([](const LayerLab& lab) {
@@ -201,44 +112,6 @@ TEST_F(BatchNorm, InferenceUsesTheRunningStatistics) {
   });
 }
 
-enum class Of { x, residual, scale, shift };
-
-Values gradient(const LayerLab& lab, const NormInput& in, const Values& dy, Of of) {
-  const NormResult forward = train(lab, in);
-  const BatchNormDesc desc = in.desc(lab);
-  auto x = lab.tensor(desc.x, in.x), y = lab.tensor(desc.x, forward.y);
-  auto incoming = lab.tensor(desc.x, dy), dx = lab.tensor(desc.x), dresidual = lab.tensor(desc.x);
-  auto scale = lab.array(in.scale), shift = lab.array(in.shift);
-  auto mean = lab.array(forward.mean), inverse = lab.array(forward.inverse_deviation);
-  auto dscale = lab.array(in.s.c), dshift = lab.array(in.s.c);
-  const GuardedBuffer workspace = lab.workspace(desc.x);
-  const auto run = [&](void* to) {
-    lab.ops().batch_norm_backward(
-        lab.dtype(), desc,
-        {x.data(), in.residual_used && in.relu ? y.data() : nullptr, incoming.data(), scale.data(),
-         shift.data(), mean.data(), inverse.data(), to,
-         in.residual_used ? dresidual.data() : nullptr, dscale.data(), dshift.data()},
-        workspace.span(), lab.stream());
-  };
-  run(dx.data());
-  EXPECT_TRUE(lab.intact(workspace));
-  switch (of) {
-    case Of::residual:
-      return dresidual.values();
-    case Of::scale:
-      return dscale.values();
-    case Of::shift:
-      return dshift.values();
-    case Of::x:
-      break;
-  }
-  run(incoming.data());  // overwrites dy
-  const Values in_place = incoming.values(), apart = dx.values();
-  for (std::size_t i = 0; i < apart.size(); ++i)
-    EXPECT_TRUE(in_place[i] == apart[i] || (std::isnan(in_place[i]) && std::isnan(apart[i]))) << i;
-  return dx.values();
-}
-
 TEST_F(BatchNorm, BackwardIsTheGradientOfEveryInput) {
   for_each_setting([](const LayerLab& lab) {
     for (const Shape4& s : shapes) {
@@ -249,7 +122,7 @@ TEST_F(BatchNorm, BackwardIsTheGradientOfEveryInput) {
           if (relu && &s == &shapes.back()) continue;  // so many that some cross zero within a step
           const NormInput in(s, residual, relu);
           const Values dy = random_values(elements(s), 7);
-          const auto check = [&](Of of, Values NormInput::*member) {
+          const auto check = [&](Values NormInput::*member, Values NormGradients::*of) {
             const auto changed = [&](const Values& values) {
               NormInput other = in;
               other.*member = values;
@@ -259,19 +132,17 @@ TEST_F(BatchNorm, BackwardIsTheGradientOfEveryInput) {
                 lab, in.*member, dy,
                 [&](const LayerLab& l, const Values& v) { return train(l, changed(v)).y; },
                 [&](const LayerLab& l, const Values& v) {
-                  return gradient(l, changed(v), dy, of);
+                  return gradients(l, changed(v), dy).*of;
                 });
           };
-          check(Of::x, &NormInput::x);
-          check(Of::scale, &NormInput::scale);
-          check(Of::shift, &NormInput::shift);
-          if (residual) check(Of::residual, &NormInput::residual);
+          check(&NormInput::x, &NormGradients::dx);
+          check(&NormInput::scale, &NormGradients::dscale);
+          check(&NormInput::shift, &NormGradients::dshift);
+          if (residual) check(&NormInput::residual, &NormGradients::dresidual);
         }
     }
   });
 }
-
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
 // In training a NaN reaches all of its channel, and no other.
 TEST_F(BatchNorm, TrainingHidesNoNaN) {
@@ -282,14 +153,15 @@ TEST_F(BatchNorm, TrainingHidesNoNaN) {
         const Values dy = random_values(elements(in.s), 7);
         in.x[std::size_t(2 * in.s.h * in.s.w + 4)] = nan;  // channel 2 of the first image
         const NormResult result = train(lab, in);
-        const Values dx = gradient(lab, in, dy, Of::x), dscale = gradient(lab, in, dy, Of::scale);
+        const NormGradients backward = gradients(lab, in, dy);
         for_each(in.s, [&](std::size_t c, std::size_t i) {
           EXPECT_EQ(std::isnan(result.y[i]), c == 2) << c << ' ' << i;
-          EXPECT_EQ(std::isnan(dx[i]), c == 2) << c << ' ' << i;
+          EXPECT_EQ(std::isnan(backward.dx[i]), c == 2) << c << ' ' << i;
         });
         for (std::size_t c = 0; c < std::size_t(in.s.c); ++c)
-          for (const Values* values : {&result.mean, &result.inverse_deviation,
-                                       &result.running_mean, &result.running_variance, &dscale})
+          for (const Values* values :
+               {&result.mean, &result.inverse_deviation, &result.running_mean,
+                &result.running_variance, &backward.dscale})
             EXPECT_EQ(std::isnan((*values)[c]), c == 2) << c;
       }
   });
@@ -305,16 +177,15 @@ TEST_F(BatchNorm, BackwardHidesNoNaNOfTheGradient) {
         std::size_t at = std::size_t(2 * in.s.h * in.s.w);
         while (y[at] <= 0) ++at;  // ReLU lets it through there
         dy[at] = nan;
-        const Values dx = gradient(lab, in, dy, Of::x), dscale = gradient(lab, in, dy, Of::scale),
-                     dshift = gradient(lab, in, dy, Of::shift);
+        const NormGradients backward = gradients(lab, in, dy);
         for_each(in.s, [&](std::size_t c, std::size_t i) {
-          EXPECT_EQ(std::isnan(dx[i]), c == 2) << c << ' ' << i;
+          EXPECT_EQ(std::isnan(backward.dx[i]), c == 2) << c << ' ' << i;
         });
         for (std::size_t c = 0; c < std::size_t(in.s.c); ++c)
-          for (const Values* values : {&dscale, &dshift})
+          for (const Values* values : {&backward.dscale, &backward.dshift})
             EXPECT_EQ(std::isnan((*values)[c]), c == 2) << c;
         if (residual) {
-          EXPECT_TRUE(std::isnan(gradient(lab, in, dy, Of::residual)[at]));
+          EXPECT_TRUE(std::isnan(backward.dresidual[at]));
         }
       }
   });
@@ -349,13 +220,13 @@ TEST_F(BatchNorm, IsTheSameForAnyNumberOfThreads) {
     const Values dy = random_values(elements(in.s), 7);
     const LayerLab one(1, DType::f32, layout);
     const NormResult expected = train(one, in);
+    const NormGradients expected_backward = gradients(one, in, dy);
     for (const int threads : {2, 3, 5}) {
       const LayerLab lab = one.with_threads(threads);
       const NormResult result = train(lab, in);
       EXPECT_EQ(result.y, expected.y);
       EXPECT_EQ(result.running_variance, expected.running_variance);
-      for (const Of of : {Of::x, Of::residual, Of::scale, Of::shift})
-        EXPECT_EQ(gradient(lab, in, dy, of), gradient(one, in, dy, of));
+      expect_equal(gradients(lab, in, dy), expected_backward);
     }
   }
 }
