@@ -37,6 +37,9 @@ namespace convlab::nets {
 
 enum class Loss : std::uint8_t { none, cross_entropy, squared_error };
 
+// Adds each of these values over all workers, and writes the same sums to every worker.
+using AllReduceSums = std::function<void(std::span<double>)>;
+
 // A step's phases in an iteration.
 enum class Phase : std::uint8_t { forward, backward_data, backward_filter, update };
 inline constexpr std::array all_phases{Phase::forward, Phase::backward_data, Phase::backward_filter,
@@ -47,6 +50,12 @@ struct NetOptions {
   Loss loss = Loss::cross_entropy;  // of the last node's value; training only
   bool input_gradient = false;      // backward computes the input's gradient too
   std::uint64_t dropout_seed = 0;
+  // Synchronised batch norm: in training its statistics are those of several workers' batches
+  // together. Each worker has a net of the same layers. Every batch norm calls this once in forward
+  // and once in backward, so all workers do in the same order; those two then wait for the stream.
+  // The parameters' gradients remain those of the worker's own loss: the average over workers is
+  // the gradient of the mean loss. Null: each net has its own batch's statistics.
+  AllReduceSums all_reduce_sums = nullptr;
   // For tests: a buffer is NaN before its first writer and after its last reader, and so is the
   // workspace before each use.
   bool poison = false;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "conv/error.h"
+#include "conv/math/relu.h"
 #include "nets/run/arena.h"
 #include "nets/run/op.h"
 
@@ -84,7 +85,8 @@ class PoolOp : public Op {
   PoolDesc pool_;
 };
 
-// Includes the fused residual and ReLU.
+// Includes the fused residual and ReLU. With NetOptions::all_reduce_sums both passes stop for the
+// whole batch: this worker's sums go to the host, all workers' sums come back to the device.
 class BatchNormOp : public Op {
  public:
   explicit BatchNormOp(OpContext context) : Op(std::move(context)) {
@@ -102,6 +104,10 @@ class BatchNormOp : public Op {
       if (step.residual) needs_.y_over = 1;
       return;
     }
+    if (synchronised()) {
+      shared_.resize(std::size_t(2 * channels + 1));
+      needs_.forward_scratch = needs_.backward_scratch = pairs().size_bytes();
+    }
     deviation_at_ = padded(std::size_t(channels * size_of(context_.dtype)));
     needs_.saved = 2 * deviation_at_;
     needs_.backward_data = needs_.backward_reads_x = true;
@@ -116,14 +122,18 @@ class BatchNormOp : public Op {
   void forward(std::uint64_t, Stream& stream) override {
     const BatchNormForward io{at_.x[0], desc_.residual ? at_.x[1] : nullptr, value(0), value(1),
                               at_.y};
-    if (training())
-      ops().batch_norm_training(
-          context_.dtype, desc_, io,
-          {momentum, value(2), value(3), at_.saved, at_.saved + deviation_at_},
-          at_.forward_workspace, stream);
-    else
-      ops().batch_norm_inference(context_.dtype, desc_, io, value(2), value(3),
-                                 at_.forward_workspace, stream);
+    if (!training())
+      return ops().batch_norm_inference(context_.dtype, desc_, io, value(2), value(3),
+                                        at_.forward_workspace, stream);
+    BatchNormStatistics statistics{momentum, value(2), value(3), at_.saved,
+                                   at_.saved + deviation_at_};
+    if (synchronised()) {
+      auto* const moments = reinterpret_cast<double*>(at_.forward_scratch);
+      ops().batch_norm_moments(context_.dtype, desc_.x, io.x, moments, at_.forward_workspace,
+                               stream);
+      statistics.whole = over_all_workers(stream, moments, [this] { combine_moments(); });
+    }
+    ops().batch_norm_training(context_.dtype, desc_, io, statistics, at_.forward_workspace, stream);
   }
 
   // All at once: dx needs the sums that are the parameters' gradients. An unwanted dx overwrites
@@ -141,6 +151,12 @@ class BatchNormOp : public Op {
     io.dresidual = desc_.residual ? at_.dx[1] : nullptr;
     io.dscale = parameter(scale_).gradient;
     io.dshift = parameter(scale_ + 1).gradient;
+    if (synchronised()) {
+      auto* const sums = reinterpret_cast<double*>(at_.backward_scratch);
+      ops().batch_norm_gradient_sums(context_.dtype, desc_, io, sums, at_.backward_workspace,
+                                     stream);
+      io.whole = over_all_workers(stream, sums, [this] { all_reduce(pairs()); });
+    }
     ops().batch_norm_backward(context_.dtype, desc_, io, at_.backward_workspace, stream);
   }
 
@@ -148,9 +164,45 @@ class BatchNormOp : public Op {
   static constexpr double momentum = 0.1;  // as torchvision's nets
   std::byte* value(std::size_t i) const { return parameter(scale_ + i).value; }
 
+  bool synchronised() const { return training() && context_.options.all_reduce_sums != nullptr; }
+  void all_reduce(std::span<double> sums) const { context_.options.all_reduce_sums(sums); }
+
+  std::span<double> pairs() { return std::span(shared_).first(shared_.size() - 1); }
+
+  // Replaces this worker's pairs on the device by the whole batch's. `combine` does so on the host.
+  template <class Combine>
+  WholeBatch over_all_workers(Stream& stream, double* on_device, Combine combine) {
+    auto* const device = reinterpret_cast<std::byte*>(on_device);
+    const Span host = std::as_writable_bytes(pairs());
+    context_.device.copy_to_host(host, device, stream);
+    combine();
+    context_.device.copy_to_device(device, host, stream);
+    return {on_device, std::int64_t(shared_.back())};
+  }
+
+  // Sums of x and of x^2 add up over workers; means and variances do not. The variance comes back
+  // as a difference. In double that costs (mean / deviation)^2 units in the last place, less than
+  // f32 values have lost beside such a mean.
+  void combine_moments() {
+    const std::span<double> mean = pairs().first(std::size_t(desc_.x.c));
+    const std::span<double> variance = pairs().last(mean.size());
+    double& count = shared_.back();
+    count = double(desc_.x.n * desc_.x.h * desc_.x.w);
+    for (std::size_t c = 0; c < mean.size(); ++c) {
+      variance[c] = count * (variance[c] + mean[c] * mean[c]);
+      mean[c] *= count;
+    }
+    all_reduce(shared_);
+    for (std::size_t c = 0; c < mean.size(); ++c) {
+      mean[c] /= count;
+      variance[c] = relu(variance[c] / count - mean[c] * mean[c]);
+    }
+  }
+
   BatchNormDesc desc_;
   std::size_t scale_ = 0;  // index of the first of four parameters
   std::size_t deviation_at_ = 0;
+  std::vector<double> shared_;  // on the host: WholeBatch's pairs, then its count
 };
 
 class LrnOp : public Op {

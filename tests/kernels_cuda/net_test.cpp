@@ -6,6 +6,7 @@
 #include "kernels_cpu/cpu.h"
 #include "tests/kernels_cuda/one_algo.h"
 #include "tests/nets/net_lab.h"
+#include "tests/nets/workers.h"
 #include "tests/problems.h"
 
 namespace convlab {
@@ -104,6 +105,25 @@ TEST_P(CudaNets, InferAsOnTheCpu) {
       cuda.forward();
       EXPECT_LE(relative_error(cuda.output(), expected), 2e-5);
     }
+}
+
+// Several workers on one card, synchronised through the host.
+TEST(CudaSyncBatchNorm, WorkersTrainAsOneWithTheWholeBatch) {
+  if (const std::string obstacle = cuda_obstacle(); !obstacle.empty()) GTEST_SKIP() << obstacle;
+  const auto expect_whole_batch = [](const std::string& net, const std::string& algo, Layout layout,
+                                     DType dtype, double tolerance) {
+    SCOPED_TRACE(net);
+    const WorkersSetting setting{
+        .graph = [&](std::int64_t batch) { return smooth(small_net(net).make(batch)); },
+        .algo = algo,
+        .layout = layout,
+        .dtype = dtype,
+        .device = [] { return make_cuda_device(); },
+        .registry = &cuda_registry()};
+    expect_same(train_on_workers(setting, 2, 4), train_on_workers(setting, 1, 4), tolerance);
+  };
+  expect_whole_batch("residual", "implicit_gemm", Layout::nchw, DType::f32, 1e-5);
+  expect_whole_batch("residual", "direct", Layout::nhwc, DType::f64, 1e-12);
 }
 
 }  // namespace

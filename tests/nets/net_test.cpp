@@ -16,7 +16,7 @@
 namespace convlab::nets {
 namespace {
 
-constexpr NetOptions with_input_gradient{.input_gradient = true, .dropout_seed = 3};
+const NetOptions with_input_gradient{.input_gradient = true, .dropout_seed = 3};
 
 struct Setting {
   std::string algo = "direct";
