@@ -1,6 +1,6 @@
 // The kernels of direct for backward_filter: dw[k, (c, r, s)] sums dy[k, pixel] x[c, pixel, r, s]
-// over the pixels of all images. The pixels may be split into parts, a block for each; a second
-// kernel adds their sums in a fixed order.
+// over the pixels of all images. The pixels may be split into parts, a block for each
+// (kernels_cuda/parts.h).
 //
 // Staged: for a tile of pixels, a box of x with a halo serves all taps of its channels. The lanes
 // of a warp are consecutive (c, r, s). The box's pitch and plane spread their reads of x over the
@@ -9,6 +9,7 @@
 
 #include "kernels_cuda/device/shared_memory.h"
 #include "kernels_cuda/direct/direct.h"
+#include "kernels_cuda/parts.h"
 
 namespace convlab::cuda {
 namespace {
@@ -27,15 +28,6 @@ struct Sums {
       epilogue.store(at, 0, sum);
   }
 };
-
-template <class T>
-__global__ void __launch_bounds__(256) add_parts(Sums<T> sums, int parts) {
-  const std::int64_t at = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (at >= sums.elements) return;
-  Accumulator<T> sum = 0;
-  for (int part = 0; part < parts; ++part) sum += sums.partial[part * sums.elements + at];
-  sums.epilogue.store(at, 0, sum);
-}
 
 // The most pixels of a tile, and the pitch of dy's planes in shared memory: each starts 4 banks
 // after the one before.
@@ -278,7 +270,7 @@ void DirectFilter::run(const ConvProblem& problem, const ConvArgs& args, Workspa
     });
     if (split > 1)
       run_phase(args.phases, 1, stream, [&] {
-        launch(add_parts<T>, unsigned(ceil_div(elements(), 256)), 256, 0, stream, sums, split);
+        add_parts<T>(sums.partial, split, sums.elements, 1, 1, sums.epilogue, stream);
       });
   });
 }

@@ -9,8 +9,7 @@
 // backward_filter: dw[k][crs] = sum over (n, p, q) of dy[k][npq] x[npq + crs]
 //
 // Small outputs with a long sum are split along the depth (split-K), to occupy every
-// multiprocessor: each part writes partial sums to the workspace, and a second kernel adds them in
-// a fixed order.
+// multiprocessor (kernels_cuda/parts.h).
 //
 // The filter is packed once, padded with zeros to whole tiles, behind a table with the address of
 // each step along the depth in the image. So main loops read it in vectors and without a check.
@@ -113,17 +112,6 @@ __global__ void __launch_bounds__(block_size)
     if (first_pixel + i < pixels && first_channel + lane < padded_channels)
       store_global(padded + (n * pixels + first_pixel + i) * padded_channels + first_channel + lane,
                    tile[i][lane]);
-}
-
-template <class T>
-__global__ void __launch_bounds__(block_size)
-    add_parts(const float* partial, int parts, i64 elements, int channels, int pixels,
-              OutputEpilogue<T> epilogue) {
-  const i64 i = i64(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i >= elements) return;
-  float sum = 0;
-  for (int part = 0; part < parts; ++part) sum += load_global<float>(partial + part * elements + i);
-  epilogue.store(i, int(i / pixels % channels), sum);
 }
 
 unsigned blocks_for(i64 threads) { return unsigned(ceil_div(threads, block_size)); }
@@ -358,9 +346,9 @@ class Plan : public ConvPlan {
       const int pixels = product.channels_are_rows ? product.out.height * product.out.width : 1;
       with_type(p.dtype, [&](auto zero) {
         using T = decltype(zero);
-        launch(add_parts<T>, blocks_for(product.out_elements), block_size, 0, stream,
-               product.partial, product.phases.split, product.out_elements, product.out.channels,
-               pixels, output_epilogue<T>(p.epilogue, p.accumulate, args));
+        add_parts<T>(product.partial, product.phases.split, product.out_elements,
+                     product.out.channels, pixels,
+                     output_epilogue<T>(p.epilogue, p.accumulate, args), stream);
       });
     });
   }
@@ -414,8 +402,7 @@ double cycles(const Product& p, const DeviceInfo& device) {
   // Small tiles load more for each product.
   const double reuse = area >= 128 * 128 ? 1 : area > 64 * 64 ? 0.9 : 0.75;
   const double slices = std::ceil(double(longest_sum(p)) / p.phases.split) + 6;  // 6: the prologue
-  const double adding =
-      p.phases.split == 1 ? 0 : 4000 + (p.phases.split + 1) * 4.0 * double(p.out_elements) / 2000;
+  const double adding = p.phases.split == 1 ? 0 : adding_cycles(p.phases.split, p.out_elements);
   return in_turn * slices * slice_of(p) * area / (rate(p) * reuse * std::min(1.0, warps / 8)) +
          adding;
 }

@@ -17,6 +17,7 @@
 #include "conv/types/math_type.h"
 #include "kernels_cuda/epilogue.h"
 #include "kernels_cuda/kernel.h"
+#include "kernels_cuda/parts.h"
 
 namespace convlab::cuda::implicit_gemm {
 
@@ -261,11 +262,6 @@ class Loader {
   Place rows_[own_rows], steps_[own_depth]{};
 };
 
-// The first slice of a part of the depth. The product slices * part may exceed an int.
-__host__ __device__ inline int first_slice_of(int part, int slices, int split) {
-  return slices / split * part + slices % split * part / split;
-}
-
 // The stride phase that a block works on, and its slices of the depth.
 struct Job {
   int phase, part, first_slice, end_slice;
@@ -273,8 +269,8 @@ struct Job {
     phase = int(blockIdx.z) / phases.split;
     part = int(blockIdx.z) % phases.split;
     const StridePhase& p = phases.phase[phase];
-    first_slice = p.first_slice + first_slice_of(part, p.slices, phases.split);
-    end_slice = p.first_slice + first_slice_of(part + 1, p.slices, phases.split);
+    first_slice = p.first_slice + part_start(part, p.slices, phases.split);
+    end_slice = p.first_slice + part_start(part + 1, p.slices, phases.split);
   }
 };
 

@@ -226,11 +226,10 @@ TEST_F(CudaImplicitGemm, RejectsAConfigItDoesNotKnow) {
 }
 
 TEST(CudaImplicitGemmJob, PartsOfALongSumDoNotOverflow) {
-  using cuda::implicit_gemm::first_slice_of;
   for (const int slices : {1, 7, 1000, (1 << 28) - 3, 1 << 28})
     for (const int split : {1, 3, 256, 1024})
       for (const int part : {0, 1, split / 2, split - 1, split})
-        EXPECT_EQ(first_slice_of(part, slices, split), std::int64_t(slices) * part / split);
+        EXPECT_EQ(cuda::part_start(part, slices, split), std::int64_t(slices) * part / split);
 }
 
 }  // namespace
