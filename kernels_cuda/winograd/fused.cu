@@ -1,8 +1,12 @@
 // winograd, fused: input transform, product and output transform in one kernel, for 3x3 filters in
-// forward and backward_data. Only the packed filter takes memory.
+// forward and backward_data. Unsplit, only the packed filter takes memory.
 //
-// A block computes block_k channels of 32 tiles. Its warps are producers and consumers, which work
-// on kDepth channels at a time, double-buffered in shared memory:
+// A block computes block_k channels of 32 tiles, summed over a part of the input's channels: all of
+// them, unless the outputs alone are too few blocks to occupy the card (kernels_cuda/parts.h). The
+// output transform is linear, so that parts meet in y, which is smaller than its points.
+//
+// A block's warps are producers and consumers, which work on kDepth channels at a time,
+// double-buffered in shared memory:
 // - Producers read windows of the input, transform them to V[point][c][tile], and copy the packed
 //   filter's U[point][c][k] with cp.async. They are separate warps, so that the consumers'
 //   arithmetic hides their latency and keeps its registers.
@@ -18,6 +22,7 @@
 #include <fmt/format.h>
 
 #include "kernels_cuda/device/shared_memory.h"
+#include "kernels_cuda/parts.h"
 #include "kernels_cuda/winograd/transforms.h"
 #include "kernels_cuda/winograd/winograd.h"
 
@@ -29,7 +34,8 @@ constexpr int kDepth = 8;   // channels at a time
 constexpr int kProducers = 4 * 32;
 
 // F(2,3): 8 warps of 2 points, 64 x 32 each, or 32 x 32 on cards with less shared memory (128 or
-// 64 KB a block). F(4,3): 12 warps of 3 points, 32 x 32 each (144 KB).
+// 64 KB a block). F(4,3): 12 warps of 3 points, 32 x 32 each (144 KB). Its next smaller block,
+// 16 x 32, takes 108 KB: cards without 144 KB have 99.
 template <int M, int K>
 struct Blocking {
   static constexpr int T = M + 2, points = T * T;
@@ -60,6 +66,19 @@ struct FusedSizes {
   int blocks_k;
   int chunks;  // of kDepth input channels
   int tiles;
+  int split;                   // parts of the chunks
+  std::int64_t part_elements;  // of a part's output
+};
+
+// A block's channels of the output, tiles, and chunks.
+struct Job {
+  int block_k, first_tile, part, end_chunk, chunks;
+  __device__ __forceinline__ explicit Job(const FusedSizes& s)
+      : block_k(int(blockIdx.x)),
+        first_tile(int(blockIdx.y) * kTiles),
+        part(int(blockIdx.z)),
+        end_chunk(part_start(part + 1, s.chunks, s.split)),
+        chunks(end_chunk - part_start(part, s.chunks, s.split)) {}
 };
 
 // The address of a tile's window, and a bit for each of its elements that exists.
@@ -82,7 +101,7 @@ struct Window {
   }
 };
 
-// A producer thread's share of every chunk: two windows, and a part of the filter. Neighbouring
+// A producer thread's share of every chunk: two windows, and some of the filter. Neighbouring
 // threads take neighbouring tiles in NCHW, neighbouring channels of a tile in NHWC.
 template <int M, int K, bool kChannelsLast>
 struct Producer {
@@ -92,25 +111,26 @@ struct Producer {
   static constexpr int second_channel = kChannelsLast ? 0 : kProducers / kTiles;
 
   const float* data;
-  const float* filter;  // this thread's part
-  int channels, channel_step, row_step, column_step, thread, tile, channel;
+  const float* filter;  // this thread's share
+  int channels;         // up to the end of the part
+  int channel_step, row_step, column_step, thread, tile, channel;
   Window<B::T> first, second;
   float x[B::T][B::T];  // of the first
 
   __device__ __forceinline__ Producer(const TileWindows& in, const float* input, const float* u,
-                                      int in_channels, int first_tile, int producer)
+                                      const FusedSizes& sizes, const Job& job, int producer)
       : data(input),
-        filter(u + producer * 4),
-        channels(in_channels),
+        filter(u + std::int64_t(job.block_k) * sizes.chunks * B::u_floats + producer * 4),
+        channels(min(sizes.in_channels, job.end_chunk * kDepth)),
         channel_step(kChannelsLast ? 1 : in.channel_step),
         row_step(in.row_step),
         column_step(kChannelsLast ? in.column_step : 1),
         thread(producer),
         tile(kChannelsLast ? thread / kDepth : thread % kTiles),
         channel(kChannelsLast ? thread % kDepth : thread / kTiles),
-        first(in, first_tile + tile),
-        second(in, first_tile + tile + second_tile) {
-    load(first, channel, x);
+        first(in, job.first_tile + tile),
+        second(in, job.first_tile + tile + second_tile) {
+    load(first, (job.end_chunk - job.chunks) * kDepth + channel, x);
   }
 
   __device__ __forceinline__ void load(const Window<B::T>& window, int c,
@@ -323,7 +343,7 @@ using Consumer =
 template <int M, int K>
 __device__ __forceinline__ void transform_outputs(const float* m, const TileWindows& out,
                                                   const TileOutput<float>& output,
-                                                  const FusedSizes& sizes) {
+                                                  const FusedSizes& sizes, const Job& job) {
   using B = Blocking<M, K>;
   const bool channels_last = out.channel_step == 1;
   for (int i = threadIdx.x; i < B::block_k * kTiles; i += B::threads) {
@@ -331,7 +351,7 @@ __device__ __forceinline__ void transform_outputs(const float* m, const TileWind
     const int low = i % kDepth, high = i / kDepth;
     const int k = channels_last ? high / kTiles * kDepth + low : i / kTiles;
     const int t = channels_last ? high % kTiles : i % kTiles;
-    const int channel = int(blockIdx.x) * B::block_k + k, tile = int(blockIdx.y) * kTiles + t;
+    const int channel = job.block_k * B::block_k + k, tile = job.first_tile + t;
     if (channel >= sizes.out_channels || tile >= sizes.tiles) continue;
     float x[B::T][B::T], y[M][M];
 #pragma unroll
@@ -342,7 +362,8 @@ __device__ __forceinline__ void transform_outputs(const float* m, const TileWind
     nested<typename Transforms<M, 3>::Output>(x, y);
     const int column = tile % out.tiles_w * M, row = tile / out.tiles_w % out.tiles_h * M;
     const int image = tile / out.tiles_w / out.tiles_h;
-    const std::int64_t offset = image * out.image_step + std::int64_t(channel) * out.channel_step +
+    const std::int64_t offset = job.part * sizes.part_elements + image * out.image_step +
+                                std::int64_t(channel) * out.channel_step +
                                 std::int64_t(row) * out.row_step +
                                 std::int64_t(column) * out.column_step;
     store_tile(out, output, offset, channel, out.h - row, out.w - column, y);
@@ -388,37 +409,43 @@ __global__ void __launch_bounds__(Blocking<M, K>::threads, 1)
                    TileOutput<float> output, FusedSizes sizes) {
   using B = Blocking<M, K>;
   SHARED_DYN(float, shared);
-  const auto stage = [](int chunk) { return chunk % 2 * B::stage_floats; };
+  const Job job(sizes);
+  const auto stage = [](int left) { return left % 2 * B::stage_floats; };  // chunks left
   const int warp = int(threadIdx.x) / 32;
   if (warp < B::warps) {
     Consumer<M, K, kMath> consumer(warp, lane_id());
     barrier();
-    for (int chunk = 0; chunk < sizes.chunks; ++chunk) {
-      consumer.consume(shared, stage(chunk));
+    for (int left = job.chunks; left > 0; --left) {
+      consumer.consume(shared, stage(left));
       barrier();
     }
     consumer.store(shared, warp, lane_id());
   } else {
-    Producer<M, K, kChannelsLast> producer(
-        in, data, packed + std::int64_t(blockIdx.x) * sizes.chunks * B::u_floats, sizes.in_channels,
-        int(blockIdx.y) * kTiles, int(threadIdx.x) - B::warps * 32);
-    for (int chunk = 0; chunk < sizes.chunks; ++chunk) {
-      float* const v = shared + stage(chunk);
-      producer.produce(chunk, v, v + B::v_floats);
+    Producer<M, K, kChannelsLast> producer(in, data, packed, sizes, job,
+                                           int(threadIdx.x) - B::warps * 32);
+    for (int left = job.chunks; left > 0; --left) {
+      float* const v = shared + stage(left);
+      producer.produce(job.end_chunk - left, v, v + B::v_floats);
       barrier();
     }
     barrier();
   }
   barrier();
-  transform_outputs<M, K>(shared, out, output, sizes);
+  transform_outputs<M, K>(shared, out, output, sizes, job);
 }
 
 // ---- The plan ----
 
 template <int K>
-FusedSizes fused_sizes(const WinogradShape& s) {
-  return {int(s.in.c), int(s.out.c), int(ceil_div(s.out.c, K)), int(ceil_div(s.in.c, kDepth)),
-          int(s.tiles())};
+FusedSizes fused_sizes(const WinogradFused& run) {
+  const WinogradShape& s = run.shape;
+  return {int(s.in.c),    int(s.out.c),   int(ceil_div(s.out.c, K)), int(ceil_div(s.in.c, kDepth)),
+          int(s.tiles()), int(run.split), s.out.elements()};
+}
+
+// Neighbouring blocks share their tiles.
+dim3 fused_grid(const FusedSizes& s) {
+  return dim3(unsigned(s.blocks_k), unsigned(ceil_div(s.tiles, kTiles)), unsigned(s.split));
 }
 
 template <int M, int K, MathType kMath>
@@ -426,9 +453,11 @@ class FusedPlan : public ConvPlan {
   using B = Blocking<M, K>;
 
  public:
-  explicit FusedPlan(const WinogradShape& shape) : shape_(shape), sizes_(fused_sizes<K>(shape)) {}
+  explicit FusedPlan(const WinogradFused& run) : shape_(run.shape), sizes_(fused_sizes<K>(run)) {}
 
-  std::size_t workspace_bytes() const noexcept override { return 0; }
+  std::size_t workspace_bytes() const noexcept override {
+    return split() ? sizeof(float) * std::size_t(sizes_.split * sizes_.part_elements) : 0;
+  }
   std::size_t packed_filter_bytes() const noexcept override {
     return sizeof(float) * std::size_t(sizes_.blocks_k) * sizes_.chunks * B::u_floats;
   }
@@ -441,46 +470,73 @@ class FusedPlan : public ConvPlan {
            reinterpret_cast<float*>(packed.data()));
   }
 
-  void run(const ConvArgs& args, Workspace, Stream& stream) const override {
-    // Neighbouring blocks share their tiles.
-    const dim3 grid(unsigned(sizes_.blocks_k), unsigned(ceil_div(shape_.tiles(), kTiles)));
+  void run(const ConvArgs& args, Workspace workspace, Stream& stream) const override {
+    const auto output = images_epilogue<float>(shape_, args, 0);
+    OutputEpilogue<float> partial;
+    partial.out = reinterpret_cast<float*>(workspace.data());
     run_phase(args.phases, 0, stream, [&] {
       launch(shape_.in.layout == Layout::nhwc ? winograd_fused<M, K, kMath, true>
                                               : winograd_fused<M, K, kMath, false>,
-             grid, B::threads, B::shared_bytes, stream, in_windows(shape_, shape_.in.n),
-             in_image<float>(shape_, args, 0), static_cast<const float*>(args.w),
-             out_windows(shape_, shape_.out.n), tile_output<M, float>(shape_, args, 0), sizes_);
+             fused_grid(sizes_), B::threads, B::shared_bytes, stream,
+             in_windows(shape_, shape_.in.n), in_image<float>(shape_, args, 0),
+             static_cast<const float*>(args.w), out_windows(shape_, shape_.out.n),
+             tile_output<M>(shape_, split() ? partial : output), sizes_);
+    });
+    if (!split()) return;
+    run_phase(args.phases, 1, stream, [&] {
+      const TensorDesc& y = shape_.out;
+      add_parts(partial.out, sizes_.split, sizes_.part_elements, int(y.c),
+                y.layout == Layout::nhwc ? 1 : int(y.h * y.w), output, stream);
     });
   }
 
  private:
+  bool split() const { return sizes_.split > 1; }
+
   WinogradShape shape_;
   FusedSizes sizes_;
 };
 
-// Whole blocks, padding included. Each reads its windows and its part of the filter, mostly from
-// L2.
+// What a run does, in whole blocks, padding included. A block's pipeline fills for about as long as
+// a chunk takes.
 template <int M, int K>
-WorkEstimate fused_work(const WinogradShape& s, MathType math) {
+struct FusedCost {
   using B = Blocking<M, K>;
   using Code = Transforms<M, 3>;
-  const FusedSizes sizes = fused_sizes<K>(s);
-  const double blocks = double(sizes.blocks_k * ceil_div(s.tiles(), kTiles));
-  const double deep = double(sizes.chunks) * kDepth;
-  const double product =
-      2.0 * B::points * B::block_k * kTiles * deep * (math == MathType::tf32x3 ? 3 : 1);
-  const double input = nested_flops<typename Code::Input> * kTiles * deep;
-  const double output = nested_flops<typename Code::Output> * kTiles * B::block_k;
-  const double out_bytes = 4 * double(s.out.elements());
-  return {{{.name = "fused",
-            .flops = blocks * (product + input + output),
-            .bytes_read = 4 * blocks * deep * (kTiles * (M + 2.0) * M + B::points * B::block_k) +
-                          (s.accumulate || s.epilogue.residual ? out_bytes : 0),
-            .bytes_written = out_bytes,
-            .efficiency = math == MathType::f32    ? 0.35
-                          : math == MathType::tf32 ? 0.5
-                                                   : 1.4}}};
-}
+  const FusedSizes sizes;
+  const double blocks, multiprocessors;
+  const MathType math;
+
+  FusedCost(const WinogradFused& run, const DeviceInfo& card)
+      : sizes(fused_sizes<K>(run)),
+        blocks(double(run.blocks(card))),
+        multiprocessors(card.threads),
+        math(run.math) {}
+
+  double chunk_flops() const {
+    const double products = math == MathType::tf32x3 ? 3 : 1;
+    return kDepth * kTiles *
+           (2.0 * B::points * B::block_k * products + nested_flops<typename Code::Input>);
+  }
+  double output_flops() const { return nested_flops<typename Code::Output> * kTiles * B::block_k; }
+  double chunks() const { return double(fused_grid(sizes).x) * fused_grid(sizes).y * sizes.chunks; }
+  double flops() const { return chunks() * chunk_flops() + blocks * output_flops(); }
+  double bytes_read() const {
+    return 4 * chunks() * kDepth * (kTiles * (M + 2.0) * M + B::points * B::block_k);
+  }
+
+  // FLOPs a clock of a multiprocessor at the peak of CUDA cores, and the share of it that a block
+  // reaches, roughly.
+  static constexpr double peak = 2 * 128;
+  double share() const { return math == MathType::f32 ? 0.35 : math == MathType::tf32 ? 0.5 : 1.4; }
+  // A multiprocessor holds one block at a time.
+  double cycles() const {
+    const double waves = std::ceil(blocks / multiprocessors);
+    const double longest = double(ceil_div(sizes.chunks, sizes.split));
+    return waves * ((longest + 1) * chunk_flops() + output_flops()) / (peak * share());
+  }
+  double efficiency() const { return flops() / (peak * multiprocessors * cycles()); }
+};
 
 template <int n>
 using Int = std::integral_constant<int, n>;
@@ -495,32 +551,62 @@ auto with_blocking(const WinogradShape& s, const DeviceInfo& card, const Visit& 
 
 }  // namespace
 
-bool winograd_fused_takes(const WinogradShape& s) {
+bool WinogradFused::takes(const WinogradShape& s) {
   return s.dtype == DType::f32 && s.r == 3 && (s.m == 2 || s.m == 4) &&
          s.pass != Pass::backward_filter &&
          ceil_div(s.tiles(), kTiles) <= 65535;  // a grid's height
 }
 
-std::int64_t winograd_fused_shared_bytes(const WinogradShape& s, const DeviceInfo& card) {
+std::int64_t WinogradFused::most_parts() const {
+  return std::min<std::int64_t>(ceil_div(shape.in.c, kDepth), 1024);
+}
+
+std::int64_t WinogradFused::shared_bytes(const DeviceInfo& card) const {
   return with_blocking(
-      s, card, [](auto m, auto k) { return std::int64_t(Blocking<m(), k()>::shared_bytes); });
+      shape, card, [](auto m, auto k) { return std::int64_t(Blocking<m(), k()>::shared_bytes); });
 }
 
-std::int64_t winograd_fused_blocks(const WinogradShape& s, const DeviceInfo& card) {
-  const int block_k = with_blocking(s, card, [](auto, auto k) { return k(); });
-  return ceil_div(s.out.c, block_k) * ceil_div(s.tiles(), kTiles);
+std::int64_t WinogradFused::blocks(const DeviceInfo& card) const {
+  return with_blocking(shape, card, [&](auto, auto k) {
+    const dim3 grid = fused_grid(fused_sizes<k()>(*this));
+    return std::int64_t(grid.x) * grid.y * grid.z;
+  });
 }
 
-WorkEstimate winograd_fused_work(const WinogradShape& s, MathType math, const DeviceInfo& card) {
-  return with_blocking(s, card, [&](auto m, auto k) { return fused_work<m(), k()>(s, math); });
+double WinogradFused::cycles(const DeviceInfo& card) const {
+  return with_blocking(shape, card, [&](auto m, auto k) {
+    const double adding = split == 1 ? 0 : adding_cycles(split, shape.out.elements());
+    return FusedCost<m(), k()>(*this, card).cycles() + adding;
+  });
 }
 
-std::unique_ptr<ConvPlan> make_winograd_fused_plan(const WinogradShape& s, MathType math,
-                                                   const DeviceInfo& card) {
-  return with_blocking(s, card, [&](auto m, auto k) -> std::unique_ptr<ConvPlan> {
-    if (math == MathType::f32) return std::make_unique<FusedPlan<m(), k(), MathType::f32>>(s);
-    if (math == MathType::tf32) return std::make_unique<FusedPlan<m(), k(), MathType::tf32>>(s);
-    return std::make_unique<FusedPlan<m(), k(), MathType::tf32x3>>(s);
+// Blocks read their windows and their share of the filter mostly from L2.
+WorkEstimate WinogradFused::work(const DeviceInfo& card) const {
+  PhaseWork fused{.name = "fused"};
+  with_blocking(shape, card, [&](auto m, auto k) {
+    const FusedCost<m(), k()> cost(*this, card);
+    fused.flops = cost.flops();
+    fused.bytes_read = cost.bytes_read();
+    fused.efficiency = cost.efficiency();
+  });
+  WorkEstimate work{{fused}};
+  const double outputs = double(shape.out.elements());
+  if (split > 1) {
+    const double partial = double(split) * outputs;
+    work.phases[0].bytes_written = 4 * partial;
+    work.phases.push_back({.name = "add_parts", .flops = partial, .bytes_read = 4 * partial});
+  }
+  PhaseWork& last = work.phases.back();
+  last.bytes_written = 4 * outputs;
+  if (shape.accumulate || shape.epilogue.residual) last.bytes_read += 4 * outputs;
+  return work;
+}
+
+std::unique_ptr<ConvPlan> WinogradFused::plan(const DeviceInfo& card) const {
+  return with_blocking(shape, card, [&](auto m, auto k) -> std::unique_ptr<ConvPlan> {
+    if (math == MathType::f32) return std::make_unique<FusedPlan<m(), k(), MathType::f32>>(*this);
+    if (math == MathType::tf32) return std::make_unique<FusedPlan<m(), k(), MathType::tf32>>(*this);
+    return std::make_unique<FusedPlan<m(), k(), MathType::tf32x3>>(*this);
   });
 }
 

@@ -319,9 +319,9 @@ class WinogradPlan : public ConvPlan {
              out_points(workspace), stream);
       });
       run_phase(args.phases, 2, stream, [&] {
-        launch_from_points<typename Code::Output>(steps_.out_matrices(n), out_points(workspace), 1,
-                                                  out_windows(s, n),
-                                                  tile_output<m(), Real>(s, args, first), stream);
+        launch_from_points<typename Code::Output>(
+            steps_.out_matrices(n), out_points(workspace), 1, out_windows(s, n),
+            tile_output<m()>(s, images_epilogue<Real>(s, args, first)), stream);
       });
     });
   }
@@ -384,11 +384,19 @@ WinogradShape parse_shape(const ConvProblem& p, const Config& config) {
 
 Schedule parse_schedule(const WinogradShape& s, const Config& config) {
   const auto schedule = config.choice<Schedule>("schedule", schedule_names);
-  if (schedule == Schedule::fused && !winograd_fused_takes(s))
+  if (schedule == Schedule::fused && !WinogradFused::takes(s))
     throw InputError(
         fmt::format("winograd has no schedule=fused with tile={} for {}x{} filters of {} in {}",
                     s.m, s.r, s.r, to_string(s.dtype), to_string(s.pass)));
   return schedule;
+}
+
+WinogradFused parse_fused(const WinogradShape& s, const Config& config) {
+  WinogradFused run{s, math_type(config, s.dtype, math_type_names), config.get("split")};
+  if (run.split < 1 || run.split > run.most_parts())
+    throw InputError(fmt::format("winograd's split={}: expected 1 to {} with {} channels",
+                                 run.split, run.most_parts(), s.in.c));
+  return run;
 }
 
 Steps parse_steps(const WinogradShape& s, const Config& config) {
@@ -431,6 +439,25 @@ std::vector<Config> step_configs(const WinogradShape& s, MathType math, const De
     }
   }
   return configs;
+}
+
+// Unsplit, and the split with the fewest cycles where that saves a tenth of them: where the unsplit
+// grid is small for the card's multiprocessors.
+void add_fused_runs(const WinogradShape& s, MathType math, const DeviceInfo& card,
+                    std::vector<WinogradFused>& runs) {
+  const WinogradFused whole{s, math};
+  if (!WinogradFused::takes(s) || !fits_block(whole.shared_bytes(card), card)) return;
+  WinogradFused best = whole;
+  for (WinogradFused run = whole; run.split <= run.most_parts(); ++run.split)
+    if (run.cycles(card) < best.cycles(card)) best = run;
+  runs.push_back(whole);
+  if (best.cycles(card) < 0.9 * whole.cycles(card)) runs.push_back(best);
+}
+
+Config fused_config(const WinogradFused& run) {
+  Config config = tile_config(run.shape, Schedule::fused, run.math);
+  config.set("split", run.split);
+  return config;
 }
 
 // Points that stay in L2 between the steps count as no bytes.
@@ -490,7 +517,7 @@ class Winograd : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "winograd",
-                               .version = 2,
+                               .version = 3,
                                .device = DeviceKind::cuda,
                                .origin = Origin::own,
                                .summary = "minimal filtering of 3x3 and 5x5, stride 1",
@@ -517,23 +544,26 @@ class Winograd : public ConvAlgo {
     return refuse_missing_libraries(info());
   }
 
+  // In each math type the fused runs, the one with the fewest cycles first, and the nonfused. The
+  // fused come first if they fill the card but for a quarter: the nonfused have more parallelism.
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
+    const DeviceInfo& card = device.info();
     std::vector<Config> configs;
     for (const MathType math : {MathType::f32, MathType::tf32x3, MathType::tf32}) {
       if (math != MathType::f32 && p.dtype != DType::f32) continue;
+      std::vector<WinogradFused> fused;
+      const auto first = std::ptrdiff_t(configs.size());
       for (const std::int64_t m : tile_sizes(p.r)) {
         const WinogradShape s(p, m);
-        std::vector<Config> of_tile;
-        if (math != MathType::tf32x3) of_tile = step_configs(s, math, device.info());
-        if (winograd_fused_takes(s) &&
-            fits_block(winograd_fused_shared_bytes(s, device.info()), device.info())) {
-          // First if its blocks fill the card; the nonfused steps have more parallelism.
-          const bool fills = winograd_fused_blocks(s, device.info()) >= device.info().threads;
-          of_tile.insert(fills ? of_tile.begin() : of_tile.end(),
-                         tile_config(s, Schedule::fused, math));
-        }
-        configs.insert(configs.end(), of_tile.begin(), of_tile.end());
+        add_fused_runs(s, math, card, fused);
+        if (math == MathType::tf32x3) continue;  // cuBLAS has none
+        for (const Config& steps : step_configs(s, math, card)) configs.push_back(steps);
       }
+      std::ranges::stable_sort(fused, {}, [&](const auto& run) { return run.cycles(card); });
+      const bool fills = !fused.empty() && 4 * fused.front().blocks(card) >= 3 * card.threads;
+      auto place = fills ? configs.begin() + first : configs.end();
+      for (const WinogradFused& run : fused)
+        place = std::next(configs.insert(place, fused_config(run)));
     }
     return configs;
   }
@@ -543,7 +573,7 @@ class Winograd : public ConvAlgo {
   WorkEstimate work(const ConvProblem& p, const Config& config, Device& device) const override {
     const WinogradShape s = parse_shape(p, config);
     if (parse_schedule(s, config) == Schedule::fused)
-      return winograd_fused_work(s, math_type(config, p.dtype, math_type_names), device.info());
+      return parse_fused(s, config).work(device.info());
     return work_of(parse_steps(s, config), device.info());
   }
 
@@ -551,10 +581,10 @@ class Winograd : public ConvAlgo {
                                  Device& device) const override {
     const WinogradShape s = parse_shape(p, config);
     if (parse_schedule(s, config) == Schedule::fused) {
-      config.require_only({"tile", "schedule", "math"});
-      const DeviceInfo& card = device.info();
-      require_shared_memory("winograd", config, winograd_fused_shared_bytes(s, card), card);
-      return make_winograd_fused_plan(s, math_type(config, p.dtype, math_type_names), card);
+      config.require_only({"tile", "schedule", "math", "split"});
+      const WinogradFused run = parse_fused(s, config);
+      require_shared_memory("winograd", config, run.shared_bytes(device.info()), device.info());
+      return run.plan(device.info());
     }
     if (s.pass == Pass::backward_filter)
       config.require_only({"tile", "schedule", "math", "images", "split"});

@@ -120,11 +120,15 @@ constexpr int row_vector = M % 4 == 0 && sizeof(Real) == 4 ? 4
                            : M % 2 == 0                    ? 2
                                                            : 1;
 
-// Outputs of a convolution from image n on, in F(M, r).
+// Outputs of a convolution from image n on.
+template <class Real>
+OutputEpilogue<Real> images_epilogue(const WinogradShape& s, const ConvArgs& args, std::int64_t n) {
+  return output_epilogue<Real>(s.epilogue, s.accumulate, args, n * s.out.c * s.out.h * s.out.w);
+}
+
+// Tiles of F(M, r).
 template <int M, class Real>
-TileOutput<Real> tile_output(const WinogradShape& s, const ConvArgs& args, std::int64_t n) {
-  const auto epilogue =
-      output_epilogue<Real>(s.epilogue, s.accumulate, args, n * s.out.c * s.out.h * s.out.w);
+TileOutput<Real> tile_output(const WinogradShape& s, const OutputEpilogue<Real>& epilogue) {
   constexpr int width = row_vector<Real, M>;
   const auto aligned = [](const Real* p) {
     return reinterpret_cast<std::uintptr_t>(p) % (width * sizeof(Real)) == 0;
@@ -161,12 +165,19 @@ __device__ __forceinline__ void store_tile(const TileWindows& to, const TileOutp
     store_rows<1>(to, o.epilogue, offset, channel, rows, columns, y);
 }
 
-// fused.cu. The size of its blocks follows the card's shared memory.
-bool winograd_fused_takes(const WinogradShape&);
-std::int64_t winograd_fused_shared_bytes(const WinogradShape&, const DeviceInfo&);
-std::int64_t winograd_fused_blocks(const WinogradShape&, const DeviceInfo&);
-WorkEstimate winograd_fused_work(const WinogradShape&, MathType, const DeviceInfo&);
-std::unique_ptr<ConvPlan> make_winograd_fused_plan(const WinogradShape&, MathType,
-                                                   const DeviceInfo&);
+// A fused run (fused.cu). The size of its blocks follows the card's shared memory.
+struct WinogradFused {
+  WinogradShape shape;
+  MathType math = MathType::f32;
+  std::int64_t split = 1;  // parts of the sum over the input's channels, a block for each
+
+  static bool takes(const WinogradShape&);
+  std::int64_t most_parts() const;
+  std::int64_t shared_bytes(const DeviceInfo&) const;
+  std::int64_t blocks(const DeviceInfo&) const;
+  double cycles(const DeviceInfo&) const;  // that the card is busy, roughly; they rank splits
+  WorkEstimate work(const DeviceInfo&) const;
+  std::unique_ptr<ConvPlan> plan(const DeviceInfo&) const;
+};
 
 }  // namespace convlab::cuda

@@ -156,20 +156,20 @@ bool lists(const std::string& algo, const ConvProblem& p, const char* config, in
 
 TEST(FakeCards, WinogradFusesInBlocksThatFit) {
   const ConvProblem p = problem("mb1ic16ih14oc64oh14kh3ph1", Pass::forward);
-  const char* const f4 = "tile=4,schedule=fused,math=f32";
-  const char* const f2 = "tile=2,schedule=fused,math=f32";
-  EXPECT_EQ(plan_says("winograd", p, f4, 99),
-            "winograd: 'tile=4,schedule=fused,math=f32' needs 147456 bytes of shared memory a "
-            "block, the card has 101376");
+  const char* const f4 = "tile=4,schedule=fused,math=f32,split=1";
+  const char* const f2 = "tile=2,schedule=fused,math=f32,split=1";
+  EXPECT_EQ(
+      plan_says("winograd", p, f4, 99),
+      "winograd: 'tile=4,schedule=fused,math=f32,split=1' needs 147456 bytes of shared memory a "
+      "block, the card has 101376");
   EXPECT_FALSE(lists("winograd", p, f4, 99));
   EXPECT_TRUE(lists("winograd", p, f4, 163));
   EXPECT_TRUE(lists("winograd", p, f2, 99));
   EXPECT_FALSE(lists("winograd", p, f2, 48));
-  const cuda::WinogradShape shape(p, 2);
-  EXPECT_EQ(cuda::winograd_fused_shared_bytes(shape, card(99)->info()), 65536);
-  EXPECT_EQ(cuda::winograd_fused_shared_bytes(shape, card(163)->info()), 131072);
-  EXPECT_EQ(cuda::winograd_fused_blocks(shape, card(99)->info()),
-            2 * cuda::winograd_fused_blocks(shape, card(163)->info()));
+  const cuda::WinogradFused run{cuda::WinogradShape(p, 2)};
+  EXPECT_EQ(run.shared_bytes(card(99)->info()), 65536);
+  EXPECT_EQ(run.shared_bytes(card(163)->info()), 131072);
+  EXPECT_EQ(run.blocks(card(99)->info()), 2 * run.blocks(card(163)->info()));
 }
 
 TEST(FakeCards, ImplicitGemmLeavesOutTilesThatDoNotFit) {

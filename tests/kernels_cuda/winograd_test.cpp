@@ -1,13 +1,18 @@
 // Winograd on CUDA, beyond the test over the registry: every tile size in both schedules, chunks of
 // images, parts of tiles, every layout pair; and accuracy.
+#include "kernels_cuda/winograd/winograd.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "conv/error.h"
 #include "conv/types/math_type.h"
 #include "kernels_cuda/on_cpu/access_counts.h"
+#include "kernels_cuda/on_cpu/device.h"
 #include "tests/kernels_cuda/one_algo.h"
 #include "tests/problems.h"
 
@@ -105,11 +110,14 @@ TEST(CudaWinograd, FinishesTheOutput) {
   }
 }
 
+Config fused(std::int64_t tile, const char* math, std::int64_t split) {
+  return {{"tile", tile}, {"schedule", "fused"}, {"math", math}, {"split", split}};
+}
+
 std::vector<Config> fused_configs() {
   std::vector<Config> configs;
   for (const std::int64_t m : {2, 4})
-    for (const char* math : {"f32", "tf32x3"})
-      configs.push_back({{"tile", m}, {"schedule", "fused"}, {"math", math}});
+    for (const char* math : {"f32", "tf32x3"}) configs.push_back(fused(m, math, 1));
   return configs;
 }
 
@@ -132,8 +140,7 @@ TEST(CudaWinograd, FusesInTf32) {
   const ConvProblem p = problem("mb1ic11ih12iw25oc34oh12ow25kh3ph1", Pass::forward);
   const ReferenceCase reference(p, 11);
   for (const std::int64_t m : {2, 4}) {
-    const auto verdict = check(p, {{"tile", m}, {"schedule", "fused"}, {"math", "tf32"}}, reference,
-                               m == 2 ? 1e-3 : 3e-3);
+    const auto verdict = check(p, fused(m, "tf32", 1), reference, m == 2 ? 1e-3 : 3e-3);
     EXPECT_GT(verdict.rel_error, 1e-4);
   }
 }
@@ -157,6 +164,29 @@ TEST(CudaWinograd, FusesWithoutBankConflicts) {
       }
       EXPECT_GE(lines, 5);  // v and u written and read, m written and read
     }
+  }
+}
+
+// Parts read their own channels and no others, and what they store is added in whole sectors.
+TEST(CudaWinograd, SplitsWithoutReadingMore) {
+  if (reduced()) GTEST_SKIP() << "sanitizers see nothing in counts, and slow them down";
+  for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
+    const ConvProblem p = problem("mb1ic40ih8oc32oh8kh3ph1", Pass::forward, layout, layout);
+    const ReferenceCase reference(p, 14);
+    const auto sectors = [&](std::int64_t split, on_cpu::AccessKind kind, std::string_view file) {
+      const Config config = fused(4, "f32", split);
+      std::int64_t sum = 0;
+      for (const auto& count : on_cpu::count_accesses([&] { check(p, config, reference); }))
+        if (count.kind == kind && std::string_view(count.site.file).ends_with(file))
+          sum += count.transactions;
+      return sum;
+    };
+    using enum on_cpu::AccessKind;
+    const std::int64_t out = p.output_bytes() / 32;
+    EXPECT_EQ(sectors(3, global_load, "fused.cu"), sectors(1, global_load, "fused.cu"));
+    EXPECT_EQ(sectors(3, global_load, "parts.cu"), 3 * out);
+    EXPECT_EQ(sectors(1, global_store, "epilogue.h"), out);
+    EXPECT_EQ(sectors(3, global_store, "epilogue.h"), 4 * out);  // three parts, and their sum
   }
 }
 
@@ -218,14 +248,75 @@ TEST(CudaWinograd, OffersEachConfigOnce) {
   }
 }
 
-// Blocks of 32 channels and 32 tiles, against two multiprocessors.
+// Blocks of up to 64 channels and 32 tiles, in parts of 8 input channels, against two
+// multiprocessors.
 TEST(CudaWinograd, FusesFirstWhatFillsTheCard) {
   const auto device = make_cuda_device();
   const auto first = [&](const char* text) {
-    return winograd().configs(problem(text, Pass::forward), *device).front().choice("schedule");
+    return winograd().configs(problem(text, Pass::forward), *device).front();
   };
-  EXPECT_EQ(first("mb1ic16ih14oc64oh14kh3ph1"), "fused");
-  EXPECT_EQ(first("mb1ic16ih14oc32oh14kh3ph1"), "nonfused");
+  EXPECT_EQ(first("mb1ic16ih28oc32oh28kh3ph1"), fused(4, "f32", 1));  // 2 blocks, F(2,3) 7
+  EXPECT_EQ(first("mb1ic16ih14oc32oh14kh3ph1"), fused(2, "f32", 1));  // 2 blocks, F(4,3) 1
+  EXPECT_EQ(first("mb1ic16ih7oc32oh7kh3ph1"), fused(2, "f32", 2));
+  EXPECT_EQ(first("mb1ic8ih7oc32oh7kh3ph1").choice("schedule"), "nonfused");
+}
+
+std::unique_ptr<Device> h100() {
+  DeviceInfo info = on_cpu::default_card();
+  info.threads = 132;
+  return on_cpu::make_card(info);
+}
+
+struct Grid {
+  const char* problem;
+  int tile, blocks, split;
+  int kilocycles, split_kilocycles;  // by estimate
+};
+
+// One image. The unsplit grid leaves most of 132 multiprocessors idle, the split one few.
+TEST(CudaWinograd, SplitsToOccupyTheCardWithOneImage) {
+  const auto card = h100();
+  const auto kilocycles = [&](const cuda::WinogradFused& run) {
+    return std::lround(run.cycles(card->info()) / 1000);
+  };
+  for (const Grid& g : {Grid{"mb1ic512ih7oc512oh7kh3ph1", 4, 16, 8, 493, 75},
+                        Grid{"mb1ic512ih7oc512oh7kh3ph1", 2, 8, 16, 399, 37},
+                        Grid{"mb1ic512ih14oc512oh14kh3ph1", 4, 16, 8, 493, 76},
+                        Grid{"mb1ic256ih14oc256oh14kh3ph1", 4, 8, 16, 251, 31},
+                        Grid{"mb1ic256ih14oc256oh14kh3ph1", 2, 8, 16, 203, 25},
+                        Grid{"mb1ic64ih56oc64oh56kh3ph1", 4, 14, 8, 70, 25}})
+    for (const Pass pass : {Pass::forward, Pass::backward_data}) {
+      const ConvProblem p = problem(g.problem, pass);
+      const cuda::WinogradFused whole{cuda::WinogradShape(p, g.tile)};
+      cuda::WinogradFused split = whole;
+      split.split = g.split;
+      EXPECT_EQ(whole.blocks(card->info()), g.blocks);
+      EXPECT_EQ(split.blocks(card->info()), g.blocks * g.split);
+      EXPECT_EQ(kilocycles(whole), g.kilocycles);
+      EXPECT_EQ(kilocycles(split), g.split_kilocycles);
+      const std::vector<Config> configs = winograd().configs(p, *card);
+      const auto place = [&](std::int64_t parts) {
+        return std::ranges::find(configs, fused(g.tile, "f32", parts)) - configs.begin();
+      };
+      EXPECT_GT(configs.front().get("split"), 1);
+      EXPECT_LT(place(g.split), place(1));
+      EXPECT_LT(place(1), std::ptrdiff_t(configs.size()));
+    }
+}
+
+// With a tenth to gain or less, as where the outputs are blocks enough, a split is not listed.
+TEST(CudaWinograd, SplitsSmallGridsOnly) {
+  const auto splits = [&](const char* text, Device& device) {
+    int count = 0;
+    for (const Config& c : winograd().configs(problem(text, Pass::forward), device))
+      count += c.choice("schedule") == "fused" && c.get("tile") == 4 && c.get("split") > 1;
+    return count;
+  };
+  EXPECT_EQ(splits("mb64ic64ih56oc64oh56kh3ph1", *h100()), 0);
+  EXPECT_EQ(splits("mb1ic1024ih7oc3680oh7kh3ph1", *h100()), 0);  // 115 blocks: saves 7%
+  EXPECT_EQ(splits("mb1ic1024ih7oc2720oh7kh3ph1", *h100()), 3);  // 85; a split in each math type
+  EXPECT_EQ(splits("mb1ic512ih7oc512oh7kh3ph1", *make_cuda_device()), 0);  // two multiprocessors
+  EXPECT_EQ(splits("mb1ic8ih7oc512oh7kh3ph1", *h100()), 0);                // one chunk
 }
 
 TEST(CudaWinograd, SaysWhyItRefuses) {
@@ -259,16 +350,16 @@ TEST(CudaWinograd, RejectsAConfigItDoesNotKnow) {
   };
   const char* const filter = "tile=4,schedule=nonfused,math=f32,images=1,split=5";
   EXPECT_NE(plan(Pass::forward, "tile=4,schedule=nonfused,math=f32,images=1"), nullptr);
-  EXPECT_NE(plan(Pass::forward, "tile=4,schedule=fused,math=f32"), nullptr);
+  EXPECT_NE(plan(Pass::forward, "tile=4,schedule=fused,math=f32,split=1"), nullptr);
   for (const char* config :
        {"tile=3,schedule=nonfused,math=f32,images=1", "tile=4,schedule=nonfused,math=f16,images=1",
         "tile=4,schedule=nonfused,math=f32,images=0", "tile=4,schedule=nonfused,math=f32,images=3",
-        "tile=4,schedule=nonfused,math=tf32x3,images=1", "tile=4", "tile=4,schedule=2,math=f32",
-        "tile=4,schedule=own,math=f32", "tile=6,schedule=fused,math=f32",
-        "tile=4,schedule=fused,math=f16"})
+        "tile=4,schedule=nonfused,math=tf32x3,images=1", "tile=4",
+        "tile=4,schedule=2,math=f32,split=1", "tile=4,schedule=own,math=f32,split=1",
+        "tile=6,schedule=fused,math=f32,split=1", "tile=4,schedule=fused,math=f16,split=1"})
     EXPECT_THROW(plan(Pass::forward, config), InputError) << config;
-  for (const char* config :
-       {"tile=4,schedule=fused,math=f32", "tile=4,schedule=nonfused,math=f32,images=1", filter})
+  for (const char* config : {"tile=4,schedule=fused,math=f32,split=1",
+                             "tile=4,schedule=nonfused,math=f32,images=1", filter})
     EXPECT_THROW(plan(Pass::backward_filter, config), InputError) << config;
 }
 
