@@ -2,8 +2,13 @@
 // checks run on it.
 #include "kernels_cuda/on_cpu/device.h"
 
-#include <algorithm>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+
+#include "conv/config.h"
 #include "conv/error.h"
 #include "kernels_cuda/cuda.h"
 #include "kernels_cuda/device/ceilings.h"
@@ -71,15 +76,58 @@ class OnCpuDevice : public Device,
   cuda::CudaLayerOps ops_{info_};
 };
 
+// $CONVLAB_CARD describes another card, so that programs are tried on it:
+// "sm=86,multiprocessors=46,block_shared=101376,cufft=0". A library that is 0 is missing. Values
+// that it leaves out are the default card's.
+Config other_card() {
+  const char* const text = std::getenv("CONVLAB_CARD");
+  if (text == nullptr) return {};
+  const auto is_known = [](const auto& entry) {
+    const auto& [name, value] = entry;
+    const auto* const number = std::get_if<std::int64_t>(&value);
+    const auto between = [&](std::int64_t least, std::int64_t most) {
+      return number && *number >= least && *number <= most;
+    };
+    return name == "sm"                ? between(10, 999)
+           : name == "multiprocessors" ? between(1, 1000)
+           : name == "block_shared"
+               ? between(1 << 10, 1 << 20)
+               : between(0, 1) && (name == "cublas" || name == "cudnn" || name == "cufft");
+  };
+  const Config card = Config::parse(text);
+  if (!std::ranges::all_of(card.values(), is_known))
+    throw InputError(fmt::format(
+        "CONVLAB_CARD: {}: expected sm (86), multiprocessors (1 to 1000), block_shared in bytes, "
+        "or 0 or 1 of cublas, cudnn and cufft",
+        text));
+  return card;
+}
+
 }  // namespace
 
 std::string cuda_obstacle() { return {}; }
 int cuda_device_count() { return 1; }
-std::map<std::string, std::string> missing_cuda_libraries() { return {}; }
+
+std::map<std::string, std::string> missing_cuda_libraries() {
+  static const std::map<std::string, std::string> missing = [] {
+    std::map<std::string, std::string> found;
+    for (const char* const library : {"cublas", "cudnn", "cufft"})
+      if (const Config card = other_card(); card.has(library) && card.get(library) == 0)
+        found[library] = fmt::format("{}: CONVLAB_CARD says that it is missing", library);
+    return found;
+  }();
+  return missing;
+}
 
 std::unique_ptr<Device> make_cuda_device(int index) {
   if (index != 0) throw InputError("cuda has one device when executed on the CPU: cuda:0");
-  return on_cpu::make_card(on_cpu::default_card());
+  const DeviceInfo info = on_cpu::default_card();
+  const int sm = std::stoi(info.isa.substr(3));
+  if (const std::string obstacle =
+          cuda::card_obstacle(info.name, sm / 10, sm % 10, cudaSuccess, {});
+      !obstacle.empty())
+    throw EnvironmentError(fmt::format("cuda:{}: {}", index, obstacle));
+  return on_cpu::make_card(info);
 }
 
 namespace on_cpu {
@@ -98,6 +146,13 @@ DeviceInfo default_card() {
   info.peak_f64_flops = 34e12;
   info.peak_bandwidth = 4.8e12;
   info.libraries = {{"cuda", "executed on the CPU"}, {"driver", "none"}};
+  const Config other = other_card();
+  if (other.has("sm")) info.isa = fmt::format("sm_{}", other.get("sm"));
+  if (other.has("multiprocessors")) info.threads = int(other.get("multiprocessors"));
+  if (other.has("block_shared")) {
+    info.block_shared_bytes = other.get("block_shared");
+    info.l1_bytes = info.block_shared_bytes + 1024;
+  }
   return info;
 }
 
@@ -107,6 +162,12 @@ std::unique_ptr<Device> make_card(const DeviceInfo& info) {
 
 bool has_shared_memory(const Stream& stream, std::size_t bytes) {
   return std::int64_t(bytes) <= static_cast<const OnCpuStream&>(stream).block_shared_bytes;
+}
+
+void require_library(const std::string& name) {
+  const auto missing = missing_cuda_libraries();
+  if (const auto found = missing.find(name); found != missing.end())
+    throw EnvironmentError(found->second);
 }
 
 }  // namespace on_cpu

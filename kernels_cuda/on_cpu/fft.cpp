@@ -6,6 +6,7 @@
 #include <numbers>
 #include <vector>
 
+#include "kernels_cuda/on_cpu/device.h"
 #include "kernels_cuda/vendor.h"
 
 namespace convlab::cuda {
@@ -95,6 +96,7 @@ class PlainFft2d : public Fft2d {
 std::unique_ptr<Fft2d> make_fft2d(DType dtype, std::int64_t h, std::int64_t w, std::int64_t batch,
                                   Device&) {
   validate_fft2d(dtype, h, w, batch);
+  on_cpu::require_library("cufft");
   if (dtype == DType::f64) return std::make_unique<PlainFft2d<double>>(h, w, batch);
   return std::make_unique<PlainFft2d<float>>(h, w, batch);
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "conv/error.h"
+#include "kernels_cuda/on_cpu/device.h"
 #include "kernels_cuda/vendor.h"
 
 namespace convlab::cuda {
@@ -106,6 +107,7 @@ void plain_gemm(const Gemm& g, double alpha, const T* a, const T* b, double beta
 void gemm(const Gemm& g, double alpha, const void* a, const void* b, double beta, void* c,
           Stream&) {
   validate(g);
+  on_cpu::require_library("cublas");
   const auto run = [&](auto type) {
     using T = decltype(type);
     plain_gemm(g, alpha, static_cast<const T*>(a), static_cast<const T*>(b), beta,

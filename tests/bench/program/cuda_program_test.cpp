@@ -25,6 +25,9 @@ class CudaProgramTest : public testing::Test {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return Program(directory_, arguments, {}, CONVLAB_PROGRAM_ON_CPU).wait();
   }
+  Ran run_on_card(const std::string& card, const Words& arguments) {
+    return Program(directory_, arguments, {{"CONVLAB_CARD", card}}, CONVLAB_PROGRAM_ON_CPU).wait();
+  }
   TemporaryDirectory directory_;
 };
 
@@ -186,6 +189,67 @@ TEST_F(CudaProgramTest, DoctorShowsTheCard) {
   const Ran ran = run({"doctor", "--device", "cuda"});
   EXPECT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_TRUE(contains(ran.out, "cuda:0 CUDA kernels executed on the CPU, sm_90")) << ran.out;
+}
+
+TEST_F(CudaProgramTest, ACardWithoutSomeLibrariesWorksAndDoctorSaysWhich) {
+  const char* const card = "cublas=0,cufft=0";
+  const Ran doctor = run_on_card(card, {"doctor", "--device", "cuda", "--format", "json"});
+  EXPECT_EQ(doctor.exit_code, 0) << doctor.err;
+  std::map<std::string, json> found;
+  for (const json& row : rows_of(doctor.out)) found[row["what"]] = row;
+  for (const char* const library : {"cublas", "cufft"}) {
+    EXPECT_EQ(found[library]["verdict"], "PROBLEM") << doctor.out;
+    EXPECT_EQ(found[library]["found"], "missing: the algorithms that call it refuse");
+    EXPECT_EQ(found[library]["remedy"],
+              std::string(library) + ": CONVLAB_CARD says that it is missing");
+  }
+  EXPECT_FALSE(found.contains("cudnn")) << doctor.out;
+
+  const Ran check = run_on_card(card, {"check", tiny, "--device", "cuda", "--pass", "fwd",
+                                       "--layout", "nchw", "--format", "json"});
+  EXPECT_EQ(check.exit_code, 0) << check.err;
+  std::set<std::string> passed, skipped;
+  for (const json& row : rows_of(check.out)) {
+    (row["result"] == "PASSED" ? passed : skipped).insert(row["algo"]);
+    if (row["algo"] == "fft") {
+      EXPECT_EQ(row["reason"], "cublas: CONVLAB_CARD says that it is missing") << row;
+    }
+  }
+  EXPECT_TRUE(passed.contains("direct") && passed.contains("implicit_gemm")) << check.out;
+  EXPECT_TRUE(skipped.contains("fft") && skipped.contains("im2col")) << check.out;
+
+  const Ran net = run_on_card(card, {"time", "lenet", "--device", "cuda", "--iterations", "1"});
+  EXPECT_EQ(net.exit_code, 3) << net.err;
+  EXPECT_TRUE(contains(net.err, "cublas: CONVLAB_CARD says that it is missing")) << net.err;
+}
+
+TEST_F(CudaProgramTest, AnOlderCardIsRefusedInThoseWords) {
+  const char* const says =
+      "cuda:0: CUDA kernels executed on the CPU is sm_70: the kernels need sm_80 or newer";
+  for (const Words& verb : {Words{"list"}, {"check", tiny}, {"tune", tiny}, {"time", "lenet"}}) {
+    const Ran ran = run_on_card("sm=70", verb + Words{"--device", "cuda"});
+    EXPECT_EQ(ran.exit_code, 3) << verb[0];
+    EXPECT_EQ(ran.out, "");
+    EXPECT_EQ(ran.err, std::string("convlab: ") + says + "\n") << verb[0];
+  }
+  EXPECT_EQ(run_on_card("sm=70", {"check", tiny, "--pass", "fwd", "--algos", "direct"}).exit_code,
+            0);
+  const Ran doctor = run_on_card("sm=70", {"doctor", "--format", "json"});
+  EXPECT_EQ(doctor.exit_code, 0) << doctor.err;
+  EXPECT_TRUE(contains(doctor.out, says)) << doctor.out;
+}
+
+TEST_F(CudaProgramTest, ASmallerCardRefusesWithBothNumbers) {
+  const Words list{"list", "mb1ic1ih32oc1oh32kh13ph6", "--device", "cuda", "--pass", "fwd"};
+  EXPECT_TRUE(contains(run_on_card("block_shared=49152", list).out,
+                       "needs 65536 bytes of shared memory a block, has 49152"));
+  EXPECT_FALSE(contains(run_on_card("sm=86,block_shared=101376", list).out, "shared memory"));
+  expect_refused(
+      [&](const Words& words) {
+        return run_on_card(words[0], {"list", "--device", "cuda"});
+      },
+      {{{"block_shared=big"}, "CONVLAB_CARD: block_shared=big: expected sm (86)"},
+       {{"cuda=0"}, "CONVLAB_CARD: cuda=0: expected sm (86)"}});
 }
 
 TEST_F(CudaProgramTest, WhatTheCardCannotDoIsOneLine) {
