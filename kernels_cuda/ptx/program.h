@@ -89,7 +89,8 @@ struct Program {
   std::vector<Range> shared;      // static arrays; begin is an address in shared space
   std::vector<Range> local;       // the same of a thread's own
   std::size_t local_bytes = 0;    // of a thread, up to the last one's end
-  unsigned most_threads = 1024;   // of a block
+  // Of a block. Without launch bounds a thread may take 255 of the block's 65,536 registers.
+  unsigned most_threads = 256;
 
   std::size_t parameter_bytes() const {
     return parameters.empty() ? 0 : parameters.back().begin + parameters.back().bytes;

@@ -29,6 +29,20 @@ TEST_F(Card, IsDescribed) {
     EXPECT_TRUE(info.libraries.contains(library)) << library;
 }
 
+// What tiles are sized for, and no algorithm asks about.
+TEST_F(Card, HasTheRegistersAndThreadsOfEveryCard) {
+  const auto attribute = [&](cudaDeviceAttr which) {
+    int value = 0;
+    check(cudaDeviceGetAttribute(&value, which, device_index(*device_)), "cudaDeviceGetAttribute");
+    return value;
+  };
+  EXPECT_EQ(attribute(cudaDevAttrMaxRegistersPerBlock), 65536);
+  EXPECT_EQ(attribute(cudaDevAttrMaxRegistersPerMultiprocessor), 65536);
+  EXPECT_EQ(attribute(cudaDevAttrMaxThreadsPerBlock), 1024);
+  EXPECT_GE(attribute(cudaDevAttrMaxThreadsPerMultiProcessor), 1536);
+  EXPECT_EQ(attribute(cudaDevAttrWarpSize), 32);
+}
+
 TEST_F(Card, ThatDoesNotExistIsNamed) {
   EXPECT_THROW(make_cuda_device(-1), InputError);
   EXPECT_THROW(make_cuda_device(cuda_device_count()), InputError);
