@@ -4,15 +4,19 @@
 // explicit transpose of M x K.
 //
 //   micro_gemm_cuda --benchmark_filter=gemm/cublas/f16/NN --benchmark_out=gemm.json
+//   micro_gemm_cuda 4096        of these M = K instead of the usual ones
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <random>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "autotune/store/provenance.h"
@@ -138,9 +142,9 @@ void add_transpose(const Type& type, std::int64_t m, std::int64_t k) {
   });
 }
 
-void add_all() {
+void add_all(const std::vector<int>& sizes) {
   for (const Type& type : types)
-    for (const int size : {512, 1024, 1760, 2048, 2560}) {
+    for (const int size : sizes) {
       for (const char* const ops : {"NN", "TN", "NT"})
         for (const int n : {1, 2, 4, 7, 8, 16, 31, 32, 48, 64, 96, 128, 192, 256})
           add_gemm(type, ops, size, n, size);
@@ -149,13 +153,32 @@ void add_all() {
     }
 }
 
+// Empty if one of them is no number.
+std::vector<int> sizes_of(int count, char** words) {
+  if (count == 0) return {512, 1024, 1760, 2048, 2560};
+  std::vector<int> sizes;
+  for (int i = 0; i < count; ++i) {
+    const std::string_view word = words[i];
+    int size = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), size);
+    if (error != std::errc{} || end != word.data() + word.size() || size < 1 || size > 1 << 15)
+      return {};
+    sizes.push_back(size);
+  }
+  return sizes;
+}
+
 }  // namespace
 }  // namespace convlab::micro
 
 int main(int argc, char** argv) {
   using namespace convlab;
   benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  const std::vector<int> sizes = micro::sizes_of(argc - 1, argv + 1);
+  if (sizes.empty()) {
+    fmt::print(stderr, "micro_gemm_cuda: expected sizes M = K, 1 to 32768, and --benchmark_...\n");
+    return 2;
+  }
   try {
     for (const auto& [name, value] : collect_provenance(micro::card().device->info()).fields)
       if (name != "date") benchmark::AddCustomContext(name, value);  // Google Benchmark adds a date
@@ -163,6 +186,6 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "micro_gemm_cuda: {}\n", error.what());
     return 3;
   }
-  micro::add_all();
+  micro::add_all(sizes);
   benchmark::RunSpecifiedBenchmarks();
 }

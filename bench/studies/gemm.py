@@ -13,6 +13,10 @@ NAMES = {"own": "own", "openblas": "OpenBLAS", "cublas": "cuBLAS"}
 TYPES, CARD_TYPES = ("f32", "f64"), ("f32", "f64", "tf32", "f16", "bf16")
 
 
+def sizes_of(args):
+    return (16,) if args.small else SIZES
+
+
 def make_runs(args, log):
     def keep(told):
         context = told["context"]
@@ -27,11 +31,13 @@ def make_runs(args, log):
 
     card = args.device == "cuda"
     for dtype in CARD_TYPES if card else TYPES:
-        for size in SIZES:
+        for size in sizes_of(args):
             pattern = f"(gemm/.*/{dtype}/.*/{size}x.*x{size}/|transpose/.*{dtype}/{size}x)"
             command = [args.card_kernels if card else args.kernels,
                        f"--benchmark_filter={pattern}", "--benchmark_format=json"]
-            if not card:  # there, always the same number of products
+            if card:  # there, always the same number of products
+                command.append(str(size))
+            else:
                 command.append(f"--benchmark_min_time={args.min_time}")
             log.make(f"card {dtype} {size}" if card else f"{dtype} {size}", command, keep)
 
@@ -55,8 +61,8 @@ def gemm(args, log):
 
     for dtype in CARD_TYPES:
         there = [whose for whose in NAMES
-                 if any(rate(whose, dtype, "NN", size, 1) for size in SIZES)]
-        sizes = [size for size in SIZES
+                 if any(rate(whose, dtype, "NN", size, 1) for size in sizes_of(args))]
+        sizes = [size for size in sizes_of(args)
                  if there and all(rate(whose, dtype, "NN", size, 1) for whose in there)]
         if not sizes:
             continue

@@ -28,7 +28,8 @@ def keep_net(told):
     flops = sum(entry["eff_gflops"] * entry["ms"] * 1e6
                 for step in told["steps"] for entry in step["phases"].values()
                 if "eff_gflops" in entry)
-    fields = ("cpu", "isa", "threads", "compiler", "commit", "openblas", "onednn")
+    fields = ("cpu", "gpu", "isa", "threads", "compiler", "commit", "openblas", "onednn", "driver",
+              "cuda", "cublas", "cudnn")
     return {"iteration": told["iteration"], "kinds": kinds, "algos": algos, "layers": layers,
             "flops": flops, "memory": told["memory"]["total"],
             "machine": {f: told["provenance"][f] for f in fields if f in told["provenance"]},
@@ -87,15 +88,17 @@ def keep_peer(told):
 def mlp(args, log):
     """GFLOP/s of forward and backward over threads, batch and width, in both types."""
     threads = [t for t in (1, 2, 4, 8, 16, 32, 64) if t <= args.threads]
+    width, batch = (8, 16) if args.small else (256, 1024)
     cases = []
     for dtype in ("f32", "f64"):
-        cases += [Mlp("cpu", dtype, 256, 1024, t) for t in threads]
+        cases += [Mlp("cpu", dtype, width, batch, t) for t in threads]
         if args.python:
-            cases += [Mlp("pytorch", dtype, 256, 1024, t) for t in threads]
+            cases += [Mlp("pytorch", dtype, width, batch, t) for t in threads]
         if args.device.startswith("cuda"):
-            cases += [Mlp(args.device, dtype, 256, 1024, streams) for streams in (1, 2)]
-        cases += [Mlp("cpu", dtype, 256, b, args.threads) for b in (16, 64, 256, 4096)]
-        cases += [Mlp("cpu", dtype, w, 1024, args.threads) for w in (384, 512)]
+            cases += [Mlp(args.device, dtype, width, batch, streams) for streams in (1, 2, 4)]
+        if not args.small:
+            cases += [Mlp("cpu", dtype, width, b, args.threads) for b in (16, 64, 256, 4096)]
+            cases += [Mlp("cpu", dtype, w, batch, args.threads) for w in (384, 512)]
     for case in cases:
         if case.backend == "pytorch":
             log.make(str(case), [args.python, str(PYTORCH), case.net, "--batch", str(case.batch),
@@ -129,19 +132,19 @@ def mlp(args, log):
         rows.append([case.backend, case.dtype, case.width, case.batch, case.on(),
                      f"{r['forward']:.0f}", f"{r['backward']:.0f}", f"{r['both']:.0f}", ideal,
                      f"{t['t_f']:.3f}", f"{t['t_b']:.3f}", f"{t['t_u']:.3f}"])
-        if case.width == 256 and case.batch == 1024:
+        if (case.width, case.batch) == (width, batch):
             chart[f"{case.backend} {case.dtype}, {case.on()}"] = r["both"]
     print("\nGFLOP/s by the FLOP model; of ideal: over that of one thread or stream, times them.\n")
     print(table(["backend", "type", "width", "batch", "on", "forward", "backward", "both",
                  "of ideal", "t_f ms", "t_b ms", "t_u ms"], rows))
     if chart:
-        title = "Forward and backward of 20 -> 5 x 256 -> 1 at batch 1024"
+        title = f"Forward and backward of 20 -> 5 x {width} -> 1 at batch {batch}"
         print(bars(title, chart, "GFLOP/s"))
         fastest = max(chart, key=chart.get)
         stacks(args, "mlp", f"{title}: {fastest} is fastest", "GFLOP/s", list(chart), {"both passes": list(chart.values())})
-    print("Shares of the steps' time by routine, width 256, batch 1024:\n")
+    print(f"Shares of the steps' time by routine, width {width}, batch {batch}:\n")
     for case in cases:
-        if (case.width, case.batch) != (256, 1024) or case.units != args.threads:
+        if (case.width, case.batch) != (width, batch) or case.units != args.threads:
             continue
         r = rates(case)
         if r and r["run"]["kinds"]:
@@ -160,7 +163,8 @@ def shares(parts, least):
 
 def batch(args, log):
     """Training steps over batch sizes: where the time goes and which algorithm each layer got."""
-    nets, sizes = ("alexnet", "resnet18", "vgg16"), (4, 8, 16, 32, 64)
+    nets, sizes = (("lenet",), (1, 2)) if args.small else (
+        ("alexnet", "resnet18", "vgg16"), (4, 8, 16, 32, 64))
     for net in nets:
         for size in sizes:
             log.make(f"{net} {size}", timed(args, net, "--batch", size), keep_net)

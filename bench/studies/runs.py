@@ -9,30 +9,52 @@ import sys
 import time
 
 
+class Stopped(BaseException):
+    """By a signal: the run in progress ends, the tables are still printed."""
+
+
+class Failed(Exception):
+    """A run of a program: its exit code and last words."""
+
+
 def call(command, variables):
     done = subprocess.run(command, capture_output=True, text=True, check=False,
                           env={**os.environ, **variables})
     if done.returncode:
-        sys.exit(f"{shlex.join(command)}: exit {done.returncode}\n{done.stderr.strip()}")
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise Failed(f"exit {done.returncode}: {last}")
     return json.loads(done.stdout)
 
 
 def read_runs(path):
-    """By name; none if there is no such file."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    return {run["name"]: run for run in map(json.loads, lines)}
+    """By name; none if there is no such file. A line that was cut off counts for nothing."""
+    runs = {}
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            run = json.loads(line)
+        except ValueError:
+            continue
+        runs[run["name"]] = run
+    return runs
 
 
 class Log:
-    """Runs by name, made once and kept as lines of JSON."""
+    """Runs by name, made once and kept as lines of JSON. One that fails costs only itself."""
+
+    # Of all logs.
+    failures = []  # a line each
+    stopped = False
 
     def __init__(self, path, only, until):
         """`until`: no run starts after this time of the monotonic clock."""
         self.path, self.only, self.until, self.runs = path, only, until, read_runs(path)
+        if path.exists() and not ("\n" + path.read_text()).endswith("\n"):
+            with path.open("a") as file:  # after a line that was cut off
+                file.write("\n")
 
     def due(self, name):
         """Whether `make` would run anything."""
-        return (name not in self.runs and self.only.search(name)
+        return (not Log.stopped and name not in self.runs and self.only.search(name)
                 and time.monotonic() <= self.until)
 
     def make(self, name, command, keep, **variables):
@@ -42,7 +64,15 @@ class Log:
         words = [f"{variable}={value}" for variable, value in variables.items()]
         words += [str(pathlib.Path(command[0]).name), *command[1:]]
         start = time.monotonic()
-        told = call(command, variables)
+        try:
+            told = call(command, variables)
+        except Failed as failed:
+            self.failures.append(f"{name}: {failed}")
+            print(f"{shlex.join([*words[:len(variables)], *command])}: {failed}", file=sys.stderr)
+            return
+        except Stopped:
+            Log.stopped = True
+            return
         run = {"name": name, "command": shlex.join(words),
                "seconds": round(time.monotonic() - start, 2), **keep(told)}
         self.runs[name] = run

@@ -16,14 +16,16 @@
 Each run is appended to the log, one that is there already is not made again, and the tables are of
 all that it holds: a study can be stopped and goes on from there. --only PATTERN runs the cases in
 whose name the regular expression is found ("batch 1$"); --only none runs nothing; --minutes N
-starts no more after that time. --plots DIR also draws (gnuplot). Nothing else may run meanwhile;
-tune the nets first.
+starts no more after that time. A run that fails is named, and the exit code is 1. --output FILE
+takes the page, --plots DIR charts as well (gnuplot). Nothing else may run meanwhile; tune the nets
+first.
 
 report keeps a log for each study, and a tuning store, in FOLDER, and refuses runs of two commits:
 start a page in a new folder, and go on there with the same command. --sections leaves studies out.
 
-mlp compares backends: --device cuda adds a card's with one and two streams, --python PYTHON, of an
-interpreter that has torch, PyTorch's on the CPU.
+mlp compares backends: --device cuda adds a card's with one, two and four streams, --python PYTHON,
+of an interpreter that has torch, PyTorch's on the CPU. batch, gemm and mlp run on a card by
+--options="--device cuda", --device cuda and both; --small tries them with sizes that say nothing.
 
 verdicts tunes small layers again and again in fresh stores: on the quiet machine, beside each noise
 of --noise (noise.py describes them), and with one algorithm registered twice (CONVLAB_TWIN), the
@@ -34,6 +36,7 @@ long: --options="--budget 60s" limits each, and rows that it did not reach are n
 """
 
 import argparse
+import contextlib
 import math
 import pathlib
 import re
@@ -46,7 +49,7 @@ from gemm import gemm
 from layers import layers
 from nets import batch, mlp
 from report import SECTIONS, report, sections
-from runs import Log, provenance
+from runs import Log, Stopped, provenance
 from survey import survey
 from verdicts import NOISES, verdicts
 
@@ -79,6 +82,8 @@ def main():
     parser.add_argument("--only", type=pattern, default="", metavar="PATTERN",
                         help="the cases in whose name this is found")
     parser.add_argument("--minutes", type=float, default=math.inf, help="start nothing after these")
+    parser.add_argument("--output", type=pathlib.Path, metavar="FILE",
+                        help="for the page; default: stdout")
     parser.add_argument("--plots", type=pathlib.Path, help="a directory for charts as SVG")
     parser.add_argument("--device", default="cpu",
                         help="cuda: a card as well, mlp; a card instead, gemm")
@@ -115,22 +120,36 @@ def main():
     parser.add_argument("--sections", type=sections, default=list(SECTIONS), metavar="LIST",
                         help=f"of report, some of {','.join(SECTIONS)}; default: all")
     parser.add_argument("--title", help="of report: the machine's name; default: its CPU and ISA")
+    parser.add_argument("--small", action="store_true",
+                        help="tiny nets and products, to try batch, gemm and mlp")
     parser.add_argument("--options", default="", help="more flags for convlab, in one word")
     args = parser.parse_args()
-    # As Ctrl-C does, it ends what was started as well.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+    def stop(*_):
+        raise Stopped
+    signal.signal(signal.SIGTERM, stop)
     args.micro = args.micro or [str(BUILD / "bench" / "micro" / "micro_convolutions")]
     args.until = time.monotonic() + 60 * args.minutes
-    if args.study == "report":
-        if args.options or args.beside or args.plots:
-            parser.error("report takes no --options, --beside or --plots")
-        report(args)
-        return
-    log = Log(args.log, args.only, args.until)
-    studies[args.study](args, log)
-    if log.runs:
-        print(provenance(args, log))
+    if args.study == "report" and (args.options or args.beside or args.plots):
+        parser.error("report takes no --options, --beside or --plots")
+    with contextlib.ExitStack() as stack:
+        if args.output:
+            page = stack.enter_context(args.output.open("w"))
+            stack.enter_context(contextlib.redirect_stdout(page))
+        if args.study == "report":
+            report(args)
+        else:
+            log = Log(args.log, args.only, args.until)
+            studies[args.study](args, log)
+            if log.runs:
+                print(provenance(args, log))
+    if Log.failures:
+        print(f"study.py: failed: {'; '.join(Log.failures)}", file=sys.stderr)
+    return 143 if Log.stopped else 1 if Log.failures else 0
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        sys.exit(main())
+    except Stopped:  # between two runs
+        sys.exit(143)

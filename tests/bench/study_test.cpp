@@ -1,9 +1,12 @@
 // bench/studies/study.py on runs with known times.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <thread>
 
 #include "bench/reports/gnuplot.h"
 #include "tests/bench/program/run_program.h"
@@ -116,6 +119,56 @@ TEST_F(StudyTest, BatchMakesEachRunOnceAndSharesItsTime) {
   EXPECT_EQ(study(arguments), out);
   const std::string called = read_file(calls);
   EXPECT_EQ(std::count(called.begin(), called.end(), '\n'), 5) << called;
+}
+
+// Alexnet's batch 8 fails, and the log ends in half a line.
+TEST_F(StudyTest, ARunThatFailsCostsItself) {
+  write_file(directory_ / "told", R"({"steps": [], "memory": {"total": 1048576},
+    "iteration": {"ms": 4, "images_per_s": 1000, "t_f": 1, "t_b": 1, "t_u": 0, "t_h2d": 2},
+    "provenance": {"cpu": "some", "date": "today"}})");
+  const std::string program = directory_ / "convlab", calls = directory_ / "calls";
+  write_file(program, fmt::format("#!/bin/sh\necho \"$@\" >>'{}'\n"
+                                  "case \"$*\" in *'--batch 8 '*) echo 'no memory' >&2; exit 3;; "
+                                  "esac\ncat '{}'\n",
+                                  calls, (directory_ / "told").string()));
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  write_file(log(), R"({"name": "alexnet 4", "iter)");
+  const auto run = [&] {
+    return std::system(fmt::format("python3 '{}' batch --convlab '{}' --only alexnet --log '{}' "
+                                   "--output '{}' 2>'{}'",
+                                   CONVLAB_STUDY, program, log(), (directory_ / "page.md").string(),
+                                   (directory_ / "err").string())
+                           .c_str());
+  };
+  EXPECT_EQ(WEXITSTATUS(run()), 1);
+  expect(read_file(directory_ / "err"), "study.py: failed: alexnet 8: exit 3: no memory\n");
+  expect(read_file(directory_ / "page.md"), "| part | batch 4 | batch 16 | batch 32 | batch 64 |");
+  EXPECT_EQ(WEXITSTATUS(run()), 1);
+  const std::string called = read_file(calls);
+  EXPECT_EQ(std::count(called.begin(), called.end(), '\n'), 6) << called;  // batch 8 twice
+}
+
+// The page is of the runs so far.
+TEST_F(StudyTest, ASignalEndsTheRunAndPrintsThePage) {
+  write_file(directory_ / "told", R"({"steps": [], "memory": {"total": 1048576},
+    "iteration": {"ms": 4, "images_per_s": 1000, "t_f": 1, "t_b": 1, "t_u": 0, "t_h2d": 2},
+    "provenance": {"cpu": "some", "date": "today"}})");
+  const std::string program = directory_ / "convlab";
+  write_file(program,
+             fmt::format("#!/bin/sh\ncase \"$*\" in *'--batch 8 '*) echo $$ >'{}'; exec sleep "
+                         "100;; esac\ncat '{}'\n",
+                         (directory_ / "pid").string(), (directory_ / "told").string()));
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  Program study(directory_, {CONVLAB_STUDY, "batch", "--convlab", program, "--log", log()}, {},
+                "/usr/bin/python3");
+  study.wait_until_said("alexnet 8");
+  while (read_file(directory_ / "pid").empty())
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  study.signal_group(SIGTERM);
+  const Ran ran = study.wait();
+  EXPECT_EQ(ran.exit_code, 143) << ran.err;
+  expect(ran.out, "| part | batch 4 |\n");
+  EXPECT_FALSE(contains(ran.err, "alexnet 16")) << ran.err;
 }
 
 // In the format of `layers`, with times of ms, slightly less, and much more.
