@@ -1,7 +1,7 @@
 # The relocatable package, for a machine that has a card and its driver but no compiler:
 # `cmake --preset package && cmake --build --preset package` leaves build-package/convlab-*.tar.gz
-# with the program, the tests that need a card, tests/gpu/run and its parts, and every shared library
-# that is not the system's. CUDA's own libraries are not linked: they come from the machine, or from
+# with the program, the tests that need a card, tests/gpu/run with its parts and studies, and every
+# shared library that is not the system's. CUDA's own libraries are not linked: they come from the machine, or from
 # lib/.
 option(CONVLAB_RELOCATABLE "Offer the target `tgz`: a package with the shared libraries it needs" OFF)
 if(NOT CONVLAB_RELOCATABLE)
@@ -14,12 +14,18 @@ if(CONVLAB_FFTW)
   message(FATAL_ERROR "CONVLAB_RELOCATABLE needs CONVLAB_FFTW=OFF: FFTW may not be shipped with CUDA")
 endif()
 
+set(_programs convlab convlab_gpu_tests)
+if(TARGET micro_gemm_cuda)  # Google Benchmark is there
+  list(APPEND _programs micro_gemm_cuda)
+endif()
 # DT_RPATH, which unlike DT_RUNPATH also serves the libraries' own dependencies.
-set_target_properties(convlab convlab_gpu_tests PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
-target_link_options(convlab PRIVATE -Wl,--disable-new-dtags)
-target_link_options(convlab_gpu_tests PRIVATE -Wl,--disable-new-dtags)
+set_target_properties(${_programs} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
+foreach(_program IN LISTS _programs)
+  target_link_options(${_program} PRIVATE -Wl,--disable-new-dtags)
+  list(APPEND _files $<TARGET_FILE:${_program}>)
+endforeach()
 
-install(TARGETS convlab convlab_gpu_tests RUNTIME_DEPENDENCY_SET convlab_runtime
+install(TARGETS ${_programs} RUNTIME_DEPENDENCY_SET convlab_runtime
         RUNTIME DESTINATION bin COMPONENT package EXCLUDE_FROM_ALL)
 # What every GNU/Linux has is left out.
 install(RUNTIME_DEPENDENCY_SET convlab_runtime
@@ -31,6 +37,10 @@ install(PROGRAMS tests/gpu/run DESTINATION tests/gpu COMPONENT package EXCLUDE_F
 install(FILES tests/gpu/judge.py tests/gpu/lab.py tests/gpu/report.py
               tests/gpu/layers.txt tests/gpu/problems.txt
         DESTINATION tests/gpu COMPONENT package EXCLUDE_FROM_ALL)
+install(DIRECTORY bench/studies DESTINATION bench COMPONENT package EXCLUDE_FROM_ALL
+        FILES_MATCHING PATTERN "*.py")
+install(FILES bench/reports/algo_marks.json
+        DESTINATION bench/reports COMPONENT package EXCLUDE_FROM_ALL)
 install(FILES README.md LICENSE DESTINATION . COMPONENT package EXCLUDE_FROM_ALL)
 
 set(CPACK_GENERATOR TGZ)
@@ -50,10 +60,10 @@ find_program(CONVLAB_CUOBJDUMP cuobjdump HINTS ${CUDAToolkit_BIN_DIR})
 add_custom_target(tgz COMMAND ${CMAKE_CPACK_COMMAND} -B ${PROJECT_BINARY_DIR}
                   COMMAND ${CMAKE_COMMAND}
                     -DARCHIVE=${PROJECT_BINARY_DIR}/${_package}.tar.gz
-                    "-DPROGRAMS=$<TARGET_FILE:convlab>;$<TARGET_FILE:convlab_gpu_tests>"
+                    "-DPROGRAMS=${_files}"
                     "-DARCHITECTURES=${CMAKE_CUDA_ARCHITECTURES}"
                     "-DCUOBJDUMP=${CONVLAB_CUOBJDUMP}"
                     -P ${PROJECT_SOURCE_DIR}/cmake/check_package.cmake
                   WORKING_DIRECTORY ${PROJECT_BINARY_DIR} VERBATIM
                   COMMENT "Packing ${_package}.tar.gz")
-add_dependencies(tgz convlab convlab_gpu_tests)
+add_dependencies(tgz ${_programs})

@@ -58,7 +58,8 @@ class GpuRunTest : public testing::Test {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return Program(directory_, arguments,
                    {{"CONVLAB", convlab.empty() ? (directory_ / "convlab").string() : convlab},
-                    {"CONVLAB_GPU_TESTS", (directory_ / "convlab_gpu_tests").string()}},
+                    {"CONVLAB_GPU_TESTS", (directory_ / "convlab_gpu_tests").string()},
+                    {"CONVLAB_MICRO_GEMM", CONVLAB_MICRO_GEMM}},
                    CONVLAB_GPU_RUN);
   }
   Ran run(const Words& more, const std::string& convlab = "") {
@@ -153,13 +154,11 @@ exit 9
 )sh");
   write_script("compute-sanitizer", "#!/bin/sh\nsleep 100\n");
   const std::string path = directory_.path().string() + ":" + std::getenv("PATH");
-  const auto begun = std::chrono::steady_clock::now();
   const Ran ran = Program(directory_,
                           {"--small", "--out", directory_ / "results", "--only", "profile",
                            "--only", "memcheck", "--minutes", "0.4"},
                           {{"CONVLAB", directory_ / "convlab"}, {"PATH", path}}, CONVLAB_GPU_RUN)
                       .wait();
-  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(60));
   EXPECT_EQ(ran.exit_code, 1) << ran.err;
   const std::map<std::string, json> found = outcomes();
   EXPECT_EQ(found.at("winograd")["found"], "Duration 7 us") << ran.err;
@@ -206,6 +205,38 @@ TEST_F(GpuRunTest, ASecondRunRepeatsOnlyWhatRanOutOfTime) {
   EXPECT_EQ(calls("--algos direct"), 2);
 }
 
+// The machine went away while they were written.
+TEST_F(GpuRunTest, HalvesOfFilesCostTheirJobsOnly) {
+  EXPECT_EQ(run({"--only", "check"}).exit_code, 0);
+  const std::filesystem::path results = directory_ / "results";
+  const std::string whole = read_file(results / "jobs.jsonl");
+  const std::size_t line = whole.find('\n') + 1;
+  write_file(results / "jobs.jsonl", whole.substr(0, line + 20));
+  write_file(results / "machine.json", "{\"made_by\"");
+  EXPECT_EQ(run({"--only", "check"}).exit_code, 0);
+  EXPECT_EQ(calls("check @problems.txt"), 3);
+  EXPECT_EQ(run({"--only", "check"}).exit_code, 0);
+  EXPECT_EQ(calls("check @problems.txt"), 3);
+  const std::string archive = read_file(results / "logs.tar.gz");
+  write_file(results / "logs.tar.gz", archive.substr(0, archive.size() / 2));
+  const Ran ran = run({"--only", "check"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  expect(ran.err, "logs.tar.gz is damaged");
+}
+
+TEST_F(GpuRunTest, TwoRunsDoNotShareAFolder) {
+  write_file(directory_ / "winograd", "touch begun; sleep 60\n");
+  Program first = start({"--only", "check"});
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!std::filesystem::exists(directory_ / "begun") && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const Ran second = run({"--only", "check"});
+  EXPECT_EQ(second.exit_code, 2);
+  expect(second.err, "another run works there: wait for it, or name another folder\n");
+  first.signal_group(SIGINT);
+  EXPECT_EQ(first.wait().exit_code, 130);
+}
+
 TEST_F(GpuRunTest, RefusesAFolderWithResultsOfAnotherCard) {
   EXPECT_EQ(run({"--only", "check"}).exit_code, 0);
   std::string other = list;
@@ -229,6 +260,18 @@ TEST_F(GpuRunTest, BadUsageIsOneLine) {
     EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
   }
   EXPECT_FALSE(std::filesystem::exists(directory_ / "results"));
+  write_file(directory_ / "results", "");
+  const Ran ran = run({});
+  EXPECT_EQ(ran.exit_code, 2);
+  expect(ran.err, "results: is no folder: expected one, or a name for a new one\n");
+}
+
+TEST_F(GpuRunTest, AStageThatCannotBePlannedLeavesTheOthers) {
+  write_script("convlab_gpu_tests", "no program");
+  const Ran ran = run({"--only", "tests", "--only", "check"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  expect(report(), "- tests: skipped: cannot be planned: OSError");
+  expect(report(), "| check | 2 | 0 |");
 }
 
 TEST_F(GpuRunTest, SaysInTheProgramsWordsThatThereIsNoCard) {
@@ -279,7 +322,8 @@ esac
   expect(report(), "- Nets/Cards.Have/a: `convlab_gpu_tests --gtest_filter=Nets/Cards.Have/a`\n");
 }
 
-// 3x3 at ratios 2 and 8, 1x1 without cuDNN's; predictions and failures do not count.
+// 3x3 at ratios 2 and 8, 1x1 without cuDNN's; predictions and failures do not count. Each type has
+// a race of its own.
 TEST_F(GpuRunTest, TheRaceIsComparedByClass) {
   const auto candidate = [](const char* algo, double ms, const char* status = "ok",
                             bool predicted = false) {
@@ -309,12 +353,61 @@ TEST_F(GpuRunTest, TheRaceIsComparedByClass) {
   expect(report(), "| 3x3 | 4.00 (2) | 4.00 (2) |");
   expect(report(), "| f32 a | 3x3 | 1.0000 | 5 | direct | 2.0000 | 5 | gemm | 2.00 |\n");
   expect(report(), "| f64 c | 1x1 | 3.0000 | 5 | direct | - | - | - | - |\n");
-  EXPECT_EQ(calls("--dtype f32 --max-error 5e-3 --exclude cudnn.graph --device cuda --budget "), 1);
+  expect(report(), "| class | f32 | tf32 | bf16 | f16 | f64 |\n");
+  expect(report(), "\n- race bf16: winograd, a: failed\n");
+  for (const char* const flags : {"f32", "f32 --max-error 5e-3", "bf16", "f16", "f64"})
+    EXPECT_EQ(calls(fmt::format("--dtype {} --exclude cudnn.graph --device cuda --budget ", flags)),
+              1)
+        << flags;
+}
+
+TEST_F(GpuRunTest, SaysThatThereIsNoCudnnToCompareWith) {
+  write_file(directory_ / "list.json", R"({"provenance": {}, "rows": [
+    {"algo": "direct", "origin": "own", "3x3": "f", "types": "f32"}]})");
+  write_file(directory_ / "tune.json",
+             R"({"provenance": {}, "layers": [{"layer": "a", "problem": "mb1ic64ih6oc6kh3ph1",
+                "verdict": "ONLY", "candidates": [{"algo": "direct", "config": "", "ms": 1,
+                "eff_gflops": 1, "status": "ok", "predicted": false}]}],
+                "totals": {"complete": true, "contest": {"rows": 0}}})");
+  EXPECT_EQ(run({"--only", "race"}).exit_code, 0);
+  expect(report(), "No layer was measured on both sides: there is no cuDNN; `convlab doctor` says");
+}
+
+// It runs again once the race knows its layers, whose roofs are then on the studies' page.
+TEST_F(GpuRunTest, RoofsWaitForTheRace) {
+  write_script("convlab", R"sh(#!/bin/sh
+output=$(echo "$*" | sed -n 's/.*--output \([^ ]*\).*/\1/p')
+cd "$(dirname "$0")"
+case "$*" in
+  list*) cat list.json ;;
+  roofline*) [ -f told ] || { echo 'convlab: roofline: the store knows nothing of @layers.txt'; exit 2; }
+    cat told >"$OLDPWD/$output" ;;
+esac
+)sh");
+  EXPECT_EQ(run({"--only", "studies"}).exit_code, 1);
+  EXPECT_EQ(outcomes().at("roofline-f32")["result"], "unfinished");
+  EXPECT_EQ(outcomes().at("roofline-f32")["found"], "the race has measured nothing yet");
+  const auto tell = [&](const char* note) {
+    write_file(directory_ / "told", fmt::format(R"({{"notes": ["{}"], "points": [
+      {{"layer": "a", "algo": "direct", "config": "k=8", "ms": 2, "attained_gflops": 9000,
+        "percent_of_roof": 41.4, "limit": "memory", "headroom_ms": 1.2, "chosen": true}}]}})",
+                                                note));
+  };
+  tell("1 of 2 layers and passes are not in the store: ...");
+  EXPECT_EQ(run({"--only", "studies"}).exit_code, 1);
+  EXPECT_EQ(outcomes().at("roofline-f32")["result"], "unfinished");
+  tell("The chosen algorithms take 2 ms in all; 1.2 ms of it could be saved at their roofs.");
+  run({"--only", "studies"});
+  EXPECT_EQ(outcomes().at("roofline-f32")["result"], "passed");
+  const std::string page = read_file(directory_ / "results" / "studies.md");
+  expect(page, "## The raced layers under the card's roofs, f32\n");
+  expect(page, "| a | direct k=8 | 2.0000 | 9 | 41 | memory | 1.2000 |\n");
 }
 
 #if defined(CONVLAB_PROGRAM_ON_CPU) && !CONVLAB_SANITIZED
 TEST_F(GpuRunTest, GoesThroughItsStagesOnTheCpu) {
-  const Ran ran = run({"--only", "check", "--only", "race", "--only", "nets", "--minutes", "3"},
+  const Ran ran = run({"--only", "check", "--only", "race", "--only", "nets", "--only", "studies",
+                       "--minutes", "4"},
                       CONVLAB_PROGRAM_ON_CPU);
   // A busy machine may not finish a job. Nothing fails, and finished jobs are on the page.
   EXPECT_TRUE(ran.exit_code == 0 || ran.exit_code == 1) << ran.err;
@@ -326,6 +419,18 @@ TEST_F(GpuRunTest, GoesThroughItsStagesOnTheCpu) {
   EXPECT_GT(passed["check"], 0) << ran.err;
   expect(report(), fmt::format("| check | {} | 0 |", passed["check"]));
   expect(report(), fmt::format("| race | {} | 0 |", passed["race"]));
+  std::vector<std::string> titles{"Training over batch sizes", "A perceptron, over streams",
+                                  "Where a training step of lenet goes, and what to improve first"};
+#if CONVLAB_HAVE_MICRO
+  titles.emplace_back("Products of matrices");
+#endif
+  if (passed["studies"] < int(titles.size()) + 2) return;
+  const std::string page = read_file(directory_ / "results" / "studies.md");
+  for (const std::string& title : titles) expect(page, "\n## " + title + "\n");
+  expect(page, "| copies from the host |");
+  expect(page, "| pooling backward |");
+  expect(page, "What to tune next");
+  expect(page, "| cuda | f32 | 8 | 16 | 4 streams |");
 }
 #endif
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import dataclasses
+import gzip
 import json
 import os
 import shlex
@@ -11,6 +12,7 @@ import sys
 import tarfile
 import time
 import typing
+import zlib
 
 LONGEST = 100  # seconds for a job without a budget, the first time
 SHORTEST = 3  # seconds; with less left no job is begun
@@ -65,12 +67,15 @@ def die_with_parent():
 def read_outcomes(path):
     """By stage and name, the last of each."""
     outcomes = {}
-    for line in path.read_text().splitlines() if path.exists() else []:
+    text = path.read_text() if path.exists() else ""
+    if text and not text.endswith("\n"):
+        path.write_text(text + "\n")  # the next line is another one
+    for line in text.splitlines():
         try:
             outcome = json.loads(line)
-        except ValueError:  # the machine went away while it was written
+            outcomes[outcome["stage"], outcome["name"]] = outcome
+        except (ValueError, LookupError, TypeError):  # the machine went away while it was written
             continue
-        outcomes[outcome["stage"], outcome["name"]] = outcome
     return outcomes
 
 
@@ -82,9 +87,12 @@ class Lab:
         self.running = []
         self.cores = len(os.sched_getaffinity(0))
         if (out / "logs.tar.gz").exists():
-            with tarfile.open(out / "logs.tar.gz") as tar:
-                tar.extraction_filter = getattr(tarfile, "data_filter", None)  # from Python 3.12
-                tar.extractall(logs)
+            try:
+                with tarfile.open(out / "logs.tar.gz") as tar:
+                    tar.extraction_filter = getattr(tarfile, "data_filter", None)  # from Python 3.12
+                    tar.extractall(logs)
+            except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
+                say(f"logs.tar.gz is damaged ({error}): what lies behind runs again")
         # Logs are packed after each stage. A job whose log was lost before that runs again.
         self.outcomes = {key: outcome for key, outcome in read_outcomes(out / "jobs.jsonl").items()
                          if self.log(*key).exists()}

@@ -90,10 +90,10 @@ def counts(stage, planned, outcomes):
 
 
 def stage_result(stage, planned, outcomes, reasons):
-    if stage in reasons:
-        return f"skipped: {reasons[stage]}"
+    if not planned[stage]:
+        return f"skipped: {'; '.join(reasons[stage])}"
     return ", ".join(f"{n} {what}" for what, n in counts(stage, planned, outcomes).items()
-                     if n and what != "seconds") or "nothing to do"
+                     if n and what != "seconds")
 
 
 def stages(planned, outcomes, reasons):
@@ -104,7 +104,8 @@ def stages(planned, outcomes, reasons):
         rows.append([stage] + [found[name.split(" of")[0]] for name in header[1:]])
     skipped = {(stage, outcome["found"]): None for (stage, _), outcome in outcomes.items()
                if outcome["result"] == "skipped"}
-    notes = [f"- {stage}: skipped: {reason}" for stage, reason in [*reasons.items(), *skipped]]
+    left_out = [(stage, reason) for stage, those in reasons.items() for reason in those]
+    notes = [f"- {stage}: skipped: {reason}" for stage, reason in [*left_out, *skipped]]
     return [*table(header, rows), "", *notes[:20]]
 
 
@@ -141,16 +142,20 @@ def shown(candidate, digits):
             f"{candidate['algo'].replace('cudnn.', '')} {candidate['config']}".strip()]
 
 
-def race(races, own):
-    rows, ratios = [], {}
+def race(races, algos):
+    own = {row["algo"] for row in algos if row["origin"] == "own"}
+    rows, ratios, unknown = [], {}, {}
     for math_type, name, kind, ours, theirs in compared(races, own):
+        if not ours and not theirs:
+            unknown[math_type] = unknown.get(math_type, 0) + 1
+            continue
         ratio = theirs["ms"] / ours["ms"] if ours and theirs else None
         if ratio:
             ratios.setdefault(kind, {}).setdefault(math_type, []).append(ratio)
         rows.append([f"{math_type} {name}", kind, *shown(ours, 4), *shown(theirs, 4),
                      f"{ratio:.2f}" if ratio else "-"])
     if not rows:
-        return ["Nothing was raced."]
+        return ["Nothing was measured."]
     lines = ["The ratio is cuDNN's time over our own: above 1 ours is faster. tf32 is f32 with",
              "errors up to 5e-3, which admits TF32. TFLOP/s count direct convolution's work.", ""]
     if ratios:
@@ -160,13 +165,36 @@ def race(races, own):
                   *table(["class", *races], [[kind, *(mean(of.get(m)) for m in races)]
                                              for kind, of in ratios.items()]), ""]
     else:
-        lines += ["No layer was measured on both sides.", ""]
+        peers = any(row["algo"].startswith("cudnn.") for row in algos)
+        lines += ["No layer was measured on both sides" + ("." if peers else ": there is no cuDNN; "
+                                                           "`convlab doctor` says why."), ""]
     unsure = [f"{n} of {len(told['layers'])} in {math_type}" for math_type, told in races.items()
               if (n := sum(layer["verdict"] == "UNSURE" for layer in told["layers"]))]
     if unsure:
         lines += [f"UNSURE: {', '.join(unsure)}.", ""]
+    if unknown:
+        missing = ", ".join(f"{n} in {math_type}" for math_type, n in unknown.items())
+        lines += [f"Layers without a measurement: {missing}.", ""]
     return lines + table(["layer", "class", "own ms", "TFLOP/s", "own", "cuDNN ms", "TFLOP/s",
                           "cuDNN", "ratio"], rows)
+
+
+def failed_in(races):
+    """By type and algorithm the first candidate that failed, with its reason."""
+    lines = []
+    for math_type, told in races.items():
+        failed = {}
+        for layer in told["layers"]:
+            for c in layer["candidates"]:
+                if c["status"] in ("failed", "timeout"):
+                    failed.setdefault(c["algo"], []).append((layer, c))
+        for algo, those in failed.items():
+            layer, c = those[0]
+            name = f"{algo} {c['config']}".strip()
+            more = f" (and {len(those) - 1} more)" if len(those) > 1 else ""
+            lines.append(f"- race {math_type}: {name}, {layer['layer'] or layer['problem']}{more}: "
+                         f"{c.get('reason') or c['status']}")
+    return lines
 
 
 def roofs(logs):
@@ -176,7 +204,38 @@ def roofs(logs):
     return ["; ".join(rows) + "."] if rows else ["Not measured."]
 
 
-def failures(logs, outcomes):
+def body(text):
+    """A study's tables, a level below the page's own headings and without spare empty lines."""
+    return re.sub(r"\n{3,}", "\n\n", re.sub(r"^#", "##", text, flags=re.M)).strip().splitlines()
+
+
+def roofline(told):
+    header = ["layer", "algorithm", "ms", "TFLOP/s executed", "% of roof", "limit", "to save, ms"]
+    rows = [[p["layer"], f"{p['algo']} {p['config']}".strip(), f"{p['ms']:.4f}",
+             f"{p['attained_gflops'] / 1000:.3g}", f"{p['percent_of_roof']:.0f}", p["limit"],
+             f"{p['headroom_ms']:.4f}"] for p in told["points"] if p["chosen"]]
+    return [*(f"- {note}" for note in told["notes"]), "", *table(header, rows)]
+
+
+def studies(logs):
+    """The studies' page as lines, as far as there are any."""
+    parts = []
+    for path in sorted((logs / "studies").glob("roofline-*.json")):
+        if told := read_json(path):
+            parts += ["", f"## The raced layers under the card's roofs, {path.stem[9:]}", "",
+                      *roofline(told)]
+    titles = {"batch": "Training over batch sizes", "gemm": "Products of matrices",
+              "mlp": "A perceptron, over streams"}
+    for path in sorted((logs / "studies").glob("ranking-*.md")):
+        titles[path.stem] = (f"Where a training step of {path.stem[8:]} goes, and what to improve "
+                             "first")
+    for name, title in titles.items():
+        if lines := body(read_text(logs / "studies" / f"{name}.md")):
+            parts += ["", f"## {title}", "", *lines]
+    return parts
+
+
+def failures(logs, outcomes, races):
     """Failed tests, failed candidates with the line that repeats them, and other failed jobs."""
     lines, left_out = [], 0
     for (stage, name), outcome in outcomes.items():
@@ -195,31 +254,38 @@ def failures(logs, outcomes):
                     if row["result"] == "FAILED"]
         # One that ended by itself with a table has said all by its rows.
         if not mine or outcome["exit"] not in (0, 1):
-            mine.insert(0, f"- {stage} {name}: {outcome['result']}: {outcome['found']}: "
-                           f"`{outcome['command']}`")
+            mine.insert(0, f"- {stage} {name}: {outcome['result']}: {outcome['found']}")
+            if outcome["result"] == "failed":
+                mine[0] += f": `{outcome['command']}`"
         left_out += max(0, len(mine) - MOST_OF_A_JOB)
         lines += mine[:MOST_OF_A_JOB]
     left_out += max(0, len(lines) - MOST_FAILURES)
     lines = lines[:MOST_FAILURES]
     if left_out:
         lines.append(f"- and {left_out} more, in logs.tar.gz")
-    return lines or ["None."]
+    return lines + failed_in(races)
 
 
 def write(out, logs, outcomes, planned, reasons, algos):
-    own = {row["algo"] for row in algos if row["origin"] == "own"}
+    def replace(name, lines):
+        new = out / f"{name}.new"
+        new.write_text("\n".join([*lines, ""]))
+        new.replace(out / name)
     races = {math_type: told for math_type in (job.name for job in planned["race"])
              if (told := read_json(logs / "race" / f"{math_type}.json"))}
-    others = [f"- {stage} {name}: {outcome['result']}: {outcome['found']}"
+    others = [": ".join(filter(None, [f"- {stage} {name}", outcome["result"], outcome["found"]]))
               for (stage, name), outcome in outcomes.items()
               if stage in ("memcheck", "profile", "tune", "nets", "studies")
-              and outcome["result"] != "skipped"]
-    page = ["# convlab on a card", "", *head(out, races),
+              and outcome["result"] == "passed"]
+    studied = studies(logs)
+    page = ["# convlab on a card", "", "Made by `tests/gpu/run`, which goes on with what is unfinished "
+            f"or to do when it is run again with `--out {out.name}`.", "", *head(out, races),
+            "", "## Ten layers, forward: own beside cuDNN", "", *race(races, algos),
             "", "## Stages", "", *stages(planned, outcomes, reasons),
-            "", "## Ten layers, forward: own beside cuDNN", "", *race(races, own),
+            "", "## Failed or unfinished", "", *(failures(logs, outcomes, races) or ["Nothing."]),
             "", "## Ceilings", "", *roofs(logs),
             "", "## Other stages", "", *(others or ["Nothing yet."]),
-            "", "## Failed", "", *failures(logs, outcomes), ""]
-    new = out / "report.md.new"
-    new.write_text("\n".join(page))
-    new.replace(out / "report.md")
+            *(["", "The studies' tables are in [studies.md](studies.md)."] if studied else [])]
+    replace("report.md", page)
+    if studied:
+        replace("studies.md", ["# Studies on a card", "", *head(out, {}), *studied])
