@@ -1,8 +1,8 @@
 # The relocatable package, for a machine that has a card and its driver but no compiler:
 # `cmake --preset package && cmake --build --preset package` leaves build-package/convlab-*.tar.gz
 # with the program, the tests that need a card, tests/gpu/run with its parts and studies, and every
-# shared library that is not the system's. CUDA's own libraries are not linked: they come from the machine, or from
-# lib/.
+# shared library that is not the system's. CUDA's own libraries are not linked: they come from the
+# machine, or from lib/.
 option(CONVLAB_RELOCATABLE "Offer the target `tgz`: a package with the shared libraries it needs" OFF)
 if(NOT CONVLAB_RELOCATABLE)
   return()

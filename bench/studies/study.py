@@ -153,3 +153,6 @@ if __name__ == "__main__":
         sys.exit(main())
     except Stopped:  # between two runs
         sys.exit(143)
+    except OSError as error:  # a program that is not there, a folder that cannot be written
+        print(f"study.py: {error.filename}: {error.strerror}", file=sys.stderr)
+        sys.exit(2)

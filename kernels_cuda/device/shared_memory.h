@@ -1,6 +1,5 @@
-// The shared memory of a block, which differs from card to card: 48 KB on all, and by request
-// (opt-in) 99 KB on sm_86 and sm_89, 163 KB on sm_80, 227 KB on sm_90. Registers do not: each card
-// has 65,536 a multiprocessor and a block, and launch bounds hold kernels to them.
+// Shared memory of a block: 48 KB on all cards, by request 99 on sm_86 and 89, 163 on sm_80, 227 on
+// sm_90. Registers are 65,536 a block and multiprocessor on each: launch bounds keep to them.
 #pragma once
 
 #include <fmt/format.h>

@@ -148,6 +148,21 @@ TEST_F(StudyTest, ARunThatFailsCostsItself) {
   EXPECT_EQ(std::count(called.begin(), called.end(), '\n'), 6) << called;  // batch 8 twice
 }
 
+TEST_F(StudyTest, WhatIsNotThereIsOneLine) {
+  for (const auto& [words, says] :
+       {std::pair<Words, std::string>{{"--only", "alexnet 4", "--convlab", "/nowhere/convlab"},
+                                      "/nowhere/convlab: No such file or directory\n"},
+        {{"--only", "none", "--output", "/nowhere/page.md"},
+         "/nowhere/page.md: No such file or directory\n"}}) {
+    const Ran ran =
+        Program(directory_, Words{"python3", CONVLAB_STUDY, "batch", "--log", log()} + words, {},
+                "/usr/bin/env")
+            .wait();
+    EXPECT_EQ(ran.exit_code, 2) << ran.err;
+    EXPECT_TRUE(ran.err.ends_with("study.py: " + says)) << ran.err;
+  }
+}
+
 // The page is of the runs so far.
 TEST_F(StudyTest, ASignalEndsTheRunAndPrintsThePage) {
   write_file(directory_ / "told", R"({"steps": [], "memory": {"total": 1048576},
@@ -159,8 +174,9 @@ TEST_F(StudyTest, ASignalEndsTheRunAndPrintsThePage) {
                          "100;; esac\ncat '{}'\n",
                          (directory_ / "pid").string(), (directory_ / "told").string()));
   std::filesystem::permissions(program, std::filesystem::perms::owner_all);
-  Program study(directory_, {CONVLAB_STUDY, "batch", "--convlab", program, "--log", log()}, {},
-                "/usr/bin/python3");
+  Program study(directory_,
+                {"python3", CONVLAB_STUDY, "batch", "--convlab", program, "--log", log()}, {},
+                "/usr/bin/env");
   study.wait_until_said("alexnet 8");
   while (read_file(directory_ / "pid").empty())
     std::this_thread::sleep_for(std::chrono::milliseconds(5));

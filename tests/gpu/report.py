@@ -171,7 +171,7 @@ def race(races, algos):
     unsure = [f"{n} of {len(told['layers'])} in {math_type}" for math_type, told in races.items()
               if (n := sum(layer["verdict"] == "UNSURE" for layer in told["layers"]))]
     if unsure:
-        lines += [f"UNSURE: {', '.join(unsure)}.", ""]
+        lines += [f"UNSURE, which of the best two is faster: {', '.join(unsure)}.", ""]
     if unknown:
         missing = ", ".join(f"{n} in {math_type}" for math_type, n in unknown.items())
         lines += [f"Layers without a measurement: {missing}.", ""]

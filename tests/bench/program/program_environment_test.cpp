@@ -73,6 +73,33 @@ TEST_F(ProgramTest, ABuildShowsHowFarItIs) {
   EXPECT_TRUE(told.ends_with("[200/200] step 200\n")) << told;
 }
 
+// A program for sm_80 and sm_90 with PTX of the latter, by a cuobjdump that says so.
+TEST_F(ProgramTest, APackageWithoutKernelsForACardIsFound) {
+  const std::filesystem::path tool = directory_ / "cuobjdump";
+  write_file(tool,
+             "#!/bin/sh\n"
+             "case $1 in --list-elf) echo 'ELF file 1: a.sm_80.cubin'; echo 'ELF file 2: "
+             "a.sm_90.cubin' ;; *) echo 'PTX file 1: a.sm_90.ptx' ;; esac\n");
+  std::filesystem::permissions(tool, std::filesystem::perms::owner_all);
+  const auto check = [&](const std::string& architectures) {
+    return Program(directory_,
+                   {"cmake", "-DPROGRAMS=a", "-DARCHITECTURES=" + architectures,
+                    "-DCUOBJDUMP=" + tool.string(), "-P",
+                    std::filesystem::path(CONVLAB_SETUP).replace_filename("check_images.cmake")},
+                   {}, "/usr/bin/env")
+        .wait();
+  };
+  EXPECT_EQ(check("80-real;90").exit_code, 0) << check("80-real;90").err;
+  EXPECT_EQ(check("native").exit_code, 0);
+  for (const auto& [architectures, says] :
+       {std::pair("80-real;86-real;90", "has no kernels for sm_86"),
+        {"80-real;100-virtual", "has no PTX of sm_100"}}) {
+    const Ran ran = check(architectures);
+    EXPECT_NE(ran.exit_code, 0) << architectures;
+    EXPECT_TRUE(contains(ran.err, says)) << ran.err;
+  }
+}
+
 TEST_F(ProgramTest, FewerThreadsThanAskedForAreObeyedOrRefused) {
   const Words check{"check", tiny, "--pass", "fwd"};
   for (const char* limit : {"OMP_THREAD_LIMIT=1", "OMP_MAX_ACTIVE_LEVELS=0", "OMP_DYNAMIC=true"}) {
