@@ -1,4 +1,5 @@
 // Memory, streams, timing and failures of a real card.
+#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
