@@ -11,11 +11,14 @@ __device__ __forceinline__ bool is_class(std::int64_t label, std::int64_t classe
   return label >= 0 && label < classes;
 }
 
+constexpr int row_block = 512;  // threads at most, for a row
+
 // p = e^(x - max) / sum; loss = log(sum) + max - x[label]. Subtracting the greatest keeps every
 // exponential within [0, 1]. p may be x, so a row reads all it needs of x before it writes p.
 template <class T>
-__global__ void softmax_kernel(std::int64_t images, std::int64_t classes, const T* x,
-                               const std::int32_t* label, T* p, T* loss) {
+__global__ void __launch_bounds__(row_block)
+    softmax_kernel(std::int64_t images, std::int64_t classes, const T* x, const std::int32_t* label,
+                   T* p, T* loss) {
   for (std::int64_t n = blockIdx.x; n < images; n += gridDim.x) {
     const T* const row = x + n * classes;
     const std::int64_t own = label == nullptr ? -1 : label[n];
@@ -49,8 +52,8 @@ __global__ void cross_entropy_gradient(Rows rows, const T* p, const std::int32_t
 
 // Runs of 32 differences are summed in T, the runs in double.
 template <class T>
-__global__ void squared_error(std::int64_t images, std::int64_t count, const T* x, const T* target,
-                              T* loss) {
+__global__ void __launch_bounds__(row_block)
+    squared_error(std::int64_t images, std::int64_t count, const T* x, const T* target, T* loss) {
   for (std::int64_t n = blockIdx.x; n < images; n += gridDim.x) {
     const T* const a = x + n * count;
     const T* const b = target + n * count;
@@ -85,7 +88,8 @@ struct RowBlocks {
   dim3 grid, block;
   RowBlocks(std::int64_t n, std::int64_t count)
       : grid(unsigned(std::min<std::int64_t>(n, 1 << 30))),
-        block(unsigned(std::clamp<std::int64_t>(round_up(ceil_div(count, 4), 32), 32, 512))) {}
+        block(unsigned(std::clamp<std::int64_t>(round_up(ceil_div(count, 4), 32), 32, row_block))) {
+  }
 };
 
 }  // namespace
