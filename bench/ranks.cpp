@@ -22,6 +22,14 @@ int exit_code_of(const std::exception& error) {
   return dynamic_cast<const InputError*>(&error) ? 2 : 3;
 }
 
+// Whatever processors mpirun has bound this rank to.
+int cores_of_host() {
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  for (long i = 0; i < sysconf(_SC_NPROCESSORS_ONLN); ++i) CPU_SET(i, &all);
+  return usable_cores(all);
+}
+
 }  // namespace
 
 void add_exchange(CLI::App& app, ExchangeArguments& o) {
@@ -55,15 +63,20 @@ std::int64_t Ranks::share(std::int64_t batch, const std::string& flag) const {
 
 void Ranks::divide_threads(CommonOptions& o) const {
   if (size() == 1 || o.threads > 0 || o.device.kind != DeviceKind::cpu) return;
-  const auto online = int(sysconf(_SC_NPROCESSORS_ONLN)), usable = usable_cores();
-  // mpirun may have bound each rank to cores of its own.
-  const bool bound = usable < online && usable * place_.host_size <= online;
-  o.threads = bound ? usable : std::max(1, usable / place_.host_size);
+  const int share = std::max(1, cores_of_host() / place_.host_size), usable = usable_cores();
+  o.threads = std::min(share, usable);
+  if (o.threads < share)
+    say(
+        fmt::format("mpirun has bound each rank to {} core{}, of {} that are its share: "
+                    "--bind-to none undoes that",
+                    usable, usable == 1 ? "" : "s", share));
 }
 
 ExchangeOptions Ranks::exchange(const ExchangeArguments& a, const Device& device) const {
-  const bool spare_core = device.info().kind != DeviceKind::cpu ||
-                          usable_cores() > device.info().threads * place_.host_size;
+  const int threads = device.info().threads;
+  const bool spare_core =
+      device.info().kind != DeviceKind::cpu ||
+      (usable_cores() > threads && cores_of_host() > threads * place_.host_size);
   return {.strategy = a.strategy,
           .bucket_bytes = a.bucket.value_or(0),
           .bf16 = a.bf16,

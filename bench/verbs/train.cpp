@@ -484,8 +484,7 @@ int train(Options o, Ranks& ranks) {
   }
   if (ranks.speaks()) plans = planned(o, checkpoint, *data.train, registry, *device, ranks);
   ranks.agree();
-  if (ranks.communicator())
-    plans = plans_of_rank_0(ranks, std::move(plans), *data.train, *device);
+  if (ranks.communicator()) plans = plans_of_rank_0(ranks, std::move(plans), *data.train, *device);
   const Graph& graph = plans->graph;
   const DType dtype = plans->training.dtype;
   const Settings s = settings_of(o, checkpoint, batch_of(graph) * ranks.size());

@@ -185,7 +185,7 @@ TEST(Exchange, OverlapsBackward) {
 TEST(Exchange, RefusesWhatDoesNotGoTogether) {
   on_ranks(2, [](Communicator& c) {
     RankLab lab(c, DType::f64);
-    EXPECT_THROW(GradientExchange(lab.net, c, {.bf16 = true}), InputError);
+    EXPECT_THROW(GradientExchange(lab.net, c, {.bucket_bytes = 1, .bf16 = true}), InputError);
     EXPECT_THROW(GradientExchange(lab.net, c, {.bucket_bytes = -1}), InputError);
     EXPECT_THROW(GradientExchange(lab.test_net, c, {}), InputError);
     EXPECT_THROW(parse_strategy("ring"), InputError);
