@@ -2,10 +2,9 @@
 //
 // A thread owns 8 x 8 elements of the block's tile as 2 x 2 quads, a warp 32 x 64. A step along the
 // depth takes 4 vector loads from shared memory for 64 multiply-adds. cp.async copies slices of 8
-// steps into a ring of four stages, with one barrier a slice. The table's entries for the next
-// slice are loaded before the first half of a slice is multiplied and used after it, which hides
-// their latency. Up to 168 registers a thread allow 12 warps a multiprocessor, 8 with the largest
-// tile.
+// steps into a ring of four stages, with one barrier a slice. At most 128 registers a thread allow
+// 16 warps a multiprocessor, and these hide the latency of the table's entries. So a slice is
+// looked up and copied in one go, before the sums' factors take registers too.
 #include "conv/error.h"
 #include "kernels_cuda/implicit_gemm/implicit_gemm.h"
 
@@ -17,6 +16,8 @@ struct FmaTile {
   static constexpr int rows = rows_, columns = columns_;
   static constexpr int depth = 8, stages = 4;
   static constexpr int threads = rows * columns / 64;
+  // 16 warps a multiprocessor, but 12 where 128 registers would not do (sm_90, forward, NCHW).
+  static constexpr int blocks = (rows == 128 && columns == 64 ? 384 : 512) / threads;
   static constexpr int row_pitch = rows + 4, column_pitch = columns + 4;
   static constexpr int stage = depth * (row_pitch + column_pitch);
   static constexpr int shared_bytes = stages * stage * int(sizeof(float));
@@ -35,7 +36,7 @@ __device__ __forceinline__ void multiply(float (&sums)[8][8], const float4 (&a)[
 }
 
 template <class Tile, class A, class B, class Output>
-__global__ void __launch_bounds__(Tile::threads, 384 / Tile::threads)
+__global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     multiply_tiles(A a, B b, StridePhases phases, Output out, int channel_tiles) {
   SHARED_DYN(float, shared);
   const Job job(phases);
@@ -55,50 +56,37 @@ __global__ void __launch_bounds__(Tile::threads, 384 / Tile::threads)
   const int column = warp / (Tile::rows / 32) * 64 + lane / 2 % 8 * 4;
   float sums[8][8]{};
 
+  // A slice lies in stage slice % stages.
+  const auto stage_of = [&](int slice) {
+    return shared + unsigned(slice) % Tile::stages * Tile::stage;
+  };
   constexpr int b_tile = Tile::depth * Tile::row_pitch;
-  for (int i = 0; i < Tile::stages - 1; ++i) {
-    if (job.first_slice + i < job.end_slice) {
-      load_a.look_up(job.first_slice + i);
-      load_b.look_up(job.first_slice + i);
-      load_a.issue(shared + i * Tile::stage);
-      load_b.issue(shared + i * Tile::stage + b_tile);
+  const auto fetch = [&](int slice) {
+    if (slice < job.end_slice) {
+      load_a.issue(slice, stage_of(slice));
+      load_b.issue(slice, stage_of(slice) + b_tile);
     }
     cp_async_commit();
-  }
-  unsigned stage = 0;
+  };
+  for (int i = 0; i < Tile::stages - 1; ++i) fetch(job.first_slice + i);
   for (int slice = job.first_slice; slice < job.end_slice; ++slice) {
     cp_async_wait<Tile::stages - 2>();
     __syncthreads();  // this slice has arrived, and all threads are done with the last one
-    const int next = slice + Tile::stages - 1;
-    const bool more = next < job.end_slice;
-    if (more) {
-      load_a.look_up(next);
-      load_b.look_up(next);
-    }
-    const float* const tile_a = shared + stage * Tile::stage + row;
-    const float* const tile_b = shared + stage * Tile::stage + b_tile + column;
-    const auto steps = [&](int begin, int end) {
+    fetch(slice + Tile::stages - 1);
+    const float* const tile_a = stage_of(slice) + row;
+    const float* const tile_b = stage_of(slice) + b_tile + column;
 #pragma unroll
-      for (int k = begin; k < end; ++k) {
-        const float4 x[2]{load_shared<float4>(tile_a + k * Tile::row_pitch),
-                          load_shared<float4>(tile_a + k * Tile::row_pitch + 16)};
-        const float4 y[2]{load_shared<float4>(tile_b + k * Tile::column_pitch),
-                          load_shared<float4>(tile_b + k * Tile::column_pitch + 32)};
-        multiply(sums, x, y);
-      }
-    };
-    steps(0, Tile::depth / 2);
-    if (more) {
-      float* const free = shared + (stage + Tile::stages - 1) % Tile::stages * Tile::stage;
-      load_a.issue(free);
-      load_b.issue(free + b_tile);
+    for (int k = 0; k < Tile::depth; ++k) {
+      const float4 x[2]{load_shared<float4>(tile_a + k * Tile::row_pitch),
+                        load_shared<float4>(tile_a + k * Tile::row_pitch + 16)};
+      const float4 y[2]{load_shared<float4>(tile_b + k * Tile::column_pitch),
+                        load_shared<float4>(tile_b + k * Tile::column_pitch + 32)};
+      multiply(sums, x, y);
     }
-    cp_async_commit();
-    steps(Tile::depth / 2, Tile::depth);
-    stage = (stage + 1) % Tile::stages;
   }
 
-  // The upper quads, then the lower ones, through shared memory: lanes write along the columns.
+  // The upper quads, then the lower ones, through shared memory: lanes write along the columns. The
+  // stride phase is read again, so that it takes no registers in the loop.
   cp_async_wait<0>();
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -112,7 +100,7 @@ __global__ void __launch_bounds__(Tile::threads, 384 / Tile::threads)
     }
     __syncthreads();
     write_rows<Tile::threads, Tile::columns, Tile::column_pitch>(
-        shared, Tile::rows / 2, out, phase, job.part, first_row, first_column,
+        shared, Tile::rows / 2, out, phases.phase[job.phase], job.part, first_row, first_column,
         [&](int i) { return i / 16 * 32 + half * 16 + i % 16; });
   }
 }

@@ -527,7 +527,7 @@ class ImplicitGemm : public ConvAlgo {
   }
 
   AlgoInfo info_{"implicit_gemm",
-                 5,
+                 6,
                  DeviceKind::cuda,
                  Origin::own,
                  "one product, image columns gathered into shared memory",

@@ -229,28 +229,26 @@ class Loader {
     }
   }
 
-  // Looks up the terms of the slice's steps along the depth; issue() copies their elements.
-  __device__ void look_up(int slice) {
+  // Looks up the terms of the slice's steps along the depth, and copies their elements.
+  __device__ void issue(int slice, T* tile) const {
+    constexpr int bytes = vector * int(sizeof(T));
+    Place steps[own_depth];
 #pragma unroll
     for (int i = 0; i < own_depth; ++i)
-      steps_[i] = operand_.depth.at(slice * depth + depth_ + i * depth_step, phase_);
-  }
-
-  __device__ void issue(T* tile) const {
-    constexpr int bytes = vector * int(sizeof(T));
+      steps[i] = operand_.depth.at(slice * depth + depth_ + i * depth_step, phase_);
 #pragma unroll
     for (int i = 0; i < own_depth; ++i)
 #pragma unroll
       for (int j = 0; j < own_rows; ++j) {
-        const int h = rows_[j].h + steps_[i].h, w = rows_[j].w + steps_[i].w;
+        const int h = rows_[j].h + steps[i].h, w = rows_[j].w + steps[i].w;
         bool valid = true;
-        if constexpr (Operand::check == Check::exists) valid = steps_[i].h >= 0;
+        if constexpr (Operand::check == Check::exists) valid = steps[i].h >= 0;
         if constexpr (Operand::check == Check::inside)
           valid = unsigned(h) < unsigned(operand_.height) && unsigned(w) < unsigned(operand_.width);
         // Swizzled permutes alike in rows that are a multiple of 8 apart.
         static_assert(row_step % 8 == 0);
         const int to = shared_ + Layout::at(j * row_step, i * depth_step);
-        cp_async<bytes>(tile + to, operand_.data + (rows_[j].offset + steps_[i].offset),
+        cp_async<bytes>(tile + to, operand_.data + (rows_[j].offset + steps[i].offset),
                         valid ? bytes : 0);
       }
   }
@@ -259,7 +257,7 @@ class Loader {
   const Operand& operand_;
   const StridePhase& phase_;
   int depth_, shared_;
-  Place rows_[own_rows], steps_[own_depth]{};
+  Place rows_[own_rows];
 };
 
 // The stride phase that a block works on, and its slices of the depth.

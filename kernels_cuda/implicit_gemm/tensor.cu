@@ -133,10 +133,8 @@ __global__ void __launch_bounds__(threads, 2)
 
   for (int i = 0; i < stages - 1; ++i) {
     if (job.first_slice + i < job.end_slice) {
-      load_a.look_up(job.first_slice + i);
-      load_b.look_up(job.first_slice + i);
-      load_a.issue(shared + i * stage_elements);
-      load_b.issue(shared + i * stage_elements + Left::elements);
+      load_a.issue(job.first_slice + i, shared + i * stage_elements);
+      load_b.issue(job.first_slice + i, shared + i * stage_elements + Left::elements);
     }
     cp_async_commit();
   }
@@ -146,11 +144,9 @@ __global__ void __launch_bounds__(threads, 2)
     __syncthreads();  // this slice has arrived, and all threads are done with the last one
     const int next = slice + stages - 1;
     if (next < job.end_slice) {
-      load_a.look_up(next);
-      load_b.look_up(next);
       T* const free = shared + (stage + stages - 1) % stages * stage_elements;
-      load_a.issue(free);
-      load_b.issue(free + Left::elements);
+      load_a.issue(next, free);
+      load_b.issue(next, free + Left::elements);
     }
     cp_async_commit();
     const T* const tile_a = shared + stage * stage_elements;
@@ -193,8 +189,9 @@ __global__ void __launch_bounds__(threads, 2)
             staged + (row + 16 * i + 8 * half + lane / 4) * pitch + column + 8 * j + lane % 4 * 2,
             make_float2(sums[i][j][2 * half], sums[i][j][2 * half + 1]));
   __syncthreads();
-  write_rows<threads, columns, pitch>(staged, rows, out, phase, job.part, first_row, first_column,
-                                      [](int i) { return i; });
+  // The stride phase is read again, so that it takes no registers in the loop.
+  write_rows<threads, columns, pitch>(staged, rows, out, phases.phase[job.phase], job.part,
+                                      first_row, first_column, [](int i) { return i; });
 }
 
 template <class Left, class Right, MathType math, class A, class B, class Output>

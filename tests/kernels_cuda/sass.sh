@@ -2,8 +2,10 @@
 # What compiled kernels tell about their speed without a card:
 #
 #   sass.sh no_local_memory OBJECT...
+#   sass.sh registers MOST KERNELS OBJECT
 #   sass.sh main_loop PRODUCT PERCENT FEEDS KERNELS OBJECT
 #
+# registers: each kernel whose name matches KERNELS has at most MOST registers a thread.
 # main_loop: in the main loop of each kernel whose name matches KERNELS, at least PERCENT of the
 # instructions are PRODUCT (FFMA, HMMA), and all of FEEDS (LDSM: ldmatrix, LDGSTS: cp.async) occur.
 # Needs cuobjdump and nvdisasm of the CUDA toolkit; exits 77 without.
@@ -24,6 +26,21 @@ if [[ $1 == no_local_memory ]]; then
   done
   echo "$kernels kernels"
   ((kernels > 0 && status == 0))
+  exit
+fi
+if [[ $1 == registers ]]; then
+  cuobjdump --dump-resource-usage "$4" 2>/dev/null | awk -v most="$2" -v kernels="$3" '
+    /Function / { name = $2 }
+    match($0, /REG:[0-9]+/) && name ~ kernels {
+      ++judged
+      registers = substr($0, RSTART + 4, RLENGTH - 4) + 0
+      if (registers > most) { ++failed; printf "too many: " }
+      print registers, "registers:", name
+    }
+    END {
+      if (!judged) print "no kernel matches " kernels
+      exit !judged || failed
+    }'
   exit
 fi
 product=$2 percent=$3 feeds=$4 kernels=$5 object=$6
