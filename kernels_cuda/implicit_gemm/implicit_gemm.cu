@@ -50,7 +50,7 @@ struct Packing {
   int padded_out_channels;
   bool depth_fast;  // packed [channel of the output][step], not [step][channel]
   bool channels_last, transposed;
-  bool round_to_tf32;  // so that the loop need not
+  MathType math;  // rounded for it, so that the loop need not
   int r, s;
   Image gathered;
 };
@@ -79,8 +79,10 @@ __global__ void __launch_bounds__(block_size) pack(Packing p, const T* w, int4* 
     if (channel < p.out_channels && c < p.channels) {
       const int filter = p.transposed ? c * p.out_channels + channel : channel * p.channels + c;
       value = w[(filter * p.r + r) * p.s + s];
-      if constexpr (std::is_same_v<T, float>)
-        if (p.round_to_tf32) value = __uint_as_float(to_tf32(value));
+      if constexpr (std::is_same_v<T, float>) {
+        if (p.math == MathType::tf32) value = __uint_as_float(to_tf32(value));
+        if (p.math == MathType::tf32x3) value = tf32_pair(value);
+      }
     }
   }
   if (channel == 0 && step % p.vector == 0) table[step / p.vector] = place;
@@ -305,7 +307,7 @@ class Plan : public ConvPlan {
                           product_.tensor_cores,
                           product_.channels_last,
                           data,
-                          product_.math == MathType::tf32,
+                          product_.math,
                           int(problem().r),
                           int(problem().s),
                           product_.gathered};

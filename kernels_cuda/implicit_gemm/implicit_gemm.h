@@ -272,6 +272,32 @@ struct Job {
   }
 };
 
+// --- 3xTF32
+//
+// a = A + a' with A and a' in TF32, and a b = a' B + A b' + A B up to 2^-20, on average 2^-23. The
+// tensor core reads the upper 19 bits of a register, so a' may have more.
+
+// For images, in three instructions; split_tf32() takes eight. A is rounded: a' has either sign,
+// and the missing a' b' average out. The sum of both is v, and NaN where v is.
+__device__ __forceinline__ void split_rounded(float v, unsigned& big, unsigned& small) {
+  big = (__float_as_uint(v) + 0x1000u) & 0xffffe000u;
+  small = __float_as_uint(v - __uint_as_float(big));
+}
+
+// For filters, which are split at packing: v rounded to a pair, the sum of two TF32 numbers of one
+// sign, of which its upper 19 bits are the larger.
+__device__ __forceinline__ float tf32_pair(float v) {
+  const float big = __uint_as_float(__float_as_uint(v) & 0xffffe000u);
+  return big + __uint_as_float(to_tf32(v - big));
+}
+
+// In two instructions. A pair is as long as an f32, so that it costs no more shared memory and no
+// more copies, as two numbers would.
+__device__ __forceinline__ void split_pair(float pair, unsigned& big, unsigned& small) {
+  big = __float_as_uint(pair) & 0xffffe000u;
+  small = __float_as_uint(pair - __uint_as_float(big));
+}
+
 // --- Writing the product
 
 template <class T_, class Rows, class Columns>

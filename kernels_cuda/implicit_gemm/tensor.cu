@@ -9,8 +9,8 @@
 // of which has its own row of shared memory. ldmatrix transposes 2-byte elements. Those of 4 bytes
 // are loaded one by one, from rows whose pitch puts the lanes into different banks.
 //
-// 3xTF32: a = A + a' with A and a' in TF32, and a b = a' B + A b' + A B up to 2^-22. The small
-// products are added first.
+// 3xTF32 adds the small products first. Images are split after they are loaded; packed filters hold
+// pairs.
 #include "conv/error.h"
 #include "kernels_cuda/implicit_gemm/implicit_gemm.h"
 
@@ -76,20 +76,23 @@ struct AlongRows {
   }
 };
 
-// The registers of an mma operand. Elements of 4 bytes are rounded or split after they are loaded.
+// The registers of an mma operand. Elements of 4 bytes are rounded or split after they are loaded,
+// packed filters only taken apart: they were rounded at packing.
 template <MathType math>
 struct Fragment {
   static constexpr bool is_split = math == MathType::tf32x3;
   unsigned big[4], small[is_split ? 4 : 1];
-  // Packed filters were rounded to TF32 already.
   template <Check check>
   __device__ void prepare() {
-    if constexpr (is_split || (math == MathType::tf32 && check != Check::none)) {
+    constexpr bool is_packed = check == Check::none;
+    if constexpr (is_split || (math == MathType::tf32 && !is_packed)) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float v = __uint_as_float(big[i]);
-        if constexpr (is_split)
-          split_tf32(v, big[i], small[i]);
+        if constexpr (is_split && is_packed)
+          split_pair(v, big[i], small[i]);
+        else if constexpr (is_split)
+          split_rounded(v, big[i], small[i]);
         else
           big[i] = to_tf32(v);
       }

@@ -4,7 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <random>
 #include <string_view>
+#include <vector>
 
 #include "conv/error.h"
 #include "conv/types/math_type.h"
@@ -157,6 +162,61 @@ TEST_F(CudaImplicitGemm, ErrsAsItsMathTypeSays) {
   }
 }
 
+float value(unsigned bits) { return std::bit_cast<float>(bits); }
+
+// What the tensor core drops of a half, the bits beyond 11, counts as an error too.
+TEST_F(CudaImplicitGemm, SplitsIntoTwoTf32Numbers) {
+  using namespace cuda::implicit_gemm;
+  constexpr unsigned read = 0xffffe000u;
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  for (int i = 0; i < 10000; ++i) {
+    const float v = normal(random);
+    unsigned big, small;
+    split_rounded(v, big, small);
+    EXPECT_EQ(value(big) + value(small), v);
+    EXPECT_EQ(big & ~read, 0u);
+    EXPECT_LE(std::abs(value(small)), std::abs(v) * 0x1p-11f);
+    EXPECT_LE(std::abs(value(small) - value(small & read)), std::abs(v) * 0x1p-23f);
+    const float pair = tf32_pair(v);
+    EXPECT_LE(std::abs(pair - v), std::abs(v) * 0x1p-22f);
+    split_pair(pair, big, small);
+    EXPECT_EQ(value(big) + value(small), pair);
+    EXPECT_EQ((big | small) & ~read, 0u);
+    EXPECT_LE(std::abs(value(small)), std::abs(v) * 0x1p-10f);
+  }
+  for (const unsigned bits : {0x7fffffffu, 0xffffffffu, 0x7fc00000u, 0x7f800001u}) {
+    unsigned big, small;
+    split_rounded(value(bits), big, small);
+    EXPECT_TRUE(std::isnan(value(big & read) + value(small & read))) << std::hex << bits;
+    EXPECT_TRUE(std::isnan(tf32_pair(value(bits)))) << std::hex << bits;
+  }
+}
+
+TEST_F(CudaImplicitGemm, PacksFiltersAsItsMathTypeSays) {
+  const ConvProblem p = problem("mb1ic5ih4oc6kh3ph1", Pass::forward);
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  std::vector<float> w(std::size_t(p.filter_elements()));
+  for (float& v : w) v = normal(random);
+  const ConstSpan filter = std::as_bytes(std::span(w));
+  for (const auto& [math, round] :
+       {std::pair<MathType, float (*)(float)>{f32, [](float v) { return v; }},
+        {tf32, [](float v) { return std::bit_cast<float>(cuda::to_tf32(v)); }},
+        {tf32x3, cuda::implicit_gemm::tf32_pair}}) {
+    const auto plan = algo_.plan(p, with(64, 64, 1, math), *device_);
+    const Buffer packed = device_->allocate(plan->packed_filter_bytes());
+    plan->pack_filter(filter, packed.span(), *stream_);
+    stream_->synchronize();
+    std::vector<unsigned> wanted,
+        there(packed.as<unsigned>(), packed.as<unsigned>() + packed.bytes() / sizeof(unsigned));
+    for (const float v : w) wanted.push_back(std::bit_cast<unsigned>(round(v)));
+    std::ranges::sort(wanted);
+    std::ranges::sort(there);
+    EXPECT_TRUE(std::ranges::includes(there, wanted)) << math_type_names[std::size_t(math)];
+  }
+}
+
 // Shared memory has no bank conflicts. Global memory is accessed in whole sectors, except where the
 // problem's shape prevents it: windows that start anywhere, and dw, which NHWC sums in another
 // order.
@@ -187,6 +247,24 @@ TEST_F(CudaImplicitGemm, AccessesMemoryAsTheCardLikesIt) {
           EXPECT_GE(lines, 5);
         }
     }
+}
+
+// For 3xTF32 a packed filter holds pairs, as long as TF32's numbers: so both read shared memory in
+// as many passes.
+TEST_F(CudaImplicitGemm, PairsReadNoMoreSharedMemory) {
+  if (reduced()) GTEST_SKIP() << "sanitizers see nothing in counts, and slow them down";
+  for (const Pass pass : {Pass::forward, Pass::backward_data}) {
+    const ConvProblem p = problem("mb1ic32ih16oc64kh3ph1", pass, Layout::nhwc);
+    const ReferenceCase reference(p, 1, DataKind::small_integers);
+    std::int64_t passes[2]{};
+    for (const MathType math : {tf32, tf32x3})
+      for (const on_cpu::AccessCount& count :
+           on_cpu::count_accesses([&] { expect_right(p, with(128, 64, 1, math), reference); }))
+        if (count.kind == on_cpu::AccessKind::shared_load)
+          passes[math == tf32] += count.transactions;
+    EXPECT_GT(passes[0], 0);
+    EXPECT_EQ(passes[0], passes[1]) << to_string(pass);
+  }
 }
 
 // In the main loop of FMA each operand's vector is read in two passes of its warp.
