@@ -2,8 +2,8 @@
 //
 // A thread owns 8 x 8 elements of the block's tile as 2 x 2 quads, a warp 32 x 64. A step along the
 // depth takes 4 vector loads from shared memory for 64 multiply-adds. cp.async copies slices of 8
-// steps into a ring of four stages, with one barrier a slice. At most 128 registers a thread allow
-// 16 warps a multiprocessor, and these hide the latency of the table's entries. So a slice is
+// steps into a ring of four stages, with one barrier a slice. The largest tile has 16 warps a
+// multiprocessor, the others 12, and these hide the latency of the table's entries. So a slice is
 // looked up and copied in one go, before the sums' factors take registers too.
 #include "conv/error.h"
 #include "kernels_cuda/implicit_gemm/implicit_gemm.h"
@@ -16,8 +16,9 @@ struct FmaTile {
   static constexpr int rows = rows_, columns = columns_;
   static constexpr int depth = 8, stages = 4;
   static constexpr int threads = rows * columns / 64;
-  // 16 warps a multiprocessor, but 12 where 128 registers would not do (sm_90, forward, NCHW).
-  static constexpr int blocks = (rows == 128 && columns == 64 ? 384 : 512) / threads;
+  // 128 registers a thread double the blocks of the largest tile. Small ones would gain 4 warps,
+  // and take more instructions or spill.
+  static constexpr int blocks = rows * columns == 128 * 128 ? 2 : 384 / threads;
   static constexpr int row_pitch = rows + 4, column_pitch = columns + 4;
   static constexpr int stage = depth * (row_pitch + column_pitch);
   static constexpr int shared_bytes = stages * stage * int(sizeof(float));
