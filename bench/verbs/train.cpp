@@ -34,7 +34,7 @@ struct Options {
   std::optional<std::uint64_t> seed;
   std::int64_t epochs = 0;  // 0: the net's usual number
   std::optional<double> rate, momentum, weight_decay;
-  bool nesterov = false;
+  bool nesterov = false, sync_batch_norm = false;
   PixelStatistics pixels;
   std::int64_t data_threads = 1;
   ExchangeArguments exchange;
@@ -321,6 +321,7 @@ int train(Options o, Ranks& ranks) {
   if (ranks.communicator()) {
     require_same(*ranks.communicator(), "--data to train with", description(*data.train));
     require_same(*ranks.communicator(), "--data to test with", description(*data.test));
+    require_same(*ranks.communicator(), "--sync-batch-norm", o.sync_batch_norm ? "it" : "none");
   }
   if (ranks.speaks()) plans = planned(o, checkpoint, *data.train, registry, *device, ranks);
   ranks.agree();
@@ -331,8 +332,10 @@ int train(Options o, Ranks& ranks) {
   const Transform augmented = make_transform(*data.train, graph, Split::train, o, before),
                   plain = make_transform(*data.test, graph, Split::test, o, before);
 
-  Net net(graph, plans->training, registry, *device,
-          {.dropout_seed = s.seed + (std::uint64_t(ranks.rank()) << 32)});
+  NetOptions options{.dropout_seed = s.seed + (std::uint64_t(ranks.rank()) << 32)};
+  if (o.sync_batch_norm && ranks.communicator())
+    options.all_reduce_sums = [&](std::span<double> sums) { ranks.communicator()->sum(sums); };
+  Net net(graph, plans->training, registry, *device, options);
   Net test_net(graph, plans->testing, registry, *device, {.loss = Loss::none});
   net.initialise(s.seed);
   if (weights) load_weights(net, *weights);
@@ -483,6 +486,8 @@ VerbAction declare_train(CLI::App& app) {
   add_number(app, "--data-threads", o->data_threads, 0, most_data_threads,
              "Threads that read and decode images meanwhile; default: 1");
   add_exchange(app, o->exchange);
+  add_flag(app, "--sync-batch-norm", o->sync_batch_norm,
+           "Batch norm's statistics are those of all ranks' images; default: of a rank's own");
   add_seed(
       app, [o](std::uint64_t seed) { o->seed = seed; },
       "Of weights, dropout, order and augmentation; default: 1");

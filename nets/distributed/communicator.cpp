@@ -34,6 +34,15 @@ void Communicator::average(Span values, const Average& how) {
   complete(*start_average(values, how));
 }
 
+void Communicator::sum(std::span<double> values) {
+  std::vector<double> all(values.size() * std::size_t(size()));
+  all_gather(std::as_bytes(values), std::as_writable_bytes(std::span(all)));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = 0;
+    for (std::size_t j = i; j < all.size(); j += values.size()) values[i] += all[j];
+  }
+}
+
 bool Communicator::complete(Pending& pending, const std::atomic<bool>* stop) const {
   using Clock = std::chrono::steady_clock;
   // Messages within a host arrive within microseconds; sleeping leaves the core to computation.

@@ -88,6 +88,8 @@ class Communicator {
   std::vector<std::string> all_gather(const std::string& mine);
   std::string broadcast(std::string text, int root = 0);
   void average(Span values, const Average&);
+  // Adds each value over all ranks, in their order: the same bits on all.
+  void sum(std::span<double> values);
 
   // Waits until it is complete, or *stop (false is returned). Throws RankLost after patience_s
   // without an answer.

@@ -80,11 +80,10 @@ class RanksProgram : public testing::Test {
 double relative_error(const ArrayFile& a, const ArrayFile& b) {
   double difference = 0, norm = 0;
   for (const auto& [name, array] : a.arrays) {
-    const auto* x = reinterpret_cast<const float*>(array.bytes.data());
-    const auto* y = reinterpret_cast<const float*>(b.arrays.at(name).bytes.data());
-    for (std::size_t i = 0; i < array.bytes.size() / sizeof(float); ++i) {
-      difference += std::pow(double(x[i]) - double(y[i]), 2);
-      norm += std::pow(double(y[i]), 2);
+    const std::vector<double> x = values_of(array), y = values_of(b.arrays.at(name));
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      difference += std::pow(x[i] - y[i], 2);
+      norm += std::pow(y[i], 2);
     }
   }
   return std::sqrt(difference / norm);
@@ -124,6 +123,29 @@ TEST_F(RanksProgram, TrainsWhatOneProcessTrains) {
   EXPECT_EQ(four.exit_code, 0) << four.err;
   EXPECT_TRUE(contains(four.err, "epoch 2/2: ")) << four.err;
   EXPECT_FALSE(contains(four.err, "epoch 1/2: ")) << four.err;
+}
+
+// In double, where no ReLU switches by rounding.
+TEST_F(RanksProgram, SynchronisesBatchNorm) {
+  const auto trained = [&](int ranks, const Words& more) {
+    const std::string plan = file("norm" + std::to_string(ranks) + ".json");
+    const Ran planned =
+        alone({"plan", "resnet20", "--batch", std::to_string(8 / ranks), "--dtype", "f64",
+               "--algos", "im2col", "--threads", "1", "--format", "json", "--output", plan});
+    EXPECT_EQ(planned.exit_code, 0) << planned.err;
+    const std::string checkpoint = file("norm.safetensors");
+    std::filesystem::remove(checkpoint);
+    const Words words =
+        Words{"train", "resnet20",  "--data", "synthetic:24", "--plan",  plan, "--epochs",
+              "1",     "--threads", "1",      "--checkpoint", checkpoint} +
+        more;
+    const Ran ran = ranks == 1 ? alone(words) : run(mpirun(ranks, words));
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    return read_arrays(checkpoint);
+  };
+  const ArrayFile one = trained(1, {});
+  EXPECT_LT(relative_error(trained(2, {"--sync-batch-norm"}), one), 1e-9);
+  EXPECT_GT(relative_error(trained(2, {}), one), 1e-4);
 }
 
 TEST_F(RanksProgram, RefusesByOneLine) {

@@ -96,6 +96,15 @@ TEST(Communicator, GathersInTheOrderOfRanks) {
   });
 }
 
+TEST(Communicator, AddsInTheOrderOfRanks) {
+  on_ranks(3, [](Communicator& c) {
+    const double terms[] = {1e16, 1, -1e16};  // in another order the sum is 1
+    std::vector<double> sums{terms[c.rank()], double(c.rank())};
+    c.sum(sums);
+    EXPECT_EQ(sums, (std::vector<double>{0, 3}));
+  });
+}
+
 TEST(Communicator, DuplicatesDoNotMixTheirMessages) {
   on_ranks(2, [](Communicator& c) {
     const std::unique_ptr<Communicator> other = c.duplicate(), third = other->duplicate();

@@ -67,6 +67,28 @@ TEST(Exchange, GradientsAndWeightsAreThoseOfOneProcess) {
   }
 }
 
+// The running statistics too, which are parameters.
+TEST(Exchange, SynchronisedBatchNormIsThatOfOneProcess) {
+  RankLab alone(0, 1, DType::f64, make_cpu_device({1, ""}), &normalised_net);
+  alone.loader.start(0);
+  for (int i = 0; i < 10; ++i) alone.step(nullptr);
+  for (const bool synchronised : {true, false})
+    for (const bool own_thread : {false, true})
+      for (const int ranks : {2, 4})
+        on_ranks(ranks, [&](Communicator& c) {
+          const AllReduceSums sum = [&](std::span<double> sums) { c.sum(sums); };
+          RankLab lab(c.rank(), c.size(), DType::f64, make_cpu_device({1, ""}), &normalised_net,
+                      synchronised ? sum : nullptr);
+          GradientExchange exchange(lab.net, c, {.bucket_bytes = 500, .own_thread = own_thread});
+          lab.loader.start(0);
+          for (int i = 0; i < 10; ++i) lab.step(&exchange);
+          if (synchronised)
+            expect_near(lab.weights(), alone.weights(), 1e-12);
+          else
+            EXPECT_GT(relative_error(lab.weights()[0], alone.weights()[0]), 1e-4);
+        });
+}
+
 // It runs nets as a CPU. What looks at it later sees a card.
 class CardToBe final : public CpuBackedDevice {
  public:

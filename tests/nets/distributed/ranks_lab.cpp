@@ -48,29 +48,36 @@ void on_ranks(int size, const std::function<void(Communicator&)>& run, double pa
   if (first) std::rethrow_exception(first);
 }
 
-Graph plain_net(std::int64_t batch) {
-  Graph net("plain");
-  input(net, {batch, 1, 8, 8})
-      .conv("conv1", {.filters = 6, .kernel = 3, .pad = 1, .bias = true})
-      .relu("relu1")
-      .max_pool("pool", 2, 2)
-      .conv("conv2", {.filters = 5, .kernel = 3, .pad = 1, .bias = true})
-      .relu("relu2")
-      .linear("fc", 4);
+namespace {
+
+Graph net_of(std::int64_t batch, bool normalised) {
+  Graph net(normalised ? "normalised" : "plain");
+  const auto conv = [&](Tensor x, const std::string& number, std::int64_t filters) {
+    x = x.conv("conv" + number, {.filters = filters, .kernel = 3, .pad = 1, .bias = !normalised});
+    return (normalised ? x.batch_norm("bn" + number) : x).relu("relu" + number);
+  };
+  const Tensor x = conv(input(net, {batch, 1, 8, 8}), "1", 6).max_pool("pool", 2, 2);
+  conv(x, "2", 5).linear("fc", 4);
   return net;
 }
 
-RankLab::RankLab(int rank, int ranks, DType dtype, std::unique_ptr<Device> on)
+}  // namespace
+
+Graph plain_net(std::int64_t batch) { return net_of(batch, false); }
+Graph normalised_net(std::int64_t batch) { return net_of(batch, true); }
+
+RankLab::RankLab(int rank, int ranks, DType dtype, std::unique_ptr<Device> on,
+                 Graph (*graph)(std::int64_t batch), AllReduceSums all_reduce_sums)
     : device(std::move(on)),
       images(40),
       test_images(20, 2),
-      net(plain_net(batch / ranks),
-          uniform_plan(plain_net(batch / ranks), Mode::training, dtype, "im2col", Layout::nchw,
+      net(graph(batch / ranks),
+          uniform_plan(graph(batch / ranks), Mode::training, dtype, "im2col", Layout::nchw,
                        *device),
-          cpu_registry(), *device),
-      test_net(plain_net(batch / ranks),
-               uniform_plan(plain_net(batch / ranks), Mode::inference, dtype, "im2col",
-                            Layout::nchw, *device),
+          cpu_registry(), *device, {.all_reduce_sums = std::move(all_reduce_sums)}),
+      test_net(graph(batch / ranks),
+               uniform_plan(graph(batch / ranks), Mode::inference, dtype, "im2col", Layout::nchw,
+                            *device),
                cpu_registry(), *device, {.loss = Loss::none}),
       loader(share_of(images, true, rank, ranks, dtype, *device)),
       test_loader(share_of(test_images, false, rank, ranks, dtype, *device)) {

@@ -18,11 +18,14 @@ void on_ranks(int size, const std::function<void(Communicator&)>& run, double pa
 
 // A net without batch norm and dropout, so that ranks compute what a single process computes.
 Graph plain_net(std::int64_t batch);
+// The same with a batch norm behind each convolution.
+Graph normalised_net(std::int64_t batch);
 
 // One rank's share of a training that has batches of 8 in all.
 struct RankLab {
   static constexpr std::int64_t batch = 8;
-  RankLab(int rank, int ranks, DType dtype, std::unique_ptr<Device> = make_cpu_device({1, ""}));
+  RankLab(int rank, int ranks, DType dtype, std::unique_ptr<Device> = make_cpu_device({1, ""}),
+          Graph (*graph)(std::int64_t batch) = &plain_net, AllReduceSums = nullptr);
   explicit RankLab(const Communicator& c, DType dtype = DType::f64)
       : RankLab(c.rank(), c.size(), dtype) {}
 
