@@ -43,7 +43,7 @@ const std::vector<Verb> verbs{
     {"plan", "A net's layouts and algorithms, chosen as a whole, and whether that comes true",
      declare_plan},
     {"scaling", "Many machines that train one net together: simulated from the times of one",
-     declare_scaling},
+     declare_scaling, true},
     {"train", "Trains a net on images, and classifies others to see how well", declare_train, true},
     {"predict", "Classifies images by a net with weights from a file", declare_predict},
     {"diff", "Two result files: what became faster, slower, or another algorithm", declare_diff},
@@ -248,8 +248,10 @@ void require_takes_ranks(const std::string& command) {
   if (!place || place->size == 1) return;
   for (const Verb& verb : verbs)
     if (verb.name == command && !verb.takes_ranks)
-      throw InputError(fmt::format(
-          "{} runs in one process: drop mpirun, under which train and time run", command));
+      throw InputError(fmt::format("{} runs in one process: drop mpirun{}", command,
+                                   command == "tune"
+                                       ? ", and give each machine its part by --shard, as in 1/4"
+                                       : ", under which train, time and scaling run"));
 }
 
 int run(int argc, const char* const* argv) {

@@ -12,6 +12,7 @@
 #include "conv/text/names.h"
 #include "conv/text/text.h"
 #include "kernels_cpu/device/cpu_limits.h"
+#include "nets/zoo/zoo.h"
 
 namespace convlab {
 
@@ -86,6 +87,19 @@ ExchangeOptions Ranks::exchange(const ExchangeArguments& a, const Device& device
 NetPlan Ranks::plan_of_rank_0(const NetPlan* mine) const {
   const std::string text = communicator_->broadcast(mine ? to_json(*mine) : "");
   return mine ? *mine : plan_from_json(text, "rank 0's plan");
+}
+
+PlannedNet Ranks::planned_net(const NetArguments& a, const std::string& verb,
+                              const AlgoRegistry& registry, Device& device) {
+  std::optional<PlannedNet> mine;
+  if (speaks()) mine.emplace(convlab::planned_net(a, verb, registry, device));
+  if (size() == 1) return *std::move(mine);
+  agree();
+  const NetPlan plan = plan_of_rank_0(mine ? &mine->plan : nullptr);
+  if (mine) return *std::move(mine);
+  Graph graph = make_net(plan.net, plan.batch);
+  require_plan_fits(plan, graph, device.info());
+  return {std::move(graph), plan};
 }
 
 int Ranks::run(const std::function<int()>& verb) {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "bench/options/options.h"
+#include "bench/options/net_options.h"
 #include "nets/distributed/exchange.h"
 #include "nets/distributed/mpi/mpi.h"
 
@@ -47,6 +47,9 @@ class Ranks {
 
   // Collective. `mine` is null on all ranks but 0.
   nets::NetPlan plan_of_rank_0(const nets::NetPlan* mine) const;
+  // Collective, with an agree(): each rank's net, by rank 0's plan.
+  PlannedNet planned_net(const NetArguments&, const std::string& verb, const AlgoRegistry&,
+                         Device&);
 
   // Runs a verb. If it throws before agree() on any rank, it ends on all, and the first such rank
   // says why. The function calls agree() before each collective call of its preparation, and

@@ -81,12 +81,14 @@ std::string show_latency(double seconds) {
 void add_network(CLI::App& app, NetworkArguments& a) {
   Network& n = a.network;
   add_parsed(
-      app, "--latency", [&n](const std::string& text) { n.link.latency_s = parse_latency(text); },
-      "Of a message between two workers, or hosts: 800ns, 25us; default: 25us", "TIME");
+      app, "--latency", [&a](const std::string& text) { a.latency_s = parse_latency(text); },
+      "Of a message between two workers, or hosts: 800ns, 25us; default: 25us, under mpirun "
+      "measured",
+      "TIME");
   add_parsed(
-      app, "--bandwidth",
-      [&n](const std::string& text) { n.link.bytes_per_s = parse_bandwidth(text); },
-      "Of a worker's link, or a host's, in each direction: 10Gbit, 1.25GB; default: 10Gbit",
+      app, "--bandwidth", [&a](const std::string& text) { a.bytes_per_s = parse_bandwidth(text); },
+      "Of a worker's link, or a host's, in each direction: 10Gbit, 1.25GB; default: 10Gbit, under "
+      "mpirun measured",
       "RATE");
   add_parsed(
       app, "--topology", [&n](const std::string& text) { n.topology = parse_topology(text); },
@@ -123,11 +125,13 @@ void add_network(CLI::App& app, NetworkArguments& a) {
       "Within a host, with hierarchical; default: 10GB", "RATE");
 }
 
-Network network_of(const NetworkArguments& a) {
+Network network_of(const NetworkArguments& a, const Link& link) {
   if (!a.about_hosts.empty() && a.network.topology != Topology::hierarchical)
     throw InputError(fmt::format("{} is about --topology hierarchical, not {}: drop one",
                                  a.about_hosts, to_string(a.network.topology)));
-  return a.network;
+  Network network = a.network;
+  network.link = {a.latency_s.value_or(link.latency_s), a.bytes_per_s.value_or(link.bytes_per_s)};
+  return network;
 }
 
 }  // namespace convlab

@@ -1,6 +1,7 @@
 // The flags that describe a network between workers.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "bench/options/flags.h"
@@ -18,15 +19,15 @@ std::string show_bandwidth(double bytes_per_s);
 std::string show_latency(double seconds);
 
 struct NetworkArguments {
-  nets::Network network{.topology = nets::Topology::ring,
-                        .link = {25e-6, 10e9 / 8},
-                        .workers_per_host = 8,
-                        .inside_host = {2e-6, 10e9}};
+  std::optional<double> latency_s, bytes_per_s;  // of the link, where they are given
+  nets::Network network{
+      .topology = nets::Topology::ring, .workers_per_host = 8, .inside_host = {2e-6, 10e9}};
   std::string about_hosts;  // the first flag given that describes hosts
 };
 // --latency --bandwidth --topology --workers-per-host --host-latency --host-bandwidth
 void add_network(CLI::App&, NetworkArguments&);
-// The network; refuses flags about hosts under a topology that has none.
-nets::Network network_of(const NetworkArguments&);
+// The network, with this link as far as none is given; refuses flags about hosts under a topology
+// that has none.
+nets::Network network_of(const NetworkArguments&, const nets::Link& link = {25e-6, 10e9 / 8});
 
 }  // namespace convlab

@@ -11,17 +11,21 @@
 #include "bench/options/ranges.h"
 #include "bench/options/tune_options.h"
 #include "bench/output.h"
+#include "bench/ranks.h"
 #include "bench/reports/gnuplot.h"
 #include "bench/reports/nets/scaling_report.h"
 #include "bench/reports/nets/worker_times.h"
 #include "bench/verbs/verbs.h"
 #include "conv/error.h"
 #include "nets/data/loader.h"
+#include "nets/distributed/measure.h"
 
 namespace convlab {
 
 using namespace nets;
 namespace {
+
+constexpr double s_per_ms = 1e-3;
 
 struct Options {
   NetArguments net;
@@ -79,15 +83,48 @@ double loading_s(const Options& o, const Dataset& images, const Graph& graph, DT
   }
 }
 
-void set_worker(const Options& o, const AlgoRegistry& registry, Device& device,
-                ScalingTable& table) {
+// A strategy's iterations, by all ranks.
+MeasuredExchange measured_exchange(const Options& o, Strategy strategy, const PlannedNet& net,
+                                   const AlgoRegistry& registry, Device& device, const Ranks& ranks,
+                                   Progress& progress, std::vector<std::string>& notes) {
+  ExchangeArguments how{.strategy = strategy, .bucket = o.bucket_bytes};
+  if (how.bucket) how.bucket = std::max<std::int64_t>(*how.bucket, 1);  // each parameter alone
+  progress.line(fmt::format("{}:", to_string(strategy)));
+  const NetTimes times = time_net(net.graph, net.plan, registry, device,
+                                  {.iterations = o.net.iterations,
+                                   .seed = o.net.common.seed,
+                                   .communicator = ranks.communicator(),
+                                   .exchange = ranks.exchange(how, device),
+                                   .step_by_step = false},
+                                  progress, stop_on_interrupt());
+  if (times.interrupted) throw Interrupted{};
+  if (const std::string line = unrest(times); !line.empty())
+    notes.push_back(fmt::format("{}: {}", to_string(strategy), line));
+  const IterationTime typical = times.typical();
+  return {strategy, o.bucket_bytes.value_or(times.bucket_bytes), s_per_ms * times.iteration_ms(),
+          s_per_ms * typical.communicated, s_per_ms * typical.exposed};
+}
+
+// The others wait for the slowest.
+std::string slowest_rank(const Ranks& ranks, double iteration_ms) {
+  constexpr double much = 1.05;
+  const std::vector<double> all = ranks.communicator()->all_gather(iteration_ms);
+  const auto slowest = std::max_element(all.begin(), all.end());
+  if (*slowest <= much * all.front()) return "";
+  return fmt::format("Rank {} takes {:.0f}% longer than rank 0, whose times these are.",
+                     slowest - all.begin(), 100 * (*slowest / all.front() - 1));
+}
+
+void set_worker(const Options& o, const AlgoRegistry& registry, Device& device, Ranks& ranks,
+                ScalingTable& table, std::vector<MeasuredExchange>& measured) {
   std::unique_ptr<Dataset> images;  // opened before anything takes long
   if (!o.data.empty())
     images = naming("--data", [&] { return open_dataset(o.data, Split::train); });
-  const PlannedNet net = planned_net(o.net, "scaling", registry, device);
+  const PlannedNet net = ranks.planned_net(o.net, "scaling", registry, device);
   if (net.plan.mode != Mode::training)
     throw InputError(fmt::format("{}: the plan is for {}, expected one for training",
                                  o.net.plan_file, to_string(net.plan.mode)));
+  ranks.begin();
   table.net = net.graph.name();
   table.dtype = net.plan.dtype;
   ClockWatch clocks(device.info());
@@ -95,15 +132,30 @@ void set_worker(const Options& o, const AlgoRegistry& registry, Device& device,
   std::optional<double> io_s;
   if (images) io_s = loading_s(o, *images, net.graph, net.plan.dtype, device, progress);
   const NetTimes times = time_net(net.graph, net.plan, registry, device,
-                                  {.iterations = o.net.iterations, .seed = o.net.common.seed},
+                                  {.iterations = o.net.iterations,
+                                   .seed = o.net.common.seed,
+                                   .communicator = ranks.communicator()},
                                   progress, stop_on_interrupt());
   if (times.interrupted) throw Interrupted{};
   table.worker = worker_times(net.graph, net.plan.dtype, times);
   table.worker.io_s = io_s.value_or(0);
   table.provenance = provenance(device);
   for (auto& field : clocks.fields()) table.provenance.fields.push_back(field);
-  if (!io_s) table.notes.emplace_back("t_io is left out: --data DIR measures a loader.");
+  if (!io_s)
+    table.notes.emplace_back(ranks.size() > 1 ? "t_io is left out: batches are random."
+                                              : "t_io is left out: --data DIR measures a loader.");
   if (const std::string line = unrest(times); !line.empty()) table.notes.push_back(line);
+  if (ranks.size() == 1) return;
+  if (const std::string line = slowest_rank(ranks, times.iteration_ms()); !line.empty())
+    table.notes.push_back(line);
+  if (!o.network.latency_s || !o.network.bytes_per_s) {
+    progress.bar(0, 1, "the network");
+    table.network = network_of(o.network, measured_link(*ranks.communicator()));
+    table.network_measured = true;
+  }
+  for (const Strategy strategy : o.strategies)
+    measured.push_back(
+        measured_exchange(o, strategy, net, registry, device, ranks, progress, table.notes));
 }
 
 // Refuses flags about measuring alongside a file of times.
@@ -147,33 +199,56 @@ void read_worker(const Options& o, ScalingTable& table) {
   table.notes.emplace_back("t_io is left out: the file's is of random data.");
 }
 
-int run(const Options& o) {
+// What ranks measure is their own: random batches, and sums around a ring.
+void require_fits_ranks(const Options& o) {
+  if (!o.times.empty()) throw InputError("--times measures nothing: drop it, or mpirun");
+  if (!o.data.empty())
+    throw InputError("--data: under mpirun batches are random: drop it, or mpirun");
+  if (o.network.network.topology != Topology::ring)
+    throw InputError(
+        fmt::format("--topology {}: ranks under mpirun sum around a ring: drop it, or "
+                    "mpirun",
+                    to_string(o.network.network.topology)));
+}
+
+int scaling(Options o, Ranks& ranks) {
   ScalingTable table;
   table.network = network_of(o.network);
   table.strategies = o.strategies;
-  Output output(o.net.common.output);
-  std::optional<Output> trace, svg;
-  if (!o.trace.empty()) trace.emplace(o.trace, "--trace");
-  if (!o.svg.empty()) {
+  if (ranks.size() > 1) {
+    require_fits_ranks(o);
+    ranks.divide_threads(o.net.common);
+    const auto at = std::lower_bound(o.workers.begin(), o.workers.end(), ranks.size());
+    if (at == o.workers.end() || *at != ranks.size()) o.workers.insert(at, ranks.size());
+  }
+  std::optional<Output> output, trace, svg;
+  if (ranks.speaks()) output.emplace(o.net.common.output);
+  if (ranks.speaks() && !o.trace.empty()) trace.emplace(o.trace, "--trace");
+  if (ranks.speaks() && !o.svg.empty()) {
     if (!gnuplot("")) throw EnvironmentError(fmt::format("--svg: {}", no_gnuplot));
     svg.emplace(o.svg, "--svg");
   }
   const std::atomic<bool>& stop = stop_on_interrupt();
+  std::vector<MeasuredExchange> measured;
   try {
     if (o.times.empty()) {
       const std::unique_ptr<Device> device = open_device(o.net.common);
       AlgoRegistry registry;
       append_all_algos(registry);
-      set_worker(o, registry, *device, table);
+      set_worker(o, registry, *device, ranks, table, measured);
     } else {
       read_worker(o, table);
     }
+    if (!ranks.speaks()) return 0;
     for (const std::int64_t workers : o.workers)
-      for (const Strategy strategy : o.strategies) {
+      for (std::size_t i = 0; i < o.strategies.size(); ++i) {
         if (stop) throw Interrupted{};
+        const bool is_measured = !measured.empty() && workers == ranks.size();
         table.points.push_back(scaling_point(
-            table.worker, {.workers = workers, .strategy = strategy, .network = table.network},
-            o.bucket_bytes));
+            table.worker,
+            {.workers = workers, .strategy = o.strategies[i], .network = table.network},
+            is_measured ? measured[i].bucket_bytes : o.bucket_bytes));
+        if (is_measured) table.points.back().measured = measured[i];
       }
   } catch (const Interrupted&) {
     say("interrupted before there was anything to print");
@@ -187,8 +262,13 @@ int run(const Options& o) {
   const auto chart = [&] {
     return text_chart(text_chart_script(table, int(terminal_columns(terminal_width))));
   };
-  output.write((charts ? chart() : "") + render(table, format));
+  output->write((charts ? chart() : "") + render(table, format));
   return 0;
+}
+
+int run(const Options& o) {
+  Ranks ranks;
+  return ranks.run([&] { return scaling(o, ranks); });
 }
 
 }  // namespace
@@ -248,12 +328,17 @@ VerbAction declare_scaling(CLI::App& app) {
       "  convlab scaling alexnet --batch 128 --workers 1:1024:*2 --svg alexnet.svg\n"
       "  convlab scaling vgg16 --topology hierarchical --workers-per-host 4 --bandwidth 100Gbit\n"
       "  convlab time resnet50 --batch 32 --format json --output there.json    on the machine\n"
-      "  convlab scaling --times there.json --latency 5us --workers 8 --trace ranks.json\n\n"
+      "  convlab scaling --times there.json --latency 5us --workers 8 --trace ranks.json\n"
+      "  mpirun -n 4 convlab scaling resnet50 --batch 32       measured beside predicted\n\n"
       "Columns: speedup is images/s over those of one worker alone, % that over the number of\n"
       "workers. t_comm is how long the network is busy, exposed what of it other work does not\n"
       "hide, bucket the bytes that are exchanged at a time. exposed from: from this layer's\n"
       "gradient on, in backward's order, exchanges are late. batch: the least a worker with which\n"
       "the exposed part is at most 5% of the iteration.\n\n"
+      "Under mpirun all ranks measure a worker at once, then the network's latency and bandwidth,\n"
+      "then their iterations under each --exchange, which are printed beside what is predicted "
+      "for\n"
+      "as many workers.\n\n"
       "The model: workers are equal, with the times of one; one exchange at a time; sums and\n"
       "copies on the way cost nothing; batches are made ahead, two at most.");
   return [o] { return run(*o); };

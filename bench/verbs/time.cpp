@@ -13,7 +13,6 @@
 #include "bench/reports/nets/trace.h"
 #include "bench/verbs/verbs.h"
 #include "conv/error.h"
-#include "nets/zoo/zoo.h"
 
 namespace convlab {
 
@@ -27,23 +26,6 @@ struct Options {
   bool profile = false;
   ExchangeArguments exchange;
 };
-
-// Each rank's net, by rank 0's plan.
-PlannedNet planned(const Options& o, const AlgoRegistry& registry, Device& device, Ranks& ranks) {
-  std::optional<PlannedNet> mine;
-  if (ranks.speaks()) {
-    NetArguments a = o.net;
-    for (std::int64_t& batch : a.common.batches) batch = ranks.share(batch);
-    mine.emplace(planned_net(a, "time", registry, device));
-  }
-  if (ranks.size() == 1) return *std::move(mine);
-  ranks.agree();
-  const NetPlan plan = ranks.plan_of_rank_0(mine ? &mine->plan : nullptr);
-  if (mine) return *std::move(mine);
-  Graph graph = make_net(plan.net, plan.batch);
-  require_plan_fits(plan, graph, device.info());
-  return {std::move(graph), plan};
-}
 
 int time(Options o, Ranks& ranks) {
   std::optional<Output> output, trace;
@@ -59,7 +41,8 @@ int time(Options o, Ranks& ranks) {
         "cuda --streams 2`");
   if (o.streams > 1 && ranks.size() > 1)
     throw InputError("--streams: expected one a rank: drop it, or drop mpirun");
-  const PlannedNet net = planned(o, registry, *device, ranks);
+  for (std::int64_t& batch : o.net.common.batches) batch = ranks.share(batch);
+  const PlannedNet net = ranks.planned_net(o.net, "time", registry, *device);
   ranks.begin();
 
   ClockWatch clocks(device->info());

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "conv/error.h"
+#include "nets/distributed/measure.h"
 
 namespace convlab::nets {
 namespace {
@@ -17,18 +18,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
-
-double time_average(Communicator& ranks, Span values, const Average& how) {
-  constexpr int runs = 5;
-  double best = 1e30;
-  for (int i = 0; i < runs; ++i) {
-    ranks.barrier();
-    const Clock::time_point begin = Clock::now();
-    ranks.average(values, how);
-    best = std::min(best, seconds(Clock::now() - begin));
-  }
-  return best;
-}
 
 // An average of S bytes takes about a + S / b. Its latency is a tenth of its transfer at S = 10 a
 // b.
@@ -38,8 +27,8 @@ std::int64_t measured_bucket(Communicator& ranks, const Average& how) {
   if (ranks.size() == 1) return most;
   std::vector<std::byte> values(large);
   const double latency =
-      time_average(ranks, Span(values).first(std::size_t(64 * ranks.size())), how);
-  const double transfer = std::max(time_average(ranks, values, how) - latency, 1e-9);
+      best_average_s(ranks, Span(values).first(std::size_t(64 * ranks.size())), how);
+  const double transfer = std::max(best_average_s(ranks, values, how) - latency, 1e-9);
   const double bytes =
       std::clamp(10 * latency / transfer * double(large), double(least), double(most));
   return ranks.all_gather(std::int64_t(bytes)).front();

@@ -211,8 +211,9 @@ TEST(ScalingReport, JsonHasTheSimulatedFigures) {
   EXPECT_EQ(file["net"], (json{{"name", "net"}, {"batch", 2}, {"dtype", "f32"}}));
   EXPECT_EQ(file["worker"]["gradient_bytes"], 9000);
   EXPECT_EQ(file["worker"]["layers"].size(), 3u);
-  EXPECT_EQ(file["network"],
-            (json{{"topology", "ring"}, {"latency_s", 0.0}, {"bytes_per_s", 1e6}}));
+  EXPECT_EQ(
+      file["network"],
+      (json{{"topology", "ring"}, {"measured", false}, {"latency_s", 0.0}, {"bytes_per_s", 1e6}}));
   ASSERT_EQ(file["points"].size(), 6u);
   const json& one = file["points"][0];
   EXPECT_DOUBLE_EQ(one["ms"], 12);  // h2d 1, forward 4, backward 6, update 1
@@ -249,6 +250,42 @@ TEST(ScalingReport, CsvHasARowAPointAndTheTableFits) {
     EXPECT_LE(line.size(), terminal_width) << line;
   // One worker exchanges nothing, however it would.
   EXPECT_EQ(occurrences(render(table, Format::md), "\n| 1 |"), 1);
+}
+
+// Two ranks took 20 ms where 17 were predicted.
+ScalingTable measured_table() {
+  ScalingTable table = table_of({1, 2, 4});
+  table.network_measured = true;
+  table.points[3].measured = MeasuredExchange{Strategy::overlapped, 0, 20e-3, 10e-3, 8e-3};
+  return table;
+}
+
+TEST(ScalingReport, MeasuredIterationsStandBesideTheirPrediction) {
+  const json file = json::parse(render(measured_table(), Format::json));
+  EXPECT_EQ(file["network"]["measured"], true);
+  EXPECT_FALSE(file["points"][2].contains("measured"));
+  const json& measured = file["points"][3]["measured"];
+  EXPECT_DOUBLE_EQ(measured["ms"], 20);
+  EXPECT_DOUBLE_EQ(measured["ratio"], 17.0 / 20);
+  EXPECT_DOUBLE_EQ(measured["exchange_ms"], 10);
+  EXPECT_DOUBLE_EQ(measured["exposed_ms"], 8);
+  EXPECT_NEAR(measured["hidden"].get<double>(), 0.2, 1e-12);
+
+  const std::string csv = render(measured_table(), Format::csv);
+  EXPECT_TRUE(contains(csv,
+                       ",exposed_from,measured_ms,ratio,measured_exchange_ms,"
+                       "measured_exposed_ms,measured_hidden\n"))
+      << csv;
+  EXPECT_TRUE(contains(csv, ",fc,20,0.85000")) << csv;
+  EXPECT_TRUE(contains(csv, ",fc,,,,,\n")) << csv;  // of four workers nothing was measured
+
+  const std::string text = render(measured_table(), Format::table);
+  EXPECT_TRUE(contains(text, "as measured between the ranks")) << text;
+  EXPECT_LT(text.find("20.0"), text.find("speedup")) << text;
+  std::istringstream table_lines(text);
+  for (std::string line; std::getline(table_lines, line) && !line.starts_with("cpu");)
+    EXPECT_LE(line.size(), terminal_width) << line;
+  EXPECT_TRUE(contains(render(measured_table(), Format::md), "| 0.85 |"));
 }
 
 TEST(ScalingReport, TheChartDrawsEveryStrategy) {

@@ -106,8 +106,9 @@ class Timer {
                                               timing_net_options(graph, plan.mode)));
       start(*beside_.back());
     }
-    if (options.communicator && training_) {
-      exchange_ = std::make_unique<GradientExchange>(net_, *options.communicator, options.exchange);
+    if (options.communicator && options.exchange && training_) {
+      exchange_ =
+          std::make_unique<GradientExchange>(net_, *options.communicator, *options.exchange);
       times_.ranks = options.communicator->size();
       times_.bucket_bytes = exchange_->bucket_bytes();
     }
@@ -155,8 +156,8 @@ class Timer {
             ? options_.iterations
             : std::max(least_iterations, std::int64_t(seconds / 2 / std::max(first_s, 1e-6))));
     progress_.line(fmt::format(
-        "the first iteration took {} ms; measuring {} as they are, then {} step by step",
-        show_ms(1e3 * first_s), count, count));
+        "the first iteration took {} ms; measuring {} as they are{}", show_ms(1e3 * first_s), count,
+        options_.step_by_step ? fmt::format(", then {} step by step", count) : ""));
     const std::unique_ptr<CpuCounters> counters = open_counters();
     for (std::int64_t i = 0; i < count; ++i) {
       progress_.bar(std::size_t(i), std::size_t(2 * count), "whole iterations");
@@ -165,7 +166,7 @@ class Timer {
     if (counters)
       for (const double sum : counters->read()) times_.counts.push_back(sum / double(count));
     times_.finite = !training_ || std::isfinite(net_.loss());
-    observe(count);
+    if (options_.step_by_step) observe(count);
     if (options_.counters && device_.info().kind == DeviceKind::cuda)
       log_kernels(std::min(count, traced_iterations));
   }

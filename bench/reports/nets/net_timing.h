@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -87,7 +88,8 @@ struct TimingOptions {
   std::int64_t streams = 1;
   // Null: one rank. Otherwise time_net is collective, and all ranks run the same iterations.
   nets::Communicator* communicator = nullptr;
-  nets::ExchangeOptions exchange{};
+  std::optional<nets::ExchangeOptions> exchange{};  // nullopt: ranks exchange nothing
+  bool step_by_step = true;
   bool counters = false;  // the CPU's own, over the undisturbed iterations; also a card's kernels
 };
 

@@ -25,8 +25,18 @@ double images_per_s(const ScalingTable& table, const ScalingPoint& p) {
 }
 
 // The share of the exchange that other work hides.
-double hidden(const Simulation& s) {
-  return s.exchange_s > 0 ? std::max(1 - s.exposed_s / s.exchange_s, 0.0) : 1;
+template <class Exchange>  // simulated or measured
+double hidden(const Exchange& e) {
+  return e.exchange_s > 0 ? std::max(1 - e.exposed_s / e.exchange_s, 0.0) : 1;
+}
+
+double predicted_over_measured(const ScalingPoint& p) {
+  return p.simulation.iteration_s / p.measured->iteration_s;
+}
+
+bool has_measured(const ScalingTable& table) {
+  return std::any_of(table.points.begin(), table.points.end(),
+                     [](const ScalingPoint& p) { return p.measured.has_value(); });
 }
 
 std::string exposed_from(const ScalingTable& table, const ScalingPoint& p) {
@@ -48,6 +58,8 @@ std::int64_t gradient_bytes(const WorkerTimes& worker) {
 
 // ---- Tables ----
 
+Cell bucket_cell(std::int64_t bytes) { return bytes > 0 ? bytes_cell(bytes) : Cell("layer"); }
+
 // For people. One worker, which exchanges nothing, has one row.
 Report reading_table(const ScalingTable& table) {
   Report report;
@@ -66,14 +78,39 @@ Report reading_table(const ScalingTable& table) {
         Cell(p.speedup, fmt::format("{:.2f}", p.speedup)),
         Cell(100 * p.efficiency, fmt::format("{:.1f}", 100 * p.efficiency))};
     if (!alone)
-      row.insert(row.end(),
-                 {ms_cell(ms_per_s * s.exchange_s), ms_cell(ms_per_s * s.exposed_s),
-                  p.scenario.bucket_bytes > 0 ? bytes_cell(p.scenario.bucket_bytes) : Cell("layer"),
-                  p.hiding_batch ? Cell(*p.hiding_batch) : Cell::without_value("none"),
-                  exposed_from(table, p)});
+      row.insert(row.end(), {ms_cell(ms_per_s * s.exchange_s), ms_cell(ms_per_s * s.exposed_s),
+                             bucket_cell(p.scenario.bucket_bytes),
+                             p.hiding_batch ? Cell(*p.hiding_batch) : Cell::without_value("none"),
+                             exposed_from(table, p)});
     row.resize(report.columns.size());
     report.rows.push_back(std::move(row));
   }
+  return report;
+}
+
+// For people: what ranks took, after what was predicted for them.
+Report measured_table(const ScalingTable& table) {
+  Report report;
+  report.width = terminal_width;
+  report.columns = {"ranks",  "exchange", "ms",     "measured", "ratio",
+                    "t_comm", "measured", "hidden", "measured", "bucket"};
+  const auto percent = [](double share) {
+    return Cell(share, fmt::format("{:.0f}%", 100 * share));
+  };
+  for (const ScalingPoint& p : table.points) {
+    if (!p.measured) continue;
+    const Simulation& s = p.simulation;
+    const MeasuredExchange& m = *p.measured;
+    const double ratio = predicted_over_measured(p);
+    report.rows.push_back({p.scenario.workers, to_string(p.scenario.strategy),
+                           ms_cell(ms_per_s * s.iteration_s), ms_cell(ms_per_s * m.iteration_s),
+                           Cell(ratio, fmt::format("{:.2f}", ratio)),
+                           ms_cell(ms_per_s * s.exchange_s), ms_cell(ms_per_s * m.exchange_s),
+                           percent(hidden(s)), percent(hidden(m)), bucket_cell(m.bucket_bytes)});
+  }
+  report.notes = {
+      "measured: by these ranks, beside what is simulated for them; ratio: predicted "
+      "over measured ms"};
   return report;
 }
 
@@ -82,6 +119,10 @@ Report full_table(const ScalingTable& table) {
   report.columns = {"workers", "exchange",     "bucket_bytes", "ms",         "images_per_s",
                     "speedup", "efficiency",   "exchange_ms",  "exposed_ms", "hidden",
                     "batch",   "hiding_batch", "exposed_from"};
+  const bool measured = has_measured(table);
+  if (measured)
+    report.columns.insert(report.columns.end(), {"measured_ms", "ratio", "measured_exchange_ms",
+                                                 "measured_exposed_ms", "measured_hidden"});
   const auto exact = [](double value) { return Cell(value, ""); };
   for (const ScalingPoint& p : table.points) {
     const Simulation& s = p.simulation;
@@ -91,6 +132,12 @@ Report full_table(const ScalingTable& table) {
          exact(p.efficiency), exact(ms_per_s * s.exchange_s), exact(ms_per_s * s.exposed_s),
          exact(hidden(s)), table.worker.batch, p.hiding_batch ? Cell(*p.hiding_batch) : Cell(),
          exposed_from(table, p)});
+    if (const auto& m = p.measured)
+      report.rows.back().insert(
+          report.rows.back().end(),
+          {exact(ms_per_s * m->iteration_s), exact(predicted_over_measured(p)),
+           exact(ms_per_s * m->exchange_s), exact(ms_per_s * m->exposed_s), exact(hidden(*m))});
+    report.rows.back().resize(report.columns.size());
   }
   return report;
 }
@@ -118,7 +165,8 @@ std::vector<std::string> notes(const ScalingTable& table) {
                   show_ms(ms_per_s * sum_s(w, &LayerTimes::forward_s)),
                   show_ms(ms_per_s * sum_s(w, &LayerTimes::backward_s)),
                   show_ms(ms_per_s * w.update_s), show_bytes(gradient_bytes(w))),
-      fmt::format("network  {}", show_network(table.network)),
+      fmt::format("network  {}{}", show_network(table.network),
+                  table.network_measured ? ", as measured between the ranks" : ""),
       fmt::format(
           "ms: of a simulated iteration; t_comm: the network is busy; batch: the smallest a "
           "worker with which at most {:.0f}% of ms are exposed, if compute grows with it",
@@ -136,20 +184,21 @@ Json link_json(const Link& link) {
 std::string render_json(const ScalingTable& table) {
   const WorkerTimes& w = table.worker;
   const Network& n = table.network;
-  Json json{{"convlab_scaling", scaling_format},
-            {"provenance", Json::object()},
-            {"net", {{"name", table.net}, {"batch", w.batch}, {"dtype", to_string(table.dtype)}}},
-            {"worker",
-             {{"t_io", ms_per_s * w.io_s},
-              {"t_h2d", ms_per_s * w.h2d_s},
-              {"t_f", ms_per_s * sum_s(w, &LayerTimes::forward_s)},
-              {"t_b", ms_per_s * sum_s(w, &LayerTimes::backward_s)},
-              {"t_u", ms_per_s * w.update_s},
-              {"gradient_bytes", gradient_bytes(w)},
-              {"layers", Json::array()}}},
-            {"network", {{"topology", to_string(n.topology)}}},
-            {"points", Json::array()},
-            {"notes", notes(table)}};
+  Json json{
+      {"convlab_scaling", scaling_format},
+      {"provenance", Json::object()},
+      {"net", {{"name", table.net}, {"batch", w.batch}, {"dtype", to_string(table.dtype)}}},
+      {"worker",
+       {{"t_io", ms_per_s * w.io_s},
+        {"t_h2d", ms_per_s * w.h2d_s},
+        {"t_f", ms_per_s * sum_s(w, &LayerTimes::forward_s)},
+        {"t_b", ms_per_s * sum_s(w, &LayerTimes::backward_s)},
+        {"t_u", ms_per_s * w.update_s},
+        {"gradient_bytes", gradient_bytes(w)},
+        {"layers", Json::array()}}},
+      {"network", {{"topology", to_string(n.topology)}, {"measured", table.network_measured}}},
+      {"points", Json::array()},
+      {"notes", notes(table)}};
   for (const auto& [name, value] : table.provenance.fields) json["provenance"][name] = value;
   for (const LayerTimes& layer : w.layers)
     json["worker"]["layers"].push_back({{"layer", layer.name},
@@ -177,6 +226,12 @@ std::string render_json(const ScalingTable& table) {
                {"hiding_batch", nullptr}};
     if (s.exposed_from) point["exposed_from"] = exposed_from(table, p);
     if (p.hiding_batch) point["hiding_batch"] = *p.hiding_batch;
+    if (const auto& m = p.measured)
+      point["measured"] = {{"ms", ms_per_s * m->iteration_s},
+                           {"ratio", predicted_over_measured(p)},
+                           {"exchange_ms", ms_per_s * m->exchange_s},
+                           {"exposed_ms", ms_per_s * m->exposed_s},
+                           {"hidden", hidden(*m)}};
     json["points"].push_back(std::move(point));
   }
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -279,7 +334,9 @@ std::string render(const ScalingTable& table, Format format) {
   Report report = format == Format::csv ? full_table(table) : reading_table(table);
   report.notes = notes(table);
   report.provenance = table.provenance;
-  return render(report, format);
+  const std::string text = render(report, format);
+  if (format == Format::csv || !has_measured(table)) return text;
+  return render(measured_table(table), format) + "\n" + text;
 }
 
 std::string text_chart_script(const ScalingTable& table, int columns) {

@@ -16,6 +16,13 @@ namespace convlab {
 // The version of `convlab_scaling` that is written.
 inline constexpr int scaling_format = 1;
 
+// What the ranks' own iterations took, on random data.
+struct MeasuredExchange {
+  nets::Strategy strategy = nets::Strategy::overlapped;
+  std::int64_t bucket_bytes = 0;
+  double iteration_s = 0, exchange_s = 0, exposed_s = 0;  // medians
+};
+
 // A number of workers under one strategy.
 struct ScalingPoint {
   nets::Scenario scenario;  // with the bucket that was used
@@ -23,6 +30,7 @@ struct ScalingPoint {
   // Images/s over those of one worker alone, and that over the number of workers.
   double speedup = 1, efficiency = 1;
   std::optional<std::int64_t> hiding_batch;  // as nets::hiding_batch
+  std::optional<MeasuredExchange> measured;  // of as many ranks under mpirun
 };
 
 struct ScalingTable {
@@ -30,6 +38,7 @@ struct ScalingTable {
   DType dtype = DType::f32;
   nets::WorkerTimes worker;
   nets::Network network;
+  bool network_measured = false;
   std::vector<nets::Strategy> strategies;
   std::vector<ScalingPoint> points;  // by workers, then strategies
   Provenance provenance;
@@ -42,7 +51,8 @@ struct ScalingTable {
 ScalingPoint scaling_point(const nets::WorkerTimes&, const nets::Scenario&,
                            std::optional<std::int64_t> bucket_bytes);
 
-// table, md, csv: a row a point. json: convlab_scaling of FORMATS.md.
+// table, md, csv: a row a point; with measured points, table and md begin with a table of these.
+// json: convlab_scaling of FORMATS.md.
 std::string render(const ScalingTable&, Format);
 
 // Scripts for gnuplot: efficiency over the number of workers.

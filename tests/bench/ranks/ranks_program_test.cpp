@@ -157,6 +157,13 @@ TEST_F(RanksProgram, RefusesByOneLine) {
                  "unknown exchange 'gossip': expected one of overlapped, after, server");
   expect_refused(mpirun(2, train({"--dtype", "f64", "--compress", "bf16"})), "expected f32");
   expect_refused(mpirun(2, {"list"}), "list runs in one process");
+  expect_refused(
+      mpirun(2, {"tune", "lenet"}),
+      "tune runs in one process: drop mpirun, and give each machine its part by --shard");
+  expect_refused(mpirun(2, {"scaling", "lenet", "--topology", "tree"}),
+                 "--topology tree: ranks under mpirun sum around a ring");
+  expect_refused(mpirun(2, {"scaling", "lenet", "--data", "synthetic"}), "--data: under mpirun");
+  expect_refused(mpirun(2, {"scaling", "--times", file("t.json")}), "--times measures nothing");
 }
 
 // Ranks with different command lines: `mpirun A : B`.
@@ -208,6 +215,36 @@ TEST_F(RanksProgram, TimesTheExchange) {
   const Ran table = run(mpirun(2, {"time", "lenet", "--batch", "8", "--iterations", "3"}));
   EXPECT_EQ(table.exit_code, 0) << table.err;
   EXPECT_EQ(occurrences(table.out, "t_comm "), 1) << table.out;
+}
+
+TEST_F(RanksProgram, ScalingPutsWhatRanksTakeBesideItsPrediction) {
+  const auto scaling = [&](const Words& more) {
+    return run(mpirun(2, Words{"scaling", "lenet", "--batch", "4", "--iterations", "3", "--bucket",
+                               "64k", "--workers", "4"} +
+                             more));
+  };
+  const Ran ran = scaling({"--format", "json"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const auto json = nlohmann::json::parse(ran.out);
+  EXPECT_EQ(json["network"]["measured"], true);
+  EXPECT_GT(json["network"]["bytes_per_s"], 0);
+  ASSERT_EQ(json["points"].size(), 6u);  // of the two that there are, and of four
+  for (std::size_t i = 0; i < 6; ++i) {
+    const auto& point = json["points"][i];
+    EXPECT_EQ(point["workers"], i < 3 ? 2 : 4);
+    EXPECT_EQ(point.contains("measured"), i < 3) << point;
+    if (i >= 3) continue;
+    EXPECT_EQ(point["bucket_bytes"], 65536);
+    const double ms = point["measured"]["ms"], ratio = point["measured"]["ratio"];
+    EXPECT_GT(ms, 0);
+    EXPECT_NEAR(ratio, point["ms"].get<double>() / ms, 1e-9 * ratio);
+    EXPECT_GT(point["measured"]["exchange_ms"], 0);
+  }
+
+  const Ran given = scaling({"--latency", "1ms", "--bandwidth", "1Mbit", "--exchange", "after"});
+  ASSERT_EQ(given.exit_code, 0) << given.err;
+  EXPECT_TRUE(contains(given.out, "network  ring, 1 ms and 1 Mbit/s\n")) << given.out;
+  EXPECT_EQ(occurrences(given.out, "\n    2  after "), 1) << given.out;
 }
 
 }  // namespace
