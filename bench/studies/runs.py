@@ -88,6 +88,8 @@ def provenance(args, log):
                                else f" --min-time {args.min_time}")
     if args.study == "verdicts":
         kept["command"][0] += f" --targets {','.join(args.targets)} --twin {args.twin}"
+    if args.study == "network":
+        kept["command"][0] += f" --ranks {args.ranks}"
     if args.study != "gemm" and args.options:
         kept["command"][0] += f" --options={shlex.quote(args.options)}"
     for run in log.runs.values():

@@ -9,9 +9,12 @@
   bench/studies/study.py survey --log survey.jsonl    all layers of six nets: own over oneDNN's
   bench/studies/study.py verdicts --log verdicts.jsonl
                                                       how often verdicts of `convlab tune` hold
+  bench/studies/study.py network --log network.jsonl
+                                                      training by ranks in network namespaces:
+                                                      predicted beside measured; as root
   bench/studies/study.py report --log FOLDER --batches 1,16 --repetitions 3 --min-time 0.02 >PAGE.md
                                                       one page: ceilings and all of the above but
-                                                      verdicts
+                                                      verdicts and network
 
 Each run is appended to the log, one that is there already is not made again, and the tables are of
 all that it holds: a study can be stopped and goes on from there. --only PATTERN runs the cases in
@@ -47,6 +50,7 @@ import time
 sys.dont_write_bytecode = True  # not into the sources
 from gemm import gemm
 from layers import layers
+from network import network, rate
 from nets import batch, mlp
 from report import SECTIONS, report, sections
 from runs import Log, Stopped, provenance
@@ -72,11 +76,28 @@ def noises(text):
     return kinds
 
 
+def batched_nets(text):
+    nets = text.split(",")
+    for net in nets:
+        if not re.fullmatch(r"\w+:[1-9]\d*", net):
+            raise argparse.ArgumentTypeError(f"{net!r}: expected a net and images, as in lenet:16")
+    return nets
+
+
+def rates(text):
+    try:
+        for item in text.split(","):
+            rate(item)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text.split(",")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     studies = {"gemm": gemm, "mlp": mlp, "batch": batch, "layers": layers,
-               "survey": survey, "verdicts": verdicts}
+               "survey": survey, "verdicts": verdicts, "network": network}
     parser.add_argument("study", choices=[*studies, "report"])
     parser.add_argument("--log", type=pathlib.Path, required=True, help="of report, a folder")
     parser.add_argument("--only", type=pattern, default="", metavar="PATTERN",
@@ -114,6 +135,17 @@ def main():
                         help=f"verdicts: none, or some of {','.join(NOISES)}; default: all")
     parser.add_argument("--twin", default="direct", metavar="ALGO",
                         help="what verdicts registers twice, or none; default: direct")
+    parser.add_argument("--ranks", type=int, default=2, help="of network; default: 2")
+    parser.add_argument("--nets", type=batched_nets, metavar="LIST",
+                        help="of network, with the images of a rank, as in alexnet:16,resnet50:2")
+    parser.add_argument("--rates", type=rates, metavar="LIST",
+                        help="of network's links, as in 100Mbit,2.5Gbit; default: by net")
+    parser.add_argument("--latencies", type=lambda text: [int(n) for n in text.split(",")],
+                        default=[0], metavar="LIST",
+                        help="in us, that network's links add where the kernel has netem")
+    parser.add_argument("--rank-threads", type=int, metavar="N",
+                        help="of a rank in network; default: its cores. With one less, a core is "
+                             "left for the exchange")
     parser.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")],
                         default=[1, 16, 64], metavar="LIST",
                         help="of the nets in survey; default: 1,16,64")
@@ -121,13 +153,14 @@ def main():
                         help=f"of report, some of {','.join(SECTIONS)}; default: all")
     parser.add_argument("--title", help="of report: the machine's name; default: its CPU and ISA")
     parser.add_argument("--small", action="store_true",
-                        help="tiny nets and products, to try batch, gemm and mlp")
+                        help="tiny nets and products, to try batch, gemm, mlp and network")
     parser.add_argument("--options", default="", help="more flags for convlab, in one word")
     args = parser.parse_args()
 
     def stop(*_):
         raise Stopped
     signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
     args.micro = args.micro or [str(BUILD / "bench" / "micro" / "micro_convolutions")]
     args.until = time.monotonic() + 60 * args.minutes
     if args.study == "report" and (args.options or args.beside or args.plots):

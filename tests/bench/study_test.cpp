@@ -410,6 +410,63 @@ TEST_F(StudyTest, ReportIsOnePageOfOneCommit) {
   expect(read_file(directory_ / "err"), "has runs of commits abc, def: a page is of one");
 }
 
+// Predictions of 9 and 12 ms for measured 10, and of 8 for 10: off by 10, 20 and 20%.
+TEST_F(StudyTest, NetworkPutsPredictionsBesideWhatWasMeasured) {
+  const auto point = [](const char* exchange, double ms, double hidden, double measured_hidden) {
+    return fmt::format(
+        R"({{"exchange": "{}", "ms": {}, "hidden": {}, "exchange_ms": 4, "exposed_ms": 1, )"
+        R"("measured": {{"ms": 10, "ratio": {}, "exchange_ms": 5, "exposed_ms": 2, "hidden": {}}}}})",
+        exchange, ms, hidden, ms / 10, measured_hidden);
+  };
+  write_file(log(),
+             fmt::format(R"({{"name": "lenet batch 16 2 ranks 100Mbit", "link": )"
+                         R"({{"latency_s": 5e-5, "bytes_per_s": 1.25e7}}, "points": [{}, {}, )"
+                         R"({}], "machine": {{"cpu": "some"}}}})"
+                         "\n",
+                         point("overlapped", 9, 0.75, 0.5), point("after", 12, 0, 0),
+                         point("server", 8, 0.25, 0.2)));
+  const std::string out = study("network --small --only none");
+  expect(out,
+         "| lenet batch 16 2 ranks 100Mbit | 50 us, 0.10 Gbit/s | overlapped | 9.0 | 10.0 | 0.90 | "
+         "4.0 | 5.0 | 75% | 50% |\n");
+  expect(out, "off by 20% in the median of 3, by 20% at most");
+  expect(out, "| overlapped | 1 | 75% | 50% |");
+  expect(out, "- command: bench/studies/study.py network --log log --ranks 2\n");
+}
+
+TEST_F(StudyTest, NetworkRefusesWhatIsNoRateAndNoNet) {
+  for (const char* const flag :
+       {"--rates 100", "--rates 0Gbit", "--nets lenet", "--nets lenet:0"}) {
+    const std::string err = directory_ / "err";
+    EXPECT_NE(std::system(fmt::format("python3 '{}' network --log '{}' {} 2>'{}'", CONVLAB_STUDY,
+                                      log(), flag, err)
+                              .c_str()),
+              0);
+    expect(read_file(err), "expected a ");
+  }
+}
+
+// Ranks that would wait for ever: a signal ends them, and nothing of their network stays.
+TEST_F(StudyTest, NetworkIsTornDownWhenItIsStopped) {
+  const std::string folder = std::filesystem::path(CONVLAB_STUDY).parent_path();
+  if (std::system(fmt::format("cd '{}' && python3 -Bc 'import namespaces, sys; "
+                              "sys.exit(bool(namespaces.missing()))'",
+                              folder)
+                      .c_str()) != 0)
+    GTEST_SKIP() << "no network namespaces, or no mpirun, here";
+  const std::string program = directory_ / "ranks", began = directory_ / "began";
+  write_file(program, fmt::format("#!/bin/sh\ntouch '{}'\nsleep 600\n", began));
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  const std::string script = fmt::format(
+      "python3 '{}' network --small --log '{}' --convlab '{}' >'{}' 2>&1 &\n"
+      "study=$!\nwhile kill -0 $study 2>/dev/null && ! [ -e '{}' ]; do sleep 0.1; done\n"
+      "kill -TERM $study\nwait $study\n[ $? = 143 ] && ! ip netns list | grep convlab-",
+      CONVLAB_STUDY, log(), program, (directory_ / "out").string(), began);
+  write_file(directory_ / "script", script);
+  EXPECT_EQ(std::system(fmt::format("sh '{}'", (directory_ / "script").string()).c_str()), 0)
+      << read_file(directory_ / "out");
+}
+
 // The pipe closes when the last program that can write to it has ended: the noise and its burners.
 // Their parent was killed and could not stop them.
 TEST_F(StudyTest, NoiseEndsWithItsParent) {
