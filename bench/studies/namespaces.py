@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 
 HUB = "convlab-hub"  # the bridge's namespace
+PROBE = "convlab-probe"
 NETWORK = "10.86.0"
 LEAST_BURST_BYTES = 16 << 10
 QUEUE_BYTES = 16 << 20
@@ -33,6 +34,11 @@ def missing():
         if not shutil.which(program):
             return (f"there is no {program}: "
                     "apt-get install iproute2 util-linux openmpi-bin libopenmpi-dev")
+    try:  # root in a container may not make any
+        run("ip", "netns", "add", PROBE)
+        run("ip", "netns", "del", PROBE)
+    except OSError as error:
+        return f"there are no network namespaces: {error.strerror}"
     return ""
 
 
@@ -49,7 +55,7 @@ def tear_down():
     listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False)
     spaces = [line.split()[0] for line in listed.stdout.splitlines() if line]
     for space in spaces:
-        if space == HUB or space.startswith(rank_space("")):
+        if space in (HUB, PROBE) or space.startswith(rank_space("")):
             pids = subprocess.run(["ip", "netns", "pids", space], capture_output=True, text=True,
                                   check=False).stdout.split()
             for pid in pids:
