@@ -64,7 +64,7 @@ std::string padded(const std::string& text, std::size_t width, bool right) {
 // its interval. No text is cut below shortest_text.
 constexpr std::size_t last_column = 34, shortest_text = 16;
 
-struct Layout {
+struct TableLayout {
   std::vector<std::size_t> widths;
   std::size_t gap = 2;  // between columns
   std::size_t total() const {
@@ -73,8 +73,8 @@ struct Layout {
 };
 
 // As wide as the texts, except the last column, which may wrap.
-Layout natural_layout(const Report& report) {
-  Layout layout;
+TableLayout natural_layout(const Report& report) {
+  TableLayout layout;
   for (std::size_t i = 0; i < report.columns.size(); ++i) {
     std::size_t widest = columns_of(report.columns[i]);
     for (const auto& row : report.rows) widest = std::max(widest, widest_line(row[i].shown()));
@@ -84,8 +84,8 @@ Layout natural_layout(const Report& report) {
   return layout;
 }
 
-Layout fitting_layout(const Report& report, const std::vector<bool>& numeric) {
-  Layout layout = natural_layout(report);
+TableLayout fitting_layout(const Report& report, const std::vector<bool>& numeric) {
+  TableLayout layout = natural_layout(report);
   if (report.width == 0) return layout;
   std::vector<std::size_t>& widths = layout.widths;
   const std::size_t last = widths.size() - 1;
@@ -109,7 +109,7 @@ Layout fitting_layout(const Report& report, const std::vector<bool>& numeric) {
 
 std::string render_table(const Report& report) {
   const std::vector<bool> numeric = numeric_columns(report);
-  const Layout layout = fitting_layout(report, numeric);
+  const TableLayout layout = fitting_layout(report, numeric);
   const std::vector<std::size_t>& widths = layout.widths;
   const std::size_t last = widths.size() - 1;
   const auto line = [&](const auto& text_of) {
