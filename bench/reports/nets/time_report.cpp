@@ -54,25 +54,25 @@ Work step_work(const TimedNet& net, std::size_t step) {
   return work;
 }
 
-struct Kind {
+struct StepKind {
   std::string name;
   std::int64_t steps = 0;
   Work work;
 };
 
 // Most expensive first.
-std::vector<Kind> kinds(const TimedNet& net) {
-  std::vector<Kind> kinds;
+std::vector<StepKind> kinds(const TimedNet& net) {
+  std::vector<StepKind> kinds;
   for (std::size_t i = 0; i < net.steps.size(); ++i) {
     const Work work = step_work(net, i);
     if (work.total_ms() <= 0) continue;
     auto kind = std::find_if(kinds.begin(), kinds.end(),
-                             [&](const Kind& k) { return k.name == net.steps[i].kind; });
+                             [&](const StepKind& k) { return k.name == net.steps[i].kind; });
     if (kind == kinds.end()) kind = kinds.insert(kind, {net.steps[i].kind, 0, {}});
     ++kind->steps;
     kind->work += work;
   }
-  std::stable_sort(kinds.begin(), kinds.end(), [](const Kind& a, const Kind& b) {
+  std::stable_sort(kinds.begin(), kinds.end(), [](const StepKind& a, const StepKind& b) {
     return a.work.total_ms() > b.work.total_ms();
   });
   return kinds;
@@ -147,7 +147,7 @@ Report reading_kinds(const TimedNet& net) {
   report.columns = work_columns(net);
   report.columns.insert(report.columns.begin(), {"kind", "steps"});
   const double total_ms = total_work(net).total_ms();
-  for (const Kind& kind : kinds(net)) {
+  for (const StepKind& kind : kinds(net)) {
     std::vector<Cell> row{kind.name, kind.steps};
     append_work(net, kind.work, total_ms, row);
     report.rows.push_back(std::move(row));
@@ -323,7 +323,7 @@ std::string render_json(const TimedNet& net, const Profile* profile) {
   const double total_ms = total_work(net).total_ms();
   for (std::size_t i = 0; i < net.steps.size(); ++i)
     json["steps"].push_back(step_json(net, i, total_ms));
-  for (const Kind& kind : kinds(net))
+  for (const StepKind& kind : kinds(net))
     json["kinds"].push_back({{"kind", kind.name},
                              {"steps", kind.steps},
                              {"ms", kind.work.total_ms()},
