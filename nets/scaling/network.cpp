@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cmath>
 
 #include "conv/error.h"
 #include "conv/text/names.h"
@@ -16,10 +15,13 @@ namespace {
 constexpr std::array<std::string_view, 3> topology_names{"ring", "tree", "hierarchical"};
 
 void validate(const Link& link) {
-  if (!(link.latency_s >= 0) || std::isinf(link.latency_s))
-    throw InputError(fmt::format("latency {} s: expected 0 or more", link.latency_s));
-  if (!(link.bytes_per_s > 0) || std::isinf(link.bytes_per_s))
-    throw InputError(fmt::format("bandwidth {} bytes/s: expected more than 0", link.bytes_per_s));
+  if (!(link.latency_s >= 0 && link.latency_s <= longest_s))
+    throw InputError(
+        fmt::format("a latency of {} s: expected 0 to {:.0e}", link.latency_s, longest_s));
+  constexpr double least = 1.0 / 8, most = 1e18;
+  if (!(link.bytes_per_s >= least && link.bytes_per_s <= most))
+    throw InputError(fmt::format("a bandwidth of {} bytes/s: expected 1 bit/s to {:.0e} bytes/s",
+                                 link.bytes_per_s, most));
 }
 
 double message_s(const Link& link, double bytes) {

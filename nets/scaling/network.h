@@ -25,8 +25,10 @@ struct Network {
   Link inside_host{};  // of one worker to the others of its host
 };
 
-// Throws InputError for a negative or infinite latency, a bandwidth that is not above 0, and a host
-// without workers.
+// No task may take longer, so that sums are finite.
+inline constexpr double longest_s = 1e20;
+// Throws InputError for a latency that is not from 0 to longest_s, a bandwidth that is not from
+// 1 bit/s to 1e18 bytes/s, and a host without workers.
 void validate(const Network&);
 
 // Seconds in which `workers` sum a vector of this many bytes, each ending with the sum. The

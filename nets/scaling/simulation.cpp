@@ -18,8 +18,8 @@ constexpr std::array<std::string_view, 8> kind_names{"t_io",       "t_h2d", "fwd
                                                      "all-reduce", "push",  "pull", "update"};
 
 void require_time(double seconds, const std::string& what) {
-  if (!(seconds >= 0) || std::isinf(seconds))
-    throw InputError(fmt::format("{} takes {} s: expected 0 or more", what, seconds));
+  if (!(seconds >= 0 && seconds <= longest_s))
+    throw InputError(fmt::format("{} takes {} s: expected 0 to {:.0e}", what, seconds, longest_s));
 }
 
 void validate(const Scenario& scenario) {

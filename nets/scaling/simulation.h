@@ -33,7 +33,8 @@ struct WorkerTimes {
   std::vector<LayerTimes> layers;  // in forward order
   double update_s = 0;
 };
-// Throws InputError when there is no layer, and for a time, batch or size that is negative.
+// Throws InputError when there is no layer, for a batch or size that is negative, and for a time
+// that is negative or above longest_s.
 void validate(const WorkerTimes&);
 // As one with another batch: all but the update in proportion to it.
 WorkerTimes with_batch(const WorkerTimes&, std::int64_t batch);

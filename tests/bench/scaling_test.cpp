@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -232,6 +233,15 @@ TEST(ScalingReport, JsonHasTheSimulatedFigures) {
   EXPECT_NEAR(overlapped["hidden"].get<double>(), 4.0 / 9, 1e-12);
   EXPECT_EQ(overlapped["exposed_from"], "fc");
   EXPECT_NEAR(file["points"][4]["hidden"].get<double>(), 0, 1e-12);  // after
+}
+
+TEST(ScalingReport, CountsMoreImagesThanAnIntegerHolds) {
+  ScalingTable table = table_of({std::int64_t{1} << 40});
+  table.worker.batch = std::int64_t{1} << 40;
+  const json file = json::parse(render(table, Format::json));
+  for (const json& point : file["points"])
+    EXPECT_DOUBLE_EQ(point["images_per_s"].get<double>() * point["ms"].get<double>(),
+                     1e3 * std::pow(2.0, 80));
 }
 
 TEST(ScalingReport, CsvHasARowAPointAndTheTableFits) {

@@ -21,7 +21,7 @@ using Json = trace::Json;
 constexpr double ms_per_s = 1e3;
 
 double images_per_s(const ScalingTable& table, const ScalingPoint& p) {
-  return double(p.scenario.workers * table.worker.batch) / p.simulation.iteration_s;
+  return double(p.scenario.workers) * double(table.worker.batch) / p.simulation.iteration_s;
 }
 
 // The share of the exchange that other work hides.

@@ -370,6 +370,22 @@ TEST(HidingBatch, ScalesAllButTheUpdate) {
   EXPECT_EQ(more.update_s, 1);
 }
 
+TEST(Simulation, IsFiniteAtTheLimits) {
+  WorkerTimes worker = worker_of({{"a", 1e13, 1e13, std::int64_t{1} << 50}});
+  worker.batch = std::int64_t{1} << 40;
+  for (const Topology topology : {Topology::ring, Topology::tree, Topology::hierarchical})
+    for (const Strategy strategy : all_strategies) {
+      const Scenario most{.workers = std::int64_t{1} << 40,
+                          .strategy = strategy,
+                          .network = {.topology = topology,
+                                      .link = {longest_s, 1.0 / 8},
+                                      .workers_per_host = 1000,
+                                      .inside_host = {longest_s, 1.0 / 8}}};
+      EXPECT_TRUE(std::isfinite(simulate(worker, most).iteration_s));
+      EXPECT_FALSE(hiding_batch(worker, most));
+    }
+}
+
 TEST(Simulation, RefusesWhatCannotBe) {
   const WorkerTimes good = worker_of({{"a", 1, 1, 1}});
   const double infinite = std::numeric_limits<double>::infinity();
@@ -388,7 +404,10 @@ TEST(Simulation, RefusesWhatCannotBe) {
   refused([](WorkerTimes&, Scenario& s) { s.workers = 0; });
   refused([](WorkerTimes&, Scenario& s) { s.bucket_bytes = -1; });
   refused([](WorkerTimes&, Scenario& s) { s.network.link.latency_s = -1; });
+  refused([](WorkerTimes&, Scenario& s) { s.network.link.latency_s = 1e300; });
   refused([](WorkerTimes&, Scenario& s) { s.network.link.bytes_per_s = 0; });
+  refused([](WorkerTimes&, Scenario& s) { s.network.link.bytes_per_s = 1e-300; });
+  refused([](WorkerTimes& w, Scenario&) { w.update_s = 1e300; });
   refused([](WorkerTimes&, Scenario& s) {
     s.network.topology = Topology::hierarchical;
     s.network.workers_per_host = 0;
