@@ -107,6 +107,12 @@ void Trainer::resume(const Checkpoint& checkpoint) {
 bool Trainer::run() {
   if (communicator_ == nullptr) return train();
   try {
+    all_fail_ = true;
+    require_same(*communicator_, "the checkpoint",
+                 state_.epoch == 0 && state_.step == 0
+                     ? "none"
+                     : fmt::format("that of epoch {}, step {}", state_.epoch + 1, state_.step));
+    all_fail_ = false;
     net_.start_optimizer(options_.rule);
     broadcast_all(*communicator_, net_);
     return train();

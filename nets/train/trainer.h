@@ -104,8 +104,8 @@ class Trainer {
 
   // True when all epochs are done, false when it was stopped. Throws Diverged, naming step and
   // layer, when the loss or a weight becomes NaN or infinite; the checkpoint then stays unchanged.
-  // Collective: throws RankLost when another rank gave up, and Error when weights differ between
-  // ranks after an epoch.
+  // Collective: throws RankLost when another rank gave up, InputError when ranks resumed at
+  // different steps, and Error when weights differ between ranks after an epoch.
   bool run();
 
   // Classifies the test images as after an epoch, without training. Collective. nullopt when
@@ -147,7 +147,7 @@ class Trainer {
   double rate_ = 0, loss_ = 0;  // of the last step
   double saved_s_ = 0;          // time of the last checkpoint
   bool go_on_here_ = true, go_on_everywhere_ = true;
-  bool all_fail_ = false;  // if this rank fails now, all others do so likewise
+  bool all_fail_ = false;  // if this rank fails now, all others fail likewise
   double step_begin_s_ = 0;
   std::vector<RankTime> times_;                              // of the epoch
   double communicated_before_s_ = 0, exposed_before_s_ = 0;  // in earlier epochs

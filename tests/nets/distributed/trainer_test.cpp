@@ -207,6 +207,23 @@ TEST_F(DistributedTrainer, RefusesOptionsThatDiffer) {
   EXPECT_EQ(refused, 2);
 }
 
+// As when each host has a checkpoint of its own.
+TEST_F(DistributedTrainer, RefusesCheckpointsThatDiffer) {
+  train(nullptr, 1, checkpoint_);
+  std::atomic<int> refused = 0;
+  on_ranks(2, [&](Communicator& c) {
+    try {
+      train(&c, 2, "", c.rank() == 1 ? checkpoint_ : "");
+    } catch (const InputError& error) {
+      EXPECT_STREQ(error.what(),
+                   "the checkpoint: rank 1 has that of epoch 2, step 0, rank 0 has none: expected "
+                   "the same on all");
+      ++refused;
+    }
+  });
+  EXPECT_EQ(refused, 2);
+}
+
 // A callback that throws on one rank ends the others.
 TEST_F(DistributedTrainer, ARankThatFailsEndsTheOthers) {
   std::atomic<int> ended = 0;
