@@ -83,12 +83,13 @@ double loading_s(const Options& o, const Dataset& images, const Graph& graph, DT
   }
 }
 
+bool measures_network(const Options& o) { return !o.network.latency_s || !o.network.bytes_per_s; }
+
 // A strategy's iterations, by all ranks.
 MeasuredExchange measured_exchange(const Options& o, Strategy strategy, const PlannedNet& net,
                                    const AlgoRegistry& registry, Device& device, const Ranks& ranks,
                                    Progress& progress, std::vector<std::string>& notes) {
-  ExchangeArguments how{.strategy = strategy, .bucket = o.bucket_bytes};
-  if (how.bucket) how.bucket = std::max<std::int64_t>(*how.bucket, 1);  // each parameter alone
+  const ExchangeArguments how{.strategy = strategy, .bucket = o.bucket_bytes};
   progress.line(fmt::format("{}:", to_string(strategy)));
   const NetTimes times = time_net(net.graph, net.plan, registry, device,
                                   {.iterations = o.net.iterations,
@@ -103,6 +104,16 @@ MeasuredExchange measured_exchange(const Options& o, Strategy strategy, const Pl
   const IterationTime typical = times.typical();
   return {strategy, o.bucket_bytes.value_or(times.bucket_bytes), s_per_ms * times.iteration_ms(),
           s_per_ms * typical.communicated, s_per_ms * typical.exposed};
+}
+
+// Each is collective.
+void require_same_measurements(const Options& o, Ranks& ranks) {
+  std::string names;
+  for (const Strategy strategy : o.strategies) names += fmt::format(" {}", to_string(strategy));
+  ranks.agree();
+  require_same(*ranks.communicator(), "--exchange", names.substr(1));
+  require_same(*ranks.communicator(), "--latency and --bandwidth",
+               measures_network(o) ? "not both" : "both");
 }
 
 // The others wait for the slowest.
@@ -120,6 +131,7 @@ void set_worker(const Options& o, const AlgoRegistry& registry, Device& device, 
   std::unique_ptr<Dataset> images;  // opened before anything takes long
   if (!o.data.empty())
     images = naming("--data", [&] { return open_dataset(o.data, Split::train); });
+  if (ranks.communicator()) require_same_measurements(o, ranks);
   const PlannedNet net = ranks.planned_net(o.net, "scaling", registry, device);
   if (net.plan.mode != Mode::training)
     throw InputError(fmt::format("{}: the plan is for {}, expected one for training",
@@ -148,7 +160,7 @@ void set_worker(const Options& o, const AlgoRegistry& registry, Device& device, 
   if (ranks.size() == 1) return;
   if (const std::string line = slowest_rank(ranks, times.iteration_ms()); !line.empty())
     table.notes.push_back(line);
-  if (!o.network.latency_s || !o.network.bytes_per_s) {
+  if (measures_network(o)) {
     progress.bar(0, 1, "the network");
     table.network = network_of(o.network, measured_link(*ranks.communicator()));
     table.network_measured = true;
@@ -268,7 +280,7 @@ int scaling(Options o, Ranks& ranks) {
 
 int run(const Options& o) {
   Ranks ranks;
-  return ranks.run([&] { return scaling(o, ranks); });
+  return ranks.run("scaling", [&] { return scaling(o, ranks); });
 }
 
 }  // namespace

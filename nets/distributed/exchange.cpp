@@ -42,6 +42,9 @@ class GradientExchange::Impl {
  public:
   Impl(Net& net, Communicator& ranks, const ExchangeOptions& options)
       : net_(net), ranks_(ranks.duplicate()), options_(options) {
+    require_same(*ranks_, "exchange", std::string(to_string(options.strategy)));
+    require_same(*ranks_, "bucket", fmt::format("{} bytes", options.bucket_bytes));
+    require_same(*ranks_, "compression", options.bf16 ? "bf16" : "none");
     if (net.plan().mode != Mode::training)
       throw InputError(
           fmt::format("net {}: has no gradients to exchange: expected a plan for training",

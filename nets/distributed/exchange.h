@@ -42,7 +42,8 @@ struct BucketExchange {
 class GradientExchange {
  public:
   // Collective. Observes the net's gradients (Net::observe_gradients) as long as it exists; both
-  // outlive it. Throws InputError for a net without training and for invalid options.
+  // outlive it. Throws InputError for a net without training, for invalid options, and on all ranks
+  // if options differ between them.
   GradientExchange(Net&, Communicator&, const ExchangeOptions&);
   ~GradientExchange();
 

@@ -65,7 +65,6 @@ Trainer::Trainer(Net& net, DataLoader& loader, TrainOptions options)
   state_.epochs = options_.epochs;
   state_.notes = options_.notes;
   if (communicator_ == nullptr) return;
-  const ExchangeOptions& exchange = options_.exchange;
   const std::pair<const char*, std::string> settings[] = {
       {"net", state_.net},
       {"type", std::string(to_string(state_.dtype))},
@@ -75,10 +74,7 @@ Trainer::Trainer(Net& net, DataLoader& loader, TrainOptions options)
       {"optimizer", to_string(state_.rule)},
       {"schedule", to_string(state_.schedule)},
       {"seed", std::to_string(state_.seed)},
-      {"data", state_.data},
-      {"exchange", std::string(to_string(exchange.strategy))},
-      {"bucket", std::to_string(exchange.bucket_bytes)},
-      {"bf16", std::to_string(exchange.bf16)}};
+      {"data", state_.data}};
   for (const auto& [what, value] : settings) require_same(*communicator_, what, value);
   exchange_ = std::make_unique<GradientExchange>(net_, *communicator_, options_.exchange);
   times_.resize(std::size_t(ranks()));

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <map>
 #include <mutex>
 
 #include "tests/cpu_backed_device.h"
@@ -228,6 +230,28 @@ TEST(Exchange, EndsWhenARankGivesUp) {
                             lab.step(&exchange);
                           }),
                  RankLost);
+}
+
+TEST(Exchange, RefusesOptionsThatDiffer) {
+  using Change = std::function<void(ExchangeOptions&)>;
+  for (const auto& [what, change] : std::map<std::string, Change>{
+           {"exchange", [](ExchangeOptions& o) { o.strategy = Strategy::server; }},
+           {"bucket", [](ExchangeOptions& o) { o.bucket_bytes = 7; }},
+           {"compression", [](ExchangeOptions& o) { o.bf16 = true; }}}) {
+    std::atomic<int> refused = 0;
+    on_ranks(2, [&](Communicator& c) {
+      RankLab lab(c);  // in f64, for which bf16 is refused too
+      ExchangeOptions options;
+      if (c.rank() == 1) change(options);
+      try {
+        GradientExchange(lab.net, c, options);
+      } catch (const InputError& error) {
+        EXPECT_TRUE(std::string(error.what()).starts_with(what + ": rank 1 has ")) << error.what();
+        ++refused;
+      }
+    });
+    EXPECT_EQ(refused, 2) << what;
+  }
 }
 
 // ---- The loader's shares ----
