@@ -318,16 +318,32 @@ std::string command_line() {
   return text;
 }
 
+// mpirun ends all ranks as soon as one ends with an error. The one that speaks is given the time to
+// say its own; if this process still runs then, the error is of this rank alone.
+void wait_for_the_speaker() {
+  std::signal(SIGTERM, SIG_DFL);
+  sleep(2);
+}
+
 // Runs it and says what goes wrong. Returns the exit code.
 int run_and_say(int argc, const char* const* argv) {
-  const auto fail = [](int code, const char* what) {
+  const auto fail = [](int code, const std::string& what) {
     std::fflush(stdout);
-    say(printable(what));  // one line, whatever names it contains
+    std::string rank;
+    if (is_silent()) {
+      wait_for_the_speaker();
+      be_silent(false);
+      rank = fmt::format("rank {}: ", nets::mpi_place()->rank);
+    }
+    say(printable(rank + what));  // one line, whatever names it contains
     return code;
   };
   try {
-    return run(argc, argv);
+    const int code = run(argc, argv);
+    if (code != 0 && is_silent()) wait_for_the_speaker();
+    return code;
   } catch (const AlreadySaid& error) {
+    if (is_silent()) wait_for_the_speaker();
     return error.exit_code;
   } catch (const InputError& error) {
     return fail(2, error.what());
@@ -339,16 +355,10 @@ int run_and_say(int argc, const char* const* argv) {
     std::error_code gone;
     (void)std::filesystem::current_path(gone);
     if (gone) return fail(3, "the current directory was deleted: change to one that exists");
-    return fail(3, fmt::format("{}: {}", error.path1().string(), error.code().message()).c_str());
+    return fail(3, fmt::format("{}: {}", error.path1().string(), error.code().message()));
   } catch (const std::exception& error) {
     return fail(3, error.what());
   }
-}
-
-// mpirun ends all ranks as soon as one ends with an error: the one that speaks is given the time.
-void wait_for_the_speaker() {
-  std::signal(SIGTERM, SIG_DFL);
-  sleep(2);
 }
 
 }  // namespace
@@ -356,9 +366,7 @@ void wait_for_the_speaker() {
 int run_program(int argc, const char* const* argv) {
   const std::optional<nets::MpiPlace> place = nets::mpi_place();
   be_silent(place && place->rank > 0);
-  const int code = run_and_say(argc, argv);
-  if (code != 0 && is_silent()) wait_for_the_speaker();
-  return code;
+  return run_and_say(argc, argv);
 }
 
 Provenance command_provenance() {

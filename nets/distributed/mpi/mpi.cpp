@@ -121,7 +121,15 @@ std::unique_ptr<Communicator> mpi_communicator() {
     throw EnvironmentError("MPI does not start");
   if (provided < MPI_THREAD_SERIALIZED)
     throw EnvironmentError("this MPI is not for threads: expected MPI_THREAD_SERIALIZED");
-  return std::make_unique<MpiCommunicator>(MPI_COMM_WORLD, true);
+  auto ranks = std::make_unique<MpiCommunicator>(MPI_COMM_WORLD, true);
+  // Another MPI's mpirun, or srun, starts processes that this MPI takes for single ones.
+  const MpiPlace place = mpi_place().value_or(MpiPlace());
+  if (ranks->rank() != place.rank || ranks->size() != place.size)
+    throw EnvironmentError(
+        fmt::format("started as rank {} of {}, but {} finds rank {} of {}: expected the mpirun of "
+                    "that MPI",
+                    place.rank, place.size, mpi_library(), ranks->rank(), ranks->size()));
+  return ranks;
 }
 
 }  // namespace convlab::nets

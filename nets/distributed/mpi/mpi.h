@@ -22,7 +22,8 @@ std::string mpi_library();
 
 // All ranks, once per process: it initialises MPI, and finalises it when it is destroyed, unless it
 // was abandoned. mpirun then ends the other ranks as soon as this process ends with another exit
-// code than 0. Throws EnvironmentError if this build has no MPI.
+// code than 0. Throws EnvironmentError if this build has no MPI, and where MPI finds another place
+// than mpi_place(): the processes were started by another MPI.
 std::unique_ptr<Communicator> mpi_communicator();
 
 }  // namespace convlab::nets

@@ -1,14 +1,15 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "nets/distributed/mpi/mpi.h"
 
 namespace convlab::nets {
 namespace {
 
-std::optional<int> number(const char* variable) {
-  const char* const text = std::getenv(variable);
+std::optional<int> number(const std::string& variable) {
+  const char* const text = std::getenv(variable.c_str());
   if (text == nullptr) return std::nullopt;
   int value = 0;
   const char* const end = text + std::strlen(text);
@@ -17,19 +18,29 @@ std::optional<int> number(const char* variable) {
   return value;
 }
 
+struct Place {
+  int rank = 0, size = 1;
+};
+// nullopt where there is none, or one that no launcher sets.
+std::optional<Place> place(const std::string& rank_variable, const std::string& size_variable) {
+  const auto rank = number(rank_variable), size = number(size_variable);
+  if (!rank || !size || *rank < 0 || *rank >= *size) return std::nullopt;
+  return Place{*rank, *size};
+}
+
 }  // namespace
 
 // The names are Open MPI's; MPICH and Slurm have no other common ones than PMI's.
 std::optional<MpiPlace> mpi_place() {
-  const auto size = number("OMPI_COMM_WORLD_SIZE"), rank = number("OMPI_COMM_WORLD_RANK");
-  if (size && rank)
-    return MpiPlace{*rank, *size, number("OMPI_COMM_WORLD_LOCAL_RANK").value_or(0),
-                    number("OMPI_COMM_WORLD_LOCAL_SIZE").value_or(1)};
-  const auto pmi_size = number("PMI_SIZE"), pmi_rank = number("PMI_RANK");
-  if (pmi_size && pmi_rank)
-    return MpiPlace{*pmi_rank, *pmi_size, number("MPI_LOCALRANKID").value_or(0),
-                    number("MPI_LOCALNRANKS").value_or(1)};
-  return std::nullopt;
+  std::optional<Place> all = place("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+                       host = place("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
+  if (!all) {
+    all = place("PMI_RANK", "PMI_SIZE");
+    host = place("MPI_LOCALRANKID", "MPI_LOCALNRANKS");
+  }
+  if (!all) return std::nullopt;
+  const Place of_host = host.value_or(Place());
+  return MpiPlace{all->rank, all->size, of_host.rank, of_host.size};
 }
 
 }  // namespace convlab::nets
