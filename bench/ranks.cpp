@@ -40,7 +40,8 @@ void add_exchange(CLI::App& app, ExchangeArguments& o) {
       "(backward), or server (through rank 0); default: overlapped",
       "HOW");
   add_bytes(app, "--bucket", o.bucket,
-            "Gradients that travel at a time; default: by the network's latency and bandwidth");
+            "Gradients that travel at a time: 0 (each parameter alone), 4M; default: by the "
+            "network's latency and bandwidth");
   add_parsed(
       app, "--compress",
       [&o](const std::string& text) {
@@ -58,7 +59,8 @@ std::int64_t Ranks::share(std::int64_t batch, const std::string& flag) const {
   const std::int64_t n = size(), below = batch / n * n;
   if (batch % n != 0)
     throw InputError(fmt::format("{} {} does not divide among {} ranks: expected {}{}", flag, batch,
-                                 n, below > 0 ? fmt::format("{} or ", below) : "", below + n));
+                                 n, below > 0 ? fmt::format("{} or ", below) : "",
+                                 std::uint64_t(below) + std::uint64_t(n)));
   return batch / n;
 }
 
@@ -79,7 +81,7 @@ ExchangeOptions Ranks::exchange(const ExchangeArguments& a, const Device& device
       device.info().kind != DeviceKind::cpu ||
       (usable_cores() > threads && cores_of_host() > threads * place_.host_size);
   return {.strategy = a.strategy,
-          .bucket_bytes = a.bucket.value_or(0),
+          .bucket_bytes = a.bucket ? std::max<std::int64_t>(*a.bucket, 1) : 0,
           .bf16 = a.bf16,
           .own_thread = spare_core};
 }
@@ -102,12 +104,13 @@ PlannedNet Ranks::planned_net(const NetArguments& a, const std::string& verb,
   return {std::move(graph), plan};
 }
 
-int Ranks::run(const std::function<int()>& verb) {
+int Ranks::run(const std::string& name, const std::function<int()>& verb) {
   if (!communicator_) return verb();
   try {
     try {
       agree();
       require_same(*communicator_, "convlab's build", build_info().commit);
+      require_same(*communicator_, "the verb", name);
       return verb();
     } catch (const AlreadySaid&) {
       throw;

@@ -14,7 +14,7 @@ namespace convlab {
 
 struct ExchangeArguments {
   nets::Strategy strategy = nets::Strategy::overlapped;
-  std::optional<std::int64_t> bucket;
+  std::optional<std::int64_t> bucket;  // bytes; 0: each parameter alone
   bool bf16 = false;
 };
 // --exchange --bucket --compress
@@ -51,10 +51,10 @@ class Ranks {
   PlannedNet planned_net(const NetArguments&, const std::string& verb, const AlgoRegistry&,
                          Device&);
 
-  // Runs a verb. If it throws before agree() on any rank, it ends on all, and the first such rank
-  // says why. The function calls agree() before each collective call of its preparation, and
-  // begin() when that is over.
-  int run(const std::function<int()>& verb);
+  // Runs the verb of this name. If it throws before agree() on any rank, it ends on all, and the
+  // first such rank says why. The function calls agree() before each collective call of its
+  // preparation, and begin() when that is over.
+  int run(const std::string& name, const std::function<int()>& verb);
   void agree();
   void begin();
 

@@ -71,7 +71,7 @@ int time(Options o, Ranks& ranks) {
 
 int run(const Options& o) {
   Ranks ranks;
-  return ranks.run([&] { return time(o, ranks); });
+  return ranks.run("time", [&] { return time(o, ranks); });
 }
 
 }  // namespace

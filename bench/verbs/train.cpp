@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -331,6 +332,11 @@ int train(Options o, Ranks& ranks) {
   const Settings s = settings_of(o, checkpoint, batch_of(graph) * ranks.size());
   const Transform augmented = make_transform(*data.train, graph, Split::train, o, before),
                   plain = make_transform(*data.test, graph, Split::test, o, before);
+  ranks.agree();
+  if (ranks.communicator())
+    require_same(
+        *ranks.communicator(), "--mean and --deviation",
+        fmt::format("{} and {}", fmt::join(plain.mean, ","), fmt::join(plain.deviation, ",")));
 
   NetOptions options{.dropout_seed = s.seed + (std::uint64_t(ranks.rank()) << 32)};
   if (o.sync_batch_norm && ranks.communicator())
@@ -419,7 +425,7 @@ int train(Options o, Ranks& ranks) {
 
 int run(const Options& o) {
   Ranks ranks;
-  return ranks.run([&] { return train(o, ranks); });
+  return ranks.run("train", [&] { return train(o, ranks); });
 }
 
 // A finite number that passes `fits`, which `range` puts in words.

@@ -156,6 +156,8 @@ TEST_F(RanksProgram, RefusesByOneLine) {
   expect_refused(mpirun(2, train({"--exchange", "gossip"})),
                  "unknown exchange 'gossip': expected one of overlapped, after, server");
   expect_refused(mpirun(2, train({"--dtype", "f64", "--compress", "bf16"})), "expected f32");
+  expect_refused(mpirun(2, train({"--batch", "9223372036854775807"})),
+                 "expected 9223372036854775806 or 9223372036854775808");
   expect_refused(mpirun(2, {"list"}), "list runs in one process");
   expect_refused(
       mpirun(2, {"tune", "lenet"}),
@@ -177,6 +179,38 @@ TEST_F(RanksProgram, RefusesRanksThatDiffer) {
   expect_refused(beside({"--seed", "1"}, {"--seed", "2"}),
                  "seed: rank 1 has 2, rank 0 has 1: expected the same on all");
   expect_refused(beside({}, {"--resume", file("nowhere.safetensors")}), "rank 1: --resume");
+  expect_refused(beside({"--mean", "0.1"}, {}), "--mean and --deviation: rank 1 has ");
+  expect_refused(beside({}, {}) + Words{"--no-such-flag"}, "rank 1: ");
+  expect_refused(
+      mpirun(1, {"time", "lenet", "--batch", "2", "--iterations", "1"}) + Words{":"} +
+          mpirun(1, {"time", "lenet", "--batch", "2", "--iterations", "1", "--bucket", "7"}),
+      "bucket: rank 1 has 7 bytes, rank 0 has 0 bytes");
+  expect_refused(mpirun(1, {"scaling", "lenet"}) + Words{":"} +
+                     mpirun(1, {"scaling", "lenet", "--exchange", "after"}),
+                 "--exchange: rank 1 has after, rank 0 has overlapped after server");
+  expect_refused(mpirun(1, {"scaling", "lenet"}) + Words{":"} +
+                     mpirun(1, {"scaling", "lenet", "--latency", "1us", "--bandwidth", "1Gbit"}),
+                 "--latency and --bandwidth: rank 1 has both, rank 0 has not both");
+  expect_refused(mpirun(1, train({})) + Words{":"} + mpirun(1, {"time", "lenet"}),
+                 "the verb: rank 1 has time, rank 0 has train");
+}
+
+// Each process takes itself for one of two, and finds no other: as under srun, or another MPI's
+// mpirun.
+TEST_F(RanksProgram, RefusesThePlaceThatAnotherMpiGave) {
+  const auto placed = [&](const std::string& rank, const std::string& size) {
+    std::map<std::string, std::string> variables = environment();
+    variables["PMI_RANK"] = rank;
+    variables["PMI_SIZE"] = size;
+    return Program(directory_, train({"--epochs", "1"}), variables).wait();
+  };
+  for (const char* rank : {"0", "1"}) {
+    const Ran ran = placed(rank, "2");
+    EXPECT_EQ(ran.exit_code, 3) << ran.err;
+    EXPECT_TRUE(contains(ran.err, std::string("started as rank ") + rank + " of 2, but Open MPI"))
+        << ran.err;
+  }
+  for (const char* nonsense : {"0", "-1", "x"}) EXPECT_EQ(placed("0", nonsense).exit_code, 0);
 }
 
 TEST_F(RanksProgram, AKilledRankEndsTheOthersAndTheCheckpointIsWhole) {
