@@ -261,6 +261,8 @@ int scaling(Options o, Ranks& ranks) {
             {.workers = workers, .strategy = o.strategies[i], .network = table.network},
             is_measured ? measured[i].bucket_bytes : o.bucket_bytes));
         if (is_measured) table.points.back().measured = measured[i];
+        // Timelines of all rows would be most of the memory, and one number of workers is drawn.
+        if (workers != o.workers.back()) table.points.back().simulation.tasks = std::vector<Task>();
       }
   } catch (const Interrupted&) {
     say("interrupted before there was anything to print");
