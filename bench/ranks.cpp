@@ -86,7 +86,9 @@ ExchangeOptions Ranks::exchange(const ExchangeArguments& a, const Device& device
           .own_thread = spare_core};
 }
 
-NetPlan Ranks::plan_of_rank_0(const NetPlan* mine) const {
+NetPlan Ranks::plan_of_rank_0(const NetPlan* mine, const Device& device) const {
+  require_same(*communicator_, "the machine", plan_machine(device.info()));
+  require_same(*communicator_, "--threads", std::to_string(device.info().threads));
   const std::string text = communicator_->broadcast(mine ? to_json(*mine) : "");
   return mine ? *mine : plan_from_json(text, "rank 0's plan");
 }
@@ -97,7 +99,7 @@ PlannedNet Ranks::planned_net(const NetArguments& a, const std::string& verb,
   if (speaks()) mine.emplace(convlab::planned_net(a, verb, registry, device));
   if (size() == 1) return *std::move(mine);
   agree();
-  const NetPlan plan = plan_of_rank_0(mine ? &mine->plan : nullptr);
+  const NetPlan plan = plan_of_rank_0(mine ? &mine->plan : nullptr, device);
   if (mine) return *std::move(mine);
   Graph graph = make_net(plan.net, plan.batch);
   require_plan_fits(plan, graph, device.info());

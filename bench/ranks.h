@@ -45,8 +45,9 @@ class Ranks {
   // With a thread for the exchange where a core is left for it.
   nets::ExchangeOptions exchange(const ExchangeArguments&, const Device&) const;
 
-  // Collective. `mine` is null on all ranks but 0.
-  nets::NetPlan plan_of_rank_0(const nets::NetPlan* mine) const;
+  // Collective. `mine` is null on all ranks but 0. Throws InputError, the same on all ranks, unless
+  // all devices are of one kind with as many threads: a plan is for these.
+  nets::NetPlan plan_of_rank_0(const nets::NetPlan* mine, const Device&) const;
   // Collective, with an agree(): each rank's net, by rank 0's plan.
   PlannedNet planned_net(const NetArguments&, const std::string& verb, const AlgoRegistry&,
                          Device&);

@@ -250,8 +250,8 @@ Plans planned(const Options& o, const std::optional<Checkpoint>& checkpoint, con
 // Rank 0's plans, on all ranks.
 Plans plans_of_rank_0(const Ranks& ranks, std::optional<Plans> mine, const Dataset& images,
                       const Device& device) {
-  NetPlan plan = ranks.plan_of_rank_0(mine ? &mine->training : nullptr);
-  NetPlan testing = ranks.plan_of_rank_0(mine ? &mine->testing : nullptr);
+  NetPlan plan = ranks.plan_of_rank_0(mine ? &mine->training : nullptr, device);
+  NetPlan testing = ranks.plan_of_rank_0(mine ? &mine->testing : nullptr, device);
   if (mine) return *std::move(mine);
   Graph graph = make_net(plan.net, plan.batch, std::int64_t(images.classes().size()));
   require_plan_fits(plan, graph, device.info());

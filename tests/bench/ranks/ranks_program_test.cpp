@@ -179,6 +179,9 @@ TEST_F(RanksProgram, RefusesRanksThatDiffer) {
   expect_refused(beside({"--seed", "1"}, {"--seed", "2"}),
                  "seed: rank 1 has 2, rank 0 has 1: expected the same on all");
   expect_refused(beside({}, {"--resume", file("nowhere.safetensors")}), "rank 1: --resume");
+  expect_refused(mpirun(1, train({})) + Words{":", "-n", "1", CONVLAB_PROGRAM, "train", "lenet",
+                                              "--data", "synthetic:640", "--threads", "2"},
+                 "--threads: rank 1 has 2, rank 0 has 1");
   expect_refused(beside({"--mean", "0.1"}, {}), "--mean and --deviation: rank 1 has ");
   expect_refused(beside({}, {}) + Words{"--no-such-flag"}, "rank 1: ");
   expect_refused(
