@@ -131,7 +131,8 @@ void examine_mpi(Findings& findings) {
   const std::string library = nets::mpi_library();
   findings.fact("MPI", !library.empty() ? library
                                         : "none: to train on several ranks apt-get install "
-                                          "libopenmpi-dev openmpi-bin, then build again");
+                                          "libopenmpi-dev openmpi-bin, then configure (cmake "
+                                          "--preset user) and build again");
 }
 
 // A missing card is a problem only if the user requested one.

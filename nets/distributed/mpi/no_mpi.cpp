@@ -7,8 +7,9 @@ std::string mpi_library() { return ""; }
 
 std::unique_ptr<Communicator> mpi_communicator() {
   throw EnvironmentError(
-      "this build has no MPI: install libopenmpi-dev and openmpi-bin, then build again; without "
-      "mpirun it trains on one machine");
+      "this build has no MPI: install libopenmpi-dev and openmpi-bin, then configure (cmake "
+      "--preset "
+      "user) and build again; without mpirun it trains on one machine");
 }
 
 }  // namespace convlab::nets
