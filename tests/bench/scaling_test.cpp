@@ -174,6 +174,7 @@ TEST_F(TimedWorkerFile, RefusesOthers) {
   expect_refused(spoiled([](json& f) { f["convlab_time"] = 2; }), "of version 2: expected 1");
   expect_refused(spoiled([](json& f) { f["net"]["mode"] = "inference"; }), "--forward-only");
   expect_refused(spoiled([](json& f) { f["net"]["streams"] = 2; }), "--streams");
+  expect_refused(spoiled([](json& f) { f["exchange"] = {{"ranks", 2}}; }), "without mpirun");
   expect_refused(spoiled([](json& f) { f["net"]["name"] = "nosuch"; }), "nosuch");
   expect_refused(spoiled([](json& f) { f["net"]["batch"] = "x"; }), "convlab_time 1");
   expect_refused(spoiled([](json& f) { f["complete"] = false; }), "interrupted");

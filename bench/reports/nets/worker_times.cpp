@@ -56,6 +56,9 @@ TimedWorker read(const Json& file) {
   if (net.value("streams", std::int64_t(1)) != 1)
     throw InputError(
         "times of several nets side by side: expected those of one, without --streams");
+  // Their backward has done part of the exchange.
+  if (file.contains("exchange"))
+    throw InputError("times of several ranks: expected those of one, without mpirun");
   if (file.at("complete") != true)
     throw InputError("the run was interrupted: expected times of a whole one");
 
