@@ -287,7 +287,7 @@ int run(int argc, const char* const* argv) {
   } catch (const CLI::Success& request) {  // --help, --version
     std::ostringstream out, err;
     const int code = app.exit(request, out, err);
-    Output(std::string()).write(out.str());
+    if (!is_silent()) Output(std::string()).write(out.str());
     return code;
   } catch (const CLI::ParseError& error) {
     refuse(app, error);

@@ -168,6 +168,12 @@ TEST_F(RanksProgram, RefusesByOneLine) {
   expect_refused(mpirun(2, {"scaling", "--times", file("t.json")}), "--times measures nothing");
 }
 
+TEST_F(RanksProgram, OneRankHelps) {
+  const Ran ran = run(mpirun(2, {"train", "--help"}));
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(occurrences(ran.out, "Usage: convlab train"), 1) << ran.out;
+}
+
 // Ranks with different command lines: `mpirun A : B`.
 TEST_F(RanksProgram, RefusesRanksThatDiffer) {
   const auto beside = [&](const Words& first, const Words& second) {
