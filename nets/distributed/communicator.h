@@ -39,7 +39,8 @@ class Pending {
 // How an average travels.
 enum class Route : std::uint8_t {
   // Reduce-scatter, then all-gather around a ring (Patarasuk & Yuan 2009): each rank sends and
-  // receives 2 (n - 1) / n of the bytes. The order of additions is fixed by the number of ranks.
+  // receives 2 (n - 1) / n of the bytes. The order of additions is fixed by the numbers of
+  // ranks and of values.
   ring,
   // Everything to rank 0 and back, which adds in the order of ranks: a parameter server.
   server,

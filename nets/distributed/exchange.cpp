@@ -19,6 +19,8 @@ using Clock = std::chrono::steady_clock;
 
 double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
+constexpr std::int64_t deterministic_bucket = 4 << 20;
+
 // An average of S bytes takes about a + S / b. Its latency is a tenth of its transfer at S = 10 a
 // b.
 std::int64_t measured_bucket(Communicator& ranks, const Average& how) {
@@ -42,8 +44,10 @@ class GradientExchange::Impl {
  public:
   Impl(Net& net, Communicator& ranks, const ExchangeOptions& options)
       : net_(net), ranks_(ranks.duplicate()), options_(options) {
+    bucket_bytes_ = options.bucket_bytes;
+    if (bucket_bytes_ == 0 && net.plan().deterministic) bucket_bytes_ = deterministic_bucket;
     require_same(*ranks_, "exchange", std::string(to_string(options.strategy)));
-    require_same(*ranks_, "bucket", fmt::format("{} bytes", options.bucket_bytes));
+    require_same(*ranks_, "bucket", fmt::format("{} bytes", bucket_bytes_));
     require_same(*ranks_, "compression", options.bf16 ? "bf16" : "none");
     if (net.plan().mode != Mode::training)
       throw InputError(
@@ -55,8 +59,7 @@ class GradientExchange::Impl {
     how_ = {net.plan().dtype, options.strategy == Strategy::server ? Route::server : Route::ring,
             options.bf16};
     validate(how_);
-    bucket_bytes_ =
-        options.bucket_bytes > 0 ? options.bucket_bytes : measured_bucket(*ranks_, how_);
+    if (bucket_bytes_ == 0) bucket_bytes_ = measured_bucket(*ranks_, how_);
     make_buckets();
     if (options.own_thread && ranks.size() > 1) thread_ = std::thread([this] { work(); });
     net.observe_gradients([this](std::size_t first) {

@@ -24,7 +24,8 @@ namespace convlab::nets {
 struct ExchangeOptions {
   Strategy strategy = Strategy::overlapped;
   // A bucket is full once it has this many bytes. 0: measured, so that a bucket's latency costs a
-  // tenth of its transfer.
+  // tenth of its transfer; with a deterministic plan 4 MiB, since where buckets end decides the
+  // order of additions around a ring.
   std::int64_t bucket_bytes = 0;
   bool bf16 = false;  // rounds what travels to bf16; for nets in f32
   // A thread progresses the exchange. It wants a core to itself; without it the exchange progresses
