@@ -1,9 +1,11 @@
 # Looks for CUDA: sets CONVLAB_HAVE_CUDA (nvcc and the runtime: the backend is built),
-# CONVLAB_HAVE_CUDNN (its algorithms are built in as peers) and CONVLAB_CUDA_INCLUDE_DIRS (headers,
-# with which tests execute the kernels on the CPU).
+# CONVLAB_HAVE_CUDNN (its algorithms are built in as peers), CONVLAB_HAVE_NCCL (cards average gradients
+# among themselves) and CONVLAB_CUDA_INCLUDE_DIRS (headers, with which tests execute the kernels on the
+# CPU).
 set(CONVLAB_CUDA AUTO CACHE STRING "The CUDA backend: ON, OFF or AUTO (if nvcc is found)")
 set(CONVLAB_CUDNN AUTO CACHE STRING "Peer algorithms from cuDNN: ON, OFF or AUTO (if found)")
-foreach(_option CONVLAB_CUDA CONVLAB_CUDNN)
+set(CONVLAB_NCCL AUTO CACHE STRING "Averages over cards by NCCL: ON, OFF or AUTO (if found)")
+foreach(_option CONVLAB_CUDA CONVLAB_CUDNN CONVLAB_NCCL)
   if(NOT ${_option} MATCHES "^(ON|OFF|AUTO)$")
     message(FATAL_ERROR "${_option} is '${${_option}}': expected ON, OFF or AUTO")
   endif()
@@ -71,6 +73,23 @@ elseif(CONVLAB_CUDA STREQUAL "OFF")
   message(STATUS "No CUDA backend (CONVLAB_CUDA=OFF)")
 else()
   message(STATUS "No CUDA backend: ${_cuda_missing}")
+endif()
+
+# Its header is enough for the tests that replace it.
+set(CONVLAB_HAVE_NCCL OFF)
+if(CONVLAB_NCCL STREQUAL "ON")
+  find_package(NCCL 2.13 REQUIRED)
+elseif(CONVLAB_NCCL STREQUAL "AUTO")
+  find_package(NCCL 2.13)
+endif()
+if(NCCL_FOUND)
+  set(CONVLAB_HAVE_NCCL ON)
+endif()
+if(CONVLAB_HAVE_CUDA AND CONVLAB_HAVE_NCCL)
+  message(STATUS "NCCL ${NCCL_VERSION}: cards average gradients among themselves")
+elseif(CONVLAB_HAVE_CUDA)
+  message(STATUS "No NCCL (CONVLAB_NCCL=${CONVLAB_NCCL}): `pip install nvidia-nccl-cu13` offers it to "
+                 "every build on this machine; gradients of several cards travel through the hosts")
 endif()
 
 # The headers are in every toolkit, and in Python's wheels of it (nvidia-cuda-runtime and the

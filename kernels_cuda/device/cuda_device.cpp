@@ -18,6 +18,7 @@
 #include "kernels_cuda/fft/cufft_calls.h"
 #include "kernels_cuda/gemm/cublas_calls.h"
 #include "kernels_cuda/layers/layer_ops.h"
+#include "kernels_cuda/nccl/nccl.h"
 #if CONVLAB_HAVE_CUDNN
 #include "kernels_cuda/cudnn/calls.h"
 #include "kernels_cuda/cudnn/rules.h"
@@ -122,7 +123,11 @@ DeviceInfo describe(int device) {
   return info;
 }
 
-class CudaDevice : public Device, public NvtxRanges, public CeilingDevice, public ScanningDevice {
+class CudaDevice : public Device,
+                   public NvtxRanges,
+                   public CeilingDevice,
+                   public ScanningDevice,
+                   public AveragingDevice {
  public:
   explicit CudaDevice(int index) : index_(index), info_(describe(index)) {
     if (has_memory_pools(index)) keep_freed_memory();
@@ -168,6 +173,12 @@ class CudaDevice : public Device, public NvtxRanges, public CeilingDevice, publi
   void gather(DType dtype, const std::byte* elements, std::span<const std::int64_t> places, Span to,
               Stream& stream) override {
     cuda::gather(*this, dtype, elements, places, to, stream);
+  }
+
+  std::string averaging_library() override { return nccl_version(); }
+  std::string make_group_id() override { return make_nccl_id(); }
+  std::unique_ptr<DeviceGroup> join_group(const std::string& id, int rank, int size) override {
+    return join_nccl(index_, id, rank, size);
   }
 
   void start_kernel_log() override { cuda::start_kernel_log(); }

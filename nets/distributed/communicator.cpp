@@ -55,9 +55,11 @@ bool Communicator::complete(Pending& pending, const std::atomic<bool>* stop) con
       continue;
     }
     if (i == spins) begin = Clock::now();
-    if (std::chrono::duration<double>(Clock::now() - begin).count() > patience_s)
-      throw RankLost(fmt::format("rank {} has waited {} s for rank {}, which does not answer",
-                                 rank(), patience_s, pending.waits_for()));
+    if (std::chrono::duration<double>(Clock::now() - begin).count() > patience_s) {
+      const std::optional<int> other = pending.waits_for();
+      throw RankLost(fmt::format("rank {} has waited {} s for {}, which does not answer", rank(),
+                                 patience_s, other ? fmt::format("rank {}", *other) : "another"));
+    }
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   return true;

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -32,8 +33,8 @@ class Pending {
   // Does all that is possible without waiting. True once complete; then it is not called again.
   // Throws RankLost.
   virtual bool progress() = 0;
-  // A rank whose message is missing.
-  virtual int waits_for() const = 0;
+  // A rank whose message is missing; nullopt if that cannot be told.
+  virtual std::optional<int> waits_for() const = 0;
 };
 
 // How an average travels.

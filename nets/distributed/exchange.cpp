@@ -6,10 +6,13 @@
 #include <atomic>
 #include <condition_variable>
 #include <exception>
+#include <functional>
+#include <limits>
 #include <mutex>
 #include <thread>
 
 #include "conv/error.h"
+#include "conv/optional/averaging_device.h"
 #include "nets/distributed/measure.h"
 
 namespace convlab::nets {
@@ -20,20 +23,90 @@ using Clock = std::chrono::steady_clock;
 double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
 constexpr std::int64_t deterministic_bucket = 4 << 20;
+constexpr std::size_t large_average = 1 << 20;
 
 // An average of S bytes takes about a + S / b. Its latency is a tenth of its transfer at S = 10 a
 // b.
-std::int64_t measured_bucket(Communicator& ranks, const Average& how) {
-  constexpr std::size_t large = 1 << 20;
+std::int64_t measured_bucket(Communicator& ranks,
+                             const std::function<double(std::size_t bytes)>& average_s) {
   constexpr std::int64_t least = 64 << 10, most = 32 << 20;
   if (ranks.size() == 1) return most;
-  std::vector<std::byte> values(large);
-  const double latency =
-      best_average_s(ranks, Span(values).first(std::size_t(64 * ranks.size())), how);
-  const double transfer = std::max(best_average_s(ranks, values, how) - latency, 1e-9);
+  const double latency = average_s(std::size_t(64 * ranks.size()));
+  const double transfer = std::max(average_s(large_average) - latency, 1e-9);
   const double bytes =
-      std::clamp(10 * latency / transfer * double(large), double(least), double(most));
+      std::clamp(10 * latency / transfer * double(large_average), double(least), double(most));
   return ranks.all_gather(std::int64_t(bytes)).front();
+}
+
+// ---- Averages on the ranks' devices ----
+
+class OnDevice : public Pending {
+ public:
+  explicit OnDevice(DeviceAverage& average) : average_(average) {}
+  bool progress() override { return average_.is_complete(); }
+  std::optional<int> waits_for() const override { return std::nullopt; }
+
+ private:
+  DeviceAverage& average_;
+};
+
+double best_device_average_s(Communicator& ranks, DeviceGroup& group, DType dtype, Span values,
+                             Stream& stream) {
+  constexpr int runs = 5;
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < runs; ++i) {
+    ranks.barrier();
+    const auto average = group.start_average(dtype, values, stream);
+    OnDevice pending(*average);
+    ranks.complete(pending);
+    best = std::min(best, average->seconds());
+  }
+  return best;
+}
+
+// What the first rank says that says anything: the same on all. Collective.
+std::string first_reason(Communicator& ranks, const std::string& mine) {
+  const std::vector<std::string> all = ranks.all_gather(mine);
+  for (std::size_t r = 0; r < all.size(); ++r)
+    if (!all[r].empty()) return r == 0 ? all[r] : fmt::format("rank {}: {}", r, all[r]);
+  return "";
+}
+
+struct Joined {
+  std::unique_ptr<DeviceGroup> group;  // null: the ranks' devices do not average
+  std::string obstacle;                // then why, the same on all ranks
+};
+
+// Collective.
+Joined join_devices(Communicator& ranks, Net& net, const ExchangeOptions& options) {
+  auto* const device = dynamic_cast<AveragingDevice*>(&net.device());
+  std::string reason, id;
+  if (options.strategy == Strategy::server)
+    reason = "the server is rank 0's host";
+  else if (options.bf16)
+    reason = "they are rounded to bf16 there";
+  else if (net.plan().deterministic)
+    reason = "only there the order of additions is always the same";
+  else if (device == nullptr)
+    reason = fmt::format("{} does not average with other devices", net.device().info().name);
+  const auto attempt = [&](const auto& work) {
+    try {
+      if (reason.empty()) work();
+    } catch (const Error& error) {
+      reason = error.what();
+    }
+    reason = first_reason(ranks, reason);
+  };
+  attempt([&] {
+    device->averaging_library();
+    if (ranks.rank() == 0) id = device->make_group_id();
+  });
+  if (!reason.empty()) return {nullptr, reason};
+  id = ranks.broadcast(id);
+  Joined joined;
+  attempt([&] { joined.group = device->join_group(id, ranks.rank(), ranks.size()); });
+  if (!reason.empty()) return {nullptr, reason};
+  return joined;
 }
 
 }  // namespace
@@ -59,7 +132,13 @@ class GradientExchange::Impl {
     how_ = {net.plan().dtype, options.strategy == Strategy::server ? Route::server : Route::ring,
             options.bf16};
     validate(how_);
-    if (bucket_bytes_ == 0) bucket_bytes_ = measured_bucket(*ranks_, how_);
+    on_host_ = net.device().info().kind == DeviceKind::cpu;
+    if (ranks.size() > 1) {
+      Joined joined = join_devices(*ranks_, net, options);
+      group_ = std::move(joined.group);
+      if (!on_host_) by_host_because_ = joined.obstacle;
+    }
+    if (bucket_bytes_ == 0) bucket_bytes_ = measured_bucket();
     make_buckets();
     if (options.own_thread && ranks.size() > 1) thread_ = std::thread([this] { work(); });
     net.observe_gradients([this](std::size_t first) {
@@ -78,6 +157,7 @@ class GradientExchange::Impl {
   }
 
   void finish() {
+    if (group_) net_.stream().synchronize();  // what is waited for from here on is the exchange
     const Clock::time_point begin = Clock::now();
     are_final_from(0);
     if (thread_.joinable()) {
@@ -91,7 +171,7 @@ class GradientExchange::Impl {
         end_bucket();
       }
     }
-    if (!on_host_)
+    if (is_staged())
       for (const BucketExchange& bucket : buckets_) copy(bucket, false);
     exposed_s_ = seconds(Clock::now() - begin);
     communicated_s_ = 0;
@@ -106,13 +186,29 @@ class GradientExchange::Impl {
  private:
   friend class GradientExchange;
 
+  // A card's gradients are copied to the host and back.
+  bool is_staged() const { return !on_host_ && !group_; }
+
+  std::int64_t measured_bucket() {
+    if (group_) {
+      const Buffer values = net_.device().allocate(large_average);
+      return nets::measured_bucket(*ranks_, [&](std::size_t bytes) {
+        return best_device_average_s(*ranks_, *group_, how_.dtype, values.span().first(bytes),
+                                     net_.stream());
+      });
+    }
+    std::vector<std::byte> values(large_average);
+    return nets::measured_bucket(*ranks_, [&](std::size_t bytes) {
+      return best_average_s(*ranks_, Span(values).first(bytes), how_);
+    });
+  }
+
   void make_buckets() {
     const std::vector<Parameter>& parameters = net_.parameters();
     const std::size_t size = std::size_t(size_of(net_.plan().dtype));
     const Span all = net_.gradients();
-    on_host_ = net_.device().info().kind == DeviceKind::cpu;
-    if (!on_host_) staging_ = net_.device().allocate_pinned(all.size());
-    host_ = on_host_ ? all : staging_.span();
+    if (is_staged()) staging_ = net_.device().allocate_pinned(all.size());
+    values_ = is_staged() ? staging_.span() : all;
     // Each begins at a gradient's start and ends where the one before begins, padding included.
     std::size_t end = all.size(), end_parameter = parameters.size();
     for (std::size_t p = parameters.size(); p-- > 0;) {
@@ -121,11 +217,12 @@ class GradientExchange::Impl {
       const bool last = begin == 0;
       if (!last && std::int64_t(end - begin) < bucket_bytes_) continue;
       buckets_.push_back({p, end_parameter, end - begin, {}, {}});
-      spans_.push_back(host_.subspan(begin, (end - begin) / size * size));
+      spans_.push_back(values_.subspan(begin, (end - begin) / size * size));
       end = begin;
       end_parameter = p;
       if (last) break;
     }
+    on_device_.resize(buckets_.size());
   }
 
   // Between a card's gradients and their place on the host.
@@ -135,8 +232,8 @@ class GradientExchange::Impl {
     for (std::size_t p = bucket.first; p < bucket.end; ++p) {
       const Parameter& parameter = net_.parameters()[p];
       if (parameter.gradient == nullptr) continue;
-      const Span at =
-          host_.subspan(std::size_t(parameter.gradient - all), std::size_t(parameter.count) * size);
+      const Span at = values_.subspan(std::size_t(parameter.gradient - all),
+                                      std::size_t(parameter.count) * size);
       if (to_host)
         net_.read(parameter.gradient, at);
       else
@@ -146,8 +243,11 @@ class GradientExchange::Impl {
 
   void are_final_from(std::size_t first) {
     std::size_t ready = ready_;
-    for (; ready < buckets_.size() && buckets_[ready].first >= first; ++ready)
-      if (!on_host_) copy(buckets_[ready], true);
+    for (; ready < buckets_.size() && buckets_[ready].first >= first; ++ready) {
+      if (is_staged()) copy(buckets_[ready], true);
+      if (group_)
+        on_device_[ready] = group_->start_average(how_.dtype, spans_[ready], net_.stream());
+    }
     if (thread_.joinable()) {
       {
         const std::lock_guard lock(mutex_);
@@ -167,11 +267,19 @@ class GradientExchange::Impl {
   void begin_bucket() {
     if (current_) return;
     buckets_[done_].begun = Clock::now();
-    current_ = ranks_->start_average(spans_[done_], how_);
+    if (group_)
+      current_ = std::make_unique<OnDevice>(*on_device_[done_]);
+    else
+      current_ = ranks_->start_average(spans_[done_], how_);
   }
   void end_bucket() {
     current_.reset();
-    buckets_[done_].ended = Clock::now();
+    BucketExchange& bucket = buckets_[done_];
+    bucket.ended = Clock::now();
+    if (group_)
+      bucket.begun =
+          bucket.ended - std::chrono::duration_cast<Clock::duration>(
+                             std::chrono::duration<double>(on_device_[done_]->seconds()));
     ++done_;
   }
 
@@ -201,10 +309,13 @@ class GradientExchange::Impl {
   Average how_;
   std::int64_t bucket_bytes_ = 0;
   std::vector<BucketExchange> buckets_;
-  std::vector<Span> spans_;  // of each bucket, on the host
+  std::vector<Span> spans_;  // of each bucket, where it is averaged
   bool on_host_ = true;
-  Buffer staging_;  // a card's gradients
-  Span host_;
+  std::string by_host_because_;
+  Buffer staging_;  // a card's gradients, on the host
+  Span values_;
+  std::unique_ptr<DeviceGroup> group_;                     // null: hosts average
+  std::vector<std::unique_ptr<DeviceAverage>> on_device_;  // of each bucket
   std::unique_ptr<Pending> current_;
   double communicated_s_ = 0, exposed_s_ = 0, total_communicated_s_ = 0, total_exposed_s_ = 0;
 
@@ -221,6 +332,7 @@ GradientExchange::GradientExchange(Net& net, Communicator& ranks, const Exchange
 GradientExchange::~GradientExchange() = default;
 void GradientExchange::finish() { impl_->finish(); }
 std::int64_t GradientExchange::bucket_bytes() const { return impl_->bucket_bytes_; }
+const std::string& GradientExchange::by_host_because() const { return impl_->by_host_because_; }
 const std::vector<BucketExchange>& GradientExchange::buckets() const { return impl_->buckets_; }
 double GradientExchange::communicated_s() const { return impl_->communicated_s_; }
 double GradientExchange::exposed_s() const { return impl_->exposed_s_; }

@@ -7,6 +7,11 @@
 //
 // Gradients travel in buckets: parameters that follow one another, in the order in which backward
 // finishes them, from the last to the first. One bucket travels at a time.
+//
+// Where the devices of all ranks can (conv/optional/averaging_device.h: cards with NCCL), they
+// average among themselves, in the order in which backward queues its work. The host then only
+// waits. A server, bf16 and a deterministic plan need the hosts, and so do devices that cannot: a
+// card's gradients are then copied to the host and back.
 #pragma once
 
 #include <chrono>
@@ -29,7 +34,8 @@ struct ExchangeOptions {
   std::int64_t bucket_bytes = 0;
   bool bf16 = false;  // rounds what travels to bf16; for nets in f32
   // A thread progresses the exchange. It wants a core to itself; without it the exchange progresses
-  // only between backward's steps.
+  // only between backward's steps. Devices that average among themselves need none, but without it
+  // the times of buckets are only known to the last of them.
   bool own_thread = false;
 };
 
@@ -53,6 +59,9 @@ class GradientExchange {
   void finish();
 
   std::int64_t bucket_bytes() const;
+  // Why a card's gradients travel through the hosts, in one line, the same on all ranks; empty if
+  // they do not.
+  const std::string& by_host_because() const;
   // Of the last finished exchange, in order.
   const std::vector<BucketExchange>& buckets() const;
   double communicated_s() const;  // from each bucket's begin to its end

@@ -25,7 +25,7 @@ struct Post {
 class Sent : public Pending {
  public:
   bool progress() override { return true; }
-  int waits_for() const override { return 0; }
+  std::optional<int> waits_for() const override { return 0; }
 };
 
 class Receiving : public Pending {
@@ -46,7 +46,7 @@ class Receiving : public Pending {
     queue.pop_front();
     return true;
   }
-  int waits_for() const override { return std::get<1>(route_); }
+  std::optional<int> waits_for() const override { return std::get<1>(route_); }
 
  private:
   std::shared_ptr<Post> post_;

@@ -81,7 +81,7 @@ class Wire {
 class Done : public Pending {
  public:
   bool progress() override { return true; }
-  int waits_for() const override { return 0; }
+  std::optional<int> waits_for() const override { return 0; }
 };
 
 // In n - 1 steps each rank sends a chunk to the next one and adds the one that it receives; in
@@ -110,7 +110,7 @@ class Ring : public Pending {
     }
     return true;
   }
-  int waits_for() const override { return previous(); }
+  std::optional<int> waits_for() const override { return previous(); }
 
  private:
   int previous() const { return (ranks_.rank() + ranks_.size() - 1) % ranks_.size(); }
@@ -163,7 +163,7 @@ class Server : public Pending {
     for (int r = 1; r < ranks_.size(); ++r) transfers_[std::size_t(r - 1)] = ranks_.send(r, answer);
     return transferred();
   }
-  int waits_for() const override {
+  std::optional<int> waits_for() const override {
     for (std::size_t i = 0; i < transfers_.size(); ++i)
       if (transfers_[i]) return int(i) + 1;
     return 0;
@@ -202,7 +202,7 @@ class Client : public Pending {
     wire_.store(values_, received_);
     return true;
   }
-  int waits_for() const override { return 0; }
+  std::optional<int> waits_for() const override { return 0; }
 
  private:
   Span values_;

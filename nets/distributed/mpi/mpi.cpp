@@ -35,7 +35,7 @@ class Transfer : public Pending {
           fmt::format("rank {} does not answer", peer_).c_str());
     return done != 0;
   }
-  int waits_for() const override { return peer_; }
+  std::optional<int> waits_for() const override { return peer_; }
 
  private:
   MPI_Request request_;
