@@ -12,6 +12,7 @@
 #include "conv/text/names.h"
 #include "conv/text/text.h"
 #include "kernels_cpu/device/cpu_limits.h"
+#include "kernels_cuda/cuda.h"
 #include "nets/zoo/zoo.h"
 
 namespace convlab {
@@ -64,8 +65,18 @@ std::int64_t Ranks::share(std::int64_t batch, const std::string& flag) const {
   return batch / n;
 }
 
-void Ranks::divide_threads(CommonOptions& o) const {
-  if (size() == 1 || o.threads > 0 || o.device.kind != DeviceKind::cpu) return;
+void Ranks::divide_host(CommonOptions& o) const {
+  if (size() == 1) return;
+  if (o.device.kind == DeviceKind::cuda) {
+    const int cards = cuda_device_count(), there = std::max(0, cards - o.device.index);
+    if (cards > 0 && place_.host_size > there)  // without any, opening one says why
+      throw InputError(fmt::format(
+          "--device cuda:{}: this host has {} ranks and {} card{} from there on: expected one each",
+          o.device.index, place_.host_size, there, there == 1 ? "" : "s"));
+    o.device.index += place_.host_rank;
+    return;
+  }
+  if (o.threads > 0) return;
   const int share = std::max(1, cores_of_host() / place_.host_size), usable = usable_cores();
   o.threads = std::min(share, usable);
   if (o.threads < share)

@@ -40,8 +40,9 @@ class Ranks {
 
   // This rank's part of the batch. Throws InputError if `flag` does not divide among the ranks.
   std::int64_t share(std::int64_t batch, const std::string& flag = "--batch") const;
-  // Divides the host's cores among its ranks where --threads says nothing.
-  void divide_threads(CommonOptions&) const;
+  // Gives each rank of a host a card of its own, from the one that --device names on; on the CPU
+  // divides its cores among them where --threads says nothing. Throws InputError for too few cards.
+  void divide_host(CommonOptions&) const;
   // With a thread for the exchange where a core is left for it.
   nets::ExchangeOptions exchange(const ExchangeArguments&, const Device&) const;
 

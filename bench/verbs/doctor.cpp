@@ -16,6 +16,7 @@
 #include "bench/reports/roofline/roofline_data.h"
 #include "bench/verbs/verbs.h"
 #include "conv/error.h"
+#include "conv/optional/averaging_device.h"
 #include "kernels_cpu/cpu.h"
 #include "kernels_cpu/device/cpu_limits.h"
 #include "kernels_cpu/gemm/openblas.h"
@@ -135,6 +136,17 @@ void examine_mpi(Findings& findings) {
                                           "--preset user) and build again");
 }
 
+// Only training on several cards needs it.
+void examine_averaging(Device& card, Findings& findings) {
+  auto* const averaging = dynamic_cast<AveragingDevice*>(&card);
+  if (averaging == nullptr) return;
+  try {
+    findings.fact("averages over cards", averaging->averaging_library());
+  } catch (const Error& error) {
+    findings.fact("averages over cards", fmt::format("through the hosts: {}", error.what()));
+  }
+}
+
 // A missing card is a problem only if the user requested one.
 void examine_card(const CommonOptions& o, Findings& findings) {
   const bool wanted = o.device.kind == DeviceKind::cuda;
@@ -173,6 +185,7 @@ void examine_card(const CommonOptions& o, Findings& findings) {
                               info.peak_f32_flops / 1e12, info.peak_f64_flops / 1e12,
                               info.peak_bandwidth / 1e9));
     for (const auto& [name, version] : info.libraries) findings.fact(name, version);
+    examine_averaging(*card, findings);
   }
   for (const auto& [name, obstacle] : missing_cuda_libraries())
     findings.judge(name, "missing: the algorithms that call it refuse", false, obstacle);

@@ -101,6 +101,8 @@ MeasuredExchange measured_exchange(const Options& o, Strategy strategy, const Pl
   if (times.interrupted) throw Interrupted{};
   if (const std::string line = unrest(times); !line.empty())
     notes.push_back(fmt::format("{}: {}", to_string(strategy), line));
+  if (!times.exchange_note.empty())
+    notes.push_back(fmt::format("{}: {}", to_string(strategy), times.exchange_note));
   const IterationTime typical = times.typical();
   return {strategy, o.bucket_bytes.value_or(times.bucket_bytes), s_per_ms * times.iteration_ms(),
           s_per_ms * typical.communicated, s_per_ms * typical.exposed};
@@ -229,7 +231,7 @@ int scaling(Options o, Ranks& ranks) {
   table.strategies = o.strategies;
   if (ranks.size() > 1) {
     require_fits_ranks(o);
-    ranks.divide_threads(o.net.common);
+    ranks.divide_host(o.net.common);
     const auto at = std::lower_bound(o.workers.begin(), o.workers.end(), ranks.size());
     if (at == o.workers.end() || *at != ranks.size()) o.workers.insert(at, ranks.size());
   }

@@ -31,7 +31,7 @@ int time(Options o, Ranks& ranks) {
   std::optional<Output> output, trace;
   if (ranks.speaks()) output.emplace(o.net.common.output);
   if (ranks.speaks() && !o.trace.empty()) trace.emplace(o.trace, "--trace");
-  ranks.divide_threads(o.net.common);
+  ranks.divide_host(o.net.common);
   const std::unique_ptr<Device> device = open_device(o.net.common);
   AlgoRegistry registry;
   append_all_algos(registry);

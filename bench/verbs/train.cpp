@@ -298,7 +298,7 @@ int train(Options o, Ranks& ranks) {
   } else {
     o.log.clear();
   }
-  ranks.divide_threads(o.net.common);
+  ranks.divide_host(o.net.common);
   if (!o.checkpoint.empty() && !is_utf8(o.data))
     throw InputError(fmt::format(
         "--data: '{}' is not UTF-8, as the text in a checkpoint is: name it by another path",
@@ -387,6 +387,8 @@ int train(Options o, Ranks& ranks) {
   ranks.begin();
   reporter.emplace(log, progress, loader, s.epochs, trainer.state());
   progress.line(headline(graph, s, data, *device, ranks));
+  if (trainer.exchange() && !trainer.exchange()->note().empty())
+    progress.line(trainer.exchange()->note());
   for (const std::string& note : skipped_in(data)) progress.line(fmt::format("convlab: {}", note));
 
   const auto kept = [&]() -> std::string {

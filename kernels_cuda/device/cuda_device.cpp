@@ -308,12 +308,7 @@ int cuda_device_count() {
 std::unique_ptr<Device> make_cuda_device(int index) {
   if (const std::string obstacle = cuda_obstacle(); !obstacle.empty())
     throw EnvironmentError(obstacle);
-  const int cards = cuda_device_count();
-  if (index < 0 || index >= cards)
-    throw InputError(
-        cards == 1 ? fmt::format("cuda:{} does not exist: there is one card, cuda:0", index)
-                   : fmt::format("cuda:{} does not exist: there are {} cards, cuda:0 to cuda:{}",
-                                 index, cards, cards - 1));
+  cuda::require_card(index, cuda_device_count());
   return std::make_unique<cuda::CudaDevice>(index);
 }
 

@@ -55,6 +55,14 @@ std::string card_obstacle(std::string_view name, int major, int minor, cudaError
   return {};
 }
 
+void require_card(int index, int cards) {
+  if (index < 0 || index >= cards)
+    throw InputError(
+        cards == 1 ? fmt::format("cuda:{} does not exist: there is one card, cuda:0", index)
+                   : fmt::format("cuda:{} does not exist: there are {} cards, cuda:0 to cuda:{}",
+                                 index, cards, cards - 1));
+}
+
 std::string with_tf32_override(const std::string& version) {
   const char* const value = std::getenv("NVIDIA_TF32_OVERRIDE");
   return value ? fmt::format("{} with NVIDIA_TF32_OVERRIDE={}", version, value) : version;

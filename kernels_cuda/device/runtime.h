@@ -57,6 +57,9 @@ std::string obstacle_text(cudaError_t, std::string_view said, int cards, int dri
 std::string card_obstacle(std::string_view name, int major, int minor, cudaError_t image,
                           std::string_view built_for);
 
+// Throws InputError if there are fewer cards.
+void require_card(int index, int cards);
+
 // 13010 -> "13.1"
 std::string version_text(int runtime_version);
 

@@ -48,9 +48,9 @@ class NcclGroup;
 
 class NcclAverage : public DeviceAverage {
  public:
-  NcclAverage(NcclGroup& group, Event begin, Event end)
-      : group_(group), begin_(std::move(begin)), end_(std::move(end)) {}
+  NcclAverage(NcclGroup& group, Event begin) : group_(group), begin_(std::move(begin)) {}
   ~NcclAverage() override;
+  void ends_at(Event end) { end_ = std::move(end); }
   bool is_complete() override;
   double seconds() const override {
     float ms = 0;
@@ -93,7 +93,7 @@ class NcclGroup : public DeviceGroup {
       throw InputError(fmt::format("an average of {}: expected f32 or f64", to_string(dtype)));
     const Event ready = record_event(native_stream(after), cudaEventDisableTiming);
     check(cudaStreamWaitEvent(stream_, ready.get(), 0), "cudaStreamWaitEvent");
-    Event begin = record_event(stream_, cudaEventDefault);
+    auto average = std::make_unique<NcclAverage>(*this, record_event(stream_, cudaEventDefault));
     {
       const std::lock_guard lock(mutex_);
       check_nccl(
@@ -101,8 +101,8 @@ class NcclGroup : public DeviceGroup {
                         dtype == DType::f64 ? ncclDouble : ncclFloat, ncclAvg, comm_, stream_),
           "ncclAllReduce", comm_);
     }
-    return std::make_unique<NcclAverage>(*this, std::move(begin),
-                                         record_event(stream_, cudaEventDefault));
+    average->ends_at(record_event(stream_, cudaEventDefault));
+    return average;
   }
 
   // A kernel of NCCL that lost its peers runs until the communicator is aborted.

@@ -77,8 +77,8 @@ class OnCpuDevice : public Device,
 };
 
 // $CONVLAB_CARD describes another card, so that programs are tried on it:
-// "sm=86,multiprocessors=46,block_shared=101376,cufft=0". A library that is 0 is missing. Values
-// that it leaves out are the default card's.
+// "sm=86,multiprocessors=46,block_shared=101376,cufft=0,cards=2". A library that is 0 is missing.
+// Values that it leaves out are the default card's.
 Config other_card() {
   const char* const text = std::getenv("CONVLAB_CARD");
   if (text == nullptr) return {};
@@ -90,6 +90,7 @@ Config other_card() {
     };
     return name == "sm"                ? between(10, 999)
            : name == "multiprocessors" ? between(1, 1000)
+           : name == "cards"           ? between(1, 16)
            : name == "block_shared"
                ? between(1 << 10, 1 << 20)
                : between(0, 1) && (name == "cublas" || name == "cudnn" || name == "cufft");
@@ -98,7 +99,7 @@ Config other_card() {
   if (!std::ranges::all_of(card.values(), is_known))
     throw InputError(fmt::format(
         "CONVLAB_CARD: {}: expected sm (86), multiprocessors (1 to 1000), block_shared in bytes, "
-        "or 0 or 1 of cublas, cudnn and cufft",
+        "cards (1 to 16), or 0 or 1 of cublas, cudnn and cufft",
         text));
   return card;
 }
@@ -106,7 +107,10 @@ Config other_card() {
 }  // namespace
 
 std::string cuda_obstacle() { return {}; }
-int cuda_device_count() { return 1; }
+int cuda_device_count() {
+  const Config card = other_card();
+  return card.has("cards") ? int(card.get("cards")) : 1;
+}
 
 std::map<std::string, std::string> missing_cuda_libraries() {
   static const std::map<std::string, std::string> missing = [] {
@@ -120,8 +124,9 @@ std::map<std::string, std::string> missing_cuda_libraries() {
 }
 
 std::unique_ptr<Device> make_cuda_device(int index) {
-  if (index != 0) throw InputError("cuda has one device when executed on the CPU: cuda:0");
-  const DeviceInfo info = on_cpu::default_card();
+  cuda::require_card(index, cuda_device_count());
+  DeviceInfo info = on_cpu::default_card();
+  info.index = index;
   const int sm = std::stoi(info.isa.substr(3));
   if (const std::string obstacle =
           cuda::card_obstacle(info.name, sm / 10, sm % 10, cudaSuccess, {});

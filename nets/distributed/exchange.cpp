@@ -136,7 +136,8 @@ class GradientExchange::Impl {
     if (ranks.size() > 1) {
       Joined joined = join_devices(*ranks_, net, options);
       group_ = std::move(joined.group);
-      if (!on_host_) by_host_because_ = joined.obstacle;
+      if (!on_host_ && !group_)
+        note_ = fmt::format("gradients travel through the hosts: {}", joined.obstacle);
     }
     if (bucket_bytes_ == 0) bucket_bytes_ = measured_bucket();
     make_buckets();
@@ -311,7 +312,7 @@ class GradientExchange::Impl {
   std::vector<BucketExchange> buckets_;
   std::vector<Span> spans_;  // of each bucket, where it is averaged
   bool on_host_ = true;
-  std::string by_host_because_;
+  std::string note_;
   Buffer staging_;  // a card's gradients, on the host
   Span values_;
   std::unique_ptr<DeviceGroup> group_;                     // null: hosts average
@@ -332,7 +333,7 @@ GradientExchange::GradientExchange(Net& net, Communicator& ranks, const Exchange
 GradientExchange::~GradientExchange() = default;
 void GradientExchange::finish() { impl_->finish(); }
 std::int64_t GradientExchange::bucket_bytes() const { return impl_->bucket_bytes_; }
-const std::string& GradientExchange::by_host_because() const { return impl_->by_host_because_; }
+const std::string& GradientExchange::note() const { return impl_->note_; }
 const std::vector<BucketExchange>& GradientExchange::buckets() const { return impl_->buckets_; }
 double GradientExchange::communicated_s() const { return impl_->communicated_s_; }
 double GradientExchange::exposed_s() const { return impl_->exposed_s_; }

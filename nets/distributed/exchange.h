@@ -59,9 +59,9 @@ class GradientExchange {
   void finish();
 
   std::int64_t bucket_bytes() const;
-  // Why a card's gradients travel through the hosts, in one line, the same on all ranks; empty if
+  // One line, the same on all ranks with a card: why gradients travel through the hosts. Empty if
   // they do not.
-  const std::string& by_host_because() const;
+  const std::string& note() const;
   // Of the last finished exchange, in order.
   const std::vector<BucketExchange>& buckets() const;
   double communicated_s() const;  // from each bucket's begin to its end

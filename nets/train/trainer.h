@@ -113,6 +113,7 @@ class Trainer {
   std::optional<Scores> test();
 
   const TrainingState& state() const { return state_; }
+  const GradientExchange* exchange() const { return exchange_.get(); }  // null with one rank
 
  private:
   // What the ranks tell one another in each step.

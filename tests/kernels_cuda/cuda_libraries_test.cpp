@@ -1,4 +1,5 @@
-// cuBLAS, cuFFT and cuDNN, which load without a card, have every function that is called here.
+// cuBLAS, cuFFT, cuDNN and NCCL, which load without a card, have every function that is called
+// here.
 #include <gtest/gtest.h>
 
 #include "kernels_cuda/fft/cufft_calls.h"
@@ -6,6 +7,9 @@
 #include "kernels_cuda/vendor.h"
 #if CONVLAB_HAVE_CUDNN
 #include "kernels_cuda/cudnn/calls.h"
+#endif
+#if CONVLAB_HAVE_NCCL
+#include "kernels_cuda/nccl/nccl_calls.h"
 #endif
 
 namespace convlab::cuda {
@@ -23,6 +27,9 @@ TEST(CudaLibraries, CublasHasWhatIsCalled) { expect_complete(cublas_library); }
 TEST(CudaLibraries, CufftHasWhatIsCalled) { expect_complete(cufft_library); }
 #if CONVLAB_HAVE_CUDNN
 TEST(CudaLibraries, CudnnHasWhatIsCalled) { expect_complete(cudnn_library); }
+#endif
+#if CONVLAB_HAVE_NCCL
+TEST(CudaLibraries, NcclHasWhatIsCalled) { expect_complete(nccl_library); }
 #endif
 
 // Also with limited memory, or with a broken library in LD_LIBRARY_PATH.

@@ -111,6 +111,7 @@ class Timer {
           std::make_unique<GradientExchange>(net_, *options.communicator, *options.exchange);
       times_.ranks = options.communicator->size();
       times_.bucket_bytes = exchange_->bucket_bytes();
+      times_.exchange_note = exchange_->note();
     }
     times_.streams = options.streams;
     times_.steps.resize(net_.steps().size());

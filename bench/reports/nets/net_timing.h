@@ -51,6 +51,7 @@ struct NetTimes {
   std::int64_t streams = 1;
   int ranks = 1;                  // that train together, each with such a batch
   std::int64_t bucket_bytes = 0;  // of their exchange
+  std::string exchange_note;      // GradientExchange::note
   // The later iterations, with the queue drained around each step: ms by step and Phase.
   std::vector<std::array<std::vector<double>, 4>> steps;
   // Events of the first few of those iterations.

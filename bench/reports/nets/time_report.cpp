@@ -200,6 +200,7 @@ std::vector<std::string> notes(const TimedNet& net) {
           "buckets of {}",
           show_ms(s.parts.communicated), times.ranks, 100 * s.hidden(), show_ms(s.parts.exposed),
           show_bytes(times.bucket_bytes)));
+    if (!times.exchange_note.empty()) notes.push_back("           " + times.exchange_note);
   }
   std::size_t samples = 0;
   for (const auto& phases : times.steps) samples = std::max(samples, phases[0].size());

@@ -51,7 +51,7 @@ TEST(DeviceExchange, WeightsAreThoseOfOneProcess) {
               GradientExchange exchange(
                   on.lab.net, c,
                   {.strategy = strategy, .bucket_bytes = bucket, .own_thread = own_thread});
-              EXPECT_EQ(exchange.by_host_because(), "");
+              EXPECT_EQ(exchange.note(), "");
               for (int i = 0; i < 5; ++i) on.lab.step(&exchange);
               expect_near(on.lab.weights(), weights, dtype == DType::f64 ? 1e-12 : 1e-4);
               EXPECT_EQ(on.card.pinned, 0);
@@ -96,9 +96,9 @@ TEST(DeviceExchange, TimesAreTheDevices) {
 // ---- Through the hosts ----
 
 // What the exchange says on all ranks, after a step that is right.
-std::string by_host_because(const std::function<void(int rank, AveragingCard&)>& prepare,
-                            const ExchangeOptions& options = {.bucket_bytes = 500},
-                            DType dtype = DType::f64) {
+std::string note_of(const std::function<void(int rank, AveragingCard&)>& prepare,
+                    const ExchangeOptions& options = {.bucket_bytes = 500},
+                    DType dtype = DType::f64) {
   const std::vector<Values> weights = weights_of_one_process(dtype, 1);
   CardLink link;
   std::mutex mutex;
@@ -111,28 +111,30 @@ std::string by_host_because(const std::function<void(int rank, AveragingCard&)>&
     expect_near(on.lab.weights(), weights, dtype == DType::f64 ? 1e-12 : 0.02);
     EXPECT_EQ(on.card.started, 0);
     const std::lock_guard lock(mutex);
-    says.push_back(exchange.by_host_because());
+    says.push_back(exchange.note());
   });
   EXPECT_EQ(says[0], says[1]);
   return says[0];
 }
 
 TEST(DeviceExchange, GoesThroughTheHostsUnlessAllCardsCan) {
-  EXPECT_EQ(by_host_because([](int rank, AveragingCard& card) {
-              if (rank == 1) card.missing = "NCCL: libnccl.so.2: cannot open; install it";
-            }),
-            "rank 1: NCCL: libnccl.so.2: cannot open; install it");
-  EXPECT_EQ(by_host_because([](int rank, AveragingCard& card) {
+  EXPECT_EQ(
+      note_of([](int rank, AveragingCard& card) {
+        if (rank == 1) card.missing = "NCCL: libnccl.so.2: cannot open; install it";
+      }),
+      "gradients travel through the hosts: rank 1: NCCL: libnccl.so.2: cannot open; install it");
+  EXPECT_EQ(note_of([](int rank, AveragingCard& card) {
               if (rank == 0) card.cannot_join = "two ranks have the same card";
             }),
-            "two ranks have the same card");
+            "gradients travel through the hosts: two ranks have the same card");
 }
 
 TEST(DeviceExchange, GoesThroughTheHostsForWhatOnlyTheyDo) {
   const auto nothing = [](int, AveragingCard&) {};
-  EXPECT_EQ(by_host_because(nothing, {.strategy = Strategy::server}),
-            "the server is rank 0's host");
-  EXPECT_EQ(by_host_because(nothing, {.bf16 = true}, DType::f32), "they are rounded to bf16 there");
+  EXPECT_EQ(note_of(nothing, {.strategy = Strategy::server}),
+            "gradients travel through the hosts: the server is rank 0's host");
+  EXPECT_EQ(note_of(nothing, {.bf16 = true}, DType::f32),
+            "gradients travel through the hosts: they are rounded to bf16 there");
 }
 
 // On a CPU there is nothing to say, and no card to ask.
@@ -140,7 +142,7 @@ TEST(DeviceExchange, IsNothingToACpu) {
   on_ranks(2, [](Communicator& c) {
     RankLab lab(c);
     GradientExchange exchange(lab.net, c, {.bucket_bytes = 1});
-    EXPECT_EQ(exchange.by_host_because(), "");
+    EXPECT_EQ(exchange.note(), "");
   });
 }
 
