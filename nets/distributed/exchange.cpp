@@ -88,7 +88,7 @@ Joined join_devices(Communicator& ranks, Net& net, const ExchangeOptions& option
   else if (net.plan().deterministic)
     reason = "only there the order of additions is always the same";
   else if (device == nullptr)
-    reason = fmt::format("{} does not average with other devices", net.device().info().name);
+    reason = "this device does not average with others";
   const auto attempt = [&](const auto& work) {
     try {
       if (reason.empty()) work();

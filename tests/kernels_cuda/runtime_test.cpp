@@ -11,6 +11,20 @@
 namespace convlab::cuda {
 namespace {
 
+TEST(Runtime, CardsThatDoNotExistAreRefusedByTheirNumber) {
+  const auto says = [](int index, int cards) -> std::string {
+    try {
+      require_card(index, cards);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(says(1, 2), "");
+  EXPECT_EQ(says(1, 1), "cuda:1 does not exist: there is one card, cuda:0");
+  EXPECT_EQ(says(2, 2), "cuda:2 does not exist: there are 2 cards, cuda:0 to cuda:1");
+}
+
 TEST(CudaErrors, AreToldApart) {
   const auto failed = [](cudaError_t error) {
     throw_failed(error, "out of luck", "cudaSomething", "a.cpp", 7);

@@ -1,11 +1,14 @@
 // The program under mpirun: two ranks on this machine, over shared memory.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "nets/weights/arrays.h"
 #include "tests/bench/program/run_program.h"
@@ -275,6 +278,50 @@ TEST_F(RanksProgram, TimesTheExchange) {
   EXPECT_EQ(table.exit_code, 0) << table.err;
   EXPECT_EQ(occurrences(table.out, "t_comm "), 1) << table.out;
 }
+
+#ifdef CONVLAB_PROGRAM_ON_CPU
+
+// By kernels executed on the CPU. Each rank asks the test's nvidia-smi for the clocks of its card.
+TEST_F(RanksProgram, EachRankOfAHostHasACardOfItsOwn) {
+  const std::filesystem::path tool = directory_ / "nvidia-smi";
+  write_file(tool, fmt::format("#!/bin/sh\necho \"card $2\" >> '{}'\n", file("asked")));
+  std::filesystem::permissions(tool, std::filesystem::perms::owner_all);
+  const auto time = [&](int cards, const std::string& device) {
+    std::map<std::string, std::string> variables = environment();
+    variables["PATH"] = directory_.path().string() + ":" + std::getenv("PATH");
+    variables["CONVLAB_CARD"] = fmt::format("cards={}", cards);
+    return Program(directory_,
+                   {"--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader", "-n", "2",
+                    CONVLAB_PROGRAM_ON_CPU, "time", "lenet", "--batch", "2", "--algos", "direct",
+                    "--iterations", "1", "--device", device},
+                   variables, CONVLAB_MPIRUN)
+        .wait();
+  };
+  const Ran two = time(2, "cuda");
+  ASSERT_EQ(two.exit_code, 0) << two.err;
+  const std::string note =
+      "gradients travel through the hosts: this device does not average with others";
+  EXPECT_EQ(occurrences(two.out, note), 1) << two.out;
+  std::string asked = read_file(file("asked"));
+  EXPECT_TRUE(contains(asked, "card 0\n") && contains(asked, "card 1\n")) << asked;
+
+  std::filesystem::remove(file("asked"));
+  ASSERT_EQ(time(3, "cuda:1").exit_code, 0);
+  asked = read_file(file("asked"));
+  EXPECT_TRUE(contains(asked, "card 1\n") && contains(asked, "card 2\n")) << asked;
+
+  for (const auto& [cards, device, says] :
+       {std::tuple{1, "cuda", "--device cuda:0: this host has 2 ranks and 1 card from there on"},
+        {2, "cuda:1", "--device cuda:1: this host has 2 ranks and 1 card from there on"},
+        {2, "cuda:5", "--device cuda:5: this host has 2 ranks and 0 cards from there on"}}) {
+    const Ran refused = time(cards, device);
+    EXPECT_EQ(refused.exit_code, 2) << refused.err;
+    EXPECT_EQ(occurrences(refused.err, "convlab: "), 1) << refused.err;
+    EXPECT_TRUE(contains(refused.err, says)) << refused.err;
+  }
+}
+
+#endif
 
 TEST_F(RanksProgram, ScalingPutsWhatRanksTakeBesideItsPrediction) {
   const auto scaling = [&](const Words& more) {
