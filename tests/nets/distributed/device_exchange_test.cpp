@@ -137,6 +137,21 @@ TEST(DeviceExchange, GoesThroughTheHostsForWhatOnlyTheyDo) {
             "gradients travel through the hosts: they are rounded to bf16 there");
 }
 
+TEST(DeviceExchange, GoesThroughTheHostsForADeterministicPlan) {
+  CardLink link;
+  on_ranks(2, [&](Communicator& c) {
+    AveragingCard card(link);
+    NetPlan plan =
+        uniform_plan(plain_net(4), Mode::training, DType::f64, "im2col", Layout::nchw, card);
+    plan.deterministic = true;
+    Net net(plain_net(4), plan, cpu_registry(), card);
+    card.become_a_card();
+    EXPECT_EQ(GradientExchange(net, c, {}).note(),
+              "gradients travel through the hosts: only there the order of additions is always the "
+              "same");
+  });
+}
+
 // On a CPU there is nothing to say, and no card to ask.
 TEST(DeviceExchange, IsNothingToACpu) {
   on_ranks(2, [](Communicator& c) {
