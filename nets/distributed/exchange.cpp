@@ -7,12 +7,11 @@
 #include <condition_variable>
 #include <exception>
 #include <functional>
-#include <limits>
 #include <mutex>
 #include <thread>
 
 #include "conv/error.h"
-#include "conv/optional/averaging_device.h"
+#include "nets/distributed/devices.h"
 #include "nets/distributed/measure.h"
 
 namespace convlab::nets {
@@ -36,77 +35,6 @@ std::int64_t measured_bucket(Communicator& ranks,
   const double bytes =
       std::clamp(10 * latency / transfer * double(large_average), double(least), double(most));
   return ranks.all_gather(std::int64_t(bytes)).front();
-}
-
-// ---- Averages on the ranks' devices ----
-
-class OnDevice : public Pending {
- public:
-  explicit OnDevice(DeviceAverage& average) : average_(average) {}
-  bool progress() override { return average_.is_complete(); }
-  std::optional<int> waits_for() const override { return std::nullopt; }
-
- private:
-  DeviceAverage& average_;
-};
-
-double best_device_average_s(Communicator& ranks, DeviceGroup& group, DType dtype, Span values,
-                             Stream& stream) {
-  constexpr int runs = 5;
-  double best = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < runs; ++i) {
-    ranks.barrier();
-    const auto average = group.start_average(dtype, values, stream);
-    OnDevice pending(*average);
-    ranks.complete(pending);
-    best = std::min(best, average->seconds());
-  }
-  return best;
-}
-
-// What the first rank says that says anything: the same on all. Collective.
-std::string first_reason(Communicator& ranks, const std::string& mine) {
-  const std::vector<std::string> all = ranks.all_gather(mine);
-  for (std::size_t r = 0; r < all.size(); ++r)
-    if (!all[r].empty()) return r == 0 ? all[r] : fmt::format("rank {}: {}", r, all[r]);
-  return "";
-}
-
-struct Joined {
-  std::unique_ptr<DeviceGroup> group;  // null: the ranks' devices do not average
-  std::string obstacle;                // then why, the same on all ranks
-};
-
-// Collective.
-Joined join_devices(Communicator& ranks, Net& net, const ExchangeOptions& options) {
-  auto* const device = dynamic_cast<AveragingDevice*>(&net.device());
-  std::string reason, id;
-  if (options.strategy == Strategy::server)
-    reason = "the server is rank 0's host";
-  else if (options.bf16)
-    reason = "they are rounded to bf16 there";
-  else if (net.plan().deterministic)
-    reason = "only there the order of additions is always the same";
-  else if (device == nullptr)
-    reason = "this device does not average with others";
-  const auto attempt = [&](const auto& work) {
-    try {
-      if (reason.empty()) work();
-    } catch (const Error& error) {
-      reason = error.what();
-    }
-    reason = first_reason(ranks, reason);
-  };
-  attempt([&] {
-    device->averaging_library();
-    if (ranks.rank() == 0) id = device->make_group_id();
-  });
-  if (!reason.empty()) return {nullptr, reason};
-  id = ranks.broadcast(id);
-  Joined joined;
-  attempt([&] { joined.group = device->join_group(id, ranks.rank(), ranks.size()); });
-  if (!reason.empty()) return {nullptr, reason};
-  return joined;
 }
 
 }  // namespace
@@ -134,7 +62,7 @@ class GradientExchange::Impl {
     validate(how_);
     on_host_ = net.device().info().kind == DeviceKind::cpu;
     if (ranks.size() > 1) {
-      Joined joined = join_devices(*ranks_, net, options);
+      JoinedDevices joined = join_devices(*ranks_, net.device(), needs_hosts());
       group_ = std::move(joined.group);
       if (!on_host_ && !group_)
         note_ = fmt::format("gradients travel through the hosts: {}", joined.obstacle);
@@ -170,6 +98,7 @@ class GradientExchange::Impl {
         begin_bucket();
         ranks_->complete(*current_);
         end_bucket();
+        ++done_;
       }
     }
     if (is_staged())
@@ -186,6 +115,14 @@ class GradientExchange::Impl {
 
  private:
   friend class GradientExchange;
+
+  // Why devices cannot do what is asked for; empty if they can.
+  std::string needs_hosts() const {
+    if (options_.strategy == Strategy::server) return "the server is rank 0's host";
+    if (options_.bf16) return "they are rounded to bf16 there";
+    if (net_.plan().deterministic) return "only there the order of additions is always the same";
+    return "";
+  }
 
   // A card's gradients are copied to the host and back.
   bool is_staged() const { return !on_host_ && !group_; }
@@ -262,6 +199,7 @@ class GradientExchange::Impl {
       begin_bucket();
       if (!current_->progress()) return;
       end_bucket();
+      ++done_;
     }
   }
 
@@ -269,7 +207,7 @@ class GradientExchange::Impl {
     if (current_) return;
     buckets_[done_].begun = Clock::now();
     if (group_)
-      current_ = std::make_unique<OnDevice>(*on_device_[done_]);
+      current_ = pending_on_device(*on_device_[done_]);
     else
       current_ = ranks_->start_average(spans_[done_], how_);
   }
@@ -281,7 +219,6 @@ class GradientExchange::Impl {
       bucket.begun =
           bucket.ended - std::chrono::duration_cast<Clock::duration>(
                              std::chrono::duration<double>(on_device_[done_]->seconds()));
-    ++done_;
   }
 
   void work() {
@@ -294,12 +231,13 @@ class GradientExchange::Impl {
       try {
         begin_bucket();
         if (!ranks_->complete(*current_, &stop_)) return;
+        end_bucket();
       } catch (...) {
         error = std::current_exception();
       }
       lock.lock();
       error_ = error;
-      if (!error) end_bucket();
+      if (!error) ++done_;
       finished_.notify_all();
     }
   }
