@@ -13,7 +13,7 @@
 namespace {
 
 using Words = std::vector<std::string>;
-Words told;  // "+name", "-"
+thread_local Words told;  // "+name", "-"; NVTX's ranges are a thread's too
 
 int NVTX_API push(const char* name) {
   told.push_back(std::string("+") + name);
