@@ -454,31 +454,26 @@ void backward(DType dtype, const BatchNormDesc& desc, const BatchNormBackward& i
 
   const int tensors = mask == Mask::from_y ? 3 : 2;
   const Schedule schedule(pieces, tensors * std::int64_t{sizeof(T)}, threads, l2_bytes);
-  if (pairs != nullptr) {
-    schedule.run<2>(
-        scratch.sums, sum,
-        [&](std::int64_t c, const double* total) {
-          if (c >= desc.x.c) return;
-          const Pair pair{total[0], total[1]};
-          parameters(c, pair);
-          pair.store(pairs, desc.x.c, c);
-        },
-        [](std::int64_t) {});
-  } else if (io.whole.pairs != nullptr) {
+  if (io.whole.pairs != nullptr) {
     for (std::int64_t c = 0; c < desc.x.c; ++c)
       coefficients(c, Pair::load(io.whole.pairs, desc.x.c, c), double(io.whole.count));
     for_each_piece(pieces, threads, apply);
-  } else {
-    schedule.run<2>(
-        scratch.sums, sum,
-        [&](std::int64_t c, const double* total) {
-          if (c >= desc.x.c) return;
-          const Pair pair{total[0], total[1]};
-          parameters(c, pair);
-          coefficients(c, pair, elements_a_channel(desc.x));
-        },
-        apply);
+    return;
   }
+  schedule.run<2>(
+      scratch.sums, sum,
+      [&](std::int64_t c, const double* total) {
+        if (c >= desc.x.c) return;
+        const Pair pair{total[0], total[1]};
+        parameters(c, pair);
+        if (pairs != nullptr)
+          pair.store(pairs, desc.x.c, c);
+        else
+          coefficients(c, pair, elements_a_channel(desc.x));
+      },
+      [&](std::int64_t i) {
+        if (pairs == nullptr) apply(i);
+      });
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ std::int64_t measured_bucket(Communicator& ranks,
 }  // namespace
 
 // Buckets up to `ready_` have final gradients; those before `done_` are averaged. In between lies
-// the work, which is done by the thread if there is one, else by whoever calls advance().
+// the work, which is done by the thread if there is one, else by are_final_from() and finish().
 class GradientExchange::Impl {
  public:
   Impl(Net& net, Communicator& ranks, const ExchangeOptions& options)

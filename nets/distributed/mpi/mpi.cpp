@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <mpi.h>
 
+#include <atomic>
 #include <climits>
 #include <mutex>
 
@@ -11,7 +12,7 @@
 namespace convlab::nets {
 namespace {
 
-// MPI is asked for MPI_THREAD_SERIALIZED: threads may call it, one at a time.
+// With MPI_THREAD_SERIALIZED, threads may call MPI one at a time.
 std::mutex& mpi_mutex() {
   static std::mutex mutex;
   return mutex;
@@ -88,8 +89,8 @@ class MpiCommunicator : public MessageCommunicator {
   bool has_abandoned() const noexcept override { return given_up(); }
 
  private:
-  static bool& given_up() {
-    static bool value = false;
+  static std::atomic<bool>& given_up() {
+    static std::atomic<bool> value = false;
     return value;
   }
   static int count(ConstSpan message) {

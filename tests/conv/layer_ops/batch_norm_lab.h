@@ -135,6 +135,29 @@ inline NormGradients gradients(const LayerLab& lab, const NormInput& in, const V
   return result;
 }
 
+// Compares the gradients of every input with differences of the output. `forward(lab, input)` gives
+// y, `backward(lab, input, dy)` gives NormGradients.
+template <class Forward, class Backward>
+void expect_gradients(const LayerLab& lab, const NormInput& in, const Forward& forward,
+                      const Backward& backward) {
+  const Values dy = random_values(elements(in.s), 7);
+  const auto check = [&](Values NormInput::*member, Values NormGradients::*of) {
+    const auto changed = [&](const Values& values) {
+      NormInput other = in;
+      other.*member = values;
+      return other;
+    };
+    expect_backward(
+        lab, in.*member, dy,
+        [&](const LayerLab& l, const Values& v) { return forward(l, changed(v)); },
+        [&](const LayerLab& l, const Values& v) { return backward(l, changed(v), dy).*of; });
+  };
+  check(&NormInput::x, &NormGradients::dx);
+  check(&NormInput::scale, &NormGradients::dscale);
+  check(&NormInput::shift, &NormGradients::dshift);
+  if (in.residual_used) check(&NormInput::residual, &NormGradients::dresidual);
+}
+
 // To the last bit.
 inline void expect_equal(const NormGradients& got, const NormGradients& expected) {
   EXPECT_EQ(got.dx, expected.dx);

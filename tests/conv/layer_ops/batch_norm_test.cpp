@@ -120,25 +120,9 @@ TEST_F(BatchNorm, BackwardIsTheGradientOfEveryInput) {
       for (const bool residual : flags)
         for (const bool relu : flags) {
           if (relu && &s == &shapes.back()) continue;  // so many that some cross zero within a step
-          const NormInput in(s, residual, relu);
-          const Values dy = random_values(elements(s), 7);
-          const auto check = [&](Values NormInput::*member, Values NormGradients::*of) {
-            const auto changed = [&](const Values& values) {
-              NormInput other = in;
-              other.*member = values;
-              return other;
-            };
-            expect_backward(
-                lab, in.*member, dy,
-                [&](const LayerLab& l, const Values& v) { return train(l, changed(v)).y; },
-                [&](const LayerLab& l, const Values& v) {
-                  return gradients(l, changed(v), dy).*of;
-                });
-          };
-          check(&NormInput::x, &NormGradients::dx);
-          check(&NormInput::scale, &NormGradients::dscale);
-          check(&NormInput::shift, &NormGradients::dshift);
-          if (residual) check(&NormInput::residual, &NormGradients::dresidual);
+          expect_gradients(
+              lab, {s, residual, relu},
+              [](const LayerLab& l, const NormInput& in) { return train(l, in).y; }, gradients);
         }
     }
   });
