@@ -14,6 +14,7 @@
 #include "bench/reports/tune_cells.h"
 #include "bench/verbs/verbs.h"
 #include "conv/error.h"
+#include "conv/text/text.h"
 #include "conv/types/math_type.h"
 
 namespace convlab {
@@ -48,7 +49,8 @@ struct Count {
   std::int64_t passed = 0, failed = 0, skipped = 0;
 };
 
-// The rows so far, as CSV in OUTPUT.partial: a candidate may end this process.
+// The rows so far, as CSV in OUTPUT.partial: a candidate may end this process. What is there
+// already is moved to OUTPUT.partial~.
 class PartialRows {
  public:
   PartialRows(const std::string& output, std::vector<std::string> columns)
@@ -58,8 +60,13 @@ class PartialRows {
         (std::filesystem::exists(output, unknown) &&
          !std::filesystem::is_regular_file(output, unknown)))
       return;
+    if (std::filesystem::exists(path_, unknown)) {
+      std::filesystem::rename(path_, path_ + '~', unknown);
+      say(printable(fmt::format("{0} of an earlier run is {0}~ now", path_)));
+    }
     one_.columns = std::move(columns);
     file_.open(path_, std::ios::trunc);
+    if (!file_) say(printable(fmt::format("cannot keep rows in {} as they come", path_)));
     file_ << render(one_, Format::csv) << std::flush;
   }
   void add(const std::vector<Cell>& row) {

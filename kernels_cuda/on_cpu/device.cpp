@@ -95,13 +95,16 @@ Config other_card() {
                ? between(1 << 10, 1 << 20)
                : between(0, 1) && (name == "cublas" || name == "cudnn" || name == "cufft");
   };
-  const Config card = Config::parse(text);
-  if (!std::ranges::all_of(card.values(), is_known))
-    throw InputError(fmt::format(
-        "CONVLAB_CARD: {}: expected sm (86), multiprocessors (1 to 1000), block_shared in bytes, "
-        "cards (1 to 16), or 0 or 1 of cublas, cudnn and cufft",
-        text));
-  return card;
+  try {
+    Config card = Config::parse(text);
+    if (std::ranges::all_of(card.values(), is_known)) return card;
+  } catch (const InputError&) {  // it speaks of an algorithm's config
+  }
+  throw InputError(
+      fmt::format("CONVLAB_CARD: '{}': expected some of sm=10 to 999, multiprocessors=1 to 1000, "
+                  "block_shared=1024 to 1048576, cards=1 to 16, cublas=0, cudnn=0, cufft=0, with "
+                  "commas between",
+                  text));
 }
 
 }  // namespace

@@ -39,5 +39,18 @@ TEST(CheckRows, AreInTheTableAloneAtTheEnd) {
   EXPECT_FALSE(std::filesystem::exists(directory / "rows.csv.partial"));
 }
 
+// Rows of a run that was cut off, or a file of somebody else.
+TEST(CheckRows, LeaveWhatWasThere) {
+  const TemporaryDirectory directory;
+  write_file(directory / "rows.csv.partial", "precious\n");
+  const Ran ran = Program(directory, {"check", "mb1ic4ih6oc6kh3ph1", "--pass", "fwd", "--algos",
+                                      "direct", "--output", directory / "rows.csv"})
+                      .wait();
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_TRUE(contains(ran.err, "rows.csv.partial of an earlier run is ")) << ran.err;
+  EXPECT_EQ(read_file(directory / "rows.csv.partial~"), "precious\n");
+  EXPECT_FALSE(std::filesystem::exists(directory / "rows.csv.partial"));
+}
+
 }  // namespace
 }  // namespace convlab

@@ -248,8 +248,11 @@ TEST_F(CudaProgramTest, ASmallerCardRefusesWithBothNumbers) {
       [&](const Words& words) {
         return run_on_card(words[0], {"list", "--device", "cuda"});
       },
-      {{{"block_shared=big"}, "CONVLAB_CARD: block_shared=big: expected sm (86)"},
-       {{"cuda=0"}, "CONVLAB_CARD: cuda=0: expected sm (86)"}});
+      {{{"block_shared=big"}, "CONVLAB_CARD: 'block_shared=big': expected some of sm=10"},
+       {{"cuda=0"}, "CONVLAB_CARD: 'cuda=0': expected some of sm=10"},
+       {{"foo"}, "CONVLAB_CARD: 'foo': expected some of sm=10"},
+       {{"sm=86.5"}, "CONVLAB_CARD: 'sm=86.5': expected some of sm=10"},
+       {{"sm=86,"}, "CONVLAB_CARD: 'sm=86,': expected some of sm=10"}});
 }
 
 TEST_F(CudaProgramTest, WhatTheCardCannotDoIsOneLine) {
