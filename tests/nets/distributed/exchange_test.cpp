@@ -234,7 +234,7 @@ TEST(Exchange, EndsWhenARankGivesUp) {
 
 TEST(Exchange, RefusesOptionsThatDiffer) {
   using Change = std::function<void(ExchangeOptions&)>;
-  for (const auto& [what, change] : std::map<std::string, Change>{
+  for (const auto& setting : std::map<std::string, Change>{
            {"exchange", [](ExchangeOptions& o) { o.strategy = Strategy::server; }},
            {"bucket", [](ExchangeOptions& o) { o.bucket_bytes = 7; }},
            {"compression", [](ExchangeOptions& o) { o.bf16 = true; }}}) {
@@ -242,15 +242,16 @@ TEST(Exchange, RefusesOptionsThatDiffer) {
     on_ranks(2, [&](Communicator& c) {
       RankLab lab(c);  // in f64, for which bf16 is refused too
       ExchangeOptions options;
-      if (c.rank() == 1) change(options);
+      if (c.rank() == 1) setting.second(options);
       try {
         GradientExchange(lab.net, c, options);
       } catch (const InputError& error) {
-        EXPECT_TRUE(std::string(error.what()).starts_with(what + ": rank 1 has ")) << error.what();
+        EXPECT_TRUE(std::string(error.what()).starts_with(setting.first + ": rank 1 has "))
+            << error.what();
         ++refused;
       }
     });
-    EXPECT_EQ(refused, 2) << what;
+    EXPECT_EQ(refused, 2) << setting.first;
   }
 }
 
