@@ -7,6 +7,7 @@ import statistics
 from charts import curves, table
 
 SIZES = (512, 1024, 1760, 2048, 2560)
+TRIED, TRIED_MIN_TIME = "small ", "0.001"  # before the names of --small's runs, which say nothing
 BATCHES = (1, 2, 4, 7, 8, 16, 31, 32, 48, 64, 96, 128, 192, 256)
 # Whose products, and of which types each program has some.
 NAMES = {"own": "own", "openblas": "OpenBLAS", "cublas": "cuBLAS"}
@@ -14,7 +15,9 @@ TYPES, CARD_TYPES = ("f32", "f64"), ("f32", "f64", "tf32", "f16", "bf16")
 
 
 def sizes_of(args):
-    return (16,) if args.small else SIZES
+    if not args.small:
+        return SIZES
+    return (16,) if args.device == "cuda" else SIZES[:1]  # the CPU's program has no smaller ones
 
 
 def make_runs(args, log):
@@ -38,13 +41,16 @@ def make_runs(args, log):
             if card:  # there, always the same number of products
                 command.append(str(size))
             else:
-                command.append(f"--benchmark_min_time={args.min_time}")
-            log.make(f"card {dtype} {size}" if card else f"{dtype} {size}", command, keep)
+                least = TRIED_MIN_TIME if args.small else args.min_time
+                command.append(f"--benchmark_min_time={least}")
+            name = f"card {dtype} {size}" if card else f"{dtype} {size}"
+            log.make(TRIED + name if args.small else name, command, keep)
 
 
 def gemm(args, log):
     """M = K over N: the curve, what transposed operands cost, and how to round a batch."""
     make_runs(args, log)
+    log.keep_only([name for name in log.runs if name.startswith(TRIED) == args.small])
     best = {}
     for run in log.runs.values():
         best.update(run["best"])

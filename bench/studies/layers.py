@@ -159,6 +159,10 @@ def beside(what, others, races):
                  if any((kind, layer, which) in ratios for which in PASSES)]))
 
 
+def how_many(there, of):
+    return str(of) if there == of else f"{there} of {of}"
+
+
 def layers(args, log):
     """Best of the own algorithms over oneDNN's, by layer, and what each algorithm errs."""
     for turn in range(args.rounds):
@@ -181,6 +185,7 @@ def layers(args, log):
     races = races_of({name: run for name, run in log.runs.items() if name not in alone})
     if not races:
         return
+    measured = {kind: len({layer for of, layer, _ in races if of == kind}) for kind in LAYERS}
     ratios, rows, errors = collections.defaultdict(list), [], collections.defaultdict(float)
     inaccurate = []
     for (kind, layer, which), race in races.items():
@@ -211,10 +216,13 @@ def layers(args, log):
     print("\nGeometric means of oneDNN's time over the best own one's, filters packed before; in\n"
           "brackets with packing the filter counted on both sides. Best of those whose relative error\n"
           f"is at most {ERROR_LIMIT}; oneDNN's as they are.\n")
+    planned = len(PASSES) * sum(map(len, LAYERS.values()))
+    if len(races) < planned:
+        print(f"Incomplete: {how_many(len(races), planned)} layers and passes were measured.\n")
     if inaccurate:
         print("Of oneDNN's, above that error:\n\n- " + "\n- ".join(inaccurate) + "\n")
     print(table(["class", "layers", "over", *PASSES],
-                [[kind, len(problems), f"oneDNN's {peer}"] +
+                [[kind, how_many(measured[kind], len(problems)), f"oneDNN's {peer}"] +
                  [f"{mean(a for a, _ in pairs):.2f} ({mean(b for _, b in pairs):.2f})" if pairs else ""
                   for pairs in (ratios[kind, peer, which] for which in PASSES)]
                  for kind, problems in LAYERS.items() for peer in PEERS
@@ -229,7 +237,7 @@ def layers(args, log):
                 [[what] + [f"{errors[what, which]:.1e}" if (what, which) in errors else ""
                            for which in PASSES] for what in sorted({w for w, _ in errors})]))
     if args.beside:
-        beside(f"in {args.beside.name}", races_of(read_runs(args.beside)), races)
+        beside(f"in {args.beside.name}", races_of(read_runs(args.beside, "layers")), races)
     if alone:
         beside("with one thread", races_of({name[len(ALONE):]: run for name, run in alone.items()}),
                races)

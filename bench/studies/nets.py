@@ -111,6 +111,7 @@ def mlp(args, log):
             log.make(str(case), timed(args, case.net, "--batch", case.batch // case.units,
                                       "--dtype", case.dtype, "--device", case.backend, "--streams",
                                       case.units), keep_net)
+    log.keep_only(map(str, cases))
 
     def rates(case):
         run = log.runs.get(str(case))
@@ -168,6 +169,7 @@ def batch(args, log):
     for net in nets:
         for size in sizes:
             log.make(f"{net} {size}", timed(args, net, "--batch", size), keep_net)
+    log.keep_only(f"{net} {size}" for net in nets for size in sizes)
     for net in nets:
         runs = {size: log.runs[f"{net} {size}"] for size in sizes if f"{net} {size}" in log.runs}
         if not runs:

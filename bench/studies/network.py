@@ -5,10 +5,12 @@ import os
 import re
 import shlex
 import statistics
+import subprocess
 import sys
 
 import namespaces
 from charts import table
+from runs import Refused, require
 
 UNITS = {"Mbit": 10**6, "Gbit": 10**9}
 
@@ -42,6 +44,17 @@ def keep(told):
                        for p in told["points"] if "measured" in p],
             "machine": {f: told["provenance"][f] for f in fields if f in told["provenance"]},
             "date": told["provenance"]["date"]}
+
+
+def check_nets(args, nets):
+    """Before there are namespaces, where each case would fail by itself."""
+    require(args.convlab)
+    for net in dict.fromkeys(nets):
+        listed = subprocess.run([args.convlab, "list", net], capture_output=True, text=True,
+                                check=False)
+        if listed.returncode:
+            said = listed.stderr.strip().splitlines() or [f"{net}: exit {listed.returncode}"]
+            raise Refused(said[-1].removeprefix("convlab: "))
 
 
 def make_runs(args, log, cases):
@@ -110,11 +123,14 @@ def network(args, log):
               + (f" {latency} us" if latency else ""), net, batch, bandwidth, latency)
              for net, batch, bandwidths in grid(args)
              for bandwidth in bandwidths for latency in args.latencies]
+    if due := [net for name, net, *_ in cases if log.due(name)]:
+        check_nets(args, due)
     print("## Training over a network\n")
-    if any(log.due(name) for name, *_ in cases):
+    if due:
         if reason := namespaces.missing():
             print(f"network: {reason}", file=sys.stderr)
             log.failures.append(reason)
         else:
             make_runs(args, log, cases)
+    log.keep_only(name for name, *_ in cases)
     show(log, cases)

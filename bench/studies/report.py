@@ -11,7 +11,7 @@ from charts import table
 from gemm import gemm
 from layers import layers
 from nets import batch, mlp
-from runs import Log
+from runs import Log, this_command
 from survey import survey
 
 
@@ -68,7 +68,7 @@ def report(args):
     parts, machine, dates, runs = [], {}, [], 0
     for name in args.sections:
         title, study = SECTIONS[name]
-        log = Log(args.log / f"{name}.jsonl", args.only, args.until)
+        log = Log(args.log / f"{name}.jsonl", name, args.only, args.until)
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             study(args, log)
@@ -88,13 +88,8 @@ def report(args):
         sys.exit(f"{args.log}: has runs of commits {', '.join(commits)}: a page is of one; remove the "
                  "others' logs, or name another folder")
     title = ", ".join([*machine.get("cpu", ["some machine"]), *machine.get("isa", [])])
-    command = (f"bench/studies/study.py report --log {args.log.name} --sections "
-               f"{','.join(args.sections)} --batches {','.join(map(str, args.batches))} "
-               f"--repetitions {args.repetitions} --min-time {args.min_time}")
-    if len(args.micro) > 1:
-        command += f" with {len(args.micro)} programs in turns"
     rows = [[field, ", ".join(values)] for field, values in machine.items()]
     rows.append(["runs", f"{runs}, {min(dates)} to {max(dates)}"])
     page = (f"# {args.title or title}\n\nGenerated; f32 unless said, hot caches. Made by\n\n"
-            f"    {command}\n\n{table(['', ''], rows)}\n" + "\n".join(parts))
+            f"    {this_command()}\n\n{table(['', ''], rows)}\n" + "\n".join(parts))
     print(page, end="")

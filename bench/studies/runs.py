@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -17,24 +18,67 @@ class Failed(Exception):
     """A run of a program: its exit code and last words."""
 
 
+class Refused(Exception):
+    """Bad usage or input: one line, exit code 2."""
+
+
+# What a run of each study keeps under its name. A log without it belongs to another study.
+RESULT = {"gemm": "best", "mlp": "iteration", "batch": "iteration", "layers": "candidates",
+          "survey": "races", "verdicts": "rows", "network": "points", "ceilings": "roofs"}
+BEGIN = '{"name": '  # of each line of a log
+
+# ---- Programs
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILDS = ("build", "build-release")
+
+
+def built(path):
+    """A program of the first build that has it; where none has, of the first."""
+    paths = [str(ROOT / build / path) for build in BUILDS]
+    return next(filter(shutil.which, paths), paths[0])
+
+
+FLAGS = {"--convlab": built("bench/convlab"), "--kernels": built("bench/micro/micro_kernels"),
+         "--card-kernels": built("bench/micro/micro_gemm_cuda"),
+         "--micro": built("bench/micro/micro_convolutions")}
+
+
+def require(program):
+    """Refuses a default that was not built. Starting it tells of one that the user named."""
+    for flag, default in FLAGS.items():
+        if program == default and not shutil.which(program):
+            raise Refused(f"there is no {program}: build it, or name it by {flag}")
+
+
 def call(command, variables):
     done = subprocess.run(command, capture_output=True, text=True, check=False,
                           env={**os.environ, **variables})
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise Failed(f"exit {done.returncode}: {last}")
-    return json.loads(done.stdout)
+    try:
+        return json.loads(done.stdout)
+    except ValueError:
+        first = next(iter((done.stdout or done.stderr).strip().splitlines()), "nothing")
+        raise Failed(f"printed no JSON: {first}") from None
 
 
-def read_runs(path):
+# ---- Logs
+
+def read_runs(path, study):
     """By name; none if there is no such file. A line that was cut off counts for nothing."""
     runs = {}
-    for line in path.read_text().splitlines() if path.exists() else []:
+    for line in path.read_text(errors="replace").splitlines() if path.exists() else []:
         try:
             run = json.loads(line)
+            known = isinstance(run, dict) and "name" in run and RESULT[study] in run
         except ValueError:
-            continue
-        runs[run["name"]] = run
+            known, run = line.startswith(BEGIN) or BEGIN.startswith(line), None
+        if not known:
+            raise Refused(f"{path} is no log of this study")
+        if run:
+            runs[run["name"]] = run
     return runs
 
 
@@ -45,9 +89,10 @@ class Log:
     failures = []  # a line each
     stopped = False
 
-    def __init__(self, path, only, until):
+    def __init__(self, path, study, only, until):
         """`until`: no run starts after this time of the monotonic clock."""
-        self.path, self.only, self.until, self.runs = path, only, until, read_runs(path)
+        self.path, self.only, self.until = path, only, until
+        self.runs = read_runs(path, study)
         if path.exists() and not ("\n" + path.read_text()).endswith("\n"):
             with path.open("a") as file:  # after a line that was cut off
                 file.write("\n")
@@ -60,6 +105,7 @@ class Log:
     def make(self, name, command, keep, **variables):
         if not self.due(name):
             return
+        require(command[0])
         print(name, file=sys.stderr)
         words = [f"{variable}={value}" for variable, value in variables.items()]
         words += [str(pathlib.Path(command[0]).name), *command[1:]]
@@ -80,18 +126,18 @@ class Log:
             file.write(json.dumps(run) + "\n")
 
 
-def provenance(args, log):
+    def keep_only(self, names):
+        """Where the tables are of these runs alone: the log may have others."""
+        self.runs = {name: self.runs[name] for name in names if name in self.runs}
+
+
+def this_command():
+    return shlex.join(["bench/studies/study.py", *sys.argv[1:]])
+
+
+def provenance(log):
     """What made it, and where; all values that the runs of a log had."""
-    kept = {"command": [f"bench/studies/study.py {args.study} --log {args.log.name}"]}
-    if args.study == "gemm":
-        kept["command"][0] += (" --device cuda" if args.device == "cuda"
-                               else f" --min-time {args.min_time}")
-    if args.study == "verdicts":
-        kept["command"][0] += f" --targets {','.join(args.targets)} --twin {args.twin}"
-    if args.study == "network":
-        kept["command"][0] += f" --ranks {args.ranks}"
-    if args.study != "gemm" and args.options:
-        kept["command"][0] += f" --options={shlex.quote(args.options)}"
+    kept = {"command": [this_command()]}
     for run in log.runs.values():
         for name, value in run["machine"].items():
             if value not in kept.setdefault(name, []):

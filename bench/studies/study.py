@@ -19,9 +19,9 @@
 Each run is appended to the log, one that is there already is not made again, and the tables are of
 all that it holds: a study can be stopped and goes on from there. --only PATTERN runs the cases in
 whose name the regular expression is found ("batch 1$"); --only none runs nothing; --minutes N
-starts no more after that time. A run that fails is named, and the exit code is 1. --output FILE
-takes the page, --plots DIR charts as well (gnuplot). Nothing else may run meanwhile; tune the nets
-first.
+starts no more after that time. A run that fails is named, and the exit code is 1; it is 2 for bad
+usage. --output FILE takes the page, --plots DIR charts as well (gnuplot). Nothing else may run
+meanwhile; tune the nets first.
 
 report keeps a log for each study, and a tuning store, in FOLDER, and refuses runs of two commits:
 start a page in a new folder, and go on there with the same command. --sections leaves studies out.
@@ -53,11 +53,54 @@ from layers import layers
 from network import network, rate
 from nets import batch, mlp
 from report import SECTIONS, report, sections
-from runs import Log, Stopped, provenance
+from runs import FLAGS, Log, Refused, Stopped, provenance
 from survey import survey
 from verdicts import NOISES, verdicts
 
-BUILD = pathlib.Path(__file__).resolve().parents[2] / "build"
+SMALL = ("batch", "gemm", "mlp", "network")  # that --small makes smaller
+
+
+def give_up(text):
+    print(f"study.py: {text}", file=sys.stderr)
+    return 2
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        sys.exit(give_up(f"{message}; --help says more"))
+
+
+def above_0(text):
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number above 0")
+    return value
+
+
+def whole(least):
+    def read(text):
+        if not re.fullmatch(r"\d{1,6}", text) or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of at least {least}")
+        return int(text)
+    return read
+
+
+def wholes(least):
+    return lambda text: [whole(least)(item) for item in text.split(",")]
+
+
+def device(text):
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", text):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected cpu, cuda or cuda:i")
+    return text
+
+
+def seconds(text):
+    above_0(text)
+    return text  # as the programs are given it
 
 
 def pattern(text):
@@ -94,25 +137,26 @@ def rates(text):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog="study.py", description=__doc__,
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
     studies = {"gemm": gemm, "mlp": mlp, "batch": batch, "layers": layers,
                "survey": survey, "verdicts": verdicts, "network": network}
     parser.add_argument("study", choices=[*studies, "report"])
     parser.add_argument("--log", type=pathlib.Path, required=True, help="of report, a folder")
     parser.add_argument("--only", type=pattern, default="", metavar="PATTERN",
                         help="the cases in whose name this is found")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="start nothing after these")
+    parser.add_argument("--minutes", type=above_0, default=math.inf, help="start nothing after these")
     parser.add_argument("--output", type=pathlib.Path, metavar="FILE",
                         help="for the page; default: stdout")
     parser.add_argument("--plots", type=pathlib.Path, help="a directory for charts as SVG")
-    parser.add_argument("--device", default="cpu",
+    parser.add_argument("--device", type=device, default="cpu",
                         help="cuda: a card as well, mlp; a card instead, gemm")
     parser.add_argument("--python", help="an interpreter with torch, for mlp")
-    parser.add_argument("--convlab", default=str(BUILD / "bench" / "convlab"))
-    parser.add_argument("--kernels", default=str(BUILD / "bench" / "micro" / "micro_kernels"))
-    parser.add_argument("--card-kernels", help="those of gemm --device cuda",
-                        default=str(BUILD / "bench" / "micro" / "micro_gemm_cuda"))
+    parser.add_argument("--convlab", default=FLAGS["--convlab"],
+                        help="default: of build/, else of build-release/; likewise below")
+    parser.add_argument("--kernels", default=FLAGS["--kernels"], help="micro_kernels, gemm")
+    parser.add_argument("--card-kernels", default=FLAGS["--card-kernels"],
+                        help="those of gemm --device cuda")
     parser.add_argument("--micro", action="append", metavar="PROGRAM",
                         help="micro_convolutions, layers; one of a build with another oneDNN "
                              "(-Ddnnl_DIR=...) may be given too, and they take turns")
@@ -121,12 +165,12 @@ def main():
                              "with another build, verdicts: the seconds of a run over those")
     parser.add_argument("--one-thread", action="store_true",
                         help="each race also with one thread, at once after it, layers")
-    parser.add_argument("--rounds", type=int, default=1, help="turns of each program, layers")
-    parser.add_argument("--repetitions", type=int, default=5, help="of each candidate, layers")
-    parser.add_argument("--min-time", default="0.1",
+    parser.add_argument("--rounds", type=whole(1), default=1, help="turns of each program, layers")
+    parser.add_argument("--repetitions", type=whole(1), default=5, help="of each candidate, layers")
+    parser.add_argument("--min-time", type=seconds, default="0.1",
                         help="seconds a product, gemm; a repetition, layers")
-    parser.add_argument("--threads", type=int, default=2, help="the most, mlp")
-    parser.add_argument("--runs", type=int, default=5, help="of each condition, verdicts")
+    parser.add_argument("--threads", type=whole(1), default=2, help="the most, mlp")
+    parser.add_argument("--runs", type=whole(1), default=5, help="of each condition, verdicts")
     parser.add_argument("--targets", type=lambda text: text.split(","), metavar="LIST",
                         default=["resnet20", "lenet", "small"],
                         help="what verdicts tunes: nets, problems, @FILEs, or small (layers of "
@@ -135,25 +179,23 @@ def main():
                         help=f"verdicts: none, or some of {','.join(NOISES)}; default: all")
     parser.add_argument("--twin", default="direct", metavar="ALGO",
                         help="what verdicts registers twice, or none; default: direct")
-    parser.add_argument("--ranks", type=int, default=2, help="of network; default: 2")
+    parser.add_argument("--ranks", type=whole(2), default=2, help="of network; default: 2")
     parser.add_argument("--nets", type=batched_nets, metavar="LIST",
                         help="of network, with the images of a rank, as in alexnet:16,resnet50:2")
     parser.add_argument("--rates", type=rates, metavar="LIST",
                         help="of network's links, as in 100Mbit,2.5Gbit; default: by net")
-    parser.add_argument("--latencies", type=lambda text: [int(n) for n in text.split(",")],
-                        default=[0], metavar="LIST",
+    parser.add_argument("--latencies", type=wholes(0), default=[0], metavar="LIST",
                         help="in us, that network's links add where the kernel has netem")
-    parser.add_argument("--rank-threads", type=int, metavar="N",
+    parser.add_argument("--rank-threads", type=whole(1), metavar="N",
                         help="of a rank in network; default: its cores. With one less, a core is "
                              "left for the exchange")
-    parser.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")],
-                        default=[1, 16, 64], metavar="LIST",
+    parser.add_argument("--batches", type=wholes(1), default=[1, 16, 64], metavar="LIST",
                         help="of the nets in survey; default: 1,16,64")
     parser.add_argument("--sections", type=sections, default=list(SECTIONS), metavar="LIST",
                         help=f"of report, some of {','.join(SECTIONS)}; default: all")
     parser.add_argument("--title", help="of report: the machine's name; default: its CPU and ISA")
     parser.add_argument("--small", action="store_true",
-                        help="tiny nets and products, to try batch, gemm, mlp and network")
+                        help=f"smaller nets and products, to try {', '.join(SMALL)}")
     parser.add_argument("--options", default="", help="more flags for convlab, in one word")
     args = parser.parse_args()
 
@@ -161,21 +203,25 @@ def main():
         raise Stopped
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-    args.micro = args.micro or [str(BUILD / "bench" / "micro" / "micro_convolutions")]
+    args.micro = args.micro or [FLAGS["--micro"]]
     args.until = time.monotonic() + 60 * args.minutes
     if args.study == "report" and (args.options or args.beside or args.plots):
         parser.error("report takes no --options, --beside or --plots")
+    if args.small and args.study not in SMALL:
+        parser.error(f"{args.study} takes no --small: expected one of {', '.join(SMALL)}")
+    if args.study == "gemm" and args.device not in ("cpu", "cuda"):
+        parser.error(f"gemm --device {args.device}: expected cpu, or cuda, which is the first card")
+    log = None if args.study == "report" else Log(args.log, args.study, args.only, args.until)
     with contextlib.ExitStack() as stack:
         if args.output:
             page = stack.enter_context(args.output.open("w"))
             stack.enter_context(contextlib.redirect_stdout(page))
-        if args.study == "report":
+        if not log:
             report(args)
         else:
-            log = Log(args.log, args.only, args.until)
             studies[args.study](args, log)
             if log.runs:
-                print(provenance(args, log))
+                print(provenance(log))
     if Log.failures:
         print(f"study.py: failed: {'; '.join(Log.failures)}", file=sys.stderr)
     return 143 if Log.stopped else 1 if Log.failures else 0
@@ -186,6 +232,7 @@ if __name__ == "__main__":
         sys.exit(main())
     except Stopped:  # between two runs
         sys.exit(143)
+    except Refused as refused:
+        sys.exit(give_up(refused))
     except OSError as error:  # a program that is not there, a folder that cannot be written
-        print(f"study.py: {error.filename}: {error.strerror}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(give_up(f"{error.filename}: {error.strerror}"))

@@ -303,7 +303,7 @@ of all rows.
             print(f"- {condition}: {goal.text}: {figure:.1f}%{few}: "
                   f"{'holds' if goal.holds(figure) else 'FAILS'}")
     if args.beside and "quiet" in rates:
-        there = rates_of(read_runs(args.beside)).get("quiet")
+        there = rates_of(read_runs(args.beside, "verdicts")).get("quiet")
         if there and there.seconds:
             ratio = rates["quiet"].seconds / there.seconds
             print(f"- quiet: at most 2.5 times the seconds of {args.beside.name}: {ratio:.2f}: "

@@ -99,6 +99,10 @@ TEST_F(GpuRunTest, ChecksWhatIsListedInAProcessEach) {
   EXPECT_EQ(found.at("direct-f32-fwd")["found"], "2 passed, 0 failed, 0 skipped");
   expect(report(), "- gpu: some card\n");
   expect(report(), "| check | 2 | 0 |");
+  expect(ran.err, "gpu: 1 of 1 stage passed: see ");
+  EXPECT_TRUE(
+      report().starts_with("# convlab on a card: tried with --small, whose times say nothing\n"))
+      << report();
 }
 
 TEST_F(GpuRunTest, ACandidateThatLosesTheCardLosesOneJob) {
@@ -111,6 +115,17 @@ TEST_F(GpuRunTest, ACandidateThatLosesTheCardLosesOneJob) {
   EXPECT_EQ(found.at("winograd-f32-fwd")["exit"], -SIGSEGV);
   expect(report(), "failed: ended by SIGSEGV: an illegal address");
   expect(report(), "convlab check @problems.txt --algos winograd --dtype f32 --pass fwd");
+  expect(ran.err, "gpu: 0 of 1 stage passed; failed or unfinished: check: see ");
+}
+
+TEST_F(GpuRunTest, ALongReasonEndsAfterAWord) {
+  std::string said;
+  for (int i = 0; i < 40; ++i) said += " illegal";
+  write_file(directory_ / "winograd", "echo '" + said + "'\nkill -s SEGV $$\n");
+  EXPECT_EQ(run({"--only", "check"}).exit_code, 1);
+  const std::string found = outcomes().at("winograd-f32-fwd")["found"];
+  EXPECT_TRUE(found.ends_with(" illegal illegal...")) << found;
+  EXPECT_LE(found.size(), 230u) << found;
 }
 
 // The rows before it are on the page.
@@ -253,6 +268,7 @@ TEST_F(GpuRunTest, BadUsageIsOneLine) {
         {{"--device", "cpu"}, "no card 'cpu': expected cuda or cuda:i"},
         {{"--minutes", "0"}, "--minutes: '0': expected a number above 0"},
         {{"--jobs", "1.5"}, "--jobs: '1.5': expected a whole number above 0"},
+        {{"--out", ""}, "argument --out: '': expected a folder"},
         {{"--ony", "check"}, "unrecognized arguments: --ony check"}}) {
     const Ran ran = run(arguments);
     EXPECT_EQ(ran.exit_code, 2) << ran.err;
@@ -270,6 +286,7 @@ TEST_F(GpuRunTest, AStageThatCannotBePlannedLeavesTheOthers) {
   write_script("convlab_gpu_tests", "no program");
   const Ran ran = run({"--only", "tests", "--only", "check"});
   EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  expect(ran.err, "gpu: 1 of 2 stages passed; skipped: tests: see ");
   expect(report(), "- tests: skipped: cannot be planned: OSError");
   expect(report(), "| check | 2 | 0 |");
 }
@@ -280,6 +297,37 @@ TEST_F(GpuRunTest, SaysInTheProgramsWordsThatThereIsNoCard) {
   EXPECT_EQ(ran.exit_code, 3);
   EXPECT_EQ(ran.err, "tests/gpu/run: no card to run on: convlab: no NVIDIA driver\n");
   EXPECT_FALSE(std::filesystem::exists(directory_ / "results"));
+}
+
+// The number of a card, or what CONVLAB_CARD says of one: there are cards.
+TEST_F(GpuRunTest, WhatTheProgramTakesForBadInputIsNoLackOfACard) {
+  write_script("convlab", "#!/bin/sh\necho 'convlab: cuda:99 does not exist' >&2\nexit 2\n");
+  const Ran ran = run({"--device", "cuda:99"});
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_EQ(ran.err, "tests/gpu/run: convlab: cuda:99 does not exist\n");
+}
+
+// As in a build tree; nothing names the program of products.
+TEST_F(GpuRunTest, ProductsOnTheCpuAreThoseBesideTheProgramOnTheCpu) {
+  const std::filesystem::path build = directory_ / "build";
+  std::filesystem::create_directories(build / "tests/bench");
+  std::filesystem::create_directories(build / "bench/micro");
+  write_script("build/tests/bench/convlab_on_cpu", script);
+  write_file(build / "tests/bench/list.json", list);
+  const auto run_studies = [&] {
+    Program(directory_, {"--small", "--only", "studies", "--out", directory_ / "results"},
+            {{"CONVLAB", build / "tests/bench/convlab_on_cpu"}, {"CONVLAB_MICRO_GEMM", ""}},
+            CONVLAB_GPU_RUN)
+        .wait();
+  };
+  run_studies();
+  EXPECT_FALSE(outcomes().contains("gemm"));
+  expect(report(),
+         "- studies: skipped: gemm: there is no micro_gemm_on_cpu: build it, or name it in "
+         "CONVLAB_MICRO_GEMM\n");
+  write_script("build/bench/micro/micro_gemm_on_cpu", "#!/bin/sh\necho it was asked >&2; exit 3\n");
+  run_studies();
+  expect(outcomes().at("gemm")["found"], "exit 3: it was asked");
 }
 
 // This includes children that ignore SIGTERM, and their own children.

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <map>
+#include <string>
 #include <thread>
 
 #include "bench/reports/gnuplot.h"
@@ -35,6 +37,16 @@ class StudyTest : public testing::Test {
   void expect_plot(const std::string& name, const std::string& part = "<svg") {
     if (!plots_.empty()) expect(read_file(directory_ / "plots" / name), part);
   }
+  static void write_script(const std::string& path, const std::string& text) {
+    write_file(path, "#!/bin/sh\n" + text);
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  }
+  Ran run(const Words& arguments, const std::map<std::string, std::string>& environment = {},
+          const std::string& script = CONVLAB_STUDY) {
+    return Program(directory_, Words{"python3", "-B", script} + arguments, environment,
+                   "/usr/bin/env")
+        .wait();
+  }
   TemporaryDirectory directory_;
   std::string plots_;
 };
@@ -58,27 +70,31 @@ TEST_F(StudyTest, MlpComparesBackendsByTheFlopModel) {
   expect(out, "| linear fwd | 75.0 |");
   expect(out, "cuda f32, 2 streams");
   expect(out, "- cpu: some\n");
-  expect(out, "- command: bench/studies/study.py mlp --log log\n");
+  expect(out, "- command: bench/studies/study.py mlp --only none --device cuda --log " + log());
   expect_plot("mlp.svg", "cuda f32, 2 streams is fastest");
+}
+
+// In Google Benchmark's format: 10 GFLOP/s times the batch's columns, and half of that for TN.
+std::string products(const char* whose, int size) {
+  std::string cases;
+  for (const int n : {1, 2, 4, 7, 8, 16, 31, 32, 48, 64, 96, 128, 192, 256})
+    for (const char* const ops : {"NN", "TN", "NT"})
+      cases += fmt::format(R"({{"name": "gemm/{}/f32/{}/{}x{}x{}/iterations:10/manual_time", )"
+                           R"("best_GFLOPs": {}}}, )",
+                           whose, ops, size, n, size, ops == std::string("TN") ? 5 * n : 10 * n);
+  return cases;
 }
 
 // A card's products: 10 GFLOP/s times the batch's columns, and half of that for TN. The explicit
 // transpose, 2^21 bytes at 1 GB/s, takes twenty times TN's product of one column, 2^19 FLOPs at 5
 // GFLOP/s.
 TEST_F(StudyTest, GemmOfACardStandsByItself) {
-  std::string cases;
-  for (const int n : {1, 2, 4, 7, 8, 16, 31, 32, 48, 64, 96, 128, 192, 256})
-    for (const char* const ops : {"NN", "TN", "NT"})
-      cases +=
-          fmt::format(R"({{"name": "gemm/cublas/f32/{}/512x{}x512/iterations:10/manual_time", )"
-                      R"("best_GFLOPs": {}}}, )",
-                      ops, n, ops == std::string("TN") ? 5 * n : 10 * n);
   write_file(directory_ / "told",
              fmt::format(R"({{"context": {{"gpu": "some", "isa": "sm_90", "threads": "2", )"
                          R"("cublas": "13", "date": "today"}}, "benchmarks": [{}{{"name": )"
                          R"("transpose/card/f32/512x512/iterations:10/manual_time", )"
                          R"("best_GBps": 1}}]}})",
-                         cases));
+                         products("cublas", 512)));
   const std::string program = directory_ / "card", calls = directory_ / "calls";
   write_file(program, fmt::format("#!/bin/sh\necho \"$@\" >>'{}'\ncat '{}'\n", calls,
                                   (directory_ / "told").string()));
@@ -91,8 +107,36 @@ TEST_F(StudyTest, GemmOfACardStandsByItself) {
   expect(out, "| 1 | 0.50 | 1.00 | 20.00 | 0 of 1 |");
   expect(out, "| 7 to 8 | cuBLAS | 1.00 |");
   expect(out, "- gpu: some\n");
-  expect(out, "--log log --device cuda\n");
+  expect(out, fmt::format("- command: bench/studies/study.py gemm --device cuda --card-kernels {} "
+                          "--only 'card f32 512' --log {}",
+                          program, log()));
   expect_plot("gemm-f32.svg", "cuBLAS is fastest in 14 of 14 products");
+}
+
+// The CPU's program has products from 512 on: its filter matches no smaller ones, and it then
+// prints nothing. What was tried counts for no study.
+TEST_F(StudyTest, GemmOfTheCpuCanBeTried) {
+  write_file(
+      directory_ / "told",
+      fmt::format(R"({{"context": {{"cpu": "some", "date": "today"}}, "benchmarks": [{}{}]}})",
+                  products("own", 512),
+                  products("openblas", 512).substr(0, products("openblas", 512).size() - 2)));
+  const std::string program = directory_ / "kernels";
+  write_script(program,
+               fmt::format("case \"$*\" in *f32*/512x*--benchmark_min_time=0.001) cat '{}';; "
+                           "*) echo 'Failed to match any benchmarks' >&2;; esac\n",
+                           (directory_ / "told").string()));
+  const Words arguments{"gemm", "--log", log(), "--kernels", program, "--small"};
+  const Ran ran = run(arguments);
+  EXPECT_EQ(ran.exit_code, 1);
+  expect(ran.out, "## f32: GFLOP/s over N, M = K, NN: own, OpenBLAS\n");
+  expect(ran.out, "| 31 | 310, 310 |");
+  EXPECT_TRUE(
+      ran.err.ends_with("\nstudy.py: failed: small f64 512: printed no JSON: Failed to match any "
+                        "benchmarks\n"))
+      << ran.err;
+  EXPECT_EQ(lines(ran.err), 4) << ran.err;
+  EXPECT_EQ(study("gemm --only none"), "");
 }
 
 TEST_F(StudyTest, BatchMakesEachRunOnceAndSharesItsTime) {
@@ -163,6 +207,68 @@ TEST_F(StudyTest, WhatIsNotThereIsOneLine) {
   }
 }
 
+// A tree without a build, and then with the one that tests/run makes.
+TEST_F(StudyTest, ProgramsAreThoseOfABuildThatIsThere) {
+  const std::filesystem::path from =
+                                  std::filesystem::path(CONVLAB_STUDY).parent_path().parent_path(),
+                              to = directory_ / "bench", build = directory_ / "build-release/bench";
+  std::filesystem::create_directories(to / "reports");
+  std::filesystem::create_directories(build);
+  std::filesystem::copy(from / "studies", to / "studies");
+  std::filesystem::copy(from / "reports/algo_marks.json", to / "reports/algo_marks.json");
+  const Words arguments{"batch", "--log", log(), "--only", "alexnet 4"};
+  const Ran none = run(arguments, {}, to / "studies/study.py");
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_EQ(none.err, fmt::format("study.py: there is no {}: build it, or name it by --convlab\n",
+                                  (directory_ / "build/bench/convlab").string()));
+  write_script(build / "convlab", "echo it was asked >&2; exit 3\n");
+  const Ran there = run(arguments, {}, to / "studies/study.py");
+  EXPECT_EQ(there.exit_code, 1);
+  expect(there.err, "alexnet 4: exit 3: it was asked\n");
+}
+
+TEST_F(StudyTest, BadUsageIsOneLine) {
+  const std::string number = "expected a whole number of at least ",
+                    above_0 = "expected a number above 0";
+  for (const auto& [words, says] :
+       {std::pair<Words, std::string>{{"network", "--ranks", "-1"}, "'-1': " + number + "2"},
+        {{"network", "--ranks", "1"}, "'1': " + number + "2"},
+        {{"network", "--latencies", "0,-5"}, "'-5': " + number + "0"},
+        {{"verdicts", "--runs", "0"}, "'0': " + number + "1"},
+        {{"survey", "--batches", "16,0"}, "'0': " + number + "1"},
+        {{"layers", "--minutes", "-1"}, "'-1': " + above_0},
+        {{"layers", "--minutes", "nan"}, "'nan': " + above_0},
+        {{"gemm", "--min-time", "0"}, "'0': " + above_0},
+        {{"mlp", "--device", "foo"}, "'foo': expected cpu, cuda or cuda:i"},
+        {{"gemm", "--device", "cuda:1"}, "gemm --device cuda:1: expected cpu, or cuda"},
+        {{"layers", "--small"},
+         "layers takes no --small: expected one of batch, gemm, mlp, network"},
+        {{"report", "--small"}, "report takes no --small"},
+        {{"gem"}, "invalid choice: 'gem'"},
+        {{"mlp", "--foo"}, "unrecognized arguments: --foo"}}) {
+    const Ran ran = run(words + Words{"--log", log()});
+    EXPECT_EQ(ran.exit_code, 2) << ran.err;
+    EXPECT_TRUE(ran.err.starts_with("study.py: ")) << ran.err;
+    EXPECT_TRUE(ran.err.ends_with("; --help says more\n")) << ran.err;
+    EXPECT_EQ(lines(ran.err), 1) << ran.err;
+    expect(ran.err, says);
+  }
+  EXPECT_FALSE(std::filesystem::exists(log()));
+}
+
+// Neither a file of another kind, nor the log of another study, is appended to.
+TEST_F(StudyTest, WhatIsNoLogOfTheStudyIsLeftAlone) {
+  const std::string file = directory_ / "x.hpp";
+  for (const char* const text :
+       {"#pragma once\nint x;", R"({"name": "f32 512", "best": {}, "machine": {}})", "[1]\n"}) {
+    write_file(file, text);
+    const Ran ran = run({"batch", "--log", file, "--only", "none"});
+    EXPECT_EQ(ran.exit_code, 2);
+    EXPECT_EQ(ran.err, fmt::format("study.py: {} is no log of this study\n", file));
+    EXPECT_EQ(read_file(file), text);
+  }
+}
+
 // The page is of the runs so far.
 TEST_F(StudyTest, ASignalEndsTheRunAndPrintsThePage) {
   write_file(directory_ / "told", R"({"steps": [], "memory": {"total": 1048576},
@@ -210,7 +316,8 @@ TEST_F(StudyTest, LayersComparesTheBestOwnWithOneDnn) {
                              candidate("direct", "depth=8", 1.9, 0, 1) + "]}\n");
   const std::string out = study(fmt::format("layers --only none --beside '{}'", one_thread));
   expect(out, "| ResNet layer2.0 fwd | winograd tile=4 | 1.00 | 100 | 25 | 3.00 | 2.00 | 17 |");
-  expect(out, "| 3x3/2 | 3 | oneDNN's direct | 3.00 (2.00) |");
+  expect(out, "| 3x3/2 | 1 of 3 | oneDNN's direct | 3.00 (2.00) |");
+  expect(out, "\nIncomplete: 1 of 78 layers and passes were measured.\n");
   expect(out, "| winograd tile=4, 3x3/2 | 2.5e-07 |");
   expect(out, "| winograd tile=7, 3x3/2 | 1.1e-05 |");
   expect(out, "relative error\nis at most 1e-05");
@@ -235,7 +342,7 @@ TEST_F(StudyTest, LayersTakesRatiosWithinAProcess) {
   };
   write_file(log(), run(1, "2.6.3", 1, 3) + run(2, "3.14.0", 4, 8));
   const std::string out = study("layers --only none");
-  expect(out, "| 1x1 | 3 | oneDNN's direct | 2.00 (2.00) |");
+  expect(out, "| 1x1 | 1 of 3 | oneDNN's direct | 2.00 (2.00) |");
   expect(out, "- oneDNN: 2.6.3, 3.14.0\n");
 }
 
@@ -397,7 +504,8 @@ TEST_F(StudyTest, ReportIsOnePageOfOneCommit) {
   write_mlp(machine);
   const std::string out = study("report --only none --sections ceilings,mlp");
   expect(out, "# some, avx2\n");
-  expect(out, "--log log --sections ceilings,mlp");
+  expect(out, "    bench/studies/study.py report --only none --sections ceilings,mlp --log " +
+                  log() + "\n");
   expect(out, "| commit | abc |\n");
   expect(out, "| registers f32, GFLOP/s | 96.0 (1) |\n");
   expect(out, "\n## A perceptron\n\nGFLOP/s by the FLOP model");
@@ -431,7 +539,9 @@ TEST_F(StudyTest, NetworkPutsPredictionsBesideWhatWasMeasured) {
          "4.0 | 5.0 | 75% | 50% |\n");
   expect(out, "off by 20% in the median of 3, by 20% at most");
   expect(out, "| overlapped | 1 | 75% | 50% |");
-  expect(out, "- command: bench/studies/study.py network --log log --ranks 2\n");
+  expect(out, "- command: bench/studies/study.py network --small --only none --log " + log());
+  // Of other cases' runs, such as those of a case that failed, the page says nothing.
+  EXPECT_EQ(study("network --small --only none --ranks 3"), "## Training over a network\n\n");
 }
 
 TEST_F(StudyTest, NetworkRefusesWhatIsNoRateAndNoNet) {
@@ -446,6 +556,28 @@ TEST_F(StudyTest, NetworkRefusesWhatIsNoRateAndNoNet) {
   }
 }
 
+// Each case would fail by itself, in namespaces.
+TEST_F(StudyTest, NetworkLooksForTheProgramAndItsNetsFirst) {
+  const std::string program = directory_ / "convlab";
+  for (const char* const tool : {"ip", "tc", "mpirun"})
+    write_script(directory_ / tool,
+                 fmt::format("echo \"$0 $*\" >>'{}'\nexit 1\n", (directory_ / "calls").string()));
+  const auto refused = [&] {
+    const Ran ran =
+        run({"network", "--log", log(), "--convlab", program, "--nets", "lenet:4,foo:4"},
+            {{"PATH", directory_.path().string() + ":" + std::getenv("PATH")}});
+    EXPECT_EQ(ran.exit_code, 2);
+    EXPECT_EQ(ran.out, "");
+    return ran.err;
+  };
+  EXPECT_EQ(refused(), "study.py: " + program + ": No such file or directory\n");
+  write_script(program,
+               "case \"$*\" in 'list foo') echo \"convlab: unknown net 'foo'\" >&2; exit 2;; "
+               "esac\n");
+  EXPECT_EQ(refused(), "study.py: unknown net 'foo'\n");
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "calls")) << read_file(directory_ / "calls");
+}
+
 // Ranks that would wait for ever: a signal ends them, and nothing of their network stays.
 TEST_F(StudyTest, NetworkIsTornDownWhenItIsStopped) {
   const std::string folder = std::filesystem::path(CONVLAB_STUDY).parent_path();
@@ -455,8 +587,7 @@ TEST_F(StudyTest, NetworkIsTornDownWhenItIsStopped) {
                       .c_str()) != 0)
     GTEST_SKIP() << "no network namespaces, or no mpirun, here";
   const std::string program = directory_ / "ranks", began = directory_ / "began";
-  write_file(program, fmt::format("#!/bin/sh\ntouch '{}'\nsleep 600\n", began));
-  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  write_script(program, fmt::format("[ $1 = list ] || {{ touch '{}'; sleep 600; }}\n", began));
   const std::string script = fmt::format(
       "python3 '{}' network --small --log '{}' --convlab '{}' >'{}' 2>&1 &\n"
       "study=$!\nwhile kill -0 $study 2>/dev/null && ! [ -e '{}' ]; do sleep 0.1; done\n"

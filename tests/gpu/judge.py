@@ -7,9 +7,20 @@ import signal
 from report import profile_metrics, read_check, read_json, read_text
 
 
+MOST_CHARACTERS = 200
+
+
+def shortened(text):
+    """Whole words, at most so many characters of them."""
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    start = text[:MOST_CHARACTERS - 3]
+    return (start if text[len(start)] == " " else start.rpartition(" ")[0] or start) + "..."
+
+
 def last_line(log):
     lines = read_text(log).strip().splitlines()
-    return lines[-1].strip()[:200] if lines else "no output"
+    return shortened(lines[-1].strip()) if lines else "no output"
 
 
 def ended_by(code):

@@ -89,6 +89,14 @@ def counts(stage, planned, outcomes):
     return found
 
 
+def stage_outcome(stage, planned, outcomes):
+    """passed, skipped, or empty: it failed or is unfinished."""
+    found = counts(stage, planned, outcomes)
+    if found["failed"] or found["unfinished"] or found["to do"]:
+        return ""
+    return "passed" if found["passed"] else "skipped"
+
+
 def stage_result(stage, planned, outcomes, reasons):
     if not planned[stage]:
         return f"skipped: {'; '.join(reasons[stage])}"
@@ -266,7 +274,7 @@ def failures(logs, outcomes, races):
     return lines + failed_in(races)
 
 
-def write(out, logs, outcomes, planned, reasons, algos):
+def write(out, logs, outcomes, planned, reasons, algos, small):
     def replace(name, lines):
         new = out / f"{name}.new"
         new.write_text("\n".join([*lines, ""]))
@@ -278,7 +286,8 @@ def write(out, logs, outcomes, planned, reasons, algos):
               if stage in ("memcheck", "profile", "tune", "nets", "studies")
               and outcome["result"] == "passed"]
     studied = studies(logs)
-    page = ["# convlab on a card", "", "Made by `tests/gpu/run`, which goes on with what is unfinished "
+    tried = ": tried with --small, whose times say nothing" if small else ""
+    page = [f"# convlab on a card{tried}", "", "Made by `tests/gpu/run`, which goes on with what is unfinished "
             f"or to do when it is run again with `--out {out.name}`.", "", *head(out, races),
             "", "## Ten layers, forward: own beside cuDNN", "", *race(races, algos),
             "", "## Stages", "", *stages(planned, outcomes, reasons),
@@ -288,4 +297,4 @@ def write(out, logs, outcomes, planned, reasons, algos):
             *(["", "The studies' tables are in [studies.md](studies.md)."] if studied else [])]
     replace("report.md", page)
     if studied:
-        replace("studies.md", ["# Studies on a card", "", *head(out, {}), *studied])
+        replace("studies.md", [f"# Studies on a card{tried}", "", *head(out, {}), *studied])
