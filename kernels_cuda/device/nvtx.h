@@ -10,6 +10,7 @@ namespace convlab::cuda {
 
 class NvtxRanges : public ProfiledDevice {
  public:
+  NvtxRanges();
   void begin_range(const std::string& name) override;
   void end_range() override;
 };

@@ -150,6 +150,15 @@ TEST(OnCpu, GridsAndFreshSharedMemory) {
   });
 }
 
+__global__ void count_up(int* out) { atomicAdd(out, 1); }
+
+// A sanitizer that kept what each thread leaves behind at its end had no room after a while.
+TEST(OnCpu, ABlockLeavesNothingBehind) {
+  int blocks = 0;
+  run(count_up, 70'000, 1, 0, &blocks);
+  EXPECT_EQ(blocks, 70'000);
+}
+
 TEST(OnCpu, FromAnyHostThread) {
   std::vector<int> out(12);
   const auto launch = [&] { run(three_dimensional, dim3(2, 3, 2), dim3(32, 4), 128, out.data()); };
