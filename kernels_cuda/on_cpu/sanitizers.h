@@ -35,7 +35,7 @@ inline constexpr bool tsan = false;
 #define __has_attribute(x) 0
 #endif
 #if __has_attribute(disable_sanitizer_instrumentation)
-#define CONVLAB_UNSEEN __attribute__((disable_sanitizer_instrumentation))
+#define CONVLAB_UNSEEN __attribute__((no_sanitize("thread"), disable_sanitizer_instrumentation))
 #else
 #define CONVLAB_UNSEEN __attribute__((no_sanitize("thread")))
 #endif
