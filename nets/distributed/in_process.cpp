@@ -4,21 +4,27 @@
 
 #include <algorithm>
 #include <cstring>
-#include <deque>
 #include <map>
 #include <mutex>
 #include <tuple>
+#include <vector>
 
 #include "nets/distributed/messages.h"
 
 namespace convlab::nets {
 namespace {
 
+// Messages by number: the n-th sent is for the n-th receive that began.
+struct Queue {
+  int sent = 0, receives = 0;
+  std::map<int, std::vector<std::byte>> messages;
+};
+
 // The messages on their way. Sending copies, and so is complete at once.
 struct Post {
   using Route = std::tuple<int, int, int>;  // duplicate, from, to
   std::mutex mutex;
-  std::map<Route, std::deque<std::vector<std::byte>>> messages;
+  std::map<Route, Queue> queues;
   std::string abandoned;  // why; empty: not
 };
 
@@ -31,19 +37,23 @@ class Sent : public Pending {
 class Receiving : public Pending {
  public:
   Receiving(std::shared_ptr<Post> post, Post::Route route, Span to)
-      : post_(std::move(post)), route_(route), to_(to) {}
+      : post_(std::move(post)), route_(route), to_(to) {
+    const std::lock_guard lock(post_->mutex);
+    number_ = post_->queues[route_].receives++;
+  }
   bool progress() override {
     const std::lock_guard lock(post_->mutex);
-    auto& queue = post_->messages[route_];
-    if (queue.empty()) {
+    auto& messages = post_->queues[route_].messages;
+    const auto message = messages.find(number_);
+    if (message == messages.end()) {
       if (!post_->abandoned.empty()) throw RankLost(post_->abandoned);
       return false;
     }
-    if (queue.front().size() != to_.size())
+    if (message->second.size() != to_.size())
       throw InputError(fmt::format("rank {} sent {} bytes where {} were expected",
-                                   std::get<1>(route_), queue.front().size(), to_.size()));
-    std::copy(queue.front().begin(), queue.front().end(), to_.begin());
-    queue.pop_front();
+                                   std::get<1>(route_), message->second.size(), to_.size()));
+    std::copy(message->second.begin(), message->second.end(), to_.begin());
+    messages.erase(message);
     return true;
   }
   std::optional<int> waits_for() const override { return std::get<1>(route_); }
@@ -52,6 +62,7 @@ class Receiving : public Pending {
   std::shared_ptr<Post> post_;
   Post::Route route_;
   Span to_;
+  int number_;
 };
 
 class InProcessCommunicator : public MessageCommunicator {
@@ -63,7 +74,8 @@ class InProcessCommunicator : public MessageCommunicator {
   int size() const override { return size_; }
   std::unique_ptr<Pending> send(int to, ConstSpan message) override {
     const std::lock_guard lock(post_->mutex);
-    post_->messages[{number_, rank_, to}].emplace_back(message.begin(), message.end());
+    Queue& queue = post_->queues[{number_, rank_, to}];
+    queue.messages.try_emplace(queue.sent++, message.begin(), message.end());
     return std::make_unique<Sent>();
   }
   std::unique_ptr<Pending> receive(int from, Span to) override {

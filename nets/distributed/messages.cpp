@@ -84,131 +84,179 @@ class Done : public Pending {
   std::optional<int> waits_for() const override { return 0; }
 };
 
-// In n - 1 steps each rank sends a chunk to the next one and adds the one that it receives; in
-// n - 1 more the finished chunks travel on. In step s rank r sends chunk r - s.
-class Ring : public Pending {
+// Values go in segments, each through the same steps. A step sends and receives, and ends when all
+// has arrived. Many segments travel at a time, in lanes: what arrived is added while others travel.
+// MPI sends a message of at most 64 KiB at once; before a longer one it asks, and the question
+// waits in line behind the other lanes' messages.
+class Pipeline : public Pending {
  public:
-  Ring(MessageCommunicator& ranks, Span values, const Average& how)
-      : ranks_(ranks), values_(values), dtype_(how.dtype), wire_(how) {}
-
-  bool progress() override {
-    for (; step_ < 2 * (ranks_.size() - 1); ++step_) {
-      const Span into = chunk(step_ + 1);
-      if (!begun_) {
-        received_.resize(wire_.bytes(into.size()));
-        receive_ = ranks_.receive(previous(), received_);
-        send_ = ranks_.send((ranks_.rank() + 1) % ranks_.size(), wire_.encode(chunk(step_)));
-        begun_ = true;
+  bool progress() final {
+    // All ranks begin steps in the same order, by which messages between two of them are matched.
+    for (int done = 0; done < int(lanes_.size()); turn_ = (turn_ + 1) % lanes_.size()) {
+      Lane& lane = lanes_[turn_];
+      if (!lane.segment.empty() && !settle(lane)) return false;
+      if (lane.segment.empty() || lane.step == steps_) next_segment(lane);
+      if (lane.segment.empty()) {
+        ++done;
+      } else {
+        begin(lane);
+        done = 0;
       }
-      if (receive_ && receive_->progress()) {
-        receive_.reset();
-        take(into);
-      }
-      if (send_ && send_->progress()) send_.reset();
-      if (receive_ || send_) return false;
-      begun_ = false;
     }
     return true;
   }
-  std::optional<int> waits_for() const override { return previous(); }
-
- private:
-  int previous() const { return (ranks_.rank() + ranks_.size() - 1) % ranks_.size(); }
-
-  // The chunk that this rank sends in step s.
-  Span chunk(int s) const {
-    const int n = ranks_.size();
-    const std::size_t c = std::size_t(((ranks_.rank() - s) % n + n) % n);
-    const std::size_t size = std::size_t(size_of(dtype_)), count = values_.size() / size;
-    const std::size_t begin = count * c / std::size_t(n), end = count * (c + 1) / std::size_t(n);
-    return values_.subspan(begin * size, (end - begin) * size);
+  std::optional<int> waits_for() const final {
+    for (const auto& transfer : lanes_[turn_].transfers)
+      if (transfer) return transfer->waits_for();
+    return {};
   }
 
-  void take(Span into) {
-    const int last_addition = ranks_.size() - 2;
-    if (step_ > last_addition) return wire_.store(into, received_);
-    wire_.add(into, received_);
-    if (step_ == last_addition) wire_.divide(into, ranks_.size());
+ protected:
+  static constexpr std::size_t message_bytes = 32 << 10;
+
+  struct Lane {
+    explicit Lane(const Average& how) : wire(how) {}
+    std::vector<std::byte>& receives(std::size_t from, std::size_t value_bytes) {
+      received.resize(std::max(received.size(), from + 1));
+      received[from].resize(wire.bytes(value_bytes));
+      return received[from];
+    }
+
+    Span segment = {};
+    int step = 0;
+    Wire wire;
+    std::vector<std::vector<std::byte>> received = {};
+    std::vector<std::unique_ptr<Pending>> transfers = {};  // null: complete
+  };
+
+  Pipeline(MessageCommunicator& ranks, Span values, const Average& how, int steps,
+           std::size_t segment_bytes)
+      : ranks_(ranks), how_(how), rest_(values), steps_(steps), segment_bytes_(segment_bytes) {
+    for (std::size_t i = 0; i < most_lanes; ++i) lanes_.emplace_back(how);
   }
+
+  virtual void begin(Lane&) = 0;    // a step's transfers
+  virtual void arrived(Lane&) = 0;  // they are complete
 
   MessageCommunicator& ranks_;
-  Span values_;
-  DType dtype_;
-  Wire wire_;
-  int step_ = 0;
-  bool begun_ = false;
-  std::vector<std::byte> received_;
-  std::unique_ptr<Pending> receive_, send_;
+  const Average how_;
+
+ private:
+  static constexpr std::size_t most_lanes = 16;
+
+  bool settle(Lane& lane) {
+    for (auto& transfer : lane.transfers)
+      if (transfer && transfer->progress()) transfer.reset();
+    for (const auto& transfer : lane.transfers)
+      if (transfer) return false;
+    lane.transfers.clear();
+    arrived(lane);
+    ++lane.step;
+    return true;
+  }
+  void next_segment(Lane& lane) {
+    lane.segment = rest_.first(std::min(segment_bytes_, rest_.size()));
+    lane.step = 0;
+    rest_ = rest_.subspan(lane.segment.size());
+  }
+
+  Span rest_;  // in no lane yet
+  int steps_;
+  std::size_t segment_bytes_;
+  std::vector<Lane> lanes_;
+  std::size_t turn_ = 0;
 };
 
-// On rank 0.
+// In n - 1 steps each rank sends a chunk to the next one and adds the one that it receives; in
+// n - 1 more the finished chunks travel on. In step s rank r sends chunk r - s.
+class Ring : public Pipeline {
+ public:
+  Ring(MessageCommunicator& ranks, Span values, const Average& how)
+      : Pipeline(ranks, values, how, 2 * (ranks.size() - 1),
+                 std::size_t(ranks.size()) * message_bytes) {}
+
+ private:
+  Span chunk(const Lane& lane, int s) const {
+    const int n = ranks_.size();
+    const std::size_t c = std::size_t(((ranks_.rank() - s) % n + n) % n);
+    const std::size_t size = std::size_t(size_of(how_.dtype)), count = lane.segment.size() / size;
+    const std::size_t begin = count * c / std::size_t(n), end = count * (c + 1) / std::size_t(n);
+    return lane.segment.subspan(begin * size, (end - begin) * size);
+  }
+
+  void begin(Lane& lane) override {
+    const int n = ranks_.size();
+    lane.transfers.push_back(ranks_.receive((ranks_.rank() + n - 1) % n,
+                                            lane.receives(0, chunk(lane, lane.step + 1).size())));
+    lane.transfers.push_back(
+        ranks_.send((ranks_.rank() + 1) % n, lane.wire.encode(chunk(lane, lane.step))));
+  }
+  void arrived(Lane& lane) override {
+    const int last_addition = ranks_.size() - 2;
+    const Span into = chunk(lane, lane.step + 1);
+    if (lane.step > last_addition) return lane.wire.store(into, lane.received[0]);
+    lane.wire.add(into, lane.received[0]);
+    if (lane.step == last_addition) lane.wire.divide(into, ranks_.size());
+  }
+};
+
+// To rank 0, which adds in the order of ranks.
+class Push : public Pipeline {
+ public:
+  Push(MessageCommunicator& ranks, Span values, const Average& how)
+      : Pipeline(ranks, values, how, 1, message_bytes) {}
+
+ private:
+  void begin(Lane& lane) override {
+    if (ranks_.rank() > 0) {
+      lane.transfers.push_back(ranks_.send(0, lane.wire.encode(lane.segment)));
+      return;
+    }
+    for (int r = 1; r < ranks_.size(); ++r)
+      lane.transfers.push_back(
+          ranks_.receive(r, lane.receives(std::size_t(r), lane.segment.size())));
+  }
+  void arrived(Lane& lane) override {
+    if (ranks_.rank() > 0) return;
+    for (std::size_t r = 1; r < lane.received.size(); ++r)
+      lane.wire.add(lane.segment, lane.received[r]);
+    lane.wire.divide(lane.segment, ranks_.size());
+  }
+};
+
+// From rank 0.
+class Pull : public Pipeline {
+ public:
+  Pull(MessageCommunicator& ranks, Span values, const Average& how)
+      : Pipeline(ranks, values, how, 1, message_bytes) {}
+
+ private:
+  void begin(Lane& lane) override {
+    if (ranks_.rank() > 0) {
+      lane.transfers.push_back(ranks_.receive(0, lane.receives(0, lane.segment.size())));
+      return;
+    }
+    const ConstSpan answer = lane.wire.encode(lane.segment);
+    for (int r = 1; r < ranks_.size(); ++r) lane.transfers.push_back(ranks_.send(r, answer));
+  }
+  void arrived(Lane& lane) override {
+    if (ranks_.rank() > 0) lane.wire.store(lane.segment, lane.received[0]);
+  }
+};
+
 class Server : public Pending {
  public:
   Server(MessageCommunicator& ranks, Span values, const Average& how)
-      : ranks_(ranks), values_(values), wire_(how) {
-    received_.resize(std::size_t(ranks.size() - 1));
-    for (int r = 1; r < ranks.size(); ++r) {
-      received_[std::size_t(r - 1)].resize(wire_.bytes(values.size()));
-      transfers_.push_back(ranks.receive(r, received_[std::size_t(r - 1)]));
-    }
-  }
-
-  bool progress() override {
-    if (!transferred()) return false;
-    if (answering_) return true;
-    answering_ = true;
-    for (std::vector<std::byte>& from : received_) wire_.add(values_, from);
-    wire_.divide(values_, ranks_.size());
-    const ConstSpan answer = wire_.encode(values_);
-    for (int r = 1; r < ranks_.size(); ++r) transfers_[std::size_t(r - 1)] = ranks_.send(r, answer);
-    return transferred();
-  }
+      : push_(ranks, values, how), pull_(ranks, values, how) {}
+  bool progress() override { return (pushed_ = pushed_ || push_.progress()) && pull_.progress(); }
   std::optional<int> waits_for() const override {
-    for (std::size_t i = 0; i < transfers_.size(); ++i)
-      if (transfers_[i]) return int(i) + 1;
-    return 0;
+    return pushed_ ? pull_.waits_for() : push_.waits_for();
   }
 
  private:
-  bool transferred() {
-    bool all = true;
-    for (auto& transfer : transfers_) {
-      if (transfer && transfer->progress()) transfer.reset();
-      all &= !transfer;
-    }
-    return all;
-  }
-
-  MessageCommunicator& ranks_;
-  Span values_;
-  Wire wire_;
-  std::vector<std::vector<std::byte>> received_;     // by rank - 1
-  std::vector<std::unique_ptr<Pending>> transfers_;  // null: complete
-  bool answering_ = false;
-};
-
-// On the other ranks.
-class Client : public Pending {
- public:
-  Client(MessageCommunicator& ranks, Span values, const Average& how)
-      : values_(values), wire_(how), received_(wire_.bytes(values.size())) {
-    send_ = ranks.send(0, wire_.encode(values));
-    receive_ = ranks.receive(0, received_);
-  }
-  bool progress() override {
-    if (send_ && send_->progress()) send_.reset();
-    if (receive_ && receive_->progress()) receive_.reset();
-    if (send_ || receive_) return false;
-    wire_.store(values_, received_);
-    return true;
-  }
-  std::optional<int> waits_for() const override { return 0; }
-
- private:
-  Span values_;
-  Wire wire_;
-  std::vector<std::byte> received_;
-  std::unique_ptr<Pending> send_, receive_;
+  Push push_;
+  Pull pull_;
+  bool pushed_ = false;
 };
 
 }  // namespace
@@ -252,8 +300,7 @@ std::unique_ptr<Pending> MessageCommunicator::start_average(Span values, const A
                                  values.size(), to_string(how.dtype)));
   if (size() == 1) return std::make_unique<Done>();
   if (how.route == Route::ring) return std::make_unique<Ring>(*this, values, how);
-  if (rank() == 0) return std::make_unique<Server>(*this, values, how);
-  return std::make_unique<Client>(*this, values, how);
+  return std::make_unique<Server>(*this, values, how);
 }
 
 }  // namespace convlab::nets

@@ -9,7 +9,8 @@ namespace convlab::nets {
 
 class MessageCommunicator : public Communicator {
  public:
-  // Messages between two ranks arrive in order, and sizes agree. The memory stays until complete.
+  // The n-th message that one rank sends another is for the n-th receive that began there; their
+  // sizes agree. The memory stays until complete.
   virtual std::unique_ptr<Pending> send(int to, ConstSpan) = 0;
   virtual std::unique_ptr<Pending> receive(int from, Span) = 0;
 

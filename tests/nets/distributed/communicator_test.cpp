@@ -40,6 +40,15 @@ TEST(Communicator, AveragesOnAnyNumberOfRanks) {
       }
 }
 
+// Segments of a long one travel at the same time.
+TEST(Communicator, AveragesMoreThanTravelsAtOnce) {
+  for (const int ranks : {2, 3})
+    for (const std::size_t count : {600'000, 1'300'001}) {
+      expect_averages<float>(ranks, count, Route::ring);
+      expect_averages<double>(ranks, count, Route::ring);
+    }
+}
+
 // The sum of 1/3 of everything depends on the order of additions; on all ranks it is one.
 TEST(Communicator, AveragesAreTheSameBitsOnAllRanksAndInAllRuns) {
   for (const Route route : {Route::ring, Route::server})
