@@ -15,7 +15,7 @@ import tempfile
 HUB = "convlab-hub"  # the bridge's namespace
 PROBE = "convlab-probe"
 NETWORK = "10.86.0"
-LEAST_BURST_BYTES = 16 << 10
+LEAST_BURST_BYTES = 80 << 10  # else tbf cuts what TCP hands over at once into single packets
 QUEUE_BYTES = 16 << 20
 
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <thread>
 
 #include "autotune/measure/clocks.h"
 #include "bench/options/net_options.h"
@@ -128,6 +129,34 @@ std::string slowest_rank(const Ranks& ranks, double iteration_ms) {
                      slowest - all.begin(), 100 * (*slowest / all.front() - 1));
 }
 
+// What computing and exchanging at once costs either, by training steps beside averages.
+Contention measured_contention(const Options& o, const PlannedNet& net,
+                               const AlgoRegistry& registry, Device& device, const Ranks& ranks,
+                               const NetTimes& alone, Progress& progress) {
+  Communicator& communicator = *ranks.communicator();
+  SteadyAverages quiet(communicator);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  const double quiet_s = quiet.stop();
+  SteadyAverages beside(communicator);
+  progress.line("training steps while the network is busy:");
+  const NetTimes times = time_net(net.graph, net.plan, registry, device,
+                                  {.iterations = o.net.iterations,
+                                   .seed = o.net.common.seed,
+                                   .communicator = &communicator,
+                                   .step_by_step = false},
+                                  progress, stop_on_interrupt());
+  const double busy_s = beside.stop();
+  if (times.interrupted) throw Interrupted{};
+  const auto share = [](double before, double now) {
+    constexpr double least = 0.01;
+    return std::clamp(before / now, least, 1.0);
+  };
+  const IterationTime a = alone.typical(), b = times.typical();
+  const Contention own{share(a.forward + a.backward, b.forward + b.backward),
+                       share(quiet_s, busy_s)};
+  return communicator.all_gather(own).front();
+}
+
 void set_worker(const Options& o, const AlgoRegistry& registry, Device& device, Ranks& ranks,
                 ScalingTable& table, std::vector<MeasuredExchange>& measured) {
   std::unique_ptr<Dataset> images;  // opened before anything takes long
@@ -167,6 +196,7 @@ void set_worker(const Options& o, const AlgoRegistry& registry, Device& device, 
     table.network = network_of(o.network, measured_link(*ranks.communicator()));
     table.network_measured = true;
   }
+  table.contention = measured_contention(o, net, registry, device, ranks, times, progress);
   for (const Strategy strategy : o.strategies)
     measured.push_back(
         measured_exchange(o, strategy, net, registry, device, ranks, progress, table.notes));
@@ -258,10 +288,13 @@ int scaling(Options o, Ranks& ranks) {
       for (std::size_t i = 0; i < o.strategies.size(); ++i) {
         if (stop) throw Interrupted{};
         const bool is_measured = !measured.empty() && workers == ranks.size();
-        table.points.push_back(scaling_point(
-            table.worker,
-            {.workers = workers, .strategy = o.strategies[i], .network = table.network},
-            is_measured ? measured[i].bucket_bytes : o.bucket_bytes));
+        table.points.push_back(
+            scaling_point(table.worker,
+                          {.workers = workers,
+                           .strategy = o.strategies[i],
+                           .network = table.network,
+                           .contention = table.contention},
+                          is_measured ? measured[i].bucket_bytes : o.bucket_bytes));
         if (is_measured) table.points.back().measured = measured[i];
         // Timelines of all rows would be most of the memory, and one number of workers is drawn.
         if (workers != o.workers.back()) table.points.back().simulation.tasks = std::vector<Task>();
@@ -351,12 +384,12 @@ VerbAction declare_scaling(CLI::App& app) {
       "hide, bucket the bytes that are exchanged at a time. exposed from: from this layer's\n"
       "gradient on, in backward's order, exchanges are late. batch: the least a worker with which\n"
       "the exposed part is at most 5% of the iteration.\n\n"
-      "Under mpirun all ranks measure a worker at once, then the network's latency and bandwidth,\n"
-      "then their iterations under each --exchange, which are printed beside what is predicted "
-      "for\n"
-      "as many workers.\n\n"
+      "Under mpirun all ranks measure a worker at once, the network's latency and bandwidth, how\n"
+      "far computing and exchanging at the same time slow each other, and their iterations under\n"
+      "each --exchange, which are printed beside what is predicted for as many workers.\n\n"
       "The model: workers are equal, with the times of one; one exchange at a time; sums and\n"
-      "copies on the way cost nothing; batches are made ahead, two at most.");
+      "copies on the way cost nothing, nor does computing meanwhile, unless mpirun measured it;\n"
+      "batches are made ahead, two at most.");
   return [o] { return run(*o); };
 }
 

@@ -46,16 +46,16 @@ void Communicator::sum(std::span<double> values) {
 bool Communicator::complete(Pending& pending, const std::atomic<bool>* stop) const {
   using Clock = std::chrono::steady_clock;
   // Messages within a host arrive within microseconds; sleeping leaves the core to computation.
-  constexpr int spins = 200;
-  Clock::time_point begin;
-  for (int i = 0; !pending.progress(); ++i) {
+  constexpr double soon_s = 50e-6;
+  const Clock::time_point begin = Clock::now();
+  while (!pending.progress()) {
     if (stop != nullptr && *stop) return false;
-    if (i < spins) {
+    const double waited_s = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (waited_s < soon_s) {
       std::this_thread::yield();
       continue;
     }
-    if (i == spins) begin = Clock::now();
-    if (std::chrono::duration<double>(Clock::now() - begin).count() > patience_s) {
+    if (waited_s > patience_s) {
       const std::optional<int> other = pending.waits_for();
       throw RankLost(fmt::format("rank {} has waited {} s for {}, which does not answer", rank(),
                                  patience_s, other ? fmt::format("rank {}", *other) : "another"));

@@ -137,7 +137,7 @@ class GradientExchange::Impl {
     }
     std::vector<std::byte> values(large_average);
     return nets::measured_bucket(*ranks_, [&](std::size_t bytes) {
-      return best_average_s(*ranks_, Span(values).first(bytes), how_);
+      return median_average_s(*ranks_, Span(values).first(bytes), how_);
     });
   }
 

@@ -4,24 +4,30 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <vector>
 
 #include "conv/error.h"
 
 namespace convlab::nets {
+namespace {
 
-double best_average_s(Communicator& ranks, Span values, const Average& how) {
-  using Clock = std::chrono::steady_clock;
-  constexpr int runs = 5;
-  double best = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < runs; ++i) {
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t long_average = 4 << 20;
+
+}  // namespace
+
+double median_average_s(Communicator& ranks, Span values, const Average& how) {
+  std::array<double, 5> runs_s;
+  for (double& s : runs_s) {
     ranks.barrier();
     const Clock::time_point begin = Clock::now();
     ranks.average(values, how);
-    best = std::min(best, std::chrono::duration<double>(Clock::now() - begin).count());
+    s = std::chrono::duration<double>(Clock::now() - begin).count();
   }
-  return best;
+  const auto middle = runs_s.begin() + runs_s.size() / 2;
+  std::nth_element(runs_s.begin(), middle, runs_s.end());
+  return *middle;
 }
 
 // A ring takes 2 (n-1) latency + 2 (n-1) / (n bandwidth) bytes.
@@ -37,12 +43,45 @@ Link link_from(int ranks, const std::array<TimedAverage, 3>& times) {
 }
 
 Link measured_link(Communicator& ranks) {
-  std::vector<std::byte> values(std::size_t{4} << 20);
+  std::vector<std::byte> values(long_average);
   const auto time = [&](std::size_t bytes) {
-    return TimedAverage{double(bytes), best_average_s(ranks, Span(values).first(bytes), {})};
+    return TimedAverage{double(bytes), median_average_s(ranks, Span(values).first(bytes), {})};
   };
   const std::array times{time(64 * std::size_t(ranks.size())), time(1 << 20), time(values.size())};
   return ranks.all_gather(ranks.rank() == 0 ? link_from(ranks.size(), times) : Link()).front();
+}
+
+SteadyAverages::SteadyAverages(Communicator& ranks)
+    : ranks_(ranks.duplicate()),
+      values_(long_average / sizeof(float)),
+      thread_([this] { run(); }) {}
+
+SteadyAverages::~SteadyAverages() {
+  give_up_ = true;
+  if (thread_.joinable()) thread_.join();
+}
+
+double SteadyAverages::stop() {
+  stop_ = true;
+  thread_.join();
+  if (error_) std::rethrow_exception(error_);
+  return mean_s_;
+}
+
+// All end after the same average: the first value is above 0 once a rank wants to stop.
+void SteadyAverages::run() {
+  const Span bytes = std::as_writable_bytes(std::span(values_));
+  const Clock::time_point begin = Clock::now();
+  try {
+    for (int count = 1; values_[0] == 0; ++count) {
+      values_[0] = stop_ ? 1.0f : 0.0f;
+      const auto average = ranks_->start_average(bytes, {});
+      if (!ranks_->complete(*average, &give_up_)) return;
+      mean_s_ = std::chrono::duration<double>(Clock::now() - begin).count() / count;
+    }
+  } catch (...) {
+    error_ = std::current_exception();
+  }
 }
 
 }  // namespace convlab::nets

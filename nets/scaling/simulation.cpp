@@ -29,6 +29,10 @@ void validate(const Scenario& scenario) {
   if (scenario.bucket_bytes < 0)
     throw InputError(
         fmt::format("a bucket of {} bytes: expected 0 or more", scenario.bucket_bytes));
+  for (const double share : {scenario.contention.compute, scenario.contention.exchange})
+    if (!(share > 0 && share <= 1))
+      throw InputError(
+          fmt::format("a share of {} of the speed: expected above 0, at most 1", share));
 }
 
 struct Bucket {
@@ -51,36 +55,97 @@ std::vector<Bucket> buckets_of(const WorkerTimes& worker, std::int64_t full_byte
   return buckets;
 }
 
-// Every lane runs its tasks in the order in which they are added, so a task's times follow from
-// tasks before it, and no queue of events is needed.
+// Every lane runs its tasks in the order in which they are added, one at a time. A task begins when
+// the one before it on its lane and those that it comes after have ended.
 class Timeline {
  public:
-  std::size_t add(Task task, double seconds, const std::vector<std::size_t>& after) {
-    const auto wait_for = [&](std::size_t other) {
-      if (task.awaited && tasks_[other].end_s <= task.begin_s) return;
-      task.awaited = other;
-      task.begin_s = tasks_[other].end_s;
-    };
-    for (const std::size_t other : after) wait_for(other);
-    std::optional<std::size_t>& last = last_[std::size_t(task.lane)];
-    if (last) wait_for(*last);
-    task.end_s = task.begin_s + seconds;
-    last = tasks_.size();
+  explicit Timeline(const Contention& contention) : contention_(contention) {}
+
+  std::size_t add(const Task& task, double seconds, const std::vector<std::size_t>& after) {
+    LaneState& lane = lanes_[std::size_t(task.lane)];
+    lane.tasks.push_back(tasks_.size());
     tasks_.push_back(task);
-    return *last;
+    works_.push_back({seconds, after});
+    return tasks_.size() - 1;
   }
-  const Task& operator[](std::size_t i) const { return tasks_[i]; }
-  std::vector<Task> take() { return std::move(tasks_); }
+
+  // From event to event: a task's end, after which others may begin, and lanes change their speed.
+  std::vector<Task> run() {
+    ended_.resize(tasks_.size());
+    double now = 0;
+    while (true) {
+      for (LaneState& lane : lanes_) begin_next(lane, now);
+      for (std::size_t i = 0; i < lanes_.size(); ++i) set_speed(lanes_[i], speed_of(Lane(i)), now);
+      LaneState* first = nullptr;
+      for (LaneState& lane : lanes_)
+        if (lane.runs && (!first || lane.end_s() < first->end_s())) first = &lane;
+      if (!first) return std::move(tasks_);
+      now = first->end_s();
+      tasks_[first->task()].end_s = now;
+      ended_[first->task()] = true;
+      first->runs = false;
+      ++first->next;
+    }
+  }
 
  private:
+  struct Work {
+    double seconds;
+    std::vector<std::size_t> after;
+  };
+  struct LaneState {
+    std::vector<std::size_t> tasks;
+    std::size_t next = 0;  // of tasks: the one that runs or waits
+    bool runs = false;
+    double since_s = 0, left_s = 0, speed = 1;  // left_s at since_s, as long as at full speed
+
+    std::size_t task() const { return tasks[next]; }
+    double end_s() const { return since_s + left_s / speed; }
+  };
+
+  void begin_next(LaneState& lane, double now) {
+    if (lane.runs || lane.next == lane.tasks.size()) return;
+    const Work& work = works_[lane.task()];
+    for (const std::size_t other : work.after)
+      if (!ended_[other]) return;
+    Task& task = tasks_[lane.task()];
+    task.begin_s = now;
+    const auto wait_for = [&](std::size_t other) {
+      if (!task.awaited || tasks_[other].end_s > tasks_[*task.awaited].end_s) task.awaited = other;
+    };
+    for (const std::size_t other : work.after) wait_for(other);
+    if (lane.next > 0) wait_for(lane.tasks[lane.next - 1]);
+    lane.runs = true;
+    lane.since_s = now;
+    lane.left_s = work.seconds;
+    lane.speed = 1;
+  }
+
+  double speed_of(Lane lane) const {
+    const auto runs = [&](Lane other) { return lanes_[std::size_t(other)].runs; };
+    if (!runs(Lane::compute) || !runs(Lane::network)) return 1;
+    return lane == Lane::compute   ? contention_.compute
+           : lane == Lane::network ? contention_.exchange
+                                   : 1;
+  }
+  static void set_speed(LaneState& lane, double speed, double now) {
+    if (speed == lane.speed) return;  // nor are times rounded again
+    lane.left_s -= (now - lane.since_s) * lane.speed;
+    lane.since_s = now;
+    lane.speed = speed;
+  }
+
+  Contention contention_;
   std::vector<Task> tasks_;
-  std::array<std::optional<std::size_t>, lane_names.size()> last_;  // by lane
+  std::vector<Work> works_;  // by task
+  std::vector<bool> ended_;  // by task
+  std::array<LaneState, lane_names.size()> lanes_;
 };
 
 class Simulator {
  public:
   Simulator(const WorkerTimes& worker, const Scenario& scenario)
-      : worker_(worker), scenario_(scenario) {
+      : worker_(worker), scenario_(scenario), timeline_(scenario.contention) {
     if (scenario.workers > 1) buckets_ = buckets_of(worker, scenario.bucket_bytes);
   }
 
@@ -88,11 +153,13 @@ class Simulator {
     constexpr std::int64_t iterations = 3;
     for (std::int64_t i = 0; i < iterations; ++i) iterate(i);
     Simulation s;
-    s.iteration_s = begins_[iterations - 1] - begins_[iterations - 2];
-    s.exposed_s = timeline_[update_].begin_s - timeline_[backward_.front()].end_s;
-    s.exposed_from = exposed_from();
-    s.exchange_s = exchange_s_;
-    s.tasks = timeline_.take();
+    s.tasks = timeline_.run();
+    s.iteration_s =
+        s.tasks[copies_[iterations - 1]].begin_s - s.tasks[copies_[iterations - 2]].begin_s;
+    s.exposed_s = s.tasks[update_].begin_s - s.tasks[backward_.front()].end_s;
+    s.exposed_from = exposed_from(s.tasks);
+    for (const std::size_t exchange : exchanges_)
+      s.exchange_s += s.tasks[exchange].end_s - s.tasks[exchange].begin_s;
     return s;
   }
 
@@ -117,7 +184,6 @@ class Simulator {
                                               : std::vector{copies_[copies_.size() - prefetch]};
     const std::size_t made = timeline_.add(task(Lane::io, TaskKind::io), worker_.io_s, free);
     copies_.push_back(compute(TaskKind::h2d, worker_.h2d_s, 0, {made}));
-    begins_.push_back(timeline_[copies_.back()].begin_s);
     const std::size_t layers = worker_.layers.size();
     for (std::size_t i = 0; i < layers; ++i)
       compute(TaskKind::forward, worker_.layers[i].forward_s, i);
@@ -126,7 +192,7 @@ class Simulator {
       backward_[i] = compute(TaskKind::backward, worker_.layers[i].backward_s, i);
 
     std::vector<std::size_t> done{backward_[0]};
-    exchange_s_ = 0;
+    exchanges_.clear();
     for (const Bucket& bucket : buckets_) {
       const bool waits = scenario_.strategy == Strategy::after;
       std::size_t ready = backward_[waits ? 0 : bucket.last_layer];
@@ -134,7 +200,7 @@ class Simulator {
         Task t = task(Lane::network, kind, bucket.first_layer, bucket.last_layer);
         t.bytes = bucket.bytes;
         ready = timeline_.add(t, seconds, {ready});
-        exchange_s_ += seconds;
+        exchanges_.push_back(ready);
       };
       const auto bytes = double(bucket.bytes);
       if (scenario_.strategy == Strategy::server) {
@@ -150,11 +216,11 @@ class Simulator {
   }
 
   // Follows what the update waited for back to an exchange that waited for backward.
-  std::optional<std::size_t> exposed_from() const {
+  std::optional<std::size_t> exposed_from(const std::vector<Task>& tasks) const {
     std::optional<std::size_t> from;
-    for (std::optional<std::size_t> i = timeline_[update_].awaited;
-         i && timeline_[*i].lane == Lane::network; i = timeline_[*i].awaited)
-      from = timeline_[*i].first_layer;
+    for (std::optional<std::size_t> i = tasks[update_].awaited;
+         i && tasks[*i].lane == Lane::network; i = tasks[*i].awaited)
+      from = tasks[*i].first_layer;
     return from;
   }
 
@@ -162,10 +228,9 @@ class Simulator {
   const Scenario& scenario_;
   std::vector<Bucket> buckets_;
   Timeline timeline_;
-  std::vector<std::size_t> copies_, backward_;  // tasks: by iteration; of the last one, by layer
-  std::vector<double> begins_;                  // by iteration
-  std::size_t update_ = 0;                      // of the last iteration
-  double exchange_s_ = 0;                       // of one iteration
+  std::vector<std::size_t> copies_;                // tasks, by iteration
+  std::vector<std::size_t> backward_, exchanges_;  // of the last iteration: by layer, in order
+  std::size_t update_ = 0;                         // of the last iteration
 };
 
 }  // namespace

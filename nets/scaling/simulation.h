@@ -5,7 +5,8 @@
 // update, and as far as the strategy allows during backward. Shi and Chu 2017 (arXiv:1711.05979)
 // give this model. With one channel that exchanges layers L ... 1 in the order in which backward
 // finishes them, backward and exchange together take
-//   max over i of [ sum over j >= i of t_b(j) + sum over j <= i of t_comm(j) ].
+//   max over i of [ sum over j >= i of t_b(j) + sum over j <= i of t_comm(j) ],
+// if neither slows the other.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +40,12 @@ void validate(const WorkerTimes&);
 // As one with another batch: all but the update in proportion to it.
 WorkerTimes with_batch(const WorkerTimes&, std::int64_t batch);
 
+// While a worker computes and exchanges at the same time, each goes on at this share of its speed:
+// both may want the same cores, or all of a memory's bandwidth.
+struct Contention {
+  double compute = 1, exchange = 1;
+};
+
 struct Scenario {
   std::int64_t workers = 1;
   Strategy strategy = Strategy::overlapped;
@@ -46,6 +53,7 @@ struct Scenario {
   // it holds at least this many bytes; 0: each layer alone.
   std::int64_t bucket_bytes = 0;
   Network network{};
+  Contention contention{};
 };
 
 enum class Lane : std::uint8_t { io, compute, network };
@@ -69,13 +77,14 @@ struct Simulation {
   std::vector<Task> tasks;  // of three iterations; the same on every worker
   // Of one iteration, once batches are made ahead:
   double iteration_s = 0;
-  double exchange_s = 0;  // the network is busy
+  double exchange_s = 0;  // the network is busy, as long as that takes beside computation
   double exposed_s = 0;   // of that, between the end of backward and the update
   // The layer from which on, in backward's order, exchanges are late: they run without a pause
   // until the update. At best it begins backward's last bucket. nullopt when none is exposed.
   std::optional<std::size_t> exposed_from;
 };
-// Throws InputError for an invalid worker or network, no workers, or a negative bucket.
+// Throws InputError for an invalid worker or network, no workers, a negative bucket, or a share
+// that is not above 0 and at most 1.
 Simulation simulate(const WorkerTimes&, const Scenario&);
 
 // The bucket size with the shortest iteration, of each layer alone, powers of two from 64 KiB, and

@@ -166,11 +166,15 @@ std::vector<std::string> notes(const ScalingTable& table) {
                   show_ms(ms_per_s * sum_s(w, &LayerTimes::backward_s)),
                   show_ms(ms_per_s * w.update_s), show_bytes(gradient_bytes(w))),
       fmt::format("network  {}{}", show_network(table.network),
-                  table.network_measured ? ", as measured between the ranks" : ""),
-      fmt::format(
-          "ms: of a simulated iteration; t_comm: the network is busy; batch: the smallest a "
-          "worker with which at most {:.0f}% of ms are exposed, if compute grows with it",
-          100 * hidden_share)};
+                  table.network_measured ? ", as measured between the ranks" : "")};
+  if (table.contention.compute < 1 || table.contention.exchange < 1)
+    notes.push_back(
+        fmt::format("at once  compute goes on at {:.0f}% of its speed, the exchange at {:.0f}%",
+                    100 * table.contention.compute, 100 * table.contention.exchange));
+  notes.push_back(fmt::format(
+      "ms: of a simulated iteration; t_comm: the network is busy; batch: the smallest a "
+      "worker with which at most {:.0f}% of ms are exposed, if compute grows with it",
+      100 * hidden_share));
   notes.insert(notes.end(), table.notes.begin(), table.notes.end());
   return notes;
 }
@@ -206,6 +210,8 @@ std::string render_json(const ScalingTable& table) {
                                         {"bwd_ms", ms_per_s * layer.backward_s},
                                         {"gradient_bytes", layer.gradient_bytes}});
   json["network"].update(link_json(n.link));
+  json["network"]["shares_at_once"] = {{"compute", table.contention.compute},
+                                       {"exchange", table.contention.exchange}};
   if (n.topology == Topology::hierarchical) {
     json["network"]["workers_per_host"] = n.workers_per_host;
     json["network"]["inside_host"] = link_json(n.inside_host);

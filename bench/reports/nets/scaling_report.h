@@ -39,6 +39,7 @@ struct ScalingTable {
   nets::WorkerTimes worker;
   nets::Network network;
   bool network_measured = false;
+  nets::Contention contention;
   std::vector<nets::Strategy> strategies;
   std::vector<ScalingPoint> points;  // by workers, then strategies
   Provenance provenance;
