@@ -85,6 +85,8 @@ void validate(const LrnDesc& lrn) {
 void validate(const DropoutDesc& dropout) {
   if (!(dropout.p >= 0 && dropout.p < 1))
     throw InputError(fmt::format("dropout: probability {} is not in [0, 1)", dropout.p));
+  if (dropout.first_image < 0)
+    throw InputError(fmt::format("dropout: first image {} is not >= 0", dropout.first_image));
 }
 
 void validate_classes(const TensorDesc& desc, std::string_view operation) {

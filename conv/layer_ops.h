@@ -126,7 +126,8 @@ struct DropoutDesc {
   TensorDesc x;
   double p = 0.5;  // in [0, 1)
   std::uint64_t seed = 0;
-  std::uint64_t draw = 0;  // a different number for each layer and step
+  std::uint64_t draw = 0;        // a different number for each layer and step
+  std::int64_t first_image = 0;  // where x begins in the batch that n counts in
 };
 
 // g = dw + weight_decay * w; v = momentum * v + g; w -= rate * (nesterov ? g + momentum * v : v).
@@ -153,8 +154,8 @@ struct GemmDesc {
 
 // Checks made by every backend first. Each throws InputError that says what is wrong: a type other
 // than f32 and f64; channels out of range; invalid sizes; a window without an element of x; a max
-// window of more than 256 elements (an index is one byte); a whole batch smaller than x; several
-// pixels per image for an operation on classes; a missing array.
+// window of more than 256 elements (an index is one byte); a whole batch smaller than x; a first
+// image below 0; several pixels per image for an operation on classes; a missing array.
 void validate(DType, std::string_view operation);
 void validate(const ChannelCopy&);
 void validate(const PoolDesc&);

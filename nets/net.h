@@ -49,7 +49,10 @@ std::string_view to_string(Phase);  // "fwd", "bwd_d", "bwd_w", "update"
 struct NetOptions {
   Loss loss = Loss::cross_entropy;  // of the last node's value; training only
   bool input_gradient = false;      // backward computes the input's gradient too
+  // Dropout's draws depend on an image's place in the batch. Of a worker that has a share of it:
+  // the place of its first image.
   std::uint64_t dropout_seed = 0;
+  std::int64_t first_image = 0;
   // Synchronised batch norm: in training its statistics are those of several workers' batches
   // together. Each worker has a net of the same layers. Every batch norm calls this once in forward
   // and once in backward, so all workers do in the same order; those two then wait for the stream.

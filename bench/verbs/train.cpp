@@ -338,7 +338,7 @@ int train(Options o, Ranks& ranks) {
         *ranks.communicator(), "--mean and --deviation",
         fmt::format("{} and {}", fmt::join(plain.mean, ","), fmt::join(plain.deviation, ",")));
 
-  NetOptions options{.dropout_seed = s.seed + (std::uint64_t(ranks.rank()) << 32)};
+  NetOptions options{.dropout_seed = s.seed, .first_image = ranks.rank() * batch_of(graph)};
   if (o.sync_batch_norm && ranks.communicator())
     options.all_reduce_sums = [&](std::span<double> sums) { ranks.communicator()->sum(sums); };
   Net net(graph, plans->training, registry, *device, options);

@@ -72,18 +72,19 @@ void DropRow(const DropoutDesc& dropout, const T* from, T* to, std::int64_t coun
 template <class T>
 void Drop(const DropoutJob& job, std::int64_t begin, std::int64_t end) {
   const Planes planes(job.dropout.x);
+  const std::int64_t start = job.dropout.first_image * planes.channels * planes.pixels;
   const T* const from = static_cast<const T*>(job.from);
   T* const to = static_cast<T*>(job.to);
   if (planes.lanes == 1)
     return DropRow(job.dropout, from + begin, to + begin, end - begin,
-                   static_cast<std::uint64_t>(begin), 1);
+                   static_cast<std::uint64_t>(start + begin), 1);
   std::int64_t lane = begin % planes.lanes, pixel = begin / planes.lanes % planes.pixels,
                plane = begin / (planes.lanes * planes.pixels);
   for (std::int64_t first = begin, count; first < end; first += count) {
     count = std::min(end - first, planes.lanes - lane);
     const std::int64_t channel = plane % planes.blocks * planes.lanes + lane;
     const std::int64_t index =
-        (plane / planes.blocks * planes.channels + channel) * planes.pixels + pixel;
+        start + (plane / planes.blocks * planes.channels + channel) * planes.pixels + pixel;
     DropRow(job.dropout, from + first, to + first, count, static_cast<std::uint64_t>(index),
             static_cast<std::uint64_t>(planes.pixels));
     lane = 0;

@@ -32,15 +32,16 @@ struct Drop {
   T scale;
   std::uint64_t threshold;  // p 2^32
   std::uint64_t seed, draw;
-  // NCHW index of element (outer, middle, inner): the sum of each times its step.
-  std::int64_t outer_step, middle_step, inner_step;
+  // NCHW index of element (outer, middle, inner): start, and the sum of each times its step.
+  std::int64_t start, outer_step = 0, middle_step = 0, inner_step = 1;
 };
 
 template <class T, int V>
 __global__ void drop(Drop<T> d, Rows rows, const T* from, T* to) {
   for_each_in_rows(rows, [&](std::int64_t outer, std::int64_t middle, std::int64_t i) {
     const std::int64_t at = ((outer * rows.middle + middle) * rows.inner + i) * V;
-    std::int64_t index = outer * d.outer_step + middle * d.middle_step + i * V * d.inner_step;
+    std::int64_t index =
+        d.start + outer * d.outer_step + middle * d.middle_step + i * V * d.inner_step;
     auto values = load<V>(from + at);
     for (int k = 0; k < V; ++k, index += d.inner_step) {
       const bool dropped = philox(std::uint64_t(index), d.draw, d.seed) < d.threshold;
@@ -61,8 +62,8 @@ void CudaLayerOps::dropout(DType dtype, const DropoutDesc& desc, const void* fro
   const std::int64_t pixels = x.h * x.w;
   with_type(dtype, [&](auto zero) {
     using T = decltype(zero);
-    Drop<T> d{
-        T(1 / (1 - desc.p)), std::uint64_t(desc.p * 4294967296.0), desc.seed, desc.draw, 0, 0, 1};
+    Drop<T> d{T(1 / (1 - desc.p)), std::uint64_t(desc.p * 4294967296.0), desc.seed, desc.draw,
+              desc.first_image * x.c * pixels};
     Rows rows{1, 1, x.elements()};  // memory order is NCHW order
     if (x.layout == Layout::nhwc && pixels > 1) {
       rows = {x.n, pixels, x.c};

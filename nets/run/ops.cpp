@@ -274,7 +274,7 @@ class DropoutOp : public ElementwiseOp {
  private:
   DropoutDesc draw(std::uint64_t iteration) const {
     return {context_.x[0], context_.layer<Dropout>().p, context_.options.dropout_seed,
-            iteration * context_.draws + context_.draw};
+            iteration * context_.draws + context_.draw, context_.options.first_image};
   }
 };
 

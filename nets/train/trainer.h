@@ -11,8 +11,8 @@
 // With a communicator, several ranks train one net, each with its own Net and a loader that makes
 // its share of each batch (LoaderOptions::rank). Gradients are averaged in each step. Batch norm
 // uses a rank's own images, unless NetOptions::all_reduce_sums is Communicator::sum; rank 0's
-// running statistics are kept. Give each rank's net its own NetOptions::dropout_seed. All ranks
-// report the same numbers.
+// running statistics are kept. Give each rank's net the place of its share, rank * batch / ranks,
+// as NetOptions::first_image. All ranks report the same numbers.
 #pragma once
 
 #include <cstdint>

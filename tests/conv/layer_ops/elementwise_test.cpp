@@ -120,6 +120,31 @@ Values drop(const LayerLab& lab, const DropoutDesc& dropout, const Values& value
   return y.values();
 }
 
+// Image by image, as workers with a share of the batch do it, and the batch as a whole.
+TEST_F(Dropout, OfAShareIsThatOfItsPlaceInTheBatch) {
+  for_each_setting([](const LayerLab& lab) {
+    for (const TensorDesc& desc : descs(lab)) {
+      const Values x = random_values(count(desc), 1);
+      const DropoutDesc whole{desc, 0.5, 3, 4, 7};
+      const Values expected = drop(lab, whole, x);
+      DropoutDesc share = whole;
+      share.x.n = 1;
+      const auto size = std::ptrdiff_t(count(share.x));
+      for (auto from = x.begin(); from != x.end(); from += size, ++share.first_image) {
+        const Values y = drop(lab, share, Values(from, from + size));
+        EXPECT_TRUE(std::equal(y.begin(), y.end(), expected.begin() + (from - x.begin())));
+      }
+      DropoutDesc first = whole;
+      first.first_image = 0;
+      if (count(desc) > 50) {
+        EXPECT_NE(drop(lab, first, x), expected);
+      }
+      first.first_image = -1;
+      EXPECT_THROW(drop(lab, first, x), InputError);
+    }
+  });
+}
+
 // The definition, independent of the implementation: one element at a time.
 bool is_dropped(std::uint64_t seed, std::uint64_t draw, std::uint64_t index, double p) {
   std::uint32_t c[4] = {std::uint32_t(index), std::uint32_t(index >> 32), std::uint32_t(draw),

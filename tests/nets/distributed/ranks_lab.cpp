@@ -57,7 +57,7 @@ Graph net_of(std::int64_t batch, bool normalised) {
     return (normalised ? x.batch_norm("bn" + number) : x).relu("relu" + number);
   };
   const Tensor x = conv(input(net, {batch, 1, 8, 8}), "1", 6).max_pool("pool", 2, 2);
-  conv(x, "2", 5).linear("fc", 4);
+  conv(x, "2", 5).dropout("drop", 0.3).linear("fc", 4);
   return net;
 }
 
@@ -74,7 +74,8 @@ RankLab::RankLab(int rank, int ranks, DType dtype, std::unique_ptr<Device> on,
       net(graph(batch / ranks),
           uniform_plan(graph(batch / ranks), Mode::training, dtype, "im2col", Layout::nchw,
                        *device),
-          cpu_registry(), *device, {.all_reduce_sums = std::move(all_reduce_sums)}),
+          cpu_registry(), *device,
+          {.first_image = rank * batch / ranks, .all_reduce_sums = std::move(all_reduce_sums)}),
       test_net(graph(batch / ranks),
                uniform_plan(graph(batch / ranks), Mode::inference, dtype, "im2col", Layout::nchw,
                             *device),

@@ -16,7 +16,7 @@ namespace convlab::nets {
 // exception is rethrown.
 void on_ranks(int size, const std::function<void(Communicator&)>& run, double patience_s = 60);
 
-// A net without batch norm and dropout, so that ranks compute what a single process computes.
+// A net without batch norm, so that ranks compute what a single process computes.
 Graph plain_net(std::int64_t batch);
 // The same with a batch norm behind each convolution.
 Graph normalised_net(std::int64_t batch);
