@@ -116,7 +116,11 @@ void be_silent(bool now) { silent = now; }
 bool is_silent() { return silent; }
 
 void say(const std::string& text) {
-  to_stderr(fmt::format("convlab: {}\n", printable_lines(text)));
+  if (!silent) say_in_any_case(text);
+}
+
+void say_in_any_case(const std::string& text) {
+  static_cast<void>(write_all(STDERR_FILENO, fmt::format("convlab: {}\n", printable_lines(text))));
 }
 
 std::size_t terminal_columns(std::size_t most) {

@@ -35,6 +35,7 @@ bool is_silent();
 // Writes a line to stderr, "convlab: ...". Write errors are ignored, because messages are not the
 // command's result.
 void say(const std::string& text);
+void say_in_any_case(const std::string& text);  // also if silent
 
 // Width of the terminal on stdout, between 60 and `most`; `most` if stdout is not a terminal.
 std::size_t terminal_columns(std::size_t most);

@@ -53,7 +53,9 @@ void add_exchange(CLI::App& app, ExchangeArguments& o) {
 }
 
 Ranks::Ranks() : place_(mpi_place().value_or(MpiPlace())) {
-  if (place_.size > 1) communicator_ = mpi_communicator();
+  if (place_.size == 1) return;
+  communicator_ = mpi_communicator();
+  communicator_->patience.tell = say_in_any_case;
 }
 
 std::int64_t Ranks::share(std::int64_t batch, const std::string& flag) const {

@@ -1,12 +1,19 @@
 #include "nets/distributed/communicator.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
 #include <thread>
+#include <utility>
 
 namespace convlab::nets {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+}  // namespace
 
 void Communicator::barrier() { all_gather(std::uint8_t(0)); }
 
@@ -43,23 +50,70 @@ void Communicator::sum(std::span<double> values) {
   }
 }
 
-bool Communicator::complete(Pending& pending, const std::atomic<bool>* stop) const {
-  using Clock = std::chrono::steady_clock;
+// A wait that is no longer short. In a ring every rank waits for the one before it. So ranks tell
+// one another that they wait, and who does not is the one that all wait for.
+class Communicator::Wait {
+ public:
+  Wait(Communicator& ranks, const Pending& pending) : ranks_(ranks), pending_(pending) {}
+  Wait(const Wait&) = delete;
+  ~Wait() {
+    if (is_known_) ranks_.set_waiting(false);
+  }
+
+  void look() {
+    const Patience& patience = ranks_.patience;
+    const double s = std::chrono::duration<double>(Clock::now() - begin_).count();
+    if (s > patience.limit_s) throw RankLost(line(patience.limit_s));
+    if (s < patience.tell_s) return;
+    if (!std::exchange(is_known_, true)) ranks_.set_waiting(true);
+    if (s < next_s_) return;
+    next_s_ = 2 * s;
+    const std::vector<int> waiting = ranks_.waiting_ranks();
+    const bool is_first = waiting.empty() || waiting.front() == ranks_.rank();
+    if (is_first && patience.tell) patience.tell(line(s));
+  }
+
+ private:
+  std::string line(double s) const {
+    return fmt::format("rank {} has waited {:.3g} s for {}", ranks_.rank(), s, silent_ranks());
+  }
+  std::string silent_ranks() const {
+    constexpr std::size_t most_named = 4;
+    std::vector<int> silent;
+    if (const std::vector<int> waiting = ranks_.waiting_ranks(); is_known_ && !waiting.empty())
+      for (int r = 0; r < ranks_.size(); ++r)
+        if (!std::binary_search(waiting.begin(), waiting.end(), r)) silent.push_back(r);
+    if (silent.empty())
+      if (const std::optional<int> other = pending_.waits_for()) silent.push_back(*other);
+    if (silent.empty()) return "another, which does not answer";
+    if (silent.size() == 1) return fmt::format("rank {}, which does not answer", silent.front());
+    if (silent.size() > most_named)
+      return fmt::format("rank {} and {} others, which do not answer", silent.front(),
+                         silent.size() - 1);
+    return fmt::format("ranks {}, which do not answer", fmt::join(silent, ", "));
+  }
+
+  Communicator& ranks_;
+  const Pending& pending_;
+  const Clock::time_point begin_ = Clock::now();
+  // The others reach patience.tell_s at about the same time, and are to have said so by then.
+  double next_s_ = 1.1 * ranks_.patience.tell_s;
+  bool is_known_ = false;  // to the others
+};
+
+bool Communicator::complete(Pending& pending, const std::atomic<bool>* stop) {
   // Messages within a host arrive within microseconds; sleeping leaves the core to computation.
-  constexpr double soon_s = 50e-6;
+  constexpr auto soon = std::chrono::microseconds(50);
   const Clock::time_point begin = Clock::now();
+  std::optional<Wait> wait;
   while (!pending.progress()) {
     if (stop != nullptr && *stop) return false;
-    const double waited_s = std::chrono::duration<double>(Clock::now() - begin).count();
-    if (waited_s < soon_s) {
+    if (Clock::now() - begin < soon) {
       std::this_thread::yield();
       continue;
     }
-    if (waited_s > patience_s) {
-      const std::optional<int> other = pending.waits_for();
-      throw RankLost(fmt::format("rank {} has waited {} s for {}, which does not answer", rank(),
-                                 patience_s, other ? fmt::format("rank {}", *other) : "another"));
-    }
+    if (!wait) wait.emplace(*this, pending);
+    wait->look();
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   return true;

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -57,6 +58,16 @@ struct Average {
 // Throws InputError for a type that cannot be averaged, or not in bf16.
 void validate(const Average&);
 
+// How long a rank waits for others.
+struct Patience {
+  double limit_s = 300;  // then it throws RankLost
+  // From then on, and again whenever the wait has doubled, the first of the ranks that wait so long
+  // calls `tell` with a line that names those that do not: they hold up all the others. On
+  // whichever thread waits.
+  double tell_s = 10;
+  std::function<void(const std::string& line)> tell{};
+};
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -93,10 +104,20 @@ class Communicator {
   // Adds each value over all ranks, in their order: the same bits on all.
   void sum(std::span<double> values);
 
-  // Waits until it is complete, or *stop (false is returned). Throws RankLost after patience_s
-  // without an answer.
-  bool complete(Pending&, const std::atomic<bool>* stop = nullptr) const;
-  double patience_s = 300;
+  // Waits until it is complete, or *stop (false is returned). Throws RankLost when it runs out of
+  // patience.
+  bool complete(Pending&, const std::atomic<bool>* stop = nullptr);
+  Patience patience;  // duplicates begin with a copy
+
+ protected:
+  // Says to the other ranks that this one has waited for long, or that it waits no longer. Does not
+  // wait for them.
+  virtual void set_waiting(bool) noexcept {}
+  // Who has said so, this rank included, in ascending order. Empty if that cannot be told.
+  virtual std::vector<int> waiting_ranks() { return {}; }
+
+ private:
+  class Wait;
 };
 
 // Throws InputError, the same on all ranks, unless all give the same text for `what`.

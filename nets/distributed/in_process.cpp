@@ -25,7 +25,8 @@ struct Post {
   using Route = std::tuple<int, int, int>;  // duplicate, from, to
   std::mutex mutex;
   std::map<Route, Queue> queues;
-  std::string abandoned;  // why; empty: not
+  std::string abandoned;       // why; empty: not
+  std::map<int, int> waiting;  // rank, its long waits; none without any
 };
 
 class Sent : public Pending {
@@ -85,7 +86,7 @@ class InProcessCommunicator : public MessageCommunicator {
   std::unique_ptr<Communicator> duplicate() override {
     auto other = std::make_unique<InProcessCommunicator>(
         post_, number_ * most_duplicates + ++duplicates_, rank_, size_);
-    other->patience_s = patience_s;
+    other->patience = patience;
     return other;
   }
   void abandon(const std::string& why) noexcept override {
@@ -94,6 +95,18 @@ class InProcessCommunicator : public MessageCommunicator {
     if (post_->abandoned.empty()) post_->abandoned = fmt::format("rank {} gave up: {}", rank_, why);
   }
   bool has_abandoned() const noexcept override { return gave_up_; }
+
+ protected:
+  void set_waiting(bool now) noexcept override {
+    const std::lock_guard lock(post_->mutex);
+    if ((post_->waiting[rank_] += now ? 1 : -1) == 0) post_->waiting.erase(rank_);
+  }
+  std::vector<int> waiting_ranks() override {
+    const std::lock_guard lock(post_->mutex);
+    std::vector<int> ranks;
+    for (const auto& [rank, waits] : post_->waiting) ranks.push_back(rank);
+    return ranks;
+  }
 
  private:
   static constexpr int most_duplicates = 1000;

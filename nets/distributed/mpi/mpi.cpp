@@ -6,6 +6,8 @@
 #include <atomic>
 #include <climits>
 #include <mutex>
+#include <set>
+#include <utility>
 
 #include "nets/distributed/messages.h"
 
@@ -43,22 +45,86 @@ class Transfer : public Pending {
   int peer_;
 };
 
-class MpiCommunicator : public MessageCommunicator {
+// Which ranks have waited for long, as they say in messages on a communicator of their own. Used
+// under the lock.
+class LongWaits {
  public:
-  // `owns`: finalises MPI.
-  MpiCommunicator(MPI_Comm ranks, bool owns) : ranks_(ranks), owns_(owns) {
+  explicit LongWaits(MPI_Comm ranks) {
+    check(MPI_Comm_dup(ranks, &ranks_), "cannot duplicate the communicator");
     MPI_Comm_set_errhandler(ranks_, MPI_ERRORS_RETURN);
     MPI_Comm_rank(ranks_, &rank_);
     MPI_Comm_size(ranks_, &size_);
+  }
+  // Collective.
+  void free() {
+    receive();
+    MPI_Comm_free(&ranks_);
+  }
+
+  // Of one of this rank's threads.
+  void set(bool waiting) {
+    waits_ += waiting ? 1 : -1;
+    if (waits_ == (waiting ? 1 : 0)) send(waiting);
+  }
+  std::vector<int> ranks() {
+    receive();
+    return {waiting_.begin(), waiting_.end()};
+  }
+
+ private:
+  // Nobody waits for these messages, sent or received: a rank that is stopped takes none.
+  void send(bool waiting) {
+    static const std::uint8_t messages[2] = {0, 1};
+    take(rank_, waiting);
+    for (int r = 0; r < size_; ++r) {
+      MPI_Request request;
+      if (r != rank_ &&
+          MPI_Isend(&messages[waiting], 1, MPI_BYTE, r, 0, ranks_, &request) == MPI_SUCCESS)
+        MPI_Request_free(&request);
+    }
+  }
+  void receive() {
+    for (int there = 1; there != 0;) {
+      MPI_Status from;
+      if (MPI_Iprobe(MPI_ANY_SOURCE, 0, ranks_, &there, &from) != MPI_SUCCESS || there == 0) return;
+      std::uint8_t waiting = 0;
+      if (MPI_Recv(&waiting, 1, MPI_BYTE, from.MPI_SOURCE, 0, ranks_, MPI_STATUS_IGNORE) ==
+          MPI_SUCCESS)
+        take(from.MPI_SOURCE, waiting != 0);
+    }
+  }
+  void take(int rank, bool waiting) {
+    if (waiting)
+      waiting_.insert(rank);
+    else
+      waiting_.erase(rank);
+  }
+
+  MPI_Comm ranks_ = MPI_COMM_NULL;
+  int rank_ = 0, size_ = 1, waits_ = 0;
+  std::set<int> waiting_;
+};
+
+class MpiCommunicator : public MessageCommunicator {
+ public:
+  // Without the waits of another it is the first, which finalises MPI.
+  explicit MpiCommunicator(MPI_Comm ranks, std::shared_ptr<LongWaits> waits = nullptr)
+      : ranks_(ranks), owns_(!waits), waits_(std::move(waits)) {
+    MPI_Comm_set_errhandler(ranks_, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(ranks_, &rank_);
+    MPI_Comm_size(ranks_, &size_);
+    if (owns_) waits_ = std::make_shared<LongWaits>(ranks_);
   }
   // Freeing and finalising are collective: after an exception the others may not take part.
   ~MpiCommunicator() override {
     const std::lock_guard lock(mpi_mutex());
     if (given_up()) return;
-    if (owns_)
+    if (owns_) {
+      waits_->free();
       MPI_Finalize();
-    else
+    } else {
       MPI_Comm_free(&ranks_);
+    }
   }
 
   int rank() const override { return rank_; }
@@ -81,12 +147,22 @@ class MpiCommunicator : public MessageCommunicator {
     const std::lock_guard lock(mpi_mutex());
     MPI_Comm other;
     check(MPI_Comm_dup(ranks_, &other), "cannot duplicate the communicator");
-    auto copy = std::make_unique<MpiCommunicator>(other, false);
-    copy->patience_s = patience_s;
+    auto copy = std::make_unique<MpiCommunicator>(other, waits_);
+    copy->patience = patience;
     return copy;
   }
   void abandon(const std::string&) noexcept override { given_up() = true; }
   bool has_abandoned() const noexcept override { return given_up(); }
+
+ protected:
+  void set_waiting(bool now) noexcept override {
+    const std::lock_guard lock(mpi_mutex());
+    waits_->set(now);
+  }
+  std::vector<int> waiting_ranks() override {
+    const std::lock_guard lock(mpi_mutex());
+    return waits_->ranks();
+  }
 
  private:
   static std::atomic<bool>& given_up() {
@@ -102,6 +178,7 @@ class MpiCommunicator : public MessageCommunicator {
 
   MPI_Comm ranks_;
   bool owns_;
+  std::shared_ptr<LongWaits> waits_;
   int rank_ = 0, size_ = 1;
 };
 
@@ -122,7 +199,7 @@ std::unique_ptr<Communicator> mpi_communicator() {
     throw EnvironmentError("MPI does not start");
   if (provided < MPI_THREAD_SERIALIZED)
     throw EnvironmentError("this MPI is not for threads: expected MPI_THREAD_SERIALIZED");
-  auto ranks = std::make_unique<MpiCommunicator>(MPI_COMM_WORLD, true);
+  auto ranks = std::make_unique<MpiCommunicator>(MPI_COMM_WORLD);
   // Another MPI's mpirun, or srun, starts processes that this MPI takes for single ones.
   const MpiPlace place = mpi_place().value_or(MpiPlace());
   if (ranks->rank() != place.rank || ranks->size() != place.size)

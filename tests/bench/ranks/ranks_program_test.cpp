@@ -4,10 +4,12 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <thread>
 #include <tuple>
 
 #include "nets/weights/arrays.h"
@@ -256,6 +258,26 @@ TEST_F(RanksProgram, AKilledRankEndsTheOthersAndTheCheckpointIsWhole) {
       run(mpirun(2, train({"--resume", checkpoint, "--epochs", "1", "--checkpoint", checkpoint})));
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_TRUE(contains(resumed.err, "all 1 epochs were done before")) << resumed.err;
+}
+
+// The one that speaks is stopped. The one that waits for it says so, and not the one that waits for
+// that one.
+TEST_F(RanksProgram, AStoppedRankIsNamed) {
+  Program program = start(mpirun(3, train({"--epochs", "100000", "--batch", "63"})));
+  program.wait_until_said("epoch 2/");
+  const pid_t rank0 = pid_of_rank(0, directory_.path());
+  ASSERT_GT(rank0, 0);
+  kill(rank0, SIGSTOP);
+  program.wait_until_said(" s for rank 0, which does not answer\n");
+  const std::string before = program.err();
+  kill(rank0, SIGCONT);
+  for (int i = 0; i < 6000 && occurrences(program.err(), "epoch ") == occurrences(before, "epoch ");
+       ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_GT(occurrences(program.err(), "epoch "), occurrences(before, "epoch "));
+  program.signal_group(SIGINT);
+  const Ran ran = program.wait();
+  EXPECT_TRUE(contains(ran.err, "convlab: rank 1 has waited ")) << ran.err;
 }
 
 TEST_F(RanksProgram, TimesTheExchange) {

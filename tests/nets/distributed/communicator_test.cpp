@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <mutex>
 #include <numeric>
+#include <thread>
 
 #include "tests/nets/distributed/ranks_lab.h"
 
@@ -173,6 +176,42 @@ TEST(Communicator, NamesTheRankThatDoesNotAnswer) {
         }
       },
       0.1);
+}
+
+// In the ring rank 0 waits for rank 3, which waits for rank 2. A rank that is late takes part again
+// once it was named: named it is sooner or later, however late the others are.
+TEST(Communicator, TellsWhomAllWaitFor) {
+  std::mutex mutex;
+  std::vector<std::string> told;
+  const auto is_told = [&](const std::string& line) {
+    const std::lock_guard lock(mutex);
+    return std::any_of(told.begin(), told.end(), [&](const std::string& t) {
+      return t.starts_with(line.substr(0, line.find('*'))) &&
+             t.ends_with(line.substr(line.find('*') + 1));
+    });
+  };
+  on_ranks(4, [&](Communicator& c) {
+    c.patience.tell_s = 0.02;
+    c.patience.tell = [&](const std::string& line) {
+      const std::lock_guard lock(mutex);
+      told.push_back(line);
+    };
+    const std::unique_ptr<Communicator> other = c.duplicate();
+    const auto be_late = [&](const std::vector<int>& late, const std::string& line) {
+      if (std::find(late.begin(), late.end(), c.rank()) != late.end()) {
+        constexpr int most_ms = 30'000;
+        for (int ms = 0; ms < most_ms && !is_told(line); ++ms)
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        EXPECT_TRUE(is_told(line)) << line;
+      }
+      std::vector<float> values(100);
+      other->average(std::as_writable_bytes(std::span(values)), {});
+      c.barrier();
+    };
+    be_late({2}, "rank 0 has waited * s for rank 2, which does not answer");
+    be_late({0}, "rank 1 has waited * s for rank 0, which does not answer");
+    be_late({0, 2}, "rank 1 has waited * s for ranks 0, 2, which do not answer");
+  });
 }
 
 }  // namespace

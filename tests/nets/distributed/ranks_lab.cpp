@@ -35,7 +35,7 @@ void on_ranks(int size, const std::function<void(Communicator&)>& run, double pa
   std::vector<std::thread> threads;
   for (const auto& rank : ranks)
     threads.emplace_back([&] {
-      rank->patience_s = patience_s;
+      rank->patience.limit_s = patience_s;
       try {
         run(*rank);
       } catch (const std::exception& error) {
