@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 
 #include "conv/error.h"
 
@@ -14,6 +15,16 @@ namespace convlab {
 
 using namespace nets;
 namespace {
+
+constexpr std::string_view log_header =
+    "epoch,rate,loss,top1,test_loss,test_top1,test_top5,images_per_s,t_io_s,s,t_comm_s,exposed_s,"
+    "waited_s,waited_for\n";
+
+const RankTime& slowest_of(const EpochReport& r) {
+  return *std::max_element(
+      r.ranks.begin(), r.ranks.end(),
+      [](const RankTime& a, const RankTime& b) { return a.waited_for_s < b.waited_for_s; });
+}
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -52,7 +63,7 @@ TrainLog::TrainLog(const std::string& file, bool append) : path_(file) {
   if (!stream_)
     throw InputError(fmt::format("--log: cannot write '{}': {}", file, std::strerror(errno)));
   if (std::filesystem::is_regular_file(path_)) rows_end_ = std::filesystem::file_size(path_);
-  if (fresh) write("epoch,rate,loss,top1,test_loss,test_top1,test_top5,images_per_s,t_io_s,s\n");
+  if (fresh) write(std::string(log_header));
 }
 
 void TrainLog::write(const std::string& line) {
@@ -119,10 +130,14 @@ void TrainReporter::epoch(const EpochReport& r) {
         fmt::format("reading images was not hidden: {:.1f} s of that; more --data-threads may help",
                     trained_io_s_));
   const Scores test = r.test.value_or(Scores());
-  log_.write(fmt::format("{},{},{},{},{},{},{},{:.1f},{:.3f},{:.3f}\n", r.epoch + 1, r.rate,
+  const std::string exchange =
+      r.ranks.empty() ? ",,,"
+                      : fmt::format("{:.3f},{:.3f},{:.3f},{}", r.communicated_s, r.exposed_s,
+                                    slowest_of(r).waited_for_s, &slowest_of(r) - r.ranks.data());
+  log_.write(fmt::format("{},{},{},{},{},{},{},{:.1f},{:.3f},{:.3f},{}\n", r.epoch + 1, r.rate,
                          r.train.mean_loss(), r.train.top1_rate(), test.mean_loss(),
                          test.top1_rate(), test.top5_rate(), images_per_s, trained_io_s_,
-                         trained_s_));
+                         trained_s_, exchange));
   epoch_begin_ = Clock::now();
   io_before_s_ = loader_.waited_s();
   trained_s_ = trained_io_s_ = 0;
@@ -131,15 +146,13 @@ void TrainReporter::epoch(const EpochReport& r) {
 
 // The exchange, and the rank that the others waited for most.
 void TrainReporter::ranks(const EpochReport& r) {
-  const auto slowest = std::max_element(
-      r.ranks.begin(), r.ranks.end(),
-      [](const RankTime& a, const RankTime& b) { return a.waited_for_s < b.waited_for_s; });
+  const RankTime& slowest = slowest_of(r);
   const double hidden = std::max(0.0, r.communicated_s - r.exposed_s);
-  progress_.line(fmt::format(
-      "exchange {:.1f} s, {:.0f}% of it hidden; {:.1f} s waited for rank {}{}", r.communicated_s,
-      100 * hidden / std::max(r.communicated_s, 1e-9), slowest->waited_for_s,
-      slowest - r.ranks.begin(),
-      slowest->waited_for_s > std::max(1.0, 0.1 * trained_s_) ? ", which is slow" : ""));
+  progress_.line(
+      fmt::format("exchange {:.1f} s, {:.0f}% of it hidden; {:.1f} s waited for rank {}{}",
+                  r.communicated_s, 100 * hidden / std::max(r.communicated_s, 1e-9),
+                  slowest.waited_for_s, &slowest - r.ranks.data(),
+                  slowest.waited_for_s > std::max(1.0, 0.1 * trained_s_) ? ", which is slow" : ""));
 }
 
 double TrainReporter::images_per_s(const Scores& scores) const {

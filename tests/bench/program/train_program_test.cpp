@@ -63,6 +63,7 @@ TEST_F(TrainProgram, TrainsTestsLogsAndKeepsACheckpoint) {
     EXPECT_TRUE(contains(ran.err, part)) << part << ran.err;
   EXPECT_EQ(lines(read_file(log)), 3) << read_file(log);
   EXPECT_TRUE(read_file(log).starts_with("epoch,rate,loss,top1,test_loss,test_top1,")) << log;
+  EXPECT_EQ(occurrences(read_file(log), ",,,,\n"), 2) << "no exchange" << read_file(log);
 
   // Only the test remains to be done again, with the same result.
   const Ran again = run({"train", "--resume", checkpoint, "--deterministic"});

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 #include <tuple>
 
@@ -29,6 +30,14 @@ pid_t pid_of_rank(int rank, const std::filesystem::path& home) {
       return std::stoi(entry.path().filename());
   }
   return -1;
+}
+
+// Without an empty last part.
+std::vector<std::string> split(const std::string& text, char by) {
+  std::vector<std::string> parts;
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, by);) parts.push_back(part);
+  return parts;
 }
 
 class RanksProgram : public testing::Test {
@@ -108,7 +117,15 @@ TEST_F(RanksProgram, TrainsWhatOneProcessTrains) {
   EXPECT_EQ(occurrences(two.err, "epoch 1/1: "), 1) << two.err;
   EXPECT_TRUE(contains(two.err, "2 ranks with 1 threads\nbatch 64,")) << two.err;
   EXPECT_TRUE(contains(two.err, "waited for rank ")) << two.err;
-  EXPECT_EQ(lines(read_file(file("log.csv"))), 2);
+  const std::vector<std::string> log = split(read_file(file("log.csv")), '\n');
+  ASSERT_EQ(log.size(), 2u);
+  EXPECT_TRUE(log[0].ends_with(",s,t_comm_s,exposed_s,waited_s,waited_for")) << log[0];
+  const std::vector<std::string> cells = split(log[1], ',');
+  ASSERT_EQ(cells.size(), 14u) << log[1];
+  EXPECT_GT(std::stod(cells[10]), 0) << log[1];
+  EXPECT_GE(std::stod(cells[11]), 0) << log[1];
+  EXPECT_LE(std::stod(cells[12]), std::stod(cells[9])) << log[1];
+  EXPECT_TRUE(cells[13] == "0" || cells[13] == "1") << log[1];
   EXPECT_LT(relative_error(trained("two.safetensors"), trained("one.safetensors")), 1e-4);
 
   // The same bits again; and in bf16 other ones, but near.
