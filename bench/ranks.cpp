@@ -52,10 +52,23 @@ void add_exchange(CLI::App& app, ExchangeArguments& o) {
       "bf16: rounds gradients on their way, which halves them", "TYPE");
 }
 
-Ranks::Ranks() : place_(mpi_place().value_or(MpiPlace())) {
+Ranks::Ranks() : by_mpirun_(mpi_place()), place_(mpi_place().value_or(MpiPlace())) {
   if (place_.size == 1) return;
   communicator_ = mpi_communicator();
   communicator_->patience.tell = say_in_any_case;
+}
+
+void Ranks::require_mpirun_for(const std::string& flag, bool given) const {
+  if (given && !by_mpirun_)
+    throw InputError(fmt::format(
+        "{} is about several ranks: drop it, or start them, as in `mpirun -n 2 convlab ...`",
+        flag));
+}
+
+void Ranks::require_mpirun_for(const ExchangeArguments& a) const {
+  require_mpirun_for("--exchange", a.strategy.has_value());
+  require_mpirun_for("--bucket", a.bucket.has_value());
+  require_mpirun_for("--compress", a.bf16);
 }
 
 std::int64_t Ranks::share(std::int64_t batch, const std::string& flag) const {
@@ -93,7 +106,7 @@ ExchangeOptions Ranks::exchange(const ExchangeArguments& a, const Device& device
   const bool spare_core =
       device.info().kind != DeviceKind::cpu ||
       (usable_cores() > threads && cores_of_host() > threads * place_.host_size);
-  return {.strategy = a.strategy,
+  return {.strategy = a.strategy.value_or(Strategy::overlapped),
           .bucket_bytes = a.bucket ? std::max<std::int64_t>(*a.bucket, 1) : 0,
           .bf16 = a.bf16,
           .own_thread = spare_core};

@@ -13,8 +13,8 @@
 namespace convlab {
 
 struct ExchangeArguments {
-  nets::Strategy strategy = nets::Strategy::overlapped;
-  std::optional<std::int64_t> bucket;  // bytes; 0: each parameter alone
+  std::optional<nets::Strategy> strategy;  // default: overlapped
+  std::optional<std::int64_t> bucket;      // bytes; 0: each parameter alone
   bool bf16 = false;
 };
 // --exchange --bucket --compress
@@ -38,6 +38,9 @@ class Ranks {
   // Null with one rank.
   nets::Communicator* communicator() const { return communicator_.get(); }
 
+  // Throws InputError if a flag that says how ranks work together is given without mpirun.
+  void require_mpirun_for(const std::string& flag, bool given) const;
+  void require_mpirun_for(const ExchangeArguments&) const;
   // This rank's part of the batch. Throws InputError if `flag` does not divide among the ranks.
   std::int64_t share(std::int64_t batch, const std::string& flag = "--batch") const;
   // Gives each rank of a host a card of its own, from the one that --device names on; on the CPU
@@ -63,6 +66,7 @@ class Ranks {
  private:
   void settle(const std::string& mine);
 
+  bool by_mpirun_;
   nets::MpiPlace place_;
   std::unique_ptr<nets::Communicator> communicator_;
   bool preparing_ = true;

@@ -105,8 +105,9 @@ void add_text_list(CLI::App& app, const std::string& name, std::vector<std::stri
   app.add_option(name, values, description)->type_name(value_name);
 }
 
-void add_number(CLI::App& app, const std::string& name, std::int64_t& value, std::int64_t least,
-                std::int64_t most, const std::string& description) {
+template <class Value>
+void add_whole(CLI::App& app, const std::string& name, Value& value, std::int64_t least,
+               std::int64_t most, const std::string& description) {
   app.add_option(name, value, description)
       ->check(
           [least, most](const std::string& text) {
@@ -117,6 +118,16 @@ void add_number(CLI::App& app, const std::string& name, std::int64_t& value, std
           },
           "")
       ->type_name("N");
+}
+
+void add_number(CLI::App& app, const std::string& name, std::int64_t& value, std::int64_t least,
+                std::int64_t most, const std::string& description) {
+  add_whole(app, name, value, least, most, description);
+}
+
+void add_number(CLI::App& app, const std::string& name, std::optional<std::int64_t>& value,
+                std::int64_t least, std::int64_t most, const std::string& description) {
+  add_whole(app, name, value, least, most, description);
 }
 
 constexpr const char* expected_time = "expected a time above 0, as in 90, 60s, 5m or 1h";

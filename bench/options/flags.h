@@ -30,6 +30,8 @@ void add_text_list(CLI::App&, const std::string& name, std::vector<std::string>&
 // A whole number from `least` to `most`.
 void add_number(CLI::App&, const std::string& name, std::int64_t&, std::int64_t least,
                 std::int64_t most, const std::string& description);
+void add_number(CLI::App&, const std::string& name, std::optional<std::int64_t>&,
+                std::int64_t least, std::int64_t most, const std::string& description);
 // A time with or without a unit: 90, 60s, 5m, 1h.
 void add_seconds(CLI::App&, const std::string& name, std::optional<double>&,
                  const std::string& description);

@@ -35,7 +35,7 @@ struct Options {
   std::vector<Strategy> strategies{std::begin(all_strategies), std::end(all_strategies)};
   std::optional<std::int64_t> bucket_bytes;
   std::string times, data, trace, svg;
-  std::int64_t data_threads = 1;
+  std::optional<std::int64_t> data_threads;  // default: 1
 };
 
 std::vector<Strategy> parse_strategies(const std::string& text) {
@@ -62,7 +62,7 @@ double loading_s(const Options& o, const Dataset& images, const Graph& graph, DT
                      .shuffle = true,
                      .drop_last = true,
                      .seed = o.net.common.seed,
-                     .threads = int(o.data_threads),
+                     .threads = int(o.data_threads.value_or(1)),
                      .dtype = dtype},
                     device);
   // The first batches, made ahead of their use, would be counted as made in no time.
@@ -256,6 +256,8 @@ void require_fits_ranks(const Options& o) {
 }
 
 int scaling(Options o, Ranks& ranks) {
+  if (o.data_threads && o.data.empty())
+    throw InputError("--data-threads is about the loader of --data: drop it, or say --data DIR");
   ScalingTable table;
   table.network = network_of(o.network);
   table.strategies = o.strategies;

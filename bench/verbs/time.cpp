@@ -28,6 +28,7 @@ struct Options {
 };
 
 int time(Options o, Ranks& ranks) {
+  ranks.require_mpirun_for(o.exchange);
   std::optional<Output> output, trace;
   if (ranks.speaks()) output.emplace(o.net.common.output);
   if (ranks.speaks() && !o.trace.empty()) trace.emplace(o.trace, "--trace");

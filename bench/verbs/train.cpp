@@ -279,6 +279,8 @@ std::string headline(const Graph& net, const Settings& s, const Data& data, cons
 }
 
 int train(Options o, Ranks& ranks) {
+  ranks.require_mpirun_for(o.exchange);
+  ranks.require_mpirun_for("--sync-batch-norm", o.sync_batch_norm);
   std::optional<Checkpoint> checkpoint;
   if (!o.resume.empty()) {
     if (!o.weights.empty())

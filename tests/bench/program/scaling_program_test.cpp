@@ -103,6 +103,7 @@ TEST_F(ScalingProgramTest, BadUsageIsOneLine) {
        {{"lenet", "--latency", "25"}, "--latency: '25': expected a time with its unit"},
        {{"lenet", "--bandwidth", "10Gb"}, "--bandwidth: '10Gb': expected bits or bytes a second"},
        {{"lenet", "--bucket", "x"}, "--bucket: 'x'"},
+       {{"lenet", "--data-threads", "1"}, "--data-threads is about the loader of --data: drop it"},
        {{"lenet", "--workers-per-host", "4"},
         "--workers-per-host is about --topology hierarchical"},
        {{"lenet", "--topology", "hierarchical", "--workers-per-host", "0"},

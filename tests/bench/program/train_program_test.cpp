@@ -188,6 +188,11 @@ TEST_F(TrainProgram, BadInputIsOneLine) {
            {command({"--weights", file("none.npz")}), "none.npz"},
            {command({"--resume", file("none.safetensors")}), "none.safetensors"},
            {command({"--batch", "1000"}), "a batch of 1000 is more than the 640 images"},
+           {command({"--exchange", "after"}), "--exchange is about several ranks: drop it, or"},
+           {command({"--bucket", "4M"}), "--bucket is about several ranks"},
+           {command({"--compress", "bf16"}), "--compress is about several ranks"},
+           {command({"--sync-batch-norm"}), "--sync-batch-norm is about several ranks"},
+           {{"time", "lenet", "--exchange", "overlapped"}, "--exchange is about several ranks"},
            {command({"--epoch", "3"}), "did you mean --epochs"}}) {
     const Ran ran = run(words);
     EXPECT_EQ(ran.exit_code, 2) << why << "\n" << ran.err;
