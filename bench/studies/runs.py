@@ -24,7 +24,8 @@ class Refused(Exception):
 
 # What a run of each study keeps under its name. A log without it belongs to another study.
 RESULT = {"gemm": "best", "mlp": "iteration", "batch": "iteration", "layers": "candidates",
-          "survey": "races", "verdicts": "rows", "network": "points", "ceilings": "roofs"}
+          "survey": "races", "verdicts": "rows", "network": "points", "compression": "epochs",
+          "ceilings": "roofs"}
 BEGIN = '{"name": '  # of each line of a log
 
 # ---- Programs
@@ -51,17 +52,19 @@ def require(program):
             raise Refused(f"there is no {program}: build it, or name it by {flag}")
 
 
-def call(command, variables):
+def call(command, variables, read=json.loads):
+    """What `read` makes of the output. It raises ValueError for what is none of its format."""
     done = subprocess.run(command, capture_output=True, text=True, check=False,
                           env={**os.environ, **variables})
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise Failed(f"exit {done.returncode}: {last}")
     try:
-        return json.loads(done.stdout)
+        return read(done.stdout)
     except ValueError:
         first = next(iter((done.stdout or done.stderr).strip().splitlines()), "nothing")
-        raise Failed(f"printed no JSON: {first}") from None
+        expected = "JSON" if read is json.loads else "log"
+        raise Failed(f"printed no {expected}: {first}") from None
 
 
 # ---- Logs
@@ -102,7 +105,7 @@ class Log:
         return (not Log.stopped and name not in self.runs and self.only.search(name)
                 and time.monotonic() <= self.until)
 
-    def make(self, name, command, keep, **variables):
+    def make(self, name, command, keep, read=json.loads, **variables):
         if not self.due(name):
             return
         require(command[0])
@@ -111,7 +114,7 @@ class Log:
         words += [str(pathlib.Path(command[0]).name), *command[1:]]
         start = time.monotonic()
         try:
-            told = call(command, variables)
+            told = call(command, variables, read)
         except Failed as failed:
             self.failures.append(f"{name}: {failed}")
             print(f"{shlex.join([*words[:len(variables)], *command])}: {failed}", file=sys.stderr)

@@ -12,9 +12,11 @@
   bench/studies/study.py network --log network.jsonl
                                                       training by ranks in network namespaces:
                                                       predicted beside measured; as root
+  bench/studies/study.py compression --log compression.jsonl
+                                                      losses with gradients that travel in bf16
   bench/studies/study.py report --log FOLDER --batches 1,16 --repetitions 3 --min-time 0.02 >PAGE.md
                                                       one page: ceilings and all of the above but
-                                                      verdicts and network
+                                                      verdicts, network and compression
 
 Each run is appended to the log, one that is there already is not made again, and the tables are of
 all that it holds: a study can be stopped and goes on from there. --only PATTERN runs the cases in
@@ -48,6 +50,7 @@ import sys
 import time
 
 sys.dont_write_bytecode = True  # not into the sources
+from compression import compression
 from gemm import gemm
 from layers import layers
 from network import network, rate
@@ -57,7 +60,7 @@ from runs import FLAGS, Log, Refused, Stopped, provenance
 from survey import survey
 from verdicts import NOISES, verdicts
 
-SMALL = ("batch", "gemm", "mlp", "network")  # that --small makes smaller
+SMALL = ("batch", "gemm", "mlp", "network", "compression")  # that --small makes smaller
 
 
 def give_up(text):
@@ -140,7 +143,8 @@ def main():
     parser = Parser(prog="study.py", description=__doc__,
                     formatter_class=argparse.RawDescriptionHelpFormatter)
     studies = {"gemm": gemm, "mlp": mlp, "batch": batch, "layers": layers,
-               "survey": survey, "verdicts": verdicts, "network": network}
+               "survey": survey, "verdicts": verdicts, "network": network,
+               "compression": compression}
     parser.add_argument("study", choices=[*studies, "report"])
     parser.add_argument("--log", type=pathlib.Path, required=True, help="of report, a folder")
     parser.add_argument("--only", type=pattern, default="", metavar="PATTERN",
@@ -170,7 +174,7 @@ def main():
     parser.add_argument("--min-time", type=seconds, default="0.1",
                         help="seconds a product, gemm; a repetition, layers")
     parser.add_argument("--threads", type=whole(1), default=2, help="the most, mlp")
-    parser.add_argument("--runs", type=whole(1), default=5, help="of each condition, verdicts")
+    parser.add_argument("--runs", type=whole(1), default=5, help="of each condition, verdicts; seeds, compression; default: 5")
     parser.add_argument("--targets", type=lambda text: text.split(","), metavar="LIST",
                         default=["resnet20", "lenet", "small"],
                         help="what verdicts tunes: nets, problems, @FILEs, or small (layers of "
@@ -179,16 +183,18 @@ def main():
                         help=f"verdicts: none, or some of {','.join(NOISES)}; default: all")
     parser.add_argument("--twin", default="direct", metavar="ALGO",
                         help="what verdicts registers twice, or none; default: direct")
-    parser.add_argument("--ranks", type=whole(2), default=2, help="of network; default: 2")
+    parser.add_argument("--ranks", type=whole(2), default=2,
+                        help="of network and compression; default: 2")
     parser.add_argument("--nets", type=batched_nets, metavar="LIST",
-                        help="of network, with the images of a rank, as in alexnet:16,resnet50:2")
+                        help="of network and compression, with the images of a rank, as in "
+                             "alexnet:16,resnet50:2")
     parser.add_argument("--rates", type=rates, metavar="LIST",
                         help="of network's links, as in 100Mbit,2.5Gbit; default: by net")
     parser.add_argument("--latencies", type=wholes(0), default=[0], metavar="LIST",
                         help="in us, that network's links add where the kernel has netem")
     parser.add_argument("--rank-threads", type=whole(1), metavar="N",
                         help="of a rank in network; default: its cores. With one less, a core is "
-                             "left for the exchange")
+                             "left for the exchange. In compression; default: 1")
     parser.add_argument("--batches", type=wholes(1), default=[1, 16, 64], metavar="LIST",
                         help="of the nets in survey; default: 1,16,64")
     parser.add_argument("--sections", type=sections, default=list(SECTIONS), metavar="LIST",

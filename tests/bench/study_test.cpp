@@ -242,7 +242,7 @@ TEST_F(StudyTest, BadUsageIsOneLine) {
         {{"mlp", "--device", "foo"}, "'foo': expected cpu, cuda or cuda:i"},
         {{"gemm", "--device", "cuda:1"}, "gemm --device cuda:1: expected cpu, or cuda"},
         {{"layers", "--small"},
-         "layers takes no --small: expected one of batch, gemm, mlp, network"},
+         "layers takes no --small: expected one of batch, gemm, mlp, network, compression"},
         {{"report", "--small"}, "report takes no --small"},
         {{"gem"}, "invalid choice: 'gem'"},
         {{"mlp", "--foo"}, "unrecognized arguments: --foo"}}) {
@@ -576,6 +576,49 @@ TEST_F(StudyTest, NetworkLooksForTheProgramAndItsNetsFirst) {
                "esac\n");
   EXPECT_EQ(refused(), "study.py: unknown net 'foo'\n");
   EXPECT_FALSE(std::filesystem::exists(directory_ / "calls")) << read_file(directory_ / "calls");
+}
+
+// Two nets by two seeds and epochs. The second seed ends 0.2 above the first, bf16 0.02. mpirun is
+// a script.
+TEST_F(StudyTest, CompressionPutsLossesSideBySide) {
+  const std::string calls = directory_ / "calls", program = directory_ / "convlab";
+  write_script(program, "echo '{\"provenance\": {\"cpu\": \"some\", \"date\": \"today\"}}'\n");
+  write_script(directory_ / "mpirun",
+               fmt::format("echo \"$*\" >>'{}'\n", calls) +
+                   "case \"$*\" in *'--seed 1 '*bf16*) last=2.02;; *bf16*) last=2.22;;\n"
+                   "*'--seed 1 '*) last=2.00;; *) last=2.20;; esac\n"
+                   "echo epoch,rate,loss,test_loss,test_top1,t_comm_s\n"
+                   "echo 1,0.1,3.5,4.5,0.25,\necho 2,0.1,$last,2.5,0.75,\n"
+                   "echo 'top-1 75.00%, top-5 99.00%, loss 2.5000 on 128 test images'\n");
+  const std::map<std::string, std::string> path{
+      {"PATH", directory_.path().string() + ":" + std::getenv("PATH")}};
+  const auto ran = [&](const std::string& nets) {
+    return run({"compression", "--log", log(), "--convlab", program, "--small", "--nets", nets},
+               path);
+  };
+  const Ran first = ran("lenet:8,resnet20:4");
+  EXPECT_EQ(first.exit_code, 0) << first.err;
+  expect(first.out,
+         "### lenet batch 8 2 ranks, mean of 2 seeds\n\n| epoch | loss f32 | loss bf16 |");
+  expect(first.out,
+         "| 1 | 3.5000 | 3.5000 | 4.5000 | 4.5000 |\n"
+         "| 2 | 2.1000 | 2.1200 | 2.5000 | 2.5000 |\n");
+  expect(first.out,
+         "| lenet batch 8 2 ranks | f32 | 2.1000 | 2.0000 to 2.2000 | 2.5000 |"
+         " 2.5000 to 2.5000 | 75.0% |\n"
+         "| lenet batch 8 2 ranks | bf16 | 2.1200 | 2.0200 to 2.2200 |");
+  expect(first.out, "| resnet20 batch 4 2 ranks | bf16 |");
+  expect(first.out, "- cpu: some\n");
+  EXPECT_EQ(lines(read_file(calls)), 8);
+  expect(read_file(calls), "-n 2 " + program + " train lenet --batch 16 --data synthetic:640 ");
+  EXPECT_EQ(occurrences(read_file(calls), "--compress bf16"), 4);
+  EXPECT_EQ(ran("lenet:8,resnet20:4").out, first.out);
+  EXPECT_EQ(lines(read_file(calls)), 8);
+
+  write_script(directory_ / "mpirun", "echo something\n");
+  const Ran bad = ran("vgg11:2");
+  EXPECT_EQ(bad.exit_code, 1);
+  expect(bad.err, "failed: vgg11 batch 2 2 ranks f32 seed 1: printed no log: something; ");
 }
 
 // Ranks that would wait for ever: a signal ends them, and nothing of their network stays.
