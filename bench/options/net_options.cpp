@@ -262,8 +262,7 @@ Chosen choose_by_store(const Graph& graph, const NetArguments& a, const ChooseOp
   return choose_plan(graph, options, registry, device, store ? &*store : nullptr);
 }
 
-PlannedNet planned_net(const NetArguments& a, const std::string& verb, const AlgoRegistry& registry,
-                       Device& device) {
+void require_net(const NetArguments& a, const std::string& verb) {
   if (a.common.targets.empty())
     throw InputError(
         fmt::format("{}: no net: expected one, as in `convlab {} resnet18`", verb, verb));
@@ -273,6 +272,11 @@ PlannedNet planned_net(const NetArguments& a, const std::string& verb, const Alg
         fmt::format("{}: '{}' is no net: expected one, as in `convlab {} resnet18`; problems are "
                     "timed by `convlab bench`",
                     verb, target, verb));
+}
+
+PlannedNet planned_net(const NetArguments& a, const std::string& verb, const AlgoRegistry& registry,
+                       Device& device) {
+  require_net(a, verb);
   if (!a.plan_file.empty()) {
     PlannedNet net = net_of_plan(a, device.info());
     const double needed = needed_bytes(net.graph, net.plan, registry, device),
@@ -286,12 +290,13 @@ PlannedNet planned_net(const NetArguments& a, const std::string& verb, const Alg
       make_net(a.common.targets.front(), a.common.batches.empty() ? 1 : a.common.batches.front());
   const ChooseOptions options = choose_options(a, device);
   Chosen chosen = fitting_plan(graph, a, options, registry, device);
+  std::string advice;
   if (!chosen.untuned.empty())
-    say(
-        fmt::format("{} passes of convolutions were never tuned here and go by predictions; to "
-                    "tune them:\n  {}",
-                    chosen.untuned.size(), tune_command(a, graph, options)));
-  return {std::move(graph), std::move(chosen.plan)};
+    advice = fmt::format(
+        "{} passes of convolutions were never tuned here and go by predictions; to tune them:\n  "
+        "{}",
+        chosen.untuned.size(), tune_command(a, graph, options));
+  return {std::move(graph), std::move(chosen.plan), std::move(advice)};
 }
 
 }  // namespace convlab

@@ -27,14 +27,18 @@ void normalise(nets::Transform&, const nets::PixelStatistics&, const std::string
 // --plan FILE; refuses flags that choose alongside it.
 void add_plan_file(CLI::App&, NetArguments&);
 
+// Throws InputError for no target, and for one that is a problem.
+void require_net(const NetArguments&, const std::string& verb);
+
 struct PlannedNet {
   nets::Graph graph;
   nets::NetPlan plan;
+  std::string advice{};  // for stderr, once nothing is refused any more; empty: none
 };
 // Follows the arguments: the file's plan, or one chosen from the store and, for anything the store
-// lacks, from predictions. In the latter case one line on stderr gives the command that fills the
-// store. Throws InputError for a missing target, for a net that does not exist or does not fit in
-// memory, and for a plan made for another net, batch, type, mode, machine or number of threads.
+// lacks, from predictions. In the latter case the advice is the command that fills the store.
+// Throws InputError for a missing target, for a net that does not exist or does not fit in memory,
+// and for a plan made for another net, batch, type, mode, machine or number of threads.
 PlannedNet planned_net(const NetArguments&, const std::string& verb, const AlgoRegistry&, Device&);
 
 // The options planned_net chooses by, for callers that make other choices too.

@@ -195,9 +195,25 @@ std::string format_of_suffix(const std::string& path, const std::vector<std::str
   return name;
 }
 
+void add_svg(CLI::App& app, std::string& file, const std::string& description) {
+  add_parsed(
+      app, "--svg",
+      [&file](const std::string& text) {
+        const std::string suffix = std::filesystem::path(text).extension();
+        if (!suffix.empty() && suffix != ".svg")
+          throw InputError(
+              fmt::format("'{}': expected a name that ends in .svg, the format it is in", text));
+        file = text;
+      },
+      description, "FILE");
+}
+
 void add_db(CLI::App& app, CommonOptions& o) {
-  add_text(app, "--db", o.db,
-           "The tuning store; default: $CONVLAB_DB, else $XDG_CACHE_HOME/convlab/tune.db", "FILE");
+  add_text(
+      app, "--db", o.db,
+      "The tuning store, which verbs that measure create, with its folder, where it is missing; "
+      "default: $CONVLAB_DB, else $XDG_CACHE_HOME/convlab/tune.db",
+      "FILE");
 }
 
 void add_layer(CLI::App& app, CommonOptions& o) {

@@ -52,6 +52,8 @@ void add_output(CLI::App&, CommonOptions&, const std::vector<std::string>& forma
 // The format that the file's suffix names; empty if the suffix is not a format. Throws InputError
 // for a format that only other verbs have.
 std::string format_of_suffix(const std::string& path, const std::vector<std::string>& formats);
+// --svg FILE. Refuses another suffix than .svg.
+void add_svg(CLI::App&, std::string&, const std::string& description);
 void add_db(CLI::App&, CommonOptions&);
 void add_layer(CLI::App&, CommonOptions&);  // --layer
 // --wide: prints tables with these columns too, and wider than a terminal if needed.

@@ -55,6 +55,12 @@ std::string without_middle(const std::string& text, std::size_t width) {
                      fmt::join(all.end() - std::ptrdiff_t(tail), all.end(), ""));
 }
 
+// A name has no place to be wrapped at.
+std::vector<std::string> wrapped(const std::string& text, std::size_t width) {
+  const bool is_name = text.find_first_of(" ,\n") == std::string::npos;
+  return is_name ? std::vector{without_middle(text, width)} : wrap(text, width);
+}
+
 std::string padded(const std::string& text, std::size_t width, bool right) {
   const std::string blanks(width - std::min(width, columns_of(text)), ' ');
   return right ? blanks + text : text + blanks;
@@ -122,7 +128,7 @@ std::string render_table(const Report& report) {
   std::string text = line([&](std::size_t i) { return report.columns[i]; });
   text += line([&](std::size_t i) { return std::string(widths[i], '-'); });
   for (const auto& row : report.rows) {
-    const std::vector<std::string> parts = wrap(row[last].shown(), widths[last]);
+    const std::vector<std::string> parts = wrapped(row[last].shown(), widths[last]);
     for (std::size_t k = 0; k < std::max<std::size_t>(1, parts.size()); ++k)
       text += line([&](std::size_t i) -> std::string {
         if (i == last) return k < parts.size() ? parts[k] : "";

@@ -86,7 +86,7 @@ def above_0(text):
 def whole(least):
     def read(text):
         if not re.fullmatch(r"\d{1,6}", text) or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of at least {least}")
+            raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, {least} to 999999")
         return int(text)
     return read
 

@@ -36,6 +36,7 @@ int run(const Options& o) {
   ChooseOptions unlimited = choose_options(o.net, *device);
   unlimited.workspace_max = std::numeric_limits<std::int64_t>::max();
   report.unlimited_ms = choose_by_store(net.graph, o.net, unlimited, registry, *device).plan.ms();
+  if (!net.advice.empty()) say(net.advice);
   // The file holds only the plan, so the net is not run.
   if (common.format != Format::json && !o.no_audit) {
     ClockWatch clocks(device->info());

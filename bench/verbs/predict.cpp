@@ -174,6 +174,7 @@ int run(const Options& given) {
   DataLoader loader(images, transform,
                     {.batch = planned.plan.batch, .dtype = planned.plan.dtype, .bad_images = 0},
                     *device);
+  if (!planned.advice.empty()) say(planned.advice);
   predictions.images = classify(net, loader, o.images, *device, stop);
   predictions.complete = !stop;
   predictions.provenance = provenance(*device);

@@ -231,7 +231,7 @@ VerbAction declare_roofline(CLI::App& app) {
   add_flag(app, "--remeasure", a->remeasure, "Measure the machine's roofs again");
   add_flag(app, "--no-phases", a->no_phases, "Run nothing: leave out the time of each phase");
   add_text(app, "--html", a->html, "Also write one self-contained page with all charts", "FILE");
-  add_text(app, "--svg", a->svg, "Also write the chart as SVG (gnuplot)", "FILE");
+  add_svg(app, a->svg, "Also write the chart as SVG (gnuplot)");
   add_text(app, "--from", a->from, "Take the points from what --format json wrote before", "FILE");
   add_output(app, common, {"table", "csv", "json", "md"});
   add_db(app, common);

@@ -168,6 +168,7 @@ void set_worker(const Options& o, const AlgoRegistry& registry, Device& device, 
     throw InputError(fmt::format("{}: the plan is for {}, expected one for training",
                                  o.net.plan_file, to_string(net.plan.mode)));
   ranks.begin();
+  if (!net.advice.empty()) say(net.advice);
   table.net = net.graph.name();
   table.dtype = net.plan.dtype;
   ClockWatch clocks(device.info());
@@ -358,7 +359,7 @@ VerbAction declare_scaling(CLI::App& app) {
            "A timeline of the iterations with the most workers, for ui.perfetto.dev: its first "
            "ranks, since all are equal, under each exchange",
            "FILE");
-  add_text(app, "--svg", o->svg, "The chart as a picture; needs gnuplot", "FILE");
+  add_svg(app, o->svg, "The chart as a picture; needs gnuplot");
   add_device(app, common);
   add_seed(app, common);
   add_layout(app, common);

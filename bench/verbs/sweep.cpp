@@ -169,7 +169,7 @@ VerbAction declare_sweep(CLI::App& app) {
            "Measure again what the store knows, and replace it");
   add_flag(app, "--retry-failed", o->tuning.tune.retry_failed,
            "Run again what the store knows to have failed or timed out");
-  add_text(app, "--svg", o->svg, "The charts as a picture; needs gnuplot", "FILE");
+  add_svg(app, o->svg, "The charts as a picture; needs gnuplot");
   add_wide(app, o->tuning.common, "configs, layouts and GFLOP/s");
   add_output(app, o->tuning.common, {"table", "csv", "json", "md"});
   add_db(app, o->tuning.common);

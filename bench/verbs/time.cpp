@@ -45,6 +45,7 @@ int time(Options o, Ranks& ranks) {
   for (std::int64_t& batch : o.net.common.batches) batch = ranks.share(batch);
   const PlannedNet net = ranks.planned_net(o.net, "time", registry, *device);
   ranks.begin();
+  if (!net.advice.empty()) say(net.advice);
 
   ClockWatch clocks(device->info());
   Progress progress;

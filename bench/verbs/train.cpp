@@ -53,8 +53,10 @@ struct Settings {
 };
 
 // The papers' rates, scaled to the batch (Goyal et al. 2017, arXiv:1706.02677): ImageNet, 256
-// images: 0.1 with batch norm, 0.01 without. Small images, batch of 128: 0.1 and 0.05.
-Settings usual_settings(const Graph& net, const std::string& data, std::int64_t batch) {
+// images: 0.1 with batch norm, 0.01 without. Small images, batch of 128: 0.1 and 0.05. A batch or
+// epochs of 0 are usual ones too.
+Settings usual_settings(const Graph& net, const std::string& data, std::int64_t batch,
+                        std::int64_t epochs) {
   const Shape& x = net.nodes().front().shape;
   const bool small = x.h <= 64;
   const bool normalised = std::any_of(net.nodes().begin(), net.nodes().end(), [](const Node& node) {
@@ -63,7 +65,11 @@ Settings usual_settings(const Graph& net, const std::string& data, std::int64_t 
   Settings s;
   s.data = data;
   s.batch = batch > 0 ? batch : small ? 64 : 32;
-  s.epochs = data.starts_with("synthetic") ? 10 : !small ? 90 : normalised ? 100 : 20;
+  s.epochs = epochs > 0                      ? epochs
+             : data.starts_with("synthetic") ? 10
+             : !small                        ? 90
+             : normalised                    ? 100
+                                             : 20;
   const double rate = normalised ? 0.1 : small ? 0.05 : 0.01;
   s.rule = SgdDesc{.rate = rate * double(s.batch) / (small ? 128 : 256),
                    .momentum = 0.9,
@@ -94,11 +100,16 @@ Settings settings_of(const Options& o, const std::optional<Checkpoint>& checkpoi
     const TrainingState& from = checkpoint->state;
     s = {from.data, batch, from.epochs, from.rule, from.schedule, from.seed};
   } else {
-    s = usual_settings(make_net(o.net.common.targets.front(), 1), o.data, batch);
+    s = usual_settings(make_net(o.net.common.targets.front(), 1), o.data, batch, o.epochs);
   }
   if (!o.data.empty()) s.data = o.data;
   if (o.epochs > 0) s.epochs = o.epochs;
   if (!o.schedule.empty()) s.schedule = parse_schedule(o.schedule);
+  if (!o.schedule.empty() && s.schedule.warmup > double(s.epochs))
+    throw InputError(
+        fmt::format("--schedule: a warm-up of {} epochs, but there are {}: expected at "
+                    "most as many, or more --epochs",
+                    s.schedule.warmup, s.epochs));
   if (o.seed) s.seed = *o.seed;
   apply_rule_flags(o, s.rule);
   return s;
@@ -179,6 +190,7 @@ DataLoader make_loader(const Dataset& dataset, const Transform& transform, const
 struct Plans {
   Graph graph;
   NetPlan training, testing;
+  std::string advice{};  // as PlannedNet's
 };
 
 // The checkpoint's plans, so that training continues bit for bit whatever was tuned meanwhile.
@@ -217,6 +229,14 @@ void require_fits(const Checkpoint& checkpoint, const Options& o, const Graph& g
   require_fits(checkpoint, start);
 }
 
+// `which` names the batch, of all ranks.
+void require_enough(const Dataset& images, std::int64_t batch, const std::string& which) {
+  if (batch > images.size())
+    throw InputError(
+        fmt::format("{} is more than the {} images to train with: expected --batch {}{}", which,
+                    images.size(), images.size(), images.size() > 1 ? " or less" : ""));
+}
+
 // The net, with one output per class, and its plans.
 Plans planned(const Options& o, const std::optional<Checkpoint>& checkpoint, const Dataset& images,
               const AlgoRegistry& registry, Device& device, const Ranks& ranks) {
@@ -226,9 +246,13 @@ Plans planned(const Options& o, const std::optional<Checkpoint>& checkpoint, con
   c.targets = {one.name()};
   const bool given = !c.batches.empty();
   if (!given && a.plan_file.empty())
-    c.batches = {checkpoint ? checkpoint->state.batch : usual_settings(one, o.data, 0).batch};
-  for (std::int64_t& batch : c.batches)
-    batch = ranks.share(batch, given ? "--batch" : "a batch of");
+    c.batches = {checkpoint ? checkpoint->state.batch : usual_settings(one, o.data, 0, 0).batch};
+  for (std::int64_t& batch : c.batches) {
+    const std::string which = given ? "--batch" : "a batch of";
+    const std::int64_t share = ranks.share(batch, which);
+    require_enough(images, batch, fmt::format("{} {}", which, batch));
+    batch = share;
+  }
   if (checkpoint && c.dtype == DType::f32) c.dtype = checkpoint->state.dtype;
   if (checkpoint && a.plan_file.empty()) {
     const Graph graph = make_net(one.name(), c.batches.front());
@@ -240,11 +264,13 @@ Plans planned(const Options& o, const std::optional<Checkpoint>& checkpoint, con
   if (net.plan.mode != Mode::training)
     throw InputError(fmt::format("{}: the plan is for {}, expected one for training", a.plan_file,
                                  to_string(net.plan.mode)));
+  require_enough(images, net.plan.batch * ranks.size(),
+                 fmt::format("{}: a batch of {}", a.plan_file, net.plan.batch * ranks.size()));
   a.forward_only = true;
   ChooseOptions options = choose_options(a, device);
   options.dtype = net.plan.dtype;
   NetPlan testing = choose_by_store(net.graph, a, options, registry, device).plan;
-  return {std::move(net.graph), std::move(net.plan), std::move(testing)};
+  return {std::move(net.graph), std::move(net.plan), std::move(testing), std::move(net.advice)};
 }
 
 // Rank 0's plans, on all ranks.
@@ -289,9 +315,7 @@ int train(Options o, Ranks& ranks) {
     if (o.checkpoint.empty()) o.checkpoint = o.resume;
     if (o.net.common.targets.empty()) o.net.common.targets = {checkpoint->state.net};
   }
-  if (o.net.common.targets.empty())
-    throw InputError(
-        "train: no net: expected one, as in `convlab train resnet20 --data synthetic`");
+  require_net(o.net, "train");
   if (o.data.empty() && !checkpoint)
     throw InputError("train: no --data: expected a directory of images, or synthetic");
   if (ranks.speaks()) {
@@ -388,6 +412,7 @@ int train(Options o, Ranks& ranks) {
   if (checkpoint) trainer.resume(*checkpoint);
   ranks.begin();
   reporter.emplace(log, progress, loader, s.epochs, trainer.state());
+  if (!plans->advice.empty()) say(plans->advice);
   progress.line(headline(graph, s, data, *device, ranks));
   if (trainer.exchange() && !trainer.exchange()->note().empty())
     progress.line(trainer.exchange()->note());

@@ -46,7 +46,8 @@ TEST(Report, ATableKeepsToItsWidthAndItsLastTextWhole) {
   report.columns = {"name", "ms", "why"};
   report.rows = {{"a_name_of_forty_characters_that_is_cut_up", ms_cell(1), "short"},
                  {"b", ms_cell(123), "it takes 3.2 times as long as the best, or so it seems"},
-                 {"c", Cell(), "tile=4,schedule=private,block=49,stores=nontemporal"}};
+                 {"c", Cell(), "tile=4,schedule=private,block=49,stores=nontemporal"},
+                 {"d", Cell(), "a_name_has_no_place_to_be_wrapped_at"}};
   report.notes = {"a note which is so long that it has to go on in one more line below"};
   const std::string text = render(report, Format::table);
   std::istringstream lines(text);
@@ -59,6 +60,7 @@ TEST(Report, ATableKeepsToItsWidthAndItsLastTextWhole) {
             "                          best, or so it seems\n"
             "c                         tile=4,schedule=private,block=49,\n"
             "                          stores=nontemporal\n"
+            "d                         a_name_has_no_pla…to_be_wrapped_at\n"
             "\n"
             "a note which is so long that it has to go on in one more\n"
             "line below\n");

@@ -183,6 +183,10 @@ TEST_F(TimedWorkerFile, RefusesOthers) {
   expect_refused(spoiled([](json& f) { f["steps"][2]["phases"].erase("bwd_d"); }), "bwd_d");
   expect_refused(spoiled([](json& f) { f["iteration"].erase("t_u"); }), "t_u");
   expect_refused(spoiled([](json& f) { f["iteration"]["t_u"] = -1; }), "t_u");
+  expect_refused(spoiled([](json& f) { f["iteration"]["t_f"] = nullptr; }),
+                 "iteration/t_f is null: expected a number");
+  expect_refused(spoiled([](json& f) { f["steps"][2]["phases"]["bwd_w"]["ms"] = "1"; }),
+                 "steps/2/phases/bwd_w/ms is string: expected a number");
   write_file(directory_ / "time.json", "{");
   EXPECT_TRUE(contains(message_of([&] { read_timed_worker(directory_ / "time.json"); }), "JSON"));
 }

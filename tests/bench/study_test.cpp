@@ -228,14 +228,15 @@ TEST_F(StudyTest, ProgramsAreThoseOfABuildThatIsThere) {
 }
 
 TEST_F(StudyTest, BadUsageIsOneLine) {
-  const std::string number = "expected a whole number of at least ",
-                    above_0 = "expected a number above 0";
+  const std::string number = "expected a whole number, ", above_0 = "expected a number above 0";
   for (const auto& [words, says] :
-       {std::pair<Words, std::string>{{"network", "--ranks", "-1"}, "'-1': " + number + "2"},
-        {{"network", "--ranks", "1"}, "'1': " + number + "2"},
-        {{"network", "--latencies", "0,-5"}, "'-5': " + number + "0"},
-        {{"verdicts", "--runs", "0"}, "'0': " + number + "1"},
-        {{"survey", "--batches", "16,0"}, "'0': " + number + "1"},
+       {std::pair<Words, std::string>{{"network", "--ranks", "-1"},
+                                      "'-1': " + number + "2 to 999999"},
+        {{"network", "--ranks", "1000000"}, "'1000000': " + number + "2 to 999999"},
+        {{"network", "--ranks", "1"}, "'1': " + number + "2 to 999999"},
+        {{"network", "--latencies", "0,-5"}, "'-5': " + number + "0 to 999999"},
+        {{"verdicts", "--runs", "0"}, "'0': " + number + "1 to 999999"},
+        {{"survey", "--batches", "16,0"}, "'0': " + number + "1 to 999999"},
         {{"layers", "--minutes", "-1"}, "'-1': " + above_0},
         {{"layers", "--minutes", "nan"}, "'nan': " + above_0},
         {{"gemm", "--min-time", "0"}, "'0': " + above_0},

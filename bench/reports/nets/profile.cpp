@@ -82,6 +82,8 @@ class Profiler {
         "convolution's time divides among its phases comes from running it alone; \"rest\" is "
         "packing, converting, and threads that start and wait.",
         iterations())};
+    if (!ceilings_of(device_).measured)
+      profile.notes.emplace_back("The ceilings are the card's theoretical peaks, not measured.");
     count_hardware(profile);
     if (!profile.as_ran.rows.empty())
       profile.notes.push_back(fmt::format("Kernels as they ran: by CUPTI, over {} iterations more.",
@@ -180,9 +182,13 @@ class Profiler {
     Report report;
     report.columns = {"Headroom(%)", "Headroom", "Time", "Attainable", "Limit", "Name"};
     for (const Headroom& h : all) {
+      // A card that is executed on the CPU is some 1e6 times as slow as its peaks.
+      const Cell attainable = h.attainable < 5e-4
+                                  ? Cell(h.attainable, fmt::format("{:.1e}", h.attainable))
+                                  : ms_cell(h.attainable);
       const double gain = h.ms - h.attainable, share = 100 * gain / total;
       report.rows.push_back({Cell(share, fmt::format("{:.2f}", share)), ms_cell(gain),
-                             ms_cell(h.ms), ms_cell(h.attainable), h.limit, h.name});
+                             ms_cell(h.ms), attainable, h.limit, h.name});
     }
     return report;
   }

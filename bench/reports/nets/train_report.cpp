@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <string_view>
 
 #include "conv/error.h"
@@ -45,6 +46,13 @@ void TrainLog::require_writable(const std::string& file) {
   if (file.empty() || file == "-") return;
   const std::filesystem::path path(file);
   std::error_code none;
+  if (std::filesystem::is_regular_file(path, none) && std::filesystem::file_size(path, none) > 0) {
+    std::string begin(log_header.size(), '\0');
+    if (std::ifstream in(path);
+        in && !(in.read(begin.data(), std::streamsize(begin.size())) && begin == log_header))
+      throw InputError(
+          fmt::format("--log: '{}' is there and is no such log: expected a new name", file));
+  }
   const bool is_folder = std::filesystem::is_directory(path, none);
   if (!is_folder && access(file.c_str(), W_OK) == 0) return;
   const int error = is_folder ? EISDIR : errno;

@@ -46,6 +46,14 @@ LayerTimes layer_of(const Graph& graph, const Step& step, DType dtype) {
   return {.name = node.name, .gradient_bytes = graph.parameters(node) * size_of(dtype)};
 }
 
+// The number at this path, "/iteration/t_f".
+double number_at(const Json& file, const std::string& path) {
+  const Json& value = file.at(Json::json_pointer(path));
+  if (!value.is_number())
+    throw InputError(fmt::format("{} is {}: expected a number", path.substr(1), value.type_name()));
+  return value.get<double>();
+}
+
 TimedWorker read(const Json& file) {
   const Json& net = file.at("net");
   TimedWorker timed;
@@ -74,13 +82,15 @@ TimedWorker read(const Json& file) {
                       "times of this version",
                       timed.net, layer.name));
     const auto phase_ms = [&](Phase phase) {
-      return rows.at(i).at("phases").at(std::string(to_string(phase))).at("ms").get<double>();
+      return number_at(file, fmt::format("/steps/{}/phases/{}/ms", i, to_string(phase)));
     };
     layer.forward_s = phase_ms(Phase::forward);
     layer.backward_s = phase_ms(Phase::backward_data) + phase_ms(Phase::backward_filter);
     layers.push_back(std::move(layer));
   }
-  const auto part = [&](const char* name) { return file.at("iteration").at(name).get<double>(); };
+  const auto part = [&](const char* name) {
+    return number_at(file, fmt::format("/iteration/{}", name));
+  };
   timed.worker = worker_of(graph, std::move(layers),
                            {.h2d = part("t_h2d"),
                             .forward = part("t_f"),

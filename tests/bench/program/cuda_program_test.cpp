@@ -160,6 +160,10 @@ TEST_F(CudaProgramTest, TheProfileSaysWhyNoKernelsWereRecorded) {
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_TRUE(contains(ran.out, "No kernels as the card ran them: kernels executed on the CPU"))
       << ran.out;
+  EXPECT_TRUE(contains(ran.out, "The ceilings are the card's theoretical peaks")) << ran.out;
+  const std::string next = ran.out.substr(ran.out.find("What to tune next"));
+  EXPECT_TRUE(contains(next, " direct\n") && contains(next, "e-0")) << next;
+  EXPECT_FALSE(contains(next, " 0.000 ")) << next;
 }
 
 TEST_F(CudaProgramTest, TrainsOnTheCardAndGoesOnThere) {

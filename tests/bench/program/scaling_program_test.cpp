@@ -109,6 +109,7 @@ TEST_F(ScalingProgramTest, BadUsageIsOneLine) {
        {{"lenet", "--topology", "hierarchical", "--workers-per-host", "0"},
         "--workers-per-host: '0'"},
        {{"lenet", "--data", directory_ / "none"}, "--data: "},
+       {{"lenet", "--svg", "x.png"}, "--svg: 'x.png': expected a name that ends in .svg"},
        {{"lenet", "--format", "hpp"}, "--format: 'hpp'"},
        {{"lenet", "--forward-only"}, "unknown flag '--forward-only'"}});
 }

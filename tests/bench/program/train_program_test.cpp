@@ -156,7 +156,9 @@ TEST_F(TrainProgram, AFullDiskLeavesTheCheckpointBeforeAndWholeRows) {
       checkpoint + "': File too large; " + checkpoint + " is as the checkpoint before left it");
   EXPECT_TRUE(read_file(checkpoint) == before);
 
-  const std::string rows(600 * 1024 - 4, '\n');  // leaves room for a checkpoint but not for a row
+  ASSERT_EQ(train("unlimited", "--epochs 1 --log " + log).exit_code, 0);
+  std::string rows = read_file(log);
+  rows.resize(600 * 1024 - 4, '\n');  // leaves room for a checkpoint but not for a row
   write_file(log, rows);
   expect_full(train("600", "--epochs 2 --resume " + checkpoint + " --log " + log), log);
   EXPECT_TRUE(read_file(log) == rows);
@@ -164,6 +166,7 @@ TEST_F(TrainProgram, AFullDiskLeavesTheCheckpointBeforeAndWholeRows) {
 
 TEST_F(TrainProgram, BadInputIsOneLine) {
   std::filesystem::create_symlink("loop", file("loop"));
+  write_file(file("no_log"), "epoch,loss\n1,2\n");
   for (const auto& [words, why] : std::vector<std::pair<Words, std::string>>{
            {{"train"}, "train: no net"},
            {{"train", "lenet"}, "train: no --data"},
@@ -187,7 +190,18 @@ TEST_F(TrainProgram, BadInputIsOneLine) {
            {command({"--weights", file("none.bin")}), "--weights: '"},
            {command({"--weights", file("none.npz")}), "none.npz"},
            {command({"--resume", file("none.safetensors")}), "none.safetensors"},
-           {command({"--batch", "1000"}), "a batch of 1000 is more than the 640 images"},
+           {{"train", "mb1ic4ih8oc4oh8kh3ph1", "--data", "synthetic"},
+            "problems are timed by `conv"},
+           {command({"--batch", "1000"}),
+            "--batch 1000 is more than the 640 images to train with: expected --batch 640 or less"},
+           {{"train", "lenet", "--data", "synthetic:20"},
+            "a batch of 64 is more than the 20 images to train with: expected --batch 20 or less"},
+           {command({"--epochs", "3", "--schedule", "cosine,warmup=5"}),
+            "--schedule: a warm-up of 5 epochs, but there are 3: expected at most as many"},
+           {command({"--schedule", "cosine,warmup=1e400"}), "is not a number from 0 to 1.8e308"},
+           {command({"--mean", "0.1,0.2"}), "--mean: 2 numbers, but images have 1 channel"},
+           {command({"--log", file("no_log")}),
+            "--log: '" + file("no_log") + "' is there and is no such log: expected a new name"},
            {command({"--exchange", "after"}), "--exchange is about several ranks: drop it, or"},
            {command({"--bucket", "4M"}), "--bucket is about several ranks"},
            {command({"--compress", "bf16"}), "--compress is about several ranks"},
@@ -198,7 +212,9 @@ TEST_F(TrainProgram, BadInputIsOneLine) {
     EXPECT_EQ(ran.exit_code, 2) << why << "\n" << ran.err;
     EXPECT_TRUE(contains(ran.err, why)) << why << "\n" << ran.err;
     EXPECT_EQ(ran.out, "") << why;
+    EXPECT_EQ(lines(ran.err), 1) << ran.err;
   }
+  EXPECT_EQ(read_file(file("no_log")), "epoch,loss\n1,2\n");
 }
 
 }  // namespace

@@ -190,7 +190,8 @@ TEST_F(RanksProgram, RefusesByOneLine) {
   expect_refused(mpirun(2, train({"--batch", "63"})),
                  "--batch 63 does not divide among 2 ranks: expected 62 or 64");
   expect_refused(mpirun(3, train({"--batch", "2"})), "among 3 ranks: expected 3");
-  expect_refused(mpirun(2, train({"--batch", "1000"})), "more than the 640 images that there are");
+  expect_refused(mpirun(2, train({"--batch", "1000"})),
+                 "--batch 1000 is more than the 640 images to train with");
   expect_refused(mpirun(2, train({"--exchange", "gossip"})),
                  "unknown exchange 'gossip': expected one of overlapped, after, server");
   expect_refused(mpirun(2, train({"--dtype", "f64", "--compress", "bf16"})), "expected f32");
