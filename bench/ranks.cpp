@@ -101,15 +101,16 @@ void Ranks::divide_host(CommonOptions& o) const {
                     usable, usable == 1 ? "" : "s", share));
 }
 
+// Within a host an exchange copies memory, which is no faster beside computation on the same core.
+// Over a network it mostly waits.
 ExchangeOptions Ranks::exchange(const ExchangeArguments& a, const Device& device) const {
   const int threads = device.info().threads;
-  const bool spare_core =
-      device.info().kind != DeviceKind::cpu ||
-      (usable_cores() > threads && cores_of_host() > threads * place_.host_size);
+  const bool waits = device.info().kind != DeviceKind::cpu || place_.host_size < place_.size;
+  const bool spare_core = usable_cores() > threads && cores_of_host() > threads * place_.host_size;
   return {.strategy = a.strategy.value_or(Strategy::overlapped),
           .bucket_bytes = a.bucket ? std::max<std::int64_t>(*a.bucket, 1) : 0,
           .bf16 = a.bf16,
-          .own_thread = spare_core};
+          .own_thread = waits || spare_core};
 }
 
 NetPlan Ranks::plan_of_rank_0(const NetPlan* mine, const Device& device) const {

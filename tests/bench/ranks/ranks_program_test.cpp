@@ -374,6 +374,10 @@ TEST_F(RanksProgram, ScalingPutsWhatRanksTakeBesideItsPrediction) {
   const auto json = nlohmann::json::parse(ran.out);
   EXPECT_EQ(json["network"]["measured"], true);
   EXPECT_GT(json["network"]["bytes_per_s"], 0);
+  for (const char* const lane : {"compute", "exchange"}) {
+    EXPECT_GT(json["network"]["shares_at_once"][lane], 0);
+    EXPECT_LE(json["network"]["shares_at_once"][lane], 1);
+  }
   ASSERT_EQ(json["points"].size(), 6u);  // of the two that there are, and of four
   for (std::size_t i = 0; i < 6; ++i) {
     const auto& point = json["points"][i];

@@ -59,5 +59,19 @@ TEST(MeasuredLink, IsTheSameOnAllRanks) {
   });
 }
 
+// All end after the same one; other collectives go on meanwhile.
+TEST(SteadyAverages, GoOnUntilAllRanksStop) {
+  on_ranks(3, [](Communicator& c) {
+    SteadyAverages averages(c);
+    for (int i = 0; i < 10; ++i) c.barrier();
+    EXPECT_GT(averages.stop(), 0);
+    c.barrier();
+  });
+}
+
+TEST(SteadyAverages, AreGivenUpByAnException) {
+  on_ranks(2, [](Communicator& c) { const SteadyAverages averages(c); });
+}
+
 }  // namespace
 }  // namespace convlab::nets

@@ -207,6 +207,27 @@ TEST(Simulation, TasksAreWhereTheyWouldBeDrawn) {
   EXPECT_EQ(s.exposed_from, 2u);
 }
 
+// Forward 0-2, backward of b 2-12. Then backward of a has half of its speed, 12-32, and the exchange
+// of b a quarter: 5 of 8 s are done at 32, the rest by 35; that of a is alone, 35-43.
+TEST(Simulation, WhatGoesOnAtOnceSlowsEachOther) {
+  const WorkerTimes w = worker_of({{"a", 1, 10, 8}, {"b", 1, 10, 8}});
+  Scenario scenario{2, Strategy::overlapped, 0, unit, {.compute = 0.5, .exchange = 0.25}};
+  const Simulation s = simulate(w, scenario);
+  EXPECT_DOUBLE_EQ(tasks_of(s, TaskKind::backward, 0)[1].end_s, 32);
+  EXPECT_DOUBLE_EQ(tasks_of(s, TaskKind::all_reduce, 0)[0].end_s, 35);
+  EXPECT_DOUBLE_EQ(s.iteration_s, 43);
+  EXPECT_DOUBLE_EQ(s.exchange_s, 31);
+  EXPECT_DOUBLE_EQ(s.exposed_s, 11);
+  scenario.strategy = Strategy::after;
+  EXPECT_DOUBLE_EQ(simulate(w, scenario).iteration_s, 38);
+  for (const double share : {0.0, -1.0, 1.5, std::numeric_limits<double>::quiet_NaN()}) {
+    scenario.contention = {1, share};
+    EXPECT_THROW(simulate(w, scenario), InputError) << share;
+    scenario.contention = {share, 1};
+    EXPECT_THROW(simulate(w, scenario), InputError) << share;
+  }
+}
+
 TEST(Simulation, ALoaderThatIsSlowerThanTheRestSetsThePace) {
   WorkerTimes w = worker_of({{"fc", 1, 2, 4}});
   for (const double io_s : {3.0, 6.9, 7.1, 40.0}) {
