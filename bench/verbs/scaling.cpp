@@ -134,8 +134,9 @@ Contention measured_contention(const Options& o, const PlannedNet& net,
                                const AlgoRegistry& registry, Device& device, const Ranks& ranks,
                                const NetTimes& alone, Progress& progress) {
   Communicator& communicator = *ranks.communicator();
+  constexpr auto long_enough = std::chrono::milliseconds(500);
   SteadyAverages quiet(communicator);
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  std::this_thread::sleep_for(long_enough);
   const double quiet_s = quiet.stop();
   SteadyAverages beside(communicator);
   progress.line("training steps while the network is busy:");

@@ -33,9 +33,10 @@ struct ExchangeOptions {
   // order of additions around a ring.
   std::int64_t bucket_bytes = 0;
   bool bf16 = false;  // rounds what travels to bf16; for nets in f32
-  // A thread progresses the exchange. It wants a core to itself; without it the exchange progresses
-  // only between backward's steps. Devices that average among themselves need none, but without it
-  // the times of buckets are only known to the last of them.
+  // A thread progresses the exchange. It costs little while it waits for a network, and wants a
+  // core to itself for copies within a host; without it the exchange progresses only between
+  // backward's steps. Devices that average among themselves need none, but without it the times of
+  // buckets are only known to the last of them.
   bool own_thread = false;
 };
 
