@@ -27,7 +27,7 @@ double parse_number(const std::string& text, std::string_view part) {
   const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
   if (error != std::errc() || end != part.data() + part.size() || !(value >= 0) ||
       std::isinf(value))
-    fail(text, fmt::format("'{}' is not a number from 0 to 1.8e308", part));
+    fail(text, fmt::format("'{}' is not a number from 0 on", part));
   return value;
 }
 

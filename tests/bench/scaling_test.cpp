@@ -217,9 +217,11 @@ TEST(ScalingReport, JsonHasTheSimulatedFigures) {
   EXPECT_EQ(file["net"], (json{{"name", "net"}, {"batch", 2}, {"dtype", "f32"}}));
   EXPECT_EQ(file["worker"]["gradient_bytes"], 9000);
   EXPECT_EQ(file["worker"]["layers"].size(), 3u);
-  EXPECT_EQ(
-      file["network"],
-      (json{{"topology", "ring"}, {"measured", false}, {"latency_s", 0.0}, {"bytes_per_s", 1e6}}));
+  EXPECT_EQ(file["network"], (json{{"topology", "ring"},
+                                   {"measured", false},
+                                   {"latency_s", 0.0},
+                                   {"bytes_per_s", 1e6},
+                                   {"shares_at_once", {{"compute", 1.0}, {"exchange", 1.0}}}}));
   ASSERT_EQ(file["points"].size(), 6u);
   const json& one = file["points"][0];
   EXPECT_DOUBLE_EQ(one["ms"], 12);  // h2d 1, forward 4, backward 6, update 1
@@ -271,6 +273,7 @@ TEST(ScalingReport, CsvHasARowAPointAndTheTableFits) {
 ScalingTable measured_table() {
   ScalingTable table = table_of({1, 2, 4});
   table.network_measured = true;
+  table.contention = {.compute = 0.8, .exchange = 0.55};
   table.points[3].measured = MeasuredExchange{Strategy::overlapped, 0, 20e-3, 10e-3, 8e-3};
   return table;
 }
@@ -278,6 +281,7 @@ ScalingTable measured_table() {
 TEST(ScalingReport, MeasuredIterationsStandBesideTheirPrediction) {
   const json file = json::parse(render(measured_table(), Format::json));
   EXPECT_EQ(file["network"]["measured"], true);
+  EXPECT_EQ(file["network"]["shares_at_once"], (json{{"compute", 0.8}, {"exchange", 0.55}}));
   EXPECT_FALSE(file["points"][2].contains("measured"));
   const json& measured = file["points"][3]["measured"];
   EXPECT_DOUBLE_EQ(measured["ms"], 20);
@@ -296,6 +300,7 @@ TEST(ScalingReport, MeasuredIterationsStandBesideTheirPrediction) {
 
   const std::string text = render(measured_table(), Format::table);
   EXPECT_TRUE(contains(text, "as measured between the ranks")) << text;
+  EXPECT_TRUE(contains(text, "at once  compute goes on at 80% of its speed, the exchange at 55%"));
   EXPECT_LT(text.find("20.0"), text.find("speedup")) << text;
   std::istringstream table_lines(text);
   for (std::string line; std::getline(table_lines, line) && !line.starts_with("cpu");)
