@@ -144,7 +144,9 @@ int Ranks::run(const std::string& name, const std::function<int()>& verb) {
     } catch (const AlreadySaid&) {
       throw;
     } catch (const std::exception& error) {
-      if (preparing_) settle(fmt::format("{}{}", exit_code_of(error), error.what()));
+      // What the others wait in; not for one that no longer answers.
+      if (preparing_ && !dynamic_cast<const RankLost*>(&error))
+        settle(fmt::format("{}{}", exit_code_of(error), error.what()));
       if (rank() > 0 && communicator_->has_abandoned()) {
         be_silent(false);
         say(printable(fmt::format("rank {}: {}", rank(), error.what())));

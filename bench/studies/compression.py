@@ -26,8 +26,13 @@ def machine(args):
     return {"machine": {f: told[f] for f in fields if f in told}, "date": told["date"]}
 
 
+def size_of(args):
+    """Images and epochs."""
+    return (640, 2) if args.small else (2560, 10)
+
+
 def make_runs(args, log, cases, seeds):
-    images, epochs = (640, 2) if args.small else (2560, 10)
+    images, epochs = size_of(args)
     for case, net, batch in cases:
         for seed in seeds:
             for exchange, flags in EXCHANGES.items():
@@ -79,7 +84,8 @@ def show(log, cases, seeds):
 def compression(args, log):
     """Trainings that differ in how gradients travel alone: plans are deterministic. Seeds show what
     chance makes of the loss."""
-    cases = [(f"{net} batch {batch} {args.ranks} ranks", net, int(batch))
+    images, epochs = size_of(args)
+    cases = [(f"{net} batch {batch} {args.ranks} ranks, {epochs} epochs of {images}", net, int(batch))
              for net, batch in (item.split(":") for item in args.nets or ["resnet20:32"])]
     seeds = range(1, 1 + (2 if args.small else args.runs))
     print("## Gradients rounded to bf16\n")

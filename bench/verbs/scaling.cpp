@@ -115,6 +115,8 @@ void require_same_measurements(const Options& o, Ranks& ranks) {
   for (const Strategy strategy : o.strategies) names += fmt::format(" {}", to_string(strategy));
   ranks.agree();
   require_same(*ranks.communicator(), "--exchange", names.substr(1));
+  require_same(*ranks.communicator(), "--bucket",
+               o.bucket_bytes ? fmt::format("{} bytes", *o.bucket_bytes) : "none");
   require_same(*ranks.communicator(), "--latency and --bandwidth",
                measures_network(o) ? "not both" : "both");
 }

@@ -62,9 +62,15 @@ class Communicator::Wait {
 
   void look() {
     const Patience& patience = ranks_.patience;
-    const double s = std::chrono::duration<double>(Clock::now() - begin_).count();
+    // A process that was stopped has not waited meanwhile.
+    constexpr double longest_look_s = 1;
+    const Clock::time_point now = Clock::now();
+    waited_s_ += std::min(std::chrono::duration<double>(now - looked_).count(), longest_look_s);
+    looked_ = now;
+    const double s = waited_s_;
     if (s > patience.limit_s) throw RankLost(line(patience.limit_s));
-    if (s < patience.tell_s) return;
+    // Early, so that ranks that begin to wait a little later are known as waiting too.
+    if (s < patience.tell_s / 10) return;
     if (!std::exchange(is_known_, true)) ranks_.set_waiting(true);
     if (s < next_s_) return;
     next_s_ = 2 * s;
@@ -95,9 +101,9 @@ class Communicator::Wait {
 
   Communicator& ranks_;
   const Pending& pending_;
-  const Clock::time_point begin_ = Clock::now();
-  // The others reach patience.tell_s at about the same time, and are to have said so by then.
-  double next_s_ = 1.1 * ranks_.patience.tell_s;
+  Clock::time_point looked_ = Clock::now();
+  double waited_s_ = 0;
+  double next_s_ = ranks_.patience.tell_s;
   bool is_known_ = false;  // to the others
 };
 

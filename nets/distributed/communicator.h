@@ -61,7 +61,7 @@ void validate(const Average&);
 // How long a rank waits for others.
 struct Patience {
   double limit_s = 300;  // then it throws RankLost
-  // From then on, and again whenever the wait has doubled, the first of the ranks that wait so long
+  // After so long, and again whenever the wait has doubled, the first of the ranks that wait
   // calls `tell` with a line that names those that do not: they hold up all the others. On
   // whichever thread waits.
   double tell_s = 10;

@@ -22,7 +22,10 @@ struct Queue {
 
 // The messages on their way. Sending copies, and so is complete at once.
 struct Post {
-  using Route = std::tuple<int, int, int>;  // duplicate, from, to
+  // Of a duplicate: its number among those of the communicator that it duplicates, after that
+  // one's.
+  using Duplicate = std::vector<int>;
+  using Route = std::tuple<Duplicate, int, int>;  // from, to
   std::mutex mutex;
   std::map<Route, Queue> queues;
   std::string abandoned;       // why; empty: not
@@ -68,24 +71,25 @@ class Receiving : public Pending {
 
 class InProcessCommunicator : public MessageCommunicator {
  public:
-  InProcessCommunicator(std::shared_ptr<Post> post, int duplicate, int rank, int size)
-      : post_(std::move(post)), number_(duplicate), rank_(rank), size_(size) {}
+  InProcessCommunicator(std::shared_ptr<Post> post, Post::Duplicate duplicate, int rank, int size)
+      : post_(std::move(post)), duplicate_(std::move(duplicate)), rank_(rank), size_(size) {}
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::unique_ptr<Pending> send(int to, ConstSpan message) override {
     const std::lock_guard lock(post_->mutex);
-    Queue& queue = post_->queues[{number_, rank_, to}];
+    Queue& queue = post_->queues[{duplicate_, rank_, to}];
     queue.messages.try_emplace(queue.sent++, message.begin(), message.end());
     return std::make_unique<Sent>();
   }
   std::unique_ptr<Pending> receive(int from, Span to) override {
-    return std::make_unique<Receiving>(post_, Post::Route{number_, from, rank_}, to);
+    return std::make_unique<Receiving>(post_, Post::Route{duplicate_, from, rank_}, to);
   }
   // All ranks duplicate in the same order, so that equal numbers mean the same duplicate.
   std::unique_ptr<Communicator> duplicate() override {
-    auto other = std::make_unique<InProcessCommunicator>(
-        post_, number_ * most_duplicates + ++duplicates_, rank_, size_);
+    Post::Duplicate number = duplicate_;
+    number.push_back(++duplicates_);
+    auto other = std::make_unique<InProcessCommunicator>(post_, std::move(number), rank_, size_);
     other->patience = patience;
     return other;
   }
@@ -109,10 +113,9 @@ class InProcessCommunicator : public MessageCommunicator {
   }
 
  private:
-  static constexpr int most_duplicates = 1000;
-
   std::shared_ptr<Post> post_;
-  int number_, rank_, size_, duplicates_ = 0;
+  Post::Duplicate duplicate_;
+  int rank_, size_, duplicates_ = 0;
   bool gave_up_ = false;
 };
 
@@ -123,7 +126,7 @@ std::vector<std::unique_ptr<Communicator>> in_process_communicators(int size) {
   const auto post = std::make_shared<Post>();
   std::vector<std::unique_ptr<Communicator>> ranks;
   for (int r = 0; r < size; ++r)
-    ranks.push_back(std::make_unique<InProcessCommunicator>(post, 0, r, size));
+    ranks.push_back(std::make_unique<InProcessCommunicator>(post, Post::Duplicate{}, r, size));
   return ranks;
 }
 

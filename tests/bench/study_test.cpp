@@ -600,15 +600,16 @@ TEST_F(StudyTest, CompressionPutsLossesSideBySide) {
   const Ran first = ran("lenet:8,resnet20:4");
   EXPECT_EQ(first.exit_code, 0) << first.err;
   expect(first.out,
-         "### lenet batch 8 2 ranks, mean of 2 seeds\n\n| epoch | loss f32 | loss bf16 |");
+         "### lenet batch 8 2 ranks, 2 epochs of 640, mean of 2 seeds\n\n| epoch | loss f32 | loss "
+         "bf16 |");
   expect(first.out,
          "| 1 | 3.5000 | 3.5000 | 4.5000 | 4.5000 |\n"
          "| 2 | 2.1000 | 2.1200 | 2.5000 | 2.5000 |\n");
   expect(first.out,
-         "| lenet batch 8 2 ranks | f32 | 2.1000 | 2.0000 to 2.2000 | 2.5000 |"
+         "| lenet batch 8 2 ranks, 2 epochs of 640 | f32 | 2.1000 | 2.0000 to 2.2000 | 2.5000 |"
          " 2.5000 to 2.5000 | 75.0% |\n"
-         "| lenet batch 8 2 ranks | bf16 | 2.1200 | 2.0200 to 2.2200 |");
-  expect(first.out, "| resnet20 batch 4 2 ranks | bf16 |");
+         "| lenet batch 8 2 ranks, 2 epochs of 640 | bf16 | 2.1200 | 2.0200 to 2.2200 |");
+  expect(first.out, "| resnet20 batch 4 2 ranks, 2 epochs of 640 | bf16 |");
   expect(first.out, "- cpu: some\n");
   EXPECT_EQ(lines(read_file(calls)), 8);
   expect(read_file(calls), "-n 2 " + program + " train lenet --batch 16 --data synthetic:640 ");
@@ -619,7 +620,8 @@ TEST_F(StudyTest, CompressionPutsLossesSideBySide) {
   write_script(directory_ / "mpirun", "echo something\n");
   const Ran bad = ran("vgg11:2");
   EXPECT_EQ(bad.exit_code, 1);
-  expect(bad.err, "failed: vgg11 batch 2 2 ranks f32 seed 1: printed no log: something; ");
+  expect(bad.err,
+         "failed: vgg11 batch 2 2 ranks, 2 epochs of 640 f32 seed 1: printed no log: something; ");
 }
 
 // Ranks that would wait for ever: a signal ends them, and nothing of their network stays.

@@ -133,6 +133,27 @@ TEST(Communicator, DuplicatesDoNotMixTheirMessages) {
   });
 }
 
+// Numbers of duplicates had met after a thousand.
+TEST(Communicator, DuplicatesOfDuplicatesDoNotMixTheirMessagesEither) {
+  on_ranks(2, [](Communicator& c) {
+    const std::unique_ptr<Communicator> first = c.duplicate();
+    std::unique_ptr<Communicator> last;
+    for (int i = 0; i < 1000; ++i) last = c.duplicate();
+    const std::unique_ptr<Communicator> nested = first->duplicate();
+    std::vector<float> values(10, float(c.rank())), more(10, float(10 * c.rank()));
+    Communicator* const in_order[] = {last.get(), nested.get()};
+    std::vector<float>* const sums[] = {&values, &more};
+    std::unique_ptr<Pending> pending[2];
+    for (const int i : {c.rank(), 1 - c.rank()}) {  // each rank begins with another
+      pending[i] = in_order[i]->start_average(std::as_writable_bytes(std::span(*sums[i])), {});
+      pending[i]->progress();
+    }
+    for (const int i : {0, 1}) in_order[i]->complete(*pending[i]);
+    EXPECT_EQ(values, std::vector<float>(10, 0.5f));
+    EXPECT_EQ(more, std::vector<float>(10, 5.0f));
+  });
+}
+
 TEST(Communicator, SaysWhoDiffers) {
   on_ranks(3, [](Communicator& c) {
     require_same(c, "seed", "1");
