@@ -207,8 +207,8 @@ TEST(Simulation, TasksAreWhereTheyWouldBeDrawn) {
   EXPECT_EQ(s.exposed_from, 2u);
 }
 
-// Forward 0-2, backward of b 2-12. Then backward of a has half of its speed, 12-32, and the exchange
-// of b a quarter: 5 of 8 s are done at 32, the rest by 35; that of a is alone, 35-43.
+// Forward 0-2, backward of b 2-12. Then backward of a has half of its speed, 12-32, and the
+// exchange of b a quarter: 5 of 8 s are done at 32, the rest by 35; that of a is alone, 35-43.
 TEST(Simulation, WhatGoesOnAtOnceSlowsEachOther) {
   const WorkerTimes w = worker_of({{"a", 1, 10, 8}, {"b", 1, 10, 8}});
   Scenario scenario{2, Strategy::overlapped, 0, unit, {.compute = 0.5, .exchange = 0.25}};
