@@ -16,8 +16,8 @@ class App;
 
 namespace convlab {
 
-// Each adds a flag (--name) or an argument (NAME) to the verb, with a line of help and the
-// placeholder for its value. `name` may start with a short form: "-a,--axis".
+// Each adds a flag (--name) or an argument (NAME) to the verb, with a line of help and a word
+// that stands for its value there. `name` may start with a short form: "-a,--axis".
 void add_flag(CLI::App&, const std::string& name, bool&, const std::string& description);
 void add_text(CLI::App&, const std::string& name, std::string&, const std::string& description,
               const std::string& value_name);

@@ -142,7 +142,8 @@ def mlp(args, log):
         title = f"Forward and backward of 20 -> 5 x {width} -> 1 at batch {batch}"
         print(bars(title, chart, "GFLOP/s"))
         fastest = max(chart, key=chart.get)
-        stacks(args, "mlp", f"{title}: {fastest} is fastest", "GFLOP/s", list(chart), {"both passes": list(chart.values())})
+        stacks(args, "mlp", f"{title}: {fastest} is fastest", "GFLOP/s", list(chart),
+               {"both passes": list(chart.values())})
     print(f"Shares of the steps' time by routine, width {width}, batch {batch}:\n")
     for case in cases:
         if (case.width, case.batch) != (width, batch) or case.units != args.threads:

@@ -128,7 +128,6 @@ class Log:
         with self.path.open("a") as file:
             file.write(json.dumps(run) + "\n")
 
-
     def keep_only(self, names):
         """Where the tables are of these runs alone: the log may have others."""
         self.runs = {name: self.runs[name] for name in names if name in self.runs}

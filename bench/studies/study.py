@@ -174,7 +174,8 @@ def main():
     parser.add_argument("--min-time", type=seconds, default="0.1",
                         help="seconds a product, gemm; a repetition, layers")
     parser.add_argument("--threads", type=whole(1), default=2, help="the most, mlp")
-    parser.add_argument("--runs", type=whole(1), default=5, help="of each condition, verdicts; seeds, compression; default: 5")
+    parser.add_argument("--runs", type=whole(1), default=5,
+                        help="of each condition, verdicts; seeds, compression; default: 5")
     parser.add_argument("--targets", type=lambda text: text.split(","), metavar="LIST",
                         default=["resnet20", "lenet", "small"],
                         help="what verdicts tunes: nets, problems, @FILEs, or small (layers of "

@@ -146,6 +146,7 @@ Contention measured_contention(const Options& o, const PlannedNet& net,
                                   {.iterations = o.net.iterations,
                                    .seed = o.net.common.seed,
                                    .communicator = &communicator,
+                                   .warmed_up = [&] { beside.count_anew(); },
                                    .step_by_step = false},
                                   progress, stop_on_interrupt());
   const double busy_s = beside.stop();

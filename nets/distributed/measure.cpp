@@ -68,12 +68,18 @@ double SteadyAverages::stop() {
   return mean_s_;
 }
 
+void SteadyAverages::count_anew() { count_anew_ = true; }
+
 // All end after the same average: the first value is above 0 once a rank wants to stop.
 void SteadyAverages::run() {
   const Span bytes = std::as_writable_bytes(std::span(values_));
-  const Clock::time_point begin = Clock::now();
+  Clock::time_point begin = Clock::now();
   try {
     for (int count = 1; values_[0] == 0; ++count) {
+      if (count_anew_.exchange(false)) {
+        begin = Clock::now();
+        count = 1;
+      }
       values_[0] = stop_ ? 1.0f : 0.0f;
       const auto average = ranks_->start_average(bytes, {});
       if (!ranks_->complete(*average, &give_up_)) return;

@@ -35,7 +35,8 @@ class SteadyAverages {
  public:
   explicit SteadyAverages(Communicator&);  // collective; they begin
   ~SteadyAverages();                       // gives up those that are not stopped
-  // Collective. Seconds of one in the mean. Throws what ended them before.
+  void count_anew();                       // those that begin from now on
+  // Collective, once. Seconds of one in the mean. Throws what ended them before.
   double stop();
 
  private:
@@ -43,7 +44,7 @@ class SteadyAverages {
 
   const std::unique_ptr<Communicator> ranks_;
   std::vector<float> values_;
-  std::atomic<bool> stop_ = false, give_up_ = false;
+  std::atomic<bool> stop_ = false, give_up_ = false, count_anew_ = false;
   double mean_s_ = 0;
   std::exception_ptr error_;
   std::thread thread_;

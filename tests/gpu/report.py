@@ -287,8 +287,9 @@ def write(out, logs, outcomes, planned, reasons, algos, small):
               and outcome["result"] == "passed"]
     studied = studies(logs)
     tried = ": tried with --small, whose times say nothing" if small else ""
-    page = [f"# convlab on a card{tried}", "", "Made by `tests/gpu/run`, which goes on with what is unfinished "
-            f"or to do when it is run again with `--out {out.name}`.", "", *head(out, races),
+    page = [f"# convlab on a card{tried}", "",
+            "Made by `tests/gpu/run`, which goes on with what is unfinished or to do when it is run "
+            f"again with `--out {out.name}`.", "", *head(out, races),
             "", "## Ten layers, forward: own beside cuDNN", "", *race(races, algos),
             "", "## Stages", "", *stages(planned, outcomes, reasons),
             "", "## Failed or unfinished", "", *(failures(logs, outcomes, races) or ["Nothing."]),

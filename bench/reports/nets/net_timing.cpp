@@ -159,6 +159,7 @@ class Timer {
     progress_.line(fmt::format(
         "the first iteration took {} ms; measuring {} as they are{}", show_ms(1e3 * first_s), count,
         options_.step_by_step ? fmt::format(", then {} step by step", count) : ""));
+    if (options_.warmed_up) options_.warmed_up();
     const std::unique_ptr<CpuCounters> counters = open_counters();
     for (std::int64_t i = 0; i < count; ++i) {
       progress_.bar(std::size_t(i), std::size_t(2 * count), "whole iterations");

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -90,6 +91,7 @@ struct TimingOptions {
   // Null: one rank. Otherwise time_net is collective, and all ranks run the same iterations.
   nets::Communicator* communicator = nullptr;
   std::optional<nets::ExchangeOptions> exchange{};  // nullopt: ranks exchange nothing
+  std::function<void()> warmed_up{};                // called when measuring begins
   bool step_by_step = true;
   bool counters = false;  // the CPU's own, over the undisturbed iterations; also a card's kernels
 };

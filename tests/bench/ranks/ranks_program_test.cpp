@@ -236,6 +236,9 @@ TEST_F(RanksProgram, RefusesRanksThatDiffer) {
   expect_refused(mpirun(1, {"scaling", "lenet"}) + Words{":"} +
                      mpirun(1, {"scaling", "lenet", "--exchange", "after"}),
                  "--exchange: rank 1 has after, rank 0 has overlapped after server");
+  expect_refused(mpirun(1, {"scaling", "lenet", "--bucket", "0"}) + Words{":"} +
+                     mpirun(1, {"scaling", "lenet", "--bucket", "4M"}),
+                 "--bucket: rank 1 has 4194304 bytes, rank 0 has 0 bytes");
   expect_refused(mpirun(1, {"scaling", "lenet"}) + Words{":"} +
                      mpirun(1, {"scaling", "lenet", "--latency", "1us", "--bandwidth", "1Gbit"}),
                  "--latency and --bandwidth: rank 1 has both, rank 0 has not both");

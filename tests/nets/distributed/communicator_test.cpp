@@ -2,6 +2,9 @@
 #include "nets/distributed/communicator.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -10,6 +13,7 @@
 #include <numeric>
 #include <thread>
 
+#include "nets/distributed/messages.h"
 #include "tests/nets/distributed/ranks_lab.h"
 
 namespace convlab::nets {
@@ -233,6 +237,94 @@ TEST(Communicator, TellsWhomAllWaitFor) {
     be_late({0}, "rank 1 has waited * s for rank 0, which does not answer");
     be_late({0, 2}, "rank 1 has waited * s for ranks 0, 2, which do not answer");
   });
+}
+
+// A process that a scheduler suspends for longer than it has patience goes on where it was. It is a
+// process of its own, since all of its threads stop.
+TEST(Communicator, AStoppedProcessHasNotWaitedMeanwhile) {
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+  GTEST_SKIP() << "ThreadSanitizer does not follow forks";
+#endif
+#endif
+  const pid_t process = fork();
+  ASSERT_GE(process, 0);
+  constexpr int patience_s = 5;
+  if (process == 0) {
+    alarm(60);
+    try {
+      on_ranks(
+          2,
+          [](Communicator& c) {
+            if (c.rank() == 1) raise(SIGSTOP);
+            c.barrier();
+          },
+          patience_s);
+    } catch (const RankLost&) {
+      _exit(1);
+    }
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(process, &status, WUNTRACED), process);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  std::this_thread::sleep_for(std::chrono::seconds(patience_s + 1));
+  kill(process, SIGCONT);
+  ASSERT_EQ(waitpid(process, &status, 0), process);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+// One of two ranks, whose transfers never end, as MPI's do not when the other is lost.
+class Unanswered : public MessageCommunicator {
+ public:
+  explicit Unanswered(int rank) : rank_(rank) {}
+  int rank() const override { return rank_; }
+  int size() const override { return 2; }
+  std::unique_ptr<Pending> send(int, ConstSpan message) override {
+    sent.push_back(message);
+    return std::make_unique<Endless>();
+  }
+  std::unique_ptr<Pending> receive(int, Span message) override {
+    received.push_back(message);
+    return std::make_unique<Endless>();
+  }
+  std::unique_ptr<Communicator> duplicate() override { return nullptr; }
+  void abandon(const std::string&) noexcept override {}
+  bool has_abandoned() const noexcept override { return false; }
+
+  std::vector<ConstSpan> sent;
+  std::vector<Span> received;
+
+ private:
+  struct Endless : Pending {
+    bool progress() override { return false; }
+    std::optional<int> waits_for() const override { return {}; }
+  };
+  int rank_;
+};
+
+TEST(MessageCommunicator, AnAverageThatIsDroppedLeavesItsMemoryToItsTransfers) {
+  for (const Route route : {Route::ring, Route::server})
+    for (const int rank : {0, 1}) {
+      Unanswered c(rank);
+      {
+        std::vector<float> values(1 << 20, 1.0f);
+        const auto average =
+            c.start_average(std::as_writable_bytes(std::span(values)), {DType::f32, route});
+        EXPECT_FALSE(average->progress());
+      }
+      EXPECT_FALSE(c.sent.empty() && c.received.empty());
+      // What would take the place of freed memory.
+      const std::vector<std::vector<std::byte>> others(64, std::vector<std::byte>(32 << 10));
+      for (const Span message : c.received) std::ranges::fill(message, std::byte{0xff});
+      for (const ConstSpan message : c.sent) {
+        const auto floats = std::span(reinterpret_cast<const float*>(message.data()),
+                                      message.size() / sizeof(float));
+        EXPECT_TRUE(std::ranges::all_of(floats, [](float v) { return v == 1; }));
+      }
+      for (const auto& other : others)
+        EXPECT_TRUE(std::ranges::all_of(other, [](std::byte b) { return b == std::byte{0}; }));
+    }
 }
 
 }  // namespace
