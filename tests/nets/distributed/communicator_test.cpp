@@ -256,7 +256,12 @@ TEST(Communicator, AStoppedProcessHasNotWaitedMeanwhile) {
       on_ranks(
           2,
           [](Communicator& c) {
-            if (c.rank() == 1) raise(SIGSTOP);
+            constexpr auto a_while = std::chrono::milliseconds(200);
+            if (c.rank() == 1) {
+              std::this_thread::sleep_for(a_while);  // the other waits by now
+              raise(SIGSTOP);
+              std::this_thread::sleep_for(a_while);  // it looks how long it has waited
+            }
             c.barrier();
           },
           patience_s);
