@@ -7,9 +7,10 @@
 #include <optional>
 
 #include "conv/error.h"
+#include "conv/math/saturating.h"
 #include "conv/problem_text.h"
 #include "conv/text/names.h"
-#include "conv/text/text.h"
+#include "conv/text/problem_reader.h"
 #include "conv/text/text_file.h"
 
 namespace convlab {
@@ -33,21 +34,6 @@ struct Flaw {
   std::string text;
 };
 
-// ---- Possibly absurd sizes: arithmetic on non-negative numbers that saturates at 2^62 ----
-
-constexpr std::int64_t too_much = std::int64_t{1} << 62;
-constexpr std::int64_t largest_field = std::int64_t{1} << 60;
-
-std::int64_t add(std::int64_t a, std::int64_t b) {
-  std::int64_t sum = 0;
-  return __builtin_add_overflow(a, b, &sum) || sum > too_much ? too_much : sum;
-}
-
-std::int64_t mul(std::int64_t a, std::int64_t b) {
-  std::int64_t product = 0;
-  return __builtin_mul_overflow(a, b, &product) || product > too_much ? too_much : product;
-}
-
 // ---- Validity ----
 
 // One spatial direction.
@@ -55,7 +41,9 @@ struct Axis {
   Field image_field, out_field;
   std::int64_t image, filter, out, stride, pad, dilation;
 
-  std::int64_t dilated_filter() const { return add(mul(filter - 1, dilation), 1); }
+  std::int64_t dilated_filter() const {
+    return saturating_add(saturating_mul(filter - 1, dilation), 1);
+  }
 };
 
 Axis vertical(const ConvProblem& p) {
@@ -81,7 +69,8 @@ std::string too_much_padding(const Axis& a, std::int64_t padding) {
 // stride - 1 (rows that the last step does not reach). But padding of more rows than the image has
 // is refused: only the text of a transposed layer, whose oh is larger than its ih, gives that.
 std::optional<Flaw> axis_flaw(const Axis& a) {
-  const std::int64_t reach = add(mul(a.out - 1, a.stride), a.dilated_filter());
+  const std::int64_t reach =
+      saturating_add(saturating_mul(a.out - 1, a.stride), a.dilated_filter());
   if (reach >= too_much)
     return Flaw{a.out_field, fmt::format("positions overflow 64 bits with {}", describe(a))};
   const std::int64_t far_padding = reach - a.image - a.pad;
@@ -89,7 +78,7 @@ std::optional<Flaw> axis_flaw(const Axis& a) {
     return Flaw{a.out_field, fmt::format("{} {} is too small for {}: it is at least {}",
                                          field_names[a.out_field], a.out, describe(a),
                                          (a.image + a.pad - a.dilated_filter()) / a.stride + 1)};
-  if (far_padding > std::max(a.image, add(a.pad, a.dilated_filter())))
+  if (far_padding > std::max(a.image, saturating_add(a.pad, a.dilated_filter())))
     return Flaw{a.out_field, too_much_padding(a, far_padding)};
   return std::nullopt;
 }
@@ -97,7 +86,7 @@ std::optional<Flaw> axis_flaw(const Axis& a) {
 std::optional<Flaw> bytes_flaw(Field field, std::string_view tensor,
                                std::initializer_list<std::int64_t> factors) {
   std::int64_t bytes = 1;
-  for (std::int64_t f : factors) bytes = mul(bytes, f);
+  for (std::int64_t f : factors) bytes = saturating_mul(bytes, f);
   if (bytes < too_much) return std::nullopt;
   return Flaw{field, fmt::format("tensor {} takes 2^62 bytes or more", tensor)};
 }
@@ -110,7 +99,7 @@ std::optional<Flaw> flaw(const ConvProblem& p) {
     const Field f = static_cast<Field>(i);
     // The text form counts added gaps: its dh is dilation_h - 1.
     const std::int64_t value = f >= DH ? values[f] - 1 : values[f];
-    if (value < least(f) || value > largest_field)
+    if (value < least(f) || value > ProblemReader::largest_number)
       return Flaw{f, fmt::format("{} is {}: it takes {} to 2^60", field_names[f], value, least(f))};
   }
   for (const auto& [field, channels] : {std::pair{IC, p.c}, std::pair{OC, p.k}})
@@ -135,15 +124,6 @@ std::optional<Flaw> flaw(const ConvProblem& p) {
 
 // ---- Parsing ----
 
-constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-std::string_view trim(std::string_view text) {
-  constexpr std::string_view blank = " \t\r\n";
-  const std::size_t begin = text.find_first_not_of(blank);
-  if (begin == text.npos) return {};
-  return text.substr(begin, text.find_last_not_of(blank) + 1 - begin);
-}
-
 // The start of a comment behind a problem: a '#' after a blank, outside quotes.
 std::size_t comment_start(std::string_view line) {
   bool quoted = false;
@@ -154,46 +134,30 @@ std::size_t comment_start(std::string_view line) {
   return line.npos;
 }
 
-// For a long text, shows only the part near position `at`.
-[[noreturn]] void fail(std::string_view text, std::size_t at, const std::string& message) {
-  constexpr std::size_t before = 60, after = 30;
-  const std::size_t begin = at > before ? at - before : 0;
-  std::string shown(text.substr(begin, before + after));
-  std::replace_if(
-      shown.begin(), shown.end(), [](unsigned char c) { return c < ' ' || c == 127; }, '?');
-  throw InputError(fmt::format("malformed problem '{}{}{}' at character {}: {}",
-                               begin > 0 ? "..." : "", shown,
-                               begin + shown.size() < text.size() ? "..." : "", at + 1, message));
-}
-
-// The position of the `*` in a trailing `*digits`, or npos.
-std::size_t count_suffix(std::string_view name) {
-  const std::size_t star = name.find_last_not_of("0123456789");
-  return star != name.npos && name[star] == '*' && star + 1 < name.size() ? star : name.npos;
-}
-
 class Parser {
  public:
-  explicit Parser(std::string_view text) : text_(text) {
+  explicit Parser(std::string_view text) : reader_(text) {
     value_.fill(absent);
-    at_.fill(text.size());
+    at_.fill(reader_.text().size());
   }
 
   bool has_batch() const { return given(MB); }
 
   NamedProblem parse() {
     NamedProblem result;
-    while (pos_ < text_.size()) {
-      if (text_[pos_] == '_') {
-        ++pos_;
-      } else if (text_[pos_] == 'n') {
-        parse_name(result);
+    while (!reader_.at_end()) {
+      if (reader_.rest().front() == '_') {
+        reader_.skip(1);
+      } else if (reader_.rest().front() == 'n') {
+        LayerName layer = reader_.layer_name();
+        result.name = std::move(layer.name);
+        result.count = layer.count;
       } else {
         parse_field();
       }
     }
     result.problem = problem();
-    if (auto f = flaw(result.problem)) fail(text_, f->field ? at_[*f->field] : 0, f->text);
+    if (auto f = flaw(result.problem)) reader_.fail(f->field ? at_[*f->field] : 0, f->text);
     return result;
   }
 
@@ -206,65 +170,32 @@ class Parser {
   }
   std::int64_t require(Field f) const {
     if (!given(f))
-      fail(
-          text_, text_.size(),
+      reader_.fail(
+          reader_.text().size(),
           fmt::format("{} is missing; a problem looks like mb1ic64ih56oc64kh3ph1", field_names[f]));
     return value_[f];
   }
 
   void parse_field() {
-    const std::size_t start = pos_;
-    const std::string_view rest = text_.substr(start);
+    const std::size_t start = reader_.position();
+    const std::string_view rest = reader_.rest();
     auto opens = [&](std::string_view name) { return rest.substr(0, name.size()) == name; };
     const auto* name = std::find_if(field_names.begin(), field_names.end(), opens);
     if (name == field_names.end()) {
       if (const auto* depth = std::find_if(depth_names.begin(), depth_names.end(), opens);
           depth != depth_names.end())
-        fail(text_, start,
-             fmt::format("depth field {}: convolutions here have two spatial dimensions", *depth));
-      fail(text_, start,
-           "expected a field (g mb ic ih iw oc oh ow kh kw sh sw ph pw dh dw) or n and a name");
+        reader_.fail(
+            start,
+            fmt::format("depth field {}: convolutions here have two spatial dimensions", *depth));
+      reader_.fail(
+          start,
+          "expected a field (g mb ic ih iw oc oh ow kh kw sh sw ph pw dh dw) or n and a name");
     }
     const Field field = static_cast<Field>(name - field_names.begin());
-    if (given(field)) fail(text_, start, fmt::format("{} is given twice", *name));
-    pos_ += name->size();
+    if (given(field)) reader_.fail(start, fmt::format("{} is given twice", *name));
+    reader_.skip(name->size());
     at_[field] = start;
-    value_[field] = parse_number(*name, least(field), text_.size());
-  }
-
-  // A whole number of at least `minimum` that starts at pos_ and ends before `end`.
-  std::int64_t parse_number(std::string_view what, std::int64_t minimum, std::size_t end) {
-    const std::size_t start = pos_;
-    std::int64_t value = 0;
-    for (; pos_ < end && is_digit(text_[pos_]); ++pos_) {
-      value = add(mul(value, 10), text_[pos_] - '0');
-      if (value > largest_field) fail(text_, start, fmt::format("{} is more than 2^60", what));
-    }
-    if (pos_ == start || value < minimum)
-      fail(text_, start, fmt::format("{} takes a whole number of at least {}", what, minimum));
-    return value;
-  }
-
-  // n, then the name to the end of the text, perhaps in quotes, perhaps ending in *count.
-  void parse_name(NamedProblem& result) {
-    std::size_t begin = pos_ + 1, end = text_.size();
-    if (begin < end && text_[begin] == '"') {
-      if (end - begin < 2 || text_[end - 1] != '"')
-        fail(text_, begin, "the name's quote is not closed at the end of the text");
-      ++begin;
-      --end;
-    }
-    std::string_view name = text_.substr(begin, end - begin);
-    if (const std::size_t quote = name.find('"'); quote != name.npos)
-      fail(text_, begin + quote, "a name holds no quotes");
-    if (!is_plain(name)) fail(text_, begin, "a name is UTF-8 without control characters");
-    if (const std::size_t star = count_suffix(name); star != name.npos) {
-      pos_ = begin + star + 1;
-      result.count = parse_number("the count after '*'", 1, end);
-      name = name.substr(0, star);
-    }
-    result.name = name;
-    pos_ = text_.size();
+    value_[field] = reader_.number(*name, least(field));
   }
 
   // Output and near padding follow from each other when one of them is omitted; if both are, there
@@ -274,22 +205,25 @@ class Parser {
       if (a.pad == absent) a.pad = 0;
       const std::int64_t padded = a.image + 2 * a.pad;
       if (padded < a.dilated_filter())
-        fail(text_, at_[a.image_field],
-             fmt::format("{} would be below 1: a filter that spans {} does not fit into {} {} with "
-                         "padding {}",
-                         field_names[a.out_field], a.dilated_filter(), field_names[a.image_field],
-                         a.image, a.pad));
+        reader_.fail(
+            at_[a.image_field],
+            fmt::format("{} would be below 1: a filter that spans {} does not fit into {} {} with "
+                        "padding {}",
+                        field_names[a.out_field], a.dilated_filter(), field_names[a.image_field],
+                        a.image, a.pad));
       a.out = (padded - a.dilated_filter()) / a.stride + 1;
     } else if (a.pad == absent) {
-      const std::int64_t reach = add(mul(a.out - 1, a.stride), a.dilated_filter());
+      const std::int64_t reach =
+          saturating_add(saturating_mul(a.out - 1, a.stride), a.dilated_filter());
       a.pad = (reach - a.image) / 2;
       if (a.pad < 0)
-        fail(text_, at_[a.out_field],
-             fmt::format("{} {} leaves part of {} {} unread: {} can only be derived from a larger "
-                         "{}",
-                         field_names[a.out_field], a.out, field_names[a.image_field], a.image,
-                         field_names[pad_field], field_names[a.out_field]));
-      if (a.pad > a.dilated_filter()) fail(text_, at_[a.out_field], too_much_padding(a, a.pad));
+        reader_.fail(
+            at_[a.out_field],
+            fmt::format("{} {} leaves part of {} {} unread: {} can only be derived from a larger "
+                        "{}",
+                        field_names[a.out_field], a.out, field_names[a.image_field], a.image,
+                        field_names[pad_field], field_names[a.out_field]));
+      if (a.pad > a.dilated_filter()) reader_.fail(at_[a.out_field], too_much_padding(a, a.pad));
     }
   }
 
@@ -339,8 +273,7 @@ class Parser {
     return p;
   }
 
-  std::string_view text_;
-  std::size_t pos_ = 0;
+  ProblemReader reader_;
   std::array<std::int64_t, field_count> value_;
   std::array<std::size_t, field_count> at_;
 };
@@ -361,10 +294,10 @@ void validate(const ConvProblem& problem) {
   if (auto f = flaw(problem)) throw InputError("impossible problem: " + f->text);
 }
 
-NamedProblem parse_problem(std::string_view text) { return Parser(trim(text)).parse(); }
+NamedProblem parse_problem(std::string_view text) { return Parser(text).parse(); }
 
 NamedProblem parse_problem(std::string_view text, std::vector<std::string>& warnings) {
-  Parser parser(trim(text));
+  Parser parser(text);
   NamedProblem problem = parser.parse();
   if (!parser.has_batch())
     warnings.push_back(fmt::format("{}: no mb: 2 images, as in benchdnn", trim(text)));
@@ -396,13 +329,7 @@ std::string to_text(const ConvProblem& p) {
 }
 
 std::string to_text(const NamedProblem& named) {
-  std::string text = to_text(named.problem);
-  // A name that itself ends in *digits needs an explicit count.
-  const bool counted = named.count != 1 || count_suffix(named.name) != std::string::npos;
-  if (named.name.empty() && !counted) return text;
-  text += fmt::format("n\"{}", named.name);
-  if (counted) text += fmt::format("*{}", named.count);
-  return text + '"';
+  return to_text(named.problem) + to_text(LayerName{named.name, named.count});
 }
 
 std::vector<NamedProblem> parse_problems(std::string_view text, const std::string& name,
@@ -421,7 +348,7 @@ std::vector<NamedProblem> parse_problems(std::string_view text, const std::strin
       line = trim(line.substr(blank));
     }
     if (line.empty() || line.front() == '#') continue;
-    Parser parser(trim(line.substr(0, comment_start(line))));
+    Parser parser(line.substr(0, comment_start(line)));
     try {
       problems.push_back(parser.parse());
     } catch (const InputError& error) {
