@@ -6,6 +6,7 @@
 
 #include "conv/algo.h"
 #include "conv/registry.h"
+#include "recurrent/algo.h"
 
 namespace convlab::cpu {
 
@@ -26,9 +27,14 @@ std::unique_ptr<ConvAlgo> make_strassen();
 std::unique_ptr<ConvAlgo> make_winograd();
 std::unique_ptr<ConvAlgo> make_winograd_1d();
 
+std::unique_ptr<RecurrentAlgo> make_recurrent_stepwise();
+std::unique_ptr<RecurrentAlgo> make_recurrent_batched_input();
+std::unique_ptr<RecurrentAlgo> make_recurrent_persistent();
+
 // Present when built with oneDNN (CONVLAB_HAVE_ONEDNN): which of its algorithms there are depends
 // on its version.
 void append_onednn(AlgoRegistry&);
+void append_onednn(RecurrentRegistry&);
 std::string onednn_version();  // of the library loaded, "2.6.3"
 
 }  // namespace convlab::cpu

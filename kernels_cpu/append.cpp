@@ -21,4 +21,13 @@ void append_cpu_algos(AlgoRegistry& registry) {
 #endif
 }
 
+void append_cpu_algos(RecurrentRegistry& registry) {
+  registry.append(cpu::make_recurrent_stepwise());
+  registry.append(cpu::make_recurrent_batched_input());
+  registry.append(cpu::make_recurrent_persistent());
+#if CONVLAB_HAVE_ONEDNN
+  cpu::append_onednn(registry);
+#endif
+}
+
 }  // namespace convlab

@@ -8,6 +8,7 @@
 
 #include "conv/device.h"
 #include "conv/registry.h"
+#include "recurrent/algo.h"
 
 namespace convlab {
 
@@ -39,5 +40,6 @@ std::vector<std::string> supported_isas();
 double measure_round_trip(int threads);
 
 void append_cpu_algos(AlgoRegistry&);
+void append_cpu_algos(RecurrentRegistry&);
 
 }  // namespace convlab

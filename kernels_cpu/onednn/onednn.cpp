@@ -11,15 +11,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <oneapi/dnnl/dnnl.hpp>
 #include <optional>
-#include <unordered_map>
 
 #include "conv/error.h"
 #include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/device/team.h"
 #include "kernels_cpu/inside_taps.h"
+#include "kernels_cpu/onednn/primitive.h"
 
 namespace convlab::cpu {
 namespace {
@@ -27,22 +26,7 @@ namespace {
 using dnnl::algorithm;
 using dnnl::memory;
 using dnnl::query;
-
-const dnnl::engine& engine() {
-  static const dnnl::engine e(dnnl::engine::kind::cpu, 0);
-  return e;
-}
-
-// oneDNN's ISA can be limited once, before its first use. The first device decides; later calls
-// return the name that it was given.
-const std::string& isa_in_force(const std::string& wanted) {
-  static const std::string chosen = [&]() -> std::string {
-    if (wanted == "avx512") return wanted;  // no limit
-    const auto limit = wanted == "avx2" ? dnnl::cpu_isa::avx2 : dnnl::cpu_isa::sse41;
-    return dnnl::set_max_cpu_isa(limit) == dnnl::status::success ? wanted : "its own choice";
-  }();
-  return chosen;
-}
+using namespace onednn;
 
 memory::format_tag tag(Layout layout) {
   switch (layout) {
@@ -76,12 +60,6 @@ memory::desc filter(const ConvProblem& p, FilterFormat format) {
 
 memory::desc bias_desc(const ConvProblem& p) {
   return {{p.k}, memory::data_type::f32, memory::format_tag::x};
-}
-
-dnnl::primitive_attr user_scratchpad() {
-  dnnl::primitive_attr attr;
-  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  return attr;
 }
 
 // Strict f32, and y = conv + bias + residual: oneDNN's `sum` adds to what is in y already. Its ReLU
@@ -143,37 +121,6 @@ std::vector<dnnl::primitive_desc> describe(const ConvProblem& p, algorithm algo)
 #endif
 }
 
-// A primitive whose scratchpad is in the caller's memory.
-class Primitive {
- public:
-  using Args = std::unordered_map<int, memory>;
-
-  explicit Primitive(const dnnl::primitive_desc_base& pd, const dnnl::primitive& primitive)
-      : primitive_(primitive), scratchpad_(pd.query_md(query::scratchpad_md)) {}
-
-  std::size_t scratchpad_bytes() const { return scratchpad_.get_size(); }
-
-  void execute(Args args, std::byte* scratchpad) const {
-    args.insert({DNNL_ARG_SCRATCHPAD, memory(scratchpad_, engine(), scratchpad)});
-    dnnl::stream stream(engine());
-    primitive_.execute(stream, args);
-    stream.wait();
-  }
-
- private:
-  dnnl::primitive primitive_;
-  memory::desc scratchpad_;
-};
-
-Primitive reorder(const memory::desc& from, const memory::desc& to) {
-  const dnnl::reorder::primitive_desc pd(engine(), from, engine(), to, user_scratchpad());
-  return Primitive(pd, dnnl::reorder(pd));
-}
-
-memory view(const memory::desc& desc, const void* data) {
-  return memory(desc, engine(), const_cast<void*>(data));
-}
-
 // The library allocates small argument records of its own in every execution; all that grows with
 // the problem is in our workspace: dw in oneDNN's format (backward_filter only), then the
 // scratchpad that the steps of a run use one after the other.
@@ -206,7 +153,7 @@ class Plan : public ConvPlan {
   }
 
   void pack_filter(ConstSpan w, Span packed, Stream&) const override {
-    const ThreadCount count = require_threads();
+    const ThreadCount count = require_threads(threads_);
     std::vector<std::byte> scratchpad(reorder_->scratchpad_bytes());
     reorder_->execute({{DNNL_ARG_FROM, view(plain_filter_, w.data())},
                        {DNNL_ARG_TO, view(filter_, packed.data())}},
@@ -214,7 +161,7 @@ class Plan : public ConvPlan {
   }
 
   void run(const ConvArgs& args, Workspace workspace, Stream& stream) const override {
-    const ThreadCount count = require_threads();
+    const ThreadCount count = require_threads(threads_);
     std::byte* const scratchpad = workspace.data() + blocked_dw_bytes_;
     switch (problem_.pass) {
       case Pass::forward:
@@ -253,17 +200,6 @@ class Plan : public ConvPlan {
 
  private:
   bool backward_filter() const { return problem_.pass == Pass::backward_filter; }
-
-  // A primitive knows how many threads it was made for, and with fewer it waits for ever or leaves
-  // outputs unwritten.
-  ThreadCount require_threads() const {
-    if (const int team = team_here(threads_); team < threads_)
-      throw EnvironmentError(
-          fmt::format("this oneDNN plan is for {} threads, and OpenMP gives {} here: run it "
-                      "outside of parallel regions, or make it inside",
-                      threads_, team));
-    return ThreadCount(threads_);
-  }
 
   void forward(const ConvArgs& args, std::byte* scratchpad) const {
     const PhaseScope phase(args.phases, 0);

@@ -1,0 +1,267 @@
+// Products of packed weights. A thread owns some hidden units: it computes their sums, all gates
+// of them, and their cells, so that a step has one barrier, behind which everybody's h_t is there.
+//
+// In backward_data a step's part first multiplies the dgates of the step before, which all threads
+// have written by then, and so gets dh of its own units; their cells give the next dgates.
+#include <omp.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels_cpu/device/spin_barrier.h"
+#include "kernels_cpu/gemm/panels.h"
+#include "kernels_cpu/recurrent/cells.h"
+#include "kernels_cpu/recurrent/layer.h"
+
+namespace convlab::cpu {
+namespace {
+
+// Rows of inputs that are multiplied at a time: enough for full tiles many times over, and their
+// sums stay in the caches until their steps.
+constexpr std::int64_t input_rows = 512;
+
+struct Weights {
+  PanelShape w, u;
+  std::int64_t w_at = 0, u_at = 0, biases_at = 0, bytes = 0;
+};
+
+class PanelStrategy : public LayerStrategy {
+ public:
+  PanelStrategy(const RecurrentProblem& p, const DeviceInfo& device, bool resident)
+      : pass_(p.pass),
+        recompute_(p.recompute && p.saved_values() > 0),
+        threads_(device.threads),
+        resident_(resident) {}
+
+  std::int64_t scratch_bytes(const LayerSizes& l) const override {
+    if (pass_ == Pass::backward_filter)
+      return round_up(filter_shape(l, l.in).bytes(), 64) + filter_shape(l, l.h).bytes();
+    if (pass_ == Pass::backward_data && !recompute_) return 0;
+    return sums_bytes(l, chunk_of(l) * l.n) + sums_bytes(l, l.n);
+  }
+
+  std::int64_t packed_bytes(const LayerSizes& l) const override {
+    switch (pass_) {
+      case Pass::forward:
+        return forward_weights(l).bytes;
+      case Pass::backward_data:
+        return recompute_ ? forward_at(l) + forward_weights(l).bytes : backward_weights(l).bytes;
+      case Pass::backward_filter:
+        return 0;
+    }
+    return 0;
+  }
+
+  void pack(const LayerSizes& l, const void* weights, std::byte* packed) const override {
+    const std::byte *const w = l.at(weights, 0), *const u = l.at(weights, l.w_hh());
+    if (pass_ == Pass::backward_data) {
+      const Weights to = backward_weights(l);
+      pack(to.w, {w, l.in, 1, 0}, packed + to.w_at);
+      pack(to.u, {u, l.h, 1, 0}, packed + to.u_at);
+      if (!recompute_) return;
+      packed += forward_at(l);
+    }
+    const Weights to = forward_weights(l);
+    pack(to.w, {w, 1, l.in, l.h * l.in}, packed + to.w_at);
+    pack(to.u, {u, 1, l.h, l.h * l.h}, packed + to.u_at);
+    std::memcpy(packed + to.biases_at, l.at(weights, l.b_ih()), std::size_t(2 * l.bytes(l.sums())));
+  }
+
+  void forward(const LayerForward& l) const override {
+    const Weights weights = forward_weights(l);
+    const std::byte* const packed = l.weights_at + (l.recompute ? forward_at(l) : 0);
+    std::byte *const of_x = l.scratch, *const of_h = of_x + sums_bytes(l, chunk_of(l) * l.n);
+    const std::int64_t chunk = chunk_of(l), chunks = ceil_div(l.t, chunk);
+    // Each chunk of steps has a part for its inputs, and one for each of its steps.
+    run_parts(l.t + chunks, [&](std::int64_t part, std::int64_t thread, std::int64_t threads) {
+      const Range own = share(weights.u.panels(), thread, threads);
+      const Range units = weights.u.columns_of(own);
+      const std::int64_t first = part / (chunk + 1) * chunk, last = std::min(l.t, first + chunk);
+      const std::int64_t first_time = std::min(l.time(first), l.time(last - 1));
+      if (part % (chunk + 1) == 0) {
+        const PhaseScope phase(l.phases, 0);
+        const PanelProduct product{.a = l.at(l.inputs, first_time * l.n * l.in),
+                                   .row_step = l.in,
+                                   .b = packed + weights.w_at,
+                                   .c = of_x,
+                                   .c_step = l.sums(),
+                                   .part_step = l.h};
+        // Own units' panels are a multiple of these.
+        const std::int64_t ratio = weights.u.panel_columns / weights.w.panel_columns;
+        multiply_panels(weights.w, product, {0, (last - first) * l.n},
+                        {own.begin * ratio, std::min(weights.w.panels(), own.end * ratio)});
+        return;
+      }
+      const PhaseScope phase(l.phases, l.recompute ? 0 : 1);
+      const std::int64_t i = first + part % (chunk + 1) - 1, t = l.time(i);
+      multiply_panels(weights.u,
+                      {.a = l.before(i),
+                       .row_step = l.before_step(i),
+                       .b = packed + weights.u_at,
+                       .c = of_h,
+                       .c_step = l.sums(),
+                       .part_step = l.h},
+                      {0, l.n}, own);
+      run_cells(CellForward{.dtype = l.dtype,
+                            .cell = l.cell,
+                            .h = l.h,
+                            .of_x = l.at(of_x, (t - first_time) * l.n * l.sums()),
+                            .of_h = of_h,
+                            .b_ih = packed + weights.biases_at,
+                            .b_hh = packed + weights.biases_at + l.bytes(l.sums()),
+                            .before = l.before(i),
+                            .before_step = l.before_step(i),
+                            .hidden = l.recompute ? nullptr : l.hidden_at(t),
+                            .hidden_step = l.hidden_step,
+                            .c = l.c,
+                            .saved = l.at(l.saved, t * l.n * l.saved_values * l.h)},
+                {0, l.n}, units);
+    });
+  }
+
+  void backward_data(const LayerBackward& l) const override {
+    const Weights weights = backward_weights(l);
+    const bool gru = l.cell == Cell::gru;
+    void* const recurrent = gru ? l.recurrent_dgates : l.dgates;
+    // T + 1 parts of the steps, and one of the inputs' gradient.
+    run_parts(l.t + 2, [&](std::int64_t part, std::int64_t thread, std::int64_t threads) {
+      if (part == l.t + 1) {
+        const PhaseScope phase(l.phases, 1);
+        multiply_share(weights.w,
+                       {.a = l.dgates,
+                        .row_step = l.sums(),
+                        .b = l.weights_at + weights.w_at,
+                        .c = l.dinputs,
+                        .c_step = l.in,
+                        .add = l.add_inputs},
+                       l.rows(), thread, threads);
+        return;
+      }
+      const PhaseScope phase(l.phases, 0);
+      const Range own = share(weights.u.panels(), thread, threads);
+      if (part > 0)
+        multiply_panels(weights.u,
+                        {.a = l.at(recurrent, l.time(l.t - part) * l.n * l.sums()),
+                         .row_step = l.sums(),
+                         .b = l.weights_at + weights.u_at,
+                         .c = l.dh,
+                         .c_step = l.h,
+                         .add = gru},
+                        {0, l.n}, own);
+      if (part < l.t)
+        run_cells(backward_cells(l, l.t - 1 - part), {0, l.n}, weights.u.columns_of(own));
+    });
+  }
+
+  // dW = dgates^T x, where rows of x are packed; U's likewise with h_{t-1}.
+  void backward_filter(const LayerFilter& l) const override {
+    const PhaseScope phase(l.phases, 0);
+    const PanelShape w = filter_shape(l, l.in), u = filter_shape(l, l.h);
+    std::byte *const inputs = l.scratch, *const before = inputs + round_up(w.bytes(), 64);
+    // h_{t-1} is h0 at the first step, and else the hidden state of another time.
+    const std::int64_t rows = l.rows();
+    const Range first = l.reversed ? Range{rows - l.n, rows} : Range{0, l.n},
+                others = l.reversed ? Range{0, rows - l.n} : Range{l.n, rows};
+    const void* const hidden = l.reversed && l.t > 1 ? l.hidden_at(1) : l.hidden;
+    run_parts(2, [&](std::int64_t part, std::int64_t thread, std::int64_t threads) {
+      if (part == 0) {
+        pack_panels(w, {l.inputs, l.in, 1, 0}, share(w.panels(), thread, threads), {0, rows},
+                    inputs);
+        const Range own = share(u.panels(), thread, threads);
+        pack_panels(u, {l.h0, l.h, 1, 0}, own, first, before);
+        pack_panels(u, {hidden, l.hidden_step, 1, 0}, own, others, before);
+        return;
+      }
+      const auto multiply = [&](const PanelShape& shape, const void* dgates, const void* packed,
+                                void* c) {
+        multiply_share(shape,
+                       {.a = dgates,
+                        .row_step = 1,
+                        .depth_step = l.sums(),
+                        .b = packed,
+                        .c = c,
+                        .c_step = shape.columns},
+                       l.sums(), thread, threads);
+      };
+      multiply(w, l.dgates, inputs, l.dweights);
+      multiply(u, l.recurrent_dgates, before, l.at(l.dweights, l.w_hh()));
+      const Range own = share(l.sums(), thread, threads);
+      sum_rows(l.dtype, l.dgates, rows, l.sums(), own, l.at(l.dweights, l.b_ih()));
+      sum_rows(l.dtype, l.recurrent_dgates, rows, l.sums(), own, l.at(l.dweights, l.b_hh()));
+    });
+  }
+
+ private:
+  // part(index, thread, threads) for each index, which all threads have finished before the next.
+  template <class Part>
+  void run_parts(std::int64_t parts, const Part& part) const {
+    if (resident_) {
+      SpinBarrier barrier;
+#pragma omp parallel num_threads(threads_)
+      {
+        const int thread = omp_get_thread_num(), threads = omp_get_num_threads();
+        for (std::int64_t i = 0; i < parts; ++i) {
+          part(i, thread, threads);
+          barrier.wait(threads);
+        }
+      }
+    } else {
+      for (std::int64_t i = 0; i < parts; ++i) {
+#pragma omp parallel num_threads(threads_)
+        part(i, omp_get_thread_num(), omp_get_num_threads());
+      }
+    }
+  }
+
+  static std::int64_t sums_bytes(const LayerSizes& l, std::int64_t rows) {
+    return round_up(l.bytes(rows * l.sums()), 64);
+  }
+  // Steps whose inputs are multiplied at a time.
+  static std::int64_t chunk_of(const LayerSizes& l) {
+    return std::clamp<std::int64_t>(ceil_div(input_rows, l.n), 1, l.t);
+  }
+
+  Weights place(const PanelShape& w, const PanelShape& u, std::int64_t biases) const {
+    Weights weights{w, u};
+    weights.u_at = round_up(w.bytes(), 64);
+    weights.biases_at = weights.u_at + round_up(u.bytes(), 64);
+    weights.bytes = round_up(weights.biases_at + biases, 64);
+    return weights;
+  }
+  Weights forward_weights(const LayerSizes& l) const {
+    const PanelShape u = panel_shape(l.dtype, l.n, l.h, l.h, l.gates, threads_);
+    return place(panel_shape(l.dtype, chunk_of(l) * l.n, l.in, l.h, l.gates, threads_, u.vectors),
+                 u, 2 * l.bytes(l.sums()));
+  }
+  Weights backward_weights(const LayerSizes& l) const {
+    return place(panel_shape(l.dtype, l.rows(), l.sums(), l.in, 1, threads_),
+                 panel_shape(l.dtype, l.n, l.sums(), l.h, 1, threads_), 0);
+  }
+  // Where backward_data has the weights for computing saved values again.
+  std::int64_t forward_at(const LayerSizes& l) const {
+    return pass_ == Pass::backward_data ? backward_weights(l).bytes : 0;
+  }
+  PanelShape filter_shape(const LayerSizes& l, std::int64_t columns) const {
+    return panel_shape(l.dtype, l.sums(), l.rows(), columns, 1, threads_);
+  }
+
+  void pack(const PanelShape& shape, const PanelSource& source, void* to) const {
+#pragma omp parallel num_threads(threads_)
+    pack_panels(shape, source, share(shape.panels(), omp_get_thread_num(), omp_get_num_threads()),
+                {0, shape.depth}, to);
+  }
+
+  Pass pass_;
+  bool recompute_;
+  int threads_;
+  bool resident_;
+};
+
+}  // namespace
+
+std::unique_ptr<LayerStrategy> make_panel_strategy(const RecurrentProblem& p,
+                                                   const DeviceInfo& device, bool resident) {
+  return std::make_unique<PanelStrategy>(p, device, resident);
+}
+
+}  // namespace convlab::cpu
