@@ -89,9 +89,10 @@ void MultiplyTiles(const PanelShape& shape, const PanelProduct& product, RowStep
               depths.size(),
               shape.columns - column,
               product.add || chunk > 0};
-          ForEachRowTile<TileRowsOf(kVecs)>(std::min(kBlockRows, rows.end - block),
-                                            [&](auto n, std::int64_t row)
-                                                HWY_ATTR { tiles.template Run<n.value>(row); });
+          // Even tiles: one of a few rows would wait for its B.
+          ForEachEvenRowTile<TileRowsOf(kVecs)>(std::min(kBlockRows, rows.end - block),
+                                                [&](auto n, std::int64_t row)
+                                                    HWY_ATTR { tiles.template Run<n.value>(row); });
         }
   }
 }

@@ -94,6 +94,7 @@ class PanelStrategy : public LayerStrategy {
       }
       const PhaseScope phase(l.phases, l.recompute ? 0 : 1);
       const std::int64_t i = first + part % (chunk + 1) - 1, t = l.time(i);
+      prefetch_rows(l, l.before(i), l.before_step(i), l.h);
       multiply_panels(weights.u,
                       {.a = l.before(i),
                        .row_step = l.before_step(i),
@@ -139,9 +140,11 @@ class PanelStrategy : public LayerStrategy {
       }
       const PhaseScope phase(l.phases, 0);
       const Range own = share(weights.u.panels(), thread, threads);
+      const void* const after = l.at(recurrent, l.time(l.t - part) * l.n * l.sums());
+      if (part > 0) prefetch_rows(l, after, l.sums(), l.sums());
       if (part > 0)
         multiply_panels(weights.u,
-                        {.a = l.at(recurrent, l.time(l.t - part) * l.n * l.sums()),
+                        {.a = after,
                          .row_step = l.sums(),
                          .b = l.weights_at + weights.u_at,
                          .c = l.dh,
@@ -211,6 +214,17 @@ class PanelStrategy : public LayerStrategy {
         part(i, omp_get_thread_num(), omp_get_num_threads());
       }
     }
+  }
+
+  // Other threads have just written these rows. Each of their lines takes as long as a barrier, and
+  // the first panel's product would wait for one after the other.
+  static void prefetch_rows(const LayerSizes& l, const void* rows, std::int64_t step,
+                            std::int64_t elements) {
+    constexpr std::int64_t line = 64, most_bytes = 16 << 10;  // they stay in L1
+    if (l.bytes(l.n * elements) > most_bytes) return;
+    for (std::int64_t n = 0; n < l.n; ++n)
+      for (std::int64_t at = 0; at < l.bytes(elements); at += line)
+        __builtin_prefetch(l.at(rows, n * step) + at);
   }
 
   static std::int64_t sums_bytes(const LayerSizes& l, std::int64_t rows) {
