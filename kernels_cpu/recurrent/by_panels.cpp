@@ -1,5 +1,6 @@
-// Products of packed weights. A thread owns some hidden units: it computes their sums, all gates
-// of them, and their cells, so that a step has one barrier, behind which everybody's h_t is there.
+// Products of packed weights. A thread owns some hidden units, of all rows or of a group's: it
+// computes their sums, all gates of them, and their cells, so that a step has one barrier, behind
+// which everybody's h_t is there.
 //
 // In backward_data a step's part first multiplies the dgates of the step before, which all threads
 // have written by then, and so gets dh of its own units; their cells give the next dgates.
@@ -30,6 +31,7 @@ class PanelStrategy : public LayerStrategy {
   PanelStrategy(const RecurrentProblem& p, const DeviceInfo& device, bool resident)
       : pass_(p.pass),
         recompute_(p.recompute && p.saved_values() > 0),
+        l2_bytes_(device.l2_bytes),
         threads_(device.threads),
         resident_(resident) {}
 
@@ -74,8 +76,7 @@ class PanelStrategy : public LayerStrategy {
     const std::int64_t chunk = chunk_of(l), chunks = ceil_div(l.t, chunk);
     // Each chunk of steps has a part for its inputs, and one for each of its steps.
     run_parts(l.t + chunks, [&](std::int64_t part, std::int64_t thread, std::int64_t threads) {
-      const Range own = share(weights.u.panels(), thread, threads);
-      const Range units = weights.u.columns_of(own);
+      const Share own = share_of(l, weights.u, thread, threads);
       const std::int64_t first = part / (chunk + 1) * chunk, last = std::min(l.t, first + chunk);
       const std::int64_t first_time = std::min(l.time(first), l.time(last - 1));
       if (part % (chunk + 1) == 0) {
@@ -88,13 +89,18 @@ class PanelStrategy : public LayerStrategy {
                                    .part_step = l.h};
         // Own units' panels are a multiple of these.
         const std::int64_t ratio = weights.u.panel_columns / weights.w.panel_columns;
-        multiply_panels(weights.w, product, {0, (last - first) * l.n},
-                        {own.begin * ratio, std::min(weights.w.panels(), own.end * ratio)});
+        const Range panels{own.panels.begin * ratio,
+                           std::min(weights.w.panels(), own.panels.end * ratio)};
+        if (own.rows.size() == l.n)
+          multiply_panels(weights.w, product, {0, (last - first) * l.n}, panels);
+        else
+          for (std::int64_t row = 0; row < (last - first) * l.n; row += l.n)
+            multiply_panels(weights.w, product, {row + own.rows.begin, row + own.rows.end}, panels);
         return;
       }
       const PhaseScope phase(l.phases, l.recompute ? 0 : 1);
       const std::int64_t i = first + part % (chunk + 1) - 1, t = l.time(i);
-      prefetch_rows(l, l.before(i), l.before_step(i), l.h);
+      prefetch_rows(l, l.before(i), l.before_step(i), l.h, own.rows);
       multiply_panels(weights.u,
                       {.a = l.before(i),
                        .row_step = l.before_step(i),
@@ -102,7 +108,7 @@ class PanelStrategy : public LayerStrategy {
                        .c = of_h,
                        .c_step = l.sums(),
                        .part_step = l.h},
-                      {0, l.n}, own);
+                      own.rows, own.panels);
       run_cells(CellForward{.dtype = l.dtype,
                             .cell = l.cell,
                             .h = l.h,
@@ -116,7 +122,7 @@ class PanelStrategy : public LayerStrategy {
                             .hidden_step = l.hidden_step,
                             .c = l.c,
                             .saved = l.at(l.saved, t * l.n * l.saved_values * l.h)},
-                {0, l.n}, units);
+                own.rows, weights.u.columns_of(own.panels));
     });
   }
 
@@ -139,9 +145,9 @@ class PanelStrategy : public LayerStrategy {
         return;
       }
       const PhaseScope phase(l.phases, 0);
-      const Range own = share(weights.u.panels(), thread, threads);
+      const Share own = share_of(l, weights.u, thread, threads);
       const void* const after = l.at(recurrent, l.time(l.t - part) * l.n * l.sums());
-      if (part > 0) prefetch_rows(l, after, l.sums(), l.sums());
+      if (part > 0) prefetch_rows(l, after, l.sums(), l.sums(), own.rows);
       if (part > 0)
         multiply_panels(weights.u,
                         {.a = after,
@@ -150,9 +156,9 @@ class PanelStrategy : public LayerStrategy {
                          .c = l.dh,
                          .c_step = l.h,
                          .add = gru},
-                        {0, l.n}, own);
+                        own.rows, own.panels);
       if (part < l.t)
-        run_cells(backward_cells(l, l.t - 1 - part), {0, l.n}, weights.u.columns_of(own));
+        run_cells(backward_cells(l, l.t - 1 - part), own.rows, weights.u.columns_of(own.panels));
     });
   }
 
@@ -216,15 +222,40 @@ class PanelStrategy : public LayerStrategy {
     }
   }
 
-  // Other threads have just written these rows. Each of their lines takes as long as a barrier, and
-  // the first panel's product would wait for one after the other.
+  // A thread's part of each step: rows of the batch, and panels of U for some units of all gates.
+  struct Share {
+    Range rows, panels;
+  };
+  Share share_of(const LayerSizes& l, const PanelShape& u, std::int64_t thread,
+                 std::int64_t threads) const {
+    const std::int64_t groups = row_groups(l, threads), members = threads / groups;
+    return {share(l.n, thread / members, groups), share(u.panels(), thread % members, members)};
+  }
+  // Groups of threads, each with rows of its own. Rows do not depend on each other, so that no h_t
+  // moves between groups; but a core reads more of U, which has to stay in its L2.
+  std::int64_t row_groups(const LayerSizes& l, std::int64_t threads) const {
+    constexpr std::int64_t least_rows = 8;
+    const std::int64_t u = l.bytes(l.sums() * l.h);
+    for (std::int64_t groups = threads; groups > 1; --groups)
+      if (threads % groups == 0 && l.n >= least_rows * groups &&
+          u * groups / threads <= l2_bytes_ / 2)
+        return groups;
+    return 1;
+  }
+
+  // Other threads have just written these rows, and each of their lines takes as long as a barrier:
+  // the first panel's product would wait for them again and again. Few rows stay in L1.
   static void prefetch_rows(const LayerSizes& l, const void* rows, std::int64_t step,
-                            std::int64_t elements) {
-    constexpr std::int64_t line = 64, most_bytes = 16 << 10;  // they stay in L1
-    if (l.bytes(l.n * elements) > most_bytes) return;
-    for (std::int64_t n = 0; n < l.n; ++n)
-      for (std::int64_t at = 0; at < l.bytes(elements); at += line)
-        __builtin_prefetch(l.at(rows, n * step) + at);
+                            std::int64_t elements, Range own) {
+    constexpr std::int64_t line = 64, few = 16 << 10;
+    const bool into_l1 = l.bytes(own.size() * elements) <= few;
+    for (std::int64_t n = own.begin; n < own.end; ++n)
+      for (std::int64_t at = 0; at < l.bytes(elements); at += line) {
+        if (into_l1)
+          __builtin_prefetch(l.at(rows, n * step) + at, 0, 3);
+        else
+          __builtin_prefetch(l.at(rows, n * step) + at, 0, 2);
+      }
   }
 
   static std::int64_t sums_bytes(const LayerSizes& l, std::int64_t rows) {
@@ -243,17 +274,21 @@ class PanelStrategy : public LayerStrategy {
     return weights;
   }
   Weights forward_weights(const LayerSizes& l) const {
-    const PanelShape u = panel_shape(l.dtype, l.n, l.h, l.h, l.gates, threads_);
+    const PanelShape u = step_shape(l, l.h, l.gates);
     return place(panel_shape(l.dtype, chunk_of(l) * l.n, l.in, l.h, l.gates, threads_, u.vectors),
                  u, 2 * l.bytes(l.sums()));
   }
   Weights backward_weights(const LayerSizes& l) const {
     return place(panel_shape(l.dtype, l.rows(), l.sums(), l.in, 1, threads_),
-                 panel_shape(l.dtype, l.n, l.sums(), l.h, 1, threads_), 0);
+                 step_shape(l, l.sums(), 1), 0);
   }
   // Where backward_data has the weights for computing saved values again.
   std::int64_t forward_at(const LayerSizes& l) const {
     return pass_ == Pass::backward_data ? backward_weights(l).bytes : 0;
+  }
+  PanelShape step_shape(const LayerSizes& l, std::int64_t depth, std::int64_t parts) const {
+    const std::int64_t groups = row_groups(l, threads_);
+    return panel_shape(l.dtype, l.n / groups, depth, l.h, parts, threads_ / groups);
   }
   PanelShape filter_shape(const LayerSizes& l, std::int64_t columns) const {
     return panel_shape(l.dtype, l.sums(), l.rows(), columns, 1, threads_);
@@ -267,6 +302,7 @@ class PanelStrategy : public LayerStrategy {
 
   Pass pass_;
   bool recompute_;
+  std::int64_t l2_bytes_;
   int threads_;
   bool resident_;
 };

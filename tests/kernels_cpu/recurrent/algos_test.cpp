@@ -127,7 +127,8 @@ TEST_P(EveryRecurrentAlgo, TakesAbsentStatesAsZero) {
 // Panels have one order of summation, whatever the threads: persistent's results are those of
 // batched_input to the bit. OpenBLAS has not.
 TEST_P(EveryRecurrentAlgo, GivesTheSameBitsWithAnyThreads) {
-  for (const char* text : {"l2t3mb2sic70slc70dhc70dic70", "l1t3mb9sic130slc20dhc130dic130:bi"})
+  for (const char* text : {"l2t3mb2sic70slc70dhc70dic70", "l1t3mb9sic130slc20dhc130dic130:bi",
+                           "l1t4mb40sic40slc7dhc40dic40"})
     for (const DType dtype : {DType::f32, DType::f64}) {
       const RecurrentProblem p = problem_of(GetParam(), text, dtype);
       RecurrentCase reference(p, 12);
