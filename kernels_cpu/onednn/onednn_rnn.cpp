@@ -124,23 +124,27 @@ Rnn describe(const RecurrentProblem& p) {
   throw Error("no such cell");
 }
 
-// Weights in the plain formats of Descs, gates in oneDNN's order, from ours or back.
+// Weights in the plain formats of Descs, gates in oneDNN's order, from ours or back. They are one
+// buffer of so many floats.
 struct PlainWeights {
-  std::vector<float> w_ih, w_hh, bias;
+  float *w_ih, *w_hh, *bias;
 
-  explicit PlainWeights(const RecurrentProblem& p)
-      : w_ih(count(p, p.i * p.gates())),
-        w_hh(count(p, p.h * p.gates())),
-        bias(count(p, p.cell == Cell::gru ? 4 : p.gates())) {}
+  static std::size_t floats(const RecurrentProblem& p) {
+    return count(p, (p.i + p.h) * p.gates() + (p.cell == Cell::gru ? 4 : p.gates()));
+  }
+  PlainWeights(const RecurrentProblem& p, float* buffer)
+      : w_ih(buffer),
+        w_hh(w_ih + count(p, p.i * p.gates())),
+        bias(w_hh + count(p, p.h * p.gates())) {}
 
   void take(const RecurrentProblem& p, const float* weights) {
     for_each_gate(
         p, [&](std::int64_t layer, std::int64_t direction, std::int64_t to, std::int64_t from) {
           const std::int64_t ld = layer * p.directions() + direction, g = p.gates(), h = p.h;
           std::copy_n(weights + p.weights_offset(layer, direction) + from * h * p.i, h * p.i,
-                      w_ih.data() + (ld * g + to) * h * p.i);
+                      w_ih + (ld * g + to) * h * p.i);
           std::copy_n(weights + p.w_hh_offset(layer, direction) + from * h * h, h * h,
-                      w_hh.data() + (ld * g + to) * h * h);
+                      w_hh + (ld * g + to) * h * h);
           const float *const b_ih = weights + p.b_ih_offset(layer, direction) + from * h,
                              *const b_hh = weights + p.b_hh_offset(layer, direction) + from * h;
           float* const b = bias_of(p, ld, to);
@@ -154,9 +158,9 @@ struct PlainWeights {
     for_each_gate(
         p, [&](std::int64_t layer, std::int64_t direction, std::int64_t from, std::int64_t to) {
           const std::int64_t ld = layer * p.directions() + direction, g = p.gates(), h = p.h;
-          std::copy_n(w_ih.data() + (ld * g + from) * h * p.i, h * p.i,
+          std::copy_n(w_ih + (ld * g + from) * h * p.i, h * p.i,
                       weights + p.weights_offset(layer, direction) + to * h * p.i);
-          std::copy_n(w_hh.data() + (ld * g + from) * h * h, h * h,
+          std::copy_n(w_hh + (ld * g + from) * h * h, h * h,
                       weights + p.w_hh_offset(layer, direction) + to * h * h);
           const float* const b = bias_of(p, ld, from);
           std::copy_n(b, h, weights + p.b_ih_offset(layer, direction) + to * h);
@@ -174,7 +178,7 @@ struct PlainWeights {
     return p.cell == Cell::gru && gate == 2;
   }
   float* bias_of(const RecurrentProblem& p, std::int64_t ld, std::int64_t gate) {
-    return bias.data() + (ld * (p.cell == Cell::gru ? 4 : p.gates()) + gate) * p.h;
+    return bias + (ld * (p.cell == Cell::gru ? 4 : p.gates()) + gate) * p.h;
   }
   // f(layer, direction, gate in oneDNN's order, gate in ours).
   template <class F>
@@ -220,12 +224,16 @@ class RnnPlan : public RecurrentPlan {
         format_(p, rnn_),
         primitive_(rnn_.pd, dnnl::primitive(rnn_.pd.get())) {
     scratchpad_bytes_ = line(primitive_.scratchpad_bytes());
+    if (p.pass != Pass::backward_filter) return;
+    dw_ih_ = reorder(rnn_.dw_ih, plain_.w_ih);
+    dw_hh_ = reorder(rnn_.dw_hh, plain_.w_hh);
+    scratchpad_bytes_ = line(std::max(dw_ih_->scratchpad_bytes(), dw_hh_->scratchpad_bytes()));
   }
 
-  // States that are absent, in and out, then the scratchpad.
+  // States that are absent, in and out, or gradients in plain formats; then the scratchpad.
   std::size_t workspace_bytes() const noexcept override {
-    return p_.pass == Pass::backward_filter ? 0
-                                            : std::size_t(4 * state_bytes() + scratchpad_bytes_);
+    return std::size_t(scratchpad_bytes_ +
+                       (p_.pass == Pass::backward_filter ? plain_bytes() : 4 * state_bytes()));
   }
   std::size_t packed_weights_bytes() const noexcept override {
     return p_.pass == Pass::backward_filter ? 0 : std::size_t(format_.packed);
@@ -233,17 +241,25 @@ class RnnPlan : public RecurrentPlan {
 
   void pack_weights(ConstSpan weights, Span packed, Stream&) const override {
     const ThreadCount count = require_threads(threads_);
-    PlainWeights from(p_);
+    std::vector<float> buffer(PlainWeights::floats(p_));
+    PlainWeights from(p_, buffer.data());
     from.take(p_, reinterpret_cast<const float*>(weights.data()));
-    run_reorder(plain_.w_ih, from.w_ih.data(), rnn_.w_ih, packed.data());
-    run_reorder(plain_.w_hh, from.w_hh.data(), rnn_.w_hh, packed.data() + format_.w_hh);
-    std::memcpy(packed.data() + format_.bias, from.bias.data(), from.bias.size() * sizeof(float));
+    const auto pack = [&](const memory::desc& plain, const void* data, const memory::desc& to,
+                          std::byte* out) {
+      const Primitive primitive = reorder(plain, to);
+      std::vector<std::byte> scratchpad(primitive.scratchpad_bytes());
+      primitive.execute({{DNNL_ARG_FROM, view(plain, data)}, {DNNL_ARG_TO, view(to, out)}},
+                        scratchpad.data());
+    };
+    pack(plain_.w_ih, from.w_ih, rnn_.w_ih, packed.data());
+    pack(plain_.w_hh, from.w_hh, rnn_.w_hh, packed.data() + format_.w_hh);
+    std::memcpy(packed.data() + format_.bias, from.bias, plain_.bias.get_size());
   }
 
   void run(const RecurrentArgs& args, Workspace workspace, Stream&) const override {
     const ThreadCount count = require_threads(threads_);
     const PhaseScope phase(args.phases, 0);
-    if (p_.pass == Pass::backward_filter) return give_dweights(args);
+    if (p_.pass == Pass::backward_filter) return give_dweights(args, workspace.data());
     Primitive::Args operands = common(args, workspace.data());
     std::byte* const spare = workspace.data() + 2 * state_bytes();
     if (p_.pass == Pass::forward) {
@@ -311,22 +327,20 @@ class RnnPlan : public RecurrentPlan {
     primitive_.execute(std::move(operands), workspace + 4 * state_bytes());
   }
 
-  void give_dweights(const RecurrentArgs& args) const {
+  void give_dweights(const RecurrentArgs& args, std::byte* workspace) const {
     const auto* const dgates = static_cast<const std::byte*>(args.dgates);
-    PlainWeights to(p_);
-    run_reorder(rnn_.dw_ih, dgates, plain_.w_ih, to.w_ih.data());
-    run_reorder(rnn_.dw_hh, dgates + format_.dw_hh, plain_.w_hh, to.w_hh.data());
-    std::memcpy(to.bias.data(), dgates + format_.dbias, to.bias.size() * sizeof(float));
+    std::byte* const scratchpad = workspace + plain_bytes();
+    PlainWeights to(p_, reinterpret_cast<float*>(workspace));
+    dw_ih_->execute(
+        {{DNNL_ARG_FROM, view(rnn_.dw_ih, dgates)}, {DNNL_ARG_TO, view(plain_.w_ih, to.w_ih)}},
+        scratchpad);
+    dw_hh_->execute({{DNNL_ARG_FROM, view(rnn_.dw_hh, dgates + format_.dw_hh)},
+                     {DNNL_ARG_TO, view(plain_.w_hh, to.w_hh)}},
+                    scratchpad);
+    std::memcpy(to.bias, dgates + format_.dbias, plain_.bias.get_size());
     to.give(p_, static_cast<float*>(args.out));
   }
-
-  static void run_reorder(const memory::desc& from, const void* data, const memory::desc& to,
-                          void* out) {
-    const Primitive primitive = reorder(from, to);
-    std::vector<std::byte> scratchpad(primitive.scratchpad_bytes());
-    primitive.execute({{DNNL_ARG_FROM, view(from, data)}, {DNNL_ARG_TO, view(to, out)}},
-                      scratchpad.data());
-  }
+  std::int64_t plain_bytes() const { return line(PlainWeights::floats(p_) * sizeof(float)); }
 
   RecurrentProblem p_;
   int threads_;
@@ -334,6 +348,7 @@ class RnnPlan : public RecurrentPlan {
   Rnn rnn_;
   Format format_;
   Primitive primitive_;
+  std::optional<Primitive> dw_ih_, dw_hh_;  // backward_filter's reorders
   std::int64_t scratchpad_bytes_ = 0;
 };
 
