@@ -95,7 +95,7 @@ class Parser {
  private:
   static constexpr std::int64_t absent = -1;
 
-  Cell cell() {
+  RecurrentCell cell() {
     const std::string_view rest = reader_.rest();
     const std::string_view name = rest.substr(0, rest.find(':'));
     const auto* const found = std::find(cell_names.begin(), cell_names.end(), name);
@@ -155,9 +155,11 @@ class Parser {
 
 }  // namespace
 
-std::string_view to_string(Cell cell) { return cell_names[static_cast<std::size_t>(cell)]; }
+std::string_view to_string(RecurrentCell cell) {
+  return cell_names[static_cast<std::size_t>(cell)];
+}
 
-Cell parse_cell(std::string_view text) {
+RecurrentCell parse_cell(std::string_view text) {
   return all_cells[index_of_name("cell", text, cell_names)];
 }
 

@@ -17,13 +17,16 @@ namespace convlab {
 //                        n = tanh(W_n x_t + b_ih(n) + r q),   h_t = (1 - z) n + z h_{t-1}
 //   lstm                 i, f, o = sigmoid(a(i)), sigmoid(a(f)), sigmoid(a(o)), g = tanh(a(g)),
 //                        c_t = f c_{t-1} + i g,   h_t = o tanh(c_t)
-enum class Cell : std::uint8_t { rnn_tanh, rnn_relu, gru, lstm };
-inline constexpr std::array all_cells{Cell::rnn_tanh, Cell::rnn_relu, Cell::gru, Cell::lstm};
-std::string_view to_string(Cell);   // "rnn", "rnn_relu", "gru", "lstm"
-Cell parse_cell(std::string_view);  // throws InputError
+enum class RecurrentCell : std::uint8_t { rnn_tanh, rnn_relu, gru, lstm };
+inline constexpr std::array all_cells{RecurrentCell::rnn_tanh, RecurrentCell::rnn_relu,
+                                      RecurrentCell::gru, RecurrentCell::lstm};
+std::string_view to_string(RecurrentCell);   // "rnn", "rnn_relu", "gru", "lstm"
+RecurrentCell parse_cell(std::string_view);  // throws InputError
 
 // Gates in memory: r z n of a gru, i f g o of an lstm.
-constexpr std::int64_t gates_of(Cell c) { return c == Cell::lstm ? 4 : c == Cell::gru ? 3 : 1; }
+constexpr std::int64_t gates_of(RecurrentCell c) {
+  return c == RecurrentCell::lstm ? 4 : c == RecurrentCell::gru ? 3 : 1;
+}
 
 // T steps, batch N, I inputs, H hidden units, L layers, D directions. All data is dense and
 // row-major, fixed by the problem, so that each pass of each algorithm can be checked by itself and
@@ -47,7 +50,7 @@ constexpr std::int64_t gates_of(Cell c) { return c == Cell::lstm ? 4 : c == Cell
 struct RecurrentProblem {
   Pass pass = Pass::forward;
   DType dtype = DType::f32;  // f32 or f64
-  Cell cell = Cell::rnn_tanh;
+  RecurrentCell cell = RecurrentCell::rnn_tanh;
   std::int64_t t = 1, n = 1, i = 1, h = 1;
   std::int64_t layers = 1;
   bool bidirectional = false;
@@ -56,7 +59,7 @@ struct RecurrentProblem {
 
   constexpr std::int64_t directions() const { return bidirectional ? 2 : 1; }
   constexpr std::int64_t gates() const { return gates_of(cell); }
-  constexpr bool has_cell_state() const { return cell == Cell::lstm; }
+  constexpr bool has_cell_state() const { return cell == RecurrentCell::lstm; }
   constexpr std::int64_t input_of(std::int64_t layer) const {
     return layer == 0 ? i : directions() * h;
   }
@@ -87,7 +90,7 @@ struct RecurrentProblem {
 
   // Saved values of a unit at a step, and their positions within activations.
   constexpr std::int64_t saved_values() const {
-    return cell == Cell::lstm ? 5 : cell == Cell::gru ? 4 : 0;
+    return cell == RecurrentCell::lstm ? 5 : cell == RecurrentCell::gru ? 4 : 0;
   }
   constexpr std::int64_t saved_elements() const {  // of one layer and direction
     return t * n * saved_values() * h;
@@ -101,10 +104,11 @@ struct RecurrentProblem {
 
   // Positions within dgates. An rnn's and an lstm's recurrent ones are the others.
   constexpr std::int64_t dgates_offset(std::int64_t layer, std::int64_t direction) const {
-    return (layer * directions() + direction) * (cell == Cell::gru ? 2 : 1) * t * n * gates() * h;
+    return (layer * directions() + direction) * (cell == RecurrentCell::gru ? 2 : 1) * t * n *
+           gates() * h;
   }
   constexpr std::int64_t recurrent_dgates_offset(std::int64_t layer, std::int64_t direction) const {
-    return dgates_offset(layer, direction) + (cell == Cell::gru ? t * n * gates() * h : 0);
+    return dgates_offset(layer, direction) + (cell == RecurrentCell::gru ? t * n * gates() * h : 0);
   }
 
   constexpr std::int64_t x_bytes() const { return x_elements() * size_of(dtype); }

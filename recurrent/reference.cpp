@@ -151,17 +151,17 @@ class Cells {
       }
     };
     switch (p_.cell) {
-      case Cell::rnn_tanh:
+      case RecurrentCell::rnn_tanh:
         return std::tanh(sum(0));
-      case Cell::rnn_relu:
+      case RecurrentCell::rnn_relu:
         return relu(sum(0));
-      case Cell::gru: {
+      case RecurrentCell::gru: {
         const double r = sigmoid(sum(0)), z = sigmoid(sum(1)), q = of_h[2];
         const double n = std::tanh(of_x[2] + r * q);
         save({r, z, n, q});
         return (1 - z) * n + z * h;
       }
-      case Cell::lstm: {
+      case RecurrentCell::lstm: {
         const double i = sigmoid(sum(0)), f = sigmoid(sum(1)), g = std::tanh(sum(2)),
                      o = sigmoid(sum(3));
         c = f * c + i * g;
@@ -182,15 +182,15 @@ class Cells {
       du[g * p_.h] = of_h;
     };
     switch (p_.cell) {
-      case Cell::rnn_tanh:
+      case RecurrentCell::rnn_tanh:
         put(0, d * (1 - h * h), d * (1 - h * h));
         return 0;
-      case Cell::rnn_relu: {
+      case RecurrentCell::rnn_relu: {
         const double passed = h <= 0 ? 0 : d;
         put(0, passed, passed);
         return 0;
       }
-      case Cell::gru: {
+      case RecurrentCell::gru: {
         const double r = value(0), z = value(1), n = value(2), q = value(3);
         const double dn = d * (1 - z) * (1 - n * n), dz = d * (h_before - n) * z * (1 - z),
                      dr = dn * q * r * (1 - r);
@@ -199,7 +199,7 @@ class Cells {
         put(2, dn, dn * r);
         return d * z;
       }
-      case Cell::lstm: {
+      case RecurrentCell::lstm: {
         const double i = value(0), f = value(1), g = value(2), o = value(3),
                      c = std::tanh(value(4));
         const double d_o = d * c * o * (1 - o);

@@ -23,9 +23,9 @@ constexpr auto f32 = memory::data_type::f32;
 
 // The gates in oneDNN's order, by their places in ours. Its GRU with the reset after the product
 // has z r n, and a fourth bias: that of U_n h.
-std::vector<std::int64_t> gate_order(Cell cell) {
-  if (cell == Cell::gru) return {1, 0, 2};
-  if (cell == Cell::lstm) return {0, 1, 2, 3};
+std::vector<std::int64_t> gate_order(RecurrentCell cell) {
+  if (cell == RecurrentCell::gru) return {1, 0, 2};
+  if (cell == RecurrentCell::lstm) return {0, 1, 2, 3};
   return {0};
 }
 
@@ -41,7 +41,7 @@ struct Descs {
     state = {{l, d, p.n, p.h}, f32, Tag::ldnc};
     w_ih = {{l, d, p.input_of(0), g, p.h}, f32, plain ? Tag::ldgoi : Tag::any};
     w_hh = {{l, d, p.h, g, p.h}, f32, plain ? Tag::ldgoi : Tag::any};
-    bias = {{l, d, p.cell == Cell::gru ? 4 : g, p.h}, f32, Tag::ldgo};
+    bias = {{l, d, p.cell == RecurrentCell::gru ? 4 : g, p.h}, f32, Tag::ldgo};
   }
 };
 
@@ -93,10 +93,10 @@ Rnn describe(const RecurrentProblem& p) {
       forward && !p.training ? prop_kind::forward_inference : prop_kind::forward_training;
   const auto backward = prop_kind::backward;
   switch (p.cell) {
-    case Cell::rnn_tanh:
-    case Cell::rnn_relu: {
-      const auto activation =
-          p.cell == Cell::rnn_relu ? dnnl::algorithm::eltwise_relu : dnnl::algorithm::eltwise_tanh;
+    case RecurrentCell::rnn_tanh:
+    case RecurrentCell::rnn_relu: {
+      const auto activation = p.cell == RecurrentCell::rnn_relu ? dnnl::algorithm::eltwise_relu
+                                                                : dnnl::algorithm::eltwise_tanh;
       const auto pd = forward_desc<dnnl::vanilla_rnn_forward>(
           kind, activation, direction, d.x, d.state, d.w_ih, d.w_hh, d.bias, d.y, d.state);
       if (forward) return forward_rnn(pd);
@@ -104,7 +104,7 @@ Rnn describe(const RecurrentProblem& p) {
           pd, backward, activation, direction, d.x, d.state, d.w_ih, d.w_hh, d.bias, d.y, d.state,
           d.x, d.state, d.w_ih, d.w_hh, d.bias, d.y, d.state));
     }
-    case Cell::gru: {
+    case RecurrentCell::gru: {
       const auto pd = forward_desc<dnnl::lbr_gru_forward>(kind, direction, d.x, d.state, d.w_ih,
                                                           d.w_hh, d.bias, d.y, d.state);
       if (forward) return forward_rnn(pd);
@@ -112,7 +112,7 @@ Rnn describe(const RecurrentProblem& p) {
           pd, backward, direction, d.x, d.state, d.w_ih, d.w_hh, d.bias, d.y, d.state, d.x, d.state,
           d.w_ih, d.w_hh, d.bias, d.y, d.state));
     }
-    case Cell::lstm: {
+    case RecurrentCell::lstm: {
       const auto pd = forward_desc<dnnl::lstm_forward>(
           kind, direction, d.x, d.state, d.state, d.w_ih, d.w_hh, d.bias, d.y, d.state, d.state);
       if (forward) return forward_rnn(pd);
@@ -130,7 +130,7 @@ struct PlainWeights {
   float *w_ih, *w_hh, *bias;
 
   static std::size_t floats(const RecurrentProblem& p) {
-    return count(p, (p.i + p.h) * p.gates() + (p.cell == Cell::gru ? 4 : p.gates()));
+    return count(p, (p.i + p.h) * p.gates() + (p.cell == RecurrentCell::gru ? 4 : p.gates()));
   }
   PlainWeights(const RecurrentProblem& p, float* buffer)
       : w_ih(buffer),
@@ -175,10 +175,10 @@ struct PlainWeights {
   }
   // A GRU's n has two biases, which lie one after the other.
   static bool is_split(const RecurrentProblem& p, std::int64_t gate) {
-    return p.cell == Cell::gru && gate == 2;
+    return p.cell == RecurrentCell::gru && gate == 2;
   }
   float* bias_of(const RecurrentProblem& p, std::int64_t ld, std::int64_t gate) {
-    return bias + (ld * (p.cell == Cell::gru ? 4 : p.gates()) + gate) * p.h;
+    return bias + (ld * (p.cell == RecurrentCell::gru ? 4 : p.gates()) + gate) * p.h;
   }
   // f(layer, direction, gate in oneDNN's order, gate in ours).
   template <class F>

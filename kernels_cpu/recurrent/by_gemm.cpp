@@ -66,7 +66,7 @@ class GemmStrategy : public LayerStrategy {
   }
 
   void backward_data(const LayerBackward& l) const override {
-    const bool gru = l.cell == Cell::gru;
+    const bool gru = l.cell == RecurrentCell::gru;
     for (std::int64_t i = l.t - 1; i >= 0; --i) {
       const std::int64_t t = l.time(i), sums_at = t * l.n * l.sums();
       void* const dgates = l.at(l.dgates, sums_at);

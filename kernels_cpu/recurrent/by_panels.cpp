@@ -128,7 +128,7 @@ class PanelStrategy : public LayerStrategy {
 
   void backward_data(const LayerBackward& l) const override {
     const Weights weights = backward_weights(l);
-    const bool gru = l.cell == Cell::gru;
+    const bool gru = l.cell == RecurrentCell::gru;
     void* const recurrent = gru ? l.recurrent_dgates : l.dgates;
     // T + 1 parts of the steps, and one of the inputs' gradient.
     run_parts(l.t + 2, [&](std::int64_t part, std::int64_t thread, std::int64_t threads) {

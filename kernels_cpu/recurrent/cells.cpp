@@ -48,7 +48,7 @@ struct ForwardRow {
   T *hidden, *c, *saved;
   std::int64_t h;
 
-  template <Cell kCell, class At>
+  template <RecurrentCell kCell, class At>
   HWY_INLINE void Run(At at, std::int64_t j) const {
     using V = VectorOf<T>;
     const Units<T, At> units{at, h};
@@ -60,11 +60,11 @@ struct ForwardRow {
     };
     const auto sum = [&](int g) HWY_ATTR { return hn::Add(of_input(g), of_hidden(g)); };
     V next;
-    if constexpr (kCell == Cell::rnn_tanh) {
+    if constexpr (kCell == RecurrentCell::rnn_tanh) {
       next = Tanh(sum(0));
-    } else if constexpr (kCell == Cell::rnn_relu) {
+    } else if constexpr (kCell == RecurrentCell::rnn_relu) {
       next = Relu(sum(0));
-    } else if constexpr (kCell == Cell::gru) {
+    } else if constexpr (kCell == RecurrentCell::gru) {
       const V r = Sigmoid(sum(0)), z = Sigmoid(sum(1)), q = of_hidden(2);
       const V n = Tanh(hn::MulAdd(r, q, of_input(2)));
       if (saved != nullptr) {
@@ -91,18 +91,18 @@ struct ForwardRow {
   }
 };
 
-// f(std::integral_constant<Cell, cell>()).
+// f(std::integral_constant<RecurrentCell, cell>()).
 template <class F>
-HWY_INLINE void WithCell(Cell cell, F&& f) {
+HWY_INLINE void WithCell(RecurrentCell cell, F&& f) {
   switch (cell) {
-    case Cell::rnn_tanh:
-      return f(std::integral_constant<Cell, Cell::rnn_tanh>());
-    case Cell::rnn_relu:
-      return f(std::integral_constant<Cell, Cell::rnn_relu>());
-    case Cell::gru:
-      return f(std::integral_constant<Cell, Cell::gru>());
-    case Cell::lstm:
-      return f(std::integral_constant<Cell, Cell::lstm>());
+    case RecurrentCell::rnn_tanh:
+      return f(std::integral_constant<RecurrentCell, RecurrentCell::rnn_tanh>());
+    case RecurrentCell::rnn_relu:
+      return f(std::integral_constant<RecurrentCell, RecurrentCell::rnn_relu>());
+    case RecurrentCell::gru:
+      return f(std::integral_constant<RecurrentCell, RecurrentCell::gru>());
+    case RecurrentCell::lstm:
+      return f(std::integral_constant<RecurrentCell, RecurrentCell::lstm>());
   }
 }
 
@@ -116,8 +116,8 @@ T* RowOf(void* first, std::int64_t row, std::int64_t step) {
 }
 
 // Values saved of a unit.
-constexpr std::int64_t SavedOf(Cell cell) {
-  return cell == Cell::lstm ? 5 : cell == Cell::gru ? 4 : 0;
+constexpr std::int64_t SavedOf(RecurrentCell cell) {
+  return cell == RecurrentCell::lstm ? 5 : cell == RecurrentCell::gru ? 4 : 0;
 }
 
 template <class T>
@@ -151,18 +151,18 @@ struct BackwardRow {
   T *dh, *dc, *dgates, *recurrent_dgates;
   std::int64_t h;
 
-  template <Cell kCell, class At>
+  template <RecurrentCell kCell, class At>
   HWY_INLINE void Run(At at, std::int64_t j) const {
     using V = VectorOf<T>;
     const Units<T, At> units{at, h};
     const auto value = [&](int k) HWY_ATTR { return units.Load(saved + j, k); };
     const V d = hn::Add(units.Load(dh + j), units.Load(dhidden + j));
     const V of_state = units.Load(state + j);
-    if constexpr (kCell == Cell::rnn_tanh) {
+    if constexpr (kCell == RecurrentCell::rnn_tanh) {
       units.Store(hn::Mul(d, TanhSlope(of_state)), dgates + j);
-    } else if constexpr (kCell == Cell::rnn_relu) {
+    } else if constexpr (kCell == RecurrentCell::rnn_relu) {
       units.Store(ReluGradient(of_state, d), dgates + j);
-    } else if constexpr (kCell == Cell::gru) {
+    } else if constexpr (kCell == RecurrentCell::gru) {
       const V r = value(0), z = value(1), n = value(2), q = value(3);
       const V dz = hn::Mul(hn::Mul(d, hn::Sub(of_state, n)), SigmoidSlope(z));
       const V dn = hn::Mul(hn::Mul(d, hn::Sub(One<T>(), z)), TanhSlope(n));

@@ -14,7 +14,7 @@ namespace convlab::cpu {
 
 struct CellForward {
   DType dtype = DType::f32;
-  Cell cell = Cell::rnn_tanh;
+  RecurrentCell cell = RecurrentCell::rnn_tanh;
   std::int64_t h = 0;
   const void *of_x = nullptr, *of_h = nullptr;  // W x and U h: rows of G*H
   const void *b_ih = nullptr, *b_hh = nullptr;
@@ -29,7 +29,7 @@ void run_cells(const CellForward&, Range rows, Range units);
 
 struct CellBackward {
   DType dtype = DType::f32;
-  Cell cell = Cell::rnn_tanh;
+  RecurrentCell cell = RecurrentCell::rnn_tanh;
   std::int64_t h = 0;
   const void* dhidden = nullptr;  // gradient of h_t from what reads it as output
   std::int64_t dhidden_step = 0;

@@ -13,7 +13,7 @@ namespace convlab::cpu {
 // The sizes of a layer and direction. Arrays are pointers to elements of `dtype`.
 struct LayerSizes {
   DType dtype = DType::f32;
-  Cell cell = Cell::rnn_tanh;
+  RecurrentCell cell = RecurrentCell::rnn_tanh;
   std::int64_t t = 1, n = 1, in = 1, h = 1, gates = 1;
   std::int64_t saved_values = 0;
   std::int64_t hidden_step = 1;  // from row to row of hidden states: D*H

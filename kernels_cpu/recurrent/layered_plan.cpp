@@ -227,10 +227,10 @@ CellBackward backward_cells(const LayerBackward& l, std::int64_t i) {
                      .saved = l.at(l.saved, row * l.saved_values * l.h),
                      .dgates = l.at(l.dgates, row * l.sums()),
                      .recurrent_dgates = l.at(l.recurrent_dgates, row * l.sums())};
-  if (l.cell == Cell::gru) {
+  if (l.cell == RecurrentCell::gru) {
     cells.state = l.before(i);
     cells.state_step = l.before_step(i);
-  } else if (l.cell == Cell::lstm) {
+  } else if (l.cell == RecurrentCell::lstm) {
     const std::int64_t values = l.saved_values * l.h;
     cells.state = i > 0 ? l.at(l.saved, l.time(i - 1) * l.n * values + 4 * l.h) : l.c0;
     cells.state_step = i > 0 ? values : l.h;

@@ -16,7 +16,7 @@ std::string error_of(std::string_view text) {
   return "accepted";
 }
 
-RecurrentProblem sized(Cell cell, std::int64_t layers, std::int64_t t, std::int64_t n,
+RecurrentProblem sized(RecurrentCell cell, std::int64_t layers, std::int64_t t, std::int64_t n,
                        std::int64_t i, std::int64_t h, bool bidirectional) {
   RecurrentProblem p;
   p.cell = cell, p.layers = layers, p.t = t, p.n = n, p.i = i, p.h = h;
@@ -27,17 +27,18 @@ RecurrentProblem sized(Cell cell, std::int64_t layers, std::int64_t t, std::int6
 TEST(RecurrentText, ReadsEveryField) {
   const auto named =
       parse_recurrent_problem(R"(lstm:l2t32mb16sic512slc256dhc512dic512:bin"encoder*3")");
-  EXPECT_EQ(named.problem, sized(Cell::lstm, 2, 32, 16, 256, 512, true));
+  EXPECT_EQ(named.problem, sized(RecurrentCell::lstm, 2, 32, 16, 256, 512, true));
   EXPECT_EQ(named.name, "encoder");
   EXPECT_EQ(named.count, 3);
 }
 
 TEST(RecurrentText, CompletesAsBenchdnnDoes) {
   for (const char* text : {"gru:sic8", "gru:dhc8", "gru:slc8", "gru:_dic8_", " gru:l1t1mb2sic8 "})
-    EXPECT_EQ(parse_recurrent_problem(text).problem, sized(Cell::gru, 1, 1, 2, 8, 8, false))
+    EXPECT_EQ(parse_recurrent_problem(text).problem,
+              sized(RecurrentCell::gru, 1, 1, 2, 8, 8, false))
         << text;
   EXPECT_EQ(parse_recurrent_problem("rnn_relu:slc3dhc5").problem,
-            sized(Cell::rnn_relu, 1, 1, 2, 3, 5, false));
+            sized(RecurrentCell::rnn_relu, 1, 1, 2, 3, 5, false));
 }
 
 TEST(RecurrentText, PrintsWhatItReads) {
@@ -82,7 +83,7 @@ TEST(RecurrentText, RefusalsSayWhereAndWhy) {
 }
 
 TEST(RecurrentProblems, AreTheirCells) {
-  for (const Cell cell : all_cells) EXPECT_EQ(parse_cell(to_string(cell)), cell);
+  for (const RecurrentCell cell : all_cells) EXPECT_EQ(parse_cell(to_string(cell)), cell);
   EXPECT_THROW((void)parse_cell("elman"), InputError);
   EXPECT_TRUE(is_recurrent_text(" rnn_relu:dhc8"));
   EXPECT_FALSE(is_recurrent_text("rnnx:dhc8"));
@@ -106,7 +107,7 @@ TEST(RecurrentProblems, AreValidatedBeyondTheirText) {
 
 // PyTorch's nn.LSTM(4, 5, 2, bidirectional=True) has this many parameters.
 TEST(RecurrentProblems, HaveArraysOneAfterTheOther) {
-  const RecurrentProblem p = sized(Cell::lstm, 2, 3, 2, 4, 5, true);
+  const RecurrentProblem p = sized(RecurrentCell::lstm, 2, 3, 2, 4, 5, true);
   EXPECT_EQ(p.weights_elements(), 2 * (20 * 4 + 20 * 5 + 40) + 2 * (20 * 10 + 20 * 5 + 40));
   EXPECT_EQ(p.weights_offset(1, 1), 2 * 220 + 340);
   EXPECT_EQ(p.w_hh_offset(1, 1) - p.weights_offset(1, 1), 200);
@@ -117,7 +118,7 @@ TEST(RecurrentProblems, HaveArraysOneAfterTheOther) {
   RecurrentProblem recomputing = p;
   recomputing.recompute = true;
   EXPECT_EQ(recomputing.activations_elements(), 3 * 2 * 10);
-  const RecurrentProblem gru = sized(Cell::gru, 1, 3, 2, 4, 5, false);
+  const RecurrentProblem gru = sized(RecurrentCell::gru, 1, 3, 2, 4, 5, false);
   EXPECT_EQ(gru.recurrent_dgates_offset(0, 0), 3 * 2 * 15);
   EXPECT_EQ(gru.dgates_elements(), 2 * 3 * 2 * 15);
   EXPECT_DOUBLE_EQ(gru.flops(), 2.0 * 3 * 2 * 15 * 9);

@@ -135,7 +135,7 @@ void expect_gradient(const RecurrentProblem& p, Drawn drawn, Values Drawn::*of,
 }
 
 TEST(RecurrentReference, GradientsAreThoseOfFiniteDifferences) {
-  for (const Cell cell : all_cells)
+  for (const RecurrentCell cell : all_cells)
     for (const std::int64_t layers : {1, 3})
       for (const bool bidirectional : {false, true}) {
         RecurrentProblem p;
@@ -151,7 +151,7 @@ TEST(RecurrentReference, GradientsAreThoseOfFiniteDifferences) {
 }
 
 TEST(RecurrentReference, RecomputesWhatItDoesNotSave) {
-  for (const Cell cell : all_cells) {
+  for (const RecurrentCell cell : all_cells) {
     RecurrentProblem p;
     p.cell = cell, p.layers = 2, p.bidirectional = true, p.t = 4, p.n = 2, p.i = 3, p.h = 2;
     const Drawn drawn(p, 6);
@@ -167,7 +167,7 @@ TEST(RecurrentReference, RecomputesWhatItDoesNotSave) {
 
 TEST(RecurrentReference, AbsentStatesAreZero) {
   RecurrentProblem p;
-  p.cell = Cell::lstm, p.t = 2, p.n = 2, p.i = 2, p.h = 2;
+  p.cell = RecurrentCell::lstm, p.t = 2, p.n = 2, p.i = 2, p.h = 2;
   Drawn drawn(p, 7);
   for (Values Drawn::*state : {&Drawn::h0, &Drawn::c0, &Drawn::dhn, &Drawn::dcn})
     (drawn.*state).assign(std::size_t(p.state_elements()), 0.0);

@@ -46,7 +46,7 @@ const std::vector<const char*>& sizes() {
   return texts;
 }
 
-RecurrentProblem problem_of(Cell cell, const std::string& sizes, DType dtype) {
+RecurrentProblem problem_of(RecurrentCell cell, const std::string& sizes, DType dtype) {
   RecurrentProblem p = parse_recurrent_problem(std::string(to_string(cell)) + ":" + sizes).problem;
   p.dtype = dtype;
   return p;
@@ -92,7 +92,7 @@ std::map<std::string, int> check_all(const RecurrentProblem& p, bool states, Dev
   return ran;
 }
 
-class EveryRecurrentAlgo : public testing::TestWithParam<Cell> {};
+class EveryRecurrentAlgo : public testing::TestWithParam<RecurrentCell> {};
 
 TEST_P(EveryRecurrentAlgo, AgreesWithTheReference) {
   for (const std::string& isa : isas()) {
@@ -157,7 +157,8 @@ INSTANTIATE_TEST_SUITE_P(Cells, EveryRecurrentAlgo, testing::ValuesIn(all_cells)
 // A plan is made for a number of threads, and runs with those it gets.
 TEST(Recurrent, RunsInsideAParallelRegion) {
   const auto device = make_cpu_device({2, ""});
-  RecurrentCase reference(problem_of(Cell::lstm, "l1t4mb3sic70slc5dhc70dic70", DType::f32), 13);
+  RecurrentCase reference(problem_of(RecurrentCell::lstm, "l1t4mb3sic70slc5dhc70dic70", DType::f32),
+                          13);
   const RecurrentProblem p = reference.with_pass(Pass::forward);
   std::vector<double> errors(2, 1);
 #pragma omp parallel for num_threads(2)
@@ -171,7 +172,7 @@ TEST(Recurrent, RunsInsideAParallelRegion) {
 
 TEST(Recurrent, PersistentLeavesTheFilterToBatchedInput) {
   const auto device = make_cpu_device({2, ""});
-  RecurrentProblem p = problem_of(Cell::gru, "l1t4mb3sic7slc5dhc7dic7", DType::f32);
+  RecurrentProblem p = problem_of(RecurrentCell::gru, "l1t4mb3sic7slc5dhc7dic7", DType::f32);
   p.pass = Pass::backward_filter;
   const auto refusal = registry().get(DeviceKind::cpu, "persistent").refuse(p, *device);
   ASSERT_TRUE(refusal);
@@ -182,7 +183,7 @@ TEST(Recurrent, PersistentLeavesTheFilterToBatchedInput) {
 
 TEST(Recurrent, UnknownConfigsAreRefused) {
   const auto device = make_cpu_device({2, ""});
-  const RecurrentProblem p = problem_of(Cell::gru, "l1t4mb3sic7slc5dhc7dic7", DType::f32);
+  const RecurrentProblem p = problem_of(RecurrentCell::gru, "l1t4mb3sic7slc5dhc7dic7", DType::f32);
   for (const RecurrentAlgo* algo : registry().for_device(DeviceKind::cpu)) {
     if (algo->refuse(p, *device)) continue;
     EXPECT_THROW((void)algo->plan(p, Config{{"nonsense", 1}}, *device), InputError);
