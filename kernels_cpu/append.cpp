@@ -21,7 +21,7 @@ void append_cpu_algos(AlgoRegistry& registry) {
 #endif
 }
 
-void append_cpu_algos(RecurrentRegistry& registry) {
+void append_cpu_recurrent_algos(RecurrentRegistry& registry) {
   registry.append(cpu::make_recurrent_stepwise());
   registry.append(cpu::make_recurrent_batched_input());
   registry.append(cpu::make_recurrent_persistent());

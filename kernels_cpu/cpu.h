@@ -40,6 +40,6 @@ std::vector<std::string> supported_isas();
 double measure_round_trip(int threads);
 
 void append_cpu_algos(AlgoRegistry&);
-void append_cpu_algos(RecurrentRegistry&);
+void append_cpu_recurrent_algos(RecurrentRegistry&);
 
 }  // namespace convlab

@@ -211,7 +211,7 @@ int main(int argc, char** argv) {
   micro::prepare(argv);
   try {
     RecurrentRegistry algos;
-    append_cpu_algos(algos);
+    append_cpu_recurrent_algos(algos);
     const micro::Options options = micro::parse(argc, argv);
     for (const RecurrentProblem& p : options.problems) micro::race(algos, p, options);
   } catch (const InputError& error) {

@@ -15,7 +15,7 @@ namespace {
 const RecurrentRegistry& registry() {
   static const RecurrentRegistry algos = [] {
     RecurrentRegistry r;
-    append_cpu_algos(r);
+    append_cpu_recurrent_algos(r);
     return r;
   }();
   return algos;
