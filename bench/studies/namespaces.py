@@ -5,12 +5,15 @@ in both directions by tbf where it leaves the rank; netem delays it where the ke
 """
 
 import contextlib
+import fcntl
 import os
 import pathlib
 import shutil
 import signal
 import subprocess
 import tempfile
+
+from runs import Refused
 
 HUB = "convlab-hub"  # the bridge's namespace
 PROBE = "convlab-probe"
@@ -89,6 +92,11 @@ class Network:
         self.folder = None
 
     def __enter__(self):
+        self.alone = (pathlib.Path(tempfile.gettempdir()) / "convlab-network.lock").open("w")
+        try:
+            fcntl.flock(self.alone, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends
+        except BlockingIOError:
+            raise Refused("another network study runs on this machine: wait for it") from None
         tear_down()
         self.folder = tempfile.TemporaryDirectory()
         agent = pathlib.Path(self.folder.name) / "agent"
@@ -108,7 +116,7 @@ class Network:
     def __exit__(self, *_):
         # A second Ctrl-C, which `ip` would get as well, may not end it halfway.
         before = [(which, signal.signal(which, signal.SIG_IGN))
-                  for which in (signal.SIGINT, signal.SIGTERM)]
+                  for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
         try:
             tear_down()
             self.folder.cleanup()

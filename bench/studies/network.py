@@ -13,6 +13,7 @@ from charts import table
 from runs import Refused, require
 
 UNITS = {"Mbit": 10**6, "Gbit": 10**9}
+MOST_RANKS = 254  # addresses of their network
 
 
 def rate(text):
@@ -123,6 +124,8 @@ def network(args, log):
               + (f" {latency} us" if latency else ""), net, batch, bandwidth, latency)
              for net, batch, bandwidths in grid(args)
              for bandwidth in bandwidths for latency in args.latencies]
+    if args.ranks > MOST_RANKS:
+        raise Refused(f"--ranks {args.ranks}: expected 2 to {MOST_RANKS}")
     if due := [net for name, net, *_ in cases if log.due(name)]:
         check_nets(args, due)
     print("## Training over a network\n")

@@ -11,7 +11,7 @@ from charts import table
 from gemm import gemm
 from layers import layers
 from nets import batch, mlp
-from runs import Log, this_command
+from runs import Log, Refused, this_command
 from survey import survey
 
 
@@ -82,7 +82,7 @@ def report(args):
                     machine[field].append(value)
             dates.append(run["date"])
     if not parts:
-        sys.exit(f"{args.log}: there are no runs")
+        raise Refused(f"{args.log}: there are no runs")
     commits = machine.get("commit", [])
     if len(commits) > 1:
         sys.exit(f"{args.log}: has runs of commits {', '.join(commits)}: a page is of one; remove the "

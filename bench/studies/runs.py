@@ -54,7 +54,7 @@ def require(program):
 
 def call(command, variables, read=json.loads):
     """What `read` makes of the output. It raises ValueError for what is none of its format."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False,
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False,
                           env={**os.environ, **variables})
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
@@ -75,8 +75,9 @@ def read_runs(path, study):
     for line in path.read_text(errors="replace").splitlines() if path.exists() else []:
         try:
             run = json.loads(line)
-            known = isinstance(run, dict) and "name" in run and RESULT[study] in run
-        except ValueError:
+            known = (isinstance(run, dict) and isinstance(run.get("name"), str)
+                     and isinstance(run.get("machine"), dict) and RESULT[study] in run)
+        except (ValueError, RecursionError):
             known, run = line.startswith(BEGIN) or BEGIN.startswith(line), None
         if not known:
             raise Refused(f"{path} is no log of this study")
@@ -96,7 +97,7 @@ class Log:
         """`until`: no run starts after this time of the monotonic clock."""
         self.path, self.only, self.until = path, only, until
         self.runs = read_runs(path, study)
-        if path.exists() and not ("\n" + path.read_text()).endswith("\n"):
+        if path.exists() and not ("\n" + path.read_text(errors="replace")).endswith("\n"):
             with path.open("a") as file:  # after a line that was cut off
                 file.write("\n")
 
@@ -109,13 +110,16 @@ class Log:
         if not self.due(name):
             return
         require(command[0])
+        if not os.access(self.path if self.path.exists() else self.path.absolute().parent, os.W_OK):
+            raise Refused(f"--log {self.path}: cannot be written")
         print(name, file=sys.stderr)
         words = [f"{variable}={value}" for variable, value in variables.items()]
         words += [str(pathlib.Path(command[0]).name), *command[1:]]
         start = time.monotonic()
         try:
-            told = call(command, variables, read)
-        except Failed as failed:
+            kept = keep(call(command, variables, read))
+        except (Failed, LookupError, TypeError, AttributeError) as error:
+            failed = error if isinstance(error, Failed) else f"printed something else: {error!r}"
             self.failures.append(f"{name}: {failed}")
             print(f"{shlex.join([*words[:len(variables)], *command])}: {failed}", file=sys.stderr)
             return
@@ -123,7 +127,7 @@ class Log:
             Log.stopped = True
             return
         run = {"name": name, "command": shlex.join(words),
-               "seconds": round(time.monotonic() - start, 2), **keep(told)}
+               "seconds": round(time.monotonic() - start, 2), **kept}
         self.runs[name] = run
         with self.path.open("a") as file:
             file.write(json.dumps(run) + "\n")

@@ -42,9 +42,12 @@ long: --options="--budget 60s" limits each, and rows that it did not reach are n
 
 import argparse
 import contextlib
+import io
 import math
+import os
 import pathlib
 import re
+import shlex
 import signal
 import sys
 import time
@@ -101,6 +104,14 @@ def device(text):
     return text
 
 
+def words(text):
+    try:
+        shlex.split(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+    return text
+
+
 def seconds(text):
     above_0(text)
     return text  # as the programs are given it
@@ -137,6 +148,29 @@ def rates(text):
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return text.split(",")
+
+
+# ---- The page
+
+def require_page(args):
+    """Before anything takes long."""
+    output = args.output
+    if output.is_dir() or not os.access(output if output.exists() else output.absolute().parent,
+                                        os.W_OK):
+        raise Refused(f"--output {output}: cannot be written")
+    if output.exists() and args.log.exists() and output.samefile(args.log):
+        raise Refused(f"--output {output}: is the log as well")
+
+
+def write_page(output, text):
+    """What was there stays until the new page is complete."""
+    if output.exists() and not output.is_file():  # a terminal, a pipe
+        output.write_text(text)
+        return
+    whole_page = output.resolve()
+    new = whole_page.with_name(whole_page.name + ".new")
+    new.write_text(text)
+    new.replace(whole_page)
 
 
 def main():
@@ -203,13 +237,14 @@ def main():
     parser.add_argument("--title", help="of report: the machine's name; default: its CPU and ISA")
     parser.add_argument("--small", action="store_true",
                         help=f"smaller nets and products, to try {', '.join(SMALL)}")
-    parser.add_argument("--options", default="", help="more flags for convlab, in one word")
+    parser.add_argument("--options", type=words, default="", help="more flags for convlab, in one word")
     args = parser.parse_args()
 
     def stop(*_):
         raise Stopped
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGHUP, stop)
     args.micro = args.micro or [FLAGS["--micro"]]
     args.until = time.monotonic() + 60 * args.minutes
     if args.study == "report" and (args.options or args.beside or args.plots):
@@ -219,9 +254,10 @@ def main():
     if args.study == "gemm" and args.device not in ("cpu", "cuda"):
         parser.error(f"gemm --device {args.device}: expected cpu, or cuda, which is the first card")
     log = None if args.study == "report" else Log(args.log, args.study, args.only, args.until)
+    page = io.StringIO()
     with contextlib.ExitStack() as stack:
         if args.output:
-            page = stack.enter_context(args.output.open("w"))
+            require_page(args)
             stack.enter_context(contextlib.redirect_stdout(page))
         if not log:
             report(args)
@@ -229,6 +265,8 @@ def main():
             studies[args.study](args, log)
             if log.runs:
                 print(provenance(log))
+    if page.getvalue():
+        write_page(args.output, page.getvalue())
     if Log.failures:
         print(f"study.py: failed: {'; '.join(Log.failures)}", file=sys.stderr)
     return 143 if Log.stopped else 1 if Log.failures else 0
@@ -242,4 +280,4 @@ if __name__ == "__main__":
     except Refused as refused:
         sys.exit(give_up(refused))
     except OSError as error:  # a program that is not there, a folder that cannot be written
-        sys.exit(give_up(f"{error.filename}: {error.strerror}"))
+        sys.exit(give_up(f"{error.filename or 'the page'}: {error.strerror}"))

@@ -60,8 +60,18 @@ class PartialRows {
         (std::filesystem::exists(output, unknown) &&
          !std::filesystem::is_regular_file(output, unknown)))
       return;
-    if (std::filesystem::exists(path_, unknown)) {
-      std::filesystem::rename(path_, path_ + '~', unknown);
+    using std::filesystem::file_type;
+    // A link that leads nowhere is there too.
+    if (std::filesystem::symlink_status(path_, unknown).type() != file_type::not_found) {
+      std::error_code failed;
+      std::filesystem::rename(path_, path_ + '~', failed);
+      if (failed) {
+        say(printable(
+            fmt::format("cannot move {0} of an earlier run to {0}~: {1}; rows are not kept "
+                        "as they come",
+                        path_, failed.message())));
+        return;
+      }
       say(printable(fmt::format("{0} of an earlier run is {0}~ now", path_)));
     }
     one_.columns = std::move(columns);

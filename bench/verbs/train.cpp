@@ -230,11 +230,12 @@ void require_fits(const Checkpoint& checkpoint, const Options& o, const Graph& g
 }
 
 // `which` names the batch, of all ranks.
-void require_enough(const Dataset& images, std::int64_t batch, const std::string& which) {
-  if (batch > images.size())
-    throw InputError(
-        fmt::format("{} is more than the {} images to train with: expected --batch {}{}", which,
-                    images.size(), images.size(), images.size() > 1 ? " or less" : ""));
+void require_enough(const Dataset& images, std::int64_t batch, std::int64_t ranks,
+                    const std::string& which) {
+  if (batch <= images.size()) return;
+  const std::int64_t most = std::max(images.size() / ranks, std::int64_t{1}) * ranks;
+  throw InputError(fmt::format("{} is more than the {} images to train with: expected --batch {}{}",
+                               which, images.size(), most, most > ranks ? " or less" : ""));
 }
 
 // The net, with one output per class, and its plans.
@@ -250,7 +251,7 @@ Plans planned(const Options& o, const std::optional<Checkpoint>& checkpoint, con
   for (std::int64_t& batch : c.batches) {
     const std::string which = given ? "--batch" : "a batch of";
     const std::int64_t share = ranks.share(batch, which);
-    require_enough(images, batch, fmt::format("{} {}", which, batch));
+    require_enough(images, batch, ranks.size(), fmt::format("{} {}", which, batch));
     batch = share;
   }
   if (checkpoint && c.dtype == DType::f32) c.dtype = checkpoint->state.dtype;
@@ -264,7 +265,7 @@ Plans planned(const Options& o, const std::optional<Checkpoint>& checkpoint, con
   if (net.plan.mode != Mode::training)
     throw InputError(fmt::format("{}: the plan is for {}, expected one for training", a.plan_file,
                                  to_string(net.plan.mode)));
-  require_enough(images, net.plan.batch * ranks.size(),
+  require_enough(images, net.plan.batch * ranks.size(), ranks.size(),
                  fmt::format("{}: a batch of {}", a.plan_file, net.plan.batch * ranks.size()));
   a.forward_only = true;
   ChooseOptions options = choose_options(a, device);

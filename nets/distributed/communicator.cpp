@@ -86,11 +86,13 @@ class Communicator::Wait {
   std::string silent_ranks() const {
     constexpr std::size_t most_named = 4;
     std::vector<int> silent;
-    if (const std::vector<int> waiting = ranks_.waiting_ranks(); is_known_ && !waiting.empty())
+    if (const std::vector<int> waiting = ranks_.waiting_ranks(); is_known_ && !waiting.empty()) {
+      // All may have said that they wait: one was stopped later than that.
       for (int r = 0; r < ranks_.size(); ++r)
         if (!std::binary_search(waiting.begin(), waiting.end(), r)) silent.push_back(r);
-    if (silent.empty())
-      if (const std::optional<int> other = pending_.waits_for()) silent.push_back(*other);
+    } else if (const std::optional<int> other = pending_.waits_for()) {
+      silent.push_back(*other);
+    }
     if (silent.empty()) return "another, which does not answer";
     if (silent.size() == 1) return fmt::format("rank {}, which does not answer", silent.front());
     if (silent.size() > most_named)

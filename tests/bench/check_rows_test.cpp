@@ -52,5 +52,29 @@ TEST(CheckRows, LeaveWhatWasThere) {
   EXPECT_FALSE(std::filesystem::exists(directory / "rows.csv.partial"));
 }
 
+// A folder in its way, or a link that leads nowhere yet: neither costs what it stands for.
+TEST(CheckRows, LeaveWhatCannotBeMoved) {
+  const TemporaryDirectory directory;
+  std::filesystem::create_directories(directory / "rows.csv.partial~/full");
+  for (const bool link : {false, true}) {
+    if (link) {
+      std::filesystem::remove(directory / "rows.csv.partial");
+      std::filesystem::create_symlink(directory / "later", directory / "rows.csv.partial");
+    } else {
+      write_file(directory / "rows.csv.partial", "precious\n");
+    }
+    const Ran ran = Program(directory, {"check", "mb1ic4ih6oc6kh3ph1", "--pass", "fwd", "--algos",
+                                        "direct", "--output", directory / "rows.csv"})
+                        .wait();
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    EXPECT_TRUE(contains(ran.err, "rows are not kept as they come")) << ran.err;
+    EXPECT_GT(lines(read_file(directory / "rows.csv")), 1);
+    EXPECT_FALSE(std::filesystem::exists(directory / "later"));
+    if (!link) {
+      EXPECT_EQ(read_file(directory / "rows.csv.partial"), "precious\n");
+    }
+  }
+}
+
 }  // namespace
 }  // namespace convlab

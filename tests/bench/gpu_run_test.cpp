@@ -291,6 +291,20 @@ TEST_F(GpuRunTest, AStageThatCannotBePlannedLeavesTheOthers) {
   expect(report(), "| check | 2 | 0 |");
 }
 
+// Nets need the race's or tune's store; without it they wait for a run that has one.
+TEST_F(GpuRunTest, NetsWithoutATuningStoreAreUnfinished) {
+  write_script("convlab", R"(#!/bin/sh
+case $1 in
+  list) cat "${0%/*}/list.json";;
+  *) echo "convlab: tune.db: there is no tuning store" >&2; exit 2;;
+esac
+)");
+  const Ran ran = run({"--only", "nets"});
+  expect(report(), "nothing is tuned yet: run race or tune");
+  for (const auto& [name, outcome] : outcomes()) EXPECT_EQ(outcome["result"], "unfinished") << name;
+  EXPECT_FALSE(outcomes().empty());
+}
+
 TEST_F(GpuRunTest, SaysInTheProgramsWordsThatThereIsNoCard) {
   write_script("convlab", "#!/bin/sh\necho 'convlab: no NVIDIA driver' >&2\nexit 3\n");
   const Ran ran = run({});

@@ -197,7 +197,7 @@ TEST_F(StudyTest, WhatIsNotThereIsOneLine) {
        {std::pair<Words, std::string>{{"--only", "alexnet 4", "--convlab", "/nowhere/convlab"},
                                       "/nowhere/convlab: No such file or directory\n"},
         {{"--only", "none", "--output", "/nowhere/page.md"},
-         "/nowhere/page.md: No such file or directory\n"}}) {
+         "--output /nowhere/page.md: cannot be written\n"}}) {
     const Ran ran =
         Program(directory_, Words{"python3", CONVLAB_STUDY, "batch", "--log", log()} + words, {},
                 "/usr/bin/env")
@@ -261,13 +261,33 @@ TEST_F(StudyTest, BadUsageIsOneLine) {
 TEST_F(StudyTest, WhatIsNoLogOfTheStudyIsLeftAlone) {
   const std::string file = directory_ / "x.hpp";
   for (const char* const text :
-       {"#pragma once\nint x;", R"({"name": "f32 512", "best": {}, "machine": {}})", "[1]\n"}) {
+       {"#pragma once\nint x;", R"({"name": "f32 512", "best": {}, "machine": {}})",
+        R"({"name": ["alexnet 4"], "iteration": {}, "machine": {}})",
+        R"({"name": "alexnet 4", "iteration": {}, "machine": 1})", "[1]\n"}) {
     write_file(file, text);
     const Ran ran = run({"batch", "--log", file, "--only", "none"});
     EXPECT_EQ(ran.exit_code, 2);
     EXPECT_EQ(ran.err, fmt::format("study.py: {} is no log of this study\n", file));
     EXPECT_EQ(read_file(file), text);
   }
+}
+
+// Whatever goes wrong, the page of an earlier run is not lost, and the log is no page.
+TEST_F(StudyTest, AFailureKeepsThePageThatWasThere) {
+  const std::string page = directory_ / "page.md";
+  write_file(page, "earlier\n");
+  const Ran lost =
+      run({"report", "--log", directory_ / "none", "--only", "none", "--output", page});
+  EXPECT_EQ(lost.exit_code, 2);
+  expect(lost.err, "there are no runs");
+  EXPECT_EQ(read_file(page), "earlier\n");
+  write_file(log(), "");
+  const Ran same = run({"batch", "--log", log(), "--only", "none", "--output", log()});
+  EXPECT_EQ(same.exit_code, 2);
+  expect(same.err, "is the log as well");
+  const Ran words = run({"batch", "--log", log(), "--only", "none", "--options", "'"});
+  EXPECT_EQ(words.exit_code, 2);
+  expect(words.err, "--options: \"'\": No closing quotation");
 }
 
 // The page is of the runs so far.

@@ -28,6 +28,8 @@ def ended_by(code):
 
 
 def by_exit(code, log):
+    if code != 0 and "there is no tuning store" in last_line(log):
+        return "unfinished", "nothing is tuned yet: run race or tune"
     return ("passed", "") if code == 0 else ("failed", f"{ended_by(code)}: {last_line(log)}")
 
 

@@ -67,7 +67,7 @@ def die_with_parent():
 def read_outcomes(path):
     """By stage and name, the last of each."""
     outcomes = {}
-    text = path.read_text() if path.exists() else ""
+    text = path.read_text(errors="replace") if path.exists() else ""
     if text and not text.endswith("\n"):
         path.write_text(text + "\n")  # the next line is another one
     for line in text.splitlines():

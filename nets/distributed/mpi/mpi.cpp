@@ -70,6 +70,17 @@ class LongWaits {
     receive();
     return {waiting_.begin(), waiting_.end()};
   }
+  // What others have said, if it is here.
+  void receive() {
+    for (int there = 1; there != 0;) {
+      MPI_Status from;
+      if (MPI_Iprobe(MPI_ANY_SOURCE, 0, ranks_, &there, &from) != MPI_SUCCESS || there == 0) return;
+      std::uint8_t waiting = 0;
+      if (MPI_Recv(&waiting, 1, MPI_BYTE, from.MPI_SOURCE, 0, ranks_, MPI_STATUS_IGNORE) ==
+          MPI_SUCCESS)
+        take(from.MPI_SOURCE, waiting != 0);
+    }
+  }
 
  private:
   // Nobody waits for these messages, sent or received: a rank that is stopped takes none.
@@ -81,16 +92,6 @@ class LongWaits {
       if (r != rank_ &&
           MPI_Isend(&messages[waiting], 1, MPI_BYTE, r, 0, ranks_, &request) == MPI_SUCCESS)
         MPI_Request_free(&request);
-    }
-  }
-  void receive() {
-    for (int there = 1; there != 0;) {
-      MPI_Status from;
-      if (MPI_Iprobe(MPI_ANY_SOURCE, 0, ranks_, &there, &from) != MPI_SUCCESS || there == 0) return;
-      std::uint8_t waiting = 0;
-      if (MPI_Recv(&waiting, 1, MPI_BYTE, from.MPI_SOURCE, 0, ranks_, MPI_STATUS_IGNORE) ==
-          MPI_SUCCESS)
-        take(from.MPI_SOURCE, waiting != 0);
     }
   }
   void take(int rank, bool waiting) {
@@ -144,12 +145,21 @@ class MpiCommunicator : public MessageCommunicator {
     return std::make_unique<Transfer>(request, from);
   }
   std::unique_ptr<Communicator> duplicate() override {
+    barrier();  // MPI's duplication has no patience, so all begin it at once
     const std::lock_guard lock(mpi_mutex());
     MPI_Comm other;
     check(MPI_Comm_dup(ranks_, &other), "cannot duplicate the communicator");
     auto copy = std::make_unique<MpiCommunicator>(other, waits_);
     copy->patience = patience;
     return copy;
+  }
+  std::unique_ptr<Pending> start_average(Span values, const Average& how) override {
+    {
+      // A rank that never waits for long takes these messages too, or they pile up.
+      const std::lock_guard lock(mpi_mutex());
+      waits_->receive();
+    }
+    return MessageCommunicator::start_average(values, how);
   }
   void abandon(const std::string&) noexcept override { given_up() = true; }
   bool has_abandoned() const noexcept override { return given_up(); }
