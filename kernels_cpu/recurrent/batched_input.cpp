@@ -1,18 +1,22 @@
 // W x of all steps as one product, then a recurrent product a step (Appleyard et al. 2016,
 // arXiv:1604.01946).
 //
-// transpose=1: weights are first packed into panels of columns as the register tile reads them,
+// weights=transposed: they are first packed into panels of columns as the register tile reads them,
 // which transposes them in forward; steps go through own kernels, a parallel region each.
-// transpose=0: the device's GEMM reads them where they lie, transposed in forward.
-// backward_filter is one product over all steps in either case.
-#include <fmt/format.h>
+// weights=as_given: the device's GEMM reads them where they lie, transposed in forward.
+// backward_filter reads no weights: it has no config, and is one product over all steps.
+#include <array>
+#include <optional>
+#include <string_view>
 
-#include "conv/error.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/recurrent/layer.h"
 
 namespace convlab::cpu {
 namespace {
+
+enum class WeightsForm : std::uint8_t { transposed, as_given };
+constexpr std::array<std::string_view, 2> weights_forms{"transposed", "as_given"};
 
 class BatchedInput : public RecurrentAlgo {
  public:
@@ -26,31 +30,32 @@ class BatchedInput : public RecurrentAlgo {
   std::optional<Refusal> refuse(const RecurrentProblem&, Device&) const override { return {}; }
   std::vector<Config> configs(const RecurrentProblem& p, Device&) const override {
     if (p.pass == Pass::backward_filter) return {Config{}};
-    return {Config{{"transpose", 1}}, Config{{"transpose", 0}}};
+    std::vector<Config> configs;
+    for (const std::string_view form : weights_forms)
+      configs.push_back(Config{{"weights", std::string(form)}});
+    return configs;
   }
   bool deterministic(const RecurrentProblem&, const Config&) const override { return true; }
   WorkEstimate work(const RecurrentProblem& p, const Config& config,
                     Device& device) const override {
-    return layered_work(p, device.info(), packs(p, config), false);
+    return layered_work(p, device.info(), form_of(p, config) == WeightsForm::transposed, false);
   }
   std::unique_ptr<RecurrentPlan> plan(const RecurrentProblem& p, const Config& config,
                                       Device& device) const override {
-    if (p.pass == Pass::backward_filter)
-      config.require_only({});
-    else
-      config.require_only({"transpose"});
-    return make_layered_plan(p, p.pass == Pass::backward_filter || packs(p, config)
-                                    ? make_panel_strategy(p, device.info(), false)
-                                    : make_gemm_strategy(p, device, true));
+    return make_layered_plan(p, form_of(p, config) == WeightsForm::as_given
+                                    ? make_gemm_strategy(p, device, true)
+                                    : make_panel_strategy(p, device.info(), false));
   }
 
  private:
-  static bool packs(const RecurrentProblem& p, const Config& config) {
-    if (p.pass == Pass::backward_filter) return false;
-    const std::int64_t transpose = config.get("transpose");
-    if (transpose != 0 && transpose != 1)
-      throw InputError(fmt::format("batched_input: transpose is {}: expected 0 or 1", transpose));
-    return transpose == 1;
+  // None in backward_filter.
+  static std::optional<WeightsForm> form_of(const RecurrentProblem& p, const Config& config) {
+    if (p.pass == Pass::backward_filter) {
+      config.require_only({});
+      return {};
+    }
+    config.require_only({"weights"});
+    return config.choice<WeightsForm>("weights", weights_forms);
   }
 };
 

@@ -176,9 +176,10 @@ TEST(Recurrent, PersistentLeavesTheFilterToBatchedInput) {
   p.pass = Pass::backward_filter;
   const auto refusal = registry().get(DeviceKind::cpu, "persistent").refuse(p, *device);
   ASSERT_TRUE(refusal);
-  EXPECT_EQ(refusal->reason(),
-            "needs fwd or bwd_d, which read the recurrent weights at each step, has bwd_w, which "
-            "batched_input computes as one product");
+  EXPECT_EQ(
+      refusal->reason(),
+      "needs fwd or bwd_d, whose steps read the recurrent weights, has bwd_w, whose steps are "
+      "one product: batched_input");
 }
 
 TEST(Recurrent, UnknownConfigsAreRefused) {
@@ -190,10 +191,17 @@ TEST(Recurrent, UnknownConfigsAreRefused) {
     for (const Config& config : algo->configs(p, *device))
       EXPECT_NO_THROW((void)algo->plan(p, config, *device));
   }
-  EXPECT_THROW((void)registry()
-                   .get(DeviceKind::cpu, "batched_input")
-                   .plan(p, Config{{"transpose", 2}}, *device),
-               InputError);
+  const auto message = [&](Config config) -> std::string {
+    try {
+      (void)registry().get(DeviceKind::cpu, "batched_input").plan(p, config, *device);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message({{"weights", "folded"}}),
+            "unknown weights 'folded': expected one of transposed, as_given");
+  EXPECT_NE(message({{"transpose", 1}}), "");
 }
 
 }  // namespace
