@@ -40,8 +40,12 @@ HWY_INLINE ReducedExp<V> ReduceExp(V v) {
   // ln 2 in two parts, of which the first has enough zeros at its end that k times it is exact.
   const V ln2_high = hn::Set(d, kF32 ? T(0x1.62e4p-1) : T(0x1.62e42fee00000p-1));
   const V ln2_low = hn::Set(d, kF32 ? T(0x1.7f7d1cp-20) : T(0x1.a39ef35793c76p-33));
+  // Sums of this size have no fraction: adding rounds, and leaves k plus the exponent's bias in the
+  // last bits.
+  const V shift = hn::Set(d, kF32 ? T(0x1.8p23 + 127) : T(0x1.8p52 + 1023));
   const V clamped = hn::Max(v, least);
-  const V k = hn::Round(hn::Mul(clamped, hn::Set(d, T(1.4426950408889634074))));
+  const V biased = hn::MulAdd(clamped, hn::Set(d, T(1.4426950408889634074)), shift);
+  const V k = hn::Sub(biased, shift);
   const V r = hn::NegMulAdd(k, ln2_low, hn::NegMulAdd(k, ln2_high, clamped));
   T factorial = 1;
   T factors[kTerms + 1];
@@ -54,8 +58,8 @@ HWY_INLINE ReducedExp<V> ReduceExp(V v) {
   for (int i = kTerms - 1; i >= 2; --i) sum = hn::MulAdd(sum, r, hn::Set(d, factors[i]));
   const hn::RebindToSigned<decltype(d)> di;
   constexpr int kMantissa = kF32 ? 23 : 52;
-  const auto biased = hn::Add(hn::ConvertTo(di, k), hn::Set(di, kF32 ? 127 : 1023));
-  return {hn::BitCast(d, hn::ShiftLeft<kMantissa>(biased)), hn::MulAdd(hn::Mul(r, r), sum, r)};
+  return {hn::BitCast(d, hn::ShiftLeft<kMantissa>(hn::BitCast(di, biased))),
+          hn::MulAdd(hn::Mul(r, r), sum, r)};
 }
 
 // a / b for b from 1 to 2, to a unit in the last place. A division of vectors takes longer than all
@@ -80,8 +84,8 @@ HWY_INLINE V Tanh(V v) {
   const V one = hn::Set(d, T(1));
   const auto e = ReduceExp(hn::Mul(hn::Abs(v), hn::Set(d, T(-2))));
   const V minus_one = hn::MulAdd(e.scale, e.more, hn::Sub(e.scale, one));  // e^-2|v| - 1
-  const V magnitude = Quotient(hn::Neg(minus_one), hn::Add(minus_one, hn::Set(d, T(2))));
-  return hn::IfThenElse(hn::IsNaN(v), v, hn::CopySign(magnitude, v));
+  const V quotient = Quotient(minus_one, hn::Add(minus_one, hn::Set(d, T(2))));
+  return hn::IfThenElse(hn::IsNaN(v), v, hn::CopySign(quotient, v));
 }
 
 template <class V>
