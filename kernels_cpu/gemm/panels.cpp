@@ -25,11 +25,17 @@ constexpr int TileRowsOf(int vectors) {
   return vectors == 2 ? 6 : vectors == 4 ? 2 : 1;
 }
 
-// Chunks of depth, so that the rows of A of a tile stay in L1; rows of A in a block that stays in
-// L2 while all panels pass.
-constexpr std::int64_t kDepthBytes = 3072, kBlockRows = 168;
-
 std::int64_t MostRows(std::int64_t vectors) { return TileRowsOf(int(vectors)); }
+
+// Two streams, a step of each at a time.
+template <class T>
+struct PrefetchTwo {
+  PrefetchToL2Of<T> first, second;
+  HWY_INLINE void Step(std::int64_t c) const {
+    first.Step(c);
+    second.Step(c);
+  }
+};
 
 template <class T, int kVecs, class RowStep, class DepthStep>
 struct PanelTiles {
@@ -37,17 +43,25 @@ struct PanelTiles {
   const T* a;  // from the first row and depth of the product on
   RowStep row_step;
   DepthStep depth_step;
-  const T* b;  // of the panel, from that depth on
-  T* c;        // from the panel's first column on
-  std::int64_t c_step, depths, columns;
+  const T* b;             // of the panel, from that depth on
+  const T *next, *after;  // prefetched: the panel after that, and `slice` of product.after
+  std::int64_t slice;
+  T* c;  // from the panel's first column on
+  std::int64_t c_step, rows, depths, columns;
   bool add;
 
   template <int kRows>
   HWY_INLINE void Run(std::int64_t row) const {
     TileOf<Elements<T>, kRows, kVecs> tile;
     tile.SetZero();
+    // Each tile prefetches its share: of the next panel unless it is the only one, which reads
+    // panels as fast as they come.
+    const std::int64_t of_next = kRows < rows ? kColumns * kRows / rows : 0,
+                       of_after = ceil_div(slice * kRows, rows * depths);
+    const PrefetchTwo<T> prefetch{{next + kColumns * row / rows * depths, of_next},
+                                  {after + slice * row / rows, of_after}};
     tile.template MultiplyAdd<1>(PanelAOf<T>{a + row * row_step, row_step, depth_step},
-                                 PanelBOf<T>{b, kColumns, kLanesOf<T>}, depths);
+                                 PanelBOf<T>{b, kColumns, kLanesOf<T>}, depths, prefetch);
     T* const to = c + row * c_step;
     if (columns >= kColumns) {
       tile.Put(to, c_step, add);
@@ -66,55 +80,92 @@ struct PanelTiles {
 // A step that is 1, as a constant: rows or steps of depth are then displacements.
 using One = std::integral_constant<std::int64_t, 1>;
 
-template <class T, int kVecs, class RowStep, class DepthStep>
-void MultiplyTiles(const PanelShape& shape, const PanelProduct& product, RowStep row_step,
-                   DepthStep depth_step, Range rows, Range panels) {
+// A(row, d) to to[d * panel_block_rows + row].
+template <class T>
+void CopyBlock(const T* a, std::int64_t depth_step, std::int64_t rows, std::int64_t depths, T* to) {
+  for (std::int64_t d = 0; d < depths; ++d, a += depth_step, to += panel_block_rows)
+    ForEachVector<T>(rows,
+                     [&](auto at, std::int64_t i) HWY_ATTR { at.Store(at.Load(a + i), to + i); });
+}
+
+template <class T, int kVecs, bool kCopied>
+void MultiplyTiles(const PanelShape& shape, const PanelProduct& product, Range rows, Range panels,
+                   Range chunks) {
+  using RowStep = std::conditional_t<kCopied, One, std::int64_t>;
+  using DepthStep =
+      std::conditional_t<kCopied, std::integral_constant<std::int64_t, panel_block_rows>, One>;
   constexpr int kColumns = kVecs * kLanesOf<T>;
-  const std::int64_t chunks = ceil_div(shape.depth * std::int64_t{sizeof(T)}, kDepthBytes);
-  for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-    const Range depths = share(shape.depth, chunk, chunks);
-    for (std::int64_t block = rows.begin; block < rows.end; block += kBlockRows)
+  RowStep row_step{};
+  if constexpr (!kCopied) row_step = product.row_step;
+  const std::int64_t passes =
+      chunks.size() * ceil_div(rows.size(), panel_block_rows) * shape.parts * panels.size();
+  const std::int64_t slice = ceil_div(product.after_bytes / std::int64_t{sizeof(T)}, passes);
+  // Prefetching the same line of B again costs nothing.
+  const auto* after = static_cast<const T*>(product.after != nullptr ? product.after : product.b);
+  for (std::int64_t chunk = chunks.begin; chunk < chunks.end; ++chunk) {
+    const Range depths = shape.depths_of(chunk);
+    for (std::int64_t block = rows.begin; block < rows.end; block += panel_block_rows) {
+      const std::int64_t height = std::min(panel_block_rows, rows.end - block);
+      const T* a = static_cast<const T*>(product.a) + block * product.row_step +
+                   depths.begin * product.depth_step;
+      if constexpr (kCopied) {
+        T* const copy = static_cast<T*>(product.copied_a);
+        CopyBlock(a, product.depth_step, height, depths.size(), copy);
+        a = copy;
+      }
+      const auto panel_at = [&](std::int64_t part, std::int64_t panel) {
+        return static_cast<const T*>(product.b) +
+               ((part * shape.panels() + panel) * shape.depth + depths.begin) * kColumns;
+      };
       for (std::int64_t part = 0; part < shape.parts; ++part)
         for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
           const std::int64_t column = panel * kColumns;
+          const T* const next = panel + 1 < panels.end   ? panel_at(part, panel + 1)
+                                : part + 1 < shape.parts ? panel_at(part + 1, panels.begin)
+                                                         : panel_at(0, panels.end);
           const PanelTiles<T, kVecs, RowStep, DepthStep> tiles{
-              static_cast<const T*>(product.a) + block * row_step + depths.begin * depth_step,
+              a,
               row_step,
-              depth_step,
-              static_cast<const T*>(product.b) +
-                  ((part * shape.panels() + panel) * shape.depth + depths.begin) * kColumns,
+              DepthStep(),
+              panel_at(part, panel),
+              next,
+              after,
+              slice,
               static_cast<T*>(product.c) + block * product.c_step + part * product.part_step +
                   column,
               product.c_step,
+              height,
               depths.size(),
               shape.columns - column,
-              product.add || chunk > 0};
+              product.add || chunk > chunks.begin};
+          after += slice;
           // Even tiles: one of a few rows would wait for its B.
-          ForEachEvenRowTile<TileRowsOf(kVecs)>(std::min(kBlockRows, rows.end - block),
-                                                [&](auto n, std::int64_t row)
-                                                    HWY_ATTR { tiles.template Run<n.value>(row); });
+          ForEachEvenRowTile<TileRowsOf(kVecs)>(
+              height, [&](auto n, std::int64_t row) HWY_ATTR { tiles.template Run<n.value>(row); });
         }
+    }
   }
 }
 
 template <class T, int kVecs>
-void MultiplyVectors(const PanelShape& shape, const PanelProduct& product, Range rows,
-                     Range panels) {
+void MultiplyVectors(const PanelShape& shape, const PanelProduct& product, Range rows, Range panels,
+                     Range chunks) {
   if (product.depth_step == 1)
-    MultiplyTiles<T, kVecs>(shape, product, product.row_step, One(), rows, panels);
+    MultiplyTiles<T, kVecs, false>(shape, product, rows, panels, chunks);
   else
-    MultiplyTiles<T, kVecs>(shape, product, One(), product.depth_step, rows, panels);
+    MultiplyTiles<T, kVecs, true>(shape, product, rows, panels, chunks);
 }
 
-void Multiply(const PanelShape& shape, const PanelProduct& product, Range rows, Range panels) {
+void Multiply(const PanelShape& shape, const PanelProduct& product, Range rows, Range panels,
+              Range chunks) {
   with_type(shape.dtype, [&](auto zero) {
     using T = decltype(zero);
     if (shape.vectors == 8)
-      MultiplyVectors<T, 8>(shape, product, rows, panels);
+      MultiplyVectors<T, 8>(shape, product, rows, panels, chunks);
     else if (shape.vectors == 4)
-      MultiplyVectors<T, 4>(shape, product, rows, panels);
+      MultiplyVectors<T, 4>(shape, product, rows, panels, chunks);
     else
-      MultiplyVectors<T, 2>(shape, product, rows, panels);
+      MultiplyVectors<T, 2>(shape, product, rows, panels, chunks);
   });
 }
 
@@ -211,10 +262,15 @@ void pack_panels(const PanelShape& shape, const PanelSource& source, Range panel
   HWY_DYNAMIC_DISPATCH(Pack)(shape, source, panels, depths, to);
 }
 
+void multiply_panels(const PanelShape& shape, const PanelProduct& product, Range rows, Range panels,
+                     Range chunks) {
+  if (rows.size() > 0 && panels.size() > 0)
+    HWY_DYNAMIC_DISPATCH(Multiply)(shape, product, rows, panels, chunks);
+}
+
 void multiply_panels(const PanelShape& shape, const PanelProduct& product, Range rows,
                      Range panels) {
-  if (rows.size() > 0 && panels.size() > 0)
-    HWY_DYNAMIC_DISPATCH(Multiply)(shape, product, rows, panels);
+  multiply_panels(shape, product, rows, panels, {0, shape.chunks()});
 }
 
 void multiply_share(const PanelShape& shape, const PanelProduct& product, std::int64_t rows,

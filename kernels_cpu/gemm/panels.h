@@ -4,10 +4,11 @@
 // columns may be in several parts of one width (an LSTM's four gates), each of which has panels of
 // its own, so that a thread takes the same columns of all parts.
 //
-// Each element of C is summed in the order of depth, in chunks that depend on nothing else: results
-// do not depend on threads, panels or tiles.
+// Depth comes in chunks. Each element of C is summed over a chunk in the order of depth, and then
+// over chunks: results do not depend on threads, panels or tiles.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "conv/types/layout.h"
@@ -15,12 +16,22 @@
 
 namespace convlab::cpu {
 
+// Bytes of a row in a chunk of depth, with which the rows of A of a tile stay in L1; rows of A in a
+// block, which stays in L2 while all panels pass.
+inline constexpr std::int64_t panel_chunk_bytes = 3072, panel_block_rows = 168;
+
 struct PanelShape {
   DType dtype = DType::f32;
   std::int64_t depth = 0, columns = 0, parts = 1;  // columns of each part
   std::int64_t vectors = 2;                        // of a panel: 2, 4 or 8
   std::int64_t panel_columns = 0;
+  std::int64_t least_chunks = 1;
 
+  std::int64_t chunks() const {
+    return std::min(depth,
+                    std::max(least_chunks, ceil_div(depth * size_of(dtype), panel_chunk_bytes)));
+  }
+  Range depths_of(std::int64_t chunk) const { return share(depth, chunk, chunks()); }
   std::int64_t panels() const { return ceil_div(columns, panel_columns); }  // of each part
   std::int64_t elements() const { return parts * panels() * depth * panel_columns; }
   std::int64_t bytes() const { return elements() * size_of(dtype); }
@@ -49,9 +60,21 @@ struct PanelProduct {
   void* c = nullptr;        // C(row, part, column) at row * c_step + part * part_step + column
   std::int64_t c_step = 0, part_step = 0;
   bool add = false;
+  // Is read after this product, and prefetched into L2 meanwhile.
+  const void* after = nullptr;
+  std::int64_t after_bytes = 0;
+  // If depth_step is not 1: copied_a_bytes for the calling thread. Blocks of A are copied there
+  // before they are used: steps of a large power of two would evict each other from L1.
+  void* copied_a = nullptr;
 };
-// These rows and panels of each part.
+inline std::int64_t copied_a_bytes(const PanelShape& shape) {
+  return ceil_div(shape.depth, shape.chunks()) * panel_block_rows * size_of(shape.dtype);
+}
+
+// These rows and panels of each part, over all chunks of depth or over some.
 void multiply_panels(const PanelShape&, const PanelProduct&, Range rows, Range panels);
+void multiply_panels(const PanelShape&, const PanelProduct&, Range rows, Range panels,
+                     Range chunks);
 
 // A thread's share of a product: of the panels, or of the rows where there are more threads than
 // panels.

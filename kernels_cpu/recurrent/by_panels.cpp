@@ -20,6 +20,8 @@ namespace {
 // Rows of inputs that are multiplied at a time: enough for full tiles many times over, and their
 // sums stay in the caches until their steps.
 constexpr std::int64_t input_rows = 512;
+// Steps of fewer rows are summed in two halves of depth: see multiply_step.
+constexpr std::int64_t rows_in_halves = 16;
 
 struct Weights {
   PanelShape w, u;
@@ -37,7 +39,8 @@ class PanelStrategy : public LayerStrategy {
 
   std::int64_t scratch_bytes(const LayerSizes& l) const override {
     if (pass_ == Pass::backward_filter)
-      return round_up(filter_shape(l, l.in).bytes(), 64) + filter_shape(l, l.h).bytes();
+      return filter_bytes(l, l.in) + filter_bytes(l, l.h) +
+             threads_ * copied_a_bytes(filter_shape(l, l.h));
     if (pass_ == Pass::backward_data && !recompute_) return 0;
     return sums_bytes(l, chunk_of(l) * l.n) + sums_bytes(l, l.n);
   }
@@ -81,34 +84,36 @@ class PanelStrategy : public LayerStrategy {
       const std::int64_t first_time = std::min(l.time(first), l.time(last - 1));
       if (part % (chunk + 1) == 0) {
         const PhaseScope phase(l.phases, 0);
-        const PanelProduct product{.a = l.at(l.inputs, first_time * l.n * l.in),
-                                   .row_step = l.in,
-                                   .b = packed + weights.w_at,
-                                   .c = of_x,
-                                   .c_step = l.sums(),
-                                   .part_step = l.h};
+        PanelProduct product{.a = l.at(l.inputs, first_time * l.n * l.in),
+                             .row_step = l.in,
+                             .b = packed + weights.w_at,
+                             .c = of_x,
+                             .c_step = l.sums(),
+                             .part_step = l.h};
         // Own units' panels are a multiple of these.
         const std::int64_t ratio = weights.u.panel_columns / weights.w.panel_columns;
         const Range panels{own.panels.begin * ratio,
                            std::min(weights.w.panels(), own.panels.end * ratio)};
-        if (own.rows.size() == l.n)
+        if (own.rows.size() == l.n) {
+          set_after(product, packed + weights.u_at, weights.u, own.panels);
           multiply_panels(weights.w, product, {0, (last - first) * l.n}, panels);
-        else
+        } else {
           for (std::int64_t row = 0; row < (last - first) * l.n; row += l.n)
             multiply_panels(weights.w, product, {row + own.rows.begin, row + own.rows.end}, panels);
+        }
         return;
       }
       const PhaseScope phase(l.phases, l.recompute ? 0 : 1);
       const std::int64_t i = first + part % (chunk + 1) - 1, t = l.time(i);
-      prefetch_rows(l, l.before(i), l.before_step(i), l.h, own.rows);
-      multiply_panels(weights.u,
-                      {.a = l.before(i),
-                       .row_step = l.before_step(i),
-                       .b = packed + weights.u_at,
-                       .c = of_h,
-                       .c_step = l.sums(),
-                       .part_step = l.h},
-                      own.rows, own.panels);
+      void* const hidden = l.recompute ? nullptr : l.hidden_at(t);
+      multiply_step(weights.u,
+                    {.a = l.before(i),
+                     .row_step = l.before_step(i),
+                     .b = packed + weights.u_at,
+                     .c = of_h,
+                     .c_step = l.sums(),
+                     .part_step = l.h},
+                    own, {hidden, l.hidden_step});
       run_cells(CellForward{.dtype = l.dtype,
                             .cell = l.cell,
                             .h = l.h,
@@ -118,7 +123,7 @@ class PanelStrategy : public LayerStrategy {
                             .b_hh = packed + weights.biases_at + l.bytes(l.sums()),
                             .before = l.before(i),
                             .before_step = l.before_step(i),
-                            .hidden = l.recompute ? nullptr : l.hidden_at(t),
+                            .hidden = hidden,
                             .hidden_step = l.hidden_step,
                             .c = l.c,
                             .saved = l.at(l.saved, t * l.n * l.saved_values * l.h)},
@@ -146,19 +151,20 @@ class PanelStrategy : public LayerStrategy {
       }
       const PhaseScope phase(l.phases, 0);
       const Share own = share_of(l, weights.u, thread, threads);
-      const void* const after = l.at(recurrent, l.time(l.t - part) * l.n * l.sums());
-      if (part > 0) prefetch_rows(l, after, l.sums(), l.sums(), own.rows);
+      const std::int64_t i = l.t - 1 - part;
       if (part > 0)
-        multiply_panels(weights.u,
-                        {.a = after,
-                         .row_step = l.sums(),
-                         .b = l.weights_at + weights.u_at,
-                         .c = l.dh,
-                         .c_step = l.h,
-                         .add = gru},
-                        own.rows, own.panels);
-      if (part < l.t)
-        run_cells(backward_cells(l, l.t - 1 - part), own.rows, weights.u.columns_of(own.panels));
+        multiply_step(
+            weights.u,
+            {.a = l.at(recurrent, l.time(i + 1) * l.n * l.sums()),
+             .row_step = l.sums(),
+             .b = l.weights_at + weights.u_at,
+             .c = l.dh,
+             .c_step = l.h,
+             .add = gru},
+            own,
+            i >= 0 ? Written{l.at(l.dgates, l.time(i) * l.n * l.sums()), l.sums(), l.gates, l.h}
+                   : Written{});
+      if (i >= 0) run_cells(backward_cells(l, i), own.rows, weights.u.columns_of(own.panels));
     });
   }
 
@@ -166,7 +172,8 @@ class PanelStrategy : public LayerStrategy {
   void backward_filter(const LayerFilter& l) const override {
     const PhaseScope phase(l.phases, 0);
     const PanelShape w = filter_shape(l, l.in), u = filter_shape(l, l.h);
-    std::byte *const inputs = l.scratch, *const before = inputs + round_up(w.bytes(), 64);
+    std::byte *const inputs = l.scratch, *const before = inputs + filter_bytes(l, l.in),
+                     *const copies = before + filter_bytes(l, l.h);
     // h_{t-1} is h0 at the first step, and else the hidden state of another time.
     const std::int64_t rows = l.rows();
     const Range first = l.reversed ? Range{rows - l.n, rows} : Range{0, l.n},
@@ -189,14 +196,19 @@ class PanelStrategy : public LayerStrategy {
                         .depth_step = l.sums(),
                         .b = packed,
                         .c = c,
-                        .c_step = shape.columns},
+                        .c_step = shape.columns,
+                        .copied_a = copies + thread * copied_a_bytes(shape)},
                        l.sums(), thread, threads);
       };
       multiply(w, l.dgates, inputs, l.dweights);
       multiply(u, l.recurrent_dgates, before, l.at(l.dweights, l.w_hh()));
       const Range own = share(l.sums(), thread, threads);
-      sum_rows(l.dtype, l.dgates, rows, l.sums(), own, l.at(l.dweights, l.b_ih()));
-      sum_rows(l.dtype, l.recurrent_dgates, rows, l.sums(), own, l.at(l.dweights, l.b_hh()));
+      std::byte *const b_ih = l.at(l.dweights, l.b_ih()), *const b_hh = l.at(l.dweights, l.b_hh());
+      sum_rows(l.dtype, l.dgates, rows, l.sums(), own, b_ih);
+      if (l.cell == RecurrentCell::gru)
+        sum_rows(l.dtype, l.recurrent_dgates, rows, l.sums(), own, b_hh);
+      else
+        std::memcpy(l.at(b_hh, own.begin), l.at(b_ih, own.begin), std::size_t(l.bytes(own.size())));
     });
   }
 
@@ -243,19 +255,80 @@ class PanelStrategy : public LayerStrategy {
     return 1;
   }
 
-  // Other threads have just written these rows, and each of their lines takes as long as a barrier:
-  // the first panel's product would wait for them again and again. Few rows stay in L1.
-  static void prefetch_rows(const LayerSizes& l, const void* rows, std::int64_t step,
-                            std::int64_t elements, Range own) {
-    constexpr std::int64_t line = 64, few = 16 << 10;
-    const bool into_l1 = l.bytes(own.size() * elements) <= few;
-    for (std::int64_t n = own.begin; n < own.end; ++n)
-      for (std::int64_t at = 0; at < l.bytes(elements); at += line) {
-        if (into_l1)
-          __builtin_prefetch(l.at(rows, n * step) + at, 0, 3);
-        else
-          __builtin_prefetch(l.at(rows, n * step) + at, 0, 2);
+  // U follows on a product of inputs. Several gates have their panels in several places.
+  static void set_after(PanelProduct& product, const std::byte* packed_u, const PanelShape& u,
+                        Range panels) {
+    if (u.parts > 1) return;
+    const std::int64_t panel_bytes = u.depth * u.panel_columns * size_of(u.dtype);
+    product.after = packed_u + panels.begin * panel_bytes;
+    product.after_bytes = panels.size() * panel_bytes;
+  }
+
+  // What the cells of a step write, in parts like C.
+  struct Written {
+    void* data = nullptr;
+    std::int64_t row_step = 0, parts = 1, part_step = 0;
+  };
+
+  // The products of a thread's part of a step.
+  //
+  // Other threads have just written most of A, and each of its lines takes as long as a barrier. So
+  // a thread begins with the half of depth that has its own units, and prefetches the other half
+  // meanwhile. Two chunks may be summed in either order. What the cells write is prefetched too:
+  // other cores may have its lines, and the next barrier would wait for them.
+  static void multiply_step(const PanelShape& u, PanelProduct product, const Share& own,
+                            const Written& written) {
+    Range chunks{0, u.chunks()};
+    const bool halves = chunks.size() == 2 && !product.add;
+    const std::int64_t mine = 2 * own.panels.begin * u.panel_columns < u.depth ? 0 : 1;
+    const auto prefetch = [&](Range depths, auto* line) {
+      for_each_line(product.a, product.row_step, own.rows, depths, u.dtype, line);
+    };
+    if (halves)
+      chunks = {mine, mine + 1};
+    else
+      prefetch({0, u.depth}, prefetch_into_l2);
+    for (std::int64_t panel = own.panels.begin; panel < own.panels.end; ++panel) {
+      if (halves) {
+        const Range others = u.depths_of(1 - mine),
+                    some = share(others.size(), panel - own.panels.begin, own.panels.size());
+        prefetch({others.begin + some.begin, others.begin + some.end}, prefetch_into_l1);
       }
+      const Range units = u.columns_of({panel, panel + 1});
+      for (std::int64_t part = 0; part < written.parts; ++part) {
+        const std::int64_t at = part * written.part_step;
+        for_each_line(written.data, written.row_step, own.rows, {at + units.begin, at + units.end},
+                      u.dtype, prefetch_for_writing);
+      }
+      multiply_panels(u, product, own.rows, {panel, panel + 1}, chunks);
+    }
+    if (!halves) return;
+    product.add = true;
+    multiply_panels(u, product, own.rows, own.panels, {1 - mine, 2 - mine});
+  }
+
+  // f(line) for the lines of these elements of rows.
+  template <class F>
+  static void for_each_line(const void* data, std::int64_t row_step, Range rows, Range elements,
+                            DType dtype, const F& f) {
+    constexpr std::int64_t line = 64;
+    if (data == nullptr) return;
+    const std::int64_t size = size_of(dtype);
+    for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+      const auto* const from = static_cast<const std::byte*>(data) + row * row_step * size;
+      for (std::int64_t at = elements.begin * size; at < elements.end * size; at += line)
+        f(from + at);
+    }
+  }
+  static void prefetch_into_l1(const std::byte* line) { __builtin_prefetch(line, 0, 3); }
+  static void prefetch_into_l2(const std::byte* line) { __builtin_prefetch(line, 0, 2); }
+  static void prefetch_for_writing(const std::byte* line) {
+#if defined(__x86_64__)
+    // __builtin_prefetch would read it, unless all x86 processors had this instruction.
+    asm volatile("prefetchw %0" : : "m"(*line));
+#else
+    __builtin_prefetch(line, 1);
+#endif
   }
 
   static std::int64_t sums_bytes(const LayerSizes& l, std::int64_t rows) {
@@ -288,10 +361,16 @@ class PanelStrategy : public LayerStrategy {
   }
   PanelShape step_shape(const LayerSizes& l, std::int64_t depth, std::int64_t parts) const {
     const std::int64_t groups = row_groups(l, threads_);
-    return panel_shape(l.dtype, l.n / groups, depth, l.h, parts, threads_ / groups);
+    PanelShape shape = panel_shape(l.dtype, l.n / groups, depth, l.h, parts, threads_ / groups);
+    if (l.n < rows_in_halves) shape.least_chunks = 2;
+    return shape;
   }
   PanelShape filter_shape(const LayerSizes& l, std::int64_t columns) const {
     return panel_shape(l.dtype, l.sums(), l.rows(), columns, 1, threads_);
+  }
+
+  std::int64_t filter_bytes(const LayerSizes& l, std::int64_t columns) const {
+    return round_up(filter_shape(l, columns).bytes(), 64);
   }
 
   void pack(const PanelShape& shape, const PanelSource& source, void* to) const {

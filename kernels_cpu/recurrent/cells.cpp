@@ -206,13 +206,28 @@ void Backward(const CellBackward& cells, Range rows, Range units) {
   });
 }
 
+// So many vectors of a row at a time: rows lie far apart, and a line of each would come from
+// another page.
+template <class T, int kVecs, class At>
+HWY_INLINE void SumColumns(At at, const T* from, std::int64_t rows, std::int64_t step, T* to) {
+  constexpr std::int64_t kLanes = hn::MaxLanes(VectorTag<T>());
+  VectorOf<T> sums[kVecs];
+  for (auto& sum : sums) sum = hn::Zero(VectorTag<T>());
+  for (std::int64_t row = 0; row < rows; ++row)
+    for (int j = 0; j < kVecs; ++j)
+      sums[j] = hn::Add(sums[j], at.Load(from + row * step + j * kLanes));
+  for (int j = 0; j < kVecs; ++j) at.Store(sums[j], to + j * kLanes);
+}
+
 template <class T>
 void Sum(const T* from, std::int64_t rows, std::int64_t step, Range columns, T* to) {
-  ForEachVector<T>(columns.size(), [&](auto at, std::int64_t i) HWY_ATTR {
-    VectorOf<T> sum = hn::Zero(VectorTag<T>());
-    for (std::int64_t row = 0; row < rows; ++row)
-      sum = hn::Add(sum, at.Load(from + row * step + columns.begin + i));
-    at.Store(sum, to + columns.begin + i);
+  constexpr int kVecs = 8;
+  constexpr std::int64_t kWide = kVecs * hn::MaxLanes(VectorTag<T>());
+  std::int64_t i = columns.begin;
+  for (; i + kWide <= columns.end; i += kWide)
+    SumColumns<T, kVecs>(WholeVector(), from + i, rows, step, to + i);
+  ForEachVector<T>(columns.end - i, [&](auto at, std::int64_t j) HWY_ATTR {
+    SumColumns<T, 1>(at, from + i + j, rows, step, to + i + j);
   });
 }
 

@@ -54,6 +54,8 @@ void expect_product(const Case& c, const std::string& isa) {
                        .c_step = c_step,
                        .part_step = c.columns,
                        .add = c.add};
+  std::vector<T> copied(c.transposed_a ? std::size_t(copied_a_bytes(shape)) / sizeof(T) : 0);
+  product.copied_a = copied.data();
   for (int thread = 0; thread < 3; ++thread) multiply_share(shape, product, c.rows, thread, 3);
 
   for (std::int64_t i = 0; i < c.rows; ++i)
@@ -92,6 +94,34 @@ TEST(Panels, MultiplyEveryShape) {
           expect_product<float>(c, isa);
           expect_product<double>(c, isa);
         }
+  }
+}
+
+// The sums of two chunks of depth commute, so that threads may begin with either: to the bit.
+TEST(Panels, SumTwoChunksInEitherOrder) {
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal;
+  for (const std::string& isa : supported_isas()) {
+    const auto device = make_cpu_device({.threads = 1, .isa = isa});
+    constexpr std::int64_t rows = 3, depth = 41, columns = 70;
+    PanelShape shape = panel_shape(DType::f32, rows, depth, columns, 1, 1);
+    EXPECT_EQ(shape.chunks(), 1);
+    shape.least_chunks = 2;
+    ASSERT_EQ(shape.chunks(), 2);
+    std::vector<float> a(rows * depth), b(depth * columns), packed(std::size_t(shape.elements()));
+    for (std::vector<float>* v : {&a, &b})
+      for (float& e : *v) e = normal(random);
+    pack_panels(shape, {b.data(), columns, 1, 0}, {0, shape.panels()}, {0, depth}, packed.data());
+    const Range all_rows{0, rows}, panels{0, shape.panels()};
+    std::vector<float> at_once(rows * columns), in_turn(rows * columns, 99);
+    PanelProduct product{.a = a.data(), .row_step = depth, .b = packed.data(), .c_step = columns};
+    product.c = at_once.data();
+    multiply_panels(shape, product, all_rows, panels);
+    product.c = in_turn.data();
+    multiply_panels(shape, product, all_rows, panels, {1, 2});
+    product.add = true;
+    multiply_panels(shape, product, all_rows, panels, {0, 1});
+    EXPECT_TRUE(in_turn == at_once) << isa;
   }
 }
 
