@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "kernels_cpu/algos.h"
-#include "kernels_cpu/recurrent/layer.h"
+#include "kernels_cpu/recurrent/strategies.h"
 
 namespace convlab::cpu {
 namespace {

@@ -6,12 +6,12 @@
 #include "kernels_cpu/gemm/panels.h"
 #include "kernels_cpu/layers/layer_work.h"
 #include "kernels_cpu/recurrent/cells.h"
-#include "kernels_cpu/recurrent/layer.h"
+#include "kernels_cpu/recurrent/strategies.h"
 
 namespace convlab::cpu {
 namespace {
 
-class GemmStrategy : public LayerStrategy {
+class GemmStrategy : public HostStrategy {
  public:
   GemmStrategy(const RecurrentProblem& p, Device& device, bool batched)
       : pass_(p.pass),

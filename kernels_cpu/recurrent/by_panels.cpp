@@ -12,7 +12,7 @@
 #include "kernels_cpu/device/spin_barrier.h"
 #include "kernels_cpu/gemm/panels.h"
 #include "kernels_cpu/recurrent/cells.h"
-#include "kernels_cpu/recurrent/layer.h"
+#include "kernels_cpu/recurrent/strategies.h"
 
 namespace convlab::cpu {
 namespace {
@@ -28,7 +28,7 @@ struct Weights {
   std::int64_t w_at = 0, u_at = 0, biases_at = 0, bytes = 0;
 };
 
-class PanelStrategy : public LayerStrategy {
+class PanelStrategy : public HostStrategy {
  public:
   PanelStrategy(const RecurrentProblem& p, const DeviceInfo& device, bool resident)
       : pass_(p.pass),
@@ -57,7 +57,7 @@ class PanelStrategy : public LayerStrategy {
     return 0;
   }
 
-  void pack(const LayerSizes& l, const void* weights, std::byte* packed) const override {
+  void pack(const LayerSizes& l, const void* weights, std::byte* packed, Stream&) const override {
     const std::byte *const w = l.at(weights, 0), *const u = l.at(weights, l.w_hh());
     if (pass_ == Pass::backward_data) {
       const Weights to = backward_weights(l);

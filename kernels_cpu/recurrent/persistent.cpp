@@ -7,7 +7,7 @@
 // before it starts. No step waits for another, and all of them are the depth of one product, whose
 // sums stay in registers as it is.
 #include "kernels_cpu/algos.h"
-#include "kernels_cpu/recurrent/layer.h"
+#include "kernels_cpu/recurrent/strategies.h"
 
 namespace convlab::cpu {
 namespace {

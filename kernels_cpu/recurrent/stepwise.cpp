@@ -2,7 +2,7 @@
 // the update of both in backward_filter. This is what a program does that calls a library's GEMM,
 // and what the others are measured against.
 #include "kernels_cpu/algos.h"
-#include "kernels_cpu/recurrent/layer.h"
+#include "kernels_cpu/recurrent/strategies.h"
 
 namespace convlab::cpu {
 namespace {

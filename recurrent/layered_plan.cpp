@@ -1,13 +1,11 @@
 // Goes through layers and directions: what each reads and writes, states, and gradients between
 // layers.
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
-#include "kernels_cpu/algos.h"
-#include "kernels_cpu/recurrent/layer.h"
+#include "recurrent/layer.h"
 
-namespace convlab::cpu {
+namespace convlab {
 namespace {
 
 // Places in a buffer, one after the other, each on a line of its own.
@@ -55,17 +53,17 @@ class LayeredPlan : public RecurrentPlan {
   std::size_t workspace_bytes() const noexcept override { return std::size_t(bytes_); }
   std::size_t packed_weights_bytes() const noexcept override { return std::size_t(packed_bytes_); }
 
-  void pack_weights(ConstSpan weights, Span packed, Stream&) const override {
+  void pack_weights(ConstSpan weights, Span packed, Stream& stream) const override {
     for_each_layer(false, [&](std::int64_t layer, std::int64_t direction) {
       const LayerSizes sizes(p_, layer, direction);
       strategy_->pack(sizes, sizes.at(weights.data(), p_.weights_offset(layer, direction)),
-                      packed.data() + packed_at_[index(layer, direction)]);
+                      packed.data() + packed_at_[index(layer, direction)], stream);
     });
   }
 
   void run(const RecurrentArgs& args, Workspace workspace, Stream& stream) const override {
     std::byte* const w = workspace.data();
-    std::memset(w + zeros_, 0, std::size_t(state_bytes()));
+    copy_state(w + zeros_, nullptr, stream);
     const bool from_last = p_.pass == Pass::backward_data;
     for_each_layer(from_last, [&](std::int64_t layer, std::int64_t direction) {
       switch (p_.pass) {
@@ -90,6 +88,9 @@ class LayeredPlan : public RecurrentPlan {
     return std::size_t(layer * p_.directions() + direction);
   }
   std::int64_t state_bytes() const { return p_.n * p_.h * size_of(p_.dtype); }
+  void copy_state(void* to, const std::byte* from, Stream& stream) const {
+    strategy_->copy_rows(static_cast<std::byte*>(to), 0, from, 0, state_bytes(), 1, stream);
+  }
 
   // The part of h0 and the like that belongs to a layer and direction.
   template <class Byte>
@@ -143,15 +144,14 @@ class LayeredPlan : public RecurrentPlan {
       run.saved = run.at(args.out_activations, p_.saved_offset(layer, direction));
     if (p_.has_cell_state()) {
       run.c = state_or(args.out_c, w + state_c_, layer, direction);
-      std::memcpy(run.c, state_or_zeros(args.c0, w, layer, direction), std::size_t(state_bytes()));
+      copy_state(run.c, state_or_zeros(args.c0, w, layer, direction), stream);
     }
     strategy_->forward(run);
     if (args.out_h == nullptr) return;
     std::byte* const hn = state_of(static_cast<std::byte*>(args.out_h), layer, direction);
     const auto* const last = static_cast<const std::byte*>(run.hidden_at(run.time(p_.t - 1)));
-    for (std::int64_t n = 0; n < p_.n; ++n)
-      std::memcpy(run.at(hn, n * p_.h), run.at(last, n * run.hidden_step),
-                  std::size_t(run.bytes(p_.h)));
+    strategy_->copy_rows(hn, run.bytes(p_.h), last, run.bytes(run.hidden_step), run.bytes(p_.h),
+                         p_.n, stream);
   }
 
   // Saved values of a layer and direction, computed again in the workspace.
@@ -163,7 +163,7 @@ class LayeredPlan : public RecurrentPlan {
     run.saved = w + saved_;
     if (p_.has_cell_state()) {
       run.c = w + state_c_;
-      std::memcpy(run.c, state_or_zeros(args.c0, w, layer, direction), std::size_t(state_bytes()));
+      copy_state(run.c, state_or_zeros(args.c0, w, layer, direction), stream);
     }
     strategy_->forward(run);
     return run.saved;
@@ -181,11 +181,10 @@ class LayeredPlan : public RecurrentPlan {
         layer == p_.layers - 1 ? static_cast<const std::byte*>(args.dy) : w + between_[layer % 2],
         direction * p_.h);
     run.dh = state_or(args.out_h, w + state_h_, layer, direction);
-    std::memcpy(run.dh, state_or_zeros(args.dhn, w, layer, direction), std::size_t(state_bytes()));
+    copy_state(run.dh, state_or_zeros(args.dhn, w, layer, direction), stream);
     if (p_.has_cell_state()) {
       run.dc = state_or(args.out_c, w + state_c_, layer, direction);
-      std::memcpy(run.dc, state_or_zeros(args.dcn, w, layer, direction),
-                  std::size_t(state_bytes()));
+      copy_state(run.dc, state_or_zeros(args.dcn, w, layer, direction), stream);
     }
     run.dgates = run.at(args.out_dgates, p_.dgates_offset(layer, direction));
     run.recurrent_dgates = run.at(args.out_dgates, p_.recurrent_dgates_offset(layer, direction));
@@ -243,37 +242,4 @@ std::unique_ptr<RecurrentPlan> make_layered_plan(const RecurrentProblem& p,
   return std::make_unique<LayeredPlan>(p, std::move(strategy));
 }
 
-// Few rows of a batch do not fill a tile: their products reach less of the peak.
-WorkEstimate layered_work(const RecurrentProblem& p, const DeviceInfo& device, bool packed,
-                          bool rereads_inputs) {
-  const double elements = double(size_of(p.dtype));
-  const double steps = double(p.t), u = double(p.recurrent_bytes()),
-               biases = double(p.layers * p.directions() * p.gates() * p.h) * 2 * elements;
-  const double w = double(p.weights_bytes()) - u - biases;
-  const double recurrent = 2.0 * double(p.n) * steps * u / elements, inputs = p.flops() - recurrent;
-  const double caches = double(device.l2_bytes) * double(device.threads);
-  // Weights that fit in L2 are read once.
-  const auto read = [&](double bytes) { return bytes < caches ? bytes : steps * bytes; };
-  const double filled = std::min(1.0, double(p.n) / 8), data = double(p.x_bytes() + p.y_bytes());
-  const double saved = double(p.activations_bytes() + p.dgates_bytes());
-  PhaseWork of_inputs{"inputs", inputs, rereads_inputs ? read(w) : w, data, 0.7};
-  PhaseWork of_steps{"steps", recurrent, read(u), data, 0.1 + 0.5 * filled};
-  WorkEstimate work;
-  if (p.pass == Pass::forward) {
-    of_steps.bytes_written += p.training ? double(p.activations_bytes()) : 0;
-    work.phases = {of_inputs, of_steps};
-  } else if (p.pass == Pass::backward_data) {
-    of_steps.bytes_read += saved;
-    if (p.recompute) of_steps.flops += p.flops();
-    work.phases = {of_steps, of_inputs};
-  } else {
-    work.phases = {{"products", p.flops(), data + saved, double(p.weights_bytes()), 0.6}};
-    if (rereads_inputs) work.phases[0].bytes_read += 2 * (steps - 1) * (w + u);
-  }
-  if (packed)
-    work.pack = {"pack_weights", 0, double(p.weights_bytes()), double(p.weights_bytes()),
-                 packing_efficiency};
-  return work;
-}
-
-}  // namespace convlab::cpu
+}  // namespace convlab

@@ -1,14 +1,43 @@
 // One layer and direction of a recurrent problem, and how a strategy runs it; a plan goes through
-// all of them. Internal.
+// all of them. Shared by the backends. Internal.
 #pragma once
 
 #include <cstddef>
 #include <memory>
 
-#include "kernels_cpu/recurrent/cells.h"
 #include "recurrent/algo.h"
 
-namespace convlab::cpu {
+namespace convlab {
+
+// What a step does besides its products: from the sums of its gates to its hidden states, and back.
+// Pointers are to the first row of the batch; rows lie *_step elements apart, or as their comments
+// say.
+struct CellForward {
+  DType dtype = DType::f32;
+  RecurrentCell cell = RecurrentCell::rnn_tanh;
+  std::int64_t h = 0;
+  const void *of_x = nullptr, *of_h = nullptr;  // W x and U h: rows of G*H
+  const void *b_ih = nullptr, *b_hh = nullptr;
+  const void* before = nullptr;  // h_{t-1}: gru
+  std::int64_t before_step = 0;
+  void* hidden = nullptr;  // h_t; null: not stored
+  std::int64_t hidden_step = 0;
+  void* c = nullptr;      // lstm: c_{t-1}, becomes c_t; rows of H
+  void* saved = nullptr;  // rows of S*H, or null
+};
+struct CellBackward {
+  DType dtype = DType::f32;
+  RecurrentCell cell = RecurrentCell::rnn_tanh;
+  std::int64_t h = 0;
+  const void* dhidden = nullptr;  // gradient of h_t from what reads it as output
+  std::int64_t dhidden_step = 0;
+  void* dh = nullptr;           // from step t + 1; gru: becomes what reaches h_{t-1} without U
+  void* dc = nullptr;           // lstm: from step t + 1, becomes that for c_{t-1}; rows of H
+  const void* state = nullptr;  // an rnn's h_t, a gru's h_{t-1}, an lstm's c_{t-1}
+  std::int64_t state_step = 0;
+  const void* saved = nullptr;                          // rows of S*H
+  void *dgates = nullptr, *recurrent_dgates = nullptr;  // rows of G*H; the latter only of a gru
+};
 
 // The sizes of a layer and direction. Arrays are pointers to elements of `dtype`.
 struct LayerSizes {
@@ -103,24 +132,18 @@ class LayerStrategy {
   virtual ~LayerStrategy() = default;
   virtual std::int64_t scratch_bytes(const LayerSizes&) const = 0;
   virtual std::int64_t packed_bytes(const LayerSizes&) const { return 0; }
-  virtual void pack(const LayerSizes&, const void* /*weights*/, std::byte* /*packed*/) const {}
+  virtual void pack(const LayerSizes&, const void* /*weights*/, std::byte* /*packed*/,
+                    Stream&) const {}
   virtual void forward(const LayerForward&) const = 0;
   virtual void backward_data(const LayerBackward&) const = 0;
   virtual void backward_filter(const LayerFilter&) const = 0;
+  // Rows of so many bytes in the device's memory, which lie so far apart; zeros if `from` is null.
+  virtual void copy_rows(std::byte* to, std::int64_t to_step, const std::byte* from,
+                         std::int64_t from_step, std::int64_t row_bytes, std::int64_t rows,
+                         Stream&) const = 0;
 };
 
 std::unique_ptr<RecurrentPlan> make_layered_plan(const RecurrentProblem&,
                                                  std::unique_ptr<LayerStrategy>);
 
-// A product a step and nothing packed, by the device's GEMM. batched: all inputs as one product.
-std::unique_ptr<LayerStrategy> make_gemm_strategy(const RecurrentProblem&, Device&, bool batched);
-// Weights packed into panels. resident: one team of threads for all steps, which spins at a barrier
-// after each; else a parallel region a step.
-std::unique_ptr<LayerStrategy> make_panel_strategy(const RecurrentProblem&, const DeviceInfo&,
-                                                   bool resident);
-
-// Work of the passes as they are split into phases.
-WorkEstimate layered_work(const RecurrentProblem&, const DeviceInfo&, bool packed,
-                          bool rereads_inputs);
-
-}  // namespace convlab::cpu
+}  // namespace convlab
