@@ -27,6 +27,10 @@ RecurrentCell parse_cell(std::string_view);  // throws InputError
 constexpr std::int64_t gates_of(RecurrentCell c) {
   return c == RecurrentCell::lstm ? 4 : c == RecurrentCell::gru ? 3 : 1;
 }
+// What activations hold of a hidden unit at a step.
+constexpr std::int64_t saved_values_of(RecurrentCell c) {
+  return c == RecurrentCell::lstm ? 5 : c == RecurrentCell::gru ? 4 : 0;
+}
 
 // T steps, batch N, I inputs, H hidden units, L layers, D directions. All data is dense and
 // row-major, fixed by the problem, so that each pass of each algorithm can be checked by itself and
@@ -89,9 +93,7 @@ struct RecurrentProblem {
   }
 
   // Saved values of a unit at a step, and their positions within activations.
-  constexpr std::int64_t saved_values() const {
-    return cell == RecurrentCell::lstm ? 5 : cell == RecurrentCell::gru ? 4 : 0;
-  }
+  constexpr std::int64_t saved_values() const { return saved_values_of(cell); }
   constexpr std::int64_t saved_elements() const {  // of one layer and direction
     return t * n * saved_values() * h;
   }

@@ -2,17 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "conv/error.h"
-#include "conv/math/relu.h"
+#include "recurrent/unit.h"
 
 namespace convlab {
 namespace {
 
 using std::int64_t;
-
-double sigmoid(double v) { return 1 / (1 + std::exp(-v)); }
 
 // A part of an array; null stands for zeros that are only read.
 const double* from(std::span<const double> array, int64_t offset) {
@@ -59,7 +55,7 @@ class Cells {
         double* const to =
             saved == nullptr ? nullptr : saved + (t * p_.n + n) * p_.saved_values() * p_.h;
         for (int64_t j = 0; j < p_.h; ++j) {
-          double of_x[4], of_h[4];
+          double of_x[4]{}, of_h[4]{}, values[5]{};
           for (int64_t g = 0; g < g_; ++g) {
             const int64_t row = g * p_.h + j;
             of_x[g] = b[row], of_h[g] = b_hh[row];
@@ -67,7 +63,8 @@ class Cells {
             for (int64_t k = 0; k < p_.h; ++k) of_h[g] += u[row * p_.h + k] * at(h, k);
           }
           hidden[hidden_at(t, n) + j] =
-              unit(of_x, of_h, at(h, j), c[std::size_t(j)], to == nullptr ? nullptr : to + j);
+              unit_forward(p_.cell, of_x, of_h, at(h, j), c[std::size_t(j)], values);
+          if (to != nullptr) put(values, p_.saved_values(), to + j);
         }
       }
       for (int64_t j = 0; j < p_.h; ++j) {
@@ -90,19 +87,23 @@ class Cells {
         dc[std::size_t(j)] = at(from(in.dcn, state_at(n)), j);
       }
       for (int64_t i = p_.t - 1; i >= 0; --i) {
-        const int64_t t = step(i), place = t * p_.n + n, values = p_.saved_values() * p_.h;
+        const int64_t t = step(i), place = t * p_.n + n, values_of_row = p_.saved_values() * p_.h;
         const double* const h_before = previous(in, hidden, i, n);
         double *const dx = dgates + place * g_ * p_.h, *const du =
                                                            recurrent_dgates + place * g_ * p_.h;
         for (int64_t j = 0; j < p_.h; ++j) {
-          const double c_before = !p_.has_cell_state() ? 0
-                                  : i > 0 ? saved[(step(i - 1) * p_.n + n) * values + 4 * p_.h + j]
-                                          : at(from(in.c0, state_at(n)), j);
+          double state = hidden[hidden_at(t, n) + j], values[5]{}, of_x[4]{}, of_h[4]{};
+          if (p_.cell == RecurrentCell::gru) state = at(h_before, j);
+          if (p_.has_cell_state())
+            state = i > 0 ? saved[(step(i - 1) * p_.n + n) * values_of_row + 4 * p_.h + j]
+                          : at(from(in.c0, state_at(n)), j);
+          for (int64_t k = 0; k < p_.saved_values(); ++k)
+            values[k] = saved[place * values_of_row + k * p_.h + j];
           double& d = dh[std::size_t(j)];
-          d += dhidden[hidden_at(t, n) + j];
-          d = unit_gradient(d, dc[std::size_t(j)], hidden[hidden_at(t, n) + j], at(h_before, j),
-                            c_before, saved == nullptr ? nullptr : saved + place * values + j,
-                            dx + j, du + j);
+          d = unit_backward(p_.cell, d + dhidden[hidden_at(t, n) + j], state, values,
+                            dc[std::size_t(j)], of_x, of_h);
+          put(of_x, g_, dx + j);
+          put(of_h, g_, du + j);
         }
         for (int64_t row = 0; row < g_ * p_.h; ++row) {
           for (int64_t k = 0; k < in_; ++k) dinputs[place * in_ + k] += dx[row] * w[row * in_ + k];
@@ -140,81 +141,9 @@ class Cells {
   }
 
  private:
-  // h_t of a unit from the sums of its gates; updates c. Saved values lie H apart.
-  double unit(const double* of_x, const double* of_h, double h, double& c, double* saved) const {
-    const auto sum = [&](int g) { return of_x[g] + of_h[g]; };
-    const auto save = [&](std::initializer_list<double> values) {
-      for (const double v : values) {
-        if (saved == nullptr) return;
-        *saved = v;
-        saved += p_.h;
-      }
-    };
-    switch (p_.cell) {
-      case RecurrentCell::rnn_tanh:
-        return std::tanh(sum(0));
-      case RecurrentCell::rnn_relu:
-        return relu(sum(0));
-      case RecurrentCell::gru: {
-        const double r = sigmoid(sum(0)), z = sigmoid(sum(1)), q = of_h[2];
-        const double n = std::tanh(of_x[2] + r * q);
-        save({r, z, n, q});
-        return (1 - z) * n + z * h;
-      }
-      case RecurrentCell::lstm: {
-        const double i = sigmoid(sum(0)), f = sigmoid(sum(1)), g = std::tanh(sum(2)),
-                     o = sigmoid(sum(3));
-        c = f * c + i * g;
-        save({i, f, g, o, c});
-        return o * std::tanh(c);
-      }
-    }
-    return 0;
-  }
-
-  // The gradients of a unit's sums from that of h, d; updates dc. Returns what reaches h_{t-1}
-  // without U.
-  double unit_gradient(double d, double& dc, double h, double h_before, double c_before,
-                       const double* saved, double* dx, double* du) const {
-    const auto value = [&](int k) { return saved[k * p_.h]; };
-    const auto put = [&](int g, double of_x, double of_h) {
-      dx[g * p_.h] = of_x;
-      du[g * p_.h] = of_h;
-    };
-    switch (p_.cell) {
-      case RecurrentCell::rnn_tanh:
-        put(0, d * (1 - h * h), d * (1 - h * h));
-        return 0;
-      case RecurrentCell::rnn_relu: {
-        const double passed = h <= 0 ? 0 : d;
-        put(0, passed, passed);
-        return 0;
-      }
-      case RecurrentCell::gru: {
-        const double r = value(0), z = value(1), n = value(2), q = value(3);
-        const double dn = d * (1 - z) * (1 - n * n), dz = d * (h_before - n) * z * (1 - z),
-                     dr = dn * q * r * (1 - r);
-        put(0, dr, dr);
-        put(1, dz, dz);
-        put(2, dn, dn * r);
-        return d * z;
-      }
-      case RecurrentCell::lstm: {
-        const double i = value(0), f = value(1), g = value(2), o = value(3),
-                     c = std::tanh(value(4));
-        const double d_o = d * c * o * (1 - o);
-        dc += d * o * (1 - c * c);
-        const double di = dc * g * i * (1 - i), df = dc * c_before * f * (1 - f),
-                     dg = dc * i * (1 - g * g);
-        put(0, di, di);
-        put(1, df, df);
-        put(2, dg, dg);
-        put(3, d_o, d_o);
-        dc *= f;
-        return 0;
-      }
-    }
-    return 0;
+  // Values of a unit lie H apart.
+  void put(const double* values, std::int64_t count, double* to) const {
+    for (int64_t k = 0; k < count; ++k) to[k * p_.h] = values[k];
   }
 
   const RecurrentProblem& p_;
