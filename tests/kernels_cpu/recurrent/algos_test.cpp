@@ -6,7 +6,7 @@
 #include <map>
 
 #include "conv/error.h"
-#include "tests/kernels_cpu/recurrent/recurrent_case.h"
+#include "tests/recurrent/recurrent_case.h"
 #include "tests/problems.h"
 
 namespace convlab {

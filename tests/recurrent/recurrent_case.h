@@ -3,68 +3,79 @@
 // alone. Outputs and workspaces are NaN before, and have guards around them.
 #pragma once
 
-#include <cstring>
+#include <algorithm>
+#include <cmath>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "conv/device.h"
 #include "conv/reference.h"
-#include "kernels_cpu/cpu.h"
 #include "recurrent/algo.h"
 #include "recurrent/reference.h"
 
 namespace convlab {
 
-// NaN in every element, with a guard on either side.
+// On a device: NaN in every element, or values, with a guard on either side.
 class GuardedArray {
  public:
-  GuardedArray(DType dtype, std::int64_t elements)
-      : dtype_(dtype), bytes_(std::size_t(elements * size_of(dtype))) {
-    bytes_of_all_.assign(bytes_ + 3 * guard, std::byte{0xff});
-    for (std::size_t i = 0; i < guard; ++i)
-      bytes_of_all_[first() - guard + i] = bytes_of_all_[first() + bytes_ + i] = std::byte{0x5a};
-  }
-  static GuardedArray bytes(std::size_t bytes) {
-    return GuardedArray(DType::f32, std::int64_t(bytes + 3) / 4);
-  }
-  GuardedArray(DType dtype, const std::vector<double>& values)
-      : GuardedArray(dtype, std::int64_t(values.size())) {
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      if (dtype == DType::f64)
-        reinterpret_cast<double*>(data())[i] = values[i];
-      else
-        reinterpret_cast<float*>(data())[i] = float(values[i]);
-    }
+  GuardedArray(Device& device, DType dtype, std::int64_t elements)
+      : GuardedArray(device, dtype, std::size_t(elements * size_of(dtype)), nullptr) {}
+  GuardedArray(Device& device, DType dtype, const std::vector<double>& values)
+      : GuardedArray(device, dtype, values.size() * std::size_t(size_of(dtype)), &values) {}
+  static GuardedArray bytes(Device& device, std::size_t bytes) {
+    return GuardedArray(device, DType::f32, std::int64_t(bytes + 3) / 4);
   }
 
-  std::byte* data() { return bytes_of_all_.data() + first(); }
-  Span span() { return {data(), bytes_}; }
-  std::vector<double> values() {
+  std::byte* data() const { return buffer_.data() + guard; }
+  Span span() const { return {data(), bytes_}; }
+  std::vector<double> values() const {
+    const std::vector<std::byte> all = download();
     std::vector<double> v(bytes_ / std::size_t(size_of(dtype_)));
     for (std::size_t i = 0; i < v.size(); ++i)
-      v[i] = dtype_ == DType::f64 ? reinterpret_cast<double*>(data())[i]
-                                  : double(reinterpret_cast<float*>(data())[i]);
+      v[i] = dtype_ == DType::f64 ? reinterpret_cast<const double*>(all.data() + guard)[i]
+                                  : double(reinterpret_cast<const float*>(all.data() + guard)[i]);
     return v;
   }
-  bool is_intact() {
-    for (std::size_t i = 0; i < guard; ++i)
-      if (data()[std::ptrdiff_t(i) - std::ptrdiff_t(guard)] != std::byte{0x5a} ||
-          data()[bytes_ + i] != std::byte{0x5a})
-        return false;
-    return true;
+  bool is_intact() const {
+    const std::vector<std::byte> all = download();
+    const auto is_guard = [](std::byte b) { return b == std::byte{0x5a}; };
+    return std::all_of(all.begin(), all.begin() + guard, is_guard) &&
+           std::all_of(all.end() - guard, all.end(), is_guard);
   }
 
  private:
-  static constexpr std::size_t guard = 64;
-  // 64-byte aligned, as workspaces are.
-  std::size_t first() const {
-    const auto at = reinterpret_cast<std::uintptr_t>(bytes_of_all_.data()) + guard;
-    return guard + (64 - at % 64) % 64;
+  static constexpr std::ptrdiff_t guard = 64;  // keeps the alignment of workspaces
+
+  GuardedArray(Device& device, DType dtype, std::size_t bytes, const std::vector<double>* values)
+      : device_(&device),
+        stream_(device.make_stream()),
+        dtype_(dtype),
+        bytes_(bytes),
+        buffer_(device.allocate(bytes + 2 * guard)) {
+    std::vector<std::byte> all(buffer_.bytes(), std::byte{0x5a});
+    std::fill_n(all.begin() + guard, bytes, std::byte{0xff});
+    for (std::size_t i = 0; values != nullptr && i < values->size(); ++i) {
+      if (dtype == DType::f64)
+        reinterpret_cast<double*>(all.data() + guard)[i] = (*values)[i];
+      else
+        reinterpret_cast<float*>(all.data() + guard)[i] = float((*values)[i]);
+    }
+    device.copy_to_device(buffer_.data(), all, *stream_);
+    stream_->synchronize();
+  }
+  std::vector<std::byte> download() const {
+    std::vector<std::byte> all(buffer_.bytes());
+    device_->copy_to_host(all, buffer_.data(), *stream_);
+    return all;
   }
 
+  Device* device_;
+  std::unique_ptr<Stream> stream_;
   DType dtype_;
   std::size_t bytes_;
-  std::vector<std::byte> bytes_of_all_;
+  Buffer buffer_;
 };
 
 struct PassResult {
@@ -116,15 +127,15 @@ class RecurrentCase {
   // A pass by itself.
   PassResult check(const RecurrentAlgo& algo, const RecurrentProblem& p, const Config& config,
                    Device& device) {
-    GuardedArray activations(p.dtype, activations_), dgates(p.dtype, dgates_);
+    GuardedArray activations(device, p.dtype, activations_), dgates(device, p.dtype, dgates_);
     return run(algo, p, config, device, activations, dgates, false);
   }
 
   // All passes of an algorithm with a format of its own.
   PassResult check_own_format(const RecurrentAlgo& algo, Device& device) {
     const auto saved = algo.own_format(with_pass(Pass::forward), device).value();
-    GuardedArray activations = GuardedArray::bytes(saved.activations),
-                 dgates = GuardedArray::bytes(saved.dgates);
+    GuardedArray activations = GuardedArray::bytes(device, saved.activations),
+                 dgates = GuardedArray::bytes(device, saved.dgates);
     PassResult worst;
     for (const Pass pass : all_passes) {
       const PassResult result =
@@ -161,20 +172,22 @@ class RecurrentCase {
                  Device& device, GuardedArray& activations, GuardedArray& dgates, bool own) {
     const auto stream = device.make_stream();
     const auto plan = algo.plan(p, config, device);
-    GuardedArray workspace = GuardedArray::bytes(plan->workspace_bytes());
-    GuardedArray packed = GuardedArray::bytes(plan->packed_weights_bytes());
-    GuardedArray weights(p.dtype, weights_), x(p.dtype, x_), y(p.dtype, y_), dy(p.dtype, dy_);
-    GuardedArray h0(p.dtype, h0_), c0(p.dtype, c0_), dhn(p.dtype, dhn_), dcn(p.dtype, dcn_);
+    GuardedArray workspace = GuardedArray::bytes(device, plan->workspace_bytes());
+    GuardedArray packed = GuardedArray::bytes(device, plan->packed_weights_bytes());
+    GuardedArray weights(device, p.dtype, weights_), x(device, p.dtype, x_), y(device, p.dtype, y_),
+        dy(device, p.dtype, dy_);
+    GuardedArray h0(device, p.dtype, h0_), c0(device, p.dtype, c0_), dhn(device, p.dtype, dhn_),
+        dcn(device, p.dtype, dcn_);
     if (plan->packed_weights_bytes() > 0)
       plan->pack_weights(weights.span(), packed.span(), *stream);
 
     const bool forward = p.pass == Pass::forward, data = p.pass == Pass::backward_data;
     const RecurrentOutput& expected = forward ? forward_ : data ? data_ : filter_;
-    GuardedArray out(p.dtype, std::int64_t(expected.out.size()));
-    GuardedArray out_h(p.dtype, std::int64_t(expected.out_h.size()));
-    GuardedArray out_c(p.dtype, std::int64_t(expected.out_c.size()));
-    GuardedArray out_activations(p.dtype, std::int64_t(expected.activations.size()));
-    GuardedArray out_dgates(p.dtype, std::int64_t(expected.dgates.size()));
+    GuardedArray out(device, p.dtype, std::int64_t(expected.out.size()));
+    GuardedArray out_h(device, p.dtype, std::int64_t(expected.out_h.size()));
+    GuardedArray out_c(device, p.dtype, std::int64_t(expected.out_c.size()));
+    GuardedArray out_activations(device, p.dtype, std::int64_t(expected.activations.size()));
+    GuardedArray out_dgates(device, p.dtype, std::int64_t(expected.dgates.size()));
     const auto state = [](GuardedArray& array) -> const void* {
       return array.span().empty() ? nullptr : array.data();
     };
@@ -192,6 +205,7 @@ class RecurrentCase {
     args.out_activations = own ? activations.data() : out_activations.data();
     args.out_dgates = own ? dgates.data() : out_dgates.data();
     plan->run(args, workspace.span(), *stream);
+    stream->synchronize();
 
     PassResult result;
     const auto judge = [&](const char* name, GuardedArray& array,
