@@ -15,5 +15,6 @@ std::map<std::string, std::string> missing_cuda_libraries() { return {}; }
 std::unique_ptr<Device> make_cuda_device(int) { throw EnvironmentError(cuda_obstacle()); }
 
 void append_cuda_algos(AlgoRegistry&) {}
+void append_cuda_recurrent_algos(RecurrentRegistry&) {}
 
 }  // namespace convlab

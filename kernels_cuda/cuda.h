@@ -8,6 +8,7 @@
 
 #include "conv/device.h"
 #include "conv/registry.h"
+#include "recurrent/algo.h"
 
 namespace convlab {
 
@@ -27,5 +28,6 @@ std::map<std::string, std::string> missing_cuda_libraries();
 std::unique_ptr<Device> make_cuda_device(int index = 0);
 
 void append_cuda_algos(AlgoRegistry&);
+void append_cuda_recurrent_algos(RecurrentRegistry&);
 
 }  // namespace convlab

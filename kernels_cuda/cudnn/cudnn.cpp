@@ -21,20 +21,6 @@
 namespace convlab::cuda {
 namespace {
 
-// One of cuDNN's descriptors, made and destroyed by the functions named.
-template <class T, const auto& create, const auto& destroy>
-class Descriptor {
- public:
-  Descriptor() { check(create(&descriptor_), "cudnnCreate...Descriptor"); }
-  Descriptor(const Descriptor&) = delete;
-  ~Descriptor() { destroy(descriptor_); }
-  operator T() const { return descriptor_; }
-
- private:
-  T descriptor_ = nullptr;
-};
-using Tensor =
-    Descriptor<cudnnTensorDescriptor_t, cudnnCreateTensorDescriptor, cudnnDestroyTensorDescriptor>;
 using Filter =
     Descriptor<cudnnFilterDescriptor_t, cudnnCreateFilterDescriptor, cudnnDestroyFilterDescriptor>;
 using Convolution = Descriptor<cudnnConvolutionDescriptor_t, cudnnCreateConvolutionDescriptor,

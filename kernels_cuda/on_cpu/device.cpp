@@ -17,15 +17,16 @@
 #include "kernels_cuda/device/scan.h"
 #include "kernels_cuda/layers/layer_ops.h"
 #include "kernels_cuda/on_cpu/allocations.h"
+#include "kernels_cuda/on_cpu/card.h"
 
 namespace convlab {
 namespace {
 
 class OnCpuStream : public Stream {
  public:
-  explicit OnCpuStream(const DeviceInfo& card) : block_shared_bytes(card.block_shared_bytes) {}
+  explicit OnCpuStream(const DeviceInfo& device) : card(device) {}
   void synchronize() override {}
-  const std::int64_t block_shared_bytes;
+  const DeviceInfo card;
 };
 
 class OnCpuDevice : public Device,
@@ -168,8 +169,12 @@ std::unique_ptr<Device> make_card(const DeviceInfo& info) {
   return std::make_unique<OnCpuDevice>(info);
 }
 
+const DeviceInfo& card_of(const Stream& stream) {
+  return static_cast<const OnCpuStream&>(stream).card;
+}
+
 bool has_shared_memory(const Stream& stream, std::size_t bytes) {
-  return std::int64_t(bytes) <= static_cast<const OnCpuStream&>(stream).block_shared_bytes;
+  return std::int64_t(bytes) <= card_of(stream).block_shared_bytes;
 }
 
 void require_library(const std::string& name) {

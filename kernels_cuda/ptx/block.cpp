@@ -248,41 +248,57 @@ const Allocation* Block::allocation(std::uint64_t address) {
   return last_ = &*std::prev(behind);
 }
 
-void Block::run(std::size_t index) {
+void Block::begin(std::size_t index) {
   const dim3 grid = launch_.grid;
   index_ = {unsigned(index % grid.x), unsigned(index / grid.x % grid.y),
             unsigned(index / grid.x / grid.y)};
   shared_.begin(program_, launch_.shared_bytes);
-  std::vector<Warp*> ready;
+  ready_.clear();
+  waiting_.clear();
   for (const std::unique_ptr<Warp>& warp : warps_) {
     warp->begin(launch_, index_);
-    ready.push_back(warp.get());
+    ready_.push_back(warp.get());
   }
-  std::vector<Warp*> waiting;
-  while (!ready.empty()) {
-    // Turns of all lengths, so that a warp is found at every place of its work by another.
-    std::size_t turn = 0, most = ~std::size_t(0);
-    if (launch_.seed) {
-      turn = random_() % ready.size();
-      most = std::size_t(1) << random_() % 12;
-    }
-    Warp* const warp = ready[turn];
-    const Warp::State state = warp->run(most);
-    if (state != Warp::State::ready) ready.erase(ready.begin() + std::ptrdiff_t(turn));
-    if (state == Warp::State::at_barrier) waiting.push_back(warp);
-    if (ready.empty() && !waiting.empty()) {
-      shared_.pass_barrier();
-      ready.swap(waiting);
-    }
+}
+
+bool Block::go_on(std::size_t most) {
+  // Turns of all lengths, so that a warp is found at every place of its work by another.
+  std::size_t turn = 0;
+  if (launch_.seed) {
+    turn = random_() % ready_.size();
+    most = std::min(most, std::size_t(1) << random_() % 12);
   }
+  Warp* const warp = ready_[turn];
+  const Warp::State state = warp->run(most);
+  if (state != Warp::State::ready) ready_.erase(ready_.begin() + std::ptrdiff_t(turn));
+  if (state == Warp::State::at_barrier) waiting_.push_back(warp);
+  if (ready_.empty() && !waiting_.empty()) {
+    shared_.pass_barrier();
+    ready_.swap(waiting_);
+  }
+  return !ready_.empty();
 }
 
 void execute(const Program& program, const Launch& launch) {
   std::vector<std::size_t> order(launch.blocks());
   std::iota(order.begin(), order.end(), std::size_t(0));
   if (launch.seed) std::shuffle(order.begin(), order.end(), std::mt19937(launch.seed));
-  Block block(program, launch);
-  for (const std::size_t index : order) block.run(index);
+  if (!launch.together) {
+    Block block(program, launch);
+    for (const std::size_t index : order) {
+      block.begin(index);
+      while (block.go_on(~std::size_t(0))) {
+      }
+    }
+    return;
+  }
+  std::vector<std::unique_ptr<Block>> blocks;
+  for (const std::size_t index : order) {
+    blocks.push_back(std::make_unique<Block>(program, launch));
+    blocks.back()->begin(index);
+  }
+  while (!blocks.empty())
+    std::erase_if(blocks, [](const auto& block) { return !block->go_on(1 << 12); });
 }
 
 }  // namespace convlab::ptx

@@ -1,5 +1,5 @@
-// Executes the blocks of a launch, one at a time: its warps take turns, and within a warp the
-// active lanes run each instruction together.
+// Executes the blocks of a launch, one at a time, or in turns if they wait for each other: its
+// warps take turns, and within a warp the active lanes run each instruction together.
 //
 // Errors are what a card would not say, or say too late: accesses outside of what was allocated or
 // misaligned; instructions of a whole warp that part of it reaches; two warps that touch one
@@ -36,6 +36,7 @@ struct Launch {
   std::span<const std::byte> parameters;
   std::span<const Allocation> allocations;  // what kernels may touch; in order
   unsigned seed;                            // 0: warps in order, each until it waits; else shuffled
+  bool together = false;                    // blocks wait for each other
 
   unsigned threads() const { return block.x * block.y * block.z; }
   std::size_t blocks() const { return std::size_t(grid.x) * grid.y * grid.z; }
@@ -135,7 +136,9 @@ class SharedMemory {
 class Block {
  public:
   Block(const Program&, const Launch&);
-  void run(std::size_t index);
+  void begin(std::size_t index);
+  // A warp's turn of up to `most` instructions. False when all warps have ended.
+  bool go_on(std::size_t most);
 
   const Program& program() const { return program_; }
   const Launch& launch() const { return launch_; }
@@ -149,6 +152,7 @@ class Block {
   uint3 index_{};
   SharedMemory shared_;
   std::vector<std::unique_ptr<Warp>> warps_;
+  std::vector<Warp*> ready_, waiting_;
   const Allocation* last_ = nullptr;
   std::mt19937 random_;
 };

@@ -132,7 +132,13 @@ std::vector<Register> vector_operand(Decoder& d, std::size_t size) {
   return all;
 }
 
+// Warps take turns, so that memory is ordered anyway.
+void take_order(Decoder& d, std::string_view order) {
+  if (d.take(order)) d.require("gpu");
+}
+
 void decode_load(Decoder& d, Instruction& ins) {
+  take_order(d, "acquire");
   const Space space = d.take("param")    ? Space::parameter
                       : d.take("shared") ? Space::shared
                       : d.take("local")  ? Space::local
@@ -218,6 +224,7 @@ void add_in_memory(Warp& warp, const Instruction& ins) {
 
 void decode_atomic(Decoder& d, Instruction& ins) {
   const bool returns = d.opcode() == "atom";
+  take_order(d, "release");
   d.require("global");
   d.require("add");
   const Type type = d.type();

@@ -68,7 +68,8 @@ cudaError_t refusal(const Launch& launch, const Kernel& kernel, const Program& p
   return cudaSuccess;
 }
 
-cudaError_t launch(const cudaLaunchConfig_t& config, const void* function, void** arguments) {
+cudaError_t launch(const cudaLaunchConfig_t& config, const void* function, void** arguments,
+                   bool together) {
   const auto found = kernels().find(function);
   if (found == kernels().end()) return cudaErrorInvalidDeviceFunction;
   static std::mutex one_launch;
@@ -84,7 +85,8 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* function, void*
                       .shared_bytes = config.dynamicSmemBytes,
                       .parameters = parameters,
                       .allocations = allocations,
-                      .seed = on_cpu::config.seed};
+                      .seed = on_cpu::config.seed,
+                      .together = together};
   if (const cudaError_t error = refusal(launch, found->second, program)) return error;
   note_launch(found->second.name);
   execute(program, launch);
@@ -140,7 +142,17 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribu
 
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* function,
                                 void** arguments) {
-  return convlab::ptx::launch(*config, function, arguments);
+  return convlab::ptx::launch(*config, function, arguments, false);
+}
+
+// There is no card that could be too small for all blocks.
+cudaError_t cudaLaunchCooperativeKernel(const void* function, dim3 grid, dim3 block,
+                                        void** arguments, std::size_t shared_bytes, cudaStream_t) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  return convlab::ptx::launch(config, function, arguments, true);
 }
 
 }  // extern "C"
