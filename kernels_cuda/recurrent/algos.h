@@ -13,7 +13,6 @@ std::unique_ptr<RecurrentAlgo> make_recurrent_stepwise();
 std::unique_ptr<RecurrentAlgo> make_recurrent_batched_input();
 std::unique_ptr<RecurrentAlgo> make_recurrent_persistent();
 
-
 // If the build found cuDNN: its algorithms by name.
 std::vector<std::unique_ptr<RecurrentAlgo>> make_cudnn_rnn();
 

@@ -1,3 +1,4 @@
+#include "kernels_cuda/recurrent/unit_kernels.h"
 #include "kernels_cuda/recurrent/units.h"
 
 namespace convlab::cuda {
