@@ -8,18 +8,33 @@
 // time to it (above 1: faster than oneDNN). oneDNN's backward pass computes dx and dweights at
 // once, under bwd_d. So there is also a line `bwd` for an algorithm's bwd_d plus the fastest own
 // bwd_w, against oneDNN's bwd_d and bwd_w.
+//
+//   micro_recurrent --memory lstm:l1t512mb64dhc512 [--recompute]     # bytes; nothing is run
+//   micro_recurrent --json --phases --pass=fwd,bwd_d --min-time=0.1 rnn:l1t64mb16dhc512
+//
+// --min-time ends the rounds early, once candidates have run for so many seconds on average.
+// --json prints a context and benchmarks as Google Benchmark does, a case PROBLEM/PASS/ALGO/CONFIG
+// with all its times in turn; --phases adds how a run's time divides into its phases.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <string>
+#include <system_error>
+#include <type_traits>
 #include <vector>
 
+#include "autotune/store/provenance.h"
 #include "bench/micro/lab.h"
 #include "conv/error.h"
 #include "kernels_cpu/cpu.h"
@@ -28,12 +43,27 @@
 namespace convlab::micro {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 struct Options {
   int rounds = 20;
-  bool training = true;
-  std::optional<Pass> pass;
+  std::optional<double> min_time;  // s
+  bool training = true, memory = false, json = false, phases = false;
+  std::vector<Pass> passes{all_passes.begin(), all_passes.end()};
   std::vector<RecurrentProblem> problems;
+
+  bool wants(Pass pass) const {
+    return std::find(passes.begin(), passes.end(), pass) != passes.end();
+  }
 };
+
+// What stays in memory between the passes, in the algorithm's format.
+SavedBytes saved_bytes(const RecurrentAlgo& algo, RecurrentProblem p) {
+  p.pass = Pass::backward_data;
+  p.training = false;
+  return algo.own_format(p, *lab().device)
+      .value_or(SavedBytes{std::size_t(p.activations_bytes()), std::size_t(p.dgates_bytes())});
+}
 
 // Weights of a size that keeps states within bounds.
 Buffer weights_of(const RecurrentProblem& p) {
@@ -60,12 +90,7 @@ struct Arrays {
         out_c(random_floats(p.state_elements())),
         dx(random_floats(p.x_elements())),
         dweights(random_floats(p.weights_elements())) {
-    RecurrentProblem backward = p;
-    backward.pass = Pass::backward_data;
-    backward.training = false;
-    const SavedBytes saved = algo.own_format(backward, *lab().device)
-                                 .value_or(SavedBytes{std::size_t(p.activations_bytes()),
-                                                      std::size_t(p.dgates_bytes())});
+    const SavedBytes saved = saved_bytes(algo, p);
     activations = random_floats(std::int64_t(saved.activations / 4));
     dgates = random_floats(std::int64_t(saved.dgates / 4));
   }
@@ -84,6 +109,27 @@ struct Arrays {
   }
 };
 
+// Adds up all threads' times.
+class PhaseSums : public PhaseRecorder {
+ public:
+  void add(int phase, double seconds) override { seconds_.at(std::size_t(phase)) += seconds; }
+  double of(std::size_t phase) const { return seconds_.at(phase); }
+
+ private:
+  std::array<std::atomic<double>, 4> seconds_{};
+};
+
+double ms_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+double median_of(std::vector<double> values) {
+  const auto middle = values.begin() + std::ptrdiff_t(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
 struct Candidate {
   const RecurrentAlgo* algo;
   RecurrentProblem problem;
@@ -91,6 +137,7 @@ struct Candidate {
   std::shared_ptr<Arrays> arrays;
   std::unique_ptr<RecurrentPlan> plan;
   Buffer packed, workspace;
+  double pack_ms = 0;
   std::vector<double> ms = {};
 
   Candidate(const RecurrentAlgo& of, const RecurrentProblem& p, Config with,
@@ -102,62 +149,136 @@ struct Candidate {
         plan(of.plan(p, config, *lab().device)),
         packed(lab().device->allocate(plan->packed_weights_bytes())),
         workspace(lab().device->allocate(plan->workspace_bytes())) {
-    if (plan->packed_weights_bytes() > 0)
-      plan->pack_weights(arrays->weights.span(), packed.span(), *lab().stream);
+    if (plan->packed_weights_bytes() > 0) {
+      std::vector<double> times;
+      for (int i = 0; i < 3; ++i) {
+        const auto start = std::chrono::steady_clock::now();
+        plan->pack_weights(arrays->weights.span(), packed.span(), *lab().stream);
+        times.push_back(ms_since(start));
+      }
+      pack_ms = median_of(times);
+    }
     run();
   }
-  void run() const {
+  void run(PhaseRecorder* phases = nullptr) const {
     RecurrentArgs args = arrays->args(problem);
     if (plan->packed_weights_bytes() > 0) args.weights = packed.data();
+    args.phases = phases;
     plan->run(args, workspace.span(), *lab().stream);
   }
   void time() {
     const auto start = std::chrono::steady_clock::now();
     run();
-    const std::chrono::duration<double, std::milli> spent =
-        std::chrono::steady_clock::now() - start;
-    ms.push_back(spent.count());
+    ms.push_back(ms_since(start));
   }
   double best() const { return *std::min_element(ms.begin(), ms.end()); }
-  double median() const {
-    std::vector<double> sorted = ms;
-    std::nth_element(sorted.begin(), sorted.begin() + std::ptrdiff_t(sorted.size() / 2),
-                     sorted.end());
-    return sorted[sorted.size() / 2];
-  }
+  double median() const { return median_of(ms); }
   bool is_peer() const { return algo->info().origin == Origin::vendor; }
 };
 
-// In the order of passes, so that each has its inputs.
-std::vector<Candidate> candidates_of(const RecurrentRegistry& algos, const RecurrentProblem& p,
-                                     const Options& options) {
-  std::vector<Candidate> candidates;
-  for (const RecurrentAlgo* algo : algos.for_device(DeviceKind::cpu)) {
-    std::shared_ptr<Arrays> arrays;
+void tell(const Options& options, const std::string& line) {
+  fmt::print(options.json ? stderr : stdout, "{}\n", line);
+}
+
+// f(problem of the pass, algorithm) for each that is not refused, in the order of passes.
+template <class F>
+void for_each_pass(const RecurrentRegistry& algos, const RecurrentProblem& p,
+                   const Options& options, const F& f) {
+  for (const RecurrentAlgo* algo : algos.for_device(DeviceKind::cpu))
     for (const Pass pass : all_passes) {
       RecurrentProblem of_pass = p;
       of_pass.pass = pass;
       of_pass.training = options.training && pass == Pass::forward;
+      if (pass != Pass::forward && !options.training) continue;
       if (const auto refusal = algo->refuse(of_pass, *lab().device)) {
-        fmt::print("{:9} {:14} {}\n", to_string(pass), algo->info().id, refusal->reason());
+        if (options.wants(pass))
+          tell(options,
+               fmt::format("{:9} {:14} {}", to_string(pass), algo->info().id, refusal->reason()));
         continue;
       }
-      if (!arrays) arrays = std::make_shared<Arrays>(of_pass, *algo);
-      if (pass == Pass::backward_data && !options.training) break;
-      for (const Config& config : algo->configs(of_pass, *lab().device))
-        candidates.emplace_back(*algo, of_pass, config, arrays);
+      f(of_pass, *algo);
     }
-  }
-  if (options.pass)
-    std::erase_if(candidates, [&](const Candidate& c) { return c.problem.pass != *options.pass; });
+}
+
+std::vector<Candidate> candidates_of(const RecurrentRegistry& algos, const RecurrentProblem& p,
+                                     const Options& options) {
+  std::vector<Candidate> candidates;
+  std::map<const RecurrentAlgo*, std::shared_ptr<Arrays>> arrays;
+  for_each_pass(algos, p, options, [&](const RecurrentProblem& of_pass, const RecurrentAlgo& algo) {
+    // In its own format a pass reads what the one before has written.
+    if (!options.wants(of_pass.pass) && !algo.own_format(of_pass, *lab().device)) return;
+    std::shared_ptr<Arrays>& data = arrays[&algo];
+    if (!data) data = std::make_shared<Arrays>(of_pass, algo);
+    for (const Config& config : algo.configs(of_pass, *lab().device))
+      candidates.emplace_back(algo, of_pass, config, data);
+  });
+  std::erase_if(candidates, [&](const Candidate& c) { return !options.wants(c.problem.pass); });
   return candidates;
 }
 
-void race(const RecurrentRegistry& algos, const RecurrentProblem& p, const Options& options) {
-  fmt::print("{}\n", to_text(p));
-  std::vector<Candidate> candidates = candidates_of(algos, p, options);
-  for (int round = 0; round < options.rounds; ++round)
-    for (Candidate& c : candidates) c.time();
+Json case_of(const RecurrentAlgo& algo, const RecurrentProblem& p, const Config& config,
+             const RecurrentPlan& plan) {
+  const SavedBytes saved = saved_bytes(algo, p);
+  return {{"name", fmt::format("{}/{}/{}/{}", to_text(p), to_string(p.pass), algo.info().id,
+                               config.text())},
+          {"problem", to_text(p)},
+          {"pass", to_string(p.pass)},
+          {"algo", algo.info().id},
+          {"config", config.text()},
+          {"recompute", p.recompute},
+          {"workspace_bytes", plan.workspace_bytes()},
+          {"packed_weights_bytes", plan.packed_weights_bytes()},
+          {"activations_bytes", saved.activations},
+          {"dgates_bytes", saved.dgates},
+          {"y_bytes", p.y_bytes()}};
+}
+
+Json case_of(const Candidate& c, const Options& options) {
+  Json told = case_of(*c.algo, c.problem, c.config, *c.plan);
+  const WorkEstimate work = c.algo->work(c.problem, c.config, *lab().device);
+  told["best_ms"] = c.best();
+  told["median_ms"] = c.median();
+  told["samples"] = c.ms.size();
+  told["exec_GFLOP"] = work.flops() * 1e-9;
+  told["best_GFLOPs"] = work.flops() / c.best() * 1e-6;
+  told["pack_ms"] = c.pack_ms;
+  told["ms"] = c.ms;
+  if (!options.phases) return told;
+  PhaseSums sums;
+  const auto start = std::chrono::steady_clock::now();
+  do c.run(&sums);
+  while (ms_since(start) < 5);
+  double all = 0;
+  for (std::size_t i = 0; i < work.phases.size(); ++i) all += sums.of(i);
+  for (std::size_t i = 0; i < work.phases.size(); ++i)
+    told["phase_shares"][work.phases[i].name] = sums.of(i) / std::max(all, 1e-9);
+  return told;
+}
+
+// With --memory: plans only.
+void list_memory(const RecurrentRegistry& algos, const RecurrentProblem& p, const Options& options,
+                 Json& cases) {
+  if (!options.json) fmt::print("{}\n", to_text(p));
+  for_each_pass(algos, p, options, [&](const RecurrentProblem& of_pass, const RecurrentAlgo& algo) {
+    if (!options.wants(of_pass.pass)) return;
+    for (const Config& config : algo.configs(of_pass, *lab().device)) {
+      const auto plan = algo.plan(of_pass, config, *lab().device);
+      const Json told = case_of(algo, of_pass, config, *plan);
+      if (options.json) {
+        cases.push_back(told);
+        continue;
+      }
+      const auto mib = [&](const char* field) { return told[field].get<double>() / (1 << 20); };
+      fmt::print(
+          "{:9} {:14} {:12} activations {:8.1f} MiB  dgates {:8.1f} MiB  "
+          "workspace {:8.1f} MiB  packed weights {:8.1f} MiB\n",
+          to_string(of_pass.pass), algo.info().id, config.text(), mib("activations_bytes"),
+          mib("dgates_bytes"), mib("workspace_bytes"), mib("packed_weights_bytes"));
+    }
+  });
+}
+
+void print(const RecurrentProblem& p, const std::vector<Candidate>& candidates) {
   std::map<Pass, double> peer;
   double filter = 0;  // the fastest own one
   for (const Candidate& c : candidates) {
@@ -166,31 +287,78 @@ void race(const RecurrentRegistry& algos, const RecurrentProblem& p, const Optio
     else if (c.problem.pass == Pass::backward_filter)
       filter = filter == 0 ? c.best() : std::min(filter, c.best());
   }
-  const auto print = [&](std::string_view pass, const Candidate& c, double best, double median,
-                         double flops, double of_peer) {
+  const auto line = [&](std::string_view pass, const Candidate& c, double best, double median,
+                        double flops, double of_peer) {
     fmt::print("{:9} {:14} {:12} best {:9.4f} ms  median {:9.4f} ms  {:7.1f} GFLOP/s  {:5.2f}x\n",
                pass, c.algo->info().id, c.config.text(), best, median, flops / best * 1e-6,
                of_peer / best);
   };
   for (const Candidate& c : candidates) {
     const Pass pass = c.problem.pass;
-    print(to_string(pass), c, c.best(), c.median(), p.flops(), peer[pass]);
+    line(to_string(pass), c, c.best(), c.median(), p.flops(), peer[pass]);
     if (pass == Pass::backward_data && !c.is_peer() && filter > 0)
-      print("bwd", c, c.best() + filter, c.median() + filter, 2 * p.flops(),
-            peer[pass] + peer[Pass::backward_filter]);
+      line("bwd", c, c.best() + filter, c.median() + filter, 2 * p.flops(),
+           peer[pass] + peer[Pass::backward_filter]);
   }
+}
+
+void race(const RecurrentRegistry& algos, const RecurrentProblem& p, const Options& options,
+          Json& cases) {
+  if (!options.json) fmt::print("{}\n", to_text(p));
+  std::vector<Candidate> candidates = candidates_of(algos, p, options);
+  double spent_ms = 0;
+  const auto enough = [&] {
+    return options.min_time && spent_ms >= 1e3 * *options.min_time * double(candidates.size());
+  };
+  for (int round = 0; round < options.rounds && !enough(); ++round)
+    for (Candidate& c : candidates) {
+      c.time();
+      spent_ms += c.ms.back();
+    }
+  if (!options.json) return print(p, candidates);
+  for (const Candidate& c : candidates) cases.push_back(case_of(c, options));
+}
+
+// The number behind a flag's `=`, above 0.
+template <class Number>
+Number above_0(const std::string& word) {
+  Number number{};
+  const char* const end = word.data() + word.size();
+  const auto [rest, error] = std::from_chars(word.data() + word.find('=') + 1, end, number);
+  if (error != std::errc{} || rest != end || !(number > 0))
+    throw InputError(fmt::format("{}: expected a {}number above 0", word,
+                                 std::is_integral_v<Number> ? "whole " : ""));
+  return number;
+}
+
+std::vector<Pass> passes_of(const std::string& list) {
+  std::vector<Pass> passes;
+  std::istringstream names(list + ',');
+  for (std::string name; std::getline(names, name, ',');) passes.push_back(parse_pass(name));
+  return passes;
 }
 
 Options parse(int argc, char** argv) {
   Options options;
+  bool recompute = false;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (word.starts_with("--rounds=")) {
-      options.rounds = std::max(1, std::atoi(word.c_str() + 9));
+      options.rounds = above_0<int>(word);
+    } else if (word.starts_with("--min-time=")) {
+      options.min_time = above_0<double>(word);
     } else if (word.starts_with("--pass=")) {
-      options.pass = parse_pass(word.substr(7));
+      options.passes = passes_of(word.substr(7));
     } else if (word == "--inference") {
       options.training = false;
+    } else if (word == "--recompute") {
+      recompute = true;
+    } else if (word == "--memory") {
+      options.memory = true;
+    } else if (word == "--json") {
+      options.json = true;
+    } else if (word == "--phases") {
+      options.phases = true;
     } else {
       options.problems.push_back(parse_recurrent_problem(word).problem);
     }
@@ -200,6 +368,7 @@ Options parse(int argc, char** argv) {
       for (const std::int64_t n : {1, 2, 4})
         options.problems.push_back(
             parse_recurrent_problem(fmt::format("rnn:l1t64mb{}dhc{}", n, h)).problem);
+  for (RecurrentProblem& p : options.problems) p.recompute = recompute;
   return options;
 }
 
@@ -213,7 +382,12 @@ int main(int argc, char** argv) {
     RecurrentRegistry algos;
     append_cpu_recurrent_algos(algos);
     const micro::Options options = micro::parse(argc, argv);
-    for (const RecurrentProblem& p : options.problems) micro::race(algos, p, options);
+    micro::Json told{{"context", micro::Json::object()}, {"benchmarks", micro::Json::array()}};
+    for (const auto& [name, value] : collect_provenance(micro::lab().device->info()).fields)
+      told["context"][name] = value;
+    for (const RecurrentProblem& p : options.problems)
+      (options.memory ? micro::list_memory : micro::race)(algos, p, options, told["benchmarks"]);
+    if (options.json) fmt::print("{}\n", told.dump(1));
   } catch (const InputError& error) {
     fmt::print(stderr, "micro_recurrent: {}\n", error.what());
     return 2;

@@ -165,7 +165,7 @@ def how_many(there, of):
 
 def layers(args, log):
     """Best of the own algorithms over oneDNN's, by layer, and what each algorithm errs."""
-    for turn in range(args.rounds):
+    for turn in range(args.rounds or 1):
         for kind, problems in LAYERS.items():
             for (layer, problem), which in itertools.product(problems.items(), PASSES):
                 for number, program in enumerate(args.micro):

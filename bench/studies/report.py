@@ -11,6 +11,7 @@ from charts import table
 from gemm import gemm
 from layers import layers
 from nets import batch, mlp
+from rnn import rnn
 from runs import Log, Refused, this_command
 from survey import survey
 
@@ -42,7 +43,8 @@ SECTIONS = {"ceilings": ("Ceilings", ceilings),
             "survey": ("Every layer of six nets, own over oneDNN's", survey),
             "batch": ("Training steps over batch sizes", batch),
             "mlp": ("A perceptron", mlp),
-            "gemm": ("Products of matrices", gemm)}
+            "gemm": ("Products of matrices", gemm),
+            "rnn": ("Recurrent layers over the batch", rnn)}
 
 
 def sections(text):

@@ -24,7 +24,7 @@ class Refused(Exception):
 
 # What a run of each study keeps under its name. A log without it belongs to another study.
 RESULT = {"gemm": "best", "mlp": "iteration", "batch": "iteration", "layers": "candidates",
-          "survey": "races", "verdicts": "rows", "network": "points", "compression": "epochs",
+          "rnn": "cases", "survey": "races", "verdicts": "rows", "network": "points", "compression": "epochs",
           "ceilings": "roofs"}
 BEGIN = '{"name": '  # of each line of a log
 
@@ -42,6 +42,7 @@ def built(path):
 
 FLAGS = {"--convlab": built("bench/convlab"), "--kernels": built("bench/micro/micro_kernels"),
          "--card-kernels": built("bench/micro/micro_gemm_cuda"),
+         "--recurrent": built("bench/micro/micro_recurrent"),
          "--micro": built("bench/micro/micro_convolutions")}
 
 

@@ -3,6 +3,9 @@
 
   bench/studies/study.py gemm --log gemm.jsonl        products of M = K by N: own and OpenBLAS,
                                                       with --device cuda cuBLAS on a card
+  bench/studies/study.py rnn --log rnn.jsonl          recurrent layers over the batch: a product a
+                                                      step, inputs as one product, persistent
+                                                      weights, oneDNN's; time and memory
   bench/studies/study.py mlp --log mlp.jsonl          throughput of 20 -> 5 x 256 -> 1, tanh
   bench/studies/study.py batch --log batch.jsonl      AlexNet, ResNet-18, VGG-16 over batch sizes
   bench/studies/study.py layers --log layers.jsonl    layers of known nets: own over oneDNN's
@@ -59,11 +62,12 @@ from layers import layers
 from network import network, rate
 from nets import batch, mlp
 from report import SECTIONS, report, sections
+from rnn import rnn
 from runs import FLAGS, Log, Refused, Stopped, provenance
 from survey import survey
 from verdicts import NOISES, verdicts
 
-SMALL = ("batch", "gemm", "mlp", "network", "compression")  # that --small makes smaller
+SMALL = ("batch", "gemm", "mlp", "rnn", "network", "compression")  # that --small makes smaller
 
 
 def give_up(text):
@@ -176,7 +180,7 @@ def write_page(output, text):
 def main():
     parser = Parser(prog="study.py", description=__doc__,
                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    studies = {"gemm": gemm, "mlp": mlp, "batch": batch, "layers": layers,
+    studies = {"gemm": gemm, "rnn": rnn, "mlp": mlp, "batch": batch, "layers": layers,
                "survey": survey, "verdicts": verdicts, "network": network,
                "compression": compression}
     parser.add_argument("study", choices=[*studies, "report"])
@@ -195,6 +199,7 @@ def main():
     parser.add_argument("--kernels", default=FLAGS["--kernels"], help="micro_kernels, gemm")
     parser.add_argument("--card-kernels", default=FLAGS["--card-kernels"],
                         help="those of gemm --device cuda")
+    parser.add_argument("--recurrent", default=FLAGS["--recurrent"], help="micro_recurrent, rnn")
     parser.add_argument("--micro", action="append", metavar="PROGRAM",
                         help="micro_convolutions, layers; one of a build with another oneDNN "
                              "(-Ddnnl_DIR=...) may be given too, and they take turns")
@@ -203,10 +208,12 @@ def main():
                              "with another build, verdicts: the seconds of a run over those")
     parser.add_argument("--one-thread", action="store_true",
                         help="each race also with one thread, at once after it, layers")
-    parser.add_argument("--rounds", type=whole(1), default=1, help="turns of each program, layers")
+    parser.add_argument("--rounds", type=whole(1),
+                        help="turns of each program, layers; of all problems, rnn; default: 1; 3")
     parser.add_argument("--repetitions", type=whole(1), default=5, help="of each candidate, layers")
     parser.add_argument("--min-time", type=seconds, default="0.1",
-                        help="seconds a product, gemm; a repetition, layers")
+                        help="seconds a product, gemm; a repetition, layers; a candidate in a "
+                             "turn, rnn; default: 0.1")
     parser.add_argument("--threads", type=whole(1), default=2, help="the most, mlp")
     parser.add_argument("--runs", type=whole(1), default=5,
                         help="of each condition, verdicts; seeds, compression; default: 5")
@@ -230,8 +237,12 @@ def main():
     parser.add_argument("--rank-threads", type=whole(1), metavar="N",
                         help="of a rank in network; default: its cores. With one less, a core is "
                              "left for the exchange. In compression; default: 1")
-    parser.add_argument("--batches", type=wholes(1), default=[1, 16, 64], metavar="LIST",
-                        help="of the nets in survey; default: 1,16,64")
+    parser.add_argument("--batches", type=wholes(1), metavar="LIST",
+                        help="of the nets in survey, also report's; default: 1,16,64. Of rnn; "
+                             "default: 16 of 1 to 256")
+    parser.add_argument("--steps", type=whole(1), metavar="T", help="of rnn; default: 64")
+    parser.add_argument("--hidden", type=wholes(1), metavar="LIST",
+                        help="units of rnn, as many as inputs; default: 512,768,2048")
     parser.add_argument("--sections", type=sections, default=list(SECTIONS), metavar="LIST",
                         help=f"of report, some of {','.join(SECTIONS)}; default: all")
     parser.add_argument("--title", help="of report: the machine's name; default: its CPU and ISA")
@@ -251,6 +262,8 @@ def main():
         parser.error("report takes no --options, --beside or --plots")
     if args.small and args.study not in SMALL:
         parser.error(f"{args.study} takes no --small: expected one of {', '.join(SMALL)}")
+    if args.study == "rnn" and args.device != "cpu":
+        parser.error(f"rnn --device {args.device}: expected cpu")
     if args.study == "gemm" and args.device not in ("cpu", "cuda"):
         parser.error(f"gemm --device {args.device}: expected cpu, or cuda, which is the first card")
     log = None if args.study == "report" else Log(args.log, args.study, args.only, args.until)

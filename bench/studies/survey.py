@@ -6,6 +6,7 @@ import statistics
 from charts import table
 
 NETS = ("alexnet", "vgg16", "googlenet", "googlenet2014", "resnet18", "resnet50")
+BATCHES = (1, 16, 64)
 LEAST = 0.97  # below this a layer is behind, above 1 / LEAST ahead
 
 
@@ -27,7 +28,7 @@ def keep_best(told):
 
 def survey(args, log):
     """How many layers are ahead, level and behind, and which are behind."""
-    for batch in args.batches:
+    for batch in args.batches or BATCHES:
         for net in NETS:
             log.make(f"{net} batch {batch}",
                      [args.convlab, "tune", net, "--batch", str(batch), "--exclude", "fft",
