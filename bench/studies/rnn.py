@@ -1,8 +1,8 @@
 """Recurrent layers over the batch: a product a step, all inputs as one product, persistent weights.
 
-The last part says which findings of the studies of these three strategies hold on this machine:
-Appleyard et al. 2016 (arXiv:1604.01946) batch the inputs and transpose the weights, Diamos et al.
-2016 keep the recurrent weights on chip.
+The last part of the page says which published findings hold on this machine. Appleyard et al. 2016
+(arXiv:1604.01946) compute all inputs as one product and transpose the weights; Diamos et al. 2016
+keep the recurrent weights on chip.
 """
 
 import collections
@@ -17,6 +17,7 @@ BATCHES = (1, 2, 4, 8, 16, 24, 31, 32, 33, 48, 64, 96, 128, 160, 192, 256)
 SMALL_STEPS, SMALL_HIDDEN, SMALL_BATCHES = 8, (64,), (1, 4, 16, 31, 32, 33)
 TRIED, TRIED_MIN_TIME = "small ", "0.001"  # before the names of --small's runs, which say nothing
 TURNS = 3
+PHASES_AGAIN = 64  # larger batches are divided into phases in the first turn only
 PASSES = {"fwd": "forward", "bwd_d": "backward_data"}
 GAINS_AT = (1, 4, 16, 64)
 # The table of memory.
@@ -53,7 +54,7 @@ class Plan:
         # report's batches are the survey's.
         named = args.batches if args.study == "rnn" else None
         self.batches = sorted(set(named or (SMALL_BATCHES if args.small else BATCHES)))
-        self.turns = args.rounds or (2 if args.small else TURNS)
+        self.turns = args.rounds or TURNS
         self.min_time = TRIED_MIN_TIME if args.small else args.min_time
 
     def problem(self, h, n):
@@ -71,14 +72,14 @@ class Plan:
 
 
 def make_runs(args, plan, log):
-    """In turns over all problems, so that the machine's moods meet all of them."""
+    """In turns over all problems, so that a slow phase of the machine affects all alike."""
     for recompute in ("", ", recomputing"):
         command = [args.recurrent, "--json", "--memory", "--pass=fwd,bwd_d"]
         command += ["--recompute"] if recompute else []
         log.make(plan.memory_name() + recompute, command + plan.memory_problems(), keep)
     for turn, h, n in itertools.product(range(1, plan.turns + 1), plan.hidden, plan.batches):
         command = [args.recurrent, "--json", "--pass=fwd,bwd_d", f"--min-time={plan.min_time}"]
-        command += ["--phases"] if turn == 1 else []
+        command += ["--phases"] if turn == 1 or n <= PHASES_AGAIN else []
         log.make(plan.name(h, n, turn), [*command, plan.problem(h, n)], keep)
 
 
@@ -88,11 +89,25 @@ class Point:
     """One candidate at one H, N and pass: its times in all turns."""
 
     def __init__(self):
-        self.turns, self.case, self.phase_shares = {}, {}, {}
+        self.turns, self.cases = {}, []
 
     def add(self, turn, case):
-        self.turns[turn], self.case = case["ms"], case
-        self.phase_shares = case.get("phase_shares") or self.phase_shares
+        self.turns[turn] = case["ms"]
+        self.cases.append(case)
+
+    @property
+    def case(self):
+        """What is the same in all turns."""
+        return self.cases[0]
+
+    def pack_ms(self):
+        return statistics.median(case["pack_ms"] for case in self.cases)
+
+    def input_share(self):
+        """Of a run's time, or None."""
+        shares = [case["phase_shares"]["inputs"] for case in self.cases
+                  if "inputs" in case.get("phase_shares", {})]
+        return statistics.median(shares) if shares else None
 
     def ms(self):
         return statistics.median(ms for turn in self.turns.values() for ms in turn)
@@ -278,7 +293,7 @@ def transpose_gain(m, h, n, which, packing=False):
     if not plain or not packed:
         return None
     gain = packed.over(plain)
-    return gain / (1 + packed.case["pack_ms"] / packed.ms()) if packing else gain
+    return gain / (1 + packed.pack_ms() / packed.ms()) if packing else gain
 
 
 def print_transposes(m):
@@ -300,7 +315,7 @@ def print_transposes(m):
 
 
 def input_share(point):
-    return point.phase_shares.get("inputs") if point else None
+    return point.input_share() if point else None
 
 
 def print_shares(m):
@@ -377,8 +392,8 @@ def verdict(holds):
     return f"**confirmed in part**, for {'; '.join(parts)}"
 
 
-def between(values):
-    low, high = f"{min(values):.2f}", f"{max(values):.2f}"
+def between(values, digits=2):
+    low, high = (f"{value:.{digits}f}" for value in (min(values), max(values)))
     return low if low == high else f"{low} to {high}"
 
 
@@ -409,7 +424,7 @@ def inputs_as_one(m):
     return (f"All input products as one pay: {verdict({k: g > 1 + LEAST for k, g in gains.items()})}; "
             f"forward is {between(gains.values())} times as fast. The recurrent products dominate then, "
             f"with 60% of the time or more: {verdict(dominates)}; they take "
-            f"{100 * min(steps.values()):.0f} to {100 * max(steps.values()):.0f}%.")
+            f"{between([100 * share for share in steps.values()], 0)}%.")
 
 
 def multiples_of_32(m):
@@ -470,8 +485,7 @@ def bound_by_weights(m):
     text = (f"At small batches the product is bound by reading the weights: {verdict(holds)}; four "
             f"times the work, N = 4 for 1, takes {between(growths)} times as long.")
     if rates:
-        low, high = min(rates), max(rates)
-        text += f" At N = 1 the steps of `batched_input` read U at {low:.0f} to {high:.0f} GB/s."
+        text += f" At N = 1 the steps of `batched_input` read U at {between(rates, 0)} GB/s."
     return text
 
 

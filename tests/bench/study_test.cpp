@@ -1,4 +1,6 @@
 // bench/studies/study.py on runs with known times.
+#include "tests/bench/study_test.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -10,46 +12,8 @@
 #include <string>
 #include <thread>
 
-#include "bench/reports/gnuplot.h"
-#include "tests/bench/program/run_program.h"
-
 namespace convlab {
 namespace {
-
-class StudyTest : public testing::Test {
- protected:
-  void SetUp() override {
-    if (std::system("python3 -c '' 2>/dev/null") != 0) GTEST_SKIP() << "there is no python3";
-    if (gnuplot("")) plots_ = fmt::format("--plots '{}'", (directory_ / "plots").string());
-  }
-  std::string study(const std::string& arguments) {
-    const std::string out = directory_ / "out", err = directory_ / "err";
-    const std::string command = fmt::format("python3 '{}' {} --log '{}' {} >'{}' 2>'{}'",
-                                            CONVLAB_STUDY, arguments, log(), plots_, out, err);
-    EXPECT_EQ(std::system(command.c_str()), 0) << read_file(err);
-    return read_file(out);
-  }
-  std::string log() const { return directory_ / "log"; }
-  // On failure prints the part not found and the whole text.
-  static void expect(const std::string& text, const std::string& part) {
-    EXPECT_NE(text.find(part), std::string::npos) << part << "\nin\n" << text;
-  }
-  void expect_plot(const std::string& name, const std::string& part = "<svg") {
-    if (!plots_.empty()) expect(read_file(directory_ / "plots" / name), part);
-  }
-  static void write_script(const std::string& path, const std::string& text) {
-    write_file(path, "#!/bin/sh\n" + text);
-    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
-  }
-  Ran run(const Words& arguments, const std::map<std::string, std::string>& environment = {},
-          const std::string& script = CONVLAB_STUDY) {
-    return Program(directory_, Words{"python3", "-B", script} + arguments, environment,
-                   "/usr/bin/env")
-        .wait();
-  }
-  TemporaryDirectory directory_;
-  std::string plots_;
-};
 
 // Forward is 550'504'448 FLOPs by the model in study.py: 1024 x 256 x (42 + 4 x 514) + 1024 x 514.
 TEST_F(StudyTest, MlpComparesBackendsByTheFlopModel) {
@@ -242,8 +206,11 @@ TEST_F(StudyTest, BadUsageIsOneLine) {
         {{"gemm", "--min-time", "0"}, "'0': " + above_0},
         {{"mlp", "--device", "foo"}, "'foo': expected cpu, cuda or cuda:i"},
         {{"gemm", "--device", "cuda:1"}, "gemm --device cuda:1: expected cpu, or cuda"},
+        {{"rnn", "--device", "cuda"}, "rnn --device cuda: expected cpu"},
+        {{"rnn", "--steps", "0"}, "'0': " + number + "1 to 999999"},
+        {{"rnn", "--hidden", "512,x"}, "'x': " + number + "1 to 999999"},
         {{"layers", "--small"},
-         "layers takes no --small: expected one of batch, gemm, mlp, network, compression"},
+         "layers takes no --small: expected one of batch, gemm, mlp, rnn, network, compression"},
         {{"report", "--small"}, "report takes no --small"},
         {{"gem"}, "invalid choice: 'gem'"},
         {{"mlp", "--foo"}, "unrecognized arguments: --foo"}}) {
