@@ -14,7 +14,7 @@
 //
 // --min-time ends the rounds early, once candidates have run for so many seconds on average.
 // --json prints a context and benchmarks as Google Benchmark does, a case PROBLEM/PASS/ALGO/CONFIG
-// with all its times in turn; --phases adds how a run's time divides into its phases.
+// with all its times in turn. --phases adds how a run's time divides into its phases.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,6 +32,7 @@
 #include <string>
 #include <system_error>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "autotune/store/provenance.h"
@@ -233,6 +234,22 @@ Json case_of(const RecurrentAlgo& algo, const RecurrentProblem& p, const Config&
           {"y_bytes", p.y_bytes()}};
 }
 
+// Of the time of all phases, with the threads' times added up.
+std::vector<std::pair<std::string, double>> phase_shares(const Candidate& c) {
+  constexpr double enough_ms = 5;
+  PhaseSums sums;
+  const auto start = std::chrono::steady_clock::now();
+  do c.run(&sums);
+  while (ms_since(start) < enough_ms);
+  const WorkEstimate work = c.algo->work(c.problem, c.config, *lab().device);
+  double all = 0;
+  for (std::size_t i = 0; i < work.phases.size(); ++i) all += sums.of(i);
+  std::vector<std::pair<std::string, double>> shares;
+  for (std::size_t i = 0; i < work.phases.size(); ++i)
+    shares.emplace_back(work.phases[i].name, sums.of(i) / std::max(all, 1e-9));
+  return shares;
+}
+
 Json case_of(const Candidate& c, const Options& options) {
   Json told = case_of(*c.algo, c.problem, c.config, *c.plan);
   const WorkEstimate work = c.algo->work(c.problem, c.config, *lab().device);
@@ -243,15 +260,8 @@ Json case_of(const Candidate& c, const Options& options) {
   told["best_GFLOPs"] = work.flops() / c.best() * 1e-6;
   told["pack_ms"] = c.pack_ms;
   told["ms"] = c.ms;
-  if (!options.phases) return told;
-  PhaseSums sums;
-  const auto start = std::chrono::steady_clock::now();
-  do c.run(&sums);
-  while (ms_since(start) < 5);
-  double all = 0;
-  for (std::size_t i = 0; i < work.phases.size(); ++i) all += sums.of(i);
-  for (std::size_t i = 0; i < work.phases.size(); ++i)
-    told["phase_shares"][work.phases[i].name] = sums.of(i) / std::max(all, 1e-9);
+  if (options.phases)
+    for (const auto& [phase, share] : phase_shares(c)) told["phase_shares"][phase] = share;
   return told;
 }
 
@@ -278,7 +288,8 @@ void list_memory(const RecurrentRegistry& algos, const RecurrentProblem& p, cons
   });
 }
 
-void print(const RecurrentProblem& p, const std::vector<Candidate>& candidates) {
+void print(const RecurrentProblem& p, const std::vector<Candidate>& candidates,
+           const Options& options) {
   std::map<Pass, double> peer;
   double filter = 0;  // the fastest own one
   for (const Candidate& c : candidates) {
@@ -296,6 +307,9 @@ void print(const RecurrentProblem& p, const std::vector<Candidate>& candidates) 
   for (const Candidate& c : candidates) {
     const Pass pass = c.problem.pass;
     line(to_string(pass), c, c.best(), c.median(), p.flops(), peer[pass]);
+    if (options.phases)
+      for (const auto& [phase, share] : phase_shares(c))
+        fmt::print("{:24} {:12} {:4.0f}%\n", "", phase, 100 * share);
     if (pass == Pass::backward_data && !c.is_peer() && filter > 0)
       line("bwd", c, c.best() + filter, c.median() + filter, 2 * p.flops(),
            peer[pass] + peer[Pass::backward_filter]);
@@ -315,7 +329,7 @@ void race(const RecurrentRegistry& algos, const RecurrentProblem& p, const Optio
       c.time();
       spent_ms += c.ms.back();
     }
-  if (!options.json) return print(p, candidates);
+  if (!options.json) return print(p, candidates, options);
   for (const Candidate& c : candidates) cases.push_back(case_of(c, options));
 }
 
