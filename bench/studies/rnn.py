@@ -225,7 +225,7 @@ def print_curves(args, plan, m):
                              key=lambda s: found[s][n].rate()) for n in batches)
         (leader, times), = first.most_common(1)
         curves(args, f"rnn-{h}", f"RNN, T = {plan.steps}, H = {h}: {leader} is fastest in {times} of "
-               f"{first.total()} products", "N", "GFLOP/s", m.batches, series)
+               f"{first.total()} races", "N", "GFLOP/s", m.batches, series)
 
 
 def print_losses(m):
