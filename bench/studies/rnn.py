@@ -33,11 +33,11 @@ NEAR_BEST = 0.9
 
 def keep(told):
     """What the study needs of `micro_recurrent --json`."""
-    fields = ("problem", "pass", "algo", "config", "recompute", "ms", "pack_ms", "exec_GFLOP",
-              "phase_shares", "workspace_bytes", "packed_weights_bytes", "activations_bytes",
-              "y_bytes")
+    fields = ("problem", "pass", "algo", "config", "recompute", "workspace_bytes",
+              "packed_weights_bytes", "activations_bytes", "y_bytes")
+    timed = ("ms", "pack_ms", "exec_GFLOP", "phase_shares")  # not with --memory
     context = told["context"]
-    return {"cases": [{f: case[f] for f in fields if f in case}
+    return {"cases": [{**{f: case[f] for f in fields}, **{f: case[f] for f in timed if f in case}}
                       for case in told["benchmarks"]],
             "machine": {f: context[f] for f in ("cpu", "isa", "threads", "compiler", "commit",
                                                 "openblas", "onednn") if f in context},
