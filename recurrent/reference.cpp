@@ -15,6 +15,12 @@ const double* from(std::span<const double> array, int64_t offset) {
   return array.empty() ? nullptr : array.data() + offset;
 }
 double at(const double* array, int64_t i) { return array == nullptr ? 0 : array[i]; }
+double dot(const double* a, const double* b, int64_t count) {
+  double sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t k = 0; k < count; ++k) sum += a[k] * b[k];
+  return sum;
+}
 
 // One layer and direction.
 class Cells {
@@ -46,6 +52,7 @@ class Cells {
                  *u = from(in.weights, p_.w_hh_offset(layer_, direction_)),
                  *b = from(in.weights, p_.b_ih_offset(layer_, direction_)),
                  *b_hh = from(in.weights, p_.b_hh_offset(layer_, direction_));
+#pragma omp parallel for
     for (int64_t n = 0; n < p_.n; ++n) {
       std::vector<double> c(std::size_t(p_.h), 0.0);
       for (int64_t j = 0; j < p_.h; ++j) c[std::size_t(j)] = at(from(in.c0, state_at(n)), j);
@@ -58,9 +65,8 @@ class Cells {
           double of_x[4]{}, of_h[4]{}, values[5]{};
           for (int64_t g = 0; g < g_; ++g) {
             const int64_t row = g * p_.h + j;
-            of_x[g] = b[row], of_h[g] = b_hh[row];
-            for (int64_t k = 0; k < in_; ++k) of_x[g] += w[row * in_ + k] * x[k];
-            for (int64_t k = 0; k < p_.h; ++k) of_h[g] += u[row * p_.h + k] * at(h, k);
+            of_x[g] = b[row] + dot(w + row * in_, x, in_);
+            of_h[g] = b_hh[row] + (h == nullptr ? 0 : dot(u + row * p_.h, h, p_.h));
           }
           hidden[hidden_at(t, n) + j] =
               unit_forward(p_.cell, of_x, of_h, at(h, j), c[std::size_t(j)], values);
@@ -80,6 +86,7 @@ class Cells {
                      double* dinputs, RecurrentOutput& out) const {
     const double *w = from(in.weights, p_.weights_offset(layer_, direction_)),
                  *u = from(in.weights, p_.w_hh_offset(layer_, direction_));
+#pragma omp parallel for
     for (int64_t n = 0; n < p_.n; ++n) {
       std::vector<double> dh(std::size_t(p_.h)), dc(std::size_t(p_.h));
       for (int64_t j = 0; j < p_.h; ++j) {
@@ -125,19 +132,19 @@ class Cells {
            *du = dweights + p_.w_hh_offset(layer_, direction_),
            *db = dweights + p_.b_ih_offset(layer_, direction_),
            *db_hh = dweights + p_.b_hh_offset(layer_, direction_);
-    for (int64_t i = 0; i < p_.t; ++i)
-      for (int64_t n = 0; n < p_.n; ++n) {
-        const int64_t place = step(i) * p_.n + n;
-        const double* const h = previous(in, hidden, i, n);
-        for (int64_t row = 0; row < g_ * p_.h; ++row) {
+#pragma omp parallel for
+    for (int64_t row = 0; row < g_ * p_.h; ++row)
+      for (int64_t i = 0; i < p_.t; ++i)
+        for (int64_t n = 0; n < p_.n; ++n) {
+          const int64_t place = step(i) * p_.n + n;
+          const double* const h = previous(in, hidden, i, n);
           const double dx = dgates[place * g_ * p_.h + row],
                        dr = recurrent[place * g_ * p_.h + row];
           for (int64_t k = 0; k < in_; ++k) dw[row * in_ + k] += dx * inputs[place * in_ + k];
-          for (int64_t k = 0; k < p_.h; ++k) du[row * p_.h + k] += dr * at(h, k);
+          for (int64_t k = 0; h != nullptr && k < p_.h; ++k) du[row * p_.h + k] += dr * h[k];
           db[row] += dx;
           db_hh[row] += dr;
         }
-      }
   }
 
  private:

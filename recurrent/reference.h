@@ -1,4 +1,4 @@
-// The reference: plain loops in double, for every cell and pass.
+// The reference: plain loops in double, for every cell and pass, on all of OpenMP's threads.
 #pragma once
 
 #include <span>
