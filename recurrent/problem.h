@@ -121,10 +121,10 @@ struct RecurrentProblem {
     return activations_elements() * size_of(dtype);
   }
   constexpr std::int64_t dgates_bytes() const { return dgates_elements() * size_of(dtype); }
-  // Of the U of all layers and directions, which each step of a layer reads.
-  constexpr std::int64_t recurrent_bytes() const {
-    return layers * directions() * gates() * h * h * size_of(dtype);
-  }
+  // Of one U, which each step of its layer and direction reads.
+  constexpr std::int64_t step_bytes() const { return gates() * h * h * size_of(dtype); }
+  // Of the U of all layers and directions.
+  constexpr std::int64_t recurrent_bytes() const { return layers * directions() * step_bytes(); }
 
   // Work of the products, a multiply-add as 2, without what is recomputed:
   // 2 T N D G H (in + H), summed over layers. The same in every pass.
