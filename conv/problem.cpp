@@ -332,10 +332,10 @@ std::string to_text(const NamedProblem& named) {
   return to_text(named.problem) + to_text(LayerName{named.name, named.count});
 }
 
-std::vector<NamedProblem> parse_problems(std::string_view text, const std::string& name,
-                                         std::vector<std::string>* warnings) {
-  std::vector<NamedProblem> problems;
-  std::int64_t without_batch = 0;
+void for_each_problem_line(std::string_view text, const std::string& name,
+                           std::vector<std::string>* warnings,
+                           const std::function<bool(std::string_view)>& take) {
+  std::int64_t count = 0, without_batch = 0;
   for (int number = 1; !text.empty(); ++number) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     std::string_view line = trim(text.substr(0, end));
@@ -348,19 +348,28 @@ std::vector<NamedProblem> parse_problems(std::string_view text, const std::strin
       line = trim(line.substr(blank));
     }
     if (line.empty() || line.front() == '#') continue;
-    Parser parser(line.substr(0, comment_start(line)));
     try {
-      problems.push_back(parser.parse());
+      without_batch += !take(line.substr(0, comment_start(line)));
     } catch (const InputError& error) {
       throw InputError(fmt::format("{}:{}: {}", name, number, error.what()));
     }
-    without_batch += !parser.has_batch();
+    ++count;
   }
-  if (problems.empty()) throw InputError(fmt::format("problem file '{}' holds no problem", name));
+  if (count == 0) throw InputError(fmt::format("problem file '{}' holds no problem", name));
   if (without_batch > 0 && warnings)
     warnings->push_back(
         fmt::format("{}: {} of {} problems have no mb: 2 images, as in benchdnn, without --batch",
-                    name, without_batch, problems.size()));
+                    name, without_batch, count));
+}
+
+std::vector<NamedProblem> parse_problems(std::string_view text, const std::string& name,
+                                         std::vector<std::string>* warnings) {
+  std::vector<NamedProblem> problems;
+  for_each_problem_line(text, name, warnings, [&](std::string_view line) {
+    Parser parser(line);
+    problems.push_back(parser.parse());
+    return parser.has_batch();
+  });
   return problems;
 }
 
