@@ -16,12 +16,6 @@ bool is_named(const std::vector<std::string>& names, const AlgoInfo& info) {
 
 }  // namespace
 
-ConvProblem with_layouts(ConvProblem problem, Layouts layouts) {
-  problem.x_layout = layouts.first;
-  problem.y_layout = layouts.second;
-  return problem;
-}
-
 std::vector<Layouts> layout_pairs(const ConvProblem& problem, std::optional<Layout> layout,
                                   const DeviceInfo& device) {
   std::vector<Layouts> pairs;
@@ -40,31 +34,49 @@ std::vector<Layouts> layout_pairs(const ConvProblem& problem, std::optional<Layo
 std::vector<const ConvAlgo*> admitted_algos(const AlgoRegistry& registry, DeviceKind kind,
                                             const std::vector<std::string>& algos,
                                             const std::vector<std::string>& exclude) {
-  for (const std::vector<std::string>* names : {&algos, &exclude})
-    for (const std::string& name : *names)
-      if (name != "vendor") registry.named(kind, name);  // throws if unknown
+  std::vector<AlgoRef> all;
+  for (const ConvAlgo* algo : registry.for_device(kind)) all.emplace_back(*algo);
   std::vector<const ConvAlgo*> admitted;
-  for (const ConvAlgo* algo : registry.for_device(kind))
-    if ((algos.empty() || is_named(algos, algo->info())) && !is_named(exclude, algo->info()))
+  for (const AlgoRef& algo : admitted_algos(all, algos, exclude)) admitted.push_back(algo.conv());
+  return admitted;
+}
+
+std::vector<AlgoRef> admitted_algos(const std::vector<AlgoRef>& known,
+                                    const std::vector<std::string>& algos,
+                                    const std::vector<std::string>& exclude) {
+  for (const std::vector<std::string>* names : {&algos, &exclude})
+    for (const std::string& name : *names) {
+      const auto matches = [&](const AlgoRef& a) { return convlab::is_named(a.info(), name); };
+      if (name == "vendor" || std::any_of(known.begin(), known.end(), matches)) continue;
+      std::vector<const AlgoInfo*> infos;
+      for (const AlgoRef& a : known) infos.push_back(&a.info());
+      refuse_unknown_algo(name, infos, true);
+    }
+  std::vector<AlgoRef> admitted;
+  for (const AlgoRef& algo : known)
+    if ((algos.empty() || is_named(algos, algo.info())) && !is_named(exclude, algo.info()))
       admitted.push_back(algo);
   return admitted;
 }
 
-Candidate new_candidate(const ConvAlgo& algo, Layouts layouts, CacheMode cache,
+Candidate new_candidate(const AlgoRef& algo, const Problem& problem, CacheMode cache,
                         const DeviceInfo& device) {
   Candidate c;
   c.algo = algo.info().id;
   c.version = algo.info().version;
-  c.x_layout = layouts.first;
-  c.y_layout = layouts.second;
+  c.has_layouts = problem.has_layouts();
+  if (const ConvProblem* const p = problem.conv()) {
+    c.x_layout = p->x_layout;
+    c.y_layout = p->y_layout;
+  }
   c.threads = device.threads;
   c.cache = cache;
   return c;
 }
 
-Candidate predicted_candidate(const ConvAlgo& algo, const ConvProblem& problem, Config config,
+Candidate predicted_candidate(const AlgoRef& algo, const Problem& problem, Config config,
                               CacheMode cache, Device& device, const Ceilings& ceilings) {
-  Candidate c = new_candidate(algo, {problem.x_layout, problem.y_layout}, cache, device.info());
+  Candidate c = new_candidate(algo, problem, cache, device.info());
   c.config = std::move(config);
   c.deterministic = algo.deterministic(problem, c.config);
   c.predicted = true;
@@ -77,7 +89,11 @@ Candidate predicted_candidate(const ConvAlgo& algo, const ConvProblem& problem, 
   return c;
 }
 
-void set_rates(Candidate& c, const ConvProblem& problem, const ConvAlgo& algo, Device& device) {
+Problem as_run(const Problem& problem, const Candidate& c) {
+  return problem.with_layouts({c.x_layout, c.y_layout});
+}
+
+void set_rates(Candidate& c, const Problem& problem, const AlgoRef& algo, Device& device) {
   if (c.ms <= 0) return;
   c.eff_gflops = problem.flops() / c.ms / 1e6;
   c.exec_gflops = algo.work(problem, c.config, device).flops() / c.ms / 1e6;

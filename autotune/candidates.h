@@ -5,17 +5,14 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "autotune/algos.h"
 #include "autotune/measure/ceilings.h"
 #include "autotune/result.h"
 #include "conv/registry.h"
 
 namespace convlab {
-
-using Layouts = std::pair<Layout, Layout>;  // of x and y
-ConvProblem with_layouts(ConvProblem, Layouts);
 
 // The layout pairs to try: each layout of this device, or the given one, for both x and y; also x
 // in NCHW with y blocked if x has too few channels to fill a block, as a net's image has.
@@ -29,14 +26,21 @@ std::vector<const ConvAlgo*> admitted_algos(const AlgoRegistry&, DeviceKind,
                                             const std::vector<std::string>& algos,
                                             const std::vector<std::string>& exclude);
 
-// Neither measured nor predicted.
-Candidate new_candidate(const ConvAlgo&, Layouts, CacheMode, const DeviceInfo&);
+// The same of algorithms of both kinds.
+std::vector<AlgoRef> admitted_algos(const std::vector<AlgoRef>& known,
+                                    const std::vector<std::string>& algos,
+                                    const std::vector<std::string>& exclude);
+
+// Neither measured nor predicted. The problem has the candidate's layouts.
+Candidate new_candidate(const AlgoRef&, const Problem&, CacheMode, const DeviceInfo&);
 // With ms and pack_ms predicted. The problem has the candidate's layouts and is not refused.
-Candidate predicted_candidate(const ConvAlgo&, const ConvProblem&, Config, CacheMode, Device&,
+Candidate predicted_candidate(const AlgoRef&, const Problem&, Config, CacheMode, Device&,
                               const Ceilings&);
+// The problem in the candidate's layouts.
+Problem as_run(const Problem&, const Candidate&);
 
 // Sets eff_gflops and exec_gflops by its time, if it has one. The problem has its layouts.
-void set_rates(Candidate&, const ConvProblem&, const ConvAlgo&, Device&);
+void set_rates(Candidate&, const Problem&, const AlgoRef&, Device&);
 
 // Applies the caller's limits to a row of the store, which was recorded under other limits: it may
 // become inaccurate or refused. Returns false if the row tells nothing under these limits.

@@ -12,7 +12,7 @@
 namespace convlab {
 
 std::optional<std::string> contradiction(const TuningEntry& entry, std::span<const TuningEntry> all,
-                                         const AlgoRegistry& registry, Device& device,
+                                         const Algos& algos, Device& device,
                                          const Ceilings& ceilings) {
   const Decision decision = decide(entry.candidates, entry.count_packing);
   if (!decision.chosen || decision.verdict == Verdict::predicted) return {};
@@ -29,10 +29,10 @@ std::optional<std::string> contradiction(const TuningEntry& entry, std::span<con
 
   if (device.info().kind == DeviceKind::cpu) {
     constexpr double above = 1.05;
-    const ConvProblem problem = with_layouts(entry.problem, {chosen.x_layout, chosen.y_layout});
-    const ConvAlgo& algo = registry.get(device.info().kind, chosen.algo);
-    const double gflops = algo.work(problem, chosen.config, device).flops() / chosen.ms / 1e6;
-    const double peak = ceilings.flops(entry.problem.dtype) / 1e9;
+    const AlgoRef algo = algos.get(entry.problem, device.info().kind, chosen.algo);
+    const double gflops =
+        algo.work(as_run(entry.problem, chosen), chosen.config, device).flops() / chosen.ms / 1e6;
+    const double peak = ceilings.flops(entry.problem.dtype()) / 1e9;
     if (gflops > above * peak)
       return fmt::format("{:.0f} GFLOP/s are above the machine's peak of {:.0f}", gflops, peak);
   }
@@ -42,15 +42,17 @@ std::optional<std::string> contradiction(const TuningEntry& entry, std::span<con
       std::max(chosen.ms / *entry.earlier_ms, *entry.earlier_ms / chosen.ms) > changed)
     return fmt::format("{:.3g} ms now, {:.3g} ms in an earlier run", chosen.ms, *entry.earlier_ms);
 
+  // A recurrent layer's passes differ: only backward_filter is one product over all steps.
+  if (!entry.problem.conv()) return {};
   constexpr double slow_pass = 2.5;
   for (const TuningEntry& other : all) {
-    ConvProblem same_pass = other.problem;
-    same_pass.pass = entry.problem.pass;
+    Problem same_pass = other.problem;
+    same_pass.set_pass(entry.problem.pass());
     if (&other == &entry || !(same_pass == entry.problem)) continue;
     const double best = other.best_measured();
     if (chosen.ms > slow_pass * best)
       return fmt::format("{:.3g} ms, where {} takes {:.3g} ms", chosen.ms,
-                         to_string(other.problem.pass), best);
+                         to_string(other.problem.pass()), best);
   }
   return {};
 }

@@ -5,16 +5,16 @@
 #include <span>
 #include <string>
 
+#include "autotune/algos.h"
 #include "autotune/measure/ceilings.h"
 #include "autotune/tuning_entry.h"
-#include "conv/registry.h"
 
 namespace convlab {
 
 // How the choice contradicts other knowledge: its prediction although its rivals' predictions hold,
-// the machine's peak, an earlier run, or another pass of the same layer among `all`. nullopt for a
-// choice that was never run.
+// the machine's peak, an earlier run, or another pass of the same convolution among `all`. nullopt
+// for a choice that was never run.
 std::optional<std::string> contradiction(const TuningEntry&, std::span<const TuningEntry> all,
-                                         const AlgoRegistry&, Device&, const Ceilings&);
+                                         const Algos&, Device&, const Ceilings&);
 
 }  // namespace convlab

@@ -7,9 +7,7 @@
 #include <string_view>
 
 #include "autotune/candidates.h"
-#include "autotune/race/runner.h"
 #include "conv/error.h"
-#include "conv/optional/slow_listing.h"
 #include "conv/text/bytes.h"
 #include "conv/text/names.h"
 
@@ -18,10 +16,9 @@ namespace {
 
 // The least memory of any candidate: all tensors once on the device, and in double for the
 // reference.
-void require_memory(const ConvProblem& problem, const DeviceInfo& device) {
-  const double elements = double(problem.x_desc().elements()) +
-                          double(problem.y_desc().elements()) + double(problem.filter_elements());
-  const double needed = elements * double(sizeof(double) + std::size_t(size_of(problem.dtype)));
+void require_memory(const Problem& problem, const DeviceInfo& device) {
+  const double needed =
+      problem.elements() * double(sizeof(double) + std::size_t(size_of(problem.dtype())));
   const double there = double(device.memory_bytes);
   if (there > 0 && needed > there)
     throw InputError(fmt::format("{} needs {} of memory, there are {}: use a smaller batch",
@@ -45,18 +42,14 @@ const RefusedLayouts& best_refusal(const std::vector<RefusedLayouts>& refused) {
 
 }  // namespace
 
-bool is_slow_to_list(const ConvAlgo& algo) {
-  return dynamic_cast<const SlowListing*>(&algo) != nullptr;
-}
-
 std::vector<TuningEntry> entries_of(const std::vector<TuneItem>& items, const DeviceInfo& device) {
   const bool training = std::any_of(items.begin(), items.end(), [](const TuneItem& item) {
-    return item.layer.problem.pass != Pass::forward;
+    return item.layer.problem.pass() != Pass::forward;
   });
   std::vector<TuningEntry> entries;
   for (std::size_t i = 0; i < items.size(); ++i) {
-    const NamedProblem& layer = items[i].layer;
-    const ConvProblem problem = with_layouts(layer.problem, {Layout::nchw, Layout::nchw});
+    const LayerProblem& layer = items[i].layer;
+    const Problem problem = layer.problem.with_layouts({Layout::nchw, Layout::nchw});
     validate(problem);
     require_memory(problem, device);
     auto entry = std::find_if(entries.begin(), entries.end(),
@@ -65,61 +58,65 @@ std::vector<TuningEntry> entries_of(const std::vector<TuneItem>& items, const De
       entries.emplace_back();
       entry = entries.end() - 1;
       entry->problem = problem;
-      entry->count_packing = training && problem.pass != Pass::backward_filter;
+      entry->count_packing = training && problem.pass() != Pass::backward_filter;
     }
     entry->items.push_back(i);
-    if (!(items[i].first_layer && problem.pass == Pass::backward_data)) entry->count += layer.count;
+    if (!(items[i].first_layer && problem.pass() == Pass::backward_data))
+      entry->count += layer.count;
   }
   return entries;
 }
 
-std::vector<Layouts> Enumeration::layouts_of(const ConvProblem& problem) const {
-  return layout_pairs(problem, options_.layout, device_.info());
+std::vector<Layouts> Enumeration::layouts_of(const Problem& problem) const {
+  if (!problem.has_layouts()) return {Layouts{}};
+  return layout_pairs(*problem.conv(), options_.layout, device_.info());
 }
 
 void Enumeration::fill(TuningEntry& entry, bool quick) const {
   entry.candidates.clear();
   entry.predictions.clear();
   entry.unlisted = false;
-  for (const ConvAlgo* algo : algos_) {
-    if (quick && is_slow_to_list(*algo)) {
+  for (const AlgoRef& algo : algos_) {
+    if (!algo.is_for(entry.problem)) continue;
+    if (quick && algo.is_slow_to_list()) {
       entry.unlisted = true;
       continue;
     }
     std::vector<RefusedLayouts> refused;
     bool taken = false;
     for (const Layouts& layouts : layouts_of(entry.problem)) {
-      const ConvProblem problem = with_layouts(entry.problem, layouts);
-      if (std::optional<Refusal> refusal = algo->refuse(problem, device_)) {
+      const Problem problem = entry.problem.with_layouts(layouts);
+      if (std::optional<Refusal> refusal = algo.refuse(problem, device_)) {
         refused.push_back({layouts, *std::move(refusal)});
         continue;
       }
       taken = true;
-      for (Config& config : algo->configs(problem, device_))
-        add(entry, *algo, problem, std::move(config));
+      for (Config& config : algo.configs(problem, device_))
+        add(entry, algo, problem, std::move(config));
     }
     if (taken || refused.empty()) continue;
     const auto& [layouts, refusal] = best_refusal(refused);
-    Candidate c = new_candidate(*algo, layouts, options_.cache, device_.info());
+    Candidate c =
+        new_candidate(algo, entry.problem.with_layouts(layouts), options_.cache, device_.info());
     c.status = Status::refused;
     c.reason = refusal.reason();
     entry.candidates.push_back(std::move(c));
   }
 }
 
-void Enumeration::add_known(TuningEntry& entry, const ConvAlgo& algo,
+void Enumeration::add_known(TuningEntry& entry, const AlgoRef& algo,
                             const std::vector<Candidate>& known) const {
   for (const Layouts& layouts : layouts_of(entry.problem))
     for (const Candidate& c : known)
       if (was_timed(c) && Layouts(c.x_layout, c.y_layout) == layouts)
-        add(entry, algo, with_layouts(entry.problem, layouts), c.config);
+        add(entry, algo, entry.problem.with_layouts(layouts), c.config);
 }
 
-void Enumeration::add(TuningEntry& entry, const ConvAlgo& algo, const ConvProblem& problem,
+void Enumeration::add(TuningEntry& entry, const AlgoRef& algo, const Problem& problem,
                       Config config) const {
   Candidate c;
   if (options_.deterministic && !algo.deterministic(problem, config)) {
-    c = new_candidate(algo, {problem.x_layout, problem.y_layout}, options_.cache, device_.info());
+    c = new_candidate(algo, problem, options_.cache, device_.info());
     c.config = std::move(config);
     c.status = Status::refused;
     c.reason = "results may differ from run to run";
@@ -134,9 +131,10 @@ void Enumeration::add(TuningEntry& entry, const ConvAlgo& algo, const ConvProble
   entry.candidates.push_back(std::move(c));
 }
 
-bool Enumeration::takes(const ConvAlgo& algo, ConvProblem problem) const {
+bool Enumeration::takes(const AlgoRef& algo, const Problem& problem) const {
+  if (!algo.is_for(problem)) return false;
   for (const Layouts& layouts : layouts_of(problem))
-    if (!algo.refuse(with_layouts(problem, layouts), device_)) return true;
+    if (!algo.refuse(problem.with_layouts(layouts), device_)) return true;
   return false;
 }
 
@@ -152,17 +150,17 @@ void Enumeration::require_taken(const std::vector<TuningEntry>& entries) const {
   std::vector<std::string_view> others;
   for (const DType dtype : all_dtypes) {
     const bool taken = std::any_of(entries.begin(), entries.end(), [&](const TuningEntry& entry) {
-      ConvProblem problem = entry.problem;
-      problem.dtype = dtype;
+      Problem problem = entry.problem;
+      problem.set_dtype(dtype);
       return std::any_of(algos_.begin(), algos_.end(),
-                         [&](const ConvAlgo* algo) { return takes(*algo, problem); });
+                         [&](const AlgoRef& algo) { return takes(algo, problem); });
     });
     if (taken) others.push_back(to_string(dtype));
   }
   if (others.empty()) return;
   throw InputError(fmt::format(
       "no algorithm takes {} in {} on {}: expected {}", to_text(entries.front().problem),
-      to_string(entries.front().problem.dtype), device_.info().name, fmt::join(others, " or ")));
+      to_string(entries.front().problem.dtype()), device_.info().name, fmt::join(others, " or ")));
 }
 
 }  // namespace convlab

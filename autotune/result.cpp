@@ -24,6 +24,7 @@ Status parse_status(std::string_view t) { return Status(index_of_name("status", 
 std::string_view to_string(Verdict v) { return verdict_names[std::size_t(v)]; }
 
 std::string candidate_key(const Candidate& c) {
+  if (!c.has_layouts) return fmt::format("{} {}", c.algo, c.config.text());
   return fmt::format("{} {} {} {}", c.algo, c.config.text(), to_string(c.x_layout),
                      to_string(c.y_layout));
 }

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "autotune/problem.h"
 #include "conv/config.h"
 #include "conv/error.h"
-#include "conv/problem.h"
 
 namespace convlab {
 
@@ -44,6 +44,7 @@ struct Candidate {
   int version = 0;   // AlgoInfo::version
   Config config;
   Layout x_layout = Layout::nchw, y_layout = Layout::nchw;
+  bool has_layouts = true;  // false: a recurrent layer's, which has none to choose
   int threads = 1;
   CacheMode cache = CacheMode::hot;
 
@@ -54,9 +55,10 @@ struct Candidate {
   bool predicted = false;  // ms comes from the heuristic, nothing was run
 
   double ms = 0, mad_ms = 0;  // of one run, and the median absolute deviation of its samples
-  double pack_ms = 0;         // packing the filter, once
+  double pack_ms = 0;         // packing the filter or the weights, once
   double convert_ms = 0;      // both activations from and to NCHW
-  // 1e9 FLOPs a second: as direct convolution would execute them, and as this algorithm does.
+  // 1e9 FLOPs a second: as Problem::flops counts them (direct convolution's), and as this algorithm
+  // executes them.
   double eff_gflops = 0, exec_gflops = 0;
   double rel_error = 0;        // in the 2-norm; CheckResult's
   bool sampled_error = false;  // rel_error is over a sample of the outputs
@@ -91,7 +93,7 @@ enum class Verdict : std::uint8_t {
 std::string_view to_string(Verdict);
 
 struct LayerResult {
-  NamedProblem layer;                 // problem.pass and dtype set; its layouts are not the chosen
+  LayerProblem layer;                 // its pass and dtype set; its layouts are not the chosen
   bool first_layer = false;           // backward_data is listed but left out of totals
   std::vector<Candidate> candidates;  // best first: ok by cost, then dropped, then the rest
   std::optional<std::size_t> chosen;  // index into candidates

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "autotune/race/race.h"
-#include "conv/reference.h"
+#include "autotune/testbed.h"
 
 namespace convlab {
 
@@ -29,7 +29,7 @@ Ceilings nominal_ceilings(const DeviceInfo& device) {
 }
 
 double tuning_cost_s(const TuningEntry& entry, double prune_factor) {
-  constexpr double reference_flops = 1e9, preparing_s = 0.01;
+  constexpr double preparing_s = 0.01;
   constexpr int screening_samples = 6, finals_samples = 20;
   const RaceOptions race;
   std::vector<double> times_s;
@@ -40,7 +40,7 @@ double tuning_cost_s(const TuningEntry& entry, double prune_factor) {
     best_s = std::min(best_s, times_s.back());
   }
   std::sort(times_s.begin(), times_s.end());
-  double cost_s = std::min(entry.problem.flops(), 2 * full_reference_limit) / reference_flops;
+  double cost_s = reference_s(entry.problem);
   for (std::size_t i = 0; i < times_s.size() && times_s[i] <= prune_factor * best_s; ++i) {
     const int samples = screening_samples + (i < race.finalists ? finals_samples : 0);
     cost_s += preparing_s + samples * std::max(times_s[i], race.min_sample_s);

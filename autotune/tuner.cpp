@@ -44,8 +44,9 @@ class Tuner {
         store_(store),
         progress_(progress ? *progress : silent_),
         stop_(stop),
-        registry_(made(make_registry)),
-        algos_(admitted_algos(registry_, device.info().kind, options.algos, options.exclude)) {}
+        registry_(make_registry()),
+        algos_(admitted_algos(algos_for(items, registry_, device.info().kind), options.algos,
+                              options.exclude)) {}
 
   TuneTable run() {
     entries_ = entries_of(items_, device_.info());
@@ -86,11 +87,6 @@ class Tuner {
   }
 
  private:
-  static AlgoRegistry made(const RegistryMaker& make_registry) {
-    AlgoRegistry registry;
-    make_registry(registry);
-    return registry;
-  }
   // Drops the entries of other shards. What was derived from all of them stays: whether packing
   // counts must not depend on the shard.
   void keep_shard(const Shard& shard) {
@@ -109,7 +105,7 @@ class Tuner {
     }
     const std::vector<std::int64_t> shards = balanced_shards(costs, shard.count);
     const bool training = std::any_of(entries_.begin(), entries_.end(), [](const TuningEntry& e) {
-      return e.problem.pass != Pass::forward;
+      return e.problem.pass() != Pass::forward;
     });
     shard_ = {shard.index, shard.count, 0, entries_.size(), training};
     std::vector<TuningEntry> kept;
@@ -119,19 +115,20 @@ class Tuner {
     shard_->problems = entries_.size();
   }
 
-  double max_error(const ConvProblem& problem) const {
-    return options_.max_error.value_or(default_max_error(problem.dtype));
+  double max_error(const Problem& problem) const {
+    return options_.max_error.value_or(default_max_error(problem.dtype()));
   }
-  const ConvAlgo& algo_of(const Candidate& c) const {
-    return registry_.get(device_.info().kind, c.algo);
+  AlgoRef algo_of(const TuningEntry& entry, const Candidate& c) const {
+    return registry_.get(entry.problem, device_.info().kind, c.algo);
   }
 
   // Reads the store's rows. They were made under any limits; this run's limits are applied here.
   void recall() {
     if (!store_) return;
     for (const TuningEntry& entry : entries_)
-      if (const auto [errors, fresh] = errors_.try_emplace(entry.problem.dtype); fresh)
-        for (const Candidate& c : store_->worst_errors(entry.problem.dtype)) errors->second.note(c);
+      if (const auto [errors, fresh] = errors_.try_emplace(entry.problem.dtype()); fresh)
+        for (const Candidate& c : store_->worst_errors(entry.problem.dtype()))
+          errors->second.note(c);
     std::size_t rows = 0, failed = 0;
     for (TuningEntry& entry : entries_) recall(entry, rows, failed);
     progress_.resumed(rows, failed);
@@ -142,17 +139,18 @@ class Tuner {
     const std::vector<Candidate> enumerated = entry.candidates;
     entry.known.clear();
     std::set<std::string> races;  // of the measured rows, by recording date
-    for (const ConvAlgo* algo : algos_) {
+    for (const AlgoRef& algo : algos_) {
+      if (!algo.is_for(entry.problem)) continue;
       const Store::Found found =
-          store_->lookup(entry.problem, options_.cache, device_.info(), algo->info());
-      if (entry.unlisted && is_slow_to_list(*algo))
-        enumeration_.add_known(entry, *algo, found.candidates);
+          store_->lookup(entry.problem, options_.cache, device_.info(), algo.info());
+      if (entry.unlisted && algo.is_slow_to_list())
+        enumeration_.add_known(entry, algo, found.candidates);
       std::map<std::string, std::size_t> known;
       for (std::size_t i = 0; i < found.candidates.size(); ++i)
         known.insert_or_assign(candidate_key(found.candidates[i]), i);
       for (Candidate& c : entry.candidates) {
         const auto row =
-            c.algo == algo->info().id && is_open(c) ? known.find(candidate_key(c)) : known.end();
+            c.algo == algo.info().id && is_open(c) ? known.find(candidate_key(c)) : known.end();
         if (row == known.end()) continue;
         Candidate remembered = found.candidates[row->second];
         if (!apply_limits(remembered, max_error(entry.problem), options_.workspace_max)) continue;
@@ -287,7 +285,7 @@ class Tuner {
           c.reason = e.what();
         }
     }
-    for (const Candidate& c : racing) errors_[entry.problem.dtype].note(c);
+    for (const Candidate& c : racing) errors_[entry.problem.dtype()].note(c);
     std::move(racing.begin(), racing.end(), first_open);
     const bool any_open = entry.any_open();
     entry.interrupted = any_open && stopped();
@@ -355,8 +353,7 @@ class Tuner {
 
   void set_rates(TuningEntry& entry) const {
     for (Candidate& c : entry.candidates)
-      convlab::set_rates(c, with_layouts(entry.problem, {c.x_layout, c.y_layout}), algo_of(c),
-                         device_);
+      convlab::set_rates(c, as_run(entry.problem, c), algo_of(entry, c), device_);
   }
 
   // The entry is final.
@@ -366,7 +363,7 @@ class Tuner {
     record_measured(entry);
     if (entry.finals && !entry.finals->open())
       for (const Candidate& c : entry.candidates)
-        if (raced(c)) progress_.ended(with_layouts(entry.problem, {c.x_layout, c.y_layout}), c);
+        if (raced(c)) progress_.ended(as_run(entry.problem, c), c);
     entry.finished = true;
     progress_.end(result(entry, entry.items.front()), ++finished_, entries_.size());
   }
@@ -379,8 +376,8 @@ class Tuner {
     std::vector<StoreRow> rows;
     for (const Candidate& c : entry.candidates)
       if (is_measured(c) || (c.status == Status::dropped && !c.predicted))
-        rows.push_back({.problem = with_layouts(entry.problem, {c.x_layout, c.y_layout}),
-                        .fingerprint = fingerprint(device_.info(), algo_of(c).info()),
+        rows.push_back({.problem = as_run(entry.problem, c),
+                        .fingerprint = fingerprint(device_.info(), algo_of(entry, c).info()),
                         .candidate = c,
                         .commit = {},
                         .date = {}});
@@ -401,7 +398,7 @@ class Tuner {
 
   double cpu_s() const { return own_cpu_s() + (worker_ ? worker_->cpu_s() : 0); }
 
-  std::unique_ptr<CandidateRunner> make_runner(const ConvProblem& problem,
+  std::unique_ptr<CandidateRunner> make_runner(const Problem& problem,
                                                ReferenceCase::Evaluate evaluate) {
     // The error of a few outputs may be above or below that of all, which was judged before.
     const double slack = evaluate == ReferenceCase::Evaluate::sample ? 4 : 1;
@@ -423,11 +420,12 @@ class Tuner {
 
   void record(const TuningEntry& entry, const Candidate& ended) {
     Candidate c = ended;
-    const ConvProblem problem = with_layouts(entry.problem, {c.x_layout, c.y_layout});
-    convlab::set_rates(c, problem, algo_of(c), device_);
+    const Problem problem = as_run(entry.problem, c);
+    const AlgoRef algo = algo_of(entry, c);
+    convlab::set_rates(c, problem, algo, device_);
     // A refusal depends on limits and on the memory free at the time.
     if (c.status != Status::refused)
-      remember([&](Store& store) { store.record(problem, device_.info(), algo_of(c).info(), c); });
+      remember([&](Store& store) { store.record(problem, device_.info(), algo.info(), c); });
     progress_.ended(problem, c);
   }
 
@@ -436,7 +434,7 @@ class Tuner {
     r.layer = items_[item].layer;
     r.first_layer = items_[item].first_layer;
     r.candidates = entry.candidates;
-    if (const auto known = errors_.find(entry.problem.dtype); known != errors_.end())
+    if (const auto known = errors_.find(entry.problem.dtype()); known != errors_.end())
       known->second.apply(r.candidates, max_error(entry.problem));
     const bool any_measured = entry.best_measured() < infinity;
     const auto rank = [&](const Candidate& c) {
@@ -500,8 +498,8 @@ class Tuner {
   TuneProgress silent_;
   TuneProgress& progress_;
   const std::atomic<bool>* stop_;
-  AlgoRegistry registry_;
-  std::vector<const ConvAlgo*> algos_;    // admitted by the options
+  Algos registry_;
+  std::vector<AlgoRef> algos_;            // admitted by the options
   std::unique_ptr<ChildProcess> worker_;  // kept between two problems
   Ceilings ceilings_;
   const Enumeration enumeration_{options_, algos_, device_, ceilings_};
@@ -515,6 +513,16 @@ class Tuner {
 };
 
 }  // namespace
+
+std::vector<AlgoRef> algos_for(const std::vector<TuneItem>& items, const Algos& algos,
+                               DeviceKind kind) {
+  std::vector<AlgoRef> found;
+  for (const AlgoRef& algo : algos.for_device(kind))
+    if (std::any_of(items.begin(), items.end(),
+                    [&](const TuneItem& item) { return algo.is_for(item.layer.problem); }))
+      found.push_back(algo);
+  return found;
+}
 
 std::string_view to_string(TuneMode mode) { return mode_names[std::size_t(mode)]; }
 
@@ -549,7 +557,7 @@ TuneTable tune(const std::vector<TuneItem>& items, const TuneOptions& options,
 TuneTotals totals(const TuneTable& table, std::optional<Pass> pass) {
   TuneTotals t;
   for (const LayerResult& layer : table.layers) {
-    const Pass its = layer.layer.problem.pass;
+    const Pass its = layer.layer.problem.pass();
     if (pass && *pass != its) continue;
     if (layer.first_layer && its == Pass::backward_data) continue;
     if (!layer.chosen) {

@@ -1,4 +1,5 @@
-// Chooses algorithm, config and layouts for every convolution of a list: a whole tuning run.
+// Chooses algorithm, config and layouts for every convolution and recurrent layer of a list: a
+// whole tuning run.
 #pragma once
 
 #include <atomic>
@@ -12,7 +13,6 @@
 #include "autotune/store/store.h"
 #include "autotune/worker.h"
 #include "conv/device.h"
-#include "conv/registry.h"
 
 namespace convlab {
 
@@ -54,12 +54,14 @@ struct TuneOptions {
 
 double default_max_error(DType);  // f64 1e-12, f32 1e-4, f16 1e-2, bf16 5e-2
 
-// A problem to tune: problem.pass and dtype set, its layouts ignored. Equal problems are tuned
-// once.
+// A problem to tune: its pass and dtype set, its layouts ignored. Equal problems are tuned once.
 struct TuneItem {
-  NamedProblem layer;
+  LayerProblem layer;
   bool first_layer = false;  // its backward_data is listed but left out of totals
 };
+
+// The algorithms for the kinds of problems that occur, on a device of this kind.
+std::vector<AlgoRef> algos_for(const std::vector<TuneItem>&, const Algos&, DeviceKind);
 
 // Progress callbacks, on the calling thread. Equal problems count as one.
 class TuneProgress {
@@ -71,7 +73,7 @@ class TuneProgress {
   virtual void store_lost(const std::string& /*why*/) {}
   // Screening of one problem, the index-th of all.
   virtual void begin(const TuneItem&, std::size_t /*index*/, std::size_t /*total*/) {}
-  virtual void ended(const ConvProblem&, const Candidate&) {}  // one candidate is final
+  virtual void ended(const Problem&, const Candidate&) {}  // one candidate is final
   // A fresh process starts for the finals of the problems that are still open.
   virtual void process(std::size_t /*number*/, std::size_t /*open*/) {}
   // A problem is raced again, since its result contradicts other knowledge; `why` says how.

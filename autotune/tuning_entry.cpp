@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "autotune/race/decide.h"
-#include "autotune/race/runner.h"
 
 namespace convlab {
 namespace {

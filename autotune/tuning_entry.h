@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "autotune/problem.h"
 #include "autotune/race/race.h"
 #include "autotune/result.h"
 
@@ -17,7 +18,7 @@ namespace convlab {
 void reopen(Candidate&);
 
 struct TuningEntry {
-  ConvProblem problem;             // in NCHW
+  Problem problem;                 // in NCHW
   std::vector<std::size_t> items;  // of the caller's list: a problem may be several layers
   std::int64_t count = 0;          // weight in the totals
   bool count_packing = false;      // cost = ms + pack_ms

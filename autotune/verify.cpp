@@ -19,7 +19,6 @@ namespace convlab {
 namespace {
 
 constexpr std::byte guard_byte{0xCB};
-constexpr std::byte poison_byte{0xFF};  // all ones is a NaN in every float type
 
 // splitmix64: a counter-based generator, so that threads may fill a tensor in any order.
 std::uint64_t hash(std::uint64_t x) {
@@ -42,18 +41,6 @@ double nearly_normal(std::uint64_t bits) {
 
 double round_to(DType dtype, double v) {
   return with_element_type(dtype, [v](auto type) { return double(decltype(type)(v)); });
-}
-
-std::vector<double> random_values(std::int64_t count, DType dtype, std::uint64_t seed,
-                                  DataKind kind) {
-  std::vector<double> values(static_cast<std::size_t>(count));
-#pragma omp parallel for
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::uint64_t bits = hash(hash(seed) + std::uint64_t(i));
-    const double v = kind == DataKind::small_integers ? double(bits % 5) - 2 : nearly_normal(bits);
-    values[std::size_t(i)] = round_to(dtype, v);
-  }
-  return values;
 }
 
 // Calls visit(plain index, position in memory) for every element except padding lanes.
@@ -138,21 +125,15 @@ std::optional<CheckResult> find_broken(std::span<const T> memory, const TensorDe
 CheckResult judge_values(std::span<const double> got, const TensorDesc& desc,
                          const ReferenceCase& reference, double max_error) {
   const double error = rel_error(got, reference.expected());
-  if (error <= max_error) return {Status::ok, "", error};
-  // The error of a wrong result is about the result's own size; a smaller one is rounding.
-  if (error <= 0.01 || error <= 100 * max_error)
-    return {Status::inaccurate,
-            fmt::format("rel_error {:.2e} is above the limit {:.2e}", error, max_error), error};
-  std::size_t worst = 0;
-  for (std::size_t i = 0; i < got.size(); ++i)
-    if (std::abs(got[i] - reference.expected()[i]) >
-        std::abs(got[worst] - reference.expected()[worst]))
-      worst = i;
-  return {Status::failed,
-          fmt::format("wrong result: rel_error {:.2e}, worst at {}: {:.6g} instead of {:.6g}",
-                      error, place_of(desc, reference.indices()[worst]), got[worst],
-                      reference.expected()[worst]),
-          error};
+  return judge_error(error, max_error, [&] {
+    std::size_t worst = 0;
+    for (std::size_t i = 0; i < got.size(); ++i)
+      if (std::abs(got[i] - reference.expected()[i]) >
+          std::abs(got[worst] - reference.expected()[worst]))
+        worst = i;
+    return fmt::format("{}: {:.6g} instead of {:.6g}", place_of(desc, reference.indices()[worst]),
+                       got[worst], reference.expected()[worst]);
+  });
 }
 
 template <class T>
@@ -164,6 +145,28 @@ std::vector<double> to_double(std::span<const T> memory, std::span<const std::in
 }
 
 }  // namespace
+
+std::vector<double> random_values(std::int64_t count, DType dtype, std::uint64_t seed,
+                                  DataKind kind) {
+  std::vector<double> values(static_cast<std::size_t>(count));
+#pragma omp parallel for
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::uint64_t bits = hash(hash(seed) + std::uint64_t(i));
+    const double v = kind == DataKind::small_integers ? double(bits % 5) - 2 : nearly_normal(bits);
+    values[std::size_t(i)] = round_to(dtype, v);
+  }
+  return values;
+}
+
+CheckResult judge_error(double error, double max_error, const std::function<std::string()>& worst) {
+  if (error <= max_error) return {Status::ok, "", error};
+  // The error of a wrong result is about the result's own size; a smaller one is rounding.
+  if (error <= 0.01 || error <= 100 * max_error)
+    return {Status::inaccurate,
+            fmt::format("rel_error {:.2e} is above the limit {:.2e}", error, max_error), error};
+  return {Status::failed,
+          fmt::format("wrong result: rel_error {:.2e}, worst at {}", error, worst()), error};
+}
 
 ReferenceCase::ReferenceCase(const ConvProblem& problem, std::uint64_t seed, DataKind kind,
                              Evaluate evaluate)

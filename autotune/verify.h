@@ -3,13 +3,24 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "autotune/check.h"
 #include "conv/algo.h"
 
 namespace convlab {
+
+inline constexpr std::byte poison_byte{0xFF};  // all ones is a NaN in every float type
+
+// Rounded to dtype. Equal seeds give equal values; different seeds are unrelated.
+std::vector<double> random_values(std::int64_t count, DType dtype, std::uint64_t seed, DataKind);
+
+// ok, inaccurate, or failed where the error is the result's own size; only then is `worst` called,
+// which says where and by how much.
+CheckResult judge_error(double error, double max_error, const std::function<std::string()>& worst);
 
 // Device memory between two guard zones, to catch writes past either end. Under AddressSanitizer
 // the zones are poisoned, which catches reads as well. Can be reused for another size.

@@ -10,13 +10,10 @@
 #include <optional>
 #include <string>
 
+#include "autotune/algos.h"
 #include "conv/device.h"
-#include "conv/registry.h"
 
 namespace convlab {
-
-// Fills a registry; called once more in every worker process.
-using RegistryMaker = std::function<void(AlgoRegistry&)>;
 
 // The device a worker opens: its parent's.
 struct DeviceChoice {

@@ -237,10 +237,14 @@ NoiseFloor measure_noise_floor(Device& device) {
   return measure_noise_floor([&] { loops.front().enqueue(*stream); });
 }
 
-double predict_ms(const WorkEstimate& work, const ConvProblem& problem, CacheMode cache,
+double predict_ms(const WorkEstimate& work, const Problem& problem, CacheMode cache,
                   const DeviceInfo& device, const Ceilings& ceilings) {
-  const std::int64_t tensors = problem.x_bytes() + problem.y_bytes() + problem.filter_bytes();
-  return predict_ms(work, problem.dtype, double(tensors), cache, device, ceilings);
+  const auto of_conv = [](const ConvProblem& p) {
+    return p.x_bytes() + p.y_bytes() + p.filter_bytes();
+  };
+  const std::int64_t reread =
+      problem.conv() ? of_conv(*problem.conv()) : problem.recurrent()->step_bytes();
+  return predict_ms(work, problem.dtype(), double(reread), cache, device, ceilings);
 }
 
 double predict_ms(const WorkEstimate& work, DType dtype, double tensor_bytes, CacheMode cache,

@@ -93,6 +93,14 @@ double time_runs(const std::function<void()>& run, int runs) {
   return seconds_since(start) / runs;
 }
 
+double quick_s(const std::function<void()>& work) {
+  constexpr double enough_s = 1e-3;
+  work();
+  std::vector<double> s;
+  for (double sum_s = 0; sum_s < enough_s; sum_s += s.back()) s.push_back(time_runs(work, 1));
+  return median(s);
+}
+
 NoiseFloor measure_noise_floor(const std::function<void()>& work, double min_sample_s) {
   NoiseFloor floor{.clock_s = 1};
   for (int i = 0; i < 100; ++i) {

@@ -31,6 +31,8 @@ int runs_per_sample(double seconds_per_run, double min_sample_s);
 
 // Mean seconds of one call over `runs` calls back to back.
 double time_runs(const std::function<void()>& run, int runs);
+// Median of the calls that fill a millisecond, after an untimed one.
+double quick_s(const std::function<void()>& work);
 
 struct NoiseFloor {
   double clock_s = 0;   // smallest step of the clock

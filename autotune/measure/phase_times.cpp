@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "autotune/measure/measure.h"
+#include "autotune/verify.h"
 
 namespace convlab {
 namespace {
@@ -35,31 +36,25 @@ class ThreadClocks : public PhaseRecorder {
   std::vector<std::vector<double>> seconds_;
 };
 
-}  // namespace
-
-PhaseTimes measure_phases(const ConvAlgo& algo, const ConvProblem& problem, const Config& config,
-                          CacheMode cache, const ReferenceCase& data, Device& device) {
+// Trial and PlannedRun are run alike.
+template <class Run>
+PhaseTimes phases_of(Run& planned, std::size_t phases, CacheMode cache, Device& device,
+                     Stream& stream) {
   constexpr double enough_s = 0.02;
   constexpr std::size_t most_runs = 9;
-  const std::unique_ptr<Stream> stream = device.make_stream();
-  Operands operands(data, problem, device, *stream);
-  GuardedBuffer workspace;
-  Trial trial(algo, config, operands, workspace, device, *stream);
-  trial.pack();
-  trial.run();
-  stream->synchronize();
-
-  const std::size_t phases = algo.work(problem, config, device).phases.size();
+  planned.pack();
+  planned.run();
+  stream.synchronize();
   const auto threads = std::size_t(std::max(device.info().threads, omp_get_max_threads()));
   std::vector<PhaseTimes> runs;
   for (double spent = 0; runs.size() < most_runs && (runs.empty() || spent < enough_s);) {
-    if (cache == CacheMode::cold) device.evict_from_caches(trial.memory(), *stream);
-    stream->synchronize();
+    if (cache == CacheMode::cold) device.evict_from_caches(planned.memory(), stream);
+    stream.synchronize();
     ThreadClocks clocks(threads, phases);
     const double seconds = time_runs(
         [&] {
-          trial.run(&clocks);
-          stream->synchronize();
+          planned.run(&clocks);
+          stream.synchronize();
         },
         1);
     PhaseTimes& run = runs.emplace_back();
@@ -73,6 +68,22 @@ PhaseTimes measure_phases(const ConvAlgo& algo, const ConvProblem& problem, cons
   std::nth_element(runs.begin(), runs.begin() + std::ptrdiff_t(runs.size() / 2), runs.end(),
                    [](const PhaseTimes& a, const PhaseTimes& b) { return a.ms < b.ms; });
   return runs[runs.size() / 2];
+}
+
+}  // namespace
+
+PhaseTimes measure_phases(PlannedRun& planned, std::size_t phases, CacheMode cache, Device& device,
+                          Stream& stream) {
+  return phases_of(planned, phases, cache, device, stream);
+}
+
+PhaseTimes measure_phases(const ConvAlgo& algo, const ConvProblem& problem, const Config& config,
+                          CacheMode cache, const ReferenceCase& data, Device& device) {
+  const std::unique_ptr<Stream> stream = device.make_stream();
+  Operands operands(data, problem, device, *stream);
+  GuardedBuffer workspace;
+  Trial trial(algo, config, operands, workspace, device, *stream);
+  return phases_of(trial, algo.work(problem, config, device).phases.size(), cache, device, *stream);
 }
 
 }  // namespace convlab

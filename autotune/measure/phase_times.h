@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "autotune/result.h"
-#include "autotune/verify.h"
+#include "autotune/testbed.h"
 #include "conv/algo.h"
 
 namespace convlab {
@@ -16,9 +16,11 @@ struct PhaseTimes {
   double other_ms = 0;           // the rest: thread start, waiting, imbalance
 };
 
-// Runs the algorithm a few times on the case's data, with hot or cold operands. The problem is the
-// case's with layouts, and not refused; the expected outputs are not used. Rethrows whatever
-// planning and running throw.
+// Runs it a few times with hot or cold operands; its work estimate has this many phases. Rethrows
+// whatever running throws.
+PhaseTimes measure_phases(PlannedRun&, std::size_t phases, CacheMode, Device&, Stream&);
+// The same on the case's data. The problem is the case's with layouts, and not refused; the
+// expected outputs are not used. Rethrows whatever planning and running throw.
 PhaseTimes measure_phases(const ConvAlgo&, const ConvProblem&, const Config&, CacheMode,
                           const ReferenceCase&, Device&);
 

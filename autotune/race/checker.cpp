@@ -4,35 +4,46 @@
 #include <utility>
 
 #include "autotune/candidates.h"
+#include "autotune/limits.h"
+#include "autotune/race/loss.h"
 #include "autotune/race/worker.h"
 #include "conv/error.h"
 
 namespace convlab {
 
-CheckResult Checker::check(ConvProblem problem, const Candidate& candidate, double max_error) {
-  problem = with_layouts(problem, {candidate.x_layout, candidate.y_layout});
-  if (losses_ > 0) return check_in_worker(problem, candidate, max_error);
+CheckResult Checker::check(const Problem& problem, const Candidate& candidate, double max_error) {
+  const Problem as_candidate = as_run(problem, candidate);
+  if (losses_ > 0) return check_in_worker(as_candidate, candidate, max_error);
   try {
-    return check_here(problem, candidate, max_error);
+    return check_here(as_candidate, candidate, max_error);
   } catch (const DeviceLost& lost) {
     ++losses_;
     return {Status::failed, lost.what(), INFINITY};
   }
 }
 
-CheckResult Checker::check_here(const ConvProblem& problem, const Candidate& candidate,
+CheckResult Checker::check_here(const Problem& problem, const Candidate& candidate,
                                 double max_error) {
-  const auto plain = [](const ConvProblem& p) {
-    return with_layouts(p, {Layout::nchw, Layout::nchw});
-  };
-  if (!reference_ || plain(reference_->problem()) != plain(problem))
-    reference_.emplace(problem, seed_);
+  validate_limits(max_error, {});
   if (!stream_) stream_ = device_.make_stream();
-  return check_candidate(registry_.get(device_.info().kind, candidate.algo), problem,
-                         candidate.config, *reference_, device_, *stream_, max_error);
+  if (const Problem plain = problem.with_layouts({Layout::nchw, Layout::nchw});
+      !testbed_ || problem_ != plain) {
+    testbed_.reset();
+    problem_ = plain;
+    testbed_ = make_testbed(plain, seed_, ReferenceCase::Evaluate::whole, device_, *stream_);
+  }
+  const AlgoRef algo = algos_.get(problem, device_.info().kind, candidate.algo);
+  if (const auto refusal = algo.refuse(problem, device_))
+    return {Status::refused, refusal->reason(), 0};
+  try {
+    return testbed_->plan(algo, candidate)->check(max_error);
+  } catch (const std::exception&) {
+    const Loss loss = loss_by(std::current_exception());
+    return {loss.status, loss.reason, loss.status == Status::refused ? 0 : INFINITY};
+  }
 }
 
-CheckResult Checker::check_in_worker(const ConvProblem& problem, Candidate candidate,
+CheckResult Checker::check_in_worker(const Problem& problem, Candidate candidate,
                                      double max_error) {
   RunnerOptions options;
   options.problem = problem;

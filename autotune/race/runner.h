@@ -11,14 +11,13 @@
 
 #include "autotune/measure/disturbance.h"
 #include "autotune/race/candidate_runner.h"
-#include "autotune/verify.h"
-#include "conv/registry.h"
+#include "autotune/testbed.h"
 
 namespace convlab {
 
 // Settings shared by all candidates. Layouts of `problem` are ignored.
 struct RunnerOptions {
-  ConvProblem problem;
+  Problem problem;
   CacheMode cache = CacheMode::hot;
   std::uint64_t seed = 1;
   double max_error = std::numeric_limits<double>::infinity();
@@ -31,29 +30,23 @@ struct RunnerOptions {
 // Cold: all of them are evicted from every cache before each timed run.
 class LocalRunner : public CandidateRunner {
  public:
-  LocalRunner(const RunnerOptions&, const AlgoRegistry&, Device&);  // evaluates the reference
+  LocalRunner(const RunnerOptions&, const Algos&, Device&);  // evaluates the reference
 
   void prepare(Candidate&) override;
   Sample sample(const Candidate&, Timed, int runs) override;
   void release(const Candidate&) override;
 
  private:
-  ConvProblem with_layouts(const Candidate&) const;
-  Operands& operands(const Candidate&);
-  double time_conversions(const Candidate&);
   Sample sample_conversions(const Candidate&);
   Sample metered(const std::function<double()>& measure);
 
   RunnerOptions options_;
-  const AlgoRegistry& registry_;
+  const Algos& algos_;
   Device& device_;
   std::unique_ptr<Stream> stream_;
-  ReferenceCase reference_;
-  using Layouts = std::pair<Layout, Layout>;
-  std::map<Layouts, std::unique_ptr<Operands>> operands_;
-  GuardedBuffer workspace_;  // shared by the candidates in turn
+  std::unique_ptr<Testbed> testbed_;
   std::map<Layouts, double> convert_s_;
-  std::map<std::string, std::unique_ptr<Trial>> trials_;
+  std::map<std::string, std::unique_ptr<PlannedRun>> runs_;
   DisturbanceMeter meter_;
 };
 

@@ -24,7 +24,7 @@ std::string line_of(const json& j) {
 }
 
 // The problem and the candidate travel as a row of the store.
-json row_of(const ConvProblem& problem, const Candidate& c) {
+json row_of(const Problem& problem, const Candidate& c) {
   StoreRow row;
   row.problem = problem;
   row.candidate = c;
@@ -37,8 +37,8 @@ json row_of(const ConvProblem& problem, const Candidate& c) {
 // The worker's side: one device, and one problem after another, each started by `open`.
 class Server {
  public:
-  Server(LineChannel& channel, const AlgoRegistry& registry, const DeviceMaker& make_device)
-      : channel_(channel), registry_(registry), make_device_(make_device) {}
+  Server(LineChannel& channel, const Algos& algos, const DeviceMaker& make_device)
+      : channel_(channel), algos_(algos), make_device_(make_device) {}
 
   void serve() {
     std::string line;
@@ -86,7 +86,7 @@ class Server {
       if (!request.at("max_error").is_null()) options.max_error = request.at("max_error");
       if (!request.at("workspace_max").is_null())
         options.workspace_max = request.at("workspace_max").get<std::int64_t>();
-      runner_ = std::make_unique<LocalRunner>(options, registry_, *device_);
+      runner_ = std::make_unique<LocalRunner>(options, algos_, *device_);
       return {{"done", true}};
     }
     if (op == "prepare") {
@@ -105,7 +105,7 @@ class Server {
   }
 
   LineChannel& channel_;
-  const AlgoRegistry& registry_;
+  const Algos& algos_;
   const DeviceMaker& make_device_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<LocalRunner> runner_;
@@ -128,11 +128,10 @@ std::optional<int> worker_main(int argc, const char* const* argv,
   if (argc != 2 || std::string_view(argv[1]) != worker_argument) return {};
   settle_as_child();
   exit_when_the_machine_fails();
-  AlgoRegistry registry;
-  make_registry(registry);
+  const Algos algos = make_registry();
   LineChannel channel(child_fd);
   if (!channel.send(R"({"ready":true})")) return 1;
-  Server(channel, registry, make_device).serve();
+  Server(channel, algos, make_device).serve();
   return 0;
 }
 
@@ -240,10 +239,8 @@ void WorkerRunner::open() {
   constexpr double start_limit_s = 60;  // for a sleeping device
   const json none = nullptr;
   // The worker evaluates the reference during this call, with plain loops.
-  const double reference_s =
-      options_.evaluate == ReferenceCase::Evaluate::whole
-          ? std::min(options_.problem.flops(), 2 * full_reference_limit) / 1e9
-          : 0;
+  const double expected_s =
+      options_.evaluate == ReferenceCase::Evaluate::whole ? reference_s(options_.problem) : 0;
   Candidate any;
   any.threads = device_.threads;
   any.cache = options_.cache;
@@ -256,7 +253,7 @@ void WorkerRunner::open() {
                {"evaluate", options_.evaluate},
                {"max_error", std::isfinite(options_.max_error) ? json(options_.max_error) : none},
                {"workspace_max", options_.workspace_max ? json(*options_.workspace_max) : none}},
-              start_limit_s + limit_s(reference_s));
+              start_limit_s + limit_s(expected_s));
 }
 
 json WorkerRunner::ask(const json& request, double expected_s) {

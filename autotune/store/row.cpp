@@ -1,7 +1,6 @@
 #include "autotune/store/row.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -15,21 +14,39 @@ namespace {
 
 using Json = nlohmann::json;
 
-// "", "accumulate", or any of "bias+residual+relu".
-std::string epilogue_text(const ConvProblem& p) {
-  if (p.accumulate) return "accumulate";
-  std::vector<std::string_view> parts;
-  if (p.epilogue.bias) parts.push_back("bias");
-  if (p.epilogue.residual) parts.push_back("residual");
-  if (p.epilogue.relu) parts.push_back("relu");
-  return fmt::format("{}", fmt::join(parts, "+"));
+// The inverse of what to_raw makes of a problem.
+Problem problem_of(const RawRow& raw) {
+  const auto has = [&](std::string_view part) {
+    return raw.epilogue.find(part) != std::string::npos;
+  };
+  Problem problem = parse_layer(raw.problem).problem;
+  if (const RecurrentProblem* const parsed = problem.recurrent()) {
+    RecurrentProblem p = *parsed;
+    p.pass = parse_pass(raw.pass);
+    p.dtype = parse_dtype(raw.dtype);
+    p.training = has("training");
+    p.recompute = has("recompute");
+    problem = p;
+  } else {
+    ConvProblem p = *problem.conv();
+    p.pass = parse_pass(raw.pass);
+    p.dtype = parse_dtype(raw.dtype);
+    p.x_layout = parse_layout(raw.x_layout);
+    p.y_layout = parse_layout(raw.y_layout);
+    p.accumulate = has("accumulate");
+    p.epilogue = {.bias = has("bias"), .residual = has("residual"), .relu = has("relu")};
+    problem = p;
+  }
+  if (extras_of(problem) != raw.epilogue)
+    throw InputError(fmt::format("unknown epilogue '{}'", raw.epilogue));
+  if (!problem.has_layouts() && !(raw.x_layout.empty() && raw.y_layout.empty()))
+    throw InputError(fmt::format("a recurrent layer in layout '{}'", raw.x_layout));
+  validate(problem);
+  return problem;
 }
 
-void parse_epilogue(const std::string& text, ConvProblem& p) {
-  const auto has = [&](std::string_view part) { return text.find(part) != std::string::npos; };
-  p.accumulate = has("accumulate");
-  p.epilogue = {.bias = has("bias"), .residual = has("residual"), .relu = has("relu")};
-  if (epilogue_text(p) != text) throw InputError(fmt::format("unknown epilogue '{}'", text));
+std::string layout_text(const Problem& problem, Layout layout) {
+  return std::string(problem.has_layouts() ? to_string(layout) : "");
 }
 
 }  // namespace
@@ -37,17 +54,17 @@ void parse_epilogue(const std::string& text, ConvProblem& p) {
 RawRow to_raw(const StoreRow& row) {
   const Candidate& c = row.candidate;
   return {.problem = to_text(row.problem),
-          .pass = std::string(to_string(row.problem.pass)),
-          .dtype = std::string(to_string(row.problem.dtype)),
-          .epilogue = epilogue_text(row.problem),
+          .pass = std::string(to_string(row.problem.pass())),
+          .dtype = std::string(to_string(row.problem.dtype())),
+          .epilogue = extras_of(row.problem),
           .threads = c.threads,
           .cache = std::string(to_string(c.cache)),
           .fingerprint = row.fingerprint,
           .algo = c.algo,
           .version = c.version,
           .config = c.config.text(),
-          .x_layout = std::string(to_string(c.x_layout)),
-          .y_layout = std::string(to_string(c.y_layout)),
+          .x_layout = layout_text(row.problem, c.x_layout),
+          .y_layout = layout_text(row.problem, c.y_layout),
           .status = std::string(to_string(c.status)),
           .reason = c.reason,
           .deterministic = c.deterministic,
@@ -72,13 +89,8 @@ RawRow to_raw(const StoreRow& row) {
 
 StoreRow from_raw(const RawRow& raw) {
   StoreRow row;
-  row.problem = parse_problem(raw.problem).problem;
-  row.problem.pass = parse_pass(raw.pass);
-  row.problem.dtype = parse_dtype(raw.dtype);
-  row.problem.x_layout = parse_layout(raw.x_layout);
-  row.problem.y_layout = parse_layout(raw.y_layout);
-  parse_epilogue(raw.epilogue, row.problem);
-  validate(row.problem);
+  row.problem = problem_of(raw);
+  const ConvProblem* const conv = row.problem.conv();
   row.fingerprint = raw.fingerprint;
   row.protocol = int(raw.protocol);
   row.commit = raw.commit;
@@ -95,8 +107,9 @@ StoreRow from_raw(const RawRow& raw) {
   row.candidate = {.algo = raw.algo,
                    .version = int(raw.version),
                    .config = Config::parse(raw.config),
-                   .x_layout = row.problem.x_layout,
-                   .y_layout = row.problem.y_layout,
+                   .x_layout = conv ? conv->x_layout : Layout::nchw,
+                   .y_layout = conv ? conv->y_layout : Layout::nchw,
+                   .has_layouts = row.problem.has_layouts(),
                    .threads = int(raw.threads),
                    .cache = parse_cache_mode(raw.cache),
                    .status = parse_status(raw.status),

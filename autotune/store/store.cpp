@@ -250,7 +250,7 @@ std::filesystem::path Store::default_path() {
   return cache / "convlab" / "tune.db";
 }
 
-Store::Found Store::lookup(const ConvProblem& problem, CacheMode cache, const DeviceInfo& device,
+Store::Found Store::lookup(const Problem& problem, CacheMode cache, const DeviceInfo& device,
                            const AlgoInfo& algo) const {
   StoreRow wanted;
   wanted.problem = problem;
@@ -285,7 +285,7 @@ Store::Found Store::lookup(const ConvProblem& problem, CacheMode cache, const De
   return found;
 }
 
-void Store::record(const ConvProblem& problem, const DeviceInfo& device, const AlgoInfo& algo,
+void Store::record(const Problem& problem, const DeviceInfo& device, const AlgoInfo& algo,
                    const Candidate& candidate) {
   put({.problem = problem,
        .fingerprint = convlab::fingerprint(device, algo),

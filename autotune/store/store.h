@@ -3,8 +3,8 @@
 // One transaction per candidate, so that a killed run loses no finished candidate. Several
 // processes may write at once: rollback journal (a write-ahead log would not work over NFS),
 // immediate transactions, a busy timeout. A row is found again by its key:
-//   sizes, pass, data type, layouts, epilogue, threads, cache mode, machine, algorithm, version,
-//   config.
+//   sizes, pass, data type, layouts, epilogue (of a recurrent layer: training, recompute), threads,
+//   cache mode, machine, algorithm, version, config.
 // Error and workspace limits are not part of the key: they filter rows. The commit is not either:
 // it is provenance.
 #pragma once
@@ -58,9 +58,10 @@ std::string parse_date(const std::string& text);
 // disturbances are ignored, so that other runs never use unmonitored results.
 int current_protocol();
 
-// One row. The candidate's layouts are the row's; the problem's layouts are the same.
+// One row. The candidate's layouts are the row's; the problem's layouts, if it has any, are the
+// same.
 struct StoreRow {
-  ConvProblem problem;
+  Problem problem;
   std::string fingerprint;
   Candidate candidate;
   int protocol = current_protocol();  // used to measure it
@@ -104,11 +105,11 @@ class Store {
   };
   // The rows of one algorithm on this problem (its layouts are ignored), with the device's number
   // of threads.
-  Found lookup(const ConvProblem&, CacheMode, const DeviceInfo&, const AlgoInfo&) const;
+  Found lookup(const Problem&, CacheMode, const DeviceInfo&, const AlgoInfo&) const;
 
   // Stores a candidate and replaces any with the same key. It is on disk on return. Commit and date
   // are filled in.
-  void record(const ConvProblem&, const DeviceInfo&, const AlgoInfo&, const Candidate&);
+  void record(const Problem&, const DeviceInfo&, const AlgoInfo&, const Candidate&);
   void put(const StoreRow&);
   // Stores all of one problem's race in one transaction with one date. From that date, lookup()
   // tells which candidates ran in the same processes.

@@ -7,6 +7,8 @@
 
 namespace convlab {
 
+// One of the candidate's layouts; empty where there are none to choose.
+std::string show_layout(const Candidate&, Layout);
 // "nchw16c", or "nchw>nchw16c" where x and y differ.
 std::string show_layouts(const Candidate&);
 std::string show_choice(const Candidate&);  // "winograd tile=4 nchw16c"

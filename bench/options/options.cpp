@@ -253,6 +253,15 @@ void append_all_algos(AlgoRegistry& registry) {
   append_twin(registry);
 }
 
+void append_all_recurrent_algos(RecurrentRegistry& registry) {
+  append_cpu_recurrent_algos(registry);
+}
+
+void append_all_algos(Algos& algos) {
+  append_all_algos(algos.conv);
+  append_all_recurrent_algos(algos.recurrent);
+}
+
 std::optional<Layout> chosen_layout(const CommonOptions& o, const Device& device) {
   if (o.layout == "auto") return {};
   if (o.layout == "nchwc" && device.info().kind == DeviceKind::cuda)

@@ -35,7 +35,9 @@ struct CommonOptions {
 };
 
 inline const std::string any_target =
-    "A net (resnet18), a problem (mb1ic64ih56oc64oh56kh3ph1), or @FILE with one problem a line";
+    "A net (resnet18), a problem (mb1ic64ih56oc64oh56kh3ph1, lstm:t32mb16dhc512), or @FILE with "
+    "one "
+    "problem a line";
 // TARGET... --batch --pass --dtype
 void add_targets(CLI::App&, CommonOptions&, const std::string& target_description = any_target);
 void add_passes(CLI::App&, CommonOptions&);  // --pass, which is among these
@@ -63,8 +65,10 @@ void add_wide(CLI::App&, CommonOptions&, const std::string& columns);
 // cannot get. Code beside the kernels, such as the reference, uses the same number of threads.
 std::unique_ptr<Device> open_device(const CommonOptions&);
 std::unique_ptr<Device> make_device(const DeviceChoice&);
-// Every algorithm of this build.
+// Every algorithm of this build: for convolutions, for recurrent layers, or for both.
 void append_all_algos(AlgoRegistry&);
+void append_all_recurrent_algos(RecurrentRegistry&);
+void append_all_algos(Algos&);
 // nullopt for `auto`; `nchwc` uses the device's channel block.
 std::optional<Layout> chosen_layout(const CommonOptions&, const Device&);
 // --db, else $CONVLAB_DB, else the default. Throws EnvironmentError if no directory can hold it.

@@ -13,6 +13,7 @@
 #include "conv/reference.h"
 #include "conv/text/bytes.h"
 #include "conv/text/names.h"
+#include "conv/text/text_file.h"
 #include "nets/zoo/zoo.h"
 
 namespace convlab {
@@ -29,23 +30,46 @@ std::vector<TuneItem> net_items(const std::string& name, std::int64_t batch) {
   return items;
 }
 
+// The problems of an @FILE, or a literal one.
+std::vector<LayerProblem> read_problems(const std::string& target,
+                                        std::vector<std::string>& warnings) {
+  std::vector<LayerProblem> layers;
+  const auto take = [&](std::string_view line) {
+    if (is_recurrent_text(line)) {
+      layers.emplace_back(parse_recurrent_problem(line));
+      return true;
+    }
+    std::vector<std::string> about_batch;
+    layers.emplace_back(parse_problem(line, about_batch));
+    return about_batch.empty();
+  };
+  if (is_recurrent_text(target)) {
+    take(target);
+  } else if (!target.starts_with('@')) {
+    layers.emplace_back(parse_problem(target, warnings));
+  } else {
+    const std::string path = target.substr(1);
+    for_each_problem_line(read_text_file(path, "a file with one problem a line"), path, &warnings,
+                          take);
+  }
+  return layers;
+}
+
 std::vector<TuneItem> target_items(const std::string& target,
                                    const std::vector<std::int64_t>& batches) {
   std::vector<TuneItem> items;
   const bool is_file = target.starts_with('@');
   if (is_file || looks_like_problem(target)) {
     std::vector<std::string> warnings;
-    const std::vector<NamedProblem> problems = is_file
-                                                   ? read_problem_file(target.substr(1), &warnings)
-                                                   : std::vector{parse_problem(target, warnings)};
+    const std::vector<LayerProblem> problems = read_problems(target, warnings);
     if (is_file || batches.empty())
       for (const std::string& warning : warnings) say(warning);
-    for (const NamedProblem& problem : problems) items.push_back({problem, false});
+    for (const LayerProblem& problem : problems) items.push_back({problem, false});
     if (batches.empty()) return items;
     const std::vector<TuneItem> as_given = std::exchange(items, {});
     for (const std::int64_t batch : batches)
       for (TuneItem item : as_given) {
-        item.layer.problem.n = batch;
+        item.layer.problem.set_batch(batch);
         items.push_back(item);
       }
     return items;
@@ -55,10 +79,11 @@ std::vector<TuneItem> target_items(const std::string& target,
   return items;
 }
 
-void require_memory(const NamedProblem& layer, const DeviceInfo& device) {
+void require_memory(const LayerProblem& layer, const DeviceInfo& device) {
   const double needed = required_bytes(layer.problem);
   if (needed <= double(device.memory_bytes)) return;
-  const auto fits = std::int64_t(double(layer.problem.n) * double(device.memory_bytes) / needed);
+  const auto fits =
+      std::int64_t(double(layer.problem.batch()) * double(device.memory_bytes) / needed);
   throw InputError(fmt::format(
       "{} needs {} for its tensors and their reference, but this machine has {}: {}",
       layer.name.empty() ? to_text(layer.problem) : layer.name + " " + to_text(layer.problem),
@@ -71,7 +96,12 @@ void require_memory(const NamedProblem& layer, const DeviceInfo& device) {
 
 // Problem texts start with a field and its number ("mb1ic64..."). No net's name does, except where
 // the field is "g" alone: "g2mb1..." against "googlenet".
+// A recurrent problem's cell is followed by a size, and a recurrent net's by a number.
 bool looks_like_problem(const std::string& target) {
+  if (is_recurrent_text(target)) {
+    const std::string_view sizes = std::string_view(target).substr(target.find(':') + 1);
+    return sizes.empty() || std::isdigit(static_cast<unsigned char>(sizes.front())) == 0;
+  }
   static const std::vector<std::string> fields{"g",  "mb", "ic", "ih", "iw", "oc",
                                                "oh", "ow", "kh", "kw", "sh", "sw",
                                                "ph", "pw", "dh", "dw", "id", "od"};
@@ -82,7 +112,11 @@ bool looks_like_problem(const std::string& target) {
   });
 }
 
-double required_bytes(const ConvProblem& p) {
+double required_bytes(const Problem& problem) {
+  // A recurrent layer's reference is of a few rows of the batch, and all of the weights.
+  if (const RecurrentProblem* const p = problem.recurrent())
+    return problem.elements() * double(size_of(p->dtype)) + 8 * double(p->weights_elements());
+  const ConvProblem& p = *problem.conv();
   const double x = double(p.x_desc().elements()), y = double(p.y_desc().elements()),
                w = double(p.filter_elements());
   const bool sampled = p.flops() / 2 > full_reference_limit;
@@ -91,6 +125,13 @@ double required_bytes(const ConvProblem& p) {
                                                       : x + y;
   const double written = x + y + w - read;
   return 8 * (read + (sampled ? 0 : written)) + double(size_of(p.dtype)) * (x + y + w);
+}
+
+void require_convolutions(const std::vector<TuneItem>& items, const std::string& verb) {
+  for (const TuneItem& item : items)
+    if (!item.layer.problem.conv())
+      throw InputError(fmt::format("{}: '{}' is a recurrent layer: expected convolutions", verb,
+                                   to_text(item.layer.problem)));
 }
 
 std::vector<TuneItem> resolve_targets(const CommonOptions& options, const DeviceInfo& device) {
@@ -103,9 +144,10 @@ std::vector<TuneItem> resolve_targets(const CommonOptions& options, const Device
     for (TuneItem item : target_items(target, options.batches)) {
       names.push_back(show_layer(item.layer));
       if (!options.layer.empty() && names.back() != options.layer) continue;
+      const bool training = options.passes != std::vector{Pass::forward};
       for (const Pass pass : options.passes) {
-        item.layer.problem.pass = pass;
-        item.layer.problem.dtype = options.dtype;
+        item.layer.problem.set_pass(pass, training);
+        item.layer.problem.set_dtype(options.dtype);
         validate(item.layer.problem);
         require_memory(item.layer, device);
         items.push_back(item);

@@ -9,7 +9,8 @@
 
 namespace convlab {
 
-// True if the text begins like a problem's, "mb1ic64...", and unlike any net's name.
+// True if the text begins like a problem's, "mb1ic64..." or "lstm:t32...", and unlike any net's
+// name.
 bool looks_like_problem(const std::string& target);
 
 // In the order given: each target's problems for each batch, and every pass for each problem. Equal
@@ -19,8 +20,11 @@ bool looks_like_problem(const std::string& target);
 // @FILE) go to stderr.
 std::vector<TuneItem> resolve_targets(const CommonOptions&, const DeviceInfo&);
 
+// For a verb that knows convolutions only: throws InputError, naming the verb, for any other.
+void require_convolutions(const std::vector<TuneItem>&, const std::string& verb);
+
 // The least host memory that checking and running this problem takes: the reference in double, plus
-// the three tensors in their own type.
-double required_bytes(const ConvProblem&);
+// all tensors in their own type.
+double required_bytes(const Problem&);
 
 }  // namespace convlab

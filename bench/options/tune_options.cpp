@@ -26,7 +26,7 @@ namespace {
 // The winner, in one line.
 std::string show_result(const LayerResult& result) {
   const std::string layer =
-      fmt::format("{} {}", show_layer(result.layer), to_string(result.layer.problem.pass));
+      fmt::format("{} {}", show_layer(result.layer), to_string(result.layer.problem.pass()));
   if (!result.chosen) return fmt::format("{}: no algorithm works", layer);
   const Candidate& c = result.candidates[*result.chosen];
   return fmt::format("{}: {} {} ms {}", layer, show_choice(c), time_cell(c).shown(),
@@ -41,7 +41,7 @@ class TunePrinter : public TuneProgress {
   void resumed(std::size_t rows, std::size_t failed) override;
   void store_lost(const std::string& why) override;
   void begin(const TuneItem&, std::size_t index, std::size_t total) override;
-  void ended(const ConvProblem&, const Candidate&) override;
+  void ended(const Problem&, const Candidate&) override;
   void process(std::size_t number, std::size_t open) override;
   void again(const TuneItem&, const std::string& why) override;
   void end(const LayerResult&, std::size_t done, std::size_t total) override;
@@ -76,12 +76,12 @@ void TunePrinter::store_lost(const std::string& why) {
 
 void TunePrinter::begin(const TuneItem& item, std::size_t index, std::size_t total) {
   count(0, total);
-  layer_ = fmt::format("{} {}", show_layer(item.layer), to_string(item.layer.problem.pass));
+  layer_ = fmt::format("{} {}", show_layer(item.layer), to_string(item.layer.problem.pass()));
   if (index == 0) warn_of_other_programs(device_);
   announce(fmt::format("screening {} of {}: {}", part_.items_before + index + 1, total_, layer_));
 }
 
-void TunePrinter::ended(const ConvProblem&, const Candidate& c) {
+void TunePrinter::ended(const Problem&, const Candidate& c) {
   if (c.status == Status::failed || c.status == Status::timeout)
     progress_.line(
         fmt::format("{}: {} {}: {}", layer_, show_choice(c), to_string(c.status), c.reason));
@@ -104,7 +104,7 @@ void TunePrinter::process(std::size_t number, std::size_t open) {
 
 void TunePrinter::again(const TuneItem& item, const std::string& why) {
   progress_.line(fmt::format("{} {}: raced again: {}", show_layer(item.layer),
-                             to_string(item.layer.problem.pass), why));
+                             to_string(item.layer.problem.pass()), why));
 }
 
 void TunePrinter::end(const LayerResult& result, std::size_t done, std::size_t total) {
@@ -125,7 +125,7 @@ void report_limit(const TuneTable& table, std::int64_t limit) {
       say(fmt::format(
           "{} {}: the workspace limit of {} bytes is too small for every algorithm: expected at "
           "least --workspace-max {} ({})",
-          show_layer(layer.layer), to_string(layer.layer.problem.pass), limit,
+          show_layer(layer.layer), to_string(layer.layer.problem.pass()), limit,
           least->workspace_bytes, show_choice(*least)));
   }
 }
@@ -181,16 +181,22 @@ void add_algo_choice(CLI::App& app, TuneOptions& o) {
       "Not these, by id or family; vendor stands for every vendor's", "ID,...");
 }
 
-void require_known_algos(const TuneOptions& o, const AlgoRegistry& registry,
-                         const DeviceInfo& device) {
-  naming("--algos", [&] { admitted_algos(registry, device.kind, o.algos, {}); });
+void require_known_algos(const TuneOptions& o, const std::vector<AlgoRef>& known) {
+  naming("--algos", [&] { admitted_algos(known, o.algos, {}); });
   naming("--exclude", [&] {
-    admitted_algos(registry, device.kind, {}, o.exclude);
-    if (admitted_algos(registry, device.kind, o.algos, o.exclude).empty())
+    admitted_algos(known, {}, o.exclude);
+    if (admitted_algos(known, o.algos, o.exclude).empty())
       throw InputError(fmt::format(
           "'{}' leaves none of {}: drop a name", fmt::join(o.exclude, ","),
           o.algos.empty() ? "the algorithms" : fmt::format("--algos {}", fmt::join(o.algos, ","))));
   });
+}
+
+void require_known_algos(const TuneOptions& o, const AlgoRegistry& registry,
+                         const DeviceInfo& device) {
+  std::vector<AlgoRef> known;
+  for (const ConvAlgo* algo : registry.for_device(device.kind)) known.emplace_back(*algo);
+  require_known_algos(o, known);
 }
 
 void add_mode(CLI::App& app, TuneOptions& o) {
@@ -245,9 +251,10 @@ TuneOutcome run_tuning(const TuneArguments& a, const std::vector<TuneItem>& item
   options.seed = a.common.seed;
   options.layout = chosen_layout(a.common, device);
 
-  AlgoRegistry registry;
-  append_all_algos(registry);
-  require_known_algos(options, registry, device.info());  // before a store is created
+  Algos algos;
+  append_all_algos(algos);
+  // Before a store is created.
+  require_known_algos(options, algos_for(items, algos, device.info().kind));
 
   std::optional<Store> store;
   if (!db.empty()) store.emplace(db);

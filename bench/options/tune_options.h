@@ -25,8 +25,8 @@ void add_algo_choice(CLI::App&, TuneOptions&);  // --algos --exclude
 void add_mode(CLI::App&, TuneOptions&);
 Shard parse_shard(const std::string&);  // "2/4"; throws InputError
 
-// Throws InputError, naming the flag, if --algos or --exclude names an algorithm that the device
-// lacks.
+// Throws InputError, naming the flag, if --algos or --exclude names none of these algorithms.
+void require_known_algos(const TuneOptions&, const std::vector<AlgoRef>& known);
 void require_known_algos(const TuneOptions&, const AlgoRegistry&, const DeviceInfo&);
 
 // Before a CPU is measured, warns on stderr if other programs use it, once per process.

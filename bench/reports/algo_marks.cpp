@@ -13,9 +13,10 @@ const nlohmann::json& table() {
 }
 
 const nlohmann::json& row(std::string_view algo) {
-  const nlohmann::json& algos = table()["algos"];
-  const auto found = algos.find(std::string(algo));
-  return found == algos.end() ? table()["unlisted"] : *found;
+  for (const char* kind : {"algos", "recurrent"})
+    if (const auto found = table()[kind].find(std::string(algo)); found != table()[kind].end())
+      return *found;
+  return table()["unlisted"];
 }
 
 }  // namespace

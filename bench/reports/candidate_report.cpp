@@ -11,10 +11,10 @@ namespace convlab {
 namespace {
 
 // "conv1", or "conv1 n=2" if the table has several batches; a literal problem names its own.
-std::string show_row(const TuneTable& table, const NamedProblem& layer) {
+std::string show_row(const TuneTable& table, const LayerProblem& layer) {
   return layer.name.empty() || !has_batches(table)
              ? show_layer(layer)
-             : fmt::format("{} n={}", layer.name, layer.problem.n);
+             : fmt::format("{} n={}", layer.name, layer.problem.batch());
 }
 
 // A terminal shows layouts only if rows would be equal without them.
@@ -34,7 +34,7 @@ Report narrow_candidates(const TuneTable& table) {
   report.width = terminal_width;
   const bool layers = differ(table, [](const LayerResult& l) { return show_layer(l.layer); });
   const bool batches = has_batches(table);
-  const bool passes = differ(table, [](const LayerResult& l) { return l.layer.problem.pass; });
+  const bool passes = differ(table, [](const LayerResult& l) { return l.layer.problem.pass(); });
   if (layers) report.columns.emplace_back("layer");
   if (batches) report.columns.emplace_back("batch");
   if (passes) report.columns.emplace_back("pass");
@@ -44,14 +44,15 @@ Report narrow_candidates(const TuneTable& table) {
     for (const Candidate& c : layer.candidates) {
       std::vector<Cell> row;
       if (layers) row.emplace_back(show_layer(layer.layer));
-      if (batches) row.emplace_back(layer.layer.problem.n);
-      if (passes) row.emplace_back(to_string(layer.layer.problem.pass));
+      if (batches) row.emplace_back(layer.layer.problem.batch());
+      if (passes) row.emplace_back(to_string(layer.layer.problem.pass()));
       row.insert(row.end(), {c.algo, to_string(c.status)});
       row.push_back(c.ms > 0 ? time_cell(c) : Cell());
       row.push_back(c.status == Status::refused ? Cell() : measured_error(c));
       std::string text = show_config(layer, c);
-      if (!text.empty() && !c.reason.empty()) text += ": ";
-      row.emplace_back(text + c.reason);
+      const std::string reason = shown_reason(layer, c);
+      if (!text.empty() && !reason.empty()) text += ": ";
+      row.emplace_back(text + reason);
       report.rows.push_back(std::move(row));
     }
   return report;
@@ -70,12 +71,12 @@ Report wide_candidates(const TuneTable& table, bool for_file) {
                                                "exec_gflops", "rel_error", "workspace", "reason"});
   for (const LayerResult& layer : table.layers)
     for (const Candidate& c : layer.candidates) {
-      const ConvProblem& p = layer.layer.problem;
+      const Problem& p = layer.layer.problem;
       const bool timed = c.ms > 0, ran = c.status != Status::refused;
       std::vector<Cell> row{show_layer(layer.layer)};
       if (for_file) row.emplace_back(to_text(p));
-      if (batches) row.emplace_back(p.n);
-      row.insert(row.end(), {to_string(p.pass), c.algo, c.config.text(), show_layouts(c),
+      if (batches) row.emplace_back(p.batch());
+      row.insert(row.end(), {to_string(p.pass()), c.algo, c.config.text(), show_layouts(c),
                              to_string(c.status)});
       if (for_file) row.emplace_back(std::int64_t(c.predicted));
       row.insert(
@@ -84,7 +85,7 @@ Report wide_candidates(const TuneTable& table, bool for_file) {
            ran ? measured_ms(c, c.pack_ms) : Cell(), ran ? measured_ms(c, c.convert_ms) : Cell(),
            timed ? gflops_cell(c, c.eff_gflops) : Cell(),
            timed ? gflops_cell(c, c.exec_gflops) : Cell(), ran ? measured_error(c) : Cell(),
-           ran ? measured_bytes(c) : Cell(), c.reason});
+           ran ? measured_bytes(c) : Cell(), shown_reason(layer, c)});
       report.rows.push_back(std::move(row));
     }
   return report;
@@ -93,7 +94,7 @@ Report wide_candidates(const TuneTable& table, bool for_file) {
 // "WIN: direct nhwc; next best fft, 1.31x [1.27 1.35]"
 std::string verdict_line(const TuneTable& table, const LayerResult& layer) {
   std::string text = fmt::format("{} {}: {}", show_row(table, layer.layer),
-                                 to_string(layer.layer.problem.pass), to_string(layer.verdict));
+                                 to_string(layer.layer.problem.pass()), to_string(layer.verdict));
   if (!layer.chosen) return fmt::format("{}: {}", text, layer.reason);
   text += fmt::format(": {}", show_choice(chosen_of(layer)));
   if (!runner_up(layer)) return text;

@@ -102,20 +102,20 @@ std::string with_time(const Candidate& c) {
                      show_ms(c.ms));
 }
 
-std::vector<RooflinePhase> beforehand(const PhaseWork& pack, const ConvProblem& problem,
+std::vector<RooflinePhase> beforehand(const PhaseWork& pack, const Problem& problem,
                                       const Candidate& c) {
   std::vector<RooflinePhase> rows;
   if (c.pack_ms > 0)
     rows.push_back({"packing", c.pack_ms, pack.flops, pack.bytes_read + pack.bytes_written, 0});
-  if (c.convert_ms > 0)  // each is read and written
-    rows.push_back(
-        {"conversion", c.convert_ms, 0, 2 * double(problem.x_bytes() + problem.y_bytes()), 0});
+  if (const ConvProblem* const p = problem.conv();
+      p && c.convert_ms > 0)  // each is read and written
+    rows.push_back({"conversion", c.convert_ms, 0, 2 * double(p->x_bytes() + p->y_bytes()), 0});
   return rows;
 }
 
 }  // namespace
 
-Explanation explain(const LayerResult& layer, const AlgoRegistry& registry, Device& device,
+Explanation explain(const LayerResult& layer, const Algos& algos, Device& device,
                     const std::vector<Roof>& roofs) {
   Explanation e;
   e.layer = &layer;
@@ -124,18 +124,18 @@ Explanation explain(const LayerResult& layer, const AlgoRegistry& registry, Devi
     ExplainedCandidate& row = e.candidates.emplace_back();
     row.candidate = &c;
     if (c.ms <= 0 || c.status == Status::refused) continue;
-    const ConvProblem problem = with_layouts(layer.layer.problem, {c.x_layout, c.y_layout});
-    const ConvAlgo& algo = registry.get(device.info().kind, c.algo);
+    const Problem problem = as_run(layer.layer.problem, c);
+    const AlgoRef algo = algos.get(problem, device.info().kind, c.algo);
     const RooflinePoint point =
         roofline_point(algo.work(problem, c.config, device), problem, c, device.info(), roofs);
     row.flops = point.flops;
     row.percent_of_roof = c.predicted ? 0 : point.percent_of_roof;
     if (chosen) row.ratio = ratio_to_chosen(c, layer);
     if (&c == chosen && !c.predicted) {
-      e.phases = roofline_phases(
-          algo, problem, c,
-          ReferenceCase(problem, 1, DataKind::normal, ReferenceCase::Evaluate::nothing), device,
-          roofs);
+      const std::unique_ptr<Stream> stream = device.make_stream();
+      const auto testbed =
+          make_testbed(problem, 1, ReferenceCase::Evaluate::nothing, device, *stream);
+      e.phases = roofline_phases(algo, problem, c, *testbed, device, *stream, roofs);
       e.beforehand = beforehand(algo.work(problem, c.config, device).pack, problem, c);
     }
   }
@@ -149,7 +149,8 @@ Explanation explain(const LayerResult& layer, const AlgoRegistry& registry, Devi
 
 std::vector<std::string> limits_that_decide(const LayerResult& layer, const TuneOptions& options) {
   std::vector<std::string> sentences;
-  const double max_error = options.max_error.value_or(default_max_error(layer.layer.problem.dtype));
+  const double max_error =
+      options.max_error.value_or(default_max_error(layer.layer.problem.dtype()));
   const Candidate* const chosen = layer.chosen ? &layer.candidates[*layer.chosen] : nullptr;
   const auto would_win = [&](const Candidate& c) {
     return !chosen || (1 + win_margin) * c.ms < chosen->ms;
@@ -185,6 +186,22 @@ std::vector<std::string> limits_that_decide(const LayerResult& layer, const Tune
     tighter("--max-error", fmt::format("{:.1e}", chosen->rel_error),
             [&](const Candidate& c) { return c.rel_error < chosen->rel_error; });
   return sentences;
+}
+
+std::string recurrent_roofs(const RecurrentProblem& p, const DeviceInfo& device,
+                            const std::vector<Roof>& roofs) {
+  if (p.pass == Pass::backward_filter) return "";
+  const std::int64_t reads = p.t * p.layers * p.directions();
+  std::vector<std::string> times;
+  for (const char* level : {"L2", "L3", "memory"})
+    if (const double bandwidth = bandwidth_of(roofs, device.threads, level); bandwidth > 0)
+      times.push_back(fmt::format(
+          "{} ms from {}", show_ms(1e3 * double(reads * p.step_bytes()) / bandwidth), level));
+  const std::int64_t held =
+      device.l2_bytes * (device.kind == DeviceKind::cuda ? 1 : device.threads);
+  return fmt::format("Recurrent weights: {} a step, {} steps; L2 holds {}{}{}.",
+                     show_bytes(p.step_bytes()), reads, show_bytes(held),
+                     times.empty() ? "" : "; reading them takes at least ", fmt::join(times, ", "));
 }
 
 std::string winners_by_batch(const std::vector<BatchWinner>& winners, std::int64_t batch) {

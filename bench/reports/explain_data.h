@@ -32,10 +32,14 @@ struct Explanation {
 };
 
 // Compares the candidates with the chosen one. Runs nothing but the chosen's phases.
-Explanation explain(const LayerResult&, const AlgoRegistry&, Device&, const std::vector<Roof>&);
+Explanation explain(const LayerResult&, const Algos&, Device&, const std::vector<Roof>&);
 
 // Limits in `options` that, if moved, would change the verdict; one sentence each.
 std::vector<std::string> limits_that_decide(const LayerResult&, const TuneOptions&);
+
+// What reading U at each step of a recurrent layer takes from each level of memory, beside what the
+// private caches hold. Empty for backward_filter, which is one product over all steps.
+std::string recurrent_roofs(const RecurrentProblem&, const DeviceInfo&, const std::vector<Roof>&);
 
 // The winner at a batch, and the source: "measured", "predicted", "UNSURE".
 struct BatchWinner {

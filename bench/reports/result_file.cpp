@@ -47,11 +47,12 @@ std::string problem_key(const std::string& problem, const std::string& pass,
 std::string problem_name(const std::string& layer, const std::string& problem,
                          const std::string& pass, const std::string& dtype) {
   const std::string what =
-      layer.empty() ? problem : fmt::format("{} n={}", layer, parse_problem(problem).problem.n);
+      layer.empty() ? problem : fmt::format("{} n={}", layer, parse_layer(problem).problem.batch());
   return joined({what, pass, dtype == "f32" ? "" : dtype});
 }
 
 std::string show_layouts(const json& layouts) {
+  if (layouts.empty()) return "";  // a recurrent layer's
   const auto x = layouts.at(0).get<std::string>(), y = layouts.at(1).get<std::string>();
   return x == y ? x : fmt::format("{}>{}", x, y);
 }
@@ -102,6 +103,10 @@ ResultRow layer_row(const json& layer, bool training) {
   row.key = problem_key(problem, pass, dtype);
   row.name = problem_name(text("layer"), problem, pass, dtype);
   row.count = layer.at("count").get<std::int64_t>();
+  if (layer.value("training", false)) {
+    row.key = joined({row.key, "+training"});
+    row.name = joined({row.name, "+training"});
+  }
   if (const json point = layer.value("point", json::object()); point.contains("layout")) {
     row.key = joined({row.key, point.at("layout").get<std::string>()});
     row.name = joined({row.name, point.at("layout").get<std::string>()});
@@ -270,17 +275,14 @@ void read_store(const std::vector<StoreRow>& rows, ResultFile& result) {
   std::vector<Problem> problems;
   std::map<std::tuple<std::string, std::string, std::string>, std::size_t> places;
   for (const StoreRow& stored : rows) {
-    const ConvProblem& p = stored.problem;
     const Candidate& c = stored.candidate;
     Problem problem;
-    std::string epilogue;
-    if (p.epilogue.bias) epilogue += "+bias";
-    if (p.epilogue.residual) epilogue += "+residual";
-    if (p.epilogue.relu) epilogue += "+relu";
-    if (p.accumulate) epilogue += "+accumulate";
-    const std::string text = to_text(p), pass(to_string(p.pass)), dtype(to_string(p.dtype));
-    problem.row.key = joined({problem_key(text, pass, dtype), epilogue});
-    problem.row.name = joined({problem_name("", text, pass, dtype), epilogue});
+    std::string extras = extras_of(stored.problem);
+    if (!extras.empty()) extras = "+" + extras;
+    const std::string text = to_text(stored.problem), pass(to_string(stored.problem.pass())),
+                      dtype(to_string(stored.problem.dtype()));
+    problem.row.key = joined({problem_key(text, pass, dtype), extras});
+    problem.row.name = joined({problem_name("", text, pass, dtype), extras});
     problem.row.setting = show_setting(c.threads, std::string(to_string(c.cache)));
     problem.machine = machine_of_fingerprint(stored.fingerprint);
     const auto [place, fresh] = places.try_emplace(

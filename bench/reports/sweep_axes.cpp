@@ -16,6 +16,8 @@ namespace {
 
 constexpr std::array<std::string_view, 9> axis_names{"n",      "c",       "h",     "k",     "r",
                                                      "stride", "threads", "dtype", "layout"};
+constexpr std::array<std::string_view, 7> recurrent_axis_names{"t", "n",       "i",    "h",
+                                                               "l", "threads", "dtype"};
 constexpr std::array<std::string_view, 4> layout_names{"auto", "nchw", "nhwc", "nchwc"};
 constexpr std::size_t most_points = most_range_values;
 
@@ -43,26 +45,51 @@ void set_size(const std::string& axis, std::int64_t value, ConvProblem& p) {
   }
 }
 
-void set_value(const std::string& axis, const std::string& value, SweepPoint& point) {
+void set_size(const std::string& axis, std::int64_t value, bool square, RecurrentProblem& p) {
+  if (axis == "t") p.t = value;
+  if (axis == "n") p.n = value;
+  if (axis == "i" || (axis == "h" && square)) p.i = value;
+  if (axis == "h") p.h = value;
+  if (axis == "l") p.layers = value;
+}
+
+// square: a recurrent layer's I follows H.
+void set_size(const std::string& axis, std::int64_t value, bool square, Problem& problem) {
+  if (const ConvProblem* const conv = problem.conv()) {
+    ConvProblem p = *conv;
+    set_size(axis, value, p);
+    problem = p;
+  } else {
+    RecurrentProblem p = *problem.recurrent();
+    set_size(axis, value, square, p);
+    problem = p;
+  }
+}
+
+void set_value(const std::string& axis, const std::string& value, bool square, SweepPoint& point) {
   point.values.push_back(value);
   if (axis == "dtype")
-    point.problem.dtype = parse_dtype(value);
+    point.problem.set_dtype(parse_dtype(value));
   else if (axis == "layout")
     point.layout = value;
   else if (axis == "threads")
     point.threads = parse_threads(value);
   else
-    set_size(axis, parse_count(value), point.problem);
+    set_size(axis, parse_count(value), square, point.problem);
 }
 
 }  // namespace
 
-Axis parse_axis(const std::string& text) {
+Axis parse_axis(const std::string& text, Swept swept) {
   const std::size_t equals = text.find('=');
   if (equals == std::string::npos)
-    throw InputError(fmt::format("'{}': expected NAME=VALUES, as in n=1:256:*2 or r=1,3,5", text));
+    throw InputError(fmt::format("'{}': expected NAME=VALUES, as in n=1:256:*2 or {}", text,
+                                 swept == Swept::convolution ? "r=1,3,5" : "h=512,768"));
   Axis axis{text.substr(0, equals), {}};
-  index_of_name("axis", axis.name, axis_names);
+  if (swept == Swept::convolution)
+    index_of_name("axis", axis.name, axis_names);
+  else
+    index_of_name("axis", axis.name, recurrent_axis_names);
   for (const std::string& item : split_list(text.substr(equals + 1))) {
     if (axis.name == "dtype") {
       parse_dtype(item);
@@ -82,20 +109,22 @@ Axis parse_axis(const std::string& text) {
 }
 
 std::vector<SweepPoint> sweep_points(const SweepPoint& base, const std::vector<Axis>& axes) {
-  const ConvProblem& p = base.problem;
+  const ConvProblem* const p = base.problem.conv();
+  bool square = !p && base.problem.recurrent()->i == base.problem.recurrent()->h;
   for (const Axis& axis : axes) {
+    square &= axis.name != "i";
     if (std::count_if(axes.begin(), axes.end(),
                       [&](const Axis& a) { return a.name == axis.name; }) > 1)
       throw InputError(fmt::format("two axes {}: expected one with all its values", axis.name));
-    if ((axis.name == "h" && p.h != p.w) || (axis.name == "r" && p.r != p.s))
-      throw InputError(fmt::format("axis {} wants a square: {} is none", axis.name, to_text(p)));
+    if (p && ((axis.name == "h" && p->h != p->w) || (axis.name == "r" && p->r != p->s)))
+      throw InputError(fmt::format("axis {} wants a square: {} is none", axis.name, to_text(*p)));
   }
   std::vector<SweepPoint> points{base};
   for (const Axis& axis : axes) {
     std::vector<SweepPoint> more;
     for (const SweepPoint& point : points)
       for (const std::string& value : axis.values)
-        set_value(axis.name, value, more.emplace_back(point));
+        set_value(axis.name, value, square, more.emplace_back(point));
     if (more.size() > most_points)
       throw InputError(fmt::format("more than {} points: expected fewer values", most_points));
     points = std::move(more);

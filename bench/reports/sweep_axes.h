@@ -4,30 +4,31 @@
 #include <string>
 #include <vector>
 
-#include "conv/problem.h"
+#include "autotune/problem.h"
 
 namespace convlab {
 
 struct Axis {
-  std::string name;  // n c h k r stride threads dtype layout
+  std::string name;  // n c h k r stride, or t n i h l; threads dtype; layout of a convolution
   std::vector<std::string> values;
 };
 
 // "n=1:256:*2", "h=7:56:+7", "r=1,3,5", "threads=1:4", "dtype=f32,f64". Throws InputError for an
-// unknown name, an endless range, an invalid value, or a repeated one.
-Axis parse_axis(const std::string& text);
+// name that is no axis of such problems, an endless range, an invalid value, or a repeated one.
+enum class Swept : std::uint8_t { convolution, recurrent_layer };
+Axis parse_axis(const std::string& text, Swept = Swept::convolution);
 
 struct SweepPoint {
   std::vector<std::string> values;  // one for each axis
-  ConvProblem problem;              // dtype set
+  Problem problem;                  // dtype set
   int threads = 0;
   std::string layout;
 };
 
 // Every combination, the first axis slowest. h sets H and W, r sets R and S, stride sets both
-// strides. Padding that keeps the size at stride 1, (R-1)/2, follows R; any other stays as it is.
-// Throws InputError for two axes of one name, an invalid point, and h or r of a base that is not
-// square.
+// strides; a recurrent layer's h sets I too if the base has I = H and i is no axis. Padding that
+// keeps the size at stride 1, (R-1)/2, follows R; any other stays as it is. Throws InputError for
+// two axes of one name, an invalid point, and h or r of a base that is not square.
 std::vector<SweepPoint> sweep_points(const SweepPoint& base, const std::vector<Axis>&);
 
 }  // namespace convlab

@@ -299,11 +299,11 @@ Report full_report(const Sweep& s) {
         std::vector<Cell> row = axis_cells(line, *line.points[v]);
         row.insert(
             row.end(),
-            {to_text(line.points[v]->problem), c->algo, c->config.text(), to_string(c->x_layout),
-             to_string(c->y_layout), to_string(c->status), std::int64_t(c->predicted),
-             std::int64_t(c == &chosen(layer)), exact(c->ms), measured(exact(c->mad_ms)),
-             measured(exact(c->pack_ms)), exact(c->eff_gflops), exact(c->exec_gflops),
-             measured(exact(c->rel_error)), measured(c->workspace_bytes)});
+            {to_text(line.points[v]->problem), c->algo, c->config.text(),
+             show_layout(*c, c->x_layout), show_layout(*c, c->y_layout), to_string(c->status),
+             std::int64_t(c->predicted), std::int64_t(c == &chosen(layer)), exact(c->ms),
+             measured(exact(c->mad_ms)), measured(exact(c->pack_ms)), exact(c->eff_gflops),
+             exact(c->exec_gflops), measured(exact(c->rel_error)), measured(c->workspace_bytes)});
         report.rows.push_back(std::move(row));
       }
     }

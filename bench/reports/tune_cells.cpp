@@ -14,6 +14,15 @@ const Candidate* runner_up(const LayerResult& layer) {
   return nullptr;
 }
 
+bool does_more(const LayerResult& layer, const Candidate& c) {
+  return layer.layer.problem.recurrent() && c.exec_gflops > 1.5 * c.eff_gflops;
+}
+
+std::string shown_reason(const LayerResult& layer, const Candidate& c) {
+  if (c.status != Status::dropped || !does_more(layer, c)) return c.reason;
+  return c.reason + "; bwd_w's products are in its time";
+}
+
 std::array<double, 3> shown_ratio(const LayerResult& layer) {
   std::array<double, 3> ratio = layer.ratio;
   const Candidate* const next = runner_up(layer);
@@ -70,7 +79,7 @@ TuneTable with_equal_rows_merged(const TuneTable& table) {
 }
 
 bool has_batches(const TuneTable& table) {
-  return differ(table, [](const LayerResult& l) { return l.layer.problem.n; });
+  return differ(table, [](const LayerResult& l) { return l.layer.problem.batch(); });
 }
 
 std::string show_next_best(const LayerResult& layer, bool in_full) {
@@ -93,7 +102,7 @@ Cell measured_bytes(const Candidate& c) {
   return c.predicted ? Cell() : bytes_cell(c.workspace_bytes);
 }
 
-std::string show_layer(const NamedProblem& layer) {
+std::string show_layer(const LayerProblem& layer) {
   return layer.name.empty() ? to_text(layer.problem) : layer.name;
 }
 

@@ -10,7 +10,7 @@
 
 namespace convlab {
 
-std::string show_layer(const NamedProblem&);  // its name, or its text when it has none
+std::string show_layer(const LayerProblem&);  // its name, or its text when it has none
 
 // Only for a row that has a choice.
 inline const Candidate& chosen_of(const LayerResult& layer) {
@@ -18,6 +18,11 @@ inline const Candidate& chosen_of(const LayerResult& layer) {
 }
 // The first `ok` candidate that is not the chosen one: candidates stand best first.
 const Candidate* runner_up(const LayerResult&);
+// A recurrent layer's candidate that does another pass's products too (oneDNN's backward_data does
+// backward_filter's): its time compares with no other's of this pass.
+bool does_more(const LayerResult&, const Candidate&);
+// The candidate's reason; where it does more and lost, that too.
+std::string shown_reason(const LayerResult&, const Candidate&);
 // No interval if either side was never run.
 std::array<double, 3> shown_ratio(const LayerResult&);
 // The runner-up, which must exist. If it is of the chosen's algorithm, `in_full` adds the

@@ -23,11 +23,12 @@ using Json = nlohmann::ordered_json;
 
 const std::set<std::string>& vendor_algos() {
   static const std::set<std::string> ids = [] {
-    AlgoRegistry registry;
-    append_all_algos(registry);
+    Algos algos;
+    append_all_algos(algos);
     std::set<std::string> found;
-    for (const ConvAlgo* algo : registry.all())
-      if (algo->info().origin == Origin::vendor) found.insert(algo->info().id);
+    for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda})
+      for (const AlgoRef& algo : algos.for_device(kind))
+        if (algo.info().origin == Origin::vendor) found.insert(algo.info().id);
     return found;
   }();
   return ids;
@@ -38,7 +39,9 @@ bool is_vendor(const Candidate& c) { return vendor_algos().contains(c.algo); }
 // The best of vendors' algorithms, or of ours. The choice is the best of its kind; otherwise
 // candidates are sorted best first.
 const Candidate* best_measured(const LayerResult& layer, bool vendor) {
-  const auto counts = [&](const Candidate& c) { return was_timed(c) && is_vendor(c) == vendor; };
+  const auto counts = [&](const Candidate& c) {
+    return was_timed(c) && is_vendor(c) == vendor && !does_more(layer, c);
+  };
   if (layer.chosen && counts(chosen_of(layer))) return &chosen_of(layer);
   const auto best = std::find_if(layer.candidates.begin(), layer.candidates.end(), counts);
   return best == layer.candidates.end() ? nullptr : &*best;
@@ -50,11 +53,11 @@ class Costs {
   explicit Costs(const TuneTable& table)
       : training_((table.shard && table.shard->training) ||
                   std::any_of(table.layers.begin(), table.layers.end(), [](const LayerResult& l) {
-                    return l.layer.problem.pass != Pass::forward;
+                    return l.layer.problem.pass() != Pass::forward;
                   })) {}
   bool training() const { return training_; }
   double of(const LayerResult& layer, const Candidate& c) const {
-    return cost_ms(c, training_ && layer.layer.problem.pass != Pass::backward_filter);
+    return cost_ms(c, training_ && layer.layer.problem.pass() != Pass::backward_filter);
   }
 
  private:
@@ -97,10 +100,10 @@ Report narrow_report(const TuneTable& table, bool with_config) {
   if (!peer.empty()) report.columns.push_back("× " + peer);
   report.columns.insert(report.columns.end(), {"verdict", "next best"});
   for (const LayerResult& layer : table.layers) {
-    const ConvProblem& p = layer.layer.problem;
+    const Problem& p = layer.layer.problem;
     std::vector<Cell> row{show_layer(layer.layer)};
-    if (batches) row.emplace_back(p.n);
-    row.emplace_back(to_string(p.pass));
+    if (batches) row.emplace_back(p.batch());
+    row.emplace_back(to_string(p.pass()));
     if (counts) row.emplace_back(layer.layer.count);
     if (layer.chosen) {
       const Candidate& c = chosen_of(layer);
@@ -132,8 +135,9 @@ Report wide_report(const TuneTable& table) {
   report.columns.insert(report.columns.end(), {"mad_%", "pack_ms", "eff_gflops", "rel_error",
                                                "workspace", "verdict", "next best"});
   for (const LayerResult& layer : table.layers) {
-    const ConvProblem& p = layer.layer.problem;
-    std::vector<Cell> row{show_layer(layer.layer), p.n, to_string(p.pass), layer.layer.count};
+    const Problem& p = layer.layer.problem;
+    std::vector<Cell> row{show_layer(layer.layer), p.batch(), to_string(p.pass()),
+                          layer.layer.count};
     if (layer.chosen) {
       const Candidate& c = chosen_of(layer);
       row.insert(row.end(), {c.algo, c.config.text(), show_layouts(c), time_cell(c)});
@@ -161,16 +165,16 @@ Report full_report(const TuneTable& table) {
       "reason"};
   const auto exact = [](double value) { return Cell(value, ""); };
   for (const LayerResult& layer : table.layers) {
-    const ConvProblem& p = layer.layer.problem;
-    std::vector<Cell> row{layer.layer.name, to_text(p), to_string(p.pass), to_string(p.dtype),
+    const Problem& p = layer.layer.problem;
+    std::vector<Cell> row{layer.layer.name, to_text(p), to_string(p.pass()), to_string(p.dtype()),
                           layer.layer.count};
     row.resize(report.columns.size());
     if (layer.chosen) {
       const Candidate& c = chosen_of(layer);
       const std::vector<Cell> cells{c.algo,
                                     c.config.text(),
-                                    to_string(c.x_layout),
-                                    to_string(c.y_layout),
+                                    show_layout(c, c.x_layout),
+                                    show_layout(c, c.y_layout),
                                     std::int64_t(c.threads),
                                     to_string(c.cache),
                                     exact(c.ms)};
@@ -201,13 +205,13 @@ Report full_report(const TuneTable& table) {
 
 // The rows in `totals`.
 bool is_counted(const LayerResult& layer) {
-  return !layer.first_layer || layer.layer.problem.pass != Pass::backward_data;
+  return !layer.first_layer || layer.layer.problem.pass() != Pass::backward_data;
 }
 
 // The number of predicted choices in a total.
 std::int64_t predicted_rows(const TuneTable& table, std::optional<Pass> pass = {}) {
   return std::count_if(table.layers.begin(), table.layers.end(), [&](const LayerResult& layer) {
-    return (!pass || *pass == layer.layer.problem.pass) && is_counted(layer) && layer.chosen &&
+    return (!pass || *pass == layer.layer.problem.pass()) && is_counted(layer) && layer.chosen &&
            chosen_of(layer).predicted;
   });
 }
@@ -227,12 +231,12 @@ std::vector<std::pair<std::optional<std::int64_t>, TuneTable>> summed_parts(
   std::map<std::int64_t, TuneTable> by_batch;
   std::set<std::pair<std::string, Pass>> seen;
   bool repeated = false;
-  const auto without_batch = [](ConvProblem p) {
-    p.n = 1;
-    return std::pair(to_text(p), p.pass);
+  const auto without_batch = [](Problem p) {
+    p.set_batch(1);
+    return std::pair(to_text(p), p.pass());
   };
   for (const LayerResult& layer : table.layers)
-    by_batch[layer.layer.problem.n].layers.push_back(layer);
+    by_batch[layer.layer.problem.batch()].layers.push_back(layer);
   for (const auto& [n, part] : by_batch) {
     std::set<std::pair<std::string, Pass>> here;
     for (const LayerResult& layer : part.layers) here.insert(without_batch(layer.layer.problem));
@@ -269,6 +273,33 @@ Contest contest(const TuneTable& table) {
   return sum;
 }
 
+// Where a peer's backward_data does backward_filter's products too, the sum of both passes is what
+// compares: a line for each such layer.
+std::vector<std::string> backward_sums(const TuneTable& table) {
+  std::vector<std::string> lines;
+  const Costs costs(table);
+  for (const LayerResult& data : table.layers)
+    for (const LayerResult& filter : table.layers) {
+      Problem same = filter.layer.problem;
+      same.set_pass(Pass::backward_data);
+      if (filter.layer.problem.pass() != Pass::backward_filter || !(same == data.layer.problem))
+        continue;
+      const auto peer = std::find_if(
+          data.candidates.begin(), data.candidates.end(),
+          [&](const Candidate& c) { return was_timed(c) && is_vendor(c) && does_more(data, c); });
+      const Candidate* const first = best_measured(data, false);
+      const Candidate* const second = best_measured(filter, false);
+      if (peer == data.candidates.end() || !first || !second) continue;
+      const double own_ms = costs.of(data, *first) + costs.of(filter, *second);
+      const double peer_ms = costs.of(data, *peer);
+      lines.push_back(fmt::format(
+          "{} bwd_d and bwd_w: {} + {} {} ms, {}, whose bwd_d does both, {} ms: {:.2f} times that",
+          show_layer(data.layer), first->algo, second->algo, show_ms(own_ms), peer->algo,
+          show_ms(peer_ms), peer_ms / own_ms));
+    }
+  return lines;
+}
+
 bool measured_any(const TuneTable& table) {
   return std::any_of(table.layers.begin(), table.layers.end(), [](const LayerResult& layer) {
     return layer.chosen && !layer.candidates[*layer.chosen].predicted;
@@ -281,7 +312,7 @@ std::vector<std::string> notes(const TuneTable& table, bool with_errors) {
   bool sampled = false, first_backward = false;
   for (const LayerResult& layer : table.layers) {
     if (layer.chosen) sampled |= chosen_of(layer).sampled_error;
-    first_backward |= layer.first_layer && layer.layer.problem.pass == Pass::backward_data;
+    first_backward |= layer.first_layer && layer.layer.problem.pass() == Pass::backward_data;
   }
   for (const auto& [batch, part] : summed_parts(table)) {
     const std::string label = batch ? fmt::format(" n={}", *batch) : "";
@@ -299,6 +330,7 @@ std::vector<std::string> notes(const TuneTable& table, bool with_errors) {
         fmt::format("best of all {} ms, own alone {}, {} alone {}{}, over {} of {} rows",
                     show_ms(c.best_ms), show_ms(c.own_ms), peer_name(table), show_ms(c.peer_ms),
                     Costs(table).training() ? ", with packing" : "", c.rows, c.of));
+  for (std::string& line : backward_sums(table)) notes.push_back(std::move(line));
   if (first_backward)
     notes.push_back("The first layer's bwd_d is listed but in no total: nothing reads its result.");
   if (const int without = totals(table).layers_without; without > 0)
@@ -322,7 +354,7 @@ Json candidate_json(const Candidate& c) {
   const auto measured = [&](Json value) { return c.predicted ? Json(nullptr) : std::move(value); };
   return {{"algo", c.algo},
           {"config", c.config.text()},
-          {"layouts", {to_string(c.x_layout), to_string(c.y_layout)}},
+          {"layouts", layouts_json(c)},
           {"threads", c.threads},
           {"cache", to_string(c.cache)},
           {"predicted", c.predicted},
@@ -438,8 +470,13 @@ int exit_code(const TuneTable& table) {
              : 1;
 }
 
+Json layouts_json(const Candidate& c) {
+  if (!c.has_layouts) return Json::array();
+  return {to_string(c.x_layout), to_string(c.y_layout)};
+}
+
 Json layer_json(const LayerResult& layer) {
-  const ConvProblem& p = layer.layer.problem;
+  const Problem& p = layer.layer.problem;
   Json candidates = Json::array(), chosen;
   for (const Candidate& c : layer.candidates) {
     Json candidate = candidate_json(c);
@@ -452,11 +489,14 @@ Json layer_json(const LayerResult& layer) {
     chosen = candidate_json(c);
     chosen["samples_ms"] = c.samples_ms;
   }
-  return {{"layer", layer.layer.name},           {"problem", to_text(p)},
-          {"pass", to_string(p.pass)},           {"dtype", to_string(p.dtype)},
-          {"count", layer.layer.count},          {"chosen", std::move(chosen)},
-          {"verdict", to_string(layer.verdict)}, {"reason", layer.reason},
-          {"ratio", shown_ratio(layer)},         {"candidates", std::move(candidates)}};
+  Json json{{"layer", layer.layer.name},           {"problem", to_text(p)},
+            {"pass", to_string(p.pass())},         {"dtype", to_string(p.dtype())},
+            {"count", layer.layer.count},          {"chosen", std::move(chosen)},
+            {"verdict", to_string(layer.verdict)}, {"reason", layer.reason},
+            {"ratio", shown_ratio(layer)},         {"candidates", std::move(candidates)}};
+  if (const RecurrentProblem* const recurrent = p.recurrent())
+    json["training"] = recurrent->training;
+  return json;
 }
 
 }  // namespace convlab

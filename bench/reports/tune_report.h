@@ -33,6 +33,8 @@ std::string unsure_note(std::size_t unsure, std::size_t all, const Disturbances&
 // Exit code 0, or 1 when no row has an algorithm.
 int exit_code(const TuneTable&);
 
+// [x's, y's]; empty where there are none to choose.
+nlohmann::ordered_json layouts_json(const Candidate&);
 // An element of the JSON's `layers`.
 nlohmann::ordered_json layer_json(const LayerResult&);
 

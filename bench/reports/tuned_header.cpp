@@ -55,14 +55,14 @@ inline constexpr Choice choices[] = {
   for (const LayerResult& layer : table.layers) {
     if (!layer.chosen) continue;
     any = true;
-    const ConvProblem& p = layer.layer.problem;
+    const Problem& p = layer.layer.problem;
     const Candidate& c = chosen_of(layer);
     text += fmt::format(
         "    {{{}, {}, {}, {},\n     {}, {}, {}, {},\n     {}, {}, {}, {}, {}}},\n",
-        cpp_literal(layer.layer.name), cpp_literal(to_text(p)), cpp_literal(to_string(p.pass)),
-        cpp_literal(to_string(p.dtype)), cpp_literal(c.algo), cpp_literal(c.config.text()),
-        cpp_literal(to_string(c.x_layout)), cpp_literal(to_string(c.y_layout)), c.predicted, c.ms,
-        c.predicted ? -1 : c.rel_error, c.predicted ? -1 : c.workspace_bytes,
+        cpp_literal(layer.layer.name), cpp_literal(to_text(p)), cpp_literal(to_string(p.pass())),
+        cpp_literal(to_string(p.dtype())), cpp_literal(c.algo), cpp_literal(c.config.text()),
+        cpp_literal(show_layout(c, c.x_layout)), cpp_literal(show_layout(c, c.y_layout)),
+        c.predicted, c.ms, c.predicted ? -1 : c.rel_error, c.predicted ? -1 : c.workspace_bytes,
         c.predicted ? -1 : c.packed_filter_bytes);
   }
   if (!any) text += "    {},  // nothing was chosen\n";

@@ -38,6 +38,7 @@ VerbAction declare_bench(CLI::App& app) {
       "Examples:\n"
       "  convlab bench mb1ic64ih56oc64oh56kh3ph1 --pass fwd\n"
       "  convlab bench resnet18 --layer conv1 --wide\n"
+      "  convlab bench rnn:t64mb4dhc512 --exclude stepwise\n"
       "  convlab bench mb1ic64ih56oc64oh56kh3ph1 --algos winograd,onednn --mode exhaustive\n"
       "  convlab bench mb8ic256ih14oc256oh14kh3ph1 --cache cold --threads 1 --format csv");
   return [a] { return run(*a); };

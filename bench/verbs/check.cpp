@@ -27,12 +27,17 @@ struct Options {
 
 // The shell command that checks this algorithm on this problem in this layout again. --layout nchwc
 // also tries x in NCHW with y blocked. No flag chooses a config.
-std::string repeating_line(const ConvProblem& p, const Candidate& c, const Options& o) {
+std::string repeating_line(const Problem& p, const Candidate& c, const Options& o) {
   const char* const isa = std::getenv("CONVLAB_ISA");
+  // Forward runs as in training when a backward pass is asked for too.
+  const bool training = p.recurrent() && p.recurrent()->training;
   return fmt::format(
-      "{}convlab check {} --pass {} --dtype {} --algos {} --layout {}{} --seed {}{}",
-      isa ? fmt::format("CONVLAB_ISA={} ", isa) : "", to_text(p), to_string(p.pass),
-      to_string(p.dtype), c.algo, is_blocked(c.y_layout) ? "nchwc" : to_string(c.y_layout),
+      "{}convlab check {} --pass {} --dtype {} --algos {}{}{} --seed {}{}",
+      isa ? fmt::format("CONVLAB_ISA={} ", isa) : "", to_text(p),
+      training ? "fwd,bwd_d" : to_string(p.pass()), to_string(p.dtype()), c.algo,
+      !c.has_layouts
+          ? ""
+          : fmt::format(" --layout {}", is_blocked(c.y_layout) ? "nchwc" : to_string(c.y_layout)),
       o.common.device.kind == DeviceKind::cuda
           ? fmt::format(" --device cuda:{}", o.common.device.index)
           : fmt::format(" --threads {}", c.threads),
@@ -106,21 +111,19 @@ void check_layer(const LayerResult& layer, const Options& o, Checker& checker, P
   std::size_t done = 0;
   for (const Candidate& c : layer.candidates) {
     if (stop) return;
-    ConvProblem problem = layer.layer.problem;
-    problem.x_layout = c.x_layout;
-    problem.y_layout = c.y_layout;
-    progress.bar(
-        done++, layer.candidates.size(),
-        fmt::format("{} {}: {}", show_layer(layer.layer), to_string(problem.pass), show_choice(c)));
+    const Problem& problem = layer.layer.problem;
+    progress.bar(done++, layer.candidates.size(),
+                 fmt::format("{} {}: {}", show_layer(layer.layer), to_string(problem.pass()),
+                             show_choice(c)));
     CheckResult verdict{c.status, c.reason, 0};
     if (c.status != Status::refused)
-      verdict =
-          checker.check(problem, c, o.tune.max_error.value_or(fair_error(problem.dtype, c.config)));
+      verdict = checker.check(problem, c,
+                              o.tune.max_error.value_or(fair_error(problem.dtype(), c.config)));
     const bool skipped = verdict.status == Status::refused;
     const bool passed = verdict.status == Status::ok;
     ++(skipped ? count.skipped : passed ? count.passed : count.failed);
     const std::string line = repeating_line(problem, c, o);
-    report.rows.push_back({show_layer(layer.layer), to_string(problem.pass), c.algo,
+    report.rows.push_back({show_layer(layer.layer), to_string(problem.pass()), c.algo,
                            c.config.text(), show_layouts(c),
                            skipped  ? "SKIPPED"
                            : passed ? "PASSED"
@@ -143,16 +146,16 @@ int run(const Options& o) {
   TuneOptions options = o.tune;
   options.mode = TuneMode::heuristic;
   options.layout = chosen_layout(o.common, *device);
-  AlgoRegistry registry;
-  append_all_algos(registry);
-  require_known_algos(options, registry, device->info());
+  Algos algos;
+  append_all_algos(algos);
+  require_known_algos(options, algos_for(items, algos, device->info().kind));
   const TuneTable table = tune(items, options, append_all_algos, *device);
 
   Report report;
   report.columns = {"layer",  "pass",      "algo",   "config", "layouts",
                     "result", "rel_error", "reason", "repeat"};
   Count count;
-  Checker checker(registry, *device, o.common.seed);
+  Checker checker(algos, *device, o.common.seed);
   PartialRows partial(o.common.output, report.columns);
   Progress progress;
   const std::atomic<bool>& stop = stop_on_interrupt();
@@ -163,7 +166,7 @@ int run(const Options& o) {
     check_layer(layer, o, checker, progress, stop, report, partial, count);
     progress.step(++done, table.layers.size(),
                   fmt::format("{} {}: {} passed, {} failed, {} skipped", show_layer(layer.layer),
-                              to_string(layer.layer.problem.pass), count.passed - before.passed,
+                              to_string(layer.layer.problem.pass()), count.passed - before.passed,
                               count.failed - before.failed, count.skipped - before.skipped));
   }
   report.notes.push_back(
@@ -200,6 +203,7 @@ VerbAction declare_check(CLI::App& app) {
       "that repeats it. Without --max-error a config with math=tf32 is held to 5e-2.\n\n"
       "Examples:\n"
       "  convlab check resnet18 --pass fwd\n"
+      "  convlab check gru:l2t8mb4dhc64 --dtype f64\n"
       "  convlab check mb1ic64ih56oc64oh56kh3ph1 --algos winograd --seed 7\n"
       "  CONVLAB_ISA=avx2 convlab check vgg16 --max-error 1e-5");
   return [o] { return run(*o); };

@@ -42,26 +42,27 @@ Options with_canonical_problem(Options o) {
   if (!looks_like_problem(o.problem))
     throw InputError(fmt::format(
         "'{}' is not a problem: expected one as in mb1ic64ih56oc64oh56kh3ph1", o.problem));
-  o.problem = to_text(parse_problem(o.problem).problem);
+  o.problem = to_text(parse_layer(o.problem).problem);
   return o;
 }
 
 // The ids that the names match, as everywhere else, in this build or in the store, which may have
 // algorithms that the build lacks.
 std::vector<std::string> named_algos(const std::vector<std::string>& names,
-                                     const std::vector<StoreRow>& rows,
-                                     const AlgoRegistry& registry) {
+                                     const std::vector<StoreRow>& rows, const Algos& all) {
   std::set<std::string> known, families;
   for (const StoreRow& row : rows) known.insert(row.candidate.algo);
-  for (const ConvAlgo* algo : registry.all()) {
-    known.insert(algo->info().id);
-    if (!algo->info().family.empty()) families.insert(algo->info().family);
-  }
+  for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda})
+    for (const AlgoRef& algo : all.for_device(kind)) {
+      known.insert(algo.info().id);
+      if (!algo.info().family.empty()) families.insert(algo.info().family);
+    }
   std::vector<std::string> ids;
   for (const std::string& name : names) {
     const std::size_t before = ids.size();
-    for (const ConvAlgo* algo : registry.all())
-      if (is_named(algo->info(), name)) ids.push_back(algo->info().id);
+    for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda})
+      for (const AlgoRef& algo : all.for_device(kind))
+        if (is_named(algo.info(), name)) ids.push_back(algo.info().id);
     for (const std::string& id : known)
       if (stands_for(name, id)) ids.push_back(id);
     if (ids.size() > before) continue;
@@ -77,7 +78,7 @@ bool matches(const StoreRow& row, const Options& o) {
     return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
   };
   return (o.problem.empty() || to_text(row.problem) == o.problem) &&
-         contains(o.common.passes, row.problem.pass) && contains(o.algos, row.candidate.algo) &&
+         contains(o.common.passes, row.problem.pass()) && contains(o.algos, row.candidate.algo) &&
          contains(o.statuses, row.candidate.status) && (o.before.empty() || row.date < o.before);
 }
 
@@ -92,8 +93,8 @@ Report full_report(const std::vector<StoreRow>& rows) {
     const Candidate& c = row.candidate;
     const bool ran = c.status == Status::ok || c.status == Status::inaccurate;
     report.rows.push_back(
-        {to_text(row.problem), to_string(row.problem.pass), to_string(row.problem.dtype), c.algo,
-         std::int64_t(c.version), c.config.text(), show_layouts(c), std::int64_t(c.threads),
+        {to_text(row.problem), to_string(row.problem.pass()), to_string(row.problem.dtype()),
+         c.algo, std::int64_t(c.version), c.config.text(), show_layouts(c), std::int64_t(c.threads),
          to_string(c.cache), to_string(c.status), std::int64_t(c.predicted), time_of(c),
          ran ? error_cell(c.rel_error) : Cell(), row.date, row.commit, c.reason});
   }
@@ -104,7 +105,7 @@ Report full_report(const std::vector<StoreRow>& rows) {
 std::vector<std::string> particulars(const StoreRow& row) {
   const Candidate& c = row.candidate;
   return {show_layouts(c),
-          std::string(to_string(row.problem.dtype)),
+          std::string(to_string(row.problem.dtype())),
           fmt::format("{} thread{}", c.threads, c.threads == 1 ? "" : "s"),
           std::string(to_string(c.cache)),
           fmt::format("version {}", c.version),
@@ -114,7 +115,7 @@ std::vector<std::string> particulars(const StoreRow& row) {
 // For a terminal: shows only the particulars of a config in which its rows differ.
 Report narrow_report(const std::vector<StoreRow>& rows) {
   const auto key = [](const StoreRow& row) {
-    return std::tuple(to_text(row.problem), row.problem.pass, row.candidate.algo,
+    return std::tuple(to_text(row.problem), row.problem.pass(), row.candidate.algo,
                       row.candidate.config.text());
   };
   std::map<decltype(key(rows[0])), std::vector<std::set<std::string>>> groups;
@@ -135,7 +136,7 @@ Report narrow_report(const std::vector<StoreRow>& rows) {
     if (!c.config.values().empty()) words.push_back(c.config.text());
     for (std::size_t i = 0; i < all.size(); ++i)
       if (seen[i].size() > 1) words.push_back(all[i]);
-    report.rows.push_back({to_text(row.problem), to_string(row.problem.pass), c.algo,
+    report.rows.push_back({to_text(row.problem), to_string(row.problem.pass()), c.algo,
                            to_string(c.status), time_of(c),
                            fmt::format("{}", fmt::join(words, " "))});
   }
@@ -147,9 +148,9 @@ int show(const Options& given) {
   Output output(o.common.output);
   const Store store = open_existing(o);
   std::vector<StoreRow> rows = store.rows();
-  AlgoRegistry registry;
-  append_all_algos(registry);
-  o.algos = named_algos(o.algos, rows, registry);
+  Algos algos;
+  append_all_algos(algos);
+  o.algos = named_algos(o.algos, rows, algos);
   const std::size_t total = rows.size();
   std::erase_if(rows, [&](const StoreRow& row) { return !matches(row, o); });
   const bool narrow = o.common.format == Format::table && !o.common.wide;
@@ -235,12 +236,15 @@ int import_rows(const Options& o) {
 
 // Rows of algorithm versions that this build no longer has, of unknown algorithms, or timed by
 // another protocol. A build without a backend cannot judge that backend's rows.
-bool is_stale(const StoreRow& row, const AlgoRegistry& registry) {
+bool is_stale(const StoreRow& row, const Algos& algos) {
   const DeviceKind kind = device_kind(row.fingerprint);
-  if (registry.for_device(kind).empty()) return false;
-  const ConvAlgo* const algo = registry.find(kind, row.candidate.algo);
-  return !algo || algo->info().version != row.candidate.version ||
-         row.protocol != current_protocol();
+  const std::vector<AlgoRef> known = algos.for_device(kind);
+  if (known.empty()) return false;
+  const bool is_known = std::any_of(known.begin(), known.end(), [&](const AlgoRef& algo) {
+    return algo.is_for(row.problem) && algo.info().id == row.candidate.algo &&
+           algo.info().version == row.candidate.version;
+  });
+  return !is_known || row.protocol != current_protocol();
 }
 
 // "direct 3, fft 12"
@@ -289,13 +293,13 @@ int prune(const Options& given) {
     throw InputError(
         "db prune: no filter: expected a problem, --stale, --damaged, --pass, --algos, --status or "
         "--before");
-  AlgoRegistry registry;
-  append_all_algos(registry);
+  Algos algos;
+  append_all_algos(algos);
   Store store = open_existing(o);
   std::vector<StoreRow> going = store.rows();
-  o.algos = named_algos(o.algos, going, registry);
+  o.algos = named_algos(o.algos, going, algos);
   const auto goes = [&](const StoreRow& row) {
-    return matches(row, o) && (!o.stale || is_stale(row, registry));
+    return matches(row, o) && (!o.stale || is_stale(row, algos));
   };
   std::erase_if(going, [&](const StoreRow& row) { return !goes(row); });
   Output output{std::string()};

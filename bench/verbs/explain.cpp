@@ -13,6 +13,7 @@
 #include "bench/output.h"
 #include "bench/reports/explain_data.h"
 #include "bench/reports/tune_cells.h"
+#include "bench/reports/tune_report.h"
 #include "bench/verbs/verbs.h"
 #include "conv/error.h"
 
@@ -48,7 +49,7 @@ TuneOutcome find_out(const TuneArguments& a, std::string& source) {
 
 BatchWinner batch_winner(const LayerResult& result) {
   const Candidate& chosen = result.candidates[*result.chosen];
-  return {result.layer.problem.n, chosen.algo,
+  return {result.layer.problem.batch(), chosen.algo,
           chosen.predicted                    ? "predicted"
           : result.verdict == Verdict::unsure ? "UNSURE"
                                               : "measured"};
@@ -58,7 +59,7 @@ BatchWinner batch_winner(const LayerResult& result) {
 // store if that has decided, else as predicted.
 std::string batch_sentence(const LayerResult& layer, const TuneOptions& options, Device& device,
                            Store* store) {
-  const std::int64_t own = layer.layer.problem.n;
+  const std::int64_t own = layer.layer.problem.batch();
   std::set<std::int64_t> batches{own};
   for (std::int64_t batch = 1; batch <= 256; batch *= 2) batches.insert(batch);
   std::vector<BatchWinner> winners;
@@ -67,8 +68,8 @@ std::string batch_sentence(const LayerResult& layer, const TuneOptions& options,
       if (layer.chosen) winners.push_back(batch_winner(layer));
       continue;
     }
-    NamedProblem other = layer.layer;
-    other.problem.n = batch;
+    LayerProblem other = layer.layer;
+    other.problem.set_batch(batch);
     try {
       TuneOptions lookup = options;
       lookup.budget_s = 0.0;
@@ -157,7 +158,7 @@ Report phase_report(const Explanation& e) {
 }
 
 std::string title(const LayerResult& layer) {
-  return fmt::format("{} {}, {}", show_layer(layer.layer), to_string(layer.layer.problem.pass),
+  return fmt::format("{} {}, {}", show_layer(layer.layer), to_string(layer.layer.problem.pass()),
                      to_text(layer.layer.problem));
 }
 
@@ -195,7 +196,7 @@ std::string render_json(const std::vector<Explanation>& explanations, const std:
   for (const Explanation& e : explanations) {
     Json layer{{"layer", show_layer(e.layer->layer)},
                {"problem", to_text(e.layer->layer.problem)},
-               {"pass", to_string(e.layer->layer.problem.pass)},
+               {"pass", to_string(e.layer->layer.problem.pass())},
                {"verdict", to_string(e.layer->verdict)},
                {"candidates", Json::array()},
                {"phases", Json::array()},
@@ -206,7 +207,7 @@ std::string render_json(const std::vector<Explanation>& explanations, const std:
       layer["candidates"].push_back(
           {{"algo", c.algo},
            {"config", c.config.text()},
-           {"layouts", {to_string(c.x_layout), to_string(c.y_layout)}},
+           {"layouts", layouts_json(c)},
            {"status", to_string(c.status)},
            {"predicted", c.predicted},
            {"ms", c.ms},
@@ -243,8 +244,8 @@ int run(const ExplainArguments& given) {
   const TuneOutcome outcome = find_out(a, source);
 
   const std::unique_ptr<Device> device = open_device(a.common);
-  AlgoRegistry registry;
-  append_all_algos(registry);
+  Algos algos;
+  append_all_algos(algos);
   const std::string db = db_path(a.common);
   const std::vector<Roof> roofs = find_roofs(*device, db, false);
   std::optional<Store> store;
@@ -256,8 +257,11 @@ int run(const ExplainArguments& given) {
   std::vector<Explanation> explanations;
   for (const LayerResult& layer : outcome.table.layers) {
     progress.bar(explanations.size(), outcome.table.layers.size(), title(layer));
-    Explanation& e = explanations.emplace_back(explain(layer, registry, *device, roofs));
+    Explanation& e = explanations.emplace_back(explain(layer, algos, *device, roofs));
     e.verdict = limits_that_decide(layer, options);
+    if (const RecurrentProblem* const p = layer.layer.problem.recurrent())
+      if (std::string roofline = recurrent_roofs(*p, device->info(), roofs); !roofline.empty())
+        e.verdict.push_back(std::move(roofline));
     e.verdict.push_back(batch_sentence(layer, options, *device, store ? &*store : nullptr));
     if (const std::string warning = noise_warning(roofs); !warning.empty())
       e.verdict.push_back(warning);
@@ -290,6 +294,7 @@ VerbAction declare_explain(CLI::App& app) {
       "Examples:\n"
       "  convlab explain mb1ic64ih56oc64oh56kh3ph1 --pass fwd\n"
       "  convlab explain resnet18 --layer layer1.0.conv1 --pass bwd_w --all\n"
+      "  convlab explain rnn:t64mb1dhc512 --pass fwd\n"
       "  convlab explain mb1ic256ih14oc256oh14kh3ph1 --workspace-max 1M --format md");
   return [a] { return run(*a); };
 }

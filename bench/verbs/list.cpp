@@ -10,6 +10,7 @@
 #include "bench/output.h"
 #include "bench/reports/tune_cells.h"
 #include "bench/verbs/verbs.h"
+#include "conv/text/bytes.h"
 #include "nets/zoo/zoo.h"
 
 namespace convlab {
@@ -23,16 +24,17 @@ struct Options {
 };
 
 // Small problems that each need one feature more than the first.
-const std::vector<NamedProblem>& probes() {
-  static const std::vector<NamedProblem> list = [] {
-    std::vector<NamedProblem> parsed;
+const std::vector<LayerProblem>& probes() {
+  static const std::vector<LayerProblem> list = [] {
+    std::vector<LayerProblem> parsed;
     for (const char* text :
          {"mb1ic32ih16oc32oh16kh3ph1n3x3", "mb1ic64ih16oc64oh16kh1ph0n1x1",
           "mb1ic32ih16oc32oh16kh5ph2n5x5", "mb1ic32ih16oc32oh8kh3sh2ph1nstride",
           "mb1ic32ih16oc32oh16kh3ph2dh1ndilation", "g2mb1ic32ih16oc32oh16kh3ph1ngroups",
           "g32mb1ic32ih16oc32oh16kh3ph1ndepthwise", "mb1ic3ih16oc32oh16kh3ph1nC=3",
-          "mb1ic32ih16oc32oh8kh3sh2ph0nasym_pad"})
-      parsed.push_back(parse_problem(text));
+          "mb1ic32ih16oc32oh8kh3sh2ph0nasym_pad", "rnn:t4dhc16nrnn", "gru:t4dhc16ngru",
+          "lstm:t4dhc16nlstm", "lstm:l2t4dhc16nlayers", "lstm:t4dhc16:binbi"})
+      parsed.push_back(parse_layer(text));
     return parsed;
   }();
   return list;
@@ -54,10 +56,10 @@ bool takes(const LayerResult& layer, const std::string& algo) {
 }
 
 // "Families, for --algos and --exclude: direct (direct, direct_plain); ..."
-std::string families_note(const std::vector<const ConvAlgo*>& algos) {
+std::string families_note(const std::vector<AlgoRef>& algos) {
   std::map<std::string, std::vector<std::string>> families;
-  for (const ConvAlgo* algo : algos)
-    if (!algo->info().family.empty()) families[algo->info().family].push_back(algo->info().id);
+  for (const AlgoRef& algo : algos)
+    if (!algo.info().family.empty()) families[algo.info().family].push_back(algo.info().id);
   std::vector<std::string> texts;
   for (const auto& [family, ids] : families)
     texts.push_back(fmt::format("{} ({})", family, fmt::join(ids, ", ")));
@@ -65,31 +67,32 @@ std::string families_note(const std::vector<const ConvAlgo*>& algos) {
                      texts.empty() ? "none" : fmt::format("{}", fmt::join(texts, "; ")));
 }
 
-Report support_report(const Options& o, Device& device, const AlgoRegistry& registry) {
+Report support_report(const Options& o, Device& device, const Algos& algos) {
   std::vector<TuneItem> items;
-  for (const NamedProblem& probe : probes())
+  for (const LayerProblem& probe : probes())
     for (const Pass pass : all_passes)
       for (const DType dtype : all_dtypes) {
+        if (probe.problem.recurrent() && dtype != DType::f32 && dtype != DType::f64) continue;
         items.push_back({probe, false});
-        items.back().layer.problem.pass = pass;
-        items.back().layer.problem.dtype = dtype;
+        items.back().layer.problem.set_pass(pass);
+        items.back().layer.problem.set_dtype(dtype);
       }
   const TuneTable table = ask(items, o, device);
   Report report;
   report.columns = {"algo", "version", "origin"};
-  for (const NamedProblem& probe : probes()) report.columns.push_back(probe.name);
+  for (const LayerProblem& probe : probes()) report.columns.push_back(probe.name);
   report.columns.insert(report.columns.end(), {"types", "what"});
-  for (const ConvAlgo* algo : registry.for_device(device.info().kind)) {
-    const AlgoInfo& info = algo->info();
+  for (const AlgoRef& algo : algos.for_device(device.info().kind)) {
+    const AlgoInfo& info = algo.info();
     std::vector<Cell> row{info.id, std::int64_t(info.version),
                           info.origin == Origin::own ? "own" : "vendor"};
     std::set<DType> types;
-    for (const NamedProblem& probe : probes()) {
+    for (const LayerProblem& probe : probes()) {
       std::string passes;
       for (const LayerResult& layer : table.layers) {
         if (layer.layer.name != probe.name || !takes(layer, info.id)) continue;
-        types.insert(layer.layer.problem.dtype);
-        const char letter = "fdw"[std::size_t(layer.layer.problem.pass)];
+        types.insert(layer.layer.problem.dtype());
+        const char letter = "fdw"[std::size_t(layer.layer.problem.pass())];
         if (passes.find(letter) == std::string::npos) passes += letter;
       }
       row.push_back(passes.empty() ? "-" : passes);
@@ -103,18 +106,36 @@ Report support_report(const Options& o, Device& device, const AlgoRegistry& regi
   report.notes = {
       "f, d, w: takes such problems forward, backward_data, backward_filter (some type, some "
       "layout).",
-      families_note(registry.for_device(device.info().kind)),
+      families_note(algos.for_device(device.info().kind)),
       fmt::format("Nets: {}", fmt::join(net_names(), " "))};
   return report;
 }
 
+// "lstm:...: weights 8.0 MiB, of which ..."
+std::string sizes_note(RecurrentProblem p) {
+  const auto activations = [&](bool recompute) {
+    p.recompute = recompute;
+    return show_bytes(p.activations_bytes());
+  };
+  return fmt::format(
+      "{}: weights {}, of which a step of a layer and direction reads {}; activations of training "
+      "{}, or {} if they are computed again; gradients of the gates {}.",
+      to_text(p), show_bytes(p.weights_bytes()), show_bytes(p.step_bytes()), activations(false),
+      activations(true), show_bytes(p.dgates_bytes()));
+}
+
 Report refusal_report(const std::vector<TuneItem>& items, const Options& o, Device& device,
-                      const AlgoRegistry& registry) {
+                      const Algos& algos) {
   Report report;
+  std::set<std::string> sizes;
   report.columns = {"layer", "problem", "pass", "algo", "takes", "candidates", "reason"};
-  for (const LayerResult& layer : ask(items, o, device).layers)
-    for (const ConvAlgo* algo : registry.for_device(device.info().kind)) {
-      const std::string& id = algo->info().id;
+  for (const LayerResult& layer : ask(items, o, device).layers) {
+    if (const RecurrentProblem* const p = layer.layer.problem.recurrent())
+      if (const std::string note = sizes_note(*p); sizes.insert(note).second)
+        report.notes.push_back(note);
+    for (const AlgoRef& algo : algos.for_device(device.info().kind)) {
+      if (!algo.is_for(layer.layer.problem)) continue;
+      const std::string& id = algo.info().id;
       std::int64_t count = 0;
       std::string reason;
       for (const Candidate& c : layer.candidates) {
@@ -124,23 +145,24 @@ Report refusal_report(const std::vector<TuneItem>& items, const Options& o, Devi
         else
           ++count;
       }
-      const ConvProblem& p = layer.layer.problem;
-      report.rows.push_back({show_layer(layer.layer), to_text(p), to_string(p.pass), id,
+      const Problem& p = layer.layer.problem;
+      report.rows.push_back({show_layer(layer.layer), to_text(p), to_string(p.pass()), id,
                              count > 0 ? "yes" : "no", count, count > 0 ? "" : reason});
     }
-  report.notes = {"candidates: configs x layouts that would be tried."};
+  }
+  report.notes.insert(report.notes.begin(), "candidates: configs x layouts that would be tried.");
   return report;
 }
 
 int run(const Options& o) {
   Output output(o.common.output);
   const std::unique_ptr<Device> device = open_device(o.common);
-  AlgoRegistry registry;
-  append_all_algos(registry);
+  Algos algos;
+  append_all_algos(algos);
   Report report =
       o.common.targets.empty()
-          ? support_report(o, *device, registry)
-          : refusal_report(resolve_targets(o.common, device->info()), o, *device, registry);
+          ? support_report(o, *device, algos)
+          : refusal_report(resolve_targets(o.common, device->info()), o, *device, algos);
   report.provenance = provenance(*device);
   output.write(render(report, o.common.format));
   return 0;
@@ -161,6 +183,7 @@ VerbAction declare_list(CLI::App& app) {
       "Examples:\n"
       "  convlab list\n"
       "  convlab list --device cuda\n"
+      "  convlab list lstm:t32mb16dhc512     also what its weights and activations take\n"
       "  convlab list mb1ic64ih56oc64oh28kh3sh2ph1 --pass fwd\n"
       "  convlab list googlenet --layout nchw --dtype f64 --format md");
   return [o] { return run(*o); };

@@ -49,22 +49,22 @@ std::string tune_command(const CommonOptions& o) {
 
 // The same layers on fewer threads, as far as the store has them.
 void add_thread_curves(RooflineReport& report, const TuneTable& table, const Store& store,
-                       const AlgoRegistry& registry, const DeviceInfo& device, CacheMode cache) {
+                       const Algos& algos, const DeviceInfo& device, CacheMode cache) {
   for (const LayerResult& layer : table.layers)
-    for (const ConvAlgo* algo : registry.for_device(device.kind))
+    for (const ConvAlgo* algo : algos.conv.for_device(device.kind))
       for (int threads = 1; threads <= device.threads; threads *= 2) {
         DeviceInfo fewer = device;
         fewer.threads = threads;
         double best = 0;
-        for (const Layouts& layouts : layout_pairs(layer.layer.problem, {}, device)) {
-          const ConvProblem problem = with_layouts(layer.layer.problem, layouts);
+        for (const Layouts& layouts : layout_pairs(*layer.layer.problem.conv(), {}, device)) {
+          const Problem problem = layer.layer.problem.with_layouts(layouts);
           for (const Candidate& c : store.lookup(problem, cache, fewer, algo->info()).candidates)
             if (c.status == Status::ok && !c.predicted && (best == 0 || c.ms < best)) best = c.ms;
         }
         if (best > 0)
           report.curves.push_back({show_layer(layer.layer),
-                                   std::string(to_string(layer.layer.problem.pass)),
-                                   algo->info().id, layer.layer.problem.n, threads, best});
+                                   std::string(to_string(layer.layer.problem.pass())),
+                                   algo->info().id, layer.layer.problem.batch(), threads, best});
       }
 }
 
@@ -114,11 +114,14 @@ RooflineReport gather(const RooflineArguments& a) {
   const std::string db = db_path(common);
   const bool has_store = Store::exists(db);
   if (!a.measure) tuning.tune.budget_s = 0.0;  // only the store's results
-  const TuneOutcome outcome = run_tuning(tuning, a.measure || has_store ? db : "");
-
   const std::unique_ptr<Device> device = open_device(common);
-  AlgoRegistry registry;
-  append_all_algos(registry);
+  const std::vector<TuneItem> items = resolve_targets(common, device->info());
+  require_convolutions(items, "roofline");
+  const TuneOutcome outcome =
+      run_tuning(tuning, items, *device, a.measure || has_store ? db : "", {});
+
+  Algos algos;
+  append_all_algos(algos);
   RooflineReport report;
   report.provenance = outcome.table.provenance.fields;
   report.bytes = fmt::format(
@@ -128,7 +131,7 @@ RooflineReport gather(const RooflineArguments& a) {
   for (const LayerResult& layer : outcome.table.layers)
     if (!layer.chosen || layer.candidates[*layer.chosen].predicted)
       unknown.push_back(
-          fmt::format("{} {}", show_layer(layer.layer), to_string(layer.layer.problem.pass)));
+          fmt::format("{} {}", show_layer(layer.layer), to_string(layer.layer.problem.pass())));
   const std::string remedy =
       fmt::format("`{}` measures it, or --measure here", tune_command(common));
   if (unknown.size() == outcome.table.layers.size() && outcome.interrupted) return {};
@@ -146,11 +149,11 @@ RooflineReport gather(const RooflineArguments& a) {
   for (const LayerResult& layer : outcome.table.layers) {
     progress.bar(++done, outcome.table.layers.size(), "phases of " + show_layer(layer.layer));
     for (RooflinePoint& point :
-         roofline_points(layer, registry, *device, report.roofs, !a.no_phases && !stop))
+         roofline_points(layer, algos, *device, report.roofs, !a.no_phases && !stop))
       report.points.push_back(std::move(point));
   }
   if (device->info().kind == DeviceKind::cpu && outcome.table.store_error.empty())
-    add_thread_curves(report, outcome.table, Store(db, Store::Open::existing), registry,
+    add_thread_curves(report, outcome.table, Store(db, Store::Open::existing), algos,
                       device->info(), common.cache);
   report.complete = !stop;
   if (stop) report.notes.emplace_back("Stopped early: the same command goes on from here.");

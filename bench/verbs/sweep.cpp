@@ -52,7 +52,7 @@ std::vector<TuneItem> items_of(const Group& group, const std::vector<SweepPoint>
   for (const std::size_t i : group.points) {
     CommonOptions one = group.common;
     one.targets = {to_text(points[i].problem)};
-    one.dtype = points[i].problem.dtype;
+    one.dtype = points[i].problem.dtype();
     one.batches.clear();
     for (TuneItem& item : resolve_targets(one, device)) items.push_back(std::move(item));
   }
@@ -68,21 +68,22 @@ Sweep planned_sweep(const Options& o) {
   if (o.axes.empty())
     throw InputError("sweep: nothing to vary: expected an axis, as in -a n=1:256:*2 or -a r=1,3,5");
   Sweep sweep;
-  for (const std::string& text : o.axes)
-    sweep.axes.push_back(naming("--axis", [&] { return parse_axis(text); }));
   const std::string& target = common.targets.front();
   if (!looks_like_problem(target))
     throw InputError(fmt::format(
         "sweep: '{}' is not a problem: expected one as in mb1ic64ih56oc64oh56kh3ph1", target));
-  sweep.base = parse_problem(target).problem;
-  sweep.base.dtype = common.dtype;
+  sweep.base = parse_layer(target).problem;
+  sweep.base.set_dtype(common.dtype);
+  const Swept swept = sweep.base.conv() ? Swept::convolution : Swept::recurrent_layer;
+  for (const std::string& text : o.axes)
+    sweep.axes.push_back(naming("--axis", [&] { return parse_axis(text, swept); }));
   if (common.batches.size() > 1)
     throw InputError("sweep: --batch takes one size here: expected -a n=... to vary it");
   if (!common.batches.empty() && std::any_of(sweep.axes.begin(), sweep.axes.end(),
                                              [](const Axis& axis) { return axis.name == "n"; }))
     throw InputError(fmt::format("sweep: --batch {} and -a n=... both set the batch: drop one",
                                  common.batches.front()));
-  if (!common.batches.empty()) sweep.base.n = common.batches.front();
+  if (!common.batches.empty()) sweep.base.set_batch(common.batches.front());
   sweep.points = naming("--axis", [&] {
     return sweep_points({{}, sweep.base, common.threads, common.layout}, sweep.axes);
   });
@@ -160,11 +161,13 @@ int run(const Options& o) {
 VerbAction declare_sweep(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   add_tuning(app, o->tuning, "The problem that is varied: mb1ic64ih56oc64oh56kh3ph1");
-  add_texts(app, "-a,--axis", o->axes,
-            "The axis to vary: n c h k r stride threads dtype layout, each with a list or range. "
-            "Several axes make every combination; along the first the charts and crossovers "
-            "run",
-            "NAME=VALUES");
+  add_texts(
+      app, "-a,--axis", o->axes,
+      "The axis to vary: n c h k r stride threads dtype layout, of a recurrent layer t n i h l "
+      "threads dtype, each with a list or range. Several axes make every combination; along the "
+      "first the charts and crossovers "
+      "run",
+      "NAME=VALUES");
   add_flag(app, "--fresh", o->tuning.tune.fresh,
            "Measure again what the store knows, and replace it");
   add_flag(app, "--retry-failed", o->tuning.tune.retry_failed,
@@ -180,12 +183,14 @@ VerbAction declare_sweep(CLI::App& app) {
       "Results are stored as they are measured: Ctrl-C prints what is done, and the same command\n"
       "goes on from there.\n\n"
       "Ranges: 1:256:*2 doubles from 1 to 256, 7:56:+7 goes by 7, 1:8 by 1. h is H and W, r is R\n"
-      "and S; padding of (R-1)/2 goes on keeping the size, any other stays as it is.\n\n"
+      "and S; padding of (R-1)/2 goes on keeping the size, any other stays as it is. A recurrent\n"
+      "layer's h is H, and I too where they are equal.\n\n"
       "Examples:\n"
       "  convlab sweep mb1ic64ih56oc64oh56kh3ph1 -a n=1:256:*2 --pass fwd\n"
       "  convlab sweep mb8ic64ih28oc64oh28kh3ph1 -a r=1,3,5,7,9,11 --svg filters.svg\n"
       "  convlab sweep mb8ic64ih28oc64oh28kh3ph1 -a c=16:512:*2 -a dtype=f32,f64 --format csv\n"
-      "  convlab sweep mb8ic64ih28oc64oh28kh3ph1 -a threads=1:8 --algos winograd,direct");
+      "  convlab sweep mb8ic64ih28oc64oh28kh3ph1 -a threads=1:8 --algos winograd,direct\n"
+      "  convlab sweep rnn:t64dhc512 -a n=1:256:*2 --pass fwd");
   return [o] { return run(*o); };
 }
 

@@ -13,7 +13,7 @@ namespace {
 class CheckerTest : public testing::Test {
  protected:
   CheckerTest() {
-    append_test_algos(registry_);
+    append_test_algos(algos_.conv);
     problem_ = parse_problem("mb1ic4ih5oc4oh5kh3ph1").problem;
   }
   CheckResult check(const std::string& algo, double max_error = 1e-5) {
@@ -22,9 +22,9 @@ class CheckerTest : public testing::Test {
     return checker_.check(problem_, c, max_error);
   }
 
-  AlgoRegistry registry_;
+  Algos algos_;
   const std::unique_ptr<Device> device_ = make_cpu_device({1, ""});
-  Checker checker_{registry_, *device_, 1};
+  Checker checker_{algos_, *device_, 1};
   ConvProblem problem_;
 };
 

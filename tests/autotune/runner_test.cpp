@@ -17,15 +17,15 @@ namespace {
 
 // "tired" fails at its third run: the check is the first, and a sample takes one or two.
 double sample_of_tired(double expected_ms, CacheMode cache) {
-  AlgoRegistry registry;
-  append_test_algos(registry);
+  Algos algos;
+  append_test_algos(algos.conv);
   const auto device = make_cpu_device();
   RunnerOptions options;
   options.problem = parse_problem("mb1ic4ih6oc8oh6kh3ph1").problem;
   options.cache = cache;
-  LocalRunner runner(options, registry, *device);
-  Candidate c = new_candidate(registry.get(DeviceKind::cpu, "tired"), {Layout::nchw, Layout::nchw},
-                              cache, device->info());
+  LocalRunner runner(options, algos, *device);
+  Candidate c = new_candidate(algos.conv.get(DeviceKind::cpu, "tired"), options.problem, cache,
+                              device->info());
   c.ms = expected_ms;
   runner.prepare(c);
   EXPECT_EQ(c.status, Status::ok) << c.reason;
@@ -68,21 +68,20 @@ class CapturingDevice : public CpuBackedDevice {
 };
 
 TEST(LocalRunner, TheSharedWorkspaceHasItsSizeBeforeTheTimeBegins) {
-  AlgoRegistry registry;
-  append_cpu_algos(registry);
+  Algos algos;
+  append_cpu_algos(algos.conv);
   for (const CacheMode cache : {CacheMode::hot, CacheMode::cold}) {
     CapturingDevice device;
     RunnerOptions options;
     options.problem = parse_problem("mb1ic8ih8oc8oh8kh3ph1").problem;
     options.cache = cache;
-    LocalRunner runner(options, registry, device);
+    LocalRunner runner(options, algos, device);
     std::vector<Candidate> candidates;
     const Layout blocked = blocked_layout(device.info());
     for (const auto& [id, layout] : {std::pair("im2col", Layout::nchw), {"winograd", blocked}}) {
-      const ConvAlgo& algo = registry.get(DeviceKind::cpu, id);
-      Candidate& c =
-          candidates.emplace_back(new_candidate(algo, {layout, layout}, cache, device.info()));
-      const ConvProblem problem = with_layouts(options.problem, {layout, layout});
+      const AlgoRef algo = algos.conv.get(DeviceKind::cpu, id);
+      const Problem problem = options.problem.with_layouts({layout, layout});
+      Candidate& c = candidates.emplace_back(new_candidate(algo, problem, cache, device.info()));
       ASSERT_FALSE(algo.refuse(problem, device));
       c.config = algo.configs(problem, device).front();
       c.ms = 200;  // so long that no run comes before it

@@ -57,7 +57,7 @@ TEST(TuningCost, CountsCandidatesThatPredictionsDoNotPrune) {
   add(20);
   EXPECT_GT(tuning_cost_s(entry, 4), one);
   TuningEntry large = entry;
-  large.problem.n = 64;
+  large.problem.set_batch(64);
   EXPECT_GT(tuning_cost_s(large, 4), tuning_cost_s(entry, 4));
   for (Candidate& c : entry.candidates) c.status = Status::refused;
   EXPECT_LT(tuning_cost_s(entry, 4), one);
@@ -76,7 +76,7 @@ class ShardedTunerTest : public TunerTest {
   }
 
   static std::string key(const LayerResult& layer) {
-    return to_text(layer.layer.problem) + " " + std::string(to_string(layer.layer.problem.pass));
+    return to_text(layer.layer.problem) + " " + std::string(to_string(layer.layer.problem.pass()));
   }
   TuneTable run_shard(std::int64_t index, std::int64_t count, Store* store = nullptr) {
     options_.shard = Shard{index, count};
@@ -176,7 +176,7 @@ TEST_F(ShardedTunerTest, PackingCountsAsInTheWhole) {
     const TuneTable part = run({});
     ASSERT_EQ(part.layers.size(), 1u);
     EXPECT_TRUE(part.shard->training);
-    if (part.layers[0].layer.problem.pass != Pass::forward) continue;
+    if (part.layers[0].layer.problem.pass() != Pass::forward) continue;
     EXPECT_EQ(order(part.layers[0]), training);
     ++compared;
   }

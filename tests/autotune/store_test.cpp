@@ -258,8 +258,9 @@ TEST_F(StoreTest, JsonHoldsEverything) {
   Store store(file()), copy(directory_ / "copy.db");
   for (int i = 0; i < 5; ++i) store.put(numbered_row(0, i));
   StoreRow failed = numbered_row(0, 5);
-  failed.problem.pass = Pass::forward;
-  failed.problem.epilogue = {.bias = true, .residual = false, .relu = true};
+  ConvProblem with_epilogue = *failed.problem.conv();
+  with_epilogue.epilogue = {.bias = true, .residual = false, .relu = true};
+  failed.problem = with_epilogue;
   failed.candidate.status = Status::failed;
   failed.candidate.rel_error = std::numeric_limits<double>::infinity();
   store.put(failed);

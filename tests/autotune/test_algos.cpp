@@ -1,10 +1,12 @@
 #include "tests/autotune/test_algos.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <new>
 #include <system_error>
@@ -13,6 +15,7 @@
 #include "conv/error.h"
 #include "conv/optional/plan_note.h"
 #include "conv/reference.h"
+#include "kernels_cpu/cpu.h"
 
 namespace convlab {
 namespace {
@@ -104,6 +107,84 @@ class TestAlgo : public ConvAlgo {
   AlgoInfo info_;
 };
 
+// Passes on to stepwise, and then misbehaves.
+class TestRecurrent : public RecurrentAlgo {
+ public:
+  using Misbehave = std::function<void(const RecurrentProblem&, const RecurrentArgs&, Workspace)>;
+  TestRecurrent(
+      std::string id, double ms, Misbehave misbehave = [](auto&, auto&, auto) {},
+      bool own_format = false)
+      : ms_(ms), misbehave_(std::move(misbehave)), own_format_(own_format) {
+    append_cpu_recurrent_algos(algos_);
+    info_.id = std::move(id);
+    info_.origin = own_format ? Origin::vendor : Origin::own;
+  }
+  const AlgoInfo& info() const noexcept override { return info_; }
+  std::optional<Refusal> refuse(const RecurrentProblem&, Device&) const override { return {}; }
+  std::vector<Config> configs(const RecurrentProblem&, Device&) const override { return {{}}; }
+  bool deterministic(const RecurrentProblem&, const Config&) const override { return true; }
+  WorkEstimate work(const RecurrentProblem& p, const Config&, Device&) const override {
+    const double share = !own_format_ || p.pass == Pass::forward ? 1
+                         : p.pass == Pass::backward_data         ? 2
+                                                                 : 0;
+    return {{{.name = "steps", .flops = share * p.flops(), .efficiency = 0.01}}};
+  }
+  std::optional<SavedBytes> own_format(const RecurrentProblem& p, Device&) const override {
+    if (!own_format_) return {};
+    return SavedBytes{std::size_t(p.activations_bytes()) + header,
+                      std::size_t(p.dgates_bytes()) + header};
+  }
+  std::unique_ptr<RecurrentPlan> plan(const RecurrentProblem& p, const Config& config,
+                                      Device& device) const override {
+    class Plan : public RecurrentPlan {
+     public:
+      Plan(const TestRecurrent& algo, const RecurrentProblem& p,
+           std::unique_ptr<RecurrentPlan> stepwise)
+          : algo_(algo), problem_(p), stepwise_(std::move(stepwise)) {}
+      std::size_t workspace_bytes() const noexcept override { return stepwise_->workspace_bytes(); }
+      void run(const RecurrentArgs& given, Workspace workspace, Stream& stream) const override {
+        RecurrentArgs args = given;
+        if (algo_.own_format_) skip_headers(args);
+        stepwise_->run(args, workspace, stream);
+        algo_.misbehave_(problem_, args, workspace);
+        pretended += 1e-3 * algo_.ms_;
+      }
+
+     private:
+      // Its format: what the problem says, behind a header that only its own forward pass writes.
+      void skip_headers(RecurrentArgs& args) const {
+        const auto reads = [](const void*& data) {
+          if (!data) return;
+          if (*static_cast<const int*>(data) != mark) throw std::runtime_error("not its format");
+          data = static_cast<const std::byte*>(data) + header;
+        };
+        const auto writes = [](void*& data) {
+          if (!data) return;
+          *static_cast<int*>(data) = mark;
+          data = static_cast<std::byte*>(data) + header;
+        };
+        if (problem_.pass != Pass::forward) reads(args.activations);
+        if (problem_.pass == Pass::forward && problem_.training) writes(args.out_activations);
+        if (problem_.pass == Pass::backward_data) writes(args.out_dgates);
+      }
+      const TestRecurrent& algo_;
+      RecurrentProblem problem_;
+      std::unique_ptr<RecurrentPlan> stepwise_;
+    };
+    return std::make_unique<Plan>(*this, p,
+                                  algos_.get(DeviceKind::cpu, "stepwise").plan(p, config, device));
+  }
+
+ private:
+  static constexpr std::size_t header = 64;
+  static constexpr int mark = 4711;
+  double ms_;
+  Misbehave misbehave_;
+  bool own_format_;
+  AlgoInfo info_;
+  RecurrentRegistry algos_;
+};
+
 [[gnu::noinline]] void starve() { throw std::bad_alloc(); }
 
 void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
@@ -157,6 +238,37 @@ void append_test_algos(AlgoRegistry& registry) {
   add({.id = "late_segfault", .misbehave = [runs = std::make_shared<std::atomic<int>>(0)] {
          if ((*runs)++ == 3) std::raise(SIGSEGV);
        }});
+}
+
+void append_test_algos(RecurrentRegistry& registry) {
+  const auto add = [&](auto... arguments) {
+    registry.append(std::make_unique<TestRecurrent>(std::move(arguments)...));
+  };
+  add("plain_rnn", 10.0);
+  add("slow_rnn", 100.0);
+  add("last_row", 10.0,
+      TestRecurrent::Misbehave([](const RecurrentProblem& p, const RecurrentArgs& args, Workspace) {
+        if (p.pass != Pass::forward) return;
+        float* const last = static_cast<float*>(args.out) + p.y_elements() - p.directions() * p.h;
+        std::copy_n(last - p.directions() * p.h, p.directions() * p.h, last);
+      }));
+  add("forgetful", 20.0,
+      TestRecurrent::Misbehave([](const RecurrentProblem& p, const RecurrentArgs& args, Workspace) {
+        if (args.out_h) std::memset(args.out_h, 0xff, std::size_t(p.state_bytes()));
+      }));
+  add("overrunning", 10.0,
+      TestRecurrent::Misbehave([](const RecurrentProblem& p, const RecurrentArgs& args, Workspace) {
+        static_cast<float*>(args.out)[p.y_elements()] = 1;
+      }));
+  add("crashing", 10.0,
+      TestRecurrent::Misbehave([](const auto&, const auto&, Workspace) { std::raise(SIGSEGV); }));
+  add("own_format", 5.0, TestRecurrent::Misbehave([](const auto&, const auto&, Workspace) {}),
+      true);
+}
+
+void append_test_algos(Algos& algos) {
+  append_test_algos(algos.conv);
+  append_test_algos(algos.recurrent);
 }
 
 }  // namespace convlab

@@ -53,7 +53,7 @@ struct Log : TuneProgress {
   void process(std::size_t number, std::size_t) override {
     if (on_process) on_process(number);
   }
-  void ended(const ConvProblem&, const Candidate& c) override {
+  void ended(const Problem&, const Candidate& c) override {
     ++ended_candidates;
     if (on_ended) on_ended(c);
   }
@@ -106,8 +106,8 @@ class TunerTest : public ::testing::Test {
   ~TunerTest() override { std::filesystem::remove_all(directory_); }
 
   void add(std::string_view text, Pass pass = Pass::forward, bool first_layer = false) {
-    TuneItem item{parse_problem(text), first_layer};
-    item.layer.problem.pass = pass;
+    TuneItem item{parse_layer(text), first_layer};
+    item.layer.problem.set_pass(pass);
     items_.push_back(item);
   }
   TuneTable run(std::vector<std::string> algos, Store* store = nullptr) {

@@ -233,7 +233,7 @@ TEST_F(TunerTest, WhatIsKnownIsNotRacedAgain) {
   options_.layout = Layout::nchw;
   run({"plain"}, &store_);
   for (StoreRow row : store_.rows())
-    if (row.problem.pass == Pass::backward_data) {
+    if (row.problem.pass() == Pass::backward_data) {
       row.candidate.ms *= 10;
       store_.put(row);
     }

@@ -16,8 +16,7 @@ namespace {
 class WorkerTest : public ::testing::Test {
  protected:
   WorkerTest() {
-    options_.problem.c = options_.problem.k = 4;
-    options_.problem.h = options_.problem.p = options_.problem.w = options_.problem.q = 5;
+    options_.problem = parse_problem("mb1ic4ih5oc4oh5kh1ph0").problem;
     options_.max_error = 1e-5;
   }
   WorkerRunner& runner() {
@@ -180,7 +179,8 @@ TEST_F(WorkerTest, AWorkerIsHandedOnUnlessSomethingFailedInIt) {
   const ChildProcess* const first = spare.get();
   ASSERT_NE(first, nullptr);
 
-  options_.problem.k = 6;  // another problem, same worker
+  options_.problem =
+      parse_problem("mb1ic4ih5oc6oh5kh1ph0").problem;  // another problem, same worker
   runner_ = make();
   EXPECT_EQ(prepared("plain").status, Status::ok);
   EXPECT_EQ(spare, nullptr);
@@ -207,7 +207,9 @@ TEST_F(WorkerTest, StopsWaitingWhenTold) {
 }
 
 TEST_F(WorkerTest, ReportsAProblemItCannotOpenAsItsOwn) {
-  options_.problem.groups = 3;
+  ConvProblem impossible = *options_.problem.conv();
+  impossible.groups = 3;
+  options_.problem = impossible;
   EXPECT_THROW(prepared("plain"), InputError);
 }
 

@@ -28,20 +28,46 @@ namespace {
 // The memory levels that a run's bytes go through: every level up to the one that holds its data.
 // The estimate's bytes are those that leave the private caches. Memory traffic is at least every
 // tensor once.
-std::vector<std::pair<std::string, double>> level_bytes(const WorkEstimate& work,
-                                                        const ConvProblem& problem,
-                                                        const Candidate& c,
-                                                        const DeviceInfo& device) {
+using LevelBytes = std::vector<std::pair<std::string, double>>;
+LevelBytes level_bytes(const WorkEstimate& work, const ConvProblem& problem, const Candidate& c,
+                       const DeviceInfo& device) {
   const double tensors = double(problem.x_bytes() + problem.y_bytes() + problem.filter_bytes());
   const double touched = tensors + double(c.workspace_bytes);
   const bool card = device.kind == DeviceKind::cuda;
   const double private_caches = double(device.l2_bytes) * (card ? 1 : device.threads);
   const bool cold = c.cache == CacheMode::cold;
-  std::vector<std::pair<std::string, double>> bytes{{"L2", work.bytes()}};
+  LevelBytes bytes{{"L2", work.bytes()}};
   if (!card && (cold || touched > private_caches)) bytes.emplace_back("L3", work.bytes());
   if (cold || touched > double(std::max(device.l2_bytes, device.l3_bytes)))
     bytes.emplace_back("memory", std::min(tensors, work.bytes()));
   return bytes;
+}
+
+// Each step reads a recurrent layer's U, of which the levels before this one can keep as much as
+// they hold; everything else is moved once. backward_filter is one product over all steps.
+LevelBytes level_bytes(const WorkEstimate& work, const RecurrentProblem& problem,
+                       const Candidate& c, const DeviceInfo& device) {
+  const double steps = problem.pass == Pass::backward_filter ? 0 : double(problem.t - 1);
+  const double us = double(problem.layers * problem.directions());
+  const double once =
+      std::min(Problem(problem).elements() * double(size_of(problem.dtype)), work.bytes());
+  const auto beyond = [&](double held) {
+    return once + steps * us * std::max(0.0, double(problem.step_bytes()) - held);
+  };
+  const bool card = device.kind == DeviceKind::cuda, cold = c.cache == CacheMode::cold;
+  const double l1 = double(device.l1_bytes) * device.threads;
+  const double l2 = double(device.l2_bytes) * (card ? 1 : device.threads);
+  const double outermost = std::max(l2, double(device.l3_bytes));
+  LevelBytes bytes{{"L2", beyond(l1)}};
+  if (!card && (cold || once > l2)) bytes.emplace_back("L3", beyond(l2));
+  if (cold || once > outermost) bytes.emplace_back("memory", beyond(outermost));
+  return bytes;
+}
+
+LevelBytes level_bytes(const WorkEstimate& work, const Problem& problem, const Candidate& c,
+                       const DeviceInfo& device) {
+  return problem.conv() ? level_bytes(work, *problem.conv(), c, device)
+                        : level_bytes(work, *problem.recurrent(), c, device);
 }
 
 // A time may lie below the roof's by the spread of both and by changes of the clock frequency.
@@ -49,18 +75,17 @@ constexpr double slack = 0.02;
 
 }  // namespace
 
-RooflinePoint roofline_point(const WorkEstimate& work, const ConvProblem& problem,
-                             const Candidate& c, const DeviceInfo& device,
-                             const std::vector<Roof>& roofs) {
+RooflinePoint roofline_point(const WorkEstimate& work, const Problem& problem, const Candidate& c,
+                             const DeviceInfo& device, const std::vector<Roof>& roofs) {
   RooflinePoint p;
   p.problem = to_text(problem);
-  p.pass = to_string(problem.pass);
-  p.dtype = to_string(problem.dtype);
+  p.pass = to_string(problem.pass());
+  p.dtype = to_string(problem.dtype());
   p.algo = c.algo;
   p.config = c.config.text();
   p.layouts = show_layouts(c);
   p.cache = to_string(c.cache);
-  p.batch = problem.n;
+  p.batch = problem.batch();
   p.threads = c.threads;
   p.ms = c.ms;
   p.mad_ms = c.mad_ms;
@@ -71,7 +96,7 @@ RooflinePoint roofline_point(const WorkEstimate& work, const ConvProblem& proble
 
   // Tensor cores have no roof here, and f32's does not apply to them.
   const bool tensor_cores = device.kind == DeviceKind::cuda &&
-                            (problem.dtype == DType::f16 || problem.dtype == DType::bf16 ||
+                            (problem.dtype() == DType::f16 || problem.dtype() == DType::bf16 ||
                              math_type(c.config) != MathType::f32);
   const double peak = tensor_cores ? 0 : peak_of(roofs, c.threads, p.dtype) / 1e9;
   if (peak > 0) {
@@ -101,11 +126,12 @@ RooflinePoint roofline_point(const WorkEstimate& work, const ConvProblem& proble
   return p;
 }
 
-std::vector<RooflinePhase> roofline_phases(const ConvAlgo& algo, const ConvProblem& problem,
-                                           const Candidate& c, const ReferenceCase& data,
-                                           Device& device, const std::vector<Roof>& roofs) {
+std::vector<RooflinePhase> roofline_phases(const AlgoRef& algo, const Problem& problem,
+                                           const Candidate& c, Testbed& testbed, Device& device,
+                                           Stream& stream, const std::vector<Roof>& roofs) {
   const WorkEstimate work = algo.work(problem, c.config, device);
-  const PhaseTimes times = measure_phases(algo, problem, c.config, c.cache, data, device);
+  const PhaseTimes times =
+      measure_phases(*testbed.plan(algo, c), work.phases.size(), c.cache, device, stream);
   std::vector<RooflinePhase> phases;
   for (std::size_t i = 0; i < work.phases.size(); ++i) {
     const PhaseWork& phase = work.phases[i];
@@ -135,20 +161,21 @@ std::vector<RooflinePhase> roofline_phases(const ConvAlgo& algo, const ConvProbl
   return phases;
 }
 
-std::vector<RooflinePoint> roofline_points(const LayerResult& layer, const AlgoRegistry& registry,
+std::vector<RooflinePoint> roofline_points(const LayerResult& layer, const Algos& algos,
                                            Device& device, const std::vector<Roof>& roofs,
                                            bool with_phases) {
   std::vector<RooflinePoint> points;
   std::set<std::string> seen;
-  std::optional<ReferenceCase> data;  // shared by all candidates
+  const std::unique_ptr<Stream> stream = device.make_stream();
+  std::unique_ptr<Testbed> testbed;  // shared by all candidates
   for (std::size_t i = 0; i < layer.candidates.size(); ++i) {
     const Candidate& c = layer.candidates[i];
     if (!was_timed(c) || (i != layer.chosen && seen.contains(c.algo))) continue;
     if (i != layer.chosen && layer.chosen && layer.candidates[*layer.chosen].algo == c.algo)
       continue;
     seen.insert(c.algo);
-    const ConvProblem problem = with_layouts(layer.layer.problem, {c.x_layout, c.y_layout});
-    const ConvAlgo& algo = registry.get(device.info().kind, c.algo);
+    const Problem problem = as_run(layer.layer.problem, c);
+    const AlgoRef algo = algos.get(problem, device.info().kind, c.algo);
     RooflinePoint point =
         roofline_point(algo.work(problem, c.config, device), problem, c, device.info(), roofs);
     point.layer = show_layer(layer.layer);
@@ -159,9 +186,10 @@ std::vector<RooflinePoint> roofline_points(const LayerResult& layer, const AlgoR
       point.verdict = to_string(layer.verdict);
     }
     if (with_phases) {
-      if (!data)
-        data.emplace(layer.layer.problem, 1, DataKind::normal, ReferenceCase::Evaluate::nothing);
-      point.phases = roofline_phases(algo, problem, c, *data, device, roofs);
+      if (!testbed)
+        testbed =
+            make_testbed(layer.layer.problem, 1, ReferenceCase::Evaluate::nothing, device, *stream);
+      point.phases = roofline_phases(algo, problem, c, *testbed, device, *stream, roofs);
     }
     points.push_back(std::move(point));
   }

@@ -7,10 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "autotune/check.h"
 #include "autotune/measure/ceilings.h"
+#include "autotune/testbed.h"
 #include "autotune/tuner.h"
-#include "conv/registry.h"
 
 namespace convlab {
 
@@ -66,16 +65,16 @@ struct RooflineReport {
 
 // The point of one measured candidate of this problem, without phases. The problem has the
 // candidate's layouts.
-RooflinePoint roofline_point(const WorkEstimate&, const ConvProblem&, const Candidate&,
+RooflinePoint roofline_point(const WorkEstimate&, const Problem&, const Candidate&,
                              const DeviceInfo&, const std::vector<Roof>&);
 
-// Runs the candidate on the case's data with its phases recorded, and compares each phase with its
-// own roof.
-std::vector<RooflinePhase> roofline_phases(const ConvAlgo&, const ConvProblem&, const Candidate&,
-                                           const ReferenceCase&, Device&, const std::vector<Roof>&);
+// Runs the candidate on the testbed's data with its phases recorded, and compares each phase with
+// its own roof. The problem is the testbed's, with the candidate's layouts.
+std::vector<RooflinePhase> roofline_phases(const AlgoRef&, const Problem&, const Candidate&,
+                                           Testbed&, Device&, Stream&, const std::vector<Roof>&);
 
 // One point for the best measured candidate of each algorithm that has one.
-std::vector<RooflinePoint> roofline_points(const LayerResult&, const AlgoRegistry&, Device&,
+std::vector<RooflinePoint> roofline_points(const LayerResult&, const Algos&, Device&,
                                            const std::vector<Roof>&, bool with_phases);
 
 // The machine's roofs from the store at `db`, or measured and kept there. `again` always measures.
