@@ -105,6 +105,23 @@ TEST(AlgoMarks, AreNeverShared) {
   }
 }
 
+TEST(AlgoMarks, RecurrentAlgorithmsDifferAmongThemselves) {
+  RecurrentRegistry registry;
+  append_cpu_recurrent_algos(registry);
+  const json& rows = table()["recurrent"];
+  std::set<std::string> colours, letters;
+  for (const RecurrentAlgo* algo : registry.for_device(DeviceKind::cpu)) {
+    const std::string& id = algo->info().id;
+    ASSERT_TRUE(rows.contains(id)) << id;
+    EXPECT_TRUE(colours.insert(rows[id]["colour"]).second) << id;
+    EXPECT_TRUE(letters.insert(algo_mark(id, ChartKind::text)).second) << id;
+    bool known = false;  // to the tests of convolutions' colours
+    for (const auto& [of_conv, row] : table()["algos"].items())
+      known |= row["colour"] == rows[id]["colour"];
+    EXPECT_TRUE(known) << id;
+  }
+}
+
 TEST(AlgoMarks, StandOutAndDifferInEverySight) {
   for (const auto& [algo, row] : table()["algos"].items()) {
     const Rgb colour = parsed(row["colour"]);

@@ -439,7 +439,7 @@ TEST_F(DiffOfStoresTest, TheTableFitsATerminal) {
     std::vector<StoreRow> rows{row(algo, 100.5), row("im2col", 900)};
     for (StoreRow& r : rows) {
       r.problem = parse_problem("g2mb128ic256ih224iw112oc512oh112ow56kh11kw7sh2ph5pw3").problem;
-      r.problem.pass = Pass::backward_filter;
+      r.problem.set_pass(Pass::backward_filter);
       r.candidate.config = Config::parse("tile=4,block=128,order=321");
     }
     return rows;

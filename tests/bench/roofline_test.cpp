@@ -384,7 +384,7 @@ TEST(Explain, FindsTheBatchAtWhichTheWinnerChanges) {
 class ExplainRivals : public testing::Test {
  protected:
   ExplainRivals() {
-    append_cpu_algos(registry_);
+    append_cpu_algos(algos_.conv);
     layer_.layer = parse_problem("mb1ic8ih8oc8oh8kh3ph1");
     layer_.candidates = {measured("direct", 1, 1e-7, 0), measured("im2col", 1.005, 1e-7, 0),
                          measured("implicit_gemm", 2, 1e-7, 0)};
@@ -393,13 +393,13 @@ class ExplainRivals : public testing::Test {
     for (Candidate& c : layer_.candidates) {
       const Layout layout = c.algo == "im2col" ? Layout::nchw : blocked_layout(device_->info());
       c.x_layout = c.y_layout = layout;
-      const ConvProblem problem = with_layouts(layer_.layer.problem, {layout, layout});
-      c.config = registry_.get(DeviceKind::cpu, c.algo).configs(problem, *device_).front();
+      const Problem problem = as_run(layer_.layer.problem, c);
+      c.config = algos_.get(problem, DeviceKind::cpu, c.algo).configs(problem, *device_).front();
       c.process_ms = {0.99 * c.ms, c.ms, 1.01 * c.ms};
     }
   }
-  Explanation explained() { return explain(layer_, registry_, *device_, {}); }
-  AlgoRegistry registry_;
+  Explanation explained() { return explain(layer_, algos_, *device_, {}); }
+  Algos algos_;
   std::unique_ptr<Device> device_ = make_cpu_device({1, ""});
   LayerResult layer_;
 };

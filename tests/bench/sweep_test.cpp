@@ -31,6 +31,26 @@ TEST(SweepAxes, RangesAndLists) {
     EXPECT_THROW(parse_axis(bad), InputError) << bad;
 }
 
+TEST(SweepAxes, OfARecurrentLayer) {
+  const auto points = [](const char* problem, const Values& axes) {
+    std::vector<Axis> parsed;
+    for (const std::string& axis : axes) parsed.push_back(parse_axis(axis, Swept::recurrent_layer));
+    std::vector<std::string> texts;
+    for (const SweepPoint& p : sweep_points({{}, parse_layer(problem).problem, 0, "auto"}, parsed))
+      texts.push_back(to_text(p.problem));
+    return texts;
+  };
+  EXPECT_EQ(points("rnn:t2mb1dhc8", {"h=4,5"}),
+            (Values{"rnn:l1t2mb1sic4slc4dhc4dic4", "rnn:l1t2mb1sic5slc5dhc5dic5"}));
+  EXPECT_EQ(points("rnn:t2mb1slc3dhc8", {"h=4"}), (Values{"rnn:l1t2mb1sic4slc3dhc4dic4"}));
+  EXPECT_EQ(points("rnn:t2mb1dhc8", {"i=3", "h=4"}), (Values{"rnn:l1t2mb1sic4slc3dhc4dic4"}));
+  EXPECT_EQ(points("gru:t2mb1dhc8:bi", {"l=2", "t=5", "n=7"}),
+            (Values{"gru:l2t5mb7sic8slc8dhc8dic8:bi"}));
+  for (const char* bad : {"c=1", "k=1", "r=3", "stride=1", "layout=nchw"})
+    EXPECT_THROW(parse_axis(bad, Swept::recurrent_layer), InputError) << bad;
+  EXPECT_THROW(parse_axis("t=1"), InputError);
+}
+
 TEST(SweepAxes, PaddingThatKeepsTheSizeGoesOnDoingSo) {
   const auto points = [](const char* problem, const Values& axes) {
     std::vector<Axis> parsed;

@@ -37,13 +37,35 @@ TEST(Targets, ANetGivesItsLayersInAllPasses) {
   ASSERT_EQ(items.size(), 3 * 11u);
   std::int64_t convolutions = 0;
   for (const TuneItem& item : items)
-    if (item.layer.problem.pass == Pass::forward) convolutions += item.layer.count;
+    if (item.layer.problem.pass() == Pass::forward) convolutions += item.layer.count;
   EXPECT_EQ(convolutions, 20);
   EXPECT_EQ(items[0].layer.name, "conv1");
-  EXPECT_EQ(items[0].layer.problem.n, 1);
+  EXPECT_EQ(items[0].layer.problem.batch(), 1);
   EXPECT_TRUE(items[0].first_layer);
-  EXPECT_EQ(items[1].layer.problem.pass, Pass::backward_data);
+  EXPECT_EQ(items[1].layer.problem.pass(), Pass::backward_data);
   EXPECT_FALSE(items[3].first_layer);
+}
+
+TEST(Targets, ARecurrentLayerTrainsWhereABackwardPassIsAskedFor) {
+  CommonOptions options = forward("lstm:t3mb4dhc8nencoder");
+  EXPECT_FALSE(resolve_targets(options, roomy()).at(0).layer.problem.recurrent()->training);
+  options.passes = {Pass::forward, Pass::backward_data};
+  options.batches = {2, 5};
+  options.dtype = DType::f64;
+  const std::vector<TuneItem> items = resolve_targets(options, roomy());
+  ASSERT_EQ(items.size(), 4u);
+  EXPECT_TRUE(items[0].layer.problem.recurrent()->training);
+  EXPECT_FALSE(items[1].layer.problem.recurrent()->training);
+  EXPECT_EQ(items[2].layer.problem.batch(), 5);
+  EXPECT_EQ(items[2].layer.problem.dtype(), DType::f64);
+  EXPECT_EQ(items[2].layer.name, "encoder");
+}
+
+TEST(Targets, ARecurrentNetIsNoProblem) {
+  EXPECT_TRUE(looks_like_problem("rnn:t3dhc8"));
+  EXPECT_TRUE(looks_like_problem("rnn:x"));  // a faulty one
+  EXPECT_FALSE(looks_like_problem("rnn:28-128x2-10"));
+  EXPECT_FALSE(looks_like_problem("rnn"));
 }
 
 TEST(Targets, BatchesMultiply) {
@@ -52,27 +74,27 @@ TEST(Targets, BatchesMultiply) {
   options.dtype = DType::f64;
   const std::vector<TuneItem> items = resolve_targets(options, roomy());
   ASSERT_EQ(items.size(), 2 * 11u);
-  EXPECT_EQ(items.back().layer.problem.n, 16);
-  EXPECT_EQ(items.back().layer.problem.dtype, DType::f64);
+  EXPECT_EQ(items.back().layer.problem.batch(), 16);
+  EXPECT_EQ(items.back().layer.problem.dtype(), DType::f64);
 }
 
 TEST(Targets, AProblemKeepsItsBatchUnlessToldOtherwise) {
   CommonOptions options = forward("mb3ic16ih8oc16oh8kh3ph1n\"a*2\"");
-  EXPECT_EQ(resolve_targets(options, roomy()).at(0).layer.problem.n, 3);
+  EXPECT_EQ(resolve_targets(options, roomy()).at(0).layer.problem.batch(), 3);
   EXPECT_EQ(resolve_targets(options, roomy()).at(0).layer.count, 2);
   options.batches = {5, 6};
   const std::vector<TuneItem> items = resolve_targets(options, roomy());
   ASSERT_EQ(items.size(), 2u);
-  EXPECT_EQ(items[0].layer.problem.n, 5);
-  EXPECT_EQ(items[1].layer.problem.n, 6);
+  EXPECT_EQ(items[0].layer.problem.batch(), 5);
+  EXPECT_EQ(items[1].layer.problem.batch(), 6);
 }
 
 TEST(Targets, GroupedProblemsAndNetsWithGAreToldApart) {
   CommonOptions options = forward("g2mb1ic16ih8oc16oh8kh3ph1");
   options.targets.push_back("googlenet");
   const std::vector<TuneItem> items = resolve_targets(options, roomy());
-  EXPECT_EQ(items[0].layer.problem.groups, 2);
-  EXPECT_EQ(items[1].layer.problem.c, 3);
+  EXPECT_EQ(items[0].layer.problem.conv()->groups, 2);
+  EXPECT_EQ(items[1].layer.problem.conv()->c, 3);
 }
 
 TEST(Targets, AFileHasOneProblemALine) {

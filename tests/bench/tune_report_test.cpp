@@ -58,9 +58,9 @@ TuneTable sample() {
   layer.verdict = Verdict::win;
   layer.ratio = {1.9, 2.0, 2.1};
   table.layers.push_back(layer);
-  layer.layer.problem.pass = Pass::backward_data;
+  layer.layer.problem.set_pass(Pass::backward_data);
   table.layers.push_back(layer);
-  layer.layer.problem.pass = Pass::backward_filter;
+  layer.layer.problem.set_pass(Pass::backward_filter);
   layer.first_layer = false;
   layer.candidates = {candidate("no", 0, Status::refused)};
   layer.chosen.reset();
@@ -68,6 +68,39 @@ TuneTable sample() {
   layer.ratio = {};
   table.layers.push_back(layer);
   return table;
+}
+
+// oneDNN's backward_data does backward_filter's products too: alone it compares with nothing.
+TEST(TuneReport, APeerThatDoesBothBackwardPassesIsComparedOverBoth) {
+  RecurrentRegistry registry;
+  append_all_recurrent_algos(registry);
+  if (!registry.find(DeviceKind::cpu, "onednn.rnn")) GTEST_SKIP() << "built without oneDNN";
+  TuneTable table;
+  LayerResult data;
+  data.layer = parse_recurrent_problem("rnn:t4mb1dhc16");
+  data.layer.problem.set_pass(Pass::backward_data);
+  data.candidates = {candidate("persistent", 2), candidate("onednn.rnn", 9)};
+  for (Candidate& c : data.candidates) c.has_layouts = false;
+  data.candidates[0].exec_gflops = data.candidates[0].eff_gflops;
+  data.candidates[1].exec_gflops = 2 * data.candidates[1].eff_gflops;
+  data.chosen = 0;
+  data.verdict = Verdict::win;
+  LayerResult filter = data;
+  filter.layer.problem.set_pass(Pass::backward_filter);
+  filter.candidates = {candidate("stepwise", 1)};
+  filter.candidates[0].pack_ms = 0;
+  table.layers = {data, filter};
+  const std::string text = render(table, Format::table);
+  EXPECT_EQ(text.find("× onednn"), std::string::npos) << text;
+  EXPECT_NE(text.find("bwd_d and bwd_w: persistent + stepwise"), std::string::npos) << text;
+  EXPECT_NE(text.find("whose bwd_d does both"), std::string::npos) << text;
+  EXPECT_EQ(text.find("nchw"), std::string::npos) << text;
+  table.layers[0].candidates[1].status = Status::dropped;
+  const std::string candidates = render_candidates(table, Format::table, true);
+  EXPECT_NE(candidates.find("bwd_w's products are in its time"), std::string::npos) << candidates;
+
+  table.layers[0].candidates[1].exec_gflops = table.layers[0].candidates[1].eff_gflops;
+  EXPECT_NE(render(table, Format::table).find("× onednn"), std::string::npos);
 }
 
 TEST(TuneReport, JsonIsWhatScriptsRelyOn) {
@@ -223,13 +256,13 @@ TEST(TuneReport, EqualRowsAreOneInTablesAndApartInFiles) {
 TuneTable contested() {
   TuneTable table = sample();
   table.layers.resize(2);
-  table.layers[1].layer.problem.pass = Pass::backward_filter;
+  table.layers[1].layer.problem.set_pass(Pass::backward_filter);
   for (LayerResult& layer : table.layers) layer.layer.count = 1;
   table.layers[0].candidates = {candidate("direct", 2), candidate("fft", 3),
                                 candidate("onednn.direct", 8, Status::dropped)};
   table.layers[1].candidates = {candidate("onednn.direct", 4), candidate("direct", 8)};
   table.layers.push_back(table.layers[0]);
-  table.layers[2].layer.problem.n = 2;
+  table.layers[2].layer.problem.set_batch(2);
   table.layers[2].candidates[2].predicted = true;
   return table;
 }
@@ -393,7 +426,7 @@ TuneTable two_batches() {
   TuneTable table = sample();
   table.layers.resize(1);
   table.layers.push_back(table.layers[0]);
-  table.layers[1].layer.problem.n = 2;
+  table.layers[1].layer.problem.set_batch(2);
   return table;
 }
 

@@ -1,0 +1,125 @@
+// Recurrent problems through the program: the verbs that take them, and those that do not.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/bench/program/program_lab.h"
+
+namespace convlab {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* layer = "gru:t4mb2slc6dhc10";
+constexpr const char* canonical = "gru:l1t4mb2sic10slc6dhc10dic10";
+
+class RecurrentProgramTest : public ProgramTest {
+ protected:
+  json json_of(Words words) {
+    const Ran ran = run(std::move(words) + Words{"--format", "json"});
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    return ran.exit_code == 0 ? json::parse(ran.out) : json();
+  }
+};
+
+TEST_F(RecurrentProgramTest, TuneRacesAndRemembersThem) {
+  const json table = json_of({"tune", layer});
+  ASSERT_EQ(table["layers"].size(), 3u);
+  for (const json& row : table["layers"]) {
+    EXPECT_EQ(row["problem"], canonical);
+    EXPECT_EQ(row["training"], row["pass"] == "fwd");
+    ASSERT_FALSE(row["chosen"].is_null()) << row.dump(1);
+    EXPECT_FALSE(row["chosen"]["predicted"]);
+    EXPECT_LT(row["chosen"]["rel_error"], 1e-5);
+    EXPECT_TRUE(row["chosen"]["layouts"].empty());
+  }
+  const Ran shown = run({"db", "show", layer, "--format", "csv"});
+  EXPECT_TRUE(contains(shown.out, canonical)) << shown.out;
+  const Ran again = run({"tune", layer});
+  EXPECT_TRUE(contains(again.err, "resuming")) << again.err;
+  EXPECT_EQ(run({"db", "verify"}).exit_code, 0);
+  EXPECT_TRUE(contains(run({"db", "prune", "--stale"}).out, "nothing matched"));
+
+  // Inference is another problem, of which the store knows nothing.
+  const json inference = json_of({"tune", layer, "--pass", "fwd", "--mode", "heuristic"});
+  EXPECT_EQ(inference["layers"][0]["training"], false);
+}
+
+TEST_F(RecurrentProgramTest, AFileMayHaveBothKinds) {
+  write_file(directory_ / "mixed",
+             std::string("# both\n") + layer + "\nmb1ic4ih5oc4oh5kh3ph1n\"c\"\n");
+  const json table = json_of(
+      {"tune", "@" + (directory_ / "mixed").string(), "--mode", "heuristic", "--pass", "fwd"});
+  ASSERT_EQ(table["layers"].size(), 2u);
+  EXPECT_EQ(table["layers"][0]["problem"], canonical);
+  EXPECT_EQ(table["layers"][1]["layer"], "c");
+  EXPECT_FALSE(table["layers"][1].contains("training"));
+  for (const json& c : table["layers"][1]["candidates"]) EXPECT_NE(c["algo"], "stepwise");
+}
+
+TEST_F(RecurrentProgramTest, BenchShowsEveryCandidate) {
+  const Ran ran = run({"bench", layer, "--pass", "bwd_d"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  for (const char* algo : {"stepwise", "batched_input", "persistent"})
+    EXPECT_TRUE(contains(ran.out, algo)) << ran.out;
+  EXPECT_FALSE(contains(ran.out, "nchw")) << ran.out;
+}
+
+TEST_F(RecurrentProgramTest, CheckPassesEverything) {
+  const Ran ran = run({"check", layer, "lstm:l2t3mb2dhc8", "rnn:t3mb2dhc9:bi"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.out << ran.err;
+  EXPECT_TRUE(contains(ran.out, " 0 failed")) << ran.out;
+  EXPECT_TRUE(contains(ran.out, "persistent")) << ran.out;
+}
+
+TEST_F(RecurrentProgramTest, ListSaysWhoTakesThemAndTheirSizes) {
+  const Ran all = run({"list"});
+  for (const char* text : {"winograd", "stepwise", "batched_input", "persistent"})
+    EXPECT_TRUE(contains(all.out, text)) << all.out;
+  const Ran one = run({"list", layer, "--pass", "bwd_w"});
+  EXPECT_EQ(one.exit_code, 0) << one.err;
+  EXPECT_TRUE(contains(one.out, "needs fwd or bwd_d")) << one.out;
+  EXPECT_TRUE(contains(one.out, std::string(canonical) + ": weights 2.1 KiB")) << one.out;
+  EXPECT_FALSE(contains(one.out, "winograd")) << one.out;
+}
+
+TEST_F(RecurrentProgramTest, ExplainHoldsThemAgainstTheRoofs) {
+  const Ran ran = run({"explain", "rnn:t4mb1dhc64", "--pass", "fwd"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_TRUE(contains(ran.out, "Recurrent weights: 16 KiB a step, 4 steps; L2 holds"))
+      << ran.out;
+  EXPECT_TRUE(contains(ran.out, "By batch: ")) << ran.out;
+  EXPECT_TRUE(contains(ran.out, "steps ")) << ran.out;  // a phase
+}
+
+TEST_F(RecurrentProgramTest, SweepVariesTheirSizes) {
+  const json sweep = json_of({"sweep", "rnn:t4mb1dhc16", "-a", "h=8,16", "-a", "t=2,4", "--pass",
+                              "fwd", "--mode", "heuristic"});
+  std::vector<std::string> problems;
+  for (const json& point : sweep["layers"]) problems.push_back(point["problem"]);
+  EXPECT_EQ(problems,
+            (Words{"rnn:l1t2mb1sic8slc8dhc8dic8", "rnn:l1t4mb1sic8slc8dhc8dic8",
+                   "rnn:l1t2mb1sic16slc16dhc16dic16", "rnn:l1t4mb1sic16slc16dhc16dic16"}));
+}
+
+TEST_F(RecurrentProgramTest, BadInputIsOneLineAndExitCode2) {
+  write_file(directory_ / "layers", std::string(layer) + "\n");
+  const std::string file = "@" + (directory_ / "layers").string();
+  const std::vector<BadUsage> cases{
+      {{"tune", "rnn:t4mb1"}, "dhc, the number of hidden units, is missing"},
+      {{"tune", "gru:x4"}, "expected a size (l t mb sic slc dhc dic)"},
+      {{"tune", layer, "--algos", "winograd"}, "expected one of stepwise, batched_input"},
+      {{"tune", layer, "--dtype", "bf16"}, "a recurrent layer takes f32 or f64, not bf16"},
+      {{"bench", "lstm:t100000mb100000dhc100"}, "expected a batch of at most"},
+      {{"roofline", layer}, "is a recurrent layer: expected convolutions"},
+      {{"roofline", file}, "is a recurrent layer: expected convolutions"},
+      {{"sweep", layer, "-a", "c=1,2"}, "expected one of t, n, i, h, l"},
+      {{"sweep", layer, "-a", "layout=nchw,nhwc"}, "expected one of t, n, i, h, l"},
+      {{"plan", layer}, layer},
+      {{"time", layer}, layer},
+  };
+  expect_refused([&](const Words& words) { return run(words); }, cases);
+}
+
+}  // namespace
+}  // namespace convlab
