@@ -174,7 +174,9 @@ NamedRecurrentProblem parse_recurrent_problem(std::string_view text) {
 bool is_recurrent_text(std::string_view text) {
   const std::string_view trimmed = trim(text);
   return std::any_of(cell_names.begin(), cell_names.end(), [&](std::string_view name) {
-    return trimmed.starts_with(name) && trimmed.substr(name.size()).starts_with(':');
+    if (!trimmed.starts_with(name)) return false;
+    const std::string_view rest = trimmed.substr(name.size());
+    return rest.starts_with(':') && (rest.size() == 1 || rest[1] < '0' || rest[1] > '9');
   });
 }
 

@@ -159,7 +159,8 @@ struct NamedRecurrentProblem {
   friend bool operator==(const NamedRecurrentProblem&, const NamedRecurrentProblem&) = default;
 };
 NamedRecurrentProblem parse_recurrent_problem(std::string_view text);
-// Whether a text is of a recurrent problem: it begins with a cell and a colon.
+// Whether a text is of a recurrent problem: it begins with a cell and a colon. A digit behind them
+// makes it a net's name, as in rnn:28-128-10.
 bool is_recurrent_text(std::string_view text);
 // Canonical text, with all sizes in fixed order: equal sizes give equal text, and parsing it gives
 // them back. Used as the key of the tuning store.

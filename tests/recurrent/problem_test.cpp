@@ -87,6 +87,7 @@ TEST(RecurrentProblems, AreTheirCells) {
   EXPECT_THROW((void)parse_cell("elman"), InputError);
   EXPECT_TRUE(is_recurrent_text(" rnn_relu:dhc8"));
   EXPECT_FALSE(is_recurrent_text("rnnx:dhc8"));
+  EXPECT_FALSE(is_recurrent_text("rnn:28-128-10"));  // a net
   EXPECT_FALSE(is_recurrent_text("mb1ic64ih56oc64oh56kh3ph1"));
 }
 
