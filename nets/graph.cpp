@@ -7,6 +7,7 @@
 
 #include "conv/error.h"
 #include "conv/layer_ops.h"
+#include "conv/math/saturating.h"
 
 namespace convlab::nets {
 namespace {
@@ -60,6 +61,7 @@ struct Inference {
       throw InputError(fmt::format("cannot pad {} channels to {}", x.c, pad.channels));
     return {x.n, pad.channels, x.h, x.w};
   }
+  Shape operator()(const Recurrent& recurrent) const;
   Shape operator()(const Add&) const {
     for (const Shape& s : inputs)
       if (s != first())
@@ -121,6 +123,22 @@ Shape Inference::operator()(const Conv& conv) const {
   return {p.n, p.k, p.p, p.q};
 }
 
+RecurrentProblem problem_of(const Recurrent& recurrent, const Shape& x) {
+  RecurrentProblem p;
+  p.cell = recurrent.cell;
+  p.t = x.h, p.n = x.n, p.i = saturating_mul(x.c, x.w), p.h = recurrent.hidden;
+  p.layers = recurrent.layers;
+  p.bidirectional = recurrent.bidirectional;
+  return p;
+}
+
+Shape Inference::operator()(const Recurrent& recurrent) const {
+  RecurrentProblem p = problem_of(recurrent, only());
+  p.dtype = DType::f64;  // as in infer_shape
+  validate(p);
+  return {p.n, p.directions() * p.h, recurrent.every_step ? p.t : 1, 1};
+}
+
 }  // namespace
 
 NodeId Graph::add(std::string name, Layer layer, std::vector<NodeId> inputs) {
@@ -168,12 +186,21 @@ ConvProblem Graph::conv_problem(const Node& node) const {
   return problem_of(*conv, input_shape(node));
 }
 
+RecurrentProblem Graph::recurrent_problem(const Node& node) const {
+  const auto* const recurrent = std::get_if<Recurrent>(&node.layer);
+  if (recurrent == nullptr)
+    throw InputError(fmt::format("net {}, layer {}: is no recurrent layer", name_, node.name));
+  return problem_of(*recurrent, input_shape(node));
+}
+
 std::int64_t Graph::parameters(const Node& node) const {
   if (const auto* conv = std::get_if<Conv>(&node.layer))
     return conv_problem(node).filter_elements() + (conv->bias ? conv->filters : 0);
   if (const auto* linear = std::get_if<Linear>(&node.layer))
     return multiply_adds(node) + linear->outputs;
   if (std::holds_alternative<BatchNorm>(node.layer)) return 2 * node.shape.c;
+  if (std::holds_alternative<Recurrent>(node.layer))
+    return recurrent_problem(node).weights_elements();
   return 0;
 }
 
@@ -183,6 +210,11 @@ std::int64_t Graph::multiply_adds(const Node& node) const {
   if (const auto* linear = std::get_if<Linear>(&node.layer)) {
     const Shape& x = input_shape(node);
     return x.c * x.h * x.w * linear->outputs;
+  }
+  if (std::holds_alternative<Recurrent>(node.layer)) {
+    const RecurrentProblem p = recurrent_problem(node);
+    const std::int64_t biases = 2 * p.layers * p.directions() * p.gates() * p.h;
+    return p.t * (p.weights_elements() - biases);
   }
   return 0;
 }

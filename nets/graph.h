@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "conv/problem.h"
+#include "recurrent/problem.h"
 
 namespace convlab::nets {
 
@@ -70,11 +71,22 @@ struct PadChannels {
   std::int64_t channels = 1;  // afterwards
 };
 
+// Reads N C H W as H steps of C*W inputs each (an image's rows, or what another recurrent layer
+// wrote), and starts from states of zero. The output is N C H 1 with the hidden states of every
+// step, C = hidden units of both directions; or N C 1 1 with those after each direction's last
+// step.
+struct Recurrent {
+  RecurrentCell cell = RecurrentCell::rnn_tanh;
+  std::int64_t hidden = 1, layers = 1;
+  bool bidirectional = false;
+  bool every_step = false;
+};
+
 struct Add {};     // two or more inputs of one shape
 struct Concat {};  // along C
 
 using Layer = std::variant<Input, Conv, Linear, Pool, GlobalAvgPool, BatchNorm, LocalResponseNorm,
-                           Activation, Dropout, PadChannels, Add, Concat>;
+                           Activation, Dropout, PadChannels, Recurrent, Add, Concat>;
 
 // ---- The graph ----
 
@@ -102,11 +114,13 @@ class Graph {
   // The sizes of a Conv node: forward, f32, nchw. Throws InputError for other layers. Every
   // function here that takes a node throws it for a node of another graph.
   ConvProblem conv_problem(const Node&) const;
+  // The sizes of a Recurrent node: forward, f32. Throws InputError for other layers.
+  RecurrentProblem recurrent_problem(const Node&) const;
 
   // Trainable values: weights, biases, batch norm's scale and shift.
   std::int64_t parameters(const Node&) const;
   std::int64_t parameters() const;
-  // For one image, of convolutions (padded taps included) and fully connected layers.
+  // For one image, of convolutions (padded taps included), fully connected and recurrent layers.
   std::int64_t multiply_adds(const Node&) const;
   std::int64_t multiply_adds() const;
 

@@ -22,13 +22,13 @@ std::string_view to_string(Phase phase) {
 
 class Net::Impl {
  public:
-  Impl(Graph graph, const NetPlan& plan, const AlgoRegistry& registry, Device& device,
+  Impl(Graph graph, const NetPlan& plan, const NetAlgos& algos, Device& device,
        const NetOptions& options)
       : device_(device),
         profiled_(dynamic_cast<ProfiledDevice*>(&device)),
         ops_(device.ops()),
         stream_(device.make_stream()),
-        net_(std::move(graph), plan, registry, device, options) {
+        net_(std::move(graph), plan, algos, device, options) {
     net_.allocate(*stream_);
     if (!options.poison) return;
     nan_.assign(1 << 20, std::byte{0xFF});
@@ -101,17 +101,26 @@ class Net::Impl {
 
   void backward_step(std::size_t i, StepRun& run) {
     at_moment(net_.backward_moment(i), [&] {
-      if (run.op->needs().backward_filter)
-        observed(i, Phase::backward_filter, [&] { run.op->backward_filter(*stream_); });
-      if (!run.op->needs().backward_data) return;
-      if (run.backward_workspace) poison_if_asked(net_.memory.span(*run.backward_workspace));
-      observed(i, Phase::backward_data, [&] {
-        run.op->backward_data(iteration_, *stream_);
-        for (const Conversion& c : run.gradients) convert(c);
-        for (const Addition& a : run.additions)
-          ops_.add(net_.plan.dtype, a.desc, net_.memory.data(a.to), net_.memory.data(a.term),
-                   net_.memory.data(a.to), *stream_);
-      });
+      const OpNeeds& needs = run.op->needs();
+      if (needs.backward_filter && !needs.filter_last) backward_filter(i, run);
+      if (needs.backward_data) backward_data(i, run);
+      if (needs.backward_filter && needs.filter_last) backward_filter(i, run);
+    });
+  }
+
+  void backward_filter(std::size_t i, StepRun& run) {
+    poison_backward_workspace(run);
+    observed(i, Phase::backward_filter, [&] { run.op->backward_filter(*stream_); });
+  }
+
+  void backward_data(std::size_t i, StepRun& run) {
+    poison_backward_workspace(run);
+    observed(i, Phase::backward_data, [&] {
+      run.op->backward_data(iteration_, *stream_);
+      for (const Conversion& c : run.gradients) convert(c);
+      for (const Addition& a : run.additions)
+        ops_.add(net_.plan.dtype, a.desc, net_.memory.data(a.to), net_.memory.data(a.term),
+                 net_.memory.data(a.to), *stream_);
     });
   }
 
@@ -351,8 +360,9 @@ class Net::Impl {
     run();
     poison_if([&](const Lifetime& l) { return l.last == moment && moment < net_.last_moment(); });
   }
-  void poison_if_asked(Span span) {
-    if (net_.options.poison) poison(span);
+  void poison_backward_workspace(const StepRun& run) {
+    if (net_.options.poison && run.backward_workspace)
+      poison(net_.memory.span(*run.backward_workspace));
   }
   void poison(Span span) {
     for (std::size_t at = 0; at < span.size(); at += nan_.size())
@@ -406,9 +416,9 @@ class Net::Impl {
   std::chrono::steady_clock::time_point observed_since_;
 };
 
-Net::Net(Graph graph, const NetPlan& plan, const AlgoRegistry& registry, Device& device,
+Net::Net(Graph graph, const NetPlan& plan, const NetAlgos& algos, Device& device,
          const NetOptions& options)
-    : impl_(std::make_unique<Impl>(std::move(graph), plan, registry, device, options)) {}
+    : impl_(std::make_unique<Impl>(std::move(graph), plan, algos, device, options)) {}
 Net::~Net() = default;
 
 const Graph& Net::graph() const { return impl_->net_.graph; }
@@ -423,9 +433,9 @@ MemoryUse Net::memory() const {
 MemoryUse Net::memory_during(std::size_t step, Phase phase) const {
   return impl_->net_.memory_during(step, phase);
 }
-MemoryUse Net::memory_needed(const Graph& graph, const NetPlan& plan, const AlgoRegistry& registry,
+MemoryUse Net::memory_needed(const Graph& graph, const NetPlan& plan, const NetAlgos& algos,
                              Device& device, const NetOptions& options, const UpdateRule& rule) {
-  const Assembly net(graph, plan, registry, device, options);
+  const Assembly net(graph, plan, algos, device, options);
   MemoryUse use = net.memory_use(net.training() ? net.parameters.state_bytes(rule) : 0);
   for (const StepRun& run : net.runs) {
     if (!run.op) continue;

@@ -29,7 +29,7 @@
 #include <vector>
 
 #include "conv/device.h"
-#include "conv/registry.h"
+#include "nets/algos.h"
 #include "nets/label.h"
 #include "nets/plan/plan.h"
 
@@ -65,7 +65,7 @@ struct NetOptions {
 };
 
 // A trained value, its gradient, or a running statistic. Filters are KCRS, the weights of a fully
-// connected layer K x C.
+// connected layer K x C, those of a recurrent layer PyTorch's, gates in its order.
 struct Parameter {
   std::string name;  // torchvision's key: "layer1.0.conv1.weight", "bn1.running_mean"
   std::vector<std::int64_t> shape;
@@ -112,8 +112,8 @@ class Net {
   // Throws InputError when the plan is not for this graph (net, batch, steps), when an algorithm is
   // unknown or refuses, and when the batch is too big for the device (naming one that would fit,
   // nearly the largest). Throws OutOfMemory when no batch fits, or other nets have the memory. The
-  // registry and the device outlive the net; the graph and the plan are copied.
-  Net(Graph, const NetPlan&, const AlgoRegistry&, Device&, const NetOptions& = {});
+  // algorithms and the device outlive the net; the graph and the plan are copied.
+  Net(Graph, const NetPlan&, const NetAlgos&, Device&, const NetOptions& = {});
   ~Net();
 
   const Graph& graph() const;
@@ -126,7 +126,7 @@ class Net {
   MemoryUse memory_during(std::size_t step, Phase) const;
   // Memory that such a net will have allocated, if updated by this rule or, in inference, frozen.
   // This call allocates nothing.
-  static MemoryUse memory_needed(const Graph&, const NetPlan&, const AlgoRegistry&, Device&,
+  static MemoryUse memory_needed(const Graph&, const NetPlan&, const NetAlgos&, Device&,
                                  const NetOptions&, const UpdateRule&);
 
   // He et al. 2015 (arXiv:1502.01852) for layers before a ReLU, else Glorot & Bengio 2010; biases

@@ -35,6 +35,8 @@ double initial_value(const Initial& initial, std::uint64_t bits) {
       return 1;
     case Initial::Kind::he:
       return normal(bits) * std::sqrt(2.0 / double(initial.fan_in));
+    case Initial::Kind::recurrent:
+      return symmetric(bits) / std::sqrt(double(initial.fan_in));
     case Initial::Kind::glorot:
       break;
   }
@@ -79,16 +81,39 @@ Initial initial_weights(const Graph& graph, NodeId id) {
 
 std::size_t Parameters::add(std::string name, std::vector<std::int64_t> shape, Initial initial,
                             bool trained) {
+  return append(std::move(name), std::move(shape), initial, trained, false);
+}
+
+std::size_t Parameters::add_joined(std::string name, std::vector<std::int64_t> shape,
+                                   Initial initial) {
+  return append(std::move(name), std::move(shape), initial, trained_.back(), true);
+}
+
+std::size_t Parameters::append(std::string name, std::vector<std::int64_t> shape, Initial initial,
+                               bool trained, bool joined) {
   std::int64_t count = 1;
   for (const std::int64_t size : shape) count *= size;
   list_.push_back({std::move(name), std::move(shape), count});
   initial_.push_back(initial);
   trained_.push_back(trained);
-  trained_offsets_.push_back(trained_bytes_);
-  const std::size_t bytes = value_bytes(list_.size() - 1);
+  joined_.push_back(joined);
+  std::size_t first = list_.size() - 1;  // of its block
+  while (joined_[first]) --first;
+  std::size_t before = 0;  // bytes of the block so far
+  for (std::size_t i = first; i + 1 < list_.size(); ++i)
+    before += std::size_t(list_[i].count * size_of(dtype_));
+  const std::size_t bytes = padded(before + std::size_t(count * size_of(dtype_))) - padded(before);
+  bytes_of_.push_back(bytes);
+  trained_offsets_.push_back(joined ? trained_offsets_[first] + before : trained_bytes_);
   bytes_ += bytes;
   if (trained) trained_bytes_ += bytes;
   return list_.size() - 1;
+}
+
+std::int64_t Parameters::block_count(std::size_t first) const {
+  std::int64_t count = list_[first].count;
+  for (std::size_t i = first + 1; i < list_.size() && joined_[i]; ++i) count += list_[i].count;
+  return count;
 }
 
 void Parameters::allocate(bool with_gradients, Device& device, Stream& stream) {
@@ -97,9 +122,14 @@ void Parameters::allocate(bool with_gradients, Device& device, Stream& stream) {
     device.ops().zero(gradients_.span(), stream);
   }
   for (std::size_t i = 0; i < list_.size(); ++i) {
-    values_.push_back(device.allocate(value_bytes(i)));
-    device.ops().zero(values_[i].span(), stream);
-    list_[i].value = values_[i].data();
+    if (joined_[i]) {
+      values_.emplace_back();
+      list_[i].value = list_[i - 1].value + list_[i - 1].count * size_of(dtype_);
+    } else {
+      values_.push_back(device.allocate(padded(std::size_t(block_count(i) * size_of(dtype_)))));
+      device.ops().zero(values_[i].span(), stream);
+      list_[i].value = values_[i].data();
+    }
     if (with_gradients && trained_[i]) list_[i].gradient = gradients_.data() + trained_offsets_[i];
   }
 }
@@ -169,13 +199,14 @@ void Parameters::begin_update(const UpdateRule& rule, Device& device, Stream& st
 void Parameters::update(const UpdateRule& rule, std::size_t i, Device& device,
                         Stream& stream) const {
   const Parameter& p = list_[i];
-  if (p.gradient == nullptr) return;
+  if (p.gradient == nullptr || joined_[i]) return;
+  const std::int64_t count = block_count(i);
   if (const auto* sgd = std::get_if<SgdDesc>(&rule)) {
-    device.ops().sgd_update(dtype_, *sgd, p.count, p.gradient, p.value, p.state[0], stream);
+    device.ops().sgd_update(dtype_, *sgd, count, p.gradient, p.value, p.state[0], stream);
   } else {
     AdamDesc adam = std::get<AdamDesc>(rule);
     adam.step = updates_;
-    device.ops().adam_update(dtype_, adam, p.count, p.gradient, p.value, p.state[0], p.state[1],
+    device.ops().adam_update(dtype_, adam, count, p.gradient, p.value, p.state[0], p.state[1],
                              stream);
   }
 }

@@ -13,7 +13,8 @@ namespace convlab::nets {
 
 // A parameter's initial values.
 struct Initial {
-  enum class Kind : std::uint8_t { zero, one, he, glorot } kind = Kind::zero;
+  // recurrent: as PyTorch's recurrent layers, uniform within 1 / sqrt(fan_in) = 1 / sqrt(H).
+  enum class Kind : std::uint8_t { zero, one, he, glorot, recurrent } kind = Kind::zero;
   std::int64_t fan_in = 1, fan_out = 1;  // products per output, and per input
 };
 
@@ -26,20 +27,21 @@ class Parameters {
 
   // Returns its index. A trained parameter has a gradient once allocate was called with gradients.
   std::size_t add(std::string name, std::vector<std::int64_t> shape, Initial, bool trained = true);
+  // The same, directly behind the one added before and together with it: a block whose values,
+  // gradients and state are each one array.
+  std::size_t add_joined(std::string name, std::vector<std::int64_t> shape, Initial);
   // Once, after all were added. Everything starts at zero.
   void allocate(bool with_gradients, Device&, Stream&);
 
   const Parameter& operator[](std::size_t i) const { return list_[i]; }
   const std::vector<Parameter>& list() const { return list_; }
   Span gradients() const { return gradients_.span(); }
-  // Frees its value, which is null afterwards.
+  // Frees its value, which is null afterwards. Of a block, all parts are released or none.
   void release(std::size_t i);
 
   // Known before allocate; excludes released values.
   std::size_t value_bytes() const { return bytes_; }
-  std::size_t value_bytes(std::size_t i) const {
-    return padded(std::size_t(list_[i].count * size_of(dtype_)));
-  }
+  std::size_t value_bytes(std::size_t i) const { return bytes_of_[i]; }
   std::size_t trained_bytes() const {
     return trained_bytes_;
   }                                                  // of the gradients, if there are any
@@ -53,16 +55,22 @@ class Parameters {
   void begin_update(const UpdateRule&, Device&, Stream&);  // start_optimizer, and counts the update
   std::int64_t updates() const { return updates_; }
   void set_updates(std::int64_t updates) { updates_ = updates; }
+  // A block's first parameter stands for the block; the others have no update of their own.
   void update(const UpdateRule&, std::size_t i, Device&, Stream&) const;
 
  private:
+  std::size_t append(std::string name, std::vector<std::int64_t> shape, Initial, bool trained,
+                     bool joined);
+  std::int64_t block_count(std::size_t first) const;  // elements
+
   DType dtype_;
   std::vector<Parameter> list_;
   std::vector<Initial> initial_;
-  std::vector<bool> trained_;
+  std::vector<bool> trained_, joined_;
+  std::vector<std::size_t> bytes_of_;  // by which each made its block larger, padding included
   std::vector<std::size_t> trained_offsets_;  // bytes, into gradients and state
   std::size_t bytes_ = 0, trained_bytes_ = 0;
-  std::vector<Buffer> values_;
+  std::vector<Buffer> values_;  // empty where joined_
   Buffer gradients_;
   std::array<Buffer, 2> state_;  // velocity, or Adam's averages
   std::int64_t updates_ = 0;

@@ -49,6 +49,9 @@ class Tensor {
   Tensor dropout(std::string name, double p = 0.5) const {
     return apply(std::move(name), Dropout{p});
   }
+  Tensor recurrent(std::string name, Recurrent layer) const {
+    return apply(std::move(name), layer);
+  }
   Tensor pad_channels(std::string name, std::int64_t channels) const {
     return apply(std::move(name), PadChannels{channels});
   }

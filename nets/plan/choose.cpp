@@ -16,12 +16,50 @@
 #include "conv/error.h"
 #include "conv/refusals.h"
 #include "nets/plan/conv_choice.h"
+#include "nets/plan/recurrent_choice.h"
 #include "nets/run/step_work.h"
 
 namespace convlab::nets {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
+
+using Names = std::vector<std::string>;
+
+bool is_named(const Names& names, const AlgoInfo& info) {
+  return std::any_of(names.begin(), names.end(),
+                     [&](const std::string& name) { return convlab::is_named(info, name); });
+}
+
+template <class Algo>
+bool knows(const BasicRegistry<Algo>& registry, DeviceKind kind, const std::string& name) {
+  const std::vector<const Algo*> all = registry.for_device(kind);
+  return std::any_of(all.begin(), all.end(),
+                     [&](const Algo* algo) { return convlab::is_named(algo->info(), name); });
+}
+
+// Without names that only algorithms of recurrent layers have.
+ChooseOptions for_convolutions(ChooseOptions options, const NetAlgos& algos, DeviceKind kind) {
+  for (Names* names : {&options.algos, &options.exclude})
+    std::erase_if(*names, [&](const std::string& name) {
+      return algos.recurrent != nullptr && knows(*algos.recurrent, kind, name) &&
+             !knows(algos.conv, kind, name);
+    });
+  return options;
+}
+
+std::vector<const RecurrentAlgo*> admitted_recurrent(const ChooseOptions& options,
+                                                     const NetAlgos& algos, DeviceKind kind) {
+  if (algos.recurrent == nullptr) return {};
+  Names only;
+  for (const std::string& name : options.algos)
+    if (knows(*algos.recurrent, kind, name)) only.push_back(name);
+  std::vector<const RecurrentAlgo*> admitted;
+  for (const RecurrentAlgo* algo : algos.recurrent->for_device(kind))
+    if ((only.empty() || is_named(only, algo->info())) && !is_named(options.exclude, algo->info()))
+      admitted.push_back(algo);
+  return admitted;
+}
 
 // One way to run a step.
 struct Alternative {
@@ -41,13 +79,16 @@ struct Solution {
 
 class Planner {
  public:
-  Planner(const Graph& graph, const ChooseOptions& options, const AlgoRegistry& registry,
-          Device& device, const Store* store)
+  Planner(const Graph& graph, const ChooseOptions& options, const NetAlgos& algos, Device& device,
+          const Store* store)
       : graph_(graph),
         options_(options),
+        for_convolutions_(for_convolutions(options, algos, device.info().kind)),
+        recurrent_(admitted_recurrent(options, algos, device.info().kind)),
+        whole_device_(device),
         device_(device.info()),
         ceilings_(ceilings_of(device)),
-        convs_(options, registry, device, ceilings_, store),
+        convs_(for_convolutions_, algos.conv, device, ceilings_, store),
         steps_(steps_of(graph, options.mode)) {
     find_values();
     find_room();
@@ -214,6 +255,12 @@ class Planner {
   void make_alternatives(const MemoryTerms& terms) {
     alternatives_.clear();
     for (std::size_t i = 0; i < steps_.size(); ++i) {
+      if (std::holds_alternative<Recurrent>(node_of(steps_[i]).layer)) {
+        const auto [known, is_new] = recurrent_alternatives_.try_emplace(i);
+        if (is_new) known->second = alternative_of_recurrent(steps_[i]);
+        alternatives_.push_back({known->second});
+        continue;
+      }
       if (!std::holds_alternative<Conv>(node_of(steps_[i]).layer)) {
         alternatives_.push_back(alternatives_of(steps_[i]));
         continue;
@@ -236,7 +283,8 @@ class Planner {
   std::vector<Layouts> layouts_of(const Step& step) const {
     const Layer& layer = node_of(step).layer;
     constexpr Layouts plain{Layout::nchw, Layout::nchw};
-    if (std::holds_alternative<Input>(layer) || std::holds_alternative<Linear>(layer))
+    if (std::holds_alternative<Input>(layer) || std::holds_alternative<Linear>(layer) ||
+        std::holds_alternative<Recurrent>(layer))
       return {plain};
     // For single pixels all layouts are equal except for padding.
     const auto is_pixel = [&](NodeId id) {
@@ -265,6 +313,33 @@ class Planner {
     a.plan.x_layout = layouts.first;
     a.plan.y_layout = layouts.second;
     a.cost = a.ms = a.plan.other_ms = predict(other);
+    return a;
+  }
+
+  // ---- Recurrent layers ----
+
+  // In the one layout that they work in, under the user's limit only.
+  Alternative alternative_of_recurrent(const Step& step) const {
+    const Node& node = node_of(step);
+    RecurrentProblem problem = graph_.recurrent_problem(node);
+    problem.dtype = options_.dtype;
+    Alternative a = alternative(step, {Layout::nchw, Layout::nchw});
+    const auto choice = choose_recurrent(problem, recurrent_, options_,
+                                         options_.workspace_max.value_or(unbounded_bytes),
+                                         net_bytes_, whole_device_, ceilings_);
+    if (!choice)
+      throw InputError(fmt::format(
+          "net {}, layer {}: no algorithm that is admitted takes {} in {} in all of its passes{}: "
+          "admit more algorithms{}",
+          graph_.name(), node.name, to_text(problem), to_string(options_.dtype),
+          options_.workspace_max
+              ? fmt::format(" within {} bytes of workspace", *options_.workspace_max)
+              : "",
+          options_.workspace_max ? " or workspace" : ""));
+    a.plan.passes = choice->passes;
+    a.ms += choice->ms;
+    a.cost = a.ms;
+    a.workspace = choice->workspace;
     return a;
   }
 
@@ -476,26 +551,30 @@ class Planner {
 
   const Graph& graph_;
   const ChooseOptions& options_;
+  const ChooseOptions for_convolutions_;
+  const std::vector<const RecurrentAlgo*> recurrent_;  // those admitted
+  Device& whole_device_;
   const DeviceInfo device_;
   const Ceilings& ceilings_;
   ConvChoices convs_;
   std::vector<Step> steps_;
-  std::vector<std::vector<std::size_t>> readers_;       // of a value, by node
-  std::vector<std::size_t> writer_;                     // of a value, by node
-  std::vector<bool> wants_gradient_;                    // a value, by node
-  std::vector<std::int64_t> room_;                      // bytes, by step
-  double net_bytes_ = 0;                                // of all values and parameters
-  std::vector<std::vector<Alternative>> alternatives_;  // by step
+  std::vector<std::vector<std::size_t>> readers_;              // of a value, by node
+  std::vector<std::size_t> writer_;                            // of a value, by node
+  std::vector<bool> wants_gradient_;                           // a value, by node
+  std::vector<std::int64_t> room_;                             // bytes, by step
+  double net_bytes_ = 0;                                       // of all values and parameters
+  std::vector<std::vector<Alternative>> alternatives_;         // by step
+  std::map<std::size_t, Alternative> recurrent_alternatives_;  // by step: terms do not change them
 };
 
 }  // namespace
 
-Chosen choose_plan(const Graph& graph, const ChooseOptions& options, const AlgoRegistry& registry,
+Chosen choose_plan(const Graph& graph, const ChooseOptions& options, const NetAlgos& algos,
                    Device& device, const Store* store) {
   validate(options.dtype, fmt::format("net {}", graph.name()));
   validate_limits(options.max_error, options.workspace_max);
   (void)graph.batch();  // throws if it has no layers
-  return Planner(graph, options, registry, device, store).choose();
+  return Planner(graph, options, algos, device, store).choose();
 }
 
 }  // namespace convlab::nets

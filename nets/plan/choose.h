@@ -14,7 +14,7 @@
 
 #include "autotune/result.h"
 #include "autotune/store/store.h"
-#include "conv/registry.h"
+#include "nets/algos.h"
 #include "nets/plan/plan.h"
 
 namespace convlab::nets {
@@ -48,8 +48,9 @@ struct Chosen {
 // split the batch of a convolution. Permanently packed filters cost one price per byte, the lowest
 // that keeps them within the limit (a Lagrange multiplier: no plan that takes no more memory is
 // faster). Throws InputError when a convolution has no candidate within the limits, with the
-// smallest workspace that would do.
-Chosen choose_plan(const Graph&, const ChooseOptions&, const AlgoRegistry&, Device&,
+// smallest workspace that would do. Recurrent layers go by predictions; among algos and exclude,
+// names that are known only for the one kind of layer leave the other kind alone.
+Chosen choose_plan(const Graph&, const ChooseOptions&, const NetAlgos&, Device&,
                    const Store* store);
 
 }  // namespace convlab::nets

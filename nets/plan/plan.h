@@ -1,5 +1,5 @@
 // How a net runs on one machine: the layouts between its steps and the algorithm of every
-// convolution and pass. A plain value, kept as a JSON file.
+// convolution, recurrent layer and pass. A plain value, kept as a JSON file.
 #pragma once
 
 #include <array>
@@ -18,11 +18,12 @@ namespace convlab::nets {
 // Format of the JSON form; raise it when a field is added, removed or redefined.
 inline constexpr int plan_format = 2;
 
-// One convolution in one pass.
+// One convolution or recurrent layer in one pass.
 struct PassPlan {
   std::string algo;
   Config config;
-  std::int64_t images = 0;  // per run; 0: the whole batch. Fewer need less workspace
+  std::int64_t images = 0;  // per run; 0: the whole batch, which recurrent layers always take.
+                            // Fewer need less workspace
   double ms = 0;            // expected for the whole batch, packing of the filter included
   bool measured = false;    // ms comes from the tuning store; else from the work estimate
   // In inference: packs the filter for each run and keeps the plain one.
@@ -37,8 +38,8 @@ struct StepPlan {
   Layout y_layout = Layout::nchw;  // of its value and of that value's gradient,
                                    // and of a convolution's residual
   std::array<std::optional<PassPlan>, 3>
-      passes;             // by Pass; for a convolution, those that are needed
-  double other_ms = 0;    // expected for everything except convolutions, all phases together
+      passes;             // by Pass; for a convolution or recurrent layer, those that are needed
+  double other_ms = 0;    // expected for everything except those, all phases together
   double convert_ms = 0;  // expected for converting inputs to x_layout and gradients back
 
   friend bool operator==(const StepPlan&, const StepPlan&) = default;

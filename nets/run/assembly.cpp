@@ -46,17 +46,18 @@ NodeId output_of(const Graph& graph, Mode mode) {
 
 }  // namespace
 
-Assembly::Assembly(Graph graph_of_net, const NetPlan& plan_of_net, const AlgoRegistry& registry,
+Assembly::Assembly(Graph graph_of_net, const NetPlan& plan_of_net, const NetAlgos& algos_of_net,
                    Device& device_of_net, const NetOptions& options_of_net)
     : graph(std::move(graph_of_net)),
       plan(plan_of_net),
       options(options_of_net),
+      algos(algos_of_net),
       device(device_of_net),
       steps(steps_of(graph, plan.mode)),
       parameters(plan.dtype) {
   check_plan(graph, plan, steps);
   find_values();
-  make_ops(registry);
+  make_ops();
   place_forward();
   if (training()) place_backward();
   memory.arrange();
@@ -121,7 +122,7 @@ std::vector<std::vector<Gradient>> Assembly::gradients() const {
   return all;
 }
 
-void Assembly::make_ops(const AlgoRegistry& registry) {
+void Assembly::make_ops() {
   const std::vector<std::vector<Gradient>> wanted = gradients();
   const auto is_dropout = [&](const Step& s) {
     return std::holds_alternative<Dropout>(graph.nodes()[s.node].layer);
@@ -143,8 +144,8 @@ void Assembly::make_ops(const AlgoRegistry& registry) {
     runs.emplace_back();
     try {
       runs[i].op =
-          make_op({graph, step, plan.steps[i], plan.mode, plan.dtype, options, draws, draw,
-                   registry, device, parameters, std::move(x), value(step.output).desc, gradient});
+          make_op({graph, step, plan.steps[i], plan.mode, plan.dtype, options, draws, draw, algos,
+                   device, parameters, std::move(x), value(step.output).desc, gradient});
     } catch (const InputError& error) {
       throw InputError(fmt::format("net {}, layer {}: {}", graph.name(), name, error.what()));
     }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "conv/device.h"
-#include "conv/registry.h"
+#include "nets/algos.h"
 #include "nets/net.h"
 #include "nets/parameters.h"
 #include "nets/plan/plan.h"
@@ -54,7 +54,7 @@ struct StepRun {
 class Assembly {
  public:
   // Throws as Net's constructor does. Allocates nothing on the device.
-  Assembly(Graph, const NetPlan&, const AlgoRegistry&, Device&, const NetOptions&);
+  Assembly(Graph, const NetPlan&, const NetAlgos&, Device&, const NetOptions&);
   Assembly(const Assembly&) = delete;  // ops refer to it
   Assembly& operator=(const Assembly&) = delete;
 
@@ -78,6 +78,7 @@ class Assembly {
   const Graph graph;
   const NetPlan plan;
   const NetOptions options;
+  const NetAlgos algos;
   Device& device;
   const std::vector<Step> steps;
   std::vector<Value> values;  // by node
@@ -96,7 +97,7 @@ class Assembly {
   void find_values();
   TensorDesc x_desc(std::size_t step, std::size_t input) const;
   std::vector<std::vector<Gradient>> gradients() const;
-  void make_ops(const AlgoRegistry&);
+  void make_ops();
 
   bool can_overwrite(std::size_t step, std::size_t input) const;
   void place_forward();

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "conv/device.h"
-#include "conv/registry.h"
+#include "nets/algos.h"
 #include "nets/net.h"
 #include "nets/parameters.h"
 #include "nets/plan/plan.h"
@@ -27,7 +27,7 @@ struct OpContext {
   DType dtype;
   const NetOptions& options;
   std::uint64_t draws, draw;  // of the net in one iteration, and this step's index among them
-  const AlgoRegistry& registry;
+  const NetAlgos& algos;
   Device& device;
   Parameters& parameters;     // where the op adds its own
   std::vector<TensorDesc> x;  // in the step's x_layout, a residual in its y_layout
@@ -49,6 +49,7 @@ struct OpNeeds {
   std::size_t constants = 0;        // bytes that parameters_changed computes and that persist
   std::vector<std::size_t> folded;  // parameters that only parameters_changed reads
   bool backward_data = false, backward_filter = false;  // whether there is work in these passes
+  bool filter_last = false;                             // backward_filter comes after backward_data
   bool backward_reads_x = false, backward_reads_y = false;
   std::optional<std::size_t> y_over;  // the input that y may be written over
   std::vector<std::size_t> dx_over;   // inputs, best first, one of whose dx may be written over dy
@@ -78,7 +79,7 @@ class Op {
   void bind(OpMemory memory) { at_ = std::move(memory); }
 
   virtual void forward(std::uint64_t iteration, Stream&) = 0;
-  // Called in this order.
+  // Called in this order, unless filter_last.
   virtual void backward_filter(Stream&) {}
   virtual void backward_data(std::uint64_t /*iteration*/, Stream&) {}
   // In inference, before the next forward: folds and packs the filters that are stored that way.
@@ -99,5 +100,6 @@ class Op {
 // Throws InputError when the layer does not support the plan's layouts. The Input has no op.
 std::unique_ptr<Op> make_op(OpContext);
 std::unique_ptr<Op> make_conv_op(OpContext);
+std::unique_ptr<Op> make_recurrent_op(OpContext);
 
 }  // namespace convlab::nets

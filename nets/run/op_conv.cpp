@@ -140,7 +140,7 @@ class ConvOp : public Op {
   }
 
   const ConvAlgo& algo(const PassPlan& plan) const {
-    return context_.registry.get(context_.device.info().kind, plan.algo);
+    return context_.algos.conv.get(context_.device.info().kind, plan.algo);
   }
 
   std::unique_ptr<BatchedConv> make(const ConvProblem& problem) {

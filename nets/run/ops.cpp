@@ -357,13 +357,16 @@ struct Maker {
     require_layouts(context, what);
     return std::make_unique<T>(std::move(context));
   }
+  void require_nchw(std::string_view what) const {
+    require_layouts(context, what);
+    if (context.y.layout != Layout::nchw)
+      throw InputError(
+          fmt::format("{} works in nchw, the plan has {}", what, to_string(context.y.layout)));
+  }
   std::unique_ptr<Op> operator()(const Input&) { return nullptr; }
   std::unique_ptr<Op> operator()(const Conv&) { return make_conv_op(std::move(context)); }
   std::unique_ptr<Op> operator()(const Linear&) {
-    require_layouts(context, "a fully connected layer");
-    if (context.y.layout != Layout::nchw)
-      throw InputError(fmt::format("a fully connected layer works in nchw, the plan has {}",
-                                   to_string(context.y.layout)));
+    require_nchw("a fully connected layer");
     return std::make_unique<LinearOp>(std::move(context));
   }
   std::unique_ptr<Op> operator()(const Pool&) { return in_one_layout<PoolOp>("pooling"); }
@@ -378,6 +381,10 @@ struct Maker {
   std::unique_ptr<Op> operator()(const Dropout&) { return in_one_layout<DropoutOp>("dropout"); }
   std::unique_ptr<Op> operator()(const PadChannels&) {
     return std::make_unique<PadChannelsOp>(std::move(context));
+  }
+  std::unique_ptr<Op> operator()(const Recurrent&) {
+    require_nchw("a recurrent layer");
+    return make_recurrent_op(std::move(context));
   }
   std::unique_ptr<Op> operator()(const Add&) { return in_one_layout<AddOp>("an addition"); }
   std::unique_ptr<Op> operator()(const Concat&) {

@@ -97,6 +97,13 @@ class Work {
     move(x_, x_ + y_);
     if (backward_) move(x_, x_);
   }
+  // Sequences are transposed on the way in and out.
+  void add(const Recurrent&) {
+    move(x_, x_, transposing);
+    move(y_, y_, transposing);
+    if (training_) move(y_, y_, transposing);
+    if (backward_) move(x_, x_, transposing);
+  }
   // The gradient of each term is dy; one of them shares its buffer.
   void add(const Add&) {
     for (std::size_t i = 1; i < step_.inputs.size(); ++i) move(2 * y_, y_);

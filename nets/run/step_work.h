@@ -7,7 +7,8 @@
 
 namespace convlab::nets {
 
-// For a convolution: only the work around it (bias and ReLU in training, the weights' update).
+// For a convolution or recurrent layer: only the work around it (bias and ReLU in training, the
+// weights' update).
 // `wants_dx`: whether each input's gradient is needed. x and y are the layouts. In training all
 // phases together: forward, backward and update.
 WorkEstimate other_work(const Graph&, const Step&, Mode, DType, Layout x, Layout y,

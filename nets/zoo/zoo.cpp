@@ -72,6 +72,7 @@ const std::vector<std::string>& net_names() {
     std::vector<std::string> list;
     for (const Entry& entry : zoo()) list.push_back(entry.name);
     list.push_back("mlp:20-256x5-1");
+    list.push_back("rnn:28-128x2-10:lstm");
     return list;
   }();
   return names;
@@ -84,8 +85,9 @@ Graph make_net(std::string_view name, std::int64_t batch, std::int64_t classes) 
       throw InputError(
           fmt::format("net {} has {} outputs, but there are {} classes", name, said, classes));
   };
-  if (name.substr(0, 4) == "mlp:") {
-    Graph net = mlp(name, batch);
+  for (const auto& [prefix, make] : {std::pair{"mlp:", &mlp}, {"rnn:", &rnn}}) {
+    if (!name.starts_with(prefix)) continue;
+    Graph net = make(name, batch);
     require(classes_of(net));
     return net;
   }

@@ -11,13 +11,15 @@
 
 namespace convlab::nets {
 
-// In the order shown to users; "mlp:20-256x5-1" stands for its whole family.
+// In the order shown to users; "mlp:20-256x5-1" and "rnn:28-128x2-10:lstm" stand for their whole
+// families.
 const std::vector<std::string>& net_names();
 
 // With `classes` outputs instead of its own (0: its own). The graph is then named "resnet18:7",
 // which is also a valid `name`, so that a plan for another number of classes is for another net. A
-// perceptron's name already includes its outputs. Throws InputError naming the nearest name(s) for
-// an unknown net, for a name that says another number than `classes`, or for a batch < 1.
+// perceptron's and a recurrent net's name already includes its outputs. Throws InputError naming
+// the nearest name(s) for an unknown net, for a name that says another number than `classes`, or
+// for a batch < 1.
 Graph make_net(std::string_view name, std::int64_t batch, std::int64_t classes = 0);
 
 // ---- One function per family, each in a file of its own ----
@@ -35,5 +37,12 @@ Graph lenet(std::int64_t batch);
 // ("mlp:784-512-256x2-10"). ":relu", ":sigmoid" or ":tanh" (the default) at the end names the
 // activation between them.
 Graph mlp(std::string_view name, std::int64_t batch);
+// "rnn:28-128x2-10:lstm": sequences of 28 inputs a step, 2 recurrent layers of 128, and 10 outputs
+// of a fully connected layer on the last layer's states after the last step. There are as many
+// steps as inputs, so that an image's rows are a sequence; "28x50" at the beginning makes it 50
+// steps.
+// ":tanh" (the default), ":relu", ":gru" or ":lstm" at the end names the cell, and ":bi" behind it
+// makes the layers bidirectional. The input is N 1 STEPS INPUTS.
+Graph rnn(std::string_view name, std::int64_t batch);
 
 }  // namespace convlab::nets

@@ -358,7 +358,7 @@ TuneTable zoo_table(const std::string& net, const std::vector<std::int64_t>& bat
 
 TEST(TuneReport, TablesOfEveryNetFitATerminal) {
   for (std::string net : net_names()) {
-    if (net.starts_with("mlp")) continue;  // no convolutions
+    if (net.find(':') != net.npos) continue;  // no convolutions
     for (const std::vector<std::int64_t>& batches :
          {std::vector<std::int64_t>{1}, std::vector<std::int64_t>{1, 256}}) {
       const TuneTable table = zoo_table(net, batches);

@@ -10,6 +10,7 @@
 #include "kernels_cpu/cpu.h"
 #include "nets/zoo/zoo.h"
 #include "tests/cpu_backed_device.h"
+#include "tests/nets/net_lab.h"
 
 namespace convlab::nets {
 namespace {
@@ -136,8 +137,8 @@ class Choose : public testing::Test {
         store().record(problem, device_->info(), algo.info(), c);
       }
   }
-  Chosen choose(const Graph& graph, const AlgoRegistry& registry, const ChooseOptions& options) {
-    return choose_plan(graph, options, registry, *device_, store_ ? &*store_ : nullptr);
+  Chosen choose(const Graph& graph, const NetAlgos& algos, const ChooseOptions& options) {
+    return choose_plan(graph, options, algos, *device_, store_ ? &*store_ : nullptr);
   }
   static const PassPlan& pass_of(const Chosen& chosen, const std::string& layer, Pass pass) {
     for (const StepPlan& step : chosen.plan.steps)
@@ -152,12 +153,10 @@ class Choose : public testing::Test {
 };
 
 TEST_F(Choose, PlansEveryNetOptimally) {
-  AlgoRegistry registry;
-  append_cpu_algos(registry);
   for (const std::string& name : net_names())
     for (const Mode mode : {Mode::training, Mode::inference}) {
       const Graph graph = make_net(name, 4);
-      const Chosen chosen = choose(graph, registry, {.mode = mode});
+      const Chosen chosen = choose(graph, cpu_algos(), {.mode = mode});
       EXPECT_TRUE(chosen.optimal) << name;
       EXPECT_GT(chosen.plan.ms(), 0) << name;
       require_plan_fits(chosen.plan, graph, device_->info());

@@ -1,6 +1,9 @@
 #include "tests/nets/net_lab.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <span>
 #include <stdexcept>
@@ -94,6 +97,22 @@ Graph old_style(std::int64_t batch) {
   return net;
 }
 
+// Steps of several channels and columns; a sequence that is converted and normalised on its way to
+// the last layer.
+Graph recurrent(std::int64_t batch) {
+  Graph net("recurrent");
+  input(net, {batch, 2, 6, 5})
+      .conv("conv", {.filters = 3, .kernel = 3, .pad = 1})
+      .recurrent(
+          "lstm",
+          {.cell = RecurrentCell::lstm, .hidden = 7, .bidirectional = true, .every_step = true})
+      .batch_norm("bn")
+      .relu("relu")
+      .recurrent("gru", {.cell = RecurrentCell::gru, .hidden = 9, .layers = 2})
+      .linear("fc", 4);
+  return net;
+}
+
 // Begins with layers without parameters, and with a batch norm whose input needs no gradient.
 Graph normalised_input(std::int64_t batch) {
   Graph net("normalised_input");
@@ -117,10 +136,25 @@ const AlgoRegistry& cpu_registry() {
   return algos;
 }
 
+const RecurrentRegistry& cpu_recurrent() {
+  static const RecurrentRegistry algos = [] {
+    RecurrentRegistry r;
+    append_cpu_recurrent_algos(r);
+    return r;
+  }();
+  return algos;
+}
+
+const NetAlgos& cpu_algos() {
+  static const NetAlgos algos(cpu_registry(), cpu_recurrent());
+  return algos;
+}
+
 const std::vector<SmallNet>& small_nets() {
   static const std::vector<SmallNet> nets{
-      {"plain", plain},       {"residual", residual},   {"shortcuts", shortcuts},
-      {"branches", branches}, {"old_style", old_style}, {"normalised_input", normalised_input}};
+      {"plain", plain},        {"residual", residual},   {"shortcuts", shortcuts},
+      {"branches", branches},  {"old_style", old_style}, {"normalised_input", normalised_input},
+      {"recurrent", recurrent}};
   return nets;
 }
 
@@ -151,9 +185,24 @@ bool choose_algos(const Graph& graph, const Node& node, DType dtype, const std::
   return true;
 }
 
+std::array<std::optional<PassPlan>, 3> recurrent_passes(RecurrentProblem problem,
+                                                        const std::string& algo, Device& device,
+                                                        const RecurrentRegistry& registry) {
+  const DeviceKind kind = device.info().kind;
+  const RecurrentAlgo* const named = registry.find(kind, algo);
+  std::array<std::optional<PassPlan>, 3> passes;
+  for (const Pass pass : all_passes) {
+    problem.pass = pass;
+    problem.training = pass == Pass::forward;
+    const bool takes = named != nullptr && !named->refuse(problem, device);
+    const RecurrentAlgo& used = takes ? *named : *registry.for_device(kind).front();
+    passes[std::size_t(pass)] = {used.info().id, used.configs(problem, device).front()};
+  }
+  return passes;
+}
+
 NetPlan uniform_plan(const Graph& graph, Mode mode, DType dtype, const std::string& algo,
-                     Layout layout, Device& device, std::int64_t images,
-                     const AlgoRegistry& registry) {
+                     Layout layout, Device& device, std::int64_t images, const NetAlgos& algos) {
   NetPlan plan;
   plan.net = graph.name();
   plan.batch = graph.nodes().front().shape.n;
@@ -161,15 +210,21 @@ NetPlan uniform_plan(const Graph& graph, Mode mode, DType dtype, const std::stri
   plan.dtype = dtype;
   plan.threads = device.info().threads;
   const auto choose = [&](const Node& node, StepPlan& step) {
-    return choose_algos(graph, node, dtype, algo, device, images, registry, step);
+    return choose_algos(graph, node, dtype, algo, device, images, algos.conv, step);
   };
   for (const Step& step : steps_of(graph, mode)) {
     const Node& node = graph.nodes()[step.node];
     StepPlan s;
     s.layer = node.name;
     s.x_layout = s.y_layout = layout;
-    if (std::holds_alternative<Input>(node.layer) || std::holds_alternative<Linear>(node.layer))
+    if (std::holds_alternative<Input>(node.layer) || std::holds_alternative<Linear>(node.layer) ||
+        std::holds_alternative<Recurrent>(node.layer))
       s.x_layout = s.y_layout = Layout::nchw;
+    if (std::holds_alternative<Recurrent>(node.layer)) {
+      RecurrentProblem problem = graph.recurrent_problem(node);
+      problem.dtype = dtype;
+      s.passes = recurrent_passes(problem, algo, device, *algos.recurrent);
+    }
     if (std::holds_alternative<Conv>(node.layer) && !choose(node, s)) {
       s.x_layout = Layout::nchw;
       if (!choose(node, s)) {
@@ -191,8 +246,8 @@ Values random_values(std::int64_t count, std::uint64_t seed) {
 }
 
 NetLab::NetLab(Graph graph, const NetPlan& plan, Device& device, NetOptions options,
-               std::uint64_t seed, const AlgoRegistry& registry)
-    : device_(device), options_(options), net_(std::move(graph), plan, registry, device, options) {
+               std::uint64_t seed, const NetAlgos& algos)
+    : device_(device), options_(options), net_(std::move(graph), plan, algos, device, options) {
   net_.initialise(seed);
   // Biases, scales, shifts and running statistics that are not 0 and 1.
   std::uint64_t number = 0;
@@ -295,6 +350,40 @@ std::map<std::string, Values> NetLab::gradients() {
     if (p.gradient != nullptr) all[p.name] = read(p.gradient, p.count);
   if (options_.input_gradient) all["input"] = input_gradient();
   return all;
+}
+
+void check_gradients(const Graph& graph, const NetPlan& plan, Device& device,
+                     const NetOptions& options, const TestedLoss& tested) {
+  NetLab lab(graph, plan, device, options);
+  tested.forward(lab);
+  tested.backward(lab);
+  const auto gradients = lab.gradients();
+  for (const auto& [name, gradient] : gradients) {
+    double norm = 0;
+    for (const double g : gradient) norm += g * g;
+    norm = std::sqrt(norm / double(gradient.size()));
+    const auto loss = [&, tensor = name](std::size_t i, double change) {
+      NetLab changed(graph, plan, device, options);
+      if (tensor == "input") {
+        Values x = changed.input();
+        x[i] += change;
+        changed.set_input(x);
+      } else {
+        const Parameter& p = changed.parameter(tensor);
+        Values values = changed.read(p.value, p.count);
+        values[i] += change;
+        changed.write(p.value, values);
+      }
+      return tested.forward(changed);
+    };
+    const std::size_t stride = std::max<std::size_t>(1, gradient.size() / 3);
+    for (std::size_t i = gradient.size() / 7; i < gradient.size(); i += stride) {
+      const double step = 1e-5;
+      const double slope = (loss(i, step) - loss(i, -step)) / (2 * step);
+      EXPECT_NEAR(gradient[i], slope, 1e-5 * (norm + std::abs(slope)) + 1e-10)
+          << name << "[" << i << "]";
+    }
+  }
 }
 
 double relative_error(const Values& got, const Values& expected) {

@@ -42,7 +42,7 @@ struct Training {
 
 std::string error_of(const Training& t, const NetPlan& plan) {
   try {
-    Net net(t.graph, plan, cpu_registry(), *t.device);
+    Net net(t.graph, plan, cpu_algos(), *t.device);
   } catch (const InputError& error) {
     return error.what();
   }
@@ -96,7 +96,7 @@ TEST(NetPlans, ConfigsThatNoAlgorithmListsAreRefused) {
           << algo->info().id << " " << config << ": " << error_of(t, plan);
     }
   }
-  Net net(t.graph, t.plan, cpu_registry(), *t.device);
+  Net net(t.graph, t.plan, cpu_algos(), *t.device);
 }
 
 TEST(NetPlans, AnUnreadLayerIsRefused) {
@@ -190,7 +190,7 @@ TEST(NetUse, WhatIsNotTheNetsIsRefused) {
 
   const NetPlan plan =
       uniform_plan(t.graph, Mode::inference, DType::f64, "im2col", Layout::nchw, *t.device);
-  Net inference(t.graph, plan, cpu_registry(), *t.device, {.loss = Loss::none});
+  Net inference(t.graph, plan, cpu_algos(), *t.device, {.loss = Loss::none});
   EXPECT_THROW(inference.start_optimizer(AdamDesc{}), InputError);
   inference.set_input(t.input());
   inference.forward();
@@ -200,7 +200,7 @@ TEST(NetUse, WhatIsNotTheNetsIsRefused) {
 
 TEST(NetUse, WhatIsReadMustHaveBeenThere) {
   const Training t("plain");
-  Net net(t.graph, t.plan, cpu_registry(), *t.device);
+  Net net(t.graph, t.plan, cpu_algos(), *t.device);
   net.initialise(1);
   EXPECT_EQ(refusal_of([&] { net.forward(); }), "net plain: forward needs set_input before it");
   net.set_input(t.input());
@@ -220,7 +220,7 @@ TEST(NetUse, AGraphWithoutLayersIsRefused) {
   const Graph empty("nothing");
   NetPlan plan;
   plan.net = empty.name();
-  EXPECT_THROW(Net(empty, plan, cpu_registry(), *device), InputError);
+  EXPECT_THROW(Net(empty, plan, cpu_algos(), *device), InputError);
   EXPECT_THROW((void)plan_misfit(plan, empty, device->info()), InputError);
 }
 
@@ -286,7 +286,7 @@ TEST(NetMemory, InferenceOfADeepNetNeedsNoMoreThanOfAShallowOne) {
               .relu(fmt::format("relu{}", i));
     x.global_avg_pool("pool");
     const Net net(graph, uniform_plan(graph, mode, DType::f32, "direct", Layout::nchw16c, *device),
-                  cpu_registry(), *device);
+                  cpu_algos(), *device);
     return net.memory().arena;
   };
   EXPECT_EQ(activations(3, Mode::inference), activations(9, Mode::inference));
@@ -309,7 +309,7 @@ TEST(NetMemory, ABatchThatIsTooBigNamesOneThatFits) {
     const Graph graph = small_net("residual").make(batch);
     const NetPlan plan =
         uniform_plan(graph, Mode::training, DType::f32, "direct", Layout::nchw16c, device);
-    return Net(graph, plan, cpu_registry(), device).memory().total;
+    return Net(graph, plan, cpu_algos(), device).memory().total;
   };
   const std::size_t memory = make(32, std::size_t(1) << 40);
   EXPECT_EQ(make(32, memory), memory);
@@ -375,7 +375,7 @@ TEST(NetParameters, StartByHeOrGlorotAndTheSameInEveryType) {
   const auto start = [&](DType dtype, std::uint64_t seed) {
     const NetPlan plan =
         uniform_plan(graph, Mode::training, dtype, "im2col", Layout::nchw, *device);
-    Net net(graph, plan, cpu_registry(), *device);
+    Net net(graph, plan, cpu_algos(), *device);
     net.initialise(seed);
     std::map<std::string, Values> values;
     for (const Parameter& p : net.parameters()) {

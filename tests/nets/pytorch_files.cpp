@@ -22,7 +22,11 @@ const std::vector<std::string>& pytorch_nets() {
                                              "lenet",
                                              "mlp:7-13x3-3",
                                              "mlp:20-33-9-10:relu",
-                                             "mlp:20-17-10:sigmoid"};
+                                             "mlp:20-17-10:sigmoid",
+                                             "rnn:7-13x2-10",
+                                             "rnn:9x5-11-10:relu:bi",
+                                             "rnn:5x8-12x2-10:gru",
+                                             "rnn:5x8-12x2-10:lstm:bi"};
   return nets;
 }
 
@@ -42,6 +46,7 @@ Graph pytorch_graph(const std::string& name, const ArrayFile& file, std::int64_t
   const std::vector<std::int64_t>& x = file.at("input").shape;
   if (batch == 0) batch = x[0];
   const Graph net = name == "resnet8" ? cifar_resnet(8, batch) : make_net(name, batch);
+  if (name.find(':') != name.npos) return net;  // its name says its sizes
   return scaled(net, {.batch = batch,
                       .image = x.size() > 2 ? x[2] : 1,
                       .divisor = std::stoll(file.metadata.at("divisor")),

@@ -42,8 +42,7 @@ std::string to_string(const Setting& s) {
 
 NetPlan plan_of(const Graph& graph, Mode mode, const Setting& s, Device& device) {
   if (s.algo == "chosen")
-    return choose_plan(graph, {.mode = mode, .dtype = s.dtype}, cpu_registry(), device, nullptr)
-        .plan;
+    return choose_plan(graph, {.mode = mode, .dtype = s.dtype}, cpu_algos(), device, nullptr).plan;
   return uniform_plan(graph, mode, s.dtype, s.algo, s.layout, device);
 }
 

@@ -73,7 +73,7 @@ std::map<std::string, Values> train(const std::string& name, const UpdateRule& r
   const std::vector<std::int64_t>& shape = file.at("input").shape;
   const Graph graph = pytorch_graph(name, file, 2 * shape[0]);
   const auto device = make_cpu_device();
-  const NetPlan plan = choose_plan(graph, {.dtype = dtype}, cpu_registry(), *device, nullptr).plan;
+  const NetPlan plan = choose_plan(graph, {.dtype = dtype}, cpu_algos(), *device, nullptr).plan;
   NetLab lab(graph, plan, *device, {.loss = pytorch_loss(file)});
   for (const Parameter& p : lab.net().parameters())
     lab.write(p.value, values_of(file.at("value/" + p.name)));

@@ -91,10 +91,9 @@ TEST_P(SyncBatchNorm, IsCalledOnceForEachBatchNormInBothDirections) {
   for (std::size_t i = expected.size(); i-- > 0;) expected.push_back(expected[i] - 1);
   EXPECT_EQ(sizes, expected);
 
-  EXPECT_EQ(lab.net().memory().total,
-            Net::memory_needed(graph, plan(Mode::training), cpu_registry(), *device, options,
-                               SgdDesc{.momentum = 0})
-                .total);
+  EXPECT_EQ(lab.net().memory().total, Net::memory_needed(graph, plan(Mode::training), cpu_algos(),
+                                                         *device, options, SgdDesc{.momentum = 0})
+                                          .total);
   sizes.clear();
   NetLab inference(graph, plan(Mode::inference), *device, options);
   inference.forward();

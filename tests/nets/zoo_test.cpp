@@ -52,6 +52,7 @@ TEST(Zoo, ParametersOfThePapersNets) {
   EXPECT_EQ(make_net("googlenet2014", 1).parameters(), 6'998'552);
   EXPECT_EQ(make_net("lenet", 1).parameters(), 61'706);
   EXPECT_EQ(make_net("mlp:20-256x5-1", 1).parameters(), 268'801);
+  EXPECT_EQ(make_net("rnn:28-128x2-10:lstm", 1).parameters(), 214'282);
   // The paper says 0.27M and 0.85M.
   EXPECT_EQ(make_net("resnet20", 1).parameters(), 269'722);
   EXPECT_EQ(make_net("resnet56", 1).parameters(), 853'018);
@@ -122,7 +123,7 @@ TEST(Zoo, EveryNetHoldsTogether) {
       first += conv.first;
     }
     EXPECT_LE(flops, 6.0 * static_cast<double>(net.multiply_adds())) << name;
-    EXPECT_EQ(first, name.substr(0, 3) == "mlp" ? 0u : 1u) << name;
+    EXPECT_EQ(first, name.find(':') != name.npos ? 0u : 1u) << name;
     double merged_flops = 0;
     for (const ConvLayer& conv : merge_equal(conv_layers(net)))
       merged_flops += static_cast<double>(conv.layer.count) * conv.layer.problem.flops();
@@ -132,7 +133,7 @@ TEST(Zoo, EveryNetHoldsTogether) {
 
 TEST(Zoo, EveryNetTakesAnotherNumberOfClasses) {
   for (const std::string& name : net_names()) {
-    if (name.substr(0, 4) == "mlp:") continue;
+    if (name.find(':') != name.npos) continue;
     const Graph own = make_net(name, 2), seven = make_net(name, 2, 7);
     EXPECT_EQ(seven.name(), name + ":7");
     EXPECT_EQ(seven.nodes().back().shape, (Shape{2, 7, 1, 1})) << name;
@@ -262,6 +263,55 @@ TEST(Mlp, SaysWhatIsWrongWithItsName) {
   EXPECT_EQ(why("mlp:20-256x5"), "'256x5' repeats, but inputs and outputs stand once");
   EXPECT_EQ(why("mlp:20-1x600-1x600-1"), "it has more than 1024 hidden layers");
   EXPECT_EQ(why("mlp:20-3-1:swish"), "'swish' is not tanh, relu or sigmoid");
+}
+
+// ---- Recurrent nets ----
+
+TEST(Rnn, ReadsItsName) {
+  const Graph net = make_net("rnn:28-128x2-10:lstm", 8);
+  EXPECT_EQ(net.nodes().front().shape, (Shape{8, 1, 28, 28}));
+  const auto layer = std::get<Recurrent>(node(net, "rnn").layer);
+  EXPECT_EQ(layer.cell, RecurrentCell::lstm);
+  EXPECT_EQ(layer.hidden, 128);
+  EXPECT_EQ(layer.layers, 2);
+  EXPECT_FALSE(layer.bidirectional);
+  // 28 steps of two layers' products, and those of the outputs.
+  EXPECT_EQ(net.multiply_adds(), 28 * 4 * 128 * (28 + 128 + 2 * 128) + 1280);
+
+  const Graph other = make_net("rnn:5x9-7-3:relu:bi", 2);
+  EXPECT_EQ(other.nodes().front().shape, (Shape{2, 1, 9, 5}));
+  EXPECT_EQ(node(other, "rnn").shape, (Shape{2, 14, 1, 1}));
+  EXPECT_EQ(other.nodes().back().shape, (Shape{2, 3, 1, 1}));
+  const auto cell = [](std::string_view name) {
+    return std::get<Recurrent>(node(make_net(name, 1), "rnn").layer).cell;
+  };
+  EXPECT_EQ(cell("rnn:4-5-6"), RecurrentCell::rnn_tanh);
+  EXPECT_EQ(cell("rnn:4-5-6:bi"), RecurrentCell::rnn_tanh);
+  EXPECT_EQ(cell("rnn:4-5-6:tanh:bi"), RecurrentCell::rnn_tanh);
+  EXPECT_EQ(cell("rnn:4-5-6:relu"), RecurrentCell::rnn_relu);
+  EXPECT_EQ(cell("rnn:4-5-6:gru"), RecurrentCell::gru);
+}
+
+TEST(Rnn, SaysWhatIsWrongWithItsName) {
+  const auto why = [](std::string name) {
+    const std::string error = error_of(name), before = "malformed net '" + name + "': ",
+                      after = "; expected something like rnn:28-128x2-10:lstm";
+    if (error.rfind(before, 0) != 0 || error.size() < before.size() + after.size()) return error;
+    return error.substr(before.size(), error.size() - before.size() - after.size());
+  };
+  EXPECT_EQ(why("rnn:"), "'' is not a whole number from 1 to 1048576");
+  EXPECT_EQ(why("rnn:28-10"), "it has 2 parts, not inputs, hidden units and outputs");
+  EXPECT_EQ(why("rnn:28-1-2-10"), "it has 4 parts, not inputs, hidden units and outputs");
+  EXPECT_EQ(why("rnn:28x0-1-10"), "'0' is not a whole number from 1 to 1024");
+  EXPECT_EQ(why("rnn:28-0-10"), "'0' is not a whole number from 1 to 1048576");
+  EXPECT_EQ(why("rnn:28-8-10x2"), "'10x2' repeats, but outputs stand once");
+  for (const char* word : {"elman", "", "bi:lstm", "lstmbi", "lstm:bi:bi"})
+    EXPECT_EQ(why(std::string("rnn:28-8-10:") + word),
+              std::string("'") + (std::string(word) == "lstm:bi:bi" ? "lstm:bi" : word) +
+                  "' is not tanh, relu, gru or lstm, perhaps with :bi")
+        << word;
+  EXPECT_EQ(error_of("rnn:28-8-10", 1, 7),
+            "net rnn:28-8-10 has 10 outputs, but there are 7 classes");
 }
 
 }  // namespace

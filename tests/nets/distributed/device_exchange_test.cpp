@@ -144,7 +144,7 @@ TEST(DeviceExchange, GoesThroughTheHostsForADeterministicPlan) {
     NetPlan plan =
         uniform_plan(plain_net(4), Mode::training, DType::f64, "im2col", Layout::nchw, card);
     plan.deterministic = true;
-    Net net(plain_net(4), plan, cpu_registry(), card);
+    Net net(plain_net(4), plan, cpu_algos(), card);
     card.become_a_card();
     EXPECT_EQ(GradientExchange(net, c, {}).note(),
               "gradients travel through the hosts: only there the order of additions is always the "

@@ -130,6 +130,21 @@ def mlp(widths, activation):
     return named(*layers)
 
 
+class Recurrent(nn.Module):
+    """The rows of N 1 STEPS INPUTS, and a linear layer on each direction's last state."""
+
+    def __init__(self, kind, inputs, hidden, outputs, **options):
+        super().__init__()
+        self.rnn = kind(inputs, hidden, batch_first=True, **options)
+        self.fc = nn.Linear(hidden * (2 if self.rnn.bidirectional else 1), outputs)
+
+    def forward(self, x):
+        last = self.rnn(x.squeeze(1))[1]
+        last = last[0] if isinstance(last, tuple) else last
+        directions = 2 if self.rnn.bidirectional else 1
+        return self.fc(last[-directions:].transpose(0, 1).flatten(1))
+
+
 class CifarBlock(nn.Module):
     def __init__(self, before, channels, stride):
         super().__init__()
@@ -297,6 +312,9 @@ def randomise(net, scale):
             m.weight.copy_(rounded(torch.randn(m.weight.shape) * gain))
             if m.bias is not None:
                 m.bias.copy_(rounded(0.1 * torch.randn(m.bias.shape)))
+        elif isinstance(m, nn.RNNBase):
+            for value in m.parameters():
+                value.copy_(rounded(torch.randn(value.shape) / math.sqrt(m.hidden_size)))
         elif isinstance(m, nn.BatchNorm2d):
             m.weight.copy_(rounded(0.5 + 0.1 * torch.randn(m.weight.shape)))
             m.bias.copy_(rounded(0.2 * torch.randn(m.bias.shape)))
@@ -431,6 +449,30 @@ NETS = {
     ),
     "mlp:20-17-10:sigmoid": dict(
         make=lambda: mlp((20, 17, 10), nn.Sigmoid), shape=(3, 20), outputs=10, update=adamw
+    ),
+    "rnn:7-13x2-10": dict(
+        make=lambda: Recurrent(nn.RNN, 7, 13, 10, num_layers=2),
+        shape=(4, 1, 7, 7),
+        outputs=10,
+        update=sgd,
+    ),
+    "rnn:9x5-11-10:relu:bi": dict(
+        make=lambda: Recurrent(nn.RNN, 9, 11, 10, nonlinearity="relu", bidirectional=True),
+        shape=(3, 1, 5, 9),
+        outputs=10,
+        update=adam,
+    ),
+    "rnn:5x8-12x2-10:gru": dict(
+        make=lambda: Recurrent(nn.GRU, 5, 12, 10, num_layers=2),
+        shape=(4, 1, 8, 5),
+        outputs=10,
+        update=adam,
+    ),
+    "rnn:5x8-12x2-10:lstm:bi": dict(
+        make=lambda: Recurrent(nn.LSTM, 5, 12, 10, num_layers=2, bidirectional=True),
+        shape=(4, 1, 8, 5),
+        outputs=10,
+        update=sgd,
     ),
 }
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Writes how PyTorch trains the nets of generate.py: training.safetensors beside this.
 
-  tests/nets/pytorch/training.py
+  tests/nets/pytorch/training.py [NET...]
 
-Twenty steps under each rule, in double, from the values in NET.safetensors. The batch is the file's,
+Nets that are not named keep what the file has. Twenty steps under each rule, in double, from the values in NET.safetensors. The batch is the file's,
 and after it the same mirrored (or its features reversed, where there is no width); in each step the
 labels of the one go up by one (targets change their sign) and those of the other by two.
 
@@ -19,9 +19,11 @@ float64 gets noise of an ulp in its input.
 """
 
 import pathlib
+import sys
 
 import torch
 from generate import NETS, shrink, statistics
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 
@@ -80,8 +82,15 @@ def rounding(net, given, rule, rate, expected):
 
 def main():
     folder = pathlib.Path(__file__).parent
-    tensors, metadata = {}, {"torch": torch.__version__}
-    for name, how in NETS.items():
+    path = folder / "training.safetensors"
+    tensors, metadata = {}, {}
+    if names := sys.argv[1:]:
+        with safe_open(path, "pt") as file:
+            tensors = {key: file.get_tensor(key) for key in file.keys()}
+            metadata = file.metadata()
+    metadata["torch"] = torch.__version__
+    for name in names or NETS:
+        how = NETS[name]
         given = load_file(folder / (name.replace(":", "_") + ".safetensors"))
         torch.manual_seed(0)
         net = how["make"]()
@@ -95,7 +104,7 @@ def main():
             metadata[f"{name}/{rule}"] = rounding(net, given, rule, rate, results)
             losses = results["losses"]
             print(f"{name}/{rule}: {losses[0]:.4f} to {losses[-1]:.4f},", metadata[f"{name}/{rule}"])
-    save_file(tensors, folder / "training.safetensors", metadata)
+    save_file(tensors, path, metadata)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ TEST(Weights, HaveTorchvisionsKeysAndShapes) {
     const Graph graph = make_net(name, 1);
     const Assembly net(
         graph, uniform_plan(graph, Mode::training, DType::f32, "im2col", Layout::nchw, *device),
-        cpu_registry(), *device, {});
+        cpu_algos(), *device, {});
     EXPECT_EQ(weight_shapes(net.parameters.list()), theirs) << name;
   }
 }

@@ -1,0 +1,32 @@
+// Chooses the algorithm of each pass of a recurrent layer, within limits. Nothing is measured:
+// predicted times decide, and, where they are close, the registry's order.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "autotune/measure/ceilings.h"
+#include "nets/algos.h"
+#include "nets/plan/choose.h"
+
+namespace convlab::nets {
+
+struct RecurrentChoice {
+  std::array<std::optional<PassPlan>, 3> passes;  // by Pass: forward, in training all
+  double ms = 0;                                  // of all
+  std::int64_t workspace = 0;                     // the maximum, packed weights included
+};
+
+// A choice whose workspaces and packed weights keep to the limit, in bytes; nullopt if there is
+// none. Own algorithms come before vendors', whose work is a guess. Passes share what forward
+// saves, so an algorithm with a format of its own (RecurrentAlgo::own_format) does all of a
+// training step or nothing. The algorithms are in the registry's order. `net_bytes`: of all values
+// and parameters of the net, which decide what is in cache.
+std::optional<RecurrentChoice> choose_recurrent(const RecurrentProblem& forward,
+                                                const std::vector<const RecurrentAlgo*>&,
+                                                const ChooseOptions&, std::int64_t workspace_max,
+                                                double net_bytes, Device&, const Ceilings&);
+
+}  // namespace convlab::nets
