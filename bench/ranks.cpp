@@ -120,10 +120,10 @@ NetPlan Ranks::plan_of_rank_0(const NetPlan* mine, const Device& device) const {
   return mine ? *mine : plan_from_json(text, "rank 0's plan");
 }
 
-PlannedNet Ranks::planned_net(const NetArguments& a, const std::string& verb,
-                              const AlgoRegistry& registry, Device& device) {
+PlannedNet Ranks::planned_net(const NetArguments& a, const std::string& verb, const NetAlgos& algos,
+                              Device& device) {
   std::optional<PlannedNet> mine;
-  if (speaks()) mine.emplace(convlab::planned_net(a, verb, registry, device));
+  if (speaks()) mine.emplace(convlab::planned_net(a, verb, algos, device));
   if (size() == 1) return *std::move(mine);
   agree();
   const NetPlan plan = plan_of_rank_0(mine ? &mine->plan : nullptr, device);

@@ -53,7 +53,7 @@ class Ranks {
   // all devices are of one kind with as many threads: a plan is for these.
   nets::NetPlan plan_of_rank_0(const nets::NetPlan* mine, const Device&) const;
   // Collective, with an agree(): each rank's net, by rank 0's plan.
-  PlannedNet planned_net(const NetArguments&, const std::string& verb, const AlgoRegistry&,
+  PlannedNet planned_net(const NetArguments&, const std::string& verb, const nets::NetAlgos&,
                          Device&);
 
   // Runs the verb of this name. If it throws before agree() on any rank, it ends on all, and the

@@ -19,6 +19,7 @@
 #include "bench/text.h"
 #include "conv/error.h"
 #include "conv/text/text_file.h"
+#include "kernels_cpu/cpu.h"
 #include "nets/zoo/zoo.h"
 
 namespace convlab {
@@ -122,10 +123,10 @@ double least_bytes(const Graph& graph, DType dtype) {
   return double(size_of(dtype)) * most;
 }
 
-double needed_bytes(const Graph& graph, const NetPlan& plan, const AlgoRegistry& registry,
+double needed_bytes(const Graph& graph, const NetPlan& plan, const NetAlgos& algos,
                     Device& device) {
   const MemoryUse use = Net::memory_needed(
-      graph, plan, registry, device, timing_net_options(graph, plan.mode), timing_update_rule());
+      graph, plan, algos, device, timing_net_options(graph, plan.mode), timing_update_rule());
   return double(use.total);
 }
 
@@ -149,28 +150,43 @@ std::int64_t largest_batch(std::int64_t batch, double needed, double usable,
 
 // Chooses a plan and makes sure that it fits.
 Chosen fitting_plan(const Graph& graph, const NetArguments& a, const ChooseOptions& options,
-                    const AlgoRegistry& registry, Device& device) {
+                    const NetAlgos& algos, Device& device) {
   const double usable = usable_bytes(device.info());
-  const auto choose = [&](const Graph& g) {
-    return choose_by_store(g, a, options, registry, device);
-  };
+  const auto choose = [&](const Graph& g) { return choose_by_store(g, a, options, algos, device); };
   double needed = least_bytes(graph, options.dtype);
   if (needed <= usable) {
     Chosen chosen = choose(graph);
-    needed = needed_bytes(graph, chosen.plan, registry, device);
+    needed = needed_bytes(graph, chosen.plan, algos, device);
     if (needed <= usable) return chosen;
   }
   const std::int64_t fits = largest_batch(batch_of(graph), needed, usable, [&](std::int64_t batch) {
     const Graph smaller = make_net(graph.name(), batch);
     const double least = least_bytes(smaller, options.dtype);
-    return least > usable ? least : needed_bytes(smaller, choose(smaller).plan, registry, device);
+    return least > usable ? least : needed_bytes(smaller, choose(smaller).plan, algos, device);
   });
   refuse_size(
       graph, needed, usable,
       fits > 0 ? fmt::format("expected a batch of at most {}", fits) : "expected a smaller net");
 }
 
+// Names of algorithms for recurrent layers are known too.
+void require_known_algos(TuneOptions o, const NetAlgos& algos, const DeviceInfo& device) {
+  const auto is_recurrent = [&](const std::string& name) {
+    const auto all = algos.recurrent->for_device(device.kind);
+    return std::any_of(all.begin(), all.end(),
+                       [&](const RecurrentAlgo* algo) { return is_named(algo->info(), name); });
+  };
+  for (std::vector<std::string>* names : {&o.algos, &o.exclude})
+    std::erase_if(*names, is_recurrent);
+  convlab::require_known_algos(o, algos.conv, device);
+}
+
 }  // namespace
+
+AllAlgos::AllAlgos() {
+  append_all_algos(conv);
+  append_cpu_recurrent_algos(recurrent);
+}
 
 void add_net_arguments(CLI::App& app, NetArguments& a) {
   add_net(app, a.common);
@@ -254,12 +270,12 @@ ChooseOptions choose_options(const NetArguments& a, const Device& device) {
 }
 
 Chosen choose_by_store(const Graph& graph, const NetArguments& a, const ChooseOptions& options,
-                       const AlgoRegistry& registry, Device& device) {
+                       const NetAlgos& algos, Device& device) {
   const std::string db = db_path_if_any(a.common);
   std::optional<Store> store;
   // A store that the user names must exist; the default one may be missing.
   if (!a.common.db.empty() || Store::exists(db)) store.emplace(db, Store::Open::existing);
-  return choose_plan(graph, options, registry, device, store ? &*store : nullptr);
+  return choose_plan(graph, options, algos, device, store ? &*store : nullptr);
 }
 
 void require_net(const NetArguments& a, const std::string& verb) {
@@ -274,22 +290,22 @@ void require_net(const NetArguments& a, const std::string& verb) {
                     verb, target, verb));
 }
 
-PlannedNet planned_net(const NetArguments& a, const std::string& verb, const AlgoRegistry& registry,
+PlannedNet planned_net(const NetArguments& a, const std::string& verb, const NetAlgos& algos,
                        Device& device) {
   require_net(a, verb);
   if (!a.plan_file.empty()) {
     PlannedNet net = net_of_plan(a, device.info());
-    const double needed = needed_bytes(net.graph, net.plan, registry, device),
+    const double needed = needed_bytes(net.graph, net.plan, algos, device),
                  usable = usable_bytes(device.info());
     if (needed > usable)
       refuse_size(net.graph, needed, usable, "expected a plan for a smaller batch");
     return net;
   }
-  require_known_algos(a.tune, registry, device.info());
+  require_known_algos(a.tune, algos, device.info());
   Graph graph =
       make_net(a.common.targets.front(), a.common.batches.empty() ? 1 : a.common.batches.front());
   const ChooseOptions options = choose_options(a, device);
-  Chosen chosen = fitting_plan(graph, a, options, registry, device);
+  Chosen chosen = fitting_plan(graph, a, options, algos, device);
   std::string advice;
   if (!chosen.untuned.empty())
     advice = fmt::format(

@@ -16,6 +16,17 @@ struct NetArguments {
   std::int64_t iterations = 0;  // 0: by time
 };
 
+// Every algorithm of this build for nets.
+struct AllAlgos {
+  AllAlgos();
+  operator nets::NetAlgos() const {
+    return {conv, recurrent};
+  }  // NOLINT(google-explicit-constructor)
+
+  AlgoRegistry conv;
+  RecurrentRegistry recurrent;
+};
+
 // NET, and every flag but those below and those of output.
 void add_net_arguments(CLI::App&, NetArguments&);
 void add_iterations(CLI::App&, NetArguments&);  // --iterations
@@ -39,11 +50,12 @@ struct PlannedNet {
 // lacks, from predictions. In the latter case the advice is the command that fills the store.
 // Throws InputError for a missing target, for a net that does not exist or does not fit in memory,
 // and for a plan made for another net, batch, type, mode, machine or number of threads.
-PlannedNet planned_net(const NetArguments&, const std::string& verb, const AlgoRegistry&, Device&);
+PlannedNet planned_net(const NetArguments&, const std::string& verb, const nets::NetAlgos&,
+                       Device&);
 
 // The options planned_net chooses by, for callers that make other choices too.
 nets::ChooseOptions choose_options(const NetArguments&, const Device&);
 nets::Chosen choose_by_store(const nets::Graph&, const NetArguments&, const nets::ChooseOptions&,
-                             const AlgoRegistry&, Device&);
+                             const nets::NetAlgos&, Device&);
 
 }  // namespace convlab

@@ -96,8 +96,8 @@ void add_passes(CLI::App& app, CommonOptions& o) {
 void add_net(CLI::App& app, CommonOptions& o, const std::string& batch_description) {
   add_parsed(
       app, "NET", [&o](const std::string& name) { o.targets = {name}; },
-      "A net: resnet18, vgg16, mlp:20-256x5-1, resnet18:10 (with 10 classes); `convlab list` "
-      "names them all",
+      "A net: resnet18, vgg16, mlp:20-256x5-1, rnn:28-128x2-10:lstm, resnet18:10 (with 10 "
+      "classes); `convlab list` names them all",
       "");
   add_parsed(
       app, "--batch", [&o](const std::string& text) { o.batches = {parse_batch(text)}; },

@@ -21,10 +21,10 @@ int run(const Options& o) {
   const CommonOptions& common = o.net.common;
   Output output(common.output);
   const std::unique_ptr<Device> device = open_device(common);
-  AlgoRegistry registry;
-  append_all_algos(registry);
-  const PlannedNet net = planned_net(o.net, "plan", registry, *device);
-  const std::vector<StepInfo> steps = describe_steps(net.graph, net.plan, registry, *device);
+  const AllAlgos all;
+  const NetAlgos algos = all;
+  const PlannedNet net = planned_net(o.net, "plan", algos, *device);
+  const std::vector<StepInfo> steps = describe_steps(net.graph, net.plan, algos, *device);
   PlannedReport report{.graph = net.graph,
                        .plan = net.plan,
                        .steps = steps,
@@ -35,13 +35,13 @@ int run(const Options& o) {
                        .cache = common.cache};
   ChooseOptions unlimited = choose_options(o.net, *device);
   unlimited.workspace_max = std::numeric_limits<std::int64_t>::max();
-  report.unlimited_ms = choose_by_store(net.graph, o.net, unlimited, registry, *device).plan.ms();
+  report.unlimited_ms = choose_by_store(net.graph, o.net, unlimited, algos, *device).plan.ms();
   if (!net.advice.empty()) say(net.advice);
   // The file holds only the plan, so the net is not run.
   if (common.format != Format::json && !o.no_audit) {
     ClockWatch clocks(device->info());
     Progress progress;
-    report.audit = time_net(net.graph, net.plan, registry, *device,
+    report.audit = time_net(net.graph, net.plan, algos, *device,
                             {.iterations = o.net.iterations, .seed = common.seed}, progress,
                             stop_on_interrupt());
     for (auto& field : clocks.fields()) report.provenance.fields.push_back(field);

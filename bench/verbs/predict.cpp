@@ -163,10 +163,10 @@ int run(const Options& given) {
   predictions.classes = class_names(o, notes, make_net(name, 1).nodes().back().shape.c);
   require_images(images);
   const std::unique_ptr<Device> device = open_device(o.net.common);
-  AlgoRegistry registry;
-  append_all_algos(registry);
-  const PlannedNet planned = planned_net(o.net, "predict", registry, *device);
-  Net net(planned.graph, planned.plan, registry, *device, {.loss = Loss::none});
+  const AllAlgos all;
+  const NetAlgos algos = all;
+  const PlannedNet planned = planned_net(o.net, "predict", algos, *device);
+  Net net(planned.graph, planned.plan, algos, *device, {.loss = Loss::none});
   read_weights(net, weights);
   net.freeze();
 

@@ -88,11 +88,11 @@ bool measures_network(const Options& o) { return !o.network.latency_s || !o.netw
 
 // A strategy's iterations, by all ranks.
 MeasuredExchange measured_exchange(const Options& o, Strategy strategy, const PlannedNet& net,
-                                   const AlgoRegistry& registry, Device& device, const Ranks& ranks,
+                                   const NetAlgos& algos, Device& device, const Ranks& ranks,
                                    Progress& progress, std::vector<std::string>& notes) {
   const ExchangeArguments how{.strategy = strategy, .bucket = o.bucket_bytes};
   progress.line(fmt::format("{}:", to_string(strategy)));
-  const NetTimes times = time_net(net.graph, net.plan, registry, device,
+  const NetTimes times = time_net(net.graph, net.plan, algos, device,
                                   {.iterations = o.net.iterations,
                                    .seed = o.net.common.seed,
                                    .communicator = ranks.communicator(),
@@ -132,9 +132,9 @@ std::string slowest_rank(const Ranks& ranks, double iteration_ms) {
 }
 
 // What computing and exchanging at once costs either, by training steps beside averages.
-Contention measured_contention(const Options& o, const PlannedNet& net,
-                               const AlgoRegistry& registry, Device& device, const Ranks& ranks,
-                               const NetTimes& alone, Progress& progress) {
+Contention measured_contention(const Options& o, const PlannedNet& net, const NetAlgos& algos,
+                               Device& device, const Ranks& ranks, const NetTimes& alone,
+                               Progress& progress) {
   Communicator& communicator = *ranks.communicator();
   constexpr auto long_enough = std::chrono::milliseconds(500);
   SteadyAverages quiet(communicator);
@@ -142,7 +142,7 @@ Contention measured_contention(const Options& o, const PlannedNet& net,
   const double quiet_s = quiet.stop();
   SteadyAverages beside(communicator);
   progress.line("training steps while the network is busy:");
-  const NetTimes times = time_net(net.graph, net.plan, registry, device,
+  const NetTimes times = time_net(net.graph, net.plan, algos, device,
                                   {.iterations = o.net.iterations,
                                    .seed = o.net.common.seed,
                                    .communicator = &communicator,
@@ -161,13 +161,13 @@ Contention measured_contention(const Options& o, const PlannedNet& net,
   return communicator.all_gather(own).front();
 }
 
-void set_worker(const Options& o, const AlgoRegistry& registry, Device& device, Ranks& ranks,
+void set_worker(const Options& o, const NetAlgos& algos, Device& device, Ranks& ranks,
                 ScalingTable& table, std::vector<MeasuredExchange>& measured) {
   std::unique_ptr<Dataset> images;  // opened before anything takes long
   if (!o.data.empty())
     images = naming("--data", [&] { return open_dataset(o.data, Split::train); });
   if (ranks.communicator()) require_same_measurements(o, ranks);
-  const PlannedNet net = ranks.planned_net(o.net, "scaling", registry, device);
+  const PlannedNet net = ranks.planned_net(o.net, "scaling", algos, device);
   if (net.plan.mode != Mode::training)
     throw InputError(fmt::format("{}: the plan is for {}, expected one for training",
                                  o.net.plan_file, to_string(net.plan.mode)));
@@ -179,7 +179,7 @@ void set_worker(const Options& o, const AlgoRegistry& registry, Device& device, 
   Progress progress;
   std::optional<double> io_s;
   if (images) io_s = loading_s(o, *images, net.graph, net.plan.dtype, device, progress);
-  const NetTimes times = time_net(net.graph, net.plan, registry, device,
+  const NetTimes times = time_net(net.graph, net.plan, algos, device,
                                   {.iterations = o.net.iterations,
                                    .seed = o.net.common.seed,
                                    .communicator = ranks.communicator()},
@@ -201,10 +201,10 @@ void set_worker(const Options& o, const AlgoRegistry& registry, Device& device, 
     table.network = network_of(o.network, measured_link(*ranks.communicator()));
     table.network_measured = true;
   }
-  table.contention = measured_contention(o, net, registry, device, ranks, times, progress);
+  table.contention = measured_contention(o, net, algos, device, ranks, times, progress);
   for (const Strategy strategy : o.strategies)
     measured.push_back(
-        measured_exchange(o, strategy, net, registry, device, ranks, progress, table.notes));
+        measured_exchange(o, strategy, net, algos, device, ranks, progress, table.notes));
 }
 
 // Refuses flags about measuring alongside a file of times.
@@ -284,9 +284,9 @@ int scaling(Options o, Ranks& ranks) {
   try {
     if (o.times.empty()) {
       const std::unique_ptr<Device> device = open_device(o.net.common);
-      AlgoRegistry registry;
-      append_all_algos(registry);
-      set_worker(o, registry, *device, ranks, table, measured);
+      const AllAlgos all;
+      const NetAlgos algos = all;
+      set_worker(o, algos, *device, ranks, table, measured);
     } else {
       read_worker(o, table);
     }

@@ -34,8 +34,8 @@ int time(Options o, Ranks& ranks) {
   if (ranks.speaks() && !o.trace.empty()) trace.emplace(o.trace, "--trace");
   ranks.divide_host(o.net.common);
   const std::unique_ptr<Device> device = open_device(o.net.common);
-  AlgoRegistry registry;
-  append_all_algos(registry);
+  const AllAlgos all;
+  const NetAlgos algos = all;
   if (o.streams > 1 && device->info().kind == DeviceKind::cpu)
     throw InputError(
         "--streams: a CPU works on one thing after the other: expected a card, as in `--device "
@@ -43,13 +43,13 @@ int time(Options o, Ranks& ranks) {
   if (o.streams > 1 && ranks.size() > 1)
     throw InputError("--streams: expected one a rank: drop it, or drop mpirun");
   for (std::int64_t& batch : o.net.common.batches) batch = ranks.share(batch);
-  const PlannedNet net = ranks.planned_net(o.net, "time", registry, *device);
+  const PlannedNet net = ranks.planned_net(o.net, "time", algos, *device);
   ranks.begin();
   if (!net.advice.empty()) say(net.advice);
 
   ClockWatch clocks(device->info());
   Progress progress;
-  const NetTimes times = time_net(net.graph, net.plan, registry, *device,
+  const NetTimes times = time_net(net.graph, net.plan, algos, *device,
                                   {.iterations = o.net.iterations,
                                    .seed = o.net.common.seed,
                                    .streams = o.streams,
@@ -58,14 +58,14 @@ int time(Options o, Ranks& ranks) {
                                    .counters = o.profile},
                                   progress, stop_on_interrupt());
   if (!ranks.speaks()) return times.interrupted ? interrupted_exit_code : 0;
-  const std::vector<StepInfo> steps = describe_steps(net.graph, net.plan, registry, *device);
+  const std::vector<StepInfo> steps = describe_steps(net.graph, net.plan, algos, *device);
   TimedNet timed{net.graph, net.plan, steps, times, provenance(*device), o.net.common.wide};
   for (auto& field : clocks.fields()) timed.provenance.fields.push_back(field);
   // The bandwidth to compare with for layers that mostly read their weights.
   timed.provenance.fields.emplace_back(
       "memory_read", fmt::format("{:.1f} GB/s", ceilings_of(*device).memory_bandwidth / 1e9));
   std::optional<Profile> profile;
-  if (o.profile) profile = profile_net(timed, registry, *device);
+  if (o.profile) profile = profile_net(timed, algos, *device);
   output->write(render(timed, o.net.common.format, profile ? &*profile : nullptr));
   if (trace) trace->write(render_trace(timed));
   return times.interrupted ? interrupted_exit_code : 0;

@@ -240,7 +240,7 @@ void require_enough(const Dataset& images, std::int64_t batch, std::int64_t rank
 
 // The net, with one output per class, and its plans.
 Plans planned(const Options& o, const std::optional<Checkpoint>& checkpoint, const Dataset& images,
-              const AlgoRegistry& registry, Device& device, const Ranks& ranks) {
+              const NetAlgos& algos, Device& device, const Ranks& ranks) {
   NetArguments a = o.net;
   CommonOptions& c = a.common;
   const Graph one = make_net(c.targets.front(), 1, std::int64_t(images.classes().size()));
@@ -261,7 +261,7 @@ Plans planned(const Options& o, const std::optional<Checkpoint>& checkpoint, con
     if (std::optional<Plans> plans = plans_of(*checkpoint, a.tune, graph, device))
       return *std::move(plans);
   }
-  PlannedNet net = planned_net(a, "train", registry, device);
+  PlannedNet net = planned_net(a, "train", algos, device);
   if (net.plan.mode != Mode::training)
     throw InputError(fmt::format("{}: the plan is for {}, expected one for training", a.plan_file,
                                  to_string(net.plan.mode)));
@@ -270,7 +270,7 @@ Plans planned(const Options& o, const std::optional<Checkpoint>& checkpoint, con
   a.forward_only = true;
   ChooseOptions options = choose_options(a, device);
   options.dtype = net.plan.dtype;
-  NetPlan testing = choose_by_store(net.graph, a, options, registry, device).plan;
+  NetPlan testing = choose_by_store(net.graph, a, options, algos, device).plan;
   return {std::move(net.graph), std::move(net.plan), std::move(testing), std::move(net.advice)};
 }
 
@@ -340,8 +340,8 @@ int train(Options o, Ranks& ranks) {
   }
 
   const std::unique_ptr<Device> device = open_device(o.net.common);
-  AlgoRegistry registry;
-  append_all_algos(registry);
+  const AllAlgos all;
+  const NetAlgos algos = all;
   const Data data =
       o.data.empty() ? open_data(checkpoint->state.data, o.resume) : open_data(o.data, "--data");
   std::optional<Plans> plans;
@@ -351,7 +351,7 @@ int train(Options o, Ranks& ranks) {
     require_same(*ranks.communicator(), "--data to test with", description(*data.test));
     require_same(*ranks.communicator(), "--sync-batch-norm", o.sync_batch_norm ? "it" : "none");
   }
-  if (ranks.speaks()) plans = planned(o, checkpoint, *data.train, registry, *device, ranks);
+  if (ranks.speaks()) plans = planned(o, checkpoint, *data.train, algos, *device, ranks);
   ranks.agree();
   if (ranks.communicator()) plans = plans_of_rank_0(ranks, std::move(plans), *data.train, *device);
   const Graph& graph = plans->graph;
@@ -368,8 +368,8 @@ int train(Options o, Ranks& ranks) {
   NetOptions options{.dropout_seed = s.seed, .first_image = ranks.rank() * batch_of(graph)};
   if (o.sync_batch_norm && ranks.communicator())
     options.all_reduce_sums = [&](std::span<double> sums) { ranks.communicator()->sum(sums); };
-  Net net(graph, plans->training, registry, *device, options);
-  Net test_net(graph, plans->testing, registry, *device, {.loss = Loss::none});
+  Net net(graph, plans->training, algos, *device, options);
+  Net test_net(graph, plans->testing, algos, *device, {.loss = Loss::none});
   net.initialise(s.seed);
   if (weights) load_weights(net, *weights);
   DataLoader loader =

@@ -90,7 +90,7 @@ class Batch {
 
 class Timer {
  public:
-  Timer(Batch& batch, const Graph& graph, const NetPlan& plan, const AlgoRegistry& registry,
+  Timer(Batch& batch, const Graph& graph, const NetPlan& plan, const NetAlgos& algos,
         Device& device, const TimingOptions& options, Progress& progress,
         const std::atomic<bool>& stop)
       : options_(options),
@@ -99,11 +99,11 @@ class Timer {
         stop_(stop),
         training_(plan.mode == Mode::training),
         batch_(batch),
-        net_(graph, plan, registry, device, timing_net_options(graph, plan.mode)) {
+        net_(graph, plan, algos, device, timing_net_options(graph, plan.mode)) {
     start(net_);
     for (std::int64_t i = 1; i < options.streams; ++i) {
-      beside_.push_back(std::make_unique<Net>(graph, plan, registry, device,
-                                              timing_net_options(graph, plan.mode)));
+      beside_.push_back(
+          std::make_unique<Net>(graph, plan, algos, device, timing_net_options(graph, plan.mode)));
       start(*beside_.back());
     }
     if (options.communicator && options.exchange && training_) {
@@ -356,15 +356,14 @@ UpdateRule timing_update_rule() {
   return SgdDesc{.rate = 1e-4, .momentum = 0.9, .weight_decay = 1e-4};
 }
 
-NetTimes time_net(const Graph& graph, const NetPlan& plan, const AlgoRegistry& registry,
-                  Device& device, const TimingOptions& options, Progress& progress,
-                  const std::atomic<bool>& stop) {
+NetTimes time_net(const Graph& graph, const NetPlan& plan, const NetAlgos& algos, Device& device,
+                  const TimingOptions& options, Progress& progress, const std::atomic<bool>& stop) {
   warn_of_other_programs(device.info());
   // Images exist before the net that takes them, and are not counted as its memory.
   Batch batch(graph, plan.dtype, timing_net_options(graph, plan.mode).loss, options.seed, device);
   batch.make();
   const std::int64_t before = resident("VmRSS");
-  NetTimes times = Timer(batch, graph, plan, registry, device, options, progress, stop).run();
+  NetTimes times = Timer(batch, graph, plan, algos, device, options, progress, stop).run();
   times.resident_before = before;
   times.resident_peak = resident("VmHWM");
   return times;

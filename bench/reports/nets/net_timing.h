@@ -106,7 +106,7 @@ nets::UpdateRule timing_update_rule();
 
 // Makes the net, runs one unmeasured iteration, then measures. *stop ends it after the current part
 // or step, with the results so far.
-NetTimes time_net(const nets::Graph&, const nets::NetPlan&, const AlgoRegistry&, Device&,
+NetTimes time_net(const nets::Graph&, const nets::NetPlan&, const nets::NetAlgos&, Device&,
                   const TimingOptions&, Progress&, const std::atomic<bool>& stop);
 
 }  // namespace convlab

@@ -153,12 +153,16 @@ std::vector<std::string> notes(const PlannedReport& r) {
   }
   const double ms = r.plan.ms();
   const bool known = std::all_of(r.plan.steps.begin(), r.plan.steps.end(), measured);
+  const bool recurrent = std::any_of(r.steps.begin(), r.steps.end(),
+                                     [](const StepInfo& step) { return step.kind == "recurrent"; });
+  const char* const planned = recurrent ? "convolutions and recurrent layers" : "convolutions";
   std::vector<std::string> notes;
-  notes.push_back(fmt::format(
-      "expected   {} ms an iteration, {:.1f} images/s: convolutions {}, other layers {}, "
-      "converting layouts {}",
-      show_expected(ms, known && other <= 0 && convert <= 0), 1e3 * double(r.plan.batch) / ms,
-      show_expected(conv, known), show_expected(other, false), show_expected(convert, false)));
+  notes.push_back(
+      fmt::format("expected   {} ms an iteration, {:.1f} images/s: {} {}, other layers {}, "
+                  "converting layouts {}",
+                  show_expected(ms, known && other <= 0 && convert <= 0),
+                  1e3 * double(r.plan.batch) / ms, planned, show_expected(conv, known),
+                  show_expected(other, false), show_expected(convert, false)));
   if (r.unlimited_ms)
     notes.push_back(fmt::format(
         "limit      {}; without a limit {} ms: it costs {:.1f}%",
@@ -168,8 +172,8 @@ std::vector<std::string> notes(const PlannedReport& r) {
             ? "a sixth of weights and activations, training's default"
             : "little more than weights and activations, inference's default",
         show_ms(*r.unlimited_ms), 100 * (ms / *r.unlimited_ms - 1)));
-  notes.push_back(fmt::format(
-      "times      expected are those of convolutions alone, with a {} cache", to_string(r.cache)));
+  notes.push_back(fmt::format("times      expected are those of {} alone, with a {} cache", planned,
+                              to_string(r.cache)));
   if (r.cache == CacheMode::hot)
     notes.emplace_back(
         "           in a net they are often 2% to 38% off: the audit measures there; see --cache "

@@ -65,8 +65,8 @@ using PhaseMs = std::vector<std::pair<std::string, double>>;
 
 class Profiler {
  public:
-  Profiler(const TimedNet& net, const AlgoRegistry& registry, Device& device)
-      : net_(net), registry_(registry), device_(device) {}
+  Profiler(const TimedNet& net, const NetAlgos& algos, Device& device)
+      : net_(net), algos_(algos), device_(device) {}
 
   Profile run() {
     for (std::size_t i = 0; i < net_.steps.size(); ++i)
@@ -105,7 +105,8 @@ class Profiler {
     const StepInfo& step = net_.steps[i];
     if (step.kind == "input") return;
     const PassPlan* const plan = step.phases[std::size_t(phase)].plan;
-    const PhaseMs parts = plan ? phases_alone(i, phase, *plan) : PhaseMs();
+    const PhaseMs parts =
+        step.phases[std::size_t(phase)].problem ? phases_alone(i, phase, *plan) : PhaseMs();
     double alone = 0;
     for (const auto& [name, ms] : parts) alone += ms;
     for (const double ms : net_.times.steps[i][std::size_t(phase)]) {
@@ -115,7 +116,7 @@ class Profiler {
       layers_[step.layer + step.suffix].add(ms, rest);
       const std::string pass(to_string(phase));
       if (parts.empty()) {
-        kernels_[fmt::format("{} {}", step.kind, pass)].add(ms, ms);
+        kernels_[fmt::format("{} {}", plan ? plan->algo : step.kind, pass)].add(ms, ms);
         continue;
       }
       for (const auto& [name, part] : parts)
@@ -125,8 +126,8 @@ class Profiler {
   }
 
   PhaseMs phases_alone(std::size_t i, Phase phase, const PassPlan& plan) {
-    const ConvAlgo& algo = registry_.get(device_.info().kind, plan.algo);
-    ConvProblem problem = net_.steps[i].phases[std::size_t(phase)].problem;
+    const ConvAlgo& algo = algos_.conv.get(device_.info().kind, plan.algo);
+    ConvProblem problem = *net_.steps[i].phases[std::size_t(phase)].problem;
     const double pieces = plan.images > 0 ? double(problem.n) / double(plan.images) : 1;
     if (plan.images > 0) problem.n = plan.images;
     const std::string key =
@@ -206,7 +207,7 @@ class Profiler {
   }
 
   const TimedNet& net_;
-  const AlgoRegistry& registry_;
+  const NetAlgos algos_;
   Device& device_;
   Rows kernels_, layers_;
   std::map<std::string, PhaseMs> alone_;
@@ -220,8 +221,8 @@ Report kernel_run_table(const std::vector<KernelRun>& runs) {
   return table_of(rows, false);
 }
 
-Profile profile_net(const TimedNet& net, const AlgoRegistry& registry, Device& device) {
-  return Profiler(net, registry, device).run();
+Profile profile_net(const TimedNet& net, const NetAlgos& algos, Device& device) {
+  return Profiler(net, algos, device).run();
 }
 
 std::string render(const Profile& profile, Format format) {

@@ -30,7 +30,7 @@ struct Profile {
 Report kernel_run_table(const std::vector<KernelRun>&);
 
 // Runs each of the plan's convolutions alone to split its time among its phases.
-Profile profile_net(const TimedNet&, const AlgoRegistry&, Device&);
+Profile profile_net(const TimedNet&, const nets::NetAlgos&, Device&);
 
 std::string render(const Profile&, Format);  // table, md
 nlohmann::ordered_json to_json(const Profile&);

@@ -21,6 +21,7 @@ struct KindOf {
   const char* operator()(const Activation&) const { return "activation"; }
   const char* operator()(const Dropout&) const { return "dropout"; }
   const char* operator()(const PadChannels&) const { return "padding"; }
+  const char* operator()(const Recurrent&) const { return "recurrent"; }
   const char* operator()(const Add&) const { return "addition"; }
   const char* operator()(const Concat&) const { return "concatenation"; }
 };
@@ -40,8 +41,8 @@ double executed_flops(ConvProblem problem, const PassPlan& plan, const ConvAlgo&
 
 class Describer {
  public:
-  Describer(const Graph& graph, const NetPlan& plan, const AlgoRegistry& registry, Device& device)
-      : graph_(graph), plan_(plan), registry_(registry), device_(device) {}
+  Describer(const Graph& graph, const NetPlan& plan, const NetAlgos& algos, Device& device)
+      : graph_(graph), plan_(plan), algos_(algos), device_(device) {}
 
   StepInfo describe(const Step& step, const StepPlan& step_plan) const {
     const Node& node = graph_.nodes()[step.node];
@@ -54,6 +55,7 @@ class Describer {
     count_bytes(step, info);
     if (std::holds_alternative<Conv>(node.layer)) count_convolution(node, step_plan, info);
     if (std::holds_alternative<Linear>(node.layer)) count_linear(node, info);
+    if (std::holds_alternative<Recurrent>(node.layer)) count_recurrent(node, step_plan, info);
     return info;
   }
 
@@ -70,8 +72,9 @@ class Describer {
     double x = 0;
     for (const NodeId input : step.inputs) x += bytes(elements(graph_.nodes()[input].shape));
     const double y = bytes(elements(node.shape)), w = bytes(double(graph_.parameters(node)));
-    const bool filter =
-        std::holds_alternative<Conv>(node.layer) || std::holds_alternative<Linear>(node.layer);
+    const bool filter = std::holds_alternative<Conv>(node.layer) ||
+                        std::holds_alternative<Linear>(node.layer) ||
+                        std::holds_alternative<Recurrent>(node.layer);
     // Derivatives need the layer's value (activations) or its input (normalizations) again.
     const bool reads_value = std::holds_alternative<Activation>(node.layer) ||
                              std::holds_alternative<BatchNorm>(node.layer) ||
@@ -99,7 +102,7 @@ class Describer {
       phase.problem = problem;
       phase.eff_flops = problem.flops();
       phase.exec_flops = executed_flops(
-          problem, *phase.plan, registry_.get(device_.info().kind, phase.plan->algo), device_);
+          problem, *phase.plan, algos_.conv.get(device_.info().kind, phase.plan->algo), device_);
     }
   }
 
@@ -112,9 +115,24 @@ class Describer {
     }
   }
 
+  void count_recurrent(const Node& node, const StepPlan& step_plan, StepInfo& info) const {
+    RecurrentProblem problem = graph_.recurrent_problem(node);
+    problem.dtype = plan_.dtype;
+    for (const Pass pass : all_passes) {
+      if (!step_plan.passes[std::size_t(pass)]) continue;
+      PhaseInfo& phase = info.phases[std::size_t(pass)];
+      phase.plan = &*step_plan.passes[std::size_t(pass)];
+      problem.pass = pass;
+      problem.training = training() && pass == Pass::forward;
+      phase.eff_flops = problem.flops();
+      const RecurrentAlgo& algo = algos_.recurrent->get(device_.info().kind, phase.plan->algo);
+      phase.exec_flops = algo.work(problem, phase.plan->config, device_).flops();
+    }
+  }
+
   const Graph& graph_;
   const NetPlan& plan_;
-  const AlgoRegistry& registry_;
+  const NetAlgos algos_;
   Device& device_;
 };
 
@@ -136,10 +154,10 @@ std::string StepInfo::algos() const {
   return fmt::format("{}", fmt::join(names, "/"));
 }
 
-std::vector<StepInfo> describe_steps(const Graph& graph, const NetPlan& plan,
-                                     const AlgoRegistry& registry, Device& device) {
+std::vector<StepInfo> describe_steps(const Graph& graph, const NetPlan& plan, const NetAlgos& algos,
+                                     Device& device) {
   const std::vector<Step> steps = steps_of(graph, plan.mode);
-  const Describer describer(graph, plan, registry, device);
+  const Describer describer(graph, plan, algos, device);
   std::vector<StepInfo> infos;
   for (std::size_t i = 0; i < steps.size(); ++i)
     infos.push_back(describer.describe(steps[i], plan.steps[i]));

@@ -2,20 +2,21 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "conv/registry.h"
+#include "nets/algos.h"
 #include "nets/net.h"
 
 namespace convlab {
 
 struct PhaseInfo {
-  double eff_flops = 0;   // direct-equivalent: convolutions and fully connected layers
+  double eff_flops = 0;   // direct-equivalent: convolutions, fully connected and recurrent layers
   double exec_flops = 0;  // executed by the algorithm
   double bytes = 0;       // of every tensor that must be read or written, once each
-  const nets::PassPlan* plan = nullptr;  // of a convolution
-  ConvProblem problem;                   // of a convolution, in this pass and the step's layouts
+  const nets::PassPlan* plan = nullptr;  // of a convolution or recurrent layer
+  std::optional<ConvProblem> problem;    // of a convolution, in this pass and the step's layouts
 };
 
 struct StepInfo {
@@ -32,8 +33,8 @@ struct StepInfo {
 
 // In the plan's order, pointing into the plan. The plan must be for this graph, and its algorithms
 // known.
-std::vector<StepInfo> describe_steps(const nets::Graph&, const nets::NetPlan&, const AlgoRegistry&,
-                                     Device&);
+std::vector<StepInfo> describe_steps(const nets::Graph&, const nets::NetPlan&,
+                                     const nets::NetAlgos&, Device&);
 
 std::int64_t batch_of(const nets::Graph&);
 

@@ -150,6 +150,34 @@ TEST_F(NetProgramTest, AMultilayerPerceptronHasNothingToTune) {
   }
 }
 
+// A step of every phase, by the algorithms that the plan's file names.
+TEST_F(NetProgramTest, ARecurrentNetIsTimedByItsPlan) {
+  const std::string file = directory_ / "rnn.json";
+  const std::string name = "rnn:9x7-33x2-4:lstm:bi";
+  const Ran planned = run(
+      {"plan", name, "--batch", "3", "--algos", "stepwise", "--format", "json", "--output", file});
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  EXPECT_FALSE(contains(planned.err, "tune")) << planned.err;
+  const NetPlan plan = plan_from_json(read_file(file), file);
+  EXPECT_EQ(plan.steps[1].layer, "rnn");
+  const json timed = time_json({name, "--plan", file});
+  const json& step = timed["steps"][1];
+  EXPECT_EQ(step["kind"], "recurrent");
+  const double flops = 2.0 * 3 * 7 * 2 * 4 * 33 * (9 + 33 + 66 + 33);
+  for (const Pass pass : all_passes) {
+    const json& phase = step["phases"][std::string(to_string(pass))];
+    EXPECT_EQ(plan.steps[1].passes[std::size_t(pass)]->algo, "stepwise");
+    EXPECT_EQ(phase["algo"], "stepwise");
+    EXPECT_NEAR(phase["eff_gflops"].get<double>() * phase["ms"].get<double>() * 1e6, flops,
+                1e-3 * flops);
+  }
+  EXPECT_GT(step["phases"]["update"]["ms"], 0);
+  for (const Words& more : {Words{"--profile"}, {"--forward-only", "--dtype", "f64"}}) {
+    const Ran ran = time(Words{name, "--batch", "2"} + more);
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  }
+}
+
 TEST_F(NetProgramTest, WhatWasNeverTunedIsSaidOnceWithTheCommandThatTunesIt) {
   const Words restrictions{"--batch",  "3",    "--algos",   "im2col",
                            "--layout", "nchw", "--threads", "1"};
@@ -326,6 +354,11 @@ TEST_F(NetProgramTest, BadUsageIsOneLineAndExitCode2) {
         {{verb, "lenet", "--bacth", "1"}, "did you mean --batch?"},
         {{verb, "lenet", "--format", "hpp"}, "json"},
         {{verb, "lenet", "--algos", "fastest"}, "fastest"},
+        {{verb, "rnn:28-128"}, "expected something like rnn:28-128x2-10:lstm"},
+        {{verb, "rnn:28-128-10:elman"}, "'elman' is not tanh, relu, gru or lstm"},
+        {{verb, "rnn:28-128-10", "--algos", "persistant"}, "persistant"},
+        {{verb, "rnn:28-128-10", "--algos", "persistent", "--exclude", "persistent"},
+         "admit more algorithms"},
         {{verb, "lenet", "--db", missing}, missing},
         {{verb, "lenet", "--output", missing + "/table"}, missing},
         {{verb, "lenet", "--batch", "1000000000000"}, "batch of at most"},

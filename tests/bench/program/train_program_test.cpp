@@ -90,6 +90,26 @@ TEST_F(TrainProgram, TrainsTestsLogsAndKeepsACheckpoint) {
   refused({"train", "--resume", checkpoint, "--seed", "7"}, "with seed 1, not 7");
 }
 
+// An image's rows are the steps. Shapes in ten classes: a tenth is right by chance.
+TEST_F(TrainProgram, TrainsARecurrentNetOnRows) {
+  const std::string checkpoint = file("rnn.safetensors");
+  const Words net{"train",         "rnn:32-32-10:gru", "--data",
+                  "synthetic:640", "--deterministic",  "--checkpoint",
+                  checkpoint,      "--epochs",         "2"};
+  const Ran ran = run(net);
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_TRUE(contains(ran.out, " on 128 test images")) << ran.out;
+  const ArrayFile content = read_arrays(checkpoint);
+  EXPECT_EQ(content.at("rnn.weight_hh_l0").shape, (std::vector<std::int64_t>{96, 32}));
+  const Ran again = run({"train", "--resume", checkpoint, "--deterministic"});
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_EQ(again.out, ran.out);
+  const Ran other = run({"train", "rnn:32x20-32-10", "--data", "synthetic:640"});
+  EXPECT_EQ(other.exit_code, 2) << other.err;
+  EXPECT_EQ(lines(other.err), 1) << other.err;
+  EXPECT_TRUE(contains(other.err, "the net's input is 1x20x32; images come as")) << other.err;
+}
+
 TEST_F(TrainProgram, ResumedAfterCtrlCEndsAsIfItHadNotBeenStopped) {
   const std::string stopped = file("stopped.safetensors"), whole = file("whole.safetensors");
   ASSERT_EQ(run(planned({"--epochs", "8", "--checkpoint", whole})).exit_code, 0);
