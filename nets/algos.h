@@ -1,6 +1,7 @@
 // The algorithms that nets may use.
 #pragma once
 
+#include "autotune/algos.h"
 #include "conv/registry.h"
 #include "recurrent/algo.h"
 
@@ -13,6 +14,8 @@ struct NetAlgos {
       : conv(convolutions) {}
   NetAlgos(const AlgoRegistry& convolutions, const RecurrentRegistry& recurrent_layers)
       : conv(convolutions), recurrent(&recurrent_layers) {}
+  NetAlgos(const Algos& algos)  // NOLINT(google-explicit-constructor)
+      : NetAlgos(algos.conv, algos.recurrent) {}
 
   const AlgoRegistry& conv;
   const RecurrentRegistry* recurrent = nullptr;

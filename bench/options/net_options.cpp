@@ -169,24 +169,15 @@ Chosen fitting_plan(const Graph& graph, const NetArguments& a, const ChooseOptio
       fits > 0 ? fmt::format("expected a batch of at most {}", fits) : "expected a smaller net");
 }
 
-// Names of algorithms for recurrent layers are known too.
-void require_known_algos(TuneOptions o, const NetAlgos& algos, const DeviceInfo& device) {
-  const auto is_recurrent = [&](const std::string& name) {
-    const auto all = algos.recurrent->for_device(device.kind);
-    return std::any_of(all.begin(), all.end(),
-                       [&](const RecurrentAlgo* algo) { return is_named(algo->info(), name); });
-  };
-  for (std::vector<std::string>* names : {&o.algos, &o.exclude})
-    std::erase_if(*names, is_recurrent);
-  convlab::require_known_algos(o, algos.conv, device);
+std::vector<AlgoRef> algos_for(const NetAlgos& algos, DeviceKind kind) {
+  std::vector<AlgoRef> known;
+  for (const ConvAlgo* algo : algos.conv.for_device(kind)) known.emplace_back(*algo);
+  if (algos.recurrent)
+    for (const RecurrentAlgo* algo : algos.recurrent->for_device(kind)) known.emplace_back(*algo);
+  return known;
 }
 
 }  // namespace
-
-AllAlgos::AllAlgos() {
-  append_all_algos(conv);
-  append_cpu_recurrent_algos(recurrent);
-}
 
 void add_net_arguments(CLI::App& app, NetArguments& a) {
   add_net(app, a.common);
@@ -301,7 +292,7 @@ PlannedNet planned_net(const NetArguments& a, const std::string& verb, const Net
       refuse_size(net.graph, needed, usable, "expected a plan for a smaller batch");
     return net;
   }
-  require_known_algos(a.tune, algos, device.info());
+  require_known_algos(a.tune, algos_for(algos, device.info().kind));
   Graph graph =
       make_net(a.common.targets.front(), a.common.batches.empty() ? 1 : a.common.batches.front());
   const ChooseOptions options = choose_options(a, device);

@@ -16,17 +16,6 @@ struct NetArguments {
   std::int64_t iterations = 0;  // 0: by time
 };
 
-// Every algorithm of this build for nets.
-struct AllAlgos {
-  AllAlgos();
-  operator nets::NetAlgos() const {
-    return {conv, recurrent};
-  }  // NOLINT(google-explicit-constructor)
-
-  AlgoRegistry conv;
-  RecurrentRegistry recurrent;
-};
-
 // NET, and every flag but those below and those of output.
 void add_net_arguments(CLI::App&, NetArguments&);
 void add_iterations(CLI::App&, NetArguments&);  // --iterations

@@ -247,19 +247,12 @@ std::unique_ptr<Device> make_device(const DeviceChoice& choice) {
   return make_cpu_device({.threads = omp_get_max_threads(), .isa = choice.isa});
 }
 
-void append_all_algos(AlgoRegistry& registry) {
-  append_cpu_algos(registry);
-  append_cuda_algos(registry);
-  append_twin(registry);
-}
-
-void append_all_recurrent_algos(RecurrentRegistry& registry) {
-  append_cpu_recurrent_algos(registry);
-}
-
 void append_all_algos(Algos& algos) {
-  append_all_algos(algos.conv);
-  append_all_recurrent_algos(algos.recurrent);
+  append_cpu_algos(algos.conv);
+  append_cuda_algos(algos.conv);
+  append_twin(algos.conv);
+  append_cpu_recurrent_algos(algos.recurrent);
+  append_cuda_recurrent_algos(algos.recurrent);
 }
 
 std::optional<Layout> chosen_layout(const CommonOptions& o, const Device& device) {

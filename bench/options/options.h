@@ -65,10 +65,7 @@ void add_wide(CLI::App&, CommonOptions&, const std::string& columns);
 // cannot get. Code beside the kernels, such as the reference, uses the same number of threads.
 std::unique_ptr<Device> open_device(const CommonOptions&);
 std::unique_ptr<Device> make_device(const DeviceChoice&);
-// Every algorithm of this build: for convolutions, for recurrent layers, or for both.
-void append_all_algos(AlgoRegistry&);
-void append_all_recurrent_algos(RecurrentRegistry&);
-void append_all_algos(Algos&);
+void append_all_algos(Algos&);  // of this build
 // nullopt for `auto`; `nchwc` uses the device's channel block.
 std::optional<Layout> chosen_layout(const CommonOptions&, const Device&);
 // --db, else $CONVLAB_DB, else the default. Throws EnvironmentError if no directory can hold it.

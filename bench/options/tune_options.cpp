@@ -192,13 +192,6 @@ void require_known_algos(const TuneOptions& o, const std::vector<AlgoRef>& known
   });
 }
 
-void require_known_algos(const TuneOptions& o, const AlgoRegistry& registry,
-                         const DeviceInfo& device) {
-  std::vector<AlgoRef> known;
-  for (const ConvAlgo* algo : registry.for_device(device.kind)) known.emplace_back(*algo);
-  require_known_algos(o, known);
-}
-
 void add_mode(CLI::App& app, TuneOptions& o) {
   add_parsed(
       app, "--mode", [&o](const std::string& text) { o.mode = parse_tune_mode(text); },

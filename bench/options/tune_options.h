@@ -27,7 +27,6 @@ Shard parse_shard(const std::string&);  // "2/4"; throws InputError
 
 // Throws InputError, naming the flag, if --algos or --exclude names none of these algorithms.
 void require_known_algos(const TuneOptions&, const std::vector<AlgoRef>& known);
-void require_known_algos(const TuneOptions&, const AlgoRegistry&, const DeviceInfo&);
 
 // Before a CPU is measured, warns on stderr if other programs use it, once per process.
 void warn_of_other_programs(const DeviceInfo&);

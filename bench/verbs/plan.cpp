@@ -21,7 +21,8 @@ int run(const Options& o) {
   const CommonOptions& common = o.net.common;
   Output output(common.output);
   const std::unique_ptr<Device> device = open_device(common);
-  const AllAlgos all;
+  Algos all;
+  append_all_algos(all);
   const NetAlgos algos = all;
   const PlannedNet net = planned_net(o.net, "plan", algos, *device);
   const std::vector<StepInfo> steps = describe_steps(net.graph, net.plan, algos, *device);

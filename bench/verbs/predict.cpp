@@ -163,7 +163,8 @@ int run(const Options& given) {
   predictions.classes = class_names(o, notes, make_net(name, 1).nodes().back().shape.c);
   require_images(images);
   const std::unique_ptr<Device> device = open_device(o.net.common);
-  const AllAlgos all;
+  Algos all;
+  append_all_algos(all);
   const NetAlgos algos = all;
   const PlannedNet planned = planned_net(o.net, "predict", algos, *device);
   Net net(planned.graph, planned.plan, algos, *device, {.loss = Loss::none});

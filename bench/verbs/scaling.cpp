@@ -284,7 +284,8 @@ int scaling(Options o, Ranks& ranks) {
   try {
     if (o.times.empty()) {
       const std::unique_ptr<Device> device = open_device(o.net.common);
-      const AllAlgos all;
+      Algos all;
+      append_all_algos(all);
       const NetAlgos algos = all;
       set_worker(o, algos, *device, ranks, table, measured);
     } else {

@@ -34,7 +34,8 @@ int time(Options o, Ranks& ranks) {
   if (ranks.speaks() && !o.trace.empty()) trace.emplace(o.trace, "--trace");
   ranks.divide_host(o.net.common);
   const std::unique_ptr<Device> device = open_device(o.net.common);
-  const AllAlgos all;
+  Algos all;
+  append_all_algos(all);
   const NetAlgos algos = all;
   if (o.streams > 1 && device->info().kind == DeviceKind::cpu)
     throw InputError(

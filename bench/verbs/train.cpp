@@ -340,7 +340,8 @@ int train(Options o, Ranks& ranks) {
   }
 
   const std::unique_ptr<Device> device = open_device(o.net.common);
-  const AllAlgos all;
+  Algos all;
+  append_all_algos(all);
   const NetAlgos algos = all;
   const Data data =
       o.data.empty() ? open_data(checkpoint->state.data, o.resume) : open_data(o.data, "--data");

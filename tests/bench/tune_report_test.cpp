@@ -72,9 +72,9 @@ TuneTable sample() {
 
 // oneDNN's backward_data does backward_filter's products too: alone it compares with nothing.
 TEST(TuneReport, APeerThatDoesBothBackwardPassesIsComparedOverBoth) {
-  RecurrentRegistry registry;
-  append_all_recurrent_algos(registry);
-  if (!registry.find(DeviceKind::cpu, "onednn.rnn")) GTEST_SKIP() << "built without oneDNN";
+  Algos algos;
+  append_all_algos(algos);
+  if (!algos.recurrent.find(DeviceKind::cpu, "onednn.rnn")) GTEST_SKIP() << "built without oneDNN";
   TuneTable table;
   LayerResult data;
   data.layer = parse_recurrent_problem("rnn:t4mb1dhc16");
@@ -268,9 +268,9 @@ TuneTable contested() {
 }
 
 TEST(TuneReport, PeersStandBesideTheChosen) {
-  AlgoRegistry registry;
-  append_all_algos(registry);
-  if (!registry.find(DeviceKind::cpu, "onednn.direct")) GTEST_SKIP() << "built without oneDNN";
+  Algos algos;
+  append_all_algos(algos);
+  if (!algos.conv.find(DeviceKind::cpu, "onednn.direct")) GTEST_SKIP() << "built without oneDNN";
   const std::string text = render(contested(), Format::table);
   EXPECT_NE(text.find("× onednn"), std::string::npos) << text;
   // Packing the filter counts, as in the choice: 8.5 over 2.5.

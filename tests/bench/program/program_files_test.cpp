@@ -164,10 +164,10 @@ TEST_F(ProgramTest, StaleRowsAreNotThoseOfAnotherDevice) {
   ASSERT_EQ(run({"db", "export", "--output", file}).exit_code, 0);
   json rows = json::parse(read_file(file));
   json& row = rows["rows"][0];
-  AlgoRegistry registry;
-  append_all_algos(registry);
-  for (const ConvAlgo* algo : registry.for_device(DeviceKind::cuda)) {
-    const ConvAlgo* const same = registry.find(DeviceKind::cpu, algo->info().id);
+  Algos algos;
+  append_all_algos(algos);
+  for (const ConvAlgo* algo : algos.conv.for_device(DeviceKind::cuda)) {
+    const ConvAlgo* const same = algos.conv.find(DeviceKind::cpu, algo->info().id);
     if (same && same->info().version == algo->info().version) continue;
     row["algo"] = algo->info().id;
     row["version"] = algo->info().version;
