@@ -74,11 +74,21 @@ Buffer weights_of(const RecurrentProblem& p) {
   return weights;
 }
 
-// What one training step of an algorithm reads and writes.
-struct Arrays {
-  Buffer x, weights, h0, c0, y, dy, dhn, dcn, out_h, out_c, dx, dweights, activations, dgates;
+// What stays between the passes, in the problem's format or in an algorithm's own.
+struct Saved {
+  Buffer activations, dgates;
 
-  Arrays(const RecurrentProblem& p, const RecurrentAlgo& algo)
+  explicit Saved(const SavedBytes& bytes)
+      : activations(random_floats(std::int64_t(bytes.activations / 4))),
+        dgates(random_floats(std::int64_t(bytes.dgates / 4))) {}
+};
+
+// What else a training step reads and writes. All candidates share it, so that none has its data
+// nearer in the caches, and the workspace is the largest of theirs.
+struct Arrays {
+  Buffer x, weights, h0, c0, y, dy, dhn, dcn, out_h, out_c, dx, dweights, workspace;
+
+  explicit Arrays(const RecurrentProblem& p)
       : x(random_floats(p.x_elements())),
         weights(weights_of(p)),
         h0(random_floats(p.state_elements())),
@@ -90,22 +100,21 @@ struct Arrays {
         out_h(random_floats(p.state_elements())),
         out_c(random_floats(p.state_elements())),
         dx(random_floats(p.x_elements())),
-        dweights(random_floats(p.weights_elements())) {
-    const SavedBytes saved = saved_bytes(algo, p);
-    activations = random_floats(std::int64_t(saved.activations / 4));
-    dgates = random_floats(std::int64_t(saved.dgates / 4));
-  }
+        dweights(random_floats(p.weights_elements())) {}
 
-  RecurrentArgs args(const RecurrentProblem& p) const {
+  void require_workspace(std::size_t bytes) {
+    if (bytes > workspace.bytes()) workspace = lab().device->allocate(bytes);
+  }
+  RecurrentArgs args(const RecurrentProblem& p, const Saved& saved) const {
     RecurrentArgs a;
     a.x = x.data(), a.weights = weights.data(), a.h0 = h0.data(), a.c0 = c0.data();
-    a.y = y.data(), a.activations = activations.data(), a.dy = dy.data();
-    a.dhn = dhn.data(), a.dcn = dcn.data(), a.dgates = dgates.data();
+    a.y = y.data(), a.activations = saved.activations.data(), a.dy = dy.data();
+    a.dhn = dhn.data(), a.dcn = dcn.data(), a.dgates = saved.dgates.data();
     a.out = p.pass == Pass::forward         ? y.data()
             : p.pass == Pass::backward_data ? dx.data()
                                             : dweights.data();
     a.out_h = out_h.data(), a.out_c = out_c.data();
-    a.out_activations = activations.data(), a.out_dgates = dgates.data();
+    a.out_activations = saved.activations.data(), a.out_dgates = saved.dgates.data();
     return a;
   }
 };
@@ -136,20 +145,22 @@ struct Candidate {
   RecurrentProblem problem;
   Config config;
   std::shared_ptr<Arrays> arrays;
+  std::shared_ptr<Saved> saved;
   std::unique_ptr<RecurrentPlan> plan;
-  Buffer packed, workspace;
+  Buffer packed;
   double pack_ms = 0;
   std::vector<double> ms = {};
 
   Candidate(const RecurrentAlgo& of, const RecurrentProblem& p, Config with,
-            std::shared_ptr<Arrays> data)
+            std::shared_ptr<Arrays> data, std::shared_ptr<Saved> between)
       : algo(&of),
         problem(p),
         config(std::move(with)),
         arrays(std::move(data)),
+        saved(std::move(between)),
         plan(of.plan(p, config, *lab().device)),
-        packed(lab().device->allocate(plan->packed_weights_bytes())),
-        workspace(lab().device->allocate(plan->workspace_bytes())) {
+        packed(lab().device->allocate(plan->packed_weights_bytes())) {
+    arrays->require_workspace(plan->workspace_bytes());
     if (plan->packed_weights_bytes() > 0) {
       std::vector<double> times;
       for (int i = 0; i < 3; ++i) {
@@ -162,10 +173,10 @@ struct Candidate {
     run();
   }
   void run(PhaseRecorder* phases = nullptr) const {
-    RecurrentArgs args = arrays->args(problem);
+    RecurrentArgs args = arrays->args(problem, *saved);
     if (plan->packed_weights_bytes() > 0) args.weights = packed.data();
     args.phases = phases;
-    plan->run(args, workspace.span(), *lab().stream);
+    plan->run(args, arrays->workspace.span(), *lab().stream);
   }
   void time() {
     const auto start = std::chrono::steady_clock::now();
@@ -204,14 +215,16 @@ void for_each_pass(const RecurrentRegistry& algos, const RecurrentProblem& p,
 std::vector<Candidate> candidates_of(const RecurrentRegistry& algos, const RecurrentProblem& p,
                                      const Options& options) {
   std::vector<Candidate> candidates;
-  std::map<const RecurrentAlgo*, std::shared_ptr<Arrays>> arrays;
+  const auto arrays = std::make_shared<Arrays>(p);
+  std::map<const RecurrentAlgo*, std::shared_ptr<Saved>> saved;  // null: the problem's format
   for_each_pass(algos, p, options, [&](const RecurrentProblem& of_pass, const RecurrentAlgo& algo) {
     // In its own format a pass reads what the one before has written.
-    if (!options.wants(of_pass.pass) && !algo.own_format(of_pass, *lab().device)) return;
-    std::shared_ptr<Arrays>& data = arrays[&algo];
-    if (!data) data = std::make_shared<Arrays>(of_pass, algo);
+    const bool own_format = algo.own_format(of_pass, *lab().device).has_value();
+    if (!options.wants(of_pass.pass) && !own_format) return;
+    std::shared_ptr<Saved>& between = saved[own_format ? &algo : nullptr];
+    if (!between) between = std::make_shared<Saved>(saved_bytes(algo, of_pass));
     for (const Config& config : algo.configs(of_pass, *lab().device))
-      candidates.emplace_back(algo, of_pass, config, data);
+      candidates.emplace_back(algo, of_pass, config, arrays, between);
   });
   std::erase_if(candidates, [&](const Candidate& c) { return !options.wants(c.problem.pass); });
   return candidates;
