@@ -273,11 +273,12 @@ TEST(RecurrentNets, ArePlannedWithTheAlgorithmsNamed) {
   // The names of the one kind leave the other alone.
   EXPECT_EQ(algos({.algos = {"im2col"}}), algos({}));
   EXPECT_EQ(refusal([&] { algos({.algos = {"persistant"}}); }).substr(0, 7), "unknown");
-  EXPECT_EQ(refusal([&] {
-              algos({.exclude = {"persistent", "batched_input", "vendor", "stepwise"}});
-            }),
-            "net both, layer rnn: no algorithm that is admitted takes "
-            "rnn:l1t16mb4sic256slc128dhc256dic256 in f32 in all of its passes: admit more algorithms");
+  EXPECT_EQ(
+      refusal([&] {
+        algos({.exclude = {"persistent", "batched_input", "vendor", "stepwise"}});
+      }),
+      "net both, layer rnn: no algorithm that is admitted takes "
+      "rnn:l1t16mb4sic256slc128dhc256dic256 in f32 in all of its passes: admit more algorithms");
 }
 
 // oneDNN's passes read each other's format only.
