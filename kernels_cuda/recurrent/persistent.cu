@@ -22,8 +22,8 @@ namespace convlab::cuda {
 namespace {
 
 constexpr int warp_rows = 4, most_warps = most_together / 32;
-// Chunks of each row in registers: 64 of a thread in f32, 48 in f64, whose sums take twice as many.
-constexpr int chunks_in_registers(int element_bytes) { return element_bytes == 4 ? 16 : 6; }
+// Chunks of each row in registers: 64 of a thread in f32, 40 in f64, whose sums take twice as many.
+constexpr int chunks_in_registers(int element_bytes) { return element_bytes == 4 ? 16 : 5; }
 
 // How a block keeps its part of U.
 struct Residence {

@@ -1,4 +1,5 @@
 #include "kernels_cuda/kernel.h"
+#include "kernels_cuda/together.h"
 #include "tests/kernels_cuda/card/card_kernels.h"
 
 namespace convlab::cuda {
@@ -20,7 +21,24 @@ __global__ void multiply(const std::uint32_t* operands, float* sums) {
   for (int i = 0; i < 4; ++i) sums[threadIdx.x * 4 + i] = sum[i];
 }
 
+// Each block adds up what all blocks wrote in the round before.
+__global__ void __launch_bounds__(most_together)
+    add_all(unsigned* values, unsigned* arrived, int rounds) {
+  for (int round = 1; round <= rounds; ++round) {
+    unsigned sum = 0;
+    for (unsigned i = 0; i < gridDim.x; ++i) sum += values[(round - 1) * gridDim.x + i];
+    __syncthreads();
+    if (threadIdx.x == 33) values[round * gridDim.x + blockIdx.x] = sum + blockIdx.x;
+    wait_for_grid(arrived, unsigned(round));
+  }
+}
+
 }  // namespace
+
+void queue_sums_of_all(unsigned* values, unsigned* arrived, int rounds, unsigned blocks,
+                       Stream& stream) {
+  launch_together(add_all, blocks, most_together, 0, stream, values, arrived, rounds);
+}
 
 void queue_increment(std::int32_t* values, std::int64_t count, int times, Stream& stream) {
   launch(increment, unsigned(ceil_div(count, 256)), 256, 0, stream, values, count, times);

@@ -109,6 +109,24 @@ TEST_F(Card, TensorCoresIgnoreTheLowBitsOfTf32) {
   EXPECT_EQ(product(operands), product(truncated));
 }
 
+// As many blocks as resident_blocks() promises, and far more.
+TEST_F(Card, BlocksThatAreResidentWaitForEachOther) {
+  constexpr int rounds = 20;
+  const auto blocks = unsigned(device_->info().threads);
+  std::vector<unsigned> values((rounds + 1) * blocks, 0), expected = values;
+  for (unsigned round = 1; round <= rounds; ++round) {
+    unsigned sum = 0;
+    for (unsigned i = 0; i < blocks; ++i) sum += expected[(round - 1) * blocks + i];
+    for (unsigned i = 0; i < blocks; ++i) expected[round * blocks + i] = sum + i;
+  }
+  const Buffer there = upload(values), arrived = upload(std::vector<unsigned>(1, 0));
+  queue_sums_of_all(there.as<unsigned>(), arrived.as<unsigned>(), rounds, blocks, *stream_);
+  EXPECT_EQ(download<unsigned>(there), expected);
+  EXPECT_THROW(queue_sums_of_all(there.as<unsigned>(), arrived.as<unsigned>(), rounds, 100 * blocks,
+                                 *stream_),
+               CudaError);
+}
+
 TEST_F(Card, AStreamKeepsOrderOnAnyThread) {
   const std::vector<std::int32_t> zeros(100'000);
   const Buffer values = device_->allocate(zeros.size() * 4);

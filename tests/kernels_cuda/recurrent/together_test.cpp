@@ -6,6 +6,7 @@
 #include "conv/error.h"
 #include "kernels_cuda/cuda.h"
 #include "kernels_cuda/on_cpu/device.h"
+#include "tests/recurrent/recurrent_case.h"
 
 namespace convlab::cuda {
 namespace {
@@ -91,6 +92,29 @@ TEST(Persistent, RefusesWhatACardDoesNotHold) {
   EXPECT_FALSE(persistent_refusal("lstm:l1t4mb4dhc1024", Pass::backward_data, card_with(132)));
   EXPECT_TRUE(persistent_refusal("lstm:l1t4mb4dhc4096", Pass::forward, card_with(132)));
   EXPECT_TRUE(persistent_refusal("rnn:l1t4mb4dhc16", Pass::backward_filter, card_with(132)));
+}
+
+// sm_86 and 89 have 99 KB of shared memory for a block.
+TEST(RecurrentOnSmallCards, EveryConfigRuns) {
+  DeviceInfo info = card_with(16);
+  info.block_shared_bytes = 99 << 10;
+  const auto card = on_cpu::make_card(info);
+  RecurrentRegistry registry;
+  append_cuda_recurrent_algos(registry);
+  RecurrentProblem problem = parse_recurrent_problem("gru:l1t2mb3slc9dhc20").problem;
+  problem.dtype = DType::f64;
+  RecurrentCase reference(problem, 14);
+  int ran = 0;
+  for (const RecurrentAlgo* algo : registry.for_device(DeviceKind::cuda))
+    for (const Pass pass : all_passes) {
+      const RecurrentProblem p = reference.with_pass(pass);
+      if (algo->refuse(p, *card)) continue;
+      for (const Config& config : algo->configs(p, *card)) {
+        EXPECT_LE(reference.check(*algo, p, config, *card).error, 1e-13) << config.text();
+        ++ran;
+      }
+    }
+  EXPECT_GE(ran, 20);
 }
 
 TEST(Persistent, TakesOnlyUnitsThatFit) {
