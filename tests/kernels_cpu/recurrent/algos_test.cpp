@@ -6,8 +6,9 @@
 #include <map>
 
 #include "conv/error.h"
-#include "tests/recurrent/recurrent_case.h"
+#include "kernels_cpu/cpu.h"
 #include "tests/problems.h"
+#include "tests/recurrent/recurrent_case.h"
 
 namespace convlab {
 namespace {
