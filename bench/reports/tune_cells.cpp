@@ -46,6 +46,7 @@ Cell gflops_cell(const Candidate& c, double gflops) {
 std::string next_best_name(const LayerResult& layer, bool in_full) {
   const Candidate &next = *runner_up(layer), &chosen = chosen_of(layer);
   std::string text = next.algo;
+  if (does_more(layer, next)) text += "+bwd_w";
   if (in_full && next.algo == chosen.algo) {
     if (next.config != chosen.config) text += " " + next.config.text();
     if (show_layouts(next) != show_layouts(chosen)) text += " " + show_layouts(next);

@@ -25,8 +25,8 @@ bool does_more(const LayerResult&, const Candidate&);
 std::string shown_reason(const LayerResult&, const Candidate&);
 // No interval if either side was never run.
 std::array<double, 3> shown_ratio(const LayerResult&);
-// The runner-up, which must exist. If it is of the chosen's algorithm, `in_full` adds the
-// difference.
+// The runner-up, which must exist; "onednn.rnn+bwd_w" of one that does more. If it is of the
+// chosen's algorithm, `in_full` adds the difference.
 std::string next_best_name(const LayerResult&, bool in_full);
 // "1.31 [1.27 1.35]", with the unit after the first number; empty if the ratio is not known.
 std::string next_best_ratio(const LayerResult&, const char* unit);

@@ -86,8 +86,7 @@ TEST_F(RecurrentProgramTest, ListSaysWhoTakesThemAndTheirSizes) {
 TEST_F(RecurrentProgramTest, ExplainHoldsThemAgainstTheRoofs) {
   const Ran ran = run({"explain", "rnn:t4mb1dhc64", "--pass", "fwd"});
   EXPECT_EQ(ran.exit_code, 0) << ran.err;
-  EXPECT_TRUE(contains(ran.out, "Recurrent weights: 16 KiB a step, 4 steps; L2 holds"))
-      << ran.out;
+  EXPECT_TRUE(contains(ran.out, "Recurrent weights: 16 KiB a step, 4 steps; L2 holds")) << ran.out;
   EXPECT_TRUE(contains(ran.out, "By batch: ")) << ran.out;
   EXPECT_TRUE(contains(ran.out, "steps ")) << ran.out;  // a phase
 }
@@ -97,9 +96,9 @@ TEST_F(RecurrentProgramTest, SweepVariesTheirSizes) {
                               "fwd", "--mode", "heuristic"});
   std::vector<std::string> problems;
   for (const json& point : sweep["layers"]) problems.push_back(point["problem"]);
-  EXPECT_EQ(problems,
-            (Words{"rnn:l1t2mb1sic8slc8dhc8dic8", "rnn:l1t4mb1sic8slc8dhc8dic8",
-                   "rnn:l1t2mb1sic16slc16dhc16dic16", "rnn:l1t4mb1sic16slc16dhc16dic16"}));
+  EXPECT_EQ(problems,  // along the first axis, line by line
+            (Words{"rnn:l1t2mb1sic8slc8dhc8dic8", "rnn:l1t2mb1sic16slc16dhc16dic16",
+                   "rnn:l1t4mb1sic8slc8dhc8dic8", "rnn:l1t4mb1sic16slc16dhc16dic16"}));
 }
 
 TEST_F(RecurrentProgramTest, BadInputIsOneLineAndExitCode2) {
