@@ -3,11 +3,11 @@
 //
 // Rules for kernels:
 // - SHARED and SHARED_DYN in place of __shared__; launch() in place of <<<>>>.
-// - Inline PTX only in device_ops.h, each piece with its meaning on the CPU. No __CUDA_ARCH__.
+// - Inline PTX only in device_ops.h and together.h, with its meaning on the CPU. No __CUDA_ARCH__.
 // - Block size a multiple of 32; full or exact masks.
 // - Shuffles, ballots and mma order no memory: __syncwarp() between steps through shared memory.
 // - One __syncthreads() a source line, reached by all threads that have not exited.
-// - No spinning on memory that other threads or blocks write.
+// - No spinning on memory that others write, but by wait_for_grid() (kernels_cuda/together.h).
 // - Typed loads and stores, no memcpy or memset. In main loops load_shared(), store_shared(),
 //   load_global() and store_global() of device_ops.h, which the CPU checks. Tests count their bank
 //   conflicts and uncoalesced accesses.
