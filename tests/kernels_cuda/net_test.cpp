@@ -14,6 +14,11 @@ namespace convlab {
 using namespace nets;
 namespace {
 
+const NetAlgos& cuda_algos() {
+  static const NetAlgos algos(cuda_registry(), cuda_recurrent());
+  return algos;
+}
+
 struct Iteration {
   double loss = 0;
   Values output;
@@ -21,10 +26,10 @@ struct Iteration {
 };
 
 // Trains for two steps; the second starts from the first one's updates.
-Iteration train(const Graph& graph, const NetPlan& plan, Device& device,
-                const AlgoRegistry& registry, bool poison) {
+Iteration train(const Graph& graph, const NetPlan& plan, Device& device, const NetAlgos& algos,
+                bool poison) {
   const NetOptions options{.input_gradient = true, .dropout_seed = 3, .poison = poison};
-  NetLab lab(graph, plan, device, options, 1, registry);
+  NetLab lab(graph, plan, device, options, 1, algos);
   Iteration result;
   for (int step = 0; step < 2; ++step) {
     result.loss = lab.forward();
@@ -58,10 +63,10 @@ class CudaNets : public testing::TestWithParam<SmallNet> {
   void expect_same_training(const std::string& algo, Layout layout, DType dtype, double tolerance) {
     SCOPED_TRACE(algo + " in " + std::string(to_string(layout)));
     const Iteration got =
-        train(graph_, plan(Mode::training, algo, layout, dtype), *card_, cuda_registry(), true);
+        train(graph_, plan(Mode::training, algo, layout, dtype), *card_, cuda_algos(), true);
     const Iteration expected =
         train(graph_, uniform_plan(graph_, Mode::training, dtype, "direct", Layout::nchw, *cpu_),
-              *cpu_, cpu_registry(), false);
+              *cpu_, cpu_algos(), false);
     EXPECT_NEAR(got.loss, expected.loss, tolerance * std::abs(expected.loss));
     EXPECT_LE(relative_error(got.output, expected.output), tolerance);
     expect_same(got.gradients, expected.gradients, tolerance);
@@ -69,7 +74,7 @@ class CudaNets : public testing::TestWithParam<SmallNet> {
   }
 
   NetPlan plan(Mode mode, const std::string& algo, Layout layout, DType dtype) const {
-    return uniform_plan(graph_, mode, dtype, algo, layout, *card_, 0, cuda_registry());
+    return uniform_plan(graph_, mode, dtype, algo, layout, *card_, 0, cuda_algos());
   }
 
   const Graph graph_ = GetParam().make(3);
@@ -101,7 +106,7 @@ TEST_P(CudaNets, InferAsOnTheCpu) {
     for (const char* algo : {"implicit_gemm", "winograd", "fft"}) {
       SCOPED_TRACE(std::string(algo) + " in " + std::string(to_string(layout)));
       NetLab cuda(graph_, plan(Mode::inference, algo, layout, DType::f32), *card_, {.poison = true},
-                  1, cuda_registry());
+                  1, cuda_algos());
       cuda.forward();
       EXPECT_LE(relative_error(cuda.output(), expected), 2e-5);
     }

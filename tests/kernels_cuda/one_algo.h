@@ -19,6 +19,15 @@ inline const AlgoRegistry& cuda_registry() {
   return registry;
 }
 
+inline const RecurrentRegistry& cuda_recurrent() {
+  static const RecurrentRegistry registry = [] {
+    RecurrentRegistry r;
+    append_cuda_recurrent_algos(r);
+    return r;
+  }();
+  return registry;
+}
+
 inline const ConvAlgo& cuda_algo(const std::string& id) {
   return cuda_registry().get(DeviceKind::cuda, id);
 }
