@@ -17,10 +17,13 @@ struct PhaseWork {
   double flops = 0;
   double bytes_read = 0, bytes_written = 0;
   // The fraction of the machine's FLOP peak that this phase's inner loop reaches when its data is
-  // in cache; without FLOPs, the fraction of the bandwidth that its copying reaches. This is the
-  // only empirical factor of the heuristic mode. In (0, 1]; above 1 for tensor cores, since the
-  // peak is that of ordinary multiply-adds (f32's for f16 and bf16).
+  // in cache; without FLOPs, the fraction of the bandwidth that its copying reaches. This and the
+  // waits are the only empirical factors of the heuristic mode. In (0, 1]; above 1 for tensor
+  // cores, since the peak is that of ordinary multiply-adds (f32's for f16 and bf16).
   double efficiency = 1;
+  // What a phase of many short steps waits on top, in seconds: the starts and ends of its parallel
+  // loops, its barriers. No peak shortens them.
+  double waits_s = 0;
 };
 
 // Phases of a run, in the order of PhaseScope's indices.

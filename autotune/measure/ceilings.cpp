@@ -256,7 +256,8 @@ double predict_ms(const WorkEstimate& work, DType dtype, double tensor_bytes, Ca
   for (const PhaseWork& phase : work.phases) {
     const double compute = phase.flops / (ceilings.flops(dtype) * phase.efficiency);
     const double move = (phase.bytes_read + phase.bytes_written) / bandwidth;
-    seconds += std::max(compute, phase.flops > 0 ? move : move / phase.efficiency) + loop_start_s;
+    seconds += std::max(compute, phase.flops > 0 ? move : move / phase.efficiency) + loop_start_s +
+               phase.waits_s;
   }
   return 1e3 * seconds;
 }

@@ -73,7 +73,7 @@ NoiseFloor measure_noise_floor(Device&);
 // The roofline model, phase by phase. A phase takes the longer of two times: its FLOPs at the peak
 // times its efficiency, or its bytes at the bandwidth of the level that holds the problem's
 // tensors; of a recurrent layer the recurrent weights, which each step reads again. The start of a
-// parallel loop or kernel is added. Williams, Waterman, Patterson 2009.
+// parallel loop or kernel is added, and what the phase waits. Williams, Waterman, Patterson 2009.
 double predict_ms(const WorkEstimate&, const Problem&, CacheMode, const DeviceInfo&,
                   const Ceilings&);
 // The same for any work on tensors of this many bytes in all.

@@ -11,6 +11,7 @@
 
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/onednn/primitive.h"
+#include "kernels_cpu/recurrent/strategies.h"
 
 namespace convlab::cpu {
 namespace {
@@ -400,8 +401,17 @@ class OneDnnRnn : public RecurrentAlgo {
     const ThreadCount count(device.info().threads);
     const double weights = double(p.weights_bytes()), data = double(p.x_bytes() + p.y_bytes());
     if (p.pass == Pass::backward_filter) return {{{"copy", 0, weights, weights, 0.5}}};
-    PhaseWork work{describe(p).pd.impl_info_str(), p.flops(), weights + data, data, 0.3};
-    if (p.pass == Pass::backward_data) work.flops *= 2;  // dweights too
+    // A product a step and parallel loops around it, as its reference implementation has them on
+    // every ISA. Reading a recurrent weight costs as much as two rows' multiply-adds.
+    const double rows = double(p.n), u = double(p.recurrent_bytes());
+    PhaseWork work{describe(p).pd.impl_info_str(), p.flops(),
+                   weights - u + bytes_over_steps(u, p, device.info()) + data, data,
+                   0.85 * rows / (rows + 2)};
+    work.waits_s = 2.5e-6 * double(p.t * p.layers * p.directions());
+    if (p.pass == Pass::backward_data) {  // dweights too
+      work.flops *= 2;
+      work.waits_s *= 2;
+    }
     return {{work}, {"pack_weights", 0, weights, weights, 0.2}};
   }
 

@@ -38,7 +38,9 @@ class BatchedInput : public RecurrentAlgo {
   bool deterministic(const RecurrentProblem&, const Config&) const override { return true; }
   WorkEstimate work(const RecurrentProblem& p, const Config& config,
                     Device& device) const override {
-    return layered_work(p, device.info(), form_of(p, config) == WeightsForm::transposed, false);
+    return layered_work(
+        p, device.info(),
+        form_of(p, config) == WeightsForm::as_given ? Products::batched_gemms : Products::panels);
   }
   std::unique_ptr<RecurrentPlan> plan(const RecurrentProblem& p, const Config& config,
                                       Device& device) const override {

@@ -33,7 +33,7 @@ class Persistent : public RecurrentAlgo {
   }
   bool deterministic(const RecurrentProblem&, const Config&) const override { return true; }
   WorkEstimate work(const RecurrentProblem& p, const Config&, Device& device) const override {
-    return layered_work(p, device.info(), true, false);
+    return layered_work(p, device.info(), Products::resident_panels);
   }
   std::unique_ptr<RecurrentPlan> plan(const RecurrentProblem& p, const Config& config,
                                       Device& device) const override {

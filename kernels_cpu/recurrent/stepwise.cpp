@@ -22,7 +22,7 @@ class Stepwise : public RecurrentAlgo {
   }
   bool deterministic(const RecurrentProblem&, const Config&) const override { return true; }
   WorkEstimate work(const RecurrentProblem& p, const Config&, Device& device) const override {
-    return layered_work(p, device.info(), false, true);
+    return layered_work(p, device.info(), Products::gemms);
   }
   std::unique_ptr<RecurrentPlan> plan(const RecurrentProblem& p, const Config& config,
                                       Device& device) const override {

@@ -28,8 +28,19 @@ std::unique_ptr<LayerStrategy> make_gemm_strategy(const RecurrentProblem&, Devic
 std::unique_ptr<LayerStrategy> make_panel_strategy(const RecurrentProblem&, const DeviceInfo&,
                                                    bool resident);
 
+// What runs a layer's products.
+enum class Products : std::uint8_t {
+  gemms,            // the device's GEMM, two a step
+  batched_gemms,    // the same, but one for all inputs
+  panels,           // packed weights, a parallel region a step
+  resident_panels,  // packed weights, a barrier a step
+};
+
 // Work of the passes as they are split into phases.
-WorkEstimate layered_work(const RecurrentProblem&, const DeviceInfo&, bool packed,
-                          bool rereads_inputs);
+WorkEstimate layered_work(const RecurrentProblem&, const DeviceInfo&, Products);
+
+// What steps read of weights of so many bytes in all layers: once if a layer's stay in L2, else at
+// each step.
+double bytes_over_steps(double bytes, const RecurrentProblem&, const DeviceInfo&);
 
 }  // namespace convlab::cpu

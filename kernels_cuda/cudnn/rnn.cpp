@@ -230,6 +230,7 @@ class CudnnRnn : public RecurrentAlgo {
       all.flops += phase.flops;
       all.bytes_read += phase.bytes_read;
       all.bytes_written += phase.bytes_written;
+      all.waits_s += phase.waits_s;
     }
     work.phases = {all};
     return work;

@@ -249,6 +249,11 @@ WorkEstimate recurrent_work(const RecurrentProblem& p, const DeviceInfo& card, W
   PhaseWork of_inputs{"inputs", inputs, read(w, batched), data,
                       batched ? 0.5 : 0.05 + 0.3 * filled};
   PhaseWork of_steps{"steps", recurrent, read(u, resident), data, 0.02 + 0.3 * filled};
+  // A step waits for its kernels, a product and the cells, or for one barrier of all blocks.
+  constexpr double kernel_s = 3e-6, barrier_s = 1.5e-6;
+  const double all_steps = steps * double(p.layers * p.directions());
+  of_steps.waits_s = all_steps * (resident ? barrier_s : 2 * kernel_s);
+  if (!batched) of_inputs.waits_s = all_steps * kernel_s;
   WorkEstimate work;
   if (p.pass == Pass::forward) {
     of_steps.bytes_written += p.training ? double(p.activations_bytes()) : 0;
@@ -259,7 +264,10 @@ WorkEstimate recurrent_work(const RecurrentProblem& p, const DeviceInfo& card, W
     work.phases = {of_steps, of_inputs};
   } else {
     work.phases = {{"products", p.flops(), data + saved, double(p.weights_bytes()), 0.4}};
-    if (!batched) work.phases[0].bytes_read += 2 * (steps - 1) * (w + u);
+    if (!batched) {
+      work.phases[0].bytes_read += 2 * (steps - 1) * (w + u);
+      work.phases[0].waits_s = 2 * all_steps * kernel_s;
+    }
   }
   if (form == WeightsForm::transposed && p.pass != Pass::backward_filter)
     work.pack = {"pack_weights", 0, double(p.weights_bytes()), double(p.weights_bytes()), 0.5};

@@ -27,7 +27,9 @@ class Chooser {
       std::vector<Found> found = candidates(algos, p, Origin::own);
       if (found.empty()) found = candidates(algos, p, Origin::vendor);
       if (found.empty()) return {};
-      Found& best = preferred(found);
+      Found& best =
+          *std::min_element(found.begin(), found.end(),
+                            [](const Found& a, const Found& b) { return a.plan.ms < b.plan.ms; });
       choice.ms += best.plan.ms;
       choice.workspace = std::max(choice.workspace, best.workspace);
       choice.passes[std::size_t(pass)] = std::move(best.plan);
@@ -57,16 +59,6 @@ class Chooser {
         }
     }
     return found;
-  }
-
-  // The registry goes from plain strategies to those that do more for speed, which work estimates,
-  // made of FLOPs and bytes, do not see: the last one that is not clearly slower.
-  static Found& preferred(std::vector<Found>& found) {
-    constexpr double clearly = 1.5;
-    double least = found.front().plan.ms;
-    for (const Found& f : found) least = std::min(least, f.plan.ms);
-    return *std::find_if(found.rbegin(), found.rend(),
-                         [&](const Found& f) { return f.plan.ms <= clearly * least; });
   }
 
   std::optional<Found> found_with(const RecurrentAlgo& algo, const RecurrentProblem& p,

@@ -1,5 +1,5 @@
 // Chooses the algorithm of each pass of a recurrent layer, within limits. Nothing is measured:
-// predicted times decide, and, where they are close, the registry's order.
+// predicted times decide.
 #pragma once
 
 #include <array>
@@ -22,8 +22,8 @@ struct RecurrentChoice {
 // A choice whose workspaces and packed weights keep to the limit, in bytes; nullopt if there is
 // none. Own algorithms come before vendors', whose work is a guess. Passes share what forward
 // saves, so an algorithm with a format of its own (RecurrentAlgo::own_format) does all of a
-// training step or nothing. The algorithms are in the registry's order. `net_bytes`: of all values
-// and parameters of the net, which decide what is in cache.
+// training step or nothing. `net_bytes`: of all values and parameters of the net, which decide what
+// is in cache.
 std::optional<RecurrentChoice> choose_recurrent(const RecurrentProblem& forward,
                                                 const std::vector<const RecurrentAlgo*>&,
                                                 const ChooseOptions&, std::int64_t workspace_max,

@@ -177,6 +177,9 @@ TEST(Ceilings, PredictPhaseByPhase) {
   EXPECT_NEAR(predict_ms(work, problem, CacheMode::hot, device, ceilings), 21, 0.1);
   problem.c = 1 << 20;  // no longer fits
   EXPECT_NEAR(predict_ms(work, problem, CacheMode::hot, device, ceilings), 30, 0.1);
+  WorkEstimate waiting = work;
+  waiting.phases[0].waits_s = 5e-3;
+  EXPECT_NEAR(predict_ms(waiting, problem, CacheMode::hot, device, ceilings), 35, 0.1);
 }
 
 TEST(Provenance, NamesMachineAndBuild) {
