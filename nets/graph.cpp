@@ -258,4 +258,26 @@ std::vector<ConvLayer> merge_equal(const std::vector<ConvLayer>& layers) {
   return merged;
 }
 
+std::vector<NamedRecurrentProblem> recurrent_layers(const Graph& graph) {
+  std::vector<NamedRecurrentProblem> layers;
+  for (const Node& node : graph.nodes())
+    if (std::holds_alternative<Recurrent>(node.layer))
+      layers.push_back({graph.recurrent_problem(node), node.name, 1});
+  return layers;
+}
+
+std::vector<NamedRecurrentProblem> merge_equal(const std::vector<NamedRecurrentProblem>& layers) {
+  std::vector<NamedRecurrentProblem> merged;
+  for (const NamedRecurrentProblem& next : layers) {
+    auto same = std::find_if(merged.begin(), merged.end(), [&](const NamedRecurrentProblem& seen) {
+      return seen.problem == next.problem;
+    });
+    if (same == merged.end())
+      merged.push_back(next);
+    else
+      same->count += next.count;
+  }
+  return merged;
+}
+
 }  // namespace convlab::nets

@@ -132,7 +132,7 @@ class Graph {
   std::vector<Node> nodes_;
 };
 
-// ---- A graph's convolutions, for tuning ----
+// ---- A graph's convolutions and recurrent layers, for tuning ----
 
 struct ConvLayer {
   NamedProblem layer;  // forward, f32, nchw; named as the node
@@ -145,5 +145,10 @@ std::vector<ConvLayer> conv_layers(const Graph&);
 // Merges layers of equal sizes into one, with the first one's name and place and the sum of counts.
 // A net's first layer stays separate, since its totals differ.
 std::vector<ConvLayer> merge_equal(const std::vector<ConvLayer>&);
+
+// Every recurrent layer in the graph's order, each with count 1: forward, f32; named as the node.
+// Training needs backward_data of the first as well, since backward_filter reads its dgates.
+std::vector<NamedRecurrentProblem> recurrent_layers(const Graph&);
+std::vector<NamedRecurrentProblem> merge_equal(const std::vector<NamedRecurrentProblem>&);
 
 }  // namespace convlab::nets

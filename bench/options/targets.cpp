@@ -22,11 +22,15 @@ using namespace nets;
 namespace {
 
 std::vector<TuneItem> net_items(const std::string& name, std::int64_t batch) {
+  const Graph net = make_net(name, batch);
   std::vector<TuneItem> items;
-  for (const ConvLayer& conv : merge_equal(conv_layers(make_net(name, batch))))
+  for (const ConvLayer& conv : merge_equal(conv_layers(net)))
     items.push_back({conv.layer, conv.first});
+  for (const NamedRecurrentProblem& layer : merge_equal(recurrent_layers(net)))
+    items.push_back({layer, false});
   if (items.empty())
-    throw InputError(fmt::format("{} has no convolutions: expected a net that has some", name));
+    throw InputError(fmt::format(
+        "{} has no convolutions and no recurrent layers: expected a net that has some", name));
   return items;
 }
 

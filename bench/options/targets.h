@@ -14,9 +14,10 @@ namespace convlab {
 bool looks_like_problem(const std::string& target);
 
 // In the order given: each target's problems for each batch, and every pass for each problem. Equal
-// layers of a net are one item with a count. --layer keeps only those of that name. Throws
-// InputError for targets that are neither a net, a problem nor a readable @FILE, and for problems
-// that do not fit the device's memory, with the amount they need. Warnings (skipped lines of an
+// layers of a net are one item with a count, convolutions before recurrent layers. --layer keeps
+// only those of that name. Throws InputError for targets that are neither a net, a problem nor a
+// readable @FILE, and for problems that do not fit the device's memory, with the amount they need.
+// Warnings (skipped lines of an
 // @FILE) go to stderr.
 std::vector<TuneItem> resolve_targets(const CommonOptions&, const DeviceInfo&);
 

@@ -46,6 +46,28 @@ TEST(Targets, ANetGivesItsLayersInAllPasses) {
   EXPECT_FALSE(items[3].first_layer);
 }
 
+// Its first layer needs backward_data as well: backward_filter reads dgates.
+TEST(Targets, ARecurrentNetGivesItsRecurrentLayers) {
+  CommonOptions options = forward("rnn:9x20-33-4:gru:bi");
+  options.batches = {3};
+  const std::string sizes = "gru:l1t20mb3sic33slc9dhc33dic33:bi";
+  const std::vector<TuneItem> inference = resolve_targets(options, roomy());
+  ASSERT_EQ(inference.size(), 1u);
+  EXPECT_EQ(to_text(inference[0].layer.problem), sizes);
+  EXPECT_EQ(inference[0].layer.name, "rnn");
+  EXPECT_FALSE(inference[0].layer.problem.recurrent()->training);
+  options.passes = {all_passes.begin(), all_passes.end()};
+  options.layer = "rnn";
+  const std::vector<TuneItem> training = resolve_targets(options, roomy());
+  ASSERT_EQ(training.size(), 3u);
+  for (const TuneItem& item : training) {
+    const RecurrentProblem& p = *item.layer.problem.recurrent();
+    EXPECT_EQ(to_text(p), sizes);
+    EXPECT_EQ(p.training, p.pass == Pass::forward);
+    EXPECT_FALSE(item.first_layer);
+  }
+}
+
 TEST(Targets, ARecurrentLayerTrainsWhereABackwardPassIsAskedFor) {
   CommonOptions options = forward("lstm:t3mb4dhc8nencoder");
   EXPECT_FALSE(resolve_targets(options, roomy()).at(0).layer.problem.recurrent()->training);
@@ -131,7 +153,9 @@ TEST(Targets, BadOnesSayWhatWouldBeRight) {
   const std::string malformed = refusal(forward("mb1ic16ih8oc16oh8kh3ph1x7"), roomy());
   EXPECT_NE(malformed.find("character 24"), std::string::npos) << malformed;
   EXPECT_NE(refusal(forward("@/no/such/file"), roomy()).find("/no/such/file"), std::string::npos);
-  EXPECT_NE(refusal(forward("mlp:20-256x5-1"), roomy()).find("no convolutions"), std::string::npos);
+  EXPECT_EQ(refusal(forward("mlp:20-256x5-1"), roomy()),
+            "mlp:20-256x5-1 has no convolutions and no recurrent layers: expected a net that has "
+            "some");
 }
 
 }  // namespace

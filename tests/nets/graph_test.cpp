@@ -188,5 +188,22 @@ TEST(ConvLayers, BatchNormOnTheInputNeedsDx) {
   EXPECT_FALSE(conv_layers(net).at(0).first);
 }
 
+TEST(RecurrentLayers, AreListedInOrderAndMerged) {
+  Graph net("net");
+  const Recurrent layer{.cell = RecurrentCell::gru, .hidden = 6, .every_step = true};
+  input(net, {4, 3, 5, 2})
+      .conv("conv", {.filters = 3, .kernel = 1})
+      .recurrent("a", layer)
+      .recurrent("b", layer)
+      .recurrent("c", layer);
+  std::vector<std::string> names;
+  for (const NamedRecurrentProblem& found : recurrent_layers(net)) names.push_back(to_text(found));
+  const std::string same = "gru:l1t5mb4sic6slc6dhc6dic6";
+  EXPECT_EQ(names, (std::vector<std::string>{same + "n\"a\"", same + "n\"b\"", same + "n\"c\""}));
+  const auto merged = merge_equal(recurrent_layers(net));
+  ASSERT_EQ(merged.size(), 1u);
+  EXPECT_EQ(to_text(merged[0]), same + "n\"a*3\"");
+}
+
 }  // namespace
 }  // namespace convlab::nets

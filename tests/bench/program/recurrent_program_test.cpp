@@ -91,6 +91,28 @@ TEST_F(RecurrentProgramTest, ExplainHoldsThemAgainstTheRoofs) {
   EXPECT_TRUE(contains(ran.out, "steps ")) << ran.out;  // a phase
 }
 
+TEST_F(RecurrentProgramTest, ANetsRecurrentLayersAreProblems) {
+  const char* const net = "rnn:3x5-8-2:lstm";
+  const std::string problem = "lstm:l1t5mb2sic8slc3dhc8dic8";
+  const json table = json_of({"tune", net, "--batch", "2"});
+  ASSERT_EQ(table["layers"].size(), 3u);
+  for (const json& row : table["layers"]) {
+    EXPECT_EQ(row["layer"], "rnn");
+    EXPECT_EQ(row["problem"], problem);
+    EXPECT_EQ(row["training"], row["pass"] == "fwd");
+  }
+  const json inference =
+      json_of({"tune", net, "--batch", "2", "--pass", "fwd", "--mode", "heuristic"});
+  ASSERT_EQ(inference["layers"].size(), 1u);
+  EXPECT_EQ(inference["layers"][0]["training"], false);
+  for (const char* verb : {"bench", "check", "list", "explain"}) {
+    const Ran ran = run({verb, net, "--batch", "2", "--pass", "fwd,bwd_d"});
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    EXPECT_TRUE(contains(ran.out, "persistent")) << ran.out;
+    EXPECT_TRUE(contains(ran.out, "rnn")) << ran.out;
+  }
+}
+
 TEST_F(RecurrentProgramTest, SweepVariesTheirSizes) {
   const json sweep = json_of({"sweep", "rnn:t4mb1dhc16", "-a", "h=8,16", "-a", "t=2,4", "--pass",
                               "fwd", "--mode", "heuristic"});
@@ -112,6 +134,7 @@ TEST_F(RecurrentProgramTest, BadInputIsOneLineAndExitCode2) {
       {{"bench", "lstm:t100000mb100000dhc100"}, "expected a batch of at most"},
       {{"roofline", layer}, "is a recurrent layer: expected convolutions"},
       {{"roofline", file}, "is a recurrent layer: expected convolutions"},
+      {{"roofline", "rnn:28-8-10"}, "is a recurrent layer: expected convolutions"},
       {{"sweep", layer, "-a", "c=1,2"}, "expected one of t, n, i, h, l"},
       {{"sweep", layer, "-a", "layout=nchw,nhwc"}, "expected one of t, n, i, h, l"},
       {{"plan", layer}, layer},
