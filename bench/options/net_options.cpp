@@ -300,7 +300,7 @@ PlannedNet planned_net(const NetArguments& a, const std::string& verb, const Net
   std::string advice;
   if (!chosen.untuned.empty())
     advice = fmt::format(
-        "{} passes of convolutions were never tuned here and go by predictions; to tune them:\n  "
+        "{} passes of layers were never tuned here and go by predictions; to tune them:\n  "
         "{}",
         chosen.untuned.size(), tune_command(a, graph, options));
   return {std::move(graph), std::move(chosen.plan), std::move(advice)};

@@ -88,6 +88,7 @@ class Planner {
         whole_device_(device),
         device_(device.info()),
         ceilings_(ceilings_of(device)),
+        store_(store),
         convs_(for_convolutions_, algos.conv, device, ceilings_, store),
         steps_(steps_of(graph, options.mode)) {
     find_values();
@@ -258,7 +259,7 @@ class Planner {
       if (std::holds_alternative<Recurrent>(node_of(steps_[i]).layer)) {
         const auto [known, is_new] = recurrent_alternatives_.try_emplace(i);
         if (is_new) known->second = alternative_of_recurrent(steps_[i]);
-        alternatives_.push_back({known->second});
+        alternatives_.push_back({known->second.alternative});
         continue;
       }
       if (!std::holds_alternative<Conv>(node_of(steps_[i]).layer)) {
@@ -318,15 +319,20 @@ class Planner {
 
   // ---- Recurrent layers ----
 
+  struct RecurrentAlternative {
+    Alternative alternative;
+    std::vector<Pass> untuned;
+  };
+
   // In the one layout that they work in, under the user's limit only.
-  Alternative alternative_of_recurrent(const Step& step) const {
+  RecurrentAlternative alternative_of_recurrent(const Step& step) const {
     const Node& node = node_of(step);
     RecurrentProblem problem = graph_.recurrent_problem(node);
     problem.dtype = options_.dtype;
     Alternative a = alternative(step, {Layout::nchw, Layout::nchw});
     const auto choice = choose_recurrent(problem, recurrent_, options_,
                                          options_.workspace_max.value_or(unbounded_bytes),
-                                         net_bytes_, whole_device_, ceilings_);
+                                         net_bytes_, whole_device_, ceilings_, store_);
     if (!choice)
       throw InputError(fmt::format(
           "net {}, layer {}: no algorithm that is admitted takes {} in {} in all of its passes{}: "
@@ -340,7 +346,7 @@ class Planner {
     a.ms += choice->ms;
     a.cost = a.ms;
     a.workspace = choice->workspace;
-    return a;
+    return {std::move(a), choice->untuned};
   }
 
   // ---- Convolutions ----
@@ -425,11 +431,17 @@ class Planner {
 
   std::vector<std::string> untuned() {
     std::vector<std::string> names;
-    for (const Step& step : steps_)
-      if (std::holds_alternative<Conv>(node_of(step).layer))
-        for (const ConvProblem& problem : problems_of(step))
-          if (!convs_.tuned(problem))
-            names.push_back(fmt::format("{} {}", node_of(step).name, to_string(problem.pass)));
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      const Node& node = node_of(steps_[i]);
+      const auto add = [&](Pass pass) {
+        names.push_back(fmt::format("{} {}", node.name, to_string(pass)));
+      };
+      if (std::holds_alternative<Conv>(node.layer))
+        for (const ConvProblem& problem : problems_of(steps_[i]))
+          if (!convs_.tuned(problem)) add(problem.pass);
+      if (std::holds_alternative<Recurrent>(node.layer))
+        for (const Pass pass : recurrent_alternatives_.at(i).untuned) add(pass);
+    }
     return names;
   }
 
@@ -556,15 +568,17 @@ class Planner {
   Device& whole_device_;
   const DeviceInfo device_;
   const Ceilings& ceilings_;
+  const Store* store_;
   ConvChoices convs_;
   std::vector<Step> steps_;
-  std::vector<std::vector<std::size_t>> readers_;              // of a value, by node
-  std::vector<std::size_t> writer_;                            // of a value, by node
-  std::vector<bool> wants_gradient_;                           // a value, by node
-  std::vector<std::int64_t> room_;                             // bytes, by step
-  double net_bytes_ = 0;                                       // of all values and parameters
-  std::vector<std::vector<Alternative>> alternatives_;         // by step
-  std::map<std::size_t, Alternative> recurrent_alternatives_;  // by step: terms do not change them
+  std::vector<std::vector<std::size_t>> readers_;       // of a value, by node
+  std::vector<std::size_t> writer_;                     // of a value, by node
+  std::vector<bool> wants_gradient_;                    // a value, by node
+  std::vector<std::int64_t> room_;                      // bytes, by step
+  double net_bytes_ = 0;                                // of all values and parameters
+  std::vector<std::vector<Alternative>> alternatives_;  // by step
+  // By step: terms do not change them.
+  std::map<std::size_t, RecurrentAlternative> recurrent_alternatives_;
 };
 
 }  // namespace

@@ -38,7 +38,7 @@ struct ChooseOptions {
 
 struct Chosen {
   NetPlan plan;
-  // Convolutions (and passes) missing from the store: their times are predictions.
+  // Layers (and passes) missing from the store: their times are predictions.
   std::vector<std::string> untuned;
   bool optimal = true;  // by these costs no plan is better; false: the search was cut short
 };
@@ -48,8 +48,9 @@ struct Chosen {
 // split the batch of a convolution. Permanently packed filters cost one price per byte, the lowest
 // that keeps them within the limit (a Lagrange multiplier: no plan that takes no more memory is
 // faster). Throws InputError when a convolution has no candidate within the limits, with the
-// smallest workspace that would do. Recurrent layers go by predictions; among algos and exclude,
-// names that are known only for the one kind of layer leave the other kind alone.
+// smallest workspace that would do. A recurrent layer's algorithm with a format of its own does all
+// passes or none. Among algos and exclude, names that are known only for the one kind of layer
+// leave the other kind alone.
 Chosen choose_plan(const Graph&, const ChooseOptions&, const NetAlgos&, Device&,
                    const Store* store);
 

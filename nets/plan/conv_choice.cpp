@@ -1,8 +1,6 @@
 #include "nets/plan/conv_choice.h"
 
 #include <algorithm>
-#include <limits>
-#include <map>
 #include <new>
 
 #include "autotune/race/decide.h"
@@ -10,6 +8,7 @@
 #include "autotune/tuner.h"
 #include "conv/error.h"
 #include "conv/types/math_type.h"
+#include "nets/plan/stored_times.h"
 
 namespace convlab::nets {
 namespace {
@@ -134,32 +133,13 @@ void ConvChoices::enumerate(Known& k) const {
 
 // Removes candidates that failed or are too inaccurate; measured ones have a known time.
 void ConvChoices::recall(Known& k) const {
-  const double max_error = options_.max_error.value_or(default_max_error(k.problem.dtype));
-  std::map<std::string, Candidate> rows;
-  for (const ConvAlgo* algo : algos_)
-    for (Candidate& row :
-         store_->lookup(plain(k.problem), options_.cache, device_.info(), algo->info()).candidates)
-      if (apply_limits(row, max_error, {}))
-        rows.insert_or_assign(candidate_key(row), std::move(row));
-  std::vector<Candidate> finalists;
-  for (const auto& [key, row] : rows)
-    if (row.status == Status::ok && !row.predicted) finalists.push_back(row);
-  // Times of a race that is still open are treated as predictions.
-  const bool decided = decide(finalists, must_pack(k.problem.pass)).verdict != Verdict::unsure;
-  double best_ms = std::numeric_limits<double>::infinity();
-  for (const auto& [key, row] : rows)
-    if (row.status == Status::ok && !row.predicted) best_ms = std::min(best_ms, row.ms);
+  std::vector<AlgoRef> algos;
+  for (const ConvAlgo* algo : algos_) algos.emplace_back(*algo);
+  const StoredTimes stored(*store_, plain(k.problem), algos, options_, must_pack(k.problem.pass),
+                           device_.info());
   std::erase_if(k.options, [&](Option& option) {
-    const auto row = rows.find(candidate_key(option.candidate));
-    if (row == rows.end()) return false;
-    const Candidate& c = row->second;
-    if (c.status != Status::ok && c.status != Status::dropped) return true;
-    if (c.predicted) return false;
-    option.candidate = c;
-    // Its few samples may come from a fast period: it lost side by side with the best.
-    if (c.status == Status::dropped && best_ms < std::numeric_limits<double>::infinity())
-      option.candidate.ms = std::max(c.ms, (1 + win_margin) * best_ms);
-    k.tuned |= decided;
+    if (!stored.recall(option.candidate)) return true;
+    k.tuned |= stored.decided() && !option.candidate.predicted;
     return false;
   });
 }

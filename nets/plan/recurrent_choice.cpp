@@ -2,39 +2,54 @@
 
 #include <algorithm>
 
+#include "autotune/candidates.h"
+#include "autotune/race/decide.h"
+#include "nets/plan/stored_times.h"
+
 namespace convlab::nets {
 namespace {
 
+using Algos = std::vector<const RecurrentAlgo*>;
+
+struct Found {
+  RecurrentChoice choice;
+  bool known = true;  // no pass goes by a prediction that measuring could replace
+};
+
 class Chooser {
  public:
-  Chooser(const RecurrentProblem& forward, const ChooseOptions& options, std::int64_t limit,
-          double net_bytes, Device& device, const Ceilings& ceilings)
+  Chooser(const RecurrentProblem& forward, const Algos& algos, const ChooseOptions& options,
+          std::int64_t limit, double net_bytes, Device& device, const Ceilings& ceilings,
+          const Store* store)
       : forward_(forward),
         options_(options),
         limit_(limit),
         net_bytes_(net_bytes),
         device_(device),
-        ceilings_(ceilings) {}
+        ceilings_(ceilings) {
+    if (store == nullptr) return;
+    std::vector<AlgoRef> all;
+    for (const RecurrentAlgo* algo : algos) all.emplace_back(*algo);
+    for (const Pass pass : passes())
+      stored_[std::size_t(pass)].emplace(*store, in_pass(pass), all, options, must_pack(pass),
+                                         device.info());
+  }
 
   // Each pass by one of these algorithms; nullopt if they leave one out.
-  std::optional<RecurrentChoice> choose(const std::vector<const RecurrentAlgo*>& algos) const {
-    RecurrentChoice choice;
-    for (const Pass pass : all_passes) {
-      if (pass != Pass::forward && options_.mode != Mode::training) continue;
-      RecurrentProblem p = forward_;
-      p.pass = pass;
-      p.training = pass == Pass::forward && options_.mode == Mode::training;
-      std::vector<Found> found = candidates(algos, p, Origin::own);
-      if (found.empty()) found = candidates(algos, p, Origin::vendor);
+  std::optional<Found> choose(const Algos& algos) const {
+    Found all;
+    for (const Pass pass : passes()) {
+      std::vector<Way> found = ways(algos, pass);
       if (found.empty()) return {};
-      Found& best =
-          *std::min_element(found.begin(), found.end(),
-                            [](const Found& a, const Found& b) { return a.plan.ms < b.plan.ms; });
-      choice.ms += best.plan.ms;
-      choice.workspace = std::max(choice.workspace, best.workspace);
-      choice.passes[std::size_t(pass)] = std::move(best.plan);
+      Way& best = preferred(found);
+      const bool open = stored(pass) && !stored(pass)->decided();
+      if (!best.known || (best.plan.measured && open)) all.choice.untuned.push_back(pass);
+      all.known = all.known && best.known;
+      all.choice.ms += best.plan.ms;
+      all.choice.workspace = std::max(all.choice.workspace, best.workspace);
+      all.choice.passes[std::size_t(pass)] = std::move(best.plan);
     }
-    return choice;
+    return all;
   }
 
   bool has_own_format(const RecurrentAlgo& algo) const {
@@ -42,39 +57,84 @@ class Chooser {
   }
 
  private:
-  struct Found {
+  // To run a pass.
+  struct Way {
     PassPlan plan;
+    Origin origin = Origin::own;
+    bool known = false;  // measured, or never measured because another pass does its products
     std::int64_t workspace = 0;
   };
 
-  std::vector<Found> candidates(const std::vector<const RecurrentAlgo*>& algos,
-                                const RecurrentProblem& p, Origin origin) const {
-    std::vector<Found> found;
+  bool training() const { return options_.mode == Mode::training; }
+  std::vector<Pass> passes() const {
+    if (!training()) return {Pass::forward};
+    return {all_passes.begin(), all_passes.end()};
+  }
+  RecurrentProblem in_pass(Pass pass) const {
+    RecurrentProblem p = forward_;
+    p.pass = pass;
+    p.training = pass == Pass::forward && training();
+    return p;
+  }
+  // In training weights change, so each step packs them again.
+  bool must_pack(Pass pass) const { return training() && pass != Pass::backward_filter; }
+  const StoredTimes* stored(Pass pass) const {
+    const std::optional<StoredTimes>& times = stored_[std::size_t(pass)];
+    return times ? &*times : nullptr;
+  }
+
+  // Of each algorithm those that are measured, and of the others the untuned default.
+  std::vector<Way> ways(const Algos& algos, Pass pass) const {
+    const RecurrentProblem p = in_pass(pass);
+    std::vector<Way> found;
     for (const RecurrentAlgo* algo : algos) {
-      if (algo->info().origin != origin || algo->refuse(p, device_)) continue;
-      for (const Config& config : algo->configs(p, device_))
-        if (std::optional<Found> candidate = found_with(*algo, p, config)) {
-          found.push_back(*std::move(candidate));
-          break;  // the untuned default
+      if (algo->refuse(p, device_)) continue;
+      bool guessed = false;
+      for (const Config& config : algo->configs(p, device_)) {
+        Candidate row = new_candidate(*algo, p, options_.cache, device_.info());
+        row.config = config;
+        row.predicted = true;
+        if (stored(pass) && !stored(pass)->recall(row)) continue;
+        if (row.predicted && guessed) continue;
+        if (std::optional<Way> way = way_of(*algo, p, row)) {
+          guessed = guessed || row.predicted;
+          found.push_back(*std::move(way));
         }
+      }
     }
     return found;
   }
 
-  std::optional<Found> found_with(const RecurrentAlgo& algo, const RecurrentProblem& p,
-                                  const Config& config) const {
-    if (options_.deterministic && !algo.deterministic(p, config)) return {};
-    const auto plan = algo.plan(p, config, device_);
-    Found found{{.algo = algo.info().id, .config = config}, 0};
-    found.workspace = std::int64_t(plan->workspace_bytes() + plan->packed_weights_bytes());
-    if (found.workspace > limit_) return {};
-    WorkEstimate work = algo.work(p, config, device_);
-    // In training weights change, so each step packs them again.
-    if (options_.mode == Mode::training && plan->packed_weights_bytes() > 0)
-      work.phases.push_back(work.pack);
-    found.plan.ms =
-        predict_ms(work, p.dtype, net_bytes_, options_.cache, device_.info(), ceilings_);
-    return found;
+  std::optional<Way> way_of(const RecurrentAlgo& algo, const RecurrentProblem& p,
+                            const Candidate& row) const {
+    if (options_.deterministic && !algo.deterministic(p, row.config)) return {};
+    const auto plan = algo.plan(p, row.config, device_);
+    Way way{{.algo = row.algo, .config = row.config}, algo.info().origin, false, 0};
+    way.workspace = std::int64_t(plan->workspace_bytes() + plan->packed_weights_bytes());
+    if (way.workspace > limit_) return {};
+    way.plan.measured = !row.predicted;
+    way.known = way.plan.measured || AlgoRef(algo).refuse(p, device_).has_value();
+    if (way.plan.measured) {
+      way.plan.ms = cost_ms(row, must_pack(p.pass));
+      return way;
+    }
+    WorkEstimate work = algo.work(p, row.config, device_);
+    if (must_pack(p.pass) && plan->packed_weights_bytes() > 0) work.phases.push_back(work.pack);
+    way.plan.ms = predict_ms(work, p.dtype, net_bytes_, options_.cache, device_.info(), ceilings_);
+    return way;
+  }
+
+  // The fastest measured one, if any is; else the fastest own one, if any is.
+  static Way& preferred(std::vector<Way>& found) {
+    const auto keep = [&](auto is_better) {
+      if (std::any_of(found.begin(), found.end(), is_better))
+        std::erase_if(found, [&](const Way& way) { return !is_better(way); });
+    };
+    keep([](const Way& way) { return way.plan.measured; });
+    if (!found.front().plan.measured)
+      keep([](const Way& way) { return way.origin == Origin::own; });
+    return *std::min_element(found.begin(), found.end(),
+                             [](const Way& a, const Way& b) { return a.plan.ms < b.plan.ms; });
   }
 
   const RecurrentProblem& forward_;
@@ -83,6 +143,7 @@ class Chooser {
   double net_bytes_;
   Device& device_;
   const Ceilings& ceilings_;
+  std::array<std::optional<StoredTimes>, 3> stored_;  // by Pass; none without a store
 };
 
 }  // namespace
@@ -91,19 +152,26 @@ std::optional<RecurrentChoice> choose_recurrent(const RecurrentProblem& forward,
                                                 const std::vector<const RecurrentAlgo*>& algos,
                                                 const ChooseOptions& options,
                                                 std::int64_t workspace_max, double net_bytes,
-                                                Device& device, const Ceilings& ceilings) {
-  const Chooser chooser(forward, options, workspace_max, net_bytes, device, ceilings);
-  if (options.mode == Mode::inference) return chooser.choose(algos);
-  std::vector<std::vector<const RecurrentAlgo*>> teams(1);  // the first mix freely
+                                                Device& device, const Ceilings& ceilings,
+                                                const Store* store) {
+  const Chooser chooser(forward, algos, options, workspace_max, net_bytes, device, ceilings, store);
+  std::vector<Algos> teams(1);  // the first mix freely
   for (const RecurrentAlgo* algo : algos) {
-    if (chooser.has_own_format(*algo))
+    if (options.mode == Mode::training && chooser.has_own_format(*algo))
       teams.push_back({algo});
     else
       teams.front().push_back(algo);
   }
-  for (const auto& team : teams)
-    if (std::optional<RecurrentChoice> found = chooser.choose(team)) return found;
-  return {};
+  std::optional<Found> best;
+  for (const Algos& team : teams) {
+    std::optional<Found> found = chooser.choose(team);
+    if (!found) continue;
+    const bool better =
+        !best || (found->known && (!best->known || found->choice.ms < best->choice.ms));
+    if (better) best = std::move(found);
+  }
+  if (!best) return {};
+  return std::move(best->choice);
 }
 
 }  // namespace convlab::nets

@@ -22,13 +22,6 @@ namespace {
 
 using nlohmann::json;
 
-Words words_of(const std::string& line) {
-  std::istringstream stream(line);
-  Words words;
-  for (std::string word; stream >> word;) words.push_back(word);
-  return words;
-}
-
 class NetProgramTest : public testing::Test {
  protected:
   Ran run(const Words& arguments, const std::map<std::string, std::string>& environment = {}) {

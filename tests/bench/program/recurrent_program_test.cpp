@@ -113,6 +113,28 @@ TEST_F(RecurrentProgramTest, ANetsRecurrentLayersAreProblems) {
   }
 }
 
+// With one algorithm no race stays open.
+TEST_F(RecurrentProgramTest, PlansGoByWhatTuneMeasured) {
+  for (const Words& mode : {Words{}, Words{"--forward-only"}}) {
+    const Words plan =
+        Words{"plan", "rnn:3x5-8-2:gru", "--batch", "2", "--algos", "stepwise", "--no-audit"} +
+        mode;
+    const Ran untuned = run(plan);
+    ASSERT_EQ(untuned.exit_code, 0) << untuned.err;
+    EXPECT_TRUE(contains(untuned.err, "passes of layers were never tuned here")) << untuned.err;
+    const std::size_t at = untuned.err.find("convlab tune ");
+    ASSERT_NE(at, std::string::npos) << untuned.err;
+    const Words command = words_of(untuned.err.substr(at, untuned.err.find('\n', at) - at));
+    const Ran tune = run(Words(command.begin() + 1, command.end()));
+    ASSERT_EQ(tune.exit_code, 0) << tune.err;
+    const Ran tuned = run(plan + Words{"--format", "csv"});
+    EXPECT_EQ(tuned.exit_code, 0) << tuned.err;
+    EXPECT_FALSE(contains(tuned.err, "tune")) << tuned.err;
+    EXPECT_TRUE(contains(tuned.out, ",store,")) << tuned.out;
+    EXPECT_FALSE(contains(tuned.out, ",prediction,")) << tuned.out;
+  }
+}
+
 TEST_F(RecurrentProgramTest, SweepVariesTheirSizes) {
   const json sweep = json_of({"sweep", "rnn:t4mb1dhc16", "-a", "h=8,16", "-a", "t=2,4", "--pass",
                               "fwd", "--mode", "heuristic"});

@@ -20,6 +20,8 @@ inline Words operator+(Words words, const Words& more) {
   return words;
 }
 
+Words words_of(const std::string& line);  // between its spaces
+
 inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
