@@ -28,7 +28,7 @@ struct RecurrentArgs {
   const void* dgates = nullptr;               // backward_filter: what backward_data wrote
 
   // Written.
-  void* out = nullptr;                      // y, dx, or dweights
+  void* out = nullptr;                      // y; dx, or null if nobody needs it; dweights
   void *out_h = nullptr, *out_c = nullptr;  // hn and cn, or dh0 and dc0; may be null
   void* out_activations = nullptr;          // forward when training
   void* out_dgates = nullptr;               // backward_data

@@ -111,7 +111,7 @@ struct LayerBackward : LayerRun {
   const void* dhidden = nullptr;      // like hidden
   void *dh = nullptr, *dc = nullptr;  // [N][H]: dhn, dcn before and dh0, dc0 after
   void *dgates = nullptr, *recurrent_dgates = nullptr;  // [T][N][G*H]; the latter only of a gru
-  void* dinputs = nullptr;                              // [T][N][in]
+  void* dinputs = nullptr;                              // [T][N][in]; null: not needed
   bool add_inputs = false;                              // to those of the other direction
 };
 

@@ -80,7 +80,7 @@ class Cells {
     }
   }
 
-  // Gradients with respect to the sums, in dgates, and to the inputs, which are added.
+  // Gradients with respect to the sums, in dgates, and to the inputs, which are added unless null.
   void backward_data(const RecurrentInput& in, const double* hidden, const double* saved,
                      const double* dhidden, double* dgates, double* recurrent_dgates,
                      double* dinputs, RecurrentOutput& out) const {
@@ -113,7 +113,9 @@ class Cells {
           put(of_h, g_, du + j);
         }
         for (int64_t row = 0; row < g_ * p_.h; ++row) {
-          for (int64_t k = 0; k < in_; ++k) dinputs[place * in_ + k] += dx[row] * w[row * in_ + k];
+          if (dinputs != nullptr)
+            for (int64_t k = 0; k < in_; ++k)
+              dinputs[place * in_ + k] += dx[row] * w[row * in_ + k];
           for (int64_t k = 0; k < p_.h; ++k) dh[std::size_t(k)] += du[row] * u[row * p_.h + k];
         }
       }
@@ -227,20 +229,21 @@ RecurrentOutput backward_data(const RecurrentProblem& p, const RecurrentInput& i
     activations = recomputed.data();
   }
   RecurrentOutput out;
-  out.out = zeros(p.x_elements());
   out.out_h = zeros(p.state_elements());
   out.out_c = zeros(p.has_cell_state() ? p.state_elements() : 0);
   out.dgates = zeros(p.dgates_elements());
   const auto hidden = hidden_states(saving, activations, in.y.data());
   std::vector<double> dhidden(in.dy.begin(), in.dy.end());
   for (int64_t layer = p.layers - 1; layer >= 0; --layer) {
-    std::vector<double> dinputs = zeros(p.t * p.n * p.input_of(layer));
+    const bool needed = layer > 0 || in.needs_dx;
+    std::vector<double> dinputs = zeros(needed ? p.t * p.n * p.input_of(layer) : 0);
     for (int64_t direction = 0; direction < p.directions(); ++direction)
       Cells(p, layer, direction)
-          .backward_data(
-              in, hidden[std::size_t(layer)], activations + saving.saved_offset(layer, direction),
-              dhidden.data(), out.dgates.data() + p.dgates_offset(layer, direction),
-              out.dgates.data() + p.recurrent_dgates_offset(layer, direction), dinputs.data(), out);
+          .backward_data(in, hidden[std::size_t(layer)],
+                         activations + saving.saved_offset(layer, direction), dhidden.data(),
+                         out.dgates.data() + p.dgates_offset(layer, direction),
+                         out.dgates.data() + p.recurrent_dgates_offset(layer, direction),
+                         needed ? dinputs.data() : nullptr, out);
     dhidden = std::move(dinputs);
   }
   out.out = std::move(dhidden);

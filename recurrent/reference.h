@@ -15,6 +15,7 @@ struct RecurrentInput {
   std::span<const double> y = {}, activations = {};
   std::span<const double> dy = {}, dhn = {}, dcn = {};
   std::span<const double> dgates = {};
+  bool needs_dx = true;  // backward_data; false: `out` stays empty
 };
 
 struct RecurrentOutput {

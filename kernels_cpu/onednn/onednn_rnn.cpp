@@ -231,10 +231,11 @@ class RnnPlan : public RecurrentPlan {
     scratchpad_bytes_ = line(std::max(dw_ih_->scratchpad_bytes(), dw_hh_->scratchpad_bytes()));
   }
 
-  // States that are absent, in and out, or gradients in plain formats; then the scratchpad.
+  // States that are absent, in and out, or gradients in plain formats; then the scratchpad; then
+  // dx, which oneDNN always computes.
   std::size_t workspace_bytes() const noexcept override {
-    return std::size_t(scratchpad_bytes_ +
-                       (p_.pass == Pass::backward_filter ? plain_bytes() : 4 * state_bytes()));
+    if (p_.pass == Pass::backward_filter) return std::size_t(plain_bytes() + scratchpad_bytes_);
+    return std::size_t(dx_at() + (p_.pass == Pass::backward_data ? p_.x_bytes() : 0));
   }
   std::size_t packed_weights_bytes() const noexcept override {
     return p_.pass == Pass::backward_filter ? 0 : std::size_t(format_.packed);
@@ -284,6 +285,7 @@ class RnnPlan : public RecurrentPlan {
 
  private:
   std::int64_t state_bytes() const { return line(std::size_t(p_.state_bytes())); }
+  std::int64_t dx_at() const { return 4 * state_bytes() + scratchpad_bytes_; }
 
   // The operands of both passes. Absent states are zeros at the workspace's beginning.
   Primitive::Args common(const RecurrentArgs& args, std::byte* workspace) const {
@@ -313,7 +315,8 @@ class RnnPlan : public RecurrentPlan {
     operands.insert({DNNL_ARG_WORKSPACE, workspace_view(activations)});
     operands.insert({DNNL_ARG_DST_LAYER, view(plain_.y, args.y)});
     operands.insert({DNNL_ARG_DIFF_DST_LAYER, view(plain_.y, args.dy)});
-    operands.insert({DNNL_ARG_DIFF_SRC_LAYER, view(plain_.x, args.out)});
+    operands.insert(
+        {DNNL_ARG_DIFF_SRC_LAYER, view(plain_.x, args.out ? args.out : workspace + dx_at())});
     state(DNNL_ARG_DST_ITER, activations + format_.hn);
     state(DNNL_ARG_DIFF_DST_ITER, args.dhn ? args.dhn : workspace);
     state(DNNL_ARG_DIFF_SRC_ITER, args.out_h ? args.out_h : spare);

@@ -77,13 +77,13 @@ class GemmStrategy : public HostStrategy {
         gemm(l, {.m = l.n, .n = l.h, .k = l.sums(), .accumulate = gru}, recurrent,
              l.at(l.weights_at, l.w_hh()), l.dh);
       }
-      if (!batched_) {
+      if (!batched_ && l.dinputs != nullptr) {
         const PhaseScope phase(l.phases, 1);
         gemm(l, {.m = l.n, .n = l.in, .k = l.sums(), .accumulate = l.add_inputs}, dgates,
              l.weights_at, l.at(l.dinputs, t * l.n * l.in));
       }
     }
-    if (batched_) {
+    if (batched_ && l.dinputs != nullptr) {
       const PhaseScope phase(l.phases, 1);
       gemm(l, {.m = l.rows(), .n = l.in, .k = l.sums(), .accumulate = l.add_inputs}, l.dgates,
            l.weights_at, l.dinputs);

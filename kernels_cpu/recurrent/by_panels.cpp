@@ -135,8 +135,9 @@ class PanelStrategy : public HostStrategy {
     const Weights weights = backward_weights(l);
     const bool gru = l.cell == RecurrentCell::gru;
     void* const recurrent = gru ? l.recurrent_dgates : l.dgates;
-    // T + 1 parts of the steps, and one of the inputs' gradient.
-    run_parts(l.t + 2, [&](std::int64_t part, std::int64_t thread, std::int64_t threads) {
+    // T + 1 parts of the steps, and perhaps one of the inputs' gradient.
+    const std::int64_t parts = l.t + (l.dinputs == nullptr ? 1 : 2);
+    run_parts(parts, [&](std::int64_t part, std::int64_t thread, std::int64_t threads) {
       if (part == l.t + 1) {
         const PhaseScope phase(l.phases, 1);
         multiply_share(weights.w,

@@ -87,9 +87,11 @@ class RnnPlan : public RecurrentPlan {
     });
   }
 
-  // cuDNN's, then the gradient of its weight space.
+  // cuDNN's, then the gradient of its weight space, or dx, which cuDNN always computes.
   std::size_t workspace_bytes() const noexcept override {
-    return gradient_at() + (p_.pass == Pass::backward_filter ? described_->weights : 0);
+    return gradient_at() + (p_.pass == Pass::backward_filter ? described_->weights
+                            : p_.pass == Pass::backward_data ? std::size_t(p_.x_bytes())
+                                                             : 0);
   }
   std::size_t packed_weights_bytes() const noexcept override {
     return p_.pass == Pass::backward_filter ? 0 : described_->weights;
@@ -166,11 +168,12 @@ class RnnPlan : public RecurrentPlan {
 
   void backward_data(const RecurrentArgs& args, Workspace workspace, CudaStream& stream) const {
     const DescribedRnn& d = *described_;
+    void* const dx = args.out != nullptr ? args.out : workspace.data() + gradient_at();
     copy(args.out_dgates, args.activations, std::int64_t(d.reserve), stream);
-    check(cudnnRNNBackwardData_v8(stream.cudnn(), d.network, nullptr, d.y, args.y, args.dy, d.x,
-                                  args.out, d.state, args.h0, args.dhn, args.out_h, d.state,
-                                  args.c0, args.dcn, args.out_c, d.weights, args.weights,
-                                  d.workspace, workspace.data(), d.reserve, args.out_dgates),
+    check(cudnnRNNBackwardData_v8(stream.cudnn(), d.network, nullptr, d.y, args.y, args.dy, d.x, dx,
+                                  d.state, args.h0, args.dhn, args.out_h, d.state, args.c0,
+                                  args.dcn, args.out_c, d.weights, args.weights, d.workspace,
+                                  workspace.data(), d.reserve, args.out_dgates),
           "cudnnRNNBackwardData_v8");
   }
 

@@ -173,6 +173,7 @@ void GemmStrategy::backward_step(const LayerBackward& l, std::int64_t i) const {
 
 void GemmStrategy::inputs_gradient(const LayerBackward& l, std::int64_t first_time,
                                    std::int64_t times) const {
+  if (l.dinputs == nullptr) return;
   const bool transposed = form_ == WeightsForm::transposed;
   multiply(l,
            {.m = times * l.n,

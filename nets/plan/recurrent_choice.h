@@ -25,8 +25,8 @@ struct RecurrentChoice {
 // forward saves, so an algorithm with a format of its own (RecurrentAlgo::own_format) does all of a
 // training step or nothing: it is chosen for the sum of its measured passes, or where no others
 // take the problem. Where nothing is measured, own algorithms come before vendors', whose work is a
-// guess. `net_bytes`: of all values and parameters of
-// the net, which decide what is in cache. Without a store, all is predicted.
+// guess. `net_bytes`: of all values and parameters of the net, which decide what is in cache.
+// Without a store, all is predicted.
 std::optional<RecurrentChoice> choose_recurrent(const RecurrentProblem& forward,
                                                 const std::vector<const RecurrentAlgo*>&,
                                                 const ChooseOptions&, std::int64_t workspace_max,

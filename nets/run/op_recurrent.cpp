@@ -76,7 +76,7 @@ class RecurrentOp : public Op {
     args.y = at_.saved + y_at_;
     args.activations = at_.saved + activations_at_;
     args.dy = dy;
-    args.out = scratch + dx_at_;
+    args.out = wants_dx() ? scratch + dx_at_ : nullptr;
     args.out_dgates = scratch + dgates_at_;
     plan(Pass::backward_data).run(args, at_.backward_workspace, stream);
     if (wants_dx()) from_steps(scratch + dx_at_, at_.dx[0], scratch + turned_back_at_, stream);
@@ -210,7 +210,7 @@ class RecurrentOp : public Op {
     activations_at_ = kept.add(saved.activations);
     Parts scratch;
     dgates_at_ = scratch.add(saved.dgates);
-    dx_at_ = scratch.add(std::size_t(problem_.x_bytes()));
+    dx_at_ = scratch.add(wants_dx() ? std::size_t(problem_.x_bytes()) : 0);
     dy_at_ = scratch.add(std::size_t(problem_.y_bytes()));
     packed_back_at_ = scratch.add(plan(Pass::backward_data).packed_weights_bytes());
     turned_back_at_ = scratch.add(wants_dx() ? turned : 0);

@@ -163,6 +163,23 @@ TEST(RecurrentNets, HavePyTorchsParameters) {
                 "rnn.bias_hh_l1_reverse 200", "fc.weight 4x100", "fc.bias 4"}));
 }
 
+// It then has no memory either, and neither have its transpositions.
+TEST(RecurrentNets, FirstLayersComputeNoGradientOfTheInput) {
+  const auto device = make_cpu_device({1, ""});
+  const Graph graph = net_of({.cell = RecurrentCell::gru, .hidden = 5, .bidirectional = true}, 64);
+  const std::size_t dx = 64 * 36 * sizeof(float);
+  for (const RecurrentAlgo* algo : cpu_recurrent().for_device(DeviceKind::cpu)) {
+    const NetPlan plan =
+        uniform_plan(graph, Mode::training, DType::f32, algo->info().id, Layout::nchw, *device);
+    NetLab with(graph, plan, *device, {.input_gradient = true}), without(graph, plan, *device);
+    for (NetLab* lab : {&with, &without}) lab->forward(), lab->net().backward();
+    auto expected = with.gradients();
+    expected.erase("input");
+    EXPECT_EQ(without.gradients(), expected) << algo->info().id;
+    EXPECT_GE(with.net().memory().total, without.net().memory().total + 2 * dx) << algo->info().id;
+  }
+}
+
 // Each part of the block, whose ends lie on no line of a cache.
 TEST(RecurrentNets, UpdateEveryParameterOnce) {
   const auto device = make_cpu_device({1, ""});

@@ -178,6 +178,20 @@ TEST(RecurrentReference, AbsentStatesAreZero) {
   EXPECT_EQ(absent.filter.out, zeros.filter.out);
 }
 
+TEST(RecurrentReference, LeavesOutDxIfNobodyNeedsIt) {
+  RecurrentProblem p;
+  p.cell = RecurrentCell::gru, p.layers = 2, p.bidirectional = true;
+  p.t = 3, p.n = 2, p.i = 2, p.h = 3;
+  const Drawn drawn(p, 8);
+  RecurrentInput in = drawn.input();
+  const Step with(p, in);
+  in.needs_dx = false;
+  const Step without(p, in);
+  EXPECT_TRUE(without.data.out.empty());
+  EXPECT_EQ(without.data.out_h, with.data.out_h);
+  EXPECT_EQ(without.data.dgates, with.data.dgates);
+}
+
 TEST(RecurrentReference, RefusesArraysOfTheWrongLength) {
   RecurrentProblem p;
   const Values one{1}, two{1, 2};

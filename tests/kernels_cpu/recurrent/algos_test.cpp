@@ -125,6 +125,25 @@ TEST_P(EveryRecurrentAlgo, TakesAbsentStatesAsZero) {
     check_all(problem_of(GetParam(), text, DType::f32), false, *device);
 }
 
+TEST_P(EveryRecurrentAlgo, LeavesOutDxIfNobodyNeedsIt) {
+  const auto device = make_cpu_device({2, ""});
+  for (const char* text : sizes()) {
+    RecurrentCase reference(problem_of(GetParam(), text, DType::f32), 14);
+    const RecurrentProblem p = reference.with_pass(Pass::backward_data);
+    for (const RecurrentAlgo* algo : registry().for_device(DeviceKind::cpu)) {
+      if (algo->refuse(p, *device)) continue;
+      const bool own_format = algo->own_format(p, *device).has_value();
+      for (const Config& config : algo->configs(p, *device)) {
+        const PassResult result = own_format ? reference.check_own_format(*algo, *device, false)
+                                             : reference.check(*algo, p, config, *device, false);
+        EXPECT_LE(result.error, max_error(p.dtype))
+            << result.worst << ' ' << describe(*algo, p, config, *device);
+        EXPECT_TRUE(result.intact) << describe(*algo, p, config, *device);
+      }
+    }
+  }
+}
+
 // Panels have one order of summation, whatever the threads: persistent's results are those of
 // batched_input to the bit. OpenBLAS has not.
 TEST_P(EveryRecurrentAlgo, GivesTheSameBitsWithAnyThreads) {

@@ -78,8 +78,8 @@ class RecurrentOnCuda : public testing::TestWithParam<RecurrentCell> {
   }
 
   bool is_right(RecurrentCase& reference, const RecurrentAlgo& algo, const RecurrentProblem& p,
-                const Config& config) {
-    const PassResult result = reference.check(algo, p, config, *device_);
+                const Config& config, bool dx = true) {
+    const PassResult result = reference.check(algo, p, config, *device_, dx);
     const std::string text = fmt::format(
         "{} {} {} {} '{}'{}{}", algo.info().id, to_text(p), to_string(p.pass), to_string(p.dtype),
         config.text(), p.training ? " training" : "", p.recompute ? " recompute" : "");
@@ -126,6 +126,23 @@ TEST_P(RecurrentOnCuda, RecomputesWhatIsNotSaved) {
 TEST_P(RecurrentOnCuda, TakesAbsentStatesAsZero) {
   for (const char* text : {"l1t4mb3sic7slc5dhc7dic7", "l3t3mb2sic10slc6dhc10dic10:bi"})
     EXPECT_EQ(check_all(problem_of(GetParam(), text, DType::f32), false).at("stepwise"), 8);
+}
+
+TEST_P(RecurrentOnCuda, LeavesOutDxIfNobodyNeedsIt) {
+  for (const char* text : {"l1t4mb3sic7slc5dhc7dic7", "l3t3mb2sic10slc6dhc10dic10:bi"}) {
+    RecurrentCase reference(problem_of(GetParam(), text, DType::f32), 14);
+    const RecurrentProblem p = reference.with_pass(Pass::backward_data);
+    for (const RecurrentAlgo* algo : registry().for_device(DeviceKind::cuda)) {
+      if (algo->refuse(p, *device_)) continue;
+      if (algo->own_format(p, *device_)) {
+        const PassResult result = reference.check_own_format(*algo, *device_, false);
+        EXPECT_LE(result.error, 10 * max_error(p.dtype)) << result.worst << ' ' << to_text(p);
+        continue;
+      }
+      for (const Config& config : algo->configs(p, *device_))
+        EXPECT_TRUE(is_right(reference, *algo, p, config, false));
+    }
+  }
 }
 
 TEST_P(RecurrentOnCuda, RefusesUnknownConfigs) {
