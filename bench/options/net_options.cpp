@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <variant>
 
 #include "bench/json_text.h"
 #include "bench/options/targets.h"
@@ -169,10 +170,19 @@ Chosen fitting_plan(const Graph& graph, const NetArguments& a, const ChooseOptio
       fits > 0 ? fmt::format("expected a batch of at most {}", fits) : "expected a smaller net");
 }
 
-std::vector<AlgoRef> algos_for(const NetAlgos& algos, DeviceKind kind) {
+template <class Kind>
+bool has(const Graph& graph) {
+  return std::any_of(graph.nodes().begin(), graph.nodes().end(),
+                     [](const Node& node) { return std::holds_alternative<Kind>(node.layer); });
+}
+
+// Those of the net's kinds of layers; all if it has neither. So `tune` knows the same names for it.
+std::vector<AlgoRef> algos_for(const Graph& graph, const NetAlgos& algos, DeviceKind kind) {
+  const bool convolutions = has<Conv>(graph), recurrent = has<Recurrent>(graph);
   std::vector<AlgoRef> known;
-  for (const ConvAlgo* algo : algos.conv.for_device(kind)) known.emplace_back(*algo);
-  if (algos.recurrent)
+  if (convolutions || !recurrent)
+    for (const ConvAlgo* algo : algos.conv.for_device(kind)) known.emplace_back(*algo);
+  if (algos.recurrent && (recurrent || !convolutions))
     for (const RecurrentAlgo* algo : algos.recurrent->for_device(kind)) known.emplace_back(*algo);
   return known;
 }
@@ -292,9 +302,9 @@ PlannedNet planned_net(const NetArguments& a, const std::string& verb, const Net
       refuse_size(net.graph, needed, usable, "expected a plan for a smaller batch");
     return net;
   }
-  require_known_algos(a.tune, algos_for(algos, device.info().kind));
   Graph graph =
       make_net(a.common.targets.front(), a.common.batches.empty() ? 1 : a.common.batches.front());
+  require_known_algos(a.tune, algos_for(graph, algos, device.info().kind));
   const ChooseOptions options = choose_options(a, device);
   Chosen chosen = fitting_plan(graph, a, options, algos, device);
   std::string advice;
