@@ -31,14 +31,15 @@ bool is_known(const LayerResult& layer) {
   return layer.chosen && !layer.candidates[*layer.chosen].predicted;
 }
 
-// Takes the store's rows if it has any for each layer; else measures and stores the missing ones.
+// Takes the store's rows if it has all; else measures and stores the missing ones.
 TuneOutcome find_out(const TuneArguments& a, std::string& source) {
   const std::string db = db_path(a.common);
   if (Store::exists(db)) {
     TuneArguments only_known = a;
     only_known.tune.budget_s = 0.0;
     TuneOutcome known = run_tuning(only_known, db);
-    if (std::all_of(known.table.layers.begin(), known.table.layers.end(), is_known)) {
+    if (known.table.complete &&
+        std::all_of(known.table.layers.begin(), known.table.layers.end(), is_known)) {
       source = "measured before, in " + db;
       return known;
     }

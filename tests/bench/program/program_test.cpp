@@ -536,6 +536,12 @@ TEST_F(ProgramTest, ExplainMeasuresOnceAndSaysWhy) {
   EXPECT_TRUE(contains(known.out, "Phases of")) << known.out;
   EXPECT_TRUE(contains(known.out, "By batch: ")) << known.out;
   EXPECT_TRUE(contains(known.out, "(predicted)")) << known.out;
+
+  const std::string part = directory_ / "part.db";
+  const Words forward{tiny, "--pass", "fwd", "--threads", "1", "--db", part, "--algos"};
+  ASSERT_EQ(run(Words{"tune"} + forward + Words{"direct_plain"}).exit_code, 0);
+  const Ran rest = run(Words{"explain"} + forward + Words{"direct_plain,im2col"});
+  EXPECT_TRUE(contains(rest.out, "measured now")) << rest.out;
 }
 
 }  // namespace
