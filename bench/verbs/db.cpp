@@ -86,17 +86,18 @@ Cell time_of(const Candidate& c) { return c.ms > 0 ? time_cell(c) : Cell(); }
 
 Report full_report(const std::vector<StoreRow>& rows) {
   Report report;
-  report.columns = {"problem",   "pass",    "dtype",  "algo",   "version",   "config",
-                    "layouts",   "threads", "cache",  "status", "predicted", "ms",
-                    "rel_error", "date",    "commit", "reason"};
+  report.columns = {"problem", "pass",      "epilogue", "dtype",  "algo",   "version",
+                    "config",  "layouts",   "threads",  "cache",  "status", "predicted",
+                    "ms",      "rel_error", "date",     "commit", "reason"};
   for (const StoreRow& row : rows) {
     const Candidate& c = row.candidate;
     const bool ran = c.status == Status::ok || c.status == Status::inaccurate;
-    report.rows.push_back(
-        {to_text(row.problem), to_string(row.problem.pass()), to_string(row.problem.dtype()),
-         c.algo, std::int64_t(c.version), c.config.text(), show_layouts(c), std::int64_t(c.threads),
-         to_string(c.cache), to_string(c.status), std::int64_t(c.predicted), time_of(c),
-         ran ? error_cell(c.rel_error) : Cell(), row.date, row.commit, c.reason});
+    report.rows.push_back({to_text(row.problem), to_string(row.problem.pass()),
+                           extras_of(row.problem), to_string(row.problem.dtype()), c.algo,
+                           std::int64_t(c.version), c.config.text(), show_layouts(c),
+                           std::int64_t(c.threads), to_string(c.cache), to_string(c.status),
+                           std::int64_t(c.predicted), time_of(c),
+                           ran ? error_cell(c.rel_error) : Cell(), row.date, row.commit, c.reason});
   }
   return report;
 }
@@ -104,7 +105,8 @@ Report full_report(const std::vector<StoreRow>& rows) {
 // Distinguishes rows whose problem, algorithm and config are the same.
 std::vector<std::string> particulars(const StoreRow& row) {
   const Candidate& c = row.candidate;
-  return {show_layouts(c),
+  return {extras_of(row.problem),
+          show_layouts(c),
           std::string(to_string(row.problem.dtype())),
           fmt::format("{} thread{}", c.threads, c.threads == 1 ? "" : "s"),
           std::string(to_string(c.cache)),
@@ -135,7 +137,7 @@ Report narrow_report(const std::vector<StoreRow>& rows) {
     std::vector<std::string> words;
     if (!c.config.values().empty()) words.push_back(c.config.text());
     for (std::size_t i = 0; i < all.size(); ++i)
-      if (seen[i].size() > 1) words.push_back(all[i]);
+      if (seen[i].size() > 1 && !all[i].empty()) words.push_back(all[i]);
     report.rows.push_back({to_text(row.problem), to_string(row.problem.pass()), c.algo,
                            to_string(c.status), time_of(c),
                            fmt::format("{}", fmt::join(words, " "))});

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tests/bench/program/program_lab.h"
 
@@ -43,6 +44,17 @@ TEST_F(RecurrentProgramTest, TuneRacesAndRemembersThem) {
   // Inference is another problem, of which the store knows nothing.
   const json inference = json_of({"tune", layer, "--pass", "fwd", "--mode", "heuristic"});
   EXPECT_EQ(inference["layers"][0]["training"], false);
+  ASSERT_EQ(run({"tune", layer, "--pass", "fwd", "--algos", "stepwise"}).exit_code, 0);
+  const Words both{"db", "show", layer, "--pass", "fwd", "--algos", "stepwise"};
+  std::istringstream rows(run(both).out);
+  int training = 0, all = 0;
+  for (std::string row; std::getline(rows, row);) {
+    all += contains(row, "stepwise");
+    training += contains(row, " training");
+  }
+  EXPECT_EQ(all, 2);
+  EXPECT_EQ(training, 1);
+  EXPECT_TRUE(contains(run(both + Words{"--format", "csv"}).out, ",fwd,training,f32,stepwise,"));
 }
 
 TEST_F(RecurrentProgramTest, AFileMayHaveBothKinds) {
