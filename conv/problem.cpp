@@ -300,7 +300,7 @@ NamedProblem parse_problem(std::string_view text, std::vector<std::string>& warn
   Parser parser(text);
   NamedProblem problem = parser.parse();
   if (!parser.has_batch())
-    warnings.push_back(fmt::format("{}: no mb: 2 images, as in benchdnn", trim(text)));
+    warnings.push_back(fmt::format("{}: no mb: a batch of 2, as in benchdnn", trim(text)));
   return problem;
 }
 
@@ -357,9 +357,9 @@ void for_each_problem_line(std::string_view text, const std::string& name,
   }
   if (count == 0) throw InputError(fmt::format("problem file '{}' holds no problem", name));
   if (without_batch > 0 && warnings)
-    warnings->push_back(
-        fmt::format("{}: {} of {} problems have no mb: 2 images, as in benchdnn, without --batch",
-                    name, without_batch, count));
+    warnings->push_back(fmt::format(
+        "{}: {} of {} problems have no mb: a batch of 2, as in benchdnn, without --batch", name,
+        without_batch, count));
 }
 
 std::vector<NamedProblem> parse_problems(std::string_view text, const std::string& name,

@@ -9,6 +9,7 @@
 #include "conv/math/saturating.h"
 #include "conv/text/names.h"
 #include "conv/text/problem_reader.h"
+#include "recurrent/problem_text.h"
 
 namespace convlab {
 namespace {
@@ -64,6 +65,8 @@ class Parser {
     value_.fill(absent);
     at_.fill(reader_.text().size());
   }
+
+  bool has_batch() const { return value_[MB] != absent; }
 
   NamedRecurrentProblem parse() {
     NamedRecurrentProblem result;
@@ -169,6 +172,15 @@ void validate(const RecurrentProblem& problem) {
 
 NamedRecurrentProblem parse_recurrent_problem(std::string_view text) {
   return Parser(text).parse();
+}
+
+NamedRecurrentProblem parse_recurrent_problem(std::string_view text,
+                                              std::vector<std::string>& warnings) {
+  Parser parser(text);
+  NamedRecurrentProblem problem = parser.parse();
+  if (!parser.has_batch())
+    warnings.push_back(fmt::format("{}: no mb: a batch of 2, as in benchdnn", trim(text)));
+  return problem;
 }
 
 bool is_recurrent_text(std::string_view text) {

@@ -15,6 +15,7 @@
 #include "conv/text/names.h"
 #include "conv/text/text_file.h"
 #include "nets/zoo/zoo.h"
+#include "recurrent/problem_text.h"
 
 namespace convlab {
 
@@ -38,24 +39,23 @@ std::vector<TuneItem> net_items(const std::string& name, std::int64_t batch) {
 std::vector<LayerProblem> read_problems(const std::string& target,
                                         std::vector<std::string>& warnings) {
   std::vector<LayerProblem> layers;
-  const auto take = [&](std::string_view line) {
-    if (is_recurrent_text(line)) {
-      layers.emplace_back(parse_recurrent_problem(line));
-      return true;
-    }
-    std::vector<std::string> about_batch;
-    layers.emplace_back(parse_problem(line, about_batch));
-    return about_batch.empty();
+  const auto take = [&](std::string_view text, std::vector<std::string>& about_batch) {
+    if (is_recurrent_text(text))
+      layers.emplace_back(parse_recurrent_problem(text, about_batch));
+    else
+      layers.emplace_back(parse_problem(text, about_batch));
   };
-  if (is_recurrent_text(target)) {
-    take(target);
-  } else if (!target.starts_with('@')) {
-    layers.emplace_back(parse_problem(target, warnings));
-  } else {
-    const std::string path = target.substr(1);
-    for_each_problem_line(read_text_file(path, "a file with one problem a line"), path, &warnings,
-                          take);
+  if (!target.starts_with('@')) {
+    take(target, warnings);
+    return layers;
   }
+  const std::string path = target.substr(1);
+  for_each_problem_line(read_text_file(path, "a file with one problem a line"), path, &warnings,
+                        [&](std::string_view line) {
+                          std::vector<std::string> about_batch;
+                          take(line, about_batch);
+                          return about_batch.empty();
+                        });
   return layers;
 }
 

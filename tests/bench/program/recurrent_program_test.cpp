@@ -147,6 +147,16 @@ TEST_F(RecurrentProgramTest, PlansGoByWhatTuneMeasured) {
   }
 }
 
+TEST_F(RecurrentProgramTest, AnOmittedBatchIsSaid) {
+  EXPECT_EQ(run({"list", "gru:dhc8"}).err,
+            "convlab: gru:dhc8: no mb: a batch of 2, as in benchdnn\n");
+  EXPECT_EQ(run({"list", "gru:dhc8", "--batch", "3"}).err, "");
+  EXPECT_EQ(run({"list", layer}).err, "");
+  write_file(directory_ / "layers", std::string(layer) + "\ngru:dhc8\n");
+  const Ran file = run({"list", "@" + (directory_ / "layers").string()});
+  EXPECT_TRUE(contains(file.err, "1 of 2 problems have no mb")) << file.err;
+}
+
 TEST_F(RecurrentProgramTest, SweepVariesTheirSizes) {
   const json sweep = json_of({"sweep", "rnn:t4mb1dhc16", "-a", "h=8,16", "-a", "t=2,4", "--pass",
                               "fwd", "--mode", "heuristic"});
