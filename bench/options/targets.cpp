@@ -165,6 +165,11 @@ std::vector<TuneItem> resolve_targets(const CommonOptions& options, const Device
     throw InputError(fmt::format("--layer: unknown layer '{}': {}", options.layer,
                                  did_you_mean(options.layer, names)));
   }
+  const bool any_layouts = std::any_of(items.begin(), items.end(), [](const TuneItem& item) {
+    return item.layer.problem.has_layouts();
+  });
+  if (options.layout != "auto" && !any_layouts)
+    throw InputError("--layout: recurrent layers have none: drop it");
   return items;
 }
 

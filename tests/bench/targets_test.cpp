@@ -83,6 +83,14 @@ TEST(Targets, ARecurrentLayerTrainsWhereABackwardPassIsAskedFor) {
   EXPECT_EQ(items[2].layer.name, "encoder");
 }
 
+TEST(Targets, ALayoutIsRefusedWhereNothingHasOne) {
+  CommonOptions options = forward("lstm:t3mb4dhc8");
+  options.layout = "nhwc";
+  EXPECT_EQ(refusal(options, roomy()), "--layout: recurrent layers have none: drop it");
+  options.targets.push_back("mb3ic16ih8oc16oh8kh3ph1");
+  EXPECT_EQ(resolve_targets(options, roomy()).size(), 2u);
+}
+
 TEST(Targets, ARecurrentNetIsNoProblem) {
   EXPECT_TRUE(looks_like_problem("rnn:t3dhc8"));
   EXPECT_TRUE(looks_like_problem("rnn:x"));  // a faulty one
