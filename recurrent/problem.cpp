@@ -86,7 +86,11 @@ class Parser {
     if (!reader_.at_end()) {
       if (reader_.rest().front() != 'n')
         reader_.fail(reader_.position(), "expected n and a name, or the end");
+      const std::size_t start = reader_.position();
+      const bool quoted = reader_.rest().substr(1).starts_with('"');
       LayerName layer = reader_.layer_name();
+      if (!quoted && layer.name.ends_with(both_directions))
+        reader_.fail(start, "expected :bi before n and a name, or the name in quotes");
       result.name = std::move(layer.name);
       result.count = layer.count;
     }

@@ -74,6 +74,10 @@ TEST(RecurrentText, RefusalsSayWhereAndWhy) {
   EXPECT_EQ(error_of("gru:dhc8:b"),
             "malformed problem 'gru:dhc8:b' at character 9: expected :bi, "
             "for both directions, or the end");
+  EXPECT_EQ(error_of("gru:dhc8nx:bi"),
+            "malformed problem 'gru:dhc8nx:bi' at character 9: expected :bi before n and a name, "
+            "or the name in quotes");
+  EXPECT_EQ(parse_recurrent_problem("gru:dhc8n\"x:bi\"").name, "x:bi");
   EXPECT_EQ(error_of("gru:dhc8:bix"),
             "malformed problem 'gru:dhc8:bix' at character 12: expected "
             "n and a name, or the end");
