@@ -4,6 +4,7 @@
 // of the matrix N*C x T*W makes it [T][W][N*C], which is [T][N][C] if W is 1; else a second one, of
 // W x N*C in each step, makes it [T][N][C*W]. Gradients go the same way back.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -156,10 +157,13 @@ class RecurrentOp : public Op {
                                    algo(pass).info().id, to_string(pass), refusal->reason()));
     const Config& config = pass_plan(pass).config;
     const std::vector<Config> listed = algo(pass).configs(p, context_.device);
-    if (std::find(listed.begin(), listed.end(), config) == listed.end())
-      throw InputError(fmt::format("{} has no config '{}' for {} here: expected one as '{}'",
+    if (std::find(listed.begin(), listed.end(), config) == listed.end()) {
+      std::vector<std::string> texts;
+      for (const Config& known : listed) texts.push_back(fmt::format("'{}'", known.text()));
+      throw InputError(fmt::format("{} has no config '{}' for {} here: expected {}",
                                    algo(pass).info().id, config.text(), to_string(pass),
-                                   listed.front().text()));
+                                   fmt::join(texts, " or ")));
+    }
     return algo(pass).plan(p, config, context_.device);
   }
 

@@ -339,7 +339,7 @@ TEST(RecurrentNets, RefusePlansThatDoNotFit) {
   EXPECT_EQ(with([](StepPlan& s) {
               s.passes[2]->config = Config{{"tiles", 3}};
             }),
-            layer + "stepwise has no config 'tiles=3' for bwd_w here: expected one as ''");
+            layer + "stepwise has no config 'tiles=3' for bwd_w here: expected ''");
   EXPECT_EQ(with([](StepPlan& s) { s.x_layout = s.y_layout = Layout::nhwc; }),
             layer + "a recurrent layer works in nchw, the plan has nhwc");
   EXPECT_EQ(with([](StepPlan& s) { s.passes[0]->algo = "direct"; }).substr(0, layer.size() + 7),
