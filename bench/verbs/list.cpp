@@ -113,15 +113,16 @@ Report support_report(const Options& o, Device& device, const Algos& algos) {
 
 // "lstm:...: weights 8.0 MiB, of which ..."
 std::string sizes_note(RecurrentProblem p) {
-  const auto activations = [&](bool recompute) {
-    p.recompute = recompute;
-    return show_bytes(p.activations_bytes());
-  };
+  p.recompute = false;
+  const std::int64_t kept = p.activations_bytes();
+  p.recompute = true;
+  const std::int64_t again = p.activations_bytes();
   return fmt::format(
       "{}: weights {}, of which a step of a layer and direction reads {}; activations of training "
-      "{}, or {} if they are computed again; gradients of the gates {}.",
-      to_text(p), show_bytes(p.weights_bytes()), show_bytes(p.step_bytes()), activations(false),
-      activations(true), show_bytes(p.dgates_bytes()));
+      "{}{}; gradients of the gates {}.",
+      to_text(p), show_bytes(p.weights_bytes()), show_bytes(p.step_bytes()), show_bytes(kept),
+      again < kept ? fmt::format(", or {} if they are computed again", show_bytes(again)) : "",
+      show_bytes(p.dgates_bytes()));
 }
 
 Report refusal_report(const std::vector<TuneItem>& items, const Options& o, Device& device,

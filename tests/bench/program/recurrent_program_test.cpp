@@ -93,6 +93,9 @@ TEST_F(RecurrentProgramTest, ListSaysWhoTakesThemAndTheirSizes) {
   EXPECT_TRUE(contains(one.out, "needs fwd or bwd_d")) << one.out;
   EXPECT_TRUE(contains(one.out, std::string(canonical) + ": weights 2.1 KiB")) << one.out;
   EXPECT_FALSE(contains(one.out, "winograd")) << one.out;
+  EXPECT_TRUE(contains(one.out, "if they are computed again")) << one.out;
+  const Ran vanilla = run({"list", "rnn:t4mb2dhc10"});
+  EXPECT_FALSE(contains(vanilla.out, "computed again")) << vanilla.out;
 }
 
 TEST_F(RecurrentProgramTest, ExplainHoldsThemAgainstTheRoofs) {
