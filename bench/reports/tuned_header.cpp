@@ -20,7 +20,7 @@ std::string cpp_literal(std::string_view text) {
 
 std::string render_header(const TuneTable& table) {
   std::string text =
-      "// Convolution algorithms as `convlab tune` chose them. Written by convlab; do not edit.\n";
+      "// Algorithms as `convlab tune` chose them. Written by convlab; do not edit.\n";
   if (const std::string note = shard_note(table); !note.empty()) text += "// " + note + "\n";
   text += R"(#pragma once
 
