@@ -386,6 +386,12 @@ Options parse(int argc, char** argv) {
       options.json = true;
     } else if (word == "--phases") {
       options.phases = true;
+    } else if (word.starts_with("--")) {
+      throw InputError(fmt::format(
+          "unknown flag '{}': expected a problem, as in rnn:l1t64mb1dhc512, --rounds=N, "
+          "--min-time=S, --pass=LIST, --inference, --recompute, --memory, --json or "
+          "--phases",
+          word));
     } else {
       options.problems.push_back(parse_recurrent_problem(word).problem);
     }

@@ -205,7 +205,8 @@ TEST_F(RnnStudyTest, TheProgramRefusesBadFlagsInOneLine) {
        {std::pair{"--rounds=0", "--rounds=0: expected a whole number above 0"},
         {"--min-time=x", "--min-time=x: expected a number above 0"},
         {"--pass=", "unknown pass '': expected one of fwd, bwd_d, bwd_w"},
-        {"--foo", "malformed problem '--foo'"}}) {
+        {"--foo", "unknown flag '--foo': expected a problem"},
+        {"foo", "malformed problem 'foo'"}}) {
     const Ran ran = Program(directory_, {word}, {}, CONVLAB_MICRO_RECURRENT).wait();
     EXPECT_EQ(ran.exit_code, 2);
     EXPECT_TRUE(ran.err.starts_with(std::string("micro_recurrent: ") + says)) << ran.err;
