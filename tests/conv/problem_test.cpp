@@ -375,7 +375,8 @@ TEST(ParseProblem, SaysThatMbIsMissing) {
   parse_problem("mb1ic3ih8oc4kh3", warnings);
   EXPECT_EQ(warnings, std::vector<std::string>());
   EXPECT_EQ(parse_problem(" ic3ih8oc4kh3", warnings).problem.n, 2);
-  EXPECT_EQ(warnings, std::vector<std::string>{"ic3ih8oc4kh3: no mb: a batch of 2, as in benchdnn"});
+  EXPECT_EQ(warnings,
+            std::vector<std::string>{"ic3ih8oc4kh3: no mb: a batch of 2, as in benchdnn"});
 }
 
 // ---- Files ----
@@ -417,10 +418,11 @@ TEST_F(ProblemFile, SkipsCommentsAndWarnsOfOptions) {
   EXPECT_EQ(problems[0].name, "a # b");
   EXPECT_EQ(problems[0].count, 2);
   EXPECT_EQ(problems[1].name, "e#1");
-  EXPECT_EQ(warnings, (std::vector<std::string>{path_ + ":3: option skipped: --dir=FWD_B",
-                                                path_ + ":5: option skipped: --mb=4",
-                                                path_ + ": 2 of 2 problems have no mb: a batch of 2, "
-                                                        "as in benchdnn, without --batch"}));
+  EXPECT_EQ(warnings,
+            (std::vector<std::string>{path_ + ":3: option skipped: --dir=FWD_B",
+                                      path_ + ":5: option skipped: --mb=4",
+                                      path_ + ": 2 of 2 problems have no mb: a batch of 2, "
+                                              "as in benchdnn, without --batch"}));
   EXPECT_EQ(read_problem_file(path_), problems);
 }
 

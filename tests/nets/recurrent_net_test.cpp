@@ -163,7 +163,7 @@ TEST(RecurrentNets, HavePyTorchsParameters) {
                 "rnn.bias_hh_l1_reverse 200", "fc.weight 4x100", "fc.bias 4"}));
 }
 
-// It then has no memory either, and neither have its transpositions.
+// Its sequence of steps, its transposition and the gradient itself then take no memory either.
 TEST(RecurrentNets, FirstLayersComputeNoGradientOfTheInput) {
   const auto device = make_cpu_device({1, ""});
   const Graph graph = net_of({.cell = RecurrentCell::gru, .hidden = 5, .bidirectional = true}, 64);
@@ -176,7 +176,7 @@ TEST(RecurrentNets, FirstLayersComputeNoGradientOfTheInput) {
     auto expected = with.gradients();
     expected.erase("input");
     EXPECT_EQ(without.gradients(), expected) << algo->info().id;
-    EXPECT_GE(with.net().memory().total, without.net().memory().total + 2 * dx) << algo->info().id;
+    EXPECT_GE(with.net().memory().total, without.net().memory().total + 3 * dx) << algo->info().id;
   }
 }
 
