@@ -79,7 +79,9 @@ TEST(RecurrentTestbed, FindsWhatIsWrong) {
   const Problem problem = problem_of("rnn:t3mb5dhc16");
   EXPECT_EQ(check(problem, "last_row").status, Status::failed);
   EXPECT_EQ(check(problem, "forgetful").reason, "element 0 of hn is NaN or was not written");
+#if !defined(__SANITIZE_ADDRESS__)  // AddressSanitizer stops the program at the write itself
   EXPECT_EQ(check(problem, "overrunning").reason, "wrote past the end of y");
+#endif
   EXPECT_EQ(check(problem, "plain_rnn", 1e-12).status, Status::inaccurate);
 }
 

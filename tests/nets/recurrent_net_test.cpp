@@ -277,8 +277,8 @@ TEST(RecurrentNets, ArePlannedWithTheAlgorithmsNamed) {
       .recurrent("rnn", {.hidden = 256});
   const auto algos = [&](const ChooseOptions& options) {
     std::set<std::string> names;
-    for (const auto& pass : chosen(graph, options, *device).plan.steps.back().passes)
-      names.insert(pass->algo);
+    const NetPlan plan = chosen(graph, options, *device).plan;
+    for (const auto& pass : plan.steps.back().passes) names.insert(pass->algo);
     return names;
   };
   using Names = std::set<std::string>;
