@@ -70,7 +70,7 @@ class ChooseRecurrent : public testing::Test {
         store_(path_) {
     for (const RecurrentBehaviour& b :
          {RecurrentBehaviour{.id = "plain"},
-          {.id = "better", .configs = {{{"units", 1}}, {{"units", 2}}}},
+          {.id = "better", .efficiency = 0.8, .configs = {{{"units", 1}}, {{"units", 2}}}},
           {.id = "peer", .efficiency = 1, .own_format = true}})
       recurrent_.append(std::make_unique<FakeRecurrent>(b));
     input(graph_, {4, 1, 64, 32}).recurrent("rnn", {.hidden = 64}).linear("fc", 4);
