@@ -2,7 +2,8 @@
 //
 // The race, the store, the worker and the results know problems only through Problem. What differs
 // between the kinds is in three places: here, what a problem is; AlgoRef (autotune/algos.h), what
-// an algorithm offers for it; Testbed (autotune/testbed.h), how a candidate is run and checked.
+// an algorithm offers for it; Testbed (autotune/testbed/testbed.h), how a candidate is run and
+// checked.
 #pragma once
 
 #include <cstdint>

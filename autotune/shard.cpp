@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "autotune/race/race.h"
-#include "autotune/testbed.h"
+#include "autotune/testbed/testbed.h"
 
 namespace convlab {
 

@@ -115,7 +115,8 @@ struct LayerBackward : LayerRun {
   bool add_inputs = false;                              // to those of the other direction
 };
 
-// The cells of the step that comes as number i.
+// The cells of the step that comes as number i. Biases are where problem.h has them.
+CellForward forward_cells(const LayerForward&, std::int64_t i, const void* of_x, const void* of_h);
 CellBackward backward_cells(const LayerBackward&, std::int64_t i);
 
 struct LayerFilter : LayerRun {

@@ -212,6 +212,24 @@ class LayeredPlan : public RecurrentPlan {
 
 }  // namespace
 
+CellForward forward_cells(const LayerForward& l, std::int64_t i, const void* of_x,
+                          const void* of_h) {
+  const std::int64_t t = l.time(i);
+  return {.dtype = l.dtype,
+          .cell = l.cell,
+          .h = l.h,
+          .of_x = of_x,
+          .of_h = of_h,
+          .b_ih = l.at(l.weights_at, l.b_ih()),
+          .b_hh = l.at(l.weights_at, l.b_hh()),
+          .before = l.before(i),
+          .before_step = l.before_step(i),
+          .hidden = l.recompute ? nullptr : l.hidden_at(t),
+          .hidden_step = l.hidden_step,
+          .c = l.c,
+          .saved = l.at(l.saved, t * l.n * l.saved_values * l.h)};
+}
+
 CellBackward backward_cells(const LayerBackward& l, std::int64_t i) {
   const std::int64_t t = l.time(i), row = t * l.n;
   CellBackward cells{.dtype = l.dtype,

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "autotune/verify.h"
+#include "autotune/testbed/verify.h"
 #include "conv/algo.h"
 
 namespace convlab {

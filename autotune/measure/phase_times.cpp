@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "autotune/measure/measure.h"
-#include "autotune/verify.h"
+#include "autotune/testbed/verify.h"
 
 namespace convlab {
 namespace {

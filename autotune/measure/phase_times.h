@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "autotune/result.h"
-#include "autotune/testbed.h"
+#include "autotune/testbed/testbed.h"
 #include "conv/algo.h"
 
 namespace convlab {

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "autotune/race/process.h"
-#include "autotune/testbed.h"
+#include "autotune/testbed/testbed.h"
 
 namespace convlab {
 

@@ -11,7 +11,7 @@
 
 #include "autotune/measure/disturbance.h"
 #include "autotune/race/candidate_runner.h"
-#include "autotune/testbed.h"
+#include "autotune/testbed/testbed.h"
 
 namespace convlab {
 

@@ -26,7 +26,7 @@
 #include "autotune/candidates.h"
 #include "autotune/measure/ceilings.h"
 #include "autotune/measure/phase_times.h"
-#include "autotune/verify.h"
+#include "autotune/testbed/verify.h"
 #include "bench/micro/lab.h"
 #include "conv/error.h"
 #include "conv/registry.h"

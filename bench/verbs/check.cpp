@@ -29,7 +29,7 @@ struct Options {
 // also tries x in NCHW with y blocked. No flag chooses a config.
 std::string repeating_line(const Problem& p, const Candidate& c, const Options& o) {
   const char* const isa = std::getenv("CONVLAB_ISA");
-  // Forward runs as in training when a backward pass is asked for too.
+  // Forward runs as in training when there is a backward pass too.
   const bool training = p.recurrent() && p.recurrent()->training;
   return fmt::format(
       "{}convlab check {} --pass {} --dtype {} --algos {}{}{} --seed {}{}",

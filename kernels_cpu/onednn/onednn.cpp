@@ -232,10 +232,7 @@ class OneDnn : public ConvAlgo {
   std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
     if (auto refusal = refuse_all_but({DType::f32}, p)) return refusal;
     const DeviceInfo& d = device.info();
-    if (const std::string& isa = isa_in_force(d.isa); isa != d.isa)
-      return Refusal{Field::device,
-                     fmt::format("the ISA {}, which oneDNN already uses in this process", isa),
-                     d.isa};
+    if (auto refusal = refuse_other_isa(d)) return refusal;
     try {
       const ThreadCount count(d.threads);
       const std::string implementation = describe(p, algo_).front().impl_info_str();

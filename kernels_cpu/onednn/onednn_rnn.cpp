@@ -382,10 +382,7 @@ class OneDnnRnn : public RecurrentAlgo {
       return Refusal{Field::library, "one layer or one direction",
                      fmt::format("{} layers in both", p.layers)};
     const DeviceInfo& d = device.info();
-    if (const std::string& isa = isa_in_force(d.isa); isa != d.isa)
-      return Refusal{Field::device,
-                     fmt::format("the ISA {}, which oneDNN already uses in this process", isa),
-                     d.isa};
+    if (auto refusal = refuse_other_isa(d)) return refusal;
     try {
       const ThreadCount count(d.threads);
       (void)describe(p);

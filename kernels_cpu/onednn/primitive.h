@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <oneapi/dnnl/dnnl.hpp>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
+#include "conv/algo.h"
 #include "conv/error.h"
 #include "kernels_cpu/device/team.h"
 
@@ -28,6 +30,14 @@ inline const std::string& isa_in_force(const std::string& wanted) {
     return dnnl::set_max_cpu_isa(limit) == dnnl::status::success ? wanted : "its own choice";
   }();
   return chosen;
+}
+
+inline std::optional<Refusal> refuse_other_isa(const DeviceInfo& device) {
+  const std::string& isa = isa_in_force(device.isa);
+  if (isa == device.isa) return {};
+  return Refusal{Field::device,
+                 fmt::format("the ISA {}, which oneDNN already uses in this process", isa),
+                 device.isa};
 }
 
 inline dnnl::primitive_attr user_scratchpad() {

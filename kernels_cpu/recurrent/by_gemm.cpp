@@ -49,19 +49,7 @@ class GemmStrategy : public HostStrategy {
       const PhaseScope phase(l.phases, l.recompute ? 0 : 1);
       gemm(l, {.m = l.n, .n = l.sums(), .k = l.h, .transpose_b = true}, without_gaps(l, i, scratch),
            l.at(l.weights_at, l.w_hh()), scratch.of_h);
-      run_all(l, CellForward{.dtype = l.dtype,
-                             .cell = l.cell,
-                             .h = l.h,
-                             .of_x = of_x,
-                             .of_h = scratch.of_h,
-                             .b_ih = l.at(l.weights_at, l.b_ih()),
-                             .b_hh = l.at(l.weights_at, l.b_hh()),
-                             .before = l.before(i),
-                             .before_step = l.before_step(i),
-                             .hidden = l.recompute ? nullptr : l.hidden_at(t),
-                             .hidden_step = l.hidden_step,
-                             .c = l.c,
-                             .saved = l.at(l.saved, t * l.n * l.saved_values * l.h)});
+      run_all(l, forward_cells(l, i, of_x, scratch.of_h));
     }
   }
 

@@ -114,20 +114,10 @@ class PanelStrategy : public HostStrategy {
                      .c_step = l.sums(),
                      .part_step = l.h},
                     own, {hidden, l.hidden_step});
-      run_cells(CellForward{.dtype = l.dtype,
-                            .cell = l.cell,
-                            .h = l.h,
-                            .of_x = l.at(of_x, (t - first_time) * l.n * l.sums()),
-                            .of_h = of_h,
-                            .b_ih = packed + weights.biases_at,
-                            .b_hh = packed + weights.biases_at + l.bytes(l.sums()),
-                            .before = l.before(i),
-                            .before_step = l.before_step(i),
-                            .hidden = hidden,
-                            .hidden_step = l.hidden_step,
-                            .c = l.c,
-                            .saved = l.at(l.saved, t * l.n * l.saved_values * l.h)},
-                own.rows, weights.u.columns_of(own.panels));
+      CellForward cells = forward_cells(l, i, l.at(of_x, (t - first_time) * l.n * l.sums()), of_h);
+      cells.b_ih = packed + weights.biases_at;
+      cells.b_hh = packed + weights.biases_at + l.bytes(l.sums());
+      run_cells(cells, own.rows, weights.u.columns_of(own.panels));
     });
   }
 

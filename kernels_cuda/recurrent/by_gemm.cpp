@@ -120,24 +120,6 @@ void GemmStrategy::step(const LayerForward& l, std::int64_t i, const void* of_x,
   run_cells(forward_cells(l, i, of_x, of_h), l.n, *l.stream);
 }
 
-CellForward forward_cells(const LayerForward& l, std::int64_t i, const void* of_x,
-                          const void* of_h) {
-  const std::int64_t t = l.time(i);
-  return {.dtype = l.dtype,
-          .cell = l.cell,
-          .h = l.h,
-          .of_x = of_x,
-          .of_h = of_h,
-          .b_ih = l.at(l.weights_at, l.b_ih()),
-          .b_hh = l.at(l.weights_at, l.b_hh()),
-          .before = l.before(i),
-          .before_step = l.before_step(i),
-          .hidden = l.recompute ? nullptr : l.hidden_at(t),
-          .hidden_step = l.hidden_step,
-          .c = l.c,
-          .saved = l.at(l.saved, t * l.n * l.saved_values * l.h)};
-}
-
 // ---- Backward ----
 
 void GemmStrategy::backward_data(const LayerBackward& l) const {

@@ -63,9 +63,6 @@ class GemmStrategy : public LayerStrategy {
 // Rows and columns of products are counted in int.
 std::optional<Refusal> refuse_sizes(const RecurrentProblem&);
 
-// The cells of the step that comes as number i.
-CellForward forward_cells(const LayerForward&, std::int64_t i, const void* of_x, const void* of_h);
-
 // The work of the passes. `resident`: U is read once.
 WorkEstimate recurrent_work(const RecurrentProblem&, const DeviceInfo&, WeightsForm, bool batched,
                             bool resident);

@@ -1,4 +1,4 @@
-#include "autotune/verify.h"
+#include "autotune/testbed/verify.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

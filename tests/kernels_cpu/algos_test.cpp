@@ -13,11 +13,12 @@
 #include <set>
 
 #include "autotune/candidates.h"
-#include "autotune/verify.h"
+#include "autotune/testbed/verify.h"
 #include "conv/error.h"
 #include "conv/refusals.h"
 #include "kernels_cpu/cpu.h"
 #include "tests/inner_product.h"
+#include "tests/kernels_cpu/isas.h"
 #include "tests/kernels_cpu/running_isa.h"
 #include "tests/listed_configs.h"
 #include "tests/nan_epilogue.h"
@@ -33,14 +34,6 @@ const AlgoRegistry& registry() {
     return r;
   }();
   return algos;
-}
-
-// Best first: oneDNN keeps the first ISA that a process requests.
-std::vector<std::string> isas() {
-  std::vector<std::string> names = supported_isas();
-  std::reverse(names.begin(), names.end());
-  if (reduced()) names.resize(1);
-  return names;
 }
 
 // These only multiply and add, so sums of small integers are exact to the last bit. The others

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "autotune/verify.h"
+#include "autotune/testbed/verify.h"
 #include "conv/refusals.h"
 #include "kernels_cpu/cpu.h"
 

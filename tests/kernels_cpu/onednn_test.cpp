@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "autotune/verify.h"
+#include "autotune/testbed/verify.h"
 #include "kernels_cpu/cpu.h"
 
 namespace convlab {

@@ -9,7 +9,7 @@
 #include <functional>
 
 #include "autotune/measure/ceilings.h"
-#include "autotune/verify.h"
+#include "autotune/testbed/verify.h"
 #include "conv/error.h"
 #include "kernels_cpu/cpu.h"
 

@@ -6,7 +6,7 @@
 #include <set>
 #include <stdexcept>
 
-#include "autotune/verify.h"
+#include "autotune/testbed/verify.h"
 #include "conv/error.h"
 #include "conv/refusals.h"
 #include "conv/registry.h"

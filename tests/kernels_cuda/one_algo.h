@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "autotune/verify.h"
+#include "autotune/testbed/verify.h"
 #include "conv/registry.h"
 #include "kernels_cuda/cuda.h"
 

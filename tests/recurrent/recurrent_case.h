@@ -124,7 +124,7 @@ class RecurrentCase {
     return p;
   }
 
-  // A pass by itself. dx: whether backward_data is asked for it.
+  // A pass by itself. dx: whether backward_data computes it.
   PassResult check(const RecurrentAlgo& algo, const RecurrentProblem& p, const Config& config,
                    Device& device, bool dx = true) {
     GuardedArray activations(device, p.dtype, activations_), dgates(device, p.dtype, dgates_);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "autotune/measure/ceilings.h"
-#include "autotune/testbed.h"
+#include "autotune/testbed/testbed.h"
 #include "autotune/tuner.h"
 
 namespace convlab {

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "autotune/verify.h"
+#include "autotune/testbed/verify.h"
 #include "conv/device.h"
 
 namespace convlab {

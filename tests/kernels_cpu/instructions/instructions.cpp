@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "autotune/verify.h"
+#include "autotune/testbed/verify.h"
 #include "conv/registry.h"
 #include "kernels_cpu/cpu.h"
 #include "tests/cpu_backed_device.h"

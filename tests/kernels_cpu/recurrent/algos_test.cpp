@@ -7,6 +7,7 @@
 
 #include "conv/error.h"
 #include "kernels_cpu/cpu.h"
+#include "tests/kernels_cpu/isas.h"
 #include "tests/problems.h"
 #include "tests/recurrent/recurrent_case.h"
 
@@ -20,14 +21,6 @@ const RecurrentRegistry& registry() {
     return r;
   }();
   return algos;
-}
-
-// Best first: oneDNN keeps the first ISA that a process requests.
-std::vector<std::string> isas() {
-  std::vector<std::string> names = supported_isas();
-  std::reverse(names.begin(), names.end());
-  if (reduced()) names.resize(1);
-  return names;
 }
 
 // Sizes, each with a difficulty of its own; the cell is put before them.

@@ -1,11 +1,11 @@
-#include "autotune/testbed.h"
+#include "autotune/testbed/testbed.h"
 
 #include <algorithm>
 #include <map>
 
 #include "autotune/measure/measure.h"
-#include "autotune/recurrent_testbed.h"
-#include "autotune/verify.h"
+#include "autotune/testbed/recurrent_testbed.h"
+#include "autotune/testbed/verify.h"
 #include "conv/optional/plan_note.h"
 
 namespace convlab {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "autotune/testbed.h"
+#include "autotune/testbed/testbed.h"
 
 namespace convlab {
 

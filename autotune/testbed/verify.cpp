@@ -1,4 +1,4 @@
-#include "autotune/verify.h"
+#include "autotune/testbed/verify.h"
 
 #include <fmt/format.h>
 #include <sanitizer/asan_interface.h>

@@ -1,4 +1,4 @@
-#include "autotune/recurrent_testbed.h"
+#include "autotune/testbed/recurrent_testbed.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include <span>
 #include <utility>
 
-#include "autotune/verify.h"
+#include "autotune/testbed/verify.h"
 #include "conv/error.h"
 #include "conv/types/element_type.h"
 #include "recurrent/reference.h"
