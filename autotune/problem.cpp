@@ -28,6 +28,12 @@ void Problem::set_pass(Pass pass, bool training) {
   if (auto* const layer = std::get_if<RecurrentProblem>(&any_))
     layer->training = training && pass == Pass::forward;
 }
+bool Problem::set_recompute() {
+  auto* const layer = std::get_if<RecurrentProblem>(&any_);
+  if (!layer || layer->saved_values() == 0) return false;
+  if (layer->pass == Pass::forward && !layer->training) return false;
+  return layer->recompute = true;
+}
 void Problem::set_dtype(DType dtype) {
   std::visit([&](auto& p) { p.dtype = dtype; }, any_);
 }

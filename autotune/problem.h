@@ -35,6 +35,9 @@ class Problem {
   std::int64_t batch() const;
   // training: backward passes follow, for which a recurrent layer's forward pass saves activations.
   void set_pass(Pass, bool training = false);
+  // A recurrent layer in training saves hidden states only, and backward_data computes the values
+  // of gates again. Returns false, and does nothing, for what saves no others. Set the pass before.
+  bool set_recompute();
   void set_dtype(DType);
   void set_batch(std::int64_t);
 

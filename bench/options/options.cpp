@@ -84,6 +84,9 @@ void add_targets(CLI::App& app, CommonOptions& o, const std::string& target_desc
   add_parsed(
       app, "--dtype", [&o](const std::string& text) { o.dtype = parse_dtype(text); },
       "f32, f64, f16 or bf16; default: f32", "TYPE");
+  add_flag(
+      app, "--recompute", o.recompute,
+      "A gru or lstm in training saves hidden states only; its bwd_d computes the gates again");
 }
 
 void add_passes(CLI::App& app, CommonOptions& o) {

@@ -29,6 +29,7 @@ struct CommonOptions {
   CacheMode cache = CacheMode::hot;
   std::uint64_t seed = 1;
   Format format = Format::table;
+  bool recompute = false;  // Problem::set_recompute
   bool wide = false;
   std::string output;  // empty: stdout
   std::string db;      // empty: the default

@@ -144,6 +144,7 @@ std::vector<TuneItem> resolve_targets(const CommonOptions& options, const Device
                                  options.targets.size()));
   std::vector<TuneItem> items;
   std::vector<std::string> names;
+  bool recomputes = false;
   for (const std::string& target : options.targets)
     for (TuneItem item : target_items(target, options.batches)) {
       names.push_back(show_layer(item.layer));
@@ -152,6 +153,7 @@ std::vector<TuneItem> resolve_targets(const CommonOptions& options, const Device
       for (const Pass pass : options.passes) {
         item.layer.problem.set_pass(pass, training);
         item.layer.problem.set_dtype(options.dtype);
+        recomputes |= options.recompute && item.layer.problem.set_recompute();
         validate(item.layer.problem);
         require_memory(item.layer, device);
         items.push_back(item);
@@ -170,6 +172,10 @@ std::vector<TuneItem> resolve_targets(const CommonOptions& options, const Device
   });
   if (options.layout != "auto" && !any_layouts)
     throw InputError("--layout: recurrent layers have none: drop it");
+  if (options.recompute && !recomputes)
+    throw InputError(
+        "--recompute: expected a gru or lstm, and a backward pass among --pass: nothing else saves "
+        "gates");
   return items;
 }
 

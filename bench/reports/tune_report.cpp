@@ -494,8 +494,10 @@ Json layer_json(const LayerResult& layer) {
             {"count", layer.layer.count},          {"chosen", std::move(chosen)},
             {"verdict", to_string(layer.verdict)}, {"reason", layer.reason},
             {"ratio", shown_ratio(layer)},         {"candidates", std::move(candidates)}};
-  if (const RecurrentProblem* const recurrent = p.recurrent())
+  if (const RecurrentProblem* const recurrent = p.recurrent()) {
     json["training"] = recurrent->training;
+    json["recompute"] = recurrent->recompute;
+  }
   return json;
 }
 

@@ -30,11 +30,13 @@ struct Options {
 std::string repeating_line(const Problem& p, const Candidate& c, const Options& o) {
   const char* const isa = std::getenv("CONVLAB_ISA");
   // Forward runs as in training when there is a backward pass too.
-  const bool training = p.recurrent() && p.recurrent()->training;
+  const RecurrentProblem* const recurrent = p.recurrent();
+  const bool training = recurrent && recurrent->training;
   return fmt::format(
-      "{}convlab check {} --pass {} --dtype {} --algos {}{}{} --seed {}{}",
+      "{}convlab check {} --pass {}{} --dtype {} --algos {}{}{} --seed {}{}",
       isa ? fmt::format("CONVLAB_ISA={} ", isa) : "", to_text(p),
-      training ? "fwd,bwd_d" : to_string(p.pass()), to_string(p.dtype()), c.algo,
+      training ? "fwd,bwd_d" : to_string(p.pass()),
+      recurrent && recurrent->recompute ? " --recompute" : "", to_string(p.dtype()), c.algo,
       !c.has_layouts
           ? ""
           : fmt::format(" --layout {}", is_blocked(c.y_layout) ? "nchwc" : to_string(c.y_layout)),

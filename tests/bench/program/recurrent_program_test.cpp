@@ -160,6 +160,26 @@ TEST_F(RecurrentProgramTest, AnOmittedBatchIsSaid) {
   EXPECT_TRUE(contains(file.err, "1 of 2 problems have no mb")) << file.err;
 }
 
+// What is saved is another problem: its rows, its results and its line that repeats a check.
+TEST_F(RecurrentProgramTest, GatesAreComputedAgainOnDemand) {
+  const char* const gru = "gru:l1t3mb2sic8slc8dhc8dic8";
+  const json again = json_of({"tune", gru, "--pass", "fwd,bwd_d", "--recompute"});
+  const json kept = json_of({"tune", gru, "--pass", "fwd,bwd_d"});
+  ASSERT_EQ(again["layers"].size(), 2u);
+  for (const json& row : again["layers"]) EXPECT_EQ(row["recompute"], true);
+  for (const json& row : kept["layers"]) EXPECT_EQ(row["recompute"], false);
+  EXPECT_TRUE(contains(run({"db", "show", "--format", "csv"}).out, "training+recompute"));
+  const Ran check = run({"check", gru, "--pass", "bwd_d", "--recompute", "--algos", "stepwise",
+                         "--max-error", "1e-30"});
+  EXPECT_EQ(check.exit_code, 1) << check.err;
+  EXPECT_TRUE(contains(check.out + check.err, "--pass bwd_d --recompute")) << check.out;
+  for (const Words& words : {Words{"rnn:dhc8mb1"}, Words{"gru:dhc8mb1", "--pass", "fwd"}}) {
+    const Ran none = run(Words{"list", "--recompute"} + words);
+    EXPECT_EQ(none.exit_code, 2);
+    EXPECT_TRUE(contains(none.err, "--recompute: expected a gru or lstm")) << none.err;
+  }
+}
+
 TEST_F(RecurrentProgramTest, SweepVariesTheirSizes) {
   const json sweep = json_of({"sweep", "rnn:t4mb1dhc16", "-a", "h=8,16", "-a", "t=2,4", "--pass",
                               "fwd", "--mode", "heuristic"});
