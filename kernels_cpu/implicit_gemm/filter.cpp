@@ -32,12 +32,12 @@ template <class T>
 struct FilterSteps {
   std::int64_t rows, x_image, x_row, x_pixel, dy_image, dy_row, dy_vec;
 
-  explicit FilterSteps(const ConvProblem& p)
+  FilterSteps(const FilterGemm& gemm, const ConvProblem& p)
       : rows(p.p),
-        x_image(p.x_desc().padded_c() * p.h * p.w),
+        x_image(gemm.groups * gemm.x_group()),
         x_row(p.stride_h * p.w * kBlock),
         x_pixel(p.stride_w * kBlock),
-        dy_image(p.y_desc().padded_c() * p.p * p.q),
+        dy_image(gemm.groups * gemm.dy_group()),
         dy_row(p.q * kBlock),
         // The vectors of a panel may be of one channel block.
         dy_vec(kLanesOf<T> == kBlock ? p.p * p.q * kBlock : kLanesOf<T>) {}
@@ -144,7 +144,7 @@ void RunBlocked(const FilterGemm& gemm, const T* x, const T* dy, T* sums, Range 
   constexpr std::int64_t kCols = kTileColsOf<T>;
   const ConvProblem& p = gemm.problem;
   const std::int64_t taps = p.r * p.s, dy_plane = p.p * p.q * kBlock, x_plane = p.h * p.w * kBlock;
-  const FilterSteps<T> step(p);
+  const FilterSteps<T> step(gemm, p);
   const Range own = share(p.n * p.p, part, gemm.parts);
   const Range channels{blocks.begin * kBlock, std::min(p.c, blocks.end * kBlock)};
   // The first calls that read a chunk of dy or x would wait for memory; those after them find it in
@@ -237,7 +237,8 @@ void RunPlain(const FilterGemm& gemm, const T* x, const T* dy, T* sums, T* buffe
 }
 
 Range PanelRange(const FilterGemm& gemm, std::int64_t rectangle) {
-  return share(gemm.panels, rectangle / gemm.block_splits, gemm.panel_splits);
+  const std::int64_t of_group = rectangle % gemm.rectangles();
+  return share(gemm.panels, of_group / gemm.block_splits, gemm.panel_splits);
 }
 Range BlockRange(const FilterGemm& gemm, std::int64_t rectangle) {
   return share(gemm.blocks, rectangle % gemm.block_splits, gemm.block_splits);
@@ -246,6 +247,9 @@ Range BlockRange(const FilterGemm& gemm, std::int64_t rectangle) {
 template <class T>
 void RunUnitOf(const FilterGemm& gemm, const T* x, const T* dy, T* sums, T* buffer,
                std::int64_t rectangle, std::int64_t part) {
+  const std::int64_t group = rectangle / gemm.rectangles();
+  x += group * gemm.x_group();
+  dy += group * gemm.dy_group();
   const Range panels = PanelRange(gemm, rectangle), blocks = BlockRange(gemm, rectangle);
   if (gemm.plain_x)
     RunPlain(gemm, x, dy, sums, buffer, panels, part);
@@ -270,6 +274,7 @@ void FinishRectangleOf(const FilterGemm& gemm, const T* sums, std::size_t part_s
   const ConvProblem& p = gemm.problem;
   const Range panels = PanelRange(gemm, rectangle), blocks = BlockRange(gemm, rectangle);
   const std::int64_t filter = p.c * p.r * p.s;
+  dw += rectangle / gemm.rectangles() * p.k * filter;
   const std::int64_t block_sums = gemm.block_rows * kCols;
   // One cache line of sums at a time goes to as many rows of dw, so that each line is read once.
   // Each row is written from end to end, which the hardware prefetcher follows, and few rows share

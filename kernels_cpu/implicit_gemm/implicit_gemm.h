@@ -22,11 +22,13 @@ struct PlainRows {
 
 // Forward and backward_data are the same product, C[pixel][channel] = A[pixel][depth] B, where a
 // row is an output pixel and depth runs over (input channel, tap). A is never stored: a tile of its
-// rows is gathered, a cache line (the channel block of one pixel) at a time.
+// rows is gathered, a cache line (the channel block of one pixel) at a time. A grouped problem has
+// one such product a group.
 struct PixelGemm {
   DType dtype = DType::f32;
-  TensorDesc in, out;
-  TileShape tile;  // threads share rows in units of its own
+  TensorDesc in, out;       // the channels of one group
+  std::int64_t groups = 1;  // of the tensors
+  TileShape tile;           // threads share rows in units of its own
   std::int32_t in_step_h = 1, in_step_w = 1;
   std::int64_t out_step_h = 1, out_step_w = 1;
   std::vector<PixelGrid> grids;
@@ -64,12 +66,33 @@ struct PixelGemm {
   std::int64_t depth_groups(const PixelGrid& g) const {
     return in.padded_c() * std::int64_t(g.taps.size()) / group_depth;
   }
+  // The tensor of all groups.
+  TensorDesc whole(TensorDesc of_group) const {
+    of_group.c *= groups;
+    return of_group;
+  }
+  // From image to image of that tensor.
+  std::int64_t image_step(const TensorDesc& of_group) const {
+    return whole(of_group).padded_c() * of_group.h * of_group.w;
+  }
+  // Of one group.
+  std::int64_t packed_elements() const {
+    std::int64_t depth = 0;
+    for (const PixelGrid& g : grids) depth += depth_groups(g) * group_depth;
+    return depth * ceil_div(out.c, tile.cols) * tile.cols;
+  }
 };
 
 template <class T>
 struct PixelOperands {
   const T *in, *packed;
   OutputEpilogue<T> output;
+
+  PixelOperands of_group(const PixelGemm& gemm, std::int64_t group) const {
+    return {in + group * gemm.image_step(gemm.in) / gemm.groups,
+            packed + group * gemm.packed_elements(),
+            output.at(group * gemm.image_step(gemm.out) / gemm.groups, group * gemm.out.c)};
+  }
 };
 
 // Bytes of workspace that one thread needs; reads all but the thread fields.
@@ -93,8 +116,10 @@ struct FilterTap {
 //
 // dw is cut into panel_splits x block_splits rectangles, the pixels into `parts`. A unit is one
 // part of one rectangle; with more than one part the sums of each are kept and added at the end.
+// All this is of one group.
 struct FilterGemm {
-  ConvProblem problem;
+  ConvProblem problem;          // of a group
+  std::int64_t groups = 1;      // of the tensors
   bool plain_x = false;         // x is NCHW: its rows are copied, and there is one block
   std::vector<FilterTap> taps;  // but of a plain x
   PlainRows plain;
@@ -108,12 +133,15 @@ struct FilterGemm {
   std::size_t buffer_elements = 0;  // the copied rows of one thread
 
   std::int64_t rectangles() const { return panel_splits * block_splits; }
+  std::int64_t x_group() const { return problem.x_desc().padded_c() * problem.h * problem.w; }
+  std::int64_t dy_group() const { return problem.y_desc().padded_c() * problem.p * problem.q; }
 };
 
 // The cost of so many neighbouring channels at one tap times one panel, in rows of full tiles. A
 // tile of fewer than four rows is bound by the latency of its multiply-adds, and costs as much as
 // one of four.
 std::int64_t row_cost(std::int64_t channels);
+// Rectangles are counted over all groups: [group][rectangle].
 // Sums one unit into sums[panel][block][row][column].
 void run_unit(const FilterGemm&, const void* x, const void* dy, void* sums, void* buffer,
               std::int64_t rectangle, std::int64_t part);

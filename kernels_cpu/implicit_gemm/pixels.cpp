@@ -82,8 +82,8 @@ std::size_t ThreadWorkspace(const PixelGemm& gemm) {
 void FillRows(const PixelGemm& gemm, const PixelGrid& grid, std::int64_t first, std::int64_t count,
               const RowTable& rows) {
   const std::int64_t out_block = channel_block(gemm.out.layout);
-  const std::int64_t in_image = gemm.in.padded_c() * gemm.in.h * gemm.in.w;
-  const std::int64_t out_image = gemm.out.padded_c() * gemm.out.h * gemm.out.w;
+  const std::int64_t in_image = gemm.image_step(gemm.in);
+  const std::int64_t out_image = gemm.image_step(gemm.out);
   const std::int64_t out_step = gemm.out_step_w * out_block;
   std::int64_t w = first % grid.w, h = first / grid.w % grid.h, n = first / (grid.w * grid.h);
   for (std::int64_t begin = 0; begin < count;) {  // a line of the grid at a time
@@ -342,7 +342,7 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands<
   const auto next_rows = [&](std::int64_t first) {
     const std::int64_t row = end + first;
     const std::int64_t image = row / image_pixels, pixel = row % image_pixels;
-    return data.in + image * gemm.in.padded_c() * image_pixels + pixel * kBlock;
+    return data.in + image * gemm.image_step(gemm.in) + pixel * kBlock;
   };
   // Lanes that pad the last channel block are zero. With several taps each tap's depth would end
   // so.
@@ -388,8 +388,9 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands<
           data.output.at(out_at, 0).with_biases(bias).part(chunk == 0, chunk + 1 == chunks),
           out_plane};
       if (gemm.zeros_between && chunk == 0)
-        ZeroBetween(gemm.out, gemm.out_step_h, gemm.out_step_w, {begin / grid.w, end / grid.w},
-                    ceil_div(channels, kBlock), data.output.out + out_at, data.output.non_temporal);
+        ZeroBetween(gemm.whole(gemm.out), gemm.out_step_h, gemm.out_step_w,
+                    {begin / grid.w, end / grid.w}, ceil_div(channels, kBlock),
+                    data.output.out + out_at, data.output.non_temporal);
       const Range prefetched =
           share(gemm.prefetch_rows ? groups : 0, panel - panels.begin, panels.size());
       job.prefetched = prefetched.size();
