@@ -16,6 +16,7 @@ inline constexpr double packing_efficiency = 0.35;
 std::unique_ptr<ConvAlgo> make_direct();
 std::unique_ptr<ConvAlgo> make_direct_first_layer();
 std::unique_ptr<ConvAlgo> make_direct_depthwise();
+std::unique_ptr<ConvAlgo> make_direct_grouped();
 std::unique_ptr<ConvAlgo> make_direct_plain();
 std::unique_ptr<ConvAlgo> make_implicit_gemm();
 std::unique_ptr<ConvAlgo> make_fft();  // refuses everything when built without FFTW

@@ -7,6 +7,7 @@ void append_cpu_algos(AlgoRegistry& registry) {
   registry.append(cpu::make_direct());
   registry.append(cpu::make_direct_first_layer());
   registry.append(cpu::make_direct_depthwise());
+  registry.append(cpu::make_direct_grouped());
   registry.append(cpu::make_direct_plain());
   registry.append(cpu::make_im2col());
   registry.append(cpu::make_im2col_blocked());

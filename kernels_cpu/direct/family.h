@@ -19,6 +19,7 @@ bool is_depthwise(const ConvProblem&);  // one channel and one filter a group, a
 std::optional<Refusal> refuse_direct(const ConvProblem&, const DeviceInfo&);
 std::optional<Refusal> refuse_direct_first_layer(const ConvProblem&, const DeviceInfo&);
 std::optional<Refusal> refuse_direct_depthwise(const ConvProblem&, const DeviceInfo&);
+std::optional<Refusal> refuse_direct_grouped(const ConvProblem&, const DeviceInfo&);
 
 // Refuses channel blocks of another instruction set, for x or y.
 std::optional<Refusal> refuse_other_blocks(const ConvProblem&, const DeviceInfo&);

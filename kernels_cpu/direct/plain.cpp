@@ -55,9 +55,11 @@ class DirectPlain : public ConvAlgo {
     // direct_first_layer takes x and y in two layouts only.
     const char* const other = !refuse_direct(p, device.info())             ? "direct"
                               : !refuse_direct_depthwise(p, device.info()) ? "direct_depthwise"
+                              : !refuse_direct_grouped(p, device.info())   ? "direct_grouped"
                                                                            : nullptr;
     if (other != nullptr)
-      return Refusal{Field::layout, "a problem that direct and direct_depthwise refuse",
+      return Refusal{Field::layout,
+                     "a problem that direct, direct_depthwise and direct_grouped refuse",
                      fmt::format("one that {} takes", other)};
     return {};
   }

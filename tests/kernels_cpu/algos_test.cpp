@@ -39,9 +39,9 @@ const AlgoRegistry& registry() {
 // These only multiply and add, so sums of small integers are exact to the last bit. The others
 // transform their operands.
 bool is_exact(const ConvAlgo& algo) {
-  static const std::set<std::string> ids{
-      "direct", "direct_first_layer", "direct_depthwise", "direct_plain",
-      "im2col", "im2col_blocked",     "implicit_gemm",    "onednn.direct"};
+  static const std::set<std::string> ids{"direct",         "direct_first_layer", "direct_depthwise",
+                                         "direct_grouped", "direct_plain",       "im2col",
+                                         "im2col_blocked", "implicit_gemm",      "onednn.direct"};
   return ids.contains(algo.info().id);
 }
 
@@ -190,7 +190,7 @@ TEST(Epilogue, LetsNaNsThrough) {
     const auto device = make_cpu_device({2, isa});
     for (const char* text :
          {"mb2ic64ih6oc64oh6kh3ph1", "mb2ic64ih6oc64oh6kh1ph0", "mb1ic3ih19oc20oh10kh5sh2ph2",
-          "mb1ic3ih19oc20oh19kh3ph1", "g24mb1ic24ih6oc24oh6kh3ph1"})
+          "mb1ic3ih19oc20oh19kh3ph1", "g24mb1ic24ih6oc24oh6kh3ph1", "g6mb1ic24ih6oc24oh6kh3ph1"})
       for (const DType dtype : {DType::f32, DType::f64})
         for (const auto& [x_layout, y_layout] : std::vector<std::pair<Layout, Layout>>{
                  {Layout::nchw, Layout::nchw},
@@ -219,12 +219,12 @@ TEST(Epilogue, LetsNaNsThrough) {
   }
 }
 
-// One of the family's four algorithms takes every problem, and never two take one: that would only
+// One of the family's five algorithms takes every problem, and never two take one: that would only
 // lengthen races.
 TEST(Families, OneOfDirectTakesAProblem) {
   const auto device = make_cpu_device({2, ""});
   const std::vector<const ConvAlgo*> direct = registry().named(DeviceKind::cpu, "direct");
-  EXPECT_EQ(direct.size(), 4u);
+  EXPECT_EQ(direct.size(), 5u);
   for (std::size_t i = 0; i < problem_texts().size(); ++i)
     for (const Pass pass : all_passes)
       for (const DType dtype : {DType::f32, DType::f64})
@@ -255,7 +255,8 @@ TEST(Families, AreNamedAndLeftOutAsOne) {
     return admitted;
   };
   using Ids = std::vector<std::string>;
-  const Ids direct{"direct", "direct_first_layer", "direct_depthwise", "direct_plain"};
+  const Ids direct{"direct", "direct_first_layer", "direct_depthwise", "direct_grouped",
+                   "direct_plain"};
   EXPECT_EQ(ids({"direct"}, {}), direct);
   EXPECT_EQ(ids({"direct_plain"}, {}), Ids{"direct_plain"});
   EXPECT_EQ(ids({"im2col"}, {"im2col_blocked"}), Ids{"im2col"});  // the only member of its family
@@ -279,7 +280,7 @@ TEST(Configs, OnlyThoseThatAreListedArePlanned) {
     int refused = 0;
     for (const char* text :
          {"mb2ic64ih6oc64oh6kh3ph1", "mb2ic64ih6oc128oh6kh5ph2", "mb2ic128ih6oc128oh6kh1ph0",
-          "mb2ic3ih6oc64oh6kh3ph1", "g64mb2ic64ih6oc64oh6kh3ph1"})
+          "mb2ic3ih6oc64oh6kh3ph1", "g64mb2ic64ih6oc64oh6kh3ph1", "g16mb2ic64ih6oc64oh6kh3ph1"})
       for (const Pass pass : all_passes)
         for (const Layout layout : {Layout::nchw, blocked_layout(device->info())}) {
           ConvProblem p = parse_problem(text).problem;
