@@ -22,6 +22,7 @@ std::unique_ptr<ConvAlgo> make_implicit_gemm();
 std::unique_ptr<ConvAlgo> make_fft();  // refuses everything when built without FFTW
 std::string fftw_version();            // of the library loaded; empty when built without it
 std::unique_ptr<ConvAlgo> make_fft_tiled();
+std::unique_ptr<ConvAlgo> make_fft_tiled_depthwise();
 std::unique_ptr<ConvAlgo> make_im2col();
 std::unique_ptr<ConvAlgo> make_im2col_blocked();
 std::unique_ptr<ConvAlgo> make_strassen();

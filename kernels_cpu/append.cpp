@@ -15,6 +15,7 @@ void append_cpu_algos(AlgoRegistry& registry) {
   registry.append(cpu::make_strassen());
   registry.append(cpu::make_fft());
   registry.append(cpu::make_fft_tiled());
+  registry.append(cpu::make_fft_tiled_depthwise());
   registry.append(cpu::make_winograd());
   registry.append(cpu::make_winograd_1d());
 #if CONVLAB_HAVE_ONEDNN

@@ -53,6 +53,7 @@ inline const std::vector<std::string>& problem_texts() {
       R"(g9mb3ic18ih7oc18oh5kh3kw2dh1dw0ph1pw0n"groups_of_two_dilated")",
       R"(g24mb2ic24ih10oc24oh10kh3ph1n"depthwise")",
       R"(g37mb1ic37ih11oc37oh6kh5sh2ph2n"depthwise_ragged_strided")",
+      R"(g20mb2ic20ih23iw19oc20oh23ow19kh13kw9ph6pw4n"depthwise_large_filter")",
       R"(g8mb1ic8ih9oc24oh9kh3dh1ph2n"depthwise_multiplier_dilated")",
       R"(mb1ic24ih12oc16oh12kh5ph2n"five_by_five")",
       R"(mb2ic64ih5oc64oh5kh1ph0n"even_pointwise")",

@@ -190,7 +190,8 @@ TEST(Epilogue, LetsNaNsThrough) {
     const auto device = make_cpu_device({2, isa});
     for (const char* text :
          {"mb2ic64ih6oc64oh6kh3ph1", "mb2ic64ih6oc64oh6kh1ph0", "mb1ic3ih19oc20oh10kh5sh2ph2",
-          "mb1ic3ih19oc20oh19kh3ph1", "g24mb1ic24ih6oc24oh6kh3ph1", "g6mb1ic24ih6oc24oh6kh3ph1"})
+          "mb1ic3ih19oc20oh19kh3ph1", "g24mb1ic24ih6oc24oh6kh3ph1", "g6mb1ic24ih6oc24oh6kh3ph1",
+          "g24mb1ic24ih9oc24oh9kh7ph3"})
       for (const DType dtype : {DType::f32, DType::f64})
         for (const auto& [x_layout, y_layout] : std::vector<std::pair<Layout, Layout>>{
                  {Layout::nchw, Layout::nchw},
@@ -280,7 +281,8 @@ TEST(Configs, OnlyThoseThatAreListedArePlanned) {
     int refused = 0;
     for (const char* text :
          {"mb2ic64ih6oc64oh6kh3ph1", "mb2ic64ih6oc128oh6kh5ph2", "mb2ic128ih6oc128oh6kh1ph0",
-          "mb2ic3ih6oc64oh6kh3ph1", "g64mb2ic64ih6oc64oh6kh3ph1", "g16mb2ic64ih6oc64oh6kh3ph1"})
+          "mb2ic3ih6oc64oh6kh3ph1", "g64mb2ic64ih6oc64oh6kh3ph1", "g16mb2ic64ih6oc64oh6kh3ph1",
+          "g32mb1ic32ih9oc32oh9kh7ph3"})
       for (const Pass pass : all_passes)
         for (const Layout layout : {Layout::nchw, blocked_layout(device->info())}) {
           ConvProblem p = parse_problem(text).problem;
