@@ -1,6 +1,7 @@
 #include "conv/problem.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -20,13 +21,37 @@ constexpr std::array<std::string_view, all_passes.size()> pass_names{"fwd", "bwd
 
 // ---- Fields of the text form ----
 
-enum Field { G, MB, IC, IH, IW, OC, OH, OW, KH, KW, SH, SW, PH, PW, DH, DW, field_count };
+enum Field {
+  G,
+  MB,
+  IC,
+  ID,
+  IH,
+  IW,
+  OC,
+  OD,
+  OH,
+  OW,
+  KD,
+  KH,
+  KW,
+  SD,
+  SH,
+  SW,
+  PD,
+  PH,
+  PW,
+  DD,
+  DH,
+  DW,
+  field_count
+};
 constexpr std::array<std::string_view, field_count> field_names{
-    "g", "mb", "ic", "ih", "iw", "oc", "oh", "ow", "kh", "kw", "sh", "sw", "ph", "pw", "dh", "dw"};
-constexpr std::array<std::string_view, 6> depth_names{"id", "od", "kd", "sd", "pd", "dd"};
+    "g",  "mb", "ic", "id", "ih", "iw", "oc", "od", "oh", "ow", "kd",
+    "kh", "kw", "sd", "sh", "sw", "pd", "ph", "pw", "dd", "dh", "dw"};
 
 // Padding and dilation count from 0, everything else from 1.
-constexpr std::int64_t least(Field f) { return f >= PH ? 0 : 1; }
+constexpr std::int64_t least(Field f) { return f >= PD ? 0 : 1; }
 
 // A fault of a problem, and the field to point at (if any: the text form has only sizes).
 struct Flaw {
@@ -46,6 +71,9 @@ struct Axis {
   }
 };
 
+Axis through(const ConvProblem& p) {
+  return {ID, OD, p.d, p.t, p.z, p.stride_d, p.pad_d, p.dilation_d};
+}
 Axis vertical(const ConvProblem& p) {
   return {IH, OH, p.h, p.r, p.p, p.stride_h, p.pad_h, p.dilation_h};
 }
@@ -93,12 +121,13 @@ std::optional<Flaw> bytes_flaw(Field field, std::string_view tensor,
 
 std::optional<Flaw> flaw(const ConvProblem& p) {
   const std::array<std::int64_t, field_count> values{
-      p.groups, p.n, p.c,        p.h,        p.w,     p.k,     p.p,          p.q,
-      p.r,      p.s, p.stride_h, p.stride_w, p.pad_h, p.pad_w, p.dilation_h, p.dilation_w};
+      p.groups, p.n,     p.c,     p.d,          p.h,          p.w,         p.k,        p.z,
+      p.p,      p.q,     p.t,     p.r,          p.s,          p.stride_d,  p.stride_h, p.stride_w,
+      p.pad_d,  p.pad_h, p.pad_w, p.dilation_d, p.dilation_h, p.dilation_w};
   for (int i = 0; i < field_count; ++i) {
     const Field f = static_cast<Field>(i);
     // The text form counts added gaps: its dh is dilation_h - 1.
-    const std::int64_t value = f >= DH ? values[f] - 1 : values[f];
+    const std::int64_t value = f >= DD ? values[f] - 1 : values[f];
     if (value < least(f) || value > ProblemReader::largest_number)
       return Flaw{f, fmt::format("{} is {}: it takes {} to 2^60", field_names[f], value, least(f))};
   }
@@ -106,13 +135,13 @@ std::optional<Flaw> flaw(const ConvProblem& p) {
     if (channels % p.groups != 0)
       return Flaw{field, fmt::format("{} {} is not a multiple of g {}", field_names[field],
                                      channels, p.groups)};
-  for (const Axis& axis : {vertical(p), horizontal(p)})
+  for (const Axis& axis : {through(p), vertical(p), horizontal(p)})
     if (auto f = axis_flaw(axis)) return f;
 
   const std::int64_t element = size_of(p.dtype);
-  if (auto f = bytes_flaw(IC, "x", {p.n, p.x_desc().padded_c(), p.h, p.w, element})) return f;
-  if (auto f = bytes_flaw(OC, "y", {p.n, p.y_desc().padded_c(), p.p, p.q, element})) return f;
-  if (auto f = bytes_flaw(KH, "w", {p.k, p.c / p.groups, p.r, p.s, element})) return f;
+  if (auto f = bytes_flaw(IC, "x", {p.n, p.x_desc().padded_c(), p.d, p.h, p.w, element})) return f;
+  if (auto f = bytes_flaw(OC, "y", {p.n, p.y_desc().padded_c(), p.z, p.p, p.q, element})) return f;
+  if (auto f = bytes_flaw(KH, "w", {p.k, p.c / p.groups, p.t, p.r, p.s, element})) return f;
 
   if (!p.epilogue.empty() && p.pass != Pass::forward)
     return Flaw{std::nullopt,
@@ -168,6 +197,9 @@ class Parser {
   std::int64_t get(Field f, std::int64_t otherwise) const {
     return given(f) ? value_[f] : otherwise;
   }
+  bool any(std::initializer_list<Field> fields) const {
+    return std::any_of(fields.begin(), fields.end(), [&](Field f) { return given(f); });
+  }
   std::int64_t require(Field f) const {
     if (!given(f))
       reader_.fail(
@@ -181,16 +213,9 @@ class Parser {
     const std::string_view rest = reader_.rest();
     auto opens = [&](std::string_view name) { return rest.substr(0, name.size()) == name; };
     const auto* name = std::find_if(field_names.begin(), field_names.end(), opens);
-    if (name == field_names.end()) {
-      if (const auto* depth = std::find_if(depth_names.begin(), depth_names.end(), opens);
-          depth != depth_names.end())
-        reader_.fail(
-            start,
-            fmt::format("depth field {}: convolutions here have two spatial dimensions", *depth));
+    if (name == field_names.end())
       reader_.fail(
-          start,
-          "expected a field (g mb ic ih iw oc oh ow kh kw sh sw ph pw dh dw) or n and a name");
-    }
+          start, fmt::format("expected a field ({}) or n and a name", fmt::join(field_names, " ")));
     const Field field = static_cast<Field>(name - field_names.begin());
     if (given(field)) reader_.fail(start, fmt::format("{} is given twice", *name));
     reader_.skip(name->size());
@@ -234,13 +259,25 @@ class Parser {
     p.c = require(IC);
     p.k = require(OC);
 
-    const bool any_height =
-        given(IH) || given(OH) || given(KH) || given(SH) || given(PH) || given(DH);
-    const bool any_width =
-        given(IW) || given(OW) || given(KW) || given(SW) || given(PW) || given(DW);
-    // Width alone means a one-dimensional convolution: one row, filters of one row.
-    const bool one_dimensional = any_width && !any_height;
-    Axis v{IH,
+    const bool any_depth = any({ID, OD, KD, SD, PD, DD}),
+               any_height = any({IH, OH, KH, SH, PH, DH}),
+               any_width = any({IW, OW, KW, SW, PW, DW});
+    Axis d{ID,
+           OD,
+           any_depth ? require(ID) : 1,
+           any_depth ? require(KD) : 1,
+           get(OD, absent),
+           get(SD, 1),
+           get(PD, absent),
+           get(DD, 0) + 1};
+    complete(d, PD);
+
+    // Width alone means a one-dimensional convolution: one row, filters of one row. Depth alone is
+    // a cube.
+    const bool one_dimensional = any_width && !any_height && !any_depth;
+    Axis v = d;
+    if (!any_depth || any_height || any_width)
+      v = {IH,
            OH,
            one_dimensional ? 1 : require(IH),
            one_dimensional ? 1 : require(KH),
@@ -266,6 +303,8 @@ class Parser {
     if (!given(OW) && same) h.out = v.out;
     complete(h, PW);
 
+    p.d = d.image, p.t = d.filter, p.z = d.out;
+    p.stride_d = d.stride, p.pad_d = d.pad, p.dilation_d = d.dilation;
     p.h = v.image, p.r = v.filter, p.p = v.out;
     p.stride_h = v.stride, p.pad_h = v.pad, p.dilation_h = v.dilation;
     p.w = h.image, p.s = h.filter, p.q = h.out;
@@ -305,26 +344,34 @@ NamedProblem parse_problem(std::string_view text, std::vector<std::string>& warn
 }
 
 std::string to_text(const ConvProblem& p) {
+  const bool depth = p.has_depth();
   const bool square = p.h == p.w && p.r == p.s && p.p == p.q && p.stride_h == p.stride_w &&
                       p.pad_h == p.pad_w && p.dilation_h == p.dilation_w;
+  const bool cube = depth && square && p.d == p.h && p.t == p.r && p.z == p.p &&
+                    p.stride_d == p.stride_h && p.pad_d == p.pad_h && p.dilation_d == p.dilation_h;
   std::string text;
-  auto put = [&](Field f, std::int64_t value) {
+  const auto put = [&](Field f, std::int64_t value) {
     text += fmt::format("{}{}", field_names[f], value);
   };
-  auto put_both = [&](Field height, std::int64_t in_h, Field width, std::int64_t in_w) {
-    put(height, in_h);
-    if (!square) put(width, in_w);
+  // The fields of a depth, height and width follow one another. benchdnn takes the width of a
+  // square from its height, and both from the depth of a cube, but not one of the two.
+  const auto put_all = [&](Field first, std::int64_t in_d, std::int64_t in_h, std::int64_t in_w) {
+    if (depth) put(first, in_d);
+    if (!cube) put(Field(first + 1), in_h);
+    if (!square || (depth && !cube)) put(Field(first + 2), in_w);
   };
   if (p.groups != 1) put(G, p.groups);
   put(MB, p.n);
   put(IC, p.c);
-  put_both(IH, p.h, IW, p.w);
+  put_all(ID, p.d, p.h, p.w);
   put(OC, p.k);
-  put_both(OH, p.p, OW, p.q);
-  put_both(KH, p.r, KW, p.s);
-  if (p.stride_h != 1 || p.stride_w != 1) put_both(SH, p.stride_h, SW, p.stride_w);
-  put_both(PH, p.pad_h, PW, p.pad_w);
-  if (p.dilation_h != 1 || p.dilation_w != 1) put_both(DH, p.dilation_h - 1, DW, p.dilation_w - 1);
+  put_all(OD, p.z, p.p, p.q);
+  put_all(KD, p.t, p.r, p.s);
+  if (p.stride_d != 1 || p.stride_h != 1 || p.stride_w != 1)
+    put_all(SD, p.stride_d, p.stride_h, p.stride_w);
+  put_all(PD, p.pad_d, p.pad_h, p.pad_w);
+  if (p.dilation_d != 1 || p.dilation_h != 1 || p.dilation_w != 1)
+    put_all(DD, p.dilation_d - 1, p.dilation_h - 1, p.dilation_w - 1);
   return text;
 }
 

@@ -7,6 +7,9 @@
 namespace convlab::cpu {
 
 ConvProblem problem_of_group(ConvProblem p) {
+  if (p.groups == 1) return p;
+  p.x_steps.image = p.x_desc().image_step();
+  p.y_steps.image = p.y_desc().image_step();
   p.c /= p.groups;
   p.k /= p.groups;
   p.groups = 1;

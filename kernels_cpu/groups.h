@@ -1,5 +1,5 @@
-// Grouped problems, a group at a time: each group is a dense problem over neighbouring channels,
-// whose images lie as far apart as those of the whole tensors. Internal.
+// Grouped problems, a group at a time: each group is a dense problem over neighbouring channels, on
+// views into the whole tensors (Steps, in conv/types/layout.h). Internal.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace convlab::cpu {
 
-// The problem of one group.
+// The problem of one group. Group g's channels of x begin at x_desc().offset(0, g * c, 0, 0) of the
+// whole tensor, with the group's c; those of y in the same way. Not for nhwc.
 ConvProblem problem_of_group(ConvProblem);
 
 // Refuses groups that are not whole channel blocks of this instruction set.

@@ -106,9 +106,9 @@ bool looks_like_problem(const std::string& target) {
     const std::string_view sizes = std::string_view(target).substr(target.find(':') + 1);
     return sizes.empty() || std::isdigit(static_cast<unsigned char>(sizes.front())) == 0;
   }
-  static const std::vector<std::string> fields{"g",  "mb", "ic", "ih", "iw", "oc",
-                                               "oh", "ow", "kh", "kw", "sh", "sw",
-                                               "ph", "pw", "dh", "dw", "id", "od"};
+  static const std::vector<std::string> fields{"g",  "mb", "ic", "ih", "iw", "oc", "oh", "ow",
+                                               "kh", "kw", "sh", "sw", "ph", "pw", "dh", "dw",
+                                               "id", "od", "kd", "sd", "pd", "dd"};
   return std::any_of(fields.begin(), fields.end(), [&](const std::string& field) {
     return target.size() > field.size() && target.starts_with(field) &&
            (std::isdigit(static_cast<unsigned char>(target[field.size()])) != 0 ||

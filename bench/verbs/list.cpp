@@ -32,8 +32,9 @@ const std::vector<LayerProblem>& probes() {
           "mb1ic32ih16oc32oh16kh5ph2n5x5", "mb1ic32ih16oc32oh8kh3sh2ph1nstride",
           "mb1ic32ih16oc32oh16kh3ph2dh1ndilation", "g2mb1ic32ih16oc32oh16kh3ph1ngroups",
           "g32mb1ic32ih16oc32oh16kh3ph1ndepthwise", "mb1ic3ih16oc32oh16kh3ph1nC=3",
-          "mb1ic32ih16oc32oh8kh3sh2ph0nasym_pad", "rnn:t4dhc16nrnn", "gru:t4dhc16ngru",
-          "lstm:t4dhc16nlstm", "lstm:l2t4dhc16nlayers", "lstm:t4dhc16:binbi"})
+          "mb1ic32ih16oc32oh8kh3sh2ph0nasym_pad", "mb1ic32id4ih16oc32kd3kh3pd1ph1ndepth",
+          "rnn:t4dhc16nrnn", "gru:t4dhc16ngru", "lstm:t4dhc16nlstm", "lstm:l2t4dhc16nlayers",
+          "lstm:t4dhc16:binbi"})
       parsed.push_back(parse_layer(text));
     return parsed;
   }();

@@ -163,7 +163,7 @@ VerbAction declare_sweep(CLI::App& app) {
   add_tuning(app, o->tuning, "The problem that is varied: mb1ic64ih56oc64oh56kh3ph1");
   add_texts(
       app, "-a,--axis", o->axes,
-      "The axis to vary: n c h k r stride threads dtype layout, of a recurrent layer t n i h l "
+      "The axis to vary: n c d h k r stride threads dtype layout, of a recurrent layer t n i h l "
       "threads dtype, each with a list or range. Several axes make every combination; along the "
       "first the charts and crossovers "
       "run",

@@ -37,9 +37,9 @@ std::optional<Refusal> refuse_parts_of_blocks(const char* tensor, Layout layout,
 }
 
 ChannelView view_of(const TensorDesc& t) {
-  const std::int64_t block = tile_shape().block, pixels = t.h * t.w;
-  if (t.layout == Layout::nhwc) return {pixels * t.c, block, t.c, t.h, t.w};
-  return {pixels * t.padded_c(), pixels * block, block, t.h, t.w};
+  const std::int64_t block = tile_shape().block;
+  if (t.layout == Layout::nhwc) return {t.image_step(), block, t.c, t.h, t.w};
+  return {t.image_step(), t.channel_step(), block, t.h, t.w};
 }
 
 Panels panels_of(std::int64_t groups, std::int64_t channels) {

@@ -367,10 +367,12 @@ class Im2colPlan : public ConvPlan {
   void finish(const Run& run, i64 group, Range rows, Matrix<T> y) const {
     const i64 pixels = rows.size() * p_.q, k0 = group * filters();
     const i64 lines = y.transposed ? pixels : filters(), length = y.transposed ? filters() : pixels;
+    OutputEpilogue<T> output = run.output;
+    if (p_.accumulate) output.addend = nullptr;  // the product has added it
     for_lines(lines, [&](i64 i) {
-      const i64 line = y.data + i * y.ld - run.output.out;
+      const i64 line = y.data + i * y.ld - output.out;
       for (i64 j = 0; j < length; ++j)
-        run.output.store(line + j, k0 + (y.transposed ? j : i), run.output.out[line + j]);
+        output.store(line + j, k0 + (y.transposed ? j : i), output.out[line + j]);
     });
   }
 

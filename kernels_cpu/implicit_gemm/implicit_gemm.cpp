@@ -98,8 +98,8 @@ void split_threads(PixelGemm& gemm, const DeviceInfo& device) {
 }
 
 PlainRows plain_rows(const ConvProblem& p) {
-  return {p.c, p.h,          p.w,          p.r,
-          p.s, p.dilation_h, p.dilation_w, (p.q - 1) * p.stride_w + (p.s - 1) * p.dilation_w + 1};
+  const std::int64_t width = (p.q - 1) * p.stride_w + (p.s - 1) * p.dilation_w + 1;
+  return {p.c, p.h, p.w, p.r, p.s, p.dilation_h, p.dilation_w, width, p.x_desc().channel_step()};
 }
 
 // Of one group, by one team.
@@ -344,7 +344,7 @@ FilterGemm plan_filter(const ConvProblem& original, const Config& config,
     gemm.chunk_lines = chunk_lines(p, config.get("pixels"));
     gemm.taps = filter_taps(p, shape.block);
     for (std::int64_t c = 0; c < p.c; ++c)
-      gemm.row_at.push_back(c / shape.block * p.h * p.w * shape.block + c % shape.block);
+      gemm.row_at.push_back(c / shape.block * p.x_desc().channel_step() + c % shape.block);
   } else {
     gemm.buffer_elements = std::size_t(gemm.plain.elements());
     for (std::int64_t cr = 0; cr < p.c * p.r; ++cr)

@@ -16,6 +16,7 @@ struct PlainRows {
   std::int64_t channels = 0, h = 0, w = 0;  // of the image
   std::int64_t r = 0, s = 0, step_h = 1, step_w = 1;
   std::int64_t width = 0;  // of a padded row
+  std::int64_t channel_step = 0;
 
   std::int64_t elements() const { return channels * r * width; }
 };
@@ -66,15 +67,6 @@ struct PixelGemm {
   std::int64_t depth_groups(const PixelGrid& g) const {
     return in.padded_c() * std::int64_t(g.taps.size()) / group_depth;
   }
-  // The tensor of all groups.
-  TensorDesc whole(TensorDesc of_group) const {
-    of_group.c *= groups;
-    return of_group;
-  }
-  // From image to image of that tensor.
-  std::int64_t image_step(const TensorDesc& of_group) const {
-    return whole(of_group).padded_c() * of_group.h * of_group.w;
-  }
   // Of one group.
   std::int64_t packed_elements() const {
     std::int64_t depth = 0;
@@ -89,9 +81,10 @@ struct PixelOperands {
   OutputEpilogue<T> output;
 
   PixelOperands of_group(const PixelGemm& gemm, std::int64_t group) const {
-    return {in + group * gemm.image_step(gemm.in) / gemm.groups,
+    const std::int64_t out_c = group * gemm.out.c;
+    return {in + gemm.in.offset(0, group * gemm.in.c, 0, 0),
             packed + group * gemm.packed_elements(),
-            output.at(group * gemm.image_step(gemm.out) / gemm.groups, group * gemm.out.c)};
+            output.at(gemm.out.offset(0, out_c, 0, 0), out_c)};
   }
 };
 
@@ -133,8 +126,6 @@ struct FilterGemm {
   std::size_t buffer_elements = 0;  // the copied rows of one thread
 
   std::int64_t rectangles() const { return panel_splits * block_splits; }
-  std::int64_t x_group() const { return problem.x_desc().padded_c() * problem.h * problem.w; }
-  std::int64_t dy_group() const { return problem.y_desc().padded_c() * problem.p * problem.q; }
 };
 
 // The cost of so many neighbouring channels at one tap times one panel, in rows of full tiles. A

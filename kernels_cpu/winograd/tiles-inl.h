@@ -76,11 +76,11 @@ struct Pixels {
   HWY_INLINE Pixels(const Geometry& g, const TensorDesc& t, const WinogradGrid& grid,
                     std::int64_t phase, std::int64_t top, std::int64_t left, int count = kColumns)
       : rows(top, kRows, g.mosaic_h, g.pitch_h(), grid.at_h(phase), t.h,
-             g.dilated() ? t.w * kBlock : g.mosaic_w * g.image_step(t), g.dilation_h * t.w * kBlock,
+             g.dilated() ? t.w * kBlock : g.mosaic_w * t.image_step(), g.dilation_h * t.w * kBlock,
              g.dilation_h),
         columns(left, count, g.mosaic_w, g.pitch_w(), grid.at_w(phase), t.w,
-                g.dilated() ? kBlock : g.image_step(t), g.dilation_w * kBlock, g.dilation_w),
-        line(g.dilated() || g.mosaic_w == 1 ? t.w * kBlock : g.image_step(t)) {}
+                g.dilated() ? kBlock : t.image_step(), g.dilation_w * kBlock, g.dilation_w),
+        line(g.dilated() || g.mosaic_w == 1 ? t.w * kBlock : t.image_step()) {}
 
   // Below zero where there is no pixel.
   HWY_INLINE std::ptrdiff_t at(int i, int j) const {
@@ -89,7 +89,7 @@ struct Pixels {
   // Where a channel block of the mosaic's first image begins.
   static std::ptrdiff_t Plane(const Geometry& g, const TensorDesc& t, const TileAt& at,
                               std::int64_t block) {
-    return at.mosaic * g.mosaic_images() * g.image_step(t) + block * t.h * t.w * kBlock;
+    return at.mosaic * g.mosaic_images() * t.image_step() + block * t.channel_step();
   }
   // Prefetches the last kNew rows, which no tile above has read, of a column ahead; past the line's
   // end, those of the tiles below. First to L2, which has more misses in flight than L1.

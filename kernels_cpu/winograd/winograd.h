@@ -102,11 +102,6 @@ struct WinogradGeometry {
   std::int64_t mosaic_images() const { return dilated() ? 1 : mosaic_h * mosaic_w; }
   std::int64_t tiles() const { return out.n / mosaic_images() * tiles_h() * tiles_w(); }
 
-  // From image to image of a tensor, of which t has the channels of one group; and from group to
-  // group.
-  std::int64_t image_step(const TensorDesc& t) const { return groups * group_step(t); }
-  static std::int64_t group_step(const TensorDesc& t) { return t.padded_c() * t.h * t.w; }
-
   // Channel blocks of `in` and panels of `out`: of one stride phase, and of all, which are ordered
   // [phase][block] and [phase][panel].
   std::int64_t phase_blocks() const { return in.padded_c() / register_tile.block; }
@@ -302,12 +297,13 @@ struct WinogradOperandsOf {
     const WinogradGeometry& g = s.geometry;
     const bool backward_filter = g.pass == Pass::backward_filter;
     WinogradOperandsOf own = *this;
-    own.in += group * g.group_step(g.in);
+    const auto group_at = [&](const TensorDesc& t) { return t.offset(0, group * t.c, 0, 0); };
+    own.in += group_at(g.in);
     own.packed += group * s.buffers.packed;
-    if (backward_filter) own.dy += group * g.group_step(g.out);
+    if (backward_filter) own.dy += group_at(g.out);
     const std::int64_t filter_elements = g.in.c * g.out.c * g.kernel * g.kernel;
-    own.output = output.at(group * (backward_filter ? filter_elements : g.group_step(g.out)),
-                           group * g.out.c);
+    own.output =
+        output.at(backward_filter ? group * filter_elements : group_at(g.out), group * g.out.c);
     own.workspace += team * s.buffers.workspace;
     return own;
   }

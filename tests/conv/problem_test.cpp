@@ -65,6 +65,19 @@ TEST(ParseProblem, FollowsTheRulesOfTheTextForm) {
       {"mb1ic3ih224iw224oc64oh113kh7sh2ph2", "mb1ic3ih224oc64oh113kh7sh2ph2"},
       // Width alone: one row.
       {"mb1ic8iw9oc4kw3pw1", "mb1ic8ih1iw9oc4oh1ow9kh1kw3ph0pw1"},
+      // Depth: a cube's heights and widths, a square's widths. The text gives all three or one.
+      {"mb1ic8id9oc4kd3pd1", "mb1ic8id9oc4od9kd3pd1"},
+      {"mb1ic8id9oc4kd3sd2pd1dd1", "mb1ic8id9oc4od4kd3sd2pd1dd1"},
+      {"mb1ic8id9ih9oc4kd3kh3od9oh9", "mb1ic8id9oc4od9kd3pd1"},
+      {"mb1ic64id32ih56oc192od32oh56kd3kh3pd1ph1",
+       "mb1ic64id32ih56iw56oc192od32oh56ow56kd3kh3kw3pd1ph1pw1"},
+      {"mb1ic8id9ih7iw5oc4kd1kh3kw3sh2dd1ph1",
+       "mb1ic8id9ih7iw5oc4od9oh4ow3kd1kh3kw3sd1sh2sw2pd0ph1pw1dd1dh0dw0"},
+      // Padding in front only, as a causal convolution has it.
+      {"mb1ic8id9ih7oc4od9kd3kh1pd2ph0", "mb1ic8id9ih7iw7oc4od9oh7ow7kd3kh1kw1pd2ph0pw0"},
+      {"mb1ic8iw9oc4ow9kw3pw2", "mb1ic8ih1iw9oc4oh1ow9kh1kw3ph0pw2"},
+      // No depth after all.
+      {"mb1ic8id1ih9oc4kd1kh3ph1", "mb1ic8ih9oc4oh9kh3ph1"},
       // A filter larger than its image, with padding; padding around a 1x1 filter.
       {"mb1ic1ih1oc1kh3ph1", "mb1ic1ih1oc1oh1kh3ph1"},
       {"mb1ic1ih4oc1kh1ph1", "mb1ic1ih4oc1oh6kh1ph1"},
@@ -111,17 +124,30 @@ TEST(ParseProblem, PointsAtTheOffendingCharacter) {
   const Refused cases[] = {
       {"", 1, "ic is missing; a problem looks like mb1ic64ih56oc64kh3ph1"},
       {"resnet18", 1,
-       "expected a field (g mb ic ih iw oc oh ow kh kw sh sw ph pw dh dw) or n and a name"},
+       "expected a field (g mb ic id ih iw oc od oh ow kd kh kw sd sh sw pd ph pw dd dh dw) or n "
+       "and a name"},
       {"ic3ih8oc4kh3 ph1", 13, "expected a field"},
       {"ic3ih8oc4kh3ph1.5", 16, "expected a field"},
       {"ic3ih8oc4kh3ph1x", 16, "expected a field"},
       {"IC3ih8oc4kh3", 1, "expected a field"},
-      {"ic3id8ih8oc4kh3", 4, "depth field id: convolutions here have two spatial dimensions"},
-      {"ic3ih8oc4od8kh3", 10, "depth field od"},
-      {"ic3ih8oc4kh3kd1", 13, "depth field kd"},
-      {"ic3ih8oc4kh3sd1", 13, "depth field sd"},
-      {"ic3ih8oc4kh3pd0", 13, "depth field pd"},
-      {"ic3ih8oc4kh3dd0", 13, "depth field dd"},
+      // Depth.
+      {"ic3id8ih8oc4kh3", 16, "kd is missing"},
+      {"ic3ih8oc4od8kh3kd3", 19, "id is missing"},
+      {"ic3ih8oc4kh3sd1", 16, "id is missing"},
+      {"ic3id8kd3kh3oc4", 16, "ih is missing"},
+      {"ic3id8kd3ih8oc4", 16, "kh is missing"},
+      {"ic3id8iw8oc4kd3kw3", 19, "ih is missing"},
+      {"ic3id8id9oc4kd3", 7, "id is given twice"},
+      {"ic3id0oc4kd3", 6, "id takes a whole number of at least 1"},
+      {"ic3id8oc4kd3dd-1", 15, "dd takes a whole number of at least 0"},
+      {"ic3id2ih8oc4kd3kh3", 4,
+       "od would be below 1: a filter that spans 3 does not fit into id 2 with padding 0"},
+      {"ic3id8ih8oc4kd3kh3od5pd0", 19,
+       "od 5 is too small for id 8, padding 0, a filter that spans 3 and stride 1: it is at least "
+       "6"},
+      {"ic3id8ih8oc4kd3kh3od3", 19, "od 3 leaves part of id 8 unread: pd can only be derived"},
+      {"ic3id8ih8oc4kd2kh2sd2sh2od16", 25, "od 16 takes padding of 12, more than the filter's 2"},
+      {"ic100000id100000ih100000iw100000oc1kd1kh1", 1, "tensor x takes 2^62 bytes or more"},
       {"ic3ih8ih9oc4kh3", 7, "ih is given twice"},
       {"ic", 3, "ic takes a whole number of at least 1"},
       {"mb0ic3ih8oc4kh3", 3, "mb takes a whole number of at least 1"},
@@ -232,6 +258,12 @@ ConvProblem random_problem(Random& random) {
     p.stride_w = p.stride_h, p.pad_w = p.pad_h, p.dilation_w = p.dilation_h;
   } else {
     direction(p.w, p.s, p.q, p.stride_w, p.pad_w, p.dilation_w);
+  }
+  if (random.one_in(4)) {
+    p.d = p.h, p.t = p.r, p.z = p.p;
+    p.stride_d = p.stride_h, p.pad_d = p.pad_h, p.dilation_d = p.dilation_h;
+  } else if (random.one_in(2)) {
+    direction(p.d, p.t, p.z, p.stride_d, p.pad_d, p.dilation_d);
   }
   return p;
 }
@@ -405,10 +437,12 @@ TEST_F(ProblemFile, SkipsCommentsAndWarnsOfOptions) {
   write(
       "# a list\n\n--dir=FWD_B\nic3ih8oc4kh3n\"a # b*2\"  # behind a problem\r\n\t--mb=4\n"
       "   ic4ih8oc4kh1#not a comment\n");
-  EXPECT_EQ(error(), path_ +
-                         ":6: malformed problem 'ic4ih8oc4kh1#not a comment' at character 13: "
-                         "expected a field (g mb ic ih iw oc oh ow kh kw sh sw ph pw dh dw) or n "
-                         "and a name");
+  EXPECT_EQ(error(),
+            path_ +
+                ":6: malformed problem 'ic4ih8oc4kh1#not a comment' at character 13: "
+                "expected a field (g mb ic id ih iw oc od oh ow kd kh kw sd sh sw pd ph pw dd dh "
+                "dw) or n "
+                "and a name");
   write(
       "# a list\n\n--dir=FWD_B\nic3ih8oc4kh3n\"a # b*2\"  # behind a problem\r\n\t--mb=4\n"
       "   ic4ih8oc4kh1ne#1\t#comment");

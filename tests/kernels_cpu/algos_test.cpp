@@ -183,6 +183,12 @@ INSTANTIATE_TEST_SUITE_P(Problems, EveryAlgo,
                          testing::Range<std::size_t>(0, problem_texts().size()),
                          [](const auto& param) { return test_problem(param.param).name; });
 
+INSTANTIATE_TEST_SUITE_P(Depth, EveryAlgo,
+                         testing::Range<std::size_t>(problem_texts().size(),
+                                                     problem_texts().size() +
+                                                         depth_problem_texts().size()),
+                         [](const auto& param) { return test_problem(param.param).name; });
+
 // A net with one bad weight must not output a plausible class.
 TEST(Epilogue, LetsNaNsThrough) {
   Count ran;
@@ -226,7 +232,7 @@ TEST(Families, OneOfDirectTakesAProblem) {
   const auto device = make_cpu_device({2, ""});
   const std::vector<const ConvAlgo*> direct = registry().named(DeviceKind::cpu, "direct");
   EXPECT_EQ(direct.size(), 5u);
-  for (std::size_t i = 0; i < problem_texts().size(); ++i)
+  for (std::size_t i = 0; i < problem_texts().size() + depth_problem_texts().size(); ++i)
     for (const Pass pass : all_passes)
       for (const DType dtype : {DType::f32, DType::f64})
         for (const Layout x_layout : all_layouts)
@@ -243,7 +249,7 @@ TEST(Families, OneOfDirectTakesAProblem) {
                 is_blocked(x_layout) && x_layout != blocked_layout(device->info());
             const std::size_t least = x_layout == y_layout && !other_blocks ? 1 : 0;
             EXPECT_TRUE(takers.size() >= least && takers.size() <= 1)
-                << problem_texts()[i] << ' ' << to_string(dtype) << ' ' << to_string(x_layout)
+                << test_problem(i).name << ' ' << to_string(dtype) << ' ' << to_string(x_layout)
                 << ' ' << to_string(y_layout) << ": " << takers.size();
           }
 }
