@@ -86,6 +86,13 @@ inline const std::vector<std::string>& depth_problem_texts() {
       R"(g2mb1ic64id4ih6oc64kd3kh3pd1ph1n"depth_groups")",
       R"(g24mb2ic24id4ih8oc24kd3kh3pd1ph1n"depth_depthwise")",
       R"(g36mb1ic36id5ih9oc36kd3kh3sd1sh2pd1ph1n"depth_depthwise_strided")",
+      R"(g3mb2ic96id4ih7iw6oc48kd3kh3kw3pd1ph1n"depth_groups_of_whole_blocks")",
+      R"(g10mb2ic40id3ih7oc40kd3kh3sh2pd1ph1n"depth_groups_of_four")",
+      R"(mb2ic32id5ih9oc32kd3kh3dd1dh1pd2ph2n"depth_dilated_in_all_dimensions")",
+      R"(g2mb1ic64id4ih9oc32kd3kh3dh2pd1ph3n"depth_groups_dilated_rows")",
+      R"(g54mb1ic54id4ih12oc54kd3kh3pd1ph1n"depth_x3d")",
+      R"(g54mb2ic54id3ih12oc54kd3kh3sd1sh2pd1ph1n"depth_x3d_strided")",
+      R"(g20mb2ic20id3ih11oc20kd3kh7pd1ph3n"depth_depthwise_large_filter")",
       R"(mb1ic16id1ih7oc16od2kd2kh3pd1ph1n"depth_from_one_slice")",
       R"(mb1ic64id4ih14oc64kd3kh3pd1ph1n"depth_many_channels")",
   };
