@@ -257,8 +257,8 @@ class FftTiledDepthwise final : public ConvAlgo {
     if (std::max(p.r, p.s) < 5 || tiles_for(p).empty())
       return Refusal{Field::filter,
                      fmt::format("a filter of at least 5 taps a side, and at most {0} unless a "
-                                 "tile of {0}x{0} holds the padded image",
-                                 fft_tile_sides.back() * 3 / 4 + 1),
+                                 "tile of {1}x{1} holds the padded image",
+                                 fft_tile_sides.back() * 3 / 4 + 1, fft_tile_sides.back()),
                      extent(p.r, p.s)};
     return {};
   }

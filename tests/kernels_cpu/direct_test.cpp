@@ -82,7 +82,7 @@ TEST_P(Direct, PacksSmallGroupsIntoAVector) {
        {"g16mb2ic64ih9iw23oc64oh9ow23kh3ph1", "g9mb3ic36ih8iw5oc36oh4ow3kh3sh2ph1",
         "g3mb1ic24ih12oc24oh12kh3ph1", "g7mb2ic56ih11iw14oc56oh11ow14kh3dh1ph2",
         "g11mb1ic22ih9iw30oc22oh9ow30kh1kw11ph0pw5", "g6mb1ic24ih3oc24oh7kh3ph3",
-        "g5mb2ic20ih10iw9oc20oh4ow3kh1sh3ph0", "g4mb1ic32ih1iw40oc32oh1ow36kh1kw5ph0"})
+        "g5mb2ic20ih10iw9oc20oh4ow3kh1sh3ph0pw0", "g4mb1ic32ih1iw40oc32oh1ow36kh1kw5ph0"})
     for (const Pass pass : all_passes)
       for (const DType dtype : {DType::f32, DType::f64})
         for (const bool nhwc : {false, true}) {
