@@ -81,10 +81,6 @@ class Schedule {
       for (std::int64_t j = 0; j < tap.z.size(); ++j) ++to_come[output(tap, j)];
     std::vector<bool> written(to_come.size(), p_.accumulate);
     for (const TapSlices& tap : taps) add_runs(tap, written, to_come);
-    // Image by image, as far as batches are slices of one.
-    std::stable_sort(calls_.begin(), calls_.end(), [&](const SliceCall& a, const SliceCall& b) {
-      return a.x_at / x_.image < b.x_at / x_.image;
-    });
     return std::move(calls_);
   }
 
