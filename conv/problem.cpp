@@ -13,6 +13,7 @@
 #include "conv/text/names.h"
 #include "conv/text/problem_reader.h"
 #include "conv/text/text_file.h"
+#include "conv/transposed.h"
 
 namespace convlab {
 namespace {
@@ -50,6 +51,13 @@ constexpr std::array<std::string_view, field_count> field_names{
     "g",  "mb", "ic", "id", "ih", "iw", "oc", "od", "oh", "ow", "kd",
     "kh", "kw", "sd", "sh", "sw", "pd", "ph", "pw", "dd", "dh", "dw"};
 
+// A transposed convolution's text has the sizes of the convolution whose gradient it is, input and
+// output exchanged.
+constexpr Field written(Field f, bool transposed) {
+  if (!transposed || f < IC || f > OW) return f;
+  return Field(f < OC ? f + (OC - IC) : f - (OC - IC));
+}
+
 // Padding and dilation count from 0, everything else from 1.
 constexpr std::int64_t least(Field f) { return f >= PD ? 0 : 1; }
 
@@ -61,47 +69,62 @@ struct Flaw {
 
 // ---- Validity ----
 
-// One spatial direction.
+// One spatial direction of a convolution. The fields are those of its text, perhaps a transposed
+// one's.
 struct Axis {
-  Field image_field, out_field;
+  bool transposed;
+  Field in_field, out_field;
   std::int64_t image, filter, out, stride, pad, dilation;
 
   std::int64_t dilated_filter() const {
     return saturating_add(saturating_mul(filter - 1, dilation), 1);
   }
+  // From the first row that a filter reads to the last.
+  std::int64_t reach() const {
+    return saturating_add(saturating_mul(out - 1, stride), dilated_filter());
+  }
+  // The text's input and output.
+  std::int64_t& text_in() { return transposed ? out : image; }
+  std::int64_t text_in() const { return transposed ? out : image; }
+  std::int64_t& text_out() { return transposed ? image : out; }
+  std::int64_t text_out() const { return transposed ? image : out; }
 };
 
-Axis through(const ConvProblem& p) {
-  return {ID, OD, p.d, p.t, p.z, p.stride_d, p.pad_d, p.dilation_d};
+Axis through(const ConvProblem& p, bool transposed) {
+  return {transposed, ID, OD, p.d, p.t, p.z, p.stride_d, p.pad_d, p.dilation_d};
 }
-Axis vertical(const ConvProblem& p) {
-  return {IH, OH, p.h, p.r, p.p, p.stride_h, p.pad_h, p.dilation_h};
+Axis vertical(const ConvProblem& p, bool transposed) {
+  return {transposed, IH, OH, p.h, p.r, p.p, p.stride_h, p.pad_h, p.dilation_h};
 }
-Axis horizontal(const ConvProblem& p) {
-  return {IW, OW, p.w, p.s, p.q, p.stride_w, p.pad_w, p.dilation_w};
+Axis horizontal(const ConvProblem& p, bool transposed) {
+  return {transposed, IW, OW, p.w, p.s, p.q, p.stride_w, p.pad_w, p.dilation_w};
 }
 
 std::string describe(const Axis& a) {
   return fmt::format("{} {}, padding {}, a filter that spans {} and stride {}",
-                     field_names[a.image_field], a.image, a.pad, a.dilated_filter(), a.stride);
+                     field_names[a.in_field], a.text_in(), a.pad, a.dilated_filter(), a.stride);
 }
 
 std::string too_much_padding(const Axis& a, std::int64_t padding) {
-  return fmt::format(
-      "{} {} takes padding of {}, more than the filter's {}: a transposed layer is written as its "
-      "mirror in pass bwd_d, ic and oc swapped, ih and oh too",
-      field_names[a.out_field], a.out, padding, a.dilated_filter());
+  return fmt::format("{} {} takes padding of {}, more than the filter's {}: a {}",
+                     field_names[a.out_field], a.text_out(), padding, a.dilated_filter(),
+                     a.transposed ? "convolution's text has no deconv: before it"
+                                  : "transposed convolution's text has deconv: before it");
 }
 
 // As in oneDNN, the far padding may be more or less than the near one, and may be negative by up to
 // stride - 1 (rows that the last step does not reach). But padding of more rows than the image has
-// is refused: only the text of a transposed layer, whose oh is larger than its ih, gives that.
+// is refused: only the text of a transposed convolution, whose oh is larger than its ih, gives
+// that.
 std::optional<Flaw> axis_flaw(const Axis& a) {
-  const std::int64_t reach =
-      saturating_add(saturating_mul(a.out - 1, a.stride), a.dilated_filter());
+  const std::int64_t reach = a.reach();
   if (reach >= too_much)
     return Flaw{a.out_field, fmt::format("positions overflow 64 bits with {}", describe(a))};
   const std::int64_t far_padding = reach - a.image - a.pad;
+  if (far_padding <= -a.stride && a.transposed)
+    return Flaw{a.out_field,
+                fmt::format("{} {} is too large for {}: it is at most {}", field_names[a.out_field],
+                            a.image, describe(a), reach - a.pad + a.stride - 1)};
   if (far_padding <= -a.stride)
     return Flaw{a.out_field, fmt::format("{} {} is too small for {}: it is at least {}",
                                          field_names[a.out_field], a.out, describe(a),
@@ -119,28 +142,34 @@ std::optional<Flaw> bytes_flaw(Field field, std::string_view tensor,
   return Flaw{field, fmt::format("tensor {} takes 2^62 bytes or more", tensor)};
 }
 
-std::optional<Flaw> flaw(const ConvProblem& p) {
+std::optional<Flaw> flaw(const ConvProblem& p, bool transposed) {
   const std::array<std::int64_t, field_count> values{
       p.groups, p.n,     p.c,     p.d,          p.h,          p.w,         p.k,        p.z,
       p.p,      p.q,     p.t,     p.r,          p.s,          p.stride_d,  p.stride_h, p.stride_w,
       p.pad_d,  p.pad_h, p.pad_w, p.dilation_d, p.dilation_h, p.dilation_w};
   for (int i = 0; i < field_count; ++i) {
-    const Field f = static_cast<Field>(i);
+    const Field f = static_cast<Field>(i), text_field = written(f, transposed);
     // The text form counts added gaps: its dh is dilation_h - 1.
     const std::int64_t value = f >= DD ? values[f] - 1 : values[f];
     if (value < least(f) || value > ProblemReader::largest_number)
-      return Flaw{f, fmt::format("{} is {}: it takes {} to 2^60", field_names[f], value, least(f))};
+      return Flaw{text_field, fmt::format("{} is {}: it takes {} to 2^60", field_names[text_field],
+                                          value, least(f))};
   }
-  for (const auto& [field, channels] : {std::pair{IC, p.c}, std::pair{OC, p.k}})
+  const Field x = written(IC, transposed), y = written(OC, transposed);
+  for (const auto& [field, channels] : {std::pair{x, p.c}, std::pair{y, p.k}})
     if (channels % p.groups != 0)
       return Flaw{field, fmt::format("{} {} is not a multiple of g {}", field_names[field],
                                      channels, p.groups)};
-  for (const Axis& axis : {through(p), vertical(p), horizontal(p)})
+  for (const Axis& axis :
+       {through(p, transposed), vertical(p, transposed), horizontal(p, transposed)})
     if (auto f = axis_flaw(axis)) return f;
 
   const std::int64_t element = size_of(p.dtype);
-  if (auto f = bytes_flaw(IC, "x", {p.n, p.x_desc().padded_c(), p.d, p.h, p.w, element})) return f;
-  if (auto f = bytes_flaw(OC, "y", {p.n, p.y_desc().padded_c(), p.z, p.p, p.q, element})) return f;
+  const char *const x_name = transposed ? "y" : "x", *const y_name = transposed ? "x" : "y";
+  if (auto f = bytes_flaw(x, x_name, {p.n, p.x_desc().padded_c(), p.d, p.h, p.w, element}))
+    return f;
+  if (auto f = bytes_flaw(y, y_name, {p.n, p.y_desc().padded_c(), p.z, p.p, p.q, element}))
+    return f;
   if (auto f = bytes_flaw(KH, "w", {p.k, p.c / p.groups, p.t, p.r, p.s, element})) return f;
 
   if (!p.epilogue.empty() && p.pass != Pass::forward)
@@ -165,9 +194,11 @@ std::size_t comment_start(std::string_view line) {
 
 class Parser {
  public:
-  explicit Parser(std::string_view text) : reader_(text) {
+  explicit Parser(std::string_view text, bool transposed = false)
+      : reader_(text), transposed_(transposed) {
     value_.fill(absent);
     at_.fill(reader_.text().size());
+    if (transposed) reader_.skip(transposed_prefix.size());
   }
 
   bool has_batch() const { return given(MB); }
@@ -186,7 +217,8 @@ class Parser {
       }
     }
     result.problem = problem();
-    if (auto f = flaw(result.problem)) reader_.fail(f->field ? at_[*f->field] : 0, f->text);
+    if (auto f = flaw(result.problem, transposed_))
+      reader_.fail(f->field ? at_[*f->field] : 0, f->text);
     return result;
   }
 
@@ -204,7 +236,8 @@ class Parser {
     if (!given(f))
       reader_.fail(
           reader_.text().size(),
-          fmt::format("{} is missing; a problem looks like mb1ic64ih56oc64kh3ph1", field_names[f]));
+          fmt::format("{} is missing; a problem looks like {}", field_names[f],
+                      transposed_ ? "deconv:mb1ic64ih28oc32kh2sh2" : "mb1ic64ih56oc64kh3ph1"));
     return value_[f];
   }
 
@@ -223,84 +256,112 @@ class Parser {
     value_[field] = reader_.number(*name, least(field));
   }
 
-  // Output and near padding follow from each other when one of them is omitted; if both are, there
-  // is no padding.
+  // The text's output and the near padding follow from each other when one of them is omitted; if
+  // both are, there is no padding.
   void complete(Axis& a, Field pad_field) const {
-    if (a.out == absent) {
+    if (a.text_out() == absent) {
       if (a.pad == absent) a.pad = 0;
-      const std::int64_t padded = a.image + 2 * a.pad;
-      if (padded < a.dilated_filter())
-        reader_.fail(
-            at_[a.image_field],
-            fmt::format("{} would be below 1: a filter that spans {} does not fit into {} {} with "
-                        "padding {}",
-                        field_names[a.out_field], a.dilated_filter(), field_names[a.image_field],
-                        a.image, a.pad));
-      a.out = (padded - a.dilated_filter()) / a.stride + 1;
+      if (a.transposed)
+        complete_transposed_out(a);
+      else
+        complete_out(a);
     } else if (a.pad == absent) {
-      const std::int64_t reach =
-          saturating_add(saturating_mul(a.out - 1, a.stride), a.dilated_filter());
-      a.pad = (reach - a.image) / 2;
+      a.pad = (a.reach() - a.image) / 2;
       if (a.pad < 0)
         reader_.fail(
             at_[a.out_field],
-            fmt::format("{} {} leaves part of {} {} unread: {} can only be derived from a larger "
-                        "{}",
-                        field_names[a.out_field], a.out, field_names[a.image_field], a.image,
-                        field_names[pad_field], field_names[a.out_field]));
+            a.transposed
+                ? fmt::format("{} {} is more than the {} of {} {}: {} can only be derived from a "
+                              "smaller {}",
+                              field_names[a.out_field], a.image, a.reach(), field_names[a.in_field],
+                              a.out, field_names[pad_field], field_names[a.out_field])
+                : fmt::format("{} {} leaves part of {} {} unread: {} can only be derived from a "
+                              "larger {}",
+                              field_names[a.out_field], a.out, field_names[a.in_field], a.image,
+                              field_names[pad_field], field_names[a.out_field]));
       if (a.pad > a.dilated_filter()) reader_.fail(at_[a.out_field], too_much_padding(a, a.pad));
     }
+  }
+  void complete_out(Axis& a) const {
+    const std::int64_t padded = a.image + 2 * a.pad;
+    if (padded < a.dilated_filter())
+      reader_.fail(
+          at_[a.in_field],
+          fmt::format("{} would be below 1: a filter that spans {} does not fit into {} {} with "
+                      "padding {}",
+                      field_names[a.out_field], a.dilated_filter(), field_names[a.in_field],
+                      a.image, a.pad));
+    a.out = (padded - a.dilated_filter()) / a.stride + 1;
+  }
+  void complete_transposed_out(Axis& a) const {
+    a.image = a.reach() - 2 * a.pad;
+    if (a.image < 1)
+      reader_.fail(
+          at_[a.in_field],
+          fmt::format("{} would be below 1: padding of {} leaves nothing of the {} that "
+                      "{} {} gives",
+                      field_names[a.out_field], a.pad, a.reach(), field_names[a.in_field], a.out));
   }
 
   ConvProblem problem() const {
     ConvProblem p;
     p.groups = get(G, 1);
     p.n = get(MB, 2);
-    p.c = require(IC);
-    p.k = require(OC);
+    p.c = require(written(IC, transposed_));
+    p.k = require(written(OC, transposed_));
 
     const bool any_depth = any({ID, OD, KD, SD, PD, DD}),
                any_height = any({IH, OH, KH, SH, PH, DH}),
                any_width = any({IW, OW, KW, SW, PW, DW});
-    Axis d{ID,
+    Axis d{transposed_,
+           ID,
            OD,
-           any_depth ? require(ID) : 1,
+           absent,
            any_depth ? require(KD) : 1,
-           get(OD, absent),
+           absent,
            get(SD, 1),
            get(PD, absent),
            get(DD, 0) + 1};
+    d.text_in() = any_depth ? require(ID) : 1;
+    d.text_out() = get(OD, absent);
     complete(d, PD);
 
     // Width alone means a one-dimensional convolution: one row, filters of one row. Depth alone is
     // a cube.
     const bool one_dimensional = any_width && !any_height && !any_depth;
     Axis v = d;
-    if (!any_depth || any_height || any_width)
-      v = {IH,
+    if (!any_depth || any_height || any_width) {
+      v = {transposed_,
+           IH,
            OH,
-           one_dimensional ? 1 : require(IH),
+           absent,
            one_dimensional ? 1 : require(KH),
-           get(OH, absent),
+           absent,
            get(SH, 1),
            get(PH, absent),
            get(DH, 0) + 1};
+      v.text_in() = one_dimensional ? 1 : require(IH);
+      v.text_out() = get(OH, absent);
+    }
     complete(v, PH);
 
-    Axis h{IW,
+    Axis h{transposed_,
+           IW,
            OW,
-           one_dimensional ? require(IW) : get(IW, v.image),
+           absent,
            one_dimensional ? require(KW) : get(KW, v.filter),
-           get(OW, absent),
+           absent,
            get(SW, v.stride),
            get(PW, absent),
            get(DW, v.dilation - 1) + 1};
+    h.text_in() = one_dimensional ? require(IW) : get(IW, v.text_in());
+    h.text_out() = get(OW, absent);
     // An omitted width equals the height: padding unless ow determines it, and the output (with its
     // far padding) if all that it depends on is the same.
     if (!given(PW) && !given(OW)) h.pad = v.pad;
-    const bool same = h.image == v.image && h.filter == v.filter && h.stride == v.stride &&
+    const bool same = h.text_in() == v.text_in() && h.filter == v.filter && h.stride == v.stride &&
                       h.pad == v.pad && h.dilation == v.dilation;
-    if (!given(OW) && same) h.out = v.out;
+    if (!given(OW) && same) h.text_out() = v.text_out();
     complete(h, PW);
 
     p.d = d.image, p.t = d.filter, p.z = d.out;
@@ -313,7 +374,8 @@ class Parser {
   }
 
   ProblemReader reader_;
-  std::array<std::int64_t, field_count> value_;
+  bool transposed_;
+  std::array<std::int64_t, field_count> value_;  // as written
   std::array<std::size_t, field_count> at_;
 };
 
@@ -330,26 +392,29 @@ Pass parse_pass(std::string_view text) {
 // ---- Problems ----
 
 void validate(const ConvProblem& problem) {
-  if (auto f = flaw(problem)) throw InputError("impossible problem: " + f->text);
+  if (auto f = flaw(problem, false)) throw InputError("impossible problem: " + f->text);
 }
 
 NamedProblem parse_problem(std::string_view text) { return Parser(text).parse(); }
 
-NamedProblem parse_problem(std::string_view text, std::vector<std::string>& warnings) {
-  Parser parser(text);
+namespace {
+
+NamedProblem parse_warning(std::string_view text, bool transposed,
+                           std::vector<std::string>& warnings) {
+  Parser parser(text, transposed);
   NamedProblem problem = parser.parse();
   if (!parser.has_batch())
     warnings.push_back(fmt::format("{}: no mb: a batch of 2, as in benchdnn", trim(text)));
   return problem;
 }
 
-std::string to_text(const ConvProblem& p) {
+std::string text_of(const ConvProblem& p, bool transposed) {
   const bool depth = p.has_depth();
   const bool square = p.h == p.w && p.r == p.s && p.p == p.q && p.stride_h == p.stride_w &&
                       p.pad_h == p.pad_w && p.dilation_h == p.dilation_w;
   const bool cube = depth && square && p.d == p.h && p.t == p.r && p.z == p.p &&
                     p.stride_d == p.stride_h && p.pad_d == p.pad_h && p.dilation_d == p.dilation_h;
-  std::string text;
+  std::string text(transposed ? transposed_prefix : "");
   const auto put = [&](Field f, std::int64_t value) {
     text += fmt::format("{}{}", field_names[f], value);
   };
@@ -360,12 +425,23 @@ std::string to_text(const ConvProblem& p) {
     if (!cube) put(Field(first + 1), in_h);
     if (!square || (depth && !cube)) put(Field(first + 2), in_w);
   };
+  const auto put_x = [&](Field c, Field d) {
+    put(c, p.c);
+    put_all(d, p.d, p.h, p.w);
+  };
+  const auto put_y = [&](Field c, Field d) {
+    put(c, p.k);
+    put_all(d, p.z, p.p, p.q);
+  };
   if (p.groups != 1) put(G, p.groups);
   put(MB, p.n);
-  put(IC, p.c);
-  put_all(ID, p.d, p.h, p.w);
-  put(OC, p.k);
-  put_all(OD, p.z, p.p, p.q);
+  if (transposed) {
+    put_y(IC, ID);
+    put_x(OC, OD);
+  } else {
+    put_x(IC, ID);
+    put_y(OC, OD);
+  }
   put_all(KD, p.t, p.r, p.s);
   if (p.stride_d != 1 || p.stride_h != 1 || p.stride_w != 1)
     put_all(SD, p.stride_d, p.stride_h, p.stride_w);
@@ -374,6 +450,39 @@ std::string to_text(const ConvProblem& p) {
     put_all(DD, p.dilation_d - 1, p.dilation_h - 1, p.dilation_w - 1);
   return text;
 }
+
+}  // namespace
+
+NamedProblem parse_problem(std::string_view text, std::vector<std::string>& warnings) {
+  return parse_warning(text, false, warnings);
+}
+
+std::string to_text(const ConvProblem& p) { return text_of(p, false); }
+
+// ---- Transposed convolutions ----
+
+bool is_transposed_text(std::string_view text) { return trim(text).starts_with(transposed_prefix); }
+
+NamedProblem parse_transposed_problem(std::string_view text, std::vector<std::string>& warnings) {
+  if (!is_transposed_text(text))
+    ProblemReader(text).fail(0, fmt::format("expected {}", transposed_prefix));
+  return parse_warning(text, true, warnings);
+}
+
+std::string to_transposed_text(const ConvProblem& p) { return text_of(p, true); }
+
+Pass transposed(Pass pass) {
+  switch (pass) {
+    case Pass::forward:
+      return Pass::backward_data;
+    case Pass::backward_data:
+      return Pass::forward;
+    default:
+      return pass;
+  }
+}
+
+// ---- Named problems ----
 
 std::string to_text(const NamedProblem& named) {
   return to_text(named.problem) + to_text(LayerName{named.name, named.count});

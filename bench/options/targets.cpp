@@ -14,6 +14,7 @@
 #include "conv/text/bytes.h"
 #include "conv/text/names.h"
 #include "conv/text/text_file.h"
+#include "conv/transposed.h"
 #include "nets/zoo/zoo.h"
 #include "recurrent/problem_text.h"
 
@@ -39,21 +40,15 @@ std::vector<TuneItem> net_items(const std::string& name, std::int64_t batch) {
 std::vector<LayerProblem> read_problems(const std::string& target,
                                         std::vector<std::string>& warnings) {
   std::vector<LayerProblem> layers;
-  const auto take = [&](std::string_view text, std::vector<std::string>& about_batch) {
-    if (is_recurrent_text(text))
-      layers.emplace_back(parse_recurrent_problem(text, about_batch));
-    else
-      layers.emplace_back(parse_problem(text, about_batch));
-  };
   if (!target.starts_with('@')) {
-    take(target, warnings);
+    layers.push_back(parse_layer(target, warnings));
     return layers;
   }
   const std::string path = target.substr(1);
   for_each_problem_line(read_text_file(path, "a file with one problem a line"), path, &warnings,
                         [&](std::string_view line) {
                           std::vector<std::string> about_batch;
-                          take(line, about_batch);
+                          layers.push_back(parse_layer(line, about_batch));
                           return about_batch.empty();
                         });
   return layers;
@@ -88,12 +83,12 @@ void require_memory(const LayerProblem& layer, const DeviceInfo& device) {
   if (needed <= double(device.memory_bytes)) return;
   const auto fits =
       std::int64_t(double(layer.problem.batch()) * double(device.memory_bytes) / needed);
-  throw InputError(fmt::format(
-      "{} needs {} for its tensors and their reference, but this machine has {}: {}",
-      layer.name.empty() ? to_text(layer.problem) : layer.name + " " + to_text(layer.problem),
-      show_bytes(std::int64_t(needed)), show_bytes(device.memory_bytes),
-      fits > 0 ? fmt::format("expected a batch of at most about {}", fits)
-               : "expected a smaller problem"));
+  throw InputError(
+      fmt::format("{} needs {} for its tensors and their reference, but this machine has {}: {}",
+                  layer.name.empty() ? layer.text() : layer.name + " " + layer.text(),
+                  show_bytes(std::int64_t(needed)), show_bytes(device.memory_bytes),
+                  fits > 0 ? fmt::format("expected a batch of at most about {}", fits)
+                           : "expected a smaller problem"));
 }
 
 }  // namespace
@@ -102,6 +97,7 @@ void require_memory(const LayerProblem& layer, const DeviceInfo& device) {
 // the field is "g" alone: "g2mb1..." against "googlenet".
 // A recurrent problem's cell is followed by a size, and a recurrent net's by a number.
 bool looks_like_problem(const std::string& target) {
+  if (is_transposed_text(target)) return true;
   if (is_recurrent_text(target)) {
     const std::string_view sizes = std::string_view(target).substr(target.find(':') + 1);
     return sizes.empty() || std::isdigit(static_cast<unsigned char>(sizes.front())) == 0;
@@ -135,7 +131,7 @@ void require_convolutions(const std::vector<TuneItem>& items, const std::string&
   for (const TuneItem& item : items)
     if (!item.layer.problem.conv())
       throw InputError(fmt::format("{}: '{}' is a recurrent layer: expected convolutions", verb,
-                                   to_text(item.layer.problem)));
+                                   item.layer.text()));
 }
 
 std::vector<TuneItem> resolve_targets(const CommonOptions& options, const DeviceInfo& device) {
@@ -151,7 +147,7 @@ std::vector<TuneItem> resolve_targets(const CommonOptions& options, const Device
       if (!options.layer.empty() && names.back() != options.layer) continue;
       const bool training = options.passes != std::vector{Pass::forward};
       for (const Pass pass : options.passes) {
-        item.layer.problem.set_pass(pass, training);
+        item.layer.set_pass(pass, training);
         item.layer.problem.set_dtype(options.dtype);
         recomputes |= options.recompute && item.layer.problem.set_recompute();
         validate(item.layer.problem);

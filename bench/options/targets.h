@@ -9,8 +9,8 @@
 
 namespace convlab {
 
-// True if the text begins like a problem's, "mb1ic64..." or "lstm:t32...", and unlike any net's
-// name.
+// True if the text begins like a problem's, "mb1ic64...", "deconv:mb1..." or "lstm:t32...", and
+// unlike any net's name.
 bool looks_like_problem(const std::string& target);
 
 // In the order given: each target's problems for each batch, and every pass for each problem. Equal

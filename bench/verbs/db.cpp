@@ -19,6 +19,7 @@
 #include "bench/verbs/verbs.h"
 #include "conv/error.h"
 #include "conv/text/text_file.h"
+#include "conv/transposed.h"
 
 namespace convlab {
 namespace {
@@ -42,7 +43,10 @@ Options with_canonical_problem(Options o) {
   if (!looks_like_problem(o.problem))
     throw InputError(fmt::format(
         "'{}' is not a problem: expected one as in mb1ic64ih56oc64oh56kh3ph1", o.problem));
-  o.problem = to_text(parse_layer(o.problem).problem);
+  const LayerProblem layer = parse_layer(o.problem);
+  o.problem = to_text(layer.problem);
+  if (layer.transposed)
+    for (Pass& pass : o.common.passes) pass = transposed(pass);
   return o;
 }
 

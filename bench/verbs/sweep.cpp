@@ -72,7 +72,13 @@ Sweep planned_sweep(const Options& o) {
   if (!looks_like_problem(target))
     throw InputError(fmt::format(
         "sweep: '{}' is not a problem: expected one as in mb1ic64ih56oc64oh56kh3ph1", target));
-  sweep.base = parse_layer(target).problem;
+  const LayerProblem base = parse_layer(target);
+  if (base.transposed)
+    throw InputError(
+        fmt::format("sweep: {} is a transposed convolution: expected the convolution "
+                    "whose gradient it is, {}",
+                    target, to_text(base.problem)));
+  sweep.base = base.problem;
   sweep.base.set_dtype(common.dtype);
   const Swept swept = sweep.base.conv() ? Swept::convolution : Swept::recurrent_layer;
   for (const std::string& text : o.axes)

@@ -9,6 +9,7 @@
 
 #include "conv/error.h"
 #include "conv/problem_text.h"
+#include "conv/transposed.h"
 
 namespace convlab {
 namespace {
@@ -347,6 +348,100 @@ TEST(ParseProblem, SurvivesRandomDamage) {
   EXPECT_GT(refused, 1000);
 }
 
+// ---- Transposed convolutions ----
+
+NamedProblem parse_transposed(std::string_view text) {
+  std::vector<std::string> warnings;
+  return parse_transposed_problem(text, warnings);
+}
+
+TEST(ParseTransposed, IsTheConvolutionWithInputAndOutputExchanged) {
+  const struct {
+    const char *text, *convolution;
+  } cases[] = {
+      {"deconv:mb1ic64ih28oc32oh56kh2sh2ph0", "mb1ic32ih56oc64oh28kh2sh2ph0"},
+      {" deconv:mb1_ic64ih28_oc32kh2sh2", "mb1ic32ih56oc64oh28kh2sh2ph0"},  // the least oh
+      {"deconv:mb1ic8ih14oc4oh28kh4sh2", "mb1ic4ih28oc8oh14kh4sh2ph1"},     // ph derived
+      {"deconv:mb1ic8ih14oc4kh4sh2ph1", "mb1ic4ih28oc8oh14kh4sh2ph1"},
+      {"deconv:mb1ic8ih14oc4oh28kh3sh2ph1", "mb1ic4ih28oc8oh14kh3sh2ph1"},  // output padding 1
+      {"deconv:mb1ic8ih5oc4kh3dh1", "mb1ic4ih9oc8oh5kh3ph0dh1"},
+      {"deconv:g2mb3ic8ih5iw7oc4kh1", "g2mb3ic4ih5iw7oc8oh5ow7kh1kw1ph0pw0"},
+      {"deconv:mb1ic8ih5iw7oc4oh10ow14kh2sh2ph0", "mb1ic4ih10iw14oc8oh5ow7kh2kw2sh2sw2ph0pw0"},
+      {"deconv:mb1ic8iw5oc4kw2sw2", "mb1ic4ih1iw10oc8oh1ow5kh1kw2sh1sw2ph0pw0"},  // 1-D
+      {"deconv:mb1ic8ih5oc4kh2sh2ow9", "mb1ic4ih10iw9oc8oh5ow5kh2kw2sh2sw2ph0pw0"},
+  };
+  for (const auto& c : cases) {
+    const NamedProblem parsed = parse_transposed(c.text);
+    EXPECT_EQ(to_text(parsed.problem), c.convolution) << c.text;
+    EXPECT_EQ(parse_problem(c.convolution), parsed) << c.text;
+  }
+  const NamedProblem named = parse_transposed("deconv:ic8ih5oc4kh2n\"up*3\"");
+  EXPECT_EQ(named.name, "up");
+  EXPECT_EQ(named.count, 3);
+  std::vector<std::string> warnings;
+  parse_transposed_problem("deconv:ic8ih5oc4kh2", warnings);
+  EXPECT_EQ(warnings,
+            std::vector<std::string>{"deconv:ic8ih5oc4kh2: no mb: a batch of 2, as in benchdnn"});
+}
+
+TEST(ParseTransposed, RoundTripsRandomProblems) {
+  Random random(4);
+  bool output_padding = false;
+  for (int i = 0; i < 5000; ++i) {
+    const ConvProblem p = random_problem(random);
+    const std::string text = to_transposed_text(p);
+    ASSERT_TRUE(is_transposed_text(text));
+    ASSERT_EQ(parse_transposed(text).problem, p) << text;
+    output_padding |= p.pad_bottom() < p.pad_h;
+  }
+  EXPECT_TRUE(output_padding);
+  EXPECT_FALSE(is_transposed_text("mb1ic64ih28oc32kh2"));
+  EXPECT_FALSE(is_transposed_text("deconv"));
+}
+
+TEST(ParseTransposed, PointsAtTheOffendingCharacter) {
+  const Refused cases[] = {
+      {"mb1ic8ih5oc4kh2", 1, "expected deconv:"},
+      {"deconv:", 8, "oc is missing; a problem looks like deconv:mb1ic64ih28oc32kh2sh2"},
+      {"deconv:oc4ih5kh2", 17, "ic is missing"},
+      {"deconv:ic8oc4oh5kh2", 20, "ih is missing"},
+      {"deconv:ic8ih5oc4oh10", 21, "kh is missing"},
+      {"deconv:resnet18", 8, "expected a field (g mb ic ih"},
+      {"deconv:deconv:ic8ih5oc4kh2", 8, "expected a field"},
+      {"deconv:ic8ih0oc4kh2", 13, "ih takes a whole number of at least 1"},
+      {"deconv:g3ic8ih5oc6kh2", 10, "ic 8 is not a multiple of g 3"},
+      {"deconv:g3ic6ih5oc4kh2", 16, "oc 4 is not a multiple of g 3"},
+      {"deconv:ic8ih2oc4kh2ph2", 11,
+       "oh would be below 1: padding of 2 leaves nothing of the 3 that ih 2 gives"},
+      {"deconv:ic8ih5oc4oh12kh2sh2ph0", 17,
+       "oh 12 is too large for ih 5, padding 0, a filter that spans 2 and stride 2: it is at most "
+       "11"},
+      {"deconv:ic8ih5oc4oh20kh2sh2", 17,
+       "oh 20 is more than the 10 of ih 5: ph can only be derived from a smaller oh"},
+      {"deconv:ic8ih56oc4oh28kh2sh2", 18,
+       "oh 28 takes padding of 42, more than the filter's 2: a convolution's text has no deconv:"},
+      {"deconv:ic1ih1152921504606846976oc1kh1sh1152921504606846976", 58,
+       "oh is 4611686018427387904: it takes 1 to 2^60"},
+      {"deconv:ic1000000ih1000000iw1000000oc1kh1", 8, "tensor x takes 2^62 bytes or more"},
+  };
+  for (const Refused& c : cases) {
+    const std::string expected = "malformed problem '" + std::string(c.text) + "' at character " +
+                                 std::to_string(c.character) + ": " + c.message;
+    try {
+      parse_transposed(c.text);
+      ADD_FAILURE() << c.text << " is accepted";
+    } catch (const InputError& error) {
+      EXPECT_EQ(std::string(error.what()).substr(0, expected.size()), expected);
+    }
+  }
+}
+
+TEST(ParseTransposed, EachPassIsOneOfTheConvolutions) {
+  EXPECT_EQ(transposed(Pass::forward), Pass::backward_data);
+  EXPECT_EQ(transposed(Pass::backward_data), Pass::forward);
+  EXPECT_EQ(transposed(Pass::backward_filter), Pass::backward_filter);
+}
+
 // ---- validate ----
 
 TEST(Validate, NamesTheFieldOfAnImpossibleProblem) {
@@ -382,7 +477,7 @@ TEST(Validate, NamesTheFieldOfAnImpossibleProblem) {
   EXPECT_EQ(refusal([](P& p) { p.q = 17; }), "accepted");
   EXPECT_EQ(refusal([](P& p) { p.q = 18; }),
             "impossible problem: ow 18 takes padding of 10, more than the filter's 3: a transposed "
-            "layer is written as its mirror in pass bwd_d, ic and oc swapped, ih and oh too");
+            "convolution's text has deconv: before it");
   EXPECT_EQ(refusal([](P& p) { p.pad_w = 20, p.q = 47; }), "accepted");
   EXPECT_EQ(refusal([](P& p) { p.pass = Pass::backward_data, p.epilogue.relu = true; }),
             "impossible problem: an epilogue belongs to pass fwd, not bwd_d");
