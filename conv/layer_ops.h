@@ -119,6 +119,35 @@ struct LrnDesc {
 
 enum class ActivationKind : std::uint8_t { relu, tanh, sigmoid };
 
+// At each pixel, over its channels:
+//   y = scale[c] * (x - mean) / sqrt(variance + epsilon) + shift[c]
+// with the biased variance (Ba, Kiros & Hinton 2016, arXiv:1607.06450).
+struct LayerNormDesc {
+  TensorDesc x;
+  double epsilon = 1e-6;
+};
+
+// All per-channel arrays have C elements.
+struct LayerNormBackward {
+  const void* x = nullptr;
+  const void* dy = nullptr;
+  const void* scale = nullptr;
+  void* dx = nullptr;  // may be dy
+  void* dscale = nullptr;
+  void* dshift = nullptr;
+};
+
+// Another size of each channel's plane, in any layout that both tensors have.
+//   nearest: y[p, q] = x[floor(p * H / P), floor(q * W / Q)]
+//   bilinear: y[p, q] interpolates x at (p + 1/2) * H / P - 1/2, at least 0, and likewise in w;
+//   past
+//     the last row there is that row (PyTorch's align_corners=False)
+enum class ResizeKind : std::uint8_t { nearest, bilinear };
+struct ResizeDesc {
+  ResizeKind kind = ResizeKind::nearest;
+  TensorDesc x, y;  // same n, c and layout
+};
+
 // Each element is zero with probability p, else x / (1 - p). Which ones depends only on n, c, h, w,
 // the seed and the draw, so that backward repeats them: one word of Philox4x32-10 (Salmon et al.
 // 2011) with the seed as key and (NCHW index, draw) as counter.
@@ -161,6 +190,9 @@ void validate(const ChannelCopy&);
 void validate(const PoolDesc&);
 void validate(const BatchNormDesc&, const WholeBatch&);
 void validate(const LrnDesc&);
+void validate(const LayerNormDesc&);
+void validate(const ResizeDesc&);
+void validate_groups(const TensorDesc&, std::int64_t groups);  // of channels
 void validate(const DropoutDesc&);
 void validate_classes(const TensorDesc&, std::string_view operation);
 void validate(const GemmDesc&);
@@ -266,6 +298,26 @@ class LayerOps {
   // mean, square: running averages of dw and dw^2; start at zero.
   virtual void adam_update(DType, const AdamDesc&, std::int64_t count, const void* dw, void* w,
                            void* mean, void* square, Stream&) const = 0;
+
+  // ---- Channels and sizes of images ----
+
+  virtual void layer_norm_forward(DType, const LayerNormDesc&, const void* x, const void* scale,
+                                  const void* shift, void* y, Stream&) const = 0;
+  virtual void layer_norm_backward(DType, const LayerNormDesc&, const LayerNormBackward&, Workspace,
+                                   Stream&) const = 0;
+  // y = scale[c] * x; in place. Backward dx may be dy.
+  virtual void scale_channels_forward(DType, const TensorDesc&, const void* x, const void* scale,
+                                      void* y, Stream&) const = 0;
+  virtual void scale_channels_backward(DType, const TensorDesc&, const void* x, const void* dy,
+                                       const void* scale, void* dx, void* dscale, Workspace,
+                                       Stream&) const = 0;
+  // Channel g * (C / groups) + i goes to i * groups + g (Zhang et al. 2017, arXiv:1707.01083). The
+  // inverse is the shuffle with C / groups groups.
+  virtual void shuffle_channels(DType, const TensorDesc&, std::int64_t groups, const void* from,
+                                void* to, Stream&) const = 0;
+  virtual void resize_forward(DType, const ResizeDesc&, const void* x, void* y, Stream&) const = 0;
+  virtual void resize_backward(DType, const ResizeDesc&, const void* dy, void* dx,
+                               Stream&) const = 0;
 };
 
 }  // namespace convlab

@@ -313,17 +313,10 @@ class Parser {
     const bool any_depth = any({ID, OD, KD, SD, PD, DD}),
                any_height = any({IH, OH, KH, SH, PH, DH}),
                any_width = any({IW, OW, KW, SW, PW, DW});
-    Axis d{transposed_,
-           ID,
-           OD,
-           absent,
-           any_depth ? require(KD) : 1,
-           absent,
-           get(SD, 1),
-           get(PD, absent),
-           get(DD, 0) + 1};
+    Axis d{transposed_, ID, OD, absent, 1, absent, get(SD, 1), get(PD, absent), get(DD, 0) + 1};
     d.text_in() = any_depth ? require(ID) : 1;
     d.text_out() = get(OD, absent);
+    d.filter = any_depth ? require(KD) : 1;
     complete(d, PD);
 
     // Width alone means a one-dimensional convolution: one row, filters of one row. Depth alone is
@@ -331,17 +324,10 @@ class Parser {
     const bool one_dimensional = any_width && !any_height && !any_depth;
     Axis v = d;
     if (!any_depth || any_height || any_width) {
-      v = {transposed_,
-           IH,
-           OH,
-           absent,
-           one_dimensional ? 1 : require(KH),
-           absent,
-           get(SH, 1),
-           get(PH, absent),
-           get(DH, 0) + 1};
+      v = {transposed_, IH, OH, absent, 1, absent, get(SH, 1), get(PH, absent), get(DH, 0) + 1};
       v.text_in() = one_dimensional ? 1 : require(IH);
       v.text_out() = get(OH, absent);
+      v.filter = one_dimensional ? 1 : require(KH);
     }
     complete(v, PH);
 
@@ -349,13 +335,14 @@ class Parser {
            IW,
            OW,
            absent,
-           one_dimensional ? require(KW) : get(KW, v.filter),
+           1,
            absent,
            get(SW, v.stride),
            get(PW, absent),
            get(DW, v.dilation - 1) + 1};
     h.text_in() = one_dimensional ? require(IW) : get(IW, v.text_in());
     h.text_out() = get(OW, absent);
+    h.filter = one_dimensional ? require(KW) : get(KW, v.filter);
     // An omitted width equals the height: padding unless ow determines it, and the output (with its
     // far padding) if all that it depends on is the same.
     if (!given(PW) && !given(OW)) h.pad = v.pad;

@@ -107,6 +107,72 @@ struct LrnJob {
   void* out;
 };
 
+// ---- layer_norm.cpp ----
+
+// The tensor in runs of at most this many pixels of one image, and these in pieces.
+constexpr std::int64_t run_pixels = 32;
+
+struct PixelPieces {
+  Planes planes;
+  std::int64_t runs, count;  // of the tensor
+
+  explicit PixelPieces(const TensorDesc& desc) : planes(desc) {
+    if (planes.blocks == 1) {
+      planes.pixels *= planes.images;
+      planes.images = 1;
+    }
+    runs = planes.images * runs_of_image();
+    // Enough for many threads; each has sums for every channel.
+    count = std::min<std::int64_t>(runs, 128);
+  }
+
+  std::int64_t runs_of_image() const { return ceil_div(planes.pixels, run_pixels); }
+  std::int64_t first_run(std::int64_t piece) const { return runs * piece / count; }
+
+  struct Run {
+    std::int64_t image, first, pixels;
+  };
+  Run run(std::int64_t index) const {
+    const std::int64_t first = index % runs_of_image() * run_pixels;
+    return {index / runs_of_image(), first, std::min(run_pixels, planes.pixels - first)};
+  }
+};
+
+// Forward from x to out, backward from x and dy to out and, for each piece, to the sums of dscale
+// and dshift over its pixels: 2 x padded_channels.
+struct PixelJob {
+  enum class Kind { norm, norm_backward, scale, scale_backward } kind;
+  DType dtype;
+  PixelPieces pieces;
+  double epsilon;
+  const void* x;
+  const void* dy;
+  const void* scale;
+  const void* shift;
+  void* out;
+  double* sums;
+};
+
+// ---- channel_shuffle.cpp ----
+
+struct ShuffleJob {
+  DType dtype;
+  TensorDesc desc;
+  std::int64_t groups;
+  const void* from;
+  void* to;
+};
+
+// ---- resize.cpp ----
+
+// Forward: from = x, to = y. Backward: from = dy, to = dx.
+struct ResizeJob {
+  DType dtype;
+  ResizeDesc resize;
+  const void* from;
+  void* to;
+};
+
 // ---- batch_norm.cpp ----
 
 // The tensor in pieces of one channel block, one image and some of its pixels. With all channels

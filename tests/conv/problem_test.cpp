@@ -420,7 +420,7 @@ TEST(ParseTransposed, PointsAtTheOffendingCharacter) {
        "oh 20 is more than the 10 of ih 5: ph can only be derived from a smaller oh"},
       {"deconv:ic8ih56oc4oh28kh2sh2", 18,
        "oh 28 takes padding of 42, more than the filter's 2: a convolution's text has no deconv:"},
-      {"deconv:ic1ih1152921504606846976oc1kh1sh1152921504606846976", 58,
+      {"deconv:ic1ih1152921504606846976oc1kh1sh1152921504606846976", 59,
        "oh is 4611686018427387904: it takes 1 to 2^60"},
       {"deconv:ic1000000ih1000000iw1000000oc1kh1", 8, "tensor x takes 2^62 bytes or more"},
   };
