@@ -111,6 +111,13 @@ void validate(const DropoutDesc& dropout) {
     throw InputError(fmt::format("dropout: first image {} is not >= 0", dropout.first_image));
 }
 
+void validate(const GateDesc& gate) {
+  const TensorDesc& x = gate.x;
+  if (x.n < 1 || x.c < 1 || x.h < 1 || x.w < 1)
+    throw InputError(
+        fmt::format("a gate takes 1 or more of each axis, not {}x{}x{}x{}", x.n, x.c, x.h, x.w));
+}
+
 void validate_classes(const TensorDesc& desc, std::string_view operation) {
   if (desc.h != 1 || desc.w != 1)
     throw InputError(

@@ -13,6 +13,9 @@ namespace convlab::nets {
 namespace {
 
 std::string text(const Shape& s) { return fmt::format("{}x{}x{}x{}", s.n, s.c, s.h, s.w); }
+std::string text(const PerAxis& a) {
+  return a.h == a.w ? fmt::format("{}", a.h) : fmt::format("{}x{}", a.h, a.w);
+}
 
 // Above any valid window, stride or padding, so that their sums do not overflow.
 constexpr std::int64_t most_axis = std::int64_t{1} << 31;
@@ -44,6 +47,8 @@ struct Inference {
   Shape operator()(const BatchNorm& norm) const {
     if (!(norm.epsilon >= 0) || std::isinf(norm.epsilon))
       throw InputError(fmt::format("epsilon is {}: expected a number from 0 on", norm.epsilon));
+    if (!(norm.momentum >= 0 && norm.momentum <= 1))
+      throw InputError(fmt::format("momentum is {}: expected a number from 0 to 1", norm.momentum));
     return only();
   }
   Shape operator()(const LocalResponseNorm& lrn) const {
@@ -54,6 +59,15 @@ struct Inference {
   Shape operator()(const Dropout& dropout) const {
     validate(DropoutDesc{.x = {}, .p = dropout.p});
     return only();
+  }
+  Shape operator()(const Gate&) const {
+    if (inputs.size() != 2)
+      throw InputError(fmt::format("takes two inputs, has {}", inputs.size()));
+    const Shape &x = inputs[0], gate{x.n, x.c, 1, 1};
+    if (inputs[1] != gate)
+      throw InputError(
+          fmt::format("the gate of {} is {}, not {}", text(x), text(gate), text(inputs[1])));
+    return x;
   }
   Shape operator()(const PadChannels& pad) const {
     const Shape& x = only();
@@ -100,24 +114,28 @@ struct Inference {
 ConvProblem problem_of(const Conv& conv, const Shape& x) {
   ConvProblem p;
   p.n = x.n, p.c = x.c, p.h = x.h, p.w = x.w;
-  p.k = conv.filters, p.r = p.s = conv.kernel;
-  p.stride_h = p.stride_w = conv.stride;
-  p.pad_h = p.pad_w = conv.pad;
+  p.k = conv.filters, p.r = conv.kernel.h, p.s = conv.kernel.w;
+  p.stride_h = conv.stride.h, p.stride_w = conv.stride.w;
+  p.pad_h = conv.pad.h, p.pad_w = conv.pad.w;
+  p.dilation_h = conv.dilation.h, p.dilation_w = conv.dilation.w;
   p.groups = conv.groups;
-  auto positions = [&](std::int64_t size) -> std::int64_t {
-    const std::int64_t room = size + 2 * conv.pad - conv.kernel;
-    if (conv.stride < 1) return 1;  // the stride itself will be refused
-    return room < 0 ? 0 : room / conv.stride + 1;
+  const auto positions = [](std::int64_t size, std::int64_t kernel, std::int64_t stride,
+                            std::int64_t pad, std::int64_t dilation) -> std::int64_t {
+    if (stride < 1) return 1;  // the stride itself will be refused
+    const std::int64_t room = size + 2 * pad - dilation * (kernel - 1) - 1;
+    return room < 0 ? 0 : room / stride + 1;
   };
-  p.p = positions(x.h), p.q = positions(x.w);
+  p.p = positions(x.h, p.r, p.stride_h, p.pad_h, p.dilation_h);
+  p.q = positions(x.w, p.s, p.stride_w, p.pad_w, p.dilation_w);
   return p;
 }
 
 Shape Inference::operator()(const Conv& conv) const {
-  for (const std::int64_t size : {conv.kernel, conv.stride, conv.pad})
-    if (size < 0 || size > most_axis)
-      throw InputError(fmt::format("window {} with stride {} and padding {} makes no sense",
-                                   conv.kernel, conv.stride, conv.pad));
+  for (const PerAxis& sizes : {conv.kernel, conv.stride, conv.pad, conv.dilation})
+    if (std::min(sizes.h, sizes.w) < 0 || std::max(sizes.h, sizes.w) > most_axis)
+      throw InputError(
+          fmt::format("window {} with stride {}, padding {} and dilation {} makes no sense",
+                      text(conv.kernel), text(conv.stride), text(conv.pad), text(conv.dilation)));
   const ConvProblem p = problem_of(conv, only());
   validate(p);
   return {p.n, p.k, p.p, p.q};
@@ -229,6 +247,14 @@ std::int64_t Graph::multiply_adds() const {
   std::int64_t sum = 0;
   for (const Node& node : nodes_) sum += multiply_adds(node);
   return sum;
+}
+
+NodeId Graph::head() const {
+  for (NodeId id = nodes_.size(); id-- > 0;)
+    if (std::holds_alternative<Conv>(nodes_[id].layer) ||
+        std::holds_alternative<Linear>(nodes_[id].layer))
+      return id;
+  throw InputError(fmt::format("net {}: no layer of it computes scores", name_));
 }
 
 std::vector<ConvLayer> conv_layers(const Graph& graph) {

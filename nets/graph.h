@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "conv/layer_ops.h"
 #include "conv/problem.h"
 #include "recurrent/problem.h"
 
@@ -18,16 +19,27 @@ struct Shape {
   friend bool operator==(const Shape&, const Shape&) = default;
 };
 
-// ---- Layers. Windows are square and padded alike on all sides. Graph::add refuses invalid sizes.
-// ----
+// ---- Layers. Windows are padded alike on opposite sides. Graph::add refuses invalid sizes. ----
 
 struct Input {
   Shape shape;
 };
 
-// N C H W to N `filters` P Q, where P = (H + 2 pad - kernel) / stride + 1, rounded down.
+// A number for height and one for width: {1, 7}; or one for both: 3.
+struct PerAxis {
+  std::int64_t h, w;
+
+  constexpr PerAxis(std::int64_t both) : h(both), w(both) {}
+  constexpr PerAxis(std::int64_t height, std::int64_t width) : h(height), w(width) {}
+  friend bool operator==(const PerAxis&, const PerAxis&) = default;
+};
+
+// N C H W to N `filters` P Q, where P = (H + 2 pad - dilation * (kernel - 1) - 1) / stride + 1,
+// rounded down. A dilation of 1 is dense.
 struct Conv {
-  std::int64_t filters = 1, kernel = 1, stride = 1, pad = 0, groups = 1;
+  std::int64_t filters = 1;
+  PerAxis kernel = 1, stride = 1, pad = 0, dilation = 1;
+  std::int64_t groups = 1;
   bool bias = true;
 };
 
@@ -46,9 +58,10 @@ struct Pool {
 
 struct GlobalAvgPool {};  // N C H W to N C 1 1
 
-// With a scale and a shift per channel; running statistics are buffers, not parameters.
+// With a scale and a shift per channel; running statistics are buffers, not parameters. They move
+// by `momentum` of the way to the batch's in each forward pass of training.
 struct BatchNorm {
-  double epsilon = 1e-5;
+  double epsilon = 1e-5, momentum = 0.1;
 };
 
 // Across channels: x / (k + alpha * sum of x^2 over `size` neighbouring channels)^beta, with alpha
@@ -59,12 +72,17 @@ struct LocalResponseNorm {
 };
 
 struct Activation {
-  enum class Kind : std::uint8_t { relu, tanh, sigmoid } kind = Kind::relu;
+  using Kind = ActivationKind;
+  Kind kind = Kind::relu;
 };
 
 struct Dropout {
-  double p = 0.5;  // probability of zeroing an element
+  double p = 0.5;             // probability of zeroing an element
+  bool whole_images = false;  // an image instead (stochastic depth; torchvision's mode "row")
 };
+
+// Two inputs, N C H W and N C 1 1: each channel of an image times a number of its own.
+struct Gate {};
 
 // Appends channels of zeros.
 struct PadChannels {
@@ -86,7 +104,7 @@ struct Add {};     // two or more inputs of one shape
 struct Concat {};  // along C
 
 using Layer = std::variant<Input, Conv, Linear, Pool, GlobalAvgPool, BatchNorm, LocalResponseNorm,
-                           Activation, Dropout, PadChannels, Recurrent, Add, Concat>;
+                           Activation, Dropout, Gate, PadChannels, Recurrent, Add, Concat>;
 
 // ---- The graph ----
 
@@ -123,6 +141,10 @@ class Graph {
   // For one image, of convolutions (padded taps included), fully connected and recurrent layers.
   std::int64_t multiply_adds(const Node&) const;
   std::int64_t multiply_adds() const;
+
+  // The layer that computes the scores: the last one that is a convolution or fully connected.
+  // Throws InputError where there is none.
+  NodeId head() const;
 
  private:
   const Shape& input_shape(const Node&) const;

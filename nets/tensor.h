@@ -30,24 +30,27 @@ class Tensor {
                   bool ceil_mode = false) const {
     return apply(std::move(name), Pool{Pool::Kind::max, kernel, stride, pad, ceil_mode});
   }
-  Tensor avg_pool(std::string name, std::int64_t kernel, std::int64_t stride) const {
-    return apply(std::move(name), Pool{Pool::Kind::average, kernel, stride});
+  Tensor avg_pool(std::string name, std::int64_t kernel, std::int64_t stride,
+                  std::int64_t pad = 0) const {
+    return apply(std::move(name), Pool{Pool::Kind::average, kernel, stride, pad});
   }
   Tensor global_avg_pool(std::string name) const { return apply(std::move(name), GlobalAvgPool{}); }
-  Tensor batch_norm(std::string name, double epsilon = 1e-5) const {
-    return apply(std::move(name), BatchNorm{epsilon});
+  Tensor batch_norm(std::string name, double epsilon = 1e-5, double momentum = 0.1) const {
+    return apply(std::move(name), BatchNorm{epsilon, momentum});
   }
   Tensor lrn(std::string name, LocalResponseNorm layer = {}) const {
     return apply(std::move(name), layer);
   }
-  Tensor relu(std::string name) const {
-    return apply(std::move(name), Activation{Activation::Kind::relu});
+  Tensor activation(std::string name, ActivationKind kind) const {
+    return apply(std::move(name), Activation{kind});
   }
-  Tensor tanh(std::string name) const {
-    return apply(std::move(name), Activation{Activation::Kind::tanh});
-  }
+  Tensor relu(std::string name) const { return activation(std::move(name), ActivationKind::relu); }
+  Tensor tanh(std::string name) const { return activation(std::move(name), ActivationKind::tanh); }
   Tensor dropout(std::string name, double p = 0.5) const {
     return apply(std::move(name), Dropout{p});
+  }
+  Tensor stochastic_depth(std::string name, double p) const {
+    return apply(std::move(name), Dropout{p, true});
   }
   Tensor recurrent(std::string name, Recurrent layer) const {
     return apply(std::move(name), layer);
@@ -94,6 +97,11 @@ inline Tensor join(std::string name, Layer layer, const std::vector<Tensor>& par
 // Elementwise; both have one shape.
 inline Tensor add(std::string name, Tensor a, Tensor b) {
   return join(std::move(name), Add{}, {a, b});
+}
+
+// x times a gate of N C 1 1.
+inline Tensor gated(std::string name, Tensor x, Tensor gate) {
+  return join(std::move(name), Gate{}, {x, gate});
 }
 
 // Along the channels; all have one n, h and w.

@@ -15,11 +15,6 @@ namespace convlab::cpu {
 constexpr std::int64_t copy_tile_channels = 16;
 constexpr std::int64_t copy_tile_pixels = 256;  // 16 KiB of f32 on either side
 
-// ---- elementwise.cpp ----
-
-// backward: from y and dy.
-enum class Elementwise { add, relu, tanh, sigmoid, relu_backward, tanh_backward, sigmoid_backward };
-
 // ---- dropout.cpp ----
 
 struct DropoutJob {
@@ -27,6 +22,27 @@ struct DropoutJob {
   DropoutDesc dropout;
   const void* from;
   void* to;
+};
+
+// ---- gate.cpp ----
+
+constexpr std::int64_t gate_lanes = 64;       // of a block, in one piece of work
+constexpr std::int64_t gate_elements = 4096;  // in one piece of work of the forward pass
+
+// Some lanes of a block of one image, at a run of pixels.
+struct GatePiece {
+  std::int64_t image, block, lane, lanes, pixel, pixels;
+};
+
+// Forward: from = x, to = y. Backward: from = dy, to = dx or null.
+struct GateJob {
+  DType dtype;
+  TensorDesc desc;  // of x
+  const void* gate;
+  const void* from;
+  void* to;
+  const void* x = nullptr;  // for dgate
+  void* dgate = nullptr;    // or null
 };
 
 // ---- gemm.cpp ----

@@ -1,5 +1,5 @@
 // The CPU's layer operations besides convolution. One class; its parts are in channel_copy.cpp,
-// elementwise.cpp, dropout.cpp, batch_norm.cpp, pooling.cpp, lrn.cpp, gemm.cpp, loss.cpp,
+// elementwise.cpp, dropout.cpp, gate.cpp, batch_norm.cpp, pooling.cpp, lrn.cpp, gemm.cpp, loss.cpp,
 // optimizer.cpp, layer_norm.cpp (and scaling of channels), channel_shuffle.cpp and resize.cpp.
 #pragma once
 
@@ -32,9 +32,13 @@ class CpuLayerOps : public LayerOps {
   void add(DType, const TensorDesc&, const void* a, const void* b, void* y, Stream&) const override;
   void activation_forward(DType, ActivationKind, const TensorDesc&, const void* x, void* y,
                           Stream&) const override;
-  void activation_backward(DType, ActivationKind, const TensorDesc&, const void* y, const void* dy,
-                           void* dx, Stream&) const override;
+  void activation_backward(DType, ActivationKind, const TensorDesc&, const void* value,
+                           const void* dy, void* dx, Stream&) const override;
   void dropout(DType, const DropoutDesc&, const void* from, void* to, Stream&) const override;
+  void gate_forward(DType, const GateDesc&, const void* x, const void* gate, void* y,
+                    Stream&) const override;
+  void gate_backward(DType, const GateDesc&, const void* x, const void* gate, const void* dy,
+                     void* dx, void* dgate, Stream&) const override;
 
   void bias_forward(DType, const TensorDesc&, const void* x, const void* bias, void* y, Workspace,
                     Stream&) const override;

@@ -1,6 +1,6 @@
 // CUDA's layer operations besides convolution. One class; its parts are in channel_copy.cu,
-// elementwise.cu, dropout.cu, batch_norm.cu, pooling.cu, lrn.cu, gemm.cpp, loss.cu, optimizer.cu,
-// layer_norm.cu (and scaling of channels), channel_shuffle.cu and resize.cu.
+// elementwise.cu, dropout.cu, gate.cu, batch_norm.cu, pooling.cu, lrn.cu, gemm.cpp, loss.cu,
+// optimizer.cu, layer_norm.cu (and scaling of channels), channel_shuffle.cu and resize.cu.
 #pragma once
 
 #include "conv/device.h"
@@ -26,9 +26,13 @@ class CudaLayerOps : public LayerOps {
   void add(DType, const TensorDesc&, const void* a, const void* b, void* y, Stream&) const override;
   void activation_forward(DType, ActivationKind, const TensorDesc&, const void* x, void* y,
                           Stream&) const override;
-  void activation_backward(DType, ActivationKind, const TensorDesc&, const void* y, const void* dy,
-                           void* dx, Stream&) const override;
+  void activation_backward(DType, ActivationKind, const TensorDesc&, const void* value,
+                           const void* dy, void* dx, Stream&) const override;
   void dropout(DType, const DropoutDesc&, const void* from, void* to, Stream&) const override;
+  void gate_forward(DType, const GateDesc&, const void* x, const void* gate, void* y,
+                    Stream&) const override;
+  void gate_backward(DType, const GateDesc&, const void* x, const void* gate, const void* dy,
+                     void* dx, void* dgate, Stream&) const override;
 
   void bias_forward(DType, const TensorDesc&, const void* x, const void* bias, void* y, Workspace,
                     Stream&) const override;

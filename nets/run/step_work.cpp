@@ -93,6 +93,10 @@ class Work {
     move(x_, y_);
     if (backward_) move(y_, x_);
   }
+  void add(const Gate&) {
+    move(x_, y_);
+    if (backward_) move(x_ + y_, x_);
+  }
   void add(const PadChannels&) {
     move(x_, x_ + y_);
     if (backward_) move(x_, x_);

@@ -51,16 +51,21 @@ std::int64_t parse_classes(std::string_view name, std::string_view text) {
   return classes;
 }
 
-std::int64_t classes_of(const Graph& net) {
-  return std::get<Linear>(net.nodes().back().layer).outputs;  // every net here ends with one
-}
+std::int64_t classes_of(const Graph& net) { return net.nodes()[net.head()].shape.c; }
 
 Graph with_classes(const Graph& net, std::int64_t classes) {
   if (classes == classes_of(net)) return net;
   Graph other(fmt::format("{}:{}", net.name(), classes));
-  for (const Node& node : net.nodes()) {
-    const bool last = &node == &net.nodes().back();
-    other.add(node.name, last ? Layer(Linear{classes}) : node.layer, node.inputs);
+  for (NodeId id = 0; id < net.nodes().size(); ++id) {
+    const Node& node = net.nodes()[id];
+    Layer layer = node.layer;
+    if (id == net.head()) {
+      if (auto* conv = std::get_if<Conv>(&layer))
+        conv->filters = classes;
+      else
+        layer = Linear{classes};
+    }
+    other.add(node.name, std::move(layer), node.inputs);
   }
   return other;
 }

@@ -20,6 +20,7 @@ struct KindOf {
   const char* operator()(const LocalResponseNorm&) const { return "response norm"; }
   const char* operator()(const Activation&) const { return "activation"; }
   const char* operator()(const Dropout&) const { return "dropout"; }
+  const char* operator()(const Gate&) const { return "gate"; }
   const char* operator()(const PadChannels&) const { return "padding"; }
   const char* operator()(const Recurrent&) const { return "recurrent"; }
   const char* operator()(const Add&) const { return "addition"; }
@@ -75,8 +76,9 @@ class Describer {
     const bool filter = std::holds_alternative<Conv>(node.layer) ||
                         std::holds_alternative<Linear>(node.layer) ||
                         std::holds_alternative<Recurrent>(node.layer);
-    // Derivatives need the layer's value (activations) or its input (normalizations) again.
+    // Derivatives need the layer's value or its input (activations, normalizations, gates) again.
     const bool reads_value = std::holds_alternative<Activation>(node.layer) ||
+                             std::holds_alternative<Gate>(node.layer) ||
                              std::holds_alternative<BatchNorm>(node.layer) ||
                              std::holds_alternative<LocalResponseNorm>(node.layer);
     at(info, Phase::forward).bytes = x + w + y;
