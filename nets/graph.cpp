@@ -34,6 +34,7 @@ struct Inference {
     return input.shape;
   }
   Shape operator()(const Conv& conv) const;
+  Shape operator()(const ConvTranspose& conv) const;
   Shape operator()(const Linear& linear) const { return {only().n, linear.outputs, 1, 1}; }
   Shape operator()(const Pool& pool) const {
     const Shape& x = only();
@@ -54,6 +55,31 @@ struct Inference {
   Shape operator()(const LocalResponseNorm& lrn) const {
     validate(LrnDesc{.x = {}, .size = lrn.size, .alpha = lrn.alpha, .beta = lrn.beta, .k = lrn.k});
     return only();
+  }
+  Shape operator()(const LayerNorm& norm) const {
+    validate(LayerNormDesc{.x = {}, .epsilon = norm.epsilon});
+    return only();
+  }
+  Shape operator()(const ChannelScale& scale) const {
+    if (!std::isfinite(scale.initial))
+      throw InputError(fmt::format("the first factor is {}: expected a number", scale.initial));
+    return only();
+  }
+  Shape operator()(const Slice& slice) const {
+    const Shape& x = only();
+    if (slice.first < 0 || slice.channels < 1 || slice.first > x.c - slice.channels)
+      throw InputError(fmt::format("cannot take {} channels from channel {} on: there are {}",
+                                   slice.channels, slice.first, x.c));
+    return {x.n, slice.channels, x.h, x.w};
+  }
+  Shape operator()(const ChannelShuffle& shuffle) const {
+    validate_groups({1, only().c, 1, 1}, shuffle.groups);
+    return only();
+  }
+  Shape operator()(const Resize& resize) const {
+    const Shape &x = only(), y{x.n, x.c, resize.h, resize.w};
+    validate(ResizeDesc{resize.kind, {x.n, x.c, x.h, x.w}, {y.n, y.c, y.h, y.w}});
+    return y;
   }
   Shape operator()(const Activation&) const { return only(); }
   Shape operator()(const Dropout& dropout) const {
@@ -141,6 +167,38 @@ Shape Inference::operator()(const Conv& conv) const {
   return {p.n, p.k, p.p, p.q};
 }
 
+ConvProblem problem_of(const ConvTranspose& conv, const Shape& x) {
+  ConvProblem p;
+  p.n = x.n, p.k = x.c, p.p = x.h, p.q = x.w;
+  p.c = conv.filters, p.r = conv.kernel.h, p.s = conv.kernel.w;
+  p.stride_h = conv.stride.h, p.stride_w = conv.stride.w;
+  p.pad_h = conv.pad.h, p.pad_w = conv.pad.w;
+  p.dilation_h = conv.dilation.h, p.dilation_w = conv.dilation.w;
+  p.groups = conv.groups;
+  p.h = saturating_mul(p.p - 1, p.stride_h) - 2 * p.pad_h + p.dilation_h * (p.r - 1) + 1 +
+        conv.output_pad.h;
+  p.w = saturating_mul(p.q - 1, p.stride_w) - 2 * p.pad_w + p.dilation_w * (p.s - 1) + 1 +
+        conv.output_pad.w;
+  return p;
+}
+
+Shape Inference::operator()(const ConvTranspose& conv) const {
+  constexpr std::int64_t most = std::int64_t{1} << 15;
+  for (const PerAxis& sizes : {conv.kernel, conv.stride, conv.pad, conv.dilation, conv.output_pad})
+    if (std::min(sizes.h, sizes.w) < 0 || std::max(sizes.h, sizes.w) > most)
+      throw InputError(fmt::format(
+          "window {} with stride {}, padding {}, dilation {} and output padding {} makes no sense",
+          text(conv.kernel), text(conv.stride), text(conv.pad), text(conv.dilation),
+          text(conv.output_pad)));
+  if (conv.output_pad.h >= std::max(conv.stride.h, conv.dilation.h) ||
+      conv.output_pad.w >= std::max(conv.stride.w, conv.dilation.w))
+    throw InputError(fmt::format("output padding {} is not less than stride {} or dilation {}",
+                                 text(conv.output_pad), text(conv.stride), text(conv.dilation)));
+  const ConvProblem p = problem_of(conv, only());
+  validate(p);
+  return {p.n, p.c, p.h, p.w};
+}
+
 RecurrentProblem problem_of(const Recurrent& recurrent, const Shape& x) {
   RecurrentProblem p;
   p.cell = recurrent.cell;
@@ -158,6 +216,11 @@ Shape Inference::operator()(const Recurrent& recurrent) const {
 }
 
 }  // namespace
+
+bool is_convolution(const Layer& layer) {
+  return std::holds_alternative<Conv>(layer) || is_transposed(layer);
+}
+bool is_transposed(const Layer& layer) { return std::holds_alternative<ConvTranspose>(layer); }
 
 NodeId Graph::add(std::string name, Layer layer, std::vector<NodeId> inputs) {
   Node node{std::move(name), layer, std::move(inputs), {}};
@@ -198,6 +261,8 @@ const Shape& Graph::input_shape(const Node& node) const {
 }
 
 ConvProblem Graph::conv_problem(const Node& node) const {
+  if (const auto* const transposed = std::get_if<ConvTranspose>(&node.layer))
+    return problem_of(*transposed, input_shape(node));
   const auto* const conv = std::get_if<Conv>(&node.layer);
   if (conv == nullptr)
     throw InputError(fmt::format("net {}, layer {}: is no convolution", name_, node.name));
@@ -214,8 +279,12 @@ RecurrentProblem Graph::recurrent_problem(const Node& node) const {
 std::int64_t Graph::parameters(const Node& node) const {
   if (const auto* conv = std::get_if<Conv>(&node.layer))
     return conv_problem(node).filter_elements() + (conv->bias ? conv->filters : 0);
+  if (const auto* conv = std::get_if<ConvTranspose>(&node.layer))
+    return conv_problem(node).filter_elements() + (conv->bias ? conv->filters : 0);
   if (const auto* linear = std::get_if<Linear>(&node.layer))
     return multiply_adds(node) + linear->outputs;
+  if (std::holds_alternative<LayerNorm>(node.layer)) return 2 * node.shape.c;
+  if (std::holds_alternative<ChannelScale>(node.layer)) return node.shape.c;
   if (std::holds_alternative<BatchNorm>(node.layer)) return 2 * node.shape.c;
   if (std::holds_alternative<Recurrent>(node.layer))
     return recurrent_problem(node).weights_elements();
@@ -223,8 +292,10 @@ std::int64_t Graph::parameters(const Node& node) const {
 }
 
 std::int64_t Graph::multiply_adds(const Node& node) const {
-  if (std::holds_alternative<Conv>(node.layer))
-    return conv_problem(node).filter_elements() * node.shape.h * node.shape.w;
+  if (is_convolution(node.layer)) {
+    const ConvProblem p = conv_problem(node);
+    return p.filter_elements() * p.p * p.q;
+  }
   if (const auto* linear = std::get_if<Linear>(&node.layer)) {
     const Shape& x = input_shape(node);
     return x.c * x.h * x.w * linear->outputs;
@@ -264,8 +335,11 @@ std::vector<ConvLayer> conv_layers(const Graph& graph) {
     const bool before =
         std::any_of(node.inputs.begin(), node.inputs.end(), [&](NodeId id) { return trained[id]; });
     trained.push_back(before || graph.parameters(node) > 0);
-    if (std::holds_alternative<Conv>(node.layer))
-      layers.push_back({{graph.conv_problem(node), node.name, 1}, !before});
+    if (!is_convolution(node.layer)) continue;
+    layers.emplace_back();
+    layers.back().layer = {graph.conv_problem(node), node.name, 1};
+    layers.back().first = !before;
+    layers.back().transposed = is_transposed(node.layer);
   }
   return layers;
 }
@@ -274,7 +348,8 @@ std::vector<ConvLayer> merge_equal(const std::vector<ConvLayer>& layers) {
   std::vector<ConvLayer> merged;
   for (const ConvLayer& next : layers) {
     auto same = std::find_if(merged.begin(), merged.end(), [&](const ConvLayer& seen) {
-      return seen.first == next.first && seen.layer.problem == next.layer.problem;
+      return seen.first == next.first && seen.transposed == next.transposed &&
+             seen.layer.problem == next.layer.problem;
     });
     if (same == merged.end())
       merged.push_back(next);

@@ -33,6 +33,8 @@ double initial_value(const Initial& initial, std::uint64_t bits) {
       return 0;
     case Initial::Kind::one:
       return 1;
+    case Initial::Kind::constant:
+      return initial.value;
     case Initial::Kind::he:
       return normal(bits) * std::sqrt(2.0 / double(initial.fan_in));
     case Initial::Kind::recurrent:
@@ -59,6 +61,7 @@ bool rectifier_follows(const Graph& graph, NodeId id) {
     if (const auto* activation = std::get_if<Activation>(&node.layer)) {
       if (is_rectifier(activation->kind)) return true;
     } else if (std::holds_alternative<BatchNorm>(node.layer) ||
+               std::holds_alternative<LayerNorm>(node.layer) ||
                std::holds_alternative<Add>(node.layer) ||
                std::holds_alternative<Pool>(node.layer) ||
                std::holds_alternative<Concat>(node.layer)) {
@@ -78,6 +81,12 @@ Initial initial_weights(const Graph& graph, NodeId id) {
     const ConvProblem p = graph.conv_problem(node);
     initial.fan_in = p.c / conv->groups * p.r * p.s;
     initial.fan_out = p.k / conv->groups * p.r * p.s;
+  } else if (is_transposed(node.layer)) {
+    // An output sums over the taps of one phase of the stride.
+    const ConvProblem p = graph.conv_problem(node);
+    initial.fan_in =
+        std::max<std::int64_t>(1, p.k / p.groups * p.r * p.s / (p.stride_h * p.stride_w));
+    initial.fan_out = p.c / p.groups * p.r * p.s;
   } else {
     const Shape& x = graph.nodes()[node.inputs[0]].shape;
     initial.fan_in = x.c * x.h * x.w;

@@ -23,6 +23,9 @@ class Tensor {
     return {*graph_, graph_->add(std::move(name), std::move(layer), {id_})};
   }
   Tensor conv(std::string name, Conv layer) const { return apply(std::move(name), layer); }
+  Tensor conv_transpose(std::string name, ConvTranspose layer) const {
+    return apply(std::move(name), layer);
+  }
   Tensor linear(std::string name, std::int64_t outputs) const {
     return apply(std::move(name), Linear{outputs});
   }
@@ -51,6 +54,21 @@ class Tensor {
   }
   Tensor stochastic_depth(std::string name, double p) const {
     return apply(std::move(name), Dropout{p, true});
+  }
+  Tensor layer_norm(std::string name, double epsilon = 1e-6) const {
+    return apply(std::move(name), LayerNorm{epsilon});
+  }
+  Tensor scaled(std::string name, double initial) const {
+    return apply(std::move(name), ChannelScale{initial});
+  }
+  Tensor slice(std::string name, std::int64_t first, std::int64_t channels) const {
+    return apply(std::move(name), Slice{first, channels});
+  }
+  Tensor shuffled(std::string name, std::int64_t groups) const {
+    return apply(std::move(name), ChannelShuffle{groups});
+  }
+  Tensor resized(std::string name, ResizeKind kind, std::int64_t h, std::int64_t w) const {
+    return apply(std::move(name), Resize{kind, h, w});
   }
   Tensor recurrent(std::string name, Recurrent layer) const {
     return apply(std::move(name), layer);

@@ -26,8 +26,10 @@ namespace {
 std::vector<TuneItem> net_items(const std::string& name, std::int64_t batch) {
   const Graph net = make_net(name, batch);
   std::vector<TuneItem> items;
-  for (const ConvLayer& conv : merge_equal(conv_layers(net)))
+  for (const ConvLayer& conv : merge_equal(conv_layers(net))) {
     items.push_back({conv.layer, conv.first});
+    items.back().layer.transposed = conv.transposed;
+  }
   for (const NamedRecurrentProblem& layer : merge_equal(recurrent_layers(net)))
     items.push_back({layer, false});
   if (items.empty())

@@ -1,4 +1,4 @@
-// Every layer but convolution: thin classes over LayerOps.
+// Layers as thin classes over LayerOps; op_channels.cpp has more of them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -404,6 +404,26 @@ struct Maker {
   std::unique_ptr<Op> operator()(const Gate&) { return in_one_layout<GateOp>("a gate"); }
   std::unique_ptr<Op> operator()(const PadChannels&) {
     return std::make_unique<PadChannelsOp>(std::move(context));
+  }
+  std::unique_ptr<Op> operator()(const ConvTranspose&) {
+    return make_conv_transpose_op(std::move(context));
+  }
+  std::unique_ptr<Op> operator()(const LayerNorm&) {
+    require_layouts(context, "layer norm");
+    return make_layer_norm_op(std::move(context));
+  }
+  std::unique_ptr<Op> operator()(const ChannelScale&) {
+    require_layouts(context, "scaling");
+    return make_channel_scale_op(std::move(context));
+  }
+  std::unique_ptr<Op> operator()(const Slice&) { return make_slice_op(std::move(context)); }
+  std::unique_ptr<Op> operator()(const ChannelShuffle&) {
+    require_layouts(context, "a shuffle");
+    return make_channel_shuffle_op(std::move(context));
+  }
+  std::unique_ptr<Op> operator()(const Resize&) {
+    require_layouts(context, "resizing");
+    return make_resize_op(std::move(context));
   }
   std::unique_ptr<Op> operator()(const Recurrent&) {
     require_nchw("a recurrent layer");

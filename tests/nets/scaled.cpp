@@ -9,6 +9,7 @@ struct Scaling {
   const Scale& scale;
   bool head;                 // the layer of the scores
   std::int64_t channels_in;  // in the whole net
+  std::int64_t whole_image;
 
   std::int64_t divided(std::int64_t number) const { return ceil_div(number, scale.divisor); }
   // Divided likewise, but two stay two, and both numbers of channels are multiples of them. A
@@ -30,6 +31,19 @@ struct Scaling {
   Layer operator()(Linear linear) const {
     return Linear{head ? scale.outputs : divided(linear.outputs)};
   }
+  Layer operator()(ConvTranspose conv) const {
+    conv.filters = divided(conv.filters);
+    return conv;
+  }
+  Layer operator()(Slice slice) const {
+    return Slice{divided(slice.first), divided(slice.channels)};
+  }
+  Layer operator()(Resize resize) const {
+    const auto of_image = [&](std::int64_t size) {
+      return ceil_div(size * scale.image, whole_image);
+    };
+    return Resize{resize.kind, of_image(resize.h), of_image(resize.w)};
+  }
   Layer operator()(PadChannels pad) const { return PadChannels{divided(pad.channels)}; }
   Layer operator()(Dropout dropout) const {
     if (!scale.dropout) dropout.p = 0;
@@ -47,9 +61,11 @@ Graph scaled(const Graph& net, const Scale& scale) {
   Graph small(net.name());
   for (const Node& node : net.nodes()) {
     const std::int64_t in = node.inputs.empty() ? 0 : net.nodes()[node.inputs[0]].shape.c;
-    small.add(node.name,
-              std::visit(Scaling{scale, &node == &net.nodes()[net.head()], in}, node.layer),
-              node.inputs);
+    small.add(
+        node.name,
+        std::visit(Scaling{scale, &node == &net.nodes()[net.head()], in, net.nodes()[0].shape.h},
+                   node.layer),
+        node.inputs);
   }
   return small;
 }
