@@ -30,6 +30,14 @@ const std::vector<Entry>& zoo() {
     for (int depth : {18, 34, 50, 101, 152})
       list.push_back({fmt::format("resnet{}", depth),
                       [=](std::int64_t batch) { return resnet(depth, batch); }});
+    list.push_back({"resnext50_32x4d", resnext50_32x4d});
+    list.push_back({"squeezenet1_1", squeezenet1_1});
+    list.push_back({"mobilenet_v2", mobilenet_v2});
+    list.push_back({"mobilenet_v3_large", mobilenet_v3_large});
+    list.push_back({"densenet121", densenet121});
+    list.push_back({"efficientnet_b0", efficientnet_b0});
+    list.push_back({"regnet_y_400mf", regnet_y_400mf});
+    list.push_back({"inception_v3", inception_v3});
     for (int depth : {20, 56})
       list.push_back({fmt::format("resnet{}", depth),
                       [=](std::int64_t batch) { return cifar_resnet(depth, batch); }});

@@ -113,6 +113,30 @@ Graph recurrent(std::int64_t batch) {
   return net;
 }
 
+// As mobile nets have them: depthwise convolutions with asymmetric and dilated filters, gates, the
+// activations of their time, and a branch that is dropped as a whole.
+Graph mobile(std::int64_t batch) {
+  Graph net("mobile");
+  Tensor x = input(net, {batch, 3, 9, 8})
+                 .conv("stem", {.filters = 18, .kernel = 3, .stride = {1, 2}, .pad = 1})
+                 .batch_norm("stem.bn", 1e-3, 0.01)
+                 .activation("stem.hardswish", ActivationKind::hardswish);
+  Tensor y = x.conv("depthwise", {.filters = 18, .kernel = {3, 5}, .pad = {1, 2}, .groups = 18})
+                 .activation("silu", ActivationKind::silu);
+  y = y.conv("dilated",
+             {.filters = 18, .kernel = {1, 2}, .pad = {0, 1}, .dilation = {1, 2}, .groups = 6})
+          .activation("relu6", ActivationKind::relu6);
+  const Tensor gate = y.global_avg_pool("squeeze")
+                          .conv("fc1", {.filters = 5})
+                          .activation("gelu1", ActivationKind::gelu)
+                          .conv("fc2", {.filters = 18})
+                          .activation("hardsigmoid", ActivationKind::hardsigmoid);
+  y = gated("gate", y, gate).conv("project", {.filters = 18, .bias = false}).batch_norm("bn");
+  x = add("add", x, y.stochastic_depth("depth", 0.4));
+  x.activation("gelu2", ActivationKind::gelu).linear("fc", 4);
+  return net;
+}
+
 // Begins with layers without parameters, and with a batch norm whose input needs no gradient.
 Graph normalised_input(std::int64_t batch) {
   Graph net("normalised_input");
@@ -152,9 +176,9 @@ const NetAlgos& cpu_algos() {
 
 const std::vector<SmallNet>& small_nets() {
   static const std::vector<SmallNet> nets{
-      {"plain", plain},        {"residual", residual},   {"shortcuts", shortcuts},
-      {"branches", branches},  {"old_style", old_style}, {"normalised_input", normalised_input},
-      {"recurrent", recurrent}};
+      {"plain", plain},         {"residual", residual},   {"shortcuts", shortcuts},
+      {"branches", branches},   {"old_style", old_style}, {"normalised_input", normalised_input},
+      {"recurrent", recurrent}, {"mobile", mobile}};
   return nets;
 }
 

@@ -239,29 +239,42 @@ class GoogLeNet2014(nn.Module):
 # ---- Smaller ----
 
 
+def head_of(net):
+    """The layer of the scores."""
+    return [m for m in net.modules() if isinstance(m, (nn.Conv2d, nn.Linear))][-1]
+
+
 def shrink(net, divisor, classes):
     """Divides filters and hidden outputs, rounding up. Numbers of inputs are found by running."""
-    last = [m for m in net.modules() if isinstance(m, nn.Linear)][-1]
+    head = head_of(net)
 
     def divided(number):
         return -(-number // divisor)
 
+    # As tests/nets/scaled.cpp does.
+    def groups_of(whole, before, after):
+        groups = min(whole, max(2, divided(whole)))
+        while before % groups or after % groups:
+            groups -= 1
+        return groups
+
     for parent in list(net.modules()):
         for name, m in list(parent.named_children()):
             if isinstance(m, nn.Conv2d):
+                filters = classes if m is head else divided(m.out_channels)
                 m = nn.LazyConv2d(
-                    divided(m.out_channels),
+                    filters,
                     m.kernel_size,
                     stride=m.stride,
                     padding=m.padding,
-                    groups=m.groups,
+                    groups=groups_of(m.groups, divided(m.in_channels), filters),
                     bias=m.bias is not None,
                 )
             elif isinstance(m, nn.BatchNorm2d):
-                m = nn.LazyBatchNorm2d(eps=m.eps)
+                m = nn.LazyBatchNorm2d(eps=m.eps, momentum=m.momentum)
             elif isinstance(m, nn.Linear):
-                m = nn.LazyLinear(classes if m is last else divided(m.out_features))
-            elif isinstance(m, nn.Dropout):
+                m = nn.LazyLinear(classes if m is head else divided(m.out_features))
+            elif isinstance(m, (nn.Dropout, torchvision.ops.StochasticDepth)):
                 m.p = 0.0
             # Does nothing at the size of image that the net is made for.
             elif isinstance(m, nn.AdaptiveAvgPool2d) and m.output_size != (1, 1):
@@ -270,6 +283,19 @@ def shrink(net, divisor, classes):
 
 
 # ---- Data ----
+
+
+# Where these functions' slopes jump.
+KINKS = {
+    torch.ops.aten.relu: (0,),
+    torch.ops.aten.relu_: (0,),
+    torch.ops.aten.hardtanh: (0, 6),  # relu6
+    torch.ops.aten.hardtanh_: (0, 6),
+    torch.ops.aten.hardswish: (-3, 3),
+    torch.ops.aten.hardswish_: (-3, 3),
+    torch.ops.aten.hardsigmoid: (-3, 3),
+    torch.ops.aten.hardsigmoid_: (-3, 3),
+}
 
 
 class Margins(TorchDispatchMode):
@@ -284,9 +310,9 @@ class Margins(TorchDispatchMode):
             self.least = min(self.least, (gaps.min() / x.square().mean().sqrt()).item())
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func._overloadpacket in (torch.ops.aten.relu, torch.ops.aten.relu_):
-            x = args[0].abs()
-            self.see(x[x > 0], x)
+        for kink in KINKS.get(func._overloadpacket, ()):
+            gaps = (args[0] - kink).abs()
+            self.see(gaps[gaps > 0], args[0])
         if func._overloadpacket is torch.ops.aten.max_pool2d_with_indices and args[1][0] > 1:
             x, (k, _), (stride, _) = args[:3]
             pad = args[3][0] if len(args) > 3 else 0
@@ -305,10 +331,10 @@ def rounded(t):
 @torch.no_grad()
 def randomise(net, scale):
     """Weights that keep the scale of what they read, up to the last layer's, which take it away."""
-    last = [m for m in net.modules() if isinstance(m, nn.Linear)][-1]
+    head = head_of(net)
     for m in net.modules():
         if isinstance(m, (nn.Conv2d, nn.Linear)):
-            gain = math.sqrt(2 / m.weight[0].numel()) / (scale if m is last else 1)
+            gain = math.sqrt(2 / m.weight[0].numel()) / (scale if m is head else 1)
             m.weight.copy_(rounded(torch.randn(m.weight.shape) * gain))
             if m.bias is not None:
                 m.bias.copy_(rounded(0.1 * torch.randn(m.bias.shape)))
@@ -435,6 +461,29 @@ NETS = {
     ),
     "resnet18": dict(make=models.resnet18, divisor=20, shape=(2, 3, 48, 48), outputs=10),
     "resnet50": dict(make=models.resnet50, divisor=32, shape=(4, 3, 48, 48), outputs=10),
+    "resnext50_32x4d": dict(
+        make=models.resnext50_32x4d, divisor=32, shape=(4, 3, 40, 40), outputs=10
+    ),
+    "squeezenet1_1": dict(
+        make=models.squeezenet1_1, divisor=8, shape=(2, 3, 40, 40), outputs=10
+    ),
+    "mobilenet_v2": dict(make=models.mobilenet_v2, divisor=12, shape=(4, 3, 40, 40), outputs=10),
+    "mobilenet_v3_large": dict(
+        make=models.mobilenet_v3_large, divisor=12, shape=(4, 3, 40, 40), outputs=10
+    ),
+    "densenet121": dict(make=models.densenet121, divisor=16, shape=(4, 3, 40, 40), outputs=10),
+    "efficientnet_b0": dict(
+        make=models.efficientnet_b0, divisor=12, shape=(4, 3, 40, 40), outputs=10
+    ),
+    "regnet_y_400mf": dict(
+        make=models.regnet_y_400mf, divisor=10, shape=(4, 3, 40, 40), outputs=10
+    ),
+    "inception_v3": dict(
+        make=lambda: models.inception_v3(aux_logits=False, init_weights=False),
+        divisor=32,
+        shape=(4, 3, 75, 75),
+        outputs=10,
+    ),
     "resnet8": dict(make=lambda: CifarResNet(8), divisor=2, shape=(2, 3, 16, 16), outputs=10),
     "lenet": dict(make=lenet, divisor=3, shape=(3, 1, 28, 28), outputs=10, update=sgd),
     "mlp:7-13x3-3": dict(
