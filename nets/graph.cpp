@@ -162,6 +162,9 @@ Shape Inference::operator()(const Conv& conv) const {
       throw InputError(
           fmt::format("window {} with stride {}, padding {} and dilation {} makes no sense",
                       text(conv.kernel), text(conv.stride), text(conv.pad), text(conv.dilation)));
+  if (conv.matrix && conv.kernel != PerAxis(1))
+    throw InputError(
+        fmt::format("window {} has no matrix as its weight: expected 1", text(conv.kernel)));
   const ConvProblem p = problem_of(conv, only());
   validate(p);
   return {p.n, p.k, p.p, p.q};

@@ -41,6 +41,8 @@ struct Conv {
   PerAxis kernel = 1, stride = 1, pad = 0, dilation = 1;
   std::int64_t groups = 1;
   bool bias = true;
+  // The weight of a 1x1 filter is K C, as of PyTorch's Linear over the channels of each pixel.
+  bool matrix = false;
 };
 
 // The gradient of a convolution of these sizes, as a layer (conv/transposed.h): N C H W to

@@ -204,6 +204,9 @@ std::string render_json(const std::vector<Explanation>& explanations, const std:
                {"phases", Json::array()},
                {"beforehand", Json::array()},
                {"sentences", e.verdict}};
+    if (e.layer->layer.transposed)
+      layer["convolution"] = {{"problem", to_text(e.layer->layer.problem)},
+                              {"pass", to_string(e.layer->layer.problem.pass())}};
     for (const ExplainedCandidate& row : e.candidates) {
       const Candidate& c = *row.candidate;
       layer["candidates"].push_back(

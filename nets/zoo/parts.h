@@ -31,6 +31,10 @@ inline Tensor squeeze_excitation(Tensor x, const std::string& name, std::int64_t
   return gated(name, x, scale);
 }
 
+// ResNet-50 without its scores, and dilated in place of the last two strides: an eighth of the
+// image's size (replace_stride_with_dilation=[False, True, True]).
+Tensor dilated_resnet50(Tensor x, const std::string& prefix);
+
 // The nearest multiple of 8 that is at least 90% of the channels.
 constexpr std::int64_t multiple_of_8(std::int64_t channels) {
   const std::int64_t nearest = std::max<std::int64_t>(8, (channels + 4) / 8 * 8);

@@ -4,6 +4,7 @@
 
 #include "conv/error.h"
 #include "nets/tensor.h"
+#include "nets/zoo/parts.h"
 #include "nets/zoo/zoo.h"
 
 namespace convlab::nets {
@@ -40,17 +41,29 @@ Tensor basic_block(Tensor x, const std::string& name, std::int64_t channels, std
 
 // `width` channels in `groups` groups between two 1x1 convolutions.
 struct Bottleneck {
-  std::int64_t width, groups, channels;
+  std::int64_t width, groups, channels, dilation = 1;
 };
 
 // With the stride in the 3x3 convolution, as torchvision has it; the paper strides in the first.
 Tensor bottleneck(Tensor x, const std::string& name, const Bottleneck& b, std::int64_t stride) {
   Tensor y = conv_bn(x, name + ".conv1", name + ".bn1", {.filters = b.width}).relu(name + ".relu1");
   y = conv_bn(y, name + ".conv2", name + ".bn2",
-              {.filters = b.width, .kernel = 3, .stride = stride, .pad = 1, .groups = b.groups})
+              {.filters = b.width,
+               .kernel = 3,
+               .stride = stride,
+               .pad = b.dilation,
+               .dilation = b.dilation,
+               .groups = b.groups})
           .relu(name + ".relu2");
   y = conv_bn(y, name + ".conv3", name + ".bn3", {.filters = b.channels});
   return add(name + ".add", y, projection(x, name, y.shape(), stride)).relu(name + ".relu");
+}
+
+Tensor stem(Tensor x, const std::string& prefix) {
+  return conv_bn(x, prefix + "conv1", prefix + "bn1",
+                 {.filters = 64, .kernel = 7, .stride = 2, .pad = 3})
+      .relu(prefix + "relu")
+      .max_pool(prefix + "maxpool", 3, 2, 1);
 }
 
 // The nets of both papers below: a stem, four stages of block(x, name, stage, stride), the scores.
@@ -58,10 +71,7 @@ template <class Block>
 Graph imagenet_resnet(const std::string& name, const std::array<int, 4>& blocks, std::int64_t batch,
                       const Block& block) {
   Graph net(name);
-  Tensor x = conv_bn(input(net, {batch, 3, 224, 224}), "conv1", "bn1",
-                     {.filters = 64, .kernel = 7, .stride = 2, .pad = 3})
-                 .relu("relu")
-                 .max_pool("maxpool", 3, 2, 1);
+  Tensor x = stem(input(net, {batch, 3, 224, 224}), "");
   for (int stage = 0; stage < 4; ++stage)
     for (int i = 0; i < blocks[stage]; ++i)
       x = block(x, fmt::format("layer{}.{}", stage + 1, i), stage, stage > 0 && i == 0 ? 2 : 1);
@@ -70,6 +80,20 @@ Graph imagenet_resnet(const std::string& name, const std::array<int, 4>& blocks,
 }
 
 }  // namespace
+
+Tensor dilated_resnet50(Tensor x, const std::string& prefix) {
+  constexpr std::array<int, 4> blocks{3, 4, 6, 3};
+  x = stem(x, prefix);
+  for (int stage = 0; stage < 4; ++stage)
+    for (int i = 0; i < blocks[stage]; ++i) {
+      const std::int64_t width = 64 << stage;
+      // The first block still reads the pixels of the stage before.
+      const std::int64_t dilation = stage < 2 ? 1 : std::int64_t{1} << (stage - 1 - (i == 0));
+      x = bottleneck(x, fmt::format("{}layer{}.{}", prefix, stage + 1, i),
+                     {width, 1, 4 * width, dilation}, stage == 1 && i == 0 ? 2 : 1);
+    }
+  return x;
+}
 
 // He et al. 2015, "Deep residual learning" (arXiv:1512.03385), table 1, named as in torchvision.
 Graph resnet(int depth, std::int64_t batch) {

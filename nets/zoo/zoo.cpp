@@ -38,6 +38,10 @@ const std::vector<Entry>& zoo() {
     list.push_back({"efficientnet_b0", efficientnet_b0});
     list.push_back({"regnet_y_400mf", regnet_y_400mf});
     list.push_back({"inception_v3", inception_v3});
+    list.push_back({"shufflenet_v2_x1_0", shufflenet_v2_x1_0});
+    list.push_back({"convnext_tiny", convnext_tiny});
+    list.push_back({"deeplabv3_resnet50", deeplabv3_resnet50});
+    list.push_back({"unet", unet});
     for (int depth : {20, 56})
       list.push_back({fmt::format("resnet{}", depth),
                       [=](std::int64_t batch) { return cifar_resnet(depth, batch); }});

@@ -35,11 +35,24 @@ TEST(Graph, InfersShapes) {
             (Shape{2, 3, 5, 5}));
   EXPECT_EQ(shape_of(x, Conv{.filters = 3, .kernel = {3, 2}, .dilation = {4, 5}}),
             (Shape{2, 3, 2, 2}));
+  EXPECT_EQ(shape_of(x, ConvTranspose{.filters = 5, .kernel = 2, .stride = 2}),
+            (Shape{2, 5, 20, 14}));
+  EXPECT_EQ(shape_of(x, ConvTranspose{.filters = 6,
+                                      .kernel = {3, 4},
+                                      .stride = {2, 3},
+                                      .pad = 1,
+                                      .output_pad = {1, 2},
+                                      .dilation = {2, 1},
+                                      .groups = 2}),
+            (Shape{2, 6, 22, 22}));
+  EXPECT_EQ(shape_of(x, Slice{3, 5}), (Shape{2, 5, 10, 7}));
+  EXPECT_EQ(shape_of(x, Resize{ResizeKind::bilinear, 3, 20}), (Shape{2, 8, 3, 20}));
   EXPECT_EQ(shape_of(x, Linear{11}), (Shape{2, 11, 1, 1}));
   EXPECT_EQ(shape_of(x, GlobalAvgPool{}), (Shape{2, 8, 1, 1}));
   EXPECT_EQ(shape_of(x, PadChannels{12}), (Shape{2, 12, 10, 7}));
   for (const Layer& layer :
-       {Layer(BatchNorm{}), Layer(LocalResponseNorm{}), Layer(Activation{}), Layer(Dropout{})})
+       {Layer(BatchNorm{}), Layer(LocalResponseNorm{}), Layer(Activation{}), Layer(Dropout{}),
+        Layer(LayerNorm{}), Layer(ChannelScale{}), Layer(ChannelShuffle{4})})
     EXPECT_EQ(shape_of(x, layer), x);
 }
 
@@ -136,6 +149,21 @@ TEST(Graph, RefusesNumbersThatMakeNoSense) {
                              Layer(BatchNorm{.momentum = nan}),
                              Layer(Pool{.kernel = huge, .pad = huge}),
                              Layer(Linear{.outputs = huge}),
+                             Layer(ConvTranspose{.filters = 1, .stride = 0}),
+                             Layer(ConvTranspose{.filters = 1, .kernel = huge}),
+                             Layer(ConvTranspose{.filters = 1, .stride = 2, .output_pad = 2}),
+                             Layer(ConvTranspose{.filters = 1, .kernel = 3, .pad = 12}),
+                             Layer(ConvTranspose{.filters = 3, .groups = 3}),
+                             Layer(Conv{.filters = 1, .kernel = 3, .matrix = true}),
+                             Layer(LayerNorm{.epsilon = -1}),
+                             Layer(ChannelScale{.initial = nan}),
+                             Layer(Slice{.first = 4, .channels = 5}),
+                             Layer(Slice{.first = -1}),
+                             Layer(Slice{.first = 1, .channels = huge}),
+                             Layer(ChannelShuffle{.groups = 3}),
+                             Layer(ChannelShuffle{.groups = 0}),
+                             Layer(Resize{.h = 0}),
+                             Layer(Resize{.h = huge, .w = huge}),
                              Layer(PadChannels{.channels = huge})})
     EXPECT_NE(refusal(x, layer), "accepted") << layer.index();
   EXPECT_NE(refusal({0, 1, 1, 1}, Activation{}), "accepted");

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "conv/reference.h"
+#include "conv/transposed.h"
 #include "kernels_cpu/cpu.h"
 #include "nets/tensor.h"
 
@@ -137,6 +138,35 @@ Graph mobile(std::int64_t batch) {
   return net;
 }
 
+// As segmentation nets have them: transposed convolutions, of which one reads what another step
+// reads too, other sizes of images, and layers over channels.
+Graph decoder(std::int64_t batch) {
+  Graph net("decoder");
+  Tensor skipped = input(net, {batch, 3, 6, 5})
+                       .conv("stem", {.filters = 8, .kernel = 3, .pad = 1})
+                       .layer_norm("stem.norm");
+  Tensor x = skipped.conv("down", {.filters = 12, .kernel = 2, .stride = 2}).relu("down.relu");
+  const Tensor up =
+      x.conv_transpose("up", {.filters = 8, .kernel = {2, 3}, .stride = 2, .output_pad = {0, 0}});
+  x = concat("cat", {skipped, up}).scaled("scale", 0.5).shuffled("shuffle", 4);
+  const Tensor kept = x.slice("kept", 0, 7), rest = x.slice("rest", 7, 9).relu("rest.relu");
+  const Tensor wide = concat("again", {rest, kept});
+  const Tensor grouped = wide.conv_transpose("grouped", {.filters = 6,
+                                                         .kernel = 3,
+                                                         .stride = {1, 2},
+                                                         .pad = 1,
+                                                         .output_pad = {0, 1},
+                                                         .groups = 2,
+                                                         .bias = false});
+  const Tensor large = wide.conv("pointwise", {.filters = 6, .matrix = true})
+                           .resized("bilinear", ResizeKind::bilinear, 6, 10);
+  add("add", grouped, large)
+      .layer_norm("norm", 1e-3)
+      .resized("nearest", ResizeKind::nearest, 4, 7)
+      .linear("fc", 4);
+  return net;
+}
+
 // Begins with layers without parameters, and with a batch norm whose input needs no gradient.
 Graph normalised_input(std::int64_t batch) {
   Graph net("normalised_input");
@@ -178,7 +208,7 @@ const std::vector<SmallNet>& small_nets() {
   static const std::vector<SmallNet> nets{
       {"plain", plain},         {"residual", residual},   {"shortcuts", shortcuts},
       {"branches", branches},   {"old_style", old_style}, {"normalised_input", normalised_input},
-      {"recurrent", recurrent}, {"mobile", mobile}};
+      {"recurrent", recurrent}, {"mobile", mobile},       {"decoder", decoder}};
   return nets;
 }
 
@@ -193,11 +223,12 @@ bool choose_algos(const Graph& graph, const Node& node, DType dtype, const std::
                   StepPlan& step) {
   ConvProblem p = graph.conv_problem(node);
   p.dtype = dtype;
-  p.x_layout = step.x_layout;
-  p.y_layout = step.y_layout;
+  const bool turned = is_transposed(node.layer);
+  p.x_layout = turned ? step.y_layout : step.x_layout;
+  p.y_layout = turned ? step.x_layout : step.y_layout;
   if (images > 0) p.n = std::min(p.n, images);
   for (const Pass pass : all_passes) {
-    p.pass = pass;
+    p.pass = turned ? transposed(pass) : pass;
     auto& plan = step.passes[std::size_t(pass)];
     plan.reset();
     for (const std::string& name : {algo, std::string("direct"), std::string("im2col")})
@@ -249,7 +280,7 @@ NetPlan uniform_plan(const Graph& graph, Mode mode, DType dtype, const std::stri
       problem.dtype = dtype;
       s.passes = recurrent_passes(problem, algo, device, *algos.recurrent);
     }
-    if (std::holds_alternative<Conv>(node.layer) && !choose(node, s)) {
+    if (is_convolution(node.layer) && !choose(node, s)) {
       s.x_layout = Layout::nchw;
       if (!choose(node, s)) {
         s.y_layout = Layout::nchw;

@@ -236,6 +236,65 @@ class GoogLeNet2014(nn.Module):
         return self.fc(x.mean((2, 3)))
 
 
+# As github.com/milesial/Pytorch-UNet names its modules.
+class DoubleConv(nn.Module):
+    def __init__(self, before, channels):
+        super().__init__()
+        layers = []
+        for c in (before, channels):
+            layers += [nn.Conv2d(c, channels, 3, padding=1, bias=False)]
+            layers += [nn.BatchNorm2d(channels), nn.ReLU()]
+        self.double_conv = nn.Sequential(*layers)
+
+    def forward(self, x):
+        return self.double_conv(x)
+
+
+class Up(nn.Module):
+    def __init__(self, before, channels):
+        super().__init__()
+        self.up = nn.ConvTranspose2d(before, channels, 2, stride=2)
+        self.conv = DoubleConv(before, channels)
+
+    def forward(self, x, skipped):
+        return self.conv(torch.cat((skipped, self.up(x)), 1))
+
+
+class UNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inc = DoubleConv(3, 64)
+        for i in range(1, 5):
+            down = nn.Module()
+            down.maxpool_conv = nn.Sequential(
+                nn.MaxPool2d(2), DoubleConv(32 << i, 64 << i)
+            )
+            self.add_module(f"down{i}", down)
+        for i in range(1, 5):
+            self.add_module(f"up{i}", Up(2048 >> i, 1024 >> i))
+        self.outc = nn.ModuleDict({"conv": nn.Conv2d(64, 2, 1)})
+
+    def forward(self, x):
+        kept = [self.inc(x)]
+        for down in (self.down1, self.down2, self.down3, self.down4):
+            kept.append(down.maxpool_conv(kept[-1]))
+        x = kept.pop()
+        for up in (self.up1, self.up2, self.up3, self.up4):
+            x = up(x, kept.pop())
+        return self.outc["conv"](x)
+
+
+class DeepLab(torchvision.models.segmentation.DeepLabV3):
+    def forward(self, x):
+        return super().forward(x)["out"]
+
+
+def deeplabv3_resnet50():
+    net = torchvision.models.segmentation.deeplabv3_resnet50(weights=None, weights_backbone=None)
+    net.__class__ = DeepLab
+    return net
+
+
 # ---- Smaller ----
 
 
@@ -259,6 +318,9 @@ def shrink(net, divisor, classes):
         return groups
 
     for parent in list(net.modules()):
+        if hasattr(parent, "layer_scale"):
+            channels = divided(parent.layer_scale.shape[0])
+            parent.layer_scale = nn.Parameter(torch.ones(channels, 1, 1))
         for name, m in list(parent.named_children()):
             if isinstance(m, nn.Conv2d):
                 filters = classes if m is head else divided(m.out_channels)
@@ -267,9 +329,15 @@ def shrink(net, divisor, classes):
                     m.kernel_size,
                     stride=m.stride,
                     padding=m.padding,
+                    dilation=m.dilation,
                     groups=groups_of(m.groups, divided(m.in_channels), filters),
                     bias=m.bias is not None,
                 )
+            elif isinstance(m, nn.ConvTranspose2d):
+                filters = divided(m.out_channels)
+                m = nn.LazyConvTranspose2d(filters, m.kernel_size, stride=m.stride)
+            elif isinstance(m, nn.LayerNorm):
+                m = type(m)(divided(m.normalized_shape[0]), eps=m.eps)
             elif isinstance(m, nn.BatchNorm2d):
                 m = nn.LazyBatchNorm2d(eps=m.eps, momentum=m.momentum)
             elif isinstance(m, nn.Linear):
@@ -341,11 +409,23 @@ def randomise(net, scale):
         elif isinstance(m, nn.RNNBase):
             for value in m.parameters():
                 value.copy_(rounded(torch.randn(value.shape) / math.sqrt(m.hidden_size)))
+        elif isinstance(m, nn.ConvTranspose2d):
+            taps = m.kernel_size[0] * m.kernel_size[1] / (m.stride[0] * m.stride[1])
+            gain = math.sqrt(1 / (m.in_channels * taps))
+            m.weight.copy_(rounded(torch.randn(m.weight.shape) * gain))
+            m.bias.copy_(rounded(0.1 * torch.randn(m.bias.shape)))
+        elif isinstance(m, nn.LayerNorm):
+            m.weight.copy_(rounded(0.5 + 0.1 * torch.randn(m.weight.shape)))
+            m.bias.copy_(rounded(0.2 * torch.randn(m.bias.shape)))
         elif isinstance(m, nn.BatchNorm2d):
             m.weight.copy_(rounded(0.5 + 0.1 * torch.randn(m.weight.shape)))
             m.bias.copy_(rounded(0.2 * torch.randn(m.bias.shape)))
             m.running_mean.copy_(rounded(0.2 * torch.randn(m.bias.shape)))
             m.running_var.copy_(rounded(0.5 + torch.rand(m.bias.shape)))
+
+
+        if hasattr(m, "layer_scale"):
+            m.layer_scale.copy_(rounded(0.5 + 0.1 * torch.randn(m.layer_scale.shape)))
 
 
 def statistics(net):
@@ -358,7 +438,9 @@ def draw(net, shape, outputs, scale, regression, seed):
     randomise(net, scale)
     tensors = {"input": rounded(scale * torch.randn(shape))}
     if regression:
-        tensors["targets"] = rounded(torch.randn(shape[0], outputs))
+        with torch.no_grad():
+            scores = net.eval()(tensors["input"]).shape
+        tensors["targets"] = rounded(torch.randn(scores))
     else:
         tensors["labels"] = torch.randint(outputs, (shape[0],), dtype=torch.int32)
     for name, value in [*net.named_parameters(), *statistics(net).items()]:
@@ -484,6 +566,16 @@ NETS = {
         shape=(4, 3, 75, 75),
         outputs=10,
     ),
+    "shufflenet_v2_x1_0": dict(
+        make=models.shufflenet_v2_x1_0, divisor=10, shape=(4, 3, 40, 40), outputs=10
+    ),
+    "convnext_tiny": dict(
+        make=models.convnext_tiny, divisor=32, shape=(2, 3, 64, 64), outputs=10
+    ),
+    "deeplabv3_resnet50": dict(
+        make=deeplabv3_resnet50, divisor=64, shape=(3, 3, 33, 33), outputs=4, regression=True
+    ),
+    "unet": dict(make=UNet, divisor=32, shape=(2, 3, 32, 32), outputs=2, regression=True),
     "resnet8": dict(make=lambda: CifarResNet(8), divisor=2, shape=(2, 3, 16, 16), outputs=10),
     "lenet": dict(make=lenet, divisor=3, shape=(3, 1, 28, 28), outputs=10, update=sgd),
     "mlp:7-13x3-3": dict(

@@ -19,6 +19,7 @@ NETS = (
     + [f"resnet{depth}" for depth in (18, 34, 50, 101, 152)]
     + ["resnext50_32x4d", "squeezenet1_1", "mobilenet_v2", "mobilenet_v3_large", "densenet121"]
     + ["efficientnet_b0", "regnet_y_400mf", "inception_v3"]
+    + ["shufflenet_v2_x1_0", "convnext_tiny", "deeplabv3_resnet50"]
 )
 WITH_AUXILIARY = ("googlenet", "inception_v3")
 
@@ -26,7 +27,8 @@ WITH_AUXILIARY = ("googlenet", "inception_v3")
 def main():
     lines = [f"# torch {torch.__version__}, torchvision {torchvision.__version__}"]
     for name in NETS:
-        options = {"aux_logits": False, "init_weights": False} if name in WITH_AUXILIARY else {}
+        options = {"weights_backbone": None} if name.startswith("deeplab") else {}
+        options |= {"aux_logits": False, "init_weights": False} if name in WITH_AUXILIARY else {}
         with torch.device("meta"):
             state = torchvision.models.get_model(name, weights=None, **options).state_dict()
         lines.append(f"net {name}")
