@@ -29,7 +29,8 @@ def main():
     for name in NETS:
         options = {"weights_backbone": None} if name.startswith("deeplab") else {}
         options |= {"aux_logits": False, "init_weights": False} if name in WITH_AUXILIARY else {}
-        with torch.device("meta"):
+        # regnet computes its widths in tensors.
+        with torch.device("cpu" if name.startswith("regnet") else "meta"):
             state = torchvision.models.get_model(name, weights=None, **options).state_dict()
         lines.append(f"net {name}")
         modules = {}

@@ -206,14 +206,16 @@ TEST(Weights, OfAnotherHeadFitPartly) {
 }
 
 TEST(Weights, OfAuxiliaryHeadsAreIgnoredAndNamed) {
-  for (const char* name : {"googlenet", "googlenet:6"}) {
+  for (const auto& [name, head] :
+       {std::pair{"googlenet", "aux2"}, {"googlenet:6", "aux2"}, {"inception_v3", "AuxLogits"}}) {
     Graph graph(name);
     input(graph, {1, 3, 8, 8}).conv("conv1", {.filters = 4, .kernel = 3}).linear("fc", 6);
     Inference net(graph, 1);
     ArrayFile file = weights_of(net.lab.net());
     EXPECT_EQ(outputs_of(file, graph), 6);
-    file.arrays["aux2.fc2.weight"] = file.arrays["aux2.fc2.bias"] = file.at("fc.bias");
-    EXPECT_EQ(load_weights(net.lab.net(), file, "f").ignored, std::vector<std::string>{"aux2"});
+    for (const char* part : {".fc2.weight", ".fc2.bias"})
+      file.arrays[std::string(head) + part] = file.at("fc.bias");
+    EXPECT_EQ(load_weights(net.lab.net(), file, "f").ignored, std::vector<std::string>{head});
     file.arrays["aux3.fc2.bias"] = file.at("fc.bias");
     EXPECT_EQ(error_of(net.lab, file),
               fmt::format("w.npz: not the weights of {}: 1 unexpected (aux3.fc2.bias)", name));
