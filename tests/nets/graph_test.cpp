@@ -123,7 +123,7 @@ TEST(Graph, SaysWhichLayerDoesNotFit) {
   EXPECT_THROW(net.add("gate", Gate{}, {0}), InputError);
   EXPECT_THROW(net.add("input", Dropout{}, {0}), InputError);
   EXPECT_THROW(net.add("orphan", Dropout{}, {}), InputError);
-  EXPECT_THROW(net.add("future", Dropout{}, {1}), InputError);
+  EXPECT_THROW(net.add("future", Dropout{}, {2}), InputError);
 }
 
 TEST(Graph, RefusesNumbersThatMakeNoSense) {

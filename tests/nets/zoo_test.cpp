@@ -125,7 +125,7 @@ TEST(Zoo, HasTheLayersOfItsModels) {
             "g26mb1ic208ih28oc208oh14kh3sh2ph1");
   const Graph inception = make_net("inception_v3", 1);
   EXPECT_EQ(problem_text(inception, "Mixed_6b.branch7x7_2.conv"),
-            "mb1ic128ih17oc128oh17kh1kw7ph0pw3");
+            "mb1ic128ih17iw17oc128oh17ow17kh1kw7ph0pw3");
   EXPECT_EQ(node(inception, "Mixed_7c").shape, (Shape{1, 2048, 8, 8}));
   const Graph shuffle = make_net("shufflenet_v2_x1_0", 1), convnext = make_net("convnext_tiny", 1);
   EXPECT_EQ(problem_text(shuffle, "stage2.0.branch1.0"), "g24mb1ic24ih56oc24oh28kh3sh2ph1");

@@ -345,7 +345,7 @@ def shrink(net, divisor, classes):
             elif isinstance(m, (nn.Dropout, torchvision.ops.StochasticDepth)):
                 m.p = 0.0
             # Does nothing at the size of image that the net is made for.
-            elif isinstance(m, nn.AdaptiveAvgPool2d) and m.output_size != (1, 1):
+            elif isinstance(m, nn.AdaptiveAvgPool2d) and m.output_size not in (1, (1, 1)):
                 m = nn.Identity()
             setattr(parent, name, m)
 
@@ -551,14 +551,14 @@ NETS = {
     ),
     "mobilenet_v2": dict(make=models.mobilenet_v2, divisor=12, shape=(4, 3, 40, 40), outputs=10),
     "mobilenet_v3_large": dict(
-        make=models.mobilenet_v3_large, divisor=12, shape=(4, 3, 40, 40), outputs=10
+        make=models.mobilenet_v3_large, divisor=16, shape=(4, 3, 40, 40), outputs=10
     ),
-    "densenet121": dict(make=models.densenet121, divisor=16, shape=(4, 3, 40, 40), outputs=10),
+    "densenet121": dict(make=models.densenet121, divisor=16, shape=(3, 3, 32, 32), outputs=10),
     "efficientnet_b0": dict(
-        make=models.efficientnet_b0, divisor=12, shape=(4, 3, 40, 40), outputs=10
+        make=models.efficientnet_b0, divisor=16, shape=(4, 3, 40, 40), outputs=10
     ),
     "regnet_y_400mf": dict(
-        make=models.regnet_y_400mf, divisor=10, shape=(4, 3, 40, 40), outputs=10
+        make=models.regnet_y_400mf, divisor=14, shape=(3, 3, 40, 40), outputs=10
     ),
     "inception_v3": dict(
         make=lambda: models.inception_v3(aux_logits=False, init_weights=False),
