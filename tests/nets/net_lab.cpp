@@ -118,10 +118,11 @@ Graph recurrent(std::int64_t batch) {
 // activations of their time, and a branch that is dropped as a whole.
 Graph mobile(std::int64_t batch) {
   Graph net("mobile");
-  Tensor x = input(net, {batch, 3, 9, 8})
-                 .conv("stem", {.filters = 18, .kernel = 3, .stride = {1, 2}, .pad = 1})
-                 .batch_norm("stem.bn", 1e-3, 0.01)
-                 .activation("stem.hardswish", ActivationKind::hardswish);
+  Tensor x =
+      input(net, {batch, 3, 9, 8})
+          .conv("stem", {.filters = 18, .kernel = 3, .stride = {1, 2}, .pad = 1, .bias = false})
+          .batch_norm("stem.bn", 1e-3, 0.01)
+          .activation("stem.hardswish", ActivationKind::hardswish);
   Tensor y = x.conv("depthwise", {.filters = 18, .kernel = {3, 5}, .pad = {1, 2}, .groups = 18})
                  .activation("silu", ActivationKind::silu);
   y = y.conv("dilated",
