@@ -13,9 +13,9 @@ namespace convlab::cpu {
 // The share of the bandwidth at which filters are packed.
 inline constexpr double packing_efficiency = 0.35;
 
+std::unique_ptr<ConvAlgo> make_depthwise();
 std::unique_ptr<ConvAlgo> make_direct();
 std::unique_ptr<ConvAlgo> make_direct_first_layer();
-std::unique_ptr<ConvAlgo> make_direct_depthwise();
 std::unique_ptr<ConvAlgo> make_direct_grouped();
 std::unique_ptr<ConvAlgo> make_direct_plain();
 std::unique_ptr<ConvAlgo> make_implicit_gemm();

@@ -14,10 +14,6 @@ bool in_whole_blocks(Layout layout, std::int64_t channels) {
   return channel_block(layout) == block || (layout == Layout::nhwc && channels % block == 0);
 }
 
-bool is_depthwise(const ConvProblem& p) {
-  return p.groups > 1 && p.groups == p.c && p.groups == p.k;
-}
-
 std::optional<Refusal> refuse_other_blocks(const ConvProblem& p, const DeviceInfo& device) {
   const Layout blocked = blocked_layout(device);
   for (const Layout layout : {p.x_layout, p.y_layout})

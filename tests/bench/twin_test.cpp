@@ -37,8 +37,8 @@ class Twin : public testing::Test {
 
 TEST_F(Twin, IsOfItsAlgorithmsFamily) {
   const AlgoRegistry registry = registry_with("direct_plain:2");
-  const Ids direct{"direct",         "direct_first_layer", "direct_depthwise",
-                   "direct_grouped", "direct_plain",       "direct_plain.twin"};
+  const Ids direct{"direct", "direct_first_layer", "direct_grouped", "direct_plain",
+                   "direct_plain.twin"};
   const Ids both{"direct_plain", "direct_plain.twin"};
   EXPECT_EQ(registry.get(DeviceKind::cpu, "direct_plain.twin").info().family, "direct");
   EXPECT_EQ(ids(registry, {"direct"}, {}), direct);
