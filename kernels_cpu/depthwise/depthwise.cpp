@@ -102,10 +102,24 @@ void plan_filter_chunks(Depthwise& d, const Lines& lines) {
                               .end = x < d.in.width ? (d.in.width - 1 - x) / lines.in_step + 1 : 0,
                               .outputs = line.count};
             sweep.end = std::min(sweep.end, line.count + taps.size() - 1);
+            sweep.x += sweep.begin * d.in_step;
+            sweep.dy += sweep.begin * d.out_step;
             if (sweep.begin < sweep.end) chunk.sweeps.push_back(sweep);
           }
           d.filter_chunks.push_back(std::move(chunk));
         });
+}
+
+void plan_filter_rows(Depthwise& d) {
+  const ConvProblem& p = d.problem;
+  for (i64 row = 0; row < p.p; ++row)
+    for (i64 r = 0; r < p.r; ++r) {
+      const i64 h = row * p.stride_h - p.pad_h + r * p.dilation_h;
+      d.x_rows.push_back(h >= 0 && h < p.h ? h * d.in.width * d.in.pixel : -1);
+    }
+  d.slot_of.resize(d.order.size());
+  for (std::size_t slot = 0; slot < d.order.size(); ++slot)
+    d.slot_of[std::size_t(d.order[slot])] = i64(slot);
 }
 
 // A block's input, and in backward_filter dy, is to fit in half of L2.
@@ -164,6 +178,7 @@ Depthwise plan_depthwise(const ConvProblem& original, const DeviceInfo& device) 
   d.order = lines.order;
   if (p.pass == Pass::backward_filter) {
     plan_filter_chunks(d, lines);
+    plan_filter_rows(d);
   } else {
     plan_tiles(d, lines);
     plan_rows(d);
@@ -293,7 +308,7 @@ class DepthwiseAlgo : public ConvAlgo {
       loops.bytes_read += bytes_read_for_ownership(p, config, device.info());
     }
     loops.flops = 2 * multiply_adds(d) * double(d.vectors * d.lanes);
-    loops.efficiency = 0.7;
+    loops.efficiency = 0.75;
     WorkEstimate estimate{{loops}};
     if (p.pass != Pass::backward_filter)
       estimate.pack = {"pack_filter", 0, w, packed, packing_efficiency};

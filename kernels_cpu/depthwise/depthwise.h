@@ -47,7 +47,7 @@ struct RowTap {
 // backward_filter: some taps of every filter row, over one line of an output row. Column c is read
 // by output c - t through tap t; columns outside of [begin, end) are padding, or read by no output.
 struct FilterSweep {
-  std::int64_t x = 0, dy = 0;  // of column 0 and of output 0
+  std::int64_t x = 0, dy = 0;  // of column `begin`, and of that output
   std::int64_t begin = 0, end = 0, outputs = 0;
 };
 struct FilterChunk {
@@ -72,6 +72,8 @@ struct Depthwise {
 
   // backward_filter
   std::vector<FilterChunk> filter_chunks;
+  std::vector<std::int64_t> x_rows;   // by output row and filter row; negative outside of the image
+  std::vector<std::int64_t> slot_of;  // of a filter row's taps: the inverse of `order`
   std::int64_t parts = 1;  // of all images' rows of dy, each with partial sums of its own
 
   // A block of work: vectors of channels, output rows, tiles.

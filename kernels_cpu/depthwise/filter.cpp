@@ -10,6 +10,7 @@
 #include <hwy/highway.h>
 
 #include "kernels_cpu/depthwise/tiles-inl.h"
+#include "kernels_cpu/simd/put_transposed-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
@@ -21,23 +22,26 @@ struct InputRows {
   std::int64_t step[kRows];
 };
 
-// sums[r][t] += x[r][c] dy[c - t] for the columns of a sweep. The columns of dy that are still
-// needed stay in registers: dy[c] in window[(c - begin) % kTaps].
+// sums[r][t] += x[r][c] dy[c - t] for the columns of a sweep; `x` and `dy` point to its first one.
+// The columns of dy that are still needed stay in registers: dy[c] in window[(c - begin) % kTaps].
 template <int kRows, int kTaps, class T, class Access>
 HWY_INLINE void Sweep(const FilterSweep& sweep, InputRows<T, kRows> x, const T* dy,
                       std::int64_t dy_step, const Access& access, VecOf<T> (&sums)[kRows * kTaps]) {
-  const auto load = [&](std::int64_t column) CONVLAB_INLINE_LAMBDA {
-    return column >= 0 && column < sweep.outputs ? access.Load(dy + column * dy_step)
-                                                 : hn::Zero(TagOf<T>());
-  };
-  VecOf<T> window[kTaps];
-  Unrolled<kTaps - 1>(
-      [&](auto i) CONVLAB_INLINE_LAMBDA { window[i + 1] = load(sweep.begin + i + 1 - kTaps); });
   std::int64_t column = sweep.begin;
+  const std::int64_t end = sweep.end, outputs = sweep.outputs;
+  VecOf<T> window[kTaps];
+  Unrolled<kTaps - 1>([&](auto i) CONVLAB_INLINE_LAMBDA {
+    const std::int64_t before = i + 1;
+    window[kTaps - 1 - i] = column >= before && column - before < outputs
+                                ? access.Load(dy - before * dy_step)
+                                : hn::Zero(TagOf<T>());
+  });
   const auto step = [&](auto i) CONVLAB_INLINE_LAMBDA {
-    if (column >= sweep.end) return false;
-    window[i] = load(column);
+    if (column >= end) return false;
+    window[i] = column < outputs ? access.Load(dy) : hn::Zero(TagOf<T>());
     KeepInRegister(window[i]);
+    dy += dy_step;
+    ++column;
     Unrolled<kRows>([&](auto r) CONVLAB_INLINE_LAMBDA {
       VecOf<T> v = access.Load(x.at[r]);
       KeepInRegister(v);
@@ -47,7 +51,6 @@ HWY_INLINE void Sweep(const FilterSweep& sweep, InputRows<T, kRows> x, const T* 
         sum = hn::MulAdd(v, window[(i + kTaps - t) % kTaps], sum);
       });
     });
-    ++column;
     return true;
   };
   while (UnrolledWhile<kTaps>(step)) {
@@ -59,7 +62,6 @@ HWY_INLINE void Sweep(const FilterSweep& sweep, InputRows<T, kRows> x, const T* 
 template <int kRows, int kTaps, class T, class Access>
 HWY_NOINLINE void FilterRows(const Depthwise& d, const FilterChunk& chunk, std::int64_t first_row,
                              const T* x, const T* dy, Range rows, T* sums, const Access& access) {
-  const ConvProblem& p = d.problem;
   const T zeros[kLanesOf<T>] = {};
   VecOf<T> sum[kRows * kTaps];
   const auto for_each = [&](auto&& f) CONVLAB_INLINE_LAMBDA {
@@ -68,19 +70,22 @@ HWY_NOINLINE void FilterRows(const Depthwise& d, const FilterChunk& chunk, std::
     });
   };
   for_each([](VecOf<T>& v, const T* at) CONVLAB_INLINE_LAMBDA { v = hn::LoadU(TagOf<T>(), at); });
-  for (std::int64_t row = rows.begin; row < rows.end; ++row)
+  const std::int64_t dy_row = d.out.width * d.out.pixel, in_step = d.in_step;
+  dy += rows.begin * dy_row;
+  const std::int64_t* x_row = d.x_rows.data() + rows.begin * d.problem.r + first_row;
+  for (std::int64_t row = rows.begin; row < rows.end; ++row) {
     for (const FilterSweep& sweep : chunk.sweeps) {
       InputRows<T, kRows> from;
-      for (int r = 0; r < kRows; ++r) {
-        const std::int64_t h = row * p.stride_h - p.pad_h + (first_row + r) * p.dilation_h;
-        const bool inside = h >= 0 && h < p.h;
-        from.at[r] =
-            inside ? x + h * d.in.width * d.in.pixel + sweep.x + sweep.begin * d.in_step : zeros;
-        from.step[r] = inside ? d.in_step : 0;
-      }
-      Sweep<kRows, kTaps>(sweep, from, dy + row * d.out.width * d.out.pixel + sweep.dy, d.out_step,
-                          access, sum);
+      Unrolled<kRows>([&](auto r) CONVLAB_INLINE_LAMBDA {
+        const bool inside = x_row[r] >= 0;
+        from.at[r] = inside ? x + x_row[r] + sweep.x : zeros;
+        from.step[r] = inside ? in_step : 0;
+      });
+      Sweep<kRows, kTaps>(sweep, from, dy + sweep.dy, d.out_step, access, sum);
     }
+    x_row += d.problem.r;
+    dy += dy_row;
+  }
   for_each([](const VecOf<T>& v, T* at) CONVLAB_INLINE_LAMBDA { hn::StoreU(v, TagOf<T>(), at); });
 }
 
@@ -106,21 +111,30 @@ HWY_INLINE void FilterVector(const Depthwise& d, const T* x, const T* dy, Range 
 // dw of some vectors of channels from the partial sums of all parts, added in their order.
 template <class T>
 void AddParts(const Depthwise& d, const T* sums, Range vectors, T* dw) {
+  constexpr std::int64_t kSome = 64;  // taps at a time
   const ConvProblem& p = d.problem;
-  const auto columns = std::int64_t(d.order.size());
-  const std::int64_t part = d.vectors * d.filter_vector();
-  for (std::int64_t v = vectors.begin; v < vectors.end; ++v)
-    for (std::int64_t r = 0; r < p.r; ++r)
-      for (std::int64_t slot = 0; slot < columns; ++slot) {
-        const T* const from = sums + v * d.filter_vector() + (r * columns + slot) * kLanesOf<T>;
-        T* to = dw + (v * d.lanes * p.r + r) * p.s + d.order[std::size_t(slot)];
-        const std::int64_t count = std::min<std::int64_t>(d.lanes, p.k - v * d.lanes);
-        for (std::int64_t lane = 0; lane < count; ++lane, to += p.r * p.s) {
-          T sum = 0;
-          for (std::int64_t i = 0; i < d.parts; ++i) sum += from[i * part + lane];
-          *to = p.accumulate ? *to + sum : sum;
+  const std::int64_t area = p.r * p.s, part = d.vectors * d.filter_vector();
+  alignas(64) T total[kSome * kTileColsOf<T>];
+  for (std::int64_t v = vectors.begin; v < vectors.end; v += kTileVecsOf<T>) {
+    const std::int64_t channels =
+        std::min({std::int64_t(kTileColsOf<T>), (vectors.end - v) * d.lanes, p.k - v * d.lanes});
+    for (std::int64_t first = 0; first < area; first += kSome) {
+      const std::int64_t taps = std::min(kSome, area - first);
+      for (std::int64_t tap = 0; tap < taps; ++tap) {
+        const std::int64_t r = (first + tap) / p.s, s = (first + tap) % p.s;
+        const T* from = sums + v * d.filter_vector() + r * d.filter_row() +
+                        d.slot_of[std::size_t(s)] * kLanesOf<T>;
+        for (std::int64_t i = 0; i * d.lanes < channels; ++i, from += d.filter_vector()) {
+          VecOf<T> sum = hn::LoadU(TagOf<T>(), from);
+          for (std::int64_t j = 1; j < d.parts; ++j)
+            sum = hn::Add(sum, hn::LoadU(TagOf<T>(), from + j * part));
+          hn::StoreU(sum, TagOf<T>(), total + tap * kTileColsOf<T> + i * kLanesOf<T>);
         }
       }
+      PutTransposed(WholeSums<T>{total}, p.accumulate, taps, channels,
+                    dw + v * d.lanes * area + first, area);
+    }
+  }
 }
 
 template <class T>

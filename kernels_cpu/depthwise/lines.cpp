@@ -46,7 +46,8 @@ Lines lines_of(const Dimension& d) {
 
 std::vector<InsideTap> inside_taps_of(const Dimension& d, std::int64_t output) {
   std::vector<InsideTap> taps;
-  for (std::int64_t tap = 0; tap < d.taps; ++tap) {
+  for (std::int64_t i = 0; i < d.taps; ++i) {
+    const std::int64_t tap = d.backward ? d.taps - 1 - i : i;
     const std::int64_t at = d.backward ? output + d.pad - tap * d.dilation
                                        : output * d.stride - d.pad + tap * d.dilation;
     if (d.backward && at % d.stride != 0) continue;

@@ -43,7 +43,7 @@ struct Lines {
 };
 Lines lines_of(const Dimension&);
 
-// The taps of one output whose inputs exist.
+// The taps of one output whose inputs exist, in the order of these.
 struct InsideTap {
   std::int64_t tap = 0, in = 0;
 };

@@ -52,7 +52,7 @@ struct TileOperands {
   OutputEpilogue<T> out;  // at the output's first pixel
 };
 
-// The tile in some output rows. Prefetches the input row that the next one reads first.
+// The tile in some output rows.
 template <int kPixels, class T, class Access>
 HWY_NOINLINE void TileRows(const Depthwise& d, const PixelTile& tile, const TileOperands<T>& data,
                            Range rows, const Access& access) {

@@ -51,7 +51,9 @@ void expect_each_once(const cpu::Dimension& d) {
       ASSERT_NE(found, reads.end()) << output << ' ' << tap;
       EXPECT_EQ(found->second, in);
       EXPECT_EQ(inside.contains(tap), in >= 0 && in < d.in);
-      if (inside.contains(tap)) EXPECT_EQ(inside[tap], in);
+      if (inside.contains(tap)) {
+        EXPECT_EQ(inside[tap], in);
+      }
     }
   }
 }
@@ -146,8 +148,8 @@ TEST(DepthwiseBlocks, OfAnySizeGiveTheSame) {
   for (const char* text :
        {"g70mb2ic70ih9iw40oc70kh3ph1", "g40mb1ic40ih21iw33oc40kh5ph2sh2",
         "g150mb1ic150ih3oc150kh3ph1", "g24mb1ic24iw200oc24kw9pw4", "g5mb3ic5ih12oc5kh7ph3"})
-    for (const int threads : {1, 2, 7, 40})
-      for (const std::int64_t l2 : {1 << 10, 1 << 14, 1 << 20}) {
+    for (const int threads : {2, 7})
+      for (const std::int64_t l2 : {1 << 10, 1 << 15}) {
         SmallCaches device(threads, l2);
         const auto stream = device.make_stream();
         for (const Pass pass : all_passes)
