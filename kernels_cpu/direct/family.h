@@ -1,5 +1,5 @@
-// Shared by depthwise and the algorithms of the family direct: which of them takes a problem, where channels lie,
-// and the arguments of their loops. Internal.
+// Shared by depthwise and the algorithms of the family direct: which of them takes a problem, where
+// channels lie, and the arguments of their loops. Internal.
 #pragma once
 
 #include <cstdint>
