@@ -1,12 +1,12 @@
 // Transposed convolution: the gradient of a convolution, x and y exchanged.
 //
-// A transposed convolution maps N K P Q to N C H W, where C H W K P Q are the sizes of the
-// convolution. Each of its passes is one of the convolution's:
+// A transposed convolution maps N K P Q to N C H W (with depth, N K Z P Q to N C D H W), where C H
+// W K P Q are the sizes of the convolution. Each of its passes is one of the convolution's:
 //   forward         = backward_data    (its x is dy, its y is dx)
 //   backward_data   = forward          (its dy is x, its dx is y)
 //   backward_filter = backward_filter  (its x is dy, its dy is x)
-// The filter is the convolution's, K C/groups R S. Hence the problem is a ConvProblem, and only the
-// text has another form.
+// The filter is the convolution's, K C/groups T R S. Hence the problem is a ConvProblem, and only
+// the text has another form.
 #pragma once
 
 #include <string>

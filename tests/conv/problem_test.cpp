@@ -369,6 +369,9 @@ TEST(ParseTransposed, IsTheConvolutionWithInputAndOutputExchanged) {
       {"deconv:mb1ic8ih5iw7oc4oh10ow14kh2sh2ph0", "mb1ic4ih10iw14oc8oh5ow7kh2kw2sh2sw2ph0pw0"},
       {"deconv:mb1ic8iw5oc4kw2sw2", "mb1ic4ih1iw10oc8oh1ow5kh1kw2sh1sw2ph0pw0"},  // 1-D
       {"deconv:mb1ic8ih5oc4kh2sh2ow9", "mb1ic4ih10iw9oc8oh5ow5kh2kw2sh2sw2ph0pw0"},
+      {"deconv:mb1ic8id5oc4kd2sd2", "mb1ic4id10oc8od5kd2sd2pd0"},  // a cube
+      {"deconv:mb1ic64id8ih28oc32od17kd3kh2sd2sh2pd0",
+       "mb1ic32id17ih56iw56oc64od8oh28ow28kd3kh2kw2sd2sh2sw2pd0ph0pw0"},
   };
   for (const auto& c : cases) {
     const NamedProblem parsed = parse_transposed(c.text);
@@ -386,15 +389,16 @@ TEST(ParseTransposed, IsTheConvolutionWithInputAndOutputExchanged) {
 
 TEST(ParseTransposed, RoundTripsRandomProblems) {
   Random random(4);
-  bool output_padding = false;
+  bool output_padding = false, depth = false;
   for (int i = 0; i < 5000; ++i) {
     const ConvProblem p = random_problem(random);
     const std::string text = to_transposed_text(p);
     ASSERT_TRUE(is_transposed_text(text));
     ASSERT_EQ(parse_transposed(text).problem, p) << text;
     output_padding |= p.pad_bottom() < p.pad_h;
+    depth |= p.has_depth();
   }
-  EXPECT_TRUE(output_padding);
+  EXPECT_TRUE(output_padding && depth);
   EXPECT_FALSE(is_transposed_text("mb1ic64ih28oc32kh2"));
   EXPECT_FALSE(is_transposed_text("deconv"));
 }
@@ -405,8 +409,10 @@ TEST(ParseTransposed, PointsAtTheOffendingCharacter) {
       {"deconv:", 8, "oc is missing; a problem looks like deconv:mb1ic64ih28oc32kh2sh2"},
       {"deconv:oc4ih5kh2", 17, "ic is missing"},
       {"deconv:ic8oc4oh5kh2", 20, "ih is missing"},
+      {"deconv:ic8oc4od5kd2", 20, "id is missing"},
+      {"deconv:ic8id5oc4od12kd2sd2pd0", 17, "od 12 is too large for id 5"},
       {"deconv:ic8ih5oc4oh10", 21, "kh is missing"},
-      {"deconv:resnet18", 8, "expected a field (g mb ic ih"},
+      {"deconv:resnet18", 8, "expected a field (g mb ic id"},
       {"deconv:deconv:ic8ih5oc4kh2", 8, "expected a field"},
       {"deconv:ic8ih0oc4kh2", 13, "ih takes a whole number of at least 1"},
       {"deconv:g3ic8ih5oc6kh2", 10, "ic 8 is not a multiple of g 3"},
