@@ -14,7 +14,7 @@ void append_cpu_algos(AlgoRegistry& registry) {
   append(cpu::make_direct_grouped(), Views::all);
   append(cpu::make_direct_plain(), Views::all);
   append(cpu::make_depthwise(), Views::all);
-  append(cpu::make_im2col(), Views::none);
+  append(cpu::make_im2col(), Views::all);
   append(cpu::make_im2col_blocked(), Views::all);
   append(cpu::make_implicit_gemm(), Views::all);
   append(cpu::make_strassen(), Views::none);

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "kernels_cpu/algos.h"
 #include "kernels_cpu/cpu.h"
 #include "tests/problems.h"
 
@@ -132,11 +133,9 @@ TEST(Slices, EveryTapOnceAndTheEpilogueAtItsPlace) {
 }
 
 TEST(Slices, OfDepthAreRefusedWhereChannelsLieApart) {
-  AlgoRegistry registry;
-  append_cpu_algos(registry);
+  const BySlices im2col(make_im2col(), Views::none);
   const auto device = make_cpu_device({1, ""});
   ConvProblem p = parse_problem(usual).problem;
-  const ConvAlgo& im2col = registry.get(DeviceKind::cpu, "im2col");
   const auto refusal = im2col.refuse(p, *device);
   ASSERT_TRUE(refusal);
   EXPECT_EQ(refusal->field, Field::depth);
