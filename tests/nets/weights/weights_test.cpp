@@ -50,7 +50,7 @@ std::map<std::string, Shapes> torchvision_nets() {
 
 TEST(Weights, HaveTorchvisionsKeysAndShapes) {
   const auto nets = torchvision_nets();
-  EXPECT_EQ(nets.size(), 15u);
+  EXPECT_EQ(nets.size(), 23u);
   const auto device = make_cpu_device();
   for (const auto& [name, theirs] : nets) {
     const Graph graph = make_net(name, 1);
