@@ -555,7 +555,7 @@ NETS = {
     ),
     "densenet121": dict(make=models.densenet121, divisor=16, shape=(3, 3, 32, 32), outputs=10),
     "efficientnet_b0": dict(
-        make=models.efficientnet_b0, divisor=16, shape=(4, 3, 40, 40), outputs=10
+        make=models.efficientnet_b0, divisor=12, shape=(4, 3, 40, 40), outputs=10
     ),
     "regnet_y_400mf": dict(
         make=models.regnet_y_400mf, divisor=14, shape=(3, 3, 40, 40), outputs=10
