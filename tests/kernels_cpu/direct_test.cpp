@@ -1,6 +1,7 @@
 // The family direct, beyond the test over the registry: non-temporal stores, which only large
-// outputs are offered; a first layer with more rows than its window slides down; one whose dy does
-// not fit in the caches at once; and gradients of 3x3 filters computed in parts.
+// outputs are offered; small groups, packed several to a vector; a first layer with more rows than
+// its window slides down; one whose dy does not fit in the caches at once; and gradients of 3x3
+// filters computed in parts.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
