@@ -434,6 +434,11 @@ class Planner {
     return least;
   }
 
+  std::string written(const Step& step) const {
+    const ConvProblem problem = graph_.conv_problem(node_of(step));
+    return is_transposed(node_of(step).layer) ? to_transposed_text(problem) : to_text(problem);
+  }
+
   [[noreturn]] void fail(const Step& step) {
     const std::string where =
         fmt::format("net {}, layer {}", graph_.name(), graph_.nodes()[step.node].name);
@@ -441,7 +446,7 @@ class Planner {
       throw InputError(fmt::format(
           "{}: no algorithm that is admitted takes {} in {} in all of its passes: admit more "
           "algorithms, layouts or error",
-          where, to_text(graph_.conv_problem(node_of(step))), to_string(options_.dtype)));
+          where, written(step), to_string(options_.dtype)));
     std::int64_t needed = 0;
     const Step* who = &step;
     for (const Step& other : steps_) {
