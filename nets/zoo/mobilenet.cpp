@@ -7,7 +7,7 @@
 namespace convlab::nets {
 namespace {
 
-// An inverted residual block, as both versions' tables list it.
+// A row of MobileNetV3's table.
 struct Block {
   std::int64_t kernel, expanded, channels;
   bool squeeze;
