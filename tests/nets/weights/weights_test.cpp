@@ -50,13 +50,13 @@ std::map<std::string, Shapes> torchvision_nets() {
 
 TEST(Weights, HaveTorchvisionsKeysAndShapes) {
   const auto nets = torchvision_nets();
-  EXPECT_EQ(nets.size(), 23u);
+  EXPECT_EQ(nets.size(), 26u);
   const auto device = make_cpu_device();
   for (const auto& [name, theirs] : nets) {
     const Graph graph = make_net(name, 1);
     const Assembly net(
         graph, uniform_plan(graph, Mode::training, DType::f32, "im2col", Layout::nchw, *device),
-        cpu_algos(), *device, {});
+        cpu_algos(), *device, {.loss = Loss::none});
     EXPECT_EQ(weight_shapes(net.parameters.list()), theirs) << name;
   }
 }
