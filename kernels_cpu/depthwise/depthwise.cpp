@@ -19,8 +19,8 @@
 // Padding costs nothing: a tile's chunk says which columns exist, an output row which filter rows.
 //
 // A tile goes down the rows of a band, so that a column of x is in L1 when the next row reads it.
-// In nhwc, where channels share cache lines' neighbours, all channels of a band follow one another,
-// and bands fit in L2. x and dy come from memory once.
+// In nhwc the vectors of a pixel are neighbours in memory: all vectors are computed for one band,
+// which fits in L2, before the next band. So x and dy are read from memory once.
 #include "kernels_cpu/depthwise/depthwise.h"
 
 #include <fmt/format.h>
@@ -86,28 +86,26 @@ void plan_rows(Depthwise& d) {
 }
 
 void plan_filter_chunks(Depthwise& d, const Lines& lines) {
-  const i64 runs =
-      i64(lines.lines.front().runs.size());  // the same in all lines of the forward pass
-  for (i64 i = 0; i < runs; ++i)
-    for_each_chunk(
-        lines.lines.front().runs[std::size_t(i)], depthwise_tiles().filter_taps, [&](Range taps) {
-          FilterChunk chunk{.slot = 0, .taps = taps.size(), .sweeps = {}};
-          for (const Line& line : lines.lines) {
-            const Run& run = line.runs[std::size_t(i)];
-            const i64 x = run.first + lines.in_step * taps.begin;
-            chunk.slot = run.slot + taps.begin;
-            FilterSweep sweep{.x = x * d.in.pixel,
-                              .dy = line.first * d.out.pixel,
-                              .begin = x < 0 ? ceil_div(-x, lines.in_step) : 0,
-                              .end = x < d.in.width ? (d.in.width - 1 - x) / lines.in_step + 1 : 0,
-                              .outputs = line.count};
-            sweep.end = std::min(sweep.end, line.count + taps.size() - 1);
-            sweep.x += sweep.begin * d.in_step;
-            sweep.dy += sweep.begin * d.out_step;
-            if (sweep.begin < sweep.end) chunk.sweeps.push_back(sweep);
-          }
-          d.filter_chunks.push_back(std::move(chunk));
-        });
+  const std::vector<Run>& runs = lines.lines.front().runs;  // all lines have the same taps
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    for_each_chunk(runs[i], depthwise_tiles().filter_taps, [&](Range taps) {
+      FilterChunk chunk{.slot = 0, .taps = taps.size(), .sweeps = {}};
+      for (const Line& line : lines.lines) {
+        const Run& run = line.runs[i];
+        const i64 x = run.first + lines.in_step * taps.begin;
+        chunk.slot = run.slot + taps.begin;
+        FilterSweep sweep{.x = x * d.in.pixel,
+                          .dy = line.first * d.out.pixel,
+                          .begin = x < 0 ? ceil_div(-x, lines.in_step) : 0,
+                          .end = x < d.in.width ? (d.in.width - 1 - x) / lines.in_step + 1 : 0,
+                          .outputs = line.count};
+        sweep.end = std::min(sweep.end, line.count + taps.size() - 1);
+        sweep.x += sweep.begin * d.in_step;
+        sweep.dy += sweep.begin * d.out_step;
+        if (sweep.begin < sweep.end) chunk.sweeps.push_back(sweep);
+      }
+      d.filter_chunks.push_back(std::move(chunk));
+    });
 }
 
 void plan_filter_rows(Depthwise& d) {

@@ -64,11 +64,10 @@ struct Depthwise {
   std::vector<std::int64_t> order;         // the columns of a packed filter row
 
   // forward and backward_data
-  std::vector<PixelTile> tiles;  // of an output row
+  std::vector<PixelTile> tiles;  // of an output row, from left to right
   std::vector<TapChunk> chunks;
-  std::vector<RowTap> row_taps;
-  std::vector<std::int64_t>
-      row_begin;  // of each output row's row_taps, and where the last ones end
+  std::vector<RowTap> row_taps;  // of output row p from row_begin[p] to row_begin[p + 1]
+  std::vector<std::int64_t> row_begin;
 
   // backward_filter
   std::vector<FilterChunk> filter_chunks;

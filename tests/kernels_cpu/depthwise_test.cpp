@@ -101,8 +101,9 @@ TEST_P(Depthwise, TakesRowsOfAnyLength) {
 }
 
 TEST_P(Depthwise, TakesStridesAndDilations) {
-  for (const char* field : {"sh2", "sh3", "dh1", "dh2", "sh2dh1", "sh2dh2", "sh3dh1", "sh4dh5"})
-    for (const int size : {15, 30, 43})
+  for (const char* field :
+       {"sh2", "sh3", "dh1", "dh2", "sh2dh1", "sh2dh2", "sh3dh1", "sh4dh2", "sh4dh5"})
+    for (const int size : {25, 44})
       for (const int taps : {3, 5})
         check(fmt::format("g18mb1ic18ih{0}iw{0}oc18kh{1}ph{2}{3}", size, taps, taps / 2, field));
 }
@@ -115,7 +116,7 @@ TEST_P(Depthwise, TakesPartsOfVectors) {
 
 TEST_P(Depthwise, TakesLargeFiltersAndLongRows) {
   for (const char* text : {"g17mb1ic17ih20oc17kh31ph15", "g4mb1ic4ih9oc4kh13ph6",
-                           "g18mb2ic18ih1iw90oc18kw31ph0pw15", "g16mb1ic16iw70oc16ow70kw4pw3",
+                           "g18mb2ic18ih1iw90oc18kh1kw31ph0pw15", "g16mb1ic16iw70oc16ow70kw4pw3",
                            "g33mb1ic33ih40iw1oc33kh29kw1ph14pw0", "g8mb1ic8ih30oc8kh27ph13dh1"})
     for (const DType dtype : {DType::f32, DType::f64}) check(text, dtype);
 }
