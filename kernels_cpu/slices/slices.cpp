@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
-#include <utility>
 
 #include "conv/two_dimensional.h"
 #include "kernels_cpu/epilogue.h"
