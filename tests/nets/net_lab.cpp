@@ -135,7 +135,7 @@ Graph mobile(std::int64_t batch) {
                           .activation("hardsigmoid", ActivationKind::hardsigmoid);
   y = gated("gate", y, gate).conv("project", {.filters = 18, .bias = false}).batch_norm("bn");
   x = add("add", x, y.stochastic_depth("depth", 0.4));
-  x.activation("gelu2", ActivationKind::gelu).linear("fc", 4);
+  x.activation("gelu2", ActivationKind::gelu).global_avg_pool("pool").linear("fc", 4);
   return net;
 }
 
