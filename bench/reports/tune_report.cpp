@@ -13,6 +13,7 @@
 #include "autotune/race/decide.h"
 #include "bench/options/options.h"
 #include "bench/reports/tune_cells.h"
+#include "conv/text/counted.h"
 
 namespace convlab {
 namespace {
@@ -325,10 +326,10 @@ std::vector<std::string> notes(const TuneTable& table, bool with_errors) {
       notes.push_back(show_total(fmt::format("{:<5}{}", "all", label), part, totals(part)));
   }
   if (const Contest c = contest(table); c.rows > 0)
-    notes.push_back(
-        fmt::format("best of all {} ms, own alone {}, {} alone {}{}, over {} of {} rows",
-                    show_ms(c.best_ms), show_ms(c.own_ms), peer_name(table), show_ms(c.peer_ms),
-                    Costs(table).training() ? ", with packing" : "", c.rows, c.of));
+    notes.push_back(fmt::format("best of all {} ms, own alone {}, {} alone {}{}, over {} of {}",
+                                show_ms(c.best_ms), show_ms(c.own_ms), peer_name(table),
+                                show_ms(c.peer_ms), Costs(table).training() ? ", with packing" : "",
+                                c.rows, counted(c.of, "row")));
   for (std::string& line : backward_sums(table)) notes.push_back(std::move(line));
   if (first_backward)
     notes.push_back("The first layer's bwd_d is listed but in no total: nothing reads its result.");
@@ -450,8 +451,8 @@ std::string unsure_note(const TuneTable& table, bool resumes) {
 std::string unsure_note(std::size_t unsure, std::size_t all, const Disturbances& disturbances,
                         bool resumes) {
   if (unsure == 0) return "";
-  const std::string rows = fmt::format("{} of {} {} {} UNSURE: ", unsure, all,
-                                       all == 1 ? "row" : "rows", unsure == 1 ? "is" : "are");
+  const std::string rows =
+      fmt::format("{} of {} {} UNSURE: ", unsure, counted(all, "row"), unsure == 1 ? "is" : "are");
   // A smaller share disturbs few samples, and those are taken again.
   if (disturbances.others < 0.05)
     return rows + "too close to tell so far" +
@@ -472,6 +473,12 @@ int exit_code(const TuneTable& table) {
 Json layouts_json(const Candidate& c) {
   if (!c.has_layouts) return Json::array();
   return {to_string(c.x_layout), to_string(c.y_layout)};
+}
+
+Json ratio_json(const std::array<double, 3>& ratio) {
+  Json json = Json::array();
+  for (const double bound : ratio) json.push_back(bound > 0 ? Json(bound) : Json());
+  return json;
 }
 
 Json layer_json(const LayerResult& layer) {
@@ -496,7 +503,7 @@ Json layer_json(const LayerResult& layer) {
             {"chosen", std::move(chosen)},
             {"verdict", to_string(layer.verdict)},
             {"reason", layer.reason},
-            {"ratio", shown_ratio(layer)},
+            {"ratio", ratio_json(shown_ratio(layer))},
             {"candidates", std::move(candidates)}};
   if (layer.layer.transposed)
     json["convolution"] = {{"problem", to_text(p)}, {"pass", to_string(p.pass())}};
