@@ -106,7 +106,7 @@ void LayerProblem::set_pass(Pass pass, bool training) {
 }
 
 LayerProblem parse_layer(std::string_view text, std::vector<std::string>& warnings) {
-  if (is_recurrent_text(text)) return parse_recurrent_problem(text, warnings);
+  if (begins_with_cell(text)) return parse_recurrent_problem(text, warnings);
   if (!is_transposed_text(text)) return parse_problem(text, warnings);
   LayerProblem layer = parse_transposed_problem(text, warnings);
   layer.transposed = true;

@@ -234,8 +234,7 @@ class Parser {
   }
   std::int64_t require(Field f) const {
     if (!given(f))
-      reader_.fail(
-          reader_.text().size(),
+      reader_.fail_missing(
           fmt::format("{} is missing; a problem looks like {}", field_names[f],
                       transposed_ ? "deconv:mb1ic64ih28oc32kh2sh2" : "mb1ic64ih56oc64kh3ph1"));
     return value_[f];
