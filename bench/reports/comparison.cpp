@@ -1,6 +1,7 @@
 #include "bench/reports/comparison.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -96,15 +97,32 @@ bool is_missing(const Runs& runs) {
   return std::all_of(runs.begin(), runs.end(), [](const ResultRow* row) { return !row; });
 }
 
+// Whether the rows of any file differ in this.
+bool is_mixed(const std::vector<ResultFile>& files, std::string ResultRow::*field) {
+  return std::any_of(files.begin(), files.end(), [&](const ResultFile& file) {
+    return std::any_of(file.rows.begin(), file.rows.end(), [&](const ResultRow& row) {
+      return row.*field != file.rows.front().*field;
+    });
+  });
+}
+
+// A row's key or name, with the setting and machine by which rows match.
+std::string told_apart(const std::string& what, const ResultRow& row, const Comparison& all) {
+  std::vector<std::string> by;
+  if (all.by_setting) by.push_back(row.setting);
+  if (all.by_machine) by.push_back(row.machine);
+  return by.empty() ? what : fmt::format("{} ({})", what, fmt::join(by, ", "));
+}
+
 // A layer shared by two nets appears in a file twice; the first counts.
-std::vector<Matched> match(const std::vector<ResultFile>& a, const std::vector<ResultFile>& b) {
+std::vector<Matched> match(const std::vector<ResultFile>& a, const std::vector<ResultFile>& b,
+                           const Comparison& all) {
   std::vector<Matched> matched;
   std::map<std::string, std::size_t> places;
   const auto add = [&](const std::vector<ResultFile>& side, Runs Matched::*runs) {
     for (std::size_t i = 0; i < side.size(); ++i)
       for (const ResultRow& row : side[i].rows) {
-        // A setting shared by a whole file is not part of a row's identity.
-        const std::string key = row.key + " " + row.setting;
+        const std::string key = told_apart(row.key, row, all);
         const auto [place, fresh] = places.try_emplace(key, matched.size());
         if (fresh) matched.push_back({key, Runs(a.size()), Runs(b.size())});
         const ResultRow*& slot = (matched[place->second].*runs)[i];
@@ -265,6 +283,10 @@ std::array<double, 3> unpaired_ratio(std::span<const RowTimes> a, std::span<cons
   return {std::exp(middle - half), std::exp(middle), std::exp(middle + half)};
 }
 
+std::string Comparison::name_of(const ResultRow& row) const {
+  return told_apart(row.name, row, *this);
+}
+
 bool Comparison::nothing_measured() const {
   return std::all_of(rows.begin(), rows.end(),
                      [](const ComparedRow& row) { return row.change == Change::not_measured; });
@@ -281,8 +303,10 @@ Comparison compare(const std::vector<ResultFile>& a, const std::vector<ResultFil
                    const CompareOptions& o) {
   require_comparable(a, b);
   Comparison all;
+  all.by_setting = is_mixed(a, &ResultRow::setting) || is_mixed(b, &ResultRow::setting);
+  all.by_machine = is_mixed(a, &ResultRow::machine) || is_mixed(b, &ResultRow::machine);
   std::vector<Matched> matched;
-  for (Matched& m : match(a, b)) {
+  for (Matched& m : match(a, b, all)) {
     if (is_missing(m.b))
       all.only_a.push_back(summary(m.a).row);
     else if (is_missing(m.a))
@@ -297,7 +321,8 @@ Comparison compare(const std::vector<ResultFile>& a, const std::vector<ResultFil
   if (matched.empty())
     throw InputError(fmt::format(
         "{} and {} have no row in common: one begins with {}, the other with {}", a.front().path,
-        b.front().path, a.front().rows.front().key, b.front().rows.front().key));
+        b.front().path, told_apart(a.front().rows.front().key, a.front().rows.front(), all),
+        told_apart(b.front().rows.front().key, b.front().rows.front(), all)));
 
   const std::vector<Reference> found = references(matched, o.control);
   if (found.empty() && !o.control.empty())

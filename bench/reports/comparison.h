@@ -78,6 +78,8 @@ struct Drift {
 };
 
 struct Comparison {
+  // If any file holds several settings, or machines, rows match only where these are equal.
+  bool by_setting = false, by_machine = false;
   std::vector<ComparedRow> rows;                 // in A's order
   std::vector<const ResultRow*> only_a, only_b;  // missing on the other side
   std::vector<Gap> gaps;                         // in rows that both sides have
@@ -85,7 +87,9 @@ struct Comparison {
   // Standard deviation between runs of a row, beyond processes and drift, estimated from all rows.
   // 0 if runs show it row by row; nullopt if there are too few rows.
   std::optional<double> run_spread;
-  double error = 0;               // of one row's interval
+  double error = 0;  // of one row's interval
+  // "layer1.0.conv1 n=1 fwd (2 threads, hot)": with the setting and machine by which rows match.
+  std::string name_of(const ResultRow&) const;
   bool nothing_measured() const;  // every row has a side with only a prediction
   // nothing_measured(), or a row is slower, no longer works, or is missing in B or in one of B's
   // runs.

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <tuple>
 
 #include "autotune/race/race.h"
@@ -17,6 +18,7 @@
 #include "bench/reports/sweep_report.h"
 #include "bench/reports/tune_report.h"
 #include "conv/error.h"
+#include "conv/text/counted.h"
 #include "conv/text/text_file.h"
 #include "nets/plan/plan.h"
 
@@ -35,7 +37,7 @@ std::string joined(std::initializer_list<std::string> parts) {
 }
 
 std::string show_setting(std::int64_t threads, const std::string& cache) {
-  return fmt::format("{} thread{}, {}", threads, threads == 1 ? "" : "s", cache);
+  return fmt::format("{}, {}", counted(threads, "thread"), cache);
 }
 
 std::string problem_key(const std::string& problem, const std::string& pass,
@@ -180,8 +182,8 @@ void read_time(const json& file, ResultFile& result) {
     result.subject += fmt::format(", {} streams", streams);
   const json& provenance = file.at("provenance");
   result.machine = machine_of(provenance);
-  const std::string setting =
-      fmt::format("{} threads", provenance.at("threads").get<std::string>());
+  const auto threads = provenance.at("threads").get<std::string>();
+  const std::string setting = threads + (threads == "1" ? " thread" : " threads");
 
   // A run stopped before its first whole iteration has no times.
   ResultRow whole;
@@ -221,7 +223,7 @@ void read_plan(const std::string& text, ResultFile& result) {
         layouts.y_layout = step.y_layout;
         ResultRow row;
         row.key = row.name = joined({step.layer, std::string(to_string(pass))});
-        row.setting = fmt::format("{} threads", plan.threads);
+        row.setting = counted(plan.threads, "thread");
         row.algo = chosen->algo;
         row.choice = joined({row.algo, chosen->config.text(), show_layouts(layouts)});
         row.times = {chosen->ms, {}, {}};
@@ -270,7 +272,6 @@ void read_store(const std::vector<StoreRow>& rows, ResultFile& result) {
   // If a candidate was measured again, as another version or by another build, the newest counts.
   struct Problem {
     ResultRow row;
-    std::string machine;
     std::map<std::string, const StoreRow*> candidates;
   };
   std::vector<Problem> problems;
@@ -285,16 +286,13 @@ void read_store(const std::vector<StoreRow>& rows, ResultFile& result) {
     problem.row.key = joined({problem_key(text, pass, dtype), extras});
     problem.row.name = joined({problem_name("", text, pass, dtype), extras});
     problem.row.setting = show_setting(c.threads, std::string(to_string(c.cache)));
-    problem.machine = machine_of_fingerprint(stored.fingerprint);
+    problem.row.machine = machine_of_fingerprint(stored.fingerprint);
     const auto [place, fresh] = places.try_emplace(
-        {problem.row.key, problem.row.setting, problem.machine}, problems.size());
+        {problem.row.key, problem.row.setting, problem.row.machine}, problems.size());
     if (fresh) problems.push_back(std::move(problem));
     const StoreRow*& newest = problems[place->second].candidates[show_choice(c)];
     if (!newest || newest->date < stored.date) newest = &stored;
   }
-  if (!problems.empty()) result.machine = problems.front().machine;
-  for (const Problem& problem : problems)
-    if (problem.machine != result.machine) result.machine.clear();
   for (Problem& problem : problems) {
     std::vector<Candidate> candidates;
     ResultRow& row = problem.row;
@@ -312,7 +310,6 @@ void read_store(const std::vector<StoreRow>& rows, ResultFile& result) {
       row.unsure = decision.verdict == Verdict::unsure;
       row.predicted = c.predicted;
     }
-    if (result.machine.empty()) row.setting += ", " + problem.machine;
     result.rows.push_back(std::move(row));
   }
 }
@@ -384,7 +381,17 @@ void require_positive(const RowTimes& times, const std::string& path, const std:
       throw InputError(fmt::format("{}: {}: {} ms: expected a time above 0", path, name, ms));
 }
 
-// Requires rows, with times above 0, and moves a setting shared by all rows to the file.
+// Finds what all rows share that say it, and tells it those that do not.
+void share(ResultFile& file, std::string ResultRow::*of_row, std::string ResultFile::*of_file) {
+  std::set<std::string> values{file.*of_file};
+  for (const ResultRow& row : file.rows) values.insert(row.*of_row);
+  values.erase("");
+  file.*of_file = values.size() == 1 ? *values.begin() : "";
+  for (ResultRow& row : file.rows)
+    if ((row.*of_row).empty()) row.*of_row = file.*of_file;
+}
+
+// Requires rows, with times above 0, and finds what all of them share.
 ResultFile checked(ResultFile result) {
   if (result.rows.empty()) throw InputError(fmt::format("{}: has no rows", result.path));
   for (const ResultRow& row : result.rows) {
@@ -393,11 +400,8 @@ ResultFile checked(ResultFile result) {
       require_positive(rival.times, result.path, row.name);
   }
 
-  result.setting = result.rows.front().setting;
-  for (const ResultRow& row : result.rows)
-    if (row.setting != result.setting) result.setting.clear();
-  if (!result.setting.empty())
-    for (ResultRow& row : result.rows) row.setting.clear();
+  share(result, &ResultRow::setting, &ResultFile::setting);
+  share(result, &ResultRow::machine, &ResultFile::machine);
   return result;
 }
 

@@ -24,7 +24,8 @@ struct ResultRival {
 struct ResultRow {
   std::string key;      // equal in two files for rows that can be compared
   std::string name;     // for people: "layer1.0.conv1 n=1 fwd"
-  std::string setting;  // "2 threads, hot"; empty when the file has one for all
+  std::string setting;  // "2 threads, hot"
+  std::string machine;  // "AMD EPYC 9R45, avx512"
   std::string algo;     // the chosen algorithm; empty if there is none
   std::string choice;   // with config and layouts
   std::int64_t count = 1;
@@ -39,8 +40,7 @@ struct ResultFile {
   std::string family;   // "results of layers", "the times of a net" or "a plan": only equal
                         // ones compare
   std::string subject;  // of a net: "resnet18, batch 16, training, f32"
-  std::string machine;  // "AMD EPYC 9R45, avx512"; empty when the file holds several
-  std::string setting;  // shared by all rows; empty when they differ
+  std::string machine, setting;  // shared by all rows; empty when they differ
   // "counted" in the times, as in the race of a training step, or "left out"; only for layers
   std::string packing;
   std::vector<ResultRow> rows;

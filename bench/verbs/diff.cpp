@@ -14,6 +14,7 @@
 #include "bench/reports/comparison.h"
 #include "bench/verbs/verbs.h"
 #include "conv/error.h"
+#include "conv/text/counted.h"
 
 namespace convlab {
 namespace {
@@ -34,8 +35,7 @@ std::pair<std::vector<std::string>, std::vector<std::string>> sides(const Option
       "expected BEFORE AFTER, or of several runs --before A1 A2 --after B1 B2";
   if (o.before.empty() && o.after.empty()) {
     if (o.files.size() != 2)
-      throw InputError(fmt::format("diff: {} file{}: {}", o.files.size(),
-                                   o.files.size() == 1 ? "" : "s", usage));
+      throw InputError(fmt::format("diff: {}: {}", counted(o.files.size(), "file"), usage));
     return {{o.files[0]}, {o.files[1]}};
   }
   if (!o.files.empty())
@@ -104,10 +104,6 @@ std::string unsure(const ComparedRow& row) {
 
 std::string unsure_mark(const ComparedRow& row) { return unsure(row).empty() ? "" : "*"; }
 
-std::string name_of(const ResultRow& row) {
-  return row.setting.empty() ? row.name : fmt::format("{} ({})", row.name, row.setting);
-}
-
 struct Summary {
   std::array<int, 4> changed{}, flipped{};  // by Change
   int unsure = 0, assumed = 0;
@@ -153,9 +149,9 @@ std::vector<std::string> failures(const Comparison& all) {
 
 std::string drift_note(const Comparison& all, const Options& o) {
   const std::string& control = o.compare.control;
-  const std::string what =
-      control.empty() ? fmt::format("{} rows of equal algorithm and config", all.drift.rows)
-                      : fmt::format("{} of {}", all.drift.rows, control);
+  const std::string what = control.empty()
+                               ? counted(all.drift.rows, "row") + " of equal algorithm and config"
+                               : fmt::format("{} of {}", all.drift.rows, control);
   if (!all.drift.removed)
     return fmt::format("Drift is left in: {} in all files, expected {} or more.", what,
                        least_drift_rows);
@@ -164,23 +160,24 @@ std::string drift_note(const Comparison& all, const Options& o) {
 }
 
 void append_missing(std::vector<std::string>& notes, const char* where,
-                    const std::vector<const ResultRow*>& rows) {
+                    const std::vector<const ResultRow*>& rows, const Comparison& all) {
   constexpr std::size_t most = 10;
   for (std::size_t i = 0; i < std::min(most, rows.size()); ++i)
-    notes.push_back(fmt::format("Only in {}: {}.", where, name_of(*rows[i])));
+    notes.push_back(fmt::format("Only in {}: {}.", where, all.name_of(*rows[i])));
   if (rows.size() > most)
     notes.push_back(fmt::format("Only in {}: {} more.", where, rows.size() - most));
 }
 
-std::string gap_text(const Gap& gap) {
+std::string gap_text(const Gap& gap, const Comparison& all) {
   return fmt::format("{} in {}{}: {}", gap.missing ? "Missing" : "Nothing works", gap.side,
-                     gap.run + 1, name_of(*gap.row));
+                     gap.run + 1, all.name_of(*gap.row));
 }
 
-void append_gaps(std::vector<std::string>& notes, const std::vector<Gap>& gaps) {
+void append_gaps(std::vector<std::string>& notes, const Comparison& all) {
+  const std::vector<Gap>& gaps = all.gaps;
   constexpr std::size_t most = 10;
   for (std::size_t i = 0; i < std::min(most, gaps.size()); ++i)
-    notes.push_back(gap_text(gaps[i]) + ".");
+    notes.push_back(gap_text(gaps[i], all) + ".");
   if (gaps.size() > most)
     notes.push_back(fmt::format("Rows without a time in one run: {} more.", gaps.size() - most));
 }
@@ -195,9 +192,9 @@ std::vector<std::string> notes(const Comparison& all, const Options& o) {
                   s.flipped[0] + s.flipped[1] + s.flipped[2], s.flipped[2], s.flipped[1]));
   if (s.open > 0)
     notes.push_back(
-        fmt::format("{} of {} rows are open: their intervals reach beyond the threshold; more runs "
-                    "a side would tell.",
-                    s.open, all.rows.size()));
+        fmt::format("{} of {} {} open: an interval reaches beyond the threshold; more runs a side "
+                    "would tell.",
+                    s.open, counted(all.rows.size(), "row"), s.open == 1 ? "is" : "are"));
   if (s.changed[3] > 0)
     notes.push_back(fmt::format("{} not measured: a side has only a prediction.", s.changed[3]));
   if (s.unsure > 0)
@@ -216,13 +213,13 @@ std::vector<std::string> notes(const Comparison& all, const Options& o) {
         "Rows differ by {:.1f}% from run to run, as their scatter shows: that is in the intervals.",
         100 * *all.run_spread));
   if (s.assumed > 0)
-    notes.push_back(
-        fmt::format("{} rows have under {} processes or runs a side: {:.0f}% between them is "
-                    "assumed (--before, --after).",
-                    s.assumed, least_values, 100 * assumed_spread));
-  append_missing(notes, "A", all.only_a);
-  append_missing(notes, "B", all.only_b);
-  append_gaps(notes, all.gaps);
+    notes.push_back(fmt::format(
+        "{} under {} processes or runs a side: {:.0f}% between them is assumed "
+        "(--before, --after).",
+        counted(s.assumed, "row has", "rows have"), least_values, 100 * assumed_spread));
+  append_missing(notes, "A", all.only_a, all);
+  append_missing(notes, "B", all.only_b, all);
+  append_gaps(notes, all);
   if (const std::vector<std::string> reasons = failures(all); !reasons.empty())
     notes.push_back(fmt::format("FAILED: {}.", fmt::join(reasons, ", ")));
   return notes;
@@ -230,13 +227,13 @@ std::vector<std::string> notes(const Comparison& all, const Options& o) {
 
 Json summary_json(const Comparison& all, const Options& o, std::size_t runs_a, std::size_t runs_b) {
   const Summary s = summarise(all);
-  const auto names = [](const std::vector<const ResultRow*>& rows) {
+  const auto names = [&](const std::vector<const ResultRow*>& rows) {
     Json json = Json::array();
-    for (const ResultRow* row : rows) json.push_back(name_of(*row));
+    for (const ResultRow* row : rows) json.push_back(all.name_of(*row));
     return json;
   };
   Json gaps = Json::array();
-  for (const Gap& gap : all.gaps) gaps.push_back(gap_text(gap));
+  for (const Gap& gap : all.gaps) gaps.push_back(gap_text(gap, all));
   return {{"exit_code", all.fails() ? 1 : 0},
           {"reasons", failures(all)},
           {"threshold", o.compare.threshold},
@@ -283,7 +280,7 @@ Report full_report(const Comparison& all) {
   Report report;
   report.columns = {"what", "A_ms", "B_ms", "B/A", "low", "high", "verdict", "unsure", "A", "B"};
   for (const ComparedRow& row : all.rows)
-    report.rows.push_back({name_of(*row.a.row), time_cell(row.a), time_cell(row.b),
+    report.rows.push_back({all.name_of(*row.a.row), time_cell(row.a), time_cell(row.b),
                            ratio_cell(row.ratio[1]), ratio_cell(row.ratio[0]),
                            ratio_cell(row.ratio[2]),
                            Cell(verdict(row), shown_verdict(row) + unsure_mark(row)), unsure(row),
@@ -325,7 +322,7 @@ Report reading_report(const Comparison& all) {
       return side.ms ? side.row->algo : "nothing works";
     };
     report.rows.push_back(
-        {name_of(*row.a.row), time_cell(row.a), time_cell(row.b), ratio_cell(row.ratio[1]),
+        {all.name_of(*row.a.row), time_cell(row.a), time_cell(row.b), ratio_cell(row.ratio[1]),
          row.ratio[1] > 0 ? fmt::format("[{:.2f} {:.2f}]", row.ratio[0], row.ratio[2]) : "",
          shown_verdict(row) + unsure_mark(row),
          algo(row.a) == algo(row.b) ? algo(row.a)

@@ -289,7 +289,7 @@ TEST_F(DiffTest, AnIntervalThatMeetsTheThresholdIsNoChange) {
     const std::string table = diff(a, b, words).out;
     EXPECT_TRUE(contains(table, " SAME?* ")) << table;
     EXPECT_TRUE(contains(table, " 0 SAME within 2%, 1 SAME?")) << table;
-    EXPECT_TRUE(contains(table, "1 of 1 rows are open: ")) << table;
+    EXPECT_TRUE(contains(table, "1 of 1 row is open: ")) << table;
   }
   EXPECT_TRUE(contains(diff(a, a).out, " 1 SAME within 2%, 0 FLIPPED"));
   // Samples of one process do not show the spread between processes.
@@ -298,7 +298,7 @@ TEST_F(DiffTest, AnIntervalThatMeetsTheThresholdIsNoChange) {
   bare_b["layers"][0]["chosen"].erase("process_ms");
   const Ran blind = diff(bare_a, bare_b, {"--format", "json"});
   EXPECT_EQ(blind.exit_code, 0) << blind.err;
-  EXPECT_TRUE(contains(blind.out, "1 rows have under 3 processes or runs a side")) << blind.out;
+  EXPECT_TRUE(contains(blind.out, "1 row has under 3 processes or runs a side")) << blind.out;
   bare_b["layers"][0]["chosen"]["ms"] = 1.5;
   EXPECT_EQ(diff(bare_a, bare_b).exit_code, 1);
 }
@@ -406,6 +406,39 @@ TEST_F(DiffOfStoresTest, TheWinnersAreCompared) {
   EXPECT_EQ(pair["A"], "direct nchw");
   EXPECT_EQ(pair["B"], "winograd nchw");
   EXPECT_NEAR(pair["B/A"].get<double>(), 0.5, 1e-12);
+}
+
+// A store of one setting and a later one of two: rows of the setting that both hold are compared.
+TEST_F(DiffOfStoresTest, RowsOfOneSettingMatchThoseOfAStoreThatHoldsMore) {
+  const auto compared = [&](const std::vector<StoreRow>& a, const std::vector<StoreRow>& b) {
+    const Ran ran = diff({store("a.db", a), store("b.db", b), "--format", "json"});
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    std::filesystem::remove_all(directory_ / "a.db");
+    std::filesystem::remove_all(directory_ / "b.db");
+    return ran.exit_code == 0 ? json::parse(ran.out) : json{{"rows", json::array()}};
+  };
+  const StoreRow before = row("direct", 2), after = row("direct", 1);
+  StoreRow one_thread = row("direct", 4), elsewhere = row("direct", 5);
+  one_thread.candidate.threads = 1;
+  elsewhere.fingerprint = "cpu=another cpu; isa=avx2; l1=1";
+  const json threads = compared({before}, {after, one_thread});
+  ASSERT_EQ(threads["rows"].size(), 1U) << threads;
+  EXPECT_EQ(threads["rows"][0]["A_ms"], 2);
+  EXPECT_EQ(threads["rows"][0]["B_ms"], 1);
+  EXPECT_EQ(threads["summary"]["only_B"].size(), 1U) << threads;
+  const json machines = compared({before}, {after, elsewhere});
+  ASSERT_EQ(machines["rows"].size(), 1U) << machines;
+  EXPECT_EQ(machines["rows"][0]["B_ms"], 1);
+}
+
+TEST_F(DiffOfStoresTest, WithoutACommonSettingTheSettingsAreNamed) {
+  StoreRow one = row("direct", 1), four = row("direct", 1);
+  one.candidate.threads = 1;
+  four.candidate.threads = 4;
+  const Ran ran = diff({store("a.db", {row("direct", 1)}), store("b.db", {one, four})});
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_TRUE(contains(ran.err, "(2 threads, hot), the other with")) << ran.err;
+  EXPECT_TRUE(contains(ran.err, "(1 thread, hot)")) << ran.err;
 }
 
 // Each names the libraries it uses in its fingerprint.
