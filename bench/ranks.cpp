@@ -9,6 +9,7 @@
 #include "autotune/store/build_info.h"
 #include "bench/output.h"
 #include "conv/error.h"
+#include "conv/text/counted.h"
 #include "conv/text/names.h"
 #include "conv/text/text.h"
 #include "kernels_cpu/device/cpu_limits.h"
@@ -86,8 +87,8 @@ void Ranks::divide_host(CommonOptions& o) const {
     const int cards = cuda_device_count(), there = std::max(0, cards - o.device.index);
     if (cards > 0 && place_.host_size > there)  // without any, opening one says why
       throw InputError(fmt::format(
-          "--device cuda:{}: this host has {} ranks and {} card{} from there on: expected one each",
-          o.device.index, place_.host_size, there, there == 1 ? "" : "s"));
+          "--device cuda:{}: this host has {} ranks and {} from there on: expected one each",
+          o.device.index, place_.host_size, counted(there, "card")));
     o.device.index += place_.host_rank;
     return;
   }
@@ -96,9 +97,9 @@ void Ranks::divide_host(CommonOptions& o) const {
   o.threads = std::min(share, usable);
   if (o.threads < share)
     say(
-        fmt::format("mpirun has bound each rank to {} core{}, of {} that are its share: "
+        fmt::format("mpirun has bound each rank to {}, of {} that are its share: "
                     "--bind-to none undoes that",
-                    usable, usable == 1 ? "" : "s", share));
+                    counted(usable, "core"), share));
 }
 
 // Within a host an exchange copies memory, which is no faster beside computation on the same core.

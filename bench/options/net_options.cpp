@@ -19,6 +19,8 @@
 #include "bench/reports/report.h"
 #include "bench/text.h"
 #include "conv/error.h"
+#include "conv/text/bytes.h"
+#include "conv/text/counted.h"
 #include "conv/text/text_file.h"
 #include "kernels_cpu/cpu.h"
 #include "nets/zoo/zoo.h"
@@ -45,7 +47,7 @@ std::string tune_command(const NetArguments& a, const Graph& graph, const Choose
   add(c.layout != "auto", fmt::format("--layout {}", c.layout));
   add(c.cache != CacheMode::hot, fmt::format("--cache {}", to_string(c.cache)));
   add(o.max_error.has_value(), fmt::format("--max-error {}", o.max_error.value_or(0)));
-  add(o.workspace_max.has_value(), fmt::format("--workspace-max {}", o.workspace_max.value_or(0)));
+  add(o.workspace_max.has_value(), "--workspace-max " + exact_bytes(o.workspace_max.value_or(0)));
   add(o.deterministic, "--deterministic");
   add(!o.algos.empty(), fmt::format("--algos {}", fmt::join(o.algos, ",")));
   add(!o.exclude.empty(), fmt::format("--exclude {}", fmt::join(o.exclude, ",")));
@@ -237,10 +239,9 @@ void normalise(Transform& transform, const PixelStatistics& given, const std::st
                        double neutral) {
     const auto channels = std::size_t(transform.channels);
     if (by.size() > 1 && by.size() != channels)
-      throw InputError(
-          fmt::format("{}{}: {} numbers, but images have {} channel{} here: expected {}", where,
-                      name, by.size(), channels, channels == 1 ? "" : "s",
-                      channels == 1 ? "one" : fmt::format("one, or {}", channels)));
+      throw InputError(fmt::format("{}{}: {} numbers, but images have {} here: expected {}", where,
+                                   name, by.size(), counted(channels, "channel"),
+                                   channels == 1 ? "one" : fmt::format("one, or {}", channels)));
     if (by.size() == 1) return values.assign(channels, by.front());
     if (!by.empty()) values = by;
     if (values.empty()) values.assign(channels, neutral);
@@ -309,10 +310,11 @@ PlannedNet planned_net(const NetArguments& a, const std::string& verb, const Net
   Chosen chosen = fitting_plan(graph, a, options, algos, device);
   std::string advice;
   if (!chosen.untuned.empty())
-    advice = fmt::format(
-        "{} passes of layers were never tuned here and go by predictions; to tune them:\n  "
-        "{}",
-        chosen.untuned.size(), tune_command(a, graph, options));
+    advice =
+        fmt::format("{} by predictions; to tune {}:\n  {}",
+                    counted(chosen.untuned.size(), "pass of a layer was never tuned here and goes",
+                            "passes of layers were never tuned here and go"),
+                    chosen.untuned.size() == 1 ? "it" : "them", tune_command(a, graph, options));
   return {std::move(graph), std::move(chosen.plan), std::move(advice)};
 }
 

@@ -15,6 +15,7 @@
 #include "bench/output.h"
 #include "conv/error.h"
 #include "conv/refusals.h"
+#include "conv/text/counted.h"
 #include "conv/text/names.h"
 #include "kernels_cpu/cpu.h"
 #include "kernels_cpu/device/cpu_limits.h"
@@ -234,8 +235,8 @@ std::unique_ptr<Device> open_device(const CommonOptions& o) {
     throw InputError("--threads is about the CPU: drop it, or say --device cpu");
   std::unique_ptr<Device> device = make_device(choice);
   if (const int cores = usable_cores(); o.threads > cores)
-    say(fmt::format("--threads {} of {} core{}: threads take turns, and wait for one another",
-                    o.threads, cores, cores == 1 ? "" : "s"));
+    say(fmt::format("--threads {} of {}: threads take turns, and wait for one another", o.threads,
+                    counted(cores, "core")));
   return device;
 }
 

@@ -19,6 +19,7 @@
 #include "bench/reports/tune_cells.h"
 #include "bench/verbs/verbs.h"
 #include "conv/error.h"
+#include "conv/text/counted.h"
 
 namespace convlab {
 namespace {
@@ -99,7 +100,7 @@ void TunePrinter::announce(const std::string& text) {
 
 void TunePrinter::process(std::size_t number, std::size_t open) {
   clocks_.look();
-  announce(fmt::format("finals, process {}: {} of {} rows open", number, open, total_));
+  announce(fmt::format("finals, process {}: {} of {} open", number, open, counted(total_, "row")));
 }
 
 void TunePrinter::again(const TuneItem& item, const std::string& why) {

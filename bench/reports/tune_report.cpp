@@ -13,6 +13,7 @@
 #include "autotune/race/decide.h"
 #include "bench/options/options.h"
 #include "bench/reports/tune_cells.h"
+#include "conv/text/counted.h"
 
 namespace convlab {
 namespace {
@@ -326,10 +327,10 @@ std::vector<std::string> notes(const TuneTable& table, bool with_errors) {
       notes.push_back(show_total(fmt::format("{:<5}{}", "all", label), part, totals(part)));
   }
   if (const Contest c = contest(table); c.rows > 0)
-    notes.push_back(
-        fmt::format("best of all {} ms, own alone {}, {} alone {}{}, over {} of {} rows",
-                    show_ms(c.best_ms), show_ms(c.own_ms), peer_name(table), show_ms(c.peer_ms),
-                    Costs(table).training() ? ", with packing" : "", c.rows, c.of));
+    notes.push_back(fmt::format("best of all {} ms, own alone {}, {} alone {}{}, over {} of {}",
+                                show_ms(c.best_ms), show_ms(c.own_ms), peer_name(table),
+                                show_ms(c.peer_ms), Costs(table).training() ? ", with packing" : "",
+                                c.rows, counted(c.of, "row")));
   for (std::string& line : backward_sums(table)) notes.push_back(std::move(line));
   if (first_backward)
     notes.push_back("The first layer's bwd_d is listed but in no total: nothing reads its result.");
@@ -451,8 +452,8 @@ std::string unsure_note(const TuneTable& table, bool resumes) {
 std::string unsure_note(std::size_t unsure, std::size_t all, const Disturbances& disturbances,
                         bool resumes) {
   if (unsure == 0) return "";
-  const std::string rows = fmt::format("{} of {} {} {} UNSURE: ", unsure, all,
-                                       all == 1 ? "row" : "rows", unsure == 1 ? "is" : "are");
+  const std::string rows =
+      fmt::format("{} of {} {} UNSURE: ", unsure, counted(all, "row"), unsure == 1 ? "is" : "are");
   // A smaller share disturbs few samples, and those are taken again.
   if (disturbances.others < 0.05)
     return rows + "too close to tell so far" +
@@ -475,6 +476,12 @@ Json layouts_json(const Candidate& c) {
   return {to_string(c.x_layout), to_string(c.y_layout)};
 }
 
+Json ratio_json(const std::array<double, 3>& ratio) {
+  Json json = Json::array();
+  for (const double bound : ratio) json.push_back(bound > 0 ? Json(bound) : Json());
+  return json;
+}
+
 Json layer_json(const LayerResult& layer) {
   const Problem& p = layer.layer.problem;
   Json candidates = Json::array(), chosen;
@@ -489,11 +496,16 @@ Json layer_json(const LayerResult& layer) {
     chosen = candidate_json(c);
     chosen["samples_ms"] = c.samples_ms;
   }
-  Json json{{"layer", layer.layer.name},           {"problem", to_text(p)},
-            {"pass", to_string(p.pass())},         {"dtype", to_string(p.dtype())},
-            {"count", layer.layer.count},          {"chosen", std::move(chosen)},
-            {"verdict", to_string(layer.verdict)}, {"reason", layer.reason},
-            {"ratio", shown_ratio(layer)},         {"candidates", std::move(candidates)}};
+  Json json{{"layer", layer.layer.name},
+            {"problem", to_text(p)},
+            {"pass", to_string(p.pass())},
+            {"dtype", to_string(p.dtype())},
+            {"count", layer.layer.count},
+            {"chosen", std::move(chosen)},
+            {"verdict", to_string(layer.verdict)},
+            {"reason", layer.reason},
+            {"ratio", ratio_json(shown_ratio(layer))},
+            {"candidates", std::move(candidates)}};
   if (const RecurrentProblem* const recurrent = p.recurrent()) {
     json["training"] = recurrent->training;
     json["recompute"] = recurrent->recompute;

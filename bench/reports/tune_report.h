@@ -1,6 +1,7 @@
 // A tuning run's table in every format.
 #pragma once
 
+#include <array>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
@@ -35,6 +36,8 @@ int exit_code(const TuneTable&);
 
 // [x's, y's]; empty where there are none to choose.
 nlohmann::ordered_json layouts_json(const Candidate&);
+// A ratio's low, middle and high; null where there is none.
+nlohmann::ordered_json ratio_json(const std::array<double, 3>&);
 // An element of the JSON's `layers`.
 nlohmann::ordered_json layer_json(const LayerResult&);
 

@@ -18,6 +18,7 @@
 #include "bench/text.h"
 #include "bench/verbs/verbs.h"
 #include "conv/error.h"
+#include "conv/text/counted.h"
 #include "conv/text/text_file.h"
 
 namespace convlab {
@@ -108,7 +109,7 @@ std::vector<std::string> particulars(const StoreRow& row) {
   return {extras_of(row.problem),
           show_layouts(c),
           std::string(to_string(row.problem.dtype())),
-          fmt::format("{} thread{}", c.threads, c.threads == 1 ? "" : "s"),
+          counted(c.threads, "thread"),
           std::string(to_string(c.cache)),
           fmt::format("version {}", c.version),
           row.fingerprint};
@@ -157,7 +158,8 @@ int show(const Options& given) {
   std::erase_if(rows, [&](const StoreRow& row) { return !matches(row, o); });
   const bool narrow = o.common.format == Format::table && !o.common.wide;
   Report report = narrow ? narrow_report(rows) : full_report(rows);
-  report.notes = {fmt::format("{}: {} of {} rows", store.path().string(), rows.size(), total)};
+  report.notes = {
+      fmt::format("{}: {} of {}", store.path().string(), rows.size(), counted(total, "row"))};
   output.write(render(report, o.common.format));
   return 0;
 }
@@ -170,7 +172,8 @@ int verify(const Options& o) {
     const std::vector<std::string> wrong = store.verify();
     for (const std::string& line : wrong) text += line + "\n";
     if (wrong.empty()) {
-      text = fmt::format("{}: {} rows, all sound\n", store.path().string(), store.size());
+      text =
+          fmt::format("{}: {}, all sound\n", store.path().string(), counted(store.size(), "row"));
       code = 0;
     }
   } catch (const DamagedStore& error) {
@@ -276,8 +279,8 @@ int prune_damaged(const Options& o) {
     return 0;
   }
   const auto [removed, rebuilt] = store.prune_damaged();
-  output.write(fmt::format("{}: {} damaged {} removed, {} left\n{}{}", store.path().string(),
-                           removed, removed == 1 ? "row" : "rows", store.size(),
+  output.write(fmt::format("{}: {} removed, {} left\n{}{}", store.path().string(),
+                           counted(removed, "damaged row"), store.size(),
                            rebuilt ? "the index was damaged, and was made anew\n" : "",
                            removed > 0 || rebuilt ? undo_note(store, true) : ""));
   return 0;
@@ -307,19 +310,20 @@ int prune(const Options& given) {
   Output output{std::string()};
   const std::string path = store.path().string();
   if (going.empty()) {
-    output.write(fmt::format("{}: nothing matched: 0 of {} rows removed\n", path, store.size()));
+    output.write(
+        fmt::format("{}: nothing matched: 0 of {} removed\n", path, counted(store.size(), "row")));
     return 0;
   }
   if (o.dry_run) {
     Report report = narrow_report(going);
-    report.notes = {
-        fmt::format("{}: {} of {} rows would be removed", path, going.size(), store.size())};
+    report.notes = {fmt::format("{}: {} of {} would be removed", path, going.size(),
+                                counted(store.size(), "row"))};
     output.write(render(report, Format::table));
     return 0;
   }
   const std::int64_t removed = store.prune(goes);
-  output.write(fmt::format("{}: {} {} removed ({}), {} left\n{}", path, removed,
-                           removed == 1 ? "row" : "rows", count_algos(going), store.size(),
+  output.write(fmt::format("{}: {} removed ({}), {} left\n{}", path, counted(removed, "row"),
+                           count_algos(going), store.size(),
                            removed > 0 ? undo_note(store, false) : ""));
   return 0;
 }

@@ -17,6 +17,7 @@
 #include "bench/verbs/verbs.h"
 #include "conv/error.h"
 #include "conv/optional/averaging_device.h"
+#include "conv/text/counted.h"
 #include "kernels_cpu/cpu.h"
 #include "kernels_cpu/device/cpu_limits.h"
 #include "kernels_cpu/gemm/openblas.h"
@@ -40,7 +41,7 @@ class Findings {
     report.columns = {"what", "found", "verdict", "remedy"};
     for (const Finding& f : findings_)
       report.rows.push_back({f.what, f.found, f.verdict, f.remedy});
-    report.notes = {problems_ == 0 ? "No problems." : fmt::format("{} problems.", problems_)};
+    report.notes = {problems_ == 0 ? "No problems." : counted(problems_, "problem") + "."};
     report.provenance = std::move(provenance);
     return report;
   }
@@ -199,10 +200,10 @@ void examine_observables(Findings& findings) {
 
 void examine_noise(Device& device, Findings& findings) {
   const Ceilings ceilings = measure_ceilings(device);
-  findings.fact("f32 peak", fmt::format("{:.0f} GFLOP/s on {} threads",
-                                        ceilings.flops(DType::f32) / 1e9, ceilings.threads));
-  findings.fact("f64 peak", fmt::format("{:.0f} GFLOP/s on {} threads",
-                                        ceilings.flops(DType::f64) / 1e9, ceilings.threads));
+  findings.fact("f32 peak", fmt::format("{:.0f} GFLOP/s on {}", ceilings.flops(DType::f32) / 1e9,
+                                        counted(ceilings.threads, "thread")));
+  findings.fact("f64 peak", fmt::format("{:.0f} GFLOP/s on {}", ceilings.flops(DType::f64) / 1e9,
+                                        counted(ceilings.threads, "thread")));
   findings.fact("bandwidth",
                 fmt::format("L2 {:.0f}, L3 {:.0f}, memory {:.0f} GB/s", ceilings.l2_bandwidth / 1e9,
                             ceilings.l3_bandwidth / 1e9, ceilings.memory_bandwidth / 1e9));
@@ -270,7 +271,7 @@ void examine_store(const CommonOptions& o, Findings& findings) {
   }
   try {
     const Store store(path, Store::Open::existing);
-    findings.judge("store", fmt::format("{}: {} rows", path, store.size()),
+    findings.judge("store", fmt::format("{}: {}", path, counted(store.size(), "row")),
                    access(path.c_str(), W_OK) == 0, "cannot be written: choose another with --db");
   } catch (const Error& error) {
     findings.judge("store", path, false, error.what());

@@ -212,7 +212,7 @@ std::string render_json(const std::vector<Explanation>& explanations, const std:
            {"status", to_string(c.status)},
            {"predicted", c.predicted},
            {"ms", c.ms},
-           {"ratio", row.ratio},
+           {"ratio", ratio_json(row.ratio)},
            {"exec_flops", row.flops},
            {"percent_of_roof", row.percent_of_roof},
            {"rel_error", std::isfinite(c.rel_error) ? Json(c.rel_error) : Json(nullptr)},

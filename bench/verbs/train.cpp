@@ -16,6 +16,7 @@
 #include "bench/text.h"
 #include "bench/verbs/verbs.h"
 #include "conv/error.h"
+#include "conv/text/counted.h"
 #include "conv/text/text.h"
 #include "nets/data/loader.h"
 #include "nets/train/optimizer.h"
@@ -297,12 +298,13 @@ std::string description(const Dataset& images) {
 std::string headline(const Graph& net, const Settings& s, const Data& data, const Device& device,
                      const Ranks& ranks) {
   return fmt::format(
-      "{}, {} weights; {}: {} images of {} classes, {} to test; {}, {}{} threads\n"
-      "batch {}, {} epochs, {}, {}, seed {}",
+      "{}, {} weights; {}: {} images of {} classes, {} to test; {}, {}{}\n"
+      "batch {}, {}, {}, {}, seed {}",
       net.name(), net.parameters(), s.data, data.train->size(), data.train->classes().size(),
       data.test->size(), device.info().name,
-      ranks.size() > 1 ? fmt::format("{} ranks with ", ranks.size()) : "", device.info().threads,
-      s.batch, s.epochs, to_string(s.rule), to_string(s.schedule), s.seed);
+      ranks.size() > 1 ? fmt::format("{} ranks with ", ranks.size()) : "",
+      counted(device.info().threads, "thread"), s.batch, counted(s.epochs, "epoch"),
+      to_string(s.rule), to_string(s.schedule), s.seed);
 }
 
 int train(Options o, Ranks& ranks) {
@@ -441,8 +443,8 @@ int train(Options o, Ranks& ranks) {
     return interrupted_exit_code;
   }
   if (!test) {
-    progress.line(
-        fmt::format("convlab: all {} epochs were done before: more by --epochs", s.epochs));
+    progress.line(fmt::format("convlab: nothing to train: {} done before; more by --epochs",
+                              counted(s.epochs, "epoch was", "epochs were")));
     test = trainer.test();
     if (!test) return interrupted_exit_code;
   }

@@ -21,4 +21,15 @@ inline std::string show_bytes(std::int64_t bytes) {
   return fmt::format("{:.{}f} {}", value, value < 10 ? 1 : 0, unit);
 }
 
+// Exactly, as flags take it: "64M", "1T", "1000".
+inline std::string exact_bytes(std::int64_t bytes) {
+  std::string unit;
+  for (const char* larger : {"K", "M", "G", "T", "P", "E"}) {
+    if (bytes == 0 || bytes % 1024 != 0) break;
+    bytes /= 1024;
+    unit = larger;
+  }
+  return fmt::format("{}{}", bytes, unit);
+}
+
 }  // namespace convlab

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "conv/error.h"
+#include "conv/text/counted.h"
 #include "nets/data/readers.h"
 #include "nets/weights/notes.h"
 
@@ -182,9 +183,9 @@ std::unique_ptr<Dataset> open_folders(const fs::path& directory, Split split) {
   const std::vector<std::string> classes = folders_in(named);
   if (classes.size() < 2)
     throw InputError(fmt::format(
-        "{} has {} folder{}; expected at least two folders of images, one a class (or CIFAR's .bin "
+        "{} has {}; expected at least two folders of images, one a class (or CIFAR's .bin "
         "files, or MNIST's train-images-idx3-ubyte)",
-        named.string(), classes.size(), classes.size() == 1 ? "" : "s"));
+        named.string(), counted(classes.size(), "folder")));
   require_class_names(named.string(), classes);
   auto dataset = std::make_unique<FolderDataset>(classes);
   Skipped skipped;

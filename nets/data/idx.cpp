@@ -8,6 +8,7 @@
 #include <span>
 
 #include "conv/error.h"
+#include "conv/text/counted.h"
 #include "nets/data/gzip.h"
 #include "nets/data/readers.h"
 #include "nets/weights/file_io.h"
@@ -35,8 +36,8 @@ class IdxFile {
     if (header.size() < 4 || !std::equal(magic.begin(), magic.end(), header.begin())) {
       const std::string kind = kind_of_content(std::as_bytes(std::span(header)));
       throw InputError(fmt::format(
-          "{} is {}: expected an IDX file of bytes in {} dimension{}, which begins with 0 0 8 {}",
-          path.string(), kind.empty() ? "no IDX file" : kind, rank, rank == 1 ? "" : "s", rank));
+          "{} is {}: expected an IDX file of bytes in {}, which begins with 0 0 8 {}",
+          path.string(), kind.empty() ? "no IDX file" : kind, counted(rank, "dimension"), rank));
     }
     double size = 1;  // double: a product of bogus sizes may overflow an integer
     for (std::size_t i = 4; i + 4 <= header.size(); i += 4) {
@@ -45,8 +46,8 @@ class IdxFile {
       size *= double(dimensions_.back());
     }
     if (int(dimensions_.size()) != rank || size < 1)
-      throw InputError(fmt::format("{} says it holds '{}' bytes; expected {} number{} from 1 on",
-                                   path.string(), shape(), rank, rank == 1 ? "" : "s"));
+      throw InputError(fmt::format("{} says it holds '{}' bytes; expected {} from 1 on",
+                                   path.string(), shape(), counted(rank, "number")));
     if (size > double(file_.most_bytes()))
       throw InputError(fmt::format("{} is cut short: it says it holds {} bytes and has at most {}",
                                    path.string(), shape(), file_.most_bytes()));

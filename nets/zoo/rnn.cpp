@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "conv/text/counted.h"
 #include "nets/tensor.h"
 #include "nets/zoo/described_name.h"
 #include "nets/zoo/zoo.h"
@@ -35,8 +36,8 @@ Graph rnn(std::string_view text, std::int64_t batch) {
   const DescribedName name(text, "rnn:", "rnn:28-128x2-10:lstm");
   Recurrent layer = layer_of(name);
   if (name.parts().size() != 3)
-    name.fail(
-        fmt::format("it has {} parts, not inputs, hidden units and outputs", name.parts().size()));
+    name.fail(fmt::format("it has {}, not inputs, hidden units and outputs",
+                          counted(name.parts().size(), "part")));
   const DescribedName::Part &inputs = name.parts()[0], &hidden = name.parts()[1],
                             &outputs = name.parts()[2];
   if (outputs.repeat > 0)

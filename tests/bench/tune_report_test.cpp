@@ -208,7 +208,7 @@ TEST(TuneReport, PredictionsAreNeverDressedAsMeasurements) {
   const auto json = nlohmann::json::parse(render(table, Format::json));
   const auto& layer = json["layers"][0];
   EXPECT_EQ(layer["verdict"], "predicted");
-  EXPECT_EQ(layer["ratio"], nlohmann::json({0, 2, 0}));
+  EXPECT_EQ(layer["ratio"], nlohmann::json({nullptr, 2, nullptr}));
   EXPECT_EQ(layer["chosen"]["predicted"], true);
   EXPECT_EQ(layer["chosen"]["ms"], 1.5);
   for (const char* field :

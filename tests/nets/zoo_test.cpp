@@ -300,6 +300,7 @@ TEST(Rnn, SaysWhatIsWrongWithItsName) {
     return error.substr(before.size(), error.size() - before.size() - after.size());
   };
   EXPECT_EQ(why("rnn:"), "'' is not a whole number from 1 to 1048576");
+  EXPECT_EQ(why("rnn:28"), "it has 1 part, not inputs, hidden units and outputs");
   EXPECT_EQ(why("rnn:28-10"), "it has 2 parts, not inputs, hidden units and outputs");
   EXPECT_EQ(why("rnn:28-1-2-10"), "it has 4 parts, not inputs, hidden units and outputs");
   EXPECT_EQ(why("rnn:28x0-1-10"), "'0' is not a whole number from 1 to 1024");

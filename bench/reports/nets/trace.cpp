@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "bench/reports/trace_events.h"
+#include "conv/text/counted.h"
 
 namespace convlab {
 
@@ -35,9 +36,9 @@ std::string render_trace(const TimedNet& net) {
       "process_name", process,
       fmt::format("{}, batch {}, {}", net.graph.name(), net.plan.batch, to_string(net.plan.mode))));
   events.push_back(trace::name_event("thread_name", host_row, "host"));
-  events.push_back(
-      trace::name_event("thread_name", stream_row,
-                        fmt::format("stream: {}, {} threads", net.plan.machine, net.plan.threads)));
+  events.push_back(trace::name_event(
+      "thread_name", stream_row,
+      fmt::format("stream: {}, {}", net.plan.machine, counted(net.plan.threads, "thread"))));
   for (const TimedPart& part : net.times.part_events)
     events.push_back(
         trace::slice(host_row, part.name, "part", part.begin_s, part.end_s, Json::object()));

@@ -20,6 +20,7 @@
 #include "bench/output.h"
 #include "bench/reports/tune_cells.h"
 #include "conv/error.h"
+#include "conv/text/counted.h"
 #include "conv/types/math_type.h"
 
 namespace convlab {
@@ -218,8 +219,8 @@ std::vector<Roof> find_roofs(Device& device, const std::string& db, bool again) 
   }
   const std::atomic<bool>& stop = stop_on_interrupt();
   Store store(db);
-  Progress().line(fmt::format("measuring the roofs of {}, {}, on {} threads", device.info().name,
-                              device.info().isa, device.info().threads));
+  Progress().line(fmt::format("measuring the roofs of {}, {}, on {}", device.info().name,
+                              device.info().isa, counted(device.info().threads, "thread")));
   warn_of_other_programs(device.info());
   std::vector<Roof> measured = measure_roofs(device, &stop);
   if (const std::string why = why_not_kept(measured); !why.empty()) {

@@ -8,6 +8,7 @@
 
 #include "bench/reports/algo_marks.h"
 #include "bench/reports/gnuplot.h"
+#include "conv/text/counted.h"
 
 namespace convlab {
 namespace {
@@ -62,7 +63,8 @@ std::string most_chosen(const std::vector<const RooflinePoint*>& chosen) {
 }
 
 std::string panel_title(const Panel& panel, const std::vector<const RooflinePoint*>& points) {
-  std::string title = fmt::format("{} {}, {} threads", panel.pass, panel.dtype, panel.threads);
+  std::string title =
+      fmt::format("{} {}, {}", panel.pass, panel.dtype, counted(panel.threads, "thread"));
   std::vector<const RooflinePoint*> chosen;
   for (const RooflinePoint* p : points)
     if (p->chosen) chosen.push_back(p);

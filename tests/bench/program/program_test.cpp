@@ -516,6 +516,7 @@ TEST_F(ProgramTest, ExplainMeasuresOnceAndSaysWhy) {
   EXPECT_FALSE(layer["phases"].empty());
   for (const json& c : layer["candidates"]) {
     EXPECT_NE(c["why"], "") << c;
+    for (const json& bound : c["ratio"]) EXPECT_TRUE(bound.is_null() || bound > 0) << c;
     if (c["ratio"] != json({1, 1, 1})) continue;
     const std::string own = "By batch: " + c["algo"].get<std::string>() + " at 1 (";
     EXPECT_TRUE(contains(layer["sentences"].dump(), own)) << layer["sentences"];

@@ -136,7 +136,7 @@ TEST_F(RecurrentProgramTest, PlansGoByWhatTuneMeasured) {
         mode;
     const Ran untuned = run(plan);
     ASSERT_EQ(untuned.exit_code, 0) << untuned.err;
-    EXPECT_TRUE(contains(untuned.err, "passes of layers were never tuned here")) << untuned.err;
+    EXPECT_TRUE(contains(untuned.err, " never tuned here and go")) << untuned.err;
     const std::size_t at = untuned.err.find("convlab tune ");
     ASSERT_NE(at, std::string::npos) << untuned.err;
     const Words command = words_of(untuned.err.substr(at, untuned.err.find('\n', at) - at));
@@ -148,6 +148,19 @@ TEST_F(RecurrentProgramTest, PlansGoByWhatTuneMeasured) {
     EXPECT_TRUE(contains(tuned.out, ",store,")) << tuned.out;
     EXPECT_FALSE(contains(tuned.out, ",prediction,")) << tuned.out;
   }
+}
+
+// The advice repeats the limit as a person would write it.
+TEST_F(RecurrentProgramTest, AdviceIsForAPersonToRead) {
+  for (const auto& [given, said] : {std::pair{"1T", "1T"}, {"1024k", "1M"}, {"1000000", "1000000"}})
+    EXPECT_TRUE(contains(run({"plan", "rnn:3-8-2", "--no-audit", "--workspace-max", given}).err,
+                         std::string("--workspace-max ") + said + " "))
+        << given;
+  const Ran one = run({"plan", "rnn:3-8-2", "--no-audit", "--forward-only"});
+  EXPECT_TRUE(contains(one.err,
+                       "1 pass of a layer was never tuned here and goes by predictions; to "
+                       "tune it:\n  convlab tune"))
+      << one.err;
 }
 
 TEST_F(RecurrentProgramTest, AnOmittedBatchIsSaid) {
