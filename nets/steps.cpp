@@ -94,6 +94,18 @@ std::string_view to_string(Mode mode) { return mode == Mode::training ? "trainin
 
 std::vector<Step> steps_of(const Graph& graph, Mode mode) { return Fuser(graph, mode).steps(); }
 
+std::vector<bool> wanted_gradients(const Graph& graph, const std::vector<Step>& steps,
+                                   bool input_gradient) {
+  std::vector<bool> wanted(graph.nodes().size());
+  for (const Step& step : steps) {
+    const Node& node = graph.nodes()[step.node];
+    bool wants = graph.parameters(node) > 0 || (input_gradient && is<Input>(node));
+    for (const NodeId input : step.inputs) wants = wants || wanted[input];
+    wanted[step.output] = wants;
+  }
+  return wanted;
+}
+
 std::vector<std::vector<std::size_t>> readers_of(const Graph& graph,
                                                  const std::vector<Step>& steps) {
   std::vector<std::vector<std::size_t>> readers(graph.nodes().size());

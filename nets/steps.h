@@ -35,6 +35,10 @@ struct Step {
 // An addition is fused into the later of its two inputs' steps.
 std::vector<Step> steps_of(const Graph&, Mode);
 
+// Whether training needs each value's gradient, by node: there are parameters before it, or
+// `input_gradient` asks for the input's.
+std::vector<bool> wanted_gradients(const Graph&, const std::vector<Step>&, bool input_gradient);
+
 // The steps that read each value, by node; empty for nodes that are not values.
 std::vector<std::vector<std::size_t>> readers_of(const Graph&, const std::vector<Step>&);
 

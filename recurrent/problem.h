@@ -60,6 +60,7 @@ struct RecurrentProblem {
   bool bidirectional = false;
   bool training = false;   // forward only: writes activations
   bool recompute = false;  // activations have no saved values: backward_data computes them again
+  bool input_gradient = true;  // backward_data computes dx: decides about the work, not the plan
 
   constexpr std::int64_t directions() const { return bidirectional ? 2 : 1; }
   constexpr std::int64_t gates() const { return gates_of(cell); }
@@ -123,13 +124,21 @@ struct RecurrentProblem {
   constexpr std::int64_t dgates_bytes() const { return dgates_elements() * size_of(dtype); }
   // Of one U, which each step of its layer and direction reads.
   constexpr std::int64_t step_bytes() const { return gates() * h * h * size_of(dtype); }
+  // Of the first layer's W in all directions.
+  constexpr std::int64_t input_weights_bytes() const {
+    return directions() * gates() * h * i * size_of(dtype);
+  }
   // Of the U of all layers and directions.
   constexpr std::int64_t recurrent_bytes() const { return layers * directions() * step_bytes(); }
 
+  // Whether a product takes or gives the first layer's inputs.
+  constexpr bool has_input_product() const { return pass != Pass::backward_data || input_gradient; }
   // Work of the products, a multiply-add as 2, without what is recomputed:
-  // 2 T N D G H (in + H), summed over layers. The same in every pass.
+  // 2 T N D G H (in + H), summed over layers. The same in every pass, except that dx may be left
+  // out.
   constexpr double flops() const {
-    const double of_inputs = double(i) + double(layers - 1) * double(directions() * h);
+    const double of_inputs =
+        double(has_input_product() ? i : 0) + double(layers - 1) * double(directions() * h);
     return 2.0 * double(t) * double(n) * double(directions() * gates()) * double(h) *
            (of_inputs + double(layers) * double(h));
   }

@@ -397,7 +397,9 @@ class OneDnnRnn : public RecurrentAlgo {
   }
   bool deterministic(const RecurrentProblem&, const Config&) const override { return true; }
 
-  WorkEstimate work(const RecurrentProblem& p, const Config&, Device& device) const override {
+  WorkEstimate work(const RecurrentProblem& asked, const Config&, Device& device) const override {
+    RecurrentProblem p = asked;
+    p.input_gradient = true;  // oneDNN always computes dx
     const ThreadCount count(device.info().threads);
     const double weights = double(p.weights_bytes()), data = double(p.x_bytes() + p.y_bytes());
     if (p.pass == Pass::backward_filter) return {{{"copy", 0, weights, weights, 0.5}}};

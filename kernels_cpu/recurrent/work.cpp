@@ -38,7 +38,8 @@ WorkEstimate layered_work(const RecurrentProblem& p, const DeviceInfo& device, P
   const double elements = double(size_of(p.dtype)), rows = double(p.n);
   const double steps = double(p.t * p.layers * p.directions()), u = double(p.recurrent_bytes()),
                biases = double(p.layers * p.directions() * p.gates() * p.h) * 2 * elements;
-  const double w = double(p.weights_bytes()) - u - biases;
+  const double first_w = p.has_input_product() ? 0 : double(p.input_weights_bytes());
+  const double w = double(p.weights_bytes()) - u - biases - first_w;
   const double recurrent = 2.0 * rows * double(p.t) * u / elements;
   const double inputs = p.flops() - recurrent, data = double(p.x_bytes() + p.y_bytes());
   const double saved = double(p.activations_bytes() + p.dgates_bytes());
@@ -60,10 +61,11 @@ WorkEstimate layered_work(const RecurrentProblem& p, const DeviceInfo& device, P
     return {{all}};
   }
 
-  PhaseWork of_inputs{"inputs", inputs, stepwise ? read(w) : w, data, 0.88};
+  PhaseWork of_inputs{"inputs", inputs, stepwise ? read(w) : w, inputs > 0 ? data : 0, 0.88};
   if (stepwise) {
     of_inputs.efficiency = gemm_efficiency(rows);
-    of_inputs.waits_s = steps * waits.gemm;
+    const std::int64_t products = p.layers - (p.has_input_product() ? 0 : 1);
+    of_inputs.waits_s = steps * double(products) / double(p.layers) * waits.gemm;
   }
   PhaseWork of_steps{"steps", recurrent, read(u), data,
                      packed ? panels_efficiency(rows) : gemm_efficiency(rows)};
@@ -77,8 +79,10 @@ WorkEstimate layered_work(const RecurrentProblem& p, const DeviceInfo& device, P
   } else {
     of_steps.bytes_read += saved;
     if (p.recompute) {
-      of_steps.flops += p.flops();
-      of_steps.bytes_read += read(u) + w;
+      RecurrentProblem forward = p;
+      forward.pass = Pass::forward;
+      of_steps.flops += forward.flops();
+      of_steps.bytes_read += read(u) + w + first_w;
       of_steps.waits_s *= 2;
     }
     work.phases = {of_steps, of_inputs};

@@ -225,7 +225,9 @@ class CudnnRnn : public RecurrentAlgo {
     return {Config{}};
   }
   bool deterministic(const RecurrentProblem&, const Config&) const override { return false; }
-  WorkEstimate work(const RecurrentProblem& p, const Config&, Device& device) const override {
+  WorkEstimate work(const RecurrentProblem& asked, const Config&, Device& device) const override {
+    RecurrentProblem p = asked;
+    p.input_gradient = true;  // cuDNN always computes dx
     WorkEstimate work = recurrent_work(p, device.info(), WeightsForm::as_given, true,
                                        algo_ != CUDNN_RNN_ALGO_STANDARD);
     PhaseWork all{.name = "rnn", .efficiency = 0.3};

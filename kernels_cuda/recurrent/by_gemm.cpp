@@ -219,7 +219,8 @@ void GemmStrategy::recurrent_filter(const LayerFilter& l, const void* dgates, st
 WorkEstimate recurrent_work(const RecurrentProblem& p, const DeviceInfo& card, WeightsForm form,
                             bool batched, bool resident) {
   const double element = double(size_of(p.dtype)), steps = double(p.t);
-  const double u = double(p.recurrent_bytes()), w = double(p.weights_bytes()) - u;
+  const double first_w = p.has_input_product() ? 0 : double(p.input_weights_bytes());
+  const double u = double(p.recurrent_bytes()), w = double(p.weights_bytes()) - u - first_w;
   const double recurrent = 2 * double(p.n) * steps * u / element, inputs = p.flops() - recurrent;
   const double data = double(p.x_bytes() + p.y_bytes());
   const double saved = double(p.activations_bytes() + p.dgates_bytes());
@@ -229,21 +230,26 @@ WorkEstimate recurrent_work(const RecurrentProblem& p, const DeviceInfo& card, W
   };
   // Few rows of a batch do not fill a tile.
   const double filled = std::min(1.0, double(p.n) / 64);
-  PhaseWork of_inputs{"inputs", inputs, read(w, batched), data,
+  PhaseWork of_inputs{"inputs", inputs, read(w, batched), inputs > 0 ? data : 0,
                       batched ? 0.5 : 0.05 + 0.3 * filled};
   PhaseWork of_steps{"steps", recurrent, read(u, resident), data, 0.02 + 0.3 * filled};
   // A step waits for its kernels, a product and the cells, or for one barrier of all blocks.
   constexpr double kernel_s = 3e-6, barrier_s = 1.5e-6;
   const double all_steps = steps * double(p.layers * p.directions());
   of_steps.waits_s = all_steps * (resident ? barrier_s : 2 * kernel_s);
-  if (!batched) of_inputs.waits_s = all_steps * kernel_s;
+  const std::int64_t products = p.layers - (p.has_input_product() ? 0 : 1);
+  if (!batched) of_inputs.waits_s = all_steps * double(products) / double(p.layers) * kernel_s;
   WorkEstimate work;
   if (p.pass == Pass::forward) {
     of_steps.bytes_written += p.training ? double(p.activations_bytes()) : 0;
     work.phases = {of_inputs, of_steps};
   } else if (p.pass == Pass::backward_data) {
     of_steps.bytes_read += saved;
-    if (p.recompute) of_steps.flops += p.flops();
+    if (p.recompute) {
+      RecurrentProblem forward = p;
+      forward.pass = Pass::forward;
+      of_steps.flops += forward.flops();
+    }
     work.phases = {of_steps, of_inputs};
   } else {
     work.phases = {{"products", p.flops(), data + saved, double(p.weights_bytes()), 0.4}};

@@ -129,14 +129,11 @@ class Planner {
   void find_values() {
     readers_ = readers_of(graph_, steps_);
     writer_.resize(graph_.nodes().size());
-    wants_gradient_.resize(graph_.nodes().size());
+    wants_gradient_ = training() ? wanted_gradients(graph_, steps_, options_.input_gradient)
+                                 : std::vector<bool>(graph_.nodes().size());
     for (std::size_t i = 0; i < steps_.size(); ++i) {
       const Step& step = steps_[i];
       writer_[step.output] = i;
-      bool wants = graph_.parameters(node_of(step)) > 0 ||
-                   (options_.input_gradient && std::holds_alternative<Input>(node_of(step).layer));
-      for (NodeId input : step.inputs) wants = wants || wants_gradient_[input];
-      wants_gradient_[step.output] = training() && wants;
       const TensorDesc value = tensor_desc(graph_.nodes()[step.output].shape, Layout::nchw);
       net_bytes_ += double(value.elements() + graph_.parameters(node_of(step))) *
                     double(size_of(options_.dtype));
@@ -172,11 +169,15 @@ class Planner {
     for (const std::int64_t bytes : live) room_.push_back(fullest - bytes);
   }
 
+  // Training's default.
+  std::int64_t training_limit() const {
+    return std::max(std::int64_t(net_bytes_ / 6), std::int64_t{96 << 20});
+  }
+
   // The terms under which a plan keeps to the limits, the fastest of those tried.
   MemoryTerms terms() {
     if (training()) {
-      const auto usual = std::max(std::int64_t(net_bytes_ / 6), std::int64_t{96 << 20});
-      return {.workspace = options_.workspace_max.value_or(usual), .ms_per_byte = 0};
+      return {.workspace = options_.workspace_max.value_or(training_limit()), .ms_per_byte = 0};
     }
     if (!options_.workspace_max) {
       const std::int64_t limit = std::max<std::int64_t>(filter_bytes() / 8, 1 << 20);
@@ -324,15 +325,21 @@ class Planner {
     std::vector<Pass> untuned;
   };
 
-  // In the one layout that they work in, under the user's limit only.
+  // In the one layout that they work in, under the user's limit or training's default. That one
+  // gives way where nothing keeps to it.
   RecurrentAlternative alternative_of_recurrent(const Step& step) const {
     const Node& node = node_of(step);
     RecurrentProblem problem = graph_.recurrent_problem(node);
     problem.dtype = options_.dtype;
+    problem.input_gradient = wants_gradient_[step.inputs[0]];
     Alternative a = alternative(step, {Layout::nchw, Layout::nchw});
-    const auto choice = choose_recurrent(problem, recurrent_, options_,
-                                         options_.workspace_max.value_or(unbounded_bytes),
-                                         net_bytes_, whole_device_, ceilings_, store_);
+    const auto choose = [&](std::int64_t limit) {
+      return choose_recurrent(problem, recurrent_, options_, limit, net_bytes_, whole_device_,
+                              ceilings_, store_);
+    };
+    auto choice =
+        choose(options_.workspace_max.value_or(training() ? training_limit() : unbounded_bytes));
+    if (!choice && !options_.workspace_max && training()) choice = choose(unbounded_bytes);
     if (!choice)
       throw InputError(fmt::format(
           "net {}, layer {}: no algorithm that is admitted takes {} in {} in all of its passes{}: "

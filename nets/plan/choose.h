@@ -27,7 +27,7 @@ struct ChooseOptions {
   // how much the filters that stay packed between runs exceed their plain size. nullopt: in
   // training a sixth of the weights and activations (96 MiB at least); in inference each of the two
   // may take an eighth of the filters (1 MiB at least), and a workspace also the memory free beside
-  // the activations.
+  // the activations; recurrent layers have no limit. A layer that nothing fits exceeds a default.
   std::optional<std::int64_t> workspace_max{};
   bool deterministic = false;
   std::optional<Layout> layout{};               // of everything except the input

@@ -9,6 +9,7 @@
 #include "conv/error.h"
 #include "conv/types/math_type.h"
 #include "nets/plan/stored_times.h"
+#include "nets/run/arena.h"
 
 namespace convlab::nets {
 namespace {
@@ -85,7 +86,7 @@ std::optional<std::int64_t> ConvChoices::least_workspace(const ConvProblem& prob
     find_bytes(p, option);
     if (*option.workspace == unbounded_bytes) return;
     const std::int64_t filter = must_pack(p.pass)
-                                    ? *option.packed
+                                    ? std::int64_t(padded(std::size_t(*option.packed)))
                                     : std::max<std::int64_t>(0, *option.packed - p.filter_bytes());
     least = std::min(least, *option.workspace + filter);
   };
@@ -188,7 +189,8 @@ std::optional<ConvChoice> ConvChoices::choice(const ConvProblem& problem, Option
   if (*option.workspace > terms.workspace) return {};
   kept.workspace = *option.workspace;
   ConvChoice packs = kept;
-  packs.workspace += *option.packed;
+  packs.workspace = std::int64_t(
+      packed_and_workspace(std::size_t(*option.packed), std::size_t(*option.workspace)));
   const bool packs_fits = packs.workspace <= terms.workspace;
   if (must_pack(problem.pass)) return packs_fits ? std::optional(packs) : std::nullopt;
   kept.growth = std::max<std::int64_t>(0, *option.packed - problem.filter_bytes());

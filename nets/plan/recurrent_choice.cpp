@@ -5,6 +5,7 @@
 #include "autotune/candidates.h"
 #include "autotune/race/decide.h"
 #include "nets/plan/stored_times.h"
+#include "nets/run/arena.h"
 
 namespace convlab::nets {
 namespace {
@@ -30,9 +31,12 @@ class Chooser {
     if (store == nullptr) return;
     std::vector<AlgoRef> all;
     for (const RecurrentAlgo* algo : algos) all.emplace_back(*algo);
-    for (const Pass pass : passes())
-      stored_[std::size_t(pass)].emplace(*store, in_pass(pass), all, options, must_pack(pass),
+    for (const Pass pass : passes()) {
+      RecurrentProblem tuned = in_pass(pass);
+      tuned.input_gradient = true;
+      stored_[std::size_t(pass)].emplace(*store, tuned, all, options, must_pack(pass),
                                          device.info());
+    }
   }
 
   // Each pass by one of these algorithms; nullopt if they leave one out.
@@ -110,7 +114,8 @@ class Chooser {
     if (options_.deterministic && !algo.deterministic(p, row.config)) return {};
     const auto plan = algo.plan(p, row.config, device_);
     Way way{{.algo = row.algo, .config = row.config}, algo.info().origin, false, 0};
-    way.workspace = std::int64_t(plan->workspace_bytes() + plan->packed_weights_bytes());
+    way.workspace =
+        std::int64_t(packed_and_workspace(plan->packed_weights_bytes(), plan->workspace_bytes()));
     if (way.workspace > limit_) return {};
     way.plan.measured = !row.predicted;
     way.known = way.plan.measured || AlgoRef(algo).refuse(p, device_).has_value();

@@ -26,7 +26,8 @@ struct RecurrentChoice {
 // training step or nothing: it is chosen for the sum of its measured passes, or where no others
 // take the problem. Where nothing is measured, own algorithms come before vendors', whose work is a
 // guess. `net_bytes`: of all values and parameters of the net, which decide what is in cache.
-// Without a store, all is predicted.
+// Without a store, all is predicted. Predictions leave dx out if `forward` has no input_gradient;
+// measured times always have it.
 std::optional<RecurrentChoice> choose_recurrent(const RecurrentProblem& forward,
                                                 const std::vector<const RecurrentAlgo*>&,
                                                 const ChooseOptions&, std::int64_t workspace_max,

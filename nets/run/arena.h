@@ -10,6 +10,12 @@ namespace convlab::nets {
 // Rounds up to the next possible buffer start: all buffers start at multiples of 64.
 constexpr std::size_t padded(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
+// The bytes of a workspace that begins with weights packed for one run; the algorithm's own part
+// starts at padded(packed).
+constexpr std::size_t packed_and_workspace(std::size_t packed, std::size_t workspace) {
+  return padded(packed) + workspace;
+}
+
 // A buffer is needed from moment `first` to moment `last`, both included.
 struct Lifetime {
   std::size_t bytes = 0;

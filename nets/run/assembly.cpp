@@ -83,6 +83,7 @@ void Assembly::find_values() {
   output = output_of(graph, plan.mode);
   values.resize(graph.nodes().size());
   readers_ = readers_of(graph, steps);
+  const std::vector<bool> wanted = wanted_gradients(graph, steps, options.input_gradient);
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const Step& step = steps[i];
     Value& v = value(step.output);
@@ -93,9 +94,7 @@ void Assembly::find_values() {
     if (input && v.desc.layout != Layout::nchw) fail(step.node, "the input is in nchw");
     if (readers_[step.output].empty() && step.output != output)
       fail(step.node, "nothing reads what it computes");
-    v.wants_gradient = training() && ((input && options.input_gradient) ||
-                                      graph.parameters(graph.nodes()[step.node]) > 0);
-    for (const NodeId u : step.inputs) v.wants_gradient |= value(u).wants_gradient;
+    v.wants_gradient = training() && wanted[step.output];
   }
 }
 
@@ -197,7 +196,7 @@ void Assembly::place_forward() {
       run.saved = memory.use(memory.add(needs.saved, Kind::activation), i);
       if (backward) memory.use(*run.saved, backward_moment(i));
     }
-    run.forward_scratch = during(i, needs.forward_scratch, Kind::workspace);
+    run.forward_scratch = during(i, needs.forward_scratch, Kind::activation);
     run.forward_workspace = during(i, needs.forward_workspace, Kind::workspace);
   }
   memory.use(value(output).buffer, steps.size());  // the loss reads it
@@ -234,7 +233,7 @@ void Assembly::place_backward() {
     memory.use(y.gradient, backward_moment(i));
     place_input_gradients(i, y);
     const OpNeeds& needs = runs[i].op->needs();
-    runs[i].backward_scratch = during(backward_moment(i), needs.backward_scratch, Kind::workspace);
+    runs[i].backward_scratch = during(backward_moment(i), needs.backward_scratch, Kind::gradient);
     runs[i].backward_workspace =
         during(backward_moment(i), needs.backward_workspace, Kind::workspace);
   }

@@ -43,8 +43,9 @@ struct OpContext {
 
 // An op's memory needs, known once it is made.
 struct OpNeeds {
-  std::size_t forward_workspace = 0, backward_workspace = 0;
-  std::size_t saved = 0;  // bytes kept from forward to backward
+  std::size_t forward_workspace = 0, backward_workspace = 0;  // weights packed for one run included
+  std::size_t saved = 0;                                      // bytes kept from forward to backward
+  // Values of a phase besides inputs and outputs: they count as activations and gradients.
   std::size_t forward_scratch = 0, backward_scratch = 0;
   std::size_t constants = 0;        // bytes that parameters_changed computes and that persist
   std::vector<std::size_t> folded;  // parameters that only parameters_changed reads

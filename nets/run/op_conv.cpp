@@ -43,11 +43,12 @@ class ConvOp : public Op {
     args.residual = step.residual ? at_.x[1] : nullptr;
     args.out = at_.y;
     const std::byte* packed = at_.constants + filter_at_;
-    if (needs_.forward_scratch > 0) {
-      forward_->pack({filter(), std::size_t(problem_.filter_bytes())}, at_.forward_scratch, stream);
-      packed = at_.forward_scratch;
+    if (packed_each_run_ > 0) {
+      packed = at_.forward_workspace.data();
+      forward_->pack({filter(), std::size_t(problem_.filter_bytes())}, at_.forward_workspace.data(),
+                     stream);
     }
-    forward_->run(args, packed, at_.forward_workspace, stream);
+    forward_->run(args, packed, at_.forward_workspace.subspan(packed_each_run_), stream);
     if (fused_) return;
     const DType dtype = problem_.dtype;
     const TensorDesc& y = context_.y;
@@ -72,12 +73,13 @@ class ConvOp : public Op {
   }
 
   void backward_data(std::uint64_t, Stream& stream) override {
-    data_->pack(bytes_of(parameter(weight_)), at_.backward_scratch, stream);
+    const std::span packed = at_.backward_workspace.first(data_->packed_bytes());
+    data_->pack(bytes_of(parameter(weight_)), packed.data(), stream);
     ConvArgs args;
     args.w = parameter(weight_).value;
     args.dy = at_.dy;
     args.out = at_.dx[0];
-    data_->run(args, at_.backward_scratch, at_.backward_workspace, stream);
+    data_->run(args, packed.data(), at_.backward_workspace.subspan(packed.size()), stream);
   }
 
   void parameters_changed(Stream& stream) override {
@@ -150,10 +152,11 @@ class ConvOp : public Op {
                                    plan.algo, to_string(problem.pass), to_string(problem.x_layout),
                                    to_string(problem.y_layout), refusal->reason()));
     auto conv = std::make_unique<BatchedConv>(algo(plan), problem, plan, context_.device);
-    std::size_t& workspace =
-        problem.pass == Pass::forward ? needs_.forward_workspace : needs_.backward_workspace;
-    workspace = std::max(workspace, conv->workspace_bytes());
     return conv;
+  }
+  // Passes of one phase take turns in a workspace. Filters that a run packs are at its start.
+  static void add_workspace(std::size_t& workspace, const BatchedConv& conv, std::size_t packed) {
+    workspace = std::max(workspace, packed_and_workspace(packed, conv.workspace_bytes()));
   }
 
   void make_forward() {
@@ -164,7 +167,8 @@ class ConvOp : public Op {
     if (!fused_) p.epilogue = {};
     forward_ = make(p);
     if (training() || pass_plan(Pass::forward).packs_each_run)
-      needs_.forward_scratch = forward_->packed_bytes();
+      packed_each_run_ = forward_->packed_bytes();
+    add_workspace(needs_.forward_workspace, *forward_, packed_each_run_);
   }
 
   void make_backward() {
@@ -173,6 +177,7 @@ class ConvOp : public Op {
     ConvProblem p = problem_;
     p.pass = Pass::backward_filter;
     filter_ = make(p);
+    add_workspace(needs_.backward_workspace, *filter_, 0);
     if (!wants_dx()) return;
     needs_.backward_data = true;
     p.pass = Pass::backward_data;
@@ -182,7 +187,7 @@ class ConvOp : public Op {
       needs_.gradient[0] = Gradient::write;
     }
     data_ = make(p);
-    needs_.backward_scratch = data_->packed_bytes();
+    add_workspace(needs_.backward_workspace, *data_, data_->packed_bytes());
   }
 
   // ---- In inference: constants kept between runs ----
@@ -201,7 +206,7 @@ class ConvOp : public Op {
   }
 
   bool packs_once() const {
-    return !training() && needs_.forward_scratch == 0 && forward_->packed_bytes() > 0;
+    return !training() && packed_each_run_ == 0 && forward_->packed_bytes() > 0;
   }
 
   // The KCRS filter, folded if it is to be.
@@ -258,7 +263,8 @@ class ConvOp : public Op {
   bool own_bias_ = false, has_bias_ = false;
   bool fused_ = false;
   std::unique_ptr<BatchedConv> forward_, data_, filter_;
-  std::size_t filter_at_ = 0;  // offset in the constants
+  std::size_t filter_at_ = 0;        // offset in the constants
+  std::size_t packed_each_run_ = 0;  // bytes that forward packs at the start of its workspace
 };
 
 }  // namespace

@@ -48,10 +48,10 @@ class RecurrentOp : public Op {
     to_steps(at_.x[0], memory + x_at_, at_.forward_scratch + turned_at_, stream);
     RecurrentArgs args;
     args.x = memory + x_at_;
-    args.weights = weights(Pass::forward, at_.forward_scratch + packed_at_, stream);
+    args.weights = weights(Pass::forward, at_.forward_workspace, stream);
     args.out = memory + y_at_;
     args.out_activations = training() ? at_.saved + activations_at_ : nullptr;
-    plan(Pass::forward).run(args, at_.forward_workspace, stream);
+    plan(Pass::forward).run(args, own_part(Pass::forward, at_.forward_workspace), stream);
     if (every_step())
       transpose(1, problem_.t, row_elements(), memory + y_at_, at_.y, stream);
     else
@@ -73,13 +73,14 @@ class RecurrentOp : public Op {
     }
     RecurrentArgs args;
     args.x = at_.saved + x_at_;
-    args.weights = weights(Pass::backward_data, scratch + packed_back_at_, stream);
+    args.weights = weights(Pass::backward_data, at_.backward_workspace, stream);
     args.y = at_.saved + y_at_;
     args.activations = at_.saved + activations_at_;
     args.dy = dy;
     args.out = wants_dx() ? scratch + dx_at_ : nullptr;
     args.out_dgates = scratch + dgates_at_;
-    plan(Pass::backward_data).run(args, at_.backward_workspace, stream);
+    plan(Pass::backward_data)
+        .run(args, own_part(Pass::backward_data, at_.backward_workspace), stream);
     if (wants_dx()) from_steps(scratch + dx_at_, at_.dx[0], scratch + turned_back_at_, stream);
   }
 
@@ -192,15 +193,13 @@ class RecurrentOp : public Op {
     x_at_ = sequences.add(x);
     y_at_ = sequences.add(y);
     turned_at_ = scratch.add(turned);
-    const std::size_t packed = plan(Pass::forward).packed_weights_bytes();
-    if (training()) {
-      packed_at_ = scratch.add(packed);
-    } else {
-      needs_.constants = packed;
-      for (std::size_t i = parameters_; packed > 0 && i < context_.parameters.list().size(); ++i)
+    if (!training()) {
+      needs_.constants = plan(Pass::forward).packed_weights_bytes();
+      for (std::size_t i = parameters_;
+           needs_.constants > 0 && i < context_.parameters.list().size(); ++i)
         needs_.folded.push_back(i);
     }
-    needs_.forward_workspace = plan(Pass::forward).workspace_bytes();
+    needs_.forward_workspace = workspace_of(Pass::forward);
     if (training()) place_backward(kept, turned);
     needs_.saved = kept.bytes();
     needs_.forward_scratch = scratch.bytes();
@@ -216,11 +215,10 @@ class RecurrentOp : public Op {
     dgates_at_ = scratch.add(saved.dgates);
     dx_at_ = scratch.add(wants_dx() ? std::size_t(problem_.x_bytes()) : 0);
     dy_at_ = scratch.add(std::size_t(problem_.y_bytes()));
-    packed_back_at_ = scratch.add(plan(Pass::backward_data).packed_weights_bytes());
     turned_back_at_ = scratch.add(wants_dx() ? turned : 0);
     needs_.backward_scratch = scratch.bytes();
-    needs_.backward_workspace = std::max(plan(Pass::backward_data).workspace_bytes(),
-                                         plan(Pass::backward_filter).workspace_bytes());
+    needs_.backward_workspace =
+        std::max(workspace_of(Pass::backward_data), workspace_of(Pass::backward_filter));
     needs_.backward_data = needs_.backward_filter = needs_.filter_last = true;
     if (wants_dx()) needs_.gradient[0] = Gradient::write;
   }
@@ -229,13 +227,24 @@ class RecurrentOp : public Op {
   ConstSpan given_weights() const {
     return {parameter(parameters_).value, std::size_t(problem_.weights_bytes())};
   }
-  // As a pass takes them: in training packed anew into `packed`, in inference packed once.
-  const std::byte* weights(Pass pass, std::byte* packed, Stream& stream) const {
-    const std::size_t bytes = plan(pass).packed_weights_bytes();
-    if (bytes == 0) return given_weights().data();
+  // Packed in each run, at the start of the pass's workspace: training changes the weights.
+  std::size_t packed_each_run(Pass pass) const {
+    const bool packs = training() && pass != Pass::backward_filter;
+    return packs ? plan(pass).packed_weights_bytes() : 0;
+  }
+  std::size_t workspace_of(Pass pass) const {
+    return packed_and_workspace(packed_each_run(pass), plan(pass).workspace_bytes());
+  }
+  Workspace own_part(Pass pass, Workspace workspace) const {
+    return workspace.subspan(padded(packed_each_run(pass)));
+  }
+  // As a pass takes them. In inference they were packed once.
+  const std::byte* weights(Pass pass, Workspace workspace, Stream& stream) const {
+    if (plan(pass).packed_weights_bytes() == 0) return given_weights().data();
     if (!training()) return at_.constants;
-    plan(pass).pack_weights(given_weights(), {packed, bytes}, stream);
-    return packed;
+    const Span packed = workspace.first(packed_each_run(pass));
+    plan(pass).pack_weights(given_weights(), packed, stream);
+    return packed.data();
   }
 
   // ---- Sequences ----
@@ -280,8 +289,8 @@ class RecurrentOp : public Op {
   std::array<std::unique_ptr<RecurrentPlan>, 3> plans_;  // by Pass
   // Offsets: in `saved`, in inference in forward_scratch,
   std::size_t x_at_ = 0, y_at_ = 0, activations_at_ = 0;
-  std::size_t turned_at_ = 0, packed_at_ = 0;  // in forward_scratch,
-  std::size_t dgates_at_ = 0, dx_at_ = 0, dy_at_ = 0, packed_back_at_ = 0, turned_back_at_ = 0;
+  std::size_t turned_at_ = 0;                                               // in forward_scratch,
+  std::size_t dgates_at_ = 0, dx_at_ = 0, dy_at_ = 0, turned_back_at_ = 0;  // in backward_scratch
 };
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include "bench/reports/nets/time_report.h"
 #include "bench/reports/nets/trace.h"
 #include "kernels_cpu/cpu.h"
+#include "nets/plan/choose.h"
+#include "nets/tensor.h"
 #include "nets/zoo/zoo.h"
 
 namespace convlab {
@@ -86,6 +88,48 @@ TEST_F(NetReportTest, WorkIsCountedForTheWholeBatch) {
   // The image's gradient is not needed.
   EXPECT_EQ(steps[step_named(plan_, "c1")].phases[1].eff_flops, 0);
   EXPECT_EQ(steps[step_named(plan_, "c1")].phases[1].plan, nullptr);
+}
+
+// The first of two recurrent layers gives no gradient to the input.
+TEST_F(NetReportTest, AFirstRecurrentLayersDataGradientIsNotCounted) {
+  RecurrentRegistry recurrent;
+  append_cpu_algos(recurrent);
+  Graph graph("rnns");
+  input(graph, {2, 1, 3, 40})
+      .recurrent("first", {.cell = RecurrentCell::gru, .hidden = 8, .every_step = true})
+      .recurrent("second", {.cell = RecurrentCell::gru, .hidden = 8})
+      .linear("fc", 4);
+  const double of_hidden = 2.0 * 3 * 2 * 24 * 8, x = 3 * 2 * 40, y = 3 * 2 * 8;
+  for (const char* algo : {"stepwise", "batched_input"}) {
+    const NetAlgos algos{registry_, recurrent};
+    const NetPlan plan = choose_plan(graph, {.algos = {algo}}, algos, *device_, nullptr).plan;
+    const std::vector<StepInfo> steps = describe_steps(graph, plan, algos, *device_);
+    const PhaseInfo& first = steps[1].phases[1];
+    const PhaseInfo& second = steps[2].phases[1];
+    EXPECT_EQ(first.eff_flops, of_hidden) << algo;
+    EXPECT_EQ(first.exec_flops, of_hidden) << algo;
+    EXPECT_EQ(second.eff_flops, 2 * of_hidden) << algo;
+    EXPECT_EQ(second.exec_flops, 2 * of_hidden) << algo;
+    EXPECT_EQ(first.bytes, 4 * (y + 24 * 8 + 48)) << algo;  // dy, U and biases
+    EXPECT_EQ(steps[1].phases[2].bytes, 4 * (x + y + 24 * 48 + 48)) << algo;
+    EXPECT_EQ(steps[1].phases[2].eff_flops, of_hidden * 6) << algo;
+  }
+}
+
+TEST_F(NetReportTest, TheLegendSaysWhatIsCounted) {
+  const std::vector<StepInfo> steps = infos();
+  const NetTimes times = even_times(plan_, 1);
+  const auto legend = [&](const std::vector<StepInfo>& of) {
+    const std::string text = render(TimedNet{graph_, plan_, of, times, {}}, Format::table);
+    return text.find("as direct convolution") != std::string::npos     ? "convolution"
+           : text.find("GFLOP/s of the products") != std::string::npos ? "products"
+                                                                       : text;
+  };
+  EXPECT_EQ(legend(steps), "convolution");
+  std::vector<StepInfo> others = steps;
+  for (StepInfo& step : others)
+    if (step.kind == "convolution") step.kind = "recurrent";
+  EXPECT_EQ(legend(others), "products");
 }
 
 TEST_F(NetReportTest, ABatchInPiecesIsTheSameWork) {

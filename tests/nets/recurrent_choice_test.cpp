@@ -19,6 +19,7 @@ struct RecurrentBehaviour {
   double efficiency = 0.5;
   bool own_format = false;  // and then bwd_d does bwd_w's products
   std::vector<Config> configs{Config{}};
+  std::size_t workspace = 64;
 };
 
 class FakeRecurrent : public RecurrentAlgo {
@@ -43,10 +44,14 @@ class FakeRecurrent : public RecurrentAlgo {
                                       Device&) const override {
     class Plan : public RecurrentPlan {
      public:
-      std::size_t workspace_bytes() const noexcept override { return 64; }
+      explicit Plan(std::size_t bytes) : bytes_(bytes) {}
+      std::size_t workspace_bytes() const noexcept override { return bytes_; }
       void run(const RecurrentArgs&, Workspace, Stream&) const override {}
+
+     private:
+      std::size_t bytes_;
     };
-    return std::make_unique<Plan>();
+    return std::make_unique<Plan>(behaviour_.workspace);
   }
   std::optional<SavedBytes> own_format(const RecurrentProblem&, Device&) const override {
     if (behaviour_.own_format) return SavedBytes{64, 64};
@@ -132,6 +137,40 @@ TEST_F(ChooseRecurrent, PredictsWhatIsNotMeasured) {
   measured("plain", Pass::forward, 3);
   EXPECT_EQ(pass_of(Pass::forward), (PassPlan{"plain", {}, 0, 3, true}));
   EXPECT_EQ(choose().untuned, Names{});
+}
+
+TEST_F(ChooseRecurrent, PredictsNoGradientOfTheInputForAFirstLayer) {
+  const auto passes = [&](bool input_gradient) {
+    return choose_plan(graph_, {.input_gradient = input_gradient}, {conv_, recurrent_}, *device_,
+                       nullptr)
+        .plan.steps[1]
+        .passes;
+  };
+  const auto without = passes(false), with = passes(true);
+  EXPECT_DOUBLE_EQ(with[1]->ms, with[0]->ms);
+  EXPECT_DOUBLE_EQ(without[0]->ms, with[0]->ms);
+  EXPECT_LT(without[1]->ms, 0.9 * with[1]->ms);
+  // Tuned times are of the whole pass, and count.
+  measured("plain", Pass::backward_data, 7);
+  EXPECT_EQ(pass_of(Pass::backward_data), (PassPlan{"plain", {}, 0, 7, true}));
+}
+
+TEST_F(ChooseRecurrent, KeepsToTheDefaultLimitOfTraining) {
+  constexpr std::size_t limit = 96 << 20;
+  for (const std::size_t bytes : {limit, limit + 64}) {
+    RecurrentRegistry registry;
+    registry.append(std::make_unique<FakeRecurrent>(
+        RecurrentBehaviour{.id = "big", .efficiency = 1, .workspace = bytes}));
+    const auto algo = [&] {
+      return choose_plan(graph_, {}, {conv_, registry}, *device_, nullptr)
+          .plan.steps[1]
+          .passes[0]
+          ->algo;
+    };
+    EXPECT_EQ(algo(), "big");  // nothing else is there
+    registry.append(std::make_unique<FakeRecurrent>(RecurrentBehaviour{.id = "small"}));
+    EXPECT_EQ(algo(), bytes > limit ? "small" : "big");
+  }
 }
 
 TEST_F(ChooseRecurrent, TakesTheFastestOfThoseMeasuredInItsConfig) {

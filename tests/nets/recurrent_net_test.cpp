@@ -269,6 +269,42 @@ TEST(RecurrentNets, ArePlanned) {
       }
 }
 
+// A net reports no more workspace than the limit that its plan was made for.
+TEST(RecurrentNets, KeepToTheLimitOfTheirPlan) {
+  const auto device = make_cpu_device({2, ""});
+  for (const char* name : {"rnn:28-32-10:lstm", "rnn:9x20-33x2-4:gru:bi"}) {
+    const Graph graph = make_net(name, 4);
+    const auto workspace = [&](std::optional<std::int64_t> limit) {
+      const NetPlan plan = chosen(graph, {.workspace_max = limit}, *device).plan;
+      return std::int64_t(
+          Net::memory_needed(graph, plan, cpu_algos(), *device, {}, SgdDesc{}).workspace);
+    };
+    const std::int64_t free = workspace({});
+    int kept = 0;
+    for (const double share : {1.0, 0.7, 0.4, 0.2}) try {
+        const auto limit = std::int64_t(share * double(free));
+        EXPECT_LE(workspace(limit), limit) << name;
+        ++kept;
+      } catch (const InputError& error) {
+        EXPECT_NE(std::string(error.what()).find("bytes of workspace"), std::string::npos);
+      }
+    EXPECT_GE(kept, 2) << name;
+  }
+}
+
+// Sequences and gradients of gates do not depend on the choice of an algorithm.
+TEST(RecurrentNets, CountSequencesAsActivationsAndGradients) {
+  const auto device = make_cpu_device({1, ""});
+  const Graph graph = net_of({.cell = RecurrentCell::lstm, .hidden = 64}, 64);
+  const NetPlan plan =
+      uniform_plan(graph, Mode::training, DType::f32, "stepwise", Layout::nchw, *device);
+  NetLab lab(graph, plan, *device);
+  const std::size_t dgates = 6 * 64 * 4 * 64 * sizeof(float), dy = dgates / 4;
+  const MemoryUse during = lab.net().memory_during(1, Phase::backward_data);
+  EXPECT_GE(during.gradients, dgates + dy);
+  EXPECT_LT(during.workspace, dgates);
+}
+
 TEST(RecurrentNets, ArePlannedWithTheAlgorithmsNamed) {
   const auto device = make_cpu_device({2, ""});
   Graph graph("both");  // large enough that packing hardly counts

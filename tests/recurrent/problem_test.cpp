@@ -129,5 +129,16 @@ TEST(RecurrentProblems, HaveArraysOneAfterTheOther) {
   EXPECT_DOUBLE_EQ(gru.flops(), 2.0 * 3 * 2 * 15 * 9);
 }
 
+TEST(RecurrentProblems, CountNoGradientOfTheInputThatNobodyNeeds) {
+  RecurrentProblem p = sized(RecurrentCell::lstm, 2, 3, 2, 4, 5, true);
+  const double all = p.flops();
+  p.input_gradient = false;
+  EXPECT_EQ(p.flops(), all);  // forward reads x
+  p.pass = Pass::backward_filter;
+  EXPECT_EQ(p.flops(), all);
+  p.pass = Pass::backward_data;
+  EXPECT_DOUBLE_EQ(p.flops(), all - 2.0 * 3 * 2 * 2 * 20 * 4);
+}
+
 }  // namespace
 }  // namespace convlab

@@ -169,7 +169,7 @@ std::vector<std::string> notes(const PlannedReport& r) {
         r.plan.workspace_max
             ? fmt::format("{} of workspace and packed filters", show_bytes(*r.plan.workspace_max))
         : r.plan.mode == Mode::training
-            ? "a sixth of weights and activations, training's default"
+            ? "a sixth of weights and activations, 96 MiB at least, training's default"
             : "little more than weights and activations, inference's default",
         show_ms(*r.unlimited_ms), 100 * (ms / *r.unlimited_ms - 1)));
   notes.push_back(fmt::format("times      expected are those of {} alone, with a {} cache", planned,

@@ -42,7 +42,11 @@ double executed_flops(ConvProblem problem, const PassPlan& plan, const ConvAlgo&
 class Describer {
  public:
   Describer(const Graph& graph, const NetPlan& plan, const NetAlgos& algos, Device& device)
-      : graph_(graph), plan_(plan), algos_(algos), device_(device) {}
+      : graph_(graph),
+        plan_(plan),
+        algos_(algos),
+        device_(device),
+        wants_gradient_(wanted_gradients(graph, steps_of(graph, plan.mode), false)) {}
 
   StepInfo describe(const Step& step, const StepPlan& step_plan) const {
     const Node& node = graph_.nodes()[step.node];
@@ -55,7 +59,7 @@ class Describer {
     count_bytes(step, info);
     if (std::holds_alternative<Conv>(node.layer)) count_convolution(node, step_plan, info);
     if (std::holds_alternative<Linear>(node.layer)) count_linear(node, info);
-    if (std::holds_alternative<Recurrent>(node.layer)) count_recurrent(node, step_plan, info);
+    if (std::holds_alternative<Recurrent>(node.layer)) count_recurrent(step, step_plan, info);
     return info;
   }
 
@@ -69,8 +73,12 @@ class Describer {
     const Node& node = graph_.nodes()[step.node];
     if (std::holds_alternative<Input>(node.layer)) return;
     const auto bytes = [&](double count) { return double(size_of(plan_.dtype)) * count; };
-    double x = 0;
-    for (const NodeId input : step.inputs) x += bytes(elements(graph_.nodes()[input].shape));
+    double x = 0, dx = 0;
+    for (const NodeId input : step.inputs) {
+      const double of_input = bytes(elements(graph_.nodes()[input].shape));
+      x += of_input;
+      if (wants_gradient_[input]) dx += of_input;
+    }
     const double y = bytes(elements(node.shape)), w = bytes(double(graph_.parameters(node)));
     const bool filter = std::holds_alternative<Conv>(node.layer) ||
                         std::holds_alternative<Linear>(node.layer) ||
@@ -81,7 +89,7 @@ class Describer {
                              std::holds_alternative<LocalResponseNorm>(node.layer);
     at(info, Phase::forward).bytes = x + w + y;
     if (!training()) return;
-    at(info, Phase::backward_data).bytes = y + x + (filter ? w : 0) + (reads_value ? y : 0);
+    at(info, Phase::backward_data).bytes = y + dx + (filter ? w : 0) + (reads_value ? y : 0);
     if (filter) at(info, Phase::backward_filter).bytes = x + y + w;
     at(info, Phase::update).bytes = 5 * w;
   }
@@ -115,9 +123,10 @@ class Describer {
     }
   }
 
-  void count_recurrent(const Node& node, const StepPlan& step_plan, StepInfo& info) const {
-    RecurrentProblem problem = graph_.recurrent_problem(node);
+  void count_recurrent(const Step& step, const StepPlan& step_plan, StepInfo& info) const {
+    RecurrentProblem problem = graph_.recurrent_problem(graph_.nodes()[step.node]);
     problem.dtype = plan_.dtype;
+    problem.input_gradient = wants_gradient_[step.inputs[0]];
     for (const Pass pass : all_passes) {
       if (!step_plan.passes[std::size_t(pass)]) continue;
       PhaseInfo& phase = info.phases[std::size_t(pass)];
@@ -125,6 +134,7 @@ class Describer {
       problem.pass = pass;
       problem.training = training() && pass == Pass::forward;
       phase.eff_flops = problem.flops();
+      if (!problem.has_input_product()) phase.bytes -= double(problem.input_weights_bytes());
       const RecurrentAlgo& algo = algos_.recurrent->get(device_.info().kind, phase.plan->algo);
       phase.exec_flops = algo.work(problem, phase.plan->config, device_).flops();
     }
@@ -134,6 +144,7 @@ class Describer {
   const NetPlan& plan_;
   const NetAlgos algos_;
   Device& device_;
+  const std::vector<bool> wants_gradient_;  // by node; time_net asks for no input's gradient
 };
 
 }  // namespace

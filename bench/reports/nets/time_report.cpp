@@ -228,8 +228,12 @@ std::vector<std::string> notes(const TimedNet& net) {
 std::string legend(const TimedNet& net) {
   std::vector<std::string_view> names;
   for (const Phase phase : phases(net)) names.push_back(to_string(phase));
-  const std::string first = fmt::format(
-      "{} in ms; % of all steps; eff: GFLOP/s as direct convolution", fmt::join(names, ", "));
+  const bool convolves = std::any_of(net.steps.begin(), net.steps.end(), [](const StepInfo& step) {
+    return step.kind == "convolution";
+  });
+  const std::string first =
+      fmt::format("{} in ms; % of all steps; eff: GFLOP/s {}", fmt::join(names, ", "),
+                  convolves ? "as direct convolution" : "of the products");
   return first + (net.wide ? ", exec: as executed; MB: what must be read and written, once"
                            : "; GB/s: of what must be read and written, once");
 }
