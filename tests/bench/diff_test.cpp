@@ -423,12 +423,12 @@ TEST_F(DiffOfStoresTest, RowsOfOneSettingMatchThoseOfAStoreThatHoldsMore) {
   elsewhere.fingerprint = "cpu=another cpu; isa=avx2; l1=1";
   const json threads = compared({before}, {after, one_thread});
   ASSERT_EQ(threads["rows"].size(), 1U) << threads;
-  EXPECT_EQ(threads["rows"][0]["A_ms"], 2);
-  EXPECT_EQ(threads["rows"][0]["B_ms"], 1);
+  EXPECT_DOUBLE_EQ(threads["rows"][0]["A_ms"].get<double>(), 2);
+  EXPECT_DOUBLE_EQ(threads["rows"][0]["B_ms"].get<double>(), 1);
   EXPECT_EQ(threads["summary"]["only_B"].size(), 1U) << threads;
   const json machines = compared({before}, {after, elsewhere});
   ASSERT_EQ(machines["rows"].size(), 1U) << machines;
-  EXPECT_EQ(machines["rows"][0]["B_ms"], 1);
+  EXPECT_DOUBLE_EQ(machines["rows"][0]["B_ms"].get<double>(), 1);
 }
 
 TEST_F(DiffOfStoresTest, WithoutACommonSettingTheSettingsAreNamed) {

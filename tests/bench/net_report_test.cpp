@@ -93,7 +93,7 @@ TEST_F(NetReportTest, WorkIsCountedForTheWholeBatch) {
 // The first of two recurrent layers gives no gradient to the input.
 TEST_F(NetReportTest, AFirstRecurrentLayersDataGradientIsNotCounted) {
   RecurrentRegistry recurrent;
-  append_cpu_algos(recurrent);
+  append_cpu_recurrent_algos(recurrent);
   Graph graph("rnns");
   input(graph, {2, 1, 3, 40})
       .recurrent("first", {.cell = RecurrentCell::gru, .hidden = 8, .every_step = true})

@@ -154,7 +154,7 @@ TEST_F(RecurrentProgramTest, PlansGoByWhatTuneMeasured) {
 TEST_F(RecurrentProgramTest, AdviceIsForAPersonToRead) {
   for (const auto& [given, said] : {std::pair{"1T", "1T"}, {"1024k", "1M"}, {"1000000", "1000000"}})
     EXPECT_TRUE(contains(run({"plan", "rnn:3-8-2", "--no-audit", "--workspace-max", given}).err,
-                         std::string("--workspace-max ") + said + " "))
+                         std::string("--workspace-max ") + said))
         << given;
   const Ran one = run({"plan", "rnn:3-8-2", "--no-audit", "--forward-only"});
   EXPECT_TRUE(contains(one.err,
