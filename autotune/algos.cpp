@@ -57,12 +57,11 @@ std::optional<Refusal> AlgoRef::refuse(const Problem& problem, Device& device) c
   const Config config = recurrent()->configs(p, device).front();
   const double share = share_of_products(*recurrent(), p, config, device);
   if (share >= too_few) return {};
-  return Refusal{
-      Field::pass,
-      {},
-      fmt::format("does {:.0f}% of the products of {}, having done them in another pass: "
-                  "its time compares with no other's",
-                  100 * share, to_string(p.pass))};
+  return Refusal{Field::pass,
+                 {},
+                 fmt::format("computes {0:.0f}% of {1}'s products in another pass: "
+                             "its {1} time alone is not comparable",
+                             100 * (1 - share), to_string(p.pass))};
 }
 
 std::vector<Config> AlgoRef::configs(const Problem& problem, Device& device) const {

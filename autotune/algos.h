@@ -28,8 +28,8 @@ class AlgoRef {
   const AlgoInfo& info() const;
   bool is_slow_to_list() const;  // conv/optional/slow_listing.h
   // As the interface of its kind has them, for problems of its kind. A recurrent algorithm with a
-  // format of its own is refused in a pass whose products it has computed in another pass: that
-  // time compares with no other's.
+  // format of its own is refused in a pass whose products it computes in another pass: its time
+  // for that pass alone is not comparable.
   std::optional<Refusal> refuse(const Problem&, Device&) const;
   std::vector<Config> configs(const Problem&, Device&) const;
   bool deterministic(const Problem&, const Config&) const;

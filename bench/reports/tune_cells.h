@@ -19,7 +19,7 @@ inline const Candidate& chosen_of(const LayerResult& layer) {
 // The first `ok` candidate that is not the chosen one: candidates stand best first.
 const Candidate* runner_up(const LayerResult&);
 // A recurrent layer's candidate that does another pass's products too (oneDNN's backward_data does
-// backward_filter's): its time compares with no other's of this pass.
+// backward_filter's): its time for this pass alone is not comparable.
 bool does_more(const LayerResult&, const Candidate&);
 // The candidate's reason; where it does more and lost, that too.
 std::string shown_reason(const LayerResult&, const Candidate&);

@@ -24,8 +24,8 @@ class Persistent : public RecurrentAlgo {
   }
   std::optional<Refusal> refuse(const RecurrentProblem& p, Device&) const override {
     if (p.pass == Pass::backward_filter)
-      return Refusal{Field::pass, "fwd or bwd_d, whose steps read the recurrent weights",
-                     "bwd_w, whose steps are one product: batched_input"};
+      return Refusal{Field::pass, "fwd or bwd_d",
+                     "bwd_w, which does not read the recurrent weights: use batched_input"};
     return {};
   }
   std::vector<Config> configs(const RecurrentProblem&, Device&) const override {

@@ -366,8 +366,8 @@ class Persistent : public RecurrentAlgo {
   std::optional<Refusal> refuse(const RecurrentProblem& p, Device& device) const override {
     if (auto refusal = refuse_sizes(p)) return refusal;
     if (p.pass == Pass::backward_filter)
-      return Refusal{Field::pass, "fwd or bwd_d, whose steps read the recurrent weights",
-                     "bwd_w, whose steps are one product: batched_input"};
+      return Refusal{Field::pass, "fwd or bwd_d",
+                     "bwd_w, which does not read the recurrent weights: use batched_input"};
     const std::vector<int> possible = possible_units(p);
     if (!fitting_units(p, device.info()).empty()) return {};
     return refuse_units(p, possible.back(), device.info());  // which needs the fewest blocks

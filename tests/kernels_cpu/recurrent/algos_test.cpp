@@ -189,10 +189,9 @@ TEST(Recurrent, PersistentLeavesTheFilterToBatchedInput) {
   p.pass = Pass::backward_filter;
   const auto refusal = registry().get(DeviceKind::cpu, "persistent").refuse(p, *device);
   ASSERT_TRUE(refusal);
-  EXPECT_EQ(
-      refusal->reason(),
-      "needs fwd or bwd_d, whose steps read the recurrent weights, has bwd_w, whose steps are "
-      "one product: batched_input");
+  EXPECT_EQ(refusal->reason(),
+            "needs fwd or bwd_d, has bwd_w, which does not read the recurrent weights: use "
+            "batched_input");
 }
 
 TEST(Recurrent, UnknownConfigsAreRefused) {
