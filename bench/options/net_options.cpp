@@ -30,20 +30,26 @@ namespace convlab {
 using namespace nets;
 namespace {
 
-// The command that measures whatever the plan had to guess, in shell syntax.
-std::string tune_command(const NetArguments& a, const Graph& graph, const ChooseOptions& o) {
-  const CommonOptions& c = a.common;
+// A command for this net as the flags run it, in shell syntax.
+std::string net_command(const std::string& verb, const Graph& graph, const CommonOptions& c,
+                        const std::string& mode_flags) {
   const char* const isa = std::getenv("CONVLAB_ISA");
   std::string text =
-      fmt::format("{}convlab tune {} --batch {}", isa ? fmt::format("CONVLAB_ISA={} ", isa) : "",
-                  graph.name(), graph.batch());
+      fmt::format("{}convlab {} {} --batch {}{}", isa ? fmt::format("CONVLAB_ISA={} ", isa) : "",
+                  verb, graph.name(), graph.batch(), mode_flags);
+  if (c.dtype != DType::f32) text += fmt::format(" --dtype {}", to_string(c.dtype));
+  if (c.device.kind == DeviceKind::cuda) text += fmt::format(" --device cuda:{}", c.device.index);
+  if (c.threads > 0) text += fmt::format(" --threads {}", c.threads);
+  return text;
+}
+
+// The command that measures whatever the plan had to guess.
+std::string tune_command(const NetArguments& a, const Graph& graph, const ChooseOptions& o) {
+  const CommonOptions& c = a.common;
+  std::string text = net_command("tune", graph, c, a.forward_only ? " --pass fwd" : "");
   const auto add = [&text](bool given, const std::string& flag) {
     if (given) text += " " + flag;
   };
-  add(a.forward_only, "--pass fwd");
-  add(c.dtype != DType::f32, fmt::format("--dtype {}", to_string(c.dtype)));
-  add(c.device.kind == DeviceKind::cuda, fmt::format("--device cuda:{}", c.device.index));
-  add(c.threads > 0, fmt::format("--threads {}", c.threads));
   add(c.layout != "auto", fmt::format("--layout {}", c.layout));
   add(c.cache != CacheMode::hot, fmt::format("--cache {}", to_string(c.cache)));
   add(o.max_error.has_value(), fmt::format("--max-error {}", o.max_error.value_or(0)));
@@ -78,22 +84,35 @@ void require_nothing_to_choose(const NetArguments& a) {
   refuse_if(!a.common.db.empty(), "--db");
 }
 
+// What is wrong with a plan for these flags, and what to do about it; empty if it fits.
+std::string plan_fault(const NetPlan& plan, const Graph& graph, const NetArguments& a,
+                       const DeviceInfo& device) {
+  const bool other_mode = plan.mode == Mode::training ? a.forward_only : a.training_only;
+  const Mode mode = !other_mode ? plan.mode : a.forward_only ? Mode::inference : Mode::training;
+  const std::string misfit = plan_misfit(plan, graph, device);
+  if (misfit.empty() && !other_mode) return "";
+  NetPlan on_these_threads = plan;
+  on_these_threads.threads = device.threads;
+  const bool only_threads = !other_mode && device.kind == DeviceKind::cpu &&
+                            plan_misfit(on_these_threads, graph, device).empty();
+  return fmt::format(
+      "{}: {}make one with `{} --format json`",
+      other_mode ? fmt::format("the plan is for {}, not {}", to_string(plan.mode), to_string(mode))
+                 : misfit,
+      only_threads ? fmt::format("say --threads {}, or ", plan.threads) : "",
+      net_command("plan", graph, a.common, mode == Mode::inference ? " --forward-only" : ""));
+}
+
 // The file's plan and its net.
 PlannedNet net_of_plan(const NetArguments& a, const DeviceInfo& device) {
   require_nothing_to_choose(a);
   NetPlan plan = read_plan(a.plan_file);
   const CommonOptions& c = a.common;
   Graph graph = make_net(c.targets.front(), c.batches.empty() ? plan.batch : c.batches.front());
-  try {
-    require_plan_fits(plan, graph, device);
-    if (c.dtype != DType::f32 && c.dtype != plan.dtype)
-      throw InputError(fmt::format("the plan is for {}: drop --dtype", to_string(plan.dtype)));
-    if (a.forward_only && plan.mode != Mode::inference)
-      throw InputError(fmt::format("the plan is for {}: drop --forward-only, or make one with it",
-                                   to_string(plan.mode)));
-  } catch (const InputError& error) {
-    throw InputError(fmt::format("{}: {}", a.plan_file, error.what()));
-  }
+  std::string fault = plan_fault(plan, graph, a, device);
+  if (fault.empty() && c.dtype != DType::f32 && c.dtype != plan.dtype)
+    fault = fmt::format("the plan is for {}: drop --dtype", to_string(plan.dtype));
+  if (!fault.empty()) throw InputError(fmt::format("{}: {}", a.plan_file, fault));
   return {std::move(graph), std::move(plan)};
 }
 

@@ -12,6 +12,7 @@ struct NetArguments {
   CommonOptions common;  // one target, at most one batch
   TuneOptions tune;      // limits on the choice: limits, algos, exclude
   bool forward_only = false;
+  bool training_only = false;   // takes no plan for inference
   std::string plan_file;        // empty: choose
   std::int64_t iterations = 0;  // 0: by time
 };

@@ -168,9 +168,6 @@ void set_worker(const Options& o, const NetAlgos& algos, Device& device, Ranks& 
     images = naming("--data", [&] { return open_dataset(o.data, Split::train); });
   if (ranks.communicator()) require_same_measurements(o, ranks);
   const PlannedNet net = ranks.planned_net(o.net, "scaling", algos, device);
-  if (net.plan.mode != Mode::training)
-    throw InputError(fmt::format("{}: the plan is for {}, expected one for training",
-                                 o.net.plan_file, to_string(net.plan.mode)));
   ranks.begin();
   if (!net.advice.empty()) say(net.advice);
   table.net = net.graph.name();
@@ -333,6 +330,7 @@ int run(const Options& o) {
 VerbAction declare_scaling(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   CommonOptions& common = o->net.common;
+  o->net.training_only = true;
   add_net(app, common, "Images a worker; default: 1");
   add_parsed(
       app, "--workers",

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -114,6 +115,26 @@ Settings settings_of(const Options& o, const std::optional<Checkpoint>& checkpoi
   if (o.seed) s.seed = *o.seed;
   apply_rule_flags(o, s.rule);
   return s;
+}
+
+// ---- Threads: the number that --threads has asked for is a note in the checkpoint ----
+
+const std::string threads_note = "threads";
+
+// 0 if --threads was never given.
+int asked_threads(const Options& o, const std::optional<Checkpoint>& checkpoint) {
+  const CommonOptions& c = o.net.common;
+  if (c.threads > 0 || !checkpoint || c.device.kind != DeviceKind::cpu) return c.threads;
+  const auto& notes = checkpoint->state.notes;
+  const auto found = notes.find(threads_note);
+  if (found == notes.end()) return 0;
+  return naming(checkpoint->file, [&] { return parse_threads(found->second); });
+}
+
+std::map<std::string, std::string> notes_with(int threads, const WeightsNotes& weights) {
+  std::map<std::string, std::string> notes = to_metadata(weights);
+  if (threads > 0) notes[threads_note] = std::to_string(threads);
+  return notes;
 }
 
 // ---- Files ----
@@ -263,9 +284,6 @@ Plans planned(const Options& o, const std::optional<Checkpoint>& checkpoint, con
       return *std::move(plans);
   }
   PlannedNet net = planned_net(a, "train", algos, device);
-  if (net.plan.mode != Mode::training)
-    throw InputError(fmt::format("{}: the plan is for {}, expected one for training", a.plan_file,
-                                 to_string(net.plan.mode)));
   require_enough(images, net.plan.batch * ranks.size(), ranks.size(),
                  fmt::format("{}: a batch of {}", a.plan_file, net.plan.batch * ranks.size()));
   a.forward_only = true;
@@ -327,6 +345,7 @@ int train(Options o, Ranks& ranks) {
   } else {
     o.log.clear();
   }
+  const int threads = o.net.common.threads = asked_threads(o, checkpoint);
   ranks.divide_host(o.net.common);
   if (!o.checkpoint.empty() && !is_utf8(o.data))
     throw InputError(fmt::format(
@@ -394,7 +413,7 @@ int train(Options o, Ranks& ranks) {
                    .checkpoint = o.checkpoint,
                    .seed = s.seed,
                    .data = s.data,
-                   .notes = to_metadata({graph.name(), data.train->classes(), plain}),
+                   .notes = notes_with(threads, {graph.name(), data.train->classes(), plain}),
                    .communicator = ranks.communicator(),
                    .exchange = ranks.exchange(o.exchange, *device),
                    .on_step =
@@ -436,10 +455,14 @@ int train(Options o, Ranks& ranks) {
     throw EnvironmentError(error.what() + kept());
   }
   if (trainer.state().epoch < s.epochs) {
+    const DeviceChoice& device_asked = o.net.common.device;
+    const std::string on_card = device_asked.kind == DeviceKind::cuda
+                                    ? fmt::format(" --device cuda:{}", device_asked.index)
+                                    : "";
     progress.line(o.checkpoint.empty()
                       ? "stopped; nothing was kept, for want of --checkpoint FILE"
-                      : fmt::format("stopped; to go on: convlab train {} --resume {}", graph.name(),
-                                    shell_word(o.checkpoint)));
+                      : fmt::format("stopped; to go on: convlab train {} --resume {}{}",
+                                    graph.name(), shell_word(o.checkpoint), on_card));
     return interrupted_exit_code;
   }
   if (!test) {
@@ -478,6 +501,7 @@ void add_real(CLI::App& app, const std::string& flag, std::optional<double>& val
 
 VerbAction declare_train(CLI::App& app) {
   const auto o = std::make_shared<Options>();
+  o->net.training_only = true;
   add_net(app, o->net.common, "Images at a time; default: 64 small ones, 32 else");
   add_text(app, "--data", o->data,
            "synthetic[:IMAGES], or a directory: CIFAR-10/100 binary, MNIST IDX (also .gz), or "

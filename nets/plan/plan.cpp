@@ -234,9 +234,9 @@ std::string plan_misfit(const NetPlan& plan, const Graph& graph, const DeviceInf
 
 void require_plan_fits(const NetPlan& plan, const Graph& graph, const DeviceInfo& device) {
   if (const std::string misfit = plan_misfit(plan, graph, device); !misfit.empty())
-    throw InputError(
-        fmt::format("{}: make one with `convlab plan {} --batch {} --format json` here", misfit,
-                    graph.name(), graph.batch()));
+    throw InputError(fmt::format(
+        "{}: make one with `convlab plan {} --batch {}{} --format json` here", misfit, graph.name(),
+        graph.batch(), plan.mode == Mode::inference ? " --forward-only" : ""));
 }
 
 std::string to_json(const NetPlan& plan) {

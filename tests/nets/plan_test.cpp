@@ -148,6 +148,12 @@ TEST(Plan, FitsOneNetBatchMachineAndNumberOfThreads) {
             "the plan is for net lenet, not alexnet: make one with `convlab plan alexnet --batch "
             "16 --format json` here");
   EXPECT_NE(error(lenet(8), device()).find("for batch 16, not 8"), std::string::npos);
+  NetPlan inference = plan;
+  inference.mode = Mode::inference;
+  EXPECT_NE(error_of([&] {
+              require_plan_fits(inference, lenet(8), device());
+            }).find("convlab plan lenet --batch 8 --forward-only --format json"),
+            std::string::npos);
   DeviceInfo other = device();
   other.isa = "avx2";
   EXPECT_NE(error(lenet(16), other).find("machine AMD EPYC 9R45, avx512, not AMD EPYC 9R45, avx2"),

@@ -110,6 +110,69 @@ TEST_F(TrainProgram, TrainsARecurrentNetOnRows) {
   EXPECT_TRUE(contains(other.err, "the net's input is 1x20x32; images come as")) << other.err;
 }
 
+// What --threads said when training began counts until it says something else.
+TEST_F(TrainProgram, ResumesOnTheThreadsThatWereAskedFor) {
+  const std::string given = file("given.safetensors"), none = file("none.safetensors");
+  const auto threads = [](const std::string& checkpoint) {
+    const auto metadata = read_arrays(checkpoint).metadata;
+    const auto found = metadata.find("threads");
+    return found == metadata.end() ? "" : found->second;
+  };
+  const Words net{"train", "rnn:32-8-10:gru", "--data", "synthetic:128", "--epochs", "1"};
+  ASSERT_EQ(run(net + Words{"--threads", "1", "--checkpoint", given}).exit_code, 0);
+  EXPECT_EQ(threads(given), "1");
+  const Ran more = run({"train", "--resume", given, "--epochs", "2"});
+  ASSERT_EQ(more.exit_code, 0) << more.err;
+  EXPECT_TRUE(contains(more.err, ", 1 threads\n")) << more.err;
+  EXPECT_TRUE(contains(more.err, "layouts and algorithms are those of " + given)) << more.err;
+  EXPECT_EQ(threads(given), "1");
+  const Ran others = run({"train", "--resume", given, "--epochs", "3", "--threads", "2"});
+  ASSERT_EQ(others.exit_code, 0) << others.err;
+  EXPECT_TRUE(contains(others.err, "the plan is for threads 1, not 2")) << others.err;
+  EXPECT_EQ(threads(given), "2");
+  ASSERT_EQ(run(net + Words{"--checkpoint", none}).exit_code, 0);
+  EXPECT_EQ(threads(none), "");
+}
+
+// Each advice is a command that makes a plan for just this run.
+TEST_F(TrainProgram, APlanThatDoesNotFitIsReplacedAsTheMessageSays) {
+  const std::string net = "rnn:32-8-10:gru", weights = file("w.safetensors"),
+                    plan = file("plan.json");
+  const Words train{"train", net, "--data", "synthetic:128", "--epochs", "1", "--threads", "1"};
+  ASSERT_EQ(run(train + Words{"--checkpoint", weights}).exit_code, 0);
+  const auto make_plan = [&](const Words& words) {
+    const Ran ran = run(words + Words{"--output", plan});
+    ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  };
+  const auto follow = [&](const Words& words, const std::string& why) {
+    const Ran refused = run(words);
+    EXPECT_EQ(refused.exit_code, 2) << refused.err;
+    EXPECT_EQ(lines(refused.err), 1) << refused.err;
+    EXPECT_TRUE(contains(refused.err, why)) << refused.err;
+    const std::size_t begin = refused.err.find("`convlab "), end = refused.err.find('`', begin + 1);
+    ASSERT_NE(end, std::string::npos) << refused.err;
+    const Words advice = words_of(refused.err.substr(begin + 1, end - begin - 1));
+    make_plan(Words(advice.begin() + 1, advice.end()));
+    const Ran taken = run(words);
+    EXPECT_EQ(taken.exit_code, 0) << taken.err;
+  };
+  const Words predict{
+      "predict",   net, "--weights", weights, std::string(CONVLAB_PREDICT_DATA) + "/IMAGE",
+      "--threads", "1", "--plan",    plan};
+  const Words plan_of{"plan", net, "--batch", "4", "--format", "json", "--no-audit"};
+  make_plan(plan_of + Words{"--threads", "1"});
+  follow(predict, "the plan is for training, not inference: make one with `convlab plan " + net +
+                      " --batch 4 --forward-only --threads 1 --format json`");
+  make_plan({"plan", "rnn:32-9-10:gru", "--forward-only", "--threads", "1", "--format", "json",
+             "--no-audit"});
+  follow(predict, "the plan is for net rnn:32-9-10:gru, not " + net + ": make one with");
+  make_plan(plan_of + Words{"--forward-only", "--threads", "2"});
+  follow(predict, "the plan is for threads 2, not 1: say --threads 2, or make one with");
+  make_plan({"plan", net, "--batch", "64", "--forward-only", "--threads", "1", "--format", "json",
+             "--no-audit"});
+  follow(train + Words{"--plan", plan}, "the plan is for inference, not training: make one with");
+}
+
 TEST_F(TrainProgram, ResumedAfterCtrlCEndsAsIfItHadNotBeenStopped) {
   const std::string stopped = file("stopped.safetensors"), whole = file("whole.safetensors");
   ASSERT_EQ(run(planned({"--epochs", "8", "--checkpoint", whole})).exit_code, 0);
