@@ -65,7 +65,9 @@ Report wide_candidates(const TuneTable& table, bool for_file) {
   report.columns = {"layer"};
   if (for_file) report.columns.emplace_back("problem");
   if (batches) report.columns.emplace_back("batch");
-  report.columns.insert(report.columns.end(), {"pass", "algo", "config", "layouts", "status"});
+  report.columns.emplace_back("pass");
+  if (for_file) report.columns.emplace_back("epilogue");
+  report.columns.insert(report.columns.end(), {"algo", "config", "layouts", "status"});
   if (for_file) report.columns.emplace_back("predicted");
   report.columns.insert(report.columns.end(), {"ms", "mad_%", "pack_ms", "convert_ms", "eff_gflops",
                                                "exec_gflops", "rel_error", "workspace", "reason"});
@@ -76,8 +78,9 @@ Report wide_candidates(const TuneTable& table, bool for_file) {
       std::vector<Cell> row{show_layer(layer.layer)};
       if (for_file) row.emplace_back(to_text(p));
       if (batches) row.emplace_back(p.batch());
-      row.insert(row.end(), {to_string(p.pass()), c.algo, c.config.text(), show_layouts(c),
-                             to_string(c.status)});
+      row.emplace_back(to_string(p.pass()));
+      if (for_file) row.emplace_back(extras_of(p));
+      row.insert(row.end(), {c.algo, c.config.text(), show_layouts(c), to_string(c.status)});
       if (for_file) row.emplace_back(std::int64_t(c.predicted));
       row.insert(
           row.end(),

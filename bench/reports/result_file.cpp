@@ -105,11 +105,11 @@ ResultRow layer_row(const json& layer, bool training) {
   row.key = problem_key(problem, pass, dtype);
   row.name = problem_name(text("layer"), problem, pass, dtype);
   row.count = layer.at("count").get<std::int64_t>();
+  std::string extras;  // as extras_of has them for a store's rows
   for (const std::string extra : {"training", "recompute"})
-    if (layer.value(extra, false)) {
-      row.key = joined({row.key, "+" + extra});
-      row.name = joined({row.name, "+" + extra});
-    }
+    if (layer.value(extra, false)) extras += "+" + extra;
+  row.key = joined({row.key, extras});
+  row.name = joined({row.name, extras});
   if (const json point = layer.value("point", json::object()); point.contains("layout")) {
     row.key = joined({row.key, point.at("layout").get<std::string>()});
     row.name = joined({row.name, point.at("layout").get<std::string>()});

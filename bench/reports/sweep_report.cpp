@@ -281,9 +281,9 @@ std::vector<std::string> notes(const Sweep& s) {
 // Every algorithm's best at every point.
 Report full_report(const Sweep& s) {
   Report report;
-  report.columns = axis_columns(
-      s, {"problem", "algo", "config", "x_layout", "y_layout", "status", "predicted", "chosen",
-          "ms", "mad_ms", "pack_ms", "eff_gflops", "exec_gflops", "rel_error", "workspace_bytes"});
+  report.columns = axis_columns(s, {"problem", "epilogue", "algo", "config", "x_layout", "y_layout",
+                                    "status", "predicted", "chosen", "ms", "mad_ms", "pack_ms",
+                                    "eff_gflops", "exec_gflops", "rel_error", "workspace_bytes"});
   const auto exact = [](double value) { return Cell(value, ""); };
   for (const Line& line : lines(s))
     for (std::size_t v = 0; v < line.at.size(); ++v) {
@@ -297,13 +297,13 @@ Report full_report(const Sweep& s) {
         done.push_back(c->algo);
         const auto measured = [&](Cell cell) { return c->predicted ? Cell() : std::move(cell); };
         std::vector<Cell> row = axis_cells(line, *line.points[v]);
-        row.insert(
-            row.end(),
-            {to_text(line.points[v]->problem), c->algo, c->config.text(),
-             show_layout(*c, c->x_layout), show_layout(*c, c->y_layout), to_string(c->status),
-             std::int64_t(c->predicted), std::int64_t(c == &chosen(layer)), exact(c->ms),
-             measured(exact(c->mad_ms)), measured(exact(c->pack_ms)), exact(c->eff_gflops),
-             exact(c->exec_gflops), measured(exact(c->rel_error)), measured(c->workspace_bytes)});
+        row.insert(row.end(),
+                   {to_text(line.points[v]->problem), extras_of(layer.layer.problem), c->algo,
+                    c->config.text(), show_layout(*c, c->x_layout), show_layout(*c, c->y_layout),
+                    to_string(c->status), std::int64_t(c->predicted),
+                    std::int64_t(c == &chosen(layer)), exact(c->ms), measured(exact(c->mad_ms)),
+                    measured(exact(c->pack_ms)), exact(c->eff_gflops), exact(c->exec_gflops),
+                    measured(exact(c->rel_error)), measured(c->workspace_bytes)});
         report.rows.push_back(std::move(row));
       }
     }

@@ -157,18 +157,20 @@ Report wide_report(const TuneTable& table) {
 
 Report full_report(const TuneTable& table) {
   Report report;
-  report.columns = {
-      "layer",      "problem",     "pass",      "dtype",           "count",
-      "algo",       "config",      "x_layout",  "y_layout",        "threads",
-      "cache",      "ms",          "mad_ms",    "pack_ms",         "convert_ms",
-      "eff_gflops", "exec_gflops", "rel_error", "workspace_bytes", "packed_filter_bytes",
-      "verdict",    "ratio_lo",    "ratio",     "ratio_hi",        "next_best",
-      "reason"};
+  report.columns = {"layer",      "problem",         "pass",
+                    "epilogue",   "dtype",           "count",
+                    "algo",       "config",          "x_layout",
+                    "y_layout",   "threads",         "cache",
+                    "ms",         "mad_ms",          "pack_ms",
+                    "convert_ms", "eff_gflops",      "exec_gflops",
+                    "rel_error",  "workspace_bytes", "packed_filter_bytes",
+                    "verdict",    "ratio_lo",        "ratio",
+                    "ratio_hi",   "next_best",       "reason"};
   const auto exact = [](double value) { return Cell(value, ""); };
   for (const LayerResult& layer : table.layers) {
     const Problem& p = layer.layer.problem;
-    std::vector<Cell> row{layer.layer.name, to_text(p), to_string(p.pass()), to_string(p.dtype()),
-                          layer.layer.count};
+    std::vector<Cell> row{layer.layer.name, to_text(p),           to_string(p.pass()),
+                          extras_of(p),     to_string(p.dtype()), layer.layer.count};
     row.resize(report.columns.size());
     if (layer.chosen) {
       const Candidate& c = chosen_of(layer);
@@ -179,26 +181,26 @@ Report full_report(const TuneTable& table) {
                                     std::int64_t(c.threads),
                                     to_string(c.cache),
                                     exact(c.ms)};
-      std::copy(cells.begin(), cells.end(), row.begin() + 5);
-      row[15] = exact(c.eff_gflops);
-      row[16] = exact(c.exec_gflops);
+      std::copy(cells.begin(), cells.end(), row.begin() + 6);
+      row[16] = exact(c.eff_gflops);
+      row[17] = exact(c.exec_gflops);
       if (!c.predicted) {
-        row[12] = exact(c.mad_ms);
-        row[13] = exact(c.pack_ms);
-        row[14] = exact(c.convert_ms);
-        row[17] = exact(c.rel_error);
-        row[18] = c.workspace_bytes;
-        row[19] = c.packed_filter_bytes;
+        row[13] = exact(c.mad_ms);
+        row[14] = exact(c.pack_ms);
+        row[15] = exact(c.convert_ms);
+        row[18] = exact(c.rel_error);
+        row[19] = c.workspace_bytes;
+        row[20] = c.packed_filter_bytes;
       }
       if (const Candidate* next = runner_up(layer)) {
         const std::array<double, 3> ratio = shown_ratio(layer);
         for (std::size_t i = 0; i < 3; ++i)
-          if (ratio[i] > 0) row[21 + i] = exact(ratio[i]);
-        row[24] = next->algo;
+          if (ratio[i] > 0) row[22 + i] = exact(ratio[i]);
+        row[25] = next->algo;
       }
     }
-    row[20] = to_string(layer.verdict);
-    row[25] = layer.reason;
+    row[21] = to_string(layer.verdict);
+    row[26] = layer.reason;
     report.rows.push_back(std::move(row));
   }
   return report;

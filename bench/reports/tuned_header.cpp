@@ -42,6 +42,9 @@ inline constexpr Fact provenance[] = {
 
 struct Choice {
   std::string_view layer, problem, pass, dtype;  // problem in benchdnn's text form
+  // Of a recurrent layer: training (its fwd saves what the backward passes read), recompute or
+  // training+recompute. Empty: inference, and every convolution.
+  std::string_view epilogue;
   std::string_view algo, config, x_layout, y_layout;
   bool predicted;  // never run: ms is a prediction, and the three below are -1
   double ms;
@@ -58,21 +61,22 @@ inline constexpr Choice choices[] = {
     const Problem& p = layer.layer.problem;
     const Candidate& c = chosen_of(layer);
     text += fmt::format(
-        "    {{{}, {}, {}, {},\n     {}, {}, {}, {},\n     {}, {}, {}, {}, {}}},\n",
+        "    {{{}, {}, {}, {}, {},\n     {}, {}, {}, {},\n     {}, {}, {}, {}, {}}},\n",
         cpp_literal(layer.layer.name), cpp_literal(to_text(p)), cpp_literal(to_string(p.pass())),
-        cpp_literal(to_string(p.dtype())), cpp_literal(c.algo), cpp_literal(c.config.text()),
-        cpp_literal(show_layout(c, c.x_layout)), cpp_literal(show_layout(c, c.y_layout)),
-        c.predicted, c.ms, c.predicted ? -1 : c.rel_error, c.predicted ? -1 : c.workspace_bytes,
-        c.predicted ? -1 : c.packed_filter_bytes);
+        cpp_literal(to_string(p.dtype())), cpp_literal(extras_of(p)), cpp_literal(c.algo),
+        cpp_literal(c.config.text()), cpp_literal(show_layout(c, c.x_layout)),
+        cpp_literal(show_layout(c, c.y_layout)), c.predicted, c.ms, c.predicted ? -1 : c.rel_error,
+        c.predicted ? -1 : c.workspace_bytes, c.predicted ? -1 : c.packed_filter_bytes);
   }
   if (!any) text += "    {},  // nothing was chosen\n";
   text += R"(};
 
 // Null when the problem was not tuned.
 constexpr const Choice* find(std::string_view problem, std::string_view pass,
-                             std::string_view dtype = "f32") {
+                             std::string_view dtype = "f32", std::string_view epilogue = "") {
   for (const Choice& c : choices)
-    if (c.problem == problem && c.pass == pass && c.dtype == dtype) return &c;
+    if (c.problem == problem && c.pass == pass && c.dtype == dtype && c.epilogue == epilogue)
+      return &c;
   return nullptr;
 }
 

@@ -122,7 +122,7 @@ TEST(SweepReport, CrossoversAndRegret) {
       << text;
   EXPECT_TRUE(contains(text, "Stopped early")) << text;
   const std::string csv = render(sample(), Format::csv);
-  EXPECT_TRUE(contains(csv, "fwd,4,mb4ic16ih8oc16oh8kh3ph1,direct,")) << csv;
+  EXPECT_TRUE(contains(csv, "fwd,4,mb4ic16ih8oc16oh8kh3ph1,,direct,")) << csv;
 }
 
 TEST(SweepReport, TablesFitATerminalUnlessWide) {

@@ -407,7 +407,7 @@ TEST(TuneReport, EveryCsvRowHasEveryColumn) {
 
 TEST(TuneReport, CandidatesStandOneARow) {
   const std::string text = render_candidates(sample(), Format::csv);
-  EXPECT_NE(text.find(std::string("\nconv1,") + sizes + ",fwd,fast,tile=4,nchw>nchw16c,ok,0,1.5,"),
+  EXPECT_NE(text.find(std::string("\nconv1,") + sizes + ",fwd,,fast,tile=4,nchw>nchw16c,ok,0,1.5,"),
             std::string::npos)
       << text;
   EXPECT_NE(text.find("inaccurate"), std::string::npos);
@@ -487,7 +487,16 @@ TEST(TuneReport, TheHeaderCompilesAndFinds) {
   const TemporaryDirectory directory;
   TuneTable empty = sample();
   empty.layers.clear();
-  write_file(directory / "tuned.hpp", render(sample(), Format::hpp));
+  // The same sizes and pass three times: inference, training, and with gates computed again.
+  TuneTable tuned = sample();
+  for (const char* algo : {"inference", "training", "again"}) {
+    LayerResult& layer = tuned.layers.emplace_back(tuned.layers.front());
+    layer.layer = parse_recurrent_problem("gru:t4mb1dhc16");
+    layer.layer.problem.set_pass(Pass::forward, algo != std::string("inference"));
+    if (algo == std::string("again")) layer.layer.problem.set_recompute();
+    layer.candidates.front().algo = algo;
+  }
+  write_file(directory / "tuned.hpp", render(tuned, Format::hpp));
   write_file(directory / "empty.hpp", render(empty, Format::hpp));
   write_file(directory / "use.cpp", fmt::format(R"(#include "tuned.hpp"
 constexpr auto find = [](auto... rest) {{ return convlab_tuned::find("{}", rest...); }};
@@ -496,6 +505,11 @@ static_assert(find("fwd")->ms == 1.5 && !find("fwd")->predicted);
 static_assert(find("fwd")->y_layout == "nchw16c");
 static_assert(find("bwd_w") == nullptr);
 static_assert(find("fwd", "f64") == nullptr);
+constexpr std::string_view gru = "gru:l1t4mb1sic16slc16dhc16dic16";
+static_assert(convlab_tuned::find(gru, "fwd")->algo == "inference");
+static_assert(convlab_tuned::find(gru, "fwd", "f32", "training")->algo == "training");
+static_assert(convlab_tuned::find(gru, "fwd", "f32", "training+recompute")->algo == "again");
+static_assert(convlab_tuned::find(gru, "fwd", "f32", "recompute") == nullptr);
 static_assert(convlab_tuned::provenance[0].value == "a \"cpu\"");
 )",
                                                 sizes));
@@ -506,7 +520,7 @@ static_assert(convlab_tuned::find("mb1ic1ih1oc1oh1kh1", "fwd") == nullptr);
     const std::string command = std::string(CONVLAB_TEST_COMPILER) +
                                 " -std=c++20 -Wall -Wextra -Werror -fsyntax-only " +
                                 (directory / file).string();
-    EXPECT_EQ(std::system(command.c_str()), 0) << render(sample(), Format::hpp);
+    EXPECT_EQ(std::system(command.c_str()), 0) << render(tuned, Format::hpp);
   }
 }
 
