@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "recurrent/problem_text.h"
+
 namespace convlab {
 
 ConvProblem with_layouts(ConvProblem problem, Layouts layouts) {
@@ -92,7 +94,7 @@ std::string extras_of(const Problem& problem) {
 }
 
 LayerProblem parse_layer(std::string_view text) {
-  if (is_recurrent_text(text)) return parse_recurrent_problem(text);
+  if (begins_with_cell(text)) return parse_recurrent_problem(text);
   return parse_problem(text);
 }
 

@@ -170,8 +170,7 @@ class Parser {
   }
   std::int64_t require(Field f) const {
     if (!given(f))
-      reader_.fail(
-          reader_.text().size(),
+      reader_.fail_missing(
           fmt::format("{} is missing; a problem looks like mb1ic64ih56oc64kh3ph1", field_names[f]));
     return value_[f];
   }

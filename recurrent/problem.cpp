@@ -133,7 +133,7 @@ class Parser {
   Size first_of(std::initializer_list<Size> sizes) const {
     for (const Size size : sizes)
       if (value_[size] != absent) return size;
-    reader_.fail(reader_.text().size(), "dhc, the number of hidden units, is missing");
+    reader_.fail_missing("dhc, the number of hidden units, is missing");
   }
 
   void read_sizes(RecurrentProblem& p) const {
@@ -194,6 +194,17 @@ bool is_recurrent_text(std::string_view text) {
     const std::string_view rest = trimmed.substr(name.size());
     return rest.starts_with(':') && (rest.size() == 1 || rest[1] < '0' || rest[1] > '9');
   });
+}
+
+bool begins_with_cell(std::string_view text) {
+  std::string word;
+  for (const char c : trim(text)) {
+    const char lower = c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c;
+    if (lower != '_' && (lower < 'a' || lower > 'z')) break;
+    word += lower;
+  }
+  return std::any_of(cell_names.begin(), cell_names.end(),
+                     [&](std::string_view name) { return word.find(name) != std::string::npos; });
 }
 
 std::string to_text(const RecurrentProblem& p) {

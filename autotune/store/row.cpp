@@ -38,7 +38,11 @@ Problem problem_of(const RawRow& raw) {
     problem = p;
   }
   if (extras_of(problem) != raw.epilogue)
-    throw InputError(fmt::format("unknown epilogue '{}'", raw.epilogue));
+    throw InputError(fmt::format(
+        "unknown epilogue '{}' of a {}", raw.epilogue,
+        problem.recurrent()
+            ? "recurrent layer: expected none, training, recompute or training+recompute"
+            : "convolution: expected none, accumulate, or parts of bias+residual+relu"));
   if (!problem.has_layouts() && !(raw.x_layout.empty() && raw.y_layout.empty()))
     throw InputError(fmt::format("a recurrent layer in layout '{}'", raw.x_layout));
   validate(problem);

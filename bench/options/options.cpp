@@ -85,6 +85,9 @@ void add_targets(CLI::App& app, CommonOptions& o, const std::string& target_desc
   add_parsed(
       app, "--dtype", [&o](const std::string& text) { o.dtype = parse_dtype(text); },
       "f32, f64, f16 or bf16; default: f32", "TYPE");
+}
+
+void add_recompute(CLI::App& app, CommonOptions& o) {
   add_flag(
       app, "--recompute", o.recompute,
       "A gru or lstm in training saves hidden states only; its bwd_d computes the gates again");

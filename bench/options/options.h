@@ -41,7 +41,8 @@ inline const std::string any_target =
     "problem a line";
 // TARGET... --batch --pass --dtype
 void add_targets(CLI::App&, CommonOptions&, const std::string& target_description = any_target);
-void add_passes(CLI::App&, CommonOptions&);  // --pass, which is among these
+void add_recompute(CLI::App&, CommonOptions&);  // for verbs that take recurrent layers
+void add_passes(CLI::App&, CommonOptions&);     // --pass, which is among these
 // NET --batch --dtype, each with one value.
 void add_net(CLI::App&, CommonOptions&,
              const std::string& batch_description = "Images at a time; default: 1");

@@ -13,6 +13,7 @@
 #include "conv/reference.h"
 #include "conv/text/bytes.h"
 #include "conv/text/names.h"
+#include "conv/text/problem_reader.h"
 #include "conv/text/text_file.h"
 #include "nets/zoo/zoo.h"
 #include "recurrent/problem_text.h"
@@ -35,12 +36,23 @@ std::vector<TuneItem> net_items(const std::string& name, std::int64_t batch) {
   return items;
 }
 
+constexpr std::string_view problem_examples = "mb1ic64ih56oc64oh56kh3ph1 or lstm:t32mb16dhc512";
+
+bool is_net(const std::string& text) {
+  try {
+    make_net(text, 1);
+    return true;
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
 // The problems of an @FILE, or a literal one.
 std::vector<LayerProblem> read_problems(const std::string& target,
                                         std::vector<std::string>& warnings) {
   std::vector<LayerProblem> layers;
   const auto take = [&](std::string_view text, std::vector<std::string>& about_batch) {
-    if (is_recurrent_text(text))
+    if (begins_with_cell(text))
       layers.emplace_back(parse_recurrent_problem(text, about_batch));
     else
       layers.emplace_back(parse_problem(text, about_batch));
@@ -50,12 +62,16 @@ std::vector<LayerProblem> read_problems(const std::string& target,
     return layers;
   }
   const std::string path = target.substr(1);
-  for_each_problem_line(read_text_file(path, "a file with one problem a line"), path, &warnings,
-                        [&](std::string_view line) {
-                          std::vector<std::string> about_batch;
-                          take(line, about_batch);
-                          return about_batch.empty();
-                        });
+  for_each_problem_line(
+      read_text_file(path, "a file with one problem a line"), path, &warnings,
+      [&](std::string_view line) {
+        if (const std::string word(trim(line)); !looks_like_problem(word) && is_net(word))
+          throw InputError(
+              fmt::format("'{}' is a net, but a file holds problems: give it as a TARGET", word));
+        std::vector<std::string> about_batch;
+        take(line, about_batch);
+        return about_batch.empty();
+      });
   return layers;
 }
 
@@ -78,9 +94,22 @@ std::vector<TuneItem> target_items(const std::string& target,
       }
     return items;
   }
+  if (begins_with_cell(target) && !target.starts_with("rnn:"))
+    throw InputError(
+        fmt::format("unknown target '{}': expected rnn: rnn_relu: gru: or lstm: and sizes, as in "
+                    "lstm:t32mb16dhc512, or a net, as in rnn:28-32-10:lstm",
+                    target));
   for (const std::int64_t batch : batches.empty() ? std::vector<std::int64_t>{1} : batches)
     for (const TuneItem& item : net_items(target, batch)) items.push_back(item);
   return items;
+}
+
+// --dtype decides for all targets, so that the message names the problem that does not take it.
+void require_type(const Problem& problem) {
+  const RecurrentProblem* const p = problem.recurrent();
+  if (p && p->dtype != DType::f32 && p->dtype != DType::f64)
+    throw InputError(fmt::format("--dtype {}: '{}' is a recurrent layer, which takes f32 or f64",
+                                 to_string(p->dtype), to_text(*p)));
 }
 
 void require_memory(const LayerProblem& layer, const DeviceInfo& device) {
@@ -114,6 +143,13 @@ bool looks_like_problem(const std::string& target) {
            (std::isdigit(static_cast<unsigned char>(target[field.size()])) != 0 ||
             target[field.size()] == '-');
   });
+}
+
+Problem parse_one_problem(const std::string& text) {
+  if (!looks_like_problem(text))
+    throw InputError(
+        fmt::format("'{}' is not a problem: expected one, as in {}", text, problem_examples));
+  return parse_layer(text).problem;
 }
 
 double required_bytes(const Problem& problem) {
@@ -154,6 +190,7 @@ std::vector<TuneItem> resolve_targets(const CommonOptions& options, const Device
         item.layer.problem.set_pass(pass, training);
         item.layer.problem.set_dtype(options.dtype);
         recomputes |= options.recompute && item.layer.problem.set_recompute();
+        require_type(item.layer.problem);
         validate(item.layer.problem);
         require_memory(item.layer, device);
         items.push_back(item);

@@ -13,6 +13,9 @@ namespace convlab {
 // name.
 bool looks_like_problem(const std::string& target);
 
+// For a verb that takes one problem and no net. Throws InputError for any other text.
+Problem parse_one_problem(const std::string& text);
+
 // In the order given: each target's problems for each batch, and every pass for each problem. Equal
 // layers of a net are one item with a count, convolutions before recurrent layers. --layer keeps
 // only those of that name. Throws InputError for targets that are neither a net, a problem nor a

@@ -145,6 +145,7 @@ void add_choice(CLI::App& app, TuneArguments& a, const std::string& target_descr
 
 void add_tuning(CLI::App& app, TuneArguments& a, const std::string& target_description) {
   add_choice(app, a, target_description);
+  add_recompute(app, a.common);
   add_mode(app, a.tune);
 }
 

@@ -15,7 +15,7 @@ struct TuneArguments {
 
 // TARGETs and every flag except those of output, store and budget.
 void add_tuning(CLI::App&, TuneArguments&, const std::string& target_description = any_target);
-void add_choice(CLI::App&, TuneArguments&,  // all of them except --mode
+void add_choice(CLI::App&, TuneArguments&,  // all of them except --mode and --recompute
                 const std::string& target_description = any_target);
 
 // The same flags in separate groups.

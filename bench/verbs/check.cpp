@@ -191,6 +191,7 @@ int run(const Options& o) {
 VerbAction declare_check(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   add_targets(app, o->common);
+  add_recompute(app, o->common);
   add_device(app, o->common);
   add_layout(app, o->common);
   add_seed(app, o->common);

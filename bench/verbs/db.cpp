@@ -40,10 +40,7 @@ Store open_existing(const Options& o) { return Store(db_path(o.common), Store::O
 // because a misspelt flag's value would be taken for a problem.
 Options with_canonical_problem(Options o) {
   if (o.problem.empty()) return o;
-  if (!looks_like_problem(o.problem))
-    throw InputError(fmt::format(
-        "'{}' is not a problem: expected one as in mb1ic64ih56oc64oh56kh3ph1", o.problem));
-  o.problem = to_text(parse_layer(o.problem).problem);
+  o.problem = to_text(parse_one_problem(o.problem));
   return o;
 }
 
@@ -164,12 +161,30 @@ int show(const Options& given) {
   return 0;
 }
 
+// Empty unless this build knows the row's algorithm, and not for problems of this kind.
+std::string wrong_kind(const StoreRow& row, const Algos& algos) {
+  const std::vector<AlgoRef> all = algos.for_device(device_kind(row.fingerprint));
+  const auto has_id = [&](const AlgoRef& algo) { return algo.info().id == row.candidate.algo; };
+  const auto found = std::find_if(all.begin(), all.end(), has_id);
+  if (found == all.end() || found->is_for(row.problem)) return "";
+  return fmt::format("{} {}: {} is not an algorithm of {}", to_text(row.problem),
+                     to_string(row.problem.pass()), row.candidate.algo,
+                     row.problem.conv() ? "convolutions" : "recurrent layers");
+}
+
 int verify(const Options& o) {
   std::string text;
   int code = 1;
   try {
     const Store store = open_existing(o);
-    const std::vector<std::string> wrong = store.verify();
+    std::vector<std::string> wrong = store.verify();
+    if (wrong.empty()) {
+      Algos algos;
+      append_all_algos(algos);
+      for (const StoreRow& row : store.rows())
+        if (const std::string why = wrong_kind(row, algos); !why.empty())
+          wrong.push_back(why + ": `convlab db prune --stale` deletes it");
+    }
     for (const std::string& line : wrong) text += line + "\n";
     if (wrong.empty()) {
       text =
@@ -222,6 +237,14 @@ int export_rows(const Options& o) {
   return 0;
 }
 
+void require_right_kinds(const std::vector<StoreRow>& rows) {
+  Algos algos;
+  append_all_algos(algos);
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    if (const std::string why = wrong_kind(rows[i], algos); !why.empty())
+      throw InputError(fmt::format("row {}: {}", i, why));
+}
+
 int import_rows(const Options& o) {
   std::vector<StoreRow> rows;
   for (const std::string& path : o.files) {
@@ -229,6 +252,7 @@ int import_rows(const Options& o) {
     require_json(text, path, "what `convlab db export` writes");
     try {
       const std::vector<StoreRow> read = import_json(text);
+      require_right_kinds(read);
       rows.insert(rows.end(), read.begin(), read.end());
     } catch (const InputError& error) {
       throw InputError(fmt::format("{}: {}", path, error.what()));
@@ -384,7 +408,7 @@ VerbAction declare_db(CLI::App& app) {
   add_flag(*sub, "--stale", o->stale,
            "Rows of algorithms, or versions of them, that this build does not have, and rows "
            "measured by a former protocol; not those of a device that this build does not know");
-  add_flag(*sub, "--damaged", o->damaged, "Rows in which verify finds something wrong");
+  add_flag(*sub, "--damaged", o->damaged, "Rows in which verify finds impossible values");
   add_flag(*sub, "--dry-run", o->dry_run, "Only say which rows would go");
   app.footer(
       "Examples:\n"

@@ -281,6 +281,7 @@ VerbAction declare_explain(CLI::App& app) {
   const auto a = std::make_shared<ExplainArguments>();
   CommonOptions& common = a->tuning.common;
   add_choice(app, a->tuning);
+  add_recompute(app, a->tuning.common);
   add_layer(app, common);
   add_flag(app, "--all", a->all, "Every candidate; default: the best of each algorithm");
   add_output(app, common, {"table", "json", "md"});

@@ -228,7 +228,9 @@ int run(const RooflineArguments& a) {
 VerbAction declare_roofline(CLI::App& app) {
   const auto a = std::make_shared<RooflineArguments>();
   CommonOptions& common = a->tuning.common;
-  add_choice(app, a->tuning);
+  add_choice(
+      app, a->tuning,
+      "A net (resnet18), a convolution (mb1ic64ih56oc64oh56kh3ph1), or @FILE with one a line");
   add_flag(app, "--measure", a->measure,
            "Measure what the store does not know, and keep it there, as `tune` does");
   add_flag(app, "--remeasure", a->remeasure, "Measure the machine's roofs again");

@@ -68,12 +68,9 @@ Sweep planned_sweep(const Options& o) {
   if (o.axes.empty())
     throw InputError("sweep: nothing to vary: expected an axis, as in -a n=1:256:*2 or -a r=1,3,5");
   Sweep sweep;
-  const std::string& target = common.targets.front();
-  if (!looks_like_problem(target))
-    throw InputError(fmt::format(
-        "sweep: '{}' is not a problem: expected one as in mb1ic64ih56oc64oh56kh3ph1", target));
-  sweep.base = parse_layer(target).problem;
+  sweep.base = naming("sweep", [&] { return parse_one_problem(common.targets.front()); });
   sweep.base.set_dtype(common.dtype);
+  naming("--dtype", [&] { validate(sweep.base); });
   const Swept swept = sweep.base.conv() ? Swept::convolution : Swept::recurrent_layer;
   for (const std::string& text : o.axes)
     sweep.axes.push_back(naming("--axis", [&] { return parse_axis(text, swept); }));
@@ -160,7 +157,8 @@ int run(const Options& o) {
 
 VerbAction declare_sweep(CLI::App& app) {
   const auto o = std::make_shared<Options>();
-  add_tuning(app, o->tuning, "The problem that is varied: mb1ic64ih56oc64oh56kh3ph1");
+  add_tuning(app, o->tuning,
+             "The problem that is varied: mb1ic64ih56oc64oh56kh3ph1, lstm:t32mb16dhc512");
   add_texts(
       app, "-a,--axis", o->axes,
       "The axis to vary: n c h k r stride threads dtype layout, of a recurrent layer t n i h l "

@@ -48,6 +48,7 @@ std::int64_t ProblemReader::number(std::string_view what, std::int64_t minimum, 
 }
 
 LayerName ProblemReader::layer_name() {
+  name_ = rest();
   std::size_t begin = position_ + 1, end = text_.size();
   if (begin < end && text_[begin] == '"') {
     if (end - begin < 2 || text_[end - 1] != '"')
@@ -68,6 +69,14 @@ LayerName ProblemReader::layer_name() {
   layer.name = name;
   position_ = text_.size();
   return layer;
+}
+
+void ProblemReader::fail_missing(const std::string& message) const {
+  const bool may_be_fields = name_.size() > 1 && is_digit(name_[1]);
+  fail(
+      text_.size(),
+      message + (may_be_fields ? ": n begins the layer's name, which ends the text; the batch is mb"
+                               : ""));
 }
 
 // Of a long text, shows only the part near the position.

@@ -41,12 +41,16 @@ class ProblemReader {
 
   // Throws InputError that quotes the text near a position, and says which it is.
   [[noreturn]] void fail(std::size_t at, const std::string& message) const;
+  // For a field that is missing. Points out a name that begins with a number: it may have been
+  // meant as fields, with n for the batch.
+  [[noreturn]] void fail_missing(const std::string& message) const;
 
  private:
   std::int64_t number(std::string_view what, std::int64_t minimum, std::size_t end);
 
   std::string_view text_;
   std::size_t position_ = 0;
+  std::string_view name_;  // with its n
 };
 
 }  // namespace convlab

@@ -8,6 +8,7 @@
 
 #include "conv/error.h"
 #include "conv/text/names.h"
+#include "recurrent/problem_text.h"
 
 namespace convlab::nets {
 namespace {
@@ -103,7 +104,10 @@ Graph make_net(std::string_view name, std::int64_t batch, std::int64_t classes) 
     const Graph net = entry.make(batch);
     return classes == 0 ? net : with_classes(net, classes);
   }
-  throw InputError(fmt::format("unknown net '{}': {}", name, did_you_mean(plain, net_names())));
+  throw InputError(fmt::format("unknown net '{}': {}", name,
+                               begins_with_cell(name)
+                                   ? "a net of recurrent layers is written rnn:28-128x2-10:lstm"
+                                   : did_you_mean(plain, net_names())));
 }
 
 }  // namespace convlab::nets

@@ -138,6 +138,8 @@ TEST(ParseProblem, PointsAtTheOffendingCharacter) {
       {"ih8oc4kh3", 10, "ic is missing"},
       {"ic3ih8kh3", 10, "oc is missing"},
       {"ic3oc4", 7, "ih is missing"},
+      {"ic3oc4n2ih8kh3", 15,
+       "ih is missing; a problem looks like mb1ic64ih56oc64kh3ph1: n begins the layer's name"},
       {"ic3oc4kh3", 10, "ih is missing"},
       {"ic3oc4ih8", 10, "kh is missing"},
       {"ic3oc4iw8kw3ph1", 16, "ih is missing"},

@@ -190,6 +190,9 @@ std::string error_of(std::string_view name, std::int64_t batch = 1, std::int64_t
 TEST(Zoo, NamesTheNearestNets) {
   EXPECT_EQ(error_of("resnet19"), "unknown net 'resnet19': did you mean resnet18?");
   EXPECT_EQ(error_of("ResNet-50"), "unknown net 'ResNet-50': did you mean resnet50?");
+  for (const std::string name : {"lstm", "GRU:28-32-10", "lstm:28-32-10"})
+    EXPECT_EQ(error_of(name), "unknown net '" + name +
+                                  "': a net of recurrent layers is written rnn:28-128x2-10:lstm");
   EXPECT_EQ(error_of("vgg"), "unknown net 'vgg': did you mean vgg11 vgg13 vgg16 vgg19?");
   EXPECT_EQ(error_of("vgg12"), "unknown net 'vgg12': did you mean vgg11 vgg13 vgg16 vgg19?");
   for (const char* far_off : {"", "transformer", "mlp"})

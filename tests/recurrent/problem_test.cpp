@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "conv/error.h"
+#include "recurrent/problem_text.h"
 
 namespace convlab {
 namespace {
@@ -68,6 +69,10 @@ TEST(RecurrentText, RefusalsSayWhereAndWhy) {
   EXPECT_EQ(error_of("gru:t3"),
             "malformed problem 'gru:t3' at character 7: dhc, the number of "
             "hidden units, is missing");
+  EXPECT_EQ(error_of("gru:t3n2dhc8"),
+            "malformed problem 'gru:t3n2dhc8' at character 13: dhc, the number of hidden units, is "
+            "missing: n begins the layer's name, which ends the text; the batch is mb");
+  EXPECT_TRUE(error_of("gru:t3nencoder").ends_with("is missing"));
   EXPECT_EQ(error_of("gru:dhc8dic9"),
             "malformed problem 'gru:dhc8dic9' at character 9: dic is 9 and dhc is 8: states here "
             "have as many channels as there are hidden units");
@@ -93,6 +98,10 @@ TEST(RecurrentProblems, AreTheirCells) {
   EXPECT_FALSE(is_recurrent_text("rnnx:dhc8"));
   EXPECT_FALSE(is_recurrent_text("rnn:28-128-10"));  // a net
   EXPECT_FALSE(is_recurrent_text("mb1ic64ih56oc64oh56kh3ph1"));
+  for (const char* text : {"lstm", " LSTM:t8dhc8", "lbr_gru:t8", "vanilla_rnn", "rnn:28-128-10"})
+    EXPECT_TRUE(begins_with_cell(text)) << text;
+  for (const char* text : {"", "mb1ic8ih8oc8kh3n\"lstm\"", "resnet18", "gr", "x1lstm"})
+    EXPECT_FALSE(begins_with_cell(text)) << text;
 }
 
 TEST(RecurrentProblems, AreValidatedBeyondTheirText) {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "autotune/store/store.h"
 #include "tests/bench/program/program_lab.h"
 
 namespace convlab {
@@ -193,6 +194,71 @@ TEST_F(RecurrentProgramTest, GatesAreComputedAgainOnDemand) {
   }
 }
 
+TEST_F(RecurrentProgramTest, CsvTellsInferenceTrainingAndRecomputationApart) {
+  const auto csv_of = [&](const Words& words) {
+    return run(words + Words{"--mode", "heuristic", "--format", "csv"}).out;
+  };
+  const std::string sizes = std::string(canonical) + ",";
+  EXPECT_TRUE(contains(csv_of({"tune", layer, "--pass", "fwd"}), sizes + "fwd,,f32,"));
+  const Words both{"tune", layer, "--pass", "fwd,bwd_d"};
+  EXPECT_TRUE(contains(csv_of(both), sizes + "fwd,training,f32,"));
+  EXPECT_TRUE(contains(csv_of(both), sizes + "bwd_d,,f32,"));
+  const std::string again = csv_of(both + Words{"--recompute"});
+  EXPECT_TRUE(contains(again, sizes + "fwd,training+recompute,f32,")) << again;
+  EXPECT_TRUE(contains(again, sizes + "bwd_d,recompute,f32,")) << again;
+  EXPECT_TRUE(contains(csv_of({"bench", layer}), sizes + "fwd,training,"));
+  EXPECT_TRUE(contains(csv_of({"sweep", layer, "-a", "n=2"}), sizes + "training,"));
+}
+
+// The same row in a store and in a result file has one key.
+TEST_F(RecurrentProgramTest, DiffKnowsRecomputationInAStoreAndInAFile) {
+  const std::string file = directory_ / "tuned.json", db = directory_ / "t.db";
+  const Ran tune = run({"tune", layer, "--pass", "fwd,bwd_d", "--recompute", "--algos", "stepwise",
+                        "--db", db, "--output", file});
+  ASSERT_EQ(tune.exit_code, 0) << tune.err;
+  const Ran diff = run({"diff", db, file, "--threshold", "50"});
+  EXPECT_EQ(diff.exit_code, 0) << diff.out << diff.err;
+  EXPECT_TRUE(contains(diff.out, "+training+recompute")) << diff.out;
+}
+
+TEST_F(RecurrentProgramTest, TheStoreTakesRowsOfTheirAlgorithmsOnly) {
+  ASSERT_EQ(run({"tune", layer, "--pass", "fwd", "--algos", "stepwise"}).exit_code, 0);
+  const std::string file = directory_ / "rows.json", db = directory_ / "other.db";
+  json rows = json::parse(run({"db", "export"}).out);
+  const auto import_with = [&](const char* field, const char* value) {
+    json changed = rows;
+    changed["rows"][0][field] = value;
+    write_file(file, changed.dump());
+    return run({"db", "import", file, "--db", db});
+  };
+  expect_refused(
+      [&](const Words& words) { return import_with(words[0].c_str(), words[1].c_str()); },
+      {{{"algo", "winograd"},
+        "rows.json: row 0: gru:l1t4mb2sic10slc6dhc10dic10 fwd: winograd is not an "
+        "algorithm of recurrent layers"},
+       {{"epilogue", "bias"}, "expected none, training, recompute or training+recompute"}});
+  EXPECT_EQ(import_with("algo", "of_another_build").exit_code, 0);
+  EXPECT_EQ(run({"db", "verify", "--db", db}).exit_code, 0);
+
+  rows["rows"][0]["algo"] = "winograd";
+  Store(db).merge(import_json(rows.dump()));
+  const Ran verify = run({"db", "verify", "--db", db});
+  EXPECT_EQ(verify.exit_code, 1);
+  EXPECT_TRUE(contains(verify.out, "winograd is not an algorithm of recurrent layers"))
+      << verify.out;
+  ASSERT_EQ(run({"db", "prune", "--stale", "--db", db}).exit_code, 0);
+  EXPECT_EQ(run({"db", "verify", "--db", db}).exit_code, 0);
+}
+
+TEST_F(RecurrentProgramTest, RooflineOffersNoneOfTheirs) {
+  const std::string help = run({"roofline", "--help"}).out;
+  EXPECT_FALSE(contains(help, "lstm") || contains(help, "--recompute")) << help;
+  for (const char* verb : {"list", "check", "tune", "bench", "sweep", "explain"}) {
+    const std::string other = run({verb, "--help"}).out;
+    EXPECT_TRUE(contains(other, "lstm:t32mb16dhc512") && contains(other, "--recompute")) << other;
+  }
+}
+
 TEST_F(RecurrentProgramTest, SweepVariesTheirSizes) {
   const json sweep = json_of({"sweep", "rnn:t4mb1dhc16", "-a", "h=8,16", "-a", "t=2,4", "--pass",
                               "fwd", "--mode", "heuristic"});
@@ -206,11 +272,41 @@ TEST_F(RecurrentProgramTest, SweepVariesTheirSizes) {
 TEST_F(RecurrentProgramTest, BadInputIsOneLineAndExitCode2) {
   write_file(directory_ / "layers", std::string(layer) + "\n");
   const std::string file = "@" + (directory_ / "layers").string();
+  int files = 0;
+  const auto line = [&](const std::string& text) {
+    const std::string name = "line-" + std::to_string(++files);
+    write_file(directory_ / name, std::string(layer) + "\n" + text + "\n");
+    return "@" + (directory_ / name).string();
+  };
+  const std::string targets =
+      "': expected rnn: rnn_relu: gru: or lstm: and sizes, as in lstm:t32mb16dhc512, or a net, as "
+      "in rnn:28-32-10:lstm";
   const std::vector<BadUsage> cases{
+      {{"list", "lstm"}, "unknown target 'lstm" + targets},
+      {{"list", "LSTM:t8dhc8"}, "unknown target 'LSTM:t8dhc8" + targets},
+      {{"list", "lbr_gru:t8dhc8"}, "unknown target 'lbr_gru:t8dhc8" + targets},
+      {{"list", "vanilla_rnn:t8dhc8"}, "unknown target 'vanilla_rnn:t8dhc8" + targets},
+      {{"list", "rnn_tanh:t8dhc8"}, "unknown target 'rnn_tanh:t8dhc8" + targets},
+      {{"list", "lstm:28-32-10"}, "unknown target 'lstm:28-32-10" + targets},
+      {{"plan", "lstm"}, "a net of recurrent layers is written rnn:28-128x2-10:lstm"},
+      {{"db", "show", "LSTM:t8dhc8"}, "'LSTM:t8dhc8' is not a problem: expected one, as in"},
+      {{"list", line("LSTM:t8dhc8")},
+       ":2: malformed problem 'LSTM:t8dhc8' at character 1: expected"},
+      {{"list", line("rnn:28-8-10:lstm # it")},
+       ":2: 'rnn:28-8-10:lstm' is a net, but a file holds"},
+      {{"list", line("alexnet")}, ":2: 'alexnet' is a net, but a file holds problems"},
+      {{"list", "lstm:t8n2dhc8"}, "is missing: n begins the layer's name, which ends the text"},
+      {{"list", "ic3oc4n2ih8kh3"}, "kh3ph1: n begins the layer's name, which ends the text"},
+      {{"check", line("mb1ic4ih5oc4oh5kh3ph1"), "--dtype", "f16", "--pass", "fwd"},
+       std::string("--dtype f16: '") + canonical +
+           "' is a recurrent layer, which takes f32 or f64"},
+      {{"sweep", layer, "--dtype", "f16", "-a", "n=1,2"}, "--dtype: impossible problem"},
+      {{"sweep", "rnn:28-8-10", "-a", "n=1,2"},
+       "is not a problem: expected one, as in mb1ic64ih56oc64oh56kh3ph1 or lstm:t32mb16dhc512"},
       {{"tune", "rnn:t4mb1"}, "dhc, the number of hidden units, is missing"},
       {{"tune", "gru:x4"}, "expected a size (l t mb sic slc dhc dic)"},
       {{"tune", layer, "--algos", "winograd"}, "expected one of stepwise, batched_input"},
-      {{"tune", layer, "--dtype", "bf16"}, "a recurrent layer takes f32 or f64, not bf16"},
+      {{"tune", layer, "--dtype", "bf16"}, "--dtype bf16: 'gru:l1t4"},
       {{"bench", "lstm:t100000mb100000dhc100"}, "expected a batch of at most"},
       {{"roofline", layer}, "is a recurrent layer: expected convolutions"},
       {{"roofline", file}, "is a recurrent layer: expected convolutions"},
