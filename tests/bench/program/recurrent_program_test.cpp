@@ -216,7 +216,7 @@ TEST_F(RecurrentProgramTest, DiffKnowsRecomputationInAStoreAndInAFile) {
   const Ran tune = run({"tune", layer, "--pass", "fwd,bwd_d", "--recompute", "--algos", "stepwise",
                         "--db", db, "--output", file});
   ASSERT_EQ(tune.exit_code, 0) << tune.err;
-  const Ran diff = run({"diff", db, file, "--threshold", "50"});
+  const Ran diff = run({"diff", db, file, "--threshold", "50%"});
   EXPECT_EQ(diff.exit_code, 0) << diff.out << diff.err;
   EXPECT_TRUE(contains(diff.out, "+training+recompute")) << diff.out;
 }

@@ -157,7 +157,7 @@ TEST_F(TrainProgram, APlanThatDoesNotFitIsReplacedAsTheMessageSays) {
     EXPECT_EQ(taken.exit_code, 0) << taken.err;
   };
   const Words predict{
-      "predict",   net, "--weights", weights, std::string(CONVLAB_PREDICT_DATA) + "/IMAGE",
+      "predict",   net, "--weights", weights, std::string(CONVLAB_PREDICT_DATA) + "/a.png",
       "--threads", "1", "--plan",    plan};
   const Words plan_of{"plan", net, "--batch", "4", "--format", "json", "--no-audit"};
   make_plan(plan_of + Words{"--threads", "1"});
