@@ -146,13 +146,13 @@ TEST(Plan, FitsOneNetBatchMachineAndNumberOfThreads) {
   EXPECT_EQ(error(lenet(16), device()), "");
   EXPECT_EQ(error(alexnet(16), device()),
             "the plan is for net lenet, not alexnet: make one with `convlab plan alexnet --batch "
-            "16 --format json` here");
+            "16 --forward-only --format json` here");
   EXPECT_NE(error(lenet(8), device()).find("for batch 16, not 8"), std::string::npos);
-  NetPlan inference = plan;
-  inference.mode = Mode::inference;
+  NetPlan training = plan;
+  training.mode = Mode::training;
   EXPECT_NE(error_of([&] {
-              require_plan_fits(inference, lenet(8), device());
-            }).find("convlab plan lenet --batch 8 --forward-only --format json"),
+              require_plan_fits(training, lenet(8), device());
+            }).find("convlab plan lenet --batch 8 --format json"),
             std::string::npos);
   DeviceInfo other = device();
   other.isa = "avx2";

@@ -123,7 +123,7 @@ TEST_F(TrainProgram, ResumesOnTheThreadsThatWereAskedFor) {
   EXPECT_EQ(threads(given), "1");
   const Ran more = run({"train", "--resume", given, "--epochs", "2"});
   ASSERT_EQ(more.exit_code, 0) << more.err;
-  EXPECT_TRUE(contains(more.err, ", 1 threads\n")) << more.err;
+  EXPECT_TRUE(contains(more.err, ", 1 thread\n")) << more.err;
   EXPECT_TRUE(contains(more.err, "layouts and algorithms are those of " + given)) << more.err;
   EXPECT_EQ(threads(given), "1");
   const Ran others = run({"train", "--resume", given, "--epochs", "3", "--threads", "2"});
