@@ -100,7 +100,7 @@ TEST_F(RecurrentProgramTest, ListSaysWhoTakesThemAndTheirSizes) {
 }
 
 TEST_F(RecurrentProgramTest, ExplainHoldsThemAgainstTheRoofs) {
-  const Ran ran = run({"explain", "rnn:t4mb1dhc64", "--pass", "fwd"});
+  const Ran ran = run({"explain", "rnn:t4mb1dhc64", "--pass", "fwd", "--algos", "batched_input"});
   EXPECT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_TRUE(contains(ran.out, "Recurrent weights: 16 KiB a step, 4 steps; L2 holds")) << ran.out;
   EXPECT_TRUE(contains(ran.out, "By batch: ")) << ran.out;
