@@ -35,8 +35,8 @@ struct Step {
 // An addition is fused into the later of its two inputs' steps.
 std::vector<Step> steps_of(const Graph&, Mode);
 
-// Whether training needs each value's gradient, by node: there are parameters before it, or
-// `input_gradient` asks for the input's.
+// Whether training computes each value's gradient, by node: the value depends on parameters, or on
+// the input and `input_gradient` is set.
 std::vector<bool> wanted_gradients(const Graph&, const std::vector<Step>&, bool input_gradient);
 
 // The steps that read each value, by node; empty for nodes that are not values.

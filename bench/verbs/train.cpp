@@ -117,7 +117,7 @@ Settings settings_of(const Options& o, const std::optional<Checkpoint>& checkpoi
   return s;
 }
 
-// ---- Threads: the number that --threads has asked for is a note in the checkpoint ----
+// ---- --threads: a checkpoint's notes keep the number that was given ----
 
 const std::string threads_note = "threads";
 

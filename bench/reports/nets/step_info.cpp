@@ -144,7 +144,7 @@ class Describer {
   const NetPlan& plan_;
   const NetAlgos algos_;
   Device& device_;
-  const std::vector<bool> wants_gradient_;  // by node; time_net asks for no input's gradient
+  const std::vector<bool> wants_gradient_;  // by node; time_net computes no input gradient
 };
 
 }  // namespace
