@@ -44,7 +44,7 @@ const RefusedLayouts& best_refusal(const std::vector<RefusedLayouts>& refused) {
 
 std::vector<TuningEntry> entries_of(const std::vector<TuneItem>& items, const DeviceInfo& device) {
   const bool training = std::any_of(items.begin(), items.end(), [](const TuneItem& item) {
-    return item.layer.problem.pass() != Pass::forward;
+    return item.layer.pass() != Pass::forward;
   });
   std::vector<TuningEntry> entries;
   for (std::size_t i = 0; i < items.size(); ++i) {
@@ -61,8 +61,7 @@ std::vector<TuningEntry> entries_of(const std::vector<TuneItem>& items, const De
       entry->count_packing = training && problem.pass() != Pass::backward_filter;
     }
     entry->items.push_back(i);
-    if (!(items[i].first_layer && problem.pass() == Pass::backward_data))
-      entry->count += layer.count;
+    if (!(items[i].first_layer && layer.pass() == Pass::backward_data)) entry->count += layer.count;
   }
   return entries;
 }

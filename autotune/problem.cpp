@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "conv/problem_text.h"
+#include "conv/transposed.h"
 #include "recurrent/problem_text.h"
 
 namespace convlab {
@@ -93,9 +95,27 @@ std::string extras_of(const Problem& problem) {
   return fmt::format("{}", fmt::join(parts, "+"));
 }
 
+std::string LayerProblem::text() const {
+  return transposed ? to_transposed_text(*problem.conv()) : to_text(problem);
+}
+Pass LayerProblem::pass() const {
+  return transposed ? convlab::transposed(problem.pass()) : problem.pass();
+}
+void LayerProblem::set_pass(Pass pass, bool training) {
+  problem.set_pass(transposed ? convlab::transposed(pass) : pass, training);
+}
+
+LayerProblem parse_layer(std::string_view text, std::vector<std::string>& warnings) {
+  if (begins_with_cell(text)) return parse_recurrent_problem(text, warnings);
+  if (!is_transposed_text(text)) return parse_problem(text, warnings);
+  LayerProblem layer = parse_transposed_problem(text, warnings);
+  layer.transposed = true;
+  layer.set_pass(Pass::forward);
+  return layer;
+}
 LayerProblem parse_layer(std::string_view text) {
-  if (begins_with_cell(text)) return parse_recurrent_problem(text);
-  return parse_problem(text);
+  std::vector<std::string> ignored;
+  return parse_layer(text, ignored);
 }
 
 }  // namespace convlab

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "conv/problem.h"
 #include "recurrent/problem.h"
@@ -69,8 +70,18 @@ struct LayerProblem {
   Problem problem;
   std::string name;
   std::int64_t count = 1;
+  // A transposed convolution (conv/transposed.h): `problem` is the convolution whose gradient it
+  // is, in the pass that computes it. text() and pass() are the transposed one's.
+  bool transposed = false;
+
+  std::string text() const;
+  Pass pass() const;
+  void set_pass(Pass, bool training = false);  // as Problem's
   friend bool operator==(const LayerProblem&, const LayerProblem&) = default;
 };
-LayerProblem parse_layer(std::string_view text);  // throws InputError as its kind's parser does
+// A problem of any kind, in pass forward. Throws InputError as its kind's parser does, and adds its
+// warnings.
+LayerProblem parse_layer(std::string_view text, std::vector<std::string>& warnings);
+LayerProblem parse_layer(std::string_view text);
 
 }  // namespace convlab

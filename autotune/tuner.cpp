@@ -104,9 +104,8 @@ class Tuner {
       costs.push_back(tuning_cost_s(entry, race_options(entry).prune_factor));
     }
     const std::vector<std::int64_t> shards = balanced_shards(costs, shard.count);
-    const bool training = std::any_of(entries_.begin(), entries_.end(), [](const TuningEntry& e) {
-      return e.problem.pass() != Pass::forward;
-    });
+    const bool training = std::any_of(entries_.begin(), entries_.end(),
+                                      [](const TuningEntry& e) { return e.count_packing; });
     shard_ = {shard.index, shard.count, 0, entries_.size(), training};
     std::vector<TuningEntry> kept;
     for (std::size_t i = 0; i < entries_.size(); ++i)
@@ -557,7 +556,7 @@ TuneTable tune(const std::vector<TuneItem>& items, const TuneOptions& options,
 TuneTotals totals(const TuneTable& table, std::optional<Pass> pass) {
   TuneTotals t;
   for (const LayerResult& layer : table.layers) {
-    const Pass its = layer.layer.problem.pass();
+    const Pass its = layer.layer.pass();
     if (pass && *pass != its) continue;
     if (layer.first_layer && its == Pass::backward_data) continue;
     if (!layer.chosen) {

@@ -20,6 +20,7 @@ enum class Field : std::uint8_t {
   dtype,
   pass,
   layout,
+  depth,   // D, T and Z
   filter,  // R and S
   stride,
   dilation,
@@ -67,13 +68,13 @@ inline bool keeps_alignment(const ConvProblem& part) {
 // point to device memory in the problem's layouts. Nothing overlaps. `residual` and `out` must
 // differ too, since tiles may overlap and partial sums may be stored.
 struct ConvArgs {
-  const void* x = nullptr;         // forward, backward_filter
-  const void* w = nullptr;         // forward, backward_data: KCRS, or what pack_filter wrote if the
-                                   // plan's packed_filter_bytes() > 0
-  const void* dy = nullptr;        // backward_data, backward_filter
-  const void* bias = nullptr;      // K values, if epilogue.bias
+  const void* x = nullptr;     // forward, backward_filter
+  const void* w = nullptr;     // forward, backward_data: KCTRS, or what pack_filter wrote if the
+                               // plan's packed_filter_bytes() > 0
+  const void* dy = nullptr;    // backward_data, backward_filter
+  const void* bias = nullptr;  // K values, if epilogue.bias
   const void* residual = nullptr;  // like y, if epilogue.residual
-  void* out = nullptr;             // y, dx, or dw (KCRS)
+  void* out = nullptr;             // y, dx, or dw (KCTRS)
   PhaseRecorder* phases = nullptr;
 };
 
@@ -83,8 +84,8 @@ class ConvPlan {
  public:
   virtual ~ConvPlan() = default;
   virtual std::size_t workspace_bytes() const noexcept = 0;
-  virtual std::size_t packed_filter_bytes() const noexcept { return 0; }  // 0: takes w as KCRS
-  // w: KCRS of the problem's dtype; packed: packed_filter_bytes() bytes, 64-byte aligned.
+  virtual std::size_t packed_filter_bytes() const noexcept { return 0; }  // 0: takes w as KCTRS
+  // w: KCTRS of the problem's dtype; packed: packed_filter_bytes() bytes, 64-byte aligned.
   virtual void pack_filter(ConstSpan w, Span packed, Stream&) const;
   // Allocates nothing. The workspace has at least workspace_bytes() and is 64-byte aligned. Its
   // contents are garbage, and so are the output's unless the problem accumulates.

@@ -82,11 +82,40 @@ void validate(const LrnDesc& lrn) {
   expect_number("lrn: k", lrn.k, infinity);
 }
 
+void validate(const LayerNormDesc& norm) {
+  expect_number("layer norm: epsilon", norm.epsilon, infinity);
+}
+
+void validate(const ResizeDesc& resize) {
+  const TensorDesc &x = resize.x, &y = resize.y;
+  if (x.n != y.n || x.c != y.c || x.layout != y.layout)
+    throw InputError(fmt::format("resizing: x is {}x{} (N, C) in {}, y {}x{} in {}", x.n, x.c,
+                                 to_string(x.layout), y.n, y.c, to_string(y.layout)));
+  constexpr std::int64_t most = std::int64_t{1} << 30;  // so that no product overflows
+  for (const std::int64_t size : {x.h, x.w, y.h, y.w})
+    if (size < 1 || size > most)
+      throw InputError(
+          fmt::format("resizing {}x{} to {}x{}: expected sizes of 1 to 2^30", x.h, x.w, y.h, y.w));
+}
+
+void validate_groups(const TensorDesc& desc, std::int64_t groups) {
+  if (groups < 1 || desc.c % groups != 0)
+    throw InputError(fmt::format("{} channels do not divide into {} groups: expected a divisor",
+                                 desc.c, groups));
+}
+
 void validate(const DropoutDesc& dropout) {
   if (!(dropout.p >= 0 && dropout.p < 1))
     throw InputError(fmt::format("dropout: probability {} is not in [0, 1)", dropout.p));
   if (dropout.first_image < 0)
     throw InputError(fmt::format("dropout: first image {} is not >= 0", dropout.first_image));
+}
+
+void validate(const GateDesc& gate) {
+  const TensorDesc& x = gate.x;
+  if (x.n < 1 || x.c < 1 || x.h < 1 || x.w < 1)
+    throw InputError(
+        fmt::format("a gate takes 1 or more of each axis, not {}x{}x{}x{}", x.n, x.c, x.h, x.w));
 }
 
 void validate_classes(const TensorDesc& desc, std::string_view operation) {

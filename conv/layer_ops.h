@@ -117,17 +117,76 @@ struct LrnDesc {
   double alpha = 1e-4, beta = 0.75, k = 2;
 };
 
-enum class ActivationKind : std::uint8_t { relu, tanh, sigmoid };
+// relu6: min(max(x, 0), 6).  hardsigmoid: relu6(x + 3) / 6.  hardswish: x * hardsigmoid(x).
+// silu: x * sigmoid(x).  gelu: x * Phi(x), Phi the normal distribution function (exact, no tanh).
+// Of -infinity the last three are 0, their limit.
+enum class ActivationKind : std::uint8_t {
+  relu,
+  tanh,
+  sigmoid,
+  relu6,
+  hardsigmoid,
+  hardswish,
+  silu,
+  gelu
+};
+
+// Whether the derivative is computed from the input x. The others need only y, which may therefore
+// be written over x.
+constexpr bool derivative_reads_x(ActivationKind kind) {
+  return kind == ActivationKind::hardswish || kind == ActivationKind::silu ||
+         kind == ActivationKind::gelu;
+}
+
+// y = gate[n, c] * x[n, c, h, w], as squeeze-and-excitation scales channels (Hu et al. 2018,
+// arXiv:1709.01507). The gate is N C 1 1.
+struct GateDesc {
+  TensorDesc x;
+
+  constexpr TensorDesc gate() const { return {x.n, x.c, 1, 1, x.layout}; }
+};
+
+// At each pixel, over its channels:
+//   y = scale[c] * (x - mean) / sqrt(variance + epsilon) + shift[c]
+// with the biased variance (Ba, Kiros & Hinton 2016, arXiv:1607.06450).
+struct LayerNormDesc {
+  TensorDesc x;
+  double epsilon = 1e-6;
+};
+
+// All per-channel arrays have C elements.
+struct LayerNormBackward {
+  const void* x = nullptr;
+  const void* dy = nullptr;
+  const void* scale = nullptr;
+  void* dx = nullptr;  // may be dy
+  void* dscale = nullptr;
+  void* dshift = nullptr;
+};
+
+// Another size of each channel's plane, in any layout that both tensors have.
+//   nearest: y[p, q] = x[floor(p * H / P), floor(q * W / Q)]
+//   bilinear: y[p, q] interpolates x at (p + 1/2) * H / P - 1/2, at least 0, and likewise in w;
+//   past
+//     the last row there is that row (PyTorch's align_corners=False)
+enum class ResizeKind : std::uint8_t { nearest, bilinear };
+struct ResizeDesc {
+  ResizeKind kind = ResizeKind::nearest;
+  TensorDesc x, y;  // same n, c and layout
+};
 
 // Each element is zero with probability p, else x / (1 - p). Which ones depends only on n, c, h, w,
 // the seed and the draw, so that backward repeats them: one word of Philox4x32-10 (Salmon et al.
-// 2011) with the seed as key and (NCHW index, draw) as counter.
+// 2011) with the seed as key and (NCHW index, draw) as counter. With whole_images the images are
+// drawn instead of their elements (stochastic depth, Huang et al. 2016, arXiv:1603.09382), and the
+// image's number is the index.
 struct DropoutDesc {
   TensorDesc x;
   double p = 0.5;  // in [0, 1)
   std::uint64_t seed = 0;
   std::uint64_t draw = 0;        // a different number for each layer and step
   std::int64_t first_image = 0;  // where x begins in the batch that n counts in
+  bool whole_images = false;
 };
 
 // g = dw + weight_decay * w; v = momentum * v + g; w -= rate * (nesterov ? g + momentum * v : v).
@@ -155,13 +214,18 @@ struct GemmDesc {
 // Checks made by every backend first. Each throws InputError that says what is wrong: a type other
 // than f32 and f64; channels out of range; invalid sizes; a window without an element of x; a max
 // window of more than 256 elements (an index is one byte); a whole batch smaller than x; a first
-// image below 0; several pixels per image for an operation on classes; a missing array.
+// image below 0; a gated tensor without elements; several pixels per image for an operation on
+// classes; a missing array.
 void validate(DType, std::string_view operation);
 void validate(const ChannelCopy&);
 void validate(const PoolDesc&);
 void validate(const BatchNormDesc&, const WholeBatch&);
 void validate(const LrnDesc&);
+void validate(const LayerNormDesc&);
+void validate(const ResizeDesc&);
+void validate_groups(const TensorDesc&, std::int64_t groups);  // of channels
 void validate(const DropoutDesc&);
+void validate(const GateDesc&);
 void validate_classes(const TensorDesc&, std::string_view operation);
 void validate(const GemmDesc&);
 void validate(const SgdDesc&, const void* velocity);
@@ -191,11 +255,16 @@ class LayerOps {
                    Stream&) const = 0;
   virtual void activation_forward(DType, ActivationKind, const TensorDesc&, const void* x, void* y,
                                   Stream&) const = 0;
-  // From the output, which suffices for these functions' derivatives.
-  virtual void activation_backward(DType, ActivationKind, const TensorDesc&, const void* y,
+  // value: x where derivative_reads_x(kind), else y. In place: dx may be dy.
+  virtual void activation_backward(DType, ActivationKind, const TensorDesc&, const void* value,
                                    const void* dy, void* dx, Stream&) const = 0;
   // Forward from x to y, and backward from dy to dx.
   virtual void dropout(DType, const DropoutDesc&, const void* from, void* to, Stream&) const = 0;
+  virtual void gate_forward(DType, const GateDesc&, const void* x, const void* gate, void* y,
+                            Stream&) const = 0;
+  // dx = gate * dy, dgate[n, c] = the sum of x * dy over h and w. Either may be null; dx may be dy.
+  virtual void gate_backward(DType, const GateDesc&, const void* x, const void* gate,
+                             const void* dy, void* dx, void* dgate, Stream&) const = 0;
 
   // ---- Per channel ----
 
@@ -266,6 +335,26 @@ class LayerOps {
   // mean, square: running averages of dw and dw^2; start at zero.
   virtual void adam_update(DType, const AdamDesc&, std::int64_t count, const void* dw, void* w,
                            void* mean, void* square, Stream&) const = 0;
+
+  // ---- Channels and sizes of images ----
+
+  virtual void layer_norm_forward(DType, const LayerNormDesc&, const void* x, const void* scale,
+                                  const void* shift, void* y, Stream&) const = 0;
+  virtual void layer_norm_backward(DType, const LayerNormDesc&, const LayerNormBackward&, Workspace,
+                                   Stream&) const = 0;
+  // y = scale[c] * x; in place. Backward dx may be dy.
+  virtual void scale_channels_forward(DType, const TensorDesc&, const void* x, const void* scale,
+                                      void* y, Stream&) const = 0;
+  virtual void scale_channels_backward(DType, const TensorDesc&, const void* x, const void* dy,
+                                       const void* scale, void* dx, void* dscale, Workspace,
+                                       Stream&) const = 0;
+  // Channel g * (C / groups) + i goes to i * groups + g (Zhang et al. 2017, arXiv:1707.01083). The
+  // inverse is the shuffle with C / groups groups.
+  virtual void shuffle_channels(DType, const TensorDesc&, std::int64_t groups, const void* from,
+                                void* to, Stream&) const = 0;
+  virtual void resize_forward(DType, const ResizeDesc&, const void* x, void* y, Stream&) const = 0;
+  virtual void resize_backward(DType, const ResizeDesc&, const void* dy, void* dx,
+                               Stream&) const = 0;
 };
 
 }  // namespace convlab

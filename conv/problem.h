@@ -30,24 +30,35 @@ struct Epilogue {
 // y is N K P Q. pad_h and pad_w are the padding above and to the left; the padding below and to
 // the right follows from P and Q and may differ, even be negative (input rows that no output
 // reads). A dilation of 1 is dense.
+//
+// In three dimensions x is N C D H W, w is K C/groups T R S and y is N K Z P Q; pad_d is the
+// padding in front. A problem of two dimensions has D = T = Z = 1.
 struct ConvProblem {
   Pass pass = Pass::forward;
   DType dtype = DType::f32;
-  std::int64_t n = 1, c = 1, h = 1, w = 1;
-  std::int64_t k = 1, r = 1, s = 1;
-  std::int64_t p = 1, q = 1;
-  std::int64_t stride_h = 1, stride_w = 1;
-  std::int64_t pad_h = 0, pad_w = 0;
-  std::int64_t dilation_h = 1, dilation_w = 1;
+  std::int64_t n = 1, c = 1, d = 1, h = 1, w = 1;
+  std::int64_t k = 1, t = 1, r = 1, s = 1;
+  std::int64_t z = 1, p = 1, q = 1;
+  std::int64_t stride_d = 1, stride_h = 1, stride_w = 1;
+  std::int64_t pad_d = 0, pad_h = 0, pad_w = 0;
+  std::int64_t dilation_d = 1, dilation_h = 1, dilation_w = 1;
   std::int64_t groups = 1;
   Layout x_layout = Layout::nchw;  // of x and dx
   Layout y_layout = Layout::nchw;  // of y, dy and the residual
   Epilogue epilogue;               // forward only
   bool accumulate = false;         // output += result; not with an epilogue
+  // Of views, which algorithms get that compute slices of a depth (kernels_cpu/slices/): not for
+  // users, and in no text. Without depth only.
+  Steps x_steps = {}, y_steps = {};
 
-  constexpr TensorDesc x_desc() const { return {n, c, h, w, x_layout}; }
-  constexpr TensorDesc y_desc() const { return {n, k, p, q, y_layout}; }
-  constexpr std::int64_t filter_elements() const { return k * (c / groups) * r * s; }  // KCRS
+  constexpr bool has_depth() const {
+    return d != 1 || t != 1 || z != 1 || stride_d != 1 || pad_d != 0 || dilation_d != 1;
+  }
+  constexpr bool is_view() const { return x_steps != Steps{} || y_steps != Steps{}; }
+  // With D * H and Z * P rows (conv/types/layout.h).
+  constexpr TensorDesc x_desc() const { return {n, c, d * h, w, x_layout, x_steps}; }
+  constexpr TensorDesc y_desc() const { return {n, k, z * p, q, y_layout, y_steps}; }
+  constexpr std::int64_t filter_elements() const { return k * (c / groups) * t * r * s; }
   constexpr std::int64_t x_bytes() const { return x_desc().elements() * size_of(dtype); }
   constexpr std::int64_t y_bytes() const { return y_desc().elements() * size_of(dtype); }
   constexpr std::int64_t filter_bytes() const { return filter_elements() * size_of(dtype); }
@@ -57,17 +68,22 @@ struct ConvProblem {
            : pass == Pass::backward_data ? x_bytes()
                                          : filter_bytes();
   }
+  constexpr std::int64_t pad_back() const {
+    return (z - 1) * stride_d + (t - 1) * dilation_d + 1 - d - pad_d;
+  }
   constexpr std::int64_t pad_bottom() const {
     return (p - 1) * stride_h + (r - 1) * dilation_h + 1 - h - pad_h;
   }
   constexpr std::int64_t pad_right() const {
     return (q - 1) * stride_w + (s - 1) * dilation_w + 1 - w - pad_w;
   }
-  constexpr bool symmetric_padding() const { return pad_bottom() == pad_h && pad_right() == pad_w; }
-  // Direct-equivalent work, padded taps included: 2 N K P Q (C/g) R S.
+  constexpr bool symmetric_padding() const {
+    return pad_back() == pad_d && pad_bottom() == pad_h && pad_right() == pad_w;
+  }
+  // Direct-equivalent work, padded taps included: 2 N K Z P Q (C/g) T R S.
   constexpr double flops() const {
-    return 2.0 * double(n) * double(k) * double(p) * double(q) * double(c) / double(groups) *
-           double(r) * double(s);
+    return 2.0 * double(n) * double(k) * double(z) * double(p) * double(q) * double(c) /
+           double(groups) * double(t) * double(r) * double(s);
   }
   friend constexpr bool operator==(const ConvProblem&, const ConvProblem&) = default;
 };
@@ -83,7 +99,8 @@ void validate(const ConvProblem&);
 // ignored; the name runs to the end, quotes optional; a trailing `*k` says how often the layer
 // occurs. An omitted width equals the height, field by field (benchdnn itself copies all width
 // fields or none, so a text that gives some of them may mean something else to it, or nothing);
-// widths without any height are one row.
+// widths without any height are one row. With any of id, od, kd, sd, pd, dd the problem has depth,
+// and heights and widths that are all omitted equal the depth.
 struct NamedProblem {
   ConvProblem problem;
   std::string name;
@@ -93,10 +110,10 @@ struct NamedProblem {
 
 // Throws InputError that quotes the text with a caret under the offending character.
 NamedProblem parse_problem(std::string_view text);
-// Canonical text: fields in fixed order; g1, unit strides, dense dilations and the widths of square
-// problems left out. Equal sizes give equal text, parse_problem(to_text(p)) has p's sizes, and
-// benchdnn reads it the same way. Used as the key of the tuning store. A name that contains a quote
-// would not parse.
+// Canonical text: fields in fixed order; g1, unit strides, dense dilations, the widths of square
+// problems, the heights of cubes and depth where there is none are left out. Equal sizes give equal
+// text, parse_problem(to_text(p)) has p's sizes, and benchdnn reads it the same way. Used as the
+// key of the tuning store. A name that contains a quote would not parse.
 std::string to_text(const ConvProblem&);
 std::string to_text(const NamedProblem&);
 

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <numeric>
 #include <random>
 
 #include "conv/error.h"
@@ -13,21 +15,74 @@
 namespace convlab {
 namespace {
 
-// y[n,k,p,q], epilogue and accumulation included.
+// Positions along one output dimension that read the image through a tap.
+struct Taps {
+  std::int64_t stride, pad, dilation;
+  std::int64_t input(std::int64_t output, std::int64_t tap) const {
+    return output * stride - pad + tap * dilation;
+  }
+  // The output that reads `input` through the tap, or -1.
+  std::int64_t output(std::int64_t input, std::int64_t tap) const {
+    const std::int64_t at = input + pad - tap * dilation;
+    return at < 0 || at % stride != 0 ? -1 : at / stride;
+  }
+};
+
+// The axes of a problem.
+struct Axes {
+  Taps d, h, w;
+  explicit Axes(const ConvProblem& f)
+      : d{f.stride_d, f.pad_d, f.dilation_d},
+        h{f.stride_h, f.pad_h, f.dilation_h},
+        w{f.stride_w, f.pad_w, f.dilation_w} {}
+};
+
+using Place = std::array<std::int64_t, 5>;  // N K Z P Q, N C D H W or K C T R S
+
+std::int64_t count_of(const Place& extents) {
+  return std::accumulate(extents.begin(), extents.end(), std::int64_t{1}, std::multiplies<>());
+}
+Place place_of(std::int64_t index, const Place& extents) {
+  Place place{};
+  for (std::size_t i = place.size(); i-- > 0; index /= extents[i]) place[i] = index % extents[i];
+  return place;
+}
+
+// The extents of this pass's output, in plain order.
+Place output_extents(const ConvProblem& f) {
+  switch (f.pass) {
+    case Pass::forward:
+      return {f.n, f.k, f.z, f.p, f.q};
+    case Pass::backward_data:
+      return {f.n, f.c, f.d, f.h, f.w};
+    case Pass::backward_filter:
+      return {f.k, f.c / f.groups, f.t, f.r, f.s};
+  }
+  return {};
+}
+
+bool inside(std::int64_t at, std::int64_t count) { return at >= 0 && at < count; }
+
+// y[n,k,z,p,q], epilogue included.
 double forward_at(const ConvProblem& f, const ReferenceInput& in, std::int64_t index) {
-  const std::int64_t q = index % f.q, p = index / f.q % f.p;
-  const std::int64_t k = index / (f.q * f.p) % f.k, n = index / (f.q * f.p * f.k);
+  const auto [n, k, z, p, q] = place_of(index, output_extents(f));
+  const Axes axes(f);
   const std::int64_t group_c = f.c / f.groups, first_c = k / (f.k / f.groups) * group_c;
   double sum = 0;
   for (std::int64_t c = 0; c < group_c; ++c)
-    for (std::int64_t r = 0; r < f.r; ++r) {
-      const std::int64_t h = p * f.stride_h - f.pad_h + r * f.dilation_h;
-      if (h < 0 || h >= f.h) continue;
-      const double* x_row = &in.x[std::size_t(((n * f.c + first_c + c) * f.h + h) * f.w)];
-      const double* w_row = &in.w[std::size_t(((k * group_c + c) * f.r + r) * f.s)];
-      for (std::int64_t s = 0; s < f.s; ++s) {
-        const std::int64_t w = q * f.stride_w - f.pad_w + s * f.dilation_w;
-        if (w >= 0 && w < f.w) sum += x_row[w] * w_row[s];
+    for (std::int64_t t = 0; t < f.t; ++t) {
+      const std::int64_t d = axes.d.input(z, t);
+      if (!inside(d, f.d)) continue;
+      for (std::int64_t r = 0; r < f.r; ++r) {
+        const std::int64_t h = axes.h.input(p, r);
+        if (!inside(h, f.h)) continue;
+        const double* x_row =
+            &in.x[std::size_t((((n * f.c + first_c + c) * f.d + d) * f.h + h) * f.w)];
+        const double* w_row = &in.w[std::size_t((((k * group_c + c) * f.t + t) * f.r + r) * f.s)];
+        for (std::int64_t s = 0; s < f.s; ++s) {
+          const std::int64_t w = axes.w.input(q, s);
+          if (inside(w, f.w)) sum += x_row[w] * w_row[s];
+        }
       }
     }
   if (f.epilogue.bias) sum += in.bias[std::size_t(k)];
@@ -36,59 +91,53 @@ double forward_at(const ConvProblem& f, const ReferenceInput& in, std::int64_t i
   return sum;
 }
 
-// dx[n,c,h,w]: every (p, q, r, s) with p*stride - pad + r*dilation = h.
+// dx[n,c,d,h,w]: every (z, p, q, t, r, s) with p*stride - pad + r*dilation = h, ...
 double backward_data_at(const ConvProblem& f, const ReferenceInput& in, std::int64_t index) {
-  const std::int64_t w = index % f.w, h = index / f.w % f.h;
-  const std::int64_t c = index / (f.w * f.h) % f.c, n = index / (f.w * f.h * f.c);
+  const auto [n, c, d, h, w] = place_of(index, output_extents(f));
+  const Axes axes(f);
   const std::int64_t group_c = f.c / f.groups, group_k = f.k / f.groups;
   const std::int64_t first_k = c / group_c * group_k;
   double sum = 0;
-  for (std::int64_t r = 0; r < f.r; ++r) {
-    const std::int64_t ph = h + f.pad_h - r * f.dilation_h, p = ph / f.stride_h;
-    if (ph < 0 || ph % f.stride_h != 0 || p >= f.p) continue;
-    for (std::int64_t s = 0; s < f.s; ++s) {
-      const std::int64_t qw = w + f.pad_w - s * f.dilation_w, q = qw / f.stride_w;
-      if (qw < 0 || qw % f.stride_w != 0 || q >= f.q) continue;
-      for (std::int64_t k = first_k; k < first_k + group_k; ++k)
-        sum += in.dy[std::size_t(((n * f.k + k) * f.p + p) * f.q + q)] *
-               in.w[std::size_t(((k * group_c + c % group_c) * f.r + r) * f.s + s)];
+  for (std::int64_t t = 0; t < f.t; ++t) {
+    const std::int64_t z = axes.d.output(d, t);
+    if (!inside(z, f.z)) continue;
+    for (std::int64_t r = 0; r < f.r; ++r) {
+      const std::int64_t p = axes.h.output(h, r);
+      if (!inside(p, f.p)) continue;
+      for (std::int64_t s = 0; s < f.s; ++s) {
+        const std::int64_t q = axes.w.output(w, s);
+        if (!inside(q, f.q)) continue;
+        for (std::int64_t k = first_k; k < first_k + group_k; ++k)
+          sum += in.dy[std::size_t((((n * f.k + k) * f.z + z) * f.p + p) * f.q + q)] *
+                 in.w[std::size_t((((k * group_c + c % group_c) * f.t + t) * f.r + r) * f.s + s)];
+      }
     }
   }
   return sum;
 }
 
-// dw[k,c,r,s].
+// dw[k,c,t,r,s].
 double backward_filter_at(const ConvProblem& f, const ReferenceInput& in, std::int64_t index) {
-  const std::int64_t group_c = f.c / f.groups;
-  const std::int64_t s = index % f.s, r = index / f.s % f.r;
-  const std::int64_t c = index / (f.s * f.r) % group_c, k = index / (f.s * f.r * group_c);
-  const std::int64_t x_c = k / (f.k / f.groups) * group_c + c;
+  const auto [k, c, t, r, s] = place_of(index, output_extents(f));
+  const Axes axes(f);
+  const std::int64_t x_c = k / (f.k / f.groups) * (f.c / f.groups) + c;
   double sum = 0;
   for (std::int64_t n = 0; n < f.n; ++n)
-    for (std::int64_t p = 0; p < f.p; ++p) {
-      const std::int64_t h = p * f.stride_h - f.pad_h + r * f.dilation_h;
-      if (h < 0 || h >= f.h) continue;
-      const double* x_row = &in.x[std::size_t(((n * f.c + x_c) * f.h + h) * f.w)];
-      const double* dy_row = &in.dy[std::size_t(((n * f.k + k) * f.p + p) * f.q)];
-      for (std::int64_t q = 0; q < f.q; ++q) {
-        const std::int64_t w = q * f.stride_w - f.pad_w + s * f.dilation_w;
-        if (w >= 0 && w < f.w) sum += x_row[w] * dy_row[q];
+    for (std::int64_t z = 0; z < f.z; ++z) {
+      const std::int64_t d = axes.d.input(z, t);
+      if (!inside(d, f.d)) continue;
+      for (std::int64_t p = 0; p < f.p; ++p) {
+        const std::int64_t h = axes.h.input(p, r);
+        if (!inside(h, f.h)) continue;
+        const double* x_row = &in.x[std::size_t((((n * f.c + x_c) * f.d + d) * f.h + h) * f.w)];
+        const double* dy_row = &in.dy[std::size_t((((n * f.k + k) * f.z + z) * f.p + p) * f.q)];
+        for (std::int64_t q = 0; q < f.q; ++q) {
+          const std::int64_t w = axes.w.input(q, s);
+          if (inside(w, f.w)) sum += x_row[w] * dy_row[q];
+        }
       }
     }
   return sum;
-}
-
-// The extents of this pass's output, in plain order.
-std::array<std::int64_t, 4> output_extents(const ConvProblem& f) {
-  switch (f.pass) {
-    case Pass::forward:
-      return {f.n, f.k, f.p, f.q};
-    case Pass::backward_data:
-      return {f.n, f.c, f.h, f.w};
-    case Pass::backward_filter:
-      return {f.k, f.c / f.groups, f.r, f.s};
-  }
-  return {};
 }
 
 double value_at(const ConvProblem& f, const ReferenceInput& in, std::int64_t index) {
@@ -107,9 +156,8 @@ double value_at(const ConvProblem& f, const ReferenceInput& in, std::int64_t ind
 // Checks that the data's length matches the sizes, and that the indices exist.
 void check(const ConvProblem& f, const ReferenceInput& in, std::span<const std::int64_t> indices) {
   validate(f);
-  const std::int64_t x = f.n * f.c * f.h * f.w, y = f.n * f.k * f.p * f.q;
-  const auto [e0, e1, e2, e3] = output_extents(f);
-  const std::int64_t outputs = e0 * e1 * e2 * e3;
+  const std::int64_t x = f.n * f.c * f.d * f.h * f.w, y = f.n * f.k * f.z * f.p * f.q;
+  const std::int64_t outputs = count_of(output_extents(f));
   const auto expect = [](const char* name, bool used, std::span<const double> data,
                          std::int64_t count) {
     if (used && std::int64_t(data.size()) != count)
@@ -144,22 +192,20 @@ std::vector<double> reference_of(const ConvProblem& problem, const ReferenceInpu
   return result;
 }
 std::vector<std::int64_t> all_outputs(const ConvProblem& problem) {
-  const auto [e0, e1, e2, e3] = output_extents(problem);
-  std::vector<std::int64_t> indices(std::size_t(e0 * e1 * e2 * e3));
+  std::vector<std::int64_t> indices(std::size_t(count_of(output_extents(problem))));
   for (std::size_t i = 0; i < indices.size(); ++i) indices[i] = std::int64_t(i);
   return indices;
 }
 
 std::vector<std::int64_t> sample_outputs(const ConvProblem& problem, std::int64_t count,
                                          std::uint64_t seed) {
-  const auto extents = output_extents(problem);
-  const std::int64_t total = extents[0] * extents[1] * extents[2] * extents[3];
-  if (total <= count) return all_outputs(problem);
+  const Place extents = output_extents(problem);
+  if (count_of(extents) <= count) return all_outputs(problem);
 
   // Coordinates per dimension where errors are likely: both ends, and both sides of a tile
   // boundary.
-  std::array<std::vector<std::int64_t>, 4> special;
-  for (std::size_t d = 0; d < 4; ++d) {
+  std::array<std::vector<std::int64_t>, extents.size()> special;
+  for (std::size_t d = 0; d < extents.size(); ++d) {
     const std::int64_t e = extents[d], seam = e / 2 / 4 * 4;
     for (std::int64_t at : {std::int64_t{0}, std::int64_t{1}, seam - 1, seam, e - 2, e - 1})
       if (at >= 0 && at < e) special[d].push_back(at);
@@ -171,9 +217,9 @@ std::vector<std::int64_t> sample_outputs(const ConvProblem& problem, std::int64_
 
   std::vector<std::int64_t> indices;
   for (std::int64_t i = 0; i < count; ++i) {
-    // A quarter of the sample are corners and edges in both spatial dimensions.
+    // A quarter of the sample are corners, and another has edges of spatial dimensions.
     std::int64_t index = 0;
-    for (std::size_t d = 0; d < 4; ++d) {
+    for (std::size_t d = 0; d < extents.size(); ++d) {
       const auto& s = special[d];
       const bool at_special = i % 4 == 0 || (d >= 2 && i % 4 == 1 && (i / 4 + std::int64_t(d)) % 2);
       index = index * extents[d] +

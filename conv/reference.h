@@ -12,15 +12,15 @@ namespace convlab {
 // All of these throw InputError for a problem that validate() refuses, and for data and indices
 // that do not match the problem.
 
-// Host data of one problem, always as double and in plain NCHW / KCRS, whatever the problem's
+// Host data of one problem, always as double and in plain NCDHW / KCTRS, whatever the problem's
 // layouts are. The pass decides which tensors are used.
 struct ReferenceInput {
-  std::span<const double> x = {}, w = {}, dy = {};   // x: NCHW, w: KCRS, dy: NKPQ
-  std::span<const double> bias = {}, residual = {};  // K, NKPQ
+  std::span<const double> x = {}, w = {}, dy = {};   // x: NCDHW, w: KCTRS, dy: NKZPQ
+  std::span<const double> bias = {}, residual = {};  // K, NKZPQ
   std::span<const double> out = {};                  // the output's old contents, for `accumulate`
 };
 
-// One output element by its plain index: into NKPQ, NCHW or KCRS according to the pass.
+// One output element by its plain index: into NKZPQ, NCDHW or KCTRS according to the pass.
 double reference_at(const ConvProblem&, const ReferenceInput&, std::int64_t index);
 
 // The outputs at these plain indices, in their order, over OpenMP threads.

@@ -13,14 +13,16 @@ namespace convlab::cpu {
 // The share of the bandwidth at which filters are packed.
 inline constexpr double packing_efficiency = 0.35;
 
+std::unique_ptr<ConvAlgo> make_depthwise();
 std::unique_ptr<ConvAlgo> make_direct();
 std::unique_ptr<ConvAlgo> make_direct_first_layer();
-std::unique_ptr<ConvAlgo> make_direct_depthwise();
+std::unique_ptr<ConvAlgo> make_direct_grouped();
 std::unique_ptr<ConvAlgo> make_direct_plain();
 std::unique_ptr<ConvAlgo> make_implicit_gemm();
 std::unique_ptr<ConvAlgo> make_fft();  // refuses everything when built without FFTW
 std::string fftw_version();            // of the library loaded; empty when built without it
 std::unique_ptr<ConvAlgo> make_fft_tiled();
+std::unique_ptr<ConvAlgo> make_fft_tiled_depthwise();
 std::unique_ptr<ConvAlgo> make_im2col();
 std::unique_ptr<ConvAlgo> make_im2col_blocked();
 std::unique_ptr<ConvAlgo> make_strassen();

@@ -1,21 +1,28 @@
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/cpu.h"
+#include "kernels_cpu/slices/slices.h"
 
 namespace convlab {
 
 void append_cpu_algos(AlgoRegistry& registry) {
-  registry.append(cpu::make_direct());
-  registry.append(cpu::make_direct_first_layer());
-  registry.append(cpu::make_direct_depthwise());
-  registry.append(cpu::make_direct_plain());
-  registry.append(cpu::make_im2col());
-  registry.append(cpu::make_im2col_blocked());
-  registry.append(cpu::make_implicit_gemm());
-  registry.append(cpu::make_strassen());
-  registry.append(cpu::make_fft());
-  registry.append(cpu::make_fft_tiled());
-  registry.append(cpu::make_winograd());
-  registry.append(cpu::make_winograd_1d());
+  using cpu::Views;
+  const auto append = [&](std::unique_ptr<ConvAlgo> algo, Views views) {
+    registry.append(std::make_unique<cpu::BySlices>(std::move(algo), views));
+  };
+  append(cpu::make_direct(), Views::all);
+  append(cpu::make_direct_first_layer(), Views::all);
+  append(cpu::make_direct_grouped(), Views::all);
+  append(cpu::make_direct_plain(), Views::all);
+  append(cpu::make_depthwise(), Views::all);
+  append(cpu::make_im2col(), Views::all);
+  append(cpu::make_im2col_blocked(), Views::all);
+  append(cpu::make_implicit_gemm(), Views::all);
+  append(cpu::make_strassen(), Views::none);
+  append(cpu::make_fft(), Views::all);
+  append(cpu::make_fft_tiled(), Views::all);
+  append(cpu::make_fft_tiled_depthwise(), Views::all);
+  append(cpu::make_winograd(), Views::all);
+  append(cpu::make_winograd_1d(), Views::all);
 #if CONVLAB_HAVE_ONEDNN
   cpu::append_onednn(registry);
 #endif

@@ -9,7 +9,8 @@
 namespace convlab::cpu {
 
 // out = relu(sum + bias[channel] + addend). The addend is the residual, or the output itself if the
-// problem accumulates: no problem has both, or accumulates through a ReLU (conv/problem.h).
+// problem accumulates: no problem has both (conv/problem.h). Only the last slice of a depth
+// accumulates through a ReLU (kernels_cpu/slices/slices.h).
 // simd/epilogue-inl.h has it for vectors.
 template <class T>
 struct OutputEpilogue {

@@ -1,3 +1,4 @@
+#include "conv/two_dimensional.h"
 #include "kernels_cuda/algos.h"
 #include "kernels_cuda/cuda.h"
 #include "kernels_cuda/recurrent/algos.h"
@@ -5,12 +6,12 @@
 namespace convlab {
 
 void append_cuda_algos(AlgoRegistry& registry) {
-  registry.append(cuda::make_direct());
-  registry.append(cuda::make_fft());
-  registry.append(cuda::make_fft_tiled());
-  registry.append(cuda::make_im2col());
-  registry.append(cuda::make_implicit_gemm());
-  registry.append(cuda::make_winograd());
+  registry.append(std::make_unique<TwoDimensional>(cuda::make_direct()));
+  registry.append(std::make_unique<TwoDimensional>(cuda::make_fft()));
+  registry.append(std::make_unique<TwoDimensional>(cuda::make_fft_tiled()));
+  registry.append(std::make_unique<TwoDimensional>(cuda::make_im2col()));
+  registry.append(std::make_unique<TwoDimensional>(cuda::make_implicit_gemm()));
+  registry.append(std::make_unique<TwoDimensional>(cuda::make_winograd()));
 #if CONVLAB_HAVE_CUDNN
   for (auto& algo : cuda::make_cudnn()) registry.append(std::move(algo));
 #endif

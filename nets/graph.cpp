@@ -13,6 +13,9 @@ namespace convlab::nets {
 namespace {
 
 std::string text(const Shape& s) { return fmt::format("{}x{}x{}x{}", s.n, s.c, s.h, s.w); }
+std::string text(const PerAxis& a) {
+  return a.h == a.w ? fmt::format("{}", a.h) : fmt::format("{}x{}", a.h, a.w);
+}
 
 // Above any valid window, stride or padding, so that their sums do not overflow.
 constexpr std::int64_t most_axis = std::int64_t{1} << 31;
@@ -31,6 +34,7 @@ struct Inference {
     return input.shape;
   }
   Shape operator()(const Conv& conv) const;
+  Shape operator()(const ConvTranspose& conv) const;
   Shape operator()(const Linear& linear) const { return {only().n, linear.outputs, 1, 1}; }
   Shape operator()(const Pool& pool) const {
     const Shape& x = only();
@@ -44,16 +48,52 @@ struct Inference {
   Shape operator()(const BatchNorm& norm) const {
     if (!(norm.epsilon >= 0) || std::isinf(norm.epsilon))
       throw InputError(fmt::format("epsilon is {}: expected a number from 0 on", norm.epsilon));
+    if (!(norm.momentum >= 0 && norm.momentum <= 1))
+      throw InputError(fmt::format("momentum is {}: expected a number from 0 to 1", norm.momentum));
     return only();
   }
   Shape operator()(const LocalResponseNorm& lrn) const {
     validate(LrnDesc{.x = {}, .size = lrn.size, .alpha = lrn.alpha, .beta = lrn.beta, .k = lrn.k});
     return only();
   }
+  Shape operator()(const LayerNorm& norm) const {
+    validate(LayerNormDesc{.x = {}, .epsilon = norm.epsilon});
+    return only();
+  }
+  Shape operator()(const ChannelScale& scale) const {
+    if (!std::isfinite(scale.initial))
+      throw InputError(fmt::format("the first factor is {}: expected a number", scale.initial));
+    return only();
+  }
+  Shape operator()(const Slice& slice) const {
+    const Shape& x = only();
+    if (slice.first < 0 || slice.channels < 1 || slice.first > x.c - slice.channels)
+      throw InputError(fmt::format("cannot take {} channels from channel {} on: there are {}",
+                                   slice.channels, slice.first, x.c));
+    return {x.n, slice.channels, x.h, x.w};
+  }
+  Shape operator()(const ChannelShuffle& shuffle) const {
+    validate_groups({1, only().c, 1, 1}, shuffle.groups);
+    return only();
+  }
+  Shape operator()(const Resize& resize) const {
+    const Shape &x = only(), y{x.n, x.c, resize.h, resize.w};
+    validate(ResizeDesc{resize.kind, {x.n, x.c, x.h, x.w}, {y.n, y.c, y.h, y.w}});
+    return y;
+  }
   Shape operator()(const Activation&) const { return only(); }
   Shape operator()(const Dropout& dropout) const {
     validate(DropoutDesc{.x = {}, .p = dropout.p});
     return only();
+  }
+  Shape operator()(const Gate&) const {
+    if (inputs.size() != 2)
+      throw InputError(fmt::format("takes two inputs, has {}", inputs.size()));
+    const Shape &x = inputs[0], gate{x.n, x.c, 1, 1};
+    if (inputs[1] != gate)
+      throw InputError(
+          fmt::format("the gate of {} is {}, not {}", text(x), text(gate), text(inputs[1])));
+    return x;
   }
   Shape operator()(const PadChannels& pad) const {
     const Shape& x = only();
@@ -100,27 +140,66 @@ struct Inference {
 ConvProblem problem_of(const Conv& conv, const Shape& x) {
   ConvProblem p;
   p.n = x.n, p.c = x.c, p.h = x.h, p.w = x.w;
-  p.k = conv.filters, p.r = p.s = conv.kernel;
-  p.stride_h = p.stride_w = conv.stride;
-  p.pad_h = p.pad_w = conv.pad;
+  p.k = conv.filters, p.r = conv.kernel.h, p.s = conv.kernel.w;
+  p.stride_h = conv.stride.h, p.stride_w = conv.stride.w;
+  p.pad_h = conv.pad.h, p.pad_w = conv.pad.w;
+  p.dilation_h = conv.dilation.h, p.dilation_w = conv.dilation.w;
   p.groups = conv.groups;
-  auto positions = [&](std::int64_t size) -> std::int64_t {
-    const std::int64_t room = size + 2 * conv.pad - conv.kernel;
-    if (conv.stride < 1) return 1;  // the stride itself will be refused
-    return room < 0 ? 0 : room / conv.stride + 1;
+  const auto positions = [](std::int64_t size, std::int64_t kernel, std::int64_t stride,
+                            std::int64_t pad, std::int64_t dilation) -> std::int64_t {
+    if (stride < 1) return 1;  // the stride itself will be refused
+    const std::int64_t room = size + 2 * pad - dilation * (kernel - 1) - 1;
+    return room < 0 ? 0 : room / stride + 1;
   };
-  p.p = positions(x.h), p.q = positions(x.w);
+  p.p = positions(x.h, p.r, p.stride_h, p.pad_h, p.dilation_h);
+  p.q = positions(x.w, p.s, p.stride_w, p.pad_w, p.dilation_w);
   return p;
 }
 
 Shape Inference::operator()(const Conv& conv) const {
-  for (const std::int64_t size : {conv.kernel, conv.stride, conv.pad})
-    if (size < 0 || size > most_axis)
-      throw InputError(fmt::format("window {} with stride {} and padding {} makes no sense",
-                                   conv.kernel, conv.stride, conv.pad));
+  for (const PerAxis& sizes : {conv.kernel, conv.stride, conv.pad, conv.dilation})
+    if (std::min(sizes.h, sizes.w) < 0 || std::max(sizes.h, sizes.w) > most_axis)
+      throw InputError(
+          fmt::format("window {} with stride {}, padding {} and dilation {} makes no sense",
+                      text(conv.kernel), text(conv.stride), text(conv.pad), text(conv.dilation)));
+  if (conv.matrix && conv.kernel != PerAxis(1))
+    throw InputError(
+        fmt::format("window {} has no matrix as its weight: expected 1", text(conv.kernel)));
   const ConvProblem p = problem_of(conv, only());
   validate(p);
   return {p.n, p.k, p.p, p.q};
+}
+
+ConvProblem problem_of(const ConvTranspose& conv, const Shape& x) {
+  ConvProblem p;
+  p.n = x.n, p.k = x.c, p.p = x.h, p.q = x.w;
+  p.c = conv.filters, p.r = conv.kernel.h, p.s = conv.kernel.w;
+  p.stride_h = conv.stride.h, p.stride_w = conv.stride.w;
+  p.pad_h = conv.pad.h, p.pad_w = conv.pad.w;
+  p.dilation_h = conv.dilation.h, p.dilation_w = conv.dilation.w;
+  p.groups = conv.groups;
+  p.h = saturating_mul(p.p - 1, p.stride_h) - 2 * p.pad_h + p.dilation_h * (p.r - 1) + 1 +
+        conv.output_pad.h;
+  p.w = saturating_mul(p.q - 1, p.stride_w) - 2 * p.pad_w + p.dilation_w * (p.s - 1) + 1 +
+        conv.output_pad.w;
+  return p;
+}
+
+Shape Inference::operator()(const ConvTranspose& conv) const {
+  constexpr std::int64_t most = std::int64_t{1} << 15;
+  for (const PerAxis& sizes : {conv.kernel, conv.stride, conv.pad, conv.dilation, conv.output_pad})
+    if (std::min(sizes.h, sizes.w) < 0 || std::max(sizes.h, sizes.w) > most)
+      throw InputError(fmt::format(
+          "window {} with stride {}, padding {}, dilation {} and output padding {} makes no sense",
+          text(conv.kernel), text(conv.stride), text(conv.pad), text(conv.dilation),
+          text(conv.output_pad)));
+  if (conv.output_pad.h >= std::max(conv.stride.h, conv.dilation.h) ||
+      conv.output_pad.w >= std::max(conv.stride.w, conv.dilation.w))
+    throw InputError(fmt::format("output padding {} is not less than stride {} or dilation {}",
+                                 text(conv.output_pad), text(conv.stride), text(conv.dilation)));
+  const ConvProblem p = problem_of(conv, only());
+  validate(p);
+  return {p.n, p.c, p.h, p.w};
 }
 
 RecurrentProblem problem_of(const Recurrent& recurrent, const Shape& x) {
@@ -140,6 +219,11 @@ Shape Inference::operator()(const Recurrent& recurrent) const {
 }
 
 }  // namespace
+
+bool is_convolution(const Layer& layer) {
+  return std::holds_alternative<Conv>(layer) || is_transposed(layer);
+}
+bool is_transposed(const Layer& layer) { return std::holds_alternative<ConvTranspose>(layer); }
 
 NodeId Graph::add(std::string name, Layer layer, std::vector<NodeId> inputs) {
   Node node{std::move(name), layer, std::move(inputs), {}};
@@ -180,6 +264,8 @@ const Shape& Graph::input_shape(const Node& node) const {
 }
 
 ConvProblem Graph::conv_problem(const Node& node) const {
+  if (const auto* const transposed = std::get_if<ConvTranspose>(&node.layer))
+    return problem_of(*transposed, input_shape(node));
   const auto* const conv = std::get_if<Conv>(&node.layer);
   if (conv == nullptr)
     throw InputError(fmt::format("net {}, layer {}: is no convolution", name_, node.name));
@@ -196,8 +282,12 @@ RecurrentProblem Graph::recurrent_problem(const Node& node) const {
 std::int64_t Graph::parameters(const Node& node) const {
   if (const auto* conv = std::get_if<Conv>(&node.layer))
     return conv_problem(node).filter_elements() + (conv->bias ? conv->filters : 0);
+  if (const auto* conv = std::get_if<ConvTranspose>(&node.layer))
+    return conv_problem(node).filter_elements() + (conv->bias ? conv->filters : 0);
   if (const auto* linear = std::get_if<Linear>(&node.layer))
     return multiply_adds(node) + linear->outputs;
+  if (std::holds_alternative<LayerNorm>(node.layer)) return 2 * node.shape.c;
+  if (std::holds_alternative<ChannelScale>(node.layer)) return node.shape.c;
   if (std::holds_alternative<BatchNorm>(node.layer)) return 2 * node.shape.c;
   if (std::holds_alternative<Recurrent>(node.layer))
     return recurrent_problem(node).weights_elements();
@@ -205,8 +295,10 @@ std::int64_t Graph::parameters(const Node& node) const {
 }
 
 std::int64_t Graph::multiply_adds(const Node& node) const {
-  if (std::holds_alternative<Conv>(node.layer))
-    return conv_problem(node).filter_elements() * node.shape.h * node.shape.w;
+  if (is_convolution(node.layer)) {
+    const ConvProblem p = conv_problem(node);
+    return p.filter_elements() * p.p * p.q;
+  }
   if (const auto* linear = std::get_if<Linear>(&node.layer)) {
     const Shape& x = input_shape(node);
     return x.c * x.h * x.w * linear->outputs;
@@ -231,6 +323,14 @@ std::int64_t Graph::multiply_adds() const {
   return sum;
 }
 
+NodeId Graph::head() const {
+  for (NodeId id = nodes_.size(); id-- > 0;)
+    if (std::holds_alternative<Conv>(nodes_[id].layer) ||
+        std::holds_alternative<Linear>(nodes_[id].layer))
+      return id;
+  throw InputError(fmt::format("net {}: no layer of it computes scores", name_));
+}
+
 std::vector<ConvLayer> conv_layers(const Graph& graph) {
   std::vector<ConvLayer> layers;
   std::vector<bool> trained;  // per node: does a parameter precede its output?
@@ -238,8 +338,11 @@ std::vector<ConvLayer> conv_layers(const Graph& graph) {
     const bool before =
         std::any_of(node.inputs.begin(), node.inputs.end(), [&](NodeId id) { return trained[id]; });
     trained.push_back(before || graph.parameters(node) > 0);
-    if (std::holds_alternative<Conv>(node.layer))
-      layers.push_back({{graph.conv_problem(node), node.name, 1}, !before});
+    if (!is_convolution(node.layer)) continue;
+    layers.emplace_back();
+    layers.back().layer = {graph.conv_problem(node), node.name, 1};
+    layers.back().first = !before;
+    layers.back().transposed = is_transposed(node.layer);
   }
   return layers;
 }
@@ -248,7 +351,8 @@ std::vector<ConvLayer> merge_equal(const std::vector<ConvLayer>& layers) {
   std::vector<ConvLayer> merged;
   for (const ConvLayer& next : layers) {
     auto same = std::find_if(merged.begin(), merged.end(), [&](const ConvLayer& seen) {
-      return seen.first == next.first && seen.layer.problem == next.layer.problem;
+      return seen.first == next.first && seen.transposed == next.transposed &&
+             seen.layer.problem == next.layer.problem;
     });
     if (same == merged.end())
       merged.push_back(next);

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "conv/layer_ops.h"
 #include "conv/problem.h"
 #include "recurrent/problem.h"
 
@@ -18,16 +19,40 @@ struct Shape {
   friend bool operator==(const Shape&, const Shape&) = default;
 };
 
-// ---- Layers. Windows are square and padded alike on all sides. Graph::add refuses invalid sizes.
-// ----
+// ---- Layers. Windows are padded alike on opposite sides. Graph::add refuses invalid sizes. ----
 
 struct Input {
   Shape shape;
 };
 
-// N C H W to N `filters` P Q, where P = (H + 2 pad - kernel) / stride + 1, rounded down.
+// A number for height and one for width: {1, 7}; or one for both: 3.
+struct PerAxis {
+  std::int64_t h, w;
+
+  constexpr PerAxis(std::int64_t both) : h(both), w(both) {}
+  constexpr PerAxis(std::int64_t height, std::int64_t width) : h(height), w(width) {}
+  friend bool operator==(const PerAxis&, const PerAxis&) = default;
+};
+
+// N C H W to N `filters` P Q, where P = (H + 2 pad - dilation * (kernel - 1) - 1) / stride + 1,
+// rounded down. A dilation of 1 is dense.
 struct Conv {
-  std::int64_t filters = 1, kernel = 1, stride = 1, pad = 0, groups = 1;
+  std::int64_t filters = 1;
+  PerAxis kernel = 1, stride = 1, pad = 0, dilation = 1;
+  std::int64_t groups = 1;
+  bool bias = true;
+  // The weight of a 1x1 filter is K C, as of PyTorch's Linear over the channels of each pixel.
+  bool matrix = false;
+};
+
+// The gradient of a convolution of these sizes, as a layer (conv/transposed.h): N C H W to
+// N `filters` P Q, where P = (H - 1) stride - 2 pad + dilation * (kernel - 1) + 1 + output_pad.
+// The filter has PyTorch's order, C filters/groups R S. output_pad is less than the stride
+// or the dilation.
+struct ConvTranspose {
+  std::int64_t filters = 1;
+  PerAxis kernel = 1, stride = 1, pad = 0, output_pad = 0, dilation = 1;
+  std::int64_t groups = 1;
   bool bias = true;
 };
 
@@ -46,9 +71,21 @@ struct Pool {
 
 struct GlobalAvgPool {};  // N C H W to N C 1 1
 
-// With a scale and a shift per channel; running statistics are buffers, not parameters.
+// With a scale and a shift per channel; running statistics are buffers, not parameters. They move
+// by `momentum` of the way to the batch's in each forward pass of training.
 struct BatchNorm {
-  double epsilon = 1e-5;
+  double epsilon = 1e-5, momentum = 0.1;
+};
+
+// Over the channels of each pixel, with a scale and a shift per channel.
+struct LayerNorm {
+  double epsilon = 1e-6;
+};
+
+// A trained factor per channel, at first `initial` (ConvNeXt's layer scale, which has the node's
+// name and the shape C 1 1).
+struct ChannelScale {
+  double initial = 1;
 };
 
 // Across channels: x / (k + alpha * sum of x^2 over `size` neighbouring channels)^beta, with alpha
@@ -59,16 +96,38 @@ struct LocalResponseNorm {
 };
 
 struct Activation {
-  enum class Kind : std::uint8_t { relu, tanh, sigmoid } kind = Kind::relu;
+  using Kind = ActivationKind;
+  Kind kind = Kind::relu;
 };
 
 struct Dropout {
-  double p = 0.5;  // probability of zeroing an element
+  double p = 0.5;             // probability of zeroing an element
+  bool whole_images = false;  // an image instead (stochastic depth; torchvision's mode "row")
 };
+
+// Two inputs, N C H W and N C 1 1: each channel of an image times a number of its own.
+struct Gate {};
 
 // Appends channels of zeros.
 struct PadChannels {
   std::int64_t channels = 1;  // afterwards
+};
+
+// `channels` of the input's channels, from `first` on.
+struct Slice {
+  std::int64_t first = 0, channels = 1;
+};
+
+// Channel g * (C / groups) + i goes to i * groups + g.
+struct ChannelShuffle {
+  std::int64_t groups = 2;
+};
+
+// To another height and width, as ResizeDesc (conv/layer_ops.h) says: PyTorch's interpolate to a
+// size, align_corners=False.
+struct Resize {
+  ResizeKind kind = ResizeKind::nearest;
+  std::int64_t h = 1, w = 1;
 };
 
 // Reads N C H W as H steps of C*W inputs each (an image's rows, or what another recurrent layer
@@ -86,7 +145,12 @@ struct Add {};     // two or more inputs of one shape
 struct Concat {};  // along C
 
 using Layer = std::variant<Input, Conv, Linear, Pool, GlobalAvgPool, BatchNorm, LocalResponseNorm,
-                           Activation, Dropout, PadChannels, Recurrent, Add, Concat>;
+                           Activation, Dropout, Gate, PadChannels, Recurrent, Add, Concat,
+                           ConvTranspose, LayerNorm, ChannelScale, Slice, ChannelShuffle, Resize>;
+
+// A convolution or a transposed one: its passes run by algorithms of convolutions.
+bool is_convolution(const Layer&);
+bool is_transposed(const Layer&);
 
 // ---- The graph ----
 
@@ -111,18 +175,23 @@ class Graph {
   const std::vector<Node>& nodes() const { return nodes_; }  // inputs before their users
   // Batch size of the input. Throws InputError for a graph without layers.
   std::int64_t batch() const;
-  // The sizes of a Conv node: forward, f32, nchw. Throws InputError for other layers. Every
-  // function here that takes a node throws it for a node of another graph.
+  // The sizes of a Conv node, or the convolution whose gradient a ConvTranspose node is: forward,
+  // f32, nchw. Throws InputError for other layers. Every function here that takes a node throws it
+  // for a node of another graph.
   ConvProblem conv_problem(const Node&) const;
   // The sizes of a Recurrent node: forward, f32. Throws InputError for other layers.
   RecurrentProblem recurrent_problem(const Node&) const;
 
-  // Trainable values: weights, biases, batch norm's scale and shift.
+  // Trainable values: weights, biases, scales and shifts.
   std::int64_t parameters(const Node&) const;
   std::int64_t parameters() const;
   // For one image, of convolutions (padded taps included), fully connected and recurrent layers.
   std::int64_t multiply_adds(const Node&) const;
   std::int64_t multiply_adds() const;
+
+  // The layer that computes the scores: the last one that is a convolution or fully connected.
+  // Throws InputError where there is none.
+  NodeId head() const;
 
  private:
   const Shape& input_shape(const Node&) const;
@@ -137,6 +206,8 @@ class Graph {
 struct ConvLayer {
   NamedProblem layer;  // forward, f32, nchw; named as the node
   bool first = false;  // no layer with parameters precedes it: training needs no dx here
+  // Of a ConvTranspose: the layer is the convolution whose gradient it is.
+  bool transposed = false;
 };
 
 // Every convolution in the graph's order, each with count 1.

@@ -33,6 +33,8 @@ double initial_value(const Initial& initial, std::uint64_t bits) {
       return 0;
     case Initial::Kind::one:
       return 1;
+    case Initial::Kind::constant:
+      return initial.value;
     case Initial::Kind::he:
       return normal(bits) * std::sqrt(2.0 / double(initial.fan_in));
     case Initial::Kind::recurrent:
@@ -43,19 +45,27 @@ double initial_value(const Initial& initial, std::uint64_t bits) {
   return symmetric(bits) * std::sqrt(6.0 / double(initial.fan_in + initial.fan_out));
 }
 
+// Halves the variance of what it reads, like ReLU.
+bool is_rectifier(ActivationKind kind) {
+  return kind == ActivationKind::relu || kind == ActivationKind::relu6 ||
+         kind == ActivationKind::hardswish || kind == ActivationKind::silu ||
+         kind == ActivationKind::gelu;
+}
+
 // Looks past layers that keep the sign, or at least the scale, of their input.
-bool relu_follows(const Graph& graph, NodeId id) {
+bool rectifier_follows(const Graph& graph, NodeId id) {
   const std::vector<Node>& nodes = graph.nodes();
   for (NodeId user = id + 1; user < nodes.size(); ++user) {
     const Node& node = nodes[user];
     if (std::find(node.inputs.begin(), node.inputs.end(), id) == node.inputs.end()) continue;
     if (const auto* activation = std::get_if<Activation>(&node.layer)) {
-      if (activation->kind == Activation::Kind::relu) return true;
+      if (is_rectifier(activation->kind)) return true;
     } else if (std::holds_alternative<BatchNorm>(node.layer) ||
+               std::holds_alternative<LayerNorm>(node.layer) ||
                std::holds_alternative<Add>(node.layer) ||
                std::holds_alternative<Pool>(node.layer) ||
                std::holds_alternative<Concat>(node.layer)) {
-      if (relu_follows(graph, user)) return true;
+      if (rectifier_follows(graph, user)) return true;
     }
   }
   return false;
@@ -66,11 +76,17 @@ bool relu_follows(const Graph& graph, NodeId id) {
 Initial initial_weights(const Graph& graph, NodeId id) {
   const Node& node = graph.nodes()[id];
   Initial initial;
-  initial.kind = relu_follows(graph, id) ? Initial::Kind::he : Initial::Kind::glorot;
+  initial.kind = rectifier_follows(graph, id) ? Initial::Kind::he : Initial::Kind::glorot;
   if (const auto* conv = std::get_if<Conv>(&node.layer)) {
     const ConvProblem p = graph.conv_problem(node);
     initial.fan_in = p.c / conv->groups * p.r * p.s;
     initial.fan_out = p.k / conv->groups * p.r * p.s;
+  } else if (is_transposed(node.layer)) {
+    // An output sums over the taps of one phase of the stride.
+    const ConvProblem p = graph.conv_problem(node);
+    initial.fan_in =
+        std::max<std::int64_t>(1, p.k / p.groups * p.r * p.s / (p.stride_h * p.stride_w));
+    initial.fan_out = p.c / p.groups * p.r * p.s;
   } else {
     const Shape& x = graph.nodes()[node.inputs[0]].shape;
     initial.fan_in = x.c * x.h * x.w;

@@ -14,8 +14,10 @@ namespace convlab::nets {
 // A parameter's initial values.
 struct Initial {
   // recurrent: as PyTorch's recurrent layers, uniform within 1 / sqrt(fan_in) = 1 / sqrt(H).
-  enum class Kind : std::uint8_t { zero, one, he, glorot, recurrent } kind = Kind::zero;
+  // constant: `value`.
+  enum class Kind : std::uint8_t { zero, one, he, glorot, recurrent, constant } kind = Kind::zero;
   std::int64_t fan_in = 1, fan_out = 1;  // products per output, and per input
+  double value = 0;
 };
 
 // For a filter or a weight matrix of this node.

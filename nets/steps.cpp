@@ -22,22 +22,21 @@ class Fuser {
  public:
   Fuser(const Graph& graph, Mode mode)
       : nodes_(graph.nodes()), mode_(mode), users_(nodes_.size()), value_(nodes_.size()) {
-    for (NodeId id = 0; id < nodes_.size(); ++id)
-      for (NodeId input : nodes_[id].inputs) users_[input].push_back(id);
+    for (NodeId id = 0; id < nodes_.size(); ++id) {
+      source_.push_back(disappears(id) ? source_[nodes_[id].inputs[0]] : id);
+      if (disappears(id)) continue;
+      for (NodeId input : nodes_[id].inputs) users_[source_[input]].push_back(id);
+    }
   }
 
   std::vector<Step> steps() {
     std::vector<bool> done(nodes_.size(), false);
     std::vector<Step> steps;
     for (NodeId id = 0; id < nodes_.size(); ++id) {
-      if (done[id]) continue;
-      if (mode_ == Mode::inference && is<Dropout>(nodes_[id])) {
-        value_[id] = value_[nodes_[id].inputs[0]];
-        continue;
-      }
+      if (done[id] || disappears(id)) continue;
       Step step;
       step.node = step.output = id;
-      for (NodeId input : nodes_[id].inputs) step.inputs.push_back(*value_[input]);
+      for (NodeId input : nodes_[id].inputs) step.inputs.push_back(*value_[source_[input]]);
       fuse(step, done);
       value_[step.output] = step.output;
       steps.push_back(std::move(step));
@@ -46,6 +45,8 @@ class Fuser {
   }
 
  private:
+  bool disappears(NodeId id) const { return mode_ == Mode::inference && is<Dropout>(nodes_[id]); }
+
   // The only reader of the step's output so far, if there is one.
   const Node* next(const Step& step) const {
     const auto& users = users_[step.output];
@@ -65,7 +66,8 @@ class Fuser {
     }
     const bool adds = is<BatchNorm>(node) || (conv && mode_ == Mode::inference);
     if (adds && next(step) && is<Add>(*next(step))) {
-      const std::vector<NodeId>& terms = next(step)->inputs;
+      std::vector<NodeId> terms;
+      for (const NodeId term : next(step)->inputs) terms.push_back(source_[term]);
       if (terms.size() == 2 && terms[0] != terms[1]) {
         const NodeId other = terms[0] == step.output ? terms[1] : terms[0];
         // If it does not exist yet, its own step, which comes later, does the addition.
@@ -84,6 +86,7 @@ class Fuser {
 
   const std::vector<Node>& nodes_;
   Mode mode_;
+  std::vector<NodeId> source_;  // a node, or what it reads if it disappears
   std::vector<std::vector<NodeId>> users_;
   std::vector<std::optional<NodeId>> value_;  // value that holds a node's output, once there is one
 };

@@ -23,6 +23,9 @@ class Tensor {
     return {*graph_, graph_->add(std::move(name), std::move(layer), {id_})};
   }
   Tensor conv(std::string name, Conv layer) const { return apply(std::move(name), layer); }
+  Tensor conv_transpose(std::string name, ConvTranspose layer) const {
+    return apply(std::move(name), layer);
+  }
   Tensor linear(std::string name, std::int64_t outputs) const {
     return apply(std::move(name), Linear{outputs});
   }
@@ -30,24 +33,42 @@ class Tensor {
                   bool ceil_mode = false) const {
     return apply(std::move(name), Pool{Pool::Kind::max, kernel, stride, pad, ceil_mode});
   }
-  Tensor avg_pool(std::string name, std::int64_t kernel, std::int64_t stride) const {
-    return apply(std::move(name), Pool{Pool::Kind::average, kernel, stride});
+  Tensor avg_pool(std::string name, std::int64_t kernel, std::int64_t stride,
+                  std::int64_t pad = 0) const {
+    return apply(std::move(name), Pool{Pool::Kind::average, kernel, stride, pad});
   }
   Tensor global_avg_pool(std::string name) const { return apply(std::move(name), GlobalAvgPool{}); }
-  Tensor batch_norm(std::string name, double epsilon = 1e-5) const {
-    return apply(std::move(name), BatchNorm{epsilon});
+  Tensor batch_norm(std::string name, double epsilon = 1e-5, double momentum = 0.1) const {
+    return apply(std::move(name), BatchNorm{epsilon, momentum});
   }
   Tensor lrn(std::string name, LocalResponseNorm layer = {}) const {
     return apply(std::move(name), layer);
   }
-  Tensor relu(std::string name) const {
-    return apply(std::move(name), Activation{Activation::Kind::relu});
+  Tensor activation(std::string name, ActivationKind kind) const {
+    return apply(std::move(name), Activation{kind});
   }
-  Tensor tanh(std::string name) const {
-    return apply(std::move(name), Activation{Activation::Kind::tanh});
-  }
+  Tensor relu(std::string name) const { return activation(std::move(name), ActivationKind::relu); }
+  Tensor tanh(std::string name) const { return activation(std::move(name), ActivationKind::tanh); }
   Tensor dropout(std::string name, double p = 0.5) const {
     return apply(std::move(name), Dropout{p});
+  }
+  Tensor stochastic_depth(std::string name, double p) const {
+    return apply(std::move(name), Dropout{p, true});
+  }
+  Tensor layer_norm(std::string name, double epsilon = 1e-6) const {
+    return apply(std::move(name), LayerNorm{epsilon});
+  }
+  Tensor scaled(std::string name, double initial) const {
+    return apply(std::move(name), ChannelScale{initial});
+  }
+  Tensor slice(std::string name, std::int64_t first, std::int64_t channels) const {
+    return apply(std::move(name), Slice{first, channels});
+  }
+  Tensor shuffled(std::string name, std::int64_t groups) const {
+    return apply(std::move(name), ChannelShuffle{groups});
+  }
+  Tensor resized(std::string name, ResizeKind kind, std::int64_t h, std::int64_t w) const {
+    return apply(std::move(name), Resize{kind, h, w});
   }
   Tensor recurrent(std::string name, Recurrent layer) const {
     return apply(std::move(name), layer);
@@ -94,6 +115,11 @@ inline Tensor join(std::string name, Layer layer, const std::vector<Tensor>& par
 // Elementwise; both have one shape.
 inline Tensor add(std::string name, Tensor a, Tensor b) {
   return join(std::move(name), Add{}, {a, b});
+}
+
+// x times a gate of N C 1 1.
+inline Tensor gated(std::string name, Tensor x, Tensor gate) {
+  return join(std::move(name), Gate{}, {x, gate});
 }
 
 // Along the channels; all have one n, h and w.

@@ -29,7 +29,7 @@ inline double inner_product(const ConvAlgo& algo, const ConvProblem& p,
   const TensorDesc desc = p.pass == Pass::forward ? p.y_desc()
                           : p.pass == Pass::backward_data
                               ? p.x_desc()
-                              : TensorDesc{p.k, p.c / p.groups, p.r, p.s};
+                              : TensorDesc{p.k, p.c / p.groups, p.t * p.r, p.s};
   double sum = 0;
   std::size_t i = 0;
   for (std::int64_t n = 0; n < desc.n; ++n)

@@ -35,6 +35,8 @@ inline const std::vector<std::string>& problem_texts() {
       R"(mb1ic8ih2oc8oh4kh5ph3n"filter_larger_than_image")",
       R"(mb1ic4ih3iw50oc6oh3ow50kh1kw5ph0pw2n"wide_and_flat")",
       R"(mb1ic6ih31iw3oc9oh31ow3kh5kw1ph2pw0n"tall_and_narrow")",
+      R"(mb2ic16iw41oc24ow41kw5pw4n"causal_row")",
+      R"(mb1ic32iw60oc32ow60kw3pw8dw3n"causal_dilated_row")",
       R"(mb2ic18ih11iw13oc10oh6ow5kh3kw3sh2sw3ph1pw2n"asymmetric_strides")",
       R"(mb1ic9ih8iw8oc12oh8ow8kh4kw4ph1pw2n"even_filter_asymmetric_pads")",
       R"(mb1ic16ih9oc16oh9kh3ph2n"bottom_padding_below_top")",
@@ -43,11 +45,17 @@ inline const std::vector<std::string>& problem_texts() {
       R"(mb1ic32ih14oc48oh7kh3sh2ph1n"downsampling")",
       R"(mb1ic10ih15iw17oc11oh15ow15kh3kw3dh1dw2ph2pw2n"dilated")",
       R"(mb1ic4ih16oc4oh6kh3sh2dh2ph1n"dilated_and_strided")",
+      R"(mb2ic20ih13iw15oc18oh13ow9kh3dh1dw2ph2pw0n"dilated_with_pads_to_match")",
       R"(g2mb2ic12ih9oc10oh9kh3ph1n"two_ragged_groups")",
       R"(g4mb1ic64ih7oc128oh7kh3ph1n"groups_of_whole_blocks")",
       R"(g3mb1ic48ih6oc24oh6kh1ph0n"grouped_pointwise")",
+      R"(g3mb2ic96ih9iw8oc48oh9ow8kh3ph1n"groups_of_whole_blocks_in_a_batch")",
+      R"(g10mb2ic40ih9iw15oc40oh9ow15kh3ph1n"ragged_groups_of_four")",
+      R"(g5mb1ic40ih13oc40oh7kh3sh2ph1n"ragged_groups_of_eight_strided")",
+      R"(g9mb3ic18ih7oc18oh5kh3kw2dh1dw0ph1pw0n"groups_of_two_dilated")",
       R"(g24mb2ic24ih10oc24oh10kh3ph1n"depthwise")",
       R"(g37mb1ic37ih11oc37oh6kh5sh2ph2n"depthwise_ragged_strided")",
+      R"(g20mb2ic20ih23iw19oc20oh23ow19kh13kw9ph6pw4n"depthwise_large_filter")",
       R"(g8mb1ic8ih9oc24oh9kh3dh1ph2n"depthwise_multiplier_dilated")",
       R"(mb1ic24ih12oc16oh12kh5ph2n"five_by_five")",
       R"(mb2ic64ih5oc64oh5kh1ph0n"even_pointwise")",
@@ -60,7 +68,42 @@ inline const std::vector<std::string>& problem_texts() {
   return texts;
 }
 
-inline NamedProblem test_problem(std::size_t i) { return parse_problem(problem_texts()[i]); }
+// The same with depth.
+inline const std::vector<std::string>& depth_problem_texts() {
+  static const std::vector<std::string> texts{
+      R"(mb2ic16id5ih8oc32kd3kh3pd1ph1n"depth")",
+      R"(mb1ic5id4ih7iw9oc7kd3kh3kw3pd1ph1n"depth_ragged_channels")",
+      R"(mb3ic40id2ih6oc24kd3kh3pd1ph1n"depth_more_images_than_slices")",
+      R"(mb1ic17id6oc20kd3pd1n"depth_cube")",
+      R"(mb1ic32id5ih6oc16od5kd3kh3pd2ph1n"depth_causal")",
+      R"(mb2ic18id7ih9oc32kd3kh3sd2sh2pd1ph1n"depth_strides")",
+      R"(mb1ic32id9ih6oc32od7oh6kd3kh3dd2pd2ph1n"depth_dilated")",
+      R"(mb1ic32id3ih5oc32od6kd1kh3pd2ph1n"depth_slices_of_padding")",
+      R"(mb2ic32id6ih6oc48kd1kh1sd2sh2pd0ph0n"depth_pointwise_strides")",
+      R"(mb2ic32id6ih5oc24kd3kh1pd1ph0n"depth_of_taps_only")",
+      R"(mb2ic32id7ih7oc24od5oh5kd3kh3pd0ph0n"depth_no_padding")",
+      R"(mb1ic3id5ih21oc20kd3kh7sd1sh2pd1ph3n"depth_first_layer")",
+      R"(g2mb1ic64id4ih6oc64kd3kh3pd1ph1n"depth_groups")",
+      R"(g24mb2ic24id4ih8oc24kd3kh3pd1ph1n"depth_depthwise")",
+      R"(g36mb1ic36id5ih9oc36kd3kh3sd1sh2pd1ph1n"depth_depthwise_strided")",
+      R"(g3mb2ic96id4ih7iw6oc48kd3kh3kw3pd1ph1n"depth_groups_of_whole_blocks")",
+      R"(g10mb2ic40id3ih7oc40kd3kh3sh2pd1ph1n"depth_groups_of_four")",
+      R"(mb2ic32id5ih9oc32kd3kh3dd1dh1pd2ph2n"depth_dilated_in_all_dimensions")",
+      R"(g2mb1ic64id4ih9oc32kd3kh3dh2pd1ph3n"depth_groups_dilated_rows")",
+      R"(g54mb1ic54id4ih12oc54kd3kh3pd1ph1n"depth_x3d")",
+      R"(g54mb2ic54id3ih12oc54kd3kh3sd1sh2pd1ph1n"depth_x3d_strided")",
+      R"(g20mb2ic20id3ih11oc20kd3kh7pd1ph3n"depth_depthwise_large_filter")",
+      R"(mb1ic16id1ih7oc16od2kd2kh3pd1ph1n"depth_from_one_slice")",
+      R"(mb1ic64id4ih14oc64kd3kh3pd1ph1n"depth_many_channels")",
+  };
+  return texts;
+}
+
+// With depth from problem_texts().size() on.
+inline NamedProblem test_problem(std::size_t i) {
+  const std::size_t flat = problem_texts().size();
+  return parse_problem(i < flat ? problem_texts()[i] : depth_problem_texts()[i - flat]);
+}
 
 // The same without epilogue and accumulation.
 inline ConvProblem unfinished(ConvProblem p) {

@@ -69,8 +69,8 @@ std::vector<std::byte> to_memory(DType dtype, std::span<const double> plain,
                            [&](auto type) { return to_memory<decltype(type)>(plain, desc); });
 }
 
-// KCRS and bias as tensors, so that one description serves all operands.
-TensorDesc filter_desc(const ConvProblem& f) { return {f.k, f.c / f.groups, f.r, f.s}; }
+// KCTRS and bias as tensors, so that one description serves all operands.
+TensorDesc filter_desc(const ConvProblem& f) { return {f.k, f.c / f.groups, f.t * f.r, f.s}; }
 
 TensorDesc output_desc(const ConvProblem& f) {
   return f.pass == Pass::forward         ? f.y_desc()
@@ -176,7 +176,8 @@ ReferenceCase::ReferenceCase(const ConvProblem& problem, std::uint64_t seed, Dat
   const auto values = [&](std::int64_t count, std::uint64_t stream) {
     return random_values(count, f.dtype, hash(seed) + stream, kind);
   };
-  const std::int64_t x_count = f.n * f.c * f.h * f.w, y_count = f.n * f.k * f.p * f.q;
+  const TensorDesc x = f.x_desc(), y = f.y_desc();
+  const std::int64_t x_count = x.n * x.c * x.h * x.w, y_count = y.n * y.c * y.h * y.w;
   if (f.pass != Pass::backward_data) x_ = values(x_count, 1);
   if (f.pass != Pass::backward_filter) w_ = values(f.filter_elements(), 2);
   if (f.pass != Pass::forward) dy_ = values(y_count, 3);

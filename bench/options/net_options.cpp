@@ -199,7 +199,8 @@ bool has(const Graph& graph) {
 
 // Those of the net's kinds of layers; all if it has neither. So `tune` knows the same names for it.
 std::vector<AlgoRef> algos_for(const Graph& graph, const NetAlgos& algos, DeviceKind kind) {
-  const bool convolutions = has<Conv>(graph), recurrent = has<Recurrent>(graph);
+  const bool convolutions = has<Conv>(graph) || has<ConvTranspose>(graph),
+             recurrent = has<Recurrent>(graph);
   std::vector<AlgoRef> known;
   if (convolutions || !recurrent)
     for (const ConvAlgo* algo : algos.conv.for_device(kind)) known.emplace_back(*algo);

@@ -15,6 +15,7 @@
 #include "conv/text/names.h"
 #include "conv/text/problem_reader.h"
 #include "conv/text/text_file.h"
+#include "conv/transposed.h"
 #include "nets/zoo/zoo.h"
 #include "recurrent/problem_text.h"
 
@@ -26,8 +27,10 @@ namespace {
 std::vector<TuneItem> net_items(const std::string& name, std::int64_t batch) {
   const Graph net = make_net(name, batch);
   std::vector<TuneItem> items;
-  for (const ConvLayer& conv : merge_equal(conv_layers(net)))
+  for (const ConvLayer& conv : merge_equal(conv_layers(net))) {
     items.push_back({conv.layer, conv.first});
+    items.back().layer.transposed = conv.transposed;
+  }
   for (const NamedRecurrentProblem& layer : merge_equal(recurrent_layers(net)))
     items.push_back({layer, false});
   if (items.empty())
@@ -51,14 +54,8 @@ bool is_net(const std::string& text) {
 std::vector<LayerProblem> read_problems(const std::string& target,
                                         std::vector<std::string>& warnings) {
   std::vector<LayerProblem> layers;
-  const auto take = [&](std::string_view text, std::vector<std::string>& about_batch) {
-    if (begins_with_cell(text))
-      layers.emplace_back(parse_recurrent_problem(text, about_batch));
-    else
-      layers.emplace_back(parse_problem(text, about_batch));
-  };
   if (!target.starts_with('@')) {
-    take(target, warnings);
+    layers.push_back(parse_layer(target, warnings));
     return layers;
   }
   const std::string path = target.substr(1);
@@ -69,7 +66,7 @@ std::vector<LayerProblem> read_problems(const std::string& target,
           throw InputError(
               fmt::format("'{}' is a net, but a file holds problems: give it as a TARGET", word));
         std::vector<std::string> about_batch;
-        take(line, about_batch);
+        layers.push_back(parse_layer(line, about_batch));
         return about_batch.empty();
       });
   return layers;
@@ -117,12 +114,12 @@ void require_memory(const LayerProblem& layer, const DeviceInfo& device) {
   if (needed <= double(device.memory_bytes)) return;
   const auto fits =
       std::int64_t(double(layer.problem.batch()) * double(device.memory_bytes) / needed);
-  throw InputError(fmt::format(
-      "{} needs {} for its tensors and their reference, but this machine has {}: {}",
-      layer.name.empty() ? to_text(layer.problem) : layer.name + " " + to_text(layer.problem),
-      show_bytes(std::int64_t(needed)), show_bytes(device.memory_bytes),
-      fits > 0 ? fmt::format("expected a batch of at most about {}", fits)
-               : "expected a smaller problem"));
+  throw InputError(
+      fmt::format("{} needs {} for its tensors and their reference, but this machine has {}: {}",
+                  layer.name.empty() ? layer.text() : layer.name + " " + layer.text(),
+                  show_bytes(std::int64_t(needed)), show_bytes(device.memory_bytes),
+                  fits > 0 ? fmt::format("expected a batch of at most about {}", fits)
+                           : "expected a smaller problem"));
 }
 
 }  // namespace
@@ -131,13 +128,14 @@ void require_memory(const LayerProblem& layer, const DeviceInfo& device) {
 // the field is "g" alone: "g2mb1..." against "googlenet".
 // A recurrent problem's cell is followed by a size, and a recurrent net's by a number.
 bool looks_like_problem(const std::string& target) {
+  if (is_transposed_text(target)) return true;
   if (is_recurrent_text(target)) {
     const std::string_view sizes = std::string_view(target).substr(target.find(':') + 1);
     return sizes.empty() || std::isdigit(static_cast<unsigned char>(sizes.front())) == 0;
   }
-  static const std::vector<std::string> fields{"g",  "mb", "ic", "ih", "iw", "oc",
-                                               "oh", "ow", "kh", "kw", "sh", "sw",
-                                               "ph", "pw", "dh", "dw", "id", "od"};
+  static const std::vector<std::string> fields{"g",  "mb", "ic", "ih", "iw", "oc", "oh", "ow",
+                                               "kh", "kw", "sh", "sw", "ph", "pw", "dh", "dw",
+                                               "id", "od", "kd", "sd", "pd", "dd"};
   return std::any_of(fields.begin(), fields.end(), [&](const std::string& field) {
     return target.size() > field.size() && target.starts_with(field) &&
            (std::isdigit(static_cast<unsigned char>(target[field.size()])) != 0 ||
@@ -145,11 +143,11 @@ bool looks_like_problem(const std::string& target) {
   });
 }
 
-Problem parse_one_problem(const std::string& text) {
+LayerProblem parse_one_problem(const std::string& text) {
   if (!looks_like_problem(text))
     throw InputError(
         fmt::format("'{}' is not a problem: expected one, as in {}", text, problem_examples));
-  return parse_layer(text).problem;
+  return parse_layer(text);
 }
 
 double required_bytes(const Problem& problem) {
@@ -171,7 +169,7 @@ void require_convolutions(const std::vector<TuneItem>& items, const std::string&
   for (const TuneItem& item : items)
     if (!item.layer.problem.conv())
       throw InputError(fmt::format("{}: '{}' is a recurrent layer: expected convolutions", verb,
-                                   to_text(item.layer.problem)));
+                                   item.layer.text()));
 }
 
 std::vector<TuneItem> resolve_targets(const CommonOptions& options, const DeviceInfo& device) {
@@ -187,7 +185,7 @@ std::vector<TuneItem> resolve_targets(const CommonOptions& options, const Device
       if (!options.layer.empty() && names.back() != options.layer) continue;
       const bool training = options.passes != std::vector{Pass::forward};
       for (const Pass pass : options.passes) {
-        item.layer.problem.set_pass(pass, training);
+        item.layer.set_pass(pass, training);
         item.layer.problem.set_dtype(options.dtype);
         recomputes |= options.recompute && item.layer.problem.set_recompute();
         require_type(item.layer.problem);

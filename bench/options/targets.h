@@ -9,12 +9,12 @@
 
 namespace convlab {
 
-// True if the text begins like a problem's, "mb1ic64..." or "lstm:t32...", and unlike any net's
-// name.
+// True if the text begins like a problem's, "mb1ic64...", "deconv:mb1..." or "lstm:t32...", and
+// unlike any net's name.
 bool looks_like_problem(const std::string& target);
 
 // For a verb that takes one problem and no net. Throws InputError for any other text.
-Problem parse_one_problem(const std::string& text);
+LayerProblem parse_one_problem(const std::string& text);
 
 // In the order given: each target's problems for each batch, and every pass for each problem. Equal
 // layers of a net are one item with a count, convolutions before recurrent layers. --layer keeps

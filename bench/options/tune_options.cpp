@@ -27,7 +27,7 @@ namespace {
 // The winner, in one line.
 std::string show_result(const LayerResult& result) {
   const std::string layer =
-      fmt::format("{} {}", show_layer(result.layer), to_string(result.layer.problem.pass()));
+      fmt::format("{} {}", show_layer(result.layer), to_string(result.layer.pass()));
   if (!result.chosen) return fmt::format("{}: no algorithm works", layer);
   const Candidate& c = result.candidates[*result.chosen];
   return fmt::format("{}: {} {} ms {}", layer, show_choice(c), time_cell(c).shown(),
@@ -77,7 +77,7 @@ void TunePrinter::store_lost(const std::string& why) {
 
 void TunePrinter::begin(const TuneItem& item, std::size_t index, std::size_t total) {
   count(0, total);
-  layer_ = fmt::format("{} {}", show_layer(item.layer), to_string(item.layer.problem.pass()));
+  layer_ = fmt::format("{} {}", show_layer(item.layer), to_string(item.layer.pass()));
   if (index == 0) warn_of_other_programs(device_);
   announce(fmt::format("screening {} of {}: {}", part_.items_before + index + 1, total_, layer_));
 }
@@ -105,7 +105,7 @@ void TunePrinter::process(std::size_t number, std::size_t open) {
 
 void TunePrinter::again(const TuneItem& item, const std::string& why) {
   progress_.line(fmt::format("{} {}: raced again: {}", show_layer(item.layer),
-                             to_string(item.layer.problem.pass()), why));
+                             to_string(item.layer.pass()), why));
 }
 
 void TunePrinter::end(const LayerResult& result, std::size_t done, std::size_t total) {
@@ -126,8 +126,8 @@ void report_limit(const TuneTable& table, std::int64_t limit) {
       say(fmt::format(
           "{} {}: the workspace limit of {} bytes is too small for every algorithm: expected at "
           "least --workspace-max {} ({})",
-          show_layer(layer.layer), to_string(layer.layer.problem.pass()), limit,
-          least->workspace_bytes, show_choice(*least)));
+          show_layer(layer.layer), to_string(layer.layer.pass()), limit, least->workspace_bytes,
+          show_choice(*least)));
   }
 }
 

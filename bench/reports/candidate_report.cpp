@@ -34,7 +34,7 @@ Report narrow_candidates(const TuneTable& table) {
   report.width = terminal_width;
   const bool layers = differ(table, [](const LayerResult& l) { return show_layer(l.layer); });
   const bool batches = has_batches(table);
-  const bool passes = differ(table, [](const LayerResult& l) { return l.layer.problem.pass(); });
+  const bool passes = differ(table, [](const LayerResult& l) { return l.layer.pass(); });
   if (layers) report.columns.emplace_back("layer");
   if (batches) report.columns.emplace_back("batch");
   if (passes) report.columns.emplace_back("pass");
@@ -45,7 +45,7 @@ Report narrow_candidates(const TuneTable& table) {
       std::vector<Cell> row;
       if (layers) row.emplace_back(show_layer(layer.layer));
       if (batches) row.emplace_back(layer.layer.problem.batch());
-      if (passes) row.emplace_back(to_string(layer.layer.problem.pass()));
+      if (passes) row.emplace_back(to_string(layer.layer.pass()));
       row.insert(row.end(), {c.algo, to_string(c.status)});
       row.push_back(c.ms > 0 ? time_cell(c) : Cell());
       row.push_back(c.status == Status::refused ? Cell() : measured_error(c));
@@ -73,13 +73,12 @@ Report wide_candidates(const TuneTable& table, bool for_file) {
                                                "exec_gflops", "rel_error", "workspace", "reason"});
   for (const LayerResult& layer : table.layers)
     for (const Candidate& c : layer.candidates) {
-      const Problem& p = layer.layer.problem;
       const bool timed = c.ms > 0, ran = c.status != Status::refused;
       std::vector<Cell> row{show_layer(layer.layer)};
-      if (for_file) row.emplace_back(to_text(p));
-      if (batches) row.emplace_back(p.batch());
-      row.emplace_back(to_string(p.pass()));
-      if (for_file) row.emplace_back(extras_of(p));
+      if (for_file) row.emplace_back(layer.layer.text());
+      if (batches) row.emplace_back(layer.layer.problem.batch());
+      row.emplace_back(to_string(layer.layer.pass()));
+      if (for_file) row.emplace_back(extras_of(layer.layer.problem));
       row.insert(row.end(), {c.algo, c.config.text(), show_layouts(c), to_string(c.status)});
       if (for_file) row.emplace_back(std::int64_t(c.predicted));
       row.insert(
@@ -97,7 +96,7 @@ Report wide_candidates(const TuneTable& table, bool for_file) {
 // "WIN: direct nhwc; next best fft, 1.31x [1.27 1.35]"
 std::string verdict_line(const TuneTable& table, const LayerResult& layer) {
   std::string text = fmt::format("{} {}: {}", show_row(table, layer.layer),
-                                 to_string(layer.layer.problem.pass()), to_string(layer.verdict));
+                                 to_string(layer.layer.pass()), to_string(layer.verdict));
   if (!layer.chosen) return fmt::format("{}: {}", text, layer.reason);
   text += fmt::format(": {}", show_choice(chosen_of(layer)));
   if (!runner_up(layer)) return text;
@@ -113,6 +112,7 @@ std::string render_candidates(const TuneTable& table, Format format, bool wide) 
   const TuneTable merged = format == Format::csv ? table : with_equal_rows_merged(table);
   Report report = format == Format::table && !wide ? narrow_candidates(merged)
                                                    : wide_candidates(merged, format == Format::csv);
+  report.notes = transposed_notes(merged);
   for (const LayerResult& layer : merged.layers)
     report.notes.push_back(verdict_line(merged, layer));
   if (const std::string note = unsure_note(merged, false); !note.empty())

@@ -14,8 +14,8 @@
 namespace convlab {
 namespace {
 
-constexpr std::array<std::string_view, 9> axis_names{"n",      "c",       "h",     "k",     "r",
-                                                     "stride", "threads", "dtype", "layout"};
+constexpr std::array<std::string_view, 10> axis_names{"n", "c",      "d",       "h",     "k",
+                                                      "r", "stride", "threads", "dtype", "layout"};
 constexpr std::array<std::string_view, 7> recurrent_axis_names{"t", "n",       "i",    "h",
                                                                "l", "threads", "dtype"};
 constexpr std::array<std::string_view, 4> layout_names{"auto", "nchw", "nhwc", "nchwc"};
@@ -26,20 +26,31 @@ std::int64_t outputs(std::int64_t padded, std::int64_t filter, std::int64_t stri
   return padded < filter ? 0 : (padded - filter) / stride + 1;
 }
 
+// Filters and strides that are equal in depth and height stay so.
 void set_size(const std::string& axis, std::int64_t value, ConvProblem& p) {
-  const bool same_h = 2 * p.pad_h == (p.r - 1) * p.dilation_h,
-             same_w = 2 * p.pad_w == (p.s - 1) * p.dilation_w;
+  const bool same_d = 2 * p.pad_d == (p.t - 1) * p.dilation_d,
+             same_h = 2 * p.pad_h == (p.r - 1) * p.dilation_h,
+             same_w = 2 * p.pad_w == (p.s - 1) * p.dilation_w, depth = p.has_depth();
   if (axis == "n") p.n = value;
   if (axis == "c") p.c = value;
   if (axis == "k") p.k = value;
+  if (axis == "d") p.d = value;
   if (axis == "h") p.h = p.w = value;
-  if (axis == "stride") p.stride_h = p.stride_w = value;
+  if (axis == "stride") {
+    if (depth && p.stride_d == p.stride_h) p.stride_d = value;
+    p.stride_h = p.stride_w = value;
+  }
   if (axis == "r") {
+    if (depth && p.t == p.r) {
+      p.t = value;
+      if (same_d) p.pad_d = (value - 1) * p.dilation_d / 2;
+    }
     p.r = p.s = value;
     if (same_h) p.pad_h = (value - 1) * p.dilation_h / 2;
     if (same_w) p.pad_w = (value - 1) * p.dilation_w / 2;
   }
-  if (axis == "h" || axis == "r" || axis == "stride") {
+  if (axis == "d" || axis == "h" || axis == "r" || axis == "stride") {
+    p.z = outputs(p.d + 2 * p.pad_d, (p.t - 1) * p.dilation_d + 1, p.stride_d);
     p.p = outputs(p.h + 2 * p.pad_h, (p.r - 1) * p.dilation_h + 1, p.stride_h);
     p.q = outputs(p.w + 2 * p.pad_w, (p.s - 1) * p.dilation_w + 1, p.stride_w);
   }

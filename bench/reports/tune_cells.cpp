@@ -69,7 +69,9 @@ TuneTable with_equal_rows_merged(const TuneTable& table) {
   for (const LayerResult& next : table.layers) {
     const auto same =
         std::find_if(merged.layers.begin(), merged.layers.end(), [&](const LayerResult& seen) {
-          return seen.first_layer == next.first_layer && seen.layer.problem == next.layer.problem;
+          return seen.first_layer == next.first_layer &&
+                 seen.layer.transposed == next.layer.transposed &&
+                 seen.layer.problem == next.layer.problem;
         });
     if (same == merged.layers.end())
       merged.layers.push_back(next);
@@ -104,7 +106,24 @@ Cell measured_bytes(const Candidate& c) {
 }
 
 std::string show_layer(const LayerProblem& layer) {
-  return layer.name.empty() ? to_text(layer.problem) : layer.name;
+  return layer.name.empty() ? layer.text() : layer.name;
+}
+
+std::string transposed_note(const LayerProblem& layer) {
+  return fmt::format(
+      "{} is the gradient of {}: its fwd is that one's bwd_d, its bwd_d that one's fwd",
+      layer.text(), to_text(layer.problem));
+}
+
+std::vector<std::string> transposed_notes(const TuneTable& table) {
+  std::vector<std::string> notes;
+  for (const LayerResult& layer : table.layers) {
+    if (!layer.layer.transposed) continue;
+    std::string note = transposed_note(layer.layer);
+    if (std::find(notes.begin(), notes.end(), note) == notes.end())
+      notes.push_back(std::move(note));
+  }
+  return notes;
 }
 
 }  // namespace convlab

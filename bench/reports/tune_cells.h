@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <vector>
 
 #include "autotune/tuner.h"
 #include "bench/reports/report.h"
@@ -11,6 +12,10 @@
 namespace convlab {
 
 std::string show_layer(const LayerProblem&);  // its name, or its text when it has none
+// For each transposed convolution, the convolution and its passes: "deconv:mb1... is the gradient
+// of mb1...: its fwd is that one's bwd_d, its bwd_d that one's fwd".
+std::string transposed_note(const LayerProblem&);
+std::vector<std::string> transposed_notes(const TuneTable&);
 
 // Only for a row that has a choice.
 inline const Candidate& chosen_of(const LayerResult& layer) {

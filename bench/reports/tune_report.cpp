@@ -54,11 +54,11 @@ class Costs {
   explicit Costs(const TuneTable& table)
       : training_((table.shard && table.shard->training) ||
                   std::any_of(table.layers.begin(), table.layers.end(), [](const LayerResult& l) {
-                    return l.layer.problem.pass() != Pass::forward;
+                    return l.layer.pass() != Pass::forward;
                   })) {}
   bool training() const { return training_; }
   double of(const LayerResult& layer, const Candidate& c) const {
-    return cost_ms(c, training_ && layer.layer.problem.pass() != Pass::backward_filter);
+    return cost_ms(c, training_ && layer.layer.pass() != Pass::backward_filter);
   }
 
  private:
@@ -104,7 +104,7 @@ Report narrow_report(const TuneTable& table, bool with_config) {
     const Problem& p = layer.layer.problem;
     std::vector<Cell> row{show_layer(layer.layer)};
     if (batches) row.emplace_back(p.batch());
-    row.emplace_back(to_string(p.pass()));
+    row.emplace_back(to_string(layer.layer.pass()));
     if (counts) row.emplace_back(layer.layer.count);
     if (layer.chosen) {
       const Candidate& c = chosen_of(layer);
@@ -137,7 +137,7 @@ Report wide_report(const TuneTable& table) {
                                                "workspace", "verdict", "next best"});
   for (const LayerResult& layer : table.layers) {
     const Problem& p = layer.layer.problem;
-    std::vector<Cell> row{show_layer(layer.layer), p.batch(), to_string(p.pass()),
+    std::vector<Cell> row{show_layer(layer.layer), p.batch(), to_string(layer.layer.pass()),
                           layer.layer.count};
     if (layer.chosen) {
       const Candidate& c = chosen_of(layer);
@@ -169,8 +169,12 @@ Report full_report(const TuneTable& table) {
   const auto exact = [](double value) { return Cell(value, ""); };
   for (const LayerResult& layer : table.layers) {
     const Problem& p = layer.layer.problem;
-    std::vector<Cell> row{layer.layer.name, to_text(p),           to_string(p.pass()),
-                          extras_of(p),     to_string(p.dtype()), layer.layer.count};
+    std::vector<Cell> row{layer.layer.name,
+                          layer.layer.text(),
+                          to_string(layer.layer.pass()),
+                          extras_of(p),
+                          to_string(p.dtype()),
+                          layer.layer.count};
     row.resize(report.columns.size());
     if (layer.chosen) {
       const Candidate& c = chosen_of(layer);
@@ -208,13 +212,13 @@ Report full_report(const TuneTable& table) {
 
 // The rows in `totals`.
 bool is_counted(const LayerResult& layer) {
-  return !layer.first_layer || layer.layer.problem.pass() != Pass::backward_data;
+  return !layer.first_layer || layer.layer.pass() != Pass::backward_data;
 }
 
 // The number of predicted choices in a total.
 std::int64_t predicted_rows(const TuneTable& table, std::optional<Pass> pass = {}) {
   return std::count_if(table.layers.begin(), table.layers.end(), [&](const LayerResult& layer) {
-    return (!pass || *pass == layer.layer.problem.pass()) && is_counted(layer) && layer.chosen &&
+    return (!pass || *pass == layer.layer.pass()) && is_counted(layer) && layer.chosen &&
            chosen_of(layer).predicted;
   });
 }
@@ -234,15 +238,15 @@ std::vector<std::pair<std::optional<std::int64_t>, TuneTable>> summed_parts(
   std::map<std::int64_t, TuneTable> by_batch;
   std::set<std::pair<std::string, Pass>> seen;
   bool repeated = false;
-  const auto without_batch = [](Problem p) {
-    p.set_batch(1);
-    return std::pair(to_text(p), p.pass());
+  const auto without_batch = [](LayerProblem p) {
+    p.problem.set_batch(1);
+    return std::pair(p.text(), p.pass());
   };
   for (const LayerResult& layer : table.layers)
     by_batch[layer.layer.problem.batch()].layers.push_back(layer);
   for (const auto& [n, part] : by_batch) {
     std::set<std::pair<std::string, Pass>> here;
-    for (const LayerResult& layer : part.layers) here.insert(without_batch(layer.layer.problem));
+    for (const LayerResult& layer : part.layers) here.insert(without_batch(layer.layer));
     for (const auto& problem : here) repeated |= !seen.insert(problem).second;
   }
   if (!repeated) return {{std::nullopt, table}};
@@ -285,8 +289,7 @@ std::vector<std::string> backward_sums(const TuneTable& table) {
     for (const LayerResult& filter : table.layers) {
       Problem same = filter.layer.problem;
       same.set_pass(Pass::backward_data);
-      if (filter.layer.problem.pass() != Pass::backward_filter || !(same == data.layer.problem))
-        continue;
+      if (filter.layer.pass() != Pass::backward_filter || !(same == data.layer.problem)) continue;
       const auto peer = std::find_if(
           data.candidates.begin(), data.candidates.end(),
           [&](const Candidate& c) { return was_timed(c) && is_vendor(c) && does_more(data, c); });
@@ -315,8 +318,9 @@ std::vector<std::string> notes(const TuneTable& table, bool with_errors) {
   bool sampled = false, first_backward = false;
   for (const LayerResult& layer : table.layers) {
     if (layer.chosen) sampled |= chosen_of(layer).sampled_error;
-    first_backward |= layer.first_layer && layer.layer.problem.pass() == Pass::backward_data;
+    first_backward |= layer.first_layer && layer.layer.pass() == Pass::backward_data;
   }
+  for (std::string& note : transposed_notes(table)) notes.push_back(std::move(note));
   for (const auto& [batch, part] : summed_parts(table)) {
     const std::string label = batch ? fmt::format(" n={}", *batch) : "";
     std::size_t passes = 0;
@@ -499,8 +503,8 @@ Json layer_json(const LayerResult& layer) {
     chosen["samples_ms"] = c.samples_ms;
   }
   Json json{{"layer", layer.layer.name},
-            {"problem", to_text(p)},
-            {"pass", to_string(p.pass())},
+            {"problem", layer.layer.text()},
+            {"pass", to_string(layer.layer.pass())},
             {"dtype", to_string(p.dtype())},
             {"count", layer.layer.count},
             {"chosen", std::move(chosen)},
@@ -508,6 +512,8 @@ Json layer_json(const LayerResult& layer) {
             {"reason", layer.reason},
             {"ratio", ratio_json(shown_ratio(layer))},
             {"candidates", std::move(candidates)}};
+  if (layer.layer.transposed)
+    json["convolution"] = {{"problem", to_text(p)}, {"pass", to_string(p.pass())}};
   if (const RecurrentProblem* const recurrent = p.recurrent()) {
     json["training"] = recurrent->training;
     json["recompute"] = recurrent->recompute;

@@ -27,15 +27,16 @@ struct Options {
 
 // The shell command that checks this algorithm on this problem in this layout again. --layout nchwc
 // also tries x in NCHW with y blocked. No flag chooses a config.
-std::string repeating_line(const Problem& p, const Candidate& c, const Options& o) {
+std::string repeating_line(const LayerProblem& layer, const Candidate& c, const Options& o) {
+  const Problem& p = layer.problem;
   const char* const isa = std::getenv("CONVLAB_ISA");
   // Forward runs as in training when there is a backward pass too.
   const RecurrentProblem* const recurrent = p.recurrent();
   const bool training = recurrent && recurrent->training;
   return fmt::format(
       "{}convlab check {} --pass {}{} --dtype {} --algos {}{}{} --seed {}{}",
-      isa ? fmt::format("CONVLAB_ISA={} ", isa) : "", to_text(p),
-      training ? "fwd,bwd_d" : to_string(p.pass()),
+      isa ? fmt::format("CONVLAB_ISA={} ", isa) : "", layer.text(),
+      training ? "fwd,bwd_d" : to_string(layer.pass()),
       recurrent && recurrent->recompute ? " --recompute" : "", to_string(p.dtype()), c.algo,
       !c.has_layouts
           ? ""
@@ -115,7 +116,7 @@ void check_layer(const LayerResult& layer, const Options& o, Checker& checker, P
     if (stop) return;
     const Problem& problem = layer.layer.problem;
     progress.bar(done++, layer.candidates.size(),
-                 fmt::format("{} {}: {}", show_layer(layer.layer), to_string(problem.pass()),
+                 fmt::format("{} {}: {}", show_layer(layer.layer), to_string(layer.layer.pass()),
                              show_choice(c)));
     CheckResult verdict{c.status, c.reason, 0};
     if (c.status != Status::refused)
@@ -124,8 +125,8 @@ void check_layer(const LayerResult& layer, const Options& o, Checker& checker, P
     const bool skipped = verdict.status == Status::refused;
     const bool passed = verdict.status == Status::ok;
     ++(skipped ? count.skipped : passed ? count.passed : count.failed);
-    const std::string line = repeating_line(problem, c, o);
-    report.rows.push_back({show_layer(layer.layer), to_string(problem.pass()), c.algo,
+    const std::string line = repeating_line(layer.layer, c, o);
+    report.rows.push_back({show_layer(layer.layer), to_string(layer.layer.pass()), c.algo,
                            c.config.text(), show_layouts(c),
                            skipped  ? "SKIPPED"
                            : passed ? "PASSED"
@@ -168,9 +169,10 @@ int run(const Options& o) {
     check_layer(layer, o, checker, progress, stop, report, partial, count);
     progress.step(++done, table.layers.size(),
                   fmt::format("{} {}: {} passed, {} failed, {} skipped", show_layer(layer.layer),
-                              to_string(layer.layer.problem.pass()), count.passed - before.passed,
+                              to_string(layer.layer.pass()), count.passed - before.passed,
                               count.failed - before.failed, count.skipped - before.skipped));
   }
+  report.notes = transposed_notes(table);
   report.notes.push_back(
       fmt::format("{} passed, {} failed, {} skipped", count.passed, count.failed, count.skipped));
   report.complete = !stop;

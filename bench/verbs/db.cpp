@@ -20,6 +20,7 @@
 #include "conv/error.h"
 #include "conv/text/counted.h"
 #include "conv/text/text_file.h"
+#include "conv/transposed.h"
 
 namespace convlab {
 namespace {
@@ -40,7 +41,10 @@ Store open_existing(const Options& o) { return Store(db_path(o.common), Store::O
 // because a misspelt flag's value would be taken for a problem.
 Options with_canonical_problem(Options o) {
   if (o.problem.empty()) return o;
-  o.problem = to_text(parse_one_problem(o.problem));
+  const LayerProblem layer = parse_one_problem(o.problem);
+  o.problem = to_text(layer.problem);
+  if (layer.transposed)
+    for (Pass& pass : o.common.passes) pass = transposed(pass);
   return o;
 }
 

@@ -159,8 +159,8 @@ Report phase_report(const Explanation& e) {
 }
 
 std::string title(const LayerResult& layer) {
-  return fmt::format("{} {}, {}", show_layer(layer.layer), to_string(layer.layer.problem.pass()),
-                     to_text(layer.layer.problem));
+  return fmt::format("{} {}, {}", show_layer(layer.layer), to_string(layer.layer.pass()),
+                     layer.layer.text());
 }
 
 std::string render_text(const std::vector<Explanation>& explanations, const std::string& source,
@@ -169,6 +169,7 @@ std::string render_text(const std::vector<Explanation>& explanations, const std:
   std::string text;
   for (const Explanation& e : explanations) {
     text += fmt::format("{}{}\n\n", heading, title(*e.layer));
+    if (e.layer->layer.transposed) text += fmt::format("{}.\n\n", transposed_note(e.layer->layer));
     text += render(candidate_report(e, all), format) + "\n";
     if (!e.phases.empty()) {
       const Candidate& c = e.layer->candidates[*e.layer->chosen];
@@ -196,13 +197,16 @@ std::string render_json(const std::vector<Explanation>& explanations, const std:
   json["layers"] = Json::array();
   for (const Explanation& e : explanations) {
     Json layer{{"layer", show_layer(e.layer->layer)},
-               {"problem", to_text(e.layer->layer.problem)},
-               {"pass", to_string(e.layer->layer.problem.pass())},
+               {"problem", e.layer->layer.text()},
+               {"pass", to_string(e.layer->layer.pass())},
                {"verdict", to_string(e.layer->verdict)},
                {"candidates", Json::array()},
                {"phases", Json::array()},
                {"beforehand", Json::array()},
                {"sentences", e.verdict}};
+    if (e.layer->layer.transposed)
+      layer["convolution"] = {{"problem", to_text(e.layer->layer.problem)},
+                              {"pass", to_string(e.layer->layer.problem.pass())}};
     for (const ExplainedCandidate& row : e.candidates) {
       const Candidate& c = *row.candidate;
       layer["candidates"].push_back(

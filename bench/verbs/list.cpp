@@ -32,8 +32,9 @@ const std::vector<LayerProblem>& probes() {
           "mb1ic32ih16oc32oh16kh5ph2n5x5", "mb1ic32ih16oc32oh8kh3sh2ph1nstride",
           "mb1ic32ih16oc32oh16kh3ph2dh1ndilation", "g2mb1ic32ih16oc32oh16kh3ph1ngroups",
           "g32mb1ic32ih16oc32oh16kh3ph1ndepthwise", "mb1ic3ih16oc32oh16kh3ph1nC=3",
-          "mb1ic32ih16oc32oh8kh3sh2ph0nasym_pad", "rnn:t4dhc16nrnn", "gru:t4dhc16ngru",
-          "lstm:t4dhc16nlstm", "lstm:l2t4dhc16nlayers", "lstm:t4dhc16:binbi"})
+          "mb1ic32ih16oc32oh8kh3sh2ph0nasym_pad", "mb1ic32id4ih16oc32kd3kh3pd1ph1ndepth",
+          "rnn:t4dhc16nrnn", "gru:t4dhc16ngru", "lstm:t4dhc16nlstm", "lstm:l2t4dhc16nlayers",
+          "lstm:t4dhc16:binbi"})
       parsed.push_back(parse_layer(text));
     return parsed;
   }();
@@ -92,7 +93,7 @@ Report support_report(const Options& o, Device& device, const Algos& algos) {
       for (const LayerResult& layer : table.layers) {
         if (layer.layer.name != probe.name || !takes(layer, info.id)) continue;
         types.insert(layer.layer.problem.dtype());
-        const char letter = "fdw"[std::size_t(layer.layer.problem.pass())];
+        const char letter = "fdw"[std::size_t(layer.layer.pass())];
         if (passes.find(letter) == std::string::npos) passes += letter;
       }
       row.push_back(passes.empty() ? "-" : passes);
@@ -130,7 +131,8 @@ Report refusal_report(const std::vector<TuneItem>& items, const Options& o, Devi
   Report report;
   std::set<std::string> sizes;
   report.columns = {"layer", "problem", "pass", "algo", "takes", "candidates", "reason"};
-  for (const LayerResult& layer : ask(items, o, device).layers) {
+  const TuneTable table = ask(items, o, device);
+  for (const LayerResult& layer : table.layers) {
     if (const RecurrentProblem* const p = layer.layer.problem.recurrent())
       if (const std::string note = sizes_note(*p); sizes.insert(note).second)
         report.notes.push_back(note);
@@ -146,11 +148,12 @@ Report refusal_report(const std::vector<TuneItem>& items, const Options& o, Devi
         else
           ++count;
       }
-      const Problem& p = layer.layer.problem;
-      report.rows.push_back({show_layer(layer.layer), to_text(p), to_string(p.pass()), id,
-                             count > 0 ? "yes" : "no", count, count > 0 ? "" : reason});
+      report.rows.push_back({show_layer(layer.layer), layer.layer.text(),
+                             to_string(layer.layer.pass()), id, count > 0 ? "yes" : "no", count,
+                             count > 0 ? "" : reason});
     }
   }
+  for (std::string& note : transposed_notes(table)) report.notes.push_back(std::move(note));
   report.notes.insert(report.notes.begin(), "candidates: configs x layouts that would be tried.");
   return report;
 }

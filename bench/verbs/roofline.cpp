@@ -63,8 +63,8 @@ void add_thread_curves(RooflineReport& report, const TuneTable& table, const Sto
         }
         if (best > 0)
           report.curves.push_back({show_layer(layer.layer),
-                                   std::string(to_string(layer.layer.problem.pass())),
-                                   algo->info().id, layer.layer.problem.batch(), threads, best});
+                                   std::string(to_string(layer.layer.pass())), algo->info().id,
+                                   layer.layer.problem.batch(), threads, best});
       }
 }
 
@@ -131,7 +131,7 @@ RooflineReport gather(const RooflineArguments& a) {
   for (const LayerResult& layer : outcome.table.layers)
     if (!layer.chosen || layer.candidates[*layer.chosen].predicted)
       unknown.push_back(
-          fmt::format("{} {}", show_layer(layer.layer), to_string(layer.layer.problem.pass())));
+          fmt::format("{} {}", show_layer(layer.layer), to_string(layer.layer.pass())));
   const std::string remedy =
       fmt::format("`{}` measures it, or --measure here", tune_command(common));
   if (unknown.size() == outcome.table.layers.size() && outcome.interrupted) return {};

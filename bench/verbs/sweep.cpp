@@ -68,7 +68,14 @@ Sweep planned_sweep(const Options& o) {
   if (o.axes.empty())
     throw InputError("sweep: nothing to vary: expected an axis, as in -a n=1:256:*2 or -a r=1,3,5");
   Sweep sweep;
-  sweep.base = naming("sweep", [&] { return parse_one_problem(common.targets.front()); });
+  const std::string& target = common.targets.front();
+  const LayerProblem base = naming("sweep", [&] { return parse_one_problem(target); });
+  if (base.transposed)
+    throw InputError(
+        fmt::format("sweep: {} is a transposed convolution: expected the convolution "
+                    "whose gradient it is, {}",
+                    target, to_text(base.problem)));
+  sweep.base = base.problem;
   sweep.base.set_dtype(common.dtype);
   naming("--dtype", [&] { validate(sweep.base); });
   const Swept swept = sweep.base.conv() ? Swept::convolution : Swept::recurrent_layer;
@@ -161,7 +168,7 @@ VerbAction declare_sweep(CLI::App& app) {
              "The problem that is varied: mb1ic64ih56oc64oh56kh3ph1, lstm:t32mb16dhc512");
   add_texts(
       app, "-a,--axis", o->axes,
-      "The axis to vary: n c h k r stride threads dtype layout, of a recurrent layer t n i h l "
+      "The axis to vary: n c d h k r stride threads dtype layout, of a recurrent layer t n i h l "
       "threads dtype, each with a list or range. Several axes make every combination; along the "
       "first the charts and crossovers "
       "run",

@@ -1,4 +1,4 @@
-// Memory layouts of 4-D activation tensors.
+// Memory layouts of activation tensors.
 #pragma once
 
 #include <array>
@@ -16,6 +16,9 @@ DType parse_dtype(std::string_view);  // throws InputError, listing the names it
 
 // nchw8c and nchw16c split C into blocks of one vector: index (n, c/B, h, w, c%B). The lanes that
 // pad C up to a whole block hold zero, and every writer of a tensor keeps them zero.
+//
+// Depth stands before the height in every layout: NCDHW, NDHWC, NCDHWc. So a tensor with depth D is
+// one of D * H rows to whatever does not look at neighbouring rows.
 enum class Layout : std::uint8_t { nchw, nhwc, nchw8c, nchw16c };
 inline constexpr std::array all_layouts{Layout::nchw, Layout::nhwc, Layout::nchw8c,
                                         Layout::nchw16c};
@@ -30,20 +33,36 @@ Layout parse_layout(std::string_view);  // throws InputError
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_div(a, b) * b; }
 
+// Where images and channels lie that are part of a larger tensor, in elements: from one image to
+// the next, and from one channel (nchw) or channel block to the next. 0: as in a tensor of its own.
+struct Steps {
+  std::int64_t image = 0, channel = 0;
+  friend constexpr bool operator==(const Steps&, const Steps&) = default;
+};
+
 // The shape of one activation tensor together with its layout. A plain value.
 struct TensorDesc {
   std::int64_t n = 0, c = 0, h = 0, w = 0;
   Layout layout = Layout::nchw;
+  Steps steps = {};
 
   constexpr std::int64_t padded_c() const { return round_up(c, channel_block(layout)); }
-  // Elements in memory, padding lanes included.
+  // Elements in memory, padding lanes included, and without what lies between the images of a view.
   constexpr std::int64_t elements() const { return n * padded_c() * h * w; }
+  // Elements from one image to the next.
+  constexpr std::int64_t image_step() const {
+    return steps.image != 0 ? steps.image : padded_c() * h * w;
+  }
+  // Elements from one channel, or channel block, to the next; not for nhwc.
+  constexpr std::int64_t channel_step() const {
+    return steps.channel != 0 ? steps.channel : h * w * channel_block(layout);
+  }
   // Position of one element, counted in elements from the start. ci may name a padding lane.
   constexpr std::int64_t offset(std::int64_t ni, std::int64_t ci, std::int64_t hi,
                                 std::int64_t wi) const {
-    if (layout == Layout::nhwc) return ((ni * h + hi) * w + wi) * c + ci;
+    if (layout == Layout::nhwc) return ni * image_step() + (hi * w + wi) * c + ci;
     const std::int64_t b = channel_block(layout);
-    return (((ni * (padded_c() / b) + ci / b) * h + hi) * w + wi) * b + ci % b;
+    return ni * image_step() + ci / b * channel_step() + (hi * w + wi) * b + ci % b;
   }
   friend constexpr bool operator==(const TensorDesc&, const TensorDesc&) = default;
 };

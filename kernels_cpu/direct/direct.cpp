@@ -18,15 +18,13 @@
 // pixels, each thread has its own copy of the sums, and the copies are added in a fixed order.
 //
 // The tiles need whole channel blocks of f32. The rest of the family takes the other problems:
-// first layers with few channels (first_layer.cpp), one filter a channel (depthwise.cpp), and all
-// others (plain.cpp).
+// first layers with few channels (first_layer.cpp), small groups (grouped.cpp), and all others
+// (plain.cpp) but those with one filter a channel, which `depthwise` takes.
 //
 // Channel-blocked layouts after Georganas et al. 2018 (arXiv:1808.05567) and Zhang et al. 2018
 // (arXiv:1809.10170).
 
 #include "kernels_cpu/direct/direct.h"
-
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -36,6 +34,7 @@
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/gemm/filter_block.h"
 #include "kernels_cpu/gemm/non_temporal.h"
+#include "kernels_cpu/groups.h"
 #include "kernels_cpu/inside_taps.h"
 
 namespace convlab::cpu {
@@ -326,12 +325,7 @@ std::optional<Refusal> refuse_direct(const ConvProblem& p, const DeviceInfo& dev
   if (auto refusal = refuse_other_blocks(p, device)) return refusal;
   if (auto refusal = refuse_parts_of_blocks("y", p.y_layout, p.k, device)) return refusal;
   if (auto refusal = refuse_parts_of_blocks("x", p.x_layout, p.c, device)) return refusal;
-  const i64 block = tile_shape().block, c = p.c / p.groups, k = p.k / p.groups;
-  if (p.groups > 1 && (c % block != 0 || k % block != 0))
-    return Refusal{Field::groups,
-                   fmt::format("channels and filters of a group in multiples of {}", block),
-                   fmt::format("{} groups of {} channels and {} filters", p.groups, c, k)};
-  return {};
+  return refuse_parts_of_blocks_in_groups(p);
 }
 
 std::unique_ptr<ConvAlgo> make_direct() { return std::make_unique<Direct>(); }

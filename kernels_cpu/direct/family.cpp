@@ -14,10 +14,6 @@ bool in_whole_blocks(Layout layout, std::int64_t channels) {
   return channel_block(layout) == block || (layout == Layout::nhwc && channels % block == 0);
 }
 
-bool is_depthwise(const ConvProblem& p) {
-  return p.groups > 1 && p.groups == p.c && p.groups == p.k;
-}
-
 std::optional<Refusal> refuse_other_blocks(const ConvProblem& p, const DeviceInfo& device) {
   const Layout blocked = blocked_layout(device);
   for (const Layout layout : {p.x_layout, p.y_layout})
@@ -37,9 +33,9 @@ std::optional<Refusal> refuse_parts_of_blocks(const char* tensor, Layout layout,
 }
 
 ChannelView view_of(const TensorDesc& t) {
-  const std::int64_t block = tile_shape().block, pixels = t.h * t.w;
-  if (t.layout == Layout::nhwc) return {pixels * t.c, block, t.c, t.h, t.w};
-  return {pixels * t.padded_c(), pixels * block, block, t.h, t.w};
+  const std::int64_t block = tile_shape().block;
+  if (t.layout == Layout::nhwc) return {t.image_step(), block, t.c, t.h, t.w};
+  return {t.image_step(), t.channel_step(), block, t.h, t.w};
 }
 
 Panels panels_of(std::int64_t groups, std::int64_t channels) {

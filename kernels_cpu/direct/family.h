@@ -1,5 +1,5 @@
-// Shared by the algorithms of the family direct: which of them takes a problem, where channels lie,
-// and the arguments of their loops. Internal.
+// Shared by depthwise and the algorithms of the family direct: which of them takes a problem, where
+// channels lie, and the arguments of their loops. Internal.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,10 @@ namespace convlab::cpu {
 // Whether whole channel blocks of this instruction set are neighbours: in its blocked layout, which
 // pads them, or in nhwc.
 bool in_whole_blocks(Layout, std::int64_t channels);
-bool is_depthwise(const ConvProblem&);  // one channel and one filter a group, and several groups
 
 std::optional<Refusal> refuse_direct(const ConvProblem&, const DeviceInfo&);
 std::optional<Refusal> refuse_direct_first_layer(const ConvProblem&, const DeviceInfo&);
-std::optional<Refusal> refuse_direct_depthwise(const ConvProblem&, const DeviceInfo&);
+std::optional<Refusal> refuse_direct_grouped(const ConvProblem&, const DeviceInfo&);
 
 // Refuses channel blocks of another instruction set, for x or y.
 std::optional<Refusal> refuse_other_blocks(const ConvProblem&, const DeviceInfo&);

@@ -156,7 +156,7 @@ void Data(const FirstLayerData& d, const DirectOperands& data, std::int64_t thre
         for (std::int64_t row = 0; row < rows; ++row) {
           const std::int64_t h = (first + row) * p.stride_h + d.grids[phase].first_h;
           WeaveRow(sums + c * d.sums_floats() + row * d.pitch, p.c * d.sums_floats(), p.stride_w,
-                   p.w, p.accumulate, data.output.out + ((image * p.c + c) * p.h + h) * p.w);
+                   p.w, p.accumulate, data.output.out + p.x_desc().offset(image, c, h, 0));
         }
     }
   }

@@ -27,6 +27,7 @@ float* FillPatch(const FirstLayer& d, const float* image, std::int64_t row, std:
   const std::int64_t pitch = d.pitch(), extent = d.extent(), slide = (row - first) % d.slides;
   const std::int64_t left = std::clamp<std::int64_t>(p.pad_w, 0, pitch);
   const std::int64_t right = std::clamp<std::int64_t>(p.w + p.pad_w, left, pitch);
+  const std::int64_t channel = p.x_desc().channel_step();
   float* const window = patch + slide * p.stride_h * pitch;
   for (std::int64_t c = 0; c < p.c; ++c)
     for (std::int64_t i = slide == 0 ? 0 : std::max<std::int64_t>(0, extent - p.stride_h);
@@ -37,7 +38,7 @@ float* FillPatch(const FirstLayer& d, const float* image, std::int64_t row, std:
         std::fill_n(to, pitch, 0.f);
         continue;
       }
-      const float* const from = image + (c * p.h + h) * p.w - p.pad_w;
+      const float* const from = image + c * channel + h * p.w - p.pad_w;
       std::fill_n(to, left, 0.f);
       std::copy(from + left, from + right, to + left);
       std::fill(to + right, to + pitch, 0.f);
@@ -75,7 +76,7 @@ void Forward(const FirstLayer& d, const DirectOperands& data, std::int64_t threa
   for (std::int64_t row = rows.begin; row < rows.end; ++row) {
     const std::int64_t image = row / p.p;
     const float* const window =
-        FillPatch(d, data.in + image * p.c * p.h * p.w, row % p.p,
+        FillPatch(d, data.in + image * p.x_desc().image_step(), row % p.p,
                   std::max<std::int64_t>(0, rows.begin - image * p.p), patch);
     for (std::int64_t index = 0; index < d.panels.count(); ++index) {
       const Panel panel(d.panels, index);
@@ -122,7 +123,7 @@ void Filter(const FirstLayer& d, const DirectOperands& data, std::int64_t thread
   for (std::int64_t row = rows.begin; row < rows.end; ++row) {
     const std::int64_t image = row / p.p;
     const float* const window =
-        FillPatch(d, data.in + image * p.c * p.h * p.w, row % p.p,
+        FillPatch(d, data.in + image * p.x_desc().image_step(), row % p.p,
                   std::max<std::int64_t>(0, rows.begin - image * p.p), patch);
     for (std::int64_t index = 0; index < d.panels.count(); ++index) {
       const Panel panel(d.panels, index);

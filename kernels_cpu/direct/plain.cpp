@@ -1,7 +1,7 @@
-// The loops of the definition, for problems that no other algorithm of the family takes: f64 with
-// several channels a group, groups that are not whole channel blocks, plain layouts, nhwc with
-// parts of blocks. One loop over a row of pixels per filter element, in f32 and f64 and in any
-// layout; it vectorises in NCHW, where pixels are neighbours.
+// The loops of the definition, for problems that neither another algorithm of the family nor
+// depthwise takes: f64 with several channels a group, groups that are not whole channel blocks,
+// plain layouts, nhwc with parts of blocks. One loop over a row of pixels per filter element, in
+// f32 and f64 and in any layout; it vectorises in NCHW, where pixels are neighbours.
 //
 // It refuses problems that another one takes: it is some fifty times slower, and would only
 // lengthen races.
@@ -11,6 +11,7 @@
 
 #include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
+#include "kernels_cpu/depthwise/depthwise.h"
 #include "kernels_cpu/direct/family.h"
 #include "kernels_cpu/gemm/non_temporal.h"
 
@@ -42,7 +43,8 @@ class DirectPlain : public ConvAlgo {
     static const AlgoInfo info{
         .id = "direct_plain",
         .version = 1,
-        .summary = "the definition's loops as they are, for what no other direct takes",
+        .summary =
+            "the definition's loops as they are, for what no other direct and not depthwise takes",
         .libraries = {},
         .family = "direct"};
     return info;
@@ -53,11 +55,12 @@ class DirectPlain : public ConvAlgo {
     if (auto refusal = refuse_other_blocks(p, device.info())) return refusal;
     if (auto refusal = refuse_two_layouts(p)) return refusal;
     // direct_first_layer takes x and y in two layouts only.
-    const char* const other = !refuse_direct(p, device.info())             ? "direct"
-                              : !refuse_direct_depthwise(p, device.info()) ? "direct_depthwise"
-                                                                           : nullptr;
+    const char* const other = !refuse_direct(p, device.info())           ? "direct"
+                              : !refuse_direct_grouped(p, device.info()) ? "direct_grouped"
+                              : !refuse_depthwise(p, device.info())      ? "depthwise"
+                                                                         : nullptr;
     if (other != nullptr)
-      return Refusal{Field::layout, "a problem that direct and direct_depthwise refuse",
+      return Refusal{Field::layout, "a problem that direct, direct_grouped and depthwise refuse",
                      fmt::format("one that {} takes", other)};
     return {};
   }

@@ -83,8 +83,11 @@ struct Plain {
                                  p.stride_w * x_step, count);
                            });
           }
-        if (!p.epilogue.empty())
-          for (std::int64_t q = 0; q < p.q; ++q) output.store(at + q * y_step, k, y[q * y_step]);
+        if (!p.epilogue.empty()) {
+          OutputEpilogue<T> last = output;
+          if (p.accumulate) last.addend = nullptr;  // the sums began with it
+          for (std::int64_t q = 0; q < p.q; ++q) last.store(at + q * y_step, k, y[q * y_step]);
+        }
       }
   }
 

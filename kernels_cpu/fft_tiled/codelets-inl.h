@@ -23,13 +23,9 @@
 
 #include <cstddef>
 #include <type_traits>
-#include <utility>
 
 #include "conv/math/twiddle.h"
-
-// A lambda of straight-line code: inlined whatever its size.
-#undef CONVLAB_INLINE_LAMBDA
-#define CONVLAB_INLINE_LAMBDA HWY_ATTR __attribute__((always_inline))
+#include "kernels_cpu/simd/unrolled-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
@@ -43,16 +39,6 @@ constexpr int kLanes = HWY_LANES(float) < 16 ? HWY_LANES(float) : 16;
 struct Complex {
   Vec re, im;
 };
-
-template <int i>
-using Index = std::integral_constant<int, i>;
-
-// f(Index<0>), f(Index<1>), ...: indices are constants at each call, so arrays live in registers.
-template <int kCount, class F>
-HWY_INLINE void Unrolled(F&& f) {
-  [&]<int... i>(std::integer_sequence<int, i...>) CONVLAB_INLINE_LAMBDA { (f(Index<i>()), ...); }
-  (std::make_integer_sequence<int, kCount>());
-}
 
 template <int k, int n>
 inline constexpr float kCos = static_cast<float>(Twiddle(k, n).cos);

@@ -31,15 +31,10 @@
 namespace convlab::cpu {
 namespace {
 
-// FLOPs of the codelets for one channel.
 double real_transform_flops(double n) {
   if (n == 1) return 0;
   return n == 5 ? 20 : 2 * real_transform_flops(n / 2) + 2 + 12 * std::floor((n / 2 - 1) / 2);
 }
-double tile_flops(double n) {
-  return (n + 2) * real_transform_flops(n) + (n / 2 - 1) * transform_flops(n);
-}
-
 class FftTiled final : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
@@ -48,7 +43,8 @@ class FftTiled final : public ConvAlgo {
                                .device = DeviceKind::cpu,
                                .origin = Origin::own,
                                .summary = "FFT of tiles of 16x16 to 40x40, fused in cache blocks",
-                               .libraries = {}};
+                               .libraries = {},
+                               .family = "fft_tiled"};
     return info;
   }
 
@@ -104,7 +100,7 @@ class FftTiled final : public ConvAlgo {
     const double in_spill = in_l2 ? 0 : spectrum * tiles;
     const double out_spill = own ? 0 : spectrum * tiles;
     constexpr double transform_efficiency = 0.22, product_efficiency = 0.42;
-    const double one = tile_flops(double(tile));
+    const double one = fft_tile_flops(double(tile));
     WorkEstimate estimate;
     if (filter_pass) {
       // With its own spectra, each block of dy's channels is multiplied by the whole of x, and dy's
@@ -189,6 +185,10 @@ class FftTiled final : public ConvAlgo {
 };
 
 }  // namespace
+
+double fft_tile_flops(double side) {
+  return (side + 2) * real_transform_flops(side) + (side / 2 - 1) * transform_flops(side);
+}
 
 std::unique_ptr<ConvAlgo> make_fft_tiled() { return std::make_unique<FftTiled>(); }
 

@@ -81,6 +81,9 @@ inline SpectraOf spectra_of(const Config& config) {
   return config.choice<SpectraOf>("spectra", spectra_names);
 }
 
+// FLOPs of the codelets that transform a tile of one channel, of so many pixels a side.
+double fft_tile_flops(double side);
+
 // The config is one of the algorithm's, or has passed its checks.
 std::unique_ptr<ConvPlan> make_fft_tiled_plan(const ConvProblem&, const Config&, Device&);
 

@@ -45,7 +45,7 @@ void FillColumns(const BlockedColumns& f, const ColumnsChunk& chunk, const float
                  std::int64_t thread, std::int64_t threads) {
   const ConvProblem& p = f.problem;
   const std::int64_t taps = p.r * p.s, pixels = chunk.images.size() * chunk.rows.size() * p.q;
-  const std::int64_t plane = p.h * p.w * kBlock, image = p.x_desc().padded_c() * p.h * p.w;
+  const std::int64_t plane = p.x_desc().channel_step(), image = p.x_desc().image_step();
   const std::int64_t begin_h = chunk.rows.begin * p.stride_h - p.pad_h;
   const std::int64_t end_h = chunk.rows.end * p.stride_h - p.pad_h;
   const ColumnPanels panels{f.filter() / kLanes};
@@ -102,15 +102,16 @@ HWY_NOINLINE void MultiplyTile(const ColumnsJob& job, const float* columns, cons
 void MultiplyColumns(const BlockedColumns& f, const ColumnsChunk& chunk, const float* columns,
                      const float* dy, float* dw, std::int64_t thread, std::int64_t threads) {
   const ConvProblem& p = f.problem;
-  const std::int64_t plane = p.p * p.q * kBlock, row = p.q * kBlock;
+  const TensorDesc x_desc = p.x_desc(), dy_desc = p.y_desc();
+  const std::int64_t plane = dy_desc.channel_step(), row = p.q * kBlock;
   const std::int64_t pixels = chunk.rows.size() * p.q;
   const bool first = chunk.images.begin == 0 && chunk.rows.begin == 0;
   const ColumnsJob job{.images = chunk.images.size(),
                        .pixels = pixels,
-                       .image = f.in_place ? p.c / kBlock * plane : pixels * kPanelCols,
+                       .image = f.in_place ? x_desc.image_step() : pixels * kPanelCols,
                        .pixel = f.in_place ? kBlock : kPanelCols,
-                       .vec = f.in_place ? plane : kLanes,
-                       .dy_image = p.y_desc().padded_c() / kBlock * plane,
+                       .vec = f.in_place ? x_desc.channel_step() : kLanes,
+                       .dy_image = dy_desc.image_step(),
                        .filter = f.filter(),
                        .accumulate = p.accumulate || !first};
   if (f.in_place) columns += chunk.images.begin * job.image + chunk.rows.begin * row;
@@ -132,7 +133,7 @@ void MultiplyColumns(const BlockedColumns& f, const ColumnsChunk& chunk, const f
         // The last panel's tiles prefetch the next filters' dy, which comes from memory.
         const bool last = panel + 1 == std::min(own.end, group + f.panels);
         const float* const from =
-            columns + (f.in_place ? vecs.begin * plane : panel * panel_floats);
+            columns + (f.in_place ? vecs.begin * x_desc.channel_step() : panel * panel_floats);
         ForEachRowTile<kHalfBlock>(
             std::min(at_once, end - k),
             [&](auto rows, std::int64_t i) HWY_ATTR {

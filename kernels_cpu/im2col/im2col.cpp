@@ -97,7 +97,7 @@ struct Cut {
 
   static i64 span_of(const ConvProblem& p) {
     const bool all_nhwc = p.x_layout == Layout::nhwc && p.y_layout == Layout::nhwc;
-    return all_nhwc && p.pass != Pass::backward_data ? p.n * p.p : p.p;
+    return all_nhwc && !p.is_view() && p.pass != Pass::backward_data ? p.n * p.p : p.p;
   }
 };
 
@@ -196,10 +196,10 @@ class Im2colPlan : public ConvPlan {
   // K/g x pixels of a chunk.
   template <class U>
   Matrix<U> output(U* y, i64 group, Range rows) const {
-    if (p_.y_layout == Layout::nhwc)
-      return {y + rows.begin * p_.q * p_.k + group * filters(), p_.k, true};
-    const i64 n = rows.begin / p_.p, pixel = rows.begin % p_.p * p_.q;
-    return {y + (n * p_.k + group * filters()) * p_.p * p_.q + pixel, p_.p * p_.q};
+    const TensorDesc desc = p_.y_desc();
+    U* const first = y + desc.offset(rows.begin / p_.p, group * filters(), rows.begin % p_.p, 0);
+    if (desc.layout == Layout::nhwc) return {first, p_.k, true};
+    return {first, desc.channel_step()};
   }
   // taps x pixels of a chunk; in x itself if columns_are_x.
   template <class U>
@@ -209,9 +209,10 @@ class Im2colPlan : public ConvPlan {
       if (by_pixel()) return {scratch, taps(c.size()), true};
       return {scratch, rows.size() * p_.q};
     }
-    if (by_pixel()) return {x + rows.begin * p_.w * p_.c + c0, p_.c, true};
-    const i64 n = rows.begin / p_.p, h = rows.begin % p_.p;
-    return {x + ((n * p_.c + c0) * p_.h + h) * p_.w, p_.h * p_.w};
+    const TensorDesc desc = p_.x_desc();
+    U* const first = x + desc.offset(rows.begin / p_.p, c0, rows.begin % p_.p, 0);
+    if (by_pixel()) return {first, p_.c, true};
+    return {first, desc.channel_step()};
   }
   template <class U>
   static Matrix<const T> read_only(Matrix<U> m) {
@@ -247,14 +248,16 @@ class Im2colPlan : public ConvPlan {
   }
 
   void copy_to_columns(const T* x, T* to, i64 group, Range c, Range rows) const {
+    const T* const first = x + p_.x_desc().offset(0, group * channels() + c.begin, 0, 0);
     if (by_pixel())
-      copy_by_pixel(x + group * channels() + c.begin, to, c.size(), rows);
+      copy_by_pixel(first, to, c.size(), rows);
     else
-      copy_by_tap(x + (group * channels() + c.begin) * p_.h * p_.w, to, c.size(), rows);
+      copy_by_tap(first, to, c.size(), rows);
   }
 
   void copy_by_tap(const T* x, T* to, i64 c_count, Range rows) const {
     const i64 ld = rows.size() * p_.q;
+    const TensorDesc desc = p_.x_desc();
     for_lines(c_count, [&](i64 c) {
       for (i64 r = 0; r < p_.r; ++r)
         for (i64 s = 0; s < p_.s; ++s) {
@@ -267,7 +270,7 @@ class Im2colPlan : public ConvPlan {
               std::fill_n(row, p_.q, T(0));
               continue;
             }
-            const T* const from = x + (i / p_.p * p_.c + c) * p_.h * p_.w + h * p_.w + first;
+            const T* const from = x + desc.offset(i / p_.p, c, h, 0) + first;
             std::fill(row, row + in.begin, T(0));
             if (p_.stride_w == 1)
               std::copy(from + in.begin, from + in.end, row + in.begin);
@@ -280,9 +283,10 @@ class Im2colPlan : public ConvPlan {
   }
 
   void copy_by_pixel(const T* x, T* to, i64 c_count, Range rows) const {
-    const i64 ld = taps(c_count);
+    const i64 ld = taps(c_count), image_step = p_.x_desc().image_step();
     for_lines(rows.size(), [&](i64 line) {
       const i64 i = rows.begin + line;
+      const T* const image = x + i / p_.p * image_step;
       for (i64 q = 0; q < p_.q; ++q) {
         T* pixel = to + (line * p_.q + q) * ld;
         for (i64 r = 0; r < p_.r; ++r)
@@ -292,7 +296,7 @@ class Im2colPlan : public ConvPlan {
             if (h < 0 || h >= p_.h || w < 0 || w >= p_.w)
               std::fill_n(pixel, c_count, T(0));
             else
-              std::copy_n(x + ((i / p_.p * p_.h + h) * p_.w + w) * p_.c, c_count, pixel);
+              std::copy_n(image + (h * p_.w + w) * p_.c, c_count, pixel);
           }
       }
     });
@@ -302,6 +306,7 @@ class Im2colPlan : public ConvPlan {
   // one thread.
   void add_from_columns(const T* columns, T* dx, i64 group, Range c, Range rows) const {
     const i64 n = rows.begin / p_.p;
+    const TensorDesc desc = p_.x_desc();
     for_lines((by_pixel() ? 1 : c.size()) * p_.h, [&](i64 line) {
       const i64 j = line / p_.h, h = line % p_.h;
       for (i64 r = 0; r < p_.r; ++r) {
@@ -312,10 +317,10 @@ class Im2colPlan : public ConvPlan {
         const i64 c0 = group * channels() + c.begin;
         if (by_pixel())
           add_row_by_pixel(columns + (i - rows.begin) * p_.q * taps(c.size()), r, c.size(),
-                           dx + ((n * p_.h + h) * p_.w) * p_.c + c0);
+                           dx + desc.offset(n, c0, h, 0));
         else
           add_row_by_tap(columns + taps(j) * rows.size() * p_.q + (i - rows.begin) * p_.q, r,
-                         rows.size() * p_.q, dx + ((n * p_.c + c0 + j) * p_.h + h) * p_.w);
+                         rows.size() * p_.q, dx + desc.offset(n, c0 + j, h, 0));
       }
     });
   }
@@ -367,10 +372,12 @@ class Im2colPlan : public ConvPlan {
   void finish(const Run& run, i64 group, Range rows, Matrix<T> y) const {
     const i64 pixels = rows.size() * p_.q, k0 = group * filters();
     const i64 lines = y.transposed ? pixels : filters(), length = y.transposed ? filters() : pixels;
+    OutputEpilogue<T> output = run.output;
+    if (p_.accumulate) output.addend = nullptr;  // the product has added it
     for_lines(lines, [&](i64 i) {
-      const i64 line = y.data + i * y.ld - run.output.out;
+      const i64 line = y.data + i * y.ld - output.out;
       for (i64 j = 0; j < length; ++j)
-        run.output.store(line + j, k0 + (y.transposed ? j : i), run.output.out[line + j]);
+        output.store(line + j, k0 + (y.transposed ? j : i), output.out[line + j]);
     });
   }
 
@@ -403,11 +410,12 @@ class Im2colPlan : public ConvPlan {
   }
 
   void clear(T* dx, i64 n, i64 group, Range c) const {
-    const i64 pixels = p_.h * p_.w, c0 = group * channels() + c.begin;
-    T* const first = dx + n * p_.c * pixels + (by_pixel() ? c0 : c0 * pixels);
+    const i64 pixels = p_.h * p_.w;
+    const TensorDesc desc = p_.x_desc();
+    T* const first = dx + desc.offset(n, group * channels() + c.begin, 0, 0);
+    const i64 step = by_pixel() ? p_.c : desc.channel_step();
     const i64 lines = by_pixel() ? pixels : c.size(), length = by_pixel() ? c.size() : pixels;
-    for_lines(lines,
-              [&](i64 i) { std::fill_n(first + i * (by_pixel() ? p_.c : pixels), length, T(0)); });
+    for_lines(lines, [&](i64 i) { std::fill_n(first + i * step, length, T(0)); });
   }
 
   void backward_filter(const Run& run) const {
@@ -451,7 +459,8 @@ class Im2col : public ConvAlgo {
   std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
     if (auto refusal = refuse_all_but({DType::f32, DType::f64}, p)) return refusal;
     if (auto refusal = refuse_blocked_layouts(p)) return refusal;
-    const i64 largest = std::max({p.h * p.w, p.p * p.q, p.c, p.k, p.c / p.groups * p.r * p.s});
+    const i64 largest = std::max({p.x_desc().channel_step(), p.y_desc().channel_step(), p.c, p.k,
+                                  p.c / p.groups * p.r * p.s});
     if (largest > INT_MAX)
       return Refusal{Field::size,
                      fmt::format("matrices of at most {} rows and columns for BLAS", INT_MAX),

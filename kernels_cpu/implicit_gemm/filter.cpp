@@ -34,13 +34,13 @@ struct FilterSteps {
 
   explicit FilterSteps(const ConvProblem& p)
       : rows(p.p),
-        x_image(p.x_desc().padded_c() * p.h * p.w),
+        x_image(p.x_desc().image_step()),
         x_row(p.stride_h * p.w * kBlock),
         x_pixel(p.stride_w * kBlock),
-        dy_image(p.y_desc().padded_c() * p.p * p.q),
+        dy_image(p.y_desc().image_step()),
         dy_row(p.q * kBlock),
         // The vectors of a panel may be of one channel block.
-        dy_vec(kLanesOf<T> == kBlock ? p.p * p.q * kBlock : kLanesOf<T>) {}
+        dy_vec(kLanesOf<T> == kBlock ? p.y_desc().channel_step() : kLanesOf<T>) {}
 };
 
 // One tap of some channels against one panel, over `lines` output rows from row `first` of image n
@@ -143,7 +143,8 @@ void RunBlocked(const FilterGemm& gemm, const T* x, const T* dy, T* sums, Range 
                 Range blocks, std::int64_t part) {
   constexpr std::int64_t kCols = kTileColsOf<T>;
   const ConvProblem& p = gemm.problem;
-  const std::int64_t taps = p.r * p.s, dy_plane = p.p * p.q * kBlock, x_plane = p.h * p.w * kBlock;
+  const std::int64_t taps = p.r * p.s;
+  const std::int64_t dy_plane = p.y_desc().channel_step(), x_plane = p.x_desc().channel_step();
   const FilterSteps<T> step(p);
   const Range own = share(p.n * p.p, part, gemm.parts);
   const Range channels{blocks.begin * kBlock, std::min(p.c, blocks.end * kBlock)};
@@ -151,6 +152,7 @@ void RunBlocked(const FilterGemm& gemm, const T* x, const T* dy, T* sums, Range 
   // the caches and leave memory idle. So each call prefetches a part of what comes next, in turn of
   // the next panel's dy and of the next chunk's x.
   constexpr std::int64_t dy_planes = kCols / kBlock;
+  static_assert(kCols % kBlock == 0);
   const std::int64_t calls = ceil_div(ceil_div(channels.size(), kTileChannels) * taps, 2);
   const std::ptrdiff_t dy_step = ceil_div(dy_planes * kBlock, calls);
   const std::ptrdiff_t x_step = ceil_div(blocks.size() * step.x_row, p.q * calls * panels.size());
@@ -166,13 +168,13 @@ void RunBlocked(const FilterGemm& gemm, const T* x, const T* dy, T* sums, Range 
         .step = x_step};
     T* panel_sums = sums;
     for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
-      const T* const panel_dy = dy + panel * kCols * p.p * p.q;
+      const T* const panel_dy = dy + panel * dy_planes * dy_plane;
       // After the last panel comes the first one's next chunk.
       const bool last = panel + 1 == panels.end;
       const T* const next =
-          last ? dy + panels.begin * kCols * p.p * p.q + next_n * step.dy_image +
+          last ? dy + panels.begin * dy_planes * dy_plane + next_n * step.dy_image +
                      next_first * step.dy_row
-               : panel_dy + kCols * p.p * p.q + n * step.dy_image + first * step.dy_row;
+               : panel_dy + dy_planes * dy_plane + n * step.dy_image + first * step.dy_row;
       Stretches<T> next_dy{.data = next,
                            .planes = dy_planes,
                            .stretch = lines * step.dy_row,
@@ -214,17 +216,16 @@ void RunPlain(const FilterGemm& gemm, const T* x, const T* dy, T* sums, T* buffe
               std::int64_t part) {
   constexpr std::int64_t kCols = kTileColsOf<T>;
   const ConvProblem& p = gemm.problem;
-  const std::int64_t vec_stride = kLanesOf<T> == kBlock ? p.p * p.q * kBlock : kLanesOf<T>;
+  const TensorDesc x_desc = p.x_desc(), dy_desc = p.y_desc();
+  const std::int64_t vec_stride = kLanesOf<T> == kBlock ? dy_desc.channel_step() : kLanesOf<T>;
   const Range own = share(p.n * p.p, part, gemm.parts);
   for (std::int64_t line = own.begin; line < own.end; ++line) {
     const std::int64_t n = line / p.p, h = line % p.p;
-    copy_plain_rows(gemm.plain, x + n * p.c * p.h * p.w, h * p.stride_h - p.pad_h, -p.pad_w,
+    copy_plain_rows(gemm.plain, x + n * x_desc.image_step(), h * p.stride_h - p.pad_h, -p.pad_w,
                     buffer);
     for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
       const int vecs = PanelVecs<T>(gemm, panel);
-      const PanelBOf<T> b{
-          dy + (n * p.y_desc().padded_c() + panel * kCols) * p.p * p.q + h * p.q * kBlock, kBlock,
-          vec_stride};
+      const PanelBOf<T> b{dy + dy_desc.offset(n, panel * kCols, h, 0), kBlock, vec_stride};
       T* const to = sums + (panel - panels.begin) * gemm.block_rows * kCols;
       ForEachTile(gemm.block_rows, [&](auto rows, std::int64_t row) HWY_ATTR {
         const auto run = vecs == 1 ? RunPlainTile<T, rows.value, 1>
@@ -237,7 +238,8 @@ void RunPlain(const FilterGemm& gemm, const T* x, const T* dy, T* sums, T* buffe
 }
 
 Range PanelRange(const FilterGemm& gemm, std::int64_t rectangle) {
-  return share(gemm.panels, rectangle / gemm.block_splits, gemm.panel_splits);
+  const std::int64_t of_group = rectangle % gemm.rectangles();
+  return share(gemm.panels, of_group / gemm.block_splits, gemm.panel_splits);
 }
 Range BlockRange(const FilterGemm& gemm, std::int64_t rectangle) {
   return share(gemm.blocks, rectangle % gemm.block_splits, gemm.block_splits);
@@ -246,6 +248,9 @@ Range BlockRange(const FilterGemm& gemm, std::int64_t rectangle) {
 template <class T>
 void RunUnitOf(const FilterGemm& gemm, const T* x, const T* dy, T* sums, T* buffer,
                std::int64_t rectangle, std::int64_t part) {
+  const std::int64_t group = rectangle / gemm.rectangles();
+  x += gemm.problem.x_desc().offset(0, group * gemm.problem.c, 0, 0);
+  dy += gemm.problem.y_desc().offset(0, group * gemm.problem.k, 0, 0);
   const Range panels = PanelRange(gemm, rectangle), blocks = BlockRange(gemm, rectangle);
   if (gemm.plain_x)
     RunPlain(gemm, x, dy, sums, buffer, panels, part);
@@ -270,6 +275,7 @@ void FinishRectangleOf(const FilterGemm& gemm, const T* sums, std::size_t part_s
   const ConvProblem& p = gemm.problem;
   const Range panels = PanelRange(gemm, rectangle), blocks = BlockRange(gemm, rectangle);
   const std::int64_t filter = p.c * p.r * p.s;
+  dw += rectangle / gemm.rectangles() * p.k * filter;
   const std::int64_t block_sums = gemm.block_rows * kCols;
   // One cache line of sums at a time goes to as many rows of dw, so that each line is read once.
   // Each row is written from end to end, which the hardware prefetcher follows, and few rows share

@@ -23,8 +23,10 @@
 #include "conv/error.h"
 #include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
+#include "kernels_cpu/device/range.h"
 #include "kernels_cpu/gemm/filter_block.h"
 #include "kernels_cpu/gemm/non_temporal.h"
+#include "kernels_cpu/groups.h"
 #include "kernels_cpu/inside_taps.h"
 
 namespace convlab::cpu {
@@ -73,7 +75,7 @@ void split_threads(PixelGemm& gemm, const DeviceInfo& device) {
   const double read =
       filter_bytes > device.l2_bytes / 2 ? pair_bytes / bytes_per_cycle(shape, gemm.dtype) : 0;
   const bool ready = gemm.in_place() && gemm.in.n < device.threads &&
-                     size_of(gemm.dtype) * gemm.in.elements() <= device.l2_bytes / 2;
+                     size_of(gemm.dtype) * gemm.groups * gemm.in.elements() <= device.l2_bytes / 2;
   const double gather = ready ? 0 : 2;
   double best = std::numeric_limits<double>::infinity();
   for (std::int64_t row_threads = 1; row_threads <= device.threads; ++row_threads) {
@@ -96,15 +98,18 @@ void split_threads(PixelGemm& gemm, const DeviceInfo& device) {
 }
 
 PlainRows plain_rows(const ConvProblem& p) {
-  return {p.c, p.h,          p.w,          p.r,
-          p.s, p.dilation_h, p.dilation_w, (p.q - 1) * p.stride_w + (p.s - 1) * p.dilation_w + 1};
+  const std::int64_t width = (p.q - 1) * p.stride_w + (p.s - 1) * p.dilation_w + 1;
+  return {p.c, p.h, p.w, p.r, p.s, p.dilation_h, p.dilation_w, width, p.x_desc().channel_step()};
 }
 
+// Of one group, by one team.
 PixelGemm plan_pixels(const ConvProblem& original, const Config& config, const DeviceInfo& device) {
-  const ConvProblem p = is_blocked(original.x_layout) ? flattened(original) : original;
+  const ConvProblem p =
+      problem_of_group(is_blocked(original.x_layout) ? flattened(original) : original);
   const bool forward = p.pass == Pass::forward;
   PixelGemm gemm;
   gemm.dtype = p.dtype;
+  gemm.groups = original.groups;
   gemm.in = forward ? p.x_desc() : p.y_desc();
   gemm.out = forward ? p.y_desc() : p.x_desc();
   const TileShape shape = gemm.tile = tile_of(gemm, p.r * p.s);
@@ -143,7 +148,7 @@ PixelGemm plan_pixels(const ConvProblem& original, const Config& config, const D
     if (const std::int64_t line = gemm.grids[0].w; gemm.zeros_between)
       gemm.block_rows = std::max<std::int64_t>(1, gemm.block_rows / line) * line;
   }
-  const std::int64_t in_bytes = size * gemm.in.elements();
+  const std::int64_t in_bytes = size * gemm.groups * gemm.in.elements();
   if (gemm.in_place() && in_bytes > device.threads * device.l2_bytes) {
     const std::int64_t row_bytes = gemm.depth_groups(gemm.grids[0]) * shape.block * size;
     const std::int64_t filter_bytes = row_bytes * panels(gemm) * shape.cols;
@@ -158,49 +163,45 @@ PixelGemm plan_pixels(const ConvProblem& original, const Config& config, const D
   return gemm;
 }
 
-std::size_t packed_elements(const PixelGemm& gemm) {
-  const TileShape& shape = gemm.tile;
-  std::int64_t depth = 0;
-  for (const PixelGrid& g : gemm.grids) depth += gemm.depth_groups(g) * gemm.group_depth;
-  return std::size_t(depth * panels(gemm) * shape.cols);
-}
-
-// [grid][panel][channel block][tap][channel in block][column], zero where channels are padding.
+// [group][grid][panel][channel block][tap][channel in block][column], zero where channels are
+// padding.
 template <class T>
 void pack_pixels(const PixelGemm& gemm, const ConvProblem& p, const T* w, T* packed, int threads) {
   const TileShape& shape = gemm.tile;
   const std::int64_t block = channel_block(gemm.in.layout);
-  const FilterViewOf<T> filter(p, w);
   for (const PixelGrid& grid : gemm.grids) {
-    const std::int64_t groups = gemm.depth_groups(grid);
+    const std::int64_t depth_groups = gemm.depth_groups(grid);
     const auto taps = std::int64_t(grid.taps.size());
     const std::vector<std::int64_t> tap_of = tap_of_element(grid, p.r * p.s);
-#pragma omp parallel for num_threads(threads) schedule(static) collapse(2)
-    for (std::int64_t panel = 0; panel < panels(gemm); ++panel)
-      for (std::int64_t b = 0; b < gemm.in.padded_c() / block; ++b) {
-        const std::int64_t columns = std::min(shape.cols, gemm.out.c - panel * shape.cols);
-        const FilterBlock part{.in = b * block,
-                               .out = panel * shape.cols,
-                               .channels = std::min(block, gemm.in.c - b * block),
-                               .columns = columns,
-                               .packed_channels = block,
-                               .packed_columns = gemm.packed_cols(columns),
-                               .in_fours = gemm.in_fours(columns)};
-        T* const to = packed + grid.filter + panel * groups * gemm.group_depth * shape.cols;
-        pack_block(filter, part, tap_of, block * part.packed_columns,
-                   to + b * taps * block * part.packed_columns);
-      }
+#pragma omp parallel for num_threads(threads) schedule(static) collapse(3)
+    for (std::int64_t group = 0; group < gemm.groups; ++group)
+      for (std::int64_t panel = 0; panel < panels(gemm); ++panel)
+        for (std::int64_t b = 0; b < gemm.in.padded_c() / block; ++b) {
+          const std::int64_t columns = std::min(shape.cols, gemm.out.c - panel * shape.cols);
+          const FilterBlock part{.in = b * block,
+                                 .out = panel * shape.cols,
+                                 .channels = std::min(block, gemm.in.c - b * block),
+                                 .columns = columns,
+                                 .packed_channels = block,
+                                 .packed_columns = gemm.packed_cols(columns),
+                                 .in_fours = gemm.in_fours(columns)};
+          T* const to = packed + group * gemm.packed_elements() + grid.filter +
+                        panel * depth_groups * gemm.group_depth * shape.cols;
+          pack_block(FilterViewOf<T>(p, w, group), part, tap_of, block * part.packed_columns,
+                     to + b * taps * block * part.packed_columns);
+        }
   }
 }
 
 // The gathered tiles and their chunk of B stay in the private caches. The input crosses once for
 // each thread that gathers it, B once a block of rows, and C once a chunk of depth.
 WorkEstimate work_pixels(const ConvProblem& p, const Config& config, const DeviceInfo& device) {
-  const PixelGemm gemm = plan_pixels(p, config, device);
+  const GroupTeams teams(p.groups, device.threads);
+  const PixelGemm gemm = plan_pixels(p, config, teams.device_of_team(device));
   const TileShape& shape = gemm.tile;
-  const double size = double(size_of(p.dtype));
-  const double in_bytes = size * double(gemm.in.elements()) * double(gemm.panel_threads);
-  const double packed_bytes = size * double(packed_elements(gemm));
+  const double size = double(size_of(p.dtype)), groups = double(p.groups);
+  const double in_bytes = groups * size * double(gemm.in.elements()) * double(gemm.panel_threads);
+  const double packed_bytes = size * double(gemm.packed_elements());  // of a group
   const double row_parts = double(gemm.row_threads);
   PhaseWork gather{.name = "gather", .bytes_read = in_bytes};
   PhaseWork product{.name = "product"};
@@ -208,37 +209,40 @@ WorkEstimate work_pixels(const ConvProblem& p, const Config& config, const Devic
   const double multiplied = columns - (gemm.in_fours(gemm.out.c % shape.cols) ? 8 : 0);
   for (const PixelGrid& grid : gemm.grids) {
     const double rows = double(gemm.out.n * grid.h * grid.w);
-    const std::int64_t groups = gemm.depth_groups(grid);
+    const std::int64_t depth_groups = gemm.depth_groups(grid);
     // The depth of AVX-512's 1x1 products ends with the channels, that of others with the padding
     // lanes.
     const bool ends = shape.block == 16 && grid.taps.size() == 1 && !gemm.plain_in();
-    const double depth = double(ends ? gemm.in.c : groups * gemm.group_depth);
-    const double chunks = std::max(1.0, double(ceil_div(groups, gemm.chunk)));
-    product.flops += 2 * rows * depth * multiplied;
-    product.bytes_read += size * rows * columns * (chunks - (p.accumulate ? 0 : 1));
-    product.bytes_written += size * rows * columns * chunks;
+    const double depth = double(ends ? gemm.in.c : depth_groups * gemm.group_depth);
+    const double chunks = std::max(1.0, double(ceil_div(depth_groups, gemm.chunk)));
+    product.flops += groups * 2 * rows * depth * multiplied;
+    product.bytes_read += groups * size * rows * columns * (chunks - (p.accumulate ? 0 : 1));
+    product.bytes_written += groups * size * rows * columns * chunks;
     const double blocks = packed_bytes < double(device.l2_bytes) / 2
                               ? row_parts
                               : std::max(row_parts, rows / double(gemm.block_rows));
-    product.bytes_read += blocks * size * depth * columns;
+    product.bytes_read += groups * blocks * size * depth * columns;
   }
   if (p.epilogue.residual) product.bytes_read += double(p.y_bytes());
   product.bytes_read += bytes_read_for_ownership(p, config, device);
   product.efficiency = 0.77;
   return {{gather, product},
-          {"pack_filter", 0, double(p.filter_bytes()), packed_bytes, packing_efficiency}};
+          {"pack_filter", 0, double(p.filter_bytes()), groups * packed_bytes, packing_efficiency}};
 }
 
 class PixelPlan : public ConvPlan {
  public:
   PixelPlan(const ConvProblem& problem, const Config& config, const DeviceInfo& device)
-      : problem_(problem), gemm_(plan_pixels(problem, config, device)), threads_(device.threads) {}
+      : problem_(problem),
+        teams_(problem.groups, device.threads),
+        gemm_(plan_pixels(problem, config, teams_.device_of_team(device))),
+        threads_(device.threads) {}
 
   std::size_t workspace_bytes() const noexcept override {
     return gemm_.thread_bytes * std::size_t(used_threads());
   }
   std::size_t packed_filter_bytes() const noexcept override {
-    return packed_elements(gemm_) * std::size_t(size_of(problem_.dtype));
+    return std::size_t(problem_.groups * gemm_.packed_elements() * size_of(problem_.dtype));
   }
   void pack_filter(ConstSpan w, Span packed, Stream&) const override {
     const auto pack = [&](auto element) {
@@ -260,13 +264,21 @@ class PixelPlan : public ConvPlan {
         static_cast<const T*>(args.w),
         output_epilogue<T>(problem_, args,
                            gemm_.non_temporal && is_aligned_for_non_temporal(args.out))};
+    const std::int64_t of_team = gemm_.row_threads * gemm_.panel_threads;
 #pragma omp parallel num_threads(used_threads())
-    for (int t = omp_get_thread_num(); t < used_threads(); t += omp_get_num_threads())
-      run_thread(gemm_, data, workspace.data(), t, args.phases);
+    for (int t = omp_get_thread_num(); t < used_threads(); t += omp_get_num_threads()) {
+      const std::int64_t team = t / of_team;
+      const Range own = share(problem_.groups, team, teams_.teams);
+      std::byte* const of_its_team =
+          workspace.data() + std::size_t(team * of_team) * gemm_.thread_bytes;
+      for (std::int64_t group = own.begin; group < own.end; ++group)
+        run_thread(gemm_, data.of_group(gemm_, group), of_its_team, t % of_team, args.phases);
+    }
   }
-  int used_threads() const { return int(gemm_.row_threads * gemm_.panel_threads); }
+  int used_threads() const { return int(teams_.teams * gemm_.row_threads * gemm_.panel_threads); }
 
   ConvProblem problem_;
+  GroupTeams teams_;
   PixelGemm gemm_;
   int threads_;
 };
@@ -314,11 +326,14 @@ std::int64_t chunk_lines(const ConvProblem& p, std::int64_t pixels) {
 // cols as many cycles as it has rows, and a unit reads its panels of dy and its blocks of x from
 // beyond L2. These reads are prefetched, but some of their time shows even where the product takes
 // longer: of cuts that multiply alike, the one that reads least is best. Each part costs one more
-// pass over dw.
-FilterGemm plan_filter(const ConvProblem& p, const Config& config, const DeviceInfo& device) {
+// pass over dw. All groups are cut alike.
+FilterGemm plan_filter(const ConvProblem& original, const Config& config,
+                       const DeviceInfo& device) {
+  const ConvProblem p = problem_of_group(original);
   const TileShape shape = tile_shape(p.dtype);
   FilterGemm gemm;
   gemm.problem = p;
+  gemm.groups = original.groups;
   gemm.plain_x = !is_blocked(p.x_layout);
   gemm.plain = plain_rows(p);
   gemm.panels = ceil_div(p.k, shape.cols);
@@ -329,7 +344,7 @@ FilterGemm plan_filter(const ConvProblem& p, const Config& config, const DeviceI
     gemm.chunk_lines = chunk_lines(p, config.get("pixels"));
     gemm.taps = filter_taps(p, shape.block);
     for (std::int64_t c = 0; c < p.c; ++c)
-      gemm.row_at.push_back(c / shape.block * p.h * p.w * shape.block + c % shape.block);
+      gemm.row_at.push_back(c / shape.block * p.x_desc().channel_step() + c % shape.block);
   } else {
     gemm.buffer_elements = std::size_t(gemm.plain.elements());
     for (std::int64_t cr = 0; cr < p.c * p.r; ++cr)
@@ -352,7 +367,8 @@ FilterGemm plan_filter(const ConvProblem& p, const Config& config, const DeviceI
       if (panels * blocks > fit && (panels > 1 || blocks > 1)) continue;
       const std::int64_t rows = gemm.plain_x ? p.c : row_cost(std::min(p.c, blocks * shape.block));
       for (std::int64_t parts = 1; parts <= most_parts; ++parts) {
-        const double rounds = double(ceil_div(panel_splits * block_splits * parts, device.threads));
+        const double rounds =
+            double(ceil_div(gemm.groups * panel_splits * block_splits * parts, device.threads));
         const double compute = double(panels * rows * p.r * p.s);
         const double copy = double(gemm.buffer_elements) / double(8 * p.q);
         const double read =
@@ -376,11 +392,12 @@ WorkEstimate work_filter(const ConvProblem& p, const Config& config, const Devic
   const FilterGemm gemm = plan_filter(p, config, device);
   const TileShape shape = tile_shape(p.dtype);
   const double x_bytes = double(p.x_bytes()), dy_bytes = double(p.y_bytes());
-  const double size = double(size_of(p.dtype));
-  const double sums = size * double(gemm.unit_sums) * double(gemm.rectangles());
+  const double size = double(size_of(p.dtype)), groups = double(p.groups);
+  const double sums = groups * size * double(gemm.unit_sums) * double(gemm.rectangles());
   PhaseWork product{.name = "product"};
-  product.flops = 2.0 * double(p.n * p.p * p.q) * double(gemm.blocks * gemm.block_rows) *
-                  double(round_up(p.k, shape.block)) * (gemm.plain_x ? 1 : inside_share(p));
+  product.flops = 2.0 * double(p.n * p.p * p.q) * double(gemm.blocks * gemm.block_rows) * groups *
+                  double(round_up(gemm.problem.k, shape.block)) *
+                  (gemm.plain_x ? 1 : inside_share(p));
   product.bytes_read = x_bytes * double(gemm.panel_splits) + dy_bytes * double(gemm.block_splits);
   product.bytes_written = gemm.parts > 1 ? sums * double(gemm.parts) : 0;
   product.efficiency = 0.77;
@@ -405,7 +422,7 @@ class FilterPlan : public ConvPlan {
     std::byte* const buffers = sums + sums_slots() * slot() * size_;
     const int threads = int(gemm_.threads);
     // A unit at a time for each thread. With one part its sums are final.
-    const std::int64_t units = gemm_.rectangles() * gemm_.parts;
+    const std::int64_t units = gemm_.groups * gemm_.rectangles() * gemm_.parts;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (std::int64_t unit = 0; unit < units; ++unit) {
       const std::int64_t rectangle = unit / gemm_.parts;
@@ -422,7 +439,7 @@ class FilterPlan : public ConvPlan {
     }
     if (gemm_.parts == 1) return;
 #pragma omp parallel for num_threads(threads) schedule(static)
-    for (std::int64_t rectangle = 0; rectangle < gemm_.rectangles(); ++rectangle) {
+    for (std::int64_t rectangle = 0; rectangle < gemm_.groups * gemm_.rectangles(); ++rectangle) {
       const PhaseScope scope(args.phases, 1);
       finish_rectangle(gemm_, sums + std::size_t(rectangle * gemm_.parts) * slot() * size_, slot(),
                        args.out, rectangle);
@@ -433,7 +450,8 @@ class FilterPlan : public ConvPlan {
   // Elements of a unit's sums, in whole cache lines.
   std::size_t slot() const { return (gemm_.unit_sums + 15) / 16 * 16; }
   std::size_t sums_slots() const {
-    return std::size_t(gemm_.parts > 1 ? gemm_.rectangles() * gemm_.parts : gemm_.threads);
+    return std::size_t(gemm_.parts > 1 ? gemm_.groups * gemm_.rectangles() * gemm_.parts
+                                       : gemm_.threads);
   }
 
   FilterGemm gemm_;
@@ -444,7 +462,7 @@ class ImplicitGemm : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "implicit_gemm",
-                               .version = 25,
+                               .version = 26,
                                .summary = "one matrix product; columns gathered tile by tile",
                                .libraries = {}};
     return info;
@@ -453,7 +471,7 @@ class ImplicitGemm : public ConvAlgo {
   std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
     const Layout blocked = blocked_layout(device.info());
     if (auto refusal = refuse_all_but({DType::f32, DType::f64}, p)) return refusal;
-    if (auto refusal = refuse_groups(p)) return refusal;
+    if (auto refusal = refuse_parts_of_blocks_in_groups(p)) return refusal;
     if (p.y_layout != blocked)
       return Refusal{Field::layout,
                      fmt::format("y as {} on this instruction set", to_string(blocked)),

@@ -16,17 +16,20 @@ struct PlainRows {
   std::int64_t channels = 0, h = 0, w = 0;  // of the image
   std::int64_t r = 0, s = 0, step_h = 1, step_w = 1;
   std::int64_t width = 0;  // of a padded row
+  std::int64_t channel_step = 0;
 
   std::int64_t elements() const { return channels * r * width; }
 };
 
 // Forward and backward_data are the same product, C[pixel][channel] = A[pixel][depth] B, where a
 // row is an output pixel and depth runs over (input channel, tap). A is never stored: a tile of its
-// rows is gathered, a cache line (the channel block of one pixel) at a time.
+// rows is gathered, a cache line (the channel block of one pixel) at a time. A grouped problem has
+// one such product a group.
 struct PixelGemm {
   DType dtype = DType::f32;
-  TensorDesc in, out;
-  TileShape tile;  // threads share rows in units of its own
+  TensorDesc in, out;       // the channels of one group
+  std::int64_t groups = 1;  // of the tensors
+  TileShape tile;           // threads share rows in units of its own
   std::int32_t in_step_h = 1, in_step_w = 1;
   std::int64_t out_step_h = 1, out_step_w = 1;
   std::vector<PixelGrid> grids;
@@ -64,12 +67,25 @@ struct PixelGemm {
   std::int64_t depth_groups(const PixelGrid& g) const {
     return in.padded_c() * std::int64_t(g.taps.size()) / group_depth;
   }
+  // Of one group.
+  std::int64_t packed_elements() const {
+    std::int64_t depth = 0;
+    for (const PixelGrid& g : grids) depth += depth_groups(g) * group_depth;
+    return depth * ceil_div(out.c, tile.cols) * tile.cols;
+  }
 };
 
 template <class T>
 struct PixelOperands {
   const T *in, *packed;
   OutputEpilogue<T> output;
+
+  PixelOperands of_group(const PixelGemm& gemm, std::int64_t group) const {
+    const std::int64_t out_c = group * gemm.out.c;
+    return {in + gemm.in.offset(0, group * gemm.in.c, 0, 0),
+            packed + group * gemm.packed_elements(),
+            output.at(gemm.out.offset(0, out_c, 0, 0), out_c)};
+  }
 };
 
 // Bytes of workspace that one thread needs; reads all but the thread fields.
@@ -93,8 +109,10 @@ struct FilterTap {
 //
 // dw is cut into panel_splits x block_splits rectangles, the pixels into `parts`. A unit is one
 // part of one rectangle; with more than one part the sums of each are kept and added at the end.
+// All this is of one group.
 struct FilterGemm {
-  ConvProblem problem;
+  ConvProblem problem;          // of a group
+  std::int64_t groups = 1;      // of the tensors
   bool plain_x = false;         // x is NCHW: its rows are copied, and there is one block
   std::vector<FilterTap> taps;  // but of a plain x
   PlainRows plain;
@@ -114,6 +132,7 @@ struct FilterGemm {
 // tile of fewer than four rows is bound by the latency of its multiply-adds, and costs as much as
 // one of four.
 std::int64_t row_cost(std::int64_t channels);
+// Rectangles are counted over all groups: [group][rectangle].
 // Sums one unit into sums[panel][block][row][column].
 void run_unit(const FilterGemm&, const void* x, const void* dy, void* sums, void* buffer,
               std::int64_t rectangle, std::int64_t part);

@@ -82,8 +82,7 @@ std::size_t ThreadWorkspace(const PixelGemm& gemm) {
 void FillRows(const PixelGemm& gemm, const PixelGrid& grid, std::int64_t first, std::int64_t count,
               const RowTable& rows) {
   const std::int64_t out_block = channel_block(gemm.out.layout);
-  const std::int64_t in_image = gemm.in.padded_c() * gemm.in.h * gemm.in.w;
-  const std::int64_t out_image = gemm.out.padded_c() * gemm.out.h * gemm.out.w;
+  const std::int64_t in_image = gemm.in.image_step(), out_image = gemm.out.image_step();
   const std::int64_t out_step = gemm.out_step_w * out_block;
   std::int64_t w = first % grid.w, h = first / grid.w % grid.h, n = first / (grid.w * grid.h);
   for (std::int64_t begin = 0; begin < count;) {  // a line of the grid at a time
@@ -149,7 +148,7 @@ HWY_NOINLINE void GatherBlocked(const PixelGemm& gemm, const PixelGrid& grid, co
                                 const RowTable& rows, std::int64_t first, std::int64_t begin,
                                 std::int64_t end, const T** groups, T* panel) {
   const TagOf<T> d;
-  const std::int64_t plane = gemm.in.h * gemm.in.w * kBlock;
+  const std::int64_t plane = gemm.in.channel_step();
   const auto taps = std::int64_t(grid.taps.size());
   std::int64_t tap = begin % taps, channels = begin / taps;
   std::int32_t pixels[kRows] = {};
@@ -332,7 +331,7 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands<
   constexpr int kCols = kVecs * kLanesOf<T>;
   const bool plain_in = gemm.plain_in(), plain_out = !is_blocked(gemm.out.layout);
   const std::int64_t groups = gemm.depth_groups(grid);
-  const std::int64_t out_plane = gemm.out.h * gemm.out.w * channel_block(gemm.out.layout);
+  const std::int64_t out_plane = gemm.out.channel_step();
   const RowTable& rows = scratch.rows;
   FillRows(gemm, grid, begin, end - begin, rows);
 
@@ -342,7 +341,7 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands<
   const auto next_rows = [&](std::int64_t first) {
     const std::int64_t row = end + first;
     const std::int64_t image = row / image_pixels, pixel = row % image_pixels;
-    return data.in + image * gemm.in.padded_c() * image_pixels + pixel * kBlock;
+    return data.in + image * gemm.in.image_step() + pixel * kBlock;
   };
   // Lanes that pad the last channel block are zero. With several taps each tap's depth would end
   // so.
@@ -383,7 +382,7 @@ void RunBlock(const PixelGemm& gemm, const PixelGrid& grid, const PixelOperands<
       job.group_depth = gemm.group_depth;
       job.row_stride = gemm.in_step_w;
       job.channels = channels;
-      job.plane = image_pixels * kBlock;
+      job.plane = gemm.in.channel_step();
       job.output = {
           data.output.at(out_at, 0).with_biases(bias).part(chunk == 0, chunk + 1 == chunks),
           out_plane};

@@ -24,7 +24,7 @@ HWY_INLINE void copy_plain_rows(const PlainRows& rows, const T* image, std::int6
         std::fill_n(to, rows.width, T(0));
         continue;
       }
-      const T* const from = image + (c * rows.h + h) * rows.w + first_w;
+      const T* const from = image + c * rows.channel_step + h * rows.w + first_w;
       std::fill(to, to + left, T(0));
       std::copy(from + left, from + right, to + left);
       std::fill(to + right, to + rows.width, T(0));

@@ -44,6 +44,11 @@ HWY_INLINE Words Philox(Words index, std::uint64_t draw, std::uint64_t seed) {
   return c0;
 }
 
+// p 2^32
+HWY_INLINE std::uint32_t Threshold(const DropoutDesc& dropout) {
+  return static_cast<std::uint32_t>(dropout.p * 4294967296.0);
+}
+
 // `count` neighbours in memory, whose indices are `step` apart.
 template <class T>
 void DropRow(const DropoutDesc& dropout, const T* from, T* to, std::int64_t count,
@@ -52,7 +57,7 @@ void DropRow(const DropoutDesc& dropout, const T* from, T* to, std::int64_t coun
   constexpr std::int64_t run = 64;
   constexpr auto lanes = static_cast<std::int64_t>(hn::MaxLanes(d));
   const T scale = T(1 / (1 - dropout.p));
-  const auto threshold = static_cast<std::uint32_t>(dropout.p * 4294967296.0);  // p 2^32
+  const std::uint32_t threshold = Threshold(dropout);
   HWY_ALIGN std::uint64_t words[run];
   for (std::int64_t i = 0; i < lanes; ++i) words[i] = static_cast<std::uint64_t>(i) * step;
   const Words steps = hn::Load(d, words);
@@ -68,13 +73,34 @@ void DropRow(const DropoutDesc& dropout, const T* from, T* to, std::int64_t coun
   }
 }
 
+// Elements [begin, end) in memory order. Every layout has an image in one piece.
+template <class T>
+void DropImages(const DropoutDesc& dropout, const T* from, T* to, std::int64_t begin,
+                std::int64_t end) {
+  const std::int64_t size = dropout.x.elements() / dropout.x.n;
+  for (std::int64_t first = begin, image = begin / size; first < end; ++image) {
+    const std::int64_t last = std::min(end, (image + 1) * size);
+    const auto index = static_cast<std::uint64_t>(dropout.first_image + image);
+    const std::uint64_t word =
+        hn::GetLane(Philox(hn::Set(WordTag(), index), dropout.draw, dropout.seed));
+    const bool dropped = static_cast<std::uint32_t>(word) < Threshold(dropout);
+    const auto scale = hn::Set(VectorTag<T>(), dropped ? T(0) : T(1 / (1 - dropout.p)));
+    ForEachVector<T>(last - first, [&](auto at, std::int64_t i) HWY_ATTR {
+      const auto v = hn::Mul(at.Load(from + first + i), scale);
+      at.Store(dropped ? hn::Zero(VectorTag<T>()) : v, to + first + i);
+    });
+    first = last;
+  }
+}
+
 // Elements [begin, end) in memory order: one row in NCHW, else a row for each pixel's lanes.
 template <class T>
 void Drop(const DropoutJob& job, std::int64_t begin, std::int64_t end) {
   const Planes planes(job.dropout.x);
-  const std::int64_t start = job.dropout.first_image * planes.channels * planes.pixels;
   const T* const from = static_cast<const T*>(job.from);
   T* const to = static_cast<T*>(job.to);
+  if (job.dropout.whole_images) return DropImages(job.dropout, from, to, begin, end);
+  const std::int64_t start = job.dropout.first_image * planes.channels * planes.pixels;
   if (planes.lanes == 1)
     return DropRow(job.dropout, from + begin, to + begin, end - begin,
                    static_cast<std::uint64_t>(start + begin), 1);

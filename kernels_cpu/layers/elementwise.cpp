@@ -9,63 +9,160 @@
 #include <hwy/highway.h>
 
 #include "hwy/contrib/math/math-inl.h"
+#include "kernels_cpu/simd/normal-inl.h"
 #include "kernels_cpu/simd/relu-inl.h"
 #include "kernels_cpu/simd/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
+template <class T>
+inline constexpr T kSigmoidLimit = sizeof(T) == 4 ? T(87) : T(700);
+
 // 1 / (1 + e^-x). Past the limit e^-x would leave Exp's range; a NaN goes through.
 template <class T>
 HWY_INLINE VectorOf<T> Sigmoid(VectorOf<T> x) {
   const VectorTag<T> d;
-  const auto limit = hn::Set(d, T(sizeof(T) == 4 ? 87 : 700));
+  const auto limit = hn::Set(d, kSigmoidLimit<T>);
   const auto one = hn::Set(d, T(1));
   const auto exponent = hn::Neg(hn::Max(x, hn::Neg(limit)));
   const auto y = hn::Div(one, hn::Add(one, hn::Exp(d, exponent)));
   return hn::IfThenElse(hn::IsNaN(x), x, y);
 }
 
+// x, limited to where f's exponentials stay normal numbers. A NaN may become a limit.
 template <class T>
-void Apply(Elementwise operation, const T* a, const T* b, T* y, std::int64_t count) {
+HWY_INLINE VectorOf<T> Limited(VectorOf<T> x, T limit) {
   const VectorTag<T> d;
-  const auto one = hn::Set(d, T(1));
-  const auto unary = [&](auto f) HWY_ATTR {
-    ForEachVector<T>(count,
-                     [&](auto at, std::int64_t i) HWY_ATTR { at.Store(f(at.Load(a + i)), y + i); });
-  };
-  const auto binary = [&](auto f) HWY_ATTR {
-    ForEachVector<T>(count, [&](auto at, std::int64_t i)
-                                HWY_ATTR { at.Store(f(at.Load(a + i), at.Load(b + i)), y + i); });
-  };
+  return hn::Max(hn::Min(x, hn::Set(d, limit)), hn::Set(d, -limit));
+}
+
+// min(max(x, 0), 6), but NaN stays NaN.
+template <class T>
+HWY_INLINE VectorOf<T> Relu6(VectorOf<T> x) {
+  const auto six = hn::Set(VectorTag<T>(), T(6));
+  return hn::IfThenElse(hn::Gt(x, six), six, Relu(x));
+}
+
+// x share(x), where share goes from 0 to 1 and is computed within limits. Beyond them the product
+// is 0 or x.
+template <class T>
+HWY_INLINE VectorOf<T> Share(VectorOf<T> x, VectorOf<T> share, T limit) {
+  const auto far = hn::Gt(hn::Abs(x), hn::Set(VectorTag<T>(), limit));
+  return hn::IfThenElse(far, Relu(x), hn::Mul(x, share));
+}
+
+template <class T>
+void Activate(ActivationKind kind, const T* from, T* to, std::int64_t count) {
   using V = VectorOf<T>;
-  switch (operation) {
-    case Elementwise::add:
-      return binary([&](V u, V v) HWY_ATTR { return hn::Add(u, v); });
-    case Elementwise::relu:
-      return unary([&](V x) HWY_ATTR { return Relu(x); });
-    case Elementwise::tanh:
-      return unary([&](V x) HWY_ATTR { return hn::IfThenElse(hn::IsNaN(x), x, hn::Tanh(d, x)); });
-    case Elementwise::sigmoid:
-      return unary([&](V x) HWY_ATTR { return Sigmoid<T>(x); });
-    case Elementwise::relu_backward:
-      return binary([&](V out, V dy) HWY_ATTR { return ReluGradient(out, dy); });
-    case Elementwise::tanh_backward:
-      return binary([&](V out, V dy)
-                        HWY_ATTR { return hn::Mul(dy, hn::NegMulAdd(out, out, one)); });
-    case Elementwise::sigmoid_backward:
-      return binary([&](V out, V dy)
-                        HWY_ATTR { return hn::Mul(dy, hn::Mul(out, hn::Sub(one, out))); });
+  const VectorTag<T> d;
+  const auto three = hn::Set(d, T(3)), sixth = hn::Set(d, T(1) / T(6));
+  const auto each = [&](auto f) HWY_ATTR {
+    ForEachVector<T>(
+        count, [&](auto at, std::int64_t i) HWY_ATTR { at.Store(f(at.Load(from + i)), to + i); });
+  };
+  switch (kind) {
+    case ActivationKind::relu:
+      return each([&](V x) HWY_ATTR { return Relu(x); });
+    case ActivationKind::tanh:
+      return each([&](V x) HWY_ATTR { return hn::IfThenElse(hn::IsNaN(x), x, hn::Tanh(d, x)); });
+    case ActivationKind::sigmoid:
+      return each([&](V x) HWY_ATTR { return Sigmoid<T>(x); });
+    case ActivationKind::relu6:
+      return each([&](V x) HWY_ATTR { return Relu6<T>(x); });
+    case ActivationKind::hardsigmoid:
+      return each([&](V x) HWY_ATTR { return hn::Mul(Relu6<T>(hn::Add(x, three)), sixth); });
+    case ActivationKind::hardswish:
+      return each([&](V x) HWY_ATTR {
+        return Share<T>(x, hn::Mul(Relu6<T>(hn::Add(x, three)), sixth), T(3));
+      });
+    case ActivationKind::silu:
+      return each([&](V x) HWY_ATTR { return Share<T>(x, Sigmoid<T>(x), kSigmoidLimit<T>); });
+    case ActivationKind::gelu:
+      return each([&](V x) HWY_ATTR {
+        const V near = Limited<T>(x, kNormalLimit<T>);
+        return Share<T>(x, NormalAt<T>(near).distribution, kNormalLimit<T>);
+      });
   }
 }
 
-void ApplyElementwise(DType dtype, Elementwise operation, const void* a, const void* b, void* y,
-                      std::int64_t begin, std::int64_t end) {
+// value: what derivative_reads_x() says.
+template <class T>
+void ActivateBackward(ActivationKind kind, const T* value, const T* dy, T* dx, std::int64_t count) {
+  using V = VectorOf<T>;
+  const VectorTag<T> d;
+  const auto zero = hn::Zero(d), one = hn::Set(d, T(1)), three = hn::Set(d, T(3)),
+             sixth = hn::Set(d, T(1) / T(6));
+  const auto each = [&](auto f) HWY_ATTR {
+    ForEachVector<T>(count, [&](auto at, std::int64_t i) HWY_ATTR {
+      at.Store(f(at.Load(value + i), at.Load(dy + i)), dx + i);
+    });
+  };
+  // v where 0 < y < high or y is NaN, else 0.
+  const auto within = [&](V y, T high, V v) HWY_ATTR {
+    const auto flat = hn::Or(hn::Le(y, zero), hn::Ge(y, hn::Set(d, high)));
+    return hn::IfThenZeroElse(flat, v);
+  };
+  switch (kind) {
+    case ActivationKind::relu:
+      return each([&](V y, V g) HWY_ATTR { return ReluGradient(y, g); });
+    case ActivationKind::tanh:
+      return each([&](V y, V g) HWY_ATTR { return hn::Mul(g, hn::NegMulAdd(y, y, one)); });
+    case ActivationKind::sigmoid:
+      return each([&](V y, V g) HWY_ATTR { return hn::Mul(g, hn::Mul(y, hn::Sub(one, y))); });
+    case ActivationKind::relu6:
+      return each([&](V y, V g) HWY_ATTR { return within(y, T(6), g); });
+    case ActivationKind::hardsigmoid:
+      return each([&](V y, V g) HWY_ATTR { return within(y, T(1), hn::Mul(g, sixth)); });
+    case ActivationKind::hardswish:  // (2 x + 3) / 6 between -3 and 3
+      return each([&](V x, V g) HWY_ATTR {
+        const V inside = hn::Mul(hn::Add(hn::Add(x, x), three), sixth);
+        const V slope = hn::IfThenElse(hn::Ge(x, three), one,
+                                       hn::IfThenZeroElse(hn::Le(x, hn::Neg(three)), inside));
+        return hn::Mul(g, slope);
+      });
+    case ActivationKind::silu:  // s (1 + x (1 - s)), s = sigmoid(x)
+      return each([&](V x, V g) HWY_ATTR {
+        const V s = Sigmoid<T>(x), near = Limited<T>(x, kSigmoidLimit<T>);
+        return hn::Mul(g, hn::Mul(s, hn::MulAdd(near, hn::Sub(one, s), one)));
+      });
+    case ActivationKind::gelu:  // Phi(x) + x Phi'(x)
+      return each([&](V x, V g) HWY_ATTR {
+        const V near = Limited<T>(x, kNormalLimit<T>);
+        const Normal<T> normal = NormalAt<T>(near);
+        const V slope = hn::MulAdd(near, normal.density, normal.distribution);
+        return hn::Mul(g, hn::IfThenElse(hn::IsNaN(x), x, slope));
+      });
+  }
+}
+
+void AddVectors(DType dtype, const void* a, const void* b, void* y, std::int64_t begin,
+                std::int64_t end) {
   with_type(dtype, [&](auto zero) {
     using T = decltype(zero);
-    const T* const second = b == nullptr ? nullptr : static_cast<const T*>(b) + begin;
-    Apply(operation, static_cast<const T*>(a) + begin, second, static_cast<T*>(y) + begin,
-          end - begin);
+    const T *const u = static_cast<const T*>(a) + begin, *const v =
+                                                             static_cast<const T*>(b) + begin;
+    T* const sum = static_cast<T*>(y) + begin;
+    ForEachVector<T>(end - begin, [&](auto at, std::int64_t i) HWY_ATTR {
+      at.Store(hn::Add(at.Load(u + i), at.Load(v + i)), sum + i);
+    });
+  });
+}
+
+void ForwardActivation(DType dtype, ActivationKind kind, const void* x, void* y, std::int64_t begin,
+                       std::int64_t end) {
+  with_type(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    Activate(kind, static_cast<const T*>(x) + begin, static_cast<T*>(y) + begin, end - begin);
+  });
+}
+
+void BackwardActivation(DType dtype, ActivationKind kind, const void* value, const void* dy,
+                        void* dx, std::int64_t begin, std::int64_t end) {
+  with_type(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    ActivateBackward(kind, static_cast<const T*>(value) + begin, static_cast<const T*>(dy) + begin,
+                     static_cast<T*>(dx) + begin, end - begin);
   });
 }
 
@@ -76,15 +173,9 @@ HWY_AFTER_NAMESPACE();
 namespace convlab::cpu {
 namespace {
 
-HWY_EXPORT(ApplyElementwise);
-
-void apply(DType dtype, Elementwise operation, const TensorDesc& desc, const void* a, const void* b,
-           void* y, int threads) {
-  validate(dtype, "an elementwise operation");
-  parallel_chunks(desc.elements(), threads, [&](std::int64_t begin, std::int64_t end) {
-    HWY_DYNAMIC_DISPATCH(ApplyElementwise)(dtype, operation, a, b, y, begin, end);
-  });
-}
+HWY_EXPORT(AddVectors);
+HWY_EXPORT(ForwardActivation);
+HWY_EXPORT(BackwardActivation);
 
 void zero_padding_lanes(DType dtype, const TensorDesc& desc, void* data) {
   const Planes planes(desc);
@@ -100,24 +191,29 @@ void zero_padding_lanes(DType dtype, const TensorDesc& desc, void* data) {
 
 void CpuLayerOps::add(DType dtype, const TensorDesc& desc, const void* a, const void* b, void* y,
                       Stream&) const {
-  apply(dtype, Elementwise::add, desc, a, b, y, threads_);
+  validate(dtype, "an addition");
+  parallel_chunks(desc.elements(), threads_, [&](std::int64_t begin, std::int64_t end) {
+    HWY_DYNAMIC_DISPATCH(AddVectors)(dtype, a, b, y, begin, end);
+  });
 }
 
 void CpuLayerOps::activation_forward(DType dtype, ActivationKind kind, const TensorDesc& desc,
                                      const void* x, void* y, Stream&) const {
-  const Elementwise operation = kind == ActivationKind::relu   ? Elementwise::relu
-                                : kind == ActivationKind::tanh ? Elementwise::tanh
-                                                               : Elementwise::sigmoid;
-  apply(dtype, operation, desc, x, nullptr, y, threads_);
-  if (kind == ActivationKind::sigmoid) zero_padding_lanes(dtype, desc, y);  // sigmoid(0) = 1/2
+  validate(dtype, "an activation");
+  parallel_chunks(desc.elements(), threads_, [&](std::int64_t begin, std::int64_t end) {
+    HWY_DYNAMIC_DISPATCH(ForwardActivation)(dtype, kind, x, y, begin, end);
+  });
+  // Of 0 these are 1/2.
+  if (kind == ActivationKind::sigmoid || kind == ActivationKind::hardsigmoid)
+    zero_padding_lanes(dtype, desc, y);
 }
 
 void CpuLayerOps::activation_backward(DType dtype, ActivationKind kind, const TensorDesc& desc,
-                                      const void* y, const void* dy, void* dx, Stream&) const {
-  const Elementwise operation = kind == ActivationKind::relu   ? Elementwise::relu_backward
-                                : kind == ActivationKind::tanh ? Elementwise::tanh_backward
-                                                               : Elementwise::sigmoid_backward;
-  apply(dtype, operation, desc, y, dy, dx, threads_);
+                                      const void* value, const void* dy, void* dx, Stream&) const {
+  validate(dtype, "an activation");
+  parallel_chunks(desc.elements(), threads_, [&](std::int64_t begin, std::int64_t end) {
+    HWY_DYNAMIC_DISPATCH(BackwardActivation)(dtype, kind, value, dy, dx, begin, end);
+  });
 }
 
 }  // namespace convlab::cpu

@@ -15,11 +15,6 @@ namespace convlab::cpu {
 constexpr std::int64_t copy_tile_channels = 16;
 constexpr std::int64_t copy_tile_pixels = 256;  // 16 KiB of f32 on either side
 
-// ---- elementwise.cpp ----
-
-// backward: from y and dy.
-enum class Elementwise { add, relu, tanh, sigmoid, relu_backward, tanh_backward, sigmoid_backward };
-
 // ---- dropout.cpp ----
 
 struct DropoutJob {
@@ -27,6 +22,27 @@ struct DropoutJob {
   DropoutDesc dropout;
   const void* from;
   void* to;
+};
+
+// ---- gate.cpp ----
+
+constexpr std::int64_t gate_lanes = 64;       // of a block, in one piece of work
+constexpr std::int64_t gate_elements = 4096;  // in one piece of work of the forward pass
+
+// Some lanes of a block of one image, at a run of pixels.
+struct GatePiece {
+  std::int64_t image, block, lane, lanes, pixel, pixels;
+};
+
+// Forward: from = x, to = y. Backward: from = dy, to = dx or null.
+struct GateJob {
+  DType dtype;
+  TensorDesc desc;  // of x
+  const void* gate;
+  const void* from;
+  void* to;
+  const void* x = nullptr;  // for dgate
+  void* dgate = nullptr;    // or null
 };
 
 // ---- gemm.cpp ----
@@ -105,6 +121,72 @@ struct LrnJob {
   const void* x;
   const void* dy;  // null: forward, and out is y
   void* out;
+};
+
+// ---- layer_norm.cpp ----
+
+// The tensor in runs of at most this many pixels of one image, and these in pieces.
+constexpr std::int64_t run_pixels = 32;
+
+struct PixelPieces {
+  Planes planes;
+  std::int64_t runs, count;  // of the tensor
+
+  explicit PixelPieces(const TensorDesc& desc) : planes(desc) {
+    if (planes.blocks == 1) {
+      planes.pixels *= planes.images;
+      planes.images = 1;
+    }
+    runs = planes.images * runs_of_image();
+    // Enough for many threads; each has sums for every channel.
+    count = std::min<std::int64_t>(runs, 128);
+  }
+
+  std::int64_t runs_of_image() const { return ceil_div(planes.pixels, run_pixels); }
+  std::int64_t first_run(std::int64_t piece) const { return runs * piece / count; }
+
+  struct Run {
+    std::int64_t image, first, pixels;
+  };
+  Run run(std::int64_t index) const {
+    const std::int64_t first = index % runs_of_image() * run_pixels;
+    return {index / runs_of_image(), first, std::min(run_pixels, planes.pixels - first)};
+  }
+};
+
+// Forward from x to out, backward from x and dy to out and, for each piece, to the sums of dscale
+// and dshift over its pixels: 2 x padded_channels.
+struct PixelJob {
+  enum class Kind { norm, norm_backward, scale, scale_backward } kind;
+  DType dtype;
+  PixelPieces pieces;
+  double epsilon;
+  const void* x;
+  const void* dy;
+  const void* scale;
+  const void* shift;
+  void* out;
+  double* sums;
+};
+
+// ---- channel_shuffle.cpp ----
+
+struct ShuffleJob {
+  DType dtype;
+  TensorDesc desc;
+  std::int64_t groups;
+  const void* from;
+  void* to;
+};
+
+// ---- resize.cpp ----
+
+// Forward: from = x, to = y. Backward: from = dy, to = dx.
+struct ResizeJob {
+  DType dtype;
+  ResizeDesc resize;
+  const void* from;
+  void* to;
 };
 
 // ---- batch_norm.cpp ----

@@ -1,6 +1,6 @@
 // The CPU's layer operations besides convolution. One class; its parts are in channel_copy.cpp,
-// elementwise.cpp, dropout.cpp, batch_norm.cpp, pooling.cpp, lrn.cpp, gemm.cpp, loss.cpp and
-// optimizer.cpp.
+// elementwise.cpp, dropout.cpp, gate.cpp, batch_norm.cpp, pooling.cpp, lrn.cpp, gemm.cpp, loss.cpp,
+// optimizer.cpp, layer_norm.cpp (and scaling of channels), channel_shuffle.cpp and resize.cpp.
 #pragma once
 
 #include <algorithm>
@@ -13,13 +13,15 @@ namespace convlab::cpu {
 // Each in the file that uses it.
 std::size_t channel_workspace_bytes(const TensorDesc&);
 std::size_t lrn_workspace_bytes(const TensorDesc&, int threads);
+std::size_t pixel_workspace_bytes(const TensorDesc&);
 
 class CpuLayerOps : public LayerOps {
  public:
   explicit CpuLayerOps(const DeviceInfo& info) : threads_(info.threads), l2_bytes_(info.l2_bytes) {}
 
   std::size_t workspace_bytes(DType, const TensorDesc& desc) const override {
-    return std::max(channel_workspace_bytes(desc), lrn_workspace_bytes(desc, threads_));
+    return std::max({channel_workspace_bytes(desc), lrn_workspace_bytes(desc, threads_),
+                     pixel_workspace_bytes(desc)});
   }
 
   void zero(Span, Stream&) const override;
@@ -30,9 +32,13 @@ class CpuLayerOps : public LayerOps {
   void add(DType, const TensorDesc&, const void* a, const void* b, void* y, Stream&) const override;
   void activation_forward(DType, ActivationKind, const TensorDesc&, const void* x, void* y,
                           Stream&) const override;
-  void activation_backward(DType, ActivationKind, const TensorDesc&, const void* y, const void* dy,
-                           void* dx, Stream&) const override;
+  void activation_backward(DType, ActivationKind, const TensorDesc&, const void* value,
+                           const void* dy, void* dx, Stream&) const override;
   void dropout(DType, const DropoutDesc&, const void* from, void* to, Stream&) const override;
+  void gate_forward(DType, const GateDesc&, const void* x, const void* gate, void* y,
+                    Stream&) const override;
+  void gate_backward(DType, const GateDesc&, const void* x, const void* gate, const void* dy,
+                     void* dx, void* dgate, Stream&) const override;
 
   void bias_forward(DType, const TensorDesc&, const void* x, const void* bias, void* y, Workspace,
                     Stream&) const override;
@@ -75,6 +81,20 @@ class CpuLayerOps : public LayerOps {
                   void* velocity, Stream&) const override;
   void adam_update(DType, const AdamDesc&, std::int64_t count, const void* dw, void* w, void* mean,
                    void* square, Stream&) const override;
+
+  void layer_norm_forward(DType, const LayerNormDesc&, const void* x, const void* scale,
+                          const void* shift, void* y, Stream&) const override;
+  void layer_norm_backward(DType, const LayerNormDesc&, const LayerNormBackward&, Workspace,
+                           Stream&) const override;
+  void scale_channels_forward(DType, const TensorDesc&, const void* x, const void* scale, void* y,
+                              Stream&) const override;
+  void scale_channels_backward(DType, const TensorDesc&, const void* x, const void* dy,
+                               const void* scale, void* dx, void* dscale, Workspace,
+                               Stream&) const override;
+  void shuffle_channels(DType, const TensorDesc&, std::int64_t groups, const void* from, void* to,
+                        Stream&) const override;
+  void resize_forward(DType, const ResizeDesc&, const void* x, void* y, Stream&) const override;
+  void resize_backward(DType, const ResizeDesc&, const void* dy, void* dx, Stream&) const override;
 
  private:
   int threads_;

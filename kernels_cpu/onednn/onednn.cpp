@@ -28,34 +28,51 @@ using dnnl::memory;
 using dnnl::query;
 using namespace onednn;
 
-memory::format_tag tag(Layout layout) {
+memory::format_tag tag(Layout layout, bool depth) {
+  using Tag = memory::format_tag;
   switch (layout) {
     case Layout::nchw:
-      return memory::format_tag::nchw;
+      return depth ? Tag::ncdhw : Tag::nchw;
     case Layout::nhwc:
-      return memory::format_tag::nhwc;
+      return depth ? Tag::ndhwc : Tag::nhwc;
     case Layout::nchw8c:
-      return memory::format_tag::nChw8c;
+      return depth ? Tag::nCdhw8c : Tag::nChw8c;
     case Layout::nchw16c:
-      return memory::format_tag::nChw16c;
+      return depth ? Tag::nCdhw16c : Tag::nChw16c;
   }
-  return memory::format_tag::undef;
+  return Tag::undef;
 }
 
-memory::desc activation(const TensorDesc& t) {
-  return {{t.n, t.c, t.h, t.w}, memory::data_type::f32, tag(t.layout)};
+// `sizes` and those of the spatial dimensions that the problem has.
+memory::dims dims(const ConvProblem& p, memory::dims sizes, std::int64_t d, std::int64_t h,
+                  std::int64_t w) {
+  if (p.has_depth()) sizes.push_back(d);
+  sizes.insert(sizes.end(), {h, w});
+  return sizes;
 }
 
-// The filter, KCRS: in that order in memory, as users hold it, or (any) in oneDNN's preferred
+memory::desc x_desc(const ConvProblem& p) {
+  return {dims(p, {p.n, p.c}, p.d, p.h, p.w), memory::data_type::f32,
+          tag(p.x_layout, p.has_depth())};
+}
+memory::desc y_desc(const ConvProblem& p) {
+  return {dims(p, {p.n, p.k}, p.z, p.p, p.q), memory::data_type::f32,
+          tag(p.y_layout, p.has_depth())};
+}
+
+// The filter, KCTRS: in that order in memory, as users hold it, or (any) in oneDNN's preferred
 // format.
 enum class FilterFormat : std::uint8_t { plain, any };
 
 memory::desc filter(const ConvProblem& p, FilterFormat format) {
   using Tag = memory::format_tag;
-  const bool plain = format == FilterFormat::plain;
-  const auto f32 = memory::data_type::f32;
-  if (p.groups == 1) return {{p.k, p.c, p.r, p.s}, f32, plain ? Tag::oihw : Tag::any};
-  return {{p.groups, p.k / p.groups, p.c / p.groups, p.r, p.s}, f32, plain ? Tag::goihw : Tag::any};
+  const memory::dims channels = p.groups == 1
+                                    ? memory::dims{p.k, p.c}
+                                    : memory::dims{p.groups, p.k / p.groups, p.c / p.groups};
+  const Tag plain = p.groups == 1 ? (p.has_depth() ? Tag::oidhw : Tag::oihw)
+                                  : (p.has_depth() ? Tag::goidhw : Tag::goihw);
+  return {dims(p, channels, p.t, p.r, p.s), memory::data_type::f32,
+          format == FilterFormat::plain ? plain : Tag::any};
 }
 
 memory::desc bias_desc(const ConvProblem& p) {
@@ -80,12 +97,12 @@ std::vector<dnnl::primitive_desc> describe(const ConvProblem& p, algorithm algo)
   using BwdData = dnnl::convolution_backward_data;
   using BwdFilter = dnnl::convolution_backward_weights;
   using dnnl::prop_kind;
-  const memory::desc x = activation(p.x_desc()), y = activation(p.y_desc()),
-                     w = filter(p, FilterFormat::any);
+  const memory::desc x = x_desc(p), y = y_desc(p), w = filter(p, FilterFormat::any);
   const memory::desc bias = p.epilogue.bias ? bias_desc(p) : memory::desc();
-  const memory::dims stride{p.stride_h, p.stride_w};
-  const memory::dims dilation{p.dilation_h - 1, p.dilation_w - 1};
-  const memory::dims before{p.pad_h, p.pad_w}, after{p.pad_bottom(), p.pad_right()};
+  const memory::dims stride = dims(p, {}, p.stride_d, p.stride_h, p.stride_w);
+  const memory::dims dilation = dims(p, {}, p.dilation_d - 1, p.dilation_h - 1, p.dilation_w - 1);
+  const memory::dims before = dims(p, {}, p.pad_d, p.pad_h, p.pad_w),
+                     after = dims(p, {}, p.pad_back(), p.pad_bottom(), p.pad_right());
   const dnnl::primitive_attr attr = attributes(p);
 
 #if DNNL_VERSION_MAJOR >= 3
@@ -130,8 +147,8 @@ class Plan : public ConvPlan {
       : problem_(p),
         ops_(device.ops()),
         threads_(threads),
-        x_(activation(p.x_desc())),
-        y_(activation(p.y_desc())),
+        x_(x_desc(p)),
+        y_(y_desc(p)),
         plain_filter_(filter(p, FilterFormat::plain)),
         filter_(pd.query_md(backward_filter() ? query::diff_weights_md : query::weights_md)),
         convolution_(pd, dnnl::primitive(pd)) {
@@ -244,7 +261,7 @@ class OneDnn : public ConvAlgo {
                         to_string(p.y_layout))};
       // Seen with 2.6.3 and 3.14, at 1 to 6 channels; once it did not end.
       if (implementation == "jit_1x1:avx2" && p.pass == Pass::backward_filter &&
-          p.stride_h * p.stride_w > 1 && p.x_layout == Layout::nhwc && p.c < 8)
+          p.stride_d * p.stride_h * p.stride_w > 1 && p.x_layout == Layout::nhwc && p.c < 8)
         return Refusal{
             Field::channels, "at least 8 channels with a stride",
             fmt::format("{}, for which {} of oneDNN {} computes wrong sums or never ends", p.c,

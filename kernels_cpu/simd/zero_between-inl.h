@@ -26,13 +26,12 @@ template <class T>
 HWY_INLINE void ZeroBetween(const TensorDesc& desc, std::int64_t step_h, std::int64_t step_w,
                             Range lines, std::int64_t planes, T* dx, bool non_temporal) {
   const std::int64_t image_lines = ceil_div(desc.h, step_h);
-  const std::int64_t line_elements = desc.w * kBlock, plane_elements = desc.h * line_elements;
+  const std::int64_t line_elements = desc.w * kBlock;
   const std::int64_t step = step_w * kBlock;
   for (std::int64_t plane = 0; plane < planes; ++plane)
     for (std::int64_t i = lines.begin; i < lines.end; ++i) {
       const std::int64_t first = i % image_lines * step_h, last = std::min(desc.h, first + step_h);
-      T* const image =
-          dx + i / image_lines * desc.padded_c() * desc.h * desc.w + plane * plane_elements;
+      T* const image = dx + i / image_lines * desc.image_step() + plane * desc.channel_step();
       for (std::int64_t h = first; h < last; ++h) {
         T* const line = image + h * line_elements;
         for (std::int64_t w = 0; w < line_elements; w += step) {

@@ -78,7 +78,7 @@ HWY_INLINE T* FoldedRow(const WinogradFold& fold, T* x, std::int64_t image, std:
   const std::int64_t group = channel / kStride, c = group / kStride;
   const std::int64_t row = i * kStride + group % kStride - fold.pad_h;
   if (c >= fold.x.c || row < 0 || row >= fold.x.h) return nullptr;
-  return x + ((image * fold.x.c + c) * fold.x.h + row) * fold.x.w;
+  return x + image * fold.x.image_step() + c * fold.x.channel_step() + row * fold.x.w;
 }
 
 // to[kRows][kMost] = a channel block of kRows x `columns` folded pixels from (top, left) on, zero

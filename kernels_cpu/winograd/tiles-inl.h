@@ -35,7 +35,8 @@ struct TileAt {
 
 // `count` neighbouring rows or columns of a mosaic, at most kMost, from `first` on, in pixels of a
 // stride phase. Each lies so many elements from the mosaic's first pixel; below zero, it is in no
-// image. Pixel i of the phase is pixel i * kStride + offset of its image.
+// image. Pixel i of the phase is pixel i * kStride + offset of its image. Dilated, image i has
+// every so-many-th of the tensor's `size` pixels from i on.
 template <int kMost, int kStride>
 struct Line {
   std::ptrdiff_t at[kMost];
@@ -43,10 +44,13 @@ struct Line {
 
   HWY_INLINE Line(std::int64_t first, int count, std::int64_t images, std::int64_t pitch,
                   std::int64_t offset, std::int64_t size, std::ptrdiff_t image_step,
-                  std::ptrdiff_t step) {
+                  std::ptrdiff_t step, std::int64_t dilation) {
     std::int64_t image = first < 0 ? -1 : images == 1 ? 0 : first / pitch;
     std::int64_t i = first - image * pitch;
-    whole = image >= 0 && image < images && (i + count - 1) * kStride + offset < size;
+    const auto size_of = [&](std::int64_t of_image) {
+      return dilation == 1 ? size : ceil_div(size - of_image, dilation);
+    };
+    whole = image >= 0 && image < images && (i + count - 1) * kStride + offset < size_of(image);
     if constexpr (kStride > 1) whole = whole && i * kStride + offset >= 0 && i + count <= pitch;
     if (whole) {
       at[0] = image * image_step + (i * kStride + offset) * step;
@@ -55,7 +59,7 @@ struct Line {
     }
     for (int k = 0; k < count; ++k) {
       const std::int64_t pixel = i * kStride + offset;
-      const bool inside = image >= 0 && image < images && pixel >= 0 && pixel < size;
+      const bool inside = image >= 0 && image < images && pixel >= 0 && pixel < size_of(image);
       at[k] = inside ? image * image_step + pixel * step : -1;
       if (++i == pitch) i = 0, ++image;
     }
@@ -71,12 +75,13 @@ struct Pixels {
 
   HWY_INLINE Pixels(const Geometry& g, const TensorDesc& t, const WinogradGrid& grid,
                     std::int64_t phase, std::int64_t top, std::int64_t left, int count = kColumns)
-      : rows(top, kRows, g.mosaic_h, g.pitch_h(), grid.at_h(phase), t.h, g.mosaic_w * ImageStep(t),
-             t.w * kBlock),
-        columns(left, count, g.mosaic_w, g.pitch_w(), grid.at_w(phase), t.w, ImageStep(t), kBlock),
-        line(g.mosaic_w == 1 ? t.w * kBlock : ImageStep(t)) {}
+      : rows(top, kRows, g.mosaic_h, g.pitch_h(), grid.at_h(phase), t.h,
+             g.dilated() ? t.w * kBlock : g.mosaic_w * t.image_step(), g.dilation_h * t.w * kBlock,
+             g.dilation_h),
+        columns(left, count, g.mosaic_w, g.pitch_w(), grid.at_w(phase), t.w,
+                g.dilated() ? kBlock : t.image_step(), g.dilation_w * kBlock, g.dilation_w),
+        line(g.dilated() || g.mosaic_w == 1 ? t.w * kBlock : t.image_step()) {}
 
-  static std::ptrdiff_t ImageStep(const TensorDesc& t) { return t.padded_c() * t.h * t.w; }
   // Below zero where there is no pixel.
   HWY_INLINE std::ptrdiff_t at(int i, int j) const {
     return (rows.at[i] | columns.at[j]) < 0 ? -1 : rows.at[i] + columns.at[j];
@@ -84,7 +89,7 @@ struct Pixels {
   // Where a channel block of the mosaic's first image begins.
   static std::ptrdiff_t Plane(const Geometry& g, const TensorDesc& t, const TileAt& at,
                               std::int64_t block) {
-    return at.mosaic * g.mosaic_h * g.mosaic_w * ImageStep(t) + block * t.h * t.w * kBlock;
+    return at.mosaic * g.mosaic_images() * t.image_step() + block * t.channel_step();
   }
   // Prefetches the last kNew rows, which no tile above has read, of a column ahead; past the line's
   // end, those of the tiles below. First to L2, which has more misses in flight than L1.

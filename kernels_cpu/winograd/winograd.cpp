@@ -27,7 +27,9 @@
 #include "conv/error.h"
 #include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
+#include "kernels_cpu/device/range.h"
 #include "kernels_cpu/gemm/non_temporal.h"
+#include "kernels_cpu/groups.h"
 
 namespace convlab::cpu {
 namespace {
@@ -88,8 +90,12 @@ struct PolyphaseDimension {
   }
 };
 
-WinogradGeometry geometry_of(const ConvProblem& p, std::int64_t tile) {
+WinogradGeometry geometry_of(const ConvProblem& original, std::int64_t tile) {
+  const ConvProblem p = problem_of_group(original);
   WinogradGeometry g;
+  g.groups = original.groups;
+  g.dilation_h = p.dilation_h;
+  g.dilation_w = p.dilation_w;
   g.pass = p.pass;
   g.dtype = p.dtype;
   g.tile = tile;
@@ -111,10 +117,15 @@ WinogradGeometry geometry_of(const ConvProblem& p, std::int64_t tile) {
     (data ? g.out : g.in) = {p.n, p.c * g.stride * g.stride, folded(p.p, p.h, p.pad_h),
                              folded(p.q, p.w, p.pad_w), p.y_layout};
   }
-  g.in_grid = {1, g.in.h, g.in.w, {}, {}};
-  g.out_grid = {1, g.out.h, g.out.w, {}, {}};
-  g.pad_h = data ? p.r - 1 - p.pad_h : p.pad_h;
-  g.pad_w = data ? p.s - 1 - p.pad_w : p.pad_w;
+  // Of the first remainder, which is the largest.
+  const auto grid_of = [&](const TensorDesc& t) -> WinogradGrid {
+    return {1, ceil_div(t.h, g.dilation_h), ceil_div(t.w, g.dilation_w), {}, {}};
+  };
+  g.in_grid = grid_of(g.in);
+  g.out_grid = grid_of(g.out);
+  const std::int64_t pad_h = p.pad_h / p.dilation_h, pad_w = p.pad_w / p.dilation_w;
+  g.pad_h = data ? p.r - 1 - pad_h : pad_h;
+  g.pad_w = data ? p.s - 1 - pad_w : pad_w;
   if (first_layer) {
     g.pad_h = g.pad_w = data ? g.r - 1 : 0;
   } else if (p.stride_h == 2) {
@@ -124,10 +135,14 @@ WinogradGeometry geometry_of(const ConvProblem& p, std::int64_t tile) {
     g.pad_h = h.pad;
     g.pad_w = w.pad;
   }
-  if (!first_layer) choose_mosaic(g);
+  if (g.dilated())
+    g.mosaic_h = g.dilation_h, g.mosaic_w = g.dilation_w;
+  else if (!first_layer)
+    choose_mosaic(g);
   return g;
 }
 
+// Of one group.
 double in_bytes(const WinogradGeometry& g) {
   return double(g.element() * (g.folds() ? g.fold->x : g.in).elements());
 }
@@ -259,7 +274,7 @@ WinogradSpec spec_of(const WinogradGeometry& g, WinogradSchedule schedule, std::
   s.part_depth =
       std::clamp<std::int64_t>(device.l1_bytes / 2 / (g.element() * g.register_tile.cols), 1, 128);
   s.chunk_blocks = chunk_of(g, schedule, device);
-  s.prefetch_input = in_bytes(g) > double(s.threads * device.l2_bytes);
+  s.prefetch_input = double(g.groups) * in_bytes(g) > double(s.threads * device.l2_bytes);
   set_buffers(s);
   return s;
 }
@@ -326,6 +341,7 @@ bool allows(const WinogradGeometry& g, WinogradSchedule schedule) {
   return packs_filter(schedule) || (g.pass != Pass::backward_filter && !g.fold);
 }
 
+// Of one group, by one team.
 WinogradSpec plan_spec(const ConvProblem& p, const Config& config, const DeviceInfo& device) {
   const std::int64_t tile = config.get("tile");
   const std::vector<std::int64_t> sizes = tile_sizes(p);
@@ -366,6 +382,13 @@ bool stores_whole_lines(const WinogradGeometry& g) {
   const TileShape& shape = g.register_tile;
   return g.pass != Pass::backward_filter && !g.unfolds() &&
          (shape.lanes == shape.block || shape.lanes * g.element() >= 64);
+}
+
+PhaseWork times(PhaseWork work, double count) {
+  work.flops *= count;
+  work.bytes_read *= count;
+  work.bytes_written *= count;
+  return work;
 }
 
 // V and M, and the filter or the sums, cross L2's border unless they fit in it. The transforms and
@@ -439,7 +462,7 @@ WorkEstimate work_of(const WinogradSpec& s, const DeviceInfo& device) {
       product.bytes_read += filter_bytes * (all_fits ? double(s.threads) / cores : blocks);
     output.flops = tiles * columns * costs.output;
     output.bytes_written = out_bytes(g);
-    if (exceeds_caches(std::int64_t(out_bytes(g)), device) && !s.non_temporal_stores)
+    if (exceeds_caches(g.groups * std::int64_t(out_bytes(g)), device) && !s.non_temporal_stores)
       output.bytes_read += out_bytes(g);
     if (g.accumulate || g.epilogue.residual) output.bytes_read += out_bytes(g);
     if (!block_fits) {
@@ -455,19 +478,21 @@ WorkEstimate work_of(const WinogradSpec& s, const DeviceInfo& device) {
                                .efficiency = 0.1});
   else if (g.pass != Pass::backward_filter)
     estimate.pack = {"pack_filter", 0, kernel_bytes(g), filter_bytes, packing_efficiency};
+  for (PhaseWork& phase : estimate.phases) phase = times(phase, double(g.groups));
+  estimate.pack = times(estimate.pack, double(g.groups));
   return estimate;
 }
 
 class WinogradPlan : public ConvPlan {
  public:
-  WinogradPlan(const ConvProblem& problem, WinogradSpec spec)
-      : problem_(problem), spec_(std::move(spec)) {}
+  WinogradPlan(const ConvProblem& problem, WinogradSpec spec, GroupTeams teams)
+      : problem_(problem), spec_(std::move(spec)), teams_(teams) {}
 
   std::size_t workspace_bytes() const noexcept override {
-    return std::size_t(spec_.geometry.element() * spec_.buffers.workspace);
+    return std::size_t(teams_.teams * spec_.geometry.element() * spec_.buffers.workspace);
   }
   std::size_t packed_filter_bytes() const noexcept override {
-    return std::size_t(spec_.geometry.element() * spec_.buffers.packed);
+    return std::size_t(teams_.groups * spec_.geometry.element() * spec_.buffers.packed);
   }
 
   void pack_filter(ConstSpan w, Span packed, Stream&) const override {
@@ -482,34 +507,65 @@ class WinogradPlan : public ConvPlan {
  private:
   template <class Real>
   void pack_filter_of(ConstSpan w, Span packed) const {
-    const FilterViewOf<Real> filter(problem_, w.data());
     Real* const to = reinterpret_cast<Real*>(packed.data());
-#pragma omp parallel num_threads(int(spec_.threads))
-    winograd_pack(spec_, filter, to, omp_get_thread_num(), omp_get_num_threads());
+    for_each_group([&](std::int64_t group, std::int64_t, std::int64_t rank, std::int64_t size) {
+      winograd_pack(spec_, FilterViewOf<Real>(problem_, w.data(), group),
+                    to + group * spec_.buffers.packed, rank, size);
+    });
   }
 
   template <class Real>
   void run_of(const ConvArgs& args, Workspace workspace) const {
-    WinogradOperandsOf<Real> data(problem_, args, workspace, spec_.non_temporal_stores);
-    const FilterViewOf<Real> filter(problem_, args.w);
-    if (!packs_filter(spec_.schedule)) data.filter = &filter;
-    WorkShares tiles(spec_.geometry.tiles(), spec_.threads);
-    data.tiles = &tiles;
-#pragma omp parallel num_threads(int(spec_.threads))
-    winograd_run(spec_, data, omp_get_thread_num(), omp_get_num_threads());
+    const WinogradOperandsOf<Real> data(problem_, args, workspace, spec_.non_temporal_stores);
+    std::vector<WorkShares> tiles;
+    for (std::int64_t group = 0; group < teams_.groups; ++group)
+      tiles.emplace_back(spec_.geometry.tiles(), spec_.threads);
+    for_each_group(
+        [&](std::int64_t group, std::int64_t team, std::int64_t rank, std::int64_t size) {
+          WinogradOperandsOf<Real> own = data.of_group(spec_, group, team);
+          const FilterViewOf<Real> filter(problem_, args.w, group);
+          if (!packs_filter(spec_.schedule)) own.filter = &filter;
+          own.tiles = &tiles[std::size_t(group)];
+          winograd_run(spec_, own, rank, size);
+        });
+  }
+
+  // f(group, team, rank, size) by each thread of the team that takes the group. A team of all
+  // threads meets between groups, whose buffers are the same.
+  template <class F>
+  void for_each_group(const F& f) const {
+#pragma omp parallel num_threads(int(teams_.teams * teams_.threads))
+    {
+      const std::int64_t rank = omp_get_thread_num(), size = omp_get_num_threads();
+      if (teams_.teams == 1) {
+        for (std::int64_t group = 0; group < teams_.groups; ++group) {
+          if (group > 0) {
+#pragma omp barrier
+          }
+          f(group, 0, rank, size);
+        }
+      } else {
+        for (std::int64_t team = rank; team < teams_.teams; team += size) {
+          const Range own = share(teams_.groups, team, teams_.teams);
+          for (std::int64_t group = own.begin; group < own.end; ++group) f(group, team, 0, 1);
+        }
+      }
+    }
   }
 
   ConvProblem problem_;
   WinogradSpec spec_;
+  GroupTeams teams_;
 };
 
 class Winograd : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "winograd",
-                               .version = 26,
+                               .version = 27,
                                .summary =
-                                   "minimal filtering of 3x3 to 5x5; 3x3 of stride 2; "
+                                   "minimal filtering of 3x3 to 5x5, also dilated; 3x3 of stride "
+                                   "2; "
                                    "strided first layers",
                                .libraries = {},
                                .family = "winograd"};
@@ -535,10 +591,21 @@ class Winograd : public ConvAlgo {
     } else {
       if (p.r != p.s || p.r < 3 || p.r > 5)
         return Refusal{Field::filter, "a 3x3 to 5x5 filter", extent(p.r, p.s)};
-      if (p.r == 3 && p.stride_h == 2 && p.stride_w == 2) dense.stride_h = dense.stride_w = 1;
+      if (p.dilation_h * p.dilation_w > 1) {
+        if (p.pad_h % p.dilation_h != 0 || p.pad_w % p.dilation_w != 0)
+          return Refusal{Field::padding,
+                         fmt::format("padding in multiples of the dilation, {}",
+                                     extent(p.dilation_h, p.dilation_w)),
+                         extent(p.pad_h, p.pad_w)};
+        dense.dilation_h = dense.dilation_w = 1;
+      } else if (p.r == 3 && p.stride_h == 2 && p.stride_w == 2) {
+        dense.stride_h = dense.stride_w = 1;
+      }
+      dense.groups = 1;
     }
     if (auto refusal = refuse_all_but_dense(dense)) return refusal;
-    return refuse_all_but_blocked(dense, device.info());
+    if (auto refusal = refuse_all_but_blocked(dense, device.info())) return refusal;
+    return refuse_parts_of_blocks_in_groups(p);
   }
 
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
@@ -550,7 +617,8 @@ class Winograd : public ConvAlgo {
       double cost;
       WinogradSpec spec;
     };
-    const DeviceInfo& machine = device.info();
+    const DeviceInfo machine =
+        GroupTeams(p.groups, device.info().threads).device_of_team(device.info());
     std::vector<Candidate> ranked;
     for (const std::int64_t tile : tile_sizes(p)) {
       const WinogradGeometry g = geometry_of(p, tile);
@@ -566,7 +634,7 @@ class Winograd : public ConvAlgo {
                            g.element() * s.buffers.workspace > most_workspace(g, machine);
         ranked.push_back({large, ranking_cost(work_of(s, machine), p.dtype), s});
         if (!stores_whole_lines(g) || p.accumulate ||
-            !exceeds_caches(g.element() * g.out.elements(), machine))
+            !exceeds_caches(g.groups * g.element() * g.out.elements(), machine))
           continue;
         s.non_temporal_stores = true;
         ranked.push_back({large, ranking_cost(work_of(s, machine), p.dtype), s});
@@ -588,17 +656,20 @@ class Winograd : public ConvAlgo {
   bool deterministic(const ConvProblem&, const Config&) const override { return true; }
 
   WorkEstimate work(const ConvProblem& p, const Config& config, Device& device) const override {
-    return work_of(plan_spec(p, config, device.info()), device.info());
+    const DeviceInfo team =
+        GroupTeams(p.groups, device.info().threads).device_of_team(device.info());
+    return work_of(plan_spec(p, config, team), team);
   }
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
-    WinogradSpec spec = plan_spec(p, config, device.info());
+    const GroupTeams teams(p.groups, device.info().threads);
+    WinogradSpec spec = plan_spec(p, config, teams.device_of_team(device.info()));
     if (stores_whole_lines(spec.geometry))
       config.require_only({"tile", "schedule", "block", "stores"});
     else
       config.require_only({"tile", "schedule", "block"});
-    return std::make_unique<WinogradPlan>(p, std::move(spec));
+    return std::make_unique<WinogradPlan>(p, std::move(spec), teams);
   }
 };
 

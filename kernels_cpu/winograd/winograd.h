@@ -9,6 +9,10 @@
 // them. Tiles cover the mosaic, and one tile may hold outputs of four images. Only the mosaic's
 // edge and the padding inside it are wasted: 16 images of 14 x 14 in a mosaic of 4 x 4 take 100
 // tiles of F(6,3) instead of 144.
+//
+// Dilated by d, output o reads x at o + d r - pad. Outputs o = d i + a and inputs d u + a of one
+// remainder a are a dense convolution of their own, with padding pad / d, where that is whole. In
+// two dimensions an image is d x d of these, which make up a mosaic.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +27,7 @@
 #include "kernels_cpu/epilogue.h"
 #include "kernels_cpu/gemm/filter_block.h"
 #include "kernels_cpu/gemm/non_temporal.h"
-#include "kernels_cpu/implicit_gemm/implicit_gemm.h"
+#include "kernels_cpu/gemm/tile_shape.h"
 
 namespace convlab::cpu {
 
@@ -70,14 +74,17 @@ struct WinogradGeometry {
   std::int64_t kernel = 0;       // taps of the whole filter, in one dimension
   // Forward goes from `in` to `out`. backward_data is the forward of dy with the flipped filter; in
   // backward_filter `in` is x and `out` is dy.
-  TensorDesc in, out;
+  TensorDesc in, out;       // the channels of one group
+  std::int64_t groups = 1;  // of the tensors
+  std::int64_t dilation_h = 1, dilation_w = 1;
   std::optional<WinogradFold> fold;   // `in`, in backward_data `out`, is folded x
   WinogradGrid in_grid, out_grid;     // x's has the stride phases
   std::int64_t pad_h = 0, pad_w = 0;  // of in_grid
   Epilogue epilogue;
   bool accumulate = false;
-  std::int64_t mosaic_h = 1, mosaic_w = 1;  // images of a mosaic; their product divides out.n
-  TileShape register_tile;                  // of the product
+  // Images of a mosaic, whose product divides out.n, or the remainders of a dilated one.
+  std::int64_t mosaic_h = 1, mosaic_w = 1;
+  TileShape register_tile;  // of the product
 
   std::int64_t element() const { return size_of(dtype); }  // bytes
   std::int64_t t() const { return tile + r - 1; }
@@ -91,7 +98,9 @@ struct WinogradGeometry {
   }
   std::int64_t tiles_h() const { return ceil_div((mosaic_h - 1) * pitch_h() + out_grid.h, tile); }
   std::int64_t tiles_w() const { return ceil_div((mosaic_w - 1) * pitch_w() + out_grid.w, tile); }
-  std::int64_t tiles() const { return out.n / (mosaic_h * mosaic_w) * tiles_h() * tiles_w(); }
+  bool dilated() const { return dilation_h * dilation_w > 1; }
+  std::int64_t mosaic_images() const { return dilated() ? 1 : mosaic_h * mosaic_w; }
+  std::int64_t tiles() const { return out.n / mosaic_images() * tiles_h() * tiles_w(); }
 
   // Channel blocks of `in` and panels of `out`: of one stride phase, and of all, which are ordered
   // [phase][block] and [phase][panel].
@@ -282,6 +291,22 @@ struct WinogradOperandsOf {
                                      non_temporal_stores && is_aligned_for_non_temporal(args.out))),
         workspace(reinterpret_cast<Real*>(memory.data())),
         recorder(args.phases) {}
+
+  // Those of a group, by a team whose workspace is the so-many-th.
+  WinogradOperandsOf of_group(const WinogradSpec& s, std::int64_t group, std::int64_t team) const {
+    const WinogradGeometry& g = s.geometry;
+    const bool backward_filter = g.pass == Pass::backward_filter;
+    WinogradOperandsOf own = *this;
+    const auto group_at = [&](const TensorDesc& t) { return t.offset(0, group * t.c, 0, 0); };
+    own.in += group_at(g.in);
+    own.packed += group * s.buffers.packed;
+    if (backward_filter) own.dy += group_at(g.out);
+    const std::int64_t filter_elements = g.in.c * g.out.c * g.kernel * g.kernel;
+    own.output =
+        output.at(backward_filter ? group * filter_elements : group_at(g.out), group * g.out.c);
+    own.workspace += team * s.buffers.workspace;
+    return own;
+  }
 
  private:
   static const Real* elements(const void* p) { return static_cast<const Real*>(p); }

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "conv/algo.h"
-#include "kernels_cpu/implicit_gemm/implicit_gemm.h"
+#include "kernels_cpu/gemm/tile_shape.h"
 #include "kernels_cpu/winograd/winograd.h"
 
 namespace convlab::cpu {

@@ -70,7 +70,7 @@ void TransformBand(const Plan& s, const float* image, std::int64_t first, std::i
       const std::int64_t h = first + row - p.pad_h;
       float* const to = v + (c * s.v_rows() + row) * s.v_row();
       if (h >= 0 && h < p.h)
-        TransformRow(s, image + (c * p.h + h) * p.w, line, to);
+        TransformRow(s, image + c * p.x_desc().channel_step() + h * p.w, line, to);
       else
         std::fill_n(to, s.v_row(), 0.f);
     }
@@ -162,14 +162,15 @@ void Run(const Plan& s, const WinogradOperandsOf<float>& data, std::int64_t thre
     const std::int64_t count = std::min({Plan::band, rows.end - row, p.p - first});
     {
       const PhaseScope scope(data.recorder, kInputTransform);
-      TransformBand(s, data.in + image * p.c * p.h * p.w, first, count, v, v + s.v_size());
+      TransformBand(s, data.in + image * p.x_desc().image_step(), first, count, v, v + s.v_size());
     }
     const PhaseScope scope(data.recorder, kProduct);
     for (std::int64_t i = 0; i < count; ++i) {
-      const std::ptrdiff_t at = (image * s.filters() * p.p + (first + i) * kBlock) * p.q;
+      const TensorDesc y = p.y_desc();
+      const std::ptrdiff_t at = y.offset(image, 0, first + i, 0);
       for (std::int64_t k = 0; k < s.filters(); k += kLanes) {
         const float* const u = data.packed + k * s.taps() * Plan::t;
-        const std::ptrdiff_t to = at + k / kBlock * kBlock * p.p * p.q + k % kBlock;
+        const std::ptrdiff_t to = at + k / kBlock * y.channel_step() + k % kBlock;
         ForEachRowTile<kRowTiles>(s.row_tiles(), [&](auto tiles, std::int64_t tile) HWY_ATTR {
           constexpr int kTiles = decltype(tiles)::value;
           const std::int64_t q = tile * Plan::m;

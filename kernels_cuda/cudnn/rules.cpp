@@ -7,6 +7,7 @@
 
 #include "conv/error.h"
 #include "conv/refusals.h"
+#include "conv/two_dimensional.h"
 
 namespace convlab::cuda {
 
@@ -68,6 +69,7 @@ std::optional<std::int64_t> padding_after(std::int64_t inputs, std::int64_t outp
 }
 
 std::optional<Refusal> refuse_shape(const ConvProblem& p, CudnnInterface interface) {
+  if (auto refusal = refuse_depth(p)) return refusal;
   if (auto refusal = refuse_blocked_layouts(p)) return refusal;
   if (auto refusal = refuse_two_layouts(p)) return refusal;
   const std::int64_t most =

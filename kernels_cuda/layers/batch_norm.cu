@@ -530,8 +530,9 @@ void sum_gradient(const BatchNormDesc& desc, const BatchNormBackward& io,
 
 std::size_t CudaLayerOps::workspace_bytes(DType dtype, const TensorDesc& desc) const {
   const ChannelSums t(desc);
-  return std::size_t(t.channels) *
-         (std::size_t(t.parts) * 2 * sizeof(double) + channel_arrays * std::size_t(size_of(dtype)));
+  const std::size_t per_channel =
+      std::size_t(t.parts) * 2 * sizeof(double) + channel_arrays * std::size_t(size_of(dtype));
+  return std::max(std::size_t(t.channels) * per_channel, pixel_workspace_bytes(desc));
 }
 
 void CudaLayerOps::bias_forward(DType dtype, const TensorDesc& desc, const void* x,

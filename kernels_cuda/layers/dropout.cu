@@ -32,7 +32,8 @@ struct Drop {
   T scale;
   std::uint64_t threshold;  // p 2^32
   std::uint64_t seed, draw;
-  // NCHW index of element (outer, middle, inner): start, and the sum of each times its step.
+  // NCHW index of element (outer, middle, inner), or the image's number: start, and the sum of each
+  // times its step.
   std::int64_t start, outer_step = 0, middle_step = 0, inner_step = 1;
 };
 
@@ -65,7 +66,10 @@ void CudaLayerOps::dropout(DType dtype, const DropoutDesc& desc, const void* fro
     Drop<T> d{T(1 / (1 - desc.p)), std::uint64_t(desc.p * 4294967296.0), desc.seed, desc.draw,
               desc.first_image * x.c * pixels};
     Rows rows{1, 1, x.elements()};  // memory order is NCHW order
-    if (x.layout == Layout::nhwc && pixels > 1) {
+    if (desc.whole_images) {
+      rows = {x.n, 1, x.elements() / x.n};
+      d.start = desc.first_image, d.outer_step = 1, d.inner_step = 0;
+    } else if (x.layout == Layout::nhwc && pixels > 1) {
       rows = {x.n, pixels, x.c};
       d.outer_step = x.c * pixels, d.middle_step = 1, d.inner_step = pixels;
     }

@@ -7,47 +7,153 @@
 namespace convlab::cuda {
 namespace {
 
-// y = f(a, b); unary functions ignore b. Gradients take the output and dy. NaNs propagate.
+// ---- Activations: y of x, and dx of dy and the value that derivative_reads_x() says. NaNs
+// propagate. ----
+
+struct Relu {
+  template <class T>
+  static __device__ T y(T x) {
+    return relu(x);
+  }
+  template <class T>
+  static __device__ T dx(T y, T dy) {
+    return relu_gradient(y, dy);
+  }
+};
+struct Tanh {
+  template <class T>
+  static __device__ T y(T x) {
+    return std::tanh(x);
+  }
+  template <class T>
+  static __device__ T dx(T y, T dy) {
+    return dy * (T(1) - y * y);
+  }
+};
+struct Sigmoid {
+  template <class T>
+  static __device__ T y(T x) {
+    return T(1) / (T(1) + std::exp(-x));
+  }
+  template <class T>
+  static __device__ T dx(T y, T dy) {
+    return dy * (y * (T(1) - y));
+  }
+};
+struct Relu6 {
+  template <class T>
+  static __device__ T y(T x) {
+    return x > T(6) ? T(6) : relu(x);
+  }
+  template <class T>
+  static __device__ T dx(T y, T dy) {
+    return y <= T(0) || y >= T(6) ? T(0) : dy;
+  }
+};
+struct HardSigmoid {
+  template <class T>
+  static __device__ T y(T x) {
+    return Relu6::y(x + T(3)) / T(6);
+  }
+  template <class T>
+  static __device__ T dx(T y, T dy) {
+    return y <= T(0) || y >= T(1) ? T(0) : dy / T(6);
+  }
+};
+
+// x share, where 0 times -infinity is 0.
+template <class T>
+__device__ __forceinline__ T share_of(T x, T share) {
+  return share == T(0) ? T(0) : x * share;
+}
+// Far enough out that functions have reached their limits, near enough for products with zero.
+template <class T>
+__device__ __forceinline__ T limited(T x) {
+  constexpr T limit = 1000;
+  return x > limit ? limit : x < -limit ? -limit : x;
+}
+
+struct HardSwish {
+  template <class T>
+  static __device__ T y(T x) {
+    return share_of(x, HardSigmoid::y(x));
+  }
+  template <class T>
+  static __device__ T dx(T x, T dy) {
+    return x <= T(-3) ? T(0) : x >= T(3) ? dy : dy * ((x + x + T(3)) / T(6));
+  }
+};
+struct Silu {
+  template <class T>
+  static __device__ T y(T x) {
+    return share_of(x, Sigmoid::y(x));
+  }
+  template <class T>
+  static __device__ T dx(T x, T dy) {
+    const T near = limited(x), s = Sigmoid::y(near);
+    return dy * (s * (T(1) + near * (T(1) - s)));
+  }
+};
+struct Gelu {
+  template <class T>
+  static __device__ T distribution(T x) {
+    return T(0.5) * std::erfc(x * T(-0.70710678118654752440));  // -sqrt(1/2)
+  }
+  template <class T>
+  static __device__ T y(T x) {
+    return share_of(x, distribution(x));
+  }
+  template <class T>
+  static __device__ T dx(T x, T dy) {
+    const T near = limited(x);
+    const T density = T(0.39894228040143267794) * std::exp(near * near * T(-0.5));  // 1/sqrt(2 pi)
+    return dy * (distribution(near) + near * density);
+  }
+};
+
+// f(an activation)
+template <class F>
+void with_activation(ActivationKind kind, F f) {
+  switch (kind) {
+    case ActivationKind::relu:
+      return f(Relu());
+    case ActivationKind::tanh:
+      return f(Tanh());
+    case ActivationKind::sigmoid:
+      return f(Sigmoid());
+    case ActivationKind::relu6:
+      return f(Relu6());
+    case ActivationKind::hardsigmoid:
+      return f(HardSigmoid());
+    case ActivationKind::hardswish:
+      return f(HardSwish());
+    case ActivationKind::silu:
+      return f(Silu());
+    case ActivationKind::gelu:
+      return f(Gelu());
+  }
+}
+
+// ---- y = f(a, b); unary functions ignore b ----
+
 struct Add {
   template <class T>
   static __device__ T f(T a, T b) {
     return a + b;
   }
 };
-struct Relu {
+template <class Activation>
+struct Forward {
   template <class T>
   static __device__ T f(T x, T) {
-    return relu(x);
+    return Activation::y(x);
   }
 };
-struct Tanh {
+template <class Activation>
+struct Backward {
   template <class T>
-  static __device__ T f(T x, T) {
-    return std::tanh(x);
-  }
-};
-struct Sigmoid {
-  template <class T>
-  static __device__ T f(T x, T) {
-    return T(1) / (T(1) + std::exp(-x));
-  }
-};
-struct ReluBackward {
-  template <class T>
-  static __device__ T f(T y, T dy) {
-    return relu_gradient(y, dy);
-  }
-};
-struct TanhBackward {
-  template <class T>
-  static __device__ T f(T y, T dy) {
-    return dy * (T(1) - y * y);
-  }
-};
-struct SigmoidBackward {
-  template <class T>
-  static __device__ T f(T y, T dy) {
-    return dy * (y * (T(1) - y));
+  static __device__ T f(T value, T dy) {
+    return Activation::dx(value, dy);
   }
 };
 
@@ -85,19 +191,17 @@ void CudaLayerOps::add(DType dtype, const TensorDesc& desc, const void* a, const
 
 void CudaLayerOps::activation_forward(DType dtype, ActivationKind kind, const TensorDesc& desc,
                                       const void* x, void* y, Stream& stream) const {
-  const auto run = kind == ActivationKind::relu   ? apply<Relu>
-                   : kind == ActivationKind::tanh ? apply<Tanh>
-                                                  : apply<Sigmoid>;
-  run(dtype, desc, x, nullptr, y, multiprocessors_, stream);
+  with_activation(kind, [&](auto activation) {
+    apply<Forward<decltype(activation)>>(dtype, desc, x, nullptr, y, multiprocessors_, stream);
+  });
 }
 
 void CudaLayerOps::activation_backward(DType dtype, ActivationKind kind, const TensorDesc& desc,
-                                       const void* y, const void* dy, void* dx,
+                                       const void* value, const void* dy, void* dx,
                                        Stream& stream) const {
-  const auto run = kind == ActivationKind::relu   ? apply<ReluBackward>
-                   : kind == ActivationKind::tanh ? apply<TanhBackward>
-                                                  : apply<SigmoidBackward>;
-  run(dtype, desc, y, dy, dx, multiprocessors_, stream);
+  with_activation(kind, [&](auto activation) {
+    apply<Backward<decltype(activation)>>(dtype, desc, value, dy, dx, multiprocessors_, stream);
+  });
 }
 
 }  // namespace convlab::cuda

@@ -1,12 +1,14 @@
 // CUDA's layer operations besides convolution. One class; its parts are in channel_copy.cu,
-// elementwise.cu, dropout.cu, batch_norm.cu, pooling.cu, lrn.cu, gemm.cpp, loss.cu and
-// optimizer.cu.
+// elementwise.cu, dropout.cu, gate.cu, batch_norm.cu, pooling.cu, lrn.cu, gemm.cpp, loss.cu,
+// optimizer.cu, layer_norm.cu (and scaling of channels), channel_shuffle.cu and resize.cu.
 #pragma once
 
 #include "conv/device.h"
 #include "conv/layer_ops.h"
 
 namespace convlab::cuda {
+
+std::size_t pixel_workspace_bytes(const TensorDesc&);  // in layer_norm.cu
 
 // NCHW and NHWC; blocked layouts throw InputError.
 class CudaLayerOps : public LayerOps {
@@ -24,9 +26,13 @@ class CudaLayerOps : public LayerOps {
   void add(DType, const TensorDesc&, const void* a, const void* b, void* y, Stream&) const override;
   void activation_forward(DType, ActivationKind, const TensorDesc&, const void* x, void* y,
                           Stream&) const override;
-  void activation_backward(DType, ActivationKind, const TensorDesc&, const void* y, const void* dy,
-                           void* dx, Stream&) const override;
+  void activation_backward(DType, ActivationKind, const TensorDesc&, const void* value,
+                           const void* dy, void* dx, Stream&) const override;
   void dropout(DType, const DropoutDesc&, const void* from, void* to, Stream&) const override;
+  void gate_forward(DType, const GateDesc&, const void* x, const void* gate, void* y,
+                    Stream&) const override;
+  void gate_backward(DType, const GateDesc&, const void* x, const void* gate, const void* dy,
+                     void* dx, void* dgate, Stream&) const override;
 
   void bias_forward(DType, const TensorDesc&, const void* x, const void* bias, void* y, Workspace,
                     Stream&) const override;
@@ -69,6 +75,20 @@ class CudaLayerOps : public LayerOps {
                   void* velocity, Stream&) const override;
   void adam_update(DType, const AdamDesc&, std::int64_t count, const void* dw, void* w, void* mean,
                    void* square, Stream&) const override;
+
+  void layer_norm_forward(DType, const LayerNormDesc&, const void* x, const void* scale,
+                          const void* shift, void* y, Stream&) const override;
+  void layer_norm_backward(DType, const LayerNormDesc&, const LayerNormBackward&, Workspace,
+                           Stream&) const override;
+  void scale_channels_forward(DType, const TensorDesc&, const void* x, const void* scale, void* y,
+                              Stream&) const override;
+  void scale_channels_backward(DType, const TensorDesc&, const void* x, const void* dy,
+                               const void* scale, void* dx, void* dscale, Workspace,
+                               Stream&) const override;
+  void shuffle_channels(DType, const TensorDesc&, std::int64_t groups, const void* from, void* to,
+                        Stream&) const override;
+  void resize_forward(DType, const ResizeDesc&, const void* x, void* y, Stream&) const override;
+  void resize_backward(DType, const ResizeDesc&, const void* dy, void* dx, Stream&) const override;
 
  private:
   int multiprocessors_;

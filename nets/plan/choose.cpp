@@ -15,6 +15,7 @@
 #include "autotune/pbqp.h"
 #include "conv/error.h"
 #include "conv/refusals.h"
+#include "conv/transposed.h"
 #include "nets/plan/conv_choice.h"
 #include "nets/plan/recurrent_choice.h"
 #include "nets/run/step_work.h"
@@ -247,7 +248,7 @@ class Planner {
   std::int64_t filter_bytes() const {
     std::int64_t bytes = 0;
     for (const Step& step : steps_)
-      if (std::holds_alternative<Conv>(node_of(step).layer))
+      if (is_convolution(node_of(step).layer))
         bytes += graph_.parameters(node_of(step)) * size_of(options_.dtype);
     return bytes;
   }
@@ -263,7 +264,7 @@ class Planner {
         alternatives_.push_back({known->second.alternative});
         continue;
       }
-      if (!std::holds_alternative<Conv>(node_of(steps_[i]).layer)) {
+      if (!is_convolution(node_of(steps_[i]).layer)) {
         alternatives_.push_back(alternatives_of(steps_[i]));
         continue;
       }
@@ -298,8 +299,9 @@ class Planner {
     if (device_.kind == DeviceKind::cpu) offered.push_back(blocked_layout(device_));
     if (options_.layout) offered = {*options_.layout};
     // These copy channels, which works between any two layouts.
-    const bool copies =
-        std::holds_alternative<Concat>(layer) || std::holds_alternative<PadChannels>(layer);
+    const bool copies = std::holds_alternative<Concat>(layer) ||
+                        std::holds_alternative<PadChannels>(layer) ||
+                        std::holds_alternative<Slice>(layer);
     std::vector<Layouts> pairs;
     for (const Layout x : offered)
       for (const Layout y : offered)
@@ -358,10 +360,12 @@ class Planner {
 
   // ---- Convolutions ----
 
-  // A convolution step's problem in each pass that is needed.
+  // A convolution step's problem in each pass that is needed. A transposed one's are those of the
+  // convolution whose gradient it is, which adds no bias.
   std::vector<ConvProblem> problems_of(const Step& step) const {
     ConvProblem forward = graph_.conv_problem(node_of(step));
     forward.dtype = options_.dtype;
+    if (is_transposed(node_of(step).layer)) return transposed_problems_of(step, forward);
     std::vector<ConvProblem> problems{forward};
     problems[0].epilogue = {.bias = step.batch_norm || std::get<Conv>(node_of(step).layer).bias,
                             .residual = step.residual,
@@ -374,6 +378,28 @@ class Planner {
     return problems;
   }
 
+  std::vector<ConvProblem> transposed_problems_of(const Step& step, ConvProblem problem) const {
+    std::vector<ConvProblem> problems;
+    const auto add = [&](Pass pass) {
+      problem.pass = transposed(pass);
+      problems.push_back(problem);
+    };
+    add(Pass::forward);
+    if (training()) add(Pass::backward_filter);
+    if (training() && wants_gradient_[step.inputs[0]]) add(Pass::backward_data);
+    return problems;
+  }
+
+  // The layer's pass that a problem of problems_of() computes, and the layer's layouts for a
+  // problem's.
+  Pass pass_of(const Step& step, const ConvProblem& problem) const {
+    return is_transposed(node_of(step).layer) ? transposed(problem.pass) : problem.pass;
+  }
+  Layouts of_layer(const Step& step, Layouts layouts) const {
+    if (is_transposed(node_of(step).layer)) std::swap(layouts.first, layouts.second);
+    return layouts;
+  }
+
   std::vector<Layouts> layouts_of_conv(const Step& step) const {
     return layout_pairs(graph_.conv_problem(node_of(step)), options_.layout, device_);
   }
@@ -383,7 +409,7 @@ class Planner {
     for (const bool guess : {false, true}) {
       std::vector<Alternative> found;
       for (const Layouts& layouts : layouts_of_conv(step)) {
-        Alternative a = alternative(step, layouts);
+        Alternative a = alternative(step, of_layer(step, layouts));
         bool complete = true;
         for (const ConvProblem& problem : problems_of(step)) {
           std::optional<ConvChoice> pass = convs_.best(problem, layouts, terms, guess);
@@ -392,7 +418,7 @@ class Planner {
           a.cost += pass->cost;
           a.growth += pass->growth;
           a.workspace = std::max(a.workspace, pass->workspace);
-          a.plan.passes[std::size_t(problem.pass)] = std::move(pass->plan);
+          a.plan.passes[std::size_t(pass_of(step, problem))] = std::move(pass->plan);
         }
         if (complete) found.push_back(std::move(a));
       }
@@ -415,6 +441,11 @@ class Planner {
     return least;
   }
 
+  std::string written(const Step& step) const {
+    const ConvProblem problem = graph_.conv_problem(node_of(step));
+    return is_transposed(node_of(step).layer) ? to_transposed_text(problem) : to_text(problem);
+  }
+
   [[noreturn]] void fail(const Step& step) {
     const std::string where =
         fmt::format("net {}, layer {}", graph_.name(), graph_.nodes()[step.node].name);
@@ -422,11 +453,11 @@ class Planner {
       throw InputError(fmt::format(
           "{}: no algorithm that is admitted takes {} in {} in all of its passes: admit more "
           "algorithms, layouts or error",
-          where, to_text(graph_.conv_problem(node_of(step))), to_string(options_.dtype)));
+          where, written(step), to_string(options_.dtype)));
     std::int64_t needed = 0;
     const Step* who = &step;
     for (const Step& other : steps_) {
-      if (!std::holds_alternative<Conv>(node_of(other).layer)) continue;
+      if (!is_convolution(node_of(other).layer)) continue;
       const std::int64_t bytes = least_workspace(other).value_or(0);
       if (bytes > needed) needed = bytes, who = &other;
     }
@@ -443,9 +474,9 @@ class Planner {
       const auto add = [&](Pass pass) {
         names.push_back(fmt::format("{} {}", node.name, to_string(pass)));
       };
-      if (std::holds_alternative<Conv>(node.layer))
+      if (is_convolution(node.layer))
         for (const ConvProblem& problem : problems_of(steps_[i]))
-          if (!convs_.tuned(problem)) add(problem.pass);
+          if (!convs_.tuned(problem)) add(pass_of(steps_[i], problem));
       if (std::holds_alternative<Recurrent>(node.layer))
         for (const Pass pass : recurrent_alternatives_.at(i).untuned) add(pass);
     }

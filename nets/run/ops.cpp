@@ -1,4 +1,4 @@
-// Every layer but convolution: thin classes over LayerOps.
+// Layers as thin classes over LayerOps; op_channels.cpp has more of them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -125,8 +125,8 @@ class BatchNormOp : public Op {
     if (!training())
       return ops().batch_norm_inference(context_.dtype, desc_, io, value(2), value(3),
                                         at_.forward_workspace, stream);
-    BatchNormStatistics statistics{momentum, value(2), value(3), at_.saved,
-                                   at_.saved + deviation_at_};
+    BatchNormStatistics statistics{context_.layer<BatchNorm>().momentum, value(2), value(3),
+                                   at_.saved, at_.saved + deviation_at_};
     if (synchronised()) {
       auto* const moments = reinterpret_cast<double*>(at_.forward_scratch);
       ops().batch_norm_moments(context_.dtype, desc_.x, io.x, moments, at_.forward_workspace,
@@ -161,7 +161,6 @@ class BatchNormOp : public Op {
   }
 
  private:
-  static constexpr double momentum = 0.1;  // as torchvision's nets
   std::byte* value(std::size_t i) const { return parameter(scale_ + i).value; }
 
   bool synchronised() const { return training() && context_.options.all_reduce_sums != nullptr; }
@@ -242,18 +241,15 @@ class ElementwiseOp : public Op {
 class ActivationOp : public ElementwiseOp {
  public:
   explicit ActivationOp(OpContext context) : ElementwiseOp(std::move(context)) {
-    using Kind = Activation::Kind;
-    const Kind kind = context_.layer<Activation>().kind;
-    kind_ = kind == Kind::relu   ? ActivationKind::relu
-            : kind == Kind::tanh ? ActivationKind::tanh
-                                 : ActivationKind::sigmoid;
-    needs_.backward_reads_y = wants_dx();
+    kind_ = context_.layer<Activation>().kind;
+    (derivative_reads_x(kind_) ? needs_.backward_reads_x : needs_.backward_reads_y) = wants_dx();
   }
   void forward(std::uint64_t, Stream& stream) override {
     ops().activation_forward(context_.dtype, kind_, context_.y, at_.x[0], at_.y, stream);
   }
   void backward_data(std::uint64_t, Stream& stream) override {
-    ops().activation_backward(context_.dtype, kind_, context_.y, at_.y, at_.dy, at_.dx[0], stream);
+    const std::byte* const value = derivative_reads_x(kind_) ? at_.x[0] : at_.y;
+    ops().activation_backward(context_.dtype, kind_, context_.y, value, at_.dy, at_.dx[0], stream);
   }
 
  private:
@@ -273,9 +269,35 @@ class DropoutOp : public ElementwiseOp {
 
  private:
   DropoutDesc draw(std::uint64_t iteration) const {
-    return {context_.x[0], context_.layer<Dropout>().p, context_.options.dropout_seed,
-            iteration * context_.draws + context_.draw, context_.options.first_image};
+    const auto& layer = context_.layer<Dropout>();
+    return {context_.x[0],
+            layer.p,
+            context_.options.dropout_seed,
+            iteration * context_.draws + context_.draw,
+            context_.options.first_image,
+            layer.whole_images};
   }
+};
+
+class GateOp : public Op {
+ public:
+  explicit GateOp(OpContext context) : Op(std::move(context)), gate_{context_.x[0]} {
+    needs_.y_over = 0;
+    needs_.backward_data = needs_.backward_reads_x = wants_dx();
+    for (Gradient& g : needs_.gradient)
+      if (g == Gradient::add) g = Gradient::write;
+    if (context_.gradient[0] != Gradient::none) needs_.dx_over = {0};
+  }
+  void forward(std::uint64_t, Stream& stream) override {
+    ops().gate_forward(context_.dtype, gate_, at_.x[0], at_.x[1], at_.y, stream);
+  }
+  void backward_data(std::uint64_t, Stream& stream) override {
+    ops().gate_backward(context_.dtype, gate_, at_.x[0], at_.x[1], at_.dy, at_.dx[0], at_.dx[1],
+                        stream);
+  }
+
+ private:
+  GateDesc gate_;
 };
 
 class PadChannelsOp : public Op {
@@ -379,8 +401,29 @@ struct Maker {
     return in_one_layout<ActivationOp>("an activation");
   }
   std::unique_ptr<Op> operator()(const Dropout&) { return in_one_layout<DropoutOp>("dropout"); }
+  std::unique_ptr<Op> operator()(const Gate&) { return in_one_layout<GateOp>("a gate"); }
   std::unique_ptr<Op> operator()(const PadChannels&) {
     return std::make_unique<PadChannelsOp>(std::move(context));
+  }
+  std::unique_ptr<Op> operator()(const ConvTranspose&) {
+    return make_conv_transpose_op(std::move(context));
+  }
+  std::unique_ptr<Op> operator()(const LayerNorm&) {
+    require_layouts(context, "layer norm");
+    return make_layer_norm_op(std::move(context));
+  }
+  std::unique_ptr<Op> operator()(const ChannelScale&) {
+    require_layouts(context, "scaling");
+    return make_channel_scale_op(std::move(context));
+  }
+  std::unique_ptr<Op> operator()(const Slice&) { return make_slice_op(std::move(context)); }
+  std::unique_ptr<Op> operator()(const ChannelShuffle&) {
+    require_layouts(context, "a shuffle");
+    return make_channel_shuffle_op(std::move(context));
+  }
+  std::unique_ptr<Op> operator()(const Resize&) {
+    require_layouts(context, "resizing");
+    return make_resize_op(std::move(context));
   }
   std::unique_ptr<Op> operator()(const Recurrent&) {
     require_nchw("a recurrent layer");

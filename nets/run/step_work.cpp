@@ -93,6 +93,37 @@ class Work {
     move(x_, y_);
     if (backward_) move(y_, x_);
   }
+  void add(const Gate&) {
+    move(x_, y_);
+    if (backward_) move(x_ + y_, x_);
+  }
+  // Bias in place; dy's sum.
+  void add(const ConvTranspose& layer) {
+    if (!layer.bias) return;
+    move(y_, y_);
+    if (training_) move(y_, 0);
+  }
+  // A pixel's channels stay in cache from its statistics on.
+  void add(const LayerNorm&) {
+    move(x_, y_);
+    if (training_) move(x_ + y_, x_);
+  }
+  void add(const ChannelScale&) {
+    move(x_, y_);
+    if (training_) move(x_ + y_, x_);
+  }
+  void add(const Slice&) {
+    move(y_, y_);
+    if (backward_) move(y_, x_ + y_);
+  }
+  void add(const ChannelShuffle&) {
+    move(x_, y_);
+    if (backward_) move(y_, x_);
+  }
+  void add(const Resize&) {
+    move(x_, y_, windows);
+    if (backward_) move(y_, x_, windows);
+  }
   void add(const PadChannels&) {
     move(x_, x_ + y_);
     if (backward_) move(x_, x_);

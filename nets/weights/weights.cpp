@@ -28,11 +28,13 @@ bool is_floating(ElementType type) {
          type == ElementType::f64;
 }
 
-// "aux1" of "aux1.conv.conv.weight" in torchvision's googlenet; else empty.
+// "aux1" of "aux1.conv.conv.weight" in torchvision's googlenet, "AuxLogits" in its inception_v3;
+// else empty.
 std::string auxiliary_head(const std::string& net, const std::string& key) {
-  if (net.substr(0, net.find(':')) != "googlenet") return "";
-  for (const char* head : {"aux1", "aux2"})
-    if (key.starts_with(std::string(head) + ".")) return head;
+  const std::string plain = net.substr(0, net.find(':'));
+  for (const auto& [of, head] :
+       {std::pair{"googlenet", "aux1"}, {"googlenet", "aux2"}, {"inception_v3", "AuxLogits"}})
+    if (plain == of && key.starts_with(std::string(head) + ".")) return head;
   return "";
 }
 
@@ -175,7 +177,7 @@ ArrayFile weights_of(Net& net) {
 }
 
 std::int64_t outputs_of(const ArrayFile& file, const Graph& graph) {
-  const auto weight = file.arrays.find(graph.nodes().back().name + ".weight");
+  const auto weight = file.arrays.find(graph.nodes()[graph.head()].name + ".weight");
   if (weight == file.arrays.end() || weight->second.shape.empty() ||
       bytes_of(weight->second.type, weight->second.shape) == 0)
     return 0;

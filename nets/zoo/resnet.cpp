@@ -4,6 +4,7 @@
 
 #include "conv/error.h"
 #include "nets/tensor.h"
+#include "nets/zoo/parts.h"
 #include "nets/zoo/zoo.h"
 
 namespace convlab::nets {
@@ -38,18 +39,61 @@ Tensor basic_block(Tensor x, const std::string& name, std::int64_t channels, std
   return add(name + ".add", y, shortcut(x, name, y.shape(), stride)).relu(name + ".relu");
 }
 
+// `width` channels in `groups` groups between two 1x1 convolutions.
+struct Bottleneck {
+  std::int64_t width, groups, channels, dilation = 1;
+};
+
 // With the stride in the 3x3 convolution, as torchvision has it; the paper strides in the first.
-Tensor bottleneck(Tensor x, const std::string& name, std::int64_t channels, std::int64_t stride) {
-  Tensor y =
-      conv_bn(x, name + ".conv1", name + ".bn1", {.filters = channels}).relu(name + ".relu1");
+Tensor bottleneck(Tensor x, const std::string& name, const Bottleneck& b, std::int64_t stride) {
+  Tensor y = conv_bn(x, name + ".conv1", name + ".bn1", {.filters = b.width}).relu(name + ".relu1");
   y = conv_bn(y, name + ".conv2", name + ".bn2",
-              {.filters = channels, .kernel = 3, .stride = stride, .pad = 1})
+              {.filters = b.width,
+               .kernel = 3,
+               .stride = stride,
+               .pad = b.dilation,
+               .dilation = b.dilation,
+               .groups = b.groups})
           .relu(name + ".relu2");
-  y = conv_bn(y, name + ".conv3", name + ".bn3", {.filters = 4 * channels});
+  y = conv_bn(y, name + ".conv3", name + ".bn3", {.filters = b.channels});
   return add(name + ".add", y, projection(x, name, y.shape(), stride)).relu(name + ".relu");
 }
 
+Tensor stem(Tensor x, const std::string& prefix) {
+  return conv_bn(x, prefix + "conv1", prefix + "bn1",
+                 {.filters = 64, .kernel = 7, .stride = 2, .pad = 3})
+      .relu(prefix + "relu")
+      .max_pool(prefix + "maxpool", 3, 2, 1);
+}
+
+// The nets of both papers below: a stem, four stages of block(x, name, stage, stride), the scores.
+template <class Block>
+Graph imagenet_resnet(const std::string& name, const std::array<int, 4>& blocks, std::int64_t batch,
+                      const Block& block) {
+  Graph net(name);
+  Tensor x = stem(input(net, {batch, 3, 224, 224}), "");
+  for (int stage = 0; stage < 4; ++stage)
+    for (int i = 0; i < blocks[stage]; ++i)
+      x = block(x, fmt::format("layer{}.{}", stage + 1, i), stage, stage > 0 && i == 0 ? 2 : 1);
+  x.global_avg_pool("avgpool").linear("fc", 1000);
+  return net;
+}
+
 }  // namespace
+
+Tensor dilated_resnet50(Tensor x, const std::string& prefix) {
+  constexpr std::array<int, 4> blocks{3, 4, 6, 3};
+  x = stem(x, prefix);
+  for (int stage = 0; stage < 4; ++stage)
+    for (int i = 0; i < blocks[stage]; ++i) {
+      const std::int64_t width = 64 << stage;
+      // The first block still reads the pixels of the stage before.
+      const std::int64_t dilation = stage < 2 ? 1 : std::int64_t{1} << (stage - 1 - (i == 0));
+      x = bottleneck(x, fmt::format("{}layer{}.{}", prefix, stage + 1, i),
+                     {width, 1, 4 * width, dilation}, stage == 1 && i == 0 ? 2 : 1);
+    }
+  return x;
+}
 
 // He et al. 2015, "Deep residual learning" (arXiv:1512.03385), table 1, named as in torchvision.
 Graph resnet(int depth, std::int64_t batch) {
@@ -73,22 +117,23 @@ Graph resnet(int depth, std::int64_t batch) {
           fmt::format("resnet has no depth {}: expected 18, 34, 50, 101 or 152", depth));
   }
 
-  Graph net(fmt::format("resnet{}", depth));
-  Tensor x = conv_bn(input(net, {batch, 3, 224, 224}), "conv1", "bn1",
-                     {.filters = 64, .kernel = 7, .stride = 2, .pad = 3})
-                 .relu("relu")
-                 .max_pool("maxpool", 3, 2, 1);
-  for (int stage = 0; stage < 4; ++stage) {
-    const std::int64_t channels = 64 << stage;
-    for (int i = 0; i < blocks[stage]; ++i) {
-      const std::string name = fmt::format("layer{}.{}", stage + 1, i);
-      const std::int64_t stride = stage > 0 && i == 0 ? 2 : 1;
-      x = depth < 50 ? basic_block(x, name, channels, stride, projection)
-                     : bottleneck(x, name, channels, stride);
-    }
-  }
-  x.global_avg_pool("avgpool").linear("fc", 1000);
-  return net;
+  return imagenet_resnet(fmt::format("resnet{}", depth), blocks, batch,
+                         [&](Tensor x, const std::string& name, int stage, std::int64_t stride) {
+                           const std::int64_t channels = 64 << stage;
+                           return depth < 50
+                                      ? basic_block(x, name, channels, stride, projection)
+                                      : bottleneck(x, name, {channels, 1, 4 * channels}, stride);
+                         });
+}
+
+// Xie et al. 2017, "Aggregated residual transformations" (arXiv:1611.05431), table 1: 32 groups, of
+// 4 channels in the first stage.
+Graph resnext50_32x4d(std::int64_t batch) {
+  return imagenet_resnet("resnext50_32x4d", {3, 4, 6, 3}, batch,
+                         [](Tensor x, const std::string& name, int stage, std::int64_t stride) {
+                           const std::int64_t width = 128 << stage;
+                           return bottleneck(x, name, {width, 32, 2 * width}, stride);
+                         });
 }
 
 // Section 4.2 of the same paper, for CIFAR-10: three stages of n blocks, shortcuts of option A.

@@ -31,6 +31,18 @@ const std::vector<Entry>& zoo() {
     for (int depth : {18, 34, 50, 101, 152})
       list.push_back({fmt::format("resnet{}", depth),
                       [=](std::int64_t batch) { return resnet(depth, batch); }});
+    list.push_back({"resnext50_32x4d", resnext50_32x4d});
+    list.push_back({"squeezenet1_1", squeezenet1_1});
+    list.push_back({"mobilenet_v2", mobilenet_v2});
+    list.push_back({"mobilenet_v3_large", mobilenet_v3_large});
+    list.push_back({"densenet121", densenet121});
+    list.push_back({"efficientnet_b0", efficientnet_b0});
+    list.push_back({"regnet_y_400mf", regnet_y_400mf});
+    list.push_back({"inception_v3", inception_v3});
+    list.push_back({"shufflenet_v2_x1_0", shufflenet_v2_x1_0});
+    list.push_back({"convnext_tiny", convnext_tiny});
+    list.push_back({"deeplabv3_resnet50", deeplabv3_resnet50});
+    list.push_back({"unet", unet});
     for (int depth : {20, 56})
       list.push_back({fmt::format("resnet{}", depth),
                       [=](std::int64_t batch) { return cifar_resnet(depth, batch); }});
@@ -52,16 +64,21 @@ std::int64_t parse_classes(std::string_view name, std::string_view text) {
   return classes;
 }
 
-std::int64_t classes_of(const Graph& net) {
-  return std::get<Linear>(net.nodes().back().layer).outputs;  // every net here ends with one
-}
+std::int64_t classes_of(const Graph& net) { return net.nodes()[net.head()].shape.c; }
 
 Graph with_classes(const Graph& net, std::int64_t classes) {
   if (classes == classes_of(net)) return net;
   Graph other(fmt::format("{}:{}", net.name(), classes));
-  for (const Node& node : net.nodes()) {
-    const bool last = &node == &net.nodes().back();
-    other.add(node.name, last ? Layer(Linear{classes}) : node.layer, node.inputs);
+  for (NodeId id = 0; id < net.nodes().size(); ++id) {
+    const Node& node = net.nodes()[id];
+    Layer layer = node.layer;
+    if (id == net.head()) {
+      if (auto* conv = std::get_if<Conv>(&layer))
+        conv->filters = classes;
+      else
+        layer = Linear{classes};
+    }
+    other.add(node.name, std::move(layer), node.inputs);
   }
   return other;
 }

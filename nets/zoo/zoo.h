@@ -1,5 +1,5 @@
-// The nets by name. ImageNet nets have 1000 classes at 224x224 (OverFeat 231x231), CIFAR ones 10 at
-// 32x32; all end with the class scores, before the softmax.
+// The nets by name. ImageNet nets have 1000 classes at 224x224 (OverFeat 231x231, Inception v3
+// 299x299), CIFAR ones 10 at 32x32; all end with the class scores, before the softmax.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,19 @@ Graph overfeat(std::int64_t batch);
 Graph vgg(int depth, bool batch_norm, std::int64_t batch);  // depth 11, 13, 16, 19
 Graph googlenet(std::int64_t batch);
 Graph googlenet2014(std::int64_t batch);
-Graph resnet(int depth, std::int64_t batch);        // 18, 34, 50, 101, 152
+Graph resnet(int depth, std::int64_t batch);  // 18, 34, 50, 101, 152
+Graph resnext50_32x4d(std::int64_t batch);
+Graph squeezenet1_1(std::int64_t batch);
+Graph mobilenet_v2(std::int64_t batch);
+Graph mobilenet_v3_large(std::int64_t batch);
+Graph densenet121(std::int64_t batch);
+Graph efficientnet_b0(std::int64_t batch);
+Graph regnet_y_400mf(std::int64_t batch);
+Graph inception_v3(std::int64_t batch);
+Graph shufflenet_v2_x1_0(std::int64_t batch);
+Graph convnext_tiny(std::int64_t batch);
+Graph deeplabv3_resnet50(std::int64_t batch);  // scores for each pixel of 224x224, of 21 classes
+Graph unet(std::int64_t batch);                // of 256x256, of 2 classes
 Graph cifar_resnet(int depth, std::int64_t batch);  // 6 n + 2
 Graph lenet(std::int64_t batch);
 // "mlp:20-256x5-1": 20 inputs, 5 hidden layers of 256, 1 output. More hidden parts may follow

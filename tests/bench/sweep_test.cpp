@@ -51,6 +51,26 @@ TEST(SweepAxes, OfARecurrentLayer) {
   EXPECT_THROW(parse_axis("t=1"), InputError);
 }
 
+TEST(SweepAxes, OfDepth) {
+  const auto texts = [](const char* base, const std::string& axis) {
+    SweepPoint point;
+    point.problem = parse_problem(base).problem;
+    Values texts;
+    for (const SweepPoint& p : sweep_points(point, {parse_axis(axis)}))
+      texts.push_back(to_text(p.problem));
+    return texts;
+  };
+  EXPECT_EQ(texts("mb1ic8id9ih7oc4kd3kh3pd1ph1", "d=4,5"),
+            (Values{"mb1ic8id4ih7iw7oc4od4oh7ow7kd3kh3kw3pd1ph1pw1",
+                    "mb1ic8id5ih7iw7oc4od5oh7ow7kd3kh3kw3pd1ph1pw1"}));
+  EXPECT_EQ(texts("mb1ic8ih7oc4kh3ph1", "d=1"), Values{"mb1ic8ih7oc4oh7kh3ph1"});
+  // A cubic filter and equal strides stay so; depth that has its own keeps them.
+  EXPECT_EQ(texts("mb1ic8id9oc4kd3pd1", "r=5"), Values{"mb1ic8id9oc4od9kd5pd2"});
+  EXPECT_EQ(texts("mb1ic8id9oc4kd3pd1", "stride=2"), Values{"mb1ic8id9oc4od5kd3sd2pd1"});
+  EXPECT_EQ(texts("mb1ic8id9ih9oc4kd1kh3ph1", "r=5"),
+            Values{"mb1ic8id9ih9iw9oc4od9oh9ow9kd1kh5kw5pd0ph2pw2"});
+}
+
 TEST(SweepAxes, PaddingThatKeepsTheSizeGoesOnDoingSo) {
   const auto points = [](const char* problem, const Values& axes) {
     std::vector<Axis> parsed;

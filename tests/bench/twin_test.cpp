@@ -37,7 +37,7 @@ class Twin : public testing::Test {
 
 TEST_F(Twin, IsOfItsAlgorithmsFamily) {
   const AlgoRegistry registry = registry_with("direct_plain:2");
-  const Ids direct{"direct", "direct_first_layer", "direct_depthwise", "direct_plain",
+  const Ids direct{"direct", "direct_first_layer", "direct_grouped", "direct_plain",
                    "direct_plain.twin"};
   const Ids both{"direct_plain", "direct_plain.twin"};
   EXPECT_EQ(registry.get(DeviceKind::cpu, "direct_plain.twin").info().family, "direct");

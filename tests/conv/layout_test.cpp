@@ -35,5 +35,20 @@ TEST(TensorDesc, KnownOffsets) {
   EXPECT_EQ((TensorDesc{1, 20, 2, 2, Layout::nchw16c}.offset(0, 17, 1, 1)), 64 + 48 + 1);
 }
 
+TEST(TensorDesc, ViewsLieInALargerTensor) {
+  // Slice 1 of a depth of 3: what the whole has in its rows 1 * 2 and 1 * 2 + 1.
+  for (const Layout layout : all_layouts) {
+    const TensorDesc whole{2, 19, 3 * 2, 5, layout};
+    const std::int64_t channel = layout == Layout::nhwc ? 0 : whole.channel_step();
+    const TensorDesc slice{2, 19, 2, 5, layout, {whole.image_step(), channel}};
+    const std::int64_t start = whole.offset(0, 0, 2, 0);
+    for (std::int64_t n = 0; n < 2; ++n)
+      for (std::int64_t c = 0; c < slice.padded_c(); ++c)
+        for (std::int64_t h = 0; h < 2; ++h)
+          for (std::int64_t w = 0; w < 5; ++w)
+            EXPECT_EQ(start + slice.offset(n, c, h, w), whole.offset(n, c, 2 + h, w));
+  }
+}
+
 }  // namespace
 }  // namespace convlab

@@ -4,6 +4,7 @@
 
 #include "conv/error.h"
 #include "conv/problem_text.h"
+#include "conv/transposed.h"
 
 namespace convlab {
 namespace {
@@ -21,6 +22,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   try {
     require_round_trip(parse_problem(text));
+  } catch (const InputError&) {
+  }
+  try {
+    std::vector<std::string> warnings;
+    const NamedProblem problem = parse_transposed_problem(text, warnings);
+    validate(problem.problem);
+    const std::string again = to_transposed_text(problem.problem);
+    if (parse_transposed_problem(again, warnings).problem != problem.problem) std::abort();
   } catch (const InputError&) {
   }
   try {

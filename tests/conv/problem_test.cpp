@@ -9,6 +9,7 @@
 
 #include "conv/error.h"
 #include "conv/problem_text.h"
+#include "conv/transposed.h"
 
 namespace convlab {
 namespace {
@@ -65,6 +66,19 @@ TEST(ParseProblem, FollowsTheRulesOfTheTextForm) {
       {"mb1ic3ih224iw224oc64oh113kh7sh2ph2", "mb1ic3ih224oc64oh113kh7sh2ph2"},
       // Width alone: one row.
       {"mb1ic8iw9oc4kw3pw1", "mb1ic8ih1iw9oc4oh1ow9kh1kw3ph0pw1"},
+      // Depth: a cube's heights and widths, a square's widths. The text gives all three or one.
+      {"mb1ic8id9oc4kd3pd1", "mb1ic8id9oc4od9kd3pd1"},
+      {"mb1ic8id9oc4kd3sd2pd1dd1", "mb1ic8id9oc4od4kd3sd2pd1dd1"},
+      {"mb1ic8id9ih9oc4kd3kh3od9oh9", "mb1ic8id9oc4od9kd3pd1"},
+      {"mb1ic64id32ih56oc192od32oh56kd3kh3pd1ph1",
+       "mb1ic64id32ih56iw56oc192od32oh56ow56kd3kh3kw3pd1ph1pw1"},
+      {"mb1ic8id9ih7iw5oc4kd1kh3kw3sh2dd1ph1",
+       "mb1ic8id9ih7iw5oc4od9oh4ow3kd1kh3kw3sd1sh2sw2pd0ph1pw1dd1dh0dw0"},
+      // Padding in front only, as a causal convolution has it.
+      {"mb1ic8id9ih7oc4od9kd3kh1pd2ph0", "mb1ic8id9ih7iw7oc4od9oh7ow7kd3kh1kw1pd2ph0pw0"},
+      {"mb1ic8iw9oc4ow9kw3pw2", "mb1ic8ih1iw9oc4oh1ow9kh1kw3ph0pw2"},
+      // No depth after all.
+      {"mb1ic8id1ih9oc4kd1kh3ph1", "mb1ic8ih9oc4oh9kh3ph1"},
       // A filter larger than its image, with padding; padding around a 1x1 filter.
       {"mb1ic1ih1oc1kh3ph1", "mb1ic1ih1oc1oh1kh3ph1"},
       {"mb1ic1ih4oc1kh1ph1", "mb1ic1ih4oc1oh6kh1ph1"},
@@ -111,17 +125,30 @@ TEST(ParseProblem, PointsAtTheOffendingCharacter) {
   const Refused cases[] = {
       {"", 1, "ic is missing; a problem looks like mb1ic64ih56oc64kh3ph1"},
       {"resnet18", 1,
-       "expected a field (g mb ic ih iw oc oh ow kh kw sh sw ph pw dh dw) or n and a name"},
+       "expected a field (g mb ic id ih iw oc od oh ow kd kh kw sd sh sw pd ph pw dd dh dw) or n "
+       "and a name"},
       {"ic3ih8oc4kh3 ph1", 13, "expected a field"},
       {"ic3ih8oc4kh3ph1.5", 16, "expected a field"},
       {"ic3ih8oc4kh3ph1x", 16, "expected a field"},
       {"IC3ih8oc4kh3", 1, "expected a field"},
-      {"ic3id8ih8oc4kh3", 4, "depth field id: convolutions here have two spatial dimensions"},
-      {"ic3ih8oc4od8kh3", 10, "depth field od"},
-      {"ic3ih8oc4kh3kd1", 13, "depth field kd"},
-      {"ic3ih8oc4kh3sd1", 13, "depth field sd"},
-      {"ic3ih8oc4kh3pd0", 13, "depth field pd"},
-      {"ic3ih8oc4kh3dd0", 13, "depth field dd"},
+      // Depth.
+      {"ic3id8ih8oc4kh3", 16, "kd is missing"},
+      {"ic3ih8oc4od8kh3kd3", 19, "id is missing"},
+      {"ic3ih8oc4kh3sd1", 16, "id is missing"},
+      {"ic3id8kd3kh3oc4", 16, "ih is missing"},
+      {"ic3id8kd3ih8oc4", 16, "kh is missing"},
+      {"ic3id8iw8oc4kd3kw3", 19, "ih is missing"},
+      {"ic3id8id9oc4kd3", 7, "id is given twice"},
+      {"ic3id0oc4kd3", 6, "id takes a whole number of at least 1"},
+      {"ic3id8oc4kd3dd-1", 15, "dd takes a whole number of at least 0"},
+      {"ic3id2ih8oc4kd3kh3", 4,
+       "od would be below 1: a filter that spans 3 does not fit into id 2 with padding 0"},
+      {"ic3id8ih8oc4kd3kh3od5pd0", 19,
+       "od 5 is too small for id 8, padding 0, a filter that spans 3 and stride 1: it is at least "
+       "6"},
+      {"ic3id8ih8oc4kd3kh3od3", 19, "od 3 leaves part of id 8 unread: pd can only be derived"},
+      {"ic3id8ih8oc4kd2kh2sd2sh2od16", 25, "od 16 takes padding of 12, more than the filter's 2"},
+      {"ic100000id100000ih100000iw100000oc1kd1kh1", 1, "tensor x takes 2^62 bytes or more"},
       {"ic3ih8ih9oc4kh3", 7, "ih is given twice"},
       {"ic", 3, "ic takes a whole number of at least 1"},
       {"mb0ic3ih8oc4kh3", 3, "mb takes a whole number of at least 1"},
@@ -235,6 +262,12 @@ ConvProblem random_problem(Random& random) {
   } else {
     direction(p.w, p.s, p.q, p.stride_w, p.pad_w, p.dilation_w);
   }
+  if (random.one_in(4)) {
+    p.d = p.h, p.t = p.r, p.z = p.p;
+    p.stride_d = p.stride_h, p.pad_d = p.pad_h, p.dilation_d = p.dilation_h;
+  } else if (random.one_in(2)) {
+    direction(p.d, p.t, p.z, p.stride_d, p.pad_d, p.dilation_d);
+  }
   return p;
 }
 
@@ -317,6 +350,106 @@ TEST(ParseProblem, SurvivesRandomDamage) {
   EXPECT_GT(refused, 1000);
 }
 
+// ---- Transposed convolutions ----
+
+NamedProblem parse_transposed(std::string_view text) {
+  std::vector<std::string> warnings;
+  return parse_transposed_problem(text, warnings);
+}
+
+TEST(ParseTransposed, IsTheConvolutionWithInputAndOutputExchanged) {
+  const struct {
+    const char *text, *convolution;
+  } cases[] = {
+      {"deconv:mb1ic64ih28oc32oh56kh2sh2ph0", "mb1ic32ih56oc64oh28kh2sh2ph0"},
+      {" deconv:mb1_ic64ih28_oc32kh2sh2", "mb1ic32ih56oc64oh28kh2sh2ph0"},  // the least oh
+      {"deconv:mb1ic8ih14oc4oh28kh4sh2", "mb1ic4ih28oc8oh14kh4sh2ph1"},     // ph derived
+      {"deconv:mb1ic8ih14oc4kh4sh2ph1", "mb1ic4ih28oc8oh14kh4sh2ph1"},
+      {"deconv:mb1ic8ih14oc4oh28kh3sh2ph1", "mb1ic4ih28oc8oh14kh3sh2ph1"},  // output padding 1
+      {"deconv:mb1ic8ih5oc4kh3dh1", "mb1ic4ih9oc8oh5kh3ph0dh1"},
+      {"deconv:g2mb3ic8ih5iw7oc4kh1", "g2mb3ic4ih5iw7oc8oh5ow7kh1kw1ph0pw0"},
+      {"deconv:mb1ic8ih5iw7oc4oh10ow14kh2sh2ph0", "mb1ic4ih10iw14oc8oh5ow7kh2kw2sh2sw2ph0pw0"},
+      {"deconv:mb1ic8iw5oc4kw2sw2", "mb1ic4ih1iw10oc8oh1ow5kh1kw2sh1sw2ph0pw0"},  // 1-D
+      {"deconv:mb1ic8ih5oc4kh2sh2ow9", "mb1ic4ih10iw9oc8oh5ow5kh2kw2sh2sw2ph0pw0"},
+      {"deconv:mb1ic8id5oc4kd2sd2", "mb1ic4id10oc8od5kd2sd2pd0"},  // a cube
+      {"deconv:mb1ic64id8ih28oc32od17kd3kh2sd2sh2pd0",
+       "mb1ic32id17ih56iw56oc64od8oh28ow28kd3kh2kw2sd2sh2sw2pd0ph0pw0"},
+  };
+  for (const auto& c : cases) {
+    const NamedProblem parsed = parse_transposed(c.text);
+    EXPECT_EQ(to_text(parsed.problem), c.convolution) << c.text;
+    EXPECT_EQ(parse_problem(c.convolution), parsed) << c.text;
+  }
+  const NamedProblem named = parse_transposed("deconv:ic8ih5oc4kh2n\"up*3\"");
+  EXPECT_EQ(named.name, "up");
+  EXPECT_EQ(named.count, 3);
+  std::vector<std::string> warnings;
+  parse_transposed_problem("deconv:ic8ih5oc4kh2", warnings);
+  EXPECT_EQ(warnings,
+            std::vector<std::string>{"deconv:ic8ih5oc4kh2: no mb: a batch of 2, as in benchdnn"});
+}
+
+TEST(ParseTransposed, RoundTripsRandomProblems) {
+  Random random(4);
+  bool output_padding = false, depth = false;
+  for (int i = 0; i < 5000; ++i) {
+    const ConvProblem p = random_problem(random);
+    const std::string text = to_transposed_text(p);
+    ASSERT_TRUE(is_transposed_text(text));
+    ASSERT_EQ(parse_transposed(text).problem, p) << text;
+    output_padding |= p.pad_bottom() < p.pad_h;
+    depth |= p.has_depth();
+  }
+  EXPECT_TRUE(output_padding && depth);
+  EXPECT_FALSE(is_transposed_text("mb1ic64ih28oc32kh2"));
+  EXPECT_FALSE(is_transposed_text("deconv"));
+}
+
+TEST(ParseTransposed, PointsAtTheOffendingCharacter) {
+  const Refused cases[] = {
+      {"mb1ic8ih5oc4kh2", 1, "expected deconv:"},
+      {"deconv:", 8, "oc is missing; a problem looks like deconv:mb1ic64ih28oc32kh2sh2"},
+      {"deconv:oc4ih5kh2", 17, "ic is missing"},
+      {"deconv:ic8oc4oh5kh2", 20, "ih is missing"},
+      {"deconv:ic8oc4od5kd2", 20, "id is missing"},
+      {"deconv:ic8id5oc4od12kd2sd2pd0", 17, "od 12 is too large for id 5"},
+      {"deconv:ic8ih5oc4oh10", 21, "kh is missing"},
+      {"deconv:resnet18", 8, "expected a field (g mb ic id"},
+      {"deconv:deconv:ic8ih5oc4kh2", 8, "expected a field"},
+      {"deconv:ic8ih0oc4kh2", 13, "ih takes a whole number of at least 1"},
+      {"deconv:g3ic8ih5oc6kh2", 10, "ic 8 is not a multiple of g 3"},
+      {"deconv:g3ic6ih5oc4kh2", 16, "oc 4 is not a multiple of g 3"},
+      {"deconv:ic8ih2oc4kh2ph2", 11,
+       "oh would be below 1: padding of 2 leaves nothing of the 3 that ih 2 gives"},
+      {"deconv:ic8ih5oc4oh12kh2sh2ph0", 17,
+       "oh 12 is too large for ih 5, padding 0, a filter that spans 2 and stride 2: it is at most "
+       "11"},
+      {"deconv:ic8ih5oc4oh20kh2sh2", 17,
+       "oh 20 is more than the 10 of ih 5: ph can only be derived from a smaller oh"},
+      {"deconv:ic8ih56oc4oh28kh2sh2", 18,
+       "oh 28 takes padding of 42, more than the filter's 2: a convolution's text has no deconv:"},
+      {"deconv:ic1ih1152921504606846976oc1kh1sh1152921504606846976", 59,
+       "oh is 4611686018427387904: it takes 1 to 2^60"},
+      {"deconv:ic1000000ih1000000iw1000000oc1kh1", 8, "tensor x takes 2^62 bytes or more"},
+  };
+  for (const Refused& c : cases) {
+    const std::string expected = "malformed problem '" + std::string(c.text) + "' at character " +
+                                 std::to_string(c.character) + ": " + c.message;
+    try {
+      parse_transposed(c.text);
+      ADD_FAILURE() << c.text << " is accepted";
+    } catch (const InputError& error) {
+      EXPECT_EQ(std::string(error.what()).substr(0, expected.size()), expected);
+    }
+  }
+}
+
+TEST(ParseTransposed, EachPassIsOneOfTheConvolutions) {
+  EXPECT_EQ(transposed(Pass::forward), Pass::backward_data);
+  EXPECT_EQ(transposed(Pass::backward_data), Pass::forward);
+  EXPECT_EQ(transposed(Pass::backward_filter), Pass::backward_filter);
+}
+
 // ---- validate ----
 
 TEST(Validate, NamesTheFieldOfAnImpossibleProblem) {
@@ -352,7 +485,7 @@ TEST(Validate, NamesTheFieldOfAnImpossibleProblem) {
   EXPECT_EQ(refusal([](P& p) { p.q = 17; }), "accepted");
   EXPECT_EQ(refusal([](P& p) { p.q = 18; }),
             "impossible problem: ow 18 takes padding of 10, more than the filter's 3: a transposed "
-            "layer is written as its mirror in pass bwd_d, ic and oc swapped, ih and oh too");
+            "convolution's text has deconv: before it");
   EXPECT_EQ(refusal([](P& p) { p.pad_w = 20, p.q = 47; }), "accepted");
   EXPECT_EQ(refusal([](P& p) { p.pass = Pass::backward_data, p.epilogue.relu = true; }),
             "impossible problem: an epilogue belongs to pass fwd, not bwd_d");
@@ -407,10 +540,12 @@ TEST_F(ProblemFile, SkipsCommentsAndWarnsOfOptions) {
   write(
       "# a list\n\n--dir=FWD_B\nic3ih8oc4kh3n\"a # b*2\"  # behind a problem\r\n\t--mb=4\n"
       "   ic4ih8oc4kh1#not a comment\n");
-  EXPECT_EQ(error(), path_ +
-                         ":6: malformed problem 'ic4ih8oc4kh1#not a comment' at character 13: "
-                         "expected a field (g mb ic ih iw oc oh ow kh kw sh sw ph pw dh dw) or n "
-                         "and a name");
+  EXPECT_EQ(error(),
+            path_ +
+                ":6: malformed problem 'ic4ih8oc4kh1#not a comment' at character 13: "
+                "expected a field (g mb ic id ih iw oc od oh ow kd kh kw sd sh sw pd ph pw dd dh "
+                "dw) or n "
+                "and a name");
   write(
       "# a list\n\n--dir=FWD_B\nic3ih8oc4kh3n\"a # b*2\"  # behind a problem\r\n\t--mb=4\n"
       "   ic4ih8oc4kh1ne#1\t#comment");

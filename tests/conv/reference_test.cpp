@@ -53,6 +53,24 @@ TEST(Reference, PaddingStrideAndDilationByHand) {
   EXPECT_EQ(whole(f, Pass::forward, {.x = x, .w = w}), (std::vector<double>{20, 15, 10, 5}));
 }
 
+// x = 1..8 on 2x2x2, w = 1..4 on 2x1x2.
+TEST(Reference, DepthByHand) {
+  ConvProblem f;
+  f.d = f.h = f.w = 2, f.t = f.s = 2;
+  f.p = 2;
+  const auto x = ramp(8), w = ramp(4);
+  EXPECT_EQ(whole(f, Pass::forward, {.x = x, .w = w}),
+            (std::vector<double>{1 + 4 + 15 + 24, 3 + 8 + 21 + 32}));
+  // Every other slice of four, none behind the image, with a slice of padding in front.
+  f.d = 4, f.h = f.w = 1, f.s = f.p = 1, f.z = 2, f.stride_d = 2, f.pad_d = 1;
+  const auto line = ramp(4), taps = ramp(2);
+  EXPECT_EQ(whole(f, Pass::forward, {.x = line, .w = taps}), (std::vector<double>{2, 2 + 6}));
+  EXPECT_EQ(whole(f, Pass::backward_data, {.w = taps, .dy = taps}),
+            (std::vector<double>{2, 2, 4, 0}));
+  EXPECT_EQ(whole(f, Pass::backward_filter, {.x = line, .dy = taps}),
+            (std::vector<double>{4, 1 + 6}));
+}
+
 TEST(Reference, EpilogueAndAccumulateByHand) {
   ConvProblem f;
   f.k = 2, f.w = 2, f.q = 2;
@@ -74,8 +92,9 @@ TEST(Reference, BackwardPassesAreAdjointToForward) {
   f.n = 2, f.c = 4, f.h = 9, f.w = 7, f.k = 6, f.r = 3, f.s = 2, f.groups = 2;
   f.stride_h = 2, f.stride_w = 1, f.pad_h = 2, f.pad_w = 1, f.dilation_h = 1, f.dilation_w = 3;
   f.p = 6, f.q = 6;  // asymmetric: the padding below and right follows
-  const auto x = normal(f.n * f.c * f.h * f.w, 1), w = normal(f.filter_elements(), 2);
-  const auto dy = normal(f.n * f.k * f.p * f.q, 3);
+  f.d = 5, f.t = 3, f.z = 3, f.stride_d = 2, f.pad_d = 2, f.dilation_d = 2;
+  const auto x = normal(f.n * f.c * f.d * f.h * f.w, 1), w = normal(f.filter_elements(), 2);
+  const auto dy = normal(f.n * f.k * f.z * f.p * f.q, 3);
   const double expected = dot(whole(f, Pass::forward, {.x = x, .w = w}), dy);
   EXPECT_NEAR(dot(x, whole(f, Pass::backward_data, {.w = w, .dy = dy})), expected, 1e-10);
   EXPECT_NEAR(dot(w, whole(f, Pass::backward_filter, {.x = x, .dy = dy})), expected, 1e-10);

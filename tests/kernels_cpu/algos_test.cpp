@@ -39,9 +39,9 @@ const AlgoRegistry& registry() {
 // These only multiply and add, so sums of small integers are exact to the last bit. The others
 // transform their operands.
 bool is_exact(const ConvAlgo& algo) {
-  static const std::set<std::string> ids{
-      "direct", "direct_first_layer", "direct_depthwise", "direct_plain",
-      "im2col", "im2col_blocked",     "implicit_gemm",    "onednn.direct"};
+  static const std::set<std::string> ids{"depthwise",      "direct",        "direct_first_layer",
+                                         "direct_grouped", "direct_plain",  "im2col",
+                                         "im2col_blocked", "implicit_gemm", "onednn.direct"};
   return ids.contains(algo.info().id);
 }
 
@@ -183,6 +183,12 @@ INSTANTIATE_TEST_SUITE_P(Problems, EveryAlgo,
                          testing::Range<std::size_t>(0, problem_texts().size()),
                          [](const auto& param) { return test_problem(param.param).name; });
 
+INSTANTIATE_TEST_SUITE_P(Depth, EveryAlgo,
+                         testing::Range<std::size_t>(problem_texts().size(),
+                                                     problem_texts().size() +
+                                                         depth_problem_texts().size()),
+                         [](const auto& param) { return test_problem(param.param).name; });
+
 // A net with one bad weight must not output a plausible class.
 TEST(Epilogue, LetsNaNsThrough) {
   Count ran;
@@ -190,7 +196,8 @@ TEST(Epilogue, LetsNaNsThrough) {
     const auto device = make_cpu_device({2, isa});
     for (const char* text :
          {"mb2ic64ih6oc64oh6kh3ph1", "mb2ic64ih6oc64oh6kh1ph0", "mb1ic3ih19oc20oh10kh5sh2ph2",
-          "mb1ic3ih19oc20oh19kh3ph1", "g24mb1ic24ih6oc24oh6kh3ph1"})
+          "mb1ic3ih19oc20oh19kh3ph1", "g24mb1ic24ih6oc24oh6kh3ph1", "g6mb1ic24ih6oc24oh6kh3ph1",
+          "g24mb1ic24ih9oc24oh9kh7ph3"})
       for (const DType dtype : {DType::f32, DType::f64})
         for (const auto& [x_layout, y_layout] : std::vector<std::pair<Layout, Layout>>{
                  {Layout::nchw, Layout::nchw},
@@ -219,13 +226,14 @@ TEST(Epilogue, LetsNaNsThrough) {
   }
 }
 
-// One of the family's four algorithms takes every problem, and never two take one: that would only
-// lengthen races.
-TEST(Families, OneOfDirectTakesAProblem) {
+// One of the family's four algorithms or depthwise takes every problem, and never two take one:
+// that would only lengthen races.
+TEST(Families, OneOfDirectOrDepthwiseTakesAProblem) {
   const auto device = make_cpu_device({2, ""});
-  const std::vector<const ConvAlgo*> direct = registry().named(DeviceKind::cpu, "direct");
+  std::vector<const ConvAlgo*> direct = registry().named(DeviceKind::cpu, "direct");
   EXPECT_EQ(direct.size(), 4u);
-  for (std::size_t i = 0; i < problem_texts().size(); ++i)
+  direct.push_back(&registry().get(DeviceKind::cpu, "depthwise"));
+  for (std::size_t i = 0; i < problem_texts().size() + depth_problem_texts().size(); ++i)
     for (const Pass pass : all_passes)
       for (const DType dtype : {DType::f32, DType::f64})
         for (const Layout x_layout : all_layouts)
@@ -242,7 +250,7 @@ TEST(Families, OneOfDirectTakesAProblem) {
                 is_blocked(x_layout) && x_layout != blocked_layout(device->info());
             const std::size_t least = x_layout == y_layout && !other_blocks ? 1 : 0;
             EXPECT_TRUE(takers.size() >= least && takers.size() <= 1)
-                << problem_texts()[i] << ' ' << to_string(dtype) << ' ' << to_string(x_layout)
+                << test_problem(i).name << ' ' << to_string(dtype) << ' ' << to_string(x_layout)
                 << ' ' << to_string(y_layout) << ": " << takers.size();
           }
 }
@@ -255,7 +263,7 @@ TEST(Families, AreNamedAndLeftOutAsOne) {
     return admitted;
   };
   using Ids = std::vector<std::string>;
-  const Ids direct{"direct", "direct_first_layer", "direct_depthwise", "direct_plain"};
+  const Ids direct{"direct", "direct_first_layer", "direct_grouped", "direct_plain"};
   EXPECT_EQ(ids({"direct"}, {}), direct);
   EXPECT_EQ(ids({"direct_plain"}, {}), Ids{"direct_plain"});
   EXPECT_EQ(ids({"im2col"}, {"im2col_blocked"}), Ids{"im2col"});  // the only member of its family
@@ -279,7 +287,8 @@ TEST(Configs, OnlyThoseThatAreListedArePlanned) {
     int refused = 0;
     for (const char* text :
          {"mb2ic64ih6oc64oh6kh3ph1", "mb2ic64ih6oc128oh6kh5ph2", "mb2ic128ih6oc128oh6kh1ph0",
-          "mb2ic3ih6oc64oh6kh3ph1", "g64mb2ic64ih6oc64oh6kh3ph1"})
+          "mb2ic3ih6oc64oh6kh3ph1", "g64mb2ic64ih6oc64oh6kh3ph1", "g16mb2ic64ih6oc64oh6kh3ph1",
+          "g32mb1ic32ih9oc32oh9kh7ph3"})
       for (const Pass pass : all_passes)
         for (const Layout layout : {Layout::nchw, blocked_layout(device->info())}) {
           ConvProblem p = parse_problem(text).problem;

@@ -1,6 +1,8 @@
 // The family direct, beyond the test over the registry: non-temporal stores, which only large
-// outputs are offered; a first layer with more rows than its window slides down; one whose dy does
-// not fit in the caches at once; and gradients of 3x3 filters computed in parts.
+// outputs are offered; small groups, packed several to a vector; a first layer with more rows than
+// its window slides down; one whose dy does not fit in the caches at once; and gradients of 3x3
+// filters computed in parts.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "conv/error.h"
@@ -70,6 +72,50 @@ TEST_P(Direct, TakesRowsOfTaps) {
     p.accumulate = true;
     check(*direct_, p);
   }
+}
+
+// Groups of two, four and eight where a vector holds several: rows shorter than a tile, of parts of
+// tiles, wide filters of more taps than a tile has, strides, dilation, padding beyond the image.
+TEST_P(Direct, PacksSmallGroupsIntoAVector) {
+  const auto grouped = cpu::make_direct_grouped();
+  int taken = 0;
+  for (const char* text :
+       {"g16mb2ic64ih9iw23oc64oh9ow23kh3ph1", "g9mb3ic36ih8iw5oc36oh4ow3kh3sh2ph1",
+        "g3mb1ic24ih12oc24oh12kh3ph1", "g7mb2ic56ih11iw14oc56oh11ow14kh3dh1ph2",
+        "g11mb1ic22ih9iw30oc22oh9ow30kh1kw11ph0pw5", "g6mb1ic24ih3oc24oh7kh3ph3",
+        "g5mb2ic20ih10iw9oc20oh4ow3kh1sh3ph0pw0", "g4mb1ic32ih1iw40oc32oh1ow36kh1kw5ph0"})
+    for (const Pass pass : all_passes)
+      for (const DType dtype : {DType::f32, DType::f64})
+        for (const bool nhwc : {false, true}) {
+          ConvProblem p = problem(text, pass, false);
+          p.dtype = dtype;
+          if (nhwc) p.x_layout = p.y_layout = Layout::nhwc;
+          const auto device = make_cpu_device({.threads = 1, .isa = GetParam()});
+          if (grouped->refuse(p, *device)) continue;
+          ++taken;
+          check(*grouped, p, pass != Pass::backward_filter);
+          if (pass == Pass::forward) p.epilogue = {.bias = true, .residual = true, .relu = true};
+          p.accumulate = pass != Pass::forward;
+          check(*grouped, p);
+        }
+  EXPECT_GE(taken, 8 * 3);
+}
+
+TEST_P(Direct, LeavesLargerGroupsToOthers) {
+  const auto device = make_cpu_device({.threads = 1, .isa = GetParam()});
+  const auto reason = [&](const char* text) {
+    const auto refusal =
+        cpu::make_direct_grouped()->refuse(problem(text, Pass::forward, false), *device);
+    return refusal ? refusal->reason() : "";
+  };
+  const bool eight = GetParam() == "avx512";
+  const std::string needs = fmt::format("needs groups of 2{} channels and as many filters, has ",
+                                        eight ? ", 4 or 8" : " or 4");
+  EXPECT_EQ(reason("g4ic16ih8oc16oh8kh3ph1"), "");
+  EXPECT_EQ(reason("g4ic32ih8oc32oh8kh3ph1"), eight ? "" : needs + "4 of 8 channels and 8 filters");
+  EXPECT_EQ(reason("g4ic64ih8oc64oh8kh3ph1"), needs + "4 of 16 channels and 16 filters");
+  EXPECT_EQ(reason("g4ic16ih8oc32oh8kh3ph1"), needs + "4 of 4 channels and 8 filters");
+  EXPECT_EQ(reason("g4ic12ih8oc12oh8kh3ph1"), needs + "4 of 3 channels and 3 filters");
 }
 
 TEST(DirectConfig, StreamsOnlyWhereItSaysSo) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "autotune/testbed/verify.h"
+#include "conv/refusals.h"
 #include "kernels_cpu/cpu.h"
 
 namespace convlab {
@@ -106,6 +107,67 @@ TEST(FftTiled, RunsOnEveryIsa) {
           // Few outputs: their products run along the inputs' channels.
           "mb2ic40ih30oc1kh5ph2", "mb3ic33ih14oc4kh3ph1"})
       expect_right("fft_tiled", text, DType::f32, blocked(isa), blocked(isa), isa);
+}
+
+// One tile and several, tiles across the whole image by filters as large as the tile, filters that
+// are larger than the image, parts of the tiles in backward_filter, the epilogue and accumulation.
+TEST(FftTiled, TakesDepthwiseFilters) {
+  AlgoRegistry registry;
+  append_cpu_algos(registry);
+  const ConvAlgo& algo = registry.get(DeviceKind::cpu, "fft_tiled_depthwise");
+  for (const std::string& isa : supported_isas())
+    for (const int threads : {1, 3}) {
+      const auto device = make_cpu_device({threads, isa});
+      const auto stream = device->make_stream();
+      for (const char* text :
+           {"g16mb2ic16ih27iw30oc16oh27ow30kh13ph6", "g40mb1ic40ih14oc40oh14kh31ph15",
+            "g7mb3ic7ih5oc7oh5kh5ph2", "g20mb1ic20ih50iw21oc20oh46ow30kh5kw12ph0pw10",
+            "g33mb2ic33ih9oc33oh13kh6ph5", "g3mb1ic3ih40iw6oc3oh40ow6kh31kw1ph15pw0",
+            "g18mb1ic18ih36oc18oh16kh21ph0"})
+        for (const Pass pass : all_passes) {
+          ConvProblem p = parse_problem(text).problem;
+          p.pass = pass;
+          p.x_layout = p.y_layout = blocked_layout(device->info());
+          if (pass == Pass::forward) p.epilogue = {.bias = true, .residual = true, .relu = true};
+          p.accumulate = pass != Pass::forward;
+          const ReferenceCase reference(p, 5);
+          const auto refusal = algo.refuse(p, *device);
+          ASSERT_FALSE(refusal) << text << ' ' << refusal->reason();
+          for (Config config : algo.configs(p, *device))
+            for (const bool streams : {false, true}) {
+              if (streams && (p.accumulate || pass == Pass::backward_filter)) continue;
+              if (streams) config.set("stores", "nontemporal");
+              const auto verdict =
+                  check_candidate(algo, p, config, reference, *device, *stream, 4e-6);
+              EXPECT_EQ(verdict.status, Status::ok)
+                  << text << ' ' << to_string(pass) << ' ' << isa << ' ' << config.text() << ": "
+                  << verdict.reason;
+            }
+        }
+    }
+}
+
+TEST(FftTiled, SaysWhyItRefusesADepthwiseFilter) {
+  AlgoRegistry registry;
+  append_cpu_algos(registry);
+  const ConvAlgo& algo = registry.get(DeviceKind::cpu, "fft_tiled_depthwise");
+  const auto device = make_cpu_device();
+  const auto reason = [&](const char* text) {
+    ConvProblem p = parse_problem(text).problem;
+    p.x_layout = p.y_layout = blocked_layout(device->info());
+    const auto refusal = algo.refuse(p, *device);
+    return refusal ? refusal->reason() : "";
+  };
+  const std::string filter =
+      "needs a filter of at least 5 taps a side, and at most 31 unless a tile of 40x40 holds the "
+      "padded image, has ";
+  EXPECT_EQ(reason("g16ic16ih28oc16oh28kh31ph15"), "");
+  EXPECT_EQ(reason("g16ic16ih8oc16oh8kh3ph1"), filter + "3x3");
+  EXPECT_EQ(reason("g16ic16ih40oc16oh40kh33ph16"), filter + "33x33");
+  EXPECT_EQ(reason("g16ic16ih9oc16oh9kh33ph16"), "");
+  EXPECT_EQ(reason("g16ic16ih28oc16oh14kh7sh2ph3"), "needs stride 1, has 2x2");
+  EXPECT_EQ(reason("g8ic16ih8oc16oh8kh7ph3"),
+            "needs several groups of 1 channel and 1 filter, has 8 of 2 channels and 2 filters");
 }
 
 // Blocks that do not divide the tiles, and output channels in several chunks. Input channels that

@@ -70,6 +70,13 @@ TEST_P(ImplicitGemm, MatchesTheReference) {
       {.text = "mb1ic16ih20iw17oc16oh9ow5kh4kw3sh2sw3ph1pw0"},
       {.text = "mb1ic16ih17oc16oh11kh3ph0dh2"},
       {.text = "mb1ic16ih12oc32oh10kh5ph1"},
+      // Groups: a thread takes whole ones, or all threads one after another.
+      {.text = "g3mb2ic48ih9oc96oh9kh3ph1",
+       .epilogue = {.bias = true, .residual = true, .relu = true}},
+      {.text = "g4mb3ic128ih10iw7oc64oh5ow4kh3sh2ph1", .accumulate = true},
+      {.text = "g5mb2ic80ih7oc80oh4kh1sh2ph0"},  // zeros between the pixels of dx
+      {.text = "g2mb3ic96ih8oc160oh8kh1ph0", .epilogue = {.bias = true}},
+      {.text = "g2mb1ic64ih7oc32oh7kh3dh1ph2", .accumulate = true},
       {.text = "mb2ic3ih32oc64oh16kh7sh2ph3", .plain_x = true},
       {.text = "mb2ic3ih19oc40oh19kh3ph1", .plain_x = true},
       {.text = "mb1ic1ih10oc16oh3kh2sh4ph0", .plain_x = true},

@@ -146,6 +146,53 @@ TEST(Winograd, LaysSmallImagesSideBySide) {
     }
 }
 
+// Dilated: remainders of unequal size, or of none, one dimension only, paddings of every size.
+TEST(Winograd, TakesADilatedImageRemainderByRemainder) {
+  for (const std::string& isa : supported_isas())
+    for (const int threads : {1, 3}) {
+      const auto device = make_cpu_device({threads, isa});
+      for (const char* text :
+           {"mb2ic20ih19iw17oc40oh19ow17kh3dh1ph2", "mb1ic17ih13iw30oc16oh13ow30kh3dh0dw3ph1pw4",
+            "mb1ic16ih11iw9oc18oh7ow13kh3dh2dw1ph0pw4", "mb3ic16ih2iw20oc16oh2ow20kh3dh3ph4",
+            "mb2ic18ih14oc34oh14kh5dh1ph4", "mb1ic19ih12iw15oc21oh9ow10kh4dh1ph2pw0"})
+        for (const Pass pass : all_passes)
+          for (const DType dtype : dtypes) {
+            ConvProblem p = blocked(text, pass, *device, dtype);
+            p.accumulate = pass == Pass::backward_data;
+            if (pass == Pass::forward) p.epilogue = {.bias = true, .residual = true, .relu = true};
+            const ReferenceCase reference(p, 6);
+            for (const Config& config : winograd().configs(p, *device))
+              expect_right(p, config, reference, *device);
+          }
+    }
+}
+
+// A group a thread, and all threads on one group after another; blocks, mosaics and strides are a
+// group's own.
+TEST(Winograd, TakesGroupsOneByOne) {
+  for (const std::string& isa : supported_isas())
+    for (const int threads : {1, 2, 3}) {
+      const auto device = make_cpu_device({threads, isa});
+      for (const char* text :
+           {"g2mb3ic64ih9iw15oc32oh9ow15kh3ph1", "g4mb1ic64ih12oc128oh6kh3sh2ph1",
+            "g3mb4ic48ih7oc144oh7kh3ph1", "g2mb2ic32ih11oc32oh11kh3dh1ph2"})
+        for (const Pass pass : all_passes)
+          for (const DType dtype : dtypes) {
+            ConvProblem p = blocked(text, pass, *device, dtype);
+            p.accumulate = pass != Pass::forward;
+            if (pass == Pass::forward) p.epilogue = {.bias = true, .residual = true, .relu = true};
+            const ReferenceCase reference(p, 6);
+            for (Config config : winograd().configs(p, *device)) {
+              expect_right(p, config, reference, *device);
+              if (config.has("block") && config.get("block") > 2) {
+                config.set("block", 2);
+                expect_right(p, config, reference, *device);
+              }
+            }
+          }
+    }
+}
+
 // Stride 2: stride phases with one tap and with two, rows and columns of x that no output reads,
 // paddings of every parity, mosaics, and products over few of the stride phases.
 TEST(Winograd, TakesAStrideOfTwoPhaseByPhase) {
@@ -375,8 +422,15 @@ TEST(Winograd, SaysWhyItRefuses) {
   EXPECT_EQ(reason(problem("ic16ih8oc16oh4kh3sh2ph1")), "");
   EXPECT_EQ(reason(problem("ic16ih8oc16oh4kh5sh2ph2")), "needs stride 1, has 2x2");
   EXPECT_EQ(reason(problem("ic16ih8oc16oh4ow8kh3sh2sw1ph1pw1")), "needs stride 1, has 2x1");
-  EXPECT_EQ(reason(problem("ic16ih9oc16oh9kh3dh1ph2")), "needs dilation 1, has 2x2");
-  EXPECT_EQ(reason(problem("g2ic32ih8oc32oh8kh3ph1")), "needs 1 group, has 2");
+  EXPECT_EQ(reason(problem("ic16ih9oc16oh9kh3dh1ph2")), "");
+  EXPECT_EQ(reason(problem("ic16ih9oc16oh8kh3dh1ph1pw2")),
+            "needs padding in multiples of the dilation, 2x2, has 1x2");
+  EXPECT_EQ(reason(problem("ic16ih9oc16oh5kh3sh2dh1ph2")), "needs stride 1, has 2x2");
+  EXPECT_EQ(reason(problem("g2ic32ih8oc32oh8kh3ph1")), "");
+  EXPECT_EQ(reason(problem("g2ic40ih8oc32oh8kh3ph1")),
+            fmt::format("needs channels and filters of a group in multiples of {}, has 2 groups of "
+                        "20 channels and 16 filters",
+                        channel_block(p.x_layout)));
   EXPECT_EQ(reason(problem("ic16ih8oc16oh8kh1ph0")), "needs a 3x3 to 5x5 filter, has 1x1");
   p = problem("ic3ih23oc16oh12kh7sh2ph3");
   EXPECT_EQ(reason(p), "needs a 3x3 to 5x5 filter, has 7x7");

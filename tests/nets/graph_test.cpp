@@ -31,11 +31,28 @@ TEST(Graph, InfersShapes) {
   EXPECT_EQ(shape_of(x, Conv{.filters = 5, .kernel = 3}), (Shape{2, 5, 8, 5}));
   EXPECT_EQ(shape_of(x, Conv{.filters = 6, .kernel = 3, .stride = 2, .pad = 1, .groups = 2}),
             (Shape{2, 6, 5, 4}));
+  EXPECT_EQ(shape_of(x, Conv{.filters = 3, .kernel = {1, 5}, .stride = {2, 1}, .pad = {0, 1}}),
+            (Shape{2, 3, 5, 5}));
+  EXPECT_EQ(shape_of(x, Conv{.filters = 3, .kernel = {3, 2}, .dilation = {4, 5}}),
+            (Shape{2, 3, 2, 2}));
+  EXPECT_EQ(shape_of(x, ConvTranspose{.filters = 5, .kernel = 2, .stride = 2}),
+            (Shape{2, 5, 20, 14}));
+  EXPECT_EQ(shape_of(x, ConvTranspose{.filters = 6,
+                                      .kernel = {3, 4},
+                                      .stride = {2, 3},
+                                      .pad = 1,
+                                      .output_pad = {1, 2},
+                                      .dilation = {2, 1},
+                                      .groups = 2}),
+            (Shape{2, 6, 22, 22}));
+  EXPECT_EQ(shape_of(x, Slice{3, 5}), (Shape{2, 5, 10, 7}));
+  EXPECT_EQ(shape_of(x, Resize{ResizeKind::bilinear, 3, 20}), (Shape{2, 8, 3, 20}));
   EXPECT_EQ(shape_of(x, Linear{11}), (Shape{2, 11, 1, 1}));
   EXPECT_EQ(shape_of(x, GlobalAvgPool{}), (Shape{2, 8, 1, 1}));
   EXPECT_EQ(shape_of(x, PadChannels{12}), (Shape{2, 12, 10, 7}));
   for (const Layer& layer :
-       {Layer(BatchNorm{}), Layer(LocalResponseNorm{}), Layer(Activation{}), Layer(Dropout{})})
+       {Layer(BatchNorm{}), Layer(LocalResponseNorm{}), Layer(Activation{}), Layer(Dropout{}),
+        Layer(LayerNorm{}), Layer(ChannelScale{}), Layer(ChannelShuffle{4})})
     EXPECT_EQ(shape_of(x, layer), x);
 }
 
@@ -64,12 +81,13 @@ TEST(Graph, JoinsBranches) {
   EXPECT_EQ(add("sum", a, b).shape(), (Shape{2, 4, 8, 8}));
   EXPECT_EQ(concat("all", {x, a, b}).shape(), (Shape{2, 11, 8, 8}));
   EXPECT_EQ(net.nodes()[4].inputs, (std::vector<NodeId>{0, 1, 2})) << net.nodes()[4].name;
+  EXPECT_EQ(gated("gated", a, b.global_avg_pool("gate")).shape(), a.shape());
   EXPECT_THROW(add("channels", x, a), InputError);
   const Tensor small = x.max_pool("small", 2, 2);
   EXPECT_THROW(concat("sizes", {a, small}), InputError);
   EXPECT_THROW(concat("alone", {a}), InputError);
   // The refused layer left no trace.
-  EXPECT_EQ(net.nodes().size(), 6u);
+  EXPECT_EQ(net.nodes().size(), 8u);
 }
 
 TEST(Graph, SaysWhichLayerDoesNotFit) {
@@ -95,25 +113,70 @@ TEST(Graph, SaysWhichLayerDoesNotFit) {
 
   Graph net("net");
   input(net, x);
+  net.add("pool", GlobalAvgPool{}, {0});
+  try {
+    net.add("gate", Gate{}, {1, 0});
+    ADD_FAILURE() << "accepted";
+  } catch (const InputError& error) {
+    EXPECT_STREQ(error.what(), "net net, layer gate: the gate of 1x6x1x1 is 1x6x1x1, not 1x6x5x5");
+  }
+  EXPECT_THROW(net.add("gate", Gate{}, {0}), InputError);
   EXPECT_THROW(net.add("input", Dropout{}, {0}), InputError);
   EXPECT_THROW(net.add("orphan", Dropout{}, {}), InputError);
-  EXPECT_THROW(net.add("future", Dropout{}, {1}), InputError);
+  EXPECT_THROW(net.add("future", Dropout{}, {2}), InputError);
 }
 
 TEST(Graph, RefusesNumbersThatMakeNoSense) {
   const Shape x{2, 8, 10, 7};
   const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();
   const std::int64_t huge = std::numeric_limits<std::int64_t>::max();
-  for (const Layer& layer :
-       {Layer(BatchNorm{.epsilon = nan}), Layer(BatchNorm{.epsilon = -1}), Layer(Dropout{.p = 1}),
-        Layer(Dropout{.p = nan}), Layer(LocalResponseNorm{.size = 0}),
-        Layer(LocalResponseNorm{.alpha = nan}), Layer(LocalResponseNorm{.beta = infinity}),
-        Layer(LocalResponseNorm{.k = -1}), Layer(Conv{.filters = 1, .kernel = huge}),
-        Layer(Conv{.filters = 1, .pad = huge}), Layer(Conv{.filters = 1, .stride = huge}),
-        Layer(Conv{.filters = 1, .pad = -1}), Layer(Pool{.kernel = huge, .pad = huge}),
-        Layer(Linear{.outputs = huge}), Layer(PadChannels{.channels = huge})})
+  for (const Layer& layer : {Layer(BatchNorm{.epsilon = nan}),
+                             Layer(BatchNorm{.epsilon = -1}),
+                             Layer(Dropout{.p = 1}),
+                             Layer(Dropout{.p = nan}),
+                             Layer(LocalResponseNorm{.size = 0}),
+                             Layer(LocalResponseNorm{.alpha = nan}),
+                             Layer(LocalResponseNorm{.beta = infinity}),
+                             Layer(LocalResponseNorm{.k = -1}),
+                             Layer(Conv{.filters = 1, .kernel = huge}),
+                             Layer(Conv{.filters = 1, .pad = huge}),
+                             Layer(Conv{.filters = 1, .stride = huge}),
+                             Layer(Conv{.filters = 1, .pad = -1}),
+                             Layer(Conv{.filters = 1, .dilation = 0}),
+                             Layer(Conv{.filters = 1, .kernel = 2, .dilation = {1, huge}}),
+                             Layer(Conv{.filters = 1, .pad = {0, -1}}),
+                             Layer(BatchNorm{.momentum = 2}),
+                             Layer(BatchNorm{.momentum = nan}),
+                             Layer(Pool{.kernel = huge, .pad = huge}),
+                             Layer(Linear{.outputs = huge}),
+                             Layer(ConvTranspose{.filters = 1, .stride = 0}),
+                             Layer(ConvTranspose{.filters = 1, .kernel = huge}),
+                             Layer(ConvTranspose{.filters = 1, .stride = 2, .output_pad = 2}),
+                             Layer(ConvTranspose{.filters = 1, .kernel = 3, .pad = 12}),
+                             Layer(ConvTranspose{.filters = 3, .groups = 3}),
+                             Layer(Conv{.filters = 1, .kernel = 3, .matrix = true}),
+                             Layer(LayerNorm{.epsilon = -1}),
+                             Layer(ChannelScale{.initial = nan}),
+                             Layer(Slice{.first = 4, .channels = 5}),
+                             Layer(Slice{.first = -1}),
+                             Layer(Slice{.first = 1, .channels = huge}),
+                             Layer(ChannelShuffle{.groups = 3}),
+                             Layer(ChannelShuffle{.groups = 0}),
+                             Layer(Resize{.h = 0}),
+                             Layer(Resize{.h = huge, .w = huge}),
+                             Layer(PadChannels{.channels = huge})})
     EXPECT_NE(refusal(x, layer), "accepted") << layer.index();
   EXPECT_NE(refusal({0, 1, 1, 1}, Activation{}), "accepted");
+}
+
+TEST(Graph, HasItsScoresFromTheLastLayerWithAFilter) {
+  Graph net("net");
+  const Tensor x = input(net, {1, 3, 8, 8});
+  EXPECT_THROW((void)net.head(), InputError);
+  const Tensor a = x.conv("a", {.filters = 4});
+  const Tensor b = a.relu("relu").conv("b", {.filters = 4});
+  b.batch_norm("norm").global_avg_pool("pool");
+  EXPECT_EQ(net.head(), b.id());
 }
 
 TEST(Graph, RefusesNodesThatAreNotItsOwn) {

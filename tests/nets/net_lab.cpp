@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "conv/reference.h"
+#include "conv/transposed.h"
 #include "kernels_cpu/cpu.h"
 #include "nets/tensor.h"
 
@@ -113,6 +114,60 @@ Graph recurrent(std::int64_t batch) {
   return net;
 }
 
+// As mobile nets have them: depthwise convolutions with asymmetric and dilated filters, gates, the
+// activations of their time, and a branch that is dropped as a whole.
+Graph mobile(std::int64_t batch) {
+  Graph net("mobile");
+  Tensor x =
+      input(net, {batch, 3, 9, 8})
+          .conv("stem", {.filters = 18, .kernel = 3, .stride = {1, 2}, .pad = 1, .bias = false})
+          .batch_norm("stem.bn", 1e-3, 0.01)
+          .activation("stem.hardswish", ActivationKind::hardswish);
+  Tensor y = x.conv("depthwise", {.filters = 18, .kernel = {3, 5}, .pad = {1, 2}, .groups = 18})
+                 .activation("silu", ActivationKind::silu);
+  y = y.conv("dilated",
+             {.filters = 18, .kernel = {1, 2}, .pad = {0, 1}, .dilation = {1, 2}, .groups = 6})
+          .activation("relu6", ActivationKind::relu6);
+  const Tensor gate = y.global_avg_pool("squeeze")
+                          .conv("fc1", {.filters = 5})
+                          .activation("gelu1", ActivationKind::gelu)
+                          .conv("fc2", {.filters = 18})
+                          .activation("hardsigmoid", ActivationKind::hardsigmoid);
+  y = gated("gate", y, gate).conv("project", {.filters = 18, .bias = false}).batch_norm("bn");
+  x = add("add", x, y.stochastic_depth("depth", 0.4));
+  x.activation("gelu2", ActivationKind::gelu).global_avg_pool("pool").linear("fc", 4);
+  return net;
+}
+
+// As segmentation nets have them: transposed convolutions, of which one reads what another step
+// reads too, other sizes of images, and layers over channels.
+Graph decoder(std::int64_t batch) {
+  Graph net("decoder");
+  Tensor skipped = input(net, {batch, 3, 6, 5})
+                       .conv("stem", {.filters = 8, .kernel = 3, .pad = 1})
+                       .layer_norm("stem.norm");
+  Tensor x = skipped.conv("down", {.filters = 12, .kernel = 2, .stride = 2}).relu("down.relu");
+  const Tensor up =
+      x.conv_transpose("up", {.filters = 8, .kernel = {2, 3}, .stride = 2, .output_pad = {0, 0}});
+  x = concat("cat", {skipped, up}).scaled("scale", 0.5).shuffled("shuffle", 4);
+  const Tensor kept = x.slice("kept", 0, 7), rest = x.slice("rest", 7, 9).relu("rest.relu");
+  const Tensor wide = concat("again", {rest, kept});
+  const Tensor grouped = wide.conv_transpose("grouped", {.filters = 6,
+                                                         .kernel = 3,
+                                                         .stride = {1, 2},
+                                                         .pad = 1,
+                                                         .output_pad = {0, 1},
+                                                         .groups = 2,
+                                                         .bias = false});
+  const Tensor large = wide.conv("pointwise", {.filters = 6, .matrix = true})
+                           .resized("bilinear", ResizeKind::bilinear, 6, 10);
+  add("add", grouped, large)
+      .layer_norm("norm", 1e-3)
+      .resized("nearest", ResizeKind::nearest, 4, 7)
+      .linear("fc", 4);
+  return net;
+}
+
 // Begins with layers without parameters, and with a batch norm whose input needs no gradient.
 Graph normalised_input(std::int64_t batch) {
   Graph net("normalised_input");
@@ -152,9 +207,9 @@ const NetAlgos& cpu_algos() {
 
 const std::vector<SmallNet>& small_nets() {
   static const std::vector<SmallNet> nets{
-      {"plain", plain},        {"residual", residual},   {"shortcuts", shortcuts},
-      {"branches", branches},  {"old_style", old_style}, {"normalised_input", normalised_input},
-      {"recurrent", recurrent}};
+      {"plain", plain},         {"residual", residual},   {"shortcuts", shortcuts},
+      {"branches", branches},   {"old_style", old_style}, {"normalised_input", normalised_input},
+      {"recurrent", recurrent}, {"mobile", mobile},       {"decoder", decoder}};
   return nets;
 }
 
@@ -169,11 +224,12 @@ bool choose_algos(const Graph& graph, const Node& node, DType dtype, const std::
                   StepPlan& step) {
   ConvProblem p = graph.conv_problem(node);
   p.dtype = dtype;
-  p.x_layout = step.x_layout;
-  p.y_layout = step.y_layout;
+  const bool turned = is_transposed(node.layer);
+  p.x_layout = turned ? step.y_layout : step.x_layout;
+  p.y_layout = turned ? step.x_layout : step.y_layout;
   if (images > 0) p.n = std::min(p.n, images);
   for (const Pass pass : all_passes) {
-    p.pass = pass;
+    p.pass = turned ? transposed(pass) : pass;
     auto& plan = step.passes[std::size_t(pass)];
     plan.reset();
     for (const std::string& name : {algo, std::string("direct"), std::string("im2col")})
@@ -225,7 +281,7 @@ NetPlan uniform_plan(const Graph& graph, Mode mode, DType dtype, const std::stri
       problem.dtype = dtype;
       s.passes = recurrent_passes(problem, algo, device, *algos.recurrent);
     }
-    if (std::holds_alternative<Conv>(node.layer) && !choose(node, s)) {
+    if (is_convolution(node.layer) && !choose(node, s)) {
       s.x_layout = Layout::nchw;
       if (!choose(node, s)) {
         s.y_layout = Layout::nchw;

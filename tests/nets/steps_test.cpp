@@ -54,6 +54,17 @@ TEST(Steps, InferenceLeavesDropoutOut) {
   EXPECT_TRUE(has(described(alexnet(1), Mode::inference), "features.0 r"));
 }
 
+// As if it were not there: the addition behind it is fused.
+TEST(Steps, InferenceFusesThroughStochasticDepth) {
+  const auto training = described(efficientnet_b0(1), Mode::training),
+             inference = described(efficientnet_b0(1), Mode::inference);
+  EXPECT_TRUE(has(training, "features.2.1.stochastic_depth"));
+  EXPECT_TRUE(has(training, "features.2.1.add"));
+  EXPECT_TRUE(has(inference, "features.2.1.block.3.0 b +features.2.0.block.3.1"));
+  EXPECT_FALSE(has(inference, "features.2.1.stochastic_depth"));
+  EXPECT_FALSE(has(inference, "features.2.1.add"));
+}
+
 TEST(Steps, DoNotFuseWhatSomethingElseReads) {
   Graph graph("branch");
   const NodeId x = graph.add("input", Input{{1, 4, 8, 8}}, {});

@@ -345,9 +345,10 @@ double NetTimes::step_mad_ms(std::size_t step) const {
 
 NetOptions timing_net_options(const Graph& graph, Mode mode) {
   NetOptions options;
-  options.loss = mode == Mode::inference             ? Loss::none
-                 : graph.nodes().back().shape.c == 1 ? Loss::squared_error
-                                                     : Loss::cross_entropy;
+  const Shape& y = graph.nodes().back().shape;  // of an image, the scores of its pixels
+  options.loss = mode == Mode::inference     ? Loss::none
+                 : y.c == 1 || y.h * y.w > 1 ? Loss::squared_error
+                                             : Loss::cross_entropy;
   return options;
 }
 

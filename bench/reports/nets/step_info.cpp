@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "conv/transposed.h"
+
 namespace convlab {
 
 using namespace nets;
@@ -20,8 +22,15 @@ struct KindOf {
   const char* operator()(const LocalResponseNorm&) const { return "response norm"; }
   const char* operator()(const Activation&) const { return "activation"; }
   const char* operator()(const Dropout&) const { return "dropout"; }
+  const char* operator()(const Gate&) const { return "gate"; }
   const char* operator()(const PadChannels&) const { return "padding"; }
   const char* operator()(const Recurrent&) const { return "recurrent"; }
+  const char* operator()(const ConvTranspose&) const { return "transposed convolution"; }
+  const char* operator()(const LayerNorm&) const { return "layer norm"; }
+  const char* operator()(const ChannelScale&) const { return "scaling"; }
+  const char* operator()(const Slice&) const { return "slice"; }
+  const char* operator()(const ChannelShuffle&) const { return "shuffle"; }
+  const char* operator()(const Resize&) const { return "resizing"; }
   const char* operator()(const Add&) const { return "addition"; }
   const char* operator()(const Concat&) const { return "concatenation"; }
 };
@@ -57,7 +66,7 @@ class Describer {
     info.kind = std::visit(KindOf{}, node.layer);
     info.plan = &step_plan;
     count_bytes(step, info);
-    if (std::holds_alternative<Conv>(node.layer)) count_convolution(node, step_plan, info);
+    if (is_convolution(node.layer)) count_convolution(node, step_plan, info);
     if (std::holds_alternative<Linear>(node.layer)) count_linear(node, info);
     if (std::holds_alternative<Recurrent>(node.layer)) count_recurrent(step, step_plan, info);
     return info;
@@ -80,12 +89,14 @@ class Describer {
       if (wants_gradient_[input]) dx += of_input;
     }
     const double y = bytes(elements(node.shape)), w = bytes(double(graph_.parameters(node)));
-    const bool filter = std::holds_alternative<Conv>(node.layer) ||
-                        std::holds_alternative<Linear>(node.layer) ||
+    const bool filter = is_convolution(node.layer) || std::holds_alternative<Linear>(node.layer) ||
                         std::holds_alternative<Recurrent>(node.layer);
-    // Derivatives need the layer's value (activations) or its input (normalizations) again.
+    // Derivatives need the layer's value or its input (activations, normalizations, gates) again.
     const bool reads_value = std::holds_alternative<Activation>(node.layer) ||
+                             std::holds_alternative<Gate>(node.layer) ||
                              std::holds_alternative<BatchNorm>(node.layer) ||
+                             std::holds_alternative<LayerNorm>(node.layer) ||
+                             std::holds_alternative<ChannelScale>(node.layer) ||
                              std::holds_alternative<LocalResponseNorm>(node.layer);
     at(info, Phase::forward).bytes = x + w + y;
     if (!training()) return;
@@ -97,8 +108,9 @@ class Describer {
   void count_convolution(const Node& node, const StepPlan& step_plan, StepInfo& info) const {
     ConvProblem problem = graph_.conv_problem(node);
     problem.dtype = plan_.dtype;
-    problem.x_layout = step_plan.x_layout;
-    problem.y_layout = step_plan.y_layout;
+    const bool turned = is_transposed(node.layer);  // the problem's x is this layer's y
+    problem.x_layout = turned ? step_plan.y_layout : step_plan.x_layout;
+    problem.y_layout = turned ? step_plan.x_layout : step_plan.y_layout;
     for (const Pass pass : all_passes) {
       PhaseInfo& phase = info.phases[std::size_t(pass)];
       if (!step_plan.passes[std::size_t(pass)]) {
@@ -106,7 +118,7 @@ class Describer {
         continue;
       }
       phase.plan = &*step_plan.passes[std::size_t(pass)];
-      problem.pass = pass;
+      problem.pass = turned ? transposed(pass) : pass;
       phase.problem = problem;
       phase.eff_flops = problem.flops();
       phase.exec_flops = executed_flops(

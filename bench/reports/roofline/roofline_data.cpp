@@ -180,6 +180,8 @@ std::vector<RooflinePoint> roofline_points(const LayerResult& layer, const Algos
     RooflinePoint point =
         roofline_point(algo.work(problem, c.config, device), problem, c, device.info(), roofs);
     point.layer = show_layer(layer.layer);
+    point.problem = layer.layer.text();
+    point.pass = to_string(layer.layer.pass());
     point.count = layer.layer.count;
     point.chosen = i == layer.chosen;
     if (point.chosen) {

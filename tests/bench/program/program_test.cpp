@@ -5,6 +5,7 @@
 #include <csignal>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -404,6 +405,20 @@ TEST_F(ProgramTest, CheckPassesFailsAndSkips) {
   EXPECT_TRUE(contains(skipped.out, "SKIPPED")) << skipped.out;
   EXPECT_TRUE(contains(skipped.out, "Nothing was checked")) << skipped.out;
   EXPECT_FALSE(contains(bad.out, "Nothing was checked")) << bad.out;
+}
+
+TEST_F(ProgramTest, DepthIsChecked) {
+  const Ran ran = run({"check", "mb1ic16id3ih6oc16kd3kh3pd1ph1", "--format", "json"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  std::set<std::string> passed;
+  for (const json& row : rows_of(ran.out))
+    if (row["result"] == "PASSED") passed.insert(row["algo"]);
+  for (const char* algo : {"direct", "im2col", "implicit_gemm", "winograd", "fft_tiled"})
+    EXPECT_TRUE(passed.contains(algo)) << algo;
+
+  const Ran list = run({"list", "mb1ic16id3ih6oc16kd3kh3pd1ph1", "--pass", "fwd"});
+  EXPECT_EQ(list.exit_code, 0);
+  EXPECT_TRUE(contains(list.out, "mb1ic16id3ih6iw6oc16od3oh6ow6kd3kh3kw3pd1ph1pw1")) << list.out;
 }
 
 TEST_F(ProgramTest, ListSaysWhoTakesWhatAndWhyNot) {

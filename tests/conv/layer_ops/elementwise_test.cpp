@@ -13,6 +13,7 @@ namespace {
 
 class Elementwise : public LayerTest {};
 class Dropout : public LayerTest {};
+class Gate : public LayerTest {};
 class CopyChannels : public LayerTest {};
 class Zero : public LayerTest {};
 
@@ -44,7 +45,19 @@ struct Function {
 const Function functions[] = {
     {ActivationKind::relu, [](double x) { return x < 0 ? 0 : x; }},
     {ActivationKind::tanh, [](double x) { return std::tanh(x); }},
-    {ActivationKind::sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }}};
+    {ActivationKind::sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }},
+    {ActivationKind::relu6, [](double x) { return x < 0   ? 0
+                                                  : x > 6 ? 6
+                                                          : x; }},
+    {ActivationKind::hardsigmoid, [](double x) { return x < -3  ? 0
+                                                        : x > 3 ? 1
+                                                                : (x + 3) / 6; }},
+    {ActivationKind::hardswish, [](double x) { return x < -3  ? 0
+                                                      : x > 3 ? x
+                                                              : x * (x + 3) / 6; }},
+    {ActivationKind::silu, [](double x) { return x < -1e3 ? 0 : x / (1 + std::exp(-x)); }},
+    {ActivationKind::gelu,
+     [](double x) { return x < -1e3 ? 0 : x * std::erfc(-x * std::sqrt(0.5)) / 2; }}};
 
 Values activate(const LayerLab& lab, ActivationKind kind, const TensorDesc& desc,
                 const Values& values) {
@@ -73,8 +86,8 @@ TEST_F(Elementwise, Activates) {
 // Extreme values saturate, small values keep their digits, and NaN propagates.
 TEST_F(Elementwise, ActivatesWhatIsFarOut) {
   const double infinity = std::numeric_limits<double>::infinity();
-  const Values x{-infinity, -1e30, -800, -100, -1e-7,    0,
-                 1e-7,      100,   800,  1e30, infinity, std::nan("")};
+  const Values x{-infinity, -1e30, -800, -100, -12.5, -5,  -2,   -1e-7,    0,
+                 1e-7,      2,     5,    12.5, 100,   800, 1e30, infinity, std::nan("")};
   for_each_setting([&](const LayerLab& lab) {
     for (const Function& function : functions) {
       const Values y = activate(lab, function.kind, lab.desc(1, std::int64_t(x.size()), 1, 1), x);
@@ -84,7 +97,7 @@ TEST_F(Elementwise, ActivatesWhatIsFarOut) {
         if (std::isinf(expected))
           EXPECT_EQ(y[i], expected);
         else
-          EXPECT_NEAR(y[i], expected, std::abs(expected) * 1e-6 + 1e-37) << x[i];
+          EXPECT_NEAR(y[i], expected, std::abs(expected) * 3e-6 + 1e-37) << x[i];
       }
     }
   });
@@ -95,21 +108,120 @@ TEST_F(Elementwise, ActivationsHaveTheirGradient) {
     for (const TensorDesc& desc : descs(lab))
       for (const Function& function : functions) {
         const Values dy = random_values(count(desc), 2);
+        Values input = random_values(count(desc), 1);
+        for (double& v : input) v *= 4;
         expect_backward(
-            lab, random_values(count(desc), 1), dy,
+            lab, input, dy,
             [&](const LayerLab& l, const Values& x) { return activate(l, function.kind, desc, x); },
             [&](const LayerLab& l, const Values& x) {
-              auto y = l.tensor(desc, activate(l, function.kind, desc, x));
+              auto value = l.tensor(desc, derivative_reads_x(function.kind)
+                                              ? x
+                                              : activate(l, function.kind, desc, x));
               auto incoming = l.tensor(desc, dy), dx = l.tensor(desc);
-              l.ops().activation_backward(l.dtype(), function.kind, desc, y.data(), incoming.data(),
-                                          dx.data(), l.stream());
-              l.ops().activation_backward(l.dtype(), function.kind, desc, y.data(), incoming.data(),
-                                          incoming.data(), l.stream());
+              l.ops().activation_backward(l.dtype(), function.kind, desc, value.data(),
+                                          incoming.data(), dx.data(), l.stream());
+              l.ops().activation_backward(l.dtype(), function.kind, desc, value.data(),
+                                          incoming.data(), incoming.data(), l.stream());
               EXPECT_EQ(incoming.values(), dx.values());
               return dx.values();
             });
       }
   });
+}
+
+// Far out the slope is 0 or 1, and NaN propagates.
+TEST_F(Elementwise, ActivationsHaveTheirGradientFarOut) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const Values x{-infinity, -1e30, -800, 800, 1e30, infinity, std::nan("")};
+  for_each_setting([&](const LayerLab& lab) {
+    const TensorDesc desc = lab.desc(1, std::int64_t(x.size()), 1, 1);
+    for (const Function& function : functions) {
+      if (!derivative_reads_x(function.kind)) continue;
+      auto value = lab.tensor(desc, x), dx = lab.tensor(desc);
+      auto dy = lab.tensor(desc, Values(x.size(), 2));
+      lab.ops().activation_backward(lab.dtype(), function.kind, desc, value.data(), dy.data(),
+                                    dx.data(), lab.stream());
+      const Values slope = dx.values();
+      for (std::size_t i = 0; i < 6; ++i) EXPECT_NEAR(slope[i], i < 3 ? 0 : 2, 1e-30) << x[i];
+      EXPECT_TRUE(std::isnan(slope[6]));
+    }
+  });
+}
+
+// A channel of a plane; blocks of lanes, and planes of several pieces.
+std::vector<TensorDesc> gated(const LayerLab& lab) {
+  return {lab.desc(2, 3, 4, 5), lab.desc(3, 8, 1, 1), lab.desc(2, 21, 31, 17),
+          lab.desc(1, 70, 3, 3), lab.desc(1, 4, 70, 61)};
+}
+
+Values gate(const LayerLab& lab, const TensorDesc& desc, const Values& values, const Values& by) {
+  const GateDesc d{desc};
+  auto x = lab.tensor(desc, values), factors = lab.tensor(d.gate(), by), y = lab.tensor(desc);
+  lab.ops().gate_forward(lab.dtype(), d, x.data(), factors.data(), y.data(), lab.stream());
+  lab.ops().gate_forward(lab.dtype(), d, x.data(), factors.data(), x.data(), lab.stream());
+  EXPECT_EQ(x.values(), y.values());
+  return y.values();
+}
+
+TEST_F(Gate, MultipliesEachChannelOfAnImage) {
+  for_each_setting([](const LayerLab& lab) {
+    for (const TensorDesc& desc : gated(lab)) {
+      const Values x = random_values(count(desc), 1), by = random_values(desc.n * desc.c, 2);
+      Values expected = x;
+      const std::size_t pixels = std::size_t(desc.h * desc.w);
+      for (std::size_t i = 0; i < x.size(); ++i) expected[i] *= by[i / pixels];
+      expect_near(gate(lab, desc, x, by), expected, lab.tolerance());
+    }
+  });
+}
+
+struct GateGradients {
+  Values dx, dgate;
+};
+GateGradients gate_backward(const LayerLab& lab, const TensorDesc& desc, const Values& values,
+                            const Values& by, const Values& gradient) {
+  const GateDesc d{desc};
+  auto x = lab.tensor(desc, values), factors = lab.tensor(d.gate(), by),
+       dy = lab.tensor(desc, gradient), dx = lab.tensor(desc), dgate = lab.tensor(d.gate());
+  const auto run = [&](void* to_dx, void* to_dgate) {
+    lab.ops().gate_backward(lab.dtype(), d, x.data(), factors.data(), dy.data(), to_dx, to_dgate,
+                            lab.stream());
+  };
+  run(dx.data(), dgate.data());
+  auto only_dgate = lab.tensor(d.gate());
+  run(nullptr, only_dgate.data());
+  EXPECT_EQ(only_dgate.values(), dgate.values());
+  run(dy.data(), nullptr);
+  EXPECT_EQ(dy.values(), dx.values());
+  return {dx.values(), dgate.values()};
+}
+
+TEST_F(Gate, HasItsGradients) {
+  for_each_setting([](const LayerLab& lab) {
+    for (const TensorDesc& desc : gated(lab)) {
+      const Values x = random_values(count(desc), 1), by = random_values(desc.n * desc.c, 2),
+                   dy = random_values(count(desc), 3);
+      expect_backward(
+          lab, x, dy, [&](const LayerLab& l, const Values& v) { return gate(l, desc, v, by); },
+          [&](const LayerLab& l, const Values& v) { return gate_backward(l, desc, v, by, dy).dx; });
+      expect_backward(
+          lab, by, dy, [&](const LayerLab& l, const Values& v) { return gate(l, desc, x, v); },
+          [&](const LayerLab& l, const Values& v) {
+            return gate_backward(l, desc, x, v, dy).dgate;
+          });
+    }
+  });
+}
+
+TEST_F(Gate, IsTheSameForAnyNumberOfThreads) {
+  const LayerLab one(1, DType::f32, layer_backend().layouts.back());
+  const TensorDesc desc = one.desc(3, 37, 31, 17);
+  const Values x = random_values(count(desc), 1), by = random_values(desc.n * desc.c, 2),
+               dy = random_values(count(desc), 3);
+  const Values dgate = gate_backward(one, desc, x, by, dy).dgate;
+  for (const int threads : {2, 3, 5})
+    EXPECT_EQ(gate_backward(one.with_threads(threads), desc, x, by, dy).dgate, dgate);
+  EXPECT_THROW(gate(one, one.desc(0, 3, 2, 2), {}, {}), InputError);
 }
 
 Values drop(const LayerLab& lab, const DropoutDesc& dropout, const Values& values) {
@@ -178,6 +290,21 @@ TEST_F(Dropout, DropsByPlaceSeedAndDrawAlone) {
           for (std::size_t i = 0; i < x.size(); ++i)
             ASSERT_NEAR(y[i], expected[i], std::abs(expected[i]) * 1e-6) << i;
         }
+  });
+}
+
+TEST_F(Dropout, DropsWholeImagesByTheirNumber) {
+  for_each_setting([](const LayerLab& lab) {
+    for (const TensorDesc& desc : {lab.desc(40, 3, 2, 2), lab.desc(5, 37, 31, 17)})
+      for (const std::int64_t first : {0, 7}) {
+        const DropoutDesc whole{desc, 0.4, 3, 4, first, true};
+        const Values x = random_values(count(desc), 1);
+        Values expected = x;
+        const std::size_t size = x.size() / std::size_t(desc.n);
+        for (std::size_t i = 0; i < x.size(); ++i)
+          expected[i] = is_dropped(3, 4, std::uint64_t(first) + i / size, 0.4) ? 0 : x[i] / 0.6;
+        expect_near(drop(lab, whole, x), expected, lab.tolerance());
+      }
   });
 }
 

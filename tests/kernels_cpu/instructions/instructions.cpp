@@ -30,8 +30,10 @@ class SameCaches : public CpuBackedDevice {
 
 // Small, because callgrind's emulation is slow, yet with full register tiles.
 constexpr const char* problems[] = {
-    "mb1ic32ih12oc32oh12kh3ph1", "mb1ic32ih13oc16oh7kh3sh2ph1", "mb1ic64ih12oc32oh12kh1ph0",
-    "mb1ic16ih12oc16oh12kh5ph2", "mb1ic3ih31oc16oh16kh7sh2ph3", "mb1ic3ih16oc32oh16kh3ph1",
+    "mb1ic32ih12oc32oh12kh3ph1",    "mb1ic32ih13oc16oh7kh3sh2ph1",   "mb1ic64ih12oc32oh12kh1ph0",
+    "mb1ic16ih12oc16oh12kh5ph2",    "mb1ic3ih31oc16oh16kh7sh2ph3",   "mb1ic3ih16oc32oh16kh3ph1",
+    "g8mb1ic32ih12oc32oh12kh3ph1",  "g2mb1ic32ih12oc32oh12kh3ph1",   "mb1ic32ih12oc32oh12kh3dh1ph2",
+    "g16mb1ic16ih14oc16oh14kh7ph3", "mb1ic16id3ih8oc16kd3kh3pd1ph1",
 };
 
 // The default, and the first of each other tile size up to 16, since those have transforms of their

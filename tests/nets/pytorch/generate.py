@@ -236,40 +236,134 @@ class GoogLeNet2014(nn.Module):
         return self.fc(x.mean((2, 3)))
 
 
+# As github.com/milesial/Pytorch-UNet names its modules.
+class DoubleConv(nn.Module):
+    def __init__(self, before, channels):
+        super().__init__()
+        layers = []
+        for c in (before, channels):
+            layers += [nn.Conv2d(c, channels, 3, padding=1, bias=False)]
+            layers += [nn.BatchNorm2d(channels), nn.ReLU()]
+        self.double_conv = nn.Sequential(*layers)
+
+    def forward(self, x):
+        return self.double_conv(x)
+
+
+class Up(nn.Module):
+    def __init__(self, before, channels):
+        super().__init__()
+        self.up = nn.ConvTranspose2d(before, channels, 2, stride=2)
+        self.conv = DoubleConv(before, channels)
+
+    def forward(self, x, skipped):
+        return self.conv(torch.cat((skipped, self.up(x)), 1))
+
+
+class UNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inc = DoubleConv(3, 64)
+        for i in range(1, 5):
+            down = nn.Module()
+            down.maxpool_conv = nn.Sequential(
+                nn.MaxPool2d(2), DoubleConv(32 << i, 64 << i)
+            )
+            self.add_module(f"down{i}", down)
+        for i in range(1, 5):
+            self.add_module(f"up{i}", Up(2048 >> i, 1024 >> i))
+        self.outc = nn.ModuleDict({"conv": nn.Conv2d(64, 2, 1)})
+
+    def forward(self, x):
+        kept = [self.inc(x)]
+        for down in (self.down1, self.down2, self.down3, self.down4):
+            kept.append(down.maxpool_conv(kept[-1]))
+        x = kept.pop()
+        for up in (self.up1, self.up2, self.up3, self.up4):
+            x = up(x, kept.pop())
+        return self.outc["conv"](x)
+
+
+class DeepLab(torchvision.models.segmentation.DeepLabV3):
+    def forward(self, x):
+        return super().forward(x)["out"]
+
+
+def deeplabv3_resnet50():
+    net = torchvision.models.segmentation.deeplabv3_resnet50(weights=None, weights_backbone=None)
+    net.__class__ = DeepLab
+    return net
+
+
 # ---- Smaller ----
+
+
+def head_of(net):
+    """The layer of the scores."""
+    return [m for m in net.modules() if isinstance(m, (nn.Conv2d, nn.Linear))][-1]
 
 
 def shrink(net, divisor, classes):
     """Divides filters and hidden outputs, rounding up. Numbers of inputs are found by running."""
-    last = [m for m in net.modules() if isinstance(m, nn.Linear)][-1]
+    head = head_of(net)
 
     def divided(number):
         return -(-number // divisor)
 
+    # As tests/nets/scaled.cpp does.
+    def groups_of(whole, before, after):
+        groups = min(whole, max(2, divided(whole)))
+        while before % groups or after % groups:
+            groups -= 1
+        return groups
+
     for parent in list(net.modules()):
+        if hasattr(parent, "layer_scale"):
+            channels = divided(parent.layer_scale.shape[0])
+            parent.layer_scale = nn.Parameter(torch.ones(channels, 1, 1))
         for name, m in list(parent.named_children()):
             if isinstance(m, nn.Conv2d):
+                filters = classes if m is head else divided(m.out_channels)
                 m = nn.LazyConv2d(
-                    divided(m.out_channels),
+                    filters,
                     m.kernel_size,
                     stride=m.stride,
                     padding=m.padding,
-                    groups=m.groups,
+                    dilation=m.dilation,
+                    groups=groups_of(m.groups, divided(m.in_channels), filters),
                     bias=m.bias is not None,
                 )
+            elif isinstance(m, nn.ConvTranspose2d):
+                filters = divided(m.out_channels)
+                m = nn.LazyConvTranspose2d(filters, m.kernel_size, stride=m.stride)
+            elif isinstance(m, nn.LayerNorm):
+                m = type(m)(divided(m.normalized_shape[0]), eps=m.eps)
             elif isinstance(m, nn.BatchNorm2d):
-                m = nn.LazyBatchNorm2d(eps=m.eps)
+                m = nn.LazyBatchNorm2d(eps=m.eps, momentum=m.momentum)
             elif isinstance(m, nn.Linear):
-                m = nn.LazyLinear(classes if m is last else divided(m.out_features))
-            elif isinstance(m, nn.Dropout):
+                m = nn.LazyLinear(classes if m is head else divided(m.out_features))
+            elif isinstance(m, (nn.Dropout, torchvision.ops.StochasticDepth)):
                 m.p = 0.0
             # Does nothing at the size of image that the net is made for.
-            elif isinstance(m, nn.AdaptiveAvgPool2d) and m.output_size != (1, 1):
+            elif isinstance(m, nn.AdaptiveAvgPool2d) and m.output_size not in (1, (1, 1)):
                 m = nn.Identity()
             setattr(parent, name, m)
 
 
 # ---- Data ----
+
+
+# Where these functions' slopes jump.
+KINKS = {
+    torch.ops.aten.relu: (0,),
+    torch.ops.aten.relu_: (0,),
+    torch.ops.aten.hardtanh: (0, 6),  # relu6
+    torch.ops.aten.hardtanh_: (0, 6),
+    torch.ops.aten.hardswish: (-3, 3),
+    torch.ops.aten.hardswish_: (-3, 3),
+    torch.ops.aten.hardsigmoid: (-3, 3),
+    torch.ops.aten.hardsigmoid_: (-3, 3),
+}
 
 
 class Margins(TorchDispatchMode):
@@ -284,9 +378,9 @@ class Margins(TorchDispatchMode):
             self.least = min(self.least, (gaps.min() / x.square().mean().sqrt()).item())
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func._overloadpacket in (torch.ops.aten.relu, torch.ops.aten.relu_):
-            x = args[0].abs()
-            self.see(x[x > 0], x)
+        for kink in KINKS.get(func._overloadpacket, ()):
+            gaps = (args[0] - kink).abs()
+            self.see(gaps[gaps > 0], args[0])
         if func._overloadpacket is torch.ops.aten.max_pool2d_with_indices and args[1][0] > 1:
             x, (k, _), (stride, _) = args[:3]
             pad = args[3][0] if len(args) > 3 else 0
@@ -305,21 +399,33 @@ def rounded(t):
 @torch.no_grad()
 def randomise(net, scale):
     """Weights that keep the scale of what they read, up to the last layer's, which take it away."""
-    last = [m for m in net.modules() if isinstance(m, nn.Linear)][-1]
+    head = head_of(net)
     for m in net.modules():
         if isinstance(m, (nn.Conv2d, nn.Linear)):
-            gain = math.sqrt(2 / m.weight[0].numel()) / (scale if m is last else 1)
+            gain = math.sqrt(2 / m.weight[0].numel()) / (scale if m is head else 1)
             m.weight.copy_(rounded(torch.randn(m.weight.shape) * gain))
             if m.bias is not None:
                 m.bias.copy_(rounded(0.1 * torch.randn(m.bias.shape)))
         elif isinstance(m, nn.RNNBase):
             for value in m.parameters():
                 value.copy_(rounded(torch.randn(value.shape) / math.sqrt(m.hidden_size)))
+        elif isinstance(m, nn.ConvTranspose2d):
+            taps = m.kernel_size[0] * m.kernel_size[1] / (m.stride[0] * m.stride[1])
+            gain = math.sqrt(1 / (m.in_channels * taps))
+            m.weight.copy_(rounded(torch.randn(m.weight.shape) * gain))
+            m.bias.copy_(rounded(0.1 * torch.randn(m.bias.shape)))
+        elif isinstance(m, nn.LayerNorm):
+            m.weight.copy_(rounded(0.5 + 0.1 * torch.randn(m.weight.shape)))
+            m.bias.copy_(rounded(0.2 * torch.randn(m.bias.shape)))
         elif isinstance(m, nn.BatchNorm2d):
             m.weight.copy_(rounded(0.5 + 0.1 * torch.randn(m.weight.shape)))
             m.bias.copy_(rounded(0.2 * torch.randn(m.bias.shape)))
             m.running_mean.copy_(rounded(0.2 * torch.randn(m.bias.shape)))
             m.running_var.copy_(rounded(0.5 + torch.rand(m.bias.shape)))
+
+
+        if hasattr(m, "layer_scale"):
+            m.layer_scale.copy_(rounded(0.5 + 0.1 * torch.randn(m.layer_scale.shape)))
 
 
 def statistics(net):
@@ -332,7 +438,9 @@ def draw(net, shape, outputs, scale, regression, seed):
     randomise(net, scale)
     tensors = {"input": rounded(scale * torch.randn(shape))}
     if regression:
-        tensors["targets"] = rounded(torch.randn(shape[0], outputs))
+        with torch.no_grad():
+            scores = net.eval()(tensors["input"]).shape
+        tensors["targets"] = rounded(torch.randn(scores))
     else:
         tensors["labels"] = torch.randint(outputs, (shape[0],), dtype=torch.int32)
     for name, value in [*net.named_parameters(), *statistics(net).items()]:
@@ -435,6 +543,39 @@ NETS = {
     ),
     "resnet18": dict(make=models.resnet18, divisor=20, shape=(2, 3, 48, 48), outputs=10),
     "resnet50": dict(make=models.resnet50, divisor=32, shape=(4, 3, 48, 48), outputs=10),
+    "resnext50_32x4d": dict(
+        make=models.resnext50_32x4d, divisor=32, shape=(4, 3, 40, 40), outputs=10
+    ),
+    "squeezenet1_1": dict(
+        make=models.squeezenet1_1, divisor=8, shape=(2, 3, 40, 40), outputs=10
+    ),
+    "mobilenet_v2": dict(make=models.mobilenet_v2, divisor=12, shape=(4, 3, 40, 40), outputs=10),
+    "mobilenet_v3_large": dict(
+        make=models.mobilenet_v3_large, divisor=16, shape=(4, 3, 40, 40), outputs=10
+    ),
+    "densenet121": dict(make=models.densenet121, divisor=16, shape=(3, 3, 32, 32), outputs=10),
+    "efficientnet_b0": dict(
+        make=models.efficientnet_b0, divisor=12, shape=(4, 3, 40, 40), outputs=10
+    ),
+    "regnet_y_400mf": dict(
+        make=models.regnet_y_400mf, divisor=14, shape=(3, 3, 40, 40), outputs=10
+    ),
+    "inception_v3": dict(
+        make=lambda: models.inception_v3(aux_logits=False, init_weights=False),
+        divisor=32,
+        shape=(4, 3, 75, 75),
+        outputs=10,
+    ),
+    "shufflenet_v2_x1_0": dict(
+        make=models.shufflenet_v2_x1_0, divisor=10, shape=(4, 3, 40, 40), outputs=10
+    ),
+    "convnext_tiny": dict(
+        make=models.convnext_tiny, divisor=32, shape=(2, 3, 64, 64), outputs=10
+    ),
+    "deeplabv3_resnet50": dict(
+        make=deeplabv3_resnet50, divisor=64, shape=(3, 3, 33, 33), outputs=4, regression=True
+    ),
+    "unet": dict(make=UNet, divisor=32, shape=(2, 3, 32, 32), outputs=2, regression=True),
     "resnet8": dict(make=lambda: CifarResNet(8), divisor=2, shape=(2, 3, 16, 16), outputs=10),
     "lenet": dict(make=lenet, divisor=3, shape=(3, 1, 28, 28), outputs=10, update=sgd),
     "mlp:7-13x3-3": dict(

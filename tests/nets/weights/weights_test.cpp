@@ -50,13 +50,13 @@ std::map<std::string, Shapes> torchvision_nets() {
 
 TEST(Weights, HaveTorchvisionsKeysAndShapes) {
   const auto nets = torchvision_nets();
-  EXPECT_EQ(nets.size(), 15u);
+  EXPECT_EQ(nets.size(), 26u);
   const auto device = make_cpu_device();
   for (const auto& [name, theirs] : nets) {
     const Graph graph = make_net(name, 1);
     const Assembly net(
         graph, uniform_plan(graph, Mode::training, DType::f32, "im2col", Layout::nchw, *device),
-        cpu_algos(), *device, {});
+        cpu_algos(), *device, {.loss = Loss::none});
     EXPECT_EQ(weight_shapes(net.parameters.list()), theirs) << name;
   }
 }
@@ -206,14 +206,16 @@ TEST(Weights, OfAnotherHeadFitPartly) {
 }
 
 TEST(Weights, OfAuxiliaryHeadsAreIgnoredAndNamed) {
-  for (const char* name : {"googlenet", "googlenet:6"}) {
+  for (const auto& [name, head] :
+       {std::pair{"googlenet", "aux2"}, {"googlenet:6", "aux2"}, {"inception_v3", "AuxLogits"}}) {
     Graph graph(name);
     input(graph, {1, 3, 8, 8}).conv("conv1", {.filters = 4, .kernel = 3}).linear("fc", 6);
     Inference net(graph, 1);
     ArrayFile file = weights_of(net.lab.net());
     EXPECT_EQ(outputs_of(file, graph), 6);
-    file.arrays["aux2.fc2.weight"] = file.arrays["aux2.fc2.bias"] = file.at("fc.bias");
-    EXPECT_EQ(load_weights(net.lab.net(), file, "f").ignored, std::vector<std::string>{"aux2"});
+    for (const char* part : {".fc2.weight", ".fc2.bias"})
+      file.arrays[std::string(head) + part] = file.at("fc.bias");
+    EXPECT_EQ(load_weights(net.lab.net(), file, "f").ignored, std::vector<std::string>{head});
     file.arrays["aux3.fc2.bias"] = file.at("fc.bias");
     EXPECT_EQ(error_of(net.lab, file),
               fmt::format("w.npz: not the weights of {}: 1 unexpected (aux3.fc2.bias)", name));
