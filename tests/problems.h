@@ -53,6 +53,7 @@ inline const std::vector<std::string>& problem_texts() {
       R"(g10mb2ic40ih9iw15oc40oh9ow15kh3ph1n"ragged_groups_of_four")",
       R"(g5mb1ic40ih13oc40oh7kh3sh2ph1n"ragged_groups_of_eight_strided")",
       R"(g9mb3ic18ih7oc18oh5kh3kw2dh1dw0ph1pw0n"groups_of_two_dilated")",
+      R"(g19mb2ic19ih8oc38oh4kh3sh2ph1n"two_filters_a_channel")",
       R"(g24mb2ic24ih10oc24oh10kh3ph1n"depthwise")",
       R"(g37mb1ic37ih11oc37oh6kh5sh2ph2n"depthwise_ragged_strided")",
       R"(g20mb2ic20ih23iw19oc20oh23ow19kh13kw9ph6pw4n"depthwise_large_filter")",
@@ -144,7 +145,8 @@ inline ConvProblem random_problem(std::mt19937_64& random) {
       p.c = 64 * draw(1, 2);
       p.k = 64 * draw(1, 2);
     } else if (special == 2) {  // depthwise
-      p.groups = p.c = p.k = draw(2, 40);
+      p.groups = p.c = draw(2, 40);
+      p.k = p.c * draw(1, 2);
     } else if (special == 3) {  // a first layer
       p.groups = 1;
       p.c = draw(1, 4);

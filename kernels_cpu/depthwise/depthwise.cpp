@@ -1,6 +1,6 @@
-// Depthwise convolution: one filter a channel. Nothing is summed over channels, so a vector holds
-// neighbouring channels of one pixel, and every operand is a vector: a multiply-add may need a load
-// of x and one of w, where the ports have one for each.
+// Depthwise convolution: one channel a group, with one filter or several. Nothing is summed over
+// channels, so a vector holds neighbouring channels of one pixel, and every operand is a vector: a
+// multiply-add may need a load of x and one of w, where the ports have one for each.
 //
 // forward:         y[k][p][q] = sum over taps of x[k][p*stride + r][q*stride + s] w[k][r][s].
 //                  A register tile is the sums of neighbouring pixels of one output row. For each
@@ -16,7 +16,10 @@
 //
 // Strides and dilations are cut into lines that read their taps as if there were none (lines.h).
 // Runs of more taps than registers hold are cut into chunks, so large filters need no other loop.
-// Padding costs nothing: a tile's chunk says which columns exist, an output row which filter rows.
+// With several filters a channel, a vector of y's channels reads each of fewer channels of x
+// several times, by a permutation; a vector of dx's channels gathers dy, one filter of each channel
+// after the other, as so many times the chunks. Padding costs nothing: a tile's chunk says which
+// columns exist, an output row which filter rows.
 //
 // A tile goes down the rows of a band, so that a column of x is in L1 when the next row reads it.
 // In nhwc the vectors of a pixel are neighbours in memory: all vectors are computed for one band,
@@ -47,6 +50,7 @@ void for_each_chunk(const Run& run, i64 most, const F& f) {
 
 void plan_tiles(Depthwise& d, const Lines& lines) {
   const DepthwiseTiles shape = depthwise_tiles();
+  const i64 filters = d.problem.pass == Pass::backward_data ? d.multiplier : 1;
   for (const Line& line : lines.lines)
     for (i64 first = 0; first < line.count;) {
       PixelTile tile;
@@ -64,7 +68,11 @@ void plan_tiles(Depthwise& d, const Lines& lines) {
             if (column >= 0 && column < d.in.width) chunk.columns |= 1u << c;
           }
           chunk.all_columns = chunk.columns + 1 == 1u << (computed + taps.size() - 1);
-          if (chunk.columns != 0) d.chunks.push_back(chunk);
+          for (i64 filter = 0; filter < filters && chunk.columns != 0; ++filter) {
+            d.chunks.push_back(chunk);
+            chunk.in += 1;
+            chunk.slot += d.problem.s;
+          }
         });
       tile.chunks_end = i64(d.chunks.size());
       d.tiles.push_back(tile);
@@ -166,14 +174,16 @@ Depthwise plan_depthwise(const ConvProblem& original, const DeviceInfo& device) 
   const bool data = p.pass == Pass::backward_data;
   d.in = view_of(data ? p.y_desc() : p.x_desc());
   d.out = view_of(data ? p.x_desc() : p.y_desc());
+  d.multiplier = p.k / p.c;
   d.lanes = tile_shape(p.dtype).lanes;
-  const i64 channels = p.x_desc().padded_c();
+  const i64 channels = (data ? p.x_desc() : p.y_desc()).padded_c();
   d.vectors = ceil_div(channels, d.lanes);
   d.last_lanes = channels - (d.vectors - 1) * d.lanes;
   const Lines lines = lines_of(width_of(p));
   d.in_step = lines.in_step * d.in.pixel;
   d.out_step = lines.out_step * d.out.pixel;
-  d.order = lines.order;
+  for (i64 filter = 0; filter < (data ? d.multiplier : 1); ++filter)
+    for (const i64 s : lines.order) d.order.push_back(filter * p.s + s);
   if (p.pass == Pass::backward_filter) {
     plan_filter_chunks(d, lines);
     plan_filter_rows(d);
@@ -257,11 +267,15 @@ class DepthwisePlan : public ConvPlan {
     const T* const w = reinterpret_cast<const T*>(span.data());
     T* to = reinterpret_cast<T*>(packed.data());
     const ConvProblem& p = d_.problem;
+    const i64 filters = p.pass == Pass::backward_data ? d_.multiplier : 1;
+    const i64 channels = p.k / filters;
     for (i64 first = 0; first < d_.vectors * d_.lanes; first += d_.lanes)
       for (i64 r = 0; r < p.r; ++r)
-        for (const i64 s : d_.order)
-          for (i64 k = first; k < first + d_.lanes; ++k)
-            *to++ = k < p.k ? w[(k * p.r + r) * p.s + s] : T(0);
+        for (const i64 slot : d_.order)
+          for (i64 channel = first; channel < first + d_.lanes; ++channel) {
+            const i64 k = channel * filters + slot / p.s;
+            *to++ = channel < channels ? w[(k * p.r + r) * p.s + slot % p.s] : T(0);
+          }
   }
 
   Depthwise d_;
@@ -273,8 +287,8 @@ class DepthwiseAlgo : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "depthwise",
-                               .version = 1,
-                               .summary = "one filter a channel, vectors of channels",
+                               .version = 2,
+                               .summary = "one channel a group, vectors of channels",
                                .libraries = {}};
     return info;
   }
@@ -285,7 +299,8 @@ class DepthwiseAlgo : public ConvAlgo {
 
   // Non-temporal stores need whole vectors, and neighbouring pixels to fill cache lines.
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
-    const bool whole = is_blocked(p.x_layout) || p.k % tile_shape(p.dtype).block == 0;
+    const i64 channels = p.pass == Pass::backward_data ? p.c : p.k;
+    const bool whole = is_blocked(p.x_layout) || channels % tile_shape(p.dtype).block == 0;
     if (whole && lines_of(width_of(p)).out_step == 1 && may_store_non_temporal(p, device.info()))
       return {with_nontemporal_stores({}), Config{}};
     return {Config{}};
@@ -306,7 +321,7 @@ class DepthwiseAlgo : public ConvAlgo {
       loops.bytes_read += bytes_read_for_ownership(p, config, device.info());
     }
     loops.flops = 2 * multiply_adds(d) * double(d.vectors * d.lanes);
-    loops.efficiency = 0.75;
+    loops.efficiency = p.pass == Pass::backward_data && d.multiplier > 1 ? 0.2 : 0.75;
     WorkEstimate estimate{{loops}};
     if (p.pass != Pass::backward_filter)
       estimate.pack = {"pack_filter", 0, w, packed, packing_efficiency};
@@ -329,14 +344,18 @@ class DepthwiseAlgo : public ConvAlgo {
 
 std::optional<Refusal> refuse_depthwise(const ConvProblem& p, const DeviceInfo& device) {
   if (auto refusal = refuse_all_but({DType::f32, DType::f64}, p)) return refusal;
-  if (p.groups == 1 || p.groups != p.c || p.groups != p.k)
-    return Refusal{
-        Field::groups, "several groups of 1 channel and 1 filter",
-        fmt::format("{} of {} channels and {} filters", p.groups, p.c / p.groups, p.k / p.groups)};
+  if (p.groups == 1 || p.groups != p.c)
+    return Refusal{Field::groups, "several groups of 1 channel",
+                   fmt::format("{} of {} channels", p.groups, p.c / p.groups)};
   if (auto refusal = refuse_two_layouts(p)) return refusal;
   if (p.x_layout == Layout::nchw)
     return Refusal{Field::layout, fmt::format("nhwc or {}", to_string(blocked_layout(device))),
                    std::string(to_string(p.x_layout))};
+  if (is_blocked(p.x_layout) && tile_shape(p.dtype).lanes % (p.k / p.c) != 0)
+    return Refusal{
+        Field::groups,
+        fmt::format("a divisor of {} filters a channel, or nhwc", tile_shape(p.dtype).lanes),
+        fmt::format("{}", p.k / p.c)};
   return refuse_other_blocks(p, device);
 }
 

@@ -23,7 +23,8 @@ struct DepthwiseTiles {
 };
 DepthwiseTiles depthwise_tiles();
 
-// Offsets are in elements. The packed filter is [vector of channels][r][slot][lane].
+// Offsets are in elements. The packed filter is [vector of channels][r][slot][lane]; the channels
+// are those of y, in backward_data those of dx.
 
 // Some taps of one filter row, for the pixels of a tile: column c of the input is read by output
 // c - t through tap t.
@@ -58,10 +59,13 @@ struct FilterChunk {
 struct Depthwise {
   ConvProblem problem;
   ChannelView in, out;                     // in backward_filter of x and dy
-  std::int64_t lanes = 1, vectors = 1;     // of channels
+  std::int64_t multiplier = 1;             // filters of a channel
+  std::int64_t lanes = 1, vectors = 1;     // of channels of `out`
   std::int64_t last_lanes = 1;             // that the last vector has in memory
   std::int64_t in_step = 1, out_step = 1;  // between columns
-  std::vector<std::int64_t> order;         // the columns of a packed filter row
+  // A packed filter row: slot by slot filter * S + s, where `filter` is one of the channel's in
+  // backward_data, and 0 in the other passes.
+  std::vector<std::int64_t> order;
 
   // forward and backward_data
   std::vector<PixelTile> tiles;  // of an output row, from left to right

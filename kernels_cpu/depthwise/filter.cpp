@@ -24,9 +24,10 @@ struct InputRows {
 
 // sums[r][t] += x[r][c] dy[c - t] for the columns of a sweep; `x` and `dy` point to its first one.
 // The columns of dy that are still needed stay in registers: dy[c] in window[(c - begin) % kTaps].
-template <int kRows, int kTaps, class T, class Access>
+template <int kRows, int kTaps, class T, class In, class Out>
 HWY_INLINE void Sweep(const FilterSweep& sweep, InputRows<T, kRows> x, const T* dy,
-                      std::int64_t dy_step, const Access& access, VecOf<T> (&sums)[kRows * kTaps]) {
+                      std::int64_t dy_step, const In& read, const Out& access,
+                      VecOf<T> (&sums)[kRows * kTaps]) {
   std::int64_t column = sweep.begin;
   const std::int64_t end = sweep.end, outputs = sweep.outputs;
   VecOf<T> window[kTaps];
@@ -43,7 +44,7 @@ HWY_INLINE void Sweep(const FilterSweep& sweep, InputRows<T, kRows> x, const T* 
     dy += dy_step;
     ++column;
     Unrolled<kRows>([&](auto r) CONVLAB_INLINE_LAMBDA {
-      VecOf<T> v = access.Load(x.at[r]);
+      VecOf<T> v = read.Load(x.at[r]);
       KeepInRegister(v);
       x.at[r] += x.step[r];
       Unrolled<kTaps>([&](auto t) CONVLAB_INLINE_LAMBDA {
@@ -59,9 +60,10 @@ HWY_INLINE void Sweep(const FilterSweep& sweep, InputRows<T, kRows> x, const T* 
 
 // Taps of kRows filter rows from `first_row` on, over some output rows of an image. `x` and `dy`
 // point to the image's first pixel, `sums` to the sum of the first row's first tap.
-template <int kRows, int kTaps, class T, class Access>
+template <int kRows, int kTaps, class T, class In, class Out>
 HWY_NOINLINE void FilterRows(const Depthwise& d, const FilterChunk& chunk, std::int64_t first_row,
-                             const T* x, const T* dy, Range rows, T* sums, const Access& access) {
+                             const T* x, const T* dy, Range rows, T* sums, const In& read,
+                             const Out& access) {
   const T zeros[kLanesOf<T>] = {};
   VecOf<T> sum[kRows * kTaps];
   const auto for_each = [&](auto&& f) CONVLAB_INLINE_LAMBDA {
@@ -81,7 +83,7 @@ HWY_NOINLINE void FilterRows(const Depthwise& d, const FilterChunk& chunk, std::
         from.at[r] = inside ? x + x_row[r] + sweep.x : zeros;
         from.step[r] = inside ? in_step : 0;
       });
-      Sweep<kRows, kTaps>(sweep, from, dy + sweep.dy, d.out_step, access, sum);
+      Sweep<kRows, kTaps>(sweep, from, dy + sweep.dy, d.out_step, read, access, sum);
     }
     x_row += d.problem.r;
     dy += dy_row;
@@ -90,9 +92,9 @@ HWY_NOINLINE void FilterRows(const Depthwise& d, const FilterChunk& chunk, std::
 }
 
 // All taps of one vector of channels, over some output rows of an image.
-template <class T, class Access>
+template <class T, class In, class Out>
 HWY_INLINE void FilterVector(const Depthwise& d, const T* x, const T* dy, Range rows, T* sums,
-                             const Access& access) {
+                             const In& read, const Out& access) {
   for (const FilterChunk& chunk : d.filter_chunks) {
     const std::int64_t blocks = d.row_blocks(chunk);
     for (std::int64_t block = 0; block < blocks; ++block) {
@@ -101,7 +103,7 @@ HWY_INLINE void FilterVector(const Depthwise& d, const T* x, const T* dy, Range 
       WithConstant<3>(filter_rows.size(), [&](auto count) HWY_ATTR {
         WithConstant<kFilterTaps>(chunk.taps, [&](auto taps) HWY_ATTR {
           if constexpr (count * taps <= kFilterSums)
-            FilterRows<count, taps>(d, chunk, filter_rows.begin, x, dy, rows, to, access);
+            FilterRows<count, taps>(d, chunk, filter_rows.begin, x, dy, rows, to, read, access);
         });
       });
     }
@@ -153,11 +155,11 @@ void Filter(const Depthwise& d, const ConvArgs& args, T* sums, std::int64_t thre
       const std::int64_t row = unit % p.p, image = unit / p.p;
       next = std::min({units.end, unit + d.band, unit + p.p - row});
       for (std::int64_t v = first; v < last; ++v)
-        WithAccess(d, v, [&](const auto& access) HWY_ATTR {
-          FilterVector(
-              d, static_cast<const T*>(args.x) + image * d.in.image + ChannelsAt<T>(d.in, v),
-              static_cast<const T*>(args.dy) + image * d.out.image + ChannelsAt<T>(d.out, v),
-              Range{row, row + next - unit}, part_sums + v * d.filter_vector(), access);
+        WithAccess<T>(d, v, [&](const auto& read, const auto& access) HWY_ATTR {
+          FilterVector(d, static_cast<const T*>(args.x) + image * d.in.image + InAt<T>(d, v),
+                       static_cast<const T*>(args.dy) + image * d.out.image + OutAt<T>(d, v),
+                       Range{row, row + next - unit}, part_sums + v * d.filter_vector(), read,
+                       access);
         });
     }
   }

@@ -53,9 +53,9 @@ struct TileOperands {
 };
 
 // The tile in some output rows.
-template <int kPixels, class T, class Access>
+template <int kPixels, class T, class In, class Out>
 HWY_NOINLINE void TileRows(const Depthwise& d, const PixelTile& tile, const TileOperands<T>& data,
-                           Range rows, const Access& access) {
+                           Range rows, const In& read, const Out& access) {
   const TapChunk* const begin = d.chunks.data() + tile.chunks_begin;
   const TapChunk* const end = d.chunks.data() + tile.chunks_end;
   const OutputEpilogue<T>& out = data.out;
@@ -70,10 +70,10 @@ HWY_NOINLINE void TileRows(const Depthwise& d, const PixelTile& tile, const Tile
         const T* const x = data.in + tap->in + chunk->in;
         const T* const w = data.filter + tap->filter + chunk->slot * kLanesOf<T>;
         WithConstant<kChunkTaps>(chunk->taps, [&](auto taps) CONVLAB_INLINE_LAMBDA {
-          if (std::is_same_v<Access, WholeVector> && chunk->all_columns)
-            AddChunk<kPixels, taps, true>(x, d.in_step, w, 0, access, sums);
+          if (std::is_same_v<In, WholeVector> && chunk->all_columns)
+            AddChunk<kPixels, taps, true>(x, d.in_step, w, 0, read, sums);
           else
-            AddChunk<kPixels, taps, false>(x, d.in_step, w, chunk->columns, access, sums);
+            AddChunk<kPixels, taps, false>(x, d.in_step, w, chunk->columns, read, sums);
         });
       }
     const std::int64_t at = row * d.out.width * d.out.pixel + tile.out;
@@ -116,15 +116,15 @@ void Pixels(const Depthwise& d, const ConvArgs& args, bool non_temporal, std::in
       T bias[kLanesOf<T>] = {};
       if (out.bias != nullptr && channel < p.k)
         std::copy_n(out.bias + channel, std::min(d.lanes, p.k - channel), bias);
-      const TileOperands<T> data{in + image * d.in.image + ChannelsAt<T>(d.in, v),
+      const TileOperands<T> data{in + image * d.in.image + InAt<T>(d, v),
                                  static_cast<const T*>(args.w) + v * d.filter_vector(), bias,
-                                 out.at(image * d.out.image + ChannelsAt<T>(d.out, v), 0)};
-      WithAccess(d, v, [&](const auto& access) HWY_ATTR {
+                                 out.at(image * d.out.image + OutAt<T>(d, v), 0)};
+      WithAccess<T>(d, v, [&](const auto& read, const auto& access) HWY_ATTR {
         for (std::int64_t i = span * d.span; i < std::min(tiles, (span + 1) * d.span); ++i) {
           const PixelTile& tile = d.tiles[std::size_t(i)];
           const Range rows{row, row + next - unit};
-          tile.few ? TileRows<kFewPixels>(d, tile, data, rows, access)
-                   : TileRows<kTilePixels>(d, tile, data, rows, access);
+          tile.few ? TileRows<kFewPixels>(d, tile, data, rows, read, access)
+                   : TileRows<kTilePixels>(d, tile, data, rows, read, access);
         }
       });
     }

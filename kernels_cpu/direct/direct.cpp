@@ -19,7 +19,7 @@
 //
 // The tiles need whole channel blocks of f32. The rest of the family takes the other problems:
 // first layers with few channels (first_layer.cpp), small groups (grouped.cpp), and all others
-// (plain.cpp) but those with one filter a channel, which `depthwise` takes.
+// (plain.cpp) but those of one channel a group, which `depthwise` takes.
 //
 // Channel-blocked layouts after Georganas et al. 2018 (arXiv:1808.05567) and Zhang et al. 2018
 // (arXiv:1809.10170).

@@ -114,6 +114,24 @@ TEST_P(Depthwise, TakesPartsOfVectors) {
       check(fmt::format("g{0}mb2ic{0}ih5iw8oc{0}kh3ph1", channels), dtype);
 }
 
+// In blocked layouts as many filters a channel as divide a vector.
+TEST_P(Depthwise, TakesSeveralFiltersAChannel) {
+  for (const char* text : {"g20mb2ic20ih5iw17oc40kh3ph1", "g33mb1ic33ih7iw15oc66kh3ph1sh2",
+                           "g9mb1ic9ih6iw9oc18kh5ph2dh1", "g18mb1ic18ih5iw20oc36kh1kw9ph0pw4"})
+    for (const DType dtype : {DType::f32, DType::f64}) check(text, dtype);
+  for (const int filters : {3, 4, 5, 16, 17})
+    for (const int channels : {2, 7, 16, 19}) {
+      const std::string text =
+          fmt::format("g{0}mb1ic{0}ih5iw8oc{1}kh3ph1", channels, channels * filters);
+      for (const Pass pass : all_passes) {
+        ConvProblem p = blocked_problem(text, pass, GetParam());
+        if (filters == 4) expect_exact(*algo_, p, GetParam());
+        p.x_layout = p.y_layout = Layout::nhwc;
+        expect_exact(*algo_, p, GetParam());
+      }
+    }
+}
+
 TEST_P(Depthwise, TakesLargeFiltersAndLongRows) {
   for (const char* text : {"g17mb1ic17ih20oc17kh31ph15", "g4mb1ic4ih9oc4kh13ph6",
                            "g18mb2ic18ih1iw90oc18kh1kw31ph0pw15", "g16mb1ic16iw70oc16ow70kw4pw3",
@@ -124,12 +142,14 @@ TEST_P(Depthwise, TakesLargeFiltersAndLongRows) {
 TEST_P(Depthwise, StoresNonTemporally) {
   ConvProblem p = blocked_problem("g48mb2ic48ih9oc48kh3ph1", Pass::forward, GetParam());
   p.epilogue = {.bias = true, .residual = true, .relu = true};
-  for (const Layout layout : {p.x_layout, Layout::nhwc}) {
-    p.x_layout = p.y_layout = layout;
-    expect_exact(*algo_, p, GetParam(), [](std::vector<Config>& configs) {
-      configs.push_back(cpu::with_nontemporal_stores({}));
-    });
-  }
+  for (const Layout layout : {p.x_layout, Layout::nhwc})
+    for (const std::int64_t filters : {1, 2}) {
+      p.k = p.c * filters;
+      p.x_layout = p.y_layout = layout;
+      expect_exact(*algo_, p, GetParam(), [](std::vector<Config>& configs) {
+        configs.push_back(cpu::with_nontemporal_stores({}));
+      });
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Isas, Depthwise, testing::ValuesIn(isas()));
@@ -146,9 +166,9 @@ class SmallCaches : public CpuBackedDevice {
 
 TEST(DepthwiseBlocks, OfAnySizeGiveTheSame) {
   const auto algo = cpu::make_depthwise();
-  for (const char* text :
-       {"g70mb2ic70ih9iw40oc70kh3ph1", "g40mb1ic40ih21iw33oc40kh5ph2sh2",
-        "g150mb1ic150ih3oc150kh3ph1", "g24mb1ic24iw200oc24kw9pw4", "g5mb3ic5ih12oc5kh7ph3"})
+  for (const char* text : {"g70mb2ic70ih9iw40oc70kh3ph1", "g70mb2ic70ih9iw40oc140kh3ph1",
+                           "g40mb1ic40ih21iw33oc40kh5ph2sh2", "g150mb1ic150ih3oc150kh3ph1",
+                           "g24mb1ic24iw200oc24kw9pw4", "g5mb3ic5ih12oc5kh7ph3"})
     for (const int threads : {2, 7})
       for (const std::int64_t l2 : {1 << 10, 1 << 15}) {
         SmallCaches device(threads, l2);
