@@ -146,8 +146,16 @@ inline ConvProblem random_problem(std::mt19937_64& random) {
       p.k = 64 * draw(1, 2);
     } else if (special == 2) {  // depthwise
       p.groups = p.c = draw(2, 40);
-      p.k = p.c * draw(1, 2);
-    } else if (special == 3) {  // a first layer
+      p.k = draw(0, 2) == 0 ? 2 * p.c : p.c;
+      if (p.k == p.c && draw(0, 1) == 0) {  // as fft_tiled_depthwise requires
+        p.r = p.s = draw(5, 9);
+        p.pad_h = p.pad_w = p.r / 2;
+        p.stride_h = p.stride_w = p.dilation_h = p.dilation_w = 1;
+      }
+    } else if (special == 3) {  // small groups, several to a vector
+      p.groups = draw(2, 12);
+      p.c = p.k = p.groups << draw(1, 3);
+    } else if (special == 4) {  // a first layer
       p.groups = 1;
       p.c = draw(1, 4);
       if (draw(0, 1) == 0) {  // as winograd_1d requires
