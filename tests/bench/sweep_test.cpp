@@ -287,7 +287,7 @@ TEST_F(SweepTest, BadInputIsOneLineAndExitCode2) {
   const std::vector<BadUsage> cases{
       {{}, "nothing to vary"},
       {{"-a", "n"}, "NAME=VALUES"},
-      {{"-a", "batch=1"}, "expected one of n, c, h"},
+      {{"-a", "batch=1"}, "expected one of n, c, "},
       {{"-a", "n=1:8:2"}, "LOW:HIGH"},
       {{"-a", "n=4:1"}, "expected the lower value first, as in 1:4"},
       {{"-a", "n=1:8:*1"}, "expected a FACTOR of 2 or more"},

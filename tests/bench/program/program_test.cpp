@@ -200,7 +200,7 @@ TEST_F(ProgramTest, BadUsageIsOneLineAndExitCode2) {
       {{"tune", tiny, "--algos", "im2col", "--exclude", "im2col"}, "both"},
       {{"tune", tiny, "--algos", "direct_plain", "--exclude", "direct"},
        "--exclude: 'direct' leaves none of --algos direct_plain"},
-      {{"tune", tiny, "--algos", "onedn"}, ", or a family: direct, im2col"},
+      {{"tune", tiny, "--algos", "onedn"}, ", or a family: direct, fft_tiled, im2col"},
       {{"tune", tiny, "--mode", "heuristic", "--budget", "5s"}, "drop one"},
       {{"tune", tiny, "--output", missing + "/table"}, missing},
       {{"db", "show", "--db", missing}, missing},
