@@ -52,11 +52,12 @@ TEST_F(TransposedProgramTest, TuneSharesMeasurementsWithTheConvolution) {
   EXPECT_TRUE(contains(rows.out, std::string(convolution) + ",bwd_d,")) << rows.out;
   EXPECT_FALSE(contains(rows.out, "deconv")) << rows.out;
 
-  // Every row of the convolution is known already.
+  // The convolution's winners are known already: there is no time to measure any.
   const json known = json_of(Words{"tune", convolution, "--budget", "0.001s"} + algos);
-  for (const json& row : known["layers"])
-    for (const json& c : row["candidates"])
-      EXPECT_TRUE(c["status"] == "refused" || !c["predicted"]) << row["pass"] << c.dump(1);
+  for (const json& row : known["layers"]) {
+    EXPECT_EQ(row["chosen"]["predicted"], false) << row.dump(1);
+    EXPECT_LT(row["chosen"]["rel_error"], 1e-5);
+  }
 
   const Ran both = run({"db", "show", layer, "--pass", "fwd", "--format", "csv"});
   EXPECT_TRUE(contains(both.out, ",bwd_d,")) << both.out;
@@ -74,7 +75,7 @@ TEST_F(TransposedProgramTest, TablesSayWhichPassOfWhichConvolution) {
     EXPECT_TRUE(has_note(ran.out)) << verb[0] << ran.out;
   }
   const Ran csv = run({"tune", layer, "--mode", "heuristic", "--pass", "fwd", "--format", "csv"});
-  EXPECT_TRUE(contains(csv.out, std::string(canonical) + ",fwd,f32,")) << csv.out;
+  EXPECT_TRUE(contains(csv.out, std::string(canonical) + ",fwd,,f32,")) << csv.out;
 }
 
 TEST_F(TransposedProgramTest, CheckPassesEverythingAndRepeatsAsWritten) {

@@ -36,9 +36,11 @@ RULES = {
 }
 # With batch norm over the few pixels of their last layers a step of the usual size makes these
 # chaotic: an ulp grows to 3e-7 and more in twenty steps.
-GENTLER = {net: 0.01 for net in ("resnet50", "mobilenet_v2", "mobilenet_v3_large", "resnext50_32x4d",
-                                 "regnet_y_400mf", "inception_v3", "shufflenet_v2_x1_0", "densenet121",
+GENTLER = {net: 0.01 for net in ("resnet50", "mobilenet_v2", "resnext50_32x4d", "regnet_y_400mf",
+                                 "inception_v3", "shufflenet_v2_x1_0", "densenet121",
                                  "deeplabv3_resnet50")}
+# PyTorch's own gradient of it multiplies by 1.0f / 6.0f in double too, which is off by 3e-8.
+F.hardsigmoid = lambda x, inplace=False: F.relu6(x + 3) / 6
 
 
 def train(net, given, rule, rate, dtype, noise=0.0, draw=0):
