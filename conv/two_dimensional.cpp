@@ -24,23 +24,32 @@ std::optional<Refusal> refuse_depth(const ConvProblem& p) {
                  fmt::format("a depth of {}, and {} taps there", p.d, p.t)};
 }
 
+namespace {
+
+ConvProblem flat_where_possible(const ConvProblem& p) { return without_depth(p).value_or(p); }
+
+}  // namespace
+
+std::optional<Refusal> FlatWherePossible::refuse(const ConvProblem& p, Device& device) const {
+  return ForwardingAlgo::refuse(flat_where_possible(p), device);
+}
+std::vector<Config> FlatWherePossible::configs(const ConvProblem& p, Device& device) const {
+  return ForwardingAlgo::configs(flat_where_possible(p), device);
+}
+bool FlatWherePossible::deterministic(const ConvProblem& p, const Config& config) const {
+  return ForwardingAlgo::deterministic(flat_where_possible(p), config);
+}
+WorkEstimate FlatWherePossible::work(const ConvProblem& p, const Config& config,
+                                     Device& device) const {
+  return ForwardingAlgo::work(flat_where_possible(p), config, device);
+}
+std::unique_ptr<ConvPlan> FlatWherePossible::plan(const ConvProblem& p, const Config& config,
+                                                  Device& device) const {
+  return ForwardingAlgo::plan(flat_where_possible(p), config, device);
+}
+
 std::optional<Refusal> TwoDimensional::refuse(const ConvProblem& p, Device& device) const {
-  const std::optional<ConvProblem> flat = without_depth(p);
-  return flat ? ForwardingAlgo::refuse(*flat, device) : refuse_depth(p);
-}
-std::vector<Config> TwoDimensional::configs(const ConvProblem& p, Device& device) const {
-  return ForwardingAlgo::configs(without_depth(p).value(), device);
-}
-bool TwoDimensional::deterministic(const ConvProblem& p, const Config& config) const {
-  return ForwardingAlgo::deterministic(without_depth(p).value(), config);
-}
-WorkEstimate TwoDimensional::work(const ConvProblem& p, const Config& config,
-                                  Device& device) const {
-  return ForwardingAlgo::work(without_depth(p).value(), config, device);
-}
-std::unique_ptr<ConvPlan> TwoDimensional::plan(const ConvProblem& p, const Config& config,
-                                               Device& device) const {
-  return ForwardingAlgo::plan(without_depth(p).value(), config, device);
+  return without_depth(p) ? FlatWherePossible::refuse(p, device) : refuse_depth(p);
 }
 
 }  // namespace convlab

@@ -15,10 +15,11 @@ std::optional<ConvProblem> without_depth(const ConvProblem&);
 
 std::optional<Refusal> refuse_depth(const ConvProblem&);
 
-// Forwards problems to an algorithm without depth, and refuses those that have one.
-class TwoDimensional : public ForwardingAlgo {
+// Forwards problems without depth where there is one, and others as they are: for algorithms that
+// take depth, and compute a slice at a time.
+class FlatWherePossible : public ForwardingAlgo {
  public:
-  explicit TwoDimensional(std::unique_ptr<ConvAlgo> algo)
+  explicit FlatWherePossible(std::unique_ptr<ConvAlgo> algo)
       : ForwardingAlgo(*algo), owned_(std::move(algo)) {}
 
   std::optional<Refusal> refuse(const ConvProblem&, Device&) const override;
@@ -29,6 +30,13 @@ class TwoDimensional : public ForwardingAlgo {
 
  private:
   std::unique_ptr<ConvAlgo> owned_;
+};
+
+// For algorithms without depth: refuses problems that have one.
+class TwoDimensional final : public FlatWherePossible {
+ public:
+  using FlatWherePossible::FlatWherePossible;
+  std::optional<Refusal> refuse(const ConvProblem&, Device&) const override;
 };
 
 }  // namespace convlab

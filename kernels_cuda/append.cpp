@@ -6,7 +6,7 @@
 namespace convlab {
 
 void append_cuda_algos(AlgoRegistry& registry) {
-  registry.append(std::make_unique<TwoDimensional>(cuda::make_direct()));
+  registry.append(std::make_unique<FlatWherePossible>(cuda::make_direct()));
   registry.append(std::make_unique<TwoDimensional>(cuda::make_fft()));
   registry.append(std::make_unique<TwoDimensional>(cuda::make_fft_tiled()));
   registry.append(std::make_unique<TwoDimensional>(cuda::make_im2col()));

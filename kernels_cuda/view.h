@@ -23,6 +23,9 @@ struct View {
         column(d.layout == Layout::nhwc ? int(d.c) : 1),
         image(d.c * d.h * d.w),
         channels_last(d.layout == Layout::nhwc) {}
+  // One of a tensor's slices, of `rows` rows. The next begins slice() elements later.
+  View(const TensorDesc& d, std::int64_t rows) : View(d) { h = int(rows); }
+  __host__ __device__ std::int64_t slice() const { return std::int64_t(h) * row; }
 };
 
 // Calls f with a value of the element type.

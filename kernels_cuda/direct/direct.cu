@@ -23,9 +23,9 @@ DirectKernel kernel_of(const Config& c) {
   return c.choice<DirectKernel>("kernel", direct_kernel_names);
 }
 DirectPixels pixels_of(const ConvProblem& p, const Config& c, const DeviceInfo& card) {
-  if (kernel_of(c) == DirectKernel::plain) return DirectPixels(p, card, DirectKernel::plain);
-  return DirectPixels(p, card, DirectKernel::staged, int(c.get("k")), int(c.get("pixels")),
-                      int(c.get("warps")), int(c.get("width")));
+  if (kernel_of(c) == DirectKernel::plain) return DirectPixels(p, int(c.get("rows")));
+  return DirectPixels(p, card, int(c.get("k")), int(c.get("pixels")), int(c.get("warps")),
+                      int(c.get("width")));
 }
 DirectFilter filter_of(const ConvProblem& p, const Config& c, const DeviceInfo& card) {
   const DirectKernel kernel = kernel_of(c);
@@ -77,7 +77,7 @@ class Direct final : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "direct",
-                               .version = 3,
+                               .version = 4,
                                .device = DeviceKind::cuda,
                                .origin = Origin::own,
                                .summary = "the definition, in register tiles",
@@ -88,26 +88,29 @@ class Direct final : public ConvAlgo {
   std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
     if (auto refusal = refuse_blocked_layouts(p)) return refusal;
     // Positions within an image, and coordinates with their padding, are counted in int.
-    constexpr std::int64_t most = std::int64_t(1) << 31, far = 1 << 28;
-    if (const std::int64_t image = std::max(p.c * p.h * p.w, p.k * p.p * p.q); image >= most)
+    constexpr std::int64_t most = std::int64_t(1) << 31;
+    const std::int64_t x_pixels = p.d * p.h * p.w, y_pixels = p.z * p.p * p.q;
+    if (const std::int64_t image = std::max(p.c * x_pixels, p.k * y_pixels); image >= most)
       return Refusal{Field::image, "images of fewer than 2^31 elements", std::to_string(image)};
-    const std::int64_t reach = std::max({p.p * p.stride_h + p.r * p.dilation_h + p.pad_h + p.h,
+    const std::int64_t reach = std::max({p.z * p.stride_d + p.t * p.dilation_d + p.pad_d + p.d,
+                                         p.p * p.stride_h + p.r * p.dilation_h + p.pad_h + p.h,
                                          p.q * p.stride_w + p.s * p.dilation_w + p.pad_w + p.w});
-    if (reach >= far)
-      return Refusal{Field::image, "padded images of fewer than 2^28 rows and columns",
+    if (reach >= most_reach)
+      return Refusal{Field::image, "padded images of fewer than 2^26 slices, rows and columns",
                      std::to_string(reach)};
     // The numbers of blocks, with the smallest tiles.
-    if (const std::int64_t filters = p.k * p.c / p.groups * ceil_div(p.r * p.s, 9); filters >= most)
+    if (const std::int64_t filters = p.k * p.c / p.groups * p.t * ceil_div(p.r * p.s, 9);
+        filters >= most)
       return Refusal{Field::filter, "fewer than 2^31 groups of 9 filter taps",
                      std::to_string(filters)};
-    if (const std::int64_t pixels = p.n * std::max(p.p * p.q, p.h * p.w); pixels >= most)
+    if (const std::int64_t pixels = p.n * std::max(y_pixels, x_pixels); pixels >= most)
       return Refusal{Field::size, "fewer than 2^31 pixels in all", std::to_string(pixels)};
     if (std::max(p.c, p.k) > 4 * most_blocks)
       return Refusal{Field::channels, fmt::format("at most {} channels", 4 * most_blocks),
                      std::to_string(std::max(p.c, p.k))};
-    if (p.pass == Pass::backward_data && p.stride_h * p.stride_w > most_blocks)
+    if (p.pass == Pass::backward_data && p.stride_d * p.stride_h * p.stride_w > most_blocks)
       return Refusal{Field::stride, fmt::format("strides whose product is at most {}", most_blocks),
-                     extent(p.stride_h, p.stride_w)};
+                     std::to_string(p.stride_d * p.stride_h * p.stride_w)};
     return {};
   }
 
@@ -119,7 +122,13 @@ class Direct final : public ConvAlgo {
   WorkEstimate work(const ConvProblem& p, const Config& config, Device& device) const override {
     // Blocks hit in L2 on data that others have read. Register tiles execute their padding.
     const bool staged = kernel_of(config) == DirectKernel::staged;
-    PhaseWork product{.name = "product", .flops = p.flops(), .efficiency = staged ? 0.35 : 0.1};
+    // A strip loads each row once for all taps. backward_filter without staging loads it for each.
+    const bool strips = !staged && p.pass != Pass::backward_filter;
+    PhaseWork product{.name = "product",
+                      .flops = p.flops(),
+                      .efficiency = staged   ? 0.35
+                                    : strips ? 0.15
+                                             : 0.1};
     const double x = double(p.x_bytes()), y = double(p.y_bytes()), w = double(p.filter_bytes());
     if (p.pass != Pass::backward_filter) {
       const DirectPixels d = pixels_of(p, config, device.info());
@@ -127,8 +136,7 @@ class Direct final : public ConvAlgo {
       product.bytes_read = inputs + w + (p.epilogue.residual || p.accumulate ? outputs : 0);
       product.bytes_written = outputs;
       if (staged) {
-        const double rows = double(ceil_div(d.h.out, d.h.phases()));
-        const double columns = double(ceil_div(d.w.out, d.w.phases()));
+        const double rows = double(d.h.phase_count()), columns = double(d.w.phase_count());
         const std::int64_t tile_h = 32 * d.pixels / d.tile_w;
         product.flops *= double(round_up(std::int64_t(rows), tile_h)) / rows *
                          double(round_up(std::int64_t(columns), d.tile_w)) / columns *
@@ -186,7 +194,8 @@ class Direct final : public ConvAlgo {
       expect(config.get("warps") <= most_warps_of(p, config), "warps=4 at most for such tiles");
       expect(is_one_of(config.get("width"), {8, 16, 32}), "width=8, 16 or 32");
     } else {
-      config.require_only({"kernel"});
+      config.require_only({"kernel", "rows"});
+      expect(is_one_of(config.get("rows"), {4, 8}), "rows=4 or 8");
     }
     const DirectPixels d = pixels_of(p, config, card);
     require_shared_memory("direct", config, std::int64_t(d.shared_bytes), card);
@@ -219,6 +228,7 @@ class Direct final : public ConvAlgo {
   static std::vector<Config> pixel_configs(const ConvProblem& p, Device& device) {
     const bool forward = p.pass == Pass::forward;
     const std::int64_t outputs = (forward ? p.k : p.c) / p.groups;
+    const std::int64_t slices = forward ? p.z : p.d;
     const std::int64_t rows = forward ? p.p : ceil_div(p.h, p.stride_h);
     const std::int64_t columns = forward ? p.q : ceil_div(p.w, p.stride_w);
     struct Tile {
@@ -243,13 +253,18 @@ class Direct final : public ConvAlgo {
           !fits(pixels_of(p, config, device.info()), device.info()))
         continue;
       const std::int64_t phases = forward ? 1 : p.stride_h * p.stride_w;
-      const std::int64_t blocks =
-          p.n * phases * p.groups * best / (32 * t.pixels) * ceil_div(outputs, t.k * t.warps);
+      const std::int64_t blocks = p.n * slices * phases * p.groups * best / (32 * t.pixels) *
+                                  ceil_div(outputs, t.k * t.warps);
       (blocks >= device.info().threads ? large : small).push_back(config);
     }
     std::reverse(small.begin(), small.end());
     large.insert(large.end(), small.begin(), small.end());
-    large.push_back({{"kernel", "plain"}});
+    // Long strips load less, if their warps occupy the device: eight on each multiprocessor.
+    const std::int64_t warps = p.n * slices * (forward ? p.k : p.c) *
+                               ceil_div(forward ? p.p : p.h, 8) * (forward ? p.q : p.w) / 32;
+    const bool enough = warps >= 8 * device.info().threads;
+    for (const int strip : {enough ? 8 : 4, enough ? 4 : 8})
+      large.push_back({{"kernel", "plain"}, {"rows", strip}});
     return large;
   }
 
@@ -280,11 +295,11 @@ class Direct final : public ConvAlgo {
       if (fits(d, device.info()))
         add(tile,
             p.groups * ceil_div(filters, d.tile_k()) *
-                ceil_div(channels * p.r * p.s, 32 * DirectFilter::columns),
-            p.n * ceil_div(p.p, d.tile_h) * ceil_div(p.q, d.tile_w));
+                ceil_div(channels * p.r * p.s, 32 * DirectFilter::columns) * p.t,
+            p.n * p.z * ceil_div(p.p, d.tile_h) * ceil_div(p.q, d.tile_w));
     }
-    add({{"kernel", "plain"}}, p.k * channels * ceil_div(p.r * p.s, 9),
-        ceil_div(p.n * p.p * p.q, 1024));
+    add({{"kernel", "plain"}}, p.k * channels * ceil_div(p.r * p.s, 9) * p.t,
+        ceil_div(p.n * p.z * p.p * p.q, 1024));
     return configs;
   }
 };

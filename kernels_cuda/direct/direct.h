@@ -3,19 +3,25 @@
 
 #include <array>
 #include <cstdint>
+#include <numeric>
 #include <string_view>
 
 #include "conv/algo.h"
+#include "kernels_cuda/depth.h"
+#include "kernels_cuda/divisor.h"
 #include "kernels_cuda/epilogue.h"
 #include "kernels_cuda/kernel.h"
 #include "kernels_cuda/view.h"
 
 namespace convlab::cuda {
 
-// staged: through shared memory, in register tiles. plain: through L1, without tiles, for groups
-// with too few channels to share what is staged.
+// staged: through shared memory, in register tiles. plain: through L1, for groups with too few
+// channels to share what is staged, such as depthwise convolution.
 enum class DirectKernel : std::uint8_t { staged, plain };
 inline constexpr std::array<std::string_view, 2> direct_kernel_names{"staged", "plain"};
+
+// Coordinates with their padding are below this, so that some multiples of them fit in int.
+inline constexpr int most_reach = 1 << 26;
 
 // The outputs of one stride phase along one axis: output i < count lies at out_first + i * out_step
 // and is the sum over j < taps of
@@ -32,20 +38,28 @@ struct Axis {
 // of stride 1, and every tap belongs to one phase. Taps are flipped, so that the source's rows
 // ascend.
 struct Direction {
-  int out, taps, stride, pad, dilation;
+  int in, out, taps, stride, pad, dilation;
   bool backward;
+  int common;  // greatest common divisor of stride and dilation
+
+  Direction(bool backward_, std::int64_t x, std::int64_t y, std::int64_t taps_,
+            std::int64_t stride_, std::int64_t pad_, std::int64_t dilation_)
+      : in(int(backward_ ? y : x)),
+        out(int(backward_ ? x : y)),
+        taps(int(taps_)),
+        stride(int(stride_)),
+        pad(int(pad_)),
+        dilation(taps == 1 ? 1 : int(dilation_)),
+        backward(backward_),
+        common(std::gcd(stride, dilation)) {}
 
   __host__ __device__ int phases() const { return backward ? stride : 1; }
+  __host__ __device__ int phase_count() const { return (out + phases() - 1) / phases(); }
   // Distance of a phase's taps: the least d > 0 with d * dilation = 0 mod stride.
-  __host__ __device__ int tap_step() const {
-    int d = 1;
-    if (backward)
-      while (std::int64_t(d) * dilation % stride != 0) ++d;
-    return d;
-  }
+  __host__ __device__ int tap_step() const { return backward ? stride / common : 1; }
   __host__ __device__ int phase_of(int tap) const {
     if (!backward) return 0;
-    const int a = int((std::int64_t(tap) * dilation - pad) % stride);
+    const int a = (tap * dilation - pad) % stride;
     return a < 0 ? a + stride : a;
   }
   __host__ __device__ Axis axis(int a) const {
@@ -55,10 +69,17 @@ struct Direction {
     while (r < taps && r < between && phase_of(r) != a) ++r;
     if (r == taps || r == between) return {count, a, stride, 0, 1, 1, 0, 0, 1};
     const int n = (taps - 1 - r) / between + 1, last = r + (n - 1) * between;
-    const auto first = (std::int64_t(a) + pad - std::int64_t(last) * dilation) / stride;
-    const auto step = std::int64_t(between) * dilation / stride;
-    return {count, a, stride, int(first), 1, int(step), n, last, -between};
+    return {count, a,    stride,  (a + pad - last * dilation) / stride, 1, dilation / common,
+            n,     last, -between};
   }
+  // Of a strip in the plain kernel: the distance of its outputs, and of the source's rows that it
+  // reads. What leads out of every image needs no greater number.
+  __host__ __device__ int strip_apart() const { return min(dilation / common, phase_count()); }
+  __host__ __device__ int strip_pitch() const {
+    const std::int64_t pitch = std::int64_t(dilation / common) * (backward ? 1 : stride);
+    return int(min(pitch, std::int64_t(most_reach)));
+  }
+  __host__ __device__ int strip_classes() const { return backward ? 1 : stride / common; }
   __host__ __device__ int taps_before(int a) const {  // of the phases before a
     int sum = 0;
     for (int b = 0; b < a; ++b) sum += axis(b).taps;
@@ -114,29 +135,32 @@ constexpr int most_warps(int k, int pixels, int sum_bytes) {
   return k * pixels * sum_bytes < 256 ? 8 : 4;
 }
 
-// The packed filter is [stride phase][channel of the source][tap of the phase][group][output
-// channel], where each group's output channels are padded to a multiple of the block's.
+// The packed filter is [stride phase][tap in depth][channel of the source][tap in h and w][group]
+// [output channel], where each group's output channels are padded to a multiple of the block's.
 struct DirectPixels {
-  View in, out;
+  View in, out;  // a slice
   int n, groups;
   int in_channels, out_channels;  // of one group
-  Direction h, w;
+  Direction d, h, w;
   int padded_channels;  // of one group of the packed filter
 
   // Staged, a thread sums k channels x `pixels` pixels, a warp 32 times the pixels, in `tile_w`
   // columns, a block `warps` times the channels.
   DirectKernel kernel;
   int k, pixels, warps, tile_w;
+  int rows;      // plain: of a thread's strip
   int depth;     // channels of the source in shared memory at a time
-  int max_taps;  // of a stride phase
+  int max_taps;  // of a stride phase, in h and w
   Box box;       // of the phase with most taps
   std::size_t shared_bytes;
 
-  DirectPixels(const ConvProblem&, const DeviceInfo&, DirectKernel, int k = 1, int pixels = 1,
-               int warps = 1, int tile_w = 1);
+  // With kernel=plain.
+  DirectPixels(const ConvProblem&, int rows);
+  DirectPixels(const ConvProblem&, const DeviceInfo&, int k, int pixels, int warps, int tile_w);
   std::int64_t packed_elements() const {
-    return std::int64_t(h.taps) * w.taps * in_channels * groups * padded_channels;
+    return std::int64_t(d.taps) * h.taps * w.taps * in_channels * groups * padded_channels;
   }
+  int phases() const { return d.phases() * h.phases() * w.phases(); }
   void pack(DType, const void* w, void* packed, Stream&) const;
   void run(const ConvProblem&, const ConvArgs&, Stream&) const;
 };
@@ -145,10 +169,12 @@ struct DirectPixels {
 
 // With more than one part, the partial sums [part][dw] go to the workspace.
 struct DirectFilter {
-  View x, dy;
+  View x, dy;  // a slice
   int n, groups;
   int channels, filters;  // of one group
+  int d, z, t, stride_d, pad_d, dilation_d;
   int r, s, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
+  Divisor image_pixels, slice_pixels, row_pixels;  // of dy: Z P Q, P Q and Q
 
   // Plain, a thread sums the taps of one channel and filter over some pixels. Staged, it sums
   // filters_per_thread filters x `columns` (c, r, s), a warp 32 times the columns, a block `warps`
@@ -167,7 +193,11 @@ struct DirectFilter {
   DirectFilter(const ConvProblem&, const DeviceInfo&, DirectKernel, int warps, int split);
   std::int64_t tile_k() const { return warps * filters_per_thread; }
   std::int64_t elements() const {  // of dw
-    return std::int64_t(filters) * groups * channels * r * s;
+    return std::int64_t(filters) * groups * channels * t * r * s;
+  }
+  // The slices of dy that tap i in depth sums up: there it meets the image, not its padding.
+  __host__ __device__ Range slices_of(int i) const {
+    return indices_inside(i * dilation_d - pad_d, stride_d, z, d);
   }
   void run(const ConvProblem&, const ConvArgs&, Workspace, Stream&) const;
 };

@@ -1,6 +1,7 @@
 // The kernels of direct for backward_filter: dw[k, (c, r, s)] sums dy[k, pixel] x[c, pixel, r, s]
 // over the pixels of all images. The pixels may be split into parts, a block for each
-// (kernels_cuda/parts.h).
+// (kernels_cuda/parts.h). With depth a block sums for one tap in depth, which relates each slice of
+// dy to one of x.
 //
 // Staged: for a tile of pixels, a box of x with a halo serves all taps of its channels. The lanes
 // of a warp are consecutive (c, r, s). The box's pitch and plane spread their reads of x over the
@@ -47,12 +48,15 @@ __global__ void __launch_bounds__(256, 2)
   const int taps = d.r * d.s, all_columns = d.channels * taps, tile_k = d.warps * K;
   const int k_tiles = (d.filters + tile_k - 1) / tile_k;
   const int group = int(blockIdx.y) / k_tiles, k0 = int(blockIdx.y) % k_tiles * tile_k;
-  const int column0 = int(blockIdx.x) * 32 * J, c0 = column0 / taps;
+  const int t = int(blockIdx.x) % d.t, column0 = int(blockIdx.x) / d.t * 32 * J;
+  const int c0 = column0 / taps;
   const int channels = min(d.channels, (min(column0 + 32 * J, all_columns) - 1) / taps + 1) - c0;
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
 
   const int down = (d.dy.h + d.tile_h - 1) / d.tile_h, across = (d.dy.w + d.tile_w - 1) / d.tile_w;
-  const std::int64_t tiles = std::int64_t(d.n) * down * across;
+  const Range slices = d.slices_of(t);
+  const int slice_count = slices.end - slices.begin;
+  const std::int64_t tiles = std::int64_t(d.n) * slice_count * down * across;
   const int part = int(blockIdx.z);
   const std::int64_t begin = tiles * part / d.split, end = tiles * (part + 1) / d.split;
   const int buffer = d.x_elements + tile_k * gradient_plane<A>;
@@ -61,13 +65,14 @@ __global__ void __launch_bounds__(256, 2)
   const T* const x_group = x + std::int64_t(group * d.channels + c0) * d.x.channel;
   const T* const dy_group = dy + std::int64_t(group * d.filters + k0) * d.dy.channel;
   const auto stage_tile = [&](std::int64_t tile, A* to) {
-    const std::int64_t n = tile / (down * across);
-    const int index = int(tile - n * (down * across));
+    const int slice = int(tile / (down * across)), index = int(tile % (down * across));
+    const int n = slice / slice_count, z = slices.begin + slice % slice_count;
     const int p = index / across * d.tile_h, q = index % across * d.tile_w;
-    stage(d.x, x_group + n * d.x.image, channels, channels, p * d.stride_h - d.pad_h,
-          q * d.stride_w - d.pad_w, d.box, to);
-    stage(d.dy, dy_group + n * d.dy.image, tile_k, d.filters - k0, p, q, d.dy_box,
-          to + d.x_elements);
+    const int x_slice = z * d.stride_d - d.pad_d + t * d.dilation_d;
+    stage(d.x, x_group + n * d.x.image + x_slice * d.x.slice(), channels, channels,
+          p * d.stride_h - d.pad_h, q * d.stride_w - d.pad_w, d.box, to);
+    stage(d.dy, dy_group + n * d.dy.image + z * d.dy.slice(), tile_k, d.filters - k0, p, q,
+          d.dy_box, to + d.x_elements);
   };
 
   int offset[J];  // in the box, of the tile's first pixel
@@ -123,7 +128,10 @@ __global__ void __launch_bounds__(256, 2)
     for (int j = 0; j < J; ++j) {
       const int column = column0 + j * 32 + lane;
       if (column < all_columns)
-        sums.store(part, std::int64_t(group * d.filters + k) * all_columns + column, sum[i][j]);
+        sums.store(part,
+                   std::int64_t(group * d.filters + k) * all_columns * d.t + column +
+                       std::int64_t(column / taps * (d.t - 1) + t) * taps,
+                   sum[i][j]);
     }
   }
 }
@@ -142,59 +150,71 @@ __global__ void __launch_bounds__(plain_block)
   const int lanes = d.x.channels_last ? 32 : 1, workers = plain_block / lanes;
   const int thread = int(threadIdx.x), worker = thread / lanes;
   const int taps = d.r * d.s, chunks = (taps + plain_taps - 1) / plain_taps;
-  const int tap0 = int(blockIdx.x) % chunks * plain_taps;
+  const int tap0 = int(blockIdx.x) % chunks * plain_taps, t = int(blockIdx.x) / chunks % d.t;
   const int pairs = d.groups * d.filters * d.channels;
-  const int pair = int(blockIdx.x) / chunks * lanes + thread % lanes;  // k * channels + c
+  const int pair = int(blockIdx.x) / chunks / d.t * lanes + thread % lanes;  // k * channels + c
   const int k = min(pair, pairs - 1) / d.channels, c = min(pair, pairs - 1) % d.channels;
 
-  const int part = int(blockIdx.z), pixels = d.dy.h * d.dy.w;
-  const std::int64_t all = std::int64_t(d.n) * pixels;
+  const int part = int(blockIdx.z);
+  const std::int64_t all = std::int64_t(d.n) * d.image_pixels.divisor;
   const std::int64_t begin = all * part / d.split, end = all * (part + 1) / d.split;
   const T* const x_channel = x + std::int64_t(k / d.filters * d.channels + c) * d.x.channel;
   const T* const dy_channel = dy + std::int64_t(k) * d.dy.channel;
   // The input of output pixel (0, 0); outside if there is no such tap.
   int row[plain_taps], column[plain_taps], offset[plain_taps];
 #pragma unroll
-  for (int t = 0; t < plain_taps; ++t) {
-    const int tap = tap0 + t;
-    row[t] = tap < taps ? tap / d.s * d.dilation_h - d.pad_h : d.x.h;
-    column[t] = tap % d.s * d.dilation_w - d.pad_w;
-    offset[t] = row[t] * d.x.row + column[t] * d.x.column;
+  for (int e = 0; e < plain_taps; ++e) {
+    const int tap = tap0 + e;
+    row[e] = tap < taps ? tap / d.s * d.dilation_h - d.pad_h : d.x.h;
+    column[e] = tap % d.s * d.dilation_w - d.pad_w;
+    offset[e] = row[e] * d.x.row + column[e] * d.x.column;
   }
   A sum[plain_taps] = {};
   for (std::int64_t i = begin + worker; i < end; i += workers) {
-    const unsigned n = unsigned(i) / unsigned(pixels), pixel = unsigned(i) - n * pixels;
-    const int p = int(pixel) / d.dy.w, q = int(pixel) - p * d.dy.w;
-    const A g = widen(load_global<T>(dy_channel + n * d.dy.image + p * d.dy.row + q * d.dy.column));
+    const int n = d.image_pixels.quotient(int(i)), in_image = int(i) - n * d.image_pixels.divisor;
+    const int z = d.slice_pixels.quotient(in_image);
+    const int pixel = in_image - z * d.slice_pixels.divisor;
+    const int p = d.row_pixels.quotient(pixel), q = pixel - p * d.row_pixels.divisor;
+    const int slice = z * d.stride_d - d.pad_d + t * d.dilation_d;
+    if (unsigned(slice) >= unsigned(d.d)) continue;
+    const A g = widen(load_global<T>(dy_channel + n * d.dy.image + z * d.dy.slice() + p * d.dy.row +
+                                     q * d.dy.column));
     const int h0 = p * d.stride_h, w0 = q * d.stride_w;
-    const T* const at = x_channel + n * d.x.image + h0 * d.x.row + w0 * d.x.column;
+    const T* const at =
+        x_channel + n * d.x.image + slice * d.x.slice() + h0 * d.x.row + w0 * d.x.column;
 #pragma unroll
-    for (int t = 0; t < plain_taps; ++t)
-      if (unsigned(row[t] + h0) < unsigned(d.x.h) && unsigned(column[t] + w0) < unsigned(d.x.w))
-        sum[t] += g * widen(load_global<T>(at + offset[t]));
+    for (int e = 0; e < plain_taps; ++e)
+      if (unsigned(row[e] + h0) < unsigned(d.x.h) && unsigned(column[e] + w0) < unsigned(d.x.w))
+        sum[e] += g * widen(load_global<T>(at + offset[e]));
   }
 #pragma unroll
-  for (int t = 0; t < plain_taps; ++t) shared[t][thread] = sum[t];
+  for (int e = 0; e < plain_taps; ++e) shared[e][thread] = sum[e];
   for (int half = workers / 2; half > 0; half /= 2) {
     __syncthreads();
     if (worker < half)
-      for (int t = 0; t < plain_taps; ++t) shared[t][thread] += shared[t][thread + half * lanes];
+      for (int e = 0; e < plain_taps; ++e) shared[e][thread] += shared[e][thread + half * lanes];
   }
   if (worker == 0 && pair < pairs)
-    for (int t = 0; t < plain_taps && tap0 + t < taps; ++t)
-      sums.store(part, std::int64_t(pair) * taps + tap0 + t, shared[t][thread]);
+    for (int e = 0; e < plain_taps && tap0 + e < taps; ++e)
+      sums.store(part, (std::int64_t(pair) * d.t + t) * taps + tap0 + e, shared[e][thread]);
 }
 
 }  // namespace
 
 DirectFilter::DirectFilter(const ConvProblem& p, const DeviceInfo& card, DirectKernel kernel_,
                            int warps_, int split_)
-    : x(p.x_desc()),
-      dy(p.y_desc()),
+    : x(p.x_desc(), p.h),
+      dy(p.y_desc(), p.p),
       n(int(p.n)),
       groups(int(p.groups)),
       channels(int(p.c / p.groups)),
       filters(int(p.k / p.groups)),
+      d(int(p.d)),
+      z(int(p.z)),
+      t(int(p.t)),
+      stride_d(int(p.stride_d)),
+      pad_d(int(p.pad_d)),
+      dilation_d(int(p.dilation_d)),
       r(int(p.r)),
       s(int(p.s)),
       stride_h(int(p.stride_h)),
@@ -203,6 +223,9 @@ DirectFilter::DirectFilter(const ConvProblem& p, const DeviceInfo& card, DirectK
       pad_w(int(p.pad_w)),
       dilation_h(int(p.dilation_h)),
       dilation_w(int(p.dilation_w)),
+      image_pixels(p.z * p.p * p.q),
+      slice_pixels(p.p * p.q),
+      row_pixels(p.q),
       kernel(kernel_),
       warps(warps_),
       split(split_),
@@ -256,14 +279,14 @@ void DirectFilter::run(const ConvProblem& problem, const ConvArgs& args, Workspa
     run_phase(args.phases, 0, stream, [&] {
       if (kernel == DirectKernel::plain) {
         const std::int64_t pairs = std::int64_t(groups) * filters * channels;
-        launch(
-            sum_products_plain<T>,
-            dim3(unsigned(ceil_div(pairs, x.channels_last ? 32 : 1) * ceil_div(r * s, plain_taps)),
-                 1, unsigned(split)),
-            plain_block, 0, stream, *this, from, gradient, sums);
+        launch(sum_products_plain<T>,
+               dim3(unsigned(ceil_div(pairs, x.channels_last ? 32 : 1) * t *
+                             ceil_div(r * s, plain_taps)),
+                    1, unsigned(split)),
+               plain_block, 0, stream, *this, from, gradient, sums);
       } else {
         launch(stride_w == 1 ? sum_products<T, true> : sum_products<T, false>,
-               dim3(unsigned(ceil_div(std::int64_t(channels) * r * s, 32 * columns)),
+               dim3(unsigned(ceil_div(std::int64_t(channels) * r * s, 32 * columns) * t),
                     unsigned(groups * ceil_div(filters, tile_k())), unsigned(split)),
                unsigned(32 * warps), shared_bytes, stream, *this, from, gradient, sums);
       }

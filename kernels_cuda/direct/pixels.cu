@@ -4,6 +4,9 @@
 // image with a halo. All taps and all of the block's output channels use it. Boxes and filters of
 // `depth` channels are copied into shared memory while the previous ones are multiplied. The lanes
 // of a warp are pixels: they read neighbours of the box, and the same value of the filter.
+//
+// With depth a block's pixels belong to one slice, and the filter's taps in depth are summed one
+// after the other, as if they were more channels.
 #include <algorithm>
 
 #include "kernels_cuda/device/shared_memory.h"
@@ -14,22 +17,48 @@ namespace {
 
 // The plain kernel's warps a block, pixels a thread, and so pixels a block: its warps differ in the
 // channel in NCHW, and in the pixels in NHWC.
-constexpr int plain_warps = 4, plain_pixels = 4;
-__host__ __device__ constexpr int plain_tile(bool channels_last) {
-  return (channels_last ? plain_warps : 32) * plain_pixels;
+constexpr int plain_warps = 4;
+__host__ __device__ constexpr int plain_strips(bool channels_last) {
+  return channels_last ? plain_warps : 32;
+}
+// Strips of `rows` rows that cover `count` rows, where a strip's rows lie `apart`.
+__host__ __device__ inline int strips_of(int count, int apart, int rows) {
+  return apart * ((count + apart * rows - 1) / (apart * rows));
 }
 
 // The block's stride phase, and the start of its filters.
 struct StridePhase {
-  Axis h, w;
+  Axis d, h, w;
   std::int64_t taps_before;
 
-  __device__ StridePhase(const DirectPixels& d, int index) {
-    const int a = index / d.w.phases(), b = index % d.w.phases();
-    h = d.h.axis(a), w = d.w.axis(b);
-    taps_before = std::int64_t(d.h.taps_before(a)) * d.w.taps + h.taps * d.w.taps_before(b);
+  __device__ StridePhase(const DirectPixels& p, int index) {
+    const int c = index % p.w.phases(), rest = index / p.w.phases();
+    const int b = rest % p.h.phases(), a = rest / p.h.phases();
+    d = p.d.axis(a), h = p.h.axis(b), w = p.w.axis(c);
+    taps_before = std::int64_t(p.h.taps_before(b)) * p.w.taps + h.taps * p.w.taps_before(c);
+    taps_before = std::int64_t(p.d.taps_before(a)) * p.h.taps * p.w.taps + d.taps * taps_before;
   }
-  __device__ int taps() const { return h.taps * w.taps; }
+  __device__ int taps() const { return h.taps * w.taps; }  // of one tap in depth
+};
+
+// The image and the slice of a block's outputs, from the number of both.
+struct Slice {
+  int n, z;
+  bool exists;  // in the block's stride phase
+  Range taps;   // in depth, which meet a slice of the source
+  int first;    // the source's slice of tap 0
+
+  __device__ Slice(const DirectPixels& p, const StridePhase& phase, int index) {
+    const int slices = p.d.phase_count();
+    n = index / slices, z = index - n * slices;
+    exists = z < phase.d.count;
+    first = z * phase.d.step + phase.d.first;
+    taps = indices_inside(first, phase.d.dilation, phase.d.taps, p.d.in);
+  }
+  // Where the outputs begin.
+  __device__ std::int64_t out(const DirectPixels& p, const StridePhase& phase) const {
+    return n * p.out.image + (phase.d.out_first + z * phase.d.out_step) * p.out.slice();
+  }
 };
 
 template <class T>
@@ -44,18 +73,21 @@ __global__ void __launch_bounds__(256)
   const int group = int(rest % d.groups);
   rest /= d.groups;
   const int s = int(rest % d.w.taps), r = int(rest / d.w.taps % d.h.taps);
-  const int c = int(rest / d.w.taps / d.h.taps);
-  const int a = d.h.phase_of(r), b = d.w.phase_of(s);
-  const StridePhase phase(d, a * d.w.phases() + b);
+  rest /= d.w.taps * d.h.taps;
+  const int t = int(rest % d.d.taps), c = int(rest / d.d.taps);
+  const StridePhase phase(
+      d, (d.d.phase_of(t) * d.h.phases() + d.h.phase_of(r)) * d.w.phases() + d.w.phase_of(s));
+  const int slice = (t - phase.d.filter_first) / phase.d.filter_step;
   const int tap = (r - phase.h.filter_first) / phase.h.filter_step * phase.w.taps +
                   (s - phase.w.filter_first) / phase.w.filter_step;
-  const std::int64_t row = phase.taps_before * d.in_channels + std::int64_t(c) * phase.taps() + tap;
+  const std::int64_t row = phase.taps_before * d.in_channels +
+                           (std::int64_t(slice) * d.in_channels + c) * phase.taps() + tap;
   // In w, forward's output channels are K; backward_data's are C.
   const int filter = d.h.backward ? group * d.in_channels + c : group * d.out_channels + k;
   const int channel = d.h.backward ? k : c;
   const int channels = d.h.backward ? d.out_channels : d.in_channels;
   const std::int64_t from =
-      ((std::int64_t(filter) * channels + channel) * d.h.taps + r) * d.w.taps + s;
+      (((std::int64_t(filter) * channels + channel) * d.d.taps + t) * d.h.taps + r) * d.w.taps + s;
   packed[(row * d.groups + group) * d.padded_channels + k] =
       k < d.out_channels ? w[from] : narrow<T>(0);
 }
@@ -86,31 +118,35 @@ __global__ void __launch_bounds__(32 * most_warps(K, Pixels, sizeof(Accumulator<
   SHARED_DYN(A, shared);
   const StridePhase phase(d, int(blockIdx.z));
   const int tile_h = 32 * Pixels / d.tile_w, tile_k = d.warps * K;
-  const int tiles_h = (d.h.out + d.h.phases() - 1) / d.h.phases();
-  const int tiles_w = (d.w.out + d.w.phases() - 1) / d.w.phases();
-  const int across = (tiles_w + d.tile_w - 1) / d.tile_w, down = (tiles_h + tile_h - 1) / tile_h;
-  const int tile = int(blockIdx.x) % (across * down), n = int(blockIdx.x) / (across * down);
+  const int across = (d.w.phase_count() + d.tile_w - 1) / d.tile_w;
+  const int down = (d.h.phase_count() + tile_h - 1) / tile_h;
+  const int tile = int(blockIdx.x) % (across * down);
+  const Slice slice(d, phase, int(blockIdx.x) / (across * down));
+  if (!slice.exists) return;
   const int p0 = tile / across * tile_h, q0 = tile % across * d.tile_w;
   const int k_tiles = d.padded_channels / tile_k;
   const int group = int(blockIdx.y) / k_tiles, k0 = int(blockIdx.y) % k_tiles * tile_k;
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
 
-  const T* const image = in + n * d.in.image + std::int64_t(group) * d.in_channels * d.in.channel;
+  const T* const image =
+      in + slice.n * d.in.image + std::int64_t(group) * d.in_channels * d.in.channel;
   const std::int64_t row_pitch = std::int64_t(d.groups) * d.padded_channels;
   const T* const filters = packed + phase.taps_before * d.in_channels * row_pitch +
                            std::int64_t(group) * d.padded_channels + k0;
   const int buffer = d.depth * (d.box.plane + d.max_taps * tile_k);
 
-  const auto stage_chunk = [&](int c0, A* to) {
+  const auto stage_chunk = [&](int t, int c0, A* to) {
     const int channels = min(d.depth, d.in_channels - c0);
-    stage(d.in, image + std::int64_t(c0) * d.in.channel, channels, channels,
-          p0 * phase.h.step + phase.h.first, q0 * phase.w.step + phase.w.first, d.box,
+    const int from_slice = slice.first + t * phase.d.dilation;
+    stage(d.in, image + from_slice * d.in.slice() + std::int64_t(c0) * d.in.channel, channels,
+          channels, p0 * phase.h.step + phase.h.first, q0 * phase.w.step + phase.w.first, d.box,
           to + d.depth * d.max_taps * tile_k);
     constexpr int step = Quad<A>::size;
     const int quads = tile_k / step, quad = int(threadIdx.x) % quads;
     for (int row = int(threadIdx.x) / quads; row < channels * phase.taps();
          row += int(blockDim.x) / quads) {
-      const T* const from = filters + (std::int64_t(c0) * phase.taps() + row) * row_pitch;
+      const T* const from =
+          filters + ((std::int64_t(t) * d.in_channels + c0) * phase.taps() + row) * row_pitch;
       A* const target = to + row * tile_k + quad * step;
       if constexpr (sizeof(T) >= 4)
         cp_async<16>(target, from + quad * step);
@@ -133,11 +169,14 @@ __global__ void __launch_bounds__(32 * most_warps(K, Pixels, sizeof(Accumulator<
                          column / phase.w.step;
     }
   A sum[K][Pixels] = {};
-  if (phase.taps() > 0) {
-    stage_chunk(0, shared);
+  if (phase.taps() > 0 && slice.taps.begin < slice.taps.end) {
+    stage_chunk(slice.taps.begin, 0, shared);
     cp_async_commit();
-    for (int c0 = 0, turn = 0; c0 < d.in_channels; c0 += d.depth, turn ^= 1) {
-      if (c0 + d.depth < d.in_channels) stage_chunk(c0 + d.depth, shared + (turn ^ 1) * buffer);
+    for (int t = slice.taps.begin, c0 = 0, turn = 0; t < slice.taps.end; turn ^= 1) {
+      const int chunk = c0;
+      c0 += d.depth;
+      if (c0 >= d.in_channels) c0 = 0, ++t;
+      if (t < slice.taps.end) stage_chunk(t, c0, shared + (turn ^ 1) * buffer);
       cp_async_commit();
       cp_async_wait<1>();
       __syncthreads();
@@ -146,7 +185,7 @@ __global__ void __launch_bounds__(32 * most_warps(K, Pixels, sizeof(Accumulator<
 #pragma unroll
       for (int j = 0; j < Pixels; ++j)
         x[j] = shared + turn * buffer + d.depth * d.max_taps * tile_k + offset[j];
-      const int channels = min(d.depth, d.in_channels - c0);
+      const int channels = min(d.depth, d.in_channels - chunk);
       if constexpr (Row > 0) {
         const int next_channel = d.box.plane - phase.h.taps * phase.h.dilation * d.box.pitch;
         for (int c = 0; c < channels; ++c) {
@@ -175,7 +214,7 @@ __global__ void __launch_bounds__(32 * most_warps(K, Pixels, sizeof(Accumulator<
     const int p = p0 + (j * 32 + lane) / d.tile_w, q = q0 + (j * 32 + lane) % d.tile_w;
     if (p >= phase.h.count || q >= phase.w.count) continue;
     const std::int64_t pixel =
-        n * d.out.image + std::int64_t(phase.h.out_first + p * phase.h.out_step) * d.out.row +
+        slice.out(d, phase) + std::int64_t(phase.h.out_first + p * phase.h.out_step) * d.out.row +
         std::int64_t(phase.w.out_first + q * phase.w.out_step) * d.out.column;
 #pragma unroll
     for (int i = 0; i < K; i += 4) {
@@ -203,63 +242,79 @@ __global__ void __launch_bounds__(32 * most_warps(K, Pixels, sizeof(Accumulator<
 }
 
 // Without staging, through L1, for groups so small that a thread's output channels would share no
-// input. The lanes of a warp are 32 columns in NCHW, 32 channels in NHWC.
-template <class T>
-__global__ void __launch_bounds__(32 * plain_warps, 5)
+// input. The lanes of a warp are neighbouring columns in NCHW, 32 channels in NHWC.
+//
+// A thread sums a strip of `Rows` rows of one column and channel. Rows p of the strip lie
+// dilation / gcd apart, and the taps r fall into stride / gcd classes by their remainder. Then
+// within a class, the row of x that tap i of row j reads depends on i + j alone. So each row of x
+// is loaded once for all taps and rows of the strip that read it, and each tap once for the strip,
+// for filters of any size, stride and dilation.
+template <class T, int Rows>
+__global__ void __launch_bounds__(32 * plain_warps, 6)
     correlate_plain(DirectPixels d, const T* in, const T* packed, OutputEpilogue<T> epilogue) {
   using A = Accumulator<T>;
   const StridePhase phase(d, int(blockIdx.z));
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
-  const int pixels = phase.h.count * phase.w.count;
   const bool last = d.out.channels_last;
   const int k = last ? int(blockIdx.y) * 32 + lane : int(blockIdx.y) * plain_warps + warp;
-  const int most =
-      ((d.h.out + d.h.phases() - 1) / d.h.phases()) * ((d.w.out + d.w.phases() - 1) / d.w.phases());
-  const int across = (most + plain_tile(last) - 1) / plain_tile(last);
-  const int n = int(blockIdx.x) / across;
-  const int first =
-      int(blockIdx.x) % across * plain_tile(last) + (last ? warp * plain_pixels : lane);
-  const int apart = last ? 1 : 32;
-  if (k >= d.groups * d.out_channels || first >= pixels) return;
+  const int apart = d.h.strip_apart();
+  const int across =
+      (strips_of(d.h.phase_count(), apart, Rows) * d.w.phase_count() + plain_strips(last) - 1) /
+      plain_strips(last);
+  const Slice slice(d, phase, int(blockIdx.x) / across);
+  const int index = int(blockIdx.x) % across * plain_strips(last) + (last ? warp : lane);
+  const int strip = phase.w.count == 0 ? 0 : index / phase.w.count;
+  const int q = index - strip * phase.w.count, p0 = strip / apart * apart * Rows + strip % apart;
+  if (k >= d.groups * d.out_channels || !slice.exists || p0 >= phase.h.count || q >= phase.w.count)
+    return;
 
   const int group = k / d.out_channels;
-  const T* const image = in + n * d.in.image + std::int64_t(group) * d.in_channels * d.in.channel;
-  const int row_pitch = d.groups * d.padded_channels;
-  const T* filter = packed + phase.taps_before * d.in_channels * row_pitch + k;
-  int h[plain_pixels], w[plain_pixels];  // input of tap 0
+  const T* const image =
+      in + slice.n * d.in.image + std::int64_t(group) * d.in_channels * d.in.channel;
+  const std::int64_t row_pitch = std::int64_t(d.groups) * d.padded_channels;
+  const T* const filters = packed + phase.taps_before * d.in_channels * row_pitch + k;
+  const int y0 = p0 * phase.h.step + phase.h.first, x0 = q * phase.w.step + phase.w.first;
+  const int pitch = d.h.strip_pitch(), classes = d.h.strip_classes();
+  A sum[Rows] = {};
+  for (int t = slice.taps.begin; t < slice.taps.end; ++t)
+    for (int c = 0; c < d.in_channels; ++c) {
+      const T* const channel = image + (slice.first + t * phase.d.dilation) * d.in.slice() +
+                               std::int64_t(c) * d.in.channel;
+      const T* const taps =
+          filters + (std::int64_t(t) * d.in_channels + c) * phase.taps() * row_pitch;
+      for (int s = 0; s < phase.w.taps; ++s) {
+        const int column = x0 + s * phase.w.dilation;
+        if (unsigned(column) >= unsigned(d.in.w)) continue;
+        for (int r = 0; r < classes && r < phase.h.taps; ++r) {
+          const T* filter = taps + (r * phase.w.taps + s) * row_pitch;
+          int y = y0 + r * phase.h.dilation;
+          const T* at = channel + std::int64_t(y) * d.in.row + column * d.in.column;
+          const auto next = [&] {
+            const A v = unsigned(y) < unsigned(d.in.h) ? A(widen(load_global<T>(at))) : A(0);
+            y += pitch, at += std::int64_t(pitch) * d.in.row;
+            return v;
+          };
+          A x[Rows];
 #pragma unroll
-  for (int j = 0; j < plain_pixels; ++j) {
-    const int pixel = first + j * apart, p = pixel / phase.w.count;
-    h[j] = pixel < pixels ? p * phase.h.step + phase.h.first : d.in.h;
-    w[j] = (pixel - p * phase.w.count) * phase.w.step + phase.w.first;
-  }
-  A sum[plain_pixels] = {};
-  for (int c = 0; c < d.in_channels; ++c)
-    for (int r = 0; r < phase.h.taps; ++r) {
-      const T* row[plain_pixels];
-      int column[plain_pixels];  // none is inside if the row is not
+          for (int j = 0; j < Rows - 1; ++j) x[j] = next();
+          for (int tap = r; tap < phase.h.taps;) {
 #pragma unroll
-      for (int j = 0; j < plain_pixels; ++j) {
-        const int y = h[j] + r * phase.h.dilation;
-        const bool inside = unsigned(y) < unsigned(d.in.h);
-        column[j] = inside ? w[j] : d.in.w;
-        row[j] = image + std::int64_t(c) * d.in.channel +
-                 (inside ? y * d.in.row + w[j] * d.in.column : 0);
-      }
-      for (int s = 0; s < phase.w.taps; ++s, filter += row_pitch) {
-        const A f = widen(load_global<T>(filter));
-        const int right = s * phase.w.dilation;
+            for (int i = 0; i < Rows && tap < phase.h.taps; ++i, tap += classes) {
+              x[(i + Rows - 1) % Rows] = next();
+              const A f = widen(load_global<T>(filter));
+              filter += classes * phase.w.taps * row_pitch;
 #pragma unroll
-        for (int j = 0; j < plain_pixels; ++j)
-          if (unsigned(column[j] + right) < unsigned(d.in.w))
-            sum[j] += f * widen(load_global<T>(row[j] + right * d.in.column));
+              for (int j = 0; j < Rows; ++j) sum[j] += f * x[(i + j) % Rows];
+            }
+          }
+        }
       }
     }
 #pragma unroll
-  for (int j = 0; j < plain_pixels; ++j) {
-    const int pixel = first + j * apart, p = pixel / phase.w.count, q = pixel - p * phase.w.count;
-    if (pixel >= pixels) break;
-    epilogue.store(n * d.out.image +
+  for (int j = 0; j < Rows; ++j) {
+    const int p = p0 + j * apart;
+    if (p >= phase.h.count) break;
+    epilogue.store(slice.out(d, phase) +
                        std::int64_t(phase.h.out_first + p * phase.h.out_step) * d.out.row +
                        std::int64_t(phase.w.out_first + q * phase.w.out_step) * d.out.column +
                        std::int64_t(k) * d.out.channel,
@@ -267,36 +322,36 @@ __global__ void __launch_bounds__(32 * plain_warps, 5)
   }
 }
 
-Direction direction(const ConvProblem& p, bool down) {
-  const bool backward = p.pass == Pass::backward_data;
-  if (down)
-    return {int(backward ? p.h : p.p), int(p.r), int(p.stride_h), int(p.pad_h),
-            int(p.dilation_h),         backward};
-  return {int(backward ? p.w : p.q), int(p.s), int(p.stride_w), int(p.pad_w),
-          int(p.dilation_w),         backward};
-}
-
 }  // namespace
 
-DirectPixels::DirectPixels(const ConvProblem& p, const DeviceInfo& card, DirectKernel kernel_,
-                           int k_, int pixels_, int warps_, int tile_w_)
-    : in(p.pass == Pass::forward ? p.x_desc() : p.y_desc()),
-      out(p.pass == Pass::forward ? p.y_desc() : p.x_desc()),
+DirectPixels::DirectPixels(const ConvProblem& p, int rows_)
+    : in(p.pass == Pass::forward ? View(p.x_desc(), p.h) : View(p.y_desc(), p.p)),
+      out(p.pass == Pass::forward ? View(p.y_desc(), p.p) : View(p.x_desc(), p.h)),
       n(int(p.n)),
       groups(int(p.groups)),
       in_channels(in.channels / groups),
       out_channels(out.channels / groups),
-      h(direction(p, true)),
-      w(direction(p, false)),
-      kernel(kernel_),
-      k(k_),
-      pixels(pixels_),
-      warps(warps_),
-      tile_w(tile_w_) {
+      d(p.pass == Pass::backward_data, p.d, p.z, p.t, p.stride_d, p.pad_d, p.dilation_d),
+      h(p.pass == Pass::backward_data, p.h, p.p, p.r, p.stride_h, p.pad_h, p.dilation_h),
+      w(p.pass == Pass::backward_data, p.w, p.q, p.s, p.stride_w, p.pad_w, p.dilation_w),
+      padded_channels(out_channels),
+      kernel(DirectKernel::plain),
+      k(1),
+      pixels(1),
+      warps(plain_warps),
+      tile_w(1),
+      rows(rows_),
+      depth(0),
+      max_taps(0),
+      shared_bytes(0) {}
+
+DirectPixels::DirectPixels(const ConvProblem& p, const DeviceInfo& card, int k_, int pixels_,
+                           int warps_, int tile_w_)
+    : DirectPixels(p, 0) {
+  kernel = DirectKernel::staged;
+  k = k_, pixels = pixels_, warps = warps_, tile_w = tile_w_;
   const std::int64_t tile_k = k * warps;
   padded_channels = int(round_up(out_channels, tile_k));
-  depth = 0, max_taps = 0, shared_bytes = 0;
-  if (kernel == DirectKernel::plain) return;
   // The box holds the stride phase with most taps.
   Axis rows{}, columns{};
   for (int a = 0; a < h.phases(); ++a)
@@ -338,14 +393,16 @@ void DirectPixels::pack(DType dtype, const void* weights, void* packed, Stream& 
 }
 
 void DirectPixels::run(const ConvProblem& problem, const ConvArgs& args, Stream& stream) const {
-  const std::int64_t rows = ceil_div(h.out, h.phases()), columns = ceil_div(w.out, w.phases());
-  dim3 grid(0, 0, unsigned(h.phases() * w.phases()));
+  const std::int64_t images = std::int64_t(n) * d.phase_count();  // a slice is an image
+  dim3 grid(0, 0, unsigned(phases()));
   const bool plain = kernel == DirectKernel::plain;
   if (plain) {
-    grid.x = unsigned(n * ceil_div(rows * columns, plain_tile(out.channels_last)));
+    const std::int64_t strips = strips_of(h.phase_count(), h.strip_apart(), rows);
+    grid.x = unsigned(images * ceil_div(strips * w.phase_count(), plain_strips(out.channels_last)));
     grid.y = unsigned(ceil_div(out.channels, out.channels_last ? 32 : plain_warps));
   } else {
-    grid.x = unsigned(n * ceil_div(rows, 32 * pixels / tile_w) * ceil_div(columns, tile_w));
+    grid.x = unsigned(images * ceil_div(h.phase_count(), 32 * pixels / tile_w) *
+                      ceil_div(w.phase_count(), tile_w));
     grid.y = unsigned(groups * (padded_channels / (k * warps)));
   }
   const bool dense = w.taps == 3 && w.stride == 1 && w.dilation == 1;
@@ -358,7 +415,7 @@ void DirectPixels::run(const ConvProblem& problem, const ConvArgs& args, Stream&
              static_cast<const T*>(args.w), epilogue);
     };
     if (plain)
-      go(correlate_plain<T>);
+      go(rows == 8 ? correlate_plain<T, 8> : correlate_plain<T, 4>);
     else if (k == 8 && pixels == 2)
       go(dense ? correlate<T, 8, 2, 3> : correlate<T, 8, 2, 0>);
     else if (k == 8)

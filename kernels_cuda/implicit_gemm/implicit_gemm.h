@@ -15,6 +15,7 @@
 
 #include "conv/algo.h"
 #include "conv/types/math_type.h"
+#include "kernels_cuda/divisor.h"
 #include "kernels_cuda/epilogue.h"
 #include "kernels_cuda/kernel.h"
 #include "kernels_cuda/parts.h"
@@ -26,21 +27,6 @@ inline constexpr int nowhere = -(1 << 30);
 
 struct Place {
   int offset, h, w;
-};
-
-// Quotients of dividends below 2^31 by one multiplication (Granlund & Montgomery 1994).
-struct Divisor {
-  int divisor = 1;
-  unsigned multiplier = 1, shift = 0;
-
-  Divisor() = default;
-  explicit Divisor(std::int64_t d) : divisor(int(d)) {
-    while (std::int64_t(1) << shift < d) ++shift;
-    multiplier = unsigned(((std::uint64_t(1) << 32) * ((std::uint64_t(1) << shift) - d)) / d + 1);
-  }
-  __device__ int quotient(int n) const {
-    return int((unsigned((std::uint64_t(unsigned(n)) * multiplier) >> 32) + unsigned(n)) >> shift);
-  }
 };
 
 // The taps of a stride phase along one axis, first + i * step: tap i reads the image at

@@ -60,6 +60,30 @@ TEST_F(CudaDirect, Groups) {
   expect_exact("g5mb1ic5ih9oc10kh5sh2ph2");  // two filters per channel, three chunks of taps
 }
 
+// Dilations and strides of rows that share a factor, that do not, and that exceed the image: the
+// strips of a thread are rows that lie dilation / gcd apart.
+TEST_F(CudaDirect, StripsOfEveryStrideAndDilation) {
+  for (const char* text :
+       {"g6mb1ic6ih31iw9oc6kh3sh1dh2ph3", "g6mb1ic6ih31iw9oc6kh5sh2dh3ph4",
+        "g6mb1ic6ih31iw9oc6kh4sh4dh1ph2", "g6mb1ic6ih31iw9oc6kh3sh6dh3ph4",
+        "g6mb1ic6ih9iw9oc12kh3sh1dh12ph13", "g33mb2ic66ih17iw33oc99kh9kw2sh1ph4pw0"})
+    for (const Pass pass : {Pass::forward, Pass::backward_data})
+      for (const Layout layout : {Layout::nchw, Layout::nhwc})
+        for (const char* config : {"kernel=plain,rows=4", "kernel=plain,rows=8"})
+          expect_exact(problem(text, pass, layout), {Config::parse(config)});
+}
+
+TEST_F(CudaDirect, Depth) {
+  expect_exact("mb2ic9id5ih6oc17kd3kh3pd1ph1");
+  expect_exact("mb1ic8id7ih9iw7oc9od4kd3kh3kw2sd2sh2sw1pd1ph1pw0dd0dh1dw0");
+  expect_exact("mb1ic8id11ih5oc9od5oh5kd3kh3sd2dd2pd1ph1");  // dilation and stride in depth
+  expect_exact("mb1ic8id9ih5oc9kd3kh3sd3sh1dd2pd3ph1");      // a common factor, phases without taps
+  expect_exact("mb2ic8id3ih5oc9od6oh5kd4kh1pd4ph0");         // slices of padding, asymmetric
+  expect_exact("mb1ic8id1ih7oc9od2oh7kd2kh3sd3sh1pd2ph1");      // outputs of padding alone
+  expect_exact("g33mb2ic33id4ih9oc66kd3kh3sd2sh2pd1ph1");    // depthwise, two filters a channel
+  expect_exact("g3mb2ic27id3ih6oc30kd3kh3pd1ph1");
+}
+
 TEST_F(CudaDirect, TilesOfEveryShape) {
   for (const Layout layout : {Layout::nchw, Layout::nhwc})
     for (const int width : {8, 16, 32})

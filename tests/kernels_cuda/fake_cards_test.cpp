@@ -206,7 +206,7 @@ TEST(FakeCards, DirectTakesSmallerSharesOfSmallerCards) {
   EXPECT_TRUE(says.ends_with("bytes of shared memory a block, the card has 49152")) << says;
   EXPECT_EQ(plan_says("direct", p, config, 227), "");
   EXPECT_EQ(refusal_of("direct", p, 48), "");
-  EXPECT_TRUE(lists("direct", p, "kernel=plain", 48));
+  EXPECT_TRUE(lists("direct", p, "kernel=plain,rows=8", 48));
 }
 
 TEST(FakeCards, NormalisationAcrossManyChannelsIsRefused) {
